@@ -1,0 +1,115 @@
+/*
+ * The hardware: what a device, a processor, a link or a disk can do, and clusters made of them.
+ *
+ * Every entry of the catalogue (the YAML files here) and of a user's file carries a `source`: the datasheet or the
+ * measurement its figures come from. A device has datasheet peaks and a few efficiencies (the share of a peak that good
+ * code reaches on it); they belong to the device alone, never to a system, a model or an experiment.
+ */
+#ifndef HT_HW_HW_H
+#define HT_HW_HW_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/config.h"
+
+enum { HT_NAME_BYTES = 64, HT_SOURCE_BYTES = 512 };
+
+/* A way between two places: a PCIe slot, an NVLink bundle, a network card. */
+struct ht_link {
+    char name[HT_NAME_BYTES];
+    double bytes_per_s; /* raw, in one direction */
+    double efficiency;  /* share of it that a large copy reaches, (0, 1] */
+    bool duplex;        /* both directions at once, each at the full rate */
+    int64_t latency_ns; /* a copy's fixed cost */
+    char source[HT_SOURCE_BYTES];
+};
+
+struct ht_gpu {
+    char name[HT_NAME_BYTES];
+    int64_t memory_bytes;
+    double f32_flops_per_s, f16_flops_per_s, bf16_flops_per_s; /* dense; 16-bit with FP32 accumulation */
+    double memory_bytes_per_s;
+    double gemm_efficiency;   /* share of the peak that a large matrix product reaches */
+    double memory_efficiency; /* share of the memory bandwidth that a large element-wise kernel reaches */
+    int64_t launch_ns;        /* fixed cost of a kernel */
+    int64_t cores;            /* 0: a real accelerator. Else: emulated by that many of the node's cores */
+    char source[HT_SOURCE_BYTES];
+};
+
+struct ht_cpu {
+    char name[HT_NAME_BYTES];
+    int64_t sockets;
+    int64_t cores;           /* per socket */
+    double dram_bytes_per_s; /* per socket, reads and writes together */
+    double dram_efficiency;  /* share of it that a streaming loop over all cores reaches */
+    double adam_efficiency;  /* share of it that a vectorised CPU Adam reaches */
+    double core_flops_per_s; /* FP32 peak of one core */
+    char source[HT_SOURCE_BYTES];
+};
+
+struct ht_ssd {
+    char name[HT_NAME_BYTES];
+    int64_t capacity_bytes;
+    double read_bytes_per_s, write_bytes_per_s;
+    bool duplex; /* reads and writes do not slow each other down */
+    int64_t latency_ns;
+    char source[HT_SOURCE_BYTES];
+};
+
+struct ht_gpu_group {
+    struct ht_gpu gpu;
+    int64_t count;
+};
+
+/* One computer. */
+struct ht_machine {
+    struct ht_cpu cpu;
+    int64_t ram_bytes; /* what the job may use */
+    struct ht_gpu_group *groups;
+    int64_t n_groups, n_gpus;
+    struct ht_link pcie;     /* of each GPU, to the host */
+    int64_t gpus_per_switch; /* GPUs that share one such uplink; 1: each has its own */
+    bool has_nvlink, has_nic, has_ssds;
+    struct ht_link nvlink; /* of each GPU, to the others in the node */
+    struct ht_link nic;    /* of the node */
+    struct ht_ssd ssd;
+    int64_t n_ssds;
+};
+
+struct ht_cluster {
+    char name[HT_NAME_BYTES];
+    char source[HT_SOURCE_BYTES];
+    struct ht_machine *nodes; /* one row a node: `count: 8` in the file makes 8 rows */
+    int64_t n_nodes, n_gpus;
+};
+
+/* A cluster by built-in name, "local" included, or by path (anything with a '/' or ending in .yaml, .yml or .json).
+   An unknown name lists the nearest. The caller destroys it. */
+enum ht_status ht_cluster_load(const char *name_or_path, struct ht_error *err, struct ht_cluster **out);
+enum ht_status ht_cluster_parse(const struct ht_doc *doc, struct ht_error *err, struct ht_cluster **out);
+void ht_cluster_destroy(struct ht_cluster *cluster);
+
+/* The node and GPU of a rank: nodes in order, in a node groups in order. 0 <= rank < n_gpus. */
+const struct ht_machine *ht_cluster_node_of(const struct ht_cluster *cluster, int64_t rank, int64_t *node);
+const struct ht_gpu *ht_cluster_gpu_of(const struct ht_cluster *cluster, int64_t rank);
+
+/* Every device gets this budget instead of its own memory (--device-memory); it may not exceed a real device's. */
+enum ht_status ht_cluster_set_device_memory(struct ht_cluster *cluster, int64_t bytes, struct ht_error *err);
+
+/*
+ * This machine as found: its cores and memory, one emulated device of `device_cores` cores (1 <= device_cores <= cores;
+ * 0: all but one, at least one) with `device_memory_bytes` (0: a quarter of the memory). The host keeps the other
+ * cores, or shares the only one. Rates are declared, not measured (entry `local` of cpus.yaml): `hetbench profile`
+ * measures them.
+ */
+enum ht_status ht_cluster_local(int64_t device_cores, int64_t device_memory_bytes, struct ht_error *err,
+                                struct ht_cluster **out);
+
+/* Catalogue names in the order of the files, for `list` and for "did you mean". NULL past the end. */
+const char *ht_hw_cluster_name(int64_t index);
+const char *ht_hw_gpu_name(int64_t index);
+/* One GPU by catalogue name. */
+enum ht_status ht_gpu_load(const char *name, struct ht_error *err, struct ht_gpu *out);
+
+#endif
