@@ -1,0 +1,40 @@
+/*
+ * Growing arrays and checked allocation.
+ *
+ *     int *v = NULL; size_t n = 0, cap = 0;
+ *     HT_PUSH(v, n, cap, 7);
+ *
+ * Running out of host memory for our own bookkeeping is not an answer that a caller could use: it ends the process with
+ * a message. (Memory of the modelled or emulated machine is another matter; that is common/mem.)
+ */
+#ifndef HT_BASE_ARRAY_H
+#define HT_BASE_ARRAY_H
+
+#include <stddef.h>
+
+void *ht_alloc(size_t bytes);                  /* zeroed; bytes 0 gives a valid pointer */
+void *ht_realloc(void *old, size_t bytes);     /* the grown part is not zeroed */
+char *ht_strdup(const char *s);
+
+#define HT_NEW(type)           ((type *)ht_alloc(sizeof(type)))
+#define HT_NEW_ARRAY(type, n)  ((type *)ht_alloc(sizeof(type) * (size_t)(n)))
+
+#define HT_RESERVE(v, cap, want)                                                                                         \
+    do {                                                                                                                 \
+        if ((size_t)(want) > (size_t)(cap)) {                                                                            \
+            size_t ht_cap_ = (size_t)(cap) ? (size_t)(cap) : 16;                                                         \
+            while (ht_cap_ < (size_t)(want)) ht_cap_ *= 2;                                                               \
+            (v) = ht_realloc((v), ht_cap_ * sizeof(*(v)));                                                               \
+            (cap) = ht_cap_;                                                                                             \
+        }                                                                                                                \
+    } while (0)
+
+#define HT_PUSH(v, n, cap, value)                                                                                        \
+    do {                                                                                                                 \
+        HT_RESERVE(v, cap, (size_t)(n) + 1);                                                                             \
+        (v)[(n)++] = (value);                                                                                            \
+    } while (0)
+
+#define HT_COUNT(a) (sizeof(a) / sizeof((a)[0]))
+
+#endif

@@ -1,0 +1,12 @@
+/* Ctrl-C. main() installs the handler; long loops ask. A second Ctrl-C ends the process at once. */
+#ifndef HT_BASE_INTERRUPT_H
+#define HT_BASE_INTERRUPT_H
+
+#include <stdbool.h>
+
+void ht_interrupt_install(void);
+bool ht_interrupted(void);
+/* For tests: as if the signal had come, or as if it had not. */
+void ht_interrupt_set(bool value);
+
+#endif

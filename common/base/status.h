@@ -1,0 +1,32 @@
+/*
+ * Status codes and error text.
+ *
+ * A function that can fail returns an enum ht_status and fills the struct ht_error it was given; its results go through
+ * its last pointer. The codes are the process's exit codes, so that main() returns what the library said.
+ */
+#ifndef HT_BASE_STATUS_H
+#define HT_BASE_STATUS_H
+
+#include <stdarg.h>
+
+enum ht_status {
+    HT_OK = 0,
+    HT_FAILED = 1,        /* something broke while running: I/O, memory, a thread */
+    HT_BAD_INPUT = 2,     /* what the user wrote is wrong; the text says where and what was expected */
+    HT_INFEASIBLE = 3,    /* does not fit, or is not there: an answer, not a fault */
+    HT_INTERRUPTED = 130, /* Ctrl-C */
+};
+
+/* One line for a person. `text` is empty after success. */
+struct ht_error {
+    enum ht_status status;
+    char text[1024];
+};
+
+/* Fills *err (which may be NULL) with printf-formatted text; returns `status`, so that `return ht_fail(...)` reads well. */
+enum ht_status ht_fail(struct ht_error *err, enum ht_status status, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+enum ht_status ht_vfail(struct ht_error *err, enum ht_status status, const char *fmt, va_list ap)
+    __attribute__((format(printf, 3, 0)));
+
+#endif

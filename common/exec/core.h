@@ -1,0 +1,76 @@
+/*
+ * The semantics: what may start, when, and with which memory. Shared by every executor.
+ *
+ * The simulator, the emulator and the real executor ask this one state machine; they differ only in what "running an op"
+ * means. It knows nothing of time or data. It is not thread-safe: the simulator is single-threaded, the real executor
+ * holds one lock around each call (all of them are short).
+ *
+ *     for each lane that was poked:
+ *         while (ht_core_issue(core, lane, &inst)) ...   memory is granted here
+ *         if (ht_core_start(core, lane, &inst)) ...      run it; then ht_core_finish(core, inst), which pokes lanes
+ *
+ * The rules are in common/exec/README.md. In short:
+ *
+ *   issue   FIFO lane: ops in id order, iteration by iteration; at most `issue_ahead` issued ops may wait behind the
+ *           running one. With issue_ahead 0 an op is issued only when it could also start. PRIORITY lane: of the ready
+ *           ops (oldest iteration, smallest key, smallest id first) the first whose memory is granted; never ahead.
+ *           An iteration opens when the one two before it has ended.
+ *   start   dependencies done, first among the lane's issued ops, lane idle. Members of a group start together.
+ *   memory  granted at issue, all of an op's (all of a group's) places at once; see common/exec/grant.h.
+ *   when    an op whose `when` is false is finished at issue: no time, no memory.
+ */
+#ifndef HT_EXEC_CORE_H
+#define HT_EXEC_CORE_H
+
+#include "common/schedule/schedule.h"
+
+/* One op in one iteration. */
+struct ht_inst {
+    int32_t iteration, op;
+};
+
+struct ht_core;
+
+struct ht_core_options {
+    int32_t iterations;  /* >= 1 */
+    int32_t issue_ahead; /* FIFO lanes on the device (compute, copies, collectives, P2P); host and disk lanes: always 0 */
+};
+
+/* The schedule must outlive the core and have been verified (its safe sequence fits): HT_INFEASIBLE otherwise. */
+enum ht_status ht_core_create(const struct ht_schedule *s, struct ht_core_options options, struct ht_error *err,
+                              struct ht_core **out);
+void ht_core_destroy(struct ht_core *core);
+
+/* Issues the lane's next op if the rules allow it. False: nothing can be issued on this lane now. Ops whose `when` is
+   false are passed over silently. For a member of a group: true once per member, when the whole group is issued. */
+bool ht_core_issue(struct ht_core *core, int32_t lane, struct ht_inst *inst);
+
+/* Takes the lane's first issued op if it may start now. False: nothing may. */
+bool ht_core_start(struct ht_core *core, int32_t lane, struct ht_inst *inst);
+
+/* The op has ended: frees what it releases, counts down its successors, pokes lanes. */
+void ht_core_finish(struct ht_core *core, struct ht_inst inst);
+
+/* Lanes on which issue or start may now succeed, each once, in the order in which their next candidates stand in the
+   safe sequence; taking them clears the list. Right after creation: all lanes. Returns how many; lanes has n_lanes room. */
+int32_t ht_core_take_pokes(struct ht_core *core, int32_t *lanes);
+
+/* A validate op's result; call before ht_core_finish of that op. Default: ok. */
+void ht_core_set_control(struct ht_core *core, int32_t iteration, bool ok);
+bool ht_core_control(const struct ht_core *core, int32_t iteration);
+
+bool ht_core_done(const struct ht_core *core); /* every op of every iteration has finished */
+int64_t ht_core_unfinished(const struct ht_core *core);
+
+/* Bytes granted and not yet released, now and at most, as the semantics counts them (rounded to 512). */
+int64_t ht_core_live_bytes(const struct ht_core *core, int32_t space);
+int64_t ht_core_peak_bytes(const struct ht_core *core, int32_t space);
+
+/* Order of grants and releases: every grant of an op and every finish takes the next number. */
+int64_t ht_core_grant_seq(const struct ht_core *core, struct ht_inst inst);
+int64_t ht_core_release_seq(const struct ht_core *core, struct ht_inst inst);
+
+/* One line on what every unfinished lane waits for; for a bug report when nothing moves any more. */
+void ht_core_describe_stall(const struct ht_core *core, char *buf, size_t n);
+
+#endif

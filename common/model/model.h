@@ -1,0 +1,140 @@
+/*
+ * What is trained: a decoder-only transformer as a list of units, and what each unit weighs.
+ *
+ *     unit 0          embedding: token table wte (V, C), position table wpe (maxT, C)
+ *     unit 1 .. L     transformer blocks
+ *     unit L + 1      head: final norm, logits against the (tied) token table, cross-entropy
+ *
+ * B is the micro-batch in sequences, T the sequence length in tokens, C the width, H the heads, F the feed-forward
+ * width, V the vocabulary. A block is a fixed list of sub-ops (enum ht_sub_op): planning works on blocks or on sub-ops.
+ */
+#ifndef HT_MODEL_MODEL_H
+#define HT_MODEL_MODEL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum ht_arch { HT_ARCH_GPT, HT_ARCH_LLAMA };
+enum ht_dtype { HT_F32, HT_F16, HT_BF16 };
+enum ht_unit_kind { HT_UNIT_EMBEDDING, HT_UNIT_BLOCK, HT_UNIT_HEAD };
+
+/* The sub-ops of a GPT block, in forward order. Each names the activation that it leaves for the backward pass. */
+enum ht_sub_op {
+    HT_SUB_NORM1,     /* (B,T,C) normalised input; mean and 1/std (B,T) in FP32 */
+    HT_SUB_QKV,       /* (B,T,3C) */
+    HT_SUB_ATTENTION, /* (B,T,C) output, and either (B,H,T,T) probabilities or (B,H,T) FP32 log-sum-exp (flash) */
+    HT_SUB_PROJ,      /* (B,T,C) input plus projection: the residual stream after attention */
+    HT_SUB_NORM2,     /* (B,T,C) and its statistics */
+    HT_SUB_FC1,       /* (B,T,F) input of GELU */
+    HT_SUB_GELU,      /* (B,T,F) */
+    HT_SUB_FC2,       /* nothing kept: its output is the next unit's input */
+    HT_N_SUB_OPS,
+};
+#define HT_ALL_SUB_OPS ((1u << HT_N_SUB_OPS) - 1)
+const char *ht_sub_op_name(enum ht_sub_op sub); /* "norm1", "qkv", ... */
+
+struct ht_model {
+    char name[64];
+    enum ht_arch arch;
+    int64_t layers;  /* L */
+    int64_t width;   /* C */
+    int64_t heads;   /* H; divides C */
+    int64_t ffn;     /* F */
+    int64_t vocab;   /* V */
+    int64_t max_seq; /* rows of the position table */
+    bool tied;       /* the head's matrix is the token table */
+    bool flash;      /* attention keeps log-sum-exp instead of the probabilities */
+    bool dropout;    /* keeps one mask byte per element, and the dropped-out probabilities
+                        (Korthikanti et al. 2022, Sec. 4.1: 34 BTC + 5 BHTT bytes a block in 16 bit with both) */
+};
+
+/* Rounding and storage. FP32 throughout means that the compute copy is the master copy (has_master is false). */
+struct ht_numerics {
+    enum ht_dtype param;      /* compute copy of parameters, activations, activation gradients */
+    enum ht_dtype grad;       /* parameter gradients as stored */
+    enum ht_dtype accumulate; /* gradient accumulation over micro-batches */
+    enum ht_dtype reduce;     /* across ranks */
+};
+
+int64_t ht_dtype_bytes(enum ht_dtype t);
+const char *ht_dtype_name(enum ht_dtype t);        /* "f32", "f16", "bf16" */
+bool ht_numerics_has_master(const struct ht_numerics *n); /* param is 16-bit, so an FP32 master copy exists */
+
+static inline int64_t ht_model_units(const struct ht_model *m) { return m->layers + 2; }
+enum ht_unit_kind ht_model_unit_kind(const struct ht_model *m, int64_t unit);
+
+/* Parameters (elements) of a unit. The head counts its norm, and its matrix only when it is not tied.
+   GPT block: 12 C^2 + 13 C when F = 4C. */
+int64_t ht_unit_params(const struct ht_model *m, int64_t unit);
+int64_t ht_model_params(const struct ht_model *m);
+
+/* Forward floating-point operations of one unit on one micro-batch (a multiply-add is 2). Matrix products only, causal
+   attention counted in full (as Megatron's and the papers' formulas do): a block is 8 B T C^2 + 4 B T^2 C + 4 B T C F
+   (Llama: 6 B T C F); the head 2 B T C V; the embedding 0. Backward is twice this. */
+double ht_unit_flops(const struct ht_model *m, int64_t unit, int64_t batch, int64_t seq);
+double ht_sub_op_flops(const struct ht_model *m, enum ht_sub_op sub, int64_t batch, int64_t seq);
+
+/*
+ * Where things lie inside a unit's buffers. The kernels, the builders and the planners all ask here, which is what makes
+ * predicted bytes equal measured bytes. Offsets are in bytes from the buffer's start and multiples of 64. A part that a
+ * model does not have is {0, 0}. Sub-ops lie in forward order, and what one sub-op keeps is contiguous.
+ */
+struct ht_act_part {
+    int64_t offset, bytes; /* bytes is exact; the next part starts at the next multiple of 64 */
+};
+struct ht_act_layout {
+    struct ht_act_part norm1, norm1_stats; /* statistics: (B,T) means, then (B,T) 1/std, FP32 */
+    struct ht_act_part qkv, attention, lse, probs;
+    struct ht_act_part dropped, attention_mask; /* with dropout and without flash: (B,H,T,T) each */
+    struct ht_act_part proj, proj_mask, norm2, norm2_stats, fc1, gelu, fc2_mask;
+    int64_t bytes; /* of all of it: the sum of ht_sub_op_activation_bytes */
+};
+/* The kept activations of a block (the unit's input is not among them: it is a tensor of its own). */
+void ht_block_activations(const struct ht_model *m, int64_t batch, int64_t seq, enum ht_dtype act,
+                          struct ht_act_layout *out);
+/* The head's: norm1 (the normalised input) and norm1_stats only. */
+void ht_head_activations(const struct ht_model *m, int64_t batch, int64_t seq, enum ht_dtype act,
+                         struct ht_act_layout *out);
+int64_t ht_sub_op_activation_bytes(const struct ht_model *m, enum ht_sub_op sub, int64_t batch, int64_t seq,
+                                   enum ht_dtype act);
+/* Kept bytes of any unit: embedding 0; block as above; head: normalised input and statistics. */
+int64_t ht_unit_activation_bytes(const struct ht_model *m, int64_t unit, int64_t batch, int64_t seq, enum ht_dtype act);
+/* A unit's input, (B,T,C). Unit 0's input is the token ids, which live with the data loader: 0 bytes. */
+int64_t ht_unit_input_bytes(const struct ht_model *m, int64_t unit, int64_t batch, int64_t seq, enum ht_dtype act);
+/* Logits (B,T,V), FP32; the loss turns them into their own gradient in place. */
+int64_t ht_logits_bytes(const struct ht_model *m, int64_t batch, int64_t seq);
+/* Scratch that a unit's forward or backward needs beside its tensors; freed when the op ends. */
+int64_t ht_unit_workspace_bytes(const struct ht_model *m, int64_t unit, int64_t batch, int64_t seq, enum ht_dtype act,
+                                bool backward);
+
+/*
+ * Inside a workspace. Attention goes over tiles of HT_ATTENTION_ROWS query rows by T keys, FP32; each worker that takes
+ * part owns one tile ("slot"). At most HT_ATTENTION_MAX_WORKERS take part, so that the workspace does not depend on the
+ * number of threads.
+ */
+enum { HT_ATTENTION_ROWS = 64, HT_ATTENTION_MAX_WORKERS = 32 };
+int64_t ht_attention_slots(const struct ht_model *m, int64_t batch); /* min(B H, HT_ATTENTION_MAX_WORKERS) */
+struct ht_workspace_layout {
+    struct ht_act_part wide;      /* block backward: gradient of fc1 (B,T,F), later of qkv (B,T,3C) */
+    struct ht_act_part narrow;    /* backward: gradient of a norm's output (B,T,C) */
+    struct ht_act_part attention; /* block backward: gradient of the attention's output (B,T,C) */
+    struct ht_act_part scores;    /* block with flash: a tile a slot */
+    struct ht_act_part dscores;   /* block backward: a tile a slot */
+    struct ht_act_part row_loss;  /* head forward: (B,T) losses, double */
+    int64_t tile_bytes;           /* of one slot */
+    int64_t bytes;                /* of all of it */
+};
+void ht_unit_workspace(const struct ht_model *m, int64_t unit, int64_t batch, int64_t seq, enum ht_dtype act,
+                       bool backward, struct ht_workspace_layout *out);
+
+/* Parameters of a unit, by name, as element offsets in its flat buffer. Gradients, momentum and variance use the same. */
+struct ht_param_part {
+    const char *name; /* Hugging Face style: "wte", "attn.c_attn.weight", ... */
+    int64_t offset;   /* elements */
+    int64_t rows, cols; /* a vector has rows = 1 */
+};
+enum { HT_MAX_PARAM_PARTS = 16 };
+/* Returns how many parts; weights are (out, in) row-major, as PyTorch's Linear. */
+int ht_unit_param_parts(const struct ht_model *m, int64_t unit, struct ht_param_part parts[HT_MAX_PARAM_PARTS]);
+
+#endif

@@ -1,0 +1,283 @@
+/*
+ * The op graph of one training iteration: which op, on which rank and lane, after which ops, with which priority,
+ * touching which tensors in which memory tier, using how much of which shared resource.
+ *
+ * A schedule is a template that is run again and again. It is append-only: an op's dependencies have smaller ids (this
+ * iteration) or are any ids (the previous iteration), so ids are a topological order and a cycle cannot be written.
+ * It never mentions CUDA, MPI or a duration: what an op costs is asked of a profile, under the key `struct ht_work`.
+ *
+ *     rank 0, lane "gpu"   F0 F1 F2 .. B2 B1 B0      ids grow along every FIFO lane
+ *     rank 0, lane "d2h"        G2 G1 G0             a copy names one tensor in two tiers
+ *     rank 0, lane "cpu"           O2 O1 O0 --.
+ *     rank 0, lane "h2d"  P0 P1 P2 <----------' edges to the previous iteration
+ *
+ * Memory. A tensor is a row of a table; it may be resident in several places at once. A place is (tier, rank): the tier
+ * picks the rank's own device, its node's host memory, its node's disk, or the one remote store. An op's effects say
+ * what happens to a tensor in a place:
+ *
+ *     NEED      it is read there
+ *     PRODUCE   it is allocated there when the op's memory is granted, and written
+ *     UPDATE    it is already there and is overwritten or modified in place
+ *     RELEASE   it is freed there when the op ends (may be joined with any of the others; PRODUCE | RELEASE is scratch)
+ *
+ * What is resident when an iteration starts is listed (`residents`) and must be resident again when it ends (closure).
+ * Tensors that are not resident at the boundary have an instance of their own in every iteration, so that an iteration
+ * may begin while the one before it still runs; at most two iterations are ever in flight.
+ *
+ * Groups. Ops that start and end together (the members of a collective, a send and its receive, one compute op spread
+ * over tensor-parallel ranks) carry the same `match` >= 0, have consecutive ids, and depend on nothing within the group.
+ * A group is thereby one step of the topological order: no deadlock can be written either.
+ *
+ * Everything here is a plain array. Builders append; afterwards the schedule is read-only and may be shared by threads.
+ */
+#ifndef HT_SCHEDULE_SCHEDULE_H
+#define HT_SCHEDULE_SCHEDULE_H
+
+#include "common/base/status.h"
+#include "common/model/model.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum ht_tier { HT_DEVICE, HT_HOST, HT_DISK, HT_REMOTE, HT_N_TIERS };
+
+enum ht_tensor_class {
+    HT_PARAM,           /* compute copy of parameters (the papers' P16); in FP32 numerics also the master copy */
+    HT_MASTER,          /* FP32 master parameters, only where the compute copy is 16-bit (P32) */
+    HT_MOMENTUM,        /* FP32 */
+    HT_VARIANCE,        /* FP32 */
+    HT_GRAD,            /* parameter gradients */
+    HT_ACTIVATION,      /* what a unit's forward leaves for its backward */
+    HT_CHECKPOINT,      /* a unit's input (B,T,C): boundary activation */
+    HT_ACT_GRAD,        /* gradient of a unit's input */
+    HT_LOGITS,
+    HT_WORKSPACE,       /* scratch of one op */
+    HT_STAGING,         /* pinned or bounce buffers */
+    HT_COMM,            /* communication buffers */
+    HT_N_TENSOR_CLASSES,
+};
+
+enum ht_op_kind {
+    HT_OP_FORWARD,
+    HT_OP_RECOMPUTE,
+    HT_OP_BACKWARD,
+    HT_OP_COPY,           /* every tensor NEEDed in one place and PRODUCEd or UPDATEd in another is copied */
+    HT_OP_ACCUMULATE,     /* gradient of one micro-batch added to the accumulator */
+    HT_OP_OPTIMIZER_STEP,
+    HT_OP_UNDO,           /* bit-exact inverse of the optimizer step */
+    HT_OP_ALL_GATHER,
+    HT_OP_REDUCE_SCATTER,
+    HT_OP_ALL_REDUCE,
+    HT_OP_SEND,
+    HT_OP_RECEIVE,
+    HT_OP_VALIDATE,       /* writes the iteration's control scalar: ok or bad */
+    HT_OP_RESTORE,        /* recovery: a state tensor read back */
+    HT_N_OP_KINDS,
+};
+
+enum ht_lane_kind {
+    HT_LANE_COMPUTE,    /* device compute */
+    HT_LANE_H2D,
+    HT_LANE_D2H,
+    HT_LANE_HOST,       /* CPU optimizer and other host work */
+    HT_LANE_DISK,
+    HT_LANE_COLLECTIVE,
+    HT_LANE_P2P,        /* send and receive */
+    HT_N_LANE_KINDS,
+};
+
+enum ht_lane_order { HT_FIFO, HT_PRIORITY };
+
+enum ht_resource_kind {
+    HT_RES_PCIE_H2D, /* one direction of a device's port (full duplex), */
+    HT_RES_PCIE_D2H, /* the other */
+    HT_RES_PCIE_SWITCH,
+    HT_RES_DRAM,
+    HT_RES_CORES,    /* capacity in core-nanoseconds per second */
+    HT_RES_NVLINK,
+    HT_RES_NIC,
+    HT_RES_SSD,      /* simplex array: reads and writes share it */
+    HT_N_RESOURCE_KINDS,
+};
+
+enum ht_when { HT_ALWAYS, HT_WHEN_OK, HT_WHEN_BAD };
+
+enum ht_effect_flags { HT_NEED = 1, HT_PRODUCE = 2, HT_UPDATE = 4, HT_RELEASE = 8 };
+
+/* What an op is about. unit -1: not about a unit; micro_batch -1: not about one. */
+struct ht_label {
+    int32_t unit;        /* first unit */
+    int32_t n_units;     /* >= 1 when unit >= 0 */
+    uint32_t sub_ops;    /* mask of enum ht_sub_op; HT_ALL_SUB_OPS for a whole unit */
+    int32_t micro_batch; /* index over the whole iteration, all data-parallel ranks included */
+};
+
+struct ht_tensor {
+    enum ht_tensor_class class;
+    struct ht_label label;
+    int64_t bytes;                /* of this row, i.e. of the shard */
+    int64_t shard_begin, shard_end; /* elements of the unit's flat parameter buffer; 0,0: not a parameter shard */
+    int32_t rank;                 /* owner: which replica of the state this is */
+};
+
+struct ht_resident {
+    int32_t tensor;
+    enum ht_tier tier;
+    int32_t rank; /* any rank of the place: its device, or a rank on its node */
+};
+
+struct ht_lane {
+    char name[24]; /* unique within its rank: "gpu", "h2d", "cpu" ... */
+    enum ht_lane_kind kind;
+    enum ht_lane_order order;
+    int32_t rank;
+    int32_t index; /* among the lanes of its kind on its rank */
+};
+
+struct ht_resource {
+    char name[32];
+    enum ht_resource_kind kind;
+    int32_t node;
+    int64_t capacity_per_s; /* bytes per second; for HT_RES_CORES core-nanoseconds per second */
+};
+
+/* The shape of a piece of work: with the op's kind and lane kind, the key under which a profile answers its cost. */
+struct ht_work {
+    enum ht_op_kind kind;
+    enum ht_lane_kind where;
+    enum ht_unit_kind unit;
+    int32_t n_units;
+    uint32_t sub_ops;
+    int64_t batch, seq;                 /* of the micro-batch */
+    int64_t width, heads, ffn, vocab;   /* of the model */
+    bool tied, flash, dropout;
+    enum ht_dtype dtype;                /* of activations and compute parameters */
+    enum ht_dtype grad_dtype;
+    int32_t tp;                         /* tensor-parallel degree, 1 when none */
+    int32_t ranks;                      /* of the communicator, 1 when none */
+    int64_t params;                     /* elements: optimizer, undo, accumulate */
+    int64_t bytes;                      /* copies and collectives: moved by this op */
+    bool free;                          /* bookkeeping that costs nothing */
+    char custom[32];                    /* not empty: a name that stands for the whole key (hand-written graphs) */
+};
+
+struct ht_effect {
+    int32_t tensor;
+    uint8_t tier;  /* enum ht_tier; the place is that of the op's rank */
+    uint8_t flags; /* enum ht_effect_flags */
+};
+
+struct ht_use {
+    int32_t resource;
+    int64_t amount; /* bytes; for HT_RES_CORES core-nanoseconds */
+};
+
+struct ht_op {
+    uint8_t kind; /* enum ht_op_kind */
+    uint8_t when; /* enum ht_when */
+    int32_t lane;
+    int32_t work;     /* row of works */
+    int32_t priority; /* on PRIORITY lanes: the smallest of the ready runs first, then the smallest id */
+    int32_t match;    /* group, or -1 */
+    struct ht_label label;
+    char name[16];    /* optional, for people: "F3"; may be empty */
+};
+
+struct ht_schedule {
+    char name[64];
+    int32_t n_ranks, n_nodes;
+    int32_t *rank_node;              /* [n_ranks] */
+    int64_t *capacity_bytes;         /* [ht_n_spaces]: device of each rank, host of each node, disk of each node, remote */
+    int32_t n_units;                 /* 0: hand-written fragment, coverage of units is not checked */
+    int32_t n_micro_batches;
+
+    struct ht_lane *lanes;           int32_t n_lanes;      size_t lanes_cap;
+    struct ht_resource *resources;   int32_t n_resources;  size_t resources_cap;
+    struct ht_tensor *tensors;       int32_t n_tensors;    size_t tensors_cap;
+    struct ht_resident *residents;   int32_t n_residents;  size_t residents_cap;
+    struct ht_work *works;           int32_t n_works;      size_t works_cap;
+    struct ht_op *ops;               int32_t n_ops;        size_t ops_cap;
+
+    /* Lists of op i are [begin[i], begin[i+1]) of the flat arrays. begin arrays have n_ops + 1 entries. */
+    int32_t *deps;          int64_t *deps_begin;     size_t deps_cap, deps_begin_cap;
+    int32_t *prev;          int64_t *prev_begin;     size_t prev_cap, prev_begin_cap;
+    struct ht_effect *effects; int64_t *effects_begin; size_t effects_cap, effects_begin_cap;
+    struct ht_use *uses;    int64_t *uses_begin;     size_t uses_cap, uses_begin_cap;
+
+    void *work_index; /* builders only: hash of works */
+};
+
+/* ---- building -------------------------------------------------------------------------------------------------- */
+
+/* rank_node may be NULL (all ranks on node 0). Capacities start unlimited (INT64_MAX). */
+struct ht_schedule *ht_schedule_create(const char *name, int32_t n_ranks, int32_t n_nodes, const int32_t *rank_node);
+void ht_schedule_destroy(struct ht_schedule *s);
+void ht_schedule_set_capacity(struct ht_schedule *s, enum ht_tier tier, int32_t rank, int64_t bytes);
+
+int32_t ht_add_lane(struct ht_schedule *s, const char *name, enum ht_lane_kind kind, int32_t rank,
+                    enum ht_lane_order order);
+int32_t ht_add_resource(struct ht_schedule *s, const char *name, enum ht_resource_kind kind, int32_t node,
+                        int64_t capacity_per_s);
+int32_t ht_add_tensor(struct ht_schedule *s, struct ht_tensor tensor);
+void ht_add_resident(struct ht_schedule *s, int32_t tensor, enum ht_tier tier, int32_t rank);
+/* Equal works share a row. */
+int32_t ht_add_work(struct ht_schedule *s, const struct ht_work *work);
+
+/* Appends an op and returns its id; the calls below then describe this last op. */
+int32_t ht_add_op(struct ht_schedule *s, enum ht_op_kind kind, int32_t lane, struct ht_label label, int32_t work);
+void ht_op_name(struct ht_schedule *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void ht_op_after(struct ht_schedule *s, int32_t op);      /* same iteration; < 0 is ignored; repeats are ignored */
+void ht_op_after_prev(struct ht_schedule *s, int32_t op); /* previous iteration; may be an id still to come */
+void ht_op_effect(struct ht_schedule *s, int32_t tensor, enum ht_tier tier, unsigned flags);
+void ht_op_use(struct ht_schedule *s, int32_t resource, int64_t amount);
+void ht_op_priority(struct ht_schedule *s, int32_t key);
+void ht_op_when(struct ht_schedule *s, enum ht_when when);
+void ht_op_match(struct ht_schedule *s, int32_t match);
+
+/*
+ * Adds the edges that the effects demand and that the lanes do not already give: a reader after its producer, a release
+ * or overwrite after the readers, a producer after the release, within the iteration and across its boundary. Builders
+ * call it once at the end; what they add themselves is only what the system's method asks for beyond the data.
+ */
+void ht_schedule_link(struct ht_schedule *s);
+
+/* ---- reading --------------------------------------------------------------------------------------------------- */
+
+static inline int32_t ht_n_spaces(const struct ht_schedule *s) { return s->n_ranks + 2 * s->n_nodes + 1; }
+
+/* Index of a place's memory: device of each rank, then host of each node, disk of each node, remote. */
+static inline int32_t ht_space(const struct ht_schedule *s, enum ht_tier tier, int32_t rank)
+{
+    switch (tier) {
+    case HT_DEVICE: return rank;
+    case HT_HOST: return s->n_ranks + s->rank_node[rank];
+    case HT_DISK: return s->n_ranks + s->n_nodes + s->rank_node[rank];
+    default: return s->n_ranks + 2 * s->n_nodes;
+    }
+}
+/* "device 0", "host 1", ... into buf. */
+const char *ht_space_name(const struct ht_schedule *s, int32_t space, char *buf, size_t n);
+
+static inline int32_t ht_op_rank(const struct ht_schedule *s, int32_t op) { return s->lanes[s->ops[op].lane].rank; }
+
+/* Bytes a tensor counts for in memory: rounded up to 512, as allocators do. */
+static inline int64_t ht_live_bytes(int64_t bytes) { return (bytes + 511) & ~(int64_t)511; }
+
+const char *ht_tier_name(enum ht_tier t);                   /* "device" ... */
+const char *ht_tensor_class_name(enum ht_tensor_class c);   /* "param" ... */
+const char *ht_op_kind_name(enum ht_op_kind k);             /* "forward" ... */
+const char *ht_lane_kind_name(enum ht_lane_kind k);         /* "compute" ... */
+const char *ht_resource_kind_name(enum ht_resource_kind k); /* "pcie_h2d" ... */
+
+/* The op's name, or one made of kind, unit and micro-batch: "F3", "B3.1", "h2d param 3"; into buf. */
+const char *ht_op_title(const struct ht_schedule *s, int32_t op, char *buf, size_t n);
+
+/* Canonical key of a work: one line, "forward block batch=8 seq=1024 width=4096 ...", or the custom name. */
+const char *ht_work_key(const struct ht_work *w, char *buf, size_t n);
+enum { HT_WORK_KEY_MAX = 256 };
+
+/* Hash over everything that executors read: ranks compare it before they start. */
+uint64_t ht_schedule_hash(const struct ht_schedule *s);
+
+#endif

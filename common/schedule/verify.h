@@ -1,0 +1,49 @@
+/*
+ * The verifier: proves what every executor relies on, in time linear in the schedule's edges.
+ *
+ *   shape      ids in range; dependencies point back; lanes of groups are FIFO; members consecutive and independent;
+ *              the members' communicators and byte counts fit together; op kinds on lanes that can run them
+ *   hazards    every reader has a direct edge (or the same FIFO lane) from its producer, every overwrite and release has
+ *              one from every reader; the same across the iteration boundary for what is resident there
+ *   control    a `when` op has an edge from a validate op; both branches are walked for everything below
+ *   coverage   every micro-batch passes every unit forward and backward once (recomputation apart); sub-op masks add up
+ *   updates    every optimizer-state row is stepped once (or, in the bad branch, all of them not at all); the shards of a
+ *              unit tile it
+ *   closure    what is resident at the end is what was resident at the start
+ *   memory     the safe sequence (ops one at a time in id order) fits every space: if not, that is the OOM
+ *
+ * A broken rule is HT_FAILED ("schedule 'x': op 12 (B3): reads activation 3 without an edge from op 7 (F3)"): a builder's
+ * bug, or HT_BAD_INPUT when the graph came from a file (the caller maps it). OOM is HT_INFEASIBLE.
+ */
+#ifndef HT_SCHEDULE_VERIFY_H
+#define HT_SCHEDULE_VERIFY_H
+
+#include "common/schedule/schedule.h"
+
+enum ht_rule { HT_RULE_SHAPE, HT_RULE_HAZARD, HT_RULE_CONTROL, HT_RULE_COVERAGE, HT_RULE_UPDATE, HT_RULE_CLOSURE,
+               HT_RULE_MEMORY, HT_N_RULES };
+
+/* Bytes that the safe sequence needs, and who holds them at its worst point. */
+struct ht_footprint {
+    int64_t peak_bytes; /* of the safe sequence */
+    int32_t peak_op;    /* where; -1: at the boundary */
+    int64_t by_class[HT_N_TENSOR_CLASSES]; /* at that point, the op's own allocations included */
+    bool fits;
+    int32_t first_oom_op;                  /* first op that does not fit, or -1 */
+};
+
+struct ht_verdict {
+    bool proved[HT_N_RULES];
+    int32_t n_spaces;
+    struct ht_footprint *spaces; /* [n_spaces] */
+};
+
+/* Stops at the first broken rule with its text. On HT_OK and HT_INFEASIBLE `verdict` (may be NULL) is filled; free it. */
+enum ht_status ht_schedule_verify(const struct ht_schedule *s, struct ht_error *err, struct ht_verdict *verdict);
+void ht_verdict_free(struct ht_verdict *v);
+const char *ht_rule_name(enum ht_rule r);
+
+/* "OOM at backward of block 17 on device 0: needs 1.2 GB, 38.9 of 40.0 GB held: activations 21.4 GB, ..." */
+void ht_footprint_describe(const struct ht_schedule *s, int32_t space, const struct ht_footprint *f, char *buf, size_t n);
+
+#endif

@@ -1,0 +1,75 @@
+/*
+ * What happened: one event an op and iteration, from whichever clock ran the schedule.
+ *
+ * The simulator and the real executor fill the same struct, so metrics, plots and replay do not know which it was;
+ * `clock` says so in every file that is written from it.
+ */
+#ifndef HT_TRACE_TRACE_H
+#define HT_TRACE_TRACE_H
+
+#include "common/schedule/schedule.h"
+
+#include <stdio.h>
+
+enum ht_clock { HT_CLOCK_SIM, HT_CLOCK_EMU, HT_CLOCK_RUN };
+
+struct ht_trace_event {
+    int32_t iteration, op;
+    int64_t issue_ns, start_ns, end_ns; /* since the run began; issue is when memory was granted */
+    int64_t grant_seq, release_seq;     /* order of grants and releases over all ops; -1: skipped (`when` false) */
+};
+
+struct ht_trace {
+    enum ht_clock clock;
+    const struct ht_schedule *schedule; /* borrowed */
+    int32_t iterations;
+    struct ht_trace_event *events;      /* [iterations * n_ops], event of (k, op) at k * n_ops + op */
+    int64_t n_events;
+    int64_t end_ns;                     /* of the whole run */
+    int64_t *iteration_end_ns;          /* [iterations]: when the last op of each ended */
+    int64_t *peak_bytes;                /* [ht_n_spaces]: as the semantics counts them */
+};
+
+struct ht_trace *ht_trace_create(const struct ht_schedule *s, enum ht_clock clock, int32_t iterations);
+void ht_trace_destroy(struct ht_trace *t);
+
+/* ---- replay.c -------------------------------------------------------------------------------------------------- */
+
+/* Peak of every space when the trace's grants and releases are applied in their order: to the byte what the run saw. */
+enum ht_status ht_trace_replay(const struct ht_trace *t, struct ht_error *err, int64_t *peak_bytes /* [n_spaces] */);
+
+/* Memory over time of a space by tensor class; one sample after each change. *samples is the caller's to free. */
+struct ht_memory_sample {
+    int64_t time_ns;
+    int64_t by_class[HT_N_TENSOR_CLASSES];
+};
+int64_t ht_trace_memory(const struct ht_trace *t, int32_t space, struct ht_memory_sample **samples);
+
+/* ---- metrics.c ------------------------------------------------------------------------------------------------- */
+
+struct ht_metrics {
+    int64_t iteration_ns;       /* steady state: (end of the last - end of warm-up) / iterations between */
+    int64_t first_iteration_ns; /* cold start */
+    int32_t warmup;
+    int64_t *lane_busy_ns;      /* [n_lanes] per steady iteration */
+    double *resource_busy;      /* [n_resources] share of capacity used in the steady state */
+    int64_t lower_bound_ns;     /* largest of: busiest lane, busiest resource, longest dependency chain (per iteration) */
+    char lower_bound_of[64];    /* "lane gpu", "resource dram", "dependency chain" */
+    int64_t *critical_ns;       /* [n_lanes]: how much of a steady iteration the critical path spends on each lane */
+    int64_t critical_wait_ns;   /* and how much it spends where no lane is busy (contention counts as busy) */
+    double bubble_ratio;        /* 1 - mean over compute lanes of busy / iteration */
+};
+/* cost_ns: uncontended cost of each op, [n_ops] (for a real run: NULL, then the events' own durations are taken). */
+enum ht_status ht_metrics_compute(const struct ht_trace *t, const int64_t *cost_ns, int32_t warmup, struct ht_error *err,
+                                  struct ht_metrics *out);
+void ht_metrics_free(struct ht_metrics *m);
+
+/* ---- perfetto.c ------------------------------------------------------------------------------------------------ */
+
+/* Chrome trace-event JSON, one event a line: a track per lane ("rank 0 gpu"), counters per memory space and tensor class,
+   and in each op's args its iteration, op id, grant_seq and release_seq, so that the file can be replayed. */
+enum ht_status ht_trace_write(const struct ht_trace *t, FILE *out, struct ht_error *err);
+/* Reads a file written by ht_trace_write for this very schedule (the hash is in the file); else HT_BAD_INPUT. */
+enum ht_status ht_trace_read(const char *path, const struct ht_schedule *s, struct ht_error *err, struct ht_trace **out);
+
+#endif
