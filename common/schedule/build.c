@@ -1,0 +1,148 @@
+/* Appending ops. Every list is flat and grows by doubling; nothing is allocated per op. */
+#include "common/schedule/build.h"
+
+#include "common/base/array.h"
+#include "common/schedule/names.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct ht_builder *ht_builder_of(struct ht_schedule *s)
+{
+    if (!s->work_index) s->work_index = HT_NEW(struct ht_builder);
+    return s->work_index;
+}
+
+void ht_builder_destroy(struct ht_builder *b)
+{
+    if (!b) return;
+    free(b->slots);
+    free(b->deps.where);
+    free(b->prev.where);
+    free(b->effects.where);
+    free(b);
+}
+
+int64_t ht_sparse_get(const struct ht_sparse *x, int64_t key)
+{
+    return (size_t)key < x->n ? x->where[key] : -1;
+}
+
+void ht_sparse_set(struct ht_sparse *x, int64_t key, int64_t position)
+{
+    if ((size_t)key >= x->n) {
+        size_t n = x->n ? x->n : 64;
+        while (n <= (size_t)key) n *= 2;
+        x->where = ht_realloc(x->where, n * sizeof *x->where);
+        memset(x->where + x->n, 0xff, (n - x->n) * sizeof *x->where);
+        x->n = n;
+    }
+    x->where[key] = position;
+}
+
+int32_t ht_add_op(struct ht_schedule *s, enum ht_op_kind kind, int32_t lane, struct ht_label label, int32_t work)
+{
+    assert(s->n_ops < INT32_MAX);
+    struct ht_op op = {
+        .kind = (uint8_t)kind, .when = HT_ALWAYS, .lane = lane, .work = work, .match = -1, .label = label};
+    HT_PUSH(s->ops, s->n_ops, s->ops_cap, op);
+    size_t n = (size_t)s->n_ops + 1;
+    HT_RESERVE(s->deps_begin, s->deps_begin_cap, n);
+    HT_RESERVE(s->prev_begin, s->prev_begin_cap, n);
+    HT_RESERVE(s->effects_begin, s->effects_begin_cap, n);
+    HT_RESERVE(s->uses_begin, s->uses_begin_cap, n);
+    s->deps_begin[n - 1] = s->deps_begin[n - 2];
+    s->prev_begin[n - 1] = s->prev_begin[n - 2];
+    s->effects_begin[n - 1] = s->effects_begin[n - 2];
+    s->uses_begin[n - 1] = s->uses_begin[n - 2];
+    return s->n_ops - 1;
+}
+
+static struct ht_op *last(struct ht_schedule *s)
+{
+    assert(s->n_ops > 0);
+    return &s->ops[s->n_ops - 1];
+}
+
+void ht_op_name(struct ht_schedule *s, const char *fmt, ...)
+{
+    struct ht_op *op = last(s);
+    va_list ap;
+    char text[256];
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    ht_copy_name(op->name, sizeof op->name, text);
+}
+
+/* Appends `op` to the last op's list (deps or prev) unless it is there. */
+static void add_edge(int32_t **list, int64_t *begin, size_t *cap, struct ht_sparse *seen, int32_t n_ops, int32_t op)
+{
+    if (op < 0) return;
+    int64_t end = begin[n_ops], at = ht_sparse_get(seen, op);
+    if (at >= begin[n_ops - 1] && at < end && (*list)[at] == op) return;
+    ht_sparse_set(seen, op, end);
+    HT_PUSH(*list, end, *cap, op);
+    begin[n_ops] = end;
+}
+
+void ht_op_after(struct ht_schedule *s, int32_t op)
+{
+    last(s);
+    add_edge(&s->deps, s->deps_begin, &s->deps_cap, &ht_builder_of(s)->deps, s->n_ops, op);
+}
+
+void ht_op_after_prev(struct ht_schedule *s, int32_t op)
+{
+    last(s);
+    add_edge(&s->prev, s->prev_begin, &s->prev_cap, &ht_builder_of(s)->prev, s->n_ops, op);
+}
+
+void ht_op_effect(struct ht_schedule *s, int32_t tensor, enum ht_tier tier, unsigned flags)
+{
+    last(s);
+    assert(tensor >= 0 && tensor < s->n_tensors && (int)tier >= 0 && tier < HT_N_TIERS);
+    struct ht_sparse *seen = &ht_builder_of(s)->effects;
+    int64_t key = (int64_t)tensor * HT_N_TIERS + (int64_t)tier;
+    int64_t end = s->effects_begin[s->n_ops], at = ht_sparse_get(seen, key);
+    if (at >= s->effects_begin[s->n_ops - 1] && at < end && s->effects[at].tensor == tensor &&
+        s->effects[at].tier == (uint8_t)tier) {
+        s->effects[at].flags |= (uint8_t)flags;
+        return;
+    }
+    struct ht_effect effect = {.tensor = tensor, .tier = (uint8_t)tier, .flags = (uint8_t)flags};
+    ht_sparse_set(seen, key, end);
+    HT_PUSH(s->effects, end, s->effects_cap, effect);
+    s->effects_begin[s->n_ops] = end;
+}
+
+void ht_op_use(struct ht_schedule *s, int32_t resource, int64_t amount)
+{
+    last(s);
+    int64_t end = s->uses_begin[s->n_ops];
+    for (int64_t i = s->uses_begin[s->n_ops - 1]; i < end; i++)
+        if (s->uses[i].resource == resource) {
+            s->uses[i].amount += amount;
+            return;
+        }
+    struct ht_use use = {.resource = resource, .amount = amount};
+    HT_PUSH(s->uses, end, s->uses_cap, use);
+    s->uses_begin[s->n_ops] = end;
+}
+
+void ht_op_priority(struct ht_schedule *s, int32_t key)
+{
+    last(s)->priority = key;
+}
+
+void ht_op_when(struct ht_schedule *s, enum ht_when when)
+{
+    last(s)->when = (uint8_t)when;
+}
+
+void ht_op_match(struct ht_schedule *s, int32_t match)
+{
+    last(s)->match = match;
+}

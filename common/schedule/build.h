@@ -1,0 +1,34 @@
+/* What a schedule under construction carries beside its tables (behind schedule.work_index). Internal. */
+#ifndef HT_SCHEDULE_BUILD_H
+#define HT_SCHEDULE_BUILD_H
+
+#include "common/schedule/schedule.h"
+
+/*
+ * "Is this row already in the last op's list?" is answered in constant time by a sparse index: where[key] is the
+ * position at which key was last appended. It counts only if that position lies in the last op's list and holds this
+ * key, so nothing is ever cleared.
+ */
+struct ht_sparse {
+    int64_t *where;
+    size_t n;
+};
+
+struct ht_builder {
+    int32_t *slots; /* open addressing: row of works, or -1 */
+    size_t n_slots; /* power of two */
+    struct ht_sparse deps, prev, effects;
+};
+
+struct ht_builder *ht_builder_of(struct ht_schedule *s);
+void ht_builder_destroy(struct ht_builder *b);
+
+/* Position remembered for `key`, or -1 if none was. */
+int64_t ht_sparse_get(const struct ht_sparse *x, int64_t key);
+void ht_sparse_set(struct ht_sparse *x, int64_t key, int64_t position);
+
+/* The fields of a work in a fixed order, for comparing and hashing. The custom name follows as four words. */
+enum { HT_WORK_WORDS = 25 };
+void ht_work_words(const struct ht_work *w, int64_t words[HT_WORK_WORDS]);
+
+#endif

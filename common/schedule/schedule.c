@@ -1,0 +1,97 @@
+/* The tables of a schedule: lanes, resources, tensors, residents. Ops are in build.c, works in work.c. */
+#include "common/schedule/schedule.h"
+
+#include "common/base/array.h"
+#include "common/schedule/build.h"
+#include "common/schedule/names.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A begin array starts with its one sentinel. */
+static void start_list(int64_t **begin, size_t *cap)
+{
+    HT_RESERVE(*begin, *cap, 1);
+    (*begin)[0] = 0;
+}
+
+struct ht_schedule *ht_schedule_create(const char *name, int32_t n_ranks, int32_t n_nodes, const int32_t *rank_node)
+{
+    assert(n_ranks >= 1 && n_nodes >= 1);
+    struct ht_schedule *s = HT_NEW(struct ht_schedule);
+    ht_copy_name(s->name, sizeof s->name, name);
+    s->n_ranks = n_ranks;
+    s->n_nodes = n_nodes;
+    s->rank_node = HT_NEW_ARRAY(int32_t, n_ranks);
+    if (rank_node) memcpy(s->rank_node, rank_node, sizeof(int32_t) * (size_t)n_ranks);
+    for (int32_t r = 0; r < n_ranks; r++) assert(s->rank_node[r] >= 0 && s->rank_node[r] < n_nodes);
+    s->capacity_bytes = HT_NEW_ARRAY(int64_t, ht_n_spaces(s));
+    for (int32_t i = 0; i < ht_n_spaces(s); i++) s->capacity_bytes[i] = INT64_MAX;
+    start_list(&s->deps_begin, &s->deps_begin_cap);
+    start_list(&s->prev_begin, &s->prev_begin_cap);
+    start_list(&s->effects_begin, &s->effects_begin_cap);
+    start_list(&s->uses_begin, &s->uses_begin_cap);
+    return s;
+}
+
+void ht_schedule_destroy(struct ht_schedule *s)
+{
+    if (!s) return;
+    ht_builder_destroy(s->work_index);
+    free(s->rank_node);
+    free(s->capacity_bytes);
+    free(s->lanes);
+    free(s->resources);
+    free(s->tensors);
+    free(s->residents);
+    free(s->works);
+    free(s->ops);
+    free(s->deps);
+    free(s->deps_begin);
+    free(s->prev);
+    free(s->prev_begin);
+    free(s->effects);
+    free(s->effects_begin);
+    free(s->uses);
+    free(s->uses_begin);
+    free(s);
+}
+
+void ht_schedule_set_capacity(struct ht_schedule *s, enum ht_tier tier, int32_t rank, int64_t bytes)
+{
+    assert(rank >= 0 && rank < s->n_ranks && bytes >= 0);
+    s->capacity_bytes[ht_space(s, tier, rank)] = bytes;
+}
+
+int32_t ht_add_lane(struct ht_schedule *s, const char *name, enum ht_lane_kind kind, int32_t rank,
+                    enum ht_lane_order order)
+{
+    struct ht_lane lane = {.kind = kind, .order = order, .rank = rank};
+    ht_copy_name(lane.name, sizeof lane.name, name);
+    for (int32_t i = 0; i < s->n_lanes; i++)
+        if (s->lanes[i].rank == rank && s->lanes[i].kind == kind) lane.index++;
+    HT_PUSH(s->lanes, s->n_lanes, s->lanes_cap, lane);
+    return s->n_lanes - 1;
+}
+
+int32_t ht_add_resource(struct ht_schedule *s, const char *name, enum ht_resource_kind kind, int32_t node,
+                        int64_t capacity_per_s)
+{
+    struct ht_resource resource = {.kind = kind, .node = node, .capacity_per_s = capacity_per_s};
+    ht_copy_name(resource.name, sizeof resource.name, name);
+    HT_PUSH(s->resources, s->n_resources, s->resources_cap, resource);
+    return s->n_resources - 1;
+}
+
+int32_t ht_add_tensor(struct ht_schedule *s, struct ht_tensor tensor)
+{
+    HT_PUSH(s->tensors, s->n_tensors, s->tensors_cap, tensor);
+    return s->n_tensors - 1;
+}
+
+void ht_add_resident(struct ht_schedule *s, int32_t tensor, enum ht_tier tier, int32_t rank)
+{
+    struct ht_resident resident = {.tensor = tensor, .tier = tier, .rank = rank};
+    HT_PUSH(s->residents, s->n_residents, s->residents_cap, resident);
+}

@@ -1,0 +1,193 @@
+/* Works: the keys under which a profile answers what an op costs. Equal works share a row. */
+#include "common/base/array.h"
+#include "common/schedule/build.h"
+#include "common/schedule/names.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+void ht_work_words(const struct ht_work *w, int64_t words[HT_WORK_WORDS])
+{
+    int64_t fields[HT_WORK_WORDS - 4] = {
+        (int64_t)w->kind,
+        (int64_t)w->where,
+        (int64_t)w->unit,
+        w->n_units,
+        w->sub_ops,
+        w->batch,
+        w->seq,
+        w->width,
+        w->heads,
+        w->ffn,
+        w->vocab,
+        w->tied,
+        w->flash,
+        w->dropout,
+        (int64_t)w->dtype,
+        (int64_t)w->grad_dtype,
+        w->tp,
+        w->ranks,
+        w->params,
+        w->bytes,
+        w->free,
+    };
+    char custom[4 * sizeof(int64_t)];
+    _Static_assert(sizeof custom == sizeof w->custom, "the custom name is four words");
+    ht_copy_name(custom, sizeof custom, w->custom);
+    memcpy(words, fields, sizeof fields);
+    memcpy(words + HT_WORK_WORDS - 4, custom, sizeof custom);
+}
+
+static uint64_t work_hash(const struct ht_work *w)
+{
+    int64_t words[HT_WORK_WORDS];
+    ht_work_words(w, words);
+    return XXH3_64bits(words, sizeof words);
+}
+
+static bool work_equal(const struct ht_work *a, const struct ht_work *b)
+{
+    int64_t x[HT_WORK_WORDS], y[HT_WORK_WORDS];
+    ht_work_words(a, x);
+    ht_work_words(b, y);
+    return memcmp(x, y, sizeof x) == 0;
+}
+
+static void insert(struct ht_builder *b, const struct ht_schedule *s, int32_t row)
+{
+    size_t i = work_hash(&s->works[row]) & (b->n_slots - 1);
+    while (b->slots[i] >= 0) i = (i + 1) & (b->n_slots - 1);
+    b->slots[i] = row;
+}
+
+/* At most half full, so that probing stays short. */
+static void grow(struct ht_builder *b, const struct ht_schedule *s)
+{
+    b->n_slots = b->n_slots ? 2 * b->n_slots : 64;
+    free(b->slots);
+    b->slots = HT_NEW_ARRAY(int32_t, b->n_slots);
+    for (size_t i = 0; i < b->n_slots; i++) b->slots[i] = -1;
+    for (int32_t row = 0; row < s->n_works; row++) insert(b, s, row);
+}
+
+int32_t ht_add_work(struct ht_schedule *s, const struct ht_work *work)
+{
+    struct ht_builder *b = ht_builder_of(s);
+    if (2 * ((size_t)s->n_works + 1) > b->n_slots) grow(b, s);
+    for (size_t i = work_hash(work) & (b->n_slots - 1); b->slots[i] >= 0; i = (i + 1) & (b->n_slots - 1))
+        if (work_equal(&s->works[b->slots[i]], work)) return b->slots[i];
+    struct ht_work row = *work;
+    ht_copy_name(row.custom, sizeof row.custom, work->custom);
+    HT_PUSH(s->works, s->n_works, s->works_cap, row);
+    insert(b, s, s->n_works - 1);
+    return s->n_works - 1;
+}
+
+/* ---- the canonical key ---- */
+
+struct text {
+    char *buf;
+    size_t n, used;
+};
+
+static void add(struct text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void add(struct text *t, const char *fmt, ...)
+{
+    if (t->used >= t->n) return;
+    va_list ap;
+    va_start(ap, fmt);
+    int k = vsnprintf(t->buf + t->used, t->n - t->used, fmt, ap);
+    va_end(ap);
+    if (k > 0) t->used += (size_t)k;
+}
+
+static void add_count(struct text *t, const char *name, int64_t value)
+{
+    add(t, " %s=%lld", name, (long long)value);
+}
+
+static void add_where(struct text *t, const struct ht_work *w)
+{
+    add(t, " where=%s", ht_lane_kind_name(w->where));
+}
+
+/* Forward, recompute, backward: the shape of the unit. A whole block leaves out its sub-ops. */
+static void compute_key(struct text *t, const struct ht_work *w)
+{
+    bool block = w->unit == HT_UNIT_BLOCK;
+    add(t, " %s", ht_unit_kind_names[w->unit]);
+    if (w->where != HT_LANE_COMPUTE) add_where(t, w);
+    if (w->n_units > 1) add_count(t, "units", w->n_units);
+    if (block && w->sub_ops != HT_ALL_SUB_OPS) {
+        const char *sep = " sub_ops=";
+        for (int i = 0; i < HT_N_SUB_OPS; i++)
+            if (w->sub_ops >> i & 1) {
+                add(t, "%s%s", sep, ht_sub_op_names[i]);
+                sep = "+";
+            }
+    }
+    add_count(t, "batch", w->batch);
+    add_count(t, "seq", w->seq);
+    add_count(t, "width", w->width);
+    if (block) {
+        add_count(t, "heads", w->heads);
+        add_count(t, "ffn", w->ffn);
+    } else {
+        add_count(t, "vocab", w->vocab);
+        add_count(t, "tied", w->tied);
+    }
+    if (block && w->flash) add(t, " flash");
+    if (block && w->dropout) add(t, " dropout");
+    add(t, " dtype=%s", ht_work_dtype_names[w->dtype]);
+    if (w->kind == HT_OP_BACKWARD) add(t, " grad=%s", ht_work_dtype_names[w->grad_dtype]);
+    if (w->tp > 1) add_count(t, "tp", w->tp);
+}
+
+const char *ht_work_key(const struct ht_work *w, char *buf, size_t n)
+{
+    struct text t = {.buf = buf, .n = n};
+    if (n == 0) return buf;
+    if (w->custom[0]) {
+        add(&t, "%.*s", (int)sizeof w->custom, w->custom);
+        return buf;
+    }
+    add(&t, "%s", ht_op_kind_name(w->kind));
+    if (w->free) {
+        add(&t, " free");
+        return buf;
+    }
+    switch (w->kind) {
+    case HT_OP_FORWARD:
+    case HT_OP_RECOMPUTE:
+    case HT_OP_BACKWARD:
+        compute_key(&t, w);
+        break;
+    case HT_OP_ACCUMULATE:
+    case HT_OP_OPTIMIZER_STEP:
+    case HT_OP_UNDO:
+        add_where(&t, w);
+        add_count(&t, "params", w->params);
+        if (w->kind != HT_OP_ACCUMULATE) add(&t, " dtype=%s", ht_work_dtype_names[w->dtype]);
+        add(&t, " grad=%s", ht_work_dtype_names[w->grad_dtype]);
+        break;
+    case HT_OP_ALL_GATHER:
+    case HT_OP_REDUCE_SCATTER:
+    case HT_OP_ALL_REDUCE:
+        add_count(&t, "ranks", w->ranks);
+        add_count(&t, "bytes", w->bytes);
+        if (w->kind != HT_OP_ALL_GATHER) add(&t, " grad=%s", ht_work_dtype_names[w->grad_dtype]);
+        break;
+    case HT_OP_VALIDATE:
+        add_where(&t, w);
+        add_count(&t, "params", w->params);
+        add_count(&t, "ranks", w->ranks);
+        break;
+    default: /* copy, send, receive, restore */
+        add_where(&t, w);
+        add_count(&t, "bytes", w->bytes);
+    }
+    return buf;
+}
