@@ -1,0 +1,345 @@
+/*
+ * Sizes, offsets and FLOPs of units: the one place that says how many bytes a parameter, an activation or a workspace
+ * takes. Planners and simulators add these up, the kernels lay out their buffers by them, so the two agree to the byte.
+ *
+ * The activation count of a GPT block, in elements of (B,T,C) unless said otherwise, F = 4C:
+ *
+ *     sub-op       kept                            16-bit bytes
+ *     (input)      1    the unit's input            2 BTC   a tensor of its own, not in the block's layout
+ *     norm1        1    + statistics                2 BTC
+ *     qkv          3                                6 BTC
+ *     attention    1    + probabilities             2 BTC + 2 BHTT
+ *       dropout         mask, dropped-out           BHTT + 2 BHTT
+ *     proj         1                                2 BTC
+ *       dropout         mask                        BTC
+ *     norm2        1    + statistics                2 BTC
+ *     fc1          4                                8 BTC
+ *     gelu         4                                8 BTC
+ *     fc2          0                                0
+ *       dropout         mask                        BTC
+ *                                             sum: 34 BTC + 5 BHTT
+ *
+ * which is equation (1) of Korthikanti et al. 2022, "Reducing activation recomputation in large transformer models".
+ * (With flash attention nothing of B*H*T*T is kept, the attention's dropout mask included: it is drawn again.)
+ * Checked by hand in tests/common/model/test_layout.c.
+ */
+#include "common/model/model.h"
+
+#include <assert.h>
+#include <string.h>
+
+int64_t ht_dtype_bytes(enum ht_dtype t)
+{
+    return t == HT_F32 ? 4 : 2;
+}
+
+const char *ht_dtype_name(enum ht_dtype t)
+{
+    static const char *const names[] = {[HT_F32] = "f32", [HT_F16] = "f16", [HT_BF16] = "bf16"};
+    return names[t];
+}
+
+bool ht_numerics_has_master(const struct ht_numerics *n)
+{
+    return n->param != HT_F32;
+}
+
+const char *ht_sub_op_name(enum ht_sub_op sub)
+{
+    static const char *const names[] = {
+        [HT_SUB_NORM1] = "norm1", [HT_SUB_QKV] = "qkv", [HT_SUB_ATTENTION] = "attention", [HT_SUB_PROJ] = "proj",
+        [HT_SUB_NORM2] = "norm2", [HT_SUB_FC1] = "fc1", [HT_SUB_GELU] = "gelu",           [HT_SUB_FC2] = "fc2"};
+    return names[sub];
+}
+
+enum ht_unit_kind ht_model_unit_kind(const struct ht_model *m, int64_t unit)
+{
+    assert(unit >= 0 && unit < ht_model_units(m));
+    if (unit == 0) return HT_UNIT_EMBEDDING;
+    return unit <= m->layers ? HT_UNIT_BLOCK : HT_UNIT_HEAD;
+}
+
+/* ---- parameters ---- */
+
+struct part_list {
+    struct ht_param_part *parts;
+    int n;
+    int64_t offset; /* elements so far */
+};
+
+static void add_part(struct part_list *l, const char *name, int64_t rows, int64_t cols)
+{
+    assert(l->n < HT_MAX_PARAM_PARTS);
+    l->parts[l->n++] = (struct ht_param_part){.name = name, .offset = l->offset, .rows = rows, .cols = cols};
+    l->offset += rows * cols;
+}
+
+static void gpt_block_parts(const struct ht_model *m, struct part_list *l)
+{
+    int64_t C = m->width, F = m->ffn;
+    add_part(l, "ln_1.weight", 1, C);
+    add_part(l, "ln_1.bias", 1, C);
+    add_part(l, "attn.c_attn.weight", 3 * C, C); /* rows: C of query, C of key, C of value */
+    add_part(l, "attn.c_attn.bias", 1, 3 * C);
+    add_part(l, "attn.c_proj.weight", C, C);
+    add_part(l, "attn.c_proj.bias", 1, C);
+    add_part(l, "ln_2.weight", 1, C);
+    add_part(l, "ln_2.bias", 1, C);
+    add_part(l, "mlp.c_fc.weight", F, C);
+    add_part(l, "mlp.c_fc.bias", 1, F);
+    add_part(l, "mlp.c_proj.weight", C, F);
+    add_part(l, "mlp.c_proj.bias", 1, C);
+}
+
+static void llama_block_parts(const struct ht_model *m, struct part_list *l)
+{
+    int64_t C = m->width, F = m->ffn;
+    add_part(l, "input_layernorm.weight", 1, C);
+    add_part(l, "self_attn.q_proj.weight", C, C);
+    add_part(l, "self_attn.k_proj.weight", C, C);
+    add_part(l, "self_attn.v_proj.weight", C, C);
+    add_part(l, "self_attn.o_proj.weight", C, C);
+    add_part(l, "post_attention_layernorm.weight", 1, C);
+    add_part(l, "mlp.gate_proj.weight", F, C);
+    add_part(l, "mlp.up_proj.weight", F, C);
+    add_part(l, "mlp.down_proj.weight", C, F);
+}
+
+int ht_unit_param_parts(const struct ht_model *m, int64_t unit, struct ht_param_part parts[HT_MAX_PARAM_PARTS])
+{
+    struct part_list l = {.parts = parts};
+    bool gpt = m->arch == HT_ARCH_GPT;
+    switch (ht_model_unit_kind(m, unit)) {
+    case HT_UNIT_EMBEDDING:
+        add_part(&l, gpt ? "wte" : "embed_tokens.weight", m->vocab, m->width);
+        if (gpt) add_part(&l, "wpe", m->max_seq, m->width); /* Llama: rotary, nothing stored */
+        break;
+    case HT_UNIT_BLOCK:
+        if (gpt)
+            gpt_block_parts(m, &l);
+        else
+            llama_block_parts(m, &l);
+        break;
+    case HT_UNIT_HEAD:
+        add_part(&l, gpt ? "ln_f.weight" : "norm.weight", 1, m->width);
+        if (gpt) add_part(&l, "ln_f.bias", 1, m->width);
+        if (!m->tied) add_part(&l, "lm_head.weight", m->vocab, m->width);
+        break;
+    }
+    return l.n;
+}
+
+int64_t ht_unit_params(const struct ht_model *m, int64_t unit)
+{
+    struct ht_param_part parts[HT_MAX_PARAM_PARTS];
+    int n = ht_unit_param_parts(m, unit, parts);
+    return parts[n - 1].offset + parts[n - 1].rows * parts[n - 1].cols;
+}
+
+int64_t ht_model_params(const struct ht_model *m)
+{
+    int64_t block = m->layers > 0 ? ht_unit_params(m, 1) : 0;
+    return ht_unit_params(m, 0) + m->layers * block + ht_unit_params(m, m->layers + 1);
+}
+
+/* ---- FLOPs ---- */
+
+double ht_sub_op_flops(const struct ht_model *m, enum ht_sub_op sub, int64_t batch, int64_t seq)
+{
+    double BT = (double)batch * (double)seq, T = (double)seq, C = (double)m->width, F = (double)m->ffn;
+    switch (sub) {
+    case HT_SUB_QKV:
+        return 6 * BT * C * C;
+    case HT_SUB_ATTENTION: /* query by key, and probabilities by value */
+        return 4 * BT * T * C;
+    case HT_SUB_PROJ:
+        return 2 * BT * C * C;
+    case HT_SUB_FC1: /* Llama: gate and up */
+        return (m->arch == HT_ARCH_LLAMA ? 4 : 2) * BT * C * F;
+    case HT_SUB_FC2:
+        return 2 * BT * C * F;
+    default:
+        return 0;
+    }
+}
+
+double ht_unit_flops(const struct ht_model *m, int64_t unit, int64_t batch, int64_t seq)
+{
+    double flops = 0;
+    switch (ht_model_unit_kind(m, unit)) {
+    case HT_UNIT_EMBEDDING:
+        break;
+    case HT_UNIT_BLOCK:
+        for (int s = 0; s < HT_N_SUB_OPS; s++) flops += ht_sub_op_flops(m, (enum ht_sub_op)s, batch, seq);
+        break;
+    case HT_UNIT_HEAD:
+        flops = 2.0 * (double)batch * (double)seq * (double)m->width * (double)m->vocab;
+        break;
+    }
+    return flops;
+}
+
+/* ---- activations ---- */
+
+static int64_t align64(int64_t bytes)
+{
+    return (bytes + 63) / 64 * 64;
+}
+
+/* Appends a part of `bytes`; a part of 0 bytes keeps offset 0, so that nobody takes it for a place. */
+static void add_act(struct ht_act_layout *l, struct ht_act_part *part, int64_t bytes)
+{
+    if (bytes == 0) return;
+    *part = (struct ht_act_part){.offset = l->bytes, .bytes = bytes};
+    l->bytes += align64(bytes);
+}
+
+/* Mean and 1/std of every row, FP32; RMS norm (Llama) has no mean. */
+static int64_t norm_stats_bytes(const struct ht_model *m, int64_t BT)
+{
+    return (m->arch == HT_ARCH_GPT ? 2 : 1) * BT * 4;
+}
+
+/* Adds what `sub` keeps. The layout of a block is this for every sub-op in order, so the sums cannot disagree. */
+static void add_sub_op(const struct ht_model *m, enum ht_sub_op sub, int64_t batch, int64_t seq, int64_t e,
+                       struct ht_act_layout *l)
+{
+    int64_t BT = batch * seq, BTC = BT * m->width, BTF = BT * m->ffn, BHT = BT * m->heads, BHTT = BHT * seq;
+    switch (sub) {
+    case HT_SUB_NORM1:
+        add_act(l, &l->norm1, BTC * e);
+        add_act(l, &l->norm1_stats, norm_stats_bytes(m, BT));
+        break;
+    case HT_SUB_QKV:
+        add_act(l, &l->qkv, 3 * BTC * e);
+        break;
+    case HT_SUB_ATTENTION:
+        add_act(l, &l->attention, BTC * e);
+        if (m->flash) {
+            add_act(l, &l->lse, BHT * 4);
+            break;
+        }
+        add_act(l, &l->probs, BHTT * e);
+        if (m->dropout) {
+            add_act(l, &l->dropped, BHTT * e);
+            add_act(l, &l->attention_mask, BHTT);
+        }
+        break;
+    case HT_SUB_PROJ:
+        add_act(l, &l->proj, BTC * e);
+        if (m->dropout) add_act(l, &l->proj_mask, BTC);
+        break;
+    case HT_SUB_NORM2:
+        add_act(l, &l->norm2, BTC * e);
+        add_act(l, &l->norm2_stats, norm_stats_bytes(m, BT));
+        break;
+    case HT_SUB_FC1: /* Llama: gate and up side by side */
+        add_act(l, &l->fc1, (m->arch == HT_ARCH_LLAMA ? 2 : 1) * BTF * e);
+        break;
+    case HT_SUB_GELU:
+        add_act(l, &l->gelu, BTF * e);
+        break;
+    case HT_SUB_FC2:
+        if (m->dropout) add_act(l, &l->fc2_mask, BTC);
+        break;
+    case HT_N_SUB_OPS:
+        break;
+    }
+}
+
+void ht_block_activations(const struct ht_model *m, int64_t batch, int64_t seq, enum ht_dtype act,
+                          struct ht_act_layout *out)
+{
+    memset(out, 0, sizeof(*out));
+    for (int s = 0; s < HT_N_SUB_OPS; s++) add_sub_op(m, (enum ht_sub_op)s, batch, seq, ht_dtype_bytes(act), out);
+}
+
+void ht_head_activations(const struct ht_model *m, int64_t batch, int64_t seq, enum ht_dtype act,
+                         struct ht_act_layout *out)
+{
+    memset(out, 0, sizeof(*out));
+    add_sub_op(m, HT_SUB_NORM1, batch, seq, ht_dtype_bytes(act), out);
+}
+
+int64_t ht_sub_op_activation_bytes(const struct ht_model *m, enum ht_sub_op sub, int64_t batch, int64_t seq,
+                                   enum ht_dtype act)
+{
+    struct ht_act_layout l = {0};
+    add_sub_op(m, sub, batch, seq, ht_dtype_bytes(act), &l);
+    return l.bytes;
+}
+
+int64_t ht_unit_activation_bytes(const struct ht_model *m, int64_t unit, int64_t batch, int64_t seq, enum ht_dtype act)
+{
+    struct ht_act_layout l = {0};
+    switch (ht_model_unit_kind(m, unit)) {
+    case HT_UNIT_EMBEDDING:
+        break;
+    case HT_UNIT_BLOCK:
+        ht_block_activations(m, batch, seq, act, &l);
+        break;
+    case HT_UNIT_HEAD:
+        ht_head_activations(m, batch, seq, act, &l);
+        break;
+    }
+    return l.bytes;
+}
+
+int64_t ht_unit_input_bytes(const struct ht_model *m, int64_t unit, int64_t batch, int64_t seq, enum ht_dtype act)
+{
+    if (ht_model_unit_kind(m, unit) == HT_UNIT_EMBEDDING) return 0;
+    return batch * seq * m->width * ht_dtype_bytes(act);
+}
+
+int64_t ht_logits_bytes(const struct ht_model *m, int64_t batch, int64_t seq)
+{
+    return batch * seq * m->vocab * 4;
+}
+
+/* ---- workspace ---- */
+
+int64_t ht_attention_slots(const struct ht_model *m, int64_t batch)
+{
+    int64_t pairs = batch * m->heads;
+    return pairs < HT_ATTENTION_MAX_WORKERS ? pairs : HT_ATTENTION_MAX_WORKERS;
+}
+
+void ht_unit_workspace(const struct ht_model *m, int64_t unit, int64_t batch, int64_t seq, enum ht_dtype act,
+                       bool backward, struct ht_workspace_layout *out)
+{
+    int64_t e = ht_dtype_bytes(act), BT = batch * seq, C = m->width;
+    int64_t wide = (m->arch == HT_ARCH_LLAMA ? 2 : 1) * m->ffn;
+    int64_t tile_bytes = align64(HT_ATTENTION_ROWS * seq * 4);
+    struct ht_act_layout l = {0}; /* borrowed for its running sum */
+    memset(out, 0, sizeof(*out));
+    switch (ht_model_unit_kind(m, unit)) {
+    case HT_UNIT_EMBEDDING:
+        break;
+    case HT_UNIT_BLOCK:
+        if (backward) {
+            add_act(&l, &out->wide, BT * (wide > 3 * C ? wide : 3 * C) * e);
+            add_act(&l, &out->narrow, BT * C * e);
+            add_act(&l, &out->attention, BT * C * e);
+        }
+        /* Kept probabilities are written in place, so only a recomputing pass needs tiles of scores. */
+        if (m->flash) add_act(&l, &out->scores, ht_attention_slots(m, batch) * tile_bytes);
+        if (backward) add_act(&l, &out->dscores, ht_attention_slots(m, batch) * tile_bytes);
+        break;
+    case HT_UNIT_HEAD:
+        if (backward)
+            add_act(&l, &out->narrow, BT * C * e);
+        else
+            add_act(&l, &out->row_loss, BT * 8);
+        break;
+    }
+    out->tile_bytes = tile_bytes;
+    out->bytes = l.bytes;
+}
+
+int64_t ht_unit_workspace_bytes(const struct ht_model *m, int64_t unit, int64_t batch, int64_t seq, enum ht_dtype act,
+                                bool backward)
+{
+    struct ht_workspace_layout w;
+    ht_unit_workspace(m, unit, batch, seq, act, backward, &w);
+    return w.bytes;
+}
