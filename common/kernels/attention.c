@@ -1,0 +1,131 @@
+/*
+ * Causal attention. For one pair (sequence b, head h), with q, k, v: (T, D), D = C / H, scale = 1 / sqrt(D):
+ *
+ *     S = q k^T            P = softmax(scale S), row i over columns 0..i          out = P v
+ *
+ * and backward, with dot_i = sum_j dP_ij P_ij = sum_d dout_id out_id:
+ *
+ *     dv = P^T dout        dP = dout v^T        dS = scale P (dP - dot)           dq = dS k        dk = dS^T q
+ *
+ * Flash (Dao et al. 2022) here means what it saves: P is not kept but made again, tile by tile, from S and the rows'
+ * log-sum-exp. A tile spans all keys of its rows, so no running rescale is needed.
+ */
+#include "common/kernels/attention.h"
+
+#include <cblas.h>
+#include <math.h>
+#include <stddef.h>
+
+#include "common/model/model.h"
+
+/* One pair's matrices; rows of q, k, v are 3C apart, of out C apart. */
+struct pair {
+    int64_t T, D, C, index;
+    const float *q, *k, *v;
+    float scale;
+};
+
+static struct pair pair_at(const struct ht_attention *a, int64_t index)
+{
+    int64_t b = index / a->heads, h = index % a->heads, D = a->width / a->heads;
+    const float *q = a->qkv + b * a->seq * 3 * a->width + h * D;
+    return (struct pair){.T = a->seq,
+                         .D = D,
+                         .C = a->width,
+                         .index = index,
+                         .q = q,
+                         .k = q + a->width,
+                         .v = q + 2 * a->width,
+                         .scale = 1.0f / sqrtf((float)D)};
+}
+
+/* Where the pair's slice of a (B,T,stride) matrix starts. */
+static int64_t slice(const struct ht_attention *a, const struct pair *p, int64_t stride)
+{
+    return p->index / a->heads * a->seq * stride + p->index % a->heads * p->D;
+}
+
+/* C (m,n) = A (m,k) B^T + beta C, or with B not transposed, or A^T: row-major, leading dimensions given. */
+static void gemm(CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, int64_t m, int64_t n, int64_t k, const float *a, int64_t lda,
+                 const float *b, int64_t ldb, float beta, float *c, int64_t ldc)
+{
+    cblas_sgemm(CblasRowMajor, ta, tb, (int)m, (int)n, (int)k, 1, a, (int)lda, b, (int)ldb, beta, c, (int)ldc);
+}
+
+/* Scores of query rows [i0, i1) against keys [0, i1), rows of s T apart. */
+static void tile_scores(const struct pair *p, int64_t i0, int64_t i1, float *s)
+{
+    gemm(CblasNoTrans, CblasTrans, i1 - i0, i1, p->D, p->q + i0 * 3 * p->C, 3 * p->C, p->k, 3 * p->C, 0, s, p->T);
+}
+
+static int64_t tile_end(int64_t i0, int64_t T)
+{
+    return i0 + HT_ATTENTION_ROWS < T ? i0 + HT_ATTENTION_ROWS : T;
+}
+
+static void forward_pair(const struct ht_simd *simd, const struct ht_attention *a, int64_t index, int64_t slot)
+{
+    struct pair p = pair_at(a, index);
+    float *out = a->out + slice(a, &p, p.C);
+    for (int64_t i0 = 0; i0 < p.T; i0 = tile_end(i0, p.T)) {
+        int64_t i1 = tile_end(i0, p.T);
+        float *s = a->probs ? a->probs + (index * p.T + i0) * p.T : a->scores + slot * a->tile_floats;
+        tile_scores(&p, i0, i1, s);
+        for (int64_t i = i0; i < i1; i++) {
+            float lse = simd->softmax(s + (i - i0) * p.T, i + 1, a->probs ? p.T : i1, p.scale);
+            if (a->lse) a->lse[index * p.T + i] = lse;
+        }
+        gemm(CblasNoTrans, CblasNoTrans, i1 - i0, p.D, i1, s, p.T, p.v, 3 * p.C, 0, out + i0 * p.C, p.C);
+    }
+}
+
+static void backward_pair(const struct ht_simd *simd, const struct ht_attention *a, const float *dout, float *dqkv,
+                          int64_t index, int64_t slot)
+{
+    struct pair p = pair_at(a, index);
+    const float *out = a->out + slice(a, &p, p.C);
+    float *dq = dqkv + slice(a, &p, 3 * p.C), *dk = dq + p.C, *dv = dk + p.C;
+    float *ds = a->dscores + slot * a->tile_floats;
+    dout += slice(a, &p, p.C);
+    /* From the last tile, whose rows see every key: it writes all of dk and dv, the others add to their part. */
+    int64_t last = (p.T - 1) / HT_ATTENTION_ROWS * HT_ATTENTION_ROWS;
+    for (int64_t i0 = last; i0 >= 0; i0 -= HT_ATTENTION_ROWS) {
+        int64_t i1 = tile_end(i0, p.T), n = i1 - i0;
+        float beta = i0 == last ? 0 : 1;
+        float *probs = a->probs ? a->probs + (index * p.T + i0) * p.T : a->scores + slot * a->tile_floats;
+        if (!a->probs) {
+            tile_scores(&p, i0, i1, probs);
+            for (int64_t i = i0; i < i1; i++)
+                simd->softmax_again(probs + (i - i0) * p.T, i + 1, i1, p.scale, a->lse[index * p.T + i]);
+        }
+        gemm(CblasTrans, CblasNoTrans, i1, p.D, n, probs, p.T, dout + i0 * p.C, p.C, beta, dv, 3 * p.C);
+        gemm(CblasNoTrans, CblasTrans, n, i1, p.D, dout + i0 * p.C, p.C, p.v, 3 * p.C, 0, ds, p.T);
+        for (int64_t i = i0; i < i1; i++) {
+            float dot = simd->dot(dout + i * p.C, out + i * p.C, p.D);
+            simd->softmax_backward(probs + (i - i0) * p.T, ds + (i - i0) * p.T, dot, p.scale, i1);
+        }
+        gemm(CblasNoTrans, CblasNoTrans, n, p.D, i1, ds, p.T, p.k, 3 * p.C, 0, dq + i0 * 3 * p.C, 3 * p.C);
+        gemm(CblasTrans, CblasNoTrans, i1, p.D, n, ds, p.T, p.q + i0 * 3 * p.C, 3 * p.C, beta, dk, 3 * p.C);
+    }
+}
+
+/* The pairs of one worker. Workers beyond the slots have none. */
+static struct ht_range share(const struct ht_attention *a, int worker, int n_workers)
+{
+    int64_t active = n_workers < a->slots ? n_workers : a->slots;
+    if (worker >= active) return (struct ht_range){0, 0};
+    return ht_range_split(a->batch * a->heads, 1, worker, (int)active);
+}
+
+void ht_attention_forward(const struct ht_simd *simd, const struct ht_attention *a, int worker, int n_workers)
+{
+    struct ht_range r = share(a, worker, n_workers);
+    for (int64_t i = r.begin; i < r.end; i++) forward_pair(simd, a, i, worker);
+}
+
+void ht_attention_backward(const struct ht_simd *simd, const struct ht_attention *a, const float *dout, float *dqkv,
+                           int worker, int n_workers)
+{
+    struct ht_range r = share(a, worker, n_workers);
+    for (int64_t i = r.begin; i < r.end; i++) backward_pair(simd, a, dout, dqkv, i, worker);
+}

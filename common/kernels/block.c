@@ -1,0 +1,243 @@
+/*
+ * A GPT block.
+ *
+ *     norm1 = norm(x)                    norm2 = norm(proj)
+ *     qkv   = norm1 Wqkv^T + b           fc1   = norm2 W1^T + b
+ *     att   = attention(qkv)             gelu  = gelu(fc1)
+ *     proj  = x + att Wp^T + b           out   = proj + gelu W2^T + b
+ *
+ * Only attention and the parameters' gradients mix tokens, so a pass is a few parallel steps, each worker chaining all
+ * that it can do with its own rows:
+ *
+ *     forward     rows: norm1, qkv | pairs: attention | rows: proj, norm2, fc1, gelu, out
+ *     backward    rows: dgelu, dfc1, dnorm2, dproj, datt | features: dW2, dW1, dnorm2's, dWp | pairs: attention |
+ *                 rows: dnorm1, dx | features: dWqkv, dnorm1's
+ */
+#include <assert.h>
+#include <stddef.h>
+
+#include "common/kernels/attention.h"
+#include "common/kernels/rows.h"
+#include "common/kernels/unit.h"
+
+/* Order of a GPT block's parameter parts (ht_unit_param_parts). */
+enum { LN1_W, LN1_B, QKV_W, QKV_B, PROJ_W, PROJ_B, LN2_W, LN2_B, FC1_W, FC1_B, FC2_W, FC2_B, N_PARTS };
+
+/* The kept activations as pointers; shapes in model.h. */
+struct kept {
+    float *norm1, *norm1_stats, *qkv, *attention, *proj, *norm2, *norm2_stats, *fc1, *gelu;
+};
+
+struct block {
+    const struct ht_simd *simd;
+    int64_t n_rows; /* B T */
+    unsigned sub_ops;
+    struct ht_norm norm1, norm2;
+    struct ht_linear qkv, proj, fc1, fc2;
+    struct ht_attention attention;
+    struct kept act;
+    const float *x;
+    float *out; /* forward */
+    /* backward */
+    const float *dout;
+    float *dx;                         /* holds the gradient of proj until the last rows step */
+    float *dwide, *dnorm, *dattention; /* (B,T,F) or (B,T,3C); (B,T,C); (B,T,C) */
+    float *grad[N_PARTS];
+};
+
+static float *at(void *base, struct ht_act_part part)
+{
+    return (float *)((char *)base + part.offset);
+}
+
+static void block_init(struct block *b, const struct ht_unit_args *args, const float *params, const float *x, void *act,
+                       float *grad, void *workspace)
+{
+    const struct ht_model *m = args->model;
+    int64_t C = m->width, F = m->ffn;
+    assert(m->arch == HT_ARCH_GPT && !m->dropout && C % m->heads == 0);
+    struct ht_param_part parts[HT_MAX_PARAM_PARTS];
+    int n = ht_unit_param_parts(m, 1, parts);
+    assert(n == N_PARTS);
+    const float *p[N_PARTS];
+    for (int i = 0; i < n; i++) p[i] = params + parts[i].offset;
+    struct ht_act_layout l;
+    ht_block_activations(m, args->batch, args->seq, HT_F32, &l);
+    struct ht_workspace_layout w;
+    ht_unit_workspace(m, 1, args->batch, args->seq, HT_F32, grad != NULL, &w);
+
+    *b = (struct block){
+        .simd = ht_simd(),
+        .n_rows = args->batch * args->seq,
+        .sub_ops = HT_ALL_SUB_OPS,
+        .norm1 = {p[LN1_W], p[LN1_B], C},
+        .norm2 = {p[LN2_W], p[LN2_B], C},
+        .qkv = {p[QKV_W], p[QKV_B], .in = C, .out = 3 * C},
+        .proj = {p[PROJ_W], p[PROJ_B], .in = C, .out = C},
+        .fc1 = {p[FC1_W], p[FC1_B], .in = C, .out = F},
+        .fc2 = {p[FC2_W], p[FC2_B], .in = F, .out = C},
+        .act = {.norm1 = at(act, l.norm1),
+                .norm1_stats = at(act, l.norm1_stats),
+                .qkv = at(act, l.qkv),
+                .attention = at(act, l.attention),
+                .proj = at(act, l.proj),
+                .norm2 = at(act, l.norm2),
+                .norm2_stats = at(act, l.norm2_stats),
+                .fc1 = at(act, l.fc1),
+                .gelu = at(act, l.gelu)},
+        .x = x,
+    };
+    b->attention = (struct ht_attention){
+        .batch = args->batch,
+        .seq = args->seq,
+        .heads = m->heads,
+        .width = C,
+        .qkv = b->act.qkv,
+        .out = b->act.attention,
+        .probs = m->flash ? NULL : at(act, l.probs),
+        .lse = m->flash ? at(act, l.lse) : NULL,
+        .scores = m->flash ? at(workspace, w.scores) : NULL,
+        .tile_floats = w.tile_bytes / (int64_t)sizeof(float),
+        .slots = ht_attention_slots(m, args->batch),
+    };
+    if (!grad) return;
+    b->attention.dscores = at(workspace, w.dscores);
+    b->dwide = at(workspace, w.wide);
+    b->dnorm = at(workspace, w.narrow);
+    b->dattention = at(workspace, w.attention);
+    for (int i = 0; i < n; i++) b->grad[i] = grad + parts[i].offset;
+}
+
+static struct ht_range my_rows(const struct block *b, int worker, int n_workers)
+{
+    return ht_range_split(b->n_rows, HT_ROW_GRAIN, worker, n_workers);
+}
+
+/* ---- forward ---- */
+
+static bool wants(const struct block *b, enum ht_sub_op sub)
+{
+    return b->sub_ops >> sub & 1;
+}
+
+static void forward_before_attention(void *arg, int worker, int n_workers)
+{
+    struct block *b = arg;
+    struct ht_range rows = my_rows(b, worker, n_workers);
+    if (wants(b, HT_SUB_NORM1))
+        ht_rows_norm(b->simd, &b->norm1, b->x, b->act.norm1, b->act.norm1_stats, b->n_rows, rows);
+    if (wants(b, HT_SUB_QKV)) ht_rows_linear(b->simd, &b->qkv, b->act.norm1, NULL, b->act.qkv, rows);
+}
+
+static void forward_attention(void *arg, int worker, int n_workers)
+{
+    struct block *b = arg;
+    ht_attention_forward(b->simd, &b->attention, worker, n_workers);
+}
+
+static void forward_after_attention(void *arg, int worker, int n_workers)
+{
+    struct block *b = arg;
+    struct ht_range rows = my_rows(b, worker, n_workers);
+    int64_t F = b->fc1.out, first = rows.begin * F;
+    if (wants(b, HT_SUB_PROJ)) ht_rows_linear(b->simd, &b->proj, b->act.attention, b->x, b->act.proj, rows);
+    if (wants(b, HT_SUB_NORM2))
+        ht_rows_norm(b->simd, &b->norm2, b->act.proj, b->act.norm2, b->act.norm2_stats, b->n_rows, rows);
+    if (wants(b, HT_SUB_FC1)) ht_rows_linear(b->simd, &b->fc1, b->act.norm2, NULL, b->act.fc1, rows);
+    if (wants(b, HT_SUB_GELU)) b->simd->gelu(b->act.fc1 + first, b->act.gelu + first, (rows.end - rows.begin) * F);
+    if (wants(b, HT_SUB_FC2)) ht_rows_linear(b->simd, &b->fc2, b->act.gelu, b->act.proj, b->out, rows);
+}
+
+static void run_forward(struct block *b, struct ht_pool *pool)
+{
+    ht_pool_run(pool, forward_before_attention, b);
+    if (wants(b, HT_SUB_ATTENTION)) ht_pool_run(pool, forward_attention, b);
+    ht_pool_run(pool, forward_after_attention, b);
+}
+
+void ht_block_forward(const struct ht_unit_args *args, const float *params, const float *x, void *act, float *out,
+                      void *workspace)
+{
+    struct block b;
+    block_init(&b, args, params, x, act, NULL, workspace);
+    b.out = out;
+    run_forward(&b, args->pool);
+}
+
+void ht_block_recompute(const struct ht_unit_args *args, const float *params, const float *x, void *act,
+                        unsigned sub_ops, void *workspace)
+{
+    struct block b;
+    block_init(&b, args, params, x, act, NULL, workspace);
+    b.sub_ops = sub_ops & HT_ALL_SUB_OPS & ~(1u << HT_SUB_FC2); /* fc2 keeps nothing */
+    run_forward(&b, args->pool);
+}
+
+/* ---- backward ---- */
+
+static void backward_after_attention(void *arg, int worker, int n_workers)
+{
+    struct block *b = arg;
+    struct ht_range rows = my_rows(b, worker, n_workers);
+    int64_t F = b->fc1.out, first = rows.begin * F;
+    ht_rows_linear_backward(&b->fc2, b->dout, b->dwide, rows); /* of gelu */
+    b->simd->gelu_backward(b->act.fc1 + first, b->dwide + first, (rows.end - rows.begin) * F);
+    ht_rows_linear_backward(&b->fc1, b->dwide, b->dnorm, rows); /* of norm2 */
+    ht_rows_norm_backward(b->simd, &b->norm2, b->act.proj, b->dnorm, b->act.norm2_stats, b->dout, b->dx, b->n_rows,
+                          rows); /* of proj */
+    ht_rows_linear_backward(&b->proj, b->dx, b->dattention, rows);
+}
+
+static void grads_after_attention(void *arg, int worker, int n_workers)
+{
+    struct block *b = arg;
+    int64_t C = b->norm2.width, F = b->fc1.out;
+    struct ht_range narrow = ht_range_split(C, HT_FEATURE_GRAIN, worker, n_workers);
+    struct ht_range wide = ht_range_split(F, HT_FEATURE_GRAIN, worker, n_workers);
+    float **g = b->grad;
+    ht_features_linear_grad(b->simd, &b->fc2, b->act.gelu, b->dout, b->n_rows, g[FC2_W], g[FC2_B], narrow);
+    ht_features_linear_grad(b->simd, &b->fc1, b->act.norm2, b->dwide, b->n_rows, g[FC1_W], g[FC1_B], wide);
+    ht_features_norm_grad(b->simd, &b->norm2, b->act.proj, b->dnorm, b->act.norm2_stats, b->n_rows, g[LN2_W], g[LN2_B],
+                          narrow);
+    ht_features_linear_grad(b->simd, &b->proj, b->act.attention, b->dx, b->n_rows, g[PROJ_W], g[PROJ_B], narrow);
+}
+
+static void backward_attention(void *arg, int worker, int n_workers)
+{
+    struct block *b = arg;
+    ht_attention_backward(b->simd, &b->attention, b->dattention, b->dwide, worker, n_workers); /* dwide: of qkv */
+}
+
+static void backward_before_attention(void *arg, int worker, int n_workers)
+{
+    struct block *b = arg;
+    struct ht_range rows = my_rows(b, worker, n_workers);
+    ht_rows_linear_backward(&b->qkv, b->dwide, b->dnorm, rows); /* of norm1 */
+    ht_rows_norm_backward(b->simd, &b->norm1, b->x, b->dnorm, b->act.norm1_stats, b->dx, b->dx, b->n_rows, rows);
+}
+
+static void grads_before_attention(void *arg, int worker, int n_workers)
+{
+    struct block *b = arg;
+    int64_t C = b->norm1.width;
+    struct ht_range features = ht_range_split(3 * C, HT_FEATURE_GRAIN, worker, n_workers);
+    struct ht_range columns = ht_range_split(C, HT_FEATURE_GRAIN, worker, n_workers);
+    ht_features_linear_grad(b->simd, &b->qkv, b->act.norm1, b->dwide, b->n_rows, b->grad[QKV_W], b->grad[QKV_B],
+                            features);
+    ht_features_norm_grad(b->simd, &b->norm1, b->x, b->dnorm, b->act.norm1_stats, b->n_rows, b->grad[LN1_W],
+                          b->grad[LN1_B], columns);
+}
+
+void ht_block_backward(const struct ht_unit_args *args, const float *params, const float *x, const void *act,
+                       const float *dout, float *dx, float *grad, void *workspace)
+{
+    struct block b;
+    block_init(&b, args, params, x, (void *)act, grad, workspace); /* act is not written by the steps below */
+    b.dout = dout;
+    b.dx = dx;
+    ht_pool_run(args->pool, backward_after_attention, &b);
+    ht_pool_run(args->pool, grads_after_attention, &b);
+    ht_pool_run(args->pool, backward_attention, &b);
+    ht_pool_run(args->pool, backward_before_attention, &b);
+    ht_pool_run(args->pool, grads_before_attention, &b);
+}

@@ -1,0 +1,109 @@
+/*
+ * Head: final norm, logits against the token table (or a matrix of its own), softmax cross-entropy.
+ *
+ *     forward     rows: norm, logits = norm W^T, loss and dlogits in place
+ *     backward    rows: dnorm = dlogits W, dx | features: dW = dlogits^T norm, the norm's gradients
+ */
+#include <assert.h>
+#include <stddef.h>
+
+#include "common/kernels/rows.h"
+#include "common/kernels/unit.h"
+
+struct head {
+    const struct ht_simd *simd;
+    int64_t n_rows;
+    struct ht_norm norm;
+    struct ht_linear matrix;
+    float *norm_out, *stats;
+    const float *x;
+    float scale;
+    const int32_t *targets;
+    float *logits;
+    double *row_loss;
+    /* backward */
+    const float *dlogits;
+    float *dnorm, *dx, *dnorm_weight, *dnorm_bias, *dmatrix;
+};
+
+static void head_init(struct head *h, const struct ht_unit_args *args, const float *params, const float *wte,
+                      const float *x, void *act)
+{
+    const struct ht_model *m = args->model;
+    int64_t C = m->width;
+    assert(m->arch == HT_ARCH_GPT && m->tied == (wte != NULL));
+    struct ht_act_layout l;
+    ht_head_activations(m, args->batch, args->seq, HT_F32, &l);
+    *h = (struct head){
+        .simd = ht_simd(),
+        .n_rows = args->batch * args->seq,
+        .norm = {params, params + C, C},
+        .matrix = {.weight = m->tied ? wte : params + 2 * C, .in = C, .out = m->vocab},
+        .norm_out = (float *)((char *)act + l.norm1.offset),
+        .stats = (float *)((char *)act + l.norm1_stats.offset),
+        .x = x,
+    };
+}
+
+static void forward(void *arg, int worker, int n_workers)
+{
+    struct head *h = arg;
+    int64_t V = h->matrix.out;
+    struct ht_range rows = ht_range_split(h->n_rows, HT_ROW_GRAIN, worker, n_workers);
+    ht_rows_norm(h->simd, &h->norm, h->x, h->norm_out, h->stats, h->n_rows, rows);
+    ht_rows_linear(h->simd, &h->matrix, h->norm_out, NULL, h->logits, rows);
+    for (int64_t r = rows.begin; r < rows.end; r++) {
+        assert(h->targets[r] >= 0 && h->targets[r] < V);
+        h->row_loss[r] = h->simd->cross_entropy(h->logits + r * V, V, h->targets[r], h->scale);
+    }
+}
+
+void ht_head_forward(const struct ht_unit_args *args, const float *params, const float *wte, const float *x, void *act,
+                     float *logits, const int32_t *targets, float scale, double *loss_sum, void *workspace)
+{
+    struct head h;
+    head_init(&h, args, params, wte, x, act);
+    h.logits = logits;
+    h.targets = targets;
+    h.scale = scale;
+    h.row_loss = workspace;
+    ht_pool_run(args->pool, forward, &h);
+    double sum = 0;
+    for (int64_t r = 0; r < h.n_rows; r++) sum += h.row_loss[r];
+    *loss_sum = sum;
+}
+
+static void backward_rows(void *arg, int worker, int n_workers)
+{
+    struct head *h = arg;
+    struct ht_range rows = ht_range_split(h->n_rows, HT_ROW_GRAIN, worker, n_workers);
+    ht_rows_linear_backward(&h->matrix, h->dlogits, h->dnorm, rows);
+    ht_rows_norm_backward(h->simd, &h->norm, h->x, h->dnorm, h->stats, NULL, h->dx, h->n_rows, rows);
+}
+
+static void backward_features(void *arg, int worker, int n_workers)
+{
+    struct head *h = arg;
+    struct ht_range tokens = ht_range_split(h->matrix.out, HT_FEATURE_GRAIN, worker, n_workers);
+    struct ht_range columns = ht_range_split(h->norm.width, HT_FEATURE_GRAIN, worker, n_workers);
+    ht_features_linear_grad(h->simd, &h->matrix, h->norm_out, h->dlogits, h->n_rows, h->dmatrix, NULL, tokens);
+    ht_features_norm_grad(h->simd, &h->norm, h->x, h->dnorm, h->stats, h->n_rows, h->dnorm_weight, h->dnorm_bias,
+                          columns);
+}
+
+void ht_head_backward(const struct ht_unit_args *args, const float *params, const float *wte, const float *x,
+                      const void *act, const float *dlogits, float *dx, float *grad, float *dwte, void *workspace)
+{
+    const struct ht_model *m = args->model;
+    struct head h;
+    assert(m->tied == (dwte != NULL));
+    head_init(&h, args, params, wte, x, (void *)act); /* act is not written by the steps below */
+    h.dlogits = dlogits;
+    h.dnorm = workspace;
+    h.dx = dx;
+    h.dnorm_weight = grad;
+    h.dnorm_bias = grad + m->width;
+    h.dmatrix = m->tied ? dwte : grad + 2 * m->width;
+    ht_pool_run(args->pool, backward_rows, &h);
+    ht_pool_run(args->pool, backward_features, &h);
+}

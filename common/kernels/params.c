@@ -1,0 +1,54 @@
+/* Initial values of parameters, and accumulation of their gradients. */
+#include <math.h>
+#include <string.h>
+
+#include "common/base/rng.h"
+#include "common/kernels/rows.h"
+#include "common/kernels/unit.h"
+
+static bool ends_with(const char *s, const char *end)
+{
+    size_t n = strlen(s), m = strlen(end);
+    return n >= m && strcmp(s + n - m, end) == 0;
+}
+
+/* Half-width of the uniform distribution that a matrix starts from. */
+static float init_range(const struct ht_model *model, const struct ht_param_part *part)
+{
+    double a = 0.02 * sqrt(3.0);
+    if (ends_with(part->name, "c_proj.weight")) a /= sqrt(2.0 * (double)model->layers);
+    return (float)a;
+}
+
+void ht_unit_init(const struct ht_model *model, int64_t unit, uint64_t seed, float *params)
+{
+    struct ht_param_part parts[HT_MAX_PARAM_PARTS];
+    int n = ht_unit_param_parts(model, unit, parts);
+    uint64_t stream = ht_random(seed, (uint64_t)unit);
+    for (int k = 0; k < n; k++) {
+        const struct ht_param_part *part = &parts[k];
+        bool bias = ends_with(part->name, ".bias");
+        bool norm = strncmp(part->name, "ln_", 3) == 0 || strstr(part->name, "norm") != NULL;
+        float a = init_range(model, part);
+        for (int64_t i = part->offset; i < part->offset + part->rows * part->cols; i++)
+            params[i] = bias ? 0.0f : norm ? 1.0f : a * (2.0f * ht_random_float(stream, (uint64_t)i) - 1.0f);
+    }
+}
+
+struct accumulate {
+    float *acc;
+    const float *add;
+    int64_t n;
+};
+
+static void accumulate(void *arg, int worker, int n_workers)
+{
+    const struct accumulate *a = arg;
+    struct ht_range r = ht_range_split(a->n, HT_FEATURE_GRAIN, worker, n_workers);
+    ht_simd()->add(a->acc + r.begin, a->add + r.begin, a->acc + r.begin, r.end - r.begin);
+}
+
+void ht_grad_accumulate(struct ht_pool *pool, float *acc, const float *add, int64_t n)
+{
+    ht_pool_run(pool, accumulate, &(struct accumulate){.acc = acc, .add = add, .n = n});
+}

@@ -1,0 +1,56 @@
+/*
+ * The element-wise and reducing loops of the kernels, compiled three times (AVX-512, AVX2, portable) from one body and
+ * chosen at run time. All three give the same bits: every sum is kept in 16 lanes and folded in the same order, and
+ * nothing is contracted into fused multiply-adds.
+ *
+ * Pointers need only the alignment of float. Every function writes all of its output and reads none of its old values.
+ */
+#ifndef HT_KERNELS_SIMD_H
+#define HT_KERNELS_SIMD_H
+
+#include <stdint.h>
+
+enum ht_simd_level { HT_SIMD_PORTABLE, HT_SIMD_AVX2, HT_SIMD_AVX512, HT_N_SIMD_LEVELS };
+
+struct ht_simd {
+    /* y[i] = exp(x[i]), within 2 ulp; overflows to inf, underflows through the denormals to 0. x may be y. */
+    void (*exp)(const float *x, float *y, int64_t n);
+
+    /* GELU, tanh form: y = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). */
+    void (*gelu)(const float *x, float *y, int64_t n);
+    /* d[i] *= gelu'(x[i]): the gradient of the output in, of the input out. */
+    void (*gelu_backward)(const float *x, float *d, int64_t n);
+
+    /* One row (n): y = (x - mean) / sqrt(var + 1e-5) * weight + bias; leaves mean and 1/std. */
+    void (*norm)(const float *x, const float *weight, const float *bias, float *y, float *mean, float *rstd, int64_t n);
+    /* One row: dx = residual + gradient through the norm. dx may be residual; residual may be NULL (0). */
+    void (*norm_backward)(const float *x, const float *weight, const float *dy, float mean, float rstd,
+                          const float *residual, float *dx, int64_t n);
+    /* Columns: dweight[c] = sum over rows r of dy[r,c] (x[r,c] - mean[r]) rstd[r]; dbias[c] = sum of dy[r,c]. Rows are
+       `stride` apart; the sums run over r in order. */
+    void (*norm_weight_grad)(const float *x, const float *dy, const float *mean, const float *rstd, int64_t rows,
+                             int64_t stride, int64_t n, float *dweight, float *dbias);
+    /* Columns: out[c] = sum over rows of x[r,c], in order. */
+    void (*column_sum)(const float *x, int64_t rows, int64_t stride, int64_t n, float *out);
+
+    /* One row of scores (n): the first `valid` become softmax(scale * s), the rest 0. Returns max + log(sum): the
+       log-sum-exp of the scaled scores. */
+    float (*softmax)(float *s, int64_t valid, int64_t n, float scale);
+    /* One row: s = exp(scale * s - lse) for the first `valid`, 0 after. */
+    void (*softmax_again)(float *s, int64_t valid, int64_t n, float scale, float lse);
+    /* One row: ds = p (dp - dot) scale, in place on dp. */
+    void (*softmax_backward)(const float *p, float *dp, float dot, float scale, int64_t n);
+
+    /* One row of logits (n): becomes (softmax - onehot(target)) * scale. Returns -log softmax[target]. */
+    double (*cross_entropy)(float *logits, int64_t n, int64_t target, float scale);
+
+    float (*dot)(const float *x, const float *y, int64_t n);
+    void (*add)(const float *x, const float *y, float *z, int64_t n); /* z = x + y; z may be either */
+};
+
+/* The best that this CPU has. */
+const struct ht_simd *ht_simd(void);
+/* A certain one, or NULL when this CPU (or this build) does not have it. For tests. */
+const struct ht_simd *ht_simd_at(enum ht_simd_level level);
+
+#endif

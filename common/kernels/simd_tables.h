@@ -1,0 +1,16 @@
+/* Internal: what the three compilations of simd_body.h define. */
+#ifndef HT_KERNELS_SIMD_TABLES_H
+#define HT_KERNELS_SIMD_TABLES_H
+
+#include "common/kernels/simd.h"
+
+/* Only GCC has a pragma that sets the instructions for a whole file; elsewhere there is the portable one. */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define HT_SIMD_HAS_X86 1
+extern const struct ht_simd ht_simd_avx2, ht_simd_avx512;
+#else
+#define HT_SIMD_HAS_X86 0
+#endif
+extern const struct ht_simd ht_simd_portable;
+
+#endif
