@@ -5,9 +5,10 @@
  * means. It knows nothing of time or data. It is not thread-safe: the simulator is single-threaded, the real executor
  * holds one lock around each call (all of them are short).
  *
- *     for each lane that was poked:
- *         while (ht_core_issue(core, lane, &inst)) ...   memory is granted here
- *         if (ht_core_start(core, lane, &inst)) ...      run it; then ht_core_finish(core, inst), which pokes lanes
+ *     while ((lane = ht_core_next_poke(core)) >= 0) {
+ *         if (ht_core_issue(core, lane, &inst)) ...   memory was granted; the lane is poked again if it may go on
+ *         if (ht_core_start(core, lane, &inst)) ...   run it; then ht_core_finish(core, inst), which pokes lanes
+ *     }
  *
  * The rules are in common/exec/README.md. In short:
  *
@@ -48,12 +49,18 @@ bool ht_core_issue(struct ht_core *core, int32_t lane, struct ht_inst *inst);
 /* Takes the lane's first issued op if it may start now. False: nothing may. */
 bool ht_core_start(struct ht_core *core, int32_t lane, struct ht_inst *inst);
 
-/* The op has ended: frees what it releases, counts down its successors, pokes lanes. */
-void ht_core_finish(struct ht_core *core, struct ht_inst inst);
+/* The op has ended: frees what it releases, counts down its successors, pokes lanes. Returns the number of the release in
+   the common order of grants and releases. */
+int64_t ht_core_finish(struct ht_core *core, struct ht_inst inst);
 
-/* Lanes on which issue or start may now succeed, each once, in the order in which their next candidates stand in the
-   safe sequence; taking them clears the list. Right after creation: all lanes. Returns how many; lanes has n_lanes room. */
-int32_t ht_core_take_pokes(struct ht_core *core, int32_t *lanes);
+/*
+ * Takes one lane on which issue or start may now succeed, or -1. Of the poked lanes it is the one whose next candidate
+ * stands first in the safe sequence (smallest iteration, then id; a PRIORITY lane's candidate is the ready op that it
+ * prefers). Taking pokes one by one, and serving each before taking the next, therefore gives the simulator's rule: as
+ * long as any lane can issue or start anything, the one with the smallest candidate does. Right after creation every
+ * lane is poked.
+ */
+int32_t ht_core_next_poke(struct ht_core *core);
 
 /* A validate op's result; call before ht_core_finish of that op. Default: ok. */
 void ht_core_set_control(struct ht_core *core, int32_t iteration, bool ok);
@@ -66,9 +73,8 @@ int64_t ht_core_unfinished(const struct ht_core *core);
 int64_t ht_core_live_bytes(const struct ht_core *core, int32_t space);
 int64_t ht_core_peak_bytes(const struct ht_core *core, int32_t space);
 
-/* Order of grants and releases: every grant of an op and every finish takes the next number. */
+/* Number of an issued, unfinished op's grant: every grant of an op and every finish takes the next number. */
 int64_t ht_core_grant_seq(const struct ht_core *core, struct ht_inst inst);
-int64_t ht_core_release_seq(const struct ht_core *core, struct ht_inst inst);
 
 /* One line on what every unfinished lane waits for; for a bug report when nothing moves any more. */
 void ht_core_describe_stall(const struct ht_core *core, char *buf, size_t n);

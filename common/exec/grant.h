@@ -38,18 +38,16 @@ struct ht_grants;
 enum ht_status ht_grants_create(const struct ht_schedule *s, struct ht_error *err, struct ht_grants **out);
 void ht_grants_destroy(struct ht_grants *g);
 
-/* Asks for the memory of ops [first, first + n) (one op, or all members of a group) of an iteration, all or nothing. */
-bool ht_grants_ask(struct ht_grants *g, int32_t iteration, int32_t first, int32_t n);
-/* The op is passed over (its `when` is false): it will neither ask nor release. */
-void ht_grants_skip(struct ht_grants *g, int32_t iteration, int32_t first, int32_t n);
+/* Asks for the memory of the step that begins with op `first` (the op, or all members of its group), all or nothing.
+   -1: granted. Otherwise the space that said no: ask again after it has changed. */
+int32_t ht_grants_ask(struct ht_grants *g, int32_t iteration, int32_t first);
+/* The step is passed over (its `when` is false): it will neither ask nor release. */
+void ht_grants_skip(struct ht_grants *g, int32_t iteration, int32_t first);
 /* The op has ended: what it releases is freed. */
 void ht_grants_release(struct ht_grants *g, int32_t iteration, int32_t op);
-/* An iteration begins that reuses the positions of the one two before it (which has ended). */
-void ht_grants_open(struct ht_grants *g, int32_t iteration);
 
-bool ht_grants_touches(const struct ht_grants *g, int32_t op);
-/* Counts up whenever a space changes in a way that could turn a "no" for this op into a "yes". */
-uint64_t ht_grants_version(const struct ht_grants *g, int32_t op);
+/* Takes one of the spaces that changed in a way that can turn a "no" into a "yes", or -1. */
+int32_t ht_grants_next_changed(struct ht_grants *g);
 
 int64_t ht_grants_live(const struct ht_grants *g, int32_t space);
 int64_t ht_grants_peak(const struct ht_grants *g, int32_t space);

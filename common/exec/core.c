@@ -1,0 +1,551 @@
+#include "common/exec/core.h"
+
+#include "common/base/array.h"
+#include "common/exec/grant.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* State of an op in one of the two open iterations. */
+enum state {
+    WAITING, /* not issued */
+    ARRIVED, /* member of a group, could be issued but for the others */
+    GRANTED, /* memory given, not yet taken up by its lane */
+    ISSUED,
+    AT_START, /* member of a group, could start but for the others */
+    GO,       /* may start */
+    RUNNING,
+    DONE,
+};
+
+struct ready { /* on a PRIORITY lane */
+    int32_t iteration, priority, op;
+};
+
+struct lane {
+    bool fifo;
+    int32_t ahead;           /* how many issued ops may wait behind the running one */
+    const int32_t *ops;      /* FIFO: its ops by id */
+    int32_t n_ops;
+    int32_t iteration, next; /* FIFO: the head is ops[next] of this iteration */
+    struct ready *heap;      /* PRIORITY: ready, not issued */
+    int32_t n_heap;
+    size_t heap_cap;
+    struct ht_inst *queue;   /* issued, oldest first; [ahead + 1] */
+    int32_t n_queue;
+    bool running;            /* queue[0] runs */
+    bool poked;
+    uint64_t poke_key;
+    int32_t denied_by;       /* space that last denied memory, or -1; for describe_stall */
+};
+
+struct waiters { /* lanes that a space denied memory since it last changed */
+    int32_t *lanes;
+    int32_t n;
+    size_t cap;
+};
+
+struct poke {
+    uint64_t key;
+    int32_t lane;
+};
+
+struct slot { /* one open iteration */
+    int32_t iteration;
+    int64_t unfinished;
+    int32_t *pending; /* [n_ops] dependencies not done */
+    uint8_t *state;   /* [n_ops] */
+    int64_t *grant_seq;
+    int32_t *arrived, *at_start; /* [n_ops] per group, under its first op */
+    bool ok;
+};
+
+struct ht_core {
+    const struct ht_schedule *s;
+    int32_t iterations, oldest; /* oldest: first iteration that has not ended; it and the next are open */
+    int64_t *succ_begin, *next_succ_begin; /* [n_ops + 1] */
+    int32_t *succ, *next_succ;             /* in the same, in the next iteration */
+    int32_t *group_first, *group_size;     /* [n_ops] */
+    int32_t *lane_ops;
+    struct lane *lanes;
+    struct slot slots[2];
+    struct ht_grants *grants;
+    struct waiters *waiters; /* [n_spaces] */
+    struct poke *pokes;
+    int64_t n_pokes;
+    size_t pokes_cap;
+    int64_t seq;
+};
+
+static uint64_t key_of(int32_t iteration, int32_t op)
+{
+    return (uint64_t)(uint32_t)iteration << 32 | (uint32_t)op;
+}
+
+static struct slot *slot_of(struct ht_core *c, int32_t iteration) { return &c->slots[iteration & 1]; }
+
+static bool is_open(const struct ht_core *c, int32_t iteration)
+{
+    return iteration < c->iterations && iteration <= c->oldest + 1;
+}
+
+/* ---- pokes: a heap of lanes by their next candidate ------------------------------------------------------------ */
+
+static bool lane_candidate(const struct ht_core *c, const struct lane *l, uint64_t *key)
+{
+    if (l->n_queue && !l->running && !c->slots[l->queue[0].iteration & 1].pending[l->queue[0].op]) {
+        *key = key_of(l->queue[0].iteration, l->queue[0].op);
+        return true;
+    }
+    if (l->n_queue > l->ahead) return false;
+    if (l->fifo) {
+        if (l->next >= l->n_ops || !is_open(c, l->iteration)) return false;
+        *key = key_of(l->iteration, l->ops[l->next]);
+        return true;
+    }
+    if (!l->n_heap) return false;
+    *key = key_of(l->heap[0].iteration, l->heap[0].op);
+    return true;
+}
+
+static void poke(struct ht_core *c, int32_t lane)
+{
+    struct lane *l = &c->lanes[lane];
+    uint64_t key;
+    if (!lane_candidate(c, l, &key) || (l->poked && l->poke_key == key)) return;
+    l->poked = true;
+    l->poke_key = key;
+    HT_RESERVE(c->pokes, c->pokes_cap, c->n_pokes + 1);
+    int64_t i = c->n_pokes++;
+    for (; i > 0 && c->pokes[(i - 1) / 2].key > key; i = (i - 1) / 2) c->pokes[i] = c->pokes[(i - 1) / 2];
+    c->pokes[i] = (struct poke){key, lane};
+}
+
+static struct poke pop_poke(struct ht_core *c)
+{
+    struct poke top = c->pokes[0], last = c->pokes[--c->n_pokes];
+    int64_t i = 0;
+    for (int64_t child; (child = 2 * i + 1) < c->n_pokes; i = child) {
+        if (child + 1 < c->n_pokes && c->pokes[child + 1].key < c->pokes[child].key) child++;
+        if (last.key <= c->pokes[child].key) break;
+        c->pokes[i] = c->pokes[child];
+    }
+    c->pokes[i] = last;
+    return top;
+}
+
+int32_t ht_core_next_poke(struct ht_core *c)
+{
+    while (c->n_pokes) {
+        struct poke p = pop_poke(c);
+        struct lane *l = &c->lanes[p.lane];
+        if (!l->poked || l->poke_key != p.key) continue; /* superseded */
+        l->poked = false;
+        return p.lane;
+    }
+    return -1;
+}
+
+/* ---- ready ops of PRIORITY lanes ------------------------------------------------------------------------------- */
+
+static bool before(struct ready a, struct ready b)
+{
+    if (a.iteration != b.iteration) return a.iteration < b.iteration;
+    if (a.priority != b.priority) return a.priority < b.priority;
+    return a.op < b.op;
+}
+
+static void heap_push(struct lane *l, struct ready r)
+{
+    HT_RESERVE(l->heap, l->heap_cap, l->n_heap + 1);
+    int32_t i = l->n_heap++;
+    for (; i > 0 && before(r, l->heap[(i - 1) / 2]); i = (i - 1) / 2) l->heap[i] = l->heap[(i - 1) / 2];
+    l->heap[i] = r;
+}
+
+static struct ready heap_pop(struct lane *l)
+{
+    struct ready top = l->heap[0], last = l->heap[--l->n_heap];
+    int32_t i = 0;
+    for (int32_t child; (child = 2 * i + 1) < l->n_heap; i = child) {
+        if (child + 1 < l->n_heap && before(l->heap[child + 1], l->heap[child])) child++;
+        if (!before(l->heap[child], last)) break;
+        l->heap[i] = l->heap[child];
+    }
+    l->heap[i] = last;
+    return top;
+}
+
+/* The op's dependencies are done. */
+static void became_ready(struct ht_core *c, int32_t iteration, int32_t op)
+{
+    int32_t lane = c->s->ops[op].lane;
+    struct lane *l = &c->lanes[lane];
+    if (!l->fifo) {
+        heap_push(l, (struct ready){iteration, c->s->ops[op].priority, op});
+        poke(c, lane);
+    } else if ((l->iteration == iteration && l->next < l->n_ops && l->ops[l->next] == op) ||
+               (l->n_queue && l->queue[0].iteration == iteration && l->queue[0].op == op)) {
+        poke(c, lane);
+    }
+}
+
+/* ---- iterations ------------------------------------------------------------------------------------------------ */
+
+static void open_iteration(struct ht_core *c, int32_t iteration)
+{
+    const struct ht_schedule *s = c->s;
+    struct slot *now = slot_of(c, iteration), *last = iteration ? slot_of(c, iteration - 1) : NULL;
+    now->iteration = iteration;
+    now->unfinished = s->n_ops;
+    now->ok = true;
+    memset(now->state, WAITING, (size_t)s->n_ops);
+    memset(now->arrived, 0, sizeof(*now->arrived) * (size_t)s->n_ops);
+    memset(now->at_start, 0, sizeof(*now->at_start) * (size_t)s->n_ops);
+    for (int32_t op = 0; op < s->n_ops; op++) {
+        int32_t pending = (int32_t)(s->deps_begin[op + 1] - s->deps_begin[op]);
+        if (last)
+            for (int64_t d = s->prev_begin[op]; d < s->prev_begin[op + 1]; d++) pending += last->state[s->prev[d]] != DONE;
+        now->pending[op] = pending;
+        now->grant_seq[op] = -1;
+        if (!pending && !c->lanes[s->ops[op].lane].fifo) became_ready(c, iteration, op);
+    }
+    for (int32_t lane = 0; lane < s->n_lanes; lane++)
+        if (c->lanes[lane].fifo && c->lanes[lane].iteration == iteration) poke(c, lane);
+}
+
+/* ---- finishing ------------------------------------------------------------------------------------------------- */
+
+static void wake_waiters(struct ht_core *c)
+{
+    for (int32_t space; (space = ht_grants_next_changed(c->grants)) >= 0;) {
+        struct waiters *w = &c->waiters[space];
+        for (int32_t i = 0; i < w->n; i++) poke(c, w->lanes[i]);
+        w->n = 0;
+    }
+}
+
+static void count_down(struct ht_core *c, int32_t iteration, const int32_t *succ, const int32_t *end)
+{
+    struct slot *sl = slot_of(c, iteration);
+    for (; succ < end; succ++)
+        if (--sl->pending[*succ] == 0) became_ready(c, iteration, *succ);
+}
+
+/* The op has ended or been passed over. */
+static void done(struct ht_core *c, int32_t iteration, int32_t op)
+{
+    struct slot *sl = slot_of(c, iteration);
+    sl->state[op] = DONE;
+    sl->unfinished--;
+    count_down(c, iteration, c->succ + c->succ_begin[op], c->succ + c->succ_begin[op + 1]);
+    if (is_open(c, iteration + 1))
+        count_down(c, iteration + 1, c->next_succ + c->next_succ_begin[op], c->next_succ + c->next_succ_begin[op + 1]);
+    while (c->oldest < c->iterations && slot_of(c, c->oldest)->unfinished == 0) {
+        c->oldest++;
+        if (c->oldest + 1 < c->iterations) open_iteration(c, c->oldest + 1);
+        if (c->oldest >= c->iterations) break;
+    }
+    wake_waiters(c);
+}
+
+int64_t ht_core_finish(struct ht_core *c, struct ht_inst inst)
+{
+    int32_t lane = c->s->ops[inst.op].lane;
+    struct lane *l = &c->lanes[lane];
+    l->running = false;
+    l->n_queue--;
+    memmove(l->queue, l->queue + 1, sizeof(*l->queue) * (size_t)l->n_queue);
+    int64_t seq = c->seq++;
+    ht_grants_release(c->grants, inst.iteration, inst.op);
+    done(c, inst.iteration, inst.op);
+    poke(c, lane);
+    return seq;
+}
+
+/* ---- issue ----------------------------------------------------------------------------------------------------- */
+
+static void wait_for_memory(struct ht_core *c, int32_t lane, int32_t space)
+{
+    struct waiters *w = &c->waiters[space];
+    c->lanes[lane].denied_by = space;
+    for (int32_t i = 0; i < w->n; i++)
+        if (w->lanes[i] == lane) return;
+    HT_PUSH(w->lanes, w->n, w->cap, lane);
+}
+
+/* Memory for a single op, or for all members of a group. */
+static bool ask(struct ht_core *c, int32_t lane, int32_t iteration, int32_t op)
+{
+    int32_t first = c->group_first[op], denied = ht_grants_ask(c->grants, iteration, first);
+    if (denied >= 0) {
+        wait_for_memory(c, lane, denied);
+        return false;
+    }
+    c->lanes[lane].denied_by = -1;
+    struct slot *sl = slot_of(c, iteration);
+    for (int32_t m = first; m < first + c->group_size[op]; m++) {
+        sl->state[m] = GRANTED;
+        sl->grant_seq[m] = c->seq++;
+    }
+    for (int32_t m = first; m < first + c->group_size[op]; m++)
+        if (m != op) poke(c, c->s->ops[m].lane);
+    wake_waiters(c);
+    return true;
+}
+
+/* Is the op's `when` false? Its dependencies are done, so the control scalar is known. */
+static bool passed_over(struct ht_core *c, int32_t iteration, int32_t op)
+{
+    enum ht_when when = c->s->ops[op].when;
+    return when != HT_ALWAYS && (when == HT_WHEN_OK) != slot_of(c, iteration)->ok;
+}
+
+static void take_up(struct ht_core *c, struct lane *l, int32_t iteration, int32_t op, struct ht_inst *inst)
+{
+    slot_of(c, iteration)->state[op] = ISSUED;
+    *inst = l->queue[l->n_queue++] = (struct ht_inst){iteration, op};
+}
+
+static void advance(struct lane *l)
+{
+    if (++l->next < l->n_ops) return;
+    l->next = 0;
+    l->iteration++;
+}
+
+static bool issue_fifo(struct ht_core *c, int32_t lane, struct ht_inst *inst)
+{
+    struct lane *l = &c->lanes[lane];
+    while (l->n_queue <= l->ahead && l->n_ops && is_open(c, l->iteration)) {
+        int32_t iteration = l->iteration, op = l->ops[l->next];
+        struct slot *sl = slot_of(c, iteration);
+        if (sl->state[op] != GRANTED) {
+            bool conditional = c->s->ops[op].when != HT_ALWAYS;
+            if ((l->ahead == 0 || conditional) && sl->pending[op]) return false;
+            if (conditional && passed_over(c, iteration, op)) {
+                if (op == c->group_first[op]) ht_grants_skip(c->grants, iteration, op);
+                advance(l);
+                done(c, iteration, op);
+                continue;
+            }
+            if (c->group_size[op] > 1) {
+                int32_t *arrived = &sl->arrived[c->group_first[op]];
+                if (sl->state[op] == WAITING) {
+                    sl->state[op] = ARRIVED;
+                    ++*arrived;
+                }
+                if (*arrived < c->group_size[op]) return false;
+            }
+            if (!ask(c, lane, iteration, op)) return false;
+        }
+        take_up(c, l, iteration, op, inst);
+        advance(l);
+        poke(c, lane);
+        return true;
+    }
+    return false;
+}
+
+static bool issue_priority(struct ht_core *c, int32_t lane, struct ht_inst *inst)
+{
+    struct lane *l = &c->lanes[lane];
+    if (l->n_queue) return false;
+    struct ready *denied = NULL;
+    size_t denied_cap = 0;
+    int32_t n_denied = 0;
+    bool issued = false;
+    while (l->n_heap && !issued) {
+        struct ready r = heap_pop(l);
+        if (passed_over(c, r.iteration, r.op)) {
+            ht_grants_skip(c->grants, r.iteration, r.op);
+            done(c, r.iteration, r.op);
+        } else if (ask(c, lane, r.iteration, r.op)) {
+            take_up(c, l, r.iteration, r.op, inst);
+            issued = true;
+        } else {
+            HT_PUSH(denied, n_denied, denied_cap, r);
+        }
+    }
+    for (int32_t i = 0; i < n_denied; i++) heap_push(l, denied[i]);
+    free(denied);
+    if (issued) poke(c, lane);
+    return issued;
+}
+
+bool ht_core_issue(struct ht_core *c, int32_t lane, struct ht_inst *inst)
+{
+    return c->lanes[lane].fifo ? issue_fifo(c, lane, inst) : issue_priority(c, lane, inst);
+}
+
+bool ht_core_start(struct ht_core *c, int32_t lane, struct ht_inst *inst)
+{
+    struct lane *l = &c->lanes[lane];
+    if (l->running || !l->n_queue) return false;
+    int32_t iteration = l->queue[0].iteration, op = l->queue[0].op;
+    struct slot *sl = slot_of(c, iteration);
+    if (sl->pending[op]) return false;
+    int32_t first = c->group_first[op], n = c->group_size[op];
+    if (n > 1 && sl->state[op] != GO) {
+        if (sl->state[op] == ISSUED) {
+            sl->state[op] = AT_START;
+            sl->at_start[first]++;
+        }
+        if (sl->at_start[first] < n) return false;
+        for (int32_t m = first; m < first + n; m++) sl->state[m] = GO;
+        for (int32_t m = first; m < first + n; m++)
+            if (m != op) poke(c, c->s->ops[m].lane);
+    }
+    sl->state[op] = RUNNING;
+    l->running = true;
+    *inst = l->queue[0];
+    return true;
+}
+
+/* ---- the rest -------------------------------------------------------------------------------------------------- */
+
+void ht_core_set_control(struct ht_core *c, int32_t iteration, bool ok) { slot_of(c, iteration)->ok = ok; }
+bool ht_core_control(const struct ht_core *c, int32_t iteration) { return c->slots[iteration & 1].ok; }
+
+bool ht_core_done(const struct ht_core *c) { return c->oldest >= c->iterations; }
+
+int64_t ht_core_unfinished(const struct ht_core *c)
+{
+    int64_t n = 0;
+    for (int32_t k = c->oldest; k < c->iterations; k++)
+        n += k <= c->oldest + 1 ? c->slots[k & 1].unfinished : c->s->n_ops;
+    return n;
+}
+
+int64_t ht_core_live_bytes(const struct ht_core *c, int32_t space) { return ht_grants_live(c->grants, space); }
+int64_t ht_core_peak_bytes(const struct ht_core *c, int32_t space) { return ht_grants_peak(c->grants, space); }
+
+int64_t ht_core_grant_seq(const struct ht_core *c, struct ht_inst i) { return c->slots[i.iteration & 1].grant_seq[i.op]; }
+
+void ht_core_describe_stall(const struct ht_core *c, char *buf, size_t n)
+{
+    size_t at = 0;
+    buf[0] = '\0';
+    for (int32_t lane = 0; lane < c->s->n_lanes && at + 96 < n; lane++) {
+        const struct lane *l = &c->lanes[lane];
+        uint64_t key;
+        if (l->running || !lane_candidate(c, l, &key)) continue;
+        char title[64], space[32];
+        int32_t op = (int32_t)(uint32_t)key;
+        int written = snprintf(buf + at, n - at, "%s%s of rank %d: %s waits for %d dependencies", at ? "; " : "",
+                               c->s->lanes[lane].name, c->s->lanes[lane].rank,
+                               ht_op_title(c->s, op, title, sizeof(title)), c->slots[(key >> 32) & 1].pending[op]);
+        at += (size_t)written;
+        if (l->denied_by >= 0 && at < n)
+            at += (size_t)snprintf(buf + at, n - at, " or memory of %s",
+                                   ht_space_name(c->s, l->denied_by, space, sizeof(space)));
+    }
+}
+
+/* Successor lists from dependency lists. */
+static void invert(int32_t n, const int32_t *deps, const int64_t *begin, int32_t **succ, int64_t **succ_begin)
+{
+    int64_t *at = HT_NEW_ARRAY(int64_t, (size_t)n + 2);
+    for (int64_t d = 0; d < begin[n]; d++) at[deps[d] + 2]++;
+    for (int32_t i = 0; i < n; i++) at[i + 2] += at[i + 1];
+    *succ = HT_NEW_ARRAY(int32_t, begin[n]);
+    for (int32_t op = 0; op < n; op++)
+        for (int64_t d = begin[op]; d < begin[op + 1]; d++) (*succ)[at[deps[d] + 1]++] = op;
+    *succ_begin = at; /* at[i] is now where the list of i begins */
+}
+
+static void lay_out_lanes(struct ht_core *c, int32_t issue_ahead)
+{
+    const struct ht_schedule *s = c->s;
+    c->lanes = HT_NEW_ARRAY(struct lane, s->n_lanes);
+    c->lane_ops = HT_NEW_ARRAY(int32_t, s->n_ops);
+    for (int32_t op = 0; op < s->n_ops; op++) c->lanes[s->ops[op].lane].n_ops++;
+    int32_t *at = c->lane_ops;
+    for (int32_t i = 0; i < s->n_lanes; i++) {
+        struct lane *l = &c->lanes[i];
+        enum ht_lane_kind kind = s->lanes[i].kind;
+        l->fifo = s->lanes[i].order == HT_FIFO;
+        l->ahead = l->fifo && kind != HT_LANE_HOST && kind != HT_LANE_DISK ? issue_ahead : 0;
+        l->queue = HT_NEW_ARRAY(struct ht_inst, l->ahead + 1);
+        l->denied_by = -1;
+        l->ops = at;
+        at += l->n_ops;
+        l->n_ops = 0;
+    }
+    for (int32_t op = 0; op < s->n_ops; op++) {
+        struct lane *l = &c->lanes[s->ops[op].lane];
+        ((int32_t *)l->ops)[l->n_ops++] = op;
+    }
+}
+
+enum ht_status ht_core_create(const struct ht_schedule *s, struct ht_core_options options, struct ht_error *err,
+                              struct ht_core **out)
+{
+    *out = NULL;
+    struct ht_grants *grants;
+    enum ht_status status = ht_grants_create(s, err, &grants);
+    if (status != HT_OK) return status;
+    struct ht_core *c = HT_NEW(struct ht_core);
+    c->s = s;
+    c->iterations = options.iterations;
+    c->grants = grants;
+    invert(s->n_ops, s->deps, s->deps_begin, &c->succ, &c->succ_begin);
+    invert(s->n_ops, s->prev, s->prev_begin, &c->next_succ, &c->next_succ_begin);
+    c->group_first = HT_NEW_ARRAY(int32_t, s->n_ops);
+    c->group_size = HT_NEW_ARRAY(int32_t, s->n_ops);
+    for (int32_t op = 0, n; op < s->n_ops; op += n) {
+        for (n = 1; s->ops[op].match >= 0 && op + n < s->n_ops && s->ops[op + n].match == s->ops[op].match;) n++;
+        for (int32_t m = op; m < op + n; m++) {
+            c->group_first[m] = op;
+            c->group_size[m] = n;
+        }
+    }
+    c->waiters = HT_NEW_ARRAY(struct waiters, ht_n_spaces(s));
+    lay_out_lanes(c, options.issue_ahead);
+    for (int i = 0; i < 2; i++) {
+        struct slot *sl = &c->slots[i];
+        sl->pending = HT_NEW_ARRAY(int32_t, s->n_ops);
+        sl->state = HT_NEW_ARRAY(uint8_t, s->n_ops);
+        sl->grant_seq = HT_NEW_ARRAY(int64_t, s->n_ops);
+        sl->arrived = HT_NEW_ARRAY(int32_t, s->n_ops);
+        sl->at_start = HT_NEW_ARRAY(int32_t, s->n_ops);
+    }
+    if (s->n_ops == 0) {
+        c->oldest = c->iterations;
+    } else {
+        open_iteration(c, 0);
+        if (c->iterations > 1) open_iteration(c, 1);
+    }
+    *out = c;
+    return HT_OK;
+}
+
+void ht_core_destroy(struct ht_core *c)
+{
+    if (!c) return;
+    for (int32_t i = 0; i < c->s->n_lanes; i++) {
+        free(c->lanes[i].heap);
+        free(c->lanes[i].queue);
+    }
+    for (int i = 0; i < 2; i++) {
+        free(c->slots[i].pending);
+        free(c->slots[i].state);
+        free(c->slots[i].grant_seq);
+        free(c->slots[i].arrived);
+        free(c->slots[i].at_start);
+    }
+    ht_grants_destroy(c->grants);
+    free(c->succ);
+    free(c->succ_begin);
+    free(c->next_succ);
+    free(c->next_succ_begin);
+    free(c->group_first);
+    free(c->group_size);
+    free(c->lane_ops);
+    free(c->lanes);
+    for (int32_t i = 0; i < ht_n_spaces(c->s); i++) free(c->waiters[i].lanes);
+    free(c->waiters);
+    free(c->pokes);
+    free(c);
+}

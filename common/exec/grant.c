@@ -1,0 +1,333 @@
+#include "common/exec/grant.h"
+
+#include "common/base/array.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NONE (INT64_MIN / 4) /* `best` of a node without ungranted positions: survives adding any sum of bytes */
+
+struct node {
+    int64_t sum, best;
+};
+
+/* One step's share in one space, or one op's release in it. */
+struct touch {
+    int32_t space, position;
+    int64_t bytes;
+};
+
+struct space {
+    int64_t capacity, live, peak;
+    int32_t n;           /* steps that touch the space */
+    int32_t leaves;      /* power of two >= n */
+    int64_t *need;       /* [n] */
+    struct node *tree[2]; /* [2 * leaves]; node 1 is the root, leaf p is node leaves + p */
+    uint8_t *granted[2]; /* [n]; cleared when the frontier passes */
+    int64_t *net[2];     /* [n] of steps granted beyond the frontier */
+    int64_t frontier;    /* iteration * n + position of the oldest ungranted step */
+    int64_t ahead;       /* sum of net over granted steps beyond the frontier */
+    bool changed;
+};
+
+struct ht_grants {
+    int32_t n_spaces;
+    struct space *spaces;
+    struct touch *asks;     /* per step, listed under its first op */
+    int64_t *asks_begin;    /* [n_ops + 1] */
+    struct touch *releases; /* per op */
+    int64_t *releases_begin;
+    int32_t *changed;       /* stack of changed spaces */
+    int32_t n_changed;
+};
+
+static struct node join(struct node l, struct node r)
+{
+    int64_t through = l.best + r.sum;
+    return (struct node){l.sum + r.sum, through > r.best ? through : r.best};
+}
+
+static void set_leaf(struct space *sp, int slot, int32_t position, struct node value)
+{
+    struct node *t = sp->tree[slot];
+    int32_t i = sp->leaves + position;
+    t[i] = value;
+    for (i /= 2; i >= 1; i /= 2) t[i] = join(t[2 * i], t[2 * i + 1]);
+}
+
+/* Positions [from, to) of one tree, joined left to right. */
+static struct node query(const struct space *sp, int slot, int32_t from, int32_t to)
+{
+    const struct node *t = sp->tree[slot];
+    struct node left = {0, NONE}, right = {0, NONE};
+    for (int32_t a = from + sp->leaves, b = to + sp->leaves; a < b; a /= 2, b /= 2) {
+        if (a & 1) left = join(left, t[a++]);
+        if (b & 1) right = join(t[--b], right);
+    }
+    return join(left, right);
+}
+
+static void mark_changed(struct ht_grants *g, int32_t space)
+{
+    if (g->spaces[space].changed) return;
+    g->spaces[space].changed = true;
+    g->changed[g->n_changed++] = space;
+}
+
+/* May the step at `position` have `bytes`? Equation (*) of the header. */
+static bool allowed(const struct space *sp, int32_t iteration, const struct touch *t)
+{
+    if (t->bytes == 0) return true;
+    if (sp->live + t->bytes > sp->capacity) return false;
+    int64_t at = (int64_t)iteration * sp->n + t->position;
+    if (at == sp->frontier) return true;
+    int32_t f_iteration = (int32_t)(sp->frontier / sp->n), f_position = (int32_t)(sp->frontier % sp->n);
+    struct node between;
+    if (f_iteration == iteration)
+        between = query(sp, iteration & 1, f_position, t->position);
+    else
+        between = join(query(sp, f_iteration & 1, f_position, sp->n), query(sp, iteration & 1, 0, t->position));
+    int64_t beyond = sp->ahead - between.sum;
+    return between.best + beyond + t->bytes <= sp->capacity;
+}
+
+/* Gives the step its bytes; moves the frontier past everything that is granted by now. */
+static void give(struct ht_grants *g, int32_t iteration, const struct touch *t, int64_t bytes)
+{
+    struct space *sp = &g->spaces[t->space];
+    sp->live += bytes;
+    if (sp->live > sp->peak) sp->peak = sp->live;
+    int64_t at = (int64_t)iteration * sp->n + t->position;
+    if (at != sp->frontier) {
+        int slot = iteration & 1;
+        sp->granted[slot][t->position] = 1;
+        sp->net[slot][t->position] = bytes;
+        sp->ahead += bytes;
+        set_leaf(sp, slot, t->position, (struct node){bytes, NONE});
+        return;
+    }
+    for (;;) {
+        sp->frontier++;
+        int slot = (int)(sp->frontier / sp->n) & 1;
+        int32_t position = (int32_t)(sp->frontier % sp->n);
+        if (!sp->granted[slot][position]) break;
+        sp->granted[slot][position] = 0;
+        sp->ahead -= sp->net[slot][position];
+        set_leaf(sp, slot, position, (struct node){0, sp->need[position]});
+    }
+    mark_changed(g, t->space);
+}
+
+int32_t ht_grants_ask(struct ht_grants *g, int32_t iteration, int32_t first)
+{
+    const struct touch *end = g->asks + g->asks_begin[first + 1];
+    for (const struct touch *t = g->asks + g->asks_begin[first]; t < end; t++)
+        if (!allowed(&g->spaces[t->space], iteration, t)) return t->space;
+    for (const struct touch *t = g->asks + g->asks_begin[first]; t < end; t++) give(g, iteration, t, t->bytes);
+    return -1;
+}
+
+void ht_grants_skip(struct ht_grants *g, int32_t iteration, int32_t first)
+{
+    const struct touch *end = g->asks + g->asks_begin[first + 1];
+    for (const struct touch *t = g->asks + g->asks_begin[first]; t < end; t++) give(g, iteration, t, 0);
+}
+
+void ht_grants_release(struct ht_grants *g, int32_t iteration, int32_t op)
+{
+    const struct touch *end = g->releases + g->releases_begin[op + 1];
+    for (const struct touch *t = g->releases + g->releases_begin[op]; t < end; t++) {
+        struct space *sp = &g->spaces[t->space];
+        sp->live -= t->bytes;
+        if ((int64_t)iteration * sp->n + t->position > sp->frontier) {
+            int slot = iteration & 1;
+            sp->net[slot][t->position] -= t->bytes;
+            sp->ahead -= t->bytes;
+            set_leaf(sp, slot, t->position, (struct node){sp->net[slot][t->position], NONE});
+        }
+        mark_changed(g, t->space);
+    }
+}
+
+int32_t ht_grants_next_changed(struct ht_grants *g)
+{
+    if (!g->n_changed) return -1;
+    int32_t space = g->changed[--g->n_changed];
+    g->spaces[space].changed = false;
+    return space;
+}
+
+int64_t ht_grants_live(const struct ht_grants *g, int32_t space) { return g->spaces[space].live; }
+int64_t ht_grants_peak(const struct ht_grants *g, int32_t space) { return g->spaces[space].peak; }
+
+/* ---- construction ---------------------------------------------------------------------------------------------- */
+
+/* While the safe sequence is walked: what the current step does to one space. */
+struct pending {
+    int64_t alloc, total_free;
+    bool touched;
+};
+
+struct walk {
+    const struct ht_schedule *s;
+    struct pending *pending; /* [n_spaces] */
+    int32_t *touched;        /* [n_spaces] list of touched spaces */
+    int32_t n_touched;
+    int64_t *live[2];        /* [n_spaces] in the branch where validate says ok, and where it says bad */
+};
+
+static void collect(struct walk *w, int32_t op)
+{
+    const struct ht_schedule *s = w->s;
+    int32_t rank = ht_op_rank(s, op);
+    for (int64_t e = s->effects_begin[op]; e < s->effects_begin[op + 1]; e++) {
+        const struct ht_effect *f = &s->effects[e];
+        if (!(f->flags & (HT_PRODUCE | HT_RELEASE))) continue;
+        int32_t space = ht_space(s, f->tier, rank);
+        struct pending *p = &w->pending[space];
+        if (!p->touched) {
+            *p = (struct pending){.touched = true};
+            w->touched[w->n_touched++] = space;
+        }
+        int64_t bytes = ht_live_bytes(s->tensors[f->tensor].bytes);
+        if (f->flags & HT_PRODUCE) p->alloc += bytes;
+        if (f->flags & HT_RELEASE) p->total_free += bytes;
+    }
+}
+
+static int by_space(const void *a, const void *b)
+{
+    int32_t x = ((const struct touch *)a)->space, y = ((const struct touch *)b)->space;
+    return (x > y) - (x < y);
+}
+
+/* Appends the step's asks and its members' releases, and each touched space's need at this step. */
+static void add_step(struct ht_grants *g, struct walk *w, int32_t first, int32_t n, size_t *asks_cap, int64_t *n_asks,
+                     size_t *releases_cap, int64_t *n_releases, size_t *need_caps)
+{
+    const struct ht_schedule *s = w->s;
+    w->n_touched = 0;
+    for (int32_t op = first; op < first + n; op++) collect(w, op);
+    enum ht_when when = s->ops[first].when;
+    for (int32_t i = 0; i < w->n_touched; i++) {
+        struct space *sp = &g->spaces[w->touched[i]];
+        struct pending *p = &w->pending[w->touched[i]];
+        struct touch t = {w->touched[i], sp->n, p->alloc};
+        HT_PUSH(g->asks, *n_asks, *asks_cap, t);
+        int64_t need = 0;
+        for (int bad = 0; bad < 2; bad++) {
+            if (when == (bad ? HT_WHEN_OK : HT_WHEN_BAD)) continue;
+            int64_t *live = &w->live[bad][w->touched[i]];
+            if (*live + p->alloc > need) need = *live + p->alloc;
+            *live += p->alloc - p->total_free;
+        }
+        HT_PUSH(sp->need, sp->n, need_caps[w->touched[i]], need);
+    }
+    qsort(g->asks + g->asks_begin[first], (size_t)w->n_touched, sizeof(*g->asks), by_space);
+    for (int32_t op = first; op < first + n; op++) {
+        g->asks_begin[op + 1] = *n_asks;
+        int32_t rank = ht_op_rank(s, op);
+        int64_t begin = *n_releases;
+        for (int64_t e = s->effects_begin[op]; e < s->effects_begin[op + 1]; e++) {
+            if (!(s->effects[e].flags & HT_RELEASE)) continue;
+            int32_t space = ht_space(s, s->effects[e].tier, rank);
+            int64_t bytes = ht_live_bytes(s->tensors[s->effects[e].tensor].bytes), k = begin;
+            while (k < *n_releases && g->releases[k].space != space) k++;
+            if (k < *n_releases) {
+                g->releases[k].bytes += bytes;
+            } else {
+                struct touch t = {space, g->spaces[space].n - 1, bytes};
+                HT_PUSH(g->releases, *n_releases, *releases_cap, t);
+            }
+        }
+        g->releases_begin[op + 1] = *n_releases;
+    }
+    for (int32_t i = 0; i < w->n_touched; i++) w->pending[w->touched[i]].touched = false;
+}
+
+static void plant(struct space *sp)
+{
+    sp->leaves = 1;
+    while (sp->leaves < sp->n) sp->leaves *= 2;
+    for (int slot = 0; slot < 2; slot++) {
+        struct node *t = sp->tree[slot] = HT_NEW_ARRAY(struct node, 2 * (size_t)sp->leaves);
+        for (int32_t p = 0; p < sp->leaves; p++)
+            t[sp->leaves + p] = (struct node){0, p < sp->n ? sp->need[p] : NONE};
+        for (int32_t i = sp->leaves - 1; i >= 1; i--) t[i] = join(t[2 * i], t[2 * i + 1]);
+        sp->granted[slot] = HT_NEW_ARRAY(uint8_t, sp->n);
+        sp->net[slot] = HT_NEW_ARRAY(int64_t, sp->n);
+    }
+}
+
+enum ht_status ht_grants_create(const struct ht_schedule *s, struct ht_error *err, struct ht_grants **out)
+{
+    int32_t n_spaces = ht_n_spaces(s);
+    struct ht_grants *g = HT_NEW(struct ht_grants);
+    g->n_spaces = n_spaces;
+    g->spaces = HT_NEW_ARRAY(struct space, n_spaces);
+    g->changed = HT_NEW_ARRAY(int32_t, n_spaces);
+    g->asks_begin = HT_NEW_ARRAY(int64_t, s->n_ops + 1);
+    g->releases_begin = HT_NEW_ARRAY(int64_t, s->n_ops + 1);
+    struct walk w = {.s = s, .pending = HT_NEW_ARRAY(struct pending, n_spaces), .touched = HT_NEW_ARRAY(int32_t, n_spaces)};
+    for (int bad = 0; bad < 2; bad++) w.live[bad] = HT_NEW_ARRAY(int64_t, n_spaces);
+    size_t *need_caps = HT_NEW_ARRAY(size_t, n_spaces), asks_cap = 0, releases_cap = 0;
+    int64_t n_asks = 0, n_releases = 0;
+
+    for (int32_t i = 0; i < s->n_residents; i++) {
+        const struct ht_resident *r = &s->residents[i];
+        g->spaces[ht_space(s, r->tier, r->rank)].live += ht_live_bytes(s->tensors[r->tensor].bytes);
+    }
+    for (int32_t i = 0; i < n_spaces; i++) {
+        struct space *sp = &g->spaces[i];
+        sp->capacity = s->capacity_bytes[i];
+        sp->peak = w.live[0][i] = w.live[1][i] = sp->live;
+    }
+    for (int32_t op = 0, n; op < s->n_ops; op += n) {
+        for (n = 1; s->ops[op].match >= 0 && op + n < s->n_ops && s->ops[op + n].match == s->ops[op].match;) n++;
+        add_step(g, &w, op, n, &asks_cap, &n_asks, &releases_cap, &n_releases, need_caps);
+    }
+    enum ht_status status = HT_OK;
+    for (int32_t i = 0; i < n_spaces; i++) {
+        struct space *sp = &g->spaces[i];
+        int64_t most = sp->live;
+        for (int32_t p = 0; p < sp->n; p++) most = sp->need[p] > most ? sp->need[p] : most;
+        if (most > sp->capacity && status == HT_OK) {
+            char name[32];
+            status = ht_fail(err, HT_INFEASIBLE, "schedule '%s' does not fit %s: the safe sequence needs %lld bytes of %lld",
+                             s->name, ht_space_name(s, i, name, sizeof(name)), (long long)most, (long long)sp->capacity);
+        }
+        plant(sp);
+    }
+    free(w.pending);
+    free(w.touched);
+    free(w.live[0]);
+    free(w.live[1]);
+    free(need_caps);
+    if (status != HT_OK) {
+        ht_grants_destroy(g);
+        g = NULL;
+    }
+    *out = g;
+    return status;
+}
+
+void ht_grants_destroy(struct ht_grants *g)
+{
+    if (!g) return;
+    for (int32_t i = 0; i < g->n_spaces; i++) {
+        free(g->spaces[i].need);
+        for (int slot = 0; slot < 2; slot++) {
+            free(g->spaces[i].tree[slot]);
+            free(g->spaces[i].granted[slot]);
+            free(g->spaces[i].net[slot]);
+        }
+    }
+    free(g->spaces);
+    free(g->changed);
+    free(g->asks);
+    free(g->asks_begin);
+    free(g->releases);
+    free(g->releases_begin);
+    free(g);
+}
