@@ -1,6 +1,12 @@
 /*
  * The YAML files of the tree that the binary carries (common/hw, common/model), so that a name is enough and no file
  * has to be found at run time. Their errors name them "builtin:gpus.yaml".
+ *
+ *     HT_EMBED(ht_gpus_yaml, "common/hw/gpus.yaml");
+ *     static const struct ht_builtin files[] = {{"builtin:gpus.yaml", ht_gpus_yaml, ht_gpus_yaml_end}};
+ *
+ * Each file is a map from names to entries. A file in a folder is a dependency of every source of that folder (see
+ * ht_module in CMakeLists.txt), so a change to it rebuilds.
  */
 #ifndef HT_BASE_BUILTIN_H
 #define HT_BASE_BUILTIN_H
@@ -13,7 +19,28 @@ struct ht_builtin {
     const char *end;
 };
 
+/* Puts the file (path from the root of the tree) into read-only data between two symbols. */
+#define HT_EMBED(symbol, path)                                                                                         \
+    __asm__(".pushsection .rodata\n"                                                                                   \
+            ".balign 16\n" #symbol ":\n"                                                                               \
+            ".incbin \"" HT_EMBED_ROOT "/" path "\"\n" #symbol "_end:\n"                                               \
+            ".byte 0\n"                                                                                                \
+            ".popsection\n");                                                                                          \
+    extern const char symbol[] __attribute__((visibility("hidden")));                                                  \
+    extern const char symbol##_end[] __attribute__((visibility("hidden")))
+
 /* Parses one; failing to is a bug in the tree, reported like any other file. */
 enum ht_status ht_builtin_open(const struct ht_builtin *file, struct ht_error *err, struct ht_doc **out);
+
+/* The entry called `name` in the first file that has one, and its document (the caller destroys it). An unknown name is
+   an error that says what exists: "unknown model 'gtp-tiny'; expected 'gpt-tiny'?". `what` is the kind of thing. */
+enum ht_status ht_builtin_find(const struct ht_builtin *files, size_t n_files, const char *what, const char *name,
+                               struct ht_error *err, struct ht_doc **doc, const struct ht_node **entry);
+
+/* The index-th name over all files, in the order written, into buf; false past the end. */
+bool ht_builtin_name(const struct ht_builtin *files, size_t n_files, int64_t index, char *buf, size_t bytes);
+
+/* Whether a user's word is a path and not a built-in name: it has a '/' or ends in .yaml, .yml or .json. */
+bool ht_is_path(const char *word);
 
 #endif

@@ -106,9 +106,9 @@ enum ht_status ht_cluster_set_device_memory(struct ht_cluster *cluster, int64_t 
 enum ht_status ht_cluster_local(int64_t device_cores, int64_t device_memory_bytes, struct ht_error *err,
                                 struct ht_cluster **out);
 
-/* Catalogue names in the order of the files, for `list` and for "did you mean". NULL past the end. */
-const char *ht_hw_cluster_name(int64_t index);
-const char *ht_hw_gpu_name(int64_t index);
+/* The index-th catalogue name into buf; false past the end. The last cluster is "local". */
+bool ht_hw_cluster_name(int64_t index, char buf[HT_NAME_BYTES]);
+bool ht_hw_gpu_name(int64_t index, char buf[HT_NAME_BYTES]);
 /* One GPU by catalogue name. */
 enum ht_status ht_gpu_load(const char *name, struct ht_error *err, struct ht_gpu *out);
 

@@ -12,8 +12,8 @@
 enum ht_status ht_model_load(const char *name_or_path, struct ht_error *err, struct ht_model *out);
 enum ht_status ht_model_parse(const struct ht_doc *doc, struct ht_error *err, struct ht_model *out);
 
-/* Built-in names in the order of the files; NULL past the end. */
-const char *ht_model_zoo_name(int64_t index);
+/* The index-th built-in name, in the order of the files, into buf; false past the end. */
+bool ht_model_zoo_name(int64_t index, char buf[64]);
 
 /* The sequence length that the model is used with unless the user says otherwise is max_seq; a longer one is refused.
  */

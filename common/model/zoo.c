@@ -1,0 +1,97 @@
+#include "common/model/zoo.h"
+
+#include <string.h>
+
+#include "common/base/array.h"
+#include "common/base/builtin.h"
+
+HT_EMBED(ht_gpt_yaml, "common/model/gpt.yaml");
+
+static const struct ht_builtin ht_zoo_files[] = {{"builtin:gpt.yaml", ht_gpt_yaml, ht_gpt_yaml_end}};
+
+/* A model as it is written; ffn 0 stands for 4 x width. */
+struct ht_model_entry {
+    struct ht_model model;
+    char source[256], note[256];
+};
+
+static const char *const ht_arch_names[] = {"gpt", "llama"};
+
+/* Bounds are far beyond any model, and small enough that no byte count of one overflows 64 bits. */
+#define AT(m) .offset = offsetof(struct ht_model_entry, m)
+static const struct ht_field ht_model_fields[] = {
+    {.key = "name", .type = HT_FIELD_STRING, AT(model.name), .size = sizeof(((struct ht_model *)0)->name)},
+    {.key = "arch", .type = HT_FIELD_ENUM, AT(model.arch), .names = ht_arch_names, .n_names = 2, .fallback = "gpt"},
+    {.key = "layers", .type = HT_FIELD_INT, AT(model.layers), .required = true, .min = 1, .max = 10000},
+    {.key = "width", .type = HT_FIELD_INT, AT(model.width), .required = true, .min = 1, .max = 1 << 17},
+    {.key = "heads", .type = HT_FIELD_INT, AT(model.heads), .required = true, .min = 1, .max = 1 << 17},
+    {.key = "ffn", .type = HT_FIELD_INT, AT(model.ffn), .min = 1, .max = 1 << 20},
+    {.key = "vocab", .type = HT_FIELD_INT, AT(model.vocab), .required = true, .min = 2, .max = 1 << 22},
+    {.key = "max_seq", .type = HT_FIELD_INT, AT(model.max_seq), .required = true, .min = 1, .max = 1 << 20},
+    {.key = "tied", .type = HT_FIELD_BOOL, AT(model.tied), .fallback = "true"},
+    {.key = "flash", .type = HT_FIELD_BOOL, AT(model.flash), .fallback = "false"},
+    {.key = "dropout", .type = HT_FIELD_BOOL, AT(model.dropout), .fallback = "false"},
+    {.key = "source", .type = HT_FIELD_STRING, AT(source), .size = sizeof(((struct ht_model_entry *)0)->source)},
+    {.key = "note", .type = HT_FIELD_STRING, AT(note), .size = sizeof(((struct ht_model_entry *)0)->note)},
+    {0},
+};
+
+static enum ht_status ht_model_read(const struct ht_node *map, const char *name, struct ht_error *err,
+                                    struct ht_model *out)
+{
+    struct ht_model_entry e = {0};
+    enum ht_status st = ht_config_load(map, ht_model_fields, err, &e);
+    if (st) return st;
+    struct ht_model *m = &e.model;
+    if (m->width % m->heads != 0)
+        return ht_node_error(ht_node_find(map, "heads"), err,
+                             "%lld heads do not divide the width %lld; expected a divisor of the width",
+                             (long long)m->heads, (long long)m->width);
+    if (m->ffn == 0) m->ffn = 4 * m->width;
+    if (name) {
+        if (m->name[0])
+            return ht_node_error(ht_node_find(map, "name"), err, "names a model twice; expected only '%s:'", name);
+        if (strlen(name) >= sizeof(m->name))
+            return ht_node_key_error(map, err, "is too long; expected at most %zu characters", sizeof(m->name) - 1);
+        strcpy(m->name, name);
+    } else if (!m->name[0]) {
+        return ht_node_error(map, err, "the key 'name' is missing; expected 'name: ...'");
+    }
+    *out = *m;
+    return HT_OK;
+}
+
+enum ht_status ht_model_parse(const struct ht_doc *doc, struct ht_error *err, struct ht_model *out)
+{
+    return ht_model_read(ht_doc_root(doc), NULL, err, out);
+}
+
+enum ht_status ht_model_load(const char *name_or_path, struct ht_error *err, struct ht_model *out)
+{
+    enum ht_status st = HT_OK;
+    struct ht_doc *doc = NULL;
+    if (ht_is_path(name_or_path)) {
+        st = ht_doc_open(name_or_path, err, &doc);
+        if (!st) st = ht_model_parse(doc, err, out);
+        ht_doc_destroy(doc);
+        return st;
+    }
+    const struct ht_node *entry = NULL;
+    st = ht_builtin_find(ht_zoo_files, HT_COUNT(ht_zoo_files), "model", name_or_path, err, &doc, &entry);
+    if (!st) st = ht_model_read(entry, entry->key, err, out);
+    ht_doc_destroy(doc);
+    return st;
+}
+
+bool ht_model_zoo_name(int64_t index, char buf[64])
+{
+    return ht_builtin_name(ht_zoo_files, HT_COUNT(ht_zoo_files), index, buf, 64);
+}
+
+enum ht_status ht_model_check_seq(const struct ht_model *model, int64_t seq, struct ht_error *err)
+{
+    if (seq < 1 || seq > model->max_seq)
+        return ht_fail(err, HT_BAD_INPUT, "sequence length %lld does not fit model '%s'; expected 1 to %lld",
+                       (long long)seq, model->name, (long long)model->max_seq);
+    return HT_OK;
+}

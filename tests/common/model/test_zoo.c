@@ -1,0 +1,138 @@
+/* The zoo: sizes against the paper's table, and every class of bad model file. */
+#include "common/model/zoo.h"
+
+#include <check.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/array.h"
+
+/* Parameters of a tied GPT with F = 4C: L (12 C^2 + 13 C) blocks, (V + T) C embeddings, 2 C final norm. */
+static int64_t by_hand(int64_t layers, int64_t width, int64_t vocab, int64_t max_seq)
+{
+    return layers * (12 * width * width + 13 * width) + (vocab + max_seq) * width + 2 * width;
+}
+
+START_TEST(paper_sizes)
+{
+    /* AutoHete, Table 1: label, layers, width; and how far the label is below the real count. */
+    static const struct {
+        const char *name;
+        int64_t layers, width;
+        double label, off;
+    } rows[] = {
+        {"autohete-2b", 42, 2048, 2e9, 0.10},   {"autohete-4b", 21, 4096, 4e9, 0.10},
+        {"autohete-6b", 32, 4096, 6e9, 0.10},   {"autohete-8b", 20, 6144, 8e9, 0.15},
+        {"autohete-10b", 25, 6144, 10e9, 0.14}, {"autohete-12b", 30, 6144, 12e9, 0.14},
+        {"autohete-14b", 35, 6144, 14e9, 0.13}, {"autohete-16b", 40, 6144, 16e9, 0.13},
+        {"autohete-18b", 23, 8192, 18e9, 0.05}, {"autohete-20b", 26, 8192, 20e9, 0.06},
+        {"autohete-22b", 29, 8192, 22e9, 0.07},
+    };
+    for (size_t i = 0; i < HT_COUNT(rows); i++) {
+        struct ht_error err = {0};
+        struct ht_model m = {0};
+        ck_assert_msg(!ht_model_load(rows[i].name, &err, &m), "%s", err.text);
+        ck_assert_str_eq(m.name, rows[i].name);
+        ck_assert_int_eq(m.layers, rows[i].layers);
+        ck_assert_int_eq(m.width, rows[i].width);
+        ck_assert_int_eq(m.ffn, 4 * rows[i].width);
+        ck_assert_int_eq(m.width / m.heads, 128);
+        int64_t params = ht_model_params(&m);
+        ck_assert_int_eq(params, by_hand(rows[i].layers, rows[i].width, 50257, 1024));
+        double off = 1 - rows[i].label / (double)params;
+        ck_assert_msg(fabs(off - rows[i].off) < 0.006, "%s: the label is %.3f below", rows[i].name, off);
+    }
+    /* 21 * (12 * 4096^2 + 13 * 4096) = 4,228,976,640 (printed as 4.23e9); + 51281 * 4096 + 8192 */
+    struct ht_model m;
+    ck_assert(!ht_model_load("autohete-4b", NULL, &m));
+    ck_assert_int_eq(ht_model_params(&m), INT64_C(4228976640) + INT64_C(210046976) + 8192);
+}
+END_TEST
+
+START_TEST(small_models)
+{
+    struct ht_model m;
+    ck_assert(!ht_model_load("gpt2-124m", NULL, &m));
+    ck_assert_int_eq(ht_model_params(&m), 124439808); /* the published checkpoint */
+    ck_assert(!ht_model_load("gpt-tiny", NULL, &m));
+    /* 4 * (12 * 16384 + 13 * 128) + (256 + 128) * 128 + 256 = 793088 + 49152 + 256 */
+    ck_assert_int_eq(ht_model_params(&m), 842496);
+    ck_assert(m.tied && !m.dropout && m.arch == HT_ARCH_GPT);
+    ck_assert(!ht_model_load("gpt-mini", NULL, &m));
+    ck_assert_int_eq(ht_model_params(&m), by_hand(4, 64, 256, 64));
+}
+END_TEST
+
+START_TEST(every_name_loads)
+{
+    char name[64];
+    int64_t n = 0;
+    for (; ht_model_zoo_name(n, name); n++) {
+        struct ht_error err = {0};
+        struct ht_model m;
+        ck_assert_msg(!ht_model_load(name, &err, &m), "%s", err.text);
+    }
+    ck_assert_int_ge(n, 14);
+}
+END_TEST
+
+static const struct {
+    const char *text, *says;
+} bad[] = {
+    {"width: 128\n", "m.yaml:1:1: the key 'layers' is missing; expected 'layers: ...'"},
+    {"name: x\nlayers: 2\nwidth: 100\nheads: 3\nvocab: 9\nmax_seq: 4\n",
+     "m.yaml:4:8: key 'heads': 3 heads do not divide the width 100; expected a divisor of the width"},
+    {"name: x\nlayers: 0\nwidth: 64\nheads: 4\nvocab: 9\nmax_seq: 4\n",
+     "m.yaml:2:9: key 'layers': '0' is out of range; expected 1 to 10000"},
+    {"name: x\nlayers: 2\nwidth: -64\nheads: 4\nvocab: 9\nmax_seq: 4\n",
+     "m.yaml:3:8: key 'width': '-64' is negative; expected 1 to 131072"},
+    {"name: x\nlayers: 2\nwidth: 64 GB\nheads: 4\nvocab: 9\nmax_seq: 4\n", "m.yaml:3:8: key 'width': '64 GB' has 'GB'"},
+    {"name: x\nlayers: 2\nwidth: 64\nheads: 0\nvocab: 9\nmax_seq: 4\n", "m.yaml:4:8: key 'heads': '0' is out of range"},
+    {"layers: 2\nwidth: 64\nheads: 4\nvocab: 9\nmax_seq: 4\n", "m.yaml:1:1: the key 'name' is missing"},
+    {"name: x\nlayers: 2\nwidht: 64\n", "m.yaml:3:1: key 'widht': is unknown here; expected 'width'?"},
+    {"name: x\narch: gtp\nlayers: 2\n", "m.yaml:2:7: key 'arch': 'gtp' is not known here; expected gpt or llama"},
+    {"[]\n", "m.yaml:1:1: is a list; expected a map ('key: value' lines)"},
+};
+
+START_TEST(bad_models)
+{
+    for (size_t i = 0; i < HT_COUNT(bad); i++) {
+        struct ht_error err = {0};
+        struct ht_doc *doc = NULL;
+        struct ht_model m;
+        ck_assert(!ht_doc_parse(bad[i].text, strlen(bad[i].text), "m.yaml", &err, &doc));
+        ck_assert_int_eq(ht_model_parse(doc, &err, &m), HT_BAD_INPUT);
+        ck_assert_msg(strncmp(err.text, bad[i].says, strlen(bad[i].says)) == 0, "%s", err.text);
+        ht_doc_destroy(doc);
+    }
+    struct ht_error err = {0};
+    struct ht_model m;
+    ck_assert_int_eq(ht_model_load("gtp-tiny", &err, &m), HT_BAD_INPUT);
+    ck_assert_str_eq(err.text, "unknown model 'gtp-tiny'; expected 'gpt-tiny'?");
+    ck_assert_int_eq(ht_model_load("", &err, &m), HT_BAD_INPUT);
+    ck_assert_int_eq(ht_model_load("nonsense-of-any-kind", &err, &m), HT_BAD_INPUT);
+    ck_assert_msg(strstr(err.text, "expected a YAML file or one of autohete-2b, ") != NULL, "%s", err.text);
+    ck_assert_int_eq(ht_model_load("no/such.yaml", &err, &m), HT_BAD_INPUT);
+    ck_assert(!ht_model_load("gpt-tiny", &err, &m));
+    ck_assert_int_eq(ht_model_check_seq(&m, 128, &err), HT_OK);
+    ck_assert_int_eq(ht_model_check_seq(&m, 129, &err), HT_BAD_INPUT);
+    ck_assert_str_eq(err.text, "sequence length 129 does not fit model 'gpt-tiny'; expected 1 to 128");
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("zoo");
+    TCase *t = tcase_create("zoo");
+    tcase_add_test(t, paper_sizes);
+    tcase_add_test(t, small_models);
+    tcase_add_test(t, every_name_loads);
+    tcase_add_test(t, bad_models);
+    suite_add_tcase(s, t);
+    SRunner *r = srunner_create(s);
+    srunner_run_all(r, CK_NORMAL);
+    int failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
