@@ -1,27 +1,41 @@
 /*
  * The real executor: one worker thread a lane, decisions by common/exec/core.h under one lock, data by a backend.
+ *
+ * Whoever ends an op also decides what its end made possible: under the lock it frees what the op released, tells the
+ * core, and hands every lane that can go on its next op ready to run. So a lane is woken only to run an op, and takes
+ * the lock once an op.
+ *
+ *     lane "gpu"    run F3 | lock: free, finish F3, start F4 here and C3 on "d2h" | unlock, wake d2h | run F4 ...
+ *     lane "d2h"    asleep                                                            '--> run C3 | lock: ...
+ *
+ * Instances. A place (tensor, space) that is resident at the iteration's boundary has one slot. Any other has two, used
+ * in turn, since two iterations may be in flight. Memory comes from the space's arena when the core grants it and goes
+ * back just before the core is told that the op has ended, both under the lock: so an arena's peak is the core's peak,
+ * to the byte.
  */
 #ifndef HT_EXEC_RUN_H
 #define HT_EXEC_RUN_H
 
 #include "common/trace/trace.h"
 
+struct ht_arena;
+
 /* Where a tensor's bytes are for an op: what the executor hands to the backend. */
 struct ht_buffer {
     int32_t tensor;
     uint8_t tier, flags; /* of the effect */
-    void *data;
+    void *data;          /* 512-byte aligned; NULL only when bytes is 0 */
     int64_t bytes;
 };
 
 /*
  * A backend carries out ops. The executor calls, in this order: open once; then, for each lane thread, lane_begin,
- * run_op for each of the lane's ops, lane_end; then close. run_op may be called from several lane threads at once, for
- * different lanes. A backend never decides anything.
+ * run_op for each of the lane's ops, lane_end; then close (whenever open succeeded). run_op may be called from several
+ * lane threads at once, for different lanes. A backend never decides anything.
  */
 struct ht_backend_ops {
     const char *name;
-    enum ht_status (*open)(void *ctx, const struct ht_schedule *s, struct ht_error *err);
+    enum ht_status (*open)(void *ctx, const struct ht_schedule *s, struct ht_error *err); /* optional */
     void (*lane_begin)(void *ctx, int32_t lane); /* optional: pin the thread, make a stream */
     /* Performs one op on resolved buffers (one per effect, in the effects' order). */
     enum ht_status (*run_op)(void *ctx, int32_t iteration, int32_t op, const struct ht_buffer *buffers, int32_t n,
@@ -31,19 +45,33 @@ struct ht_backend_ops {
     void (*close)(void *ctx);                                  /* optional */
 };
 
-/* Memory of one space, from common/mem: alloc returns NULL when fragmentation leaves no hole (the bytes themselves fit). */
 struct ht_run_options {
-    int32_t iterations;
+    int32_t iterations; /* >= 1 */
     const struct ht_backend_ops *backend;
     void *backend_ctx;
     struct ht_arena **arenas; /* [ht_n_spaces]; NULL where the schedule keeps nothing */
-    /* Resident tensors are allocated before the start and handed to `init` once each; then `iteration_done` is called after
-       each iteration, in order, from a lane thread; a status other than HT_OK stops the run (HT_INTERRUPTED for Ctrl-C). */
+
+    /* All optional; they get hooks_ctx.
+       init             after open: each resident place once, allocated, in the order of the schedule's list.
+       iteration_done   each iteration in order, one at a time, from a lane thread; the next iteration may be running
+                        already. A status other than HT_OK stops the run and is what ht_run returns (HT_INTERRUPTED
+                        reads as Ctrl-C).
+       final            after the last iteration of a run that went well: each resident place once more. */
+    void *hooks_ctx;
     enum ht_status (*init)(void *ctx, int32_t space, struct ht_buffer buffer, struct ht_error *err);
     enum ht_status (*iteration_done)(void *ctx, int32_t iteration, struct ht_error *err);
+    enum ht_status (*final)(void *ctx, int32_t space, struct ht_buffer buffer, struct ht_error *err);
 };
 
-/* Runs; on success and on HT_INTERRUPTED the trace holds what was done (iterations that ended). */
+/*
+ * Runs a verified schedule. Every way out leaves the arenas as they were found and no thread behind.
+ *
+ * HT_OK           *out is the trace.
+ * HT_INTERRUPTED  Ctrl-C (common/base/interrupt.h) or iteration_done asked to stop: no op was started any more, those
+ * in flight ended. *out is the trace of the iterations that ended, trace->iterations of them. HT_FAILED       an op
+ * failed, or an arena had no hole for bytes that fit (fragmentation); *out is NULL. Others          what a hook, the
+ * backend's open or ht_core_create said (HT_INFEASIBLE: OOM); *out is NULL.
+ */
 enum ht_status ht_run(const struct ht_schedule *s, const struct ht_run_options *options, struct ht_error *err,
                       struct ht_trace **out);
 

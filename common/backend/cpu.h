@@ -1,0 +1,115 @@
+/*
+ * The CPU backend: ops of a schedule as FP32 kernels on this machine's cores.
+ *
+ * The "device" is an arena and a set of cores of its own; host memory is another arena, host work runs on the other
+ * cores, and a copy between the two is a real one. Copy and disk lanes run on the host's cores.
+ *
+ *
+ * What a backend expects of an op's effects
+ * -----------------------------------------
+ *
+ * Tensors are recognised by class and label. u is a unit, j a micro-batch; "-" is label.micro_batch -1. All have
+ * label.n_units 1. Sizes are those of common/model/model.h; f32 here, so 4 bytes an element.
+ *
+ *     name      class        label   bytes                                   what
+ *     X(u,j)    CHECKPOINT   u, j    ht_unit_input_bytes                     input of unit u, 1 <= u <= L+1
+ *     A(u,j)    ACTIVATION   u, j    ht_unit_activation_bytes                kept by unit u, 1 <= u <= L+1
+ *     DX(u,j)   ACT_GRAD     u, j    as X(u,j)                               gradient of X(u,j)
+ *     LOGITS    LOGITS       L+1, j  ht_logits_bytes                         forward leaves their gradient in them
+ *     P(u)      PARAM        u, -    4 ht_unit_params, or a shard            parameters
+ *     M, V(u)   MOMENTUM,    u, -    as P(u), or a shard                     optimizer state
+ *               VARIANCE
+ *     G(u)      GRAD         u, -    as P(u)                                 gradient: what the optimizer reads
+ *     G(u,j)    GRAD         u, j    as P(u)                                 fresh gradient of one micro-batch
+ *     W         WORKSPACE    any     at least ht_unit_workspace_bytes        scratch of one op (forward and recompute:
+ *                                                                            backward = false); needed only where that
+ *                                                                            is not 0
+ *
+ * A shard covers elements [shard_begin, shard_end) of the unit's flat buffer. A gradient that a backward op writes is
+ * G(u,j) if the op has that among its effects, else G(u): so the first micro-batch may write the accumulator itself.
+ *
+ * An op works in one tier: COMPUTE lanes on the device, HOST lanes in host memory. All of its tensors are looked up
+ * there. Shapes (B, T) are those of the op's row of works. N: NEED, P: PRODUCE, U: UPDATE; RELEASE may join any of
+ * them.
+ *
+ *     op                     reads                              writes
+ *     FORWARD 0              N P(0)                             P X(1,j)
+ *     FORWARD 1..L           N P(u), X(u,j)                     P X(u+1,j), A(u,j), W
+ *     FORWARD L+1            N P(L+1), P(0) if tied, X(L+1,j)   P A(L+1,j), LOGITS(L+1,j), W; the loss is taken down
+ *     RECOMPUTE 1..L         N P(u), X(u,j)                     P or U A(u,j), W       sub_ops: what is filled in again
+ *     BACKWARD L+1           N P(L+1), P(0) if tied, X(L+1,j),  P DX(L+1,j), G(L+1), W; if tied G(0): its token table
+ *                            A(L+1,j), LOGITS(L+1,j)            is written, the rest is left
+ *     BACKWARD 1..L          N P(u), X(u,j), A(u,j), DX(u+1,j)  P DX(u,j), G(u), W
+ *     BACKWARD 0             N DX(1,j)                          tied: U G(0), else P G(0)
+ *     ACCUMULATE u           N G(u,j)                           U G(u): G(u) += G(u,j)
+ *     OPTIMIZER_STEP u       N G(u)                             U P(u), M(u), V(u): AdamW, step iteration + 1
+ *     VALIDATE               N gradients, any                   bad if one of them is not finite
+ *     COPY                   N a tensor in one tier             P or U it in another tier: copied
+ *
+ * A written tensor may be PRODUCEd or UPDATEd (a buffer that is kept and overwritten); every write is in full, but for
+ * those of BACKWARD 0 and L+1 into a tied G(0) as said. Forward drops A(u,j) by P | RELEASE. COPY runs on any lane.
+ *
+ * label.n_units > 1: the op does its units in order (BACKWARD: in reverse), with all of their effects; one W serves
+ * all. A tensor between two of its units that nobody else needs is P | RELEASE. OPTIMIZER_STEP and ACCUMULATE go by the
+ * tensors, so they may also hold several shards of a unit: every M row is stepped with the P, V and G rows of its unit
+ * that cover its elements.
+ *
+ * Micro-batch gradients are accumulated as ((G(u,0) + G(u,1)) + G(u,2)) ...: a system whose graph keeps this order gets
+ * the same bits as any other.
+ *
+ * Everything is checked when the executor opens the backend: a missing effect, a wrong size or an op that this backend
+ * has no kernel for is HT_FAILED with the op's title, before anything runs.
+ */
+#ifndef HT_BACKEND_CPU_H
+#define HT_BACKEND_CPU_H
+
+#include "common/exec/run.h"
+#include "common/kernels/adamw.h"
+#include "common/model/model.h"
+
+/* Which CPUs are the device's and which the host's. */
+enum { HT_CPU_MAX_CORES = 256 };
+struct ht_cpu_split {
+    int n_device, n_host; /* >= 1 each */
+    int device[HT_CPU_MAX_CORES], host[HT_CPU_MAX_CORES];
+    bool shared; /* there is one core for both; then nothing is pinned */
+};
+
+/* Splits the CPUs that this process may use: device_cores for the device (0: three quarters, at least one, and one is
+   left for the host), the others for the host. A single CPU is shared. HT_BAD_INPUT when there are not that many. */
+enum ht_status ht_cpu_split_cores(int device_cores, struct ht_error *err, struct ht_cpu_split *out);
+
+struct ht_cpu_options {
+    struct ht_model model;        /* GPT, no dropout */
+    struct ht_numerics numerics;  /* FP32 throughout */
+    int64_t tokens_per_iteration; /* of the whole batch, all micro-batches: gradients are of the mean loss over it */
+    uint64_t seed;                /* of the initial parameters */
+    struct ht_adamw adamw;
+    /* Optional: the learning rate of an iteration (from 0) instead of adamw.lr. */
+    double (*learning_rate)(void *data_ctx, int32_t iteration);
+    /* (B,T) token ids and targets of a micro-batch, valid until the iteration has ended. A pure function of its
+       arguments, called from compute lanes, several times for the same micro-batch. */
+    enum ht_status (*data)(void *data_ctx, int32_t iteration, int32_t micro_batch, const int32_t **tokens,
+                           const int32_t **targets, struct ht_error *err);
+    void *data_ctx;
+    /* [iterations * n_micro_batches], the caller's: the head's forward writes the sum over the micro-batch's tokens of
+       -log p(target) to losses[iteration * n_micro_batches + j]. May be NULL. */
+    double *losses;
+    const struct ht_cpu_split *split; /* copied. NULL: one thread each for device and host, not pinned */
+};
+
+struct ht_cpu;
+
+/* HT_INFEASIBLE for a model or numerics without kernels here; HT_FAILED when threads cannot be made. */
+enum ht_status ht_cpu_create(const struct ht_cpu_options *options, struct ht_error *err, struct ht_cpu **out);
+void ht_cpu_destroy(struct ht_cpu *cpu); /* accepts NULL */
+
+/* The table for ht_run_options.backend; backend_ctx is the struct ht_cpu. One run at a time. */
+extern const struct ht_backend_ops ht_cpu_backend;
+
+/* For ht_run_options.init (its hooks_ctx is then the struct ht_cpu; or call it from an init of your own): initial
+   values of a resident tensor. Parameters by ht_unit_init, equal in every place; optimizer state 0; anything else NaN,
+   so that what is read before it is written shows. */
+enum ht_status ht_cpu_init(void *cpu, int32_t space, struct ht_buffer buffer, struct ht_error *err);
+
+#endif
