@@ -13,7 +13,7 @@ function(ht_link target dir)
   endif()
 endfunction()
 
-set(dirs common/base common/hw common/model common/schedule common/profile common/mem common/kernels common/trace
+set(dirs common/base common/hw common/model common/schedule common/profile common/plan common/mem common/kernels common/trace
     common/exec common/backend baselines harness)
 foreach(dir ${dirs})
   string(REPLACE "/" "_" under ${dir})

@@ -1,0 +1,40 @@
+/*
+ * A scenario: what is trained, on what, how much at a time, and with which rounding. The first arrow of the design: from
+ * a scenario and a profile a planner makes a plan, and a builder makes the plan a schedule.
+ */
+#ifndef HT_PLAN_SCENARIO_H
+#define HT_PLAN_SCENARIO_H
+
+#include "common/hw/hw.h"
+#include "common/model/model.h"
+
+struct ht_scenario {
+    struct ht_model model;
+    struct ht_cluster *cluster; /* owned */
+    int64_t batch;              /* sequences per iteration, over all ranks */
+    int64_t micro_batch;        /* sequences per forward pass of one rank; divides batch */
+    int64_t seq;                /* tokens per sequence */
+    struct ht_numerics numerics;
+};
+
+/* What a command line or an experiment file names; zero or NULL means the default. */
+struct ht_scenario_request {
+    const char *model, *cluster; /* built-in name or file; both required */
+    int64_t batch;               /* default 8 */
+    int64_t micro_batch;         /* default batch */
+    int64_t seq;                 /* default the model's max_seq */
+    int64_t device_memory_bytes; /* default the device's own */
+    int64_t device_cores;        /* cluster `local` only: cores of the emulated device; default all but one */
+    const char *numerics;        /* "fp32", "fp16", "bf16"; default fp16 on GPUs, fp32 on emulated devices */
+};
+
+/* HT_BAD_INPUT with one line when a name is unknown, a number is out of range or micro_batch does not divide batch. */
+enum ht_status ht_scenario_create(const struct ht_scenario_request *request, struct ht_error *err,
+                                  struct ht_scenario *out);
+void ht_scenario_free(struct ht_scenario *s);
+
+int64_t ht_scenario_micro_batches(const struct ht_scenario *s);
+/* Useful floating-point operations of one iteration: forward + backward = 3 x forward, recomputation not counted. */
+double ht_scenario_useful_flops(const struct ht_scenario *s);
+
+#endif

@@ -1,0 +1,60 @@
+/*
+ * Building blocks for schedules on one device and its host: the tensors of a model, and the ops of a training iteration
+ * with their effects, works and resource use. A system decides what lives where and in which order ops are appended;
+ * what a forward pass reads and writes is the same for all and stands here.
+ *
+ * Names as in common/backend/cpu.h:  X(u,j) input of unit u for micro-batch j,  A(u,j) kept activations,
+ * D(u,j) gradient of X(u,j),  P(u), G(u), M(u), V(u), W(u) parameters, gradient, momentum, variance, FP32 master.
+ */
+#ifndef HT_PLAN_SINGLE_H
+#define HT_PLAN_SINGLE_H
+
+#include "common/plan/scenario.h"
+#include "common/schedule/schedule.h"
+
+struct ht_single {
+    const struct ht_scenario *scenario;
+    struct ht_schedule *schedule;
+    int32_t n_units, n_mb; /* units 0 .. L+1; micro-batches */
+    /* lanes */
+    int32_t compute, h2d, d2h, host;
+    /* resources */
+    int32_t pcie_h2d, pcie_d2h, dram, cores;
+    /* tensors: [n_units], or [n_units * n_mb] at u * n_mb + j; -1 where there is none */
+    int32_t *param, *master, *momentum, *variance;
+    int32_t *grad;       /* [n_units]: the accumulator, which is also micro-batch 0's fresh gradient */
+    int32_t *grad_mb;    /* [n_units * n_mb]: fresh gradient of micro-batch j > 0 */
+    int32_t *x, *a, *d;  /* [n_units * n_mb] */
+    int32_t *logits;     /* [n_mb] */
+};
+
+/* Makes the schedule (capacities of the scenario's first device and node), lanes, resources and all tensor rows; places
+   nothing. host_order: of the host lane; copies are FIFO or PRIORITY by copy_order. */
+void ht_single_init(struct ht_single *g, const struct ht_scenario *scenario, const char *name,
+                    enum ht_lane_order copy_order, enum ht_lane_order host_order);
+/* Frees the index arrays; the schedule is linked and handed out. */
+struct ht_schedule *ht_single_finish(struct ht_single *g);
+
+enum ht_unit_kind ht_single_kind(const struct ht_single *g, int32_t unit);
+static inline int32_t ht_single_at(const struct ht_single *g, int32_t unit, int32_t mb) { return unit * g->n_mb + mb; }
+
+/* Optimizer state of a unit (W where there is one, M, V; in FP32 numerics P stands for W) resident in a tier. */
+void ht_single_place_states(struct ht_single *g, int32_t unit, enum ht_tier tier);
+
+/* Appends F(u,j). keep: A(u,j) stays for the backward pass (otherwise it is scratch, to be recomputed). */
+int32_t ht_single_forward(struct ht_single *g, int32_t unit, int32_t mb, bool keep);
+/* Appends R(u,j), which makes A(u,j) again. Blocks only. */
+int32_t ht_single_recompute(struct ht_single *g, int32_t unit, int32_t mb);
+/* Appends B(u,j): makes D(u,j) and the fresh gradient, frees A(u,j), X(u,j), D(u+1,j). */
+int32_t ht_single_backward(struct ht_single *g, int32_t unit, int32_t mb);
+/* Appends G(u) += G(u,mb) on a lane (device or host), freeing the fresh gradient there. mb > 0. */
+int32_t ht_single_accumulate(struct ht_single *g, int32_t lane, int32_t unit, int32_t mb);
+/* Appends the optimizer step of a unit on the compute or host lane, reading G(u) where that lane works. release_grad:
+   the gradient is freed afterwards. On the host it also writes the 16-bit copy of P when there is one. */
+int32_t ht_single_step(struct ht_single *g, int32_t lane, int32_t unit, bool release_grad);
+/* Appends a copy of a tensor between device and host on the copy lane of its direction. to_flags: HT_PRODUCE or
+   HT_UPDATE; release_from: the source is freed afterwards. */
+int32_t ht_single_copy(struct ht_single *g, int32_t tensor, enum ht_tier from, enum ht_tier to, unsigned to_flags,
+                       bool release_from);
+
+#endif
