@@ -1,0 +1,45 @@
+/*
+ * Places: the (tensor, space) pairs that a schedule touches, numbered 0, 1, ... in the order of first mention
+ * (residents first, then effects in id order). What the linker and the verifier prove, they prove place by place.
+ * Internal.
+ *
+ * Every index in the schedule must be in range.
+ */
+#ifndef HT_SCHEDULE_PLACES_H
+#define HT_SCHEDULE_PLACES_H
+
+#include "common/schedule/schedule.h"
+
+struct ht_place {
+    int32_t tensor, space;
+    bool resident; /* at the iteration's boundary */
+};
+
+struct ht_places {
+    int64_t n;
+    struct ht_place *rows; /* [n] */
+    int32_t *of_effect;    /* [effects] */
+    int32_t *of_resident;  /* [n_residents] */
+};
+
+void ht_places_init(struct ht_places *p, const struct ht_schedule *s);
+void ht_places_free(struct ht_places *p);
+
+/* An op is active in a branch unless its `when` is the other one. */
+static inline bool ht_active(const struct ht_op *op, enum ht_when branch)
+{
+    return op->when == HT_ALWAYS || op->when == branch;
+}
+
+/* One past the last member of the group that begins with op i (i + 1 for an op without a group). */
+static inline int32_t ht_step_end(const struct ht_schedule *s, int32_t i)
+{
+    int32_t end = i + 1, match = s->ops[i].match;
+    while (match >= 0 && end < s->n_ops && s->ops[end].match == match) end++;
+    return end;
+}
+
+/* Does any op have a `when`? If not, one branch is all there is. */
+bool ht_has_branches(const struct ht_schedule *s);
+
+#endif
