@@ -98,13 +98,16 @@ const struct ht_gpu *ht_cluster_gpu_of(const struct ht_cluster *cluster, int64_t
 enum ht_status ht_cluster_set_device_memory(struct ht_cluster *cluster, int64_t bytes, struct ht_error *err);
 
 /*
- * This machine as found: its cores and memory, one emulated device of `device_cores` cores (1 <= device_cores <= cores;
- * 0: all but one, at least one) with `device_memory_bytes` (0: a quarter of the memory). The host keeps the other
- * cores, or shares the only one. Rates are declared, not measured (entry `local` of cpus.yaml): `hetbench profile`
- * measures them.
+ * This machine as found: its cores and memory, with n_devices emulated devices (1 to 64) of `device_cores` cores each
+ * (0: all but one, shared out, at least one) and `device_memory_bytes` each (0: a quarter of the memory, shared out).
+ * The host keeps the other cores, or shares the only one. Rates are declared, not measured (entry `local` of
+ * cpus.yaml): `hetbench profile` measures them.
  */
-enum ht_status ht_cluster_local(int64_t device_cores, int64_t device_memory_bytes, struct ht_error *err,
-                                struct ht_cluster **out);
+enum ht_status ht_cluster_local(int64_t n_devices, int64_t device_cores, int64_t device_memory_bytes,
+                                struct ht_error *err, struct ht_cluster **out);
+
+/* Cores of a node that are not given to emulated devices; at least 1. */
+int64_t ht_machine_host_cores(const struct ht_machine *machine);
 
 /* The index-th catalogue name into buf; false past the end. The last cluster is "local". */
 bool ht_hw_cluster_name(int64_t index, char buf[HT_NAME_BYTES]);

@@ -1,0 +1,198 @@
+/*
+ * Devices, processors, links and disks out of the catalogue or out of a user's map.
+ */
+#include "common/hw/parts.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/array.h"
+#include "common/base/builtin.h"
+
+HT_EMBED(ht_gpus_yaml, "common/hw/gpus.yaml");
+HT_EMBED(ht_cpus_yaml, "common/hw/cpus.yaml");
+HT_EMBED(ht_links_yaml, "common/hw/links.yaml");
+HT_EMBED(ht_ssds_yaml, "common/hw/ssds.yaml");
+
+static const struct ht_builtin ht_gpu_file = {"builtin:gpus.yaml", ht_gpus_yaml, ht_gpus_yaml_end};
+static const struct ht_builtin ht_cpu_file = {"builtin:cpus.yaml", ht_cpus_yaml, ht_cpus_yaml_end};
+static const struct ht_builtin ht_link_file = {"builtin:links.yaml", ht_links_yaml, ht_links_yaml_end};
+static const struct ht_builtin ht_ssd_file = {"builtin:ssds.yaml", ht_ssds_yaml, ht_ssds_yaml_end};
+
+/* Upper bounds keep every product of a rate, a size and a count far inside int64_t nanoseconds and bytes. */
+#define HT_MAX_MEMORY 1e15 /* bytes */
+#define HT_MAX_CORES  4096
+#define HT_SECOND_NS  1e9
+#define HT_MIN_RATE   1e3 /* bytes or FLOP a second: slower is a slip of the pen */
+#define HT_MAX_RATE   1e18
+#define HT_MIN_SHARE  0.001
+
+#define AT(t, m) .offset = offsetof(struct t, m)
+#define HT_TEXT(t, k, m, must)                                                                                         \
+    {                                                                                                                  \
+        .key = k, .type = HT_FIELD_STRING, AT(t, m), .size = sizeof(((struct t *)0)->m), .required = must              \
+    }
+#define HT_SHARE(t, k, m)                                                                                              \
+    {                                                                                                                  \
+        .key = k, .type = HT_FIELD_DOUBLE, AT(t, m), .min = HT_MIN_SHARE, .max = 1, .required = true                   \
+    }
+#define HT_RATE(t, k, kind, m, must)                                                                                   \
+    {                                                                                                                  \
+        .key = k, .type = kind, AT(t, m), .min = HT_MIN_RATE, .max = HT_MAX_RATE, .required = must                     \
+    }
+#define HT_LATENCY(t, k, m)                                                                                            \
+    {                                                                                                                  \
+        .key = k, .type = HT_FIELD_NS, AT(t, m), .min = 0, .max = HT_SECOND_NS, .required = true                       \
+    }
+
+static const struct ht_field ht_gpu_fields[] = {
+    HT_TEXT(ht_gpu, "name", name, false),
+    {.key = "memory",
+     .type = HT_FIELD_BYTES,
+     AT(ht_gpu, memory_bytes),
+     .min = 1,
+     .max = HT_MAX_MEMORY,
+     .required = true},
+    HT_RATE(ht_gpu, "fp32", HT_FIELD_FLOPS_PER_S, f32_flops_per_s, true),
+    HT_RATE(ht_gpu, "fp16", HT_FIELD_FLOPS_PER_S, f16_flops_per_s, false), /* absent: no such units, as FP32 */
+    HT_RATE(ht_gpu, "bf16", HT_FIELD_FLOPS_PER_S, bf16_flops_per_s, false),
+    HT_RATE(ht_gpu, "memory_bandwidth", HT_FIELD_BYTES_PER_S, memory_bytes_per_s, true),
+    HT_SHARE(ht_gpu, "gemm_efficiency", gemm_efficiency),
+    HT_SHARE(ht_gpu, "memory_efficiency", memory_efficiency),
+    HT_LATENCY(ht_gpu, "launch", launch_ns),
+    {.key = "cores", .type = HT_FIELD_INT, AT(ht_gpu, cores), .min = 1, .max = HT_MAX_CORES},
+    HT_TEXT(ht_gpu, "source", source, true),
+    {0},
+};
+
+static const struct ht_field ht_cpu_fields[] = {
+    HT_TEXT(ht_cpu, "name", name, false),
+    {.key = "cores", .type = HT_FIELD_INT, AT(ht_cpu, cores), .min = 1, .max = HT_MAX_CORES, .required = true},
+    HT_RATE(ht_cpu, "dram", HT_FIELD_BYTES_PER_S, dram_bytes_per_s, true),
+    HT_SHARE(ht_cpu, "dram_efficiency", dram_efficiency),
+    HT_SHARE(ht_cpu, "adam_efficiency", adam_efficiency),
+    HT_RATE(ht_cpu, "core_flops", HT_FIELD_FLOPS_PER_S, core_flops_per_s, true),
+    HT_TEXT(ht_cpu, "source", source, true),
+    {0},
+};
+
+static const struct ht_field ht_link_fields[] = {
+    HT_TEXT(ht_link, "name", name, false),
+    HT_RATE(ht_link, "bandwidth", HT_FIELD_BYTES_PER_S, bytes_per_s, true),
+    HT_SHARE(ht_link, "efficiency", efficiency),
+    {.key = "duplex", .type = HT_FIELD_BOOL, AT(ht_link, duplex), .required = true},
+    HT_LATENCY(ht_link, "latency", latency_ns),
+    HT_TEXT(ht_link, "source", source, true),
+    {0},
+};
+
+static const struct ht_field ht_ssd_fields[] = {
+    HT_TEXT(ht_ssd, "name", name, false),
+    {.key = "capacity",
+     .type = HT_FIELD_BYTES,
+     AT(ht_ssd, capacity_bytes),
+     .min = 1,
+     .max = HT_MAX_MEMORY,
+     .required = true},
+    HT_RATE(ht_ssd, "read", HT_FIELD_BYTES_PER_S, read_bytes_per_s, true),
+    HT_RATE(ht_ssd, "write", HT_FIELD_BYTES_PER_S, write_bytes_per_s, true),
+    {.key = "duplex", .type = HT_FIELD_BOOL, AT(ht_ssd, duplex), .required = true},
+    HT_LATENCY(ht_ssd, "latency", latency_ns),
+    HT_TEXT(ht_ssd, "source", source, true),
+    {0},
+};
+
+/* One kind of part: its file, its table, and the word for it. Every part's struct begins with its name. */
+struct ht_part_kind {
+    const char *what;
+    const struct ht_builtin *file;
+    const struct ht_field *fields;
+};
+static const struct ht_part_kind ht_gpu_kind = {"gpu", &ht_gpu_file, ht_gpu_fields};
+static const struct ht_part_kind ht_cpu_kind = {"cpu", &ht_cpu_file, ht_cpu_fields};
+static const struct ht_part_kind ht_link_kind = {"link", &ht_link_file, ht_link_fields};
+static const struct ht_part_kind ht_ssd_kind = {"ssd", &ht_ssd_file, ht_ssd_fields};
+
+static enum ht_status ht_part_named(const struct ht_part_kind *kind, const char *name, struct ht_error *err, void *out)
+{
+    struct ht_doc *doc = NULL;
+    const struct ht_node *entry = NULL;
+    enum ht_status st = ht_builtin_find(kind->file, 1, kind->what, name, err, &doc, &entry);
+    if (!st) st = ht_config_load(entry, kind->fields, err, out);
+    if (!st) snprintf(out, HT_NAME_BYTES, "%s", name);
+    ht_doc_destroy(doc);
+    return st;
+}
+
+/* `out` is zeroed by the caller. */
+static enum ht_status ht_part(const struct ht_part_kind *kind, const struct ht_node *node, struct ht_error *err,
+                              void *out)
+{
+    const char *name;
+    struct ht_error inner;
+    enum ht_status st;
+    if (node->kind == HT_NODE_MAP) {
+        if ((st = ht_config_load(node, kind->fields, err, out))) return st;
+        if (!*(const char *)out) return ht_node_error(node, err, "the key 'name' is missing; expected 'name: ...'");
+        return HT_OK;
+    }
+    if (node->kind == HT_NODE_LIST)
+        return ht_node_error(node, err, "is a list; expected the name of a %s or a map", kind->what);
+    if ((st = ht_node_string(node, err, &name))) return st;
+    if (ht_part_named(kind, name, &inner, out)) return ht_node_error(node, err, "%s", inner.text);
+    return HT_OK;
+}
+
+static enum ht_status ht_gpu_finish(enum ht_status st, struct ht_gpu *gpu)
+{
+    if (gpu->f16_flops_per_s == 0) gpu->f16_flops_per_s = gpu->f32_flops_per_s;
+    if (gpu->bf16_flops_per_s == 0) gpu->bf16_flops_per_s = gpu->f32_flops_per_s;
+    return st;
+}
+
+enum ht_status ht_part_gpu(const struct ht_node *node, struct ht_error *err, struct ht_gpu *out)
+{
+    memset(out, 0, sizeof(*out));
+    return ht_gpu_finish(ht_part(&ht_gpu_kind, node, err, out), out);
+}
+
+enum ht_status ht_part_cpu(const struct ht_node *node, struct ht_error *err, struct ht_cpu *out)
+{
+    memset(out, 0, sizeof(*out));
+    return ht_part(&ht_cpu_kind, node, err, out);
+}
+
+enum ht_status ht_part_link(const struct ht_node *node, struct ht_error *err, struct ht_link *out)
+{
+    memset(out, 0, sizeof(*out));
+    return ht_part(&ht_link_kind, node, err, out);
+}
+
+enum ht_status ht_part_ssd(const struct ht_node *node, struct ht_error *err, struct ht_ssd *out)
+{
+    memset(out, 0, sizeof(*out));
+    return ht_part(&ht_ssd_kind, node, err, out);
+}
+
+enum ht_status ht_gpu_load(const char *name, struct ht_error *err, struct ht_gpu *out)
+{
+    memset(out, 0, sizeof(*out));
+    return ht_gpu_finish(ht_part_named(&ht_gpu_kind, name, err, out), out);
+}
+
+enum ht_status ht_cpu_load(const char *name, struct ht_error *err, struct ht_cpu *out)
+{
+    memset(out, 0, sizeof(*out));
+    return ht_part_named(&ht_cpu_kind, name, err, out);
+}
+
+enum ht_status ht_link_load(const char *name, struct ht_error *err, struct ht_link *out)
+{
+    memset(out, 0, sizeof(*out));
+    return ht_part_named(&ht_link_kind, name, err, out);
+}
+
+bool ht_hw_gpu_name(int64_t index, char buf[HT_NAME_BYTES])
+{
+    return ht_builtin_name(&ht_gpu_file, 1, index, buf, HT_NAME_BYTES);
+}

@@ -1,0 +1,184 @@
+/* The catalogue, clusters of users, and every class of bad cluster file. */
+#include "common/hw/hw.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/array.h"
+
+START_TEST(catalogue)
+{
+    char name[HT_NAME_BYTES];
+    struct ht_error err = {0};
+    int64_t n = 0;
+    for (; ht_hw_gpu_name(n, name); n++) {
+        struct ht_gpu g;
+        ck_assert_msg(!ht_gpu_load(name, &err, &g), "%s", err.text);
+        ck_assert_str_eq(g.name, name);
+        ck_assert(g.source[0] && g.bf16_flops_per_s >= g.f32_flops_per_s && g.cores == 0);
+    }
+    ck_assert_int_ge(n, 8);
+    bool local = false;
+    for (n = 0; ht_hw_cluster_name(n, name); n++) {
+        struct ht_cluster *c = NULL;
+        ck_assert_msg(!ht_cluster_load(name, &err, &c), "%s", err.text);
+        ck_assert_str_eq(c->name, name);
+        ck_assert(c->source[0] && c->n_gpus >= 1);
+        local = strcmp(name, "local") == 0;
+        ht_cluster_destroy(c);
+    }
+    ck_assert(local); /* the last */
+}
+END_TEST
+
+START_TEST(autohete)
+{
+    struct ht_error err = {0};
+    struct ht_cluster *c = NULL;
+    ck_assert_msg(!ht_cluster_load("autohete-4gpu", &err, &c), "%s", err.text);
+    ck_assert_int_eq(c->n_nodes, 1);
+    ck_assert_int_eq(c->n_gpus, 4);
+    const struct ht_machine *m = &c->nodes[0];
+    ck_assert_int_eq(m->ram_bytes, 440000000000);
+    ck_assert_int_eq(m->cpu.cores, 64);
+    ck_assert_int_eq(m->cpu.sockets, 1);
+    ck_assert_double_eq(m->cpu.dram_bytes_per_s, 204.8e9); /* 8 channels x 8 bytes x 3.2e9 */
+    ck_assert_double_eq(m->pcie.bytes_per_s, 31.5e9);
+    ck_assert(m->pcie.duplex && m->has_nvlink && !m->has_nic && !m->has_ssds);
+    const struct ht_gpu *g = ht_cluster_gpu_of(c, 3);
+    ck_assert_str_eq(g->name, "a100-40gb");
+    ck_assert_double_eq(g->bf16_flops_per_s, 312e12);
+    ck_assert_double_eq(g->memory_bytes_per_s, 1555e9);
+
+    ck_assert(!ht_cluster_set_device_memory(c, INT64_C(16) << 30, &err));
+    ck_assert_int_eq(ht_cluster_gpu_of(c, 0)->memory_bytes, INT64_C(16) << 30);
+    ck_assert_int_eq(ht_cluster_set_device_memory(c, INT64_C(64) << 30, &err), HT_BAD_INPUT);
+    ck_assert_str_eq(err.text, "device memory of 68.72 GB does not fit the 'a100-40gb'; expected at most 17.18 GB");
+    ht_cluster_destroy(c);
+}
+END_TEST
+
+START_TEST(mixed)
+{
+#define IB "{name: ib, bandwidth: 200 Gbit/s, efficiency: 0.9, duplex: true, latency: 2 us, source: test}"
+#define TINY                                                                                                           \
+    "{name: tiny, memory: 1 GiB, fp32: 1 TFLOP/s, memory_bandwidth: 1 GB/s, gemm_efficiency: 1, "                      \
+    "memory_efficiency: 1, launch: 0 us, source: test}"
+    const char *full = "name: mine\nsource: test\nnodes:\n"
+                       "  - {count: 2, cpu: epyc-7713, sockets: 2, ram: 1 TB, pcie: pcie3-x16, nic: " IB ",\n"
+                       "     gpus: [{type: v100-16gb, count: 2}, {type: " TINY "}]}\n"
+                       "  - {cpu: epyc-7713, ram: 1 TB, pcie: pcie4-x16, nic: " IB ", gpus: [{type: a100-40gb}]}\n";
+    struct ht_error err = {0};
+    struct ht_doc *doc = NULL;
+    struct ht_cluster *c = NULL;
+    ck_assert_msg(!ht_doc_parse(full, strlen(full), "c.yaml", &err, &doc), "%s", err.text);
+    ck_assert_msg(!ht_cluster_parse(doc, &err, &c), "%s", err.text);
+    ht_doc_destroy(doc);
+    ck_assert_int_eq(c->n_nodes, 3);
+    ck_assert_int_eq(c->n_gpus, 7); /* 2 x (2 + 1) + 1 */
+    const char *want[] = {"v100-16gb", "v100-16gb", "tiny", "v100-16gb", "v100-16gb", "tiny", "a100-40gb"};
+    const int64_t node_of[] = {0, 0, 0, 1, 1, 1, 2};
+    for (int64_t r = 0; r < 7; r++) {
+        int64_t node = -1;
+        ht_cluster_node_of(c, r, &node);
+        ck_assert_int_eq(node, node_of[r]);
+        ck_assert_str_eq(ht_cluster_gpu_of(c, r)->name, want[r]);
+    }
+    ck_assert_double_eq(c->nodes[0].nic.bytes_per_s, 25e9);
+    ck_assert_int_eq(ht_machine_host_cores(&c->nodes[0]), 128);
+    ck_assert_double_eq(ht_cluster_gpu_of(c, 2)->f16_flops_per_s, 1e12); /* no 16-bit units: as FP32 */
+    ck_assert_double_eq(ht_cluster_gpu_of(c, 0)->bf16_flops_per_s, 15.7e12);
+    ht_cluster_destroy(c);
+}
+END_TEST
+
+START_TEST(local)
+{
+    struct ht_error err = {0};
+    struct ht_cluster *c = NULL;
+    int64_t cores = sysconf(_SC_NPROCESSORS_ONLN);
+    ck_assert_msg(!ht_cluster_local(1, 1, 64 << 20, &err, &c), "%s", err.text);
+    ck_assert_int_eq(c->nodes[0].cpu.cores, cores);
+    ck_assert_int_eq(ht_cluster_gpu_of(c, 0)->memory_bytes, 64 << 20);
+    ck_assert_int_eq(ht_cluster_gpu_of(c, 0)->cores, 1);
+    ck_assert_int_eq(ht_machine_host_cores(&c->nodes[0]), cores > 1 ? cores - 1 : 1);
+    ht_cluster_destroy(c);
+    ck_assert_msg(!ht_cluster_local(4, 0, 0, &err, &c), "%s", err.text);
+    ck_assert_int_eq(c->n_gpus, 4);
+    ht_cluster_destroy(c);
+    ck_assert_int_eq(ht_cluster_local(1, cores + 1, 0, &err, &c), HT_BAD_INPUT);
+    ck_assert_int_eq(ht_cluster_local(0, 1, 0, &err, &c), HT_BAD_INPUT);
+    ck_assert_int_eq(ht_cluster_local(1, 1, INT64_MAX, &err, &c), HT_BAD_INPUT);
+}
+END_TEST
+
+#define NODE "  - {cpu: epyc-7713, ram: 1 TB, pcie: pcie4-x16, gpus: [{type: a100-40gb}]}\n"
+static const struct {
+    const char *text, *says;
+} bad[] = {
+    {"name: x\nnodes:\n" NODE, "c.yaml:1:1: the key 'source' is missing"},
+    {"source: s\nnodes:\n" NODE, "c.yaml:1:1: the key 'name' is missing"},
+    {"name: x\nsource: s\nnodes: []\n", "c.yaml:3:8: key 'nodes': is empty; expected at least one node"},
+    {"name: x\nsource: s\nnodes: 3\n", "c.yaml:3:8: key 'nodes': is a value; expected a list"},
+    {"name: x\nsource: s\nnodes: [4]\n", "c.yaml:3:9: key 'nodes[0]': is a value; expected a map"},
+    {"name: x\nsource: s\nnodes:\n" NODE NODE, "c.yaml:4:5: key 'nodes[0]': the key 'nic' is missing"},
+    {"name: x\nsource: s\nnodes:\n  - {cpu: epyc-7731, ram: 1 TB, pcie: pcie4-x16, gpus: [{type: a100-40gb}]}\n",
+     "c.yaml:4:11: key 'cpu': unknown cpu 'epyc-7731'; expected 'epyc-7713'?"},
+    {"name: x\nsource: s\nnodes:\n  - {cpu: epyc-7713, ram: 1 TB, pcie: pcie4-x16, gpus: [{type: b100}]}\n",
+     "c.yaml:4:64: key 'type': unknown gpu 'b100'; expected "},
+    {"name: x\nsource: s\nnodes:\n  - {cpu: epyc-7713, ram: 1000, pcie: pcie4-x16, gpus: [{type: a100-40gb}]}\n",
+     "c.yaml:4:27: key 'ram': '1000' has no unit; expected a size"},
+    {"name: x\nsource: s\nnodes:\n  - {cpu: epyc-7713, ram: 1 TB, pcie: pcie4-x16, gpus: []}\n",
+     "c.yaml:4:56: key 'gpus': is empty; expected at least one"},
+    {"name: x\nsource: s\nnodes:\n  - {cpu: epyc-7713, ram: 1 TB, pcie: pcie4-x16, gpus: [{type: a100-40gb, count: "
+     "65}]}\n",
+     "c.yaml:4:82: key 'count': '65' is out of range; expected 1 to 64"},
+    {"name: x\nsource: s\nnodes:\n  - {cpu: epyc-7713, ram: 1 TB, pcie: [a], gpus: [{type: a100-40gb}]}\n",
+     "c.yaml:4:39: key 'pcie': is a list; expected the name of a link or a map"},
+    {"name: x\nsource: s\nnodes:\n  - cpu: {name: c, cores: 4, dram: 20 GB, dram_efficiency: 1, adam_efficiency: 1,\n"
+     "           core_flops: 1 GFLOP/s, source: s}\n    ram: 1 GB\n    pcie: pcie4-x16\n    gpus: [{type: "
+     "a100-40gb}]\n",
+     "c.yaml:4:36: key 'dram': '20 GB' has the wrong unit 'GB'; expected a rate"},
+    {"name: x\nsource: s\nnodes:\n  - cpu: {name: c, cores: 4, dram: 20 GB/s, dram_efficiency: 1.2, adam_efficiency: "
+     "1,\n"
+     "           core_flops: 1 GFLOP/s, source: s}\n    ram: 1 GB\n    pcie: pcie4-x16\n    gpus: [{type: "
+     "a100-40gb}]\n",
+     "c.yaml:4:62: key 'dram_efficiency': '1.2' is out of range; expected 0.001 to 1"},
+};
+
+START_TEST(bad_clusters)
+{
+    struct ht_error err = {0};
+    struct ht_cluster *c = NULL;
+    for (size_t i = 0; i < HT_COUNT(bad); i++) {
+        struct ht_doc *doc = NULL;
+        ck_assert_msg(!ht_doc_parse(bad[i].text, strlen(bad[i].text), "c.yaml", &err, &doc), "%s", err.text);
+        ck_assert_int_eq(ht_cluster_parse(doc, &err, &c), HT_BAD_INPUT);
+        ck_assert_msg(strncmp(err.text, bad[i].says, strlen(bad[i].says)) == 0, "%s", err.text);
+        ht_doc_destroy(doc);
+    }
+    ck_assert_int_eq(ht_cluster_load("autohete-4gpus", &err, &c), HT_BAD_INPUT);
+    ck_assert_str_eq(err.text, "unknown cluster 'autohete-4gpus'; expected 'autohete-4gpu'?");
+    ck_assert_int_eq(ht_cluster_load("./nothing", &err, &c), HT_BAD_INPUT);
+    ck_assert_ptr_null(c);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("hw");
+    TCase *t = tcase_create("hw");
+    tcase_add_test(t, catalogue);
+    tcase_add_test(t, autohete);
+    tcase_add_test(t, mixed);
+    tcase_add_test(t, local);
+    tcase_add_test(t, bad_clusters);
+    suite_add_tcase(s, t);
+    SRunner *r = srunner_create(s);
+    srunner_run_all(r, CK_NORMAL);
+    int failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
