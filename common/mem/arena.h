@@ -3,8 +3,11 @@
  *
  * `capacity_bytes` is the budget that live bytes may never pass (live bytes are rounded to 512, as the semantics counts
  * them). Holes between live blocks cost address space, not budget: the mapping is capacity plus a declared slack, and
- * `extent` says how much of it was touched. Pages beyond it are PROT_NONE, so that a kernel that runs past its buffer at
- * the end of the arena faults.
+ * `extent` says how much of it was used. The page behind the mapping is PROT_NONE, so that a kernel that runs past its
+ * buffer at the end of the arena faults; under AddressSanitizer every byte outside a live block is poisoned.
+ *
+ *     | persistent | transient | hole | transient |  tail: never used or free again  | guard |
+ *     0                                           ^ grows upwards                    ^ capacity + slack
  */
 #ifndef HT_MEM_ARENA_H
 #define HT_MEM_ARENA_H
@@ -12,26 +15,38 @@
 #include "common/base/status.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct ht_arena;
 
 struct ht_arena_stats {
     int64_t capacity_bytes, slack_bytes;
-    int64_t live_bytes, peak_bytes;     /* rounded to 512: the budget's measure */
-    int64_t extent_bytes;               /* highest address ever used, from the start: peak plus fragmentation */
-    int64_t largest_hole_bytes;
+    int64_t live_bytes, peak_bytes; /* rounded to 512: the budget's measure */
+    int64_t extent_bytes;           /* highest address ever used, from the start: peak plus fragmentation */
+    int64_t largest_hole_bytes;     /* the largest block that the addresses (not the budget) could take now */
     int64_t n_allocs, n_frees;
 };
 
-/* Thread-safe. prefault: touch all pages now (timings want that). guard: in debug builds put PROT_NONE after the end. */
+/* capacity_bytes >= 0, slack_bytes >= 0; both are rounded up to 512. prefault: touch all pages now (timings want that),
+   else the system gives pages as they are first touched. HT_FAILED when the mapping is refused. */
 enum ht_status ht_arena_create(int64_t capacity_bytes, int64_t slack_bytes, bool prefault, struct ht_error *err,
                                struct ht_arena **out);
+/* Accepts NULL. Blocks still live go with it. */
 void ht_arena_destroy(struct ht_arena *a);
-/* 512-byte aligned; NULL when there is no hole, or when the budget would be passed (`why` in stats tells). Persistent
-   blocks are placed from the bottom, transient ones from the top of the used extent, so that they do not mix. */
+
+/* Thread-safe. 512-byte aligned, bytes >= 1, contents undefined. NULL when the budget would be passed or no hole is
+   large enough; ht_arena_explain says which. The smallest hole that fits is taken; persistent blocks from its low end,
+   transient ones from its high end, so that in holes the two kinds drift apart. The tail is used when no hole fits. */
 void *ht_arena_alloc(struct ht_arena *a, int64_t bytes, bool persistent);
+/* Thread-safe. Accepts NULL; anything else must have come from ht_arena_alloc of this arena and be live. */
 void ht_arena_free(struct ht_arena *a, void *p);
+
+/* Thread-safe: a consistent snapshot. */
 struct ht_arena_stats ht_arena_stats(const struct ht_arena *a);
+/* Why `bytes` cannot be had now, for an error message; into buf:
+   "1.2 GB do not fit: 10.1 of 16 GB live, largest hole 0.9 GB, slack 0.5 GB (fragmentation; 0.3 GB more slack would
+   do)" */
+const char *ht_arena_explain(const struct ht_arena *a, int64_t bytes, char *buf, size_t n);
 
 #endif
