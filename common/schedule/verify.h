@@ -2,13 +2,17 @@
  * The verifier: proves what every executor relies on, in time linear in the schedule's edges.
  *
  *   shape      ids in range; dependencies point back; lanes of groups are FIFO; members consecutive and independent;
- *              the members' communicators and byte counts fit together; op kinds on lanes that can run them
- *   hazards    every reader has a direct edge (or the same FIFO lane) from its producer, every overwrite and release has
- *              one from every reader; the same across the iteration boundary for what is resident there
+ *              the members' communicators and byte counts fit together; op kinds on lanes that can run them; a copy
+ *              copies something
+ *   hazards    per place: what is read, updated or released is there, what is produced is not. Every reader has a direct
+ *              edge (or the same FIFO lane) from the last op that wrote or freed; every such op has one from every reader
+ *              since the one before it, or, if there was none, from that one. On a FIFO lane the first reader's edge and
+ *              the last reader's stand for all of that lane. The same across the iteration boundary for what is resident
+ *              there
  *   control    a `when` op has an edge from a validate op; both branches are walked for everything below
  *   coverage   every micro-batch passes every unit forward and backward once (recomputation apart); sub-op masks add up
- *   updates    every optimizer-state row is stepped once (or, in the bad branch, all of them not at all); the shards of a
- *              unit tile it
+ *   updates    every momentum row is stepped once (or, in the bad branch, all of them not at all); the shards of a unit
+ *              tile it, for momentum, variance and master parameters. A fragment (n_units 0) without a step is let be
  *   closure    what is resident at the end is what was resident at the start
  *   memory     the safe sequence (ops one at a time in id order) fits every space: if not, that is the OOM
  *
@@ -29,7 +33,10 @@ struct ht_footprint {
     int32_t peak_op;    /* where; -1: at the boundary */
     int64_t by_class[HT_N_TENSOR_CLASSES]; /* at that point, the op's own allocations included */
     bool fits;
-    int32_t first_oom_op;                  /* first op that does not fit, or -1 */
+    int32_t first_oom_op;                  /* first op that does not fit; -1: none, or the residents already do not */
+    int64_t oom_needs_bytes;               /* what it (its group) asked for in this space, */
+    int64_t oom_held_bytes;                /* what was held before, */
+    int64_t oom_held_by_class[HT_N_TENSOR_CLASSES]; /* and by whom */
 };
 
 struct ht_verdict {
@@ -43,7 +50,8 @@ enum ht_status ht_schedule_verify(const struct ht_schedule *s, struct ht_error *
 void ht_verdict_free(struct ht_verdict *v);
 const char *ht_rule_name(enum ht_rule r);
 
-/* "OOM at backward of block 17 on device 0: needs 1.2 GB, 38.9 of 40.0 GB held: activations 21.4 GB, ..." */
+/* "OOM at backward of block 17 on device 0: needs 1.2 GB, 38.9 GB of 40 GB held (activations 21.4 GB, ...), short by
+   0.1 GB", or, if it fits, "device 0: peak 38.9 GB of 40 GB at backward of block 17 (activations 21.4 GB, ...)". */
 void ht_footprint_describe(const struct ht_schedule *s, int32_t space, const struct ht_footprint *f, char *buf, size_t n);
 
 #endif

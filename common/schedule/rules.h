@@ -1,0 +1,53 @@
+/* The rules of the verifier, one file each. Internal. Every one returns HT_OK or HT_FAILED with its text; all but the
+   first rely on the first (ids in range). */
+#ifndef HT_SCHEDULE_RULES_H
+#define HT_SCHEDULE_RULES_H
+
+#include "common/schedule/places.h"
+#include "common/schedule/verify.h"
+
+/* Bounds that keep every sum in 64 bits and every table in memory. Graph files are held to the same. */
+#define HT_MAX_RANKS         65536
+#define HT_MAX_UNITS         65536
+#define HT_MAX_MICRO_BATCHES (1 << 20)
+#define HT_MAX_UNIT_BATCHES  (1 << 24)          /* units x micro-batches */
+#define HT_MAX_TENSOR_BYTES  ((int64_t)1 << 50) /* 1 PiB */
+#define HT_MAX_AMOUNT        ((int64_t)1 << 60) /* of a resource, by one op */
+
+enum ht_status ht_rule_shape(const struct ht_schedule *s, struct ht_error *err);
+enum ht_status ht_rule_groups(const struct ht_schedule *s, struct ht_error *err); /* part of shape */
+enum ht_status ht_rule_control(const struct ht_schedule *s, struct ht_error *err);
+enum ht_status ht_rule_hazards(const struct ht_schedule *s, const struct ht_places *p, struct ht_error *err);
+enum ht_status ht_rule_closure(const struct ht_schedule *s, const struct ht_places *p, struct ht_error *err);
+enum ht_status ht_rule_coverage(const struct ht_schedule *s, struct ht_error *err);
+enum ht_status ht_rule_updates(const struct ht_schedule *s, struct ht_error *err);
+/* Fills footprints[ht_n_spaces]; HT_INFEASIBLE when one does not fit. */
+enum ht_status ht_rule_memory(const struct ht_schedule *s, struct ht_error *err, struct ht_footprint *footprints);
+
+/* "schedule 'x': op 12 (B3): ...": HT_FAILED */
+enum ht_status ht_broken_op(const struct ht_schedule *s, int32_t op, struct ht_error *err, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+/* "schedule 'x': ...": HT_FAILED */
+enum ht_status ht_broken(const struct ht_schedule *s, struct ht_error *err, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* "op 7 (F3)", "tensor 5 (activation of unit 3, micro-batch 1)" and "... on device 0", for texts. */
+struct ht_phrase {
+    char text[160];
+};
+struct ht_phrase ht_phrase_op(const struct ht_schedule *s, int32_t op);
+struct ht_phrase ht_phrase_tensor(const struct ht_schedule *s, int32_t tensor);
+struct ht_phrase ht_phrase_place(const struct ht_schedule *s, const struct ht_place *place);
+
+/* The branches to walk: both, or (false) only the first. "" or " when bad" for texts. */
+static inline int ht_n_branches(const struct ht_schedule *s)
+{
+    return ht_has_branches(s) ? 2 : 1;
+}
+static inline enum ht_when ht_branch(int i)
+{
+    return i == 0 ? HT_WHEN_OK : HT_WHEN_BAD;
+}
+const char *ht_branch_words(const struct ht_schedule *s, enum ht_when branch);
+
+#endif

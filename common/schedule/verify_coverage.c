@@ -1,0 +1,80 @@
+/* Coverage: every micro-batch passes every unit forward and backward once, in either branch. */
+#include "common/schedule/rules.h"
+
+#include "common/base/array.h"
+#include "common/schedule/names.h"
+
+#include <stdlib.h>
+
+_Static_assert(HT_N_SUB_OPS <= 16, "a cell holds a mask of sub-ops");
+
+/* Per unit and micro-batch, the sub-ops that have been done. */
+struct cells {
+    uint16_t *forward, *backward; /* (n_units, n_micro_batches) */
+};
+
+static const char *sub_op_of(unsigned mask)
+{
+    for (int i = 0; i < HT_N_SUB_OPS; i++)
+        if (mask >> i & 1) return ht_sub_op_names[i];
+    return "nothing";
+}
+
+static enum ht_status cover(const struct ht_schedule *s, struct cells *c, int32_t i, enum ht_when branch,
+                            struct ht_error *err)
+{
+    const struct ht_op *op = &s->ops[i];
+    const struct ht_label *l = &op->label;
+    const char *kind = ht_op_kind_name((enum ht_op_kind)op->kind);
+    bool forward = op->kind == HT_OP_FORWARD;
+    if (l->unit < 0 || l->micro_batch < 0 || l->micro_batch >= s->n_micro_batches || l->sub_ops == 0)
+        return ht_broken_op(s, i, err, "is a %s without a unit, sub-ops or a micro-batch", kind);
+    for (int32_t u = l->unit; u < l->unit + l->n_units; u++) {
+        int64_t cell = (int64_t)u * s->n_micro_batches + l->micro_batch;
+        unsigned done = forward ? c->forward[cell] : c->backward[cell];
+        if (done & l->sub_ops)
+            return ht_broken_op(s, i, err, "is the second %s of unit %d (%s), micro-batch %d%s", kind, u,
+                                sub_op_of(done & l->sub_ops), l->micro_batch, ht_branch_words(s, branch));
+        if (!forward && (l->sub_ops & ~(unsigned)c->forward[cell]))
+            return ht_broken_op(s, i, err, "comes before the forward of unit %d (%s), micro-batch %d%s", u,
+                                sub_op_of(l->sub_ops & ~(unsigned)c->forward[cell]), l->micro_batch,
+                                ht_branch_words(s, branch));
+        *(forward ? &c->forward[cell] : &c->backward[cell]) |= (uint16_t)l->sub_ops;
+    }
+    return HT_OK;
+}
+
+static enum ht_status all_covered(const struct ht_schedule *s, const uint16_t *cells, const char *kind,
+                                  enum ht_when branch, struct ht_error *err)
+{
+    for (int64_t i = 0; i < (int64_t)s->n_units * s->n_micro_batches; i++)
+        if (cells[i] != HT_ALL_SUB_OPS)
+            return ht_broken(s, err, "unit %d (%s) has no %s for micro-batch %d%s", (int)(i / s->n_micro_batches),
+                             sub_op_of(HT_ALL_SUB_OPS & ~(unsigned)cells[i]), kind, (int)(i % s->n_micro_batches),
+                             ht_branch_words(s, branch));
+    return HT_OK;
+}
+
+static enum ht_status cover_branch(const struct ht_schedule *s, enum ht_when branch, struct ht_error *err)
+{
+    int64_t n = (int64_t)s->n_units * s->n_micro_batches;
+    struct cells c = {.forward = HT_NEW_ARRAY(uint16_t, n), .backward = HT_NEW_ARRAY(uint16_t, n)};
+    enum ht_status status = HT_OK;
+    /* a group of compute ops is one op spread over tensor-parallel ranks: its first member stands for it */
+    for (int32_t i = 0; i < s->n_ops && !status; i = ht_step_end(s, i))
+        if (ht_active(&s->ops[i], branch) && (s->ops[i].kind == HT_OP_FORWARD || s->ops[i].kind == HT_OP_BACKWARD))
+            status = cover(s, &c, i, branch, err);
+    if (!status) status = all_covered(s, c.forward, "forward", branch, err);
+    if (!status) status = all_covered(s, c.backward, "backward", branch, err);
+    free(c.forward);
+    free(c.backward);
+    return status;
+}
+
+enum ht_status ht_rule_coverage(const struct ht_schedule *s, struct ht_error *err)
+{
+    enum ht_status status = HT_OK;
+    if (s->n_units == 0) return HT_OK;
+    for (int b = 0; b < ht_n_branches(s) && !status; b++) status = cover_branch(s, ht_branch(b), err);
+    return status;
+}

@@ -1,0 +1,115 @@
+/* Groups: ops that start and end together must be one step of the order, and must fit one another. */
+#include "common/schedule/rules.h"
+
+#include "common/base/array.h"
+#include "common/schedule/names.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static bool is_p2p(int kind)
+{
+    return kind == HT_OP_SEND || kind == HT_OP_RECEIVE;
+}
+
+static bool is_collective(int kind)
+{
+    return kind == HT_OP_ALL_GATHER || kind == HT_OP_REDUCE_SCATTER || kind == HT_OP_ALL_REDUCE;
+}
+
+static bool is_compute(int kind)
+{
+    return kind == HT_OP_FORWARD || kind == HT_OP_RECOMPUTE || kind == HT_OP_BACKWARD;
+}
+
+static bool same_label(const struct ht_label *a, const struct ht_label *b)
+{
+    return a->unit == b->unit && a->n_units == b->n_units && a->sub_ops == b->sub_ops &&
+           a->micro_batch == b->micro_batch;
+}
+
+/* What holds for a member against the first of its group. `lane_seen[lane]` is the first op of the last group on it. */
+static enum ht_status check_member(const struct ht_schedule *s, int32_t first, int32_t i, int32_t *lane_seen,
+                                   struct ht_error *err)
+{
+    const struct ht_op *a = &s->ops[first], *op = &s->ops[i];
+    if (s->lanes[op->lane].order != HT_FIFO)
+        return ht_broken_op(s, i, err, "is in a group (match %d) but on the PRIORITY lane '%.24s'", op->match,
+                            s->lanes[op->lane].name);
+    if (lane_seen[op->lane] == first + 1)
+        return ht_broken_op(s, i, err, "shares lane '%.24s' with another member of its group (match %d)",
+                            s->lanes[op->lane].name, op->match);
+    lane_seen[op->lane] = first + 1;
+    if (!(is_p2p(a->kind) && is_p2p(op->kind)) && a->kind != op->kind)
+        return ht_broken_op(s, i, err, "is a %s in a group of %s ops (match %d)", ht_op_kind_name(op->kind),
+                            ht_op_kind_name(a->kind), op->match);
+    if (a->when != op->when)
+        return ht_broken_op(s, i, err, "has another 'when' than op %d of its group (match %d)", first, op->match);
+    if (is_compute(op->kind) && !same_label(&a->label, &op->label))
+        return ht_broken_op(s, i, err, "is about other units than op %d of its group (match %d)", first, op->match);
+    for (int64_t k = s->deps_begin[i]; k < s->deps_begin[i + 1]; k++)
+        if (s->deps[k] >= first)
+            return ht_broken_op(s, i, err, "depends on op %d of its own group (match %d)", s->deps[k], op->match);
+    if (!is_p2p(op->kind) && i > first && ht_op_rank(s, i) <= ht_op_rank(s, i - 1))
+        return ht_broken_op(s, i, err, "is on rank %d after rank %d: members of a group come in ascending rank",
+                            ht_op_rank(s, i), ht_op_rank(s, i - 1));
+    const struct ht_work *w = &s->works[op->work];
+    if (is_collective(op->kind) && !w->custom[0]) {
+        int32_t n = ht_step_end(s, first) - first;
+        if (w->ranks != n)
+            return ht_broken_op(s, i, err, "has a communicator of %d ranks in a group of %d (match %d)", w->ranks, n,
+                                op->match);
+    }
+    return HT_OK;
+}
+
+static enum ht_status check_pair(const struct ht_schedule *s, int32_t first, int32_t end, struct ht_error *err)
+{
+    const struct ht_op *a = &s->ops[first], *b = a + 1;
+    if (end - first != 2 || a->kind == b->kind)
+        return ht_broken_op(s, first, err, "is in a group of %d (match %d); expected one send and its receive",
+                            end - first, a->match);
+    if (ht_op_rank(s, first) == ht_op_rank(s, first + 1))
+        return ht_broken_op(s, first, err, "sends from rank %d to itself", ht_op_rank(s, first));
+    const struct ht_work *x = &s->works[a->work], *y = &s->works[b->work];
+    if (!x->custom[0] && !y->custom[0] && x->bytes != y->bytes)
+        return ht_broken_op(s, first, err, "moves %lld bytes, its peer %s %lld", (long long)x->bytes,
+                            ht_phrase_op(s, first + 1).text, (long long)y->bytes);
+    return HT_OK;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+    return (x > y) - (x < y);
+}
+
+enum ht_status ht_rule_groups(const struct ht_schedule *s, struct ht_error *err)
+{
+    enum ht_status status = HT_OK;
+    int32_t *lane_seen = HT_NEW_ARRAY(int32_t, s->n_lanes), *matches = NULL;
+    int64_t n_matches = 0;
+    size_t cap = 0;
+    for (int32_t first = 0, end; first < s->n_ops && !status; first = end) {
+        const struct ht_op *op = &s->ops[first];
+        end = ht_step_end(s, first);
+        if (op->match < 0) {
+            if (is_p2p(op->kind) || (is_collective(op->kind) && s->n_ranks > 1))
+                status =
+                    ht_broken_op(s, first, err, "is a %s without a match: it has no peer", ht_op_kind_name(op->kind));
+            continue;
+        }
+        HT_PUSH(matches, n_matches, cap, op->match);
+        for (int32_t i = first; i < end && !status; i++) status = check_member(s, first, i, lane_seen, err);
+        if (!status && is_p2p(op->kind)) status = check_pair(s, first, end, err);
+    }
+    if (!status && n_matches > 0) {
+        qsort(matches, (size_t)n_matches, sizeof *matches, by_value);
+        for (int64_t i = 1; i < n_matches && !status; i++)
+            if (matches[i] == matches[i - 1])
+                status = ht_broken(s, err, "the ops with match %d do not have consecutive ids", matches[i]);
+    }
+    free(lane_seen);
+    free(matches);
+    return status;
+}

@@ -1,0 +1,207 @@
+/* Memory: the safe sequence, step by step in id order, in every space; and the words for what it needs. */
+#include "common/schedule/rules.h"
+
+#include "common/base/array.h"
+#include "common/schedule/names.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A space as the walk goes. `asked` is what the step at hand asked for, if `step` is its first op. */
+struct level {
+    int64_t held;
+    int64_t by_class[HT_N_TENSOR_CLASSES]; /* of held */
+    int64_t asked;
+    int64_t asked_by_class[HT_N_TENSOR_CLASSES];
+    int32_t step;
+};
+
+struct meter {
+    const struct ht_schedule *s;
+    struct level *levels;
+    struct ht_footprint *f;
+};
+
+static void note_peak(struct ht_footprint *f, const struct level *l, int32_t op)
+{
+    if (l->held + l->asked <= f->peak_bytes) return;
+    f->peak_bytes = l->held + l->asked;
+    f->peak_op = op;
+    for (int c = 0; c < HT_N_TENSOR_CLASSES; c++) f->by_class[c] = l->by_class[c] + l->asked_by_class[c];
+}
+
+static void note_oom(struct ht_footprint *f, const struct level *l, int32_t op)
+{
+    if (!f->fits && f->first_oom_op <= op) return;
+    f->fits = false;
+    f->first_oom_op = op;
+    f->oom_needs_bytes = l->asked;
+    f->oom_held_bytes = l->held;
+    memcpy(f->oom_held_by_class, l->by_class, sizeof l->by_class);
+}
+
+/* Effect by effect: space, class and bytes. */
+static struct level *level_of(struct meter *m, int32_t op, const struct ht_effect *e, int32_t *space, int64_t *bytes,
+                              int *class)
+{
+    *space = ht_space(m->s, (enum ht_tier)e->tier, ht_op_rank(m->s, op));
+    *bytes = ht_live_bytes(m->s->tensors[e->tensor].bytes);
+    *class = (int)m->s->tensors[e->tensor].class;
+    return &m->levels[*space];
+}
+
+/* All that the members of [first, end) produce, jointly; then who is above what was seen so far. */
+static void grant(struct meter *m, int32_t first, int32_t end)
+{
+    const struct ht_schedule *s = m->s;
+    int32_t space;
+    int64_t bytes;
+    int class;
+    for (int pass = 0; pass < 3; pass++)
+        for (int32_t op = first; op < end; op++)
+            for (int64_t k = s->effects_begin[op]; k < s->effects_begin[op + 1]; k++) {
+                if (!(s->effects[k].flags & HT_PRODUCE)) continue;
+                struct level *l = level_of(m, op, &s->effects[k], &space, &bytes, &class);
+                if (pass == 0) {
+                    if (l->step != first) {
+                        l->step = first;
+                        l->asked = 0;
+                        memset(l->asked_by_class, 0, sizeof l->asked_by_class);
+                    }
+                    l->asked += bytes;
+                    l->asked_by_class[class] += bytes;
+                } else if (pass == 1) {
+                    if (l->step != first) continue; /* seen */
+                    note_peak(&m->f[space], l, first);
+                    if (l->held + l->asked > s->capacity_bytes[space]) note_oom(&m->f[space], l, first);
+                    l->step = -1;
+                } else {
+                    l->held += bytes;
+                    l->by_class[class] += bytes;
+                }
+            }
+}
+
+static void release(struct meter *m, int32_t first, int32_t end)
+{
+    const struct ht_schedule *s = m->s;
+    int32_t space;
+    int64_t bytes;
+    int class;
+    for (int32_t op = first; op < end; op++)
+        for (int64_t k = s->effects_begin[op]; k < s->effects_begin[op + 1]; k++) {
+            if (!(s->effects[k].flags & HT_RELEASE)) continue;
+            struct level *l = level_of(m, op, &s->effects[k], &space, &bytes, &class);
+            l->held -= bytes;
+            l->by_class[class] -= bytes;
+        }
+}
+
+static void walk(struct meter *m, enum ht_when branch)
+{
+    const struct ht_schedule *s = m->s;
+    int32_t n = ht_n_spaces(s);
+    for (int32_t i = 0; i < n; i++) m->levels[i] = (struct level){.step = -1};
+    for (int32_t i = 0; i < s->n_residents; i++) {
+        const struct ht_resident *r = &s->residents[i];
+        struct level *l = &m->levels[ht_space(s, r->tier, r->rank)];
+        int64_t bytes = ht_live_bytes(s->tensors[r->tensor].bytes);
+        l->held += bytes;
+        l->by_class[s->tensors[r->tensor].class] += bytes;
+    }
+    for (int32_t i = 0; i < n; i++) {
+        note_peak(&m->f[i], &m->levels[i], -1);
+        if (m->levels[i].held > s->capacity_bytes[i]) note_oom(&m->f[i], &m->levels[i], -1);
+    }
+    for (int32_t first = 0, end; first < s->n_ops; first = end) {
+        end = ht_step_end(s, first);
+        if (!ht_active(&s->ops[first], branch)) continue; /* a group has one `when` */
+        grant(m, first, end);
+        release(m, first, end);
+    }
+}
+
+enum ht_status ht_rule_memory(const struct ht_schedule *s, struct ht_error *err, struct ht_footprint *footprints)
+{
+    int32_t n = ht_n_spaces(s), worst = -1;
+    struct meter m = {.s = s, .levels = HT_NEW_ARRAY(struct level, n), .f = footprints};
+    for (int32_t i = 0; i < n; i++)
+        footprints[i] = (struct ht_footprint){.peak_op = -1, .fits = true, .first_oom_op = -1};
+    for (int b = 0; b < ht_n_branches(s); b++) walk(&m, ht_branch(b));
+    free(m.levels);
+    for (int32_t i = 0; i < n; i++)
+        if (!footprints[i].fits && (worst < 0 || footprints[i].first_oom_op < footprints[worst].first_oom_op))
+            worst = i;
+    if (worst < 0) return HT_OK;
+    char text[900];
+    ht_footprint_describe(s, worst, &footprints[worst], text, sizeof text);
+    return ht_fail(err, HT_INFEASIBLE, "%s", text);
+}
+
+/* ---- in words ---- */
+
+struct amount {
+    char text[32];
+};
+
+/* Three digits and a decimal unit: "1.2 GB", "38.9 GB", "512 B". */
+static struct amount amount(int64_t bytes)
+{
+    static const char *const units[] = {"B", "kB", "MB", "GB", "TB", "PB", "EB"};
+    struct amount a;
+    double x = (double)bytes;
+    int u = 0;
+    if (bytes == INT64_MAX) {
+        snprintf(a.text, sizeof a.text, "unlimited");
+        return a;
+    }
+    for (; x >= 999.5 && u < 6; u++) x /= 1000;
+    snprintf(a.text, sizeof a.text, "%.3g %s", x, units[u]);
+    return a;
+}
+
+/* " (activations 21.4 GB, parameters 12 GB)", largest first; classes that hold nothing are left out. */
+static void describe_classes(const int64_t by_class[HT_N_TENSOR_CLASSES], char *buf, size_t n)
+{
+    bool told[HT_N_TENSOR_CLASSES] = {false};
+    size_t used = 0;
+    buf[0] = 0;
+    for (;;) {
+        int best = -1;
+        for (int c = 0; c < HT_N_TENSOR_CLASSES; c++)
+            if (!told[c] && by_class[c] > 0 && (best < 0 || by_class[c] > by_class[best])) best = c;
+        if (best < 0 || used + 64 > n) break;
+        told[best] = true;
+        used += (size_t)snprintf(buf + used, n - used, "%s%s %s", used ? ", " : " (", ht_tensor_class_words[best],
+                                 amount(by_class[best]).text);
+    }
+    if (used) snprintf(buf + used, n - used, ")");
+}
+
+void ht_footprint_describe(const struct ht_schedule *s, int32_t space, const struct ht_footprint *f, char *buf,
+                           size_t n)
+{
+    char where[32], words[200], classes[500];
+    int64_t capacity = s->capacity_bytes[space];
+    ht_space_name(s, space, where, sizeof where);
+    if (f->fits) {
+        if (f->peak_op >= 0)
+            ht_op_words(s, f->peak_op, words, sizeof words);
+        else
+            snprintf(words, sizeof words, "the start of the iteration");
+        describe_classes(f->by_class, classes, sizeof classes);
+        snprintf(buf, n, "%s: peak %s of %s at %s%s", where, amount(f->peak_bytes).text, amount(capacity).text, words,
+                 classes);
+        return;
+    }
+    int64_t short_bytes = f->oom_held_bytes + f->oom_needs_bytes - capacity;
+    describe_classes(f->oom_held_by_class, classes, sizeof classes);
+    if (f->first_oom_op < 0)
+        snprintf(buf, n, "OOM at the start of the iteration on %s: holds %s of %s%s, short by %s", where,
+                 amount(f->oom_held_bytes).text, amount(capacity).text, classes, amount(short_bytes).text);
+    else
+        snprintf(buf, n, "OOM at %s on %s: needs %s, %s of %s held%s, short by %s",
+                 ht_op_words(s, f->first_oom_op, words, sizeof words), where, amount(f->oom_needs_bytes).text,
+                 amount(f->oom_held_bytes).text, amount(capacity).text, classes, amount(short_bytes).text);
+}

@@ -1,0 +1,124 @@
+/*
+ * Updates: every row of momentum is stepped once, net of undone steps; when the control is bad, all of them once
+ * (redone) or all of them not at all. And the shards of a unit's optimizer state tile the unit, as often everywhere.
+ */
+#include "common/schedule/rules.h"
+
+#include "common/base/array.h"
+#include "common/schedule/names.h"
+
+#include <stdlib.h>
+
+/* A step that updates a row in two places (its copy written through) is one step of that row. */
+static void count_steps(const struct ht_schedule *s, enum ht_when branch, int32_t *steps)
+{
+    int32_t *seen = HT_NEW_ARRAY(int32_t, s->n_tensors);
+    for (int32_t i = 0; i < s->n_ops; i++) {
+        const struct ht_op *op = &s->ops[i];
+        int sign = op->kind == HT_OP_OPTIMIZER_STEP ? 1 : op->kind == HT_OP_UNDO ? -1 : 0;
+        if (sign == 0 || !ht_active(op, branch)) continue;
+        for (int64_t e = s->effects_begin[i]; e < s->effects_begin[i + 1]; e++) {
+            int32_t t = s->effects[e].tensor;
+            if (!(s->effects[e].flags & HT_UPDATE) || s->tensors[t].class != HT_MOMENTUM || seen[t] == i + 1) continue;
+            seen[t] = i + 1;
+            steps[t] += sign;
+        }
+    }
+    free(seen);
+}
+
+static enum ht_status check_branch(const struct ht_schedule *s, enum ht_when branch, struct ht_error *err)
+{
+    enum ht_status status = HT_OK;
+    int32_t *steps = HT_NEW_ARRAY(int32_t, s->n_tensors);
+    int32_t want = 1, witness = -1; /* the row that fixed `want` in the bad branch */
+    count_steps(s, branch, steps);
+    for (int32_t t = 0; t < s->n_tensors && !status; t++) {
+        if (s->tensors[t].class != HT_MOMENTUM) continue;
+        if (branch == HT_WHEN_BAD && witness < 0) {
+            witness = t;
+            want = steps[t] == 0 ? 0 : 1;
+        }
+        if (steps[t] == want) continue;
+        struct ht_phrase name = ht_phrase_tensor(s, t);
+        if (witness >= 0 && witness != t)
+            status = ht_broken(s, err, "%s is stepped %d times an iteration, but %s %d times%s", name.text, steps[t],
+                               ht_phrase_tensor(s, witness).text, want, ht_branch_words(s, branch));
+        else
+            status = ht_broken(s, err, "%s is stepped %d times an iteration; expected once%s", name.text, steps[t],
+                               ht_branch_words(s, branch));
+    }
+    free(steps);
+    return status;
+}
+
+/* Where a shard begins (+1) or ends (-1). */
+struct bound {
+    int32_t class, unit;
+    int64_t at;
+    int32_t change;
+};
+
+static int by_place(const void *x, const void *y)
+{
+    const struct bound *a = x, *b = y;
+    if (a->class != b->class) return a->class < b->class ? -1 : 1;
+    if (a->unit != b->unit) return a->unit < b->unit ? -1 : 1;
+    return (a->at > b->at) - (a->at < b->at);
+}
+
+/* The bounds of one class and unit, sorted: between the first and the last, the depth must be the same everywhere. */
+static enum ht_status check_tiling(const struct ht_schedule *s, const struct bound *rows, int64_t n,
+                                   struct ht_error *err)
+{
+    const char *class = ht_tensor_class_words[rows[0].class];
+    int64_t depth = 0, whole = -1;
+    if (rows[0].at != 0)
+        return ht_broken(s, err, "the shards of the %s of unit %d begin at %lld, not at 0", class, rows[0].unit,
+                         (long long)rows[0].at);
+    for (int64_t i = 0; i < n;) {
+        int64_t at = rows[i].at;
+        for (; i < n && rows[i].at == at; i++) depth += rows[i].change;
+        if (whole < 0) whole = depth;
+        if (i < n && depth != whole)
+            return ht_broken(s, err,
+                             "the shards of the %s of unit %d do not tile it: %lld copies from element %lld on, "
+                             "%lld from the start",
+                             class, rows[0].unit, (long long)depth, (long long)at, (long long)whole);
+    }
+    return HT_OK;
+}
+
+static enum ht_status check_shards(const struct ht_schedule *s, struct ht_error *err)
+{
+    enum ht_status status = HT_OK;
+    struct bound *bounds = NULL;
+    int64_t n = 0;
+    size_t cap = 0;
+    for (int32_t t = 0; t < s->n_tensors; t++) {
+        const struct ht_tensor *x = &s->tensors[t];
+        bool state = x->class == HT_MOMENTUM || x->class == HT_VARIANCE || x->class == HT_MASTER;
+        if (!state || x->shard_end <= x->shard_begin || x->label.unit < 0 || x->label.n_units > 1) continue;
+        struct bound begin = {(int32_t)x->class, x->label.unit, x->shard_begin, 1};
+        struct bound end = {(int32_t)x->class, x->label.unit, x->shard_end, -1};
+        HT_PUSH(bounds, n, cap, begin);
+        HT_PUSH(bounds, n, cap, end);
+    }
+    if (n > 0) qsort(bounds, (size_t)n, sizeof *bounds, by_place);
+    for (int64_t i = 0, end; i < n && !status; i = end) {
+        for (end = i; end < n && bounds[end].class == bounds[i].class && bounds[end].unit == bounds[i].unit;) end++;
+        status = check_tiling(s, bounds + i, end - i, err);
+    }
+    free(bounds);
+    return status;
+}
+
+enum ht_status ht_rule_updates(const struct ht_schedule *s, struct ht_error *err)
+{
+    enum ht_status status = HT_OK;
+    bool steps = s->n_units > 0;
+    for (int32_t i = 0; i < s->n_ops && !steps; i++) steps = s->ops[i].kind == HT_OP_OPTIMIZER_STEP;
+    if (!steps) return HT_OK; /* a fragment: recovery, inference */
+    for (int b = 0; b < ht_n_branches(s) && !status; b++) status = check_branch(s, ht_branch(b), err);
+    return status ? status : check_shards(s, err);
+}
