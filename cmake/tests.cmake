@@ -1,9 +1,14 @@
 # tests/ mirrors the tree: tests/common/base/test_x.c is linked with ht_common_base and becomes the ctest "common/base/x".
-# Everything in tests/support is linked into every test that asks for it by including "tests/support/...".
+# tests/support (random graphs, the reference simulator) is linked into the tests of the folders named below.
 # bench/bench_x.c becomes build/bench_x. tests/**/fuzz_x.c becomes a libFuzzer target with HT_FUZZ, and otherwise a plain
 # program that runs over files named on its command line.
 enable_testing()
-file(GLOB support ${CMAKE_SOURCE_DIR}/tests/support/*.c)
+file(GLOB support CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/support/*.c)
+if(support)
+  add_library(ht_test_support STATIC EXCLUDE_FROM_ALL ${support})
+  target_include_directories(ht_test_support PUBLIC ${CMAKE_SOURCE_DIR})
+  target_link_libraries(ht_test_support PUBLIC ht_common_schedule ht_common_base)
+endif()
 function(ht_link target dir)
   string(REPLACE "/" "_" lib ${dir})
   target_include_directories(${target} PRIVATE ${CMAKE_SOURCE_DIR})
@@ -25,6 +30,9 @@ foreach(dir ${dirs})
     add_executable(${target} ${file})
     ht_link(${target} ${dir})
     target_link_libraries(${target} PRIVATE deps_check)
+    if(TARGET ht_test_support AND dir MATCHES "^common/(exec|backend|trace)$")
+      target_link_libraries(${target} PRIVATE ht_test_support)
+    endif()
     add_test(NAME ${dir}/${short} COMMAND ${target} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
     set_tests_properties(${dir}/${short} PROPERTIES TIMEOUT 900 SKIP_RETURN_CODE 77 ENVIRONMENT "CK_DEFAULT_TIMEOUT=600")
   endforeach()

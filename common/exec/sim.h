@@ -14,7 +14,8 @@
  *   speed_i = 2^20 when x_i >= cap_i, else max(1, floor(2^20 x_i / cap_i)); an op ends ceil(left / speed) ns from now.
  *
  * T_i is at least what its resources need when it is alone: max over r of ceil(amount 1e9 / capacity). Ops without cost
- * (T = 0) or without resources are no flows.
+ * (T = 0) or without resources are no flows. A group is one flow: its members' longest cost, and their amounts added up
+ * per resource. Limits (beyond them: HT_BAD_INPUT): T < 2^42 ns, capacity < 2^44 per second, amounts < 2^47.
  */
 #ifndef HT_EXEC_SIM_H
 #define HT_EXEC_SIM_H

@@ -48,13 +48,15 @@ int64_t ht_trace_memory(const struct ht_trace *t, int32_t space, struct ht_memor
 /* ---- metrics.c ------------------------------------------------------------------------------------------------- */
 
 struct ht_metrics {
-    int64_t iteration_ns;       /* steady state: (end of the last - end of warm-up) / iterations between */
+    int64_t iteration_ns;       /* steady state: (end of the last but one - end of warm-up) / iterations between (of the
+                                   last when it is the only one: nothing follows it, so it is not steady) */
     int64_t first_iteration_ns; /* cold start */
     int32_t warmup;
     int64_t *lane_busy_ns;      /* [n_lanes] per steady iteration */
     double *resource_busy;      /* [n_resources] share of capacity used in the steady state */
-    int64_t lower_bound_ns;     /* largest of: busiest lane, busiest resource, longest dependency chain (per iteration) */
-    char lower_bound_of[64];    /* "lane gpu", "resource dram", "dependency chain" */
+    int64_t lower_bound_ns;     /* largest of: busiest lane, busiest resource, longest dependency chain (per iteration);
+                                   never above iteration_ns */
+    char lower_bound_of[64];    /* "lane gpu of rank 0", "resource dram", "dependency chain" */
     int64_t *critical_ns;       /* [n_lanes]: how much of a steady iteration the critical path spends on each lane */
     int64_t critical_wait_ns;   /* and how much it spends where no lane is busy (contention counts as busy) */
     double bubble_ratio;        /* 1 - mean over compute lanes of busy / iteration */

@@ -1,0 +1,130 @@
+#include "common/exec/sim_steps.h"
+
+#include "common/base/array.h"
+#include "common/base/rng.h"
+
+#include <stdlib.h>
+
+int64_t ht_sim_jitter(int64_t cost_ns, int32_t percent, uint64_t seed, uint64_t index)
+{
+    if (percent == 0 || cost_ns == 0) return cost_ns;
+    uint64_t range = (uint64_t)percent * 10000; /* in millionths */
+    uint64_t factor = 1000000 - range + ht_random_below(seed, index, 2 * range + 1);
+    uint64_t cost = (uint64_t)cost_ns * factor / 1000000; /* below 2^42 * 2^21 */
+    return cost ? (int64_t)cost : 1;
+}
+
+/* The step's uses: merged by resource, weighted by the largest amount. `at` holds each resource's place in the current
+   step's list, or -1. */
+static enum ht_status add_uses(const struct ht_schedule *s, int32_t first, int32_t end, int32_t *at, int64_t **amounts,
+                               size_t *amounts_cap, size_t *uses_cap, struct ht_error *err, struct ht_sim_steps *out,
+                               struct ht_sim_flow *flow)
+{
+    int64_t *amount = *amounts;
+    int32_t n = 0;
+    enum ht_status status = HT_OK;
+    *flow = (struct ht_sim_flow){.uses_begin = out->n_uses};
+    struct ht_flow_use *uses = out->uses;
+    for (int64_t u = s->uses_begin[first]; u < s->uses_begin[end] && status == HT_OK; u++) {
+        int32_t r = s->uses[u].resource;
+        int64_t a = s->uses[u].amount;
+        if (a == 0) continue;
+        if (a > 0 && at[r] < 0) {
+            at[r] = n;
+            HT_RESERVE(amount, *amounts_cap, n + 1);
+            HT_RESERVE(uses, *uses_cap, out->n_uses + n + 1);
+            amount[n] = 0;
+            uses[out->n_uses + n++].resource = r;
+        }
+        if (a < 0 || a >= HT_FLOW_MAX_AMOUNT - amount[at[r]]) {
+            char title[64];
+            status = ht_fail(err, HT_BAD_INPUT, "op %d (%s): amount %lld on resource '%s'; expected 0 to %lld", first,
+                             ht_op_title(s, first, title, sizeof(title)), (long long)a, s->resources[r].name,
+                             (long long)HT_FLOW_MAX_AMOUNT - 1);
+            break;
+        }
+        amount[at[r]] += a;
+    }
+    *amounts = amount;
+    out->uses = uses;
+    if (status != HT_OK) return status;
+    flow->n_uses = n;
+    for (int32_t k = 0; k < n; k++) {
+        int64_t need = ht_flow_per_giga_up(amount[k], s->resources[uses[out->n_uses + k].resource].capacity_per_s);
+        if (need > flow->need_ns) flow->need_ns = need;
+        if (amount[k] > flow->largest) flow->largest = amount[k];
+    }
+    for (int32_t k = 0; k < n; k++) {
+        struct ht_flow_use *use = &uses[out->n_uses + k];
+        int64_t one = (int64_t)1 << HT_FLOW_WEIGHT_BITS;
+        use->weight = (uint32_t)((amount[k] * one + flow->largest - 1) / flow->largest);
+        at[use->resource] = -1;
+    }
+    out->n_uses += n;
+    if (n > out->max_uses) out->max_uses = n;
+    return HT_OK;
+}
+
+static enum ht_status check_resources(const struct ht_schedule *s, struct ht_error *err)
+{
+    for (int32_t r = 0; r < s->n_resources; r++)
+        if (s->resources[r].capacity_per_s < 1 || s->resources[r].capacity_per_s >= HT_FLOW_MAX_CAPACITY)
+            return ht_fail(err, HT_BAD_INPUT, "resource '%s': capacity %lld per second; expected 1 to %lld",
+                           s->resources[r].name, (long long)s->resources[r].capacity_per_s,
+                           (long long)HT_FLOW_MAX_CAPACITY - 1);
+    return HT_OK;
+}
+
+enum ht_status ht_sim_steps_init(const struct ht_schedule *s, const int64_t *cost_ns, struct ht_error *err,
+                                 struct ht_sim_steps *out)
+{
+    *out = (struct ht_sim_steps){0};
+    enum ht_status status = check_resources(s, err);
+    if (status != HT_OK) return status;
+    out->cost_ns = HT_NEW_ARRAY(int64_t, s->n_ops);
+    out->flow = HT_NEW_ARRAY(int32_t, s->n_ops);
+    size_t flows_cap = 0, uses_cap = 0, amounts_cap = 0;
+    int64_t *amounts = NULL;
+    int32_t *at = HT_NEW_ARRAY(int32_t, s->n_resources);
+    for (int32_t r = 0; r < s->n_resources; r++) at[r] = -1;
+
+    for (int32_t first = 0, end; first < s->n_ops && status == HT_OK; first = end) {
+        end = ht_sim_step_end(s, first);
+        int64_t cost = 0;
+        for (int32_t op = first; op < end; op++) {
+            out->flow[op] = -1;
+            if (cost_ns[op] > cost) cost = cost_ns[op];
+            if (cost_ns[op] < 0) cost = HT_SIM_MAX_COST_NS;
+        }
+        if (s->uses_begin[first] < s->uses_begin[end]) {
+            struct ht_sim_flow flow;
+            status = add_uses(s, first, end, at, &amounts, &amounts_cap, &uses_cap, err, out, &flow);
+            if (flow.need_ns > cost) cost = flow.need_ns;
+            if (flow.n_uses && cost < HT_SIM_MAX_COST_NS && status == HT_OK) {
+                flow.cap = ht_flow_per_giga(flow.largest, cost);
+                out->flow[first] = out->n_flows;
+                HT_PUSH(out->flows, out->n_flows, flows_cap, flow);
+            }
+        }
+        out->cost_ns[first] = cost;
+        if (cost >= HT_SIM_MAX_COST_NS && status == HT_OK) {
+            char title[64];
+            status =
+                ht_fail(err, HT_BAD_INPUT, "op %d (%s): its cost, or what its resources need, is outside 0 to %lld ns",
+                        first, ht_op_title(s, first, title, sizeof(title)), (long long)HT_SIM_MAX_COST_NS - 1);
+        }
+    }
+    free(amounts);
+    free(at);
+    if (status != HT_OK) ht_sim_steps_free(out);
+    return status;
+}
+
+void ht_sim_steps_free(struct ht_sim_steps *steps)
+{
+    free(steps->cost_ns);
+    free(steps->flow);
+    free(steps->flows);
+    free(steps->uses);
+    *steps = (struct ht_sim_steps){0};
+}

@@ -1,0 +1,18 @@
+/* The critical path of a trace: which op made which op wait, from the window's end back to its beginning. */
+#ifndef HT_TRACE_CRITICAL_H
+#define HT_TRACE_CRITICAL_H
+
+#include "common/trace/trace.h"
+
+/* The steady part of a run: the time in which iterations (last - iterations, last] ended. */
+struct ht_window {
+    int64_t begin_ns, end_ns;
+    int32_t last, iterations;
+};
+
+/* Adds up, over the whole window, the time that the path spends on each lane's ops and the time between ops:
+   sum of critical_ns + *wait_ns = end_ns - begin_ns. */
+void ht_critical_path(const struct ht_trace *t, const struct ht_window *w, int64_t *critical_ns /* [n_lanes] */,
+                      int64_t *wait_ns);
+
+#endif

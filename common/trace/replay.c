@@ -1,0 +1,104 @@
+/*
+ * Replay: the grants and releases of a trace, applied again in their order.
+ *
+ * The executor numbers every grant and every release from one counter. Events are put back into that order by counting
+ * (the numbers are below twice the number of events), so a replay is linear; it knows nothing of times.
+ */
+#include "common/base/array.h"
+#include "common/trace/trace.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* order[seq]: 1 + event of the grant, or -(1 + event) of the release, or 0: nothing has this number. */
+static enum ht_status put_in_order(const struct ht_trace *t, struct ht_error *err, int64_t **out)
+{
+    int64_t n = 2 * t->n_events;
+    int64_t *order = HT_NEW_ARRAY(int64_t, n);
+    for (int64_t i = 0; i < t->n_events; i++) {
+        const struct ht_trace_event *e = &t->events[i];
+        if (e->grant_seq < 0) continue;
+        bool released = e->release_seq >= 0;
+        if (e->grant_seq >= n || e->release_seq >= n || (released && e->release_seq <= e->grant_seq) ||
+            order[e->grant_seq] || (released && order[e->release_seq])) {
+            free(order);
+            return ht_fail(err, HT_BAD_INPUT,
+                           "op %d of iteration %d: grant %lld and release %lld do not fit the order of the others",
+                           e->op, e->iteration, (long long)e->grant_seq, (long long)e->release_seq);
+        }
+        order[e->grant_seq] = i + 1;
+        if (released) order[e->release_seq] = -(i + 1);
+    }
+    *out = order;
+    return HT_OK;
+}
+
+enum ht_status ht_trace_replay(const struct ht_trace *t, struct ht_error *err, int64_t *peak_bytes)
+{
+    const struct ht_schedule *s = t->schedule;
+    int32_t n_spaces = ht_n_spaces(s);
+    int64_t *order, *live = HT_NEW_ARRAY(int64_t, n_spaces);
+    enum ht_status status = put_in_order(t, err, &order);
+    if (status != HT_OK) {
+        free(live);
+        return status;
+    }
+    for (int32_t i = 0; i < s->n_residents; i++) {
+        const struct ht_resident *r = &s->residents[i];
+        live[ht_space(s, r->tier, r->rank)] += ht_live_bytes(s->tensors[r->tensor].bytes);
+    }
+    memcpy(peak_bytes, live, sizeof(*live) * (size_t)n_spaces);
+    for (int64_t seq = 0; seq < 2 * t->n_events; seq++) {
+        if (!order[seq]) continue;
+        bool grant = order[seq] > 0;
+        int32_t op = t->events[(grant ? order[seq] : -order[seq]) - 1].op, rank = ht_op_rank(s, op);
+        for (int64_t e = s->effects_begin[op]; e < s->effects_begin[op + 1]; e++) {
+            const struct ht_effect *f = &s->effects[e];
+            if (!(f->flags & (grant ? HT_PRODUCE : HT_RELEASE))) continue;
+            int32_t space = ht_space(s, f->tier, rank);
+            int64_t bytes = ht_live_bytes(s->tensors[f->tensor].bytes);
+            live[space] += grant ? bytes : -bytes;
+            if (live[space] > peak_bytes[space]) peak_bytes[space] = live[space];
+        }
+    }
+    free(order);
+    free(live);
+    return HT_OK;
+}
+
+int64_t ht_trace_memory(const struct ht_trace *t, int32_t space, struct ht_memory_sample **samples)
+{
+    const struct ht_schedule *s = t->schedule;
+    int64_t *order;
+    *samples = NULL;
+    if (put_in_order(t, NULL, &order) != HT_OK) return 0;
+    struct ht_memory_sample now = {0};
+    for (int32_t i = 0; i < s->n_residents; i++) {
+        const struct ht_resident *r = &s->residents[i];
+        if (ht_space(s, r->tier, r->rank) != space) continue;
+        now.by_class[s->tensors[r->tensor].class] += ht_live_bytes(s->tensors[r->tensor].bytes);
+    }
+    size_t cap = 0;
+    int64_t n = 0;
+    HT_PUSH(*samples, n, cap, now);
+    for (int64_t seq = 0; seq < 2 * t->n_events; seq++) {
+        if (!order[seq]) continue;
+        bool grant = order[seq] > 0, moved = false;
+        const struct ht_trace_event *event = &t->events[(grant ? order[seq] : -order[seq]) - 1];
+        int32_t rank = ht_op_rank(s, event->op);
+        for (int64_t e = s->effects_begin[event->op]; e < s->effects_begin[event->op + 1]; e++) {
+            const struct ht_effect *f = &s->effects[e];
+            if (!(f->flags & (grant ? HT_PRODUCE : HT_RELEASE)) || ht_space(s, f->tier, rank) != space) continue;
+            int64_t bytes = ht_live_bytes(s->tensors[f->tensor].bytes);
+            now.by_class[s->tensors[f->tensor].class] += grant ? bytes : -bytes;
+            moved = moved || bytes;
+        }
+        if (!moved) continue;
+        /* A real run takes its time stamps outside the lock: never let the curve run backwards. */
+        int64_t time_ns = grant ? event->issue_ns : event->end_ns;
+        if (time_ns > now.time_ns) now.time_ns = time_ns;
+        HT_PUSH(*samples, n, cap, now);
+    }
+    free(order);
+    return n;
+}
