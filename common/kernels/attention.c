@@ -12,7 +12,6 @@
  */
 #include "common/kernels/attention.h"
 
-#include <cblas.h>
 #include <math.h>
 #include <stddef.h>
 
@@ -45,17 +44,30 @@ static int64_t slice(const struct ht_attention *a, const struct pair *p, int64_t
     return p->index / a->heads * a->seq * stride + p->index % a->heads * p->D;
 }
 
-/* C (m,n) = A (m,k) B^T + beta C, or with B not transposed, or A^T: row-major, leading dimensions given. */
-static void gemm(CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, int64_t m, int64_t n, int64_t k, const float *a, int64_t lda,
-                 const float *b, int64_t ldb, float beta, float *c, int64_t ldc)
+enum transposed { NEITHER, A_TRANSPOSED, B_TRANSPOSED };
+
+/* c (m,n) = or += a (m,k) b (k,n), rows lda, ldb, ldc apart. */
+static void gemm(const struct ht_simd *simd, enum transposed t, int64_t m, int64_t n, int64_t k, const float *a,
+                 int64_t lda, const float *b, int64_t ldb, bool add, float *c, int64_t ldc)
 {
-    cblas_sgemm(CblasRowMajor, ta, tb, (int)m, (int)n, (int)k, 1, a, (int)lda, b, (int)ldb, beta, c, (int)ldc);
+    simd->gemm(&(struct ht_gemm){.a_transposed = t == A_TRANSPOSED,
+                                 .b_transposed = t == B_TRANSPOSED,
+                                 .add = add,
+                                 .m = m,
+                                 .n = n,
+                                 .k = k,
+                                 .a = a,
+                                 .a_stride = lda,
+                                 .b = b,
+                                 .b_stride = ldb,
+                                 .c = c,
+                                 .c_stride = ldc});
 }
 
 /* Scores of query rows [i0, i1) against keys [0, i1), rows of s T apart. */
-static void tile_scores(const struct pair *p, int64_t i0, int64_t i1, float *s)
+static void tile_scores(const struct ht_simd *simd, const struct pair *p, int64_t i0, int64_t i1, float *s)
 {
-    gemm(CblasNoTrans, CblasTrans, i1 - i0, i1, p->D, p->q + i0 * 3 * p->C, 3 * p->C, p->k, 3 * p->C, 0, s, p->T);
+    gemm(simd, B_TRANSPOSED, i1 - i0, i1, p->D, p->q + i0 * 3 * p->C, 3 * p->C, p->k, 3 * p->C, false, s, p->T);
 }
 
 static int64_t tile_end(int64_t i0, int64_t T)
@@ -70,12 +82,12 @@ static void forward_pair(const struct ht_simd *simd, const struct ht_attention *
     for (int64_t i0 = 0; i0 < p.T; i0 = tile_end(i0, p.T)) {
         int64_t i1 = tile_end(i0, p.T);
         float *s = a->probs ? a->probs + (index * p.T + i0) * p.T : a->scores + slot * a->tile_floats;
-        tile_scores(&p, i0, i1, s);
+        tile_scores(simd, &p, i0, i1, s);
         for (int64_t i = i0; i < i1; i++) {
             float lse = simd->softmax(s + (i - i0) * p.T, i + 1, a->probs ? p.T : i1, p.scale);
             if (a->lse) a->lse[index * p.T + i] = lse;
         }
-        gemm(CblasNoTrans, CblasNoTrans, i1 - i0, p.D, i1, s, p.T, p.v, 3 * p.C, 0, out + i0 * p.C, p.C);
+        gemm(simd, NEITHER, i1 - i0, p.D, i1, s, p.T, p.v, 3 * p.C, false, out + i0 * p.C, p.C);
     }
 }
 
@@ -91,21 +103,21 @@ static void backward_pair(const struct ht_simd *simd, const struct ht_attention 
     int64_t last = (p.T - 1) / HT_ATTENTION_ROWS * HT_ATTENTION_ROWS;
     for (int64_t i0 = last; i0 >= 0; i0 -= HT_ATTENTION_ROWS) {
         int64_t i1 = tile_end(i0, p.T), n = i1 - i0;
-        float beta = i0 == last ? 0 : 1;
+        bool add = i0 != last;
         float *probs = a->probs ? a->probs + (index * p.T + i0) * p.T : a->scores + slot * a->tile_floats;
         if (!a->probs) {
-            tile_scores(&p, i0, i1, probs);
+            tile_scores(simd, &p, i0, i1, probs);
             for (int64_t i = i0; i < i1; i++)
                 simd->softmax_again(probs + (i - i0) * p.T, i + 1, i1, p.scale, a->lse[index * p.T + i]);
         }
-        gemm(CblasTrans, CblasNoTrans, i1, p.D, n, probs, p.T, dout + i0 * p.C, p.C, beta, dv, 3 * p.C);
-        gemm(CblasNoTrans, CblasTrans, n, i1, p.D, dout + i0 * p.C, p.C, p.v, 3 * p.C, 0, ds, p.T);
+        gemm(simd, A_TRANSPOSED, i1, p.D, n, probs, p.T, dout + i0 * p.C, p.C, add, dv, 3 * p.C);
+        gemm(simd, B_TRANSPOSED, n, i1, p.D, dout + i0 * p.C, p.C, p.v, 3 * p.C, false, ds, p.T);
         for (int64_t i = i0; i < i1; i++) {
             float dot = simd->dot(dout + i * p.C, out + i * p.C, p.D);
             simd->softmax_backward(probs + (i - i0) * p.T, ds + (i - i0) * p.T, dot, p.scale, i1);
         }
-        gemm(CblasNoTrans, CblasNoTrans, n, p.D, i1, ds, p.T, p.k, 3 * p.C, 0, dq + i0 * 3 * p.C, 3 * p.C);
-        gemm(CblasTrans, CblasNoTrans, i1, p.D, n, ds, p.T, p.q + i0 * 3 * p.C, 3 * p.C, beta, dk, 3 * p.C);
+        gemm(simd, NEITHER, n, p.D, i1, ds, p.T, p.k, 3 * p.C, false, dq + i0 * 3 * p.C, 3 * p.C);
+        gemm(simd, A_TRANSPOSED, i1, p.D, n, ds, p.T, p.q + i0 * 3 * p.C, 3 * p.C, add, dk, 3 * p.C);
     }
 }
 

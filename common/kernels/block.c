@@ -180,12 +180,12 @@ static void backward_after_attention(void *arg, int worker, int n_workers)
     struct block *b = arg;
     struct ht_range rows = my_rows(b, worker, n_workers);
     int64_t F = b->fc1.out, first = rows.begin * F;
-    ht_rows_linear_backward(&b->fc2, b->dout, b->dwide, rows); /* of gelu */
+    ht_rows_linear_backward(b->simd, &b->fc2, b->dout, b->dwide, rows); /* of gelu */
     b->simd->gelu_backward(b->act.fc1 + first, b->dwide + first, (rows.end - rows.begin) * F);
-    ht_rows_linear_backward(&b->fc1, b->dwide, b->dnorm, rows); /* of norm2 */
+    ht_rows_linear_backward(b->simd, &b->fc1, b->dwide, b->dnorm, rows); /* of norm2 */
     ht_rows_norm_backward(b->simd, &b->norm2, b->act.proj, b->dnorm, b->act.norm2_stats, b->dout, b->dx, b->n_rows,
                           rows); /* of proj */
-    ht_rows_linear_backward(&b->proj, b->dx, b->dattention, rows);
+    ht_rows_linear_backward(b->simd, &b->proj, b->dx, b->dattention, rows);
 }
 
 static void grads_after_attention(void *arg, int worker, int n_workers)
@@ -212,7 +212,7 @@ static void backward_before_attention(void *arg, int worker, int n_workers)
 {
     struct block *b = arg;
     struct ht_range rows = my_rows(b, worker, n_workers);
-    ht_rows_linear_backward(&b->qkv, b->dwide, b->dnorm, rows); /* of norm1 */
+    ht_rows_linear_backward(b->simd, &b->qkv, b->dwide, b->dnorm, rows); /* of norm1 */
     ht_rows_norm_backward(b->simd, &b->norm1, b->x, b->dnorm, b->act.norm1_stats, b->dx, b->dx, b->n_rows, rows);
 }
 

@@ -77,7 +77,7 @@ static void backward_rows(void *arg, int worker, int n_workers)
 {
     struct head *h = arg;
     struct ht_range rows = ht_range_split(h->n_rows, HT_ROW_GRAIN, worker, n_workers);
-    ht_rows_linear_backward(&h->matrix, h->dlogits, h->dnorm, rows);
+    ht_rows_linear_backward(h->simd, &h->matrix, h->dlogits, h->dnorm, rows);
     ht_rows_norm_backward(h->simd, &h->norm, h->x, h->dnorm, h->stats, NULL, h->dx, h->n_rows, rows);
 }
 

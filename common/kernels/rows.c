@@ -1,15 +1,7 @@
 /* Linear layers and norms over a worker's share. */
 #include "common/kernels/rows.h"
 
-#include <cblas.h>
 #include <string.h>
-
-/* One worker's rows or features are few enough for BLAS's int; a table of V * C elements is only ever indexed by
- * pointer. */
-static int as_int(int64_t n)
-{
-    return (int)n;
-}
 
 void ht_rows_linear(const struct ht_simd *simd, const struct ht_linear *l, const float *x, const float *residual,
                     float *y, struct ht_range rows)
@@ -18,10 +10,8 @@ void ht_rows_linear(const struct ht_simd *simd, const struct ht_linear *l, const
     if (n <= 0) return;
     x += rows.begin * l->in;
     y += rows.begin * l->out;
-    float beta = 0;
-    if (l->bias || residual) { /* laid down first, so that BLAS adds to it instead of clearing */
-        beta = 1;
-        if (residual) residual += rows.begin * l->out;
+    if (residual) residual += rows.begin * l->out;
+    if (l->bias || residual) { /* laid down first, so that the product is added to it */
         for (int64_t r = 0; r < n; r++) {
             float *yr = y + r * l->out;
             if (!residual)
@@ -32,17 +22,33 @@ void ht_rows_linear(const struct ht_simd *simd, const struct ht_linear *l, const
                 simd->add(residual + r * l->out, l->bias, yr, l->out);
         }
     }
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, as_int(n), as_int(l->out), as_int(l->in), 1, x, as_int(l->in),
-                l->weight, as_int(l->in), beta, y, as_int(l->out));
+    simd->gemm(&(struct ht_gemm){.m = n,
+                                 .n = l->out,
+                                 .k = l->in,
+                                 .b_transposed = true,
+                                 .add = l->bias || residual,
+                                 .a = x,
+                                 .a_stride = l->in,
+                                 .b = l->weight,
+                                 .b_stride = l->in,
+                                 .c = y,
+                                 .c_stride = l->out});
 }
 
-void ht_rows_linear_backward(const struct ht_linear *l, const float *dy, float *dx, struct ht_range rows)
+void ht_rows_linear_backward(const struct ht_simd *simd, const struct ht_linear *l, const float *dy, float *dx,
+                             struct ht_range rows)
 {
     int64_t n = rows.end - rows.begin;
     if (n <= 0) return;
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, as_int(n), as_int(l->in), as_int(l->out), 1,
-                dy + rows.begin * l->out, as_int(l->out), l->weight, as_int(l->in), 0, dx + rows.begin * l->in,
-                as_int(l->in));
+    simd->gemm(&(struct ht_gemm){.m = n,
+                                 .n = l->in,
+                                 .k = l->out,
+                                 .a = dy + rows.begin * l->out,
+                                 .a_stride = l->out,
+                                 .b = l->weight,
+                                 .b_stride = l->in,
+                                 .c = dx + rows.begin * l->in,
+                                 .c_stride = l->in});
 }
 
 void ht_features_linear_grad(const struct ht_simd *simd, const struct ht_linear *l, const float *x, const float *dy,
@@ -50,9 +56,16 @@ void ht_features_linear_grad(const struct ht_simd *simd, const struct ht_linear 
 {
     int64_t n = features.end - features.begin;
     if (n <= 0) return;
-    cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, as_int(n), as_int(l->in), as_int(n_rows), 1,
-                dy + features.begin, as_int(l->out), x, as_int(l->in), 0, dweight + features.begin * l->in,
-                as_int(l->in));
+    simd->gemm(&(struct ht_gemm){.m = n,
+                                 .n = l->in,
+                                 .k = n_rows,
+                                 .a_transposed = true,
+                                 .a = dy + features.begin,
+                                 .a_stride = l->out,
+                                 .b = x,
+                                 .b_stride = l->in,
+                                 .c = dweight + features.begin * l->in,
+                                 .c_stride = l->in});
     if (dbias) simd->column_sum(dy + features.begin, n_rows, l->out, n, dbias + features.begin);
 }
 

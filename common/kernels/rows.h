@@ -21,7 +21,8 @@ struct ht_linear {
 void ht_rows_linear(const struct ht_simd *simd, const struct ht_linear *l, const float *x, const float *residual,
                     float *y, struct ht_range rows);
 /* dx[r] = dy[r] W. */
-void ht_rows_linear_backward(const struct ht_linear *l, const float *dy, float *dx, struct ht_range rows);
+void ht_rows_linear_backward(const struct ht_simd *simd, const struct ht_linear *l, const float *dy, float *dx,
+                             struct ht_range rows);
 /* dweight[o] = sum over all n_rows of dy[r,o] x[r], dbias[o] = sum of dy[r,o], for o in features. dbias may be NULL. */
 void ht_features_linear_grad(const struct ht_simd *simd, const struct ht_linear *l, const float *x, const float *dy,
                              int64_t n_rows, float *dweight, float *dbias, struct ht_range features);

@@ -9,11 +9,12 @@ const struct ht_simd *ht_simd_at(enum ht_simd_level level)
 {
 #if HT_SIMD_HAS_X86
     if (level == HT_SIMD_AVX512)
-        return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+        return ht_simd_at(HT_SIMD_AVX2) && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
                        __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl")
                    ? &ht_simd_avx512
                    : NULL;
-    if (level == HT_SIMD_AVX2) return __builtin_cpu_supports("avx2") ? &ht_simd_avx2 : NULL;
+    if (level == HT_SIMD_AVX2)
+        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? &ht_simd_avx2 : NULL;
 #endif
     return level == HT_SIMD_PORTABLE ? &ht_simd_portable : NULL;
 }

@@ -1,7 +1,7 @@
 /*
  * The element-wise and reducing loops of the kernels, compiled three times (AVX-512, AVX2, portable) from one body and
  * chosen at run time. All three give the same bits: every sum is kept in 16 lanes and folded in the same order, and
- * nothing is contracted into fused multiply-adds.
+ * nothing is contracted into fused multiply-adds. (Matrix products are the exception, see gemm.h.)
  *
  * Pointers need only the alignment of float. Every function writes all of its output and reads none of its old values.
  */
@@ -10,9 +10,13 @@
 
 #include <stdint.h>
 
+#include "common/kernels/gemm.h"
+
 enum ht_simd_level { HT_SIMD_PORTABLE, HT_SIMD_AVX2, HT_SIMD_AVX512, HT_N_SIMD_LEVELS };
 
 struct ht_simd {
+    void (*gemm)(const struct ht_gemm *g); /* matrix product, gemm.h */
+
     /* y[i] = exp(x[i]), within 2 ulp; overflows to inf, underflows through the denormals to 0. x may be y. */
     void (*exp)(const float *x, float *y, int64_t n);
 

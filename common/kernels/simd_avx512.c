@@ -2,8 +2,14 @@
 #include "common/kernels/simd_tables.h"
 
 #if HT_SIMD_HAS_X86
-#pragma GCC target("avx2,avx512f,avx512dq,avx512bw,avx512vl,prefer-vector-width=512")
-#define SIMD_BYTES 64
-#define SIMD_TABLE ht_simd_avx512
+#pragma GCC target("avx2,fma,avx512f,avx512dq,avx512bw,avx512vl,prefer-vector-width=512")
+#include <immintrin.h>
+
+#define SIMD_BYTES                 64
+#define SIMD_TABLE                 ht_simd_avx512
+#define GEMM_ROWS                  8
+#define GEMM_BROADCAST(x)          _mm512_set1_ps(x)
+#define GEMM_MULTIPLY_ADD(a, b, c) _mm512_fmadd_ps(a, b, c)
+#include "common/kernels/gemm_body.h"
 #include "common/kernels/simd_body.h"
 #endif

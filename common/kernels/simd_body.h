@@ -4,6 +4,8 @@
  *     SIMD_BYTES   width of its registers
  *     SIMD_TABLE   name of the table to define
  *
+ * and has included gemm_body.h.
+ *
  * Element-wise loops are plain C that the compiler vectorises. Sums are written out in 16 lanes, because a compiler may
  * not reorder them; lanes are held in 64 / SIMD_BYTES registers, and the lanes' order does not depend on how many.
  */
@@ -234,6 +236,7 @@ static void simd_add(const float *x, const float *y, float *z, int64_t n)
 }
 
 const struct ht_simd SIMD_TABLE = {
+    .gemm = simd_gemm,
     .exp = simd_exp,
     .gelu = simd_gelu,
     .gelu_backward = simd_gelu_backward,

@@ -5,9 +5,8 @@
  * is written in full and its old contents are never read, so dirty memory cannot be told from clean, with one exception
  * that is named below (the tied token table's gradient). Outputs may not overlap inputs or one another.
  *
- * The pool's workers split each step statically. For a given number of workers every bit is reproducible. Matrix
- * products go through a serial BLAS, called by each worker for its own panel; BLAS keeps its own packing buffers, one a
- * thread.
+ * The pool's workers split each step statically, and no sum is ever cut between two of them: the bits do not depend on
+ * the number of workers. A worker needs HT_GEMM_STACK_BYTES of stack (common/kernels/gemm.h).
  *
  * GPT only, and without dropout: the caller has rejected other models.
  */
