@@ -1,0 +1,52 @@
+/*
+ * AdamW over flat FP32 arrays (Loshchilov and Hutter 2019; decay decoupled from the gradient), in PyTorch's order of
+ * operations (torch/optim/adamw.py, single tensor). With g the gradient times grad_scale, each line rounded to FP32
+ * after every operation:
+ *
+ *     p = p (1 - lr weight_decay)
+ *     m = m + (1 - beta1) (g - m)
+ *     v = v beta2 + ((1 - beta2) g) g
+ *     p = p - (lr / (1 - beta1^step) m) / (sqrt(v) / sqrt(1 - beta2^step) + eps)
+ *
+ * An element's result depends on nothing but its own p, m, v, g and the coefficients: AVX-512, AVX2 and portable paths,
+ * and any split into ranges, give the same bits (but for the payload of a NaN). So a system may step a unit on the host
+ * in pieces and on the device whole, and still agree with the plain trainer.
+ */
+#ifndef HT_KERNELS_ADAMW_H
+#define HT_KERNELS_ADAMW_H
+
+#include <stdint.h>
+
+#include "common/base/pool.h"
+#include "common/kernels/simd.h"
+
+struct ht_adamw {
+    double lr, beta1, beta2, eps, weight_decay;
+};
+
+/* The scalars of one step: computed in double, rounded once. */
+struct ht_adamw_step {
+    float grad_scale;     /* 1 / loss scale, times the clip factor */
+    float keep;           /* 1 - lr weight_decay */
+    float one_less_beta1; /* 1 - beta1 */
+    float beta2, one_less_beta2;
+    float step_size; /* lr / (1 - beta1^step) */
+    float root;      /* sqrt(1 - beta2^step) */
+    float eps;
+};
+
+/* step counts from 1. */
+struct ht_adamw_step ht_adamw_step(const struct ht_adamw *config, int64_t step, double grad_scale);
+
+/* Updates param, m and v in place; arrays of n, any alignment, not overlapping. */
+void ht_adamw_update(const struct ht_adamw_step *s, float *param, float *m, float *v, const float *grad, int64_t n);
+/* The same, split over the pool. */
+void ht_adamw_update_pool(struct ht_pool *pool, const struct ht_adamw_step *s, float *param, float *m, float *v,
+                          const float *grad, int64_t n);
+
+typedef void (*ht_adamw_fn)(const struct ht_adamw_step *s, float *param, float *m, float *v, const float *grad,
+                            int64_t n);
+/* A certain path, or NULL when this CPU does not have it. For tests. */
+ht_adamw_fn ht_adamw_at(enum ht_simd_level level);
+
+#endif
