@@ -1,0 +1,12 @@
+/* The systems that the papers compare with. Each is a planner and a schedule builder (common/plan/system.h). */
+#ifndef HT_BASELINES_BASELINES_H
+#define HT_BASELINES_BASELINES_H
+
+#include "common/plan/system.h"
+
+extern const struct ht_system ht_in_memory;         /* everything on the device: the reference for losses */
+extern const struct ht_system ht_in_memory_ckpt;    /* the same with every block checkpointed */
+extern const struct ht_system ht_zero_offload;      /* gradients and optimizer on the host */
+extern const struct ht_system ht_zero_offload_ckpt;
+
+#endif

@@ -1,0 +1,56 @@
+/*
+ * In-memory training: parameters, gradients, optimizer states and activations all stay on the device.
+ *
+ *     compute   F0 F1 .. FL FH | BH [RL] BL .. [R1] B1 B0 | U0 U1 .. UH
+ *
+ * There is nothing to plan but c, the number of blocks (the first ones) whose activations are dropped and recomputed:
+ * 0 for in_memory, all for in_memory_ckpt. Every other system is held against the losses of this one.
+ */
+#include "baselines/baselines.h"
+#include "baselines/passes.h"
+
+static const struct ht_knob knobs[] = {{"c", "blocks with activation checkpointing, the first ones", 0, -1}, {0}};
+
+static enum ht_status plan(const struct ht_system *self, const struct ht_scenario *scenario,
+                           const struct ht_profile *profile, const struct ht_settings *settings, struct ht_error *err,
+                           struct ht_plan *out)
+{
+    (void)profile, (void)err;
+    int64_t per_param = 8 + ht_dtype_bytes(scenario->numerics.param) + ht_dtype_bytes(scenario->numerics.grad) +
+                        (ht_numerics_has_master(&scenario->numerics) ? 4 : 0);
+    *out = (struct ht_plan){.planned_bytes = {-1, 0, 0, 0}, .why = "nothing is offloaded"};
+    out->planned_bytes[HT_DEVICE] = per_param * ht_model_params(&scenario->model);
+    ht_plan_set(out, "c", ht_setting(settings, "c", self->variant ? scenario->model.layers : 0));
+    return HT_OK;
+}
+
+static enum ht_status build(const struct ht_system *self, const struct ht_scenario *scenario, const struct ht_plan *p,
+                            struct ht_error *err, struct ht_schedule **out)
+{
+    (void)err;
+    struct ht_single g;
+    ht_single_init(&g, scenario, self->name, HT_FIFO, HT_FIFO);
+    for (int32_t u = 0; u < g.n_units; u++) {
+        ht_add_resident(g.schedule, g.param[u], HT_DEVICE, 0);
+        ht_single_place_states(&g, u, HT_DEVICE);
+    }
+    int32_t c = (int32_t)ht_plan_get(p, "c");
+    for (int32_t j = 0; j < g.n_mb; j++) {
+        ht_forward_pass(&g, j, c, -1);
+        for (int32_t u = g.n_units - 1; u >= 0; u--) {
+            ht_backward_step(&g, u, j, c);
+            if (j) ht_single_accumulate(&g, g.compute, u, j);
+        }
+    }
+    for (int32_t u = 0; u < g.n_units; u++) ht_single_step(&g, g.compute, u, true);
+    *out = ht_single_finish(&g);
+    return HT_OK;
+}
+
+const struct ht_system ht_in_memory = {
+    .name = "in_memory", .title = "In memory", .source = "plain training; the reference of every comparison",
+    .summary = "everything on the device", .knobs = knobs, .variant = 0, .plan = plan, .build = build};
+
+const struct ht_system ht_in_memory_ckpt = {
+    .name = "in_memory_ckpt", .title = "In memory, full checkpointing", .source = "Chen et al. 2016 (checkpointing)",
+    .summary = "everything on the device, every block recomputed", .knobs = knobs, .variant = 1, .plan = plan, .build = build};

@@ -1,0 +1,29 @@
+/* The forward pass and the steps of the backward pass, with the first c blocks checkpointed. */
+#ifndef HT_BASELINES_PASSES_H
+#define HT_BASELINES_PASSES_H
+
+#include "common/plan/single.h"
+
+/* Blocks 1 .. c drop their activations. */
+static inline bool ht_is_checkpointed(const struct ht_single *g, int32_t unit, int32_t c)
+{
+    return unit <= c && ht_single_kind(g, unit) == HT_UNIT_BLOCK;
+}
+
+/* barrier: op of the previous iteration that the first forward of all waits for, or -1. */
+static inline void ht_forward_pass(struct ht_single *g, int32_t mb, int32_t c, int32_t barrier)
+{
+    for (int32_t u = 0; u < g->n_units; u++) {
+        ht_single_forward(g, u, mb, !ht_is_checkpointed(g, u, c));
+        if (u == 0 && mb == 0 && barrier >= 0) ht_op_after_prev(g->schedule, barrier);
+    }
+}
+
+/* Returns B's id. */
+static inline int32_t ht_backward_step(struct ht_single *g, int32_t unit, int32_t mb, int32_t c)
+{
+    if (ht_is_checkpointed(g, unit, c)) ht_single_recompute(g, unit, mb);
+    return ht_single_backward(g, unit, mb);
+}
+
+#endif

@@ -1,0 +1,83 @@
+#include "common/plan/scenario.h"
+
+#include "common/model/zoo.h"
+
+#include <string.h>
+
+static enum ht_status numerics_of(const char *name, bool emulated, struct ht_error *err, struct ht_numerics *out)
+{
+    static const struct {
+        const char *name;
+        struct ht_numerics n;
+    } known[] = {
+        {"fp32", {HT_F32, HT_F32, HT_F32, HT_F32}},
+        {"fp16", {HT_F16, HT_F16, HT_F32, HT_F16}},
+        {"bf16", {HT_BF16, HT_BF16, HT_F32, HT_BF16}},
+    };
+    if (!name) name = emulated ? "fp32" : "fp16";
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+        if (!strcmp(name, known[i].name)) {
+            *out = known[i].n;
+            return HT_OK;
+        }
+    return ht_fail(err, HT_BAD_INPUT, "numerics '%s' is not known; expected fp32, fp16 or bf16", name);
+}
+
+static enum ht_status cluster_of(const struct ht_scenario_request *r, struct ht_error *err, struct ht_cluster **out)
+{
+    if (!strcmp(r->cluster, "local")) return ht_cluster_local(1, r->device_cores, r->device_memory_bytes, err, out);
+    if (r->device_cores)
+        return ht_fail(err, HT_BAD_INPUT, "device cores are a choice for cluster 'local' only; '%s' has its own devices",
+                       r->cluster);
+    enum ht_status status = ht_cluster_load(r->cluster, err, out);
+    if (status == HT_OK && r->device_memory_bytes) status = ht_cluster_set_device_memory(*out, r->device_memory_bytes, err);
+    return status;
+}
+
+/* The batch divides into micro-batches, and the sequence fits the position table. */
+static enum ht_status shape_of(const struct ht_scenario_request *r, struct ht_error *err, struct ht_scenario *s)
+{
+    s->seq = r->seq ? r->seq : s->model.max_seq;
+    s->batch = r->batch ? r->batch : 8;
+    s->micro_batch = r->micro_batch ? r->micro_batch : s->batch;
+    if (s->batch < 1 || s->batch > 1 << 20)
+        return ht_fail(err, HT_BAD_INPUT, "batch %lld is out of range; expected 1 to %d sequences", (long long)s->batch, 1 << 20);
+    if (s->micro_batch < 1 || s->batch % s->micro_batch)
+        return ht_fail(err, HT_BAD_INPUT, "micro-batch %lld does not divide the batch of %lld sequences",
+                       (long long)s->micro_batch, (long long)s->batch);
+    return ht_model_check_seq(&s->model, s->seq, err);
+}
+
+enum ht_status ht_scenario_create(const struct ht_scenario_request *request, struct ht_error *err, struct ht_scenario *out)
+{
+    struct ht_scenario s = {0};
+    enum ht_status status = ht_model_load(request->model, err, &s.model);
+    if (status == HT_OK) status = shape_of(request, err, &s);
+    if (status == HT_OK) status = cluster_of(request, err, &s.cluster);
+    if (status == HT_OK && s.cluster->n_gpus == 0)
+        status = ht_fail(err, HT_BAD_INPUT, "cluster '%s' has no device to train on", s.cluster->name);
+    if (status == HT_OK)
+        status = numerics_of(request->numerics, ht_cluster_gpu_of(s.cluster, 0)->cores > 0, err, &s.numerics);
+    if (status != HT_OK) {
+        ht_scenario_free(&s);
+        return status;
+    }
+    *out = s;
+    return HT_OK;
+}
+
+void ht_scenario_free(struct ht_scenario *s)
+{
+    if (!s) return;
+    ht_cluster_destroy(s->cluster);
+    s->cluster = NULL;
+}
+
+int64_t ht_scenario_micro_batches(const struct ht_scenario *s) { return s->batch / s->micro_batch; }
+
+double ht_scenario_useful_flops(const struct ht_scenario *s)
+{
+    double forward = 0;
+    for (int64_t u = 0; u < ht_model_units(&s->model); u++) forward += ht_unit_flops(&s->model, u, s->batch, s->seq);
+    return 3 * forward;
+}

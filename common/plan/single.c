@@ -1,0 +1,251 @@
+#include "common/plan/single.h"
+
+#include "common/base/array.h"
+
+#include <stdlib.h>
+
+static struct ht_label label(int32_t unit, int32_t mb)
+{
+    return (struct ht_label){.unit = unit, .n_units = 1, .sub_ops = HT_ALL_SUB_OPS, .micro_batch = mb};
+}
+
+static int32_t tensor(struct ht_single *g, enum ht_tensor_class class, int32_t unit, int32_t mb, int64_t bytes, int64_t elements)
+{
+    return ht_add_tensor(g->schedule, (struct ht_tensor){.class = class, .label = label(unit, mb), .bytes = bytes,
+                                                         .shard_begin = 0, .shard_end = elements});
+}
+
+enum ht_unit_kind ht_single_kind(const struct ht_single *g, int32_t unit)
+{
+    return ht_model_unit_kind(&g->scenario->model, unit);
+}
+
+static void add_parameters(struct ht_single *g, int32_t u)
+{
+    const struct ht_numerics *n = &g->scenario->numerics;
+    int64_t params = ht_unit_params(&g->scenario->model, u);
+    g->param[u] = tensor(g, HT_PARAM, u, -1, params * ht_dtype_bytes(n->param), params);
+    g->master[u] = ht_numerics_has_master(n) ? tensor(g, HT_MASTER, u, -1, params * 4, params) : -1;
+    g->momentum[u] = tensor(g, HT_MOMENTUM, u, -1, params * 4, params);
+    g->variance[u] = tensor(g, HT_VARIANCE, u, -1, params * 4, params);
+    /* With one micro-batch the fresh gradient is the gradient; with more, sums are kept in the accumulation type. */
+    int64_t grad_bytes = params * ht_dtype_bytes(g->n_mb > 1 ? n->accumulate : n->grad);
+    g->grad[u] = tensor(g, HT_GRAD, u, -1, grad_bytes, params);
+    for (int32_t j = 0; j < g->n_mb; j++)
+        g->grad_mb[ht_single_at(g, u, j)] = j ? tensor(g, HT_GRAD, u, j, params * ht_dtype_bytes(n->grad), params) : -1;
+}
+
+static void add_activations(struct ht_single *g, int32_t u, int32_t j)
+{
+    const struct ht_scenario *sc = g->scenario;
+    int64_t input = ht_unit_input_bytes(&sc->model, u, sc->micro_batch, sc->seq, sc->numerics.param);
+    int64_t kept = ht_unit_activation_bytes(&sc->model, u, sc->micro_batch, sc->seq, sc->numerics.param);
+    int32_t at = ht_single_at(g, u, j);
+    g->x[at] = input ? tensor(g, HT_CHECKPOINT, u, j, input, 0) : -1;
+    g->d[at] = input ? tensor(g, HT_ACT_GRAD, u, j, input, 0) : -1;
+    g->a[at] = kept ? tensor(g, HT_ACTIVATION, u, j, kept, 0) : -1;
+    if (u == g->n_units - 1)
+        g->logits[j] = tensor(g, HT_LOGITS, u, j, ht_logits_bytes(&sc->model, sc->micro_batch, sc->seq), 0);
+}
+
+/* What the node's memory system and the device's port carry. A simplex port is one resource for both directions. */
+static void add_resources(struct ht_single *g, const struct ht_machine *node)
+{
+    int64_t dram = (int64_t)(node->cpu.dram_bytes_per_s * (double)node->cpu.sockets * node->cpu.dram_efficiency);
+    int64_t port = (int64_t)(node->pcie.bytes_per_s * node->pcie.efficiency);
+    g->dram = ht_add_resource(g->schedule, "dram", HT_RES_DRAM, 0, dram);
+    g->pcie_h2d = ht_add_resource(g->schedule, node->pcie.duplex ? "pcie h2d" : "pcie", HT_RES_PCIE_H2D, 0, port);
+    g->pcie_d2h = node->pcie.duplex ? ht_add_resource(g->schedule, "pcie d2h", HT_RES_PCIE_D2H, 0, port) : g->pcie_h2d;
+}
+
+void ht_single_init(struct ht_single *g, const struct ht_scenario *scenario, const char *name,
+                    enum ht_lane_order copy_order, enum ht_lane_order host_order)
+{
+    *g = (struct ht_single){.scenario = scenario, .n_units = (int32_t)ht_model_units(&scenario->model),
+                            .n_mb = (int32_t)ht_scenario_micro_batches(scenario)};
+    struct ht_schedule *s = g->schedule = ht_schedule_create(name, 1, 1, NULL);
+    const struct ht_machine *node = ht_cluster_node_of(scenario->cluster, 0, NULL);
+    ht_schedule_set_capacity(s, HT_DEVICE, 0, ht_cluster_gpu_of(scenario->cluster, 0)->memory_bytes);
+    ht_schedule_set_capacity(s, HT_HOST, 0, node->ram_bytes);
+    s->n_units = g->n_units;
+    s->n_micro_batches = g->n_mb;
+    g->compute = ht_add_lane(s, "compute", HT_LANE_COMPUTE, 0, HT_FIFO);
+    g->h2d = ht_add_lane(s, "h2d", HT_LANE_H2D, 0, copy_order);
+    g->d2h = ht_add_lane(s, "d2h", HT_LANE_D2H, 0, copy_order);
+    g->host = ht_add_lane(s, "cpu", HT_LANE_HOST, 0, host_order);
+    add_resources(g, node);
+
+    int32_t **per_unit[] = {&g->param, &g->master, &g->momentum, &g->variance, &g->grad};
+    int32_t **per_pass[] = {&g->grad_mb, &g->x, &g->a, &g->d};
+    for (size_t i = 0; i < HT_COUNT(per_unit); i++) *per_unit[i] = HT_NEW_ARRAY(int32_t, g->n_units);
+    for (size_t i = 0; i < HT_COUNT(per_pass); i++) *per_pass[i] = HT_NEW_ARRAY(int32_t, g->n_units * g->n_mb);
+    g->logits = HT_NEW_ARRAY(int32_t, g->n_mb);
+    for (int32_t u = 0; u < g->n_units; u++) {
+        add_parameters(g, u);
+        for (int32_t j = 0; j < g->n_mb; j++) add_activations(g, u, j);
+    }
+}
+
+struct ht_schedule *ht_single_finish(struct ht_single *g)
+{
+    int32_t *arrays[] = {g->param, g->master, g->momentum, g->variance, g->grad, g->grad_mb, g->x, g->a, g->d, g->logits};
+    for (size_t i = 0; i < HT_COUNT(arrays); i++) free(arrays[i]);
+    ht_schedule_link(g->schedule);
+    return g->schedule;
+}
+
+void ht_single_place_states(struct ht_single *g, int32_t unit, enum ht_tier tier)
+{
+    if (g->master[unit] >= 0) ht_add_resident(g->schedule, g->master[unit], tier, 0);
+    ht_add_resident(g->schedule, g->momentum[unit], tier, 0);
+    ht_add_resident(g->schedule, g->variance[unit], tier, 0);
+}
+
+/* ---- ops ------------------------------------------------------------------------------------------------------- */
+
+/* The parts of a work that every op of this scenario shares. */
+static struct ht_work work_of(const struct ht_single *g, enum ht_op_kind kind, enum ht_lane_kind where, int32_t unit)
+{
+    const struct ht_scenario *sc = g->scenario;
+    const struct ht_model *m = &sc->model;
+    return (struct ht_work){
+        .kind = kind, .where = where, .unit = ht_single_kind(g, unit), .n_units = 1, .sub_ops = HT_ALL_SUB_OPS,
+        .batch = sc->micro_batch, .seq = sc->seq, .width = m->width, .heads = m->heads, .ffn = m->ffn, .vocab = m->vocab,
+        .tied = m->tied, .flash = m->flash, .dropout = m->dropout, .dtype = sc->numerics.param,
+        .grad_dtype = sc->numerics.grad, .tp = 1, .ranks = 1};
+}
+
+static int32_t pass(struct ht_single *g, enum ht_op_kind kind, char letter, int32_t unit, int32_t mb)
+{
+    struct ht_work w = work_of(g, kind, HT_LANE_COMPUTE, unit);
+    int32_t op = ht_add_op(g->schedule, kind, g->compute, label(unit, mb), ht_add_work(g->schedule, &w));
+    if (g->n_mb > 1)
+        ht_op_name(g->schedule, "%c%d.%d", letter, unit, mb);
+    else
+        ht_op_name(g->schedule, "%c%d", letter, unit);
+    return op;
+}
+
+static void on_device(struct ht_single *g, int32_t t, unsigned flags)
+{
+    if (t >= 0) ht_op_effect(g->schedule, t, HT_DEVICE, flags);
+}
+
+static void scratch(struct ht_single *g, int32_t unit, int32_t mb, bool backward)
+{
+    const struct ht_scenario *sc = g->scenario;
+    int64_t bytes = ht_unit_workspace_bytes(&sc->model, unit, sc->micro_batch, sc->seq, sc->numerics.param, backward);
+    if (bytes) on_device(g, tensor(g, HT_WORKSPACE, unit, mb, bytes, 0), HT_PRODUCE | HT_RELEASE);
+}
+
+static bool head_uses_table(const struct ht_single *g, int32_t unit)
+{
+    return unit == g->n_units - 1 && g->scenario->model.tied;
+}
+
+int32_t ht_single_forward(struct ht_single *g, int32_t unit, int32_t mb, bool keep)
+{
+    int32_t op = pass(g, HT_OP_FORWARD, 'F', unit, mb), at = ht_single_at(g, unit, mb);
+    on_device(g, g->param[unit], HT_NEED);
+    if (head_uses_table(g, unit)) on_device(g, g->param[0], HT_NEED);
+    on_device(g, g->x[at], HT_NEED);
+    on_device(g, g->a[at], keep ? HT_PRODUCE : HT_PRODUCE | HT_RELEASE);
+    if (unit == g->n_units - 1)
+        on_device(g, g->logits[mb], HT_PRODUCE);
+    else
+        on_device(g, g->x[ht_single_at(g, unit + 1, mb)], HT_PRODUCE);
+    scratch(g, unit, mb, false);
+    return op;
+}
+
+int32_t ht_single_recompute(struct ht_single *g, int32_t unit, int32_t mb)
+{
+    int32_t op = pass(g, HT_OP_RECOMPUTE, 'R', unit, mb), at = ht_single_at(g, unit, mb);
+    on_device(g, g->param[unit], HT_NEED);
+    on_device(g, g->x[at], HT_NEED);
+    on_device(g, g->a[at], HT_PRODUCE);
+    scratch(g, unit, mb, false);
+    return op;
+}
+
+int32_t ht_single_backward(struct ht_single *g, int32_t unit, int32_t mb)
+{
+    int32_t op = pass(g, HT_OP_BACKWARD, 'B', unit, mb), at = ht_single_at(g, unit, mb);
+    int32_t grad = mb ? g->grad_mb[at] : g->grad[unit];
+    on_device(g, g->param[unit], HT_NEED);
+    if (unit == g->n_units - 1) {
+        if (g->scenario->model.tied) {
+            on_device(g, g->param[0], HT_NEED);
+            on_device(g, mb ? g->grad_mb[ht_single_at(g, 0, mb)] : g->grad[0], HT_PRODUCE);
+        }
+        on_device(g, g->logits[mb], HT_NEED | HT_RELEASE);
+    } else {
+        on_device(g, g->d[ht_single_at(g, unit + 1, mb)], HT_NEED | HT_RELEASE);
+    }
+    on_device(g, g->x[at], HT_NEED | HT_RELEASE);
+    on_device(g, g->a[at], HT_NEED | HT_RELEASE);
+    on_device(g, g->d[at], HT_PRODUCE);
+    /* The head has written its share of a tied table's gradient. */
+    on_device(g, grad, unit == 0 && g->scenario->model.tied ? HT_UPDATE : HT_PRODUCE);
+    scratch(g, unit, mb, true);
+    return op;
+}
+
+static enum ht_tier tier_of(const struct ht_single *g, int32_t lane) { return lane == g->host ? HT_HOST : HT_DEVICE; }
+
+int32_t ht_single_accumulate(struct ht_single *g, int32_t lane, int32_t unit, int32_t mb)
+{
+    struct ht_work w = work_of(g, HT_OP_ACCUMULATE, g->schedule->lanes[lane].kind, unit);
+    w.params = ht_unit_params(&g->scenario->model, unit);
+    int32_t op = ht_add_op(g->schedule, HT_OP_ACCUMULATE, lane, label(unit, mb), ht_add_work(g->schedule, &w));
+    ht_op_name(g->schedule, "A%d.%d", unit, mb);
+    enum ht_tier tier = tier_of(g, lane);
+    ht_op_effect(g->schedule, g->grad[unit], tier, HT_UPDATE);
+    ht_op_effect(g->schedule, g->grad_mb[ht_single_at(g, unit, mb)], tier, HT_NEED | HT_RELEASE);
+    /* Reads both, writes one. */
+    int64_t element = 2 * ht_dtype_bytes(g->scenario->numerics.accumulate) + ht_dtype_bytes(g->scenario->numerics.grad);
+    if (tier == HT_HOST) ht_op_use(g->schedule, g->dram, w.params * element);
+    return op;
+}
+
+int32_t ht_single_step(struct ht_single *g, int32_t lane, int32_t unit, bool release_grad)
+{
+    const struct ht_numerics *n = &g->scenario->numerics;
+    struct ht_work w = work_of(g, HT_OP_OPTIMIZER_STEP, g->schedule->lanes[lane].kind, unit);
+    w.params = ht_unit_params(&g->scenario->model, unit);
+    if (g->n_mb > 1) w.grad_dtype = n->accumulate;
+    int32_t op = ht_add_op(g->schedule, HT_OP_OPTIMIZER_STEP, lane, label(unit, -1), ht_add_work(g->schedule, &w));
+    ht_op_name(g->schedule, "%c%d", lane == g->host ? 'O' : 'U', unit);
+    enum ht_tier tier = tier_of(g, lane);
+    ht_op_effect(g->schedule, g->param[unit], tier, HT_UPDATE);
+    if (g->master[unit] >= 0) ht_op_effect(g->schedule, g->master[unit], tier, HT_UPDATE);
+    ht_op_effect(g->schedule, g->momentum[unit], tier, HT_UPDATE);
+    ht_op_effect(g->schedule, g->variance[unit], tier, HT_UPDATE);
+    ht_op_effect(g->schedule, g->grad[unit], tier, release_grad ? HT_NEED | HT_RELEASE : HT_NEED);
+    /* Reads master, momentum, variance and gradient; writes the first three, and the 16-bit copy if there is one. */
+    int64_t element = 24 + ht_dtype_bytes(w.grad_dtype) + (g->master[unit] >= 0 ? ht_dtype_bytes(n->param) : 0);
+    if (tier == HT_HOST) ht_op_use(g->schedule, g->dram, w.params * element);
+    return op;
+}
+
+int32_t ht_single_copy(struct ht_single *g, int32_t t, enum ht_tier from, enum ht_tier to, unsigned to_flags,
+                       bool release_from)
+{
+    struct ht_schedule *s = g->schedule;
+    bool out = from == HT_DEVICE;
+    struct ht_label about = s->tensors[t].label;
+    int64_t bytes = s->tensors[t].bytes;
+    int32_t lane = out ? g->d2h : g->h2d;
+    struct ht_work w = {.kind = HT_OP_COPY, .where = s->lanes[lane].kind, .tp = 1, .ranks = 1, .bytes = bytes};
+    int32_t op = ht_add_op(s, HT_OP_COPY, lane, about, ht_add_work(s, &w));
+    char letter = s->tensors[t].class == HT_GRAD ? 'G' : 'P';
+    if (g->n_mb > 1 && about.micro_batch > 0)
+        ht_op_name(s, "%c%d.%d", letter, about.unit, about.micro_batch);
+    else
+        ht_op_name(s, "%c%d", letter, about.unit);
+    ht_op_effect(s, t, from, release_from ? HT_NEED | HT_RELEASE : HT_NEED);
+    ht_op_effect(s, t, to, to_flags);
+    ht_op_use(s, out ? g->pcie_d2h : g->pcie_h2d, bytes);
+    ht_op_use(s, g->dram, bytes);
+    return op;
+}

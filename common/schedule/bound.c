@@ -1,0 +1,169 @@
+#include "common/schedule/bound.h"
+
+#include "common/base/array.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { NEVER = INT32_MAX };
+
+/* Two iterations of the template; instance i of op o is i * n_ops + o. */
+struct order {
+    const struct ht_schedule *s;
+    int32_t n;          /* instances */
+    int32_t *position;  /* [n] in its FIFO lane over both iterations; -1 on PRIORITY lanes */
+    int32_t *after;     /* [n * n_lanes]: first position of each FIFO lane that starts after the instance has ended */
+    int32_t issue_ahead;
+};
+
+static int32_t lane_of(const struct order *o, int32_t x) { return o->s->ops[x % o->s->n_ops].lane; }
+
+static int32_t grant_lead(const struct order *o, int32_t lane)
+{
+    enum ht_lane_kind k = o->s->lanes[lane].kind;
+    return o->issue_ahead && k != HT_LANE_HOST && k != HT_LANE_DISK ? o->issue_ahead + 1 : 0;
+}
+
+/* Has a surely ended when b is granted its memory? */
+static bool is_before(const struct order *o, int32_t a, int32_t b)
+{
+    const struct ht_schedule *s = o->s;
+    const int32_t *after = o->after + (int64_t)a * s->n_lanes;
+    int32_t lane = lane_of(o, b);
+    if (o->position[b] >= 0) return o->position[b] - grant_lead(o, lane) >= after[lane];
+    int32_t op = b % s->n_ops, base = b - op;
+    for (int64_t d = s->deps_begin[op]; d < s->deps_begin[op + 1]; d++) {
+        int32_t dep = base + s->deps[d];
+        if (dep == a || (o->position[dep] >= 0 && o->position[dep] >= after[lane_of(o, dep)])) return true;
+    }
+    for (int64_t d = s->prev_begin[op]; base && d < s->prev_begin[op + 1]; d++) {
+        int32_t dep = s->prev[d];
+        if (dep == a || (o->position[dep] >= 0 && o->position[dep] >= after[lane_of(o, dep)])) return true;
+    }
+    return false;
+}
+
+static void lower(int32_t *into, const int32_t *from, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++) into[i] = from[i] < into[i] ? from[i] : into[i];
+}
+
+/* x starts after `a` has ended: so does all that comes after x. */
+static void follows(struct order *o, int32_t a, int32_t x)
+{
+    int32_t m = o->s->n_lanes, *after = o->after + (int64_t)a * m;
+    if (o->position[x] >= 0 && o->position[x] < after[lane_of(o, x)]) after[lane_of(o, x)] = o->position[x];
+    lower(after, o->after + (int64_t)x * m, m);
+}
+
+static void make_order(struct order *o, const struct ht_schedule *s, int32_t issue_ahead)
+{
+    *o = (struct order){.s = s, .n = 2 * s->n_ops, .issue_ahead = issue_ahead};
+    int32_t m = s->n_lanes, *count = HT_NEW_ARRAY(int32_t, m), *next = HT_NEW_ARRAY(int32_t, m);
+    o->position = HT_NEW_ARRAY(int32_t, o->n);
+    o->after = HT_NEW_ARRAY(int32_t, (int64_t)o->n * m);
+    for (int32_t x = 0; x < o->n; x++)
+        o->position[x] = s->lanes[lane_of(o, x)].order == HT_FIFO ? count[lane_of(o, x)]++ : -1;
+    for (int64_t i = 0; i < (int64_t)o->n * m; i++) o->after[i] = NEVER;
+    for (int32_t i = 0; i < m; i++) next[i] = -1;
+    /* From the last instance to the first, each tells what it waits for; its own `after` is complete by then. */
+    for (int32_t x = o->n - 1; x >= 0; x--) {
+        int32_t op = x % s->n_ops, base = x - op, lane = s->ops[op].lane;
+        if (o->position[x] >= 0) {
+            if (next[lane] >= 0) follows(o, x, next[lane]);
+            next[lane] = x;
+        }
+        for (int64_t d = s->deps_begin[op]; d < s->deps_begin[op + 1]; d++) follows(o, base + s->deps[d], x);
+        for (int64_t d = s->prev_begin[op]; base && d < s->prev_begin[op + 1]; d++) follows(o, s->prev[d], x);
+    }
+    free(count);
+    free(next);
+}
+
+/* A stretch of a tensor's life in a space: from = -1: live from the start; to = -1: to the end. */
+struct life {
+    int32_t from, to;
+    int64_t bytes;
+};
+
+struct lives {
+    struct life *rows;
+    int32_t n;
+    size_t cap;
+};
+
+static void add_life(struct lives *l, int32_t from, int32_t to, int64_t bytes)
+{
+    HT_PUSH(l->rows, l->n, l->cap, ((struct life){from, to, bytes}));
+}
+
+/* Splits every tensor's presence in every space into lives. Conditional releases do not end a life for sure. */
+static void collect(const struct ht_schedule *s, struct lives *lives)
+{
+    /* A tensor can be in the same tier of several ranks: keyed by space. open: index of the unfinished life. */
+    int64_t n_keys = (int64_t)s->n_tensors * ht_n_spaces(s);
+    int32_t *open = HT_NEW_ARRAY(int32_t, n_keys);
+    for (int64_t i = 0; i < n_keys; i++) open[i] = -1;
+    for (int32_t i = 0; i < s->n_residents; i++) {
+        const struct ht_resident *r = &s->residents[i];
+        int32_t space = ht_space(s, r->tier, r->rank);
+        open[(int64_t)r->tensor * ht_n_spaces(s) + space] = lives[space].n;
+        add_life(&lives[space], -1, -1, ht_live_bytes(s->tensors[r->tensor].bytes));
+    }
+    for (int32_t x = 0; x < 2 * s->n_ops; x++) {
+        int32_t op = x % s->n_ops, rank = ht_op_rank(s, op);
+        for (int64_t e = s->effects_begin[op]; e < s->effects_begin[op + 1]; e++) {
+            const struct ht_effect *f = &s->effects[e];
+            int32_t space = ht_space(s, f->tier, rank);
+            int32_t *at = &open[(int64_t)f->tensor * ht_n_spaces(s) + space];
+            if (f->flags & HT_PRODUCE) {
+                *at = lives[space].n;
+                add_life(&lives[space], x, -1, ht_live_bytes(s->tensors[f->tensor].bytes));
+            }
+            if ((f->flags & HT_RELEASE) && *at >= 0) {
+                if (s->ops[op].when == HT_ALWAYS) lives[space].rows[*at].to = x;
+                *at = -1;
+            }
+        }
+    }
+    free(open);
+}
+
+static int64_t bound_of(const struct order *o, const struct lives *l, int64_t capacity)
+{
+    int64_t most = 0, at_start = 0;
+    for (int32_t i = 0; i < l->n; i++) at_start += l->rows[i].from < 0 ? l->rows[i].bytes : 0;
+    most = at_start;
+    for (int32_t i = 0; i < l->n && most < capacity; i++) {
+        int32_t x = l->rows[i].from;
+        if (x < 0 || (i && l->rows[i - 1].from == x)) continue; /* all lives from one op are judged at once */
+        int64_t live = 0;
+        for (int32_t k = 0; k < l->n; k++) {
+            const struct life *t = &l->rows[k];
+            bool ended = t->to >= 0 && t->to != x && is_before(o, t->to, x);
+            bool to_come = t->from >= 0 && t->from != x && is_before(o, x, t->from);
+            if (!ended && !to_come) live += t->bytes;
+        }
+        if (live > most) most = live;
+    }
+    return most < capacity ? most : capacity;
+}
+
+void ht_schedule_bound(const struct ht_schedule *s, int32_t issue_ahead, int64_t *bytes)
+{
+    int32_t n_spaces = ht_n_spaces(s);
+    const int64_t too_much = (int64_t)1 << 31;
+    memcpy(bytes, s->capacity_bytes, sizeof(*bytes) * (size_t)n_spaces);
+    if (2 * (int64_t)s->n_ops * (s->n_lanes + 1) > too_much || (int64_t)s->n_tensors * n_spaces > too_much) return;
+    struct order o;
+    make_order(&o, s, issue_ahead);
+    struct lives *lives = HT_NEW_ARRAY(struct lives, n_spaces);
+    collect(s, lives);
+    for (int32_t i = 0; i < n_spaces; i++) {
+        if ((int64_t)lives[i].n * lives[i].n <= too_much) bytes[i] = bound_of(&o, &lives[i], s->capacity_bytes[i]);
+        free(lives[i].rows);
+    }
+    free(lives);
+    free(o.position);
+    free(o.after);
+}
