@@ -63,11 +63,10 @@ enum ht_status ht_node_key_error(const struct ht_node *at, struct ht_error *err,
     return st;
 }
 
-/* Levenshtein distance over words of at most 63 characters: two rows. */
-static size_t ht_edit_distance(const char *a, const char *b)
+size_t ht_edit_distance(const char *a, const char *b)
 {
-    size_t n = strlen(a), m = strlen(b), row[64];
-    if (n > 63 || m > 63) return 64;
+    size_t n = strlen(a), m = strlen(b), row[256]; /* the row above, overwritten from the left */
+    if (n > 255 || m > 255) return SIZE_MAX;
     for (size_t j = 0; j <= m; j++) row[j] = j;
     for (size_t i = 1; i <= n; i++) {
         size_t corner = row[0];

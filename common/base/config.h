@@ -127,4 +127,7 @@ enum ht_status ht_config_load(const struct ht_node *map, const struct ht_field *
    mean". */
 const char *ht_nearest(const char *word, const char *const names[], size_t n);
 
+/* Insertions, deletions and replacements that turn a into b (Levenshtein); SIZE_MAX beyond 255 characters. */
+size_t ht_edit_distance(const char *a, const char *b);
+
 #endif

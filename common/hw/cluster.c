@@ -314,14 +314,13 @@ enum ht_status ht_cluster_local(int64_t n_devices, int64_t device_cores, int64_t
     double per_core =
         core_dram < m->cpu.dram_bytes_per_s / (double)cores ? core_dram : m->cpu.dram_bytes_per_s / (double)cores;
     snprintf(gpu->name, sizeof(gpu->name), "cpu-%lldcore", (long long)device_cores);
-    snprintf(gpu->source, sizeof(gpu->source),
-             "declared: SGEMM of 2048 with OpenBLAS 282 of 427 GFLOP/s on two AVX-512 cores; %.380s", m->cpu.source);
+    snprintf(gpu->source, sizeof(gpu->source), "%s", m->cpu.source);
     gpu->memory_bytes = device_memory_bytes;
     gpu->cores = device_cores;
     gpu->f32_flops_per_s = (double)device_cores * m->cpu.core_flops_per_s;
     gpu->f16_flops_per_s = gpu->bf16_flops_per_s = gpu->f32_flops_per_s;
     gpu->memory_bytes_per_s = (double)device_cores * per_core;
-    gpu->gemm_efficiency = 0.66; /* 282 / 427 */
+    gpu->gemm_efficiency = m->cpu.gemm_efficiency;
     gpu->memory_efficiency = m->cpu.dram_efficiency;
     gpu->launch_ns = 1000;
     *out = c;

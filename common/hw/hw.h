@@ -45,6 +45,7 @@ struct ht_cpu {
     double dram_efficiency;  /* share of it that a streaming loop over all cores reaches */
     double adam_efficiency;  /* share of it that a vectorised CPU Adam reaches */
     double core_flops_per_s; /* FP32 peak of one core */
+    double gemm_efficiency;  /* share of it that a large matrix product reaches */
     char source[HT_SOURCE_BYTES];
 };
 
@@ -105,6 +106,18 @@ enum ht_status ht_cluster_set_device_memory(struct ht_cluster *cluster, int64_t 
  */
 enum ht_status ht_cluster_local(int64_t n_devices, int64_t device_cores, int64_t device_memory_bytes,
                                 struct ht_error *err, struct ht_cluster **out);
+
+/* What a large copy reaches in one direction. */
+static inline double ht_link_rate(const struct ht_link *link)
+{
+    return link->bytes_per_s * link->efficiency;
+}
+
+/* What streaming over all cores reaches, reads and writes together. */
+static inline double ht_machine_dram_rate(const struct ht_machine *machine)
+{
+    return machine->cpu.dram_bytes_per_s * (double)machine->cpu.sockets * machine->cpu.dram_efficiency;
+}
 
 /* Cores of a node that are not given to emulated devices; at least 1. */
 int64_t ht_machine_host_cores(const struct ht_machine *machine);

@@ -72,6 +72,7 @@ static const struct ht_field ht_cpu_fields[] = {
     HT_SHARE(ht_cpu, "dram_efficiency", dram_efficiency),
     HT_SHARE(ht_cpu, "adam_efficiency", adam_efficiency),
     HT_RATE(ht_cpu, "core_flops", HT_FIELD_FLOPS_PER_S, core_flops_per_s, true),
+    HT_SHARE(ht_cpu, "gemm_efficiency", gemm_efficiency),
     HT_TEXT(ht_cpu, "source", source, true),
     {0},
 };

@@ -1,6 +1,6 @@
 /*
- * What each piece of work costs: the answer to `struct ht_work`, in whole nanoseconds, alone on its device (contention is
- * the executor's business). Two kinds:
+ * What each piece of work costs: the answer to `struct ht_work`, in whole nanoseconds, alone on its device (contention
+ * is the executor's business). Two kinds:
  *
  *     modelled    a cluster's datasheet figures put into the formulas of formula.h; any shape, any rank
  *     from a file a list of keys (ht_work_key) and times, as `hetbench profile` measures and writes them or as a person
@@ -33,7 +33,7 @@ enum ht_status ht_profile_parse(const struct ht_doc *doc, struct ht_error *err, 
 struct ht_profile *ht_profile_create(const char *name, const char *source);
 void ht_profile_destroy(struct ht_profile *profile);
 
-const char *ht_profile_name(const struct ht_profile *profile);   /* the cluster's name when modelled */
+const char *ht_profile_name(const struct ht_profile *profile); /* the cluster's name when modelled */
 const char *ht_profile_source(const struct ht_profile *profile);
 
 /* Sets the time of a key (0 <= ns <= HT_PROFILE_MAX_NS), replacing an earlier one. Not for modelled profiles. */

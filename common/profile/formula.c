@@ -1,0 +1,216 @@
+/*
+ * A GPT unit as the kernels that a good implementation launches: products by the roofline, everything else by its
+ * memory traffic. N = B T rows, D = C / H, e bytes an element, t the tensor-parallel degree (heads, F and V are split
+ * by it; the norms are not). Element-wise kernels are fused where the common training libraries fuse them: bias with
+ * the product, scale, mask and softmax in one, residual with the projection's result.
+ *
+ *     sub-op      forward                                      backward
+ *     norm1       2 N C e                                      4 N C e  (x, dy, residual's gradient, dx)
+ *     qkv         (N, 3C/t, C)                                 2 products, bias 3 N C e / t
+ *     attention   B H/t x (T, T, D), softmax 2 BHTT e / t,     4 products, softmax 3 BHTT e / t
+ *                 B H/t x (T, D, T)
+ *       flash     2 products' FLOPs, 4 N C e / t               5 products' FLOPs, 8 N C e / t
+ *     proj        (N, C, C/t), residual 3 N C e                2 products, bias N C e
+ *     norm2       2 N C e                                      4 N C e
+ *     fc1         (N, F/t, C)                                  2 products, bias N F e / t
+ *     gelu        2 N F e / t                                  3 N F e / t
+ *     fc2         (N, C, F/t), residual 3 N C e                2 products, bias N C e
+ *     dropout     mask byte and one more pass: (2 e + 1) bytes an element of N C after proj and fc2 and of BHTT / t
+ *                 after softmax, forward and backward
+ *     embedding   3 N C e                                      N C (e + 2 g), untied also the table's V C g zeroed
+ *     head        norm 2 N C e, (N, V/t, C) to FP32 logits,    2 products on FP32 gradients, norm 3 N C e
+ *                 cross-entropy 12 N V / t (read, read, write)
+ *
+ * Departures: weight gradients are counted as written in the operands' width; tensor-parallel all-reduces are ops of
+ * their own. Checked by hand in tests/common/profile/test_formula.c.
+ */
+#include "common/profile/formula.h"
+
+#include <math.h>
+
+double ht_gemm_s(const struct ht_roof *r, double count, double m, double n, double k, double in_bytes, double out_bytes)
+{
+    double compute_s = 2 * count * m * n * k / r->flops_per_s;
+    double memory_s = count * ((m * k + k * n) * in_bytes + m * n * out_bytes) / r->bytes_per_s;
+    return r->launch_s + fmax(compute_s, memory_s);
+}
+
+double ht_stream_s(const struct ht_roof *r, double bytes)
+{
+    return r->launch_s + bytes / r->bytes_per_s;
+}
+
+/* The shape of a work as reals. */
+struct ht_shape {
+    double N, B, T, C, H, D, F, V; /* H, F, V: this rank's share */
+    double e, g, t;
+};
+
+static struct ht_shape ht_shape_of(const struct ht_work *w)
+{
+    double t = w->tp > 1 ? w->tp : 1, heads = w->heads > 0 ? (double)w->heads : 1;
+    return (struct ht_shape){
+        .N = (double)w->batch * (double)w->seq,
+        .B = (double)w->batch,
+        .T = (double)w->seq,
+        .C = (double)w->width,
+        .H = heads / t,
+        .D = (double)w->width / heads,
+        .F = (double)w->ffn / t,
+        .V = (double)w->vocab / t,
+        .e = (double)ht_dtype_bytes(w->dtype),
+        .g = (double)ht_dtype_bytes(w->grad_dtype),
+        .t = t,
+    };
+}
+
+/* y (N, out) = x (N, in) W: one product forward; dx = dy W^T and dW = x^T dy backward, and the bias's sum over rows. */
+static double ht_linear_s(const struct ht_roof *r, const struct ht_shape *s, double in, double out)
+{
+    return ht_gemm_s(r, 1, s->N, out, in, s->e, s->e);
+}
+
+static double ht_linear_back_s(const struct ht_roof *r, const struct ht_shape *s, double in, double out)
+{
+    return ht_gemm_s(r, 1, s->N, in, out, s->e, s->e) + ht_gemm_s(r, 1, out, in, s->N, s->e, s->e) +
+           ht_stream_s(r, s->N * out * s->e);
+}
+
+static double ht_dropout_s(const struct ht_roof *r, const struct ht_work *w, const struct ht_shape *s, double elements)
+{
+    return w->dropout ? ht_stream_s(r, elements * (2 * s->e + 1)) : 0;
+}
+
+static double ht_attention_s(const struct ht_roof *r, const struct ht_work *w, const struct ht_shape *s)
+{
+    if (w->flash) {
+        double flops_s = 4 * s->B * s->H * s->T * s->T * s->D / r->flops_per_s;
+        return r->launch_s + fmax(flops_s, 4 * s->N * s->C * s->e / s->t / r->bytes_per_s);
+    }
+    double probs = s->B * s->H * s->T * s->T;
+    return ht_gemm_s(r, s->B * s->H, s->T, s->T, s->D, s->e, s->e) + ht_stream_s(r, 2 * probs * s->e) +
+           ht_dropout_s(r, w, s, probs) + ht_gemm_s(r, s->B * s->H, s->T, s->D, s->T, s->e, s->e);
+}
+
+static double ht_attention_back_s(const struct ht_roof *r, const struct ht_work *w, const struct ht_shape *s)
+{
+    if (w->flash) {
+        double flops_s = 10 * s->B * s->H * s->T * s->T * s->D / r->flops_per_s;
+        return r->launch_s + fmax(flops_s, 8 * s->N * s->C * s->e / s->t / r->bytes_per_s);
+    }
+    double probs = s->B * s->H * s->T * s->T;
+    return ht_gemm_s(r, s->B * s->H, s->T, s->T, s->D, s->e, s->e) +     /* dP = dO V^T */
+           3 * ht_gemm_s(r, s->B * s->H, s->T, s->D, s->T, s->e, s->e) + /* dV, dQ, dK */
+           ht_stream_s(r, 3 * probs * s->e) + ht_dropout_s(r, w, s, probs);
+}
+
+static double ht_sub_forward_s(const struct ht_roof *r, const struct ht_work *w, const struct ht_shape *s, int sub)
+{
+    double NCe = s->N * s->C * s->e;
+    switch (sub) {
+    case HT_SUB_NORM1:
+    case HT_SUB_NORM2:
+        return ht_stream_s(r, 2 * NCe);
+    case HT_SUB_QKV:
+        return ht_linear_s(r, s, s->C, 3 * s->C / s->t);
+    case HT_SUB_ATTENTION:
+        return ht_attention_s(r, w, s);
+    case HT_SUB_PROJ:
+        return ht_linear_s(r, s, s->C / s->t, s->C) + ht_stream_s(r, 3 * NCe) + ht_dropout_s(r, w, s, s->N * s->C);
+    case HT_SUB_FC1:
+        return ht_linear_s(r, s, s->C, s->F);
+    case HT_SUB_GELU:
+        return ht_stream_s(r, 2 * s->N * s->F * s->e);
+    case HT_SUB_FC2:
+        return ht_linear_s(r, s, s->F, s->C) + ht_stream_s(r, 3 * NCe) + ht_dropout_s(r, w, s, s->N * s->C);
+    default:
+        return 0;
+    }
+}
+
+static double ht_sub_backward_s(const struct ht_roof *r, const struct ht_work *w, const struct ht_shape *s, int sub)
+{
+    switch (sub) {
+    case HT_SUB_NORM1:
+    case HT_SUB_NORM2:
+        return ht_stream_s(r, 4 * s->N * s->C * s->e);
+    case HT_SUB_QKV:
+        return ht_linear_back_s(r, s, s->C, 3 * s->C / s->t);
+    case HT_SUB_ATTENTION:
+        return ht_attention_back_s(r, w, s);
+    case HT_SUB_PROJ:
+        return ht_linear_back_s(r, s, s->C / s->t, s->C) + ht_dropout_s(r, w, s, s->N * s->C);
+    case HT_SUB_FC1:
+        return ht_linear_back_s(r, s, s->C, s->F);
+    case HT_SUB_GELU:
+        return ht_stream_s(r, 3 * s->N * s->F * s->e);
+    case HT_SUB_FC2:
+        return ht_linear_back_s(r, s, s->F, s->C) + ht_dropout_s(r, w, s, s->N * s->C);
+    default:
+        return 0;
+    }
+}
+
+double ht_forward_s(const struct ht_roof *r, const struct ht_work *w)
+{
+    struct ht_shape s = ht_shape_of(w);
+    double NCe = s.N * s.C * s.e, sum = 0;
+    switch (w->unit) {
+    case HT_UNIT_EMBEDDING:
+        return ht_stream_s(r, 3 * NCe);
+    case HT_UNIT_HEAD:
+        return ht_stream_s(r, 2 * NCe) + ht_gemm_s(r, 1, s.N, s.V, s.C, s.e, 4) + ht_stream_s(r, 12 * s.N * s.V);
+    case HT_UNIT_BLOCK:
+        break;
+    }
+    for (int sub = 0; sub < HT_N_SUB_OPS; sub++)
+        if (w->sub_ops >> sub & 1) sum += ht_sub_forward_s(r, w, &s, sub);
+    return sum * (w->n_units > 1 ? w->n_units : 1);
+}
+
+double ht_backward_s(const struct ht_roof *r, const struct ht_work *w)
+{
+    struct ht_shape s = ht_shape_of(w);
+    double NC = s.N * s.C, sum = 0;
+    switch (w->unit) {
+    case HT_UNIT_EMBEDDING:
+        return ht_stream_s(r, NC * (s.e + 2 * s.g) + (w->tied ? 0 : s.V * s.C * s.g));
+    case HT_UNIT_HEAD: /* dx = dlogits W (N, C, V), dW = dlogits^T x (V, C, N); gradients of logits in FP32 */
+        return ht_gemm_s(r, 1, s.N, s.C, s.V, 4, s.e) + ht_gemm_s(r, 1, s.V, s.C, s.N, 4, s.g) +
+               ht_stream_s(r, 3 * NC * s.e);
+    case HT_UNIT_BLOCK:
+        break;
+    }
+    for (int sub = 0; sub < HT_N_SUB_OPS; sub++)
+        if (w->sub_ops >> sub & 1) sum += ht_sub_backward_s(r, w, &s, sub);
+    return sum * (w->n_units > 1 ? w->n_units : 1);
+}
+
+double ht_adam_bytes_per_param(enum ht_dtype param, enum ht_dtype grad)
+{
+    return (double)ht_dtype_bytes(grad) + 24 + (param == HT_F32 ? 0 : 2);
+}
+
+double ht_cpu_adam_s(double params, double bytes_per_param, double bytes_per_s, double flops_per_s)
+{
+    return fmax(params * bytes_per_param / bytes_per_s, params * HT_ADAM_FLOPS / flops_per_s);
+}
+
+double ht_copy_s(double latency_s, double bytes, double bytes_per_s)
+{
+    return latency_s + bytes / bytes_per_s;
+}
+
+double ht_ring_s(enum ht_op_kind kind, int32_t ranks, double latency_s, double bytes, double bytes_per_s)
+{
+    double steps = ranks > 1 ? (kind == HT_OP_ALL_REDUCE ? 2.0 : 1.0) * (ranks - 1) : 0;
+    return steps * latency_s + bytes / bytes_per_s;
+}
+
+int64_t ht_ns_up(double s)
+{
+    /* A product such as 2e-9 x 1e9 may land a rounding above a whole number: a millionth of a nanosecond is forgiven.
+     */
+    double ns = ceil(s * 1e9 - 1e-6);
+    return ns < 1 ? 1 : ns >= 9e18 ? INT64_MAX : (int64_t)ns;
+}

@@ -1,0 +1,167 @@
+/*
+ * From a work and a rank of a cluster to a formula and its rates.
+ *
+ *     forward, recompute, backward    compute lane: the device's roof;  host lane: the host cores' roof
+ *     optimizer step, undo            compute lane: traffic over device memory;  host lane: CPU Adam
+ *     accumulate                      accumulator read and written in FP32, gradient read: where the lane is
+ *     copy, restore                   h2d, d2h lanes: PCIe;  disk: the node's array;  compute, host: within that memory
+ *     collectives, send, receive      NVLink where there is one, else PCIe; the NIC when the group leaves the node
+ *     validate                        one kernel, and the gradients read when the work names parameters
+ *
+ * A recomputation costs what the forward of the same sub-ops costs. A disk's transfer is charged at the slower of read
+ * and write, because a work does not say which it is.
+ */
+#include <math.h>
+
+#include "common/profile/formula.h"
+#include "common/profile/internal.h"
+
+enum { HT_HOST_LAUNCH_NS = 1000 }; /* waking the host's workers; assumed */
+
+static double ht_seconds(int64_t ns)
+{
+    return (double)ns * 1e-9;
+}
+
+static struct ht_roof ht_gpu_roof(const struct ht_gpu *gpu, enum ht_dtype dtype)
+{
+    double peak = dtype == HT_F16    ? gpu->f16_flops_per_s
+                  : dtype == HT_BF16 ? gpu->bf16_flops_per_s
+                                     : gpu->f32_flops_per_s;
+    return (struct ht_roof){.flops_per_s = peak * gpu->gemm_efficiency,
+                            .bytes_per_s = gpu->memory_bytes_per_s * gpu->memory_efficiency,
+                            .launch_s = ht_seconds(gpu->launch_ns)};
+}
+
+/* The share of the node's cores that emulated devices leave to the host. Their share of DRAM goes with them. */
+static double ht_host_share(const struct ht_machine *m)
+{
+    return (double)ht_machine_host_cores(m) / (double)(m->cpu.cores * m->cpu.sockets);
+}
+
+static struct ht_roof ht_host_roof(const struct ht_machine *m)
+{
+    return (struct ht_roof){.flops_per_s =
+                                (double)ht_machine_host_cores(m) * m->cpu.core_flops_per_s * m->cpu.gemm_efficiency,
+                            .bytes_per_s = ht_machine_dram_rate(m) * ht_host_share(m),
+                            .launch_s = ht_seconds(HT_HOST_LAUNCH_NS)};
+}
+
+static double ht_update_s(const struct ht_machine *m, const struct ht_gpu *gpu, const struct ht_work *w)
+{
+    double params = (double)w->params, each = ht_adam_bytes_per_param(w->dtype, w->grad_dtype);
+    if (w->where == HT_LANE_COMPUTE) {
+        struct ht_roof r = ht_gpu_roof(gpu, w->dtype);
+        return ht_stream_s(&r, params * each);
+    }
+    double rate = m->cpu.dram_bytes_per_s * (double)m->cpu.sockets * m->cpu.adam_efficiency * ht_host_share(m);
+    double flops = (double)ht_machine_host_cores(m) * m->cpu.core_flops_per_s;
+    return ht_seconds(HT_HOST_LAUNCH_NS) + ht_cpu_adam_s(params, each, rate, flops);
+}
+
+static enum ht_status ht_lacks(struct ht_error *err, const struct ht_work *w, const char *what)
+{
+    char key[HT_WORK_KEY_MAX];
+    return ht_fail(err, HT_BAD_INPUT, "work '%s' needs %s; expected a cluster that has one, or a profile file",
+                   ht_work_key(w, key, sizeof(key)), what);
+}
+
+static enum ht_status ht_transfer_s(const struct ht_machine *m, const struct ht_gpu *gpu, const struct ht_work *w,
+                                    struct ht_error *err, double *s)
+{
+    double bytes = (double)w->bytes;
+    struct ht_roof r;
+    switch (w->where) {
+    case HT_LANE_H2D:
+    case HT_LANE_D2H:
+        *s = ht_copy_s(ht_seconds(m->pcie.latency_ns), bytes, ht_link_rate(&m->pcie));
+        return HT_OK;
+    case HT_LANE_DISK:
+        if (!m->has_ssds) return ht_lacks(err, w, "a disk");
+        *s = ht_copy_s(ht_seconds(m->ssd.latency_ns), bytes,
+                       fmin(m->ssd.read_bytes_per_s, m->ssd.write_bytes_per_s) * (double)m->n_ssds);
+        return HT_OK;
+    case HT_LANE_COMPUTE:
+        r = ht_gpu_roof(gpu, w->dtype);
+        break;
+    default:
+        r = ht_host_roof(m);
+        break;
+    }
+    *s = ht_stream_s(&r, 2 * bytes); /* read here, written here */
+    return HT_OK;
+}
+
+/* The ring's slowest link: inside the node, and the NIC when it leaves the node. */
+static enum ht_status ht_network_s(const struct ht_machine *m, bool crosses, const struct ht_work *w,
+                                   struct ht_error *err, double *s)
+{
+    const struct ht_link *link = m->has_nvlink ? &m->nvlink : &m->pcie;
+    if (crosses && !m->has_nic) return ht_lacks(err, w, "a NIC");
+    if (crosses && (m->n_gpus == 1 || ht_link_rate(&m->nic) < ht_link_rate(link))) link = &m->nic;
+    double latency = ht_seconds(crosses && m->nic.latency_ns > link->latency_ns ? m->nic.latency_ns : link->latency_ns);
+    if (w->kind == HT_OP_SEND || w->kind == HT_OP_RECEIVE)
+        *s = ht_copy_s(latency, (double)w->bytes, ht_link_rate(link));
+    else
+        *s = ht_ring_s(w->kind, w->ranks, latency, (double)w->bytes, ht_link_rate(link));
+    return HT_OK;
+}
+
+enum ht_status ht_modelled_cost(const struct ht_cluster *cluster, int64_t rank, bool crosses, const struct ht_work *w,
+                                struct ht_error *err, int64_t *ns)
+{
+    const struct ht_machine *m = ht_cluster_node_of(cluster, rank, NULL);
+    const struct ht_gpu *gpu = ht_cluster_gpu_of(cluster, rank);
+    bool device = w->where == HT_LANE_COMPUTE;
+    struct ht_roof r = device ? ht_gpu_roof(gpu, w->dtype) : ht_host_roof(m);
+    enum ht_status st = HT_OK;
+    double s = 0;
+    if (w->custom[0])
+        return ht_fail(err, HT_BAD_INPUT, "work '%.32s' is a name of its own; expected a profile file with its time",
+                       w->custom);
+    if (w->free) {
+        *ns = 0;
+        return HT_OK;
+    }
+    switch (w->kind) {
+    case HT_OP_FORWARD:
+    case HT_OP_RECOMPUTE:
+        s = ht_forward_s(&r, w);
+        break;
+    case HT_OP_BACKWARD:
+        s = ht_backward_s(&r, w);
+        break;
+    case HT_OP_ACCUMULATE:
+        s = ht_stream_s(&r, (double)w->params * (8 + (double)ht_dtype_bytes(w->grad_dtype)));
+        break;
+    case HT_OP_OPTIMIZER_STEP:
+    case HT_OP_UNDO:
+        s = ht_update_s(m, gpu, w);
+        break;
+    case HT_OP_COPY:
+    case HT_OP_RESTORE:
+        st = ht_transfer_s(m, gpu, w, err, &s);
+        break;
+    case HT_OP_ALL_GATHER:
+    case HT_OP_REDUCE_SCATTER:
+    case HT_OP_ALL_REDUCE:
+    case HT_OP_SEND:
+    case HT_OP_RECEIVE:
+        st = ht_network_s(m, crosses, w, err, &s);
+        break;
+    case HT_OP_VALIDATE:
+        s = ht_stream_s(&r, (double)w->params * (double)ht_dtype_bytes(w->grad_dtype));
+        break;
+    case HT_N_OP_KINDS:
+        break;
+    }
+    if (st) return st;
+    int64_t v = ht_ns_up(s);
+    if (v > HT_PROFILE_MAX_NS) {
+        char key[HT_WORK_KEY_MAX];
+        return ht_fail(err, HT_BAD_INPUT, "work '%s' takes more than 11 days; expected a smaller shape",
+                       ht_work_key(w, key, sizeof(key)));
+    }
+    *ns = v;
+    return HT_OK;
+}

@@ -1,0 +1,126 @@
+/*
+ * Profiles of either kind, and the costs of a whole schedule.
+ */
+#include "common/profile/profile.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/array.h"
+#include "common/profile/internal.h"
+
+struct ht_profile *ht_profile_create(const char *name, const char *source)
+{
+    struct ht_profile *p = HT_NEW(struct ht_profile);
+    snprintf(p->name, sizeof(p->name), "%s", name);
+    snprintf(p->source, sizeof(p->source), "%s", source);
+    return p;
+}
+
+struct ht_profile *ht_profile_modelled(const struct ht_cluster *cluster)
+{
+    struct ht_profile *p = ht_profile_create(cluster->name, cluster->source);
+    p->cluster = cluster;
+    return p;
+}
+
+void ht_profile_destroy(struct ht_profile *p)
+{
+    if (!p) return;
+    for (size_t i = 0; i < p->n_costs; i++) free(p->costs[i].key);
+    free(p->costs);
+    free(p);
+}
+
+const char *ht_profile_name(const struct ht_profile *p)
+{
+    return p->name;
+}
+
+const char *ht_profile_source(const struct ht_profile *p)
+{
+    return p->source;
+}
+
+static enum ht_status ht_check_rank(const struct ht_profile *p, int64_t rank, struct ht_error *err)
+{
+    if (!p->cluster || (rank >= 0 && rank < p->cluster->n_gpus)) return HT_OK;
+    return ht_fail(err, HT_BAD_INPUT, "rank %lld is not on cluster '%s'; expected 0 to %lld", (long long)rank, p->name,
+                   (long long)p->cluster->n_gpus - 1);
+}
+
+enum ht_status ht_profile_cost(const struct ht_profile *p, int64_t rank, const struct ht_work *work,
+                               struct ht_error *err, int64_t *ns)
+{
+    if (!p->cluster) return ht_listed_cost(p, work, err, ns);
+    enum ht_status st = ht_check_rank(p, rank, err);
+    if (st) return st;
+    bool crosses = work->ranks > ht_cluster_node_of(p->cluster, rank, NULL)->n_gpus;
+    return ht_modelled_cost(p->cluster, rank, crosses, work, err, ns);
+}
+
+/* ---- a whole schedule ---- */
+
+/* Two ranks are of one kind when no formula can tell them apart. */
+static bool ht_same_kind(const struct ht_cluster *c, int64_t a, int64_t b)
+{
+    const struct ht_machine *m = ht_cluster_node_of(c, a, NULL), *n = ht_cluster_node_of(c, b, NULL);
+    if (memcmp(ht_cluster_gpu_of(c, a), ht_cluster_gpu_of(c, b), sizeof(struct ht_gpu)) != 0) return false;
+    if (m == n) return true;
+    return m->n_gpus == n->n_gpus && ht_machine_host_cores(m) == ht_machine_host_cores(n) &&
+           memcmp(&m->cpu, &n->cpu, sizeof(m->cpu)) == 0 && memcmp(&m->pcie, &n->pcie, sizeof(m->pcie)) == 0 &&
+           m->has_nvlink == n->has_nvlink && memcmp(&m->nvlink, &n->nvlink, sizeof(m->nvlink)) == 0 &&
+           m->has_nic == n->has_nic && memcmp(&m->nic, &n->nic, sizeof(m->nic)) == 0 && m->has_ssds == n->has_ssds &&
+           m->n_ssds == n->n_ssds && memcmp(&m->ssd, &n->ssd, sizeof(m->ssd)) == 0;
+}
+
+/* kinds[rank] and one rank of each kind; returns how many. */
+static int32_t ht_rank_kinds(const struct ht_profile *p, int32_t n_ranks, int32_t *kinds, int32_t *examples)
+{
+    int32_t n = 0;
+    for (int32_t r = 0; r < n_ranks; r++) {
+        int32_t k = 0;
+        while (k < n && p->cluster && !ht_same_kind(p->cluster, r, examples[k])) k++;
+        if (k == n) examples[n++] = r;
+        kinds[r] = k;
+    }
+    return n;
+}
+
+/* Whether the op's group has members on two nodes. Members have consecutive ids. */
+static bool ht_crosses(const struct ht_schedule *s, int32_t op)
+{
+    int32_t match = s->ops[op].match, node = s->rank_node[ht_op_rank(s, op)];
+    if (match < 0) return false;
+    for (int32_t i = op - 1; i >= 0 && s->ops[i].match == match; i--)
+        if (s->rank_node[ht_op_rank(s, i)] != node) return true;
+    for (int32_t i = op + 1; i < s->n_ops && s->ops[i].match == match; i++)
+        if (s->rank_node[ht_op_rank(s, i)] != node) return true;
+    return false;
+}
+
+enum ht_status ht_profile_costs(const struct ht_profile *p, const struct ht_schedule *s, int64_t *cost_ns,
+                                struct ht_error *err)
+{
+    enum ht_status st = ht_check_rank(p, s->n_ranks - 1, err);
+    if (st) return st;
+    int32_t *kinds = HT_NEW_ARRAY(int32_t, 2 * (int64_t)s->n_ranks), *examples = kinds + s->n_ranks;
+    int32_t n_kinds = ht_rank_kinds(p, s->n_ranks, kinds, examples);
+    /* table[(kind, crosses, work)]: -1 until asked for */
+    size_t cells = 2 * (size_t)n_kinds * (size_t)s->n_works;
+    int64_t *table = HT_NEW_ARRAY(int64_t, cells);
+    memset(table, 0xff, cells * sizeof(*table));
+    for (int32_t op = 0; op < s->n_ops && !st; op++) {
+        int32_t work = s->ops[op].work, kind = kinds[ht_op_rank(s, op)];
+        bool crosses = p->cluster && ht_crosses(s, op);
+        int64_t *cell = &table[(2 * (size_t)kind + crosses) * (size_t)s->n_works + (size_t)work];
+        if (*cell < 0)
+            st = p->cluster ? ht_modelled_cost(p->cluster, examples[kind], crosses, &s->works[work], err, cell)
+                            : ht_listed_cost(p, &s->works[work], err, cell);
+        cost_ns[op] = *cell;
+    }
+    free(table);
+    free(kinds);
+    return st;
+}

@@ -1,0 +1,197 @@
+/* Every formula against arithmetic done by hand. The roof of most cases: 1 TFLOP/s, 100 GB/s, 1 us a kernel. */
+#include "common/profile/formula.h"
+
+#include <check.h>
+#include <math.h>
+#include <stdlib.h>
+
+static const struct ht_roof roof = {1e12, 1e11, 1e-6};
+
+#define NEAR(a, b) ck_assert_double_eq_tol(a, b, 1e-12 * fabs(b))
+
+static struct ht_work block(int64_t batch, int64_t seq, int64_t width, int64_t heads)
+{
+    return (struct ht_work){.kind = HT_OP_FORWARD,
+                            .where = HT_LANE_COMPUTE,
+                            .unit = HT_UNIT_BLOCK,
+                            .n_units = 1,
+                            .sub_ops = HT_ALL_SUB_OPS,
+                            .batch = batch,
+                            .seq = seq,
+                            .width = width,
+                            .heads = heads,
+                            .ffn = 4 * width,
+                            .vocab = 1000,
+                            .tied = true,
+                            .dtype = HT_BF16,
+                            .grad_dtype = HT_BF16,
+                            .tp = 1,
+                            .ranks = 1};
+}
+
+START_TEST(gemm)
+{
+    /* 2 x 1000^3 / 1e12 = 2 ms against 3 x 1e6 x 2 bytes / 1e11 = 60 us: compute bound */
+    NEAR(ht_gemm_s(&roof, 1, 1000, 1000, 1000, 2, 2), 2.001e-3);
+    /* one row: 2e6 / 1e12 = 2 us against (1000 + 1e6 + 1000) x 2 / 1e11 = 20.04 us: memory bound */
+    NEAR(ht_gemm_s(&roof, 1, 1, 1000, 1000, 2, 2), 21.04e-6);
+    /* 10 products in one kernel: ten times the work, one launch */
+    NEAR(ht_gemm_s(&roof, 10, 1000, 1000, 1000, 2, 2), 20.001e-3);
+    /* wider results: (1e6 + 1e6) x 2 + 1e6 x 4 = 8e6 bytes, still below 2 ms */
+    NEAR(ht_gemm_s(&roof, 1, 1000, 1000, 1000, 2, 4), 2.001e-3);
+}
+END_TEST
+
+START_TEST(stream)
+{
+    NEAR(ht_stream_s(&roof, 1e8), 1.001e-3); /* 1e8 / 1e11 = 1 ms, and a launch */
+}
+END_TEST
+
+/* B=2, T=512, C=1024, H=8: N = 1024, D = 128, F = 4096; e = 2, N C e = 2 MiB = 2097152, B H T T = 4194304 */
+START_TEST(block_by_hand)
+{
+    struct ht_work w = block(2, 512, 1024, 8);
+    double launch = 1e-6, NCe = 2097152, P = 4194304, flops = 1e12, bw = 1e11;
+    double GiF = 1024.0 * 1024 * 1024;
+    w.sub_ops = 1u << HT_SUB_NORM1;
+    NEAR(ht_forward_s(&roof, &w), launch + 2 * NCe / bw);
+    NEAR(ht_backward_s(&roof, &w), launch + 4 * NCe / bw);
+    /* qkv: 2 x 1024 x 3072 x 1024 = 6 GiFLOP = 6.4 ms; its bytes (1 + 3 + 3) x 2 MiB = 0.15 ms do not count */
+    w.sub_ops = 1u << HT_SUB_QKV;
+    NEAR(ht_forward_s(&roof, &w), launch + 6 * GiF / flops);
+    NEAR(ht_backward_s(&roof, &w), 2 * (launch + 6 * GiF / flops) + launch + 3 * NCe / bw);
+    /* attention: 16 products (512, 512, 128): 2 x 16 x 512 x 512 x 128 = 1 GiFLOP = 1.07 ms each against
+       16 x (2 x 512 x 128 + 512 x 512) x 2 bytes = 12.6 MB = 0.126 ms; softmax reads and writes P */
+    w.sub_ops = 1u << HT_SUB_ATTENTION;
+    NEAR(ht_forward_s(&roof, &w), 2 * (launch + GiF / flops) + launch + 2 * P * 2 / bw);
+    NEAR(ht_backward_s(&roof, &w), 4 * (launch + GiF / flops) + launch + 3 * P * 2 / bw);
+    w.dropout = true; /* P read and written once more, and a byte of mask */
+    NEAR(ht_forward_s(&roof, &w), 2 * (launch + GiF / flops) + launch + 2 * P * 2 / bw + launch + 5 * P / bw);
+    w.dropout = false;
+    w.flash = true; /* one kernel, no P */
+    NEAR(ht_forward_s(&roof, &w), launch + 2 * GiF / flops);
+    NEAR(ht_backward_s(&roof, &w), launch + 5 * GiF / flops);
+    w.flash = false;
+    w.sub_ops = 1u << HT_SUB_PROJ; /* 2 GiFLOP, and the residual */
+    NEAR(ht_forward_s(&roof, &w), launch + 2 * GiF / flops + launch + 3 * NCe / bw);
+    w.sub_ops = 1u << HT_SUB_GELU; /* F = 4 C */
+    NEAR(ht_forward_s(&roof, &w), launch + 2 * 4 * NCe / bw);
+    NEAR(ht_backward_s(&roof, &w), launch + 3 * 4 * NCe / bw);
+    w.sub_ops = 1u << HT_SUB_FC1; /* 8 GiFLOP */
+    NEAR(ht_forward_s(&roof, &w), launch + 8 * GiF / flops);
+    w.sub_ops = 1u << HT_SUB_FC2;
+    NEAR(ht_backward_s(&roof, &w), 2 * (launch + 8 * GiF / flops) + launch + NCe / bw);
+}
+END_TEST
+
+/* Sub-ops add up to the block, blocks to several blocks, and a mask is what it names. */
+START_TEST(sums)
+{
+    struct ht_work w = block(2, 512, 1024, 8);
+    double f = 0, b = 0, whole_f = ht_forward_s(&roof, &w), whole_b = ht_backward_s(&roof, &w);
+    for (int i = 0; i < HT_N_SUB_OPS; i++) {
+        w.sub_ops = 1u << i;
+        f += ht_forward_s(&roof, &w);
+        b += ht_backward_s(&roof, &w);
+    }
+    NEAR(f, whole_f);
+    NEAR(b, whole_b);
+    w.sub_ops = HT_ALL_SUB_OPS;
+    w.n_units = 3;
+    NEAR(ht_forward_s(&roof, &w), 3 * whole_f);
+}
+END_TEST
+
+/* With endless bandwidth and no launches only the model's FLOPs are left: forward once, backward twice. */
+START_TEST(flops_only)
+{
+    const struct ht_roof r = {1e12, 1e300, 0};
+    struct ht_model m = {.arch = HT_ARCH_GPT,
+                         .layers = 2,
+                         .width = 768,
+                         .heads = 12,
+                         .ffn = 3072,
+                         .vocab = 50257,
+                         .max_seq = 1024,
+                         .tied = true};
+    struct ht_work w = block(4, 256, 768, 12);
+    w.vocab = 50257;
+    NEAR(ht_forward_s(&r, &w) * 1e12, ht_unit_flops(&m, 1, 4, 256));
+    NEAR(ht_backward_s(&r, &w) * 1e12, 2 * ht_unit_flops(&m, 1, 4, 256));
+    w.tp = 4; /* every product is split */
+    NEAR(ht_forward_s(&r, &w) * 1e12, ht_unit_flops(&m, 1, 4, 256) / 4);
+    w.tp = 1;
+    w.unit = HT_UNIT_HEAD;
+    NEAR(ht_forward_s(&r, &w) * 1e12, ht_unit_flops(&m, 3, 4, 256));
+    NEAR(ht_backward_s(&r, &w) * 1e12, 2 * ht_unit_flops(&m, 3, 4, 256));
+}
+END_TEST
+
+/* The same block: N = 1024, C = 1024, V = 1000 */
+START_TEST(ends)
+{
+    struct ht_work w = block(2, 512, 1024, 8);
+    double launch = 1e-6, NCe = 2097152, bw = 1e11, NV = 1024.0 * 1000;
+    w.unit = HT_UNIT_EMBEDDING;
+    NEAR(ht_forward_s(&roof, &w), launch + 3 * NCe / bw);
+    NEAR(ht_backward_s(&roof, &w), launch + 3 * NCe / bw); /* e + 2 g = 6 bytes an element, 3 x 2 */
+    w.tied = false;                                        /* zero 1000 x 1024 gradients of 2 bytes first */
+    NEAR(ht_backward_s(&roof, &w), launch + (3 * NCe + 1000.0 * 1024 * 2) / bw);
+    w.unit = HT_UNIT_HEAD; /* 2 N V C = 2.097e9 FLOP = 2.1 ms, memory bound nowhere */
+    NEAR(ht_forward_s(&roof, &w), launch + 2 * NCe / bw + launch + 2 * NV * 1024 / 1e12 + launch + 12 * NV / bw);
+    NEAR(ht_backward_s(&roof, &w), 2 * (launch + 2 * NV * 1024 / 1e12) + launch + 3 * NCe / bw);
+}
+END_TEST
+
+START_TEST(adam)
+{
+    ck_assert_double_eq(ht_adam_bytes_per_param(HT_F32, HT_F32), 28);   /* 4 reads, 3 writes of 4 bytes */
+    ck_assert_double_eq(ht_adam_bytes_per_param(HT_BF16, HT_BF16), 28); /* 2 + 12 read, 12 + 2 written */
+    ck_assert_double_eq(ht_adam_bytes_per_param(HT_F16, HT_F32), 30);
+    NEAR(ht_cpu_adam_s(1e9, 28, 56e9, 1e15), 0.5); /* 28e9 / 56e9: memory bound */
+    NEAR(ht_cpu_adam_s(1e9, 28, 56e9, 7e9), 2.0);  /* 14e9 / 7e9: arithmetic bound */
+}
+END_TEST
+
+START_TEST(transfers)
+{
+    NEAR(ht_copy_s(10e-6, 25e6, 25e9), 1.01e-3); /* 1 ms and 10 us */
+    /* 4 ranks: 3 steps, or 6 for an all-reduce, of 5 us; 3e8 bytes at 3e11 = 1 ms */
+    NEAR(ht_ring_s(HT_OP_ALL_GATHER, 4, 5e-6, 3e8, 3e11), 1.015e-3);
+    NEAR(ht_ring_s(HT_OP_REDUCE_SCATTER, 4, 5e-6, 3e8, 3e11), 1.015e-3);
+    NEAR(ht_ring_s(HT_OP_ALL_REDUCE, 4, 5e-6, 3e8, 3e11), 1.030e-3);
+    NEAR(ht_ring_s(HT_OP_ALL_REDUCE, 1, 5e-6, 3e8, 3e11), 1e-3);
+}
+END_TEST
+
+START_TEST(rounding)
+{
+    ck_assert_int_eq(ht_ns_up(0), 1);
+    ck_assert_int_eq(ht_ns_up(1e-9), 1);
+    ck_assert_int_eq(ht_ns_up(1.1e-9), 2);
+    ck_assert_int_eq(ht_ns_up(3e-6), 3000);
+    ck_assert_int_eq(ht_ns_up(1e300), INT64_MAX);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("formula");
+    TCase *t = tcase_create("formula");
+    tcase_add_test(t, gemm);
+    tcase_add_test(t, stream);
+    tcase_add_test(t, block_by_hand);
+    tcase_add_test(t, sums);
+    tcase_add_test(t, flops_only);
+    tcase_add_test(t, ends);
+    tcase_add_test(t, adam);
+    tcase_add_test(t, transfers);
+    tcase_add_test(t, rounding);
+    suite_add_tcase(s, t);
+    SRunner *r = srunner_create(s);
+    srunner_run_all(r, CK_NORMAL);
+    int failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

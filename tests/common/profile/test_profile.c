@@ -1,0 +1,301 @@
+/* Profiles: modelled on clusters (numbers by hand from the catalogue), from files, and over schedules. */
+#include "common/profile/profile.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/array.h"
+
+static int64_t cost(const struct ht_profile *p, int64_t rank, struct ht_work w)
+{
+    struct ht_error err = {0};
+    int64_t ns = -1;
+    ck_assert_msg(!ht_profile_cost(p, rank, &w, &err, &ns), "%s", err.text);
+    return ns;
+}
+
+static struct ht_work plain(enum ht_op_kind kind, enum ht_lane_kind where)
+{
+    return (struct ht_work){
+        .kind = kind, .where = where, .n_units = 1, .dtype = HT_BF16, .grad_dtype = HT_BF16, .tp = 1, .ranks = 1};
+}
+
+/* A block of autohete-4b has 12 x 4096^2 + 13 x 4096 = 201,379,840 parameters. */
+#define BLOCK INT64_C(201379840)
+
+START_TEST(modelled)
+{
+    struct ht_error err = {0};
+    struct ht_cluster *c = NULL;
+    ck_assert_msg(!ht_cluster_load("autohete-4gpu", &err, &c), "%s", err.text);
+    struct ht_profile *p = ht_profile_modelled(c);
+    ck_assert_str_eq(ht_profile_name(p), "autohete-4gpu");
+
+    /* PCIe 4.0 x16: 31.5 x 0.79 = 24.885 GB/s; 402,759,680 / 24.885e9 = 16.184837 ms, and 10 us */
+    struct ht_work w = plain(HT_OP_COPY, HT_LANE_H2D);
+    w.bytes = 2 * BLOCK;
+    ck_assert_int_eq((cost(p, 0, w) + 500) / 1000, 16195);
+    ck_assert_int_eq(cost(p, 0, w), cost(p, 3, w));
+
+    /* CPU Adam: 28 B at 204.8 x 0.31 = 63.488 GB/s; 5,638,635,520 / 63.488e9 = 88.814 ms, and 1 us */
+    w = plain(HT_OP_OPTIMIZER_STEP, HT_LANE_HOST);
+    w.params = BLOCK;
+    ck_assert_int_eq((cost(p, 0, w) + 500) / 1000, 88815);
+    /* Device Adam: at 1555 x 0.88 = 1368.4 GB/s 4.121 ms, and 3 us */
+    w.where = HT_LANE_COMPUTE;
+    ck_assert_int_eq((cost(p, 0, w) + 500) / 1000, 4124);
+    /* Accumulate: 4 + 4 + 2 bytes a parameter: 2,013,798,400 / 1368.4e9 = 1.472 ms, and 3 us */
+    w.kind = HT_OP_ACCUMULATE;
+    ck_assert_int_eq((cost(p, 0, w) + 500) / 1000, 1475);
+
+    /* All-gather over 4 A100: 3 steps of 5 us; 302,069,760 / (300 x 0.83 = 249e9) = 1.213 ms */
+    w = plain(HT_OP_ALL_GATHER, HT_LANE_COLLECTIVE);
+    w.ranks = 4;
+    w.bytes = 2 * BLOCK * 3 / 4;
+    ck_assert_int_eq((cost(p, 0, w) + 500) / 1000, 1228);
+
+    /* A block of 4B, batch 8: 3.4360e12 FLOP at 312 x 0.859 = 268.0 TFLOP/s are 12.82 ms; attention (probabilities
+       kept) is memory bound and element-wise traffic comes on top. Useful rate of a training step with neither copies
+       nor optimizer: between half and the whole of the GEMM rate. */
+    w = plain(HT_OP_FORWARD, HT_LANE_COMPUTE);
+    w.unit = HT_UNIT_BLOCK;
+    w.sub_ops = HT_ALL_SUB_OPS;
+    w.batch = 8, w.seq = 1024, w.width = 4096, w.heads = 32, w.ffn = 16384, w.vocab = 50257, w.tied = true;
+    int64_t forward = cost(p, 0, w);
+    w.kind = HT_OP_RECOMPUTE;
+    ck_assert_int_eq(cost(p, 0, w), forward);
+    w.kind = HT_OP_BACKWARD;
+    int64_t backward = cost(p, 0, w);
+    ck_assert_int_gt(forward, 12820000);
+    ck_assert_int_lt(forward, 2 * 12820000);
+    ck_assert_int_gt(backward, 2 * 12820000);
+    ck_assert_int_lt(backward, 4 * 12820000);
+
+    w.free = true;
+    ck_assert_int_eq(cost(p, 0, w), 0);
+
+    /* What the cluster lacks is said. */
+    int64_t ns;
+    w = plain(HT_OP_COPY, HT_LANE_DISK);
+    w.bytes = 1000;
+    ck_assert_int_eq(ht_profile_cost(p, 0, &w, &err, &ns), HT_BAD_INPUT);
+    ck_assert_msg(strstr(err.text, "needs a disk; expected a cluster that has one") != NULL, "%s", err.text);
+    w = plain(HT_OP_ALL_REDUCE, HT_LANE_COLLECTIVE);
+    w.ranks = 8;
+    ck_assert_int_eq(ht_profile_cost(p, 0, &w, &err, &ns), HT_BAD_INPUT);
+    ck_assert_msg(strstr(err.text, "needs a NIC") != NULL, "%s", err.text);
+    ck_assert_int_eq(ht_profile_cost(p, 4, &w, &err, &ns), HT_BAD_INPUT);
+    ck_assert_str_eq(err.text, "rank 4 is not on cluster 'autohete-4gpu'; expected 0 to 3");
+    strcpy(w.custom, "mine");
+    ck_assert_int_eq(ht_profile_cost(p, 0, &w, &err, &ns), HT_BAD_INPUT);
+    ck_assert_str_eq(err.text, "work 'mine' is a name of its own; expected a profile file with its time");
+    ht_profile_destroy(p);
+    ht_cluster_destroy(c);
+}
+END_TEST
+
+/* The emulated device of one core: half of a two-core host's Adam rate at most, FP32 only. */
+START_TEST(local)
+{
+    struct ht_error err = {0};
+    struct ht_cluster *c = NULL;
+    ck_assert_msg(!ht_cluster_local(1, 1, 256 << 20, &err, &c), "%s", err.text);
+    struct ht_profile *p = ht_profile_modelled(c);
+    struct ht_work w = plain(HT_OP_FORWARD, HT_LANE_COMPUTE);
+    w.unit = HT_UNIT_BLOCK;
+    w.sub_ops = HT_ALL_SUB_OPS;
+    w.dtype = w.grad_dtype = HT_F32;
+    w.batch = 8, w.seq = 128, w.width = 128, w.heads = 4, w.ffn = 512, w.vocab = 256, w.tied = true;
+    /* 24 x 1024 x 128^2 + 4 x 8 x 128^2 x 128 = 469,762,048 FLOP at 213 x 0.66 GFLOP/s are 3.34 ms */
+    int64_t ns = cost(p, 0, w);
+    ck_assert_int_gt(ns, 3300000);
+    ck_assert_int_lt(ns, 10000000);
+    ht_profile_destroy(p);
+    ht_cluster_destroy(c);
+}
+END_TEST
+
+/* F0 F1 on rank 0, an all-gather of both ranks, F on rank 1 of another device. */
+static struct ht_schedule *two_ranks(const int32_t *rank_node, struct ht_work f)
+{
+    struct ht_schedule *s = ht_schedule_create("two", 2, rank_node ? 2 : 1, rank_node);
+    struct ht_label label = {.unit = 1, .n_units = 1, .sub_ops = HT_ALL_SUB_OPS, .micro_batch = 0};
+    struct ht_work g = plain(HT_OP_ALL_GATHER, HT_LANE_COLLECTIVE);
+    g.ranks = 2;
+    g.bytes = 1000000000;
+    int32_t gpu0 = ht_add_lane(s, "gpu", HT_LANE_COMPUTE, 0, HT_FIFO),
+            gpu1 = ht_add_lane(s, "gpu", HT_LANE_COMPUTE, 1, HT_FIFO);
+    int32_t net0 = ht_add_lane(s, "net", HT_LANE_COLLECTIVE, 0, HT_FIFO),
+            net1 = ht_add_lane(s, "net", HT_LANE_COLLECTIVE, 1, HT_FIFO);
+    int32_t wf = ht_add_work(s, &f), wg = ht_add_work(s, &g);
+    ht_add_op(s, HT_OP_FORWARD, gpu0, label, wf);
+    ht_add_op(s, HT_OP_FORWARD, gpu0, label, wf);
+    ht_add_op(s, HT_OP_ALL_GATHER, net0, label, wg);
+    ht_op_match(s, 7);
+    ht_add_op(s, HT_OP_ALL_GATHER, net1, label, wg);
+    ht_op_match(s, 7);
+    ht_add_op(s, HT_OP_FORWARD, gpu1, label, wf);
+    return s;
+}
+
+START_TEST(schedules)
+{
+    struct ht_error err = {0};
+    struct ht_doc *doc = NULL;
+    struct ht_cluster *c = NULL;
+    const char *text = "name: mixed\nsource: test\nnodes:\n"
+                       "  - {cpu: epyc-7713, ram: 1 TB, pcie: pcie4-x16, nvlink: nvlink3, nic: pcie3-x16,\n"
+                       "     gpus: [{type: a100-40gb}, {type: v100-16gb}]}\n"
+                       "  - {cpu: epyc-7713, ram: 1 TB, pcie: pcie4-x16, nic: pcie3-x16, gpus: [{type: v100-16gb}]}\n";
+    ck_assert_msg(!ht_doc_parse(text, strlen(text), "c.yaml", &err, &doc), "%s", err.text);
+    ck_assert_msg(!ht_cluster_parse(doc, &err, &c), "%s", err.text);
+    ht_doc_destroy(doc);
+    struct ht_profile *p = ht_profile_modelled(c);
+
+    struct ht_work f = plain(HT_OP_FORWARD, HT_LANE_COMPUTE);
+    f.unit = HT_UNIT_BLOCK;
+    f.sub_ops = HT_ALL_SUB_OPS;
+    f.batch = 1, f.seq = 512, f.width = 1024, f.heads = 8, f.ffn = 4096;
+    f.dtype = HT_F16;
+    int64_t ns[5];
+    struct ht_schedule *s = two_ranks(NULL, f);
+    ck_assert_msg(!ht_profile_costs(p, s, ns, &err), "%s", err.text);
+    ck_assert_int_eq(ns[0], ns[1]);
+    ck_assert_int_eq(ns[0], cost(p, 0, f));
+    ck_assert_int_eq(ns[4], cost(p, 1, f)); /* the V100 is slower */
+    ck_assert_int_gt(ns[4], ns[0]);
+    /* one step of 5 us; 1e9 / 249e9 = 4.016 ms */
+    ck_assert_int_eq((ns[2] + 500) / 1000, 4021);
+    ck_assert_int_eq(ns[2], ns[3]);
+    ht_schedule_destroy(s);
+
+    /* The same pair on two nodes goes through the NIC: 15.75 x 0.76 = 11.97 GB/s, 83.542 ms and 10 us. */
+    s = two_ranks((const int32_t[]){0, 1}, f);
+    ck_assert_msg(!ht_profile_costs(p, s, ns, &err), "%s", err.text);
+    ck_assert_int_eq((ns[2] + 500) / 1000, 83552);
+    ht_schedule_destroy(s);
+    ht_profile_destroy(p);
+    ht_cluster_destroy(c);
+}
+END_TEST
+
+static const char listed[] = "profile:\n  name: hand\n  source: fixture\n  costs:\n"
+                             "    - {work: F, time: 10 ns}\n    - {work: B, time: 20 us}\n"
+                             "    - {work: \"copy where=h2d bytes=1024\", time: 1.5 ms}\n";
+
+static enum ht_status parse(const char *text, struct ht_error *err, struct ht_profile **out)
+{
+    struct ht_doc *doc = NULL;
+    enum ht_status st = ht_doc_parse(text, strlen(text), "p.yaml", err, &doc);
+    if (!st) st = ht_profile_parse(doc, err, out);
+    ht_doc_destroy(doc);
+    return st;
+}
+
+START_TEST(from_file)
+{
+    struct ht_error err = {0};
+    struct ht_profile *p = NULL;
+    ck_assert_msg(!parse(listed, &err, &p), "%s", err.text);
+    ck_assert_str_eq(ht_profile_name(p), "hand");
+    struct ht_work w = {.custom = "F"};
+    ck_assert_int_eq(cost(p, 0, w), 10);
+    ck_assert_int_eq(cost(p, 99, (struct ht_work){.custom = "B"}), 20000);
+    w = plain(HT_OP_COPY, HT_LANE_H2D);
+    w.bytes = 1024;
+    ck_assert_int_eq(cost(p, 0, w), 1500000);
+    w.bytes = 1025;
+    int64_t ns = -5;
+    ck_assert_int_eq(ht_profile_cost(p, 0, &w, &err, &ns), HT_BAD_INPUT);
+    ck_assert_str_eq(err.text, "profile 'hand' has no cost of 'copy where=h2d bytes=1025'; the nearest it has is "
+                               "'copy where=h2d bytes=1024'");
+    ck_assert_int_eq(ns, -5);
+
+    int64_t all[5];
+    struct ht_schedule *s = two_ranks(NULL, (struct ht_work){.custom = "F"});
+    ck_assert_int_eq(ht_profile_costs(p, s, all, &err), HT_BAD_INPUT); /* no all-gather */
+    char key[HT_WORK_KEY_MAX];
+    ht_profile_add(p, ht_work_key(&s->works[1], key, sizeof(key)), 77);
+    ck_assert_msg(!ht_profile_costs(p, s, all, &err), "%s", err.text);
+    const int64_t want[] = {10, 10, 77, 77, 10};
+    for (int i = 0; i < 5; i++) ck_assert_int_eq(all[i], want[i]);
+    ht_schedule_destroy(s);
+    ht_profile_destroy(p);
+}
+END_TEST
+
+START_TEST(save_and_load)
+{
+    struct ht_error err = {0};
+    struct ht_profile *p = ht_profile_create("odd \"name\"", "a \\ b: c"), *q = NULL;
+    char *text = NULL;
+    size_t n = 0;
+    ht_profile_add(p, "z", 3);
+    ht_profile_add(p, "forward block batch=1", INT64_C(123456789012));
+    ht_profile_add(p, "z", 4);
+    FILE *f = open_memstream(&text, &n);
+    ck_assert(!ht_profile_save(p, f, &err));
+    fclose(f);
+    ck_assert_msg(!parse(text, &err, &q), "%s in %s", err.text, text);
+    ck_assert_str_eq(ht_profile_name(q), "odd \"name\"");
+    ck_assert_str_eq(ht_profile_source(q), "a \\ b: c");
+    ck_assert_int_eq(cost(q, 0, (struct ht_work){.custom = "z"}), 4);
+    ck_assert_int_eq(cost(q, 0, (struct ht_work){.custom = "forward block batch=1"}), INT64_C(123456789012));
+    free(text);
+    ht_profile_destroy(p);
+    ht_profile_destroy(q);
+}
+END_TEST
+
+static const struct {
+    const char *text, *says;
+} bad[] = {
+    {"costs: []\n", "p.yaml:1:1: the key 'profile' is missing; expected 'profile: ...'"},
+    {"profile: 3\n", "p.yaml:1:10: key 'profile': is a value; expected a map"},
+    {"profile: {name: x, source: s, costs: []}\nprofiles: 1\n", "p.yaml:2:1: key 'profiles': is unknown here"},
+    {"profile: {source: s, costs: []}\n", "p.yaml:1:10: key 'profile': the key 'name' is missing"},
+    {"profile: {name: x, costs: []}\n", "p.yaml:1:10: key 'profile': the key 'source' is missing"},
+    {"profile:\n  name: x\n  source: s\n  costs:\n    - {work: F, time: 3}\n",
+     "p.yaml:5:23: key 'time': '3' has no unit; expected a time"},
+    {"profile:\n  name: x\n  source: s\n  costs:\n    - {work: F, time: 3 GB}\n",
+     "p.yaml:5:23: key 'time': '3 GB' has the wrong unit 'GB'"},
+    {"profile:\n  name: x\n  source: s\n  costs:\n    - {work: F, time: -3 s}\n",
+     "p.yaml:5:23: key 'time': '-3 s' is negative"},
+    {"profile:\n  name: x\n  source: s\n  costs:\n    - {work: F, tiem: 3 s}\n",
+     "p.yaml:5:17: key 'tiem': is unknown here; expected 'time'?"},
+    {"profile:\n  name: x\n  source: s\n  costs:\n    - {time: 3 s}\n",
+     "p.yaml:5:7: key 'costs[0]': the key 'work' is missing"},
+    {"profile:\n  name: x\n  source: s\n  costs:\n    - {work: F, time: 3 s}\n    - {work: F, time: 4 s}\n",
+     "p.yaml:6:14: key 'work': 'F' is given twice; expected it once"},
+};
+
+START_TEST(bad_files)
+{
+    for (size_t i = 0; i < HT_COUNT(bad); i++) {
+        struct ht_error err = {0};
+        struct ht_profile *p = NULL;
+        ck_assert_int_eq(parse(bad[i].text, &err, &p), HT_BAD_INPUT);
+        ck_assert_msg(strncmp(err.text, bad[i].says, strlen(bad[i].says)) == 0, "%s", err.text);
+        ck_assert_ptr_null(p);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("profile");
+    TCase *t = tcase_create("profile");
+    tcase_add_test(t, modelled);
+    tcase_add_test(t, local);
+    tcase_add_test(t, schedules);
+    tcase_add_test(t, from_file);
+    tcase_add_test(t, save_and_load);
+    tcase_add_test(t, bad_files);
+    suite_add_tcase(s, t);
+    SRunner *r = srunner_create(s);
+    srunner_run_all(r, CK_NORMAL);
+    int failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
