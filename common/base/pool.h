@@ -6,7 +6,7 @@
  * The caller is worker 0, so a pool of one makes no threads. Work is split statically by (worker, n_workers) with
  * ht_range_split, never stolen: for a given number of workers every result has the same bits in every run.
  *
- * Idle workers spin for a few microseconds, since kernels come in quick succession, and then sleep.
+ * Idle workers spin for some tens of microseconds, since kernels come in quick succession, and then sleep.
  */
 #ifndef HT_BASE_POOL_H
 #define HT_BASE_POOL_H

@@ -1,0 +1,204 @@
+/*
+ * The block: forward against the double reference, backward against its central differences, with odd sizes and one to
+ * three attention tiles. Then what must not matter: the number of workers, dirty memory, which sub-ops were recomputed.
+ */
+#include <stdio.h>
+
+#include "common/base/array.h"
+#include "common/kernels/unit.h"
+#include "tests/common/kernels/guarded.h"
+#include "tests/common/kernels/reference.h"
+
+struct shape {
+    int64_t B, T, C, H, F;
+    int64_t every; /* differences are taken at every so many-th coordinate */
+};
+static const struct shape shapes[] = {
+    {2, 5, 12, 3, 20, 1}, {1, 1, 4, 1, 3, 1}, {1, 70, 8, 2, 12, 5}, {3, 131, 6, 1, 7, 37}, {2, 64, 33, 3, 35, 397},
+};
+
+/* Inputs and outputs of one pass forward and back. */
+struct pass {
+    struct ht_model model;
+    struct shape s;
+    int64_t n_params, n_x, act_bytes;
+    float *params, *x, *dout; /* inputs */
+    struct guarded guards[6];
+    float *out, *dx, *grad;
+    void *act;
+};
+
+static struct ht_unit_args args_of(const struct pass *p, struct ht_pool *pool)
+{
+    return (struct ht_unit_args){.model = &p->model, .batch = p->s.B, .seq = p->s.T, .pool = pool};
+}
+
+static struct pass pass_new(const struct shape *s, bool flash, int poison)
+{
+    struct pass p = {.s = *s,
+                     .model = {.arch = HT_ARCH_GPT,
+                               .layers = 1,
+                               .width = s->C,
+                               .heads = s->H,
+                               .ffn = s->F,
+                               .vocab = 8,
+                               .max_seq = s->T,
+                               .flash = flash}};
+    p.n_params = ht_unit_params(&p.model, 1);
+    p.n_x = s->B * s->T * s->C;
+    p.act_bytes = ht_unit_activation_bytes(&p.model, 1, s->B, s->T, HT_F32);
+    p.params = random_floats(1, p.n_params, 0.5f);
+    p.x = random_floats(2, p.n_x, 1);
+    p.dout = random_floats(3, p.n_x, 0.3f);
+    p.out = guarded_new(&p.guards[0], p.n_x * 4, poison);
+    p.dx = guarded_new(&p.guards[1], p.n_x * 4, poison);
+    p.grad = guarded_new(&p.guards[2], p.n_params * 4, poison);
+    p.act = guarded_new(&p.guards[3], p.act_bytes, poison);
+    return p;
+}
+
+static void pass_run(struct pass *p, int threads, int poison)
+{
+    struct ht_pool *pool = ht_pool_create(threads, NULL);
+    struct ht_unit_args args = args_of(p, pool);
+    void *workspace[2];
+    for (int backward = 0; backward < 2; backward++) {
+        int64_t bytes = ht_unit_workspace_bytes(&p->model, 1, p->s.B, p->s.T, HT_F32, backward);
+        workspace[backward] = guarded_new(&p->guards[4 + backward], bytes, poison);
+    }
+    ht_block_forward(&args, p->params, p->x, p->act, p->out, workspace[0]);
+    ht_block_backward(&args, p->params, p->x, p->act, p->dout, p->dx, p->grad, workspace[1]);
+    guarded_free(&p->guards[4]);
+    guarded_free(&p->guards[5]);
+    ht_pool_destroy(pool);
+}
+
+static void pass_free(struct pass *p)
+{
+    for (int i = 0; i < 4; i++) guarded_free(&p->guards[i]);
+    free(p->params);
+    free(p->x);
+    free(p->dout);
+}
+
+/* sum of dout * block(params, x), in double */
+struct scalar {
+    const struct pass *pass;
+    double *params, *x, *out;
+};
+
+static double scalar_value(void *ctx)
+{
+    struct scalar *s = ctx;
+    const struct pass *p = s->pass;
+    double sum = 0;
+    ref_block(&p->model, p->s.B, p->s.T, s->params, s->x, s->out);
+    for (int64_t i = 0; i < p->n_x; i++) sum += p->dout[i] * s->out[i];
+    return sum;
+}
+
+static double *in_double(const float *x, int64_t n)
+{
+    double *d = HT_NEW_ARRAY(double, n);
+    for (int64_t i = 0; i < n; i++) d[i] = x[i];
+    return d;
+}
+
+START_TEST(test_against_reference)
+{
+    const struct shape *s = &shapes[_i];
+    for (int flash = 0; flash < 2; flash++) {
+        struct pass p = pass_new(s, flash, 0xff);
+        pass_run(&p, 2, 0xff);
+        struct scalar f = {&p, in_double(p.params, p.n_params), in_double(p.x, p.n_x), HT_NEW_ARRAY(double, p.n_x)};
+        scalar_value(&f);
+        for (int64_t i = 0; i < p.n_x; i++) assert_close(p.out[i], f.out[i], 1e-5, "out", i);
+        for (int64_t i = 0; i < p.n_x; i += s->every)
+            assert_close(p.dx[i], ref_derivative(scalar_value, &f, f.x + i), 2e-5, "dx", i);
+        for (int64_t i = 0; i < p.n_params; i += s->every)
+            assert_close(p.grad[i], ref_derivative(scalar_value, &f, f.params + i), 2e-5, "grad", i);
+        free(f.params);
+        free(f.x);
+        free(f.out);
+        pass_free(&p);
+    }
+}
+END_TEST
+
+/* One worker over NaN against two, three and five over zeros and other patterns. */
+START_TEST(test_workers_and_dirt_do_not_matter)
+{
+    static const int poisons[] = {0x00, 0x7f, 0xff};
+    for (int flash = 0; flash < 2; flash++) {
+        struct pass first = pass_new(&shapes[_i], flash, 0xff);
+        pass_run(&first, 1, 0xff);
+        for (int threads = 2; threads <= 5; threads++) {
+            int poison = poisons[threads % 3];
+            struct pass p = pass_new(&shapes[_i], flash, poison);
+            pass_run(&p, threads, poison);
+            ck_assert_mem_eq(p.out, first.out, (size_t)p.n_x * 4);
+            ck_assert_mem_eq(p.dx, first.dx, (size_t)p.n_x * 4);
+            ck_assert_mem_eq(p.grad, first.grad, (size_t)p.n_params * 4);
+            pass_free(&p);
+        }
+        pass_free(&first);
+    }
+}
+END_TEST
+
+/* Flash changes what is kept, not the output: the same products and the same softmax, tile by tile. */
+START_TEST(test_flash_forward_is_the_same)
+{
+    struct pass kept = pass_new(&shapes[_i], false, 0xff), flash = pass_new(&shapes[_i], true, 0xff);
+    pass_run(&kept, 1, 0xff);
+    pass_run(&flash, 1, 0xff);
+    ck_assert_mem_eq(kept.out, flash.out, (size_t)kept.n_x * 4);
+    for (int64_t i = 0; i < kept.n_params; i++) assert_close(flash.grad[i], kept.grad[i], 1e-5, "grad", i);
+    pass_free(&kept);
+    pass_free(&flash);
+}
+END_TEST
+
+/* Every subset of sub-ops is wiped and recomputed: all bytes come back. What a sub-op keeps is contiguous, in order. */
+START_TEST(test_recompute_every_subset)
+{
+    for (int flash = 0; flash < 2; flash++) {
+        struct pass p = pass_new(&shapes[_i], flash, 0xff);
+        pass_run(&p, 1, 0xff);
+        struct ht_unit_args args = args_of(&p, NULL);
+        unsigned char *kept = malloc((size_t)p.act_bytes);
+        memcpy(kept, p.act, (size_t)p.act_bytes);
+        struct guarded guard;
+        void *workspace = guarded_new(&guard, ht_unit_workspace_bytes(&p.model, 1, p.s.B, p.s.T, HT_F32, false), 0xff);
+        for (unsigned mask = 0; mask <= HT_ALL_SUB_OPS; mask++) {
+            unsigned char *at = p.act;
+            for (int sub = 0; sub < HT_N_SUB_OPS; sub++) {
+                int64_t bytes = ht_sub_op_activation_bytes(&p.model, (enum ht_sub_op)sub, p.s.B, p.s.T, HT_F32);
+                if (mask >> sub & 1) memset(at, 0xff, (size_t)bytes);
+                at += bytes;
+            }
+            ht_block_recompute(&args, p.params, p.x, p.act, mask, workspace);
+            ck_assert_mem_eq(p.act, kept, (size_t)p.act_bytes);
+        }
+        guarded_free(&guard);
+        free(kept);
+        pass_free(&p);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("block");
+    TCase *t = tcase_create("block");
+    tcase_add_loop_test(t, test_against_reference, 0, HT_COUNT(shapes));
+    tcase_add_loop_test(t, test_workers_and_dirt_do_not_matter, 0, HT_COUNT(shapes));
+    tcase_add_loop_test(t, test_flash_forward_is_the_same, 0, HT_COUNT(shapes));
+    tcase_add_loop_test(t, test_recompute_every_subset, 0, 3);
+    suite_add_tcase(s, t);
+    SRunner *r = srunner_create(s);
+    srunner_run_all(r, CK_NORMAL);
+    int failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed ? 1 : 0;
+}

@@ -1,0 +1,225 @@
+/* Sizes of units, by hand arithmetic. */
+#include <check.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include "common/model/model.h"
+
+static struct ht_model gpt2(void)
+{
+    return (struct ht_model){.arch = HT_ARCH_GPT,
+                             .layers = 12,
+                             .width = 768,
+                             .heads = 12,
+                             .ffn = 3072,
+                             .vocab = 50257,
+                             .max_seq = 1024,
+                             .tied = true};
+}
+
+/* GPT-2 small. Embedding 50257 * 768 + 1024 * 768 = 38597376 + 786432. Block 12 * 768^2 + 13 * 768 = 7077888 + 9984.
+   Head 2 * 768. Total 39383808 + 12 * 7087872 + 1536 = 124439808: the 124M of its name. */
+START_TEST(test_gpt_params)
+{
+    struct ht_model m = gpt2();
+    ck_assert_int_eq(ht_unit_params(&m, 0), 39383808);
+    ck_assert_int_eq(ht_unit_params(&m, 1), 7087872);
+    ck_assert_int_eq(ht_unit_params(&m, 12), 7087872);
+    ck_assert_int_eq(ht_unit_params(&m, 13), 1536);
+    ck_assert_int_eq(ht_model_params(&m), 124439808);
+    m.tied = false; /* a matrix of its own: 50257 * 768 more */
+    ck_assert_int_eq(ht_unit_params(&m, 13), 1536 + 38597376);
+}
+END_TEST
+
+/* Llama 7B: C = 4096, F = 11008, V = 32000, L = 32, untied.
+   Embedding 32000 * 4096 = 131072000. Block 4 * 4096^2 + 3 * 4096 * 11008 + 2 * 4096 = 202383360.
+   Head 4096 + 131072000. Total 131072000 * 2 + 4096 + 32 * 202383360 = 6738415616: as published. */
+START_TEST(test_llama_params)
+{
+    struct ht_model m = {
+        .arch = HT_ARCH_LLAMA, .layers = 32, .width = 4096, .heads = 32, .ffn = 11008, .vocab = 32000, .max_seq = 2048};
+    ck_assert_int_eq(ht_unit_params(&m, 1), 202383360);
+    ck_assert_int_eq(ht_model_params(&m), 6738415616);
+}
+END_TEST
+
+START_TEST(test_parts_are_contiguous)
+{
+    for (int variant = 0; variant < 4; variant++) {
+        struct ht_model m = gpt2();
+        m.arch = variant & 1 ? HT_ARCH_LLAMA : HT_ARCH_GPT;
+        m.tied = variant >> 1;
+        for (int64_t u = 0; u < ht_model_units(&m); u++) {
+            struct ht_param_part parts[HT_MAX_PARAM_PARTS];
+            int n = ht_unit_param_parts(&m, u, parts);
+            int64_t at = 0;
+            for (int i = 0; i < n; i++) {
+                ck_assert_int_eq(parts[i].offset, at);
+                at += parts[i].rows * parts[i].cols;
+            }
+            ck_assert_int_eq(at, ht_unit_params(&m, u));
+        }
+    }
+}
+END_TEST
+
+/* B = 2, T = 16, C = 64, F = 256, H = 4: BTC = 2048, BT^2C = 32768.
+   qkv 6 * 2048 * 64 = 786432; attention 4 * 32768 = 131072; proj 2 * 2048 * 64 = 262144; fc1 = fc2 = 2 * 2048 * 256 =
+   1048576. Sum 3276800 = 8 BTC^2 (1048576) + 4 BT^2C (131072) + 4 BTCF (2097152). Head with V = 100: 2 * 2048 * 100. */
+START_TEST(test_flops)
+{
+    struct ht_model m = {.arch = HT_ARCH_GPT,
+                         .layers = 2,
+                         .width = 64,
+                         .heads = 4,
+                         .ffn = 256,
+                         .vocab = 100,
+                         .max_seq = 16,
+                         .tied = true};
+    ck_assert(ht_sub_op_flops(&m, HT_SUB_QKV, 2, 16) == 786432);
+    ck_assert(ht_sub_op_flops(&m, HT_SUB_ATTENTION, 2, 16) == 131072);
+    ck_assert(ht_sub_op_flops(&m, HT_SUB_PROJ, 2, 16) == 262144);
+    ck_assert(ht_sub_op_flops(&m, HT_SUB_FC1, 2, 16) == 1048576);
+    ck_assert(ht_sub_op_flops(&m, HT_SUB_GELU, 2, 16) == 0);
+    ck_assert(ht_unit_flops(&m, 0, 2, 16) == 0);
+    ck_assert(ht_unit_flops(&m, 1, 2, 16) == 3276800);
+    ck_assert(ht_unit_flops(&m, 3, 2, 16) == 409600);
+}
+END_TEST
+
+/* Korthikanti et al. 2022, eq. (1): 34 BTC + 5 BHTT bytes in 16 bit with dropout, the unit's input (2 BTC) included.
+   B = 2, T = 64, C = 128, H = 4: BTC = 16384, BHTT = 32768; 34 * 16384 + 5 * 32768 = 557056 + 163840 = 720896.
+   Ours has two norms' statistics beside it, FP32 mean and 1/std of BT = 128 rows: 2 * 2 * 128 * 4 = 2048. All parts are
+   multiples of 64, so nothing is lost to alignment. */
+START_TEST(test_korthikanti)
+{
+    struct ht_model m = {.arch = HT_ARCH_GPT,
+                         .layers = 1,
+                         .width = 128,
+                         .heads = 4,
+                         .ffn = 512,
+                         .vocab = 100,
+                         .max_seq = 64,
+                         .dropout = true};
+    for (int d = HT_F16; d <= HT_BF16; d++) {
+        int64_t kept = ht_unit_activation_bytes(&m, 1, 2, 64, (enum ht_dtype)d);
+        ck_assert_int_eq(kept + ht_unit_input_bytes(&m, 1, 2, 64, (enum ht_dtype)d), 720896 + 2048);
+    }
+}
+END_TEST
+
+/* The same block without dropout, FP32: (1 + 3 + 1 + 1 + 1 + 4 + 4) BTC = 15 * 16384 floats, 32768 probabilities,
+   statistics 2048 bytes: 4 * (245760 + 32768) + 2048 = 1116160. Flash: log-sum-exp, 4 * 2 * 4 * 64 = 2048 bytes, in
+   place of the probabilities: 1116160 - 131072 + 2048 = 987136. */
+START_TEST(test_kept_fp32)
+{
+    struct ht_model m = {
+        .arch = HT_ARCH_GPT, .layers = 1, .width = 128, .heads = 4, .ffn = 512, .vocab = 100, .max_seq = 64};
+    struct ht_act_layout l;
+    ht_block_activations(&m, 2, 64, HT_F32, &l);
+    ck_assert_int_eq(l.bytes, 1116160);
+    ck_assert_int_eq(l.lse.bytes, 0);
+    ck_assert_int_eq(l.norm1.offset, 0);
+    ck_assert_int_eq(l.norm1_stats.offset, 65536);
+    ck_assert_int_eq(l.qkv.offset, 65536 + 1024);
+    ck_assert_int_eq(ht_unit_activation_bytes(&m, 2, 2, 64, HT_F32), 65536 + 1024);
+    ck_assert_int_eq(ht_unit_activation_bytes(&m, 0, 2, 64, HT_F32), 0);
+    ck_assert_int_eq(ht_unit_input_bytes(&m, 0, 2, 64, HT_F32), 0);
+    ck_assert_int_eq(ht_logits_bytes(&m, 2, 64), 128 * 100 * 4);
+    m.flash = true;
+    ck_assert_int_eq(ht_unit_activation_bytes(&m, 1, 2, 64, HT_F32), 987136);
+    ck_assert_int_eq(ht_sub_op_activation_bytes(&m, HT_SUB_FC2, 2, 64, HT_F32), 0);
+}
+END_TEST
+
+/* Sub-ops sum to the block, for odd sizes, every dtype and option; parts are aligned and do not overlap. */
+START_TEST(test_sub_ops_sum_to_block)
+{
+    for (int variant = 0; variant < 24; variant++) {
+        struct ht_model m = {.arch = variant & 1 ? HT_ARCH_LLAMA : HT_ARCH_GPT,
+                             .layers = 1,
+                             .width = 15,
+                             .heads = 3,
+                             .ffn = 37,
+                             .vocab = 11,
+                             .max_seq = 13,
+                             .flash = variant >> 1 & 1,
+                             .dropout = variant >> 2 & 1};
+        enum ht_dtype d = (enum ht_dtype)(variant / 8);
+        struct ht_act_layout l;
+        ht_block_activations(&m, 3, 13, d, &l);
+        int64_t sum = 0;
+        for (int s = 0; s < HT_N_SUB_OPS; s++) sum += ht_sub_op_activation_bytes(&m, (enum ht_sub_op)s, 3, 13, d);
+        ck_assert_int_eq(sum, l.bytes);
+        ck_assert_int_eq(l.bytes, ht_unit_activation_bytes(&m, 1, 3, 13, d));
+        struct ht_act_part parts[] = {l.norm1,   l.norm1_stats,    l.qkv,     l.attention, l.lse,   l.probs,
+                                      l.dropped, l.attention_mask, l.proj,    l.proj_mask, l.norm2, l.norm2_stats,
+                                      l.fc1,     l.gelu,           l.fc2_mask};
+        int64_t end = 0;
+        for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+            if (!parts[i].bytes) continue;
+            ck_assert_int_eq(parts[i].offset % 64, 0);
+            ck_assert_int_ge(parts[i].offset, end);
+            ck_assert_int_lt(parts[i].offset - end, 64);
+            end = parts[i].offset + parts[i].bytes;
+        }
+        ck_assert_int_le(end, l.bytes);
+    }
+}
+END_TEST
+
+/* B = 2, T = 64, C = 128, F = 512, H = 4, FP32. Block backward: (B,T,512) = 262144 bytes, twice (B,T,128) = 65536, and
+   8 slots of a tile of 64 * 64 floats = 16384: 262144 + 131072 + 131072 = 524288. Forward nothing; with flash 8 tiles
+   more each way. Head: backward (B,T,C) = 65536, forward a double a row = 1024. */
+START_TEST(test_workspace)
+{
+    struct ht_model m = {
+        .arch = HT_ARCH_GPT, .layers = 1, .width = 128, .heads = 4, .ffn = 512, .vocab = 100, .max_seq = 64};
+    ck_assert_int_eq(ht_unit_workspace_bytes(&m, 1, 2, 64, HT_F32, true), 524288);
+    ck_assert_int_eq(ht_unit_workspace_bytes(&m, 1, 2, 64, HT_F32, false), 0);
+    ck_assert_int_eq(ht_unit_workspace_bytes(&m, 0, 2, 64, HT_F32, true), 0);
+    ck_assert_int_eq(ht_unit_workspace_bytes(&m, 2, 2, 64, HT_F32, true), 65536);
+    ck_assert_int_eq(ht_unit_workspace_bytes(&m, 2, 2, 64, HT_F32, false), 1024);
+    m.flash = true;
+    ck_assert_int_eq(ht_unit_workspace_bytes(&m, 1, 2, 64, HT_F32, false), 131072);
+    ck_assert_int_eq(ht_unit_workspace_bytes(&m, 1, 2, 64, HT_F32, true), 524288 + 131072);
+    m.heads = 32; /* 64 pairs, but no more than 32 workers take part */
+    ck_assert_int_eq(ht_attention_slots(&m, 2), 32);
+}
+END_TEST
+
+START_TEST(test_names_and_dtypes)
+{
+    struct ht_numerics full = {HT_F32, HT_F32, HT_F32, HT_F32}, mixed = {HT_BF16, HT_BF16, HT_F32, HT_F32};
+    ck_assert(!ht_numerics_has_master(&full) && ht_numerics_has_master(&mixed));
+    ck_assert_str_eq(ht_dtype_name(HT_BF16), "bf16");
+    ck_assert_int_eq(ht_dtype_bytes(HT_F16), 2);
+    ck_assert_str_eq(ht_sub_op_name(HT_SUB_FC2), "fc2");
+    struct ht_model m = gpt2();
+    ck_assert_int_eq(ht_model_unit_kind(&m, 0), HT_UNIT_EMBEDDING);
+    ck_assert_int_eq(ht_model_unit_kind(&m, 12), HT_UNIT_BLOCK);
+    ck_assert_int_eq(ht_model_unit_kind(&m, 13), HT_UNIT_HEAD);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("layout");
+    TCase *t = tcase_create("layout");
+    tcase_add_test(t, test_gpt_params);
+    tcase_add_test(t, test_llama_params);
+    tcase_add_test(t, test_parts_are_contiguous);
+    tcase_add_test(t, test_flops);
+    tcase_add_test(t, test_korthikanti);
+    tcase_add_test(t, test_kept_fp32);
+    tcase_add_test(t, test_sub_ops_sum_to_block);
+    tcase_add_test(t, test_workspace);
+    tcase_add_test(t, test_names_and_dtypes);
+    suite_add_tcase(s, t);
+    SRunner *r = srunner_create(s);
+    srunner_run_all(r, CK_NORMAL);
+    int failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed ? 1 : 0;
+}
