@@ -1,0 +1,94 @@
+/*
+ * Tokens per second of one FP32 training step (forward, backward, AdamW) on the CPU: the kernels in a loop, no
+ * executor.
+ *
+ *     cmake --build build --target bench_train_step && build/bench_train_step [threads]
+ *     python bench/bench_train_step_torch.py [threads]          the same step in PyTorch
+ *
+ * Verifies first: from the same parameters and the same batch, repeated, the losses of the first steps must be the ones
+ * that PyTorch gives (stored below; the script prints them). Then 2 steps of warm-up, and the median of 9 timed steps
+ * with their spread. FLOPs are the matrix products', 3 x ht_unit_flops (causal attention counted in full).
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "common/base/array.h"
+#include "common/base/rng.h"
+#include "common/kernels/plain.h"
+
+enum { B = 4, T = 256, WARM_UP = 2, REPEATS = 9, INIT_SEED = 1, TOKEN_SEED = 2 };
+
+static const double expected_losses[WARM_UP] = {9.055999756, 8.566772461};
+
+static double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+int main(int argc, char **argv)
+{
+    int n_threads = argc > 1 ? atoi(argv[1]) : 2;
+    if (n_threads < 1) {
+        fprintf(stderr, "usage: %s [threads]\n", argv[0]);
+        return 2;
+    }
+    struct ht_model model = {.arch = HT_ARCH_GPT,
+                             .layers = 4,
+                             .width = 256,
+                             .heads = 4,
+                             .ffn = 1024,
+                             .vocab = 8192,
+                             .max_seq = T,
+                             .tied = true};
+    struct ht_adamw adamw = {.lr = 3e-4, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1};
+    struct ht_pool *pool = ht_pool_create(n_threads, NULL);
+    if (!pool) {
+        perror("ht_pool_create");
+        return 1;
+    }
+    struct ht_plain *plain = ht_plain_create(&model, B, T, pool, INIT_SEED);
+    int32_t *tokens = HT_NEW_ARRAY(int32_t, B * T), *targets = HT_NEW_ARRAY(int32_t, B * T);
+    for (uint64_t i = 0; i < B * T; i++) {
+        tokens[i] = (int32_t)ht_random_below(TOKEN_SEED, i, (uint64_t)model.vocab);
+        targets[i] = (int32_t)ht_random_below(TOKEN_SEED, B * T + i, (uint64_t)model.vocab);
+    }
+
+    int rc = 0;
+    for (int s = 0; s < WARM_UP; s++) {
+        double loss = ht_plain_step(plain, 1, tokens, targets, &adamw), apart = fabs(loss / expected_losses[s] - 1);
+        printf("step %d: loss %.9f, PyTorch %.9f\n", s, loss, expected_losses[s]);
+        if (!(apart <= 1e-5)) rc = 1;
+    }
+    if (rc) fprintf(stderr, "the losses disagree: not timed\n");
+
+    double step_s[REPEATS], flops = 0;
+    for (int64_t u = 0; u < ht_model_units(&model); u++) flops += 3 * ht_unit_flops(&model, u, B, T);
+    for (int r = 0; r < REPEATS && !rc; r++) {
+        double start_s = now_s();
+        ht_plain_step(plain, 1, tokens, targets, &adamw);
+        step_s[r] = now_s() - start_s;
+    }
+    if (!rc) {
+        qsort(step_s, REPEATS, sizeof(double), by_value);
+        double median_s = step_s[REPEATS / 2];
+        printf("GPT L=%d C=%d H=%d V=%d, B=%d T=%d, FP32, %d threads: median of %d steps %.2f ms (%.2f to %.2f), "
+               "%.0f tokens/s, %.1f GFLOP/s\n",
+               (int)model.layers, (int)model.width, (int)model.heads, (int)model.vocab, B, T, n_threads, REPEATS,
+               median_s * 1e3, step_s[0] * 1e3, step_s[REPEATS - 1] * 1e3, B * T / median_s, flops / median_s * 1e-9);
+    }
+    free(tokens);
+    free(targets);
+    ht_plain_destroy(plain);
+    ht_pool_destroy(pool);
+    return rc;
+}
