@@ -22,6 +22,7 @@ void ht_builder_destroy(struct ht_builder *b)
     free(b->deps.where);
     free(b->prev.where);
     free(b->effects.where);
+    free(b->lanes.where);
     free(b);
 }
 
@@ -100,20 +101,26 @@ void ht_op_after_prev(struct ht_schedule *s, int32_t op)
     add_edge(&s->prev, s->prev_begin, &s->prev_cap, &ht_builder_of(s)->prev, s->n_ops, op);
 }
 
+struct ht_effect *ht_find_effect(struct ht_schedule *s, int32_t tensor, enum ht_tier tier)
+{
+    int64_t at = ht_sparse_get(&ht_builder_of(s)->effects, (int64_t)tensor * HT_N_TIERS + (int64_t)tier);
+    if (at < s->effects_begin[s->n_ops - 1] || at >= s->effects_begin[s->n_ops]) return NULL;
+    struct ht_effect *e = &s->effects[at];
+    return e->tensor == tensor && e->tier == (uint8_t)tier ? e : NULL;
+}
+
 void ht_op_effect(struct ht_schedule *s, int32_t tensor, enum ht_tier tier, unsigned flags)
 {
     last(s);
     assert(tensor >= 0 && tensor < s->n_tensors && (int)tier >= 0 && tier < HT_N_TIERS);
-    struct ht_sparse *seen = &ht_builder_of(s)->effects;
-    int64_t key = (int64_t)tensor * HT_N_TIERS + (int64_t)tier;
-    int64_t end = s->effects_begin[s->n_ops], at = ht_sparse_get(seen, key);
-    if (at >= s->effects_begin[s->n_ops - 1] && at < end && s->effects[at].tensor == tensor &&
-        s->effects[at].tier == (uint8_t)tier) {
-        s->effects[at].flags |= (uint8_t)flags;
+    struct ht_effect *old = ht_find_effect(s, tensor, tier);
+    if (old) {
+        old->flags |= (uint8_t)flags;
         return;
     }
+    int64_t end = s->effects_begin[s->n_ops];
     struct ht_effect effect = {.tensor = tensor, .tier = (uint8_t)tier, .flags = (uint8_t)flags};
-    ht_sparse_set(seen, key, end);
+    ht_sparse_set(&ht_builder_of(s)->effects, (int64_t)tensor * HT_N_TIERS + (int64_t)tier, end);
     HT_PUSH(s->effects, end, s->effects_cap, effect);
     s->effects_begin[s->n_ops] = end;
 }

@@ -18,6 +18,7 @@ struct ht_builder {
     int32_t *slots; /* open addressing: row of works, or -1 */
     size_t n_slots; /* power of two */
     struct ht_sparse deps, prev, effects;
+    struct ht_sparse lanes; /* highest index given to (rank, lane kind) */
 };
 
 struct ht_builder *ht_builder_of(struct ht_schedule *s);
@@ -26,6 +27,9 @@ void ht_builder_destroy(struct ht_builder *b);
 /* Position remembered for `key`, or -1 if none was. */
 int64_t ht_sparse_get(const struct ht_sparse *x, int64_t key);
 void ht_sparse_set(struct ht_sparse *x, int64_t key, int64_t position);
+
+/* The last op's effect on this tensor in this tier, or NULL. */
+struct ht_effect *ht_find_effect(struct ht_schedule *s, int32_t tensor, enum ht_tier tier);
 
 /* The fields of a work in a fixed order, for comparing and hashing. The custom name follows as four words. */
 enum { HT_WORK_WORDS = 25 };

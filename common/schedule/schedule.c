@@ -67,10 +67,13 @@ void ht_schedule_set_capacity(struct ht_schedule *s, enum ht_tier tier, int32_t 
 int32_t ht_add_lane(struct ht_schedule *s, const char *name, enum ht_lane_kind kind, int32_t rank,
                     enum ht_lane_order order)
 {
+    assert(rank >= 0 && rank < s->n_ranks);
     struct ht_lane lane = {.kind = kind, .order = order, .rank = rank};
     ht_copy_name(lane.name, sizeof lane.name, name);
-    for (int32_t i = 0; i < s->n_lanes; i++)
-        if (s->lanes[i].rank == rank && s->lanes[i].kind == kind) lane.index++;
+    struct ht_sparse *counts = &ht_builder_of(s)->lanes;
+    int64_t key = (int64_t)rank * HT_N_LANE_KINDS + (int64_t)kind;
+    lane.index = (int32_t)(ht_sparse_get(counts, key) + 1);
+    ht_sparse_set(counts, key, lane.index);
     HT_PUSH(s->lanes, s->n_lanes, s->lanes_cap, lane);
     return s->n_lanes - 1;
 }
