@@ -99,6 +99,7 @@ static const struct bad_case bad[] = {
     {"<<: {x: 1}\nlayers: 1\n", "t.yaml:1:1: key '<<': merge keys are not supported"},
     {"[a]: 1\n", "expected a word"},
     {"{a: 1, : 2}\n", "has no key"},
+    {"layers: 1\nname: 'a''''b'\n", "t.yaml:2:7: a value holds two quotes in a row; expected double quotes around it"},
     /* keys */
     {"layers: 1\nlayers: 2\n", "t.yaml:2:1: key 'layers': is given twice; expected it once (first on line 1)"},
     {"layers: 1\nmemroy: 2 GB\n", "t.yaml:2:1: key 'memroy': is unknown here; expected 'memory'?"},

@@ -1,0 +1,66 @@
+/*
+ * Loaders of what a user can hand in beside a graph: model, cluster and profile files, from memory. The first byte
+ * picks the loader; the rest is the document. Whatever comes, an error is one line with a place, and nothing leaks.
+ */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/hw/hw.h"
+#include "common/model/zoo.h"
+#include "common/profile/profile.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void check(enum ht_status st, const struct ht_error *err)
+{
+    if (st == HT_OK) return;
+    if (st != HT_BAD_INPUT || strncmp(err->text, "fuzz.", 5) != 0 || strchr(err->text, '\n')) {
+        fprintf(stderr, "status %d: %s\n", st, err->text);
+        abort();
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    if (size == 0) return 0;
+    struct ht_error err = {0};
+    struct ht_doc *doc = NULL;
+    struct ht_model model;
+    struct ht_cluster *cluster = NULL;
+    struct ht_profile *profile = NULL;
+    const char *name = data[0] & 4 ? "fuzz.json" : "fuzz.yaml";
+    enum ht_status st = ht_doc_parse((const char *)data + 1, size - 1, name, &err, &doc);
+    check(st, &err);
+    if (st) return 0;
+    switch (data[0] % 3) {
+    case 0:
+        st = ht_model_parse(doc, &err, &model);
+        if (!st && (ht_model_params(&model) <= 0 || ht_model_check_seq(&model, model.max_seq, &err))) abort();
+        break;
+    case 1:
+        st = ht_cluster_parse(doc, &err, &cluster);
+        for (int64_t r = 0; !st && r < cluster->n_gpus && r < 4; r++) {
+            struct ht_profile *p = ht_profile_modelled(cluster);
+            struct ht_work w = {.kind = HT_OP_OPTIMIZER_STEP,
+                                .where = HT_LANE_HOST,
+                                .n_units = 1,
+                                .params = 1 << 20,
+                                .tp = 1,
+                                .ranks = 1};
+            int64_t ns = 0;
+            if (ht_profile_cost(p, r, &w, &err, &ns) == HT_OK && (ns < 1 || ns > HT_PROFILE_MAX_NS)) abort();
+            ht_profile_destroy(p);
+        }
+        break;
+    default:
+        st = ht_profile_parse(doc, &err, &profile);
+        break;
+    }
+    check(st, &err);
+    ht_cluster_destroy(cluster);
+    ht_profile_destroy(profile);
+    ht_doc_destroy(doc);
+    return 0;
+}
