@@ -305,21 +305,19 @@ enum ht_status ht_cluster_local(int64_t n_devices, int64_t device_cores, int64_t
     double core_dram = m->cpu.dram_bytes_per_s;
     m->cpu.sockets = 1;
     m->cpu.cores = cores;
-    m->cpu.dram_bytes_per_s = core_dram * (double)(cores < 8 ? cores : 8);
+    m->cpu.dram_bytes_per_s = core_dram * fmin((double)cores, 8);
     m->ram_bytes = ram;
     m->gpus_per_switch = 1;
     m->n_gpus = c->n_gpus = m->groups[0].count = n_devices;
 
     struct ht_gpu *gpu = &m->groups[0].gpu;
-    double per_core =
-        core_dram < m->cpu.dram_bytes_per_s / (double)cores ? core_dram : m->cpu.dram_bytes_per_s / (double)cores;
     snprintf(gpu->name, sizeof(gpu->name), "cpu-%lldcore", (long long)device_cores);
     snprintf(gpu->source, sizeof(gpu->source), "%s", m->cpu.source);
     gpu->memory_bytes = device_memory_bytes;
     gpu->cores = device_cores;
     gpu->f32_flops_per_s = (double)device_cores * m->cpu.core_flops_per_s;
     gpu->f16_flops_per_s = gpu->bf16_flops_per_s = gpu->f32_flops_per_s;
-    gpu->memory_bytes_per_s = (double)device_cores * per_core;
+    gpu->memory_bytes_per_s = fmin((double)device_cores * core_dram, m->cpu.dram_bytes_per_s);
     gpu->gemm_efficiency = m->cpu.gemm_efficiency;
     gpu->memory_efficiency = m->cpu.dram_efficiency;
     gpu->launch_ns = 1000;
