@@ -1,0 +1,153 @@
+/* hetbench list: what can be named on the command line. */
+#include "harness/commands.h"
+
+#include "common/base/array.h"
+#include "common/base/units.h"
+#include "common/model/zoo.h"
+#include "harness/result.h"
+#include "harness/systems.h"
+#include "harness/table.h"
+
+#include <string.h>
+
+static enum ht_status list_systems(bool json, struct ht_error *err)
+{
+    struct ht_table *t = ht_table_create("<system|<what it does|<variables (--set)|<source");
+    json_t *list = json_array();
+    for (size_t i = 0; ht_system_at(i); i++) {
+        const struct ht_system *s = ht_system_at(i);
+        char knobs[256] = "";
+        json_t *variables = json_array();
+        for (const struct ht_knob *k = s->knobs; k && k->name; k++) {
+            size_t at = strlen(knobs);
+            snprintf(knobs + at, sizeof(knobs) - at, "%s%s", at ? ", " : "", k->name);
+            json_array_append_new(variables, json_pack("{s:s,s:s}", "name", k->name, "meaning", k->meaning));
+        }
+        ht_table_cell(t, "%s", s->name);
+        ht_table_cell(t, "%s", s->summary);
+        ht_table_cell(t, "%s", knobs);
+        ht_table_cell(t, "%s", s->source);
+        json_array_append_new(list, json_pack("{s:s,s:s,s:s,s:s,s:o}", "name", s->name, "title", s->title, "summary",
+                                              s->summary, "source", s->source, "variables", variables));
+    }
+    if (!json) ht_table_print(t, "", stdout);
+    ht_table_destroy(t);
+    if (json) return ht_json_print(json_pack("{s:o}", "systems", list), err);
+    json_decref(list);
+    return HT_OK;
+}
+
+static enum ht_status list_models(bool json, struct ht_error *err)
+{
+    struct ht_table *t = ht_table_create("<model|>parameters|>layers|>width|>heads|>vocabulary|>tokens at most");
+    json_t *list = json_array();
+    char name[64];
+    enum ht_status status = HT_OK;
+    for (int64_t i = 0; status == HT_OK && ht_model_zoo_name(i, name); i++) {
+        struct ht_model m;
+        status = ht_model_load(name, err, &m);
+        if (status != HT_OK) break;
+        ht_table_cell(t, "%s", name);
+        ht_table_cell(t, "%.4g", (double)ht_model_params(&m));
+        ht_table_cell(t, "%lld", (long long)m.layers);
+        ht_table_cell(t, "%lld", (long long)m.width);
+        ht_table_cell(t, "%lld", (long long)m.heads);
+        ht_table_cell(t, "%lld", (long long)m.vocab);
+        ht_table_cell(t, "%lld", (long long)m.max_seq);
+        json_array_append_new(list, json_pack("{s:s,s:I,s:I,s:I,s:I,s:I,s:I}", "name", name, "params",
+                                              (json_int_t)ht_model_params(&m), "layers", (json_int_t)m.layers, "width",
+                                              (json_int_t)m.width, "heads", (json_int_t)m.heads, "vocab",
+                                              (json_int_t)m.vocab, "max_seq", (json_int_t)m.max_seq));
+    }
+    if (!json && status == HT_OK) ht_table_print(t, "", stdout);
+    ht_table_destroy(t);
+    if (json && status == HT_OK) return ht_json_print(json_pack("{s:o}", "models", list), err);
+    json_decref(list);
+    return status;
+}
+
+static enum ht_status list_gpus(bool json, struct ht_error *err)
+{
+    struct ht_table *t = ht_table_create("<gpu|>memory|>fp16 peak|>fp32 peak|>memory bandwidth|<source");
+    json_t *list = json_array();
+    char name[HT_NAME_BYTES], text[HT_QUANTITY_TEXT];
+    enum ht_status status = HT_OK;
+    for (int64_t i = 0; ht_hw_gpu_name(i, name); i++) {
+        struct ht_gpu g;
+        status = ht_gpu_load(name, err, &g);
+        if (status != HT_OK) break;
+        ht_table_cell(t, "%s", name);
+        ht_table_bytes(t, g.memory_bytes);
+        ht_table_cell(t, "%s", ht_format_quantity(HT_FLOPS_PER_S, g.f16_flops_per_s, text));
+        ht_table_cell(t, "%s", ht_format_quantity(HT_FLOPS_PER_S, g.f32_flops_per_s, text));
+        ht_table_cell(t, "%s", ht_format_quantity(HT_BYTES_PER_S, g.memory_bytes_per_s, text));
+        ht_table_cell(t, "%s", g.source);
+        json_array_append_new(list,
+                              json_pack("{s:s,s:I,s:f,s:f,s:f,s:f,s:s}", "name", name, "memory_bytes",
+                                        (json_int_t)g.memory_bytes, "f16_flops_per_s", g.f16_flops_per_s,
+                                        "bf16_flops_per_s", g.bf16_flops_per_s, "f32_flops_per_s", g.f32_flops_per_s,
+                                        "memory_bytes_per_s", g.memory_bytes_per_s, "source", g.source));
+    }
+    if (!json && status == HT_OK) ht_table_print(t, "", stdout);
+    ht_table_destroy(t);
+    if (json && status == HT_OK) return ht_json_print(json_pack("{s:o}", "gpus", list), err);
+    json_decref(list);
+    return status;
+}
+
+static enum ht_status list_clusters(bool json, struct ht_error *err)
+{
+    struct ht_table *t =
+        ht_table_create("<cluster|>nodes|>devices|<device|>its memory|<processor|>memory of a node|<source");
+    json_t *list = json_array();
+    char name[HT_NAME_BYTES];
+    enum ht_status status = HT_OK;
+    for (int64_t i = 0; ht_hw_cluster_name(i, name); i++) {
+        struct ht_cluster *c;
+        status = ht_cluster_load(name, err, &c);
+        if (status != HT_OK) break;
+        const struct ht_machine *node = &c->nodes[0];
+        const struct ht_gpu *gpu = ht_cluster_gpu_of(c, 0);
+        ht_table_cell(t, "%s", name);
+        ht_table_cell(t, "%lld", (long long)c->n_nodes);
+        ht_table_cell(t, "%lld", (long long)c->n_gpus);
+        ht_table_cell(t, "%s", gpu->name);
+        ht_table_bytes(t, gpu->memory_bytes);
+        ht_table_cell(t, "%s", node->cpu.name);
+        ht_table_bytes(t, node->ram_bytes);
+        ht_table_cell(t, "%s", c->source);
+        json_array_append_new(list,
+                              json_pack("{s:s,s:I,s:I,s:s,s:I,s:s,s:I,s:s}", "name", name, "nodes",
+                                        (json_int_t)c->n_nodes, "devices", (json_int_t)c->n_gpus, "device", gpu->name,
+                                        "device_memory_bytes", (json_int_t)gpu->memory_bytes, "cpu", node->cpu.name,
+                                        "node_memory_bytes", (json_int_t)node->ram_bytes, "source", c->source));
+        ht_cluster_destroy(c);
+    }
+    if (!json && status == HT_OK) ht_table_print(t, "", stdout);
+    ht_table_destroy(t);
+    if (json && status == HT_OK) return ht_json_print(json_pack("{s:o}", "clusters", list), err);
+    json_decref(list);
+    return status;
+}
+
+static enum ht_status run(const struct ht_options *options, struct ht_error *err)
+{
+    static const struct {
+        const char *name;
+        enum ht_status (*list)(bool json, struct ht_error *err);
+    } kinds[] = {{"systems", list_systems}, {"models", list_models}, {"gpus", list_gpus}, {"clusters", list_clusters}};
+    for (size_t i = 0; i < HT_COUNT(kinds); i++)
+        if (!strcmp(options->words[0], kinds[i].name)) return kinds[i].list(options->json, err);
+    return ht_fail(err, HT_BAD_INPUT, "list: unknown kind '%s'; expected systems, models, gpus or clusters",
+                   options->words[0]);
+}
+
+const struct ht_command ht_cmd_list = {
+    .name = "list",
+    .args = "systems|models|gpus|clusters",
+    .help = "what can be named on the command line",
+    .groups = 0,
+    .min_words = 1,
+    .max_words = 1,
+    .run = run,
+};

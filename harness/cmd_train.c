@@ -1,0 +1,272 @@
+/* hetbench train: real training on this machine, or the ledger of why it does not fit. */
+#include "harness/commands.h"
+
+#include "common/base/array.h"
+#include "common/base/units.h"
+#include "common/exec/sim.h"
+#include "harness/output.h"
+#include "harness/result.h"
+#include "harness/table.h"
+#include "harness/train.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* What was predicted before the run, by space. */
+struct prediction {
+    int64_t *peak_bytes, *low_bytes, *high_bytes; /* without jitter; over the jittered runs */
+    int64_t iteration_ns;
+};
+
+static void prediction_free(struct prediction *p)
+{
+    free(p->peak_bytes);
+    free(p->low_bytes);
+    free(p->high_bytes);
+    *p = (struct prediction){0};
+}
+
+static enum ht_status predict(const struct ht_job *job, struct ht_error *err, struct prediction *out)
+{
+    int32_t n = ht_n_spaces(job->schedule);
+    struct prediction p = {.peak_bytes = HT_NEW_ARRAY(int64_t, n),
+                           .low_bytes = HT_NEW_ARRAY(int64_t, n),
+                           .high_bytes = HT_NEW_ARRAY(int64_t, n)};
+    struct ht_sim_options options = {.iterations = HT_RANGE_ITERATIONS, .issue_ahead = job->issue_ahead};
+    struct ht_trace *trace = NULL;
+    enum ht_status status = ht_sim_run(job->schedule, job->cost_ns, &options, err, &trace);
+    if (status == HT_OK) {
+        memcpy(p.peak_bytes, trace->peak_bytes, (size_t)n * sizeof(int64_t));
+        struct ht_metrics m;
+        status = ht_metrics_compute(trace, job->cost_ns, 2, err, &m);
+        if (status == HT_OK) {
+            p.iteration_ns = m.iteration_ns;
+            ht_metrics_free(&m);
+        }
+    }
+    ht_trace_destroy(trace);
+    if (status == HT_OK) status = ht_predict_peaks(job, err, p.low_bytes, p.high_bytes);
+    if (status == HT_OK)
+        *out = p;
+    else
+        prediction_free(&p);
+    return status;
+}
+
+/* What this build cannot train is not there: HT_INFEASIBLE. What the user got wrong is HT_BAD_INPUT. */
+static enum ht_status check_request(const struct ht_options *o, struct ht_error *err)
+{
+    if (!o->data) return ht_fail(err, HT_BAD_INPUT, "train: --data is missing; expected a text file");
+    return HT_OK;
+}
+
+static enum ht_status check_job(const struct ht_job *job, struct ht_error *err)
+{
+    const struct ht_scenario *s = &job->scenario;
+    const struct ht_gpu *gpu = ht_cluster_gpu_of(s->cluster, 0);
+    if (gpu->cores == 0)
+        return ht_fail(err, HT_INFEASIBLE,
+                       "cluster '%s' has the accelerator %s; this build trains on the CPU: --cluster local",
+                       s->cluster->name, gpu->name);
+    if (s->model.vocab < 256)
+        return ht_fail(err, HT_BAD_INPUT, "model '%s' has a vocabulary of %lld; training on bytes needs at least 256",
+                       s->model.name, (long long)s->model.vocab);
+    return HT_OK;
+}
+
+/* ---- files ----------------------------------------------------------------------------------------------------- */
+
+static enum ht_status write_losses(const struct ht_training *t, const char *path, struct ht_error *err)
+{
+    struct ht_output file;
+    enum ht_status status = ht_output_open(path, err, &file);
+    if (status != HT_OK) return status;
+    fputs("step,loss\n", file.file);
+    for (int32_t k = 0; k < t->steps; k++) fprintf(file.file, "%d,%.17g\n", k + 1, t->losses[k]);
+    return ht_output_commit(&file, err);
+}
+
+static enum ht_status write_trace(const struct ht_trace *trace, const char *path, struct ht_error *err)
+{
+    struct ht_output file;
+    enum ht_status status = ht_output_open(path, err, &file);
+    if (status != HT_OK) return status;
+    status = ht_trace_write(trace, file.file, err);
+    if (status == HT_OK) return ht_output_commit(&file, err);
+    ht_output_discard(&file);
+    return status;
+}
+
+/* ---- reports --------------------------------------------------------------------------------------------------- */
+
+static void print_losses(const struct ht_training *t)
+{
+    printf("\nlosses (measured)\n");
+    struct ht_table *table = ht_table_create(">step|>loss|>time");
+    int32_t every = t->steps > 20 ? (t->steps + 9) / 10 : 1;
+    for (int32_t k = 0; k < t->steps; k++) {
+        if (k % every != 0 && k != t->steps - 1) continue;
+        char text[HT_QUANTITY_TEXT];
+        ht_table_cell(table, "%d", k + 1);
+        ht_table_cell(table, "%.9g", t->losses[k]);
+        ht_table_cell(table, "%s", ht_format_quantity(HT_TIME, (double)t->step_ns[k], text));
+    }
+    ht_table_print(table, "  ", stdout);
+    ht_table_destroy(table);
+}
+
+static void print_prediction(const struct ht_result *r, const struct ht_training *t, const struct prediction *p)
+{
+    printf("\nmemory, predicted and measured (range: %d simulated runs with durations spread by %d%%)\n", HT_RANGE_RUNS,
+           HT_RANGE_JITTER_PERCENT);
+    struct ht_table *table = ht_table_create("<place|>simulated|<range|>arena peak (measured)|<deviation");
+    for (int32_t i = 0; i < r->n_memory; i++) {
+        const struct ht_memory_row *m = &r->memory[i];
+        char low[HT_QUANTITY_TEXT], high[HT_QUANTITY_TEXT];
+        ht_table_cell(table, "%s", m->name);
+        ht_table_bytes(table, p->peak_bytes[m->space]);
+        ht_table_cell(table, "%s .. %s", ht_format_quantity(HT_BYTES, (double)p->low_bytes[m->space], low),
+                      ht_format_quantity(HT_BYTES, (double)p->high_bytes[m->space], high));
+        ht_table_bytes(table, t->arena_peak_bytes[m->space]);
+        ht_table_cell(table, "%+.2f%%",
+                      100 * ((double)t->arena_peak_bytes[m->space] / (double)p->peak_bytes[m->space] - 1));
+    }
+    ht_table_print(table, "  ", stdout);
+    ht_table_destroy(table);
+}
+
+static void print_training(const struct ht_result *r, const struct ht_training *t, const struct prediction *p)
+{
+    char a[HT_QUANTITY_TEXT], b[HT_QUANTITY_TEXT];
+    ht_result_print(r, stdout);
+    print_losses(t);
+    print_prediction(r, t, p);
+    printf("\nstep time: median %s measured, %s simulated; %d device core%s, %d host core%s%s\n",
+           ht_format_quantity(HT_TIME, (double)t->median_step_ns, a),
+           ht_format_quantity(HT_TIME, (double)p->iteration_ns, b), t->device_cores, t->device_cores == 1 ? "" : "s",
+           t->host_cores, t->host_cores == 1 ? "" : "s", t->shared_cores ? " (the same one)" : "");
+}
+
+static json_t *training_json(const struct ht_options *o, const struct ht_result *r, const struct ht_training *t,
+                             const struct prediction *p)
+{
+    json_t *root = ht_result_json(r), *losses = json_array(), *times = json_array(), *predicted = json_array();
+    for (int32_t k = 0; k < t->steps; k++) {
+        json_array_append_new(losses, json_real(t->losses[k]));
+        json_array_append_new(times, json_real((double)t->step_ns[k] * 1e-9));
+    }
+    for (int32_t i = 0; i < r->n_memory; i++) {
+        int32_t space = r->memory[i].space;
+        json_array_append_new(predicted,
+                              json_pack("{s:s,s:I,s:I,s:I,s:I}", "space", r->memory[i].name, "simulated_bytes",
+                                        (json_int_t)p->peak_bytes[space], "low_bytes", (json_int_t)p->low_bytes[space],
+                                        "high_bytes", (json_int_t)p->high_bytes[space], "measured_bytes",
+                                        (json_int_t)t->arena_peak_bytes[space]));
+    }
+    json_object_set_new(root, "losses", losses);
+    json_object_set_new(root, "step_s", times);
+    json_object_set_new(root, "median_step_s", json_real((double)t->median_step_ns * 1e-9));
+    json_object_set_new(root, "simulated_iteration_s", json_real((double)p->iteration_ns * 1e-9));
+    json_object_set_new(root, "predicted_memory", predicted);
+    json_object_set_new(root, "training",
+                        json_pack("{s:s,s:I,s:i,s:f,s:f,s:f,s:f,s:f,s:I,s:I,s:i,s:i}", "data", o->data, "steps_asked",
+                                  (json_int_t)o->steps, "steps_done", (int)t->steps, "lr", o->lr, "beta1", o->beta1,
+                                  "beta2", o->beta2, "eps", o->eps, "weight_decay", o->weight_decay, "init_seed",
+                                  (json_int_t)o->init_seed, "data_seed", (json_int_t)o->data_seed, "device_cores",
+                                  t->device_cores, "host_cores", t->host_cores));
+    return root;
+}
+
+static void add_arenas(struct ht_result *r, const struct ht_training *t)
+{
+    for (int32_t i = 0; i < r->n_memory; i++) {
+        r->memory[i].arena_bytes = t->arena_peak_bytes[r->memory[i].space];
+        r->memory[i].extent_bytes = t->arena_extent_bytes[r->memory[i].space];
+    }
+}
+
+/* ---- the command ----------------------------------------------------------------------------------------------- */
+
+/* It does not fit: the whole ledger, and the verifier's line as the reason. */
+static enum ht_status refuse(const struct ht_options *o, const struct ht_job *job, struct ht_error *err)
+{
+    struct ht_result result = {0};
+    enum ht_status status = ht_result_create(job, NULL, NULL, 0, err, &result);
+    if (status == HT_OK && o->json)
+        status = ht_json_print(ht_result_json(&result), err);
+    else if (status == HT_OK)
+        ht_result_print(&result, stdout);
+    ht_result_free(&result);
+    return status == HT_OK ? ht_fail(err, job->answer, "%s", job->reason) : status;
+}
+
+/* Reports on what was done, all of it or up to Ctrl-C; an interrupted run writes no files. */
+static enum ht_status report(const struct ht_options *o, const struct ht_job *job, struct ht_training *t,
+                             const struct prediction *p, bool whole, struct ht_error *err)
+{
+    struct ht_result result;
+    if (t->steps == 0) return HT_OK;
+    enum ht_status status = HT_OK;
+    if (whole && o->losses) status = write_losses(t, o->losses, err);
+    if (whole && o->trace && status == HT_OK) status = write_trace(t->trace, o->trace, err);
+    if (status != HT_OK) return status;
+    struct ht_trace *trace = t->trace;
+    t->trace = NULL; /* the result's from here on */
+    status = ht_result_create(job, trace, NULL, t->steps > 1 ? 1 : 0, err, &result);
+    if (status != HT_OK) return status;
+    result.whole = whole;
+    add_arenas(&result, t);
+    if (o->json) {
+        json_t *root = training_json(o, &result, t, p);
+        if (!whole) json_object_set_new(root, "status", json_string("interrupted"));
+        status = ht_json_print(root, err);
+    } else {
+        print_training(&result, t, p);
+    }
+    ht_result_free(&result);
+    return status;
+}
+
+static enum ht_status run(const struct ht_options *given, struct ht_error *err)
+{
+    struct ht_options options = *given;
+    struct ht_job job = {0};
+    struct ht_text text = {0};
+    struct prediction prediction = {0};
+    struct ht_training training = {0};
+    if (!options.request.cluster) options.request.cluster = "local";
+    enum ht_status status = check_request(&options, err);
+    if (status == HT_OK) status = ht_job_create(&options, NULL, NULL, HT_JOB_COSTS, err, &job);
+    if (status == HT_OK) status = check_job(&job, err);
+    if (status == HT_OK) status = ht_text_load(options.data, job.scenario.seq, err, &text);
+    if (status == HT_OK && job.answer != HT_OK) status = refuse(&options, &job, err);
+    if (status == HT_OK) status = ht_job_dump(&job, options.dump, err);
+    if (status == HT_OK) status = predict(&job, err, &prediction);
+    if (status == HT_OK) {
+        status = ht_train(&options, &job, &text, err, &training);
+        if (status == HT_OK) status = report(&options, &job, &training, &prediction, true, err);
+        if (status == HT_INTERRUPTED) {
+            int32_t done = training.steps;
+            report(&options, &job, &training, &prediction, false, err);
+            status = ht_fail(err, HT_INTERRUPTED, "interrupted after %d of %lld steps; no files were written", done,
+                             (long long)options.steps);
+        }
+    }
+    ht_training_free(&training);
+    prediction_free(&prediction);
+    ht_text_free(&text);
+    if (job.status) ht_job_free(&job);
+    return status;
+}
+
+const struct ht_command ht_cmd_train = {
+    .name = "train",
+    .args = "SYSTEM",
+    .help = "train for real on this machine: losses, times, memory"
+            "\vThe cluster is 'local' unless another with an emulated device is named. --device-memory sets what the "
+            "device has; what does not fit is refused with the ledger of who needs what (exit status 3).",
+    .groups = HT_OPT_MODEL | HT_OPT_SCENARIO | HT_OPT_TRAIN | HT_OPT_DUMP | HT_OPT_TRACE,
+    .min_words = 1,
+    .max_words = 1,
+    .run = run,
+};

@@ -1,0 +1,140 @@
+#include "harness/job.h"
+
+#include "common/base/array.h"
+#include "common/schedule/bound.h"
+#include "common/schedule/file.h"
+#include "harness/output.h"
+#include "harness/systems.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const struct ht_cluster *ht_job_cluster(const struct ht_job *job)
+{
+    return job->has_scenario ? job->scenario.cluster : job->loaded_cluster;
+}
+
+void ht_job_free(struct ht_job *job)
+{
+    free(job->cost_ns);
+    free(job->bound_bytes);
+    ht_verdict_free(&job->verdict);
+    ht_schedule_destroy(job->schedule);
+    ht_profile_destroy(job->profile);
+    ht_cluster_destroy(job->loaded_cluster);
+    if (job->has_scenario) ht_scenario_free(&job->scenario);
+    *job = (struct ht_job){0};
+}
+
+static enum ht_status infeasible(struct ht_job *job, const char *status, const struct ht_error *why)
+{
+    job->answer = HT_INFEASIBLE;
+    job->status = status;
+    snprintf(job->reason, sizeof(job->reason), "%s", why->text);
+    return HT_OK;
+}
+
+static enum ht_status make_profile(const struct ht_options *o, struct ht_error *err, struct ht_job *job)
+{
+    if (o->profile) return ht_profile_load(o->profile, err, &job->profile);
+    if (ht_job_cluster(job)) job->profile = ht_profile_modelled(ht_job_cluster(job));
+    return HT_OK;
+}
+
+static enum ht_status make_plan(const struct ht_options *o, const char *system, const char *model, struct ht_error *err,
+                                struct ht_job *job)
+{
+    struct ht_scenario_request request = o->request;
+    if (model) request.model = model;
+    enum ht_status status = ht_system_find(system, err, &job->system);
+    if (status != HT_OK) return status;
+    if (!request.model)
+        return ht_fail(err, HT_BAD_INPUT, "--model is missing; hetbench list models shows those there are");
+    if (!request.cluster)
+        return ht_fail(err, HT_BAD_INPUT, "--cluster is missing; hetbench list clusters shows those there are");
+    status = ht_scenario_create(&request, err, &job->scenario);
+    if (status != HT_OK) return status;
+    job->has_scenario = true;
+    status = make_profile(o, err, job);
+    for (int64_t i = 0; i < o->n_set && status == HT_OK; i++)
+        status = ht_settings_parse(job->system, &job->scenario, o->set[i], err, &job->settings);
+    if (status != HT_OK) return status;
+    status = job->system->plan(job->system, &job->scenario, job->profile, &job->settings, err, &job->plan);
+    return status == HT_INFEASIBLE ? infeasible(job, "infeasible", err) : status;
+}
+
+/* A graph file stands for itself: what describes a scenario has no place beside it. */
+static enum ht_status load_graph(const struct ht_options *o, struct ht_error *err, struct ht_job *job)
+{
+    const struct ht_scenario_request *r = &o->request;
+    if (r->model || r->batch || r->micro_batch || r->seq || r->numerics || r->device_memory_bytes || o->n_set)
+        return ht_fail(err, HT_BAD_INPUT,
+                       "--load stands for a whole scenario; beside it only --profile or --cluster, for the costs");
+    enum ht_status status = ht_schedule_load(o->load, err, &job->schedule);
+    if (status != HT_OK) return status;
+    if (r->cluster && !strcmp(r->cluster, "local"))
+        status = ht_cluster_local(1, r->device_cores, 0, err, &job->loaded_cluster);
+    else if (r->cluster)
+        status = ht_cluster_load(r->cluster, err, &job->loaded_cluster);
+    return status == HT_OK ? make_profile(o, err, job) : status;
+}
+
+/* On a real accelerator a few ops are queued behind the running one. */
+static int32_t issue_ahead_of(const struct ht_options *o, const struct ht_job *job)
+{
+    if (o->issue_ahead >= 0) return (int32_t)o->issue_ahead;
+    const struct ht_cluster *cluster = ht_job_cluster(job);
+    return cluster && cluster->n_gpus && ht_cluster_gpu_of(cluster, 0)->cores == 0 ? 2 : 0;
+}
+
+static enum ht_status verify(const struct ht_options *o, struct ht_error *err, struct ht_job *job)
+{
+    enum ht_status status = ht_schedule_verify(job->schedule, err, &job->verdict);
+    if (status == HT_INFEASIBLE) return infeasible(job, "oom", err);
+    if (status == HT_FAILED && o->load) {
+        /* A builder's bug, were it ours; of a file it is the file that is wrong. */
+        struct ht_error why = *err;
+        return ht_fail(err, HT_BAD_INPUT, "%s: %.900s", o->load, why.text);
+    }
+    if (status != HT_OK) return status;
+    job->issue_ahead = issue_ahead_of(o, job);
+    job->bound_bytes = HT_NEW_ARRAY(int64_t, ht_n_spaces(job->schedule));
+    ht_schedule_bound(job->schedule, job->issue_ahead, job->bound_bytes);
+    return HT_OK;
+}
+
+static enum ht_status make_costs(struct ht_error *err, struct ht_job *job)
+{
+    if (!job->profile)
+        return ht_fail(err, HT_BAD_INPUT,
+                       "a graph file has no costs of its own: --profile FILE or --cluster NAME is missing");
+    job->cost_ns = HT_NEW_ARRAY(int64_t, job->schedule->n_ops);
+    return ht_profile_costs(job->profile, job->schedule, job->cost_ns, err);
+}
+
+enum ht_status ht_job_create(const struct ht_options *options, const char *system, const char *model,
+                             enum ht_job_extent extent, struct ht_error *err, struct ht_job *job)
+{
+    *job = (struct ht_job){.status = "ok"};
+    if (!system && options->n_words) system = options->words[0];
+    enum ht_status status = options->load ? load_graph(options, err, job) : make_plan(options, system, model, err, job);
+    if (status == HT_OK && extent >= HT_JOB_VERIFIED && job->answer == HT_OK) {
+        if (!job->schedule) status = job->system->build(job->system, &job->scenario, &job->plan, err, &job->schedule);
+        if (status == HT_OK) status = verify(options, err, job);
+    }
+    if (status == HT_OK && extent >= HT_JOB_COSTS && job->answer == HT_OK) status = make_costs(err, job);
+    if (status != HT_OK) ht_job_free(job);
+    return status;
+}
+
+enum ht_status ht_job_dump(const struct ht_job *job, const char *path, struct ht_error *err)
+{
+    if (!path || !job->schedule) return HT_OK;
+    struct ht_output file;
+    enum ht_status status = ht_output_open(path, err, &file);
+    if (status != HT_OK) return status;
+    status = ht_schedule_dump(job->schedule, file.file, err);
+    if (status == HT_OK) return ht_output_commit(&file, err);
+    ht_output_discard(&file);
+    return status;
+}

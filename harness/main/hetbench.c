@@ -1,0 +1,14 @@
+#include "common/base/interrupt.h"
+#include "harness/commands.h"
+
+#include <stdio.h>
+
+int main(int argc, char **argv)
+{
+    struct ht_error err = {0};
+    ht_interrupt_install();
+    enum ht_status status = ht_hetbench(argc, argv, &err);
+    fflush(stdout);
+    if (status != HT_OK) fprintf(stderr, "hetbench: %s\n", err.text[0] ? err.text : "failed without a reason");
+    return (int)status;
+}

@@ -1,0 +1,73 @@
+/*
+ * The command line: one table of options, and what each command takes of it.
+ *
+ * argp does the parsing and the help; what it would say about a wrong option in two lines is said in one here, with the
+ * nearest known option. Values are read by common/base/units.h, so "40" for a size or "3e9" for a count is refused the
+ * same way as in a file.
+ */
+#ifndef HT_HARNESS_OPTIONS_H
+#define HT_HARNESS_OPTIONS_H
+
+#include "common/plan/scenario.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { HT_MAX_WORDS = 2, HT_MAX_SET = 16 };
+
+struct ht_options {
+    const char *words[HT_MAX_WORDS]; /* what is no option: a system, a kind of list */
+    int64_t n_words;
+    bool json, help;
+
+    /* scenario */
+    struct ht_scenario_request request;
+    const char *set[HT_MAX_SET]; /* "c=3" */
+    int64_t n_set;
+    const char *profile;
+    const char *load; /* graph file that stands for system and scenario */
+    const char *dump;
+
+    /* simulation */
+    int64_t iterations, warmup;
+    int64_t issue_ahead; /* -1: 2 on accelerators, 0 on emulated devices */
+    int64_t jitter_percent, seed;
+    const char *trace, *replay;
+
+    /* comparison */
+    const char *systems, *models; /* lists with commas */
+    const char *out;
+
+    /* training */
+    const char *data, *losses;
+    int64_t steps, init_seed, data_seed;
+    double lr, beta1, beta2, eps, weight_decay;
+};
+
+/* Groups of options that a command takes; each is a heading of its help. */
+enum ht_option_group {
+    HT_OPT_SCENARIO = 1,
+    HT_OPT_MODEL = 2, /* --model: compare has --models instead */
+    HT_OPT_LOAD = 4,
+    HT_OPT_DUMP = 8,
+    HT_OPT_SIM = 16,
+    HT_OPT_TRACE = 32,
+    HT_OPT_REPLAY = 64,
+    HT_OPT_COMPARE = 128,
+    HT_OPT_TRAIN = 256,
+};
+
+struct ht_command {
+    const char *name;
+    const char *args; /* "SYSTEM" */
+    const char *help; /* one line; after a \v more, shown below the options */
+    unsigned groups;  /* mask of enum ht_option_group; --json and --help are always there */
+    int min_words, max_words;
+    enum ht_status (*run)(const struct ht_options *options, struct ht_error *err);
+};
+
+/* Reads argv[2..] for a command. HT_BAD_INPUT with one line. With options->help the help has been printed. */
+enum ht_status ht_options_parse(const struct ht_command *command, int argc, char **argv, struct ht_error *err,
+                                struct ht_options *out);
+
+#endif

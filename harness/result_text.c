@@ -1,0 +1,154 @@
+/* Results for people. */
+#include "harness/result.h"
+
+#include "common/base/units.h"
+#include "harness/table.h"
+
+#include <stdlib.h>
+
+static const char *ns_text(int64_t ns, char buf[HT_QUANTITY_TEXT])
+{
+    return ht_format_quantity(HT_TIME, (double)ns, buf);
+}
+
+void ht_job_print(const struct ht_job *job, FILE *out)
+{
+    if (!job->system) {
+        fprintf(out, "graph %s: %d ops on %d lanes, %d ranks\n", job->schedule->name, job->schedule->n_ops,
+                job->schedule->n_lanes, job->schedule->n_ranks);
+        return;
+    }
+    const struct ht_scenario *s = &job->scenario;
+    char text[HT_QUANTITY_TEXT];
+    fprintf(out, "%s (%s), model %s (%.4g parameters), cluster %s (%lld x %s, %s each)\n", job->system->title,
+            job->system->name, s->model.name, (double)ht_model_params(&s->model), s->cluster->name,
+            (long long)s->cluster->n_gpus, ht_cluster_gpu_of(s->cluster, 0)->name,
+            ht_format_quantity(HT_BYTES, (double)ht_cluster_gpu_of(s->cluster, 0)->memory_bytes, text));
+    fprintf(out, "batch %lld x %lld tokens in micro-batches of %lld, %s\n", (long long)s->batch, (long long)s->seq,
+            (long long)s->micro_batch, ht_dtype_name(s->numerics.param));
+    fputs("plan:", out);
+    for (int i = 0; i < job->plan.n_variables; i++)
+        fprintf(out, " %s=%lld", job->plan.variables[i].name, (long long)job->plan.variables[i].value);
+    fprintf(out, "%s(%s)\n", job->plan.n_variables ? "  " : " ", job->plan.why);
+    if (job->profile) fprintf(out, "costs: %s (%s)\n", ht_profile_name(job->profile), ht_profile_source(job->profile));
+}
+
+static void print_classes(const struct ht_memory_row *m, FILE *out)
+{
+    bool used[HT_N_TENSOR_CLASSES];
+    for (int c = 0; c < HT_N_TENSOR_CLASSES; c++) used[c] = m->by_class[c] > 0;
+    const char *comma = "";
+    char text[HT_QUANTITY_TEXT];
+    fprintf(out, "  %s at its %s: ", m->name, m->peak_bytes >= 0 ? "peak" : "worst");
+    for (;;) { /* largest first */
+        int best = -1;
+        for (int c = 0; c < HT_N_TENSOR_CLASSES; c++)
+            if (used[c] && (best < 0 || m->by_class[c] > m->by_class[best])) best = c;
+        if (best < 0) break;
+        used[best] = false;
+        fprintf(out, "%s%s %s", comma, ht_tensor_class_name((enum ht_tensor_class)best),
+                ht_format_quantity(HT_BYTES, (double)m->by_class[best], text));
+        comma = ", ";
+    }
+    putc('\n', out);
+}
+
+void ht_memory_print(const struct ht_result *r, FILE *out)
+{
+    if (!r->n_memory) return;
+    bool arena = false;
+    for (int32_t i = 0; i < r->n_memory; i++) arena |= r->memory[i].arena_bytes >= 0;
+    fprintf(out, "\nmemory (%s; bound: no order of execution needs more; planned: the paper's equation)\n",
+            r->trace ? ht_obtained(r) : "from the graph");
+    struct ht_table *t = ht_table_create(arena ? "<place|>arena peak|>trace peak|>in id order|>bound|>planned|>capacity"
+                                               : "<place|>peak|>in id order|>bound|>planned|>capacity");
+    for (int32_t i = 0; i < r->n_memory; i++) {
+        const struct ht_memory_row *m = &r->memory[i];
+        ht_table_cell(t, "%s", m->name);
+        if (arena) ht_table_bytes(t, m->arena_bytes);
+        ht_table_bytes(t, m->peak_bytes);
+        ht_table_bytes(t, m->safe_bytes);
+        ht_table_bytes(t, m->bound_bytes);
+        ht_table_bytes(t, m->planned_bytes);
+        ht_table_bytes(t, m->capacity_bytes);
+    }
+    ht_table_print(t, "  ", out);
+    ht_table_destroy(t);
+    for (int32_t i = 0; i < r->n_memory; i++) print_classes(&r->memory[i], out);
+}
+
+static void print_critical_path(const struct ht_result *r, FILE *out)
+{
+    const struct ht_schedule *s = r->job->schedule;
+    char text[HT_QUANTITY_TEXT];
+    fprintf(out, "  critical path    ");
+    const char *comma = "";
+    for (int32_t l = 0; l < s->n_lanes; l++) {
+        if (!r->metrics.critical_ns[l]) continue;
+        fprintf(out, "%s%s %s", comma, s->lanes[l].name, ns_text(r->metrics.critical_ns[l], text));
+        comma = ", ";
+    }
+    fprintf(out, "%swaiting %s\n", comma, ns_text(r->metrics.critical_wait_ns, text));
+}
+
+static void print_rates(const struct ht_result *r, FILE *out)
+{
+    const struct ht_metrics *m = &r->metrics;
+    char a[HT_QUANTITY_TEXT], b[HT_QUANTITY_TEXT];
+    if (r->samples_per_s > 0)
+        fprintf(out, "  throughput       %.4g samples/s, %.4g tokens/s\n", r->samples_per_s, r->tokens_per_s);
+    fprintf(out, "  iteration time   %s steady (%d iterations after %d of warm-up; the first took %s)\n",
+            ns_text(m->iteration_ns, a), (int)(r->trace->iterations - m->warmup), (int)m->warmup,
+            ns_text(m->first_iteration_ns, b));
+    if (r->useful_flops > 0) {
+        double useful = ht_result_tflops(r, r->useful_flops), hardware = ht_result_tflops(r, r->hardware_flops);
+        fprintf(
+            out,
+            "  compute          %.4g TFLOP/s per GPU useful (3 x forward matrix products), %.4g with recomputation\n",
+            useful, hardware);
+        fprintf(out, "  MFU              %.3g%% of %s (dense %s peak of %lld devices)\n", 100 * ht_result_mfu(r),
+                ht_format_quantity(HT_FLOPS_PER_S, r->peak_flops_per_s, a), r->peak_dtype, (long long)r->n_devices);
+    }
+    fprintf(out, "  lower bound      %s, set by %s; achieved is %.3g x that\n", ns_text(m->lower_bound_ns, a),
+            m->lower_bound_of, m->lower_bound_ns ? (double)m->iteration_ns / (double)m->lower_bound_ns : 0.0);
+    fprintf(out, "  bubble           %.3g%% of the compute lanes' time is idle\n", 100 * m->bubble_ratio);
+    print_critical_path(r, out);
+}
+
+static void print_lanes(const struct ht_result *r, FILE *out)
+{
+    const struct ht_schedule *s = r->job->schedule;
+    const struct ht_metrics *m = &r->metrics;
+    char text[HT_QUANTITY_TEXT];
+    double whole = m->iteration_ns ? (double)m->iteration_ns : 1;
+    fprintf(out, "\nlanes and resources, per steady iteration (%s)\n", ht_obtained(r));
+    struct ht_table *t = ht_table_create("<name|<kind|>busy|>share");
+    for (int32_t l = 0; l < s->n_lanes; l++) {
+        if (s->n_ranks > 1)
+            ht_table_cell(t, "rank %d %s", s->lanes[l].rank, s->lanes[l].name);
+        else
+            ht_table_cell(t, "%s", s->lanes[l].name);
+        ht_table_cell(t, "%s lane", ht_lane_kind_name(s->lanes[l].kind));
+        ht_table_cell(t, "%s", ns_text(m->lane_busy_ns[l], text));
+        ht_table_cell(t, "%.1f%%", 100 * (double)m->lane_busy_ns[l] / whole);
+    }
+    for (int32_t i = 0; i < s->n_resources; i++) {
+        ht_table_cell(t, "%s", s->resources[i].name);
+        ht_table_cell(t, "resource");
+        ht_table_cell(t, "-");
+        ht_table_cell(t, "%.1f%%", 100 * m->resource_busy[i]);
+    }
+    ht_table_print(t, "  ", out);
+    ht_table_destroy(t);
+}
+
+void ht_result_print(const struct ht_result *r, FILE *out)
+{
+    ht_job_print(r->job, out);
+    if (r->has_metrics) {
+        fprintf(out, "\nrates (%s)\n", ht_obtained(r));
+        print_rates(r, out);
+        print_lanes(r, out);
+    }
+    ht_memory_print(r, out);
+}

@@ -1,0 +1,34 @@
+#include "harness/systems.h"
+
+#include "baselines/baselines.h"
+#include "common/base/array.h"
+#include "common/base/config.h"
+
+#include <string.h>
+
+static const struct ht_system *const systems[] = {
+    &ht_in_memory,
+    &ht_in_memory_ckpt,
+    &ht_zero_offload,
+    &ht_zero_offload_ckpt,
+};
+
+const struct ht_system *ht_system_at(size_t index)
+{
+    return index < HT_COUNT(systems) ? systems[index] : NULL;
+}
+
+enum ht_status ht_system_find(const char *name, struct ht_error *err, const struct ht_system **out)
+{
+    const char *names[HT_COUNT(systems)];
+    for (size_t i = 0; i < HT_COUNT(systems); i++) {
+        names[i] = systems[i]->name;
+        if (!strcmp(names[i], name)) {
+            *out = systems[i];
+            return HT_OK;
+        }
+    }
+    const char *near = ht_nearest(name, names, HT_COUNT(systems));
+    if (near) return ht_fail(err, HT_BAD_INPUT, "unknown system '%s'; expected '%s'?", name, near);
+    return ht_fail(err, HT_BAD_INPUT, "unknown system '%s'; hetbench list systems shows those there are", name);
+}

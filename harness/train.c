@@ -1,0 +1,230 @@
+#include "harness/train.h"
+
+#include "common/backend/cpu.h"
+#include "common/base/array.h"
+#include "common/base/interrupt.h"
+#include "common/exec/run.h"
+#include "common/exec/sim.h"
+#include "common/mem/arena.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* What the executor's hooks see. */
+struct session {
+    const struct ht_options *options;
+    const struct ht_job *job;
+    struct ht_cpu *cpu;
+    const double *token_losses; /* [steps * n_micro_batches]: sums over a micro-batch's tokens */
+    int64_t began_ns, shown_ns;
+    bool terminal, shown;
+};
+
+static int64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static double mean_loss(const struct ht_scenario *s, const double *token_losses, int32_t step)
+{
+    int64_t n_mb = ht_scenario_micro_batches(s);
+    double sum = 0;
+    for (int64_t j = 0; j < n_mb; j++) sum += token_losses[step * n_mb + j];
+    return sum / (double)(s->batch * s->seq);
+}
+
+static enum ht_status on_init(void *ctx, int32_t space, struct ht_buffer buffer, struct ht_error *err)
+{
+    return ht_cpu_init(((struct session *)ctx)->cpu, space, buffer, err);
+}
+
+/* Progress on stderr: on a terminal four times a second, elsewhere every two seconds; nothing for a run shorter than
+ * that. */
+static enum ht_status on_iteration(void *ctx, int32_t iteration, struct ht_error *err)
+{
+    struct session *s = ctx;
+    (void)err;
+    int64_t now = now_ns();
+    if (now - s->shown_ns < (s->terminal ? 250000000 : 2000000000)) return HT_OK;
+    s->shown_ns = now;
+    s->shown = true;
+    int64_t steps = s->options->steps, done = iteration + 1;
+    double each_s = (double)(now - s->began_ns) * 1e-9 / (double)done;
+    fprintf(stderr, "%sstep %lld/%lld  loss %.4f  %.3g s/step  %.0f s left%s", s->terminal ? "\r" : "", (long long)done,
+            (long long)steps, mean_loss(&s->job->scenario, s->token_losses, iteration), each_s,
+            each_s * (double)(steps - done), s->terminal ? "   " : "\n");
+    return HT_OK;
+}
+
+/* ---- parts ----------------------------------------------------------------------------------------------------- */
+
+static void destroy_arenas(struct ht_arena **arenas, int32_t n)
+{
+    for (int32_t i = 0; arenas && i < n; i++) ht_arena_destroy(arenas[i]);
+    free(arenas);
+}
+
+/* One arena for each space that holds anything: a device's has the size that was given, the others' the most that any
+   run can use. Half as much again is address space for holes. */
+static enum ht_status make_arenas(const struct ht_job *job, struct ht_error *err, struct ht_arena ***out)
+{
+    const struct ht_schedule *s = job->schedule;
+    int32_t n = ht_n_spaces(s);
+    struct ht_arena **arenas = HT_NEW_ARRAY(struct ht_arena *, n);
+    enum ht_status status = HT_OK;
+    for (int32_t i = 0; i < n && status == HT_OK; i++) {
+        if (job->verdict.spaces[i].peak_bytes == 0) continue;
+        int64_t capacity = i < s->n_ranks ? s->capacity_bytes[i] : job->bound_bytes[i];
+        status = ht_arena_create(capacity, capacity / 2 + (1 << 20), false, err, &arenas[i]);
+    }
+    if (status == HT_OK)
+        *out = arenas;
+    else
+        destroy_arenas(arenas, n);
+    return status;
+}
+
+static enum ht_status make_cpu(const struct ht_options *o, const struct ht_job *job, struct ht_batches *batches,
+                               double *token_losses, struct ht_error *err, struct ht_cpu **out,
+                               struct ht_training *training)
+{
+    const struct ht_scenario *s = &job->scenario;
+    struct ht_cpu_split split;
+    int cores = (int)ht_cluster_gpu_of(s->cluster, 0)->cores;
+    enum ht_status status = ht_cpu_split_cores(cores, err, &split);
+    if (status != HT_OK) return status;
+    training->device_cores = split.n_device;
+    training->host_cores = split.n_host;
+    training->shared_cores = split.shared;
+    struct ht_cpu_options options = {
+        .model = s->model,
+        .numerics = s->numerics,
+        .tokens_per_iteration = s->batch * s->seq,
+        .seed = (uint64_t)o->init_seed,
+        .adamw = {.lr = o->lr, .beta1 = o->beta1, .beta2 = o->beta2, .eps = o->eps, .weight_decay = o->weight_decay},
+        .data = ht_batches_get,
+        .data_ctx = batches,
+        .losses = token_losses,
+        .split = &split};
+    return ht_cpu_create(&options, err, out);
+}
+
+static int compare_ns(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static int64_t median_of(const int64_t *ns, int32_t n)
+{
+    if (n < 1) return 0;
+    int64_t *sorted = HT_NEW_ARRAY(int64_t, n);
+    memcpy(sorted, ns, (size_t)n * sizeof(*ns));
+    qsort(sorted, (size_t)n, sizeof(*sorted), compare_ns);
+    int64_t median = n % 2 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2;
+    free(sorted);
+    return median;
+}
+
+/* Fills in what the trace, the losses and the arenas say. */
+static void account(const struct ht_job *job, const double *token_losses, struct ht_arena *const *arenas,
+                    struct ht_training *t)
+{
+    int32_t n = ht_n_spaces(job->schedule);
+    t->steps = t->trace->iterations;
+    t->losses = HT_NEW_ARRAY(double, t->steps);
+    t->step_ns = HT_NEW_ARRAY(int64_t, t->steps);
+    for (int32_t k = 0; k < t->steps; k++) {
+        t->losses[k] = mean_loss(&job->scenario, token_losses, k);
+        t->step_ns[k] = t->trace->iteration_end_ns[k] - (k ? t->trace->iteration_end_ns[k - 1] : 0);
+    }
+    t->median_step_ns = t->steps > 1 ? median_of(t->step_ns + 1, t->steps - 1) : median_of(t->step_ns, t->steps);
+    t->arena_peak_bytes = HT_NEW_ARRAY(int64_t, n);
+    t->arena_extent_bytes = HT_NEW_ARRAY(int64_t, n);
+    for (int32_t i = 0; i < n; i++) {
+        struct ht_arena_stats stats = {.peak_bytes = -1, .extent_bytes = -1};
+        if (arenas[i]) stats = ht_arena_stats(arenas[i]);
+        t->arena_peak_bytes[i] = stats.peak_bytes;
+        t->arena_extent_bytes[i] = stats.extent_bytes;
+    }
+}
+
+/* ---- the run --------------------------------------------------------------------------------------------------- */
+
+enum ht_status ht_train(const struct ht_options *options, const struct ht_job *job, const struct ht_text *text,
+                        struct ht_error *err, struct ht_training *out)
+{
+    const struct ht_scenario *s = &job->scenario;
+    struct ht_training t = {0};
+    struct ht_batches batches = {0};
+    struct ht_arena **arenas = NULL;
+    struct ht_cpu *cpu = NULL;
+    double *token_losses = HT_NEW_ARRAY(double, options->steps *ht_scenario_micro_batches(s));
+    ht_batches_init(&batches, text, (uint64_t)options->data_seed, s->batch, s->micro_batch, s->seq);
+    enum ht_status status = make_cpu(options, job, &batches, token_losses, err, &cpu, &t);
+    if (status == HT_OK) status = make_arenas(job, err, &arenas);
+    if (status != HT_OK) goto out;
+
+    struct session session = {.options = options,
+                              .job = job,
+                              .cpu = cpu,
+                              .token_losses = token_losses,
+                              .began_ns = now_ns(),
+                              .terminal = isatty(STDERR_FILENO) != 0};
+    session.shown_ns = session.began_ns;
+    struct ht_run_options run = {.iterations = (int32_t)options->steps,
+                                 .backend = &ht_cpu_backend,
+                                 .backend_ctx = cpu,
+                                 .arenas = arenas,
+                                 .hooks_ctx = &session,
+                                 .init = on_init,
+                                 .iteration_done = on_iteration};
+    status = ht_run(job->schedule, &run, err, &t.trace);
+    if (session.shown && session.terminal) fputs("\r\033[K", stderr);
+    if (t.trace) account(job, token_losses, arenas, &t);
+out:
+    if (t.trace)
+        *out = t;
+    else
+        *out = (struct ht_training){0};
+    ht_cpu_destroy(cpu);
+    destroy_arenas(arenas, ht_n_spaces(job->schedule));
+    ht_batches_free(&batches);
+    free(token_losses);
+    return status;
+}
+
+void ht_training_free(struct ht_training *t)
+{
+    ht_trace_destroy(t->trace);
+    free(t->losses);
+    free(t->step_ns);
+    free(t->arena_peak_bytes);
+    free(t->arena_extent_bytes);
+    *t = (struct ht_training){0};
+}
+
+enum ht_status ht_predict_peaks(const struct ht_job *job, struct ht_error *err, int64_t *low_bytes, int64_t *high_bytes)
+{
+    enum ht_status status = HT_OK;
+    for (int run = 0; run < HT_RANGE_RUNS && status == HT_OK; run++) {
+        struct ht_sim_options options = {.iterations = HT_RANGE_ITERATIONS,
+                                         .issue_ahead = job->issue_ahead,
+                                         .jitter_percent = HT_RANGE_JITTER_PERCENT,
+                                         .seed = (uint64_t)run + 1};
+        struct ht_trace *trace = NULL;
+        status = ht_sim_run(job->schedule, job->cost_ns, &options, err, &trace);
+        for (int32_t i = 0; trace && i < ht_n_spaces(job->schedule); i++) {
+            if (!run || trace->peak_bytes[i] < low_bytes[i]) low_bytes[i] = trace->peak_bytes[i];
+            if (!run || trace->peak_bytes[i] > high_bytes[i]) high_bytes[i] = trace->peak_bytes[i];
+        }
+        ht_trace_destroy(trace);
+    }
+    return status;
+}

@@ -1,0 +1,34 @@
+/*
+ * Real training on this machine: a job run by common/exec/run.h on the CPU backend, with the progress, the losses and
+ * the arenas' own account of memory.
+ */
+#ifndef HT_HARNESS_TRAIN_H
+#define HT_HARNESS_TRAIN_H
+
+#include "common/trace/trace.h"
+#include "harness/job.h"
+#include "harness/text.h"
+
+struct ht_training {
+    struct ht_trace *trace; /* of the steps that were done; the caller's */
+    int32_t steps;          /* done */
+    double *losses;         /* [steps]: mean over the batch's tokens of -log p(target) */
+    int64_t *step_ns;       /* [steps]: from the end of the step before (the first: from the start) */
+    int64_t median_step_ns; /* without the first, when there are others */
+    /* [n_spaces]; -1 where the schedule keeps nothing */
+    int64_t *arena_peak_bytes, *arena_extent_bytes;
+    int device_cores, host_cores;
+    bool shared_cores;
+};
+
+/* Runs options->steps steps. HT_OK, or HT_INTERRUPTED with what was done by then; otherwise *out is zero. */
+enum ht_status ht_train(const struct ht_options *options, const struct ht_job *job, const struct ht_text *text,
+                        struct ht_error *err, struct ht_training *out);
+void ht_training_free(struct ht_training *t); /* but for the trace, when it was taken (set to NULL) */
+
+/* The range of peaks of 20 simulated runs with durations spread by 20%: [n_spaces] each. */
+enum { HT_RANGE_RUNS = 20, HT_RANGE_JITTER_PERCENT = 20, HT_RANGE_ITERATIONS = 8 };
+enum ht_status ht_predict_peaks(const struct ht_job *job, struct ht_error *err, int64_t *low_bytes,
+                                int64_t *high_bytes);
+
+#endif
