@@ -92,9 +92,17 @@ static bool is_open(const struct ht_core *c, int32_t iteration)
 
 /* ---- pokes: a heap of lanes by their next candidate ------------------------------------------------------------ */
 
+/* The lane is idle, and its first issued op waits for nothing but perhaps the other members of its group. */
+static bool may_try_start(const struct ht_core *c, const struct lane *l)
+{
+    if (!l->n_queue || l->running) return false;
+    const struct slot *sl = &c->slots[l->queue[0].iteration & 1];
+    return !sl->pending[l->queue[0].op] && sl->state[l->queue[0].op] != AT_START;
+}
+
 static bool lane_candidate(const struct ht_core *c, const struct lane *l, uint64_t *key)
 {
-    if (l->n_queue && !l->running && !c->slots[l->queue[0].iteration & 1].pending[l->queue[0].op]) {
+    if (may_try_start(c, l)) {
         *key = key_of(l->queue[0].iteration, l->queue[0].op);
         return true;
     }
@@ -135,6 +143,24 @@ static struct poke pop_poke(struct ht_core *c)
     return top;
 }
 
+/* The lane's first issued op has its dependencies done and the lane is idle. May it start? In a group, only when all
+   members have come this far; the last to come lets the others go. */
+static bool arrive_at_start(struct ht_core *c, struct lane *l)
+{
+    int32_t op = l->queue[0].op, first = c->group_first[op], n = c->group_size[op];
+    struct slot *sl = slot_of(c, l->queue[0].iteration);
+    if (n == 1 || sl->state[op] == GO) return true;
+    if (sl->state[op] == ISSUED) {
+        sl->state[op] = AT_START;
+        sl->at_start[first]++;
+    }
+    if (sl->at_start[first] < n) return false;
+    for (int32_t m = first; m < first + n; m++) sl->state[m] = GO;
+    for (int32_t m = first; m < first + n; m++)
+        if (m != op) poke(c, c->s->ops[m].lane);
+    return true;
+}
+
 int32_t ht_core_next_poke(struct ht_core *c)
 {
     while (c->n_pokes) {
@@ -142,7 +168,10 @@ int32_t ht_core_next_poke(struct ht_core *c)
         struct lane *l = &c->lanes[p.lane];
         if (!l->poked || l->poke_key != p.key) continue; /* superseded */
         l->poked = false;
-        return p.lane;
+        uint64_t key;
+        if (!lane_candidate(c, l, &key)) continue;
+        if (key == p.key && (!may_try_start(c, l) || arrive_at_start(c, l))) return p.lane;
+        poke(c, p.lane); /* it has moved on since: its new candidate takes its turn */
     }
     return -1;
 }
@@ -342,7 +371,7 @@ static bool issue_fifo(struct ht_core *c, int32_t lane, struct ht_inst *inst)
         }
         take_up(c, l, iteration, op, inst);
         advance(l);
-        poke(c, lane);
+        if (l->n_queue <= l->ahead) poke(c, lane);
         return true;
     }
     return false;
@@ -355,12 +384,13 @@ static bool issue_priority(struct ht_core *c, int32_t lane, struct ht_inst *inst
     struct ready *denied = NULL;
     size_t denied_cap = 0;
     int32_t n_denied = 0;
-    bool issued = false;
+    bool issued = false, skipped = false;
     while (l->n_heap && !issued) {
         struct ready r = heap_pop(l);
         if (passed_over(c, r.iteration, r.op)) {
             ht_grants_skip(c->grants, r.iteration, r.op);
             done(c, r.iteration, r.op);
+            skipped = true;
         } else if (ask(c, lane, r.iteration, r.op)) {
             take_up(c, l, r.iteration, r.op, inst);
             issued = true;
@@ -370,7 +400,8 @@ static bool issue_priority(struct ht_core *c, int32_t lane, struct ht_inst *inst
     }
     for (int32_t i = 0; i < n_denied; i++) heap_push(l, denied[i]);
     free(denied);
-    if (issued) poke(c, lane);
+    /* Passing an op over may have made room, while the denied ones were out of the heap and could not be poked for. */
+    if (skipped && !issued) poke(c, lane);
     return issued;
 }
 
@@ -385,20 +416,10 @@ bool ht_core_start(struct ht_core *c, int32_t lane, struct ht_inst *inst)
     if (l->running || !l->n_queue) return false;
     int32_t iteration = l->queue[0].iteration, op = l->queue[0].op;
     struct slot *sl = slot_of(c, iteration);
-    if (sl->pending[op]) return false;
-    int32_t first = c->group_first[op], n = c->group_size[op];
-    if (n > 1 && sl->state[op] != GO) {
-        if (sl->state[op] == ISSUED) {
-            sl->state[op] = AT_START;
-            sl->at_start[first]++;
-        }
-        if (sl->at_start[first] < n) return false;
-        for (int32_t m = first; m < first + n; m++) sl->state[m] = GO;
-        for (int32_t m = first; m < first + n; m++)
-            if (m != op) poke(c, c->s->ops[m].lane);
-    }
+    if (sl->pending[op] || !arrive_at_start(c, l)) return false;
     sl->state[op] = RUNNING;
     l->running = true;
+    if (l->n_queue <= l->ahead) poke(c, lane);
     *inst = l->queue[0];
     return true;
 }
@@ -409,6 +430,8 @@ void ht_core_set_control(struct ht_core *c, int32_t iteration, bool ok) { slot_o
 bool ht_core_control(const struct ht_core *c, int32_t iteration) { return c->slots[iteration & 1].ok; }
 
 bool ht_core_done(const struct ht_core *c) { return c->oldest >= c->iterations; }
+
+int32_t ht_core_ended(const struct ht_core *c) { return c->oldest; }
 
 int64_t ht_core_unfinished(const struct ht_core *c)
 {

@@ -6,9 +6,9 @@
  * holds one lock around each call (all of them are short).
  *
  *     while ((lane = ht_core_next_poke(core)) >= 0) {
- *         if (ht_core_issue(core, lane, &inst)) ...   memory was granted; the lane is poked again if it may go on
- *         if (ht_core_start(core, lane, &inst)) ...   run it; then ht_core_finish(core, inst), which pokes lanes
- *     }
+ *         if (ht_core_start(core, lane, &inst)) ...          run it; then ht_core_finish(core, inst), which pokes lanes
+ *         else if (ht_core_issue(core, lane, &inst)) ...     memory was granted; now try ht_core_start
+ *     }                                                      the lane is poked again if it may go on
  *
  * The rules are in common/exec/README.md. In short:
  *
@@ -68,6 +68,8 @@ bool ht_core_control(const struct ht_core *core, int32_t iteration);
 
 bool ht_core_done(const struct ht_core *core); /* every op of every iteration has finished */
 int64_t ht_core_unfinished(const struct ht_core *core);
+/* Iterations 0 .. n - 1 have ended, ops that were passed over included. */
+int32_t ht_core_ended(const struct ht_core *core);
 
 /* Bytes granted and not yet released, now and at most, as the semantics counts them (rounded to 512). */
 int64_t ht_core_live_bytes(const struct ht_core *core, int32_t space);

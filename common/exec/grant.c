@@ -105,6 +105,7 @@ static void give(struct ht_grants *g, int32_t iteration, const struct touch *t, 
         sp->net[slot][t->position] = bytes;
         sp->ahead += bytes;
         set_leaf(sp, slot, t->position, (struct node){bytes, NONE});
+        mark_changed(g, t->space); /* it no longer stands in the way of steps behind it */
         return;
     }
     for (;;) {
