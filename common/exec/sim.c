@@ -67,12 +67,14 @@ static void dispatch(struct sim *sim)
 {
     struct ht_inst inst;
     for (int32_t lane; (lane = ht_core_next_poke(sim->core)) >= 0;) {
-        if (ht_core_issue(sim->core, lane, &inst)) {
+        if (!ht_core_start(sim->core, lane, &inst)) {
+            if (!ht_core_issue(sim->core, lane, &inst)) continue;
             struct ht_trace_event *e = &sim->trace->events[(int64_t)inst.iteration * sim->s->n_ops + inst.op];
             e->issue_ns = sim->now_ns;
             e->grant_seq = ht_core_grant_seq(sim->core, inst);
+            if (!ht_core_start(sim->core, lane, &inst)) continue;
         }
-        if (ht_core_start(sim->core, lane, &inst)) begin(sim, inst);
+        begin(sim, inst);
     }
 }
 

@@ -95,8 +95,7 @@ void ht_critical_path(const struct ht_trace *t, const struct ht_window *window, 
     build(&w);
     *wait_ns = 0;
     int64_t at = -1, now_ns = window->end_ns;
-    int64_t from = (int64_t)window->last * t->schedule->n_ops;
-    for (int64_t i = from; i < from + t->schedule->n_ops; i++) {
+    for (int64_t i = 0; i < t->n_events; i++) {
         const struct ht_trace_event *e = &t->events[i];
         if (ran(e) && e->end_ns == window->end_ns && (at < 0 || e->release_seq > t->events[at].release_seq)) at = i;
     }

@@ -4,10 +4,10 @@
 
 #include "common/trace/trace.h"
 
-/* The steady part of a run: the time in which iterations (last - iterations, last] ended. */
+/* The steady part of a run, and how many iterations ended in it. */
 struct ht_window {
     int64_t begin_ns, end_ns;
-    int32_t last, iterations;
+    int32_t iterations;
 };
 
 /* Adds up, over the whole window, the time that the path spends on each lane's ops and the time between ops:

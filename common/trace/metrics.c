@@ -2,7 +2,8 @@
  * What a trace says about the schedule: iteration time, busy shares, lower bound, bubble.
  *
  * The window. The first `warmup` iterations fill the machine and are dropped; so is the last, when at least two remain
- * after them, because nothing follows it to be prefetched or to contend with. With E_k the end of iteration k,
+ * after them, because nothing follows it to be prefetched or to contend with. With E_k the time at which iterations 0
+ * to k have all ended (two may be in flight, and the later one may end first),
  *
  *     window = (E_{warmup-1}, E_last],   last = K - 2, or K - 1 when only one iteration remains
  *     iteration_ns = (E_last - E_{warmup-1}) / (last - warmup + 1)
@@ -173,6 +174,15 @@ static int64_t longest_chain(const struct ht_trace *t, const struct ht_window *w
     return longest;
 }
 
+/* E_k */
+static int64_t ended_by(const struct ht_trace *t, int32_t k)
+{
+    int64_t end = 0;
+    for (int32_t i = 0; i <= k; i++)
+        if (t->iteration_end_ns[i] > end) end = t->iteration_end_ns[i];
+    return end;
+}
+
 enum ht_status ht_metrics_compute(const struct ht_trace *t, const int64_t *cost_ns, int32_t warmup,
                                   struct ht_error *err, struct ht_metrics *out)
 {
@@ -181,10 +191,8 @@ enum ht_status ht_metrics_compute(const struct ht_trace *t, const int64_t *cost_
         return ht_fail(err, HT_BAD_INPUT, "a warm-up of %d in %d iterations; expected 0 to %d", warmup, t->iterations,
                        t->iterations - 1);
     int32_t last = t->iterations - warmup >= 2 ? t->iterations - 2 : t->iterations - 1;
-    struct ht_window w = {.begin_ns = warmup ? t->iteration_end_ns[warmup - 1] : 0,
-                          .end_ns = t->iteration_end_ns[last],
-                          .last = last,
-                          .iterations = last - warmup + 1};
+    struct ht_window w = {
+        .begin_ns = ended_by(t, warmup - 1), .end_ns = ended_by(t, last), .iterations = last - warmup + 1};
     *out = (struct ht_metrics){.warmup = warmup,
                                .iteration_ns = (w.end_ns - w.begin_ns) / w.iterations,
                                .first_iteration_ns = t->iteration_end_ns[0],

@@ -1,0 +1,130 @@
+/*
+ * The simulator against the reference on thousands of random graphs: the same issue, start and end times, the same
+ * order of grants and releases, the same peaks, the same OOM; no stall; and what must hold of any run.
+ */
+#include "common/base/rng.h"
+#include "common/exec/sim.h"
+#include "common/schedule/verify.h"
+#include "tests/support/random_graph.h"
+#include "tests/support/reference_sim.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ITERATIONS = 4 };
+
+struct tally {
+    int oom, run, waited, ahead, contended;
+};
+
+static void check_same(uint64_t seed, const struct ht_schedule *s, const struct ht_trace *t,
+                       const struct reference_result *want)
+{
+    for (int64_t i = 0; i < t->n_events; i++) {
+        const struct ht_trace_event *a = &t->events[i], *b = &want->events[i];
+        ck_assert_msg(
+            a->issue_ns == b->issue_ns && a->start_ns == b->start_ns && a->end_ns == b->end_ns &&
+                a->grant_seq == b->grant_seq && a->release_seq == b->release_seq,
+            "seed %llu, iteration %d, op %d: issue %lld start %lld end %lld grant %lld release %lld; reference %lld "
+            "%lld %lld %lld %lld",
+            (unsigned long long)seed, a->iteration, a->op, (long long)a->issue_ns, (long long)a->start_ns,
+            (long long)a->end_ns, (long long)a->grant_seq, (long long)a->release_seq, (long long)b->issue_ns,
+            (long long)b->start_ns, (long long)b->end_ns, (long long)b->grant_seq, (long long)b->release_seq);
+    }
+    ck_assert_int_eq(t->end_ns, want->end_ns);
+    for (int32_t i = 0; i < ht_n_spaces(s); i++)
+        ck_assert_msg(t->peak_bytes[i] == want->peak_bytes[i] && t->peak_bytes[i] <= s->capacity_bytes[i],
+                      "seed %llu: peak of space %d is %lld, reference %lld", (unsigned long long)seed, i,
+                      (long long)t->peak_bytes[i], (long long)want->peak_bytes[i]);
+}
+
+static void check_properties(uint64_t seed, const struct ht_schedule *s, const struct ht_trace *t,
+                             const int64_t *cost_ns)
+{
+    struct ht_error err = {0};
+    int64_t *peak = calloc((size_t)ht_n_spaces(s), sizeof(*peak));
+    ck_assert_int_eq(ht_trace_replay(t, &err, peak), HT_OK);
+    for (int32_t i = 0; i < ht_n_spaces(s); i++) ck_assert_int_eq(peak[i], t->peak_bytes[i]);
+    free(peak);
+    for (int warmup = 0; warmup < ITERATIONS; warmup++) {
+        struct ht_metrics m;
+        ck_assert_int_eq(ht_metrics_compute(t, cost_ns, warmup, &err, &m), HT_OK);
+        ck_assert_msg(m.lower_bound_ns <= m.iteration_ns, "seed %llu, warm-up %d: bound %lld (%s) over %lld",
+                      (unsigned long long)seed, warmup, (long long)m.lower_bound_ns, m.lower_bound_of,
+                      (long long)m.iteration_ns);
+        int64_t path = m.critical_wait_ns;
+        for (int32_t l = 0; l < s->n_lanes; l++) path += m.critical_ns[l];
+        ck_assert_msg(path <= m.iteration_ns && path > m.iteration_ns - s->n_lanes - 2,
+                      "seed %llu, warm-up %d: critical path of %lld in an iteration of %lld", (unsigned long long)seed,
+                      warmup, (long long)path, (long long)m.iteration_ns);
+        ht_metrics_free(&m);
+    }
+}
+
+static void run_one(uint64_t seed, struct random_graph_options options, struct tally *tally)
+{
+    int64_t *cost_ns;
+    struct ht_schedule *s = random_graph(seed, options, &cost_ns);
+    struct ht_error err = {0};
+    enum ht_status verdict = ht_schedule_verify(s, &err, NULL);
+    ck_assert_msg(verdict == HT_OK || verdict == HT_INFEASIBLE, "seed %llu: %s", (unsigned long long)seed, err.text);
+    bool bad[ITERATIONS];
+    for (int k = 0; k < ITERATIONS; k++) bad[k] = ht_random_below(seed, 1000000 + (uint64_t)k, 3) == 0;
+    for (int ahead = 0; ahead <= 2; ahead += 2) {
+        struct ht_sim_options o = {.iterations = ITERATIONS,
+                                   .issue_ahead = ahead,
+                                   .jitter_percent = seed % 3 == 0 ? 20 : 0,
+                                   .seed = seed,
+                                   .bad = options.branches ? bad : NULL};
+        struct reference_result want = reference_run(s, cost_ns, &o);
+        struct ht_trace *t;
+        enum ht_status status = ht_sim_run(s, cost_ns, &o, &err, &t);
+        if (verdict == HT_INFEASIBLE) {
+            ck_assert_msg(status == HT_INFEASIBLE && want.answer == REFERENCE_OOM, "seed %llu: the verifier says OOM",
+                          (unsigned long long)seed);
+            tally->oom++;
+        } else {
+            ck_assert_msg(want.answer == REFERENCE_DONE, "seed %llu, ahead %d: the reference stalls (%d)",
+                          (unsigned long long)seed, ahead, want.answer);
+            ck_assert_msg(status == HT_OK, "seed %llu, ahead %d: %s", (unsigned long long)seed, ahead, err.text);
+            check_same(seed, s, t, &want);
+            check_properties(seed, s, t, cost_ns);
+            tally->run++;
+            for (int64_t i = 0; i < t->n_events; i++) tally->ahead += t->events[i].issue_ns < t->events[i].start_ns;
+        }
+        ht_trace_destroy(t);
+        reference_free(&want);
+    }
+    free(cost_ns);
+    ht_schedule_destroy(s);
+}
+
+static int n_graphs(void)
+{
+    const char *n = getenv("HT_TEST_GRAPHS");
+    return n ? atoi(n) : 10000;
+}
+
+START_TEST(everything)
+{
+    struct tally tally = {0};
+    for (int i = 0; i < n_graphs(); i++) run_one((uint64_t)i, random_graph_everything(), &tally);
+    printf("%d runs compared, %d OOM, %d ops issued before they started\n", tally.run, tally.oom, tally.ahead);
+    ck_assert_int_gt(tally.run, tally.oom);
+    ck_assert(tally.oom > 0 && tally.ahead > 0);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("sim_random");
+    TCase *tc = tcase_create("sim_random");
+    tcase_add_test(tc, everything);
+    suite_add_tcase(suite, tc);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
