@@ -283,6 +283,8 @@ static enum ht_status ht_load_field(const struct ht_node *node, const struct ht_
         if (node->text_bytes >= f->size)
             return ht_node_error(node, err, "is %u characters long; expected at most %zu", node->text_bytes,
                                  f->size - 1);
+        for (const char *p = text; *p; p++)
+            if ((unsigned char)*p < ' ') return ht_node_error(node, err, "holds a line end; expected one line of text");
         memcpy(at, text, node->text_bytes + 1);
         return HT_OK;
     case HT_FIELD_MAP:

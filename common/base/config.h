@@ -88,7 +88,7 @@ enum ht_field_type {
     HT_FIELD_INT,         /* int64_t, in [min, max] */
     HT_FIELD_DOUBLE,      /* double, in [min, max] */
     HT_FIELD_BOOL,        /* bool */
-    HT_FIELD_STRING,      /* char[size]; longer is an error */
+    HT_FIELD_STRING,      /* char[size]; longer, or more than one line, is an error */
     HT_FIELD_ENUM,        /* int (any enum), index into names */
     HT_FIELD_BYTES,       /* int64_t bytes, in [min, max] */
     HT_FIELD_NS,          /* int64_t nanoseconds, in [min, max] */

@@ -98,8 +98,11 @@ const char *ht_doc_name(const struct ht_doc *doc)
 static enum ht_status ht_read_error(struct ht_reader *r, uint32_t line, uint32_t column, const char *key,
                                     const char *text)
 {
-    if (key) return ht_fail(r->err, HT_BAD_INPUT, "%s:%u:%u: key '%.80s': %s", r->doc->name, line, column, key, text);
-    return ht_fail(r->err, HT_BAD_INPUT, "%s:%u:%u: %s", r->doc->name, line, column, text);
+    char what[400];
+    snprintf(what, sizeof(what), "%s%.80s%s%s", key ? "key '" : "", key ? key : "", key ? "': " : "", text);
+    for (char *p = what; *p; p++)
+        if ((unsigned char)*p < ' ') *p = ' '; /* a key may hold line ends; a complaint is one line */
+    return ht_fail(r->err, HT_BAD_INPUT, "%s:%u:%u: %s", r->doc->name, line, column, what);
 }
 
 static void ht_place(struct ht_reader *r, const struct fy_token *token)
@@ -288,8 +291,6 @@ static enum ht_status ht_syntax_error(struct ht_reader *r, struct fy_diag *diag)
     const struct fy_diag_error *e = fy_diag_errors_iterate(diag, &it);
     char text[240];
     snprintf(text, sizeof(text), "%.180s; expected YAML", e && e->msg ? e->msg : "syntax error");
-    for (char *p = text; *p; p++)
-        if ((unsigned char)*p < ' ') *p = ' ';
     uint32_t line = e && e->line > 0 ? (uint32_t)e->line : r->line ? r->line : 1;
     uint32_t column = e && e->column > 0 ? (uint32_t)e->column : 1;
     return ht_read_error(r, line, column, NULL, text);

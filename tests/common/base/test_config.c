@@ -107,7 +107,10 @@ static const struct bad_case bad[] = {
     {"memory: 2 GB\n", "t.yaml:1:1: the key 'layers' is missing; expected 'layers: ...'"},
     {"layers: 1\ninner:\n  y: 2\n", "t.yaml:3:3: key 'y': is unknown here; expected 'x'?"},
     {"layers: 1\ninner: {}\n", "t.yaml:2:8: key 'inner': the key 'x' is missing; expected 'x: ...'"},
+    {"\"a\\nb\": 1\n\"a\\nb\": 2\n", "t.yaml:2:1: key 'a b': is given twice; expected it once (first on line 1)"},
+    {"\"a\\nb\": 1\n", "t.yaml:1:1: key 'a b': is unknown here"},
     /* values */
+    {"layers: 1\nname: \"a\\nb\"\n", "t.yaml:2:7: key 'name': holds a line end; expected one line of text"},
     {"layers: many\n", "t.yaml:1:9: key 'layers': 'many' is not a number; expected a whole number such as '8'"},
     {"layers: '4'\n", "t.yaml:1:9: key 'layers': '4' is in quotes; expected a whole number such as '8'"},
     {"layers: 3e9\n", "key 'layers': '3e9' is written with an exponent; expected a whole number"},

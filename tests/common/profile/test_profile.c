@@ -116,6 +116,32 @@ START_TEST(local)
 }
 END_TEST
 
+/* Nothing in the catalogue is fitted on this: LoHan, Sec. III-C, reports 5.96 s for the forward pass of its 13B model
+   (40 blocks, width 5120) at batch 32, sequence length 1024 on an RTX 4090. */
+START_TEST(published)
+{
+    struct ht_error err = {0};
+    struct ht_doc *doc = NULL;
+    struct ht_cluster *c = NULL;
+    const char *text = "{name: one, source: test, nodes: [{cpu: epyc-7713, ram: 1 TB, pcie: pcie4-x16, "
+                       "gpus: [{type: rtx4090}]}]}";
+    ck_assert_msg(!ht_doc_parse(text, strlen(text), "c.yaml", &err, &doc), "%s", err.text);
+    ck_assert_msg(!ht_cluster_parse(doc, &err, &c), "%s", err.text);
+    ht_doc_destroy(doc);
+    struct ht_profile *p = ht_profile_modelled(c);
+    struct ht_work w = plain(HT_OP_FORWARD, HT_LANE_COMPUTE);
+    w.dtype = HT_F16;
+    w.batch = 32, w.seq = 1024, w.width = 5120, w.heads = 40, w.ffn = 20480, w.vocab = 50257, w.tied = true;
+    w.unit = HT_UNIT_BLOCK, w.sub_ops = HT_ALL_SUB_OPS, w.n_units = 40;
+    int64_t forward = cost(p, 0, w);
+    w.unit = HT_UNIT_HEAD, w.n_units = 1;
+    forward += cost(p, 0, w);
+    ck_assert_double_eq_tol((double)forward * 1e-9, 5.96, 0.1 * 5.96);
+    ht_profile_destroy(p);
+    ht_cluster_destroy(c);
+}
+END_TEST
+
 /* F0 F1 on rank 0, an all-gather of both ranks, F on rank 1 of another device. */
 static struct ht_schedule *two_ranks(const int32_t *rank_node, struct ht_work f)
 {
@@ -288,6 +314,7 @@ int main(void)
     TCase *t = tcase_create("profile");
     tcase_add_test(t, modelled);
     tcase_add_test(t, local);
+    tcase_add_test(t, published);
     tcase_add_test(t, schedules);
     tcase_add_test(t, from_file);
     tcase_add_test(t, save_and_load);
