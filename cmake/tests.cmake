@@ -18,8 +18,8 @@ function(ht_link target dir)
   endif()
 endfunction()
 
-set(dirs common/base common/hw common/model common/schedule common/profile common/plan common/mem common/kernels common/trace
-    common/exec common/backend baselines harness)
+set(dirs common/base common/solve common/hw common/model common/schedule common/profile common/plan common/mem common/kernels common/trace
+    common/exec common/backend baselines autohete harness)
 foreach(dir ${dirs})
   string(REPLACE "/" "_" under ${dir})
   file(GLOB tests CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/${dir}/test_*.c)
