@@ -37,6 +37,10 @@ struct ht_backend_ops {
     const char *name;
     enum ht_status (*open)(void *ctx, const struct ht_schedule *s, struct ht_error *err); /* optional */
     void (*lane_begin)(void *ctx, int32_t lane); /* optional: pin the thread, make a stream */
+    /* optional: after lane_begin. True: the thread shares its core with no other lane, so that it may stay awake for
+       some microseconds while it waits; this saves a hand-off the wake-up. On a shared core that would hold up the
+       others. */
+    bool (*owns_core)(void *ctx, int32_t lane);
     /* Performs one op on resolved buffers (one per effect, in the effects' order). */
     enum ht_status (*run_op)(void *ctx, int32_t iteration, int32_t op, const struct ht_buffer *buffers, int32_t n,
                              struct ht_error *err);

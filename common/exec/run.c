@@ -1,0 +1,436 @@
+/*
+ * Threads and hand-over of the real executor.
+ *
+ * One mutex guards the core, the slots and the fields of struct run that say so. A lane's thread waits at its own futex
+ * word for one of two orders:
+ *
+ *     WAITING --> (spin) --> ASLEEP       by the lane, before it sleeps on the word
+ *     WAITING, ASLEEP --> GO              by whoever ended the op that this lane waited for; lane->inst and
+ *                                         lane->buffers are filled in, so the lane runs it without any lock
+ *     WAITING, ASLEEP --> EXIT            the run is over
+ *
+ * Words are set under the lock, but sleepers are woken after it is released, so that they do not run into it. A lane
+ * that has just ended an op and can go on takes no order: its next op is put into its hands in the same critical
+ * section.
+ *
+ * A run is over when the core is done, when something failed, or when it is interrupted; from then on nothing is
+ * issued. Idle lanes get EXIT, lanes with an op in hand end it and see for themselves.
+ */
+#include "common/exec/run.h"
+
+#include "common/base/array.h"
+#include "common/base/futex.h"
+#include "common/base/interrupt.h"
+#include "common/exec/core.h"
+#include "common/exec/run_slots.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { SPIN_NS = 50000 }; /* measured: bench/bench_exec.c */
+enum word { WAITING, ASLEEP, GO, EXIT };
+
+struct run;
+
+struct lane {
+    _Alignas(64) atomic_uint word;
+    _Alignas(64) struct run *run;
+    int32_t id;
+    bool owns_core;
+    bool busy;                 /* has an op in hand; under the lock */
+    struct ht_inst inst;       /* the op in hand */
+    struct ht_buffer *buffers; /* and its effects */
+    int32_t n_buffers;
+    struct lane **wake; /* [n_lanes] scratch: whom to wake when the lock is released */
+    int32_t n_wake;
+    pthread_t thread;
+    struct ht_error error; /* of the op in hand */
+};
+
+struct run {
+    const struct ht_schedule *s;
+    const struct ht_run_options *o;
+    struct ht_trace *trace;
+    int64_t begin_ns;
+    struct lane *lanes; /* [n_lanes], and one for the calling thread, which only wakes others: */
+    struct lane *main;
+
+    pthread_mutex_t lock; /* from here on */
+    pthread_cond_t all_up;
+    int32_t n_up; /* lanes whose thread is ready */
+    struct ht_core *core;
+    struct ht_slots *slots;
+    int32_t n_busy;
+    bool over;
+    struct ht_error error; /* why it is over; status HT_OK: done */
+    int32_t n_reported;    /* iterations 0 .. n_reported - 1 have ended and iteration_done knows */
+    bool reporting;        /* some lane is in iteration_done */
+};
+
+static int64_t now_ns(const struct run *r)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec - r->begin_ns;
+}
+
+static struct ht_trace_event *event_of(struct run *r, struct ht_inst i)
+{
+    return &r->trace->events[(int64_t)i.iteration * r->s->n_ops + i.op];
+}
+
+/* ---- orders ---------------------------------------------------------------------------------------------------- */
+
+/* Sets a lane's word; notes it in by->wake when it sleeps. Under the lock. */
+static void order(struct lane *by, struct lane *to, enum word word)
+{
+    if (atomic_exchange_explicit(&to->word, word, memory_order_acq_rel) == ASLEEP) by->wake[by->n_wake++] = to;
+}
+
+/* After the lock is released. A lane may have seen the order by itself by now, and the wake-up is then spurious. */
+static void wake_noted(struct lane *by)
+{
+    for (int32_t i = 0; i < by->n_wake; i++) ht_futex_wake(&by->wake[i]->word, 1);
+    by->n_wake = 0;
+}
+
+static void relax(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+/* A lane with a core of its own stays awake for about twice what a sleeper's wake-up costs. */
+static unsigned spin(struct lane *l)
+{
+    enum { CHECKS_A_LOOK = 64 };
+    int64_t until = now_ns(l->run) + SPIN_NS;
+    do {
+        for (int i = 0; i < CHECKS_A_LOOK; i++) {
+            unsigned word = atomic_load_explicit(&l->word, memory_order_acquire);
+            if (word != WAITING) return word;
+            relax();
+        }
+    } while (now_ns(l->run) < until);
+    return WAITING;
+}
+
+/* Waits for GO or EXIT. */
+static enum word wait_for_order(struct lane *l)
+{
+    unsigned word = l->owns_core ? spin(l) : WAITING;
+    if (word == WAITING &&
+        atomic_compare_exchange_strong_explicit(&l->word, &word, ASLEEP, memory_order_acq_rel, memory_order_acquire))
+        word = ASLEEP;
+    while (word == ASLEEP) {
+        ht_futex_wait(&l->word, ASLEEP);
+        word = atomic_load_explicit(&l->word, memory_order_acquire);
+    }
+    if (word == GO) atomic_store_explicit(&l->word, WAITING, memory_order_relaxed);
+    return word;
+}
+
+/* ---- decisions, under the lock --------------------------------------------------------------------------------- */
+
+/* Nothing is issued any more. Of several reasons the first counts; NULL: everything is done. */
+static void end_run(struct run *r, struct lane *self, const struct ht_error *why)
+{
+    if (why && r->error.status == HT_OK) r->error = *why;
+    if (r->over) return;
+    r->over = true;
+    for (int32_t i = 0; i < r->s->n_lanes; i++)
+        if (!r->lanes[i].busy && &r->lanes[i] != self) order(self, &r->lanes[i], EXIT);
+}
+
+static void fail(struct run *r, struct lane *self, enum ht_status status, const struct ht_error *why)
+{
+    struct ht_error e = *why;
+    e.status = status;
+    end_run(r, self, &e);
+}
+
+/* Takes the lane's next op; false when there is none for now. */
+static bool take_op(struct run *r, struct lane *l, int64_t now, enum ht_status *status, struct ht_error *err)
+{
+    struct ht_inst inst;
+    if (l->busy) return false;
+    if (ht_core_start(r->core, l->id, &l->inst)) return true;
+    if (!ht_core_issue(r->core, l->id, &inst)) return false;
+    event_of(r, inst)->issue_ns = now;
+    event_of(r, inst)->grant_seq = ht_core_grant_seq(r->core, inst);
+    *status = ht_slots_allocate(r->slots, inst, err);
+    return *status == HT_OK && ht_core_start(r->core, l->id, &l->inst);
+}
+
+/* Puts the lane's next op into its hands, if there is one. */
+static enum ht_status serve(struct run *r, struct lane *self, struct lane *l, int64_t now, struct ht_error *err)
+{
+    enum ht_status status = HT_OK;
+    if (!take_op(r, l, now, &status, err)) return status;
+    status = ht_slots_resolve(r->slots, l->inst, l->buffers, &l->n_buffers, err);
+    if (status) return status;
+    l->busy = true;
+    r->n_busy++;
+    if (l != self) order(self, l, GO);
+    return HT_OK;
+}
+
+/* Serves every lane that can go on. */
+static void dispatch(struct run *r, struct lane *self, int64_t now)
+{
+    struct ht_error err = {0};
+    if (r->over) return;
+    if (ht_interrupted()) {
+        err.status = HT_INTERRUPTED;
+        end_run(r, self, &err);
+        return;
+    }
+    for (int32_t lane; (lane = ht_core_next_poke(r->core)) >= 0;) {
+        enum ht_status status = serve(r, self, &r->lanes[lane], now, &err);
+        if (status) {
+            fail(r, self, status, &err);
+            return;
+        }
+    }
+    if (ht_core_done(r->core)) {
+        end_run(r, self, NULL);
+    } else if (r->n_busy == 0) {
+        char text[768];
+        ht_core_describe_stall(r->core, text, sizeof(text));
+        ht_fail(&err, HT_FAILED, "schedule '%s' stalled: %s", r->s->name, text);
+        end_run(r, self, &err);
+    }
+}
+
+/* Reports ended iterations in order. One lane at a time does; it releases the lock for the callback. */
+static void report(struct run *r, struct lane *self)
+{
+    if (r->reporting) return;
+    r->reporting = true;
+    while (r->n_reported < ht_core_ended(r->core)) {
+        if (r->error.status != HT_OK && r->error.status != HT_INTERRUPTED) break;
+        if (r->o->iteration_done) {
+            struct ht_error err = {0};
+            pthread_mutex_unlock(&r->lock);
+            wake_noted(self);
+            enum ht_status status = r->o->iteration_done(r->o->hooks_ctx, r->n_reported, &err);
+            pthread_mutex_lock(&r->lock);
+            if (status) fail(r, self, status, &err);
+        }
+        r->n_reported++;
+    }
+    r->reporting = false;
+}
+
+/* ---- a lane's thread ------------------------------------------------------------------------------------------- */
+
+/* Ends the op in hand and decides what that made possible. False: this lane got nothing more to do for now. */
+static bool end_op(struct lane *l, enum ht_status status, bool verdict, int64_t now)
+{
+    struct run *r = l->run;
+    struct ht_inst inst = l->inst;
+    pthread_mutex_lock(&r->lock);
+    l->busy = false;
+    r->n_busy--;
+    if (status) {
+        fail(r, l, status, &l->error);
+    } else {
+        if (r->s->ops[inst.op].kind == HT_OP_VALIDATE) ht_core_set_control(r->core, inst.iteration, verdict);
+        if (now > r->trace->iteration_end_ns[inst.iteration]) r->trace->iteration_end_ns[inst.iteration] = now;
+        ht_slots_release(r->slots, inst);
+        event_of(r, inst)->release_seq = ht_core_finish(r->core, inst);
+        dispatch(r, l, now);
+        report(r, l);
+    }
+    bool over = r->over, more = l->busy;
+    if (over && more) {
+        l->busy = false; /* it was never begun */
+        r->n_busy--;
+    }
+    pthread_mutex_unlock(&r->lock);
+    wake_noted(l);
+    if (over) atomic_store_explicit(&l->word, EXIT, memory_order_relaxed);
+    return more && !over;
+}
+
+/* Runs the op in hand. */
+static bool run_op(struct lane *l)
+{
+    struct run *r = l->run;
+    const struct ht_backend_ops *b = r->o->backend;
+    struct ht_trace_event *event = event_of(r, l->inst);
+    struct ht_inst inst = l->inst;
+    bool verdict = true;
+    event->start_ns = now_ns(r);
+    enum ht_status status = b->run_op(r->o->backend_ctx, inst.iteration, inst.op, l->buffers, l->n_buffers, &l->error);
+    if (!status && b->control && r->s->ops[inst.op].kind == HT_OP_VALIDATE)
+        verdict = b->control(r->o->backend_ctx, inst.iteration, inst.op);
+    event->end_ns = now_ns(r);
+    return end_op(l, status, verdict, event->end_ns);
+}
+
+static void *lane_main(void *arg)
+{
+    struct lane *l = arg;
+    struct run *r = l->run;
+    const struct ht_backend_ops *b = r->o->backend;
+    if (b->lane_begin) b->lane_begin(r->o->backend_ctx, l->id);
+    l->owns_core = b->owns_core && b->owns_core(r->o->backend_ctx, l->id);
+    pthread_mutex_lock(&r->lock);
+    r->n_up++;
+    pthread_cond_signal(&r->all_up);
+    pthread_mutex_unlock(&r->lock);
+    while (wait_for_order(l) == GO)
+        while (run_op(l)) continue;
+    if (b->lane_end) b->lane_end(r->o->backend_ctx, l->id);
+    return NULL;
+}
+
+/* ---- the run --------------------------------------------------------------------------------------------------- */
+
+static void lay_out_lanes(struct run *r)
+{
+    int32_t n = r->s->n_lanes;
+    r->lanes = aligned_alloc(_Alignof(struct lane), sizeof(struct lane) * ((size_t)n + 1));
+    if (!r->lanes) abort();
+    memset(r->lanes, 0, sizeof(struct lane) * ((size_t)n + 1));
+    for (int32_t i = 0; i <= n; i++) {
+        struct lane *l = &r->lanes[i];
+        l->run = r;
+        l->id = i;
+        l->buffers = HT_NEW_ARRAY(struct ht_buffer, ht_slots_max_effects(r->slots));
+        l->wake = HT_NEW_ARRAY(struct lane *, n);
+    }
+    r->main = &r->lanes[n];
+}
+
+static void free_lanes(struct run *r)
+{
+    for (int32_t i = 0; r->lanes && i <= r->s->n_lanes; i++) {
+        free(r->lanes[i].buffers);
+        free(r->lanes[i].wake);
+    }
+    free(r->lanes);
+}
+
+typedef enum ht_status (*resident_hook)(void *ctx, int32_t space, struct ht_buffer buffer, struct ht_error *err);
+
+static enum ht_status each_resident(struct run *r, resident_hook hook, struct ht_error *err)
+{
+    for (int32_t i = 0; hook && i < r->s->n_residents; i++) {
+        int32_t space;
+        struct ht_buffer buffer = ht_slots_resident(r->slots, i, &space);
+        enum ht_status status = hook(r->o->hooks_ctx, space, buffer, err);
+        if (status) return status;
+    }
+    return HT_OK;
+}
+
+/* Starts the lanes' threads, runs everything, joins them. What came of it is in r->error. */
+static void run_threads(struct run *r)
+{
+    struct lane *self = r->main;
+    struct ht_error err = {0};
+    int32_t n = 0;
+    for (; n < r->s->n_lanes; n++) {
+        int rc = pthread_create(&r->lanes[n].thread, NULL, lane_main, &r->lanes[n]);
+        if (rc == 0) continue;
+        ht_fail(&err, HT_FAILED, "cannot start a thread for lane '%s': %s", r->s->lanes[n].name, strerror(rc));
+        break;
+    }
+    pthread_mutex_lock(&r->lock);
+    while (r->n_up < n) pthread_cond_wait(&r->all_up, &r->lock);
+    r->begin_ns += now_ns(r);
+    if (err.status)
+        end_run(r, self, &err);
+    else
+        dispatch(r, self, 0);
+    report(r, self); /* for a schedule without ops */
+    pthread_mutex_unlock(&r->lock);
+    wake_noted(self);
+    for (int32_t i = 0; i < n; i++) pthread_join(r->lanes[i].thread, NULL);
+}
+
+/* Numbers the grants and releases of the kept events anew, 0, 1, 2 .. in their order, as a whole run has them. */
+static void renumber(struct ht_trace *t, int64_t n_seq)
+{
+    int64_t *rank = HT_NEW_ARRAY(int64_t, n_seq + 1), n = 0;
+    for (int64_t i = 0; i < t->n_events; i++)
+        if (t->events[i].grant_seq >= 0) rank[t->events[i].grant_seq] = rank[t->events[i].release_seq] = 1;
+    for (int64_t i = 0; i < n_seq; i++)
+        if (rank[i]) rank[i] = n++;
+    for (int64_t i = 0; i < t->n_events; i++) {
+        if (t->events[i].grant_seq < 0) continue;
+        t->events[i].grant_seq = rank[t->events[i].grant_seq];
+        t->events[i].release_seq = rank[t->events[i].release_seq];
+    }
+    free(rank);
+}
+
+/* Keeps of the trace the iterations that ended. */
+static void finish_trace(struct run *r)
+{
+    struct ht_trace *t = r->trace;
+    int64_t n_seq = 2 * t->n_events;
+    t->iterations = r->n_reported;
+    t->n_events = (int64_t)r->n_reported * r->s->n_ops;
+    if (r->n_reported < r->o->iterations) renumber(t, n_seq);
+    t->end_ns = 0;
+    for (int32_t k = 0; k < r->n_reported; k++)
+        if (t->iteration_end_ns[k] > t->end_ns) t->end_ns = t->iteration_end_ns[k];
+    for (int32_t i = 0; i < ht_n_spaces(r->s); i++) t->peak_bytes[i] = ht_core_peak_bytes(r->core, i);
+}
+
+/* Everything between the backend's open and close. */
+static enum ht_status run_open(struct run *r, struct ht_error *err)
+{
+    enum ht_status status = ht_slots_place_residents(r->slots, err);
+    if (status) return status;
+    status = each_resident(r, r->o->init, err);
+    if (status) return status;
+    run_threads(r);
+    finish_trace(r);
+    if (r->error.status == HT_OK) return each_resident(r, r->o->final, err);
+    if (r->error.status == HT_INTERRUPTED && !r->error.text[0])
+        ht_fail(&r->error, HT_INTERRUPTED, "interrupted after %d of %d iterations", r->n_reported, r->o->iterations);
+    if (err) *err = r->error;
+    return r->error.status;
+}
+
+enum ht_status ht_run(const struct ht_schedule *s, const struct ht_run_options *options, struct ht_error *err,
+                      struct ht_trace **out)
+{
+    const struct ht_backend_ops *b = options->backend;
+    struct run r = {.s = s, .o = options};
+    *out = NULL;
+    pthread_mutex_init(&r.lock, NULL);
+    pthread_cond_init(&r.all_up, NULL);
+    enum ht_status status =
+        ht_core_create(s, (struct ht_core_options){.iterations = options->iterations}, err, &r.core);
+    if (status) goto out;
+    status = ht_slots_create(s, options->arenas, err, &r.slots);
+    if (status) goto out;
+    r.trace = ht_trace_create(s, HT_CLOCK_RUN, options->iterations);
+    lay_out_lanes(&r);
+    status = b->open ? b->open(options->backend_ctx, s, err) : HT_OK;
+    if (status) goto out;
+    status = run_open(&r, err);
+    if (b->close) b->close(options->backend_ctx);
+    if (status == HT_OK || status == HT_INTERRUPTED) {
+        *out = r.trace;
+        r.trace = NULL;
+    }
+out:
+    free_lanes(&r);
+    ht_trace_destroy(r.trace);
+    ht_slots_destroy(r.slots);
+    ht_core_destroy(r.core);
+    pthread_cond_destroy(&r.all_up);
+    pthread_mutex_destroy(&r.lock);
+    return status;
+}

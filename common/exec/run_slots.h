@@ -1,0 +1,38 @@
+/*
+ * Where every instance of every tensor is: what the real executor keeps beside the core. Internal to common/exec.
+ *
+ * Not thread-safe as a whole. Slots are filled and emptied under the executor's lock; the order of ops (a reader after
+ * its producer, a release after the readers) keeps everything else apart.
+ */
+#ifndef HT_EXEC_RUN_SLOTS_H
+#define HT_EXEC_RUN_SLOTS_H
+
+#include "common/exec/core.h"
+#include "common/exec/run.h"
+
+struct ht_slots;
+
+/* HT_FAILED when an effect or resident lies in a space without an arena. arenas: [n_spaces], borrowed. */
+enum ht_status ht_slots_create(const struct ht_schedule *s, struct ht_arena **arenas, struct ht_error *err,
+                               struct ht_slots **out);
+/* Frees everything that is still live. Accepts NULL. */
+void ht_slots_destroy(struct ht_slots *x);
+
+/* Allocates the residents, in the order of the schedule's list. */
+enum ht_status ht_slots_place_residents(struct ht_slots *x, struct ht_error *err);
+/* The i-th resident as a buffer (flags HT_UPDATE), and its space. */
+struct ht_buffer ht_slots_resident(const struct ht_slots *x, int32_t i, int32_t *space);
+
+/* Memory for what the op produces. On an error what it got stays live until ht_slots_destroy. */
+enum ht_status ht_slots_allocate(struct ht_slots *x, struct ht_inst inst, struct ht_error *err);
+/* Fills in a buffer an effect; returns how many. HT_FAILED (through *err) when one is not live: an unverified schedule.
+ */
+enum ht_status ht_slots_resolve(const struct ht_slots *x, struct ht_inst inst, struct ht_buffer *buffers, int32_t *n,
+                                struct ht_error *err);
+/* Frees what the op releases. */
+void ht_slots_release(struct ht_slots *x, struct ht_inst inst);
+
+/* Effects of the op that has most. */
+int32_t ht_slots_max_effects(const struct ht_slots *x);
+
+#endif
