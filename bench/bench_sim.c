@@ -1,0 +1,386 @@
+/*
+ * How fast is the simulator?
+ *
+ *     bench_sim [OPS] [RUNS] [ITERATIONS]      default: 100000 ops, median of 9 runs, 1 iteration
+ *
+ * The graph: one training iteration of a 1F1B pipeline over 32 ranks, 8 to a node. Per stage and micro-batch: forward,
+ * backward, the activation's copy to the host and back (its GPU's PCIe port, a switch shared by two GPUs, the node's
+ * DRAM), and to each neighbour a send and its receive as a group (NVLink inside a node, two NICs between nodes).
+ * Activations, their gradients and their copies are allocated and released, in device and host memory of limited
+ * capacity.
+ *
+ * Before anything is timed: the verifier proves the graph (up to a million ops), and the same pipeline without copies
+ * and with free messages must take exactly (M + P - 1) (f + b).
+ *
+ * Timed is ht_sim_run as a whole, set-up and trace included. Beside it, in the same process, a bare event loop over the
+ * same ops and edges: a heap, counters and FIFO lanes, without memory, sharing, groups or iterations; what is lost
+ * against it is what the rules cost. (SimGrid 4.1 ran pipeline graphs on 32 hosts at 0.5-0.65e6 activities/s and 1.2 KB
+ * each on a 2-core x86-64 machine; compare ratios against the bare loop, not absolute figures.)
+ */
+#include "common/base/array.h"
+#include "common/exec/sim.h"
+#include "common/schedule/verify.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { RANKS = 32, PER_NODE = 8, NODES = RANKS / PER_NODE };
+static const int64_t forward_ns = 1000000, backward_ns = 2000000, bytes = 20 << 20;
+
+struct costs {
+    int64_t *ns;
+    int64_t n;
+    size_t cap;
+};
+
+struct pipeline {
+    struct ht_schedule *s;
+    struct costs costs;
+    bool full; /* with copies, resources and priced messages */
+    int32_t gpu[RANKS], h2d[RANKS], d2h[RANKS], p2p[RANKS];
+    int32_t port_in[RANKS], port_out[RANKS], pcie_switch[RANKS / 2], dram[NODES], nvlink[NODES], nic[NODES];
+    int32_t match;
+};
+
+static int32_t add(struct pipeline *p, enum ht_op_kind kind, int32_t lane, int64_t cost_ns)
+{
+    struct ht_work w = {.kind = kind, .where = p->s->lanes[lane].kind, .tp = 1, .ranks = 1};
+    strcpy(w.custom, "bench");
+    HT_PUSH(p->costs.ns, p->costs.n, p->costs.cap, cost_ns);
+    return ht_add_op(p->s, kind, lane, (struct ht_label){.unit = -1, .micro_batch = -1}, ht_add_work(p->s, &w));
+}
+
+static int32_t tensor(struct pipeline *p, enum ht_tensor_class class, int32_t rank)
+{
+    return ht_add_tensor(
+        p->s,
+        (struct ht_tensor){.class = class, .label = {.unit = -1, .micro_batch = -1}, .bytes = bytes, .rank = rank});
+}
+
+static void make_machine(struct pipeline *p)
+{
+    int32_t node[RANKS];
+    for (int32_t r = 0; r < RANKS; r++) node[r] = r / PER_NODE;
+    p->s = ht_schedule_create("bench", RANKS, NODES, node);
+    for (int32_t r = 0; r < RANKS; r++) {
+        p->gpu[r] = ht_add_lane(p->s, "gpu", HT_LANE_COMPUTE, r, HT_FIFO);
+        p->h2d[r] = ht_add_lane(p->s, "h2d", HT_LANE_H2D, r, HT_FIFO);
+        p->d2h[r] = ht_add_lane(p->s, "d2h", HT_LANE_D2H, r, HT_PRIORITY);
+        p->p2p[r] = ht_add_lane(p->s, "p2p", HT_LANE_P2P, r, HT_FIFO);
+        p->port_in[r] = ht_add_resource(p->s, "h2d", HT_RES_PCIE_H2D, node[r], 25000000000);
+        p->port_out[r] = ht_add_resource(p->s, "d2h", HT_RES_PCIE_D2H, node[r], 25000000000);
+        ht_schedule_set_capacity(p->s, HT_DEVICE, r, 80 * bytes);
+    }
+    for (int32_t i = 0; i < RANKS / 2; i++)
+        p->pcie_switch[i] = ht_add_resource(p->s, "switch", HT_RES_PCIE_SWITCH, i * 2 / PER_NODE, 32000000000);
+    for (int32_t n = 0; n < NODES; n++) {
+        p->dram[n] = ht_add_resource(p->s, "dram", HT_RES_DRAM, n, 120000000000);
+        p->nvlink[n] = ht_add_resource(p->s, "nvlink", HT_RES_NVLINK, n, 200000000000);
+        p->nic[n] = ht_add_resource(p->s, "nic", HT_RES_NIC, n, 25000000000);
+        ht_schedule_set_capacity(p->s, HT_HOST, n * PER_NODE, 2000 * bytes);
+    }
+}
+
+/* A message: produced on `from` as `sent`, freed there; produced on `to`. */
+static void message(struct pipeline *p, int32_t from, int32_t to, int32_t sent, int32_t received)
+{
+    int64_t cost = p->full ? 200000 : 0;
+    for (int side = 0; side < 2; side++) {
+        int32_t rank = side ? to : from, node = rank / PER_NODE;
+        add(p, side ? HT_OP_RECEIVE : HT_OP_SEND, p->p2p[rank], cost);
+        ht_op_match(p->s, p->match);
+        if (side)
+            ht_op_effect(p->s, received, HT_DEVICE, HT_PRODUCE);
+        else
+            ht_op_effect(p->s, sent, HT_DEVICE, HT_NEED | HT_RELEASE);
+        if (!p->full) continue;
+        if (from / PER_NODE != to / PER_NODE)
+            ht_op_use(p->s, p->nic[node], bytes / 10);
+        else if (side)
+            ht_op_use(p->s, p->nvlink[node], bytes / 10);
+    }
+    p->match++;
+}
+
+static void copy(struct pipeline *p, int32_t r, int32_t t, bool out, int32_t priority)
+{
+    add(p, HT_OP_COPY, out ? p->d2h[r] : p->h2d[r], 10000);
+    ht_op_effect(p->s, t, out ? HT_DEVICE : HT_HOST, HT_NEED | HT_RELEASE);
+    ht_op_effect(p->s, t, out ? HT_HOST : HT_DEVICE, HT_PRODUCE);
+    ht_op_use(p->s, out ? p->port_out[r] : p->port_in[r], bytes);
+    ht_op_use(p->s, p->pcie_switch[r / 2], bytes);
+    ht_op_use(p->s, p->dram[r / PER_NODE], bytes);
+    if (out) ht_op_priority(p->s, priority);
+}
+
+/* 1F1B: stage r runs P - r forwards, then backward and forward in turn. Items are written stage by stage as soon as
+   their input is written, so ids are a topological order. */
+static void make_pipeline(struct pipeline *p, int32_t batches)
+{
+    make_machine(p);
+    int32_t fwd[RANKS] = {0}, bwd[RANKS] = {0};
+    int32_t cells = RANKS * batches;
+    int32_t *act = HT_NEW_ARRAY(int32_t, cells), *in = HT_NEW_ARRAY(int32_t, cells),
+            *grad = HT_NEW_ARRAY(int32_t, cells);
+    for (int64_t left = 2 * (int64_t)cells; left > 0;) {
+        for (int32_t r = 0; r < RANKS; r++) {
+            int32_t f = fwd[r], b = bwd[r], cell_f = r * batches + f, cell_b = r * batches + b;
+            bool forward = f < batches && f - b < RANKS - r;
+            if (forward && (r == 0 || f < fwd[r - 1])) {
+                add(p, HT_OP_FORWARD, p->gpu[r], forward_ns);
+                if (r > 0) ht_op_effect(p->s, in[cell_f], HT_DEVICE, HT_NEED | HT_RELEASE);
+                act[cell_f] = tensor(p, HT_ACTIVATION, r);
+                ht_op_effect(p->s, act[cell_f], HT_DEVICE, HT_PRODUCE);
+                if (r + 1 < RANKS) {
+                    int32_t out = tensor(p, HT_COMM, r);
+                    ht_op_effect(p->s, out, HT_DEVICE, HT_PRODUCE);
+                    message(p, r, r + 1, out, in[cell_f + batches] = tensor(p, HT_COMM, r + 1));
+                }
+                if (p->full) copy(p, r, act[cell_f], true, -f);
+                fwd[r]++;
+                left--;
+            } else if (!forward && b < f && (r + 1 == RANKS || b < bwd[r + 1])) {
+                if (p->full) copy(p, r, act[cell_b], false, 0);
+                add(p, HT_OP_BACKWARD, p->gpu[r], backward_ns);
+                ht_op_effect(p->s, act[cell_b], HT_DEVICE, HT_NEED | HT_RELEASE);
+                if (r + 1 < RANKS) ht_op_effect(p->s, grad[cell_b], HT_DEVICE, HT_NEED | HT_RELEASE);
+                if (r > 0) {
+                    int32_t out = tensor(p, HT_ACT_GRAD, r);
+                    ht_op_effect(p->s, out, HT_DEVICE, HT_PRODUCE);
+                    message(p, r, r - 1, out, grad[cell_b - batches] = tensor(p, HT_COMM, r - 1));
+                }
+                bwd[r]++;
+                left--;
+            }
+        }
+    }
+    free(act);
+    free(in);
+    free(grad);
+    ht_schedule_link(p->s);
+}
+
+static void free_pipeline(struct pipeline *p)
+{
+    ht_schedule_destroy(p->s);
+    free(p->costs.ns);
+}
+
+/* ---- the bare loop --------------------------------------------------------------------------------------------- */
+
+struct event {
+    int64_t time_ns;
+    int32_t op;
+};
+
+static void push(struct event *heap, int32_t *n, struct event e)
+{
+    int32_t i = (*n)++;
+    for (; i > 0 && heap[(i - 1) / 2].time_ns > e.time_ns; i = (i - 1) / 2) heap[i] = heap[(i - 1) / 2];
+    heap[i] = e;
+}
+
+static struct event pop(struct event *heap, int32_t *n)
+{
+    struct event top = heap[0], last = heap[--*n];
+    int32_t i = 0;
+    for (int32_t c; (c = 2 * i + 1) < *n; i = c) {
+        if (c + 1 < *n && heap[c + 1].time_ns < heap[c].time_ns) c++;
+        if (last.time_ns <= heap[c].time_ns) break;
+        heap[i] = heap[c];
+    }
+    heap[i] = last;
+    return top;
+}
+
+struct bare {
+    int32_t *pending, *succ, *lane_ops;
+    int64_t *succ_begin, *end_ns;
+    int32_t *lane_next, *lane_end;
+    bool *busy;
+    struct event *heap;
+    int32_t n_heap;
+};
+
+static void bare_start(const struct pipeline *p, struct bare *b, int32_t lane, int64_t now)
+{
+    if (b->busy[lane] || b->lane_next[lane] == b->lane_end[lane] || b->pending[b->lane_ops[b->lane_next[lane]]]) return;
+    int32_t op = b->lane_ops[b->lane_next[lane]++];
+    b->busy[lane] = true;
+    push(b->heap, &b->n_heap, (struct event){now + p->costs.ns[op], op});
+}
+
+/* Returns how many ops it ran. */
+static int64_t bare_run(const struct pipeline *p)
+{
+    const struct ht_schedule *s = p->s;
+    int32_t n = s->n_ops;
+    struct bare b = {.pending = HT_NEW_ARRAY(int32_t, n),
+                     .succ = HT_NEW_ARRAY(int32_t, s->deps_begin[n]),
+                     .lane_ops = HT_NEW_ARRAY(int32_t, n),
+                     .succ_begin = HT_NEW_ARRAY(int64_t, n + 2),
+                     .end_ns = HT_NEW_ARRAY(int64_t, n),
+                     .lane_next = HT_NEW_ARRAY(int32_t, s->n_lanes + 1),
+                     .lane_end = HT_NEW_ARRAY(int32_t, s->n_lanes),
+                     .busy = HT_NEW_ARRAY(bool, s->n_lanes),
+                     .heap = HT_NEW_ARRAY(struct event, s->n_lanes)};
+    for (int32_t op = 0; op < n; op++) b.lane_next[s->ops[op].lane + 1]++;
+    for (int32_t l = 0; l < s->n_lanes; l++) b.lane_end[l] = b.lane_next[l + 1] += b.lane_next[l];
+    int32_t *at = HT_NEW_ARRAY(int32_t, s->n_lanes);
+    memcpy(at, b.lane_next, sizeof(*at) * (size_t)s->n_lanes);
+    for (int32_t op = 0; op < n; op++) {
+        b.lane_ops[at[s->ops[op].lane]++] = op;
+        b.pending[op] = (int32_t)(s->deps_begin[op + 1] - s->deps_begin[op]);
+    }
+    for (int64_t d = 0; d < s->deps_begin[n]; d++) b.succ_begin[s->deps[d] + 2]++;
+    for (int32_t op = 0; op < n; op++) b.succ_begin[op + 2] += b.succ_begin[op + 1];
+    for (int32_t op = 0; op < n; op++)
+        for (int64_t d = s->deps_begin[op]; d < s->deps_begin[op + 1]; d++) b.succ[b.succ_begin[s->deps[d] + 1]++] = op;
+    int64_t done = 0;
+    for (int32_t l = 0; l < s->n_lanes; l++) bare_start(p, &b, l, 0);
+    for (; b.n_heap; done++) {
+        struct event e = pop(b.heap, &b.n_heap);
+        b.end_ns[e.op] = e.time_ns;
+        b.busy[s->ops[e.op].lane] = false;
+        for (int64_t d = b.succ_begin[e.op]; d < b.succ_begin[e.op + 1]; d++)
+            if (--b.pending[b.succ[d]] == 0) bare_start(p, &b, s->ops[b.succ[d]].lane, e.time_ns);
+        bare_start(p, &b, s->ops[e.op].lane, e.time_ns);
+    }
+    free(b.pending);
+    free(b.succ);
+    free(b.lane_ops);
+    free(b.succ_begin);
+    free(b.end_ns);
+    free(b.lane_next);
+    free(b.lane_end);
+    free(b.busy);
+    free(b.heap);
+    free(at);
+    return done;
+}
+
+/* ---- measuring ------------------------------------------------------------------------------------------------- */
+
+static double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* A field of /proc/self/status in bytes, or 0. */
+static int64_t status_bytes(const char *key)
+{
+    char line[128];
+    int64_t kb = 0;
+    FILE *in = fopen("/proc/self/status", "r");
+    while (in && fgets(line, sizeof(line), in))
+        if (!strncmp(line, key, strlen(key))) kb = atoll(line + strlen(key) + 1);
+    if (in) fclose(in);
+    return kb * 1024;
+}
+
+static void reset_peak(void)
+{
+    FILE *out = fopen("/proc/self/clear_refs", "w");
+    if (!out) return;
+    fputs("5", out);
+    fclose(out);
+}
+
+static void die(const char *what, const struct ht_error *err)
+{
+    fprintf(stderr, "bench_sim: %s: %s\n", what, err->text);
+    exit(1);
+}
+
+static void check_closed_form(int32_t batches)
+{
+    struct pipeline plain = {0};
+    make_pipeline(&plain, batches);
+    struct ht_error err = {0};
+    struct ht_trace *t;
+    struct ht_sim_options o = {.iterations = 1};
+    if (ht_sim_run(plain.s, plain.costs.ns, &o, &err, &t) != HT_OK) die("plain pipeline", &err);
+    int64_t want = (batches + RANKS - 1) * (forward_ns + backward_ns);
+    if (t->end_ns != want) {
+        ht_fail(&err, HT_FAILED, "took %" PRId64 " ns, not (M + P - 1) (f + b) = %" PRId64, t->end_ns, want);
+        die("plain pipeline", &err);
+    }
+    printf("checked: 1F1B without copies, %d micro-batches, %d ops: (M + P - 1) (f + b) = %.3f s exactly\n", batches,
+           plain.s->n_ops, 1e-9 * (double)want);
+    ht_trace_destroy(t);
+    free_pipeline(&plain);
+}
+
+struct spread {
+    double median, low, high;
+};
+
+static struct spread spread_of(double *x, int n)
+{
+    qsort(x, (size_t)n, sizeof(*x), by_value);
+    return (struct spread){x[n / 2], x[0], x[n - 1]};
+}
+
+int main(int argc, char **argv)
+{
+    int64_t n_ops = argc > 1 ? atoll(argv[1]) : 100000;
+    int runs = argc > 2 ? atoi(argv[2]) : 9, iterations = argc > 3 ? atoi(argv[3]) : 1;
+    if (n_ops < 1000 || n_ops > 20000000 || runs < 1 || runs > 99 || iterations < 1 || iterations > 100) {
+        fprintf(stderr, "usage: bench_sim [OPS 1000..20000000] [RUNS 1..99] [ITERATIONS 1..100]\n");
+        return 2;
+    }
+    int32_t batches = (int32_t)(n_ops / (RANKS * 8 - 4)) + 1;
+    check_closed_form(batches);
+    struct pipeline p = {.full = true};
+    make_pipeline(&p, batches);
+    struct ht_error err = {0};
+    if (n_ops <= 1000000) {
+        if (ht_schedule_verify(p.s, &err, NULL) != HT_OK) die("verifier", &err);
+        printf("checked: the verifier proves the full graph\n");
+    }
+    double sim_s[99], bare_s[99];
+    int64_t events = (int64_t)p.s->n_ops * iterations, held = 0, end_ns = 0;
+    struct ht_sim_options o = {.iterations = iterations};
+    for (int i = -1; i < runs; i++) { /* -1: warm-up */
+        struct ht_trace *t;
+        int64_t before = status_bytes("VmRSS");
+        reset_peak();
+        double start = now_s();
+        if (ht_sim_run(p.s, p.costs.ns, &o, &err, &t) != HT_OK) die("simulation", &err);
+        double sim = now_s() - start;
+        int64_t peak = status_bytes("VmHWM") - before;
+        if (peak > held) held = peak;
+        if (i > 0 && t->end_ns != end_ns) die("simulation", &(struct ht_error){.text = "two runs differ"});
+        end_ns = t->end_ns;
+        ht_trace_destroy(t);
+        start = now_s();
+        if (bare_run(&p) != p.s->n_ops) die("bare loop", &(struct ht_error){.text = "ops are missing"});
+        double bare = now_s() - start;
+        if (i < 0) continue;
+        sim_s[i] = sim / (double)events;
+        bare_s[i] = bare / p.s->n_ops;
+    }
+    struct spread a = spread_of(sim_s, runs), b = spread_of(bare_s, runs);
+    printf("%d ops x %d iterations, %" PRId64 " edges, %" PRId64 " effects, %" PRId64
+           " uses; simulated %.3f s; n = %d\n",
+           p.s->n_ops, iterations, p.s->deps_begin[p.s->n_ops], p.s->effects_begin[p.s->n_ops],
+           p.s->uses_begin[p.s->n_ops], 1e-9 * (double)end_ns, runs);
+    printf("simulator   %7.1f ns/op (%.1f to %.1f)  %6.2fe6 ops/s  %.0f bytes/op beside the graph\n", 1e9 * a.median,
+           1e9 * a.low, 1e9 * a.high, 1e-6 / a.median, (double)held / (double)p.s->n_ops);
+    printf("bare loop   %7.1f ns/op (%.1f to %.1f)  %6.2fe6 ops/s\n", 1e9 * b.median, 1e9 * b.low, 1e9 * b.high,
+           1e-6 / b.median);
+    printf("ratio       %7.2f\n", a.median / b.median);
+    free_pipeline(&p);
+    return 0;
+}
