@@ -24,7 +24,6 @@ struct lanes {
 
 #define AT(p, k)       (*(const vec_at *)((p) + (k)*PER_VEC))
 #define EACH_VEC(k)    for (int k = 0; k < VECS; k++)
-#define IVDEP          _Pragma("GCC ivdep")
 #define LOG2_E         1.44269504088896341f
 #define LN2_HIGH       0.693359375f    /* 9 bits, so that n * LN2_HIGH is exact */
 #define LN2_LOW        -2.12194440e-4f /* ln 2 - LN2_HIGH */
@@ -32,6 +31,13 @@ struct lanes {
 #define SQRT_2_OVER_PI 0.797884560802865f
 #define GELU_CUBIC     0.044715f
 #define NORM_EPSILON   1e-5f
+
+/* The loop may read and write the same array, but only at the same index. */
+#if defined(__clang__)
+#define IVDEP _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define IVDEP _Pragma("GCC ivdep")
+#endif
 
 /* ---- reductions ---- */
 

@@ -1,0 +1,212 @@
+/*
+ * The CPU kernels one by one.
+ *
+ *     build/bench_kernels [threads]
+ *
+ * Matrix products: GFLOP/s, beside that of a product which stays in the first-level cache, measured in the same way
+ * (there is no datasheet for a core's clock under load). AdamW: GB/s, 28 bytes a parameter (reads p, m, v, g; writes p,
+ * m, v), against a copy, 8 bytes a float (its write-allocate is not counted, nor is AdamW's, which has none). The rest:
+ * ns a row or element. Each is verified, warmed up once, and timed 9 times: median, fastest and slowest.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/base/array.h"
+#include "common/base/rng.h"
+#include "common/kernels/adamw.h"
+#include "common/kernels/simd.h"
+
+enum { REPEATS = 9, N_STATE = 1 << 24, ROW = 1024 };
+
+typedef void (*bench_fn)(void *arg);
+struct timing {
+    double median_s, fastest_s, slowest_s;
+};
+
+static double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static struct timing measure(bench_fn fn, void *arg, int calls)
+{
+    double s[REPEATS];
+    fn(arg);
+    for (int r = 0; r < REPEATS; r++) {
+        double start_s = now_s();
+        for (int c = 0; c < calls; c++) fn(arg);
+        s[r] = (now_s() - start_s) / calls;
+    }
+    qsort(s, REPEATS, sizeof(double), by_value);
+    return (struct timing){s[REPEATS / 2], s[0], s[REPEATS - 1]};
+}
+
+static void fill(float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) x[i] = 2 * ht_random_float(1, (uint64_t)i) - 1;
+}
+
+/* ---- matrix products, one thread ---- */
+
+static void run_gemm(void *arg)
+{
+    ht_simd()->gemm(arg);
+}
+
+static int bench_gemm(int64_t m, int64_t n, int64_t k, bool ta, bool tb, const char *what)
+{
+    float *a = HT_NEW_ARRAY(float, m *k), *b = HT_NEW_ARRAY(float, n *k), *c = HT_NEW_ARRAY(float, m *n);
+    fill(a, m * k);
+    fill(b, n * k);
+    struct ht_gemm g = {.a_transposed = ta,
+                        .b_transposed = tb,
+                        .m = m,
+                        .n = n,
+                        .k = k,
+                        .a = a,
+                        .a_stride = ta ? m : k,
+                        .b = b,
+                        .b_stride = tb ? k : n,
+                        .c = c,
+                        .c_stride = n};
+    run_gemm(&g);
+    int wrong = 0;
+    for (int64_t i = 0; i < m; i += m / 7 + 1)
+        for (int64_t j = 0; j < n; j += n / 5 + 1) {
+            double sum = 0;
+            for (int64_t p = 0; p < k; p++)
+                sum += (double)(ta ? a[p * m + i] : a[i * k + p]) * (double)(tb ? b[j * k + p] : b[p * n + j]);
+            if (!(fabs(sum - c[i * n + j]) <= 1e-6 * (double)k)) wrong = 1;
+        }
+    double flops = 2.0 * (double)m * (double)n * (double)k;
+    struct timing t = measure(run_gemm, &g, (int)(2e8 / flops) + 1);
+    printf("gemm %-22s %5d x %5d x %5d  %7.1f GFLOP/s (%.1f to %.1f)%s\n", what, (int)m, (int)n, (int)k,
+           flops / t.median_s * 1e-9, flops / t.slowest_s * 1e-9, flops / t.fastest_s * 1e-9, wrong ? "  WRONG" : "");
+    free(a);
+    free(b);
+    free(c);
+    return wrong;
+}
+
+/* ---- memory-bound, on the pool ---- */
+
+struct states {
+    struct ht_pool *pool;
+    struct ht_adamw_step step;
+    float *p, *m, *v, *g;
+};
+
+static void run_adamw(void *arg)
+{
+    struct states *s = arg;
+    ht_adamw_update_pool(s->pool, &s->step, s->p, s->m, s->v, s->g, N_STATE);
+}
+
+static void copy_share(void *arg, int worker, int n_workers)
+{
+    struct states *s = arg;
+    struct ht_range r = ht_range_split(N_STATE, 16, worker, n_workers);
+    memcpy(s->m + r.begin, s->g + r.begin, (size_t)(r.end - r.begin) * sizeof(float));
+}
+
+static void run_copy(void *arg)
+{
+    ht_pool_run(((struct states *)arg)->pool, copy_share, arg);
+}
+
+static void bench_states(struct ht_pool *pool)
+{
+    struct ht_adamw config = {.lr = 3e-4, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1};
+    struct states s = {.pool = pool, .step = ht_adamw_step(&config, 1, 1)};
+    float **arrays[] = {&s.p, &s.m, &s.v, &s.g};
+    for (size_t i = 0; i < HT_COUNT(arrays); i++) {
+        *arrays[i] = HT_NEW_ARRAY(float, N_STATE);
+        fill(*arrays[i], N_STATE);
+    }
+    for (int64_t i = 0; i < N_STATE; i++) s.v[i] = fabsf(s.v[i]);
+    struct timing adamw = measure(run_adamw, &s, 1), copy = measure(run_copy, &s, 1);
+    printf("%-28s %7.1f GB/s (%.1f to %.1f), %.2f ns a parameter, %.2f of a copy's %.1f GB/s\n", "AdamW",
+           28e-9 * N_STATE / adamw.median_s, 28e-9 * N_STATE / adamw.slowest_s, 28e-9 * N_STATE / adamw.fastest_s,
+           adamw.median_s / N_STATE * 1e9, 28 / adamw.median_s / (8 / copy.median_s), 8e-9 * N_STATE / copy.median_s);
+    for (size_t i = 0; i < HT_COUNT(arrays); i++) free(*arrays[i]);
+}
+
+/* ---- element-wise, one thread, in cache ---- */
+
+struct row {
+    float x[ROW], y[ROW], w[ROW], mean, rstd;
+};
+
+static void run_exp(void *arg)
+{
+    struct row *r = arg;
+    ht_simd()->exp(r->x, r->y, ROW);
+}
+static void run_gelu(void *arg)
+{
+    struct row *r = arg;
+    ht_simd()->gelu(r->x, r->y, ROW);
+}
+static void run_norm(void *arg)
+{
+    struct row *r = arg;
+    ht_simd()->norm(r->x, r->w, r->w, r->y, &r->mean, &r->rstd, ROW);
+}
+static void run_cross_entropy(void *arg)
+{
+    struct row *r = arg;
+    ht_simd()->cross_entropy(r->y, ROW, 0, 1);
+}
+
+static void bench_row(const char *name, bench_fn fn, struct row *r)
+{
+    struct timing t = measure(fn, r, 20000);
+    printf("%-28s %7.3f ns an element (%.3f to %.3f)\n", name, t.median_s / ROW * 1e9, t.fastest_s / ROW * 1e9,
+           t.slowest_s / ROW * 1e9);
+}
+
+int main(int argc, char **argv)
+{
+    int n_threads = argc > 1 ? atoi(argv[1]) : 2;
+    if (n_threads < 1) {
+        fprintf(stderr, "usage: %s [threads]\n", argv[0]);
+        return 2;
+    }
+    int wrong = 0;
+    printf("one thread
+");
+    wrong |= bench_gemm(512, 1024, 256, false, true, "forward  x W^T");
+    wrong |= bench_gemm(512, 256, 1024, false, false, "backward dy W");
+    wrong |= bench_gemm(512, 256, 1024, true, false, "gradient dy^T x");
+    wrong |= bench_gemm(512, 8192, 256, false, true, "logits   x W^T");
+    wrong |= bench_gemm(64, 256, 64, false, true, "scores   q k^T");
+    wrong |= bench_gemm(64, 64, 256, false, false, "values   p v");
+    struct row *r = HT_NEW(struct row);
+    fill(r->x, ROW);
+    fill(r->w, ROW);
+    bench_row("exp", run_exp, r);
+    bench_row("GELU", run_gelu, r);
+    bench_row("norm, width 1024", run_norm, r);
+    bench_row("cross-entropy, 1024 logits", run_cross_entropy, r);
+    free(r);
+    struct ht_pool *pool = ht_pool_create(n_threads, NULL);
+    if (!pool) {
+        perror("ht_pool_create");
+        return 1;
+    }
+    printf("%d threads, %d million parameters\n", n_threads, N_STATE >> 20);
+    bench_states(pool);
+    ht_pool_destroy(pool);
+    return wrong;
+}
