@@ -138,12 +138,14 @@ static const struct {
     {"name: x\nsource: s\nnodes:\n  - {cpu: epyc-7713, ram: 1 TB, pcie: [a], gpus: [{type: a100-40gb}]}\n",
      "c.yaml:4:39: key 'pcie': is a list; expected the name of a link or a map"},
     {"name: x\nsource: s\nnodes:\n  - cpu: {name: c, cores: 4, dram: 20 GB, dram_efficiency: 1, adam_efficiency: 1,\n"
-     "           core_flops: 1 GFLOP/s, gemm_efficiency: 1, source: s}\n    ram: 1 GB\n    pcie: pcie4-x16\n    gpus: [{type: "
+     "           core_flops: 1 GFLOP/s, gemm_efficiency: 1, source: s}\n    ram: 1 GB\n    pcie: pcie4-x16\n    gpus: "
+     "[{type: "
      "a100-40gb}]\n",
      "c.yaml:4:36: key 'dram': '20 GB' has the wrong unit 'GB'; expected a rate"},
     {"name: x\nsource: s\nnodes:\n  - cpu: {name: c, cores: 4, dram: 20 GB/s, dram_efficiency: 1.2, adam_efficiency: "
      "1,\n"
-     "           core_flops: 1 GFLOP/s, gemm_efficiency: 1, source: s}\n    ram: 1 GB\n    pcie: pcie4-x16\n    gpus: [{type: "
+     "           core_flops: 1 GFLOP/s, gemm_efficiency: 1, source: s}\n    ram: 1 GB\n    pcie: pcie4-x16\n    gpus: "
+     "[{type: "
      "a100-40gb}]\n",
      "c.yaml:4:62: key 'dram_efficiency': '1.2' is out of range; expected 0.001 to 1"},
 };
