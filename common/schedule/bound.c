@@ -10,13 +10,16 @@ enum { NEVER = INT32_MAX };
 /* Two iterations of the template; instance i of op o is i * n_ops + o. */
 struct order {
     const struct ht_schedule *s;
-    int32_t n;          /* instances */
-    int32_t *position;  /* [n] in its FIFO lane over both iterations; -1 on PRIORITY lanes */
-    int32_t *after;     /* [n * n_lanes]: first position of each FIFO lane that starts after the instance has ended */
+    int32_t n;         /* instances */
+    int32_t *position; /* [n] in its FIFO lane over both iterations; -1 on PRIORITY lanes */
+    int32_t *after;    /* [n * n_lanes]: first position of each FIFO lane that starts after the instance has ended */
     int32_t issue_ahead;
 };
 
-static int32_t lane_of(const struct order *o, int32_t x) { return o->s->ops[x % o->s->n_ops].lane; }
+static int32_t lane_of(const struct order *o, int32_t x)
+{
+    return o->s->ops[x % o->s->n_ops].lane;
+}
 
 static int32_t grant_lead(const struct order *o, int32_t lane)
 {

@@ -41,7 +41,7 @@ static enum ht_status check_member(const struct ht_schedule *s, int32_t first, i
                             s->lanes[op->lane].name, op->match);
     lane_seen[op->lane] = first + 1;
     if (!(is_p2p(a->kind) && is_p2p(op->kind)) && a->kind != op->kind)
-        return ht_broken_op(s, i, err, "is a %s in a group of %s ops (match %d)", ht_op_kind_name(op->kind),
+        return ht_broken_op(s, i, err, "is of kind %s in a group of %s ops (match %d)", ht_op_kind_name(op->kind),
                             ht_op_kind_name(a->kind), op->match);
     if (a->when != op->when)
         return ht_broken_op(s, i, err, "has another 'when' than op %d of its group (match %d)", first, op->match);
@@ -95,8 +95,7 @@ enum ht_status ht_rule_groups(const struct ht_schedule *s, struct ht_error *err)
         end = ht_step_end(s, first);
         if (op->match < 0) {
             if (is_p2p(op->kind) || (is_collective(op->kind) && s->n_ranks > 1))
-                status =
-                    ht_broken_op(s, first, err, "is a %s without a match: it has no peer", ht_op_kind_name(op->kind));
+                status = ht_broken_op(s, first, err, "has no match, so this %s has no peer", ht_op_kind_name(op->kind));
             continue;
         }
         HT_PUSH(matches, n_matches, cap, op->match);

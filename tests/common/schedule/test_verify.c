@@ -1,0 +1,259 @@
+/* The verifier: correct graphs pass, every rule has a file that breaks it, and a correct graph with any one needed
+   thing taken away is refused. */
+#include "tests/common/schedule/sample.h"
+
+#include <check.h>
+#include <dirent.h>
+
+#define GRAPHS HT_SOURCE_DIR "/tests/data/graphs/"
+
+/* Runs over the files whose names begin so, in no order; returns how many there are. */
+static int each_graph(const char *prefix, void (*run)(const char *path))
+{
+    DIR *dir = opendir(GRAPHS);
+    int n = 0;
+    ck_assert_ptr_nonnull(dir);
+    for (struct dirent *e; (e = readdir(dir));) {
+        char path[512];
+        if (strncmp(e->d_name, prefix, strlen(prefix)) != 0) continue;
+        snprintf(path, sizeof path, GRAPHS "%.200s", e->d_name);
+        run(path);
+        n++;
+    }
+    closedir(dir);
+    return n;
+}
+
+/* The first line says what the verifier must say: "# expect: ..." */
+static void must_break(const char *path)
+{
+    char line[512] = "";
+    struct ht_error err = {0};
+    struct ht_schedule *s = NULL;
+    FILE *f = fopen(path, "r");
+    ck_assert_ptr_nonnull(f);
+    ck_assert_ptr_nonnull(fgets(line, sizeof line, f));
+    fclose(f);
+    line[strcspn(line, "\n")] = 0;
+    const char *expect = line + strlen("# expect: ");
+    ck_assert_msg(strncmp(line, "# expect: ", 10) == 0, "%s: no '# expect:' line", path);
+    ck_assert_msg(ht_schedule_load(path, &err, &s) == HT_OK, "%s", err.text);
+    enum ht_status status = ht_schedule_verify(s, &err, NULL);
+    ck_assert_msg(status == (strncmp(expect, "OOM", 3) == 0 ? HT_INFEASIBLE : HT_FAILED), "%s: status %d: %s", path,
+                  status, err.text);
+    size_t n = strlen(err.text), m = strlen(expect);
+    ck_assert_msg(n >= m && strcmp(err.text + n - m, expect) == 0, "%s:\n  said     %s\n  expected %s", path, err.text,
+                  expect);
+    ht_schedule_destroy(s);
+}
+
+static void must_pass(const char *path)
+{
+    struct ht_error err = {0};
+    struct ht_schedule *s = NULL;
+    ck_assert_msg(ht_schedule_load(path, &err, &s) == HT_OK, "%s", err.text);
+    ck_assert_msg(ht_schedule_verify(s, &err, NULL) == HT_OK, "%s: %s", path, err.text);
+    uint64_t before = ht_schedule_hash(s);
+    ht_schedule_link(s);
+    ck_assert_msg(ht_schedule_hash(s) == before, "%s: linking found something to add", path);
+    ht_schedule_destroy(s);
+}
+
+START_TEST(broken_graphs)
+{
+    ck_assert_int_ge(each_graph("bad-", must_break), 50);
+}
+END_TEST
+
+START_TEST(good_graphs)
+{
+    ck_assert_int_ge(each_graph("good-", must_pass), 2);
+}
+END_TEST
+
+START_TEST(sweep)
+{
+    for (int control = SAMPLE_NONE; control <= SAMPLE_ROLLBACK; control++)
+        for (int units = 1; units <= 5; units++)
+            for (int batches = 1; batches <= 3; batches++)
+                for (int ranks = 1; ranks <= 4; ranks++) {
+                    struct sample o = {units, batches, ranks, (enum sample_control)control, false};
+                    struct ht_schedule *s = sample_build(o);
+                    struct ht_error err = {0};
+                    struct ht_verdict v = {0};
+                    ck_assert_msg(ht_schedule_verify(s, &err, &v) == HT_OK, "%s", err.text);
+                    for (int r = 0; r < HT_N_RULES; r++) ck_assert(v.proved[r]);
+                    ck_assert_int_eq(v.n_spaces, ht_n_spaces(s));
+                    ht_verdict_free(&v);
+                    ht_schedule_destroy(s);
+                    o.unlinked = true;
+                    s = sample_build(o);
+                    ck_assert_int_eq(ht_schedule_verify(s, &err, NULL), HT_FAILED);
+                    ht_schedule_destroy(s);
+                }
+}
+END_TEST
+
+/* Every edge that linking added, every op, every effect that changes what is there: without it, the graph is refused.
+ */
+START_TEST(mutations)
+{
+    static const struct sample samples[] = {{3, 1, 1, SAMPLE_NONE, false},     {3, 2, 2, SAMPLE_NONE, false},
+                                            {3, 2, 1, SAMPLE_GATE, false},     {2, 2, 2, SAMPLE_GATE, false},
+                                            {3, 2, 1, SAMPLE_ROLLBACK, false}, {2, 1, 3, SAMPLE_ROLLBACK, false}};
+    struct sample o = samples[_i];
+    struct ht_schedule *s = sample_build(o);
+    struct ht_error err = {0};
+    int64_t n = 0;
+    struct {
+        enum cut cut;
+        int64_t n;
+    } kinds[] = {{CUT_OP, s->n_ops},
+                 {CUT_DEP, s->deps_begin[s->n_ops]},
+                 {CUT_PREV, s->prev_begin[s->n_ops]},
+                 {CUT_EFFECT, s->effects_begin[s->n_ops]}};
+    struct ht_schedule *same = sample_cut(s, CUT_NOTHING, 0);
+    ck_assert_uint_eq(ht_schedule_hash(s), ht_schedule_hash(same));
+    ht_schedule_destroy(same);
+    for (size_t k = 0; k < HT_COUNT(kinds); k++)
+        for (int64_t i = 0; i < kinds[k].n; i++) {
+            /* a read that is not declared cannot be missed, except by a copy; nor can the update of anything but
+             * momentum */
+            if (kinds[k].cut == CUT_EFFECT) {
+                const struct ht_effect *e = &s->effects[i];
+                if (!(e->flags & (HT_PRODUCE | HT_RELEASE)) &&
+                    !(e->flags & HT_UPDATE && s->tensors[e->tensor].class == HT_MOMENTUM))
+                    continue;
+            }
+            struct ht_schedule *cut = sample_cut(s, kinds[k].cut, i);
+            ck_assert_msg(ht_schedule_verify(cut, &err, NULL) == HT_FAILED, "sample %d: %s %d is not missed", _i,
+                          k == 0   ? "op"
+                          : k == 1 ? "edge"
+                          : k == 2 ? "edge to the previous iteration"
+                                   : "effect",
+                          (int)i);
+            ht_schedule_destroy(cut);
+            n++;
+        }
+    printf("sample %d: %lld mutations\n", _i, (long long)n);
+    ht_schedule_destroy(s);
+}
+END_TEST
+
+/*
+ * The smallest offload graph, by hand. Rounded to 512: p and g 2048, m 4096, a 1024.
+ *     device: P 2048; F 3072; B adds g: 5120, the peak; leaves 2048
+ *     host:   p 2048 + m 4096 = 6144 all the time; G adds 2048: 8192, the peak
+ */
+START_TEST(footprint)
+{
+    struct ht_error err = {0};
+    struct ht_schedule *s = NULL;
+    struct ht_verdict v = {0};
+    char text[256];
+    ck_assert_int_eq(ht_schedule_load(GRAPHS "good-offload.yaml", &err, &s), HT_OK);
+    ck_assert_int_eq(ht_schedule_verify(s, &err, &v), HT_OK);
+    ck_assert_int_eq(v.spaces[0].peak_bytes, 5120);
+    ck_assert_int_eq(v.spaces[0].peak_op, 2);
+    ck_assert_int_eq(v.spaces[0].by_class[HT_PARAM], 2048);
+    ck_assert_int_eq(v.spaces[0].by_class[HT_ACTIVATION], 1024);
+    ck_assert_int_eq(v.spaces[0].by_class[HT_GRAD], 2048);
+    ck_assert_int_eq(v.spaces[1].peak_bytes, 8192);
+    ck_assert_int_eq(v.spaces[1].peak_op, 3);
+    ck_assert_int_eq(v.spaces[2].peak_bytes, 0);
+    ck_assert_int_eq(v.spaces[2].peak_op, -1);
+    ht_footprint_describe(s, 0, &v.spaces[0], text, sizeof text);
+    ck_assert_str_eq(text,
+                     "device 0: peak 5.12 kB of 8 kB at backward of embedding (parameters 2.05 kB, gradients 2.05 kB, "
+                     "activations 1.02 kB)");
+    ht_footprint_describe(s, 2, &v.spaces[2], text, sizeof text);
+    ck_assert_str_eq(text, "disk 0: peak 0 B of unlimited at the start of the iteration");
+    ht_verdict_free(&v);
+
+    /* to the byte: 5120 fits, 5119 does not */
+    ht_schedule_set_capacity(s, HT_DEVICE, 0, 5120);
+    ck_assert_int_eq(ht_schedule_verify(s, &err, NULL), HT_OK);
+    ht_schedule_set_capacity(s, HT_DEVICE, 0, 5119);
+    ck_assert_int_eq(ht_schedule_verify(s, &err, &v), HT_INFEASIBLE);
+    ck_assert_str_eq(err.text, "OOM at backward of embedding on device 0: needs 2.05 kB, 3.07 kB of 5.12 kB held "
+                               "(parameters 2.05 kB, activations 1.02 kB), short by 1 B");
+    ck_assert(!v.proved[HT_RULE_MEMORY] && v.proved[HT_RULE_UPDATE]);
+    ck_assert_int_eq(v.spaces[0].first_oom_op, 2);
+    ck_assert_int_eq(v.spaces[0].oom_needs_bytes, 2048);
+    ck_assert_int_eq(v.spaces[0].oom_held_bytes, 3072);
+    ck_assert(v.spaces[1].fits);
+    ht_verdict_free(&v);
+    ht_schedule_destroy(s);
+}
+END_TEST
+
+/* What no file can say, but a builder's bug can. */
+START_TEST(wild_ids)
+{
+    struct sample o = {2, 1, 1, SAMPLE_NONE, false};
+    struct ht_error err = {0};
+    for (int k = 0; k < 12; k++) {
+        struct ht_schedule *s = sample_build(o);
+        switch (k) {
+        case 0:
+            s->deps[0] = s->n_ops;
+            break;
+        case 1:
+            s->deps[0] = s->n_ops - 1;
+            break;
+        case 2:
+            s->prev[0] = -1;
+            break;
+        case 3:
+            s->ops[3].lane = 99;
+            break;
+        case 4:
+            s->ops[3].work = -1;
+            break;
+        case 5:
+            s->ops[3].kind = 200;
+            break;
+        case 6:
+            s->effects[2].tensor = s->n_tensors;
+            break;
+        case 7:
+            s->effects[2].tier = 4;
+            break;
+        case 8:
+            s->effects[2].flags = 0;
+            break;
+        case 9:
+            s->uses[0].resource = 1;
+            break;
+        case 10:
+            s->residents[0].rank = 1;
+            break;
+        case 11:
+            s->tensors[0].bytes = -1;
+            break;
+        }
+        ck_assert_int_eq(ht_schedule_verify(s, &err, NULL), HT_FAILED);
+        ck_assert_int_eq(strncmp(err.text, "schedule 'sample': ", 19), 0);
+        ht_schedule_destroy(s);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("schedule/verify");
+    TCase *c = tcase_create("verify");
+    tcase_set_timeout(c, 300);
+    tcase_add_test(c, broken_graphs);
+    tcase_add_test(c, good_graphs);
+    tcase_add_test(c, sweep);
+    tcase_add_loop_test(c, mutations, 0, 6);
+    tcase_add_test(c, footprint);
+    tcase_add_test(c, wild_ids);
+    suite_add_tcase(suite, c);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}
