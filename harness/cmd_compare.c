@@ -44,10 +44,18 @@ static int64_t peak_of(const struct ht_result *r, enum ht_tier tier)
     return peak;
 }
 
+/* "OOM at forward of block 21 on device 0, short by 365 MB": the reason without who holds what. */
+static const char *short_reason(const char *reason, char *buf, size_t n)
+{
+    const char *tail = strstr(reason, ", short by ");
+    snprintf(buf, n, "%.*s%s", (int)strcspn(reason, ":"), reason, tail ? tail : "");
+    return buf;
+}
+
 static void add_row(const struct ht_result *r, struct ht_table *t)
 {
     const struct ht_job *job = r->job;
-    char text[HT_QUANTITY_TEXT];
+    char text[HT_QUANTITY_TEXT], reason[256];
     ht_table_cell(t, "%s", job->scenario.model.name);
     ht_table_cell(t, "%.4g", (double)ht_model_params(&job->scenario.model));
     ht_table_cell(t, "%s", job->system->name);
@@ -65,7 +73,7 @@ static void add_row(const struct ht_result *r, struct ht_table *t)
     if (r->has_metrics)
         ht_table_cell(t, "bound by %s", r->metrics.lower_bound_of);
     else
-        ht_table_cell(t, "%s", job->reason);
+        ht_table_cell(t, "%s", short_reason(job->reason, reason, sizeof(reason)));
 }
 
 static void csv_text(FILE *out, const char *text)
@@ -182,7 +190,7 @@ static enum ht_status run(const struct ht_options *options, struct ht_error *err
         for (size_t i = 0; ht_system_at(i); i++) HT_PUSH(systems.list, systems.n, systems.cap, ht_system_at(i)->name);
     struct ht_table *table =
         ht_table_create("<model|>parameters|<system|<status|>samples/s|>iteration|>TFLOP/s per GPU|"
-                        ">MFU|>device peak|>host peak|<what binds");
+                        ">MFU|>device memory|>host memory|<what binds");
     json_t *root = json_pack("{s:s}", "obtained", "simulated"), *from = ht_provenance_json(), *rows = json_array();
     json_object_update(root, from);
     json_decref(from);
@@ -197,7 +205,9 @@ static enum ht_status run(const struct ht_options *options, struct ht_error *err
     }
     if (status == HT_OK && options->out) status = write_files(root, options->out, err);
     if (status == HT_OK && !options->json) {
-        printf("cluster %s, batch %lld (simulated; TFLOP/s and MFU: 3 x forward matrix products, dense peak)\n",
+        printf("cluster %s, batch %lld (simulated)\n"
+               "TFLOP/s and MFU: 3 x forward matrix products, dense peak. Memory: the peak, or what oom rows would "
+               "need.\n\n",
                options->request.cluster, (long long)(options->request.batch ? options->request.batch : 8));
         ht_table_print(table, "", stdout);
     }

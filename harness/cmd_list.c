@@ -10,6 +10,19 @@
 
 #include <string.h>
 
+/* Where the figures of a table come from; too long for a column. */
+static void print_sources(const json_t *list)
+{
+    size_t i;
+    json_t *row;
+    printf("\nsources\n");
+    json_array_foreach(list, i, row)
+    {
+        printf("  %s: %s\n", json_string_value(json_object_get(row, "name")),
+               json_string_value(json_object_get(row, "source")));
+    }
+}
+
 static enum ht_status list_systems(bool json, struct ht_error *err)
 {
     struct ht_table *t = ht_table_create("<system|<what it does|<variables (--set)|<source");
@@ -68,7 +81,7 @@ static enum ht_status list_models(bool json, struct ht_error *err)
 
 static enum ht_status list_gpus(bool json, struct ht_error *err)
 {
-    struct ht_table *t = ht_table_create("<gpu|>memory|>fp16 peak|>fp32 peak|>memory bandwidth|<source");
+    struct ht_table *t = ht_table_create("<gpu|>memory|>fp16 peak|>fp32 peak|>memory bandwidth");
     json_t *list = json_array();
     char name[HT_NAME_BYTES], text[HT_QUANTITY_TEXT];
     enum ht_status status = HT_OK;
@@ -81,14 +94,16 @@ static enum ht_status list_gpus(bool json, struct ht_error *err)
         ht_table_cell(t, "%s", ht_format_quantity(HT_FLOPS_PER_S, g.f16_flops_per_s, text));
         ht_table_cell(t, "%s", ht_format_quantity(HT_FLOPS_PER_S, g.f32_flops_per_s, text));
         ht_table_cell(t, "%s", ht_format_quantity(HT_BYTES_PER_S, g.memory_bytes_per_s, text));
-        ht_table_cell(t, "%s", g.source);
         json_array_append_new(list,
                               json_pack("{s:s,s:I,s:f,s:f,s:f,s:f,s:s}", "name", name, "memory_bytes",
                                         (json_int_t)g.memory_bytes, "f16_flops_per_s", g.f16_flops_per_s,
                                         "bf16_flops_per_s", g.bf16_flops_per_s, "f32_flops_per_s", g.f32_flops_per_s,
                                         "memory_bytes_per_s", g.memory_bytes_per_s, "source", g.source));
     }
-    if (!json && status == HT_OK) ht_table_print(t, "", stdout);
+    if (!json && status == HT_OK) {
+        ht_table_print(t, "", stdout);
+        print_sources(list);
+    }
     ht_table_destroy(t);
     if (json && status == HT_OK) return ht_json_print(json_pack("{s:o}", "gpus", list), err);
     json_decref(list);
@@ -97,8 +112,7 @@ static enum ht_status list_gpus(bool json, struct ht_error *err)
 
 static enum ht_status list_clusters(bool json, struct ht_error *err)
 {
-    struct ht_table *t =
-        ht_table_create("<cluster|>nodes|>devices|<device|>its memory|<processor|>memory of a node|<source");
+    struct ht_table *t = ht_table_create("<cluster|>nodes|>devices|<device|>its memory|<processor|>memory of a node");
     json_t *list = json_array();
     char name[HT_NAME_BYTES];
     enum ht_status status = HT_OK;
@@ -115,7 +129,6 @@ static enum ht_status list_clusters(bool json, struct ht_error *err)
         ht_table_bytes(t, gpu->memory_bytes);
         ht_table_cell(t, "%s", node->cpu.name);
         ht_table_bytes(t, node->ram_bytes);
-        ht_table_cell(t, "%s", c->source);
         json_array_append_new(list,
                               json_pack("{s:s,s:I,s:I,s:s,s:I,s:s,s:I,s:s}", "name", name, "nodes",
                                         (json_int_t)c->n_nodes, "devices", (json_int_t)c->n_gpus, "device", gpu->name,
@@ -123,7 +136,10 @@ static enum ht_status list_clusters(bool json, struct ht_error *err)
                                         "node_memory_bytes", (json_int_t)node->ram_bytes, "source", c->source));
         ht_cluster_destroy(c);
     }
-    if (!json && status == HT_OK) ht_table_print(t, "", stdout);
+    if (!json && status == HT_OK) {
+        ht_table_print(t, "", stdout);
+        print_sources(list);
+    }
     ht_table_destroy(t);
     if (json && status == HT_OK) return ht_json_print(json_pack("{s:o}", "clusters", list), err);
     json_decref(list);

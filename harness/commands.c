@@ -22,7 +22,7 @@ static void help(FILE *out)
           out);
     for (size_t i = 0; i < HT_COUNT(commands); i++) {
         const char *text = commands[i]->help;
-        fprintf(out, "  %-8s %-22s %.*s\n", commands[i]->name, commands[i]->args ? commands[i]->args : "",
+        fprintf(out, "  %-8s %-29s %.*s\n", commands[i]->name, commands[i]->args ? commands[i]->args : "",
                 (int)strcspn(text, "\v"), text);
     }
     fputs("\nEvery command takes --help and --json.\n\nExamples:\n"

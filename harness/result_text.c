@@ -53,13 +53,13 @@ static void print_classes(const struct ht_memory_row *m, FILE *out)
     putc('\n', out);
 }
 
-void ht_memory_print(const struct ht_result *r, FILE *out)
+/* Of a run, with its real arenas when there were any. */
+static void print_peaks(const struct ht_result *r, FILE *out)
 {
-    if (!r->n_memory) return;
     bool arena = false;
     for (int32_t i = 0; i < r->n_memory; i++) arena |= r->memory[i].arena_bytes >= 0;
     fprintf(out, "\nmemory (%s; bound: no order of execution needs more; planned: the paper's equation)\n",
-            r->trace ? ht_obtained(r) : "from the graph");
+            ht_obtained(r));
     struct ht_table *t = ht_table_create(arena ? "<place|>arena peak|>trace peak|>in id order|>bound|>planned|>capacity"
                                                : "<place|>peak|>in id order|>bound|>planned|>capacity");
     for (int32_t i = 0; i < r->n_memory; i++) {
@@ -74,6 +74,33 @@ void ht_memory_print(const struct ht_result *r, FILE *out)
     }
     ht_table_print(t, "  ", out);
     ht_table_destroy(t);
+}
+
+/* Of a schedule that was not run: what it needs. */
+static void print_needs(const struct ht_result *r, FILE *out)
+{
+    fprintf(out, "\nmemory (computed from the graph, ops one at a time in order; planned: the paper's equation)\n");
+    struct ht_table *t = ht_table_create("<place|>needs|>capacity|>short by|>planned|>bound");
+    for (int32_t i = 0; i < r->n_memory; i++) {
+        const struct ht_memory_row *m = &r->memory[i];
+        ht_table_cell(t, "%s", m->name);
+        ht_table_bytes(t, m->safe_bytes);
+        ht_table_bytes(t, m->capacity_bytes);
+        ht_table_bytes(t, m->safe_bytes > m->capacity_bytes ? m->safe_bytes - m->capacity_bytes : -1);
+        ht_table_bytes(t, m->planned_bytes);
+        ht_table_bytes(t, m->bound_bytes);
+    }
+    ht_table_print(t, "  ", out);
+    ht_table_destroy(t);
+}
+
+void ht_memory_print(const struct ht_result *r, FILE *out)
+{
+    if (!r->n_memory) return;
+    if (r->trace)
+        print_peaks(r, out);
+    else
+        print_needs(r, out);
     for (int32_t i = 0; i < r->n_memory; i++) print_classes(&r->memory[i], out);
 }
 

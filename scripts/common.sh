@@ -1,0 +1,82 @@
+# Shared by ./quickstart and ./check: steps with a clock, and Debian packages when they are missing. To be sourced by
+# bash with -euo pipefail; $root is the root of the tree.
+
+steps_began=$(date +%s)
+step_number=0
+
+# step TEXT: what is being done now, with the time since the start.
+step() {
+    step_number=$((step_number + 1))
+    local now
+    now=$(date +%s)
+    printf '\n== %d. %s  [%d:%02d]\n' "$step_number" "$*" $(((now - steps_began) / 60)) $(((now - steps_began) % 60))
+}
+
+note() { printf '   %s\n' "$*"; }
+
+die() {
+    printf '%s: %s\n' "$(basename "$0")" "$*" >&2
+    exit 1
+}
+
+# quietly LOG COMMAND...: output goes to the log; the end of it is shown when the command fails.
+quietly() {
+    local log=$1
+    shift
+    if ! "$@" >"$log" 2>&1; then
+        tail -n 40 "$log" >&2
+        die "failed: $* (all of its output: $log)"
+    fi
+}
+
+# as_root COMMAND...: with sudo, unless this is root already.
+as_root() {
+    if [ "$(id -u)" = 0 ]; then
+        "$@"
+    else
+        sudo "$@"
+    fi
+}
+
+# install_packages PACKAGE...: installs the Debian packages that are missing, and says which.
+install_packages() {
+    local package missing=()
+    if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
+        note "no apt-get here, so nothing is installed; needed are what Debian calls: $*"
+        return 0
+    fi
+    for package in "$@"; do
+        # shellcheck disable=SC2016 # the dollar is dpkg-query's
+        if [ "$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null || true)" != installed ]; then
+            missing+=("$package")
+        fi
+    done
+    if [ ${#missing[@]} = 0 ]; then
+        note "all packages are there"
+        return 0
+    fi
+    if [ "$(id -u)" != 0 ] && ! command -v sudo >/dev/null; then
+        die "these packages are missing and neither root nor sudo is at hand: apt-get install ${missing[*]}"
+    fi
+    note "installing ${missing[*]}"
+    local log
+    log=$(mktemp -t hetbench-apt.XXXXXX)
+    quietly "$log" as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 update
+    quietly "$log" as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -y -o Dpkg::Use-Pty=0 install \
+        --no-install-recommends "${missing[@]}"
+    rm -f "$log"
+}
+
+build_packages=(gcc libc6-dev cmake ninja-build pkg-config git libfyaml-dev libjansson-dev libxxhash-dev check
+    libopenblas-serial-dev)
+
+# Packages bring matplotlib to the distribution's Python, which may not be the first one on PATH.
+system_python() {
+    if [ -x /usr/bin/python3 ]; then
+        echo /usr/bin/python3
+    else
+        command -v python3
+    fi
+}
+
+jobs_here() { nproc 2>/dev/null || echo 2; }
