@@ -1,0 +1,219 @@
+/* Building: what the setters ignore, merge and share; keys, titles and the hash. */
+#include "tests/common/schedule/sample.h"
+
+#include <check.h>
+
+static const struct ht_label none = {.unit = -1, .micro_batch = -1};
+
+/* Two ranks on two nodes, a lane each of gpu, and d2h on rank 0; two tensors; no ops. */
+static struct ht_schedule *start(void)
+{
+    const int32_t nodes[] = {0, 1};
+    struct ht_schedule *s = ht_schedule_create("start", 2, 2, nodes);
+    struct ht_tensor t = {.class = HT_GRAD, .label = sample_label(3, -1), .bytes = 8};
+    ht_add_lane(s, "gpu", HT_LANE_COMPUTE, 0, HT_FIFO);
+    ht_add_lane(s, "gpu", HT_LANE_COMPUTE, 1, HT_FIFO);
+    ht_add_lane(s, "d2h", HT_LANE_D2H, 0, HT_FIFO);
+    ht_add_tensor(s, t);
+    ht_add_tensor(s, t);
+    ht_add_resource(s, "pcie", HT_RES_PCIE_D2H, 0, 1000);
+    ht_add_resource(s, "dram", HT_RES_DRAM, 0, 1000);
+    return s;
+}
+
+START_TEST(repeats)
+{
+    struct ht_schedule *s = start();
+    for (int i = 0; i < 3; i++) ht_add_op(s, HT_OP_FORWARD, 0, none, 0);
+    ht_op_after(s, 1);
+    ht_op_after(s, 0);
+    ht_op_after(s, 1);
+    ht_op_after(s, -1);
+    ht_op_after_prev(s, 2);
+    ht_op_after_prev(s, 2);
+    ht_op_after_prev(s, 9); /* still to come */
+    ht_op_effect(s, 1, HT_HOST, HT_NEED);
+    ht_op_effect(s, 1, HT_DISK, HT_PRODUCE);
+    ht_op_effect(s, 0, HT_HOST, HT_NEED);
+    ht_op_effect(s, 1, HT_HOST, HT_RELEASE);
+    ht_op_use(s, 0, 5);
+    ht_op_use(s, 1, 6);
+    ht_op_use(s, 0, 7);
+    ck_assert_int_eq(s->deps_begin[2], 0);
+    ck_assert_int_eq(s->deps_begin[3], 2);
+    ck_assert_int_eq(s->deps[0], 1);
+    ck_assert_int_eq(s->deps[1], 0);
+    ck_assert_int_eq(s->prev_begin[3], 2);
+    ck_assert_int_eq(s->effects_begin[3], 3);
+    ck_assert_int_eq(s->effects[0].flags, HT_NEED | HT_RELEASE);
+    ck_assert_int_eq(s->effects[1].flags, HT_PRODUCE);
+    ck_assert_int_eq(s->uses_begin[3], 2);
+    ck_assert_int_eq(s->uses[0].amount, 12);
+    /* the next op starts afresh */
+    ht_add_op(s, HT_OP_FORWARD, 0, none, 0);
+    ht_op_after(s, 1);
+    ht_op_effect(s, 1, HT_HOST, HT_UPDATE);
+    ck_assert_int_eq(s->deps_begin[4] - s->deps_begin[3], 1);
+    ck_assert_int_eq(s->effects[3].flags, HT_UPDATE);
+    ht_schedule_destroy(s);
+}
+END_TEST
+
+START_TEST(works_are_shared)
+{
+    struct ht_schedule *s = start();
+    struct ht_work w = {.kind = HT_OP_COPY, .where = HT_LANE_D2H};
+    for (int round = 0; round < 2; round++)
+        for (int i = 0; i < 5000; i++) {
+            w.bytes = i;
+            ck_assert_int_eq(ht_add_work(s, &w), i);
+        }
+    ck_assert_int_eq(s->n_works, 5000);
+    struct ht_work a = {.custom = "fp"}, b = {.custom = "fp"};
+    memset(b.custom + 3, 'x', sizeof b.custom - 4); /* behind the end */
+    ck_assert_int_eq(ht_add_work(s, &a), 5000);
+    ck_assert_int_eq(ht_add_work(s, &b), 5000);
+    ht_schedule_destroy(s);
+}
+END_TEST
+
+START_TEST(keys)
+{
+    char key[HT_WORK_KEY_MAX];
+    struct ht_work w = {.kind = HT_OP_FORWARD,
+                        .where = HT_LANE_COMPUTE,
+                        .unit = HT_UNIT_BLOCK,
+                        .n_units = 1,
+                        .sub_ops = HT_ALL_SUB_OPS,
+                        .batch = 8,
+                        .seq = 1024,
+                        .width = 4096,
+                        .heads = 32,
+                        .ffn = 16384,
+                        .vocab = 50257,
+                        .flash = true,
+                        .dtype = HT_BF16,
+                        .tp = 1,
+                        .ranks = 1,
+                        .params = 5,
+                        .bytes = 6};
+    ck_assert_str_eq(ht_work_key(&w, key, sizeof key),
+                     "forward block batch=8 seq=1024 width=4096 heads=32 ffn=16384 flash dtype=bf16");
+    w.kind = HT_OP_BACKWARD;
+    w.sub_ops = 1u << HT_SUB_QKV | 1u << HT_SUB_PROJ;
+    w.tp = 4;
+    ck_assert_str_eq(ht_work_key(&w, key, sizeof key),
+                     "backward block sub_ops=qkv+proj batch=8 seq=1024 width=4096 heads=32 ffn=16384 flash dtype=bf16 "
+                     "grad=f32 tp=4");
+    w.unit = HT_UNIT_HEAD;
+    w.where = HT_LANE_HOST;
+    w.n_units = 2;
+    ck_assert_str_eq(
+        ht_work_key(&w, key, sizeof key),
+        "backward head where=host units=2 batch=8 seq=1024 width=4096 vocab=50257 tied=0 dtype=bf16 grad=f32 "
+        "tp=4");
+    w.kind = HT_OP_OPTIMIZER_STEP;
+    ck_assert_str_eq(ht_work_key(&w, key, sizeof key), "optimizer_step where=host params=5 dtype=bf16 grad=f32");
+    w.kind = HT_OP_COPY;
+    ck_assert_str_eq(ht_work_key(&w, key, sizeof key), "copy where=host bytes=6");
+    w.kind = HT_OP_ALL_REDUCE;
+    w.ranks = 8;
+    ck_assert_str_eq(ht_work_key(&w, key, sizeof key), "all_reduce ranks=8 bytes=6 grad=f32");
+    w.free = true;
+    ck_assert_str_eq(ht_work_key(&w, key, sizeof key), "all_reduce free");
+    strcpy(w.custom, "my own");
+    ck_assert_str_eq(ht_work_key(&w, key, sizeof key), "my own");
+    ck_assert_str_eq(ht_work_key(&w, key, 4), "my ");
+}
+END_TEST
+
+START_TEST(titles)
+{
+    char t[64];
+    struct ht_schedule *s = start();
+    struct ht_label l = {.unit = 3, .n_units = 1, .sub_ops = HT_ALL_SUB_OPS, .micro_batch = 1};
+    ht_add_op(s, HT_OP_FORWARD, 0, l, 0);
+    ck_assert_str_eq(ht_op_title(s, 0, t, sizeof t), "F3"); /* one micro-batch: not told */
+    ck_assert_str_eq(ht_op_words(s, 0, t, sizeof t), "forward of unit 3");
+    s->n_micro_batches = 2;
+    s->n_units = 8;
+    ck_assert_str_eq(ht_op_title(s, 0, t, sizeof t), "F3.1");
+    ck_assert_str_eq(ht_op_words(s, 0, t, sizeof t), "forward of block 3, micro-batch 1");
+    l.n_units = 3;
+    l.micro_batch = -1;
+    ht_add_op(s, HT_OP_OPTIMIZER_STEP, 0, l, 0);
+    ck_assert_str_eq(ht_op_title(s, 1, t, sizeof t), "O3-5");
+    ck_assert_str_eq(ht_op_words(s, 1, t, sizeof t), "optimizer step of block 3 to unit 5");
+    ht_add_op(s, HT_OP_COPY, 2, sample_label(3, -1), 0);
+    ht_op_effect(s, 0, HT_DEVICE, HT_NEED);
+    ck_assert_str_eq(ht_op_title(s, 2, t, sizeof t), "d2h grad 3");
+    ck_assert_str_eq(ht_op_words(s, 2, t, sizeof t), "copy of gradients of block 3");
+    ht_add_op(s, HT_OP_VALIDATE, 0, none, 0);
+    ck_assert_str_eq(ht_op_title(s, 3, t, sizeof t), "validate");
+    ht_op_name(s, "%s", "a name of more than fifteen");
+    ck_assert_str_eq(ht_op_title(s, 3, t, sizeof t), "a name of more ");
+    ht_add_op(s, HT_OP_UNDO, 0, sample_label(7, -1), 0);
+    ck_assert_str_eq(ht_op_words(s, 4, t, sizeof t), "undo of head");
+    ck_assert_str_eq(ht_space_name(s, ht_space(s, HT_HOST, 1), t, sizeof t), "host 1");
+    ck_assert_str_eq(ht_space_name(s, ht_space(s, HT_DEVICE, 1), t, sizeof t), "device 1");
+    ck_assert_str_eq(ht_space_name(s, ht_space(s, HT_DISK, 0), t, sizeof t), "disk 0");
+    ck_assert_str_eq(ht_space_name(s, ht_space(s, HT_REMOTE, 0), t, sizeof t), "remote");
+    ht_schedule_destroy(s);
+}
+END_TEST
+
+/* Any one field changed changes the hash. */
+START_TEST(hash_sees_everything)
+{
+    struct sample o = {2, 1, 1, SAMPLE_GATE, false};
+    struct ht_schedule *s = sample_build(o);
+    uint64_t before = ht_schedule_hash(s);
+    uint8_t *bytes[] = {(uint8_t *)s->name,
+                        (uint8_t *)&s->n_units,
+                        (uint8_t *)&s->n_micro_batches,
+                        (uint8_t *)s->capacity_bytes,
+                        (uint8_t *)&s->lanes[1].name,
+                        (uint8_t *)&s->lanes[1].order,
+                        (uint8_t *)&s->lanes[1].index,
+                        (uint8_t *)&s->resources[0].capacity_per_s,
+                        (uint8_t *)&s->tensors[2].bytes,
+                        (uint8_t *)&s->tensors[2].label.micro_batch,
+                        (uint8_t *)&s->residents[1].tier,
+                        (uint8_t *)&s->works[1].width,
+                        (uint8_t *)s->works[1].custom,
+                        (uint8_t *)&s->ops[4].priority,
+                        (uint8_t *)&s->ops[4].when,
+                        (uint8_t *)&s->ops[4].match,
+                        (uint8_t *)&s->ops[4].label.unit,
+                        (uint8_t *)&s->deps[3],
+                        (uint8_t *)&s->prev[0],
+                        (uint8_t *)&s->effects[5].tensor,
+                        (uint8_t *)&s->effects[5].tier,
+                        (uint8_t *)&s->effects[5].flags,
+                        (uint8_t *)&s->uses[0].amount};
+    for (size_t i = 0; i < HT_COUNT(bytes); i++) {
+        *bytes[i] ^= 1;
+        ck_assert_msg(ht_schedule_hash(s) != before, "field %zu is not hashed", i);
+        *bytes[i] ^= 1;
+    }
+    ck_assert_uint_eq(ht_schedule_hash(s), before);
+    ht_schedule_destroy(s);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("schedule/build");
+    TCase *c = tcase_create("build");
+    tcase_add_test(c, repeats);
+    tcase_add_test(c, works_are_shared);
+    tcase_add_test(c, keys);
+    tcase_add_test(c, titles);
+    tcase_add_test(c, hash_sees_everything);
+    suite_add_tcase(suite, c);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}
