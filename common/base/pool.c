@@ -23,7 +23,8 @@
 
 #include "common/base/array.h"
 
-/* Tens of microseconds: longer than the gap between two kernels of a block, much shorter than a scheduler's time slice. */
+/* Tens of microseconds: longer than the gap between two kernels of a block, much shorter than a scheduler's time slice.
+ */
 enum { SPINS = 4000 };
 
 struct worker {
