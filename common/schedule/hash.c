@@ -98,8 +98,11 @@ static void put_tables(struct stream *h, const struct ht_schedule *s)
 static void put_op(struct stream *h, const struct ht_schedule *s, int32_t i)
 {
     const struct ht_op *op = &s->ops[i];
-    put(h, (int64_t)op->kind | (int64_t)op->when << 8 | (int64_t)op->lane << 32);
-    put(h, (int64_t)(uint32_t)op->work | (int64_t)op->priority << 32);
+    put(h, op->kind);
+    put(h, op->when);
+    put(h, op->lane);
+    put(h, op->work);
+    put(h, op->priority);
     put(h, op->match);
     put_label(h, &op->label);
     put_text(h, op->name, sizeof op->name);
@@ -108,8 +111,10 @@ static void put_op(struct stream *h, const struct ht_schedule *s, int32_t i)
     put(h, s->prev_begin[i + 1] - s->prev_begin[i]);
     for (int64_t k = s->prev_begin[i]; k < s->prev_begin[i + 1]; k++) put(h, s->prev[k]);
     put(h, s->effects_begin[i + 1] - s->effects_begin[i]);
-    for (int64_t k = s->effects_begin[i]; k < s->effects_begin[i + 1]; k++)
-        put(h, (int64_t)s->effects[k].tensor << 16 | s->effects[k].tier << 8 | s->effects[k].flags);
+    for (int64_t k = s->effects_begin[i]; k < s->effects_begin[i + 1]; k++) {
+        put(h, s->effects[k].tensor);
+        put(h, s->effects[k].tier << 8 | s->effects[k].flags);
+    }
     put(h, s->uses_begin[i + 1] - s->uses_begin[i]);
     for (int64_t k = s->uses_begin[i]; k < s->uses_begin[i + 1]; k++) {
         put(h, s->uses[k].resource);

@@ -106,6 +106,18 @@ static enum ht_status check_tensors(const struct ht_schedule *s, struct ht_error
     return HT_OK;
 }
 
+static enum ht_status check_works(const struct ht_schedule *s, struct ht_error *err)
+{
+    for (int32_t i = 0; i < s->n_works; i++) {
+        const struct ht_work *w = &s->works[i];
+        if (!in(w->kind, HT_N_OP_KINDS) || !in(w->where, HT_N_LANE_KINDS) || !in(w->unit, HT_N_UNIT_KINDS) ||
+            !in(w->dtype, HT_N_DTYPES) || !in(w->grad_dtype, HT_N_DTYPES))
+            return ht_broken(s, err, "work %d: has an unknown kind, lane kind, unit kind or dtype", i);
+        if (w->bytes < 0 || w->params < 0) return ht_broken(s, err, "work %d: has negative bytes or parameters", i);
+    }
+    return HT_OK;
+}
+
 #define LANE(k) (1u << HT_LANE_##k)
 
 /* What a lane can run. Copies run wherever bytes are moved, device-local ones on the compute lane. */
@@ -207,7 +219,8 @@ static enum ht_status check_bytes(const struct ht_schedule *s, struct ht_error *
 enum ht_status ht_rule_shape(const struct ht_schedule *s, struct ht_error *err)
 {
     enum ht_status status;
-    if ((status = check_header(s, err)) || (status = check_lanes(s, err)) || (status = check_tensors(s, err)))
+    if ((status = check_header(s, err)) || (status = check_lanes(s, err)) || (status = check_tensors(s, err)) ||
+        (status = check_works(s, err)))
         return status;
     struct touch *touch = HT_NEW_ARRAY(struct touch, s->n_tensors);
     for (int32_t i = 0; i < s->n_ops && !status; i++)

@@ -120,7 +120,7 @@ static inline struct ht_schedule *random_build(uint64_t seed)
     g.work = ht_add_work(s, &work);
     for (int32_t r = 0; r < n_ranks; r++)
         for (int32_t i = 0; i < lanes_per_rank; i++) {
-            char name[8];
+            char name[16];
             snprintf(name, sizeof name, "l%d", i);
             ht_add_lane(s, name, draw(&g, 2) ? HT_LANE_COMPUTE : HT_LANE_HOST, r,
                         i == 0 || draw(&g, 2) ? HT_FIFO : HT_PRIORITY);

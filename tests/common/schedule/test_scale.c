@@ -21,7 +21,7 @@ static struct ht_schedule *woven(int32_t n)
     struct ht_label none = {.unit = -1, .micro_batch = -1};
     ht_add_work(s, &work);
     for (int i = 0; i < 8; i++) {
-        char name[8];
+        char name[16];
         snprintf(name, sizeof name, "l%d", i);
         ht_add_lane(s, name, HT_LANE_HOST, 0, i % 2 ? HT_PRIORITY : HT_FIFO);
     }

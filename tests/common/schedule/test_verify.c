@@ -192,7 +192,7 @@ START_TEST(wild_ids)
 {
     struct sample o = {2, 1, 1, SAMPLE_NONE, false};
     struct ht_error err = {0};
-    for (int k = 0; k < 12; k++) {
+    for (int k = 0; k < 14; k++) {
         struct ht_schedule *s = sample_build(o);
         switch (k) {
         case 0:
@@ -230,6 +230,12 @@ START_TEST(wild_ids)
             break;
         case 11:
             s->tensors[0].bytes = -1;
+            break;
+        case 12:
+            s->works[1].dtype = (enum ht_dtype)7;
+            break;
+        case 13:
+            s->lanes[0].kind = HT_LANE_P2P;
             break;
         }
         ck_assert_int_eq(ht_schedule_verify(s, &err, NULL), HT_FAILED);
