@@ -13,7 +13,7 @@ struct ht_loader {
     struct ht_symbols lanes;      /* "gpu": ambiguous where several ranks have one */
     struct ht_symbols lanes_full; /* "gpu@1" */
     char *lane_names;             /* storage of lanes_full */
-    bool works_listed; /* else every name of a work is that of a custom one */
+    bool works_listed;            /* else every name of a work is that of a custom one */
 };
 
 /* Rows of field tables: key, type or range, struct and member. */
