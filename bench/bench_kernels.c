@@ -3,7 +3,7 @@
  *
  *     build/bench_kernels [threads]
  *
- * Matrix products: GFLOP/s of one thread; the peak is 64 FLOPs a cycle with two AVX-512 multiply-adds (32 with AVX2),
+ * Matrix products: GFLOP/s of one thread, beside OpenBLAS (cblas_sgemm, one thread) where it is installed; the peak is 64 FLOPs a cycle with two AVX-512 multiply-adds (32 with AVX2),
  * at whatever clock the core holds. AdamW: GB/s, 28 bytes a parameter (reads p, m, v, g; writes p, m, v), against a
  * copy, 8 bytes a float (its write-allocate is not counted, nor is AdamW's, which has none). The rest: ns an element.
  * Each is warmed up once and timed 9 times: median, slowest and fastest; products are verified first.
@@ -18,6 +18,10 @@
 #include "common/base/rng.h"
 #include "common/kernels/adamw.h"
 #include "common/kernels/simd.h"
+
+#ifdef HT_HAVE_OPENBLAS
+#include <cblas.h>
+#endif
 
 enum { REPEATS = 9, N_STATE = 1 << 24, ROW = 1024 };
 
@@ -64,6 +68,16 @@ static void run_gemm(void *arg)
     ht_simd()->gemm(arg);
 }
 
+#ifdef HT_HAVE_OPENBLAS
+static void run_openblas(void *arg)
+{
+    const struct ht_gemm *g = arg;
+    cblas_sgemm(CblasRowMajor, g->a_transposed ? CblasTrans : CblasNoTrans, g->b_transposed ? CblasTrans : CblasNoTrans,
+                (int)g->m, (int)g->n, (int)g->k, 1, g->a, (int)g->a_stride, g->b, (int)g->b_stride, 0, g->c,
+                (int)g->c_stride);
+}
+#endif
+
 static int bench_gemm(int64_t m, int64_t n, int64_t k, bool ta, bool tb, const char *what)
 {
     float *a = HT_NEW_ARRAY(float, m *k), *b = HT_NEW_ARRAY(float, n *k), *c = HT_NEW_ARRAY(float, m *n);
@@ -91,8 +105,14 @@ static int bench_gemm(int64_t m, int64_t n, int64_t k, bool ta, bool tb, const c
         }
     double flops = 2.0 * (double)m * (double)n * (double)k;
     struct timing t = measure(run_gemm, &g, (int)(2e8 / flops) + 1);
-    printf("gemm %-22s %5d x %5d x %5d  %7.1f GFLOP/s (%.1f to %.1f)%s\n", what, (int)m, (int)n, (int)k,
-           flops / t.median_s * 1e-9, flops / t.slowest_s * 1e-9, flops / t.fastest_s * 1e-9, wrong ? "  WRONG" : "");
+    printf("gemm %-16s %4d x %4d x %4d  %6.1f GFLOP/s (%.1f to %.1f)", what, (int)m, (int)n, (int)k,
+           flops / t.median_s * 1e-9, flops / t.slowest_s * 1e-9, flops / t.fastest_s * 1e-9);
+#ifdef HT_HAVE_OPENBLAS
+    struct timing ref = measure(run_openblas, &g, (int)(2e8 / flops) + 1);
+    printf("  OpenBLAS %6.1f (%.1f to %.1f), ratio %.2f", flops / ref.median_s * 1e-9, flops / ref.slowest_s * 1e-9,
+           flops / ref.fastest_s * 1e-9, ref.median_s / t.median_s);
+#endif
+    printf("%s\n", wrong ? "  WRONG" : "");
     free(a);
     free(b);
     free(c);
@@ -184,7 +204,12 @@ int main(int argc, char **argv)
         return 2;
     }
     int wrong = 0;
+#ifdef HT_HAVE_OPENBLAS
+    openblas_set_num_threads(1);
+    printf("one thread; OpenBLAS: %s\n", openblas_get_config());
+#else
     printf("one thread\n");
+#endif
     wrong |= bench_gemm(512, 1024, 256, false, true, "forward  x W^T");
     wrong |= bench_gemm(512, 256, 1024, false, false, "backward dy W");
     wrong |= bench_gemm(512, 256, 1024, true, false, "gradient dy^T x");
