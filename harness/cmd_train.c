@@ -240,6 +240,7 @@ static enum ht_status run(const struct ht_options *given, struct ht_error *err)
     if (status == HT_OK) status = check_job(&job, err);
     if (status == HT_OK) status = ht_text_load(options.data, job.scenario.seq, err, &text);
     if (status == HT_OK && job.answer != HT_OK) status = refuse(&options, &job, err);
+    if (status == HT_OK) status = ht_check_events(&job, "--steps", options.steps, err);
     if (status == HT_OK) status = ht_job_dump(&job, options.dump, err);
     if (status == HT_OK) status = predict(&job, err, &prediction);
     if (status == HT_OK) {

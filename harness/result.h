@@ -59,6 +59,9 @@ const char *ht_obtained(const struct ht_result *r);
 double ht_result_tflops(const struct ht_result *r, double flops); /* per device; 0 when unknown */
 double ht_result_mfu(const struct ht_result *r);
 
+/* A trace of that many iterations has to fit this machine's memory: else HT_BAD_INPUT, naming the flag. */
+enum ht_status ht_check_events(const struct ht_job *job, const char *flag, int64_t iterations, struct ht_error *err);
+
 /* Simulates a job by its options, or reads --replay. job->answer is HT_OK. */
 enum ht_status ht_simulate(const struct ht_options *options, const struct ht_job *job, struct ht_error *err,
                            struct ht_trace **out);

@@ -128,13 +128,13 @@ static void print_rates(const struct ht_result *r, FILE *out)
             ns_text(m->iteration_ns, a), (int)(r->trace->iterations - m->warmup), (int)m->warmup,
             ns_text(m->first_iteration_ns, b));
     if (r->useful_flops > 0) {
-        double useful = ht_result_tflops(r, r->useful_flops), hardware = ht_result_tflops(r, r->hardware_flops);
-        fprintf(
-            out,
-            "  compute          %.4g TFLOP/s per GPU useful (3 x forward matrix products), %.4g with recomputation\n",
-            useful, hardware);
-        fprintf(out, "  MFU              %.3g%% of %s (dense %s peak of %lld devices)\n", 100 * ht_result_mfu(r),
-                ht_format_quantity(HT_FLOPS_PER_S, r->peak_flops_per_s, a), r->peak_dtype, (long long)r->n_devices);
+        double per_device_s = r->iteration_s * (double)r->n_devices;
+        fprintf(out, "  compute          %s per device useful (3 x forward matrix products), %s with recomputation\n",
+                ht_format_quantity(HT_FLOPS_PER_S, r->useful_flops / per_device_s, a),
+                ht_format_quantity(HT_FLOPS_PER_S, r->hardware_flops / per_device_s, b));
+        fprintf(out, "  MFU              %.3g%% of %s (dense %s peak, %lld device%s)\n", 100 * ht_result_mfu(r),
+                ht_format_quantity(HT_FLOPS_PER_S, r->peak_flops_per_s, a), r->peak_dtype, (long long)r->n_devices,
+                r->n_devices == 1 ? "" : "s");
     }
     fprintf(out, "  lower bound      %s, set by %s; achieved is %.3g x that\n", ns_text(m->lower_bound_ns, a),
             m->lower_bound_of, m->lower_bound_ns ? (double)m->iteration_ns / (double)m->lower_bound_ns : 0.0);

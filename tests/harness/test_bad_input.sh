@@ -1,0 +1,148 @@
+#!/usr/bin/env bash
+# Whatever the user gets wrong is one line that says where, and what was expected.
+set -euo pipefail
+# shellcheck source=tests/harness/support.sh
+. "$(dirname "$0")/support.sh"
+cd "$work"
+tiny=(--model gpt-tiny --cluster local --device-memory 100MB)
+
+# ---- words and options ----
+
+refused 2 "a command is missing"
+refused 2 "unknown command 'smi'; expected 'sim'" smi
+refused 2 "sim: expected SYSTEM" sim
+refused 2 "unknown system 'zero_ofload'; expected 'zero_offload'" sim zero_ofload "${tiny[@]}"
+refused 2 "sim: unexpected word 'b'" sim a b
+refused 2 "list: unknown kind" list things
+refused 2 "sim: unknown option '--modle'; expected --model" sim zero_offload --modle gpt-tiny
+refused 2 "sim: unknown option '-x'" sim zero_offload -x
+refused 2 "sim: --model needs a value" sim zero_offload --model
+refused 2 "sim: --json takes no value" sim zero_offload "${tiny[@]}" --json=yes
+refused 2 "sim: unknown option '--steps'" sim zero_offload "${tiny[@]}" --steps 3
+refused 2 "--model is missing" sim zero_offload --cluster local
+refused 2 "--cluster is missing" sim zero_offload --model gpt-tiny
+refused 2 "train: --data is missing" train in_memory "${tiny[@]}"
+refused 2 "compare: --models is missing" compare --cluster local
+
+# ---- numbers and units ----
+
+refused 2 "--batch: '3e9' .*expected a whole number" sim zero_offload "${tiny[@]}" --batch 3e9
+refused 2 "--batch: -1 is out of range; expected 1 to" sim zero_offload "${tiny[@]}" --batch -1
+refused 2 "--batch: 0 is out of range" sim zero_offload "${tiny[@]}" --batch 0
+refused 2 "--batch: '8.5' " sim zero_offload "${tiny[@]}" --batch 8.5
+refused 2 "--batch: '99999999999999999999' " sim zero_offload "${tiny[@]}" --batch 99999999999999999999
+refused 2 "--device-memory: '40' has no unit; expected a size" sim zero_offload --model gpt-tiny --cluster local --device-memory 40
+refused 2 "--device-memory: '40 GX' has the unknown unit" sim zero_offload --model gpt-tiny --cluster local --device-memory '40 GX'
+refused 2 "--device-memory: '40 GB/s' " sim zero_offload --model gpt-tiny --cluster local --device-memory '40 GB/s'
+refused 2 "--device-memory: '-1 GB' " sim zero_offload --model gpt-tiny --cluster local --device-memory '-1 GB'
+refused 2 "micro-batch 3 does not divide the batch of 8" sim zero_offload "${tiny[@]}" --micro-batch 3
+refused 2 ".*129" sim zero_offload "${tiny[@]}" --seq 129
+refused 2 "--set 'c=9': c is out of range; expected 0 to 4" sim zero_offload "${tiny[@]}" --set c=9
+refused 2 "--set 'z=1': zero_offload has no variable 'z'" sim zero_offload "${tiny[@]}" --set z=1
+refused 2 "--set 'c' is not NAME=VALUE" sim zero_offload "${tiny[@]}" --set c
+refused 2 "numerics 'fp8' is not known" sim zero_offload "${tiny[@]}" --numerics fp8
+refused 2 "--lr: " train in_memory "${tiny[@]}" --data "$text" --lr fast
+refused 2 "--beta1: 1 is out of range" train in_memory "${tiny[@]}" --data "$text" --beta1 1
+refused 2 "--iterations: .* memory" sim zero_offload "${tiny[@]}" --iterations 1000000 --batch 1024 --micro-batch 1
+refused 2 "--jitter: 100 is out of range" sim zero_offload "${tiny[@]}" --jitter 100
+
+# ---- model and cluster files: file, line, column, key ----
+
+sim_model() { refused 2 "$1" sim zero_offload --model "$work/m.yaml" --cluster local; }
+# model LINES: m.yaml, a model that lacks its heads on line 8.
+model() { printf 'arch: gpt\nlayers: 2\nwidth: 64\nvocab: 256\nmax_seq: 32\nname: m\nsource: test\n%s\n' "$1" >m.yaml; }
+refused 2 "./none.yaml: .*No such file" sim zero_offload --model ./none.yaml --cluster local
+refused 2 "unknown model 'gpt-tini'; expected 'gpt-" sim zero_offload --model gpt-tini --cluster local
+model $'heads: 4\nlayrs: 2'
+sim_model "$work/m.yaml:9:1: key 'layrs': .*layers"
+model 'heads: 3'
+sim_model "$work/m.yaml:8:8: key 'heads': .*divide"
+model 'heads: -4'
+sim_model "$work/m.yaml:8:8: key 'heads': "
+model 'heads: 3e9'
+sim_model "$work/m.yaml:8:8: key 'heads': .*3e9"
+model 'heads: [4'
+sim_model "$work/m.yaml:[0-9]+:[0-9]+: "
+: >m.yaml
+sim_model "$work/m.yaml:"
+
+cluster() {
+    printf 'name: c\nsource: test\nnodes:\n  - cpu: epyc-7713\n    ram: %s\n    gpus: [{type: a100-40gb}]\n    pcie: %s\n' "$1" "$2"
+}
+sim_cluster() { refused 2 "$1" sim zero_offload --model autohete-2b --cluster "$work/c.yaml"; }
+link='{name: l, efficiency: 0.9, duplex: true, latency: 10 us, source: test, bandwidth: %s}'
+cluster '440 GB' pcie4-x16 >c.yaml
+run 0 sim zero_offload_ckpt --model autohete-2b --cluster "$work/c.yaml"
+cluster '440' pcie4-x16 >c.yaml
+sim_cluster "$work/c.yaml:5:10: key 'ram': '440' has no unit; expected a size"
+cluster '440 GB/s' pcie4-x16 >c.yaml
+sim_cluster "$work/c.yaml:5:10: key 'ram': "
+cluster '-440 GB' pcie4-x16 >c.yaml
+sim_cluster "$work/c.yaml:5:10: key 'ram': "
+# shellcheck disable=SC2059 # the link is a format
+cluster '440 GB' "$(printf "$link" '0 GB/s')" >c.yaml
+sim_cluster "$work/c.yaml:7:[0-9]+: key 'bandwidth': "
+refused 2 "unknown cluster 'autohete-1gp'" sim zero_offload --model gpt-tiny --cluster autohete-1gp
+
+# ---- training data ----
+
+train() { refused 2 "$1" train in_memory "${tiny[@]}" --data "$2" --steps 1; }
+train "$work/none.txt: No such file" "$work/none.txt"
+train "$work: is a directory" "$work"
+: >empty.txt
+train "$work/empty.txt: is empty" "$work/empty.txt"
+printf 'too short' >short.txt
+train "$work/short.txt: has 9 bytes; expected at least 130" "$work/short.txt"
+{
+    head -c 500 "$text"
+    printf '\0'
+} >binary.bin
+train "$work/binary.bin: byte 500 is NUL" "$work/binary.bin"
+printf 'arch: gpt\nlayers: 1\nwidth: 8\nheads: 2\nvocab: 100\nmax_seq: 16\nname: m\nsource: test\n' >small.yaml
+refused 2 "model 'm' has a vocabulary of 100" train in_memory --model "$work/small.yaml" --data "$text" --steps 1
+
+# ---- graph files ----
+
+refused 2 "$work/none.yaml: .*No such file" sim --load "$work/none.yaml" --cluster local
+refused 2 "sim: --load stands for a system" sim zero_offload --load "$work/none.yaml"
+refused 2 "--load stands for a whole scenario" sim --load "$work/none.yaml" --model gpt-tiny
+run 0 plan zero_offload --model gpt-mini --cluster local --batch 1 --dump good.yaml
+refused 2 "a graph file has no costs" sim --load "$work/good.yaml"
+"$python" - <<'PY'
+# A graph file is text with one op a line; a cycle is an op that names a later one, a dangling id one that is not there.
+import re
+
+lines = open("good.yaml").read().split("\n")
+ops = [i for i, line in enumerate(lines) if re.search(r"\bafter: *\[", line)]
+assert ops, "no op of the dump has an 'after' list"
+
+
+def write(name, id_text):
+    changed = list(lines)
+    changed[ops[0]] = re.sub(r"(\bafter: *\[)[^\]]*", lambda m: m.group(1) + id_text, changed[ops[0]], count=1)
+    open(name, "w").write("\n".join(changed))
+
+
+write("cycle.yaml", "30")
+write("dangling.yaml", "999999")
+open("where", "w").write(str(ops[0] + 1))
+PY
+line=$(cat where)
+refused 2 "$work/cycle.yaml:$line:[0-9]+: " verify --load "$work/cycle.yaml"
+refused 2 "$work/dangling.yaml:$line:[0-9]+: " verify --load "$work/dangling.yaml"
+
+# ---- what does not fit, or is not there ----
+
+refused 3 "OOM at .* on device 0: .*short by" sim zero_offload --model gpt-tiny --cluster local --device-memory 1MB
+refused 3 "OOM at .* on device 0: .*short by" train in_memory --model gpt-tiny --data "$text" --device-memory 1kB
+refused 3 "OOM at .* on device 0: .*short by" plan in_memory --model autohete-22b --cluster autohete-1gpu
+refused 3 "cluster 'autohete-1gpu' has the accelerator" train zero_offload_ckpt --model autohete-2b --cluster autohete-1gpu --data "$text"
+run 3 sim in_memory --model autohete-22b --cluster autohete-1gpu --json
+[ "$(json out 'd["status"], len(d["reason"]) > 0, d["memory"][0]["by_class"]["param"] > 0')" = "('oom', True, True)" ] ||
+    fail "the JSON of an OOM has no status, reason and ledger"
+
+# ---- files that cannot be written ----
+
+refused 2 "$work/no/such/x.json: cannot be written" sim zero_offload "${tiny[@]}" --trace "$work/no/such/x.json"
+refused 2 "$work: is a directory" sim zero_offload "${tiny[@]}" --dump "$work"
+finish

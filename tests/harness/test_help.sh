@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# Every command has help, and every command's JSON is valid and says where its numbers come from.
+set -euo pipefail
+# shellcheck source=tests/harness/support.sh
+. "$(dirname "$0")/support.sh"
+cd "$work"
+
+run 0 --help
+for command in list plan sim compare verify train; do
+    grep -q "^  $command " out || fail "hetbench --help does not name $command"
+done
+for command in list plan sim compare verify train; do
+    run 0 "$command" --help
+    grep -q "^Usage: hetbench $command" out || fail "$command --help shows no usage"
+    grep -q -- "--json" out || fail "$command --help does not name --json"
+    [ ! -s err ] || fail "$command --help writes to standard error"
+done
+
+tiny=(--model gpt-mini --cluster local --device-memory 100MB --batch 2)
+provenance='d["obtained"], len(d["command"]) > 0, len(d["commit"]) > 0, len(d["machine"]) > 0'
+for kind in systems models gpus clusters; do
+    run 0 list "$kind" --json
+    [ "$(json out "len(d['$kind']) > 0")" = True ] || fail "list $kind --json is empty"
+    run 0 list "$kind"
+done
+for command in plan sim verify; do
+    run 0 "$command" zero_offload "${tiny[@]}" --json
+    [ "$(json out "$provenance")" = "('simulated', True, True, True)" ] || fail "$command --json has no provenance"
+    [ "$(json out 'd["status"], sorted(d["bound_bytes"])')" = "('ok', ['device 0', 'host 0'])" ] ||
+        fail "$command --json has no status or bound"
+done
+run 0 sim zero_offload "${tiny[@]}" --json
+for key in iteration_time_s tokens_per_s samples_per_s tflops_per_gpu mfu peak_bytes bound_bytes planned_bytes lane_busy \
+    lower_bound_s bubble_ratio; do
+    [ "$(json out "d['$key'] is not None")" = True ] || fail "sim --json has no $key"
+done
+[ "$(json out 'all(d["peak_bytes"][k] <= d["bound_bytes"][k] for k in d["peak_bytes"])')" = True ] ||
+    fail "a peak is above its bound"
+run 0 plan zero_offload --model gpt-mini --cluster local --set c=3 --json
+[ "$(json out 'd["plan"]["variables"]["c"]')" = 3 ] || fail "plan --set c=3 gives another c"
+run 0 train in_memory "${tiny[@]}" --data "$text" --steps 3 --json
+[ "$(json out "$provenance")" = "('measured', True, True, True)" ] || fail "train --json has no provenance"
+[ "$(json out 'len(d["losses"]), d["training"]["steps_done"]')" = "(3, 3)" ] || fail "train --json lacks losses"
+run 0 sim zero_offload "${tiny[@]}"
+grep -q "(simulated)" out || fail "sim does not say that its numbers are simulated"
+run 0 train in_memory "${tiny[@]}" --data "$text" --steps 1
+grep -q "(measured)" out || fail "train does not say that its numbers are measured"
+finish
