@@ -234,6 +234,7 @@ static bool end_op(struct lane *l, enum ht_status status, bool verdict, int64_t 
 {
     struct run *r = l->run;
     struct ht_inst inst = l->inst;
+    bool more = false;
     pthread_mutex_lock(&r->lock);
     l->busy = false;
     r->n_busy--;
@@ -245,17 +246,17 @@ static bool end_op(struct lane *l, enum ht_status status, bool verdict, int64_t 
         ht_slots_release(r->slots, inst);
         event_of(r, inst)->release_seq = ht_core_finish(r->core, inst);
         dispatch(r, l, now);
+        more = l->busy; /* from now on the lane may get another op only by an order */
         report(r, l);
     }
-    bool over = r->over, more = l->busy;
-    if (over && more) {
-        l->busy = false; /* it was never begun */
-        r->n_busy--;
+    if (r->over) {
+        if (l->busy) r->n_busy--; /* what it was given is never begun */
+        l->busy = more = false;
+        atomic_store_explicit(&l->word, EXIT, memory_order_relaxed);
     }
     pthread_mutex_unlock(&r->lock);
     wake_noted(l);
-    if (over) atomic_store_explicit(&l->word, EXIT, memory_order_relaxed);
-    return more && !over;
+    return more;
 }
 
 /* Runs the op in hand. */

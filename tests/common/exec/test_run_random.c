@@ -1,0 +1,400 @@
+/*
+ * The real executor on random schedules, with a backend that proves every hazard on real bytes.
+ *
+ * The safe sequence (ops one at a time, in id order) says who wrote a place last before each op. The backend fills what
+ * an op writes with that op's stamp and poisons what it releases; every op checks, at its begin and again at its end,
+ * that what it reads carries the expected stamp. A missing edge, a buffer handed out twice or an instance mixed up
+ * between iterations shows as a wrong stamp (and as a race under ThreadSanitizer, since stamps are plain memory).
+ *
+ * Afterwards the books have to agree: arena, core and replay of the trace to the byte, and the trace with the rules.
+ */
+#include "common/base/array.h"
+#include "common/base/interrupt.h"
+#include "common/base/rng.h"
+#include "common/exec/run.h"
+#include "common/mem/arena.h"
+#include "common/schedule/verify.h"
+#include "tests/support/random_graph.h"
+
+#include <check.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ITERATIONS = 4, POISON = 0xdd };
+
+struct world {
+    const struct ht_schedule *s;
+    const int64_t *cost_ns;
+    uint64_t seed;
+    uint64_t *expected; /* [ITERATIONS * n_effects]: stamp before the op; 0: nothing there */
+    uint64_t *last;     /* [place(..)]: as the walk over the safe sequence stands */
+    bool *resident;     /* [n_tensors * n_spaces] */
+    int64_t n_run;      /* ops that the walk did not pass over */
+    _Atomic int64_t began;
+    int64_t fail_at, interrupt_at; /* n-th op, from 1; 0: never */
+    int32_t n_done;
+};
+
+static bool verdict(const struct world *w, int32_t iteration)
+{
+    return ht_random(w->seed, (uint64_t)iteration) & 1;
+}
+
+static bool passed_over(const struct world *w, int32_t iteration, int32_t op)
+{
+    enum ht_when when = w->s->ops[op].when;
+    return when != HT_ALWAYS && (when == HT_WHEN_OK) != verdict(w, iteration);
+}
+
+static uint64_t stamp_of(int32_t iteration, int32_t op)
+{
+    return 1000000 + (uint64_t)iteration * 10000 + (uint64_t)op;
+}
+
+static uint64_t *last_of(struct world *w, int32_t tensor, int32_t space, int32_t iteration)
+{
+    int64_t place = (int64_t)tensor * ht_n_spaces(w->s) + space;
+    return &w->last[2 * place + (w->resident[place] ? 0 : iteration & 1)];
+}
+
+/* Walks the safe sequence of all iterations. */
+static void expect(struct world *w)
+{
+    const struct ht_schedule *s = w->s;
+    int64_t n_effects = s->effects_begin[s->n_ops], n_places = (int64_t)s->n_tensors * ht_n_spaces(s);
+    w->expected = HT_NEW_ARRAY(uint64_t, ITERATIONS * n_effects);
+    w->last = HT_NEW_ARRAY(uint64_t, 2 * n_places);
+    w->resident = HT_NEW_ARRAY(bool, n_places);
+    for (int32_t i = 0; i < s->n_residents; i++) {
+        const struct ht_resident *r = &s->residents[i];
+        int32_t space = ht_space(s, r->tier, r->rank);
+        w->resident[(int64_t)r->tensor * ht_n_spaces(s) + space] = true;
+        *last_of(w, r->tensor, space, 0) = (uint64_t)r->tensor + 1;
+    }
+    for (int32_t k = 0; k < ITERATIONS; k++)
+        for (int32_t op = 0; op < s->n_ops; op++) {
+            if (passed_over(w, k, op)) continue;
+            w->n_run++;
+            for (int64_t e = s->effects_begin[op]; e < s->effects_begin[op + 1]; e++) {
+                const struct ht_effect *f = &s->effects[e];
+                uint64_t *last = last_of(w, f->tensor, ht_space(s, f->tier, ht_op_rank(s, op)), k);
+                w->expected[k * n_effects + e] = f->flags & HT_PRODUCE ? 0 : *last;
+                if (f->flags & (HT_PRODUCE | HT_UPDATE)) *last = stamp_of(k, op);
+            }
+        }
+}
+
+/* ---- the backend ---- */
+
+static void fill(struct ht_buffer b, uint64_t stamp)
+{
+    uint64_t *p = b.data;
+    for (int64_t i = 0; i < b.bytes / 8; i++) p[i] = stamp;
+}
+
+static bool holds(struct ht_buffer b, uint64_t stamp)
+{
+    const uint64_t *p = b.data;
+    for (int64_t i = 0; i < b.bytes / 8; i++)
+        if (p[i] != stamp) return false;
+    return true;
+}
+
+static enum ht_status check(struct world *w, int32_t iteration, int32_t op, const struct ht_buffer *b, int32_t n,
+                            const char *when, struct ht_error *err)
+{
+    int64_t n_effects = w->s->effects_begin[w->s->n_ops];
+    for (int32_t i = 0; i < n; i++) {
+        uint64_t expected = w->expected[iteration * n_effects + w->s->effects_begin[op] + i];
+        if (!b[i].bytes || b[i].flags & HT_PRODUCE || holds(b[i], expected)) continue;
+        return ht_fail(err, HT_FAILED, "op %d of iteration %d: tensor %d has stamp %llu %s, expected %llu", op,
+                       iteration, b[i].tensor, (unsigned long long)*(uint64_t *)b[i].data, when,
+                       (unsigned long long)expected);
+    }
+    return HT_OK;
+}
+
+/* Takes some time, now and then long enough for others to be scheduled. */
+static void dawdle(const struct world *w, int32_t iteration, int32_t op)
+{
+    uint64_t roll = ht_random_below(w->seed + 7, stamp_of(iteration, op), 20);
+    for (volatile int64_t i = 0; i < w->cost_ns[op]; i++) continue;
+    if (roll < 2) sched_yield();
+}
+
+static enum ht_status run_op(void *ctx, int32_t iteration, int32_t op, const struct ht_buffer *b, int32_t n,
+                             struct ht_error *err)
+{
+    struct world *w = ctx;
+    int64_t at = ++w->began;
+    if (at == w->interrupt_at) ht_interrupt_set(true);
+    enum ht_status status = check(w, iteration, op, b, n, "at its begin", err);
+    if (status) return status;
+    dawdle(w, iteration, op);
+    status = check(w, iteration, op, b, n, "at its end", err);
+    if (status) return status;
+    if (at == w->fail_at) return ht_fail(err, HT_FAILED, "as told");
+    for (int32_t i = 0; i < n; i++)
+        if (b[i].flags & (HT_PRODUCE | HT_UPDATE)) fill(b[i], stamp_of(iteration, op));
+    for (int32_t i = 0; i < n; i++)
+        if (b[i].flags & HT_RELEASE && b[i].bytes) memset(b[i].data, POISON, (size_t)b[i].bytes);
+    return HT_OK;
+}
+
+static bool control(void *ctx, int32_t iteration, int32_t op)
+{
+    (void)op;
+    return verdict(ctx, iteration);
+}
+
+static enum ht_status init(void *ctx, int32_t space, struct ht_buffer b, struct ht_error *err)
+{
+    (void)ctx, (void)space, (void)err;
+    fill(b, (uint64_t)b.tensor + 1);
+    return HT_OK;
+}
+
+static enum ht_status final(void *ctx, int32_t space, struct ht_buffer b, struct ht_error *err)
+{
+    struct world *w = ctx;
+    if (holds(b, *last_of(w, b.tensor, space, 0))) return HT_OK;
+    return ht_fail(err, HT_FAILED, "tensor %d has the wrong stamp in the end", b.tensor);
+}
+
+static enum ht_status iteration_done(void *ctx, int32_t iteration, struct ht_error *err)
+{
+    struct world *w = ctx;
+    if (iteration == w->n_done++) return HT_OK;
+    return ht_fail(err, HT_FAILED, "iteration %d was reported as number %d", iteration, w->n_done - 1);
+}
+
+static const struct ht_backend_ops backend = {.name = "stamps", .run_op = run_op, .control = control};
+
+/* ---- the rules, read off the trace ---- */
+
+static const struct ht_trace_event *event(const struct ht_trace *t, int32_t iteration, int32_t op)
+{
+    return &t->events[(int64_t)iteration * t->schedule->n_ops + op];
+}
+
+static bool ran(const struct ht_trace_event *e)
+{
+    return e->grant_seq >= 0;
+}
+
+/* Had ended, by the order of grants and releases, before number `seq`. */
+static bool ended_before(const struct ht_trace_event *e, int64_t seq)
+{
+    return ran(e) && e->release_seq < seq;
+}
+
+static void check_dependencies(const struct ht_trace *t)
+{
+    const struct ht_schedule *s = t->schedule;
+    for (int32_t k = 0; k < t->iterations; k++)
+        for (int32_t op = 0; op < s->n_ops; op++) {
+            const struct ht_trace_event *e = event(t, k, op);
+            if (!ran(e)) continue;
+            ck_assert(e->issue_ns <= e->start_ns && e->start_ns <= e->end_ns && e->end_ns <= t->iteration_end_ns[k]);
+            ck_assert_int_lt(e->grant_seq, e->release_seq);
+            for (int64_t d = s->deps_begin[op]; d < s->deps_begin[op + 1]; d++) {
+                const struct ht_trace_event *before = event(t, k, s->deps[d]);
+                ck_assert(!ran(before) || (before->release_seq < e->grant_seq && before->end_ns <= e->start_ns));
+            }
+            for (int64_t d = s->prev_begin[op]; k && d < s->prev_begin[op + 1]; d++) {
+                const struct ht_trace_event *before = event(t, k - 1, s->prev[d]);
+                ck_assert(!ran(before) || (before->release_seq < e->grant_seq && before->end_ns <= e->start_ns));
+            }
+        }
+}
+
+/* Was ready, waited for no memory, and could be issued at the time of number `seq`. */
+static bool was_ready(const struct ht_trace *t, int32_t k, int32_t op, int64_t seq)
+{
+    const struct ht_schedule *s = t->schedule;
+    for (int64_t e = s->effects_begin[op]; e < s->effects_begin[op + 1]; e++)
+        if (s->effects[e].flags & HT_PRODUCE) return false;
+    for (int64_t d = s->deps_begin[op]; d < s->deps_begin[op + 1]; d++)
+        if (!ended_before(event(t, k, s->deps[d]), seq)) return false;
+    for (int64_t d = s->prev_begin[op]; k && d < s->prev_begin[op + 1]; d++)
+        if (!ended_before(event(t, k - 1, s->prev[d]), seq)) return false;
+    return s->ops[op].when == HT_ALWAYS;
+}
+
+/* FIFO: in id order, one at a time. PRIORITY: one at a time, and never past a ready op with a smaller key. */
+static void check_lane(const struct ht_trace *t, int32_t lane)
+{
+    const struct ht_schedule *s = t->schedule;
+    const struct ht_trace_event *last = NULL;
+    for (int64_t i = 0; i < t->n_events; i++) {
+        const struct ht_trace_event *e = &t->events[i];
+        if (s->ops[e->op].lane != lane || !ran(e)) continue;
+        if (s->lanes[lane].order == HT_FIFO) {
+            ck_assert(!last || (last->release_seq < e->grant_seq && last->end_ns <= e->start_ns));
+            last = e;
+            continue;
+        }
+        for (int32_t other = 0; other < s->n_ops; other++) {
+            const struct ht_trace_event *o = event(t, e->iteration, other);
+            if (s->ops[other].lane != lane || other == e->op || !ran(o)) continue;
+            ck_assert(o->release_seq < e->grant_seq || e->release_seq < o->grant_seq);
+            if (o->grant_seq < e->grant_seq || !was_ready(t, e->iteration, other, e->grant_seq)) continue;
+            int32_t a = s->ops[e->op].priority, b = s->ops[other].priority;
+            ck_assert_msg(a < b || (a == b && e->op < other), "lane %d: op %d of priority %d went before %d of %d",
+                          lane, e->op, a, other, b);
+        }
+    }
+}
+
+static void check_memory(const struct ht_trace *t, struct ht_arena **arenas)
+{
+    int64_t *peak = HT_NEW_ARRAY(int64_t, ht_n_spaces(t->schedule));
+    struct ht_error err = {0};
+    ck_assert_msg(ht_trace_replay(t, &err, peak) == HT_OK, "%s", err.text);
+    for (int32_t i = 0; i < ht_n_spaces(t->schedule); i++) {
+        struct ht_arena_stats st = ht_arena_stats(arenas[i]);
+        bool whole = t->iterations == ITERATIONS;
+        ck_assert_int_eq(st.live_bytes, 0);
+        ck_assert_int_eq(st.peak_bytes, t->peak_bytes[i]);
+        ck_assert_int_le(t->peak_bytes[i], t->schedule->capacity_bytes[i]);
+        ck_assert(whole ? peak[i] == st.peak_bytes : peak[i] <= st.peak_bytes);
+    }
+    free(peak);
+}
+
+/* ---- one graph ---- */
+
+enum fate { RUNS, FAILS, IS_INTERRUPTED };
+
+static struct ht_arena **make_arenas(const struct ht_schedule *s)
+{
+    struct ht_arena **arenas = HT_NEW_ARRAY(struct ht_arena *, ht_n_spaces(s));
+    for (int32_t i = 0; i < ht_n_spaces(s); i++) {
+        /* Holes are not what is tested here: plenty of slack. */
+        int64_t capacity = s->capacity_bytes[i] > 1 << 20 ? 1 << 20 : s->capacity_bytes[i];
+        struct ht_error err = {0};
+        ck_assert_msg(ht_arena_create(capacity, 8 * capacity, false, &err, &arenas[i]) == HT_OK, "%s", err.text);
+    }
+    return arenas;
+}
+
+static void check_outcome(struct world *w, enum fate fate, enum ht_status status, const struct ht_error *err,
+                          const struct ht_trace *t, struct ht_arena **arenas)
+{
+    if (fate == FAILS) {
+        ck_assert_msg(status == HT_FAILED && !strcmp(err->text, "as told"), "status %d: %s", status, err->text);
+        for (int32_t i = 0; i < ht_n_spaces(w->s); i++) ck_assert_int_eq(ht_arena_stats(arenas[i]).live_bytes, 0);
+        return;
+    }
+    /* An interrupt in the very last op comes too late to stop anything, except that it is noticed. */
+    ck_assert_msg(status == (fate == RUNS ? HT_OK : HT_INTERRUPTED), "seed %llu: status %d: %s",
+                  (unsigned long long)w->seed, status, err->text);
+    ck_assert_int_eq(w->n_done, t->iterations);
+    if (fate == RUNS) ck_assert_int_eq(w->began, w->n_run);
+    check_dependencies(t);
+    for (int32_t lane = 0; lane < w->s->n_lanes; lane++) check_lane(t, lane);
+    check_memory(t, arenas);
+}
+
+static void try_graph(uint64_t seed, struct random_graph_options options, enum fate fate)
+{
+    int64_t *cost_ns;
+    struct ht_schedule *s = random_graph(seed, options, &cost_ns);
+    struct ht_error err = {0};
+    ck_assert_msg(ht_schedule_verify(s, &err, NULL) == HT_OK, "seed %llu: %s", (unsigned long long)seed, err.text);
+    struct world w = {.s = s, .cost_ns = cost_ns, .seed = seed};
+    expect(&w);
+    int64_t at = w.n_run ? 1 + (int64_t)ht_random_below(seed, 99, (uint64_t)w.n_run) : 0;
+    if (fate == FAILS) w.fail_at = at;
+    if (fate == IS_INTERRUPTED) w.interrupt_at = at;
+    struct ht_arena **arenas = make_arenas(s);
+    struct ht_run_options o = {.iterations = ITERATIONS,
+                               .backend = &backend,
+                               .backend_ctx = &w,
+                               .arenas = arenas,
+                               .hooks_ctx = &w,
+                               .init = init,
+                               .iteration_done = iteration_done,
+                               .final = final};
+    struct ht_trace *t;
+    enum ht_status status = ht_run(s, &o, &err, &t);
+    ht_interrupt_set(false);
+    check_outcome(&w, at ? fate : RUNS, status, &err, t, arenas);
+    ht_trace_destroy(t);
+    for (int32_t i = 0; i < ht_n_spaces(s); i++) ht_arena_destroy(arenas[i]);
+    free(arenas);
+    free(w.expected);
+    free(w.last);
+    free(w.resident);
+    free(cost_ns);
+    ht_schedule_destroy(s);
+}
+
+enum { GRAPHS_A_TEST = 20 };
+
+/* Every fate on graphs of one rank (up to 7 lanes); ranks, groups and more ops from there on. */
+static struct random_graph_options options_of(uint64_t seed)
+{
+    struct random_graph_options o = random_graph_everything();
+    o.may_oom = false;
+    o.max_ranks = 1 + (int32_t)(seed % 3);
+    o.max_ops = seed % 5 == 0 ? 120 : 40;
+    return o;
+}
+
+START_TEST(test_runs)
+{
+    for (uint64_t i = 0; i < GRAPHS_A_TEST; i++) {
+        uint64_t seed = (uint64_t)_i * GRAPHS_A_TEST + i;
+        try_graph(seed, options_of(seed), RUNS);
+    }
+}
+END_TEST
+
+START_TEST(test_fails)
+{
+    for (uint64_t i = 0; i < GRAPHS_A_TEST; i++) {
+        uint64_t seed = 10000 + (uint64_t)_i * GRAPHS_A_TEST + i;
+        try_graph(seed, options_of(seed), FAILS);
+    }
+}
+END_TEST
+
+START_TEST(test_interrupts)
+{
+    for (uint64_t i = 0; i < GRAPHS_A_TEST; i++) {
+        uint64_t seed = 20000 + (uint64_t)_i * GRAPHS_A_TEST + i;
+        try_graph(seed, options_of(seed), IS_INTERRUPTED);
+    }
+}
+END_TEST
+
+/* HT_SEED=43 HT_FATE=0 build/test_common_exec_run_random: one graph again. */
+START_TEST(test_this_one)
+{
+    uint64_t seed = strtoull(getenv("HT_SEED"), NULL, 10);
+    try_graph(seed, options_of(seed), getenv("HT_FATE") ? (enum fate)atoi(getenv("HT_FATE")) : RUNS);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("run_random");
+    TCase *tc = tcase_create("run_random");
+    tcase_set_timeout(tc, 300);
+    if (getenv("HT_SEED")) {
+        tcase_add_test(tc, test_this_one);
+    } else {
+        tcase_add_loop_test(tc, test_runs, 0, 15);
+        tcase_add_loop_test(tc, test_fails, 0, 5);
+        tcase_add_loop_test(tc, test_interrupts, 0, 5);
+    }
+    suite_add_tcase(s, tc);
+    SRunner *sr = srunner_create(s);
+    srunner_run_all(sr, CK_ENV);
+    int failed = srunner_ntests_failed(sr);
+    srunner_free(sr);
+    return failed != 0;
+}
