@@ -7,7 +7,7 @@
 #include "harness/output.h"
 #include "harness/provenance.h"
 #include "harness/result.h"
-#include "harness/systems.h"
+#include "harness/registry.h"
 #include "harness/table.h"
 
 #include <errno.h>

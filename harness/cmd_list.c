@@ -5,7 +5,7 @@
 #include "common/base/units.h"
 #include "common/model/zoo.h"
 #include "harness/result.h"
-#include "harness/systems.h"
+#include "harness/registry.h"
 #include "harness/table.h"
 
 #include <string.h>

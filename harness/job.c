@@ -4,7 +4,7 @@
 #include "common/schedule/bound.h"
 #include "common/schedule/file.h"
 #include "harness/output.h"
-#include "harness/systems.h"
+#include "harness/registry.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,7 @@
 /* Results for people. */
 #include "harness/result.h"
 
+#include "common/base/array.h"
 #include "common/base/units.h"
 #include "harness/table.h"
 
@@ -53,15 +54,24 @@ static void print_classes(const struct ht_memory_row *m, FILE *out)
     putc('\n', out);
 }
 
+static bool any_planned(const struct ht_result *r)
+{
+    for (int32_t i = 0; i < r->n_memory; i++)
+        if (r->memory[i].planned_bytes >= 0) return true;
+    return false;
+}
+
 /* Of a run, with its real arenas when there were any. */
 static void print_peaks(const struct ht_result *r, FILE *out)
 {
-    bool arena = false;
+    bool arena = false, planned = any_planned(r);
     for (int32_t i = 0; i < r->n_memory; i++) arena |= r->memory[i].arena_bytes >= 0;
-    fprintf(out, "\nmemory (%s; bound: no order of execution needs more; planned: the paper's equation)\n",
-            ht_obtained(r));
-    struct ht_table *t = ht_table_create(arena ? "<place|>arena peak|>trace peak|>in id order|>bound|>planned|>capacity"
-                                               : "<place|>peak|>in id order|>bound|>planned|>capacity");
+    fprintf(out, "\nmemory (%s; bound: no order of execution needs more%s)\n", ht_obtained(r),
+            planned ? "; planned: the paper's equation" : "");
+    char header[160];
+    snprintf(header, sizeof(header), "<place|%s|>in id order|>bound%s|>capacity",
+             arena ? ">arena peak|>trace peak" : ">peak", planned ? "|>planned" : "");
+    struct ht_table *t = ht_table_create(header);
     for (int32_t i = 0; i < r->n_memory; i++) {
         const struct ht_memory_row *m = &r->memory[i];
         ht_table_cell(t, "%s", m->name);
@@ -69,7 +79,7 @@ static void print_peaks(const struct ht_result *r, FILE *out)
         ht_table_bytes(t, m->peak_bytes);
         ht_table_bytes(t, m->safe_bytes);
         ht_table_bytes(t, m->bound_bytes);
-        ht_table_bytes(t, m->planned_bytes);
+        if (planned) ht_table_bytes(t, m->planned_bytes);
         ht_table_bytes(t, m->capacity_bytes);
     }
     ht_table_print(t, "  ", out);
@@ -104,18 +114,37 @@ void ht_memory_print(const struct ht_result *r, FILE *out)
     for (int32_t i = 0; i < r->n_memory; i++) print_classes(&r->memory[i], out);
 }
 
+/* "gpu", or "rank 2 gpu" where there are several ranks. */
+static const char *lane_text(const struct ht_schedule *s, int32_t lane, char buf[64])
+{
+    if (s->n_ranks > 1)
+        snprintf(buf, 64, "rank %d %s", s->lanes[lane].rank, s->lanes[lane].name);
+    else
+        snprintf(buf, 64, "%s", s->lanes[lane].name);
+    return buf;
+}
+
+/* The lanes that the critical path spends most on, at most this many. */
+enum { CRITICAL_LANES = 6 };
+
 static void print_critical_path(const struct ht_result *r, FILE *out)
 {
     const struct ht_schedule *s = r->job->schedule;
-    char text[HT_QUANTITY_TEXT];
+    char text[HT_QUANTITY_TEXT], name[64];
+    bool *shown = HT_NEW_ARRAY(bool, s->n_lanes);
     fprintf(out, "  critical path    ");
-    const char *comma = "";
-    for (int32_t l = 0; l < s->n_lanes; l++) {
-        if (!r->metrics.critical_ns[l]) continue;
-        fprintf(out, "%s%s %s", comma, s->lanes[l].name, ns_text(r->metrics.critical_ns[l], text));
-        comma = ", ";
+    for (int i = 0; i < CRITICAL_LANES; i++) {
+        int32_t best = -1;
+        for (int32_t l = 0; l < s->n_lanes; l++)
+            if (!shown[l] && r->metrics.critical_ns[l] &&
+                (best < 0 || r->metrics.critical_ns[l] > r->metrics.critical_ns[best]))
+                best = l;
+        if (best < 0) break;
+        shown[best] = true;
+        fprintf(out, "%s %s, ", lane_text(s, best, name), ns_text(r->metrics.critical_ns[best], text));
     }
-    fprintf(out, "%swaiting %s\n", comma, ns_text(r->metrics.critical_wait_ns, text));
+    fprintf(out, "waiting %s\n", ns_text(r->metrics.critical_wait_ns, text));
+    free(shown);
 }
 
 static void print_rates(const struct ht_result *r, FILE *out)
@@ -142,24 +171,28 @@ static void print_rates(const struct ht_result *r, FILE *out)
     print_critical_path(r, out);
 }
 
+/* Lanes and resources that do anything; of very many the first ones. */
+enum { MOST_LANES = 48 };
+
 static void print_lanes(const struct ht_result *r, FILE *out)
 {
     const struct ht_schedule *s = r->job->schedule;
     const struct ht_metrics *m = &r->metrics;
-    char text[HT_QUANTITY_TEXT];
+    char text[HT_QUANTITY_TEXT], name[64];
     double whole = m->iteration_ns ? (double)m->iteration_ns : 1;
+    int32_t n = 0, idle = 0;
     fprintf(out, "\nlanes and resources, per steady iteration (%s)\n", ht_obtained(r));
     struct ht_table *t = ht_table_create("<name|<kind|>busy|>share");
     for (int32_t l = 0; l < s->n_lanes; l++) {
-        if (s->n_ranks > 1)
-            ht_table_cell(t, "rank %d %s", s->lanes[l].rank, s->lanes[l].name);
-        else
-            ht_table_cell(t, "%s", s->lanes[l].name);
+        idle += m->lane_busy_ns[l] == 0;
+        if (m->lane_busy_ns[l] == 0 || n++ >= MOST_LANES) continue;
+        ht_table_cell(t, "%s", lane_text(s, l, name));
         ht_table_cell(t, "%s lane", ht_lane_kind_name(s->lanes[l].kind));
         ht_table_cell(t, "%s", ns_text(m->lane_busy_ns[l], text));
         ht_table_cell(t, "%.1f%%", 100 * (double)m->lane_busy_ns[l] / whole);
     }
     for (int32_t i = 0; i < s->n_resources; i++) {
+        if (n++ >= MOST_LANES) continue;
         ht_table_cell(t, "%s", s->resources[i].name);
         ht_table_cell(t, "resource");
         ht_table_cell(t, "-");
@@ -167,6 +200,8 @@ static void print_lanes(const struct ht_result *r, FILE *out)
     }
     ht_table_print(t, "  ", out);
     ht_table_destroy(t);
+    if (n > MOST_LANES) fprintf(out, "  and %d more; --json has them all\n", n - MOST_LANES);
+    if (idle) fprintf(out, "  %d lane%s idle\n", idle, idle == 1 ? " is" : "s are");
 }
 
 void ht_result_print(const struct ht_result *r, FILE *out)

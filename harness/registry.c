@@ -1,4 +1,4 @@
-#include "harness/systems.h"
+#include "harness/registry.h"
 
 #include "baselines/baselines.h"
 #include "common/base/array.h"

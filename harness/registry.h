@@ -1,6 +1,6 @@
 /* The registry: every system that the command line knows, in the order in which it lists them. */
-#ifndef HT_HARNESS_SYSTEMS_H
-#define HT_HARNESS_SYSTEMS_H
+#ifndef HT_HARNESS_REGISTRY_H
+#define HT_HARNESS_REGISTRY_H
 
 #include "common/plan/system.h"
 
