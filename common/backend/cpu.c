@@ -1,0 +1,266 @@
+#include "common/backend/cpu.h"
+
+#include "common/backend/cpu_call.h"
+#include "common/backend/cpu_cores.h"
+#include "common/base/array.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct ht_cpu {
+    struct ht_cpu_options options;
+    struct ht_cpu_split split;
+    struct ht_cpu_cores device, host;
+    const struct ht_schedule *s; /* while a run has it open */
+    bool *verdict;               /* [n_ops] of validate ops, the last one each; read by the lane that wrote it */
+    int32_t n_compute_lanes;
+};
+
+static enum ht_status check_model(const struct ht_cpu_options *o, struct ht_error *err)
+{
+    const struct ht_model *m = &o->model;
+    const struct ht_numerics *n = &o->numerics;
+    if (m->arch != HT_ARCH_GPT)
+        return ht_fail(err, HT_INFEASIBLE, "model '%s': the cpu backend has kernels for GPT models only", m->name);
+    if (m->dropout) return ht_fail(err, HT_INFEASIBLE, "model '%s': the cpu backend has no dropout", m->name);
+    if (n->param != HT_F32 || n->grad != HT_F32 || n->accumulate != HT_F32 || n->reduce != HT_F32)
+        return ht_fail(
+            err, HT_INFEASIBLE,
+            "numerics %s/%s/%s/%s (param, grad, accumulate, reduce): the cpu backend computes in f32 throughout",
+            ht_dtype_name(n->param), ht_dtype_name(n->grad), ht_dtype_name(n->accumulate), ht_dtype_name(n->reduce));
+    return HT_OK;
+}
+
+enum ht_status ht_cpu_create(const struct ht_cpu_options *options, struct ht_error *err, struct ht_cpu **out)
+{
+    assert(options->data && options->tokens_per_iteration >= 1);
+    *out = NULL;
+    enum ht_status status = check_model(options, err);
+    if (status) return status;
+    struct ht_cpu *cpu = HT_NEW(struct ht_cpu);
+    cpu->options = *options;
+    cpu->options.split = NULL;
+    if (options->split) {
+        cpu->split = *options->split;
+        cpu->options.split = &cpu->split;
+    }
+    status = ht_cpu_cores_create(cpu->options.split, err, &cpu->device, &cpu->host);
+    if (status) {
+        ht_cpu_destroy(cpu);
+        return status;
+    }
+    *out = cpu;
+    return HT_OK;
+}
+
+void ht_cpu_destroy(struct ht_cpu *cpu)
+{
+    if (!cpu) return;
+    ht_cpu_cores_free(&cpu->device);
+    ht_cpu_cores_free(&cpu->host);
+    free(cpu->verdict);
+    free(cpu);
+}
+
+/* ---- one op ---- */
+
+typedef enum ht_status (*call_fn)(struct ht_cpu_call *c);
+
+/* shaped: about units and a micro-batch, with the shape of the op's row of works. */
+static const struct {
+    call_fn fn;
+    bool shaped, pooled;
+} calls[HT_N_OP_KINDS] = {
+    [HT_OP_FORWARD] = {ht_cpu_forward, true, true},        [HT_OP_RECOMPUTE] = {ht_cpu_recompute, true, true},
+    [HT_OP_BACKWARD] = {ht_cpu_backward, true, true},      [HT_OP_COPY] = {ht_cpu_copy, false, false},
+    [HT_OP_ACCUMULATE] = {ht_cpu_accumulate, false, true}, [HT_OP_OPTIMIZER_STEP] = {ht_cpu_step, false, true},
+    [HT_OP_VALIDATE] = {ht_cpu_validate, false, true},
+};
+
+static struct ht_cpu_call make_call(struct ht_cpu *cpu, int32_t iteration, int32_t op, const struct ht_buffer *buffers,
+                                    int32_t n, struct ht_error *err)
+{
+    const struct ht_schedule *s = cpu->s;
+    bool on_device = s->lanes[s->ops[op].lane].kind == HT_LANE_COMPUTE;
+    return (struct ht_cpu_call){
+        .options = &cpu->options,
+        .s = s,
+        .iteration = iteration,
+        .id = op,
+        .op = &s->ops[op],
+        .buffers = buffers,
+        .n_buffers = n,
+        .tier = on_device ? HT_DEVICE : HT_HOST,
+        .args = {.model = &cpu->options.model,
+                 .batch = s->works[s->ops[op].work].batch,
+                 .seq = s->works[s->ops[op].work].seq},
+        .verdict = &cpu->verdict[op],
+        .err = err,
+    };
+}
+
+static enum ht_status run_op(void *ctx, int32_t iteration, int32_t op, const struct ht_buffer *buffers, int32_t n,
+                             struct ht_error *err)
+{
+    struct ht_cpu *cpu = ctx;
+    struct ht_cpu_call c = make_call(cpu, iteration, op, buffers, n, err);
+    if (!calls[c.op->kind].pooled) return calls[c.op->kind].fn(&c);
+    struct ht_cpu_cores *cores = c.tier == HT_DEVICE ? &cpu->device : &cpu->host;
+    c.args.pool = ht_cpu_cores_take(cores);
+    enum ht_status status = calls[c.op->kind].fn(&c);
+    ht_cpu_cores_give(cores);
+    return status;
+}
+
+static bool control(void *ctx, int32_t iteration, int32_t op)
+{
+    const struct ht_cpu *cpu = ctx;
+    (void)iteration;
+    return cpu->verdict[op];
+}
+
+/* ---- checking, before anything runs ---- */
+
+static enum ht_status check_label(struct ht_cpu_call *c)
+{
+    const struct ht_label *l = &c->op->label;
+    int64_t units = ht_model_units(c->args.model);
+    if (l->unit < 0 || l->n_units < 1 || l->unit + (int64_t)l->n_units > units)
+        return ht_cpu_complain(c, "is about units %d to %d of a model with %lld", l->unit, l->unit + l->n_units - 1,
+                               (long long)units);
+    if (l->micro_batch < 0 || l->micro_batch >= c->s->n_micro_batches)
+        return ht_cpu_complain(c, "is about micro-batch %d of %d", l->micro_batch, c->s->n_micro_batches);
+    if (c->args.batch < 1 || c->args.seq < 1 || c->args.seq > c->args.model->max_seq)
+        return ht_cpu_complain(c, "its work has the shape batch %lld, sequence %lld (the longest is %lld)",
+                               (long long)c->args.batch, (long long)c->args.seq, (long long)c->args.model->max_seq);
+    bool partial = (l->sub_ops & HT_ALL_SUB_OPS) != HT_ALL_SUB_OPS && c->op->kind != HT_OP_RECOMPUTE;
+    if (partial && ht_model_unit_kind(c->args.model, l->unit) == HT_UNIT_BLOCK)
+        return ht_cpu_complain(c, "is about some sub-ops only; the cpu backend runs whole blocks");
+    return HT_OK;
+}
+
+static enum ht_status check_lane(struct ht_cpu_call *c)
+{
+    enum ht_lane_kind kind = c->s->lanes[c->op->lane].kind;
+    if (kind == HT_LANE_COMPUTE || kind == HT_LANE_HOST || c->op->kind == HT_OP_COPY) return HT_OK;
+    return ht_cpu_complain(c, "%s on a %s lane; expected a compute or host lane", ht_op_kind_name(c->op->kind),
+                           ht_lane_kind_name(kind));
+}
+
+static enum ht_status check_op(struct ht_cpu *cpu, int32_t op, struct ht_buffer *buffers, struct ht_error *err)
+{
+    const struct ht_schedule *s = cpu->s;
+    int32_t n = 0;
+    for (int64_t e = s->effects_begin[op]; e < s->effects_begin[op + 1]; e++) {
+        const struct ht_effect *f = &s->effects[e];
+        buffers[n++] = (struct ht_buffer){
+            .tensor = f->tensor, .tier = f->tier, .flags = f->flags, .bytes = s->tensors[f->tensor].bytes};
+    }
+    struct ht_cpu_call c = make_call(cpu, 0, op, buffers, n, err);
+    c.check_only = true;
+    if (!calls[c.op->kind].fn)
+        return ht_cpu_complain(&c, "this backend has no operation '%s'", ht_op_kind_name(c.op->kind));
+    enum ht_status status = check_lane(&c);
+    if (status == HT_OK && calls[c.op->kind].shaped) status = check_label(&c);
+    return status ? status : calls[c.op->kind].fn(&c);
+}
+
+static void close_backend(void *ctx)
+{
+    struct ht_cpu *cpu = ctx;
+    free(cpu->verdict);
+    cpu->verdict = NULL;
+    cpu->s = NULL;
+}
+
+static enum ht_status open_backend(void *ctx, const struct ht_schedule *s, struct ht_error *err)
+{
+    struct ht_cpu *cpu = ctx;
+    enum ht_status status = HT_OK;
+    int64_t most = 0;
+    for (int32_t op = 0; op < s->n_ops; op++) {
+        int64_t n = s->effects_begin[op + 1] - s->effects_begin[op];
+        if (n > most) most = n;
+    }
+    struct ht_buffer *buffers = HT_NEW_ARRAY(struct ht_buffer, most);
+    cpu->s = s;
+    cpu->verdict = HT_NEW_ARRAY(bool, s->n_ops);
+    cpu->n_compute_lanes = 0;
+    for (int32_t i = 0; i < s->n_lanes; i++) cpu->n_compute_lanes += s->lanes[i].kind == HT_LANE_COMPUTE;
+    for (int32_t op = 0; op < s->n_ops && status == HT_OK; op++) status = check_op(cpu, op, buffers, err);
+    free(buffers);
+    if (status) close_backend(cpu);
+    return status;
+}
+
+/* ---- lanes ---- */
+
+static void lane_begin(void *ctx, int32_t lane)
+{
+    const struct ht_cpu *cpu = ctx;
+    ht_cpu_pin_lane(cpu->options.split, cpu->s->lanes[lane].kind);
+}
+
+static bool owns_core(void *ctx, int32_t lane)
+{
+    const struct ht_cpu *cpu = ctx;
+    bool pinned = cpu->options.split && !cpu->options.split->shared;
+    return pinned && cpu->n_compute_lanes == 1 && cpu->s->lanes[lane].kind == HT_LANE_COMPUTE;
+}
+
+const struct ht_backend_ops ht_cpu_backend = {
+    .name = "cpu",
+    .open = open_backend,
+    .lane_begin = lane_begin,
+    .owns_core = owns_core,
+    .run_op = run_op,
+    .control = control,
+    .close = close_backend,
+};
+
+/* ---- initial values ---- */
+
+/* Kernels draw whole units; a shard is cut out of one. */
+static enum ht_status init_params(const struct ht_cpu *cpu, const struct ht_tensor *t, struct ht_buffer b,
+                                  struct ht_error *err)
+{
+    const struct ht_model *m = &cpu->options.model;
+    if (t->label.unit < 0 || t->label.unit >= ht_model_units(m))
+        return ht_fail(err, HT_FAILED, "tensor %d holds parameters of unit %d of a model with %lld", b.tensor,
+                       t->label.unit, (long long)ht_model_units(m));
+    int64_t n = ht_unit_params(m, t->label.unit), begin = t->shard_begin;
+    int64_t end = t->shard_end > begin ? t->shard_end : n;
+    if (begin < 0 || end > n || b.bytes != (end - begin) * 4)
+        return ht_fail(err, HT_FAILED, "tensor %d: %lld bytes for parameters %lld to %lld of unit %d, which has %lld",
+                       b.tensor, (long long)b.bytes, (long long)begin, (long long)end, t->label.unit, (long long)n);
+    if (end - begin == n) {
+        ht_unit_init(m, t->label.unit, cpu->options.seed, b.data);
+        return HT_OK;
+    }
+    float *whole = HT_NEW_ARRAY(float, n);
+    ht_unit_init(m, t->label.unit, cpu->options.seed, whole);
+    memcpy(b.data, whole + begin, (size_t)b.bytes);
+    free(whole);
+    return HT_OK;
+}
+
+enum ht_status ht_cpu_init(void *ctx, int32_t space, struct ht_buffer buffer, struct ht_error *err)
+{
+    const struct ht_cpu *cpu = ctx;
+    const struct ht_tensor *t = &cpu->s->tensors[buffer.tensor];
+    (void)space;
+    if (buffer.bytes == 0) return HT_OK;
+    switch (t->class) {
+    case HT_PARAM:
+    case HT_MASTER:
+        return init_params(cpu, t, buffer, err);
+    case HT_MOMENTUM:
+    case HT_VARIANCE:
+        memset(buffer.data, 0, (size_t)buffer.bytes);
+        return HT_OK;
+    default:
+        memset(buffer.data, 0xff, (size_t)buffer.bytes); /* NaN */
+        return HT_OK;
+    }
+}

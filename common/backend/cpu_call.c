@@ -1,0 +1,112 @@
+#include "common/backend/cpu_call.h"
+
+#include <stdio.h>
+
+enum ht_status ht_cpu_complain(struct ht_cpu_call *c, const char *fmt, ...)
+{
+    if (c->status) return c->status;
+    char text[512], title[64];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof(text), fmt, ap);
+    va_end(ap);
+    c->status = ht_fail(c->err, HT_FAILED, "schedule '%s': op %d (%s) on the cpu backend: %s", c->s->name, c->id,
+                        ht_op_title(c->s, c->id, title, sizeof(title)), text);
+    return c->status;
+}
+
+static bool in_reach(const struct ht_cpu_call *c, const struct ht_buffer *b, unsigned flags)
+{
+    if (flags == HT_CPU_READ && c->op->label.n_units > 1) flags |= HT_PRODUCE;
+    return b->tier == c->tier && (b->flags & flags);
+}
+
+const struct ht_buffer *ht_cpu_look(const struct ht_cpu_call *c, enum ht_tensor_class class, int32_t unit,
+                                    int32_t micro_batch, unsigned flags)
+{
+    for (int32_t i = 0; i < c->n_buffers; i++) {
+        const struct ht_tensor *t = &c->s->tensors[c->buffers[i].tensor];
+        if (t->class == class && t->label.unit == unit && t->label.micro_batch == micro_batch &&
+            in_reach(c, &c->buffers[i], flags))
+            return &c->buffers[i];
+    }
+    return NULL;
+}
+
+/* "activation of unit 3, micro-batch 1" */
+static const char *describe(enum ht_tensor_class class, int32_t unit, int32_t micro_batch, char *buf, size_t n)
+{
+    if (micro_batch >= 0)
+        snprintf(buf, n, "%s of unit %d, micro-batch %d", ht_tensor_class_name(class), unit, micro_batch);
+    else
+        snprintf(buf, n, "%s of unit %d", ht_tensor_class_name(class), unit);
+    return buf;
+}
+
+static const char *verb(unsigned flags)
+{
+    return flags == HT_CPU_READ ? "reads" : "writes";
+}
+
+void *ht_cpu_find(struct ht_cpu_call *c, enum ht_tensor_class class, int32_t unit, int32_t micro_batch, unsigned flags,
+                  int64_t bytes)
+{
+    char what[96];
+    const struct ht_buffer *b = ht_cpu_look(c, class, unit, micro_batch, flags);
+    if (!b) {
+        ht_cpu_complain(c, "no effect %s the %s in %s memory", verb(flags),
+                        describe(class, unit, micro_batch, what, sizeof(what)), ht_tier_name(c->tier));
+        return NULL;
+    }
+    if (b->bytes != bytes)
+        ht_cpu_complain(c, "the %s has %lld bytes, expected %lld",
+                        describe(class, unit, micro_batch, what, sizeof(what)), (long long)b->bytes, (long long)bytes);
+    return b->data;
+}
+
+void *ht_cpu_workspace(struct ht_cpu_call *c, int64_t bytes)
+{
+    if (bytes == 0) return NULL;
+    int64_t largest = -1;
+    for (int32_t i = 0; i < c->n_buffers; i++) {
+        const struct ht_buffer *b = &c->buffers[i];
+        if (c->s->tensors[b->tensor].class != HT_WORKSPACE || !in_reach(c, b, HT_CPU_WRITE)) continue;
+        if (b->bytes >= bytes) return b->data;
+        if (b->bytes > largest) largest = b->bytes;
+    }
+    if (largest < 0)
+        ht_cpu_complain(c, "no workspace in %s memory; expected %lld bytes", ht_tier_name(c->tier), (long long)bytes);
+    else
+        ht_cpu_complain(c, "the workspace has %lld bytes, expected %lld", (long long)largest, (long long)bytes);
+    return NULL;
+}
+
+struct ht_range ht_cpu_elements(const struct ht_cpu_call *c, int32_t tensor)
+{
+    const struct ht_tensor *t = &c->s->tensors[tensor];
+    if (t->shard_end > t->shard_begin) return (struct ht_range){t->shard_begin, t->shard_end};
+    return (struct ht_range){0, ht_unit_params(c->args.model, t->label.unit)};
+}
+
+float *ht_cpu_find_elements(struct ht_cpu_call *c, enum ht_tensor_class class, int32_t unit, int32_t micro_batch,
+                            unsigned flags, struct ht_range elements)
+{
+    char what[96];
+    for (int32_t i = 0; i < c->n_buffers; i++) {
+        const struct ht_buffer *b = &c->buffers[i];
+        const struct ht_tensor *t = &c->s->tensors[b->tensor];
+        if (t->class != class || t->label.unit != unit || t->label.micro_batch != micro_batch || !in_reach(c, b, flags))
+            continue;
+        struct ht_range held = ht_cpu_elements(c, b->tensor);
+        if (held.begin > elements.begin || held.end < elements.end) continue;
+        if (b->bytes != (held.end - held.begin) * 4)
+            ht_cpu_complain(c, "the %s has %lld bytes for %lld elements of FP32",
+                            describe(class, unit, micro_batch, what, sizeof(what)), (long long)b->bytes,
+                            (long long)(held.end - held.begin));
+        return c->check_only ? NULL : (float *)b->data + (elements.begin - held.begin);
+    }
+    ht_cpu_complain(c, "no effect %s elements %lld to %lld of the %s in %s memory", verb(flags),
+                    (long long)elements.begin, (long long)elements.end,
+                    describe(class, unit, micro_batch, what, sizeof(what)), ht_tier_name(c->tier));
+    return NULL;
+}

@@ -1,0 +1,61 @@
+/*
+ * One op as the CPU backend sees it: its buffers, looked up by class and label. Internal to common/backend.
+ *
+ * The same code serves for checking and for running. When the backend is opened, every op is "called" with check_only
+ * set and buffers without data: its lookups then prove that the effects are there and have the right sizes, and it
+ * returns before the kernel. So a run's lookups cannot fail.
+ */
+#ifndef HT_BACKEND_CPU_CALL_H
+#define HT_BACKEND_CPU_CALL_H
+
+#include "common/backend/cpu.h"
+#include "common/kernels/unit.h"
+
+struct ht_cpu_call {
+    const struct ht_cpu_options *options;
+    const struct ht_schedule *s;
+    int32_t iteration, id;
+    const struct ht_op *op;
+    const struct ht_buffer *buffers;
+    int32_t n_buffers;
+    enum ht_tier tier;        /* where the op works */
+    struct ht_unit_args args; /* model, shape and the lane's pool */
+    bool check_only;
+    bool *verdict; /* validate writes it */
+    struct ht_error *err;
+    enum ht_status status; /* of the first lookup that failed */
+};
+
+/* What an effect must allow. A tensor that an op of several units both writes and reads counts as readable. */
+enum { HT_CPU_READ = HT_NEED | HT_UPDATE, HT_CPU_WRITE = HT_PRODUCE | HT_UPDATE };
+
+/* The buffer of (class, unit, micro_batch) in the op's tier with one of the flags, or NULL. */
+const struct ht_buffer *ht_cpu_look(const struct ht_cpu_call *c, enum ht_tensor_class class, int32_t unit,
+                                    int32_t micro_batch, unsigned flags);
+/* Its data; it must be there and have exactly these bytes, else c->status is set. */
+void *ht_cpu_find(struct ht_cpu_call *c, enum ht_tensor_class class, int32_t unit, int32_t micro_batch, unsigned flags,
+                  int64_t bytes);
+/* Scratch of at least these bytes; NULL when bytes is 0. */
+void *ht_cpu_workspace(struct ht_cpu_call *c, int64_t bytes);
+
+/* Elements [begin, end) of the unit's flat parameters that a tensor holds. */
+struct ht_range ht_cpu_elements(const struct ht_cpu_call *c, int32_t tensor);
+/* Data of these elements of (class, unit), micro_batch as above, in whichever shard holds them. */
+float *ht_cpu_find_elements(struct ht_cpu_call *c, enum ht_tensor_class class, int32_t unit, int32_t micro_batch,
+                            unsigned flags, struct ht_range elements);
+
+/* Records an error of this op ("schedule 'x': op 12 (B3): ..."), if it is the first; returns its status. */
+enum ht_status ht_cpu_complain(struct ht_cpu_call *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* ---- cpu_units.c: what passes through units ---- */
+enum ht_status ht_cpu_forward(struct ht_cpu_call *c);
+enum ht_status ht_cpu_recompute(struct ht_cpu_call *c);
+enum ht_status ht_cpu_backward(struct ht_cpu_call *c);
+
+/* ---- cpu_state.c: copies, gradients and optimizer state ---- */
+enum ht_status ht_cpu_copy(struct ht_cpu_call *c);
+enum ht_status ht_cpu_accumulate(struct ht_cpu_call *c);
+enum ht_status ht_cpu_step(struct ht_cpu_call *c);
+enum ht_status ht_cpu_validate(struct ht_cpu_call *c);
+
+#endif

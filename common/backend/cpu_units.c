@@ -1,0 +1,211 @@
+/*
+ * FORWARD, RECOMPUTE and BACKWARD: from an op's effects to the kernels of common/kernels/unit.h. The effects that each
+ * expects are the table in cpu.h; each function here is one row of it.
+ */
+#include "common/backend/cpu_call.h"
+
+static int64_t param_bytes(const struct ht_cpu_call *c, int32_t unit)
+{
+    return 4 * ht_unit_params(c->args.model, unit);
+}
+
+static int64_t input_bytes(const struct ht_cpu_call *c, int32_t unit)
+{
+    return ht_unit_input_bytes(c->args.model, unit, c->args.batch, c->args.seq, HT_F32);
+}
+
+static int64_t kept_bytes(const struct ht_cpu_call *c, int32_t unit)
+{
+    return ht_unit_activation_bytes(c->args.model, unit, c->args.batch, c->args.seq, HT_F32);
+}
+
+static void *workspace(struct ht_cpu_call *c, int32_t unit, bool backward)
+{
+    return ht_cpu_workspace(c,
+                            ht_unit_workspace_bytes(c->args.model, unit, c->args.batch, c->args.seq, HT_F32, backward));
+}
+
+static const float *param(struct ht_cpu_call *c, int32_t unit)
+{
+    return ht_cpu_find(c, HT_PARAM, unit, -1, HT_CPU_READ, param_bytes(c, unit));
+}
+
+/* The head's matrix when it is tied: the token table, which comes first in unit 0. NULL when it is not. */
+static const float *token_table(struct ht_cpu_call *c)
+{
+    return c->args.model->tied ? param(c, 0) : NULL;
+}
+
+/* G(u,j) if the op has it, else G(u). */
+static float *gradient(struct ht_cpu_call *c, int32_t unit, unsigned flags)
+{
+    int32_t j = c->op->label.micro_batch;
+    bool fresh = ht_cpu_look(c, HT_GRAD, unit, j, flags) != NULL;
+    return ht_cpu_find(c, HT_GRAD, unit, fresh ? j : -1, flags, param_bytes(c, unit));
+}
+
+static const float *x_in(struct ht_cpu_call *c, int32_t unit)
+{
+    return ht_cpu_find(c, HT_CHECKPOINT, unit, c->op->label.micro_batch, HT_CPU_READ, input_bytes(c, unit));
+}
+
+static float *x_out(struct ht_cpu_call *c, int32_t unit)
+{
+    return ht_cpu_find(c, HT_CHECKPOINT, unit, c->op->label.micro_batch, HT_CPU_WRITE, input_bytes(c, unit));
+}
+
+static void *kept(struct ht_cpu_call *c, int32_t unit, unsigned flags)
+{
+    return ht_cpu_find(c, HT_ACTIVATION, unit, c->op->label.micro_batch, flags, kept_bytes(c, unit));
+}
+
+static float *dx(struct ht_cpu_call *c, int32_t unit, unsigned flags)
+{
+    return ht_cpu_find(c, HT_ACT_GRAD, unit, c->op->label.micro_batch, flags, input_bytes(c, unit));
+}
+
+static float *logits(struct ht_cpu_call *c, int32_t head, unsigned flags)
+{
+    int64_t bytes = ht_logits_bytes(c->args.model, c->args.batch, c->args.seq);
+    return ht_cpu_find(c, HT_LOGITS, head, c->op->label.micro_batch, flags, bytes);
+}
+
+static enum ht_status batch_of(struct ht_cpu_call *c, const int32_t **tokens, const int32_t **targets)
+{
+    const struct ht_cpu_options *o = c->options;
+    return o->data(o->data_ctx, c->iteration, c->op->label.micro_batch, tokens, targets, c->err);
+}
+
+/* ---- forward ---- */
+
+static enum ht_status forward_embedding(struct ht_cpu_call *c)
+{
+    const float *p = param(c, 0);
+    float *out = x_out(c, 1);
+    const int32_t *tokens, *targets;
+    if (c->status || c->check_only) return c->status;
+    enum ht_status status = batch_of(c, &tokens, &targets);
+    if (status == HT_OK) ht_embedding_forward(&c->args, tokens, p, out);
+    return status;
+}
+
+static enum ht_status forward_block(struct ht_cpu_call *c, int32_t unit)
+{
+    const float *p = param(c, unit), *x = x_in(c, unit);
+    void *act = kept(c, unit, HT_CPU_WRITE), *scratch = workspace(c, unit, false);
+    float *out = x_out(c, unit + 1);
+    if (c->status || c->check_only) return c->status;
+    ht_block_forward(&c->args, p, x, act, out, scratch);
+    return HT_OK;
+}
+
+static enum ht_status forward_head(struct ht_cpu_call *c, int32_t unit)
+{
+    const float *p = param(c, unit), *wte = token_table(c), *x = x_in(c, unit);
+    void *act = kept(c, unit, HT_CPU_WRITE), *scratch = workspace(c, unit, false);
+    float *out = logits(c, unit, HT_CPU_WRITE);
+    const int32_t *tokens, *targets;
+    if (c->status || c->check_only) return c->status;
+    enum ht_status status = batch_of(c, &tokens, &targets);
+    if (status) return status;
+    float scale = (float)(1.0 / (double)c->options->tokens_per_iteration);
+    double loss;
+    ht_head_forward(&c->args, p, wte, x, act, out, targets, scale, &loss, scratch);
+    if (c->options->losses)
+        c->options->losses[(int64_t)c->iteration * c->s->n_micro_batches + c->op->label.micro_batch] = loss;
+    return HT_OK;
+}
+
+enum ht_status ht_cpu_forward(struct ht_cpu_call *c)
+{
+    int32_t end = c->op->label.unit + c->op->label.n_units;
+    for (int32_t u = c->op->label.unit; u < end; u++) {
+        enum ht_unit_kind kind = ht_model_unit_kind(c->args.model, u);
+        enum ht_status status = kind == HT_UNIT_EMBEDDING ? forward_embedding(c)
+                                : kind == HT_UNIT_BLOCK   ? forward_block(c, u)
+                                                          : forward_head(c, u);
+        if (status) return status;
+    }
+    return HT_OK;
+}
+
+/* ---- recompute ---- */
+
+static enum ht_status recompute_block(struct ht_cpu_call *c, int32_t unit)
+{
+    /* Where the output is wanted too (the input of a block that is recomputed next), the whole forward pass runs. */
+    if (ht_cpu_look(c, HT_CHECKPOINT, unit + 1, c->op->label.micro_batch, HT_CPU_WRITE)) return forward_block(c, unit);
+    const float *p = param(c, unit), *x = x_in(c, unit);
+    void *act = kept(c, unit, HT_CPU_WRITE), *scratch = workspace(c, unit, false);
+    unsigned sub_ops = c->op->label.sub_ops & HT_ALL_SUB_OPS;
+    if (sub_ops != HT_ALL_SUB_OPS && ht_cpu_look(c, HT_ACTIVATION, unit, c->op->label.micro_batch, HT_PRODUCE))
+        ht_cpu_complain(c, "recomputes some sub-ops only, so it must UPDATE the activation of unit %d, not PRODUCE it",
+                        unit);
+    if (c->status || c->check_only) return c->status;
+    ht_block_recompute(&c->args, p, x, act, sub_ops, scratch);
+    return HT_OK;
+}
+
+enum ht_status ht_cpu_recompute(struct ht_cpu_call *c)
+{
+    int32_t end = c->op->label.unit + c->op->label.n_units;
+    for (int32_t u = c->op->label.unit; u < end; u++) {
+        if (ht_model_unit_kind(c->args.model, u) != HT_UNIT_BLOCK)
+            return ht_cpu_complain(c, "recomputes unit %d, which is no block", u);
+        enum ht_status status = recompute_block(c, u);
+        if (status) return status;
+    }
+    return HT_OK;
+}
+
+/* ---- backward ---- */
+
+static enum ht_status backward_head(struct ht_cpu_call *c, int32_t unit)
+{
+    const float *p = param(c, unit), *wte = token_table(c), *x = x_in(c, unit);
+    const void *act = kept(c, unit, HT_CPU_READ);
+    const float *dlogits = logits(c, unit, HT_CPU_READ);
+    float *out = dx(c, unit, HT_CPU_WRITE), *grad = gradient(c, unit, HT_CPU_WRITE);
+    float *dwte = c->args.model->tied ? gradient(c, 0, HT_CPU_WRITE) : NULL;
+    void *scratch = workspace(c, unit, true);
+    if (c->status || c->check_only) return c->status;
+    ht_head_backward(&c->args, p, wte, x, act, dlogits, out, grad, dwte, scratch);
+    return HT_OK;
+}
+
+static enum ht_status backward_block(struct ht_cpu_call *c, int32_t unit)
+{
+    const float *p = param(c, unit), *x = x_in(c, unit), *dout = dx(c, unit + 1, HT_CPU_READ);
+    const void *act = kept(c, unit, HT_CPU_READ);
+    float *out = dx(c, unit, HT_CPU_WRITE), *grad = gradient(c, unit, HT_CPU_WRITE);
+    void *scratch = workspace(c, unit, true);
+    if (c->status || c->check_only) return c->status;
+    ht_block_backward(&c->args, p, x, act, dout, out, grad, scratch);
+    return HT_OK;
+}
+
+static enum ht_status backward_embedding(struct ht_cpu_call *c)
+{
+    /* Tied: the head's contribution is already there, put by this op or by an earlier one. */
+    int64_t head = c->args.model->layers + 1;
+    bool added = c->args.model->tied && c->op->label.unit + c->op->label.n_units <= head;
+    const float *dout = dx(c, 1, HT_CPU_READ);
+    float *grad = gradient(c, 0, added ? HT_UPDATE : HT_CPU_WRITE);
+    const int32_t *tokens, *targets;
+    if (c->status || c->check_only) return c->status;
+    enum ht_status status = batch_of(c, &tokens, &targets);
+    if (status == HT_OK) ht_embedding_backward(&c->args, tokens, dout, grad);
+    return status;
+}
+
+enum ht_status ht_cpu_backward(struct ht_cpu_call *c)
+{
+    for (int32_t u = c->op->label.unit + c->op->label.n_units - 1; u >= c->op->label.unit; u--) {
+        enum ht_unit_kind kind = ht_model_unit_kind(c->args.model, u);
+        enum ht_status status = kind == HT_UNIT_EMBEDDING ? backward_embedding(c)
+                                : kind == HT_UNIT_BLOCK   ? backward_block(c, u)
+                                                          : backward_head(c, u);
+        if (status) return status;
+    }
+    return HT_OK;
+}

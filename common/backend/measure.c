@@ -1,0 +1,206 @@
+#include "common/backend/measure.h"
+
+#include "common/base/array.h"
+#include "common/base/rng.h"
+#include "common/mem/arena.h"
+#include "common/schedule/verify.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- samples --------------------------------------------------------------------------------------------------- */
+
+void ht_samples_free(struct ht_samples *s)
+{
+    for (size_t i = 0; i < s->n; i++) free(s->rows[i].ns);
+    free(s->rows);
+    *s = (struct ht_samples){0};
+}
+
+static struct ht_sample *row_of(struct ht_samples *s, const char *key)
+{
+    for (size_t i = 0; i < s->n; i++)
+        if (!strcmp(s->rows[i].key, key)) return &s->rows[i];
+    struct ht_sample row = {0};
+    snprintf(row.key, sizeof(row.key), "%s", key);
+    HT_PUSH(s->rows, s->n, s->cap, row);
+    return &s->rows[s->n - 1];
+}
+
+static int by_key(const void *a, const void *b)
+{
+    return strcmp(((const struct ht_sample *)a)->key, ((const struct ht_sample *)b)->key);
+}
+
+static int by_value(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+void ht_samples_sort(struct ht_samples *s)
+{
+    if (s->n) qsort(s->rows, s->n, sizeof(*s->rows), by_key);
+    for (size_t i = 0; i < s->n; i++) qsort(s->rows[i].ns, s->rows[i].n, sizeof(int64_t), by_value);
+}
+
+int64_t ht_sample_quantile(const struct ht_sample *row, double q)
+{
+    assert(row->n && q >= 0 && q <= 1);
+    double at = q * (double)(row->n - 1);
+    size_t below = (size_t)at, above = below + 1 < row->n ? below + 1 : below;
+    double part = at - (double)below;
+    return llround((double)row->ns[below] * (1 - part) + (double)row->ns[above] * part);
+}
+
+/* ---- one at a time --------------------------------------------------------------------------------------------- */
+
+static void copy_op(struct ht_schedule *t, const struct ht_schedule *s, int32_t op)
+{
+    const struct ht_op *o = &s->ops[op];
+    ht_add_op(t, (enum ht_op_kind)o->kind, o->lane, o->label, ht_add_work(t, &s->works[o->work]));
+    if (o->name[0]) ht_op_name(t, "%s", o->name);
+    ht_op_priority(t, o->priority);
+    ht_op_when(t, (enum ht_when)o->when);
+    for (int64_t i = s->deps_begin[op]; i < s->deps_begin[op + 1]; i++) ht_op_after(t, s->deps[i]);
+    for (int64_t i = s->prev_begin[op]; i < s->prev_begin[op + 1]; i++) ht_op_after_prev(t, s->prev[i]);
+    for (int64_t i = s->effects_begin[op]; i < s->effects_begin[op + 1]; i++)
+        ht_op_effect(t, s->effects[i].tensor, (enum ht_tier)s->effects[i].tier, s->effects[i].flags);
+    if (op > 0)
+        ht_op_after(t, op - 1);
+    else
+        ht_op_after_prev(t, s->n_ops - 1);
+}
+
+struct ht_schedule *ht_schedule_one_at_a_time(const struct ht_schedule *s)
+{
+    struct ht_schedule *t = ht_schedule_create(s->name, s->n_ranks, s->n_nodes, s->rank_node);
+    t->n_units = s->n_units;
+    t->n_micro_batches = s->n_micro_batches;
+    for (int32_t i = 0; i < s->n_lanes; i++)
+        ht_add_lane(t, s->lanes[i].name, s->lanes[i].kind, s->lanes[i].rank, s->lanes[i].order);
+    for (int32_t i = 0; i < s->n_tensors; i++) ht_add_tensor(t, s->tensors[i]);
+    for (int32_t i = 0; i < s->n_residents; i++)
+        ht_add_resident(t, s->residents[i].tensor, s->residents[i].tier, s->residents[i].rank);
+    for (int32_t i = 0; i < s->n_ops; i++) copy_op(t, s, i);
+    return t;
+}
+
+/* ---- the run --------------------------------------------------------------------------------------------------- */
+
+/* Tokens stand for a text: what they are has next to no influence on the time. */
+struct batch {
+    int32_t *tokens, *targets;
+};
+
+static enum ht_status batch_data(void *ctx, int32_t iteration, int32_t micro_batch, const int32_t **tokens,
+                                 const int32_t **targets, struct ht_error *err)
+{
+    const struct batch *b = ctx;
+    (void)iteration, (void)micro_batch, (void)err;
+    *tokens = b->tokens;
+    *targets = b->targets;
+    return HT_OK;
+}
+
+static void make_batch(const struct ht_measure_options *o, struct batch *b)
+{
+    enum { SEED = 1 };
+    b->tokens = HT_NEW_ARRAY(int32_t, o->tokens_per_iteration + 1);
+    b->targets = b->tokens + 1;
+    for (int64_t i = 0; i <= o->tokens_per_iteration; i++)
+        b->tokens[i] = (int32_t)ht_random_below(SEED, (uint64_t)i, (uint64_t)o->model.vocab);
+}
+
+/* As large as the safe sequence needs, which is the order in which everything runs here; touched, so that no page is
+   new when an op is timed. Half as much again is address space for holes. */
+static enum ht_status make_arenas(const struct ht_schedule *s, const struct ht_verdict *v, struct ht_error *err,
+                                  struct ht_arena **arenas)
+{
+    enum ht_status status = HT_OK;
+    for (int32_t i = 0; i < ht_n_spaces(s) && status == HT_OK; i++) {
+        int64_t bytes = v->spaces[i].peak_bytes;
+        if (bytes) status = ht_arena_create(bytes, bytes / 2 + (1 << 20), true, err, &arenas[i]);
+    }
+    return status;
+}
+
+struct session {
+    const struct ht_measure_options *options;
+    struct ht_cpu *cpu;
+};
+
+static enum ht_status on_init(void *ctx, int32_t space, struct ht_buffer buffer, struct ht_error *err)
+{
+    return ht_cpu_init(((struct session *)ctx)->cpu, space, buffer, err);
+}
+
+static enum ht_status on_iteration(void *ctx, int32_t iteration, struct ht_error *err)
+{
+    const struct ht_measure_options *o = ((struct session *)ctx)->options;
+    return o->progress ? o->progress(o->progress_ctx, iteration + 1, err) : HT_OK;
+}
+
+static void collect(const struct ht_trace *t, int32_t warmup, struct ht_samples *samples)
+{
+    const struct ht_schedule *s = t->schedule;
+    for (int32_t op = 0; op < s->n_ops; op++) {
+        const struct ht_work *w = &s->works[s->ops[op].work];
+        if (w->free) continue;
+        char key[HT_WORK_KEY_MAX];
+        struct ht_sample *row = row_of(samples, ht_work_key(w, key, sizeof(key)));
+        for (int32_t k = warmup; k < t->iterations; k++) {
+            const struct ht_trace_event *e = &t->events[(int64_t)k * s->n_ops + op];
+            if (e->grant_seq < 0) continue; /* passed over */
+            HT_PUSH(row->ns, row->n, row->cap, e->end_ns - e->start_ns);
+        }
+    }
+}
+
+enum ht_status ht_measure(const struct ht_schedule *given, const struct ht_measure_options *options,
+                          struct ht_error *err, struct ht_samples *samples)
+{
+    if (given->n_ranks != 1)
+        return ht_fail(err, HT_INFEASIBLE, "schedule '%s' has %d ranks; this build measures schedules of one rank",
+                       given->name, given->n_ranks);
+    struct ht_schedule *s = ht_schedule_one_at_a_time(given);
+    struct ht_arena **arenas = HT_NEW_ARRAY(struct ht_arena *, ht_n_spaces(s));
+    struct ht_verdict verdict = {0};
+    struct session session = {.options = options};
+    struct batch batch;
+    struct ht_trace *trace = NULL;
+    make_batch(options, &batch);
+    struct ht_cpu_options cpu = {
+        .model = options->model,
+        .numerics = options->numerics,
+        .tokens_per_iteration = options->tokens_per_iteration,
+        .seed = 1,
+        .adamw = {.lr = 3e-4, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1},
+        .data = batch_data,
+        .data_ctx = &batch,
+        .split = &options->split};
+    enum ht_status status = ht_schedule_verify(s, err, &verdict);
+    if (status == HT_OK) status = ht_cpu_create(&cpu, err, &session.cpu);
+    if (status == HT_OK) status = make_arenas(s, &verdict, err, arenas);
+    if (status != HT_OK) goto out;
+    struct ht_run_options run = {.iterations = options->warmup + options->iterations,
+                                 .backend = &ht_cpu_backend,
+                                 .backend_ctx = session.cpu,
+                                 .arenas = arenas,
+                                 .hooks_ctx = &session,
+                                 .init = on_init,
+                                 .iteration_done = on_iteration};
+    status = ht_run(s, &run, err, &trace);
+    if (status == HT_OK) collect(trace, options->warmup, samples);
+out:
+    ht_trace_destroy(trace);
+    ht_cpu_destroy(session.cpu);
+    for (int32_t i = 0; i < ht_n_spaces(s); i++) ht_arena_destroy(arenas[i]);
+    free(arenas);
+    free(batch.tokens);
+    ht_verdict_free(&verdict);
+    ht_schedule_destroy(s);
+    return status;
+}

@@ -1,0 +1,611 @@
+/*
+ * The CPU backend against its kernels called one after the other.
+ *
+ * A tiny GPT is trained for some iterations by schedules that differ in everything that the contract in cpu.h allows:
+ * where the optimizer runs, what is recomputed, one unit an op or all of them, whole units or shards. Each must give
+ * the losses and parameters of the plain loop over kernels below, bit for bit.
+ */
+#include "common/backend/cpu.h"
+#include "common/base/array.h"
+#include "common/base/rng.h"
+#include "common/kernels/unit.h"
+#include "common/mem/arena.h"
+#include "common/schedule/verify.h"
+
+#include <check.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { L = 2, UNITS = L + 2, B = 2, T = 16, V = 37, ITERATIONS = 3, MAX_MB = 3, SEED = 7 };
+
+struct variant {
+    bool tied, flash;
+    int32_t n_mb;
+    bool offload;   /* optimizer and its state on the host; gradients and parameters are copied */
+    bool recompute; /* the blocks' activations */
+    bool fused;     /* one op for all units, forward and backward */
+    bool shards;    /* optimizer state in two shards a unit */
+    bool validate;
+};
+
+static struct ht_model model_of(const struct variant *v)
+{
+    return (struct ht_model){.name = "test",
+                             .arch = HT_ARCH_GPT,
+                             .layers = L,
+                             .width = 32,
+                             .heads = 2,
+                             .ffn = 128,
+                             .vocab = V,
+                             .max_seq = 24,
+                             .tied = v->tied,
+                             .flash = v->flash};
+}
+
+static const struct ht_adamw adamw = {.lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1};
+
+static int32_t tokens[ITERATIONS][MAX_MB][B * T], targets[ITERATIONS][MAX_MB][B * T];
+
+static void draw_batches(void)
+{
+    uint64_t n = 0;
+    for (int k = 0; k < ITERATIONS; k++)
+        for (int j = 0; j < MAX_MB; j++)
+            for (int i = 0; i < B * T; i++) {
+                tokens[k][j][i] = (int32_t)ht_random_below(SEED, n++, V);
+                targets[k][j][i] = (int32_t)ht_random_below(SEED, n++, V);
+            }
+}
+
+static enum ht_status data(void *ctx, int32_t iteration, int32_t micro_batch, const int32_t **tok, const int32_t **tgt,
+                           struct ht_error *err)
+{
+    (void)ctx, (void)err;
+    *tok = tokens[iteration][micro_batch];
+    *tgt = targets[iteration][micro_batch];
+    return HT_OK;
+}
+
+struct outcome {
+    double losses[ITERATIONS * MAX_MB];
+    float *param[UNITS];
+};
+
+static void free_outcome(struct outcome *o)
+{
+    for (int u = 0; u < UNITS; u++) free(o->param[u]);
+}
+
+/* ---- the plain loop ---- */
+
+struct plain {
+    struct ht_unit_args args;
+    float *grad[UNITS], *fresh[UNITS], *m[UNITS], *v[UNITS];
+    float *x[UNITS], *dx[UNITS];
+    void *act[UNITS], *scratch;
+    float *logits;
+};
+
+static void plain_micro_batch(struct plain *p, struct outcome *o, int k, int j, int n_mb, float **grad)
+{
+    const struct ht_unit_args *a = &p->args;
+    const float *wte = a->model->tied ? o->param[0] : NULL;
+    float scale = (float)(1.0 / (double)(n_mb * B * T));
+    ht_embedding_forward(a, tokens[k][j], o->param[0], p->x[1]);
+    for (int u = 1; u <= L; u++) ht_block_forward(a, o->param[u], p->x[u], p->act[u], p->x[u + 1], p->scratch);
+    ht_head_forward(a, o->param[L + 1], wte, p->x[L + 1], p->act[L + 1], p->logits, targets[k][j], scale,
+                    &o->losses[k * n_mb + j], p->scratch);
+    ht_head_backward(a, o->param[L + 1], wte, p->x[L + 1], p->act[L + 1], p->logits, p->dx[L + 1], grad[L + 1],
+                     wte ? grad[0] : NULL, p->scratch);
+    for (int u = L; u >= 1; u--)
+        ht_block_backward(a, o->param[u], p->x[u], p->act[u], p->dx[u + 1], p->dx[u], grad[u], p->scratch);
+    ht_embedding_backward(a, tokens[k][j], p->dx[1], grad[0]);
+}
+
+static void train_plainly(const struct variant *v, struct outcome *o)
+{
+    struct ht_model model = model_of(v);
+    struct plain p = {.args = {.model = &model, .batch = B, .seq = T}};
+    float **arrays[] = {o->param, p.grad, p.fresh, p.m, p.v};
+    for (int u = 0; u < UNITS; u++) {
+        int64_t n = ht_unit_params(&model, u);
+        for (size_t i = 0; i < HT_COUNT(arrays); i++) arrays[i][u] = HT_NEW_ARRAY(float, n);
+        ht_unit_init(&model, u, SEED, o->param[u]);
+        p.x[u] = ht_alloc((size_t)ht_unit_input_bytes(&model, u, B, T, HT_F32));
+        p.dx[u] = ht_alloc((size_t)ht_unit_input_bytes(&model, u, B, T, HT_F32));
+        p.act[u] = ht_alloc((size_t)ht_unit_activation_bytes(&model, u, B, T, HT_F32));
+    }
+    p.logits = ht_alloc((size_t)ht_logits_bytes(&model, B, T));
+    p.scratch = ht_alloc(1 << 20);
+    for (int k = 0; k < ITERATIONS; k++) {
+        for (int j = 0; j < v->n_mb; j++) {
+            plain_micro_batch(&p, o, k, j, v->n_mb, j ? p.fresh : p.grad);
+            for (int u = 0; u < UNITS && j; u++)
+                ht_grad_accumulate(NULL, p.grad[u], p.fresh[u], ht_unit_params(&model, u));
+        }
+        struct ht_adamw_step step = ht_adamw_step(&adamw, k + 1, 1.0);
+        for (int u = 0; u < UNITS; u++)
+            ht_adamw_update(&step, o->param[u], p.m[u], p.v[u], p.grad[u], ht_unit_params(&model, u));
+    }
+    for (int u = 0; u < UNITS; u++) {
+        for (size_t i = 1; i < HT_COUNT(arrays); i++) free(arrays[i][u]);
+        free(p.x[u]), free(p.dx[u]), free(p.act[u]);
+    }
+    free(p.logits), free(p.scratch);
+}
+
+/* ---- the same as a schedule ---- */
+
+struct graph {
+    const struct variant *v;
+    struct ht_model model;
+    struct ht_schedule *s;
+    int32_t gpu, h2d, d2h, cpu, pass, other; /* lanes; rows of works */
+    int32_t param[UNITS], grad[UNITS], m[UNITS][2], vv[UNITS][2];
+    int32_t fresh[UNITS][MAX_MB], x[UNITS][MAX_MB], a[UNITS][MAX_MB], d[UNITS][MAX_MB], logits[MAX_MB];
+};
+
+static struct ht_label about(int32_t unit, int32_t n_units, int32_t mb)
+{
+    return (struct ht_label){.unit = unit, .n_units = n_units, .sub_ops = HT_ALL_SUB_OPS, .micro_batch = mb};
+}
+
+static int32_t tensor(struct graph *g, enum ht_tensor_class class, int32_t u, int32_t mb, int64_t bytes)
+{
+    return ht_add_tensor(g->s, (struct ht_tensor){.class = class, .label = about(u, 1, mb), .bytes = bytes});
+}
+
+static void shard(struct graph *g, enum ht_tensor_class class, int32_t u, int32_t out[2])
+{
+    int64_t n = ht_unit_params(&g->model, u), cut = n / 3, ends[3] = {0, cut, n};
+    out[0] = out[1] = -1;
+    if (!g->v->shards) out[0] = tensor(g, class, u, -1, 4 * n);
+    for (int i = 0; i < 2 && g->v->shards; i++)
+        out[i] = ht_add_tensor(g->s, (struct ht_tensor){.class = class,
+                                                        .label = about(u, 1, -1),
+                                                        .bytes = 4 * (ends[i + 1] - ends[i]),
+                                                        .shard_begin = ends[i],
+                                                        .shard_end = ends[i + 1]});
+}
+
+static void add_tensors(struct graph *g)
+{
+    for (int32_t u = 0; u < UNITS; u++) {
+        int64_t bytes = 4 * ht_unit_params(&g->model, u), in = ht_unit_input_bytes(&g->model, u, B, T, HT_F32);
+        enum ht_tier home = g->v->offload ? HT_HOST : HT_DEVICE;
+        g->param[u] = tensor(g, HT_PARAM, u, -1, bytes);
+        g->grad[u] = tensor(g, HT_GRAD, u, -1, bytes);
+        shard(g, HT_MOMENTUM, u, g->m[u]);
+        shard(g, HT_VARIANCE, u, g->vv[u]);
+        ht_add_resident(g->s, g->param[u], HT_DEVICE, 0);
+        if (g->v->offload) ht_add_resident(g->s, g->param[u], HT_HOST, 0);
+        for (int i = 0; i < 2 && g->m[u][i] >= 0; i++) {
+            ht_add_resident(g->s, g->m[u][i], home, 0);
+            ht_add_resident(g->s, g->vv[u][i], home, 0);
+        }
+        for (int32_t j = 0; j < g->v->n_mb; j++) {
+            int64_t kept = ht_unit_activation_bytes(&g->model, u, B, T, HT_F32);
+            g->fresh[u][j] = j ? tensor(g, HT_GRAD, u, j, bytes) : g->grad[u];
+            g->x[u][j] = in ? tensor(g, HT_CHECKPOINT, u, j, in) : -1;
+            g->d[u][j] = in ? tensor(g, HT_ACT_GRAD, u, j, in) : -1;
+            g->a[u][j] = kept ? tensor(g, HT_ACTIVATION, u, j, kept) : -1;
+            if (u == L + 1) g->logits[j] = tensor(g, HT_LOGITS, u, j, ht_logits_bytes(&g->model, B, T));
+        }
+    }
+}
+
+static void effect(struct graph *g, int32_t t, enum ht_tier tier, unsigned flags)
+{
+    if (t >= 0) ht_op_effect(g->s, t, tier, flags);
+}
+
+static void workspace(struct graph *g, int32_t u, bool backward)
+{
+    int64_t bytes = ht_unit_workspace_bytes(&g->model, u, B, T, HT_F32, backward);
+    if (bytes) effect(g, tensor(g, HT_WORKSPACE, u, -1, bytes), HT_DEVICE, HT_PRODUCE | HT_RELEASE);
+}
+
+static bool dropped(const struct graph *g, int32_t u)
+{
+    return g->v->recompute && u >= 1 && u <= L;
+}
+
+static void forward(struct graph *g, int32_t u, int32_t j)
+{
+    ht_add_op(g->s, HT_OP_FORWARD, g->gpu, about(u, 1, j), g->pass);
+    effect(g, g->param[u], HT_DEVICE, HT_NEED);
+    if (u == L + 1 && g->model.tied) effect(g, g->param[0], HT_DEVICE, HT_NEED);
+    effect(g, g->x[u][j], HT_DEVICE, HT_NEED);
+    effect(g, g->a[u][j], HT_DEVICE, dropped(g, u) ? HT_PRODUCE | HT_RELEASE : HT_PRODUCE);
+    effect(g, u == L + 1 ? g->logits[j] : g->x[u + 1][j], HT_DEVICE, HT_PRODUCE);
+    workspace(g, u, false);
+}
+
+static void backward(struct graph *g, int32_t u, int32_t j)
+{
+    if (dropped(g, u)) {
+        ht_add_op(g->s, HT_OP_RECOMPUTE, g->gpu, about(u, 1, j), g->pass);
+        effect(g, g->param[u], HT_DEVICE, HT_NEED);
+        effect(g, g->x[u][j], HT_DEVICE, HT_NEED);
+        effect(g, g->a[u][j], HT_DEVICE, HT_PRODUCE);
+        workspace(g, u, false);
+    }
+    bool head = u == L + 1, tied = g->model.tied;
+    ht_add_op(g->s, HT_OP_BACKWARD, g->gpu, about(u, 1, j), g->pass);
+    effect(g, g->param[u], HT_DEVICE, HT_NEED);
+    if (head && tied) effect(g, g->param[0], HT_DEVICE, HT_NEED);
+    effect(g, head ? g->logits[j] : g->d[u + 1][j], HT_DEVICE, HT_NEED | HT_RELEASE);
+    effect(g, g->x[u][j], HT_DEVICE, HT_NEED | HT_RELEASE);
+    effect(g, g->a[u][j], HT_DEVICE, HT_NEED | HT_RELEASE);
+    effect(g, g->d[u][j], HT_DEVICE, HT_PRODUCE);
+    effect(g, g->fresh[u][j], HT_DEVICE, u == 0 && tied ? HT_UPDATE : HT_PRODUCE);
+    if (head && tied) effect(g, g->fresh[0][j], HT_DEVICE, HT_PRODUCE);
+    workspace(g, u, true);
+}
+
+/* All units in one op each way. The workspace of a block serves the head too: it is larger. */
+static void fused(struct graph *g, int32_t j)
+{
+    ht_add_op(g->s, HT_OP_FORWARD, g->gpu, about(0, UNITS, j), g->pass);
+    for (int32_t u = 0; u < UNITS; u++) {
+        effect(g, g->param[u], HT_DEVICE, HT_NEED);
+        effect(g, g->x[u][j], HT_DEVICE, HT_PRODUCE);
+        effect(g, g->a[u][j], HT_DEVICE, HT_PRODUCE);
+        workspace(g, u, false);
+    }
+    effect(g, g->logits[j], HT_DEVICE, HT_PRODUCE);
+    ht_add_op(g->s, HT_OP_BACKWARD, g->gpu, about(0, UNITS, j), g->pass);
+    for (int32_t u = 0; u < UNITS; u++) {
+        effect(g, g->param[u], HT_DEVICE, HT_NEED);
+        effect(g, g->x[u][j], HT_DEVICE, HT_NEED | HT_RELEASE);
+        effect(g, g->a[u][j], HT_DEVICE, HT_NEED | HT_RELEASE);
+        effect(g, g->d[u][j], HT_DEVICE, HT_PRODUCE | HT_RELEASE);
+        effect(g, g->fresh[u][j], HT_DEVICE, HT_PRODUCE);
+        workspace(g, u, true);
+    }
+    effect(g, g->logits[j], HT_DEVICE, HT_NEED | HT_RELEASE);
+}
+
+static void step(struct graph *g, int32_t u, int32_t validate)
+{
+    enum ht_tier home = g->v->offload ? HT_HOST : HT_DEVICE;
+    if (g->v->offload) {
+        ht_add_op(g->s, HT_OP_COPY, g->d2h, about(u, 1, -1), g->other);
+        effect(g, g->grad[u], HT_DEVICE, HT_NEED | HT_RELEASE);
+        effect(g, g->grad[u], HT_HOST, HT_PRODUCE);
+    }
+    ht_add_op(g->s, HT_OP_OPTIMIZER_STEP, g->v->offload ? g->cpu : g->gpu, about(u, 1, -1), g->other);
+    ht_op_after(g->s, validate);
+    effect(g, g->param[u], home, HT_UPDATE);
+    for (int i = 0; i < 2; i++) {
+        effect(g, g->m[u][i], home, HT_UPDATE);
+        effect(g, g->vv[u][i], home, HT_UPDATE);
+    }
+    effect(g, g->grad[u], home, HT_NEED | HT_RELEASE);
+    if (!g->v->offload) return;
+    ht_add_op(g->s, HT_OP_COPY, g->h2d, about(u, 1, -1), g->other);
+    effect(g, g->param[u], HT_HOST, HT_NEED);
+    effect(g, g->param[u], HT_DEVICE, HT_UPDATE);
+}
+
+static void micro_batch(struct graph *g, int32_t j)
+{
+    if (g->v->fused) fused(g, j);
+    for (int32_t u = 0; u < UNITS && !g->v->fused; u++) forward(g, u, j);
+    for (int32_t u = UNITS - 1; u >= 0 && !g->v->fused; u--) backward(g, u, j);
+    for (int32_t u = UNITS - 1; u >= 0 && j; u--) {
+        ht_add_op(g->s, HT_OP_ACCUMULATE, g->gpu, about(u, 1, j), g->other);
+        effect(g, g->grad[u], HT_DEVICE, HT_UPDATE);
+        effect(g, g->fresh[u][j], HT_DEVICE, HT_NEED | HT_RELEASE);
+    }
+}
+
+static void build(struct graph *g, const struct variant *v)
+{
+    *g = (struct graph){.v = v, .model = model_of(v), .s = ht_schedule_create("test", 1, 1, NULL)};
+    g->gpu = ht_add_lane(g->s, "gpu", HT_LANE_COMPUTE, 0, HT_FIFO);
+    g->h2d = ht_add_lane(g->s, "h2d", HT_LANE_H2D, 0, HT_FIFO);
+    g->d2h = ht_add_lane(g->s, "d2h", HT_LANE_D2H, 0, HT_PRIORITY);
+    g->cpu = ht_add_lane(g->s, "cpu", HT_LANE_HOST, 0, HT_PRIORITY);
+    g->s->n_units = UNITS;
+    g->s->n_micro_batches = v->n_mb;
+    g->pass = ht_add_work(g->s, &(struct ht_work){.batch = B, .seq = T});
+    g->other = ht_add_work(g->s, &(struct ht_work){.bytes = 1});
+    add_tensors(g);
+    for (int32_t j = 0; j < v->n_mb; j++) micro_batch(g, j);
+    int32_t validate = -1;
+    if (v->validate) {
+        validate = ht_add_op(g->s, HT_OP_VALIDATE, g->gpu, about(-1, 0, -1), g->other);
+        for (int32_t u = 0; u < UNITS; u++) effect(g, g->grad[u], HT_DEVICE, HT_NEED);
+    }
+    for (int32_t u = 0; u < UNITS; u++) step(g, u, validate);
+    ht_schedule_link(g->s);
+}
+
+/* ---- running it ---- */
+
+struct hooks {
+    struct ht_cpu *cpu;
+    const struct graph *g;
+    struct outcome *o;
+    bool spoil; /* the initial parameters of unit 1 with a NaN */
+};
+
+static enum ht_status init(void *ctx, int32_t space, struct ht_buffer b, struct ht_error *err)
+{
+    struct hooks *h = ctx;
+    enum ht_status status = ht_cpu_init(h->cpu, space, b, err);
+    if (h->spoil && b.tensor == h->g->param[1]) *(float *)b.data = NAN;
+    return status;
+}
+
+static enum ht_status final(void *ctx, int32_t space, struct ht_buffer b, struct ht_error *err)
+{
+    struct hooks *h = ctx;
+    (void)space, (void)err;
+    for (int32_t u = 0; u < UNITS; u++) {
+        if (b.tensor != h->g->param[u]) continue;
+        if (!h->o->param[u]) h->o->param[u] = memcpy(ht_alloc((size_t)b.bytes), b.data, (size_t)b.bytes);
+        ck_assert_mem_eq(h->o->param[u], b.data, (size_t)b.bytes); /* equal on the device and on the host */
+    }
+    return HT_OK;
+}
+
+static struct ht_cpu_options options_of(const struct variant *v, double *losses, const struct ht_cpu_split *split)
+{
+    return (struct ht_cpu_options){.model = model_of(v),
+                                   .tokens_per_iteration = (int64_t)v->n_mb * B * T,
+                                   .seed = SEED,
+                                   .adamw = adamw,
+                                   .data = data,
+                                   .losses = losses,
+                                   .split = split};
+}
+
+static enum ht_status train(const struct variant *v, struct graph *g, const struct ht_cpu_split *split, bool spoil,
+                            struct outcome *o, struct ht_trace **t, struct ht_error *err)
+{
+    struct ht_cpu_options co = options_of(v, o->losses, split);
+    struct hooks h = {.g = g, .o = o, .spoil = spoil};
+    ck_assert_msg(ht_cpu_create(&co, err, &h.cpu) == HT_OK, "%s", err->text);
+    struct ht_arena *arenas[4] = {0};
+    for (int i = 0; i < 2; i++) ck_assert_int_eq(ht_arena_create(8 << 20, 8 << 20, false, err, &arenas[i]), HT_OK);
+    struct ht_run_options ro = {.iterations = ITERATIONS,
+                                .backend = &ht_cpu_backend,
+                                .backend_ctx = h.cpu,
+                                .arenas = arenas,
+                                .hooks_ctx = &h,
+                                .init = init,
+                                .final = final};
+    enum ht_status status = ht_run(g->s, &ro, err, t);
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_eq(ht_arena_stats(arenas[i]).live_bytes, 0);
+        ht_arena_destroy(arenas[i]);
+    }
+    ht_cpu_destroy(h.cpu);
+    return status;
+}
+
+static void compare(const struct variant *v, const struct ht_cpu_split *split)
+{
+    struct outcome plain = {0}, run = {0};
+    struct ht_error err = {0};
+    struct ht_trace *t;
+    struct graph g;
+    train_plainly(v, &plain);
+    build(&g, v);
+    ck_assert_msg(ht_schedule_verify(g.s, &err, NULL) == HT_OK, "%s", err.text);
+    ck_assert_msg(train(v, &g, split, false, &run, &t, &err) == HT_OK, "%s", err.text);
+    for (int i = 0; i < ITERATIONS * v->n_mb; i++) {
+        ck_assert_msg(memcmp(&plain.losses[i], &run.losses[i], sizeof(double)) == 0, "loss %d: %.17g, plainly %.17g", i,
+                      run.losses[i], plain.losses[i]);
+        /* ln(37) = 3.6109 a token before training */
+        if (i == 0) ck_assert_double_eq_tol(run.losses[i] / (B * T), 3.61, 0.1);
+    }
+    for (int u = 0; u < UNITS; u++)
+        ck_assert_mem_eq(plain.param[u], run.param[u], 4 * (size_t)ht_unit_params(&g.model, u));
+    ht_trace_destroy(t);
+    ht_schedule_destroy(g.s);
+    free_outcome(&plain);
+    free_outcome(&run);
+}
+
+static const struct variant variants[] = {
+    {.n_mb = 1},
+    {.n_mb = 1, .tied = true},
+    {.n_mb = 1, .tied = true, .flash = true},
+    {.n_mb = 3, .tied = true},
+    {.n_mb = 2, .tied = true, .recompute = true},
+    {.n_mb = 2, .flash = true, .recompute = true, .validate = true},
+    {.n_mb = 2, .tied = true, .offload = true},
+    {.n_mb = 3, .tied = true, .offload = true, .recompute = true, .flash = true},
+    {.n_mb = 2, .tied = true, .fused = true},
+    {.n_mb = 1, .fused = true, .offload = true, .validate = true},
+    {.n_mb = 2, .tied = true, .shards = true},
+    {.n_mb = 2, .tied = true, .shards = true, .offload = true, .recompute = true, .validate = true},
+};
+
+START_TEST(test_variants)
+{
+    compare(&variants[_i], NULL);
+}
+END_TEST
+
+START_TEST(test_with_pinned_cores)
+{
+    struct ht_cpu_split split;
+    struct ht_error err = {0};
+    ck_assert_msg(ht_cpu_split_cores(0, &err, &split) == HT_OK, "%s", err.text);
+    /* More than one device core may sum in another order than the plain loop's one worker: see unit.h. */
+    if (split.n_device > 1) split.n_device = 1;
+    compare(&variants[7], &split);
+}
+END_TEST
+
+START_TEST(test_validate_sees_a_nan)
+{
+    struct variant v = {.n_mb = 1, .validate = true};
+    struct graph g;
+    build(&g, &v);
+    int32_t id = ht_add_op(g.s, HT_OP_COPY, g.d2h, about(-1, 0, -1), g.other); /* runs only when all is well */
+    for (int32_t op = 0; op < id; op++)
+        if (g.s->ops[op].kind == HT_OP_VALIDATE) ht_op_after(g.s, op);
+    ht_op_when(g.s, HT_WHEN_OK);
+    for (int spoil = 0; spoil < 2; spoil++) {
+        struct outcome o = {0};
+        struct ht_error err = {0};
+        struct ht_trace *t;
+        ck_assert_msg(train(&v, &g, NULL, spoil, &o, &t, &err) == HT_OK, "%s", err.text);
+        ck_assert_int_eq(t->events[id].grant_seq >= 0, !spoil);
+        ht_trace_destroy(t);
+        free_outcome(&o);
+    }
+    ht_schedule_destroy(g.s);
+}
+END_TEST
+
+/* ---- what is refused ---- */
+
+/* Builds the plain variant, lets `spoil` break it, and expects the complaint. */
+static void expect_refusal(void (*spoil)(struct graph *g), const char *text)
+{
+    struct variant v = {.n_mb = 1, .tied = true};
+    struct graph g;
+    struct outcome o = {0};
+    struct ht_error err = {0};
+    struct ht_trace *t;
+    build(&g, &v);
+    spoil(&g);
+    ck_assert_int_eq(train(&v, &g, NULL, false, &o, &t, &err), HT_FAILED);
+    ck_assert_msg(strstr(err.text, text) && strstr(err.text, "on the cpu backend"), "%s", err.text);
+    ck_assert_ptr_null(t);
+    ht_schedule_destroy(g.s);
+}
+
+static void lose_effect(struct graph *g)
+{
+    g->s->effects[g->s->effects_begin[0]].flags = HT_RELEASE;
+}
+static void grow_tensor(struct graph *g)
+{
+    g->s->tensors[g->x[1][0]].bytes += 4;
+}
+static void shrink_workspace(struct graph *g)
+{
+    for (int32_t i = 0; i < g->s->n_tensors; i++)
+        if (g->s->tensors[i].class == HT_WORKSPACE) g->s->tensors[i].bytes = 64;
+}
+static void move_lane(struct graph *g)
+{
+    g->s->ops[0].lane = g->h2d;
+}
+static void unknown_kind(struct graph *g)
+{
+    g->s->ops[0].kind = HT_OP_ALL_GATHER;
+}
+static void part_of_block(struct graph *g)
+{
+    g->s->ops[1].label.sub_ops = 1;
+}
+static void beyond_model(struct graph *g)
+{
+    g->s->ops[0].label.n_units = UNITS + 1;
+}
+static void long_sequence(struct graph *g)
+{
+    g->s->works[g->pass].seq = 25;
+}
+static void wrong_micro_batch(struct graph *g)
+{
+    g->s->ops[0].label.micro_batch = 1;
+}
+static void untied_by_mistake(struct graph *g)
+{
+    for (int32_t op = 0; op < g->s->n_ops; op++)
+        if (g->s->ops[op].kind == HT_OP_BACKWARD && g->s->ops[op].label.unit == 0)
+            for (int64_t e = g->s->effects_begin[op]; e < g->s->effects_begin[op + 1]; e++)
+                if (g->s->effects[e].tensor == g->grad[0]) g->s->effects[e].flags = HT_PRODUCE;
+}
+static void momentless(struct graph *g)
+{
+    for (int32_t u = 0; u < UNITS; u++) g->s->tensors[g->m[u][0]].class = HT_STAGING;
+}
+static void copy_from_nowhere(struct graph *g)
+{
+    ht_add_op(g->s, HT_OP_COPY, g->h2d, about(0, 1, -1), g->other);
+    ht_op_effect(g->s, g->param[0], HT_DEVICE, HT_UPDATE);
+}
+
+START_TEST(test_refusals)
+{
+    expect_refusal(lose_effect, "no effect reads the param of unit 0 in device memory");
+    expect_refusal(grow_tensor, "the checkpoint of unit 1, micro-batch 0 has 4100 bytes, expected 4096");
+    expect_refusal(shrink_workspace, "the workspace has 64 bytes, expected");
+    expect_refusal(move_lane, "forward on a h2d lane; expected a compute or host lane");
+    expect_refusal(unknown_kind, "no operation 'all_gather'");
+    expect_refusal(part_of_block, "some sub-ops only");
+    expect_refusal(beyond_model, "units 0 to 4 of a model with 4");
+    expect_refusal(long_sequence, "sequence 25 (the longest is 24)");
+    expect_refusal(wrong_micro_batch, "micro-batch 1 of 1");
+    expect_refusal(untied_by_mistake, "no effect writes the grad of unit 0");
+    expect_refusal(momentless, "updates no momentum in device memory");
+    expect_refusal(copy_from_nowhere, "reads it nowhere else");
+}
+END_TEST
+
+START_TEST(test_models_and_numerics_refused)
+{
+    struct variant v = {.n_mb = 1};
+    struct ht_error err = {0};
+    struct ht_cpu *cpu;
+    struct ht_cpu_options o = options_of(&v, NULL, NULL);
+    o.model.dropout = true;
+    ck_assert_int_eq(ht_cpu_create(&o, &err, &cpu), HT_INFEASIBLE);
+    o = options_of(&v, NULL, NULL);
+    o.model.arch = HT_ARCH_LLAMA;
+    ck_assert_int_eq(ht_cpu_create(&o, &err, &cpu), HT_INFEASIBLE);
+    o = options_of(&v, NULL, NULL);
+    o.numerics.grad = HT_BF16;
+    ck_assert_int_eq(ht_cpu_create(&o, &err, &cpu), HT_INFEASIBLE);
+    ck_assert_msg(strstr(err.text, "f32/bf16/f32/f32"), "%s", err.text);
+    ht_cpu_destroy(NULL);
+}
+END_TEST
+
+START_TEST(test_split)
+{
+    struct ht_cpu_split split, least;
+    struct ht_error err = {0};
+    ck_assert_int_eq(ht_cpu_split_cores(0, &err, &split), HT_OK);
+    ck_assert_int_eq(ht_cpu_split_cores(1, &err, &least), HT_OK);
+    ck_assert_int_eq(least.n_device, 1);
+    int n = split.shared ? 1 : split.n_device + split.n_host;
+    ck_assert_int_eq(split.shared, n == 1);
+    ck_assert(split.n_device >= 1 && split.n_host >= 1);
+    for (int i = 0; i < split.n_device && !split.shared; i++)
+        for (int k = 0; k < split.n_host; k++) ck_assert_int_ne(split.device[i], split.host[k]);
+    ck_assert_int_eq(ht_cpu_split_cores(split.shared ? 2 : n, &err, &split), HT_BAD_INPUT);
+    ck_assert_int_eq(ht_cpu_split_cores(-1, &err, &split), HT_BAD_INPUT);
+}
+END_TEST
+
+int main(void)
+{
+    draw_batches();
+    Suite *s = suite_create("cpu");
+    TCase *tc = tcase_create("cpu");
+    tcase_set_timeout(tc, 120);
+    tcase_add_loop_test(tc, test_variants, 0, (int)HT_COUNT(variants));
+    tcase_add_test(tc, test_with_pinned_cores);
+    tcase_add_test(tc, test_validate_sees_a_nan);
+    tcase_add_test(tc, test_refusals);
+    tcase_add_test(tc, test_models_and_numerics_refused);
+    tcase_add_test(tc, test_split);
+    suite_add_tcase(s, tc);
+    SRunner *sr = srunner_create(s);
+    srunner_run_all(sr, CK_ENV);
+    int failed = srunner_ntests_failed(sr);
+    srunner_free(sr);
+    return failed != 0;
+}
