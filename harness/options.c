@@ -24,6 +24,7 @@ struct row {
 
 #define AT(field) offsetof(struct ht_options, field)
 #define ANY       (~0u)
+#define SHAPE     (HT_OPT_SCENARIO | HT_OPT_PROFILE)
 
 static const struct row rows[] = {
     {"model", "NAME|FILE", "what is trained: a built-in model (hetbench list models) or a YAML file", HT_OPT_MODEL,
@@ -31,16 +32,15 @@ static const struct row rows[] = {
     {"cluster", "NAME|FILE",
      "on what: a built-in cluster (hetbench list clusters), 'local' for this machine, or a file", HT_OPT_SCENARIO,
      VALUE_TEXT, AT(request.cluster), 0, 0},
-    {"batch", "N", "sequences per iteration [8]", HT_OPT_SCENARIO, VALUE_COUNT, AT(request.batch), 1, 1 << 20},
-    {"micro-batch", "N", "sequences per forward pass; divides the batch [the batch]", HT_OPT_SCENARIO, VALUE_COUNT,
+    {"batch", "N", "sequences per iteration [8]", SHAPE, VALUE_COUNT, AT(request.batch), 1, 1 << 20},
+    {"micro-batch", "N", "sequences per forward pass; divides the batch [the batch]", SHAPE, VALUE_COUNT,
      AT(request.micro_batch), 1, 1 << 20},
-    {"seq", "N", "tokens per sequence [the model's longest]", HT_OPT_SCENARIO, VALUE_COUNT, AT(request.seq), 1,
-     1 << 24},
+    {"seq", "N", "tokens per sequence [the model's longest]", SHAPE, VALUE_COUNT, AT(request.seq), 1, 1 << 24},
     {"numerics", "NAME", "fp32, fp16 or bf16 [fp16 on GPUs, fp32 on emulated devices]", HT_OPT_SCENARIO, VALUE_TEXT,
      AT(request.numerics), 0, 0},
-    {"device-memory", "SIZE", "budget of every device, such as '40 GB' or 512MiB [the device's own]", HT_OPT_SCENARIO,
+    {"device-memory", "SIZE", "budget of every device, such as '40 GB' or 512MiB [the device's own]", SHAPE,
      VALUE_BYTES, AT(request.device_memory_bytes), 0, 0},
-    {"device-cores", "N", "cluster 'local': cores of the emulated device [all but one]", HT_OPT_SCENARIO, VALUE_COUNT,
+    {"device-cores", "N", "cluster 'local': cores of the emulated device [all but one]", SHAPE, VALUE_COUNT,
      AT(request.device_cores), 1, 4096},
     {"set", "NAME=VALUE", "force a plan variable by the paper's name; may be repeated", HT_OPT_SCENARIO, VALUE_LIST,
      AT(set), 0, 0},
@@ -61,6 +61,8 @@ static const struct row rows[] = {
     {"systems", "A,B,...", "systems to compare [all]", HT_OPT_COMPARE, VALUE_TEXT, AT(systems), 0, 0},
     {"models", "A,B,...", "models to compare them on", HT_OPT_COMPARE, VALUE_TEXT, AT(models), 0, 0},
     {"out", "DIR", "write compare.json and compare.csv there", HT_OPT_COMPARE, VALUE_TEXT, AT(out), 0, 0},
+    {"out", "FILE", "write the profile file", HT_OPT_PROFILE, VALUE_TEXT, AT(out), 0, 0},
+    {"repeat", "N", "measured iterations of every system [9]", HT_OPT_PROFILE, VALUE_COUNT, AT(repeat), 1, 1000000},
     {"data", "FILE", "text to train on; a token is a byte", HT_OPT_TRAIN, VALUE_TEXT, AT(data), 0, 0},
     {"steps", "N", "training steps [50]", HT_OPT_TRAIN, VALUE_COUNT, AT(steps), 1, 1000000000},
     {"lr", "X", "learning rate [3e-4]", HT_OPT_TRAIN, VALUE_REAL, AT(lr), 0, 1e6},
@@ -202,6 +204,7 @@ enum ht_status ht_options_parse(const struct ht_command *command, int argc, char
                                .warmup = 2,
                                .issue_ahead = -1,
                                .seed = 1,
+                               .repeat = 9,
                                .steps = 50,
                                .init_seed = 1234,
                                .data_seed = 5678,

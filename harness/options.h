@@ -38,6 +38,9 @@ struct ht_options {
     const char *systems, *models; /* lists with commas */
     const char *out;
 
+    /* profile */
+    int64_t repeat;
+
     /* training */
     const char *data, *losses;
     int64_t steps, init_seed, data_seed;
@@ -55,6 +58,7 @@ enum ht_option_group {
     HT_OPT_REPLAY = 64,
     HT_OPT_COMPARE = 128,
     HT_OPT_TRAIN = 256,
+    HT_OPT_PROFILE = 512,
 };
 
 struct ht_command {

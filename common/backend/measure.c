@@ -172,15 +172,14 @@ enum ht_status ht_measure(const struct ht_schedule *given, const struct ht_measu
     struct batch batch;
     struct ht_trace *trace = NULL;
     make_batch(options, &batch);
-    struct ht_cpu_options cpu = {
-        .model = options->model,
-        .numerics = options->numerics,
-        .tokens_per_iteration = options->tokens_per_iteration,
-        .seed = 1,
-        .adamw = {.lr = 3e-4, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1},
-        .data = batch_data,
-        .data_ctx = &batch,
-        .split = &options->split};
+    struct ht_cpu_options cpu = {.model = options->model,
+                                 .numerics = options->numerics,
+                                 .tokens_per_iteration = options->tokens_per_iteration,
+                                 .seed = 1,
+                                 .adamw = {.lr = 3e-4, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1},
+                                 .data = batch_data,
+                                 .data_ctx = &batch,
+                                 .split = &options->split};
     enum ht_status status = ht_schedule_verify(s, err, &verdict);
     if (status == HT_OK) status = ht_cpu_create(&cpu, err, &session.cpu);
     if (status == HT_OK) status = make_arenas(s, &verdict, err, arenas);

@@ -9,7 +9,8 @@
  *     training      compute  F0 F1 F2 B2 B1 B0          measuring   F0 F1 F2 B2    B1    B0
  *                   d2h                  G2 G1 G0                               G2    G1    G0
  *
- * What runs at the same time as what, and what that does to the times, is the executors' business and no part of a cost.
+ * What runs at the same time as what, and what that does to the times, is the executors' business and no part of a
+ * cost.
  */
 #ifndef HT_BACKEND_MEASURE_H
 #define HT_BACKEND_MEASURE_H
@@ -48,10 +49,10 @@ struct ht_measure_options {
     void *progress_ctx;
 };
 
-/* Runs a verified schedule of one rank and adds the duration of every op to its work's row; works that are free are left
-   out. Capacities do not count: the arenas are as large as the safe sequence needs. HT_INTERRUPTED on Ctrl-C; then, and
-   on errors, *samples is unchanged. HT_INFEASIBLE: the CPU backend has no kernels for the model or the numerics, or the
-   schedule has several ranks. */
+/* Runs a verified schedule of one rank and adds the duration of every op to its work's row; works that are free are
+   left out. Capacities do not count: the arenas are as large as the safe sequence needs. HT_INTERRUPTED on Ctrl-C;
+   then, and on errors, *samples is unchanged. HT_INFEASIBLE: the CPU backend has no kernels for the model or the
+   numerics, or the schedule has several ranks. */
 enum ht_status ht_measure(const struct ht_schedule *s, const struct ht_measure_options *options, struct ht_error *err,
                           struct ht_samples *samples);
 
