@@ -25,19 +25,19 @@ struct ready { /* on a PRIORITY lane */
 
 struct lane {
     bool fifo;
-    int32_t ahead;           /* how many issued ops may wait behind the running one */
-    const int32_t *ops;      /* FIFO: its ops by id */
+    int32_t ahead;      /* how many issued ops may wait behind the running one */
+    const int32_t *ops; /* FIFO: its ops by id */
     int32_t n_ops;
     int32_t iteration, next; /* FIFO: the head is ops[next] of this iteration */
     struct ready *heap;      /* PRIORITY: ready, not issued */
     int32_t n_heap;
     size_t heap_cap;
-    struct ht_inst *queue;   /* issued, oldest first; [ahead + 1] */
+    struct ht_inst *queue; /* issued, oldest first; [ahead + 1] */
     int32_t n_queue;
-    bool running;            /* queue[0] runs */
+    bool running; /* queue[0] runs */
     bool poked;
     uint64_t poke_key;
-    int32_t denied_by;       /* space that last denied memory, or -1; for describe_stall */
+    int32_t denied_by; /* space that last denied memory, or -1; for describe_stall */
 };
 
 struct waiters { /* lanes that a space denied memory since it last changed */
@@ -51,22 +51,35 @@ struct poke {
     int32_t lane;
 };
 
+/* What an op is, once and for all; one cache line holds two. */
+struct info {
+    int32_t lane;
+    int32_t first, size; /* its group; itself and 1 without one */
+    uint32_t when;
+    int64_t succ_begin; /* its successors in the same iteration, then those in the next */
+    int32_t n_succ, n_next;
+};
+
+/* Where it stands in an open iteration. */
+struct stand {
+    int32_t pending; /* dependencies not done */
+    int32_t state;   /* enum state */
+    int64_t grant_seq;
+    int32_t arrived, at_start; /* of a group, under its first op */
+};
+
 struct slot { /* one open iteration */
     int32_t iteration;
     int64_t unfinished;
-    int32_t *pending; /* [n_ops] dependencies not done */
-    uint8_t *state;   /* [n_ops] */
-    int64_t *grant_seq;
-    int32_t *arrived, *at_start; /* [n_ops] per group, under its first op */
+    struct stand *ops; /* [n_ops] */
     bool ok;
 };
 
 struct ht_core {
     const struct ht_schedule *s;
     int32_t iterations, oldest; /* oldest: first iteration that has not ended; it and the next are open */
-    int64_t *succ_begin, *next_succ_begin; /* [n_ops + 1] */
-    int32_t *succ, *next_succ;             /* in the same, in the next iteration */
-    int32_t *group_first, *group_size;     /* [n_ops] */
+    struct info *info;          /* [n_ops] */
+    int32_t *succ;
     int32_t *lane_ops;
     struct lane *lanes;
     struct slot slots[2];
@@ -83,7 +96,10 @@ static uint64_t key_of(int32_t iteration, int32_t op)
     return (uint64_t)(uint32_t)iteration << 32 | (uint32_t)op;
 }
 
-static struct slot *slot_of(struct ht_core *c, int32_t iteration) { return &c->slots[iteration & 1]; }
+static struct slot *slot_of(struct ht_core *c, int32_t iteration)
+{
+    return &c->slots[iteration & 1];
+}
 
 static bool is_open(const struct ht_core *c, int32_t iteration)
 {
@@ -97,7 +113,7 @@ static bool may_try_start(const struct ht_core *c, const struct lane *l)
 {
     if (!l->n_queue || l->running) return false;
     const struct slot *sl = &c->slots[l->queue[0].iteration & 1];
-    return !sl->pending[l->queue[0].op] && sl->state[l->queue[0].op] != AT_START;
+    return !sl->ops[l->queue[0].op].pending && sl->ops[l->queue[0].op].state != AT_START;
 }
 
 static bool lane_candidate(const struct ht_core *c, const struct lane *l, uint64_t *key)
@@ -147,17 +163,17 @@ static struct poke pop_poke(struct ht_core *c)
    members have come this far; the last to come lets the others go. */
 static bool arrive_at_start(struct ht_core *c, struct lane *l)
 {
-    int32_t op = l->queue[0].op, first = c->group_first[op], n = c->group_size[op];
+    int32_t op = l->queue[0].op, first = c->info[op].first, n = c->info[op].size;
     struct slot *sl = slot_of(c, l->queue[0].iteration);
-    if (n == 1 || sl->state[op] == GO) return true;
-    if (sl->state[op] == ISSUED) {
-        sl->state[op] = AT_START;
-        sl->at_start[first]++;
+    if (n == 1 || sl->ops[op].state == GO) return true;
+    if (sl->ops[op].state == ISSUED) {
+        sl->ops[op].state = AT_START;
+        sl->ops[first].at_start++;
     }
-    if (sl->at_start[first] < n) return false;
-    for (int32_t m = first; m < first + n; m++) sl->state[m] = GO;
+    if (sl->ops[first].at_start < n) return false;
+    for (int32_t m = first; m < first + n; m++) sl->ops[m].state = GO;
     for (int32_t m = first; m < first + n; m++)
-        if (m != op) poke(c, c->s->ops[m].lane);
+        if (m != op) poke(c, c->info[m].lane);
     return true;
 }
 
@@ -209,7 +225,7 @@ static struct ready heap_pop(struct lane *l)
 /* The op's dependencies are done. */
 static void became_ready(struct ht_core *c, int32_t iteration, int32_t op)
 {
-    int32_t lane = c->s->ops[op].lane;
+    int32_t lane = c->info[op].lane;
     struct lane *l = &c->lanes[lane];
     if (!l->fifo) {
         heap_push(l, (struct ready){iteration, c->s->ops[op].priority, op});
@@ -229,16 +245,13 @@ static void open_iteration(struct ht_core *c, int32_t iteration)
     now->iteration = iteration;
     now->unfinished = s->n_ops;
     now->ok = true;
-    memset(now->state, WAITING, (size_t)s->n_ops);
-    memset(now->arrived, 0, sizeof(*now->arrived) * (size_t)s->n_ops);
-    memset(now->at_start, 0, sizeof(*now->at_start) * (size_t)s->n_ops);
     for (int32_t op = 0; op < s->n_ops; op++) {
         int32_t pending = (int32_t)(s->deps_begin[op + 1] - s->deps_begin[op]);
         if (last)
-            for (int64_t d = s->prev_begin[op]; d < s->prev_begin[op + 1]; d++) pending += last->state[s->prev[d]] != DONE;
-        now->pending[op] = pending;
-        now->grant_seq[op] = -1;
-        if (!pending && !c->lanes[s->ops[op].lane].fifo) became_ready(c, iteration, op);
+            for (int64_t d = s->prev_begin[op]; d < s->prev_begin[op + 1]; d++)
+                pending += last->ops[s->prev[d]].state != DONE;
+        now->ops[op] = (struct stand){.pending = pending, .state = WAITING, .grant_seq = -1};
+        if (!pending && !c->lanes[c->info[op].lane].fifo) became_ready(c, iteration, op);
     }
     for (int32_t lane = 0; lane < s->n_lanes; lane++)
         if (c->lanes[lane].fifo && c->lanes[lane].iteration == iteration) poke(c, lane);
@@ -255,22 +268,23 @@ static void wake_waiters(struct ht_core *c)
     }
 }
 
-static void count_down(struct ht_core *c, int32_t iteration, const int32_t *succ, const int32_t *end)
+static void count_down(struct ht_core *c, int32_t iteration, const int32_t *succ, int32_t n)
 {
     struct slot *sl = slot_of(c, iteration);
-    for (; succ < end; succ++)
-        if (--sl->pending[*succ] == 0) became_ready(c, iteration, *succ);
+    for (const int32_t *end = succ + n; succ < end; succ++)
+        if (--sl->ops[*succ].pending == 0) became_ready(c, iteration, *succ);
 }
 
 /* The op has ended or been passed over. */
 static void done(struct ht_core *c, int32_t iteration, int32_t op)
 {
     struct slot *sl = slot_of(c, iteration);
-    sl->state[op] = DONE;
+    sl->ops[op].state = DONE;
     sl->unfinished--;
-    count_down(c, iteration, c->succ + c->succ_begin[op], c->succ + c->succ_begin[op + 1]);
-    if (is_open(c, iteration + 1))
-        count_down(c, iteration + 1, c->next_succ + c->next_succ_begin[op], c->next_succ + c->next_succ_begin[op + 1]);
+    const struct info *info = &c->info[op];
+    const int32_t *succ = c->succ + info->succ_begin;
+    count_down(c, iteration, succ, info->n_succ);
+    if (is_open(c, iteration + 1)) count_down(c, iteration + 1, succ + info->n_succ, info->n_next);
     while (c->oldest < c->iterations && slot_of(c, c->oldest)->unfinished == 0) {
         c->oldest++;
         if (c->oldest + 1 < c->iterations) open_iteration(c, c->oldest + 1);
@@ -281,7 +295,7 @@ static void done(struct ht_core *c, int32_t iteration, int32_t op)
 
 int64_t ht_core_finish(struct ht_core *c, struct ht_inst inst)
 {
-    int32_t lane = c->s->ops[inst.op].lane;
+    int32_t lane = c->info[inst.op].lane;
     struct lane *l = &c->lanes[lane];
     l->running = false;
     l->n_queue--;
@@ -307,19 +321,19 @@ static void wait_for_memory(struct ht_core *c, int32_t lane, int32_t space)
 /* Memory for a single op, or for all members of a group. */
 static bool ask(struct ht_core *c, int32_t lane, int32_t iteration, int32_t op)
 {
-    int32_t first = c->group_first[op], denied = ht_grants_ask(c->grants, iteration, first);
+    int32_t first = c->info[op].first, denied = ht_grants_ask(c->grants, iteration, first);
     if (denied >= 0) {
         wait_for_memory(c, lane, denied);
         return false;
     }
     c->lanes[lane].denied_by = -1;
     struct slot *sl = slot_of(c, iteration);
-    for (int32_t m = first; m < first + c->group_size[op]; m++) {
-        sl->state[m] = GRANTED;
-        sl->grant_seq[m] = c->seq++;
+    for (int32_t m = first; m < first + c->info[op].size; m++) {
+        sl->ops[m].state = GRANTED;
+        sl->ops[m].grant_seq = c->seq++;
     }
-    for (int32_t m = first; m < first + c->group_size[op]; m++)
-        if (m != op) poke(c, c->s->ops[m].lane);
+    for (int32_t m = first; m < first + c->info[op].size; m++)
+        if (m != op) poke(c, c->info[m].lane);
     wake_waiters(c);
     return true;
 }
@@ -327,13 +341,13 @@ static bool ask(struct ht_core *c, int32_t lane, int32_t iteration, int32_t op)
 /* Is the op's `when` false? Its dependencies are done, so the control scalar is known. */
 static bool passed_over(struct ht_core *c, int32_t iteration, int32_t op)
 {
-    enum ht_when when = c->s->ops[op].when;
+    enum ht_when when = (enum ht_when)c->info[op].when;
     return when != HT_ALWAYS && (when == HT_WHEN_OK) != slot_of(c, iteration)->ok;
 }
 
 static void take_up(struct ht_core *c, struct lane *l, int32_t iteration, int32_t op, struct ht_inst *inst)
 {
-    slot_of(c, iteration)->state[op] = ISSUED;
+    slot_of(c, iteration)->ops[op].state = ISSUED;
     *inst = l->queue[l->n_queue++] = (struct ht_inst){iteration, op};
 }
 
@@ -344,33 +358,52 @@ static void advance(struct lane *l)
     l->iteration++;
 }
 
+/* A lane walks its ops in a known order, but each op's rows are far from the last one's: fetched two ops ahead, they
+   are there when their turn comes. */
+static void fetch_ahead(const struct ht_core *c, const struct lane *l)
+{
+    if (l->next + 2 >= l->n_ops) return;
+    int32_t next = l->ops[l->next + 1], later = l->ops[l->next + 2];
+    __builtin_prefetch(&c->info[later]);
+    __builtin_prefetch(&c->slots[l->iteration & 1].ops[later], 1);
+    ht_grants_fetch(c->grants, next, later);
+    __builtin_prefetch(&c->succ[c->info[next].succ_begin]);
+}
+
+int32_t ht_core_upcoming(const struct ht_core *c, int32_t lane)
+{
+    const struct lane *l = &c->lanes[lane];
+    return l->fifo && l->next + 1 < l->n_ops ? l->ops[l->next + 1] : -1;
+}
+
 static bool issue_fifo(struct ht_core *c, int32_t lane, struct ht_inst *inst)
 {
     struct lane *l = &c->lanes[lane];
     while (l->n_queue <= l->ahead && l->n_ops && is_open(c, l->iteration)) {
         int32_t iteration = l->iteration, op = l->ops[l->next];
         struct slot *sl = slot_of(c, iteration);
-        if (sl->state[op] != GRANTED) {
-            bool conditional = c->s->ops[op].when != HT_ALWAYS;
-            if ((l->ahead == 0 || conditional) && sl->pending[op]) return false;
+        if (sl->ops[op].state != GRANTED) {
+            bool conditional = c->info[op].when != HT_ALWAYS;
+            if ((l->ahead == 0 || conditional) && sl->ops[op].pending) return false;
             if (conditional && passed_over(c, iteration, op)) {
-                if (op == c->group_first[op]) ht_grants_skip(c->grants, iteration, op);
+                if (op == c->info[op].first) ht_grants_skip(c->grants, iteration, op);
                 advance(l);
                 done(c, iteration, op);
                 continue;
             }
-            if (c->group_size[op] > 1) {
-                int32_t *arrived = &sl->arrived[c->group_first[op]];
-                if (sl->state[op] == WAITING) {
-                    sl->state[op] = ARRIVED;
+            if (c->info[op].size > 1) {
+                int32_t *arrived = &sl->ops[c->info[op].first].arrived;
+                if (sl->ops[op].state == WAITING) {
+                    sl->ops[op].state = ARRIVED;
                     ++*arrived;
                 }
-                if (*arrived < c->group_size[op]) return false;
+                if (*arrived < c->info[op].size) return false;
             }
             if (!ask(c, lane, iteration, op)) return false;
         }
         take_up(c, l, iteration, op, inst);
         advance(l);
+        fetch_ahead(c, l);
         if (l->n_queue <= l->ahead) poke(c, lane);
         return true;
     }
@@ -416,8 +449,8 @@ bool ht_core_start(struct ht_core *c, int32_t lane, struct ht_inst *inst)
     if (l->running || !l->n_queue) return false;
     int32_t iteration = l->queue[0].iteration, op = l->queue[0].op;
     struct slot *sl = slot_of(c, iteration);
-    if (sl->pending[op] || !arrive_at_start(c, l)) return false;
-    sl->state[op] = RUNNING;
+    if (sl->ops[op].pending || !arrive_at_start(c, l)) return false;
+    sl->ops[op].state = RUNNING;
     l->running = true;
     if (l->n_queue <= l->ahead) poke(c, lane);
     *inst = l->queue[0];
@@ -426,12 +459,24 @@ bool ht_core_start(struct ht_core *c, int32_t lane, struct ht_inst *inst)
 
 /* ---- the rest -------------------------------------------------------------------------------------------------- */
 
-void ht_core_set_control(struct ht_core *c, int32_t iteration, bool ok) { slot_of(c, iteration)->ok = ok; }
-bool ht_core_control(const struct ht_core *c, int32_t iteration) { return c->slots[iteration & 1].ok; }
+void ht_core_set_control(struct ht_core *c, int32_t iteration, bool ok)
+{
+    slot_of(c, iteration)->ok = ok;
+}
+bool ht_core_control(const struct ht_core *c, int32_t iteration)
+{
+    return c->slots[iteration & 1].ok;
+}
 
-bool ht_core_done(const struct ht_core *c) { return c->oldest >= c->iterations; }
+bool ht_core_done(const struct ht_core *c)
+{
+    return c->oldest >= c->iterations;
+}
 
-int32_t ht_core_ended(const struct ht_core *c) { return c->oldest; }
+int32_t ht_core_ended(const struct ht_core *c)
+{
+    return c->oldest;
+}
 
 int64_t ht_core_unfinished(const struct ht_core *c)
 {
@@ -441,10 +486,19 @@ int64_t ht_core_unfinished(const struct ht_core *c)
     return n;
 }
 
-int64_t ht_core_live_bytes(const struct ht_core *c, int32_t space) { return ht_grants_live(c->grants, space); }
-int64_t ht_core_peak_bytes(const struct ht_core *c, int32_t space) { return ht_grants_peak(c->grants, space); }
+int64_t ht_core_live_bytes(const struct ht_core *c, int32_t space)
+{
+    return ht_grants_live(c->grants, space);
+}
+int64_t ht_core_peak_bytes(const struct ht_core *c, int32_t space)
+{
+    return ht_grants_peak(c->grants, space);
+}
 
-int64_t ht_core_grant_seq(const struct ht_core *c, struct ht_inst i) { return c->slots[i.iteration & 1].grant_seq[i.op]; }
+int64_t ht_core_grant_seq(const struct ht_core *c, struct ht_inst i)
+{
+    return c->slots[i.iteration & 1].ops[i.op].grant_seq;
+}
 
 void ht_core_describe_stall(const struct ht_core *c, char *buf, size_t n)
 {
@@ -458,7 +512,7 @@ void ht_core_describe_stall(const struct ht_core *c, char *buf, size_t n)
         int32_t op = (int32_t)(uint32_t)key;
         int written = snprintf(buf + at, n - at, "%s%s of rank %d: %s waits for %d dependencies", at ? "; " : "",
                                c->s->lanes[lane].name, c->s->lanes[lane].rank,
-                               ht_op_title(c->s, op, title, sizeof(title)), c->slots[(key >> 32) & 1].pending[op]);
+                               ht_op_title(c->s, op, title, sizeof(title)), c->slots[(key >> 32) & 1].ops[op].pending);
         at += (size_t)written;
         if (l->denied_by >= 0 && at < n)
             at += (size_t)snprintf(buf + at, n - at, " or memory of %s",
@@ -466,16 +520,27 @@ void ht_core_describe_stall(const struct ht_core *c, char *buf, size_t n)
     }
 }
 
-/* Successor lists from dependency lists. */
-static void invert(int32_t n, const int32_t *deps, const int64_t *begin, int32_t **succ, int64_t **succ_begin)
+/* Successor lists from dependency lists: of each op those in the same iteration, then those in the next. */
+static void invert(struct ht_core *c)
 {
-    int64_t *at = HT_NEW_ARRAY(int64_t, (size_t)n + 2);
-    for (int64_t d = 0; d < begin[n]; d++) at[deps[d] + 2]++;
-    for (int32_t i = 0; i < n; i++) at[i + 2] += at[i + 1];
-    *succ = HT_NEW_ARRAY(int32_t, begin[n]);
-    for (int32_t op = 0; op < n; op++)
-        for (int64_t d = begin[op]; d < begin[op + 1]; d++) (*succ)[at[deps[d] + 1]++] = op;
-    *succ_begin = at; /* at[i] is now where the list of i begins */
+    const struct ht_schedule *s = c->s;
+    int32_t n = s->n_ops;
+    for (int64_t d = 0; d < s->deps_begin[n]; d++) c->info[s->deps[d]].n_succ++;
+    for (int64_t d = 0; d < s->prev_begin[n]; d++) c->info[s->prev[d]].n_next++;
+    int64_t total = 0;
+    int64_t *same = HT_NEW_ARRAY(int64_t, n), *next = HT_NEW_ARRAY(int64_t, n);
+    for (int32_t op = 0; op < n; op++) {
+        c->info[op].succ_begin = same[op] = total;
+        next[op] = total += c->info[op].n_succ;
+        total += c->info[op].n_next;
+    }
+    c->succ = HT_NEW_ARRAY(int32_t, total);
+    for (int32_t op = 0; op < n; op++) {
+        for (int64_t d = s->deps_begin[op]; d < s->deps_begin[op + 1]; d++) c->succ[same[s->deps[d]]++] = op;
+        for (int64_t d = s->prev_begin[op]; d < s->prev_begin[op + 1]; d++) c->succ[next[s->prev[d]]++] = op;
+    }
+    free(same);
+    free(next);
 }
 
 static void lay_out_lanes(struct ht_core *c, int32_t issue_ahead)
@@ -513,27 +578,16 @@ enum ht_status ht_core_create(const struct ht_schedule *s, struct ht_core_option
     c->s = s;
     c->iterations = options.iterations;
     c->grants = grants;
-    invert(s->n_ops, s->deps, s->deps_begin, &c->succ, &c->succ_begin);
-    invert(s->n_ops, s->prev, s->prev_begin, &c->next_succ, &c->next_succ_begin);
-    c->group_first = HT_NEW_ARRAY(int32_t, s->n_ops);
-    c->group_size = HT_NEW_ARRAY(int32_t, s->n_ops);
+    c->info = HT_NEW_ARRAY(struct info, s->n_ops);
     for (int32_t op = 0, n; op < s->n_ops; op += n) {
         for (n = 1; s->ops[op].match >= 0 && op + n < s->n_ops && s->ops[op + n].match == s->ops[op].match;) n++;
-        for (int32_t m = op; m < op + n; m++) {
-            c->group_first[m] = op;
-            c->group_size[m] = n;
-        }
+        for (int32_t m = op; m < op + n; m++)
+            c->info[m] = (struct info){.lane = s->ops[m].lane, .first = op, .size = n, .when = s->ops[m].when};
     }
+    invert(c);
     c->waiters = HT_NEW_ARRAY(struct waiters, ht_n_spaces(s));
     lay_out_lanes(c, options.issue_ahead);
-    for (int i = 0; i < 2; i++) {
-        struct slot *sl = &c->slots[i];
-        sl->pending = HT_NEW_ARRAY(int32_t, s->n_ops);
-        sl->state = HT_NEW_ARRAY(uint8_t, s->n_ops);
-        sl->grant_seq = HT_NEW_ARRAY(int64_t, s->n_ops);
-        sl->arrived = HT_NEW_ARRAY(int32_t, s->n_ops);
-        sl->at_start = HT_NEW_ARRAY(int32_t, s->n_ops);
-    }
+    for (int i = 0; i < 2; i++) c->slots[i].ops = HT_NEW_ARRAY(struct stand, s->n_ops);
     if (s->n_ops == 0) {
         c->oldest = c->iterations;
     } else {
@@ -551,20 +605,10 @@ void ht_core_destroy(struct ht_core *c)
         free(c->lanes[i].heap);
         free(c->lanes[i].queue);
     }
-    for (int i = 0; i < 2; i++) {
-        free(c->slots[i].pending);
-        free(c->slots[i].state);
-        free(c->slots[i].grant_seq);
-        free(c->slots[i].arrived);
-        free(c->slots[i].at_start);
-    }
+    for (int i = 0; i < 2; i++) free(c->slots[i].ops);
     ht_grants_destroy(c->grants);
+    free(c->info);
     free(c->succ);
-    free(c->succ_begin);
-    free(c->next_succ);
-    free(c->next_succ_begin);
-    free(c->group_first);
-    free(c->group_size);
     free(c->lane_ops);
     free(c->lanes);
     for (int32_t i = 0; i < ht_n_spaces(c->s); i++) free(c->waiters[i].lanes);

@@ -62,6 +62,9 @@ int64_t ht_core_finish(struct ht_core *core, struct ht_inst inst);
  */
 int32_t ht_core_next_poke(struct ht_core *core);
 
+/* An op that the lane comes to soon, or -1: a hint of what to fetch into the cache. Only FIFO lanes know. */
+int32_t ht_core_upcoming(const struct ht_core *core, int32_t lane);
+
 /* A validate op's result; call before ht_core_finish of that op. Default: ok. */
 void ht_core_set_control(struct ht_core *core, int32_t iteration, bool ok);
 bool ht_core_control(const struct ht_core *core, int32_t iteration);

@@ -20,14 +20,14 @@ struct touch {
 
 struct space {
     int64_t capacity, live, peak;
-    int32_t n;           /* steps that touch the space */
-    int32_t leaves;      /* power of two >= n */
-    int64_t *need;       /* [n] */
+    int32_t n;            /* steps that touch the space */
+    int32_t leaves;       /* power of two >= n */
+    int64_t *need;        /* [n] */
     struct node *tree[2]; /* [2 * leaves]; node 1 is the root, leaf p is node leaves + p */
-    uint8_t *granted[2]; /* [n]; cleared when the frontier passes */
-    int64_t *net[2];     /* [n] of steps granted beyond the frontier */
-    int64_t frontier;    /* iteration * n + position of the oldest ungranted step */
-    int64_t ahead;       /* sum of net over granted steps beyond the frontier */
+    uint8_t *granted[2];  /* [n]; cleared when the frontier passes */
+    int64_t *net[2];      /* [n] of steps granted beyond the frontier */
+    int64_t frontier;     /* iteration * n + position of the oldest ungranted step */
+    int64_t ahead;        /* sum of net over granted steps beyond the frontier */
     bool changed;
 };
 
@@ -38,7 +38,7 @@ struct ht_grants {
     int64_t *asks_begin;    /* [n_ops + 1] */
     struct touch *releases; /* per op */
     int64_t *releases_begin;
-    int32_t *changed;       /* stack of changed spaces */
+    int32_t *changed; /* stack of changed spaces */
     int32_t n_changed;
 };
 
@@ -129,6 +129,14 @@ int32_t ht_grants_ask(struct ht_grants *g, int32_t iteration, int32_t first)
     return -1;
 }
 
+void ht_grants_fetch(const struct ht_grants *g, int32_t next, int32_t later)
+{
+    __builtin_prefetch(&g->asks_begin[later]);
+    __builtin_prefetch(&g->releases_begin[later]);
+    __builtin_prefetch(&g->asks[g->asks_begin[next]]);
+    __builtin_prefetch(&g->releases[g->releases_begin[next]]);
+}
+
 void ht_grants_skip(struct ht_grants *g, int32_t iteration, int32_t first)
 {
     const struct touch *end = g->asks + g->asks_begin[first + 1];
@@ -159,8 +167,14 @@ int32_t ht_grants_next_changed(struct ht_grants *g)
     return space;
 }
 
-int64_t ht_grants_live(const struct ht_grants *g, int32_t space) { return g->spaces[space].live; }
-int64_t ht_grants_peak(const struct ht_grants *g, int32_t space) { return g->spaces[space].peak; }
+int64_t ht_grants_live(const struct ht_grants *g, int32_t space)
+{
+    return g->spaces[space].live;
+}
+int64_t ht_grants_peak(const struct ht_grants *g, int32_t space)
+{
+    return g->spaces[space].peak;
+}
 
 /* ---- construction ---------------------------------------------------------------------------------------------- */
 
@@ -175,7 +189,7 @@ struct walk {
     struct pending *pending; /* [n_spaces] */
     int32_t *touched;        /* [n_spaces] list of touched spaces */
     int32_t n_touched;
-    int64_t *live[2];        /* [n_spaces] in the branch where validate says ok, and where it says bad */
+    int64_t *live[2]; /* [n_spaces] in the branch where validate says ok, and where it says bad */
 };
 
 static void collect(struct walk *w, int32_t op)
@@ -225,7 +239,7 @@ static void add_step(struct ht_grants *g, struct walk *w, int32_t first, int32_t
         }
         HT_PUSH(sp->need, sp->n, need_caps[w->touched[i]], need);
     }
-    qsort(g->asks + g->asks_begin[first], (size_t)w->n_touched, sizeof(*g->asks), by_space);
+    if (w->n_touched > 1) qsort(g->asks + g->asks_begin[first], (size_t)w->n_touched, sizeof(*g->asks), by_space);
     for (int32_t op = first; op < first + n; op++) {
         g->asks_begin[op + 1] = *n_asks;
         int32_t rank = ht_op_rank(s, op);
@@ -253,8 +267,7 @@ static void plant(struct space *sp)
     while (sp->leaves < sp->n) sp->leaves *= 2;
     for (int slot = 0; slot < 2; slot++) {
         struct node *t = sp->tree[slot] = HT_NEW_ARRAY(struct node, 2 * (size_t)sp->leaves);
-        for (int32_t p = 0; p < sp->leaves; p++)
-            t[sp->leaves + p] = (struct node){0, p < sp->n ? sp->need[p] : NONE};
+        for (int32_t p = 0; p < sp->leaves; p++) t[sp->leaves + p] = (struct node){0, p < sp->n ? sp->need[p] : NONE};
         for (int32_t i = sp->leaves - 1; i >= 1; i--) t[i] = join(t[2 * i], t[2 * i + 1]);
         sp->granted[slot] = HT_NEW_ARRAY(uint8_t, sp->n);
         sp->net[slot] = HT_NEW_ARRAY(int64_t, sp->n);
@@ -270,7 +283,8 @@ enum ht_status ht_grants_create(const struct ht_schedule *s, struct ht_error *er
     g->changed = HT_NEW_ARRAY(int32_t, n_spaces);
     g->asks_begin = HT_NEW_ARRAY(int64_t, s->n_ops + 1);
     g->releases_begin = HT_NEW_ARRAY(int64_t, s->n_ops + 1);
-    struct walk w = {.s = s, .pending = HT_NEW_ARRAY(struct pending, n_spaces), .touched = HT_NEW_ARRAY(int32_t, n_spaces)};
+    struct walk w = {
+        .s = s, .pending = HT_NEW_ARRAY(struct pending, n_spaces), .touched = HT_NEW_ARRAY(int32_t, n_spaces)};
     for (int bad = 0; bad < 2; bad++) w.live[bad] = HT_NEW_ARRAY(int64_t, n_spaces);
     size_t *need_caps = HT_NEW_ARRAY(size_t, n_spaces), asks_cap = 0, releases_cap = 0;
     int64_t n_asks = 0, n_releases = 0;
@@ -295,8 +309,9 @@ enum ht_status ht_grants_create(const struct ht_schedule *s, struct ht_error *er
         for (int32_t p = 0; p < sp->n; p++) most = sp->need[p] > most ? sp->need[p] : most;
         if (most > sp->capacity && status == HT_OK) {
             char name[32];
-            status = ht_fail(err, HT_INFEASIBLE, "schedule '%s' does not fit %s: the safe sequence needs %lld bytes of %lld",
-                             s->name, ht_space_name(s, i, name, sizeof(name)), (long long)most, (long long)sp->capacity);
+            status =
+                ht_fail(err, HT_INFEASIBLE, "schedule '%s' does not fit %s: the safe sequence needs %lld bytes of %lld",
+                        s->name, ht_space_name(s, i, name, sizeof(name)), (long long)most, (long long)sp->capacity);
         }
         plant(sp);
     }

@@ -43,6 +43,8 @@ void ht_grants_destroy(struct ht_grants *g);
 int32_t ht_grants_ask(struct ht_grants *g, int32_t iteration, int32_t first);
 /* The step is passed over (its `when` is false): it will neither ask nor release. */
 void ht_grants_skip(struct ht_grants *g, int32_t iteration, int32_t first);
+/* A hint: `next` and then `later` will ask soon. */
+void ht_grants_fetch(const struct ht_grants *g, int32_t next, int32_t later);
 /* The op has ended: what it releases is freed. */
 void ht_grants_release(struct ht_grants *g, int32_t iteration, int32_t op);
 

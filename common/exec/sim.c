@@ -63,6 +63,18 @@ static void begin(struct sim *sim, struct ht_inst inst)
     sim->unsettled = true;
 }
 
+/* What begin() will read and write of an op that comes soon. */
+static void fetch(const struct sim *sim, int32_t op, int32_t iteration)
+{
+    if (op < 0) return;
+    const struct ht_trace_event *e = &sim->trace->events[(int64_t)iteration * sim->s->n_ops + op];
+    __builtin_prefetch(e, 1);
+    __builtin_prefetch((const char *)(e + 1) - 1, 1);
+    __builtin_prefetch(&sim->s->ops[op]);
+    __builtin_prefetch(&sim->steps.cost_ns[op]);
+    __builtin_prefetch(&sim->steps.flow[op]);
+}
+
 static void dispatch(struct sim *sim)
 {
     struct ht_inst inst;
@@ -72,6 +84,7 @@ static void dispatch(struct sim *sim)
             struct ht_trace_event *e = &sim->trace->events[(int64_t)inst.iteration * sim->s->n_ops + inst.op];
             e->issue_ns = sim->now_ns;
             e->grant_seq = ht_core_grant_seq(sim->core, inst);
+            fetch(sim, ht_core_upcoming(sim->core, lane), inst.iteration);
             if (!ht_core_start(sim->core, lane, &inst)) continue;
         }
         begin(sim, inst);
