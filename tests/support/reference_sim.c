@@ -34,6 +34,8 @@ struct ref {
     int64_t *live, *peak;   /* [n_spaces] */
     bool *ok;               /* [iterations] */
     int64_t now_ns, seq;
+    int32_t oldest;   /* first iteration that has not ended */
+    int64_t from, to; /* its instances and those of the next: nothing else is in flight */
 };
 
 static int n_spaces(const struct ref *r)
@@ -78,12 +80,16 @@ static bool iteration_over(const struct ref *r, int32_t k)
     return true;
 }
 
+static void look_at_iterations(struct ref *r)
+{
+    while (r->oldest < r->o->iterations && iteration_over(r, r->oldest)) r->oldest++;
+    r->from = (int64_t)r->oldest * r->s->n_ops;
+    r->to = r->from + 2 * r->s->n_ops < r->n ? r->from + 2 * r->s->n_ops : r->n;
+}
+
 static bool is_open(const struct ref *r, int32_t k)
 {
-    if (k >= r->o->iterations) return false;
-    for (int32_t before = 0; before + 2 <= k; before++)
-        if (!iteration_over(r, before)) return false;
-    return true;
+    return k < r->o->iterations && k <= r->oldest + 1;
 }
 
 static bool dependencies_done(const struct ref *r, int64_t i)
@@ -150,7 +156,7 @@ static bool may_have(const struct ref *r, int64_t first, int32_t n)
         if (want == 0) continue;
         if (r->live[space] + want > capacity) return false;
         int64_t extra = 0; /* net of granted steps behind w */
-        for (int64_t w = r->n - 1; w >= 0; w--) {
+        for (int64_t w = r->to - 1; w >= r->from; w--) {
             int64_t at = (int64_t)op_of(r, w) * spaces + space;
             if (r->x[w].granted && r->x[w].state != SKIPPED) {
                 extra += r->alloc[at];
@@ -189,7 +195,7 @@ static int32_t queued(const struct ref *r, int32_t lane, int64_t *oldest)
 {
     int32_t n = 0;
     *oldest = -1;
-    for (int64_t i = 0; i < r->n; i++) {
+    for (int64_t i = r->from; i < r->to; i++) {
         if (op_at(r, i)->lane != lane || (r->x[i].state != ISSUED && r->x[i].state != RUNNING)) continue;
         if (*oldest < 0) *oldest = i;
         n++;
@@ -201,7 +207,7 @@ static int32_t queued(const struct ref *r, int32_t lane, int64_t *oldest)
 static int64_t next_on(const struct ref *r, int32_t lane, const bool *denied)
 {
     int64_t best = -1;
-    for (int64_t i = 0; i < r->n; i++) {
+    for (int64_t i = r->from; i < r->to; i++) {
         if (op_at(r, i)->lane != lane || r->x[i].state != WAITING) continue;
         if (r->s->lanes[lane].order == HT_FIFO) return is_open(r, iteration_of(r, i)) ? i : -1;
         if (!is_open(r, iteration_of(r, i)) || !dependencies_done(r, i) || (denied && denied[i])) continue;
@@ -212,7 +218,8 @@ static int64_t next_on(const struct ref *r, int32_t lane, const bool *denied)
     return best;
 }
 
-/* The op that the lane would issue next (a PRIORITY lane's best, though another may be the first to get memory), or -1. */
+/* The op that the lane would issue next (a PRIORITY lane's best, though another may be the first to get memory), or -1.
+ */
 static int64_t candidate(const struct ref *r, int32_t lane)
 {
     int64_t oldest;
@@ -223,6 +230,7 @@ static void skip(struct ref *r, int64_t i)
 {
     r->x[i].state = SKIPPED;
     r->x[i].granted = true;
+    look_at_iterations(r);
 }
 
 static void issue(struct ref *r, int64_t i)
@@ -346,18 +354,18 @@ static void share(struct ref *r)
         bool any = false;
         for (int32_t k = 0; k < s->n_resources; k++) {
             wide weights = 0;
-            for (int64_t i = 0; i < r->n; i++)
+            for (int64_t i = r->from; i < r->to; i++)
                 if (flows_now(r, i) && !frozen[i]) weights += weight_on(r, i, k);
             level_of[k] = weights ? (left[k] << 16) / weights : (wide)1 << 100;
             if (level_of[k] < level) level = level_of[k];
         }
-        for (int64_t i = 0; i < r->n; i++)
+        for (int64_t i = r->from; i < r->to; i++)
             if (flows_now(r, i) && !frozen[i]) {
                 any = true;
                 if (r->x[i].cap < level) level = r->x[i].cap;
             }
         if (!any) break;
-        for (int64_t i = 0; i < r->n; i++) {
+        for (int64_t i = r->from; i < r->to; i++) {
             if (!flows_now(r, i) || frozen[i]) continue;
             bool held = r->x[i].cap == level;
             for (int32_t k = 0; k < s->n_resources; k++) held = held || (weight_on(r, i, k) && level_of[k] == level);
@@ -370,7 +378,7 @@ static void share(struct ref *r)
             }
         }
     }
-    for (int64_t i = 0; i < r->n; i++) {
+    for (int64_t i = r->from; i < r->to; i++) {
         struct instance *x = &r->x[i];
         if (!flows_now(r, i)) continue;
         x->speed = x->rate >= x->cap ? (wide)1 << 20 : (x->rate << 20) / x->cap;
@@ -441,18 +449,19 @@ static void finish(struct ref *r, int64_t i)
 static bool step_to_next_end(struct ref *r)
 {
     int64_t next = INT64_MAX;
-    for (int64_t i = 0; i < r->n; i++)
+    for (int64_t i = r->from; i < r->to; i++)
         if (r->x[i].state == RUNNING && first_member(r->s, op_of(r, i)) == op_of(r, i) && r->x[i].end_ns < next)
             next = r->x[i].end_ns;
     if (next == INT64_MAX) return false;
-    for (int64_t i = 0; i < r->n; i++)
+    for (int64_t i = r->from; i < r->to; i++)
         if (flows_now(r, i)) r->x[i].left -= r->x[i].speed * (next - r->now_ns);
     r->now_ns = next;
-    for (int64_t i = 0; i < r->n; i++) {
+    for (int64_t i = r->from; i < r->to; i++) {
         int32_t op = op_of(r, i);
         if (r->x[i].state != RUNNING || first_member(r->s, op) != op || r->x[i].end_ns != next) continue;
         for (int64_t m = i; m < i + members(r->s, op); m++) finish(r, m);
     }
+    look_at_iterations(r);
     return true;
 }
 
@@ -476,6 +485,7 @@ struct reference_result reference_run(const struct ht_schedule *s, const int64_t
 
     struct reference_result result = {.answer = REFERENCE_DONE, .events = r.events, .peak_bytes = r.peak};
     if (safe_sequence(&r)) {
+        look_at_iterations(&r);
         do {
             dispatch(&r);
             share(&r);

@@ -120,6 +120,7 @@ int main(void)
 {
     Suite *suite = suite_create("sim_random");
     TCase *tc = tcase_create("sim_random");
+    tcase_set_timeout(tc, 600);
     tcase_add_test(tc, everything);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);

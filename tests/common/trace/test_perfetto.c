@@ -69,7 +69,7 @@ static void refuse(const char *text, size_t n, const struct ht_schedule *s, cons
 
 START_TEST(what_is_written_reads_back)
 {
-    for (uint64_t seed = 0; seed < 300; seed++) {
+    for (uint64_t seed = 0; seed < 100; seed++) {
         struct ht_schedule *s;
         struct ht_trace *t = random_trace(seed, &s), *back;
         struct ht_error err = {0};
