@@ -69,11 +69,16 @@ struct run {
     bool reporting;        /* some lane is in iteration_done */
 };
 
-static int64_t now_ns(const struct run *r)
+static int64_t clock_ns(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec - r->begin_ns;
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static int64_t now_ns(const struct run *r)
+{
+    return clock_ns() - r->begin_ns;
 }
 
 static struct ht_trace_event *event_of(struct run *r, struct ht_inst i)
@@ -109,14 +114,14 @@ static void relax(void)
 static unsigned spin(struct lane *l)
 {
     enum { CHECKS_A_LOOK = 64 };
-    int64_t until = now_ns(l->run) + SPIN_NS;
+    int64_t until = clock_ns() + SPIN_NS;
     do {
         for (int i = 0; i < CHECKS_A_LOOK; i++) {
             unsigned word = atomic_load_explicit(&l->word, memory_order_acquire);
             if (word != WAITING) return word;
             relax();
         }
-    } while (now_ns(l->run) < until);
+    } while (clock_ns() < until);
     return WAITING;
 }
 
@@ -346,7 +351,7 @@ static void run_threads(struct run *r)
     }
     pthread_mutex_lock(&r->lock);
     while (r->n_up < n) pthread_cond_wait(&r->all_up, &r->lock);
-    r->begin_ns += now_ns(r);
+    r->begin_ns = clock_ns();
     if (err.status)
         end_run(r, self, &err);
     else

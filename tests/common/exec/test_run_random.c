@@ -170,7 +170,15 @@ static enum ht_status iteration_done(void *ctx, int32_t iteration, struct ht_err
     return ht_fail(err, HT_FAILED, "iteration %d was reported as number %d", iteration, w->n_done - 1);
 }
 
-static const struct ht_backend_ops backend = {.name = "stamps", .run_op = run_op, .control = control};
+/* In every fourth graph two lanes stay awake while they wait. */
+static bool owns_core(void *ctx, int32_t lane)
+{
+    const struct world *w = ctx;
+    return w->seed % 4 == 0 && lane < 2;
+}
+
+static const struct ht_backend_ops backend = {
+    .name = "stamps", .owns_core = owns_core, .run_op = run_op, .control = control};
 
 /* ---- the rules, read off the trace ---- */
 
@@ -255,11 +263,11 @@ static void check_memory(const struct ht_trace *t, struct ht_arena **arenas)
     ck_assert_msg(ht_trace_replay(t, &err, peak) == HT_OK, "%s", err.text);
     for (int32_t i = 0; i < ht_n_spaces(t->schedule); i++) {
         struct ht_arena_stats st = ht_arena_stats(arenas[i]);
-        bool whole = t->iterations == ITERATIONS;
         ck_assert_int_eq(st.live_bytes, 0);
         ck_assert_int_eq(st.peak_bytes, t->peak_bytes[i]);
         ck_assert_int_le(t->peak_bytes[i], t->schedule->capacity_bytes[i]);
-        ck_assert(whole ? peak[i] == st.peak_bytes : peak[i] <= st.peak_bytes);
+        /* Of an interrupted run the trace lacks what the unfinished iterations took and gave back. */
+        if (t->iterations == ITERATIONS) ck_assert_int_eq(peak[i], st.peak_bytes);
     }
     free(peak);
 }
