@@ -211,10 +211,15 @@ static void collect(struct walk *w, int32_t op)
     }
 }
 
-static int by_space(const void *a, const void *b)
+/* By space. A step touches a few. */
+static void sort(struct touch *t, int32_t n)
 {
-    int32_t x = ((const struct touch *)a)->space, y = ((const struct touch *)b)->space;
-    return (x > y) - (x < y);
+    for (int32_t i = 1; i < n; i++) {
+        struct touch x = t[i];
+        int32_t at = i;
+        for (; at > 0 && t[at - 1].space > x.space; at--) t[at] = t[at - 1];
+        t[at] = x;
+    }
 }
 
 /* Appends the step's asks and its members' releases, and each touched space's need at this step. */
@@ -239,7 +244,7 @@ static void add_step(struct ht_grants *g, struct walk *w, int32_t first, int32_t
         }
         HT_PUSH(sp->need, sp->n, need_caps[w->touched[i]], need);
     }
-    if (w->n_touched > 1) qsort(g->asks + g->asks_begin[first], (size_t)w->n_touched, sizeof(*g->asks), by_space);
+    sort(g->asks + g->asks_begin[first], w->n_touched);
     for (int32_t op = first; op < first + n; op++) {
         g->asks_begin[op + 1] = *n_asks;
         int32_t rank = ht_op_rank(s, op);
@@ -288,6 +293,9 @@ enum ht_status ht_grants_create(const struct ht_schedule *s, struct ht_error *er
     for (int bad = 0; bad < 2; bad++) w.live[bad] = HT_NEW_ARRAY(int64_t, n_spaces);
     size_t *need_caps = HT_NEW_ARRAY(size_t, n_spaces), asks_cap = 0, releases_cap = 0;
     int64_t n_asks = 0, n_releases = 0;
+    /* At most one of each an effect; what is not used is never touched. */
+    HT_RESERVE(g->asks, asks_cap, s->effects_begin[s->n_ops]);
+    HT_RESERVE(g->releases, releases_cap, s->effects_begin[s->n_ops]);
 
     for (int32_t i = 0; i < s->n_residents; i++) {
         const struct ht_resident *r = &s->residents[i];
