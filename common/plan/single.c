@@ -80,6 +80,8 @@ void ht_single_init(struct ht_single *g, const struct ht_scenario *scenario, con
     for (size_t i = 0; i < HT_COUNT(per_unit); i++) *per_unit[i] = HT_NEW_ARRAY(int32_t, g->n_units);
     for (size_t i = 0; i < HT_COUNT(per_pass); i++) *per_pass[i] = HT_NEW_ARRAY(int32_t, g->n_units * g->n_mb);
     g->logits = HT_NEW_ARRAY(int32_t, g->n_mb);
+    g->cast = HT_NEW_ARRAY(bool, g->n_units);
+    g->fresh = HT_NEW_ARRAY(bool, g->n_units);
     for (int32_t u = 0; u < g->n_units; u++) {
         add_parameters(g, u);
         for (int32_t j = 0; j < g->n_mb; j++) add_activations(g, u, j);
@@ -90,6 +92,8 @@ struct ht_schedule *ht_single_finish(struct ht_single *g)
 {
     int32_t *arrays[] = {g->param, g->master, g->momentum, g->variance, g->grad, g->grad_mb, g->x, g->a, g->d, g->logits};
     for (size_t i = 0; i < HT_COUNT(arrays); i++) free(arrays[i]);
+    free(g->cast);
+    free(g->fresh);
     ht_schedule_link(g->schedule);
     return g->schedule;
 }
@@ -131,6 +135,12 @@ static void on_device(struct ht_single *g, int32_t t, unsigned flags)
     if (t >= 0) ht_op_effect(g->schedule, t, HT_DEVICE, flags);
 }
 
+static void read_param(struct ht_single *g, int32_t unit)
+{
+    if (g->cast[unit]) on_device(g, g->master[unit], HT_NEED);
+    on_device(g, g->param[unit], g->cast[unit] ? HT_PRODUCE | HT_RELEASE : HT_NEED);
+}
+
 static void scratch(struct ht_single *g, int32_t unit, int32_t mb, bool backward)
 {
     const struct ht_scenario *sc = g->scenario;
@@ -146,8 +156,8 @@ static bool head_uses_table(const struct ht_single *g, int32_t unit)
 int32_t ht_single_forward(struct ht_single *g, int32_t unit, int32_t mb, bool keep)
 {
     int32_t op = pass(g, HT_OP_FORWARD, 'F', unit, mb), at = ht_single_at(g, unit, mb);
-    on_device(g, g->param[unit], HT_NEED);
-    if (head_uses_table(g, unit)) on_device(g, g->param[0], HT_NEED);
+    read_param(g, unit);
+    if (head_uses_table(g, unit)) read_param(g, 0);
     on_device(g, g->x[at], HT_NEED);
     on_device(g, g->a[at], keep ? HT_PRODUCE : HT_PRODUCE | HT_RELEASE);
     if (unit == g->n_units - 1)
@@ -161,7 +171,7 @@ int32_t ht_single_forward(struct ht_single *g, int32_t unit, int32_t mb, bool ke
 int32_t ht_single_recompute(struct ht_single *g, int32_t unit, int32_t mb)
 {
     int32_t op = pass(g, HT_OP_RECOMPUTE, 'R', unit, mb), at = ht_single_at(g, unit, mb);
-    on_device(g, g->param[unit], HT_NEED);
+    read_param(g, unit);
     on_device(g, g->x[at], HT_NEED);
     on_device(g, g->a[at], HT_PRODUCE);
     scratch(g, unit, mb, false);
@@ -172,10 +182,10 @@ int32_t ht_single_backward(struct ht_single *g, int32_t unit, int32_t mb)
 {
     int32_t op = pass(g, HT_OP_BACKWARD, 'B', unit, mb), at = ht_single_at(g, unit, mb);
     int32_t grad = mb ? g->grad_mb[at] : g->grad[unit];
-    on_device(g, g->param[unit], HT_NEED);
+    read_param(g, unit);
     if (unit == g->n_units - 1) {
         if (g->scenario->model.tied) {
-            on_device(g, g->param[0], HT_NEED);
+            read_param(g, 0);
             on_device(g, mb ? g->grad_mb[ht_single_at(g, 0, mb)] : g->grad[0], HT_PRODUCE);
         }
         on_device(g, g->logits[mb], HT_NEED | HT_RELEASE);
@@ -217,7 +227,8 @@ int32_t ht_single_step(struct ht_single *g, int32_t lane, int32_t unit, bool rel
     int32_t op = ht_add_op(g->schedule, HT_OP_OPTIMIZER_STEP, lane, label(unit, -1), ht_add_work(g->schedule, &w));
     ht_op_name(g->schedule, "%c%d", lane == g->host ? 'O' : 'U', unit);
     enum ht_tier tier = tier_of(g, lane);
-    ht_op_effect(g->schedule, g->param[unit], tier, HT_UPDATE);
+    if (tier == HT_HOST || !g->cast[unit])
+        ht_op_effect(g->schedule, g->param[unit], tier, g->fresh[unit] ? HT_PRODUCE : HT_UPDATE);
     if (g->master[unit] >= 0) ht_op_effect(g->schedule, g->master[unit], tier, HT_UPDATE);
     ht_op_effect(g->schedule, g->momentum[unit], tier, HT_UPDATE);
     ht_op_effect(g->schedule, g->variance[unit], tier, HT_UPDATE);

@@ -26,6 +26,10 @@ struct ht_single {
     int32_t *grad_mb;    /* [n_units * n_mb]: fresh gradient of micro-batch j > 0 */
     int32_t *x, *a, *d;  /* [n_units * n_mb] */
     int32_t *logits;     /* [n_mb] */
+    /* How the 16-bit P of a unit is kept; [n_units], false until a builder says otherwise, and only where there is W. */
+    bool *cast;  /* on the device not at all: every op that reads it casts W, which is resident there, and drops the cast */
+    bool *fresh; /* where it is stepped only while it is current: freed once read, so the optimizer step allocates it anew
+                    (it can then share memory with G, which lives between the last reading and the step) */
 };
 
 /* Makes the schedule (capacities of the scenario's first device and node), lanes, resources and all tensor rows; places
