@@ -414,6 +414,7 @@ START_TEST(files)
     load_prices(&f, "autohet");
     run(&f, 3);
     check_period(&f, 2, 3 * 42);
+    check_ahead(&f);
     fixture_free(&f);
     ht_schedule_destroy(s);
 }

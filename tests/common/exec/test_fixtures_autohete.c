@@ -36,6 +36,7 @@ START_TEST(cpu_bound_priority)
                 {"F3", 35, 36}, {"PF4", 39, 40}, {"F4", 40, 41}, {"PF5", 40, 41}, {"F5", 41, 42});
     check_ends(&f, 0, 39);
     check_period(&f, 2, 36);
+    check_ahead(&f);
     fixture_free(&f);
 }
 END_TEST
@@ -51,6 +52,7 @@ START_TEST(cpu_bound_fifo)
     CHECK_SPANS(&f, 1, {"PF1", 39, 40}, {"F1", 40, 41}, {"F2", 41, 42}, {"F3", 42, 43}, {"F4", 43, 44}, {"F5", 44, 45});
     check_ends(&f, 0, 39);
     check_period(&f, 2, 39);
+    check_ahead(&f);
     fixture_free(&f);
 }
 END_TEST
@@ -65,6 +67,7 @@ START_TEST(d2h_bound_priority)
                 {"O5", 12.5, 13.5}, {"O4", 17, 18}, {"O2", 21.5, 22.5}, {"O1", 26, 27}, {"O3", 30.5, 31.5});
     CHECK_SPANS(&f, 1, {"F1", 28, 29}, {"F2", 29, 30}, {"F3", 32.5, 33.5}, {"F4", 33.5, 34.5}, {"F5", 34.5, 35.5});
     check_period(&f, 2, 29.5);
+    check_ahead(&f);
     fixture_free(&f);
 }
 END_TEST
@@ -78,6 +81,7 @@ START_TEST(d2h_bound_fifo)
                 {"O1", 30.5, 31.5});
     CHECK_SPANS(&f, 1, {"F1", 32.5, 33.5}, {"F5", 36.5, 37.5});
     check_period(&f, 2, 31.5);
+    check_ahead(&f);
     fixture_free(&f);
 }
 END_TEST

@@ -334,6 +334,7 @@ START_TEST(files)
     load_prices(&f, "cephalo");
     run(&f, 3);
     check_period(&f, 1, 172.6);
+    check_ahead(&f);
     fixture_free(&f);
     ht_schedule_destroy(s);
 }

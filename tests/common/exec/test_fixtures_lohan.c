@@ -38,6 +38,7 @@ START_TEST(naive)
     CHECK_SPANS(&f, 0, {"R3", 0, 2}, {"C3", 2, 3}, {"W3", 3, 5}, {"R2", 5, 7}, {"C2", 7, 8}, {"W2", 8, 10},
                 {"R1", 10, 12}, {"C1", 12, 13}, {"W1", 13, 15});
     check_period(&f, 2, 15);
+    check_ahead(&f);
     fixture_free(&f);
 }
 END_TEST
@@ -50,6 +51,7 @@ START_TEST(optimized)
     CHECK_SPANS(&f, 0, {"R3", 0, 2}, {"C3", 2, 3}, {"R2", 2, 4}, {"C2", 4, 5}, {"W3", 4, 6}, {"R1", 6, 8}, {"C1", 8, 9},
                 {"W2", 8, 10}, {"W1", 10, 12});
     check_period(&f, 2, 12);
+    check_ahead(&f);
     fixture_free(&f);
 }
 END_TEST
