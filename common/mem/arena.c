@@ -98,10 +98,10 @@ static enum ht_status map(struct ht_arena *a, struct ht_error *err)
     return HT_OK;
 }
 
-static void touch_all(struct ht_arena *a)
+static void touch(struct ht_arena *a, int64_t bytes)
 {
     int64_t page = sysconf(_SC_PAGESIZE);
-    for (int64_t at = 0; at < a->usable_bytes; at += page) *(volatile char *)(a->base + at) = 0;
+    for (int64_t at = 0; at < bytes; at += page) *(volatile char *)(a->base + at) = 0;
 }
 
 enum ht_status ht_arena_create(int64_t capacity_bytes, int64_t slack_bytes, bool prefault, struct ht_error *err,
@@ -123,7 +123,7 @@ enum ht_status ht_arena_create(int64_t capacity_bytes, int64_t slack_bytes, bool
         ht_arena_destroy(a);
         return status;
     }
-    if (prefault) touch_all(a);
+    if (prefault) touch(a, a->stats.capacity_bytes);
     POISON(a->base, a->usable_bytes);
     *out = a;
     return HT_OK;

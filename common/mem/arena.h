@@ -28,8 +28,10 @@ struct ht_arena_stats {
     int64_t n_allocs, n_frees;
 };
 
-/* capacity_bytes >= 0, slack_bytes >= 0; both are rounded up to 512. prefault: touch all pages now (timings want that),
-   else the system gives pages as they are first touched. HT_FAILED when the mapping is refused. */
+/* capacity_bytes >= 0, slack_bytes >= 0; both are rounded up to 512. Slack is address space until it is used, so it may
+   be as large as the capacity: real schedules at the edge of their budget (in memory and ZeRO-Offload, with and without
+   checkpointing, 1 and 4 micro-batches) were seen to need up to 22% of it. prefault: touch the capacity's pages now
+   (timings want that), else the system gives pages as they are first touched. HT_FAILED when the mapping is refused. */
 enum ht_status ht_arena_create(int64_t capacity_bytes, int64_t slack_bytes, bool prefault, struct ht_error *err,
                                struct ht_arena **out);
 /* Accepts NULL. Blocks still live go with it. */
