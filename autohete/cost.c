@@ -1,0 +1,112 @@
+/*
+ * AutoHete's cost model: equations (1) to (5) of Sec. 3.2.2, each a function, over the profile of one block.
+ *
+ * The paper writes 2 for the bytes of an FP16 element and 12 for FP32 momentum, variance and parameters; here the
+ * factors are inside the profile's byte counts, so that other numerics need no other formulas. In FP32 there is no
+ * 16-bit copy: a parameter is its own master, 12 bytes with its momentum and variance, of which the 4 of the parameter
+ * are what eq. 1 counts as the compute copy already (shared_bytes).
+ *
+ * [typo] Eqs. 3 to 5 print "delta-hat" where o-hat is meant, and Sec. 3.1 prints t_hd for t_h2d.
+ * Several micro-batches are ours: see autohete_iteration_ns. Checked by hand in tests/autohete/test_cost.c.
+ */
+#include "autohete/autohete.h"
+
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+static int64_t smaller(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/*
+ * Eq. 1, bytes on the device at the transition from forward to backward:
+ *
+ *     2 M'_a c + 2 M_a (L - c + 1) + 2 M_p (L - p + 1) + 12 M_p (L - o) + M_gc <= M_gpu
+ *
+ * as printed (AUTOHETE_LITERAL). Footnote 2 says that the L - o blocks stepped on the device have no FP16 copy then, so
+ * the mended form counts 2 M_p (o - p + 1). Either way "+1" stands for what the block at work needs besides: its
+ * recomputed or gradient activations, and a parameter buffer. Gradients waiting for their copy are not in it; the
+ * verifier counts them.
+ *
+ * With several micro-batches the L - o blocks also hold their gradient sums throughout.
+ */
+int64_t autohete_device_bytes(const struct autohete_profile *f, enum autohete_form form, struct autohete_choice s)
+{
+    int64_t L = f->layers;
+    int64_t activations = f->input_bytes * s.c + f->activation_bytes * (L - s.c + 1);
+    int64_t states = f->state_bytes * (L - s.o) + f->sum_bytes * (L - s.o);
+    int64_t copies = f->copy_bytes * ((form == AUTOHETE_LITERAL ? L : s.o) - s.p + 1);
+    if (form == AUTOHETE_LITERAL) states -= f->shared_bytes * (L - s.o);
+    return activations + copies + states + f->device_const_bytes;
+}
+
+/* Eq. 2, bytes on the host: 14 M_p o + M_cc <= M_cpu. 12 for the states and 2 that FP16 parameters and gradients share.
+ */
+int64_t autohete_host_bytes(const struct autohete_profile *f, struct autohete_choice s)
+{
+    return f->host_bytes * s.o + f->host_const_bytes;
+}
+
+/*
+ * Eq. 3: T_fwd = max(t_fp L, t_h2d o + t_fp). Prefetches run back to back; the last block computes after its own.
+ * [gap] The exact maximum has a third term, t_h2d + o t_fp, which the printed form leaves out; it matters for o = L
+ * only or when t_h2d > (L - o) t_fp. Kept as printed.
+ */
+int64_t autohete_forward_ns(const struct autohete_profile *f, struct autohete_choice s)
+{
+    return larger(f->fp_ns * f->layers, f->h2d_ns * s.o + f->fp_ns);
+}
+
+/*
+ * v, "which can be derived by c, p, and o": blocks with both checkpointing and parameter offloading,
+ *
+ *     v = |C intersect P| = max(0, min(p, c - (L - o)))
+ *
+ * [gap] What eq. 4 needs is how many blocks of P have a checkpointed successor, since PB_i overlaps with the backward
+ * slot of block i+1: max(0, min(p, c - 1 - (L - o))). The mended form takes that; they differ by one at most.
+ */
+int64_t autohete_overlapped(const struct autohete_profile *f, enum autohete_form form, struct autohete_choice s)
+{
+    int64_t first = f->layers - s.o + (form == AUTOHETE_MENDED);
+    return larger(0, smaller(s.p, s.c - first));
+}
+
+/* Eq. 4: t_sync = v max(t_h2d - t_fp - t_bp, 0) + (p - v) max(t_h2d - t_bp, 0) */
+int64_t autohete_sync_ns(const struct autohete_profile *f, enum autohete_form form, struct autohete_choice s)
+{
+    int64_t v = autohete_overlapped(f, form, s);
+    return v * larger(f->h2d_ns - f->fp_ns - f->bp_ns, 0) + (s.p - v) * larger(f->h2d_ns - f->bp_ns, 0);
+}
+
+/*
+ * Eq. 5: T_bwd = max(t_bp L + t_fp c + t_gpu (L - o) + t_sync, t_bp + t_d2h + t_cpu o)
+ *
+ * [gap] The second term leaves out R_L when c = L, the d2h lane as the bottleneck, and the tail after a slower device.
+ * Kept as printed. With several micro-batches each step is preceded by adding the last one's gradient.
+ */
+int64_t autohete_backward_ns(const struct autohete_profile *f, enum autohete_form form, struct autohete_choice s)
+{
+    int64_t L = f->layers, more = f->micro_batches > 1;
+    int64_t device =
+        f->bp_ns * L + f->fp_ns * s.c + (f->gpu_ns + more * f->gpu_sum_ns) * (L - s.o) + autohete_sync_ns(f, form, s);
+    return larger(device, f->bp_ns + f->d2h_ns + (f->cpu_ns + more * f->cpu_sum_ns) * s.o);
+}
+
+/*
+ * The objective of eq. 6, T_fwd + T_bwd. The paper has one micro-batch; each of the m - 1 others is ours:
+ *
+ *     T'_fwd = max(t_fp L, t_h2d p + t_fp)                 only P is fetched again
+ *     T'_bwd = max(t_bp L + t_fp c + a_gpu (L - o) + t_sync, t_bp + t_d2h + a_cpu o)
+ *
+ * with a_gpu, a_cpu for adding a block's gradient where it is stepped.
+ */
+int64_t autohete_iteration_ns(const struct autohete_profile *f, enum autohete_form form, struct autohete_choice s)
+{
+    int64_t L = f->layers;
+    int64_t forward = larger(f->fp_ns * L, f->h2d_ns * s.p + f->fp_ns);
+    int64_t backward = larger(f->bp_ns * L + f->fp_ns * s.c + f->gpu_sum_ns * (L - s.o) + autohete_sync_ns(f, form, s),
+                              f->bp_ns + f->d2h_ns + f->cpu_sum_ns * s.o);
+    return autohete_forward_ns(f, s) + autohete_backward_ns(f, form, s) + (f->micro_batches - 1) * (forward + backward);
+}

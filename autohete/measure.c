@@ -1,0 +1,166 @@
+/*
+ * The profiler's output (Sec. 3.1) for a scenario: what one block takes in memory and time, and what is constant.
+ *
+ * Times are those of the very ops that the schedule will have: a probe of one block is built with the shared building
+ * blocks and its works are put to the profile. Bytes come from common/model, as the tensors' do.
+ *
+ * M_gc and M_cc. The paper gives "constant GPU storage requirements (e.g., activations) outside the transformer model"
+ * and "the CPU storage requirements beyond the transformer model (e.g., the embedding layer)". Here
+ *
+ *     M_gc = embedding and head: compute copy, gradients, and (optimizer on the device) states
+ *          + the head's input, kept activations, logits, input gradient and scratch, all live in its backward pass
+ *     M_cc = embedding and head with their optimizer on the host: as a block there
+ *          + of the largest unit, what a step reads and writes at once where eq. 2 lets the two share memory
+ */
+#include "autohete/autohete.h"
+#include "common/plan/single.h"
+
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* ---- bytes ----------------------------------------------------------------------------------------------------- */
+
+/* Bytes of one parameter in each role. */
+struct per_param {
+    int64_t copy, state, shared, grad, sum; /* sum: of the accumulator, 0 for one micro-batch */
+    int64_t host;                           /* of an offloaded unit on the host */
+};
+
+static struct per_param per_param_of(const struct ht_scenario *sc)
+{
+    const struct ht_numerics *n = &sc->numerics;
+    bool master = ht_numerics_has_master(n), several = ht_scenario_micro_batches(sc) > 1;
+    struct per_param b = {.copy = ht_dtype_bytes(n->param), .state = 12, .grad = ht_dtype_bytes(n->grad)};
+    b.shared = master ? 0 : 4;
+    b.sum = several ? ht_dtype_bytes(n->accumulate) : 0;
+    int64_t grad = several ? b.sum : b.grad;
+    /* 16 bit: the copy and the gradient never live together (14), unless sums outlast a micro-batch. */
+    b.host = b.state + (!master ? grad : several ? b.copy + grad : larger(b.copy, grad));
+    return b;
+}
+
+static int64_t device_const(const struct ht_scenario *sc, const struct per_param *b, bool on_host)
+{
+    const struct ht_model *m = &sc->model;
+    int64_t head = m->layers + 1, ends = ht_unit_params(m, 0) + ht_unit_params(m, head);
+    enum ht_dtype act = sc->numerics.param;
+    int64_t params = on_host ? b->copy + larger(b->sum, b->grad) : b->copy - b->shared + b->state + b->sum + b->grad;
+    int64_t input = ht_unit_input_bytes(m, head, sc->micro_batch, sc->seq, act);
+    return params * ends + 2 * input + ht_unit_activation_bytes(m, head, sc->micro_batch, sc->seq, act) +
+           ht_logits_bytes(m, sc->micro_batch, sc->seq) +
+           larger(ht_unit_workspace_bytes(m, head, sc->micro_batch, sc->seq, act, false),
+                  ht_unit_workspace_bytes(m, head, sc->micro_batch, sc->seq, act, true));
+}
+
+static int64_t host_const(const struct ht_scenario *sc, const struct per_param *b, bool on_host)
+{
+    const struct ht_model *m = &sc->model;
+    int64_t block = ht_unit_params(m, 1), ends = ht_unit_params(m, 0) + ht_unit_params(m, m->layers + 1);
+    int64_t largest = on_host ? larger(block, ht_unit_params(m, 0)) : block;
+    return (on_host ? b->host * ends : 0) + larger(b->copy, b->grad) * largest;
+}
+
+static void add_bytes(const struct ht_scenario *sc, bool on_host, struct autohete_profile *f)
+{
+    const struct ht_model *m = &sc->model;
+    struct per_param b = per_param_of(sc);
+    int64_t params = ht_unit_params(m, 1); /* M_p */
+    f->input_bytes = ht_unit_input_bytes(m, 1, sc->micro_batch, sc->seq, sc->numerics.param);
+    f->activation_bytes = f->input_bytes + ht_unit_activation_bytes(m, 1, sc->micro_batch, sc->seq, sc->numerics.param);
+    f->copy_bytes = b.copy * params;
+    f->state_bytes = b.state * params;
+    f->shared_bytes = b.shared * params;
+    f->sum_bytes = b.sum * params;
+    f->host_bytes = b.host * params;
+    f->device_const_bytes = device_const(sc, &b, on_host);
+    f->host_const_bytes = host_const(sc, &b, on_host);
+    f->device_capacity_bytes = ht_cluster_gpu_of(sc->cluster, 0)->memory_bytes;
+    f->host_capacity_bytes = ht_cluster_node_of(sc->cluster, 0, NULL)->ram_bytes;
+}
+
+/* ---- times ----------------------------------------------------------------------------------------------------- */
+
+struct probe {
+    struct ht_single g;
+    const struct ht_profile *costs;
+    struct ht_error *err;
+    enum ht_status status;
+};
+
+/* Cost of an op of the probe; after an error, 0. */
+static int64_t ask(struct probe *p, int32_t op)
+{
+    const struct ht_schedule *s = p->g.schedule;
+    int64_t ns = 0;
+    if (p->status == HT_OK) p->status = ht_profile_cost(p->costs, 0, &s->works[s->ops[op].work], p->err, &ns);
+    return p->status == HT_OK ? ns : 0;
+}
+
+static int64_t passes_of(struct probe *p, int32_t unit)
+{
+    int64_t forward = ask(p, ht_single_forward(&p->g, unit, 0, true));
+    return forward + ask(p, ht_single_backward(&p->g, unit, 0));
+}
+
+static int64_t in_of(struct probe *p, int32_t unit)
+{
+    return ask(p, ht_single_copy(&p->g, p->g.param[unit], HT_HOST, HT_DEVICE, HT_PRODUCE, false));
+}
+
+static int64_t out_of(struct probe *p, int32_t unit)
+{
+    return ask(p, ht_single_copy(&p->g, p->g.grad[unit], HT_DEVICE, HT_HOST, HT_PRODUCE, true));
+}
+
+/* One more micro-batch's gradient of the unit, and its step. */
+static int64_t sum_of(struct probe *p, int32_t lane, int32_t unit)
+{
+    return p->g.n_mb > 1 ? ask(p, ht_single_accumulate(&p->g, lane, unit, 1)) : 0;
+}
+
+static int64_t step_of(struct probe *p, int32_t lane, int32_t unit)
+{
+    return ask(p, ht_single_step(&p->g, lane, unit, true));
+}
+
+/* Embedding and head: their passes, sums and steps on the compute lane; or, on the host, what the embedding adds at the
+   iteration's boundary, where its gradient is the last and its parameters are the first: copy out, step, copy in. */
+static int64_t const_of(struct probe *p, int64_t micro_batches, bool on_host)
+{
+    const int32_t embedding = 0, head = 2, gpu = p->g.compute;
+    int64_t ns = micro_batches * (passes_of(p, embedding) + passes_of(p, head));
+    if (on_host)
+        return ns + out_of(p, embedding) + sum_of(p, p->g.host, embedding) + step_of(p, p->g.host, embedding) +
+               in_of(p, embedding);
+    ns += (micro_batches - 1) * (sum_of(p, gpu, embedding) + sum_of(p, gpu, head));
+    return ns + step_of(p, gpu, embedding) + step_of(p, gpu, head);
+}
+
+enum ht_status autohete_measure(const struct ht_scenario *scenario, const struct ht_profile *costs, bool on_host,
+                                struct ht_error *err, struct autohete_profile *out)
+{
+    /* The probe: one block, and two micro-batches where the scenario has several. */
+    struct ht_scenario one = *scenario;
+    int64_t m = ht_scenario_micro_batches(scenario);
+    one.model.layers = 1;
+    one.batch = m > 1 ? 2 * one.micro_batch : one.micro_batch;
+    struct probe p = {.costs = costs, .err = err};
+    struct autohete_profile f = {.layers = scenario->model.layers, .micro_batches = m};
+    ht_single_init(&p.g, &one, "probe", HT_FIFO, HT_FIFO);
+    f.fp_ns = ask(&p, ht_single_forward(&p.g, 1, 0, true));
+    f.bp_ns = ask(&p, ht_single_backward(&p.g, 1, 0));
+    f.h2d_ns = in_of(&p, 1);
+    f.d2h_ns = out_of(&p, 1);
+    f.cpu_ns = step_of(&p, p.g.host, 1);
+    f.gpu_ns = step_of(&p, p.g.compute, 1);
+    f.cpu_sum_ns = sum_of(&p, p.g.host, 1);
+    f.gpu_sum_ns = sum_of(&p, p.g.compute, 1);
+    f.const_ns = const_of(&p, m, on_host);
+    ht_schedule_destroy(ht_single_finish(&p.g));
+    if (p.status != HT_OK) return p.status;
+    add_bytes(scenario, on_host, &f);
+    *out = f;
+    return HT_OK;
+}

@@ -1,0 +1,280 @@
+/*
+ * AutoHete's planner: Sec. 3.2.2 from the cost model to the plan that the schedule is built from.
+ *
+ *     profile --> eq. 6 by GLPK --> [mended: build, prove the footprint, tighten eq. 1 or 2, solve again] -->
+ * fine-tuning
+ *
+ * Two forms (--set memory=0|1). The literal one takes eqs. 1 to 5 as printed and leaves it at that: its plan may prove
+ * too large. The mended one (the default) counts by footnote 2, with the exact v, and has its schedule verified: when
+ * the safe sequence needs more than there is, the capacity in eq. 1 or 2 is lowered by what was missing, and eq. 6 is
+ * solved again.
+ *
+ * Fine-tuning (Sec. 3.2.2, for which the paper gives no algorithm): "we fine-tune the parameter prefetching in the
+ * backward phase to reduce the synchronization overhead. A simulator of heterogeneous training is constructed to
+ * capture dynamic GPU memory allocation. We will advance a parameter prefetching operation if enough GPU memory is
+ * available before it." Here PB_i is released when block i + ahead begins its backward slot; ahead = 1 is the base
+ * rule. It is raised while the simulated iteration gets shorter. Whether there is memory for one prefetch is asked
+ * again for each, by the executors' memory rule, so one number for all blocks does not let an early prefetch take
+ * memory that an earlier op needs. The simulator is the one of common/exec, on the real schedule.
+ *
+ * Embedding and head (the paper is silent but for "M_cc ... e.g., the embedding layer"): their optimizer on the device
+ * (e = 0) or on the host (e = 1). Eq. 6 is solved for both and the simulator says which plan is faster; on the device
+ * when equal. Eqs. 3 to 5 cannot say it: on the host the embedding's step stands between the last backward op and the
+ * first forward op, where priorities cannot help it, while what it takes from the device may spare a block its own CPU
+ * step.
+ */
+#include "autohete/autohete.h"
+
+#include "common/base/array.h"
+#include "common/base/units.h"
+#include "common/exec/sim.h"
+#include "common/schedule/verify.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { ROUNDS = 64, SIM_ITERATIONS = 4 };
+
+struct planner {
+    const struct ht_system *self;
+    const struct ht_scenario *scenario;
+    const struct ht_profile *costs;
+    enum autohete_form form;
+    struct autohete_box box;
+    bool forced; /* c, p and o all are: the equations have nothing to say, the verifier has */
+};
+
+/* One placement of embedding and head, planned. */
+struct outcome {
+    struct autohete_profile f; /* with capacities as tightened */
+    struct autohete_choice s;
+    int64_t e;
+    int rounds;           /* of tightening */
+    bool fits;            /* its schedule was proved to */
+    int64_t simulated_ns; /* then */
+    int64_t planned_ns;
+};
+
+static struct ht_plan plan_of(const struct outcome *r, int64_t ahead)
+{
+    struct ht_plan plan = {0};
+    ht_plan_set(&plan, "c", r->s.c);
+    ht_plan_set(&plan, "p", r->s.p);
+    ht_plan_set(&plan, "o", r->s.o);
+    ht_plan_set(&plan, "e", r->e);
+    ht_plan_set(&plan, "ahead", ahead);
+    return plan;
+}
+
+/* ---- the proof ------------------------------------------------------------------------------------------------- */
+
+/* Lowers a capacity by what the space lacked, and at least so far that this plan's own figure is excluded. */
+static void lower(int64_t *capacity, const struct ht_footprint *space, int64_t had, int64_t planned)
+{
+    if (space->fits) return;
+    int64_t by_proof = *capacity - (space->peak_bytes - had);
+    *capacity = by_proof < planned ? by_proof : planned - 1;
+}
+
+/* Builds and verifies; HT_INFEASIBLE leaves tightened capacities in r->f. */
+static enum ht_status prove(const struct planner *q, struct outcome *r, struct ht_error *err)
+{
+    struct ht_plan plan = plan_of(r, 1);
+    struct ht_schedule *s = NULL;
+    struct ht_verdict v = {0};
+    enum ht_status status = autohete_build(q->self, q->scenario, &plan, err, &s);
+    if (status == HT_OK) status = ht_schedule_verify(s, err, &v);
+    if (status == HT_INFEASIBLE) {
+        int32_t device = ht_space(s, HT_DEVICE, 0), host = ht_space(s, HT_HOST, 0);
+        lower(&r->f.device_capacity_bytes, &v.spaces[device], s->capacity_bytes[device],
+              autohete_device_bytes(&r->f, q->form, r->s));
+        lower(&r->f.host_capacity_bytes, &v.spaces[host], s->capacity_bytes[host], autohete_host_bytes(&r->f, r->s));
+    }
+    ht_verdict_free(&v);
+    ht_schedule_destroy(s);
+    return status;
+}
+
+/* Eq. 6 with this placement of embedding and head; in the mended form until its schedule fits. */
+static enum ht_status choose(const struct planner *q, int64_t e, struct ht_error *err, struct outcome *r)
+{
+    *r = (struct outcome){.e = e, .s = q->box.lower};
+    enum ht_status status = autohete_measure(q->scenario, q->costs, e, err, &r->f);
+    if (status != HT_OK || q->form == AUTOHETE_LITERAL) {
+        return status == HT_OK && !q->forced ? autohete_solve(&r->f, q->form, &q->box, err, &r->s) : status;
+    }
+    if (q->forced) return prove(q, r, err);
+    struct ht_error why = {0};
+    for (r->rounds = 0; r->rounds < ROUNDS; r->rounds++) {
+        status = autohete_solve(&r->f, q->form, &q->box, err, &r->s);
+        if (status == HT_INFEASIBLE && why.status == HT_INFEASIBLE) *err = why; /* the proof says it better */
+        if (status != HT_OK) return status;
+        status = prove(q, r, &why);
+        if (status != HT_INFEASIBLE) {
+            if (status != HT_OK) *err = why;
+            return status;
+        }
+    }
+    *err = why;
+    return HT_INFEASIBLE;
+}
+
+static enum ht_status decide(const struct planner *q, int64_t e, struct ht_error *err, struct outcome *r)
+{
+    enum ht_status status = choose(q, e, err, r);
+    if (status == HT_OK) r->planned_ns = autohete_iteration_ns(&r->f, q->form, r->s) + r->f.const_ns;
+    return status;
+}
+
+/* ---- fine-tuning ----------------------------------------------------------------------------------------------- */
+
+/* Simulated time of a steady iteration; HT_INFEASIBLE when the schedule does not fit. */
+static enum ht_status simulate(const struct planner *q, const struct outcome *r, int64_t ahead, struct ht_error *err,
+                               int64_t *ns)
+{
+    struct ht_plan plan = plan_of(r, ahead);
+    struct ht_schedule *s = NULL;
+    struct ht_trace *trace = NULL;
+    int64_t *cost_ns = NULL;
+    bool emulated = ht_cluster_gpu_of(q->scenario->cluster, 0)->cores > 0;
+    struct ht_sim_options options = {.iterations = SIM_ITERATIONS, .issue_ahead = emulated ? 0 : 2};
+    enum ht_status status = autohete_build(q->self, q->scenario, &plan, err, &s);
+    if (status == HT_OK) status = ht_schedule_verify(s, err, NULL);
+    if (status == HT_OK) {
+        cost_ns = HT_NEW_ARRAY(int64_t, s->n_ops);
+        status = ht_profile_costs(q->costs, s, cost_ns, err);
+    }
+    if (status == HT_OK) status = ht_sim_run(s, cost_ns, &options, err, &trace);
+    if (status == HT_OK)
+        *ns = (trace->iteration_end_ns[SIM_ITERATIONS - 1] - trace->iteration_end_ns[0]) / (SIM_ITERATIONS - 1);
+    ht_trace_destroy(trace);
+    free(cost_ns);
+    ht_schedule_destroy(s);
+    return status;
+}
+
+/* Fills in how long the plan takes. The literal form's plan may not fit: then only its own model says. */
+static enum ht_status rate(const struct planner *q, struct outcome *r, struct ht_error *err)
+{
+    enum ht_status status = simulate(q, r, 1, err, &r->simulated_ns);
+    r->fits = status == HT_OK;
+    return status == HT_INFEASIBLE && q->form == AUTOHETE_LITERAL ? HT_OK : status;
+}
+
+static bool is_faster(const struct outcome *a, const struct outcome *b)
+{
+    if (a->fits != b->fits) return a->fits;
+    return a->fits ? a->simulated_ns < b->simulated_ns : a->planned_ns < b->planned_ns;
+}
+
+/* The least `ahead` after which one more does not shorten the iteration. */
+static enum ht_status fine_tune(const struct planner *q, const struct outcome *r, struct ht_error *err, int64_t *ahead)
+{
+    int64_t best_ns = 0, fetched = r->s.p - (r->s.p == r->s.o); /* block L keeps its parameters */
+    *ahead = 1;
+    if (fetched <= 0 || autohete_sync_ns(&r->f, AUTOHETE_MENDED, r->s) == 0) return HT_OK; /* nothing stalls */
+    enum ht_status status = simulate(q, r, 1, err, &best_ns);
+    for (int64_t a = 2; status == HT_OK && a <= r->f.layers; a++) {
+        int64_t ns = 0;
+        status = simulate(q, r, a, err, &ns);
+        if (status != HT_OK || ns >= best_ns) break;
+        best_ns = ns;
+        *ahead = a;
+    }
+    return status == HT_INFEASIBLE ? HT_OK : status; /* the literal form may not fit: the harness will say so */
+}
+
+/* ---- the plan -------------------------------------------------------------------------------------------------- */
+
+static enum ht_status read_settings(struct planner *q, const struct ht_settings *settings, struct ht_error *err)
+{
+    int64_t L = q->scenario->model.layers;
+    int64_t c = ht_setting(settings, "c", -1), p = ht_setting(settings, "p", -1), o = ht_setting(settings, "o", -1);
+    if (p >= 0 && o >= 0 && p > o)
+        return ht_fail(
+            err, HT_BAD_INPUT,
+            "p=%lld is above o=%lld; expected p <= o (footnote 2: blocks stepped on the device keep no copy to "
+            "offload)",
+            (long long)p, (long long)o);
+    q->box.lower = (struct autohete_choice){c >= 0 ? c : 0, p >= 0 ? p : 0, o >= 0 ? o : 0};
+    q->box.upper = (struct autohete_choice){c >= 0 ? c : L, p >= 0 ? p : L, o >= 0 ? o : L};
+    q->forced = c >= 0 && p >= 0 && o >= 0;
+    q->form = ht_setting(settings, "memory", AUTOHETE_MENDED) ? AUTOHETE_MENDED : AUTOHETE_LITERAL;
+    return HT_OK;
+}
+
+static void describe(const struct planner *q, const struct outcome *r, struct ht_plan *plan)
+{
+    const struct autohete_profile *f = &r->f;
+    char need[HT_QUANTITY_TEXT], have[HT_QUANTITY_TEXT];
+    int64_t step_ns = f->cpu_ns + (f->micro_batches > 1) * f->cpu_sum_ns;
+    bool cpu = autohete_backward_ns(f, q->form, r->s) == f->bp_ns + f->d2h_ns + step_ns * r->s.o;
+    snprintf(plan->why, sizeof(plan->why), "%s: T_bwd is that of the %s; eq. 1 %s gives %s of %s%s",
+             q->forced ? "c, p, o forced" : "eq. 6", cpu ? "CPU" : "device",
+             q->form == AUTOHETE_LITERAL ? "as printed" : "by footnote 2",
+             ht_format_quantity(HT_BYTES, (double)plan->planned_bytes[HT_DEVICE], need),
+             ht_format_quantity(HT_BYTES, (double)ht_cluster_gpu_of(q->scenario->cluster, 0)->memory_bytes, have),
+             r->rounds ? ", tightened until the schedule fits" : "");
+}
+
+enum ht_status autohete_plan(const struct ht_system *self, const struct ht_scenario *scenario,
+                             const struct ht_profile *costs, const struct ht_settings *settings, struct ht_error *err,
+                             struct ht_plan *out)
+{
+    struct planner q = {.self = self, .scenario = scenario, .costs = costs};
+    enum ht_status status = read_settings(&q, settings, err);
+    int64_t forced_e = ht_setting(settings, "e", -1), ahead = ht_setting(settings, "ahead", 0);
+    struct outcome best = {0};
+    bool found = false;
+    for (int64_t e = 0; e <= 1 && (status == HT_OK || status == HT_INFEASIBLE); e++) {
+        struct outcome r;
+        if (forced_e >= 0 && e != forced_e) continue;
+        status = decide(&q, e, err, &r);
+        if (status == HT_OK && forced_e < 0) status = rate(&q, &r, err);
+        if (status != HT_OK || (found && !is_faster(&r, &best))) continue;
+        best = r;
+        found = true;
+    }
+    if (!found || (status != HT_OK && status != HT_INFEASIBLE)) return status;
+    status = ahead ? HT_OK : fine_tune(&q, &best, err, &ahead);
+    if (status != HT_OK) return status;
+    *out = plan_of(&best, ahead);
+    ht_plan_set(out, "memory", q.form);
+    out->planned_bytes[HT_DEVICE] = autohete_device_bytes(&best.f, q.form, best.s);
+    out->planned_bytes[HT_HOST] = autohete_host_bytes(&best.f, best.s);
+    out->planned_s = (double)best.planned_ns / 1e9;
+    describe(&q, &best, out);
+    if (err) *err = (struct ht_error){0}; /* what one placement of the embedding lacked, the other had */
+    return HT_OK;
+}
+
+static const struct ht_knob knobs[] = {
+    {"c", "blocks with activation checkpointing, the first ones", 0, -1},
+    {"p", "blocks with parameter offloading, the first of the last o", 0, -1},
+    {"o", "blocks with optimizer offloading, the last ones", 0, -1},
+    {"e", "optimizer of embedding and head: 0 on the device, 1 on the host", 0, 1},
+    {"ahead", "how many blocks early a backward prefetch is released", 1, -1},
+    {"memory", "eqs. 1 and 4: 0 as printed, 1 mended by footnote 2 and proved", 0, 1},
+    {0},
+};
+
+#define SOURCE "Zeng et al., \"AutoHete: An Automatic and Efficient Heterogeneous Training System for LLMs\""
+
+const struct ht_system ht_autohete = {
+    .name = "autohete",
+    .title = "AutoHete",
+    .source = SOURCE,
+    .summary = "checkpointing, parameter and optimizer offloading by integer program; priority-based scheduling",
+    .knobs = knobs,
+    .variant = AUTOHETE_PS,
+    .plan = autohete_plan,
+    .build = autohete_build};
+
+const struct ht_system ht_autohete_nops = {.name = "autohete_nops",
+                                           .title = "AutoHete without priority scheduling",
+                                           .source = SOURCE,
+                                           .summary = "AutoHete with gradients and CPU steps in backward order",
+                                           .knobs = knobs,
+                                           .variant = AUTOHETE_NOPS,
+                                           .plan = autohete_plan,
+                                           .build = autohete_build};

@@ -1,0 +1,209 @@
+/*
+ * AutoHete's schedule: Sec. 3.2.2 (what waits for what) and Sec. 3.3 (priority queues) as an op graph.
+ *
+ *     compute  F0 F1 .. FL FH | BH [RL] BL [UL] .. [R1] B1 [U1] B0          U: i not in O      R: i in C
+ *     h2d      PF of O, in forward order | PB of P, descending              FIFO
+ *     d2h          GL .. : the earliest block of those waiting              PRIORITY (FIFO without PS)
+ *     cpu             OL .. : likewise                                      PRIORITY (FIFO without PS)
+ *
+ * F_i (i in O) waits for PF_i; R_i or B_i (i in P) for PB_i; G_i for B_i; O_i for G_i; PF_i of the next iteration for
+ * O_i. All of these follow from the effects. What is added by hand is the release of PB_i: "prefetching parameters only
+ * one transformer block in advance" (Sec. 3.2.2), that is, once block i+1 begins its backward slot; the fine-tuning
+ * step advances it by more slots (plan variable `ahead`).
+ *
+ * Memory. PF_i and PB_i stand in id order right before the op that needs them, so that the safe sequence (ops one at a
+ * time by id) fetches as late as possible. That they run earlier is the lane's doing, and how much earlier is up to the
+ * memory rule of the executors: it is the paper's deferral ("we evaluate the GPU memory footprint before scheduling
+ * parameter prefetching ... we defer parameter prefetching by one step", Sec. 3.3), also across iterations.
+ *
+ *     tensor                           tier    allocated            freed
+ *     states (W, M, V), i not in O     device  resident
+ *     states, i in O                   host    resident
+ *     16-bit P, i not in O             device  each of F, R, B      the same op (cast from W, footnote 2)
+ *     P, i in O \ P                    device  PF_i                 B_i of the last micro-batch
+ *     P, i in P                        device  PF_i; PB_i           F_i (dropped, no copy out); B_i
+ *     16-bit P, i in O                 host    O_i                  last reading (PF_i or PB_i); G_i takes its place
+ *     gradient                         device  B_i                  end of G_i, or of U_i
+ *     gradient, i in O                 host    G_i                  O_i
+ *     FP32 numerics                    P is its own master: resident where the states are, and on the device a second
+ *                                      copy while i in O is used there
+ *
+ * Chosen where the paper is silent. Block L in P keeps its parameters between F_L and B_L (they would be fetched back
+ * at once). The embedding's and the head's compute copy stays on the device throughout; their optimizer is on the
+ * device, or on the host (plan variable `e`), then with the smallest key for the embedding, which the next iteration
+ * needs first. Several micro-batches: i in O \ P is fetched once an iteration, i in P twice a micro-batch; gradients
+ * are added where they are stepped, and steps come after the last micro-batch.
+ */
+#include "autohete/autohete.h"
+#include "common/plan/single.h"
+
+#include "common/base/array.h"
+
+#include <stdlib.h>
+
+struct build {
+    struct ht_single g;
+    int32_t L, c, p, o, ahead;
+    bool ends_on_host, priority;
+    int32_t *forward; /* [n_units] F of the micro-batch at hand */
+    int32_t *before;  /* [n_units] the compute op before the unit's backward slot */
+    int32_t compute;  /* last op of the compute lane */
+};
+
+static bool is_block(const struct build *b, int32_t u)
+{
+    return u >= 1 && u <= b->L;
+}
+
+/* i in O, and what goes with it. */
+static bool on_host(const struct build *b, int32_t u)
+{
+    return is_block(b, u) ? u > b->L - b->o : b->ends_on_host;
+}
+
+/* i in P */
+static bool offloaded(const struct build *b, int32_t u)
+{
+    return is_block(b, u) && u > b->L - b->o && u <= b->L - b->o + b->p;
+}
+
+/* Not on the device between its forward and its backward pass. */
+static bool dropped(const struct build *b, int32_t u)
+{
+    return offloaded(b, u) && u != b->L;
+}
+
+static bool last(const struct build *b, int32_t mb)
+{
+    return mb == b->g.n_mb - 1;
+}
+
+static void place(struct build *b)
+{
+    struct ht_single *g = &b->g;
+    for (int32_t u = 0; u < g->n_units; u++) {
+        bool master = g->master[u] >= 0, host = on_host(b, u);
+        g->fresh[u] = master && host;
+        g->cast[u] = master && !host && is_block(b, u);
+        if (!g->cast[u]) ht_add_resident(g->schedule, g->param[u], host ? HT_HOST : HT_DEVICE, 0);
+        ht_single_place_states(g, u, host ? HT_HOST : HT_DEVICE);
+    }
+}
+
+/* PF or PB. The host's 16-bit copy is freed by the iteration's last reading. */
+static int32_t fetch(struct build *b, int32_t u, int32_t mb, bool backward)
+{
+    struct ht_single *g = &b->g;
+    bool last_fetch = dropped(b, u) ? backward && last(b, mb) : !offloaded(b, u) || last(b, mb);
+    int32_t op = ht_single_copy(g, g->param[u], HT_HOST, HT_DEVICE, HT_PRODUCE, g->fresh[u] && last_fetch);
+    if (g->n_mb > 1)
+        ht_op_name(g->schedule, "P%c%d.%d", backward ? 'B' : 'F', u, mb);
+    else
+        ht_op_name(g->schedule, "P%c%d", backward ? 'B' : 'F', u);
+    return op;
+}
+
+static void drop(struct build *b, int32_t u)
+{
+    ht_op_effect(b->g.schedule, b->g.param[u], HT_DEVICE, HT_RELEASE);
+}
+
+static bool checkpointed(const struct build *b, int32_t u)
+{
+    return is_block(b, u) && u <= b->c;
+}
+
+static void forward_pass(struct build *b, int32_t mb)
+{
+    for (int32_t u = 0; u < b->g.n_units; u++) {
+        if (on_host(b, u) && (mb == 0 || offloaded(b, u))) fetch(b, u, mb, false);
+        b->forward[u] = b->compute = ht_single_forward(&b->g, u, mb, !checkpointed(b, u));
+        if (dropped(b, u)) drop(b, u);
+    }
+}
+
+/* The op after whose end PB_u may run: block u + ahead begins its backward slot then. Beyond the head the slots go on
+   with those of the forward pass, back to the end of F_u. */
+static int32_t release_of(const struct build *b, int32_t u)
+{
+    int32_t head = b->L + 1, slot = u + b->ahead;
+    if (slot <= head) return b->before[slot];
+    int32_t forward = head - (slot - head);
+    return b->forward[forward > u ? forward : u];
+}
+
+/* On PRIORITY lanes the earlier block goes first: pq_d2h and pq_opt of Sec. 3.3. */
+static void prefer_early(struct build *b, int32_t u)
+{
+    if (b->priority) ht_op_priority(b->g.schedule, u);
+}
+
+/* G_u, the sum over micro-batches, and after the last of these O_u. */
+static void update_on_host(struct build *b, int32_t u, int32_t mb)
+{
+    struct ht_single *g = &b->g;
+    int32_t fresh = mb ? g->grad_mb[ht_single_at(g, u, mb)] : g->grad[u];
+    ht_single_copy(g, fresh, HT_DEVICE, HT_HOST, HT_PRODUCE, true);
+    prefer_early(b, u);
+    if (mb) {
+        ht_single_accumulate(g, g->host, u, mb);
+        prefer_early(b, u);
+    }
+    if (!last(b, mb)) return;
+    ht_single_step(g, g->host, u, true);
+    prefer_early(b, u);
+}
+
+static void update_on_device(struct build *b, int32_t u, int32_t mb)
+{
+    if (mb) b->compute = ht_single_accumulate(&b->g, b->g.compute, u, mb);
+    if (last(b, mb)) b->compute = ht_single_step(&b->g, b->g.compute, u, true);
+}
+
+static void backward_pass(struct build *b, int32_t mb)
+{
+    for (int32_t u = b->g.n_units - 1; u >= 0; u--) {
+        b->before[u] = b->compute;
+        if (dropped(b, u)) {
+            fetch(b, u, mb, true);
+            ht_op_after(b->g.schedule, release_of(b, u));
+        }
+        if (checkpointed(b, u)) ht_single_recompute(&b->g, u, mb);
+        b->compute = ht_single_backward(&b->g, u, mb);
+        if (on_host(b, u) && (last(b, mb) || offloaded(b, u))) drop(b, u);
+        if (on_host(b, u))
+            update_on_host(b, u, mb);
+        else
+            update_on_device(b, u, mb);
+    }
+}
+
+enum ht_status autohete_build(const struct ht_system *self, const struct ht_scenario *scenario,
+                              const struct ht_plan *plan, struct ht_error *err, struct ht_schedule **out)
+{
+    struct build b = {.L = (int32_t)scenario->model.layers,
+                      .c = (int32_t)ht_plan_get(plan, "c"),
+                      .p = (int32_t)ht_plan_get(plan, "p"),
+                      .o = (int32_t)ht_plan_get(plan, "o"),
+                      .ends_on_host = ht_plan_get(plan, "e"),
+                      .ahead = (int32_t)ht_plan_get(plan, "ahead"),
+                      .priority = self->variant == AUTOHETE_PS};
+    if (b.c < 0 || b.c > b.L || b.p < 0 || b.p > b.o || b.o > b.L || b.ahead < 1)
+        return ht_fail(
+            err, HT_BAD_INPUT,
+            "%s: the plan c=%d p=%d o=%d ahead=%d is none; expected 0 <= c <= %d, 0 <= p <= o <= %d, ahead >= 1",
+            self->name, b.c, b.p, b.o, b.ahead, b.L, b.L);
+    ht_single_init(&b.g, scenario, self->name, HT_FIFO, b.priority ? HT_PRIORITY : HT_FIFO);
+    b.g.schedule->lanes[b.g.d2h].order = b.priority ? HT_PRIORITY : HT_FIFO;
+    b.forward = HT_NEW_ARRAY(int32_t, b.g.n_units);
+    b.before = HT_NEW_ARRAY(int32_t, b.g.n_units);
+    place(&b);
+    for (int32_t j = 0; j < b.g.n_mb; j++) {
+        forward_pass(&b, j);
+        backward_pass(&b, j);
+    }
+    free(b.forward);
+    free(b.before);
+    *out = ht_single_finish(&b.g);
+    return HT_OK;
+}
