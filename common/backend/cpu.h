@@ -49,6 +49,9 @@
  * A written tensor may be PRODUCEd or UPDATEd (a buffer that is kept and overwritten); every write is in full, but for
  * those of BACKWARD 0 and L+1 into a tied G(0) as said. Forward drops A(u,j) by P | RELEASE. COPY runs on any lane.
  *
+ * RECOMPUTE u writes X(u+1,j) too when it is among what the op writes: so a segment of blocks can be recomputed from
+ * its first input.
+ *
  * label.n_units > 1: the op does its units in order (BACKWARD: in reverse), with all of their effects; one W serves
  * all. A tensor between two of its units that nobody else needs is P | RELEASE. OPTIMIZER_STEP and ACCUMULATE go by the
  * tensors, so they may also hold several shards of a unit: every M row is stepped with the P, V and G rows of its unit
