@@ -299,11 +299,11 @@ static void *lane_main(void *arg)
 
 /* ---- the run --------------------------------------------------------------------------------------------------- */
 
-static void lay_out_lanes(struct run *r)
+static enum ht_status lay_out_lanes(struct run *r, struct ht_error *err)
 {
     int32_t n = r->s->n_lanes;
     r->lanes = aligned_alloc(_Alignof(struct lane), sizeof(struct lane) * ((size_t)n + 1));
-    if (!r->lanes) abort();
+    if (!r->lanes) return ht_fail(err, HT_FAILED, "out of memory for the books of %d lanes", n);
     memset(r->lanes, 0, sizeof(struct lane) * ((size_t)n + 1));
     for (int32_t i = 0; i <= n; i++) {
         struct lane *l = &r->lanes[i];
@@ -313,6 +313,7 @@ static void lay_out_lanes(struct run *r)
         l->wake = HT_NEW_ARRAY(struct lane *, n);
     }
     r->main = &r->lanes[n];
+    return HT_OK;
 }
 
 static void free_lanes(struct run *r)
@@ -422,7 +423,8 @@ enum ht_status ht_run(const struct ht_schedule *s, const struct ht_run_options *
     status = ht_slots_create(s, options->arenas, err, &r.slots);
     if (status) goto out;
     r.trace = ht_trace_create(s, HT_CLOCK_RUN, options->iterations);
-    lay_out_lanes(&r);
+    status = lay_out_lanes(&r, err);
+    if (status) goto out;
     status = b->open ? b->open(options->backend_ctx, s, err) : HT_OK;
     if (status) goto out;
     status = run_open(&r, err);
