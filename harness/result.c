@@ -41,7 +41,7 @@ static void count_flops(struct ht_result *r)
     if (!r->job->has_scenario || !s) return;
     r->useful_flops = ht_scenario_useful_flops(scenario);
     for (int32_t i = 0; i < s->n_ops; i++) r->hardware_flops += op_flops(s, &scenario->model, i);
-    r->n_devices = scenario->cluster->n_gpus;
+    r->n_devices = s->n_ranks; /* those that the system uses */
     r->peak_dtype = ht_dtype_name(scenario->numerics.param);
     for (int64_t rank = 0; rank < r->n_devices; rank++)
         r->peak_flops_per_s += dense_peak(ht_cluster_gpu_of(scenario->cluster, rank), scenario->numerics.param);
