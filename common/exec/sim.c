@@ -30,36 +30,31 @@ struct sim {
     struct ht_sim_heap heap;
     struct ht_trace *trace;
     int64_t *running; /* [n_lanes]: id of the step that the lane's slot stands for */
-    bool *is_flow;    /* [n_lanes] */
     int32_t *changed; /* [n_lanes] scratch */
     int64_t now_ns;
     bool unsettled;
 };
 
-static void begin(struct sim *sim, struct ht_inst inst)
+static void begin(struct sim *sim, int32_t lane, struct ht_inst inst)
 {
-    const struct ht_schedule *s = sim->s;
-    int64_t id = (int64_t)inst.iteration * s->n_ops + inst.op;
+    const struct ht_sim_row *row = &sim->steps.rows[inst.op];
+    int64_t id = (int64_t)inst.iteration * sim->s->n_ops + inst.op;
     sim->trace->events[id].start_ns = sim->now_ns;
     /* The step's slot is the lane of its first op; the other members start at the same instant and only take note. */
-    const struct ht_op *op = &s->ops[inst.op];
-    if (op->match >= 0 && inst.op > 0 && s->ops[inst.op - 1].match == op->match) return;
-    int32_t slot = op->lane, row = sim->steps.flow[inst.op];
-    int64_t cost =
-        ht_sim_jitter(sim->steps.cost_ns[inst.op], sim->options->jitter_percent, sim->options->seed, (uint64_t)id);
-    sim->running[slot] = id;
-    sim->is_flow[slot] = row >= 0;
-    if (row < 0) {
-        ht_sim_heap_set(&sim->heap, (struct ht_sim_entry){sim->now_ns + cost, id, slot});
+    if (row->flow == HT_SIM_MEMBER) return;
+    int64_t cost = ht_sim_jitter(row->cost_ns, sim->options->jitter_percent, sim->options->seed, (uint64_t)id);
+    sim->running[lane] = id;
+    if (row->flow == HT_SIM_NO_FLOW) {
+        ht_sim_heap_set(&sim->heap, (struct ht_sim_entry){sim->now_ns + cost, id, lane});
         return;
     }
-    const struct ht_sim_flow *flow = &sim->steps.flows[row];
+    const struct ht_sim_flow *flow = &sim->steps.flows[row->flow];
     int64_t cap = flow->cap;
     if (sim->options->jitter_percent) {
         if (cost < flow->need_ns) cost = flow->need_ns;
         cap = ht_flow_per_giga(flow->largest, cost);
     }
-    ht_flows_start(sim->flows, slot, sim->now_ns, cost, cap, sim->steps.uses + flow->uses_begin, flow->n_uses);
+    ht_flows_start(sim->flows, lane, sim->now_ns, cost, cap, sim->steps.uses + flow->uses_begin, flow->n_uses);
     sim->unsettled = true;
 }
 
@@ -70,9 +65,7 @@ static void fetch(const struct sim *sim, int32_t op, int32_t iteration)
     const struct ht_trace_event *e = &sim->trace->events[(int64_t)iteration * sim->s->n_ops + op];
     __builtin_prefetch(e, 1);
     __builtin_prefetch((const char *)(e + 1) - 1, 1);
-    __builtin_prefetch(&sim->s->ops[op]);
-    __builtin_prefetch(&sim->steps.cost_ns[op]);
-    __builtin_prefetch(&sim->steps.flow[op]);
+    __builtin_prefetch(&sim->steps.rows[op]);
 }
 
 static void dispatch(struct sim *sim)
@@ -87,7 +80,7 @@ static void dispatch(struct sim *sim)
             fetch(sim, ht_core_upcoming(sim->core, lane), inst.iteration);
             if (!ht_core_start(sim->core, lane, &inst)) continue;
         }
-        begin(sim, inst);
+        begin(sim, lane, inst);
     }
 }
 
@@ -95,12 +88,13 @@ static void end(struct sim *sim, struct ht_sim_entry entry)
 {
     const struct ht_schedule *s = sim->s;
     int32_t iteration = (int32_t)(entry.id / s->n_ops), first = (int32_t)(entry.id % s->n_ops);
-    if (sim->is_flow[entry.slot]) {
+    const struct ht_sim_row *row = &sim->steps.rows[first];
+    if (row->flow >= 0) {
         ht_flows_finish(sim->flows, entry.slot);
         sim->unsettled = true;
     }
-    for (int32_t op = first, stop = ht_sim_step_end(s, first); op < stop; op++) {
-        if (s->ops[op].kind == HT_OP_VALIDATE && sim->options->bad)
+    for (int32_t op = first, stop = first + (int32_t)row->size; op < stop; op++) {
+        if (sim->steps.rows[op].validate && sim->options->bad)
             ht_core_set_control(sim->core, iteration, !sim->options->bad[iteration]);
         struct ht_trace_event *e = &sim->trace->events[entry.id + (op - first)];
         e->end_ns = sim->now_ns;
@@ -167,7 +161,6 @@ enum ht_status ht_sim_run(const struct ht_schedule *s, const int64_t *cost_ns, c
     for (int32_t r = 0; r < s->n_resources; r++) capacity[r] = s->resources[r].capacity_per_s;
     ht_sim_heap_init(&sim.heap, s->n_lanes);
     sim.running = HT_NEW_ARRAY(int64_t, s->n_lanes);
-    sim.is_flow = HT_NEW_ARRAY(bool, s->n_lanes);
     sim.changed = HT_NEW_ARRAY(int32_t, s->n_lanes);
     status = ht_sim_steps_init(s, cost_ns, err, &sim.steps);
     if (status != HT_OK) goto out;
@@ -190,7 +183,6 @@ out:
     ht_sim_steps_free(&sim.steps);
     free(capacity);
     free(sim.running);
-    free(sim.is_flow);
     free(sim.changed);
     return status;
 }

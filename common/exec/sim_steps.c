@@ -65,6 +65,15 @@ static enum ht_status add_uses(const struct ht_schedule *s, int32_t first, int32
     return HT_OK;
 }
 
+/* One past the last member of the step that begins with op `first`. */
+static int32_t step_end(const struct ht_schedule *s, int32_t first)
+{
+    int32_t match = s->ops[first].match, end = first + 1;
+    if (match >= 0)
+        while (end < s->n_ops && s->ops[end].match == match) end++;
+    return end;
+}
+
 static enum ht_status check_resources(const struct ht_schedule *s, struct ht_error *err)
 {
     for (int32_t r = 0; r < s->n_resources; r++)
@@ -81,18 +90,18 @@ enum ht_status ht_sim_steps_init(const struct ht_schedule *s, const int64_t *cos
     *out = (struct ht_sim_steps){0};
     enum ht_status status = check_resources(s, err);
     if (status != HT_OK) return status;
-    out->cost_ns = HT_NEW_ARRAY(int64_t, s->n_ops);
-    out->flow = HT_NEW_ARRAY(int32_t, s->n_ops);
+    out->rows = HT_NEW_ARRAY(struct ht_sim_row, s->n_ops);
     size_t flows_cap = 0, uses_cap = 0, amounts_cap = 0;
     int64_t *amounts = NULL;
     int32_t *at = HT_NEW_ARRAY(int32_t, s->n_resources);
     for (int32_t r = 0; r < s->n_resources; r++) at[r] = -1;
 
     for (int32_t first = 0, end; first < s->n_ops && status == HT_OK; first = end) {
-        end = ht_sim_step_end(s, first);
+        end = step_end(s, first);
         int64_t cost = 0;
         for (int32_t op = first; op < end; op++) {
-            out->flow[op] = -1;
+            out->rows[op] = (struct ht_sim_row){.flow = op == first ? HT_SIM_NO_FLOW : HT_SIM_MEMBER,
+                                                .validate = s->ops[op].kind == HT_OP_VALIDATE};
             if (cost_ns[op] > cost) cost = cost_ns[op];
             if (cost_ns[op] < 0) cost = HT_SIM_MAX_COST_NS;
         }
@@ -102,11 +111,12 @@ enum ht_status ht_sim_steps_init(const struct ht_schedule *s, const int64_t *cos
             if (flow.need_ns > cost) cost = flow.need_ns;
             if (flow.n_uses && cost < HT_SIM_MAX_COST_NS && status == HT_OK) {
                 flow.cap = ht_flow_per_giga(flow.largest, cost);
-                out->flow[first] = out->n_flows;
+                out->rows[first].flow = out->n_flows;
                 HT_PUSH(out->flows, out->n_flows, flows_cap, flow);
             }
         }
-        out->cost_ns[first] = cost;
+        out->rows[first].cost_ns = cost;
+        out->rows[first].size = (unsigned)(end - first) & INT32_MAX;
         if (cost >= HT_SIM_MAX_COST_NS && status == HT_OK) {
             char title[64];
             status =
@@ -122,8 +132,7 @@ enum ht_status ht_sim_steps_init(const struct ht_schedule *s, const int64_t *cos
 
 void ht_sim_steps_free(struct ht_sim_steps *steps)
 {
-    free(steps->cost_ns);
-    free(steps->flow);
+    free(steps->rows);
     free(steps->flows);
     free(steps->uses);
     *steps = (struct ht_sim_steps){0};

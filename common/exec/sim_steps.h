@@ -20,9 +20,16 @@ struct ht_sim_flow {
     int32_t n_uses;
 };
 
+/* All that the event loop reads of an op: a quarter of a cache line. */
+struct ht_sim_row {
+    int64_t cost_ns; /* T of the step without jitter, under its first op */
+    int32_t flow;    /* row of flows, or HT_SIM_NO_FLOW, or HT_SIM_MEMBER: a group's second, third, ... op */
+    unsigned size : 31, validate : 1; /* of the step, under its first op; is the op a validate op? */
+};
+enum { HT_SIM_NO_FLOW = -1, HT_SIM_MEMBER = -2 };
+
 struct ht_sim_steps {
-    int64_t *cost_ns; /* [n_ops]: T without jitter, under the step's first op */
-    int32_t *flow;    /* [n_ops]: row of flows, or -1 */
+    struct ht_sim_row *rows; /* [n_ops] */
     struct ht_sim_flow *flows;
     struct ht_flow_use *uses;
     int32_t n_flows, max_uses;
@@ -33,15 +40,6 @@ struct ht_sim_steps {
 enum ht_status ht_sim_steps_init(const struct ht_schedule *s, const int64_t *cost_ns, struct ht_error *err,
                                  struct ht_sim_steps *out);
 void ht_sim_steps_free(struct ht_sim_steps *steps);
-
-/* One past the last member of the step that begins with op `first`. */
-static inline int32_t ht_sim_step_end(const struct ht_schedule *s, int32_t first)
-{
-    int32_t match = s->ops[first].match, end = first + 1;
-    if (match >= 0)
-        while (end < s->n_ops && s->ops[end].match == match) end++;
-    return end;
-}
 
 /* The cost in this run: times 1 + u, u uniform in +-percent (steps of a millionth), rounded down. At least 1 ns
  * stays 1. */
