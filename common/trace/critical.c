@@ -3,9 +3,9 @@
  *
  *     candidates   its dependencies, in this iteration and in the previous one
  *                  the op that ran before it on its lane
- *                  the release that made room for it: the last one numbered before its grant, if it waited for its
- * grant (with the op's group: the same of every member) nothing of these: the end of the iteration two before, which
- * opened this one
+ *                  the same of every other member of its group
+ *                  the release numbered last before its grant: when none of these explains why it was issued so late,
+ *                  it waited for memory, or for its iteration to open
  *
  * The candidate that ended last is the one; every candidate ended before the op started, so the walk only moves back.
  * The op's own time (contention included) goes to its lane, the gap between the two ends up as waiting.
@@ -82,10 +82,6 @@ static int64_t cause(const struct walk *w, int64_t event)
     }
     int64_t explained_ns = best < 0 ? -1 : t->events[best].end_ns;
     if (e->issue_ns > explained_ns && e->grant_seq <= 2 * t->n_events) offer(w, e, w->released[e->grant_seq], &best);
-    if (best < 0 && e->iteration >= 2) {
-        /* Opened late and waited for nothing else: whatever was released last before it. */
-        offer(w, e, w->released[e->grant_seq], &best);
-    }
     return best;
 }
 

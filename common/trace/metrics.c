@@ -15,14 +15,16 @@
  *
  *   lane      A lane runs one op at a time, so the w of its ops are lengths of disjoint parts of the window:
  *             sum of w <= W.
- *   resource  At any instant the rates on r add up to at most capacity + 2 F, where F flows can be on r at once. By
- *             sim.h each x_i a_ir / 2^16 is taken from what is left, so these add up to capacity at most, but for x_i =
- * max( level, 1), at most 1 too much each; and a flow's true rate exceeds x_i by x_i / cap_i <= 1 (cap_i and speed_i
- * are rounded down). Amounts are at most a_ir B_i / 2^16. So the amounts moved in the window are at most (capacity + 2
- * F) W / 1e9, and floor(amounts 1e9 / (capacity + 2 F)) <= W. F: lanes whose ops use r. Simulated time only: real
- * hardware is not bound by the catalogue's figures. chain     Along dependencies (of this iteration and of the previous
- * one) an op starts when the one before it has ended, so the w along a chain are lengths of disjoint parts of the
- * window. Longest such sum <= W.
+ *   resource  At any instant the rates on r add up to at most capacity + 2 F, where F flows can be on r at once (F:
+ *             lanes whose ops use r). By sim.h each x_i a_ir / 2^16 is taken from what is left, so these add up to at
+ *             most the capacity, but for x_i = max(level, 1), which is at most 1 too much for each flow; and a flow's
+ *             true rate exceeds x_i by at most x_i / cap_i <= 1, since cap_i and speed_i are rounded down. An amount
+ *             is at most a_ir B_i / 2^16. So the window moves at most (capacity + 2 F) W / 1e9, and
+ *             floor(amounts 1e9 / (capacity + 2 F)) <= W.
+ *             (A flow slowed down 2^20 times is held at speed 1 and escapes this; no number of lanes comes near.)
+ *             Simulated time only: real hardware is not bound by the catalogue's figures.
+ *   chain     Along dependencies (of this iteration and of the previous one) an op starts when the one before it has
+ *             ended, so the w along a chain are lengths of disjoint parts of the window. Longest such sum <= W.
  *
  * Divided by the number of iterations and rounded down, each is at most iteration_ns. Once the run repeats itself
  * from iteration to iteration, lane and resource bounds are those of one whole iteration.

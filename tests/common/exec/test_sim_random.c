@@ -15,7 +15,7 @@
 enum { ITERATIONS = 4 };
 
 struct tally {
-    int oom, run, waited, ahead, contended;
+    int oom, run, ahead;
 };
 
 static void check_same(uint64_t seed, const struct ht_schedule *s, const struct ht_trace *t,
@@ -116,12 +116,24 @@ START_TEST(everything)
 }
 END_TEST
 
+START_TEST(larger_ones)
+{
+    struct random_graph_options o = random_graph_everything();
+    struct tally tally = {0};
+    o.max_ranks = 8;
+    o.max_ops = 120;
+    for (int i = 0; i < n_graphs() / 100; i++) run_one(1000000 + (uint64_t)i, o, &tally);
+    ck_assert_int_gt(tally.run, 0);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("sim_random");
     TCase *tc = tcase_create("sim_random");
     tcase_set_timeout(tc, 600);
     tcase_add_test(tc, everything);
+    tcase_add_test(tc, larger_ones);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
