@@ -100,16 +100,18 @@ static void run_one(uint64_t seed, struct random_graph_options options, struct t
     ht_schedule_destroy(s);
 }
 
-static int n_graphs(void)
+/* HT_TEST_GRAPHS and HT_TEST_FIRST: more graphs, or others, for a longer search. */
+static int from_environment(const char *name, int otherwise)
 {
-    const char *n = getenv("HT_TEST_GRAPHS");
-    return n ? atoi(n) : 10000;
+    const char *n = getenv(name);
+    return n ? atoi(n) : otherwise;
 }
 
 START_TEST(everything)
 {
     struct tally tally = {0};
-    for (int i = 0; i < n_graphs(); i++) run_one((uint64_t)i, random_graph_everything(), &tally);
+    int first = from_environment("HT_TEST_FIRST", 0), n = from_environment("HT_TEST_GRAPHS", 10000);
+    for (int i = first; i < first + n; i++) run_one((uint64_t)i, random_graph_everything(), &tally);
     printf("%d runs compared, %d OOM, %d ops issued before they started\n", tally.run, tally.oom, tally.ahead);
     ck_assert_int_gt(tally.run, tally.oom);
     ck_assert(tally.oom > 0 && tally.ahead > 0);
@@ -122,7 +124,8 @@ START_TEST(larger_ones)
     struct tally tally = {0};
     o.max_ranks = 8;
     o.max_ops = 120;
-    for (int i = 0; i < n_graphs() / 100; i++) run_one(1000000 + (uint64_t)i, o, &tally);
+    int first = from_environment("HT_TEST_FIRST", 0), n = from_environment("HT_TEST_GRAPHS", 10000) / 200;
+    for (int i = first; i < first + n; i++) run_one(1000000 + (uint64_t)i, o, &tally);
     ck_assert_int_gt(tally.run, 0);
 }
 END_TEST
