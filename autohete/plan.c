@@ -13,7 +13,7 @@
  * backward phase to reduce the synchronization overhead. A simulator of heterogeneous training is constructed to
  * capture dynamic GPU memory allocation. We will advance a parameter prefetching operation if enough GPU memory is
  * available before it." Here PB_i is released when block i + ahead begins its backward slot; ahead = 1 is the base
- * rule. It is raised while the simulated iteration gets shorter. Whether there is memory for one prefetch is asked
+ * rule. It is doubled while the simulated iteration gets shorter. Whether there is memory for one prefetch is asked
  * again for each, by the executors' memory rule, so one number for all blocks does not let an early prefetch take
  * memory that an earlier op needs. The simulator is the one of common/exec, on the real schedule.
  *
@@ -167,17 +167,17 @@ static bool is_faster(const struct outcome *a, const struct outcome *b)
     return a->fits ? a->simulated_ns < b->simulated_ns : a->planned_ns < b->planned_ns;
 }
 
-/* The least `ahead` after which one more does not shorten the iteration. */
+/* Doubles `ahead` as long as that shortens the iteration by a thousandth at least. */
 static enum ht_status fine_tune(const struct planner *q, const struct outcome *r, struct ht_error *err, int64_t *ahead)
 {
     int64_t best_ns = 0, fetched = r->s.p - (r->s.p == r->s.o); /* block L keeps its parameters */
     *ahead = 1;
     if (fetched <= 0 || autohete_sync_ns(&r->f, AUTOHETE_MENDED, r->s) == 0) return HT_OK; /* nothing stalls */
     enum ht_status status = simulate(q, r, 1, err, &best_ns);
-    for (int64_t a = 2; status == HT_OK && a <= r->f.layers; a++) {
+    for (int64_t a = 2; status == HT_OK && a <= r->f.layers; a *= 2) {
         int64_t ns = 0;
         status = simulate(q, r, a, err, &ns);
-        if (status != HT_OK || ns >= best_ns) break;
+        if (status != HT_OK || ns > best_ns - best_ns / 1000) break;
         best_ns = ns;
         *ahead = a;
     }
