@@ -2,23 +2,10 @@
 #include "harness/commands.h"
 
 #include "common/base/array.h"
-#include "harness/output.h"
 #include "harness/result.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-static enum ht_status write_trace(const struct ht_trace *trace, const char *path, struct ht_error *err)
-{
-    if (!path) return HT_OK;
-    struct ht_output file;
-    enum ht_status status = ht_output_open(path, err, &file);
-    if (status != HT_OK) return status;
-    status = ht_trace_write(trace, file.file, err);
-    if (status == HT_OK) return ht_output_commit(&file, err);
-    ht_output_discard(&file);
-    return status;
-}
 
 /* The trace's grants and releases give its peaks once more: the executor's book against the order of events. */
 static enum ht_status check_replay(const struct ht_trace *t, struct ht_error *err)
@@ -41,7 +28,7 @@ static enum ht_status run(const struct ht_options *options, struct ht_error *err
     if (status != HT_OK) return status;
     if (job.answer == HT_OK) status = ht_simulate(options, &job, err, &trace);
     if (status == HT_OK && trace) status = check_replay(trace, err);
-    if (status == HT_OK) status = write_trace(trace, trace ? options->trace : NULL, err);
+    if (status == HT_OK) status = ht_save_trace(trace, options->trace, err);
     if (status == HT_OK) status = ht_job_dump(&job, options->dump, err);
     if (status != HT_OK) {
         ht_trace_destroy(trace);

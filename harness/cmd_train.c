@@ -86,17 +86,6 @@ static enum ht_status write_losses(const struct ht_training *t, const char *path
     return ht_output_commit(&file, err);
 }
 
-static enum ht_status write_trace(const struct ht_trace *trace, const char *path, struct ht_error *err)
-{
-    struct ht_output file;
-    enum ht_status status = ht_output_open(path, err, &file);
-    if (status != HT_OK) return status;
-    status = ht_trace_write(trace, file.file, err);
-    if (status == HT_OK) return ht_output_commit(&file, err);
-    ht_output_discard(&file);
-    return status;
-}
-
 /* ---- reports --------------------------------------------------------------------------------------------------- */
 
 static void print_losses(const struct ht_training *t)
@@ -208,13 +197,12 @@ static enum ht_status report(const struct ht_options *o, const struct ht_job *jo
     if (t->steps == 0) return HT_OK;
     enum ht_status status = HT_OK;
     if (whole && o->losses) status = write_losses(t, o->losses, err);
-    if (whole && o->trace && status == HT_OK) status = write_trace(t->trace, o->trace, err);
+    if (whole && status == HT_OK) status = ht_save_trace(t->trace, o->trace, err);
     if (status != HT_OK) return status;
     struct ht_trace *trace = t->trace;
     t->trace = NULL; /* the result's from here on */
     status = ht_result_create(job, trace, NULL, t->steps > 1 ? 1 : 0, err, &result);
     if (status != HT_OK) return status;
-    result.whole = whole;
     add_arenas(&result, t);
     if (o->json) {
         json_t *root = training_json(o, &result, t, p);

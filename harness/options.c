@@ -178,23 +178,44 @@ static enum ht_status unknown(const struct parse *p)
                    word, command);
 }
 
-/* The command's rows of the table as argp wants them. Returns how many, the closing row included. */
-static size_t options_of(const struct ht_command *command, struct argp_option *out)
+/* Headings of the help, in their order. A row stands under the first that names one of its groups. */
+static const struct {
+    unsigned groups;
+    const char *title;
+} sections[] = {
+    {HT_OPT_MODEL | HT_OPT_LOAD | HT_OPT_SCENARIO, "Scenario:"},
+    {HT_OPT_SIM | HT_OPT_REPLAY, "Simulation:"},
+    {HT_OPT_COMPARE, "Comparison:"},
+    {HT_OPT_TRAIN, "Training:"},
+    {HT_OPT_PROFILE, "Measuring:"},
+    {ANY, "Output:"},
+};
+
+static int section_of(unsigned groups)
 {
+    int section = 0;
+    if (groups == ANY) return (int)HT_COUNT(sections) - 1;
+    while (!(sections[section].groups & groups)) section++;
+    return section;
+}
+
+/* The command's rows of the table as argp wants them, each section after its heading. */
+static void options_of(const struct ht_command *command, struct argp_option *out)
+{
+    bool begun[HT_COUNT(sections)] = {false};
     size_t n = 0;
     for (size_t i = 0; i < N_ROWS; i++) {
         if (!(rows[i].groups & command->groups) && rows[i].groups != ANY) continue;
+        int section = section_of(rows[i].groups);
+        if (!begun[section]) out[n++] = (struct argp_option){.doc = sections[section].title, .group = section + 1};
+        begun[section] = true;
         out[n++] = (struct argp_option){.name = rows[i].name,
                                         .key = FIRST_KEY + (int)i,
                                         .arg = rows[i].arg,
                                         .doc = rows[i].help,
-                                        .group = rows[i].groups == ANY ? 20
-                                                                       : (int)(i < 11   ? 1
-                                                                               : i < 18 ? 2
-                                                                                        : 3)};
+                                        .group = section + 1};
     }
-    out[n++] = (struct argp_option){0};
-    return n;
+    out[n] = (struct argp_option){0};
 }
 
 enum ht_status ht_options_parse(const struct ht_command *command, int argc, char **argv, struct ht_error *err,
@@ -213,7 +234,7 @@ enum ht_status ht_options_parse(const struct ht_command *command, int argc, char
                                .beta2 = 0.95,
                                .eps = 1e-8,
                                .weight_decay = 0.1};
-    struct argp_option options[N_ROWS + 1];
+    struct argp_option options[N_ROWS + HT_COUNT(sections) + 1];
     options_of(command, options);
     struct argp argp = {.options = options, .parser = on_key, .args_doc = command->args, .doc = command->help};
     char name[64];
@@ -228,7 +249,7 @@ enum ht_status ht_options_parse(const struct ht_command *command, int argc, char
         return HT_OK;
     }
     if (failed) return err->status != HT_OK ? err->status : unknown(&p);
-    if (out->n_words < command->min_words && !(out->load || (command->groups & HT_OPT_LOAD && out->help)))
+    if (out->n_words < command->min_words && !out->load)
         return ht_fail(err, HT_BAD_INPUT, "%s: expected %s; hetbench %s --help says more", command->name, command->args,
                        command->name);
     if (out->load && out->n_words)

@@ -3,6 +3,7 @@
 #include "common/base/array.h"
 #include "common/base/units.h"
 #include "common/exec/sim.h"
+#include "harness/output.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -112,7 +113,7 @@ static void fill_memory(struct ht_result *r)
 enum ht_status ht_result_create(const struct ht_job *job, struct ht_trace *trace, const int64_t *cost_ns,
                                 int32_t warmup, struct ht_error *err, struct ht_result *out)
 {
-    struct ht_result r = {.job = job, .trace = trace, .whole = true};
+    struct ht_result r = {.job = job, .trace = trace};
     if (trace) {
         if (warmup >= trace->iterations) warmup = trace->iterations - 1;
         enum ht_status status = ht_metrics_compute(trace, cost_ns, warmup, err, &r.metrics);
@@ -169,4 +170,16 @@ enum ht_status ht_simulate(const struct ht_options *o, const struct ht_job *job,
                                  .jitter_percent = (int32_t)o->jitter_percent,
                                  .seed = (uint64_t)o->seed};
     return ht_sim_run(job->schedule, job->cost_ns, &sim, err, out);
+}
+
+enum ht_status ht_save_trace(const struct ht_trace *trace, const char *path, struct ht_error *err)
+{
+    if (!trace || !path) return HT_OK;
+    struct ht_output file;
+    enum ht_status status = ht_output_open(path, err, &file);
+    if (status != HT_OK) return status;
+    status = ht_trace_write(trace, file.file, err);
+    if (status == HT_OK) return ht_output_commit(&file, err);
+    ht_output_discard(&file);
+    return status;
 }

@@ -37,7 +37,6 @@ struct ht_result {
     struct ht_trace *trace;   /* owned; NULL when it did not fit */
     struct ht_metrics metrics;
     bool has_metrics;
-    bool whole; /* all iterations asked for were run */
 
     double iteration_s, samples_per_s, tokens_per_s;
     double useful_flops, hardware_flops; /* per iteration; 0 without a scenario */
@@ -65,6 +64,9 @@ enum ht_status ht_check_events(const struct ht_job *job, const char *flag, int64
 /* Simulates a job by its options, or reads --replay. job->answer is HT_OK. */
 enum ht_status ht_simulate(const struct ht_options *options, const struct ht_job *job, struct ht_error *err,
                            struct ht_trace **out);
+
+/* --trace: nothing when there is no trace or no path. */
+enum ht_status ht_save_trace(const struct ht_trace *trace, const char *path, struct ht_error *err);
 
 /* ---- result_json.c: the caller owns what is returned ----------------------------------------------------------- */
 

@@ -9,6 +9,10 @@
 build=$(cd "$1" && pwd)
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 hetbench=$build/hetbench
+[ -x "$hetbench" ] || {
+    echo "$hetbench is not built"
+    exit 1
+}
 text=$root/tests/data/kjv-200k.txt
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

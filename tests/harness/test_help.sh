@@ -6,10 +6,10 @@ set -euo pipefail
 cd "$work"
 
 run 0 --help
-for command in list plan sim compare verify train; do
+for command in list plan sim compare verify train profile; do
     grep -q "^  $command " out || fail "hetbench --help does not name $command"
 done
-for command in list plan sim compare verify train; do
+for command in list plan sim compare verify train profile; do
     run 0 "$command" --help
     grep -q "^Usage: hetbench $command" out || fail "$command --help shows no usage"
     grep -q -- "--json" out || fail "$command --help does not name --json"
@@ -41,6 +41,9 @@ run 0 plan zero_offload --model gpt-mini --cluster local --set c=3 --json
 run 0 train in_memory "${tiny[@]}" --data "$text" --steps 3 --json
 [ "$(json out "$provenance")" = "('measured', True, True, True)" ] || fail "train --json has no provenance"
 [ "$(json out 'len(d["losses"]), d["training"]["steps_done"]')" = "(3, 3)" ] || fail "train --json lacks losses"
+run 0 profile --model gpt-mini --batch 1 --seq 8 --device-memory 100MB --repeat 1 --out costs.yaml --json
+[ "$(json out 'len(d["machine"]) > 0')" = True ] || fail "profile --json does not name the machine"
+run 0 sim zero_offload --model gpt-mini --cluster local --batch 1 --seq 8 --device-memory 100MB --profile costs.yaml
 run 0 sim zero_offload "${tiny[@]}"
 grep -q "(simulated)" out || fail "sim does not say that its numbers are simulated"
 run 0 train in_memory "${tiny[@]}" --data "$text" --steps 1
