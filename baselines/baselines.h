@@ -8,5 +8,9 @@ extern const struct ht_system ht_in_memory;         /* everything on the device:
 extern const struct ht_system ht_in_memory_ckpt;    /* the same with every block checkpointed */
 extern const struct ht_system ht_zero_offload;      /* gradients and optimizer on the host */
 extern const struct ht_system ht_zero_offload_ckpt;
+extern const struct ht_system ht_patrickstar;       /* parameters in chunks, fetched when needed, nothing overlapped */
+extern const struct ht_system ht_patrickstar_ckpt;
+extern const struct ht_system ht_stronghold;        /* a window of blocks on the device, CPU steps in the backward pass */
+extern const struct ht_system ht_stronghold_ckpt;
 
 #endif

@@ -1,0 +1,538 @@
+/*
+ * PatrickStar (Fang et al., "PatrickStar: Parallel Training of Pre-trained Models via Chunk-based Memory Management",
+ * IEEE TPDS 2022; repository Tencent/PatrickStar), one device.
+ *
+ * 16-bit parameters lie in chunks of one size, each in one place at a time. A warm-up iteration measures how much
+ * memory everything else takes at every operator; from then on a chunk comes to the device when an operator needs it,
+ * and the one used last leaves when there is no room (baselines/chunks.h, run here before the first iteration: the
+ * warm-up's statistics are read off the op graph). A gradient takes its parameter's place in the chunk, so that all
+ * model data are 14 bytes a parameter. Adam runs after the whole backward pass, chunk by chunk: on the device for the
+ * chunks whose optimizer states fit the margin that is left there, on the CPU for the others. Every move blocks the
+ * computation:
+ *
+ *     compute  F0 F1      F2 ..      | B2      B1 B0 |    U0 (chunk 0 in the margin)
+ *     d2h            C0              |     C2        |          G1          G2
+ *     h2d               C1           |        C0     |                P1          P2
+ *     cpu                            |               |             O1          O2
+ *
+ * The graph is one chain: every op waits for the one before it, the first for the last of the previous iteration.
+ *
+ * From the repository (patrickstar/core/memtracer/memtracer.py, eviction_policy.py,
+ * examples/best_chunk_size_search.py):
+ *
+ *     usable     overall_gpu_mem_ratio x device memory, 0.8; overall_cpu_mem_ratio x host memory, 0.8
+ *     room       usable - max(non-model now, at the next moment) - one chunk, optimizer states included     F and B
+ *     margin     usable - largest non-model - all 16-bit chunks
+ *     chunks with optimizer states on the device: the first  margin / (12 x chunk elements) x margin_use_ratio, 0.8
+ *     chunk size the best used one of those of which two fit usable x warmup_gpu_chunk_mem_ratio, 0.1
+ *
+ * These ratios are the system's published defaults and stand in its plan; none is fitted.
+ *
+ * Departures. (1) What a chunk is filled with is a whole unit here, not one weight matrix, so that no chunk is smaller
+ * than a block; where that is beyond the original's limit, sizes below two of the largest unit are searched. A chunk is
+ * the tensors of its units and a padding tensor, which move together in one copy of the chunk's size. (2) The embedding
+ * is in chunks and on the device (the original can compute it on the CPU); a tied table's gradient is non-model data
+ * from the head's backward pass until the table's own place is free. (3) Chunks whose optimizer states are on the
+ * device stay there with them; the original could evict either. So where states by the margin, chunks and buffer are
+ * too much together (the margin leaves the buffer out), the states of fewer chunks stay. (4) On the host one unit's
+ * 16-bit parameters and gradients are there together while it is stepped. (5) Several micro-batches, which the paper
+ * does not have: each gradient moves to where its unit is stepped as soon as it is there, is added there, and does not
+ * overwrite the parameter. (6) In FP32 numerics the compute copy is the master copy: a host-stepped unit keeps its row
+ * on the host, a chunk's way to the host writes it again with the same bits, and the gradient has a row of its own (16
+ * bytes a parameter on the host at most); a unit stepped on the device keeps its parameter, and its gradient takes the
+ * place that the master copy has in 16 bit.
+ */
+#include "baselines/baselines.h"
+#include "baselines/chunks.h"
+#include "baselines/passes.h"
+
+#include "common/base/array.h"
+#include "common/base/units.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static const struct ht_knob knobs[] = {
+    {"c", "blocks with activation checkpointing, the first ones", 0, -1},
+    {"chunk", "parameters in a chunk", 1, (int64_t)1 << 40},
+    {"os", "chunks with optimizer states on the device, the first ones", 0, 1 << 20},
+    {"gpu_ratio", "overall_gpu_mem_ratio in percent", 1, 100},
+    {"cpu_ratio", "overall_cpu_mem_ratio in percent", 1, 100},
+    {"margin_ratio", "margin_use_ratio in percent", 0, 100},
+    {0},
+};
+
+enum { WARMUP_PERCENT = 10 }; /* warmup_gpu_chunk_mem_ratio */
+
+/* ---- warm-up --------------------------------------------------------------------------------------------------- */
+
+/* What the warm-up iteration tells, and the moves that follow from it. */
+struct prepared {
+    struct ht_chunks chunks;
+    struct ht_chunk_moment *moments; /* one a forward, recompute and backward op */
+    int32_t n_moments;
+    struct ht_chunk_room room;
+    struct ht_chunk_moves moves;
+};
+
+static void prepared_free(struct prepared *p)
+{
+    ht_chunks_free(&p->chunks);
+    ht_chunk_moves_free(&p->moves);
+    free(p->moments);
+    *p = (struct prepared){0};
+}
+
+static int64_t percent_of(int64_t bytes, int64_t percent)
+{
+    return (int64_t)((__int128)bytes * percent / 100);
+}
+
+/* Compute ops of an iteration in order, with parameters always at hand. */
+static struct ht_schedule *warm_up_graph(const struct ht_scenario *scenario, int32_t c)
+{
+    struct ht_single g;
+    ht_single_init(&g, scenario, "warm-up", HT_FIFO, HT_FIFO);
+    for (int32_t u = 0; u < g.n_units; u++) ht_add_resident(g.schedule, g.param[u], HT_DEVICE, 0);
+    for (int32_t j = 0; j < g.n_mb; j++) {
+        ht_forward_pass(&g, j, c, -1);
+        for (int32_t u = g.n_units - 1; u >= 0; u--) ht_backward_step(&g, u, j, c);
+    }
+    return ht_single_finish(&g);
+}
+
+static void need_chunk(struct ht_chunk_moment *m, int32_t chunk)
+{
+    for (int i = 0; i < HT_CHUNK_NEEDS; i++) {
+        if (m->needs[i] == chunk) return;
+        if (m->needs[i] >= 0) continue;
+        m->needs[i] = chunk;
+        return;
+    }
+    assert(!"an op reads its unit's parameters and the table, no more");
+}
+
+/* Non-model data is all but parameters. A gradient is until its unit's backward is over; then it is in the chunk. */
+static void read_moments(const struct ht_schedule *s, const struct ht_chunks *chunks, struct ht_chunk_moment *out)
+{
+    int64_t live = 0;
+    int64_t *grads = HT_NEW_ARRAY(int64_t, s->n_units); /* live ones by unit */
+    for (int32_t op = 0; op < s->n_ops; op++) {
+        struct ht_chunk_moment *m = &out[op];
+        int64_t freed = 0;
+        for (int i = 0; i < HT_CHUNK_NEEDS; i++) m->needs[i] = -1;
+        for (int64_t e = s->effects_begin[op]; e < s->effects_begin[op + 1]; e++) {
+            const struct ht_effect *x = &s->effects[e];
+            const struct ht_tensor *t = &s->tensors[x->tensor];
+            int64_t bytes = ht_live_bytes(t->bytes);
+            if (t->class == HT_PARAM) {
+                need_chunk(m, chunks->of_unit[t->label.unit]);
+                continue;
+            }
+            if (x->flags & HT_PRODUCE) {
+                live += bytes;
+                if (t->class == HT_GRAD) grads[t->label.unit] += bytes;
+            }
+            if (x->flags & HT_RELEASE) freed += bytes;
+        }
+        m->non_model_bytes = live;
+        if (s->ops[op].kind == HT_OP_BACKWARD) {
+            freed += grads[s->ops[op].label.unit];
+            grads[s->ops[op].label.unit] = 0;
+        }
+        live -= freed;
+    }
+    free(grads);
+}
+
+static int64_t *unit_elements(const struct ht_scenario *scenario)
+{
+    int64_t n = ht_model_units(&scenario->model), *elements = HT_NEW_ARRAY(int64_t, n);
+    for (int64_t u = 0; u < n; u++) elements[u] = ht_unit_params(&scenario->model, u);
+    return elements;
+}
+
+/* Optimizer states a parameter: momentum, variance, and either the master copy or, where there is none or gradients do
+   not overwrite parameters, the gradient. The paper's 12 in 16 bit. */
+static int64_t states_bytes(const struct ht_scenario *scenario)
+{
+    bool master = ht_numerics_has_master(&scenario->numerics), several = ht_scenario_micro_batches(scenario) > 1;
+    return 8 + (master ? 4 : 0) + (!master || several ? 4 : 0);
+}
+
+static int64_t chunk_bytes(const struct ht_scenario *scenario, int64_t elements)
+{
+    return elements * ht_dtype_bytes(scenario->numerics.param);
+}
+
+static enum ht_status warm_up(const struct ht_scenario *scenario, int64_t elements, int32_t c, struct ht_error *err,
+                              struct prepared *out)
+{
+    int64_t *units = unit_elements(scenario);
+    enum ht_status status =
+        ht_chunks_pack(units, (int32_t)ht_model_units(&scenario->model), elements, err, &out->chunks);
+    free(units);
+    if (status) return status;
+    struct ht_schedule *s = warm_up_graph(scenario, c);
+    out->n_moments = s->n_ops;
+    out->moments = HT_NEW_ARRAY(struct ht_chunk_moment, s->n_ops);
+    read_moments(s, &out->chunks, out->moments);
+    ht_schedule_destroy(s);
+    return HT_OK;
+}
+
+/* ---- plan ------------------------------------------------------------------------------------------------------ */
+
+static int64_t search_chunk(const struct ht_scenario *scenario, int64_t usable_bytes)
+{
+    int64_t *units = unit_elements(scenario), largest = 0;
+    int32_t n = (int32_t)ht_model_units(&scenario->model);
+    for (int32_t u = 0; u < n; u++) largest = units[u] > largest ? units[u] : largest;
+    int64_t limit = percent_of(usable_bytes, WARMUP_PERCENT) / chunk_bytes(scenario, 2);
+    int64_t best = ht_chunks_search(units, n, limit < 2 * largest ? 2 * largest - 1 : limit);
+    free(units);
+    return best;
+}
+
+/* update_margin_mem in the repository's memtracer.py. */
+static int64_t margin_chunks(const struct ht_scenario *scenario, const struct prepared *p, int64_t usable_bytes,
+                             int64_t margin_percent)
+{
+    int64_t largest = 0;
+    for (int32_t t = 0; t < p->n_moments; t++)
+        if (p->moments[t].non_model_bytes > largest) largest = p->moments[t].non_model_bytes;
+    int64_t margin = usable_bytes - largest - p->chunks.n * chunk_bytes(scenario, p->chunks.elements);
+    if (margin <= 0) return 0;
+    int64_t n = percent_of(margin, margin_percent) / (states_bytes(scenario) * p->chunks.elements);
+    return n < p->chunks.n ? n : p->chunks.n;
+}
+
+/* The moves for a plan that has c, chunk, os and gpu_ratio. */
+static enum ht_status prepare(const struct ht_system *self, const struct ht_scenario *scenario,
+                              const struct ht_plan *plan, struct ht_error *err, struct prepared *p)
+{
+    int64_t device_bytes = ht_cluster_gpu_of(scenario->cluster, 0)->memory_bytes;
+    int64_t os = ht_plan_get(plan, "os"), elements = p->chunks.elements;
+    struct ht_error why = {0};
+    int32_t where = 0;
+    p->room = (struct ht_chunk_room){
+        .chunk_bytes = chunk_bytes(scenario, elements),
+        .usable_bytes = percent_of(device_bytes, ht_plan_get(plan, "gpu_ratio")),
+        .n_pinned = (int32_t)os,
+        .fixed_bytes = os * elements * states_bytes(scenario) + chunk_bytes(scenario, elements),
+    };
+    if (!ht_chunks_move(p->moments, p->n_moments, p->chunks.n, &p->room, &why, &p->moves, &where)) return HT_OK;
+    int64_t now = p->moments[where].non_model_bytes, next = p->moments[(where + 1) % p->n_moments].non_model_bytes;
+    char other[HT_QUANTITY_TEXT], all[HT_QUANTITY_TEXT], fixed[HT_QUANTITY_TEXT];
+    return ht_fail(err, HT_INFEASIBLE,
+                   "OOM in %s at operator %d of %d: %s (of %s usable, non-model data take %s, optimizer states and a "
+                   "buffer %s)",
+                   self->name, where + 1, p->n_moments, why.text,
+                   ht_format_quantity(HT_BYTES, (double)p->room.usable_bytes, all),
+                   ht_format_quantity(HT_BYTES, (double)(now > next ? now : next), other),
+                   ht_format_quantity(HT_BYTES, (double)p->room.fixed_bytes, fixed));
+}
+
+/* 14 bytes for each parameter that is stepped on the host (16 in FP32), unused parts of chunks included. */
+static int64_t host_bytes(const struct ht_scenario *scenario, const struct prepared *p, int64_t os)
+{
+    return (p->chunks.n - os) * p->chunks.elements *
+           (states_bytes(scenario) + ht_dtype_bytes(scenario->numerics.param));
+}
+
+static enum ht_status check_host(const struct ht_system *self, const struct ht_scenario *scenario, int64_t need_bytes,
+                                 int64_t percent, struct ht_error *err)
+{
+    int64_t ram_bytes = ht_cluster_node_of(scenario->cluster, 0, NULL)->ram_bytes;
+    if (need_bytes <= percent_of(ram_bytes, percent)) return HT_OK;
+    char need[HT_QUANTITY_TEXT], have[HT_QUANTITY_TEXT];
+    return ht_fail(err, HT_INFEASIBLE, "OOM in %s on the host: chunks need %s, usable is %s (%lld%% of its memory)",
+                   self->name, ht_format_quantity(HT_BYTES, (double)need_bytes, need),
+                   ht_format_quantity(HT_BYTES, (double)percent_of(ram_bytes, percent), have), (long long)percent);
+}
+
+static void set_plan(struct ht_plan *out, int64_t c, const struct ht_chunks *chunks, int64_t os, int64_t gpu_ratio)
+{
+    out->n_variables = 0;
+    ht_plan_set(out, "c", c);
+    ht_plan_set(out, "chunk", chunks->elements);
+    ht_plan_set(out, "chunks", chunks->n);
+    ht_plan_set(out, "os", os);
+    ht_plan_set(out, "gpu_ratio", gpu_ratio);
+}
+
+static enum ht_status plan(const struct ht_system *self, const struct ht_scenario *scenario,
+                           const struct ht_profile *profile, const struct ht_settings *settings, struct ht_error *err,
+                           struct ht_plan *out)
+{
+    (void)profile;
+    *out = (struct ht_plan){.planned_bytes = {-1, -1, 0, 0}};
+    int64_t c = ht_setting(settings, "c", self->variant ? scenario->model.layers : 0);
+    int64_t gpu_ratio = ht_setting(settings, "gpu_ratio", 80), cpu_ratio = ht_setting(settings, "cpu_ratio", 80);
+    int64_t usable = percent_of(ht_cluster_gpu_of(scenario->cluster, 0)->memory_bytes, gpu_ratio);
+    int64_t elements = ht_setting(settings, "chunk", -1);
+    if (elements < 0) elements = search_chunk(scenario, usable);
+    struct prepared p = {0};
+    enum ht_status status = warm_up(scenario, elements, (int32_t)c, err, &p);
+    if (status) return status;
+    int64_t margin_ratio = ht_setting(settings, "margin_ratio", 80), forced = ht_setting(settings, "os", -1);
+    int64_t os = forced >= 0 ? forced : margin_chunks(scenario, &p, usable, margin_ratio);
+    /* The margin does not leave out the buffer: where both and the chunks are too much, fewer states stay (departure
+     * 3). */
+    do {
+        os = os < p.chunks.n ? os : p.chunks.n;
+        set_plan(out, c, &p.chunks, os, gpu_ratio);
+        status = prepare(self, scenario, out, err, &p);
+    } while (status && forced < 0 && os-- > 0);
+    ht_plan_set(out, "cpu_ratio", cpu_ratio);
+    ht_plan_set(out, "margin_ratio", margin_ratio);
+    out->planned_bytes[HT_HOST] = host_bytes(scenario, &p, os);
+    if (!status) status = check_host(self, scenario, out->planned_bytes[HT_HOST], cpu_ratio, err);
+    if (!status) {
+        ht_plan_set(out, "moves", p.moves.n);
+        snprintf(out->why, sizeof(out->why),
+                 "%d chunks; optimizer states of %lld fit the margin on the device; %d moves of a chunk in forward and "
+                 "backward",
+                 p.chunks.n, (long long)os, p.moves.n);
+    }
+    prepared_free(&p);
+    return status;
+}
+
+/* ---- build ----------------------------------------------------------------------------------------------------- */
+
+struct build {
+    struct ht_single g;
+    const struct prepared *p;
+    int32_t c, os;
+    bool master;
+    bool *on_device;      /* [chunks] */
+    bool *grad_in_place;  /* [n_units]: the chunk holds the unit's gradient instead of its parameters */
+    int32_t *pad;         /* [chunks]: the unused end, or -1 */
+    int32_t moment, move; /* next ones */
+    int32_t last;         /* the iteration's last op, for its first */
+};
+
+static bool on_device_stepped(const struct build *b, int32_t unit)
+{
+    return b->p->chunks.of_unit[unit] < b->os;
+}
+
+/* One chain: nothing overlaps. */
+static void chain(struct build *b)
+{
+    struct ht_schedule *s = b->g.schedule;
+    if (s->n_ops > 1)
+        ht_op_after(s, s->n_ops - 2);
+    else if (b->last >= 0)
+        ht_op_after_prev(s, b->last);
+}
+
+static int32_t padding(struct build *b, int64_t bytes)
+{
+    return ht_add_tensor(
+        b->g.schedule,
+        (struct ht_tensor){.class = HT_STAGING, .label = {.unit = -1, .micro_batch = -1}, .bytes = bytes});
+}
+
+static void place(struct build *b)
+{
+    const struct ht_chunks *chunks = &b->p->chunks;
+    struct ht_single *g = &b->g;
+    for (int32_t i = 0; i < chunks->n; i++) {
+        bool device = b->on_device[i] = b->p->moves.at_start[i];
+        enum ht_tier states = i < b->os ? HT_DEVICE : HT_HOST;
+        for (int32_t u = chunks->first[i]; u < chunks->first[i + 1]; u++) {
+            if (device) ht_add_resident(g->schedule, g->param[u], HT_DEVICE, 0);
+            if (!device || (!b->master && states == HT_HOST)) ht_add_resident(g->schedule, g->param[u], HT_HOST, 0);
+            ht_single_place_states(g, u, states);
+        }
+        b->pad[i] = -1;
+        if (!chunks->unused[i]) continue;
+        b->pad[i] = padding(b, chunk_bytes(g->scenario, chunks->unused[i]));
+        if (device) ht_add_resident(g->schedule, b->pad[i], HT_DEVICE, 0);
+        if (!device || (!b->master && states == HT_HOST)) ht_add_resident(g->schedule, b->pad[i], HT_HOST, 0);
+        int32_t of_states = padding(b, chunks->unused[i] * (b->master ? 12 : 8));
+        ht_add_resident(g->schedule, of_states, states, 0);
+    }
+}
+
+/* A copy of a chunk's size; its tensors follow. */
+static void begin_copy(struct build *b, int32_t chunk, bool to_device, char letter)
+{
+    struct ht_single *g = &b->g;
+    struct ht_schedule *s = g->schedule;
+    int32_t lane = to_device ? g->h2d : g->d2h;
+    struct ht_work w = {
+        .kind = HT_OP_COPY, .where = s->lanes[lane].kind, .tp = 1, .ranks = 1, .bytes = b->p->room.chunk_bytes};
+    struct ht_label about = {.unit = b->p->chunks.first[chunk],
+                             .n_units = b->p->chunks.first[chunk + 1] - b->p->chunks.first[chunk],
+                             .sub_ops = HT_ALL_SUB_OPS,
+                             .micro_batch = -1};
+    ht_add_op(s, HT_OP_COPY, lane, about, ht_add_work(s, &w));
+    ht_op_name(s, "%c%d", letter, chunk);
+    ht_single_draw(g, w.bytes);
+    chain(b);
+}
+
+static void copy_row(struct build *b, int32_t tensor, bool to_device, unsigned from_flags, unsigned to_flags)
+{
+    ht_op_effect(b->g.schedule, tensor, to_device ? HT_HOST : HT_DEVICE, from_flags);
+    ht_op_effect(b->g.schedule, tensor, to_device ? HT_DEVICE : HT_HOST, to_flags);
+}
+
+/* A chunk has one place; but FP32 parameters keep theirs on the host, where they are stepped. */
+static void move_row(struct build *b, int32_t tensor, bool to_device, bool stays)
+{
+    bool keep = stays && to_device, overwrite = stays && !to_device;
+    copy_row(b, tensor, to_device, keep ? HT_NEED : HT_NEED | HT_RELEASE, overwrite ? HT_UPDATE : HT_PRODUCE);
+}
+
+static void move_chunk(struct build *b, int32_t chunk, bool to_device)
+{
+    const struct ht_chunks *chunks = &b->p->chunks;
+    begin_copy(b, chunk, to_device, 'C');
+    for (int32_t u = chunks->first[chunk]; u < chunks->first[chunk + 1]; u++) {
+        if (b->grad_in_place[u])
+            move_row(b, b->g.grad[u], to_device, false);
+        else
+            move_row(b, b->g.param[u], to_device, !b->master);
+    }
+    if (b->pad[chunk] >= 0) move_row(b, b->pad[chunk], to_device, !b->master);
+    b->on_device[chunk] = to_device;
+}
+
+/* The moves that come before the next moment. */
+static void arrive(struct build *b)
+{
+    const struct ht_chunk_moves *m = &b->p->moves;
+    for (; b->move < m->n && m->rows[b->move].moment == b->moment; b->move++)
+        move_chunk(b, m->rows[b->move].chunk, m->rows[b->move].to_device);
+    b->moment++;
+}
+
+static void forward_pass(struct build *b, int32_t mb)
+{
+    for (int32_t u = 0; u < b->g.n_units; u++) {
+        arrive(b);
+        ht_single_forward(&b->g, u, mb, !ht_is_checkpointed(&b->g, u, b->c));
+        chain(b);
+    }
+}
+
+/* With one micro-batch the gradient takes the parameter's place; else it goes to the others at once. */
+static void keep_gradient(struct build *b, int32_t u, int32_t mb)
+{
+    struct ht_single *g = &b->g;
+    bool device = on_device_stepped(b, u);
+    if (g->n_mb == 1) {
+        b->grad_in_place[u] = true;
+        if (b->master || !device) ht_op_effect(g->schedule, g->param[u], HT_DEVICE, HT_RELEASE);
+        return;
+    }
+    if (!device) {
+        int32_t fresh = mb ? g->grad_mb[ht_single_at(g, u, mb)] : g->grad[u];
+        ht_single_copy(g, fresh, HT_DEVICE, HT_HOST, HT_PRODUCE, true);
+        chain(b);
+    }
+    if (mb == 0) return;
+    ht_single_accumulate(g, device ? g->compute : g->host, u, mb);
+    chain(b);
+}
+
+static void backward_pass(struct build *b, int32_t mb)
+{
+    for (int32_t u = b->g.n_units - 1; u >= 0; u--) {
+        if (ht_is_checkpointed(&b->g, u, b->c)) {
+            arrive(b);
+            ht_single_recompute(&b->g, u, mb);
+            chain(b);
+        }
+        arrive(b);
+        ht_single_backward(&b->g, u, mb);
+        chain(b);
+        keep_gradient(b, u, mb);
+    }
+}
+
+/* A chunk that is on the device and stepped on the host: its gradients go there, its parameters come back. */
+static void adam_of_chunk(struct build *b, int32_t chunk)
+{
+    struct ht_single *g = &b->g;
+    const struct ht_chunks *chunks = &b->p->chunks;
+    int32_t begin = chunks->first[chunk], end = chunks->first[chunk + 1];
+    bool one = g->n_mb == 1, on_host = chunk >= b->os, there_and_back = on_host && b->on_device[chunk];
+    if (there_and_back && one) {
+        begin_copy(b, chunk, false, 'G');
+        for (int32_t u = begin; u < end; u++) copy_row(b, g->grad[u], false, HT_NEED | HT_RELEASE, HT_PRODUCE);
+    }
+    for (int32_t u = begin; u < end; u++) {
+        g->fresh[u] = b->master && (one || there_and_back);
+        ht_single_step(g, on_host ? g->host : g->compute, u, true);
+        chain(b);
+        b->grad_in_place[u] = false;
+    }
+    if (!there_and_back) return;
+    begin_copy(b, chunk, true, 'P');
+    for (int32_t u = begin; u < end; u++)
+        copy_row(b, g->param[u], true, b->master ? HT_NEED | HT_RELEASE : HT_NEED, one ? HT_PRODUCE : HT_UPDATE);
+}
+
+static struct ht_schedule *emit(const struct ht_system *self, const struct ht_scenario *scenario,
+                                const struct prepared *p, const struct ht_plan *plan, int32_t last)
+{
+    struct build b = {.p = p, .c = (int32_t)ht_plan_get(plan, "c"), .os = p->room.n_pinned, .last = last};
+    ht_single_init(&b.g, scenario, self->name, HT_FIFO, HT_FIFO);
+    b.master = ht_numerics_has_master(&scenario->numerics);
+    b.on_device = HT_NEW_ARRAY(bool, p->chunks.n);
+    b.pad = HT_NEW_ARRAY(int32_t, p->chunks.n);
+    b.grad_in_place = HT_NEW_ARRAY(bool, b.g.n_units);
+    place(&b);
+    for (int32_t j = 0; j < b.g.n_mb; j++) {
+        forward_pass(&b, j);
+        backward_pass(&b, j);
+    }
+    assert(b.moment == p->n_moments);
+    for (int32_t i = 0; i < p->chunks.n; i++) adam_of_chunk(&b, i);
+    arrive(&b);
+    assert(b.move == p->moves.n);
+    free(b.on_device);
+    free(b.pad);
+    free(b.grad_in_place);
+    return ht_single_finish(&b.g);
+}
+
+static enum ht_status build(const struct ht_system *self, const struct ht_scenario *scenario,
+                            const struct ht_plan *plan, struct ht_error *err, struct ht_schedule **out)
+{
+    struct prepared p = {0};
+    enum ht_status status = warm_up(scenario, ht_plan_get(plan, "chunk"), (int32_t)ht_plan_get(plan, "c"), err, &p);
+    if (!status) status = prepare(self, scenario, plan, err, &p);
+    if (!status) {
+        /* The first op waits for the last of the iteration before: the graph is made once more, to learn its id. */
+        struct ht_schedule *s = emit(self, scenario, &p, plan, -1);
+        *out = emit(self, scenario, &p, plan, s->n_ops - 1);
+        ht_schedule_destroy(s);
+    }
+    prepared_free(&p);
+    return status;
+}
+
+const struct ht_system ht_patrickstar = {.name = "patrickstar",
+                                         .title = "PatrickStar",
+                                         .source = "Fang et al. 2022, IEEE TPDS",
+                                         .summary = "parameters in chunks, moved when needed; Adam on device and host",
+                                         .knobs = knobs,
+                                         .variant = 0,
+                                         .plan = plan,
+                                         .build = build};
+
+const struct ht_system ht_patrickstar_ckpt = {.name = "patrickstar_ckpt",
+                                              .title = "PatrickStar, full checkpointing",
+                                              .source = "Fang et al. 2022, IEEE TPDS",
+                                              .summary = "PatrickStar with every block recomputed",
+                                              .knobs = knobs,
+                                              .variant = 1,
+                                              .plan = plan,
+                                              .build = build};
