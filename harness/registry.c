@@ -11,6 +11,10 @@ static const struct ht_system *const systems[] = {
     &ht_in_memory_ckpt,
     &ht_zero_offload,
     &ht_zero_offload_ckpt,
+    &ht_patrickstar,
+    &ht_patrickstar_ckpt,
+    &ht_stronghold,
+    &ht_stronghold_ckpt,
 };
 
 const struct ht_system *ht_system_at(size_t index)

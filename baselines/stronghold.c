@@ -1,0 +1,319 @@
+/*
+ * StrongHold (Sun et al., "STRONGHOLD: Fast and Affordable Billion-scale Deep Learning Model Training", SC 2022), one
+ * device.
+ *
+ * A working window of m blocks is on the device and moves along with the computation: while block i computes, block i+m
+ * is prefetched and, once i is done, its place is free (backward: i-m). Gradients go to the host as they appear, where
+ * the CPU steps the optimizer while the backward pass goes on. The first m blocks, on which the window comes to rest,
+ * have their optimizer states on the device and are stepped there. The next iteration begins when the last CPU step is
+ * over.
+ *
+ *     L = 4, m = 1
+ *     compute  F0 | F1 F2 F3 F4 FH | BH B4 B3 B2 B1 U1 B0 U0 UH |            | F0
+ *     h2d           P2 P3 P4       |       P3 P2                |            |
+ *     d2h                          |          G4 G3 G2          |            |
+ *     cpu                          |             O4 O3 O2 ..............     |
+ *
+ * Tensors of block i, M_p parameters, bytes in 16-bit numerics:
+ *
+ *     i <= m   states, 12 M_p: device. The 16-bit copy is cast from the master parameters by every op that reads it:
+ * the window brings nothing from the host for these blocks, and leaves nothing behind i > m    states, 12 M_p, and
+ * 16-bit parameters, 2 M_p: host. On the device 2 M_p from the prefetch to the end of F_i (the last m blocks: of B_i,
+ * the window turns around on them), and again from the prefetch to the end of B_i; 2 M_p of gradient from B_i until it
+ * has been copied
+ *
+ * In FP32 numerics blocks 1..m keep their parameters, which are their own master copy, on the device.
+ *
+ * Why this m. The system's abstract says that it finds the least data to keep on the device. For the transfers the
+ * window must hide, that is m_hide = ceil(t_h2d / t_fp): block i+m, whose prefetch begins with F_i, is there before its
+ * turn comes m forwards later. But each block more in the window saves a gradient copy and a CPU step, and the
+ * published comparisons have its throughput grow with device memory, so the planner takes the largest m that the
+ * verifier lets through, by bisection (device memory grows with m, host memory falls). Both m and m_hide are in the
+ * plan.
+ *
+ * Departures and choices. Units are prefetched, not layers' single tensors. Embedding and head are on the device all
+ * the time and are stepped there; where no window fits beside their states these are on the host (e = 1). Worker pool:
+ * k workers would share the memory bandwidth that one vectorised Adam on all cores already fills, so there is one CPU
+ * lane with the whole rate. Prefetches stand before the op they run beside in the graph's order, so that the window's
+ * memory is proved to be there. With several micro-batches the window goes up and down once for each; sums of gradients
+ * are kept where they are stepped.
+ */
+#include "baselines/baselines.h"
+#include "baselines/passes.h"
+
+#include "common/base/units.h"
+#include "common/schedule/verify.h"
+
+#include <stdio.h>
+
+static const struct ht_knob knobs[] = {
+    {"c", "blocks with activation checkpointing, the first ones", 0, -1},
+    {"m", "blocks in the working window", 1, -1},
+    {"e", "optimizer states of embedding and head: 0 on the device, 1 on the host", 0, 1},
+    {0},
+};
+
+/* ---- build ----------------------------------------------------------------------------------------------------- */
+
+struct build {
+    struct ht_single g;
+    int32_t L, m, c;
+    bool ends_on_host;
+    int32_t compute; /* last op of the compute lane */
+    int32_t barrier; /* last op of the host's work for an iteration */
+};
+
+static bool is_block(const struct build *b, int32_t u)
+{
+    return u >= 1 && u <= b->L;
+}
+
+/* Where the unit is stepped. */
+static bool on_host(const struct build *b, int32_t u)
+{
+    return is_block(b, u) ? u > b->m : b->ends_on_host;
+}
+
+/* Blocks that the window brings and drops again; the last m stay from the forward to the backward pass. */
+static bool fetched(const struct build *b, int32_t u)
+{
+    return is_block(b, u) && u > b->m;
+}
+static bool fetched_twice(const struct build *b, int32_t u)
+{
+    return fetched(b, u) && u <= b->L - b->m;
+}
+
+static bool last(const struct build *b, int32_t mb)
+{
+    return mb == b->g.n_mb - 1;
+}
+
+static void place(struct build *b)
+{
+    struct ht_single *g = &b->g;
+    for (int32_t u = 0; u < g->n_units; u++) {
+        bool host = on_host(b, u), resting = is_block(b, u) && !host;
+        g->cast[u] = resting && g->master[u] >= 0;
+        if (!fetched(b, u) && !g->cast[u]) ht_add_resident(g->schedule, g->param[u], HT_DEVICE, 0);
+        if (host) ht_add_resident(g->schedule, g->param[u], HT_HOST, 0);
+        ht_single_place_states(g, u, host ? HT_HOST : HT_DEVICE);
+    }
+}
+
+/* Begins with the compute op that comes next. */
+static void prefetch(struct build *b, int32_t u)
+{
+    ht_single_copy(&b->g, b->g.param[u], HT_HOST, HT_DEVICE, HT_PRODUCE, false);
+    ht_op_after(b->g.schedule, b->compute);
+}
+
+static void drop(struct build *b, int32_t u)
+{
+    ht_op_effect(b->g.schedule, b->g.param[u], HT_DEVICE, HT_RELEASE);
+}
+
+static void forward_pass(struct build *b, int32_t mb, int32_t barrier)
+{
+    for (int32_t u = 0; u < b->g.n_units; u++) {
+        if (is_block(b, u) && fetched(b, u + b->m)) prefetch(b, u + b->m);
+        b->compute = ht_single_forward(&b->g, u, mb, !ht_is_checkpointed(&b->g, u, b->c));
+        if (fetched_twice(b, u)) drop(b, u);
+        if (u == 0 && mb == 0 && barrier >= 0) ht_op_after_prev(b->g.schedule, barrier);
+    }
+}
+
+static void update_on_host(struct build *b, int32_t u, int32_t mb)
+{
+    struct ht_single *g = &b->g;
+    int32_t fresh = mb ? g->grad_mb[ht_single_at(g, u, mb)] : g->grad[u];
+    ht_single_copy(g, fresh, HT_DEVICE, HT_HOST, HT_PRODUCE, true);
+    if (mb) ht_single_accumulate(g, g->host, u, mb);
+    if (!last(b, mb)) return;
+    b->barrier = ht_single_step(g, g->host, u, true);
+    if (!is_block(b, u)) b->barrier = ht_single_copy(g, g->param[u], HT_HOST, HT_DEVICE, HT_UPDATE, false);
+}
+
+static void update_on_device(struct build *b, int32_t u, int32_t mb)
+{
+    if (mb) b->compute = ht_single_accumulate(&b->g, b->g.compute, u, mb);
+    if (last(b, mb)) b->compute = ht_single_step(&b->g, b->g.compute, u, true);
+}
+
+static void backward_pass(struct build *b, int32_t mb)
+{
+    for (int32_t u = b->g.n_units - 1; u >= 0; u--) {
+        if (is_block(b, u) && fetched_twice(b, u - b->m)) prefetch(b, u - b->m);
+        b->compute = ht_backward_step(&b->g, u, mb, b->c);
+        if (fetched(b, u)) drop(b, u);
+        if (on_host(b, u))
+            update_on_host(b, u, mb);
+        else
+            update_on_device(b, u, mb);
+    }
+}
+
+/* Returns the graph and the op that the next iteration has to wait for; `barrier` is that op, if it is known. */
+static struct ht_schedule *emit(const struct ht_system *self, const struct ht_scenario *scenario,
+                                const struct ht_plan *plan, int32_t barrier, int32_t *barrier_found)
+{
+    struct build b = {.L = (int32_t)scenario->model.layers,
+                      .m = (int32_t)ht_plan_get(plan, "m"),
+                      .c = (int32_t)ht_plan_get(plan, "c"),
+                      .ends_on_host = ht_plan_get(plan, "e"),
+                      .compute = -1,
+                      .barrier = -1};
+    ht_single_init(&b.g, scenario, self->name, HT_FIFO, HT_FIFO);
+    place(&b);
+    for (int32_t j = 0; j < b.g.n_mb; j++) {
+        forward_pass(&b, j, barrier);
+        backward_pass(&b, j);
+    }
+    *barrier_found = b.barrier;
+    return ht_single_finish(&b.g);
+}
+
+static enum ht_status build(const struct ht_system *self, const struct ht_scenario *scenario,
+                            const struct ht_plan *plan, struct ht_error *err, struct ht_schedule **out)
+{
+    (void)err;
+    /* The first op waits for one at the end of the iteration before: the graph is made once more, to learn its id. */
+    int32_t barrier;
+    ht_schedule_destroy(emit(self, scenario, plan, -1, &barrier));
+    *out = emit(self, scenario, plan, barrier, &barrier);
+    return HT_OK;
+}
+
+/* ---- plan ------------------------------------------------------------------------------------------------------ */
+
+static struct ht_plan plan_of(int64_t c, int64_t m, int64_t e)
+{
+    struct ht_plan p = {0};
+    ht_plan_set(&p, "c", c);
+    ht_plan_set(&p, "m", m);
+    ht_plan_set(&p, "e", e);
+    return p;
+}
+
+/* Does the device hold the plan's safe sequence? The verifier's words otherwise; HT_FAILED is a bug of the builder. */
+static enum ht_status fits_device(const struct ht_system *self, const struct ht_scenario *scenario,
+                                  const struct ht_plan *p, struct ht_error *err, bool *fits)
+{
+    struct ht_schedule *s = NULL;
+    struct ht_verdict verdict = {0};
+    enum ht_status status = build(self, scenario, p, err, &s);
+    if (!status) status = ht_schedule_verify(s, err, &verdict);
+    *fits = (status == HT_OK || status == HT_INFEASIBLE) && verdict.spaces[ht_space(s, HT_DEVICE, 0)].fits;
+    ht_verdict_free(&verdict);
+    ht_schedule_destroy(s);
+    return status == HT_FAILED ? HT_FAILED : HT_OK;
+}
+
+/* The largest m in 1 .. L whose window the device holds; 0: none. */
+static enum ht_status largest_window(const struct ht_system *self, const struct ht_scenario *scenario, int64_t c,
+                                     int64_t e, struct ht_error *err, int64_t *m)
+{
+    int64_t low = 0, high = scenario->model.layers; /* low fits (or is 0), above high none does */
+    while (low < high) {
+        int64_t mid = low + (high - low + 1) / 2;
+        struct ht_plan p = plan_of(c, mid, e);
+        bool fits = false;
+        enum ht_status status = fits_device(self, scenario, &p, err, &fits);
+        if (status) return status;
+        if (fits)
+            low = mid;
+        else
+            high = mid - 1;
+    }
+    *m = low;
+    return HT_OK;
+}
+
+/* m_hide: the least m with m t_fp >= t_h2d. */
+static enum ht_status hiding_window(const struct ht_system *self, const struct ht_scenario *scenario,
+                                    const struct ht_profile *profile, struct ht_error *err, int64_t *m)
+{
+    struct ht_plan p = plan_of(0, 1, 0);
+    struct ht_schedule *s = NULL;
+    enum ht_status status = build(self, scenario, &p, err, &s);
+    int64_t fp_ns = 0, h2d_ns = 0;
+    for (int32_t i = 0; !status && i < s->n_ops; i++) {
+        const struct ht_op *op = &s->ops[i];
+        bool block = op->label.unit >= 1 && op->label.unit <= scenario->model.layers;
+        if (!fp_ns && block && op->kind == HT_OP_FORWARD)
+            status = ht_profile_cost(profile, 0, &s->works[op->work], err, &fp_ns);
+        if (!status && !h2d_ns && block && s->lanes[op->lane].kind == HT_LANE_H2D)
+            status = ht_profile_cost(profile, 0, &s->works[op->work], err, &h2d_ns);
+    }
+    ht_schedule_destroy(s);
+    *m = fp_ns > 0 ? (h2d_ns + fp_ns - 1) / fp_ns : 0;
+    if (*m < 1) *m = 1;
+    return status;
+}
+
+/* Model data by the window's own equation: 4 M_p (parameters and gradients) and 12 M_p of states for each of its m
+   blocks; the host has 16 bytes for each parameter that it steps. */
+static void plan_bytes(const struct ht_scenario *scenario, int64_t m, int64_t e, struct ht_plan *out)
+{
+    int64_t window = 0, ends = 0, rest = 0;
+    for (int64_t u = 0; u < ht_model_units(&scenario->model); u++) {
+        bool end = ht_model_unit_kind(&scenario->model, u) != HT_UNIT_BLOCK;
+        *(end ? &ends : u <= m ? &window : &rest) += ht_unit_params(&scenario->model, u);
+    }
+    int64_t copies = ht_dtype_bytes(scenario->numerics.param) + ht_dtype_bytes(scenario->numerics.grad);
+    int64_t states = ht_numerics_has_master(&scenario->numerics) ? 12 : 8;
+    out->planned_bytes[HT_DEVICE] = (copies + states) * window + (copies + (e ? 0 : states)) * ends;
+    out->planned_bytes[HT_HOST] = (copies + states) * (rest + (e ? ends : 0));
+}
+
+static enum ht_status plan(const struct ht_system *self, const struct ht_scenario *scenario,
+                           const struct ht_profile *profile, const struct ht_settings *settings, struct ht_error *err,
+                           struct ht_plan *out)
+{
+    int64_t c = ht_setting(settings, "c", self->variant ? scenario->model.layers : 0);
+    int64_t forced_m = ht_setting(settings, "m", 0), forced_e = ht_setting(settings, "e", -1), m = 0, m_hide = 0;
+    int64_t e = forced_e >= 0 ? forced_e : 0;
+    enum ht_status status = HT_OK;
+    if (forced_m) {
+        m = forced_m;
+    } else {
+        status = largest_window(self, scenario, c, e, err, &m);
+        if (!status && m == 0 && forced_e < 0) {
+            e = 1;
+            status = largest_window(self, scenario, c, e, err, &m);
+        }
+    }
+    bool too_small = m == 0;
+    if (too_small) m = 1; /* the verifier says what is missing */
+    if (!status && profile) status = hiding_window(self, scenario, profile, err, &m_hide);
+    if (status) return status;
+    *out = plan_of(c, m, e);
+    out->planned_bytes[HT_DISK] = out->planned_bytes[HT_REMOTE] = 0;
+    plan_bytes(scenario, m, e, out);
+    if (profile) ht_plan_set(out, "m_hide", m_hide);
+    snprintf(out->why, sizeof(out->why), "%s%s",
+             forced_m    ? "m is forced"
+             : too_small ? "not even a window of one block fits the device"
+                         : "m is the largest window that fits the device",
+             m < m_hide ? ", too small to hide a block's way to the device" : "");
+    return HT_OK;
+}
+
+const struct ht_system ht_stronghold = {.name = "stronghold",
+                                        .title = "StrongHold",
+                                        .source = "Sun et al. 2022, SC",
+                                        .summary =
+                                            "a window of blocks on the device, CPU steps during the backward pass",
+                                        .knobs = knobs,
+                                        .variant = 0,
+                                        .plan = plan,
+                                        .build = build};
+
+const struct ht_system ht_stronghold_ckpt = {.name = "stronghold_ckpt",
+                                             .title = "StrongHold, full checkpointing",
+                                             .source = "Sun et al. 2022, SC",
+                                             .summary = "StrongHold with every block recomputed",
+                                             .knobs = knobs,
+                                             .variant = 1,
+                                             .plan = plan,
+                                             .build = build};
