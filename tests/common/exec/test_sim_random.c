@@ -114,7 +114,7 @@ START_TEST(everything)
     for (int i = first; i < first + n; i++) run_one((uint64_t)i, random_graph_everything(), &tally);
     printf("%d runs compared, %d OOM, %d ops issued before they started\n", tally.run, tally.oom, tally.ahead);
     ck_assert_int_gt(tally.run, tally.oom);
-    ck_assert(tally.oom > 0 && tally.ahead > 0);
+    ck_assert(n < 100 || (tally.oom > 0 && tally.ahead > 0));
 }
 END_TEST
 
@@ -126,7 +126,7 @@ START_TEST(larger_ones)
     o.max_ops = 120;
     int first = from_environment("HT_TEST_FIRST", 0), n = from_environment("HT_TEST_GRAPHS", 10000) / 200;
     for (int i = first; i < first + n; i++) run_one(1000000 + (uint64_t)i, o, &tally);
-    ck_assert_int_gt(tally.run, 0);
+    ck_assert(n == 0 || tally.run > 0);
 }
 END_TEST
 
