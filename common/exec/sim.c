@@ -52,7 +52,7 @@ static void begin(struct sim *sim, int32_t lane, struct ht_inst inst)
     int64_t cap = flow->cap;
     if (sim->options->jitter_percent) {
         if (cost < flow->need_ns) cost = flow->need_ns;
-        cap = ht_flow_per_giga(flow->largest, cost);
+        if (!flow->of_cores) cap = ht_flow_per_giga(flow->largest, cost);
     }
     ht_flows_start(sim->flows, lane, sim->now_ns, cost, cap, sim->steps.uses + flow->uses_begin, flow->n_uses);
     sim->unsettled = true;

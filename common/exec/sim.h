@@ -2,8 +2,8 @@
  * The simulator: the schedule under virtual time.
  *
  * Deterministic on every build: integer nanoseconds and integer work, completions before dispatch, ties by id. An op of
- * uncontended cost T ns is T << 20 units of work. Its speed is 1 << 20 units per ns when nothing contends. An op that uses
- * shared resources is a flow; flows share by max-min fairness:
+ * uncontended cost T ns is T << 20 units of work. Its speed is 1 << 20 units per ns when nothing contends. An op that
+ * uses shared resources is a flow; flows share by max-min fairness:
  *
  *   For a flow i let B_i be its largest amount over its resources, cap_i = floor(B_i 1e9 / T_i) its uncontended rate
  *   (amount per second), and a_ir = ceil(2^16 amount_ir / B_i), at least 1, its weight on resource r.
@@ -13,9 +13,11 @@
  *     left_r -= ceil(x_i a_ir / 2^16) for each (not below 0); repeat until all are frozen
  *   speed_i = 2^20 when x_i >= cap_i, else max(1, floor(2^20 x_i / cap_i)); an op ends ceil(left / speed) ns from now.
  *
- * T_i is at least what its resources need when it is alone: max over r of ceil(amount 1e9 / capacity). Ops without cost
- * (T = 0) or without resources are no flows. A group is one flow: its members' longest cost, and their amounts added up
- * per resource. Limits (beyond them: HT_BAD_INPUT): T < 2^42 ns, capacity < 2^44 per second, amounts < 2^47.
+ * Cores: an op that keeps k cores busy has the amount k times its cost, in core-nanoseconds.
+ * T_i is at least what its other resources need when it is alone: max over r of ceil(amount 1e9 / capacity). Ops
+ * without cost (T = 0) or without resources are no flows. A group is one flow: its members' longest cost, and their
+ * amounts added up per resource. Limits (beyond them: HT_BAD_INPUT): T < 2^42 ns, capacity < 2^44 per second, amounts <
+ * 2^47.
  */
 #ifndef HT_EXEC_SIM_H
 #define HT_EXEC_SIM_H
@@ -23,10 +25,10 @@
 #include "common/trace/trace.h"
 
 struct ht_sim_options {
-    int32_t iterations;      /* >= 1 */
-    int32_t issue_ahead;     /* 0 for CPU, 2 for CUDA */
-    int32_t jitter_percent;  /* each cost is multiplied by 1 + u, u uniform in +-jitter (0..99) */
-    uint64_t seed;           /* of the jitter */
+    int32_t iterations;     /* >= 1 */
+    int32_t issue_ahead;    /* 0 for CPU, 2 for CUDA */
+    int32_t jitter_percent; /* each cost is multiplied by 1 + u, u uniform in +-jitter (0..99) */
+    uint64_t seed;          /* of the jitter */
     /* Which iterations come out bad at validate; NULL: none. */
     const bool *bad;
 };

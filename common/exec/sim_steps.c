@@ -14,11 +14,18 @@ int64_t ht_sim_jitter(int64_t cost_ns, int32_t percent, uint64_t seed, uint64_t 
     return cost ? (int64_t)cost : 1;
 }
 
+/* Core-nanoseconds of a step that keeps `cores` busy for cost_ns; what is beyond all limits stays so. */
+static int64_t core_ns(int64_t cores, int64_t cost_ns)
+{
+    int64_t product;
+    return __builtin_mul_overflow(cores, cost_ns, &product) ? INT64_MAX : product;
+}
+
 /* The step's uses: merged by resource, weighted by the largest amount. `at` holds each resource's place in the current
    step's list, or -1. */
-static enum ht_status add_uses(const struct ht_schedule *s, int32_t first, int32_t end, int32_t *at, int64_t **amounts,
-                               size_t *amounts_cap, size_t *uses_cap, struct ht_error *err, struct ht_sim_steps *out,
-                               struct ht_sim_flow *flow)
+static enum ht_status add_uses(const struct ht_schedule *s, int32_t first, int32_t end, int64_t cost_ns, int32_t *at,
+                               int64_t **amounts, size_t *amounts_cap, size_t *uses_cap, struct ht_error *err,
+                               struct ht_sim_steps *out, struct ht_sim_flow *flow)
 {
     int64_t *amount = *amounts;
     int32_t n = 0;
@@ -28,6 +35,7 @@ static enum ht_status add_uses(const struct ht_schedule *s, int32_t first, int32
     for (int64_t u = s->uses_begin[first]; u < s->uses_begin[end] && status == HT_OK; u++) {
         int32_t r = s->uses[u].resource;
         int64_t a = s->uses[u].amount;
+        if (s->resources[r].kind == HT_RES_CORES) a = core_ns(a, cost_ns);
         if (a == 0) continue;
         if (a > 0 && at[r] < 0) {
             at[r] = n;
@@ -50,8 +58,11 @@ static enum ht_status add_uses(const struct ht_schedule *s, int32_t first, int32
     if (status != HT_OK) return status;
     flow->n_uses = n;
     for (int32_t k = 0; k < n; k++) {
-        int64_t need = ht_flow_per_giga_up(amount[k], s->resources[uses[out->n_uses + k].resource].capacity_per_s);
+        const struct ht_resource *r = &s->resources[uses[out->n_uses + k].resource];
+        bool cores = r->kind == HT_RES_CORES;
+        int64_t need = cores ? 0 : ht_flow_per_giga_up(amount[k], r->capacity_per_s);
         if (need > flow->need_ns) flow->need_ns = need;
+        flow->of_cores = amount[k] > flow->largest ? cores : flow->of_cores || (cores && amount[k] == flow->largest);
         if (amount[k] > flow->largest) flow->largest = amount[k];
     }
     for (int32_t k = 0; k < n; k++) {
@@ -107,7 +118,7 @@ enum ht_status ht_sim_steps_init(const struct ht_schedule *s, const int64_t *cos
         }
         if (s->uses_begin[first] < s->uses_begin[end]) {
             struct ht_sim_flow flow;
-            status = add_uses(s, first, end, at, &amounts, &amounts_cap, &uses_cap, err, out, &flow);
+            status = add_uses(s, first, end, cost, at, &amounts, &amounts_cap, &uses_cap, err, out, &flow);
             if (flow.need_ns > cost) cost = flow.need_ns;
             if (flow.n_uses && cost < HT_SIM_MAX_COST_NS && status == HT_OK) {
                 flow.cap = ht_flow_per_giga(flow.largest, cost);

@@ -13,9 +13,11 @@
 #define HT_SIM_MAX_COST_NS (HT_FLOW_MAX_NS / 2) /* exclusive: jitter may nearly double it */
 
 struct ht_sim_flow {
-    int64_t need_ns; /* what its resources need when it is alone: max of ceil(amount 1e9 / capacity) */
+    int64_t need_ns; /* what its resources, cores apart, need when it is alone: max of ceil(amount 1e9 / capacity)
+                      */
     int64_t largest; /* B: largest amount */
     int64_t cap;     /* floor(B 1e9 / T) without jitter */
+    bool of_cores;   /* B is of cores: it grows with T, so that cap holds with jitter too */
     int64_t uses_begin;
     int32_t n_uses;
 };

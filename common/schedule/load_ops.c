@@ -227,8 +227,11 @@ static enum ht_status load_uses(struct ht_loader *l, const struct ht_node *map)
         int64_t amount;
         if ((status = ht_load_reference(l, e, e->key, "resource", &l->resources, s->n_resources, &resource)))
             return status;
-        if ((status = ht_load_amount(l, e, s->resources[resource].kind == HT_RES_CORES, 0, HT_MAX_AMOUNT, &amount)))
-            return status;
+        if (s->resources[resource].kind == HT_RES_CORES)
+            status = ht_node_int(e, 0, HT_MAX_AMOUNT, l->err, &amount);
+        else
+            status = ht_load_amount(l, e, false, 0, HT_MAX_AMOUNT, &amount);
+        if (status) return status;
         int64_t before = s->uses_begin[s->n_ops];
         ht_op_use(s, resource, amount);
         if (before == s->uses_begin[s->n_ops]) return ht_node_error(e, l->err, "duplicate: '%s' is used twice", e->key);

@@ -94,7 +94,7 @@ enum ht_resource_kind {
     HT_RES_PCIE_D2H, /* the other */
     HT_RES_PCIE_SWITCH,
     HT_RES_DRAM,
-    HT_RES_CORES,    /* capacity in core-nanoseconds per second */
+    HT_RES_CORES,    /* processor cores: capacity in core-nanoseconds per second, 1e9 for each */
     HT_RES_NVLINK,
     HT_RES_NIC,
     HT_RES_SSD,      /* simplex array: reads and writes share it */
@@ -170,7 +170,7 @@ struct ht_effect {
 
 struct ht_use {
     int32_t resource;
-    int64_t amount; /* bytes; for HT_RES_CORES core-nanoseconds */
+    int64_t amount; /* bytes; for HT_RES_CORES the cores that it keeps busy as long as it runs: a time is a profile's affair */
 };
 
 struct ht_op {

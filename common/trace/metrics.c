@@ -116,7 +116,11 @@ static int32_t *flows_at_once(const struct ht_schedule *s)
     return n;
 }
 
-static void resources(const struct ht_trace *t, const struct ht_window *w, struct ht_metrics *m)
+/* Cores are busy for as long as an op would take alone, which a trace does not tell: with jitter, and in a real run,
+   the duration counts waiting for the cores too. So their share is an upper bound, at most 1, and no lower bound rests
+   on it.
+ */
+static void resources(const struct ht_trace *t, const struct ht_window *w, const int64_t *cost, struct ht_metrics *m)
 {
     const struct ht_schedule *s = t->schedule;
     double *moved = HT_NEW_ARRAY(double, s->n_resources);
@@ -130,8 +134,10 @@ static void resources(const struct ht_trace *t, const struct ht_window *w, struc
         if (to < from) continue;
         double share = e->end_ns > e->start_ns ? (double)(to - from) / (double)(e->end_ns - e->start_ns) : 1;
         for (int64_t u = b; u < end; u++) {
-            moved[s->uses[u].resource] += share * (double)s->uses[u].amount;
-            if (inside(w, e)) least[s->uses[u].resource] += s->uses[u].amount;
+            const struct ht_use *use = &s->uses[u];
+            bool cores = s->resources[use->resource].kind == HT_RES_CORES;
+            moved[use->resource] += share * (double)use->amount * (double)(cores ? weight(e, cost) : 1);
+            if (inside(w, e) && !cores) least[use->resource] += use->amount;
         }
     }
     int32_t *n_flows = flows_at_once(s);
@@ -140,6 +146,7 @@ static void resources(const struct ht_trace *t, const struct ht_window *w, struc
         int64_t window_ns = w->end_ns - w->begin_ns;
         if (window_ns > 0)
             m->resource_busy[r] = moved[r] * 1e9 / ((double)s->resources[r].capacity_per_s * (double)window_ns);
+        if (s->resources[r].kind == HT_RES_CORES && m->resource_busy[r] > 1) m->resource_busy[r] = 1;
         if (t->clock == HT_CLOCK_SIM)
             offer(m, (int64_t)(least[r] * 1000000000 / capacity) / w->iterations, "resource", s->resources[r].name);
     }
@@ -203,7 +210,7 @@ enum ht_status ht_metrics_compute(const struct ht_trace *t, const int64_t *cost_
                                .critical_ns = HT_NEW_ARRAY(int64_t, s->n_lanes)};
     int64_t *cost = cost_ns ? step_costs(s, cost_ns) : NULL;
     lanes(t, &w, cost, out);
-    resources(t, &w, out);
+    resources(t, &w, cost, out);
     offer(out, longest_chain(t, &w, cost) / w.iterations, "dependency chain", "");
     ht_critical_path(t, &w, out->critical_ns, &out->critical_wait_ns);
     for (int32_t l = 0; l < s->n_lanes; l++) out->critical_ns[l] /= w.iterations;

@@ -129,8 +129,11 @@ static void add_effects(struct maker *m, int32_t rank, bool conditional)
 
 static void add_uses(struct maker *m)
 {
-    for (int64_t n = m->s->n_resources ? below(m, 3) : 0; n > 0; n--)
-        ht_op_use(m->s, (int32_t)below(m, m->s->n_resources), chance(m, 10) ? 0 : 1 + below(m, 1500));
+    for (int64_t n = m->s->n_resources ? below(m, 3) : 0; n > 0; n--) {
+        int32_t r = (int32_t)below(m, m->s->n_resources);
+        int64_t amount = chance(m, 10) ? 0 : 1 + below(m, 1500);
+        ht_op_use(m->s, r, m->s->resources[r].kind == HT_RES_CORES ? amount % 4 : amount);
+    }
 }
 
 static int32_t begin_op(struct maker *m, enum ht_op_kind kind, int32_t lane)
@@ -347,7 +350,8 @@ struct ht_schedule *random_graph(uint64_t seed, struct random_graph_options opti
     add_lanes(m);
     static const int64_t capacities[] = {1000000000, 1000000000, 3000000000, 700000001, 33333333};
     for (int64_t n = options.resources ? below(m, 5) : 0; n > 0; n--)
-        ht_add_resource(m->s, "shared", HT_RES_DRAM, (int32_t)below(m, n_nodes), capacities[below(m, 5)]);
+        ht_add_resource(m->s, "shared", chance(m, 25) ? HT_RES_CORES : HT_RES_DRAM, (int32_t)below(m, n_nodes),
+                        capacities[below(m, 5)]);
     for (int64_t n = below(m, 6); n > 0; n--) {
         int32_t rank = (int32_t)below(m, n_ranks), tensor = new_tensor(m, rank), tier = random_tier(m);
         m->t[tensor].there[tier] = m->t[tensor].resident[tier] = true;

@@ -288,35 +288,44 @@ static bool issue_priority(struct ref *r, int32_t lane, bool *acted)
 
 /* ---- sharing --------------------------------------------------------------------------------------------------- */
 
+static wide longest(const struct ref *r, int32_t first)
+{
+    wide cost = 0;
+    for (int32_t op = first; op < first + members(r->s, first); op++)
+        if (r->cost_ns[op] > cost) cost = r->cost_ns[op];
+    return cost;
+}
+
 static wide ceil_div(wide a, wide b)
 {
     return (a + b - 1) / b;
 }
 
-/* What the step that begins with op draws on a resource in all. */
+/* What the step that begins with op draws on a resource in all; cores are busy for as long as its longest member. */
 static wide amount_on(const struct ref *r, int32_t first, int32_t resource)
 {
     wide amount = 0;
     for (int32_t op = first; op < first + members(r->s, first); op++)
         for (int64_t u = r->s->uses_begin[op]; u < r->s->uses_begin[op + 1]; u++)
             if (r->s->uses[u].resource == resource) amount += r->s->uses[u].amount;
-    return amount;
+    return r->s->resources[resource].kind == HT_RES_CORES ? amount * longest(r, first) : amount;
 }
 
 static void set_going(struct ref *r, int64_t i)
 {
     const struct ht_schedule *s = r->s;
     int32_t first = op_of(r, i);
-    wide cost = 0;
-    for (int32_t op = first; op < first + members(s, first); op++)
-        if (r->cost_ns[op] > cost) cost = r->cost_ns[op];
-    wide need = 0, largest = 0;
+    wide cost = longest(r, first), need = 0, largest = 0, most_cores = 0;
     for (int32_t k = 0; k < s->n_resources; k++) {
+        bool cores = s->resources[k].kind == HT_RES_CORES;
         wide amount = amount_on(r, first, k), alone = ceil_div(amount * 1000000000, s->resources[k].capacity_per_s);
         if (amount > largest) largest = amount;
-        if (alone > need) need = alone;
+        if (cores && amount > most_cores) most_cores = amount;
+        if (!cores && alone > need) need = alone;
     }
     if (need > cost) cost = need;
+    /* The rate at which cores are used does not depend on how long it lasts. */
+    wide cap = cost ? largest * 1000000000 / cost : 0;
     if (r->o->jitter_percent && cost > 0) {
         wide range = (wide)r->o->jitter_percent * 10000;
         wide u = (wide)ht_random_below(r->o->seed, (uint64_t)i, (uint64_t)(2 * range + 1)) - range;
@@ -329,7 +338,7 @@ static void set_going(struct ref *r, int64_t i)
     x->end_ns = r->now_ns + (int64_t)cost;
     if (!x->flow) return;
     x->left = cost << 20;
-    x->cap = largest * 1000000000 / cost;
+    x->cap = most_cores == largest ? cap : largest * 1000000000 / cost;
     x->largest = largest;
 }
 

@@ -140,6 +140,27 @@ START_TEST(a_flow_over_two_resources)
 }
 END_TEST
 
+/* One core, two lanes. A (100 ns) and B (60 ns) want it whole and take turns at half speed: B ends at 120, A, which
+   has 40 left then, at 160. C wants two cores of the one there is and takes twice its 50 ns. */
+START_TEST(ops_share_a_core)
+{
+    begin(2);
+    int32_t core = ht_add_resource(s, "core", HT_RES_CORES, 0, 1000000000);
+    int32_t one = gpu(0), other = gpu(1);
+    int32_t a = forward(one, 100);
+    ht_op_use(s, core, 1);
+    int32_t b = forward(other, 60);
+    ht_op_use(s, core, 1);
+    int32_t c = forward(one, 50);
+    ht_op_use(s, core, 2);
+    run(once);
+    check_times(0, b, 0, 120);
+    check_times(0, a, 0, 160);
+    check_times(0, c, 160, 260);
+    end();
+}
+END_TEST
+
 START_TEST(a_late_flow_slows_the_first)
 {
     begin(2);
@@ -523,6 +544,7 @@ int main(void)
     tcase_add_test(tc, two_flows_share_a_link);
     tcase_add_test(tc, one_flow_is_limited_by_its_own_pace);
     tcase_add_test(tc, a_flow_over_two_resources);
+    tcase_add_test(tc, ops_share_a_core);
     tcase_add_test(tc, a_late_flow_slows_the_first);
     tcase_add_test(tc, three_flows_round_up);
     tcase_add_test(tc, pipeline_of_three_lanes);

@@ -133,7 +133,7 @@ START_TEST(hand_written)
                                "residents: [p@host]\n"
                                "ops:\n"
                                "  - {name: A, kind: forward, lane: gpu@0, unit: 1, mb: 0, work: fp, prev: C, "
-                               "need: p@host, use: {pcie: 4096, cores: 5 ms}}\n"
+                               "need: p@host, use: {pcie: 4096, cores: 5}}\n"
                                "  - {kind: backward, lane: gpu@1, work: bp, after: A}\n"
                                "  - {name: C, kind: undo, lane: cpu, work: fp, after: [A, 1], update: [p@host], "
                                "priority: -3}\n";
@@ -151,7 +151,7 @@ START_TEST(hand_written)
     ck_assert_int_eq(s->n_works, 2);
     ck_assert_int_eq(s->ops[2].work, 0);
     ck_assert_int_eq(s->prev[0], 2);
-    ck_assert_int_eq(s->uses[1].amount, 5000000);
+    ck_assert_int_eq(s->uses[1].amount, 5);
     ck_assert_int_eq(s->ops[0].label.sub_ops, HT_ALL_SUB_OPS);
     ck_assert_int_eq(s->ops[1].label.unit, -1);
     ck_assert_int_eq(s->deps_begin[3] - s->deps_begin[2], 2);
