@@ -49,8 +49,15 @@ static void add_activations(struct ht_single *g, int32_t u, int32_t j)
 }
 
 /* What the node's memory system and the device's port carry. A simplex port is one resource for both directions. */
-static void add_resources(struct ht_single *g, const struct ht_machine *node)
+static void add_resources(struct ht_single *g, const struct ht_machine *node, const struct ht_gpu *gpu)
 {
+    g->pcie_h2d = g->pcie_d2h = g->dram = g->cores = -1;
+    if (gpu->cores) {
+        g->host_cores = ht_machine_host_cores(node);
+        g->one_core = node->cpu.cores * node->cpu.sockets == 1;
+        g->cores = ht_add_resource(g->schedule, "host cores", HT_RES_CORES, 0, g->host_cores * 1000000000);
+        return;
+    }
     int64_t dram = (int64_t)(node->cpu.dram_bytes_per_s * (double)node->cpu.sockets * node->cpu.dram_efficiency);
     int64_t port = (int64_t)(node->pcie.bytes_per_s * node->pcie.efficiency);
     g->dram = ht_add_resource(g->schedule, "dram", HT_RES_DRAM, 0, dram);
@@ -73,7 +80,7 @@ void ht_single_init(struct ht_single *g, const struct ht_scenario *scenario, con
     g->h2d = ht_add_lane(s, "h2d", HT_LANE_H2D, 0, copy_order);
     g->d2h = ht_add_lane(s, "d2h", HT_LANE_D2H, 0, copy_order);
     g->host = ht_add_lane(s, "cpu", HT_LANE_HOST, 0, host_order);
-    add_resources(g, node);
+    add_resources(g, node, ht_cluster_gpu_of(scenario->cluster, 0));
 
     int32_t **per_unit[] = {&g->param, &g->master, &g->momentum, &g->variance, &g->grad};
     int32_t **per_pass[] = {&g->grad_mb, &g->x, &g->a, &g->d};
@@ -119,6 +126,21 @@ static struct ht_work work_of(const struct ht_single *g, enum ht_op_kind kind, e
         .grad_dtype = sc->numerics.grad, .tp = 1, .ranks = 1};
 }
 
+void ht_single_draw(struct ht_single *g, int64_t host_bytes)
+{
+    struct ht_schedule *s = g->schedule;
+    enum ht_lane_kind kind = s->lanes[s->ops[s->n_ops - 1].lane].kind;
+    if (g->cores >= 0) {
+        int64_t cores = kind == HT_LANE_HOST ? g->host_cores : kind == HT_LANE_COMPUTE ? g->one_core : 1;
+        if (cores) ht_op_use(s, g->cores, cores);
+        return;
+    }
+    if (kind == HT_LANE_COMPUTE) return;
+    if (kind == HT_LANE_H2D) ht_op_use(s, g->pcie_h2d, host_bytes);
+    if (kind == HT_LANE_D2H) ht_op_use(s, g->pcie_d2h, host_bytes);
+    ht_op_use(s, g->dram, host_bytes);
+}
+
 static int32_t pass(struct ht_single *g, enum ht_op_kind kind, char letter, int32_t unit, int32_t mb)
 {
     struct ht_work w = work_of(g, kind, HT_LANE_COMPUTE, unit);
@@ -127,6 +149,7 @@ static int32_t pass(struct ht_single *g, enum ht_op_kind kind, char letter, int3
         ht_op_name(g->schedule, "%c%d.%d", letter, unit, mb);
     else
         ht_op_name(g->schedule, "%c%d", letter, unit);
+    ht_single_draw(g, 0);
     return op;
 }
 
@@ -214,7 +237,7 @@ int32_t ht_single_accumulate(struct ht_single *g, int32_t lane, int32_t unit, in
     ht_op_effect(g->schedule, g->grad_mb[ht_single_at(g, unit, mb)], tier, HT_NEED | HT_RELEASE);
     /* Reads both, writes one. */
     int64_t element = 2 * ht_dtype_bytes(g->scenario->numerics.accumulate) + ht_dtype_bytes(g->scenario->numerics.grad);
-    if (tier == HT_HOST) ht_op_use(g->schedule, g->dram, w.params * element);
+    ht_single_draw(g, w.params * element);
     return op;
 }
 
@@ -235,7 +258,7 @@ int32_t ht_single_step(struct ht_single *g, int32_t lane, int32_t unit, bool rel
     ht_op_effect(g->schedule, g->grad[unit], tier, release_grad ? HT_NEED | HT_RELEASE : HT_NEED);
     /* Reads master, momentum, variance and gradient; writes the first three, and the 16-bit copy if there is one. */
     int64_t element = 24 + ht_dtype_bytes(w.grad_dtype) + (g->master[unit] >= 0 ? ht_dtype_bytes(n->param) : 0);
-    if (tier == HT_HOST) ht_op_use(g->schedule, g->dram, w.params * element);
+    ht_single_draw(g, w.params * element);
     return op;
 }
 
@@ -256,7 +279,6 @@ int32_t ht_single_copy(struct ht_single *g, int32_t t, enum ht_tier from, enum h
         ht_op_name(s, "%c%d", letter, about.unit);
     ht_op_effect(s, t, from, release_from ? HT_NEED | HT_RELEASE : HT_NEED);
     ht_op_effect(s, t, to, to_flags);
-    ht_op_use(s, out ? g->pcie_d2h : g->pcie_h2d, bytes);
-    ht_op_use(s, g->dram, bytes);
+    ht_single_draw(g, bytes);
     return op;
 }

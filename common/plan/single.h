@@ -19,7 +19,10 @@ struct ht_single {
     /* lanes */
     int32_t compute, h2d, d2h, host;
     /* resources */
-    int32_t pcie_h2d, pcie_d2h, dram, cores;
+    int32_t pcie_h2d, pcie_d2h, dram; /* of a real device; */
+    int32_t cores;                    /* of an emulated one: the host's. Else -1 */
+    int64_t host_cores;
+    bool one_core; /* for device and host alike */
     /* tensors: [n_units], or [n_units * n_mb] at u * n_mb + j; -1 where there is none */
     int32_t *param, *master, *momentum, *variance;
     int32_t *grad;       /* [n_units]: the accumulator, which is also micro-batch 0's fresh gradient */
@@ -36,6 +39,13 @@ struct ht_single {
    nothing. host_order: of the host lane; copies are FIFO or PRIORITY by copy_order. */
 void ht_single_init(struct ht_single *g, const struct ht_scenario *scenario, const char *name,
                     enum ht_lane_order copy_order, enum ht_lane_order host_order);
+/*
+ * What the last op takes of what it shares. A real device: a copy takes its port and the host's DRAM, host work DRAM, device
+ * work nothing. A device emulated by some of the node's cores has no port, and what moves its bytes are the host's cores:
+ * a copy keeps one of them busy, host work all of them; device work only where device and host are the same core.
+ */
+void ht_single_draw(struct ht_single *g, int64_t host_bytes);
+
 /* Frees the index arrays; the schedule is linked and handed out. */
 struct ht_schedule *ht_single_finish(struct ht_single *g);
 
