@@ -1,8 +1,10 @@
 #include "harness/registry.h"
 
+#include "autohete/autohete.h"
 #include "baselines/baselines.h"
 #include "common/base/array.h"
 #include "common/base/config.h"
+#include "examples/examples.h"
 
 #include <string.h>
 
@@ -15,6 +17,9 @@ static const struct ht_system *const systems[] = {
     &ht_patrickstar_ckpt,
     &ht_stronghold,
     &ht_stronghold_ckpt,
+    &ht_autohete,
+    &ht_autohete_nops,
+    &ht_example_stream,
 };
 
 const struct ht_system *ht_system_at(size_t index)

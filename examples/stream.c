@@ -1,0 +1,91 @@
+/*
+ * Streaming parameters: the host keeps everything about the blocks, and the device borrows one block's parameters when it
+ * needs them. A teaching example; docs/write-your-own-system.md walks through it.
+ *
+ *     compute       F0 F1 F2 .. FH | BH BL .. B1 B0 |
+ *     h2d        P1 P2 P3 ..       | PL .. P1       |          P0 PH        a block is fetched twice an iteration
+ *     d2h                          |  GH GL .. G1 G0|
+ *     cpu                                           | O0 O1 .. OH
+ *
+ * How far fetching runs ahead is nobody's decision here: a copy is issued when its memory is granted, which is as early
+ * as the device's budget allows.
+ */
+#include "common/plan/single.h"
+#include "examples/examples.h"
+
+static enum ht_status plan(const struct ht_system *self, const struct ht_scenario *scenario,
+                           const struct ht_profile *profile, const struct ht_settings *settings, struct ht_error *err,
+                           struct ht_plan *out)
+{
+    (void)self, (void)scenario, (void)profile, (void)settings, (void)err;
+    *out = (struct ht_plan){.planned_bytes = {-1, -1, 0, 0}, .why = "nothing to decide: every block is streamed"};
+    return HT_OK;
+}
+
+/* Embedding and head stay on the device; the blocks' parameters are only visitors there. */
+static bool is_streamed(const struct ht_single *g, int32_t unit)
+{
+    return ht_single_kind(g, unit) == HT_UNIT_BLOCK;
+}
+
+static void place(struct ht_single *g)
+{
+    for (int32_t u = 0; u < g->n_units; u++) {
+        if (!is_streamed(g, u)) ht_add_resident(g->schedule, g->param[u], HT_DEVICE, 0);
+        ht_add_resident(g->schedule, g->param[u], HT_HOST, 0);
+        ht_add_resident(g->schedule, g->grad[u], HT_HOST, 0);
+        ht_single_place_states(g, u, HT_HOST);
+    }
+}
+
+static void fetch(struct ht_single *g, int32_t unit)
+{
+    if (is_streamed(g, unit)) ht_single_copy(g, g->param[unit], HT_HOST, HT_DEVICE, HT_PRODUCE, false);
+}
+
+/* The op just appended is the last to read the parameters: they are freed when it ends. */
+static void drop(struct ht_single *g, int32_t unit)
+{
+    if (is_streamed(g, unit)) ht_op_effect(g->schedule, g->param[unit], HT_DEVICE, HT_RELEASE);
+}
+
+static enum ht_status build(const struct ht_system *self, const struct ht_scenario *scenario, const struct ht_plan *p,
+                            struct ht_error *err, struct ht_schedule **out)
+{
+    (void)p, (void)err;
+    struct ht_single g;
+    ht_single_init(&g, scenario, self->name, HT_FIFO, HT_FIFO);
+    place(&g);
+    for (int32_t j = 0; j < g.n_mb; j++) {
+        for (int32_t u = 0; u < g.n_units; u++) {
+            fetch(&g, u);
+            ht_single_forward(&g, u, j, true);
+            drop(&g, u);
+        }
+        for (int32_t u = g.n_units - 1; u >= 0; u--) {
+            fetch(&g, u);
+            ht_single_backward(&g, u, j);
+            drop(&g, u);
+            if (j == 0) {
+                ht_single_copy(&g, g.grad[u], HT_DEVICE, HT_HOST, HT_UPDATE, true);
+            } else {
+                ht_single_copy(&g, g.grad_mb[ht_single_at(&g, u, j)], HT_DEVICE, HT_HOST, HT_PRODUCE, true);
+                ht_single_accumulate(&g, g.host, u, j);
+            }
+        }
+    }
+    for (int32_t u = 0; u < g.n_units; u++) {
+        ht_single_step(&g, g.host, u, false);
+        if (!is_streamed(&g, u)) ht_single_copy(&g, g.param[u], HT_HOST, HT_DEVICE, HT_UPDATE, false);
+    }
+    *out = ht_single_finish(&g);
+    return HT_OK;
+}
+
+const struct ht_system ht_example_stream = {
+    .name = "example_stream",
+    .title = "Streaming parameters (example)",
+    .source = "docs/write-your-own-system.md",
+    .summary = "blocks live on the host, the device borrows them one at a time",
+    .plan = plan,
+    .build = build};
