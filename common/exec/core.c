@@ -32,6 +32,8 @@ struct lane {
     struct ready *heap;      /* PRIORITY: ready, not issued */
     int32_t n_heap;
     size_t heap_cap;
+    struct ready *denied;    /* PRIORITY, while it issues: ready, but without memory */
+    size_t denied_cap;
     struct ht_inst *queue; /* issued, oldest first; [ahead + 1] */
     int32_t n_queue;
     bool running; /* queue[0] runs */
@@ -414,8 +416,6 @@ static bool issue_priority(struct ht_core *c, int32_t lane, struct ht_inst *inst
 {
     struct lane *l = &c->lanes[lane];
     if (l->n_queue) return false;
-    struct ready *denied = NULL;
-    size_t denied_cap = 0;
     int32_t n_denied = 0;
     bool issued = false, skipped = false;
     while (l->n_heap && !issued) {
@@ -428,11 +428,10 @@ static bool issue_priority(struct ht_core *c, int32_t lane, struct ht_inst *inst
             take_up(c, l, r.iteration, r.op, inst);
             issued = true;
         } else {
-            HT_PUSH(denied, n_denied, denied_cap, r);
+            HT_PUSH(l->denied, n_denied, l->denied_cap, r);
         }
     }
-    for (int32_t i = 0; i < n_denied; i++) heap_push(l, denied[i]);
-    free(denied);
+    for (int32_t i = 0; i < n_denied; i++) heap_push(l, l->denied[i]);
     /* Passing an op over may have made room, while the denied ones were out of the heap and could not be poked for. */
     if (skipped && !issued) poke(c, lane);
     return issued;
@@ -603,6 +602,7 @@ void ht_core_destroy(struct ht_core *c)
     if (!c) return;
     for (int32_t i = 0; i < c->s->n_lanes; i++) {
         free(c->lanes[i].heap);
+        free(c->lanes[i].denied);
         free(c->lanes[i].queue);
     }
     for (int i = 0; i < 2; i++) free(c->slots[i].ops);
