@@ -17,11 +17,6 @@ static bool is_collective(int kind)
     return kind == HT_OP_ALL_GATHER || kind == HT_OP_REDUCE_SCATTER || kind == HT_OP_ALL_REDUCE;
 }
 
-static bool is_compute(int kind)
-{
-    return kind == HT_OP_FORWARD || kind == HT_OP_RECOMPUTE || kind == HT_OP_BACKWARD;
-}
-
 static bool same_label(const struct ht_label *a, const struct ht_label *b)
 {
     return a->unit == b->unit && a->n_units == b->n_units && a->sub_ops == b->sub_ops &&
@@ -45,7 +40,7 @@ static enum ht_status check_member(const struct ht_schedule *s, int32_t first, i
                             ht_op_kind_name(a->kind), op->match);
     if (a->when != op->when)
         return ht_broken_op(s, i, err, "has another 'when' than op %d of its group (match %d)", first, op->match);
-    if (is_compute(op->kind) && !same_label(&a->label, &op->label))
+    if (!same_label(&a->label, &op->label))
         return ht_broken_op(s, i, err, "is about other units than op %d of its group (match %d)", first, op->match);
     for (int64_t k = s->deps_begin[i]; k < s->deps_begin[i + 1]; k++)
         if (s->deps[k] >= first)
@@ -63,6 +58,21 @@ static enum ht_status check_member(const struct ht_schedule *s, int32_t first, i
     return HT_OK;
 }
 
+/* A tensor that the send reads and the receive writes. A pair without effects moves nothing that the graph knows of. */
+static bool share_tensor(const struct ht_schedule *s, int32_t send, int32_t receive)
+{
+    bool sends = false, receives = false;
+    for (int64_t a = s->effects_begin[send]; a < s->effects_begin[send + 1]; a++) {
+        if (!(s->effects[a].flags & HT_NEED)) continue;
+        sends = true;
+        for (int64_t b = s->effects_begin[receive]; b < s->effects_begin[receive + 1]; b++)
+            if (s->effects[b].tensor == s->effects[a].tensor && s->effects[b].flags & (HT_PRODUCE | HT_UPDATE)) return true;
+    }
+    for (int64_t b = s->effects_begin[receive]; b < s->effects_begin[receive + 1]; b++)
+        receives |= (s->effects[b].flags & (HT_PRODUCE | HT_UPDATE)) != 0;
+    return !sends && !receives;
+}
+
 static enum ht_status check_pair(const struct ht_schedule *s, int32_t first, int32_t end, struct ht_error *err)
 {
     const struct ht_op *a = &s->ops[first], *b = a + 1;
@@ -71,6 +81,10 @@ static enum ht_status check_pair(const struct ht_schedule *s, int32_t first, int
                             end - first, a->match);
     if (ht_op_rank(s, first) == ht_op_rank(s, first + 1))
         return ht_broken_op(s, first, err, "sends from rank %d to itself", ht_op_rank(s, first));
+    bool send_first = a->kind == HT_OP_SEND;
+    if (!share_tensor(s, send_first ? first : first + 1, send_first ? first + 1 : first))
+        return ht_broken_op(s, first, err, "and its peer %s have no tensor that one reads and the other writes",
+                            ht_phrase_op(s, first + 1).text);
     const struct ht_work *x = &s->works[a->work], *y = &s->works[b->work];
     if (!x->custom[0] && !y->custom[0] && x->bytes != y->bytes)
         return ht_broken_op(s, first, err, "moves %lld bytes, its peer %s %lld", (long long)x->bytes,
