@@ -255,6 +255,54 @@ START_TEST(fourteen_bytes_a_parameter)
 }
 END_TEST
 
+/*
+ * Non-model data at the backward of unit u with all blocks checkpointed, 16 bit: the inputs of units 1..u, the
+ * activations of u, the gradient from above (at the head: the logits), that of u's input, u's and the table's
+ * gradients, scratch. The largest of these is what the margin leaves free beside the chunks of 2 bytes a parameter:
+ *     margin = usable - largest - 2 n E,   chunks with 12 bytes a parameter of states on the device = 0.8 margin / 12 E
+ */
+static int64_t largest_non_model_bytes(const struct ht_scenario *sc)
+{
+    const struct ht_model *m = &sc->model;
+    int64_t head = m->layers + 1, inputs = 0, largest = 0;
+    for (int64_t u = 1; u <= head; u++) {
+        int64_t x = ht_live_bytes(ht_unit_input_bytes(m, u, sc->micro_batch, sc->seq, HT_F16));
+        int64_t above = u == head ? ht_logits_bytes(m, sc->micro_batch, sc->seq)
+                                  : ht_unit_input_bytes(m, u + 1, sc->micro_batch, sc->seq, HT_F16);
+        inputs += x;
+        int64_t live = inputs + ht_live_bytes(ht_unit_activation_bytes(m, u, sc->micro_batch, sc->seq, HT_F16)) +
+                       ht_live_bytes(above) + x + ht_live_bytes(2 * ht_unit_params(m, u)) +
+                       ht_live_bytes(2 * ht_unit_params(m, 0)) +
+                       ht_live_bytes(ht_unit_workspace_bytes(m, u, sc->micro_batch, sc->seq, HT_F16, true));
+        if (live > largest) largest = live;
+    }
+    return largest;
+}
+
+START_TEST(the_margin_by_hand)
+{
+    static const int64_t percents[] = {80, 40};
+    int different = 0;
+    for (size_t i = 0; i < HT_COUNT(percents); i++)
+        for (int64_t mib = 6; mib <= 14; mib++) {
+            struct ht_scenario sc = scenario_of(MODEL, 2, 2, 64, "fp16", mib << 20);
+            char set[64];
+            struct ht_plan plan;
+            struct ht_error err = {0};
+            snprintf(set, sizeof set, "chunk=50112 margin_ratio=%d", (int)percents[i]);
+            ck_assert_msg(plan_with(&ht_patrickstar_ckpt, &sc, set, &err, &plan) == HT_OK, "%s", err.text);
+            int64_t n = ht_plan_get(&plan, "chunks"), usable = (mib << 20) * 80 / 100;
+            ck_assert_int_eq(n, 13);
+            int64_t margin = usable - largest_non_model_bytes(&sc) - n * 2 * 50112;
+            int64_t os = margin > 0 ? margin * percents[i] / 100 / (12 * 50112) : 0;
+            ck_assert_int_eq(ht_plan_get(&plan, "os"), os < n ? os : n);
+            different += os > 0 && os < n;
+            ht_scenario_free(&sc);
+        }
+    ck_assert_int_gt(different, 5);
+}
+END_TEST
+
 /* The host never holds more than the plan says, but for one unit's gradient beside its new parameters (16 bit: 2 bytes
    each) and the rounding of each tensor to 512 bytes. */
 START_TEST(the_host_keeps_to_the_plan)
@@ -367,6 +415,7 @@ static void add(TCase *t)
     tcase_add_test(t, the_manager_keeps_its_rules);
     tcase_add_test(t, an_iteration_by_hand);
     tcase_add_test(t, fourteen_bytes_a_parameter);
+    tcase_add_test(t, the_margin_by_hand);
     tcase_add_test(t, the_host_keeps_to_the_plan);
     tcase_add_test(t, what_the_manager_allows_is_proved);
     tcase_add_test(t, any_share_of_states_on_the_device);

@@ -160,8 +160,42 @@ START_TEST(too_small_a_device_is_an_answer)
 }
 END_TEST
 
+/* One row an op of L = 4, m = 1. Costs: t_fp = 10, t_bp = 20, t_d2h = 15, t_cpu = 30, t_gpu = 5; the ends cost nothing.
+ */
+struct slot {
+    const char *op;
+    int64_t start, end;
+};
+
+static void expect_iterations(int64_t h2d, const struct slot *expected, size_t n, int64_t period)
+{
+    const struct price prices[] = {
+        {HT_OP_FORWARD, HT_LANE_COMPUTE, 10},     {HT_OP_BACKWARD, HT_LANE_COMPUTE, 20},
+        {HT_OP_COPY, HT_LANE_H2D, h2d},           {HT_OP_COPY, HT_LANE_D2H, 15},
+        {HT_OP_OPTIMIZER_STEP, HT_LANE_HOST, 30}, {HT_OP_OPTIMIZER_STEP, HT_LANE_COMPUTE, 5},
+    };
+    struct ht_scenario sc = scenario_of("gpt-mini", 4, 4, 0, "fp32", (int64_t)1 << 30);
+    struct ht_plan plan;
+    struct ht_schedule *s = build_with(&ht_stronghold, &sc, "m=1", &plan);
+    proved_peak(s, "m=1");
+    int64_t *cost_ns = priced(s, prices, HT_COUNT(prices), false);
+    struct ht_trace *t = simulated(s, cost_ns, 3);
+    for (int32_t k = 0; k < 3; k++)
+        for (size_t i = 0; i < n; i++) {
+            const struct ht_trace_event *e = event_of(t, k, expected[i].op);
+            int64_t begin = (period * k + expected[i].start) * UNIT_NS, end = (period * k + expected[i].end) * UNIT_NS;
+            ck_assert_msg(e->start_ns == begin && e->end_ns == end, "iteration %d, %s: [%lld,%lld]", k, expected[i].op,
+                          (long long)e->start_ns, (long long)e->end_ns);
+        }
+    ck_assert_int_eq(t->end_ns, 3 * period * UNIT_NS);
+    ht_trace_destroy(t);
+    free(cost_ns);
+    ht_schedule_destroy(s);
+    ht_scenario_free(&sc);
+}
+
 /*
- * L = 4, m = 1, t_fp = 10, t_bp = 20, t_h2d = 15, t_d2h = 15, t_cpu = 30, t_gpu = 5; the ends cost nothing.
+ * t_h2d = 15:
  *     h2d   P2 [0,15]   P3 from F2's start [15,30]   P4 from F3's start [30,45]
  *     gpu   F1 [0,10]   F2 [15,25]   F3 [30,40]   F4 [45,55]
  *     h2d   P3 from B4's start [55,70]   P2 from B3's start [75,90]
@@ -172,38 +206,30 @@ END_TEST
  */
 START_TEST(an_iteration_by_hand)
 {
-    static const struct price prices[] = {
-        {HT_OP_FORWARD, HT_LANE_COMPUTE, 10},
-        {HT_OP_BACKWARD, HT_LANE_COMPUTE, 20},
-        {HT_OP_COPY, HT_LANE_H2D, 15},
-        {HT_OP_COPY, HT_LANE_D2H, 15},
-        {HT_OP_OPTIMIZER_STEP, HT_LANE_HOST, 30},
-        {HT_OP_OPTIMIZER_STEP, HT_LANE_COMPUTE, 5},
-    };
-    static const struct {
-        const char *op;
-        int64_t start, end;
-    } expected[] = {{"F1", 0, 10},   {"F2", 15, 25},   {"F3", 30, 40},   {"F4", 45, 55},   {"B4", 55, 75},
-                    {"B3", 75, 95},  {"B2", 95, 115},  {"B1", 115, 135}, {"U1", 135, 140}, {"G4", 75, 90},
-                    {"G3", 95, 110}, {"G2", 115, 130}, {"O4", 90, 120},  {"O3", 120, 150}, {"O2", 150, 180}};
-    struct ht_scenario sc = scenario_of("gpt-mini", 4, 4, 0, "fp32", (int64_t)1 << 30);
-    struct ht_plan plan;
-    struct ht_schedule *s = build_with(&ht_stronghold, &sc, "m=1", &plan);
-    proved_peak(s, "m=1");
-    int64_t *cost_ns = priced(s, prices, HT_COUNT(prices), false);
-    struct ht_trace *t = simulated(s, cost_ns, 3);
-    for (int32_t k = 0; k < 3; k++)
-        for (size_t i = 0; i < HT_COUNT(expected); i++) {
-            const struct ht_trace_event *e = event_of(t, k, expected[i].op);
-            int64_t begin = (180 * k + expected[i].start) * UNIT_NS, end = (180 * k + expected[i].end) * UNIT_NS;
-            ck_assert_msg(e->start_ns == begin && e->end_ns == end, "iteration %d, %s: [%lld,%lld]", k, expected[i].op,
-                          (long long)e->start_ns, (long long)e->end_ns);
-        }
-    ck_assert_int_eq(t->end_ns, 3 * 180 * UNIT_NS);
-    ht_trace_destroy(t);
-    free(cost_ns);
-    ht_schedule_destroy(s);
-    ht_scenario_free(&sc);
+    static const struct slot expected[] = {{"F1", 0, 10},    {"F2", 15, 25},   {"F3", 30, 40},  {"F4", 45, 55},
+                                           {"B4", 55, 75},   {"B3", 75, 95},   {"B2", 95, 115}, {"B1", 115, 135},
+                                           {"U1", 135, 140}, {"G4", 75, 90},   {"G3", 95, 110}, {"G2", 115, 130},
+                                           {"O4", 90, 120},  {"O3", 120, 150}, {"O2", 150, 180}};
+    expect_iterations(15, expected, HT_COUNT(expected), 180);
+}
+END_TEST
+
+/*
+ * t_h2d = 25: a window of one hides neither 25 behind a forward of 10 nor behind a backward of 20. No prefetch begins
+ * before the op it runs beside, although its lane and its memory are free: P3 of the backward pass waits for B4.
+ *     h2d   P2 [0,25]   P3 [25,50]   P4 [50,75]   P3 from B4's start [85,110]   P2 from B3's start [110,135]
+ *     gpu   F1 [0,10]   F2 [25,35]   F3 [50,60]   F4 [75,85]
+ *     gpu   B4 [85,105]   B3 [110,130]   B2 [135,155]   B1 [155,175]   U1 [175,180]
+ *     d2h   G4 [105,120]  G3 [130,145]   G2 [155,170]
+ *     cpu   O4 [120,150]  O3 [150,180]   O2 [180,210]
+ */
+START_TEST(an_iteration_with_slow_transfers_by_hand)
+{
+    static const struct slot expected[] = {{"F1", 0, 10},    {"F2", 25, 35},   {"F3", 50, 60},   {"F4", 75, 85},
+                                           {"B4", 85, 105},  {"B3", 110, 130}, {"B2", 135, 155}, {"B1", 155, 175},
+                                           {"U1", 175, 180}, {"G4", 105, 120}, {"G3", 130, 145}, {"G2", 155, 170},
+                                           {"O4", 120, 150}, {"O3", 150, 180}, {"O2", 180, 210}};
+    expect_iterations(25, expected, HT_COUNT(expected), 210);
 }
 END_TEST
 
@@ -238,6 +264,30 @@ START_TEST(residents_by_hand)
 }
 END_TEST
 
+/* m_hide is the least m with m t_fp >= t_h2d: for t_fp = 10 and t_h2d = 1, 10, 11, 30, 31 it is 1, 1, 2, 3, 4. */
+START_TEST(the_hiding_window_by_hand)
+{
+    static const int64_t h2d[] = {1, 10, 11, 30, 31}, expected[] = {1, 1, 2, 3, 4};
+    struct ht_scenario sc = scenario_of("gpt-mini", 4, 4, 0, "fp32", (int64_t)1 << 30);
+    struct ht_plan plan;
+    struct ht_schedule *s = build_with(&ht_stronghold, &sc, "m=1", &plan);
+    for (size_t i = 0; i < HT_COUNT(h2d); i++) {
+        struct ht_profile *profile = ht_profile_create("by hand", "the test");
+        struct ht_settings none = {.n = 0};
+        struct ht_error err = {0};
+        char key[HT_WORK_KEY_MAX];
+        ht_profile_add(profile, ht_work_key(&s->works[s->ops[op_named(s, "F1")].work], key, sizeof key), 10);
+        ht_profile_add(profile, ht_work_key(&s->works[s->ops[op_named(s, "P2")].work], key, sizeof key), h2d[i]);
+        ck_assert_msg(ht_stronghold.plan(&ht_stronghold, &sc, profile, &none, &err, &plan) == HT_OK, "%s", err.text);
+        ck_assert_int_eq(ht_plan_get(&plan, "m_hide"), expected[i]);
+        ck_assert_int_eq(ht_plan_get(&plan, "m"), 4);
+        ht_profile_destroy(profile);
+    }
+    ht_schedule_destroy(s);
+    ht_scenario_free(&sc);
+}
+END_TEST
+
 static void add(TCase *t)
 {
     tcase_add_test(t, the_window_by_hand);
@@ -246,7 +296,9 @@ static void add(TCase *t)
     tcase_add_test(t, the_planner_takes_the_largest_window);
     tcase_add_test(t, too_small_a_device_is_an_answer);
     tcase_add_test(t, an_iteration_by_hand);
+    tcase_add_test(t, an_iteration_with_slow_transfers_by_hand);
     tcase_add_test(t, residents_by_hand);
+    tcase_add_test(t, the_hiding_window_by_hand);
 }
 
 int main(void)
