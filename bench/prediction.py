@@ -88,7 +88,7 @@ def plans_of(args, scenario):
 
 
 def one_round(args, shape, plans, profile):
-    hetbench(args, "profile", *shape, "--repeat", args.repeat, "--out", profile)
+    origin, _ = hetbench(args, "profile", *shape, "--repeat", args.repeat, "--out", profile)
     for plan in plans:
         if plan["skipped"]:
             continue
@@ -106,6 +106,7 @@ def one_round(args, shape, plans, profile):
         plan["predicted_s"].append(predicted)
         plan["steps_s"] += run["step_s"][WARM_UP:]
         plan["lower_bound_s"] = sim["lower_bound_s"]
+    return origin
 
 
 def priority():
@@ -141,7 +142,7 @@ def main():
             if not plans:
                 continue
             for _ in range(args.rounds):
-                one_round(args, shape, plans, pathlib.Path(work) / "profile.yaml")
+                origin = one_round(args, shape, plans, pathlib.Path(work) / "profile.yaml")
             for plan in plans:
                 if plan["skipped"]:
                     skipped.append({"plan": plan["name"], "reason": plan["skipped"]})
@@ -161,7 +162,6 @@ def main():
     print(f"\n{len(rows)} plans: mean absolute error {100 * mean:.1f}%, mean error {100 * bias:+.1f}%, worst {100 * worst['error']:+.1f}% "
           f"({worst['plan']}); load average {', '.join(f'{l[0]:.1f}' for l in load)}")
     if args.out:
-        origin, _ = hetbench(args, "list", "systems")
         args.out.mkdir(parents=True, exist_ok=True)
         (args.out / "prediction.json").write_text(json.dumps({
             "command": " ".join(sys.argv), "commit": origin["commit"], "machine": origin["machine"],

@@ -28,6 +28,8 @@
 
 enum { HT_WARMUP = 2, HT_CACHES = 4, HT_FEWEST_BLOCKS = 2, HT_STATE_BYTES_PER_PARAM = 16 };
 
+#define HT_AMPLE_BYTES ((int64_t)1 << 50)
+
 static double now_s(void)
 {
     struct timespec t;
@@ -86,7 +88,7 @@ static enum ht_status build(const struct ht_system *system, struct ht_scenario *
     *out = NULL;
     for (int attempt = 0; attempt < 2 && !*out; attempt++) {
         struct ht_plan plan = {0};
-        gpu->memory_bytes = attempt ? INT64_MAX / 4 : given;
+        gpu->memory_bytes = attempt ? HT_AMPLE_BYTES : given;
         status = system->plan(system, scenario, profile, NULL, err, &plan);
         if (status == HT_OK) status = system->build(system, scenario, &plan, err, out);
         if (status != HT_OK && status != HT_INFEASIBLE) break;

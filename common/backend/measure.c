@@ -2,6 +2,7 @@
 
 #include "common/base/array.h"
 #include "common/base/rng.h"
+#include "common/base/units.h"
 #include "common/mem/arena.h"
 #include "common/schedule/verify.h"
 
@@ -9,6 +10,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* ---- samples --------------------------------------------------------------------------------------------------- */
 
@@ -114,6 +116,17 @@ static void make_batch(const struct ht_measure_options *o, struct batch *b)
         b->tokens[i] = (int32_t)ht_random_below(SEED, (uint64_t)i, (uint64_t)o->model.vocab);
 }
 
+/* The machine has to have what all arenas take: they are touched, so the system would have to end somebody. */
+static enum ht_status check_memory(const struct ht_schedule *s, const struct ht_verdict *v, struct ht_error *err)
+{
+    double need = 0, have = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGE_SIZE);
+    char a[HT_QUANTITY_TEXT], b[HT_QUANTITY_TEXT];
+    for (int32_t i = 0; i < ht_n_spaces(s); i++) need += (double)v->spaces[i].peak_bytes;
+    if (need <= 0.9 * have) return HT_OK;
+    return ht_fail(err, HT_INFEASIBLE, "measuring '%s' takes %s; this machine has %s", s->name,
+                   ht_format_quantity(HT_BYTES, need, a), ht_format_quantity(HT_BYTES, have, b));
+}
+
 /* As large as the safe sequence needs, which is the order in which everything runs here; touched, so that no page is
    new when an op is timed. Half as much again is address space for holes. */
 static enum ht_status make_arenas(const struct ht_schedule *s, const struct ht_verdict *v, struct ht_error *err,
@@ -181,6 +194,7 @@ enum ht_status ht_measure(const struct ht_schedule *given, const struct ht_measu
                                  .data_ctx = &batch,
                                  .split = &options->split};
     enum ht_status status = ht_schedule_verify(s, err, &verdict);
+    if (status == HT_OK) status = check_memory(s, &verdict, err);
     if (status == HT_OK) status = ht_cpu_create(&cpu, err, &session.cpu);
     if (status == HT_OK) status = make_arenas(s, &verdict, err, arenas);
     if (status != HT_OK) goto out;

@@ -56,8 +56,9 @@ struct ht_measure_options {
 enum ht_status ht_measure(const struct ht_schedule *s, const struct ht_measure_options *options, struct ht_error *err,
                           struct ht_samples *samples);
 
-/* The same schedule, op for op, with an edge from each op to the next and from the last to the next iteration's first,
-   and without limits on memory. The caller destroys it. */
+/* The same schedule of one rank and no groups, op for op, with an edge from each op to the next and from the last to
+   the next iteration's first; without limits on memory and without resources, for which nothing contends. The caller
+   destroys it. */
 struct ht_schedule *ht_schedule_one_at_a_time(const struct ht_schedule *s);
 
 #endif
