@@ -8,6 +8,7 @@
 
 static const struct ht_command *const commands[] = {
     &ht_cmd_list, &ht_cmd_plan, &ht_cmd_sim, &ht_cmd_compare, &ht_cmd_verify, &ht_cmd_profile, &ht_cmd_train,
+    &ht_cmd_reproduce,
 };
 
 const struct ht_command *ht_command_at(size_t index)

@@ -74,6 +74,9 @@ static const struct row rows[] = {
     {"data-seed", "N", "of the choice of batches [5678]", HT_OPT_TRAIN, VALUE_COUNT, AT(data_seed), 0, 0x1p62},
     {"losses", "FILE", "write step,loss as CSV at full precision", HT_OPT_TRAIN, VALUE_TEXT, AT(losses), 0, 0},
     {"trace", "FILE", "write a Chrome/Perfetto trace", HT_OPT_TRACE, VALUE_TEXT, AT(trace), 0, 0},
+    {"ledger", "FILE", "check the claims of this file [the built-in ledgers]", HT_OPT_REPRODUCE, VALUE_TEXT, AT(ledger),
+     0, 0},
+    {"out", "FILE", "write the table as CSV", HT_OPT_REPRODUCE, VALUE_TEXT, AT(out), 0, 0},
     {"json", NULL, "machine-readable output on standard output", ANY, VALUE_FLAG, AT(json), 0, 0},
     {"help", NULL, "show this help", ANY, VALUE_FLAG, AT(help), 0, 0},
 };

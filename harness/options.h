@@ -37,6 +37,7 @@ struct ht_options {
     /* comparison */
     const char *systems, *models; /* lists with commas */
     const char *out;
+    const char *ledger; /* claims from a file instead of the built-in ones */
 
     /* profile */
     int64_t repeat;
@@ -59,6 +60,7 @@ enum ht_option_group {
     HT_OPT_COMPARE = 128,
     HT_OPT_TRAIN = 256,
     HT_OPT_PROFILE = 512,
+    HT_OPT_REPRODUCE = 1024,
 };
 
 struct ht_command {
