@@ -37,7 +37,7 @@ PY
 
 # Measured memory: never above the bound, and arena and trace agree, in every run. Over five runs the median lies in the
 # range that was predicted from jittered durations; where others keep the cores busy a copy can wait longer than any jitter
-# explains, so that the five are tried again.
+# explains, so that the five are tried again. Under a sanitizer no duration is as modelled: only the first part counts there.
 as_predicted() {
     local i
     for i in 1 2 3 4 5; do
@@ -57,16 +57,18 @@ for place, p in enumerate(runs[0]["predicted_memory"]):
     measured = statistics.median(r["predicted_memory"][place]["measured_bytes"] for r in runs)
     if not p["low_bytes"] <= measured <= p["high_bytes"] or abs(measured / p["simulated_bytes"] - 1) > 0.02:
         print("outside the range:", measured, p)
-        sys.exit(1)
+        sys.exit(3)
 PY
 }
 for system in in_memory zero_offload; do
     for attempt in 1 2 3 4 5; do
         status=0
         as_predicted "$system" || status=$?
-        [ "$status" = 1 ] || break
+        if [ "$status" != 3 ] || [ -n "$sanitized" ]; then break; fi
         sleep "$attempt"
     done
-    [ "$status" = 0 ] || fail "$system: measured memory is not as predicted"
+    if [ "$status" != 0 ] && { [ "$status" != 3 ] || [ -z "$sanitized" ]; }; then
+        fail "$system: measured memory is not as predicted"
+    fi
 done
 finish

@@ -1,0 +1,202 @@
+#!/usr/bin/env bash
+# Experiments: files that are wrong, files that agree, going on where Ctrl-C stopped, and the report made from them.
+set -euo pipefail
+# shellcheck source=tests/harness/support.sh
+. "$(dirname "$0")/support.sh"
+cd "$work"
+
+# ---- what is wrong is one line with its place ----
+
+refused 2 "experiment: expected NAME" experiment
+refused 2 "unknown experiment 'autohete-fig3'; expected 'autohete-fig3a'" experiment autohete-fig3
+refused 2 "nowhere.yaml: " experiment nowhere.yaml
+
+# bad PATTERN TEXT: an experiment with TEXT in place of the lines that a good one has.
+bad() {
+    local pattern=$1
+    printf '%b\n' "$2" >bad.yaml
+    refused 2 "bad.yaml:$pattern" experiment bad.yaml --out never
+    [ ! -e never ] || fail "a refused experiment made its directory"
+}
+head='name: bad\ncluster: autohete-1gpu\nmodels: [autohete-2b]\nsystems: [zero_offload]'
+bad "4:11: key 'systems\[0\]': unknown system 'zero_ofload'" "${head%systems*}systems: [zero_ofload]"
+bad "3:10: key 'models\[0\]': unknown model 'autohete-2c'" "name: bad\ncluster: autohete-1gpu\nmodels: [autohete-2c]\nsystems: [zero_offload]"
+bad "2:10: key 'cluster': unknown cluster" "name: bad\ncluster: autohete-9gpu\nmodels: [autohete-2b]\nsystems: [zero_offload]"
+bad "5:1: key 'batchs': .*batches" "$head\nbatchs: [8]"
+bad "5:11: key 'batches\[0\]': " "$head\nbatches: [0]"
+bad "5:14: key 'batches\[1\]': stands in the list twice" "$head\nbatches: [8, 8]"
+bad "5:17: key 'device_memory\[0\]': '40' has no unit" "$head\ndevice_memory: [40]"
+bad "5:8: key 'along': " "$head\nalong: batch"
+bad "5:13: key 'break_even': " "$head\nbreak_even: yes"
+bad "5:16: key 'best': unknown key; expected label and best_of" "${head%[*}\n  - {label: x, best: [zero_offload], best_of: [zero_offload]}"
+bad "5:5: key 'systems\[0\]': .*best_of" "${head%[*}\n  - {label: x}"
+bad "1:7: key 'name': '../x' is no name" "name: ../x${head#name: bad}"
+bad "5:12: key 'timelines': .*model" "$head\ntimelines: {systems: [zero_offload]}"
+bad "1:1: .*name" "${head#name: bad\\n}"
+printf 'name: bad\nmodels: [' >bad.yaml
+refused 2 "bad.yaml:3:1: .*without a closing bracket" experiment bad.yaml --out never
+printf '%b\n' "$head\ndevice_memory: [41 GB, 80 GB]" >big.yaml
+refused 2 "bad, zero_offload on autohete-2b: .*80 GB" experiment big.yaml --out big
+
+# ---- a small one: files agree with each other and with sim ----
+
+cat >small.yaml <<'YAML'
+name: small
+title: Two models, two budgets
+cluster: autohete-1gpu
+models: [autohete-2b, autohete-6b]
+batches: [4, 8]
+device_memory: [16 GiB, all]
+along: batches
+systems:
+  - autohete
+  - {label: ZeRO-Offload, best_of: [zero_offload, zero_offload_ckpt]}
+break_even: true
+timelines: {model: autohete-2b, batch: 4, systems: [autohete, autohete_nops]}
+YAML
+run 0 experiment small.yaml --out small
+grep -q 'ZeRO-Offload' out || fail "the table lacks a system"
+grep -q '24 points: 24 simulated, 0 taken over' out || fail "the points are not counted"
+"$python" - <<'PY' || fail "results.json and results.csv are not as they should be"
+import csv, json
+
+d = json.load(open("small/results.json"))
+rows = list(csv.DictReader(open("small/results.csv")))
+assert d["complete"] and d["obtained"] == "simulated" and d["commit"] and "experiment small.yaml" in d["command"]
+assert d["along"] == "batches" and d["axes"]["device_memory"] == [16 << 30, None] and len(rows) == len(d["rows"]) == 24
+for a, b in zip(d["rows"], rows):
+    assert (a["series"], a["system"], a["status"]) == (b["series"], b["system"], b["status"])
+    assert (b["chosen"] == "yes") == a["chosen"] and b["obtained"] == "simulated" and b["commit"] == d["commit"]
+    assert str(a["device_memory_bytes"] or "") == b["device_memory_bytes"]
+    if a["status"] == "ok":
+        assert a["iteration_time_s"] == float(b["iteration_time_s"])
+        assert a["break_even"]["pcie"]["needed"] == float(b["break_even_pcie_bytes_per_s"])
+    else:
+        assert a["reason"] == b["reason"] and not b["samples_per_s"]
+# The faster variant that fits is chosen, one of each group.
+groups = {}
+for a in d["rows"]:
+    groups.setdefault((a["series"], a["scenario"]["model"]["name"], a["scenario"]["batch"], a["device_memory_bytes"]), []).append(a)
+assert len(groups) == 16
+for group in groups.values():
+    chosen = [a for a in group if a["chosen"]]
+    assert len(chosen) == 1
+    assert (chosen[0].get("samples_per_s") or 0) == max(a.get("samples_per_s") or 0 for a in group)
+assert {len(g) for g in groups.values()} == {1, 2} and {a["status"] for a in d["rows"]} == {"ok", "oom"}
+# Break-even: at the needed rate an iteration is within 1% of the unlimited one, just below it is not.
+for a in d["rows"]:
+    for rate in (a.get("break_even") or {}).values():
+        assert rate["iteration_time_needed_s"] <= 1.01 * rate["iteration_time_free_s"]
+        slower = [t for x, t in rate["curve"] if x < rate["needed_scale"] / 1.011]
+        assert rate["needed_is_at_most"] or slower[-1] > 1.01 * rate["iteration_time_free_s"]
+        assert dict(map(tuple, rate["curve"]))[1] == a["iteration_time_s"]
+assert [t["system"] for t in d["traces"]] == ["autohete", "autohete_nops"]
+PY
+run 0 sim zero_offload_ckpt --model autohete-6b --cluster autohete-1gpu --batch 8 --json
+[ "$(json out 'd["iteration_time_s"]')" = "$(json small/results.json '[r["iteration_time_s"] for r in d["rows"] if
+    r["system"] == "zero_offload_ckpt" and r["scenario"]["batch"] == 8 and r["status"] == "ok"][-1]')" ] ||
+    fail "sim and experiment disagree"
+
+# ---- what is there is taken over, while it is of the same program, commit and file ----
+
+run 0 experiment small.yaml --out small
+grep -q '0 simulated, 24 taken over' out || fail "a second run simulates again"
+sed -i 's/batches: \[4, 8\]/batches: [4, 8, 12]/' small.yaml
+run 0 experiment small.yaml --out small
+grep -q '36 points: 12 simulated, 24 taken over' out || fail "a longer list simulates more than is new"
+"$python" -c 'import json
+d = json.load(open("small/results.json"))
+for r in d["rows"]: r["commit"] = "another"
+json.dump(d, open("small/results.json", "w"))'
+run 0 experiment small.yaml --out small
+grep -q '36 simulated, 0 taken over' out || fail "rows of another commit are taken over"
+sed 's/^name: small/name: other/' small.yaml >other.yaml
+refused 2 "small/results.json: holds experiment 'small'; expected 'other'" experiment other.yaml --out small
+mkdir broken && echo '{"rows": 7' >broken/results.json
+refused 2 "broken/results.json: is no results file" experiment small.yaml --out broken
+[ "$(cat broken/results.json)" = '{"rows": 7' ] || fail "a file that is not ours was overwritten"
+
+# ---- Ctrl-C keeps what is done, and the same command goes on from there ----
+
+{
+    sed -e 's/^name: small/name: long/' -e '/^break_even/d' -e '/^timelines/d' -e '/^batches/d' -e 's/, autohete-6b//' small.yaml
+    echo 'iterations: 1000'
+    echo "batches: [$(seq -s, 1 40)]"
+} >long.yaml
+status=0
+"$python" -c 'import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+os.execv(sys.argv[1], sys.argv[1:])' "$hetbench" experiment long.yaml --out long >out 2>err &
+pid=$!
+sleep 1
+kill -INT "$pid" 2>/dev/null || fail "the long experiment had already ended"
+wait "$pid" || status=$?
+[ "$status" = 130 ] || fail "status $status after Ctrl-C, expected 130"
+grep -q '^hetbench: interrupted after .* of 240 points' err || fail "does not say how far it came: $(cat err)"
+[ "$(ls long)" = $'results.csv\nresults.json' ] || fail "Ctrl-C left $(ls long)"
+kept=$(json long/results.json 'len(d["rows"]) if not d["complete"] else "complete"')
+[ "$(($(wc -l <long/results.csv) - 1))" = "$kept" ] || fail "after Ctrl-C results.csv has other rows than results.json"
+run 0 experiment long.yaml --out long
+grep -q "240 points: $((240 - kept)) simulated, $kept taken over" out || fail "does not go on after $kept: $(tail -n 2 out)"
+[ "$(json long/results.json 'd["complete"], len(d["rows"])')" = "(True, 240)" ] || fail "the resumed run is not whole"
+
+# ---- report ----
+
+refused 2 ".*nowhere" report nowhere
+mkdir -p empty
+refused 2 "empty: holds no results.json" report empty
+refused 2 "broken/results.json: is no results file" report broken
+"$python" -c 'import matplotlib' 2>/dev/null || finish
+"$python" -c 'import matplotlib' 2>/dev/null || exit 0
+export MPLCONFIGDIR=$work/mpl
+mkdir both && cp -r small both/ && run 0 experiment autohete-fig7 --out both/fig7
+run 0 report both
+[ "$(head -n 1 out)" = both/report.html ] || fail "report does not say what it wrote"
+"$python" - <<'PY' || fail "the page is not whole"
+import base64, html.parser, pathlib, re
+
+text = pathlib.Path("both/report.html").read_text()
+
+
+class Check(html.parser.HTMLParser):
+    ids, images, outside, stack = [], 0, [], []
+
+    def handle_starttag(self, tag, attrs):
+        attrs = dict(attrs)
+        self.ids += [attrs["id"]] if "id" in attrs else []
+        for name in ("src", "href"):
+            value = attrs.get(name, "#")
+            if value.startswith("data:image/png;base64,"):
+                assert base64.b64decode(value.split(",")[1], validate=True)[:4] == b"\x89PNG"
+                self.images += 1
+            elif not value.startswith("#"):
+                self.outside.append(value)
+        if tag not in ("meta", "img"):
+            self.stack.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.stack.pop() == tag, tag
+
+
+check = Check()
+check.feed(text)
+assert not check.stack and not check.outside and "<script" not in text
+assert check.ids == ["throughput", "timeline", "memory", "critical-path", "lower-bound", "break-even", "oom", "provenance"]
+pictures = list(pathlib.Path("both/figures").glob("*.png"))
+assert check.images == len(pictures) >= 9 and all(p.stat().st_size > 8000 for p in pictures)
+for words in ("autohete-fig7", "Two models, two budgets", "simulated", "OOM at", "short by", "prefers-color-scheme"):
+    assert words in text, words
+assert "http" not in re.sub(r"base64,[^\"]*", "", text)
+PY
+run 0 report both --out page --json
+[ "$(json out 'd["page"]')" = page/report.html ] || fail "--json does not name the page"
+[ -s page/report.html ] || fail "--out is not where the page is"
+
+# An interrupted experiment is drawn too, and says so.
+"$python" -c 'import json
+d = json.load(open("long/results.json"))
+d["rows"], d["complete"] = d["rows"][:40], False
+json.dump(d, open("long/results.json", "w"))'
+run 0 report long
+grep -q 'was interrupted: 40 points' long/report.html || fail "the page hides that points are missing"
+finish
