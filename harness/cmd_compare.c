@@ -8,6 +8,7 @@
 #include "harness/provenance.h"
 #include "harness/result.h"
 #include "harness/registry.h"
+#include "harness/rows.h"
 #include "harness/table.h"
 
 #include <errno.h>
@@ -34,16 +35,6 @@ static void words_free(struct words *w)
     free(w->text);
 }
 
-static int64_t peak_of(const struct ht_result *r, enum ht_tier tier)
-{
-    int64_t peak = -1;
-    for (int32_t i = 0; i < r->n_memory; i++) {
-        int64_t bytes = r->memory[i].peak_bytes >= 0 ? r->memory[i].peak_bytes : r->memory[i].safe_bytes;
-        if (r->memory[i].tier == tier && bytes > peak) peak = bytes;
-    }
-    return peak;
-}
-
 /* "OOM at forward of block 21 on device 0, short by 365 MB": the reason without who holds what. */
 static const char *short_reason(const char *reason, char *buf, size_t n)
 {
@@ -68,22 +59,12 @@ static void add_row(const struct ht_result *r, struct ht_table *t)
     } else {
         for (int i = 0; i < 4; i++) ht_table_cell(t, "-");
     }
-    ht_table_bytes(t, peak_of(r, HT_DEVICE));
-    ht_table_bytes(t, peak_of(r, HT_HOST));
+    ht_table_bytes(t, ht_result_peak(r, HT_DEVICE));
+    ht_table_bytes(t, ht_result_peak(r, HT_HOST));
     if (r->has_metrics)
         ht_table_cell(t, "bound by %s", r->metrics.lower_bound_of);
     else
         ht_table_cell(t, "%s", short_reason(job->reason, reason, sizeof(reason)));
-}
-
-static void csv_text(FILE *out, const char *text)
-{
-    putc('"', out);
-    for (; *text; text++) {
-        if (*text == '"') putc('"', out);
-        putc(*text, out);
-    }
-    putc('"', out);
 }
 
 static const char *const csv_columns[] = {"status",         "samples_per_s", "tokens_per_s",  "iteration_time_s",
@@ -101,22 +82,19 @@ static void write_csv(const json_t *rows, FILE *out)
     json_array_foreach(rows, i, row)
     {
         const json_t *model = json_object_get(json_object_get(row, "scenario"), "model");
-        csv_text(out, json_string_value(json_object_get(model, "name")));
+        ht_csv_value(json_object_get(model, "name"), out);
         fprintf(out, ",%lld,", (long long)json_integer_value(json_object_get(model, "params")));
-        csv_text(out, json_string_value(json_object_get(row, "system")));
+        ht_csv_value(json_object_get(row, "system"), out);
         static const char *const peaks[] = {"device_peak_bytes", "host_peak_bytes"};
         for (size_t p = 0; p < HT_COUNT(peaks); p++) {
             const json_t *bytes = json_object_get(row, peaks[p]);
-            if (json_is_integer(bytes))
-                fprintf(out, ",%lld", (long long)json_integer_value(bytes));
-            else
-                putc(',', out);
+            putc(',', out);
+            ht_csv_value(bytes, out);
         }
         for (size_t c = 0; c < HT_COUNT(csv_columns); c++) {
             const json_t *v = json_object_get(row, csv_columns[c]);
             putc(',', out);
-            if (json_is_string(v)) csv_text(out, json_string_value(v));
-            if (json_is_number(v)) fprintf(out, "%.17g", json_number_value(v));
+            ht_csv_value(v, out);
         }
         putc('\n', out);
     }
@@ -125,21 +103,7 @@ static void write_csv(const json_t *rows, FILE *out)
 static enum ht_status write_files(const json_t *root, const char *dir, struct ht_error *err)
 {
     enum ht_status status = ht_make_directory(dir, err);
-    for (int csv = 0; csv < 2 && status == HT_OK; csv++) {
-        char path[4096];
-        struct ht_output file;
-        snprintf(path, sizeof(path), "%s/compare.%s", dir, csv ? "csv" : "json");
-        status = ht_output_open(path, err, &file);
-        if (status != HT_OK) break;
-        if (csv)
-            write_csv(json_object_get(root, "rows"), file.file);
-        else if (json_dumpf(root, file.file, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) != 0)
-            status = ht_fail(err, HT_FAILED, "%s: cannot be written: %s", path, strerror(errno));
-        if (status == HT_OK)
-            status = ht_output_commit(&file, err);
-        else
-            ht_output_discard(&file);
-    }
+    if (status == HT_OK) status = ht_rows_write(root, dir, "compare", write_csv, err);
     return status;
 }
 
@@ -158,7 +122,7 @@ static enum ht_status run_one(const struct ht_options *options, const char *syst
         add_row(&result, table);
         json_t *row = ht_result_json(&result);
         for (int tier = HT_DEVICE; tier <= HT_HOST; tier++) {
-            int64_t peak = peak_of(&result, (enum ht_tier)tier);
+            int64_t peak = ht_result_peak(&result, (enum ht_tier)tier);
             json_object_set_new(row, tier == HT_DEVICE ? "device_peak_bytes" : "host_peak_bytes",
                                 peak < 0 ? json_null() : json_integer(peak));
         }

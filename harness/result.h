@@ -57,6 +57,8 @@ void ht_result_free(struct ht_result *r);
 const char *ht_obtained(const struct ht_result *r);
 double ht_result_tflops(const struct ht_result *r, double flops); /* per device; 0 when unknown */
 double ht_result_mfu(const struct ht_result *r);
+/* Most of any space of the tier: of the trace, or of the safe sequence when nothing ran; -1 when there is none. */
+int64_t ht_result_peak(const struct ht_result *r, enum ht_tier tier);
 
 /* A trace of that many iterations has to fit this machine's memory: else HT_BAD_INPUT, naming the flag. */
 enum ht_status ht_check_events(const struct ht_job *job, const char *flag, int64_t iterations, struct ht_error *err);
@@ -70,8 +72,9 @@ enum ht_status ht_save_trace(const struct ht_trace *trace, const char *path, str
 
 /* ---- result_json.c: the caller owns what is returned ----------------------------------------------------------- */
 
-/* Everything, provenance included. */
+/* Everything, provenance included; and without command, commit and machine, for rows that share them. */
 json_t *ht_result_json(const struct ht_result *r);
+json_t *ht_result_values_json(const struct ht_result *r);
 json_t *ht_job_json(const struct ht_job *job); /* system, scenario, plan, status and reason */
 json_t *ht_memory_json(const struct ht_result *r);
 /* Prints and releases. */

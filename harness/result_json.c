@@ -162,18 +162,34 @@ static void add_rates(const struct ht_result *r, json_t *root)
     json_object_set_new(root, "resource_busy", resources_json(r));
 }
 
-json_t *ht_result_json(const struct ht_result *r)
+json_t *ht_result_values_json(const struct ht_result *r)
 {
-    json_t *root = ht_job_json(r->job), *from = ht_provenance_json();
+    json_t *root = ht_job_json(r->job);
     json_object_set_new(root, "obtained", json_string(ht_obtained(r)));
-    json_object_update(root, from);
-    json_decref(from);
     if (r->has_metrics) add_rates(r, root);
     json_object_set_new(root, "peak_bytes", by_space(r, offsetof(struct ht_memory_row, peak_bytes)));
     json_object_set_new(root, "bound_bytes", by_space(r, offsetof(struct ht_memory_row, bound_bytes)));
     json_object_set_new(root, "planned_bytes", by_space(r, offsetof(struct ht_memory_row, planned_bytes)));
     json_object_set_new(root, "memory", ht_memory_json(r));
     return root;
+}
+
+json_t *ht_result_json(const struct ht_result *r)
+{
+    json_t *root = ht_result_values_json(r), *from = ht_provenance_json();
+    json_object_update(root, from);
+    json_decref(from);
+    return root;
+}
+
+int64_t ht_result_peak(const struct ht_result *r, enum ht_tier tier)
+{
+    int64_t peak = -1;
+    for (int32_t i = 0; i < r->n_memory; i++) {
+        int64_t bytes = r->memory[i].peak_bytes >= 0 ? r->memory[i].peak_bytes : r->memory[i].safe_bytes;
+        if (r->memory[i].tier == tier && bytes > peak) peak = bytes;
+    }
+    return peak;
 }
 
 enum ht_status ht_json_print(json_t *value, struct ht_error *err)
