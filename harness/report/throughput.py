@@ -15,7 +15,8 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-COLOURS = ["#0072b2", "#56b4e9", "#d55e00", "#e69f00", "#009e73", "#cc79a7", "#f0e442", "#999999"]
+COLOURS = ["#0072b2", "#56b4e9", "#d55e00", "#e69f00", "#009e73", "#cc79a7", "#f0e442", "#999999",
+           "#332288", "#117733", "#882255", "#aa9944"]
 
 
 def fail(text):
@@ -36,7 +37,7 @@ def draw(root, rows, out):
     systems = list(dict.fromkeys(r["system"] for r in rows))
     by = {(r["scenario"]["model"]["name"], r["system"]): r for r in rows}
     width = 0.84 / len(systems)
-    figure, ax = plt.subplots(figsize=(max(7, 1.05 * len(models) + 1.5), 4.4), constrained_layout=True)
+    figure, ax = plt.subplots(figsize=(max(8, 0.24 * len(models) * len(systems) + 1.5), 4.4), constrained_layout=True)
     top = max([r.get("tflops_per_gpu") or 0 for r in rows] + [1])
     for i, system in enumerate(systems):
         label = system
@@ -66,8 +67,8 @@ def draw(root, rows, out):
     ax.set_axisbelow(True)
     for side in ("top", "right"):
         ax.spines[side].set_visible(False)
-    ax.legend(fontsize=8, frameon=False, ncol=len(systems), loc="upper right")
-    figure.savefig(out, dpi=110)
+    figure.legend(fontsize=8, frameon=False, ncol=min(len(systems), 6), loc="lower left", bbox_to_anchor=(0.05, 1))
+    figure.savefig(out, dpi=110, bbox_inches="tight")
     plt.close(figure)
 
 
