@@ -4,10 +4,13 @@
 #include "common/base/array.h"
 #include "common/base/units.h"
 #include "common/model/zoo.h"
+#include "experiments/builtin.h"
+#include "harness/experiment.h"
 #include "harness/result.h"
 #include "harness/registry.h"
 #include "harness/table.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* Where the figures of a table come from; too long for a column. */
@@ -146,22 +149,56 @@ static enum ht_status list_clusters(bool json, struct ht_error *err)
     return status;
 }
 
+static enum ht_status list_experiments(bool json, struct ht_error *err)
+{
+    struct ht_table *t = ht_table_create("<experiment|>points|<cluster|<what|<source");
+    json_t *list = json_array();
+    char name[64];
+    enum ht_status status = HT_OK;
+    for (int64_t i = 0; status == HT_OK && ht_experiment_name(i, name, sizeof(name)); i++) {
+        struct ht_experiment *e = ht_alloc(sizeof(*e));
+        status = ht_experiment_load(name, err, e);
+        if (status == HT_OK) {
+            int64_t points = ht_experiment_points(e);
+            ht_table_cell(t, "%s", name);
+            ht_table_cell(t, "%lld", (long long)points);
+            ht_table_cell(t, "%s", e->cluster);
+            ht_table_cell(t, "%s", e->title);
+            ht_table_cell(t, "%s", e->source);
+            json_array_append_new(list, json_pack("{s:s,s:I,s:s,s:s,s:s}", "name", name, "points", (json_int_t)points,
+                                                  "cluster", e->cluster, "title", e->title, "source", e->source));
+        }
+        ht_experiment_free(e);
+        free(e);
+    }
+    if (!json && status == HT_OK) ht_table_print(t, "", stdout);
+    ht_table_destroy(t);
+    if (json && status == HT_OK) return ht_json_print(json_pack("{s:o}", "experiments", list), err);
+    json_decref(list);
+    return status;
+}
+
 static enum ht_status run(const struct ht_options *options, struct ht_error *err)
 {
     static const struct {
         const char *name;
         enum ht_status (*list)(bool json, struct ht_error *err);
-    } kinds[] = {{"systems", list_systems}, {"models", list_models}, {"gpus", list_gpus}, {"clusters", list_clusters}};
+    } kinds[] = {{"systems", list_systems},
+                 {"models", list_models},
+                 {"gpus", list_gpus},
+                 {"clusters", list_clusters},
+                 {"experiments", list_experiments}};
     for (size_t i = 0; i < HT_COUNT(kinds); i++)
         if (!strcmp(options->words[0], kinds[i].name)) return kinds[i].list(options->json, err);
-    return ht_fail(err, HT_BAD_INPUT, "list: unknown kind '%s'; expected systems, models, gpus or clusters",
+    return ht_fail(err, HT_BAD_INPUT,
+                   "list: unknown kind '%s'; expected systems, models, gpus, clusters or experiments",
                    options->words[0]);
 }
 
 const struct ht_command ht_cmd_list = {
     .name = "list",
-    .args = "systems|models|gpus|clusters",
-    .help = "what can be named on the command line",
+    .args = "KIND",
+    .help = "what can be named: systems, models, gpus, clusters, experiments",
     .groups = 0,
     .min_words = 1,
     .max_words = 1,

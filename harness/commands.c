@@ -8,7 +8,7 @@
 
 static const struct ht_command *const commands[] = {
     &ht_cmd_list, &ht_cmd_plan, &ht_cmd_sim, &ht_cmd_compare, &ht_cmd_verify, &ht_cmd_profile, &ht_cmd_train,
-    &ht_cmd_reproduce,
+    &ht_cmd_reproduce, &ht_cmd_experiment, &ht_cmd_report,
 };
 
 const struct ht_command *ht_command_at(size_t index)
@@ -23,7 +23,7 @@ static void help(FILE *out)
           out);
     for (size_t i = 0; i < HT_COUNT(commands); i++) {
         const char *text = commands[i]->help;
-        fprintf(out, "  %-8s %-29s %.*s\n", commands[i]->name, commands[i]->args ? commands[i]->args : "",
+        fprintf(out, "  %-10s %-29s %.*s\n", commands[i]->name, commands[i]->args ? commands[i]->args : "",
                 (int)strcspn(text, "\v"), text);
     }
     fputs("\nEvery command takes --help and --json.\n\nExamples:\n"

@@ -5,7 +5,7 @@
 #include "harness/options.h"
 
 extern const struct ht_command ht_cmd_list, ht_cmd_plan, ht_cmd_sim, ht_cmd_compare, ht_cmd_verify, ht_cmd_profile,
-    ht_cmd_train, ht_cmd_reproduce;
+    ht_cmd_train, ht_cmd_reproduce, ht_cmd_experiment, ht_cmd_report;
 
 /* NULL past the end. */
 const struct ht_command *ht_command_at(size_t index);

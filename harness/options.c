@@ -77,6 +77,9 @@ static const struct row rows[] = {
     {"ledger", "FILE", "check the claims of this file [the built-in ledgers]", HT_OPT_REPRODUCE, VALUE_TEXT, AT(ledger),
      0, 0},
     {"out", "FILE", "write the table as CSV", HT_OPT_REPRODUCE, VALUE_TEXT, AT(out), 0, 0},
+    {"out", "DIR", "where results.json and results.csv are [results/NAME]", HT_OPT_EXPERIMENT, VALUE_TEXT, AT(out), 0,
+     0},
+    {"out", "DIR", "where page and figures go [DIR]", HT_OPT_REPORT, VALUE_TEXT, AT(out), 0, 0},
     {"json", NULL, "machine-readable output on standard output", ANY, VALUE_FLAG, AT(json), 0, 0},
     {"help", NULL, "show this help", ANY, VALUE_FLAG, AT(help), 0, 0},
 };

@@ -61,6 +61,8 @@ enum ht_option_group {
     HT_OPT_TRAIN = 256,
     HT_OPT_PROFILE = 512,
     HT_OPT_REPRODUCE = 1024,
+    HT_OPT_EXPERIMENT = 2048,
+    HT_OPT_REPORT = 4096,
 };
 
 struct ht_command {

@@ -1,0 +1,246 @@
+"""The figures of a report: each function draws one PNG from experiments (results.py) or traces (timeline.py)."""
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+import timeline
+from results import AXIS_TITLES
+
+DPI = 120
+WIDTH = 12.5  # inches, of every figure: so all have the same size of letters on the page
+SERIES_COLOURS = ["#0072b2", "#56b4e9", "#d55e00", "#e69f00", "#009e73", "#cc79a7", "#8c6d31", "#7f7f7f"]
+SERIES_MARKERS = "osD^vPX*"
+LANE_COLOURS = {"compute": "#56b4e9", "h2d": "#009e73", "d2h": "#8fd3b6", "cpu": "#cc79a7", "waiting": "#dddddd"}
+LANE_NAMES = {"compute": "device compute", "h2d": "copy to device", "d2h": "copy to host", "cpu": "CPU optimizer steps",
+              "waiting": "waiting"}
+MORE_COLOURS = ["#e69f00", "#0072b2", "#d55e00", "#f0e442", "#999999"]
+
+
+def style():
+    plt.rcParams.update({"font.size": 9.5, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True,
+                         "grid.linewidth": 0.35, "grid.color": "#bbbbbb", "axes.axisbelow": True,
+                         "axes.titlesize": 10.5, "axes.titleweight": "bold", "axes.titlelocation": "left",
+                         "legend.frameon": False})
+
+
+def save(figure, path):
+    figure.tight_layout()
+    figure.savefig(path, dpi=DPI, bbox_inches="tight")
+    plt.close(figure)
+
+
+def legend(figure, handles):
+    """One row above everything."""
+    figure.legend(handles=handles, loc="lower left", bbox_to_anchor=(0.03, 1), ncol=len(handles), columnspacing=1.4,
+                  handlelength=1.8)
+
+
+def colour_of(experiment, series):
+    return SERIES_COLOURS[experiment.series.index(series) % len(SERIES_COLOURS)]
+
+
+def ticks(ax, experiment, places):
+    pairs = [experiment.tick(p) for p in places]
+    ax.set_xticks([x for x, _ in pairs], [label for _, label in pairs])
+    ax.set_xlabel(AXIS_TITLES[experiment.along])
+
+
+def throughput(experiment, path):
+    """A line a series; what does not fit is a cross at the bottom, under its place on the axis."""
+    panels = experiment.panels()
+    figure, axes = plt.subplots(1, len(panels), figsize=(WIDTH, 3.9), sharey=True, squeeze=False)
+    axes = axes[0]
+    top = max([r["tflops_per_gpu"] or 0 for r in experiment.rows] + [1])
+    failing = [s for s in experiment.series if any(r.series == s and r.chosen and not r.ok for r in experiment.rows)]
+    for ax, (title, places) in zip(axes, panels):
+        lines = []
+        for i, series in enumerate(experiment.series):
+            rows = [experiment.chosen.get((series, p)) for p in places]
+            colour, marker = colour_of(experiment, series), SERIES_MARKERS[i % len(SERIES_MARKERS)]
+            xs = [experiment.tick(r.place)[0] for r in rows if r and r.ok]
+            lines.append((xs, [r["tflops_per_gpu"] for r in rows if r and r.ok], colour, marker, i))
+            none = [experiment.tick(r.place)[0] for r in rows if r and not r.ok]
+            if none:
+                ax.plot(none, [-top * (0.045 + 0.05 * failing.index(series))] * len(none), "x", color=colour, markersize=6,
+                        markeredgewidth=1.8, zorder=4)
+        # Drawn last to first, the first series thickest: lines that coincide stay visible.
+        for xs, ys, colour, marker, i in reversed(lines):
+            ax.plot(xs, ys, color=colour, marker=marker, markersize=5.5, linewidth=2.2 if i == 0 else 1.6,
+                    linestyle=(0, (4, 2)) if i == 1 else "-", zorder=3 if i == 1 else 2)
+        ax.axhline(0, color="black", linewidth=0.8)
+        ticks(ax, experiment, places)
+        if title:
+            ax.set_title(title)
+    for ax in axes:
+        low = -top * (0.045 + 0.05 * len(failing)) if failing else 0
+        ax.set_ylim(low, top * 1.06)
+        ax.set_yticks([t for t in matplotlib.ticker.MaxNLocator(6).tick_values(0, top) if t <= top * 1.06])
+    axes[0].set_ylabel("useful TFLOP/s per GPU")
+    handles = [Line2D([], [], color=colour_of(experiment, s), marker=SERIES_MARKERS[i % len(SERIES_MARKERS)],
+                      linestyle=(0, (4, 2)) if i == 1 else "-", label=s) for i, s in enumerate(experiment.series)]
+    if failing:
+        handles.append(Line2D([], [], color="#555555", marker="x", linestyle="", markeredgewidth=1.8,
+                              label="does not fit"))
+    legend(figure, handles)
+    save(figure, path)
+
+
+def lane_colour(lane, seen):
+    if lane in LANE_COLOURS:
+        return LANE_COLOURS[lane]
+    if lane not in seen:
+        seen.append(lane)
+    return MORE_COLOURS[seen.index(lane) % len(MORE_COLOURS)]
+
+
+def critical(experiment, path):
+    """Shares of the critical path: a column a series, a row a panel of the sweep, a stacked bar a point."""
+    shown = [s for s in experiment.series if any(r.series == s and r.chosen and r.ok for r in experiment.rows)]
+    panels = experiment.panels()
+    if not shown:
+        return False
+    figure, axes = plt.subplots(len(panels), len(shown), figsize=(WIDTH, 2.9 * len(panels) + 0.4), sharey=True,
+                                squeeze=False)
+    lanes, more = [], []
+    for (title, places), line in zip(panels, axes):
+        for ax, series in zip(line, shown):
+            for i, place in enumerate(places):
+                row = experiment.chosen.get((series, place))
+                if not row or not row.ok:
+                    ax.text(i, 2, row.status.upper() if row else "", rotation=90, ha="center", va="bottom", fontsize=8,
+                            color="#555555")
+                    continue
+                below = 0
+                for lane, spent in row.lanes().items():
+                    share = 100 * spent / row["iteration_time_s"]
+                    if share < 0.05:
+                        continue
+                    if lane not in lanes:
+                        lanes.append(lane)
+                    ax.bar(i, share, 0.8, bottom=below, color=lane_colour(lane, more), linewidth=0)
+                    below += share
+            ax.set_title(series if not title else f"{series}, {title}")
+            ax.set_xticks(range(len(places)), [experiment.tick(p)[1] for p in places],
+                          rotation=90 if len(places) > 6 else 0)
+            ax.set_xlim(-0.6, len(places) - 0.4)
+            ax.set_ylim(0, 100)
+            ax.grid(axis="x", visible=False)
+        line[0].set_ylabel("share of critical path, %")
+    for ax in axes[-1]:
+        ax.set_xlabel(AXIS_TITLES[experiment.along])
+    order = [lane for lane in LANE_NAMES if lane in lanes] + [lane for lane in lanes if lane not in LANE_NAMES]
+    legend(figure, [Patch(color=lane_colour(lane, more), label=LANE_NAMES.get(lane, lane)) for lane in order])
+    save(figure, path)
+    return True
+
+
+def bounds(experiment, path):
+    """Achieved time over lower bound along the sweep; the rest is what a better schedule of these ops could gain."""
+    panels = experiment.panels()
+    figure, axes = plt.subplots(1, len(panels), figsize=(WIDTH, 2.9), sharey=True, squeeze=False)
+    top = 1
+    for ax, (title, places) in zip(axes[0], panels):
+        for i, series in reversed(list(enumerate(experiment.series))):
+            rows = [experiment.chosen.get((series, p)) for p in places]
+            rows = [r for r in rows if r and r.ok and r["lower_bound_s"]]
+            ratios = [r["iteration_time_s"] / r["lower_bound_s"] for r in rows]
+            top = max([top] + ratios)
+            ax.plot([experiment.tick(r.place)[0] for r in rows], ratios, color=colour_of(experiment, series),
+                    marker=SERIES_MARKERS[i % len(SERIES_MARKERS)], markersize=5, linewidth=1.6,
+                    linestyle=(0, (4, 2)) if i == 1 else "-")
+        ax.axhline(1, color="black", linewidth=0.8)
+        ticks(ax, experiment, places)
+        if title:
+            ax.set_title(title)
+        ax.set_ylim(0.95, top * 1.05)
+    axes[0][0].set_ylabel("iteration time / lower bound")
+    handles = [Line2D([], [], color=colour_of(experiment, s), marker=SERIES_MARKERS[i % len(SERIES_MARKERS)],
+                      linestyle=(0, (4, 2)) if i == 1 else "-", label=s) for i, s in enumerate(experiment.series)]
+    legend(figure, handles)
+    save(figure, path)
+
+
+RATE_TITLES = {"pcie": "PCIe bandwidth, GB/s per direction", "cpu_adam": "CPU Adam, billion parameters/s"}
+
+
+def break_even(experiment, place, path):
+    """Throughput at one place against PCIe bandwidth and against the rate of CPU Adam, all else equal."""
+    rows = [(s, experiment.chosen.get((s, place))) for s in experiment.series]
+    rows = [(s, r) for s, r in rows if r and r.ok and r["break_even"]]
+    if not rows:
+        return False
+    figure, axes = plt.subplots(1, 2, figsize=(WIDTH, 3.6), sharey=True)
+    for ax, rate in zip(axes, RATE_TITLES):
+        for i, (series, row) in reversed(list(enumerate(rows))):
+            data = row["break_even"].get(rate)
+            if not data or not data["now"]:
+                continue
+            flops = row["tflops_per_gpu"] * row["iteration_time_s"]
+            curve = data["curve"]
+            if curve[0][0] < data["needed_scale"] < curve[-1][0]:
+                curve = sorted(curve + [[data["needed_scale"], data["iteration_time_needed_s"]]])
+            ax.plot([scale * data["now"] / 1e9 for scale, _ in curve], [flops / t for _, t in curve], color=colour_of(experiment, series), linewidth=1.7,
+                    linestyle=(0, (4, 2)) if experiment.series.index(series) == 1 else "-")
+            ax.plot([data["now"] / 1e9], [row["tflops_per_gpu"]], "o", color=colour_of(experiment, series), markersize=5)
+            if data["needed_scale"] <= 16 and not data["needed_is_at_most"]:
+                ax.plot([data["needed"] / 1e9], [flops / data["iteration_time_needed_s"]], "D", markersize=6,
+                        markerfacecolor="white", markeredgecolor=colour_of(experiment, series), markeredgewidth=1.6)
+        now = [r["break_even"][rate]["now"] / 1e9 for _, r in rows if r["break_even"].get(rate)]
+        ax.set_xscale("log", base=2)
+        if now and max(now) < 1.05 * min(now):
+            ax.axvline(now[0], color="#777777", linewidth=0.9, linestyle=(0, (2, 2)))
+        ax.xaxis.set_major_formatter(matplotlib.ticker.FuncFormatter(lambda v, _: f"{v:.3g}"))
+        ax.set_xlabel(RATE_TITLES[rate])
+    axes[0].set_ylabel("useful TFLOP/s per GPU")
+    axes[0].set_ylim(bottom=0)
+    handles = [Line2D([], [], color=colour_of(experiment, s), label=s,
+                      linestyle=(0, (4, 2)) if experiment.series.index(s) == 1 else "-") for s, _ in rows]
+    handles += [Line2D([], [], color="#555555", marker="o", linestyle="", label="as it is"),
+                Line2D([], [], color="#555555", marker="D", markerfacecolor="white", linestyle="", label="break-even")]
+    legend(figure, handles)
+    save(figure, path)
+    return True
+
+
+def capacities(raw):
+    return {m["space"]: m["capacity_bytes"] for m in raw.get("memory") or [] if m["capacity_bytes"]}
+
+
+def timelines(traces, path):
+    """traces: [(raw row, timeline.Trace)], one above the other on one scale of time."""
+    timeline.draw([t for _, t in traces], path, capacities(traces[0][0]), None)
+
+
+def memory(traces, path):
+    """Who holds the memory over one iteration: a column a system, a row a memory space, one scale a row."""
+    spaces = list(dict.fromkeys(s for _, t in traces for s in t.memory))
+    figure, axes = plt.subplots(len(spaces), len(traces), figsize=(WIDTH, 2.35 * len(spaces) + 0.6), sharey="row",
+                                sharex="col", squeeze=False)
+    classes = []
+    for row, space in enumerate(spaces):
+        top = 0
+        for column, (raw, trace) in enumerate(traces):
+            ax = axes[row][column]
+            begin, length = trace.span(trace.steady())
+            scale, unit = timeline.scale_of(length, timeline.TIME_UNITS)
+            if space in trace.memory:
+                classes += [c for c in timeline.draw_memory(ax, trace, space, begin, length, (0, length), scale,
+                                                            capacities(raw).get(space)) if c not in classes]
+                top = max(top, ax.get_ylim()[1])
+            ax.set_xlim(0, length / scale)
+            ax.grid(axis="x", visible=False)
+            if column:
+                ax.set_ylabel("")
+            if row == 0:
+                ax.set_title(trace.schedule)
+            if row == len(spaces) - 1:
+                ax.set_xlabel(f"time, {unit}")
+        axes[row][0].set_ylim(0, top)
+    handles = [Patch(color=timeline.CLASS_COLOURS.get(c, timeline.OTHER), label=c.replace("_", " ")) for c in classes]
+    legend(figure, handles)
+    save(figure, path)
+

@@ -1,0 +1,283 @@
+#!/usr/bin/env python3
+"""Figures and one self-contained HTML page from the results of experiments: what `hetbench report` runs.
+
+    report.py [--out DIR] [--json] DIR
+
+DIR holds a results.json of `hetbench experiment`, or folders with one each. Written are report.html and figures/*.png.
+What is wrong is one line on standard error; exit status 2 for bad input, 3 when matplotlib is missing.
+"""
+
+import argparse
+import html
+import json
+import os
+import pathlib
+import sys
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+
+
+def stop(code, text):
+    print(text, file=sys.stderr)
+    sys.exit(code)
+
+
+try:
+    import figures
+except ImportError as why:
+    stop(3, f"report draws with matplotlib, which is not there ({why}); Debian has it as python3-matplotlib")
+import results
+import timeline
+from page import Page
+from results import BadInput, seconds
+
+
+def file_of(folder, name):
+    return folder / "figures" / f"{name}.png"
+
+
+# ---- sections ----------------------------------------------------------------------------------------------------------
+
+
+def throughput(page, experiments, folder):
+    page.section("throughput", "Throughput",
+                 "Useful TFLOP/s per GPU: 3 × forward matrix products of the batch, recomputation not counted. Where a "
+                 "system has variants (with and without checkpointing), the fastest that fits stands for it. A cross "
+                 "under the axis: none of them fits.")
+    for e in experiments:
+        page.heading(f"{e.name}: {e.title}")
+        sc = e.rows[0].scenario
+        source = html.escape(e.root.get("source") or "")
+        page.text(f'<span class="soft">{source + ". " if source else ""}{html.escape(sc["cluster"])}: {sc["devices"]} × '
+                  f'{html.escape(sc["gpu"])}, {html.escape(sc["numerics"])}, {sc["seq"]} tokens per sequence</span>')
+        path = file_of(folder, f"throughput-{e.name}")
+        figures.throughput(e, path)
+        page.figure(path, f"throughput of {', '.join(e.series)}")
+        if not e.root["complete"]:
+            page.warning(f"This experiment was interrupted: {len(e.rows)} points are there.")
+        ratios = e.ratios()
+        if ratios:
+            page.table([f"{e.series[0]} against", "mean", "least", "most", "over"],
+                       [[label] + [(f"{v:.2f}×", "n") for v in (mean, least, most)] + [(f"{n} points", "n")]
+                        for label, mean, least, most, n in ratios])
+        rows = []
+        for place in e.places():
+            cells = [e.describe(place)]
+            for series in e.series:
+                row = e.chosen.get((series, place))
+                if row and row.ok:
+                    cells.append((f"{row['tflops_per_gpu']:.1f}", "n", f"{row.system}, {seconds(row['iteration_time_s'])}"))
+                else:
+                    cells.append((row.status if row else "-", "n bad" if row else "n"))
+            rows.append(cells)
+        page.table(["TFLOP/s per GPU", *e.series], rows, "All numbers, with the variant that was fastest")
+
+
+def load_traces(e):
+    """[(raw row, Trace)] of the traces that are there."""
+    out = []
+    for raw in e.traces:
+        path = e.folder / raw["file"] if raw.get("file") else None
+        if path and path.is_file():
+            out.append((raw, timeline.Trace(path)))
+    return out
+
+
+def timelines(page, traced, folder):
+    page.section("timeline", "Timeline with and without priority scheduling",
+                 "One iteration of the steady state on all lanes, and who holds the memory; neighbours in pale. With "
+                 "priorities the gradient copy and the optimizer step of an <em>earlier</em> block go first, because the "
+                 "next iteration's forward pass waits for those. Where the processor has little left to do when the "
+                 "backward pass ends, the two are the same.")
+    for e, traces in traced:
+        pair = [t for t in traces if t[0]["system"] in ("autohete", "autohete_nops")] or traces[:2]
+        sc = pair[0][0]["scenario"]
+        page.heading(f"{e.name}: {sc['model']['name']}, batch {sc['batch']}")
+        path = file_of(folder, f"timeline-{e.name}")
+        figures.timelines(pair, path)
+        page.figure(path, "timelines of " + " and ".join(t[0]["system"] for t in pair))
+        page.table(["system", "iteration", "useful TFLOP/s", "bubble", "lower bound", "set by", "plan"],
+                   [[raw["system"], (seconds(raw["iteration_time_s"]), "n"), (f"{raw['tflops_per_gpu']:.1f}", "n"),
+                     (f"{100 * raw['bubble_ratio']:.1f}%", "n"), (seconds(raw["lower_bound_s"]), "n"),
+                     results.Row(dict(raw, series="")).bound_by(),
+                     " ".join(f"{k}={v}" for k, v in raw["plan"]["variables"].items())] for raw, _ in traces])
+    if not traced:
+        page.text("These results hold no traces: an experiment with <code>timelines:</code> keeps some.")
+
+
+def memory(page, traced, folder):
+    page.section("memory", "Memory over time by tensor class",
+                 "One iteration each, at its own scale of time and a common scale of bytes. The red line is the capacity.")
+    for e, traces in traced:
+        path = file_of(folder, f"memory-{e.name}")
+        figures.memory(traces, path)
+        page.heading(f"{e.name}: {traces[0][0]['scenario']['model']['name']}, batch {traces[0][0]['scenario']['batch']}")
+        page.figure(path, "memory over time")
+    if not traced:
+        page.text("These results hold no traces: an experiment with <code>timelines:</code> keeps some.")
+
+
+def critical(page, experiments, folder):
+    page.section("critical-path", "Where the time goes",
+                 "The critical path, back from the end of the steady state: which op made which op wait. Its share on a "
+                 "lane is what a faster lane could gain at most, until another path becomes the longest.")
+    for e in experiments:
+        path = file_of(folder, f"critical-{e.name}")
+        if figures.critical(e, path):
+            page.heading(e.name)
+            page.figure(path, "critical path by lane")
+
+
+def bounds(page, experiments, folder):
+    page.section("lower-bound", "Achieved time over lower bound",
+                 "The lower bound is the largest of the busiest lane, the busiest resource and the longest dependency "
+                 "chain: no schedule of these ops on this hardware is faster. Ratio 1: the hardware is the limit. Above: the "
+                 "order is, or the waiting that the method asks for. The bound is of each system's own plan, so a slow plan "
+                 "can be close to its bound.")
+    for e in experiments:
+        path = file_of(folder, f"bound-{e.name}")
+        figures.bounds(e, path)
+        page.heading(e.name)
+        page.figure(path, "iteration time over lower bound")
+        rows = []
+        for place in e.places():
+            cells = [e.describe(place)]
+            for series in e.series:
+                row = e.chosen.get((series, place))
+                if not row or not row.ok or not row["lower_bound_s"]:
+                    cells.append((row.status if row else "-", "n"))
+                    continue
+                ratio = row["iteration_time_s"] / row["lower_bound_s"]
+                kind = "good" if ratio < 1.05 else "mid" if ratio < 1.3 else "bad"
+                cells.append((f"{ratio:.2f}×", f"n {kind}", row.bound_by()))
+            rows.append(cells)
+        page.table(["time / bound, and what sets the bound", *e.series], rows, "Each point, with what sets the bound")
+
+
+def needed_cell(data):
+    if not data:
+        return ("not used", "n")
+    if data["needed_is_at_most"]:
+        return (f"≤ {data['needed'] / 1e9:.3g}", "n good", "a sixteenth suffices")
+    scale = data["needed_scale"]
+    kind = "good" if scale <= 1 else "mid" if scale <= 2 else "bad"
+    return (f"{data['needed'] / 1e9:.3g}", f"n {kind}",
+            f"{scale:.2f} × now" + (f", free: {data['gain']:+.0%}" if scale > 1 else ""))
+
+
+def break_even(page, experiments, folder):
+    page.section("break-even", "Break-even bandwidth",
+                 "The same plan and graph simulated again with one rate scaled. Break-even is the lowest rate at which an "
+                 "iteration is within 1% of what it would be if that rate were unlimited: faster buys nothing. The planner is "
+                 "not asked again, so this is what <em>these decisions</em> need. CPU Adam's rate is of the whole host; "
+                 "DRAM is scaled with it. "
+                 "In the tables: how much that is of what the machine has, and how much faster an iteration would be if "
+                 "the rate were unlimited. A curve can fall a little where a faster link changes the order of the ops.")
+    found = [e for e in experiments if any(r.raw.get("break_even") for r in e.rows)]
+    for e in found:
+        page.heading(e.name)
+        with_rates = [p for p in e.places() if any((r := e.chosen.get((s, p))) and r["break_even"] for s in e.series)]
+        traced = [t["scenario"]["model"]["name"] for t in e.traces if "scenario" in t]
+        place = next((p for p in with_rates if p[0] in traced), with_rates[len(with_rates) // 2])
+        path = file_of(folder, f"break-even-{e.name}")
+        if figures.break_even(e, place, path):
+            page.text(f"{html.escape(place[0])}, batch {place[1]}. The dotted line is what the machine has.")
+            page.figure(path, "throughput against bandwidth")
+        for rate, title in (("pcie", "PCIe needed, GB/s"), ("cpu_adam", "CPU Adam needed, 10⁹ params/s")):
+            rows = []
+            for p in with_rates:
+                cells = [e.describe(p)]
+                for series in e.series:
+                    row = e.chosen.get((series, p))
+                    if not row or not row.ok:
+                        cells.append((row.status if row else "-", "n"))
+                        continue
+                    data = (row["break_even"] or {}).get(rate)
+                    if data:
+                        data = dict(data, gain=row["iteration_time_s"] / data["iteration_time_free_s"] - 1)
+                    cells.append(needed_cell(data))
+                rows.append(cells)
+            page.table([title, *e.series], rows)
+    if not found:
+        page.text("These results hold no break-even rates: an experiment with <code>break_even: true</code> finds them.")
+
+
+def does_not_fit(page, experiments):
+    page.section("oom", "What does not fit, and why",
+                 "Proved from the op graph before anything runs: the first op that cannot be given its memory when ops run "
+                 "one at a time in order, and who holds the rest.")
+    columns = ["experiment", "point", "system", "status", "reason"]
+    for chosen, summary in ((True, None), (False, "Variants that do not fit where another one does, or as well")):
+        rows = [[e.name, e.describe(r.place), r.system, r.status, r.reason]
+                for e in experiments for r in e.rows if not r.ok and r.chosen == chosen]
+        if rows:
+            page.table(columns, rows, summary and f"{summary} ({len(rows)})")
+        elif chosen:
+            page.text("At every point every system fits in at least one of its variants.")
+
+
+def provenance(page, experiments):
+    page.section("provenance", "Where the numbers come from",
+                 "Every number on this page is <strong>simulated</strong>: the op graph of one training iteration in virtual "
+                 "time, with costs modelled from the hardware catalogue's datasheet figures. No factor belongs to a system "
+                 "or an experiment. Nothing here was measured on the hardware named.")
+    rows = []
+    for e in experiments:
+        costs = next((r.raw["costs"] for r in e.rows if r.raw.get("costs")), {"name": "-", "source": ""})
+        command = e.root.get("command", "unknown")
+        rows.append([e.name, e.root.get("obtained", "?"), command, e.root.get("commit", "unknown"),
+                     e.root.get("machine", "unknown"), (costs["name"], "", costs["source"]),
+                     f"{len(e.rows)}{'' if e.root['complete'] else ', interrupted'}"])
+    page.table(["experiment", "obtained", "command", "commit", "simulated on", "costs of", "points"], rows)
+
+
+def write(path, text):
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("folder", metavar="DIR")
+    parser.add_argument("--out", help="where page and figures go [DIR]")
+    parser.add_argument("--json", action="store_true", help="print what was written as JSON")
+    args = parser.parse_args()
+    experiments = results.load(args.folder)
+    folder = pathlib.Path(args.out or args.folder)
+    (folder / "figures").mkdir(parents=True, exist_ok=True)
+    for old in (folder / "figures").glob("*.png"):
+        old.unlink()
+    figures.style()
+    page = Page("hetbench report")
+    traced = [(e, t) for e in experiments if (t := load_traces(e))]
+    throughput(page, experiments, folder)
+    timelines(page, traced, folder)
+    memory(page, traced, folder)
+    critical(page, experiments, folder)
+    bounds(page, experiments, folder)
+    break_even(page, experiments, folder)
+    does_not_fit(page, experiments)
+    provenance(page, experiments)
+    commits = ", ".join(dict.fromkeys(e.root.get("commit", "unknown") for e in experiments))
+    intro = (f'<p class="soft"><span class="tag">simulated</span> {sum(len(e.rows) for e in experiments)} points of '
+             f"{len(experiments)} experiment{'s' if len(experiments) > 1 else ''}, commit {html.escape(commits)}</p>")
+    path = folder / "report.html"
+    write(path, page.html(intro))
+    pictures = sorted(str(p) for p in (folder / "figures").glob("*.png"))
+    if args.json:
+        print(json.dumps({"page": str(path), "figures": pictures, "experiments": [e.name for e in experiments]}, indent=2))
+    else:
+        print(f"{path}\n{len(pictures)} figures in {folder / 'figures'}")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except BadInput as why:
+        stop(2, str(why))
+    except OSError as why:
+        stop(2, f"{why.filename}: cannot be written or read: {why.strerror}")
+    except KeyboardInterrupt:
+        sys.exit(130)

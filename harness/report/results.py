@@ -1,0 +1,165 @@
+"""Results of experiments (results.json of `hetbench experiment`), as the figures and the page need them."""
+
+import json
+import pathlib
+
+GIB = 1 << 30
+AXES = ("models", "batches", "device_memory", "seqs")
+AXIS_TITLES = {"models": "model", "batches": "batch, sequences", "device_memory": "device memory, GiB",
+               "seqs": "tokens per sequence"}
+
+
+class BadInput(Exception):
+    """One line for the user."""
+
+
+def size(value):
+    """2.5 GiB for what was written so, else decimal units."""
+    if value % (GIB // 4) == 0:
+        return f"{value / GIB:g} GiB"
+    for factor, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if value >= factor:
+            return f"{value / factor:.4g} {unit}"
+    return f"{value} B"
+
+
+def seconds(value):
+    for factor, unit in ((1, "s"), (1e-3, "ms"), (1e-6, "µs")):
+        if value >= factor:
+            return f"{value / factor:.3g} {unit}"
+    return f"{value * 1e9:.3g} ns"
+
+
+def common_prefix(names):
+    """'autohete-' of autohete-2b and autohete-22b: up to the last '-' that all share."""
+    prefix = names[0]
+    for name in names[1:]:
+        while not name.startswith(prefix):
+            prefix = prefix[:-1]
+    return prefix[:prefix.rfind("-") + 1] if len(names) > 1 else ""
+
+
+class Row:
+    """One simulated point. `place` is where it stands in the sweep: a value of each axis."""
+
+    def __init__(self, raw):
+        scenario = raw["scenario"] if "scenario" in raw else {}
+        self.raw, self.series, self.system = raw, raw["series"], raw.get("system", "?")
+        self.chosen, self.status, self.reason = raw.get("chosen", False), raw["status"], raw.get("reason", "")
+        self.ok = raw.get("iteration_time_s") is not None
+        self.place = (scenario["model"]["name"], scenario["batch"], raw.get("device_memory_bytes"), scenario["seq"])
+        self.scenario = scenario
+
+    def __getitem__(self, field):
+        return self.raw.get(field)
+
+    def lanes(self):
+        """Seconds of an iteration that the critical path spends on each lane, by the lane's name; the rest is waiting."""
+        out = {}
+        for lane in self.raw["lane_busy"]:
+            out[lane["lane"]] = out.get(lane["lane"], 0) + lane["critical_s"]
+        out["waiting"] = self.raw["critical_wait_s"]
+        return out
+
+    def bound_by(self):
+        return self.raw["lower_bound_of"].removesuffix(" of rank 0").removeprefix("resource ").replace(
+            "lane compute", "compute").replace("lane cpu", "CPU steps").replace("lane ", "")
+
+
+class Experiment:
+    def __init__(self, path):
+        try:
+            with open(path, encoding="utf-8") as file:
+                root = json.load(file)
+            self.name, self.title, self.along = root["experiment"], root["title"], root["along"]
+            self.axes = {a: root["axes"][a] for a in AXES}
+            self.series = [s["label"] for s in root["series"]]
+            self.variants = {s["label"]: s["systems"] for s in root["series"]}
+            self.rows = [Row(r) for r in root["rows"]]
+            self.traces = root["traces"]
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as why:
+            kind = f"no key {why}" if isinstance(why, KeyError) else str(why)
+            raise BadInput(f"{path}: is no results file that hetbench experiment wrote: {kind}") from None
+        self.root, self.folder = root, pathlib.Path(path).parent
+        self.chosen = {(r.series, r.place): r for r in self.rows if r.chosen}
+        models = list(dict.fromkeys(r.place[0] for r in self.rows))
+        self.prefix = common_prefix(models) if models else ""
+
+    def places(self):
+        """All points of the sweep that have rows, in the sweep's order."""
+        return list(dict.fromkeys(r.place for r in self.rows))
+
+    def panels(self):
+        """Places grouped by all axes but the one along the figure: [(title, [place])]."""
+        at, groups = AXES.index(self.along), {}
+        for place in self.places():
+            groups.setdefault(place[:at] + place[at + 1:], []).append(place)
+        return [(self.panel_title(places[0], len(groups)), places) for places in groups.values()]
+
+    def panel_title(self, place, n):
+        varying = [i for i, a in enumerate(AXES) if a != self.along and len(self.axes[a]) > 1]
+        return ", ".join(self.label(place, i) for i in varying) if n > 1 else ""
+
+    def label(self, place, axis):
+        value = place[axis]
+        if axis == 0:
+            return self.short(value)
+        if axis == 1:
+            return f"batch {value}"
+        if axis == 2:
+            return size(value) if value else "all memory"
+        return f"{value} tokens"
+
+    def short(self, model):
+        return model.removeprefix(self.prefix)
+
+    def describe(self, place):
+        """What tells this place from the others of the sweep: for tables."""
+        varying = [i for i, a in enumerate(AXES) if len(self.axes[a]) > 1] or [0]
+        return ", ".join(self.label(place, i) for i in varying)
+
+    def capacity(self, place):
+        """Bytes of the first device."""
+        for row in self.rows:
+            if row.place == place:
+                for space in row.raw.get("memory") or []:
+                    if space["tier"] == "device" and space["capacity_bytes"]:
+                        return space["capacity_bytes"]
+        return place[2]
+
+    def tick(self, place):
+        """(position, label) along the figure's axis; models are put side by side."""
+        at = AXES.index(self.along)
+        value = place[at]
+        if at == 0:
+            names = list(dict.fromkeys(p[0] for p in self.places()))
+            return names.index(value), self.short(value)
+        if at == 2:
+            whole = self.capacity(place) or 0
+            return (value or whole) / GIB, f"{value / GIB:g}" if value else "all"
+        return value, str(value)
+
+    def ratios(self):
+        """First series over each other one: (label, mean, least, most, count), over the places where both run."""
+        out = []
+        for other in self.series[1:]:
+            pairs = [(self.chosen.get((self.series[0], p)), self.chosen.get((other, p))) for p in self.places()]
+            values = [a["samples_per_s"] / b["samples_per_s"] for a, b in pairs if a and b and a.ok and b.ok]
+            if values:
+                out.append((other, sum(values) / len(values), min(values), max(values), len(values)))
+        return out
+
+
+def load(folder):
+    """The experiments below a folder: its own results.json, and those of the folders in it, by name."""
+    folder = pathlib.Path(folder)
+    if not folder.is_dir():
+        raise BadInput(f"{folder}: is no folder; expected one that hetbench experiment wrote")
+    paths = [p for p in [folder / "results.json", *sorted(folder.glob("*/results.json"))] if p.is_file()]
+    if not paths:
+        raise BadInput(f"{folder}: holds no results.json, nor do the folders in it; expected what hetbench experiment "
+                       "wrote")
+    experiments = [Experiment(p) for p in paths]
+    if not any(e.rows for e in experiments):
+        raise BadInput(f"{folder}: there is no row in its results")
+    return [e for e in experiments if e.rows]
