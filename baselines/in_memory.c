@@ -19,9 +19,15 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
     int64_t per_param = 8 + ht_dtype_bytes(scenario->numerics.param) + ht_dtype_bytes(scenario->numerics.grad) +
                         (ht_numerics_has_master(&scenario->numerics) ? 4 : 0);
     *out = (struct ht_plan){.planned_bytes = {-1, 0, 0, 0}, .why = "nothing is offloaded"};
-    out->planned_bytes[HT_DEVICE] = per_param * ht_model_params(&scenario->model);
+    out->planned_bytes[HT_DEVICE] = per_param * ht_scenario_params_per_rank(scenario);
     ht_plan_set(out, "c", ht_setting(settings, "c", self->variant ? scenario->model.layers : 0));
     return HT_OK;
+}
+
+static void accumulate(struct ht_single *g, int32_t unit, int32_t mb)
+{
+    int32_t u = ht_single_settled(g, unit);
+    if (mb && u >= 0) ht_single_accumulate(g, g->compute, u, mb);
 }
 
 static enum ht_status build(const struct ht_system *self, const struct ht_scenario *scenario, const struct ht_plan *p,
@@ -39,8 +45,9 @@ static enum ht_status build(const struct ht_system *self, const struct ht_scenar
         ht_forward_pass(&g, j, c, -1);
         for (int32_t u = g.n_units - 1; u >= 0; u--) {
             ht_backward_step(&g, u, j, c);
-            if (j) ht_single_accumulate(&g, g.compute, u, j);
+            accumulate(&g, u, j);
         }
+        accumulate(&g, -1, j);
     }
     for (int32_t u = 0; u < g.n_units; u++) ht_single_step(&g, g.compute, u, true);
     *out = ht_single_finish(&g);

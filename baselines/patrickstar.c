@@ -1,6 +1,6 @@
 /*
  * PatrickStar (Fang et al., "PatrickStar: Parallel Training of Pre-trained Models via Chunk-based Memory Management",
- * IEEE TPDS 2022; repository Tencent/PatrickStar), one device.
+ * IEEE TPDS 2022; repository Tencent/PatrickStar).
  *
  * 16-bit parameters lie in chunks of one size, each in one place at a time. A warm-up iteration measures how much
  * memory everything else takes at every operator; from then on a chunk comes to the device when an operator needs it,
@@ -99,7 +99,7 @@ static struct ht_schedule *warm_up_graph(const struct ht_scenario *scenario, int
         ht_forward_pass(&g, j, c, -1);
         for (int32_t u = g.n_units - 1; u >= 0; u--) ht_backward_step(&g, u, j, c);
     }
-    return ht_single_finish(&g);
+    return ht_single_finish_rank(&g);
 }
 
 static void need_chunk(struct ht_chunk_moment *m, int32_t chunk)
@@ -113,43 +113,68 @@ static void need_chunk(struct ht_chunk_moment *m, int32_t chunk)
     assert(!"an op reads its unit's parameters and the table, no more");
 }
 
-/* Non-model data is all but parameters. A gradient is until its unit's backward is over; then it is in the chunk. */
+static bool is_moment(const struct ht_schedule *s, int32_t op)
+{
+    return s->lanes[s->ops[op].lane].kind == HT_LANE_COMPUTE;
+}
+
+static int32_t count_moments(const struct ht_schedule *s)
+{
+    int32_t n = 0;
+    for (int32_t op = 0; op < s->n_ops; op++) n += is_moment(s, op);
+    return n;
+}
+
+/*
+ * Non-model data is all but parameters. A gradient is until its unit's backward is over; then it is in the chunk.
+ * With several ranks: what a gathering reads is needed by the operator that follows it; what a scattering has besides
+ * belongs to the operator before it, and what it leaves is in the chunk.
+ */
 static void read_moments(const struct ht_schedule *s, const struct ht_chunks *chunks, struct ht_chunk_moment *out)
 {
     int64_t live = 0;
     int64_t *grads = HT_NEW_ARRAY(int64_t, s->n_units); /* live ones by unit */
+    struct ht_chunk_moment *next = out;
+    for (int i = 0; i < HT_CHUNK_NEEDS; i++) next->needs[i] = -1;
     for (int32_t op = 0; op < s->n_ops; op++) {
-        struct ht_chunk_moment *m = &out[op];
+        int32_t unit = s->ops[op].label.unit;
         int64_t freed = 0;
-        for (int i = 0; i < HT_CHUNK_NEEDS; i++) m->needs[i] = -1;
+        if (is_moment(s, op)) need_chunk(next, chunks->of_unit[unit]);
         for (int64_t e = s->effects_begin[op]; e < s->effects_begin[op + 1]; e++) {
             const struct ht_effect *x = &s->effects[e];
             const struct ht_tensor *t = &s->tensors[x->tensor];
             int64_t bytes = ht_live_bytes(t->bytes);
             if (t->class == HT_PARAM) {
-                need_chunk(m, chunks->of_unit[t->label.unit]);
+                need_chunk(next, chunks->of_unit[t->label.unit]);
                 continue;
             }
+            bool chunked = t->class == HT_GRAD && t->shard_end > 0;
             if (x->flags & HT_PRODUCE) {
                 live += bytes;
-                if (t->class == HT_GRAD) grads[t->label.unit] += bytes;
+                if (chunked) grads[t->label.unit] += bytes;
             }
             if (x->flags & HT_RELEASE) freed += bytes;
         }
-        m->non_model_bytes = live;
-        if (s->ops[op].kind == HT_OP_BACKWARD) {
-            freed += grads[s->ops[op].label.unit];
-            grads[s->ops[op].label.unit] = 0;
+        if (is_moment(s, op)) {
+            next++->non_model_bytes = live;
+            for (int i = 0; i < HT_CHUNK_NEEDS; i++) next->needs[i] = -1;
+        } else if (s->ops[op].kind == HT_OP_REDUCE_SCATTER && live > next[-1].non_model_bytes) {
+            next[-1].non_model_bytes = live;
+        }
+        if (s->ops[op].kind == HT_OP_BACKWARD || s->ops[op].kind == HT_OP_REDUCE_SCATTER) {
+            freed += grads[unit];
+            grads[unit] = 0;
         }
         live -= freed;
     }
     free(grads);
 }
 
+/* Of one rank. */
 static int64_t *unit_elements(const struct ht_scenario *scenario)
 {
     int64_t n = ht_model_units(&scenario->model), *elements = HT_NEW_ARRAY(int64_t, n);
-    for (int64_t u = 0; u < n; u++) elements[u] = ht_unit_params(&scenario->model, u);
+    for (int64_t u = 0; u < n; u++) elements[u] = ht_scenario_shard(scenario, u);
     return elements;
 }
 
@@ -175,8 +200,8 @@ static enum ht_status warm_up(const struct ht_scenario *scenario, int64_t elemen
     free(units);
     if (status) return status;
     struct ht_schedule *s = warm_up_graph(scenario, c);
-    out->n_moments = s->n_ops;
-    out->moments = HT_NEW_ARRAY(struct ht_chunk_moment, s->n_ops);
+    out->n_moments = count_moments(s);
+    out->moments = HT_NEW_ARRAY(struct ht_chunk_moment, out->n_moments + 1); /* one more to collect needs in */
     read_moments(s, &out->chunks, out->moments);
     ht_schedule_destroy(s);
     return HT_OK;
@@ -212,7 +237,7 @@ static int64_t margin_chunks(const struct ht_scenario *scenario, const struct pr
 static enum ht_status prepare(const struct ht_system *self, const struct ht_scenario *scenario,
                               const struct ht_plan *plan, struct ht_error *err, struct prepared *p)
 {
-    int64_t device_bytes = ht_cluster_gpu_of(scenario->cluster, 0)->memory_bytes;
+    int64_t device_bytes = ht_scenario_device_bytes(scenario);
     int64_t os = ht_plan_get(plan, "os"), elements = p->chunks.elements;
     struct ht_error why = {0};
     int32_t where = 0;
@@ -234,17 +259,18 @@ static enum ht_status prepare(const struct ht_system *self, const struct ht_scen
                    ht_format_quantity(HT_BYTES, (double)p->room.fixed_bytes, fixed));
 }
 
-/* 14 bytes for each parameter that is stepped on the host (16 in FP32), unused parts of chunks included. */
+/* 14 bytes for each parameter that is stepped on the host (16 in FP32), unused parts of chunks included; of all ranks
+   of a node. */
 static int64_t host_bytes(const struct ht_scenario *scenario, const struct prepared *p, int64_t os)
 {
-    return (p->chunks.n - os) * p->chunks.elements *
+    return (p->chunks.n - os) * p->chunks.elements * ht_scenario_ranks_per_node(scenario) *
            (states_bytes(scenario) + ht_dtype_bytes(scenario->numerics.param));
 }
 
 static enum ht_status check_host(const struct ht_system *self, const struct ht_scenario *scenario, int64_t need_bytes,
                                  int64_t percent, struct ht_error *err)
 {
-    int64_t ram_bytes = ht_cluster_node_of(scenario->cluster, 0, NULL)->ram_bytes;
+    int64_t ram_bytes = ht_scenario_host_bytes(scenario);
     if (need_bytes <= percent_of(ram_bytes, percent)) return HT_OK;
     char need[HT_QUANTITY_TEXT], have[HT_QUANTITY_TEXT];
     return ht_fail(err, HT_INFEASIBLE, "OOM in %s on the host: chunks need %s, usable is %s (%lld%% of its memory)",
@@ -270,7 +296,7 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
     *out = (struct ht_plan){.planned_bytes = {-1, -1, 0, 0}};
     int64_t c = ht_setting(settings, "c", self->variant ? scenario->model.layers : 0);
     int64_t gpu_ratio = ht_setting(settings, "gpu_ratio", 80), cpu_ratio = ht_setting(settings, "cpu_ratio", 80);
-    int64_t usable = percent_of(ht_cluster_gpu_of(scenario->cluster, 0)->memory_bytes, gpu_ratio);
+    int64_t usable = percent_of(ht_scenario_device_bytes(scenario), gpu_ratio);
     int64_t elements = ht_setting(settings, "chunk", -1);
     if (elements < 0) elements = search_chunk(scenario, usable);
     struct prepared p = {0};
@@ -311,22 +337,11 @@ struct build {
     bool *grad_in_place;  /* [n_units]: the chunk holds the unit's gradient instead of its parameters */
     int32_t *pad;         /* [chunks]: the unused end, or -1 */
     int32_t moment, move; /* next ones */
-    int32_t last;         /* the iteration's last op, for its first */
 };
 
 static bool on_device_stepped(const struct build *b, int32_t unit)
 {
     return b->p->chunks.of_unit[unit] < b->os;
-}
-
-/* One chain: nothing overlaps. */
-static void chain(struct build *b)
-{
-    struct ht_schedule *s = b->g.schedule;
-    if (s->n_ops > 1)
-        ht_op_after(s, s->n_ops - 2);
-    else if (b->last >= 0)
-        ht_op_after_prev(s, b->last);
 }
 
 static int32_t padding(struct build *b, int64_t bytes)
@@ -373,7 +388,7 @@ static void begin_copy(struct build *b, int32_t chunk, bool to_device, char lett
     ht_add_op(s, HT_OP_COPY, lane, about, ht_add_work(s, &w));
     ht_op_name(s, "%c%d", letter, chunk);
     ht_single_draw(g, w.bytes);
-    chain(b);
+    ht_single_chain(g);
 }
 
 static void copy_row(struct build *b, int32_t tensor, bool to_device, unsigned from_flags, unsigned to_flags)
@@ -417,7 +432,6 @@ static void forward_pass(struct build *b, int32_t mb)
     for (int32_t u = 0; u < b->g.n_units; u++) {
         arrive(b);
         ht_single_forward(&b->g, u, mb, !ht_is_checkpointed(&b->g, u, b->c));
-        chain(b);
     }
 }
 
@@ -434,11 +448,9 @@ static void keep_gradient(struct build *b, int32_t u, int32_t mb)
     if (!device) {
         int32_t fresh = mb ? g->grad_mb[ht_single_at(g, u, mb)] : g->grad[u];
         ht_single_copy(g, fresh, HT_DEVICE, HT_HOST, HT_PRODUCE, true);
-        chain(b);
     }
     if (mb == 0) return;
     ht_single_accumulate(g, device ? g->compute : g->host, u, mb);
-    chain(b);
 }
 
 static void backward_pass(struct build *b, int32_t mb)
@@ -447,11 +459,9 @@ static void backward_pass(struct build *b, int32_t mb)
         if (ht_is_checkpointed(&b->g, u, b->c)) {
             arrive(b);
             ht_single_recompute(&b->g, u, mb);
-            chain(b);
         }
         arrive(b);
         ht_single_backward(&b->g, u, mb);
-        chain(b);
         keep_gradient(b, u, mb);
     }
 }
@@ -470,7 +480,6 @@ static void adam_of_chunk(struct build *b, int32_t chunk)
     for (int32_t u = begin; u < end; u++) {
         g->fresh[u] = b->master && (one || there_and_back);
         ht_single_step(g, on_host ? g->host : g->compute, u, true);
-        chain(b);
         b->grad_in_place[u] = false;
     }
     if (!there_and_back) return;
@@ -482,8 +491,10 @@ static void adam_of_chunk(struct build *b, int32_t chunk)
 static struct ht_schedule *emit(const struct ht_system *self, const struct ht_scenario *scenario,
                                 const struct prepared *p, const struct ht_plan *plan, int32_t last)
 {
-    struct build b = {.p = p, .c = (int32_t)ht_plan_get(plan, "c"), .os = p->room.n_pinned, .last = last};
+    struct build b = {.p = p, .c = (int32_t)ht_plan_get(plan, "c"), .os = p->room.n_pinned};
     ht_single_init(&b.g, scenario, self->name, HT_FIFO, HT_FIFO);
+    b.g.blocking = true;
+    b.g.blocking_prev = last;
     b.master = ht_numerics_has_master(&scenario->numerics);
     b.on_device = HT_NEW_ARRAY(bool, p->chunks.n);
     b.pad = HT_NEW_ARRAY(int32_t, p->chunks.n);
@@ -512,7 +523,7 @@ static enum ht_status build(const struct ht_system *self, const struct ht_scenar
     if (!status) {
         /* The first op waits for the last of the iteration before: the graph is made once more, to learn its id. */
         struct ht_schedule *s = emit(self, scenario, &p, plan, -1);
-        *out = emit(self, scenario, &p, plan, s->n_ops - 1);
+        *out = emit(self, scenario, &p, plan, s->n_ops / s->n_ranks - 1);
         ht_schedule_destroy(s);
     }
     prepared_free(&p);

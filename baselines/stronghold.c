@@ -1,6 +1,5 @@
 /*
- * StrongHold (Sun et al., "STRONGHOLD: Fast and Affordable Billion-scale Deep Learning Model Training", SC 2022), one
- * device.
+ * StrongHold (Sun et al., "STRONGHOLD: Fast and Affordable Billion-scale Deep Learning Model Training", SC 2022).
  *
  * A working window of m blocks is on the device and moves along with the computation: while block i computes, block i+m
  * is prefetched and, once i is done, its place is free (backward: i-m). Gradients go to the host as they appear, where
@@ -36,7 +35,8 @@
  * k workers would share the memory bandwidth that one vectorised Adam on all cores already fills, so there is one CPU
  * lane with the whole rate. Prefetches stand before the op they run beside in the graph's order, so that the window's
  * memory is proved to be there. With several micro-batches the window goes up and down once for each; sums of gradients
- * are kept where they are stepped.
+ * are kept where they are stepped. On several devices, ZeRO-3: the window moves a rank's 1/N of each block, which the
+ * ranks gather one block ahead; of gathered parameters and whole gradients there is one unit's worth, whatever m.
  */
 #include "baselines/baselines.h"
 #include "baselines/passes.h"
@@ -134,8 +134,11 @@ static void update_on_host(struct build *b, int32_t u, int32_t mb)
     if (!is_block(b, u)) b->barrier = ht_single_copy(g, g->param[u], HT_HOST, HT_DEVICE, HT_UPDATE, false);
 }
 
-static void update_on_device(struct build *b, int32_t u, int32_t mb)
+/* unit -1: what is left of the pass. */
+static void update_on_device(struct build *b, int32_t unit, int32_t mb)
 {
+    int32_t u = ht_single_settled(&b->g, unit);
+    if (u < 0) return;
     if (mb) b->compute = ht_single_accumulate(&b->g, b->g.compute, u, mb);
     if (last(b, mb)) b->compute = ht_single_step(&b->g, b->g.compute, u, true);
 }
@@ -151,6 +154,7 @@ static void backward_pass(struct build *b, int32_t mb)
         else
             update_on_device(b, u, mb);
     }
+    update_on_device(b, -1, mb);
 }
 
 /* Returns the graph and the op that the next iteration has to wait for; `barrier` is that op, if it is known. */
@@ -203,7 +207,9 @@ static enum ht_status fits_device(const struct ht_system *self, const struct ht_
     struct ht_verdict verdict = {0};
     enum ht_status status = build(self, scenario, p, err, &s);
     if (!status) status = ht_schedule_verify(s, err, &verdict);
-    *fits = (status == HT_OK || status == HT_INFEASIBLE) && verdict.spaces[ht_space(s, HT_DEVICE, 0)].fits;
+    *fits = status == HT_OK || status == HT_INFEASIBLE;
+    for (int32_t rank = 0; *fits && rank < s->n_ranks; rank++)
+        *fits = verdict.spaces[ht_space(s, HT_DEVICE, rank)].fits;
     ht_verdict_free(&verdict);
     ht_schedule_destroy(s);
     return status == HT_FAILED ? HT_FAILED : HT_OK;
@@ -258,12 +264,12 @@ static void plan_bytes(const struct ht_scenario *scenario, int64_t m, int64_t e,
     int64_t window = 0, ends = 0, rest = 0;
     for (int64_t u = 0; u < ht_model_units(&scenario->model); u++) {
         bool end = ht_model_unit_kind(&scenario->model, u) != HT_UNIT_BLOCK;
-        *(end ? &ends : u <= m ? &window : &rest) += ht_unit_params(&scenario->model, u);
+        *(end ? &ends : u <= m ? &window : &rest) += ht_scenario_shard(scenario, u);
     }
     int64_t copies = ht_dtype_bytes(scenario->numerics.param) + ht_dtype_bytes(scenario->numerics.grad);
     int64_t states = ht_numerics_has_master(&scenario->numerics) ? 12 : 8;
     out->planned_bytes[HT_DEVICE] = (copies + states) * window + (copies + (e ? 0 : states)) * ends;
-    out->planned_bytes[HT_HOST] = (copies + states) * (rest + (e ? ends : 0));
+    out->planned_bytes[HT_HOST] = (copies + states) * (rest + (e ? ends : 0)) * ht_scenario_ranks_per_node(scenario);
 }
 
 static enum ht_status plan(const struct ht_system *self, const struct ht_scenario *scenario,

@@ -30,7 +30,7 @@ foreach(dir ${dirs})
     add_executable(${target} ${file})
     ht_link(${target} ${dir})
     target_link_libraries(${target} PRIVATE deps_check)
-    if(dir STREQUAL "baselines") # iterations worked out by hand are simulated
+    if(dir MATCHES "^(baselines|common/plan)$") # iterations worked out by hand are simulated
       target_link_libraries(${target} PRIVATE ht_common_exec)
     endif()
     if(TARGET ht_test_support AND dir MATCHES "^common/(exec|backend|trace)$")

@@ -48,6 +48,23 @@ static enum ht_status shape_of(const struct ht_scenario_request *r, struct ht_er
     return ht_model_check_seq(&s->model, s->seq, err);
 }
 
+/* Every rank has as many micro-batches as the others. */
+static enum ht_status spread_over_ranks(const struct ht_scenario_request *r, struct ht_error *err,
+                                        struct ht_scenario *s)
+{
+    int64_t ranks = ht_scenario_ranks(s);
+    if (ranks == 1) return HT_OK;
+    if (s->batch % ranks)
+        return ht_fail(err, HT_BAD_INPUT, "the %lld devices of cluster '%s' do not divide the batch of %lld sequences",
+                       (long long)ranks, s->cluster->name, (long long)s->batch);
+    if (!r->micro_batch) s->micro_batch = s->batch / ranks;
+    if (s->batch / ranks % s->micro_batch)
+        return ht_fail(err, HT_BAD_INPUT,
+                       "micro-batch %lld does not divide the %lld sequences of each of %lld devices (batch %lld)",
+                       (long long)s->micro_batch, (long long)(s->batch / ranks), (long long)ranks, (long long)s->batch);
+    return HT_OK;
+}
+
 enum ht_status ht_scenario_create(const struct ht_scenario_request *request, struct ht_error *err, struct ht_scenario *out)
 {
     struct ht_scenario s = {0};
@@ -56,6 +73,7 @@ enum ht_status ht_scenario_create(const struct ht_scenario_request *request, str
     if (status == HT_OK) status = cluster_of(request, err, &s.cluster);
     if (status == HT_OK && s.cluster->n_gpus == 0)
         status = ht_fail(err, HT_BAD_INPUT, "cluster '%s' has no device to train on", s.cluster->name);
+    if (status == HT_OK) status = spread_over_ranks(request, err, &s);
     if (status == HT_OK)
         status = numerics_of(request->numerics, ht_cluster_gpu_of(s.cluster, 0)->cores > 0, err, &s.numerics);
     if (status != HT_OK) {
@@ -73,7 +91,55 @@ void ht_scenario_free(struct ht_scenario *s)
     s->cluster = NULL;
 }
 
-int64_t ht_scenario_micro_batches(const struct ht_scenario *s) { return s->batch / s->micro_batch; }
+int64_t ht_scenario_ranks(const struct ht_scenario *s)
+{
+    return s->cluster->n_gpus;
+}
+
+int64_t ht_scenario_ranks_per_node(const struct ht_scenario *s)
+{
+    int64_t most = 0;
+    for (int64_t i = 0; i < s->cluster->n_nodes; i++)
+        if (s->cluster->nodes[i].n_gpus > most) most = s->cluster->nodes[i].n_gpus;
+    return most;
+}
+
+int64_t ht_scenario_micro_batches(const struct ht_scenario *s)
+{
+    return s->batch / (s->micro_batch * ht_scenario_ranks(s));
+}
+
+int64_t ht_scenario_shard(const struct ht_scenario *s, int64_t unit)
+{
+    int64_t ranks = ht_scenario_ranks(s);
+    return (ht_unit_params(&s->model, unit) + ranks - 1) / ranks;
+}
+
+int64_t ht_scenario_params_per_rank(const struct ht_scenario *s)
+{
+    int64_t sum = 0;
+    for (int64_t u = 0; u < ht_model_units(&s->model); u++) sum += ht_scenario_shard(s, u);
+    return sum;
+}
+
+int64_t ht_scenario_device_bytes(const struct ht_scenario *s)
+{
+    int64_t least = INT64_MAX;
+    for (int64_t rank = 0; rank < ht_scenario_ranks(s); rank++) {
+        int64_t bytes = ht_cluster_gpu_of(s->cluster, rank)->memory_bytes;
+        if (bytes < least) least = bytes;
+    }
+    return least;
+}
+
+int64_t ht_scenario_host_bytes(const struct ht_scenario *s)
+{
+    int64_t least = INT64_MAX;
+    for (int64_t i = 0; i < s->cluster->n_nodes; i++)
+        if (s->cluster->nodes[i].n_gpus > 0 && s->cluster->nodes[i].ram_bytes < least)
+            least = s->cluster->nodes[i].ram_bytes;
+    return least;
+}
 
 double ht_scenario_useful_flops(const struct ht_scenario *s)
 {

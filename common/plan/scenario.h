@@ -12,7 +12,7 @@ struct ht_scenario {
     struct ht_model model;
     struct ht_cluster *cluster; /* owned */
     int64_t batch;              /* sequences per iteration, over all ranks */
-    int64_t micro_batch;        /* sequences per forward pass of one rank; divides batch */
+    int64_t micro_batch;        /* sequences per forward pass of one rank; ranks x micro_batch divides batch */
     int64_t seq;                /* tokens per sequence */
     struct ht_numerics numerics;
 };
@@ -21,19 +21,30 @@ struct ht_scenario {
 struct ht_scenario_request {
     const char *model, *cluster; /* built-in name or file; both required */
     int64_t batch;               /* default 8 */
-    int64_t micro_batch;         /* default batch */
+    int64_t micro_batch;         /* default batch over the cluster's devices */
     int64_t seq;                 /* default the model's max_seq */
     int64_t device_memory_bytes; /* default the device's own */
     int64_t device_cores;        /* cluster `local` only: cores of the emulated device; default all but one */
     const char *numerics;        /* "fp32", "fp16", "bf16"; default fp16 on GPUs, fp32 on emulated devices */
 };
 
-/* HT_BAD_INPUT with one line when a name is unknown, a number is out of range or micro_batch does not divide batch. */
+/* HT_BAD_INPUT with one line when a name is unknown, a number is out of range, or the batch does not divide into
+   micro-batches and ranks. */
 enum ht_status ht_scenario_create(const struct ht_scenario_request *request, struct ht_error *err,
                                   struct ht_scenario *out);
 void ht_scenario_free(struct ht_scenario *s);
 
+/* Data-parallel ranks: one a device of the cluster. */
+int64_t ht_scenario_ranks(const struct ht_scenario *s);
+int64_t ht_scenario_ranks_per_node(const struct ht_scenario *s); /* of the fullest node */
+/* Micro-batches of one rank in an iteration. */
 int64_t ht_scenario_micro_batches(const struct ht_scenario *s);
+/* Elements of a unit's parameters that one rank owns (ZeRO-3): a rank's share, rounded up, so that all are equal. */
+int64_t ht_scenario_shard(const struct ht_scenario *s, int64_t unit);
+int64_t ht_scenario_params_per_rank(const struct ht_scenario *s); /* of all units */
+/* What the smallest device, and the smallest node's memory, can hold. */
+int64_t ht_scenario_device_bytes(const struct ht_scenario *s);
+int64_t ht_scenario_host_bytes(const struct ht_scenario *s);
 /* Useful floating-point operations of one iteration: forward + backward = 3 x forward, recomputation not counted. */
 double ht_scenario_useful_flops(const struct ht_scenario *s);
 

@@ -3,6 +3,13 @@
  * with their effects, works and resource use. A system decides what lives where and in which order ops are appended;
  * what a forward pass reads and writes is the same for all and stands here.
  *
+ * On a cluster of several devices the same builder describes one rank of a data-parallel job with ZeRO-3: every rank
+ * does the same on its own share of the batch, and owns 1/N of each unit's parameters, gradient and optimizer state.
+ * What is called P, G, M, V, W below are then these shards. The passes themselves add the collectives that turn shards
+ * into whole parameters and whole gradients into shards, and ht_single_finish makes the graph of all ranks out of that
+ * of the one (common/plan/shards.h). A builder need not know; ids, edges and residents that it handles are the one
+ * rank's.
+ *
  * Names as in common/backend/cpu.h:  X(u,j) input of unit u for micro-batch j,  A(u,j) kept activations,
  * D(u,j) gradient of X(u,j),  P(u), G(u), M(u), V(u), W(u) parameters, gradient, momentum, variance, FP32 master.
  */
@@ -15,13 +22,17 @@
 struct ht_single {
     const struct ht_scenario *scenario;
     struct ht_schedule *schedule;
-    int32_t n_units, n_mb; /* units 0 .. L+1; micro-batches */
+    int32_t n_units, n_mb; /* units 0 .. L+1; micro-batches of a rank */
+    int32_t n_ranks;
     /* lanes */
     int32_t compute, h2d, d2h, host;
+    int32_t gather, reduce; /* of several ranks; else -1 */
     /* resources */
     int32_t pcie_h2d, pcie_d2h, dram; /* of a real device; */
-    int32_t cores;                    /* of an emulated one: the host's. Else -1 */
+    int32_t cores;                    /* of an emulated one, or where ranks share them: the host's. Else -1 */
+    int32_t nvlink, nic;              /* between ranks; -1 where there is none */
     int64_t host_cores;
+    bool emulated;
     bool one_core; /* for device and host alike */
     /* tensors: [n_units], or [n_units * n_mb] at u * n_mb + j; -1 where there is none */
     int32_t *param, *master, *momentum, *variance;
@@ -29,25 +40,44 @@ struct ht_single {
     int32_t *grad_mb;    /* [n_units * n_mb]: fresh gradient of micro-batch j > 0 */
     int32_t *x, *a, *d;  /* [n_units * n_mb] */
     int32_t *logits;     /* [n_mb] */
-    /* How the 16-bit P of a unit is kept; [n_units], false until a builder says otherwise, and only where there is W. */
+    int32_t *full_param; /* [n_units]: all shards gathered. Like full_grad only for several ranks, else -1 */
+    int32_t *full_grad;  /* [n_units * n_mb]: fresh gradient before it is scattered */
+    /* How the 16-bit P of a unit is kept; [n_units], false until a builder says otherwise, and only where there is W.
+     */
     bool *cast;  /* on the device not at all: every op that reads it casts W, which is resident there, and drops the cast */
     bool *fresh; /* where it is stepped only while it is current: freed once read, so the optimizer step allocates it anew
                     (it can then share memory with G, which lives between the last reading and the step) */
+    /* Gathering; see common/plan/shards.h. */
+    bool *gathered;      /* [n_units]: full_param is there */
+    int32_t computed;    /* last compute op of a pass, or -1 */
+    int32_t slot, ahead; /* op before the slot at hand, and before the slot before it; or -1 */
+    int32_t scattering;  /* unit last given to ht_single_settled, or -1 */
+    /* A builder's choice: nothing overlaps. Every op waits for the one before it, the iteration's first for
+       blocking_prev of the iteration before (-1: none). */
+    bool blocking;
+    int32_t blocking_prev;
 };
 
-/* Makes the schedule (capacities of the scenario's first device and node), lanes, resources and all tensor rows; places
-   nothing. host_order: of the host lane; copies are FIFO or PRIORITY by copy_order. */
+/* Makes the schedule, lanes, resources and all tensor rows; places nothing. host_order: of the host lane; copies are
+ * FIFO or PRIORITY by copy_order. */
 void ht_single_init(struct ht_single *g, const struct ht_scenario *scenario, const char *name,
                     enum ht_lane_order copy_order, enum ht_lane_order host_order);
 /*
- * What the last op takes of what it shares. A real device: a copy takes its port and the host's DRAM, host work DRAM, device
- * work nothing. A device emulated by some of the node's cores has no port, and what moves its bytes are the host's cores:
- * a copy keeps one of them busy, host work all of them; device work only where device and host are the same core.
+ * What the last op takes of what it shares. A real device: a copy takes its port and the host's DRAM, host work DRAM,
+ * device work nothing. A device emulated by some of the node's cores has no port, and what moves its bytes are the
+ * host's cores: a copy keeps one of them busy, host work all of them; device work only where device and host are the
+ * same core. Where several ranks share a node, host work takes all of its cores too, so that N of them run at 1/N of
+ * their speed. A collective takes NVLink, or where there is none both directions of the port; and the NIC when there
+ * are several nodes.
  */
 void ht_single_draw(struct ht_single *g, int64_t host_bytes);
+/* With `blocking`, the last op's wait for the one before it; a builder calls this for ops of its own. */
+void ht_single_chain(struct ht_single *g);
 
-/* Frees the index arrays; the schedule is linked and handed out. */
+/* Frees the index arrays; the schedule, of all ranks, is linked and handed out. */
 struct ht_schedule *ht_single_finish(struct ht_single *g);
+/* The same, but of the one rank: what planners read sizes and costs off. Its collectives lack their peers. */
+struct ht_schedule *ht_single_finish_rank(struct ht_single *g);
 
 enum ht_unit_kind ht_single_kind(const struct ht_single *g, int32_t unit);
 static inline int32_t ht_single_at(const struct ht_single *g, int32_t unit, int32_t mb) { return unit * g->n_mb + mb; }
@@ -55,12 +85,20 @@ static inline int32_t ht_single_at(const struct ht_single *g, int32_t unit, int3
 /* Optimizer state of a unit (W where there is one, M, V; in FP32 numerics P stands for W) resident in a tier. */
 void ht_single_place_states(struct ht_single *g, int32_t unit, enum ht_tier tier);
 
-/* Appends F(u,j). keep: A(u,j) stays for the backward pass (otherwise it is scratch, to be recomputed). */
+/* Appends F(u,j), and before it AG(u) where there are several ranks. keep: A(u,j) stays for the backward pass
+   (otherwise it is scratch, to be recomputed). */
 int32_t ht_single_forward(struct ht_single *g, int32_t unit, int32_t mb, bool keep);
 /* Appends R(u,j), which makes A(u,j) again. Blocks only. */
 int32_t ht_single_recompute(struct ht_single *g, int32_t unit, int32_t mb);
-/* Appends B(u,j): makes D(u,j) and the fresh gradient, frees A(u,j), X(u,j), D(u+1,j). */
+/* Appends B(u,j): makes D(u,j) and the fresh gradient, frees A(u,j), X(u,j), D(u+1,j). With several ranks
+   RS(u,j) follows and is the last op; the returned id is B's. */
 int32_t ht_single_backward(struct ht_single *g, int32_t unit, int32_t mb);
+/*
+ * For builders that use gradients on the compute lane as they appear: the unit whose turn it is. With one rank that is
+ * `unit`. With several, the one given before (-1: none), since `unit`'s gradient is being scattered while the next
+ * backward runs, for which the lane would stand still. -1 at the end of a pass gives the last one.
+ */
+int32_t ht_single_settled(struct ht_single *g, int32_t unit);
 /* Appends G(u) += G(u,mb) on a lane (device or host), freeing the fresh gradient there. mb > 0. */
 int32_t ht_single_accumulate(struct ht_single *g, int32_t lane, int32_t unit, int32_t mb);
 /* Appends the optimizer step of a unit on the compute or host lane, reading G(u) where that lane works. release_grad:

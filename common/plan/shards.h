@@ -1,0 +1,52 @@
+/*
+ * ZeRO-3 (Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC 2020, Sec. 5):
+ * what several data-parallel ranks add to the graph of one. Internal to common/plan; see single.h.
+ *
+ * A unit of P parameters is cut into N shards of ceil(P / N) elements, the last one padded, so that every rank moves,
+ * steps and sends the same. A rank's shard is resident wherever the system keeps parameters; a pass reads whole ones:
+ *
+ *     gather   AG1 AG2 AG3 ..               AG3      AG2      AG1        shards --> whole parameters, on the device
+ *     compute      F1  F2  F3 .. FH | BH .. R3 B3    R2 B2    R1 B1
+ *     reduce                            RSH    RS3      RS2      RS1     whole gradient --> the rank's shard of the sum
+ *
+ * Each sends ceil(P / N) (N - 1) elements from every rank. What is gathered lives until the pass has read it: it is
+ * gathered again for the backward pass, where recomputation and backward share it. The head's (and with it a tied
+ * table) stays between its forward and its backward, which follow each other. Gradients are scattered in every
+ * micro-batch, as ZeRO-3 has no room for whole ones; sums over micro-batches are sums of shards.
+ *
+ * One unit ahead. The slot of a unit is its forward, or its recomputation and backward. AG of a slot may run once the
+ * slot before it begins, i.e. after the last op of the slot before that. Its id stands right before its own slot, so
+ * that the safe sequence needs room for one gathered unit, not two; a second one is there when the memory rule grants
+ * it.
+ *
+ * Two lanes, since on one FIFO lane AG of the next unit would stand behind RS of this one, which waits for its
+ * backward.
+ *
+ * Replication. Ranks do the same, so the graph of all is the graph of one with every op N times: op i of rank r is op
+ * i N + r, tensor t of rank r is t N + r, edges stay within a rank, and an op's N copies of a collective are a group.
+ * Ranks share what is their node's: DRAM, host cores, host memory, NIC; ports, switches and NVLink are as the cluster
+ * has them. Micro-batch j of rank r is micro-batch r n_mb + j of the iteration.
+ */
+#ifndef HT_PLAN_SHARDS_H
+#define HT_PLAN_SHARDS_H
+
+#include "common/plan/single.h"
+
+/* Lanes and rows for several ranks; for one, nothing. */
+void ht_shards_init(struct ht_single *g);
+void ht_shards_free(struct ht_single *g);
+
+/* The next gathering begins a new slot. */
+void ht_shards_begin_slot(struct ht_single *g);
+/* Appends AG(u), unless its parameters are there. */
+void ht_shards_gather(struct ht_single *g, int32_t unit);
+/* Appends RS(u,j). */
+void ht_shards_reduce(struct ht_single *g, int32_t unit, int32_t mb);
+
+/* The graph of all ranks of the scenario from the linked graph of one. */
+struct ht_schedule *ht_shards_replicate(const struct ht_schedule *one, const struct ht_scenario *scenario);
+
+/* What a node's machine carries of a kind of resource, per second; of a port or NVLink, for one device. */
+int64_t ht_resource_rate(const struct ht_machine *node, enum ht_resource_kind kind);
+
+#endif

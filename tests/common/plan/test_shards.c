@@ -1,0 +1,350 @@
+/* Several ranks: the graph of N from that of one, what each rank holds and sends, and when, by hand. */
+#include "common/plan/single.h"
+
+#include "common/base/array.h"
+#include "common/exec/sim.h"
+#include "common/profile/profile.h"
+#include "common/schedule/verify.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A scenario on `ranks` of the devices of autohete-4gpu, four sequences a rank. */
+static struct ht_scenario scenario_of(const char *model, int64_t ranks, int64_t micro_batch)
+{
+    struct ht_scenario_request r = {.model = model, .cluster = "autohete-4gpu", .batch = 16};
+    struct ht_scenario s;
+    struct ht_error err = {0};
+    ck_assert_msg(ht_scenario_create(&r, &err, &s) == HT_OK, "%s", err.text);
+    s.cluster->nodes[0].groups[0].count = s.cluster->nodes[0].n_gpus = s.cluster->n_gpus = ranks;
+    s.batch = 4 * ranks;
+    s.micro_batch = micro_batch;
+    return s;
+}
+
+/* All on the device and stepped there, or states, sums and steps on the host once all gradients are there. */
+static struct ht_schedule *build(const struct ht_scenario *sc, bool on_host)
+{
+    struct ht_single g;
+    ht_single_init(&g, sc, "toy", HT_FIFO, HT_FIFO);
+    enum ht_tier tier = on_host ? HT_HOST : HT_DEVICE;
+    int32_t host = g.host, where = on_host ? host : g.compute, last = -1;
+    for (int32_t u = 0; u < g.n_units; u++) {
+        ht_add_resident(g.schedule, g.param[u], HT_DEVICE, 0);
+        if (on_host) ht_add_resident(g.schedule, g.param[u], HT_HOST, 0);
+        ht_single_place_states(&g, u, tier);
+    }
+    for (int32_t j = 0; j < g.n_mb; j++) {
+        for (int32_t u = 0; u < g.n_units; u++) ht_single_forward(&g, u, j, u != 1);
+        for (int32_t u = g.n_units - 1; u >= 0; u--) {
+            if (u == 1) ht_single_recompute(&g, u, j);
+            last = ht_single_backward(&g, u, j);
+            int32_t fresh = j ? g.grad_mb[ht_single_at(&g, u, j)] : g.grad[u];
+            if (on_host) last = ht_single_copy(&g, fresh, HT_DEVICE, HT_HOST, HT_PRODUCE, true);
+            if (j) ht_single_accumulate(&g, where, u, j);
+        }
+    }
+    for (int32_t u = 0; u < g.n_units; u++) {
+        ht_single_step(&g, where, u, true);
+        ht_op_after(g.schedule, last);
+        if (on_host) ht_single_copy(&g, g.param[u], HT_HOST, HT_DEVICE, HT_UPDATE, false);
+    }
+    return ht_single_finish(&g);
+}
+
+static void prove(const struct ht_schedule *s)
+{
+    struct ht_error err = {0};
+    ck_assert_msg(ht_schedule_verify(s, &err, NULL) == HT_OK, "%s", err.text);
+}
+
+/* ---- the graph ------------------------------------------------------------------------------------------------- */
+
+/* Also three ranks, of which none divides the parameters of a unit without a rest. */
+START_TEST(every_number_of_ranks_is_proved)
+{
+    for (int64_t ranks = 1; ranks <= 4; ranks++)
+        for (int64_t micro_batch = 1; micro_batch <= 4; micro_batch *= 2)
+            for (int on_host = 0; on_host < 2; on_host++) {
+                struct ht_scenario sc = scenario_of("gpt-tiny", ranks, micro_batch);
+                struct ht_schedule *s = build(&sc, on_host);
+                prove(s);
+                ck_assert_int_eq(s->n_ranks, ranks);
+                ck_assert_int_eq(s->n_micro_batches, ranks * 4 / micro_batch);
+                ht_schedule_destroy(s);
+                ht_scenario_free(&sc);
+            }
+}
+END_TEST
+
+/* One rank: F of n units, R of one, B of n, n steps, and neither lanes nor resources beyond those of a device. */
+START_TEST(one_rank_has_no_collectives)
+{
+    struct ht_scenario sc = scenario_of("gpt-tiny", 1, 4);
+    struct ht_schedule *s = build(&sc, false);
+    ck_assert_int_eq(s->n_ops, 3 * s->n_units + 1);
+    ck_assert_int_eq(s->n_lanes, 4);
+    ck_assert_int_eq(s->n_resources, 3); /* dram and two directions of the port */
+    for (int32_t i = 0; i < s->n_ops; i++) {
+        ck_assert_int_ne(s->ops[i].kind, HT_OP_ALL_GATHER);
+        ck_assert_int_ne(s->ops[i].kind, HT_OP_REDUCE_SCATTER);
+        ck_assert_int_eq(s->ops[i].match, -1);
+    }
+    ht_schedule_destroy(s);
+    ht_scenario_free(&sc);
+}
+END_TEST
+
+/*
+ * With U units and a tied table, a micro-batch gathers every unit for the forward pass, the table once more for the
+ * head, and every unit but the head for the backward pass: 2 U. It scatters U gradients. A member of a gathering sends
+ * ceil(P / N) (N - 1) elements of two bytes; so does one of a scattering.
+ */
+START_TEST(collectives_by_hand)
+{
+    enum { RANKS = 4, MICRO_BATCHES = 2 };
+    struct ht_scenario sc = scenario_of("gpt-tiny", RANKS, 2);
+    struct ht_schedule *s = build(&sc, false);
+    int32_t gathers = 0, reduces = 0;
+    for (int32_t i = 0; i < s->n_ops; i++) {
+        const struct ht_op *op = &s->ops[i];
+        if (s->lanes[op->lane].kind != HT_LANE_COLLECTIVE) continue;
+        int64_t shard = (ht_unit_params(&sc.model, op->label.unit) + RANKS - 1) / RANKS;
+        ck_assert_int_eq(s->works[op->work].bytes, shard * (RANKS - 1) * 2);
+        ck_assert_int_eq(s->works[op->work].ranks, RANKS);
+        gathers += op->kind == HT_OP_ALL_GATHER;
+        reduces += op->kind == HT_OP_REDUCE_SCATTER;
+    }
+    ck_assert_int_eq(gathers, RANKS * MICRO_BATCHES * 2 * s->n_units);
+    ck_assert_int_eq(reduces, RANKS * MICRO_BATCHES * s->n_units);
+    ht_schedule_destroy(s);
+    ht_scenario_free(&sc);
+}
+END_TEST
+
+/* 16 bit, all on the device: 2 + 12 bytes a parameter, of ceil(P / N) parameters of each unit, on each rank. On the
+   host of a node: N times 2 + 12, and 2 of parameters stay on each device. */
+START_TEST(residents_by_hand)
+{
+    for (int64_t ranks = 1; ranks <= 4; ranks++)
+        for (int on_host = 0; on_host < 2; on_host++) {
+            struct ht_scenario sc = scenario_of("gpt-tiny", ranks, 4);
+            struct ht_schedule *s = build(&sc, on_host);
+            int64_t device[4] = {0}, host = 0, shards = 0;
+            for (int64_t u = 0; u < s->n_units; u++) shards += (ht_unit_params(&sc.model, u) + ranks - 1) / ranks;
+            for (int32_t i = 0; i < s->n_residents; i++) {
+                const struct ht_resident *r = &s->residents[i];
+                ck_assert_int_eq(s->tensors[r->tensor].rank, r->rank);
+                *(r->tier == HT_DEVICE ? &device[r->rank] : &host) += s->tensors[r->tensor].bytes;
+            }
+            for (int64_t r = 0; r < ranks; r++) ck_assert_int_eq(device[r], (on_host ? 2 : 14) * shards);
+            ck_assert_int_eq(host, on_host ? ranks * 14 * shards : 0);
+            ht_schedule_destroy(s);
+            ht_scenario_free(&sc);
+        }
+}
+END_TEST
+
+/* Of three ranks, 256 parameters (the head's norm, width 128): [0,86), [86,172), [172,256), each kept as 86 elements.
+ */
+START_TEST(shards_by_hand)
+{
+    static const int64_t begin[] = {0, 86, 172}, end[] = {86, 172, 256};
+    struct ht_scenario sc = scenario_of("gpt-tiny", 3, 4);
+    struct ht_schedule *s = build(&sc, false);
+    int32_t head = s->n_units - 1, found = 0;
+    ck_assert_int_eq(ht_unit_params(&sc.model, head), 256);
+    for (int32_t i = 0; i < s->n_tensors; i++) {
+        const struct ht_tensor *t = &s->tensors[i];
+        if (t->class != HT_MOMENTUM || t->label.unit != head) continue;
+        ck_assert_int_eq(t->rank, found);
+        ck_assert_int_eq(t->shard_begin, begin[found]);
+        ck_assert_int_eq(t->shard_end, end[found]);
+        ck_assert_int_eq(t->bytes, 86 * 4);
+        found++;
+    }
+    ck_assert_int_eq(found, 3);
+    ht_schedule_destroy(s);
+    ht_scenario_free(&sc);
+}
+END_TEST
+
+/* ---- time ------------------------------------------------------------------------------------------------------ */
+
+#define MS INT64_C(1000000)
+
+/* Blocks: F and R 2 ms, B 4, gathering and scattering 3, step 1. Embedding and head take no time. */
+static int64_t cost_of(const struct ht_schedule *s, int32_t op)
+{
+    const struct ht_op *x = &s->ops[op];
+    if (x->label.unit < 1 || x->label.unit > s->n_units - 2) return 0;
+    switch ((enum ht_op_kind)x->kind) {
+    case HT_OP_FORWARD:
+    case HT_OP_RECOMPUTE:
+        return 2 * MS;
+    case HT_OP_BACKWARD:
+        return 4 * MS;
+    case HT_OP_ALL_GATHER:
+    case HT_OP_REDUCE_SCATTER:
+        return 3 * MS;
+    case HT_OP_OPTIMIZER_STEP:
+        return MS;
+    default:
+        return 0;
+    }
+}
+
+static void runs(const struct ht_trace *t, int32_t iteration, const char *name, int64_t start_ms, int64_t end_ms)
+{
+    const struct ht_schedule *s = t->schedule;
+    for (int32_t i = 0; i < s->n_ops; i++) {
+        if (strcmp(s->ops[i].name, name) != 0) continue;
+        for (int32_t r = 0; r < s->n_ranks; r++) {
+            const struct ht_trace_event *e = &t->events[(int64_t)iteration * s->n_ops + i + r];
+            ck_assert_str_eq(s->ops[i + r].name, name);
+            ck_assert_msg(e->start_ns == start_ms * MS && e->end_ns == end_ms * MS,
+                          "%s of rank %d, iteration %d: [%g, %g] ms, expected [%lld, %lld]", name, (int)r,
+                          (int)iteration, (double)e->start_ns / 1e6, (double)e->end_ns / 1e6, (long long)start_ms,
+                          (long long)end_ms);
+        }
+        return;
+    }
+    ck_abort_msg("no op %s", name);
+}
+
+/*
+ * Two blocks, block 1 recomputed; embedding 0 and head 3 take no time. A gathering may begin once the slot before its
+ * own begins: the first two of an iteration at once, AG2 after F0, AG3 after F1; backward AG2 after F2, AG1 after B3.
+ *
+ *     gather   AG1 0-3  AG2 3-6     AG3 6  | AG2 8-11  AG1 11-14
+ *     compute           F1 3-5  F2 6-8  F3 | B3 8  B2 11-15  R1 15-17  B1 17-21  B0 21 | U0 U1 24-25 U2 25-26 U3
+ *     reduce                               | RS3 8  RS2 15-18  RS1 21-24  RS0 24
+ *
+ * Steps wait for all gradients, i.e. B0 at 21, but U0, first on its lane, for RS0 behind RS1: 24. The next AG1 waits
+ * for U1: 25-28, against 0-3 before. Then all repeats: 25 ms an iteration.
+ */
+START_TEST(one_unit_ahead_by_hand)
+{
+    struct ht_scenario sc = scenario_of("gpt-tiny", 4, 4);
+    sc.model.layers = 2;
+    struct ht_schedule *s = build(&sc, false);
+    struct ht_error err = {0};
+    struct ht_trace *t = NULL;
+    int64_t *cost_ns = HT_NEW_ARRAY(int64_t, s->n_ops);
+    prove(s);
+    for (int32_t i = 0; i < s->n_ops; i++) cost_ns[i] = cost_of(s, i);
+    for (int64_t k = 0; k < s->uses_begin[s->n_ops]; k++) s->uses[k].amount = 0; /* nothing is shared */
+    struct ht_sim_options o = {.iterations = 4};
+    ck_assert_msg(ht_sim_run(s, cost_ns, &o, &err, &t) == HT_OK, "%s", err.text);
+    for (int32_t k = 0; k < 4; k++) {
+        runs(t, k, "AG1", 25 * k, 25 * k + 3); /* the first op of that name: the forward pass's */
+        runs(t, k, "F1", 25 * k + 3, 25 * k + 5);
+        runs(t, k, "AG2", 25 * k + 3, 25 * k + 6);
+        runs(t, k, "F2", 25 * k + 6, 25 * k + 8);
+        runs(t, k, "B2", 25 * k + 11, 25 * k + 15);
+        runs(t, k, "R1", 25 * k + 15, 25 * k + 17);
+        runs(t, k, "RS2", 25 * k + 15, 25 * k + 18);
+        runs(t, k, "B1", 25 * k + 17, 25 * k + 21);
+        runs(t, k, "RS1", 25 * k + 21, 25 * k + 24);
+        runs(t, k, "U1", 25 * k + 24, 25 * k + 25);
+        runs(t, k, "U2", 25 * k + 25, 25 * k + 26);
+        ck_assert_int_eq(t->iteration_end_ns[k], (25 * k + 26) * MS);
+    }
+    free(cost_ns);
+    ht_trace_destroy(t);
+    ht_schedule_destroy(s);
+    ht_scenario_free(&sc);
+}
+END_TEST
+
+/* From the first step's start to the last one's end, at modelled costs. */
+static double cpu_steps_s(int64_t ranks)
+{
+    struct ht_scenario sc = scenario_of("autohete-2b", ranks, 4);
+    struct ht_schedule *s = build(&sc, true);
+    struct ht_profile *p = ht_profile_modelled(sc.cluster);
+    struct ht_error err = {0};
+    struct ht_trace *t = NULL;
+    int64_t *cost_ns = HT_NEW_ARRAY(int64_t, s->n_ops), first = INT64_MAX, last = 0;
+    ck_assert_msg(ht_profile_costs(p, s, cost_ns, &err) == HT_OK, "%s", err.text);
+    struct ht_sim_options o = {.iterations = 1, .issue_ahead = 2};
+    for (int32_t sp = 0; sp < ht_n_spaces(s); sp++) s->capacity_bytes[sp] = INT64_MAX / 4;
+    prove(s);
+    ck_assert_msg(ht_sim_run(s, cost_ns, &o, &err, &t) == HT_OK, "%s", err.text);
+    for (int32_t i = 0; i < s->n_ops; i++) {
+        if (s->ops[i].kind != HT_OP_OPTIMIZER_STEP) continue;
+        if (t->events[i].start_ns < first) first = t->events[i].start_ns;
+        if (t->events[i].end_ns > last) last = t->events[i].end_ns;
+    }
+    free(cost_ns);
+    ht_trace_destroy(t);
+    ht_profile_destroy(p);
+    ht_schedule_destroy(s);
+    ht_scenario_free(&sc);
+    return (double)(last - first) * 1e-9;
+}
+
+/* A rank steps 1/N of the parameters, and the N steps at a time share the cores: the node takes as long as for one. */
+START_TEST(cpu_steps_take_a_node_as_long)
+{
+    double one = cpu_steps_s(1);
+    ck_assert_double_eq_tol(cpu_steps_s(2) / one, 1, 0.01);
+    ck_assert_double_eq_tol(cpu_steps_s(4) / one, 1, 0.01);
+}
+END_TEST
+
+/* ---- scenarios -------------------------------------------------------------------------------------------------- */
+
+START_TEST(batches_divide_over_ranks)
+{
+    static const struct {
+        int64_t batch, micro_batch, gives;
+        const char *says;
+    } cases[] = {
+        {8, 0, 2, NULL},
+        {8, 1, 1, NULL},
+        {16, 2, 2, NULL},
+        {6, 0, 0, "the 4 devices of cluster 'autohete-4gpu' do not divide the batch of 6 sequences"},
+        {8, 4, 0, "micro-batch 4 does not divide the 2 sequences of each of 4 devices (batch 8)"},
+    };
+    for (size_t i = 0; i < HT_COUNT(cases); i++) {
+        struct ht_scenario_request r = {.model = "gpt-tiny",
+                                        .cluster = "autohete-4gpu",
+                                        .batch = cases[i].batch,
+                                        .micro_batch = cases[i].micro_batch};
+        struct ht_scenario s;
+        struct ht_error err = {0};
+        enum ht_status status = ht_scenario_create(&r, &err, &s);
+        ck_assert_int_eq(status, cases[i].says ? HT_BAD_INPUT : HT_OK);
+        if (cases[i].says) {
+            ck_assert_str_eq(err.text, cases[i].says);
+            continue;
+        }
+        ck_assert_int_eq(s.micro_batch, cases[i].gives);
+        ck_assert_int_eq(ht_scenario_micro_batches(&s) * s.micro_batch * 4, s.batch);
+        ht_scenario_free(&s);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("shards");
+    TCase *t = tcase_create("ranks");
+    tcase_set_timeout(t, 120);
+    tcase_add_test(t, every_number_of_ranks_is_proved);
+    tcase_add_test(t, one_rank_has_no_collectives);
+    tcase_add_test(t, collectives_by_hand);
+    tcase_add_test(t, residents_by_hand);
+    tcase_add_test(t, shards_by_hand);
+    tcase_add_test(t, one_unit_ahead_by_hand);
+    tcase_add_test(t, cpu_steps_take_a_node_as_long);
+    tcase_add_test(t, batches_divide_over_ranks);
+    suite_add_tcase(suite, t);
+    SRunner *r = srunner_create(suite);
+    srunner_run_all(r, CK_NORMAL);
+    int failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed != 0;
+}
