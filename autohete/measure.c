@@ -11,6 +11,16 @@
  *          + the head's input, kept activations, logits, input gradient and scratch, all live in its backward pass
  *     M_cc = embedding and head with their optimizer on the host: as a block there
  *          + of the largest unit, what a step reads and writes at once where eq. 2 lets the two share memory
+ *
+ * Several ranks (the paper says no more than that it used ZeRO-3). M_p is then a rank's share. On the device,
+ *
+ *     2 M'_a c + 2 M_a (L - c + 1) + (2 M_p / N) (L - p) + 2 M_p (1 at work + 1 gathered ahead) + (12 M_p / N) (L - o)
+ * + M_gc
+ *
+ * so M_gc takes two whole blocks less the share that eq. 1 counts as "+1", and embedding and head gathered, with whole
+ * gradients. Host bytes are those of all ranks of the node, M_cpu being the node's. t_fp and t_bp are at least what the
+ * collectives of a block take, which run beside them; t_optim^cpu is N times a rank's, since the steps of N ranks share
+ * the node's cores.
  */
 #include "autohete/autohete.h"
 #include "common/plan/single.h"
@@ -41,14 +51,24 @@ static struct per_param per_param_of(const struct ht_scenario *sc)
     return b;
 }
 
+/* Beside the shards: whole parameters and gradients. */
+static int64_t gathered(const struct ht_scenario *sc, const struct per_param *b)
+{
+    const struct ht_model *m = &sc->model;
+    if (ht_scenario_ranks(sc) == 1) return 0;
+    int64_t ends = ht_unit_params(m, 0) + ht_unit_params(m, m->layers + 1);
+    return (2 * ht_unit_params(m, 1) - ht_scenario_shard(sc, 1)) * b->copy + ends * (b->copy + b->grad);
+}
+
 static int64_t device_const(const struct ht_scenario *sc, const struct per_param *b, bool on_host)
 {
     const struct ht_model *m = &sc->model;
-    int64_t head = m->layers + 1, ends = ht_unit_params(m, 0) + ht_unit_params(m, head);
+    int64_t head = m->layers + 1, ends = ht_scenario_shard(sc, 0) + ht_scenario_shard(sc, head);
     enum ht_dtype act = sc->numerics.param;
     int64_t params = on_host ? b->copy + larger(b->sum, b->grad) : b->copy - b->shared + b->state + b->sum + b->grad;
     int64_t input = ht_unit_input_bytes(m, head, sc->micro_batch, sc->seq, act);
-    return params * ends + 2 * input + ht_unit_activation_bytes(m, head, sc->micro_batch, sc->seq, act) +
+    return params * ends + gathered(sc, b) + 2 * input +
+           ht_unit_activation_bytes(m, head, sc->micro_batch, sc->seq, act) +
            ht_logits_bytes(m, sc->micro_batch, sc->seq) +
            larger(ht_unit_workspace_bytes(m, head, sc->micro_batch, sc->seq, act, false),
                   ht_unit_workspace_bytes(m, head, sc->micro_batch, sc->seq, act, true));
@@ -57,27 +77,27 @@ static int64_t device_const(const struct ht_scenario *sc, const struct per_param
 static int64_t host_const(const struct ht_scenario *sc, const struct per_param *b, bool on_host)
 {
     const struct ht_model *m = &sc->model;
-    int64_t block = ht_unit_params(m, 1), ends = ht_unit_params(m, 0) + ht_unit_params(m, m->layers + 1);
-    int64_t largest = on_host ? larger(block, ht_unit_params(m, 0)) : block;
-    return (on_host ? b->host * ends : 0) + larger(b->copy, b->grad) * largest;
+    int64_t block = ht_scenario_shard(sc, 1), table = ht_scenario_shard(sc, 0);
+    int64_t ends = table + ht_scenario_shard(sc, m->layers + 1), largest = on_host ? larger(block, table) : block;
+    return ((on_host ? b->host * ends : 0) + larger(b->copy, b->grad) * largest) * ht_scenario_ranks_per_node(sc);
 }
 
 static void add_bytes(const struct ht_scenario *sc, bool on_host, struct autohete_profile *f)
 {
     const struct ht_model *m = &sc->model;
     struct per_param b = per_param_of(sc);
-    int64_t params = ht_unit_params(m, 1); /* M_p */
+    int64_t params = ht_scenario_shard(sc, 1); /* M_p */
     f->input_bytes = ht_unit_input_bytes(m, 1, sc->micro_batch, sc->seq, sc->numerics.param);
     f->activation_bytes = f->input_bytes + ht_unit_activation_bytes(m, 1, sc->micro_batch, sc->seq, sc->numerics.param);
     f->copy_bytes = b.copy * params;
     f->state_bytes = b.state * params;
     f->shared_bytes = b.shared * params;
     f->sum_bytes = b.sum * params;
-    f->host_bytes = b.host * params;
+    f->host_bytes = b.host * params * ht_scenario_ranks_per_node(sc);
     f->device_const_bytes = device_const(sc, &b, on_host);
     f->host_const_bytes = host_const(sc, &b, on_host);
-    f->device_capacity_bytes = ht_cluster_gpu_of(sc->cluster, 0)->memory_bytes;
-    f->host_capacity_bytes = ht_cluster_node_of(sc->cluster, 0, NULL)->ram_bytes;
+    f->device_capacity_bytes = ht_scenario_device_bytes(sc);
+    f->host_capacity_bytes = ht_scenario_host_bytes(sc);
 }
 
 /* ---- times ----------------------------------------------------------------------------------------------------- */
@@ -114,15 +134,30 @@ static int64_t out_of(struct probe *p, int32_t unit)
     return ask(p, ht_single_copy(&p->g, p->g.grad[unit], HT_DEVICE, HT_HOST, HT_PRODUCE, true));
 }
 
+/* How many ranks do the same at a time on what the lane works with. */
+static int64_t sharers(const struct probe *p, int32_t lane)
+{
+    return lane == p->g.host ? ht_scenario_ranks_per_node(p->g.scenario) : 1;
+}
+
 /* One more micro-batch's gradient of the unit, and its step. */
 static int64_t sum_of(struct probe *p, int32_t lane, int32_t unit)
 {
-    return p->g.n_mb > 1 ? ask(p, ht_single_accumulate(&p->g, lane, unit, 1)) : 0;
+    return p->g.n_mb > 1 ? sharers(p, lane) * ask(p, ht_single_accumulate(&p->g, lane, unit, 1)) : 0;
 }
 
 static int64_t step_of(struct probe *p, int32_t lane, int32_t unit)
 {
-    return ask(p, ht_single_step(&p->g, lane, unit, true));
+    return sharers(p, lane) * ask(p, ht_single_step(&p->g, lane, unit, true));
+}
+
+/* Of the block's collectives; 0 when it has none of that kind. */
+static int64_t collective_of(struct probe *p, enum ht_op_kind kind)
+{
+    const struct ht_schedule *s = p->g.schedule;
+    for (int32_t op = 0; op < s->n_ops; op++)
+        if (s->ops[op].kind == kind && s->ops[op].label.unit == 1) return ask(p, op);
+    return 0;
 }
 
 /* Embedding and head: their passes, sums and steps on the compute lane; or, on the host, what the embedding adds at the
@@ -145,12 +180,15 @@ enum ht_status autohete_measure(const struct ht_scenario *scenario, const struct
     struct ht_scenario one = *scenario;
     int64_t m = ht_scenario_micro_batches(scenario);
     one.model.layers = 1;
-    one.batch = m > 1 ? 2 * one.micro_batch : one.micro_batch;
+    one.batch = (m > 1 ? 2 : 1) * one.micro_batch * ht_scenario_ranks(scenario);
     struct probe p = {.costs = costs, .err = err};
     struct autohete_profile f = {.layers = scenario->model.layers, .micro_batches = m};
     ht_single_init(&p.g, &one, "probe", HT_FIFO, HT_FIFO);
     f.fp_ns = ask(&p, ht_single_forward(&p.g, 1, 0, true));
     f.bp_ns = ask(&p, ht_single_backward(&p.g, 1, 0));
+    int64_t gather_ns = collective_of(&p, HT_OP_ALL_GATHER);
+    f.fp_ns = larger(f.fp_ns, gather_ns);
+    f.bp_ns = larger(f.bp_ns, gather_ns + collective_of(&p, HT_OP_REDUCE_SCATTER));
     f.h2d_ns = in_of(&p, 1);
     f.d2h_ns = out_of(&p, 1);
     f.cpu_ns = step_of(&p, p.g.host, 1);
@@ -158,7 +196,7 @@ enum ht_status autohete_measure(const struct ht_scenario *scenario, const struct
     f.cpu_sum_ns = sum_of(&p, p.g.host, 1);
     f.gpu_sum_ns = sum_of(&p, p.g.compute, 1);
     f.const_ns = const_of(&p, m, on_host);
-    ht_schedule_destroy(ht_single_finish(&p.g));
+    ht_schedule_destroy(ht_single_finish_rank(&p.g));
     if (p.status != HT_OK) return p.status;
     add_bytes(scenario, on_host, &f);
     *out = f;

@@ -76,6 +76,19 @@ static void lower(int64_t *capacity, const struct ht_footprint *space, int64_t h
     *capacity = by_proof < planned ? by_proof : planned - 1;
 }
 
+/* The space of that tier that lacks most; all ranks have the same plan. */
+static int32_t tightest(const struct ht_schedule *s, const struct ht_verdict *v, enum ht_tier tier)
+{
+    int32_t worst = ht_space(s, tier, 0);
+    for (int32_t rank = 1; rank < s->n_ranks; rank++) {
+        int32_t space = ht_space(s, tier, rank);
+        if (v->spaces[space].peak_bytes - s->capacity_bytes[space] >
+            v->spaces[worst].peak_bytes - s->capacity_bytes[worst])
+            worst = space;
+    }
+    return worst;
+}
+
 /* Builds and verifies; HT_INFEASIBLE leaves tightened capacities in r->f. */
 static enum ht_status prove(const struct planner *q, struct outcome *r, struct ht_error *err)
 {
@@ -85,7 +98,7 @@ static enum ht_status prove(const struct planner *q, struct outcome *r, struct h
     enum ht_status status = autohete_build(q->self, q->scenario, &plan, err, &s);
     if (status == HT_OK) status = ht_schedule_verify(s, err, &v);
     if (status == HT_INFEASIBLE) {
-        int32_t device = ht_space(s, HT_DEVICE, 0), host = ht_space(s, HT_HOST, 0);
+        int32_t device = tightest(s, &v, HT_DEVICE), host = tightest(s, &v, HT_HOST);
         lower(&r->f.device_capacity_bytes, &v.spaces[device], s->capacity_bytes[device],
               autohete_device_bytes(&r->f, q->form, r->s));
         lower(&r->f.host_capacity_bytes, &v.spaces[host], s->capacity_bytes[host], autohete_host_bytes(&r->f, r->s));
@@ -213,7 +226,7 @@ static void describe(const struct planner *q, const struct outcome *r, struct ht
              q->forced ? "c, p, o forced" : "eq. 6", cpu ? "CPU" : "device",
              q->form == AUTOHETE_LITERAL ? "as printed" : "by footnote 2",
              ht_format_quantity(HT_BYTES, (double)plan->planned_bytes[HT_DEVICE], need),
-             ht_format_quantity(HT_BYTES, (double)ht_cluster_gpu_of(q->scenario->cluster, 0)->memory_bytes, have),
+             ht_format_quantity(HT_BYTES, (double)ht_scenario_device_bytes(q->scenario), have),
              r->rounds ? ", tightened until the schedule fits" : "");
 }
 

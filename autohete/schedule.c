@@ -33,6 +33,10 @@
  * device, or on the host (plan variable `e`), then with the smallest key for the embedding, which the next iteration
  * needs first. Several micro-batches: i in O \ P is fetched once an iteration, i in P twice a micro-batch; gradients
  * are added where they are stepped, and steps come after the last micro-batch.
+ *
+ * Several ranks ("we utilized the ZeRO-3 stage", Sec. 4): the above of a rank's 1/N of every unit; F, R and B read what
+ * the ranks gather (common/plan/shards.h). AG_i waits for PF_i or PB_i, G_i and U_i for RS_i; U_i comes one unit later,
+ * so that the compute lane does not wait for RS_i.
  */
 #include "autohete/autohete.h"
 #include "common/plan/single.h"
@@ -154,8 +158,11 @@ static void update_on_host(struct build *b, int32_t u, int32_t mb)
     prefer_early(b, u);
 }
 
-static void update_on_device(struct build *b, int32_t u, int32_t mb)
+/* unit -1: what is left of the pass. */
+static void update_on_device(struct build *b, int32_t unit, int32_t mb)
 {
+    int32_t u = ht_single_settled(&b->g, unit);
+    if (u < 0) return;
     if (mb) b->compute = ht_single_accumulate(&b->g, b->g.compute, u, mb);
     if (last(b, mb)) b->compute = ht_single_step(&b->g, b->g.compute, u, true);
 }
@@ -176,6 +183,7 @@ static void backward_pass(struct build *b, int32_t mb)
         else
             update_on_device(b, u, mb);
     }
+    update_on_device(b, -1, mb);
 }
 
 enum ht_status autohete_build(const struct ht_system *self, const struct ht_scenario *scenario,
