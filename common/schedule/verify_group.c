@@ -58,7 +58,8 @@ static enum ht_status check_member(const struct ht_schedule *s, int32_t first, i
     return HT_OK;
 }
 
-/* A tensor that the send reads and the receive writes. A pair without effects moves nothing that the graph knows of. */
+/* A tensor that the send reads and the receive writes. A pair without effects moves nothing that the graph knows of. Asked
+   of whole iterations; a fragment may take part in a pair for its timing alone. */
 static bool share_tensor(const struct ht_schedule *s, int32_t send, int32_t receive)
 {
     bool sends = false, receives = false;
@@ -82,7 +83,7 @@ static enum ht_status check_pair(const struct ht_schedule *s, int32_t first, int
     if (ht_op_rank(s, first) == ht_op_rank(s, first + 1))
         return ht_broken_op(s, first, err, "sends from rank %d to itself", ht_op_rank(s, first));
     bool send_first = a->kind == HT_OP_SEND;
-    if (!share_tensor(s, send_first ? first : first + 1, send_first ? first + 1 : first))
+    if (s->n_units && !share_tensor(s, send_first ? first : first + 1, send_first ? first + 1 : first))
         return ht_broken_op(s, first, err, "and its peer %s have no tensor that one reads and the other writes",
                             ht_phrase_op(s, first + 1).text);
     const struct ht_work *x = &s->works[a->work], *y = &s->works[b->work];
