@@ -14,8 +14,11 @@ const char *const ht_axis_names[HT_N_AXES] = {"models", "batches", "device_memor
 /* The keys of a file, as read by the table; lists are looked at afterwards. */
 struct file {
     struct ht_experiment e;
+    int numerics; /* -1: the cluster's default */
     const struct ht_node *lists[HT_N_AXES], *systems, *timelines;
 };
+
+static const char *const numerics_names[] = {"fp32", "fp16", "bf16"};
 
 #define AT(field) offsetof(struct file, field)
 static const struct ht_field fields[] = {
@@ -27,10 +30,7 @@ static const struct ht_field fields[] = {
      .offset = AT(e.cluster),
      .required = true,
      .size = sizeof(((struct file *)0)->e.cluster)},
-    {.key = "numerics",
-     .type = HT_FIELD_STRING,
-     .offset = AT(e.numerics),
-     .size = sizeof(((struct file *)0)->e.numerics)},
+    {.key = "numerics", .type = HT_FIELD_ENUM, .offset = AT(numerics), .names = numerics_names, .n_names = 3},
     {.key = "micro_batch", .type = HT_FIELD_INT, .offset = AT(e.micro_batch), .min = 1, .max = 1 << 20},
     {.key = "iterations", .type = HT_FIELD_INT, .offset = AT(e.iterations), .fallback = "8", .min = 1, .max = 1000},
     {.key = "warmup", .type = HT_FIELD_INT, .offset = AT(e.warmup), .fallback = "2", .min = 0, .max = 1000},
@@ -112,6 +112,32 @@ static enum ht_status read_axis(struct file *f, enum ht_axis axis, struct ht_err
     return HT_OK;
 }
 
+/* What a list's entries have to do with the models and with micro_batch. */
+static enum ht_status check_shapes(const struct ht_node *map, const struct file *f, struct ht_error *err)
+{
+    const struct ht_experiment *e = &f->e;
+    enum ht_status status = HT_OK;
+    for (int64_t m = 0; m < e->n[HT_AXIS_MODELS] && f->lists[HT_AXIS_SEQS]; m++) {
+        struct ht_model model;
+        struct ht_error why = {0};
+        status = ht_model_load(e->models[m], err, &model);
+        if (status != HT_OK) return status;
+        int64_t i = 0;
+        HT_EACH_CHILD(f->lists[HT_AXIS_SEQS], node)
+        {
+            status = ht_model_check_seq(&model, e->values[HT_AXIS_SEQS][i++], &why);
+            if (status != HT_OK) return at_node(node, status, &why, err);
+        }
+    }
+    for (int64_t i = 0; i < e->n[HT_AXIS_BATCHES] && e->micro_batch; i++) {
+        int64_t batch = e->values[HT_AXIS_BATCHES][i] ? e->values[HT_AXIS_BATCHES][i] : 8;
+        if (batch % e->micro_batch)
+            return ht_node_error(ht_node_find(map, "micro_batch"), err, "%lld does not divide the batch of %lld",
+                                 (long long)e->micro_batch, (long long)batch);
+    }
+    return HT_OK;
+}
+
 static enum ht_status read_series(const struct ht_node *node, struct ht_error *err, struct ht_series *out)
 {
     const struct ht_node *label, *best_of;
@@ -123,6 +149,9 @@ static enum ht_status read_series(const struct ht_node *node, struct ht_error *e
     enum ht_status status = ht_node_want(node, HT_NODE_MAP, err);
     if (status == HT_OK) status = ht_node_get(node, "label", err, &label);
     if (status == HT_OK) status = ht_node_string(label, err, &out->label);
+    if (status == HT_OK && (strlen(out->label) > HT_LABEL_MAX || strpbrk(out->label, "|\n\r\t")))
+        status =
+            ht_node_error(label, err, "is no label; expected at most %d bytes on one line without '|'", HT_LABEL_MAX);
     if (status == HT_OK) status = ht_node_get(node, "best_of", err, &best_of);
     if (status == HT_OK) status = ht_node_want(best_of, HT_NODE_LIST, err);
     if (status != HT_OK) return status;
@@ -162,12 +191,13 @@ static enum ht_status read_timelines(struct file *f, struct ht_error *err)
 {
     struct {
         const struct ht_node *model, *systems;
-        int64_t batch;
+        int64_t batch, device_memory_bytes;
     } t = {0};
     static const struct ht_field keys[] = {
         {.key = "model", .type = HT_FIELD_ANY_NODE, .offset = 0, .required = true},
         {.key = "systems", .type = HT_FIELD_LIST_NODE, .offset = sizeof(void *), .required = true},
         {.key = "batch", .type = HT_FIELD_INT, .offset = 2 * sizeof(void *), .min = 1, .max = 1 << 20},
+        {.key = "device_memory", .type = HT_FIELD_BYTES, .offset = 2 * sizeof(void *) + sizeof(int64_t)},
         {.key = NULL},
     };
     if (!f->timelines) return HT_OK;
@@ -175,6 +205,7 @@ static enum ht_status read_timelines(struct file *f, struct ht_error *err)
     if (status == HT_OK) status = read_model(t.model, err, &f->e.timelines.model);
     if (status != HT_OK) return status;
     f->e.timelines.batch = t.batch;
+    f->e.timelines.device_memory_bytes = t.device_memory_bytes;
     if (t.systems->n_children > HT_SERIES_MAX)
         return ht_node_error(t.systems, err, "the list has %u entries; expected at most %d", t.systems->n_children,
                              HT_SERIES_MAX);
@@ -200,7 +231,7 @@ static enum ht_status check_name(const struct ht_node *map, const struct ht_expe
 static enum ht_status read_map(const struct ht_node *map, struct ht_error *err, struct file *f)
 {
     enum ht_status status = ht_node_want(map, HT_NODE_MAP, err);
-    f->e.along = -1;
+    f->e.along = f->numerics = -1;
     if (status == HT_OK) status = ht_config_load(map, fields, err, f);
     if (status == HT_OK && !f->e.name[0]) {
         if (map->parent)
@@ -208,9 +239,11 @@ static enum ht_status read_map(const struct ht_node *map, struct ht_error *err, 
         else
             status = ht_node_error(map, err, "key 'name' is missing; expected the experiment's name");
     }
+    if (status == HT_OK && f->numerics >= 0) f->e.numerics = numerics_names[f->numerics];
     if (status == HT_OK) status = check_name(map, &f->e, err);
     if (status == HT_OK) status = check_cluster(map, &f->e, err);
     for (int axis = 0; axis < HT_N_AXES && status == HT_OK; axis++) status = read_axis(f, (enum ht_axis)axis, err);
+    if (status == HT_OK) status = check_shapes(map, f, err);
     if (status == HT_OK) status = read_systems(f, err);
     if (status == HT_OK) status = read_timelines(f, err);
     if (f->e.along < 0) {

@@ -13,7 +13,7 @@
  *       - zero_offload
  *       - {label: PatrickStar, best_of: [patrickstar, patrickstar_ckpt]}
  *     break_even:    true                         also find the PCIe and CPU Adam rates that would suffice
- *     timelines:     {model: .., batch: .., systems: [..]}     points whose traces are kept
+ *     timelines:     {model: .., batch: .., device_memory: .., systems: [..]}     points whose traces are kept
  *
  * Everything is checked when the file is read: a wrong model, cluster or system is an error at its place in the file.
  */
@@ -26,7 +26,7 @@
 enum ht_axis { HT_AXIS_MODELS, HT_AXIS_BATCHES, HT_AXIS_MEMORY, HT_AXIS_SEQS, HT_N_AXES };
 extern const char *const ht_axis_names[HT_N_AXES]; /* as in the file */
 
-enum { HT_AXIS_MAX = 64, HT_SERIES_MAX = 16, HT_VARIANTS_MAX = 8 };
+enum { HT_AXIS_MAX = 64, HT_SERIES_MAX = 16, HT_VARIANTS_MAX = 8, HT_LABEL_MAX = 64 };
 
 /* What is one line or one colour of a figure. */
 struct ht_series {
@@ -37,15 +37,16 @@ struct ht_series {
 
 /* Points of which a trace is kept. */
 struct ht_timelines {
-    const char *model; /* NULL: none */
-    int64_t batch;     /* 0: the default */
+    const char *model;                  /* NULL: none */
+    int64_t batch, device_memory_bytes; /* 0: the default */
     const char *systems[HT_SERIES_MAX];
     int64_t n_systems;
 };
 
 struct ht_experiment {
     struct ht_doc *doc; /* the strings point into it */
-    char name[64], title[256], source[256], cluster[256], numerics[16];
+    char name[64], title[256], source[256], cluster[256];
+    const char *numerics;                    /* NULL: the default */
     int64_t iterations, warmup, micro_batch; /* micro_batch 0: the batch */
     bool break_even;
     int along; /* enum ht_axis */

@@ -244,7 +244,7 @@ static struct ht_options options_of(const struct ht_experiment *e)
     struct ht_options o = {
         .iterations = e->iterations, .warmup = e->warmup, .issue_ahead = ISSUE_AHEAD_DEFAULT, .seed = 1};
     o.request.cluster = e->cluster;
-    o.request.numerics = e->numerics[0] ? e->numerics : NULL;
+    o.request.numerics = e->numerics;
     o.request.micro_batch = e->micro_batch;
     return o;
 }
@@ -366,6 +366,7 @@ static enum ht_status run_timelines(struct sweep *s, struct ht_error *err)
         struct ht_options o = options_of(s->e);
         o.request.model = t->model;
         o.request.batch = t->batch;
+        o.request.device_memory_bytes = t->device_memory_bytes;
         char key[24], name[256], path[4096];
         key_of(s, &o, t->systems[i], "trace", key);
         snprintf(name, sizeof(name), "%s.trace.json", t->systems[i]);

@@ -14,6 +14,7 @@ DPI = 120
 WIDTH = 12.5  # inches, of every figure: so all have the same size of letters on the page
 SERIES_COLOURS = ["#0072b2", "#56b4e9", "#d55e00", "#e69f00", "#009e73", "#cc79a7", "#8c6d31", "#7f7f7f"]
 SERIES_MARKERS = "osD^vPX*"
+CRITICAL_PANELS = 4  # more rows than that nobody reads; the data has them all
 LANE_COLOURS = {"compute": "#56b4e9", "h2d": "#009e73", "d2h": "#8fd3b6", "cpu": "#cc79a7", "waiting": "#dddddd"}
 LANE_NAMES = {"compute": "device compute", "h2d": "copy to device", "d2h": "copy to host", "cpu": "CPU optimizer steps",
               "waiting": "waiting"}
@@ -39,6 +40,23 @@ def legend(figure, handles):
                   handlelength=1.8)
 
 
+def grid(n, height):
+    """n plots that share their axis of values, three in a row."""
+    columns = min(n, 3)
+    rows = -(-n // columns)
+    figure, axes = plt.subplots(rows, columns, figsize=(WIDTH, height if rows == 1 else 0.8 * height * rows + 0.3),
+                                sharey=True, squeeze=False)
+    axes = list(axes.flat)
+    for ax in axes[n:]:
+        ax.set_visible(False)
+    return figure, axes[:n], columns
+
+
+def flops_unit(most):
+    """Factor and name for a figure whose largest value is that many TFLOP/s."""
+    return (1, "TFLOP/s") if most >= 1 else (1000, "GFLOP/s")
+
+
 def colour_of(experiment, series):
     return SERIES_COLOURS[experiment.series.index(series) % len(SERIES_COLOURS)]
 
@@ -52,9 +70,9 @@ def ticks(ax, experiment, places):
 def throughput(experiment, path):
     """A line a series; what does not fit is a cross at the bottom, under its place on the axis."""
     panels = experiment.panels()
-    figure, axes = plt.subplots(1, len(panels), figsize=(WIDTH, 3.9), sharey=True, squeeze=False)
-    axes = axes[0]
-    top = max([r["tflops_per_gpu"] or 0 for r in experiment.rows] + [1])
+    figure, axes, columns = grid(len(panels), 3.9)
+    factor, unit = flops_unit(max(r["tflops_per_gpu"] or 0 for r in experiment.rows))
+    top = factor * max(r["tflops_per_gpu"] or 0 for r in experiment.rows) or 1
     failing = [s for s in experiment.series if any(r.series == s and r.chosen and not r.ok for r in experiment.rows)]
     for ax, (title, places) in zip(axes, panels):
         lines = []
@@ -62,7 +80,7 @@ def throughput(experiment, path):
             rows = [experiment.chosen.get((series, p)) for p in places]
             colour, marker = colour_of(experiment, series), SERIES_MARKERS[i % len(SERIES_MARKERS)]
             xs = [experiment.tick(r.place)[0] for r in rows if r and r.ok]
-            lines.append((xs, [r["tflops_per_gpu"] for r in rows if r and r.ok], colour, marker, i))
+            lines.append((xs, [factor * r["tflops_per_gpu"] for r in rows if r and r.ok], colour, marker, i))
             none = [experiment.tick(r.place)[0] for r in rows if r and not r.ok]
             if none:
                 ax.plot(none, [-top * (0.045 + 0.05 * failing.index(series))] * len(none), "x", color=colour, markersize=6,
@@ -79,7 +97,8 @@ def throughput(experiment, path):
         low = -top * (0.045 + 0.05 * len(failing)) if failing else 0
         ax.set_ylim(low, top * 1.06)
         ax.set_yticks([t for t in matplotlib.ticker.MaxNLocator(6).tick_values(0, top) if t <= top * 1.06])
-    axes[0].set_ylabel("useful TFLOP/s per GPU")
+    for ax in axes[::columns]:
+        ax.set_ylabel(f"useful {unit} per GPU")
     handles = [Line2D([], [], color=colour_of(experiment, s), marker=SERIES_MARKERS[i % len(SERIES_MARKERS)],
                       linestyle=(0, (4, 2)) if i == 1 else "-", label=s) for i, s in enumerate(experiment.series)]
     if failing:
@@ -100,7 +119,7 @@ def lane_colour(lane, seen):
 def critical(experiment, path):
     """Shares of the critical path: a column a series, a row a panel of the sweep, a stacked bar a point."""
     shown = [s for s in experiment.series if any(r.series == s and r.chosen and r.ok for r in experiment.rows)]
-    panels = experiment.panels()
+    panels = experiment.panels()[:CRITICAL_PANELS]
     if not shown:
         return False
     figure, axes = plt.subplots(len(panels), len(shown), figsize=(WIDTH, 2.9 * len(panels) + 0.4), sharey=True,
@@ -141,9 +160,9 @@ def critical(experiment, path):
 def bounds(experiment, path):
     """Achieved time over lower bound along the sweep; the rest is what a better schedule of these ops could gain."""
     panels = experiment.panels()
-    figure, axes = plt.subplots(1, len(panels), figsize=(WIDTH, 2.9), sharey=True, squeeze=False)
+    figure, axes, columns = grid(len(panels), 2.9)
     top = 1
-    for ax, (title, places) in zip(axes[0], panels):
+    for ax, (title, places) in zip(axes, panels):
         for i, series in reversed(list(enumerate(experiment.series))):
             rows = [experiment.chosen.get((series, p)) for p in places]
             rows = [r for r in rows if r and r.ok and r["lower_bound_s"]]
@@ -156,8 +175,10 @@ def bounds(experiment, path):
         ticks(ax, experiment, places)
         if title:
             ax.set_title(title)
+    for ax in axes:
         ax.set_ylim(0.95, top * 1.05)
-    axes[0][0].set_ylabel("iteration time / lower bound")
+    for ax in axes[::columns]:
+        ax.set_ylabel("time / lower bound")
     handles = [Line2D([], [], color=colour_of(experiment, s), marker=SERIES_MARKERS[i % len(SERIES_MARKERS)],
                       linestyle=(0, (4, 2)) if i == 1 else "-", label=s) for i, s in enumerate(experiment.series)]
     legend(figure, handles)
@@ -174,18 +195,19 @@ def break_even(experiment, place, path):
     if not rows:
         return False
     figure, axes = plt.subplots(1, 2, figsize=(WIDTH, 3.6), sharey=True)
+    factor, unit = flops_unit(max(r["tflops_per_gpu"] for _, r in rows))
     for ax, rate in zip(axes, RATE_TITLES):
         for i, (series, row) in reversed(list(enumerate(rows))):
             data = row["break_even"].get(rate)
             if not data or not data["now"]:
                 continue
-            flops = row["tflops_per_gpu"] * row["iteration_time_s"]
+            flops = factor * row["tflops_per_gpu"] * row["iteration_time_s"]
             curve = data["curve"]
             if curve[0][0] < data["needed_scale"] < curve[-1][0]:
                 curve = sorted(curve + [[data["needed_scale"], data["iteration_time_needed_s"]]])
             ax.plot([scale * data["now"] / 1e9 for scale, _ in curve], [flops / t for _, t in curve], color=colour_of(experiment, series), linewidth=1.7,
                     linestyle=(0, (4, 2)) if experiment.series.index(series) == 1 else "-")
-            ax.plot([data["now"] / 1e9], [row["tflops_per_gpu"]], "o", color=colour_of(experiment, series), markersize=5)
+            ax.plot([data["now"] / 1e9], [factor * row["tflops_per_gpu"]], "o", color=colour_of(experiment, series), markersize=5)
             if data["needed_scale"] <= 16 and not data["needed_is_at_most"]:
                 ax.plot([data["needed"] / 1e9], [flops / data["iteration_time_needed_s"]], "D", markersize=6,
                         markerfacecolor="white", markeredgecolor=colour_of(experiment, series), markeredgewidth=1.6)
@@ -195,7 +217,7 @@ def break_even(experiment, place, path):
             ax.axvline(now[0], color="#777777", linewidth=0.9, linestyle=(0, (2, 2)))
         ax.xaxis.set_major_formatter(matplotlib.ticker.FuncFormatter(lambda v, _: f"{v:.3g}"))
         ax.set_xlabel(RATE_TITLES[rate])
-    axes[0].set_ylabel("useful TFLOP/s per GPU")
+    axes[0].set_ylabel(f"useful {unit} per GPU")
     axes[0].set_ylim(bottom=0)
     handles = [Line2D([], [], color=colour_of(experiment, s), label=s,
                       linestyle=(0, (4, 2)) if experiment.series.index(s) == 1 else "-") for s, _ in rows]
@@ -217,7 +239,7 @@ def timelines(traces, path):
 
 def memory(traces, path):
     """Who holds the memory over one iteration: a column a system, a row a memory space, one scale a row."""
-    spaces = list(dict.fromkeys(s for _, t in traces for s in t.memory))
+    spaces = list(dict.fromkeys(s for _, t in traces for s in t.memory if s.endswith(" 0")))  # devices are alike
     figure, axes = plt.subplots(len(spaces), len(traces), figsize=(WIDTH, 2.35 * len(spaces) + 0.6), sharey="row",
                                 sharex="col", squeeze=False)
     classes = []

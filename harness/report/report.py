@@ -46,11 +46,12 @@ def throughput(page, experiments, folder):
                  "system has variants (with and without checkpointing), the fastest that fits stands for it. A cross "
                  "under the axis: none of them fits.")
     for e in experiments:
-        page.heading(f"{e.name}: {e.title}")
+        page.heading(f"{e.name}: {e.title}" if e.title != e.name else e.name)
         sc = e.rows[0].scenario
         source = html.escape(e.root.get("source") or "")
+        tokens = f", {sc['seq']} tokens per sequence" if len(e.axes["seqs"]) == 1 else ""
         page.text(f'<span class="soft">{source + ". " if source else ""}{html.escape(sc["cluster"])}: {sc["devices"]} × '
-                  f'{html.escape(sc["gpu"])}, {html.escape(sc["numerics"])}, {sc["seq"]} tokens per sequence</span>')
+                  f'{html.escape(sc["gpu"])}, {html.escape(sc["numerics"])}{tokens}</span>')
         path = file_of(folder, f"throughput-{e.name}")
         figures.throughput(e, path)
         page.figure(path, f"throughput of {', '.join(e.series)}")
@@ -67,7 +68,7 @@ def throughput(page, experiments, folder):
             for series in e.series:
                 row = e.chosen.get((series, place))
                 if row and row.ok:
-                    cells.append((f"{row['tflops_per_gpu']:.1f}", "n", f"{row.system}, {seconds(row['iteration_time_s'])}"))
+                    cells.append((f"{row['tflops_per_gpu']:.4g}", "n", f"{row.system}, {seconds(row['iteration_time_s'])}"))
                 else:
                     cells.append((row.status if row else "-", "n bad" if row else "n"))
             rows.append(cells)
@@ -98,7 +99,7 @@ def timelines(page, traced, folder):
         figures.timelines(pair, path)
         page.figure(path, "timelines of " + " and ".join(t[0]["system"] for t in pair))
         page.table(["system", "iteration", "useful TFLOP/s", "bubble", "lower bound", "set by", "plan"],
-                   [[raw["system"], (seconds(raw["iteration_time_s"]), "n"), (f"{raw['tflops_per_gpu']:.1f}", "n"),
+                   [[raw["system"], (seconds(raw["iteration_time_s"]), "n"), (f"{raw['tflops_per_gpu']:.4g}", "n"),
                      (f"{100 * raw['bubble_ratio']:.1f}%", "n"), (seconds(raw["lower_bound_s"]), "n"),
                      results.Row(dict(raw, series="")).bound_by(),
                      " ".join(f"{k}={v}" for k, v in raw["plan"]["variables"].items())] for raw, _ in traces])
@@ -126,6 +127,8 @@ def critical(page, experiments, folder):
         path = file_of(folder, f"critical-{e.name}")
         if figures.critical(e, path):
             page.heading(e.name)
+            if len(e.panels()) > figures.CRITICAL_PANELS:
+                page.text(f"The first {figures.CRITICAL_PANELS} of {len(e.panels())} panels.")
             page.figure(path, "critical path by lane")
 
 
@@ -179,10 +182,12 @@ def break_even(page, experiments, folder):
         page.heading(e.name)
         with_rates = [p for p in e.places() if any((r := e.chosen.get((s, p))) and r["break_even"] for s in e.series)]
         traced = [t["scenario"]["model"]["name"] for t in e.traces if "scenario" in t]
-        place = next((p for p in with_rates if p[0] in traced), with_rates[len(with_rates) // 2])
+        # Shown is the place of the timelines, or one where most systems run.
+        place = max(with_rates, key=lambda p: (sum(e.chosen[(s, p)].ok for s in e.series if (s, p) in e.chosen),
+                                               p[0] in traced))
         path = file_of(folder, f"break-even-{e.name}")
         if figures.break_even(e, place, path):
-            page.text(f"{html.escape(place[0])}, batch {place[1]}. The dotted line is what the machine has.")
+            page.text(f"{html.escape(e.spell(place))}. The dotted line is what the machine has.")
             page.figure(path, "throughput against bandwidth")
         for rate, title in (("pcie", "PCIe needed, GB/s"), ("cpu_adam", "CPU Adam needed, 10⁹ params/s")):
             rows = []

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 
 GIB = 1 << 30
 AXES = ("models", "batches", "device_memory", "seqs")
@@ -62,8 +63,8 @@ class Row:
         return out
 
     def bound_by(self):
-        return self.raw["lower_bound_of"].removesuffix(" of rank 0").removeprefix("resource ").replace(
-            "lane compute", "compute").replace("lane cpu", "CPU steps").replace("lane ", "")
+        name = re.sub(" of rank [0-9]+$", "", self.raw["lower_bound_of"]).removeprefix("resource ").removeprefix("lane ")
+        return "CPU steps" if name == "cpu" else name
 
 
 class Experiment:
@@ -117,6 +118,11 @@ class Experiment:
         """What tells this place from the others of the sweep: for tables."""
         varying = [i for i, a in enumerate(AXES) if len(self.axes[a]) > 1] or [0]
         return ", ".join(self.label(place, i) for i in varying)
+
+    def spell(self, place):
+        """The whole scenario of a place."""
+        memory = f", {size(place[2])} of device memory" if place[2] else ""
+        return f"{place[0]}, batch {place[1]}{memory}, {place[3]} tokens"
 
     def capacity(self, place):
         """Bytes of the first device."""
