@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# AutoHete for real: every plan of a small model in exactly the memory that its safe sequence needs, and the planner's own
+# choice under budgets. Losses are in_memory's to the last bit; memory is what the arenas say and within the bound.
+set -euo pipefail
+# shellcheck source=tests/harness/support.sh
+. "$(dirname "$0")/support.sh"
+cd "$work"
+
+plan=(--model gpt-mini --batch 4 --micro-batch 2)
+common=("${plan[@]}" --data "$text")
+
+# same LOSSES ARGUMENTS...: a run's losses against a file of them.
+same() {
+    local losses=$1
+    shift
+    run 0 train "$@" --losses other.csv
+    cmp -s "$losses" other.csv || fail "$*: losses are not in_memory's"
+}
+
+# L = 4: all (c, p, o) with p <= o, each with a device of as many bytes as its safe sequence needs.
+run 0 train in_memory "${common[@]}" --steps 5 --device-memory 64MB --losses in_memory.5.csv
+for system in autohete autohete_nops; do
+    for o in 0 1 2 3 4; do
+        for p in $(seq 0 "$o"); do
+            for c in 0 1 2 3 4; do
+                set=(--set "c=$c" --set "p=$p" --set "o=$o")
+                run 0 verify "$system" "${plan[@]}" --cluster local --device-memory 64MB "${set[@]}" --json
+                need=$(json out 'd["memory"][0]["safe_sequence_bytes"]')
+                same in_memory.5.csv "$system" "${common[@]}" --steps 5 --device-memory "${need}B" "${set[@]}"
+            done
+        done
+    done
+done
+
+# The planner's choice at three budgets, 50 steps; with a memory ledger that adds up.
+run 0 train in_memory "${common[@]}" --steps 50 --device-memory 64MB --losses in_memory.50.csv
+for budget in 7MB 4MB 2.5MB; do
+    same in_memory.50.csv autohete "${common[@]}" --steps 50 --device-memory "$budget"
+    run 0 train autohete "${common[@]}" --steps 5 --device-memory "$budget" --json
+    "$python" - "$budget" <<'PY' || fail "autohete in $budget: measured memory"
+import json, sys
+
+for m in json.load(open("out"))["memory"]:
+    assert m["arena_peak_bytes"] == m["peak_bytes"] <= m["bound_bytes"] <= m["capacity_bytes"], (sys.argv[1], m)
+PY
+done
+refused 3 "" train autohete "${common[@]}" --steps 1 --device-memory 0.5MB
+finish
