@@ -22,22 +22,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+
+#include "bench/timing.h"
 
 enum { ROUNDS = 9, OPS = 2000, ITERATIONS = 20, PING_PONGS = 20000 };
-
-static double now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 
 struct sample {
     double median, spread;
@@ -45,8 +33,8 @@ struct sample {
 
 static struct sample summarise(double v[ROUNDS])
 {
-    qsort(v, ROUNDS, sizeof(*v), by_value);
-    return (struct sample){v[ROUNDS / 2], (v[ROUNDS - 1] - v[0]) / v[ROUNDS / 2]};
+    struct bench_spread s = bench_spread_of(v, ROUNDS);
+    return (struct sample){s.median, (s.high - s.low) / s.median};
 }
 
 static int cpus[CPU_SETSIZE], n_cpus; /* those that the process may use; set once by main */
@@ -213,11 +201,11 @@ static double time_ping_pong(void)
     double begin = 0;
     pin_to(0);
     for (int i = 1; i <= p.n; i++) {
-        if (i == p.n / 10) begin = now_ns(); /* before that: warm-up */
+        if (i == p.n / 10) begin = 1e9 * bench_now_s(); /* before that: warm-up */
         tell(&p.ping, (unsigned)i);
         wait_for(&p.pong, (unsigned)i);
     }
-    double end = now_ns();
+    double end = 1e9 * bench_now_s();
     pthread_join(thread, NULL);
     return (end - begin) / (2.0 * (p.n - p.n / 10 + 1));
 }

@@ -3,17 +3,18 @@
  *
  *     build/bench_kernels [threads]
  *
- * Matrix products: GFLOP/s of one thread, beside OpenBLAS (cblas_sgemm, one thread) where it is installed; the peak is 64 FLOPs a cycle with two AVX-512 multiply-adds (32 with AVX2),
- * at whatever clock the core holds. AdamW: GB/s, 28 bytes a parameter (reads p, m, v, g; writes p, m, v), against a
- * copy, 8 bytes a float (its write-allocate is not counted, nor is AdamW's, which has none). The rest: ns an element.
- * Each is warmed up once and timed 9 times: median, slowest and fastest; products are verified first.
+ * Matrix products: GFLOP/s of one thread, beside OpenBLAS (cblas_sgemm, one thread) where it is installed; the peak is
+ * 64 FLOPs a cycle with two AVX-512 multiply-adds (32 with AVX2), at whatever clock the core holds. AdamW: GB/s, 28
+ * bytes a parameter (reads p, m, v, g; writes p, m, v), against a copy, 8 bytes a float (its write-allocate is not
+ * counted, nor is AdamW's, which has none). The rest: ns an element. Each is warmed up once and timed 9 times: median,
+ * slowest and fastest; products are verified first.
  */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "bench/timing.h"
 #include "common/base/array.h"
 #include "common/base/rng.h"
 #include "common/kernels/adamw.h"
@@ -30,30 +31,17 @@ struct timing {
     double median_s, fastest_s, slowest_s;
 };
 
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static struct timing measure(bench_fn fn, void *arg, int calls)
 {
     double s[REPEATS];
     fn(arg);
     for (int r = 0; r < REPEATS; r++) {
-        double start_s = now_s();
+        double start_s = bench_now_s();
         for (int c = 0; c < calls; c++) fn(arg);
-        s[r] = (now_s() - start_s) / calls;
+        s[r] = (bench_now_s() - start_s) / calls;
     }
-    qsort(s, REPEATS, sizeof(double), by_value);
-    return (struct timing){s[REPEATS / 2], s[0], s[REPEATS - 1]};
+    struct bench_spread spread = bench_spread_of(s, REPEATS);
+    return (struct timing){spread.median, spread.low, spread.high};
 }
 
 static void fill(float *x, int64_t n)

@@ -25,7 +25,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+
+#include "bench/timing.h"
 #include <unistd.h>
 
 enum { RANKS = 32, PER_NODE = 8, NODES = RANKS / PER_NODE };
@@ -265,19 +266,6 @@ static int64_t bare_run(const struct pipeline *p)
 
 /* ---- measuring ------------------------------------------------------------------------------------------------- */
 
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* A field of /proc/self/status in bytes, or 0. */
 static int64_t status_bytes(const char *key)
 {
@@ -323,16 +311,6 @@ static void check_closed_form(int32_t batches)
     free_pipeline(&plain);
 }
 
-struct spread {
-    double median, low, high;
-};
-
-static struct spread spread_of(double *x, int n)
-{
-    qsort(x, (size_t)n, sizeof(*x), by_value);
-    return (struct spread){x[n / 2], x[0], x[n - 1]};
-}
-
 int main(int argc, char **argv)
 {
     int64_t n_ops = argc > 1 ? atoll(argv[1]) : 100000;
@@ -357,22 +335,22 @@ int main(int argc, char **argv)
         struct ht_trace *t;
         int64_t before = status_bytes("VmRSS");
         reset_peak();
-        double start = now_s();
+        double start = bench_clock_s(CLOCK_THREAD_CPUTIME_ID);
         if (ht_sim_run(p.s, p.costs.ns, &o, &err, &t) != HT_OK) die("simulation", &err);
-        double sim = now_s() - start;
+        double sim = bench_clock_s(CLOCK_THREAD_CPUTIME_ID) - start;
         int64_t peak = status_bytes("VmHWM") - before;
         if (peak > held) held = peak;
         if (i > 0 && t->end_ns != end_ns) die("simulation", &(struct ht_error){.text = "two runs differ"});
         end_ns = t->end_ns;
         ht_trace_destroy(t);
-        start = now_s();
+        start = bench_clock_s(CLOCK_THREAD_CPUTIME_ID);
         if (bare_run(&p) != p.s->n_ops) die("bare loop", &(struct ht_error){.text = "ops are missing"});
-        double bare = now_s() - start;
+        double bare = bench_clock_s(CLOCK_THREAD_CPUTIME_ID) - start;
         if (i < 0) continue;
         sim_s[i] = sim / (double)events;
         bare_s[i] = bare / p.s->n_ops;
     }
-    struct spread a = spread_of(sim_s, runs), b = spread_of(bare_s, runs);
+    struct bench_spread a = bench_spread_of(sim_s, runs), b = bench_spread_of(bare_s, runs);
     printf("%d ops x %d iterations, %" PRId64 " edges, %" PRId64 " effects, %" PRId64
            " uses; simulated %.3f s; n = %d\n",
            p.s->n_ops, iterations, p.s->deps_begin[p.s->n_ops], p.s->effects_begin[p.s->n_ops],

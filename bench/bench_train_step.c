@@ -12,7 +12,8 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
+
+#include "bench/timing.h"
 
 #include "common/base/array.h"
 #include "common/base/rng.h"
@@ -21,19 +22,6 @@
 enum { B = 4, T = 256, WARM_UP = 2, REPEATS = 9, INIT_SEED = 1, TOKEN_SEED = 2 };
 
 static const double expected_losses[WARM_UP] = {9.055999756, 8.566772461};
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 
 int main(int argc, char **argv)
 {
@@ -74,13 +62,12 @@ int main(int argc, char **argv)
     double step_s[REPEATS], flops = 0;
     for (int64_t u = 0; u < ht_model_units(&model); u++) flops += 3 * ht_unit_flops(&model, u, B, T);
     for (int r = 0; r < REPEATS && !rc; r++) {
-        double start_s = now_s();
+        double start_s = bench_now_s();
         ht_plain_step(plain, 1, tokens, targets, &adamw);
-        step_s[r] = now_s() - start_s;
+        step_s[r] = bench_now_s() - start_s;
     }
     if (!rc) {
-        qsort(step_s, REPEATS, sizeof(double), by_value);
-        double median_s = step_s[REPEATS / 2];
+        double median_s = bench_spread_of(step_s, REPEATS).median;
         printf("GPT L=%d C=%d H=%d V=%d, B=%d T=%d, FP32, %d threads: median of %d steps %.2f ms (%.2f to %.2f), "
                "%.0f tokens/s, %.1f GFLOP/s\n",
                (int)model.layers, (int)model.width, (int)model.heads, (int)model.vocab, B, T, n_threads, REPEATS,
