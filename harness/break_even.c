@@ -73,8 +73,11 @@ enum ht_status ht_scaled_time(struct ht_job *job, const struct ht_options *optio
     }
     for (int32_t i = 0; i < s->n_resources; i++) {
         capacities[i] = s->resources[i].capacity_per_s;
+        /* Slower steps do not make memory slower for others; faster ones need a memory that keeps up. */
+        double factor = rate == HT_RATE_CPU_ADAM && x < 1 ? 1 : x;
         if (scales_resource(rate, s->resources[i].kind))
-            s->resources[i].capacity_per_s = at_most(HT_FLOW_MAX_CAPACITY - 1, at_least_one((double)capacities[i] * x));
+            s->resources[i].capacity_per_s =
+                at_most(HT_FLOW_MAX_CAPACITY - 1, at_least_one((double)capacities[i] * factor));
     }
     enum ht_status status = simulate(job, options, err, iteration_ns);
     for (int32_t i = 0; i < s->n_resources; i++) s->resources[i].capacity_per_s = capacities[i];

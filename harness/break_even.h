@@ -9,7 +9,7 @@
  * Two rates are scaled, one at a time:
  *
  *     PCIe       cost of every op on the copy lanes but for the link's latency; capacity of the PCIe resources
- *     CPU Adam   cost of every optimizer step on the host; capacity of DRAM, which the step streams through
+ *     CPU Adam   cost of every optimizer step on the host; for x > 1 also capacity of DRAM, which the step streams through
  *
  * The plan stays as it is: the question is what these decisions would need. (A planner may decide otherwise on other
  * hardware; `hetbench plan --cluster FILE` answers that.) T need not fall everywhere when a rate grows, as list

@@ -205,12 +205,13 @@ def break_even(experiment, place, path):
             curve = data["curve"]
             if curve[0][0] < data["needed_scale"] < curve[-1][0]:
                 curve = sorted(curve + [[data["needed_scale"], data["iteration_time_needed_s"]]])
-            ax.plot([scale * data["now"] / 1e9 for scale, _ in curve], [flops / t for _, t in curve], color=colour_of(experiment, series), linewidth=1.7,
-                    linestyle=(0, (4, 2)) if experiment.series.index(series) == 1 else "-")
-            ax.plot([data["now"] / 1e9], [factor * row["tflops_per_gpu"]], "o", color=colour_of(experiment, series), markersize=5)
+            colour = colour_of(experiment, series)
+            ax.plot([scale * data["now"] / 1e9 for scale, _ in curve], [flops / t for _, t in curve], color=colour,
+                    linewidth=1.7, linestyle=(0, (4, 2)) if experiment.series.index(series) == 1 else "-")
+            ax.plot([data["now"] / 1e9], [factor * row["tflops_per_gpu"]], "o", color=colour, markersize=5)
             if data["needed_scale"] <= 16 and not data["needed_is_at_most"]:
                 ax.plot([data["needed"] / 1e9], [flops / data["iteration_time_needed_s"]], "D", markersize=6,
-                        markerfacecolor="white", markeredgecolor=colour_of(experiment, series), markeredgewidth=1.6)
+                        markerfacecolor="white", markeredgecolor=colour, markeredgewidth=1.6)
         now = [r["break_even"][rate]["now"] / 1e9 for _, r in rows if r["break_even"].get(rate)]
         ax.set_xscale("log", base=2)
         if now and max(now) < 1.05 * min(now):

@@ -173,8 +173,8 @@ def break_even(page, experiments, folder):
     page.section("break-even", "Break-even bandwidth",
                  "The same plan and graph simulated again with one rate scaled. Break-even is the lowest rate at which an "
                  "iteration is within 1% of what it would be if that rate were unlimited: faster buys nothing. The planner is "
-                 "not asked again, so this is what <em>these decisions</em> need. CPU Adam's rate is of the whole host; "
-                 "DRAM is scaled with it. "
+                 "not asked again, so this is what <em>these decisions</em> need. CPU Adam's rate is of the whole host, and "
+                 "DRAM keeps up with it; for PCIe it stays, so copies never get faster than DRAM. "
                  "In the tables: how much that is of what the machine has, and how much faster an iteration would be if "
                  "the rate were unlimited. A curve can fall a little where a faster link changes the order of the ops.")
     found = [e for e in experiments if any(r.raw.get("break_even") for r in e.rows)]

@@ -96,6 +96,16 @@ for a in d["rows"]:
         assert dict(map(tuple, rate["curve"]))[1] == a["iteration_time_s"]
 assert [t["system"] for t in d["traces"]] == ["autohete", "autohete_nops"]
 PY
+
+# PatrickStar moves chunks and steps one after the other: with copies or steps x times as fast an iteration takes
+# T(x) = a + b / x, so (T(1/16) - T(1)) / (T(1) - T(4)) = (16 - 1) / (1 - 1/4) = 20. (Beyond that DRAM limits copies.)
+printf '%s\n' 'name: line' 'cluster: autohete-1gpu' 'models: [autohete-10b]' 'systems: [patrickstar_ckpt]' 'break_even: true' >line.yaml
+run 0 experiment line.yaml --out line
+for rate in pcie cpu_adam; do
+    curve="dict(map(tuple, d['rows'][0]['break_even']['$rate']['curve']))"
+    ratio=$(json line/results.json "next(round((t[1/16] - t[1]) / (t[1] - t[4]), 5) for t in [$curve])")
+    [ "$ratio" = 20.0 ] || fail "$rate: T(x) is no a + b/x: $ratio instead of 20"
+done
 run 0 sim zero_offload_ckpt --model autohete-6b --cluster autohete-1gpu --batch 8 --json
 [ "$(json out 'd["iteration_time_s"]')" = "$(json small/results.json '[r["iteration_time_s"] for r in d["rows"] if
     r["system"] == "zero_offload_ckpt" and r["scenario"]["batch"] == 8 and r["status"] == "ok"][-1]')" ] ||
