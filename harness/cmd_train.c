@@ -64,6 +64,12 @@ static enum ht_status check_job(const struct ht_job *job, struct ht_error *err)
 {
     const struct ht_scenario *s = &job->scenario;
     const struct ht_gpu *gpu = ht_cluster_gpu_of(s->cluster, 0);
+    if (s->cluster->n_gpus > 1)
+        return ht_fail(
+            err, HT_INFEASIBLE,
+            "cluster '%s' has %lld devices; several ranks run in simulation only: hetbench sim, or --cluster "
+            "local",
+            s->cluster->name, (long long)s->cluster->n_gpus);
     if (gpu->cores == 0)
         return ht_fail(err, HT_INFEASIBLE,
                        "cluster '%s' has the accelerator %s; this build trains on the CPU: --cluster local",

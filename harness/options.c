@@ -33,7 +33,7 @@ static const struct row rows[] = {
      "on what: a built-in cluster (hetbench list clusters), 'local' for this machine, or a file", HT_OPT_SCENARIO,
      VALUE_TEXT, AT(request.cluster), 0, 0},
     {"batch", "N", "sequences per iteration [8]", SHAPE, VALUE_COUNT, AT(request.batch), 1, 1 << 20},
-    {"micro-batch", "N", "sequences per forward pass; divides the batch [the batch]", SHAPE, VALUE_COUNT,
+    {"micro-batch", "N", "sequences per forward pass of a device [the batch over the devices]", SHAPE, VALUE_COUNT,
      AT(request.micro_batch), 1, 1 << 20},
     {"seq", "N", "tokens per sequence [the model's longest]", SHAPE, VALUE_COUNT, AT(request.seq), 1, 1 << 24},
     {"numerics", "NAME", "fp32, fp16 or bf16 [fp16 on GPUs, fp32 on emulated devices]", HT_OPT_SCENARIO, VALUE_TEXT,

@@ -36,6 +36,8 @@ refused 2 "--device-memory: '40 GX' has the unknown unit" sim zero_offload --mod
 refused 2 "--device-memory: '40 GB/s' " sim zero_offload --model gpt-tiny --cluster local --device-memory '40 GB/s'
 refused 2 "--device-memory: '-1 GB' " sim zero_offload --model gpt-tiny --cluster local --device-memory '-1 GB'
 refused 2 "micro-batch 3 does not divide the batch of 8" sim zero_offload "${tiny[@]}" --micro-batch 3
+refused 2 "the 4 devices of cluster 'autohete-4gpu' do not divide the batch of 6" sim zero_offload --model gpt-tiny --cluster autohete-4gpu --batch 6
+refused 2 "micro-batch 4 does not divide the 2 sequences of each of 4 devices" sim zero_offload --model gpt-tiny --cluster autohete-4gpu --micro-batch 4
 refused 2 ".*129" sim zero_offload "${tiny[@]}" --seq 129
 refused 2 "--set 'c=9': c is out of range; expected 0 to 4" sim zero_offload "${tiny[@]}" --set c=9
 refused 2 "--set 'z=1': zero_offload has no variable 'z'" sim zero_offload "${tiny[@]}" --set z=1
@@ -136,6 +138,7 @@ refused 2 "$work/dangling.yaml:$line:[0-9]+: " verify --load "$work/dangling.yam
 refused 3 "OOM at .* on device 0: .*short by" sim zero_offload --model gpt-tiny --cluster local --device-memory 1MB
 refused 3 "OOM at .* on device 0: .*short by" train in_memory --model gpt-tiny --data "$text" --device-memory 1kB
 refused 3 "OOM at .* on device 0: .*short by" plan in_memory --model autohete-22b --cluster autohete-1gpu
+refused 3 "cluster 'autohete-4gpu' has 4 devices; several ranks run in simulation only" train in_memory --model gpt-tiny --cluster autohete-4gpu --data "$text"
 refused 3 "cluster 'autohete-1gpu' has the accelerator" train zero_offload_ckpt --model autohete-2b --cluster autohete-1gpu --data "$text"
 run 3 sim in_memory --model autohete-22b --cluster autohete-1gpu --json
 [ "$(json out 'd["status"], len(d["reason"]) > 0, d["memory"][0]["by_class"]["param"] > 0')" = "('oom', True, True)" ] ||
