@@ -15,9 +15,10 @@ WIDTH = 12.5  # inches, of every figure: so all have the same size of letters on
 SERIES_COLOURS = ["#0072b2", "#56b4e9", "#d55e00", "#e69f00", "#009e73", "#cc79a7", "#8c6d31", "#7f7f7f"]
 SERIES_MARKERS = "osD^vPX*"
 CRITICAL_PANELS = 4  # more rows than that nobody reads; the data has them all
-LANE_COLOURS = {"compute": "#56b4e9", "h2d": "#009e73", "d2h": "#8fd3b6", "cpu": "#cc79a7", "waiting": "#dddddd"}
+LANE_COLOURS = {"compute": "#56b4e9", "h2d": "#009e73", "d2h": "#8fd3b6", "cpu": "#cc79a7", "gather": "#0072b2",
+                "reduce": "#3d6ea8", "waiting": "#dddddd"}
 LANE_NAMES = {"compute": "device compute", "h2d": "copy to device", "d2h": "copy to host", "cpu": "CPU optimizer steps",
-              "waiting": "waiting"}
+              "gather": "all-gather", "reduce": "reduce-scatter", "waiting": "waiting"}
 MORE_COLOURS = ["#e69f00", "#0072b2", "#d55e00", "#f0e442", "#999999"]
 
 
@@ -240,7 +241,7 @@ def timelines(traces, path):
 
 def memory(traces, path):
     """Who holds the memory over one iteration: a column a system, a row a memory space, one scale a row."""
-    spaces = list(dict.fromkeys(s for _, t in traces for s in t.memory if s.endswith(" 0")))  # devices are alike
+    spaces = list(dict.fromkeys(s for _, t in traces for s in t.memory))
     figure, axes = plt.subplots(len(spaces), len(traces), figsize=(WIDTH, 2.35 * len(spaces) + 0.6), sharey="row",
                                 sharex="col", squeeze=False)
     classes = []

@@ -75,22 +75,31 @@ def throughput(page, experiments, folder):
         page.table(["TFLOP/s per GPU", *e.series], rows, "All numbers, with the variant that was fastest")
 
 
+def first_rank(trace):
+    """Leaves the lanes and spaces of rank 0 and its node: the other ranks do the same work."""
+    lanes = {tid: name for tid, name in trace.lanes.items() if name.startswith("rank 0 ")}
+    if len(lanes) < len(trace.lanes):
+        trace.lanes, trace.ops = lanes, [op for op in trace.ops if op[1] in lanes]
+        trace.memory = {space: samples for space, samples in trace.memory.items() if space.endswith(" 0")}
+    return trace
+
+
 def load_traces(e):
     """[(raw row, Trace)] of the traces that are there."""
     out = []
     for raw in e.traces:
         path = e.folder / raw["file"] if raw.get("file") else None
         if path and path.is_file():
-            out.append((raw, timeline.Trace(path)))
+            out.append((raw, first_rank(timeline.Trace(path))))
     return out
 
 
 def timelines(page, traced, folder):
     page.section("timeline", "Timeline with and without priority scheduling",
-                 "One iteration of the steady state on all lanes, and who holds the memory; neighbours in pale. With "
-                 "priorities the gradient copy and the optimizer step of an <em>earlier</em> block go first, because the "
-                 "next iteration's forward pass waits for those. Where the processor has little left to do when the "
-                 "backward pass ends, the two are the same.")
+                 "One iteration of the steady state on all lanes, and who holds the memory; neighbours in pale; of several "
+                 "ranks the first. With priorities the gradient copy and the optimizer step of an <em>earlier</em> block go "
+                 "first, because the next iteration's forward pass waits for those. Where the processor has little left "
+                 "to do when the backward pass ends, the two are the same.")
     for e, traces in traced:
         pair = [t for t in traces if t[0]["system"] in ("autohete", "autohete_nops")] or traces[:2]
         sc = pair[0][0]["scenario"]
