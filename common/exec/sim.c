@@ -170,6 +170,7 @@ enum ht_status ht_sim_run(const struct ht_schedule *s, const int64_t *cost_ns, c
     status = ht_core_create(s, core, err, &sim.core);
     if (status != HT_OK) goto out;
     sim.trace = ht_trace_create(s, HT_CLOCK_SIM, options->iterations);
+    sim.trace->exact = options->jitter_percent == 0;
     status = loop(&sim, err);
     if (status != HT_OK) goto out;
     for (int32_t i = 0; i < ht_n_spaces(s); i++) sim.trace->peak_bytes[i] = ht_core_peak_bytes(sim.core, i);

@@ -116,10 +116,9 @@ static int32_t *flows_at_once(const struct ht_schedule *s)
     return n;
 }
 
-/* Cores are busy for as long as an op would take alone, which a trace does not tell: with jitter, and in a real run,
-   the duration counts waiting for the cores too. So their share is an upper bound, at most 1, and no lower bound rests
-   on it.
- */
+/* Cores are busy for as long as an op would take alone. A trace tells that only when it is exact; with jitter, and in a
+   real run, the duration counts waiting for the cores too: then their share is an upper bound, at most 1, and no lower
+   bound rests on it. */
 static void resources(const struct ht_trace *t, const struct ht_window *w, const int64_t *cost, struct ht_metrics *m)
 {
     const struct ht_schedule *s = t->schedule;
@@ -136,8 +135,9 @@ static void resources(const struct ht_trace *t, const struct ht_window *w, const
         for (int64_t u = b; u < end; u++) {
             const struct ht_use *use = &s->uses[u];
             bool cores = s->resources[use->resource].kind == HT_RES_CORES;
-            moved[use->resource] += share * (double)use->amount * (double)(cores ? weight(e, cost) : 1);
-            if (inside(w, e) && !cores) least[use->resource] += use->amount;
+            int64_t times = cores ? weight(e, cost) : 1;
+            moved[use->resource] += share * (double)use->amount * (double)times;
+            if (inside(w, e) && (!cores || (t->exact && cost))) least[use->resource] += (__int128)use->amount * times;
         }
     }
     int32_t *n_flows = flows_at_once(s);

@@ -173,6 +173,13 @@ START_TEST(rates_of_four_devices)
     ck_assert_double_eq_tol(ht_result_mfu(&r), r.useful_flops / r.iteration_s / (4 * 312e12), 1e-12);
     ck_assert_int_eq(r.n_memory, 5); /* four devices and the host */
     for (int i = 1; i < 4; i++) ck_assert_int_eq(r.memory[i].safe_bytes, r.memory[0].safe_bytes);
+    /* Each step alone takes all cores of the node; those of the four ranks have them one after the other at best. */
+    int64_t steps_ns = 0;
+    for (int32_t i = 0; i < job.schedule->n_ops; i++)
+        if (job.schedule->ops[i].kind == HT_OP_OPTIMIZER_STEP) steps_ns += job.cost_ns[i];
+    ck_assert_str_eq(r.metrics.lower_bound_of, "resource host cores");
+    ck_assert_int_le(r.metrics.lower_bound_ns, steps_ns);
+    ck_assert_int_gt(r.metrics.lower_bound_ns, steps_ns - steps_ns / 1000);
     ht_result_free(&r);
     ht_job_free(&job);
 }
