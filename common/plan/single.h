@@ -66,9 +66,9 @@ void ht_single_init(struct ht_single *g, const struct ht_scenario *scenario, con
  * What the last op takes of what it shares. A real device: a copy takes its port and the host's DRAM, host work DRAM,
  * device work nothing. A device emulated by some of the node's cores has no port, and what moves its bytes are the
  * host's cores: a copy keeps one of them busy, host work all of them; device work only where device and host are the
- * same core. Where several ranks share a node, host work takes all of its cores too, so that N of them run at 1/N of
- * their speed. A collective takes NVLink, or where there is none both directions of the port; and the NIC when there
- * are several nodes.
+ * same core. Where there are several ranks, host work takes all of its node's cores too, so that N of them run at 1/N
+ * of their speed. A collective takes NVLink, or where there is none both directions of the port and of a shared uplink
+ * (as without peer access between devices); and the NIC when there are several nodes.
  */
 void ht_single_draw(struct ht_single *g, int64_t host_bytes);
 /* With `blocking`, the last op's wait for the one before it; a builder calls this for ops of its own. */
