@@ -33,9 +33,10 @@ static inline void *guarded_new(struct guarded *g, int64_t bytes, int poison)
 
 static inline void guarded_free(struct guarded *g)
 {
+    /* Not a ck_assert for each byte: every one of them costs a write to a file. */
     for (int64_t i = 0; i < GUARD_BYTES; i++) {
-        ck_assert_msg(g->base[i] == GUARD, "written %d bytes before the buffer", (int)(GUARD_BYTES - i));
-        ck_assert_msg(g->base[GUARD_BYTES + g->bytes + i] == GUARD, "written %d bytes after the buffer", (int)i);
+        if (g->base[i] != GUARD) ck_abort_msg("written %d bytes before the buffer", (int)(GUARD_BYTES - i));
+        if (g->base[GUARD_BYTES + g->bytes + i] != GUARD) ck_abort_msg("written %d bytes after the buffer", (int)i);
     }
     free(g->base);
 }

@@ -1,0 +1,94 @@
+/*
+ * Undoing a step of AdamW (adamw.h), which systems that step before they know whether the gradients are good must do:
+ * SysX, section on the asynchronous optimizer.
+ *
+ * The paper's arithmetic reversal
+ * -------------------------------
+ *
+ * From p', m', v' after the step and the gradient g, which must still be there (ht_adamw_undo_arithmetic):
+ *
+ *     p = (p' + step_size m' / (sqrt(v') / root + eps)) / keep
+ *     m = (m' - (1 - beta1) g) / beta1
+ *     v = (v' - (1 - beta2) g^2) / beta2
+ *
+ * In FP32 this comes near, no more: each line rounds, and where the new term is much larger than the old value, the old
+ * value's digits are lost (a gradient 4000 times the root of v leaves nothing of v). With infinities it gives NaN.
+ *
+ * The exact undo
+ * --------------
+ *
+ * The logged step runs the reversal right after the step, compares with the values from before, which are still in the
+ * cache, and writes down by how much the reversal is off. The undo runs the same reversal and corrects it: all three
+ * arrays are what they were, bit for bit, whatever was in them, NaN payloads included. A difference is counted in steps
+ * from one float to the next (-0 and +0 are two floats), one signed byte a value; where it does not fit, the byte is
+ * -128 and the value itself is kept, an exception. Nothing here relies on the reversal being the inverse of the step,
+ * or near it: only on its giving the same bits twice. It does on every path: additions, divisions and roots are IEEE's,
+ * and a NaN is replaced by one certain NaN.
+ *
+ * The log of n elements, in blocks of 1024:
+ *
+ *     header        64 bytes: what it is, how many elements, the coefficients of the step
+ *     exceptions    4 bytes a block: where its exceptions begin, or that it has none
+ *     differences   3 bytes an element: p of the whole block, then m, then v
+ *     kept values   4 bytes each, in the order of the differences; blocks in the order in which they got there
+ *
+ * So 3.004 bytes an element and 4 for each exception. Measured with gradients of steady size (test_undo.c prints it):
+ * 3.0045 in the first step, 3.12 in the second, when v is still the square of one gradient, 3.01 from the fourth on:
+ * one exception in 700 elements, where p is near 0 and the step is more than 127 times as large. Gradients that are not
+ * finite make three exceptions an element.
+ *
+ * The room for exceptions is the caller's choice beforehand. When they do not fit, the step is refused: every block is
+ * undone, the arrays are as before, and the log says so, and how many there were. With room for 3 n nothing is ever
+ * refused.
+ */
+#ifndef HT_KERNELS_UNDO_H
+#define HT_KERNELS_UNDO_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/pool.h"
+#include "common/kernels/adamw.h"
+#include "common/kernels/simd.h"
+
+/* Bytes of a log for n elements with room for so many exceptions, at most 3 n. */
+int64_t ht_undo_log_bytes(int64_t n, int64_t exceptions);
+/* Room that does for training from the first step on: one for every four elements. */
+int64_t ht_undo_usual_exceptions(int64_t n);
+
+/* What is stepped and undone. Arrays of n, any alignment, not overlapping. */
+struct ht_undo {
+    struct ht_pool *pool; /* NULL: the caller alone */
+    float *param, *m, *v;
+    const float *grad;
+    int64_t n;
+    void *log;                       /* 8-byte aligned; not for the arithmetic reversal */
+    int64_t log_bytes;               /* at least ht_undo_log_bytes(n, 0); what is beyond is room for exceptions */
+    const struct ht_undo_path *path; /* NULL: the best of this CPU */
+};
+
+/* ht_adamw_update_pool, and the log is written. False: refused, the arrays are as they were. The results (and whether
+   it is refused) do not depend on path or pool; the order of kept values in the log does. */
+bool ht_adamw_step_logged(const struct ht_undo *u, const struct ht_adamw_step *step);
+
+/* Takes back the step that the log tells of; a refused one was never made. Needs the same gradients. The log is then
+   empty. False, and nothing is changed: this is no log of n elements, or it is empty. */
+bool ht_adamw_undo_exact(const struct ht_undo *u);
+
+/* The paper's reversal of `step`. */
+void ht_adamw_undo_arithmetic(const struct ht_undo *u, const struct ht_adamw_step *step);
+
+enum ht_undo_state { HT_UNDO_EMPTY, HT_UNDO_STEPPED, HT_UNDO_REFUSED };
+
+/* What a log of n elements says. */
+struct ht_undo_summary {
+    enum ht_undo_state state;
+    int64_t exceptions; /* of the last step; of a refused one as many as it needs room for */
+    int64_t used_bytes; /* of the log */
+};
+struct ht_undo_summary ht_undo_summary(const void *log, int64_t log_bytes, int64_t n);
+
+/* A certain path, or NULL when this CPU does not have it. For tests. */
+const struct ht_undo_path *ht_undo_path_at(enum ht_simd_level level);
+
+#endif
