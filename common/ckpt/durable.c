@@ -1,0 +1,108 @@
+#include "common/ckpt/durable.h"
+
+#include "common/base/array.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+enum { CHUNK_BYTES = 1 << 20 };
+
+static enum ht_status broken(struct ht_durable *d, int reason, struct ht_error *err)
+{
+    ht_durable_discard(d);
+    return ht_fail(err, HT_FAILED, "%s: cannot be written: %s", d->path, strerror(reason));
+}
+
+enum ht_status ht_durable_open(const char *path, struct ht_error *err, struct ht_durable *out)
+{
+    out->file = NULL;
+    out->hash = NULL;
+    out->bytes = 0;
+    if (strlen(path) >= sizeof(out->path)) return ht_fail(err, HT_BAD_INPUT, "%.60s...: the path is too long", path);
+    snprintf(out->path, sizeof(out->path), "%s", path);
+    snprintf(out->partial, sizeof(out->partial), "%s.%d.partial", path, (int)getpid());
+    out->file = fopen(out->partial, "wb");
+    if (!out->file) return ht_fail(err, HT_BAD_INPUT, "%s: cannot be written: %s", path, strerror(errno));
+    out->hash = XXH3_createState();
+    if (!out->hash) return broken(out, ENOMEM, err);
+    XXH3_64bits_reset(out->hash);
+    return HT_OK;
+}
+
+enum ht_status ht_durable_write(struct ht_durable *d, const void *data, size_t bytes, struct ht_error *err)
+{
+    if (bytes == 0) return HT_OK;
+    if (fwrite(data, 1, bytes, d->file) != bytes) return broken(d, errno, err);
+    XXH3_64bits_update(d->hash, data, bytes);
+    d->bytes += (int64_t)bytes;
+    return HT_OK;
+}
+
+enum ht_status ht_durable_commit(struct ht_durable *d, struct ht_error *err, uint64_t *hash)
+{
+    if (fflush(d->file) != 0 || fsync(fileno(d->file)) != 0) return broken(d, errno, err);
+    int rc = fclose(d->file), reason = errno;
+    d->file = NULL;
+    if (rc == 0 && rename(d->partial, d->path) != 0) {
+        rc = -1;
+        reason = errno;
+    }
+    if (hash) *hash = XXH3_64bits_digest(d->hash);
+    XXH3_freeState(d->hash);
+    d->hash = NULL;
+    if (rc == 0) return HT_OK;
+    unlink(d->partial);
+    return ht_fail(err, HT_FAILED, "%s: cannot be written: %s", d->path, strerror(reason));
+}
+
+void ht_durable_discard(struct ht_durable *d)
+{
+    if (!d->file) return;
+    fclose(d->file);
+    d->file = NULL;
+    XXH3_freeState(d->hash);
+    d->hash = NULL;
+    unlink(d->partial);
+}
+
+enum ht_status ht_sync_directory(const char *path, struct ht_error *err)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    bool synced = fd >= 0 && fsync(fd) == 0;
+    int reason = errno;
+    if (fd >= 0) close(fd);
+    return synced ? HT_OK : ht_fail(err, HT_FAILED, "%s: cannot be synced: %s", path, strerror(reason));
+}
+
+enum ht_status ht_hash_file(const char *path, struct ht_error *err, uint64_t *hash, int64_t *bytes)
+{
+    FILE *f = fopen(path, "rb");
+    if (!f) return ht_fail(err, HT_BAD_INPUT, "%s: cannot be opened: %s", path, strerror(errno));
+    unsigned char *chunk = ht_alloc(CHUNK_BYTES);
+    XXH3_state_t *state = XXH3_createState();
+    enum ht_status status = HT_OK;
+    int64_t n = 0;
+    if (!state) status = ht_fail(err, HT_FAILED, "%s: out of memory for a hash", path);
+    if (state) XXH3_64bits_reset(state);
+    while (status == HT_OK) {
+        size_t got = fread(chunk, 1, CHUNK_BYTES, f);
+        if (got == 0) break;
+        XXH3_64bits_update(state, chunk, got);
+        n += (int64_t)got;
+    }
+    if (status == HT_OK && ferror(f))
+        status = ht_fail(err, HT_BAD_INPUT, "%s: cannot be read: %s", path, strerror(errno));
+    if (status == HT_OK) {
+        *hash = XXH3_64bits_digest(state);
+        *bytes = n;
+    }
+    XXH3_freeState(state);
+    free(chunk);
+    fclose(f);
+    return status;
+}

@@ -1,0 +1,36 @@
+/*
+ * Files that survive: written beside their place under a temporary name, hashed on the way, synced to the disk and only
+ * then renamed. Whoever is killed in between leaves the old file, or none, and a leftover that ends in ".partial".
+ *
+ * Losing power is survived too, when the directory is synced afterwards (ht_sync_directory).
+ */
+#ifndef HT_CKPT_DURABLE_H
+#define HT_CKPT_DURABLE_H
+
+#include "common/base/status.h"
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+struct ht_durable {
+    FILE *file; /* NULL when closed */
+    char path[4096], partial[4128];
+    void *hash; /* XXH3 state */
+    int64_t bytes;
+};
+
+/* HT_BAD_INPUT when the path cannot be written: it is what the user named. */
+enum ht_status ht_durable_open(const char *path, struct ht_error *err, struct ht_durable *out);
+enum ht_status ht_durable_write(struct ht_durable *d, const void *data, size_t bytes, struct ht_error *err);
+/* Syncs and renames. *hash (may be NULL) is the XXH3 64-bit hash of the bytes. On error nothing is left. */
+enum ht_status ht_durable_commit(struct ht_durable *d, struct ht_error *err, uint64_t *hash);
+void ht_durable_discard(struct ht_durable *d); /* accepts a closed one */
+
+/* Makes the names in a directory durable. */
+enum ht_status ht_sync_directory(const char *path, struct ht_error *err);
+
+/* The hash and size that ht_durable_commit gave, of a file that is there. HT_BAD_INPUT when it cannot be read. */
+enum ht_status ht_hash_file(const char *path, struct ht_error *err, uint64_t *hash, int64_t *bytes);
+
+#endif
