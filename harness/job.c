@@ -133,8 +133,9 @@ enum ht_status ht_job_dump(const struct ht_job *job, const char *path, struct ht
     struct ht_output file;
     enum ht_status status = ht_output_open(path, err, &file);
     if (status != HT_OK) return status;
-    status = ht_schedule_dump(job->schedule, file.file, err);
+    struct ht_error why = {0};
+    status = ht_schedule_dump(job->schedule, file.file, &why);
     if (status == HT_OK) return ht_output_commit(&file, err);
     ht_output_discard(&file);
-    return status;
+    return ht_fail(err, status, "%s: %.900s", path, why.text);
 }

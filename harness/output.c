@@ -25,6 +25,16 @@ enum ht_status ht_output_open(const char *path, struct ht_error *err, struct ht_
     return HT_OK;
 }
 
+enum ht_status ht_output_check(const char *path, struct ht_error *err)
+{
+    struct stat st;
+    struct ht_output out;
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)) return HT_OK; /* a pipe would wait */
+    enum ht_status status = ht_output_open(path, err, &out);
+    if (status == HT_OK) ht_output_discard(&out);
+    return status;
+}
+
 enum ht_status ht_output_commit(struct ht_output *out, struct ht_error *err)
 {
     bool failed = fflush(out->file) != 0 || ferror(out->file);

@@ -16,6 +16,8 @@ struct ht_output {
 
 /* HT_BAD_INPUT when the path cannot be written: it is what the user named. */
 enum ht_status ht_output_open(const char *path, struct ht_error *err, struct ht_output *out);
+/* Whether it could be opened, so that hours of work do not end in a path with a typing error. Leaves nothing behind. */
+enum ht_status ht_output_check(const char *path, struct ht_error *err);
 /* Moves the file to its place; HT_FAILED (and nothing left) when any write failed. */
 enum ht_status ht_output_commit(struct ht_output *out, struct ht_error *err);
 void ht_output_discard(struct ht_output *out);

@@ -178,8 +178,9 @@ enum ht_status ht_save_trace(const struct ht_trace *trace, const char *path, str
     struct ht_output file;
     enum ht_status status = ht_output_open(path, err, &file);
     if (status != HT_OK) return status;
-    status = ht_trace_write(trace, file.file, err);
+    struct ht_error why = {0};
+    status = ht_trace_write(trace, file.file, &why);
     if (status == HT_OK) return ht_output_commit(&file, err);
     ht_output_discard(&file);
-    return status;
+    return ht_fail(err, status, "%s: %.900s", path, why.text);
 }

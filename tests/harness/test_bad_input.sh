@@ -148,4 +148,14 @@ run 3 sim in_memory --model autohete-22b --cluster autohete-1gpu --json
 
 refused 2 "$work/no/such/x.json: cannot be written" sim zero_offload "${tiny[@]}" --trace "$work/no/such/x.json"
 refused 2 "$work: is a directory" sim zero_offload "${tiny[@]}" --dump "$work"
+refused 1 "/dev/full: .*No space left" sim zero_offload "${tiny[@]}" --trace /dev/full
+refused 1 "/dev/full: .*No space left" sim zero_offload "${tiny[@]}" --dump /dev/full
+# Before anything runs: so many steps would take half an hour.
+refused 2 "$work/no/such/l.csv: cannot be written" train in_memory "${tiny[@]}" --data "$text" --steps 100000 --losses "$work/no/such/l.csv"
+for words in "list systems" "list systems --json" "sim zero_offload ${tiny[*]}" "--help" "sim --help"; do
+    status=0
+    # shellcheck disable=SC2086 # several words
+    "$hetbench" $words >/dev/full 2>err || status=$?
+    [ "$status" = 1 ] && grep -q "standard output cannot be written" err || fail "$words to a full disk: status $status, $(cat err)"
+done
 finish

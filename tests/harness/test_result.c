@@ -144,6 +144,8 @@ START_TEST(files_are_whole_or_absent)
     fputs("half", o.file);
     ck_assert_int_ne(access(path, F_OK), 0); /* not before it is done */
     ht_output_discard(&o);
+    ck_assert_int_eq(ht_output_check(path, &err), HT_OK);
+    ck_assert_int_eq(ht_output_check("/no/such/f", &err), HT_BAD_INPUT);
     ck_assert_int_eq(rmdir(dir), 0); /* nothing is left */
     snprintf(inner, sizeof(inner), "%s/a/b", dir);
     ck_assert_int_eq(ht_make_directory(inner, &err), HT_OK);
