@@ -228,8 +228,11 @@ static enum ht_status run(const struct ht_options *given, struct ht_error *err)
     struct ht_text text = {0};
     struct prediction prediction = {0};
     struct ht_training training = {0};
+    struct ht_persist persist = {0};
+    char config[4096];
     if (!options.request.cluster) options.request.cluster = "local";
     enum ht_status status = check_request(&options, err);
+    if (status == HT_OK) status = ht_persist_model(&options, config, err, &options.request);
     if (status == HT_OK) status = ht_job_create(&options, NULL, NULL, HT_JOB_COSTS, err, &job);
     if (status == HT_OK) status = check_job(&job, err);
     if (status == HT_OK) status = ht_text_load(options.data, job.scenario.seq, err, &text);
@@ -237,8 +240,10 @@ static enum ht_status run(const struct ht_options *given, struct ht_error *err)
     if (status == HT_OK) status = ht_check_events(&job, "--steps", options.steps, err);
     if (status == HT_OK) status = ht_job_dump(&job, options.dump, err);
     if (status == HT_OK) status = predict(&job, err, &prediction);
+    if (status == HT_OK) status = ht_persist_open(&options, &job, err, &persist);
     if (status == HT_OK) {
-        status = ht_train(&options, &job, &text, err, &training);
+        status = ht_train(&options, &job, &text, &persist, err, &training);
+        if (status == HT_OK) status = ht_persist_save(&persist, err);
         if (status == HT_OK) status = report(&options, &job, &training, &prediction, true, err);
         if (status == HT_INTERRUPTED) {
             int32_t done = training.steps;
@@ -248,6 +253,7 @@ static enum ht_status run(const struct ht_options *given, struct ht_error *err)
         }
     }
     ht_training_free(&training);
+    ht_persist_close(&persist);
     prediction_free(&prediction);
     ht_text_free(&text);
     if (job.status) ht_job_free(&job);

@@ -44,6 +44,7 @@ struct ht_options {
 
     /* training */
     const char *data, *losses;
+    const char *init, *save; /* weights with Hugging Face's names */
     int64_t steps, init_seed, data_seed;
     double lr, beta1, beta2, eps, weight_decay;
 };

@@ -19,6 +19,7 @@ struct session {
     const struct ht_options *options;
     const struct ht_job *job;
     struct ht_cpu *cpu;
+    struct ht_persist *persist;
     const double *token_losses; /* [steps * n_micro_batches]: sums over a micro-batch's tokens */
     int64_t began_ns, shown_ns;
     bool terminal, shown;
@@ -41,7 +42,19 @@ static double mean_loss(const struct ht_scenario *s, const double *token_losses,
 
 static enum ht_status on_init(void *ctx, int32_t space, struct ht_buffer buffer, struct ht_error *err)
 {
-    return ht_cpu_init(((struct session *)ctx)->cpu, space, buffer, err);
+    const struct session *s = ctx;
+    const struct ht_tensor *t = &s->job->schedule->tensors[buffer.tensor];
+    if (s->persist->loaded && ht_state_holds(t)) return ht_state_give(s->persist->state, t, buffer.data, err);
+    return ht_cpu_init(s->cpu, space, buffer, err);
+}
+
+static enum ht_status on_final(void *ctx, int32_t space, struct ht_buffer buffer, struct ht_error *err)
+{
+    const struct session *s = ctx;
+    const struct ht_schedule *schedule = s->job->schedule;
+    (void)space;
+    if (!ht_state_holds(&schedule->tensors[buffer.tensor])) return HT_OK;
+    return ht_state_take(s->persist->state, schedule, buffer.tensor, buffer.tier, buffer.data, err);
 }
 
 /* Progress on stderr: on a terminal four times a second, elsewhere every two seconds; nothing for a run shorter than
@@ -158,7 +171,7 @@ static void account(const struct ht_job *job, const double *token_losses, struct
 /* ---- the run --------------------------------------------------------------------------------------------------- */
 
 enum ht_status ht_train(const struct ht_options *options, const struct ht_job *job, const struct ht_text *text,
-                        struct ht_error *err, struct ht_training *out)
+                        struct ht_persist *persist, struct ht_error *err, struct ht_training *out)
 {
     const struct ht_scenario *s = &job->scenario;
     struct ht_training t = {0};
@@ -174,6 +187,7 @@ enum ht_status ht_train(const struct ht_options *options, const struct ht_job *j
     struct session session = {.options = options,
                               .job = job,
                               .cpu = cpu,
+                              .persist = persist,
                               .token_losses = token_losses,
                               .began_ns = now_ns(),
                               .terminal = isatty(STDERR_FILENO) != 0};
@@ -184,15 +198,20 @@ enum ht_status ht_train(const struct ht_options *options, const struct ht_job *j
                                  .arenas = arenas,
                                  .hooks_ctx = &session,
                                  .init = on_init,
-                                 .iteration_done = on_iteration};
+                                 .iteration_done = on_iteration,
+                                 .final = persist->state ? on_final : NULL};
+    if (persist->state) ht_state_take_begin(persist->state);
     status = ht_run(job->schedule, &run, err, &t.trace);
     if (session.shown && session.terminal) fputs("\r\033[K", stderr);
+    if (persist->state && status == HT_OK) status = ht_state_take_end(persist->state, err);
     if (t.trace) account(job, token_losses, arenas, &t);
 out:
-    if (t.trace)
+    if (status == HT_OK || status == HT_INTERRUPTED)
         *out = t;
-    else
-        *out = (struct ht_training){0};
+    else {
+        ht_training_free(&t);
+        *out = t;
+    }
     ht_cpu_destroy(cpu);
     destroy_arenas(arenas, ht_n_spaces(job->schedule));
     ht_batches_free(&batches);

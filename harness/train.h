@@ -7,6 +7,7 @@
 
 #include "common/trace/trace.h"
 #include "harness/job.h"
+#include "harness/persist.h"
 #include "harness/text.h"
 
 struct ht_training {
@@ -21,9 +22,10 @@ struct ht_training {
     bool shared_cores;
 };
 
-/* Runs options->steps steps. HT_OK, or HT_INTERRUPTED with what was done by then; otherwise *out is zero. */
+/* Runs options->steps steps, from and into what `persist` says. HT_OK, or HT_INTERRUPTED with what was done by then;
+   otherwise *out is zero. */
 enum ht_status ht_train(const struct ht_options *options, const struct ht_job *job, const struct ht_text *text,
-                        struct ht_error *err, struct ht_training *out);
+                        struct ht_persist *persist, struct ht_error *err, struct ht_training *out);
 void ht_training_free(struct ht_training *t); /* but for the trace, when it was taken (set to NULL) */
 
 /* The range of peaks of 20 simulated runs with durations spread by 20%: [n_spaces] each. */

@@ -1,5 +1,6 @@
 #include "common/plan/scenario.h"
 
+#include "common/model/hf_config.h"
 #include "common/model/zoo.h"
 
 #include <string.h>
@@ -68,7 +69,8 @@ static enum ht_status spread_over_ranks(const struct ht_scenario_request *r, str
 enum ht_status ht_scenario_create(const struct ht_scenario_request *request, struct ht_error *err, struct ht_scenario *out)
 {
     struct ht_scenario s = {0};
-    enum ht_status status = ht_model_load(request->model, err, &s.model);
+    enum ht_status status = ht_hf_is_config(request->model) ? ht_hf_config_load(request->model, err, &s.model)
+                                                            : ht_model_load(request->model, err, &s.model);
     if (status == HT_OK) status = shape_of(request, err, &s);
     if (status == HT_OK) status = cluster_of(request, err, &s.cluster);
     if (status == HT_OK && s.cluster->n_gpus == 0)

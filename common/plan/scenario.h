@@ -19,7 +19,8 @@ struct ht_scenario {
 
 /* What a command line or an experiment file names; zero or NULL means the default. */
 struct ht_scenario_request {
-    const char *model, *cluster; /* built-in name or file; both required */
+    const char *model, *cluster; /* built-in name or file; both required. A model may be a
+                                    config.json of transformers (common/model/hf_config.h) */
     int64_t batch;               /* default 8 */
     int64_t micro_batch;         /* default batch over the cluster's devices */
     int64_t seq;                 /* default the model's max_seq */

@@ -1,0 +1,28 @@
+/*
+ * Weights under Hugging Face's names, to and from a training state. GPT-2:
+ *
+ *     ours (unit, part)                          theirs                              stored
+ *     0      wte, wpe                            transformer.wte.weight, ...         as ours
+ *     1..L   ln_1.weight, attn.c_attn.bias ...   transformer.h.N.ln_1.weight ...     as ours; N from 0
+ *            attn.c_attn.weight (3C,C) and the   transformer.h.N.attn.c_attn.weight  transposed (C,3C): they are
+ * Conv1D, other three matrices                                                    (in, out) L+1    ln_f.weight,
+ * ln_f.bias              transformer.ln_f.weight ...         as ours lm_head.weight, when not tied       lm_head.weight
+ * as ours
+ *
+ * A file of the bare GPT2Model has the names without "transformer."; both are read. What is there beside them is
+ * refused, but for the causal masks of old files (attn.bias, attn.masked_bias) and the tied lm_head.weight.
+ */
+#ifndef HT_CKPT_HF_H
+#define HT_CKPT_HF_H
+
+#include "common/ckpt/state.h"
+
+/* Fills the state's parameters from a folder, an index or a file (common/ckpt/weights.h). HT_BAD_INPUT names the file
+   and the tensor; the parameters may have been filled in part then. HT_INFEASIBLE for a model that has no names here.
+ */
+enum ht_status ht_hf_load(const char *path, struct ht_error *err, struct ht_state *state);
+
+/* Writes dir/model.safetensors and dir/config.json, each whole or not at all; makes the folder when it is not there. */
+enum ht_status ht_hf_save(const char *dir, const struct ht_state *state, enum ht_dtype dtype, struct ht_error *err);
+
+#endif

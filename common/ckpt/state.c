@@ -1,0 +1,160 @@
+#include "common/ckpt/state.h"
+
+#include "common/base/array.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const char *const ht_state_part_names[HT_N_STATE_PARTS] = {"param", "momentum", "variance"};
+
+struct ht_state *ht_state_create(const struct ht_model *model)
+{
+    struct ht_state *state = HT_NEW(struct ht_state);
+    state->model = *model;
+    state->n_units = ht_model_units(model);
+    state->units = HT_NEW_ARRAY(struct ht_unit_state, state->n_units);
+    for (int64_t u = 0; u < state->n_units; u++) {
+        state->units[u].n = ht_unit_params(model, u);
+        for (int p = 0; p < HT_N_STATE_PARTS; p++) state->units[u].values[p] = HT_NEW_ARRAY(float, state->units[u].n);
+    }
+    return state;
+}
+
+void ht_state_destroy(struct ht_state *state)
+{
+    if (!state) return;
+    for (int64_t u = 0; u < state->n_units; u++) {
+        for (int p = 0; p < HT_N_STATE_PARTS; p++) free(state->units[u].values[p]);
+        free(state->units[u].seen);
+    }
+    free(state->units);
+    free(state);
+}
+
+int64_t ht_state_bytes(const struct ht_model *model)
+{
+    return ht_model_params(model) * HT_N_STATE_PARTS * (int64_t)sizeof(float);
+}
+
+/* The part that a class of tensors is of; HT_N_STATE_PARTS: of none. */
+static enum ht_state_part part_of(const struct ht_tensor *t)
+{
+    switch (t->class) {
+    case HT_PARAM:
+    case HT_MASTER:
+        return HT_STATE_PARAM;
+    case HT_MOMENTUM:
+        return HT_STATE_MOMENTUM;
+    case HT_VARIANCE:
+        return HT_STATE_VARIANCE;
+    default:
+        return HT_N_STATE_PARTS;
+    }
+}
+
+bool ht_state_holds(const struct ht_tensor *t)
+{
+    return part_of(t) != HT_N_STATE_PARTS;
+}
+
+/* The elements [begin, end) of its unit that a tensor has, in FP32. */
+static enum ht_status range_of(const struct ht_state *state, const struct ht_tensor *t, struct ht_error *err,
+                               int64_t *begin, int64_t *end)
+{
+    int64_t unit = t->label.unit;
+    if (unit < 0 || unit >= state->n_units)
+        return ht_fail(err, HT_FAILED, "a tensor of class %d is about unit %lld of a model with %lld", (int)t->class,
+                       (long long)unit, (long long)state->n_units);
+    *begin = t->shard_begin;
+    *end = t->shard_end > t->shard_begin ? t->shard_end : state->units[unit].n;
+    if (*begin < 0 || *end > state->units[unit].n || t->bytes != (*end - *begin) * 4)
+        return ht_fail(err, HT_FAILED, "unit %lld: a tensor of %lld bytes for elements %lld to %lld of %lld in FP32",
+                       (long long)unit, (long long)t->bytes, (long long)*begin, (long long)*end,
+                       (long long)state->units[unit].n);
+    return HT_OK;
+}
+
+enum ht_status ht_state_give(const struct ht_state *state, const struct ht_tensor *t, void *data, struct ht_error *err)
+{
+    int64_t begin = 0, end = 0;
+    if (t->bytes == 0) return HT_OK;
+    enum ht_status status = range_of(state, t, err, &begin, &end);
+    if (status != HT_OK) return status;
+    memcpy(data, state->units[t->label.unit].values[part_of(t)] + begin, (size_t)t->bytes);
+    return HT_OK;
+}
+
+/* ---- taking ---- */
+
+void ht_state_take_begin(struct ht_state *state)
+{
+    for (int64_t u = 0; u < state->n_units; u++) {
+        struct ht_unit_state *unit = &state->units[u];
+        memset(unit->taken, 0, sizeof(unit->taken));
+        free(unit->seen);
+        unit->seen = HT_NEW_ARRAY(unsigned char, unit->n);
+    }
+}
+
+static bool is_resident(const struct ht_schedule *s, int32_t tensor, enum ht_tier tier)
+{
+    for (int32_t i = 0; i < s->n_residents; i++)
+        if (s->residents[i].tensor == tensor && s->residents[i].tier == tier) return true;
+    return false;
+}
+
+/* Another tier where the tensor is resident and the optimizer writes it holds the newest values. */
+static bool is_newer_elsewhere(const struct ht_schedule *s, int32_t tensor, enum ht_tier tier)
+{
+    bool here = false, elsewhere = false;
+    for (int32_t op = 0; op < s->n_ops; op++) {
+        if (s->ops[op].kind != HT_OP_OPTIMIZER_STEP) continue;
+        for (int64_t e = s->effects_begin[op]; e < s->effects_begin[op + 1]; e++) {
+            const struct ht_effect *f = &s->effects[e];
+            if (f->tensor != tensor || !(f->flags & (HT_UPDATE | HT_PRODUCE))) continue;
+            here |= f->tier == tier;
+            elsewhere |= f->tier != tier && is_resident(s, tensor, f->tier);
+        }
+    }
+    return elsewhere && !here;
+}
+
+enum ht_status ht_state_take(struct ht_state *state, const struct ht_schedule *s, int32_t tensor, enum ht_tier tier,
+                             const void *data, struct ht_error *err)
+{
+    const struct ht_tensor *t = &s->tensors[tensor];
+    enum ht_state_part part = part_of(t);
+    int64_t begin = 0, end = 0;
+    if (t->bytes == 0 || is_newer_elsewhere(s, tensor, tier)) return HT_OK;
+    enum ht_status status = range_of(state, t, err, &begin, &end);
+    if (status != HT_OK) return status;
+    struct ht_unit_state *unit = &state->units[t->label.unit];
+    const uint32_t *from = data;
+    for (int64_t i = begin; i < end; i++) {
+        uint32_t old;
+        memcpy(&old, &unit->values[part][i], sizeof(old));
+        if ((unit->seen[i] & (1u << part)) && old != from[i - begin])
+            return ht_fail(err, HT_FAILED, "unit %d: two copies of element %lld of its %s differ", t->label.unit,
+                           (long long)i, ht_state_part_names[part]);
+        unit->taken[part] += !(unit->seen[i] & (1u << part));
+        unit->seen[i] |= (unsigned char)(1u << part);
+        memcpy(&unit->values[part][i], &from[i - begin], sizeof(old));
+    }
+    return HT_OK;
+}
+
+enum ht_status ht_state_take_end(struct ht_state *state, struct ht_error *err)
+{
+    enum ht_status status = HT_OK;
+    for (int64_t u = 0; u < state->n_units; u++) {
+        struct ht_unit_state *unit = &state->units[u];
+        free(unit->seen);
+        unit->seen = NULL;
+        for (int p = 0; p < HT_N_STATE_PARTS && status == HT_OK; p++)
+            if (unit->taken[p] != unit->n)
+                status = ht_fail(err, HT_FAILED, "unit %lld: %lld of %lld elements of its %s are resident nowhere",
+                                 (long long)u, (long long)(unit->n - unit->taken[p]), (long long)unit->n,
+                                 ht_state_part_names[p]);
+    }
+    return status;
+}

@@ -1,0 +1,29 @@
+/*
+ * Models as Hugging Face's transformers describe them: the config.json beside the weights.
+ *
+ *     GPT-2   n_layer, n_embd, n_head, vocab_size, n_positions, n_inner (null: 4 n_embd), tie_word_embeddings (true)
+ *
+ * Keys that change the arithmetic must have the values that our kernels have (activation_function gelu_new,
+ * layer_norm_epsilon 1e-5, scaled attention); those of dropout are ignored: models are trained without it. Other keys
+ * are not read.
+ */
+#ifndef HT_MODEL_HF_CONFIG_H
+#define HT_MODEL_HF_CONFIG_H
+
+#include <stdio.h>
+
+#include "common/base/config.h"
+#include "common/model/model.h"
+
+/* Whether a user's word for a model means such a file: it is called config.json. */
+bool ht_hf_is_config(const char *path);
+/* The model is named after the folder that holds the file. HT_BAD_INPUT with line and key; *out is unchanged then. */
+enum ht_status ht_hf_config_load(const char *path, struct ht_error *err, struct ht_model *out);
+enum ht_status ht_hf_config_parse(const struct ht_doc *doc, struct ht_error *err, struct ht_model *out);
+
+/* Writes a config.json that transformers loads, with its line end. HT_INFEASIBLE for a model that it has no words for.
+ */
+enum ht_status ht_hf_config_text(const struct ht_model *model, enum ht_dtype dtype, struct ht_error *err, char *text,
+                                 size_t bytes);
+
+#endif
