@@ -33,7 +33,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { ROUNDS = 64, SIM_ITERATIONS = 4 };
+enum { ROUNDS = 64, SIM_ITERATIONS = 3 };
 
 struct planner {
     const struct ht_system *self;
@@ -141,7 +141,8 @@ static enum ht_status decide(const struct planner *q, int64_t e, struct ht_error
 
 /* ---- fine-tuning ----------------------------------------------------------------------------------------------- */
 
-/* Simulated time of a steady iteration; HT_INFEASIBLE when the schedule does not fit. */
+/* Simulated time of a steady iteration; HT_INFEASIBLE when the schedule does not fit. The mended form's was proved
+   before, and `ahead` only adds edges that the safe sequence keeps to anyway. */
 static enum ht_status simulate(const struct planner *q, const struct outcome *r, int64_t ahead, struct ht_error *err,
                                int64_t *ns)
 {
@@ -152,7 +153,7 @@ static enum ht_status simulate(const struct planner *q, const struct outcome *r,
     bool emulated = ht_cluster_gpu_of(q->scenario->cluster, 0)->cores > 0;
     struct ht_sim_options options = {.iterations = SIM_ITERATIONS, .issue_ahead = emulated ? 0 : 2};
     enum ht_status status = autohete_build(q->self, q->scenario, &plan, err, &s);
-    if (status == HT_OK) status = ht_schedule_verify(s, err, NULL);
+    if (status == HT_OK && q->form == AUTOHETE_LITERAL) status = ht_schedule_verify(s, err, NULL);
     if (status == HT_OK) {
         cost_ns = HT_NEW_ARRAY(int64_t, s->n_ops);
         status = ht_profile_costs(q->costs, s, cost_ns, err);
@@ -186,7 +187,11 @@ static enum ht_status fine_tune(const struct planner *q, const struct outcome *r
     int64_t best_ns = 0, fetched = r->s.p - (r->s.p == r->s.o); /* block L keeps its parameters */
     *ahead = 1;
     if (fetched <= 0 || autohete_sync_ns(&r->f, AUTOHETE_MENDED, r->s) == 0) return HT_OK; /* nothing stalls */
-    enum ht_status status = simulate(q, r, 1, err, &best_ns);
+    enum ht_status status = HT_OK;
+    if (r->fits)
+        best_ns = r->simulated_ns; /* rated already */
+    else
+        status = simulate(q, r, 1, err, &best_ns);
     for (int64_t a = 2; status == HT_OK && a <= r->f.layers; a *= 2) {
         int64_t ns = 0;
         status = simulate(q, r, a, err, &ns);

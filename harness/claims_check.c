@@ -347,8 +347,10 @@ enum ht_status ht_claim_check(const struct ht_claim *c, struct ht_observations *
     }
     out->ours = worst.ours;
     out->verdict = worst.good ? HT_CLAIM_WITHIN : HT_CLAIM_OUTSIDE;
-    const char *clock = c->setup->train_steps ? "trained" : c->metric == HT_CLAIM_PLAN_TIME ? "measured" : "simulated";
-    snprintf(out->how, sizeof(out->how), "%s on %s", clock, c->setup->cluster);
+    const char *clock = c->setup->train_steps             ? "trained on"
+                        : c->metric == HT_CLAIM_PLAN_TIME ? "measured here for"
+                                                          : "simulated on";
+    snprintf(out->how, sizeof(out->how), "%s %s", clock, c->setup->cluster);
     describe(c, &worst, n_groups, out);
     return HT_OK;
 }

@@ -245,7 +245,7 @@ END_TEST
 static double now_ms(void)
 {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
 }
 
@@ -256,9 +256,9 @@ static int ascending(const void *a, const void *b)
 
 /*
  * Every model of the paper's Table 1 on its machine at batch 8, both forms: there is a plan, the mended one fits, and
- * with the 4B model the literal form offloads the optimizer of 13 of 21 blocks (Sec. 4.2; the CPU's Adam rate in the
- * catalogue was fitted on this number, so that it shows the equations at work and is no evidence). Printed, not
- * asserted: how long planning takes, median of nine.
+ * with the 4B model the literal form offloads the optimizer of 13 of 21 blocks (Sec. 4.2; weak evidence, see
+ * docs/claims.md). Planning takes at most 10 ms of CPU, the least of nine times; builds without optimization only
+ * print it.
  */
 START_TEST(the_papers_models)
 {
@@ -277,6 +277,9 @@ START_TEST(the_papers_models)
             ms[k] = now_ms() - start;
         }
         qsort(ms, HT_COUNT(ms), sizeof(ms[0]), ascending);
+#ifdef __OPTIMIZE__
+        ck_assert_double_le(ms[0], 10);
+#endif
         ck_assert(fits(&ht_autohete, &sc, &p));
         ck_assert_int_le(p.planned_bytes[HT_DEVICE], ht_cluster_gpu_of(sc.cluster, 0)->memory_bytes);
         if (i == 1) ck_assert_int_eq(ht_plan_get(&literal, "o"), 13);
