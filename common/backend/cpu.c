@@ -13,6 +13,7 @@ struct ht_cpu {
     struct ht_cpu_split split;
     struct ht_cpu_cores device, host;
     const struct ht_schedule *s; /* while a run has it open */
+    struct ht_cpu_row *rows;     /* [n_tensors] */
     bool *verdict;               /* [n_ops] of validate ops, the last one each; read by the lane that wrote it */
     int32_t n_compute_lanes;
 };
@@ -59,6 +60,7 @@ void ht_cpu_destroy(struct ht_cpu *cpu)
     if (!cpu) return;
     ht_cpu_cores_free(&cpu->device);
     ht_cpu_cores_free(&cpu->host);
+    free(cpu->rows);
     free(cpu->verdict);
     free(cpu);
 }
@@ -72,9 +74,13 @@ static const struct {
     call_fn fn;
     bool shaped, pooled;
 } calls[HT_N_OP_KINDS] = {
-    [HT_OP_FORWARD] = {ht_cpu_forward, true, true},        [HT_OP_RECOMPUTE] = {ht_cpu_recompute, true, true},
-    [HT_OP_BACKWARD] = {ht_cpu_backward, true, true},      [HT_OP_COPY] = {ht_cpu_copy, false, false},
-    [HT_OP_ACCUMULATE] = {ht_cpu_accumulate, false, true}, [HT_OP_OPTIMIZER_STEP] = {ht_cpu_step, false, true},
+    [HT_OP_FORWARD] = {ht_cpu_forward, true, true},
+    [HT_OP_RECOMPUTE] = {ht_cpu_recompute, true, true},
+    [HT_OP_BACKWARD] = {ht_cpu_backward, true, true},
+    [HT_OP_COPY] = {ht_cpu_copy, false, false},
+    [HT_OP_ACCUMULATE] = {ht_cpu_accumulate, false, true},
+    [HT_OP_OPTIMIZER_STEP] = {ht_cpu_step, false, true},
+    [HT_OP_UNDO] = {ht_cpu_undo, false, true},
     [HT_OP_VALIDATE] = {ht_cpu_validate, false, true},
 };
 
@@ -95,6 +101,7 @@ static struct ht_cpu_call make_call(struct ht_cpu *cpu, int32_t iteration, int32
         .args = {.model = &cpu->options.model,
                  .batch = s->works[s->ops[op].work].batch,
                  .seq = s->works[s->ops[op].work].seq},
+        .rows = cpu->rows,
         .verdict = &cpu->verdict[op],
         .err = err,
     };
@@ -169,7 +176,9 @@ static enum ht_status check_op(struct ht_cpu *cpu, int32_t op, struct ht_buffer 
 static void close_backend(void *ctx)
 {
     struct ht_cpu *cpu = ctx;
+    free(cpu->rows);
     free(cpu->verdict);
+    cpu->rows = NULL;
     cpu->verdict = NULL;
     cpu->s = NULL;
 }
@@ -185,6 +194,7 @@ static enum ht_status open_backend(void *ctx, const struct ht_schedule *s, struc
     }
     struct ht_buffer *buffers = HT_NEW_ARRAY(struct ht_buffer, most);
     cpu->s = s;
+    cpu->rows = HT_NEW_ARRAY(struct ht_cpu_row, s->n_tensors);
     cpu->verdict = HT_NEW_ARRAY(bool, s->n_ops);
     cpu->n_compute_lanes = 0;
     for (int32_t i = 0; i < s->n_lanes; i++) cpu->n_compute_lanes += s->lanes[i].kind == HT_LANE_COMPUTE;

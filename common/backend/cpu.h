@@ -21,6 +21,8 @@
  *               VARIANCE
  *     G(u)      GRAD         u, -    as P(u)                                 gradient: what the optimizer reads
  *     G(u,j)    GRAD         u, j    as P(u)                                 fresh gradient of one micro-batch
+ *     LOG(u)    STAGING      u, -    ht_undo_log_bytes, or more              undo log, for just the elements of M(u)
+ *                                                                            or of one shard of it
  *     W         WORKSPACE    any     at least ht_unit_workspace_bytes        scratch of one op (forward and recompute:
  *                                                                            backward = false); needed only where that
  *                                                                            is not 0
@@ -42,8 +44,11 @@
  *     BACKWARD 1..L          N P(u), X(u,j), A(u,j), DX(u+1,j)  P DX(u,j), G(u), W
  *     BACKWARD 0             N DX(1,j)                          tied: U G(0), else P G(0)
  *     ACCUMULATE u           N G(u,j)                           U G(u): G(u) += G(u,j)
- *     OPTIMIZER_STEP u       N G(u)                             U P(u), M(u), V(u): AdamW, step iteration + 1
- *     VALIDATE               N gradients, any                   bad if one of them is not finite
+ *     ACCUMULATE             nothing: RELEASE is its only       nothing: bookkeeping, after a branch
+ *                            effect, on any tensors
+ *     OPTIMIZER_STEP u       N G(u)                             U P(u), M(u), V(u): AdamW; to be undone: P or U LOG(u)
+ *     UNDO u                 N G(u), LOG(u)                     U P(u), M(u), V(u): as before the step, bit for bit
+ *     VALIDATE               N gradients, any; V, any           bad if one is not finite, or a gradient's square is not
  *     COPY                   N a tensor in one tier             P or U it in another tier: copied
  *
  * A written tensor may be PRODUCEd or UPDATEd (a buffer that is kept and overwritten); every write is in full, but for
@@ -56,6 +61,16 @@
  * all. A tensor between two of its units that nobody else needs is P | RELEASE. OPTIMIZER_STEP and ACCUMULATE go by the
  * tensors, so they may also hold several shards of a unit: every M row is stepped with the P, V and G rows of its unit
  * that cover its elements.
+ *
+ * Steps count by themselves: a row of M is at step t + 1 when it has been stepped t times, net of undone steps. So an
+ * iteration that was skipped, because its steps ran `when: ok` only or were undone, does not count. The learning rate
+ * goes by the iteration.
+ *
+ * What LOG(u) has beyond ht_undo_log_bytes(elements, 0) is room for exceptions (common/kernels/undo.h), of which bad
+ * gradients make many. When they do not fit, a step with bad gradients (which VALIDATE will find, too) is left out, and
+ * its UNDO has nothing to do; without an UNDO the row's next step is HT_FAILED. A step with good gradients that does
+ * not fit is HT_FAILED at once, with the bytes that it needs. LOG(u) may stay resident (U), or be made by the step (P)
+ * and released once it is of no use.
  *
  * Micro-batch gradients are accumulated as ((G(u,0) + G(u,1)) + G(u,2)) ...: a system whose graph keeps this order gets
  * the same bits as any other.

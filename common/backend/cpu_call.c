@@ -81,6 +81,14 @@ void *ht_cpu_workspace(struct ht_cpu_call *c, int64_t bytes)
     return NULL;
 }
 
+bool ht_cpu_concerns(const struct ht_cpu_call *c, const struct ht_buffer *b, enum ht_tensor_class class, unsigned flags)
+{
+    const struct ht_tensor *t = &c->s->tensors[b->tensor];
+    const struct ht_label *l = &c->op->label;
+    bool about = l->unit < 0 || (t->label.unit >= l->unit && t->label.unit < l->unit + l->n_units);
+    return t->class == class && about && b->tier == c->tier && (b->flags & flags);
+}
+
 struct ht_range ht_cpu_elements(const struct ht_cpu_call *c, int32_t tensor)
 {
     const struct ht_tensor *t = &c->s->tensors[tensor];

@@ -11,6 +11,12 @@
 #include "common/backend/cpu.h"
 #include "common/kernels/unit.h"
 
+/* What is known of a row of momentum. Ops on one row run one after the other, so it needs no lock. */
+struct ht_cpu_row {
+    int64_t steps; /* made, net of undone ones */
+    bool left_out; /* the last step, since its log was too small and its gradients bad; until it is undone */
+};
+
 struct ht_cpu_call {
     const struct ht_cpu_options *options;
     const struct ht_schedule *s;
@@ -21,7 +27,8 @@ struct ht_cpu_call {
     enum ht_tier tier;        /* where the op works */
     struct ht_unit_args args; /* model, shape and the lane's pool */
     bool check_only;
-    bool *verdict; /* validate writes it */
+    struct ht_cpu_row *rows; /* of each tensor; for momentum */
+    bool *verdict;           /* validate writes it */
     struct ht_error *err;
     enum ht_status status; /* of the first lookup that failed */
 };
@@ -38,6 +45,10 @@ void *ht_cpu_find(struct ht_cpu_call *c, enum ht_tensor_class class, int32_t uni
 /* Scratch of at least these bytes; NULL when bytes is 0. */
 void *ht_cpu_workspace(struct ht_cpu_call *c, int64_t bytes);
 
+/* Is this buffer a row of `class` that the op is about, in its tier, with one of the flags? */
+bool ht_cpu_concerns(const struct ht_cpu_call *c, const struct ht_buffer *b, enum ht_tensor_class class,
+                     unsigned flags);
+
 /* Elements [begin, end) of the unit's flat parameters that a tensor holds. */
 struct ht_range ht_cpu_elements(const struct ht_cpu_call *c, int32_t tensor);
 /* Data of these elements of (class, unit), micro_batch as above, in whichever shard holds them. */
@@ -52,10 +63,13 @@ enum ht_status ht_cpu_forward(struct ht_cpu_call *c);
 enum ht_status ht_cpu_recompute(struct ht_cpu_call *c);
 enum ht_status ht_cpu_backward(struct ht_cpu_call *c);
 
-/* ---- cpu_state.c: copies, gradients and optimizer state ---- */
+/* ---- cpu_state.c: copies and gradients ---- */
 enum ht_status ht_cpu_copy(struct ht_cpu_call *c);
 enum ht_status ht_cpu_accumulate(struct ht_cpu_call *c);
+
+/* ---- cpu_optimizer.c ---- */
 enum ht_status ht_cpu_step(struct ht_cpu_call *c);
+enum ht_status ht_cpu_undo(struct ht_cpu_call *c);
 enum ht_status ht_cpu_validate(struct ht_cpu_call *c);
 
 #endif
