@@ -1,6 +1,9 @@
 /*
  * Updates: every row of momentum is stepped once, net of undone steps; when the control is bad, all of them once
  * (redone) or all of them not at all. And the shards of a unit's optimizer state tile the unit, as often everywhere.
+ *
+ * A rank steps a unit after all of its backward passes and sums of that unit: the gradient of a later one would be left
+ * out. Ids are a topological order, in which the hazards rule keeps whatever conflicts.
  */
 #include "common/schedule/rules.h"
 
@@ -49,6 +52,48 @@ static enum ht_status check_branch(const struct ht_schedule *s, enum ht_when bra
                                ht_branch_words(s, branch));
     }
     free(steps);
+    return status;
+}
+
+/* Op ids by rank, in order. */
+static int32_t *ops_by_rank(const struct ht_schedule *s)
+{
+    int32_t *order = HT_NEW_ARRAY(int32_t, s->n_ops), *at = HT_NEW_ARRAY(int32_t, (int64_t)s->n_ranks + 1);
+    for (int32_t i = 0; i < s->n_ops; i++) at[ht_op_rank(s, i) + 1]++;
+    for (int32_t r = 0; r < s->n_ranks; r++) at[r + 1] += at[r];
+    for (int32_t i = 0; i < s->n_ops; i++) order[at[ht_op_rank(s, i)]++] = i;
+    free(at);
+    return order;
+}
+
+static bool adds_to_gradient(const struct ht_schedule *s, int32_t i)
+{
+    if (s->ops[i].kind != HT_OP_ACCUMULATE) return s->ops[i].kind == HT_OP_BACKWARD;
+    for (int64_t e = s->effects_begin[i]; e < s->effects_begin[i + 1]; e++)
+        if (s->effects[e].flags & HT_UPDATE) return true;
+    return false;
+}
+
+static enum ht_status check_complete(const struct ht_schedule *s, enum ht_when branch, struct ht_error *err)
+{
+    enum ht_status status = HT_OK;
+    int32_t *order = ops_by_rank(s), *stepped = HT_NEW_ARRAY(int32_t, s->n_units); /* id + 1 of the unit's last step */
+    for (int32_t k = 0; k < s->n_ops && !status; k++) {
+        int32_t i = order[k];
+        const struct ht_op *op = &s->ops[i];
+        bool step = op->kind == HT_OP_OPTIMIZER_STEP;
+        if (!(step || adds_to_gradient(s, i)) || !ht_active(op, branch) || op->label.unit < 0) continue;
+        for (int32_t u = op->label.unit; u < op->label.unit + op->label.n_units && u < s->n_units && !status; u++) {
+            int32_t last = stepped[u] - 1;
+            if (step)
+                stepped[u] = i + 1;
+            else if (last >= 0 && ht_op_rank(s, last) == ht_op_rank(s, i))
+                status = ht_broken_op(s, i, err, "adds to the gradient of unit %d after its step, %s%s", u,
+                                      ht_phrase_op(s, last).text, ht_branch_words(s, branch));
+        }
+    }
+    free(stepped);
+    free(order);
     return status;
 }
 
@@ -120,5 +165,6 @@ enum ht_status ht_rule_updates(const struct ht_schedule *s, struct ht_error *err
     for (int32_t i = 0; i < s->n_ops && !steps; i++) steps = s->ops[i].kind == HT_OP_OPTIMIZER_STEP;
     if (!steps) return HT_OK; /* a fragment: recovery, inference */
     for (int b = 0; b < ht_n_branches(s) && !status; b++) status = check_branch(s, ht_branch(b), err);
+    for (int b = 0; b < ht_n_branches(s) && !status; b++) status = check_complete(s, ht_branch(b), err);
     return status ? status : check_shards(s, err);
 }
