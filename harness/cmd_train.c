@@ -88,7 +88,7 @@ static enum ht_status write_losses(const struct ht_training *t, const char *path
     enum ht_status status = ht_output_open(path, err, &file);
     if (status != HT_OK) return status;
     fputs("step,loss\n", file.file);
-    for (int32_t k = 0; k < t->steps; k++) fprintf(file.file, "%d,%.17g\n", k + 1, t->losses[k]);
+    for (int32_t k = 0; k < t->steps; k++) fprintf(file.file, "%d,%.17g\n", t->first_step + k + 1, t->losses[k]);
     return ht_output_commit(&file, err);
 }
 
@@ -102,7 +102,7 @@ static void print_losses(const struct ht_training *t)
     for (int32_t k = 0; k < t->steps; k++) {
         if (k % every != 0 && k != t->steps - 1) continue;
         char text[HT_QUANTITY_TEXT];
-        ht_table_cell(table, "%d", k + 1);
+        ht_table_cell(table, "%d", t->first_step + k + 1);
         ht_table_cell(table, "%.9g", t->losses[k]);
         ht_table_cell(table, "%s", ht_format_quantity(HT_TIME, (double)t->step_ns[k], text));
     }
@@ -140,6 +140,9 @@ static void print_training(const struct ht_result *r, const struct ht_training *
            ht_format_quantity(HT_TIME, (double)t->median_step_ns, a),
            ht_format_quantity(HT_TIME, (double)p->iteration_ns, b), t->device_cores, t->device_cores == 1 ? "" : "s",
            t->host_cores, t->host_cores == 1 ? "" : "s", t->shared_cores ? " (the same one)" : "");
+    if (t->n_checkpoints)
+        printf("checkpoints: %d written in %s, which is in no step's time\n", t->n_checkpoints,
+               ht_format_quantity(HT_TIME, t->checkpoints_s * 1e9, a));
 }
 
 static json_t *training_json(const struct ht_options *o, const struct ht_result *r, const struct ht_training *t,
@@ -164,11 +167,13 @@ static json_t *training_json(const struct ht_options *o, const struct ht_result 
     json_object_set_new(root, "simulated_iteration_s", json_real((double)p->iteration_ns * 1e-9));
     json_object_set_new(root, "predicted_memory", predicted);
     json_object_set_new(root, "training",
-                        json_pack("{s:s,s:I,s:i,s:f,s:f,s:f,s:f,s:f,s:I,s:I,s:i,s:i}", "data", o->data, "steps_asked",
-                                  (json_int_t)o->steps, "steps_done", (int)t->steps, "lr", o->lr, "beta1", o->beta1,
-                                  "beta2", o->beta2, "eps", o->eps, "weight_decay", o->weight_decay, "init_seed",
-                                  (json_int_t)o->init_seed, "data_seed", (json_int_t)o->data_seed, "device_cores",
-                                  t->device_cores, "host_cores", t->host_cores));
+                        json_pack("{s:s,s:I,s:i,s:i,s:f,s:i,s:f,s:f,s:f,s:f,s:f,s:I,s:I,s:i,s:i}", "data", o->data,
+                                  "steps_asked", (json_int_t)o->steps, "first_step", (int)t->first_step, "checkpoints",
+                                  (int)t->n_checkpoints, "checkpoints_s", t->checkpoints_s, "steps_done", (int)t->steps,
+                                  "lr", o->lr, "beta1", o->beta1, "beta2", o->beta2, "eps", o->eps, "weight_decay",
+                                  o->weight_decay, "init_seed", (json_int_t)o->init_seed, "data_seed",
+                                  (json_int_t)o->data_seed, "device_cores", t->device_cores, "host_cores",
+                                  t->host_cores));
     return root;
 }
 
@@ -240,16 +245,19 @@ static enum ht_status run(const struct ht_options *given, struct ht_error *err)
     if (status == HT_OK) status = ht_check_events(&job, "--steps", options.steps, err);
     if (status == HT_OK) status = ht_job_dump(&job, options.dump, err);
     if (status == HT_OK) status = predict(&job, err, &prediction);
-    if (status == HT_OK) status = ht_persist_open(&options, &job, err, &persist);
+    if (status == HT_OK) status = ht_persist_open(&options, &job, &text, err, &persist);
     if (status == HT_OK) {
         status = ht_train(&options, &job, &text, &persist, err, &training);
         if (status == HT_OK) status = ht_persist_save(&persist, err);
         if (status == HT_OK) status = report(&options, &job, &training, &prediction, true, err);
         if (status == HT_INTERRUPTED) {
-            int32_t done = training.steps;
+            int32_t done = training.first_step + training.steps;
+            int64_t kept = persist.checkpoints ? ht_checkpoints_latest(persist.checkpoints) : -1;
+            char files[80] = "no files were written";
+            if (kept >= 0) snprintf(files, sizeof(files), "the newest checkpoint is of step %lld", (long long)kept);
             report(&options, &job, &training, &prediction, false, err);
-            status = ht_fail(err, HT_INTERRUPTED, "interrupted after %d of %lld steps; no files were written", done,
-                             (long long)options.steps);
+            status = ht_fail(err, HT_INTERRUPTED, "interrupted after %d of %lld steps; %s", done,
+                             (long long)options.steps, files);
         }
     }
     ht_training_free(&training);

@@ -45,6 +45,9 @@ struct ht_options {
     /* training */
     const char *data, *losses;
     const char *init, *save; /* weights with Hugging Face's names */
+    const char *checkpoint;  /* folder of checkpoints, one every `every` steps, the newest `keep` kept; 0: not given */
+    int64_t every, keep;
+    bool resume;
     int64_t steps, init_seed, data_seed;
     double lr, beta1, beta2, eps, weight_decay;
 };

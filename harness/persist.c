@@ -1,11 +1,15 @@
 #include "harness/persist.h"
 
+#include "common/ckpt/durable.h"
 #include "common/ckpt/hf.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 enum ht_status ht_persist_model(const struct ht_options *o, char path[4096], struct ht_error *err,
@@ -35,17 +39,102 @@ static enum ht_status check_save(const char *dir, struct ht_error *err)
     return HT_OK;
 }
 
-enum ht_status ht_persist_open(const struct ht_options *options, const struct ht_job *job, struct ht_error *err,
-                               struct ht_persist *out)
+/* The shortest decimal of those with 15 to 17 digits that reads as the same number. */
+static const char *exact(double x, char text[32])
+{
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(text, 32, "%.*g", digits, x);
+        if (strtod(text, NULL) == x) break;
+    }
+    return text;
+}
+
+/* What the steps depend on, beside the model. */
+static void describe(const struct ht_options *o, const struct ht_job *job, const struct ht_text *text,
+                     struct ht_checkpoint_setting settings[HT_PERSIST_SETTINGS])
+{
+    const struct ht_scenario *s = &job->scenario;
+    char number[32];
+    int n = 0;
+#define SETTING(label, ...)                                                                                            \
+    (settings[n].name = (label), snprintf(settings[n].value, sizeof(settings[n].value), __VA_ARGS__), n++)
+    SETTING("--batch", "%lld", (long long)s->batch);
+    SETTING("--micro-batch", "%lld", (long long)s->micro_batch);
+    SETTING("--seq", "%lld", (long long)s->seq);
+    SETTING("--numerics", "%s/%s/%s/%s", ht_dtype_name(s->numerics.param), ht_dtype_name(s->numerics.grad),
+            ht_dtype_name(s->numerics.accumulate), ht_dtype_name(s->numerics.reduce));
+    SETTING("--data-seed", "%lld", (long long)o->data_seed);
+    SETTING("--data", "of %lld bytes with hash %016llx", (long long)text->n_bytes,
+            (unsigned long long)ht_hash_bytes(text->bytes, (size_t)text->n_bytes));
+    SETTING("--lr", "%s", exact(o->lr, number));
+    SETTING("--beta1", "%s", exact(o->beta1, number));
+    SETTING("--beta2", "%s", exact(o->beta2, number));
+    SETTING("--eps", "%s", exact(o->eps, number));
+    SETTING("--weight-decay", "%s", exact(o->weight_decay, number));
+#undef SETTING
+    assert(n == HT_PERSIST_SETTINGS);
+}
+
+/* The optimizer's step count is taken to be the number of iterations: so none of them may be skipped. */
+static enum ht_status check_schedule(const struct ht_schedule *s, struct ht_error *err)
+{
+    for (int32_t op = 0; op < s->n_ops; op++)
+        if (s->ops[op].kind == HT_OP_OPTIMIZER_STEP && s->ops[op].when != HT_ALWAYS)
+            return ht_fail(
+                err, HT_INFEASIBLE,
+                "--checkpoint: this schedule may skip an iteration's optimizer steps, and checkpoints do not "
+                "count steps by unit yet");
+    return HT_OK;
+}
+
+static enum ht_status check_options(const struct ht_options *o, struct ht_error *err)
+{
+    const char *alone = o->resume ? "--resume" : o->every ? "--every" : o->keep ? "--keep" : NULL;
+    if (alone && !o->checkpoint) return ht_fail(err, HT_BAD_INPUT, "%s: --checkpoint DIR is missing beside it", alone);
+    return HT_OK;
+}
+
+/* Opens the folder and goes on from its newest checkpoint, when asked to. */
+static enum ht_status open_checkpoints(struct ht_persist *p, struct ht_error *err)
+{
+    const struct ht_options *o = p->options;
+    int64_t step = 0;
+    enum ht_status status = ht_checkpoints_open(o->checkpoint, o->keep ? o->keep : 2, err, &p->checkpoints);
+    if (status != HT_OK) return status;
+    int64_t latest = ht_checkpoints_latest(p->checkpoints);
+    if (latest >= 0 && !o->resume)
+        return ht_fail(err, HT_BAD_INPUT,
+                       "--checkpoint: %s holds a training up to step %lld; --resume goes on with it, another folder "
+                       "begins one",
+                       o->checkpoint, (long long)latest);
+    if (latest < 0) {
+        if (o->resume) fprintf(stderr, "%s holds no checkpoint: beginning with step 1\n", o->checkpoint);
+        return HT_OK;
+    }
+    if (latest >= o->steps)
+        return ht_fail(err, HT_BAD_INPUT, "--steps: %s is at step %lld already; expected more than that", o->checkpoint,
+                       (long long)latest);
+    status = ht_checkpoints_load(p->checkpoints, p->settings, HT_PERSIST_SETTINGS, err, p->state, &step);
+    if (status != HT_OK) return status;
+    p->first_step = (int32_t)step;
+    p->loaded = true;
+    return HT_OK;
+}
+
+enum ht_status ht_persist_open(const struct ht_options *options, const struct ht_job *job, const struct ht_text *text,
+                               struct ht_error *err, struct ht_persist *out)
 {
     struct ht_persist p = {.options = options, .job = job};
-    enum ht_status status = HT_OK;
-    if (options->init || options->save) p.state = ht_state_create(&job->scenario.model);
-    if (options->init) {
+    enum ht_status status = check_options(options, err);
+    if (options->init || options->save || options->checkpoint) p.state = ht_state_create(&job->scenario.model);
+    describe(options, job, text, p.settings);
+    if (status == HT_OK && options->checkpoint) status = check_schedule(job->schedule, err);
+    if (status == HT_OK && options->save) status = check_save(options->save, err);
+    if (status == HT_OK && options->checkpoint) status = open_checkpoints(&p, err);
+    if (status == HT_OK && options->init && !p.loaded) {
         status = ht_hf_load(options->init, err, p.state);
         p.loaded = true;
     }
-    if (status == HT_OK && options->save) status = check_save(options->save, err);
     if (status == HT_OK)
         *out = p;
     else
@@ -55,8 +144,29 @@ enum ht_status ht_persist_open(const struct ht_options *options, const struct ht
 
 void ht_persist_close(struct ht_persist *p)
 {
+    ht_checkpoints_close(p->checkpoints);
     ht_state_destroy(p->state);
     *p = (struct ht_persist){0};
+}
+
+int32_t ht_persist_next(const struct ht_persist *p, int32_t step)
+{
+    const struct ht_options *o = p->options;
+    if (!p->checkpoints) return (int32_t)o->steps;
+    int64_t every = o->every ? o->every : 100, next = (step / every + 1) * every;
+    return (int32_t)(next < o->steps ? next : o->steps);
+}
+
+enum ht_status ht_persist_reached(struct ht_persist *p, int32_t step, struct ht_error *err)
+{
+    struct timespec begin, end;
+    if (!p->checkpoints) return HT_OK;
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    enum ht_status status = ht_checkpoints_save(p->checkpoints, p->state, step, p->settings, HT_PERSIST_SETTINGS, err);
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    p->n_saved++;
+    p->saving_s += (double)(end.tv_sec - begin.tv_sec) + (double)(end.tv_nsec - begin.tv_nsec) * 1e-9;
+    return status;
 }
 
 enum ht_status ht_persist_save(struct ht_persist *p, struct ht_error *err)

@@ -21,6 +21,7 @@ struct session {
     struct ht_cpu *cpu;
     struct ht_persist *persist;
     const double *token_losses; /* [steps * n_micro_batches]: sums over a micro-batch's tokens */
+    int32_t run_begin;          /* steps done when the executor's present run began */
     int64_t began_ns, shown_ns;
     bool terminal, shown;
 };
@@ -67,10 +68,10 @@ static enum ht_status on_iteration(void *ctx, int32_t iteration, struct ht_error
     if (now - s->shown_ns < (s->terminal ? 250000000 : 2000000000)) return HT_OK;
     s->shown_ns = now;
     s->shown = true;
-    int64_t steps = s->options->steps, done = iteration + 1;
-    double each_s = (double)(now - s->began_ns) * 1e-9 / (double)done;
+    int64_t steps = s->options->steps, done = s->run_begin + iteration + 1;
+    double each_s = (double)(now - s->began_ns) * 1e-9 / (double)(done - s->persist->first_step);
     fprintf(stderr, "%sstep %lld/%lld  loss %.4f  %.3g s/step  %.0f s left%s", s->terminal ? "\r" : "", (long long)done,
-            (long long)steps, mean_loss(&s->job->scenario, s->token_losses, iteration), each_s,
+            (long long)steps, mean_loss(&s->job->scenario, s->token_losses, (int32_t)done - 1), each_s,
             each_s * (double)(steps - done), s->terminal ? "   " : "\n");
     return HT_OK;
 }
@@ -154,7 +155,7 @@ static void account(const struct ht_job *job, const double *token_losses, struct
     t->losses = HT_NEW_ARRAY(double, t->steps);
     t->step_ns = HT_NEW_ARRAY(int64_t, t->steps);
     for (int32_t k = 0; k < t->steps; k++) {
-        t->losses[k] = mean_loss(&job->scenario, token_losses, k);
+        t->losses[k] = mean_loss(&job->scenario, token_losses, t->first_step + k);
         t->step_ns[k] = t->trace->iteration_end_ns[k] - (k ? t->trace->iteration_end_ns[k - 1] : 0);
     }
     t->median_step_ns = t->steps > 1 ? median_of(t->step_ns + 1, t->steps - 1) : median_of(t->step_ns, t->steps);
@@ -169,6 +170,37 @@ static void account(const struct ht_job *job, const double *token_losses, struct
 }
 
 /* ---- the run --------------------------------------------------------------------------------------------------- */
+
+/* From where the training stands to its end, in as many runs of the executor as there are checkpoints. *trace is of all
+   that was done, NULL before anything. */
+static enum ht_status run_steps(struct session *session, struct ht_run_options *run, struct ht_error *err,
+                                struct ht_trace **trace)
+{
+    struct ht_persist *p = session->persist;
+    enum ht_status status = HT_OK;
+    int32_t step = p->first_step, end = (int32_t)session->options->steps;
+    while (status == HT_OK && step < end) {
+        struct ht_trace *more = NULL;
+        int32_t next = ht_persist_next(p, step);
+        session->run_begin = step;
+        run->iterations = next - step;
+        ht_cpu_set_first_iteration(session->cpu, step);
+        if (p->state) ht_state_take_begin(p->state);
+        status = ht_run(session->job->schedule, run, err, &more);
+        if (p->state && status == HT_OK) status = ht_state_take_end(p->state, err);
+        if (*trace && more) {
+            ht_trace_append(*trace, more);
+            ht_trace_destroy(more);
+        } else if (more) {
+            *trace = more;
+        }
+        if (status != HT_OK) break;
+        p->loaded = p->state != NULL;
+        step = next;
+        status = ht_persist_reached(p, step, err);
+    }
+    return status;
+}
 
 enum ht_status ht_train(const struct ht_options *options, const struct ht_job *job, const struct ht_text *text,
                         struct ht_persist *persist, struct ht_error *err, struct ht_training *out)
@@ -192,18 +224,18 @@ enum ht_status ht_train(const struct ht_options *options, const struct ht_job *j
                               .began_ns = now_ns(),
                               .terminal = isatty(STDERR_FILENO) != 0};
     session.shown_ns = session.began_ns;
-    struct ht_run_options run = {.iterations = (int32_t)options->steps,
-                                 .backend = &ht_cpu_backend,
+    struct ht_run_options run = {.backend = &ht_cpu_backend,
                                  .backend_ctx = cpu,
                                  .arenas = arenas,
                                  .hooks_ctx = &session,
                                  .init = on_init,
                                  .iteration_done = on_iteration,
                                  .final = persist->state ? on_final : NULL};
-    if (persist->state) ht_state_take_begin(persist->state);
-    status = ht_run(job->schedule, &run, err, &t.trace);
+    t.first_step = persist->first_step;
+    status = run_steps(&session, &run, err, &t.trace);
     if (session.shown && session.terminal) fputs("\r\033[K", stderr);
-    if (persist->state && status == HT_OK) status = ht_state_take_end(persist->state, err);
+    t.n_checkpoints = persist->n_saved;
+    t.checkpoints_s = persist->saving_s;
     if (t.trace) account(job, token_losses, arenas, &t);
 out:
     if (status == HT_OK || status == HT_INTERRUPTED)

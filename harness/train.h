@@ -12,12 +12,15 @@
 
 struct ht_training {
     struct ht_trace *trace; /* of the steps that were done; the caller's */
+    int32_t first_step;     /* done before, by the run that this one resumes */
     int32_t steps;          /* done */
     double *losses;         /* [steps]: mean over the batch's tokens of -log p(target) */
     int64_t *step_ns;       /* [steps]: from the end of the step before (the first: from the start) */
     int64_t median_step_ns; /* without the first, when there are others */
     /* [n_spaces]; -1 where the schedule keeps nothing */
     int64_t *arena_peak_bytes, *arena_extent_bytes;
+    int32_t n_checkpoints; /* written, and the time that it took beside the steps' */
+    double checkpoints_s;
     int device_cores, host_cores;
     bool shared_cores;
 };

@@ -16,6 +16,7 @@ struct ht_cpu {
     struct ht_cpu_row *rows;     /* [n_tensors] */
     bool *verdict;               /* [n_ops] of validate ops, the last one each; read by the lane that wrote it */
     int32_t n_compute_lanes;
+    int32_t first_iteration; /* added to what the executor counts from 0 */
 };
 
 static enum ht_status check_model(const struct ht_cpu_options *o, struct ht_error *err)
@@ -55,6 +56,11 @@ enum ht_status ht_cpu_create(const struct ht_cpu_options *options, struct ht_err
     return HT_OK;
 }
 
+void ht_cpu_set_first_iteration(struct ht_cpu *cpu, int32_t iteration)
+{
+    cpu->first_iteration = iteration;
+}
+
 void ht_cpu_destroy(struct ht_cpu *cpu)
 {
     if (!cpu) return;
@@ -92,7 +98,7 @@ static struct ht_cpu_call make_call(struct ht_cpu *cpu, int32_t iteration, int32
     return (struct ht_cpu_call){
         .options = &cpu->options,
         .s = s,
-        .iteration = iteration,
+        .iteration = cpu->first_iteration + iteration,
         .id = op,
         .op = &s->ops[op],
         .buffers = buffers,
@@ -195,6 +201,7 @@ static enum ht_status open_backend(void *ctx, const struct ht_schedule *s, struc
     struct ht_buffer *buffers = HT_NEW_ARRAY(struct ht_buffer, most);
     cpu->s = s;
     cpu->rows = HT_NEW_ARRAY(struct ht_cpu_row, s->n_tensors);
+    for (int32_t i = 0; i < s->n_tensors; i++) cpu->rows[i].steps = cpu->first_iteration;
     cpu->verdict = HT_NEW_ARRAY(bool, s->n_ops);
     cpu->n_compute_lanes = 0;
     for (int32_t i = 0; i < s->n_lanes; i++) cpu->n_compute_lanes += s->lanes[i].kind == HT_LANE_COMPUTE;

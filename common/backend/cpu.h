@@ -122,6 +122,10 @@ struct ht_cpu;
 enum ht_status ht_cpu_create(const struct ht_cpu_options *options, struct ht_error *err, struct ht_cpu **out);
 void ht_cpu_destroy(struct ht_cpu *cpu); /* accepts NULL */
 
+/* What the next run's iteration 0 is to data, learning_rate, losses and the optimizer's step count: a training may be
+   cut into several runs, or resumed. 0 at first. */
+void ht_cpu_set_first_iteration(struct ht_cpu *cpu, int32_t iteration);
+
 /* The table for ht_run_options.backend; backend_ctx is the struct ht_cpu. One run at a time. */
 extern const struct ht_backend_ops ht_cpu_backend;
 

@@ -79,6 +79,11 @@ enum ht_status ht_sync_directory(const char *path, struct ht_error *err)
     return synced ? HT_OK : ht_fail(err, HT_FAILED, "%s: cannot be synced: %s", path, strerror(reason));
 }
 
+uint64_t ht_hash_bytes(const void *data, size_t bytes)
+{
+    return XXH3_64bits(data, bytes);
+}
+
 enum ht_status ht_hash_file(const char *path, struct ht_error *err, uint64_t *hash, int64_t *bytes)
 {
     FILE *f = fopen(path, "rb");

@@ -30,7 +30,8 @@ void ht_durable_discard(struct ht_durable *d); /* accepts a closed one */
 /* Makes the names in a directory durable. */
 enum ht_status ht_sync_directory(const char *path, struct ht_error *err);
 
-/* The hash and size that ht_durable_commit gave, of a file that is there. HT_BAD_INPUT when it cannot be read. */
+/* The hash (and size) that ht_durable_commit gives: of bytes; of a file, HT_BAD_INPUT when it cannot be read. */
+uint64_t ht_hash_bytes(const void *data, size_t bytes);
 enum ht_status ht_hash_file(const char *path, struct ht_error *err, uint64_t *hash, int64_t *bytes);
 
 #endif

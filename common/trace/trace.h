@@ -34,6 +34,9 @@ struct ht_trace {
 struct ht_trace *ht_trace_create(const struct ht_schedule *s, enum ht_clock clock, int32_t iterations);
 void ht_trace_destroy(struct ht_trace *t);
 
+/* Appends a later run of the same schedule: its iterations, times and order follow t's, as if it had begun when t ended. */
+void ht_trace_append(struct ht_trace *t, const struct ht_trace *later);
+
 /* ---- replay.c -------------------------------------------------------------------------------------------------- */
 
 /* Peak of every space when the trace's grants and releases are applied in their order: to the byte what the run saw. */

@@ -1,0 +1,272 @@
+#include "common/ckpt/checkpoint.h"
+
+#include "common/base/array.h"
+#include "common/ckpt/durable.h"
+#include "common/ckpt/manifest.h"
+#include "common/ckpt/safetensors.h"
+
+#include <assert.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { PATH_BYTES = 4096, NAME_BYTES = 64 };
+
+struct ht_checkpoints {
+    char dir[PATH_BYTES - 256];
+    int64_t keep;
+    int lock;
+    int64_t *steps; /* ascending */
+    int64_t n_steps;
+    size_t steps_cap;
+};
+
+/* ---- the folder ---- */
+
+static void path_of(const struct ht_checkpoints *c, const char *kind, int64_t step, const char *file,
+                    char path[PATH_BYTES])
+{
+    snprintf(path, PATH_BYTES, "%s/%s%010lld%s%s", c->dir, kind, (long long)step, file ? "/" : "", file ? file : "");
+}
+
+/* "step-0000000100" -> 100; -1 for any other name. */
+static int64_t step_of(const char *name)
+{
+    int64_t step = 0;
+    char again[NAME_BYTES];
+    if (strncmp(name, "step-", 5) != 0 || strlen(name) > 5 + 18) return -1;
+    for (const char *p = name + 5; *p; p++) {
+        if (*p < '0' || *p > '9') return -1;
+        step = 10 * step + (*p - '0');
+    }
+    snprintf(again, sizeof(again), "step-%010lld", (long long)step);
+    return strcmp(name, again) == 0 ? step : -1;
+}
+
+/* Files first, then the folder. What cannot be removed is left: the next one who opens sweeps again. */
+static void remove_folder(const char *path)
+{
+    DIR *d = opendir(path);
+    if (!d) return;
+    for (const struct dirent *e = readdir(d); e; e = readdir(d))
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0) unlinkat(dirfd(d), e->d_name, 0);
+    closedir(d);
+    rmdir(path);
+}
+
+static int ascending(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Lists the steps and sweeps what a killed process left. */
+static enum ht_status scan(struct ht_checkpoints *c, struct ht_error *err)
+{
+    DIR *d = opendir(c->dir);
+    if (!d) return ht_fail(err, HT_BAD_INPUT, "%s: cannot be read: %s", c->dir, strerror(errno));
+    for (const struct dirent *e = readdir(d); e; e = readdir(d)) {
+        int64_t step = step_of(e->d_name);
+        if (step >= 0) HT_PUSH(c->steps, c->n_steps, c->steps_cap, step);
+        if (strncmp(e->d_name, ".partial-", 9) != 0 && strncmp(e->d_name, ".removed-", 9) != 0) continue;
+        char path[PATH_BYTES];
+        int n = snprintf(path, sizeof(path), "%s/%s", c->dir, e->d_name);
+        if (n > 0 && n < (int)sizeof(path)) remove_folder(path);
+    }
+    closedir(d);
+    if (c->n_steps) qsort(c->steps, (size_t)c->n_steps, sizeof(*c->steps), ascending);
+    return HT_OK;
+}
+
+static enum ht_status take_lock(struct ht_checkpoints *c, struct ht_error *err)
+{
+    char path[PATH_BYTES];
+    snprintf(path, sizeof(path), "%s/.lock", c->dir);
+    c->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (c->lock < 0) return ht_fail(err, HT_BAD_INPUT, "%s: cannot be written: %s", c->dir, strerror(errno));
+    if (flock(c->lock, LOCK_EX | LOCK_NB) == 0) return HT_OK;
+    return ht_fail(err, HT_BAD_INPUT, "%s: another process keeps its checkpoints there", c->dir);
+}
+
+enum ht_status ht_checkpoints_open(const char *dir, int64_t keep, struct ht_error *err, struct ht_checkpoints **out)
+{
+    assert(keep >= 1);
+    struct ht_checkpoints *c = HT_NEW(struct ht_checkpoints);
+    enum ht_status status = HT_OK;
+    c->keep = keep;
+    c->lock = -1;
+    if (snprintf(c->dir, sizeof(c->dir), "%s", dir) >= (int)sizeof(c->dir))
+        status = ht_fail(err, HT_BAD_INPUT, "%.60s...: the path is too long", dir);
+    else if (mkdir(dir, 0777) != 0 && errno != EEXIST)
+        status = ht_fail(err, HT_BAD_INPUT, "%s: cannot be made: %s", dir, strerror(errno));
+    if (status == HT_OK) status = take_lock(c, err);
+    if (status == HT_OK) status = scan(c, err);
+    if (status == HT_OK)
+        *out = c;
+    else
+        ht_checkpoints_close(c);
+    return status;
+}
+
+void ht_checkpoints_close(struct ht_checkpoints *c)
+{
+    if (!c) return;
+    if (c->lock >= 0) close(c->lock);
+    free(c->steps);
+    free(c);
+}
+
+int64_t ht_checkpoints_latest(const struct ht_checkpoints *c)
+{
+    return c->n_steps ? c->steps[c->n_steps - 1] : -1;
+}
+
+/* ---- a unit's file ---- */
+
+static void tensor_name(int part, const struct ht_param_part *p, char name[NAME_BYTES])
+{
+    snprintf(name, NAME_BYTES, "%s.%s", ht_state_part_names[part], p->name);
+}
+
+static enum ht_status save_unit(const char *path, const struct ht_state *state, int64_t unit,
+                                struct ht_manifest_file *file, struct ht_error *err)
+{
+    struct ht_param_part parts[HT_MAX_PARAM_PARTS];
+    struct ht_st_spec specs[HT_N_STATE_PARTS * HT_MAX_PARAM_PARTS];
+    char names[HT_N_STATE_PARTS * HT_MAX_PARAM_PARTS][NAME_BYTES];
+    int n = ht_unit_param_parts(&state->model, unit, parts);
+    for (int i = 0; i < HT_N_STATE_PARTS * n; i++) {
+        const struct ht_param_part *p = &parts[i % n];
+        tensor_name(i / n, p, names[i]);
+        specs[i] = (struct ht_st_spec){.name = names[i], .dtype = HT_F32, .n_dims = 2, .dims = {p->rows, p->cols}};
+    }
+    struct ht_st_writer *w = NULL;
+    enum ht_status status = ht_st_writer_open(path, specs, HT_N_STATE_PARTS * n, NULL, 0, err, &w);
+    for (int i = 0; i < HT_N_STATE_PARTS * n && status == HT_OK; i++)
+        status = ht_st_writer_put(w, state->units[unit].values[i / n] + parts[i % n].offset, err);
+    if (status == HT_OK) return ht_st_writer_commit(w, err, &file->hash, &file->bytes);
+    ht_st_writer_discard(w);
+    return status;
+}
+
+static enum ht_status load_unit(const char *path, const struct ht_manifest_file *file, struct ht_state *state,
+                                int64_t unit, struct ht_error *err)
+{
+    struct ht_param_part parts[HT_MAX_PARAM_PARTS];
+    struct ht_safetensors *st = NULL;
+    struct ht_manifest_file found;
+    int n = ht_unit_param_parts(&state->model, unit, parts);
+    enum ht_status status = ht_hash_file(path, err, &found.hash, &found.bytes);
+    if (status != HT_OK) return status;
+    if (found.bytes != file->bytes)
+        return ht_fail(err, HT_BAD_INPUT, "%s: has %lld bytes; its manifest says %lld", path, (long long)found.bytes,
+                       (long long)file->bytes);
+    if (found.hash != file->hash)
+        return ht_fail(err, HT_BAD_INPUT, "%s: has the hash %016llx; its manifest says %016llx", path,
+                       (unsigned long long)found.hash, (unsigned long long)file->hash);
+    status = ht_safetensors_open(path, err, &st);
+    for (int i = 0; i < HT_N_STATE_PARTS * n && status == HT_OK; i++) {
+        const struct ht_param_part *p = &parts[i % n];
+        char name[NAME_BYTES];
+        tensor_name(i / n, p, name);
+        const struct ht_st_tensor *t = ht_safetensors_find(st, name);
+        if (!t || t->n_dims != 2 || t->dims[0] != p->rows || t->dims[1] != p->cols)
+            status = ht_fail(err, HT_BAD_INPUT, "%s: tensor '%s' of shape [%lld, %lld] is missing", path, name,
+                             (long long)p->rows, (long long)p->cols);
+        else
+            status = ht_safetensors_read(st, t, err, state->units[unit].values[i / n] + p->offset);
+    }
+    ht_safetensors_close(st);
+    return status;
+}
+
+/* ---- saving ---- */
+
+static void forget_old(struct ht_checkpoints *c)
+{
+    while (c->n_steps > c->keep) {
+        char path[PATH_BYTES], away[PATH_BYTES];
+        path_of(c, "step-", c->steps[0], NULL, path);
+        path_of(c, ".removed-", c->steps[0], NULL, away);
+        if (rename(path, away) == 0) remove_folder(away); /* never half of a step-... */
+        memmove(c->steps, c->steps + 1, (size_t)(--c->n_steps) * sizeof(*c->steps));
+    }
+}
+
+enum ht_status ht_checkpoints_save(struct ht_checkpoints *c, const struct ht_state *state, int64_t step,
+                                   const struct ht_checkpoint_setting *settings, int n_settings, struct ht_error *err)
+{
+    char folder[PATH_BYTES], place[PATH_BYTES], path[PATH_BYTES], name[40];
+    assert(step > ht_checkpoints_latest(c));
+    struct ht_manifest_file *files = HT_NEW_ARRAY(struct ht_manifest_file, state->n_units);
+    enum ht_status status = HT_OK;
+    path_of(c, ".partial-", step, NULL, folder);
+    path_of(c, "step-", step, NULL, place);
+    if (mkdir(folder, 0777) != 0) status = ht_fail(err, HT_FAILED, "%s: cannot be made: %s", folder, strerror(errno));
+    for (int64_t u = 0; u < state->n_units && status == HT_OK; u++) {
+        ht_manifest_file_name(u, name);
+        path_of(c, ".partial-", step, name, path);
+        status = save_unit(path, state, u, &files[u], err);
+    }
+    path_of(c, ".partial-", step, "manifest.json", path);
+    if (status == HT_OK) status = ht_manifest_save(path, &state->model, step, files, settings, n_settings, err);
+    if (status == HT_OK) status = ht_sync_directory(folder, err);
+    if (status == HT_OK && rename(folder, place) != 0)
+        status = ht_fail(err, HT_FAILED, "%s: cannot be moved there: %s", place, strerror(errno));
+    free(files);
+    if (status != HT_OK) {
+        remove_folder(folder);
+        if (err && status == HT_BAD_INPUT) err->status = HT_FAILED; /* no input of the user's: the disk's */
+        return HT_FAILED;
+    }
+    HT_PUSH(c->steps, c->n_steps, c->steps_cap, step);
+    status = ht_sync_directory(c->dir, err);
+    if (status == HT_OK) forget_old(c);
+    return status;
+}
+
+/* ---- loading ---- */
+
+/* A damaged checkpoint: the line also says how to go on. */
+static enum ht_status advise(const struct ht_checkpoints *c, struct ht_error *err)
+{
+    char folder[PATH_BYTES], way[128];
+    path_of(c, "step-", ht_checkpoints_latest(c), NULL, folder);
+    if (c->n_steps > 1)
+        snprintf(way, sizeof(way), "resume from step %lld", (long long)c->steps[c->n_steps - 2]);
+    else
+        snprintf(way, sizeof(way), "begin anew; there is no older one");
+    struct ht_error why = *err;
+    return ht_fail(err, HT_BAD_INPUT, "%.600s; the checkpoint is damaged: remove %.250s to %s", why.text, folder, way);
+}
+
+enum ht_status ht_checkpoints_load(const struct ht_checkpoints *c, const struct ht_checkpoint_setting *settings,
+                                   int n_settings, struct ht_error *err, struct ht_state *state, int64_t *step)
+{
+    char path[PATH_BYTES], name[40];
+    int64_t latest = ht_checkpoints_latest(c);
+    bool damaged = false;
+    struct ht_error why = {0};
+    if (latest < 0) return ht_fail(err, HT_BAD_INPUT, "%s: holds no checkpoint", c->dir);
+    struct ht_manifest_file *files = HT_NEW_ARRAY(struct ht_manifest_file, state->n_units);
+    path_of(c, "step-", latest, "manifest.json", path);
+    enum ht_status status = ht_manifest_load(path, &state->model, latest, settings, n_settings, &why, &damaged, files);
+    for (int64_t u = 0; u < state->n_units && status == HT_OK; u++) {
+        ht_manifest_file_name(u, name);
+        path_of(c, "step-", latest, name, path);
+        status = load_unit(path, &files[u], state, u, &why);
+        damaged = status == HT_BAD_INPUT;
+    }
+    free(files);
+    if (status != HT_OK) {
+        if (err) *err = why;
+        return damaged ? advise(c, err ? err : &why) : status;
+    }
+    *step = latest;
+    return HT_OK;
+}

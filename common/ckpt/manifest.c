@@ -1,0 +1,170 @@
+#include "common/ckpt/manifest.h"
+
+#include "common/ckpt/durable.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FORMAT = 1 };
+
+void ht_manifest_file_name(int64_t unit, char name[40])
+{
+    snprintf(name, 40, "unit-%04lld.safetensors", (long long)unit);
+}
+
+static void hex_of(uint64_t hash, char text[17])
+{
+    snprintf(text, 17, "%016llx", (unsigned long long)hash);
+}
+
+static uint64_t hash_of(const json_t *body)
+{
+    char *text = json_dumps(body, JSON_COMPACT | JSON_SORT_KEYS);
+    uint64_t hash = text ? ht_hash_bytes(text, strlen(text)) : 0;
+    free(text);
+    return hash;
+}
+
+/* What makes a model another one. The parameters' shapes are in the files besides. */
+static json_t *model_json(const struct ht_model *m)
+{
+    return json_pack("{s:i,s:I,s:I,s:I,s:I,s:I,s:I,s:b,s:b}", "arch", (int)m->arch, "layers", (json_int_t)m->layers,
+                     "width", (json_int_t)m->width, "heads", (json_int_t)m->heads, "ffn", (json_int_t)m->ffn, "vocab",
+                     (json_int_t)m->vocab, "max_seq", (json_int_t)m->max_seq, "tied", (int)m->tied, "flash",
+                     (int)m->flash);
+}
+
+/* ---- writing ---- */
+
+enum ht_status ht_manifest_save(const char *path, const struct ht_model *model, int64_t step,
+                                const struct ht_manifest_file *files, const struct ht_checkpoint_setting *settings,
+                                int n_settings, struct ht_error *err)
+{
+    char hex[17], name[40];
+    json_t *list = json_array(), *map = json_object();
+    for (int64_t u = 0; u < ht_model_units(model); u++) {
+        ht_manifest_file_name(u, name);
+        hex_of(files[u].hash, hex);
+        json_array_append_new(
+            list, json_pack("{s:s,s:I,s:s}", "file", name, "bytes", (json_int_t)files[u].bytes, "xxh3", hex));
+    }
+    for (int i = 0; i < n_settings; i++) json_object_set_new(map, settings[i].name, json_string(settings[i].value));
+    json_t *body = json_pack("{s:i,s:I,s:o,s:o,s:o}", "format", FORMAT, "step", (json_int_t)step, "model",
+                             model_json(model), "settings", map, "files", list);
+    hex_of(hash_of(body), hex);
+    json_t *root = json_pack("{s:o,s:s}", "checkpoint", body, "xxh3", hex);
+    char *text = json_dumps(root, JSON_INDENT(1));
+    json_decref(root);
+    if (!text) return ht_fail(err, HT_FAILED, "%s: cannot be composed", path);
+    struct ht_durable file;
+    enum ht_status status = ht_durable_open(path, err, &file);
+    if (status == HT_OK) {
+        status = ht_durable_write(&file, text, strlen(text), err);
+        if (status == HT_OK) status = ht_durable_write(&file, "\n", 1, err);
+        if (status == HT_OK) status = ht_durable_commit(&file, err, NULL);
+    }
+    free(text);
+    return status;
+}
+
+/* ---- reading ---- */
+
+static enum ht_status check_model(const char *path, const json_t *body, const struct ht_model *model,
+                                  struct ht_error *err)
+{
+    json_t *want = model_json(model), *got = json_object_get(body, "model"), *value;
+    enum ht_status status = HT_OK;
+    const char *key;
+    json_object_foreach(want, key, value)
+    {
+        const json_t *other = json_object_get(got, key);
+        if (json_equal(value, other)) continue;
+        char *a = json_dumps(value, JSON_ENCODE_ANY), *b = other ? json_dumps(other, JSON_ENCODE_ANY) : NULL;
+        status = ht_fail(err, HT_BAD_INPUT, "%s: is of another model: its %s is %.40s, that of this run's model %s",
+                         path, key, b ? b : "not said", a);
+        free(a);
+        free(b);
+        break;
+    }
+    json_decref(want);
+    return status;
+}
+
+static enum ht_status check_settings(const char *path, const json_t *body, const struct ht_checkpoint_setting *settings,
+                                     int n_settings, struct ht_error *err)
+{
+    const json_t *map = json_object_get(body, "settings");
+    for (int i = 0; i < n_settings; i++) {
+        const char *was = json_string_value(json_object_get(map, settings[i].name));
+        if (was && !strcmp(was, settings[i].value)) continue;
+        return ht_fail(err, HT_BAD_INPUT,
+                       "%s: was made with %s %.60s; this run has %s, so it would not go on as it began", path,
+                       settings[i].name, was ? was : "unsaid", settings[i].value);
+    }
+    return HT_OK;
+}
+
+static bool read_file(const json_t *entry, int64_t unit, struct ht_manifest_file *out)
+{
+    char name[40], hex[17];
+    ht_manifest_file_name(unit, name);
+    const char *file = json_string_value(json_object_get(entry, "file"));
+    const char *hash = json_string_value(json_object_get(entry, "xxh3"));
+    const json_t *bytes = json_object_get(entry, "bytes");
+    if (!file || strcmp(file, name) != 0 || !hash || !json_is_integer(bytes)) return false;
+    out->bytes = json_integer_value(bytes);
+    out->hash = strtoull(hash, NULL, 16);
+    hex_of(out->hash, hex);
+    return !strcmp(hex, hash);
+}
+
+/* The checkpoint's map, when the file is whole; owned by *root. */
+static enum ht_status read_body(const char *path, struct ht_error *err, json_t **root, const json_t **body)
+{
+    char hex[17];
+    json_error_t why;
+    FILE *f = fopen(path, "rb");
+    if (!f) return ht_fail(err, HT_BAD_INPUT, "%s: cannot be opened: %s", path, strerror(errno));
+    *root = json_loadf(f, JSON_REJECT_DUPLICATES, &why);
+    fclose(f);
+    for (char *p = *root ? NULL : why.text; p && *p; p++)
+        if ((unsigned char)*p < ' ') *p = '?';
+    if (!*root) return ht_fail(err, HT_BAD_INPUT, "%s:%d:%d: %s", path, why.line, why.column, why.text);
+    const char *hash = json_string_value(json_object_get(*root, "xxh3"));
+    *body = json_object_get(*root, "checkpoint");
+    if (!hash || !json_is_object(*body)) return ht_fail(err, HT_BAD_INPUT, "%s: is not a checkpoint's manifest", path);
+    hex_of(hash_of(*body), hex);
+    if (strcmp(hash, hex) != 0)
+        return ht_fail(err, HT_BAD_INPUT, "%s: has the hash %s; its own record says %.16s", path, hex, hash);
+    if (json_integer_value(json_object_get(*body, "format")) != FORMAT)
+        return ht_fail(err, HT_BAD_INPUT, "%s: has another format; expected %d", path, FORMAT);
+    return HT_OK;
+}
+
+enum ht_status ht_manifest_load(const char *path, const struct ht_model *model, int64_t step,
+                                const struct ht_checkpoint_setting *settings, int n_settings, struct ht_error *err,
+                                bool *damaged, struct ht_manifest_file *files)
+{
+    json_t *root = NULL;
+    const json_t *body = NULL;
+    enum ht_status status = read_body(path, err, &root, &body);
+    *damaged = status != HT_OK;
+    if (status == HT_OK) status = check_model(path, body, model, err);
+    if (status == HT_OK) status = check_settings(path, body, settings, n_settings, err);
+    if (status != HT_OK) goto out;
+    const json_t *list = json_object_get(body, "files"), *number = json_object_get(body, "step");
+    bool sound = json_is_integer(number) && json_integer_value(number) == step &&
+                 (int64_t)json_array_size(list) == ht_model_units(model);
+    for (int64_t u = 0; u < ht_model_units(model) && sound; u++)
+        sound = read_file(json_array_get(list, (size_t)u), u, &files[u]);
+    if (!sound) {
+        *damaged = true;
+        status = ht_fail(err, HT_BAD_INPUT, "%s: does not list the %lld files of step %lld", path,
+                         (long long)ht_model_units(model), (long long)step);
+    }
+out:
+    json_decref(root);
+    return status;
+}

@@ -1,0 +1,32 @@
+/*
+ * A checkpoint's manifest: what its files are and what they were made by. JSON that carries its own hash:
+ *
+ *     {"checkpoint": {"format": 1, "step": 100, "model": {"arch": 0, "layers": 4, ...}, "settings": {"batch": "8",
+ * ...}, "files": [{"file": "unit-0000.safetensors", "bytes": 8448, "xxh3": "0123456789abcdef"}, ...]}, "xxh3": "..."}
+ * of the checkpoint's compact text with sorted keys
+ */
+#ifndef HT_CKPT_MANIFEST_H
+#define HT_CKPT_MANIFEST_H
+
+#include "common/ckpt/checkpoint.h"
+
+struct ht_manifest_file {
+    int64_t bytes;
+    uint64_t hash;
+};
+
+/* "unit-0007.safetensors" */
+void ht_manifest_file_name(int64_t unit, char name[40]);
+
+/* Writes path; files: one a unit. */
+enum ht_status ht_manifest_save(const char *path, const struct ht_model *model, int64_t step,
+                                const struct ht_manifest_file *files, const struct ht_checkpoint_setting *settings,
+                                int n_settings, struct ht_error *err);
+
+/* Reads path, which must be of this model and step, with these settings. HT_BAD_INPUT with one line; *damaged says
+   whether the file itself is broken (else it is of something else). */
+enum ht_status ht_manifest_load(const char *path, const struct ht_model *model, int64_t step,
+                                const struct ht_checkpoint_setting *settings, int n_settings, struct ht_error *err,
+                                bool *damaged, struct ht_manifest_file *files);
+
+#endif

@@ -1,0 +1,190 @@
+/* The state by unit, out of shards and tiers, and through checkpoints. */
+#include "common/ckpt/checkpoint.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/array.h"
+#include "common/base/rng.h"
+
+static const struct ht_model model = {
+    .arch = HT_ARCH_GPT, .layers = 2, .width = 6, .heads = 2, .ffn = 24, .vocab = 11, .max_seq = 5, .tied = true};
+static const struct ht_checkpoint_setting settings[] = {{"--batch", "8"}, {"--lr", "0.001"}};
+
+static struct ht_state *random_state(uint64_t seed)
+{
+    struct ht_state *state = ht_state_create(&model);
+    for (int64_t u = 0; u < state->n_units; u++)
+        for (int p = 0; p < HT_N_STATE_PARTS; p++)
+            for (int64_t i = 0; i < state->units[u].n; i++)
+                state->units[u].values[p][i] = ht_random_float(seed + (uint64_t)(u * 3 + p), (uint64_t)i);
+    return state;
+}
+
+static void assert_equal(const struct ht_state *a, const struct ht_state *b)
+{
+    for (int64_t u = 0; u < a->n_units; u++)
+        for (int p = 0; p < HT_N_STATE_PARTS; p++)
+            ck_assert_mem_eq(a->units[u].values[p], b->units[u].values[p], (size_t)a->units[u].n * sizeof(float));
+}
+
+START_TEST(save_and_load)
+{
+    char dir[] = "/tmp/ht_checkpoint_XXXXXX", command[64];
+    ck_assert_ptr_nonnull(mkdtemp(dir));
+    struct ht_error err = {0};
+    struct ht_checkpoints *c = NULL, *other = NULL;
+    struct ht_state *got = ht_state_create(&model), *last = NULL;
+    int64_t step = -7;
+    ck_assert_msg(ht_checkpoints_open(dir, 2, &err, &c) == HT_OK, "%s", err.text);
+    ck_assert_int_eq(ht_checkpoints_latest(c), -1);
+    ck_assert_int_eq(ht_checkpoints_load(c, settings, 2, &err, got, &step), HT_BAD_INPUT);
+    ck_assert_int_eq(ht_checkpoints_open(dir, 2, &err, &other), HT_BAD_INPUT); /* one process, one writer */
+    for (int64_t k = 5; k <= 15; k += 5) {
+        ht_state_destroy(last);
+        last = random_state((uint64_t)k * 100);
+        ck_assert_msg(ht_checkpoints_save(c, last, k, settings, 2, &err) == HT_OK, "%s", err.text);
+        ck_assert_int_eq(ht_checkpoints_latest(c), k);
+    }
+    ht_checkpoints_close(c);
+    ck_assert_int_eq(ht_checkpoints_open(dir, 2, &err, &c), HT_OK);
+    ck_assert_msg(ht_checkpoints_load(c, settings, 2, &err, got, &step) == HT_OK, "%s", err.text);
+    ck_assert_int_eq(step, 15);
+    assert_equal(got, last);
+    static const struct ht_checkpoint_setting changed[] = {{"--batch", "8"}, {"--lr", "0.01"}};
+    ck_assert_int_eq(ht_checkpoints_load(c, changed, 2, &err, got, &step), HT_BAD_INPUT);
+    ck_assert_msg(strstr(err.text, "was made with --lr 0.001; this run has 0.01") != NULL, "%s", err.text);
+    /* 5 is gone, 10 is whole: it is what remains when 15 is removed. */
+    char path[256];
+    snprintf(path, sizeof(path), "%s/step-0000000005", dir);
+    ck_assert(access(path, F_OK) != 0);
+    snprintf(command, sizeof(command), "rm -r %s/step-0000000015", dir);
+    ck_assert_int_eq(system(command), 0);
+    ht_checkpoints_close(c);
+    ck_assert_int_eq(ht_checkpoints_open(dir, 2, &err, &c), HT_OK);
+    ck_assert_int_eq(ht_checkpoints_load(c, settings, 2, &err, got, &step), HT_OK);
+    ck_assert_int_eq(step, 10);
+    ht_state_destroy(last);
+    last = random_state(1000);
+    assert_equal(got, last);
+    ht_checkpoints_close(c);
+    ht_state_destroy(got);
+    ht_state_destroy(last);
+    snprintf(command, sizeof(command), "rm -r %s", dir);
+    ck_assert_int_eq(system(command), 0);
+}
+END_TEST
+
+/*
+ * A schedule that keeps every unit in two shards, [0, 5) and [5, n): parameters on the device and on the host, momentum
+ * and variance on the host. The optimizer, one op, steps everything on the host: so the device's parameters may be old.
+ */
+struct kept {
+    struct ht_schedule s;
+    struct ht_tensor *tensors;
+    struct ht_resident *residents;
+    struct ht_effect *effects;
+    struct ht_op op;
+    int64_t begin[2];
+};
+
+static struct kept *make_kept(bool step_on_host)
+{
+    static const enum ht_tensor_class classes[] = {HT_PARAM, HT_MOMENTUM, HT_VARIANCE};
+    struct kept *k = HT_NEW(struct kept);
+    int64_t units = ht_model_units(&model);
+    k->tensors = HT_NEW_ARRAY(struct ht_tensor, units * 6);
+    k->residents = HT_NEW_ARRAY(struct ht_resident, units * 8);
+    k->effects = HT_NEW_ARRAY(struct ht_effect, units * 6);
+    for (int32_t u = 0; u < units; u++)
+        for (int c = 0; c < 3; c++)
+            for (int half = 0; half < 2; half++) {
+                int64_t n = ht_unit_params(&model, u), begin = half ? 5 : 0, end = half ? n : 5;
+                int32_t id = k->s.n_tensors++;
+                k->tensors[id] = (struct ht_tensor){.class = classes[c],
+                                                    .label = {.unit = u, .n_units = 1, .micro_batch = -1},
+                                                    .bytes = (end - begin) * 4,
+                                                    .shard_begin = begin,
+                                                    .shard_end = end};
+                k->residents[k->s.n_residents++] = (struct ht_resident){.tensor = id, .tier = HT_HOST};
+                if (c == 0) k->residents[k->s.n_residents++] = (struct ht_resident){.tensor = id, .tier = HT_DEVICE};
+                k->effects[k->begin[1]++] = (struct ht_effect){.tensor = id, .tier = HT_HOST, .flags = HT_UPDATE};
+            }
+    k->op.kind = step_on_host ? HT_OP_OPTIMIZER_STEP : HT_OP_UNDO;
+    k->s.tensors = k->tensors;
+    k->s.residents = k->residents;
+    k->s.effects = k->effects;
+    k->s.effects_begin = k->begin;
+    k->s.ops = &k->op;
+    k->s.n_ops = 1;
+    return k;
+}
+
+static void kept_free(struct kept *k)
+{
+    free(k->tensors);
+    free(k->residents);
+    free(k->effects);
+    free(k);
+}
+
+/* Gives every resident its memory and takes it back; the device's copies are changed in between by `spoil`. */
+static enum ht_status through(const struct kept *k, const struct ht_state *from, struct ht_state *to, float spoil,
+                              struct ht_error *err)
+{
+    enum ht_status status = HT_OK;
+    ht_state_take_begin(to);
+    for (int32_t i = 0; i < k->s.n_residents && status == HT_OK; i++) {
+        const struct ht_resident *r = &k->s.residents[i];
+        float *data = ht_alloc((size_t)k->tensors[r->tensor].bytes);
+        status = ht_state_give(from, &k->tensors[r->tensor], data, err);
+        if (r->tier == HT_DEVICE) data[0] += spoil;
+        if (status == HT_OK) status = ht_state_take(to, &k->s, r->tensor, r->tier, data, err);
+        free(data);
+    }
+    return status == HT_OK ? ht_state_take_end(to, err) : status;
+}
+
+START_TEST(shards_and_tiers)
+{
+    struct ht_error err = {0};
+    struct ht_state *from = random_state(3), *to = ht_state_create(&model);
+    struct kept *k = make_kept(true);
+    ck_assert_msg(through(k, from, to, 1.0f, &err) == HT_OK, "%s", err.text); /* the host's count */
+    assert_equal(from, to);
+    k->s.n_residents--;                            /* the device's copy of the last is not needed, */
+    k->residents[k->s.n_residents - 1].tensor = 0; /* the last shard of the variance is */
+    ck_assert_int_eq(through(k, from, to, 0, &err), HT_FAILED);
+    ck_assert_msg(strstr(err.text, "of its variance are resident nowhere") != NULL, "%s", err.text);
+    kept_free(k);
+    k = make_kept(false); /* nobody says who is newer: they must agree */
+    ck_assert_int_eq(through(k, from, to, 0, &err), HT_OK);
+    assert_equal(from, to);
+    ck_assert_int_eq(through(k, from, to, 1.0f, &err), HT_FAILED);
+    ck_assert_str_eq(err.text, "unit 0: two copies of element 0 of its param differ");
+    kept_free(k);
+    struct ht_tensor wrong = {.class = HT_PARAM, .label = {.unit = 9}, .bytes = 4};
+    ck_assert_int_eq(ht_state_give(from, &wrong, NULL, &err), HT_FAILED);
+    wrong = (struct ht_tensor){.class = HT_MOMENTUM, .label = {.unit = 1}, .bytes = 4};
+    ck_assert_int_eq(ht_state_give(from, &wrong, NULL, &err), HT_FAILED);
+    ht_state_destroy(from);
+    ht_state_destroy(to);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("checkpoint");
+    TCase *t = tcase_create("checkpoint");
+    tcase_add_test(t, save_and_load);
+    tcase_add_test(t, shards_and_tiers);
+    suite_add_tcase(s, t);
+    SRunner *r = srunner_create(s);
+    srunner_run_all(r, CK_NORMAL);
+    int failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
