@@ -20,6 +20,7 @@
  *                                             sum: 34 BTC + 5 BHTT
  *
  * which is equation (1) of Korthikanti et al. 2022, "Reducing activation recomputation in large transformer models".
+ * A LLaMA block keeps C + 2 K instead of 3 C of qkv, 2 F of fc1 (gate and up), and half of the norms' statistics.
  * (With flash attention nothing of B*H*T*T is kept, the attention's dropout mask included: it is drawn again.)
  * Checked by hand in tests/common/model/test_layout.c.
  */
@@ -93,14 +94,14 @@ static void gpt_block_parts(const struct ht_model *m, struct part_list *l)
 
 static void llama_block_parts(const struct ht_model *m, struct part_list *l)
 {
-    int64_t C = m->width, F = m->ffn;
+    int64_t C = m->width, K = ht_model_kv_width(m), F = m->ffn;
     add_part(l, "input_layernorm.weight", 1, C);
-    add_part(l, "self_attn.q_proj.weight", C, C);
-    add_part(l, "self_attn.k_proj.weight", C, C);
-    add_part(l, "self_attn.v_proj.weight", C, C);
+    add_part(l, "self_attn.q_proj.weight", C, C); /* q, k and v lie together: one (C + 2K, C) matrix, as GPT's */
+    add_part(l, "self_attn.k_proj.weight", K, C);
+    add_part(l, "self_attn.v_proj.weight", K, C);
     add_part(l, "self_attn.o_proj.weight", C, C);
     add_part(l, "post_attention_layernorm.weight", 1, C);
-    add_part(l, "mlp.gate_proj.weight", F, C);
+    add_part(l, "mlp.gate_proj.weight", F, C); /* and so do gate and up: (2F, C) */
     add_part(l, "mlp.up_proj.weight", F, C);
     add_part(l, "mlp.down_proj.weight", C, F);
 }
@@ -147,9 +148,10 @@ int64_t ht_model_params(const struct ht_model *m)
 double ht_sub_op_flops(const struct ht_model *m, enum ht_sub_op sub, int64_t batch, int64_t seq)
 {
     double BT = (double)batch * (double)seq, T = (double)seq, C = (double)m->width, F = (double)m->ffn;
+    double K = (double)ht_model_kv_width(m);
     switch (sub) {
     case HT_SUB_QKV:
-        return 6 * BT * C * C;
+        return 2 * BT * C * (C + 2 * K);
     case HT_SUB_ATTENTION: /* query by key, and probabilities by value */
         return 4 * BT * T * C;
     case HT_SUB_PROJ:
@@ -194,6 +196,11 @@ static void add_act(struct ht_act_layout *l, struct ht_act_part *part, int64_t b
     l->bytes += align64(bytes);
 }
 
+static int64_t qkv_width(const struct ht_model *m)
+{
+    return m->width + 2 * ht_model_kv_width(m);
+}
+
 /* Mean and 1/std of every row, FP32; RMS norm (Llama) has no mean. */
 static int64_t norm_stats_bytes(const struct ht_model *m, int64_t BT)
 {
@@ -211,7 +218,7 @@ static void add_sub_op(const struct ht_model *m, enum ht_sub_op sub, int64_t bat
         add_act(l, &l->norm1_stats, norm_stats_bytes(m, BT));
         break;
     case HT_SUB_QKV:
-        add_act(l, &l->qkv, 3 * BTC * e);
+        add_act(l, &l->qkv, BT * qkv_width(m) * e);
         break;
     case HT_SUB_ATTENTION:
         add_act(l, &l->attention, BTC * e);
@@ -300,15 +307,15 @@ int64_t ht_logits_bytes(const struct ht_model *m, int64_t batch, int64_t seq)
 
 int64_t ht_attention_slots(const struct ht_model *m, int64_t batch)
 {
-    int64_t pairs = batch * m->heads;
-    return pairs < HT_ATTENTION_MAX_WORKERS ? pairs : HT_ATTENTION_MAX_WORKERS;
+    int64_t groups = batch * ht_model_kv_heads(m);
+    return groups < HT_ATTENTION_MAX_WORKERS ? groups : HT_ATTENTION_MAX_WORKERS;
 }
 
 void ht_unit_workspace(const struct ht_model *m, int64_t unit, int64_t batch, int64_t seq, enum ht_dtype act,
                        bool backward, struct ht_workspace_layout *out)
 {
     int64_t e = ht_dtype_bytes(act), BT = batch * seq, C = m->width;
-    int64_t wide = (m->arch == HT_ARCH_LLAMA ? 2 : 1) * m->ffn;
+    int64_t fc1 = (m->arch == HT_ARCH_LLAMA ? 2 : 1) * m->ffn, qkv = qkv_width(m);
     int64_t tile_bytes = align64(HT_ATTENTION_ROWS * seq * 4);
     struct ht_act_layout l = {0}; /* borrowed for its running sum */
     memset(out, 0, sizeof(*out));
@@ -317,7 +324,7 @@ void ht_unit_workspace(const struct ht_model *m, int64_t unit, int64_t batch, in
         break;
     case HT_UNIT_BLOCK:
         if (backward) {
-            add_act(&l, &out->wide, BT * (wide > 3 * C ? wide : 3 * C) * e);
+            add_act(&l, &out->wide, BT * (fc1 > qkv ? fc1 : qkv) * e);
             add_act(&l, &out->narrow, BT * C * e);
             add_act(&l, &out->attention, BT * C * e);
         }

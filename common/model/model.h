@@ -1,12 +1,16 @@
 /*
  * What is trained: a decoder-only transformer as a list of units, and what each unit weighs.
  *
- *     unit 0          embedding: token table wte (V, C), position table wpe (maxT, C)
+ *     unit 0          embedding: token table wte (V, C); GPT also position table wpe (maxT, C)
  *     unit 1 .. L     transformer blocks
  *     unit L + 1      head: final norm, logits against the (tied) token table, cross-entropy
  *
  * B is the micro-batch in sequences, T the sequence length in tokens, C the width, H the heads, F the feed-forward
  * width, V the vocabulary. A block is a fixed list of sub-ops (enum ht_sub_op): planning works on blocks or on sub-ops.
+ *
+ * LLaMA (Touvron et al. 2023) differs inside the units only: RMSNorm (Zhang and Sennrich 2019) instead of LayerNorm,
+ * rotary positions (Su et al. 2021) instead of the table, SwiGLU (Shazeer 2020) instead of GELU, no biases, and Hkv
+ * heads of keys and values that H / Hkv query heads share (Ainslie et al. 2023). K = Hkv C / H is the width of keys.
  */
 #ifndef HT_MODEL_MODEL_H
 #define HT_MODEL_MODEL_H
@@ -18,15 +22,16 @@ enum ht_arch { HT_ARCH_GPT, HT_ARCH_LLAMA };
 enum ht_dtype { HT_F32, HT_F16, HT_BF16 };
 enum ht_unit_kind { HT_UNIT_EMBEDDING, HT_UNIT_BLOCK, HT_UNIT_HEAD };
 
-/* The sub-ops of a GPT block, in forward order. Each names the activation that it leaves for the backward pass. */
+/* The sub-ops of a block, in forward order. Each names the activation that it leaves for the backward pass. Where LLaMA
+   keeps something else than GPT it stands after the bar. */
 enum ht_sub_op {
-    HT_SUB_NORM1,     /* (B,T,C) normalised input; mean and 1/std (B,T) in FP32 */
-    HT_SUB_QKV,       /* (B,T,3C) */
+    HT_SUB_NORM1,     /* (B,T,C) normalised input; mean and 1/std (B,T) in FP32 | 1/rms only */
+    HT_SUB_QKV,       /* (B,T,3C) | (B,T,C+2K), queries and keys already rotated */
     HT_SUB_ATTENTION, /* (B,T,C) output, and either (B,H,T,T) probabilities or (B,H,T) FP32 log-sum-exp (flash) */
     HT_SUB_PROJ,      /* (B,T,C) input plus projection: the residual stream after attention */
     HT_SUB_NORM2,     /* (B,T,C) and its statistics */
-    HT_SUB_FC1,       /* (B,T,F) input of GELU */
-    HT_SUB_GELU,      /* (B,T,F) */
+    HT_SUB_FC1,       /* (B,T,F) input of GELU | (B,T,2F) gate, up */
+    HT_SUB_GELU,      /* (B,T,F) | silu(gate) up */
     HT_SUB_FC2,       /* nothing kept: its output is the next unit's input */
     HT_N_SUB_OPS,
 };
@@ -41,7 +46,11 @@ struct ht_model {
     int64_t heads;   /* H; divides C */
     int64_t ffn;     /* F */
     int64_t vocab;   /* V */
-    int64_t max_seq; /* rows of the position table */
+    int64_t max_seq; /* rows of the position table; LLaMA has none, and is used up to here */
+    /* LLaMA only; kernels and sizes of GPT do not look at them. */
+    int64_t kv_heads;  /* Hkv; divides H; 0 stands for H */
+    double rope_theta; /* base of the rotary frequencies */
+    double norm_eps;   /* RMSNorm: added to the mean square */
     bool tied;       /* the head's matrix is the token table */
     bool flash;      /* attention keeps log-sum-exp instead of the probabilities */
     bool dropout;    /* keeps one mask byte per element, and the dropped-out probabilities
@@ -61,16 +70,19 @@ const char *ht_dtype_name(enum ht_dtype t);        /* "f32", "f16", "bf16" */
 bool ht_numerics_has_master(const struct ht_numerics *n); /* param is 16-bit, so an FP32 master copy exists */
 
 static inline int64_t ht_model_units(const struct ht_model *m) { return m->layers + 2; }
+static inline int64_t ht_model_kv_heads(const struct ht_model *m) { return m->kv_heads ? m->kv_heads : m->heads; }
+/* K: width of the keys, and of the values, of one token. */
+static inline int64_t ht_model_kv_width(const struct ht_model *m) { return m->width / m->heads * ht_model_kv_heads(m); }
 enum ht_unit_kind ht_model_unit_kind(const struct ht_model *m, int64_t unit);
 
 /* Parameters (elements) of a unit. The head counts its norm, and its matrix only when it is not tied.
-   GPT block: 12 C^2 + 13 C when F = 4C. */
+   GPT block: 12 C^2 + 13 C when F = 4C. LLaMA block: 2 C^2 + 2 C K + 3 C F + 2 C. */
 int64_t ht_unit_params(const struct ht_model *m, int64_t unit);
 int64_t ht_model_params(const struct ht_model *m);
 
 /* Forward floating-point operations of one unit on one micro-batch (a multiply-add is 2). Matrix products only, causal
    attention counted in full (as Megatron's and the papers' formulas do): a block is 8 B T C^2 + 4 B T^2 C + 4 B T C F
-   (Llama: 6 B T C F); the head 2 B T C V; the embedding 0. Backward is twice this. */
+   (LLaMA: 4 B T C (C + K) + 4 B T^2 C + 6 B T C F); the head 2 B T C V; the embedding 0. Backward is twice this. */
 double ht_unit_flops(const struct ht_model *m, int64_t unit, int64_t batch, int64_t seq);
 double ht_sub_op_flops(const struct ht_model *m, enum ht_sub_op sub, int64_t batch, int64_t seq);
 
@@ -83,7 +95,7 @@ struct ht_act_part {
     int64_t offset, bytes; /* bytes is exact; the next part starts at the next multiple of 64 */
 };
 struct ht_act_layout {
-    struct ht_act_part norm1, norm1_stats; /* statistics: (B,T) means, then (B,T) 1/std, FP32 */
+    struct ht_act_part norm1, norm1_stats; /* statistics: (B,T) means, then (B,T) 1/std, FP32; LLaMA: (B,T) 1/rms */
     struct ht_act_part qkv, attention, lse, probs;
     struct ht_act_part dropped, attention_mask; /* with dropout and without flash: (B,H,T,T) each */
     struct ht_act_part proj, proj_mask, norm2, norm2_stats, fc1, gelu, fc2_mask;
@@ -113,9 +125,11 @@ int64_t ht_unit_workspace_bytes(const struct ht_model *m, int64_t unit, int64_t 
  * number of threads.
  */
 enum { HT_ATTENTION_ROWS = 64, HT_ATTENTION_MAX_WORKERS = 32 };
-int64_t ht_attention_slots(const struct ht_model *m, int64_t batch); /* min(B H, HT_ATTENTION_MAX_WORKERS) */
+/* min(B Hkv, HT_ATTENTION_MAX_WORKERS): the query heads that share keys are one worker's, in order, so that the sum
+   over them is cut nowhere. */
+int64_t ht_attention_slots(const struct ht_model *m, int64_t batch);
 struct ht_workspace_layout {
-    struct ht_act_part wide;      /* block backward: gradient of fc1 (B,T,F), later of qkv (B,T,3C) */
+    struct ht_act_part wide;      /* block backward: gradient of fc1, later of qkv, in their shapes */
     struct ht_act_part narrow;    /* backward: gradient of a norm's output (B,T,C) */
     struct ht_act_part attention; /* block backward: gradient of the attention's output (B,T,C) */
     struct ht_act_part scores;    /* block with flash: a tile a slot */

@@ -6,10 +6,12 @@
 #include "common/base/builtin.h"
 
 HT_EMBED(ht_gpt_yaml, "common/model/gpt.yaml");
+HT_EMBED(ht_llama_yaml, "common/model/llama.yaml");
 
-static const struct ht_builtin ht_zoo_files[] = {{"builtin:gpt.yaml", ht_gpt_yaml, ht_gpt_yaml_end}};
+static const struct ht_builtin ht_zoo_files[] = {{"builtin:gpt.yaml", ht_gpt_yaml, ht_gpt_yaml_end},
+                                                 {"builtin:llama.yaml", ht_llama_yaml, ht_llama_yaml_end}};
 
-/* A model as it is written; ffn 0 stands for 4 x width. */
+/* A model as it is written; ffn and kv_heads are 0 where they are left out, tied says what GPT takes then. */
 struct ht_model_entry {
     struct ht_model model;
     char source[256], note[256];
@@ -28,6 +30,9 @@ static const struct ht_field ht_model_fields[] = {
     {.key = "ffn", .type = HT_FIELD_INT, AT(model.ffn), .min = 1, .max = 1 << 20},
     {.key = "vocab", .type = HT_FIELD_INT, AT(model.vocab), .required = true, .min = 2, .max = 1 << 22},
     {.key = "max_seq", .type = HT_FIELD_INT, AT(model.max_seq), .required = true, .min = 1, .max = 1 << 20},
+    {.key = "kv_heads", .type = HT_FIELD_INT, AT(model.kv_heads), .min = 1, .max = 1 << 17},
+    {.key = "rope_theta", .type = HT_FIELD_DOUBLE, AT(model.rope_theta), .fallback = "10000", .min = 1, .max = 1e12},
+    {.key = "norm_eps", .type = HT_FIELD_DOUBLE, AT(model.norm_eps), .fallback = "1e-5", .min = 1e-12, .max = 1},
     {.key = "tied", .type = HT_FIELD_BOOL, AT(model.tied), .fallback = "true"},
     {.key = "flash", .type = HT_FIELD_BOOL, AT(model.flash), .fallback = "false"},
     {.key = "dropout", .type = HT_FIELD_BOOL, AT(model.dropout), .fallback = "false"},
@@ -35,6 +40,36 @@ static const struct ht_field ht_model_fields[] = {
     {.key = "note", .type = HT_FIELD_STRING, AT(note), .size = sizeof(((struct ht_model_entry *)0)->note)},
     {0},
 };
+
+/* What only LLaMA has: refused elsewhere rather than ignored. */
+static enum ht_status ht_gpt_finish(const struct ht_node *map, struct ht_error *err, struct ht_model *m)
+{
+    static const char *const foreign[] = {"kv_heads", "rope_theta", "norm_eps"};
+    for (size_t i = 0; i < HT_COUNT(foreign); i++)
+        if (ht_node_find(map, foreign[i]))
+            return ht_node_key_error(ht_node_find(map, foreign[i]), err, "is for 'arch: llama' only");
+    if (m->ffn == 0) m->ffn = 4 * m->width;
+    m->rope_theta = m->norm_eps = 0;
+    return HT_OK;
+}
+
+static enum ht_status ht_llama_finish(const struct ht_node *map, struct ht_error *err, struct ht_model *m)
+{
+    if (m->ffn == 0) /* no multiple of the width is customary */
+        return ht_node_error(map, err, "the key 'ffn' is missing; expected 'ffn: ...' with 'arch: llama'");
+    if (m->width / m->heads % 2 != 0)
+        return ht_node_error(ht_node_find(map, "heads"), err,
+                             "a head has %lld elements; expected an even number, since rotary positions turn pairs",
+                             (long long)(m->width / m->heads));
+    m->kv_heads = ht_model_kv_heads(m);
+    if (m->heads % m->kv_heads != 0)
+        return ht_node_error(ht_node_find(map, "kv_heads"), err,
+                             "%lld heads of keys and values do not divide the %lld heads; expected a divisor of them",
+                             (long long)m->kv_heads, (long long)m->heads);
+    if (m->dropout) return ht_node_error(ht_node_find(map, "dropout"), err, "LLaMA has none; expected false");
+    m->tied = m->tied && ht_node_find(map, "tied");
+    return HT_OK;
+}
 
 static enum ht_status ht_model_read(const struct ht_node *map, const char *name, struct ht_error *err,
                                     struct ht_model *out)
@@ -47,7 +82,8 @@ static enum ht_status ht_model_read(const struct ht_node *map, const char *name,
         return ht_node_error(ht_node_find(map, "heads"), err,
                              "%lld heads do not divide the width %lld; expected a divisor of the width",
                              (long long)m->heads, (long long)m->width);
-    if (m->ffn == 0) m->ffn = 4 * m->width;
+    st = m->arch == HT_ARCH_LLAMA ? ht_llama_finish(map, err, m) : ht_gpt_finish(map, err, m);
+    if (st) return st;
     if (name) {
         if (m->name[0])
             return ht_node_error(ht_node_find(map, "name"), err, "names a model twice; expected only '%s:'", name);

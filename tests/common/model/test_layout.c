@@ -41,6 +41,68 @@ START_TEST(test_llama_params)
         .arch = HT_ARCH_LLAMA, .layers = 32, .width = 4096, .heads = 32, .ffn = 11008, .vocab = 32000, .max_seq = 2048};
     ck_assert_int_eq(ht_unit_params(&m, 1), 202383360);
     ck_assert_int_eq(ht_model_params(&m), 6738415616);
+    m.kv_heads = 32; /* said or not, it is the same */
+    ck_assert_int_eq(ht_model_params(&m), 6738415616);
+}
+END_TEST
+
+/* Llama 2 70B: C = 8192, H = 64, Hkv = 8, F = 28672, V = 32000, L = 80. K = 8 * 128 = 1024. Block 2 * 8192^2 +
+   2 * 8192 * 1024 + 3 * 8192 * 28672 + 2 * 8192 = 134217728 + 16777216 + 704643072 + 16384 = 855654400. Total
+   2 * 32000 * 8192 + 8192 + 80 * 855654400 = 524288000 + 8192 + 68452352000 = 68976648192: as published. */
+START_TEST(test_llama_grouped_params)
+{
+    struct ht_model m = {.arch = HT_ARCH_LLAMA,
+                         .layers = 80,
+                         .width = 8192,
+                         .heads = 64,
+                         .kv_heads = 8,
+                         .ffn = 28672,
+                         .vocab = 32000,
+                         .max_seq = 4096};
+    ck_assert_int_eq(ht_model_kv_width(&m), 1024);
+    ck_assert_int_eq(ht_unit_params(&m, 1), 855654400);
+    ck_assert_int_eq(ht_model_params(&m), 68976648192);
+    struct ht_param_part p[HT_MAX_PARAM_PARTS];
+    ck_assert_int_eq(ht_unit_param_parts(&m, 1, p), 9);
+    ck_assert_str_eq(p[2].name, "self_attn.k_proj.weight");
+    ck_assert_int_eq(p[2].rows, 1024);
+    ck_assert_int_eq(p[2].cols, 8192);
+    ck_assert_int_eq(p[3].offset - p[2].offset, INT64_C(1024) * 8192);
+}
+END_TEST
+
+/* B = 2, T = 64, C = 128, F = 96, H = 8, Hkv = 2, FP32, so K = 32, N = 128, and (N,C) takes 65536 bytes.
+     kept: norm1 and norm2 65536 + 512 (1/rms) each; qkv N * 192 * 4 = 98304; attention 65536, probabilities
+     2 * 8 * 64^2 * 4 = 262144; proj 65536; fc1 N * 192 * 4 = 98304; silu(gate) up N * 96 * 4 = 49152.
+     Sum 132096 + 98304 + 327680 + 65536 + 98304 + 49152 = 771072.
+     FLOPs: qkv 2 * 128 * 128 * 192 = 6291456; attention 4 * 128 * 64 * 128 = 4194304; proj 2 * 128 * 128^2 = 4194304;
+     gate and up 4 * 128 * 128 * 96 = 6291456; down 3145728. Sum 24117248.
+     workspace: backward wide 98304 (192 either way), (N,C) twice 131072, and 4 groups' tiles of 64 * 64 floats: 65536.
+     Head: norm as above, no second vector of parameters. */
+START_TEST(test_llama_block)
+{
+    struct ht_model m = {.arch = HT_ARCH_LLAMA,
+                         .layers = 1,
+                         .width = 128,
+                         .heads = 8,
+                         .kv_heads = 2,
+                         .ffn = 96,
+                         .vocab = 100,
+                         .max_seq = 64};
+    struct ht_act_layout l;
+    ht_block_activations(&m, 2, 64, HT_F32, &l);
+    ck_assert_int_eq(l.norm1_stats.bytes, 512);
+    ck_assert_int_eq(l.qkv.bytes, 98304);
+    ck_assert_int_eq(l.fc1.bytes, 98304);
+    ck_assert_int_eq(l.bytes, 771072);
+    ck_assert(ht_sub_op_flops(&m, HT_SUB_QKV, 2, 64) == 6291456);
+    ck_assert(ht_unit_flops(&m, 1, 2, 64) == 24117248);
+    ck_assert_int_eq(ht_attention_slots(&m, 2), 4);
+    ck_assert_int_eq(ht_unit_workspace_bytes(&m, 1, 2, 64, HT_F32, true), 98304 + 131072 + 65536);
+    ck_assert_int_eq(ht_unit_workspace_bytes(&m, 1, 2, 64, HT_F32, false), 0);
+    ck_assert_int_eq(ht_unit_activation_bytes(&m, 2, 2, 64, HT_F32), 65536 + 512);
+    ck_assert_int_eq(ht_unit_params(&m, 2), 128 + 100 * 128);
+    ck_assert_int_eq(ht_unit_params(&m, 0), 100 * 128);
 }
 END_TEST
 
@@ -209,6 +271,8 @@ int main(void)
     TCase *t = tcase_create("layout");
     tcase_add_test(t, test_gpt_params);
     tcase_add_test(t, test_llama_params);
+    tcase_add_test(t, test_llama_grouped_params);
+    tcase_add_test(t, test_llama_block);
     tcase_add_test(t, test_parts_are_contiguous);
     tcase_add_test(t, test_flops);
     tcase_add_test(t, test_korthikanti);

@@ -61,6 +61,29 @@ START_TEST(small_models)
     ck_assert(m.tied && !m.dropout && m.arch == HT_ARCH_GPT);
     ck_assert(!ht_model_load("gpt-mini", NULL, &m));
     ck_assert_int_eq(ht_model_params(&m), by_hand(4, 64, 256, 64));
+    ck_assert(m.kv_heads == 0 && m.rope_theta == 0 && m.norm_eps == 0);
+}
+END_TEST
+
+START_TEST(llama_models)
+{
+    struct ht_model m;
+    ck_assert(!ht_model_load("llama-7b", NULL, &m));
+    ck_assert_int_eq(ht_model_params(&m), 6738415616); /* the published checkpoint */
+    ck_assert(m.arch == HT_ARCH_LLAMA && m.kv_heads == 32 && !m.tied && m.norm_eps == 1e-6 && m.rope_theta == 10000);
+    ck_assert(!ht_model_load("llama-tiny", NULL, &m));
+    /* K = 64. 4 * (2 * 128^2 + 2 * 128 * 64 + 3 * 128 * 344 + 256) + 2 * 256 * 128 + 128
+       = 4 * (32768 + 16384 + 132096 + 256) + 65536 + 128 */
+    ck_assert_int_eq(ht_model_params(&m), 4 * 181504 + 65664);
+    ck_assert(m.kv_heads == 2 && !m.tied && m.norm_eps == 1e-5);
+    struct ht_error err = {0};
+    struct ht_doc *doc = NULL;
+    const char *text = "name: x\narch: llama\nlayers: 2\nwidth: 64\nheads: 4\nffn: 99\nvocab: 9\nmax_seq: 4\n"
+                       "tied: true\nrope_theta: 5e5\n";
+    ck_assert(!ht_doc_parse(text, strlen(text), "m.yaml", &err, &doc));
+    ck_assert_msg(!ht_model_parse(doc, &err, &m), "%s", err.text);
+    ck_assert(m.tied && m.kv_heads == 4 && m.rope_theta == 5e5);
+    ht_doc_destroy(doc);
 }
 END_TEST
 
@@ -73,7 +96,7 @@ START_TEST(every_name_loads)
         struct ht_model m;
         ck_assert_msg(!ht_model_load(name, &err, &m), "%s", err.text);
     }
-    ck_assert_int_ge(n, 14);
+    ck_assert_int_ge(n, 17);
 }
 END_TEST
 
@@ -92,6 +115,19 @@ static const struct {
     {"layers: 2\nwidth: 64\nheads: 4\nvocab: 9\nmax_seq: 4\n", "m.yaml:1:1: the key 'name' is missing"},
     {"name: x\nlayers: 2\nwidht: 64\n", "m.yaml:3:1: key 'widht': is unknown here; expected 'width'?"},
     {"name: x\narch: gtp\nlayers: 2\n", "m.yaml:2:7: key 'arch': 'gtp' is not known here; expected gpt or llama"},
+#define LLAMA "name: x\narch: llama\nlayers: 2\nwidth: 60\nvocab: 9\nmax_seq: 4\n"
+    {LLAMA "heads: 4\n", "m.yaml:1:1: the key 'ffn' is missing; expected 'ffn: ...' with 'arch: llama'"},
+    {LLAMA "ffn: 9\nheads: 4\n",
+     "m.yaml:8:8: key 'heads': a head has 15 elements; expected an even number, since rotary positions turn pairs"},
+    {LLAMA "ffn: 9\nheads: 6\nkv_heads: 4\n",
+     "m.yaml:9:11: key 'kv_heads': 4 heads of keys and values do not divide the 6 heads; expected a divisor of them"},
+    {LLAMA "ffn: 9\nheads: 6\nkv_heads: 12\n", "m.yaml:9:11: key 'kv_heads': 12 heads of keys and values do not"},
+    {LLAMA "ffn: 9\nheads: 6\nkv_heads: 0\n", "m.yaml:9:11: key 'kv_heads': '0' is out of range; expected 1 to"},
+    {LLAMA "ffn: 9\nheads: 6\nrope_theta: 0.5\n", "m.yaml:9:13: key 'rope_theta': '0.5' is out of range; expected 1"},
+    {LLAMA "ffn: 9\nheads: 6\nnorm_eps: 0\n", "m.yaml:9:11: key 'norm_eps': '0' is out of range; expected 1e-12 to"},
+    {LLAMA "ffn: 9\nheads: 6\ndropout: true\n", "m.yaml:9:10: key 'dropout': LLaMA has none; expected false"},
+    {"name: x\nlayers: 2\nwidth: 64\nheads: 4\nvocab: 9\nmax_seq: 4\nkv_heads: 2\n",
+     "m.yaml:7:1: key 'kv_heads': is for 'arch: llama' only"},
     {"[]\n", "m.yaml:1:1: is a list; expected a map ('key: value' lines)"},
 };
 
@@ -127,6 +163,7 @@ int main(void)
     TCase *t = tcase_create("zoo");
     tcase_add_test(t, paper_sizes);
     tcase_add_test(t, small_models);
+    tcase_add_test(t, llama_models);
     tcase_add_test(t, every_name_loads);
     tcase_add_test(t, bad_models);
     suite_add_tcase(s, t);
