@@ -143,8 +143,8 @@ static struct ht_work work_of(const struct ht_single *g, enum ht_op_kind kind, e
     const struct ht_scenario *sc = g->scenario;
     const struct ht_model *m = &sc->model;
     return (struct ht_work){
-        .kind = kind, .where = where, .unit = ht_single_kind(g, unit), .n_units = 1, .sub_ops = HT_ALL_SUB_OPS,
-        .batch = sc->micro_batch, .seq = sc->seq, .width = m->width, .heads = m->heads, .ffn = m->ffn, .vocab = m->vocab,
+        .kind = kind, .where = where, .unit = ht_single_kind(g, unit), .arch = m->arch, .n_units = 1, .sub_ops = HT_ALL_SUB_OPS,
+        .batch = sc->micro_batch, .seq = sc->seq, .width = m->width, .heads = m->heads, .kv_heads = m->kv_heads, .ffn = m->ffn, .vocab = m->vocab,
         .tied = m->tied, .flash = m->flash, .dropout = m->dropout, .dtype = sc->numerics.param,
         .grad_dtype = sc->numerics.grad, .tp = 1, .ranks = 1};
 }

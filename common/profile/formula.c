@@ -1,5 +1,5 @@
 /*
- * A GPT unit as the kernels that a good implementation launches: products by the roofline, everything else by its
+ * A unit as the kernels that a good implementation launches: products by the roofline, everything else by its
  * memory traffic. N = B T rows, D = C / H, e bytes an element, t the tensor-parallel degree (heads, F and V are split
  * by it; the norms are not). Element-wise kernels are fused where the common training libraries fuse them: bias with
  * the product, scale, mask and softmax in one, residual with the projection's result.
@@ -20,6 +20,19 @@
  *     embedding   3 N C e                                      N C (e + 2 g), untied also the table's V C g zeroed
  *     head        norm 2 N C e, (N, V/t, C) to FP32 logits,    2 products on FP32 gradients, norm 3 N C e
  *                 cross-entropy 12 N V / t (read, read, write)
+ *
+ * The above is GPT. LLaMA, where it differs, K = Hkv D:
+ *
+ *     qkv         (N, (C + 2K)/t, C), rotation             2 products, rotation 2 N (C + K) e / t
+ *                 2 N (C + K) e / t
+ *     attention   as GPT's; every query head reads its     4 products; with Hkv < H the query heads' dk and dv are
+ *                 own copy of the shared keys              summed: 2 N (C + K) e / t
+ *       flash     2 N (C + K) e / t                        4 N (C + K) e / t
+ *     proj        the same                                 2 products
+ *     fc1         (N, 2F/t, C)                             2 products
+ *     gelu        3 N F e / t (gate, up, product)          5 N F e / t
+ *     fc2         the same                                 2 products
+ *     embedding   2 N C e                                  the same
  *
  * Departures: weight gradients are counted as written in the operands' width; tensor-parallel all-reduces are ops of
  * their own. Checked by hand in tests/common/profile/test_formula.c.
@@ -43,12 +56,15 @@ double ht_stream_s(const struct ht_roof *r, double bytes)
 /* The shape of a work as reals. */
 struct ht_shape {
     double N, B, T, C, H, D, F, V; /* H, F, V: this rank's share */
+    double K;                      /* width of keys, of all ranks as C */
     double e, g, t;
+    bool llama;
 };
 
 static struct ht_shape ht_shape_of(const struct ht_work *w)
 {
     double t = w->tp > 1 ? w->tp : 1, heads = w->heads > 0 ? (double)w->heads : 1;
+    double kv_heads = w->kv_heads > 0 ? (double)w->kv_heads : heads;
     return (struct ht_shape){
         .N = (double)w->batch * (double)w->seq,
         .B = (double)w->batch,
@@ -58,9 +74,11 @@ static struct ht_shape ht_shape_of(const struct ht_work *w)
         .D = (double)w->width / heads,
         .F = (double)w->ffn / t,
         .V = (double)w->vocab / t,
+        .K = (double)w->width / heads * kv_heads,
         .e = (double)ht_dtype_bytes(w->dtype),
         .g = (double)ht_dtype_bytes(w->grad_dtype),
         .t = t,
+        .llama = w->arch == HT_ARCH_LLAMA,
     };
 }
 
@@ -72,8 +90,14 @@ static double ht_linear_s(const struct ht_roof *r, const struct ht_shape *s, dou
 
 static double ht_linear_back_s(const struct ht_roof *r, const struct ht_shape *s, double in, double out)
 {
-    return ht_gemm_s(r, 1, s->N, in, out, s->e, s->e) + ht_gemm_s(r, 1, out, in, s->N, s->e, s->e) +
-           ht_stream_s(r, s->N * out * s->e);
+    double bias_s = s->llama ? 0 : ht_stream_s(r, s->N * out * s->e);
+    return ht_gemm_s(r, 1, s->N, in, out, s->e, s->e) + ht_gemm_s(r, 1, out, in, s->N, s->e, s->e) + bias_s;
+}
+
+/* A kernel that goes over all queries and keys once: rotation in place, or the sum of shared heads' gradients. */
+static double ht_queries_keys_s(const struct ht_roof *r, const struct ht_shape *s)
+{
+    return ht_stream_s(r, 2 * s->N * (s->C + s->K) * s->e / s->t);
 }
 
 static double ht_dropout_s(const struct ht_roof *r, const struct ht_work *w, const struct ht_shape *s, double elements)
@@ -85,7 +109,7 @@ static double ht_attention_s(const struct ht_roof *r, const struct ht_work *w, c
 {
     if (w->flash) {
         double flops_s = 4 * s->B * s->H * s->T * s->T * s->D / r->flops_per_s;
-        return r->launch_s + fmax(flops_s, 4 * s->N * s->C * s->e / s->t / r->bytes_per_s);
+        return r->launch_s + fmax(flops_s, 2 * s->N * (s->C + s->K) * s->e / s->t / r->bytes_per_s);
     }
     double probs = s->B * s->H * s->T * s->T;
     return ht_gemm_s(r, s->B * s->H, s->T, s->T, s->D, s->e, s->e) + ht_stream_s(r, 2 * probs * s->e) +
@@ -96,12 +120,13 @@ static double ht_attention_back_s(const struct ht_roof *r, const struct ht_work 
 {
     if (w->flash) {
         double flops_s = 10 * s->B * s->H * s->T * s->T * s->D / r->flops_per_s;
-        return r->launch_s + fmax(flops_s, 8 * s->N * s->C * s->e / s->t / r->bytes_per_s);
+        return r->launch_s + fmax(flops_s, 4 * s->N * (s->C + s->K) * s->e / s->t / r->bytes_per_s);
     }
     double probs = s->B * s->H * s->T * s->T;
     return ht_gemm_s(r, s->B * s->H, s->T, s->T, s->D, s->e, s->e) +     /* dP = dO V^T */
            3 * ht_gemm_s(r, s->B * s->H, s->T, s->D, s->T, s->e, s->e) + /* dV, dQ, dK */
-           ht_stream_s(r, 3 * probs * s->e) + ht_dropout_s(r, w, s, probs);
+           ht_stream_s(r, 3 * probs * s->e) + ht_dropout_s(r, w, s, probs) +
+           (s->K < s->C ? ht_queries_keys_s(r, s) : 0);
 }
 
 static double ht_sub_forward_s(const struct ht_roof *r, const struct ht_work *w, const struct ht_shape *s, int sub)
@@ -112,15 +137,15 @@ static double ht_sub_forward_s(const struct ht_roof *r, const struct ht_work *w,
     case HT_SUB_NORM2:
         return ht_stream_s(r, 2 * NCe);
     case HT_SUB_QKV:
-        return ht_linear_s(r, s, s->C, 3 * s->C / s->t);
+        return ht_linear_s(r, s, s->C, (s->C + 2 * s->K) / s->t) + (s->llama ? ht_queries_keys_s(r, s) : 0);
     case HT_SUB_ATTENTION:
         return ht_attention_s(r, w, s);
     case HT_SUB_PROJ:
         return ht_linear_s(r, s, s->C / s->t, s->C) + ht_stream_s(r, 3 * NCe) + ht_dropout_s(r, w, s, s->N * s->C);
     case HT_SUB_FC1:
-        return ht_linear_s(r, s, s->C, s->F);
+        return ht_linear_s(r, s, s->C, (s->llama ? 2 : 1) * s->F);
     case HT_SUB_GELU:
-        return ht_stream_s(r, 2 * s->N * s->F * s->e);
+        return ht_stream_s(r, (s->llama ? 3 : 2) * s->N * s->F * s->e);
     case HT_SUB_FC2:
         return ht_linear_s(r, s, s->F, s->C) + ht_stream_s(r, 3 * NCe) + ht_dropout_s(r, w, s, s->N * s->C);
     default:
@@ -135,15 +160,15 @@ static double ht_sub_backward_s(const struct ht_roof *r, const struct ht_work *w
     case HT_SUB_NORM2:
         return ht_stream_s(r, 4 * s->N * s->C * s->e);
     case HT_SUB_QKV:
-        return ht_linear_back_s(r, s, s->C, 3 * s->C / s->t);
+        return ht_linear_back_s(r, s, s->C, (s->C + 2 * s->K) / s->t) + (s->llama ? ht_queries_keys_s(r, s) : 0);
     case HT_SUB_ATTENTION:
         return ht_attention_back_s(r, w, s);
     case HT_SUB_PROJ:
         return ht_linear_back_s(r, s, s->C / s->t, s->C) + ht_dropout_s(r, w, s, s->N * s->C);
     case HT_SUB_FC1:
-        return ht_linear_back_s(r, s, s->C, s->F);
+        return ht_linear_back_s(r, s, s->C, (s->llama ? 2 : 1) * s->F);
     case HT_SUB_GELU:
-        return ht_stream_s(r, 3 * s->N * s->F * s->e);
+        return ht_stream_s(r, (s->llama ? 5 : 3) * s->N * s->F * s->e);
     case HT_SUB_FC2:
         return ht_linear_back_s(r, s, s->F, s->C) + ht_dropout_s(r, w, s, s->N * s->C);
     default:
@@ -157,7 +182,7 @@ double ht_forward_s(const struct ht_roof *r, const struct ht_work *w)
     double NCe = s.N * s.C * s.e, sum = 0;
     switch (w->unit) {
     case HT_UNIT_EMBEDDING:
-        return ht_stream_s(r, 3 * NCe);
+        return ht_stream_s(r, (s.llama ? 2 : 3) * NCe);
     case HT_UNIT_HEAD:
         return ht_stream_s(r, 2 * NCe) + ht_gemm_s(r, 1, s.N, s.V, s.C, s.e, 4) + ht_stream_s(r, 12 * s.N * s.V);
     case HT_UNIT_BLOCK:

@@ -32,7 +32,7 @@ void ht_sparse_set(struct ht_sparse *x, int64_t key, int64_t position);
 struct ht_effect *ht_find_effect(struct ht_schedule *s, int32_t tensor, enum ht_tier tier);
 
 /* The fields of a work in a fixed order, for comparing and hashing. The custom name follows as four words. */
-enum { HT_WORK_WORDS = 25 };
+enum { HT_WORK_WORDS = 27 };
 void ht_work_words(const struct ht_work *w, int64_t words[HT_WORK_WORDS]);
 
 #endif

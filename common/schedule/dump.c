@@ -279,12 +279,14 @@ static void put_works(struct dumper *d)
         put_word(d, "kind", ht_op_kind_names, HT_N_OP_KINDS, (int)w->kind);
         put_word(d, "where", ht_lane_kind_names, HT_N_LANE_KINDS, (int)w->where);
         if (w->unit) put_word(d, "unit", ht_unit_kind_names, HT_N_UNIT_KINDS, (int)w->unit);
+        if (w->arch) put_word(d, "arch", ht_work_arch_names, HT_N_ARCHS, (int)w->arch);
         put_count(d, "n_units", w->n_units, 1);
         put_sub_ops(d, w->sub_ops, 0);
         put_count(d, "batch", w->batch, 0);
         put_count(d, "seq", w->seq, 0);
         put_count(d, "width", w->width, 0);
         put_count(d, "heads", w->heads, 0);
+        put_count(d, "kv_heads", w->kv_heads, 0);
         put_count(d, "ffn", w->ffn, 0);
         put_count(d, "vocab", w->vocab, 0);
         put_flag(d, "tied", w->tied);

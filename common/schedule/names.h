@@ -5,7 +5,7 @@
 
 #include "common/schedule/schedule.h"
 
-enum { HT_N_DTYPES = 3, HT_N_UNIT_KINDS = 3, HT_N_LANE_ORDERS = 2, HT_N_WHENS = 3, HT_N_EFFECT_FLAGS = 4 };
+enum { HT_N_ARCHS = 2, HT_N_DTYPES = 3, HT_N_UNIT_KINDS = 3, HT_N_LANE_ORDERS = 2, HT_N_WHENS = 3, HT_N_EFFECT_FLAGS = 4 };
 
 extern const char *const ht_tier_names[HT_N_TIERS];
 extern const char *const ht_tensor_class_names[HT_N_TENSOR_CLASSES];
@@ -18,6 +18,7 @@ extern const char *const ht_when_names[HT_N_WHENS];
 extern const char *const ht_effect_names[HT_N_EFFECT_FLAGS]; /* flag 1 << i */
 extern const char *const ht_sub_op_names[HT_N_SUB_OPS];
 extern const char *const ht_unit_kind_names[HT_N_UNIT_KINDS];
+extern const char *const ht_work_arch_names[HT_N_ARCHS];
 extern const char *const ht_work_dtype_names[HT_N_DTYPES];
 
 /* Copies at most n - 1 bytes of src, and pads with zeros, so that equal names are equal bytes. */

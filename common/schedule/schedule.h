@@ -147,10 +147,12 @@ struct ht_work {
     enum ht_op_kind kind;
     enum ht_lane_kind where;
     enum ht_unit_kind unit;
+    enum ht_arch arch;
     int32_t n_units;
     uint32_t sub_ops;
     int64_t batch, seq;                 /* of the micro-batch */
     int64_t width, heads, ffn, vocab;   /* of the model */
+    int64_t kv_heads;                   /* LLaMA: Hkv, 0 stands for heads; GPT: 0 */
     bool tied, flash, dropout;
     enum ht_dtype dtype;                /* of activations and compute parameters */
     enum ht_dtype grad_dtype;

@@ -15,6 +15,7 @@ void ht_work_words(const struct ht_work *w, int64_t words[HT_WORK_WORDS])
         (int64_t)w->kind,
         (int64_t)w->where,
         (int64_t)w->unit,
+        (int64_t)w->arch,
         w->n_units,
         w->sub_ops,
         w->batch,
@@ -23,6 +24,7 @@ void ht_work_words(const struct ht_work *w, int64_t words[HT_WORK_WORDS])
         w->heads,
         w->ffn,
         w->vocab,
+        w->kv_heads,
         w->tied,
         w->flash,
         w->dropout,
@@ -114,11 +116,12 @@ static void add_where(struct text *t, const struct ht_work *w)
     add(t, " where=%s", ht_lane_kind_name(w->where));
 }
 
-/* Forward, recompute, backward: the shape of the unit. A whole block leaves out its sub-ops. */
+/* Forward, recompute, backward: the shape of the unit. A whole block leaves out its sub-ops, GPT its name. */
 static void compute_key(struct text *t, const struct ht_work *w)
 {
     bool block = w->unit == HT_UNIT_BLOCK;
     add(t, " %s", ht_unit_kind_names[w->unit]);
+    if (w->arch != HT_ARCH_GPT) add(t, " %s", ht_work_arch_names[w->arch]);
     if (w->where != HT_LANE_COMPUTE) add_where(t, w);
     if (w->n_units > 1) add_count(t, "units", w->n_units);
     if (block && w->sub_ops != HT_ALL_SUB_OPS) {
@@ -134,6 +137,7 @@ static void compute_key(struct text *t, const struct ht_work *w)
     add_count(t, "width", w->width);
     if (block) {
         add_count(t, "heads", w->heads);
+        if (w->kv_heads && w->kv_heads != w->heads) add_count(t, "kv_heads", w->kv_heads);
         add_count(t, "ffn", w->ffn);
     } else {
         add_count(t, "vocab", w->vocab);

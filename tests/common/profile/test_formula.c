@@ -85,6 +85,45 @@ START_TEST(block_by_hand)
 }
 END_TEST
 
+/* B=2, T=512, C=1024, H=8, Hkv=2, F=1536: N = 1024, D = 128, K = 256. N C e = 2 MiB, N K e = 0.5 MiB, N F e = 3 MiB. */
+START_TEST(llama_block_by_hand)
+{
+    struct ht_work w = block(2, 512, 1024, 8);
+    w.arch = HT_ARCH_LLAMA, w.kv_heads = 2, w.ffn = 1536;
+    double launch = 1e-6, NCe = 2097152, P = 4194304, flops = 1e12, bw = 1e11;
+    double GiF = 1024.0 * 1024 * 1024;
+    w.sub_ops = 1u << HT_SUB_NORM1;
+    NEAR(ht_forward_s(&roof, &w), launch + 2 * NCe / bw);
+    /* 2 x 1024 x 1536 x 1024 = 3 GiFLOP; queries and keys (1.25 N C e) are read and written; no bias */
+    w.sub_ops = 1u << HT_SUB_QKV;
+    double rotation = launch + 2.5 * NCe / bw;
+    NEAR(ht_forward_s(&roof, &w), launch + 3 * GiF / flops + rotation);
+    NEAR(ht_backward_s(&roof, &w), 2 * (launch + 3 * GiF / flops) + rotation);
+    /* as many products as with Hkv = 8; 8 heads' dk and dv (2 N C e) are read, 2 heads' (2 N K e) written */
+    w.sub_ops = 1u << HT_SUB_ATTENTION;
+    NEAR(ht_forward_s(&roof, &w), 2 * (launch + GiF / flops) + launch + 2 * P * 2 / bw);
+    NEAR(ht_backward_s(&roof, &w), 4 * (launch + GiF / flops) + launch + 3 * P * 2 / bw + launch + 2.5 * NCe / bw);
+    w.flash = true; /* so slow a memory that bytes count: q, out, k, v forward, and their gradients back */
+    const struct ht_roof slow = {1e12, 1e6, 0};
+    NEAR(ht_forward_s(&slow, &w), 2.5 * NCe / 1e6);
+    NEAR(ht_backward_s(&slow, &w), 5 * NCe / 1e6);
+    w.flash = false;
+    w.sub_ops = 1u << HT_SUB_PROJ; /* 2 GiFLOP, and the residual */
+    NEAR(ht_forward_s(&roof, &w), launch + 2 * GiF / flops + launch + 3 * NCe / bw);
+    NEAR(ht_backward_s(&roof, &w), 2 * (launch + 2 * GiF / flops));
+    w.sub_ops = 1u << HT_SUB_FC1; /* 2 x 1024 x 1024 x 3072 = 6 GiFLOP */
+    NEAR(ht_forward_s(&roof, &w), launch + 6 * GiF / flops);
+    w.sub_ops = 1u << HT_SUB_GELU; /* N F e = 1.5 N C e: gate, up and product; back those, the gradient and two more */
+    NEAR(ht_forward_s(&roof, &w), launch + 4.5 * NCe / bw);
+    NEAR(ht_backward_s(&roof, &w), launch + 7.5 * NCe / bw);
+    w.sub_ops = 1u << HT_SUB_FC2;
+    NEAR(ht_backward_s(&roof, &w), 2 * (launch + 3 * GiF / flops));
+    w.sub_ops = HT_ALL_SUB_OPS;
+    w.unit = HT_UNIT_EMBEDDING; /* no position table */
+    NEAR(ht_forward_s(&roof, &w), launch + 2 * NCe / bw);
+}
+END_TEST
+
 /* Sub-ops add up to the block, blocks to several blocks, and a mask is what it names. */
 START_TEST(sums)
 {
@@ -119,6 +158,12 @@ START_TEST(flops_only)
     w.vocab = 50257;
     NEAR(ht_forward_s(&r, &w) * 1e12, ht_unit_flops(&m, 1, 4, 256));
     NEAR(ht_backward_s(&r, &w) * 1e12, 2 * ht_unit_flops(&m, 1, 4, 256));
+    m.arch = w.arch = HT_ARCH_LLAMA;
+    m.kv_heads = w.kv_heads = 3;
+    NEAR(ht_forward_s(&r, &w) * 1e12, ht_unit_flops(&m, 1, 4, 256));
+    NEAR(ht_backward_s(&r, &w) * 1e12, 2 * ht_unit_flops(&m, 1, 4, 256));
+    m.arch = w.arch = HT_ARCH_GPT;
+    m.kv_heads = w.kv_heads = 0;
     w.tp = 4; /* every product is split */
     NEAR(ht_forward_s(&r, &w) * 1e12, ht_unit_flops(&m, 1, 4, 256) / 4);
     w.tp = 1;
@@ -182,6 +227,7 @@ int main(void)
     tcase_add_test(t, gemm);
     tcase_add_test(t, stream);
     tcase_add_test(t, block_by_hand);
+    tcase_add_test(t, llama_block_by_hand);
     tcase_add_test(t, sums);
     tcase_add_test(t, flops_only);
     tcase_add_test(t, ends);

@@ -112,6 +112,19 @@ START_TEST(keys)
         ht_work_key(&w, key, sizeof key),
         "backward head where=host units=2 batch=8 seq=1024 width=4096 vocab=50257 tied=0 dtype=bf16 grad=f32 "
         "tp=4");
+    struct ht_work llama = w;
+    llama.arch = HT_ARCH_LLAMA;
+    llama.unit = HT_UNIT_BLOCK;
+    llama.kv_heads = 8;
+    llama.tp = llama.n_units = 1;
+    llama.sub_ops = HT_ALL_SUB_OPS;
+    ck_assert_str_eq(ht_work_key(&llama, key, sizeof key),
+                     "backward block llama where=host batch=8 seq=1024 width=4096 heads=32 kv_heads=8 ffn=16384 flash "
+                     "dtype=bf16 grad=f32");
+    llama.kv_heads = 32; /* as many as heads: not said */
+    ck_assert_str_eq(ht_work_key(&llama, key, sizeof key),
+                     "backward block llama where=host batch=8 seq=1024 width=4096 heads=32 ffn=16384 flash dtype=bf16 "
+                     "grad=f32");
     w.kind = HT_OP_OPTIMIZER_STEP;
     ck_assert_str_eq(ht_work_key(&w, key, sizeof key), "optimizer_step where=host params=5 dtype=bf16 grad=f32");
     w.kind = HT_OP_COPY;
