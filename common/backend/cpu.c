@@ -23,8 +23,6 @@ static enum ht_status check_model(const struct ht_cpu_options *o, struct ht_erro
 {
     const struct ht_model *m = &o->model;
     const struct ht_numerics *n = &o->numerics;
-    if (m->arch != HT_ARCH_GPT)
-        return ht_fail(err, HT_INFEASIBLE, "model '%s': the cpu backend has kernels for GPT models only", m->name);
     if (m->dropout) return ht_fail(err, HT_INFEASIBLE, "model '%s': the cpu backend has no dropout", m->name);
     if (n->param != HT_F32 || n->grad != HT_F32 || n->accumulate != HT_F32 || n->reduce != HT_F32)
         return ht_fail(

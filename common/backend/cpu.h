@@ -98,7 +98,7 @@ struct ht_cpu_split {
 enum ht_status ht_cpu_split_cores(int device_cores, struct ht_error *err, struct ht_cpu_split *out);
 
 struct ht_cpu_options {
-    struct ht_model model;        /* GPT, no dropout */
+    struct ht_model model;        /* no dropout */
     struct ht_numerics numerics;  /* FP32 throughout */
     int64_t tokens_per_iteration; /* of the whole batch, all micro-batches: gradients are of the mean loss over it */
     uint64_t seed;                /* of the initial parameters */

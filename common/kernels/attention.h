@@ -1,8 +1,13 @@
 /*
  * Internal: causal attention of one micro-batch, all heads.
  *
- * Pairs (sequence, head) are split over the workers; a pair goes through its query rows in tiles of HT_ATTENTION_ROWS,
- * and a tile looks only at the keys up to its last row, so about half of the square is never computed.
+ * Grouped-query attention: H / Hkv query heads in a row share a head of keys and values; with Hkv = H each has its own.
+ * K = Hkv C / H.
+ *
+ * Groups (sequence, head of keys) are split over the workers, which take a group's query heads in order: so the sums of
+ * dk and dv over them are one chain. A pair (sequence, query head) goes through its query rows in tiles of
+ * HT_ATTENTION_ROWS, and a tile looks only at the keys up to its last row, so about half of the square is never
+ * computed.
  */
 #ifndef HT_KERNELS_ATTENTION_H
 #define HT_KERNELS_ATTENTION_H
@@ -12,7 +17,8 @@
 
 struct ht_attention {
     int64_t batch, seq, heads, width; /* B, T, H, C */
-    const float *qkv;                 /* (B,T,3C): query, key, value, each (H, C/H) */
+    int64_t kv_heads;                 /* Hkv */
+    const float *qkv;                 /* (B,T,C+2K): query (H, C/H), key, value (Hkv, C/H) each */
     float *probs;                     /* (B,H,T,T), 0 above the diagonal; NULL: flash */
     float *lse;                       /* (B,H,T) log-sum-exp of the scaled scores; NULL: probabilities are kept */
     float *out;                       /* (B,T,C) */
@@ -23,7 +29,7 @@ struct ht_attention {
 
 /* Writes out and probs or lse. */
 void ht_attention_forward(const struct ht_simd *simd, const struct ht_attention *a, int worker, int n_workers);
-/* dout: (B,T,C); dqkv: (B,T,3C), written. */
+/* dout: (B,T,C); dqkv: (B,T,C+2K), written. */
 void ht_attention_backward(const struct ht_simd *simd, const struct ht_attention *a, const float *dout, float *dqkv,
                            int worker, int n_workers);
 

@@ -1,10 +1,13 @@
 /*
- * A GPT block.
+ * A block.
  *
  *     norm1 = norm(x)                    norm2 = norm(proj)
  *     qkv   = norm1 Wqkv^T + b           fc1   = norm2 W1^T + b
  *     att   = attention(qkv)             gelu  = gelu(fc1)
  *     proj  = x + att Wp^T + b           out   = proj + gelu W2^T + b
+ *
+ * LLaMA's is the same with other parts: no b, RMSNorm, queries and keys of qkv rotated in place, F -> 2F in fc1 (gate,
+ * up), and gelu = silu(gate) up. Below, E is the width of fc1 (F or 2F) and W that of qkv (3C or C + 2K).
  *
  * Only attention and the parameters' gradients mix tokens, so a pass is a few parallel steps, each worker chaining all
  * that it can do with its own rows:
@@ -17,11 +20,17 @@
 #include <stddef.h>
 
 #include "common/kernels/attention.h"
+#include "common/kernels/rotary.h"
 #include "common/kernels/rows.h"
 #include "common/kernels/unit.h"
 
-/* Order of a GPT block's parameter parts (ht_unit_param_parts). */
+/* What a block computes with, and which of its parameter parts (ht_unit_param_parts) that is: -1 where there is none.
+   LLaMA's q, k, v are the rows of one matrix, and so are gate and up: the place is that of the first. */
 enum { LN1_W, LN1_B, QKV_W, QKV_B, PROJ_W, PROJ_B, LN2_W, LN2_B, FC1_W, FC1_B, FC2_W, FC2_B, N_PARTS };
+static const int part_of[][N_PARTS] = {
+    [HT_ARCH_GPT] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11},
+    [HT_ARCH_LLAMA] = {0, -1, 1, -1, 4, -1, 5, -1, 6, -1, 8, -1},
+};
 
 /* The kept activations as pointers; shapes in model.h. */
 struct kept {
@@ -34,6 +43,8 @@ struct block {
     unsigned sub_ops;
     struct ht_norm norm1, norm2;
     struct ht_linear qkv, proj, fc1, fc2;
+    bool rotates, gated; /* LLaMA */
+    struct ht_rotary rotary;
     struct ht_attention attention;
     struct kept act;
     const float *x;
@@ -41,8 +52,8 @@ struct block {
     /* backward */
     const float *dout;
     float *dx;                         /* holds the gradient of proj until the last rows step */
-    float *dwide, *dnorm, *dattention; /* (B,T,F) or (B,T,3C); (B,T,C); (B,T,C) */
-    float *grad[N_PARTS];
+    float *dwide, *dnorm, *dattention; /* (B,T,E) or (B,T,W); (B,T,C); (B,T,C) */
+    float *grad[N_PARTS];              /* NULL where there is no such part */
 };
 
 static float *at(void *base, struct ht_act_part part)
@@ -54,13 +65,17 @@ static void block_init(struct block *b, const struct ht_unit_args *args, const f
                        float *grad, void *workspace)
 {
     const struct ht_model *m = args->model;
-    int64_t C = m->width, F = m->ffn;
-    assert(m->arch == HT_ARCH_GPT && !m->dropout && C % m->heads == 0);
+    bool llama = m->arch == HT_ARCH_LLAMA;
+    int64_t C = m->width, K = ht_model_kv_width(m), F = m->ffn, D = C / m->heads;
+    assert(!m->dropout && C % m->heads == 0 && m->heads % ht_model_kv_heads(m) == 0);
+    assert(llama ? D % 2 == 0 : K == C);
     struct ht_param_part parts[HT_MAX_PARAM_PARTS];
-    int n = ht_unit_param_parts(m, 1, parts);
-    assert(n == N_PARTS);
+    ht_unit_param_parts(m, 1, parts);
     const float *p[N_PARTS];
-    for (int i = 0; i < n; i++) p[i] = params + parts[i].offset;
+    for (int i = 0; i < N_PARTS; i++) {
+        int at = part_of[m->arch][i];
+        p[i] = at < 0 ? NULL : params + parts[at].offset;
+    }
     struct ht_act_layout l;
     ht_block_activations(m, args->batch, args->seq, HT_F32, &l);
     struct ht_workspace_layout w;
@@ -70,12 +85,14 @@ static void block_init(struct block *b, const struct ht_unit_args *args, const f
         .simd = ht_simd(),
         .n_rows = args->batch * args->seq,
         .sub_ops = HT_ALL_SUB_OPS,
-        .norm1 = {p[LN1_W], p[LN1_B], C},
-        .norm2 = {p[LN2_W], p[LN2_B], C},
-        .qkv = {p[QKV_W], p[QKV_B], .in = C, .out = 3 * C},
+        .norm1 = {p[LN1_W], p[LN1_B], C, (float)m->norm_eps},
+        .norm2 = {p[LN2_W], p[LN2_B], C, (float)m->norm_eps},
+        .qkv = {p[QKV_W], p[QKV_B], .in = C, .out = C + 2 * K},
         .proj = {p[PROJ_W], p[PROJ_B], .in = C, .out = C},
-        .fc1 = {p[FC1_W], p[FC1_B], .in = C, .out = F},
+        .fc1 = {p[FC1_W], p[FC1_B], .in = C, .out = llama ? 2 * F : F},
         .fc2 = {p[FC2_W], p[FC2_B], .in = F, .out = C},
+        .rotates = llama,
+        .gated = llama,
         .act = {.norm1 = at(act, l.norm1),
                 .norm1_stats = at(act, l.norm1_stats),
                 .qkv = at(act, l.qkv),
@@ -87,10 +104,16 @@ static void block_init(struct block *b, const struct ht_unit_args *args, const f
                 .gelu = at(act, l.gelu)},
         .x = x,
     };
+    b->rotary = (struct ht_rotary){.seq = args->seq,
+                                   .heads = m->heads + ht_model_kv_heads(m),
+                                   .head_size = D,
+                                   .stride = b->qkv.out,
+                                   .theta = m->rope_theta};
     b->attention = (struct ht_attention){
         .batch = args->batch,
         .seq = args->seq,
         .heads = m->heads,
+        .kv_heads = ht_model_kv_heads(m),
         .width = C,
         .qkv = b->act.qkv,
         .out = b->act.attention,
@@ -105,7 +128,10 @@ static void block_init(struct block *b, const struct ht_unit_args *args, const f
     b->dwide = at(workspace, w.wide);
     b->dnorm = at(workspace, w.narrow);
     b->dattention = at(workspace, w.attention);
-    for (int i = 0; i < n; i++) b->grad[i] = grad + parts[i].offset;
+    for (int i = 0; i < N_PARTS; i++) {
+        int at = part_of[m->arch][i];
+        b->grad[i] = at < 0 ? NULL : grad + parts[at].offset;
+    }
 }
 
 static struct ht_range my_rows(const struct block *b, int worker, int n_workers)
@@ -126,7 +152,9 @@ static void forward_before_attention(void *arg, int worker, int n_workers)
     struct ht_range rows = my_rows(b, worker, n_workers);
     if (wants(b, HT_SUB_NORM1))
         ht_rows_norm(b->simd, &b->norm1, b->x, b->act.norm1, b->act.norm1_stats, b->n_rows, rows);
-    if (wants(b, HT_SUB_QKV)) ht_rows_linear(b->simd, &b->qkv, b->act.norm1, NULL, b->act.qkv, rows);
+    if (!wants(b, HT_SUB_QKV)) return;
+    ht_rows_linear(b->simd, &b->qkv, b->act.norm1, NULL, b->act.qkv, rows);
+    if (b->rotates) ht_rows_rotate(b->simd, &b->rotary, false, b->act.qkv, rows);
 }
 
 static void forward_attention(void *arg, int worker, int n_workers)
@@ -135,16 +163,29 @@ static void forward_attention(void *arg, int worker, int n_workers)
     ht_attention_forward(b->simd, &b->attention, worker, n_workers);
 }
 
+/* gelu (rows, F) from fc1 (rows, E). */
+static void activate(const struct block *b, struct ht_range rows)
+{
+    int64_t F = b->fc2.in;
+    if (!b->gated) {
+        b->simd->gelu(b->act.fc1 + rows.begin * F, b->act.gelu + rows.begin * F, (rows.end - rows.begin) * F);
+        return;
+    }
+    for (int64_t r = rows.begin; r < rows.end; r++) {
+        const float *gate = b->act.fc1 + r * 2 * F;
+        b->simd->swiglu(gate, gate + F, b->act.gelu + r * F, F);
+    }
+}
+
 static void forward_after_attention(void *arg, int worker, int n_workers)
 {
     struct block *b = arg;
     struct ht_range rows = my_rows(b, worker, n_workers);
-    int64_t F = b->fc1.out, first = rows.begin * F;
     if (wants(b, HT_SUB_PROJ)) ht_rows_linear(b->simd, &b->proj, b->act.attention, b->x, b->act.proj, rows);
     if (wants(b, HT_SUB_NORM2))
         ht_rows_norm(b->simd, &b->norm2, b->act.proj, b->act.norm2, b->act.norm2_stats, b->n_rows, rows);
     if (wants(b, HT_SUB_FC1)) ht_rows_linear(b->simd, &b->fc1, b->act.norm2, NULL, b->act.fc1, rows);
-    if (wants(b, HT_SUB_GELU)) b->simd->gelu(b->act.fc1 + first, b->act.gelu + first, (rows.end - rows.begin) * F);
+    if (wants(b, HT_SUB_GELU)) activate(b, rows);
     if (wants(b, HT_SUB_FC2)) ht_rows_linear(b->simd, &b->fc2, b->act.gelu, b->act.proj, b->out, rows);
 }
 
@@ -175,13 +216,37 @@ void ht_block_recompute(const struct ht_unit_args *args, const float *params, co
 
 /* ---- backward ---- */
 
+/* dwide (rows, E), the gradient of fc1, from dout. The product with W2 is the gradient of gelu; where there is a gate
+   it goes to the place of up's (the right half of each row), which swiglu_backward turns into that of up. */
+static void activate_backward(const struct block *b, struct ht_range rows)
+{
+    int64_t F = b->fc2.in, C = b->fc2.out, n = rows.end - rows.begin;
+    if (!b->gated) {
+        ht_rows_linear_backward(b->simd, &b->fc2, b->dout, b->dwide, rows);
+        b->simd->gelu_backward(b->act.fc1 + rows.begin * F, b->dwide + rows.begin * F, n * F);
+        return;
+    }
+    b->simd->gemm(&(struct ht_gemm){.m = n,
+                                    .n = F,
+                                    .k = C,
+                                    .a = b->dout + rows.begin * C,
+                                    .a_stride = C,
+                                    .b = b->fc2.weight,
+                                    .b_stride = F,
+                                    .c = b->dwide + rows.begin * 2 * F + F,
+                                    .c_stride = 2 * F});
+    for (int64_t r = rows.begin; r < rows.end; r++) {
+        const float *gate = b->act.fc1 + r * 2 * F;
+        float *dgate = b->dwide + r * 2 * F;
+        b->simd->swiglu_backward(gate, gate + F, dgate, dgate + F, F);
+    }
+}
+
 static void backward_after_attention(void *arg, int worker, int n_workers)
 {
     struct block *b = arg;
     struct ht_range rows = my_rows(b, worker, n_workers);
-    int64_t F = b->fc1.out, first = rows.begin * F;
-    ht_rows_linear_backward(b->simd, &b->fc2, b->dout, b->dwide, rows); /* of gelu */
-    b->simd->gelu_backward(b->act.fc1 + first, b->dwide + first, (rows.end - rows.begin) * F);
+    activate_backward(b, rows);
     ht_rows_linear_backward(b->simd, &b->fc1, b->dwide, b->dnorm, rows); /* of norm2 */
     ht_rows_norm_backward(b->simd, &b->norm2, b->act.proj, b->dnorm, b->act.norm2_stats, b->dout, b->dx, b->n_rows,
                           rows); /* of proj */
@@ -191,9 +256,9 @@ static void backward_after_attention(void *arg, int worker, int n_workers)
 static void grads_after_attention(void *arg, int worker, int n_workers)
 {
     struct block *b = arg;
-    int64_t C = b->norm2.width, F = b->fc1.out;
+    int64_t C = b->norm2.width, E = b->fc1.out;
     struct ht_range narrow = ht_range_split(C, HT_FEATURE_GRAIN, worker, n_workers);
-    struct ht_range wide = ht_range_split(F, HT_FEATURE_GRAIN, worker, n_workers);
+    struct ht_range wide = ht_range_split(E, HT_FEATURE_GRAIN, worker, n_workers);
     float **g = b->grad;
     ht_features_linear_grad(b->simd, &b->fc2, b->act.gelu, b->dout, b->n_rows, g[FC2_W], g[FC2_B], narrow);
     ht_features_linear_grad(b->simd, &b->fc1, b->act.norm2, b->dwide, b->n_rows, g[FC1_W], g[FC1_B], wide);
@@ -212,6 +277,7 @@ static void backward_before_attention(void *arg, int worker, int n_workers)
 {
     struct block *b = arg;
     struct ht_range rows = my_rows(b, worker, n_workers);
+    if (b->rotates) ht_rows_rotate(b->simd, &b->rotary, true, b->dwide, rows);
     ht_rows_linear_backward(b->simd, &b->qkv, b->dwide, b->dnorm, rows); /* of norm1 */
     ht_rows_norm_backward(b->simd, &b->norm1, b->x, b->dnorm, b->act.norm1_stats, b->dx, b->dx, b->n_rows, rows);
 }
@@ -220,7 +286,7 @@ static void grads_before_attention(void *arg, int worker, int n_workers)
 {
     struct block *b = arg;
     int64_t C = b->norm1.width;
-    struct ht_range features = ht_range_split(3 * C, HT_FEATURE_GRAIN, worker, n_workers);
+    struct ht_range features = ht_range_split(b->qkv.out, HT_FEATURE_GRAIN, worker, n_workers);
     struct ht_range columns = ht_range_split(C, HT_FEATURE_GRAIN, worker, n_workers);
     ht_features_linear_grad(b->simd, &b->qkv, b->act.norm1, b->dwide, b->n_rows, b->grad[QKV_W], b->grad[QKV_B],
                             features);

@@ -1,6 +1,6 @@
 /*
- * Embedding: token table plus position table. Backward splits the columns, so that every worker goes over all tokens in
- * order: no two of them touch the same element, and the sum's order does not depend on their number.
+ * Embedding: token table, in GPT plus position table. Backward splits the columns, so that every worker goes over all
+ * tokens in order: no two of them touch the same element, and the sum's order does not depend on their number.
  */
 #include <assert.h>
 #include <stddef.h>
@@ -14,7 +14,7 @@ struct embedding {
     const struct ht_unit_args *args;
     const int32_t *tokens;
     const float *wte, *wpe, *dout;
-    float *out, *dwte, *dwpe;
+    float *out, *dwte, *dwpe; /* wpe, dwpe: NULL in LLaMA */
 };
 
 static void forward(void *arg, int worker, int n_workers)
@@ -24,7 +24,11 @@ static void forward(void *arg, int worker, int n_workers)
     struct ht_range rows = ht_range_split(e->args->batch * T, HT_ROW_GRAIN, worker, n_workers);
     for (int64_t r = rows.begin; r < rows.end; r++) {
         assert(e->tokens[r] >= 0 && e->tokens[r] < e->args->model->vocab);
-        e->simd->add(e->wte + e->tokens[r] * C, e->wpe + r % T * C, e->out + r * C, C);
+        const float *token = e->wte + e->tokens[r] * C;
+        if (e->wpe)
+            e->simd->add(token, e->wpe + r % T * C, e->out + r * C, C);
+        else
+            memcpy(e->out + r * C, token, (size_t)C * sizeof(float));
     }
 }
 
@@ -43,6 +47,7 @@ static void backward(void *arg, int worker, int n_workers)
         float *to = e->dwte + e->tokens[r] * C + c;
         e->simd->add(to, e->dout + r * C + c, to, n);
     }
+    if (!e->dwpe) return;
     for (int64_t t = 0; t < T; t++) {
         float *to = e->dwpe + t * C + c;
         memcpy(to, e->dout + t * C + c, bytes);
@@ -54,12 +59,12 @@ static void backward(void *arg, int worker, int n_workers)
 void ht_embedding_forward(const struct ht_unit_args *args, const int32_t *tokens, const float *params, float *out)
 {
     const struct ht_model *m = args->model;
-    assert(m->arch == HT_ARCH_GPT && args->seq <= m->max_seq);
+    assert(args->seq <= m->max_seq);
     struct embedding e = {.simd = ht_simd(),
                           .args = args,
                           .tokens = tokens,
                           .wte = params,
-                          .wpe = params + m->vocab * m->width,
+                          .wpe = m->arch == HT_ARCH_GPT ? params + m->vocab * m->width : NULL,
                           .out = out};
     ht_pool_run(args->pool, forward, &e);
 }
@@ -72,6 +77,6 @@ void ht_embedding_backward(const struct ht_unit_args *args, const int32_t *token
                           .tokens = tokens,
                           .dout = dout,
                           .dwte = grad,
-                          .dwpe = grad + m->vocab * m->width};
+                          .dwpe = m->arch == HT_ARCH_GPT ? grad + m->vocab * m->width : NULL};
     ht_pool_run(args->pool, backward, &e);
 }

@@ -30,15 +30,16 @@ static void head_init(struct head *h, const struct ht_unit_args *args, const flo
                       const float *x, void *act)
 {
     const struct ht_model *m = args->model;
-    int64_t C = m->width;
-    assert(m->arch == HT_ARCH_GPT && m->tied == (wte != NULL));
+    bool biased = m->arch == HT_ARCH_GPT;
+    int64_t C = m->width, n_norm = biased ? 2 * C : C; /* elements of the norm, the matrix comes after */
+    assert(m->tied == (wte != NULL));
     struct ht_act_layout l;
     ht_head_activations(m, args->batch, args->seq, HT_F32, &l);
     *h = (struct head){
         .simd = ht_simd(),
         .n_rows = args->batch * args->seq,
-        .norm = {params, params + C, C},
-        .matrix = {.weight = m->tied ? wte : params + 2 * C, .in = C, .out = m->vocab},
+        .norm = {params, biased ? params + C : NULL, C, (float)m->norm_eps},
+        .matrix = {.weight = m->tied ? wte : params + n_norm, .in = C, .out = m->vocab},
         .norm_out = (float *)((char *)act + l.norm1.offset),
         .stats = (float *)((char *)act + l.norm1_stats.offset),
         .x = x,
@@ -102,8 +103,8 @@ void ht_head_backward(const struct ht_unit_args *args, const float *params, cons
     h.dnorm = workspace;
     h.dx = dx;
     h.dnorm_weight = grad;
-    h.dnorm_bias = grad + m->width;
-    h.dmatrix = m->tied ? dwte : grad + 2 * m->width;
+    h.dnorm_bias = h.norm.bias ? grad + m->width : NULL;
+    h.dmatrix = m->tied ? dwte : grad + (h.norm.bias ? 2 : 1) * m->width;
     ht_pool_run(args->pool, backward_rows, &h);
     ht_pool_run(args->pool, backward_features, &h);
 }

@@ -1,7 +1,7 @@
 /*
  * The plain trainer: everything in memory, one unit after another, no graph, no arena. It is what units are for, in a
  * hundred lines, and what systems' losses are compared with; it is itself compared with PyTorch
- * (tests/common/kernels/test_gpt_torch.c).
+ * (tests/common/kernels/test_torch.c).
  *
  * One step, over M micro-batches of (B,T) tokens:
  *

@@ -72,16 +72,23 @@ void ht_features_linear_grad(const struct ht_simd *simd, const struct ht_linear 
 void ht_rows_norm(const struct ht_simd *simd, const struct ht_norm *n, const float *x, float *y, float *stats,
                   int64_t n_rows, struct ht_range rows)
 {
-    for (int64_t r = rows.begin; r < rows.end; r++)
+    for (int64_t r = rows.begin; r < rows.end && !n->bias; r++)
+        simd->rms_norm(x + r * n->width, n->weight, n->eps, y + r * n->width, stats + r, n->width);
+    for (int64_t r = rows.begin; r < rows.end && n->bias; r++)
         simd->norm(x + r * n->width, n->weight, n->bias, y + r * n->width, stats + r, stats + n_rows + r, n->width);
 }
 
 void ht_rows_norm_backward(const struct ht_simd *simd, const struct ht_norm *n, const float *x, const float *dy,
                            const float *stats, const float *residual, float *dx, int64_t n_rows, struct ht_range rows)
 {
-    for (int64_t r = rows.begin; r < rows.end; r++)
-        simd->norm_backward(x + r * n->width, n->weight, dy + r * n->width, stats[r], stats[n_rows + r],
-                            residual ? residual + r * n->width : NULL, dx + r * n->width, n->width);
+    for (int64_t r = rows.begin; r < rows.end; r++) {
+        int64_t at = r * n->width;
+        const float *from = residual ? residual + at : NULL;
+        if (n->bias)
+            simd->norm_backward(x + at, n->weight, dy + at, stats[r], stats[n_rows + r], from, dx + at, n->width);
+        else
+            simd->rms_norm_backward(x + at, n->weight, dy + at, stats[r], from, dx + at, n->width);
+    }
 }
 
 void ht_features_norm_grad(const struct ht_simd *simd, const struct ht_norm *n, const float *x, const float *dy,
@@ -89,5 +96,8 @@ void ht_features_norm_grad(const struct ht_simd *simd, const struct ht_norm *n, 
 {
     int64_t c = features.begin, width = features.end - features.begin;
     if (width <= 0) return;
-    simd->norm_weight_grad(x + c, dy + c, stats, stats + n_rows, n_rows, n->width, width, dweight + c, dbias + c);
+    if (n->bias)
+        simd->norm_weight_grad(x + c, dy + c, stats, stats + n_rows, n_rows, n->width, width, dweight + c, dbias + c);
+    else
+        simd->rms_norm_weight_grad(x + c, dy + c, stats, n_rows, n->width, width, dweight + c);
 }

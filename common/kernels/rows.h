@@ -27,17 +27,20 @@ void ht_rows_linear_backward(const struct ht_simd *simd, const struct ht_linear 
 void ht_features_linear_grad(const struct ht_simd *simd, const struct ht_linear *l, const float *x, const float *dy,
                              int64_t n_rows, float *dweight, float *dbias, struct ht_range features);
 
+/* LayerNorm, or without a bias RMSNorm. */
 struct ht_norm {
     const float *weight, *bias; /* (width) */
     int64_t width;
+    float eps; /* RMSNorm's; LayerNorm's is a constant */
 };
 
-/* stats: (n_rows) means, then (n_rows) 1/std. */
+/* stats: (n_rows) means, then (n_rows) 1/std; RMSNorm: (n_rows) 1/rms. */
 void ht_rows_norm(const struct ht_simd *simd, const struct ht_norm *n, const float *x, float *y, float *stats,
                   int64_t n_rows, struct ht_range rows);
 /* dx[r] = residual[r] + gradient of x[r] through the norm. residual: NULL or (rows, width); may be dx. */
 void ht_rows_norm_backward(const struct ht_simd *simd, const struct ht_norm *n, const float *x, const float *dy,
                            const float *stats, const float *residual, float *dx, int64_t n_rows, struct ht_range rows);
+/* dbias: NULL for RMSNorm. */
 void ht_features_norm_grad(const struct ht_simd *simd, const struct ht_norm *n, const float *x, const float *dy,
                            const float *stats, int64_t n_rows, float *dweight, float *dbias, struct ht_range features);
 

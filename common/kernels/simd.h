@@ -48,6 +48,23 @@ struct ht_simd {
     /* One row of logits (n): becomes (softmax - onehot(target)) * scale. Returns -log softmax[target]. */
     double (*cross_entropy)(float *logits, int64_t n, int64_t target, float scale);
 
+    /* ---- LLaMA's (simd_llama.h) ---- */
+
+    /* One row (n): y = x / sqrt(mean(x^2) + eps) * weight; leaves 1/rms. */
+    void (*rms_norm)(const float *x, const float *weight, float eps, float *y, float *rrms, int64_t n);
+    /* One row: dx = residual + gradient through the norm. dx may be residual; residual may be NULL (0). */
+    void (*rms_norm_backward)(const float *x, const float *weight, const float *dy, float rrms, const float *residual,
+                              float *dx, int64_t n);
+    /* Columns: dweight[c] = sum over rows r of dy[r,c] x[r,c] rrms[r], in order; rows are `stride` apart. */
+    void (*rms_norm_weight_grad)(const float *x, const float *dy, const float *rrms, int64_t rows, int64_t stride,
+                                 int64_t n, float *dweight);
+    /* y = silu(gate) up, silu(g) = g / (1 + exp(-g)). */
+    void (*swiglu)(const float *gate, const float *up, float *y, int64_t n);
+    /* d: gradient of y in, of up out; dgate: of gate. */
+    void (*swiglu_backward)(const float *gate, const float *up, float *dgate, float *d, int64_t n);
+    /* Points (low, high) turned in place: low cos - high sin, high cos + low sin. */
+    void (*rotate)(const float *cosine, const float *sine, float *low, float *high, int64_t n);
+
     float (*dot)(const float *x, const float *y, int64_t n);
     void (*add)(const float *x, const float *y, float *z, int64_t n); /* z = x + y; z may be either */
 };

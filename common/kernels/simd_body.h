@@ -236,6 +236,8 @@ static double simd_cross_entropy(float *logits, int64_t n, int64_t target, float
     return log((double)sum) + ((double)max - (double)picked);
 }
 
+#include "common/kernels/simd_llama.h"
+
 static void simd_add(const float *x, const float *y, float *z, int64_t n)
 {
     IVDEP for (int64_t i = 0; i < n; i++) z[i] = x[i] + y[i];
@@ -254,6 +256,12 @@ const struct ht_simd SIMD_TABLE = {
     .softmax_again = simd_softmax_again,
     .softmax_backward = simd_softmax_backward,
     .cross_entropy = simd_cross_entropy,
+    .rms_norm = simd_rms_norm,
+    .rms_norm_backward = simd_rms_norm_backward,
+    .rms_norm_weight_grad = simd_rms_norm_weight_grad,
+    .swiglu = simd_swiglu,
+    .swiglu_backward = simd_swiglu_backward,
+    .rotate = simd_rotate,
     .dot = simd_dot,
     .add = simd_add,
 };

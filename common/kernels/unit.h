@@ -8,7 +8,7 @@
  * The pool's workers split each step statically, and no sum is ever cut between two of them: the bits do not depend on
  * the number of workers. A worker needs HT_GEMM_STACK_BYTES of stack (common/kernels/gemm.h).
  *
- * GPT only, and without dropout: the caller has rejected other models.
+ * GPT and LLaMA, without dropout: the caller has rejected other models.
  */
 #ifndef HT_KERNELS_UNIT_H
 #define HT_KERNELS_UNIT_H
@@ -26,10 +26,10 @@ struct ht_unit_args {
 
 /* ---- embedding (unit 0) ---- */
 
-/* out = wte[token] + wpe[position]. tokens: (B,T), each in [0, V); out: (B,T,C). */
+/* out = wte[token] + wpe[position]; LLaMA: wte[token]. tokens: (B,T), each in [0, V); out: (B,T,C). */
 void ht_embedding_forward(const struct ht_unit_args *args, const int32_t *tokens, const float *params, float *out);
 
-/* dout: (B,T,C). grad, unit 0's: the wpe part is written (rows from T on are 0). The wte part is ADDED to when the
+/* dout: (B,T,C). grad, unit 0's: the wpe part, if there is one, is written (rows from T on are 0). The wte part is ADDED to when the
    model is tied, since the head wrote its contribution there first (ht_head_backward); otherwise it is written. */
 void ht_embedding_backward(const struct ht_unit_args *args, const int32_t *tokens, const float *dout, float *grad);
 
@@ -71,7 +71,7 @@ void ht_grad_accumulate(struct ht_pool *pool, float *acc, const float *add, int6
  * of the unit's flat buffer is a * (2 u - 1), u = ht_random_float(ht_random(seed, unit), i), rounded to FP32 after each
  * operation. a = 0.02 sqrt(3) as float: the standard deviation of GPT-2's initialisation, 0.02. For the two projections
  * back into the residual stream a is divided by sqrt(2 L) in double before it is rounded (Radford et al. 2019,
- * Sec. 2.3).
+ * Sec. 2.3). LLaMA: 0.02 for every matrix, the initializer_range of transformers' LlamaConfig.
  */
 void ht_unit_init(const struct ht_model *model, int64_t unit, uint64_t seed, float *params);
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Every system trains a few steps to the losses of in_memory, with one micro-batch and with several. It is also what
-# ThreadSanitizer looks at.
+# Every system trains a GPT and a LLaMA a few steps to the losses of in_memory, with one micro-batch and with several. It
+# is also what ThreadSanitizer looks at.
 set -euo pipefail
 # shellcheck source=tests/harness/support.sh
 . "$(dirname "$0")/support.sh"
@@ -8,13 +8,15 @@ cd "$work"
 
 run 0 list systems --json
 cp out systems.json
-for micro in 2 1; do
-    common=(--model gpt-mini --batch 2 --micro-batch "$micro" --seq 16 --device-memory 64MB)
-    run 0 train in_memory "${common[@]}" --data "$text" --steps 4 --losses in_memory.csv
-    for system in $(json systems.json '" ".join(s["name"] for s in d["systems"])'); do
-        run 0 verify "$system" "${common[@]}" --cluster local
-        run 0 train "$system" "${common[@]}" --data "$text" --steps 4 --losses other.csv
-        cmp -s in_memory.csv other.csv || fail "$system, micro-batch $micro: losses are not in_memory's"
+for model in gpt-mini llama-tiny; do
+    for micro in 2 1; do
+        common=(--model "$model" --batch 2 --micro-batch "$micro" --seq 16 --device-memory 64MB)
+        run 0 train in_memory "${common[@]}" --data "$text" --steps 4 --losses in_memory.csv
+        for system in $(json systems.json '" ".join(s["name"] for s in d["systems"])'); do
+            run 0 verify "$system" "${common[@]}" --cluster local
+            run 0 train "$system" "${common[@]}" --data "$text" --steps 4 --losses other.csv
+            cmp -s in_memory.csv other.csv || fail "$system, $model, micro-batch $micro: losses are not in_memory's"
+        done
     done
 done
 [ "$(wc -l <in_memory.csv)" = 5 ] || fail "there are not four losses"

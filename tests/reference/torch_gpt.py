@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Losses of small GPT models trained with PyTorch: what tests/common/kernels/test_gpt_torch.c is held against.
+"""Losses of small GPT models trained with PyTorch: what tests/common/kernels/test_torch.c is held against.
 
     python tests/reference/torch_gpt.py        (numpy and torch; writes torch_gpt_losses.json beside this file)
 

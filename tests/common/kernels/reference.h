@@ -23,6 +23,15 @@ static inline void ref_linear(const double *x, const double *w, const double *b,
         }
 }
 
+static inline void ref_rms_norm(const double *x, const double *w, double eps, double *y, int64_t n_rows, int64_t C)
+{
+    for (int64_t r = 0; r < n_rows; r++) {
+        double square = 0;
+        for (int64_t c = 0; c < C; c++) square += x[r * C + c] * x[r * C + c] / (double)C;
+        for (int64_t c = 0; c < C; c++) y[r * C + c] = x[r * C + c] / sqrt(square + eps) * w[c];
+    }
+}
+
 static inline void ref_norm(const double *x, const double *w, const double *b, double *y, int64_t n_rows, int64_t C)
 {
     for (int64_t r = 0; r < n_rows; r++) {
@@ -33,18 +42,18 @@ static inline void ref_norm(const double *x, const double *w, const double *b, d
     }
 }
 
-/* qkv: (B,T,3C); out: (B,T,C); probs: (T) scratch. */
+/* qkv: (B,T,C+2K), K = KV C / H; out: (B,T,C); probs: (T) scratch. Query heads in a row share a head of keys. */
 static inline void ref_attention(const double *qkv, double *out, double *probs, int64_t B, int64_t T, int64_t C,
-                                 int64_t H)
+                                 int64_t H, int64_t KV)
 {
-    int64_t D = C / H;
+    int64_t D = C / H, K = KV * D, W = C + 2 * K;
     for (int64_t b = 0; b < B; b++)
         for (int64_t h = 0; h < H; h++)
             for (int64_t i = 0; i < T; i++) {
-                const double *q = qkv + (b * T + i) * 3 * C + h * D;
+                const double *q = qkv + (b * T + i) * W + h * D;
                 double sum = 0;
                 for (int64_t j = 0; j <= i; j++) {
-                    const double *k = qkv + (b * T + j) * 3 * C + C + h * D;
+                    const double *k = qkv + (b * T + j) * W + C + h / (H / KV) * D;
                     double s = 0;
                     for (int64_t d = 0; d < D; d++) s += q[d] * k[d];
                     probs[j] = exp(s / sqrt((double)D));
@@ -52,10 +61,55 @@ static inline void ref_attention(const double *qkv, double *out, double *probs, 
                 }
                 for (int64_t d = 0; d < D; d++) {
                     double o = 0;
-                    for (int64_t j = 0; j <= i; j++) o += probs[j] / sum * qkv[(b * T + j) * 3 * C + 2 * C + h * D + d];
+                    for (int64_t j = 0; j <= i; j++)
+                        o += probs[j] / sum * qkv[(b * T + j) * W + C + K + h / (H / KV) * D + d];
                     out[(b * T + i) * C + h * D + d] = o;
                 }
             }
+}
+
+/* Turns the first `heads` heads of every row (width W) of x (B,T,W): pairs (d, d + D/2) by t theta^(-2d/D). */
+static inline void ref_rotate(double *x, int64_t B, int64_t T, int64_t W, int64_t heads, int64_t D, double theta)
+{
+    for (int64_t r = 0; r < B * T; r++)
+        for (int64_t h = 0; h < heads; h++)
+            for (int64_t d = 0; d < D / 2; d++) {
+                double *low = x + r * W + h * D + d, *high = low + D / 2, a = *low, b = *high;
+                double angle = (double)(r % T) * pow(theta, -2.0 * (double)d / (double)D);
+                *low = a * cos(angle) - b * sin(angle);
+                *high = a * sin(angle) + b * cos(angle);
+            }
+}
+
+static inline void ref_llama_block(const struct ht_model *m, int64_t B, int64_t T, const double *params,
+                                   const double *x, double *out)
+{
+    int64_t C = m->width, F = m->ffn, R = B * T, D = C / m->heads, K = D * m->kv_heads, W = C + 2 * K;
+    struct ht_param_part part[HT_MAX_PARAM_PARTS];
+    ht_unit_param_parts(m, 1, part);
+    const double *p[9]; /* norm, q, k, v, o, norm, gate, up, down */
+    for (int i = 0; i < 9; i++) p[i] = params + part[i].offset;
+    double *scratch = calloc((size_t)(R * (3 * C + W + 2 * F) + R * C + T), sizeof(double));
+    double *n = scratch, *qkv = n + R * C, *one = qkv + R * W, *att = one + R * C, *proj = att + R * C;
+    double *gate = proj + R * C, *up = gate + R * F;
+    ref_rms_norm(x, p[0], m->norm_eps, n, R, C);
+    int64_t widths[] = {C, K, K}, at = 0;
+    for (int i = 0; i < 3; at += widths[i++]) {
+        ref_linear(n, p[1 + i], NULL, one, R, C, widths[i]);
+        for (int64_t r = 0; r < R; r++)
+            for (int64_t c = 0; c < widths[i]; c++) qkv[r * W + at + c] = one[r * widths[i] + c];
+    }
+    ref_rotate(qkv, B, T, W, m->heads + m->kv_heads, D, m->rope_theta);
+    ref_attention(qkv, att, up + R * F, B, T, C, m->heads, m->kv_heads);
+    ref_linear(att, p[4], NULL, proj, R, C, C);
+    for (int64_t i = 0; i < R * C; i++) proj[i] += x[i];
+    ref_rms_norm(proj, p[5], m->norm_eps, n, R, C);
+    ref_linear(n, p[6], NULL, gate, R, C, F);
+    ref_linear(n, p[7], NULL, up, R, C, F);
+    for (int64_t i = 0; i < R * F; i++) gate[i] *= up[i] / (1 + exp(-gate[i]));
+    ref_linear(gate, p[8], NULL, out, R, F, C);
+    for (int64_t i = 0; i < R * C; i++) out[i] += proj[i];
+    free(scratch);
 }
 
 /* out (B,T,C) of a block; params as the block's flat buffer, in double. */
@@ -63,6 +117,10 @@ static inline void ref_block(const struct ht_model *m, int64_t B, int64_t T, con
                              double *out)
 {
     int64_t C = m->width, F = m->ffn, R = B * T;
+    if (m->arch == HT_ARCH_LLAMA) {
+        ref_llama_block(m, B, T, params, x, out);
+        return;
+    }
     struct ht_param_part part[HT_MAX_PARAM_PARTS];
     ht_unit_param_parts(m, 1, part);
     const double *p[12];
@@ -71,7 +129,7 @@ static inline void ref_block(const struct ht_model *m, int64_t B, int64_t T, con
     double *n = scratch, *qkv = n + R * C, *att = qkv + R * 3 * C, *proj = att + R * C, *fc = proj + R * C;
     ref_norm(x, p[0], p[1], n, R, C);
     ref_linear(n, p[2], p[3], qkv, R, C, 3 * C);
-    ref_attention(qkv, att, fc + R * F, B, T, C, m->heads);
+    ref_attention(qkv, att, fc + R * F, B, T, C, m->heads, m->heads);
     ref_linear(att, p[4], p[5], proj, R, C, C);
     for (int64_t i = 0; i < R * C; i++) proj[i] += x[i];
     ref_norm(proj, p[6], p[7], n, R, C);
@@ -83,13 +141,16 @@ static inline void ref_block(const struct ht_model *m, int64_t B, int64_t T, con
     free(scratch);
 }
 
-/* Sum over the tokens of -log p(target); norm_params: weight, bias; matrix: (V,C). */
+/* Sum over the tokens of -log p(target); norm_params: weight, GPT also bias; matrix: (V,C). */
 static inline double ref_head(const struct ht_model *m, int64_t n_rows, const double *norm_params, const double *matrix,
                               const double *x, const int32_t *targets)
 {
     int64_t C = m->width, V = m->vocab;
     double *n = calloc((size_t)(n_rows * (C + V)), sizeof(double)), *logits = n + n_rows * C, loss = 0;
-    ref_norm(x, norm_params, norm_params + C, n, n_rows, C);
+    if (m->arch == HT_ARCH_LLAMA)
+        ref_rms_norm(x, norm_params, m->norm_eps, n, n_rows, C);
+    else
+        ref_norm(x, norm_params, norm_params + C, n, n_rows, C);
     ref_linear(n, matrix, NULL, logits, n_rows, C, V);
     for (int64_t r = 0; r < n_rows; r++) {
         double sum = 0;

@@ -1,4 +1,5 @@
-/* Embedding, head, accumulation, initial values: against the double reference, for tied and untied tables. */
+/* Embedding, head, accumulation, initial values: against the double reference, for tied and untied tables,
+   GPT and LLaMA. */
 #include <stdio.h>
 
 #include "common/base/array.h"
@@ -8,16 +9,17 @@
 
 enum { B = 3, T = 7, ROWS = B * T };
 
-static struct ht_model model_of(bool tied)
+static struct ht_model model_of(bool tied, bool llama)
 {
-    return (struct ht_model){.arch = HT_ARCH_GPT,
+    return (struct ht_model){.arch = llama ? HT_ARCH_LLAMA : HT_ARCH_GPT,
                              .layers = 2,
                              .width = 37,
                              .heads = 1,
                              .ffn = 5,
                              .vocab = 53,
                              .max_seq = T + 4,
-                             .tied = tied};
+                             .tied = tied,
+                             .norm_eps = 1e-3};
 }
 
 static float *new_floats(struct guarded *g, int64_t n, int poison)
@@ -38,9 +40,9 @@ struct head_pass {
     float *dlogits, *dx, *grad, *dwte;
 };
 
-static struct head_pass head_run(bool tied, int threads, int poison)
+static struct head_pass head_run(bool tied, bool llama, int threads, int poison)
 {
-    struct head_pass p = {.model = model_of(tied), .scale = 1.0f / ROWS};
+    struct head_pass p = {.model = model_of(tied, llama), .scale = 1.0f / ROWS};
     const struct ht_model *m = &p.model;
     p.n_table = m->vocab * m->width;
     p.n_own = ht_unit_params(m, 3);
@@ -94,15 +96,15 @@ static double *in_double(const float *x, int64_t n)
 
 START_TEST(test_head_against_reference)
 {
-    bool tied = _i;
-    struct head_pass p = head_run(tied, 2, 0xff);
-    int64_t C = p.model.width;
-    struct head_scalar f = {&p, in_double(p.params, 2 * C), in_double(tied ? p.wte : p.params + 2 * C, p.n_table),
+    bool tied = _i & 1, llama = _i >> 1;
+    struct head_pass p = head_run(tied, llama, 2, 0xff);
+    int64_t C = p.model.width, n_norm = llama ? C : 2 * C;
+    struct head_scalar f = {&p, in_double(p.params, n_norm), in_double(tied ? p.wte : p.params + n_norm, p.n_table),
                             in_double(p.x, ROWS * C)};
-    const float *dmatrix = tied ? p.dwte : p.grad + 2 * C;
+    const float *dmatrix = tied ? p.dwte : p.grad + n_norm;
     assert_close(p.loss_sum / ROWS, mean_loss(&f), 1e-6, "loss", 0);
     for (int64_t i = 0; i < ROWS * C; i++) assert_close(p.dx[i], ref_derivative(mean_loss, &f, f.x + i), 1e-6, "dx", i);
-    for (int64_t i = 0; i < 2 * C; i++)
+    for (int64_t i = 0; i < n_norm; i++)
         assert_close(p.grad[i], ref_derivative(mean_loss, &f, f.params + i), 1e-6, "grad", i);
     for (int64_t i = 0; i < p.n_table; i++)
         assert_close(dmatrix[i], ref_derivative(mean_loss, &f, f.matrix + i), 1e-6, "dmatrix", i);
@@ -117,9 +119,10 @@ END_TEST
 
 START_TEST(test_head_workers_and_dirt)
 {
-    struct head_pass first = head_run(true, 1, 0xff);
+    bool llama = _i;
+    struct head_pass first = head_run(true, llama, 1, 0xff);
     for (int threads = 2; threads <= 4; threads++) {
-        struct head_pass p = head_run(true, threads, threads % 2 ? 0x7f : 0);
+        struct head_pass p = head_run(true, llama, threads, threads % 2 ? 0x7f : 0);
         ck_assert(p.loss_sum == first.loss_sum);
         ck_assert_mem_eq(p.dlogits, first.dlogits, (size_t)ht_logits_bytes(&p.model, B, T));
         ck_assert_mem_eq(p.dx, first.dx, (size_t)(ROWS * p.model.width) * 4);
@@ -136,8 +139,9 @@ END_TEST
 START_TEST(test_embedding)
 {
     bool tied = _i & 1;
-    int threads = 1 + _i / 2;
-    struct ht_model m = model_of(tied);
+    int threads = 1 + _i / 2 % 3;
+    bool positions = _i < 6; /* LLaMA has no table of them */
+    struct ht_model m = model_of(tied, !positions);
     int64_t C = m.width, n = ht_unit_params(&m, 0), n_table = m.vocab * C;
     float *params = random_floats(1, n, 1), *dout = random_floats(2, ROWS * C, 1), *head = random_floats(3, n_table, 1);
     int32_t *tokens = random_tokens(4, ROWS, 9); /* few of them, so that tokens repeat */
@@ -148,7 +152,7 @@ START_TEST(test_embedding)
     ht_embedding_forward(&args, tokens, params, out);
     for (int64_t r = 0; r < ROWS; r++)
         for (int64_t c = 0; c < C; c++)
-            ck_assert(out[r * C + c] == params[tokens[r] * C + c] + params[n_table + r % T * C + c]);
+            ck_assert(out[r * C + c] == params[tokens[r] * C + c] + (positions ? params[n_table + r % T * C + c] : 0));
 
     if (tied) memcpy(grad, head, (size_t)n_table * sizeof(float)); /* what the head wrote first */
     ht_embedding_backward(&args, tokens, dout, grad);
@@ -157,7 +161,7 @@ START_TEST(test_embedding)
     for (int64_t r = 0; r < ROWS; r++)
         for (int64_t c = 0; c < C; c++) {
             expected[tokens[r] * C + c] += dout[r * C + c];
-            expected[n_table + r % T * C + c] += dout[r * C + c];
+            if (positions) expected[n_table + r % T * C + c] += dout[r * C + c];
         }
     for (int64_t i = 0; i < n; i++) ck_assert(grad[i] == expected[i]); /* the same sums in the same order */
     guarded_free(&g_out);
@@ -191,10 +195,10 @@ START_TEST(test_accumulate)
 END_TEST
 
 /* a = 0.02 sqrt(3) = 0.0346410; for the projections of 2 layers a / sqrt(4) = 0.0173205. A uniform variable in (-a, a)
-   has standard deviation a / sqrt(3) = 0.02, or 0.01. */
+   has standard deviation a / sqrt(3) = 0.02, or 0.01. LLaMA's projections are drawn as everything else. */
 START_TEST(test_init)
 {
-    struct ht_model m = {.arch = HT_ARCH_GPT,
+    struct ht_model m = {.arch = _i ? HT_ARCH_LLAMA : HT_ARCH_GPT,
                          .layers = 2,
                          .width = 64,
                          .heads = 1,
@@ -212,7 +216,7 @@ START_TEST(test_init)
         for (int k = 0; k < n_parts; k++) {
             const float *w = p + parts[k].offset;
             int64_t size = parts[k].rows * parts[k].cols;
-            bool bias = strstr(parts[k].name, "bias") != NULL, norm = strncmp(parts[k].name, "ln_", 3) == 0;
+            bool bias = strstr(parts[k].name, "bias") != NULL, norm = parts[k].rows == 1 && !bias;
             double sum = 0, squares = 0, std = strstr(parts[k].name, "c_proj") ? 0.01 : 0.02;
             for (int64_t i = 0; i < size; i++) {
                 sum += w[i];
@@ -235,11 +239,11 @@ int main(void)
 {
     Suite *s = suite_create("head");
     TCase *t = tcase_create("head");
-    tcase_add_loop_test(t, test_head_against_reference, 0, 2);
-    tcase_add_test(t, test_head_workers_and_dirt);
-    tcase_add_loop_test(t, test_embedding, 0, 6);
+    tcase_add_loop_test(t, test_head_against_reference, 0, 4);
+    tcase_add_loop_test(t, test_head_workers_and_dirt, 0, 2);
+    tcase_add_loop_test(t, test_embedding, 0, 12);
     tcase_add_test(t, test_accumulate);
-    tcase_add_test(t, test_init);
+    tcase_add_loop_test(t, test_init, 0, 2);
     suite_add_tcase(s, t);
     SRunner *r = srunner_create(s);
     srunner_run_all(r, CK_NORMAL);

@@ -1,5 +1,6 @@
 /*
- * The plain trainer against PyTorch: 20 steps of three small models, losses stored by tests/reference/torch_gpt.py.
+ * The plain trainer against PyTorch: 20 steps of three small GPT and three small LLaMA models, losses stored by
+ * tests/reference/torch_gpt.py and torch_llama.py; LLaMA's also against those of transformers' LlamaForCausalLM.
  * float32 and float64 runs of PyTorch itself are 2e-7 apart (relative); we ask for 1e-5.
  */
 #include <check.h>
@@ -13,13 +14,19 @@
 #include "common/base/rng.h"
 #include "common/kernels/plain.h"
 
-#define REFERENCE HT_SOURCE_DIR "/tests/reference/torch_gpt_losses.json"
-#define DATA      HT_SOURCE_DIR "/tests/data/kjv-200k.txt"
+#define DATA HT_SOURCE_DIR "/tests/data/kjv-200k.txt"
+static const char *const references[] = {HT_SOURCE_DIR "/tests/reference/torch_gpt_losses.json",
+                                         HT_SOURCE_DIR "/tests/reference/torch_llama_losses.json"};
+
+static struct fy_node *entry(struct fy_node *n, const char *path)
+{
+    return fy_node_by_path(n, path, FY_NT, FYNWF_DONT_FOLLOW);
+}
 
 static double number(struct fy_node *n, const char *path)
 {
-    struct fy_node *at = fy_node_by_path(n, path, FY_NT, FYNWF_DONT_FOLLOW);
-    ck_assert_msg(at != NULL, "no %s in %s", path, REFERENCE);
+    struct fy_node *at = entry(n, path);
+    ck_assert_msg(at != NULL, "no %s in the reference", path);
     const char *text = fy_node_get_scalar0(at);
     ck_assert_ptr_nonnull(text);
     return strcmp(text, "true") == 0 ? 1 : strtod(text, NULL);
@@ -51,8 +58,7 @@ static void fill_batch(const unsigned char *data, int64_t n_bytes, uint64_t seed
     }
 }
 
-/* Trains as case `c` says, each batch cut into n_micro micro-batches, and compares every loss. */
-static void train_case(struct fy_node *root, struct fy_node *c, int n_threads, bool flash, int64_t n_micro)
+static struct ht_model model_of(struct fy_node *c, bool flash)
 {
     struct ht_model model = {.arch = HT_ARCH_GPT,
                              .layers = (int64_t)number(c, "layers"),
@@ -63,6 +69,28 @@ static void train_case(struct fy_node *root, struct fy_node *c, int n_threads, b
                              .max_seq = (int64_t)number(c, "max_seq"),
                              .tied = number(c, "tied") != 0,
                              .flash = flash};
+    if (!entry(c, "arch")) return model;
+    ck_assert_str_eq(fy_node_get_scalar0(entry(c, "arch")), "llama");
+    model.arch = HT_ARCH_LLAMA;
+    model.kv_heads = (int64_t)number(c, "kv_heads");
+    model.rope_theta = number(c, "rope_theta");
+    model.norm_eps = number(c, "norm_eps");
+    return model;
+}
+
+/* How far the loss of a step is from the stored one, relative; fails beyond 1e-5. */
+static double apart_from(struct fy_node *c, const char *key, int step, double loss)
+{
+    double expected = strtod(fy_node_get_scalar0(fy_node_sequence_get_by_index(entry(c, key), step)), NULL);
+    double apart = fabs(loss - expected) / expected;
+    ck_assert_msg(apart <= 1e-5, "step %d: loss %.9f, %s %.9f, %.1e apart", step, loss, key, expected, apart);
+    return apart;
+}
+
+/* Trains as case `c` says, each batch cut into n_micro micro-batches, and compares every loss. */
+static void train_case(struct fy_node *root, struct fy_node *c, int n_threads, bool flash, int64_t n_micro)
+{
+    struct ht_model model = model_of(c, flash);
     struct ht_adamw adamw = {.lr = number(root, "adamw/lr"),
                              .beta1 = number(root, "adamw/beta1"),
                              .beta2 = number(root, "adamw/beta2"),
@@ -72,25 +100,22 @@ static void train_case(struct fy_node *root, struct fy_node *c, int n_threads, b
     if (B % n_micro) return;
     unsigned char *data = read_data(&n_bytes);
     ck_assert_int_eq(n_bytes, (int64_t)number(root, "data_bytes"));
-    struct fy_node *losses = fy_node_by_path(c, "losses", FY_NT, FYNWF_DONT_FOLLOW);
 
     struct ht_pool *pool = ht_pool_create(n_threads, NULL);
     struct ht_plain *plain = ht_plain_create(&model, B / n_micro, T, pool, (uint64_t)number(c, "init_seed"));
     int32_t *tokens = HT_NEW_ARRAY(int32_t, B * T), *targets = HT_NEW_ARRAY(int32_t, B * T);
-    int steps = fy_node_sequence_item_count(losses);
+    int steps = fy_node_sequence_item_count(entry(c, "losses"));
     ck_assert_int_eq(steps, 20);
     double worst = 0;
     for (int s = 0; s < steps; s++) {
         fill_batch(data, n_bytes, (uint64_t)number(c, "data_seed"), s, B, T, tokens, targets);
         double loss = ht_plain_step(plain, n_micro, tokens, targets, &adamw);
-        double expected = strtod(fy_node_get_scalar0(fy_node_sequence_get_by_index(losses, s)), NULL);
-        double apart = fabs(loss - expected) / expected;
-        ck_assert_msg(apart <= 1e-5, "step %d: loss %.9f, PyTorch %.9f, %.1e apart", s, loss, expected, apart);
-        if (apart > worst) worst = apart;
+        worst = fmax(worst, apart_from(c, "losses", s, loss));
+        if (entry(c, "losses_transformers")) worst = fmax(worst, apart_from(c, "losses_transformers", s, loss));
     }
-    printf("%-10s threads %d, flash %d, micro-batches %d: within %.1e\n",
-           fy_node_get_scalar0(fy_node_by_path(c, "name", FY_NT, FYNWF_DONT_FOLLOW)), n_threads, flash, (int)n_micro,
-           worst);
+    printf("%-5s %-12s threads %d, flash %d, micro-batches %d: within %.1e\n",
+           model.arch == HT_ARCH_LLAMA ? "llama" : "gpt", fy_node_get_scalar0(entry(c, "name")), n_threads, flash,
+           (int)n_micro, worst);
     free(tokens);
     free(targets);
     free(data);
@@ -100,13 +125,15 @@ static void train_case(struct fy_node *root, struct fy_node *c, int n_threads, b
 
 static void train_all(int n_threads, bool flash, int64_t n_micro)
 {
-    struct fy_document *doc = fy_document_build_from_file(NULL, REFERENCE);
-    ck_assert_ptr_nonnull(doc);
-    struct fy_node *root = fy_document_root(doc);
-    struct fy_node *cases = fy_node_by_path(root, "cases", FY_NT, FYNWF_DONT_FOLLOW);
-    for (int i = 0; i < fy_node_sequence_item_count(cases); i++)
-        train_case(root, fy_node_sequence_get_by_index(cases, i), n_threads, flash, n_micro);
-    fy_document_destroy(doc);
+    for (size_t k = 0; k < HT_COUNT(references); k++) {
+        struct fy_document *doc = fy_document_build_from_file(NULL, references[k]);
+        ck_assert_ptr_nonnull(doc);
+        struct fy_node *root = fy_document_root(doc), *cases = entry(root, "cases");
+        ck_assert_int_eq(fy_node_sequence_item_count(cases), 3);
+        for (int i = 0; i < 3; i++)
+            train_case(root, fy_node_sequence_get_by_index(cases, i), n_threads, flash, n_micro);
+        fy_document_destroy(doc);
+    }
 }
 
 START_TEST(test_one_thread)
@@ -132,7 +159,7 @@ END_TEST
 
 int main(void)
 {
-    Suite *s = suite_create("gpt_torch");
+    Suite *s = suite_create("torch");
     TCase *t = tcase_create("losses");
     tcase_add_test(t, test_one_thread);
     tcase_add_test(t, test_three_threads);

@@ -1,0 +1,28 @@
+#include "common/kernels/rotary.h"
+
+#include <math.h>
+
+enum { FREQUENCIES = 64 }; /* at a time: D/2 of a head of 128, in one go */
+
+void ht_rows_rotate(const struct ht_simd *simd, const struct ht_rotary *rotary, bool back, float *x,
+                    struct ht_range rows)
+{
+    int64_t D = rotary->head_size, half = D / 2;
+    for (int64_t first = 0; first < half; first += FREQUENCIES) {
+        int64_t n = half - first < FREQUENCIES ? half - first : FREQUENCIES;
+        double frequency[FREQUENCIES];
+        float cosine[FREQUENCIES], sine[FREQUENCIES];
+        for (int64_t i = 0; i < n; i++) frequency[i] = pow(rotary->theta, -2.0 * (double)(first + i) / (double)D);
+        for (int64_t r = rows.begin; r < rows.end; r++) {
+            double position = (double)(r % rotary->seq);
+            for (int64_t i = 0; i < n; i++) {
+                double s, c;
+                sincos(position * frequency[i], &s, &c);
+                cosine[i] = (float)c;
+                sine[i] = (float)(back ? -s : s);
+            }
+            float *low = x + r * rotary->stride + first;
+            for (int64_t h = 0; h < rotary->heads; h++, low += D) simd->rotate(cosine, sine, low, low + half, n);
+        }
+    }
+}
