@@ -9,6 +9,8 @@
 #include "harness/table.h"
 #include "harness/train.h"
 
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -57,6 +59,10 @@ static enum ht_status predict(const struct ht_job *job, struct ht_error *err, st
 static enum ht_status check_request(const struct ht_options *o, struct ht_error *err)
 {
     if (!o->data) return ht_fail(err, HT_BAD_INPUT, "train: --data is missing; expected a text file");
+    if (o->backend && !strcmp(o->backend, "cuda"))
+        return ht_fail(err, HT_INFEASIBLE, "train: --backend cuda: this build has no CUDA backend; cpu is there");
+    if (o->backend && strcmp(o->backend, "cpu"))
+        return ht_fail(err, HT_BAD_INPUT, "train: --backend '%s' is not known; expected cpu or cuda", o->backend);
     return HT_OK;
 }
 
@@ -150,7 +156,7 @@ static json_t *training_json(const struct ht_options *o, const struct ht_result 
 {
     json_t *root = ht_result_json(r), *losses = json_array(), *times = json_array(), *predicted = json_array();
     for (int32_t k = 0; k < t->steps; k++) {
-        json_array_append_new(losses, json_real(t->losses[k]));
+        json_array_append_new(losses, isfinite(t->losses[k]) ? json_real(t->losses[k]) : json_null());
         json_array_append_new(times, json_real((double)t->step_ns[k] * 1e-9));
     }
     for (int32_t i = 0; i < r->n_memory; i++) {
@@ -215,6 +221,11 @@ static enum ht_status report(const struct ht_options *o, const struct ht_job *jo
     status = ht_result_create(job, trace, NULL, t->steps > 1 ? 1 : 0, err, &result);
     if (status != HT_OK) return status;
     add_arenas(&result, t);
+    for (int32_t k = 0; k < t->steps; k++) {
+        if (isfinite(t->losses[k])) continue;
+        fprintf(stderr, "hetbench: warning: the loss is not finite from step %d on (null in JSON)\n", t->first_step + k + 1);
+        break;
+    }
     if (o->json) {
         json_t *root = training_json(o, &result, t, p);
         if (!whole) json_object_set_new(root, "status", json_string("interrupted"));

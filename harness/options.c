@@ -64,6 +64,7 @@ static const struct row rows[] = {
     {"out", "FILE", "write the profile file", HT_OPT_PROFILE, VALUE_TEXT, AT(out), 0, 0},
     {"repeat", "N", "measured iterations of every system [9]", HT_OPT_PROFILE, VALUE_COUNT, AT(repeat), 1, 1000000},
     {"data", "FILE", "text to train on; a token is a byte", HT_OPT_TRAIN, VALUE_TEXT, AT(data), 0, 0},
+    {"backend", "cpu|cuda", "what carries out the ops [cpu]", HT_OPT_TRAIN, VALUE_TEXT, AT(backend), 0, 0},
     {"steps", "N", "training steps [50]", HT_OPT_TRAIN, VALUE_COUNT, AT(steps), 1, 1000000000},
     {"lr", "X", "learning rate [3e-4]", HT_OPT_TRAIN, VALUE_REAL, AT(lr), 0, 1e6},
     {"beta1", "X", "AdamW [0.9]", HT_OPT_TRAIN, VALUE_REAL, AT(beta1), 0, 0.999999999},
@@ -111,7 +112,7 @@ static enum ht_status read_real(const struct row *row, const char *flag, const c
     if (ht_parse_real(HT_REAL, arg, strlen(arg), &why, &value) != HT_OK)
         return ht_fail(err, HT_BAD_INPUT, "%s: %.900s", flag, why.text);
     if (!isfinite(value) || value < row->min || value > row->max)
-        return ht_fail(err, HT_BAD_INPUT, "%s: %s is out of range; expected %g to %g", flag, arg, row->min, row->max);
+        return ht_fail(err, HT_BAD_INPUT, "%s: %s is out of range; expected %.9g to %.9g", flag, arg, row->min, row->max);
     *out = value;
     return HT_OK;
 }

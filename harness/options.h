@@ -43,7 +43,7 @@ struct ht_options {
     int64_t repeat;
 
     /* training */
-    const char *data, *losses;
+    const char *data, *losses, *backend;
     const char *init, *save; /* weights with Hugging Face's names */
     const char *checkpoint;  /* folder of checkpoints, one every `every` steps, the newest `keep` kept; 0: not given */
     int64_t every, keep;

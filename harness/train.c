@@ -91,7 +91,11 @@ static enum ht_status make_arenas(const struct ht_job *job, struct ht_error *err
     const struct ht_schedule *s = job->schedule;
     int32_t n = ht_n_spaces(s);
     struct ht_arena **arenas = HT_NEW_ARRAY(struct ht_arena *, n);
-    enum ht_status status = HT_OK;
+    double most = 0;
+    char what[96];
+    for (int32_t i = 0; i < n; i++) most += (double)job->bound_bytes[i];
+    snprintf(what, sizeof(what), "training '%s'", s->name);
+    enum ht_status status = ht_arena_check_machine(most, what, err);
     for (int32_t i = 0; i < n && status == HT_OK; i++) {
         if (job->verdict.spaces[i].peak_bytes == 0) continue;
         int64_t capacity = i < s->n_ranks ? s->capacity_bytes[i] : job->bound_bytes[i];

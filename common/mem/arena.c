@@ -364,3 +364,10 @@ const char *ht_arena_explain(const struct ht_arena *a, int64_t bytes, char *buf,
              cap, hole, slack, over ? "over the budget" : "fragmentation", more, over ? "capacity" : "slack");
     return buf;
 }
+
+enum ht_status ht_arena_check_machine(double bytes, const char *what, struct ht_error *err)
+{
+    double have = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGE_SIZE);
+    if (bytes <= 0.9 * have) return HT_OK;
+    return ht_fail(err, HT_INFEASIBLE, "%s can take %.4g GB; this machine has %.4g GB", what, bytes * 1e-9, have * 1e-9);
+}

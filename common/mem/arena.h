@@ -46,6 +46,9 @@ void ht_arena_free(struct ht_arena *a, void *p);
 
 /* Thread-safe: a consistent snapshot. */
 struct ht_arena_stats ht_arena_stats(const struct ht_arena *a);
+/* Whether this machine has the memory that arenas are going to touch, with a tenth left over; HT_INFEASIBLE with both
+   figures if not. `what` begins the line: "training 'zero_offload'". Without it the system would have to end somebody. */
+enum ht_status ht_arena_check_machine(double bytes, const char *what, struct ht_error *err);
 /* Why `bytes` cannot be had now, for an error message; into buf:
    "1.2 GB do not fit: 10.1 of 16 GB live, largest hole 0.9 GB, slack 0.5 GB (fragmentation; 0.3 GB more slack would
    do)" */
