@@ -85,7 +85,6 @@ struct ht_undo_summary ht_undo_summary(const void *data, int64_t log_bytes, int6
 struct job {
     const struct ht_undo *u;
     const struct ht_undo_path *path;
-    ht_adamw_fn update;
     struct ht_adamw_step step;
     struct log log;
     atomic_int_fast64_t exceptions;
@@ -115,27 +114,27 @@ static void copy(float *to, const float *from, int64_t n)
     memcpy(to, from, (size_t)n * sizeof(float));
 }
 
+/* The first escape from i on, or n: they are few, and memchr is fast. */
+static int64_t next_escape(const int8_t *d, int64_t i, int64_t n)
+{
+    const int8_t *at = i < n ? memchr(d + i, HT_UNDO_ESCAPE & 0xff, (size_t)(n - i)) : NULL;
+    return at ? at - d : n;
+}
+
 /* The values whose differences are escapes, from `old` into the log. */
 static void keep(const struct block *b, const struct ht_undo_values *old, uint32_t *kept)
 {
     const float *values[3] = {old->p, old->m, old->v};
     for (int k = 0; k < 3; k++)
-        for (int64_t i = 0; i < b->n; i++)
-            if (b->d[k][i] == HT_UNDO_ESCAPE) memcpy(kept++, values[k] + i, sizeof(*kept));
+        for (int64_t i = next_escape(b->d[k], 0, b->n); i < b->n; i = next_escape(b->d[k], i + 1, b->n))
+            memcpy(kept++, values[k] + i, sizeof(*kept));
 }
 
 static void step_block(struct job *j, int64_t index)
 {
-    struct ht_undo_values old, estimate;
+    struct ht_undo_values old;
     struct block b = block_at(j, index);
-    const float *olds[3] = {old.p, old.m, old.v}, *estimates[3] = {estimate.p, estimate.m, estimate.v};
-    copy(old.p, b.x[0], b.n);
-    copy(old.m, b.x[1], b.n);
-    copy(old.v, b.x[2], b.n);
-    j->update(&j->step, b.x[0], b.x[1], b.x[2], b.grad, b.n);
-    j->path->reverse(&j->step, b.x[0], b.x[1], b.x[2], b.grad, b.n, &estimate);
-    int64_t escapes = 0;
-    for (int k = 0; k < 3; k++) escapes += j->path->differences(olds[k], estimates[k], b.n, b.d[k]);
+    int64_t escapes = j->path->step(&j->step, b.x[0], b.x[1], b.x[2], b.grad, b.n, &old, b.d);
     j->log.table[index] = NONE;
     if (escapes == 0) return;
     int64_t at = atomic_fetch_add_explicit(&j->exceptions, escapes, memory_order_relaxed);
@@ -145,32 +144,26 @@ static void step_block(struct job *j, int64_t index)
         return;
     }
     j->log.table[index] = NOT_STEPPED; /* the whole step is going to be refused */
-    for (int k = 0; k < 3; k++) copy(b.x[k], olds[k], b.n);
+    copy(b.x[0], old.p, b.n);
+    copy(b.x[1], old.m, b.n);
+    copy(b.x[2], old.v, b.n);
 }
 
 static void undo_block(struct job *j, int64_t index)
 {
-    struct ht_undo_values estimate;
-    const float *estimates[3] = {estimate.p, estimate.m, estimate.v};
     struct block b = block_at(j, index);
     uint32_t at = j->log.table[index];
     if (at == NOT_STEPPED) return;
-    j->path->reverse(&j->step, b.x[0], b.x[1], b.x[2], b.grad, b.n, &estimate);
-    for (int k = 0; k < 3; k++) {
-        j->path->correct(estimates[k], b.d[k], b.n, b.x[k]);
-        for (int64_t i = 0; i < b.n && at != NONE; i++)
-            if (b.d[k][i] == HT_UNDO_ESCAPE) memcpy(b.x[k] + i, j->log.kept + at++, sizeof(float));
-    }
+    j->path->undo(&j->step, b.x[0], b.x[1], b.x[2], b.grad, b.n, b.d);
+    for (int k = 0; k < 3 && at != NONE; k++)
+        for (int64_t i = next_escape(b.d[k], 0, b.n); i < b.n; i = next_escape(b.d[k], i + 1, b.n))
+            memcpy(b.x[k] + i, j->log.kept + at++, sizeof(float));
 }
 
 static void reverse_block(struct job *j, int64_t index)
 {
-    struct ht_undo_values estimate;
     struct block b = block_at(j, index);
-    j->path->reverse(&j->step, b.x[0], b.x[1], b.x[2], b.grad, b.n, &estimate);
-    copy(b.x[0], estimate.p, b.n);
-    copy(b.x[1], estimate.m, b.n);
-    copy(b.x[2], estimate.v, b.n);
+    j->path->reverse(&j->step, b.x[0], b.x[1], b.x[2], b.grad, b.n);
 }
 
 /* ---- all blocks ---- */
@@ -197,7 +190,6 @@ bool ht_adamw_step_logged(const struct ht_undo *u, const struct ht_adamw_step *s
 {
     struct job j = job_of(u, step);
     j.log = log_of(u->log, u->log_bytes, u->n);
-    j.update = ht_adamw_at(j.path->level);
     ht_pool_run(u->pool, step_share, &j);
     int64_t exceptions = atomic_load(&j.exceptions);
     bool refused = exceptions > j.log.room;

@@ -17,13 +17,13 @@
  * The exact undo
  * --------------
  *
- * The logged step runs the reversal right after the step, compares with the values from before, which are still in the
- * cache, and writes down by how much the reversal is off. The undo runs the same reversal and corrects it: all three
- * arrays are what they were, bit for bit, whatever was in them, NaN payloads included. A difference is counted in steps
- * from one float to the next (-0 and +0 are two floats), one signed byte a value; where it does not fit, the byte is
- * -128 and the value itself is kept, an exception. Nothing here relies on the reversal being the inverse of the step,
- * or near it: only on its giving the same bits twice. It does on every path: additions, divisions and roots are IEEE's,
- * and a NaN is replaced by one certain NaN.
+ * The logged step runs the reversal right after the step (with products by 1 / keep, 1 / beta1 and 1 / beta2, which are
+ * faster and do as well here), compares with the values from before, and writes down by how much it is off. The undo
+ * runs the same reversal and corrects it: all three arrays are what they were, bit for bit, whatever was in them, NaN
+ * payloads included. A difference is counted in steps from one float to the next (-0 and +0 are two floats), one signed
+ * byte a value; where it does not fit, the byte is -128 and the value itself is kept, an exception. Nothing here relies
+ * on the reversal being the inverse of the step, or near it: only on its giving the same bits twice. It does on every
+ * path: additions, divisions and roots are IEEE's, and a NaN is replaced by one certain NaN.
  *
  * The log of n elements, in blocks of 1024:
  *

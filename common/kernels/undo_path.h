@@ -12,14 +12,15 @@ struct ht_undo_values {
 };
 
 struct ht_undo_path {
-    enum ht_simd_level level; /* and that of AdamW, which gives the same bits at every level */
-    /* out = the arithmetic reversal; out may not overlap the others. */
-    void (*reverse)(const struct ht_adamw_step *s, const float *p, const float *m, const float *v, const float *grad,
-                    int64_t n, struct ht_undo_values *out);
-    /* d = truth - estimate, or HT_UNDO_ESCAPE where that does not fit. Returns how many did not. */
-    int64_t (*differences)(const float *truth, const float *estimate, int64_t n, int8_t *d);
-    /* x = estimate + d; anything where d is HT_UNDO_ESCAPE. */
-    void (*correct)(const float *estimate, const int8_t *d, int64_t n, float *x);
+    /* ht_adamw_update; in the same pass the values from before to `old`, and to d (of p, m, v) what has to be added to
+       the estimate to get them, or HT_UNDO_ESCAPE where that does not fit. Returns how many did not. */
+    int64_t (*step)(const struct ht_adamw_step *s, float *p, float *m, float *v, const float *grad, int64_t n,
+                    struct ht_undo_values *old, int8_t *const d[3]);
+    /* The values before the step; anything where d is HT_UNDO_ESCAPE. Undoes the step of any path. */
+    void (*undo)(const struct ht_adamw_step *s, float *p, float *m, float *v, const float *grad, int64_t n,
+                 int8_t *const d[3]);
+    /* The paper's arithmetic reversal, in place. */
+    ht_adamw_fn reverse;
 };
 
 #endif
