@@ -13,16 +13,18 @@ void ht_rows_rotate(const struct ht_simd *simd, const struct ht_rotary *rotary, 
         double frequency[FREQUENCIES];
         float cosine[FREQUENCIES], sine[FREQUENCIES];
         for (int64_t i = 0; i < n; i++) frequency[i] = pow(rotary->theta, -2.0 * (double)(first + i) / (double)D);
-        for (int64_t r = rows.begin; r < rows.end; r++) {
-            double position = (double)(r % rotary->seq);
+        for (int64_t row = rows.begin; row < rows.end && row < rows.begin + rotary->seq; row++) {
+            double position = (double)(row % rotary->seq);
             for (int64_t i = 0; i < n; i++) {
                 double s, c;
                 sincos(position * frequency[i], &s, &c);
                 cosine[i] = (float)c;
                 sine[i] = (float)(back ? -s : s);
             }
-            float *low = x + r * rotary->stride + first;
-            for (int64_t h = 0; h < rotary->heads; h++, low += D) simd->rotate(cosine, sine, low, low + half, n);
+            for (int64_t r = row; r < rows.end; r += rotary->seq) { /* the sequences' rows at this position */
+                float *low = x + r * rotary->stride + first;
+                for (int64_t h = 0; h < rotary->heads; h++, low += D) simd->rotate(cosine, sine, low, low + half, n);
+            }
         }
     }
 }

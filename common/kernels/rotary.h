@@ -6,8 +6,8 @@
  *
  * The paper pairs neighbours (2d, 2d + 1); we pair halves, as the weights that transformers publishes are laid out. A
  * turn has itself reversed as its transpose, so the backward pass is the same with -angle. Angles, sine and cosine are
- * computed in double and rounded once, from the row's position alone: a table of them would have to be shared between
- * workers, and costs more to explain than the D/2 sincos a token that it saves.
+ * computed in double and rounded once, from the position alone, by each worker for the positions it meets: D/2 of
+ * them a position, which a shared table would save and a step to fill it would cost.
  */
 #ifndef HT_KERNELS_ROTARY_H
 #define HT_KERNELS_ROTARY_H
