@@ -29,8 +29,9 @@ struct ht_unit_args {
 /* out = wte[token] + wpe[position]; LLaMA: wte[token]. tokens: (B,T), each in [0, V); out: (B,T,C). */
 void ht_embedding_forward(const struct ht_unit_args *args, const int32_t *tokens, const float *params, float *out);
 
-/* dout: (B,T,C). grad, unit 0's: the wpe part, if there is one, is written (rows from T on are 0). The wte part is ADDED to when the
-   model is tied, since the head wrote its contribution there first (ht_head_backward); otherwise it is written. */
+/* dout: (B,T,C). grad, unit 0's: the wpe part, if there is one, is written (rows from T on are 0). The wte part is
+   ADDED to when the model is tied, since the head wrote its contribution there first (ht_head_backward); otherwise it
+   is written. */
 void ht_embedding_backward(const struct ht_unit_args *args, const int32_t *tokens, const float *dout, float *grad);
 
 /* ---- block ---- */

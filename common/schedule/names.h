@@ -5,7 +5,14 @@
 
 #include "common/schedule/schedule.h"
 
-enum { HT_N_ARCHS = 2, HT_N_DTYPES = 3, HT_N_UNIT_KINDS = 3, HT_N_LANE_ORDERS = 2, HT_N_WHENS = 3, HT_N_EFFECT_FLAGS = 4 };
+enum {
+    HT_N_ARCHS = 2,
+    HT_N_DTYPES = 3,
+    HT_N_UNIT_KINDS = 3,
+    HT_N_LANE_ORDERS = 2,
+    HT_N_WHENS = 3,
+    HT_N_EFFECT_FLAGS = 4
+};
 
 extern const char *const ht_tier_names[HT_N_TIERS];
 extern const char *const ht_tensor_class_names[HT_N_TENSOR_CLASSES];

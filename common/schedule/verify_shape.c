@@ -111,9 +111,8 @@ static enum ht_status check_works(const struct ht_schedule *s, struct ht_error *
     for (int32_t i = 0; i < s->n_works; i++) {
         const struct ht_work *w = &s->works[i];
         if (!in(w->kind, HT_N_OP_KINDS) || !in(w->where, HT_N_LANE_KINDS) || !in(w->unit, HT_N_UNIT_KINDS) ||
-            !in(w->arch, HT_N_ARCHS) ||
-            !in(w->dtype, HT_N_DTYPES) || !in(w->grad_dtype, HT_N_DTYPES))
-            return ht_broken(s, err, "work %d: has an unknown kind, lane kind, unit kind or dtype", i);
+            !in(w->arch, HT_N_ARCHS) || !in(w->dtype, HT_N_DTYPES) || !in(w->grad_dtype, HT_N_DTYPES))
+            return ht_broken(s, err, "work %d: has an unknown kind, lane kind, unit kind, arch or dtype", i);
         if (w->bytes < 0 || w->params < 0) return ht_broken(s, err, "work %d: has negative bytes or parameters", i);
     }
     return HT_OK;
