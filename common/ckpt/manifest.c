@@ -1,5 +1,6 @@
 #include "common/ckpt/manifest.h"
 
+#include "common/base/array.h"
 #include "common/ckpt/durable.h"
 
 #include <errno.h>
@@ -7,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FORMAT = 1 };
+enum { FORMAT = 1, MAX_BYTES = 16 << 20 }; /* 10,000 units take 1 MB */
 
 void ht_manifest_file_name(int64_t unit, char name[40])
 {
@@ -120,17 +121,13 @@ static bool read_file(const json_t *entry, int64_t unit, struct ht_manifest_file
     return !strcmp(hex, hash);
 }
 
-/* The checkpoint's map, when the file is whole; owned by *root. */
-static enum ht_status read_body(const char *path, struct ht_error *err, json_t **root, const json_t **body)
+/* The checkpoint's map, when the text is whole; owned by *root. */
+static enum ht_status read_body(const char *text, size_t bytes, const char *path, struct ht_error *err, json_t **root,
+                                const json_t **body)
 {
     char hex[17];
     json_error_t why;
-    FILE *f = fopen(path, "rb");
-    if (!f) return ht_fail(err, HT_BAD_INPUT, "%s: cannot be opened: %s", path, strerror(errno));
-    *root = json_loadf(f, JSON_REJECT_DUPLICATES, &why);
-    fclose(f);
-    for (char *p = *root ? NULL : why.text; p && *p; p++)
-        if ((unsigned char)*p < ' ') *p = '?';
+    *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &why);
     if (!*root) return ht_fail(err, HT_BAD_INPUT, "%s:%d:%d: %s", path, why.line, why.column, why.text);
     const char *hash = json_string_value(json_object_get(*root, "xxh3"));
     *body = json_object_get(*root, "checkpoint");
@@ -143,13 +140,13 @@ static enum ht_status read_body(const char *path, struct ht_error *err, json_t *
     return HT_OK;
 }
 
-enum ht_status ht_manifest_load(const char *path, const struct ht_model *model, int64_t step,
-                                const struct ht_checkpoint_setting *settings, int n_settings, struct ht_error *err,
-                                bool *damaged, struct ht_manifest_file *files)
+enum ht_status ht_manifest_parse(const char *text, size_t bytes, const char *path, const struct ht_model *model,
+                                 int64_t step, const struct ht_checkpoint_setting *settings, int n_settings,
+                                 struct ht_error *err, bool *damaged, struct ht_manifest_file *files)
 {
     json_t *root = NULL;
     const json_t *body = NULL;
-    enum ht_status status = read_body(path, err, &root, &body);
+    enum ht_status status = read_body(text, bytes, path, err, &root, &body);
     *damaged = status != HT_OK;
     if (status == HT_OK) status = check_model(path, body, model, err);
     if (status == HT_OK) status = check_settings(path, body, settings, n_settings, err);
@@ -166,5 +163,30 @@ enum ht_status ht_manifest_load(const char *path, const struct ht_model *model, 
     }
 out:
     json_decref(root);
+    for (char *p = err && status != HT_OK ? err->text : NULL; p && *p; p++)
+        if ((unsigned char)*p < ' ' || *p == 0x7f)
+            *p = '?'; /* its strings may hold anything; a complaint is one line */
+    return status;
+}
+
+enum ht_status ht_manifest_load(const char *path, const struct ht_model *model, int64_t step,
+                                const struct ht_checkpoint_setting *settings, int n_settings, struct ht_error *err,
+                                bool *damaged, struct ht_manifest_file *files)
+{
+    *damaged = true;
+    FILE *f = fopen(path, "rb");
+    if (!f) return ht_fail(err, HT_BAD_INPUT, "%s: cannot be opened: %s", path, strerror(errno));
+    char *text = ht_alloc(MAX_BYTES + 1);
+    size_t bytes = fread(text, 1, MAX_BYTES + 1, f);
+    enum ht_status status;
+    if (ferror(f))
+        status = ht_fail(err, HT_BAD_INPUT, "%s: cannot be read: %s", path, strerror(errno));
+    else if (bytes > MAX_BYTES)
+        status = ht_fail(err, HT_BAD_INPUT, "%s: is larger than %d bytes; expected a checkpoint's manifest", path,
+                         MAX_BYTES);
+    else
+        status = ht_manifest_parse(text, bytes, path, model, step, settings, n_settings, err, damaged, files);
+    free(text);
+    fclose(f);
     return status;
 }

@@ -28,5 +28,9 @@ enum ht_status ht_manifest_save(const char *path, const struct ht_model *model, 
 enum ht_status ht_manifest_load(const char *path, const struct ht_model *model, int64_t step,
                                 const struct ht_checkpoint_setting *settings, int n_settings, struct ht_error *err,
                                 bool *damaged, struct ht_manifest_file *files);
+/* The same from memory; `name` stands for the file in errors. */
+enum ht_status ht_manifest_parse(const char *text, size_t bytes, const char *name, const struct ht_model *model,
+                                 int64_t step, const struct ht_checkpoint_setting *settings, int n_settings,
+                                 struct ht_error *err, bool *damaged, struct ht_manifest_file *files);
 
 #endif
