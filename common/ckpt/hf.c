@@ -14,13 +14,6 @@ enum { NAME_BYTES = 128 };
 
 /* ---- names ---- */
 
-static enum ht_status check_arch(const struct ht_model *m, struct ht_error *err)
-{
-    if (m->arch == HT_ARCH_GPT) return HT_OK;
-    return ht_fail(err, HT_INFEASIBLE,
-                   "model '%s': weights with Hugging Face's names are read and written for GPT only", m->name);
-}
-
 static bool ends_with(const char *s, const char *end)
 {
     size_t n = strlen(s), m = strlen(end);
@@ -38,18 +31,32 @@ struct stored {
 static void stored_as(const struct ht_model *m, int64_t unit, const struct ht_param_part *part, const char *prefix,
                       struct stored *out)
 {
-    bool block = ht_model_unit_kind(m, unit) == HT_UNIT_BLOCK, vector = !strncmp(part->name, "ln_", 3);
-    vector |= ends_with(part->name, ".bias");
+    bool gpt = m->arch == HT_ARCH_GPT, block = ht_model_unit_kind(m, unit) == HT_UNIT_BLOCK;
+    bool vector =
+        !strncmp(part->name, "ln_", 3) || ends_with(part->name, "norm.weight") || ends_with(part->name, ".bias");
     if (block)
-        snprintf(out->name, NAME_BYTES, "%sh.%lld.%s", prefix, (long long)unit - 1, part->name);
+        snprintf(out->name, NAME_BYTES, "%s%s.%lld.%s", prefix, gpt ? "h" : "layers", (long long)unit - 1, part->name);
     else if (unit == 0)
-        snprintf(out->name, NAME_BYTES, "%s%s.weight", prefix, part->name);
+        snprintf(out->name, NAME_BYTES, "%s%s%s", prefix, part->name, gpt ? ".weight" : "");
     else
         snprintf(out->name, NAME_BYTES, "%s%s", !strcmp(part->name, "lm_head.weight") ? "" : prefix, part->name);
-    out->transposed = block && !vector;
+    out->transposed = gpt && block && !vector;
     out->n_dims = vector ? 1 : 2;
     out->dims[0] = vector || out->transposed ? part->cols : part->rows;
     out->dims[1] = out->transposed ? part->rows : part->cols;
+}
+
+/* What stands before the names of a whole model's tensors. */
+static const char *prefix_of(const struct ht_model *m)
+{
+    return m->arch == HT_ARCH_GPT ? "transformer." : "model.";
+}
+
+/* Buffers that old versions saved beside the weights: causal masks, rotary frequencies. */
+static bool is_buffer(const char *name)
+{
+    return ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias") ||
+           ends_with(name, ".rotary_emb.inv_freq");
 }
 
 /* to (cols, rows) = from (rows, cols), by tiles that fit a cache. */
@@ -120,8 +127,7 @@ static enum ht_status check_all_used(const struct ht_weights *w, const struct ht
         const struct ht_safetensors *file = ht_weights_file(w, f);
         for (int64_t i = 0; i < ht_safetensors_count(file) && status == HT_OK; i++) {
             const char *name = ht_safetensors_at(file, i)->name;
-            bool mask = ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias");
-            if (mask || (m->tied && !strcmp(name, "lm_head.weight"))) continue;
+            if (is_buffer(name) || (m->tied && !strcmp(name, "lm_head.weight"))) continue;
             if (strlen(name) >= NAME_BYTES || !bsearch(name, known, (size_t)n, NAME_BYTES, by_text))
                 status = ht_fail(err, HT_BAD_INPUT, "%s: tensor '%.200s' has no place in this model",
                                  ht_safetensors_name(file), name);
@@ -137,10 +143,10 @@ enum ht_status ht_hf_load(const char *path, struct ht_error *err, struct ht_stat
 {
     const struct ht_model *m = &state->model;
     struct ht_weights *w = NULL;
-    enum ht_status status = check_arch(m, err);
-    if (status == HT_OK) status = ht_weights_open(path, err, &w);
+    enum ht_status status = ht_weights_open(path, err, &w);
     if (status != HT_OK) return status;
-    const char *prefix = ht_weights_find(w, "wte.weight", NULL) ? "" : "transformer.";
+    const char *first = m->arch == HT_ARCH_GPT ? "wte.weight" : "embed_tokens.weight";
+    const char *prefix = ht_weights_find(w, first, NULL) ? "" : prefix_of(m);
     float *scratch = HT_NEW_ARRAY(float, largest_part(m));
     for (int64_t u = 0; u < state->n_units && status == HT_OK; u++) {
         struct ht_param_part parts[HT_MAX_PARAM_PARTS];
@@ -173,7 +179,7 @@ static enum ht_status save_weights(const char *path, const struct ht_state *stat
         struct ht_param_part parts[HT_MAX_PARAM_PARTS];
         int n_parts = ht_unit_param_parts(m, u, parts);
         for (int k = 0; k < n_parts; k++, n++) {
-            stored_as(m, u, &parts[k], "transformer.", &stored[n]);
+            stored_as(m, u, &parts[k], prefix_of(m), &stored[n]);
             specs[n] = (struct ht_st_spec){.name = stored[n].name,
                                            .dtype = dtype,
                                            .n_dims = stored[n].n_dims,
@@ -216,8 +222,7 @@ static enum ht_status save_config(const char *path, const struct ht_model *m, en
 enum ht_status ht_hf_save(const char *dir, const struct ht_state *state, enum ht_dtype dtype, struct ht_error *err)
 {
     char weights[4096], config[4096];
-    enum ht_status status = check_arch(&state->model, err);
-    if (status != HT_OK) return status;
+    enum ht_status status;
     if (strlen(dir) > sizeof(weights) - 64) return ht_fail(err, HT_BAD_INPUT, "%.60s...: the path is too long", dir);
     if (mkdir(dir, 0777) != 0 && errno != EEXIST)
         return ht_fail(err, HT_BAD_INPUT, "%s: cannot be made: %s", dir, strerror(errno));

@@ -1,5 +1,6 @@
 /*
- * Weights under Hugging Face's names, to and from a training state. GPT-2:
+ * Weights under Hugging Face's names, to and from a training state. LLaMA's parts have those names and that layout:
+ * "model.embed_tokens.weight", "model.layers.N.<part>", "model.norm.weight", "lm_head.weight". GPT-2:
  *
  *     ours (unit, part)                          theirs                              stored
  *     0      wte, wpe                            transformer.wte.weight, ...         as ours

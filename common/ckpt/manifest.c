@@ -31,10 +31,11 @@ static uint64_t hash_of(const json_t *body)
 /* What makes a model another one. The parameters' shapes are in the files besides. */
 static json_t *model_json(const struct ht_model *m)
 {
-    return json_pack("{s:i,s:I,s:I,s:I,s:I,s:I,s:I,s:b,s:b}", "arch", (int)m->arch, "layers", (json_int_t)m->layers,
-                     "width", (json_int_t)m->width, "heads", (json_int_t)m->heads, "ffn", (json_int_t)m->ffn, "vocab",
-                     (json_int_t)m->vocab, "max_seq", (json_int_t)m->max_seq, "tied", (int)m->tied, "flash",
-                     (int)m->flash);
+    return json_pack("{s:i,s:I,s:I,s:I,s:I,s:f,s:f,s:I,s:I,s:I,s:b,s:b}", "arch", (int)m->arch, "layers",
+                     (json_int_t)m->layers, "width", (json_int_t)m->width, "heads", (json_int_t)m->heads, "kv_heads",
+                     (json_int_t)ht_model_kv_heads(m), "rope_theta", m->rope_theta, "norm_eps", m->norm_eps, "ffn",
+                     (json_int_t)m->ffn, "vocab", (json_int_t)m->vocab, "max_seq", (json_int_t)m->max_seq, "tied",
+                     (int)m->tied, "flash", (int)m->flash);
 }
 
 /* ---- writing ---- */

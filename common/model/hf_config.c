@@ -63,34 +63,106 @@ static void name_of(const char *path, char *name, size_t bytes)
         if ((unsigned char)*p < ' ') *p = '?';
 }
 
+static enum ht_status parse_gpt2(const struct ht_node *map, struct ht_error *err, struct ht_model *m)
+{
+    m->arch = HT_ARCH_GPT;
+    m->tied = true;
+    enum ht_status status = get_int(map, "n_layer", 10000, err, &m->layers);
+    if (status == HT_OK) status = get_int(map, "n_embd", 1 << 17, err, &m->width);
+    if (status == HT_OK) status = get_int(map, "n_head", 1 << 17, err, &m->heads);
+    if (status == HT_OK) status = get_int(map, "n_positions", 1 << 20, err, &m->max_seq);
+    if (status != HT_OK) return status;
+    m->ffn = 4 * m->width;
+    const struct ht_node *inner = ht_node_find(map, "n_inner");
+    if (inner && !is_null(inner)) status = ht_node_int(inner, 1, 1 << 20, err, &m->ffn);
+    return status == HT_OK ? check_arithmetic(map, err) : status;
+}
+
+/* The base of the rotary frequencies: rope_theta, in version 5 within rope_parameters. Scaled ones have no kernel. */
+static enum ht_status get_theta(const struct ht_node *map, struct ht_error *err, double *theta)
+{
+    const struct ht_node *scaling = ht_node_find(map, "rope_scaling"), *inner = ht_node_find(map, "rope_parameters");
+    const struct ht_node *node = ht_node_find(map, "rope_theta");
+    if (scaling && !is_null(scaling))
+        return ht_node_error(scaling, err, "scaled rotary embeddings have no kernel; expected null");
+    if (inner && inner->kind == HT_NODE_MAP) {
+        const struct ht_node *type = ht_node_find(inner, "rope_type");
+        const char *name = "default";
+        enum ht_status status = type ? ht_node_string(type, err, &name) : HT_OK;
+        if (status != HT_OK) return status;
+        if (strcmp(name, "default") != 0) return ht_node_error(type, err, "has no kernel; expected default");
+        if (ht_node_find(inner, "rope_theta")) node = ht_node_find(inner, "rope_theta");
+    }
+    return node ? ht_node_double(node, 1, 1e12, err, theta) : HT_OK;
+}
+
+static enum ht_status check_llama_arithmetic(const struct ht_node *map, struct ht_error *err)
+{
+    const struct ht_node *node = ht_node_find(map, "hidden_act");
+    const char *activation = "silu";
+    enum ht_status status = node ? ht_node_string(node, err, &activation) : HT_OK;
+    if (status == HT_OK && strcmp(activation, "silu") != 0)
+        status = ht_node_error(node, err, "'%.40s' has no kernel; expected silu", activation);
+    if (status == HT_OK) status = want_flag(map, "attention_bias", false, err);
+    return status == HT_OK ? want_flag(map, "mlp_bias", false, err) : status;
+}
+
+static enum ht_status parse_llama(const struct ht_node *map, struct ht_error *err, struct ht_model *m)
+{
+    int64_t head_dim = 0;
+    m->arch = HT_ARCH_LLAMA;
+    m->rope_theta = 10000;
+    m->norm_eps = 1e-6;
+    enum ht_status status = get_int(map, "num_hidden_layers", 10000, err, &m->layers);
+    if (status == HT_OK) status = get_int(map, "hidden_size", 1 << 17, err, &m->width);
+    if (status == HT_OK) status = get_int(map, "num_attention_heads", 1 << 17, err, &m->heads);
+    if (status == HT_OK) status = get_int(map, "intermediate_size", 1 << 20, err, &m->ffn);
+    if (status == HT_OK) status = get_int(map, "max_position_embeddings", 1 << 20, err, &m->max_seq);
+    m->kv_heads = m->heads;
+    const struct ht_node *node = ht_node_find(map, "num_key_value_heads");
+    if (status == HT_OK && node && !is_null(node)) status = ht_node_int(node, 1, 1 << 17, err, &m->kv_heads);
+    if (status == HT_OK && m->heads % m->kv_heads != 0)
+        status = ht_node_error(node, err, "%lld heads of keys do not divide the %lld heads; expected a divisor",
+                               (long long)m->kv_heads, (long long)m->heads);
+    node = ht_node_find(map, "head_dim");
+    if (status == HT_OK && node && !is_null(node)) {
+        status = ht_node_int(node, 1, 1 << 17, err, &head_dim);
+        if (status == HT_OK && head_dim * m->heads != m->width)
+            status = ht_node_error(node, err, "the kernels have no other; expected hidden_size / num_attention_heads");
+    }
+    node = ht_node_find(map, "rms_norm_eps");
+    if (status == HT_OK && node) status = ht_node_double(node, 1e-12, 1, err, &m->norm_eps);
+    if (status == HT_OK) status = get_theta(map, err, &m->rope_theta);
+    return status == HT_OK ? check_llama_arithmetic(map, err) : status;
+}
+
 enum ht_status ht_hf_config_parse(const struct ht_doc *doc, struct ht_error *err, struct ht_model *out)
 {
     const struct ht_node *map = ht_doc_root(doc), *node = NULL;
-    struct ht_model m = {.arch = HT_ARCH_GPT, .tied = true};
+    struct ht_model m = {0};
     const char *type = NULL;
     enum ht_status status = ht_node_want(map, HT_NODE_MAP, err);
     if (status == HT_OK) status = ht_node_get(map, "model_type", err, &node);
     if (status == HT_OK) status = ht_node_string(node, err, &type);
-    if (status == HT_OK && strcmp(type, "gpt2") != 0)
-        status = ht_node_error(node, err, "'%.40s' is not known here; expected gpt2", type);
-    if (status == HT_OK) status = get_int(map, "n_layer", 10000, err, &m.layers);
-    if (status == HT_OK) status = get_int(map, "n_embd", 1 << 17, err, &m.width);
-    if (status == HT_OK) status = get_int(map, "n_head", 1 << 17, err, &m.heads);
-    if (status == HT_OK) status = get_int(map, "vocab_size", 1 << 22, err, &m.vocab);
-    if (status == HT_OK) status = get_int(map, "n_positions", 1 << 20, err, &m.max_seq);
     if (status != HT_OK) return status;
-    if (m.vocab < 2) return ht_node_error(ht_node_find(map, "vocab_size"), err, "is too small; expected at least 2");
-    if (m.width % m.heads != 0)
-        return ht_node_error(ht_node_find(map, "n_head"), err,
-                             "%lld heads do not divide the width %lld; expected a divisor of n_embd",
-                             (long long)m.heads, (long long)m.width);
-    m.ffn = 4 * m.width;
-    node = ht_node_find(map, "n_inner");
-    if (node && !is_null(node)) status = ht_node_int(node, 1, 1 << 20, err, &m.ffn);
+    if (!strcmp(type, "gpt2"))
+        status = parse_gpt2(map, err, &m);
+    else if (!strcmp(type, "llama"))
+        status = parse_llama(map, err, &m);
+    else
+        status = ht_node_error(node, err, "'%.40s' is not known here; expected gpt2 or llama", type);
+    if (status == HT_OK) status = get_int(map, "vocab_size", 1 << 22, err, &m.vocab);
     node = ht_node_find(map, "tie_word_embeddings");
     if (status == HT_OK && node) status = ht_node_bool(node, err, &m.tied);
-    if (status == HT_OK) status = check_arithmetic(map, err);
     if (status != HT_OK) return status;
+    if (m.vocab < 2) return ht_node_error(ht_node_find(map, "vocab_size"), err, "is too small; expected at least 2");
+    node = ht_node_find(map, m.arch == HT_ARCH_GPT ? "n_head" : "num_attention_heads");
+    if (m.width % m.heads != 0)
+        return ht_node_error(node, err, "%lld heads do not divide the width %lld; expected a divisor",
+                             (long long)m.heads, (long long)m.width);
+    if (m.arch == HT_ARCH_LLAMA && m.width / m.heads % 2 != 0)
+        return ht_node_error(node, err, "leaves heads of width %lld; expected an even one, for the rotary embedding",
+                             (long long)(m.width / m.heads));
     name_of(ht_doc_name(doc), m.name, sizeof(m.name));
     *out = m;
     return HT_OK;
@@ -113,35 +185,67 @@ enum ht_status ht_hf_config_load(const char *path, struct ht_error *err, struct 
 
 /* ---- writing ---- */
 
+static int gpt2_text(const struct ht_model *m, const char *dtype, char *text, size_t bytes)
+{
+    return snprintf(text, bytes,
+                    "{\n"
+                    "  \"architectures\": [\"GPT2LMHeadModel\"],\n"
+                    "  \"model_type\": \"gpt2\",\n"
+                    "  \"n_layer\": %lld,\n"
+                    "  \"n_embd\": %lld,\n"
+                    "  \"n_head\": %lld,\n"
+                    "  \"n_inner\": %lld,\n"
+                    "  \"n_positions\": %lld,\n"
+                    "  \"vocab_size\": %lld,\n"
+                    "  \"tie_word_embeddings\": %s,\n"
+                    "  \"activation_function\": \"gelu_new\",\n"
+                    "  \"layer_norm_epsilon\": 1e-05,\n"
+                    "  \"attn_pdrop\": 0.0,\n"
+                    "  \"embd_pdrop\": 0.0,\n"
+                    "  \"resid_pdrop\": 0.0,\n"
+                    "  \"bos_token_id\": null,\n"
+                    "  \"eos_token_id\": null,\n"
+                    "  \"torch_dtype\": \"%s\"\n"
+                    "}\n",
+                    (long long)m->layers, (long long)m->width, (long long)m->heads, (long long)m->ffn,
+                    (long long)m->max_seq, (long long)m->vocab, m->tied ? "true" : "false", dtype);
+}
+
+static int llama_text(const struct ht_model *m, const char *dtype, char *text, size_t bytes)
+{
+    return snprintf(text, bytes,
+                    "{\n"
+                    "  \"architectures\": [\"LlamaForCausalLM\"],\n"
+                    "  \"model_type\": \"llama\",\n"
+                    "  \"num_hidden_layers\": %lld,\n"
+                    "  \"hidden_size\": %lld,\n"
+                    "  \"num_attention_heads\": %lld,\n"
+                    "  \"num_key_value_heads\": %lld,\n"
+                    "  \"intermediate_size\": %lld,\n"
+                    "  \"max_position_embeddings\": %lld,\n"
+                    "  \"vocab_size\": %lld,\n"
+                    "  \"tie_word_embeddings\": %s,\n"
+                    "  \"hidden_act\": \"silu\",\n"
+                    "  \"rms_norm_eps\": %.17g,\n"
+                    "  \"rope_theta\": %.17g,\n"
+                    "  \"attention_bias\": false,\n"
+                    "  \"mlp_bias\": false,\n"
+                    "  \"attention_dropout\": 0.0,\n"
+                    "  \"bos_token_id\": null,\n"
+                    "  \"eos_token_id\": null,\n"
+                    "  \"torch_dtype\": \"%s\"\n"
+                    "}\n",
+                    (long long)m->layers, (long long)m->width, (long long)m->heads, (long long)ht_model_kv_heads(m),
+                    (long long)m->ffn, (long long)m->max_seq, (long long)m->vocab, m->tied ? "true" : "false",
+                    m->norm_eps, m->rope_theta, dtype);
+}
+
 enum ht_status ht_hf_config_text(const struct ht_model *m, enum ht_dtype dtype, struct ht_error *err, char *text,
                                  size_t bytes)
 {
     static const char *const dtypes[] = {[HT_F32] = "float32", [HT_F16] = "float16", [HT_BF16] = "bfloat16"};
-    if (m->arch != HT_ARCH_GPT)
-        return ht_fail(err, HT_INFEASIBLE, "model '%s': only GPT models are written with Hugging Face's names",
-                       m->name);
-    int n = snprintf(text, bytes,
-                     "{\n"
-                     "  \"architectures\": [\"GPT2LMHeadModel\"],\n"
-                     "  \"model_type\": \"gpt2\",\n"
-                     "  \"n_layer\": %lld,\n"
-                     "  \"n_embd\": %lld,\n"
-                     "  \"n_head\": %lld,\n"
-                     "  \"n_inner\": %lld,\n"
-                     "  \"n_positions\": %lld,\n"
-                     "  \"vocab_size\": %lld,\n"
-                     "  \"tie_word_embeddings\": %s,\n"
-                     "  \"activation_function\": \"gelu_new\",\n"
-                     "  \"layer_norm_epsilon\": 1e-05,\n"
-                     "  \"attn_pdrop\": 0.0,\n"
-                     "  \"embd_pdrop\": 0.0,\n"
-                     "  \"resid_pdrop\": 0.0,\n"
-                     "  \"bos_token_id\": null,\n"
-                     "  \"eos_token_id\": null,\n"
-                     "  \"torch_dtype\": \"%s\"\n"
-                     "}\n",
-                     (long long)m->layers, (long long)m->width, (long long)m->heads, (long long)m->ffn,
-                     (long long)m->max_seq, (long long)m->vocab, m->tied ? "true" : "false", dtypes[dtype]);
+    int n =
+        m->arch == HT_ARCH_LLAMA ? llama_text(m, dtypes[dtype], text, bytes) : gpt2_text(m, dtypes[dtype], text, bytes);
     if (n < 0 || (size_t)n >= bytes) return ht_fail(err, HT_FAILED, "config.json does not fit its buffer");
     return HT_OK;
 }

@@ -26,6 +26,16 @@ for system in in_memory zero_offload patrickstar autohete zero_offload_ckpt stro
 done
 same whole/model.safetensors last/model.safetensors "weights after six systems"
 
+# LLaMA too, and a model that differs in nothing but an eps is another.
+llama=(--init "$root/tests/data/llama-nano" --batch 4 --data "$text")
+run 0 train in_memory "${llama[@]}" --steps 10 --save whole
+run 0 train in_memory "${llama[@]}" --steps 5 --checkpoint llama
+run 0 train zero_offload "${llama[@]}" --device-memory 64MB --steps 10 --checkpoint llama --resume --save last
+same whole/model.safetensors last/model.safetensors "LLaMA resumed"
+sed 's/"rms_norm_eps": 1e-05/"rms_norm_eps": 1e-06/' "$root/tests/data/llama-nano/config.json" >config.json
+refused 2 "llama/step-0000000010/manifest.json: is of another model: its norm_eps is 1" train in_memory --model ./config.json \
+    "${llama[@]}" --steps 20 --checkpoint llama --resume
+
 # Without --init: the same, from initial values by seed. Trace and losses of a training cut into five runs are of one piece.
 tiny=(--model gpt-mini --batch 4 --data "$text" --steps 5)
 run 0 train zero_offload "${tiny[@]}" --device-memory 64MB --losses whole.csv

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A GPT-2 that transformers saved: loaded, trained as PyTorch trains it, and given back. tests/reference/hf_gpt2.py made the
-# model and the numbers, and can check the way back with transformers itself.
+# A GPT-2 and a LLaMA that transformers saved: loaded, trained as PyTorch trains them, and given back. tests/reference/hf_models.py
+# made the models and the numbers, and can check the way back with transformers itself.
 set -euo pipefail
 # shellcheck source=tests/harness/support.sh
 . "$(dirname "$0")/support.sh"
@@ -10,34 +10,41 @@ common=(--batch 4 --data "$text" --steps 20 --lr 1e-3)
 
 # ---- PyTorch's losses and weights ----
 
-run 0 train in_memory --init "$nano" --save saved "${common[@]}" --json --losses in_memory.csv
-"$python" - "$root" <<'PY' || fail "the losses or the saved weights are not PyTorch's"
+for name in llama-nano gpt2-nano; do # the last one is what follows goes on with
+    run 0 train in_memory --init "$root/tests/data/$name" --save saved "${common[@]}" --json --losses in_memory.csv
+    "$python" - "$root" "$name" <<'PY' || fail "$name: the losses or the saved weights are not PyTorch's"
 import array, json, struct, sys
 
-want = json.load(open(sys.argv[1] + "/tests/reference/hf_gpt2_losses.json"))
+root, name = sys.argv[1:]
+want = json.load(open(root + "/tests/reference/hf_models.json"))[name]
 got = json.load(open("out"))["losses"]
 worst = max(abs(a - b) / b for a, b in zip(got, want["losses"]))
-print(f"relative difference from PyTorch over {len(got)} steps: at most {worst:.1e}")
+print(f"{name}: relative difference from PyTorch over {len(got)} steps: at most {worst:.1e}")
 assert len(got) == len(want["losses"]) == 20 and worst <= 1e-5, worst
 
 raw = open("saved/model.safetensors", "rb").read()
 n = struct.unpack("<Q", raw[:8])[0]
 header = json.loads(raw[8:8 + n])
 assert header.pop("__metadata__") == {"format": "pt"}
-assert want["sums"].keys() < header.keys() and len(header) == 28, header.keys()
+assert len(header) == {"gpt2-nano": 28, "llama-nano": 21}[name] and want["sums"].keys() <= header.keys(), header.keys()
 worst = 0
-for name, (total, squares) in want["sums"].items():
-    begin, end = header[name]["data_offsets"]
+for key, (total, squares) in want["sums"].items():
+    begin, end = header[key]["data_offsets"]
     values = array.array("f", raw[8 + n + begin:8 + n + end])
     worst = max(worst, abs(sum(values) - total) / len(values), abs(sum(v * v for v in values) - squares) / squares)
-print(f"saved weights: mean and norm differ from PyTorch's by at most {worst:.1e}")
+print(f"{name}: saved weights: mean and norm differ from PyTorch's by at most {worst:.1e}")
 assert worst < 1e-5, worst
 config = json.load(open("saved/config.json"))
-asked = json.load(open(sys.argv[1] + "/tests/data/gpt2-nano/config.json"))
-for key in ("model_type", "n_layer", "n_embd", "n_head", "n_positions", "vocab_size", "activation_function",
-            "layer_norm_epsilon", "tie_word_embeddings"):
+asked = json.load(open(root + "/tests/data/" + name + "/config.json"))
+same = {"gpt2-nano": ("n_layer", "n_embd", "n_head", "n_positions", "activation_function", "layer_norm_epsilon"),
+        "llama-nano": ("num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_value_heads", "rms_norm_eps",
+                       "intermediate_size", "max_position_embeddings", "hidden_act")}[name]
+for key in same + ("model_type", "vocab_size", "tie_word_embeddings"):
     assert config[key] == asked[key], key
 PY
+    run 0 train in_memory --init saved --save back --batch 4 --data "$text" --steps 1 --lr 0
+    cmp -s saved/model.safetensors back/model.safetensors || fail "$name: a round trip changes the weights"
+done
 
 # ---- every system, the same bits ----
 
@@ -47,10 +54,8 @@ for system in zero_offload zero_offload_ckpt patrickstar autohete; do
     cmp -s saved/model.safetensors other/model.safetensors || fail "$system: saved weights are not in_memory's"
 done
 
-# ---- there and back: nothing learnt, nothing changed; by folder, file, with a model named ----
+# ---- a file alone, with a model named; a config for other commands ----
 
-run 0 train in_memory --init saved --save back --batch 4 --data "$text" --steps 1 --lr 0
-cmp -s saved/model.safetensors back/model.safetensors || fail "a round trip changes the weights"
 run 0 train in_memory --init saved/model.safetensors --model saved/config.json --save back2 --batch 4 --data "$text" --steps 1 --lr 0
 cmp -s saved/model.safetensors back2/model.safetensors || fail "a round trip by file changes the weights"
 [ -z "$(find . -name '*.partial')" ] || fail "leftovers: $(find . -name '*.partial')"
@@ -86,7 +91,12 @@ train "broken/config.json:[0-9]*:[0-9]*: key 'n_head': 3 heads do not divide the
 config gelu_new relu
 train "broken/config.json:[0-9]*:[0-9]*: key 'activation_function': 'relu' has no kernel" --init broken
 config '"gpt2"' '"bert"'
-train "broken/config.json:[0-9]*:[0-9]*: key 'model_type': 'bert' is not known here; expected gpt2" --init broken
+train "broken/config.json:[0-9]*:[0-9]*: key 'model_type': 'bert' is not known here; expected gpt2 or llama" --init broken
+llama() { sed "s/$1/$2/" "$root/tests/data/llama-nano/config.json" >broken/config.json; }
+llama '"rope_type": "default"' '"rope_type": "llama3"'
+train "broken/config.json:[0-9]*:[0-9]*: key 'rope_type': has no kernel; expected default" --init broken
+llama '"num_key_value_heads": 2' '"num_key_value_heads": 3'
+train "broken/config.json:[0-9]*:[0-9]*: key 'num_key_value_heads': 3 heads of keys do not divide the 4 heads" --init broken
 printf '{' >broken/config.json
 train "broken/config.json:" --init broken
 finish
