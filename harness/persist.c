@@ -149,12 +149,11 @@ void ht_persist_close(struct ht_persist *p)
     *p = (struct ht_persist){0};
 }
 
-int32_t ht_persist_next(const struct ht_persist *p, int32_t step)
+int32_t ht_persist_next(const struct ht_persist *p, int32_t step, int32_t last)
 {
-    const struct ht_options *o = p->options;
-    if (!p->checkpoints) return (int32_t)o->steps;
-    int64_t every = o->every ? o->every : 100, next = (step / every + 1) * every;
-    return (int32_t)(next < o->steps ? next : o->steps);
+    if (!p->checkpoints) return last;
+    int64_t every = p->options->every ? p->options->every : 100, next = (step / every + 1) * every;
+    return next < last ? (int32_t)next : last;
 }
 
 enum ht_status ht_persist_reached(struct ht_persist *p, int32_t step, struct ht_error *err)

@@ -42,8 +42,8 @@ enum ht_status ht_persist_open(const struct ht_options *options, const struct ht
                                struct ht_error *err, struct ht_persist *out);
 void ht_persist_close(struct ht_persist *p);
 
-/* The step after which the run that begins after `step` has to end. */
-int32_t ht_persist_next(const struct ht_persist *p, int32_t step);
+/* The step after which the run that begins after `step` has to end: a checkpoint's, or `last`. *p may be zero. */
+int32_t ht_persist_next(const struct ht_persist *p, int32_t step, int32_t last);
 /* The state is that after `step` steps: writes a checkpoint, when there are any. */
 enum ht_status ht_persist_reached(struct ht_persist *p, int32_t step, struct ht_error *err);
 

@@ -185,7 +185,7 @@ static enum ht_status run_steps(struct session *session, struct ht_run_options *
     int32_t step = p->first_step, end = (int32_t)session->options->steps;
     while (status == HT_OK && step < end) {
         struct ht_trace *more = NULL;
-        int32_t next = ht_persist_next(p, step);
+        int32_t next = ht_persist_next(p, step, end);
         session->run_begin = step;
         run->iterations = next - step;
         ht_cpu_set_first_iteration(session->cpu, step);
