@@ -110,7 +110,7 @@ def one_round(args, shape, plans, profile):
 
 
 def priority():
-    """Of this session against others, for a reader who wonders about the load."""
+    """The scheduling priority of this process group against others, for a reader who wonders about the load."""
     autogroup = pathlib.Path("/proc/self/autogroup")
     return {"nice": os.nice(0), "autogroup": autogroup.read_text().strip() if autogroup.exists() else None}
 
