@@ -460,11 +460,7 @@ bool ht_core_start(struct ht_core *c, int32_t lane, struct ht_inst *inst)
 
 void ht_core_set_control(struct ht_core *c, int32_t iteration, bool ok)
 {
-    slot_of(c, iteration)->ok = ok;
-}
-bool ht_core_control(const struct ht_core *c, int32_t iteration)
-{
-    return c->slots[iteration & 1].ok;
+    slot_of(c, iteration)->ok &= ok;
 }
 
 bool ht_core_done(const struct ht_core *c)
@@ -485,10 +481,6 @@ int64_t ht_core_unfinished(const struct ht_core *c)
     return n;
 }
 
-int64_t ht_core_live_bytes(const struct ht_core *c, int32_t space)
-{
-    return ht_grants_live(c->grants, space);
-}
 int64_t ht_core_peak_bytes(const struct ht_core *c, int32_t space)
 {
     return ht_grants_peak(c->grants, space);

@@ -65,17 +65,16 @@ int32_t ht_core_next_poke(struct ht_core *core);
 /* An op that the lane comes to soon, or -1: a hint of what to fetch into the cache. Only FIFO lanes know. */
 int32_t ht_core_upcoming(const struct ht_core *core, int32_t lane);
 
-/* A validate op's result; call before ht_core_finish of that op. Default: ok. */
+/* A validate op's result; call before ht_core_finish of that op. An iteration is ok until one of its validate ops says
+   that it is not. */
 void ht_core_set_control(struct ht_core *core, int32_t iteration, bool ok);
-bool ht_core_control(const struct ht_core *core, int32_t iteration);
 
 bool ht_core_done(const struct ht_core *core); /* every op of every iteration has finished */
 int64_t ht_core_unfinished(const struct ht_core *core);
 /* Iterations 0 .. n - 1 have ended, ops that were passed over included. */
 int32_t ht_core_ended(const struct ht_core *core);
 
-/* Bytes granted and not yet released, now and at most, as the semantics counts them (rounded to 512). */
-int64_t ht_core_live_bytes(const struct ht_core *core, int32_t space);
+/* Most bytes that were granted and not yet released, as the semantics counts them (rounded to 512). */
 int64_t ht_core_peak_bytes(const struct ht_core *core, int32_t space);
 
 /* Number of an issued, unfinished op's grant: every grant of an op and every finish takes the next number. */

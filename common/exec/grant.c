@@ -167,10 +167,6 @@ int32_t ht_grants_next_changed(struct ht_grants *g)
     return space;
 }
 
-int64_t ht_grants_live(const struct ht_grants *g, int32_t space)
-{
-    return g->spaces[space].live;
-}
 int64_t ht_grants_peak(const struct ht_grants *g, int32_t space)
 {
     return g->spaces[space].peak;

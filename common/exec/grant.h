@@ -51,7 +51,7 @@ void ht_grants_release(struct ht_grants *g, int32_t iteration, int32_t op);
 /* Takes one of the spaces that changed in a way that can turn a "no" into a "yes", or -1. */
 int32_t ht_grants_next_changed(struct ht_grants *g);
 
-int64_t ht_grants_live(const struct ht_grants *g, int32_t space);
+/* Most bytes that were live at once. */
 int64_t ht_grants_peak(const struct ht_grants *g, int32_t space);
 
 #endif

@@ -1,0 +1,80 @@
+/* The state machine driven by hand: several validate ops in one iteration. */
+#include "common/exec/core.h"
+
+#include <check.h>
+#include <stdlib.h>
+
+/*
+ * Two validate ops on two lanes, then an op for either outcome. One bad verdict makes the iteration bad, whichever of
+ * the two gives it and in whichever order they end; the next iteration begins as ok again.
+ *
+ *     a   V0  N2 (when ok)
+ *     b   V1  N3 (when bad)      both wait for V0 and V1
+ */
+static int ran_with(bool first_ok, bool second_ok, bool second_ends_first)
+{
+    const struct ht_label none = {.unit = -1, .micro_batch = -1};
+    const struct ht_work work = {.kind = HT_OP_VALIDATE, .where = HT_LANE_HOST, .free = true};
+    struct ht_schedule *s = ht_schedule_create("verdicts", 1, 1, NULL);
+    int32_t a = ht_add_lane(s, "a", HT_LANE_HOST, 0, HT_FIFO), b = ht_add_lane(s, "b", HT_LANE_HOST, 0, HT_FIFO);
+    int32_t row = ht_add_work(s, &work);
+    ht_add_op(s, HT_OP_VALIDATE, a, none, row);
+    ht_add_op(s, HT_OP_VALIDATE, b, none, row);
+    for (int i = 0; i < 2; i++) {
+        ht_add_op(s, HT_OP_ACCUMULATE, i ? b : a, none, row);
+        ht_op_after(s, 0);
+        ht_op_after(s, 1);
+        ht_op_when(s, i ? HT_WHEN_BAD : HT_WHEN_OK);
+    }
+    struct ht_core *core;
+    struct ht_error err;
+    ck_assert_int_eq(ht_core_create(s, (struct ht_core_options){.iterations = 2}, &err, &core), HT_OK);
+
+    struct ht_inst open[2], inst;
+    int ran = 0, n_open = 0; /* bit 2 k: the ok op of iteration k ran; bit 2 k + 1: the bad one */
+    while (!ht_core_done(core)) {
+        int32_t lane;
+        while ((lane = ht_core_next_poke(core)) >= 0) {
+            if (!ht_core_start(core, lane, &inst) &&
+                !(ht_core_issue(core, lane, &inst) && ht_core_start(core, lane, &inst)))
+                continue;
+            open[n_open++] = inst;
+        }
+        ck_assert_int_gt(n_open, 0);
+        int pick = n_open == 2 && (open[0].op == 1) != second_ends_first;
+        inst = open[pick];
+        if (pick == 0) open[0] = open[1];
+        n_open--;
+        if (inst.op >= 2) ran |= 1 << (2 * inst.iteration + inst.op - 2);
+        /* The first iteration has the verdicts that were given, the second two good ones. */
+        if (inst.op < 2) ht_core_set_control(core, inst.iteration, inst.iteration || (inst.op ? second_ok : first_ok));
+        ht_core_finish(core, inst);
+    }
+    ht_core_destroy(core);
+    ht_schedule_destroy(s);
+    return ran;
+}
+
+START_TEST(one_bad_verdict_is_enough)
+{
+    for (int first_to_end = 0; first_to_end < 2; first_to_end++) {
+        ck_assert_int_eq(ran_with(true, true, first_to_end), 1 | 4);
+        ck_assert_int_eq(ran_with(false, true, first_to_end), 2 | 4);
+        ck_assert_int_eq(ran_with(true, false, first_to_end), 2 | 4);
+        ck_assert_int_eq(ran_with(false, false, first_to_end), 2 | 4);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("core");
+    TCase *t = tcase_create("verdicts");
+    tcase_add_test(t, one_bad_verdict_is_enough);
+    suite_add_tcase(suite, t);
+    SRunner *r = srunner_create(suite);
+    srunner_run_all(r, CK_NORMAL);
+    int failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed != 0;
+}
