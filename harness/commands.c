@@ -13,11 +13,6 @@ static const struct ht_command *const commands[] = {
     &ht_cmd_reproduce, &ht_cmd_experiment, &ht_cmd_report,
 };
 
-const struct ht_command *ht_command_at(size_t index)
-{
-    return index < HT_COUNT(commands) ? commands[index] : NULL;
-}
-
 static void help(FILE *out)
 {
     fputs("Usage: hetbench COMMAND [ARGUMENTS] [OPTIONS]\n"

@@ -31,11 +31,6 @@ void ht_state_destroy(struct ht_state *state)
     free(state);
 }
 
-int64_t ht_state_bytes(const struct ht_model *model)
-{
-    return ht_model_params(model) * HT_N_STATE_PARTS * (int64_t)sizeof(float);
-}
-
 /* The part that a class of tensors is of; HT_N_STATE_PARTS: of none. */
 static enum ht_state_part part_of(const struct ht_tensor *t)
 {

@@ -29,7 +29,6 @@ struct ht_state {
 
 struct ht_state *ht_state_create(const struct ht_model *model);
 void ht_state_destroy(struct ht_state *state); /* accepts NULL */
-int64_t ht_state_bytes(const struct ht_model *model);
 
 /* Whether a tensor is part of the state. */
 bool ht_state_holds(const struct ht_tensor *t);

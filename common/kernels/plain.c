@@ -124,7 +124,3 @@ const float *ht_plain_params(const struct ht_plain *p, int64_t unit)
 {
     return p->units[unit].param;
 }
-const float *ht_plain_grads(const struct ht_plain *p, int64_t unit)
-{
-    return p->units[unit].grad;
-}

@@ -26,8 +26,7 @@ void ht_plain_destroy(struct ht_plain *p); /* accepts NULL */
 double ht_plain_step(struct ht_plain *p, int64_t n_micro, const int32_t *tokens, const int32_t *targets,
                      const struct ht_adamw *adamw);
 
-/* A unit's flat buffers, for comparison. The gradients are those of the last step. */
+/* A unit's flat parameters, for comparison. */
 const float *ht_plain_params(const struct ht_plain *p, int64_t unit);
-const float *ht_plain_grads(const struct ht_plain *p, int64_t unit);
 
 #endif
