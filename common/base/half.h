@@ -37,7 +37,8 @@ static inline uint16_t ht_f32_to_bf16(float x)
 static inline float ht_f16_to_f32(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = h >> 10 & 31, fraction = h & 1023;
-    if (exponent == 31) return ht_bits_float(sign | 0x7f800000u | fraction << 13);
+    if (exponent == 31)
+        return ht_bits_float(sign | 0x7f800000u | fraction << 13 | (fraction ? 0x400000u : 0)); /* quiet */
     if (exponent) return ht_bits_float(sign | (exponent + 112) << 23 | fraction << 13);
     float x = (float)fraction * 0x1p-24f; /* subnormal, or zero */
     return ht_bits_float(sign | ht_float_bits(x));

@@ -14,7 +14,9 @@ const struct ht_simd *ht_simd_at(enum ht_simd_level level)
                    ? &ht_simd_avx512
                    : NULL;
     if (level == HT_SIMD_AVX2)
-        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? &ht_simd_avx2 : NULL;
+        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c")
+                   ? &ht_simd_avx2
+                   : NULL;
 #endif
     return level == HT_SIMD_PORTABLE ? &ht_simd_portable : NULL;
 }

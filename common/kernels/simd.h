@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "common/kernels/gemm.h"
+#include "common/model/model.h"
 
 enum ht_simd_level { HT_SIMD_PORTABLE, HT_SIMD_AVX2, HT_SIMD_AVX512, HT_N_SIMD_LEVELS };
 
@@ -64,6 +65,10 @@ struct ht_simd {
     void (*swiglu_backward)(const float *gate, const float *up, float *dgate, float *d, int64_t n);
     /* Points (low, high) turned in place: low cos - high sin, high cos + low sin. */
     void (*rotate)(const float *cosine, const float *sine, float *low, float *high, int64_t n);
+
+    /* y = x, from and to a storage type; narrow rounds to nearest even (base/half.h). */
+    void (*widen)(const void *x, enum ht_dtype type, float *y, int64_t n);
+    void (*narrow)(const float *x, enum ht_dtype type, void *y, int64_t n);
 
     float (*dot)(const float *x, const float *y, int64_t n);
     void (*add)(const float *x, const float *y, float *z, int64_t n); /* z = x + y; z may be either */

@@ -4,7 +4,7 @@
  *     SIMD_BYTES   width of its registers
  *     SIMD_TABLE   name of the table to define
  *
- * and has included gemm_body.h.
+ * and has included convert_body.h and gemm_body.h.
  *
  * Element-wise loops are plain C that the compiler vectorises. Sums are written out in 16 lanes, because a compiler may
  * not reorder them; lanes are held in 64 / SIMD_BYTES registers, and the lanes' order does not depend on how many.
@@ -262,6 +262,8 @@ const struct ht_simd SIMD_TABLE = {
     .swiglu = simd_swiglu,
     .swiglu_backward = simd_swiglu_backward,
     .rotate = simd_rotate,
+    .widen = simd_widen,
+    .narrow = simd_narrow,
     .dot = simd_dot,
     .add = simd_add,
 };

@@ -6,5 +6,6 @@
 #define GEMM_ROWS                  4
 #define GEMM_BROADCAST(x)          ((gemm_vec){(x), (x), (x), (x)})
 #define GEMM_MULTIPLY_ADD(a, b, c) ((a) * (b) + (c))
+#include "common/kernels/convert_body.h"
 #include "common/kernels/gemm_body.h"
 #include "common/kernels/simd_body.h"
