@@ -463,6 +463,12 @@ void ht_core_set_control(struct ht_core *c, int32_t iteration, bool ok)
     slot_of(c, iteration)->ok &= ok;
 }
 
+bool ht_core_has_ended(const struct ht_core *c, struct ht_inst inst)
+{
+    if (inst.iteration < c->oldest) return true;
+    return is_open(c, inst.iteration) && c->slots[inst.iteration & 1].ops[inst.op].state == DONE;
+}
+
 bool ht_core_done(const struct ht_core *c)
 {
     return c->oldest >= c->iterations;

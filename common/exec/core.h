@@ -69,6 +69,8 @@ int32_t ht_core_upcoming(const struct ht_core *core, int32_t lane);
    that it is not. */
 void ht_core_set_control(struct ht_core *core, int32_t iteration, bool ok);
 
+/* Has it ended, or been passed over? False for an iteration that is not open yet. */
+bool ht_core_has_ended(const struct ht_core *core, struct ht_inst inst);
 bool ht_core_done(const struct ht_core *core); /* every op of every iteration has finished */
 int64_t ht_core_unfinished(const struct ht_core *core);
 /* Iterations 0 .. n - 1 have ended, ops that were passed over included. */

@@ -22,6 +22,7 @@
 #include "common/base/futex.h"
 #include "common/base/interrupt.h"
 #include "common/exec/core.h"
+#include "common/exec/run_ahead.h"
 #include "common/exec/run_slots.h"
 
 #include <pthread.h>
@@ -62,6 +63,7 @@ struct run {
     int32_t n_up; /* lanes whose thread is ready */
     struct ht_core *core;
     struct ht_slots *slots;
+    struct ht_ahead *ahead; /* NULL: no lane is a stream */
     int32_t n_busy;
     bool over;
     struct ht_error error; /* why it is over; status HT_OK: done */
@@ -169,6 +171,7 @@ static bool take_op(struct run *r, struct lane *l, int64_t now, enum ht_status *
     event_of(r, inst)->issue_ns = now;
     event_of(r, inst)->grant_seq = ht_core_grant_seq(r->core, inst);
     *status = ht_slots_allocate(r->slots, inst, err);
+    if (*status == HT_OK) ht_ahead_issued(r->ahead, inst);
     return *status == HT_OK && ht_core_start(r->core, l->id, &l->inst);
 }
 
@@ -251,6 +254,7 @@ static bool end_op(struct lane *l, enum ht_status status, bool verdict, int64_t 
         ht_slots_release(r->slots, inst);
         event_of(r, inst)->release_seq = ht_core_finish(r->core, inst);
         dispatch(r, l, now);
+        ht_ahead_look(r->ahead); /* even if the run is over: what has been started is to be posted */
         more = l->busy; /* from now on the lane may get another op only by an order */
         report(r, l);
     }
@@ -264,6 +268,19 @@ static bool end_op(struct lane *l, enum ht_status status, bool verdict, int64_t 
     return more;
 }
 
+/* The device's own times, as far as they agree with what the host knows for certain. */
+static void take_times(struct run *r, struct ht_trace_event *event, int64_t now)
+{
+    int64_t start, end;
+    r->o->backend->op_times(r->o->backend_ctx, event->iteration, event->op, &start, &end);
+    start -= r->begin_ns;
+    end -= r->begin_ns;
+    if (end > now) end = now;
+    if (start < event->issue_ns) start = event->issue_ns;
+    event->start_ns = start < end ? start : end;
+    event->end_ns = end > event->start_ns ? end : event->start_ns;
+}
+
 /* Runs the op in hand. */
 static bool run_op(struct lane *l)
 {
@@ -271,13 +288,16 @@ static bool run_op(struct lane *l)
     const struct ht_backend_ops *b = r->o->backend;
     struct ht_trace_event *event = event_of(r, l->inst);
     struct ht_inst inst = l->inst;
-    bool verdict = true;
+    bool verdict = true, ahead = ht_ahead_takes(r->ahead, inst.op);
     event->start_ns = now_ns(r);
-    enum ht_status status = b->run_op(r->o->backend_ctx, inst.iteration, inst.op, l->buffers, l->n_buffers, &l->error);
+    enum ht_status status =
+        ahead ? ht_ahead_wait(r->ahead, inst, &l->error)
+              : b->run_op(r->o->backend_ctx, inst.iteration, inst.op, l->buffers, l->n_buffers, &l->error);
     if (!status && b->control && r->s->ops[inst.op].kind == HT_OP_VALIDATE)
         verdict = b->control(r->o->backend_ctx, inst.iteration, inst.op);
-    event->end_ns = now_ns(r);
-    return end_op(l, status, verdict, event->end_ns);
+    int64_t now = event->end_ns = now_ns(r);
+    if (ahead && !status && b->op_times) take_times(r, event, now);
+    return end_op(l, status, verdict, now);
 }
 
 static void *lane_main(void *arg)
@@ -357,6 +377,7 @@ static void run_threads(struct run *r)
         end_run(r, self, &err);
     else
         dispatch(r, self, 0);
+    ht_ahead_look(r->ahead);
     report(r, self); /* for a schedule without ops */
     pthread_mutex_unlock(&r->lock);
     wake_noted(self);
@@ -400,7 +421,16 @@ static enum ht_status run_open(struct run *r, struct ht_error *err)
     if (status) return status;
     status = each_resident(r, r->o->init, err);
     if (status) return status;
+    struct ht_ahead_options ahead = {.schedule = r->s,
+                                     .backend = r->o->backend,
+                                     .backend_ctx = r->o->backend_ctx,
+                                     .core = r->core,
+                                     .slots = r->slots,
+                                     .lock = &r->lock};
+    status = ht_ahead_create(&ahead, err, &r->ahead);
+    if (status) return status;
     run_threads(r);
+    ht_ahead_destroy(r->ahead);
     finish_trace(r);
     if (r->error.status == HT_OK) return each_resident(r, r->o->final, err);
     if (r->error.status == HT_INTERRUPTED && !r->error.text[0])
@@ -417,8 +447,8 @@ enum ht_status ht_run(const struct ht_schedule *s, const struct ht_run_options *
     *out = NULL;
     pthread_mutex_init(&r.lock, NULL);
     pthread_cond_init(&r.all_up, NULL);
-    enum ht_status status =
-        ht_core_create(s, (struct ht_core_options){.iterations = options->iterations}, err, &r.core);
+    struct ht_core_options core = {.iterations = options->iterations, .issue_ahead = b->issue_ahead};
+    enum ht_status status = ht_core_create(s, core, err, &r.core);
     if (status) goto out;
     status = ht_slots_create(s, options->arenas, err, &r.slots);
     if (status) goto out;

@@ -8,10 +8,10 @@
  *     lane "gpu"    run F3 | lock: free, finish F3, start F4 here and C3 on "d2h" | unlock, wake d2h | run F4 ...
  *     lane "d2h"    asleep                                                            '--> run C3 | lock: ...
  *
- * Instances. A place (tensor, space) that is resident at the iteration's boundary has one slot. Any other has two, used
- * in turn, since two iterations may be in flight. Memory comes from the space's arena when the core grants it and goes
- * back just before the core is told that the op has ended, both under the lock: so an arena's peak is the core's peak,
- * to the byte.
+ * Instances. A place (tensor, space) may hold several at once: of two iterations that are in flight, or, where lanes
+ * are issued ahead, of one that is about to go and of the one that comes after it. Memory comes from the space's arena
+ * when the core grants it and goes back just before the core is told that the op has ended, both under the lock: so an
+ * arena's peak is the core's peak, to the byte.
  */
 #ifndef HT_EXEC_RUN_H
 #define HT_EXEC_RUN_H
@@ -19,6 +19,7 @@
 #include "common/trace/trace.h"
 
 struct ht_arena;
+struct ht_inst; /* common/exec/core.h: (iteration, op) */
 
 /* Where a tensor's bytes are for an op: what the executor hands to the backend. */
 struct ht_buffer {
@@ -45,6 +46,26 @@ struct ht_backend_ops {
     enum ht_status (*run_op)(void *ctx, int32_t iteration, int32_t op, const struct ht_buffer *buffers, int32_t n,
                              struct ht_error *err);
     bool (*control)(void *ctx, int32_t iteration, int32_t op); /* optional: a validate op's verdict, after run_op */
+
+    /*
+     * Optional, for devices whose lanes are streams (common/exec/run_ahead.h). Such lanes may be issued ahead.
+     *
+     * is_async   fixed from open on: is this op enqueued, and not run by run_op? What has to be known on the host when
+     *            a later op is enqueued (a verdict, a loss scale) is not.
+     * enqueue    puts the op behind all that was enqueued on its lane, and lets it wait on the device for the ops in
+     *            `after`, which have been enqueued on other lanes. Returns at once. From a thread of the lane's own.
+     * wait       returns when the op has ended on the device. From the lane's thread, as run_op is.
+     * op_times   optional, after wait: when it began and ended there, on CLOCK_MONOTONIC.
+     * drain      optional, before close and after all lanes have ended: waits for all that was enqueued.
+     */
+    int32_t issue_ahead; /* k of the semantics: 2, or 0 without these */
+    bool (*is_async)(void *ctx, int32_t op);
+    enum ht_status (*enqueue)(void *ctx, int32_t iteration, int32_t op, const struct ht_buffer *buffers, int32_t n,
+                              const struct ht_inst *after, int32_t n_after, struct ht_error *err);
+    enum ht_status (*wait)(void *ctx, int32_t iteration, int32_t op, struct ht_error *err);
+    void (*op_times)(void *ctx, int32_t iteration, int32_t op, int64_t *start_ns, int64_t *end_ns);
+    void (*drain)(void *ctx);
+
     void (*lane_end)(void *ctx, int32_t lane);                 /* optional */
     void (*close)(void *ctx);                                  /* optional */
 };

@@ -1,29 +1,42 @@
 /*
  * A place is a (tensor, space) that occurs in an effect or in the list of residents. Places are numbered by sorting
- * them once; each gets one slot, or two used in turn by even and odd iterations when it is not resident at the
- * boundary:
+ * them once. Each keeps its live instances, the latest first: where the bytes are, and which op of which iteration
+ * made them.
  *
- *     slot of effect e in iteration k  =  first[e] + (k & twin[e])        twin: 0 or 1
+ *     place 7    {iteration 3, op 12} --> {iteration 2, op 12}      mostly one, seldom two
  *
- * Running needs nothing but this sum and the array of pointers.
+ * An op works on the latest instance made by itself or before it in the safe sequence. Every producer before it has
+ * been granted its memory by then, since the op depends on it; one after it may have been granted as well, when lanes
+ * are issued ahead, which is why the latest of all will not do.
  */
 #include "common/exec/run_slots.h"
 
 #include "common/base/array.h"
 #include "common/mem/arena.h"
 
+#include <assert.h>
 #include <stdlib.h>
+
+enum { NONE = -1 };
+
+struct instance {
+    void *data;
+    int64_t made;  /* by which (iteration, op); residents: before all */
+    int32_t older; /* next of its place, or of the unused ones; NONE */
+};
 
 struct ht_slots {
     const struct ht_schedule *s;
     struct ht_arena **arenas;
-    int32_t *first;         /* [n_effects] */
-    uint8_t *twin;          /* [n_effects] */
-    int32_t *space;         /* [n_effects] */
-    int32_t *resident_slot; /* [n_residents] */
-    void **data;            /* [n_slots]; NULL: not live */
-    int32_t *slot_space;    /* [n_slots] */
-    int32_t n_slots, max_effects;
+    int32_t *place;          /* [n_effects] */
+    int32_t *resident_place; /* [n_residents] */
+    int32_t n_places, max_effects;
+    int32_t *space;    /* [n_places] */
+    bool *is_resident; /* [n_places]: at the iteration's boundary */
+    int32_t *latest;   /* [n_places] instance, or NONE */
+    struct instance *instances;
+    size_t n_instances, instances_cap;
+    int32_t unused;
 };
 
 struct place {
@@ -61,21 +74,19 @@ static struct place *list_places(const struct ht_schedule *s, int64_t *n)
     return p;
 }
 
-static void number_slots(struct ht_slots *x, const struct place *p, int64_t n)
+static void number_places(struct ht_slots *x, const struct place *p, int64_t n)
 {
     for (int64_t i = 0, end; i < n; i = end) {
-        bool resident = p[i].resident >= 0;
+        int32_t id = x->n_places++;
         for (end = i; end < n && p[end].tensor == p[i].tensor && p[end].space == p[i].space; end++) {
-            if (p[end].resident >= 0) {
-                x->resident_slot[p[end].resident] = x->n_slots;
-            } else {
-                x->first[p[end].effect] = x->n_slots;
-                x->twin[p[end].effect] = !resident;
-                x->space[p[end].effect] = p[i].space;
-            }
+            if (p[end].resident >= 0)
+                x->resident_place[p[end].resident] = id;
+            else
+                x->place[p[end].effect] = id;
         }
-        x->slot_space[x->n_slots++] = p[i].space;
-        if (!resident) x->slot_space[x->n_slots++] = p[i].space;
+        x->is_resident[id] = p[i].resident >= 0;
+        x->space[id] = p[i].space;
+        x->latest[id] = NONE;
     }
 }
 
@@ -88,24 +99,24 @@ enum ht_status ht_slots_create(const struct ht_schedule *s, struct ht_arena **ar
     struct place *places = list_places(s, &n);
     x->s = s;
     x->arenas = arenas;
-    x->first = HT_NEW_ARRAY(int32_t, n_effects);
-    x->twin = HT_NEW_ARRAY(uint8_t, n_effects);
-    x->space = HT_NEW_ARRAY(int32_t, n_effects);
-    x->resident_slot = HT_NEW_ARRAY(int32_t, s->n_residents);
-    x->slot_space = HT_NEW_ARRAY(int32_t, 2 * n);
-    x->data = HT_NEW_ARRAY(void *, 2 * n);
-    number_slots(x, places, n);
+    x->unused = NONE;
+    x->place = HT_NEW_ARRAY(int32_t, n_effects);
+    x->resident_place = HT_NEW_ARRAY(int32_t, s->n_residents);
+    x->space = HT_NEW_ARRAY(int32_t, n);
+    x->is_resident = HT_NEW_ARRAY(bool, n);
+    x->latest = HT_NEW_ARRAY(int32_t, n);
+    number_places(x, places, n);
     free(places);
     for (int32_t op = 0; op < s->n_ops; op++) {
         int32_t n_op = (int32_t)(s->effects_begin[op + 1] - s->effects_begin[op]);
         if (n_op > x->max_effects) x->max_effects = n_op;
     }
-    for (int32_t i = 0; i < x->n_slots; i++) {
+    for (int32_t i = 0; i < x->n_places; i++) {
         char name[32];
-        if (arenas[x->slot_space[i]]) continue;
+        if (arenas[x->space[i]]) continue;
         enum ht_status status =
             ht_fail(err, HT_FAILED, "schedule '%s' keeps tensors in %s, for which there is no arena", s->name,
-                    ht_space_name(s, x->slot_space[i], name, sizeof(name)));
+                    ht_space_name(s, x->space[i], name, sizeof(name)));
         ht_slots_destroy(x);
         return status;
     }
@@ -116,15 +127,54 @@ enum ht_status ht_slots_create(const struct ht_schedule *s, struct ht_arena **ar
 void ht_slots_destroy(struct ht_slots *x)
 {
     if (!x) return;
-    for (int32_t i = 0; i < x->n_slots; i++)
-        if (x->data[i]) ht_arena_free(x->arenas[x->slot_space[i]], x->data[i]);
-    free(x->first);
-    free(x->twin);
+    for (int32_t p = 0; p < x->n_places; p++)
+        for (int32_t i = x->latest[p]; i != NONE; i = x->instances[i].older)
+            ht_arena_free(x->arenas[x->space[p]], x->instances[i].data);
+    free(x->place);
+    free(x->resident_place);
     free(x->space);
-    free(x->resident_slot);
-    free(x->slot_space);
-    free(x->data);
+    free(x->is_resident);
+    free(x->latest);
+    free(x->instances);
     free(x);
+}
+
+/* ---- instances ---- */
+
+static int64_t key_of(struct ht_inst inst)
+{
+    return (int64_t)inst.iteration << 32 | inst.op;
+}
+
+/* The link to the place's latest instance that was made by `key` or before it. */
+static int32_t *link_at(struct ht_slots *x, int32_t place, int64_t key)
+{
+    int32_t *link = &x->latest[place];
+    while (*link != NONE && x->instances[*link].made > key) link = &x->instances[*link].older;
+    return link;
+}
+
+static void add(struct ht_slots *x, int32_t place, void *data, int64_t key)
+{
+    int32_t id = x->unused;
+    if (id == NONE) {
+        HT_PUSH(x->instances, x->n_instances, x->instances_cap, (struct instance){.older = NONE});
+        id = (int32_t)x->n_instances - 1;
+    } else {
+        x->unused = x->instances[id].older;
+    }
+    int32_t *link = link_at(x, place, key);
+    x->instances[id] = (struct instance){.data = data, .made = key, .older = *link};
+    *link = id;
+}
+
+/* What the op works on, or NULL. An instance that is not resident ends with its iteration. */
+static void *find(const struct ht_slots *x, int32_t place, struct ht_inst inst)
+{
+    int32_t id = *link_at((struct ht_slots *)x, place, key_of(inst));
+    if (id == NONE) return NULL;
+    if (!x->is_resident[place] && x->instances[id].made >> 32 != inst.iteration) return NULL;
+    return x->instances[id].data;
 }
 
 /* ---- allocation ---- */
@@ -140,23 +190,25 @@ static enum ht_status no_hole(const struct ht_slots *x, int32_t tensor, int32_t 
                    ht_arena_explain(x->arenas[space], bytes, why, sizeof(why)));
 }
 
-static enum ht_status broken(const struct ht_slots *x, struct ht_inst inst, const struct ht_effect *f, const char *what,
-                             struct ht_error *err)
+static enum ht_status not_live(const struct ht_slots *x, struct ht_inst inst, const struct ht_effect *f,
+                               struct ht_error *err)
 {
     char title[64];
-    return ht_fail(err, HT_FAILED, "schedule '%s': %s (op %d, iteration %d) %s tensor %d (%s) in %s memory", x->s->name,
-                   ht_op_title(x->s, inst.op, title, sizeof(title)), inst.op, inst.iteration, what, f->tensor,
+    return ht_fail(err, HT_FAILED,
+                   "schedule '%s': %s (op %d, iteration %d) uses what is not live: tensor %d (%s) in %s memory",
+                   x->s->name, ht_op_title(x->s, inst.op, title, sizeof(title)), inst.op, inst.iteration, f->tensor,
                    ht_tensor_class_name(x->s->tensors[f->tensor].class), ht_tier_name(f->tier));
 }
 
 enum ht_status ht_slots_place_residents(struct ht_slots *x, struct ht_error *err)
 {
     for (int32_t i = 0; i < x->s->n_residents; i++) {
-        int32_t tensor = x->s->residents[i].tensor, slot = x->resident_slot[i], space = x->slot_space[slot];
+        int32_t tensor = x->s->residents[i].tensor, place = x->resident_place[i], space = x->space[place];
         int64_t bytes = x->s->tensors[tensor].bytes;
-        if (bytes == 0 || x->data[slot]) continue;
-        x->data[slot] = ht_arena_alloc(x->arenas[space], bytes, true);
-        if (!x->data[slot]) return no_hole(x, tensor, space, "the residents", err);
+        if (bytes == 0 || x->latest[place] != NONE) continue;
+        void *data = ht_arena_alloc(x->arenas[space], bytes, true);
+        if (!data) return no_hole(x, tensor, space, "the residents", err);
+        add(x, place, data, -1);
     }
     return HT_OK;
 }
@@ -164,18 +216,13 @@ enum ht_status ht_slots_place_residents(struct ht_slots *x, struct ht_error *err
 struct ht_buffer ht_slots_resident(const struct ht_slots *x, int32_t i, int32_t *space)
 {
     const struct ht_resident *r = &x->s->residents[i];
-    *space = x->slot_space[x->resident_slot[i]];
+    int32_t place = x->resident_place[i], latest = x->latest[place];
+    *space = x->space[place];
     return (struct ht_buffer){.tensor = r->tensor,
                               .tier = (uint8_t)r->tier,
                               .flags = HT_UPDATE,
-                              .data = x->data[x->resident_slot[i]],
+                              .data = latest == NONE ? NULL : x->instances[latest].data,
                               .bytes = x->s->tensors[r->tensor].bytes};
-}
-
-/* What becomes resident, and so may outlive the iteration, keeps apart from what is gone at its end. */
-static bool is_persistent(const struct ht_slots *x, int64_t effect)
-{
-    return !x->twin[effect];
 }
 
 enum ht_status ht_slots_allocate(struct ht_slots *x, struct ht_inst inst, struct ht_error *err)
@@ -183,13 +230,14 @@ enum ht_status ht_slots_allocate(struct ht_slots *x, struct ht_inst inst, struct
     const struct ht_schedule *s = x->s;
     for (int64_t e = s->effects_begin[inst.op]; e < s->effects_begin[inst.op + 1]; e++) {
         const struct ht_effect *f = &s->effects[e];
+        int32_t place = x->place[e];
         int64_t bytes = s->tensors[f->tensor].bytes;
         if (!(f->flags & HT_PRODUCE) || bytes == 0) continue;
-        void **slot = &x->data[x->first[e] + (inst.iteration & x->twin[e])];
-        if (*slot) return broken(x, inst, f, "produces the live", err);
-        *slot = ht_arena_alloc(x->arenas[x->space[e]], bytes, is_persistent(x, e));
+        /* What becomes resident, and so may outlive the iteration, keeps apart from what is gone at its end. */
+        void *data = ht_arena_alloc(x->arenas[x->space[place]], bytes, x->is_resident[place]);
         char title[64];
-        if (!*slot) return no_hole(x, f->tensor, x->space[e], ht_op_title(s, inst.op, title, sizeof(title)), err);
+        if (!data) return no_hole(x, f->tensor, x->space[place], ht_op_title(s, inst.op, title, sizeof(title)), err);
+        add(x, place, data, key_of(inst));
     }
     return HT_OK;
 }
@@ -202,9 +250,9 @@ enum ht_status ht_slots_resolve(const struct ht_slots *x, struct ht_inst inst, s
     *n = (int32_t)(s->effects_begin[inst.op + 1] - begin);
     for (int32_t i = 0; i < *n; i++) {
         const struct ht_effect *f = &s->effects[begin + i];
-        void *data = x->data[x->first[begin + i] + (inst.iteration & x->twin[begin + i])];
         int64_t bytes = s->tensors[f->tensor].bytes;
-        if (!data && bytes) return broken(x, inst, f, "uses what is not live:", err);
+        void *data = bytes ? find(x, x->place[begin + i], inst) : NULL;
+        if (!data && bytes) return not_live(x, inst, f, err);
         buffers[i] =
             (struct ht_buffer){.tensor = f->tensor, .tier = f->tier, .flags = f->flags, .data = data, .bytes = bytes};
     }
@@ -215,10 +263,14 @@ void ht_slots_release(struct ht_slots *x, struct ht_inst inst)
 {
     const struct ht_schedule *s = x->s;
     for (int64_t e = s->effects_begin[inst.op]; e < s->effects_begin[inst.op + 1]; e++) {
-        if (!(s->effects[e].flags & HT_RELEASE)) continue;
-        void **slot = &x->data[x->first[e] + (inst.iteration & x->twin[e])];
-        ht_arena_free(x->arenas[x->space[e]], *slot);
-        *slot = NULL;
+        int32_t place = x->place[e];
+        if (!(s->effects[e].flags & HT_RELEASE) || s->tensors[s->effects[e].tensor].bytes == 0) continue;
+        int32_t *link = link_at(x, place, key_of(inst)), id = *link;
+        assert(id != NONE);
+        ht_arena_free(x->arenas[x->space[place]], x->instances[id].data);
+        *link = x->instances[id].older;
+        x->instances[id] = (struct instance){.older = x->unused};
+        x->unused = id;
     }
 }
 
