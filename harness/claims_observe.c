@@ -235,7 +235,7 @@ static enum ht_status train(const struct ht_options *options, const struct ht_jo
                             struct ht_observation *o)
 {
     enum { N_BYTES = 1 << 16 };
-    struct ht_text text = {.bytes = ht_alloc(N_BYTES), .n_bytes = N_BYTES};
+    struct ht_tokens text = {.bytes = ht_alloc(N_BYTES), .n = N_BYTES, .fd = -1};
     for (int64_t i = 0; i < N_BYTES; i++) text.bytes[i] = (unsigned char)(1 + ht_random_below(1, (uint64_t)i, 255));
     struct ht_training t;
     struct ht_persist nothing = {0};

@@ -58,7 +58,7 @@ static enum ht_status predict(const struct ht_job *job, struct ht_error *err, st
 /* What this build cannot train is not there: HT_INFEASIBLE. What the user got wrong is HT_BAD_INPUT. */
 static enum ht_status check_request(const struct ht_options *o, struct ht_error *err)
 {
-    if (!o->data) return ht_fail(err, HT_BAD_INPUT, "train: --data is missing; expected a text file");
+    if (!o->data) return ht_fail(err, HT_BAD_INPUT, "train: --data is missing; expected a text or token ids");
     if (o->backend && !strcmp(o->backend, "cuda"))
         return ht_fail(err, HT_INFEASIBLE, "train: --backend cuda: this build has no CUDA backend; cpu is there");
     if (o->backend && strcmp(o->backend, "cpu"))
@@ -80,10 +80,21 @@ static enum ht_status check_job(const struct ht_job *job, struct ht_error *err)
         return ht_fail(err, HT_INFEASIBLE,
                        "cluster '%s' has the accelerator %s; this build trains on the CPU: --cluster local",
                        s->cluster->name, gpu->name);
-    if (s->model.vocab < 256)
-        return ht_fail(err, HT_BAD_INPUT, "model '%s' has a vocabulary of %lld; training on bytes needs at least 256",
-                       s->model.name, (long long)s->model.vocab);
     return HT_OK;
+}
+
+static enum ht_status open_data(const struct ht_options *o, const struct ht_job *job, struct ht_error *err,
+                                struct ht_tokens *out)
+{
+    const struct ht_model *m = &job->scenario.model;
+    enum ht_token_format format;
+    enum ht_status status = ht_token_format_of(o->data, o->data_format, m->vocab, err, &format);
+    if (status != HT_OK) return status;
+    if (format == HT_TOKENS_TEXT && m->vocab < 256)
+        return ht_fail(err, HT_BAD_INPUT,
+                       "model '%s' has a vocabulary of %lld; training on a text's bytes needs at least 256", m->name,
+                       (long long)m->vocab);
+    return ht_tokens_open(o->data, format, m->vocab, job->scenario.seq, err, out);
 }
 
 /* ---- files ----------------------------------------------------------------------------------------------------- */
@@ -241,7 +252,7 @@ static enum ht_status run(const struct ht_options *given, struct ht_error *err)
 {
     struct ht_options options = *given;
     struct ht_job job = {0};
-    struct ht_text text = {0};
+    struct ht_tokens tokens = {0};
     struct prediction prediction = {0};
     struct ht_training training = {0};
     struct ht_persist persist = {0};
@@ -251,14 +262,14 @@ static enum ht_status run(const struct ht_options *given, struct ht_error *err)
     if (status == HT_OK) status = ht_persist_model(&options, config, err, &options.request);
     if (status == HT_OK) status = ht_job_create(&options, NULL, NULL, HT_JOB_COSTS, err, &job);
     if (status == HT_OK) status = check_job(&job, err);
-    if (status == HT_OK) status = ht_text_load(options.data, job.scenario.seq, err, &text);
+    if (status == HT_OK) status = open_data(&options, &job, err, &tokens);
     if (status == HT_OK && job.answer != HT_OK) status = refuse(&options, &job, err);
     if (status == HT_OK) status = ht_check_events(&job, "--steps", options.steps, err);
     if (status == HT_OK) status = ht_job_dump(&job, options.dump, err);
     if (status == HT_OK) status = predict(&job, err, &prediction);
-    if (status == HT_OK) status = ht_persist_open(&options, &job, &text, err, &persist);
+    if (status == HT_OK) status = ht_persist_open(&options, &job, &tokens, err, &persist);
     if (status == HT_OK) {
-        status = ht_train(&options, &job, &text, &persist, err, &training);
+        status = ht_train(&options, &job, &tokens, &persist, err, &training);
         if (status == HT_OK) status = ht_persist_save(&persist, err);
         if (status == HT_OK) status = report(&options, &job, &training, &prediction, true, err);
         if (status == HT_INTERRUPTED) {
@@ -274,7 +285,7 @@ static enum ht_status run(const struct ht_options *given, struct ht_error *err)
     ht_training_free(&training);
     ht_persist_close(&persist);
     prediction_free(&prediction);
-    ht_text_free(&text);
+    ht_tokens_close(&tokens);
     if (job.status) ht_job_free(&job);
     return status;
 }

@@ -43,8 +43,10 @@ struct ht_options {
     int64_t repeat;
 
     /* training */
-    const char *data, *losses, *backend;
+    const char *data, *data_format, *losses, *backend;
     const char *init, *save; /* weights with Hugging Face's names */
+    const char *save_dtype;
+    int64_t save_shard_bytes; /* 0: not given */
     const char *checkpoint;  /* folder of checkpoints, one every `every` steps, the newest `keep` kept; 0: not given */
     int64_t every, keep;
     bool resume;

@@ -1,16 +1,20 @@
 #include "harness/persist.h"
 
-#include "common/ckpt/durable.h"
+#include "common/base/half.h"
 #include "common/ckpt/hf.h"
 
 #include <assert.h>
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+
+/* Of --save-shard: what transformers' save_pretrained took for years. */
+static const int64_t shard_bytes = 5000000000;
 
 enum ht_status ht_persist_model(const struct ht_options *o, char path[4096], struct ht_error *err,
                                 struct ht_scenario_request *request)
@@ -27,15 +31,55 @@ enum ht_status ht_persist_model(const struct ht_options *o, char path[4096], str
     return HT_OK;
 }
 
-/* What cannot be written is better said before the first step than after the last. */
-static enum ht_status check_save(const char *dir, struct ht_error *err)
+static enum ht_status check_folder(const char *flag, const char *dir, struct ht_error *err)
 {
-    if (mkdir(dir, 0777) != 0 && errno != EEXIST)
-        return ht_fail(err, HT_BAD_INPUT, "--save: %s: cannot be made: %s", dir, strerror(errno));
-    if (access(dir, W_OK | X_OK) != 0)
-        return ht_fail(err, HT_BAD_INPUT, "--save: %s: cannot be written: %s", dir, strerror(errno));
     struct stat sb;
-    if (stat(dir, &sb) != 0 || !S_ISDIR(sb.st_mode)) return ht_fail(err, HT_BAD_INPUT, "--save: %s: is no folder", dir);
+    if (mkdir(dir, 0777) != 0 && errno != EEXIST)
+        return ht_fail(err, HT_BAD_INPUT, "%s: %s: cannot be made: %s", flag, dir, strerror(errno));
+    if (access(dir, W_OK | X_OK) != 0)
+        return ht_fail(err, HT_BAD_INPUT, "%s: %s: cannot be written: %s", flag, dir, strerror(errno));
+    if (stat(dir, &sb) != 0 || !S_ISDIR(sb.st_mode))
+        return ht_fail(err, HT_BAD_INPUT, "%s: %s: is no folder", flag, dir);
+    return HT_OK;
+}
+
+static enum ht_status dtype_of(const struct ht_options *o, const struct ht_job *job, struct ht_error *err,
+                               enum ht_dtype *out)
+{
+    static const enum ht_dtype dtypes[] = {HT_F32, HT_F16, HT_BF16};
+    *out = job->scenario.numerics.param;
+    if (!o->save_dtype) return HT_OK;
+    for (size_t i = 0; i < sizeof(dtypes) / sizeof(dtypes[0]); i++)
+        if (!strcmp(o->save_dtype, ht_dtype_name(dtypes[i]))) {
+            *out = dtypes[i];
+            return HT_OK;
+        }
+    return ht_fail(err, HT_BAD_INPUT, "--save-dtype '%s' is not known; expected f32, f16 or bf16", o->save_dtype);
+}
+
+/* What cannot be written is better said before the first step than after the last. */
+static enum ht_status check_save(const struct ht_options *o, const struct ht_job *job, struct ht_error *err,
+                                 enum ht_dtype *dtype)
+{
+    const char *alone = o->save_dtype ? "--save-dtype" : o->save_shard_bytes ? "--save-shard" : NULL;
+    char folder[4096];
+    if (alone && !o->save) return ht_fail(err, HT_BAD_INPUT, "%s: --save is missing beside it", alone);
+    if (!o->save) return HT_OK;
+    enum ht_status status = dtype_of(o, job, err, dtype);
+    if (status != HT_OK) return status;
+    if (!ht_hf_is_file(o->save)) return check_folder("--save", o->save, err);
+    if (o->save_shard_bytes)
+        return ht_fail(err, HT_BAD_INPUT, "--save-shard: '%s' is one file; expected a folder to be filled with shards",
+                       o->save);
+    struct stat sb;
+    if (stat(o->save, &sb) == 0 && S_ISDIR(sb.st_mode))
+        return ht_fail(err, HT_BAD_INPUT, "--save: %s: is a folder; a name that ends in .safetensors is one file",
+                       o->save);
+    const char *slash = strrchr(o->save, '/');
+    if (strlen(o->save) >= sizeof(folder)) return ht_fail(err, HT_BAD_INPUT, "--save: the path is too long");
+    snprintf(folder, sizeof(folder), "%.*s", slash ? (int)(slash - o->save) : 1, slash ? o->save : ".");
+    if (access(slash == o->save ? "/" : folder, W_OK | X_OK) != 0)
+        return ht_fail(err, HT_BAD_INPUT, "--save: %s: cannot be written: %s", o->save, strerror(errno));
     return HT_OK;
 }
 
@@ -50,7 +94,7 @@ static const char *exact(double x, char text[32])
 }
 
 /* What the steps depend on, beside the model. */
-static void describe(const struct ht_options *o, const struct ht_job *job, const struct ht_text *text,
+static void describe(const struct ht_options *o, const struct ht_job *job, const struct ht_tokens *tokens,
                      struct ht_checkpoint_setting settings[HT_PERSIST_SETTINGS])
 {
     const struct ht_scenario *s = &job->scenario;
@@ -64,8 +108,8 @@ static void describe(const struct ht_options *o, const struct ht_job *job, const
     SETTING("--numerics", "%s/%s/%s/%s", ht_dtype_name(s->numerics.param), ht_dtype_name(s->numerics.grad),
             ht_dtype_name(s->numerics.accumulate), ht_dtype_name(s->numerics.reduce));
     SETTING("--data-seed", "%lld", (long long)o->data_seed);
-    SETTING("--data", "of %lld bytes with hash %016llx", (long long)text->n_bytes,
-            (unsigned long long)ht_hash_bytes(text->bytes, (size_t)text->n_bytes));
+    SETTING("--data", "of %lld bytes with hash %016llx", (long long)ht_tokens_bytes(tokens),
+            (unsigned long long)tokens->hash);
     SETTING("--lr", "%s", exact(o->lr, number));
     SETTING("--beta1", "%s", exact(o->beta1, number));
     SETTING("--beta2", "%s", exact(o->beta2, number));
@@ -121,15 +165,15 @@ static enum ht_status open_checkpoints(struct ht_persist *p, struct ht_error *er
     return HT_OK;
 }
 
-enum ht_status ht_persist_open(const struct ht_options *options, const struct ht_job *job, const struct ht_text *text,
+enum ht_status ht_persist_open(const struct ht_options *options, const struct ht_job *job, const struct ht_tokens *tokens,
                                struct ht_error *err, struct ht_persist *out)
 {
     struct ht_persist p = {.options = options, .job = job};
     enum ht_status status = check_options(options, err);
     if (options->init || options->save || options->checkpoint) p.state = ht_state_create(&job->scenario.model);
-    describe(options, job, text, p.settings);
+    describe(options, job, tokens, p.settings);
     if (status == HT_OK && options->checkpoint) status = check_schedule(job->schedule, err);
-    if (status == HT_OK && options->save) status = check_save(options->save, err);
+    if (status == HT_OK) status = check_save(options, job, err, &p.save_dtype);
     if (status == HT_OK && options->checkpoint) status = open_checkpoints(&p, err);
     if (status == HT_OK && options->init && !p.loaded) {
         status = ht_hf_load(options->init, err, p.state);
@@ -168,7 +212,24 @@ enum ht_status ht_persist_reached(struct ht_persist *p, int32_t step, struct ht_
     return status;
 }
 
+/* Weights that a 16-bit float has no number for become infinite: said, not refused, after hours of training. */
+static void warn_of_overflow(const struct ht_state *state, const char *path)
+{
+    int64_t n = 0;
+    for (int64_t u = 0; u < state->n_units; u++)
+        for (int64_t i = 0; i < state->units[u].n; i++) {
+            float x = state->units[u].values[HT_STATE_PARAM][i];
+            n += isfinite(x) && isinf(ht_f16_to_f32(ht_f32_to_f16(x)));
+        }
+    if (n)
+        fprintf(stderr, "hetbench: warning: %s: %lld weights are beyond F16 and became infinite; --save-dtype bf16 "
+                "or f32 has room for them\n", path, (long long)n);
+}
+
 enum ht_status ht_persist_save(struct ht_persist *p, struct ht_error *err)
 {
-    return p->options->save ? ht_hf_save(p->options->save, p->state, HT_F32, err) : HT_OK;
+    const struct ht_options *o = p->options;
+    if (!o->save) return HT_OK;
+    if (p->save_dtype == HT_F16) warn_of_overflow(p->state, o->save);
+    return ht_hf_save(o->save, p->state, p->save_dtype, o->save_shard_bytes ? o->save_shard_bytes : shard_bytes, err);
 }

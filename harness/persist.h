@@ -17,7 +17,7 @@
 
 #include "common/ckpt/checkpoint.h"
 #include "harness/job.h"
-#include "harness/text.h"
+#include "harness/tokens.h"
 
 enum { HT_PERSIST_SETTINGS = 11 };
 
@@ -26,6 +26,7 @@ struct ht_persist {
     const struct ht_job *job;
     struct ht_state *state;             /* NULL: none of the options is given */
     bool loaded;                        /* the state holds what the next step begins with */
+    enum ht_dtype save_dtype;           /* of --save */
     int32_t first_step;                 /* steps done before this process */
     struct ht_checkpoints *checkpoints; /* NULL without --checkpoint */
     int32_t n_saved;                    /* checkpoints written, and how long that took */
@@ -38,7 +39,7 @@ enum ht_status ht_persist_model(const struct ht_options *o, char path[4096], str
                                 struct ht_scenario_request *request);
 
 /* Reads what the training begins with. HT_BAD_INPUT with one line; nothing has been overwritten then. */
-enum ht_status ht_persist_open(const struct ht_options *options, const struct ht_job *job, const struct ht_text *text,
+enum ht_status ht_persist_open(const struct ht_options *options, const struct ht_job *job, const struct ht_tokens *tokens,
                                struct ht_error *err, struct ht_persist *out);
 void ht_persist_close(struct ht_persist *p);
 

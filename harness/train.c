@@ -206,7 +206,7 @@ static enum ht_status run_steps(struct session *session, struct ht_run_options *
     return status;
 }
 
-enum ht_status ht_train(const struct ht_options *options, const struct ht_job *job, const struct ht_text *text,
+enum ht_status ht_train(const struct ht_options *options, const struct ht_job *job, const struct ht_tokens *tokens,
                         struct ht_persist *persist, struct ht_error *err, struct ht_training *out)
 {
     const struct ht_scenario *s = &job->scenario;
@@ -215,7 +215,7 @@ enum ht_status ht_train(const struct ht_options *options, const struct ht_job *j
     struct ht_arena **arenas = NULL;
     struct ht_cpu *cpu = NULL;
     double *token_losses = HT_NEW_ARRAY(double, options->steps *ht_scenario_micro_batches(s));
-    ht_batches_init(&batches, text, (uint64_t)options->data_seed, s->batch, s->micro_batch, s->seq);
+    ht_batches_init(&batches, tokens, (uint64_t)options->data_seed, s->batch, s->micro_batch, s->seq);
     enum ht_status status = make_cpu(options, job, &batches, token_losses, err, &cpu, &t);
     if (status == HT_OK) status = make_arenas(job, err, &arenas);
     if (status != HT_OK) goto out;

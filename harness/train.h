@@ -8,7 +8,7 @@
 #include "common/trace/trace.h"
 #include "harness/job.h"
 #include "harness/persist.h"
-#include "harness/text.h"
+#include "harness/tokens.h"
 
 struct ht_training {
     struct ht_trace *trace; /* of the steps that were done; the caller's */
@@ -27,7 +27,7 @@ struct ht_training {
 
 /* Runs options->steps steps, from and into what `persist` says. HT_OK, or HT_INTERRUPTED with what was done by then;
    otherwise *out is zero. */
-enum ht_status ht_train(const struct ht_options *options, const struct ht_job *job, const struct ht_text *text,
+enum ht_status ht_train(const struct ht_options *options, const struct ht_job *job, const struct ht_tokens *tokens,
                         struct ht_persist *persist, struct ht_error *err, struct ht_training *out);
 void ht_training_free(struct ht_training *t); /* but for the trace, when it was taken (set to NULL) */
 

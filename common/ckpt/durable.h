@@ -13,10 +13,11 @@
 #include <stdint.h>
 #include <stdio.h>
 
+struct ht_hash;
 struct ht_durable {
     FILE *file; /* NULL when closed */
     char path[4096], partial[4128];
-    void *hash; /* XXH3 state */
+    struct ht_hash *hash;
     int64_t bytes;
 };
 
@@ -32,6 +33,10 @@ enum ht_status ht_sync_directory(const char *path, struct ht_error *err);
 
 /* The hash (and size) that ht_durable_commit gives: of bytes; of a file, HT_BAD_INPUT when it cannot be read. */
 uint64_t ht_hash_bytes(const void *data, size_t bytes);
+/* The same of bytes that come in pieces: begin, add each, end, which destroys. */
+struct ht_hash *ht_hash_begin(void);
+void ht_hash_add(struct ht_hash *h, const void *data, size_t bytes);
+uint64_t ht_hash_end(struct ht_hash *h);
 enum ht_status ht_hash_file(const char *path, struct ht_error *err, uint64_t *hash, int64_t *bytes);
 
 #endif

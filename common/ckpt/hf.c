@@ -5,10 +5,13 @@
 #include "common/ckpt/weights.h"
 #include "common/model/hf_config.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 enum { NAME_BYTES = 128 };
 
@@ -166,69 +169,178 @@ enum ht_status ht_hf_load(const char *path, struct ht_error *err, struct ht_stat
 
 /* ---- saving ---- */
 
-static enum ht_status save_weights(const char *path, const struct ht_state *state, enum ht_dtype dtype,
-                                   struct ht_error *err)
+/* A tensor to be written, in the order of units and parts. */
+struct saved {
+    struct stored as;
+    int64_t unit, shard;
+    struct ht_param_part part;
+};
+
+/* The tensors of a model, spread over shards: the next one begins where a tensor would take this one beyond
+   shard_bytes; a tensor that is larger has one of its own. *total_bytes is of all tensors. */
+static struct saved *spread(const struct ht_state *state, enum ht_dtype dtype, int64_t shard_bytes, int64_t *n,
+                            int64_t *n_shards, int64_t *total_bytes)
 {
-    static const char *const metadata[][2] = {{"format", "pt"}};
     const struct ht_model *m = &state->model;
-    int64_t n = 0, most = state->n_units * HT_MAX_PARAM_PARTS;
-    struct stored *stored = HT_NEW_ARRAY(struct stored, most);
-    struct ht_st_spec *specs = HT_NEW_ARRAY(struct ht_st_spec, most);
-    struct ht_st_writer *w = NULL;
+    struct saved *all = HT_NEW_ARRAY(struct saved, state->n_units * HT_MAX_PARAM_PARTS);
+    int64_t shard = 0, in_shard = 0;
+    *n = *total_bytes = 0;
     for (int64_t u = 0; u < state->n_units; u++) {
         struct ht_param_part parts[HT_MAX_PARAM_PARTS];
         int n_parts = ht_unit_param_parts(m, u, parts);
-        for (int k = 0; k < n_parts; k++, n++) {
-            stored_as(m, u, &parts[k], prefix_of(m), &stored[n]);
-            specs[n] = (struct ht_st_spec){.name = stored[n].name,
-                                           .dtype = dtype,
-                                           .n_dims = stored[n].n_dims,
-                                           .dims = {stored[n].dims[0], stored[n].dims[1]}};
+        for (int k = 0; k < n_parts; k++) {
+            int64_t bytes = parts[k].rows * parts[k].cols * ht_dtype_bytes(dtype);
+            if (in_shard && in_shard + bytes > shard_bytes) {
+                shard++;
+                in_shard = 0;
+            }
+            in_shard += bytes;
+            *total_bytes += bytes;
+            all[*n] = (struct saved){.unit = u, .shard = shard, .part = parts[k]};
+            stored_as(m, u, &parts[k], prefix_of(m), &all[(*n)++].as);
         }
     }
-    float *scratch = HT_NEW_ARRAY(float, largest_part(m));
+    *n_shards = shard + 1;
+    return all;
+}
+
+/* Writes tensors [0, n), all of one file. */
+static enum ht_status save_file(const char *path, const struct ht_state *state, enum ht_dtype dtype,
+                                const struct saved *saved, int64_t n, float *scratch, struct ht_error *err)
+{
+    static const char *const metadata[][2] = {{"format", "pt"}};
+    struct ht_st_spec *specs = HT_NEW_ARRAY(struct ht_st_spec, n);
+    struct ht_st_writer *w = NULL;
+    for (int64_t i = 0; i < n; i++)
+        specs[i] = (struct ht_st_spec){.name = saved[i].as.name,
+                                       .dtype = dtype,
+                                       .n_dims = saved[i].as.n_dims,
+                                       .dims = {saved[i].as.dims[0], saved[i].as.dims[1]}};
     enum ht_status status = ht_st_writer_open(path, specs, n, metadata, 1, err, &w);
-    n = 0;
-    for (int64_t u = 0; u < state->n_units && status == HT_OK; u++) {
-        struct ht_param_part parts[HT_MAX_PARAM_PARTS];
-        int n_parts = ht_unit_param_parts(m, u, parts);
-        for (int k = 0; k < n_parts && status == HT_OK; k++, n++) {
-            const float *values = state->units[u].values[HT_STATE_PARAM] + parts[k].offset;
-            if (stored[n].transposed) transpose(values, parts[k].rows, parts[k].cols, scratch);
-            status = ht_st_writer_put(w, stored[n].transposed ? scratch : values, err);
-        }
+    for (int64_t i = 0; i < n && status == HT_OK; i++) {
+        const struct ht_param_part *p = &saved[i].part;
+        const float *values = state->units[saved[i].unit].values[HT_STATE_PARAM] + p->offset;
+        if (saved[i].as.transposed) transpose(values, p->rows, p->cols, scratch);
+        status = ht_st_writer_put(w, saved[i].as.transposed ? scratch : values, err);
     }
-    if (status == HT_OK)
-        status = ht_st_writer_commit(w, err, NULL, NULL);
-    else
-        ht_st_writer_discard(w);
-    free(scratch);
     free(specs);
-    free(stored);
+    if (status == HT_OK) return ht_st_writer_commit(w, err, NULL, NULL);
+    ht_st_writer_discard(w);
     return status;
 }
 
-static enum ht_status save_config(const char *path, const struct ht_model *m, enum ht_dtype dtype, struct ht_error *err)
+static enum ht_status save_text(const char *path, const char *text, struct ht_error *err)
 {
-    char text[2048];
     struct ht_durable file;
-    enum ht_status status = ht_hf_config_text(m, dtype, err, text, sizeof(text));
-    if (status == HT_OK) status = ht_durable_open(path, err, &file);
+    enum ht_status status = ht_durable_open(path, err, &file);
     if (status != HT_OK) return status;
     status = ht_durable_write(&file, text, strlen(text), err);
     return status == HT_OK ? ht_durable_commit(&file, err, NULL) : status;
 }
 
-enum ht_status ht_hf_save(const char *dir, const struct ht_state *state, enum ht_dtype dtype, struct ht_error *err)
+static void shard_name(int64_t shard, int64_t n_shards, char name[NAME_BYTES])
 {
-    char weights[4096], config[4096];
-    enum ht_status status;
-    if (strlen(dir) > sizeof(weights) - 64) return ht_fail(err, HT_BAD_INPUT, "%.60s...: the path is too long", dir);
+    if (n_shards == 1)
+        snprintf(name, NAME_BYTES, "model.safetensors");
+    else
+        snprintf(name, NAME_BYTES, "model-%05lld-of-%05lld.safetensors", (long long)shard + 1, (long long)n_shards);
+}
+
+static enum ht_status save_index(const char *path, enum ht_dtype dtype, const struct saved *saved, int64_t n,
+                                 int64_t n_shards, int64_t total_bytes, struct ht_error *err)
+{
+    json_t *map = json_object();
+    char name[NAME_BYTES];
+    for (int64_t i = 0; i < n; i++) {
+        shard_name(saved[i].shard, n_shards, name);
+        json_object_set_new(map, saved[i].as.name, json_string(name));
+    }
+    json_t *root = json_pack("{s:{s:I,s:I},s:o}", "metadata", "total_size", (json_int_t)total_bytes, "total_parameters",
+                             (json_int_t)(total_bytes / ht_dtype_bytes(dtype)), "weight_map", map);
+    char *text = json_dumps(root, JSON_INDENT(2) | JSON_SORT_KEYS);
+    json_decref(root);
+    if (!text) return ht_fail(err, HT_FAILED, "%s: cannot be composed", path);
+    enum ht_status status = save_text(path, text, err);
+    free(text);
+    return status;
+}
+
+static bool is_shard(const char *name)
+{
+    int at = 0;
+    return sscanf(name, "model-%*5[0-9]-of-%*5[0-9].safetensors%n", &at) == 0 && at > 0 && !name[at];
+}
+
+/* Removes what would be read instead of, or beside, what is about to be written: an index, and shards that are not
+   among n_shards. */
+static enum ht_status sweep(const char *dir, int64_t n_shards, bool whole_too, struct ht_error *err)
+{
+    DIR *d = opendir(dir);
+    if (!d) return ht_fail(err, HT_FAILED, "%s: cannot be read: %s", dir, strerror(errno));
+    enum ht_status status = HT_OK;
+    for (const struct dirent *e = readdir(d); e && status == HT_OK; e = readdir(d)) {
+        char end[NAME_BYTES];
+        snprintf(end, sizeof(end), "-of-%05lld.safetensors", (long long)n_shards);
+        bool stale = !strcmp(e->d_name, "model.safetensors.index.json") ||
+                     (is_shard(e->d_name) && (n_shards == 1 || !ends_with(e->d_name, end))) ||
+                     (whole_too && !strcmp(e->d_name, "model.safetensors"));
+        if (stale && unlinkat(dirfd(d), e->d_name, 0) != 0)
+            status = ht_fail(err, HT_FAILED, "%s/%s: cannot be removed: %s", dir, e->d_name, strerror(errno));
+    }
+    closedir(d);
+    return status;
+}
+
+bool ht_hf_is_file(const char *path)
+{
+    return ends_with(path, ".safetensors");
+}
+
+/* In an order that leaves no mixture of old and new shards under an index: whoever is killed in between leaves the old
+   model.safetensors, or a folder that says what it lacks. */
+static enum ht_status save_folder(const char *dir, const struct ht_state *state, enum ht_dtype dtype,
+                                  const struct saved *saved, int64_t n, int64_t n_shards, int64_t total_bytes,
+                                  float *scratch, struct ht_error *err)
+{
+    char path[4096], name[NAME_BYTES], text[2048];
     if (mkdir(dir, 0777) != 0 && errno != EEXIST)
         return ht_fail(err, HT_BAD_INPUT, "%s: cannot be made: %s", dir, strerror(errno));
-    snprintf(weights, sizeof(weights), "%s/model.safetensors", dir);
-    snprintf(config, sizeof(config), "%s/config.json", dir);
-    status = save_weights(weights, state, dtype, err);
-    if (status == HT_OK) status = save_config(config, &state->model, dtype, err);
+    enum ht_status status = sweep(dir, n_shards, false, err);
+    for (int64_t first = 0, i = 0; i < n && status == HT_OK; i++) {
+        if (i + 1 < n && saved[i + 1].shard == saved[i].shard) continue;
+        shard_name(saved[i].shard, n_shards, name);
+        snprintf(path, sizeof(path), "%s/%s", dir, name);
+        status = save_file(path, state, dtype, saved + first, i + 1 - first, scratch, err);
+        first = i + 1;
+    }
+    snprintf(path, sizeof(path), "%s/config.json", dir);
+    if (status == HT_OK) status = ht_hf_config_text(&state->model, dtype, err, text, sizeof(text));
+    if (status == HT_OK) status = save_text(path, text, err);
+    if (status == HT_OK && n_shards > 1) {
+        snprintf(path, sizeof(path), "%s/model.safetensors.index.json", dir);
+        status = sweep(dir, n_shards, true, err);
+        if (status == HT_OK) status = save_index(path, dtype, saved, n, n_shards, total_bytes, err);
+    }
     return status == HT_OK ? ht_sync_directory(dir, err) : status;
+}
+
+enum ht_status ht_hf_save(const char *path, const struct ht_state *state, enum ht_dtype dtype, int64_t shard_bytes,
+                          struct ht_error *err)
+{
+    int64_t n, n_shards, total_bytes;
+    bool file = ht_hf_is_file(path);
+    if (strlen(path) > 4096 - 64) return ht_fail(err, HT_BAD_INPUT, "%.60s...: the path is too long", path);
+    struct saved *saved = spread(state, dtype, file ? INT64_MAX : shard_bytes, &n, &n_shards, &total_bytes);
+    float *scratch = HT_NEW_ARRAY(float, largest_part(&state->model));
+    enum ht_status status;
+    if (file)
+        status = save_file(path, state, dtype, saved, n, scratch, err);
+    else if (n_shards > 99999)
+        status = ht_fail(err, HT_BAD_INPUT, "%s: %lld shards are more than their names can count", path,
+                         (long long)n_shards);
+    else
+        status = save_folder(path, state, dtype, saved, n, n_shards, total_bytes, scratch, err);
+    free(scratch);
+    free(saved);
+    return status;
 }

@@ -23,7 +23,16 @@
  */
 enum ht_status ht_hf_load(const char *path, struct ht_error *err, struct ht_state *state);
 
-/* Writes dir/model.safetensors and dir/config.json, each whole or not at all; makes the folder when it is not there. */
-enum ht_status ht_hf_save(const char *dir, const struct ht_state *state, enum ht_dtype dtype, struct ht_error *err);
+/* Whether a path that is to be written means one file of weights, not a folder: it ends in ".safetensors". */
+bool ht_hf_is_file(const char *path);
+
+/*
+ * Writes the parameters, rounded to dtype. A path that ht_hf_is_file gets the weights alone. Else it is a folder, made
+ * when it is not there: config.json, and model.safetensors or, where that would have more than shard_bytes of tensors,
+ * model-00001-of-0000N.safetensors ... with model.safetensors.index.json. What the folder had of the other kind is
+ * removed. Each file appears whole and synced, or not at all.
+ */
+enum ht_status ht_hf_save(const char *path, const struct ht_state *state, enum ht_dtype dtype, int64_t shard_bytes,
+                          struct ht_error *err);
 
 #endif

@@ -183,7 +183,7 @@ enum ht_status ht_hf_config_load(const char *path, struct ht_error *err, struct 
     return status;
 }
 
-/* ---- writing ---- */
+/* ---- writing: the type under its name of before transformers 5, and of since ---- */
 
 static int gpt2_text(const struct ht_model *m, const char *dtype, char *text, size_t bytes)
 {
@@ -205,10 +205,11 @@ static int gpt2_text(const struct ht_model *m, const char *dtype, char *text, si
                     "  \"resid_pdrop\": 0.0,\n"
                     "  \"bos_token_id\": null,\n"
                     "  \"eos_token_id\": null,\n"
+                    "  \"dtype\": \"%s\",\n"
                     "  \"torch_dtype\": \"%s\"\n"
                     "}\n",
                     (long long)m->layers, (long long)m->width, (long long)m->heads, (long long)m->ffn,
-                    (long long)m->max_seq, (long long)m->vocab, m->tied ? "true" : "false", dtype);
+                    (long long)m->max_seq, (long long)m->vocab, m->tied ? "true" : "false", dtype, dtype);
 }
 
 static int llama_text(const struct ht_model *m, const char *dtype, char *text, size_t bytes)
@@ -233,11 +234,12 @@ static int llama_text(const struct ht_model *m, const char *dtype, char *text, s
                     "  \"attention_dropout\": 0.0,\n"
                     "  \"bos_token_id\": null,\n"
                     "  \"eos_token_id\": null,\n"
+                    "  \"dtype\": \"%s\",\n"
                     "  \"torch_dtype\": \"%s\"\n"
                     "}\n",
                     (long long)m->layers, (long long)m->width, (long long)m->heads, (long long)ht_model_kv_heads(m),
                     (long long)m->ffn, (long long)m->max_seq, (long long)m->vocab, m->tied ? "true" : "false",
-                    m->norm_eps, m->rope_theta, dtype);
+                    m->norm_eps, m->rope_theta, dtype, dtype);
 }
 
 enum ht_status ht_hf_config_text(const struct ht_model *m, enum ht_dtype dtype, struct ht_error *err, char *text,

@@ -89,7 +89,7 @@ refused 2 "unknown cluster 'autohete-1gp'" sim zero_offload --model gpt-tiny --c
 
 # ---- training data ----
 
-train() { refused 2 "$1" train in_memory "${tiny[@]}" --data "$2" --steps 1; }
+train() { refused 2 "$1" train in_memory "${tiny[@]}" --data "${@:2}" --steps 1; }
 train "$work/none.txt: No such file" "$work/none.txt"
 train "$work: is a directory" "$work"
 : >empty.txt
@@ -99,8 +99,20 @@ train "$work/short.txt: has 9 bytes; expected at least 130" "$work/short.txt"
 {
     head -c 500 "$text"
     printf '\0'
-} >binary.bin
-train "$work/binary.bin: byte 500 is NUL" "$work/binary.bin"
+} >binary.txt
+train "$work/binary.txt: byte 500 is NUL" "$work/binary.txt"
+# Token ids: 200 of them, of gpt-tiny's vocabulary of 256; then one that is not, half an id, and too few.
+"$python" -c 'import sys; sys.stdout.buffer.write(bytes(b for i in range(200) for b in (i, 0)))' >ids.u16
+run 0 train in_memory "${tiny[@]}" --data ids.u16 --steps 1
+cp ids.u16 ids.bin && run 0 train in_memory "${tiny[@]}" --data ids.bin --steps 1
+train "ids.u16: has 100 tokens; expected at least 130" ids.u16 --data-format u32
+train "ids.u16: byte 0 is NUL: the file is binary; expected a text to train on, or --data-format" ids.u16 --data-format text
+train "--data-format 'u8' is not known; expected text, u16 or u32" ids.u16 --data-format u8
+printf '\377\001' >>ids.u16
+train "ids.u16: token 200, at byte 400, is 511; the model's vocabulary has ids 0 to 255" ids.u16
+printf x >>ids.u16
+train "ids.u16: has 403 bytes, which is no multiple of 2; expected 16-bit token ids to train on" ids.u16
+train "none.u32: No such file or directory; expected 32-bit token ids" none.u32
 printf 'arch: gpt\nlayers: 1\nwidth: 8\nheads: 2\nvocab: 100\nmax_seq: 16\nname: m\nsource: test\n' >small.yaml
 refused 2 "model 'm' has a vocabulary of 100" train in_memory --model "$work/small.yaml" --data "$text" --steps 1
 

@@ -61,6 +61,62 @@ cmp -s saved/model.safetensors back2/model.safetensors || fail "a round trip by 
 [ -z "$(find . -name '*.partial')" ] || fail "leftovers: $(find . -name '*.partial')"
 run 0 sim zero_offload --model "$nano/config.json" --cluster local --device-memory 100MB
 
+# ---- 16 bits and shards ----
+
+# What transformers saved in 16 bits, whole or in shards, comes out as it went in.
+give_back() { run 0 train in_memory --batch 2 --data "$text" --steps 1 --lr 0 "$@"; }
+same_tensors() { # A B: two folders hold the same tensors, byte by byte, and their configs name the same type
+    "$python" - "$1" "$2" <<'PY' || fail "$1 and $2 do not hold the same"
+import glob, json, struct, sys
+
+def read(folder):
+    tensors, where = {}, {}
+    for path in sorted(glob.glob(folder + "/*.safetensors")):
+        raw = open(path, "rb").read()
+        n = struct.unpack("<Q", raw[:8])[0]
+        for name, t in json.loads(raw[8:8 + n]).items():
+            if name == "__metadata__":
+                continue
+            begin, end = t["data_offsets"]
+            tensors[name] = t["dtype"], t["shape"], raw[8 + n + begin:8 + n + end]
+            where[name] = path.split("/")[-1]
+    index = glob.glob(folder + "/*.index.json")
+    if index:
+        stated = json.load(open(index[0]))
+        assert stated["weight_map"] == where, where
+        total = sum(len(t[2]) for t in tensors.values())
+        assert stated["metadata"] == {"total_size": total, "total_parameters": total // 2}, stated["metadata"]
+    else:
+        assert set(where.values()) == {"model.safetensors"}, where
+    config = json.load(open(folder + "/config.json"))
+    return tensors, len(set(where.values())) > 1, config.get("dtype", config.get("torch_dtype"))
+
+a, b = (read(folder) for folder in sys.argv[1:])
+assert a == b, (a[0].keys() ^ b[0].keys(), a[1:], b[1:])
+PY
+}
+data=$root/tests/data
+give_back --init "$data/gpt2-nano-bf16" --save half --save-dtype bf16
+same_tensors "$data/gpt2-nano-bf16" half
+give_back --init "$data/llama-nano-f16" --save half --save-dtype f16 --save-shard 10kB # the other kind, into the same folder
+same_tensors "$data/llama-nano-f16" half
+give_back --init half --save wide                                                     # widened, and narrow again
+give_back --init wide --save half --save-dtype f16                                      # the shards and their index go
+[ "$(cd half && echo *)" = "config.json model.safetensors" ] || fail "a whole model beside: $(ls half)"
+give_back --init half --save half.safetensors --save-dtype f16
+cmp -s half/model.safetensors half.safetensors || fail "a file alone holds something else than a folder"
+sed 's/"vocab_size": 256/"vocab_size": 257/' half/config.json >config.json
+refused 2 "half.safetensors: tensor 'model.embed_tokens.weight': its shape is \[256, 16\]; expected \[257, 16\]" \
+    train in_memory --init half.safetensors --model ./config.json --data "$text" --steps 1
+# 70000 has no number in F16: it becomes infinite, which is said.
+"$python" - <<'PY'
+raw = bytearray(open("saved/model.safetensors", "rb").read())
+raw[-4:] = bytes.fromhex("00b88847")
+open("saved/model.safetensors", "wb").write(raw)
+PY
+give_back --init saved --save inf --save-dtype f16
+grep -q "warning: inf: 1 weights are beyond F16 and became infinite" err || fail "no warning of weights beyond F16: $(cat err)"
+
 # ---- what is wrong ----
 
 train() { refused 2 "$1" train in_memory --batch 4 --data "$text" --steps 1 "${@:2}"; }
@@ -69,6 +125,13 @@ train "none: cannot be opened: No such file" --init none --model gpt-tiny
 train ".*gpt2-nano/model.safetensors: tensor 'transformer.wte.weight': its shape is \[256, 16\]; expected \[256, 128\] for" \
     --init "$nano" --model gpt-tiny
 train "--save: /proc/none: cannot be made" --init "$nano" --save /proc/none
+train "--save-dtype 'fp16' is not known; expected f32, f16 or bf16" --init "$nano" --save x --save-dtype fp16
+train "--save-dtype: --save is missing beside it" --init "$nano" --save-dtype f16
+train "--save-shard: --save is missing beside it" --init "$nano" --save-shard 1MB
+train "--save-shard: 'x.safetensors' is one file" --init "$nano" --save x.safetensors --save-shard 1MB
+train "--save: none/x.safetensors: cannot be written: No such file" --init "$nano" --save none/x.safetensors
+mkdir x.safetensors
+train "--save: x.safetensors: is a folder" --init "$nano" --save x.safetensors
 mkdir broken
 cp "$nano/config.json" broken/config.json
 train "broken: holds neither model.safetensors nor model.safetensors.index.json" --init broken

@@ -2,7 +2,8 @@
 """A tiny GPT-2 and a tiny LLaMA of Hugging Face's transformers, and their losses in PyTorch: what tests/harness/test_hf.sh
 is held against.
 
-    python tests/reference/hf_models.py make             writes tests/data/gpt2-nano/, llama-nano/ and hf_models.json
+    python tests/reference/hf_models.py make             writes tests/data/gpt2-nano/, llama-nano/, the same in 16 bits,
+                                                         and hf_models.json
     python tests/reference/hf_models.py check HETBENCH   trains with the program HETBENCH, saves, loads the result with
                                                          transformers, compares every weight
 
@@ -27,6 +28,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 DATA = HERE.parent / "data" / "kjv-200k.txt"
 OUT = HERE / "hf_models.json"
 MODELS = {name: HERE.parent / "data" / name for name in ("gpt2-nano", "llama-nano")}
+# The same in 16 bits, the LLaMA in shards: made from, type, largest shard.
+HALVES = {"gpt2-nano-bf16": ("gpt2-nano", torch.bfloat16, "1GB"), "llama-nano-f16": ("llama-nano", torch.float16, "10KB")}
 WIDTH, STEPS, BATCH, SEQ, DATA_SEED = 16, 20, 4, 32, 5678
 ADAMW = {"lr": 1e-3, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}
 
@@ -92,6 +95,12 @@ def make():
         rounding = max(abs(a - b) / b for a, b in zip(single, double))
         result[name] = {"rounding": rounding, "losses": double, "sums": sums}
         print(f"{name}: losses {double[0]:.6f} .. {double[-1]:.6f}; float32 is within {rounding:.1e} of float64")
+    for name, (source, dtype, shard) in HALVES.items():
+        folder = HERE.parent / "data" / name
+        load(MODELS[source]).to(dtype).save_pretrained(folder, max_shard_size=shard)
+        (folder / "generation_config.json").unlink(missing_ok=True)
+        for path in folder.glob("*.safetensors"):
+            path.chmod(0o644)
     OUT.write_text(json.dumps(result, indent=1) + "\n")
 
 
