@@ -1,0 +1,81 @@
+/*
+ * Pipeline orders: which stage passes over which micro-batch on which rank, and when. Pure functions; no graph, no cost.
+ *
+ * A model is cut into N_sf = v N_g forward stages, forward stage i into d backward stages q = d i .. d i + d - 1 (0 is
+ * nearest the input), on N_g ranks; N_m micro-batches pass all of them.
+ *
+ *     forward stage i     rank  i mod N_g
+ *     backward stage q    rank  (q div d) mod N_g          coupled: where its forward stage is
+ *                               N_g - 1 - (q mod N_g)      decoupled (SysX)
+ *
+ * Orders of a rank's passes:
+ *
+ *     AFAB          all forwards by rising stage, each over all micro-batches, then all backwards by falling stage:
+ *                   GPipe (v = 1), Mobius (v > 1), SysX (decoupled)
+ *     1F1B          N_g - r forwards, then a backward and a forward in turn (DAPPLE); v = d = 1, coupled
+ *     interleaved   Megatron's 1F1B over v stages a rank; d = 1, coupled, N_g divides N_m
+ *
+ * Sources: GPipe: Huang et al. 2019. DAPPLE: Fan et al. 2021. Interleaved: Narayanan et al. 2021, Sec. 2.2. Mobius: Feng
+ * et al. 2023. Decoupled: SysX, Sec. 3.1; its assignment is deduced from the captions of Figs. 5 and 8.
+ */
+#ifndef HT_SCHEDULE_PIPELINE_H
+#define HT_SCHEDULE_PIPELINE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum ht_pipe_order { HT_PIPE_AFAB, HT_PIPE_1F1B, HT_PIPE_INTERLEAVED };
+
+struct ht_pipe_shape {
+    int32_t ranks;         /* N_g >= 1 */
+    int32_t micro_batches; /* N_m >= 1 */
+    int32_t v, d;          /* >= 1 */
+    enum ht_pipe_order order;
+    bool decoupled;
+};
+
+/* One stage on one micro-batch. */
+struct ht_pipe_pass {
+    bool forward;
+    int32_t stage;          /* i of a forward, q of a backward */
+    int32_t micro_batch;
+    int64_t start, end;     /* ht_pipe_layout */
+};
+
+static inline int32_t ht_pipe_forward_stages(const struct ht_pipe_shape *p) { return p->v * p->ranks; }
+static inline int32_t ht_pipe_backward_stages(const struct ht_pipe_shape *p) { return p->d * p->v * p->ranks; }
+/* Passes of each rank: as many of each stage as there are micro-batches. */
+static inline int64_t ht_pipe_passes(const struct ht_pipe_shape *p)
+{
+    return (int64_t)p->micro_batches * p->v * (1 + p->d);
+}
+int32_t ht_pipe_forward_rank(const struct ht_pipe_shape *p, int32_t i);
+int32_t ht_pipe_backward_rank(const struct ht_pipe_shape *p, int32_t q);
+/* The input of backward stage q, made where its forward stage runs, is wanted elsewhere (SysX, Sec. 3.1). */
+bool ht_pipe_is_remote(const struct ht_pipe_shape *p, int32_t q);
+
+/* The rank's passes in order: out[ht_pipe_passes]. start and end are 0. */
+void ht_pipe_rank_order(const struct ht_pipe_shape *p, int32_t rank, struct ht_pipe_pass *out);
+
+/*
+ * When everything happens if a forward takes T_f, a backward T_b (of one backward stage) and a message nothing, every rank
+ * taking its passes in order as soon as their inputs are there:
+ *
+ *     f(i,j) after f(i-1,j);   b(q,j) after b(q+1,j);   b(N_sb-1,j) after f(N_sf-1,j)
+ *
+ * passes: [ranks * ht_pipe_passes], rank by rank, from ht_pipe_rank_order; start and end are filled in. Returns when the
+ * last one ends, or -1 when ranks wait for each other for ever. T_f, T_b > 0. O(passes).
+ */
+int64_t ht_pipe_layout(const struct ht_pipe_shape *p, int64_t forward, int64_t backward, struct ht_pipe_pass *passes);
+
+/*
+ * Length of the compute part by closed forms; all hold for N_m >= N_g.
+ *
+ *     coupled     (v N_m + N_g - 1) (T_f + T_b)                                 (v = 1: SysX, eq. 2)
+ *     decoupled   N_m (v T_f + v d T_b') + (N_g - 1) max(T_f, T_b')
+ *
+ * Neither is printed in SysX beyond eq. 2; tests hold them against ht_pipe_layout and the simulator.
+ */
+int64_t ht_pipe_length(const struct ht_pipe_shape *p, int64_t forward, int64_t backward);
+
+#endif
