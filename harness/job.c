@@ -66,6 +66,7 @@ static enum ht_status make_plan(const struct ht_options *o, const char *system, 
         return ht_fail(err, HT_BAD_INPUT, "--model is missing; hetbench list models shows those there are");
     if (!request.cluster)
         return ht_fail(err, HT_BAD_INPUT, "--cluster is missing; hetbench list clusters shows those there are");
+    request.pipeline = job->system->pipeline;
     status = ht_scenario_create(&request, err, &job->scenario);
     if (status != HT_OK) return status;
     job->has_scenario = true;

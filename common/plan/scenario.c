@@ -1,11 +1,14 @@
 #include "common/plan/scenario.h"
 
+#include "common/base/units.h"
 #include "common/model/hf_config.h"
 #include "common/model/zoo.h"
 
+#include <math.h>
 #include <string.h>
 
-static enum ht_status numerics_of(const char *name, bool emulated, struct ht_error *err, struct ht_numerics *out)
+static enum ht_status numerics_of(const struct ht_scenario_request *r, bool emulated, struct ht_error *err,
+                                  struct ht_numerics *out)
 {
     static const struct {
         const char *name;
@@ -15,13 +18,61 @@ static enum ht_status numerics_of(const char *name, bool emulated, struct ht_err
         {"fp16", {HT_F16, HT_F16, HT_F32, HT_F16}},
         {"bf16", {HT_BF16, HT_BF16, HT_F32, HT_BF16}},
     };
-    if (!name) name = emulated ? "fp32" : "fp16";
-    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
-        if (!strcmp(name, known[i].name)) {
-            *out = known[i].n;
-            return HT_OK;
-        }
-    return ht_fail(err, HT_BAD_INPUT, "numerics '%s' is not known; expected fp32, fp16 or bf16", name);
+    const char *name = r->numerics ? r->numerics : emulated ? "fp32" : "fp16";
+    size_t i = 0, n = sizeof(known) / sizeof(known[0]);
+    while (i < n && strcmp(name, known[i].name) != 0) i++;
+    if (i == n) return ht_fail(err, HT_BAD_INPUT, "numerics '%s' is not known; expected fp32, fp16 or bf16", name);
+    *out = known[i].n;
+    if (!r->accumulate || !strcmp(r->accumulate, "fp32")) return HT_OK;
+    if (strcmp(r->accumulate, "16") != 0)
+        return ht_fail(err, HT_BAD_INPUT, "accumulation in '%s' is not known; expected fp32 or 16", r->accumulate);
+    if (out->grad == HT_F32)
+        return ht_fail(err, HT_BAD_INPUT, "accumulation in 16 bit needs 16-bit gradients; numerics are fp32");
+    out->accumulate = out->grad;
+    return HT_OK;
+}
+
+static enum ht_status loss_scale_of(const char *text, struct ht_error *err, struct ht_control_options *out)
+{
+    struct ht_error why = {0};
+    if (!strcmp(text, "dynamic")) {
+        out->dynamic = true;
+        return HT_OK;
+    }
+    enum ht_status status = ht_parse_real(HT_REAL, text, strlen(text), &why, &out->loss_scale);
+    if (status != HT_OK || !isfinite(out->loss_scale) || out->loss_scale < 0x1p-24 || out->loss_scale > 0x1p64)
+        return ht_fail(err, HT_BAD_INPUT, "loss scale '%s' is none; expected 'dynamic' or a number from 2^-24 to 2^64",
+                       text);
+    return HT_OK;
+}
+
+static enum ht_status control_of(const struct ht_scenario_request *r, const struct ht_numerics *n, struct ht_error *err,
+                                 struct ht_control *out)
+{
+    *out = (struct ht_control){.mode = HT_CONTROL_NONE, .options = {.clip = r->clip}};
+    if (!isfinite(r->clip) || r->clip < 0)
+        return ht_fail(err, HT_BAD_INPUT, "a norm cannot be clipped to %g; expected a positive number", r->clip);
+    if (r->training && !r->control && (n->param == HT_F16 || r->clip > 0)) out->mode = HT_CONTROL_GATE;
+    if (r->control) {
+        int mode = 0;
+        while (mode < HT_N_CONTROL_MODES && strcmp(r->control, ht_control_mode_names[mode]) != 0) mode++;
+        if (mode == HT_N_CONTROL_MODES)
+            return ht_fail(err, HT_BAD_INPUT, "control '%s' is not known; expected none, gate or rollback", r->control);
+        out->mode = (enum ht_control_mode)mode;
+    }
+    bool looks = out->mode != HT_CONTROL_NONE;
+    if (r->loss_scale) {
+        enum ht_status status = loss_scale_of(r->loss_scale, err, &out->options);
+        if (status != HT_OK) return status;
+    } else {
+        out->options.dynamic = looks && n->param == HT_F16;
+    }
+    if (!looks && (r->clip > 0 || out->options.dynamic))
+        return ht_fail(err, HT_BAD_INPUT,
+                       "%s needs to know all gradients before a step counts; expected control gate or rollback with it",
+                       r->clip > 0 ? "clipping" : "a dynamic loss scale");
+    out->options = ht_control_filled(&out->options);
+    return HT_OK;
 }
 
 static enum ht_status cluster_of(const struct ht_scenario_request *r, struct ht_error *err, struct ht_cluster **out)
@@ -55,6 +106,10 @@ static enum ht_status spread_over_ranks(const struct ht_scenario_request *r, str
 {
     int64_t ranks = ht_scenario_ranks(s);
     if (ranks == 1) return HT_OK;
+    if (s->pipeline) {
+        if (!r->micro_batch) s->micro_batch = s->batch % ranks ? 1 : s->batch / ranks;
+        return HT_OK;
+    }
     if (s->batch % ranks)
         return ht_fail(err, HT_BAD_INPUT, "the %lld devices of cluster '%s' do not divide the batch of %lld sequences",
                        (long long)ranks, s->cluster->name, (long long)s->batch);
@@ -68,7 +123,7 @@ static enum ht_status spread_over_ranks(const struct ht_scenario_request *r, str
 
 enum ht_status ht_scenario_create(const struct ht_scenario_request *request, struct ht_error *err, struct ht_scenario *out)
 {
-    struct ht_scenario s = {0};
+    struct ht_scenario s = {.pipeline = request->pipeline};
     enum ht_status status = ht_hf_is_config(request->model) ? ht_hf_config_load(request->model, err, &s.model)
                                                             : ht_model_load(request->model, err, &s.model);
     if (status == HT_OK) status = shape_of(request, err, &s);
@@ -77,7 +132,8 @@ enum ht_status ht_scenario_create(const struct ht_scenario_request *request, str
         status = ht_fail(err, HT_BAD_INPUT, "cluster '%s' has no device to train on", s.cluster->name);
     if (status == HT_OK) status = spread_over_ranks(request, err, &s);
     if (status == HT_OK)
-        status = numerics_of(request->numerics, ht_cluster_gpu_of(s.cluster, 0)->cores > 0, err, &s.numerics);
+        status = numerics_of(request, ht_cluster_gpu_of(s.cluster, 0)->cores > 0, err, &s.numerics);
+    if (status == HT_OK) status = control_of(request, &s.numerics, err, &s.control);
     if (status != HT_OK) {
         ht_scenario_free(&s);
         return status;
@@ -108,7 +164,7 @@ int64_t ht_scenario_ranks_per_node(const struct ht_scenario *s)
 
 int64_t ht_scenario_micro_batches(const struct ht_scenario *s)
 {
-    return s->batch / (s->micro_batch * ht_scenario_ranks(s));
+    return s->batch / (s->micro_batch * (s->pipeline ? 1 : ht_scenario_ranks(s)));
 }
 
 int64_t ht_scenario_shard(const struct ht_scenario *s, int64_t unit)

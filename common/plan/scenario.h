@@ -7,14 +7,18 @@
 
 #include "common/hw/hw.h"
 #include "common/model/model.h"
+#include "common/plan/control.h"
 
 struct ht_scenario {
     struct ht_model model;
     struct ht_cluster *cluster; /* owned */
     int64_t batch;              /* sequences per iteration, over all ranks */
-    int64_t micro_batch;        /* sequences per forward pass of one rank; ranks x micro_batch divides batch */
+    int64_t micro_batch;        /* sequences per forward pass of one rank; ranks x micro_batch (pipeline: micro_batch)
+                                   divides batch */
+    bool pipeline;              /* the ranks are parts of one pipeline, which every micro-batch passes; else replicas */
     int64_t seq;                /* tokens per sequence */
     struct ht_numerics numerics;
+    struct ht_control control; /* what happens to gradients that overflow or are too large */
 };
 
 /* What a command line or an experiment file names; zero or NULL means the default. */
@@ -22,25 +26,32 @@ struct ht_scenario_request {
     const char *model, *cluster; /* built-in name or file; both required. A model may be a
                                     config.json of transformers (common/model/hf_config.h) */
     int64_t batch;               /* default 8 */
-    int64_t micro_batch;         /* default batch over the cluster's devices */
+    int64_t micro_batch;         /* default batch over the cluster's devices; of a pipeline 1 if that is no whole number */
+    bool pipeline;
     int64_t seq;                 /* default the model's max_seq */
     int64_t device_memory_bytes; /* default the device's own */
     int64_t device_cores;        /* cluster `local` only: cores of the emulated device; default all but one */
     const char *numerics;        /* "fp32", "fp16", "bf16"; default fp16 on GPUs, fp32 on emulated devices */
+    const char *accumulate;      /* sums over micro-batches: "fp32" (default), or "16": the type of 16-bit gradients */
+    const char *control;         /* "none", "gate", "rollback"; default none, and see `training` */
+    double clip;                 /* largest norm of the gradients; 0: no clipping. Needs gate or rollback */
+    const char *loss_scale;      /* "dynamic", which needs gate or rollback, or a number; default dynamic in FP16 where
+                                    there is control, else 1 */
+    bool training;               /* real numbers: then the default control is gate in FP16 and for a clip, else none */
 };
 
-/* HT_BAD_INPUT with one line when a name is unknown, a number is out of range, or the batch does not divide into
-   micro-batches and ranks. */
+/* HT_BAD_INPUT with one line when a name is unknown, a number is out of range, the batch does not divide into
+   micro-batches and ranks, or clipping or a dynamic scale has no control to go by. */
 enum ht_status ht_scenario_create(const struct ht_scenario_request *request, struct ht_error *err,
                                   struct ht_scenario *out);
 void ht_scenario_free(struct ht_scenario *s);
 
-/* Data-parallel ranks: one a device of the cluster. */
+/* One a device of the cluster: data-parallel replicas, or parts of a pipeline. */
 int64_t ht_scenario_ranks(const struct ht_scenario *s);
 int64_t ht_scenario_ranks_per_node(const struct ht_scenario *s); /* of the fullest node */
-/* Micro-batches of one rank in an iteration. */
+/* Micro-batches of one rank in an iteration; of a pipeline, of all. */
 int64_t ht_scenario_micro_batches(const struct ht_scenario *s);
-/* Elements of a unit's parameters that one rank owns (ZeRO-3): a rank's share, rounded up, so that all are equal. */
+/* Not for pipelines: elements of a unit's parameters that one rank owns (ZeRO-3): a rank's share, rounded up, so that all are equal. */
 int64_t ht_scenario_shard(const struct ht_scenario *s, int64_t unit);
 int64_t ht_scenario_params_per_rank(const struct ht_scenario *s); /* of all units */
 /* What the smallest device, and the smallest node's memory, can hold. */

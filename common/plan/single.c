@@ -2,7 +2,9 @@
 
 #include "common/base/array.h"
 #include "common/plan/shards.h"
+#include "common/plan/works.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 static struct ht_label label(int32_t unit, int32_t mb)
@@ -108,24 +110,45 @@ void ht_single_init(struct ht_single *g, const struct ht_scenario *scenario, con
     ht_shards_init(g);
 }
 
-struct ht_schedule *ht_single_finish_rank(struct ht_single *g)
+static struct ht_schedule *let_go(struct ht_single *g)
 {
     int32_t *arrays[] = {g->param, g->master, g->momentum, g->variance, g->grad, g->grad_mb, g->x, g->a, g->d, g->logits};
     for (size_t i = 0; i < HT_COUNT(arrays); i++) free(arrays[i]);
     free(g->cast);
     free(g->fresh);
     ht_shards_free(g);
-    ht_schedule_link(g->schedule);
     return g->schedule;
+}
+
+struct ht_schedule *ht_single_finish_rank(struct ht_single *g)
+{
+    struct ht_schedule *s = let_go(g);
+    ht_schedule_link(s);
+    return s;
 }
 
 struct ht_schedule *ht_single_finish(struct ht_single *g)
 {
+    assert(g->scenario->control.mode == HT_CONTROL_NONE);
     struct ht_schedule *rank = ht_single_finish_rank(g);
     if (g->n_ranks == 1) return rank;
     struct ht_schedule *all = ht_shards_replicate(rank, g->scenario);
     ht_schedule_destroy(rank);
     return all;
+}
+
+enum ht_status ht_single_complete(struct ht_single *g, struct ht_error *err, struct ht_schedule **out)
+{
+    const struct ht_control *control = &g->scenario->control;
+    if (control->mode == HT_CONTROL_NONE) {
+        *out = ht_single_finish(g);
+        return HT_OK;
+    }
+    struct ht_schedule *plain = let_go(g);
+    enum ht_status status = ht_control_check_ranks(control, g->n_ranks, err);
+    if (status == HT_OK) status = ht_control_apply(plain, control, g->blocking, err, out);
+    ht_schedule_destroy(plain);
+    return status;
 }
 
 void ht_single_place_states(struct ht_single *g, int32_t unit, enum ht_tier tier)
@@ -137,16 +160,9 @@ void ht_single_place_states(struct ht_single *g, int32_t unit, enum ht_tier tier
 
 /* ---- ops ------------------------------------------------------------------------------------------------------- */
 
-/* The parts of a work that every op of this scenario shares. */
 static struct ht_work work_of(const struct ht_single *g, enum ht_op_kind kind, enum ht_lane_kind where, int32_t unit)
 {
-    const struct ht_scenario *sc = g->scenario;
-    const struct ht_model *m = &sc->model;
-    return (struct ht_work){
-        .kind = kind, .where = where, .unit = ht_single_kind(g, unit), .arch = m->arch, .n_units = 1, .sub_ops = HT_ALL_SUB_OPS,
-        .batch = sc->micro_batch, .seq = sc->seq, .width = m->width, .heads = m->heads, .kv_heads = m->kv_heads, .ffn = m->ffn, .vocab = m->vocab,
-        .tied = m->tied, .flash = m->flash, .dropout = m->dropout, .dtype = sc->numerics.param,
-        .grad_dtype = sc->numerics.grad, .tp = 1, .ranks = 1};
+    return ht_scenario_work(g->scenario, kind, where, unit);
 }
 
 void ht_single_draw(struct ht_single *g, int64_t host_bytes)
@@ -335,9 +351,7 @@ int32_t ht_single_step(struct ht_single *g, int32_t lane, int32_t unit, bool rel
     ht_op_effect(g->schedule, g->momentum[unit], tier, HT_UPDATE);
     ht_op_effect(g->schedule, g->variance[unit], tier, HT_UPDATE);
     ht_op_effect(g->schedule, g->grad[unit], tier, release_grad ? HT_NEED | HT_RELEASE : HT_NEED);
-    /* Reads master, momentum, variance and gradient; writes the first three, and the 16-bit copy if there is one. */
-    int64_t element = 24 + ht_dtype_bytes(w.grad_dtype) + (g->master[unit] >= 0 ? ht_dtype_bytes(n->param) : 0);
-    ht_single_draw(g, w.params * element);
+    ht_single_draw(g, w.params * ht_step_traffic_bytes(n, w.grad_dtype));
     ht_single_chain(g);
     return op;
 }

@@ -46,6 +46,7 @@ struct ht_system {
     const char *summary; /* one line for `hetbench list systems` */
     const struct ht_knob *knobs; /* ends with a NULL name; may be NULL */
     int variant;         /* what tells tables that share code apart */
+    bool pipeline;       /* the scenario's ranks are parts of one pipeline, not data-parallel replicas */
 
     /* Decides. HT_INFEASIBLE with the binding constraint when there is no plan; a plan may still prove too large when its
        schedule is verified, which is the last word. Settings have been checked against the knobs. */

@@ -1,0 +1,17 @@
+/* Works of a scenario's ops: the keys under which their costs are asked, the same for every builder. */
+#ifndef HT_PLAN_WORKS_H
+#define HT_PLAN_WORKS_H
+
+#include "common/plan/scenario.h"
+#include "common/schedule/schedule.h"
+
+/* What every work about a unit shares: its kind, the model's shape, the micro-batch, the types. n_units 1, no bytes and no
+   parameters. */
+struct ht_work ht_scenario_work(const struct ht_scenario *s, enum ht_op_kind kind, enum ht_lane_kind where,
+                                int64_t unit);
+
+/* Memory traffic per parameter of an optimizer step on gradients of a type: master parameters, momentum, variance and
+   gradient are read; the first three are written, and the 16-bit copy if there is one. */
+int64_t ht_step_traffic_bytes(const struct ht_numerics *n, enum ht_dtype grad);
+
+#endif
