@@ -212,6 +212,5 @@ enum ht_status autohete_build(const struct ht_system *self, const struct ht_scen
     }
     free(b.forward);
     free(b.before);
-    *out = ht_single_finish(&b.g);
-    return HT_OK;
+    return ht_single_complete(&b.g, err, out);
 }

@@ -33,7 +33,6 @@ static void accumulate(struct ht_single *g, int32_t unit, int32_t mb)
 static enum ht_status build(const struct ht_system *self, const struct ht_scenario *scenario, const struct ht_plan *p,
                             struct ht_error *err, struct ht_schedule **out)
 {
-    (void)err;
     struct ht_single g;
     ht_single_init(&g, scenario, self->name, HT_FIFO, HT_FIFO);
     for (int32_t u = 0; u < g.n_units; u++) {
@@ -50,8 +49,7 @@ static enum ht_status build(const struct ht_system *self, const struct ht_scenar
         accumulate(&g, -1, j);
     }
     for (int32_t u = 0; u < g.n_units; u++) ht_single_step(&g, g.compute, u, true);
-    *out = ht_single_finish(&g);
-    return HT_OK;
+    return ht_single_complete(&g, err, out);
 }
 
 const struct ht_system ht_in_memory = {

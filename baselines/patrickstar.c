@@ -488,8 +488,10 @@ static void adam_of_chunk(struct build *b, int32_t chunk)
         copy_row(b, g->param[u], true, b->master ? HT_NEED | HT_RELEASE : HT_NEED, one ? HT_PRODUCE : HT_UPDATE);
 }
 
-static struct ht_schedule *emit(const struct ht_system *self, const struct ht_scenario *scenario,
-                                const struct prepared *p, const struct ht_plan *plan, int32_t last)
+/* last: the last op of the iteration before, -1 while it is not known; all that the builder writes, no more. */
+static enum ht_status emit(const struct ht_system *self, const struct ht_scenario *scenario, const struct prepared *p,
+                           const struct ht_plan *plan, int32_t last, int32_t *last_found, struct ht_error *err,
+                           struct ht_schedule **out)
 {
     struct build b = {.p = p, .c = (int32_t)ht_plan_get(plan, "c"), .os = p->room.n_pinned};
     ht_single_init(&b.g, scenario, self->name, HT_FIFO, HT_FIFO);
@@ -511,7 +513,8 @@ static struct ht_schedule *emit(const struct ht_system *self, const struct ht_sc
     free(b.on_device);
     free(b.pad);
     free(b.grad_in_place);
-    return ht_single_finish(&b.g);
+    *last_found = b.g.schedule->n_ops - 1;
+    return ht_single_complete(&b.g, err, out);
 }
 
 static enum ht_status build(const struct ht_system *self, const struct ht_scenario *scenario,
@@ -520,11 +523,12 @@ static enum ht_status build(const struct ht_system *self, const struct ht_scenar
     struct prepared p = {0};
     enum ht_status status = warm_up(scenario, ht_plan_get(plan, "chunk"), (int32_t)ht_plan_get(plan, "c"), err, &p);
     if (!status) status = prepare(self, scenario, plan, err, &p);
+    /* The first op waits for the last of the iteration before: the graph is made once more, to learn its id. */
+    int32_t last = -1;
+    if (!status) status = emit(self, scenario, &p, plan, -1, &last, err, out);
     if (!status) {
-        /* The first op waits for the last of the iteration before: the graph is made once more, to learn its id. */
-        struct ht_schedule *s = emit(self, scenario, &p, plan, -1);
-        *out = emit(self, scenario, &p, plan, s->n_ops / s->n_ranks - 1);
-        ht_schedule_destroy(s);
+        ht_schedule_destroy(*out);
+        status = emit(self, scenario, &p, plan, last, &last, err, out);
     }
     prepared_free(&p);
     return status;

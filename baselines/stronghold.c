@@ -157,9 +157,9 @@ static void backward_pass(struct build *b, int32_t mb)
     update_on_device(b, -1, mb);
 }
 
-/* Returns the graph and the op that the next iteration has to wait for; `barrier` is that op, if it is known. */
-static struct ht_schedule *emit(const struct ht_system *self, const struct ht_scenario *scenario,
-                                const struct ht_plan *plan, int32_t barrier, int32_t *barrier_found)
+/* The graph and the op that the next iteration has to wait for; `barrier` is that op, if it is known. */
+static enum ht_status emit(const struct ht_system *self, const struct ht_scenario *scenario, const struct ht_plan *plan,
+                           int32_t barrier, int32_t *barrier_found, struct ht_error *err, struct ht_schedule **out)
 {
     struct build b = {.L = (int32_t)scenario->model.layers,
                       .m = (int32_t)ht_plan_get(plan, "m"),
@@ -174,18 +174,18 @@ static struct ht_schedule *emit(const struct ht_system *self, const struct ht_sc
         backward_pass(&b, j);
     }
     *barrier_found = b.barrier;
-    return ht_single_finish(&b.g);
+    return ht_single_complete(&b.g, err, out);
 }
 
 static enum ht_status build(const struct ht_system *self, const struct ht_scenario *scenario,
                             const struct ht_plan *plan, struct ht_error *err, struct ht_schedule **out)
 {
-    (void)err;
     /* The first op waits for one at the end of the iteration before: the graph is made once more, to learn its id. */
     int32_t barrier;
-    ht_schedule_destroy(emit(self, scenario, plan, -1, &barrier));
-    *out = emit(self, scenario, plan, barrier, &barrier);
-    return HT_OK;
+    enum ht_status status = emit(self, scenario, plan, -1, &barrier, err, out);
+    if (status != HT_OK) return status;
+    ht_schedule_destroy(*out);
+    return emit(self, scenario, plan, barrier, &barrier, err, out);
 }
 
 /* ---- plan ------------------------------------------------------------------------------------------------------ */
@@ -206,7 +206,8 @@ static enum ht_status fits_device(const struct ht_system *self, const struct ht_
     struct ht_schedule *s = NULL;
     struct ht_verdict verdict = {0};
     enum ht_status status = build(self, scenario, p, err, &s);
-    if (!status) status = ht_schedule_verify(s, err, &verdict);
+    if (status) return status;
+    status = ht_schedule_verify(s, err, &verdict);
     *fits = status == HT_OK || status == HT_INFEASIBLE;
     for (int32_t rank = 0; *fits && rank < s->n_ranks; rank++)
         *fits = verdict.spaces[ht_space(s, HT_DEVICE, rank)].fits;

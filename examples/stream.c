@@ -52,7 +52,7 @@ static void drop(struct ht_single *g, int32_t unit)
 static enum ht_status build(const struct ht_system *self, const struct ht_scenario *scenario, const struct ht_plan *p,
                             struct ht_error *err, struct ht_schedule **out)
 {
-    (void)p, (void)err;
+    (void)p;
     struct ht_single g;
     ht_single_init(&g, scenario, self->name, HT_FIFO, HT_FIFO);
     place(&g);
@@ -78,8 +78,7 @@ static enum ht_status build(const struct ht_system *self, const struct ht_scenar
         ht_single_step(&g, g.host, u, false);
         if (!is_streamed(&g, u)) ht_single_copy(&g, g.param[u], HT_HOST, HT_DEVICE, HT_UPDATE, false);
     }
-    *out = ht_single_finish(&g);
-    return HT_OK;
+    return ht_single_complete(&g, err, out);
 }
 
 const struct ht_system ht_example_stream = {

@@ -74,9 +74,13 @@ void ht_single_draw(struct ht_single *g, int64_t host_bytes);
 /* With `blocking`, the last op's wait for the one before it; a builder calls this for ops of its own. */
 void ht_single_chain(struct ht_single *g);
 
-/* Frees the index arrays; the schedule, of all ranks, is linked and handed out. */
+/* Frees the index arrays, in any case; the schedule, under the scenario's control (common/plan/control.h) and of all
+   ranks, is linked and handed out. HT_INFEASIBLE where control has no treatment for it. */
+enum ht_status ht_single_complete(struct ht_single *g, struct ht_error *err, struct ht_schedule **out);
+/* The same for a scenario without control. */
 struct ht_schedule *ht_single_finish(struct ht_single *g);
-/* The same, but of the one rank: what planners read sizes and costs off. Its collectives lack their peers. */
+/* The same, but of the one rank and as the builder wrote it: what planners read sizes and costs off. Its collectives
+   lack their peers. */
 struct ht_schedule *ht_single_finish_rank(struct ht_single *g);
 
 enum ht_unit_kind ht_single_kind(const struct ht_single *g, int32_t unit);

@@ -1,0 +1,64 @@
+/*
+ * Overflow and clipping in any system's schedule: what tells whether an iteration's gradients are good, and what happens
+ * to the optimizer steps when they are not.
+ *
+ * A builder writes its graph as if every gradient were good. ht_control_apply makes of it one that looks first:
+ *
+ *     gate       every step waits until all gradients have been judged
+ *
+ *         compute   F0 .. FH | BH VH B1 V1 B0 V0 |   UH U1 U0            V(u): N G(u), leaves its partial
+ *         host                                   | v                     v: the verdict, from all partials
+ *                                                  `--> when ok: steps;  when bad: gradients are freed, no more
+ *
+ *     rollback   steps stay where they are and keep a log; the verdict comes after the last one
+ *
+ *         host      V2 O2  V1 O1  V0 O0 | v |   when ok:  gradients and logs are freed
+ *                                       |       when bad: undo2 (redo2) undo1 (redo1) ..
+ *
+ * A step that only has to be made smaller (clipping) is undone and made again with the factor; one with bad gradients
+ * is undone, and the redo does nothing (the backend's affair). Without clipping there is no redo.
+ *
+ * What the rule "all that follows from a step" means:
+ *
+ *     gate       ops that depend on a step, by an edge or by what they touch, move behind the verdict together with it
+ *                and keep their order; all others keep theirs. They run in both branches: what a step would have PRODUCEd
+ *                is made by a RESTORE (the 16-bit copy, cast from the master that nobody changed), what it would have
+ *                RELEASEd is freed by an op that does nothing else.
+ *     rollback   what a step wrote and another op carried on is carried on once more, by copies `when: bad` after the
+ *                undo. What was moved away altogether is brought back first. So the next iteration, which reads the last
+ *                that wrote, waits for the verdict by itself: ht_schedule_link sees to it.
+ *
+ * Gradients are judged in the last place that they reach before any step, so V(u) is on the lane that works there.
+ *
+ * Words: SysX, Sec. 3.3 calls rollback "optimizer-state rollback"; ZeRO-Offload's and every GradScaler's way is the gate.
+ */
+#ifndef HT_PLAN_CONTROL_H
+#define HT_PLAN_CONTROL_H
+
+#include "common/kernels/scaler.h"
+#include "common/schedule/schedule.h"
+
+enum ht_control_mode { HT_CONTROL_NONE, HT_CONTROL_GATE, HT_CONTROL_ROLLBACK, HT_N_CONTROL_MODES };
+extern const char *const ht_control_mode_names[HT_N_CONTROL_MODES]; /* "none", "gate", "rollback" */
+
+struct ht_control {
+    enum ht_control_mode mode;
+    struct ht_control_options options; /* filled (ht_control_filled); clip 0: no clipping */
+};
+
+/*
+ * The graph `in` of one rank, linked or not, under control; linked. With mode none, a copy. Edges that the builder added
+ * are kept. blocking: nothing overlaps, every op waits for the one before it, over the iteration's boundary too.
+ * HT_INFEASIBLE with the op's name where a pattern has no treatment, or for a graph of several ranks; HT_FAILED when the
+ * graph has a control of its own.
+ */
+enum ht_status ht_control_apply(const struct ht_schedule *in, const struct ht_control *control, bool blocking,
+                                struct ht_error *err, struct ht_schedule **out);
+
+/* HT_INFEASIBLE: control over several ranks, whose verdict all of them would have to hear. */
+enum ht_status ht_control_check_ranks(const struct ht_control *control, int64_t ranks, struct ht_error *err);
+
+/* Bytes of LOG(u) for a unit's elements under this control; 0 but for rollback. */
+int64_t ht_control_log_bytes(const struct ht_control *control, int64_t elements);
+
+#endif
