@@ -49,34 +49,35 @@ static float *floats(int64_t n)
 static void fill(const struct ht_undo *u, float *grad)
 {
     double weight = 1 - pow(0.999, STEP - 1);
-    for (int64_t j = 0; j < u->n; j++) {
+    for (int64_t j = 0; j < u->row.n; j++) {
         uint64_t i = (uint64_t)j;
-        u->param[j] = (float)(0.02 * normal(1, i));
-        u->m[j] = (float)(2.29e-4 * normal(2, i));
-        u->v[j] = (float)(weight * 1e-6 * (1 + 0.03 * normal(3, i)));
+        u->row.param[j] = (float)(0.02 * normal(1, i));
+        u->row.m[j] = (float)(2.29e-4 * normal(2, i));
+        u->row.v[j] = (float)(weight * 1e-6 * (1 + 0.03 * normal(3, i)));
         grad[j] = (float)(1e-3 * normal(4, i));
     }
 }
 
 static int same(const struct ht_undo *u, float *const *x)
 {
-    size_t bytes = (size_t)u->n * sizeof(float);
-    return !memcmp(u->param, x[0], bytes) && !memcmp(u->m, x[1], bytes) && !memcmp(u->v, x[2], bytes);
+    size_t bytes = (size_t)u->row.n * sizeof(float);
+    return !memcmp(u->row.param, x[0], bytes) && !memcmp(u->row.m, x[1], bytes) && !memcmp(u->row.v, x[2], bytes);
 }
 
 /* Returns 1 when something is wrong. */
 static int verify(const struct ht_undo *u, const struct ht_adamw_step *s)
 {
-    float *x[3] = {floats(u->n), floats(u->n), floats(u->n)}, *const before[3] = {u->param, u->m, u->v};
-    for (int k = 0; k < 3; k++) memcpy(x[k], before[k], (size_t)u->n * sizeof(float));
+    float *x[3] = {floats(u->row.n), floats(u->row.n), floats(u->row.n)}, *const before[3] = {u->row.param, u->row.m,
+                                                                                              u->row.v};
+    for (int k = 0; k < 3; k++) memcpy(x[k], before[k], (size_t)u->row.n * sizeof(float));
     int wrong = !ht_adamw_step_logged(u, s);
-    struct ht_undo_summary summary = ht_undo_summary(u->log, u->log_bytes, u->n);
+    struct ht_undo_summary summary = ht_undo_summary(u->log, u->log_bytes, u->row.n);
     printf("log: %.4f bytes a parameter, %.5f exceptions a parameter; room for %.2f\n",
-           (double)summary.used_bytes / (double)u->n, (double)summary.exceptions / (double)u->n,
-           (double)ht_undo_usual_exceptions(u->n) / (double)u->n);
+           (double)summary.used_bytes / (double)u->row.n, (double)summary.exceptions / (double)u->row.n,
+           (double)ht_undo_usual_exceptions(u->row.n) / (double)u->row.n);
     wrong |= !ht_adamw_undo_exact(u) || !same(u, x);
     ht_adamw_step_logged(u, s);
-    ht_adamw_update_pool(u->pool, s, x[0], x[1], x[2], u->grad, u->n);
+    ht_adamw_update_pool(u->pool, s, x[0], x[1], x[2], u->row.grad, u->row.n);
     wrong |= !same(u, x);
     ht_adamw_undo_exact(u);
     for (int k = 0; k < 3; k++) free(x[k]);
@@ -95,7 +96,7 @@ static void carry_out(enum what what, const struct ht_undo *u, const struct ht_a
 {
     switch (what) {
     case PLAIN:
-        ht_adamw_update_pool(u->pool, s, u->param, u->m, u->v, u->grad, u->n);
+        ht_adamw_update_pool(u->pool, s, u->row.param, u->row.m, u->row.v, u->row.grad, u->row.n);
         break;
     case ARITHMETIC:
         ht_adamw_undo_arithmetic(u, s);
@@ -123,7 +124,7 @@ static void measure(const struct ht_undo *u, const struct ht_adamw_step *s, floa
         }
     struct bench_spread spread[N_WHAT];
     for (int w = 0; w < N_WHAT; w++) spread[w] = bench_spread_of(seconds[w], ROUNDS);
-    double n = (double)u->n, copy_bytes_per_s = moved_bytes[COPY] * n / spread[COPY].median;
+    double n = (double)u->row.n, copy_bytes_per_s = moved_bytes[COPY] * n / spread[COPY].median;
     for (int w = 0; w < N_WHAT; w++) {
         double bytes = moved_bytes[w] * n;
         printf("%-20s %6.2f GB/s (%.2f to %.2f), %.2f ns a parameter, %.2f of the plain step's time, %.2f of a copy's "
@@ -152,18 +153,14 @@ int main(int argc, char **argv)
     float *grad = floats(n), *target = floats(n), *copied[3] = {grad, target, grad + n};
     int64_t log_bytes = ht_undo_log_bytes(n, ht_undo_usual_exceptions(n));
     struct ht_undo u = {.pool = pool,
-                        .param = floats(n),
-                        .m = floats(n),
-                        .v = floats(n),
-                        .grad = grad,
-                        .n = n,
+                        .row = {.param = floats(n), .m = floats(n), .v = floats(n), .grad = grad, .n = n},
                         .log = floats((log_bytes + 3) / 4),
                         .log_bytes = log_bytes};
     fill(&u, grad);
     printf("%d threads, %lld parameters\n", n_threads, (long long)n);
     int wrong = verify(&u, &s);
     measure(&u, &s, copied);
-    void *all[] = {grad, target, u.param, u.m, u.v, u.log};
+    void *all[] = {grad, target, u.row.param, u.row.m, u.row.v, u.log};
     for (size_t i = 0; i < HT_COUNT(all); i++) free(all[i]);
     ht_pool_destroy(pool);
     return wrong;

@@ -2,6 +2,7 @@
 
 #include "common/backend/cpu_call.h"
 #include "common/backend/cpu_cores.h"
+#include "common/backend/cpu_steps.h"
 #include "common/base/array.h"
 
 #include <assert.h>
@@ -14,7 +15,9 @@ struct ht_cpu {
     struct ht_cpu_cores device, host;
     const struct ht_schedule *s; /* while a run has it open */
     struct ht_cpu_row *rows;     /* [n_tensors] */
-    bool *verdict;               /* [n_ops] of validate ops, the last one each; read by the lane that wrote it */
+    struct ht_cpu_steps *steps;  /* the same between runs */
+    struct ht_cpu_control control;
+    bool *verdict; /* [n_ops] of validate ops, the last one each; read by the lane that wrote it */
     int32_t n_compute_lanes;
     int32_t first_iteration; /* added to what the executor counts from 0 */
 };
@@ -40,6 +43,9 @@ enum ht_status ht_cpu_create(const struct ht_cpu_options *options, struct ht_err
     if (status) return status;
     struct ht_cpu *cpu = HT_NEW(struct ht_cpu);
     cpu->options = *options;
+    cpu->control = (struct ht_cpu_control){.options = ht_control_filled(&options->control),
+                                           .scaler = ht_scaler_start(&options->control)};
+    cpu->steps = ht_cpu_steps_create();
     cpu->options.split = NULL;
     if (options->split) {
         cpu->split = *options->split;
@@ -59,11 +65,32 @@ void ht_cpu_set_first_iteration(struct ht_cpu *cpu, int32_t iteration)
     cpu->first_iteration = iteration;
 }
 
+struct ht_scaler ht_cpu_control_get(const struct ht_cpu *cpu)
+{
+    return cpu->control.scaler;
+}
+
+void ht_cpu_control_set(struct ht_cpu *cpu, struct ht_scaler scaler)
+{
+    cpu->control.scaler = scaler;
+}
+
+int64_t ht_cpu_row_steps(const struct ht_cpu *cpu, int32_t unit, int64_t begin, int64_t end)
+{
+    return ht_cpu_steps_get(cpu->steps, unit, begin, end, cpu->first_iteration);
+}
+
+void ht_cpu_set_row_steps(struct ht_cpu *cpu, int32_t unit, int64_t begin, int64_t end, int64_t steps)
+{
+    ht_cpu_steps_put(cpu->steps, unit, begin, end, steps);
+}
+
 void ht_cpu_destroy(struct ht_cpu *cpu)
 {
     if (!cpu) return;
     ht_cpu_cores_free(&cpu->device);
     ht_cpu_cores_free(&cpu->host);
+    ht_cpu_steps_destroy(cpu->steps);
     free(cpu->rows);
     free(cpu->verdict);
     free(cpu);
@@ -85,6 +112,7 @@ static const struct {
     [HT_OP_ACCUMULATE] = {ht_cpu_accumulate, false, true},
     [HT_OP_OPTIMIZER_STEP] = {ht_cpu_step, false, true},
     [HT_OP_UNDO] = {ht_cpu_undo, false, true},
+    [HT_OP_RESTORE] = {ht_cpu_restore, false, true},
     [HT_OP_VALIDATE] = {ht_cpu_validate, false, true},
 };
 
@@ -106,6 +134,7 @@ static struct ht_cpu_call make_call(struct ht_cpu *cpu, int32_t iteration, int32
                  .batch = s->works[s->ops[op].work].batch,
                  .seq = s->works[s->ops[op].work].seq},
         .rows = cpu->rows,
+        .control = &cpu->control,
         .verdict = &cpu->verdict[op],
         .err = err,
     };
@@ -121,6 +150,7 @@ static enum ht_status run_op(void *ctx, int32_t iteration, int32_t op, const str
     c.args.pool = ht_cpu_cores_take(cores);
     enum ht_status status = calls[c.op->kind].fn(&c);
     ht_cpu_cores_give(cores);
+    if (status == HT_OK && c.op->kind == HT_OP_BACKWARD) ht_cpu_inject(&c);
     return status;
 }
 
@@ -177,9 +207,46 @@ static enum ht_status check_op(struct ht_cpu *cpu, int32_t op, struct ht_buffer 
     return status ? status : calls[c.op->kind].fn(&c);
 }
 
-static void close_backend(void *ctx)
+static struct ht_range elements_of(const struct ht_cpu *cpu, int32_t tensor)
 {
-    struct ht_cpu *cpu = ctx;
+    return ht_cpu_elements(&(struct ht_cpu_call){.s = cpu->s, .args = {.model = &cpu->options.model}}, tensor);
+}
+
+static bool is_momentum(const struct ht_cpu *cpu, int32_t tensor)
+{
+    const struct ht_tensor *t = &cpu->s->tensors[tensor];
+    return t->class == HT_MOMENTUM && t->label.unit >= 0 && t->label.unit < ht_model_units(&cpu->options.model);
+}
+
+static enum ht_status begin_rows(struct ht_cpu *cpu, struct ht_error *err)
+{
+    cpu->rows = HT_NEW_ARRAY(struct ht_cpu_row, cpu->s->n_tensors);
+    for (int32_t i = 0; i < cpu->s->n_tensors; i++) {
+        if (!is_momentum(cpu, i)) continue;
+        struct ht_range e = elements_of(cpu, i);
+        int32_t unit = cpu->s->tensors[i].label.unit;
+        cpu->rows[i].steps = ht_cpu_row_steps(cpu, unit, e.begin, e.end);
+        if (cpu->rows[i].steps < 0)
+            return ht_fail(err, HT_FAILED,
+                           "schedule '%s': the momentum of elements %lld to %lld of unit %d is one row, but they have "
+                           "not been stepped equally often",
+                           cpu->s->name, (long long)e.begin, (long long)e.end, unit);
+    }
+    return HT_OK;
+}
+
+static void end_rows(struct ht_cpu *cpu)
+{
+    for (int32_t i = 0; i < cpu->s->n_tensors; i++) {
+        struct ht_range e = elements_of(cpu, i);
+        if (is_momentum(cpu, i))
+            ht_cpu_steps_put(cpu->steps, cpu->s->tensors[i].label.unit, e.begin, e.end, cpu->rows[i].steps);
+    }
+}
+
+static void free_run(struct ht_cpu *cpu)
+{
+    ht_cpu_control_close(&cpu->control);
     free(cpu->rows);
     free(cpu->verdict);
     cpu->rows = NULL;
@@ -187,10 +254,16 @@ static void close_backend(void *ctx)
     cpu->s = NULL;
 }
 
+static void close_backend(void *ctx)
+{
+    end_rows(ctx);
+    free_run(ctx);
+}
+
 static enum ht_status open_backend(void *ctx, const struct ht_schedule *s, struct ht_error *err)
 {
     struct ht_cpu *cpu = ctx;
-    enum ht_status status = HT_OK;
+    enum ht_status status;
     int64_t most = 0;
     for (int32_t op = 0; op < s->n_ops; op++) {
         int64_t n = s->effects_begin[op + 1] - s->effects_begin[op];
@@ -198,14 +271,14 @@ static enum ht_status open_backend(void *ctx, const struct ht_schedule *s, struc
     }
     struct ht_buffer *buffers = HT_NEW_ARRAY(struct ht_buffer, most);
     cpu->s = s;
-    cpu->rows = HT_NEW_ARRAY(struct ht_cpu_row, s->n_tensors);
-    for (int32_t i = 0; i < s->n_tensors; i++) cpu->rows[i].steps = cpu->first_iteration;
+    status = begin_rows(cpu, err);
     cpu->verdict = HT_NEW_ARRAY(bool, s->n_ops);
     cpu->n_compute_lanes = 0;
     for (int32_t i = 0; i < s->n_lanes; i++) cpu->n_compute_lanes += s->lanes[i].kind == HT_LANE_COMPUTE;
+    if (status == HT_OK) status = ht_cpu_control_open(&cpu->control, s, &cpu->options.model, err);
     for (int32_t op = 0; op < s->n_ops && status == HT_OK; op++) status = check_op(cpu, op, buffers, err);
     free(buffers);
-    if (status) close_backend(cpu);
+    if (status) free_run(cpu);
     return status;
 }
 
@@ -246,16 +319,17 @@ static enum ht_status init_params(const struct ht_cpu *cpu, const struct ht_tens
                        t->label.unit, (long long)ht_model_units(m));
     int64_t n = ht_unit_params(m, t->label.unit), begin = t->shard_begin;
     int64_t end = t->shard_end > begin ? t->shard_end : n;
-    if (begin < 0 || end > n || b.bytes != (end - begin) * 4)
+    enum ht_dtype type = t->class == HT_PARAM ? cpu->options.numerics.param : HT_F32;
+    if (begin < 0 || end > n || b.bytes != (end - begin) * ht_dtype_bytes(type))
         return ht_fail(err, HT_FAILED, "tensor %d: %lld bytes for parameters %lld to %lld of unit %d, which has %lld",
                        b.tensor, (long long)b.bytes, (long long)begin, (long long)end, t->label.unit, (long long)n);
-    if (end - begin == n) {
+    if (end - begin == n && type == HT_F32) {
         ht_unit_init(m, t->label.unit, cpu->options.seed, b.data);
         return HT_OK;
     }
     float *whole = HT_NEW_ARRAY(float, n);
     ht_unit_init(m, t->label.unit, cpu->options.seed, whole);
-    memcpy(b.data, whole + begin, (size_t)b.bytes);
+    ht_round_copy(NULL, whole + begin, b.data, type, end - begin);
     free(whole);
     return HT_OK;
 }

@@ -83,6 +83,7 @@
 
 #include "common/exec/run.h"
 #include "common/kernels/adamw.h"
+#include "common/kernels/scaler.h"
 #include "common/model/model.h"
 
 /* Which CPUs are the device's and which the host's. */
@@ -96,6 +97,32 @@ struct ht_cpu_split {
 /* Splits the CPUs that this process may use: device_cores for the device (0: three quarters, at least one, and one is
    left for the host), the others for the host. A single CPU is shared. HT_BAD_INPUT when there are not that many. */
 enum ht_status ht_cpu_split_cores(int device_cores, struct ht_error *err, struct ht_cpu_split *out);
+
+/* What became of an iteration. */
+enum ht_cpu_verdict {
+    HT_CPU_OK,      /* stepped; clipped, if the steps waited for the verdict */
+    HT_CPU_SKIPPED, /* its gradients were bad: nothing was stepped, or what was is undone */
+    HT_CPU_REDONE,  /* stepped, undone, stepped again with the clip factor */
+};
+struct ht_cpu_iteration {
+    double loss_scale;  /* of this iteration */
+    double norm;        /* of the unscaled gradients; infinite or NaN if they are */
+    double clip_factor; /* at most 1; 1 when skipped */
+    enum ht_cpu_verdict verdict;
+};
+
+/* A fault for tests and drills: right after the backward op of (unit, micro_batch) one element of the gradient that it
+   wrote is overwritten. Iterations count as ht_cpu_set_first_iteration says. */
+enum ht_cpu_fault_kind {
+    HT_CPU_FAULT_INFINITE,
+    HT_CPU_FAULT_NAN,
+    HT_CPU_FAULT_HUGE, /* 1e30: finite, its square is not; F16: its largest number, whose square is finite */
+};
+struct ht_cpu_fault {
+    int32_t iteration, unit, micro_batch;
+    int64_t element; /* taken modulo the elements of the gradient */
+    enum ht_cpu_fault_kind kind;
+};
 
 struct ht_cpu_options {
     struct ht_model model;        /* no dropout */
@@ -113,6 +140,13 @@ struct ht_cpu_options {
     /* [iterations * n_micro_batches], the caller's: the head's forward writes the sum over the micro-batch's tokens of
        -log p(target) to losses[iteration * n_micro_batches + j]. May be NULL. */
     double *losses;
+    /* Loss scale and clipping. A dynamic scale, and clipping, need a schedule with a verdict. */
+    struct ht_control_options control;
+    /* [iterations], the caller's, indexed as losses: what the verdict of each was. May be NULL; only written when the
+       schedule has a verdict. */
+    struct ht_cpu_iteration *verdicts;
+    const struct ht_cpu_fault *faults; /* [n_faults], the caller's */
+    int32_t n_faults;
     const struct ht_cpu_split *split; /* copied. NULL: one thread each for device and host, not pinned */
 };
 
@@ -125,6 +159,16 @@ void ht_cpu_destroy(struct ht_cpu *cpu); /* accepts NULL */
 /* What the next run's iteration 0 is to data, learning_rate, losses and the optimizer's step count: a training may be
    cut into several runs, or resumed. 0 at first. */
 void ht_cpu_set_first_iteration(struct ht_cpu *cpu, int32_t iteration);
+
+/* What a checkpoint keeps of the control: between runs, or when a run has ended all iterations that it began. */
+struct ht_scaler ht_cpu_control_get(const struct ht_cpu *cpu);
+void ht_cpu_control_set(struct ht_cpu *cpu, struct ht_scaler scaler);
+
+/* How often elements [begin, end) of a unit have been stepped, net of undone steps: what AdamW's bias corrections go
+   by. Between runs, as above. Where nothing has been run or set it is the first iteration's number; -1: not the same
+   for all of these elements. */
+int64_t ht_cpu_row_steps(const struct ht_cpu *cpu, int32_t unit, int64_t begin, int64_t end);
+void ht_cpu_set_row_steps(struct ht_cpu *cpu, int32_t unit, int64_t begin, int64_t end, int64_t steps);
 
 /* The table for ht_run_options.backend; backend_ctx is the struct ht_cpu. One run at a time. */
 extern const struct ht_backend_ops ht_cpu_backend;

@@ -96,10 +96,26 @@ struct ht_range ht_cpu_elements(const struct ht_cpu_call *c, int32_t tensor)
     return (struct ht_range){0, ht_unit_params(c->args.model, t->label.unit)};
 }
 
-float *ht_cpu_find_elements(struct ht_cpu_call *c, enum ht_tensor_class class, int32_t unit, int32_t micro_batch,
-                            unsigned flags, struct ht_range elements)
+enum ht_dtype ht_cpu_dtype(const struct ht_cpu_call *c, enum ht_tensor_class class, int32_t micro_batch)
+{
+    const struct ht_numerics *n = &c->options->numerics;
+    if (class == HT_PARAM) return n->param;
+    if (class != HT_GRAD) return HT_F32;
+    return micro_batch < 0 && c->s->n_micro_batches > 1 ? n->accumulate : n->grad;
+}
+
+void *ht_cpu_elements_if_any(struct ht_cpu_call *c, enum ht_tensor_class class, int32_t unit, int32_t micro_batch,
+                             unsigned flags, struct ht_range elements)
+{
+    if (!ht_cpu_look(c, class, unit, micro_batch, flags)) return NULL;
+    return ht_cpu_find_elements(c, class, unit, micro_batch, flags, elements);
+}
+
+void *ht_cpu_find_elements(struct ht_cpu_call *c, enum ht_tensor_class class, int32_t unit, int32_t micro_batch,
+                           unsigned flags, struct ht_range elements)
 {
     char what[96];
+    enum ht_dtype type = ht_cpu_dtype(c, class, micro_batch);
     for (int32_t i = 0; i < c->n_buffers; i++) {
         const struct ht_buffer *b = &c->buffers[i];
         const struct ht_tensor *t = &c->s->tensors[b->tensor];
@@ -107,11 +123,11 @@ float *ht_cpu_find_elements(struct ht_cpu_call *c, enum ht_tensor_class class, i
             continue;
         struct ht_range held = ht_cpu_elements(c, b->tensor);
         if (held.begin > elements.begin || held.end < elements.end) continue;
-        if (b->bytes != (held.end - held.begin) * 4)
-            ht_cpu_complain(c, "the %s has %lld bytes for %lld elements of FP32",
+        if (b->bytes != (held.end - held.begin) * ht_dtype_bytes(type))
+            ht_cpu_complain(c, "the %s has %lld bytes for %lld elements of %s",
                             describe(class, unit, micro_batch, what, sizeof(what)), (long long)b->bytes,
-                            (long long)(held.end - held.begin));
-        return c->check_only ? NULL : (float *)b->data + (elements.begin - held.begin);
+                            (long long)(held.end - held.begin), ht_dtype_name(type));
+        return c->check_only ? NULL : ht_element(b->data, type, elements.begin - held.begin);
     }
     ht_cpu_complain(c, "no effect %s elements %lld to %lld of the %s in %s memory", verb(flags),
                     (long long)elements.begin, (long long)elements.end,

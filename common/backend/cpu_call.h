@@ -9,6 +9,8 @@
 #define HT_BACKEND_CPU_CALL_H
 
 #include "common/backend/cpu.h"
+#include "common/backend/cpu_control.h"
+#include "common/kernels/convert.h"
 #include "common/kernels/unit.h"
 
 /* What is known of a row of momentum. Ops on one row run one after the other, so it needs no lock. */
@@ -28,7 +30,8 @@ struct ht_cpu_call {
     struct ht_unit_args args; /* model, shape and the lane's pool */
     bool check_only;
     struct ht_cpu_row *rows; /* of each tensor; for momentum */
-    bool *verdict;           /* validate writes it */
+    struct ht_cpu_control *control;
+    bool *verdict; /* validate writes it */
     struct ht_error *err;
     enum ht_status status; /* of the first lookup that failed */
 };
@@ -45,6 +48,15 @@ void *ht_cpu_find(struct ht_cpu_call *c, enum ht_tensor_class class, int32_t uni
 /* Scratch of at least these bytes; NULL when bytes is 0. */
 void *ht_cpu_workspace(struct ht_cpu_call *c, int64_t bytes);
 
+/* Of the elements of such a tensor: parameters, gradients, optimizer state. */
+enum ht_dtype ht_cpu_dtype(const struct ht_cpu_call *c, enum ht_tensor_class class, int32_t micro_batch);
+
+/* What the iteration's loss, and so each of its gradients, is multiplied by. */
+static inline double ht_cpu_loss_scale(const struct ht_cpu_call *c)
+{
+    return ht_cpu_slot(c->control, c->iteration)->loss_scale;
+}
+
 /* Is this buffer a row of `class` that the op is about, in its tier, with one of the flags? */
 bool ht_cpu_concerns(const struct ht_cpu_call *c, const struct ht_buffer *b, enum ht_tensor_class class,
                      unsigned flags);
@@ -52,8 +64,12 @@ bool ht_cpu_concerns(const struct ht_cpu_call *c, const struct ht_buffer *b, enu
 /* Elements [begin, end) of the unit's flat parameters that a tensor holds. */
 struct ht_range ht_cpu_elements(const struct ht_cpu_call *c, int32_t tensor);
 /* Data of these elements of (class, unit), micro_batch as above, in whichever shard holds them. */
-float *ht_cpu_find_elements(struct ht_cpu_call *c, enum ht_tensor_class class, int32_t unit, int32_t micro_batch,
-                            unsigned flags, struct ht_range elements);
+void *ht_cpu_find_elements(struct ht_cpu_call *c, enum ht_tensor_class class, int32_t unit, int32_t micro_batch,
+                           unsigned flags, struct ht_range elements);
+
+/* The same, and NULL where nothing of (class, unit) is among the effects with one of the flags. */
+void *ht_cpu_elements_if_any(struct ht_cpu_call *c, enum ht_tensor_class class, int32_t unit, int32_t micro_batch,
+                             unsigned flags, struct ht_range elements);
 
 /* Records an error of this op ("schedule 'x': op 12 (B3): ..."), if it is the first; returns its status. */
 enum ht_status ht_cpu_complain(struct ht_cpu_call *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -66,6 +82,9 @@ enum ht_status ht_cpu_backward(struct ht_cpu_call *c);
 /* ---- cpu_state.c: copies and gradients ---- */
 enum ht_status ht_cpu_copy(struct ht_cpu_call *c);
 enum ht_status ht_cpu_accumulate(struct ht_cpu_call *c);
+enum ht_status ht_cpu_restore(struct ht_cpu_call *c);
+/* After a backward op: overwrites what options->faults say. */
+void ht_cpu_inject(const struct ht_cpu_call *c);
 
 /* ---- cpu_optimizer.c ---- */
 enum ht_status ht_cpu_step(struct ht_cpu_call *c);

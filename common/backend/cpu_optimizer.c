@@ -6,12 +6,19 @@
 #include "common/kernels/grad_check.h"
 #include "common/kernels/undo.h"
 
+/* A step that waits for the verdict is clipped by it; one that does not goes ahead with the gradients as they are. */
+static double grad_scale(const struct ht_cpu_call *c)
+{
+    const struct ht_cpu_slot *slot = ht_cpu_slot(c->control, c->iteration);
+    return (c->op->when == HT_ALWAYS ? 1 : slot->clip_factor) / slot->loss_scale;
+}
+
 static struct ht_adamw_step coefficients(const struct ht_cpu_call *c, int64_t step)
 {
     struct ht_adamw config = c->options->adamw;
     if (c->options->learning_rate && !c->check_only)
         config.lr = c->options->learning_rate(c->options->data_ctx, c->iteration);
-    return ht_adamw_step(&config, step, 1.0);
+    return ht_adamw_step(&config, step, grad_scale(c));
 }
 
 /* The log for exactly these elements, or NULL. */
@@ -28,25 +35,35 @@ static const struct ht_buffer *log_of(const struct ht_cpu_call *c, int32_t unit,
     return NULL;
 }
 
+/* In 16-bit numerics the step is made on the master copy, and the compute copy is written where the op has it. */
+static struct ht_adamw_row arrays_of(struct ht_cpu_call *c, int32_t unit, struct ht_range e)
+{
+    bool master = ht_numerics_has_master(&c->options->numerics);
+    return (struct ht_adamw_row){.param =
+                                     ht_cpu_find_elements(c, master ? HT_MASTER : HT_PARAM, unit, -1, HT_UPDATE, e),
+                                 .m = ht_cpu_find_elements(c, HT_MOMENTUM, unit, -1, HT_UPDATE, e),
+                                 .v = ht_cpu_find_elements(c, HT_VARIANCE, unit, -1, HT_UPDATE, e),
+                                 .grad = ht_cpu_find_elements(c, HT_GRAD, unit, -1, HT_CPU_READ, e),
+                                 .grad_type = ht_cpu_dtype(c, HT_GRAD, -1),
+                                 .copy = master ? ht_cpu_elements_if_any(c, HT_PARAM, unit, -1, HT_CPU_WRITE, e) : NULL,
+                                 .copy_type = ht_cpu_dtype(c, HT_PARAM, -1),
+                                 .n = e.end - e.begin};
+}
+
 /* The row of momentum at `buffer` with all that belongs to it; log is NULL if there is none among the effects. */
 static struct ht_undo row_at(struct ht_cpu_call *c, const struct ht_buffer *buffer, unsigned log_flags)
 {
     int32_t unit = c->s->tensors[buffer->tensor].label.unit;
     struct ht_range e = ht_cpu_elements(c, buffer->tensor);
-    struct ht_undo row = {.pool = c->args.pool,
-                          .param = ht_cpu_find_elements(c, HT_PARAM, unit, -1, HT_UPDATE, e),
-                          .m = ht_cpu_find_elements(c, HT_MOMENTUM, unit, -1, HT_UPDATE, e),
-                          .v = ht_cpu_find_elements(c, HT_VARIANCE, unit, -1, HT_UPDATE, e),
-                          .grad = ht_cpu_find_elements(c, HT_GRAD, unit, -1, HT_CPU_READ, e),
-                          .n = e.end - e.begin};
+    struct ht_undo u = {.pool = c->args.pool, .row = arrays_of(c, unit, e)};
     const struct ht_buffer *log = log_of(c, unit, e, log_flags);
-    if (!log) return row;
-    if (log->bytes < ht_undo_log_bytes(row.n, 0))
+    if (!log) return u;
+    if (log->bytes < ht_undo_log_bytes(u.row.n, 0))
         ht_cpu_complain(c, "the undo log of unit %d has %lld bytes, expected at least %lld", unit,
-                        (long long)log->bytes, (long long)ht_undo_log_bytes(row.n, 0));
-    row.log = log->data;
-    row.log_bytes = log->bytes;
-    return row;
+                        (long long)log->bytes, (long long)ht_undo_log_bytes(u.row.n, 0));
+    u.log = log->data;
+    u.log_bytes = log->bytes;
+    return u;
 }
 
 /* ---- step ---- */
@@ -56,10 +73,16 @@ static enum ht_status refused(struct ht_cpu_call *c, const struct ht_undo *u, co
                               struct ht_cpu_row *row, int32_t unit)
 {
     row->left_out = true;
-    if (!ht_adamw_grads_fit(u->pool, step, u->grad, u->n)) return HT_OK;
-    int64_t exceptions = ht_undo_summary(u->log, u->log_bytes, u->n).exceptions;
+    if (!ht_grad_judge(u->pool, step, u->row.grad, u->row.grad_type, u->row.n).fits) return HT_OK;
+    int64_t exceptions = ht_undo_summary(u->log, u->log_bytes, u->row.n).exceptions;
     return ht_cpu_complain(c, "the undo log of unit %d has %lld bytes; the step of iteration %d needs %lld", unit,
-                           (long long)u->log_bytes, c->iteration, (long long)ht_undo_log_bytes(u->n, exceptions));
+                           (long long)u->log_bytes, c->iteration, (long long)ht_undo_log_bytes(u->row.n, exceptions));
+}
+
+/* A step that is made again, since it was not clipped: there is none to make if the gradients are bad. */
+static bool nothing_to_redo(const struct ht_cpu_call *c)
+{
+    return c->op->when == HT_WHEN_BAD && !ht_cpu_slot(c->control, c->iteration)->finite;
 }
 
 static enum ht_status step_row(struct ht_cpu_call *c, const struct ht_undo *u, struct ht_cpu_row *row, int32_t unit)
@@ -70,8 +93,12 @@ static enum ht_status step_row(struct ht_cpu_call *c, const struct ht_undo *u, s
                                "the last step of unit %d was left out, for its gradients were bad and its undo log "
                                "too small, and has not been undone",
                                unit);
+    if (nothing_to_redo(c)) {
+        if (u->row.copy) ht_round_copy(u->pool, u->row.param, u->row.copy, u->row.copy_type, u->row.n);
+        return HT_OK;
+    }
     if (!u->log)
-        ht_adamw_update_pool(u->pool, &step, u->param, u->m, u->v, u->grad, u->n);
+        ht_adamw_update_row(u->pool, &step, &u->row);
     else if (!ht_adamw_step_logged(u, &step))
         return refused(c, u, &step, row, unit);
     row->steps++;
@@ -130,21 +157,35 @@ enum ht_status ht_cpu_undo(struct ht_cpu_call *c)
 
 /* ---- validate ---- */
 
-enum ht_status ht_cpu_validate(struct ht_cpu_call *c)
+/* The partials of the rows of gradients that the op reads; how many there are. */
+static int32_t judge_rows(struct ht_cpu_call *c)
 {
-    struct ht_adamw_step step = coefficients(c, 1); /* of which the check reads what is the same in every step */
-    bool ok = true;
+    struct ht_adamw config = c->options->adamw;
+    struct ht_adamw_step step = ht_adamw_step(&config, 1, 1 / ht_cpu_loss_scale(c));
     int32_t n = 0;
     for (int32_t i = 0; i < c->n_buffers; i++) {
         const struct ht_buffer *b = &c->buffers[i];
-        enum ht_tensor_class class = c->s->tensors[b->tensor].class;
-        if ((class != HT_GRAD && class != HT_VARIANCE) || b->tier != c->tier || !(b->flags & HT_CPU_READ)) continue;
-        n += class == HT_GRAD;
+        const struct ht_tensor *t = &c->s->tensors[b->tensor];
+        if (!ht_cpu_concerns(c, b, HT_GRAD, HT_NEED) || t->label.micro_batch >= 0) continue;
+        struct ht_range e = ht_cpu_elements(c, b->tensor);
+        const void *grad = ht_cpu_find_elements(c, HT_GRAD, t->label.unit, -1, HT_NEED, e);
+        n++;
         if (c->check_only) continue;
-        ok &= class == HT_GRAD ? ht_adamw_grads_fit(c->args.pool, &step, b->data, b->bytes / 4)
-                               : ht_all_finite(c->args.pool, b->data, b->bytes / 4);
+        c->control->partials[b->tensor] =
+            ht_grad_judge(c->args.pool, &step, grad, ht_cpu_dtype(c, HT_GRAD, -1), e.end - e.begin);
     }
-    if (n == 0) return ht_cpu_complain(c, "reads no gradient in %s memory", ht_tier_name(c->tier));
-    if (!c->check_only) *c->verdict = ok;
+    return n;
+}
+
+enum ht_status ht_cpu_validate(struct ht_cpu_call *c)
+{
+    bool is_verdict = c->id == c->control->verdict;
+    int32_t n = judge_rows(c);
+    if (c->status) return c->status;
+    if (n == 0 && !is_verdict) return ht_cpu_complain(c, "reads no gradient in %s memory", ht_tier_name(c->tier));
+    if (c->check_only) return HT_OK;
+    struct ht_cpu_iteration said;
+    *c->verdict = is_verdict ? ht_cpu_judge(c->control, c->iteration, &said) : true;
+    if (is_verdict && c->options->verdicts) c->options->verdicts[c->iteration] = said;
     return HT_OK;
 }

@@ -1,7 +1,9 @@
-/* COPY and ACCUMULATE: ops that go by the tensors they find among their effects, so that a row may be a whole unit or a
-   shard of one. */
+/* COPY, ACCUMULATE and RESTORE: ops that go by the tensors they find among their effects, so that a row may be a whole
+   unit or a shard of one. And faults in gradients. */
 #include "common/backend/cpu_call.h"
+#include "common/kernels/grad_sum.h"
 
+#include <math.h>
 #include <string.h>
 
 /* ---- copy ---- */
@@ -49,12 +51,61 @@ enum ht_status ht_cpu_accumulate(struct ht_cpu_call *c)
         const struct ht_tensor *t = &c->s->tensors[b->tensor];
         if (!ht_cpu_concerns(c, b, HT_GRAD, HT_NEED) || t->label.micro_batch < 0) continue;
         struct ht_range e = ht_cpu_elements(c, b->tensor);
-        float *add = ht_cpu_find_elements(c, HT_GRAD, t->label.unit, t->label.micro_batch, HT_NEED, e);
-        float *acc = ht_cpu_find_elements(c, HT_GRAD, t->label.unit, -1, HT_UPDATE, e);
+        const void *add = ht_cpu_find_elements(c, HT_GRAD, t->label.unit, t->label.micro_batch, HT_NEED, e);
+        void *acc = ht_cpu_find_elements(c, HT_GRAD, t->label.unit, -1, HT_UPDATE, e);
         if (c->status) return c->status;
-        if (!c->check_only) ht_grad_accumulate(c->args.pool, acc, add, e.end - e.begin);
+        if (!c->check_only)
+            ht_grad_sum(c->args.pool, acc, ht_cpu_dtype(c, HT_GRAD, -1), add,
+                        ht_cpu_dtype(c, HT_GRAD, t->label.micro_batch), e.end - e.begin);
         n++;
     }
     return n ? HT_OK
              : ht_cpu_complain(c, "accumulates no gradient of a micro-batch in %s memory", ht_tier_name(c->tier));
+}
+
+/* ---- restore ---- */
+
+enum ht_status ht_cpu_restore(struct ht_cpu_call *c)
+{
+    int32_t n = 0;
+    if (!ht_numerics_has_master(&c->options->numerics))
+        return ht_cpu_complain(c, "restores 16-bit parameters in FP32 numerics");
+    for (int32_t i = 0; i < c->n_buffers; i++) {
+        const struct ht_buffer *b = &c->buffers[i];
+        if (!ht_cpu_concerns(c, b, HT_PARAM, HT_CPU_WRITE)) continue;
+        int32_t unit = c->s->tensors[b->tensor].label.unit;
+        struct ht_range e = ht_cpu_elements(c, b->tensor);
+        const float *master = ht_cpu_find_elements(c, HT_MASTER, unit, -1, HT_CPU_READ, e);
+        void *copy = ht_cpu_find_elements(c, HT_PARAM, unit, -1, HT_CPU_WRITE, e);
+        if (c->status) return c->status;
+        if (!c->check_only) ht_round_copy(c->args.pool, master, copy, ht_cpu_dtype(c, HT_PARAM, -1), e.end - e.begin);
+        n++;
+    }
+    return n ? HT_OK : ht_cpu_complain(c, "writes no parameters in %s memory", ht_tier_name(c->tier));
+}
+
+/* ---- faults ---- */
+
+static float faulty_value(enum ht_cpu_fault_kind kind, enum ht_dtype type)
+{
+    if (kind == HT_CPU_FAULT_INFINITE) return INFINITY;
+    if (kind == HT_CPU_FAULT_NAN) return NAN;
+    return type == HT_F16 ? 65504 : 1e30f;
+}
+
+void ht_cpu_inject(const struct ht_cpu_call *c)
+{
+    const struct ht_label *l = &c->op->label;
+    for (int32_t i = 0; i < c->options->n_faults; i++) {
+        const struct ht_cpu_fault *f = &c->options->faults[i];
+        bool here = f->iteration == c->iteration && f->micro_batch == l->micro_batch && f->unit >= l->unit &&
+                    f->unit < l->unit + l->n_units;
+        if (!here) continue;
+        int32_t j = f->micro_batch;
+        const struct ht_buffer *b = ht_cpu_look(c, HT_GRAD, f->unit, j, HT_CPU_WRITE);
+        if (!b) b = ht_cpu_look(c, HT_GRAD, f->unit, j = -1, HT_CPU_WRITE);
+        enum ht_dtype type = ht_cpu_dtype(c, HT_GRAD, j);
+        float value = faulty_value(f->kind, type);
+        ht_round_copy(NULL, &value, ht_element(b->data, type, f->element % (b->bytes / ht_dtype_bytes(type))), type, 1);
+    }
 }

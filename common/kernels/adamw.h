@@ -8,6 +8,9 @@
  *     v = v beta2 + ((1 - beta2) g) g
  *     p = p - (lr / (1 - beta1^step) m) / (sqrt(v) / sqrt(1 - beta2^step) + eps)
  *
+ * In 16-bit numerics p is the FP32 master copy, g is stored in 16 bits and widened first, and the compute copy
+ * round(p) is written in the same pass: 28 bytes move for a parameter, as in FP32, and none are read again.
+ *
  * An element's result depends on nothing but its own p, m, v, g and the coefficients: AVX-512, AVX2 and portable paths,
  * and any split into ranges, give the same bits (but for the payload of a NaN). So a system may step a unit on the host
  * in pieces and on the device whole, and still agree with the plain trainer.
@@ -19,6 +22,7 @@
 
 #include "common/base/pool.h"
 #include "common/kernels/simd.h"
+#include "common/model/model.h"
 
 struct ht_adamw {
     double lr, beta1, beta2, eps, weight_decay;
@@ -38,14 +42,28 @@ struct ht_adamw_step {
 /* step counts from 1. */
 struct ht_adamw_step ht_adamw_step(const struct ht_adamw *config, int64_t step, double grad_scale);
 
-/* Updates param, m and v in place; arrays of n, any alignment, not overlapping. */
+/* What a step reads and writes: arrays of n, any alignment of their elements, not overlapping. */
+struct ht_adamw_row {
+    float *param, *m, *v; /* updated in place */
+    const void *grad;     /* of grad_type, any */
+    enum ht_dtype grad_type;
+    enum ht_dtype copy_type; /* F16 or BF16 */
+    uint16_t *copy;          /* param rounded to copy_type; NULL: none */
+    int64_t n;
+};
+
+/* Elements [begin, end) of it. */
+struct ht_adamw_row ht_adamw_slice(const struct ht_adamw_row *row, int64_t begin, int64_t end);
+
+/* Split over the pool; NULL: the caller alone. */
+void ht_adamw_update_row(struct ht_pool *pool, const struct ht_adamw_step *s, const struct ht_adamw_row *row);
+
+/* Of FP32 arrays: without a pool, and split over one. */
 void ht_adamw_update(const struct ht_adamw_step *s, float *param, float *m, float *v, const float *grad, int64_t n);
-/* The same, split over the pool. */
 void ht_adamw_update_pool(struct ht_pool *pool, const struct ht_adamw_step *s, float *param, float *m, float *v,
                           const float *grad, int64_t n);
 
-typedef void (*ht_adamw_fn)(const struct ht_adamw_step *s, float *param, float *m, float *v, const float *grad,
-                            int64_t n);
+typedef void (*ht_adamw_fn)(const struct ht_adamw_step *s, const struct ht_adamw_row *row);
 /* A certain path, or NULL when this CPU does not have it. For tests. */
 ht_adamw_fn ht_adamw_at(enum ht_simd_level level);
 

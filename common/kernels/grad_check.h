@@ -1,5 +1,5 @@
 /*
- * Are gradients fit to be stepped with?
+ * Are gradients fit to be stepped with, and how long is their vector?
  *
  * Bad is not only what is infinite or NaN. A finite gradient whose square overflows makes v infinite, and from then on
  * the parameter never moves again: step_size m / inf = 0, without any NaN to show for it. SysX's released check looks
@@ -15,10 +15,15 @@
 #include "common/base/pool.h"
 #include "common/kernels/adamw.h"
 
-/* True: every gradient and the square of every gradient is finite. The answer is the same for any pool (NULL: alone).
- */
-bool ht_adamw_grads_fit(struct ht_pool *pool, const struct ht_adamw_step *step, const float *grad, int64_t n);
-/* True: every one of n floats is finite. */
-bool ht_all_finite(struct ht_pool *pool, const float *x, int64_t n);
+/* What one row of gradients says. */
+struct ht_grad_partial {
+    bool fits;      /* every gradient is finite, unscaled too, and so is its square as AdamW forms it */
+    double squares; /* sum of the squares of the gradients as stored; not finite if one of them is not */
+};
+
+/* n gradients of `type`. Of `step` grad_scale and beta2 count. Sums are cut into a fixed number of parts and kept in
+   lanes of a fixed number, in double: the same bits on every path and for any pool (NULL: the caller alone). */
+struct ht_grad_partial ht_grad_judge(struct ht_pool *pool, const struct ht_adamw_step *step, const void *grad,
+                                     enum ht_dtype type, int64_t n);
 
 #endif

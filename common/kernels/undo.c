@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "common/kernels/convert.h"
 #include "common/kernels/undo_path.h"
 
 #define MAGIC UINT64_C(0x676f6c6f646e7568) /* "hundolog" */
@@ -94,19 +95,29 @@ struct block {
     int64_t index, n;
     float *x[3]; /* p, m, v */
     const float *grad;
+    struct ht_adamw_row row;
     int8_t *d[3];
 };
 
-static struct block block_at(const struct job *j, int64_t index)
+/* 16-bit gradients are widened into `wide` first. */
+static struct block block_at(const struct job *j, int64_t index, float wide[HT_UNDO_BLOCK])
 {
-    const struct ht_undo *u = j->u;
-    int64_t begin = index * HT_UNDO_BLOCK, n = u->n - begin < HT_UNDO_BLOCK ? u->n - begin : HT_UNDO_BLOCK;
+    int64_t begin = index * HT_UNDO_BLOCK, left = j->u->row.n - begin, n = left < HT_UNDO_BLOCK ? left : HT_UNDO_BLOCK;
+    struct ht_adamw_row row = ht_adamw_slice(&j->u->row, begin, begin + n);
     int8_t *d = j->log.differences ? j->log.differences + 3 * begin : NULL;
+    if (row.grad_type != HT_F32) ht_widen_copy(NULL, row.grad, row.grad_type, wide, n);
     return (struct block){.index = index,
                           .n = n,
-                          .x = {u->param + begin, u->m + begin, u->v + begin},
-                          .grad = u->grad + begin,
+                          .x = {row.param, row.m, row.v},
+                          .grad = row.grad_type == HT_F32 ? row.grad : wide,
+                          .row = row,
                           .d = {d, d ? d + n : NULL, d ? d + 2 * n : NULL}};
+}
+
+/* While the block is still in the nearest cache. */
+static void write_copy(const struct block *b)
+{
+    if (b->row.copy) ht_round_copy(NULL, b->row.param, b->row.copy, b->row.copy_type, b->n);
 }
 
 static void copy(float *to, const float *from, int64_t n)
@@ -130,40 +141,51 @@ static void keep(const struct block *b, const struct ht_undo_values *old, uint32
             memcpy(kept++, values[k] + i, sizeof(*kept));
 }
 
+/* Into the log; when it is full, the whole step is going to be refused, and the block is taken back at once. */
+static void log_escapes(struct job *j, const struct block *b, const struct ht_undo_values *old, int64_t escapes)
+{
+    int64_t at = atomic_fetch_add_explicit(&j->exceptions, escapes, memory_order_relaxed);
+    if (at + escapes <= j->log.room) {
+        j->log.table[b->index] = (uint32_t)at;
+        keep(b, old, j->log.kept + at);
+        return;
+    }
+    j->log.table[b->index] = NOT_STEPPED;
+    copy(b->x[0], old->p, b->n);
+    copy(b->x[1], old->m, b->n);
+    copy(b->x[2], old->v, b->n);
+}
+
 static void step_block(struct job *j, int64_t index)
 {
     struct ht_undo_values old;
-    struct block b = block_at(j, index);
+    float wide[HT_UNDO_BLOCK];
+    struct block b = block_at(j, index, wide);
     int64_t escapes = j->path->step(&j->step, b.x[0], b.x[1], b.x[2], b.grad, b.n, &old, b.d);
     j->log.table[index] = NONE;
-    if (escapes == 0) return;
-    int64_t at = atomic_fetch_add_explicit(&j->exceptions, escapes, memory_order_relaxed);
-    if (at + escapes <= j->log.room) {
-        j->log.table[index] = (uint32_t)at;
-        keep(&b, &old, j->log.kept + at);
-        return;
-    }
-    j->log.table[index] = NOT_STEPPED; /* the whole step is going to be refused */
-    copy(b.x[0], old.p, b.n);
-    copy(b.x[1], old.m, b.n);
-    copy(b.x[2], old.v, b.n);
+    if (escapes > 0) log_escapes(j, &b, &old, escapes);
+    write_copy(&b);
 }
 
 static void undo_block(struct job *j, int64_t index)
 {
-    struct block b = block_at(j, index);
+    float wide[HT_UNDO_BLOCK];
+    struct block b = block_at(j, index, wide);
     uint32_t at = j->log.table[index];
     if (at == NOT_STEPPED) return;
     j->path->undo(&j->step, b.x[0], b.x[1], b.x[2], b.grad, b.n, b.d);
     for (int k = 0; k < 3 && at != NONE; k++)
         for (int64_t i = next_escape(b.d[k], 0, b.n); i < b.n; i = next_escape(b.d[k], i + 1, b.n))
             memcpy(b.x[k] + i, j->log.kept + at++, sizeof(float));
+    write_copy(&b);
 }
 
 static void reverse_block(struct job *j, int64_t index)
 {
-    struct block b = block_at(j, index);
+    float wide[HT_UNDO_BLOCK];
+    struct block b = block_at(j, index, wide);
     j->path->reverse(&j->step, b.x[0], b.x[1], b.x[2], b.grad, b.n);
+    write_copy(&b);
 }
 
 /* ---- all blocks ---- */
@@ -179,7 +201,7 @@ static struct job job_of(const struct ht_undo *u, const struct ht_adamw_step *st
     static void name(void *arg, int worker, int n_workers)                                                             \
     {                                                                                                                  \
         struct job *j = arg;                                                                                           \
-        struct ht_range r = ht_range_split(n_blocks(j->u->n), 1, worker, n_workers);                                   \
+        struct ht_range r = ht_range_split(n_blocks(j->u->row.n), 1, worker, n_workers);                               \
         for (int64_t b = r.begin; b < r.end; b++) each(j, b);                                                          \
     }
 SHARE(step_share, step_block)
@@ -189,13 +211,13 @@ SHARE(reverse_share, reverse_block)
 bool ht_adamw_step_logged(const struct ht_undo *u, const struct ht_adamw_step *step)
 {
     struct job j = job_of(u, step);
-    j.log = log_of(u->log, u->log_bytes, u->n);
+    j.log = log_of(u->log, u->log_bytes, u->row.n);
     ht_pool_run(u->pool, step_share, &j);
     int64_t exceptions = atomic_load(&j.exceptions);
     bool refused = exceptions > j.log.room;
     if (refused) ht_pool_run(u->pool, undo_share, &j);
     *j.log.header = (struct header){.magic = MAGIC,
-                                    .n = u->n,
+                                    .n = u->row.n,
                                     .exceptions = exceptions,
                                     .state = refused ? HT_UNDO_REFUSED : HT_UNDO_STEPPED,
                                     .step = *step};
@@ -204,8 +226,8 @@ bool ht_adamw_step_logged(const struct ht_undo *u, const struct ht_adamw_step *s
 
 bool ht_adamw_undo_exact(const struct ht_undo *u)
 {
-    struct log l = log_of(u->log, u->log_bytes, u->n);
-    if (!is_log(&l, u->n) || l.header->state == HT_UNDO_EMPTY) return false;
+    struct log l = log_of(u->log, u->log_bytes, u->row.n);
+    if (!is_log(&l, u->row.n) || l.header->state == HT_UNDO_EMPTY) return false;
     struct job j = job_of(u, &l.header->step);
     j.log = l;
     if (l.header->state == HT_UNDO_STEPPED) ht_pool_run(u->pool, undo_share, &j);

@@ -20,10 +20,11 @@
  * The logged step runs the reversal right after the step (with products by 1 / keep, 1 / beta1 and 1 / beta2, which are
  * faster and do as well here), compares with the values from before, and writes down by how much it is off. The undo
  * runs the same reversal and corrects it: all three arrays are what they were, bit for bit, whatever was in them, NaN
- * payloads included. A difference is counted in steps from one float to the next (-0 and +0 are two floats), one signed
- * byte a value; where it does not fit, the byte is -128 and the value itself is kept, an exception. Nothing here relies
- * on the reversal being the inverse of the step, or near it: only on its giving the same bits twice. It does on every
- * path: additions, divisions and roots are IEEE's, and a NaN is replaced by one certain NaN.
+ * payloads included, and with them the 16-bit copy of p, which is made again from what was restored. A difference is
+ * counted in steps from one float to the next (-0 and +0 are two floats), one signed byte a value; where it does not
+ * fit, the byte is -128 and the value itself is kept, an exception. Nothing here relies on the reversal being the
+ * inverse of the step, or near it: only on its giving the same bits twice. It does on every path: additions, divisions
+ * and roots are IEEE's, and a NaN is replaced by one certain NaN.
  *
  * The log of n elements, in blocks of 1024:
  *
@@ -56,23 +57,23 @@ int64_t ht_undo_log_bytes(int64_t n, int64_t exceptions);
 /* Room that does for training from the first step on: one for every four elements. */
 int64_t ht_undo_usual_exceptions(int64_t n);
 
-/* What is stepped and undone. Arrays of n, any alignment, not overlapping. */
+/* What is stepped and undone. */
 struct ht_undo {
     struct ht_pool *pool; /* NULL: the caller alone */
-    float *param, *m, *v;
-    const float *grad;
-    int64_t n;
+    struct ht_adamw_row row;
     void *log;                       /* 8-byte aligned; not for the arithmetic reversal */
     int64_t log_bytes;               /* at least ht_undo_log_bytes(n, 0); what is beyond is room for exceptions */
     const struct ht_undo_path *path; /* NULL: the best of this CPU */
 };
 
-/* ht_adamw_update_pool, and the log is written. False: refused, the arrays are as they were. The results (and whether
+/* ht_adamw_update_row, and the log is written. False: refused, the arrays are as they were, and the 16-bit copy, if
+   there is one, is that of the parameters. The results (and whether
    it is refused) do not depend on path or pool; the order of kept values in the log does. */
 bool ht_adamw_step_logged(const struct ht_undo *u, const struct ht_adamw_step *step);
 
-/* Takes back the step that the log tells of; a refused one was never made. Needs the same gradients. The log is then
-   empty. False, and nothing is changed: this is no log of n elements, or it is empty. */
+/* Takes back the step that the log tells of; a refused one was never made. Needs the same gradients. The 16-bit copy,
+   if there is one, is made again. The log is then empty. False, and nothing is changed: this is no log of n elements,
+   or it is empty. */
 bool ht_adamw_undo_exact(const struct ht_undo *u);
 
 /* The paper's reversal of `step`. */

@@ -20,7 +20,7 @@ struct ht_undo_path {
     void (*undo)(const struct ht_adamw_step *s, float *p, float *m, float *v, const float *grad, int64_t n,
                  int8_t *const d[3]);
     /* The paper's arithmetic reversal, in place. */
-    ht_adamw_fn reverse;
+    void (*reverse)(const struct ht_adamw_step *s, float *p, float *m, float *v, const float *grad, int64_t n);
 };
 
 #endif

@@ -1,7 +1,9 @@
-/* AdamW: one step by hand, against the formula in double, and the same bits on every path and for every split. */
+/* AdamW: one step by hand, against the formula in double, and the same bits on every path, for every split and every
+   alignment, in all types. */
 #include <float.h>
 #include <stdio.h>
 
+#include "common/base/half.h"
 #include "common/kernels/adamw.h"
 #include "tests/common/kernels/guarded.h"
 
@@ -67,57 +69,111 @@ static float awkward(uint64_t seed, uint64_t i)
     return x;
 }
 
-static void assert_same(const float *x, const float *y, int64_t n, const char *what)
+static uint16_t rounded(float x, enum ht_dtype type)
 {
-    for (int64_t i = 0; i < n; i++) {
-        if (isnan(x[i]) && isnan(y[i])) continue;
-        ck_assert_msg(memcmp(x + i, y + i, sizeof(float)) == 0, "%s[%d]: %a, not %a", what, (int)i, x[i], y[i]);
-    }
+    return type == HT_F16 ? ht_f32_to_f16(x) : ht_f32_to_bf16(x);
 }
 
+static float widened(uint16_t x, enum ht_dtype type)
+{
+    return type == HT_F16 ? ht_f16_to_f32(x) : ht_bf16_to_f32(x);
+}
+
+struct types {
+    enum ht_dtype grad, copy; /* copy F32: none */
+};
+static const struct types all_types[] = {{HT_F32, HT_F32},  {HT_F32, HT_F16},  {HT_F32, HT_BF16},
+                                         {HT_F16, HT_F32},  {HT_F16, HT_F16},  {HT_F16, HT_BF16},
+                                         {HT_BF16, HT_F32}, {HT_BF16, HT_F16}, {HT_BF16, HT_BF16}};
+
+/* Guarded arrays that begin `skew` elements beyond a cache line, the copy and the gradient elsewhere in theirs. */
 struct state {
-    struct guarded guard[3];
-    float *p, *m, *v, *g;
+    struct guarded guard[5];
+    float *wide; /* the gradients in FP32 */
+    struct ht_adamw_row row;
 };
 
-static struct state state_new(int64_t n, uint64_t seed, bool positive_v)
+static struct state state_new(int64_t n, uint64_t seed, bool positive_v, struct types types, int64_t skew)
 {
-    struct state s;
-    float **arrays[] = {&s.p, &s.m, &s.v};
+    struct state s = {.row = {.n = n, .grad_type = types.grad, .copy_type = types.copy}};
+    float **arrays[] = {&s.row.param, &s.row.m, &s.row.v};
     for (uint64_t k = 0; k < 3; k++) {
-        *arrays[k] = guarded_new(&s.guard[k], n * (int64_t)sizeof(float), 0xff);
+        *arrays[k] = (float *)guarded_new(&s.guard[k], (n + skew) * 4, 0xff) + skew;
         for (int64_t i = 0; i < n; i++) (*arrays[k])[i] = awkward(seed + k, (uint64_t)i);
     }
-    for (int64_t i = 0; i < n && positive_v; i++) s.v[i] = fabsf(s.v[i]);
-    s.g = malloc((size_t)n * sizeof(float) + 1);
-    for (int64_t i = 0; i < n; i++) s.g[i] = awkward(seed + 3, (uint64_t)i);
+    for (int64_t i = 0; i < n && positive_v; i++) s.row.v[i] = fabsf(s.row.v[i]);
+    s.wide = malloc((size_t)n * 4 + 1);
+    void *grad = (float *)guarded_new(&s.guard[3], (n + 2 * skew) * 4, 0xff) + 2 * skew;
+    for (int64_t i = 0; i < n; i++) {
+        s.wide[i] = awkward(seed + 3, (uint64_t)i);
+        if (types.grad == HT_F32) ((float *)grad)[i] = s.wide[i];
+        if (types.grad == HT_F32) continue;
+        ((uint16_t *)grad)[i] = rounded(s.wide[i], types.grad);
+        s.wide[i] = widened(((uint16_t *)grad)[i], types.grad);
+    }
+    s.row.grad = grad;
+    uint16_t *copy = (uint16_t *)guarded_new(&s.guard[4], (n + 3 * skew) * 2, 0xff) + 3 * skew;
+    if (types.copy != HT_F32) s.row.copy = copy;
     return s;
 }
 
 static void state_free(struct state *s)
 {
-    for (int k = 0; k < 3; k++) guarded_free(&s->guard[k]);
-    free(s->g);
+    for (int k = 0; k < 5; k++) guarded_free(&s->guard[k]);
+    free(s->wide);
+}
+
+/* Bits equal, but for which NaN. */
+static void assert_floats(const float *x, const float *y, int64_t n, const char *what)
+{
+    for (int64_t i = 0; i < n; i++) {
+        if (isnan(x[i]) && isnan(y[i])) continue;
+        if (memcmp(x + i, y + i, sizeof(float)) != 0) ck_abort_msg("%s[%d]: %a, not %a", what, (int)i, x[i], y[i]);
+    }
+}
+
+/* s, stepped, is what the FP32 step of the widened gradients gives, and the copy is that, rounded. */
+static void assert_stepped(const struct state *s, const struct state *expected)
+{
+    const struct ht_adamw_row *r = &s->row, *e = &expected->row;
+    assert_floats(r->param, e->param, r->n, "param");
+    assert_floats(r->m, e->m, r->n, "m");
+    assert_floats(r->v, e->v, r->n, "v");
+    for (int64_t i = 0; i < r->n && r->copy; i++) {
+        if (isnan(e->param[i]) && isnan(widened(r->copy[i], r->copy_type))) continue;
+        if (r->copy[i] != rounded(e->param[i], r->copy_type))
+            ck_abort_msg("copy[%d]: %04x of %a", (int)i, r->copy[i], e->param[i]);
+    }
+}
+
+/* The definition: FP32, one element after another. */
+static struct state by_definition(const struct ht_adamw_step *step, int64_t n, uint64_t seed, bool positive_v,
+                                  struct types types)
+{
+    struct state s = state_new(n, seed, positive_v, types, 0);
+    const struct ht_adamw_row *r = &s.row;
+    ht_adamw_at(HT_SIMD_PORTABLE)(
+        step, &(struct ht_adamw_row){.param = r->param, .m = r->m, .v = r->v, .grad = s.wide, .n = n});
+    return s;
 }
 
 START_TEST(test_same_bits_on_every_path)
 {
-    const int64_t sizes[] = {0, 1, 7, 8, 9, 15, 16, 17, 31, 33, 127, 129, 143, 1000, 20011};
+    const int64_t sizes[] = {0, 1, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 65, 127, 129, 143, 1000, 20011};
+    const struct types types = all_types[_i];
     for (size_t k = 0; k < sizeof(sizes) / sizeof(sizes[0]); k++)
         for (uint64_t seed = 0; seed < 6; seed++) {
             int64_t n = sizes[k];
             struct ht_adamw_step step = ht_adamw_step(&config, 1 + (int64_t)seed, seed % 2 ? 1 : 0.3);
-            struct state expected = state_new(n, seed * 10, seed > 2);
-            ht_adamw_at(HT_SIMD_PORTABLE)(&step, expected.p, expected.m, expected.v, expected.g, n);
-            for (int level = 1; level < HT_N_SIMD_LEVELS; level++) {
+            struct state expected = by_definition(&step, n, seed * 10, seed > 2, types);
+            for (int level = 0; level < HT_N_SIMD_LEVELS; level++) {
                 ht_adamw_fn update = ht_adamw_at((enum ht_simd_level)level);
-                if (!update) continue;
-                struct state s = state_new(n, seed * 10, seed > 2);
-                update(&step, s.p, s.m, s.v, s.g, n);
-                assert_same(s.p, expected.p, n, "param");
-                assert_same(s.m, expected.m, n, "m");
-                assert_same(s.v, expected.v, n, "v");
-                state_free(&s);
+                for (int64_t skew = 0; update && skew < (n < 200 ? 33 : 3); skew++) {
+                    struct state s = state_new(n, seed * 10, seed > 2, types, skew);
+                    update(&step, &s.row);
+                    assert_stepped(&s, &expected);
+                    state_free(&s);
+                }
             }
             state_free(&expected);
         }
@@ -127,25 +183,23 @@ END_TEST
 START_TEST(test_same_bits_for_every_split)
 {
     enum { N = 1237 };
+    const struct types types = all_types[_i];
     struct ht_adamw_step step = ht_adamw_step(&config, 3, 1);
-    struct state expected = state_new(N, 5, true);
-    ht_adamw_update(&step, expected.p, expected.m, expected.v, expected.g, N);
+    struct state expected = by_definition(&step, N, 5, true, types);
     for (int threads = 1; threads <= 3; threads++) {
         struct ht_pool *pool = ht_pool_create(threads, NULL);
-        struct state s = state_new(N, 5, true);
-        ht_adamw_update_pool(pool, &step, s.p, s.m, s.v, s.g, N);
-        assert_same(s.p, expected.p, N, "param");
-        assert_same(s.v, expected.v, N, "v");
+        struct state s = state_new(N, 5, true, types, 0);
+        ht_adamw_update_row(pool, &step, &s.row);
+        assert_stepped(&s, &expected);
         state_free(&s);
         ht_pool_destroy(pool);
     }
     for (int64_t cut = 1; cut < N; cut += 97) { /* unaligned on purpose */
-        struct state s = state_new(N, 5, true);
-        ht_adamw_update(&step, s.p, s.m, s.v, s.g, cut);
-        ht_adamw_update(&step, s.p + cut, s.m + cut, s.v + cut, s.g + cut, N - cut);
-        assert_same(s.p, expected.p, N, "param");
-        assert_same(s.m, expected.m, N, "m");
-        assert_same(s.v, expected.v, N, "v");
+        struct state s = state_new(N, 5, true, types, 1);
+        struct ht_adamw_row first = ht_adamw_slice(&s.row, 0, cut), rest = ht_adamw_slice(&s.row, cut, N);
+        ht_adamw_update_row(NULL, &step, &rest);
+        ht_adamw_update_row(NULL, &step, &first);
+        assert_stepped(&s, &expected);
         state_free(&s);
     }
     state_free(&expected);
@@ -158,8 +212,8 @@ int main(void)
     TCase *t = tcase_create("adamw");
     tcase_add_test(t, test_by_hand);
     tcase_add_test(t, test_against_double);
-    tcase_add_test(t, test_same_bits_on_every_path);
-    tcase_add_test(t, test_same_bits_for_every_split);
+    tcase_add_loop_test(t, test_same_bits_on_every_path, 0, 9);
+    tcase_add_loop_test(t, test_same_bits_for_every_split, 0, 9);
     suite_add_tcase(s, t);
     SRunner *r = srunner_create(s);
     srunner_run_all(r, CK_NORMAL);

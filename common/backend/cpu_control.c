@@ -1,0 +1,216 @@
+#include "common/backend/cpu_control.h"
+
+#include "common/base/array.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* ---- the verdict ---- */
+
+bool ht_cpu_judge(struct ht_cpu_control *c, int32_t iteration, struct ht_cpu_iteration *out)
+{
+    struct ht_cpu_slot *slot = ht_cpu_slot(c, iteration);
+    bool fits = true;
+    double squares = 0;
+    for (int32_t i = 0; i < c->n_judged; i++) {
+        const struct ht_grad_partial *p = &c->partials[c->judged[i].tensor];
+        fits &= p->fits;
+        squares += p->squares;
+    }
+    double norm = sqrt(squares) / slot->loss_scale;
+    slot->finite = fits;
+    slot->clip_factor = fits ? ht_clip_factor(c->options.clip, norm) : 1;
+    ht_scaler_update(&c->scaler, &c->options, fits);
+    ht_cpu_slot(c, iteration + 1)->loss_scale = c->scaler.scale;
+    bool redone = c->undoes && slot->clip_factor < 1;
+    *out = (struct ht_cpu_iteration){.loss_scale = slot->loss_scale,
+                                     .norm = norm,
+                                     .clip_factor = slot->clip_factor,
+                                     .verdict = !fits    ? HT_CPU_SKIPPED
+                                                : redone ? HT_CPU_REDONE
+                                                         : HT_CPU_OK};
+    return fits && !redone;
+}
+
+/* ---- what is checked beforehand ---- */
+
+static enum ht_status wrong(const struct ht_schedule *s, int32_t op, struct ht_error *err, const char *text)
+{
+    char title[64];
+    return ht_fail(err, HT_FAILED, "schedule '%s': op %d (%s) on the cpu backend: %s", s->name, op,
+                   ht_op_title(s, op, title, sizeof(title)), text);
+}
+
+/* The op of each FIFO lane that comes just before each op on it, or -1. Freed by the caller. */
+static int32_t *before_on_lane(const struct ht_schedule *s)
+{
+    int32_t *before = HT_NEW_ARRAY(int32_t, s->n_ops), *last = HT_NEW_ARRAY(int32_t, s->n_lanes);
+    for (int32_t i = 0; i < s->n_lanes; i++) last[i] = -1;
+    for (int32_t op = 0; op < s->n_ops; op++) {
+        int32_t lane = s->ops[op].lane;
+        before[op] = s->lanes[lane].order == HT_FIFO ? last[lane] : -1;
+        last[lane] = op;
+    }
+    free(last);
+    return before;
+}
+
+/* Every op that judges gradients ends before the verdict begins. */
+static enum ht_status check_partials_first(const struct ht_schedule *s, int32_t verdict, struct ht_error *err)
+{
+    int32_t *before = before_on_lane(s), missing = -1;
+    bool *earlier = HT_NEW_ARRAY(bool, s->n_ops); /* the verdict waits for it */
+    earlier[verdict] = true;
+    for (int32_t op = verdict; op >= 0; op--) {
+        if (!earlier[op]) continue;
+        if (before[op] >= 0) earlier[before[op]] = true;
+        for (int64_t k = s->deps_begin[op]; k < s->deps_begin[op + 1]; k++) earlier[s->deps[k]] = true;
+    }
+    for (int32_t op = 0; op < s->n_ops; op++)
+        if (s->ops[op].kind == HT_OP_VALIDATE && !earlier[op]) missing = op;
+    free(before);
+    free(earlier);
+    return missing < 0 ? HT_OK : wrong(s, missing, err, "judges gradients, but the verdict does not wait for it");
+}
+
+/* The next iteration's head, which reads the loss scale, waits for the verdict. */
+static enum ht_status check_next_waits(const struct ht_schedule *s, const struct ht_model *model, int32_t verdict,
+                                       struct ht_error *err)
+{
+    bool *now = HT_NEW_ARRAY(bool, s->n_ops), *next = HT_NEW_ARRAY(bool, s->n_ops); /* they wait for it */
+    bool *lane = HT_NEW_ARRAY(bool, s->n_lanes);
+    int32_t head = (int32_t)ht_model_units(model) - 1, early = -1;
+    for (int turn = 0; turn < 2; turn++)
+        for (int32_t op = 0; op < s->n_ops; op++) {
+            bool *waits = turn ? next : now, fifo = s->lanes[s->ops[op].lane].order == HT_FIFO;
+            waits[op] = (!turn && op == verdict) || (fifo && lane[s->ops[op].lane]);
+            for (int64_t k = s->deps_begin[op]; k < s->deps_begin[op + 1]; k++) waits[op] |= waits[s->deps[k]];
+            for (int64_t k = s->prev_begin[op]; turn && k < s->prev_begin[op + 1]; k++) waits[op] |= now[s->prev[k]];
+            if (fifo) lane[s->ops[op].lane] |= waits[op];
+            const struct ht_label *l = &s->ops[op].label;
+            bool is_head = s->ops[op].kind == HT_OP_FORWARD && l->unit + l->n_units - 1 == head;
+            if (turn && is_head && !waits[op]) early = op;
+        }
+    free(now);
+    free(next);
+    free(lane);
+    return early < 0 ? HT_OK : wrong(s, early, err, "does not wait for the verdict of the iteration before");
+}
+
+static int by_place(const void *x, const void *y)
+{
+    const struct ht_cpu_judged *a = x, *b = y;
+    if (a->unit != b->unit) return a->unit < b->unit ? -1 : 1;
+    if (a->begin != b->begin) return a->begin < b->begin ? -1 : 1;
+    return (a->tensor > b->tensor) - (a->tensor < b->tensor);
+}
+
+/* Does a validate op judge this gradient? As ht_cpu_validate finds them. */
+static bool judges(const struct ht_schedule *s, const struct ht_model *model, int32_t op, const struct ht_effect *f)
+{
+    const struct ht_tensor *t = &s->tensors[f->tensor];
+    const struct ht_label *l = &s->ops[op].label;
+    enum ht_tier tier = s->lanes[s->ops[op].lane].kind == HT_LANE_COMPUTE ? HT_DEVICE : HT_HOST;
+    bool about = l->unit < 0 || (t->label.unit >= l->unit && t->label.unit < l->unit + l->n_units);
+    bool a_unit = t->label.unit >= 0 && t->label.unit < ht_model_units(model);
+    return s->ops[op].kind == HT_OP_VALIDATE && f->flags & HT_NEED && f->tier == tier && t->class == HT_GRAD &&
+           t->label.micro_batch < 0 && about && a_unit;
+}
+
+/* The rows of gradients that validate ops judge. */
+static void find_judged(struct ht_cpu_control *c, const struct ht_schedule *s, const struct ht_model *model)
+{
+    bool *seen = HT_NEW_ARRAY(bool, s->n_tensors);
+    size_t cap = 0;
+    for (int32_t op = 0; op < s->n_ops; op++)
+        for (int64_t e = s->effects_begin[op]; e < s->effects_begin[op + 1]; e++) {
+            const struct ht_tensor *t = &s->tensors[s->effects[e].tensor];
+            if (!judges(s, model, op, &s->effects[e]) || seen[s->effects[e].tensor]) continue;
+            seen[s->effects[e].tensor] = true;
+            bool shard = t->shard_end > t->shard_begin;
+            struct ht_cpu_judged row = {.tensor = s->effects[e].tensor,
+                                        .unit = t->label.unit,
+                                        .begin = shard ? t->shard_begin : 0,
+                                        .end = shard ? t->shard_end : ht_unit_params(model, t->label.unit)};
+            HT_PUSH(c->judged, c->n_judged, cap, row);
+        }
+    if (c->n_judged) qsort(c->judged, (size_t)c->n_judged, sizeof(*c->judged), by_place);
+    free(seen);
+}
+
+/* Each element of the model is judged once. */
+static enum ht_status check_all_judged(const struct ht_cpu_control *c, const struct ht_schedule *s,
+                                       const struct ht_model *model, struct ht_error *err)
+{
+    int32_t i = 0;
+    for (int32_t u = 0; u < ht_model_units(model); u++) {
+        int64_t at = 0;
+        for (; i < c->n_judged && c->judged[i].unit == u && c->judged[i].begin == at; i++) at = c->judged[i].end;
+        if (at != ht_unit_params(model, u))
+            return ht_fail(err, HT_FAILED,
+                           "schedule '%s' on the cpu backend: the gradient of unit %d is not judged once and whole, "
+                           "from element %lld on",
+                           s->name, u, (long long)at);
+    }
+    return HT_OK;
+}
+
+static enum ht_status find_verdict(struct ht_cpu_control *c, const struct ht_schedule *s, struct ht_error *err)
+{
+    int32_t partial = -1;
+    for (int32_t op = 0; op < s->n_ops; op++) {
+        c->undoes |= s->ops[op].kind == HT_OP_UNDO;
+        if (s->ops[op].kind != HT_OP_VALIDATE) continue;
+        if (s->ops[op].label.unit >= 0) {
+            partial = op;
+            continue;
+        }
+        if (c->verdict >= 0) return wrong(s, op, err, "is a second verdict");
+        c->verdict = op;
+    }
+    if (partial >= 0 && c->verdict < 0) return wrong(s, partial, err, "judges gradients, but there is no verdict");
+    return HT_OK;
+}
+
+/* A step that does not wait for the verdict goes with its gradients as they are. */
+static enum ht_status check_steps(const struct ht_cpu_control *c, const struct ht_schedule *s, struct ht_error *err)
+{
+    bool needed = c->options.clip > 0 || c->options.dynamic;
+    if (!needed) return HT_OK;
+    if (c->verdict < 0)
+        return ht_fail(err, HT_FAILED,
+                       "schedule '%s' on the cpu backend: clipping and a dynamic loss scale need a verdict (a validate "
+                       "op about no unit)",
+                       s->name);
+    for (int32_t op = 0; op < s->n_ops && !c->undoes; op++)
+        if (s->ops[op].kind == HT_OP_OPTIMIZER_STEP && s->ops[op].when == HT_ALWAYS)
+            return wrong(s, op, err, "steps whatever the verdict is, and is not undone");
+    return HT_OK;
+}
+
+enum ht_status ht_cpu_control_open(struct ht_cpu_control *c, const struct ht_schedule *s, const struct ht_model *model,
+                                   struct ht_error *err)
+{
+    c->verdict = -1;
+    c->undoes = false;
+    c->n_judged = 0;
+    for (int i = 0; i < HT_CPU_SLOTS; i++) c->slots[i] = (struct ht_cpu_slot){.loss_scale = c->scaler.scale};
+    enum ht_status status = find_verdict(c, s, err);
+    if (!status) status = check_steps(c, s, err);
+    if (status || c->verdict < 0) return status;
+    find_judged(c, s, model);
+    c->partials = HT_NEW_ARRAY(struct ht_grad_partial, s->n_tensors);
+    status = check_all_judged(c, s, model, err);
+    if (!status) status = check_partials_first(s, c->verdict, err);
+    if (!status) status = check_next_waits(s, model, c->verdict, err);
+    return status;
+}
+
+void ht_cpu_control_close(struct ht_cpu_control *c)
+{
+    free(c->judged);
+    free(c->partials);
+    c->judged = NULL;
+    c->partials = NULL;
+    c->n_judged = 0;
+}

@@ -1,0 +1,59 @@
+/*
+ * Control of the CPU backend: partials of the gradients, the verdict, the loss scale. Internal to common/backend.
+ *
+ *     VALIDATE u      the partial of each row of G(u): does it fit, its sum of squares
+ *     VALIDATE        the verdict: partials in the order of the model's elements -> finite, norm, clip factor; the loss
+ *                     scale of the next iteration
+ *
+ * A slot holds what an iteration's ops need to know. The verdict of iteration k fills in the rest of slot k and begins
+ * slot k + 1, which nothing reads before: it is checked beforehand that every head's forward pass of k + 1 waits for
+ * it. At most two iterations are in flight, so a verdict may run beside ops of k - 1 and k; four slots keep them apart.
+ */
+#ifndef HT_BACKEND_CPU_CONTROL_H
+#define HT_BACKEND_CPU_CONTROL_H
+
+#include "common/backend/cpu.h"
+#include "common/kernels/grad_check.h"
+
+enum { HT_CPU_SLOTS = 4 };
+
+struct ht_cpu_slot {
+    double loss_scale;
+    /* Once there is a verdict: */
+    bool finite;
+    double clip_factor;
+};
+
+/* The row of gradients that a partial is of. */
+struct ht_cpu_judged {
+    int32_t tensor, unit;
+    int64_t begin, end; /* elements of the unit */
+};
+
+struct ht_cpu_control {
+    struct ht_control_options options; /* filled */
+    struct ht_scaler scaler;           /* of the iteration after the last verdict */
+    struct ht_cpu_slot slots[HT_CPU_SLOTS];
+    /* While a run has a schedule open: */
+    int32_t verdict;              /* op, or -1 */
+    bool undoes;                  /* steps come before the verdict and are taken back */
+    struct ht_cpu_judged *judged; /* in the order of units and elements */
+    int32_t n_judged;
+    struct ht_grad_partial *partials; /* [n_tensors] */
+};
+
+/* Finds the verdict and what it judges, and checks that they are in order; every slot gets the loss scale. */
+enum ht_status ht_cpu_control_open(struct ht_cpu_control *c, const struct ht_schedule *s, const struct ht_model *model,
+                                   struct ht_error *err);
+void ht_cpu_control_close(struct ht_cpu_control *c);
+
+static inline struct ht_cpu_slot *ht_cpu_slot(struct ht_cpu_control *c, int32_t iteration)
+{
+    return &c->slots[iteration % HT_CPU_SLOTS];
+}
+
+/* Reduces the partials of an iteration, begins the next one's slot. Returns what the executor is to be told: ok or bad.
+ */
+bool ht_cpu_judge(struct ht_cpu_control *c, int32_t iteration, struct ht_cpu_iteration *out);
+
+#endif
