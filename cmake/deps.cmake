@@ -39,3 +39,18 @@ if(HT_GLPK)
     message(STATUS "GLPK not found; planners search exhaustively")
   endif()
 endif()
+
+# MPI carries messages between ranks. Without it there is one rank.
+option(HT_MPI "train over several ranks with Open MPI" ON)
+add_library(deps_mpi INTERFACE)
+if(HT_MPI)
+  find_package(MPI COMPONENTS C)
+  if(MPI_C_FOUND)
+    target_include_directories(deps_mpi SYSTEM INTERFACE ${MPI_C_INCLUDE_DIRS})
+    target_link_libraries(deps_mpi INTERFACE ${MPI_C_LIBRARIES})
+    target_link_options(deps_mpi INTERFACE LINKER:--as-needed) # only what starts MPI loads it
+    target_compile_definitions(deps_mpi INTERFACE HT_HAVE_MPI)
+  else()
+    message(STATUS "MPI not found; training runs on one rank")
+  endif()
+endif()

@@ -18,7 +18,7 @@ function(ht_link target dir)
   endif()
 endfunction()
 
-set(dirs common/base common/solve common/hw common/model common/schedule common/profile common/plan common/mem common/kernels common/trace
+set(dirs common/base common/solve common/hw common/model common/schedule common/profile common/plan common/mem common/kernels common/comm common/trace
     common/exec common/backend common/ckpt baselines autohete claims harness)
 foreach(dir ${dirs})
   string(REPLACE "/" "_" under ${dir})

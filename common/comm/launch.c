@@ -1,0 +1,198 @@
+#include "common/comm/launch.h"
+
+#include "common/base/array.h"
+#include "common/base/interrupt.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define FOLDER_VARIABLE "HETBENCH_LAUNCHER"
+
+static int32_t number_in(const char *variable)
+{
+    const char *text = getenv(variable);
+    return text ? (int32_t)strtol(text, NULL, 10) : 0;
+}
+
+int32_t ht_launched_ranks(void)
+{
+    return number_in("OMPI_COMM_WORLD_SIZE");
+}
+
+int32_t ht_launched_rank(void)
+{
+    return number_in("OMPI_COMM_WORLD_RANK");
+}
+
+/* ---- in a rank -------------------------------------------------------------------------------------------------- */
+
+static void on_signal(int signo)
+{
+    (void)signo;
+    ht_interrupt_set(true);
+}
+
+void ht_launch_begin(void)
+{
+    struct sigaction sa = {.sa_handler = on_signal};
+    sigemptyset(&sa.sa_mask);
+    sigaction(SIGUSR1, &sa, NULL);
+    prctl(PR_SET_PDEATHSIG, (unsigned long)SIGKILL);
+}
+
+bool ht_launch_report(enum ht_status status, const struct ht_error *err)
+{
+    const char *folder = getenv(FOLDER_VARIABLE);
+    char mine[4200], path[4200], text[sizeof(err->text) + 32];
+    if (!folder) return false;
+    snprintf(mine, sizeof(mine), "%s/status.%d", folder, (int)getpid());
+    snprintf(path, sizeof(path), "%s/status", folder);
+    int n = snprintf(text, sizeof(text), "%d\n%s", (int)status, status == HT_OK ? "" : err->text);
+    int fd = open(mine, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (fd < 0) return false;
+    bool written = write(fd, text, (size_t)n) == n;
+    close(fd);
+    if (written) (void)!link(mine, path); /* whole or not at all; fails when another was first */
+    return written;
+}
+
+/* ---- the launcher ----------------------------------------------------------------------------------------------- */
+
+struct command {
+    char **words;
+    size_t n, cap;
+};
+
+static void add(struct command *c, const char *word)
+{
+    HT_PUSH(c->words, c->n, c->cap, word ? ht_strdup(word) : NULL);
+}
+
+static void set(struct command *c, const char *name, const char *value)
+{
+    add(c, "--mca");
+    add(c, name);
+    add(c, value);
+}
+
+/* All ranks on this machine, whatever it has of cores, networks, resource managers and rights. */
+static void write_command(struct command *c, int32_t ranks, const char *folder, char *const argv[])
+{
+    char text[32], program[4096];
+    ssize_t n = readlink("/proc/self/exe", program, sizeof(program) - 1);
+    program[n > 0 ? n : 0] = '\0';
+    add(c, "mpirun");
+    if (geteuid() == 0) add(c, "--allow-run-as-root"); /* a container's only user */
+    add(c, "--oversubscribe");                         /* more ranks than cores */
+    add(c, "--bind-to");                               /* ranks choose their cores themselves */
+    add(c, "none");
+    set(c, "plm", "isolated");                      /* no ssh, no resource manager */
+    set(c, "ras", "^slurm,gridengine,tm,lsf,alps"); /* the ranks are this machine's, whose job it may be */
+    set(c, "oob_tcp_if_include", "lo");
+    set(c, "btl", "self,vader"); /* shared memory, */
+    set(c, "pml", "ob1");
+    set(c, "btl_vader_single_copy_mechanism", "none"); /* without the right to read other processes' memory, */
+    set(c, "btl_vader_backing_directory", folder);     /* and not in /dev/shm, where it could be left */
+    set(c, "orte_tmpdir_base", folder);
+    set(c, "mpi_yield_when_idle", "1");
+    add(c, "-n");
+    snprintf(text, sizeof(text), "%d", ranks);
+    add(c, text);
+    add(c, n > 0 ? program : argv[0]);
+    for (int i = 1; argv[i]; i++) add(c, argv[i]);
+    add(c, NULL);
+}
+
+static void free_command(struct command *c)
+{
+    for (size_t i = 0; i < c->n; i++) free(c->words[i]);
+    free(c->words);
+}
+
+/* In the child. */
+static _Noreturn void become_mpirun(struct command *c, const char *folder, pid_t launcher)
+{
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, (unsigned long)SIGTERM);
+    if (getppid() != launcher) _exit(1);
+    setenv(FOLDER_VARIABLE, folder, 1);
+    int null = open("/dev/null", O_RDONLY);
+    if (null >= 0) dup2(null, STDIN_FILENO);
+    execvp(c->words[0], c->words);
+    _exit(errno == ENOENT ? 127 : 126);
+}
+
+/* Waits for mpirun; passes an interrupt on, once. */
+static int wait_for(pid_t pid)
+{
+    const struct timespec nap = {.tv_nsec = 10000000};
+    bool told = false;
+    int status = 0;
+    for (;;) {
+        pid_t done = waitpid(pid, &status, WNOHANG);
+        if (done == pid) return status;
+        if (done < 0 && errno != EINTR) return -1;
+        if (ht_interrupted() && !told) {
+            kill(pid, SIGUSR1);
+            told = true;
+        }
+        nanosleep(&nap, NULL);
+    }
+}
+
+static enum ht_status outcome(const char *folder, int waited, struct ht_error *err)
+{
+    char path[4200], text[sizeof(err->text) + 32], *line;
+    snprintf(path, sizeof(path), "%s/status", folder);
+    FILE *f = fopen(path, "re");
+    if (f) {
+        size_t n = fread(text, 1, sizeof(text) - 1, f);
+        fclose(f);
+        text[n] = '\0';
+        enum ht_status status = (enum ht_status)strtol(text, &line, 10);
+        if (status == HT_OK) return HT_OK;
+        return ht_fail(err, status, "%s", *line ? line + 1 : "");
+    }
+    if (WIFEXITED(waited) && WEXITSTATUS(waited) == 127)
+        return ht_fail(err, HT_INFEASIBLE, "mpirun is not installed, so there is one rank (Debian: openmpi-bin)");
+    if (ht_interrupted()) return ht_fail(err, HT_INTERRUPTED, "interrupted before the ranks had begun");
+    if (WIFEXITED(waited) && WEXITSTATUS(waited) > 128)
+        return ht_fail(err, HT_FAILED, "a rank was killed by signal %d, which ends all of them",
+                       WEXITSTATUS(waited) - 128);
+    return ht_fail(err, HT_FAILED, "the ranks ended without a word; mpirun's status is %d",
+                   WIFEXITED(waited) ? WEXITSTATUS(waited) : -1);
+}
+
+static int remove_one(const char *path, const struct stat *sb, int kind, struct FTW *ftw)
+{
+    (void)sb, (void)kind, (void)ftw;
+    return remove(path) && errno != ENOENT;
+}
+
+enum ht_status ht_launch(int32_t ranks, char *const argv[], struct ht_error *err)
+{
+    const char *base = getenv("TMPDIR");
+    char folder[4096];
+    struct command c = {0};
+    snprintf(folder, sizeof(folder), "%s/hetbench-XXXXXX", base && *base ? base : "/tmp");
+    if (!mkdtemp(folder))
+        return ht_fail(err, HT_FAILED, "%s: no folder can be made for the ranks: %s", folder, strerror(errno));
+    write_command(&c, ranks, folder, argv);
+    fflush(NULL);
+    pid_t launcher = getpid(), pid = fork();
+    if (pid == 0) become_mpirun(&c, folder, launcher);
+    enum ht_status status = pid < 0 ? ht_fail(err, HT_FAILED, "mpirun cannot be started: %s", strerror(errno))
+                                    : outcome(folder, wait_for(pid), err);
+    free_command(&c);
+    nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    return status;
+}
