@@ -111,10 +111,13 @@ static enum ht_status write_losses(const struct ht_training *t, const char *path
 
 /* ---- reports --------------------------------------------------------------------------------------------------- */
 
+static const char *const verdict_names[] = {[HT_CPU_OK] = "ok", [HT_CPU_SKIPPED] = "skipped", [HT_CPU_REDONE] = "redone"};
+
 static void print_losses(const struct ht_training *t)
 {
     printf("\nlosses (measured)\n");
-    struct ht_table *table = ht_table_create(">step|>loss|>time");
+    struct ht_table *table =
+        ht_table_create(t->verdicts ? ">step|>loss|>time|>norm|>loss scale|<verdict" : ">step|>loss|>time");
     int32_t every = t->steps > 20 ? (t->steps + 9) / 10 : 1;
     for (int32_t k = 0; k < t->steps; k++) {
         if (k % every != 0 && k != t->steps - 1) continue;
@@ -122,9 +125,25 @@ static void print_losses(const struct ht_training *t)
         ht_table_cell(table, "%d", t->first_step + k + 1);
         ht_table_cell(table, "%.9g", t->losses[k]);
         ht_table_cell(table, "%s", ht_format_quantity(HT_TIME, (double)t->step_ns[k], text));
+        if (!t->verdicts) continue;
+        ht_table_cell(table, "%.6g", t->verdicts[k].norm);
+        ht_table_cell(table, "%g", t->verdicts[k].loss_scale);
+        ht_table_cell(table, "%s", verdict_names[t->verdicts[k].verdict]);
     }
     ht_table_print(table, "  ", stdout);
     ht_table_destroy(table);
+}
+
+static void print_control(const struct ht_scenario *s, const struct ht_training *t)
+{
+    const struct ht_control *c = &s->control;
+    printf("\nnumerics: %s compute, %s gradients summed in %s; control: %s, %s loss scale %g",
+           ht_dtype_name(s->numerics.param), ht_dtype_name(s->numerics.grad), ht_dtype_name(s->numerics.accumulate),
+           ht_control_mode_names[c->mode], c->options.dynamic ? "dynamic" : "fixed", t->loss_scale[0]);
+    if (t->loss_scale[1] != t->loss_scale[0]) printf(", then %g", t->loss_scale[1]);
+    if (c->options.clip) printf(", norm clipped to %g", c->options.clip);
+    if (t->verdicts) printf("; of %d steps %d skipped, %d redone", t->steps, t->skipped, t->redone);
+    putchar('\n');
 }
 
 static void print_prediction(const struct ht_result *r, const struct ht_training *t, const struct prediction *p)
@@ -152,6 +171,7 @@ static void print_training(const struct ht_result *r, const struct ht_training *
     char a[HT_QUANTITY_TEXT], b[HT_QUANTITY_TEXT];
     ht_result_print(r, stdout);
     print_losses(t);
+    print_control(&r->job->scenario, t);
     print_prediction(r, t, p);
     printf("\nstep time: median %s measured, %s simulated; %d device core%s, %d host core%s%s\n",
            ht_format_quantity(HT_TIME, (double)t->median_step_ns, a),
@@ -162,12 +182,41 @@ static void print_training(const struct ht_result *r, const struct ht_training *
                ht_format_quantity(HT_TIME, t->checkpoints_s * 1e9, a));
 }
 
+static json_t *real(double x)
+{
+    return isfinite(x) ? json_real(x) : json_null();
+}
+
+/* How the steps were judged; the lists are empty where nothing looks at the gradients. */
+static json_t *control_json(const struct ht_scenario *s, const struct ht_training *t)
+{
+    const struct ht_control *c = &s->control;
+    json_t *norms = json_array(), *scales = json_array(), *factors = json_array(), *verdicts = json_array();
+    for (int32_t k = 0; t->verdicts && k < t->steps; k++) {
+        json_array_append_new(norms, real(t->verdicts[k].norm));
+        json_array_append_new(scales, real(t->verdicts[k].loss_scale));
+        json_array_append_new(factors, real(t->verdicts[k].clip_factor));
+        json_array_append_new(verdicts, json_string(verdict_names[t->verdicts[k].verdict]));
+    }
+    return json_pack("{s:s,s:o,s:b,s:f,s:f,s:i,s:i,s:o,s:o,s:o,s:o}", "mode", ht_control_mode_names[c->mode], "clip",
+                     c->options.clip ? json_real(c->options.clip) : json_null(), "dynamic", (int)c->options.dynamic,
+                     "loss_scale_first", t->loss_scale[0], "loss_scale_next", t->loss_scale[1], "skipped",
+                     (int)t->skipped, "redone", (int)t->redone, "norms", norms, "loss_scales", scales, "clip_factors",
+                     factors, "verdicts", verdicts);
+}
+
+static json_t *numerics_json(const struct ht_numerics *n)
+{
+    return json_pack("{s:s,s:s,s:s,s:s}", "param", ht_dtype_name(n->param), "grad", ht_dtype_name(n->grad), "accumulate",
+                     ht_dtype_name(n->accumulate), "reduce", ht_dtype_name(n->reduce));
+}
+
 static json_t *training_json(const struct ht_options *o, const struct ht_result *r, const struct ht_training *t,
                              const struct prediction *p)
 {
     json_t *root = ht_result_json(r), *losses = json_array(), *times = json_array(), *predicted = json_array();
     for (int32_t k = 0; k < t->steps; k++) {
-        json_array_append_new(losses, isfinite(t->losses[k]) ? json_real(t->losses[k]) : json_null());
+        json_array_append_new(losses, real(t->losses[k]));
         json_array_append_new(times, json_real((double)t->step_ns[k] * 1e-9));
     }
     for (int32_t i = 0; i < r->n_memory; i++) {
@@ -183,6 +232,8 @@ static json_t *training_json(const struct ht_options *o, const struct ht_result 
     json_object_set_new(root, "median_step_s", json_real((double)t->median_step_ns * 1e-9));
     json_object_set_new(root, "simulated_iteration_s", json_real((double)p->iteration_ns * 1e-9));
     json_object_set_new(root, "predicted_memory", predicted);
+    json_object_set_new(root, "numerics", numerics_json(&r->job->scenario.numerics));
+    json_object_set_new(root, "control", control_json(&r->job->scenario, t));
     json_object_set_new(root, "training",
                         json_pack("{s:s,s:I,s:i,s:i,s:f,s:i,s:f,s:f,s:f,s:f,s:f,s:I,s:I,s:i,s:i}", "data", o->data,
                                   "steps_asked", (json_int_t)o->steps, "first_step", (int)t->first_step, "checkpoints",
@@ -258,6 +309,7 @@ static enum ht_status run(const struct ht_options *given, struct ht_error *err)
     struct ht_persist persist = {0};
     char config[4096];
     if (!options.request.cluster) options.request.cluster = "local";
+    options.request.training = true;
     enum ht_status status = check_request(&options, err);
     if (status == HT_OK) status = ht_persist_model(&options, config, err, &options.request);
     if (status == HT_OK) status = ht_job_create(&options, NULL, NULL, HT_JOB_COSTS, err, &job);

@@ -19,7 +19,7 @@ struct row {
     unsigned groups;
     enum value value;
     size_t offset;
-    double min, max; /* VALUE_COUNT, VALUE_REAL */
+    double min, max; /* VALUE_COUNT, VALUE_REAL; VALUE_LIST: at most max, whose number is the field after them */
 };
 
 #define AT(field) offsetof(struct ht_options, field)
@@ -43,7 +43,7 @@ static const struct row rows[] = {
     {"device-cores", "N", "cluster 'local': cores of the emulated device [all but one]", SHAPE, VALUE_COUNT,
      AT(request.device_cores), 1, 4096},
     {"set", "NAME=VALUE", "force a plan variable by the paper's name; may be repeated", HT_OPT_SCENARIO, VALUE_LIST,
-     AT(set), 0, 0},
+     AT(set), 0, HT_MAX_SET},
     {"profile", "FILE", "costs from a profile file [modelled from the hardware catalogue]", HT_OPT_SCENARIO, VALUE_TEXT,
      AT(profile), 0, 0},
     {"load", "FILE", "a graph file instead of SYSTEM and scenario", HT_OPT_LOAD, VALUE_TEXT, AT(load), 0, 0},
@@ -90,6 +90,9 @@ static const struct row rows[] = {
     {"keep", "N", "checkpoints that are kept [2]", HT_OPT_TRAIN, VALUE_COUNT, AT(keep), 1, 1000000000},
     {"resume", NULL, "go on from the newest checkpoint, if there is one; --steps counts from the beginning",
      HT_OPT_TRAIN, VALUE_FLAG, AT(resume), 0, 0},
+    {"inject-overflow", "STEP:UNIT[:inf|nan|square]",
+     "a drill: spoil an element of the unit's gradient in that step; may be repeated", HT_OPT_TRAIN, VALUE_LIST,
+     AT(faults), 0, HT_MAX_FAULTS},
     {"losses", "FILE", "write step,loss as CSV at full precision", HT_OPT_TRAIN, VALUE_TEXT, AT(losses), 0, 0},
     {"trace", "FILE", "write a Chrome/Perfetto trace", HT_OPT_TRACE, VALUE_TEXT, AT(trace), 0, 0},
     {"ledger", "FILE", "check the claims of this file [the built-in ledgers]", HT_OPT_REPRODUCE, VALUE_TEXT, AT(ledger),
@@ -124,6 +127,18 @@ static enum ht_status read_real(const struct row *row, const char *flag, const c
     return HT_OK;
 }
 
+_Static_assert(AT(n_set) == AT(set) + sizeof(((struct ht_options *)0)->set), "VALUE_LIST");
+_Static_assert(AT(n_faults) == AT(faults) + sizeof(((struct ht_options *)0)->faults), "VALUE_LIST");
+
+static enum ht_status add_to_list(const struct row *row, const char *flag, const char *arg, struct ht_error *err,
+                                  const char **list)
+{
+    int64_t *n = (int64_t *)(void *)(list + (size_t)row->max);
+    if (*n == (int64_t)row->max) return ht_fail(err, HT_BAD_INPUT, "%s: given more than %.0f times", flag, row->max);
+    list[(*n)++] = arg;
+    return HT_OK;
+}
+
 static enum ht_status read_value(const struct row *row, const char *arg, struct parse *p)
 {
     char flag[40];
@@ -141,10 +156,7 @@ static enum ht_status read_value(const struct row *row, const char *arg, struct 
     case VALUE_REAL:
         return read_real(row, flag, arg, p->err, field);
     case VALUE_LIST:
-        if (p->options->n_set == HT_MAX_SET)
-            return ht_fail(p->err, HT_BAD_INPUT, "%s: given more than %d times", flag, HT_MAX_SET);
-        p->options->set[p->options->n_set++] = arg;
-        return HT_OK;
+        return add_to_list(row, flag, arg, p->err, field);
     case VALUE_FLAG:
         *(bool *)field = true;
         return HT_OK;

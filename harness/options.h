@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { HT_MAX_WORDS = 2, HT_MAX_SET = 16 };
+enum { HT_MAX_WORDS = 2, HT_MAX_SET = 16, HT_MAX_FAULTS = 256 };
 
 struct ht_options {
     const char *words[HT_MAX_WORDS]; /* what is no option: a system, a kind of list */
@@ -50,6 +50,8 @@ struct ht_options {
     const char *checkpoint;  /* folder of checkpoints, one every `every` steps, the newest `keep` kept; 0: not given */
     int64_t every, keep;
     bool resume;
+    const char *faults[HT_MAX_FAULTS]; /* "STEP:UNIT[:KIND]" (harness/faults.h) */
+    int64_t n_faults;
     int64_t steps, init_seed, data_seed;
     double lr, beta1, beta2, eps, weight_decay;
 };

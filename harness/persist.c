@@ -107,6 +107,11 @@ static void describe(const struct ht_options *o, const struct ht_job *job, const
     SETTING("--seq", "%lld", (long long)s->seq);
     SETTING("--numerics", "%s/%s/%s/%s", ht_dtype_name(s->numerics.param), ht_dtype_name(s->numerics.grad),
             ht_dtype_name(s->numerics.accumulate), ht_dtype_name(s->numerics.reduce));
+    settings[n - 1].may_change = true;
+    const struct ht_control_options *control = &s->control.options;
+    SETTING("--clip", "%s", control->clip ? exact(control->clip, number) : "none");
+    SETTING("--loss-scale", "%s%s", control->dynamic ? "dynamic from " : "", exact(control->loss_scale, number));
+    settings[n - 1].may_change = true;
     SETTING("--data-seed", "%lld", (long long)o->data_seed);
     SETTING("--data", "of %lld bytes with hash %016llx", (long long)ht_tokens_bytes(tokens),
             (unsigned long long)tokens->hash);
@@ -119,23 +124,24 @@ static void describe(const struct ht_options *o, const struct ht_job *job, const
     assert(n == HT_PERSIST_SETTINGS);
 }
 
-/* The optimizer's step count is taken to be the number of iterations: so none of them may be skipped. */
-static enum ht_status check_schedule(const struct ht_schedule *s, struct ht_error *err)
-{
-    for (int32_t op = 0; op < s->n_ops; op++)
-        if (s->ops[op].kind == HT_OP_OPTIMIZER_STEP && s->ops[op].when != HT_ALWAYS)
-            return ht_fail(
-                err, HT_INFEASIBLE,
-                "--checkpoint: this schedule may skip an iteration's optimizer steps, and checkpoints do not "
-                "count steps by unit yet");
-    return HT_OK;
-}
-
 static enum ht_status check_options(const struct ht_options *o, struct ht_error *err)
 {
     const char *alone = o->resume ? "--resume" : o->every ? "--every" : o->keep ? "--keep" : NULL;
     if (alone && !o->checkpoint) return ht_fail(err, HT_BAD_INPUT, "%s: --checkpoint DIR is missing beside it", alone);
     return HT_OK;
+}
+
+/* The state is FP32 in all numerics, so a training may go on in others: not to the same bits, which is said. The loss
+   scale of one kind of numbers says little about another's and begins anew. */
+static void say_changes(struct ht_persist *p)
+{
+    for (int i = 0; i < HT_PERSIST_SETTINGS; i++) {
+        const struct ht_checkpoint_setting *s = &p->settings[i];
+        if (!s->changed) continue;
+        fprintf(stderr, "%s was made with %s %s; going on with %s from its FP32 state, with the loss scale begun anew\n",
+                p->options->checkpoint, s->name, s->was, s->value);
+        p->scaler_anew = true;
+    }
 }
 
 /* Opens the folder and goes on from its newest checkpoint, when asked to. */
@@ -161,7 +167,8 @@ static enum ht_status open_checkpoints(struct ht_persist *p, struct ht_error *er
     status = ht_checkpoints_load(p->checkpoints, p->settings, HT_PERSIST_SETTINGS, err, p->state, &step);
     if (status != HT_OK) return status;
     p->first_step = (int32_t)step;
-    p->loaded = true;
+    p->loaded = p->resumed = true;
+    say_changes(p);
     return HT_OK;
 }
 
@@ -170,9 +177,8 @@ enum ht_status ht_persist_open(const struct ht_options *options, const struct ht
 {
     struct ht_persist p = {.options = options, .job = job};
     enum ht_status status = check_options(options, err);
-    if (options->init || options->save || options->checkpoint) p.state = ht_state_create(&job->scenario.model);
+    if (options->init || options->save || options->checkpoint) p.state = ht_state_create(&job->scenario.model, job->scenario.numerics.param);
     describe(options, job, tokens, p.settings);
-    if (status == HT_OK && options->checkpoint) status = check_schedule(job->schedule, err);
     if (status == HT_OK) status = check_save(options, job, err, &p.save_dtype);
     if (status == HT_OK && options->checkpoint) status = open_checkpoints(&p, err);
     if (status == HT_OK && options->init && !p.loaded) {

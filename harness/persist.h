@@ -19,13 +19,15 @@
 #include "harness/job.h"
 #include "harness/tokens.h"
 
-enum { HT_PERSIST_SETTINGS = 11 };
+enum { HT_PERSIST_SETTINGS = 13 };
 
 struct ht_persist {
     const struct ht_options *options;
     const struct ht_job *job;
     struct ht_state *state;             /* NULL: none of the options is given */
     bool loaded;                        /* the state holds what the next step begins with */
+    bool resumed;                       /* it came from a checkpoint, so it knows how often units were stepped, too */
+    bool scaler_anew;                   /* but its loss scale is not to be taken up */
     enum ht_dtype save_dtype;           /* of --save */
     int32_t first_step;                 /* steps done before this process */
     struct ht_checkpoints *checkpoints; /* NULL without --checkpoint */

@@ -6,6 +6,7 @@
 #include "common/exec/run.h"
 #include "common/exec/sim.h"
 #include "common/mem/arena.h"
+#include "harness/faults.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -21,6 +22,7 @@ struct session {
     struct ht_cpu *cpu;
     struct ht_persist *persist;
     const double *token_losses; /* [steps * n_micro_batches]: sums over a micro-batch's tokens */
+    const struct ht_cpu_iteration *verdicts; /* [steps], or NULL */
     int32_t run_begin;          /* steps done when the executor's present run began */
     int64_t began_ns, shown_ns;
     bool terminal, shown;
@@ -58,6 +60,13 @@ static enum ht_status on_final(void *ctx, int32_t space, struct ht_buffer buffer
     return ht_state_take(s->persist->state, schedule, buffer.tensor, buffer.tier, buffer.data, err);
 }
 
+static int32_t count(const struct ht_cpu_iteration *verdicts, int32_t n, enum ht_cpu_verdict which)
+{
+    int32_t sum = 0;
+    for (int32_t k = 0; verdicts && k < n; k++) sum += verdicts[k].verdict == which;
+    return sum;
+}
+
 /* Progress on stderr: on a terminal four times a second, elsewhere every two seconds; nothing for a run shorter than
  * that. */
 static enum ht_status on_iteration(void *ctx, int32_t iteration, struct ht_error *err)
@@ -69,10 +78,14 @@ static enum ht_status on_iteration(void *ctx, int32_t iteration, struct ht_error
     s->shown_ns = now;
     s->shown = true;
     int64_t steps = s->options->steps, done = s->run_begin + iteration + 1;
-    double each_s = (double)(now - s->began_ns) * 1e-9 / (double)(done - s->persist->first_step);
-    fprintf(stderr, "%sstep %lld/%lld  loss %.4f  %.3g s/step  %.0f s left%s", s->terminal ? "\r" : "", (long long)done,
-            (long long)steps, mean_loss(&s->job->scenario, s->token_losses, (int32_t)done - 1), each_s,
-            each_s * (double)(steps - done), s->terminal ? "   " : "\n");
+    int32_t first = s->persist->first_step;
+    double each_s = (double)(now - s->began_ns) * 1e-9 / (double)(done - first);
+    int32_t skipped = s->verdicts ? count(s->verdicts + first, (int32_t)done - first, HT_CPU_SKIPPED) : 0;
+    char left_out[32] = "";
+    if (skipped) snprintf(left_out, sizeof(left_out), "  %d skipped", skipped);
+    fprintf(stderr, "%sstep %lld/%lld  loss %.4f%s  %.3g s/step  %.0f s left%s", s->terminal ? "\r" : "",
+            (long long)done, (long long)steps, mean_loss(&s->job->scenario, s->token_losses, (int32_t)done - 1), left_out,
+            each_s, each_s * (double)(steps - done), s->terminal ? "   " : "\n");
     return HT_OK;
 }
 
@@ -108,9 +121,40 @@ static enum ht_status make_arenas(const struct ht_job *job, struct ht_error *err
     return status;
 }
 
-static enum ht_status make_cpu(const struct ht_options *o, const struct ht_job *job, struct ht_batches *batches,
-                               double *token_losses, struct ht_error *err, struct ht_cpu **out,
-                               struct ht_training *training)
+/* What the backend reads and writes during the run. */
+struct inputs {
+    struct ht_batches batches;
+    struct ht_cpu_fault *faults;
+    double *token_losses;
+    struct ht_cpu_iteration *verdicts;
+};
+
+static enum ht_status make_inputs(const struct ht_options *o, const struct ht_job *job, const struct ht_tokens *tokens,
+                                  struct ht_error *err, struct inputs *in)
+{
+    const struct ht_scenario *s = &job->scenario;
+    if (o->n_faults && s->control.mode == HT_CONTROL_NONE)
+        return ht_fail(err, HT_BAD_INPUT,
+                       "--inject-overflow: nothing looks at the gradients; expected --control gate or rollback beside it");
+    enum ht_status status =
+        ht_faults_parse(o->faults, o->n_faults, ht_model_units(&s->model), o->steps, err, &in->faults);
+    if (status != HT_OK) return status;
+    in->token_losses = HT_NEW_ARRAY(double, o->steps *ht_scenario_micro_batches(s));
+    if (s->control.mode != HT_CONTROL_NONE) in->verdicts = HT_NEW_ARRAY(struct ht_cpu_iteration, o->steps);
+    ht_batches_init(&in->batches, tokens, (uint64_t)o->data_seed, s->batch, s->micro_batch, s->seq);
+    return HT_OK;
+}
+
+static void free_inputs(struct inputs *in)
+{
+    ht_batches_free(&in->batches);
+    free(in->faults);
+    free(in->token_losses);
+    free(in->verdicts);
+}
+
+static enum ht_status make_cpu(const struct ht_options *o, const struct ht_job *job, struct inputs *in,
+                               struct ht_error *err, struct ht_cpu **out, struct ht_training *training)
 {
     const struct ht_scenario *s = &job->scenario;
     struct ht_cpu_split split;
@@ -127,8 +171,12 @@ static enum ht_status make_cpu(const struct ht_options *o, const struct ht_job *
         .seed = (uint64_t)o->init_seed,
         .adamw = {.lr = o->lr, .beta1 = o->beta1, .beta2 = o->beta2, .eps = o->eps, .weight_decay = o->weight_decay},
         .data = ht_batches_get,
-        .data_ctx = batches,
-        .losses = token_losses,
+        .data_ctx = &in->batches,
+        .losses = in->token_losses,
+        .control = s->control.options,
+        .verdicts = in->verdicts,
+        .faults = in->faults,
+        .n_faults = (int32_t)o->n_faults,
         .split = &split};
     return ht_cpu_create(&options, err, out);
 }
@@ -151,7 +199,7 @@ static int64_t median_of(const int64_t *ns, int32_t n)
 }
 
 /* Fills in what the trace, the losses and the arenas say. */
-static void account(const struct ht_job *job, const double *token_losses, struct ht_arena *const *arenas,
+static void account(const struct ht_job *job, const struct inputs *in, struct ht_arena *const *arenas,
                     struct ht_training *t)
 {
     int32_t n = ht_n_spaces(job->schedule);
@@ -159,8 +207,14 @@ static void account(const struct ht_job *job, const double *token_losses, struct
     t->losses = HT_NEW_ARRAY(double, t->steps);
     t->step_ns = HT_NEW_ARRAY(int64_t, t->steps);
     for (int32_t k = 0; k < t->steps; k++) {
-        t->losses[k] = mean_loss(&job->scenario, token_losses, t->first_step + k);
+        t->losses[k] = mean_loss(&job->scenario, in->token_losses, t->first_step + k);
         t->step_ns[k] = t->trace->iteration_end_ns[k] - (k ? t->trace->iteration_end_ns[k - 1] : 0);
+    }
+    if (in->verdicts) {
+        t->verdicts = HT_NEW_ARRAY(struct ht_cpu_iteration, t->steps);
+        memcpy(t->verdicts, in->verdicts + t->first_step, (size_t)t->steps * sizeof(*t->verdicts));
+        t->skipped = count(t->verdicts, t->steps, HT_CPU_SKIPPED);
+        t->redone = count(t->verdicts, t->steps, HT_CPU_REDONE);
     }
     t->median_step_ns = t->steps > 1 ? median_of(t->step_ns + 1, t->steps - 1) : median_of(t->step_ns, t->steps);
     t->arena_peak_bytes = HT_NEW_ARRAY(int64_t, n);
@@ -174,6 +228,31 @@ static void account(const struct ht_job *job, const double *token_losses, struct
 }
 
 /* ---- the run --------------------------------------------------------------------------------------------------- */
+
+/* What the state has beside tensors, to and from the backend, between runs. */
+static void give_counts(const struct session *s)
+{
+    const struct ht_persist *p = s->persist;
+    if (!p->resumed) return;
+    for (int64_t u = 0; u < p->state->n_units; u++)
+        ht_cpu_set_row_steps(s->cpu, (int32_t)u, 0, p->state->units[u].n, p->state->units[u].steps);
+    if (p->scaler_anew) return;
+    ht_cpu_control_set(s->cpu, (struct ht_scaler){.scale = p->state->loss_scale, .good = p->state->good});
+}
+
+static enum ht_status take_counts(const struct session *s, struct ht_error *err)
+{
+    struct ht_state *state = s->persist->state;
+    for (int64_t u = 0; u < state->n_units; u++) {
+        state->units[u].steps = ht_cpu_row_steps(s->cpu, (int32_t)u, 0, state->units[u].n);
+        if (state->units[u].steps < 0)
+            return ht_fail(err, HT_FAILED, "unit %lld: its parts were not stepped equally often", (long long)u);
+    }
+    struct ht_scaler scaler = ht_cpu_control_get(s->cpu);
+    state->loss_scale = scaler.scale;
+    state->good = scaler.good;
+    return HT_OK;
+}
 
 /* From where the training stands to its end, in as many runs of the executor as there are checkpoints. *trace is of all
    that was done, NULL before anything. */
@@ -192,6 +271,7 @@ static enum ht_status run_steps(struct session *session, struct ht_run_options *
         if (p->state) ht_state_take_begin(p->state);
         status = ht_run(session->job->schedule, run, err, &more);
         if (p->state && status == HT_OK) status = ht_state_take_end(p->state, err);
+        if (p->state && status == HT_OK) status = take_counts(session, err);
         if (*trace && more) {
             ht_trace_append(*trace, more);
             ht_trace_destroy(more);
@@ -209,14 +289,12 @@ static enum ht_status run_steps(struct session *session, struct ht_run_options *
 enum ht_status ht_train(const struct ht_options *options, const struct ht_job *job, const struct ht_tokens *tokens,
                         struct ht_persist *persist, struct ht_error *err, struct ht_training *out)
 {
-    const struct ht_scenario *s = &job->scenario;
     struct ht_training t = {0};
-    struct ht_batches batches = {0};
+    struct inputs in = {0};
     struct ht_arena **arenas = NULL;
     struct ht_cpu *cpu = NULL;
-    double *token_losses = HT_NEW_ARRAY(double, options->steps *ht_scenario_micro_batches(s));
-    ht_batches_init(&batches, tokens, (uint64_t)options->data_seed, s->batch, s->micro_batch, s->seq);
-    enum ht_status status = make_cpu(options, job, &batches, token_losses, err, &cpu, &t);
+    enum ht_status status = make_inputs(options, job, tokens, err, &in);
+    if (status == HT_OK) status = make_cpu(options, job, &in, err, &cpu, &t);
     if (status == HT_OK) status = make_arenas(job, err, &arenas);
     if (status != HT_OK) goto out;
 
@@ -224,7 +302,8 @@ enum ht_status ht_train(const struct ht_options *options, const struct ht_job *j
                               .job = job,
                               .cpu = cpu,
                               .persist = persist,
-                              .token_losses = token_losses,
+                              .token_losses = in.token_losses,
+                              .verdicts = in.verdicts,
                               .began_ns = now_ns(),
                               .terminal = isatty(STDERR_FILENO) != 0};
     session.shown_ns = session.began_ns;
@@ -236,11 +315,14 @@ enum ht_status ht_train(const struct ht_options *options, const struct ht_job *j
                                  .iteration_done = on_iteration,
                                  .final = persist->state ? on_final : NULL};
     t.first_step = persist->first_step;
+    give_counts(&session);
+    t.loss_scale[0] = ht_cpu_control_get(cpu).scale;
     status = run_steps(&session, &run, err, &t.trace);
     if (session.shown && session.terminal) fputs("\r\033[K", stderr);
     t.n_checkpoints = persist->n_saved;
     t.checkpoints_s = persist->saving_s;
-    if (t.trace) account(job, token_losses, arenas, &t);
+    t.loss_scale[1] = ht_cpu_control_get(cpu).scale;
+    if (t.trace) account(job, &in, arenas, &t);
 out:
     if (status == HT_OK || status == HT_INTERRUPTED)
         *out = t;
@@ -250,8 +332,7 @@ out:
     }
     ht_cpu_destroy(cpu);
     destroy_arenas(arenas, ht_n_spaces(job->schedule));
-    ht_batches_free(&batches);
-    free(token_losses);
+    free_inputs(&in);
     return status;
 }
 
@@ -259,6 +340,7 @@ void ht_training_free(struct ht_training *t)
 {
     ht_trace_destroy(t->trace);
     free(t->losses);
+    free(t->verdicts);
     free(t->step_ns);
     free(t->arena_peak_bytes);
     free(t->arena_extent_bytes);

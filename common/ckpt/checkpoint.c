@@ -214,7 +214,7 @@ enum ht_status ht_checkpoints_save(struct ht_checkpoints *c, const struct ht_sta
         status = save_unit(path, state, u, &files[u], err);
     }
     path_of(c, ".partial-", step, "manifest.json", path);
-    if (status == HT_OK) status = ht_manifest_save(path, &state->model, step, files, settings, n_settings, err);
+    if (status == HT_OK) status = ht_manifest_save(path, state, step, files, settings, n_settings, err);
     if (status == HT_OK) status = ht_sync_directory(folder, err);
     if (status == HT_OK && rename(folder, place) != 0)
         status = ht_fail(err, HT_FAILED, "%s: cannot be moved there: %s", place, strerror(errno));
@@ -245,7 +245,7 @@ static enum ht_status advise(const struct ht_checkpoints *c, struct ht_error *er
     return ht_fail(err, HT_BAD_INPUT, "%.600s; the checkpoint is damaged: remove %.250s to %s", why.text, folder, way);
 }
 
-enum ht_status ht_checkpoints_load(const struct ht_checkpoints *c, const struct ht_checkpoint_setting *settings,
+enum ht_status ht_checkpoints_load(const struct ht_checkpoints *c, struct ht_checkpoint_setting *settings,
                                    int n_settings, struct ht_error *err, struct ht_state *state, int64_t *step)
 {
     char path[PATH_BYTES], name[40];
@@ -255,7 +255,7 @@ enum ht_status ht_checkpoints_load(const struct ht_checkpoints *c, const struct 
     if (latest < 0) return ht_fail(err, HT_BAD_INPUT, "%s: holds no checkpoint", c->dir);
     struct ht_manifest_file *files = HT_NEW_ARRAY(struct ht_manifest_file, state->n_units);
     path_of(c, "step-", latest, "manifest.json", path);
-    enum ht_status status = ht_manifest_load(path, &state->model, latest, settings, n_settings, &why, &damaged, files);
+    enum ht_status status = ht_manifest_load(path, latest, settings, n_settings, &why, &damaged, state, files);
     for (int64_t u = 0; u < state->n_units && status == HT_OK; u++) {
         ht_manifest_file_name(u, name);
         path_of(c, "step-", latest, name, path);

@@ -1,9 +1,10 @@
 /*
  * Checkpoints of a training by unit: a folder of steps, each whole or not there.
  *
- *     DIR/.lock                                 held while a process writes here
- *     DIR/step-0000000100/unit-0000.safetensors   parameters, momentum, variance of a unit: "param.wte", "momentum.wte"
- * ... DIR/step-0000000100/manifest.json           step, model, settings; size and XXH3 of every file; XXH3 of itself
+ *     DIR/.lock                                   held while a process writes here
+ *     DIR/step-0000000100/unit-0000.safetensors   a unit's parameters, momentum, variance: "param.wte", "momentum.wte" ..
+ *     DIR/step-0000000100/manifest.json           step, model, settings, the optimizer's steps by unit, loss scale;
+ *                                                 size and XXH3 of every file; XXH3 of itself
  *     DIR/.partial-...   DIR/.removed-...         being written, being removed: swept when the folder is opened
  *
  * Order of a save: unit files (each synced), manifest (synced), their folder (synced), rename to step-..., DIR
@@ -17,10 +18,14 @@
 
 #include "common/ckpt/state.h"
 
-/* What a resumed run must have in common with the one that saved: "batch" = "8". Order does not matter. */
+/* What a resumed run must have in common with the one that saved: "batch" = "8". Order does not matter. A setting that
+   may change is compared all the same: loading says whether it did, and what it was. */
 struct ht_checkpoint_setting {
     const char *name;
     char value[64];
+    bool may_change;
+    bool changed; /* filled in by loading */
+    char was[64];
 };
 
 struct ht_checkpoints;
@@ -40,7 +45,7 @@ enum ht_status ht_checkpoints_save(struct ht_checkpoints *c, const struct ht_sta
 
 /* Loads the newest step into a state of the same model. HT_BAD_INPUT with one line that names the file and, where it is
    damaged, says what can be done; *step is unchanged then, and the state is undefined. */
-enum ht_status ht_checkpoints_load(const struct ht_checkpoints *c, const struct ht_checkpoint_setting *settings,
+enum ht_status ht_checkpoints_load(const struct ht_checkpoints *c, struct ht_checkpoint_setting *settings,
                                    int n_settings, struct ht_error *err, struct ht_state *state, int64_t *step);
 
 #endif

@@ -5,10 +5,11 @@
 
 #include <errno.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { FORMAT = 1, MAX_BYTES = 16 << 20 }; /* 10,000 units take 1 MB */
+enum { FORMAT = 2, MAX_BYTES = 16 << 20 }; /* 10,000 units take 1 MB */
 
 void ht_manifest_file_name(int64_t unit, char name[40])
 {
@@ -40,21 +41,24 @@ static json_t *model_json(const struct ht_model *m)
 
 /* ---- writing ---- */
 
-enum ht_status ht_manifest_save(const char *path, const struct ht_model *model, int64_t step,
+enum ht_status ht_manifest_save(const char *path, const struct ht_state *state, int64_t step,
                                 const struct ht_manifest_file *files, const struct ht_checkpoint_setting *settings,
                                 int n_settings, struct ht_error *err)
 {
     char hex[17], name[40];
-    json_t *list = json_array(), *map = json_object();
-    for (int64_t u = 0; u < ht_model_units(model); u++) {
+    json_t *list = json_array(), *map = json_object(), *steps = json_array();
+    for (int64_t u = 0; u < state->n_units; u++) {
+        json_array_append_new(steps, json_integer((json_int_t)state->units[u].steps));
         ht_manifest_file_name(u, name);
         hex_of(files[u].hash, hex);
         json_array_append_new(
             list, json_pack("{s:s,s:I,s:s}", "file", name, "bytes", (json_int_t)files[u].bytes, "xxh3", hex));
     }
     for (int i = 0; i < n_settings; i++) json_object_set_new(map, settings[i].name, json_string(settings[i].value));
-    json_t *body = json_pack("{s:i,s:I,s:o,s:o,s:o}", "format", FORMAT, "step", (json_int_t)step, "model",
-                             model_json(model), "settings", map, "files", list);
+    json_t *body =
+        json_pack("{s:i,s:I,s:o,s:o,s:o,s:f,s:I,s:o}", "format", FORMAT, "step", (json_int_t)step, "model",
+                  model_json(&state->model), "settings", map, "optimizer_steps", steps, "loss_scale",
+                  state->loss_scale, "good_iterations", (json_int_t)state->good, "files", list);
     hex_of(hash_of(body), hex);
     json_t *root = json_pack("{s:o,s:s}", "checkpoint", body, "xxh3", hex);
     char *text = json_dumps(root, JSON_INDENT(1));
@@ -94,18 +98,40 @@ static enum ht_status check_model(const char *path, const json_t *body, const st
     return status;
 }
 
-static enum ht_status check_settings(const char *path, const json_t *body, const struct ht_checkpoint_setting *settings,
+static enum ht_status check_settings(const char *path, const json_t *body, struct ht_checkpoint_setting *settings,
                                      int n_settings, struct ht_error *err)
 {
     const json_t *map = json_object_get(body, "settings");
     for (int i = 0; i < n_settings; i++) {
         const char *was = json_string_value(json_object_get(map, settings[i].name));
-        if (was && !strcmp(was, settings[i].value)) continue;
+        settings[i].changed = !was || strcmp(was, settings[i].value) != 0;
+        snprintf(settings[i].was, sizeof(settings[i].was), "%s", was ? was : "unsaid");
+        if (!settings[i].changed || (was && settings[i].may_change)) continue;
         return ht_fail(err, HT_BAD_INPUT,
                        "%s: was made with %s %.60s; this run has %s, so it would not go on as it began", path,
-                       settings[i].name, was ? was : "unsaid", settings[i].value);
+                       settings[i].name, settings[i].was, settings[i].value);
     }
     return HT_OK;
+}
+
+static bool read_count(const json_t *value, int64_t most, int64_t *out)
+{
+    if (!json_is_integer(value) || json_integer_value(value) < 0 || json_integer_value(value) > most) return false;
+    *out = json_integer_value(value);
+    return true;
+}
+
+/* The optimizer's steps and the loss scale: none of them can be more than the iterations there were. */
+static bool read_progress(const json_t *body, int64_t step, struct ht_state *state)
+{
+    const json_t *steps = json_object_get(body, "optimizer_steps"), *scale = json_object_get(body, "loss_scale");
+    bool sound = (int64_t)json_array_size(steps) == state->n_units && json_is_real(scale) &&
+                 isfinite((float)json_real_value(scale)) && json_real_value(scale) > 0 &&
+                 read_count(json_object_get(body, "good_iterations"), step, &state->good);
+    for (int64_t u = 0; u < state->n_units && sound; u++)
+        sound = read_count(json_array_get(steps, (size_t)u), step, &state->units[u].steps);
+    if (sound) state->loss_scale = json_real_value(scale);
+    return sound;
 }
 
 static bool read_file(const json_t *entry, int64_t unit, struct ht_manifest_file *out)
@@ -136,32 +162,45 @@ static enum ht_status read_body(const char *text, size_t bytes, const char *path
     hex_of(hash_of(*body), hex);
     if (strcmp(hash, hex) != 0)
         return ht_fail(err, HT_BAD_INPUT, "%s: has the hash %s; its own record says %.16s", path, hex, hash);
-    if (json_integer_value(json_object_get(*body, "format")) != FORMAT)
-        return ht_fail(err, HT_BAD_INPUT, "%s: has another format; expected %d", path, FORMAT);
     return HT_OK;
 }
 
-enum ht_status ht_manifest_parse(const char *text, size_t bytes, const char *path, const struct ht_model *model,
-                                 int64_t step, const struct ht_checkpoint_setting *settings, int n_settings,
-                                 struct ht_error *err, bool *damaged, struct ht_manifest_file *files)
+/* A sound manifest of another version: no damage. */
+static enum ht_status check_format(const char *path, const json_t *body, struct ht_error *err)
+{
+    long long format = json_integer_value(json_object_get(body, "format"));
+    if (format == FORMAT) return HT_OK;
+    return ht_fail(err, HT_BAD_INPUT,
+                   "%s: has format %lld; expected %d: go on with the version that wrote it, or take the weights from "
+                   "there with --save and begin with --init",
+                   path, format, FORMAT);
+}
+
+enum ht_status ht_manifest_parse(const char *text, size_t bytes, const char *path, int64_t step,
+                                 struct ht_checkpoint_setting *settings, int n_settings, struct ht_error *err,
+                                 bool *damaged, struct ht_state *state, struct ht_manifest_file *files)
 {
     json_t *root = NULL;
     const json_t *body = NULL;
     enum ht_status status = read_body(text, bytes, path, err, &root, &body);
     *damaged = status != HT_OK;
-    if (status == HT_OK) status = check_model(path, body, model, err);
+    if (status == HT_OK) status = check_format(path, body, err);
+    if (status == HT_OK) status = check_model(path, body, &state->model, err);
     if (status == HT_OK) status = check_settings(path, body, settings, n_settings, err);
     if (status != HT_OK) goto out;
     const json_t *list = json_object_get(body, "files"), *number = json_object_get(body, "step");
     bool sound = json_is_integer(number) && json_integer_value(number) == step &&
-                 (int64_t)json_array_size(list) == ht_model_units(model);
-    for (int64_t u = 0; u < ht_model_units(model) && sound; u++)
+                 (int64_t)json_array_size(list) == state->n_units;
+    for (int64_t u = 0; u < state->n_units && sound; u++)
         sound = read_file(json_array_get(list, (size_t)u), u, &files[u]);
-    if (!sound) {
-        *damaged = true;
+    *damaged = true;
+    if (!sound)
         status = ht_fail(err, HT_BAD_INPUT, "%s: does not list the %lld files of step %lld", path,
-                         (long long)ht_model_units(model), (long long)step);
-    }
+                         (long long)state->n_units, (long long)step);
+    else if (!read_progress(body, step, state))
+        status = ht_fail(err, HT_BAD_INPUT, "%s: does not say what the optimizer's steps and the loss scale were", path);
+    else
+        *damaged = false;
 out:
     json_decref(root);
     for (char *p = err && status != HT_OK ? err->text : NULL; p && *p; p++)
@@ -170,9 +209,9 @@ out:
     return status;
 }
 
-enum ht_status ht_manifest_load(const char *path, const struct ht_model *model, int64_t step,
-                                const struct ht_checkpoint_setting *settings, int n_settings, struct ht_error *err,
-                                bool *damaged, struct ht_manifest_file *files)
+enum ht_status ht_manifest_load(const char *path, int64_t step, struct ht_checkpoint_setting *settings, int n_settings,
+                                struct ht_error *err, bool *damaged, struct ht_state *state,
+                                struct ht_manifest_file *files)
 {
     *damaged = true;
     FILE *f = fopen(path, "rb");
@@ -186,7 +225,7 @@ enum ht_status ht_manifest_load(const char *path, const struct ht_model *model, 
         status = ht_fail(err, HT_BAD_INPUT, "%s: is larger than %d bytes; expected a checkpoint's manifest", path,
                          MAX_BYTES);
     else
-        status = ht_manifest_parse(text, bytes, path, model, step, settings, n_settings, err, damaged, files);
+        status = ht_manifest_parse(text, bytes, path, step, settings, n_settings, err, damaged, state, files);
     free(text);
     fclose(f);
     return status;

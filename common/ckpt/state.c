@@ -1,16 +1,20 @@
 #include "common/ckpt/state.h"
 
 #include "common/base/array.h"
+#include "common/base/half.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
 const char *const ht_state_part_names[HT_N_STATE_PARTS] = {"param", "momentum", "variance"};
 
-struct ht_state *ht_state_create(const struct ht_model *model)
+struct ht_state *ht_state_create(const struct ht_model *model, enum ht_dtype param)
 {
     struct ht_state *state = HT_NEW(struct ht_state);
     state->model = *model;
+    state->param = param;
+    state->loss_scale = 1;
     state->n_units = ht_model_units(model);
     state->units = HT_NEW_ARRAY(struct ht_unit_state, state->n_units);
     for (int64_t u = 0; u < state->n_units; u++) {
@@ -52,7 +56,13 @@ bool ht_state_holds(const struct ht_tensor *t)
     return part_of(t) != HT_N_STATE_PARTS;
 }
 
-/* The elements [begin, end) of its unit that a tensor has, in FP32. */
+/* A 16-bit copy of what a master has. */
+static bool is_copy(const struct ht_state *state, const struct ht_tensor *t)
+{
+    return t->class == HT_PARAM && state->param != HT_F32;
+}
+
+/* The elements [begin, end) of its unit that a tensor has, in FP32 or, of a copy, in 16 bits. */
 static enum ht_status range_of(const struct ht_state *state, const struct ht_tensor *t, struct ht_error *err,
                                int64_t *begin, int64_t *end)
 {
@@ -62,20 +72,30 @@ static enum ht_status range_of(const struct ht_state *state, const struct ht_ten
                        (long long)unit, (long long)state->n_units);
     *begin = t->shard_begin;
     *end = t->shard_end > t->shard_begin ? t->shard_end : state->units[unit].n;
-    if (*begin < 0 || *end > state->units[unit].n || t->bytes != (*end - *begin) * 4)
-        return ht_fail(err, HT_FAILED, "unit %lld: a tensor of %lld bytes for elements %lld to %lld of %lld in FP32",
+    enum ht_dtype dtype = is_copy(state, t) ? state->param : HT_F32;
+    if (*begin < 0 || *end > state->units[unit].n || t->bytes != (*end - *begin) * ht_dtype_bytes(dtype))
+        return ht_fail(err, HT_FAILED, "unit %lld: a tensor of %lld bytes for elements %lld to %lld of %lld in %s",
                        (long long)unit, (long long)t->bytes, (long long)*begin, (long long)*end,
-                       (long long)state->units[unit].n);
+                       (long long)state->units[unit].n, ht_dtype_name(dtype));
     return HT_OK;
 }
 
 enum ht_status ht_state_give(const struct ht_state *state, const struct ht_tensor *t, void *data, struct ht_error *err)
 {
+    enum ht_state_part part = part_of(t);
     int64_t begin = 0, end = 0;
+    assert(part < HT_N_STATE_PARTS);
     if (t->bytes == 0) return HT_OK;
     enum ht_status status = range_of(state, t, err, &begin, &end);
     if (status != HT_OK) return status;
-    memcpy(data, state->units[t->label.unit].values[part_of(t)] + begin, (size_t)t->bytes);
+    const float *from = state->units[t->label.unit].values[part] + begin;
+    if (!is_copy(state, t)) {
+        memcpy(data, from, (size_t)t->bytes);
+        return HT_OK;
+    }
+    uint16_t *to = data;
+    for (int64_t i = 0; i < end - begin; i++)
+        to[i] = state->param == HT_BF16 ? ht_f32_to_bf16(from[i]) : ht_f32_to_f16(from[i]);
     return HT_OK;
 }
 
@@ -120,7 +140,7 @@ enum ht_status ht_state_take(struct ht_state *state, const struct ht_schedule *s
     const struct ht_tensor *t = &s->tensors[tensor];
     enum ht_state_part part = part_of(t);
     int64_t begin = 0, end = 0;
-    if (t->bytes == 0 || is_newer_elsewhere(s, tensor, tier)) return HT_OK;
+    if (t->bytes == 0 || is_copy(state, t) || is_newer_elsewhere(s, tensor, tier)) return HT_OK;
     enum ht_status status = range_of(state, t, err, &begin, &end);
     if (status != HT_OK) return status;
     struct ht_unit_state *unit = &state->units[t->label.unit];

@@ -1,7 +1,11 @@
 /* The state by unit, out of shards and tiers, and through checkpoints. */
 #include "common/ckpt/checkpoint.h"
 
+#include "common/ckpt/durable.h"
+#include "common/ckpt/manifest.h"
+
 #include <check.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,15 +16,18 @@
 
 static const struct ht_model model = {
     .arch = HT_ARCH_GPT, .layers = 2, .width = 6, .heads = 2, .ffn = 24, .vocab = 11, .max_seq = 5, .tied = true};
-static const struct ht_checkpoint_setting settings[] = {{"--batch", "8"}, {"--lr", "0.001"}};
+static struct ht_checkpoint_setting settings[] = {{.name = "--batch", .value = "8"}, {.name = "--lr", .value = "0.001"}};
 
 static struct ht_state *random_state(uint64_t seed)
 {
-    struct ht_state *state = ht_state_create(&model);
+    struct ht_state *state = ht_state_create(&model, HT_F32);
     for (int64_t u = 0; u < state->n_units; u++)
         for (int p = 0; p < HT_N_STATE_PARTS; p++)
             for (int64_t i = 0; i < state->units[u].n; i++)
                 state->units[u].values[p][i] = ht_random_float(seed + (uint64_t)(u * 3 + p), (uint64_t)i);
+    for (int64_t u = 0; u < state->n_units; u++) state->units[u].steps = (int64_t)(seed / 100) - u;
+    state->loss_scale = (double)seed / 3;
+    state->good = (int64_t)seed / 200;
     return state;
 }
 
@@ -31,13 +38,19 @@ static void assert_equal(const struct ht_state *a, const struct ht_state *b)
             ck_assert_mem_eq(a->units[u].values[p], b->units[u].values[p], (size_t)a->units[u].n * sizeof(float));
 }
 
+static void assert_same_counts(const struct ht_state *a, const struct ht_state *b)
+{
+    for (int64_t u = 0; u < a->n_units; u++) ck_assert_int_eq(a->units[u].steps, b->units[u].steps);
+    ck_assert(a->loss_scale == b->loss_scale && a->good == b->good); /* to the last bit */
+}
+
 START_TEST(save_and_load)
 {
     char dir[] = "/tmp/ht_checkpoint_XXXXXX", command[64];
     ck_assert_ptr_nonnull(mkdtemp(dir));
     struct ht_error err = {0};
     struct ht_checkpoints *c = NULL, *other = NULL;
-    struct ht_state *got = ht_state_create(&model), *last = NULL;
+    struct ht_state *got = ht_state_create(&model, HT_F32), *last = NULL;
     int64_t step = -7;
     ck_assert_msg(ht_checkpoints_open(dir, 2, &err, &c) == HT_OK, "%s", err.text);
     ck_assert_int_eq(ht_checkpoints_latest(c), -1);
@@ -54,9 +67,17 @@ START_TEST(save_and_load)
     ck_assert_msg(ht_checkpoints_load(c, settings, 2, &err, got, &step) == HT_OK, "%s", err.text);
     ck_assert_int_eq(step, 15);
     assert_equal(got, last);
-    static const struct ht_checkpoint_setting changed[] = {{"--batch", "8"}, {"--lr", "0.01"}};
+    assert_same_counts(got, last);
+    struct ht_checkpoint_setting changed[] = {{.name = "--batch", .value = "8"}, {.name = "--lr", .value = "0.01"}};
     ck_assert_int_eq(ht_checkpoints_load(c, changed, 2, &err, got, &step), HT_BAD_INPUT);
     ck_assert_msg(strstr(err.text, "was made with --lr 0.001; this run has 0.01") != NULL, "%s", err.text);
+    changed[1].may_change = true; /* then it is no error, and said */
+    ck_assert_int_eq(ht_checkpoints_load(c, changed, 2, &err, got, &step), HT_OK);
+    ck_assert(!changed[0].changed && changed[1].changed);
+    ck_assert_str_eq(changed[1].was, "0.001");
+    struct ht_checkpoint_setting unknown = {.name = "--clip", .value = "1", .may_change = true};
+    ck_assert_int_eq(ht_checkpoints_load(c, &unknown, 1, &err, got, &step), HT_BAD_INPUT);
+    ck_assert_msg(strstr(err.text, "was made with --clip unsaid; this run has 1") != NULL, "%s", err.text);
     /* 5 is gone, 10 is whole: it is what remains when 15 is removed. */
     char path[256];
     snprintf(path, sizeof(path), "%s/step-0000000005", dir);
@@ -151,7 +172,7 @@ static enum ht_status through(const struct kept *k, const struct ht_state *from,
 START_TEST(shards_and_tiers)
 {
     struct ht_error err = {0};
-    struct ht_state *from = random_state(3), *to = ht_state_create(&model);
+    struct ht_state *from = random_state(3), *to = ht_state_create(&model, HT_F32);
     struct kept *k = make_kept(true);
     ck_assert_msg(through(k, from, to, 1.0f, &err) == HT_OK, "%s", err.text); /* the host's count */
     assert_equal(from, to);
@@ -175,12 +196,116 @@ START_TEST(shards_and_tiers)
 }
 END_TEST
 
+/* Numbers whose rounding is worked out: 1 + 2^-9 ties to even in BF16 (8 bits of fraction count the hidden one), 1 + 3 2^-9
+   does not; in F16 (11 bits) both are exact, 1 + 2^-11 ties to even, 70000 is beyond 65504. */
+START_TEST(copies_are_rounded_masters)
+{
+    static const float masters[] = {1, 1 + 0x1p-9f, 1 + 0x3p-9f, 1 + 0x1p-11f, 70000, -0.0f, 0x1p-24f};
+    static const struct {
+        enum ht_dtype dtype;
+        uint16_t bits[7];
+    } cases[] = {{HT_BF16, {0x3f80, 0x3f80, 0x3f81, 0x3f80, 0x4789, 0x8000, 0x3380}},
+                 {HT_F16, {0x3c00, 0x3c02, 0x3c06, 0x3c00, 0x7c00, 0x8000, 0x0001}}};
+    struct ht_error err = {0};
+    for (int k = 0; k < 2; k++) {
+        struct ht_state *state = ht_state_create(&model, cases[k].dtype);
+        struct ht_schedule s = {0};
+        uint16_t copy[7];
+        float master[7];
+        memcpy(state->units[1].values[HT_STATE_PARAM] + 20, masters, sizeof(masters));
+        struct ht_tensor tensors[] = {
+            {.class = HT_PARAM, .label = {.unit = 1}, .bytes = sizeof(copy), .shard_begin = 20, .shard_end = 27},
+            {.class = HT_MASTER, .label = {.unit = 1}, .bytes = sizeof(masters), .shard_begin = 20, .shard_end = 27}};
+        ck_assert_int_eq(ht_state_give(state, &tensors[0], copy, &err), HT_OK);
+        ck_assert_mem_eq(copy, cases[k].bits, sizeof(copy));
+        ck_assert_int_eq(ht_state_give(state, &tensors[1], master, &err), HT_OK);
+        ck_assert_mem_eq(master, masters, sizeof(masters));
+        tensors[0].bytes *= 2; /* an FP32 copy beside a master is no such numerics */
+        ck_assert_int_eq(ht_state_give(state, &tensors[0], copy, &err), HT_FAILED);
+        ck_assert_msg(strstr(err.text, "a tensor of 28 bytes for elements 20 to 27 of") != NULL, "%s", err.text);
+        /* What is taken is the masters; the copies are passed over. */
+        s.tensors = tensors;
+        tensors[0].bytes /= 2;
+        memset(copy, 0xff, sizeof(copy));
+        ht_state_take_begin(state);
+        ck_assert_int_eq(ht_state_take(state, &s, 0, HT_DEVICE, copy, &err), HT_OK);
+        ck_assert_int_eq(state->units[1].taken[HT_STATE_PARAM], 0);
+        master[0] = 5;
+        ck_assert_int_eq(ht_state_take(state, &s, 1, HT_HOST, master, &err), HT_OK);
+        ck_assert_int_eq(state->units[1].taken[HT_STATE_PARAM], 7);
+        ck_assert(state->units[1].values[HT_STATE_PARAM][20] == 5);
+        ck_assert_int_eq(ht_state_take_end(state, &err), HT_FAILED); /* the other units are resident nowhere */
+        ht_state_destroy(state);
+    }
+}
+END_TEST
+
+/* The text of a stored manifest with some of it replaced, in an envelope with the right hash. */
+static enum ht_status parse_changed(const char *from, const char *to, struct ht_error *err, bool *damaged)
+{
+    static const struct ht_model nano = {.arch = HT_ARCH_GPT, .layers = 2, .width = 16, .heads = 2, .ffn = 64,
+                                         .vocab = 256, .max_seq = 32, .tied = true};
+    static char text[8192], body[16384], whole[20000];
+    FILE *f = fopen(HT_SOURCE_DIR "/tests/common/ckpt/manifest.json", "rb");
+    ck_assert_ptr_nonnull(f);
+    text[fread(text, 1, sizeof(text) - 1, f)] = '\0';
+    fclose(f);
+    char *at = strstr(text, from);
+    ck_assert_msg(at != NULL, "the manifest has no %s", from);
+    snprintf(body, sizeof(body), "%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
+    json_t *root = json_loads(body, 0, NULL);
+    ck_assert_ptr_nonnull(root);
+    char *canonical = json_dumps(json_object_get(root, "checkpoint"), JSON_COMPACT | JSON_SORT_KEYS);
+    int n = snprintf(whole, sizeof(whole), "{\"checkpoint\":%s,\"xxh3\":\"%016llx\"}", canonical,
+                     (unsigned long long)ht_hash_bytes(canonical, strlen(canonical)));
+    free(canonical);
+    json_decref(root);
+    struct ht_state *state = ht_state_create(&nano, HT_F32);
+    struct ht_manifest_file files[4];
+    struct ht_checkpoint_setting batch = {.name = "--batch", .value = "4"};
+    enum ht_status status = ht_manifest_parse(whole, (size_t)n, "m", 20, &batch, 1, err, damaged, state, files);
+    if (status == HT_OK) {
+        ck_assert_int_eq(state->units[0].steps, 18);
+        ck_assert(state->loss_scale == 16384);
+        ck_assert_int_eq(state->good, 11);
+    }
+    ht_state_destroy(state);
+    return status;
+}
+
+START_TEST(manifests)
+{
+    static const struct {
+        const char *from, *to, *why;
+        bool damaged;
+    } wrong[] = {{"\"format\": 2", "\"format\": 1", "m: has format 1; expected 2: go on with the version that wrote it", false},
+                 {"\"loss_scale\": 16384.0", "\"loss_scale\": 1e39", "does not say what the optimizer's steps", true},
+                 {"\"loss_scale\": 16384.0", "\"loss_scale\": 0.0", "does not say what the optimizer's steps", true},
+                 {"\"loss_scale\": 16384.0", "\"loss_scale\": \"1\"", "does not say what the optimizer's steps", true},
+                 {"\"good_iterations\": 11", "\"good_iterations\": 21", "does not say what the optimizer's steps", true},
+                 {"18", "21", "does not say what the optimizer's steps", true},
+                 {"18", "-1", "does not say what the optimizer's steps", true},
+                 {"   18,\n", "", "does not say what the optimizer's steps", true},
+                 {"\"bytes\"", "\"Bytes\"", "does not list the 4 files of step 20", true}};
+    struct ht_error err = {0};
+    bool damaged = true;
+    ck_assert_msg(parse_changed("18", "18", &err, &damaged) == HT_OK && !damaged, "%s", err.text);
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        ck_assert_int_eq(parse_changed(wrong[i].from, wrong[i].to, &err, &damaged), HT_BAD_INPUT);
+        ck_assert_msg(strstr(err.text, wrong[i].why) != NULL, "'%s' lacks '%s'", err.text, wrong[i].why);
+        ck_assert_int_eq(damaged, wrong[i].damaged);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("checkpoint");
     TCase *t = tcase_create("checkpoint");
     tcase_add_test(t, save_and_load);
     tcase_add_test(t, shards_and_tiers);
+    tcase_add_test(t, copies_are_rounded_masters);
+    tcase_add_test(t, manifests);
     suite_add_tcase(s, t);
     SRunner *r = srunner_create(s);
     srunner_run_all(r, CK_NORMAL);
