@@ -1,5 +1,5 @@
 /*
- * The CPU backend: ops of a schedule as FP32 kernels on this machine's cores.
+ * The CPU backend: ops of a schedule as kernels on this machine's cores.
  *
  * The "device" is an arena and a set of cores of its own; host memory is another arena, host work runs on the other
  * cores, and a copy between the two is a real one. Copy and disk lanes run on the host's cores.
@@ -9,21 +9,26 @@
  * -----------------------------------------
  *
  * Tensors are recognised by class and label. u is a unit, j a micro-batch; "-" is label.micro_batch -1. All have
- * label.n_units 1. Sizes are those of common/model/model.h; f32 here, so 4 bytes an element.
+ * label.n_units 1. Sizes are those of common/model/model.h for numerics.param.
  *
  *     name      class        label   bytes                                   what
  *     X(u,j)    CHECKPOINT   u, j    ht_unit_input_bytes                     input of unit u, 1 <= u <= L+1
  *     A(u,j)    ACTIVATION   u, j    ht_unit_activation_bytes                kept by unit u, 1 <= u <= L+1
  *     DX(u,j)   ACT_GRAD     u, j    as X(u,j)                               gradient of X(u,j)
  *     LOGITS    LOGITS       L+1, j  ht_logits_bytes                         forward leaves their gradient in them
- *     P(u)      PARAM        u, -    4 ht_unit_params, or a shard            parameters
- *     M, V(u)   MOMENTUM,    u, -    as P(u), or a shard                     optimizer state
+ *     P(u)      PARAM        u, -    ht_unit_params, or a shard, of          parameters: what is computed with
+ *                                    numerics.param
+ *     W(u)      MASTER       u, -    as P(u), FP32; only where param is      parameters: what is stepped. In FP32
+ *                                    16-bit                                  numerics P(u) stands for W(u) below
+ *     M, V(u)   MOMENTUM,    u, -    as W(u), or a shard                     optimizer state
  *               VARIANCE
- *     G(u)      GRAD         u, -    as P(u)                                 gradient: what the optimizer reads
- *     G(u,j)    GRAD         u, j    as P(u)                                 fresh gradient of one micro-batch
+ *     G(u)      GRAD         u, -    as P(u), of numerics.accumulate if      gradient: what the optimizer reads
+ *                                    there are several micro-batches, else
+ *                                    of numerics.grad
+ *     G(u,j)    GRAD         u, j    as P(u), of numerics.grad               fresh gradient of one micro-batch
  *     LOG(u)    STAGING      u, -    ht_undo_log_bytes, or more              undo log, for just the elements of M(u)
  *                                                                            or of one shard of it
- *     W         WORKSPACE    any     at least ht_unit_workspace_bytes        scratch of one op (forward and recompute:
+ *     SCRATCH   WORKSPACE    any     at least ht_unit_workspace_bytes        scratch of one op (forward and recompute:
  *                                                                            backward = false); needed only where that
  *                                                                            is not 0
  *
@@ -36,19 +41,25 @@
  *
  *     op                     reads                              writes
  *     FORWARD 0              N P(0)                             P X(1,j)
- *     FORWARD 1..L           N P(u), X(u,j)                     P X(u+1,j), A(u,j), W
- *     FORWARD L+1            N P(L+1), P(0) if tied, X(L+1,j)   P A(L+1,j), LOGITS(L+1,j), W; the loss is taken down
- *     RECOMPUTE 1..L         N P(u), X(u,j)                     P or U A(u,j), W       sub_ops: what is filled in again
- *     BACKWARD L+1           N P(L+1), P(0) if tied, X(L+1,j),  P DX(L+1,j), G(L+1), W; if tied G(0): its token table
- *                            A(L+1,j), LOGITS(L+1,j)            is written, the rest is left
- *     BACKWARD 1..L          N P(u), X(u,j), A(u,j), DX(u+1,j)  P DX(u,j), G(u), W
- *     BACKWARD 0             N DX(1,j)                          tied: U G(0), else P G(0)
+ *     FORWARD 1..L           N P(u), X(u,j)                     P X(u+1,j), A(u,j), SCRATCH
+ *     FORWARD L+1            N P(L+1), P(0) if tied, X(L+1,j)   P A(L+1,j), LOGITS(L+1,j), SCRATCH; the loss is taken
+ *                                                               down
+ *     RECOMPUTE 1..L         N P(u), X(u,j)                     P or U A(u,j), SCRATCH; sub_ops: what is filled
+ *                                                               in again
+ *     BACKWARD L+1           N P(L+1), P(0) if tied, X(L+1,j),  P DX(L+1,j), G(L+1), SCRATCH; if tied G(0): its token
+ *                            A(L+1,j), LOGITS(L+1,j)            table is written, the rest is left
+ *     BACKWARD 1..L          N P(u), X(u,j), A(u,j), DX(u+1,j)  P DX(u,j), G(u), SCRATCH
+ *     BACKWARD 0             N DX(1,j)                          tied: U G(0), else P G(0); SCRATCH
  *     ACCUMULATE u           N G(u,j)                           U G(u): G(u) += G(u,j)
  *     ACCUMULATE             nothing: RELEASE is its only       nothing: bookkeeping, after a branch
  *                            effect, on any tensors
- *     OPTIMIZER_STEP u       N G(u)                             U P(u), M(u), V(u): AdamW; to be undone: P or U LOG(u)
- *     UNDO u                 N G(u), LOG(u)                     U P(u), M(u), V(u): as before the step, bit for bit
- *     VALIDATE               N gradients, any; V, any           bad if one is not finite, or a gradient's square is not
+ *     OPTIMIZER_STEP u       N G(u)                             U W(u), M(u), V(u): AdamW; P or U P(u) if it is there;
+ *                                                               to be undone: P or U LOG(u)
+ *     UNDO u                 N G(u), LOG(u)                     U W(u), M(u), V(u): as before the step, bit for bit;
+ *                                                               P or U P(u) if it is there
+ *     RESTORE u              N W(u)                             P or U P(u): made again from the master
+ *     VALIDATE u             N G(u)                             nothing: a partial for the verdict
+ *     VALIDATE (unit -1)     nothing, or gradients as above     nothing: the verdict
  *     COPY                   N a tensor in one tier             P or U it in another tier: copied
  *
  * A written tensor may be PRODUCEd or UPDATEd (a buffer that is kept and overwritten); every write is in full, but for
@@ -57,14 +68,33 @@
  * RECOMPUTE u writes X(u+1,j) too when it is among what the op writes: so a segment of blocks can be recomputed from
  * its first input.
  *
- * label.n_units > 1: the op does its units in order (BACKWARD: in reverse), with all of their effects; one W serves
- * all. A tensor between two of its units that nobody else needs is P | RELEASE. OPTIMIZER_STEP and ACCUMULATE go by the
- * tensors, so they may also hold several shards of a unit: every M row is stepped with the P, V and G rows of its unit
- * that cover its elements.
+ * label.n_units > 1: the op does its units in order (BACKWARD: in reverse), with all of their effects; one SCRATCH
+ * serves all. A tensor between two of its units that nobody else needs is P | RELEASE. OPTIMIZER_STEP, UNDO, RESTORE,
+ * VALIDATE and ACCUMULATE go by the tensors, so they may also hold several shards of a unit: every M row is stepped
+ * with the W, P, V and G rows of its unit that cover its elements.
  *
  * Steps count by themselves: a row of M is at step t + 1 when it has been stepped t times, net of undone steps. So an
  * iteration that was skipped, because its steps ran `when: ok` only or were undone, does not count. The learning rate
  * goes by the iteration.
+ *
+ * Control
+ * -------
+ *
+ * Gradients carry the loss scale. A partial says whether every gradient of its rows is finite, and the square of every
+ * unscaled one (common/kernels/grad_check.h), and gives the sum of squares. The verdict, one a schedule, comes after
+ * all partials, which cover each element of the model once. Gradients are bad if a partial says so; else the norm gives
+ * the clip factor. Either way the next iteration's loss scale follows (common/kernels/scaler.h).
+ *
+ *     control                 what the executor is told              the steps that wait for the verdict
+ *     steps `when: ok`        bad: gradients are                     scaled by factor / loss scale
+ *     steps, then UNDO        bad: gradients are, or factor < 1      scaled by factor / loss scale; when gradients are
+ *     and steps `when: bad`                                          bad they do nothing, but for P(u), made from W(u)
+ *
+ * Steps that do not wait are scaled by 1 / loss scale. They have to be undone when the factor is less than 1; so a
+ * schedule with UNDO and with clipping needs steps `when: bad`.
+ *
+ * Squares are summed in double, each row in a fixed number of parts, rows in the order of the model's elements. The
+ * norm does not depend on places, lanes or cores; its last bits may depend on how units are cut into rows.
  *
  * What LOG(u) has beyond ht_undo_log_bytes(elements, 0) is room for exceptions (common/kernels/undo.h), of which bad
  * gradients make many. When they do not fit, a step with bad gradients (which VALIDATE will find, too) is left out, and
@@ -72,11 +102,11 @@
  * not fit is HT_FAILED at once, with the bytes that it needs. LOG(u) may stay resident (U), or be made by the step (P)
  * and released once it is of no use.
  *
- * Micro-batch gradients are accumulated as ((G(u,0) + G(u,1)) + G(u,2)) ...: a system whose graph keeps this order gets
- * the same bits as any other.
+ * Micro-batch gradients are accumulated as ((G(u,0) + G(u,1)) + G(u,2)) ..., in FP32 and rounded to the type of G(u)
+ * each time: a system whose graph keeps this order gets the same bits as any other.
  *
- * Everything is checked when the executor opens the backend: a missing effect, a wrong size or an op that this backend
- * has no kernel for is HT_FAILED with the op's title, before anything runs.
+ * Everything is checked when the executor opens the backend: a missing effect, a wrong size, an op that this backend
+ * has no kernel for, or a verdict that comes too early is HT_FAILED with the op's title, before anything runs.
  */
 #ifndef HT_BACKEND_CPU_H
 #define HT_BACKEND_CPU_H
@@ -126,7 +156,7 @@ struct ht_cpu_fault {
 
 struct ht_cpu_options {
     struct ht_model model;        /* no dropout */
-    struct ht_numerics numerics;  /* FP32 throughout */
+    struct ht_numerics numerics;  /* grad as param; accumulate FP32 or as param */
     int64_t tokens_per_iteration; /* of the whole batch, all micro-batches: gradients are of the mean loss over it */
     uint64_t seed;                /* of the initial parameters */
     struct ht_adamw adamw;

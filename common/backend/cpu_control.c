@@ -182,9 +182,15 @@ static enum ht_status check_steps(const struct ht_cpu_control *c, const struct h
                        "schedule '%s' on the cpu backend: clipping and a dynamic loss scale need a verdict (a validate "
                        "op about no unit)",
                        s->name);
-    for (int32_t op = 0; op < s->n_ops && !c->undoes; op++)
-        if (s->ops[op].kind == HT_OP_OPTIMIZER_STEP && s->ops[op].when == HT_ALWAYS)
+    bool redoes = false;
+    for (int32_t op = 0; op < s->n_ops; op++) {
+        if (s->ops[op].kind != HT_OP_OPTIMIZER_STEP) continue;
+        redoes |= s->ops[op].when == HT_WHEN_BAD;
+        if (s->ops[op].when == HT_ALWAYS && !c->undoes)
             return wrong(s, op, err, "steps whatever the verdict is, and is not undone");
+    }
+    if (c->options.clip > 0 && c->undoes && !redoes)
+        return wrong(s, c->verdict, err, "may undo steps to clip them, but nothing makes them again");
     return HT_OK;
 }
 

@@ -228,6 +228,19 @@ AVX512 void steps16(const struct wide *w, const struct ht_adamw_row *r, enum ht_
     }
 }
 
+/* Two vectors, a cache line of 16-bit numbers, from i on. `copy` is aligned to a line there. */
+AVX512 void step32(const struct wide *w, const struct ht_adamw_row *r, enum ht_dtype grad_type, enum ht_dtype copy_type,
+                   int64_t i)
+{
+    const char *grad = (const char *)r->grad + i * (grad_type == HT_F32 ? 4 : 2);
+    __builtin_prefetch(grad + 4 * AHEAD);
+    if (grad_type == HT_F32) __builtin_prefetch(grad + 4 * AHEAD + 64);
+    __m512 low = step16(w, r, grad_type, i, 0xffff), high = step16(w, r, grad_type, i + 16, 0xffff);
+    if (copy_type == HT_F32) return;
+    __m512i both = _mm512_castsi256_si512(round16(low, copy_type));
+    _mm512_stream_si512((__m512i *)(r->copy + i), _mm512_inserti64x4(both, round16(high, copy_type), 1));
+}
+
 AVX512 void body_avx512(const struct ht_adamw_step *s, const struct ht_adamw_row *r, enum ht_dtype grad_type,
                         enum ht_dtype copy_type)
 {
@@ -236,19 +249,13 @@ AVX512 void body_avx512(const struct ht_adamw_step *s, const struct ht_adamw_row
                            _mm512_set1_ps(s->one_less_beta2), _mm512_set1_ps(s->step_size),
                            _mm512_set1_ps(s->root),           _mm512_set1_ps(s->eps)};
     int64_t i = 0;
-    if (copy_type != HT_F32) {
-        int64_t odd = (int64_t)((64 - (uintptr_t)r->copy % 64) % 64 / 2); /* up to a whole line of the copy */
-        i = odd < r->n ? odd : r->n;
+    if (copy_type != HT_F32) { /* up to where a line of the copy begins */
+        i = (int64_t)((64 - (uintptr_t)r->copy % 64) % 64 / 2);
+        if (i > r->n) i = r->n;
         steps16(&w, r, grad_type, copy_type, 0, i);
-        for (; i + 32 <= r->n; i += 32) {
-            if (grad_type == HT_F32) __builtin_prefetch((const float *)r->grad + i + AHEAD + 16, 0);
-            __builtin_prefetch((const char *)r->grad + (i + AHEAD) * (grad_type == HT_F32 ? 4 : 2), 0);
-            __m256i low = round16(step16(&w, r, grad_type, i, 0xffff), copy_type);
-            __m256i high = round16(step16(&w, r, grad_type, i + 16, 0xffff), copy_type);
-            _mm512_stream_si512((__m512i *)(r->copy + i), _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1));
-        }
-        _mm_sfence();
     }
+    for (; i + 32 <= r->n; i += 32) step32(&w, r, grad_type, copy_type, i);
+    if (copy_type != HT_F32) _mm_sfence();
     steps16(&w, r, grad_type, copy_type, i, r->n);
 }
 

@@ -2,105 +2,179 @@
 
 #include <string.h>
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 #include "common/kernels/convert.h"
 
 enum { PARTS = 64, LANES = 16, BLOCK = 1024 };
 
+/* What is kept of the elements i, i + LANES, i + 2 LANES ... of a part. */
+struct lanes {
+    double sums[LANES];
+    uint32_t most[LANES]; /* the largest square as AdamW forms it, as bits: it is not negative, so they are in order,
+                             and infinity and NaN, whatever its sign, come last. Neither g nor g scaled is worse. */
+};
+static const uint32_t infinite = 0x7f800000u;
+
+typedef void (*judge_fn)(const void *x, enum ht_dtype type, int64_t n, float scale, float factor, struct lanes *l);
+
 struct job {
+    judge_fn judge;
     const void *grad;
     enum ht_dtype type;
     int64_t n;
     float scale, factor;
-    uint32_t bad[PARTS];
+    bool bad[PARTS];
     double squares[PARTS];
 };
 
-/* All ones in the exponent: infinite or NaN. */
-static inline __attribute__((always_inline)) uint32_t not_finite(float x)
+static inline __attribute__((always_inline)) void judge_one(float x, float scale, float factor, double *sum,
+                                                            uint32_t *most)
 {
+    float g = x * scale, square = factor * g * g;
     uint32_t bits;
-    memcpy(&bits, &x, sizeof(bits));
-    return (bits & 0x7f800000u) == 0x7f800000u;
+    memcpy(&bits, &square, sizeof(bits));
+    *most = bits > *most ? bits : *most;
+    *sum += (double)x * (double)x;
 }
 
-/* Adds element i's square to lane i % LANES. */
-static inline __attribute__((always_inline)) void
-block_body(const float *restrict x, int64_t n, float scale, float factor, double *restrict sums, uint32_t *restrict bad)
+/* n floats, of which the first belongs to lane 0. */
+static inline __attribute__((always_inline)) void judge_floats(const float *restrict x, int64_t n, float scale,
+                                                               float factor, struct lanes *restrict l)
 {
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES)
-        for (int lane = 0; lane < LANES; lane++) {
-            float g = x[i + lane] * scale;
-            bad[lane] |= not_finite(x[i + lane]) | not_finite(g) | not_finite(factor * g * g);
-            sums[lane] += (double)x[i + lane] * (double)x[i + lane];
-        }
-    for (int lane = 0; i + lane < n; lane++) {
-        float g = x[i + lane] * scale;
-        bad[lane] |= not_finite(x[i + lane]) | not_finite(g) | not_finite(factor * g * g);
-        sums[lane] += (double)x[i + lane] * (double)x[i + lane];
+        for (int lane = 0; lane < LANES; lane++) judge_one(x[i + lane], scale, factor, &l->sums[lane], &l->most[lane]);
+    for (int lane = 0; i + lane < n; lane++) judge_one(x[i + lane], scale, factor, &l->sums[lane], &l->most[lane]);
+}
+
+static inline __attribute__((always_inline)) void judge_blocks(const void *x, enum ht_dtype type, int64_t n,
+                                                               float scale, float factor, struct lanes *l)
+{
+    float wide[BLOCK];
+    for (int64_t i = 0; i < n; i += BLOCK) {
+        int64_t block = n - i < BLOCK ? n - i : BLOCK;
+        const void *from = ht_element(x, type, i);
+        if (type != HT_F32) ht_widen_copy(NULL, from, type, wide, block);
+        judge_floats(type == HT_F32 ? from : wide, block, scale, factor, l);
     }
 }
 
-typedef void (*block_fn)(const float *x, int64_t n, float scale, float factor, double *sums, uint32_t *bad);
+static void judge_portable(const void *x, enum ht_dtype type, int64_t n, float scale, float factor, struct lanes *l)
+{
+    judge_blocks(x, type, n, scale, factor, l);
+}
 
-#define PATH(name, attribute)                                                                                          \
-    attribute static void block_##name(const float *x, int64_t n, float scale, float factor, double *sums,             \
-                                       uint32_t *bad)                                                                  \
-    {                                                                                                                  \
-        block_body(x, n, scale, factor, sums, bad);                                                                    \
-    }
-PATH(portable, )
 #if defined(__x86_64__)
-PATH(avx2, __attribute__((target("avx2"))))
-PATH(avx512, __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512"))))
+
+__attribute__((target("avx2"))) static void judge_avx2(const void *x, enum ht_dtype type, int64_t n, float scale,
+                                                       float factor, struct lanes *l)
+{
+    judge_blocks(x, type, n, scale, factor, l);
+}
+
+#define AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl")))
+
+static inline AVX512 __attribute__((always_inline)) __m512 load16(const void *x, enum ht_dtype type, int64_t i)
+{
+    const char *from = (const char *)x + i * (type == HT_F32 ? 4 : 2);
+    __builtin_prefetch(from + 1024);
+    if (type == HT_F32) return _mm512_loadu_ps(from);
+    __m256i h = _mm256_loadu_si256((const __m256i *)from);
+    if (type == HT_F16) return _mm512_cvtph_ps(h);
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
+}
+
+/* All of the lanes in registers. Returns how many elements were judged: a multiple of LANES. */
+static inline AVX512 __attribute__((always_inline)) int64_t judge_wide(const void *x, enum ht_dtype type, int64_t n,
+                                                                       float scale, float factor, struct lanes *l)
+{
+    const __m512 s = _mm512_set1_ps(scale), f = _mm512_set1_ps(factor);
+    __m512d low = _mm512_loadu_pd(l->sums), high = _mm512_loadu_pd(l->sums + 8);
+    __m512i most = _mm512_loadu_si512(l->most);
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        __m512 v = load16(x, type, i), g = _mm512_mul_ps(v, s);
+        most = _mm512_max_epu32(most, _mm512_castps_si512(_mm512_mul_ps(_mm512_mul_ps(f, g), g)));
+        __m512d a = _mm512_cvtps_pd(_mm512_castps512_ps256(v)), b = _mm512_cvtps_pd(_mm512_extractf32x8_ps(v, 1));
+        low = _mm512_add_pd(low, _mm512_mul_pd(a, a));
+        high = _mm512_add_pd(high, _mm512_mul_pd(b, b));
+    }
+    _mm512_storeu_pd(l->sums, low);
+    _mm512_storeu_pd(l->sums + 8, high);
+    _mm512_storeu_si512(l->most, most);
+    return i;
+}
+
+AVX512 static void judge_avx512(const void *x, enum ht_dtype type, int64_t n, float scale, float factor,
+                                struct lanes *l)
+{
+    int64_t done = type == HT_F32   ? judge_wide(x, HT_F32, n, scale, factor, l)
+                   : type == HT_F16 ? judge_wide(x, HT_F16, n, scale, factor, l)
+                                    : judge_wide(x, HT_BF16, n, scale, factor, l);
+    judge_blocks(ht_element(x, type, done), type, n - done, scale, factor, l);
+}
+
 #endif
 
-static block_fn best_block(void)
+static judge_fn judge_at(enum ht_simd_level level)
 {
 #if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512vl"))
-        return block_avx512;
-    if (__builtin_cpu_supports("avx2")) return block_avx2;
+    if (level == HT_SIMD_AVX512)
+        return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")
+                   ? judge_avx512
+                   : NULL;
+    if (level == HT_SIMD_AVX2) return __builtin_cpu_supports("avx2") ? judge_avx2 : NULL;
 #endif
-    return block_portable;
+    return level == HT_SIMD_PORTABLE ? judge_portable : NULL;
 }
 
-static void judge_part(struct job *j, block_fn block, int part)
+static void judge_part(struct job *j, int part)
 {
     struct ht_range r = ht_range_split(j->n, LANES, part, PARTS);
-    double sums[LANES] = {0};
-    uint32_t bad[LANES] = {0}, any = 0;
-    float wide[BLOCK];
-    for (int64_t i = r.begin; i < r.end; i += BLOCK) {
-        int64_t n = r.end - i < BLOCK ? r.end - i : BLOCK;
-        const void *from = ht_element(j->grad, j->type, i);
-        if (j->type != HT_F32) ht_widen_copy(NULL, from, j->type, wide, n);
-        block(j->type == HT_F32 ? from : wide, n, j->scale, j->factor, sums, bad);
-    }
-    for (int lane = 0; lane < LANES; lane++) any |= bad[lane];
+    struct lanes l = {0};
+    j->judge(ht_element(j->grad, j->type, r.begin), j->type, r.end - r.begin, j->scale, j->factor, &l);
+    j->bad[part] = false;
+    for (int lane = 0; lane < LANES; lane++) j->bad[part] |= l.most[lane] >= infinite;
     for (int half = LANES / 2; half; half /= 2)
-        for (int lane = 0; lane < half; lane++) sums[lane] += sums[lane + half];
-    j->bad[part] = any;
-    j->squares[part] = sums[0];
+        for (int lane = 0; lane < half; lane++) l.sums[lane] += l.sums[lane + half];
+    j->squares[part] = l.sums[0];
 }
 
 static void judge_share(void *arg, int worker, int n_workers)
 {
     struct job *j = arg;
     struct ht_range r = ht_range_split(PARTS, 1, worker, n_workers);
-    for (int64_t part = r.begin; part < r.end; part++) judge_part(j, best_block(), (int)part);
+    for (int64_t part = r.begin; part < r.end; part++) judge_part(j, (int)part);
 }
 
-struct ht_grad_partial ht_grad_judge(struct ht_pool *pool, const struct ht_adamw_step *step, const void *grad,
-                                     enum ht_dtype type, int64_t n)
+struct ht_grad_partial ht_grad_judge_at(enum ht_simd_level level, struct ht_pool *pool,
+                                        const struct ht_adamw_step *step, const void *grad, enum ht_dtype type,
+                                        int64_t n)
 {
-    struct job j = {.grad = grad, .type = type, .n = n, .scale = step->grad_scale, .factor = step->one_less_beta2};
-    ht_pool_run(pool, judge_share, &j);
+    struct job j = {.judge = judge_at(level),
+                    .grad = grad,
+                    .type = type,
+                    .n = n,
+                    .scale = step->grad_scale,
+                    .factor = step->one_less_beta2};
     struct ht_grad_partial p = {.fits = true};
+    if (!j.judge) return (struct ht_grad_partial){0};
+    ht_pool_run(pool, judge_share, &j);
     for (int part = 0; part < PARTS; part++) {
         p.fits &= !j.bad[part];
         p.squares += j.squares[part];
     }
     return p;
+}
+
+struct ht_grad_partial ht_grad_judge(struct ht_pool *pool, const struct ht_adamw_step *step, const void *grad,
+                                     enum ht_dtype type, int64_t n)
+{
+    enum ht_simd_level level = HT_SIMD_AVX512;
+    while (!judge_at(level)) level--;
+    return ht_grad_judge_at(level, pool, step, grad, type, n);
 }

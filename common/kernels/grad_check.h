@@ -25,5 +25,9 @@ struct ht_grad_partial {
    lanes of a fixed number, in double: the same bits on every path and for any pool (NULL: the caller alone). */
 struct ht_grad_partial ht_grad_judge(struct ht_pool *pool, const struct ht_adamw_step *step, const void *grad,
                                      enum ht_dtype type, int64_t n);
+/* On a certain path; does not fit when this CPU does not have it. For tests. */
+struct ht_grad_partial ht_grad_judge_at(enum ht_simd_level level, struct ht_pool *pool,
+                                        const struct ht_adamw_step *step, const void *grad, enum ht_dtype type,
+                                        int64_t n);
 
 #endif

@@ -34,9 +34,15 @@ static void *random_array(uint64_t seed, enum ht_dtype type, int64_t n, float a)
     return x;
 }
 
+/* The same on every path. */
 static bool fit(struct ht_pool *pool, const struct ht_adamw_step *s, const void *g, enum ht_dtype type, int64_t n)
 {
-    return ht_grad_judge(pool, s, g, type, n).fits;
+    bool fits = ht_grad_judge(pool, s, g, type, n).fits;
+    for (int level = 0; level < HT_N_SIMD_LEVELS; level++) {
+        if (!ht_simd_at((enum ht_simd_level)level)) continue;
+        ck_assert_int_eq(ht_grad_judge_at((enum ht_simd_level)level, pool, s, g, type, n).fits, fits);
+    }
+    return fits;
 }
 
 /* 1 - beta2 = 0.001: its square as AdamW forms it overflows from |g| = sqrt(3.4028e38 / 0.001) = 5.833e20 on. In BF16
@@ -100,8 +106,8 @@ START_TEST(test_sum_by_hand)
 }
 END_TEST
 
-/* The same bits however many workers; and the norm is that of a plain sum, to rounding. */
-START_TEST(test_sum_for_every_pool)
+/* The same bits on every path and however many workers; and the norm is that of a plain sum, to rounding. */
+START_TEST(test_sum_everywhere)
 {
     struct ht_adamw_step s = ht_adamw_step(&config, 1, 1);
     for (size_t t = 0; t < HT_COUNT(types); t++)
@@ -110,6 +116,11 @@ START_TEST(test_sum_for_every_pool)
             double expected = ht_grad_judge(NULL, &s, g, types[t], n).squares, plain = 0;
             for (int64_t i = 0; i < n; i++) plain += (double)get(g, types[t], i) * (double)get(g, types[t], i);
             assert_close(expected / plain, 1, 1e-12, "sum", n);
+            for (int level = 0; level < HT_N_SIMD_LEVELS; level++) {
+                if (!ht_simd_at((enum ht_simd_level)level)) continue;
+                double squares = ht_grad_judge_at((enum ht_simd_level)level, NULL, &s, g, types[t], n).squares;
+                ck_assert_mem_eq(&squares, &expected, sizeof(squares));
+            }
             for (int threads = 2; threads <= 5; threads++) {
                 struct ht_pool *pool = ht_pool_create(threads, NULL);
                 double squares = ht_grad_judge(pool, &s, g, types[t], n).squares;
@@ -150,7 +161,7 @@ int main(void)
     TCase *t = tcase_create("grad check");
     tcase_add_test(t, test_bad_gradients_are_seen);
     tcase_add_test(t, test_sum_by_hand);
-    tcase_add_test(t, test_sum_for_every_pool);
+    tcase_add_test(t, test_sum_everywhere);
     tcase_add_test(t, test_grad_sum);
     suite_add_tcase(s, t);
     SRunner *r = srunner_create(s);
