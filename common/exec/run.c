@@ -161,11 +161,10 @@ static void fail(struct run *r, struct lane *self, enum ht_status status, const 
     end_run(r, self, &e);
 }
 
-/* Takes the lane's next op; false when there is none for now. */
+/* Takes the lane's next op; false when there is none for now. A lane that is busy may still be issued one ahead. */
 static bool take_op(struct run *r, struct lane *l, int64_t now, enum ht_status *status, struct ht_error *err)
 {
     struct ht_inst inst;
-    if (l->busy) return false;
     if (ht_core_start(r->core, l->id, &l->inst)) return true;
     if (!ht_core_issue(r->core, l->id, &inst)) return false;
     event_of(r, inst)->issue_ns = now;

@@ -1,11 +1,5 @@
 /*
- * The real executor on random schedules, with a backend that proves every hazard on real bytes.
- *
- * The safe sequence (ops one at a time, in id order) says who wrote a place last before each op. The backend fills what
- * an op writes with that op's stamp and poisons what it releases; every op checks, at its begin and again at its end,
- * that what it reads carries the expected stamp. A missing edge, a buffer handed out twice or an instance mixed up
- * between iterations shows as a wrong stamp (and as a race under ThreadSanitizer, since stamps are plain memory).
- *
+ * The real executor on random schedules, with a backend that proves every hazard on real bytes (tests/support/stamps.h).
  * Afterwards the books have to agree: arena, core and replay of the trace to the byte, and the trace with the rules.
  */
 #include "common/base/array.h"
@@ -15,170 +9,23 @@
 #include "common/mem/arena.h"
 #include "common/schedule/verify.h"
 #include "tests/support/random_graph.h"
+#include "tests/support/stamps.h"
 
 #include <check.h>
-#include <sched.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { ITERATIONS = 4, POISON = 0xdd };
-
-struct world {
-    const struct ht_schedule *s;
-    const int64_t *cost_ns;
-    uint64_t seed;
-    uint64_t *expected; /* [ITERATIONS * n_effects]: stamp before the op; 0: nothing there */
-    uint64_t *last;     /* [place(..)]: as the walk over the safe sequence stands */
-    bool *resident;     /* [n_tensors * n_spaces] */
-    int64_t n_run;      /* ops that the walk did not pass over */
-    _Atomic int64_t began;
-    int64_t fail_at, interrupt_at; /* n-th op, from 1; 0: never */
-    int32_t n_done;
-};
-
-static bool verdict(const struct world *w, int32_t iteration)
-{
-    return ht_random(w->seed, (uint64_t)iteration) & 1;
-}
-
-static bool passed_over(const struct world *w, int32_t iteration, int32_t op)
-{
-    enum ht_when when = w->s->ops[op].when;
-    return when != HT_ALWAYS && (when == HT_WHEN_OK) != verdict(w, iteration);
-}
-
-static uint64_t stamp_of(int32_t iteration, int32_t op)
-{
-    return 1000000 + (uint64_t)iteration * 10000 + (uint64_t)op;
-}
-
-static uint64_t *last_of(struct world *w, int32_t tensor, int32_t space, int32_t iteration)
-{
-    int64_t place = (int64_t)tensor * ht_n_spaces(w->s) + space;
-    return &w->last[2 * place + (w->resident[place] ? 0 : iteration & 1)];
-}
-
-/* Walks the safe sequence of all iterations. */
-static void expect(struct world *w)
-{
-    const struct ht_schedule *s = w->s;
-    int64_t n_effects = s->effects_begin[s->n_ops], n_places = (int64_t)s->n_tensors * ht_n_spaces(s);
-    w->expected = HT_NEW_ARRAY(uint64_t, ITERATIONS * n_effects);
-    w->last = HT_NEW_ARRAY(uint64_t, 2 * n_places);
-    w->resident = HT_NEW_ARRAY(bool, n_places);
-    for (int32_t i = 0; i < s->n_residents; i++) {
-        const struct ht_resident *r = &s->residents[i];
-        int32_t space = ht_space(s, r->tier, r->rank);
-        w->resident[(int64_t)r->tensor * ht_n_spaces(s) + space] = true;
-        *last_of(w, r->tensor, space, 0) = (uint64_t)r->tensor + 1;
-    }
-    for (int32_t k = 0; k < ITERATIONS; k++)
-        for (int32_t op = 0; op < s->n_ops; op++) {
-            if (passed_over(w, k, op)) continue;
-            w->n_run++;
-            for (int64_t e = s->effects_begin[op]; e < s->effects_begin[op + 1]; e++) {
-                const struct ht_effect *f = &s->effects[e];
-                uint64_t *last = last_of(w, f->tensor, ht_space(s, f->tier, ht_op_rank(s, op)), k);
-                w->expected[k * n_effects + e] = f->flags & HT_PRODUCE ? 0 : *last;
-                if (f->flags & (HT_PRODUCE | HT_UPDATE)) *last = stamp_of(k, op);
-            }
-        }
-}
-
-/* ---- the backend ---- */
-
-static void fill(struct ht_buffer b, uint64_t stamp)
-{
-    uint64_t *p = b.data;
-    for (int64_t i = 0; i < b.bytes / 8; i++) p[i] = stamp;
-}
-
-static bool holds(struct ht_buffer b, uint64_t stamp)
-{
-    const uint64_t *p = b.data;
-    for (int64_t i = 0; i < b.bytes / 8; i++)
-        if (p[i] != stamp) return false;
-    return true;
-}
-
-static enum ht_status check(struct world *w, int32_t iteration, int32_t op, const struct ht_buffer *b, int32_t n,
-                            const char *when, struct ht_error *err)
-{
-    int64_t n_effects = w->s->effects_begin[w->s->n_ops];
-    for (int32_t i = 0; i < n; i++) {
-        uint64_t expected = w->expected[iteration * n_effects + w->s->effects_begin[op] + i];
-        if (!b[i].bytes || b[i].flags & HT_PRODUCE || holds(b[i], expected)) continue;
-        return ht_fail(err, HT_FAILED, "op %d of iteration %d: tensor %d has stamp %llu %s, expected %llu", op,
-                       iteration, b[i].tensor, (unsigned long long)*(uint64_t *)b[i].data, when,
-                       (unsigned long long)expected);
-    }
-    return HT_OK;
-}
-
-/* Takes some time, now and then long enough for others to be scheduled. */
-static void dawdle(const struct world *w, int32_t iteration, int32_t op)
-{
-    uint64_t roll = ht_random_below(w->seed + 7, stamp_of(iteration, op), 20);
-    for (volatile int64_t i = 0; i < w->cost_ns[op]; i++) continue;
-    if (roll < 2) sched_yield();
-}
-
-static enum ht_status run_op(void *ctx, int32_t iteration, int32_t op, const struct ht_buffer *b, int32_t n,
-                             struct ht_error *err)
-{
-    struct world *w = ctx;
-    int64_t at = ++w->began;
-    if (at == w->interrupt_at) ht_interrupt_set(true);
-    enum ht_status status = check(w, iteration, op, b, n, "at its begin", err);
-    if (status) return status;
-    dawdle(w, iteration, op);
-    status = check(w, iteration, op, b, n, "at its end", err);
-    if (status) return status;
-    if (at == w->fail_at) return ht_fail(err, HT_FAILED, "as told");
-    for (int32_t i = 0; i < n; i++)
-        if (b[i].flags & (HT_PRODUCE | HT_UPDATE)) fill(b[i], stamp_of(iteration, op));
-    for (int32_t i = 0; i < n; i++)
-        if (b[i].flags & HT_RELEASE && b[i].bytes) memset(b[i].data, POISON, (size_t)b[i].bytes);
-    return HT_OK;
-}
-
-static bool control(void *ctx, int32_t iteration, int32_t op)
-{
-    (void)op;
-    return verdict(ctx, iteration);
-}
-
-static enum ht_status init(void *ctx, int32_t space, struct ht_buffer b, struct ht_error *err)
-{
-    (void)ctx, (void)space, (void)err;
-    fill(b, (uint64_t)b.tensor + 1);
-    return HT_OK;
-}
-
-static enum ht_status final(void *ctx, int32_t space, struct ht_buffer b, struct ht_error *err)
-{
-    struct world *w = ctx;
-    if (holds(b, *last_of(w, b.tensor, space, 0))) return HT_OK;
-    return ht_fail(err, HT_FAILED, "tensor %d has the wrong stamp in the end", b.tensor);
-}
-
-static enum ht_status iteration_done(void *ctx, int32_t iteration, struct ht_error *err)
-{
-    struct world *w = ctx;
-    if (iteration == w->n_done++) return HT_OK;
-    return ht_fail(err, HT_FAILED, "iteration %d was reported as number %d", iteration, w->n_done - 1);
-}
+enum { ITERATIONS = STAMPS_ITERATIONS };
 
 /* In every fourth graph two lanes stay awake while they wait. */
 static bool owns_core(void *ctx, int32_t lane)
 {
-    const struct world *w = ctx;
+    const struct stamps *w = ctx;
     return w->seed % 4 == 0 && lane < 2;
 }
 
 static const struct ht_backend_ops backend = {
-    .name = "stamps", .owns_core = owns_core, .run_op = run_op, .control = control};
+    .name = "stamps", .owns_core = owns_core, .run_op = stamps_run_op, .control = stamps_control};
 
 /* ---- the rules, read off the trace ---- */
 
@@ -288,7 +135,7 @@ static struct ht_arena **make_arenas(const struct ht_schedule *s)
     return arenas;
 }
 
-static void check_outcome(struct world *w, enum fate fate, enum ht_status status, const struct ht_error *err,
+static void check_outcome(struct stamps *w, enum fate fate, enum ht_status status, const struct ht_error *err,
                           const struct ht_trace *t, struct ht_arena **arenas)
 {
     if (fate == FAILS) {
@@ -312,8 +159,8 @@ static void try_graph(uint64_t seed, struct random_graph_options options, enum f
     struct ht_schedule *s = random_graph(seed, options, &cost_ns);
     struct ht_error err = {0};
     ck_assert_msg(ht_schedule_verify(s, &err, NULL) == HT_OK, "seed %llu: %s", (unsigned long long)seed, err.text);
-    struct world w = {.s = s, .cost_ns = cost_ns, .seed = seed};
-    expect(&w);
+    struct stamps w = {.s = s, .cost_ns = cost_ns, .seed = seed};
+    stamps_expect(&w);
     int64_t at = w.n_run ? 1 + (int64_t)ht_random_below(seed, 99, (uint64_t)w.n_run) : 0;
     if (fate == FAILS) w.fail_at = at;
     if (fate == IS_INTERRUPTED) w.interrupt_at = at;
@@ -323,9 +170,9 @@ static void try_graph(uint64_t seed, struct random_graph_options options, enum f
                                .backend_ctx = &w,
                                .arenas = arenas,
                                .hooks_ctx = &w,
-                               .init = init,
-                               .iteration_done = iteration_done,
-                               .final = final};
+                               .init = stamps_init,
+                               .iteration_done = stamps_iteration_done,
+                               .final = stamps_final};
     struct ht_trace *t;
     enum ht_status status = ht_run(s, &o, &err, &t);
     ht_interrupt_set(false);
@@ -333,9 +180,7 @@ static void try_graph(uint64_t seed, struct random_graph_options options, enum f
     ht_trace_destroy(t);
     for (int32_t i = 0; i < ht_n_spaces(s); i++) ht_arena_destroy(arenas[i]);
     free(arenas);
-    free(w.expected);
-    free(w.last);
-    free(w.resident);
+    stamps_free(&w);
     free(cost_ns);
     ht_schedule_destroy(s);
 }

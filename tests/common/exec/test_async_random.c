@@ -1,0 +1,474 @@
+/*
+ * The real executor on random schedules whose device lanes are streams, issued two ops ahead.
+ *
+ * Hazards are proved on real bytes (tests/support/stamps.h): the streams are threads (tests/support/streams.h), and
+ * what they do is ordered by nothing but their events. Then conformance: where ops end in the order in which the
+ * simulator says, memory is granted in the simulator's order too, and the peaks are the simulator's.
+ */
+#include "common/base/array.h"
+#include "common/base/interrupt.h"
+#include "common/base/rng.h"
+#include "common/exec/core.h"
+#include "common/exec/run.h"
+#include "common/exec/sim.h"
+#include "common/mem/arena.h"
+#include "common/schedule/verify.h"
+#include "tests/support/random_graph.h"
+#include "tests/support/stamps.h"
+#include "tests/support/streams.h"
+
+#include <check.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { ITERATIONS = STAMPS_ITERATIONS, AHEAD = 2, PARITIES = 3 };
+
+/* One op on its way: its buffers, and what came of it. */
+struct flight {
+    struct world *w;
+    int32_t iteration, op, n;
+    struct ht_buffer *buffers;
+    enum ht_status status;
+    struct ht_error err;
+    struct stream_event *begin, *end;
+};
+
+struct world {
+    struct stamps stamps; /* first: it is the context of the hooks, too */
+    struct streams *device;
+    struct stream **lanes;  /* [n_lanes] */
+    struct flight *flights; /* [n_ops * PARITIES] */
+    _Atomic int64_t n_enqueued;
+
+    /* Conformance only: ops end in this order. */
+    const int32_t *rank; /* [ITERATIONS * n_ops], -1: never */
+    pthread_mutex_t lock;
+    pthread_cond_t moved;
+    int32_t next;
+    bool given_up;
+};
+
+static struct flight *flight_of(struct world *w, int32_t iteration, int32_t op)
+{
+    return &w->flights[(int64_t)op * PARITIES + iteration % PARITIES];
+}
+
+/* Holds an op's end back until those that are to end before it have, as far as can be seen from here. If they have come
+   into another order all the same, the one that is waited for may never come: then nothing is held back any more. */
+static void take_turn(struct world *w, int32_t iteration, int32_t op)
+{
+    enum { GIVE_UP_S = 2, PAUSE_NS = 200000 };
+    struct timespec until, pause = {.tv_nsec = PAUSE_NS};
+    if (!w->rank) return;
+    int32_t rank = w->rank[(int64_t)iteration * w->stamps.s->n_ops + op];
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += GIVE_UP_S;
+    pthread_mutex_lock(&w->lock);
+    while (w->next < rank && !w->given_up)
+        if (pthread_cond_timedwait(&w->moved, &w->lock, &until)) w->given_up = true;
+    bool in_time = !w->given_up;
+    pthread_mutex_unlock(&w->lock);
+    /* The one before has left this function; now it has to get through the executor. */
+    if (in_time) nanosleep(&pause, NULL);
+    pthread_mutex_lock(&w->lock);
+    w->next++;
+    pthread_cond_broadcast(&w->moved);
+    pthread_mutex_unlock(&w->lock);
+}
+
+/* ---- the backend ---- */
+
+static bool is_async(void *ctx, int32_t op)
+{
+    struct world *w = ctx;
+    const struct ht_schedule *s = w->stamps.s;
+    enum ht_lane_kind kind = s->lanes[s->ops[op].lane].kind;
+    if (kind == HT_LANE_HOST || kind == HT_LANE_DISK || s->ops[op].kind == HT_OP_VALIDATE) return false;
+    return ht_random_below(w->stamps.seed + 3, (uint64_t)op, 8) > 0; /* some run by themselves in between */
+}
+
+static void fly(void *arg)
+{
+    struct flight *f = *(struct flight **)arg;
+    f->status = stamps_run_op(&f->w->stamps, f->iteration, f->op, f->buffers, f->n, &f->err);
+}
+
+static enum ht_status enqueue(void *ctx, int32_t iteration, int32_t op, const struct ht_buffer *buffers, int32_t n,
+                              const struct ht_inst *after, int32_t n_after, struct ht_error *err)
+{
+    struct world *w = ctx;
+    struct flight *f = flight_of(w, iteration, op);
+    struct stream *stream = w->lanes[w->stamps.s->ops[op].lane];
+    (void)err;
+    f->w = w, f->iteration = iteration, f->op = op, f->n = n;
+    if (!f->buffers) f->buffers = HT_NEW_ARRAY(struct ht_buffer, n);
+    memcpy(f->buffers, buffers, sizeof(*buffers) * (size_t)n);
+    for (int32_t i = 0; i < n_after; i++) {
+        struct flight *before = flight_of(w, after[i].iteration, after[i].op);
+        ck_assert(is_async(w, after[i].op) && before->iteration == after[i].iteration);
+        stream_wait(stream, before->end);
+    }
+    stream_record(stream, f->begin);
+    stream_do(stream, fly, &f, sizeof(f));
+    stream_record(stream, f->end);
+    w->n_enqueued++;
+    return HT_OK;
+}
+
+static enum ht_status wait_op(void *ctx, int32_t iteration, int32_t op, struct ht_error *err)
+{
+    struct flight *f = flight_of(ctx, iteration, op);
+    stream_event_finish(f->end);
+    ck_assert(f->iteration == iteration);
+    take_turn(ctx, iteration, op);
+    if (f->status) *err = f->err;
+    return f->status;
+}
+
+static void op_times(void *ctx, int32_t iteration, int32_t op, int64_t *start_ns, int64_t *end_ns)
+{
+    struct flight *f = flight_of(ctx, iteration, op);
+    *start_ns = stream_event_ns(f->begin);
+    *end_ns = stream_event_ns(f->end);
+}
+
+static enum ht_status run_op(void *ctx, int32_t iteration, int32_t op, const struct ht_buffer *b, int32_t n,
+                             struct ht_error *err)
+{
+    struct world *w = ctx;
+    enum ht_status status = stamps_run_op(&w->stamps, iteration, op, b, n, err);
+    take_turn(w, iteration, op);
+    return status;
+}
+
+static void drain(void *ctx)
+{
+    struct world *w = ctx;
+    for (int32_t i = 0; i < w->stamps.s->n_lanes; i++) stream_finish(w->lanes[i]);
+}
+
+static const struct ht_backend_ops backend = {.name = "streams",
+                                              .run_op = run_op,
+                                              .control = stamps_control,
+                                              .issue_ahead = AHEAD,
+                                              .is_async = is_async,
+                                              .enqueue = enqueue,
+                                              .wait = wait_op,
+                                              .op_times = op_times,
+                                              .drain = drain};
+
+static void open_world(struct world *w)
+{
+    const struct ht_schedule *s = w->stamps.s;
+    stamps_expect(&w->stamps);
+    pthread_mutex_init(&w->lock, NULL);
+    pthread_cond_init(&w->moved, NULL);
+    w->device = streams_create();
+    w->lanes = HT_NEW_ARRAY(struct stream *, s->n_lanes);
+    for (int32_t i = 0; i < s->n_lanes; i++) w->lanes[i] = stream_create(w->device);
+    w->flights = HT_NEW_ARRAY(struct flight, (int64_t)s->n_ops * PARITIES);
+    for (int64_t i = 0; i < (int64_t)s->n_ops * PARITIES; i++) {
+        w->flights[i].begin = stream_event_create(w->device);
+        w->flights[i].end = stream_event_create(w->device);
+    }
+}
+
+static void close_world(struct world *w)
+{
+    const struct ht_schedule *s = w->stamps.s;
+    for (int32_t i = 0; i < s->n_lanes; i++) stream_destroy(w->lanes[i]);
+    for (int64_t i = 0; i < (int64_t)s->n_ops * PARITIES; i++) {
+        stream_event_destroy(w->flights[i].begin);
+        stream_event_destroy(w->flights[i].end);
+        free(w->flights[i].buffers);
+    }
+    streams_destroy(w->device);
+    pthread_mutex_destroy(&w->lock);
+    pthread_cond_destroy(&w->moved);
+    free(w->flights);
+    free(w->lanes);
+    stamps_free(&w->stamps);
+}
+
+/* ---- the rules, read off the trace ---- */
+
+static bool ran(const struct ht_trace_event *e)
+{
+    return e->grant_seq >= 0;
+}
+
+static void check_before(const struct ht_trace_event *a, const struct ht_trace_event *b)
+{
+    if (ran(a)) ck_assert(a->release_seq < b->release_seq && a->end_ns <= b->start_ns);
+}
+
+static void check_trace(const struct ht_trace *t)
+{
+    const struct ht_schedule *s = t->schedule;
+    for (int32_t k = 0; k < t->iterations; k++)
+        for (int32_t op = 0; op < s->n_ops; op++) {
+            const struct ht_trace_event *e = &t->events[(int64_t)k * s->n_ops + op];
+            if (!ran(e)) continue;
+            ck_assert(e->issue_ns <= e->start_ns && e->start_ns <= e->end_ns && e->end_ns <= t->iteration_end_ns[k]);
+            ck_assert_int_lt(e->grant_seq, e->release_seq);
+            for (int64_t d = s->deps_begin[op]; d < s->deps_begin[op + 1]; d++)
+                check_before(&t->events[(int64_t)k * s->n_ops + s->deps[d]], e);
+            for (int64_t d = s->prev_begin[op]; k && d < s->prev_begin[op + 1]; d++)
+                check_before(&t->events[(int64_t)(k - 1) * s->n_ops + s->prev[d]], e);
+        }
+}
+
+static void check_memory(const struct ht_trace *t, struct ht_arena **arenas)
+{
+    int64_t *peak = HT_NEW_ARRAY(int64_t, ht_n_spaces(t->schedule));
+    struct ht_error err = {0};
+    ck_assert_msg(ht_trace_replay(t, &err, peak) == HT_OK, "%s", err.text);
+    for (int32_t i = 0; i < ht_n_spaces(t->schedule); i++) {
+        struct ht_arena_stats st = ht_arena_stats(arenas[i]);
+        ck_assert_int_eq(st.peak_bytes, t->peak_bytes[i]);
+        ck_assert_int_le(t->peak_bytes[i], t->schedule->capacity_bytes[i]);
+        if (t->iterations == ITERATIONS) ck_assert_int_eq(peak[i], st.peak_bytes);
+    }
+    free(peak);
+}
+
+/* ---- one graph ---- */
+
+static struct ht_arena **make_arenas(const struct ht_schedule *s)
+{
+    struct ht_arena **arenas = HT_NEW_ARRAY(struct ht_arena *, ht_n_spaces(s));
+    for (int32_t i = 0; i < ht_n_spaces(s); i++) {
+        int64_t capacity = s->capacity_bytes[i] > 1 << 20 ? 1 << 20 : s->capacity_bytes[i];
+        struct ht_error err = {0};
+        ck_assert_msg(ht_arena_create(capacity, 8 * capacity, false, &err, &arenas[i]) == HT_OK, "%s", err.text);
+    }
+    return arenas;
+}
+
+static enum ht_status run_world(struct world *w, struct ht_arena **arenas, struct ht_error *err, struct ht_trace **out)
+{
+    struct ht_run_options o = {.iterations = ITERATIONS,
+                               .backend = &backend,
+                               .backend_ctx = w,
+                               .arenas = arenas,
+                               .hooks_ctx = w,
+                               .init = stamps_init,
+                               .iteration_done = stamps_iteration_done,
+                               .final = stamps_final};
+    enum ht_status status = ht_run(w->stamps.s, &o, err, out);
+    ht_interrupt_set(false);
+    for (int32_t i = 0; i < ht_n_spaces(w->stamps.s); i++) ck_assert_int_eq(ht_arena_stats(arenas[i]).live_bytes, 0);
+    return status;
+}
+
+static void destroy_arenas(struct ht_arena **arenas, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++) ht_arena_destroy(arenas[i]);
+    free(arenas);
+}
+
+static struct random_graph_options options_of(uint64_t seed)
+{
+    struct random_graph_options o = random_graph_everything();
+    o.may_oom = false;
+    o.max_ranks = 1 + (int32_t)(seed % 3);
+    o.max_ops = seed % 5 == 0 ? 120 : 40;
+    return o;
+}
+
+static struct ht_schedule *make_graph(uint64_t seed, int64_t **cost_ns)
+{
+    struct ht_schedule *s = random_graph(seed, options_of(seed), cost_ns);
+    struct ht_error err = {0};
+    ck_assert_msg(ht_schedule_verify(s, &err, NULL) == HT_OK, "seed %llu: %s", (unsigned long long)seed, err.text);
+    return s;
+}
+
+enum fate { RUNS, FAILS, IS_INTERRUPTED };
+
+static int64_t try_graph(uint64_t seed, enum fate fate)
+{
+    int64_t *cost_ns;
+    struct ht_error err = {0};
+    struct ht_schedule *s = make_graph(seed, &cost_ns);
+    struct world w = {.stamps = {.s = s, .cost_ns = cost_ns, .seed = seed}};
+    open_world(&w);
+    int64_t at = w.stamps.n_run ? 1 + (int64_t)ht_random_below(seed, 99, (uint64_t)w.stamps.n_run) : 0;
+    if (fate == FAILS) w.stamps.fail_at = at;
+    if (fate == IS_INTERRUPTED) w.stamps.interrupt_at = at;
+    struct ht_arena **arenas = make_arenas(s);
+    struct ht_trace *t;
+    enum ht_status status = run_world(&w, arenas, &err, &t);
+    if (at && fate == FAILS) {
+        ck_assert_msg(status == HT_FAILED && !strcmp(err.text, "as told"), "seed %llu: status %d: %s",
+                      (unsigned long long)seed, status, err.text);
+    } else {
+        /* What was enqueued when the interrupt came is run, but is not part of the trace. */
+        ck_assert_msg(status == (at && fate == IS_INTERRUPTED ? HT_INTERRUPTED : HT_OK), "seed %llu: status %d: %s",
+                      (unsigned long long)seed, status, err.text);
+        ck_assert_int_eq(w.stamps.n_done, t->iterations);
+        if (status == HT_OK) ck_assert_int_eq(w.stamps.began, w.stamps.n_run);
+        check_trace(t);
+        check_memory(t, arenas);
+    }
+    int64_t n = w.n_enqueued;
+    ht_trace_destroy(t);
+    destroy_arenas(arenas, ht_n_spaces(s));
+    close_world(&w);
+    free(cost_ns);
+    ht_schedule_destroy(s);
+    return n;
+}
+
+/* ---- conformance ---- */
+
+/* The order in which ops end in the simulation; false if two end at once, when the executor, which takes ends one by
+   one, need not do as the simulator does. */
+static bool order_of_ends(const struct ht_trace *t, int32_t *rank)
+{
+    for (int64_t i = 0; i < t->n_events; i++) {
+        rank[i] = -1;
+        if (!ran(&t->events[i])) continue;
+        rank[i] = 0;
+        for (int64_t j = 0; j < t->n_events; j++) {
+            if (!ran(&t->events[j]) || i == j) continue;
+            if (t->events[j].end_ns == t->events[i].end_ns) return false;
+            rank[i] += t->events[j].release_seq < t->events[i].release_seq;
+        }
+    }
+    return true;
+}
+
+enum conformity { TIES, OTHER_ORDER, SAME };
+
+/* Grants and releases have common numbers, so equal numbers are an equal order. */
+static void check_same(uint64_t seed, const struct ht_trace *sim, const struct ht_trace *real)
+{
+    for (int64_t i = 0; i < sim->n_events; i++)
+        ck_assert_msg(sim->events[i].grant_seq == real->events[i].grant_seq,
+                      "seed %llu: op %d of iteration %d: grant %lld, simulated %lld", (unsigned long long)seed,
+                      sim->events[i].op, sim->events[i].iteration, (long long)real->events[i].grant_seq,
+                      (long long)sim->events[i].grant_seq);
+    for (int32_t i = 0; i < ht_n_spaces(sim->schedule); i++) ck_assert_int_eq(sim->peak_bytes[i], real->peak_bytes[i]);
+}
+
+static bool same_ends(const struct ht_trace *a, const int32_t *rank)
+{
+    for (int64_t i = 0; i < a->n_events; i++)
+        for (int64_t j = 0; j < a->n_events; j++)
+            if (rank[i] >= 0 && rank[j] > rank[i] && a->events[j].release_seq < a->events[i].release_seq) return false;
+    return true;
+}
+
+static enum conformity conform(uint64_t seed, int64_t *n_ahead)
+{
+    int64_t *cost_ns;
+    struct ht_error err = {0};
+    struct ht_schedule *s = make_graph(seed, &cost_ns);
+    struct world w = {.stamps = {.s = s, .cost_ns = cost_ns, .seed = seed}};
+    bool bad[ITERATIONS];
+    for (int32_t k = 0; k < ITERATIONS; k++) bad[k] = !stamps_verdict(&w.stamps, k);
+    for (int32_t op = 0; op < s->n_ops; op++)
+        cost_ns[op] = 1000 + (int64_t)ht_random_below(seed + 5, (uint64_t)op, 1 << 20);
+    struct ht_sim_options o = {.iterations = ITERATIONS, .issue_ahead = AHEAD, .bad = bad};
+    struct ht_trace *sim, *real = NULL;
+    ck_assert_msg(ht_sim_run(s, cost_ns, &o, &err, &sim) == HT_OK, "%s", err.text);
+    int32_t *rank = HT_NEW_ARRAY(int32_t, sim->n_events);
+    enum conformity result = TIES;
+    if (order_of_ends(sim, rank)) {
+        for (int32_t op = 0; op < s->n_ops; op++) cost_ns[op] = 0; /* ends are ordered, so it takes no time */
+        w.rank = rank;
+        open_world(&w);
+        struct ht_arena **arenas = make_arenas(s);
+        ck_assert_msg(run_world(&w, arenas, &err, &real) == HT_OK, "seed %llu: %s", (unsigned long long)seed, err.text);
+        result = same_ends(real, rank) ? SAME : OTHER_ORDER;
+        if (result == SAME) check_same(seed, sim, real);
+        for (int64_t i = 0; i < sim->n_events; i++)
+            *n_ahead += result == SAME && sim->events[i].issue_ns < sim->events[i].start_ns;
+        destroy_arenas(arenas, ht_n_spaces(s));
+        close_world(&w);
+    }
+    ht_trace_destroy(sim);
+    ht_trace_destroy(real);
+    free(rank);
+    free(cost_ns);
+    ht_schedule_destroy(s);
+    return result;
+}
+
+/* ---- tests ---- */
+
+enum { GRAPHS_A_TEST = 20 };
+
+static void try_graphs(uint64_t first, enum fate fate)
+{
+    int64_t n_enqueued = 0;
+    for (uint64_t i = 0; i < GRAPHS_A_TEST; i++) n_enqueued += try_graph(first + i, fate);
+    ck_assert_int_gt(n_enqueued, GRAPHS_A_TEST);
+}
+
+START_TEST(test_runs)
+{
+    try_graphs((uint64_t)_i * GRAPHS_A_TEST, RUNS);
+}
+END_TEST
+
+START_TEST(test_fails)
+{
+    try_graphs(10000 + (uint64_t)_i * GRAPHS_A_TEST, FAILS);
+}
+END_TEST
+
+START_TEST(test_interrupts)
+{
+    try_graphs(20000 + (uint64_t)_i * GRAPHS_A_TEST, IS_INTERRUPTED);
+}
+END_TEST
+
+START_TEST(test_conforms)
+{
+    int n[3] = {0};
+    int64_t n_ahead = 0;
+    for (uint64_t i = 0; i < 100; i++) n[conform(30000 + i, &n_ahead)]++;
+    printf("conformance: %d as simulated, %d with ends in another order, %d with ties; %lld ops issued ahead\n",
+           n[SAME], n[OTHER_ORDER], n[TIES], (long long)n_ahead);
+    ck_assert_int_ge(n[SAME], 25);
+    ck_assert_int_gt(n_ahead, 200);
+}
+END_TEST
+
+/* HT_SEED=43 HT_FATE=0 build/test_common_exec_async_random: one graph again. */
+START_TEST(test_this_one)
+{
+    uint64_t seed = strtoull(getenv("HT_SEED"), NULL, 10);
+    int64_t n_ahead = 0;
+    if (getenv("HT_FATE") && !strcmp(getenv("HT_FATE"), "conform"))
+        printf("%d\n", conform(seed, &n_ahead));
+    else
+        try_graph(seed, getenv("HT_FATE") ? (enum fate)atoi(getenv("HT_FATE")) : RUNS);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("async_random");
+    TCase *tc = tcase_create("async_random");
+    tcase_set_timeout(tc, 300);
+    if (getenv("HT_SEED")) {
+        tcase_add_test(tc, test_this_one);
+    } else {
+        tcase_add_loop_test(tc, test_runs, 0, 15);
+        tcase_add_loop_test(tc, test_fails, 0, 5);
+        tcase_add_loop_test(tc, test_interrupts, 0, 5);
+        tcase_add_test(tc, test_conforms);
+    }
+    suite_add_tcase(s, tc);
+    SRunner *sr = srunner_create(s);
+    srunner_run_all(sr, CK_ENV);
+    int failed = srunner_ntests_failed(sr);
+    srunner_free(sr);
+    return failed != 0;
+}
