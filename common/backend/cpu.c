@@ -238,9 +238,9 @@ static enum ht_status begin_rows(struct ht_cpu *cpu, struct ht_error *err)
 static void end_rows(struct ht_cpu *cpu)
 {
     for (int32_t i = 0; i < cpu->s->n_tensors; i++) {
+        if (!is_momentum(cpu, i)) continue;
         struct ht_range e = elements_of(cpu, i);
-        if (is_momentum(cpu, i))
-            ht_cpu_steps_put(cpu->steps, cpu->s->tensors[i].label.unit, e.begin, e.end, cpu->rows[i].steps);
+        ht_cpu_steps_put(cpu->steps, cpu->s->tensors[i].label.unit, e.begin, e.end, cpu->rows[i].steps);
     }
 }
 
