@@ -32,7 +32,7 @@ struct lane {
     struct ready *heap;      /* PRIORITY: ready, not issued */
     int32_t n_heap;
     size_t heap_cap;
-    struct ready *denied;    /* PRIORITY, while it issues: ready, but without memory */
+    struct ready *denied; /* PRIORITY, while it issues: ready, but without memory */
     size_t denied_cap;
     struct ht_inst *queue; /* issued, oldest first; [ahead + 1] */
     int32_t n_queue;
@@ -56,8 +56,10 @@ struct poke {
 /* What an op is, once and for all; one cache line holds two. */
 struct info {
     int32_t lane;
-    int32_t first, size; /* its group; itself and 1 without one */
-    uint32_t when;
+    int32_t first, size; /* of its group the first that is mine, and how many are; itself and 1 without one */
+    uint16_t when;
+    bool mine;          /* to issue: of the core's node, where it has one */
+    bool told;          /* an op of another node depends on it */
     int64_t succ_begin; /* its successors in the same iteration, then those in the next */
     int32_t n_succ, n_next;
 };
@@ -77,10 +79,22 @@ struct slot { /* one open iteration */
     bool ok;
 };
 
+struct ended { /* an op of another node */
+    struct ht_inst inst;
+    bool ok;
+};
+
 struct ht_core {
     const struct ht_schedule *s;
     int32_t iterations, oldest; /* oldest: first iteration that has not ended; it and the next are open */
-    struct info *info;          /* [n_ops] */
+    int32_t node;               /* -1: all ops are mine */
+    int32_t n_mine;
+    int32_t elsewhere;   /* iterations that have ended on all other nodes; INT32_MAX where there are none */
+    struct ended *early; /* heard to have ended, of iterations that are not open yet */
+    size_t n_early, early_cap;
+    struct ht_inst *to_tell;
+    size_t n_to_tell, to_tell_cap;
+    struct info *info; /* [n_ops] */
     int32_t *succ;
     int32_t *lane_ops;
     struct lane *lanes;
@@ -161,6 +175,16 @@ static struct poke pop_poke(struct ht_core *c)
     return top;
 }
 
+/* The lanes of the other members of the op's group. */
+static void poke_others(struct ht_core *c, int32_t op)
+{
+    for (int32_t m = c->info[op].first, left = c->info[op].size; left; m++) {
+        if (!c->info[m].mine) continue;
+        if (m != op) poke(c, c->info[m].lane);
+        left--;
+    }
+}
+
 /* The lane's first issued op has its dependencies done and the lane is idle. May it start? In a group, only when all
    members have come this far; the last to come lets the others go. */
 static bool arrive_at_start(struct ht_core *c, struct lane *l)
@@ -173,9 +197,9 @@ static bool arrive_at_start(struct ht_core *c, struct lane *l)
         sl->ops[first].at_start++;
     }
     if (sl->ops[first].at_start < n) return false;
-    for (int32_t m = first; m < first + n; m++) sl->ops[m].state = GO;
-    for (int32_t m = first; m < first + n; m++)
-        if (m != op) poke(c, c->info[m].lane);
+    for (int32_t m = first, left = n; left; m++)
+        if (c->info[m].mine) sl->ops[m].state = GO, left--;
+    poke_others(c, op);
     return true;
 }
 
@@ -245,14 +269,16 @@ static void open_iteration(struct ht_core *c, int32_t iteration)
     const struct ht_schedule *s = c->s;
     struct slot *now = slot_of(c, iteration), *last = iteration ? slot_of(c, iteration - 1) : NULL;
     now->iteration = iteration;
-    now->unfinished = s->n_ops;
+    now->unfinished = c->n_mine;
     now->ok = true;
     for (int32_t op = 0; op < s->n_ops; op++) {
+        now->ops[op] = (struct stand){.state = WAITING, .grant_seq = -1};
+        if (!c->info[op].mine) continue;
         int32_t pending = (int32_t)(s->deps_begin[op + 1] - s->deps_begin[op]);
         if (last)
             for (int64_t d = s->prev_begin[op]; d < s->prev_begin[op + 1]; d++)
                 pending += last->ops[s->prev[d]].state != DONE;
-        now->ops[op] = (struct stand){.pending = pending, .state = WAITING, .grant_seq = -1};
+        now->ops[op].pending = pending;
         if (!pending && !c->lanes[c->info[op].lane].fifo) became_ready(c, iteration, op);
     }
     for (int32_t lane = 0; lane < s->n_lanes; lane++)
@@ -277,21 +303,55 @@ static void count_down(struct ht_core *c, int32_t iteration, const int32_t *succ
         if (--sl->ops[*succ].pending == 0) became_ready(c, iteration, *succ);
 }
 
-/* The op has ended or been passed over. */
-static void done(struct ht_core *c, int32_t iteration, int32_t op)
+/* What the end of an op, whosever it is, makes possible. */
+static void count_down_successors(struct ht_core *c, int32_t iteration, int32_t op)
 {
-    struct slot *sl = slot_of(c, iteration);
-    sl->ops[op].state = DONE;
-    sl->unfinished--;
+    slot_of(c, iteration)->ops[op].state = DONE;
     const struct info *info = &c->info[op];
     const int32_t *succ = c->succ + info->succ_begin;
     count_down(c, iteration, succ, info->n_succ);
     if (is_open(c, iteration + 1)) count_down(c, iteration + 1, succ + info->n_succ, info->n_next);
-    while (c->oldest < c->iterations && slot_of(c, c->oldest)->unfinished == 0) {
+}
+
+static void heard(struct ht_core *c, struct ended e)
+{
+    slot_of(c, e.inst.iteration)->ok &= e.ok;
+    count_down_successors(c, e.inst.iteration, e.inst.op);
+}
+
+/* Those of them that have been waiting for their iteration to open. */
+static void hear_early(struct ht_core *c)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < c->n_early; i++) {
+        if (is_open(c, c->early[i].inst.iteration))
+            heard(c, c->early[i]);
+        else
+            c->early[kept++] = c->early[i];
+    }
+    c->n_early = kept;
+}
+
+static void end_iterations(struct ht_core *c)
+{
+    while (c->oldest < c->iterations && c->oldest < c->elsewhere && slot_of(c, c->oldest)->unfinished == 0) {
         c->oldest++;
         if (c->oldest + 1 < c->iterations) open_iteration(c, c->oldest + 1);
+        if (c->oldest + 1 < c->iterations && c->n_early) hear_early(c);
         if (c->oldest >= c->iterations) break;
     }
+}
+
+/* The op has ended or been passed over. */
+static void done(struct ht_core *c, int32_t iteration, int32_t op)
+{
+    count_down_successors(c, iteration, op);
+    slot_of(c, iteration)->unfinished--;
+    if (c->info[op].told) {
+        struct ht_inst inst = {iteration, op};
+        HT_PUSH(c->to_tell, c->n_to_tell, c->to_tell_cap, inst);
+    }
+    end_iterations(c);
     wake_waiters(c);
 }
 
@@ -330,12 +390,13 @@ static bool ask(struct ht_core *c, int32_t lane, int32_t iteration, int32_t op)
     }
     c->lanes[lane].denied_by = -1;
     struct slot *sl = slot_of(c, iteration);
-    for (int32_t m = first; m < first + c->info[op].size; m++) {
+    for (int32_t m = first, left = c->info[op].size; left; m++) {
+        if (!c->info[m].mine) continue;
         sl->ops[m].state = GRANTED;
         sl->ops[m].grant_seq = c->seq++;
+        left--;
     }
-    for (int32_t m = first; m < first + c->info[op].size; m++)
-        if (m != op) poke(c, c->info[m].lane);
+    poke_others(c, op);
     wake_waiters(c);
     return true;
 }
@@ -479,11 +540,46 @@ int32_t ht_core_ended(const struct ht_core *c)
     return c->oldest;
 }
 
+int32_t ht_core_own_ended(const struct ht_core *c)
+{
+    int32_t n = c->oldest;
+    while (n < c->iterations && n <= c->oldest + 1 && c->slots[n & 1].unfinished == 0) n++;
+    return n;
+}
+
+void ht_core_cut(struct ht_core *c, int32_t iterations)
+{
+    if (iterations < c->iterations) c->iterations = iterations;
+}
+
+void ht_core_heard_end(struct ht_core *c, struct ht_inst inst, bool ok)
+{
+    struct ended e = {inst, ok};
+    if (is_open(c, inst.iteration))
+        heard(c, e);
+    else
+        HT_PUSH(c->early, c->n_early, c->early_cap, e);
+}
+
+void ht_core_heard_ended(struct ht_core *c, int32_t n)
+{
+    c->elsewhere = n;
+    end_iterations(c);
+}
+
+bool ht_core_next_told(struct ht_core *c, struct ht_inst *inst)
+{
+    if (!c->n_to_tell) return false;
+    *inst = c->to_tell[0];
+    memmove(c->to_tell, c->to_tell + 1, sizeof(*c->to_tell) * --c->n_to_tell);
+    return true;
+}
+
 int64_t ht_core_unfinished(const struct ht_core *c)
 {
     int64_t n = 0;
     for (int32_t k = c->oldest; k < c->iterations; k++)
-        n += k <= c->oldest + 1 ? c->slots[k & 1].unfinished : c->s->n_ops;
+        n += k <= c->oldest + 1 ? c->slots[k & 1].unfinished : c->n_mine;
     return n;
 }
 
@@ -517,13 +613,22 @@ void ht_core_describe_stall(const struct ht_core *c, char *buf, size_t n)
     }
 }
 
-/* Successor lists from dependency lists: of each op those in the same iteration, then those in the next. */
+/* Successor lists from dependency lists: of each op those of mine in the same iteration, then those in the next. */
 static void invert(struct ht_core *c)
 {
     const struct ht_schedule *s = c->s;
     int32_t n = s->n_ops;
-    for (int64_t d = 0; d < s->deps_begin[n]; d++) c->info[s->deps[d]].n_succ++;
-    for (int64_t d = 0; d < s->prev_begin[n]; d++) c->info[s->prev[d]].n_next++;
+    for (int32_t op = 0; op < n; op++) {
+        bool mine = c->info[op].mine;
+        for (int64_t d = s->deps_begin[op]; d < s->deps_begin[op + 1]; d++) {
+            c->info[s->deps[d]].n_succ += mine;
+            c->info[s->deps[d]].told |= !mine && c->info[s->deps[d]].mine;
+        }
+        for (int64_t d = s->prev_begin[op]; d < s->prev_begin[op + 1]; d++) {
+            c->info[s->prev[d]].n_next += mine;
+            c->info[s->prev[d]].told |= !mine && c->info[s->prev[d]].mine;
+        }
+    }
     int64_t total = 0;
     int64_t *same = HT_NEW_ARRAY(int64_t, n), *next = HT_NEW_ARRAY(int64_t, n);
     for (int32_t op = 0; op < n; op++) {
@@ -533,6 +638,7 @@ static void invert(struct ht_core *c)
     }
     c->succ = HT_NEW_ARRAY(int32_t, total);
     for (int32_t op = 0; op < n; op++) {
+        if (!c->info[op].mine) continue;
         for (int64_t d = s->deps_begin[op]; d < s->deps_begin[op + 1]; d++) c->succ[same[s->deps[d]]++] = op;
         for (int64_t d = s->prev_begin[op]; d < s->prev_begin[op + 1]; d++) c->succ[next[s->prev[d]]++] = op;
     }
@@ -540,12 +646,31 @@ static void invert(struct ht_core *c)
     free(next);
 }
 
+/* Whose ops are mine, and their groups. */
+static void sort_out(struct ht_core *c)
+{
+    const struct ht_schedule *s = c->s;
+    for (int32_t op = 0, n; op < s->n_ops; op += n) {
+        int32_t first = -1, size = 0;
+        for (n = 1; s->ops[op].match >= 0 && op + n < s->n_ops && s->ops[op + n].match == s->ops[op].match;) n++;
+        for (int32_t m = op; m < op + n; m++) {
+            bool mine = c->node < 0 || s->rank_node[ht_op_rank(s, m)] == c->node;
+            c->info[m] = (struct info){.lane = s->ops[m].lane, .when = s->ops[m].when, .mine = mine};
+            c->info[m].told = mine && c->node >= 0 && s->ops[m].kind == HT_OP_VALIDATE;
+            if (mine && first < 0) first = m;
+            size += mine;
+        }
+        for (int32_t m = op; m < op + n; m++) c->info[m].first = first, c->info[m].size = size;
+        c->n_mine += size;
+    }
+}
+
 static void lay_out_lanes(struct ht_core *c, int32_t issue_ahead)
 {
     const struct ht_schedule *s = c->s;
     c->lanes = HT_NEW_ARRAY(struct lane, s->n_lanes);
     c->lane_ops = HT_NEW_ARRAY(int32_t, s->n_ops);
-    for (int32_t op = 0; op < s->n_ops; op++) c->lanes[s->ops[op].lane].n_ops++;
+    for (int32_t op = 0; op < s->n_ops; op++) c->lanes[s->ops[op].lane].n_ops += c->info[op].mine;
     int32_t *at = c->lane_ops;
     for (int32_t i = 0; i < s->n_lanes; i++) {
         struct lane *l = &c->lanes[i];
@@ -560,7 +685,7 @@ static void lay_out_lanes(struct ht_core *c, int32_t issue_ahead)
     }
     for (int32_t op = 0; op < s->n_ops; op++) {
         struct lane *l = &c->lanes[s->ops[op].lane];
-        ((int32_t *)l->ops)[l->n_ops++] = op;
+        if (c->info[op].mine) ((int32_t *)l->ops)[l->n_ops++] = op;
     }
 }
 
@@ -569,18 +694,16 @@ enum ht_status ht_core_create(const struct ht_schedule *s, struct ht_core_option
 {
     *out = NULL;
     struct ht_grants *grants;
-    enum ht_status status = ht_grants_create(s, err, &grants);
+    enum ht_status status = ht_grants_create(s, options.one_node ? options.node : -1, err, &grants);
     if (status != HT_OK) return status;
     struct ht_core *c = HT_NEW(struct ht_core);
     c->s = s;
     c->iterations = options.iterations;
     c->grants = grants;
+    c->node = options.one_node ? options.node : -1;
+    c->elsewhere = options.one_node ? 0 : INT32_MAX;
     c->info = HT_NEW_ARRAY(struct info, s->n_ops);
-    for (int32_t op = 0, n; op < s->n_ops; op += n) {
-        for (n = 1; s->ops[op].match >= 0 && op + n < s->n_ops && s->ops[op + n].match == s->ops[op].match;) n++;
-        for (int32_t m = op; m < op + n; m++)
-            c->info[m] = (struct info){.lane = s->ops[m].lane, .first = op, .size = n, .when = s->ops[m].when};
-    }
+    sort_out(c);
     invert(c);
     c->waiters = HT_NEW_ARRAY(struct waiters, ht_n_spaces(s));
     lay_out_lanes(c, options.issue_ahead);
@@ -590,6 +713,7 @@ enum ht_status ht_core_create(const struct ht_schedule *s, struct ht_core_option
     } else {
         open_iteration(c, 0);
         if (c->iterations > 1) open_iteration(c, 1);
+        end_iterations(c); /* of a node without ops */
     }
     *out = c;
     return HT_OK;
@@ -612,5 +736,7 @@ void ht_core_destroy(struct ht_core *c)
     for (int32_t i = 0; i < ht_n_spaces(c->s); i++) free(c->waiters[i].lanes);
     free(c->waiters);
     free(c->pokes);
+    free(c->early);
+    free(c->to_tell);
     free(c);
 }

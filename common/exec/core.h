@@ -1,9 +1,9 @@
 /*
  * The semantics: what may start, when, and with which memory. Shared by every executor.
  *
- * The simulator, the emulator and the real executor ask this one state machine; they differ only in what "running an op"
- * means. It knows nothing of time or data. It is not thread-safe: the simulator is single-threaded, the real executor
- * holds one lock around each call (all of them are short).
+ * The simulator, the emulator and the real executor ask this one state machine; they differ only in what "running an
+ * op" means. It knows nothing of time or data. It is not thread-safe: the simulator is single-threaded, the real
+ * executor holds one lock around each call (all of them are short).
  *
  *     while ((lane = ht_core_next_poke(core)) >= 0) {
  *         if (ht_core_start(core, lane, &inst)) ...          run it; then ht_core_finish(core, inst), which pokes lanes
@@ -33,8 +33,11 @@ struct ht_inst {
 struct ht_core;
 
 struct ht_core_options {
-    int32_t iterations;  /* >= 1 */
-    int32_t issue_ahead; /* FIFO lanes on the device (compute, copies, collectives, P2P); host and disk lanes: always 0 */
+    int32_t iterations; /* >= 1 */
+    int32_t
+        issue_ahead; /* FIFO lanes on the device (compute, copies, collectives, P2P); host and disk lanes: always 0 */
+    bool one_node;   /* only the ops of `node` are this core's; those of other nodes are heard of. See below */
+    int32_t node;
 };
 
 /* The schedule must outlive the core and have been verified (its safe sequence fits): HT_INFEASIBLE otherwise. */
@@ -49,8 +52,8 @@ bool ht_core_issue(struct ht_core *core, int32_t lane, struct ht_inst *inst);
 /* Takes the lane's first issued op if it may start now. False: nothing may. */
 bool ht_core_start(struct ht_core *core, int32_t lane, struct ht_inst *inst);
 
-/* The op has ended: frees what it releases, counts down its successors, pokes lanes. Returns the number of the release in
-   the common order of grants and releases. */
+/* The op has ended: frees what it releases, counts down its successors, pokes lanes. Returns the number of the release
+   in the common order of grants and releases. */
 int64_t ht_core_finish(struct ht_core *core, struct ht_inst inst);
 
 /*
@@ -75,6 +78,27 @@ bool ht_core_done(const struct ht_core *core); /* every op of every iteration ha
 int64_t ht_core_unfinished(const struct ht_core *core);
 /* Iterations 0 .. n - 1 have ended, ops that were passed over included. */
 int32_t ht_core_ended(const struct ht_core *core);
+
+/* No iteration from `iterations` on is run, if there were to be any. At least ht_core_own_ended + 2, so that none of
+   them can have been opened, on any node. */
+void ht_core_cut(struct ht_core *core, int32_t iterations);
+
+/*
+ * One node of several. The core then issues and grants what the node's ranks run and keep; of a group it is the node's
+ * own members that are issued and start together. What other nodes do reaches it by messages, which are to be given to
+ * it in the order in which each node sent them:
+ */
+/* An op of another node has ended or was passed over; ok: unless it was a validate op that said otherwise. May come
+   before its iteration has opened here. Pokes lanes. */
+void ht_core_heard_end(struct ht_core *core, struct ht_inst inst, bool ok);
+/* Iterations 0 .. n - 1 have ended on all other nodes. An iteration opens when the one two before it has ended
+ * everywhere. */
+void ht_core_heard_ended(struct ht_core *core, int32_t n);
+/* Takes one op that has ended or was passed over here and that an op of another node depends on, or that is a validate
+   op: all nodes have to know the verdict. False: none is left. */
+bool ht_core_next_told(struct ht_core *core, struct ht_inst *inst);
+/* Iterations 0 .. n - 1 have ended on this node. */
+int32_t ht_core_own_ended(const struct ht_core *core);
 
 /* Most bytes that were granted and not yet released, as the semantics counts them (rounded to 512). */
 int64_t ht_core_peak_bytes(const struct ht_core *core, int32_t space);

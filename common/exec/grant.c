@@ -182,11 +182,17 @@ struct pending {
 
 struct walk {
     const struct ht_schedule *s;
+    int32_t node;            /* whose ops ask, or -1 */
     struct pending *pending; /* [n_spaces] */
     int32_t *touched;        /* [n_spaces] list of touched spaces */
     int32_t n_touched;
     int64_t *live[2]; /* [n_spaces] in the branch where validate says ok, and where it says bad */
 };
+
+static bool asks_here(const struct walk *w, int32_t op)
+{
+    return w->node < 0 || w->s->rank_node[ht_op_rank(w->s, op)] == w->node;
+}
 
 static void collect(struct walk *w, int32_t op)
 {
@@ -223,8 +229,11 @@ static void add_step(struct ht_grants *g, struct walk *w, int32_t first, int32_t
                      size_t *releases_cap, int64_t *n_releases, size_t *need_caps)
 {
     const struct ht_schedule *s = w->s;
+    int64_t begin_asks = *n_asks;
+    bool begun = false; /* asks stand under the first member that is of this node */
     w->n_touched = 0;
-    for (int32_t op = first; op < first + n; op++) collect(w, op);
+    for (int32_t op = first; op < first + n; op++)
+        if (asks_here(w, op)) collect(w, op);
     enum ht_when when = s->ops[first].when;
     for (int32_t i = 0; i < w->n_touched; i++) {
         struct space *sp = &g->spaces[w->touched[i]];
@@ -240,12 +249,13 @@ static void add_step(struct ht_grants *g, struct walk *w, int32_t first, int32_t
         }
         HT_PUSH(sp->need, sp->n, need_caps[w->touched[i]], need);
     }
-    sort(g->asks + g->asks_begin[first], w->n_touched);
+    sort(g->asks + begin_asks, w->n_touched);
     for (int32_t op = first; op < first + n; op++) {
-        g->asks_begin[op + 1] = *n_asks;
+        begun |= asks_here(w, op);
+        g->asks_begin[op + 1] = begun ? *n_asks : begin_asks;
         int32_t rank = ht_op_rank(s, op);
         int64_t begin = *n_releases;
-        for (int64_t e = s->effects_begin[op]; e < s->effects_begin[op + 1]; e++) {
+        for (int64_t e = s->effects_begin[op]; asks_here(w, op) && e < s->effects_begin[op + 1]; e++) {
             if (!(s->effects[e].flags & HT_RELEASE)) continue;
             int32_t space = ht_space(s, s->effects[e].tier, rank);
             int64_t bytes = ht_live_bytes(s->tensors[s->effects[e].tensor].bytes), k = begin;
@@ -275,7 +285,7 @@ static void plant(struct space *sp)
     }
 }
 
-enum ht_status ht_grants_create(const struct ht_schedule *s, struct ht_error *err, struct ht_grants **out)
+enum ht_status ht_grants_create(const struct ht_schedule *s, int32_t node, struct ht_error *err, struct ht_grants **out)
 {
     int32_t n_spaces = ht_n_spaces(s);
     struct ht_grants *g = HT_NEW(struct ht_grants);
@@ -284,8 +294,10 @@ enum ht_status ht_grants_create(const struct ht_schedule *s, struct ht_error *er
     g->changed = HT_NEW_ARRAY(int32_t, n_spaces);
     g->asks_begin = HT_NEW_ARRAY(int64_t, s->n_ops + 1);
     g->releases_begin = HT_NEW_ARRAY(int64_t, s->n_ops + 1);
-    struct walk w = {
-        .s = s, .pending = HT_NEW_ARRAY(struct pending, n_spaces), .touched = HT_NEW_ARRAY(int32_t, n_spaces)};
+    struct walk w = {.s = s,
+                     .node = node,
+                     .pending = HT_NEW_ARRAY(struct pending, n_spaces),
+                     .touched = HT_NEW_ARRAY(int32_t, n_spaces)};
     for (int bad = 0; bad < 2; bad++) w.live[bad] = HT_NEW_ARRAY(int64_t, n_spaces);
     size_t *need_caps = HT_NEW_ARRAY(size_t, n_spaces), asks_cap = 0, releases_cap = 0;
     int64_t n_asks = 0, n_releases = 0;
@@ -309,7 +321,7 @@ enum ht_status ht_grants_create(const struct ht_schedule *s, struct ht_error *er
     enum ht_status status = HT_OK;
     for (int32_t i = 0; i < n_spaces; i++) {
         struct space *sp = &g->spaces[i];
-        int64_t most = sp->live;
+        int64_t most = sp->n || node < 0 ? sp->live : 0; /* a space that nobody here touches may be another node's */
         for (int32_t p = 0; p < sp->n; p++) most = sp->need[p] > most ? sp->need[p] : most;
         if (most > sp->capacity && status == HT_OK) {
             char name[32];

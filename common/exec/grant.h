@@ -34,11 +34,12 @@
 
 struct ht_grants;
 
-/* HT_INFEASIBLE when the safe sequence does not fit some space. */
-enum ht_status ht_grants_create(const struct ht_schedule *s, struct ht_error *err, struct ht_grants **out);
+/* node: the one whose ops ask; -1: all. HT_INFEASIBLE when the safe sequence does not fit some space of theirs. */
+enum ht_status ht_grants_create(const struct ht_schedule *s, int32_t node, struct ht_error *err,
+                                struct ht_grants **out);
 void ht_grants_destroy(struct ht_grants *g);
 
-/* Asks for the memory of the step that begins with op `first` (the op, or all members of its group), all or nothing.
+/* Asks for the memory of the step that begins with op `first` (the op, or the node's members of its group), all or nothing.
    -1: granted. Otherwise the space that said no: ask again after it has changed. */
 int32_t ht_grants_ask(struct ht_grants *g, int32_t iteration, int32_t first);
 /* The step is passed over (its `when` is false): it will neither ask nor release. */
