@@ -44,7 +44,7 @@ int main(int argc, char **argv)
         perror("ht_pool_create");
         return 1;
     }
-    struct ht_plain *plain = ht_plain_create(&model, B, T, pool, INIT_SEED);
+    struct ht_plain *plain = ht_plain_create(&model, NULL, B, T, pool, INIT_SEED);
     int32_t *tokens = HT_NEW_ARRAY(int32_t, B * T), *targets = HT_NEW_ARRAY(int32_t, B * T);
     for (uint64_t i = 0; i < B * T; i++) {
         tokens[i] = (int32_t)ht_random_below(TOKEN_SEED, i, (uint64_t)model.vocab);
@@ -53,7 +53,7 @@ int main(int argc, char **argv)
 
     int rc = 0;
     for (int s = 0; s < WARM_UP; s++) {
-        double loss = ht_plain_step(plain, 1, tokens, targets, &adamw), apart = fabs(loss / expected_losses[s] - 1);
+        double loss = ht_plain_step(plain, 1, tokens, targets, &adamw, 1), apart = fabs(loss / expected_losses[s] - 1);
         printf("step %d: loss %.9f, PyTorch %.9f\n", s, loss, expected_losses[s]);
         if (!(apart <= 1e-5)) rc = 1;
     }
@@ -63,7 +63,7 @@ int main(int argc, char **argv)
     for (int64_t u = 0; u < ht_model_units(&model); u++) flops += 3 * ht_unit_flops(&model, u, B, T);
     for (int r = 0; r < REPEATS && !rc; r++) {
         double start_s = bench_now_s();
-        ht_plain_step(plain, 1, tokens, targets, &adamw);
+        ht_plain_step(plain, 1, tokens, targets, &adamw, 1);
         step_s[r] = bench_now_s() - start_s;
     }
     if (!rc) {

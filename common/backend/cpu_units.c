@@ -4,52 +4,73 @@
  */
 #include "common/backend/cpu_call.h"
 
-static int64_t param_bytes(const struct ht_cpu_call *c, int32_t unit)
+static int64_t param_bytes(const struct ht_cpu_call *c, int32_t unit, enum ht_dtype type)
 {
-    return 4 * ht_unit_params(c->args.model, unit);
+    return ht_dtype_bytes(type) * ht_unit_params(c->args.model, unit);
 }
 
 static int64_t input_bytes(const struct ht_cpu_call *c, int32_t unit)
 {
-    return ht_unit_input_bytes(c->args.model, unit, c->args.batch, c->args.seq, HT_F32);
+    return ht_unit_input_bytes(c->args.model, unit, c->args.batch, c->args.seq, c->args.dtype);
 }
 
 static int64_t kept_bytes(const struct ht_cpu_call *c, int32_t unit)
 {
-    return ht_unit_activation_bytes(c->args.model, unit, c->args.batch, c->args.seq, HT_F32);
+    return ht_unit_activation_bytes(c->args.model, unit, c->args.batch, c->args.seq, c->args.dtype);
 }
 
 static void *workspace(struct ht_cpu_call *c, int32_t unit, bool backward)
 {
-    return ht_cpu_workspace(c,
-                            ht_unit_workspace_bytes(c->args.model, unit, c->args.batch, c->args.seq, HT_F32, backward));
+    const struct ht_unit_args *a = &c->args;
+    return ht_cpu_workspace(c, ht_unit_workspace_bytes(a->model, unit, a->batch, a->seq, a->dtype, backward));
 }
 
-static const float *param(struct ht_cpu_call *c, int32_t unit)
+/* P(u); where the op makes it and has W(u), it is made first. */
+static const void *param(struct ht_cpu_call *c, int32_t unit)
 {
-    return ht_cpu_find(c, HT_PARAM, unit, -1, HT_CPU_READ, param_bytes(c, unit));
+    enum ht_dtype type = c->args.dtype;
+    bool cast = type != HT_F32 && ht_cpu_look(c, HT_MASTER, unit, -1, HT_NEED) &&
+                ht_cpu_look(c, HT_PARAM, unit, -1, HT_PRODUCE);
+    void *p = ht_cpu_find(c, HT_PARAM, unit, -1, cast ? HT_PRODUCE : HT_CPU_READ, param_bytes(c, unit, type));
+    if (!cast) return p;
+    const float *w = ht_cpu_find(c, HT_MASTER, unit, -1, HT_NEED, param_bytes(c, unit, HT_F32));
+    if (!c->status && !c->check_only) ht_round_copy(c->args.pool, w, p, type, ht_unit_params(c->args.model, unit));
+    return p;
 }
 
 /* The head's matrix when it is tied: the token table, which comes first in unit 0. NULL when it is not. */
-static const float *token_table(struct ht_cpu_call *c)
+static const void *token_table(struct ht_cpu_call *c)
 {
     return c->args.model->tied ? param(c, 0) : NULL;
 }
 
-/* G(u,j) if the op has it, else G(u). */
-static float *gradient(struct ht_cpu_call *c, int32_t unit, unsigned flags)
+/* G(u,j) if the op has it, else G(u); sets how the kernel stores it. */
+static void *gradient(struct ht_cpu_call *c, int32_t unit, unsigned flags)
 {
     int32_t j = c->op->label.micro_batch;
-    bool fresh = ht_cpu_look(c, HT_GRAD, unit, j, flags) != NULL;
-    return ht_cpu_find(c, HT_GRAD, unit, fresh ? j : -1, flags, param_bytes(c, unit));
+    if (!ht_cpu_look(c, HT_GRAD, unit, j, flags)) j = -1;
+    c->args.grad_store = ht_cpu_dtype(c, HT_GRAD, j);
+    return ht_cpu_find(c, HT_GRAD, unit, j, flags, param_bytes(c, unit, c->args.grad_store));
 }
 
-static const float *x_in(struct ht_cpu_call *c, int32_t unit)
+/* The token table's part of it, for the head. */
+static void *table_gradient(struct ht_cpu_call *c)
+{
+    enum ht_dtype head = c->args.grad_store;
+    if (!c->args.model->tied) return NULL;
+    void *grad = gradient(c, 0, HT_CPU_WRITE);
+    if (c->args.grad_store != head)
+        ht_cpu_complain(c, "writes gradients of %s and %s, its own and the token table's", ht_dtype_name(head),
+                        ht_dtype_name(c->args.grad_store));
+    return grad;
+}
+
+static const void *x_in(struct ht_cpu_call *c, int32_t unit)
 {
     return ht_cpu_find(c, HT_CHECKPOINT, unit, c->op->label.micro_batch, HT_CPU_READ, input_bytes(c, unit));
 }
 
-static float *x_out(struct ht_cpu_call *c, int32_t unit)
+static void *x_out(struct ht_cpu_call *c, int32_t unit)
 {
     return ht_cpu_find(c, HT_CHECKPOINT, unit, c->op->label.micro_batch, HT_CPU_WRITE, input_bytes(c, unit));
 }
@@ -59,7 +80,7 @@ static void *kept(struct ht_cpu_call *c, int32_t unit, unsigned flags)
     return ht_cpu_find(c, HT_ACTIVATION, unit, c->op->label.micro_batch, flags, kept_bytes(c, unit));
 }
 
-static float *dx(struct ht_cpu_call *c, int32_t unit, unsigned flags)
+static void *dx(struct ht_cpu_call *c, int32_t unit, unsigned flags)
 {
     return ht_cpu_find(c, HT_ACT_GRAD, unit, c->op->label.micro_batch, flags, input_bytes(c, unit));
 }
@@ -80,8 +101,8 @@ static enum ht_status batch_of(struct ht_cpu_call *c, const int32_t **tokens, co
 
 static enum ht_status forward_embedding(struct ht_cpu_call *c)
 {
-    const float *p = param(c, 0);
-    float *out = x_out(c, 1);
+    const void *p = param(c, 0);
+    void *out = x_out(c, 1);
     const int32_t *tokens, *targets;
     if (c->status || c->check_only) return c->status;
     enum ht_status status = batch_of(c, &tokens, &targets);
@@ -91,9 +112,9 @@ static enum ht_status forward_embedding(struct ht_cpu_call *c)
 
 static enum ht_status forward_block(struct ht_cpu_call *c, int32_t unit)
 {
-    const float *p = param(c, unit), *x = x_in(c, unit);
+    const void *p = param(c, unit), *x = x_in(c, unit);
     void *act = kept(c, unit, HT_CPU_WRITE), *scratch = workspace(c, unit, false);
-    float *out = x_out(c, unit + 1);
+    void *out = x_out(c, unit + 1);
     if (c->status || c->check_only) return c->status;
     ht_block_forward(&c->args, p, x, act, out, scratch);
     return HT_OK;
@@ -101,14 +122,14 @@ static enum ht_status forward_block(struct ht_cpu_call *c, int32_t unit)
 
 static enum ht_status forward_head(struct ht_cpu_call *c, int32_t unit)
 {
-    const float *p = param(c, unit), *wte = token_table(c), *x = x_in(c, unit);
+    const void *p = param(c, unit), *wte = token_table(c), *x = x_in(c, unit);
     void *act = kept(c, unit, HT_CPU_WRITE), *scratch = workspace(c, unit, false);
     float *out = logits(c, unit, HT_CPU_WRITE);
     const int32_t *tokens, *targets;
     if (c->status || c->check_only) return c->status;
     enum ht_status status = batch_of(c, &tokens, &targets);
     if (status) return status;
-    float scale = (float)(1.0 / (double)c->options->tokens_per_iteration);
+    float scale = (float)(ht_cpu_loss_scale(c) / (double)c->options->tokens_per_iteration);
     double loss;
     ht_head_forward(&c->args, p, wte, x, act, out, targets, scale, &loss, scratch);
     if (c->options->losses)
@@ -135,7 +156,7 @@ static enum ht_status recompute_block(struct ht_cpu_call *c, int32_t unit)
 {
     /* Where the output is wanted too (the input of a block that is recomputed next), the whole forward pass runs. */
     if (ht_cpu_look(c, HT_CHECKPOINT, unit + 1, c->op->label.micro_batch, HT_CPU_WRITE)) return forward_block(c, unit);
-    const float *p = param(c, unit), *x = x_in(c, unit);
+    const void *p = param(c, unit), *x = x_in(c, unit);
     void *act = kept(c, unit, HT_CPU_WRITE), *scratch = workspace(c, unit, false);
     unsigned sub_ops = c->op->label.sub_ops & HT_ALL_SUB_OPS;
     if (sub_ops != HT_ALL_SUB_OPS && ht_cpu_look(c, HT_ACTIVATION, unit, c->op->label.micro_batch, HT_PRODUCE))
@@ -162,11 +183,10 @@ enum ht_status ht_cpu_recompute(struct ht_cpu_call *c)
 
 static enum ht_status backward_head(struct ht_cpu_call *c, int32_t unit)
 {
-    const float *p = param(c, unit), *wte = token_table(c), *x = x_in(c, unit);
+    const void *p = param(c, unit), *wte = token_table(c), *x = x_in(c, unit);
     const void *act = kept(c, unit, HT_CPU_READ);
     const float *dlogits = logits(c, unit, HT_CPU_READ);
-    float *out = dx(c, unit, HT_CPU_WRITE), *grad = gradient(c, unit, HT_CPU_WRITE);
-    float *dwte = c->args.model->tied ? gradient(c, 0, HT_CPU_WRITE) : NULL;
+    void *out = dx(c, unit, HT_CPU_WRITE), *grad = gradient(c, unit, HT_CPU_WRITE), *dwte = table_gradient(c);
     void *scratch = workspace(c, unit, true);
     if (c->status || c->check_only) return c->status;
     ht_head_backward(&c->args, p, wte, x, act, dlogits, out, grad, dwte, scratch);
@@ -175,9 +195,9 @@ static enum ht_status backward_head(struct ht_cpu_call *c, int32_t unit)
 
 static enum ht_status backward_block(struct ht_cpu_call *c, int32_t unit)
 {
-    const float *p = param(c, unit), *x = x_in(c, unit), *dout = dx(c, unit + 1, HT_CPU_READ);
+    const void *p = param(c, unit), *x = x_in(c, unit), *dout = dx(c, unit + 1, HT_CPU_READ);
     const void *act = kept(c, unit, HT_CPU_READ);
-    float *out = dx(c, unit, HT_CPU_WRITE), *grad = gradient(c, unit, HT_CPU_WRITE);
+    void *out = dx(c, unit, HT_CPU_WRITE), *grad = gradient(c, unit, HT_CPU_WRITE);
     void *scratch = workspace(c, unit, true);
     if (c->status || c->check_only) return c->status;
     ht_block_backward(&c->args, p, x, act, dout, out, grad, scratch);
@@ -189,12 +209,12 @@ static enum ht_status backward_embedding(struct ht_cpu_call *c)
     /* Tied: the head's contribution is already there, put by this op or by an earlier one. */
     int64_t head = c->args.model->layers + 1;
     bool added = c->args.model->tied && c->op->label.unit + c->op->label.n_units <= head;
-    const float *dout = dx(c, 1, HT_CPU_READ);
-    float *grad = gradient(c, 0, added ? HT_UPDATE : HT_CPU_WRITE);
+    const void *dout = dx(c, 1, HT_CPU_READ);
+    void *grad = gradient(c, 0, added ? HT_UPDATE : HT_CPU_WRITE), *scratch = workspace(c, 0, true);
     const int32_t *tokens, *targets;
     if (c->status || c->check_only) return c->status;
     enum ht_status status = batch_of(c, &tokens, &targets);
-    if (status == HT_OK) ht_embedding_backward(&c->args, tokens, dout, grad);
+    if (status == HT_OK) ht_embedding_backward(&c->args, tokens, dout, grad, scratch);
     return status;
 }
 

@@ -15,47 +15,57 @@
 #include <math.h>
 #include <stddef.h>
 
+#include "common/kernels/convert.h"
 #include "common/model/model.h"
 
-/* One pair's matrices; rows of q, k, v are W = C + 2K apart, of out C apart. */
+/* One pair's matrices, by where they start; rows of q, k, v are W = C + 2K apart, of out C apart. */
 struct pair {
     int64_t T, D, C, W, index;
-    int64_t k_at, v_at;  /* of the shared key and value, from the query's place in a row */
-    bool first_of_group; /* among the query heads that share them */
-    const float *q, *k, *v;
+    int64_t q_at, k_at, v_at, out_at;   /* elements */
+    bool first_of_group, last_of_group; /* among the query heads that share a key and a value */
     float scale;
 };
 
 static struct pair pair_at(const struct ht_attention *a, int64_t index)
 {
     int64_t b = index / a->heads, h = index % a->heads, D = a->width / a->heads, sharing = a->heads / a->kv_heads;
-    int64_t K = D * a->kv_heads, W = a->width + 2 * K, k_at = a->width + (h / sharing - h) * D;
-    const float *q = a->qkv + b * a->seq * W + h * D;
+    int64_t K = D * a->kv_heads, W = a->width + 2 * K, row = b * a->seq * W, shared = row + a->width + h / sharing * D;
     return (struct pair){.T = a->seq,
                          .D = D,
                          .C = a->width,
                          .W = W,
                          .index = index,
-                         .k_at = k_at,
-                         .v_at = k_at + K,
+                         .q_at = row + h * D,
+                         .k_at = shared,
+                         .v_at = shared + K,
+                         .out_at = b * a->seq * a->width + h * D,
                          .first_of_group = h % sharing == 0,
-                         .q = q,
-                         .k = q + k_at,
-                         .v = q + k_at + K,
+                         .last_of_group = h % sharing == sharing - 1,
                          .scale = 1.0f / sqrtf((float)D)};
 }
 
-/* Where the pair's slice of a (B,T,stride) matrix starts. */
-static int64_t slice(const struct ht_attention *a, const struct pair *p, int64_t stride)
+/* A factor or a result of a product: element `at` of an array, its rows apart. */
+struct place {
+    void *p;
+    enum ht_dtype type;
+    int64_t stride;
+};
+
+static struct place stored(const struct ht_attention *a, const void *p, int64_t at, int64_t stride)
 {
-    return p->index / a->heads * a->seq * stride + p->index % a->heads * p->D;
+    return (struct place){ht_element(p, a->type, at), a->type, stride};
+}
+
+static struct place in_f32(float *p, int64_t stride)
+{
+    return (struct place){p, HT_F32, stride};
 }
 
 enum transposed { NEITHER, A_TRANSPOSED, B_TRANSPOSED };
 
-/* c (m,n) = or += a (m,k) b (k,n), rows lda, ldb, ldc apart. */
-static void gemm(const struct ht_simd *simd, enum transposed t, int64_t m, int64_t n, int64_t k, const float *a,
-                 int64_t lda, const float *b, int64_t ldb, bool add, float *c, int64_t ldc)
+/* c (m,n) = or += a (m,k) b (k,n). */
+static void gemm(const struct ht_simd *simd, enum transposed t, int64_t m, int64_t n, int64_t k, struct place a,
+                 struct place b, bool add, struct place c)
 {
     simd->gemm(&(struct ht_gemm){.a_transposed = t == A_TRANSPOSED,
                                  .b_transposed = t == B_TRANSPOSED,
@@ -63,18 +73,23 @@ static void gemm(const struct ht_simd *simd, enum transposed t, int64_t m, int64
                                  .m = m,
                                  .n = n,
                                  .k = k,
-                                 .a = a,
-                                 .a_stride = lda,
-                                 .b = b,
-                                 .b_stride = ldb,
-                                 .c = c,
-                                 .c_stride = ldc});
+                                 .a = a.p,
+                                 .a_stride = a.stride,
+                                 .a_type = a.type,
+                                 .b = b.p,
+                                 .b_stride = b.stride,
+                                 .b_type = b.type,
+                                 .c = c.p,
+                                 .c_stride = c.stride,
+                                 .c_stored = {c.type, c.type}});
 }
 
 /* Scores of query rows [i0, i1) against keys [0, i1), rows of s T apart. */
-static void tile_scores(const struct ht_simd *simd, const struct pair *p, int64_t i0, int64_t i1, float *s)
+static void tile_scores(const struct ht_simd *simd, const struct ht_attention *a, const struct pair *p, int64_t i0,
+                        int64_t i1, float *s)
 {
-    gemm(simd, B_TRANSPOSED, i1 - i0, i1, p->D, p->q + i0 * p->W, p->W, p->k, p->W, false, s, p->T);
+    gemm(simd, B_TRANSPOSED, i1 - i0, i1, p->D, stored(a, a->qkv, p->q_at + i0 * p->W, p->W),
+         stored(a, a->qkv, p->k_at, p->W), false, in_f32(s, p->T));
 }
 
 static int64_t tile_end(int64_t i0, int64_t T)
@@ -82,51 +97,96 @@ static int64_t tile_end(int64_t i0, int64_t T)
     return i0 + HT_ATTENTION_ROWS < T ? i0 + HT_ATTENTION_ROWS : T;
 }
 
+/* The tile's kept probabilities, in their type. */
+static struct place kept(const struct ht_attention *a, const struct pair *p, int64_t i0)
+{
+    return stored(a, a->probs, (p->index * p->T + i0) * p->T, p->T);
+}
+
 static void forward_pair(const struct ht_simd *simd, const struct ht_attention *a, int64_t index, int64_t slot)
 {
     struct pair p = pair_at(a, index);
-    float *out = a->out + slice(a, &p, p.C);
     for (int64_t i0 = 0; i0 < p.T; i0 = tile_end(i0, p.T)) {
         int64_t i1 = tile_end(i0, p.T);
-        float *s = a->probs ? a->probs + (index * p.T + i0) * p.T : a->scores + slot * a->tile_floats;
-        tile_scores(simd, &p, i0, i1, s);
+        struct place probs = kept(a, &p, i0);
+        float *s = a->probs && a->type == HT_F32 ? probs.p : a->scores + slot * a->tile_floats;
+        tile_scores(simd, a, &p, i0, i1, s);
         for (int64_t i = i0; i < i1; i++) {
-            float lse = simd->softmax(s + (i - i0) * p.T, i + 1, a->probs ? p.T : i1, p.scale);
+            float *row = s + (i - i0) * p.T;
+            float lse = simd->softmax(row, i + 1, a->probs ? p.T : i1, p.scale);
             if (a->lse) a->lse[index * p.T + i] = lse;
+            if (a->probs && a->type != HT_F32)
+                simd->narrow(row, a->type, ht_element(probs.p, a->type, (i - i0) * p.T), p.T);
         }
-        gemm(simd, NEITHER, i1 - i0, p.D, i1, s, p.T, p.v, p.W, false, out + i0 * p.C, p.C);
+        gemm(simd, NEITHER, i1 - i0, p.D, i1, a->probs ? probs : in_f32(s, p.T), stored(a, a->qkv, p.v_at, p.W), false,
+             stored(a, a->out, p.out_at + i0 * p.C, p.C));
     }
 }
 
-static void backward_pair(const struct ht_simd *simd, const struct ht_attention *a, const float *dout, float *dqkv,
+/* What a group's dk and dv are summed in: their place in dqkv, or the slot's FP32. */
+struct sums {
+    struct place dk, dv;
+};
+
+static struct sums sums_of(const struct ht_attention *a, const struct pair *p, void *dqkv, int64_t slot)
+{
+    if (!a->dkv) return (struct sums){stored(a, dqkv, p->k_at, p->W), stored(a, dqkv, p->v_at, p->W)};
+    float *dkv = a->dkv + slot * a->dkv_floats;
+    return (struct sums){in_f32(dkv, 2 * p->D), in_f32(dkv + p->D, 2 * p->D)};
+}
+
+/* From the sums to dqkv. */
+static void round_sums(const struct ht_simd *simd, const struct ht_attention *a, const struct pair *p,
+                       const struct sums *sums, void *dqkv)
+{
+    for (int64_t t = 0; t < p->T; t++) {
+        simd->narrow((float *)sums->dk.p + t * sums->dk.stride, a->type, ht_element(dqkv, a->type, p->k_at + t * p->W),
+                     p->D);
+        simd->narrow((float *)sums->dv.p + t * sums->dv.stride, a->type, ht_element(dqkv, a->type, p->v_at + t * p->W),
+                     p->D);
+    }
+}
+
+/* Probabilities of the tile: as kept, or made again. */
+static struct place tile_probs(const struct ht_simd *simd, const struct ht_attention *a, const struct pair *p,
+                               int64_t i0, int64_t i1, int64_t slot)
+{
+    if (a->probs) return kept(a, p, i0);
+    float *s = a->scores + slot * a->tile_floats;
+    tile_scores(simd, a, p, i0, i1, s);
+    for (int64_t i = i0; i < i1; i++)
+        simd->softmax_again(s + (i - i0) * p->T, i + 1, i1, p->scale, a->lse[p->index * p->T + i]);
+    return in_f32(s, p->T);
+}
+
+static void backward_pair(const struct ht_simd *simd, const struct ht_attention *a, const void *dout, void *dqkv,
                           int64_t index, int64_t slot)
 {
     struct pair p = pair_at(a, index);
-    const float *out = a->out + slice(a, &p, p.C);
-    float *dq = dqkv + slice(a, &p, p.W), *dk = dq + p.k_at, *dv = dq + p.v_at;
+    struct sums sums = sums_of(a, &p, dqkv, slot);
     float *ds = a->dscores + slot * a->tile_floats;
-    dout += slice(a, &p, p.C);
     /* From the last tile, whose rows see every key: the group's first pair writes all of dk and dv there, the others
        add to their part. */
     int64_t last = (p.T - 1) / HT_ATTENTION_ROWS * HT_ATTENTION_ROWS;
     for (int64_t i0 = last; i0 >= 0; i0 -= HT_ATTENTION_ROWS) {
         int64_t i1 = tile_end(i0, p.T), n = i1 - i0;
         bool add = i0 != last || !p.first_of_group;
-        float *probs = a->probs ? a->probs + (index * p.T + i0) * p.T : a->scores + slot * a->tile_floats;
-        if (!a->probs) {
-            tile_scores(simd, &p, i0, i1, probs);
-            for (int64_t i = i0; i < i1; i++)
-                simd->softmax_again(probs + (i - i0) * p.T, i + 1, i1, p.scale, a->lse[index * p.T + i]);
-        }
-        gemm(simd, A_TRANSPOSED, i1, p.D, n, probs, p.T, dout + i0 * p.C, p.C, add, dv, p.W);
-        gemm(simd, B_TRANSPOSED, n, i1, p.D, dout + i0 * p.C, p.C, p.v, p.W, false, ds, p.T);
+        struct place probs = tile_probs(simd, a, &p, i0, i1, slot);
+        const struct ht_simd *of_probs = ht_simd_for(probs.type);
+        struct place rows = stored(a, dout, p.out_at + i0 * p.C, p.C);
+        gemm(simd, A_TRANSPOSED, i1, p.D, n, probs, rows, add, sums.dv);
+        gemm(simd, B_TRANSPOSED, n, i1, p.D, rows, stored(a, a->qkv, p.v_at, p.W), false, in_f32(ds, p.T));
         for (int64_t i = i0; i < i1; i++) {
-            float dot = simd->dot(dout + i * p.C, out + i * p.C, p.D);
-            simd->softmax_backward(probs + (i - i0) * p.T, ds + (i - i0) * p.T, dot, p.scale, i1);
+            int64_t at = p.out_at + i * p.C;
+            float dot = simd->dot(ht_element(dout, a->type, at), ht_element(a->out, a->type, at), p.D);
+            of_probs->softmax_backward(ht_element(probs.p, probs.type, (i - i0) * p.T), ds + (i - i0) * p.T, dot,
+                                       p.scale, i1);
         }
-        gemm(simd, NEITHER, n, p.D, i1, ds, p.T, p.k, p.W, false, dq + i0 * p.W, p.W);
-        gemm(simd, A_TRANSPOSED, i1, p.D, n, ds, p.T, p.q + i0 * p.W, p.W, add, dk, p.W);
+        gemm(simd, NEITHER, n, p.D, i1, in_f32(ds, p.T), stored(a, a->qkv, p.k_at, p.W), false,
+             stored(a, dqkv, p.q_at + i0 * p.W, p.W));
+        gemm(simd, A_TRANSPOSED, i1, p.D, n, in_f32(ds, p.T), stored(a, a->qkv, p.q_at + i0 * p.W, p.W), add, sums.dk);
     }
+    if (a->dkv && p.last_of_group) round_sums(simd, a, &p, &sums, dqkv);
 }
 
 /* The pairs of one worker: whole groups. Workers beyond the slots have none. */
@@ -144,7 +204,7 @@ void ht_attention_forward(const struct ht_simd *simd, const struct ht_attention 
     for (int64_t i = r.begin; i < r.end; i++) forward_pair(simd, a, i, worker);
 }
 
-void ht_attention_backward(const struct ht_simd *simd, const struct ht_attention *a, const float *dout, float *dqkv,
+void ht_attention_backward(const struct ht_simd *simd, const struct ht_attention *a, const void *dout, void *dqkv,
                            int worker, int n_workers)
 {
     struct ht_range r = share(a, worker, n_workers);

@@ -8,6 +8,9 @@
  * dk and dv over them are one chain. A pair (sequence, query head) goes through its query rows in tiles of
  * HT_ATTENTION_ROWS, and a tile looks only at the keys up to its last row, so about half of the square is never
  * computed.
+ *
+ * Scores are FP32. Probabilities that are kept are rounded to the storage type, and used as rounded; flash has them in
+ * FP32 only. In 16 bit a group's dk and dv are summed in FP32 beside dqkv, and rounded when its last head is done.
  */
 #ifndef HT_KERNELS_ATTENTION_H
 #define HT_KERNELS_ATTENTION_H
@@ -18,19 +21,23 @@
 struct ht_attention {
     int64_t batch, seq, heads, width; /* B, T, H, C */
     int64_t kv_heads;                 /* Hkv */
-    const float *qkv;                 /* (B,T,C+2K): query (H, C/H), key, value (Hkv, C/H) each */
-    float *probs;                     /* (B,H,T,T), 0 above the diagonal; NULL: flash */
+    enum ht_dtype type;               /* of qkv, probs, out and their gradients */
+    const void *qkv;                  /* (B,T,C+2K): query (H, C/H), key, value (Hkv, C/H) each */
+    void *probs;                      /* (B,H,T,T), 0 above the diagonal; NULL: flash */
     float *lse;                       /* (B,H,T) log-sum-exp of the scaled scores; NULL: probabilities are kept */
-    float *out;                       /* (B,T,C) */
-    float *scores, *dscores;          /* a tile (HT_ATTENTION_ROWS, T) for each slot, tile_floats apart */
+    void *out;                        /* (B,T,C) */
+    float *scores, *dscores;          /* a tile (HT_ATTENTION_ROWS, T) for each slot, tile_floats apart; scores: for
+                                         flash, and in 16 bit for the forward pass */
     int64_t tile_floats;
+    float *dkv; /* (T,2,C/H) for each slot, dkv_floats apart; NULL in FP32 */
+    int64_t dkv_floats;
     int64_t slots; /* workers that may take part */
 };
 
 /* Writes out and probs or lse. */
 void ht_attention_forward(const struct ht_simd *simd, const struct ht_attention *a, int worker, int n_workers);
 /* dout: (B,T,C); dqkv: (B,T,C+2K), written. */
-void ht_attention_backward(const struct ht_simd *simd, const struct ht_attention *a, const float *dout, float *dqkv,
+void ht_attention_backward(const struct ht_simd *simd, const struct ht_attention *a, const void *dout, void *dqkv,
                            int worker, int n_workers);
 
 #endif

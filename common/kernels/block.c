@@ -20,6 +20,7 @@
 #include <stddef.h>
 
 #include "common/kernels/attention.h"
+#include "common/kernels/convert.h"
 #include "common/kernels/rotary.h"
 #include "common/kernels/rows.h"
 #include "common/kernels/unit.h"
@@ -34,7 +35,8 @@ static const int part_of[][N_PARTS] = {
 
 /* The kept activations as pointers; shapes in model.h. */
 struct kept {
-    float *norm1, *norm1_stats, *qkv, *attention, *proj, *norm2, *norm2_stats, *fc1, *gelu;
+    void *norm1, *qkv, *attention, *proj, *norm2, *fc1, *gelu;
+    float *norm1_stats, *norm2_stats;
 };
 
 struct block {
@@ -47,22 +49,29 @@ struct block {
     struct ht_rotary rotary;
     struct ht_attention attention;
     struct kept act;
-    const float *x;
-    float *out; /* forward */
+    const void *x;
+    void *out; /* forward */
     /* backward */
-    const float *dout;
-    float *dx;                         /* holds the gradient of proj until the last rows step */
-    float *dwide, *dnorm, *dattention; /* (B,T,E) or (B,T,W); (B,T,C); (B,T,C) */
-    float *grad[N_PARTS];              /* NULL where there is no such part */
+    const void *dout;
+    void *dx;                         /* holds the gradient of proj until the last rows step */
+    void *dwide, *dnorm, *dattention; /* (B,T,E) or (B,T,W); (B,T,C); (B,T,C) */
+    struct ht_stored stored;          /* parameters' gradients */
+    void *grad[N_PARTS];              /* NULL where there is no such part */
 };
 
-static float *at(void *base, struct ht_act_part part)
+static void *at(void *base, struct ht_act_part part)
 {
-    return (float *)((char *)base + part.offset);
+    return (char *)base + part.offset;
 }
 
-static void block_init(struct block *b, const struct ht_unit_args *args, const float *params, const float *x, void *act,
-                       float *grad, void *workspace)
+/* Element i of a matrix that is stored as the block's activations. */
+static void *element(const struct block *b, const void *matrix, int64_t i)
+{
+    return ht_element(matrix, b->simd->stored, i);
+}
+
+static void block_init(struct block *b, const struct ht_unit_args *args, const void *params, const void *x, void *act,
+                       void *grad, void *workspace)
 {
     const struct ht_model *m = args->model;
     bool llama = m->arch == HT_ARCH_LLAMA;
@@ -71,26 +80,26 @@ static void block_init(struct block *b, const struct ht_unit_args *args, const f
     assert(llama ? D % 2 == 0 : K == C);
     struct ht_param_part parts[HT_MAX_PARAM_PARTS];
     ht_unit_param_parts(m, 1, parts);
-    const float *p[N_PARTS];
+    const void *p[N_PARTS];
     for (int i = 0; i < N_PARTS; i++) {
         int at = part_of[m->arch][i];
-        p[i] = at < 0 ? NULL : params + parts[at].offset;
+        p[i] = at < 0 ? NULL : ht_element(params, args->dtype, parts[at].offset);
     }
     struct ht_act_layout l;
-    ht_block_activations(m, args->batch, args->seq, HT_F32, &l);
+    ht_block_activations(m, args->batch, args->seq, args->dtype, &l);
     struct ht_workspace_layout w;
-    ht_unit_workspace(m, 1, args->batch, args->seq, HT_F32, grad != NULL, &w);
+    ht_unit_workspace(m, 1, args->batch, args->seq, args->dtype, grad != NULL, &w);
 
     *b = (struct block){
-        .simd = ht_simd(),
+        .simd = ht_simd_for(args->dtype),
         .n_rows = args->batch * args->seq,
         .sub_ops = HT_ALL_SUB_OPS,
         .norm1 = {p[LN1_W], p[LN1_B], C, (float)m->norm_eps},
         .norm2 = {p[LN2_W], p[LN2_B], C, (float)m->norm_eps},
-        .qkv = {p[QKV_W], p[QKV_B], .in = C, .out = C + 2 * K},
-        .proj = {p[PROJ_W], p[PROJ_B], .in = C, .out = C},
-        .fc1 = {p[FC1_W], p[FC1_B], .in = C, .out = llama ? 2 * F : F},
-        .fc2 = {p[FC2_W], p[FC2_B], .in = F, .out = C},
+        .qkv = {p[QKV_W], p[QKV_B], .in = C, .out = C + 2 * K, .y_type = args->dtype},
+        .proj = {p[PROJ_W], p[PROJ_B], .in = C, .out = C, .y_type = args->dtype},
+        .fc1 = {p[FC1_W], p[FC1_B], .in = C, .out = llama ? 2 * F : F, .y_type = args->dtype},
+        .fc2 = {p[FC2_W], p[FC2_B], .in = F, .out = C, .y_type = args->dtype},
         .rotates = llama,
         .gated = llama,
         .act = {.norm1 = at(act, l.norm1),
@@ -115,22 +124,26 @@ static void block_init(struct block *b, const struct ht_unit_args *args, const f
         .heads = m->heads,
         .kv_heads = ht_model_kv_heads(m),
         .width = C,
+        .type = args->dtype,
         .qkv = b->act.qkv,
         .out = b->act.attention,
         .probs = m->flash ? NULL : at(act, l.probs),
         .lse = m->flash ? at(act, l.lse) : NULL,
-        .scores = m->flash ? at(workspace, w.scores) : NULL,
+        .scores = w.scores.bytes ? at(workspace, w.scores) : NULL,
         .tile_floats = w.tile_bytes / (int64_t)sizeof(float),
         .slots = ht_attention_slots(m, args->batch),
     };
     if (!grad) return;
     b->attention.dscores = at(workspace, w.dscores);
+    b->attention.dkv = w.dkv.bytes ? at(workspace, w.dkv) : NULL;
+    b->attention.dkv_floats = w.dkv_bytes / (int64_t)sizeof(float);
+    b->stored = (struct ht_stored){args->grad, args->grad_store};
     b->dwide = at(workspace, w.wide);
     b->dnorm = at(workspace, w.narrow);
     b->dattention = at(workspace, w.attention);
     for (int i = 0; i < N_PARTS; i++) {
         int at = part_of[m->arch][i];
-        b->grad[i] = at < 0 ? NULL : grad + parts[at].offset;
+        b->grad[i] = at < 0 ? NULL : ht_element(grad, args->grad_store, parts[at].offset);
     }
 }
 
@@ -168,12 +181,13 @@ static void activate(const struct block *b, struct ht_range rows)
 {
     int64_t F = b->fc2.in;
     if (!b->gated) {
-        b->simd->gelu(b->act.fc1 + rows.begin * F, b->act.gelu + rows.begin * F, (rows.end - rows.begin) * F);
+        b->simd->gelu(element(b, b->act.fc1, rows.begin * F), element(b, b->act.gelu, rows.begin * F),
+                      (rows.end - rows.begin) * F);
         return;
     }
     for (int64_t r = rows.begin; r < rows.end; r++) {
-        const float *gate = b->act.fc1 + r * 2 * F;
-        b->simd->swiglu(gate, gate + F, b->act.gelu + r * F, F);
+        const void *gate = element(b, b->act.fc1, r * 2 * F), *up = element(b, gate, F);
+        b->simd->swiglu(gate, up, element(b, b->act.gelu, r * F), F);
     }
 }
 
@@ -196,7 +210,7 @@ static void run_forward(struct block *b, struct ht_pool *pool)
     ht_pool_run(pool, forward_after_attention, b);
 }
 
-void ht_block_forward(const struct ht_unit_args *args, const float *params, const float *x, void *act, float *out,
+void ht_block_forward(const struct ht_unit_args *args, const void *params, const void *x, void *act, void *out,
                       void *workspace)
 {
     struct block b;
@@ -205,8 +219,8 @@ void ht_block_forward(const struct ht_unit_args *args, const float *params, cons
     run_forward(&b, args->pool);
 }
 
-void ht_block_recompute(const struct ht_unit_args *args, const float *params, const float *x, void *act,
-                        unsigned sub_ops, void *workspace)
+void ht_block_recompute(const struct ht_unit_args *args, const void *params, const void *x, void *act, unsigned sub_ops,
+                        void *workspace)
 {
     struct block b;
     block_init(&b, args, params, x, act, NULL, workspace);
@@ -223,22 +237,25 @@ static void activate_backward(const struct block *b, struct ht_range rows)
     int64_t F = b->fc2.in, C = b->fc2.out, n = rows.end - rows.begin;
     if (!b->gated) {
         ht_rows_linear_backward(b->simd, &b->fc2, b->dout, b->dwide, rows);
-        b->simd->gelu_backward(b->act.fc1 + rows.begin * F, b->dwide + rows.begin * F, n * F);
+        b->simd->gelu_backward(element(b, b->act.fc1, rows.begin * F), element(b, b->dwide, rows.begin * F), n * F);
         return;
     }
     b->simd->gemm(&(struct ht_gemm){.m = n,
                                     .n = F,
                                     .k = C,
-                                    .a = b->dout + rows.begin * C,
+                                    .a = element(b, b->dout, rows.begin * C),
                                     .a_stride = C,
+                                    .a_type = b->simd->stored,
                                     .b = b->fc2.weight,
                                     .b_stride = F,
-                                    .c = b->dwide + rows.begin * 2 * F + F,
-                                    .c_stride = 2 * F});
+                                    .b_type = b->simd->stored,
+                                    .c = element(b, b->dwide, rows.begin * 2 * F + F),
+                                    .c_stride = 2 * F,
+                                    .c_stored = {b->simd->stored, b->simd->stored}});
     for (int64_t r = rows.begin; r < rows.end; r++) {
-        const float *gate = b->act.fc1 + r * 2 * F;
-        float *dgate = b->dwide + r * 2 * F;
-        b->simd->swiglu_backward(gate, gate + F, dgate, dgate + F, F);
+        const void *gate = element(b, b->act.fc1, r * 2 * F), *up = element(b, gate, F);
+        void *dgate = element(b, b->dwide, r * 2 * F);
+        b->simd->swiglu_backward(gate, up, dgate, element(b, dgate, F), F);
     }
 }
 
@@ -259,12 +276,13 @@ static void grads_after_attention(void *arg, int worker, int n_workers)
     int64_t C = b->norm2.width, E = b->fc1.out;
     struct ht_range narrow = ht_range_split(C, HT_FEATURE_GRAIN, worker, n_workers);
     struct ht_range wide = ht_range_split(E, HT_FEATURE_GRAIN, worker, n_workers);
-    float **g = b->grad;
-    ht_features_linear_grad(b->simd, &b->fc2, b->act.gelu, b->dout, b->n_rows, g[FC2_W], g[FC2_B], narrow);
-    ht_features_linear_grad(b->simd, &b->fc1, b->act.norm2, b->dwide, b->n_rows, g[FC1_W], g[FC1_B], wide);
-    ht_features_norm_grad(b->simd, &b->norm2, b->act.proj, b->dnorm, b->act.norm2_stats, b->n_rows, g[LN2_W], g[LN2_B],
-                          narrow);
-    ht_features_linear_grad(b->simd, &b->proj, b->act.attention, b->dx, b->n_rows, g[PROJ_W], g[PROJ_B], narrow);
+    void **g = b->grad;
+    ht_features_linear_grad(b->simd, &b->fc2, b->act.gelu, b->dout, b->n_rows, b->stored, g[FC2_W], g[FC2_B], narrow);
+    ht_features_linear_grad(b->simd, &b->fc1, b->act.norm2, b->dwide, b->n_rows, b->stored, g[FC1_W], g[FC1_B], wide);
+    ht_features_norm_grad(b->simd, &b->norm2, b->act.proj, b->dnorm, b->act.norm2_stats, b->n_rows, b->stored, g[LN2_W],
+                          g[LN2_B], narrow);
+    ht_features_linear_grad(b->simd, &b->proj, b->act.attention, b->dx, b->n_rows, b->stored, g[PROJ_W], g[PROJ_B],
+                            narrow);
 }
 
 static void backward_attention(void *arg, int worker, int n_workers)
@@ -288,14 +306,14 @@ static void grads_before_attention(void *arg, int worker, int n_workers)
     int64_t C = b->norm1.width;
     struct ht_range features = ht_range_split(b->qkv.out, HT_FEATURE_GRAIN, worker, n_workers);
     struct ht_range columns = ht_range_split(C, HT_FEATURE_GRAIN, worker, n_workers);
-    ht_features_linear_grad(b->simd, &b->qkv, b->act.norm1, b->dwide, b->n_rows, b->grad[QKV_W], b->grad[QKV_B],
-                            features);
-    ht_features_norm_grad(b->simd, &b->norm1, b->x, b->dnorm, b->act.norm1_stats, b->n_rows, b->grad[LN1_W],
+    ht_features_linear_grad(b->simd, &b->qkv, b->act.norm1, b->dwide, b->n_rows, b->stored, b->grad[QKV_W],
+                            b->grad[QKV_B], features);
+    ht_features_norm_grad(b->simd, &b->norm1, b->x, b->dnorm, b->act.norm1_stats, b->n_rows, b->stored, b->grad[LN1_W],
                           b->grad[LN1_B], columns);
 }
 
-void ht_block_backward(const struct ht_unit_args *args, const float *params, const float *x, const void *act,
-                       const float *dout, float *dx, float *grad, void *workspace)
+void ht_block_backward(const struct ht_unit_args *args, const void *params, const void *x, const void *act,
+                       const void *dout, void *dx, void *grad, void *workspace)
 {
     struct block b;
     block_init(&b, args, params, x, (void *)act, grad, workspace); /* act is not written by the steps below */

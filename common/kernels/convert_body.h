@@ -10,9 +10,9 @@
 #include <string.h>
 
 #include "common/base/half.h"
-#include "common/model/model.h"
+#include "common/kernels/gemm.h"
 
-static void widen_f16(const uint16_t *restrict x, float *restrict y, int64_t n)
+static __attribute__((noinline)) void widen_f16(const uint16_t *restrict x, float *restrict y, int64_t n)
 {
     int64_t i = 0;
 #if defined(F16_WIDEN)
@@ -22,7 +22,7 @@ static void widen_f16(const uint16_t *restrict x, float *restrict y, int64_t n)
     for (; i < n; i++) y[i] = ht_f16_to_f32(x[i]);
 }
 
-static void narrow_f16(const float *restrict x, uint16_t *restrict y, int64_t n)
+static __attribute__((noinline)) void narrow_f16(const float *restrict x, uint16_t *restrict y, int64_t n)
 {
     int64_t i = 0;
 #if defined(F16_NARROW)
@@ -32,12 +32,12 @@ static void narrow_f16(const float *restrict x, uint16_t *restrict y, int64_t n)
     for (; i < n; i++) y[i] = ht_f32_to_f16(x[i]);
 }
 
-static void widen_bf16(const uint16_t *restrict x, float *restrict y, int64_t n)
+static __attribute__((noinline)) void widen_bf16(const uint16_t *restrict x, float *restrict y, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) y[i] = ht_bf16_to_f32(x[i]);
 }
 
-static void narrow_bf16(const float *restrict x, uint16_t *restrict y, int64_t n)
+static __attribute__((noinline)) void narrow_bf16(const float *restrict x, uint16_t *restrict y, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) y[i] = ht_f32_to_bf16(x[i]);
 }
@@ -60,4 +60,20 @@ static void simd_narrow(const float *x, enum ht_dtype type, void *y, int64_t n)
         narrow_f16(x, y, n);
     else
         narrow_bf16(x, y, n);
+}
+
+/* y may be x where it is stored as FP32. */
+static void simd_store(const float *x, struct ht_stored stored, void *y, int64_t n)
+{
+    enum { TILE = 256 };
+    if (stored.round == stored.as) {
+        simd_narrow(x, stored.as, y, n);
+        return;
+    }
+    uint16_t rounded[TILE];
+    for (int64_t i = 0, m; i < n; i += m) {
+        m = n - i < TILE ? n - i : TILE;
+        simd_narrow(x + i, stored.round, rounded, m);
+        simd_widen(rounded, stored.round, (float *)y + i, m);
+    }
 }

@@ -1,11 +1,15 @@
 /*
  * Embedding: token table, in GPT plus position table. Backward splits the columns, so that every worker goes over all
  * tokens in order: no two of them touch the same element, and the sum's order does not depend on their number.
+ *
+ * An FP32 gradient carries the sums itself. In 16 bit a token's rows are summed beside it, for which the workspace
+ * lists every token's rows in order: first[v] of token v, next[r] after row r; -1 ends a list.
  */
 #include <assert.h>
 #include <stddef.h>
 #include <string.h>
 
+#include "common/kernels/convert.h"
 #include "common/kernels/rows.h"
 #include "common/kernels/unit.h"
 
@@ -13,70 +17,142 @@ struct embedding {
     const struct ht_simd *simd;
     const struct ht_unit_args *args;
     const int32_t *tokens;
-    const float *wte, *wpe, *dout;
-    float *out, *dwte, *dwpe; /* wpe, dwpe: NULL in LLaMA */
+    const void *wte, *wpe, *dout;
+    void *out, *dwte, *dwpe; /* wpe, dwpe: NULL in LLaMA */
+    int32_t *first, *next;   /* (V), (B,T); NULL in FP32 */
 };
 
 static void forward(void *arg, int worker, int n_workers)
 {
     const struct embedding *e = arg;
+    enum ht_dtype type = e->args->dtype;
     int64_t T = e->args->seq, C = e->args->model->width;
     struct ht_range rows = ht_range_split(e->args->batch * T, HT_ROW_GRAIN, worker, n_workers);
     for (int64_t r = rows.begin; r < rows.end; r++) {
         assert(e->tokens[r] >= 0 && e->tokens[r] < e->args->model->vocab);
-        const float *token = e->wte + e->tokens[r] * C;
+        const void *token = ht_element(e->wte, type, e->tokens[r] * C);
+        void *out = ht_element(e->out, type, r * C);
         if (e->wpe)
-            e->simd->add(token, e->wpe + r % T * C, e->out + r * C, C);
+            e->simd->add(token, ht_element(e->wpe, type, r % T * C), out, C);
         else
-            memcpy(e->out + r * C, token, (size_t)C * sizeof(float));
+            memcpy(out, token, (size_t)(C * ht_dtype_bytes(type)));
     }
+}
+
+void ht_embedding_forward(const struct ht_unit_args *args, const int32_t *tokens, const void *params, void *out)
+{
+    const struct ht_model *m = args->model;
+    bool positions = m->arch == HT_ARCH_GPT;
+    assert(args->seq <= m->max_seq);
+    struct embedding e = {.simd = ht_simd_for(args->dtype),
+                          .args = args,
+                          .tokens = tokens,
+                          .wte = params,
+                          .wpe = positions ? ht_element(params, args->dtype, m->vocab * m->width) : NULL,
+                          .out = out};
+    ht_pool_run(args->pool, forward, &e);
+}
+
+/* ---- backward ---- */
+
+enum { COLUMNS = 256 }; /* whose sums are on the stack at a time */
+
+static void *grad_at(const struct embedding *e, void *table, int64_t row, int64_t column)
+{
+    return ht_element(table, e->args->grad_store, row * e->args->model->width + column);
+}
+
+/* sums[k] += dout[r, c + k] for k < n */
+static void add_row(const struct embedding *e, int64_t r, int64_t c, int64_t n, float *sums)
+{
+    e->simd->column_sum(ht_element(e->dout, e->args->dtype, r * e->args->model->width + c), 1, 0, n, sums);
+}
+
+static void store(const struct embedding *e, const float *sums, int64_t n, void *to)
+{
+    e->simd->store(sums, (struct ht_stored){e->args->grad, e->args->grad_store}, to, n);
+}
+
+static void zero_rows(const struct embedding *e, void *table, int64_t begin, int64_t end, struct ht_range columns)
+{
+    size_t bytes = (size_t)((columns.end - columns.begin) * ht_dtype_bytes(e->args->grad_store));
+    for (int64_t row = begin; row < end; row++) memset(grad_at(e, table, row, columns.begin), 0, bytes);
+}
+
+/* In place in the FP32 table. */
+static void add_tokens(const struct embedding *e, struct ht_range columns)
+{
+    for (int64_t r = 0; r < e->args->batch * e->args->seq; r++)
+        add_row(e, r, columns.begin, columns.end - columns.begin, grad_at(e, e->dwte, e->tokens[r], columns.begin));
+}
+
+static void sum_tokens(const struct embedding *e, struct ht_range columns)
+{
+    for (int64_t v = 0; v < e->args->model->vocab; v++)
+        for (int64_t c = columns.begin, n; c < columns.end && e->first[v] >= 0; c += n) {
+            float sums[COLUMNS];
+            n = columns.end - c < COLUMNS ? columns.end - c : COLUMNS;
+            e->simd->widen(grad_at(e, e->dwte, v, c), e->args->grad_store, sums, n);
+            for (int32_t r = e->first[v]; r >= 0; r = e->next[r]) add_row(e, r, c, n, sums);
+            store(e, sums, n, grad_at(e, e->dwte, v, c));
+        }
+}
+
+static void sum_positions(const struct embedding *e, struct ht_range columns)
+{
+    for (int64_t t = 0; t < e->args->seq; t++)
+        for (int64_t c = columns.begin, n; c < columns.end; c += n) {
+            float sums[COLUMNS];
+            n = columns.end - c < COLUMNS ? columns.end - c : COLUMNS;
+            e->simd->widen(ht_element(e->dout, e->args->dtype, t * e->args->model->width + c), e->args->dtype, sums, n);
+            for (int64_t b = 1; b < e->args->batch; b++) add_row(e, b * e->args->seq + t, c, n, sums);
+            store(e, sums, n, grad_at(e, e->dwpe, t, c));
+        }
 }
 
 static void backward(void *arg, int worker, int n_workers)
 {
     const struct embedding *e = arg;
     const struct ht_model *m = e->args->model;
-    int64_t B = e->args->batch, T = e->args->seq, C = m->width;
-    struct ht_range columns = ht_range_split(C, HT_FEATURE_GRAIN, worker, n_workers);
-    int64_t c = columns.begin, n = columns.end - columns.begin;
-    if (n <= 0) return;
-    size_t bytes = (size_t)n * sizeof(float);
-    if (!m->tied)
-        for (int64_t v = 0; v < m->vocab; v++) memset(e->dwte + v * C + c, 0, bytes);
-    for (int64_t r = 0; r < B * T; r++) {
-        float *to = e->dwte + e->tokens[r] * C + c;
-        e->simd->add(to, e->dout + r * C + c, to, n);
-    }
+    struct ht_range columns = ht_range_split(m->width, HT_FEATURE_GRAIN, worker, n_workers);
+    if (columns.begin == columns.end) return;
+    if (!m->tied) zero_rows(e, e->dwte, 0, m->vocab, columns);
+    if (e->first)
+        sum_tokens(e, columns);
+    else
+        add_tokens(e, columns);
     if (!e->dwpe) return;
-    for (int64_t t = 0; t < T; t++) {
-        float *to = e->dwpe + t * C + c;
-        memcpy(to, e->dout + t * C + c, bytes);
-        for (int64_t b = 1; b < B; b++) e->simd->add(to, e->dout + (b * T + t) * C + c, to, n);
+    sum_positions(e, columns);
+    zero_rows(e, e->dwpe, e->args->seq, m->max_seq, columns);
+}
+
+static void list_rows(const struct embedding *e)
+{
+    for (int64_t v = 0; v < e->args->model->vocab; v++) e->first[v] = -1;
+    for (int64_t r = e->args->batch * e->args->seq - 1; r >= 0; r--) {
+        e->next[r] = e->first[e->tokens[r]];
+        e->first[e->tokens[r]] = (int32_t)r;
     }
-    for (int64_t t = T; t < m->max_seq; t++) memset(e->dwpe + t * C + c, 0, bytes);
 }
 
-void ht_embedding_forward(const struct ht_unit_args *args, const int32_t *tokens, const float *params, float *out)
+void ht_embedding_backward(const struct ht_unit_args *args, const int32_t *tokens, const void *dout, void *grad,
+                           void *workspace)
 {
     const struct ht_model *m = args->model;
-    assert(args->seq <= m->max_seq);
-    struct embedding e = {.simd = ht_simd(),
-                          .args = args,
-                          .tokens = tokens,
-                          .wte = params,
-                          .wpe = m->arch == HT_ARCH_GPT ? params + m->vocab * m->width : NULL,
-                          .out = out};
-    ht_pool_run(args->pool, forward, &e);
-}
-
-void ht_embedding_backward(const struct ht_unit_args *args, const int32_t *tokens, const float *dout, float *grad)
-{
-    const struct ht_model *m = args->model;
-    struct embedding e = {.simd = ht_simd(),
+    bool positions = m->arch == HT_ARCH_GPT;
+    struct ht_workspace_layout w;
+    ht_unit_workspace(m, 0, args->batch, args->seq, args->dtype, true, &w);
+    assert(args->dtype != HT_F32 || args->grad == HT_F32);
+    struct embedding e = {.simd = ht_simd_for(args->dtype),
                           .args = args,
                           .tokens = tokens,
                           .dout = dout,
                           .dwte = grad,
-                          .dwpe = m->arch == HT_ARCH_GPT ? grad + m->vocab * m->width : NULL};
+                          .dwpe = positions ? ht_element(grad, args->grad_store, m->vocab * m->width) : NULL};
+    if (w.rows_of_tokens.bytes) {
+        e.first = (int32_t *)((char *)workspace + w.rows_of_tokens.offset);
+        e.next = e.first + m->vocab;
+        list_rows(&e);
+    }
     ht_pool_run(args->pool, backward, &e);
 }

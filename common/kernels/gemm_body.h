@@ -16,10 +16,14 @@
  *     a column         [c c]
  *     a step of k      [c c]
  *
- * Strips are padded with zeros, and a tile that sticks out of C goes through a buffer.
+ * Strips are padded with zeros, and a tile that sticks out of C goes through a buffer. C carries the sums from one
+ * block of k to the next, so where it is not FP32 a part of it (PART, COLUMNS) is held in FP32 beside it, and stored
+ * once.
  */
+#include <assert.h>
 #include <string.h>
 
+#include "common/kernels/convert.h"
 #include "common/kernels/gemm.h"
 
 enum {
@@ -29,6 +33,7 @@ enum {
     GEMM_BLOCK_DEPTH = 256,
     GEMM_BLOCK_COLUMNS = 384,
     GEMM_BLOCK_HEIGHT = 96, /* a multiple of every GEMM_ROWS */
+    GEMM_PART_HEIGHT = 4 * GEMM_BLOCK_HEIGHT,
 };
 typedef float gemm_vec __attribute__((vector_size(SIMD_BYTES)));
 typedef float gemm_vec_at __attribute__((vector_size(SIMD_BYTES), aligned(4), may_alias));
@@ -83,29 +88,64 @@ static inline void gemm_transpose4(const float *src, int64_t src_stride, float *
     *(gemm_quad_at *)(dst + 3 * dst_stride) = __builtin_shufflevector(hi01, hi23, 2, 3, 6, 7);
 }
 
-/* One strip from a matrix whose rows run along k: dst[p * width + i] = src[i * stride + p], i < n, 0 for n <= i <
- * width. */
-static void gemm_pack_across(const float *src, int64_t stride, int64_t n, int64_t k, float *dst, int64_t width)
+/* A matrix, from some element on. */
+struct gemm_matrix {
+    const void *at;
+    enum ht_dtype type;
+    int64_t stride;
+};
+
+static inline struct gemm_matrix gemm_from(const void *at, enum ht_dtype type, int64_t stride, int64_t row,
+                                           int64_t column)
 {
-    int64_t i = 0;
+    return (struct gemm_matrix){ht_element(at, type, row * stride + column), type, stride};
+}
+
+enum { GEMM_CONVERTED = 4 }; /* rows at a time */
+typedef float gemm_rows[GEMM_CONVERTED * GEMM_BLOCK_COLUMNS];
+
+/* `rows` (at most GEMM_CONVERTED) rows of n (at most GEMM_BLOCK_COLUMNS) in FP32: where they are, or converted. */
+static inline const float *gemm_in_f32(struct gemm_matrix s, int64_t row, int64_t rows, int64_t n, gemm_rows converted,
+                                       int64_t *stride)
+{
+    if (s.type == HT_F32) {
+        *stride = s.stride;
+        return (const float *)s.at + row * s.stride;
+    }
+    *stride = GEMM_BLOCK_COLUMNS;
+    for (int64_t r = 0; r < rows; r++)
+        simd_widen(ht_element(s.at, s.type, (row + r) * s.stride), s.type, converted + r * GEMM_BLOCK_COLUMNS, n);
+    return converted;
+}
+
+/* One strip from a matrix whose rows run along k: dst[p * width + i] = src[(first + i) * stride + p], i < n, 0 for
+   n <= i < width. */
+static void gemm_pack_across(struct gemm_matrix src, int64_t first, int64_t n, int64_t k, float *dst, int64_t width)
+{
+    gemm_rows converted;
+    int64_t i = 0, stride;
     for (; i + 4 <= n; i += 4) {
-        const float *s = src + i * stride;
+        const float *s = gemm_in_f32(src, first + i, 4, k, converted, &stride);
         int64_t p = 0;
         for (; p + 4 <= k; p += 4) gemm_transpose4(s + p, stride, dst + p * width + i, width);
         for (; p < k; p++)
             for (int j = 0; j < 4; j++) dst[p * width + i + j] = s[j * stride + p];
     }
-    for (; i < n; i++)
-        for (int64_t p = 0; p < k; p++) dst[p * width + i] = src[i * stride + p];
+    for (; i < n; i++) {
+        const float *s = gemm_in_f32(src, first + i, 1, k, converted, &stride);
+        for (int64_t p = 0; p < k; p++) dst[p * width + i] = s[p];
+    }
     for (; i < width; i++)
         for (int64_t p = 0; p < k; p++) dst[p * width + i] = 0;
 }
 
 /* Strips from a matrix whose rows run across k: dst[strip][p * width + i] = src[p * stride + strip * width + i]. */
-static void gemm_pack_along(const float *src, int64_t stride, int64_t n, int64_t k, float *dst, int64_t width)
+static void gemm_pack_along(struct gemm_matrix src, int64_t n, int64_t k, float *dst, int64_t width)
 {
+    gemm_rows converted;
+    int64_t stride;
     for (int64_t p = 0; p < k; p++) {
-        const float *s = src + p * stride;
+        const float *s = gemm_in_f32(src, p, 1, n, converted, &stride);
         float *d = dst + p * width;
         int64_t i = 0;
         for (; i + width <= n; i += width, d += k * width) memcpy(d, s + i, (size_t)width * sizeof(float));
@@ -116,15 +156,14 @@ static void gemm_pack_along(const float *src, int64_t stride, int64_t n, int64_t
 }
 
 /* A block n wide (rows of A, columns of B) and k deep into strips. `along`: the matrix has k as its rows. */
-static inline void gemm_pack(const float *src, int64_t stride, bool along, int64_t n, int64_t k, float *dst,
-                             int64_t width)
+static inline void gemm_pack(struct gemm_matrix src, bool along, int64_t n, int64_t k, float *dst, int64_t width)
 {
     if (along) {
-        gemm_pack_along(src, stride, n, k, dst, width);
+        gemm_pack_along(src, n, k, dst, width);
         return;
     }
     for (int64_t i = 0; i < n; i += width)
-        gemm_pack_across(src + i * stride, stride, n - i < width ? n - i : width, k, dst + i * k, width);
+        gemm_pack_across(src, i, n - i < width ? n - i : width, k, dst + i * k, width);
 }
 
 static inline int64_t gemm_min(int64_t a, int64_t b)
@@ -147,25 +186,80 @@ static void gemm_block(const float *a, const float *b, int64_t m, int64_t n, int
         }
 }
 
-static void simd_gemm(const struct ht_gemm *g)
-{
+/* A part of C: rows [i, i + m) and columns [j, j + n), n <= GEMM_BLOCK_COLUMNS, in FP32. */
+struct gemm_part {
+    int64_t i, m, j, n;
+    float *c;
+    int64_t c_stride;
+};
+
+struct gemm_packed {
     _Alignas(64) float a[GEMM_BLOCK_HEIGHT * GEMM_BLOCK_DEPTH], b[GEMM_BLOCK_COLUMNS * GEMM_BLOCK_DEPTH];
-    _Static_assert(sizeof(a) + sizeof(b) + 64 * 1024 <= HT_GEMM_STACK_BYTES, "HT_GEMM_STACK_BYTES");
-    _Static_assert(GEMM_BLOCK_HEIGHT % GEMM_ROWS == 0 && GEMM_BLOCK_COLUMNS % GEMM_COLUMNS == 0, "blocks are of tiles");
-    if (g->k == 0 && !g->add)
-        for (int64_t i = 0; i < g->m; i++) memset(g->c + i * g->c_stride, 0, (size_t)g->n * sizeof(float));
-    for (int64_t j = 0; j < g->n; j += GEMM_BLOCK_COLUMNS) {
-        int64_t n = gemm_min(g->n - j, GEMM_BLOCK_COLUMNS);
-        for (int64_t p = 0; p < g->k; p += GEMM_BLOCK_DEPTH) {
-            int64_t k = gemm_min(g->k - p, GEMM_BLOCK_DEPTH);
-            const float *from = g->b + (g->b_transposed ? j * g->b_stride + p : p * g->b_stride + j);
-            gemm_pack(from, g->b_stride, !g->b_transposed, n, k, b, GEMM_COLUMNS);
-            for (int64_t i = 0; i < g->m; i += GEMM_BLOCK_HEIGHT) {
-                int64_t m = gemm_min(g->m - i, GEMM_BLOCK_HEIGHT);
-                from = g->a + (g->a_transposed ? p * g->a_stride + i : i * g->a_stride + p);
-                gemm_pack(from, g->a_stride, g->a_transposed, m, k, a, GEMM_ROWS);
-                gemm_block(a, b, m, n, k, g->add || p > 0, g->c + i * g->c_stride + j, g->c_stride);
-            }
+};
+
+/* Lays down what the sums start from. False when that is 0, and nothing was written. */
+static bool gemm_start(const struct ht_gemm *g, const struct gemm_part *part)
+{
+    float bias[GEMM_BLOCK_COLUMNS];
+    if (!g->bias && !g->residual && g->k > 0) return g->add;
+    if (g->bias) simd_widen(ht_element(g->bias, g->b_type, part->j), g->b_type, bias, part->n);
+    for (int64_t r = 0; r < part->m && !g->add; r++) {
+        float *c = part->c + r * part->c_stride;
+        const void *residual = ht_element(g->residual, g->a_type, (part->i + r) * g->c_stride + part->j);
+        if (residual) simd_widen(residual, g->a_type, c, part->n);
+        for (int64_t k = 0; k < part->n && residual && g->bias; k++) c[k] += bias[k];
+        if (!residual && g->bias) memcpy(c, bias, (size_t)part->n * sizeof(float));
+        if (!residual && !g->bias) memset(c, 0, (size_t)part->n * sizeof(float));
+    }
+    return true;
+}
+
+/* The product's sums in a part of C, from start to end. */
+static void gemm_sums(const struct ht_gemm *g, const struct gemm_part *part, struct gemm_packed *packed)
+{
+    bool add = gemm_start(g, part);
+    for (int64_t p = 0; p < g->k; p += GEMM_BLOCK_DEPTH) {
+        int64_t k = gemm_min(g->k - p, GEMM_BLOCK_DEPTH), j = part->j;
+        bool across = g->b_transposed;
+        gemm_pack(gemm_from(g->b, g->b_type, g->b_stride, across ? j : p, across ? p : j), !across, part->n, k,
+                  packed->b, GEMM_COLUMNS);
+        for (int64_t i = 0; i < part->m; i += GEMM_BLOCK_HEIGHT) {
+            int64_t m = gemm_min(part->m - i, GEMM_BLOCK_HEIGHT), row = part->i + i;
+            bool along = g->a_transposed;
+            gemm_pack(gemm_from(g->a, g->a_type, g->a_stride, along ? p : row, along ? row : p), along, m, k, packed->a,
+                      GEMM_ROWS);
+            gemm_block(packed->a, packed->b, m, part->n, k, add || p > 0, part->c + i * part->c_stride, part->c_stride);
         }
     }
+}
+
+static __attribute__((noinline)) void gemm_rounded(const struct ht_gemm *g, struct gemm_packed *packed)
+{
+    float c[GEMM_PART_HEIGHT * GEMM_BLOCK_COLUMNS];
+    _Static_assert(sizeof(*packed) + sizeof(c) + 64 * 1024 <= HT_GEMM_STACK_BYTES, "HT_GEMM_STACK_BYTES");
+    assert(!g->add);
+    for (int64_t j = 0; j < g->n; j += GEMM_BLOCK_COLUMNS)
+        for (int64_t i = 0; i < g->m; i += GEMM_PART_HEIGHT) {
+            struct gemm_part part = {i, gemm_min(g->m - i, GEMM_PART_HEIGHT),
+                                     j, gemm_min(g->n - j, GEMM_BLOCK_COLUMNS),
+                                     c, GEMM_BLOCK_COLUMNS};
+            gemm_sums(g, &part, packed);
+            for (int64_t r = 0; r < part.m; r++)
+                simd_store(c + r * GEMM_BLOCK_COLUMNS, g->c_stored,
+                           ht_element(g->c, g->c_stored.as, (i + r) * g->c_stride + j), part.n);
+        }
+}
+
+static void simd_gemm(const struct ht_gemm *g)
+{
+    struct gemm_packed packed;
+    _Static_assert(GEMM_BLOCK_HEIGHT % GEMM_ROWS == 0 && GEMM_BLOCK_COLUMNS % GEMM_COLUMNS == 0, "blocks are of tiles");
+    if (g->c_stored.round != HT_F32) {
+        gemm_rounded(g, &packed);
+        return;
+    }
+    for (int64_t j = 0; j < g->n; j += GEMM_BLOCK_COLUMNS)
+        gemm_sums(
+            g, &(struct gemm_part){0, g->m, j, gemm_min(g->n - j, GEMM_BLOCK_COLUMNS), (float *)g->c + j, g->c_stride},
+            &packed);
 }

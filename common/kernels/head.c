@@ -7,6 +7,7 @@
 #include <assert.h>
 #include <stddef.h>
 
+#include "common/kernels/convert.h"
 #include "common/kernels/rows.h"
 #include "common/kernels/unit.h"
 
@@ -15,32 +16,37 @@ struct head {
     int64_t n_rows;
     struct ht_norm norm;
     struct ht_linear matrix;
-    float *norm_out, *stats;
-    const float *x;
+    void *norm_out;
+    float *stats;
+    const void *x;
     float scale;
-    const int32_t *targets;
+    const int32_t *targets; /* NULL: logits only */
     float *logits;
     double *row_loss;
     /* backward */
     const float *dlogits;
-    float *dnorm, *dx, *dnorm_weight, *dnorm_bias, *dmatrix;
+    void *dnorm, *dx, *dnorm_weight, *dnorm_bias, *dmatrix;
+    struct ht_stored stored; /* parameters' gradients */
 };
 
-static void head_init(struct head *h, const struct ht_unit_args *args, const float *params, const float *wte,
-                      const float *x, void *act)
+static void head_init(struct head *h, const struct ht_unit_args *args, const void *params, const void *wte,
+                      const void *x, void *act)
 {
     const struct ht_model *m = args->model;
     bool biased = m->arch == HT_ARCH_GPT;
     int64_t C = m->width, n_norm = biased ? 2 * C : C; /* elements of the norm, the matrix comes after */
     assert(m->tied == (wte != NULL));
     struct ht_act_layout l;
-    ht_head_activations(m, args->batch, args->seq, HT_F32, &l);
+    ht_head_activations(m, args->batch, args->seq, args->dtype, &l);
     *h = (struct head){
-        .simd = ht_simd(),
+        .simd = ht_simd_for(args->dtype),
         .n_rows = args->batch * args->seq,
-        .norm = {params, biased ? params + C : NULL, C, (float)m->norm_eps},
-        .matrix = {.weight = m->tied ? wte : params + n_norm, .in = C, .out = m->vocab},
-        .norm_out = (float *)((char *)act + l.norm1.offset),
+        .norm = {params, biased ? ht_element(params, args->dtype, C) : NULL, C, (float)m->norm_eps},
+        .matrix = {.weight = m->tied ? wte : ht_element(params, args->dtype, n_norm),
+                   .in = C,
+                   .out = m->vocab,
+                   .y_type = HT_F32},
+        .norm_out = (char *)act + l.norm1.offset,
         .stats = (float *)((char *)act + l.norm1_stats.offset),
         .x = x,
     };
@@ -53,13 +59,13 @@ static void forward(void *arg, int worker, int n_workers)
     struct ht_range rows = ht_range_split(h->n_rows, HT_ROW_GRAIN, worker, n_workers);
     ht_rows_norm(h->simd, &h->norm, h->x, h->norm_out, h->stats, h->n_rows, rows);
     ht_rows_linear(h->simd, &h->matrix, h->norm_out, NULL, h->logits, rows);
-    for (int64_t r = rows.begin; r < rows.end; r++) {
+    for (int64_t r = rows.begin; r < rows.end && h->targets; r++) {
         assert(h->targets[r] >= 0 && h->targets[r] < V);
         h->row_loss[r] = h->simd->cross_entropy(h->logits + r * V, V, h->targets[r], h->scale);
     }
 }
 
-void ht_head_forward(const struct ht_unit_args *args, const float *params, const float *wte, const float *x, void *act,
+void ht_head_forward(const struct ht_unit_args *args, const void *params, const void *wte, const void *x, void *act,
                      float *logits, const int32_t *targets, float scale, double *loss_sum, void *workspace)
 {
     struct head h;
@@ -72,6 +78,15 @@ void ht_head_forward(const struct ht_unit_args *args, const float *params, const
     double sum = 0;
     for (int64_t r = 0; r < h.n_rows; r++) sum += h.row_loss[r];
     *loss_sum = sum;
+}
+
+void ht_head_logits(const struct ht_unit_args *args, const void *params, const void *wte, const void *x, void *act,
+                    float *logits)
+{
+    struct head h;
+    head_init(&h, args, params, wte, x, act);
+    h.logits = logits;
+    ht_pool_run(args->pool, forward, &h);
 }
 
 static void backward_rows(void *arg, int worker, int n_workers)
@@ -87,13 +102,14 @@ static void backward_features(void *arg, int worker, int n_workers)
     struct head *h = arg;
     struct ht_range tokens = ht_range_split(h->matrix.out, HT_FEATURE_GRAIN, worker, n_workers);
     struct ht_range columns = ht_range_split(h->norm.width, HT_FEATURE_GRAIN, worker, n_workers);
-    ht_features_linear_grad(h->simd, &h->matrix, h->norm_out, h->dlogits, h->n_rows, h->dmatrix, NULL, tokens);
-    ht_features_norm_grad(h->simd, &h->norm, h->x, h->dnorm, h->stats, h->n_rows, h->dnorm_weight, h->dnorm_bias,
-                          columns);
+    ht_features_linear_grad(h->simd, &h->matrix, h->norm_out, h->dlogits, h->n_rows, h->stored, h->dmatrix, NULL,
+                            tokens);
+    ht_features_norm_grad(h->simd, &h->norm, h->x, h->dnorm, h->stats, h->n_rows, h->stored, h->dnorm_weight,
+                          h->dnorm_bias, columns);
 }
 
-void ht_head_backward(const struct ht_unit_args *args, const float *params, const float *wte, const float *x,
-                      const void *act, const float *dlogits, float *dx, float *grad, float *dwte, void *workspace)
+void ht_head_backward(const struct ht_unit_args *args, const void *params, const void *wte, const void *x,
+                      const void *act, const float *dlogits, void *dx, void *grad, void *dwte, void *workspace)
 {
     const struct ht_model *m = args->model;
     struct head h;
@@ -103,8 +119,9 @@ void ht_head_backward(const struct ht_unit_args *args, const float *params, cons
     h.dnorm = workspace;
     h.dx = dx;
     h.dnorm_weight = grad;
-    h.dnorm_bias = h.norm.bias ? grad + m->width : NULL;
-    h.dmatrix = m->tied ? dwte : grad + (h.norm.bias ? 2 : 1) * m->width;
+    h.dnorm_bias = h.norm.bias ? ht_element(grad, args->grad_store, m->width) : NULL;
+    h.dmatrix = m->tied ? dwte : ht_element(grad, args->grad_store, (h.norm.bias ? 2 : 1) * m->width);
+    h.stored = (struct ht_stored){args->grad, args->grad_store};
     ht_pool_run(args->pool, backward_rows, &h);
     ht_pool_run(args->pool, backward_features, &h);
 }

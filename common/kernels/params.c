@@ -1,9 +1,8 @@
-/* Initial values of parameters, and accumulation of their gradients. */
+/* Initial values of parameters. */
 #include <math.h>
 #include <string.h>
 
 #include "common/base/rng.h"
-#include "common/kernels/rows.h"
 #include "common/kernels/unit.h"
 
 static bool ends_with(const char *s, const char *end)
@@ -33,22 +32,4 @@ void ht_unit_init(const struct ht_model *model, int64_t unit, uint64_t seed, flo
         for (int64_t i = part->offset; i < part->offset + part->rows * part->cols; i++)
             params[i] = bias ? 0.0f : norm ? 1.0f : a * (2.0f * ht_random_float(stream, (uint64_t)i) - 1.0f);
     }
-}
-
-struct accumulate {
-    float *acc;
-    const float *add;
-    int64_t n;
-};
-
-static void accumulate(void *arg, int worker, int n_workers)
-{
-    const struct accumulate *a = arg;
-    struct ht_range r = ht_range_split(a->n, HT_FEATURE_GRAIN, worker, n_workers);
-    ht_simd()->add(a->acc + r.begin, a->add + r.begin, a->acc + r.begin, r.end - r.begin);
-}
-
-void ht_grad_accumulate(struct ht_pool *pool, float *acc, const float *add, int64_t n)
-{
-    ht_pool_run(pool, accumulate, &(struct accumulate){.acc = acc, .add = add, .n = n});
 }

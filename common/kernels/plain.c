@@ -5,21 +5,26 @@
 #include <string.h>
 
 #include "common/base/array.h"
+#include "common/kernels/convert.h"
+#include "common/kernels/grad_sum.h"
 
 /* One unit's state. Units run one at a time, so logits, workspace and the two activation gradients are shared. */
 struct unit {
     int64_t n; /* parameters */
-    float *param, *m, *v, *grad, *fresh;
-    float *input; /* (B,T,C); NULL for unit 0 */
+    float *master, *m, *v;
+    void *param;        /* what the kernels read: master, or that rounded */
+    void *grad, *fresh; /* of the first micro-batch and then of all; of another one */
+    void *input;        /* (B,T,C); NULL for unit 0 */
     void *act;
 };
 
 struct ht_plain {
     struct ht_model model;
+    struct ht_numerics numerics;
     struct ht_unit_args args;
     struct unit *units; /* L + 2 */
-    float *logits, *d[2];
-    void *workspace;
+    float *logits;
+    void *d[2], *workspace;
     int64_t step;
 };
 
@@ -33,28 +38,42 @@ static void *buffer(int64_t bytes)
     return p;
 }
 
-struct ht_plain *ht_plain_create(const struct ht_model *model, int64_t batch, int64_t seq, struct ht_pool *pool,
-                                 uint64_t seed)
+static void init_states(struct ht_plain *p, int64_t u, uint64_t seed)
+{
+    struct unit *unit = &p->units[u];
+    enum ht_dtype type = p->numerics.param;
+    unit->n = ht_unit_params(&p->model, u);
+    float **states[] = {&unit->master, &unit->m, &unit->v};
+    for (size_t i = 0; i < HT_COUNT(states); i++) *states[i] = buffer(unit->n * (int64_t)sizeof(float));
+    ht_unit_init(&p->model, u, seed, unit->master);
+    unit->param = type == HT_F32 ? unit->master : buffer(unit->n * ht_dtype_bytes(type));
+    if (unit->param != unit->master) ht_round_copy(p->args.pool, unit->master, unit->param, type, unit->n);
+    unit->grad = buffer(unit->n * (int64_t)sizeof(float)); /* the largest type that may accumulate */
+    unit->fresh = buffer(unit->n * ht_dtype_bytes(p->numerics.grad));
+}
+
+struct ht_plain *ht_plain_create(const struct ht_model *model, const struct ht_numerics *numerics, int64_t batch,
+                                 int64_t seq, struct ht_pool *pool, uint64_t seed)
 {
     struct ht_plain *p = HT_NEW(struct ht_plain);
     p->model = *model;
-    p->args = (struct ht_unit_args){.model = &p->model, .batch = batch, .seq = seq, .pool = pool};
+    p->numerics = numerics ? *numerics : (struct ht_numerics){0};
+    enum ht_dtype type = p->numerics.param;
+    p->args = (struct ht_unit_args){
+        .model = &p->model, .batch = batch, .seq = seq, .pool = pool, .dtype = type, .grad = p->numerics.grad};
     p->units = HT_NEW_ARRAY(struct unit, ht_model_units(model));
     int64_t workspace_bytes = 0;
     for (int64_t u = 0; u < ht_model_units(model); u++) {
         struct unit *unit = &p->units[u];
-        unit->n = ht_unit_params(model, u);
-        float **states[] = {&unit->param, &unit->m, &unit->v, &unit->grad, &unit->fresh};
-        for (size_t i = 0; i < HT_COUNT(states); i++) *states[i] = buffer(unit->n * (int64_t)sizeof(float));
-        ht_unit_init(model, u, seed, unit->param);
-        unit->input = buffer(ht_unit_input_bytes(model, u, batch, seq, HT_F32));
-        unit->act = buffer(ht_unit_activation_bytes(model, u, batch, seq, HT_F32));
+        init_states(p, u, seed);
+        unit->input = buffer(ht_unit_input_bytes(model, u, batch, seq, type));
+        unit->act = buffer(ht_unit_activation_bytes(model, u, batch, seq, type));
         for (int backward = 0; backward < 2; backward++) {
-            int64_t bytes = ht_unit_workspace_bytes(model, u, batch, seq, HT_F32, backward);
+            int64_t bytes = ht_unit_workspace_bytes(model, u, batch, seq, type, backward);
             if (bytes > workspace_bytes) workspace_bytes = bytes;
         }
     }
-    int64_t width_bytes = batch * seq * model->width * (int64_t)sizeof(float);
+    int64_t width_bytes = batch * seq * model->width * ht_dtype_bytes(type);
     p->workspace = buffer(workspace_bytes);
     p->logits = buffer(ht_logits_bytes(model, batch, seq));
     for (int i = 0; i < 2; i++) p->d[i] = buffer(width_bytes);
@@ -66,11 +85,22 @@ void ht_plain_destroy(struct ht_plain *p)
     if (!p) return;
     for (int64_t u = 0; u < ht_model_units(&p->model); u++) {
         struct unit *unit = &p->units[u];
-        void *buffers[] = {unit->param, unit->m, unit->v, unit->grad, unit->fresh, unit->input, unit->act};
+        if (unit->param != unit->master) free(unit->param);
+        void *buffers[] = {unit->master, unit->m, unit->v, unit->grad, unit->fresh, unit->input, unit->act};
         for (size_t i = 0; i < HT_COUNT(buffers); i++) free(buffers[i]);
     }
     void *shared[] = {p->units, p->logits, p->d[0], p->d[1], p->workspace, p};
     for (size_t i = 0; i < HT_COUNT(shared); i++) free(shared[i]);
+}
+
+/* Up to the head's input. */
+static void forward_blocks(struct ht_plain *p, const int32_t *tokens)
+{
+    const struct ht_unit_args *a = &p->args;
+    struct unit *u = p->units;
+    ht_embedding_forward(a, tokens, u[0].param, u[1].input);
+    for (int64_t i = 1; i <= p->model.layers; i++)
+        ht_block_forward(a, u[i].param, u[i].input, u[i].act, u[i + 1].input, p->workspace);
 }
 
 /* Forward and backward of one micro-batch into grad (first) or fresh. Returns the summed loss. */
@@ -78,49 +108,66 @@ static double micro_batch(struct ht_plain *p, const int32_t *tokens, const int32
 {
     const struct ht_unit_args *a = &p->args;
     struct unit *u = p->units, *head = &u[p->model.layers + 1];
-    const float *wte = p->model.tied ? u[0].param : NULL;
+    const void *wte = p->model.tied ? u[0].param : NULL;
     double loss_sum;
-    ht_embedding_forward(a, tokens, u[0].param, u[1].input);
-    for (int64_t i = 1; i <= p->model.layers; i++)
-        ht_block_forward(a, u[i].param, u[i].input, u[i].act, u[i + 1].input, p->workspace);
+    forward_blocks(p, tokens);
     ht_head_forward(a, head->param, wte, head->input, head->act, p->logits, targets, scale, &loss_sum, p->workspace);
 
 #define GRAD(unit) (first ? (unit)->grad : (unit)->fresh)
-    float *d = p->d[0], *d_next = p->d[1];
+    void *d = p->d[0], *d_next = p->d[1];
     ht_head_backward(a, head->param, wte, head->input, head->act, p->logits, d, GRAD(head),
                      p->model.tied ? GRAD(&u[0]) : NULL, p->workspace);
     for (int64_t i = p->model.layers; i >= 1; i--) {
         ht_block_backward(a, u[i].param, u[i].input, u[i].act, d, d_next, GRAD(&u[i]), p->workspace);
-        float *swap = d;
+        void *swap = d;
         d = d_next;
         d_next = swap;
     }
-    ht_embedding_backward(a, tokens, d, GRAD(&u[0]));
+    ht_embedding_backward(a, tokens, d, GRAD(&u[0]), p->workspace);
 #undef GRAD
     return loss_sum;
 }
 
+static void step_unit(struct ht_plain *p, const struct ht_adamw_step *s, struct unit *unit, enum ht_dtype grad_type)
+{
+    ht_adamw_update_row(p->args.pool, s,
+                        &(struct ht_adamw_row){.param = unit->master,
+                                               .m = unit->m,
+                                               .v = unit->v,
+                                               .grad = unit->grad,
+                                               .grad_type = grad_type,
+                                               .copy_type = p->numerics.param,
+                                               .copy = unit->param == unit->master ? NULL : unit->param,
+                                               .n = unit->n});
+}
+
 double ht_plain_step(struct ht_plain *p, int64_t n_micro, const int32_t *tokens, const int32_t *targets,
-                     const struct ht_adamw *adamw)
+                     const struct ht_adamw *adamw, double loss_scale)
 {
     int64_t micro_tokens = p->args.batch * p->args.seq, n_units = ht_model_units(&p->model);
     double n_tokens = (double)(n_micro * micro_tokens), loss_sum = 0;
+    enum ht_dtype fresh_type = p->numerics.grad, grad_type = n_micro > 1 ? p->numerics.accumulate : fresh_type;
     for (int64_t k = 0; k < n_micro; k++) {
-        loss_sum +=
-            micro_batch(p, tokens + k * micro_tokens, targets + k * micro_tokens, (float)(1 / n_tokens), k == 0);
-        if (k == 0) continue;
-        for (int64_t u = 0; u < n_units; u++)
-            ht_grad_accumulate(p->args.pool, p->units[u].grad, p->units[u].fresh, p->units[u].n);
+        p->args.grad_store = k == 0 ? grad_type : fresh_type;
+        loss_sum += micro_batch(p, tokens + k * micro_tokens, targets + k * micro_tokens,
+                                (float)(loss_scale / n_tokens), k == 0);
+        for (int64_t u = 0; u < n_units && k > 0; u++)
+            ht_grad_sum(p->args.pool, p->units[u].grad, grad_type, p->units[u].fresh, fresh_type, p->units[u].n);
     }
-    struct ht_adamw_step s = ht_adamw_step(adamw, ++p->step, 1);
-    for (int64_t u = 0; u < n_units; u++) {
-        struct unit *unit = &p->units[u];
-        ht_adamw_update_pool(p->args.pool, &s, unit->param, unit->m, unit->v, unit->grad, unit->n);
-    }
+    struct ht_adamw_step s = ht_adamw_step(adamw, ++p->step, 1 / loss_scale);
+    for (int64_t u = 0; u < n_units; u++) step_unit(p, &s, &p->units[u], grad_type);
     return loss_sum / n_tokens;
+}
+
+const float *ht_plain_logits(struct ht_plain *p, const int32_t *tokens)
+{
+    struct unit *u = p->units, *head = &u[p->model.layers + 1];
+    forward_blocks(p, tokens);
+    ht_head_logits(&p->args, head->param, p->model.tied ? u[0].param : NULL, head->input, head->act, p->logits);
+    return p->logits;
 }
 
 const float *ht_plain_params(const struct ht_plain *p, int64_t unit)
 {
-    return p->units[unit].param;
+    return p->units[unit].master;
 }

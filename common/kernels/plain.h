@@ -8,6 +8,8 @@
  *     for each micro-batch    forward all units; backward all units, gradients formed fresh
  *                             the first one's gradients are the accumulator, later ones are added to it
  *     AdamW on every unit
+ *
+ * In 16-bit numerics AdamW steps FP32 master copies; what the units read is these, rounded.
  */
 #ifndef HT_KERNELS_PLAIN_H
 #define HT_KERNELS_PLAIN_H
@@ -17,16 +19,20 @@
 
 struct ht_plain;
 
-/* pool stays the caller's. Parameters are those of ht_unit_init(seed). */
-struct ht_plain *ht_plain_create(const struct ht_model *model, int64_t batch, int64_t seq, struct ht_pool *pool,
-                                 uint64_t seed);
+/* pool stays the caller's. numerics: NULL for FP32. Parameters are those of ht_unit_init(seed), rounded where they are
+   not FP32. */
+struct ht_plain *ht_plain_create(const struct ht_model *model, const struct ht_numerics *numerics, int64_t batch,
+                                 int64_t seq, struct ht_pool *pool, uint64_t seed);
 void ht_plain_destroy(struct ht_plain *p); /* accepts NULL */
 
-/* tokens, targets: (M,B,T). Returns the mean loss over the M B T tokens, before the update. */
+/* tokens, targets: (M,B,T). Gradients are formed of loss_scale times the loss, and divided by it again in the step,
+   which is made whatever they are. Returns the mean loss over the M B T tokens, not scaled, before the update. */
 double ht_plain_step(struct ht_plain *p, int64_t n_micro, const int32_t *tokens, const int32_t *targets,
-                     const struct ht_adamw *adamw);
+                     const struct ht_adamw *adamw, double loss_scale);
+/* tokens: (B,T). Returns logits (B,T,V), valid until the next call. */
+const float *ht_plain_logits(struct ht_plain *p, const int32_t *tokens);
 
-/* A unit's flat parameters, for comparison. */
+/* A unit's flat parameters in FP32 (the master copy), for comparison. */
 const float *ht_plain_params(const struct ht_plain *p, int64_t unit);
 
 #endif

@@ -2,9 +2,11 @@
 
 #include <math.h>
 
+#include "common/kernels/convert.h"
+
 enum { FREQUENCIES = 64 }; /* at a time: D/2 of a head of 128, in one go */
 
-void ht_rows_rotate(const struct ht_simd *simd, const struct ht_rotary *rotary, bool back, float *x,
+void ht_rows_rotate(const struct ht_simd *simd, const struct ht_rotary *rotary, bool back, void *x,
                     struct ht_range rows)
 {
     int64_t D = rotary->head_size, half = D / 2;
@@ -22,8 +24,11 @@ void ht_rows_rotate(const struct ht_simd *simd, const struct ht_rotary *rotary, 
                 sine[i] = (float)(back ? -s : s);
             }
             for (int64_t r = row; r < rows.end; r += rotary->seq) { /* the sequences' rows at this position */
-                float *low = x + r * rotary->stride + first;
-                for (int64_t h = 0; h < rotary->heads; h++, low += D) simd->rotate(cosine, sine, low, low + half, n);
+                for (int64_t h = 0; h < rotary->heads; h++) {
+                    int64_t low = r * rotary->stride + h * D + first;
+                    simd->rotate(cosine, sine, ht_element(x, simd->stored, low),
+                                 ht_element(x, simd->stored, low + half), n);
+                }
             }
         }
     }

@@ -21,12 +21,12 @@ struct ht_rotary {
     int64_t seq;       /* T: row r of (B,T) is at position r % T */
     int64_t heads;     /* that are turned: H + Hkv, they lie first in a row */
     int64_t head_size; /* D, even */
-    int64_t stride;    /* floats from row to row: C + 2K */
+    int64_t stride;    /* elements from row to row: C + 2K */
     double theta;
 };
 
-/* Turns rows of x (B,T,stride) in place; back: by the opposite angles. */
-void ht_rows_rotate(const struct ht_simd *simd, const struct ht_rotary *rotary, bool back, float *x,
+/* Turns rows of x (B,T,stride), of simd's storage type, in place; back: by the opposite angles. */
+void ht_rows_rotate(const struct ht_simd *simd, const struct ht_rotary *rotary, bool back, void *x,
                     struct ht_range rows);
 
 #endif

@@ -3,39 +3,31 @@
 
 #include <string.h>
 
-void ht_rows_linear(const struct ht_simd *simd, const struct ht_linear *l, const float *x, const float *residual,
-                    float *y, struct ht_range rows)
+#include "common/kernels/convert.h"
+
+void ht_rows_linear(const struct ht_simd *simd, const struct ht_linear *l, const void *x, const void *residual, void *y,
+                    struct ht_range rows)
 {
     int64_t n = rows.end - rows.begin;
     if (n <= 0) return;
-    x += rows.begin * l->in;
-    y += rows.begin * l->out;
-    if (residual) residual += rows.begin * l->out;
-    if (l->bias || residual) { /* laid down first, so that the product is added to it */
-        for (int64_t r = 0; r < n; r++) {
-            float *yr = y + r * l->out;
-            if (!residual)
-                memcpy(yr, l->bias, (size_t)l->out * sizeof(float));
-            else if (!l->bias)
-                memcpy(yr, residual + r * l->out, (size_t)l->out * sizeof(float));
-            else
-                simd->add(residual + r * l->out, l->bias, yr, l->out);
-        }
-    }
     simd->gemm(&(struct ht_gemm){.m = n,
                                  .n = l->out,
                                  .k = l->in,
                                  .b_transposed = true,
-                                 .add = l->bias || residual,
-                                 .a = x,
+                                 .a = ht_element(x, simd->stored, rows.begin * l->in),
                                  .a_stride = l->in,
+                                 .a_type = simd->stored,
                                  .b = l->weight,
                                  .b_stride = l->in,
-                                 .c = y,
-                                 .c_stride = l->out});
+                                 .b_type = simd->stored,
+                                 .c = ht_element(y, l->y_type, rows.begin * l->out),
+                                 .c_stride = l->out,
+                                 .c_stored = {l->y_type, l->y_type},
+                                 .residual = ht_element(residual, simd->stored, rows.begin * l->out),
+                                 .bias = l->bias});
 }
 
-void ht_rows_linear_backward(const struct ht_simd *simd, const struct ht_linear *l, const float *dy, float *dx,
+void ht_rows_linear_backward(const struct ht_simd *simd, const struct ht_linear *l, const void *dy, void *dx,
                              struct ht_range rows)
 {
     int64_t n = rows.end - rows.begin;
@@ -43,16 +35,22 @@ void ht_rows_linear_backward(const struct ht_simd *simd, const struct ht_linear 
     simd->gemm(&(struct ht_gemm){.m = n,
                                  .n = l->in,
                                  .k = l->out,
-                                 .a = dy + rows.begin * l->out,
+                                 .a = ht_element(dy, l->y_type, rows.begin * l->out),
                                  .a_stride = l->out,
+                                 .a_type = l->y_type,
                                  .b = l->weight,
                                  .b_stride = l->in,
-                                 .c = dx + rows.begin * l->in,
-                                 .c_stride = l->in});
+                                 .b_type = simd->stored,
+                                 .c = ht_element(dx, simd->stored, rows.begin * l->in),
+                                 .c_stride = l->in,
+                                 .c_stored = {simd->stored, simd->stored}});
 }
 
-void ht_features_linear_grad(const struct ht_simd *simd, const struct ht_linear *l, const float *x, const float *dy,
-                             int64_t n_rows, float *dweight, float *dbias, struct ht_range features)
+enum { COLUMNS = 256 }; /* whose sums are on the stack at a time */
+
+void ht_features_linear_grad(const struct ht_simd *simd, const struct ht_linear *l, const void *x, const void *dy,
+                             int64_t n_rows, struct ht_stored stored, void *dweight, void *dbias,
+                             struct ht_range features)
 {
     int64_t n = features.end - features.begin;
     if (n <= 0) return;
@@ -60,44 +58,65 @@ void ht_features_linear_grad(const struct ht_simd *simd, const struct ht_linear 
                                  .n = l->in,
                                  .k = n_rows,
                                  .a_transposed = true,
-                                 .a = dy + features.begin,
+                                 .a = ht_element(dy, l->y_type, features.begin),
                                  .a_stride = l->out,
+                                 .a_type = l->y_type,
                                  .b = x,
                                  .b_stride = l->in,
-                                 .c = dweight + features.begin * l->in,
-                                 .c_stride = l->in});
-    if (dbias) simd->column_sum(dy + features.begin, n_rows, l->out, n, dbias + features.begin);
-}
-
-void ht_rows_norm(const struct ht_simd *simd, const struct ht_norm *n, const float *x, float *y, float *stats,
-                  int64_t n_rows, struct ht_range rows)
-{
-    for (int64_t r = rows.begin; r < rows.end && !n->bias; r++)
-        simd->rms_norm(x + r * n->width, n->weight, n->eps, y + r * n->width, stats + r, n->width);
-    for (int64_t r = rows.begin; r < rows.end && n->bias; r++)
-        simd->norm(x + r * n->width, n->weight, n->bias, y + r * n->width, stats + r, stats + n_rows + r, n->width);
-}
-
-void ht_rows_norm_backward(const struct ht_simd *simd, const struct ht_norm *n, const float *x, const float *dy,
-                           const float *stats, const float *residual, float *dx, int64_t n_rows, struct ht_range rows)
-{
-    for (int64_t r = rows.begin; r < rows.end; r++) {
-        int64_t at = r * n->width;
-        const float *from = residual ? residual + at : NULL;
-        if (n->bias)
-            simd->norm_backward(x + at, n->weight, dy + at, stats[r], stats[n_rows + r], from, dx + at, n->width);
-        else
-            simd->rms_norm_backward(x + at, n->weight, dy + at, stats[r], from, dx + at, n->width);
+                                 .b_type = simd->stored,
+                                 .c = ht_element(dweight, stored.as, features.begin * l->in),
+                                 .c_stride = l->in,
+                                 .c_stored = stored});
+    if (!dbias) return;
+    for (int64_t c = features.begin, m; c < features.end; c += m) {
+        float sums[COLUMNS] = {0};
+        m = features.end - c < COLUMNS ? features.end - c : COLUMNS;
+        simd->column_sum(ht_element(dy, simd->stored, c), n_rows, l->out, m, sums);
+        simd->store(sums, stored, ht_element(dbias, stored.as, c), m);
     }
 }
 
-void ht_features_norm_grad(const struct ht_simd *simd, const struct ht_norm *n, const float *x, const float *dy,
-                           const float *stats, int64_t n_rows, float *dweight, float *dbias, struct ht_range features)
+void ht_rows_norm(const struct ht_simd *simd, const struct ht_norm *n, const void *x, void *y, float *stats,
+                  int64_t n_rows, struct ht_range rows)
 {
-    int64_t c = features.begin, width = features.end - features.begin;
-    if (width <= 0) return;
-    if (n->bias)
-        simd->norm_weight_grad(x + c, dy + c, stats, stats + n_rows, n_rows, n->width, width, dweight + c, dbias + c);
-    else
-        simd->rms_norm_weight_grad(x + c, dy + c, stats, n_rows, n->width, width, dweight + c);
+    for (int64_t r = rows.begin; r < rows.end; r++) {
+        const void *from = ht_element(x, simd->stored, r * n->width);
+        void *to = ht_element(y, simd->stored, r * n->width);
+        if (n->bias)
+            simd->norm(from, n->weight, n->bias, to, stats + r, stats + n_rows + r, n->width);
+        else
+            simd->rms_norm(from, n->weight, n->eps, to, stats + r, n->width);
+    }
+}
+
+void ht_rows_norm_backward(const struct ht_simd *simd, const struct ht_norm *n, const void *x, const void *dy,
+                           const float *stats, const void *residual, void *dx, int64_t n_rows, struct ht_range rows)
+{
+    for (int64_t r = rows.begin; r < rows.end; r++) {
+        int64_t at = r * n->width;
+        const void *xr = ht_element(x, simd->stored, at), *dyr = ht_element(dy, simd->stored, at);
+        const void *from = ht_element(residual, simd->stored, at);
+        void *to = ht_element(dx, simd->stored, at);
+        if (n->bias)
+            simd->norm_backward(xr, n->weight, dyr, stats[r], stats[n_rows + r], from, to, n->width);
+        else
+            simd->rms_norm_backward(xr, n->weight, dyr, stats[r], from, to, n->width);
+    }
+}
+
+void ht_features_norm_grad(const struct ht_simd *simd, const struct ht_norm *n, const void *x, const void *dy,
+                           const float *stats, int64_t n_rows, struct ht_stored stored, void *dweight, void *dbias,
+                           struct ht_range features)
+{
+    for (int64_t c = features.begin, m; c < features.end; c += m) {
+        float dw[COLUMNS] = {0}, db[COLUMNS] = {0};
+        m = features.end - c < COLUMNS ? features.end - c : COLUMNS;
+        const void *xc = ht_element(x, simd->stored, c), *dyc = ht_element(dy, simd->stored, c);
+        if (n->bias)
+            simd->norm_weight_grad(xc, dyc, stats, stats + n_rows, n_rows, n->width, m, dw, db);
+        else
+            simd->rms_norm_weight_grad(xc, dyc, stats, n_rows, n->width, m, dw);
+        simd->store(dw, stored, ht_element(dweight, stored.as, c), m);
+        if (n->bias) simd->store(db, stored, ht_element(dbias, stored.as, c), m);
+    }
 }

@@ -6,7 +6,7 @@
 #include <immintrin.h>
 
 #define SIMD_BYTES                 32
-#define SIMD_TABLE                 ht_simd_avx2
+#define SIMD_TABLES                ht_simd_avx2
 #define GEMM_ROWS                  6
 #define GEMM_BROADCAST(x)          _mm256_set1_ps(x)
 #define GEMM_MULTIPLY_ADD(a, b, c) _mm256_fmadd_ps(a, b, c)

@@ -6,7 +6,7 @@
 #include <immintrin.h>
 
 #define SIMD_BYTES                 64
-#define SIMD_TABLE                 ht_simd_avx512
+#define SIMD_TABLES                ht_simd_avx512
 #define GEMM_ROWS                  8
 #define GEMM_BROADCAST(x)          _mm512_set1_ps(x)
 #define GEMM_MULTIPLY_ADD(a, b, c) _mm512_fmadd_ps(a, b, c)

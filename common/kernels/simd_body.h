@@ -2,27 +2,33 @@
  * The body of struct ht_simd (simd.h), included once by each simd_<level>.c after it has chosen its instructions and
  *
  *     SIMD_BYTES   width of its registers
- *     SIMD_TABLE   name of the table to define
+ *     SIMD_TABLES  name of the tables to define, one for each storage type
  *
  * and has included convert_body.h and gemm_body.h.
  *
  * Element-wise loops are plain C that the compiler vectorises. Sums are written out in 16 lanes, because a compiler may
  * not reorder them; lanes are held in 64 / SIMD_BYTES registers, and the lanes' order does not depend on how many.
+ *
+ * What reads or writes stored numbers is in simd_stored.h, included once for each type. Loops are over spans in FP32:
+ * a stored array of FP32 is one, a 16-bit one is converted in spans that stay in the first cache.
  */
 #include <math.h>
 #include <string.h>
 
+#include "common/kernels/convert.h"
 #include "common/kernels/simd.h"
 
 enum { LANES = 16, PER_VEC = SIMD_BYTES / 4, VECS = LANES / PER_VEC };
+enum { SPAN = 256 }; /* of numbers that are converted; a multiple of LANES */
 typedef float vec __attribute__((vector_size(SIMD_BYTES)));
+typedef uint16_t half_vec __attribute__((vector_size(SIMD_BYTES / 2)));
+typedef uint32_t word_vec __attribute__((vector_size(SIMD_BYTES)));
 typedef float vec_at __attribute__((vector_size(SIMD_BYTES), aligned(4), may_alias)); /* anywhere in a float array */
 
 struct lanes {
     vec v[VECS];
 };
 
-#define AT(p, k)       (*(const vec_at *)((p) + (k)*PER_VEC))
 #define EACH_VEC(k)    for (int k = 0; k < VECS; k++)
 #define LOG2_E         1.44269504088896341f
 #define LN2_HIGH       0.693359375f    /* 9 bits, so that n * LN2_HIGH is exact */
@@ -32,12 +38,66 @@ struct lanes {
 #define GELU_CUBIC     0.044715f
 #define NORM_EPSILON   1e-5f
 
+/* For functions whose storage type is known where they are called. */
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+
 /* The loop may read and write the same array, but only at the same index. */
 #if defined(__clang__)
 #define IVDEP _Pragma("clang loop vectorize(assume_safety)")
 #else
 #define IVDEP _Pragma("GCC ivdep")
 #endif
+
+/* ---- stored numbers ---- */
+
+/* A register of numbers i, i + 1 .. in FP32. */
+ALWAYS_INLINE vec load(enum ht_dtype t, const void *x, int64_t i)
+{
+    if (t == HT_F32) return *(const vec_at *)((const float *)x + i);
+#if defined(F16_WIDEN)
+    if (t == HT_F16) return F16_WIDEN((const uint16_t *)x + i);
+#endif
+    vec v;
+    if (t == HT_F16) {
+        for (int k = 0; k < PER_VEC; k++) v[k] = ht_f16_to_f32(((const uint16_t *)x)[i + k]);
+        return v;
+    }
+    half_vec upper;
+    memcpy(&upper, (const uint16_t *)x + i, sizeof(upper));
+    word_vec bits = __builtin_convertvector(upper, word_vec) << 16;
+    memcpy(&v, &bits, sizeof(v));
+    return v;
+}
+
+ALWAYS_INLINE float one(enum ht_dtype t, const void *x, int64_t i)
+{
+    if (t == HT_F32) return ((const float *)x)[i];
+    uint16_t h = ((const uint16_t *)x)[i];
+    return t == HT_F16 ? ht_f16_to_f32(h) : ht_bf16_to_f32(h);
+}
+
+/* for (at, n) over spans of [0, total) */
+#define EACH_SPAN(t, at, n, total)                                                                                     \
+    for (int64_t at = 0, n = 0; n = (t) == HT_F32 || (total)-at < SPAN ? (total)-at : SPAN, at < (total); at += n)
+
+/* The span's numbers as FP32: where they are, or in `span`. */
+ALWAYS_INLINE float *get(enum ht_dtype t, const void *x, int64_t at, int64_t n, float span[SPAN])
+{
+    if (t == HT_F32) return (float *)x + at;
+    simd_widen(ht_element(x, t, at), t, span, n);
+    return span;
+}
+
+/* Where to write the span's numbers, and then to have them stored. */
+ALWAYS_INLINE float *place(enum ht_dtype t, void *x, int64_t at, float span[SPAN])
+{
+    return t == HT_F32 ? (float *)x + at : span;
+}
+
+ALWAYS_INLINE void put(enum ht_dtype t, const float span[SPAN], void *x, int64_t at, int64_t n)
+{
+    if (t != HT_F32) simd_narrow(span, t, ht_element(x, t, at), n);
+}
 
 /* ---- reductions ---- */
 
@@ -52,7 +112,7 @@ static inline float fold_sum(const struct lanes *a, const float rest[LANES])
     return s[0];
 }
 
-/* sum of EXPR over i, EXPR given once for vectors (with AT) and once for scalars. */
+/* sum of EXPR over i, EXPR given once for vectors (i + k PER_VEC on) and once for scalars. */
 #define REDUCE(result, n, vector_expr, scalar_expr)                                                                    \
     do {                                                                                                               \
         struct lanes sum_ = {0};                                                                                       \
@@ -62,26 +122,44 @@ static inline float fold_sum(const struct lanes *a, const float rest[LANES])
         for (int j = 0; i < (n); i++, j++) rest_[j] = (scalar_expr);                                                   \
         (result) = fold_sum(&sum_, rest_);                                                                             \
     } while (0)
+#define VEC(x) load(t, x, i + k * PER_VEC)
+#define ONE(x) one(t, x, i)
 
-static float simd_sum(const float *x, int64_t n)
+ALWAYS_INLINE float sum(enum ht_dtype t, const void *x, int64_t n)
 {
     float s;
-    REDUCE(s, n, AT(x + i, k), x[i]);
+    REDUCE(s, n, VEC(x), ONE(x));
     return s;
 }
 
-static float simd_dot(const float *x, const float *y, int64_t n)
+ALWAYS_INLINE float dot(enum ht_dtype t, const void *x, const void *y, int64_t n)
 {
     float s;
-    REDUCE(s, n, AT(x + i, k) * AT(y + i, k), x[i] * y[i]);
+    REDUCE(s, n, VEC(x) * VEC(y), ONE(x) * ONE(y));
+    return s;
+}
+
+/* sum of (x - mean)^2 */
+ALWAYS_INLINE float squares_centred(enum ht_dtype t, const void *x, float mean, int64_t n)
+{
+    float s;
+    REDUCE(s, n, (VEC(x) - mean) * (VEC(x) - mean), (ONE(x) - mean) * (ONE(x) - mean));
     return s;
 }
 
 /* sum of x y (z - mean) */
-static float dot_centred(const float *x, const float *y, const float *z, float mean, int64_t n)
+ALWAYS_INLINE float dot_centred(enum ht_dtype t, const void *x, const void *y, const void *z, float mean, int64_t n)
 {
     float s;
-    REDUCE(s, n, AT(x + i, k) * AT(y + i, k) * (AT(z + i, k) - mean), x[i] * y[i] * (z[i] - mean));
+    REDUCE(s, n, VEC(x) * VEC(y) * (VEC(z) - mean), ONE(x) * ONE(y) * (ONE(z) - mean));
+    return s;
+}
+
+/* sum of x y z */
+ALWAYS_INLINE float dot_three(enum ht_dtype t, const void *x, const void *y, const void *z, int64_t n)
+{
+    float s;
+    REDUCE(s, n, VEC(x) * VEC(y) * VEC(z), ONE(x) * ONE(y) * ONE(z));
     return s;
 }
 
@@ -139,68 +217,10 @@ static inline float gelu_gate(float x)
     return 1.0f / (1.0f + exp_one(-2.0f * u));
 }
 
-static void simd_gelu(const float *restrict x, float *restrict y, int64_t n)
+/* exp_one saturates, so that a very negative x gives 0 and no NaN. */
+static inline float sigmoid(float x)
 {
-    for (int64_t i = 0; i < n; i++) y[i] = x[i] * gelu_gate(x[i]);
-}
-
-static void simd_gelu_backward(const float *restrict x, float *restrict d, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++) {
-        float g = gelu_gate(x[i]);
-        float slope = 2.0f * SQRT_2_OVER_PI * (1.0f + 3.0f * GELU_CUBIC * x[i] * x[i]);
-        d[i] *= g + x[i] * g * (1.0f - g) * slope;
-    }
-}
-
-/* ---- norm ---- */
-
-static void simd_norm(const float *restrict x, const float *restrict weight, const float *restrict bias,
-                      float *restrict y, float *mean, float *rstd, int64_t n)
-{
-    float m = simd_sum(x, n) / (float)n;
-    for (int64_t i = 0; i < n; i++) y[i] = x[i] - m;
-    float r = 1.0f / sqrtf(simd_dot(y, y, n) / (float)n + NORM_EPSILON);
-    for (int64_t i = 0; i < n; i++) y[i] = y[i] * r * weight[i] + bias[i];
-    *mean = m;
-    *rstd = r;
-}
-
-static void simd_norm_backward(const float *x, const float *weight, const float *dy, float mean, float rstd,
-                               const float *residual, float *dx, int64_t n)
-{
-    float m1 = simd_dot(dy, weight, n) / (float)n;
-    float m2 = dot_centred(dy, weight, x, mean, n) * rstd * rstd / (float)n;
-    if (residual) {
-        IVDEP for (int64_t i = 0; i < n; i++) dx[i] =
-            residual[i] + rstd * (dy[i] * weight[i] - m1 - (x[i] - mean) * m2);
-    } else {
-        IVDEP for (int64_t i = 0; i < n; i++) dx[i] = rstd * (dy[i] * weight[i] - m1 - (x[i] - mean) * m2);
-    }
-}
-
-static void simd_norm_weight_grad(const float *x, const float *dy, const float *mean, const float *rstd, int64_t rows,
-                                  int64_t stride, int64_t n, float *restrict dweight, float *restrict dbias)
-{
-    memset(dweight, 0, (size_t)n * sizeof(float));
-    memset(dbias, 0, (size_t)n * sizeof(float));
-    for (int64_t r = 0; r < rows; r++) {
-        const float *restrict xr = x + r * stride, *restrict dr = dy + r * stride;
-        float m = mean[r], s = rstd[r];
-        for (int64_t c = 0; c < n; c++) {
-            dweight[c] += dr[c] * ((xr[c] - m) * s);
-            dbias[c] += dr[c];
-        }
-    }
-}
-
-static void simd_column_sum(const float *x, int64_t rows, int64_t stride, int64_t n, float *restrict out)
-{
-    memset(out, 0, (size_t)n * sizeof(float));
-    for (int64_t r = 0; r < rows; r++) {
-        const float *restrict xr = x + r * stride;
-        for (int64_t c = 0; c < n; c++) out[c] += xr[c];
-    }
+    return 1.0f / (1.0f + exp_one(-x));
 }
 
 /* ---- softmax and loss ---- */
@@ -209,10 +229,10 @@ static float simd_softmax(float *s, int64_t valid, int64_t n, float scale)
 {
     float max = simd_max(s, valid) * scale; /* scale > 0 */
     for (int64_t i = 0; i < valid; i++) s[i] = exp_one(s[i] * scale - max);
-    float sum = simd_sum(s, valid), inverse = 1.0f / sum;
+    float total = sum(HT_F32, s, valid), inverse = 1.0f / total;
     for (int64_t i = 0; i < valid; i++) s[i] *= inverse;
     memset(s + valid, 0, (size_t)(n - valid) * sizeof(float));
-    return max + logf(sum);
+    return max + logf(total);
 }
 
 static void simd_softmax_again(float *s, int64_t valid, int64_t n, float scale, float lse)
@@ -221,49 +241,44 @@ static void simd_softmax_again(float *s, int64_t valid, int64_t n, float scale, 
     memset(s + valid, 0, (size_t)(n - valid) * sizeof(float));
 }
 
-static void simd_softmax_backward(const float *restrict p, float *restrict dp, float dot, float scale, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++) dp[i] = p[i] * (dp[i] - dot) * scale;
-}
-
 static double simd_cross_entropy(float *logits, int64_t n, int64_t target, float scale)
 {
     float max = simd_max(logits, n), picked = logits[target];
     for (int64_t i = 0; i < n; i++) logits[i] = exp_one(logits[i] - max);
-    float sum = simd_sum(logits, n), factor = scale / sum;
+    float total = sum(HT_F32, logits, n), factor = scale / total;
     for (int64_t i = 0; i < n; i++) logits[i] *= factor;
     logits[target] -= scale;
-    return log((double)sum) + ((double)max - (double)picked);
+    return log((double)total) + ((double)max - (double)picked);
 }
 
-#include "common/kernels/simd_llama.h"
+/* ---- one table a storage type ---- */
 
-static void simd_add(const float *x, const float *y, float *z, int64_t n)
-{
-    IVDEP for (int64_t i = 0; i < n; i++) z[i] = x[i] + y[i];
-}
+#define STORED  HT_F32
+#define S(name) simd_##name##_f32
+#include "common/kernels/simd_stored.h"
+#define STORED  HT_F16
+#define S(name) simd_##name##_f16
+#include "common/kernels/simd_stored.h"
+#define STORED  HT_BF16
+#define S(name) simd_##name##_bf16
+#include "common/kernels/simd_stored.h"
 
-const struct ht_simd SIMD_TABLE = {
-    .gemm = simd_gemm,
-    .exp = simd_exp,
-    .gelu = simd_gelu,
-    .gelu_backward = simd_gelu_backward,
-    .norm = simd_norm,
-    .norm_backward = simd_norm_backward,
-    .norm_weight_grad = simd_norm_weight_grad,
-    .column_sum = simd_column_sum,
-    .softmax = simd_softmax,
-    .softmax_again = simd_softmax_again,
-    .softmax_backward = simd_softmax_backward,
-    .cross_entropy = simd_cross_entropy,
-    .rms_norm = simd_rms_norm,
-    .rms_norm_backward = simd_rms_norm_backward,
-    .rms_norm_weight_grad = simd_rms_norm_weight_grad,
-    .swiglu = simd_swiglu,
-    .swiglu_backward = simd_swiglu_backward,
-    .rotate = simd_rotate,
-    .widen = simd_widen,
-    .narrow = simd_narrow,
-    .dot = simd_dot,
-    .add = simd_add,
+#define TABLE(type, suffix)                                                                                            \
+    {                                                                                                                  \
+        .stored = (type), .gemm = simd_gemm, .exp = simd_exp, .softmax = simd_softmax,                                 \
+        .softmax_again = simd_softmax_again, .cross_entropy = simd_cross_entropy, .widen = simd_widen,                 \
+        .narrow = simd_narrow, .store = simd_store, .gelu = simd_gelu_##suffix,                                        \
+        .gelu_backward = simd_gelu_backward_##suffix, .norm = simd_norm_##suffix,                                      \
+        .norm_backward = simd_norm_backward_##suffix, .norm_weight_grad = simd_norm_weight_grad_##suffix,              \
+        .column_sum = simd_column_sum_##suffix, .softmax_backward = simd_softmax_backward_##suffix,                    \
+        .rms_norm = simd_rms_norm_##suffix, .rms_norm_backward = simd_rms_norm_backward_##suffix,                      \
+        .rms_norm_weight_grad = simd_rms_norm_weight_grad_##suffix, .swiglu = simd_swiglu_##suffix,                    \
+        .swiglu_backward = simd_swiglu_backward_##suffix, .rotate = simd_rotate_##suffix, .dot = simd_dot_##suffix,    \
+        .add = simd_add_##suffix,                                                                                      \
+    }
+
+const struct ht_simd SIMD_TABLES[] = {
+    [HT_F32] = TABLE(HT_F32, f32),
+    [HT_F16] = TABLE(HT_F16, f16),
+    [HT_BF16] = TABLE(HT_BF16, bf16),
 };

@@ -1,81 +1,104 @@
 /*
- * LLaMA's part of the body of struct ht_simd, included by simd_body.h and so compiled once a level. The rules are those
- * of simd_body.h: sums in 16 lanes, nothing contracted, the same bits everywhere.
+ * LLaMA's part of simd_stored.h, and so compiled once a level and a storage type. The rules are those of simd_body.h:
+ * sums in 16 lanes, nothing contracted, the same bits everywhere.
  */
-
-/* sum of x y z */
-static float dot_three(const float *x, const float *y, const float *z, int64_t n)
-{
-    float s;
-    REDUCE(s, n, AT(x + i, k) * AT(y + i, k) * AT(z + i, k), x[i] * y[i] * z[i]);
-    return s;
-}
 
 /* ---- RMSNorm ---- */
 
-static void simd_rms_norm(const float *restrict x, const float *restrict weight, float eps, float *restrict y,
-                          float *rrms, int64_t n)
+static void S(rms_norm)(const void *x, const void *weight, float eps, void *y, float *rrms, int64_t n)
 {
-    float r = 1.0f / sqrtf(simd_dot(x, x, n) / (float)n + eps);
-    for (int64_t i = 0; i < n; i++) y[i] = x[i] * r * weight[i];
+    float r = 1.0f / sqrtf(dot(STORED, x, x, n) / (float)n + eps);
+    float xs[SPAN], ws[SPAN], ys[SPAN];
+    EACH_SPAN(STORED, at, m, n)
+    {
+        const float *restrict a = get(STORED, x, at, m, xs), *restrict w = get(STORED, weight, at, m, ws);
+        float *restrict out = place(STORED, y, at, ys);
+        for (int64_t i = 0; i < m; i++) out[i] = a[i] * r * w[i];
+        put(STORED, out, y, at, m);
+    }
     *rrms = r;
 }
 
 /* y = x r w with r = (mean x^2 + eps)^(-1/2), so dr/dx_i = -r^3 x_i / n and dx = r (dy w - x r^2 mean(dy w x)). */
-static void simd_rms_norm_backward(const float *x, const float *weight, const float *dy, float rrms,
-                                   const float *residual, float *dx, int64_t n)
+static void S(rms_norm_backward)(const void *x, const void *weight, const void *dy, float rrms, const void *residual,
+                                 void *dx, int64_t n)
 {
-    float m = dot_three(dy, weight, x, n) * rrms * rrms / (float)n;
-    if (residual) {
-        IVDEP for (int64_t i = 0; i < n; i++) dx[i] = residual[i] + rrms * (dy[i] * weight[i] - x[i] * m);
-    } else {
-        IVDEP for (int64_t i = 0; i < n; i++) dx[i] = rrms * (dy[i] * weight[i] - x[i] * m);
+    float mean = dot_three(STORED, dy, weight, x, n) * rrms * rrms / (float)n;
+    float xs[SPAN], ws[SPAN], dys[SPAN], rs[SPAN], dxs[SPAN];
+    EACH_SPAN(STORED, at, m, n)
+    {
+        const float *a = get(STORED, x, at, m, xs), *w = get(STORED, weight, at, m, ws);
+        const float *d = get(STORED, dy, at, m, dys), *more = residual ? get(STORED, residual, at, m, rs) : NULL;
+        float *out = place(STORED, dx, at, dxs);
+        if (more) {
+            IVDEP for (int64_t i = 0; i < m; i++) out[i] = more[i] + rrms * (d[i] * w[i] - a[i] * mean);
+        } else {
+            IVDEP for (int64_t i = 0; i < m; i++) out[i] = rrms * (d[i] * w[i] - a[i] * mean);
+        }
+        put(STORED, out, dx, at, m);
     }
 }
 
-static void simd_rms_norm_weight_grad(const float *x, const float *dy, const float *rrms, int64_t rows, int64_t stride,
-                                      int64_t n, float *restrict dweight)
+static void S(rms_norm_weight_grad)(const void *x, const void *dy, const float *rrms, int64_t rows, int64_t stride,
+                                    int64_t n, float *dweight)
 {
-    memset(dweight, 0, (size_t)n * sizeof(float));
-    for (int64_t r = 0; r < rows; r++) {
-        const float *restrict xr = x + r * stride, *restrict dr = dy + r * stride;
-        float s = rrms[r];
-        for (int64_t c = 0; c < n; c++) dweight[c] += dr[c] * (xr[c] * s);
-    }
+    float xs[SPAN], ds[SPAN];
+    for (int64_t r = 0; r < rows; r++) EACH_SPAN(STORED, at, m, n)
+        {
+            const float *restrict a = get(STORED, x, r * stride + at, m, xs);
+            const float *restrict d = get(STORED, dy, r * stride + at, m, ds);
+            float *restrict w = dweight + at, s = rrms[r];
+            for (int64_t i = 0; i < m; i++) w[i] += d[i] * (a[i] * s);
+        }
 }
 
 /* ---- SwiGLU ---- */
 
-/* exp_one saturates, so that a very negative x gives 0 and no NaN. */
-static inline float sigmoid(float x)
+static void S(swiglu)(const void *gate, const void *up, void *y, int64_t n)
 {
-    return 1.0f / (1.0f + exp_one(-x));
-}
-
-static void simd_swiglu(const float *restrict gate, const float *restrict up, float *restrict y, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++) y[i] = gate[i] * sigmoid(gate[i]) * up[i];
+    float gs[SPAN], us[SPAN], ys[SPAN];
+    EACH_SPAN(STORED, at, m, n)
+    {
+        const float *restrict g = get(STORED, gate, at, m, gs), *restrict u = get(STORED, up, at, m, us);
+        float *restrict out = place(STORED, y, at, ys);
+        for (int64_t i = 0; i < m; i++) out[i] = g[i] * sigmoid(g[i]) * u[i];
+        put(STORED, out, y, at, m);
+    }
 }
 
 /* silu'(g) = s + g s (1 - s), s = sigmoid(g). d: of y in, of up out. */
-static void simd_swiglu_backward(const float *restrict gate, const float *restrict up, float *restrict dgate,
-                                 float *restrict d, int64_t n)
+static void S(swiglu_backward)(const void *gate, const void *up, void *dgate, void *d, int64_t n)
 {
-    for (int64_t i = 0; i < n; i++) {
-        float g = gate[i], s = sigmoid(g), dy = d[i];
-        dgate[i] = dy * up[i] * (s + g * s * (1.0f - s));
-        d[i] = dy * (g * s);
+    float gs[SPAN], us[SPAN], dgs[SPAN], ds[SPAN];
+    EACH_SPAN(STORED, at, m, n)
+    {
+        const float *restrict gates = get(STORED, gate, at, m, gs), *restrict ups = get(STORED, up, at, m, us);
+        float *restrict out = place(STORED, dgate, at, dgs), *restrict dys = get(STORED, d, at, m, ds);
+        for (int64_t i = 0; i < m; i++) {
+            float g = gates[i], s = sigmoid(g), dy = dys[i];
+            out[i] = dy * ups[i] * (s + g * s * (1.0f - s));
+            dys[i] = dy * (g * s);
+        }
+        put(STORED, out, dgate, at, m);
+        put(STORED, dys, d, at, m);
     }
 }
 
 /* ---- rotary positions ---- */
 
-static void simd_rotate(const float *restrict cosine, const float *restrict sine, float *restrict low,
-                        float *restrict high, int64_t n)
+static void S(rotate)(const float *cosine, const float *sine, void *low, void *high, int64_t n)
 {
-    for (int64_t i = 0; i < n; i++) {
-        float a = low[i], b = high[i];
-        low[i] = a * cosine[i] - b * sine[i];
-        high[i] = b * cosine[i] + a * sine[i];
+    float ls[SPAN], hs[SPAN];
+    EACH_SPAN(STORED, at, m, n)
+    {
+        float *restrict a = get(STORED, low, at, m, ls), *restrict b = get(STORED, high, at, m, hs);
+        const float *restrict c = cosine + at, *restrict s = sine + at;
+        for (int64_t i = 0; i < m; i++) {
+            float l = a[i], h = b[i];
+            a[i] = l * c[i] - h * s[i];
+            b[i] = h * c[i] + l * s[i];
+        }
+        put(STORED, a, low, at, m);
+        put(STORED, b, high, at, m);
     }
 }

@@ -2,7 +2,7 @@
 #include "common/kernels/simd_tables.h"
 
 #define SIMD_BYTES                 16
-#define SIMD_TABLE                 ht_simd_portable
+#define SIMD_TABLES                ht_simd_portable
 #define GEMM_ROWS                  4
 #define GEMM_BROADCAST(x)          ((gemm_vec){(x), (x), (x), (x)})
 #define GEMM_MULTIPLY_ADD(a, b, c) ((a) * (b) + (c))

@@ -7,10 +7,10 @@
 /* Only GCC has a pragma that sets the instructions for a whole file; elsewhere there is the portable one. */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #define HT_SIMD_HAS_X86 1
-extern const struct ht_simd ht_simd_avx2, ht_simd_avx512;
+extern const struct ht_simd ht_simd_avx2[], ht_simd_avx512[]; /* [enum ht_dtype] */
 #else
 #define HT_SIMD_HAS_X86 0
 #endif
-extern const struct ht_simd ht_simd_portable;
+extern const struct ht_simd ht_simd_portable[];
 
 #endif

@@ -1,9 +1,15 @@
 /*
- * Forward and backward passes of whole units in FP32 on the CPU: what an executor calls.
+ * Forward and backward passes of whole units on the CPU: what an executor calls.
  *
  * Every buffer is the caller's (an arena's), laid out by common/model/model.h; the kernels allocate nothing. An output
  * is written in full and its old contents are never read, so dirty memory cannot be told from clean, with one exception
  * that is named below (the tied token table's gradient). Outputs may not overlap inputs or one another.
+ *
+ * Arithmetic is FP32, and so are all sums, the norms' statistics, log-sum-exp, logits and their gradient. Parameters,
+ * activations and their gradients are stored as args->dtype: each element is rounded once, to nearest even, when it is
+ * stored, and what is read later is the rounded number, so that a recomputed activation has the same bits. (LLaMA's
+ * queries and keys are rounded as projected and again as turned, in place.) Between the steps of a backward pass
+ * gradients lie in the workspace as args->dtype too, but for the scores' and for sums that are not complete.
  *
  * The pool's workers split each step statically, and no sum is ever cut between two of them: the bits do not depend on
  * the number of workers. A worker needs HT_GEMM_STACK_BYTES of stack (common/kernels/gemm.h).
@@ -22,50 +28,58 @@ struct ht_unit_args {
     const struct ht_model *model;
     int64_t batch, seq;   /* B, T; T <= model->max_seq */
     struct ht_pool *pool; /* NULL: the caller alone */
+    enum ht_dtype dtype;  /* storage: struct ht_numerics.param */
+    /* Gradients of parameters are rounded to `grad` and stored as grad_store: grad, or HT_F32 for an accumulator in
+       FP32, so that a micro-batch's gradient has the same value wherever it is written. FP32 if dtype is. */
+    enum ht_dtype grad, grad_store;
 };
 
 /* ---- embedding (unit 0) ---- */
 
 /* out = wte[token] + wpe[position]; LLaMA: wte[token]. tokens: (B,T), each in [0, V); out: (B,T,C). */
-void ht_embedding_forward(const struct ht_unit_args *args, const int32_t *tokens, const float *params, float *out);
+void ht_embedding_forward(const struct ht_unit_args *args, const int32_t *tokens, const void *params, void *out);
 
 /* dout: (B,T,C). grad, unit 0's: the wpe part, if there is one, is written (rows from T on are 0). The wte part is
    ADDED to when the model is tied, since the head wrote its contribution there first (ht_head_backward); otherwise it
-   is written. */
-void ht_embedding_backward(const struct ht_unit_args *args, const int32_t *tokens, const float *dout, float *grad);
+   is written. A token's rows are added in FP32, in order, to what the head stored, and the sum is rounded once.
+   workspace: ht_unit_workspace_bytes(.., backward = true), which is 0 for FP32. */
+void ht_embedding_backward(const struct ht_unit_args *args, const int32_t *tokens, const void *dout, void *grad,
+                           void *workspace);
 
 /* ---- block ---- */
 
 /* x, out: (B,T,C). act: ht_block_activations. workspace: ht_unit_workspace_bytes(.., backward = false). */
-void ht_block_forward(const struct ht_unit_args *args, const float *params, const float *x, void *act, float *out,
+void ht_block_forward(const struct ht_unit_args *args, const void *params, const void *x, void *act, void *out,
                       void *workspace);
 
 /* Fills in again what the sub-ops in `sub_ops` (bits 1 << HT_SUB_...) keep in act, from x and from what the others
    kept: the same bits as the forward pass. Workspace as the forward's. */
-void ht_block_recompute(const struct ht_unit_args *args, const float *params, const float *x, void *act,
-                        unsigned sub_ops, void *workspace);
+void ht_block_recompute(const struct ht_unit_args *args, const void *params, const void *x, void *act, unsigned sub_ops,
+                        void *workspace);
 
 /* dout: (B,T,C) gradient of the output; dx: (B,T,C) of the input; grad: of the parameters. act is only read. */
-void ht_block_backward(const struct ht_unit_args *args, const float *params, const float *x, const void *act,
-                       const float *dout, float *dx, float *grad, void *workspace);
+void ht_block_backward(const struct ht_unit_args *args, const void *params, const void *x, const void *act,
+                       const void *dout, void *dx, void *grad, void *workspace);
 
 /* ---- head (unit L + 1) ---- */
 
 /* wte: the tied token table (V,C); NULL when the model is not tied (the matrix is then in params). logits: (B,T,V),
-   left as their own gradient: (softmax - onehot(target)) * scale, where scale is 1 / (tokens of the whole batch).
+   left as their own gradient: (softmax - onehot(target)) * scale, where scale is the loss scale (1 in FP32) divided by
+   the tokens of the whole batch; all gradients carry it.
    targets: (B,T), each in [0, V). *loss_sum: sum over the B T tokens of -log p(target), not scaled, summed in order. */
-void ht_head_forward(const struct ht_unit_args *args, const float *params, const float *wte, const float *x, void *act,
+void ht_head_forward(const struct ht_unit_args *args, const void *params, const void *wte, const void *x, void *act,
                      float *logits, const int32_t *targets, float scale, double *loss_sum, void *workspace);
 
-/* dlogits: as ht_head_forward left them. grad: of the head's own parameters. dwte: (V,C), written: the wte part of unit
-   0's gradient; NULL when the model is not tied. */
-void ht_head_backward(const struct ht_unit_args *args, const float *params, const float *wte, const float *x,
-                      const void *act, const float *dlogits, float *dx, float *grad, float *dwte, void *workspace);
+/* The forward pass without loss: logits stay logits. */
+void ht_head_logits(const struct ht_unit_args *args, const void *params, const void *wte, const void *x, void *act,
+                    float *logits);
 
-/* ---- gradients and initial values ---- */
+/* dlogits: as ht_head_forward left them, FP32. grad: of the head's own parameters. dwte: (V,C), written: the wte part
+   of unit 0's gradient; NULL when the model is not tied. */
+void ht_head_backward(const struct ht_unit_args *args, const void *params, const void *wte, const void *x,
+                      const void *act, const float *dlogits, void *dx, void *grad, void *dwte, void *workspace);
 
-/* acc[i] += add[i]: a micro-batch's gradients are formed fresh and accumulated as a step of its own. */
-void ht_grad_accumulate(struct ht_pool *pool, float *acc, const float *add, int64_t n);
+/* ---- initial values ---- */
 
 /*
  * Initial parameters of a unit, a pure function of (model, unit, seed). Norm weights 1, biases 0. Any other element i

@@ -316,11 +316,12 @@ void ht_unit_workspace(const struct ht_model *m, int64_t unit, int64_t batch, in
 {
     int64_t e = ht_dtype_bytes(act), BT = batch * seq, C = m->width;
     int64_t fc1 = (m->arch == HT_ARCH_LLAMA ? 2 : 1) * m->ffn, qkv = qkv_width(m);
-    int64_t tile_bytes = align64(HT_ATTENTION_ROWS * seq * 4);
+    int64_t tile_bytes = align64(HT_ATTENTION_ROWS * seq * 4), dkv_bytes = align64(2 * seq * (C / m->heads) * 4);
     struct ht_act_layout l = {0}; /* borrowed for its running sum */
     memset(out, 0, sizeof(*out));
     switch (ht_model_unit_kind(m, unit)) {
     case HT_UNIT_EMBEDDING:
+        if (backward && act != HT_F32) add_act(&l, &out->rows_of_tokens, (m->vocab + BT) * 4);
         break;
     case HT_UNIT_BLOCK:
         if (backward) {
@@ -328,9 +329,11 @@ void ht_unit_workspace(const struct ht_model *m, int64_t unit, int64_t batch, in
             add_act(&l, &out->narrow, BT * C * e);
             add_act(&l, &out->attention, BT * C * e);
         }
-        /* Kept probabilities are written in place, so only a recomputing pass needs tiles of scores. */
-        if (m->flash) add_act(&l, &out->scores, ht_attention_slots(m, batch) * tile_bytes);
+        /* Kept probabilities of FP32 are written in place; 16-bit ones are kept rounded. Sums of dk and dv likewise. */
+        if (m->flash || (act != HT_F32 && !backward))
+            add_act(&l, &out->scores, ht_attention_slots(m, batch) * tile_bytes);
         if (backward) add_act(&l, &out->dscores, ht_attention_slots(m, batch) * tile_bytes);
+        if (backward && act != HT_F32) add_act(&l, &out->dkv, ht_attention_slots(m, batch) * dkv_bytes);
         break;
     case HT_UNIT_HEAD:
         if (backward)
@@ -340,6 +343,7 @@ void ht_unit_workspace(const struct ht_model *m, int64_t unit, int64_t batch, in
         break;
     }
     out->tile_bytes = tile_bytes;
+    out->dkv_bytes = dkv_bytes;
     out->bytes = l.bytes;
 }
 

@@ -132,10 +132,12 @@ struct ht_workspace_layout {
     struct ht_act_part wide;      /* block backward: gradient of fc1, later of qkv, in their shapes */
     struct ht_act_part narrow;    /* backward: gradient of a norm's output (B,T,C) */
     struct ht_act_part attention; /* block backward: gradient of the attention's output (B,T,C) */
-    struct ht_act_part scores;    /* block with flash: a tile a slot */
+    struct ht_act_part scores;    /* block with flash, and in 16 bit its forward: a tile a slot */
     struct ht_act_part dscores;   /* block backward: a tile a slot */
+    struct ht_act_part dkv;       /* block backward in 16 bit: sums of a head's dk and dv, (T,2,C/H) a slot, FP32 */
     struct ht_act_part row_loss;  /* head forward: (B,T) losses, double */
-    int64_t tile_bytes;           /* of one slot */
+    struct ht_act_part rows_of_tokens; /* embedding backward in 16 bit: first (V) and next (B,T), int32 */
+    int64_t tile_bytes, dkv_bytes;     /* of one slot */
     int64_t bytes;                /* of all of it */
 };
 void ht_unit_workspace(const struct ht_model *m, int64_t unit, int64_t batch, int64_t seq, enum ht_dtype act,

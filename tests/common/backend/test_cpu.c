@@ -360,9 +360,9 @@ static enum ht_status train(const struct variant *v, struct graph *g, const stru
 static void compare_with_plain(const struct variant *v, const struct outcome *run)
 {
     struct ht_model model = model_of(v);
-    struct ht_plain *plain = ht_plain_create(&model, B, T, NULL, SEED);
+    struct ht_plain *plain = ht_plain_create(&model, NULL, B, T, NULL, SEED);
     for (int k = 0; k < ITERATIONS; k++) {
-        double plainly = ht_plain_step(plain, v->n_mb, tokens[k][0], targets[k][0], &adamw), sum = 0;
+        double plainly = ht_plain_step(plain, v->n_mb, tokens[k][0], targets[k][0], &adamw, 1), sum = 0;
         for (int j = 0; j < v->n_mb; j++) sum += run->losses[k * v->n_mb + j];
         double loss = sum / (double)(v->n_mb * B * T);
         ck_assert_msg(memcmp(&loss, &plainly, sizeof(loss)) == 0, "loss %d: %.17g, plainly %.17g", k, loss, plainly);

@@ -387,8 +387,8 @@ static void compare(const struct variant *v, uint64_t seed)
                 ck_assert_mem_eq(c.state[k][u][i], good.state[k][u][i], 4 * (size_t)held);
             }
     /* And the good iterations alone are what the plain trainer, which has no graph, makes of them. */
-    struct ht_plain *p = ht_plain_create(&model, B, T, NULL, SEED);
-    for (int i = 0; i < good.n; i++) ht_plain_step(p, 1, tokens[good.batch[i]], targets[good.batch[i]], &adamw);
+    struct ht_plain *p = ht_plain_create(&model, NULL, B, T, NULL, SEED);
+    for (int i = 0; i < good.n; i++) ht_plain_step(p, 1, tokens[good.batch[i]], targets[good.batch[i]], &adamw, 1);
     for (int u = 0; u < UNITS; u++)
         ck_assert_mem_eq(c.state[0][u][0], ht_plain_params(p, u), 4 * (size_t)ht_unit_params(&model, u));
     ht_plain_destroy(p);

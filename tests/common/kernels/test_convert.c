@@ -24,7 +24,7 @@ static uint16_t expected_half(float x, enum ht_dtype t)
 
 #define EACH_LEVEL_AND_TYPE(simd, t)                                                                                   \
     for (int level_ = 0; level_ < HT_N_SIMD_LEVELS; level_++)                                                          \
-        for (const struct ht_simd *simd = ht_simd_at((enum ht_simd_level)level_); simd; simd = NULL)                   \
+        for (const struct ht_simd *simd = ht_simd_at((enum ht_simd_level)level_, HT_F32); simd; simd = NULL)           \
             for (enum ht_dtype t = HT_F16; t <= HT_BF16; t++)
 
 START_TEST(test_every_half)

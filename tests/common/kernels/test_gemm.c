@@ -49,8 +49,8 @@ static double expected_at(const struct problem *p, int64_t i, int64_t j)
     const struct ht_gemm *g = &p->g;
     double sum = g->add ? p->c0[i * g->c_stride + j] : 0;
     for (int64_t q = 0; q < g->k; q++) {
-        double a = g->a_transposed ? g->a[q * g->a_stride + i] : g->a[i * g->a_stride + q];
-        double b = g->b_transposed ? g->b[j * g->b_stride + q] : g->b[q * g->b_stride + j];
+        double a = g->a_transposed ? p->a[q * g->a_stride + i] : p->a[i * g->a_stride + q];
+        double b = g->b_transposed ? p->b[j * g->b_stride + q] : p->b[q * g->b_stride + j];
         sum += a * b;
     }
     return sum;
@@ -67,19 +67,19 @@ static float *new_c(const struct problem *p, struct guarded *guard)
 START_TEST(test_against_double)
 {
     for (int level = 0; level < HT_N_SIMD_LEVELS; level++) {
-        const struct ht_simd *simd = ht_simd_at((enum ht_simd_level)level);
+        const struct ht_simd *simd = ht_simd_at((enum ht_simd_level)level, HT_F32);
         if (!simd) continue;
         for (size_t s = 0; s < HT_COUNT(sizes); s++)
             for (int variant = 0; variant < 8; variant++) {
                 struct problem p = make(sizes[s], variant);
                 struct guarded guard;
-                p.g.c = new_c(&p, &guard);
+                float *c = p.g.c = new_c(&p, &guard);
                 simd->gemm(&p.g);
                 for (int64_t i = 0; i < p.g.m; i++) {
                     for (int64_t j = 0; j < p.g.n; j++)
-                        assert_close(p.g.c[i * p.g.c_stride + j], expected_at(&p, i, j), 2e-5, "c", i * p.g.n + j);
+                        assert_close(c[i * p.g.c_stride + j], expected_at(&p, i, j), 2e-5, "c", i * p.g.n + j);
                     for (int64_t j = p.g.n; j < p.g.c_stride && !p.g.add; j++) /* between the rows: untouched */
-                        ck_assert(isnan(p.g.c[i * p.g.c_stride + j]));
+                        ck_assert(isnan(c[i * p.g.c_stride + j]));
                 }
                 guarded_free(&guard);
                 destroy(&p);
@@ -104,8 +104,8 @@ START_TEST(test_cut_into_panels)
                 struct ht_gemm g = p.g;
                 g.m = rows[r + 1] - rows[r];
                 g.n = columns[c + 1] - columns[c];
-                g.a += g.a_transposed ? rows[r] : rows[r] * g.a_stride;
-                g.b += g.b_transposed ? columns[c] * g.b_stride : columns[c];
+                g.a = p.a + (g.a_transposed ? rows[r] : rows[r] * g.a_stride);
+                g.b = p.b + (g.b_transposed ? columns[c] * g.b_stride : columns[c]);
                 g.c = cut + rows[r] * g.c_stride + columns[c];
                 ht_simd()->gemm(&g);
             }
@@ -119,7 +119,7 @@ END_TEST
 
 START_TEST(test_avx2_is_avx512)
 {
-    const struct ht_simd *narrow = ht_simd_at(HT_SIMD_AVX2), *wide = ht_simd_at(HT_SIMD_AVX512);
+    const struct ht_simd *narrow = ht_simd_at(HT_SIMD_AVX2, HT_F32), *wide = ht_simd_at(HT_SIMD_AVX512, HT_F32);
     if (!narrow || !wide) return;
     for (size_t s = 0; s < HT_COUNT(sizes); s++)
         for (int variant = 0; variant < 8; variant++) {

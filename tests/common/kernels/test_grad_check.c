@@ -39,7 +39,7 @@ static bool fit(struct ht_pool *pool, const struct ht_adamw_step *s, const void 
 {
     bool fits = ht_grad_judge(pool, s, g, type, n).fits;
     for (int level = 0; level < HT_N_SIMD_LEVELS; level++) {
-        if (!ht_simd_at((enum ht_simd_level)level)) continue;
+        if (!ht_simd_at((enum ht_simd_level)level, HT_F32)) continue;
         ck_assert_int_eq(ht_grad_judge_at((enum ht_simd_level)level, pool, s, g, type, n).fits, fits);
     }
     return fits;
@@ -117,7 +117,7 @@ START_TEST(test_sum_everywhere)
             for (int64_t i = 0; i < n; i++) plain += (double)get(g, types[t], i) * (double)get(g, types[t], i);
             assert_close(expected / plain, 1, 1e-12, "sum", n);
             for (int level = 0; level < HT_N_SIMD_LEVELS; level++) {
-                if (!ht_simd_at((enum ht_simd_level)level)) continue;
+                if (!ht_simd_at((enum ht_simd_level)level, HT_F32)) continue;
                 double squares = ht_grad_judge_at((enum ht_simd_level)level, NULL, &s, g, types[t], n).squares;
                 ck_assert_mem_eq(&squares, &expected, sizeof(squares));
             }

@@ -15,7 +15,7 @@ static const int64_t sizes[] = {1, 2, 7, 15, 16, 17, 31, 32, 33, 63, 100, 257, 1
 #define FOR_LEVELS_AND_SIZES(simd, n)                                                                                  \
     for (int level_ = 0; level_ < HT_N_SIMD_LEVELS; level_++)                                                          \
         for (size_t size_ = 0; size_ < HT_COUNT(sizes); size_++)                                                       \
-            for (const struct ht_simd *simd = ht_simd_at((enum ht_simd_level)level_); simd; simd = NULL)               \
+            for (const struct ht_simd *simd = ht_simd_at((enum ht_simd_level)level_, HT_F32); simd; simd = NULL)       \
                 for (int64_t n = sizes[size_], once_ = 1; once_; once_ = 0)
 
 static float *output(struct guarded *g, int64_t n)
@@ -35,7 +35,7 @@ START_TEST(test_exp)
 {
     enum { N = 100003 };
     for (int level = 0; level < HT_N_SIMD_LEVELS; level++) {
-        const struct ht_simd *simd = ht_simd_at((enum ht_simd_level)level);
+        const struct ht_simd *simd = ht_simd_at((enum ht_simd_level)level, HT_F32);
         if (!simd) continue;
         float *x = random_floats(1, N, 103), *y = malloc(N * sizeof(float));
         double worst = 0;
@@ -131,10 +131,11 @@ START_TEST(test_column_sums)
         float *x = random_floats(1, ROWS * stride, 1), *dy = random_floats(2, ROWS * stride, 1);
         float *mean = random_floats(3, ROWS, 1), *rstd = random_floats(4, ROWS, 2);
         float *dw = output(&gw, n), *db = output(&gb, n), *sum = output(&gs, n);
+        for (int64_t c = 0; c < n; c++) dw[c] = db[c] = sum[c] = 0.5f; /* added to */
         simd->norm_weight_grad(x, dy, mean, rstd, ROWS, stride, n, dw, db);
         simd->column_sum(dy, ROWS, stride, n, sum);
         for (int64_t c = 0; c < n; c++) {
-            double w = 0, b = 0;
+            double w = 0.5, b = 0.5;
             for (int64_t r = 0; r < ROWS; r++) {
                 double d = dy[r * stride + c];
                 w += d * ((double)x[r * stride + c] - mean[r]) * rstd[r];
@@ -259,8 +260,8 @@ START_TEST(test_same_bits_on_every_level)
     FOR_LEVELS_AND_SIZES(simd, n)
     {
         int64_t total = 15 * n + 3;
-        float *expected = malloc((size_t)total * sizeof(float)), *got = malloc((size_t)total * sizeof(float));
-        fingerprint(ht_simd_at(HT_SIMD_PORTABLE), n, expected);
+        float *expected = calloc((size_t)total, sizeof(float)), *got = calloc((size_t)total, sizeof(float));
+        fingerprint(ht_simd_at(HT_SIMD_PORTABLE, HT_F32), n, expected);
         fingerprint(simd, n, got);
         for (int64_t i = 0; i < total; i++)
             ck_assert_msg(memcmp(got + i, expected + i, sizeof(float)) == 0, "n %d, level %d, value %d: %a, not %a",

@@ -15,7 +15,7 @@ static const int64_t sizes[] = {1, 2, 7, 15, 16, 17, 31, 32, 33, 63, 100, 257, 1
 #define FOR_LEVELS_AND_SIZES(simd, n)                                                                                  \
     for (int level_ = 0; level_ < HT_N_SIMD_LEVELS; level_++)                                                          \
         for (size_t size_ = 0; size_ < HT_COUNT(sizes); size_++)                                                       \
-            for (const struct ht_simd *simd = ht_simd_at((enum ht_simd_level)level_); simd; simd = NULL)               \
+            for (const struct ht_simd *simd = ht_simd_at((enum ht_simd_level)level_, HT_F32); simd; simd = NULL)       \
                 for (int64_t n = sizes[size_], once_ = 1; once_; once_ = 0)
 
 static float *output(struct guarded *g, int64_t n)
@@ -63,9 +63,10 @@ START_TEST(test_rms_norm_weight_grad)
         int64_t stride = n + GAP;
         float *x = random_floats(1, ROWS * stride, 1), *dy = random_floats(2, ROWS * stride, 1);
         float *rrms = random_floats(3, ROWS, 2), *dw = output(&gw, n);
+        for (int64_t c = 0; c < n; c++) dw[c] = 0.5f; /* added to */
         simd->rms_norm_weight_grad(x, dy, rrms, ROWS, stride, n, dw);
         for (int64_t c = 0; c < n; c++) {
-            double w = 0;
+            double w = 0.5;
             for (int64_t r = 0; r < ROWS; r++) w += (double)dy[r * stride + c] * x[r * stride + c] * rrms[r];
             assert_close(dw[c], w, 1e-5, "dweight", c);
         }
@@ -131,8 +132,8 @@ START_TEST(test_same_bits_on_every_level)
     FOR_LEVELS_AND_SIZES(simd, n)
     {
         int64_t total = 12 * n;
-        float *expected = malloc((size_t)total * sizeof(float)), *got = malloc((size_t)total * sizeof(float));
-        fingerprint(ht_simd_at(HT_SIMD_PORTABLE), n, expected);
+        float *expected = calloc((size_t)total, sizeof(float)), *got = calloc((size_t)total, sizeof(float));
+        fingerprint(ht_simd_at(HT_SIMD_PORTABLE, HT_F32), n, expected);
         fingerprint(simd, n, got);
         for (int64_t i = 0; i < total; i++)
             ck_assert_msg(memcmp(got + i, expected + i, sizeof(float)) == 0, "n %d, level %d, value %d: %a, not %a",

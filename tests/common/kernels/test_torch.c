@@ -102,14 +102,14 @@ static void train_case(struct fy_node *root, struct fy_node *c, int n_threads, b
     ck_assert_int_eq(n_bytes, (int64_t)number(root, "data_bytes"));
 
     struct ht_pool *pool = ht_pool_create(n_threads, NULL);
-    struct ht_plain *plain = ht_plain_create(&model, B / n_micro, T, pool, (uint64_t)number(c, "init_seed"));
+    struct ht_plain *plain = ht_plain_create(&model, NULL, B / n_micro, T, pool, (uint64_t)number(c, "init_seed"));
     int32_t *tokens = HT_NEW_ARRAY(int32_t, B * T), *targets = HT_NEW_ARRAY(int32_t, B * T);
     int steps = fy_node_sequence_item_count(entry(c, "losses"));
     ck_assert_int_eq(steps, 20);
     double worst = 0;
     for (int s = 0; s < steps; s++) {
         fill_batch(data, n_bytes, (uint64_t)number(c, "data_seed"), s, B, T, tokens, targets);
-        double loss = ht_plain_step(plain, n_micro, tokens, targets, &adamw);
+        double loss = ht_plain_step(plain, n_micro, tokens, targets, &adamw, 1);
         worst = fmax(worst, apart_from(c, "losses", s, loss));
         if (entry(c, "losses_transformers")) worst = fmax(worst, apart_from(c, "losses_transformers", s, loss));
     }
