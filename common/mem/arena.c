@@ -51,6 +51,7 @@ struct hole {
 struct ht_arena {
     pthread_mutex_t lock;
     char *base;
+    bool given;           /* base is the caller's */
     int64_t usable_bytes; /* capacity + slack */
     size_t mapped_bytes;  /* the same in whole pages, and one guard page */
     int32_t *index;       /* [usable_bytes / GRANULE] */
@@ -74,23 +75,30 @@ static int64_t round_up(int64_t bytes, int64_t to)
 
 /* ---- creation ---- */
 
+enum { MAP_FLAGS = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE };
+
 static enum ht_status map(struct ht_arena *a, struct ht_error *err)
 {
     int64_t page = sysconf(_SC_PAGESIZE), pages = round_up(a->usable_bytes, page);
-    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
     char text[HT_QUANTITY_TEXT];
     a->mapped_bytes = (size_t)(pages + page);
-    char *base = mmap(NULL, a->mapped_bytes, PROT_NONE, flags, -1, 0);
+    char *base = mmap(NULL, a->mapped_bytes, PROT_NONE, MAP_FLAGS, -1, 0);
     if (base == MAP_FAILED)
         return ht_fail(err, HT_FAILED, "cannot map %s of address space for a memory arena: %s",
                        ht_format_quantity(HT_BYTES, (double)a->mapped_bytes, text), strerror(errno));
     a->base = base;
-    if (pages && mprotect(base, (size_t)pages, PROT_READ | PROT_WRITE))
+    if (pages && mprotect(a->base, (size_t)pages, PROT_READ | PROT_WRITE))
         return ht_fail(err, HT_FAILED, "cannot open %s of memory for an arena: %s",
                        ht_format_quantity(HT_BYTES, (double)pages, text), strerror(errno));
-    if (pages) (void)madvise(base, (size_t)pages, MADV_HUGEPAGE); /* fewer TLB misses in matrix products; a wish */
+    if (pages) (void)madvise(a->base, (size_t)pages, MADV_HUGEPAGE); /* fewer TLB misses in matrix products; a wish */
+    return HT_OK;
+}
+
+static enum ht_status map_index(struct ht_arena *a, struct ht_error *err)
+{
+    char text[HT_QUANTITY_TEXT];
     a->index_bytes = (size_t)(a->usable_bytes / GRANULE + 1) * sizeof(int32_t);
-    void *index = mmap(NULL, a->index_bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
+    void *index = mmap(NULL, a->index_bytes, PROT_READ | PROT_WRITE, MAP_FLAGS, -1, 0);
     if (index == MAP_FAILED)
         return ht_fail(err, HT_FAILED, "cannot map %s for the index of a memory arena: %s",
                        ht_format_quantity(HT_BYTES, (double)a->index_bytes, text), strerror(errno));
@@ -104,8 +112,8 @@ static void touch(struct ht_arena *a, int64_t bytes)
     for (int64_t at = 0; at < bytes; at += page) *(volatile char *)(a->base + at) = 0;
 }
 
-enum ht_status ht_arena_create(int64_t capacity_bytes, int64_t slack_bytes, bool prefault, struct ht_error *err,
-                               struct ht_arena **out)
+static enum ht_status create(void *given, int64_t capacity_bytes, int64_t slack_bytes, struct ht_error *err,
+                             struct ht_arena **out)
 {
     char text[HT_QUANTITY_TEXT];
     assert(capacity_bytes >= 0 && slack_bytes >= 0);
@@ -114,25 +122,48 @@ enum ht_status ht_arena_create(int64_t capacity_bytes, int64_t slack_bytes, bool
                        ht_format_quantity(HT_BYTES, (double)capacity_bytes + (double)slack_bytes, text));
     struct ht_arena *a = HT_NEW(struct ht_arena);
     a->unused = a->last = NONE;
+    a->given = given != NULL;
+    a->base = given;
     a->stats.capacity_bytes = round_up(capacity_bytes, GRANULE);
     a->stats.slack_bytes = round_up(slack_bytes, GRANULE);
     a->usable_bytes = a->stats.capacity_bytes + a->stats.slack_bytes;
     pthread_mutex_init(&a->lock, NULL);
-    enum ht_status status = map(a, err);
-    if (status) {
+    enum ht_status status = given ? HT_OK : map(a, err);
+    if (status == HT_OK) status = map_index(a, err);
+    if (status)
         ht_arena_destroy(a);
-        return status;
-    }
-    if (prefault) touch(a, a->stats.capacity_bytes);
-    POISON(a->base, a->usable_bytes);
-    *out = a;
+    else
+        *out = a;
+    return status;
+}
+
+enum ht_status ht_arena_create(int64_t capacity_bytes, int64_t slack_bytes, bool prefault, struct ht_error *err,
+                               struct ht_arena **out)
+{
+    enum ht_status status = create(NULL, capacity_bytes, slack_bytes, err, out);
+    if (status) return status;
+    if (prefault) touch(*out, (*out)->stats.capacity_bytes);
+    POISON((*out)->base, (*out)->usable_bytes);
     return HT_OK;
+}
+
+enum ht_status ht_arena_create_over(void *base, int64_t capacity_bytes, int64_t slack_bytes, struct ht_error *err,
+                                    struct ht_arena **out)
+{
+    assert(base && (uintptr_t)base % GRANULE == 0 && capacity_bytes % GRANULE == 0 && slack_bytes % GRANULE == 0);
+    return create(base, capacity_bytes, slack_bytes, err, out);
+}
+
+void *ht_arena_base(const struct ht_arena *a, int64_t *bytes)
+{
+    if (bytes) *bytes = a->usable_bytes;
+    return a->base;
 }
 
 void ht_arena_destroy(struct ht_arena *a)
 {
     if (!a) return;
-    if (a->base) {
+    if (a->base && !a->given) {
         UNPOISON(a->base, a->usable_bytes);
         munmap(a->base, a->mapped_bytes);
     }
@@ -269,7 +300,7 @@ void *ht_arena_alloc(struct ht_arena *a, int64_t bytes, bool persistent)
         a->stats.live_bytes += b->bytes;
         if (a->stats.live_bytes > a->stats.peak_bytes) a->stats.peak_bytes = a->stats.live_bytes;
         p = a->base + b->offset;
-        UNPOISON(p, bytes);
+        if (!a->given) UNPOISON(p, bytes);
     }
     pthread_mutex_unlock(&a->lock);
     return p;
@@ -325,7 +356,7 @@ void ht_arena_free(struct ht_arena *a, void *p)
     int32_t id = a->index[offset / GRANULE];
     assert((size_t)id < a->n_blocks && a->blocks[id].live && a->blocks[id].offset == offset);
     int64_t bytes = a->blocks[id].bytes;
-    POISON(p, bytes);
+    if (!a->given) POISON(p, bytes);
     a->stats.live_bytes -= bytes;
     a->stats.n_frees++;
     give(a, id);

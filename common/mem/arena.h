@@ -34,6 +34,13 @@ struct ht_arena_stats {
    (timings want that), else the system gives pages as they are first touched. HT_FAILED when the mapping is refused. */
 enum ht_status ht_arena_create(int64_t capacity_bytes, int64_t slack_bytes, bool prefault, struct ht_error *err,
                                struct ht_arena **out);
+/* The same allocator over memory that the caller owns, and that this process may not be able to read: a device's, say.
+   `base`, at a multiple of 512, has capacity_bytes + slack_bytes, and outlives the arena. It is never touched, there is
+   no guard behind it, and nothing is poisoned. */
+enum ht_status ht_arena_create_over(void *base, int64_t capacity_bytes, int64_t slack_bytes, struct ht_error *err,
+                                    struct ht_arena **out);
+/* Where it lies: capacity and slack, without the guard. *bytes may be NULL. */
+void *ht_arena_base(const struct ht_arena *a, int64_t *bytes);
 /* Accepts NULL. Blocks still live go with it. */
 void ht_arena_destroy(struct ht_arena *a);
 

@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -286,6 +287,30 @@ START_TEST(test_guard_page)
 }
 END_TEST
 
+/* Memory that nobody here may touch: the books are kept elsewhere, and it is left alone when the arena goes. */
+START_TEST(test_over_given_memory)
+{
+    struct ht_error err = {0};
+    struct ht_arena *a;
+    int64_t bytes;
+    char *base = mmap(NULL, 8192, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ck_assert_int_eq(ht_arena_create_over(base, 4096, 4096, &err, &a), HT_OK);
+    ck_assert_ptr_eq(ht_arena_base(a, &bytes), base);
+    ck_assert_int_eq(bytes, 8192);
+    char *x = ht_arena_alloc(a, 1000, true), *y = ht_arena_alloc(a, 3000, false);
+    ck_assert_ptr_eq(x, base);
+    ck_assert_ptr_eq(y, base + 1024);
+    ck_assert_ptr_null(ht_arena_alloc(a, 1, true));
+    ht_arena_free(a, x);
+    ck_assert_ptr_eq(ht_arena_alloc(a, 512, true), base);
+    ck_assert_int_eq(ht_arena_stats(a).peak_bytes, 4096);
+    ht_arena_destroy(a);
+    ck_assert_int_eq(mprotect(base, 8192, PROT_READ | PROT_WRITE), 0); /* it is still there */
+    for (int i = 0; i < 8192; i++) ck_assert_int_eq(base[i], 0);
+    munmap(base, 8192);
+}
+END_TEST
+
 START_TEST(test_refuses_absurd_sizes)
 {
     struct ht_error err = {0};
@@ -320,6 +345,7 @@ int main(void)
     tcase_add_loop_test(tc, test_random_against_model, 0, 6);
     tcase_add_test(tc, test_threads);
     tcase_add_test(tc, test_guard_page);
+    tcase_add_test(tc, test_over_given_memory);
     tcase_add_test(tc, test_refuses_absurd_sizes);
     tcase_add_test(tc, test_prefault);
     suite_add_tcase(s, tc);
