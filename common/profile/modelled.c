@@ -2,9 +2,11 @@
  * From a work and a rank of a cluster to a formula and its rates.
  *
  *     forward, recompute, backward    compute lane: the device's roof;  host lane: the host cores' roof
- *     optimizer step, undo            compute lane: traffic over device memory;  host lane: CPU Adam
+ *     optimizer step, undo            compute lane: traffic over device memory;  host lane: CPU Adam. A logged step writes
+ *                                     its log, the undo reads it: the work's bytes
  *     accumulate                      accumulator read and written in FP32, gradient read: where the lane is
- *     copy, restore                   h2d, d2h lanes: PCIe;  disk: the node's array;  compute, host: within that memory
+ *     restore of parameters           master read, 16-bit copy written: where the lane is
+ *     copy, other restore             h2d, d2h lanes: PCIe;  disk: the node's array;  compute, host: within that memory
  *     collectives, send, receive      NVLink where there is one, else PCIe; the NIC when the group leaves the node
  *     validate                        one kernel, and the gradients read when the work names parameters
  *
@@ -50,6 +52,7 @@ static struct ht_roof ht_host_roof(const struct ht_machine *m)
 static double ht_update_s(const struct ht_machine *m, const struct ht_gpu *gpu, const struct ht_work *w)
 {
     double params = (double)w->params, each = ht_adam_bytes_per_param(w->dtype, w->grad_dtype);
+    if (params > 0) each += (double)w->bytes / params;
     if (w->where == HT_LANE_COMPUTE) {
         struct ht_roof r = ht_gpu_roof(gpu, w->dtype);
         return ht_stream_s(&r, params * each);
@@ -138,8 +141,12 @@ enum ht_status ht_modelled_cost(const struct ht_cluster *cluster, int64_t rank, 
     case HT_OP_UNDO:
         s = ht_update_s(m, gpu, w);
         break;
-    case HT_OP_COPY:
     case HT_OP_RESTORE:
+        if (w->params) {
+            s = ht_stream_s(&r, (double)w->params * (4 + (double)ht_dtype_bytes(w->dtype)));
+            break;
+        } /* fall through */
+    case HT_OP_COPY:
         st = ht_transfer_s(m, gpu, w, err, &s);
         break;
     case HT_OP_ALL_GATHER:

@@ -9,7 +9,9 @@
  *              since the one before it, or, if there was none, from that one. On a FIFO lane the first reader's edge and
  *              the last reader's stand for all of that lane. The same across the iteration boundary for what is resident
  *              there
- *   control    a `when` op has an edge from a validate op; both branches are walked for everything below
+ *   control    a `when` op has an edge from a verdict, a validate op that reads what it judges or has an edge from every
+ *              validate op of its rank that judges a unit's gradient; these cover all gradients that are stepped. Both
+ *              branches are walked for everything below
  *   coverage   every micro-batch passes every unit forward and backward once (recomputation apart); sub-op masks add up
  *   updates    every momentum row is stepped once (or, in the bad branch, all of them not at all); the shards of a unit
  *              tile it, for momentum, variance and master parameters. A fragment (n_units 0) without a step is let be

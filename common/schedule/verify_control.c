@@ -1,10 +1,25 @@
-/* Control: an op with a `when` starts only after a validate op of its iteration has written the control scalar, and a
-   validate op of a whole iteration reads what it judges (the hazard rule then sees to it that this was there before). */
+/*
+ * Control: what a `when` op goes by has been found out before, from everything that it is about.
+ *
+ * A validate op about no unit is a verdict; one about a unit leaves a partial for the verdict. A verdict reads what it
+ * judges, or it has an edge from every partial of its rank; then every gradient that is stepped on that rank must have
+ * been read by one of these partials after the last op that made or changed it (a copy does neither). That these
+ * reads are of what was written is the hazard rule's affair.
+ */
 #include "common/schedule/rules.h"
 
 #include "common/base/array.h"
 
 #include <stdlib.h>
+
+struct control {
+    const struct ht_schedule *s;
+    bool *lane_told;    /* [lanes] FIFO, and a verdict came before */
+    int32_t *judged_by; /* [tensors] partial + 1 that read it since it was last changed */
+    int32_t *partials;  /* [ranks] how many so far */
+    int32_t *verdict;   /* [ranks] the first + 1 that goes by partials */
+    int32_t *seen;      /* [ops] verdict + 1 that has an edge from it */
+};
 
 static bool reads_something(const struct ht_schedule *s, int32_t op)
 {
@@ -13,27 +28,103 @@ static bool reads_something(const struct ht_schedule *s, int32_t op)
     return false;
 }
 
+static bool is_partial(const struct ht_schedule *s, int32_t op)
+{
+    return s->ops[op].kind == HT_OP_VALIDATE && s->ops[op].label.unit >= 0;
+}
+
+static bool is_verdict(const struct ht_schedule *s, int32_t op)
+{
+    return s->ops[op].kind == HT_OP_VALIDATE && s->ops[op].label.unit < 0;
+}
+
+static enum ht_status check_verdict(struct control *c, int32_t i, struct ht_error *err)
+{
+    const struct ht_schedule *s = c->s;
+    int32_t rank = ht_op_rank(s, i), waited = 0;
+    if (s->lanes[s->ops[i].lane].order == HT_FIFO) c->lane_told[s->ops[i].lane] = true;
+    if (!s->n_units || reads_something(s, i)) return HT_OK;
+    for (int64_t k = s->deps_begin[i]; k < s->deps_begin[i + 1]; k++) {
+        int32_t before = s->deps[k];
+        waited += is_partial(s, before) && ht_op_rank(s, before) == rank && c->seen[before] != i + 1;
+        c->seen[before] = i + 1;
+    }
+    if (!waited)
+        return ht_broken_op(s, i, err, "is a validate op that reads nothing, so it can pass before there is anything "
+                                       "to judge");
+    if (waited < c->partials[rank])
+        return ht_broken_op(s, i, err, "has edges from %d of the %d validate ops of its rank", waited,
+                            c->partials[rank]);
+    if (!c->verdict[rank]) c->verdict[rank] = i + 1;
+    return HT_OK;
+}
+
+static enum ht_status check_validate(struct control *c, int32_t i, struct ht_error *err)
+{
+    const struct ht_schedule *s = c->s;
+    int32_t rank = ht_op_rank(s, i);
+    if (s->ops[i].when != HT_ALWAYS)
+        return ht_broken_op(s, i, err, "is a validate op and cannot itself be skipped");
+    if (is_verdict(s, i)) return check_verdict(c, i, err);
+    if (s->n_units && !reads_something(s, i))
+        return ht_broken_op(s, i, err, "is a validate op that reads nothing of its unit");
+    if (c->verdict[rank]) return ht_broken_op(s, i, err, "validates after the verdict has been given");
+    c->partials[rank]++;
+    return HT_OK;
+}
+
+/* What changes a gradient takes its judgement back. */
+static void note_gradients(struct control *c, int32_t i)
+{
+    const struct ht_schedule *s = c->s;
+    for (int64_t e = s->effects_begin[i]; e < s->effects_begin[i + 1]; e++) {
+        const struct ht_effect *x = &s->effects[e];
+        if (s->tensors[x->tensor].class != HT_GRAD) continue;
+        if (is_partial(s, i) && x->flags & HT_NEED) c->judged_by[x->tensor] = i + 1;
+        if (s->ops[i].kind != HT_OP_COPY && x->flags & (HT_PRODUCE | HT_UPDATE)) c->judged_by[x->tensor] = 0;
+    }
+}
+
+/* Of a rank whose verdict goes by partials. */
+static enum ht_status check_judged(const struct control *c, int32_t i, struct ht_error *err)
+{
+    const struct ht_schedule *s = c->s;
+    if (s->ops[i].kind != HT_OP_OPTIMIZER_STEP || !c->verdict[ht_op_rank(s, i)]) return HT_OK;
+    for (int64_t e = s->effects_begin[i]; e < s->effects_begin[i + 1]; e++) {
+        const struct ht_effect *x = &s->effects[e];
+        if (s->tensors[x->tensor].class != HT_GRAD || !(x->flags & HT_NEED) || c->judged_by[x->tensor]) continue;
+        return ht_broken_op(s, i, err, "steps with %s, which no validate op has read since it was last changed",
+                            ht_phrase_tensor(s, x->tensor).text);
+    }
+    return HT_OK;
+}
+
 enum ht_status ht_rule_control(const struct ht_schedule *s, struct ht_error *err)
 {
     enum ht_status status = HT_OK;
     if (!ht_has_branches(s)) return HT_OK;
-    bool *lane_validated = HT_NEW_ARRAY(bool, s->n_lanes); /* a FIFO lane on which a validate op came before */
+    struct control c = {.s = s,
+                        .lane_told = HT_NEW_ARRAY(bool, s->n_lanes),
+                        .judged_by = HT_NEW_ARRAY(int32_t, s->n_tensors),
+                        .partials = HT_NEW_ARRAY(int32_t, s->n_ranks),
+                        .verdict = HT_NEW_ARRAY(int32_t, s->n_ranks),
+                        .seen = HT_NEW_ARRAY(int32_t, s->n_ops)};
     for (int32_t i = 0; i < s->n_ops && !status; i++) {
         const struct ht_op *op = &s->ops[i];
+        note_gradients(&c, i);
         if (op->kind == HT_OP_VALIDATE) {
-            if (op->when != HT_ALWAYS)
-                status = ht_broken_op(s, i, err, "is a validate op and cannot itself be skipped");
-            else if (s->n_units && !reads_something(s, i))
-                status = ht_broken_op(s, i, err, "is a validate op that reads nothing, so it can pass before there is "
-                                                 "anything to judge");
-            if (s->lanes[op->lane].order == HT_FIFO) lane_validated[op->lane] = true;
+            status = check_validate(&c, i, err);
             continue;
         }
-        bool told = op->when == HT_ALWAYS || lane_validated[op->lane];
-        for (int64_t k = s->deps_begin[i]; k < s->deps_begin[i + 1] && !told; k++)
-            told = s->ops[s->deps[k]].kind == HT_OP_VALIDATE;
+        bool told = op->when == HT_ALWAYS || c.lane_told[op->lane];
+        for (int64_t k = s->deps_begin[i]; k < s->deps_begin[i + 1] && !told; k++) told = is_verdict(s, s->deps[k]);
         if (!told) status = ht_broken_op(s, i, err, "has a 'when' without an edge from a validate op");
     }
-    free(lane_validated);
+    for (int32_t i = 0; i < s->n_ops && !status; i++) status = check_judged(&c, i, err);
+    free(c.lane_told);
+    free(c.judged_by);
+    free(c.partials);
+    free(c.verdict);
+    free(c.seen);
     return status;
 }

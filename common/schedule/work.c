@@ -176,6 +176,7 @@ const char *ht_work_key(const struct ht_work *w, char *buf, size_t n)
         add_count(&t, "params", w->params);
         if (w->kind != HT_OP_ACCUMULATE) add(&t, " dtype=%s", ht_work_dtype_names[w->dtype]);
         add(&t, " grad=%s", ht_work_dtype_names[w->grad_dtype]);
+        if (w->kind != HT_OP_ACCUMULATE && w->bytes) add_count(&t, "log", w->bytes);
         break;
     case HT_OP_ALL_GATHER:
     case HT_OP_REDUCE_SCATTER:
@@ -188,8 +189,15 @@ const char *ht_work_key(const struct ht_work *w, char *buf, size_t n)
         add_where(&t, w);
         add_count(&t, "params", w->params);
         add_count(&t, "ranks", w->ranks);
+        if (w->params) add(&t, " grad=%s", ht_work_dtype_names[w->grad_dtype]);
         break;
-    default: /* copy, send, receive, restore */
+    case HT_OP_RESTORE:
+        add_where(&t, w);
+        if (w->params) add_count(&t, "params", w->params);
+        if (w->params) add(&t, " dtype=%s", ht_work_dtype_names[w->dtype]);
+        if (!w->params) add_count(&t, "bytes", w->bytes);
+        break;
+    default: /* copy, send, receive */
         add_where(&t, w);
         add_count(&t, "bytes", w->bytes);
     }

@@ -126,7 +126,15 @@ START_TEST(keys)
                      "backward block llama where=host batch=8 seq=1024 width=4096 heads=32 ffn=16384 flash dtype=bf16 "
                      "grad=f32");
     w.kind = HT_OP_OPTIMIZER_STEP;
-    ck_assert_str_eq(ht_work_key(&w, key, sizeof key), "optimizer_step where=host params=5 dtype=bf16 grad=f32");
+    ck_assert_str_eq(ht_work_key(&w, key, sizeof key), "optimizer_step where=host params=5 dtype=bf16 grad=f32 log=6");
+    struct ht_work plain = w;
+    plain.bytes = 0;
+    ck_assert_str_eq(ht_work_key(&plain, key, sizeof key), "optimizer_step where=host params=5 dtype=bf16 grad=f32");
+    plain.kind = HT_OP_VALIDATE;
+    plain.ranks = 1;
+    ck_assert_str_eq(ht_work_key(&plain, key, sizeof key), "validate where=host params=5 ranks=1 grad=f32");
+    plain.kind = HT_OP_RESTORE;
+    ck_assert_str_eq(ht_work_key(&plain, key, sizeof key), "restore where=host params=5 dtype=bf16");
     w.kind = HT_OP_COPY;
     ck_assert_str_eq(ht_work_key(&w, key, sizeof key), "copy where=host bytes=6");
     w.kind = HT_OP_ALL_REDUCE;
