@@ -12,6 +12,10 @@
  *     M_cc = embedding and head with their optimizer on the host: as a block there
  *          + of the largest unit, what a step reads and writes at once where eq. 2 lets the two share memory
  *
+ * Control (common/plan/control.h), which the paper does not have: gradients of blocks that are stepped on the device stay
+ * there until the verdict, as sums over micro-batches do; rollback has a log beside each, and on the host the gradient
+ * beside the copy that the step makes.
+ *
  * Several ranks (the paper says no more than that it used ZeRO-3). M_p is then a rank's share. On the device,
  *
  *     2 M'_a c + 2 M_a (L - c + 1) + (2 M_p / N) (L - p) + 2 M_p (1 at work + 1 gathered ahead) + (12 M_p / N) (L - o)
@@ -34,7 +38,7 @@ static int64_t larger(int64_t a, int64_t b)
 
 /* Bytes of one parameter in each role. */
 struct per_param {
-    int64_t copy, state, shared, grad, sum; /* sum: of the accumulator, 0 for one micro-batch */
+    int64_t copy, state, shared, grad, sum; /* sum: of a gradient that outlasts its block's backward pass; 0: none does */
     int64_t host;                           /* of an offloaded unit on the host */
 };
 
@@ -44,11 +48,19 @@ static struct per_param per_param_of(const struct ht_scenario *sc)
     bool master = ht_numerics_has_master(n), several = ht_scenario_micro_batches(sc) > 1;
     struct per_param b = {.copy = ht_dtype_bytes(n->param), .state = 12, .grad = ht_dtype_bytes(n->grad)};
     b.shared = master ? 0 : 4;
-    b.sum = several ? ht_dtype_bytes(n->accumulate) : 0;
+    bool waits = sc->control.mode != HT_CONTROL_NONE, logged = sc->control.mode == HT_CONTROL_ROLLBACK;
+    b.sum = several ? ht_dtype_bytes(n->accumulate) : waits ? b.grad : 0;
     int64_t grad = several ? b.sum : b.grad;
-    /* 16 bit: the copy and the gradient never live together (14), unless sums outlast a micro-batch. */
-    b.host = b.state + (!master ? grad : several ? b.copy + grad : larger(b.copy, grad));
+    /* 16 bit: the copy and the gradient never live together (14), unless sums outlast a micro-batch or gradients the
+       step. */
+    b.host = b.state + (!master ? grad : several || logged ? b.copy + grad : larger(b.copy, grad));
     return b;
+}
+
+/* The undo log of a rank's share of a unit; 0 where there is none. */
+static int64_t log_bytes(const struct ht_scenario *sc, int64_t unit)
+{
+    return ht_control_log_bytes(&sc->control, ht_scenario_shard(sc, unit));
 }
 
 /* Beside the shards: whole parameters and gradients. */
@@ -67,7 +79,8 @@ static int64_t device_const(const struct ht_scenario *sc, const struct per_param
     enum ht_dtype act = sc->numerics.param;
     int64_t params = on_host ? b->copy + larger(b->sum, b->grad) : b->copy - b->shared + b->state + b->sum + b->grad;
     int64_t input = ht_unit_input_bytes(m, head, sc->micro_batch, sc->seq, act);
-    return params * ends + gathered(sc, b) + 2 * input +
+    int64_t logs = on_host ? 0 : log_bytes(sc, 0) + log_bytes(sc, head);
+    return params * ends + logs + gathered(sc, b) + 2 * input +
            ht_unit_activation_bytes(m, head, sc->micro_batch, sc->seq, act) +
            ht_logits_bytes(m, sc->micro_batch, sc->seq) +
            larger(ht_unit_workspace_bytes(m, head, sc->micro_batch, sc->seq, act, false),
@@ -79,7 +92,9 @@ static int64_t host_const(const struct ht_scenario *sc, const struct per_param *
     const struct ht_model *m = &sc->model;
     int64_t block = ht_scenario_shard(sc, 1), table = ht_scenario_shard(sc, 0);
     int64_t ends = table + ht_scenario_shard(sc, m->layers + 1), largest = on_host ? larger(block, table) : block;
-    return ((on_host ? b->host * ends : 0) + larger(b->copy, b->grad) * largest) * ht_scenario_ranks_per_node(sc);
+    int64_t logs = log_bytes(sc, 0) + log_bytes(sc, m->layers + 1);
+    return ((on_host ? b->host * ends + logs : 0) + larger(b->copy, b->grad) * largest) *
+           ht_scenario_ranks_per_node(sc);
 }
 
 static void add_bytes(const struct ht_scenario *sc, bool on_host, struct autohete_profile *f)
@@ -92,8 +107,8 @@ static void add_bytes(const struct ht_scenario *sc, bool on_host, struct autohet
     f->copy_bytes = b.copy * params;
     f->state_bytes = b.state * params;
     f->shared_bytes = b.shared * params;
-    f->sum_bytes = b.sum * params;
-    f->host_bytes = b.host * params * ht_scenario_ranks_per_node(sc);
+    f->sum_bytes = b.sum * params + log_bytes(sc, 1);
+    f->host_bytes = (b.host * params + log_bytes(sc, 1)) * ht_scenario_ranks_per_node(sc);
     f->device_const_bytes = device_const(sc, &b, on_host);
     f->host_const_bytes = host_const(sc, &b, on_host);
     f->device_capacity_bytes = ht_scenario_device_bytes(sc);
@@ -146,9 +161,18 @@ static int64_t sum_of(struct probe *p, int32_t lane, int32_t unit)
     return p->g.n_mb > 1 ? sharers(p, lane) * ask(p, ht_single_accumulate(&p->g, lane, unit, 1)) : 0;
 }
 
+/* The step, and what control has beside it: the gradient judged, the log written. */
 static int64_t step_of(struct probe *p, int32_t lane, int32_t unit)
 {
-    return sharers(p, lane) * ask(p, ht_single_step(&p->g, lane, unit, true));
+    const struct ht_schedule *s = p->g.schedule;
+    int32_t op = ht_single_step(&p->g, lane, unit, true);
+    int64_t ns = 0, judge_ns = 0;
+    if (p->g.scenario->control.mode == HT_CONTROL_NONE) return sharers(p, lane) * ask(p, op);
+    struct ht_work step = s->works[s->ops[op].work], judge;
+    ht_control_works(&p->g.scenario->control, &step, &judge);
+    if (p->status == HT_OK) p->status = ht_profile_cost(p->costs, 0, &step, p->err, &ns);
+    if (p->status == HT_OK) p->status = ht_profile_cost(p->costs, 0, &judge, p->err, &judge_ns);
+    return sharers(p, lane) * (ns + judge_ns);
 }
 
 /* Of the block's collectives; 0 when it has none of that kind. */

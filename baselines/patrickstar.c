@@ -186,6 +186,22 @@ static int64_t states_bytes(const struct ht_scenario *scenario)
     return 8 + (master ? 4 : 0) + (!master || several ? 4 : 0);
 }
 
+/* Under rollback gradients wait for the verdict beside a log, and parameters that were made anew in place of theirs
+   (one micro-batch, 16 bit) beside them: bytes of the units of chunks [begin, end). */
+static int64_t waiting_bytes(const struct ht_scenario *scenario, const struct ht_chunks *chunks, int32_t begin,
+                             int32_t end)
+{
+    bool again = ht_numerics_has_master(&scenario->numerics) && ht_scenario_micro_batches(scenario) == 1;
+    int64_t bytes = 0;
+    if (scenario->control.mode != HT_CONTROL_ROLLBACK) return 0;
+    for (int32_t u = chunks->first[begin]; u < chunks->first[end]; u++) {
+        int64_t elements = ht_scenario_shard(scenario, u);
+        bytes += ht_live_bytes(ht_control_log_bytes(&scenario->control, elements));
+        if (again) bytes += ht_live_bytes(elements * ht_dtype_bytes(scenario->numerics.param));
+    }
+    return bytes;
+}
+
 static int64_t chunk_bytes(const struct ht_scenario *scenario, int64_t elements)
 {
     return elements * ht_dtype_bytes(scenario->numerics.param);
@@ -245,7 +261,8 @@ static enum ht_status prepare(const struct ht_system *self, const struct ht_scen
         .chunk_bytes = chunk_bytes(scenario, elements),
         .usable_bytes = percent_of(device_bytes, ht_plan_get(plan, "gpu_ratio")),
         .n_pinned = (int32_t)os,
-        .fixed_bytes = os * elements * states_bytes(scenario) + chunk_bytes(scenario, elements),
+        .fixed_bytes = os * elements * states_bytes(scenario) + chunk_bytes(scenario, elements) +
+                       waiting_bytes(scenario, &p->chunks, 0, (int32_t)os),
     };
     if (!ht_chunks_move(p->moments, p->n_moments, p->chunks.n, &p->room, &why, &p->moves, &where)) return HT_OK;
     int64_t now = p->moments[where].non_model_bytes, next = p->moments[(where + 1) % p->n_moments].non_model_bytes;
@@ -259,12 +276,15 @@ static enum ht_status prepare(const struct ht_system *self, const struct ht_scen
                    ht_format_quantity(HT_BYTES, (double)p->room.fixed_bytes, fixed));
 }
 
-/* 14 bytes for each parameter that is stepped on the host (16 in FP32), unused parts of chunks included; of all ranks
-   of a node. */
+/* 14 bytes for each parameter that is stepped on the host (16 in FP32), unused parts of chunks included, and what
+   rollback keeps; of all ranks of a node. */
 static int64_t host_bytes(const struct ht_scenario *scenario, const struct prepared *p, int64_t os)
 {
-    return (p->chunks.n - os) * p->chunks.elements * ht_scenario_ranks_per_node(scenario) *
-           (states_bytes(scenario) + ht_dtype_bytes(scenario->numerics.param));
+    int64_t waiting = waiting_bytes(scenario, &p->chunks, (int32_t)os, p->chunks.n);
+    return ((p->chunks.n - os) * p->chunks.elements *
+                (states_bytes(scenario) + ht_dtype_bytes(scenario->numerics.param)) +
+            waiting) *
+           ht_scenario_ranks_per_node(scenario);
 }
 
 static enum ht_status check_host(const struct ht_system *self, const struct ht_scenario *scenario, int64_t need_bytes,

@@ -61,7 +61,7 @@ static enum ht_status read_step(struct ht_rebuild *r, int32_t op, struct ht_erro
 {
     const struct ht_schedule *s = r->in;
     struct ht_controlled_step x = {
-        .op = op, .grad = -1, .momentum = -1, .log = -1, .judged_after = -1, .judge = -1, .tier = HT_HOST};
+        .op = op, .grad = -1, .momentum = -1, .log = -1, .judged_after = -1, .place = -1, .judge = -1, .tier = HT_HOST};
     enum ht_lane_kind lane = s->lanes[s->ops[op].lane].kind;
     if (lane == HT_LANE_COMPUTE) x.tier = HT_DEVICE;
     if (s->effects_begin[op + 1] - s->effects_begin[op] > MOST_EFFECTS)
@@ -111,32 +111,37 @@ static void put(struct ht_rebuild *r, enum ht_rebuilt what, int32_t at, enum ht_
 
 /* ---- gate ------------------------------------------------------------------------------------------------------ */
 
-/* moved[op]: it is a step, or what it waits for or touches has been touched by an op that moves. */
-static bool *moved_ops(const struct ht_rebuild *r)
+/* Steps move, and what touches or waits for something that moves: but not what waits for a step without touching
+   anything of its own. That wait is one for the step's turn on its lane, and the op before it there stands for it. */
+static void find_moved(struct ht_rebuild *r)
 {
     const struct ht_schedule *s = r->in;
-    bool *moved = HT_NEW_ARRAY(bool, s->n_ops);
     uint8_t *touched = HT_NEW_ARRAY(uint8_t, (int64_t)s->n_tensors * HT_N_TIERS); /* 1: read, 2: written or freed */
+    int32_t *last = HT_NEW_ARRAY(int32_t, s->n_lanes); /* + 1; that does not move */
     for (int32_t op = 0; op < s->n_ops; op++) {
+        int32_t lane = s->ops[op].lane;
         bool moves = r->step_of[op] >= 0;
-        for (int64_t k = s->deps_begin[op]; k < s->deps_begin[op + 1] && !moves; k++) moves = moved[s->deps[k]];
+        for (int64_t k = s->deps_begin[op]; k < s->deps_begin[op + 1] && !moves; k++)
+            moves = r->moved[s->deps[k]] && r->step_of[s->deps[k]] < 0;
         for (int64_t k = s->effects_begin[op]; k < s->effects_begin[op + 1] && !moves; k++) {
             const struct ht_effect *e = &s->effects[k];
             uint8_t before = touched[(int64_t)e->tensor * HT_N_TIERS + e->tier];
             moves = e->flags == HT_NEED ? before & 2 : before;
         }
-        moved[op] = moves;
+        r->moved[op] = moves;
+        if (!moves) last[lane] = op + 1;
+        if (r->step_of[op] >= 0 && s->lanes[lane].order == HT_FIFO) r->steps[r->step_of[op]].place = last[lane] - 1;
         for (int64_t k = s->effects_begin[op]; k < s->effects_begin[op + 1] && moves; k++) {
             const struct ht_effect *e = &s->effects[k];
             touched[(int64_t)e->tensor * HT_N_TIERS + e->tier] |= e->flags == HT_NEED ? 1 : 2;
         }
     }
     free(touched);
-    return moved;
+    free(last);
 }
 
 /* Where each step's gradient is final before any step: the last that writes it, in a tier where a lane can read it. */
-static enum ht_status find_gradients(struct ht_rebuild *r, const bool *moved, struct ht_error *err)
+static enum ht_status find_gradients(struct ht_rebuild *r, struct ht_error *err)
 {
     const struct ht_schedule *s = r->in;
     enum ht_status status = HT_OK;
@@ -148,9 +153,9 @@ static enum ht_status find_gradients(struct ht_rebuild *r, const bool *moved, st
         for (int64_t k = s->effects_begin[op]; k < s->effects_begin[op + 1] && !status; k++) {
             const struct ht_effect *e = &s->effects[k];
             if (s->tensors[e->tensor].class != HT_GRAD || !(e->flags & WRITES)) continue;
-            if (!moved[op] && e->tier <= HT_HOST)
+            if (!r->moved[op] && e->tier <= HT_HOST)
                 sites[e->tensor] = (struct site){op + 1, (enum ht_tier)e->tier};
-            if (moved[op] && s->ops[op].kind != HT_OP_COPY)
+            if (r->moved[op] && s->ops[op].kind != HT_OP_COPY)
                 status = refuse(r, op, err, "makes a gradient after a step on which it depends");
         }
     for (int32_t i = 0; i < r->n_steps && !status; i++) {
@@ -195,22 +200,22 @@ static enum ht_status check_made(const struct ht_rebuild *r, int32_t op, struct 
 static enum ht_status order_gate(struct ht_rebuild *r, struct ht_error *err)
 {
     const struct ht_schedule *s = r->in;
-    bool *moved = moved_ops(r);
     int32_t *first = HT_NEW_ARRAY(int32_t, s->n_ops), *next = HT_NEW_ARRAY(int32_t, r->n_steps); /* + 1; judged after */
-    enum ht_status status = find_gradients(r, moved, err);
+    find_moved(r);
+    enum ht_status status = find_gradients(r, err);
     for (int32_t i = r->n_steps; i-- > 0 && !status;) {
         int32_t after = r->steps[i].judged_after;
         next[i] = first[after];
         first[after] = i + 1;
     }
     for (int32_t op = 0; op < s->n_ops && !status; op++) {
-        if (moved[op]) continue;
+        if (r->moved[op]) continue;
         put(r, HT_KEEP, op, HT_HOST);
         for (int32_t i = first[op]; i > 0; i = next[i - 1]) put(r, HT_JUDGE, i - 1, HT_HOST);
     }
     put(r, HT_VERDICT, 0, HT_HOST);
     for (int32_t op = 0; op < s->n_ops && !status; op++) {
-        if (!moved[op]) continue;
+        if (!r->moved[op]) continue;
         put(r, HT_KEEP, op, HT_HOST);
         if (r->step_of[op] < 0) continue;
         if (frees(s, op)) put(r, HT_FREE, r->step_of[op], HT_HOST);
@@ -218,7 +223,6 @@ static enum ht_status order_gate(struct ht_rebuild *r, struct ht_error *err)
         status = check_made(r, op, err);
         put(r, HT_RECAST, r->step_of[op], HT_HOST);
     }
-    free(moved);
     free(first);
     free(next);
     return status;
@@ -321,6 +325,7 @@ enum ht_status ht_control_apply(const struct ht_schedule *in, const struct ht_co
     enum ht_status status = ht_control_check_ranks(control, in->n_ranks, err);
     r.step_of = HT_NEW_ARRAY(int32_t, in->n_ops);
     r.new_id = HT_NEW_ARRAY(int32_t, in->n_ops);
+    r.moved = HT_NEW_ARRAY(bool, in->n_ops);
     r.host = ht_rebuild_lane(in, HT_LANE_HOST);
     if (!status && control->mode != HT_CONTROL_NONE) status = read_steps(&r, err);
     if (!status && r.n_steps && r.host < 0) status = refuse(&r, r.steps[0].op, err, "has no host lane for the verdict");
@@ -338,6 +343,7 @@ enum ht_status ht_control_apply(const struct ht_schedule *in, const struct ht_co
     free(r.steps);
     free(r.step_of);
     free(r.new_id);
+    free(r.moved);
     free(r.order);
     return status;
 }

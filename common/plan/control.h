@@ -20,8 +20,9 @@
  *
  * What the rule "all that follows from a step" means:
  *
- *     gate       ops that depend on a step, by an edge or by what they touch, move behind the verdict together with it
- *                and keep their order; all others keep theirs. They run in both branches: what a step would have PRODUCEd
+ *     gate       ops that touch what a step touches, or wait for such an op, move behind the verdict together with it
+ *                and keep their order; all others keep theirs, and if one only waits for a step's turn on its lane, it
+ *                waits for the op before. What moves runs in both branches: what a step would have PRODUCEd
  *                is made by a RESTORE (the 16-bit copy, cast from the master that nobody changed), what it would have
  *                RELEASEd is freed by an op that does nothing else.
  *     rollback   what a step wrote and another op carried on is carried on once more, by copies `when: bad` after the
@@ -57,6 +58,9 @@ enum ht_status ht_control_apply(const struct ht_schedule *in, const struct ht_co
 
 /* HT_INFEASIBLE: control over several ranks, whose verdict all of them would have to hear. */
 enum ht_status ht_control_check_ranks(const struct ht_control *control, int64_t ranks, struct ht_error *err);
+
+/* Turns the work of a step into that of the step under this control, and gives that of V(u). */
+void ht_control_works(const struct ht_control *control, struct ht_work *step, struct ht_work *judge);
 
 /* Bytes of LOG(u) for a unit's elements under this control; 0 but for rollback. */
 int64_t ht_control_log_bytes(const struct ht_control *control, int64_t elements);

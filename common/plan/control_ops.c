@@ -45,9 +45,16 @@ static void add_logs(struct ht_rebuild *r)
 }
 
 /* What of a log is written and read when it has no exceptions. */
-static int64_t log_traffic_bytes(const struct ht_rebuild *r, const struct ht_controlled_step *x)
+static int64_t log_traffic_bytes(const struct ht_control *control, int64_t elements)
 {
-    return r->control->mode == HT_CONTROL_ROLLBACK ? ht_undo_log_bytes(elements_of(r, x), 0) : 0;
+    return control->mode == HT_CONTROL_ROLLBACK ? ht_undo_log_bytes(elements, 0) : 0;
+}
+
+void ht_control_works(const struct ht_control *control, struct ht_work *step, struct ht_work *judge)
+{
+    *judge = *step;
+    judge->kind = HT_OP_VALIDATE;
+    step->bytes = log_traffic_bytes(control, step->params);
 }
 
 /* ---- pieces of an op ------------------------------------------------------------------------------------------- */
@@ -122,20 +129,30 @@ static void step_effects(struct ht_rebuild *r, const struct ht_controlled_step *
     if (x->log >= 0) ht_op_effect(r->out, x->log, x->tier, HT_PRODUCE);
 }
 
+static void wait_as_before(struct ht_rebuild *r, int32_t at)
+{
+    const struct ht_schedule *s = r->in;
+    for (int64_t k = s->deps_begin[at]; k < s->deps_begin[at + 1]; k++) {
+        int32_t before = s->deps[k];
+        if (r->moved[before] && !r->moved[at]) before = r->steps[r->step_of[before]].place;
+        if (before >= 0) ht_op_after(r->out, r->new_id[before]);
+    }
+    for (int64_t k = s->prev_begin[at]; k < s->prev_begin[at + 1]; k++) ht_op_after_prev(r->out, r->new_id[s->prev[k]]);
+}
+
 static void keep(struct ht_rebuild *r, int32_t at)
 {
     const struct ht_schedule *s = r->in;
     const struct ht_op *op = &s->ops[at];
     const struct ht_controlled_step *x = r->step_of[at] >= 0 ? &r->steps[r->step_of[at]] : NULL;
     struct ht_work work = *work_of(r, at);
-    if (x && x->log >= 0) work.bytes = log_traffic_bytes(r, x);
+    if (x && x->log >= 0) work.bytes = log_traffic_bytes(r->control, elements_of(r, x));
     ht_add_op(r->out, (enum ht_op_kind)op->kind, op->lane, op->label, ht_add_work(r->out, &work));
     if (op->name[0]) ht_op_name(r->out, "%.16s", op->name);
     ht_op_priority(r->out, op->priority);
     ht_op_match(r->out, op->match);
     ht_op_when(r->out, (enum ht_when)op->when);
-    for (int64_t k = s->deps_begin[at]; k < s->deps_begin[at + 1]; k++) ht_op_after(r->out, r->new_id[s->deps[k]]);
-    for (int64_t k = s->prev_begin[at]; k < s->prev_begin[at + 1]; k++) ht_op_after_prev(r->out, r->new_id[s->prev[k]]);
+    wait_as_before(r, at);
     draw_as(r, at, x && x->log >= 0 ? work.bytes : 0);
     if (x) {
         step_effects(r, x);
@@ -210,7 +227,7 @@ static void again(struct ht_rebuild *r, const struct ht_controlled_step *x, bool
     const struct ht_op *op = &s->ops[x->op];
     bool last = !undo || r->control->options.clip <= 0;
     struct ht_work work = *work_of(r, x->op);
-    if (undo) work.bytes = log_traffic_bytes(r, x);
+    if (undo) work.bytes = log_traffic_bytes(r->control, elements_of(r, x));
     add(r, undo ? HT_OP_UNDO : HT_OP_OPTIMIZER_STEP, op->lane, op->label, work);
     ht_op_name(r->out, undo ? "undo%d" : "redo%d", op->label.unit);
     ht_op_priority(r->out, op->priority);

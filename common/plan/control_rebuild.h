@@ -19,6 +19,7 @@ struct ht_controlled_step {
     enum ht_tier tier;
     int32_t judged_after; /* op of the old graph whose result V(u) reads, and where; gate */
     enum ht_tier judged_in;
+    int32_t place; /* op of the old graph before it on its FIFO lane that does not move with it, or -1; gate */
     int32_t judge; /* op of the new graph */
     /* Of the old graph after the step, by effect of the step (its number in the list) as bits; rollback. */
     uint32_t away;                    /* moved out of the step's tier */
@@ -33,6 +34,7 @@ struct ht_rebuild {
     struct ht_controlled_step *steps;
     int32_t n_steps;
     int32_t *step_of; /* [in ops], or -1 */
+    bool *moved;      /* [in ops] behind the verdict; gate */
     struct ht_rebuilt_op *order;
     int64_t n_order;
     size_t steps_cap, order_cap;
