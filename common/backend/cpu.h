@@ -68,6 +68,9 @@
  * RECOMPUTE u writes X(u+1,j) too when it is among what the op writes: so a segment of blocks can be recomputed from
  * its first input.
  *
+ * Of 16-bit parameters a pass may keep no copy between ops: with N W(u) and P P(u), or P | RELEASE, instead of N P(u) it
+ * first rounds W(u) to P(u), which AutoHete does for what it steps on the device.
+ *
  * label.n_units > 1: the op does its units in order (BACKWARD: in reverse), with all of their effects; one SCRATCH
  * serves all. A tensor between two of its units that nobody else needs is P | RELEASE. OPTIMIZER_STEP, UNDO, RESTORE,
  * VALIDATE and ACCUMULATE go by the tensors, so they may also hold several shards of a unit: every M row is stepped

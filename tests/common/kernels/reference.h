@@ -9,7 +9,16 @@
 #include <stdint.h>
 #include <stdlib.h>
 
+#include "common/base/half.h"
 #include "common/model/model.h"
+
+/* x as it is stored; FP32 stands for: not rounded. */
+static inline void ref_round(double *x, int64_t n, enum ht_dtype stored)
+{
+    for (int64_t i = 0; i < n && stored != HT_F32; i++)
+        x[i] =
+            stored == HT_F16 ? ht_f16_to_f32(ht_f32_to_f16((float)x[i])) : ht_bf16_to_f32(ht_f32_to_bf16((float)x[i]));
+}
 
 /* y (n_rows, out) = x (n_rows, in) W^T + b; b may be NULL. */
 static inline void ref_linear(const double *x, const double *w, const double *b, double *y, int64_t n_rows, int64_t in,
@@ -42,9 +51,10 @@ static inline void ref_norm(const double *x, const double *w, const double *b, d
     }
 }
 
-/* qkv: (B,T,C+2K), K = KV C / H; out: (B,T,C); probs: (T) scratch. Query heads in a row share a head of keys. */
+/* qkv: (B,T,C+2K), K = KV C / H; out: (B,T,C); probs: (T) scratch, stored as a type. Query heads in a row share a head
+   of keys. */
 static inline void ref_attention(const double *qkv, double *out, double *probs, int64_t B, int64_t T, int64_t C,
-                                 int64_t H, int64_t KV)
+                                 int64_t H, int64_t KV, enum ht_dtype stored)
 {
     int64_t D = C / H, K = KV * D, W = C + 2 * K;
     for (int64_t b = 0; b < B; b++)
@@ -59,10 +69,12 @@ static inline void ref_attention(const double *qkv, double *out, double *probs, 
                     probs[j] = exp(s / sqrt((double)D));
                     sum += probs[j];
                 }
+                for (int64_t j = 0; j <= i; j++) probs[j] /= sum;
+                ref_round(probs, i + 1, stored);
                 for (int64_t d = 0; d < D; d++) {
                     double o = 0;
                     for (int64_t j = 0; j <= i; j++)
-                        o += probs[j] / sum * qkv[(b * T + j) * W + C + K + h / (H / KV) * D + d];
+                        o += probs[j] * qkv[(b * T + j) * W + C + K + h / (H / KV) * D + d];
                     out[(b * T + i) * C + h * D + d] = o;
                 }
             }
@@ -81,8 +93,8 @@ static inline void ref_rotate(double *x, int64_t B, int64_t T, int64_t W, int64_
             }
 }
 
-static inline void ref_llama_block(const struct ht_model *m, int64_t B, int64_t T, const double *params,
-                                   const double *x, double *out)
+static inline void ref_llama_block(const struct ht_model *m, enum ht_dtype stored, int64_t B, int64_t T,
+                                   const double *params, const double *x, double *out)
 {
     int64_t C = m->width, F = m->ffn, R = B * T, D = C / m->heads, K = D * m->kv_heads, W = C + 2 * K;
     struct ht_param_part part[HT_MAX_PARAM_PARTS];
@@ -93,32 +105,41 @@ static inline void ref_llama_block(const struct ht_model *m, int64_t B, int64_t 
     double *n = scratch, *qkv = n + R * C, *one = qkv + R * W, *att = one + R * C, *proj = att + R * C;
     double *gate = proj + R * C, *up = gate + R * F;
     ref_rms_norm(x, p[0], m->norm_eps, n, R, C);
+    ref_round(n, R * C, stored);
     int64_t widths[] = {C, K, K}, at = 0;
     for (int i = 0; i < 3; at += widths[i++]) {
         ref_linear(n, p[1 + i], NULL, one, R, C, widths[i]);
         for (int64_t r = 0; r < R; r++)
             for (int64_t c = 0; c < widths[i]; c++) qkv[r * W + at + c] = one[r * widths[i] + c];
     }
+    ref_round(qkv, R * W, stored);
     ref_rotate(qkv, B, T, W, m->heads + m->kv_heads, D, m->rope_theta);
-    ref_attention(qkv, att, up + R * F, B, T, C, m->heads, m->kv_heads);
+    ref_round(qkv, R * W, stored);
+    ref_attention(qkv, att, up + R * F, B, T, C, m->heads, m->kv_heads, m->flash ? HT_F32 : stored);
+    ref_round(att, R * C, stored);
     ref_linear(att, p[4], NULL, proj, R, C, C);
     for (int64_t i = 0; i < R * C; i++) proj[i] += x[i];
+    ref_round(proj, R * C, stored);
     ref_rms_norm(proj, p[5], m->norm_eps, n, R, C);
+    ref_round(n, R * C, stored);
     ref_linear(n, p[6], NULL, gate, R, C, F);
     ref_linear(n, p[7], NULL, up, R, C, F);
+    ref_round(gate, 2 * R * F, stored); /* and up */
     for (int64_t i = 0; i < R * F; i++) gate[i] *= up[i] / (1 + exp(-gate[i]));
+    ref_round(gate, R * F, stored);
     ref_linear(gate, p[8], NULL, out, R, F, C);
     for (int64_t i = 0; i < R * C; i++) out[i] += proj[i];
+    ref_round(out, R * C, stored);
     free(scratch);
 }
 
-/* out (B,T,C) of a block; params as the block's flat buffer, in double. */
-static inline void ref_block(const struct ht_model *m, int64_t B, int64_t T, const double *params, const double *x,
-                             double *out)
+/* out (B,T,C) of a block; params as the block's flat buffer, in double. What the kernels store is rounded. */
+static inline void ref_block(const struct ht_model *m, enum ht_dtype stored, int64_t B, int64_t T, const double *params,
+                             const double *x, double *out)
 {
     int64_t C = m->width, F = m->ffn, R = B * T;
     if (m->arch == HT_ARCH_LLAMA) {
-        ref_llama_block(m, B, T, params, x, out);
+        ref_llama_block(m, stored, B, T, params, x, out);
         return;
     }
     struct ht_param_part part[HT_MAX_PARAM_PARTS];
@@ -128,22 +149,30 @@ static inline void ref_block(const struct ht_model *m, int64_t B, int64_t T, con
     double *scratch = calloc((size_t)(R * (6 * C + 2 * F) + T), sizeof(double));
     double *n = scratch, *qkv = n + R * C, *att = qkv + R * 3 * C, *proj = att + R * C, *fc = proj + R * C;
     ref_norm(x, p[0], p[1], n, R, C);
+    ref_round(n, R * C, stored);
     ref_linear(n, p[2], p[3], qkv, R, C, 3 * C);
-    ref_attention(qkv, att, fc + R * F, B, T, C, m->heads, m->heads);
+    ref_round(qkv, R * 3 * C, stored);
+    ref_attention(qkv, att, fc + R * F, B, T, C, m->heads, m->heads, m->flash ? HT_F32 : stored);
+    ref_round(att, R * C, stored);
     ref_linear(att, p[4], p[5], proj, R, C, C);
     for (int64_t i = 0; i < R * C; i++) proj[i] += x[i];
+    ref_round(proj, R * C, stored);
     ref_norm(proj, p[6], p[7], n, R, C);
+    ref_round(n, R * C, stored);
     ref_linear(n, p[8], p[9], fc, R, C, F);
+    ref_round(fc, R * F, stored);
     for (int64_t i = 0; i < R * F; i++)
         fc[i] = 0.5 * fc[i] * (1 + tanh(sqrt(2 / M_PI) * (fc[i] + 0.044715 * fc[i] * fc[i] * fc[i])));
+    ref_round(fc, R * F, stored);
     ref_linear(fc, p[10], p[11], out, R, F, C);
     for (int64_t i = 0; i < R * C; i++) out[i] += proj[i];
+    ref_round(out, R * C, stored);
     free(scratch);
 }
 
 /* Sum over the tokens of -log p(target); norm_params: weight, GPT also bias; matrix: (V,C). */
-static inline double ref_head(const struct ht_model *m, int64_t n_rows, const double *norm_params, const double *matrix,
-                              const double *x, const int32_t *targets)
+static inline double ref_head(const struct ht_model *m, enum ht_dtype stored, int64_t n_rows, const double *norm_params,
+                              const double *matrix, const double *x, const int32_t *targets)
 {
     int64_t C = m->width, V = m->vocab;
     double *n = calloc((size_t)(n_rows * (C + V)), sizeof(double)), *logits = n + n_rows * C, loss = 0;
@@ -151,6 +180,7 @@ static inline double ref_head(const struct ht_model *m, int64_t n_rows, const do
         ref_rms_norm(x, norm_params, m->norm_eps, n, n_rows, C);
     else
         ref_norm(x, norm_params, norm_params + C, n, n_rows, C);
+    ref_round(n, n_rows * C, stored);
     ref_linear(n, matrix, NULL, logits, n_rows, C, V);
     for (int64_t r = 0; r < n_rows; r++) {
         double sum = 0;

@@ -108,7 +108,7 @@ static double scalar_value(void *ctx)
     struct scalar *s = ctx;
     const struct pass *p = s->pass;
     double sum = 0;
-    ref_block(&p->model, p->s.B, p->s.T, s->params, s->x, s->out);
+    ref_block(&p->model, HT_F32, p->s.B, p->s.T, s->params, s->x, s->out);
     for (int64_t i = 0; i < p->n_x; i++) sum += p->dout[i] * s->out[i];
     return sum;
 }

@@ -2,6 +2,8 @@
 #include <stdio.h>
 
 #include "common/base/array.h"
+#include "common/base/half.h"
+#include "common/kernels/convert.h"
 #include "common/kernels/simd.h"
 #include "tests/common/kernels/guarded.h"
 
@@ -138,6 +140,84 @@ START_TEST(test_avx2_is_avx512)
 }
 END_TEST
 
+/* ---- 16 bit ---- */
+
+static float rounded(float x, enum ht_dtype t)
+{
+    if (t == HT_F32) return x;
+    return t == HT_F16 ? ht_f16_to_f32(ht_f32_to_f16(x)) : ht_bf16_to_f32(ht_f32_to_bf16(x));
+}
+
+/* x as `type`, in a new array; what was rounded stays in x. */
+static void *in_type(float *x, int64_t n, enum ht_dtype type)
+{
+    void *h = malloc((size_t)(n + 1) * 4);
+    ht_round_copy(NULL, x, h, type, n);
+    for (int64_t i = 0; i < n; i++) x[i] = rounded(x[i], type);
+    return h;
+}
+
+/* Every pair of types, C rounded and kept in every way, chains that start from a residual, a bias or both: the bits of
+   the product in FP32 of the same numbers, rounded at the end. */
+static void check_types(const struct ht_simd *simd, const int64_t size[3], int variant, int types)
+{
+    static const struct ht_stored stored[] = {
+        {HT_F32, HT_F32}, {HT_F16, HT_F16}, {HT_BF16, HT_BF16}, {HT_F16, HT_F32}, {HT_BF16, HT_F32}};
+    struct problem p = make(size, variant & 3);
+    struct ht_gemm wide = p.g, g = p.g;
+    g.a_type = (enum ht_dtype)(types % 3);
+    g.b_type = (enum ht_dtype)(types / 3 % 3);
+    g.c_stored = stored[types / 9];
+    void *a = in_type(p.a, (g.a_transposed ? g.k : g.m) * g.a_stride, g.a_type);
+    void *b = in_type(p.b, (g.b_transposed ? g.n : g.k) * g.b_stride, g.b_type);
+    float *bias = random_floats(4, g.n, 1), *sum = random_floats(5, g.m * g.c_stride, 1);
+    void *residual = in_type(p.c0, g.m * g.c_stride, g.a_type), *bias16 = in_type(bias, g.n, g.b_type);
+    struct guarded guard;
+    void *c = guarded_new(&guard, g.m * g.c_stride * ht_dtype_bytes(g.c_stored.as), 0xff);
+    g.a = a;
+    g.b = b;
+    g.c = c;
+    g.residual = variant & 4 ? residual : NULL;
+    g.bias = variant & 8 ? bias16 : NULL;
+    simd->gemm(&g);
+    for (int64_t i = 0; i < g.m; i++)
+        for (int64_t j = 0; j < g.n; j++)
+            sum[i * g.c_stride + j] = g.residual && g.bias ? p.c0[i * g.c_stride + j] + bias[j]
+                                      : g.residual         ? p.c0[i * g.c_stride + j]
+                                      : g.bias             ? bias[j]
+                                                           : 0;
+    wide.add = g.residual || g.bias;
+    wide.c = sum;
+    simd->gemm(&wide);
+    for (int64_t i = 0; i < g.m; i++)
+        for (int64_t j = 0; j < g.c_stride; j++) {
+            float got, expected = rounded(sum[i * g.c_stride + j], g.c_stored.round);
+            simd->widen(ht_element(c, g.c_stored.as, i * g.c_stride + j), g.c_stored.as, &got, 1);
+            if (j < g.n ? got != expected : !isnan(got)) /* between the rows: untouched */
+                ck_abort_msg("types %d, variant %d, c[%d,%d]: %a, not %a", types, variant, (int)i, (int)j, got,
+                             expected);
+        }
+    guarded_free(&guard);
+    void *buffers[] = {a, b, bias, sum, residual, bias16};
+    for (size_t i = 0; i < HT_COUNT(buffers); i++) free(buffers[i]);
+    destroy(&p);
+}
+
+static const int64_t typed_sizes[][3] = {{0, 3, 4},    {2, 3, 0},    {1, 1, 1},       {7, 31, 9},     {9, 33, 257},
+                                         {97, 65, 40}, {5, 385, 11}, {101, 391, 263}, {387, 34, 300}, {96, 384, 256}};
+
+START_TEST(test_types)
+{
+    for (int level = 0; level < HT_N_SIMD_LEVELS; level++) {
+        const struct ht_simd *simd = ht_simd_at((enum ht_simd_level)level, HT_F32);
+        for (int types = 0; types < 45 && simd; types++)
+            for (int k = 0; k < 3; k++) /* three of the sizes and variants at a time; all meet in the end */
+                check_types(simd, typed_sizes[(size_t)(types + 3 * k + _i) % HT_COUNT(typed_sizes)],
+                            (types + 5 * k + 7 * _i) % 16, types);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("gemm");
@@ -145,6 +225,7 @@ int main(void)
     tcase_add_test(t, test_against_double);
     tcase_add_test(t, test_cut_into_panels);
     tcase_add_test(t, test_avx2_is_avx512);
+    tcase_add_loop_test(t, test_types, 0, 10);
     suite_add_tcase(s, t);
     SRunner *r = srunner_create(s);
     srunner_run_all(r, CK_NORMAL);

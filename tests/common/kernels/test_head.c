@@ -85,7 +85,8 @@ struct head_scalar {
 static double mean_loss(void *ctx)
 {
     struct head_scalar *s = ctx;
-    return ref_head(&s->pass->model, ROWS, s->params, s->matrix, s->x, s->pass->targets) * (double)s->pass->scale;
+    return ref_head(&s->pass->model, HT_F32, ROWS, s->params, s->matrix, s->x, s->pass->targets) *
+           (double)s->pass->scale;
 }
 
 static double *in_double(const float *x, int64_t n)
