@@ -130,6 +130,7 @@ static struct ht_cpu_call make_call(struct ht_cpu *cpu, int32_t iteration, int32
         .buffers = buffers,
         .n_buffers = n,
         .tier = on_device ? HT_DEVICE : HT_HOST,
+        .kernels = &ht_cpu_kernels,
         .args = {.model = &cpu->options.model,
                  .batch = s->works[s->ops[op].work].batch,
                  .seq = s->works[s->ops[op].work].seq,
@@ -142,18 +143,33 @@ static struct ht_cpu_call make_call(struct ht_cpu *cpu, int32_t iteration, int32
     };
 }
 
+static enum ht_status perform(struct ht_cpu_call *c)
+{
+    enum ht_status status = calls[c->op->kind].fn(c);
+    if (status == HT_OK && c->op->kind == HT_OP_BACKWARD) ht_cpu_inject(c);
+    return status;
+}
+
 static enum ht_status run_op(void *ctx, int32_t iteration, int32_t op, const struct ht_buffer *buffers, int32_t n,
                              struct ht_error *err)
 {
     struct ht_cpu *cpu = ctx;
     struct ht_cpu_call c = make_call(cpu, iteration, op, buffers, n, err);
-    if (!calls[c.op->kind].pooled) return calls[c.op->kind].fn(&c);
+    if (!calls[c.op->kind].pooled) return perform(&c);
     struct ht_cpu_cores *cores = c.tier == HT_DEVICE ? &cpu->device : &cpu->host;
     c.args.pool = ht_cpu_cores_take(cores);
-    enum ht_status status = calls[c.op->kind].fn(&c);
+    enum ht_status status = perform(&c);
     ht_cpu_cores_give(cores);
-    if (status == HT_OK && c.op->kind == HT_OP_BACKWARD) ht_cpu_inject(&c);
     return status;
+}
+
+enum ht_status ht_cpu_run_on(struct ht_cpu *cpu, const struct ht_kernels *kernels, void *device, int32_t iteration,
+                             int32_t op, const struct ht_buffer *buffers, int32_t n, struct ht_error *err)
+{
+    struct ht_cpu_call c = make_call(cpu, iteration, op, buffers, n, err);
+    c.kernels = kernels;
+    c.device = device;
+    return perform(&c);
 }
 
 static bool control(void *ctx, int32_t iteration, int32_t op)

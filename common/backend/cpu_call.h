@@ -10,8 +10,8 @@
 
 #include "common/backend/cpu.h"
 #include "common/backend/cpu_control.h"
+#include "common/backend/kernels.h"
 #include "common/kernels/convert.h"
-#include "common/kernels/unit.h"
 
 /* What is known of a row of momentum. Ops on one row run one after the other, so it needs no lock. */
 struct ht_cpu_row {
@@ -27,6 +27,8 @@ struct ht_cpu_call {
     const struct ht_buffer *buffers;
     int32_t n_buffers;
     enum ht_tier tier;        /* where the op works */
+    const struct ht_kernels *kernels;
+    void *device;             /* for them */
     struct ht_unit_args args; /* model, shape and the lane's pool */
     bool check_only;
     struct ht_cpu_row *rows; /* of each tensor; for momentum */
@@ -70,6 +72,10 @@ void *ht_cpu_find_elements(struct ht_cpu_call *c, enum ht_tensor_class class, in
 /* The same, and NULL where nothing of (class, unit) is among the effects with one of the flags. */
 void *ht_cpu_elements_if_any(struct ht_cpu_call *c, enum ht_tensor_class class, int32_t unit, int32_t micro_batch,
                              unsigned flags, struct ht_range elements);
+
+/* Runs an op with other kernels than the CPU's; the backend is open. */
+enum ht_status ht_cpu_run_on(struct ht_cpu *cpu, const struct ht_kernels *kernels, void *device, int32_t iteration,
+                             int32_t op, const struct ht_buffer *buffers, int32_t n, struct ht_error *err);
 
 /* Records an error of this op ("schedule 'x': op 12 (B3): ..."), if it is the first; returns its status. */
 enum ht_status ht_cpu_complain(struct ht_cpu_call *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

@@ -73,8 +73,8 @@ static enum ht_status refused(struct ht_cpu_call *c, const struct ht_undo *u, co
                               struct ht_cpu_row *row, int32_t unit)
 {
     row->left_out = true;
-    if (!ht_grad_judge(u->pool, step, u->row.grad, u->row.grad_type, u->row.n).fits) return HT_OK;
-    int64_t exceptions = ht_undo_summary(u->log, u->log_bytes, u->row.n).exceptions;
+    if (!c->kernels->judge(c->device, u->pool, step, u->row.grad, u->row.grad_type, u->row.n).fits) return HT_OK;
+    int64_t exceptions = c->kernels->undo_summary(c->device, u->log, u->log_bytes, u->row.n).exceptions;
     return ht_cpu_complain(c, "the undo log of unit %d has %lld bytes; the step of iteration %d needs %lld", unit,
                            (long long)u->log_bytes, c->iteration, (long long)ht_undo_log_bytes(u->row.n, exceptions));
 }
@@ -94,12 +94,13 @@ static enum ht_status step_row(struct ht_cpu_call *c, const struct ht_undo *u, s
                                "too small, and has not been undone",
                                unit);
     if (nothing_to_redo(c)) {
-        if (u->row.copy) ht_round_copy(u->pool, u->row.param, u->row.copy, u->row.copy_type, u->row.n);
+        if (u->row.copy)
+            c->kernels->round_copy(c->device, u->pool, u->row.param, u->row.copy, u->row.copy_type, u->row.n);
         return HT_OK;
     }
     if (!u->log)
-        ht_adamw_update_row(u->pool, &step, &u->row);
-    else if (!ht_adamw_step_logged(u, &step))
+        c->kernels->adamw(c->device, u->pool, &step, &u->row);
+    else if (!c->kernels->step_logged(c->device, u, &step))
         return refused(c, u, &step, row, unit);
     row->steps++;
     return HT_OK;
@@ -125,7 +126,7 @@ enum ht_status ht_cpu_step(struct ht_cpu_call *c)
 
 static enum ht_status undo_row(struct ht_cpu_call *c, const struct ht_undo *u, struct ht_cpu_row *row, int32_t unit)
 {
-    if (!ht_adamw_undo_exact(u))
+    if (!c->kernels->undo(c->device, u))
         return ht_cpu_complain(c, "the undo log of unit %d tells of no step that is still to be undone", unit);
     if (!row->left_out) row->steps--;
     row->left_out = false;
@@ -172,7 +173,7 @@ static int32_t judge_rows(struct ht_cpu_call *c)
         n++;
         if (c->check_only) continue;
         c->control->partials[b->tensor] =
-            ht_grad_judge(c->args.pool, &step, grad, ht_cpu_dtype(c, HT_GRAD, -1), e.end - e.begin);
+            c->kernels->judge(c->device, c->args.pool, &step, grad, ht_cpu_dtype(c, HT_GRAD, -1), e.end - e.begin);
     }
     return n;
 }

@@ -27,7 +27,7 @@ enum ht_status ht_cpu_copy(struct ht_cpu_call *c)
         if (!from)
             return ht_cpu_complain(c, "writes tensor %d (%s) in %s memory and reads it nowhere else", to->tensor,
                                    ht_tensor_class_name(c->s->tensors[to->tensor].class), ht_tier_name(to->tier));
-        if (!c->check_only && to->bytes) memcpy(to->data, from->data, (size_t)to->bytes);
+        if (!c->check_only && to->bytes) c->kernels->copy(c->device, to->data, from->data, to->bytes);
     }
     return HT_OK;
 }
@@ -55,8 +55,8 @@ enum ht_status ht_cpu_accumulate(struct ht_cpu_call *c)
         void *acc = ht_cpu_find_elements(c, HT_GRAD, t->label.unit, -1, HT_UPDATE, e);
         if (c->status) return c->status;
         if (!c->check_only)
-            ht_grad_sum(c->args.pool, acc, ht_cpu_dtype(c, HT_GRAD, -1), add,
-                        ht_cpu_dtype(c, HT_GRAD, t->label.micro_batch), e.end - e.begin);
+            c->kernels->grad_sum(c->device, c->args.pool, acc, ht_cpu_dtype(c, HT_GRAD, -1), add,
+                                 ht_cpu_dtype(c, HT_GRAD, t->label.micro_batch), e.end - e.begin);
         n++;
     }
     return n ? HT_OK
@@ -78,7 +78,9 @@ enum ht_status ht_cpu_restore(struct ht_cpu_call *c)
         const float *master = ht_cpu_find_elements(c, HT_MASTER, unit, -1, HT_CPU_READ, e);
         void *copy = ht_cpu_find_elements(c, HT_PARAM, unit, -1, HT_CPU_WRITE, e);
         if (c->status) return c->status;
-        if (!c->check_only) ht_round_copy(c->args.pool, master, copy, ht_cpu_dtype(c, HT_PARAM, -1), e.end - e.begin);
+        if (!c->check_only)
+            c->kernels->round_copy(c->device, c->args.pool, master, copy, ht_cpu_dtype(c, HT_PARAM, -1),
+                                   e.end - e.begin);
         n++;
     }
     return n ? HT_OK : ht_cpu_complain(c, "writes no parameters in %s memory", ht_tier_name(c->tier));
@@ -106,6 +108,9 @@ void ht_cpu_inject(const struct ht_cpu_call *c)
         if (!b) b = ht_cpu_look(c, HT_GRAD, f->unit, j = -1, HT_CPU_WRITE);
         enum ht_dtype type = ht_cpu_dtype(c, HT_GRAD, j);
         float value = faulty_value(f->kind, type);
-        ht_round_copy(NULL, &value, ht_element(b->data, type, f->element % (b->bytes / ht_dtype_bytes(type))), type, 1);
+        void *at = ht_element(b->data, type, f->element % (b->bytes / ht_dtype_bytes(type)));
+        uint32_t rounded;
+        ht_round_copy(NULL, &value, &rounded, type, 1);
+        c->kernels->copy(c->device, at, &rounded, ht_dtype_bytes(type));
     }
 }

@@ -34,7 +34,8 @@ static const void *param(struct ht_cpu_call *c, int32_t unit)
     void *p = ht_cpu_find(c, HT_PARAM, unit, -1, cast ? HT_PRODUCE : HT_CPU_READ, param_bytes(c, unit, type));
     if (!cast) return p;
     const float *w = ht_cpu_find(c, HT_MASTER, unit, -1, HT_NEED, param_bytes(c, unit, HT_F32));
-    if (!c->status && !c->check_only) ht_round_copy(c->args.pool, w, p, type, ht_unit_params(c->args.model, unit));
+    if (!c->status && !c->check_only)
+        c->kernels->round_copy(c->device, c->args.pool, w, p, type, ht_unit_params(c->args.model, unit));
     return p;
 }
 
@@ -106,7 +107,7 @@ static enum ht_status forward_embedding(struct ht_cpu_call *c)
     const int32_t *tokens, *targets;
     if (c->status || c->check_only) return c->status;
     enum ht_status status = batch_of(c, &tokens, &targets);
-    if (status == HT_OK) ht_embedding_forward(&c->args, tokens, p, out);
+    if (status == HT_OK) c->kernels->embedding_forward(c->device, &c->args, tokens, p, out);
     return status;
 }
 
@@ -116,7 +117,7 @@ static enum ht_status forward_block(struct ht_cpu_call *c, int32_t unit)
     void *act = kept(c, unit, HT_CPU_WRITE), *scratch = workspace(c, unit, false);
     void *out = x_out(c, unit + 1);
     if (c->status || c->check_only) return c->status;
-    ht_block_forward(&c->args, p, x, act, out, scratch);
+    c->kernels->block_forward(c->device, &c->args, p, x, act, out, scratch);
     return HT_OK;
 }
 
@@ -130,10 +131,9 @@ static enum ht_status forward_head(struct ht_cpu_call *c, int32_t unit)
     enum ht_status status = batch_of(c, &tokens, &targets);
     if (status) return status;
     float scale = (float)(ht_cpu_loss_scale(c) / (double)c->options->tokens_per_iteration);
-    double loss;
-    ht_head_forward(&c->args, p, wte, x, act, out, targets, scale, &loss, scratch);
-    if (c->options->losses)
-        c->options->losses[(int64_t)c->iteration * c->s->n_micro_batches + c->op->label.micro_batch] = loss;
+    int64_t at = (int64_t)c->iteration * c->s->n_micro_batches + c->op->label.micro_batch;
+    double *loss = c->options->losses ? &c->options->losses[at] : NULL;
+    c->kernels->head_forward(c->device, &c->args, p, wte, x, act, out, targets, scale, loss, scratch);
     return HT_OK;
 }
 
@@ -163,7 +163,7 @@ static enum ht_status recompute_block(struct ht_cpu_call *c, int32_t unit)
         ht_cpu_complain(c, "recomputes some sub-ops only, so it must UPDATE the activation of unit %d, not PRODUCE it",
                         unit);
     if (c->status || c->check_only) return c->status;
-    ht_block_recompute(&c->args, p, x, act, sub_ops, scratch);
+    c->kernels->block_recompute(c->device, &c->args, p, x, act, sub_ops, scratch);
     return HT_OK;
 }
 
@@ -189,7 +189,7 @@ static enum ht_status backward_head(struct ht_cpu_call *c, int32_t unit)
     void *out = dx(c, unit, HT_CPU_WRITE), *grad = gradient(c, unit, HT_CPU_WRITE), *dwte = table_gradient(c);
     void *scratch = workspace(c, unit, true);
     if (c->status || c->check_only) return c->status;
-    ht_head_backward(&c->args, p, wte, x, act, dlogits, out, grad, dwte, scratch);
+    c->kernels->head_backward(c->device, &c->args, p, wte, x, act, dlogits, out, grad, dwte, scratch);
     return HT_OK;
 }
 
@@ -200,7 +200,7 @@ static enum ht_status backward_block(struct ht_cpu_call *c, int32_t unit)
     void *out = dx(c, unit, HT_CPU_WRITE), *grad = gradient(c, unit, HT_CPU_WRITE);
     void *scratch = workspace(c, unit, true);
     if (c->status || c->check_only) return c->status;
-    ht_block_backward(&c->args, p, x, act, dout, out, grad, scratch);
+    c->kernels->block_backward(c->device, &c->args, p, x, act, dout, out, grad, scratch);
     return HT_OK;
 }
 
@@ -214,7 +214,7 @@ static enum ht_status backward_embedding(struct ht_cpu_call *c)
     const int32_t *tokens, *targets;
     if (c->status || c->check_only) return c->status;
     enum ht_status status = batch_of(c, &tokens, &targets);
-    if (status == HT_OK) ht_embedding_backward(&c->args, tokens, dout, grad, scratch);
+    if (status == HT_OK) c->kernels->embedding_backward(c->device, &c->args, tokens, dout, grad, scratch);
     return status;
 }
 

@@ -1,0 +1,52 @@
+/*
+ * What ops call, wherever they run: the CPU's kernels, or a device's. Internal to common/backend.
+ *
+ * `device` says where: NULL for the CPU, which has a pool instead. Of the CPU every call has ended when it returns. On
+ * a device that is a stream it has been enqueued; what is written through pointers is there when the op has ended (the
+ * loss too). Only what is returned has to be waited for, so a device's ops that call `judge` or anything about logs are
+ * not enqueued ahead. Arguments are those of the functions that the comments name.
+ */
+#ifndef HT_BACKEND_KERNELS_H
+#define HT_BACKEND_KERNELS_H
+
+#include "common/kernels/grad_check.h"
+#include "common/kernels/undo.h"
+#include "common/kernels/unit.h"
+
+struct ht_kernels {
+    /* common/kernels/unit.h */
+    void (*embedding_forward)(void *device, const struct ht_unit_args *args, const int32_t *tokens, const void *params,
+                              void *out);
+    void (*embedding_backward)(void *device, const struct ht_unit_args *args, const int32_t *tokens, const void *dout,
+                               void *grad, void *workspace);
+    void (*block_forward)(void *device, const struct ht_unit_args *args, const void *params, const void *x, void *act,
+                          void *out, void *workspace);
+    void (*block_recompute)(void *device, const struct ht_unit_args *args, const void *params, const void *x, void *act,
+                            unsigned sub_ops, void *workspace);
+    void (*block_backward)(void *device, const struct ht_unit_args *args, const void *params, const void *x,
+                           const void *act, const void *dout, void *dx, void *grad, void *workspace);
+    /* loss_sum may be NULL. */
+    void (*head_forward)(void *device, const struct ht_unit_args *args, const void *params, const void *wte,
+                         const void *x, void *act, float *logits, const int32_t *targets, float scale, double *loss_sum,
+                         void *workspace);
+    void (*head_backward)(void *device, const struct ht_unit_args *args, const void *params, const void *wte,
+                          const void *x, const void *act, const float *dlogits, void *dx, void *grad, void *dwte,
+                          void *workspace);
+
+    void (*copy)(void *device, void *to, const void *from, int64_t bytes); /* between any two memories */
+    void (*round_copy)(void *device, struct ht_pool *pool, const float *from, void *to, enum ht_dtype type, int64_t n);
+    void (*grad_sum)(void *device, struct ht_pool *pool, void *acc, enum ht_dtype acc_type, const void *add,
+                     enum ht_dtype add_type, int64_t n);
+    void (*adamw)(void *device, struct ht_pool *pool, const struct ht_adamw_step *step, const struct ht_adamw_row *row);
+
+    /* common/kernels/grad_check.h and undo.h. These answer. */
+    struct ht_grad_partial (*judge)(void *device, struct ht_pool *pool, const struct ht_adamw_step *step,
+                                    const void *grad, enum ht_dtype type, int64_t n);
+    bool (*step_logged)(void *device, const struct ht_undo *u, const struct ht_adamw_step *step);
+    bool (*undo)(void *device, const struct ht_undo *u);
+    struct ht_undo_summary (*undo_summary)(void *device, const void *log, int64_t log_bytes, int64_t n);
+};
+
+extern const struct ht_kernels ht_cpu_kernels;
+
+#endif
