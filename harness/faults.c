@@ -33,8 +33,7 @@ static bool read_kind(const char *name, enum ht_cpu_fault_kind *out)
     return false;
 }
 
-static enum ht_status read_fault(const char *text, int64_t n_units, int64_t n_steps, struct ht_error *err,
-                                 struct ht_cpu_fault *out)
+static enum ht_status read_fault(const char *text, int64_t n_units, struct ht_error *err, struct ht_cpu_fault *out)
 {
     const char *at = text;
     int64_t step = 0, unit = 0;
@@ -44,9 +43,8 @@ static enum ht_status read_fault(const char *text, int64_t n_units, int64_t n_st
     if (!sound)
         return ht_fail(err, HT_BAD_INPUT, "--inject-overflow '%.60s': expected STEP:UNIT or STEP:UNIT:inf, nan or square",
                        text);
-    if (step < 1 || step > n_steps)
-        return ht_fail(err, HT_BAD_INPUT, "--inject-overflow '%s': step %lld is none of 1 to %lld", text,
-                       (long long)step, (long long)n_steps);
+    if (step < 1 || step > INT32_MAX)
+        return ht_fail(err, HT_BAD_INPUT, "--inject-overflow '%s': steps count from 1", text);
     if (unit >= n_units)
         return ht_fail(err, HT_BAD_INPUT, "--inject-overflow '%s': unit %lld is none of 0 to %lld", text,
                        (long long)unit, (long long)n_units - 1);
@@ -57,12 +55,12 @@ static enum ht_status read_fault(const char *text, int64_t n_units, int64_t n_st
     return HT_OK;
 }
 
-enum ht_status ht_faults_parse(const char *const *texts, int64_t n, int64_t n_units, int64_t n_steps,
-                               struct ht_error *err, struct ht_cpu_fault **out)
+enum ht_status ht_faults_parse(const char *const *texts, int64_t n, int64_t n_units, struct ht_error *err,
+                               struct ht_cpu_fault **out)
 {
     struct ht_cpu_fault *faults = HT_NEW_ARRAY(struct ht_cpu_fault, n);
     enum ht_status status = HT_OK;
-    for (int64_t i = 0; i < n && status == HT_OK; i++) status = read_fault(texts[i], n_units, n_steps, err, &faults[i]);
+    for (int64_t i = 0; i < n && status == HT_OK; i++) status = read_fault(texts[i], n_units, err, &faults[i]);
     if (status == HT_OK)
         *out = faults;
     else

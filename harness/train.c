@@ -136,8 +136,7 @@ static enum ht_status make_inputs(const struct ht_options *o, const struct ht_jo
     if (o->n_faults && s->control.mode == HT_CONTROL_NONE)
         return ht_fail(err, HT_BAD_INPUT,
                        "--inject-overflow: nothing looks at the gradients; expected --control gate or rollback beside it");
-    enum ht_status status =
-        ht_faults_parse(o->faults, o->n_faults, ht_model_units(&s->model), o->steps, err, &in->faults);
+    enum ht_status status = ht_faults_parse(o->faults, o->n_faults, ht_model_units(&s->model), err, &in->faults);
     if (status != HT_OK) return status;
     in->token_losses = HT_NEW_ARRAY(double, o->steps *ht_scenario_micro_batches(s));
     if (s->control.mode != HT_CONTROL_NONE) in->verdicts = HT_NEW_ARRAY(struct ht_cpu_iteration, o->steps);

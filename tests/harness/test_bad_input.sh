@@ -49,6 +49,17 @@ refused 2 "--beta1: 1 is out of range" train in_memory "${tiny[@]}" --data "$tex
 refused 2 "--iterations: .* memory" sim zero_offload "${tiny[@]}" --iterations 1000000 --batch 1024 --micro-batch 1
 refused 2 "--jitter: 100 is out of range" sim zero_offload "${tiny[@]}" --jitter 100
 
+# ---- drills ----
+
+drill() { refused 2 "$1" train in_memory "${tiny[@]}" --data "$text" --steps 3 --control gate "${@:2}"; }
+for fault in 3 x:1 1:x 1: :1 1:1: 1:1:huge 1:1:inf:2 1:-1 -1:1 99999999999:1; do
+    drill "--inject-overflow '$fault': expected STEP:UNIT or STEP:UNIT:inf, nan or square" --inject-overflow="$fault"
+done
+drill "--inject-overflow '0:1': steps count from 1" --inject-overflow 0:1
+drill "--inject-overflow '1:6': unit 6 is none of 0 to 5" --inject-overflow 1:6
+refused 2 "--inject-overflow: nothing looks at the gradients; expected --control gate or rollback" train in_memory "${tiny[@]}" \
+    --data "$text" --inject-overflow 1:1
+
 # ---- model and cluster files: file, line, column, key ----
 
 sim_model() { refused 2 "$1" sim zero_offload --model "$work/m.yaml" --cluster local; }

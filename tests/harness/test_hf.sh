@@ -117,6 +117,15 @@ PY
 give_back --init saved --save inf --save-dtype f16
 grep -q "warning: inf: 1 weights are beyond F16 and became infinite" err || fail "no warning of weights beyond F16: $(cat err)"
 
+# ---- transformers itself, where there is a Python with torch and transformers ----
+
+if [ -n "${TORCH_PYTHON:-}" ]; then
+    PYTHONDONTWRITEBYTECODE=1 "$TORCH_PYTHON" "$root/tests/reference/hf_models.py" check "$hetbench" 2>torch.err ||
+        fail "transformers does not load what was saved: $(tail -n 5 torch.err)"
+else
+    echo "TORCH_PYTHON is not set: skipped what transformers itself makes of the saved models"
+fi
+
 # ---- what is wrong ----
 
 train() { refused 2 "$1" train in_memory --batch 4 --data "$text" --steps 1 "${@:2}"; }

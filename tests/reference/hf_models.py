@@ -5,7 +5,7 @@ is held against.
     python tests/reference/hf_models.py make             writes tests/data/gpt2-nano/, llama-nano/, the same in 16 bits,
                                                          and hf_models.json
     python tests/reference/hf_models.py check HETBENCH   trains with the program HETBENCH, saves, loads the result with
-                                                         transformers, compares every weight
+                                                         transformers, compares every weight; in 16 bits, too
 
 needs numpy, torch, transformers. The batches are the suite's own (harness/text.h). AdamW decays every parameter, as ours
 does. The weights after the last step are stored as sums, so that the test needs no transformers: sum and sum of squares
@@ -104,9 +104,9 @@ def make():
     OUT.write_text(json.dumps(result, indent=1) + "\n")
 
 
-def run(hetbench, folder, work, steps, lr):
+def run(hetbench, folder, work, steps, lr, *options):
     done = subprocess.run([hetbench, "train", "in_memory", "--init", folder, "--save", work, "--batch", str(BATCH),
-                           "--data", DATA, "--steps", str(steps), "--lr", str(lr), "--json"],
+                           "--data", DATA, "--steps", str(steps), "--lr", str(lr), "--json", *options],
                           check=True, capture_output=True)
     return json.loads(done.stdout)["losses"]
 
@@ -144,11 +144,56 @@ def check(hetbench, name, folder):
     assert worst <= 1e-5 and apart < 1e-4
 
 
+def loaded(folder, dtype):
+    """The model in the type that its config and its files say, which is this one; nothing missing, nothing left over."""
+    model, info = AutoModelForCausalLM.from_pretrained(folder, dtype="auto", output_loading_info=True)
+    assert not info["missing_keys"] and not info["unexpected_keys"] and not info["mismatched_keys"], info
+    assert {p.dtype for p in model.parameters()} == {dtype}, (folder, dtype)
+    return model
+
+
+def assert_same_weights(a, b):
+    for (key, x), (_, y) in zip(a.named_parameters(), b.named_parameters(), strict=True):
+        assert torch.equal(x, y), key
+
+
+def check_half(hetbench, name, folder, numerics, dtype):
+    """A model in FP32 becomes one in 16 bits, in shards; trained in 16 bits, what was saved is what transformers computes with."""
+    want = json.loads(OUT.read_text())[name]
+    with tempfile.TemporaryDirectory() as work, tempfile.TemporaryDirectory() as again:
+        run(hetbench, folder, work, 1, 0, "--numerics", numerics, "--save-shard", "8kB")
+        assert len(list(pathlib.Path(work).glob("model-*.safetensors"))) > 1
+        assert_same_weights(loaded(work, dtype), load(folder).to(dtype))
+        losses = run(hetbench, folder, work, STEPS, ADAMW["lr"], "--numerics", numerics)
+        model = loaded(work, dtype).to(torch.float32).eval()
+        x, y = batch(np.fromfile(DATA, dtype=np.uint8), 0)
+        theirs = float(torch.nn.functional.cross_entropy(model(x).logits.flatten(0, 1), y.flatten()))
+        ours = run(hetbench, work, again, 1, 0, "--numerics", "fp32")[0]
+        half = run(hetbench, work, again, 1, 0, "--numerics", numerics)[0]
+        assert_same_weights(loaded(again, dtype), loaded(work, dtype))
+    worst = max(abs(a - b) / b for a, b in zip(losses, want["losses"]))
+    print(f"{name}, {numerics}: losses differ from PyTorch's in double by at most {worst:.1e} (relative); of what was saved "
+          f"transformers has the loss {theirs:.6f}, ours is {ours:.6f} in fp32, {half:.6f} in {numerics}")
+    assert worst <= 2e-2 and abs(theirs / ours - 1) <= 1e-5 and abs(theirs / half - 1) <= 1e-2
+
+
+def check_stored(hetbench):
+    """What transformers saved in 16 bits is read, and widened without loss."""
+    for name, (_, dtype, _) in HALVES.items():
+        with tempfile.TemporaryDirectory() as work:
+            run(hetbench, HERE.parent / "data" / name, work, 1, 0)
+            assert_same_weights(loaded(work, torch.float32), loaded(HERE.parent / "data" / name, dtype).to(torch.float32))
+    print("16-bit files of transformers: read as they are")
+
+
 if __name__ == "__main__":
     if sys.argv[1:] == ["make"]:
         make()
     elif len(sys.argv) == 3 and sys.argv[1] == "check":
         for model_name, model_folder in MODELS.items():
             check(sys.argv[2], model_name, model_folder)
+            check_half(sys.argv[2], model_name, model_folder, "bf16", torch.bfloat16)
+            check_half(sys.argv[2], model_name, model_folder, "fp16", torch.float16)
+        check_stored(sys.argv[2])
     else:
         sys.exit(__doc__)
