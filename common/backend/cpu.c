@@ -27,11 +27,12 @@ static enum ht_status check_model(const struct ht_cpu_options *o, struct ht_erro
     const struct ht_model *m = &o->model;
     const struct ht_numerics *n = &o->numerics;
     if (m->dropout) return ht_fail(err, HT_INFEASIBLE, "model '%s': the cpu backend has no dropout", m->name);
-    if (n->param != HT_F32 || n->grad != HT_F32 || n->accumulate != HT_F32 || n->reduce != HT_F32)
-        return ht_fail(
-            err, HT_INFEASIBLE,
-            "numerics %s/%s/%s/%s (param, grad, accumulate, reduce): the cpu backend computes in f32 throughout",
-            ht_dtype_name(n->param), ht_dtype_name(n->grad), ht_dtype_name(n->accumulate), ht_dtype_name(n->reduce));
+    if (n->grad != n->param || (n->accumulate != n->param && n->accumulate != HT_F32))
+        return ht_fail(err, HT_INFEASIBLE,
+                       "numerics %s/%s/%s/%s (param, grad, accumulate, reduce): the cpu backend stores gradients as "
+                       "parameters, and adds them up in that type or in f32",
+                       ht_dtype_name(n->param), ht_dtype_name(n->grad), ht_dtype_name(n->accumulate),
+                       ht_dtype_name(n->reduce));
     return HT_OK;
 }
 
