@@ -257,7 +257,8 @@ static bool end_op(struct lane *l, enum ht_status status, bool verdict, int64_t 
         more = l->busy; /* from now on the lane may get another op only by an order */
         report(r, l);
     }
-    if (r->over) {
+    bool awaited = l->busy && r->s->ops[l->inst.op].match >= 0; /* by the others of its group, which have begun */
+    if (r->over && !awaited) {
         if (l->busy) r->n_busy--; /* what it was given is never begun */
         l->busy = more = false;
         atomic_store_explicit(&l->word, EXIT, memory_order_relaxed);

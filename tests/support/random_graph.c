@@ -345,6 +345,7 @@ struct ht_schedule *random_graph(uint64_t seed, struct random_graph_options opti
     m->validate = -1;
     int32_t n_ranks = 1 + (int32_t)below(m, options.max_ranks < MAX_RANKS ? options.max_ranks : MAX_RANKS);
     int32_t n_nodes = 1 + (int32_t)below(m, n_ranks), rank_node[MAX_RANKS];
+    if (m->o.one_node) n_nodes = 1;
     for (int32_t r = 0; r < n_ranks; r++) rank_node[r] = r % n_nodes;
     m->s = ht_schedule_create("random", n_ranks, n_nodes, rank_node);
     add_lanes(m);

@@ -13,6 +13,7 @@ struct random_graph_options {
     int32_t max_ops;   /* about; closing the iteration may add some */
     bool groups, branches, resources, priority_lanes;
     bool slow_tiers; /* disk and remote as well as device and host */
+    bool one_node;   /* of all ranks */
     bool may_oom;    /* some graphs lack a few bytes, so that the safe sequence does not fit */
 };
 

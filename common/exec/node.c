@@ -1,0 +1,259 @@
+#include "common/exec/node.h"
+
+#include "common/base/array.h"
+#include "common/exec/node_desk.h"
+#include "common/mem/arena.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* ---- agreement -------------------------------------------------------------------------------------------------- */
+
+static int32_t *count_up(int32_t n)
+{
+    int32_t *v = HT_NEW_ARRAY(int32_t, n);
+    for (int32_t i = 0; i < n; i++) v[i] = i;
+    return v;
+}
+
+enum ht_status ht_agree(struct ht_comm *comm, enum ht_status status, struct ht_error *err)
+{
+    int32_t *all = count_up(comm->size), *said = HT_NEW_ARRAY(int32_t, comm->size), mine = (int32_t)status, first = 0;
+    int64_t *counts = HT_NEW_ARRAY(int64_t, comm->size);
+    struct ht_team team = {.ranks = all, .n = comm->size, .me = comm->rank};
+    struct ht_error theirs = {0};
+    for (int32_t i = 0; i < comm->size; i++) counts[i] = 1;
+    enum ht_status agreed =
+        ht_comm_all_gather(comm, team, HT_EXEC_TAG_AGREE, &mine, said, counts, HT_COMM_F32, &theirs);
+    while (!agreed && first < comm->size && !said[first]) first++;
+    if (!agreed && first < comm->size) {
+        if (first == comm->rank && err) theirs = *err;
+        agreed = ht_comm_broadcast(comm, team, HT_EXEC_TAG_AGREE, first, theirs.text, sizeof(theirs.text), &theirs);
+        if (!agreed) agreed = (enum ht_status)said[first];
+    }
+    if (agreed && err) *err = theirs, err->status = agreed;
+    free(all);
+    free(counts);
+    if (!atomic_load(&comm->cancelled)) free(said);
+    return agreed;
+}
+
+/* ---- parts ------------------------------------------------------------------------------------------------------ */
+
+static enum ht_status check_ranks(const struct ht_schedule *s, struct ht_comm *comm, struct ht_error *err)
+{
+    if (comm->size != s->n_ranks)
+        return ht_fail(err, HT_BAD_INPUT, "the schedule '%s' has %d ranks; %d were started", s->name, s->n_ranks,
+                       comm->size);
+    int32_t *all = count_up(comm->size);
+    uint64_t mine = ht_schedule_hash(s), theirs = mine;
+    struct ht_team team = {.ranks = all, .n = comm->size, .me = comm->rank};
+    enum ht_status status = ht_comm_broadcast(comm, team, HT_EXEC_TAG_AGREE, 0, &theirs, sizeof(theirs), err);
+    free(all);
+    if (!status && mine != theirs)
+        status = ht_fail(err, HT_FAILED, "ranks 0 and %d have built different graphs of '%s' (%016llx, %016llx)",
+                         comm->rank, s->name, (unsigned long long)theirs, (unsigned long long)mine);
+    return ht_agree(comm, status, err);
+}
+
+static void find_places(struct ht_node *n)
+{
+    const struct ht_schedule *s = n->s;
+    n->node = s->rank_node[n->rank];
+    n->n_nodes = s->n_nodes;
+    n->ranks = HT_NEW_ARRAY(int32_t, s->n_ranks);
+    n->leaders = HT_NEW_ARRAY(int32_t, s->n_nodes);
+    for (int32_t i = 0; i < s->n_nodes; i++) n->leaders[i] = -1;
+    for (int32_t r = s->n_ranks - 1; r >= 0; r--) n->leaders[s->rank_node[r]] = r;
+    for (int32_t r = 0; r < s->n_ranks; r++)
+        if (s->rank_node[r] == n->node) n->ranks[n->n_ranks++] = r;
+    n->leader = n->ranks[0];
+}
+
+static int64_t desk_bytes(struct ht_node *n)
+{
+    const struct ht_schedule *s = n->s;
+    int64_t most = 1;
+    for (int32_t op = 0; op < s->n_ops; op++)
+        if (s->effects_begin[op + 1] - s->effects_begin[op] > most)
+            most = s->effects_begin[op + 1] - s->effects_begin[op];
+    n->box_bytes = ((int64_t)sizeof(struct ht_box) + most * 8 + 63) / 64 * 64;
+    return 64 + ((int64_t)s->n_lanes + s->n_ranks) * n->box_bytes;
+}
+
+static bool is_device(const struct ht_node *n, int32_t space)
+{
+    return space < n->s->n_ranks;
+}
+
+/* A space of this node that holds something. The remote store is one node's alone. */
+static bool is_here(const struct ht_node *n, int32_t space)
+{
+    const struct ht_schedule *s = n->s;
+    if (!n->bytes[space]) return false;
+    if (is_device(n, space)) return s->rank_node[space] == n->node;
+    return space == s->n_ranks + 2 * s->n_nodes || (space - s->n_ranks) % s->n_nodes == n->node;
+}
+
+/* Windows of the desk and of all shared spaces: made by the leader, which tells the others where to find them. */
+static enum ht_status share(struct ht_node *n, struct ht_error *err)
+{
+    int32_t n_spaces = ht_n_spaces(n->s), me = 0;
+    int64_t n_shared = 1 + n_spaces;
+    int32_t *where = HT_NEW_ARRAY(int32_t, 1 + n_shared); /* the leader's pid; a file descriptor a window, or -1 */
+    enum ht_status status = HT_OK;
+    int64_t desk = desk_bytes(n);
+    bool leads = ht_node_leads(n);
+    while (n->ranks[me] != n->rank) me++;
+    struct ht_team team = {.ranks = n->ranks, .n = n->n_ranks, .me = me};
+    if (leads) {
+        status = ht_window_create(desk, err, &n->desk);
+        for (int32_t i = 0; i < n_spaces && !status; i++)
+            if (!is_device(n, i) && is_here(n, i)) status = ht_window_create(n->bytes[i], err, &n->windows[i]);
+        where[0] = (int32_t)getpid();
+        where[1] = n->desk.fd;
+        for (int32_t i = 0; i < n_spaces; i++) where[2 + i] = n->windows[i].fd;
+    }
+    status = ht_agree(n->comm, status, err);
+    if (!status) status = ht_comm_broadcast(n->comm, team, HT_EXEC_TAG_NODE, 0, where, (1 + n_shared) * 4, err);
+    if (!status && !leads) {
+        status = ht_window_attach(where[0], where[1], desk, err, &n->desk);
+        for (int32_t i = 0; i < n_spaces && !status; i++)
+            if (!is_device(n, i) && is_here(n, i))
+                status = ht_window_attach(where[0], where[2 + i], n->bytes[i], err, &n->windows[i]);
+    }
+    free(where);
+    status = ht_agree(n->comm, status, err);
+    if (status) return status;
+    ht_window_seal(&n->desk);
+    for (int32_t i = 0; i < n_spaces; i++) ht_window_seal(&n->windows[i]);
+    n->failed = n->desk.base;
+    return HT_OK;
+}
+
+/* Memory of this rank's device; of the others', for a leader, only the addresses. */
+static enum ht_status reserve(struct ht_node *n, int32_t space, struct ht_error *err)
+{
+    bool mine = space == n->rank;
+    void *p = mmap(NULL, (size_t)n->bytes[space], mine ? PROT_READ | PROT_WRITE : PROT_NONE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED)
+        return ht_fail(err, HT_FAILED, "cannot map %lld bytes for device %d: %s", (long long)n->bytes[space], space,
+                       strerror(errno));
+    n->reserved[space] = p;
+    n->bases[space] = p;
+    return HT_OK;
+}
+
+static enum ht_status make_space(struct ht_node *n, int32_t space, struct ht_space_size size, struct ht_error *err)
+{
+    bool leads = ht_node_leads(n);
+    if (!is_here(n, space)) return HT_OK;
+    if (leads && space == n->rank) { /* with all that an arena of its own has: guards, poison */
+        enum ht_status status = ht_arena_create(size.capacity_bytes, size.slack_bytes, false, err, &n->arenas[space]);
+        if (!status) n->bases[space] = ht_arena_base(n->arenas[space], NULL);
+        return status;
+    }
+    enum ht_status status = HT_OK;
+    if (!is_device(n, space))
+        n->bases[space] = n->windows[space].base;
+    else if (leads || space == n->rank)
+        status = reserve(n, space, err);
+    if (status || !leads) return status;
+    return ht_arena_create_over(n->bases[space], size.capacity_bytes, size.slack_bytes, err, &n->arenas[space]);
+}
+
+/* ---- the whole -------------------------------------------------------------------------------------------------- */
+
+static int64_t round_up(int64_t bytes)
+{
+    return (bytes + 511) / 512 * 512;
+}
+
+static enum ht_status make_spaces(struct ht_node *n, const struct ht_space_size *sizes, struct ht_error *err)
+{
+    enum ht_status status = HT_OK;
+    int32_t n_spaces = ht_n_spaces(n->s);
+    if (sizes[n_spaces - 1].capacity_bytes && n->n_nodes > 1)
+        status = ht_fail(err, HT_INFEASIBLE,
+                         "schedule '%s' keeps tensors in the remote store, which several nodes "
+                         "cannot share yet",
+                         n->s->name);
+    for (int32_t i = 0; i < n_spaces && !status; i++) {
+        struct ht_space_size size = {round_up(sizes[i].capacity_bytes), round_up(sizes[i].slack_bytes)};
+        status = make_space(n, i, size, err);
+    }
+    return ht_agree(n->comm, status, err);
+}
+
+enum ht_status ht_node_create(const struct ht_schedule *s, struct ht_comm *comm, const struct ht_space_size *sizes,
+                              struct ht_error *err, struct ht_node **out)
+{
+    int32_t n_spaces = ht_n_spaces(s);
+    *out = NULL;
+    enum ht_status status = check_ranks(s, comm, err);
+    if (status) return status;
+    struct ht_node *n = HT_NEW(struct ht_node);
+    n->s = s;
+    n->comm = comm;
+    n->rank = comm->rank;
+    n->arenas = HT_NEW_ARRAY(struct ht_arena *, n_spaces);
+    n->bases = HT_NEW_ARRAY(char *, n_spaces);
+    n->windows = HT_NEW_ARRAY(struct ht_window, n_spaces);
+    n->reserved = HT_NEW_ARRAY(void *, n_spaces);
+    n->bytes = HT_NEW_ARRAY(int64_t, n_spaces);
+    n->pids = HT_NEW_ARRAY(int32_t, s->n_ranks);
+    n->desk.fd = -1;
+    for (int32_t i = 0; i < n_spaces; i++) {
+        n->windows[i].fd = -1;
+        if (sizes[i].capacity_bytes) n->bytes[i] = round_up(sizes[i].capacity_bytes) + round_up(sizes[i].slack_bytes);
+    }
+    find_places(n);
+    int32_t *all = count_up(s->n_ranks), pid = (int32_t)getpid();
+    int64_t *ones = HT_NEW_ARRAY(int64_t, s->n_ranks);
+    for (int32_t r = 0; r < s->n_ranks; r++) ones[r] = 1;
+    struct ht_team team = {.ranks = all, .n = s->n_ranks, .me = n->rank};
+    status = ht_comm_all_gather(comm, team, HT_EXEC_TAG_NODE, &pid, n->pids, ones, HT_COMM_F32, err);
+    if (!status) status = share(n, err);
+    if (!status) status = make_spaces(n, sizes, err);
+    free(all);
+    free(ones);
+    if (status)
+        ht_node_destroy(n);
+    else
+        *out = n;
+    return status;
+}
+
+void ht_node_destroy(struct ht_node *n)
+{
+    if (!n) return;
+    for (int32_t i = 0; i < ht_n_spaces(n->s); i++) {
+        ht_arena_destroy(n->arenas[i]);
+        ht_window_free(&n->windows[i]);
+        if (n->reserved[i]) munmap(n->reserved[i], (size_t)n->bytes[i]);
+    }
+    ht_window_free(&n->desk);
+    free(n->arenas);
+    free(n->bases);
+    free(n->windows);
+    free(n->reserved);
+    free(n->bytes);
+    free(n->pids);
+    free(n->ranks);
+    free(n->leaders);
+    free(n);
+}
+
+bool ht_node_leads(const struct ht_node *n)
+{
+    return n->leader == n->rank;
+}
+
+struct ht_arena **ht_node_arenas(const struct ht_node *n)
+{
+    return n->arenas;
+}

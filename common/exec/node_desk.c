@@ -1,0 +1,95 @@
+#include "common/exec/node_desk.h"
+
+#include "common/base/futex.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <time.h>
+
+enum { LOOK_NS = 100000000 };
+
+static struct ht_box *box_at(const struct ht_node *n, int64_t i)
+{
+    return (struct ht_box *)((char *)n->desk.base + 64 + i * n->box_bytes);
+}
+
+struct ht_box *ht_node_lane_box(const struct ht_node *n, int32_t lane)
+{
+    return box_at(n, lane);
+}
+
+struct ht_box *ht_node_rank_box(const struct ht_node *n, int32_t rank)
+{
+    return box_at(n, (int64_t)n->s->n_lanes + rank);
+}
+
+static bool is_gone(const struct ht_node *n, int32_t rank)
+{
+    return kill(n->pids[rank], 0) && errno == ESRCH;
+}
+
+/* Waits, with its word at `asleep`, for as long as it takes or until the other is gone. */
+static unsigned sleep_on(const struct ht_node *n, atomic_uint *word, unsigned none, unsigned asleep, int32_t other)
+{
+    unsigned seen = none;
+    if (!atomic_compare_exchange_strong_explicit(word, &seen, asleep, memory_order_acq_rel, memory_order_acquire))
+        return seen;
+    for (;;) {
+        ht_futex_wait_shared(word, asleep, LOOK_NS);
+        seen = atomic_load_explicit(word, memory_order_acquire);
+        if (atomic_load(n->failed)) ht_comm_cancel(n->comm);
+        if (seen != asleep || is_gone(n, other)) return seen;
+    }
+}
+
+void ht_box_order(struct ht_box *box, enum ht_order what)
+{
+    atomic_store_explicit(&box->answer, HT_ANSWER_NONE, memory_order_relaxed);
+    if (atomic_exchange_explicit(&box->order, what, memory_order_acq_rel) == HT_ORDER_ASLEEP)
+        ht_futex_wake_shared(&box->order, 1);
+}
+
+enum ht_status ht_box_await(const struct ht_node *n, struct ht_box *box, int32_t rank, struct ht_error *err)
+{
+    unsigned answer = sleep_on(n, &box->answer, HT_ANSWER_NONE, HT_ANSWER_ASLEEP, rank);
+    if (answer != HT_ANSWER_DONE) return ht_fail(err, HT_FAILED, "rank %d (process %d) is gone", rank, n->pids[rank]);
+    return box->status ? ht_fail(err, box->status, "%s", box->text) : HT_OK;
+}
+
+static int64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+enum ht_order ht_box_take(const struct ht_node *n, struct ht_box *box, int64_t spin_ns)
+{
+    unsigned order = atomic_load_explicit(&box->order, memory_order_acquire);
+    if (spin_ns) {
+        int64_t until = now_ns() + spin_ns;
+        while (order == HT_ORDER_NONE && now_ns() < until)
+            order = atomic_load_explicit(&box->order, memory_order_acquire);
+    }
+    if (order == HT_ORDER_NONE) order = sleep_on(n, &box->order, HT_ORDER_NONE, HT_ORDER_ASLEEP, n->leader);
+    if (order <= HT_ORDER_ASLEEP) { /* the leader is gone */
+        box->status = HT_FAILED;
+        snprintf(box->text, sizeof(box->text), "rank %d (process %d) is gone", n->leader, n->pids[n->leader]);
+        return HT_ORDER_END;
+    }
+    atomic_store_explicit(&box->order, HT_ORDER_NONE, memory_order_relaxed);
+    return (enum ht_order)order;
+}
+
+void ht_box_answer(struct ht_box *box)
+{
+    if (atomic_exchange_explicit(&box->answer, HT_ANSWER_DONE, memory_order_acq_rel) == HT_ANSWER_ASLEEP)
+        ht_futex_wake_shared(&box->answer, 1);
+}
+
+void ht_node_fail(struct ht_node *n)
+{
+    atomic_store(n->failed, true);
+    ht_comm_cancel(n->comm);
+}

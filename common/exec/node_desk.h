@@ -1,0 +1,67 @@
+/*
+ * Orders between the leader of a node and its other ranks, in memory that they share. Internal to common/exec; see
+ * node.h.
+ *
+ * A box is for one lane, or for one rank's main thread. The leader puts an order in and waits for the answer; only the
+ * one thread that has the box's lane does, so a box holds one order at a time:
+ *
+ *     order    NONE -> (ASLEEP) -> op, init, final, end ..    by the leader; NONE again when the other has taken it
+ *     answer   NONE -> (ASLEEP) -> DONE                       by the other; NONE again when the leader has
+ */
+#ifndef HT_EXEC_NODE_DESK_H
+#define HT_EXEC_NODE_DESK_H
+
+#include "common/comm/window.h"
+#include "common/exec/node.h"
+
+enum ht_order { HT_ORDER_NONE, HT_ORDER_ASLEEP, HT_ORDER_OP, HT_ORDER_INIT, HT_ORDER_FINAL, HT_ORDER_END };
+enum { HT_ANSWER_NONE, HT_ANSWER_ASLEEP, HT_ANSWER_DONE };
+
+struct ht_box {
+    _Alignas(64) atomic_uint order;
+    _Alignas(64) atomic_uint answer;
+    _Alignas(64) int32_t iteration, op; /* OP */
+    int32_t space;                      /* INIT, FINAL, with offsets[0]: */
+    int32_t tensor;
+    uint8_t tier, flags;
+    bool verdict;             /* of a validate op */
+    enum ht_status status;    /* of the answer, or of END */
+    int64_t start_ns, end_ns; /* of OP on CLOCK_MONOTONIC */
+    char text[1024];
+    int64_t offsets[]; /* of each effect's buffer in its space; -1: NULL */
+};
+
+struct ht_node {
+    const struct ht_schedule *s;
+    struct ht_comm *comm;
+    int32_t rank, node, leader;
+    int32_t *ranks; /* of the node, ascending */
+    int32_t n_ranks, n_nodes;
+    int32_t *leaders; /* [n_nodes] lowest rank of each; -1: a node without ranks */
+    int32_t *pids;    /* [ranks of the schedule]; of those on the node */
+    struct ht_window desk;
+    int64_t box_bytes;
+    atomic_bool *failed; /* on the desk: some rank's op has failed; all communication is to be given up */
+
+    /* [n_spaces] each; zero for spaces of other nodes, or without anything in them */
+    struct ht_arena **arenas;  /* of the leader */
+    char **bases;              /* where the arena begins, in this process's addresses; NULL: no memory here */
+    struct ht_window *windows; /* of host and disk */
+    void **reserved;           /* mapped by this process: its device's memory; a leader's addresses for others' */
+    int64_t *bytes;            /* capacity and slack */
+};
+
+struct ht_box *ht_node_lane_box(const struct ht_node *n, int32_t lane);
+struct ht_box *ht_node_rank_box(const struct ht_node *n, int32_t rank);
+
+/* The leader's side. HT_FAILED when the process of `rank` is gone. */
+void ht_box_order(struct ht_box *box, enum ht_order what);
+enum ht_status ht_box_await(const struct ht_node *n, struct ht_box *box, int32_t rank, struct ht_error *err);
+/* The other side. HT_ORDER_END with box->status HT_FAILED when the leader is gone. spin_ns: stays awake so long. */
+enum ht_order ht_box_take(const struct ht_node *n, struct ht_box *box, int64_t spin_ns);
+void ht_box_answer(struct ht_box *box);
+
+/* Some op has failed: every rank of the node gives up what it waits for. */
+void ht_node_fail(struct ht_node *n);
+
+#endif

@@ -1,0 +1,339 @@
+/*
+ * ht_run over the ranks of a job; node.h says who does what. The leader runs the executor on a backend that is made
+ * here: it passes its own rank's ops to the real backend, and those of other ranks through their boxes. The others
+ * serve theirs: a thread a lane, and the calling thread for what is no op.
+ */
+#include "common/exec/node.h"
+
+#include "common/base/array.h"
+#include "common/exec/node_desk.h"
+#include "common/trace/trace.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { SPIN_NS = 50000 }; /* as in run.c */
+
+struct leader {
+    const struct ht_run_options *o;
+    struct ht_node *node;
+    bool agreed; /* all ranks know how opening their backends went */
+    /* [iterations * n_ops] of other ranks' ops: how much later they began and how much earlier they ended, in their own
+       rank, than their lane's thread here saw */
+    int64_t *later_ns, *earlier_ns;
+};
+
+static int64_t clock_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static enum ht_status text_status(enum ht_status status, const struct ht_error *err, char text[1024])
+{
+    if (status) memcpy(text, err->text, sizeof(err->text));
+    return status;
+}
+
+/* ---- the leader: a backend for the whole node -------------------------------------------------------------------- */
+
+static int32_t rank_of(const struct leader *x, int32_t op)
+{
+    return ht_op_rank(x->node->s, op);
+}
+
+static enum ht_status lead_open(void *ctx, const struct ht_schedule *s, struct ht_error *err)
+{
+    struct leader *x = ctx;
+    const struct ht_backend_ops *b = x->o->backend;
+    enum ht_status mine = b->open ? b->open(x->o->backend_ctx, s, err) : HT_OK;
+    enum ht_status all = ht_agree(x->node->comm, mine, err);
+    x->agreed = true;
+    if (all && !mine && b->close) b->close(x->o->backend_ctx);
+    return all;
+}
+
+static bool is_mine(const struct leader *x, int32_t lane)
+{
+    return x->node->s->lanes[lane].rank == x->node->rank;
+}
+
+static void lead_lane_begin(void *ctx, int32_t lane)
+{
+    struct leader *x = ctx;
+    if (is_mine(x, lane) && x->o->backend->lane_begin) x->o->backend->lane_begin(x->o->backend_ctx, lane);
+}
+
+static bool lead_owns_core(void *ctx, int32_t lane)
+{
+    struct leader *x = ctx;
+    return is_mine(x, lane) && x->o->backend->owns_core && x->o->backend->owns_core(x->o->backend_ctx, lane);
+}
+
+static void lead_lane_end(void *ctx, int32_t lane)
+{
+    struct leader *x = ctx;
+    if (is_mine(x, lane) && x->o->backend->lane_end) x->o->backend->lane_end(x->o->backend_ctx, lane);
+}
+
+static void lead_close(void *ctx)
+{
+    struct leader *x = ctx;
+    if (x->o->backend->close) x->o->backend->close(x->o->backend_ctx);
+}
+
+static int64_t offset_of(const struct ht_node *n, int32_t space, const void *data)
+{
+    return data ? (const char *)data - n->bases[space] : -1;
+}
+
+static enum ht_status run_elsewhere(struct leader *x, int32_t iteration, int32_t op, const struct ht_buffer *buffers,
+                                    int32_t n, struct ht_error *err)
+{
+    const struct ht_schedule *s = x->node->s;
+    int32_t rank = rank_of(x, op);
+    struct ht_box *box = ht_node_lane_box(x->node, s->ops[op].lane);
+    box->iteration = iteration;
+    box->op = op;
+    for (int32_t i = 0; i < n; i++)
+        box->offsets[i] = offset_of(x->node, ht_space(s, (enum ht_tier)buffers[i].tier, rank), buffers[i].data);
+    int64_t begin = clock_ns(), at = (int64_t)iteration * s->n_ops + op;
+    ht_box_order(box, HT_ORDER_OP);
+    enum ht_status status = ht_box_await(x->node, box, rank, err);
+    x->later_ns[at] = box->start_ns - begin;
+    x->earlier_ns[at] = clock_ns() - box->end_ns;
+    return status;
+}
+
+static enum ht_status lead_run_op(void *ctx, int32_t iteration, int32_t op, const struct ht_buffer *buffers, int32_t n,
+                                  struct ht_error *err)
+{
+    struct leader *x = ctx;
+    enum ht_status status = rank_of(x, op) == x->node->rank
+                                ? x->o->backend->run_op(x->o->backend_ctx, iteration, op, buffers, n, err)
+                                : run_elsewhere(x, iteration, op, buffers, n, err);
+    if (status) ht_node_fail(x->node);
+    return status;
+}
+
+static bool lead_control(void *ctx, int32_t iteration, int32_t op)
+{
+    struct leader *x = ctx;
+    if (rank_of(x, op) != x->node->rank) return ht_node_lane_box(x->node, x->node->s->ops[op].lane)->verdict;
+    return !x->o->backend->control || x->o->backend->control(x->o->backend_ctx, iteration, op);
+}
+
+/* Residents of another rank's device are that rank's business. */
+static enum ht_status about_resident(struct leader *x, enum ht_order what, int32_t space, struct ht_buffer buffer,
+                                     struct ht_error *err)
+{
+    enum ht_status (*hook)(void *, int32_t, struct ht_buffer, struct ht_error *) =
+        what == HT_ORDER_INIT ? x->o->init : x->o->final;
+    if (space >= x->node->s->n_ranks || space == x->node->rank)
+        return hook ? hook(x->o->hooks_ctx, space, buffer, err) : HT_OK;
+    struct ht_box *box = ht_node_rank_box(x->node, space);
+    box->space = space;
+    box->tensor = buffer.tensor;
+    box->tier = buffer.tier;
+    box->flags = buffer.flags;
+    box->offsets[0] = offset_of(x->node, space, buffer.data);
+    ht_box_order(box, what);
+    return ht_box_await(x->node, box, space, err);
+}
+
+static enum ht_status lead_init(void *ctx, int32_t space, struct ht_buffer buffer, struct ht_error *err)
+{
+    return about_resident(ctx, HT_ORDER_INIT, space, buffer, err);
+}
+
+static enum ht_status lead_final(void *ctx, int32_t space, struct ht_buffer buffer, struct ht_error *err)
+{
+    return about_resident(ctx, HT_ORDER_FINAL, space, buffer, err);
+}
+
+static enum ht_status lead_iteration_done(void *ctx, int32_t iteration, struct ht_error *err)
+{
+    struct leader *x = ctx;
+    return x->o->iteration_done(x->o->hooks_ctx, iteration, err);
+}
+
+static const struct ht_backend_ops leader_backend = {.name = "ranks",
+                                                     .open = lead_open,
+                                                     .lane_begin = lead_lane_begin,
+                                                     .owns_core = lead_owns_core,
+                                                     .run_op = lead_run_op,
+                                                     .control = lead_control,
+                                                     .lane_end = lead_lane_end,
+                                                     .close = lead_close};
+
+/* The other ranks' ops, as they themselves saw them. */
+static void correct_times(const struct leader *x, struct ht_trace *t)
+{
+    for (int64_t i = 0; i < t->n_events; i++) {
+        struct ht_trace_event *e = &t->events[i];
+        if (e->grant_seq < 0 || rank_of(x, e->op) == x->node->rank) continue;
+        e->start_ns += x->later_ns[i];
+        e->end_ns -= x->earlier_ns[i];
+        if (e->end_ns < e->start_ns) e->end_ns = e->start_ns;
+    }
+}
+
+/* All other ranks of the node hear how it ended; their lanes have nothing to do any more. */
+static void dismiss(struct leader *x, enum ht_status status, const struct ht_error *err)
+{
+    const struct ht_schedule *s = x->node->s;
+    for (int32_t i = 0; i < s->n_lanes; i++)
+        if (s->rank_node[s->lanes[i].rank] == x->node->node && !is_mine(x, i))
+            ht_box_order(ht_node_lane_box(x->node, i), HT_ORDER_END);
+    for (int32_t i = 1; i < x->node->n_ranks; i++) {
+        struct ht_box *box = ht_node_rank_box(x->node, x->node->ranks[i]);
+        box->status = text_status(status, err, box->text);
+        ht_box_order(box, HT_ORDER_END);
+    }
+}
+
+static enum ht_status lead(const struct ht_schedule *s, const struct ht_run_options *options, struct ht_node *node,
+                           struct ht_error *err, struct ht_trace **out)
+{
+    struct leader x = {.o = options, .node = node};
+    struct ht_error why = {0};
+    x.later_ns = HT_NEW_ARRAY(int64_t, (int64_t)options->iterations * s->n_ops);
+    x.earlier_ns = HT_NEW_ARRAY(int64_t, (int64_t)options->iterations * s->n_ops);
+    struct ht_run_options o = {.iterations = options->iterations,
+                               .backend = &leader_backend,
+                               .backend_ctx = &x,
+                               .arenas = node->arenas,
+                               .hooks_ctx = &x,
+                               .init = lead_init,
+                               .iteration_done = options->iteration_done ? lead_iteration_done : NULL,
+                               .final = lead_final};
+    enum ht_status status = ht_run(s, &o, &why, out);
+    if (!x.agreed)
+        status = ht_agree(node->comm, status, &why);
+    else
+        dismiss(&x, status, &why);
+    if (*out) correct_times(&x, *out);
+    free(x.later_ns);
+    free(x.earlier_ns);
+    if (err) *err = why;
+    return status;
+}
+
+/* ---- the others ------------------------------------------------------------------------------------------------- */
+
+struct follower {
+    const struct ht_run_options *o;
+    struct ht_node *node;
+};
+
+struct served_lane {
+    struct follower *x;
+    int32_t lane;
+    pthread_t thread;
+    bool up;
+};
+
+static void serve_op(struct follower *x, struct ht_box *box, struct ht_buffer *buffers)
+{
+    const struct ht_schedule *s = x->node->s;
+    const struct ht_backend_ops *b = x->o->backend;
+    int64_t begin = s->effects_begin[box->op];
+    int32_t n = (int32_t)(s->effects_begin[box->op + 1] - begin);
+    struct ht_error err = {0};
+    for (int32_t i = 0; i < n; i++) {
+        const struct ht_effect *f = &s->effects[begin + i];
+        char *base = x->node->bases[ht_space(s, (enum ht_tier)f->tier, x->node->rank)];
+        buffers[i] = (struct ht_buffer){.tensor = f->tensor,
+                                        .tier = f->tier,
+                                        .flags = f->flags,
+                                        .data = box->offsets[i] < 0 ? NULL : base + box->offsets[i],
+                                        .bytes = s->tensors[f->tensor].bytes};
+    }
+    box->start_ns = clock_ns();
+    enum ht_status status = b->run_op(x->o->backend_ctx, box->iteration, box->op, buffers, n, &err);
+    box->verdict = true;
+    if (!status && b->control && s->ops[box->op].kind == HT_OP_VALIDATE)
+        box->verdict = b->control(x->o->backend_ctx, box->iteration, box->op);
+    box->end_ns = clock_ns();
+    box->status = text_status(status, &err, box->text);
+    ht_box_answer(box);
+}
+
+static void *serve_lane(void *arg)
+{
+    struct served_lane *l = arg;
+    struct follower *x = l->x;
+    const struct ht_backend_ops *b = x->o->backend;
+    struct ht_box *box = ht_node_lane_box(x->node, l->lane);
+    struct ht_buffer *buffers = HT_NEW_ARRAY(struct ht_buffer, x->node->box_bytes / 8);
+    if (b->lane_begin) b->lane_begin(x->o->backend_ctx, l->lane);
+    bool owns_core = b->owns_core && b->owns_core(x->o->backend_ctx, l->lane);
+    while (ht_box_take(x->node, box, owns_core ? SPIN_NS : 0) == HT_ORDER_OP) serve_op(x, box, buffers);
+    if (b->lane_end) b->lane_end(x->o->backend_ctx, l->lane);
+    free(buffers);
+    return NULL;
+}
+
+/* Residents, until the end. What the leader says of it. */
+static enum ht_status serve_rank(struct follower *x, struct ht_error *err)
+{
+    struct ht_box *box = ht_node_rank_box(x->node, x->node->rank);
+    enum ht_order order;
+    while ((order = ht_box_take(x->node, box, 0)) != HT_ORDER_END) {
+        struct ht_error why = {0};
+        enum ht_status status = HT_OK;
+        struct ht_buffer buffer = {.tensor = box->tensor,
+                                   .tier = box->tier,
+                                   .flags = box->flags,
+                                   .data = box->offsets[0] < 0 ? NULL : x->node->bases[box->space] + box->offsets[0],
+                                   .bytes = x->node->s->tensors[box->tensor].bytes};
+        if (order == HT_ORDER_INIT && x->o->init) status = x->o->init(x->o->hooks_ctx, box->space, buffer, &why);
+        if (order == HT_ORDER_FINAL && x->o->final) status = x->o->final(x->o->hooks_ctx, box->space, buffer, &why);
+        box->status = text_status(status, &why, box->text);
+        ht_box_answer(box);
+    }
+    return box->status ? ht_fail(err, box->status, "%.1023s", box->text) : HT_OK;
+}
+
+static enum ht_status follow(const struct ht_schedule *s, const struct ht_run_options *options, struct ht_node *node,
+                             struct ht_error *err)
+{
+    struct follower x = {.o = options, .node = node};
+    const struct ht_backend_ops *b = options->backend;
+    struct served_lane *lanes = HT_NEW_ARRAY(struct served_lane, s->n_lanes);
+    enum ht_status mine = b->open ? b->open(options->backend_ctx, s, err) : HT_OK, status = mine;
+    int rc = 0;
+    for (int32_t i = 0; i < s->n_lanes && !status; i++) {
+        if (s->lanes[i].rank != node->rank) continue;
+        lanes[i] = (struct served_lane){.x = &x, .lane = i};
+        rc = pthread_create(&lanes[i].thread, NULL, serve_lane, &lanes[i]);
+        lanes[i].up = rc == 0;
+        if (rc)
+            status = ht_fail(err, HT_FAILED, "cannot start a thread for lane '%s': %s", s->lanes[i].name, strerror(rc));
+    }
+    enum ht_status all = ht_agree(node->comm, status, err);
+    if (all) { /* the leader does not run, so nobody else ends the lanes */
+        for (int32_t i = 0; i < s->n_lanes; i++)
+            if (lanes[i].up) ht_box_order(ht_node_lane_box(node, i), HT_ORDER_END);
+    } else {
+        all = serve_rank(&x, err);
+    }
+    for (int32_t i = 0; i < s->n_lanes; i++)
+        if (lanes[i].up) pthread_join(lanes[i].thread, NULL);
+    if (!mine && b->close) b->close(options->backend_ctx);
+    free(lanes);
+    return all;
+}
+
+enum ht_status ht_run_ranks(const struct ht_schedule *s, const struct ht_run_options *options, struct ht_node *node,
+                            struct ht_error *err, struct ht_trace **out)
+{
+    *out = NULL;
+    assert(s == node->s && options->iterations >= 1);
+    return ht_node_leads(node) ? lead(s, options, node, err, out) : follow(s, options, node, err);
+}
