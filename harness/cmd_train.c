@@ -309,7 +309,6 @@ static enum ht_status run(const struct ht_options *given, struct ht_error *err)
     struct ht_persist persist = {0};
     char config[4096];
     if (!options.request.cluster) options.request.cluster = "local";
-    options.request.training = true;
     enum ht_status status = check_request(&options, err);
     if (status == HT_OK) status = ht_persist_model(&options, config, err, &options.request);
     if (status == HT_OK) status = ht_job_create(&options, NULL, NULL, HT_JOB_COSTS, err, &job);

@@ -38,14 +38,15 @@ static const struct row rows[] = {
     {"seq", "N", "tokens per sequence [the model's longest]", SHAPE, VALUE_COUNT, AT(request.seq), 1, 1 << 24},
     {"numerics", "NAME", "fp32, fp16 or bf16 [fp16 on GPUs, fp32 on emulated devices]", HT_OPT_SCENARIO, VALUE_TEXT,
      AT(request.numerics), 0, 0},
-    {"accumulate", "fp32|16", "sums of 16-bit gradients over micro-batches [fp32]", HT_OPT_SCENARIO, VALUE_TEXT,
-     AT(request.accumulate), 0, 0},
+    {"accumulate", "fp32|16", "sums of 16-bit gradients over micro-batches: in fp32 or in their own type [fp32]",
+     HT_OPT_SCENARIO, VALUE_TEXT, AT(request.accumulate), 0, 0},
     {"control", "none|gate|rollback",
-     "what looks at the gradients: steps wait for it, or are undone [none; train: gate for fp16 and --clip]",
+     "steps wait until all gradients are known to be good, or are undone when they were not [none; train: gate in fp16 "
+     "and with --clip]",
      HT_OPT_SCENARIO, VALUE_TEXT, AT(request.control), 0, 0},
-    {"clip", "X", "largest norm of the gradients [no clipping]", HT_OPT_SCENARIO, VALUE_REAL, AT(request.clip), 1e-30,
-     1e30},
-    {"loss-scale", "X|dynamic", "the loss is multiplied by this [dynamic for fp16 under control, else 1]",
+    {"clip", "X", "scale gradients down to this global norm; needs --control [off]", HT_OPT_SCENARIO, VALUE_REAL,
+     AT(request.clip), 1e-30, 1e30},
+    {"loss-scale", "dynamic|X", "of 16-bit gradients; dynamic needs --control [dynamic where fp16 has a control, else 1]",
      HT_OPT_SCENARIO, VALUE_TEXT, AT(request.loss_scale), 0, 0},
     {"device-memory", "SIZE", "budget of every device, such as '40 GB' or 512MiB [the device's own]", SHAPE,
      VALUE_BYTES, AT(request.device_memory_bytes), 0, 0},
@@ -279,6 +280,7 @@ enum ht_status ht_options_parse(const struct ht_command *command, int argc, char
                                .beta2 = 0.95,
                                .eps = 1e-8,
                                .weight_decay = 0.1};
+    out->request.training = command->groups & HT_OPT_TRAIN;
     struct argp_option options[N_ROWS + HT_COUNT(sections) + 1];
     options_of(command, options);
     struct argp argp = {.options = options, .parser = on_key, .args_doc = command->args, .doc = command->help};

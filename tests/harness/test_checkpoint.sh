@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checkpoints: a resumed training cannot be told from one that was not stopped, in any system; a kill at any moment leaves the
-# last complete one; what is damaged is named, and nothing is overwritten.
+# Checkpoints: a resumed training cannot be told from one that was not stopped, in any system, numerics and control; what is
+# damaged is named, and nothing is overwritten. Kills at any moment: test_kill.sh.
 set -euo pipefail
 # shellcheck source=tests/harness/support.sh
 . "$(dirname "$0")/support.sh"
@@ -47,33 +47,51 @@ peaks=$(json out '[m["peak_bytes"] for m in d["memory"]]')
 run 0 sim --load g.yaml --cluster local --replay t.json --json
 [ "$(json out '[m["peak_bytes"] for m in d["memory"]]')" = "$peaks" ] || fail "the joined trace has other peaks"
 
-# ---- killed at random moments ----
+# ---- other numerics, another control ----
 
-RANDOM=20
-systems=(in_memory zero_offload autohete)
-before=0 killed=0 in_save=0
-for i in $(seq 30); do
-    "$hetbench" train "${systems[i % 3]}" "${nano[@]}" --device-memory 64MB --steps 1000000 --checkpoint killed --every 2 --resume \
-        >killed.out 2>killed.err &
-    pid=$!
-    sleep "0.$(printf '%03d' $((40 + RANDOM % 400)))"
-    kill -KILL "$pid" && killed=$((killed + 1))
-    wait "$pid" 2>/dev/null || true
-    grep -v 'holds no checkpoint: beginning\|s/step' killed.err && fail "kill $i: the run before it complained"
-    [ -z "$(find killed -maxdepth 1 -name '.partial-*' -o -maxdepth 1 -name '.removed-*')" ] || in_save=$((in_save + 1))
-    newest=$(steps_in killed | awk '{ print $NF + 0 }')
-    [ "$newest" -ge "$before" ] || fail "kill $i: the newest checkpoint went from step $before to $newest"
-    before=$newest
+# Under the verdict of a gate or a rollback, with iterations that are skipped before and after the cut: the optimizer's steps
+# and the loss scale go on from where they were, in another system, too.
+watched=(--model gpt-mini --seq 16 --batch 4 --micro-batch 2 --data "$text" --loss-scale dynamic --clip 1.5)
+faults=(--inject-overflow 2:1 --inject-overflow 3:0:nan --inject-overflow 6:5:square --inject-overflow 11:3)
+for numerics in fp32 bf16 fp16; do
+    rm -rf watched
+    run 0 train in_memory "${watched[@]}" --numerics "$numerics" "${faults[@]}" --steps 16 --control gate --losses whole.csv --save whole.safetensors --json
+    cp out whole.json
+    at=0
+    for part in 'zero_offload gate 4' 'autohete rollback 7' 'patrickstar gate 12' 'in_memory_ckpt rollback 16'; do
+        read -r system control end <<<"$part"
+        run 0 train "$system" "${watched[@]}" --numerics "$numerics" "${faults[@]}" --steps "$end" --control "$control" --device-memory 64MB \
+            --checkpoint watched --resume --losses part.csv --save last.safetensors
+        head -n $((end + 1)) whole.csv | tail -n $((end - at)) >wanted
+        tail -n +2 part.csv >got
+        same wanted got "$numerics: $system under $control, from step $at on"
+        at=$end
+    done
+    same whole.safetensors last.safetensors "$numerics: weights after four systems under gate and rollback"
+    "$python" - watched/step-0000000016/manifest.json <<'PY' || fail "$numerics: the manifest counts otherwise than the whole run"
+import json, sys
+
+have, want = json.load(open(sys.argv[1]))["checkpoint"], json.load(open("whole.json"))["control"]
+verdicts = want["verdicts"]
+assert [verdicts[k - 1] for k in (2, 3, 11)] == 3 * ["skipped"], verdicts
+good = next(k for k, v in enumerate(reversed(verdicts)) if v == "skipped")
+assert set(have["optimizer_steps"]) == {16 - verdicts.count("skipped")}, have["optimizer_steps"]
+assert have["loss_scale"] == want["loss_scale_next"] == 65536 / 2 ** verdicts.count("skipped"), have["loss_scale"]
+assert have["good_iterations"] == good == 5, have["good_iterations"]
+PY
 done
-echo "$killed kills up to step $before, $in_save of them while a checkpoint was written or removed"
-[ "$killed" = 30 ] && [ "$before" -gt 0 ] || fail "the kills came too early or too late"
-run 0 train in_memory "${nano[@]}" --steps $((before + 20)) --losses whole.csv --save whole
-run 0 train in_memory "${nano[@]}" --steps $((before + 20)) --checkpoint killed --resume --losses resumed.csv --save last
-tail -n 20 whole.csv >wanted
-tail -n +2 resumed.csv >got
-same wanted got "resumed after 30 kills"
-same whole/model.safetensors last/model.safetensors "resumed after 30 kills"
-[ -z "$(find killed -maxdepth 1 -name '.partial-*' -o -maxdepth 1 -name '.removed-*')" ] || fail "leftovers of kills are not swept"
+
+# A training may go on in other numerics: said in a line, not to the same bits, and its scale begins anew.
+for numerics in fp32 bf16; do
+    rm -rf other && cp -r watched other
+    run 0 train in_memory "${watched[@]}" --numerics "$numerics" --control gate --steps 18 --checkpoint other --resume --json
+    grep -q "^other was made with --numerics .*; going on with .* from its FP32 state, with the loss scale begun anew" err ||
+        fail "$numerics: another numerics is not said: $(cat err)"
+    [ "$(json out 'd["training"]["first_step"], d["control"]["loss_scale_first"]')" = "(16, 65536.0)" ] ||
+        fail "$numerics: the scale did not begin anew"
+done
+refused 2 "watched/step-0000000016/manifest.json: was made with --clip 1.5; this run has 2" train in_memory "${watched[@]}" --clip 2 \
+    --numerics fp16 --control gate --steps 18 --checkpoint watched --resume
 
 # ---- what is wrong: one line, and nothing is touched ----
 

@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# All systems, in every numerics and under every control, beside in_memory: losses and weights bit for bit, in the smallest
+# memory that each fits; with gradients that overflow at random places the same steps are skipped, and the loss scale follows.
+# scripts/parity does it with more steps.
+set -euo pipefail
+# shellcheck source=tests/harness/support.sh
+. "$(dirname "$0")/support.sh"
+cd "$work"
+
+# parity RUNS ARGUMENTS...: at least so many runs, all the same.
+parity() {
+    local least=$1 runs
+    shift
+    "$python" "$root/scripts/parity" --build "$build" --seq 16 "$@" >table || fail "parity $*"
+    grep -v ' same$' table || true
+    tail -n 1 table
+    runs=$(tail -n 1 table | awk '{ print $1 }')
+    [ "$runs" -ge "$least" ] || fail "parity $*: $runs runs, expected $least or more"
+}
+
+systems=$("$hetbench" list systems --json | "$python" -c 'import json, sys; print(len(json.load(sys.stdin)["systems"]))')
+parity $((6 * systems)) --steps 4 --batch 2 --micro-batch 1
+parity $((4 * systems)) --models gpt-tiny --numerics fp32,fp16 --steps 12 --faults 5 --clip 1.5 --control gate,rollback
+
+# What it is good for: a training that differs is found. The reference learns from other batches here.
+if "$python" "$root/scripts/parity" --build "$build" --seq 16 --steps 2 --models gpt-mini --numerics bf16 --systems zero_offload \
+    --reference-option=--data-seed=1 >table; then fail "parity does not see that losses differ"; fi
+grep -q 'zero_offload .*loss of step 1 differs' table || fail "parity does not say what differs: $(cat table)"
+finish
