@@ -1,0 +1,286 @@
+#include "common/plan/pipe_parts.h"
+
+#include "common/base/array.h"
+#include "common/kernels/undo.h"
+
+#include <stdlib.h>
+
+/* ---- shape ----------------------------------------------------------------------------------------------------- */
+
+struct ht_pipe_shape ht_pipe_shape_of(const struct ht_scenario *scenario, const struct ht_pipe_style *y)
+{
+    return (struct ht_pipe_shape){.ranks = (int32_t)ht_scenario_ranks(scenario),
+                                  .micro_batches = (int32_t)ht_scenario_micro_batches(scenario),
+                                  .v = y->v,
+                                  .d = y->d,
+                                  .order = y->order,
+                                  .decoupled = y->decoupled};
+}
+
+int32_t ht_pipe_first_unit(const struct ht_scenario *scenario, const struct ht_pipe_style *y, int32_t q)
+{
+    int64_t n = ht_scenario_ranks(scenario) * y->v * y->d;
+    if (q == 0) return 0;
+    return (int32_t)(q == n ? ht_model_units(&scenario->model) : 1 + q * scenario->model.layers / n);
+}
+
+enum ht_status ht_pipe_check(const struct ht_scenario *scenario, const struct ht_pipe_style *y, struct ht_error *err)
+{
+    const struct ht_model *m = &scenario->model;
+    struct ht_pipe_shape p = ht_pipe_shape_of(scenario, y);
+    int32_t stages = ht_pipe_backward_stages(&p);
+    if (m->layers < stages)
+        return ht_fail(err, HT_INFEASIBLE, "%s has %lld blocks for %d stages (%d devices, v = %d, d = %d); expected at least one each",
+                       m->name, (long long)m->layers, stages, p.ranks, p.v, p.d);
+    if (m->tied && p.ranks > 1)
+        return ht_fail(err, HT_INFEASIBLE,
+                       "%s ties its head to the token table, and a pipeline over %d devices has them on two of them; expected an "
+                       "untied model",
+                       m->name, p.ranks);
+    if (p.order == HT_PIPE_INTERLEAVED && p.micro_batches % p.ranks)
+        return ht_fail(err, HT_INFEASIBLE, "the interleaved order takes micro-batches in rounds of %d, one a device; there are %d",
+                       p.ranks, p.micro_batches);
+    return HT_OK;
+}
+
+/* ---- memory by stages ------------------------------------------------------------------------------------------ */
+
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Most parameters of `count` backward stages from a multiple of it on, and of what their blocks keep. */
+static void largest_stage(const struct ht_scenario *sc, const struct ht_pipe_style *y, int32_t count, int64_t *params,
+                          int64_t *kept)
+{
+    struct ht_pipe_shape p = ht_pipe_shape_of(sc, y);
+    *params = *kept = 0;
+    for (int32_t q = 0; q < ht_pipe_backward_stages(&p); q += count) {
+        int64_t sum = 0, acts = 0;
+        for (int32_t u = ht_pipe_first_unit(sc, y, q); u < ht_pipe_first_unit(sc, y, q + count); u++) {
+            sum += ht_unit_params(&sc->model, u);
+            acts += ht_unit_activation_bytes(&sc->model, u, sc->micro_batch, sc->seq, sc->numerics.param);
+        }
+        *params = larger(*params, sum);
+        *kept = larger(*kept, acts);
+    }
+}
+
+int64_t ht_pipe_device_bytes(const struct ht_scenario *sc, const struct ht_pipe_style *y)
+{
+    int64_t whole, fine, kept_whole, kept, e = ht_dtype_bytes(sc->numerics.param);
+    int64_t input = ht_unit_input_bytes(&sc->model, 1, sc->micro_batch, sc->seq, sc->numerics.param);
+    int64_t checkpoints = ht_scenario_micro_batches(sc) * y->v * y->d * input;
+    largest_stage(sc, y, y->d, &whole, &kept_whole);
+    largest_stage(sc, y, 1, &fine, &kept);
+    if (!y->decoupled) return 3 * e * whole + checkpoints + kept;
+    return larger(2 * e * whole, 4 * e * fine + kept) + checkpoints;
+}
+
+int64_t ht_pipe_host_bytes(const struct ht_scenario *sc, const struct ht_pipe_style *y)
+{
+    const struct ht_numerics *n = &sc->numerics;
+    struct ht_pipe_shape p = ht_pipe_shape_of(sc, y);
+    int64_t sums = ht_dtype_bytes(ht_scenario_micro_batches(sc) > 1 ? n->accumulate : n->grad);
+    int64_t each = ht_dtype_bytes(n->param) + (ht_numerics_has_master(n) ? 12 : 8) + sums, most = 0;
+    int64_t *node_bytes = HT_NEW_ARRAY(int64_t, sc->cluster->n_nodes);
+    bool logged = y->update == HT_PIPE_AT_ONCE && y->undo_log;
+    for (int32_t q = 0; q < ht_pipe_backward_stages(&p); q++) {
+        int64_t node = 0;
+        ht_cluster_node_of(sc->cluster, ht_pipe_backward_rank(&p, q), &node);
+        for (int32_t u = ht_pipe_first_unit(sc, y, q); u < ht_pipe_first_unit(sc, y, q + 1); u++) {
+            int64_t params = ht_unit_params(&sc->model, u);
+            node_bytes[node] += each * params;
+            if (logged) node_bytes[node] += ht_undo_log_bytes(params, ht_undo_usual_exceptions(params));
+        }
+        most = larger(most, node_bytes[node]);
+    }
+    free(node_bytes);
+    return most;
+}
+
+/* ---- passes and visits ----------------------------------------------------------------------------------------- */
+
+/* A stage's forward and backward are one visit only where the two are the same units. */
+static bool same_visit(const struct ht_pipe *g, const struct ht_pipe_pass *a, const struct ht_pipe_pass *b)
+{
+    return a->stage == b->stage && (a->forward == b->forward || g->shape.d == 1);
+}
+
+static void find_visits(struct ht_pipe *g, int32_t rank)
+{
+    struct ht_pipe_visit *visits = g->visits + rank * g->n_passes;
+    int32_t n = 0;
+    for (int64_t k = 0; k < g->n_passes; k++) {
+        const struct ht_pipe_pass *x = &g->passes[rank * g->n_passes + k];
+        if (k == 0 || !same_visit(g, x - 1, x))
+            visits[n++] = (struct ht_pipe_visit){k, k, -1, -1, -1, -1, -1};
+        struct ht_pipe_visit *v = &visits[n - 1];
+        v->last = k;
+        *(x->forward ? &v->last_forward : &v->last_backward) = k;
+        *(x->forward ? &v->forward : &v->backward) = x->stage;
+        g->visit_of[rank * g->n_passes + k] = n - 1;
+    }
+    g->n_visits[rank] = n;
+}
+
+static void lay_out(struct ht_pipe *g)
+{
+    int64_t n = g->n_passes = ht_pipe_passes(&g->shape), ranks = g->shape.ranks;
+    g->passes = HT_NEW_ARRAY(struct ht_pipe_pass, ranks * n);
+    g->visits = HT_NEW_ARRAY(struct ht_pipe_visit, ranks * n);
+    g->visit_of = HT_NEW_ARRAY(int32_t, ranks * n);
+    g->n_visits = HT_NEW_ARRAY(int32_t, ranks);
+    for (int32_t r = 0; r < ranks; r++) {
+        ht_pipe_rank_order(&g->shape, r, g->passes + r * n);
+        find_visits(g, r);
+    }
+    /* T_f = d, and a backward stage one d-th of the two (with recomputation three) forwards that a whole backward takes. */
+    ht_pipe_layout(&g->shape, g->shape.d, g->style->recompute ? 3 : 2, g->passes);
+}
+
+/* ---- appending ops --------------------------------------------------------------------------------------------- */
+
+static void begin_pass(struct ht_pipe *g, int32_t rank, int64_t n)
+{
+    const struct ht_pipe_pass *x = &g->passes[rank * g->n_passes + n];
+    int32_t k = g->visit_of[rank * g->n_passes + n];
+    struct ht_pipe_visit *v = &g->visits[rank * g->n_passes + k];
+    if (n == 0) ht_pipe_fetch(g, rank, 0);
+    if (n == v->first) ht_pipe_fetch(g, rank, k + 1);
+    if (x->forward) {
+        ht_pipe_forward_pass(g, rank, n);
+    } else {
+        if (!g->style->early_checkpoints) ht_pipe_send_checkpoint(g, x->stage, x->micro_batch, g->computed[rank]);
+        ht_pipe_backward_pass(g, rank, n);
+    }
+    v->last_op = g->computed[rank];
+}
+
+static void end_forward(struct ht_pipe *g, int32_t rank, int32_t i, int32_t j)
+{
+    int32_t d = g->shape.d, next = g->first[(i + 1) * d];
+    if (i + 1 < g->n_forward)
+        ht_pipe_send_boundary(g, rank, ht_pipe_forward_rank(&g->shape, i + 1), g->x[ht_pipe_at(g, next, j)], -1);
+    else if (g->style->strict_loss)
+        ht_pipe_send_boundary(g, rank, ht_pipe_backward_rank(&g->shape, g->n_backward - 1),
+                              g->x[ht_pipe_at(g, ht_pipe_head(g), j)], g->n_backward - 1);
+    for (int32_t q = i * d; q < (i + 1) * d && g->style->early_checkpoints; q++) ht_pipe_send_checkpoint(g, q, j, -1);
+}
+
+static void end_backward(struct ht_pipe *g, int32_t rank, int32_t q, int32_t j)
+{
+    if (q > 0)
+        ht_pipe_send_boundary(g, rank, ht_pipe_backward_rank(&g->shape, q - 1), g->dx[ht_pipe_at(g, g->first[q], j)],
+                              q - 1);
+    if (j < g->n_mb - 1 || !ht_pipe_offloads(g)) return;
+    ht_pipe_offload(g, q);
+    ht_pipe_judge(g, q);
+    if (g->style->update == HT_PIPE_AT_ONCE) ht_pipe_step(g, q, HT_OP_OPTIMIZER_STEP, HT_ALWAYS, -1);
+}
+
+/* A pass begins or ends. */
+struct event {
+    int64_t time, n; /* n: of the rank's passes */
+    int32_t rank, stage, micro_batch;
+    bool begins, forward;
+};
+
+static int by_time(const void *x, const void *y)
+{
+    const struct event *a = x, *b = y;
+    if (a->time != b->time) return a->time < b->time ? -1 : 1;
+    if (a->begins != b->begins) return a->begins - b->begins;
+    if (a->forward != b->forward) return b->forward - a->forward;
+    if (a->stage != b->stage) return a->stage - b->stage;
+    return a->micro_batch - b->micro_batch;
+}
+
+static void emit(struct ht_pipe *g)
+{
+    int64_t n = g->shape.ranks * g->n_passes;
+    struct event *events = HT_NEW_ARRAY(struct event, 2 * n);
+    for (int64_t k = 0; k < n; k++) {
+        const struct ht_pipe_pass *x = &g->passes[k];
+        struct event e = {x->start, k % g->n_passes, (int32_t)(k / g->n_passes), x->stage, x->micro_batch, true, x->forward};
+        events[2 * k] = e;
+        e.time = x->end;
+        e.begins = false;
+        events[2 * k + 1] = e;
+    }
+    qsort(events, (size_t)(2 * n), sizeof *events, by_time);
+    for (int64_t k = 0; k < 2 * n; k++) {
+        const struct event *e = &events[k];
+        if (e->begins)
+            begin_pass(g, e->rank, e->n);
+        else if (e->forward)
+            end_forward(g, e->rank, e->stage, e->micro_batch);
+        else
+            end_backward(g, e->rank, e->stage, e->micro_batch);
+    }
+    free(events);
+    ht_pipe_end(g);
+}
+
+/* ---- the whole ------------------------------------------------------------------------------------------------- */
+
+static struct ht_schedule *create(const struct ht_scenario *sc, const char *name)
+{
+    const struct ht_cluster *c = sc->cluster;
+    int32_t ranks = (int32_t)ht_scenario_ranks(sc), *node = HT_NEW_ARRAY(int32_t, ranks);
+    for (int32_t r = 0; r < ranks; r++) {
+        int64_t k = 0;
+        ht_cluster_node_of(c, r, &k);
+        node[r] = (int32_t)k;
+    }
+    struct ht_schedule *s = ht_schedule_create(name, ranks, (int32_t)c->n_nodes, node);
+    free(node);
+    for (int32_t r = 0; r < ranks; r++) {
+        ht_schedule_set_capacity(s, HT_DEVICE, r, ht_cluster_gpu_of(c, r)->memory_bytes);
+        ht_schedule_set_capacity(s, HT_HOST, r, ht_cluster_node_of(c, r, NULL)->ram_bytes);
+    }
+    s->n_units = (int32_t)ht_model_units(&sc->model);
+    s->n_micro_batches = (int32_t)ht_scenario_micro_batches(sc);
+    return s;
+}
+
+static int32_t *none(int64_t n)
+{
+    int32_t *v = HT_NEW_ARRAY(int32_t, n);
+    for (int64_t i = 0; i < n; i++) v[i] = -1;
+    return v;
+}
+
+struct ht_schedule *ht_pipe_build(const struct ht_scenario *scenario, const struct ht_pipe_style *style,
+                                  const char *name)
+{
+    struct ht_pipe g = {.scenario = scenario, .style = style, .shape = ht_pipe_shape_of(scenario, style)};
+    g.s = create(scenario, name);
+    g.n_units = g.s->n_units;
+    g.n_mb = g.s->n_micro_batches;
+    g.n_forward = ht_pipe_forward_stages(&g.shape);
+    g.n_backward = ht_pipe_backward_stages(&g.shape);
+    g.first = HT_NEW_ARRAY(int32_t, g.n_backward + 1);
+    g.stage_of = HT_NEW_ARRAY(int32_t, g.n_units);
+    for (int32_t q = 0; q <= g.n_backward; q++) g.first[q] = ht_pipe_first_unit(scenario, style, q);
+    for (int32_t q = 0; q < g.n_backward; q++)
+        for (int32_t u = g.first[q]; u < g.first[q + 1]; u++) g.stage_of[u] = q;
+    g.computed = none(g.shape.ranks);
+    g.sending = none(g.shape.ranks);
+    g.judged = none(g.n_backward);
+    g.stepped = none(g.n_backward);
+    g.arrival = none((int64_t)g.n_backward * g.n_mb);
+    ht_pipe_add_rows(&g);
+    ht_pipe_add_ports(&g);
+    lay_out(&g);
+    emit(&g);
+    ht_schedule_link(g.s);
+    ht_pipe_free_rows(&g);
+    int32_t *all[] = {g.first, g.stage_of, g.computed, g.sending, g.judged, g.stepped, g.arrival, g.visit_of, g.n_visits};
+    for (size_t i = 0; i < HT_COUNT(all); i++) free(all[i]);
+    free(g.passes);
+    free(g.visits);
+    free(g.ports);
+    return g.s;
+}

@@ -1,0 +1,97 @@
+/*
+ * Builds the graph of a training iteration of a pipeline: stages on several ranks, messages between them, and, with
+ * offloading, parameters and optimizer in host memory. What a system is, is a struct ht_pipe_style; the orders stand in
+ * common/schedule/pipeline.h.
+ *
+ * Units to stages. Backward stage q holds an equal share of the blocks (sizes differ by one where they do not divide),
+ * the first one the embedding too, the last one the head; forward stage i is backward stages d i .. d i + d - 1. The head
+ * runs forward where and when its backward does, so that the logits of one micro-batch are held at a time: what reaches
+ * it is X(L+1,j), a message like others.
+ *
+ * A pass is a few ops on the rank's compute lane, named after it ("f4.2": forward stage 4, micro-batch 2):
+ *
+ *     f(i,j)   F u for each of its units                                  a unit's activations at a time
+ *     b(q,j)   [R blocks] [F head, B head] B blocks [B embedding] [sum]   all activations of the stage
+ *
+ * Tensors, their classes, labels and sizes are those of common/backend/cpu.h. A gradient is made fresh for each
+ * micro-batch and summed on the device; sums leave for the host after the last one.
+ *
+ * Lanes of a rank (p2p lanes only where there is more than one rank):
+ *
+ *     compute                                passes
+ *     h2d, d2h                               parameters of the next stage; sums of the stage before
+ *     act out, act in, grad out, grad in     X and DX at stage boundaries; with blocking_sends the sender's next pass waits
+ *     ckpt out, ckpt in                      decoupled: checkpoints to where their backward runs
+ *     get, serve R                           parameters from another node's memory: a one-sided read by rank R, that is a
+ *                                            copy through both NICs and R's port; its owner does nothing
+ *     cpu, or cpu Q                          optimizer: one for all of the rank's stages, or one a backward stage
+ *     verdict, agree                         whether the iteration was good: of the rank, and of all
+ *
+ * Parameters lie in host memory of the node whose rank runs the stage backward, and are fetched from there by every rank
+ * that uses them. A rank has two buffers: a visit (consecutive passes over the same stage) is fetched once the visit
+ * before last has ended, and freed when it ends.
+ *
+ *     h2d      P0 P4         P15 ..
+ *     compute  f0.0 f0.1 ..  f4.0 f4.1 ..  b15.0 ..
+ *
+ * Ids follow the ideal schedule of ht_pipe_layout with messages that take no time: at one instant first what ends (by
+ * stage), then what starts. That is also what keeps messages from deadlocking: at a timestep all ranks list their sends
+ * and receives in one global order (SysX, Sec. 4, "Pipeline schedule").
+ */
+#ifndef HT_PLAN_PIPE_H
+#define HT_PLAN_PIPE_H
+
+#include "common/plan/system.h"
+#include "common/schedule/pipeline.h"
+
+/* Where and when the optimizer runs. */
+enum ht_pipe_update {
+    HT_PIPE_ON_DEVICE,     /* nothing is offloaded */
+    HT_PIPE_AFTER_VERDICT, /* on the host, once all ranks know that all gradients are finite */
+    HT_PIPE_AT_ONCE,       /* on the host, when a stage's gradient is there; undone when the verdict is bad */
+};
+
+struct ht_pipe_style {
+    enum ht_pipe_order order;
+    bool decoupled;
+    int32_t v, d;
+    enum ht_pipe_update update;
+    bool recompute;         /* a block keeps nothing; a backward stage recomputes from its input. Decoupled needs it */
+    bool lane_per_stage;    /* an optimizer lane for each backward stage */
+    bool undo_log;          /* AT_ONCE: the step leaves what an exact undo needs; else it is reversed by arithmetic */
+    bool early_checkpoints; /* sent when made; else when they are wanted */
+    bool early_recompute;   /* may begin before the gradient is there */
+    bool strict_loss;       /* the last backward stage takes X(L+1,j) from the last forward stage; else recomputes it too */
+    bool blocking_sends;
+    bool free_messages;     /* between ranks: cost nothing */
+};
+
+/* HT_INFEASIBLE, with one line, when the scenario has too few blocks for the stages, micro-batches that the order cannot
+   take, or a tied table on two ranks. */
+enum ht_status ht_pipe_check(const struct ht_scenario *scenario, const struct ht_pipe_style *style,
+                             struct ht_error *err);
+
+/* Linked, ready for the verifier. ht_pipe_check has passed. */
+struct ht_schedule *ht_pipe_build(const struct ht_scenario *scenario, const struct ht_pipe_style *style,
+                                  const char *name);
+
+/* First unit of backward stage q; of N_sb the number of units. */
+int32_t ht_pipe_first_unit(const struct ht_scenario *scenario, const struct ht_pipe_style *style, int32_t q);
+
+/* The order's shape on the scenario. */
+struct ht_pipe_shape ht_pipe_shape_of(const struct ht_scenario *scenario, const struct ht_pipe_style *style);
+
+/*
+ * Device memory by stages, in bytes, with recomputation and offloading, of the largest stage:
+ *
+ *     coupled     3 Psi_i + N_m v c + A_i                                   parameters of two stages, gradient
+ *     decoupled   max(Psi_i + Psi_i, 4 Psi_{i,k} + A_{i,k}) + N_m v d c     the same, and a gradient on its way
+ *
+ * Psi: 16-bit (FP32: 32-bit) parameters, c: input of a block, A: what the blocks of a stage keep. Fresh gradients and
+ * scratch are left out: what is proved is the schedule.
+ */
+int64_t ht_pipe_device_bytes(const struct ht_scenario *scenario, const struct ht_pipe_style *style);
+/* Host memory of the fullest node: compute copies, master parameters and optimizer states, gradients, logs. */
+int64_t ht_pipe_host_bytes(const struct ht_scenario *scenario, const struct ht_pipe_style *style);
+
+#endif

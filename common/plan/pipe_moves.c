@@ -1,0 +1,154 @@
+/* Copies between device and host, and messages between ranks. */
+#include "common/plan/pipe_parts.h"
+
+#include <stdio.h>
+
+/* ---- copies ---------------------------------------------------------------------------------------------------- */
+
+static void copy(struct ht_pipe *g, int32_t rank, bool to_device, struct ht_label about, int64_t bytes)
+{
+    int32_t lane = to_device ? g->lanes[rank].h2d : g->lanes[rank].d2h;
+    struct ht_work w = {.kind = HT_OP_COPY, .where = to_device ? HT_LANE_H2D : HT_LANE_D2H, .tp = 1, .ranks = 1,
+                        .bytes = bytes};
+    ht_add_op(g->s, HT_OP_COPY, lane, about, ht_add_work(g->s, &w));
+    ht_pipe_draw_copy(g, rank, to_device, bytes);
+}
+
+/* Does the visit bring a unit from this owner's node? Not if the visit before has left it there. */
+static bool brings(const struct ht_pipe *g, int32_t rank, int32_t k, int32_t unit)
+{
+    const struct ht_pipe_visit *v = &g->visits[rank * g->n_passes + k];
+    return ht_pipe_visit_reads(g, v, unit) && (k == 0 || !ht_pipe_visit_reads(g, v - 1, unit));
+}
+
+static bool is_remote(const struct ht_pipe *g, int32_t rank, int32_t unit)
+{
+    return g->s->rank_node[ht_pipe_owner(g, unit)] != g->s->rank_node[rank];
+}
+
+static int32_t get_lanes(struct ht_pipe *g, int32_t rank, int32_t owner)
+{
+    int32_t *serve = &g->serve[owner * g->shape.ranks + rank];
+    char name[24];
+    snprintf(name, sizeof name, "serve %d", rank);
+    if (g->lanes[rank].get < 0) g->lanes[rank].get = ht_add_lane(g->s, "get", HT_LANE_P2P, rank, HT_FIFO);
+    if (*serve < 0) *serve = ht_add_lane(g->s, name, HT_LANE_P2P, owner, HT_FIFO);
+    return *serve;
+}
+
+/* Units [begin, end) of one owner on another node. */
+static void get(struct ht_pipe *g, int32_t rank, int32_t begin, int32_t end, int32_t after)
+{
+    int32_t owner = ht_pipe_owner(g, begin), serve = get_lanes(g, rank, owner);
+    int64_t bytes = 0;
+    for (int32_t u = begin; u < end; u++) bytes += g->s->tensors[g->param[u]].bytes;
+    struct ht_label about = {begin, end - begin, HT_ALL_SUB_OPS, -1};
+    for (int receives = 0; receives < 2; receives++) {
+        enum ht_op_kind kind = receives ? HT_OP_RECEIVE : HT_OP_SEND;
+        struct ht_work w = {.kind = kind, .where = HT_LANE_P2P, .tp = 1, .ranks = 2, .bytes = bytes};
+        ht_add_op(g->s, kind, receives ? g->lanes[rank].get : serve, about, ht_add_work(g->s, &w));
+        ht_op_name(g->s, "P%d", begin);
+        ht_op_match(g->s, g->match);
+        ht_op_after(g->s, after);
+        for (int32_t u = begin; u < end; u++)
+            ht_op_effect(g->s, g->param[u], receives ? HT_DEVICE : HT_HOST, receives ? HT_PRODUCE : HT_NEED);
+        if (receives)
+            ht_pipe_draw_receive(g, owner, rank, bytes);
+        else
+            ht_pipe_draw_send(g, owner, rank, true, bytes);
+    }
+    g->match++;
+}
+
+static void fetch_local(struct ht_pipe *g, int32_t rank, int32_t k, int32_t after)
+{
+    int32_t first = -1, last = -1;
+    int64_t bytes = 0;
+    for (int32_t u = 0; u < g->n_units; u++) {
+        if (!brings(g, rank, k, u) || is_remote(g, rank, u)) continue;
+        first = first < 0 ? u : first;
+        last = u;
+        bytes += g->s->tensors[g->param[u]].bytes;
+    }
+    if (first < 0) return;
+    copy(g, rank, true, (struct ht_label){first, last - first + 1, HT_ALL_SUB_OPS, -1}, bytes);
+    ht_op_name(g->s, "P%d", first);
+    ht_op_after(g->s, after);
+    for (int32_t u = first; u <= last; u++) {
+        if (!brings(g, rank, k, u) || is_remote(g, rank, u)) continue;
+        ht_op_effect(g->s, g->param[u], HT_HOST, HT_NEED);
+        ht_op_effect(g->s, g->param[u], HT_DEVICE, HT_PRODUCE);
+    }
+}
+
+void ht_pipe_fetch(struct ht_pipe *g, int32_t rank, int32_t k)
+{
+    if (!ht_pipe_offloads(g) || k >= g->n_visits[rank]) return;
+    int32_t after = k >= 2 ? g->visits[rank * g->n_passes + k - 2].last_op : -1; /* whose buffer it takes */
+    fetch_local(g, rank, k, after);
+    for (int32_t u = 0, end; u < g->n_units; u = end) {
+        end = u + 1;
+        if (!brings(g, rank, k, u) || !is_remote(g, rank, u)) continue;
+        while (end < g->n_units && brings(g, rank, k, end) && ht_pipe_owner(g, end) == ht_pipe_owner(g, u)) end++;
+        get(g, rank, u, end, after);
+    }
+}
+
+void ht_pipe_offload(struct ht_pipe *g, int32_t q)
+{
+    int32_t rank = ht_pipe_backward_rank(&g->shape, q), begin = g->first[q], end = g->first[q + 1];
+    int64_t bytes = 0;
+    for (int32_t u = begin; u < end; u++) bytes += g->s->tensors[g->grad[u]].bytes;
+    copy(g, rank, false, (struct ht_label){begin, end - begin, HT_ALL_SUB_OPS, -1}, bytes);
+    ht_op_name(g->s, "G%d", q);
+    for (int32_t u = begin; u < end; u++) {
+        ht_op_effect(g->s, g->grad[u], HT_DEVICE, HT_NEED | HT_RELEASE);
+        ht_op_effect(g->s, g->grad[u], HT_HOST, HT_UPDATE);
+    }
+}
+
+/* ---- messages -------------------------------------------------------------------------------------------------- */
+
+/* A tensor from one device to another's; it is freed where it was. Returns the receive; the send is the id before. */
+static int32_t message(struct ht_pipe *g, int32_t from, int32_t to, int32_t out, int32_t in, int32_t tensor, char letter,
+                       int32_t after)
+{
+    struct ht_label about = g->s->tensors[tensor].label;
+    int64_t bytes = g->s->tensors[tensor].bytes;
+    bool free = g->style->free_messages;
+    int32_t op = -1;
+    for (int receives = 0; receives < 2; receives++) {
+        enum ht_op_kind kind = receives ? HT_OP_RECEIVE : HT_OP_SEND;
+        struct ht_work w = {.kind = kind, .where = HT_LANE_P2P, .tp = 1, .ranks = 2, .bytes = bytes, .free = free};
+        op = ht_add_op(g->s, kind, receives ? in : out, about, ht_add_work(g->s, &w));
+        ht_op_name(g->s, "%c%d.%d", letter, about.unit, about.micro_batch);
+        ht_op_match(g->s, g->match);
+        ht_op_after(g->s, after);
+        ht_op_effect(g->s, tensor, HT_DEVICE, receives ? HT_PRODUCE : HT_NEED | HT_RELEASE);
+        if (receives && !free) ht_pipe_draw_receive(g, from, to, bytes);
+        if (!receives && !free) ht_pipe_draw_send(g, from, to, false, bytes);
+    }
+    g->match++;
+    return op;
+}
+
+void ht_pipe_send_boundary(struct ht_pipe *g, int32_t from, int32_t to, int32_t tensor, int32_t for_backward)
+{
+    const struct ht_tensor *t = &g->s->tensors[tensor];
+    const struct ht_pipe_lanes *a = &g->lanes[from], *b = &g->lanes[to];
+    bool gradient = t->class == HT_ACT_GRAD;
+    if (from == to) return;
+    int32_t mb = t->label.micro_batch;
+    int32_t receive = message(g, from, to, gradient ? a->grad_out : a->act_out, gradient ? b->grad_in : b->act_in, tensor,
+                              gradient ? 'D' : 'X', -1);
+    if (g->style->blocking_sends) g->sending[from] = receive - 1;
+    if (for_backward >= 0) g->arrival[for_backward * g->n_mb + mb] = receive;
+}
+
+void ht_pipe_send_checkpoint(struct ht_pipe *g, int32_t q, int32_t mb, int32_t after)
+{
+    int32_t from = ht_pipe_forward_rank(&g->shape, q / g->shape.d), to = ht_pipe_backward_rank(&g->shape, q);
+    if (from == to) return;
+    message(g, from, to, g->lanes[from].ckpt_out, g->lanes[to].ckpt_in,
+            g->x[ht_pipe_at(g, ht_pipe_first_block(g, q), mb)], 'C', after);
+}

@@ -1,0 +1,110 @@
+/* What the files of the pipeline builder share. Internal to common/plan; see pipe.h. */
+#ifndef HT_PLAN_PIPE_PARTS_H
+#define HT_PLAN_PIPE_PARTS_H
+
+#include "common/plan/pipe.h"
+
+/* Lanes of a rank; -1 where there is none. */
+struct ht_pipe_lanes {
+    int32_t compute, h2d, d2h;
+    int32_t act_out, act_in, grad_out, grad_in, ckpt_out, ckpt_in, get;
+    int32_t host, verdict, agree;
+};
+
+/* What a rank shares with others or has to itself; -1 where there is none. */
+struct ht_pipe_ports {
+    int32_t pcie_h2d, pcie_d2h, switch_h2d, switch_d2h, nvlink_out, nvlink_in; /* of the rank */
+    int32_t dram, cores, nic_out, nic_in;                                       /* of its node */
+    int64_t host_cores;
+    bool emulated, one_core;
+};
+
+/* Consecutive passes of a rank over the same stage: one stay of its parameters. */
+struct ht_pipe_visit {
+    int64_t first, last;                 /* passes of the rank */
+    int64_t last_forward, last_backward; /* -1: none */
+    int32_t forward, backward;           /* stages; -1: none */
+    int32_t last_op;                     /* its last compute op, once emitted */
+};
+
+struct ht_pipe {
+    const struct ht_scenario *scenario;
+    const struct ht_pipe_style *style;
+    struct ht_pipe_shape shape;
+    struct ht_schedule *s;
+    int32_t n_units, n_mb, n_forward, n_backward;
+    int32_t *first;      /* [n_backward + 1] first unit of a backward stage */
+    int32_t *stage_of;   /* [n_units] backward stage */
+    struct ht_pipe_lanes *lanes; /* [ranks] */
+    struct ht_pipe_ports *ports; /* [ranks] */
+    int32_t *stage_lane; /* [n_backward] where its optimizer runs */
+    int32_t *serve;      /* [ranks * ranks]: lane of the owner that the reader has, or -1 */
+    /* tensors, as in common/plan/single.h */
+    int32_t *param, *master, *momentum, *variance, *grad, *log; /* [n_units] */
+    int32_t *grad_mb, *x, *a, *dx;                              /* [n_units * n_mb] */
+    int32_t *logits;                                            /* [n_mb] */
+    int32_t *scratch;                                           /* [ranks * 2 * HT_UNIT_KINDS]: workspaces; -1: not made */
+    /* passes */
+    struct ht_pipe_pass *passes;  /* [ranks * n_passes] */
+    struct ht_pipe_visit *visits; /* [ranks][n_passes], the first n_visits[rank] used */
+    int32_t *n_visits, *visit_of; /* [ranks], [ranks * n_passes] */
+    int64_t n_passes;
+    /* while ops are appended */
+    int32_t match;
+    int32_t *computed, *sending; /* [ranks] last compute op; message that the next one waits for, or -1 */
+    int32_t *arrival;            /* [n_backward * n_mb] receive that brings what a backward pass starts from, or -1 */
+    int32_t *judged, *stepped;   /* [n_backward] ops */
+};
+
+enum { HT_PIPE_UNIT_KINDS = 3 };
+
+static inline int64_t ht_pipe_at(const struct ht_pipe *g, int32_t unit, int32_t mb) { return (int64_t)unit * g->n_mb + mb; }
+static inline bool ht_pipe_offloads(const struct ht_pipe *g) { return g->style->update != HT_PIPE_ON_DEVICE; }
+static inline int32_t ht_pipe_head(const struct ht_pipe *g) { return g->n_units - 1; }
+/* Who steps a unit, and in whose node's memory it lies. */
+static inline int32_t ht_pipe_owner(const struct ht_pipe *g, int32_t unit)
+{
+    return ht_pipe_backward_rank(&g->shape, g->stage_of[unit]);
+}
+/* The first block of a backward stage, and one past its last. */
+int32_t ht_pipe_first_block(const struct ht_pipe *g, int32_t q);
+int32_t ht_pipe_end_block(const struct ht_pipe *g, int32_t q);
+bool ht_pipe_has_head(const struct ht_pipe *g, int32_t q);
+/* Does the device need a unit's parameters in a pass of forward stage i, of backward stage q? */
+bool ht_pipe_forward_reads(const struct ht_pipe *g, int32_t i, int32_t unit);
+bool ht_pipe_backward_reads(const struct ht_pipe *g, int32_t q, int32_t unit);
+int64_t ht_pipe_params(const struct ht_pipe *g, int32_t q); /* of a backward stage */
+
+/* pipe_rows.c: lanes, resources, tensors, residents. */
+void ht_pipe_add_rows(struct ht_pipe *g);
+void ht_pipe_free_rows(struct ht_pipe *g);
+int32_t ht_pipe_scratch(struct ht_pipe *g, int32_t rank, int32_t unit, bool backward); /* tensor, or -1 */
+
+/* pipe_ports.c: what the last op takes of what is shared. */
+void ht_pipe_add_ports(struct ht_pipe *g);
+void ht_pipe_draw_compute(struct ht_pipe *g, int32_t rank);
+void ht_pipe_draw_copy(struct ht_pipe *g, int32_t rank, bool to_device, int64_t bytes);
+void ht_pipe_draw_host(struct ht_pipe *g, int32_t rank, int64_t bytes);
+/* The members of a message; from_host: a one-sided read of the sender's node's memory. */
+void ht_pipe_draw_send(struct ht_pipe *g, int32_t from, int32_t to, bool from_host, int64_t bytes);
+void ht_pipe_draw_receive(struct ht_pipe *g, int32_t from, int32_t to, int64_t bytes);
+
+/* pipe_passes.c: the ops of a pass on the compute lane. n: of the rank's passes. */
+void ht_pipe_forward_pass(struct ht_pipe *g, int32_t rank, int64_t n);
+void ht_pipe_backward_pass(struct ht_pipe *g, int32_t rank, int64_t n);
+/* Is the unit freed on the rank's device after pass n? */
+bool ht_pipe_drops(const struct ht_pipe *g, int32_t rank, int64_t n, int32_t unit);
+bool ht_pipe_visit_reads(const struct ht_pipe *g, const struct ht_pipe_visit *v, int32_t unit);
+
+/* pipe_moves.c: copies and messages. */
+void ht_pipe_fetch(struct ht_pipe *g, int32_t rank, int32_t visit);
+void ht_pipe_send_boundary(struct ht_pipe *g, int32_t from, int32_t to, int32_t tensor, int32_t for_backward);
+void ht_pipe_send_checkpoint(struct ht_pipe *g, int32_t q, int32_t mb, int32_t after);
+void ht_pipe_offload(struct ht_pipe *g, int32_t q);
+
+/* pipe_update.c: verdicts and optimizer. */
+void ht_pipe_judge(struct ht_pipe *g, int32_t q);
+void ht_pipe_step(struct ht_pipe *g, int32_t q, enum ht_op_kind kind, enum ht_when when, int32_t after);
+void ht_pipe_end(struct ht_pipe *g);
+
+#endif

@@ -1,0 +1,188 @@
+/* The ops of a pass, on the rank's compute lane: what each reads, makes and frees there. */
+#include "common/plan/pipe_parts.h"
+
+#include "common/plan/works.h"
+
+/* ---- what a pass needs of a stage ------------------------------------------------------------------------------ */
+
+int32_t ht_pipe_first_block(const struct ht_pipe *g, int32_t q)
+{
+    return g->first[q] > 0 ? g->first[q] : 1;
+}
+
+bool ht_pipe_has_head(const struct ht_pipe *g, int32_t q)
+{
+    return q == g->n_backward - 1;
+}
+
+int32_t ht_pipe_end_block(const struct ht_pipe *g, int32_t q)
+{
+    return ht_pipe_has_head(g, q) ? ht_pipe_head(g) : g->first[q + 1];
+}
+
+bool ht_pipe_forward_reads(const struct ht_pipe *g, int32_t i, int32_t unit)
+{
+    return unit >= g->first[i * g->shape.d] && unit < g->first[(i + 1) * g->shape.d] && unit < ht_pipe_head(g);
+}
+
+bool ht_pipe_backward_reads(const struct ht_pipe *g, int32_t q, int32_t unit)
+{
+    if (ht_pipe_has_head(g, q) && (unit == ht_pipe_head(g) || (unit == 0 && g->scenario->model.tied))) return true;
+    return unit >= ht_pipe_first_block(g, q) && unit < ht_pipe_end_block(g, q);
+}
+
+bool ht_pipe_visit_reads(const struct ht_pipe *g, const struct ht_pipe_visit *v, int32_t unit)
+{
+    return (v->forward >= 0 && ht_pipe_forward_reads(g, v->forward, unit)) ||
+           (v->backward >= 0 && ht_pipe_backward_reads(g, v->backward, unit));
+}
+
+bool ht_pipe_drops(const struct ht_pipe *g, int32_t rank, int64_t n, int32_t unit)
+{
+    int32_t k = g->visit_of[rank * g->n_passes + n];
+    const struct ht_pipe_visit *v = &g->visits[rank * g->n_passes + k];
+    if (!ht_pipe_offloads(g)) return false;
+    int64_t last = -1; /* pass of the visit that reads it */
+    if (v->forward >= 0 && ht_pipe_forward_reads(g, v->forward, unit)) last = v->last_forward;
+    if (v->backward >= 0 && ht_pipe_backward_reads(g, v->backward, unit) && v->last_backward > last)
+        last = v->last_backward;
+    if (n != last) return false;
+    return k + 1 == g->n_visits[rank] || !ht_pipe_visit_reads(g, v + 1, unit);
+}
+
+/* ---- ops ------------------------------------------------------------------------------------------------------- */
+
+static void on_device(struct ht_pipe *g, int32_t tensor, unsigned flags)
+{
+    if (tensor >= 0) ht_op_effect(g->s, tensor, HT_DEVICE, flags);
+}
+
+/* Units [unit, unit + n) of one kind on a micro-batch. */
+static int32_t compute(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pass *x, enum ht_op_kind kind,
+                       int32_t unit, int32_t n)
+{
+    struct ht_work w = ht_scenario_work(g->scenario, kind, HT_LANE_COMPUTE, unit);
+    struct ht_label about = {unit, n, HT_ALL_SUB_OPS, x->micro_batch};
+    w.n_units = n;
+    if (kind == HT_OP_ACCUMULATE) {
+        w.n_units = 1;
+        for (int32_t u = unit; u < unit + n; u++) w.params += ht_unit_params(&g->scenario->model, u);
+    }
+    int32_t op = ht_add_op(g->s, kind, g->lanes[rank].compute, about, ht_add_work(g->s, &w));
+    ht_op_name(g->s, "%c%d.%d", x->forward ? 'f' : 'b', x->stage, x->micro_batch);
+    ht_pipe_draw_compute(g, rank);
+    ht_op_after(g->s, g->sending[rank]);
+    g->sending[rank] = -1;
+    g->computed[rank] = op;
+    return op;
+}
+
+static void read_param(struct ht_pipe *g, int32_t rank, int64_t n, int32_t unit, bool last_in_pass)
+{
+    bool drop = last_in_pass && ht_pipe_drops(g, rank, n, unit);
+    on_device(g, g->param[unit], drop ? HT_NEED | HT_RELEASE : HT_NEED);
+}
+
+/* Does a unit's input stay on the rank after its forward: as a checkpoint, to be sent from here or recomputed from, or
+   because nothing is recomputed? */
+static bool stays(const struct ht_pipe *g, int32_t unit)
+{
+    if (!g->style->recompute) return true;
+    return unit == ht_pipe_first_block(g, g->stage_of[unit]);
+}
+
+void ht_pipe_forward_pass(struct ht_pipe *g, int32_t rank, int64_t n)
+{
+    const struct ht_pipe_pass *x = &g->passes[rank * g->n_passes + n];
+    int32_t j = x->micro_batch, d = g->shape.d, head = ht_pipe_head(g);
+    for (int32_t u = g->first[x->stage * d]; u < g->first[(x->stage + 1) * d] && u < head; u++) {
+        int64_t at = ht_pipe_at(g, u, j);
+        compute(g, rank, x, HT_OP_FORWARD, u, 1);
+        read_param(g, rank, n, u, true);
+        on_device(g, g->x[at], stays(g, u) ? HT_NEED : HT_NEED | HT_RELEASE);
+        on_device(g, g->a[at], g->style->recompute ? HT_PRODUCE | HT_RELEASE : HT_PRODUCE);
+        bool unused = u + 1 == head && !g->style->strict_loss;
+        on_device(g, g->x[ht_pipe_at(g, u + 1, j)], unused ? HT_PRODUCE | HT_RELEASE : HT_PRODUCE);
+        on_device(g, ht_pipe_scratch(g, rank, u, false), HT_PRODUCE | HT_RELEASE);
+    }
+}
+
+/* What a backward op writes: the sum itself, or what is added to it. */
+static int32_t fresh(const struct ht_pipe *g, int32_t unit, int32_t j)
+{
+    return j ? g->grad_mb[ht_pipe_at(g, unit, j)] : g->grad[unit];
+}
+
+static void recompute(struct ht_pipe *g, int32_t rank, int64_t n, const struct ht_pipe_pass *x)
+{
+    int32_t j = x->micro_batch, begin = ht_pipe_first_block(g, x->stage), end = ht_pipe_end_block(g, x->stage);
+    compute(g, rank, x, HT_OP_RECOMPUTE, begin, end - begin);
+    if (!g->style->early_recompute) ht_op_after(g->s, g->arrival[x->stage * g->n_mb + j]);
+    for (int32_t u = begin; u < end; u++) {
+        read_param(g, rank, n, u, false);
+        on_device(g, g->x[ht_pipe_at(g, u, j)], u == begin ? HT_NEED : HT_PRODUCE);
+        on_device(g, g->a[ht_pipe_at(g, u, j)], HT_PRODUCE);
+    }
+    if (ht_pipe_has_head(g, x->stage) && !g->style->strict_loss) on_device(g, g->x[ht_pipe_at(g, end, j)], HT_PRODUCE);
+    on_device(g, ht_pipe_scratch(g, rank, begin, false), HT_PRODUCE | HT_RELEASE);
+}
+
+/* Forward and backward at once: the loss and its gradient. */
+static void head(struct ht_pipe *g, int32_t rank, int64_t n, const struct ht_pipe_pass *x)
+{
+    int32_t j = x->micro_batch, u = ht_pipe_head(g);
+    bool tied = g->scenario->model.tied;
+    int64_t at = ht_pipe_at(g, u, j);
+    compute(g, rank, x, HT_OP_FORWARD, u, 1);
+    read_param(g, rank, n, u, false);
+    if (tied) read_param(g, rank, n, 0, false);
+    on_device(g, g->x[at], HT_NEED);
+    on_device(g, g->a[at], HT_PRODUCE);
+    on_device(g, g->logits[j], HT_PRODUCE);
+    on_device(g, ht_pipe_scratch(g, rank, u, false), HT_PRODUCE | HT_RELEASE);
+    compute(g, rank, x, HT_OP_BACKWARD, u, 1);
+    read_param(g, rank, n, u, true);
+    if (tied) read_param(g, rank, n, 0, true);
+    on_device(g, g->x[at], HT_NEED | HT_RELEASE);
+    on_device(g, g->a[at], HT_NEED | HT_RELEASE);
+    on_device(g, g->logits[j], HT_NEED | HT_RELEASE);
+    on_device(g, g->dx[at], HT_PRODUCE);
+    on_device(g, fresh(g, u, j), HT_PRODUCE);
+    if (tied) on_device(g, fresh(g, 0, j), HT_PRODUCE);
+    on_device(g, ht_pipe_scratch(g, rank, u, true), HT_PRODUCE | HT_RELEASE);
+}
+
+static void blocks(struct ht_pipe *g, int32_t rank, int64_t n, const struct ht_pipe_pass *x)
+{
+    int32_t j = x->micro_batch, begin = ht_pipe_first_block(g, x->stage), end = ht_pipe_end_block(g, x->stage);
+    compute(g, rank, x, HT_OP_BACKWARD, begin, end - begin);
+    on_device(g, g->dx[ht_pipe_at(g, end, j)], HT_NEED | HT_RELEASE);
+    for (int32_t u = end - 1; u >= begin; u--) {
+        read_param(g, rank, n, u, true);
+        on_device(g, g->x[ht_pipe_at(g, u, j)], HT_NEED | HT_RELEASE);
+        on_device(g, g->a[ht_pipe_at(g, u, j)], HT_NEED | HT_RELEASE);
+        on_device(g, g->dx[ht_pipe_at(g, u, j)], u == begin ? HT_PRODUCE : HT_PRODUCE | HT_RELEASE);
+        on_device(g, fresh(g, u, j), HT_PRODUCE);
+    }
+    on_device(g, ht_pipe_scratch(g, rank, begin, true), HT_PRODUCE | HT_RELEASE);
+}
+
+void ht_pipe_backward_pass(struct ht_pipe *g, int32_t rank, int64_t n)
+{
+    const struct ht_pipe_pass *x = &g->passes[rank * g->n_passes + n];
+    int32_t j = x->micro_batch, q = x->stage;
+    if (g->style->recompute) recompute(g, rank, n, x);
+    if (ht_pipe_has_head(g, q)) head(g, rank, n, x);
+    blocks(g, rank, n, x);
+    if (q == 0) {
+        compute(g, rank, x, HT_OP_BACKWARD, 0, 1);
+        on_device(g, g->dx[ht_pipe_at(g, 1, j)], HT_NEED | HT_RELEASE);
+        on_device(g, fresh(g, 0, j), g->scenario->model.tied ? HT_UPDATE : HT_PRODUCE);
+    }
+    if (j == 0) return;
+    compute(g, rank, x, HT_OP_ACCUMULATE, g->first[q], g->first[q + 1] - g->first[q]);
+    for (int32_t u = g->first[q]; u < g->first[q + 1]; u++) {
+        on_device(g, g->grad[u], HT_UPDATE);
+        on_device(g, fresh(g, u, j), HT_NEED | HT_RELEASE);
+    }
+}

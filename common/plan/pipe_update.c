@@ -1,0 +1,128 @@
+/*
+ * Verdicts and optimizer.
+ *
+ *     AFTER_VERDICT   G3 V3  G2 V2  .. |agree| verdict | O3 O2 ..
+ *     AT_ONCE         G3 V3 O3  G2 V2 O2  .. |agree| verdict | (bad: undo 3, undo 2, ..)
+ *
+ * V q judges the gradients of backward stage q; "agree" is an all-reduce of what the ranks found, and each rank's verdict
+ * op takes it down.
+ */
+#include "common/plan/pipe_parts.h"
+
+#include "common/plan/works.h"
+
+static struct ht_label of_stage(const struct ht_pipe *g, int32_t q)
+{
+    return (struct ht_label){g->first[q], g->first[q + 1] - g->first[q], HT_ALL_SUB_OPS, -1};
+}
+
+static enum ht_dtype sums(const struct ht_pipe *g)
+{
+    return g->n_mb > 1 ? g->scenario->numerics.accumulate : g->scenario->numerics.grad;
+}
+
+static struct ht_work host_work(const struct ht_pipe *g, enum ht_op_kind kind, int32_t q)
+{
+    enum ht_lane_kind where = ht_pipe_offloads(g) ? HT_LANE_HOST : HT_LANE_COMPUTE;
+    struct ht_work w = ht_scenario_work(g->scenario, kind, where, ht_pipe_first_block(g, q));
+    w.params = ht_pipe_params(g, q);
+    w.grad_dtype = sums(g);
+    return w;
+}
+
+int64_t ht_pipe_params(const struct ht_pipe *g, int32_t q)
+{
+    int64_t sum = 0;
+    for (int32_t u = g->first[q]; u < g->first[q + 1]; u++) sum += ht_unit_params(&g->scenario->model, u);
+    return sum;
+}
+
+void ht_pipe_judge(struct ht_pipe *g, int32_t q)
+{
+    struct ht_work w = host_work(g, HT_OP_VALIDATE, q);
+    g->judged[q] = ht_add_op(g->s, HT_OP_VALIDATE, g->stage_lane[q], of_stage(g, q), ht_add_work(g->s, &w));
+    ht_op_name(g->s, "V%d", q);
+    for (int32_t u = g->first[q]; u < g->first[q + 1]; u++) ht_op_effect(g->s, g->grad[u], HT_HOST, HT_NEED);
+    ht_pipe_draw_host(g, ht_pipe_backward_rank(&g->shape, q), w.params * ht_dtype_bytes(w.grad_dtype));
+}
+
+/* The step, or its undo. */
+void ht_pipe_step(struct ht_pipe *g, int32_t q, enum ht_op_kind kind, enum ht_when when, int32_t after)
+{
+    struct ht_work w = host_work(g, kind, q);
+    int32_t rank = ht_pipe_backward_rank(&g->shape, q);
+    bool offloads = ht_pipe_offloads(g), undo = kind == HT_OP_UNDO;
+    enum ht_tier tier = offloads ? HT_HOST : HT_DEVICE;
+    int32_t op = ht_add_op(g->s, kind, offloads ? g->stage_lane[q] : g->lanes[rank].compute, of_stage(g, q),
+                           ht_add_work(g->s, &w));
+    ht_op_name(g->s, "%s%d", undo ? "undo" : offloads ? "O" : "U", q);
+    ht_op_when(g->s, when);
+    ht_op_after(g->s, after);
+    if (!undo) g->stepped[q] = op;
+    int64_t element = ht_step_traffic_bytes(&g->scenario->numerics, w.grad_dtype), bytes = w.params * element;
+    for (int32_t u = g->first[q]; u < g->first[q + 1]; u++) {
+        int32_t updated[] = {g->param[u], g->master[u], g->momentum[u], g->variance[u]};
+        for (int i = 0; i < 4; i++)
+            if (updated[i] >= 0) ht_op_effect(g->s, updated[i], tier, HT_UPDATE);
+        ht_op_effect(g->s, g->grad[u], tier, offloads ? HT_NEED : HT_NEED | HT_RELEASE);
+        if (g->log[u] < 0) continue;
+        ht_op_effect(g->s, g->log[u], HT_HOST, undo ? HT_NEED : HT_UPDATE);
+        bytes += g->s->tensors[g->log[u]].bytes;
+    }
+    if (offloads)
+        ht_pipe_draw_host(g, rank, bytes);
+    else
+        ht_pipe_draw_compute(g, rank);
+}
+
+/* Waits for all that the rank's stages have to say. */
+static void after_stages(struct ht_pipe *g, int32_t rank)
+{
+    for (int32_t q = g->n_backward - 1; q >= 0; q--) {
+        if (ht_pipe_backward_rank(&g->shape, q) != rank) continue;
+        ht_op_after(g->s, g->judged[q]);
+        ht_op_after(g->s, g->stepped[q]);
+    }
+}
+
+static int32_t agree(struct ht_pipe *g, int32_t rank)
+{
+    struct ht_work w = {.kind = HT_OP_ALL_REDUCE, .where = HT_LANE_COLLECTIVE, .tp = 1, .ranks = g->shape.ranks, .bytes = 4,
+                        .grad_dtype = HT_F32};
+    int32_t op = ht_add_op(g->s, HT_OP_ALL_REDUCE, g->lanes[rank].agree, (struct ht_label){-1, 0, 0, -1},
+                           ht_add_work(g->s, &w));
+    ht_op_name(g->s, "agree");
+    ht_op_match(g->s, g->match);
+    after_stages(g, rank);
+    return op;
+}
+
+static int32_t verdict(struct ht_pipe *g, int32_t rank, int32_t after)
+{
+    struct ht_work w = {.kind = HT_OP_VALIDATE, .where = HT_LANE_HOST, .tp = 1, .ranks = g->shape.ranks, .free = true};
+    int32_t op = ht_add_op(g->s, HT_OP_VALIDATE, g->lanes[rank].verdict, (struct ht_label){-1, 0, 0, -1},
+                           ht_add_work(g->s, &w));
+    ht_op_name(g->s, "verdict");
+    ht_op_after(g->s, after);
+    after_stages(g, rank);
+    for (int32_t u = 0; u < g->n_units; u++)
+        if (ht_pipe_owner(g, u) == rank) ht_op_effect(g->s, g->grad[u], HT_HOST, HT_NEED);
+    return op;
+}
+
+void ht_pipe_end(struct ht_pipe *g)
+{
+    int32_t *told = g->computed; /* by rank: verdict, no longer needed as compute ops */
+    if (ht_pipe_offloads(g)) {
+        int32_t first = g->s->n_ops;
+        for (int32_t r = 0; r < g->shape.ranks && g->shape.ranks > 1; r++) agree(g, r);
+        g->match++;
+        for (int32_t r = 0; r < g->shape.ranks; r++) told[r] = verdict(g, r, g->shape.ranks > 1 ? first + r : -1);
+    }
+    for (int32_t q = g->n_backward - 1; q >= 0; q--) {
+        int32_t after = told[ht_pipe_backward_rank(&g->shape, q)];
+        if (g->style->update == HT_PIPE_ON_DEVICE) ht_pipe_step(g, q, HT_OP_OPTIMIZER_STEP, HT_ALWAYS, -1);
+        if (g->style->update == HT_PIPE_AFTER_VERDICT) ht_pipe_step(g, q, HT_OP_OPTIMIZER_STEP, HT_WHEN_OK, after);
+        if (g->style->update == HT_PIPE_AT_ONCE) ht_pipe_step(g, q, HT_OP_UNDO, HT_WHEN_BAD, after);
+    }
+}
