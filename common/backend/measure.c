@@ -171,6 +171,21 @@ static void collect(const struct ht_trace *t, int32_t warmup, struct ht_samples 
     }
 }
 
+/* Ops that run only when gradients are bad are measured in as many iterations more, each with an infinity in the gradient
+   of the last unit. Returns how many faults that is; the caller frees them. */
+static int32_t make_faults(const struct ht_schedule *s, const struct ht_measure_options *o, struct ht_cpu_fault **out)
+{
+    bool undoes = false;
+    for (int32_t op = 0; op < s->n_ops; op++) undoes |= s->ops[op].when == HT_WHEN_BAD;
+    int32_t n = undoes ? o->iterations : 0;
+    *out = HT_NEW_ARRAY(struct ht_cpu_fault, n);
+    for (int32_t i = 0; i < n; i++)
+        (*out)[i] = (struct ht_cpu_fault){.iteration = o->warmup + o->iterations + i,
+                                          .unit = (int32_t)ht_model_units(&o->model) - 1,
+                                          .kind = HT_CPU_FAULT_INFINITE};
+    return n;
+}
+
 enum ht_status ht_measure(const struct ht_schedule *given, const struct ht_measure_options *options,
                           struct ht_error *err, struct ht_samples *samples)
 {
@@ -183,6 +198,8 @@ enum ht_status ht_measure(const struct ht_schedule *given, const struct ht_measu
     struct session session = {.options = options};
     struct batch batch;
     struct ht_trace *trace = NULL;
+    struct ht_cpu_fault *faults = NULL;
+    int32_t n_faults = make_faults(s, options, &faults);
     make_batch(options, &batch);
     struct ht_cpu_options cpu = {.model = options->model,
                                  .numerics = options->numerics,
@@ -191,13 +208,15 @@ enum ht_status ht_measure(const struct ht_schedule *given, const struct ht_measu
                                  .adamw = {.lr = 3e-4, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1},
                                  .data = batch_data,
                                  .data_ctx = &batch,
+                                 .faults = faults,
+                                 .n_faults = n_faults,
                                  .split = &options->split};
     enum ht_status status = ht_schedule_verify(s, err, &verdict);
     if (status == HT_OK) status = check_memory(s, &verdict, err);
     if (status == HT_OK) status = ht_cpu_create(&cpu, err, &session.cpu);
     if (status == HT_OK) status = make_arenas(s, &verdict, err, arenas);
     if (status != HT_OK) goto out;
-    struct ht_run_options run = {.iterations = options->warmup + options->iterations,
+    struct ht_run_options run = {.iterations = options->warmup + options->iterations + n_faults,
                                  .backend = &ht_cpu_backend,
                                  .backend_ctx = session.cpu,
                                  .arenas = arenas,
@@ -211,6 +230,7 @@ out:
     ht_cpu_destroy(session.cpu);
     for (int32_t i = 0; i < ht_n_spaces(s); i++) ht_arena_destroy(arenas[i]);
     free(arenas);
+    free(faults);
     free(batch.tokens);
     ht_verdict_free(&verdict);
     ht_schedule_destroy(s);
