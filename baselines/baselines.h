@@ -12,5 +12,10 @@ extern const struct ht_system ht_patrickstar;       /* parameters in chunks, fet
 extern const struct ht_system ht_patrickstar_ckpt;
 extern const struct ht_system ht_stronghold;        /* a window of blocks on the device, CPU steps in the backward pass */
 extern const struct ht_system ht_stronghold_ckpt;
+extern const struct ht_system ht_gpipe;             /* pipelines on the devices */
+extern const struct ht_system ht_dapple;
+extern const struct ht_system ht_interleaved;
+extern const struct ht_system ht_mobius;            /* pipelines with everything in host memory */
+extern const struct ht_system ht_megatron;
 
 #endif
