@@ -5,6 +5,7 @@
 #include "common/base/array.h"
 #include "common/base/config.h"
 #include "examples/examples.h"
+#include "sysx/sysx.h"
 
 #include <string.h>
 
@@ -17,8 +18,19 @@ static const struct ht_system *const systems[] = {
     &ht_patrickstar_ckpt,
     &ht_stronghold,
     &ht_stronghold_ckpt,
+    &ht_gpipe,
+    &ht_dapple,
+    &ht_interleaved,
+    &ht_mobius,
+    &ht_megatron,
     &ht_autohete,
     &ht_autohete_nops,
+    &sysx,
+    &sysx_cfg0,
+    &sysx_cfg1,
+    &sysx_cfg2,
+    &sysx_cfg3,
+    &sysx_cfg4,
     &ht_example_stream,
 };
 

@@ -1,0 +1,75 @@
+/*
+ * Decides the stages: v forward stages per GPU, d backward stages per forward stage.
+ *
+ * The paper says how stages are made (Sec. 3.1, eq. 4) and what its own runs used (appendix, Fig. 3: two forward and six
+ * backward stages a GPU), not how to choose. v = 2, d = 3 as there: with recomputation a backward is worth three forwards,
+ * so thirds of it last as long as a forward, which is what leaves no bubble between the passes (Sec. 3.1). Fewer where the
+ * model has not so many blocks.
+ *
+ * Departure: stages may differ by one block in size; the paper's always divide.
+ */
+#include "sysx/sysx.h"
+
+#include <stdio.h>
+
+#define V     {"v", "forward stages per GPU", 1, -1}
+#define D     {"d", "backward stages per forward stage", 1, -1}
+#define EARLY {"early", "1: recomputation may begin before the gradient is there", 0, 1}
+#define STRICT                                                                                                           \
+    {"strict", "0: the last backward stage recomputes the head's input instead of waiting for the last forward stage", 0, 1}
+#define LOG {"log", "0: steps are undone by arithmetic, which keeps no log and is not exact (simulation only)", 0, 1}
+
+static const struct ht_knob cfg0_knobs[] = {V, EARLY, STRICT, {0}}, synchronous_knobs[] = {V, D, EARLY, STRICT, {0}};
+static const struct ht_knob knobs[] = {V, D, EARLY, STRICT, LOG, {0}};
+
+/* The largest value up to `wanted` for which there is a block for each stage; at least 1. */
+static int64_t at_most(int64_t wanted, int64_t room)
+{
+    return room < 1 ? 1 : wanted < room ? wanted : room;
+}
+
+static enum ht_status plan(const struct ht_system *self, const struct ht_scenario *scenario,
+                           const struct ht_profile *profile, const struct ht_settings *settings, struct ht_error *err,
+                           struct ht_plan *out)
+{
+    (void)profile;
+    int64_t layers = scenario->model.layers, ranks = ht_scenario_ranks(scenario);
+    struct sysx_choice c = {.d = 1};
+    c.v = ht_setting(settings, "v", at_most(2, layers / ranks));
+    if (self->variant != SYSX_CFG0) c.d = ht_setting(settings, "d", at_most(3, layers / (ranks * c.v)));
+    c.early = ht_setting(settings, "early", 1);
+    c.strict = ht_setting(settings, "strict", 1);
+    c.log = self->variant >= SYSX_CFG3 && ht_setting(settings, "log", 1);
+    struct ht_pipe_style style = sysx_style((enum sysx_variant)self->variant, &c);
+    enum ht_status status = ht_pipe_check(scenario, &style, err);
+    if (status) return status;
+    *out = (struct ht_plan){.planned_bytes = {-1, -1, 0, 0}};
+    out->planned_bytes[HT_DEVICE] = ht_pipe_device_bytes(scenario, &style);
+    out->planned_bytes[HT_HOST] = ht_pipe_host_bytes(scenario, &style);
+    ht_plan_set(out, "v", c.v);
+    ht_plan_set(out, "d", c.d);
+    ht_plan_set(out, "early", c.early);
+    ht_plan_set(out, "strict", c.strict);
+    if (self->variant >= SYSX_CFG3) ht_plan_set(out, "log", c.log);
+    snprintf(out->why, sizeof out->why, "%lld forward and %lld backward stages over %lld GPUs, %lld micro-batches%s",
+             (long long)(c.v * ranks), (long long)(c.v * c.d * ranks), (long long)ranks,
+             (long long)ht_scenario_micro_batches(scenario),
+             ht_scenario_micro_batches(scenario) < ranks ? ": fewer than GPUs, so that they wait between passes" : "");
+    return HT_OK;
+}
+
+/* clang-format off */
+#define SYSX(NAME, TITLE, VARIANT, KNOBS, SUMMARY)                                                                       \
+    {.name = NAME, .title = TITLE, .source = "Ryu et al.", .summary = SUMMARY, .knobs = KNOBS, .variant = VARIANT,       \
+     .pipeline = true, .plan = plan, .build = sysx_build}
+const struct ht_system sysx = SYSX("sysx", "SysX", SYSX_CFG3, knobs,
+    "pipeline: forward and backward of a stage on different GPUs, fine backward stages, CPU optimizer at once");
+const struct ht_system sysx_cfg0 = SYSX("sysx_cfg0", "SysX CFG0", SYSX_CFG0, cfg0_knobs,
+    "SysX, decoupled pass assignment alone");
+const struct ht_system sysx_cfg1 = SYSX("sysx_cfg1", "SysX CFG1", SYSX_CFG1, synchronous_knobs, "CFG0 and fine backward stages");
+const struct ht_system sysx_cfg2 = SYSX("sysx_cfg2", "SysX CFG2", SYSX_CFG2, synchronous_knobs, "CFG1 and checkpoints sent early");
+const struct ht_system sysx_cfg3 = SYSX("sysx_cfg3", "SysX CFG3", SYSX_CFG3, knobs,
+    "CFG2 and the asynchronous optimizer: all of SysX");
+const struct ht_system sysx_cfg4 = SYSX("sysx_cfg4", "SysX CFG4", SYSX_CFG4, knobs,
+    "CFG3 with messages between GPUs that cost nothing: a bound");
+/* clang-format on */
