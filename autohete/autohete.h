@@ -41,7 +41,7 @@ struct autohete_profile {
     int64_t copy_bytes;       /* compute copy of the parameters [2 M_p] */
     int64_t state_bytes;      /* optimizer states with the master parameters [12 M_p] */
     int64_t shared_bytes; /* of state_bytes, what copy_bytes counts already: FP32 parameters are their own master [0] */
-    int64_t sum_bytes;    /* gradient sums over micro-batches on the device, or what control keeps there [0 for m = 1] */
+    int64_t sum_bytes;    /* gradient sums over micro-batches on the device [0 for m = 1] */
     int64_t host_bytes;   /* of an offloaded block on the host [14 M_p] */
     int64_t device_const_bytes, host_const_bytes;       /* M_gc, M_cc */
     int64_t device_capacity_bytes, host_capacity_bytes; /* M_gpu, M_cpu */

@@ -12,9 +12,10 @@
  *     M_cc = embedding and head with their optimizer on the host: as a block there
  *          + of the largest unit, what a step reads and writes at once where eq. 2 lets the two share memory
  *
- * Control (common/plan/control.h), which the paper does not have: gradients of blocks that are stepped on the device stay
- * there until the verdict, as sums over micro-batches do; rollback has a log beside each, and on the host the gradient
- * beside the copy that the step makes.
+ * Control (common/plan/control.h), which the paper does not have. Eq. 1 is about the transition from forward to backward,
+ * when there are no gradients yet; that those of blocks stepped on the device then stay until the verdict, under rollback
+ * with a log beside each, is the verifier's affair, as other gradients are. On the host, where eq. 2 counts all that there
+ * ever is, rollback has the log, and the gradient beside the copy that the step makes.
  *
  * Several ranks (the paper says no more than that it used ZeRO-3). M_p is then a rank's share. On the device,
  *
@@ -38,7 +39,7 @@ static int64_t larger(int64_t a, int64_t b)
 
 /* Bytes of one parameter in each role. */
 struct per_param {
-    int64_t copy, state, shared, grad, sum; /* sum: of a gradient that outlasts its block's backward pass; 0: none does */
+    int64_t copy, state, shared, grad, sum; /* sum: of the accumulator, 0 for one micro-batch */
     int64_t host;                           /* of an offloaded unit on the host */
 };
 
@@ -48,8 +49,8 @@ static struct per_param per_param_of(const struct ht_scenario *sc)
     bool master = ht_numerics_has_master(n), several = ht_scenario_micro_batches(sc) > 1;
     struct per_param b = {.copy = ht_dtype_bytes(n->param), .state = 12, .grad = ht_dtype_bytes(n->grad)};
     b.shared = master ? 0 : 4;
-    bool waits = sc->control.mode != HT_CONTROL_NONE, logged = sc->control.mode == HT_CONTROL_ROLLBACK;
-    b.sum = several ? ht_dtype_bytes(n->accumulate) : waits ? b.grad : 0;
+    bool logged = sc->control.mode == HT_CONTROL_ROLLBACK;
+    b.sum = several ? ht_dtype_bytes(n->accumulate) : 0;
     int64_t grad = several ? b.sum : b.grad;
     /* 16 bit: the copy and the gradient never live together (14), unless sums outlast a micro-batch or gradients the
        step. */
@@ -79,8 +80,7 @@ static int64_t device_const(const struct ht_scenario *sc, const struct per_param
     enum ht_dtype act = sc->numerics.param;
     int64_t params = on_host ? b->copy + larger(b->sum, b->grad) : b->copy - b->shared + b->state + b->sum + b->grad;
     int64_t input = ht_unit_input_bytes(m, head, sc->micro_batch, sc->seq, act);
-    int64_t logs = on_host ? 0 : log_bytes(sc, 0) + log_bytes(sc, head);
-    return params * ends + logs + gathered(sc, b) + 2 * input +
+    return params * ends + gathered(sc, b) + 2 * input +
            ht_unit_activation_bytes(m, head, sc->micro_batch, sc->seq, act) +
            ht_logits_bytes(m, sc->micro_batch, sc->seq) +
            larger(ht_unit_workspace_bytes(m, head, sc->micro_batch, sc->seq, act, false),
@@ -107,7 +107,7 @@ static void add_bytes(const struct ht_scenario *sc, bool on_host, struct autohet
     f->copy_bytes = b.copy * params;
     f->state_bytes = b.state * params;
     f->shared_bytes = b.shared * params;
-    f->sum_bytes = b.sum * params + log_bytes(sc, 1);
+    f->sum_bytes = b.sum * params;
     f->host_bytes = (b.host * params + log_bytes(sc, 1)) * ht_scenario_ranks_per_node(sc);
     f->device_const_bytes = device_const(sc, &b, on_host);
     f->host_const_bytes = host_const(sc, &b, on_host);

@@ -14,11 +14,13 @@ const char *const ht_axis_names[HT_N_AXES] = {"models", "batches", "device_memor
 /* The keys of a file, as read by the table; lists are looked at afterwards. */
 struct file {
     struct ht_experiment e;
-    int numerics; /* -1: the cluster's default */
+    int numerics, accumulate, control; /* -1: the default */
+    char loss_scale[32];
     const struct ht_node *lists[HT_N_AXES], *systems, *timelines;
 };
 
 static const char *const numerics_names[] = {"fp32", "fp16", "bf16"};
+static const char *const accumulate_names[] = {"fp32", "16"};
 
 #define AT(field) offsetof(struct file, field)
 static const struct ht_field fields[] = {
@@ -31,6 +33,14 @@ static const struct ht_field fields[] = {
      .required = true,
      .size = sizeof(((struct file *)0)->e.cluster)},
     {.key = "numerics", .type = HT_FIELD_ENUM, .offset = AT(numerics), .names = numerics_names, .n_names = 3},
+    {.key = "accumulate", .type = HT_FIELD_ENUM, .offset = AT(accumulate), .names = accumulate_names, .n_names = 2},
+    {.key = "control",
+     .type = HT_FIELD_ENUM,
+     .offset = AT(control),
+     .names = ht_control_mode_names,
+     .n_names = HT_N_CONTROL_MODES},
+    {.key = "clip", .type = HT_FIELD_DOUBLE, .offset = AT(e.clip), .fallback = "0", .min = 0, .max = 1e30},
+    {.key = "loss_scale", .type = HT_FIELD_STRING, .offset = AT(loss_scale), .size = sizeof(((struct file *)0)->loss_scale)},
     {.key = "micro_batch", .type = HT_FIELD_INT, .offset = AT(e.micro_batch), .min = 1, .max = 1 << 20},
     {.key = "iterations", .type = HT_FIELD_INT, .offset = AT(e.iterations), .fallback = "8", .min = 1, .max = 1000},
     {.key = "warmup", .type = HT_FIELD_INT, .offset = AT(e.warmup), .fallback = "2", .min = 0, .max = 1000},
@@ -231,7 +241,7 @@ static enum ht_status check_name(const struct ht_node *map, const struct ht_expe
 static enum ht_status read_map(const struct ht_node *map, struct ht_error *err, struct file *f)
 {
     enum ht_status status = ht_node_want(map, HT_NODE_MAP, err);
-    f->e.along = f->numerics = -1;
+    f->e.along = f->numerics = f->accumulate = f->control = -1;
     if (status == HT_OK) status = ht_config_load(map, fields, err, f);
     if (status == HT_OK && !f->e.name[0]) {
         if (map->parent)
@@ -240,6 +250,9 @@ static enum ht_status read_map(const struct ht_node *map, struct ht_error *err, 
             status = ht_node_error(map, err, "key 'name' is missing; expected the experiment's name");
     }
     if (status == HT_OK && f->numerics >= 0) f->e.numerics = numerics_names[f->numerics];
+    if (status == HT_OK && f->accumulate >= 0) f->e.accumulate = accumulate_names[f->accumulate];
+    if (status == HT_OK && f->control >= 0) f->e.control = ht_control_mode_names[f->control];
+    if (status == HT_OK && f->loss_scale[0]) f->e.loss_scale = ht_node_find(map, "loss_scale")->text;
     if (status == HT_OK) status = check_name(map, &f->e, err);
     if (status == HT_OK) status = check_cluster(map, &f->e, err);
     for (int axis = 0; axis < HT_N_AXES && status == HT_OK; axis++) status = read_axis(f, (enum ht_axis)axis, err);

@@ -83,7 +83,8 @@ static enum ht_status make_plan(const struct ht_options *o, const char *system, 
 static enum ht_status load_graph(const struct ht_options *o, struct ht_error *err, struct ht_job *job)
 {
     const struct ht_scenario_request *r = &o->request;
-    if (r->model || r->batch || r->micro_batch || r->seq || r->numerics || r->device_memory_bytes || o->n_set)
+    if (r->model || r->batch || r->micro_batch || r->seq || r->numerics || r->accumulate || r->control || r->clip > 0 ||
+        r->loss_scale || r->device_memory_bytes || o->n_set)
         return ht_fail(err, HT_BAD_INPUT,
                        "--load stands for a whole scenario; beside it only --profile or --cluster, for the costs");
     enum ht_status status = ht_schedule_load(o->load, err, &job->schedule);
@@ -136,7 +137,8 @@ enum ht_status ht_job_create(const struct ht_options *options, const char *syste
     enum ht_status status = options->load ? load_graph(options, err, job) : make_plan(options, system, model, err, job);
     if (status == HT_OK && extent >= HT_JOB_VERIFIED && job->answer == HT_OK) {
         if (!job->schedule) status = job->system->build(job->system, &job->scenario, &job->plan, err, &job->schedule);
-        if (status == HT_OK) status = verify(options, err, job);
+        if (status == HT_INFEASIBLE) status = infeasible(job, "infeasible", err);
+        if (status == HT_OK && job->schedule) status = verify(options, err, job);
     }
     if (status == HT_OK && extent >= HT_JOB_COSTS && job->answer == HT_OK) status = make_costs(err, job);
     if (status != HT_OK) ht_job_free(job);

@@ -38,6 +38,19 @@ static json_t *scenario_json(const struct ht_scenario *s)
                      ht_dtype_name(s->numerics.param));
 }
 
+/* Only where it is not as the papers have it, so that their results stay as they are. */
+static void add_control(const struct ht_scenario *s, json_t *scenario)
+{
+    const struct ht_control_options *o = &s->control.options;
+    if (ht_numerics_has_master(&s->numerics) && s->numerics.accumulate != HT_F32)
+        json_object_set_new(scenario, "accumulate", json_string(ht_dtype_name(s->numerics.accumulate)));
+    if (s->control.mode == HT_CONTROL_NONE && o->loss_scale == 1) return;
+    json_object_set_new(scenario, "control", json_string(ht_control_mode_names[s->control.mode]));
+    json_object_set_new(scenario, "clip", o->clip > 0 ? json_real(o->clip) : json_null());
+    json_object_set_new(scenario, "loss_scale", json_real(o->loss_scale));
+    json_object_set_new(scenario, "dynamic_loss_scale", json_boolean(o->dynamic));
+}
+
 static json_t *plan_json(const struct ht_plan *p)
 {
     json_t *variables = json_object(), *planned = json_object();
@@ -64,7 +77,9 @@ json_t *ht_job_json(const struct ht_job *job)
     }
     if (job->system) {
         json_object_set_new(root, "system", json_string(job->system->name));
-        json_object_set_new(root, "scenario", scenario_json(&job->scenario));
+        json_t *scenario = scenario_json(&job->scenario);
+        add_control(&job->scenario, scenario);
+        json_object_set_new(root, "scenario", scenario);
         json_object_set_new(root, "plan", plan_json(&job->plan));
     }
     if (job->profile)

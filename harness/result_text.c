@@ -12,6 +12,16 @@ static const char *ns_text(int64_t ns, char buf[HT_QUANTITY_TEXT])
     return ht_format_quantity(HT_TIME, (double)ns, buf);
 }
 
+/* What is not as the papers have it: ", control gate, clip 1, loss scale dynamic from 65536". */
+static void print_control(const struct ht_scenario *s, FILE *out)
+{
+    const struct ht_control_options *o = &s->control.options;
+    if (ht_numerics_has_master(&s->numerics) && s->numerics.accumulate != HT_F32) fputs(", 16-bit sums", out);
+    if (s->control.mode != HT_CONTROL_NONE) fprintf(out, ", control %s", ht_control_mode_names[s->control.mode]);
+    if (o->clip > 0) fprintf(out, ", clip %g", o->clip);
+    if (o->dynamic || o->loss_scale != 1) fprintf(out, ", loss scale %s%g", o->dynamic ? "dynamic from " : "", o->loss_scale);
+}
+
 void ht_job_print(const struct ht_job *job, FILE *out)
 {
     if (!job->system) {
@@ -25,8 +35,10 @@ void ht_job_print(const struct ht_job *job, FILE *out)
             job->system->name, s->model.name, (double)ht_model_params(&s->model), s->cluster->name,
             (long long)s->cluster->n_gpus, ht_cluster_gpu_of(s->cluster, 0)->name,
             ht_format_quantity(HT_BYTES, (double)ht_cluster_gpu_of(s->cluster, 0)->memory_bytes, text));
-    fprintf(out, "batch %lld x %lld tokens in micro-batches of %lld, %s\n", (long long)s->batch, (long long)s->seq,
+    fprintf(out, "batch %lld x %lld tokens in micro-batches of %lld, %s", (long long)s->batch, (long long)s->seq,
             (long long)s->micro_batch, ht_dtype_name(s->numerics.param));
+    print_control(s, out);
+    putc('\n', out);
     fputs("plan:", out);
     for (int i = 0; i < job->plan.n_variables; i++)
         fprintf(out, " %s=%lld", job->plan.variables[i].name, (long long)job->plan.variables[i].value);

@@ -72,6 +72,10 @@ static void key_of(const struct sweep *s, const struct ht_options *o, const char
              r->cluster, (unsigned long long)hash_of_named(r->cluster), (long long)r->batch, (long long)r->micro_batch,
              (long long)r->seq, (long long)r->device_memory_bytes, r->numerics ? r->numerics : "",
              (long long)o->iterations, (long long)o->warmup);
+    size_t used = strlen(text);
+    if (r->accumulate || r->control || r->clip > 0 || r->loss_scale)
+        snprintf(text + used, sizeof(text) - used, " %s %s %.17g %s", r->accumulate ? r->accumulate : "",
+                 r->control ? r->control : "", r->clip, r->loss_scale ? r->loss_scale : "");
     snprintf(key, 24, "%016llx", (unsigned long long)XXH3_64bits(text, strlen(text)));
 }
 
@@ -245,6 +249,10 @@ static struct ht_options options_of(const struct ht_experiment *e)
         .iterations = e->iterations, .warmup = e->warmup, .issue_ahead = ISSUE_AHEAD_DEFAULT, .seed = 1};
     o.request.cluster = e->cluster;
     o.request.numerics = e->numerics;
+    o.request.accumulate = e->accumulate;
+    o.request.control = e->control;
+    o.request.clip = e->clip;
+    o.request.loss_scale = e->loss_scale;
     o.request.micro_batch = e->micro_batch;
     return o;
 }
