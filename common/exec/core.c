@@ -79,20 +79,15 @@ struct slot { /* one open iteration */
     bool ok;
 };
 
-struct ended { /* an op of another node */
-    struct ht_inst inst;
-    bool ok;
-};
-
 struct ht_core {
     const struct ht_schedule *s;
     int32_t iterations, oldest; /* oldest: first iteration that has not ended; it and the next are open */
     int32_t node;               /* -1: all ops are mine */
     int32_t n_mine;
-    int32_t elsewhere;   /* iterations that have ended on all other nodes; INT32_MAX where there are none */
-    struct ended *early; /* heard to have ended, of iterations that are not open yet */
+    int32_t elsewhere;     /* iterations that have ended on all other nodes; INT32_MAX where there are none */
+    struct ht_told *early; /* heard to have ended, of iterations that are not open yet */
     size_t n_early, early_cap;
-    struct ht_inst *to_tell;
+    struct ht_told *to_tell;
     size_t n_to_tell, to_tell_cap;
     struct info *info; /* [n_ops] */
     int32_t *succ;
@@ -313,7 +308,7 @@ static void count_down_successors(struct ht_core *c, int32_t iteration, int32_t 
     if (is_open(c, iteration + 1)) count_down(c, iteration + 1, succ + info->n_succ, info->n_next);
 }
 
-static void heard(struct ht_core *c, struct ended e)
+static void heard(struct ht_core *c, struct ht_told e)
 {
     slot_of(c, e.inst.iteration)->ok &= e.ok;
     count_down_successors(c, e.inst.iteration, e.inst.op);
@@ -348,8 +343,8 @@ static void done(struct ht_core *c, int32_t iteration, int32_t op)
     count_down_successors(c, iteration, op);
     slot_of(c, iteration)->unfinished--;
     if (c->info[op].told) {
-        struct ht_inst inst = {iteration, op};
-        HT_PUSH(c->to_tell, c->n_to_tell, c->to_tell_cap, inst);
+        struct ht_told told = {{iteration, op}, c->s->ops[op].kind != HT_OP_VALIDATE || slot_of(c, iteration)->ok};
+        HT_PUSH(c->to_tell, c->n_to_tell, c->to_tell_cap, told);
     }
     end_iterations(c);
     wake_waiters(c);
@@ -554,7 +549,7 @@ void ht_core_cut(struct ht_core *c, int32_t iterations)
 
 void ht_core_heard_end(struct ht_core *c, struct ht_inst inst, bool ok)
 {
-    struct ended e = {inst, ok};
+    struct ht_told e = {inst, ok};
     if (is_open(c, inst.iteration))
         heard(c, e);
     else
@@ -567,10 +562,10 @@ void ht_core_heard_ended(struct ht_core *c, int32_t n)
     end_iterations(c);
 }
 
-bool ht_core_next_told(struct ht_core *c, struct ht_inst *inst)
+bool ht_core_next_told(struct ht_core *c, struct ht_told *told)
 {
     if (!c->n_to_tell) return false;
-    *inst = c->to_tell[0];
+    *told = c->to_tell[0];
     memmove(c->to_tell, c->to_tell + 1, sizeof(*c->to_tell) * --c->n_to_tell);
     return true;
 }

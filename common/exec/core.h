@@ -94,9 +94,13 @@ void ht_core_heard_end(struct ht_core *core, struct ht_inst inst, bool ok);
 /* Iterations 0 .. n - 1 have ended on all other nodes. An iteration opens when the one two before it has ended
  * everywhere. */
 void ht_core_heard_ended(struct ht_core *core, int32_t n);
-/* Takes one op that has ended or was passed over here and that an op of another node depends on, or that is a validate
-   op: all nodes have to know the verdict. False: none is left. */
-bool ht_core_next_told(struct ht_core *core, struct ht_inst *inst);
+/* Takes one op that has ended or was passed over here and that an op of another node depends on, or that is a validate op:
+   all nodes have to know the verdict, which is as the iteration stood when it ended. False: none is left. */
+struct ht_told {
+    struct ht_inst inst;
+    bool ok;
+};
+bool ht_core_next_told(struct ht_core *core, struct ht_told *told);
 /* Iterations 0 .. n - 1 have ended on this node. */
 int32_t ht_core_own_ended(const struct ht_core *core);
 

@@ -22,6 +22,7 @@
 #include "common/base/futex.h"
 #include "common/base/interrupt.h"
 #include "common/exec/core.h"
+#include "common/exec/peers.h"
 #include "common/exec/run_ahead.h"
 #include "common/exec/run_slots.h"
 
@@ -55,8 +56,9 @@ struct run {
     const struct ht_run_options *o;
     struct ht_trace *trace;
     int64_t begin_ns;
-    struct lane *lanes; /* [n_lanes], and one for the calling thread, which only wakes others: */
-    struct lane *main;
+    struct lane *lanes;    /* [n_lanes], and two that only wake others: */
+    struct lane *main;     /* for the calling thread */
+    struct lane *listener; /* for who hears of other nodes */
 
     pthread_mutex_t lock; /* from here on */
     pthread_cond_t all_up;
@@ -65,7 +67,7 @@ struct run {
     struct ht_slots *slots;
     struct ht_ahead *ahead; /* NULL: no lane is a stream */
     int32_t n_busy;
-    bool over;
+    bool over, cut;        /* cut: with other nodes, interrupted; what all of them still do is agreed */
     struct ht_error error; /* why it is over; status HT_OK: done */
     int32_t n_reported;    /* iterations 0 .. n_reported - 1 have ended and iteration_done knows */
     bool reporting;        /* some lane is in iteration_done */
@@ -150,6 +152,7 @@ static void end_run(struct run *r, struct lane *self, const struct ht_error *why
     if (why && r->error.status == HT_OK) r->error = *why;
     if (r->over) return;
     r->over = true;
+    if (r->o->peers && why) ht_peers_fail(r->o->peers, why->text);
     for (int32_t i = 0; i < r->s->n_lanes; i++)
         if (!r->lanes[i].busy && &r->lanes[i] != self) order(self, &r->lanes[i], EXIT);
 }
@@ -174,6 +177,17 @@ static bool take_op(struct run *r, struct lane *l, int64_t now, enum ht_status *
     return *status == HT_OK && ht_core_start(r->core, l->id, &l->inst);
 }
 
+/* With other nodes nobody stops at once: a collective that has begun there would wait for ever. */
+static void cut(struct run *r)
+{
+    int32_t iterations = ht_core_own_ended(r->core) + 2;
+    if (r->cut || ht_peers_node(r->o->peers) != r->s->rank_node[0]) return;
+    if (iterations >= r->o->iterations + 2) return; /* all has been done here, and everybody else knows */
+    r->cut = true;
+    ht_core_cut(r->core, iterations);
+    ht_peers_cut(r->o->peers, iterations);
+}
+
 /* Puts the lane's next op into its hands, if there is one. */
 static enum ht_status serve(struct run *r, struct lane *self, struct lane *l, int64_t now, struct ht_error *err)
 {
@@ -192,7 +206,9 @@ static void dispatch(struct run *r, struct lane *self, int64_t now)
 {
     struct ht_error err = {0};
     if (r->over) return;
-    if (ht_interrupted()) {
+    if (ht_interrupted() && r->o->peers) {
+        cut(r);
+    } else if (ht_interrupted()) {
         err.status = HT_INTERRUPTED;
         end_run(r, self, &err);
         return;
@@ -204,9 +220,10 @@ static void dispatch(struct run *r, struct lane *self, int64_t now)
             return;
         }
     }
+    ht_peers_look(r->o->peers, r->core);
     if (ht_core_done(r->core)) {
         end_run(r, self, NULL);
-    } else if (r->n_busy == 0) {
+    } else if (r->n_busy == 0 && !r->o->peers) {
         char text[768];
         ht_core_describe_stall(r->core, text, sizeof(text));
         ht_fail(&err, HT_FAILED, "schedule '%s' stalled: %s", r->s->name, text);
@@ -227,11 +244,54 @@ static void report(struct run *r, struct lane *self)
             wake_noted(self);
             enum ht_status status = r->o->iteration_done(r->o->hooks_ctx, r->n_reported, &err);
             pthread_mutex_lock(&r->lock);
-            if (status) fail(r, self, status, &err);
+            if (status == HT_INTERRUPTED && r->o->peers)
+                cut(r);
+            else if (status)
+                fail(r, self, status, &err);
         }
         r->n_reported++;
     }
     r->reporting = false;
+}
+
+/* ---- other nodes ----------------------------------------------------------------------------------------------- */
+
+static void take_note(struct run *r, struct lane *self, const struct ht_note *note)
+{
+    struct ht_error err = {.status = HT_FAILED};
+    switch (note->kind) {
+    case HT_NOTE_END:
+        ht_core_heard_end(r->core, (struct ht_inst){note->iteration, note->op}, note->ok);
+        break;
+    case HT_NOTE_ENDED:
+        ht_core_heard_ended(r->core, ht_peers_ended(r->o->peers, note));
+        break;
+    case HT_NOTE_CUT:
+        r->cut = true;
+        ht_core_cut(r->core, note->iteration);
+        break;
+    default:
+        memcpy(err.text, note->text, sizeof(err.text));
+        end_run(r, self, &err);
+    }
+}
+
+static void take_notes(struct run *r, struct lane *self)
+{
+    struct ht_note note;
+    pthread_mutex_lock(&r->lock);
+    while (ht_peers_take(r->o->peers, &note)) take_note(r, self, &note);
+    dispatch(r, self, now_ns(r));
+    report(r, self);
+    pthread_mutex_unlock(&r->lock);
+    wake_noted(self);
+}
+
+/* From the progress thread. */
+static void on_news(void *ctx)
+{
+    struct run *r = ctx;
+    take_notes(r, r->listener);
 }
 
 /* ---- a lane's thread ------------------------------------------------------------------------------------------- */
@@ -254,7 +314,7 @@ static bool end_op(struct lane *l, enum ht_status status, bool verdict, int64_t 
         event_of(r, inst)->release_seq = ht_core_finish(r->core, inst);
         dispatch(r, l, now);
         ht_ahead_look(r->ahead); /* even if the run is over: what has been started is to be posted */
-        more = l->busy; /* from now on the lane may get another op only by an order */
+        more = l->busy;          /* from now on the lane may get another op only by an order */
         report(r, l);
     }
     bool awaited = l->busy && r->s->ops[l->inst.op].match >= 0; /* by the others of its group, which have begun */
@@ -322,10 +382,10 @@ static void *lane_main(void *arg)
 static enum ht_status lay_out_lanes(struct run *r, struct ht_error *err)
 {
     int32_t n = r->s->n_lanes;
-    r->lanes = aligned_alloc(_Alignof(struct lane), sizeof(struct lane) * ((size_t)n + 1));
+    r->lanes = aligned_alloc(_Alignof(struct lane), sizeof(struct lane) * ((size_t)n + 2));
     if (!r->lanes) return ht_fail(err, HT_FAILED, "out of memory for the books of %d lanes", n);
-    memset(r->lanes, 0, sizeof(struct lane) * ((size_t)n + 1));
-    for (int32_t i = 0; i <= n; i++) {
+    memset(r->lanes, 0, sizeof(struct lane) * ((size_t)n + 2));
+    for (int32_t i = 0; i < n + 2; i++) {
         struct lane *l = &r->lanes[i];
         l->run = r;
         l->id = i;
@@ -333,12 +393,13 @@ static enum ht_status lay_out_lanes(struct run *r, struct ht_error *err)
         l->wake = HT_NEW_ARRAY(struct lane *, n);
     }
     r->main = &r->lanes[n];
+    r->listener = &r->lanes[n + 1];
     return HT_OK;
 }
 
 static void free_lanes(struct run *r)
 {
-    for (int32_t i = 0; r->lanes && i <= r->s->n_lanes; i++) {
+    for (int32_t i = 0; r->lanes && i < r->s->n_lanes + 2; i++) {
         free(r->lanes[i].buffers);
         free(r->lanes[i].wake);
     }
@@ -351,6 +412,7 @@ static enum ht_status each_resident(struct run *r, resident_hook hook, struct ht
 {
     for (int32_t i = 0; hook && i < r->s->n_residents; i++) {
         int32_t space;
+        if (!ht_slots_has_resident(r->slots, i)) continue;
         struct ht_buffer buffer = ht_slots_resident(r->slots, i, &space);
         enum ht_status status = hook(r->o->hooks_ctx, space, buffer, err);
         if (status) return status;
@@ -372,7 +434,7 @@ static void run_threads(struct run *r)
     }
     pthread_mutex_lock(&r->lock);
     while (r->n_up < n) pthread_cond_wait(&r->all_up, &r->lock);
-    r->begin_ns = clock_ns();
+    r->begin_ns = r->trace->begin_ns = clock_ns();
     if (err.status)
         end_run(r, self, &err);
     else
@@ -381,6 +443,10 @@ static void run_threads(struct run *r)
     report(r, self); /* for a schedule without ops */
     pthread_mutex_unlock(&r->lock);
     wake_noted(self);
+    if (r->o->peers) {
+        ht_peers_on_news(r->o->peers, on_news, r);
+        take_notes(r, self); /* what came before */
+    }
     for (int32_t i = 0; i < n; i++) pthread_join(r->lanes[i].thread, NULL);
 }
 
@@ -430,6 +496,8 @@ static enum ht_status run_open(struct run *r, struct ht_error *err)
     status = ht_ahead_create(&ahead, err, &r->ahead);
     if (status) return status;
     run_threads(r);
+    if (r->o->peers) ht_peers_on_news(r->o->peers, NULL, NULL);
+    if (r->cut && !r->error.status) r->error.status = HT_INTERRUPTED;
     ht_ahead_destroy(r->ahead);
     finish_trace(r);
     if (r->error.status == HT_OK) return each_resident(r, r->o->final, err);
@@ -447,10 +515,12 @@ enum ht_status ht_run(const struct ht_schedule *s, const struct ht_run_options *
     *out = NULL;
     pthread_mutex_init(&r.lock, NULL);
     pthread_cond_init(&r.all_up, NULL);
-    struct ht_core_options core = {.iterations = options->iterations, .issue_ahead = b->issue_ahead};
+    int32_t node = options->peers ? ht_peers_node(options->peers) : -1;
+    struct ht_core_options core = {
+        .iterations = options->iterations, .issue_ahead = b->issue_ahead, .one_node = node >= 0, .node = node};
     enum ht_status status = ht_core_create(s, core, err, &r.core);
     if (status) goto out;
-    status = ht_slots_create(s, options->arenas, err, &r.slots);
+    status = ht_slots_create(s, node, options->arenas, err, &r.slots);
     if (status) goto out;
     r.trace = ht_trace_create(s, HT_CLOCK_RUN, options->iterations);
     status = lay_out_lanes(&r, err);

@@ -19,6 +19,7 @@
 #include "common/trace/trace.h"
 
 struct ht_arena;
+struct ht_peers; /* common/exec/peers.h */
 struct ht_inst; /* common/exec/core.h: (iteration, op) */
 
 /* Where a tensor's bytes are for an op: what the executor hands to the backend. */
@@ -75,6 +76,7 @@ struct ht_run_options {
     const struct ht_backend_ops *backend;
     void *backend_ctx;
     struct ht_arena **arenas; /* [ht_n_spaces]; NULL where the schedule keeps nothing */
+    struct ht_peers *peers;   /* only this node's ops are run, the others are heard of; NULL: there is one node */
 
     /* All optional; they get hooks_ctx.
        init             after open: each resident place once, allocated, in the order of the schedule's list.

@@ -7,6 +7,7 @@
 
 #include "common/base/array.h"
 #include "common/exec/node_desk.h"
+#include "common/exec/peers.h"
 #include "common/trace/trace.h"
 
 #include <assert.h>
@@ -21,7 +22,7 @@ enum { SPIN_NS = 50000 }; /* as in run.c */
 struct leader {
     const struct ht_run_options *o;
     struct ht_node *node;
-    bool agreed; /* all ranks know how opening their backends went */
+    bool agreed, opened; /* all ranks know how opening their backends went; well */
     /* [iterations * n_ops] of other ranks' ops: how much later they began and how much earlier they ended, in their own
        rank, than their lane's thread here saw */
     int64_t *later_ns, *earlier_ns;
@@ -54,6 +55,7 @@ static enum ht_status lead_open(void *ctx, const struct ht_schedule *s, struct h
     enum ht_status mine = b->open ? b->open(x->o->backend_ctx, s, err) : HT_OK;
     enum ht_status all = ht_agree(x->node->comm, mine, err);
     x->agreed = true;
+    x->opened = all == HT_OK;
     if (all && !mine && b->close) b->close(x->o->backend_ctx);
     return all;
 }
@@ -197,6 +199,95 @@ static void dismiss(struct leader *x, enum ht_status status, const struct ht_err
     }
 }
 
+/* ---- one trace of all nodes ------------------------------------------------------------------------------------- */
+
+struct part {
+    int64_t begin_ns, end_ns;
+    int32_t iterations;
+};
+
+/* Adds what another node did. Its grants and releases are numbered after those that are there: no space is of two
+ * nodes. */
+static void merge(struct ht_trace *t, const struct ht_trace_event *events, const int64_t *peaks,
+                  const int64_t *iteration_end_ns, struct part part, int32_t node)
+{
+    const struct ht_schedule *s = t->schedule;
+    int64_t seq = 0, later = part.begin_ns - t->begin_ns;
+    for (int64_t i = 0; i < t->n_events; i++)
+        if (t->events[i].release_seq >= seq) seq = t->events[i].release_seq + 1;
+    for (int64_t i = 0; i < t->n_events; i++) {
+        struct ht_trace_event e = events[i];
+        if (e.grant_seq < 0 || s->rank_node[ht_op_rank(s, e.op)] != node) continue;
+        e.issue_ns += later;
+        e.start_ns += later;
+        e.end_ns += later;
+        e.grant_seq += seq;
+        e.release_seq += seq;
+        t->events[i] = e;
+    }
+    for (int32_t k = 0; k < t->iterations; k++)
+        if (iteration_end_ns[k] + later > t->iteration_end_ns[k]) t->iteration_end_ns[k] = iteration_end_ns[k] + later;
+    if (part.end_ns + later > t->end_ns) t->end_ns = part.end_ns + later;
+    for (int32_t r = 0; r < s->n_ranks; r++) {
+        if (s->rank_node[r] != node) continue;
+        for (int tier = 0; tier < HT_REMOTE; tier++)
+            t->peak_bytes[ht_space(s, (enum ht_tier)tier, r)] = peaks[ht_space(s, (enum ht_tier)tier, r)];
+    }
+}
+
+static enum ht_status pass(struct ht_comm *c, int32_t peer, bool send, void *data, int64_t bytes, struct ht_error *err)
+{
+    struct ht_message m;
+    if (bytes == 0) return HT_OK;
+    if (send)
+        ht_comm_send(c, peer, HT_EXEC_TAG_TRACE, data, bytes, &m);
+    else
+        ht_comm_receive(c, peer, HT_EXEC_TAG_TRACE, data, bytes, &m);
+    return ht_comm_wait(c, &m, err);
+}
+
+/* A leader's trace to rank 0 (send), or what rank 0 receives of one. */
+static enum ht_status pass_trace(struct ht_node *n, int32_t peer, bool send, struct part *part, struct ht_trace *t,
+                                 struct ht_error *err)
+{
+    enum ht_status status = pass(n->comm, peer, send, part, sizeof(*part), err);
+    if (!status && part->iterations != t->iterations)
+        status = ht_fail(err, HT_FAILED, "nodes have done %d and %d iterations", part->iterations, t->iterations);
+    if (!status) status = pass(n->comm, peer, send, t->events, t->n_events * (int64_t)sizeof(*t->events), err);
+    if (!status) status = pass(n->comm, peer, send, t->peak_bytes, ht_n_spaces(n->s) * (int64_t)sizeof(int64_t), err);
+    if (!status) status = pass(n->comm, peer, send, t->iteration_end_ns, t->iterations * (int64_t)sizeof(int64_t), err);
+    return status;
+}
+
+/* Rank 0 gets those of all leaders into its own; theirs go. */
+static enum ht_status gather_traces(struct ht_node *n, struct ht_error *err, struct ht_trace **trace)
+{
+    enum ht_status status = HT_OK;
+    struct ht_trace *t = *trace;
+    struct part part = {t->begin_ns, t->end_ns, t->iterations};
+    if (n->rank != 0) {
+        status = pass_trace(n, 0, true, &part, t, err);
+        ht_trace_destroy(t);
+        *trace = NULL;
+        return status;
+    }
+    for (int32_t i = 0; i < n->n_nodes && !status; i++) {
+        if (n->leaders[i] <= 0) continue;
+        struct ht_trace *theirs = ht_trace_create(n->s, t->clock, t->iterations);
+        status = pass_trace(n, n->leaders[i], false, &part, theirs, err);
+        if (!status) merge(t, theirs->events, theirs->peak_bytes, theirs->iteration_end_ns, part, i);
+        ht_trace_destroy(theirs);
+    }
+    return status;
+}
+
+static bool several_nodes(const struct ht_node *n)
+{
+    for (int32_t i = 0; i < n->n_nodes; i++)
+        if (n->leaders[i] >= 0 && i != n->node) return true;
+    return false;
+}
+
 static enum ht_status lead(const struct ht_schedule *s, const struct ht_run_options *options, struct ht_node *node,
                            struct ht_error *err, struct ht_trace **out)
 {
@@ -208,16 +299,22 @@ static enum ht_status lead(const struct ht_schedule *s, const struct ht_run_opti
                                .backend = &leader_backend,
                                .backend_ctx = &x,
                                .arenas = node->arenas,
+                               .peers = several_nodes(node) ? ht_peers_create(node) : NULL,
                                .hooks_ctx = &x,
                                .init = lead_init,
                                .iteration_done = options->iteration_done ? lead_iteration_done : NULL,
                                .final = lead_final};
     enum ht_status status = ht_run(s, &o, &why, out);
+    ht_peers_destroy(o.peers);
+    if (*out) correct_times(&x, *out);
+    if (*out && o.peers) {
+        enum ht_status gathered = gather_traces(node, &why, out);
+        if (gathered) status = gathered;
+    }
     if (!x.agreed)
         status = ht_agree(node->comm, status, &why);
-    else
+    else if (x.opened)
         dismiss(&x, status, &why);
-    if (*out) correct_times(&x, *out);
     free(x.later_ns);
     free(x.earlier_ns);
     if (err) *err = why;

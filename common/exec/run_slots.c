@@ -53,12 +53,18 @@ static int by_tensor_and_space(const void *va, const void *vb)
     return (a->resident < 0) - (b->resident < 0); /* a resident first: it decides for its place */
 }
 
-/* Every mention of a place, sorted. */
-static struct place *list_places(const struct ht_schedule *s, int64_t *n)
+static bool is_on(const struct ht_schedule *s, int32_t rank, int32_t node)
+{
+    return node < 0 || s->rank_node[rank] == node;
+}
+
+/* Every mention of a place of the node, sorted. */
+static struct place *list_places(const struct ht_schedule *s, int32_t node, int64_t *n)
 {
     int64_t n_effects = s->effects_begin[s->n_ops], at = 0;
     struct place *p = HT_NEW_ARRAY(struct place, n_effects + s->n_residents);
     for (int32_t op = 0; op < s->n_ops; op++) {
+        if (!is_on(s, ht_op_rank(s, op), node)) continue;
         for (int64_t e = s->effects_begin[op]; e < s->effects_begin[op + 1]; e++) {
             int32_t space = ht_space(s, s->effects[e].tier, ht_op_rank(s, op));
             p[at++] = (struct place){.tensor = s->effects[e].tensor, .space = space, .resident = -1, .effect = e};
@@ -66,6 +72,7 @@ static struct place *list_places(const struct ht_schedule *s, int64_t *n)
     }
     for (int32_t i = 0; i < s->n_residents; i++) {
         const struct ht_resident *r = &s->residents[i];
+        if (!is_on(s, r->rank, node)) continue;
         int32_t space = ht_space(s, r->tier, r->rank);
         p[at++] = (struct place){.tensor = r->tensor, .space = space, .resident = i, .effect = -1};
     }
@@ -90,18 +97,19 @@ static void number_places(struct ht_slots *x, const struct place *p, int64_t n)
     }
 }
 
-enum ht_status ht_slots_create(const struct ht_schedule *s, struct ht_arena **arenas, struct ht_error *err,
-                               struct ht_slots **out)
+enum ht_status ht_slots_create(const struct ht_schedule *s, int32_t node, struct ht_arena **arenas,
+                               struct ht_error *err, struct ht_slots **out)
 {
     *out = NULL;
     int64_t n_effects = s->effects_begin[s->n_ops], n;
     struct ht_slots *x = HT_NEW(struct ht_slots);
-    struct place *places = list_places(s, &n);
+    struct place *places = list_places(s, node, &n);
     x->s = s;
     x->arenas = arenas;
     x->unused = NONE;
     x->place = HT_NEW_ARRAY(int32_t, n_effects);
     x->resident_place = HT_NEW_ARRAY(int32_t, s->n_residents);
+    for (int32_t i = 0; i < s->n_residents; i++) x->resident_place[i] = NONE;
     x->space = HT_NEW_ARRAY(int32_t, n);
     x->is_resident = HT_NEW_ARRAY(bool, n);
     x->latest = HT_NEW_ARRAY(int32_t, n);
@@ -200,10 +208,17 @@ static enum ht_status not_live(const struct ht_slots *x, struct ht_inst inst, co
                    ht_tensor_class_name(x->s->tensors[f->tensor].class), ht_tier_name(f->tier));
 }
 
+bool ht_slots_has_resident(const struct ht_slots *x, int32_t i)
+{
+    return x->resident_place[i] != NONE;
+}
+
 enum ht_status ht_slots_place_residents(struct ht_slots *x, struct ht_error *err)
 {
     for (int32_t i = 0; i < x->s->n_residents; i++) {
-        int32_t tensor = x->s->residents[i].tensor, place = x->resident_place[i], space = x->space[place];
+        int32_t tensor = x->s->residents[i].tensor, place = x->resident_place[i];
+        if (place == NONE) continue;
+        int32_t space = x->space[place];
         int64_t bytes = x->s->tensors[tensor].bytes;
         if (bytes == 0 || x->latest[place] != NONE) continue;
         void *data = ht_arena_alloc(x->arenas[space], bytes, true);

@@ -12,9 +12,12 @@
 
 struct ht_slots;
 
-/* HT_FAILED when an effect or resident lies in a space without an arena. arenas: [n_spaces], borrowed. */
-enum ht_status ht_slots_create(const struct ht_schedule *s, struct ht_arena **arenas, struct ht_error *err,
-                               struct ht_slots **out);
+/* Of the places of a node (-1: of all). HT_FAILED when an effect or resident lies in a space without an arena. arenas:
+   [n_spaces], borrowed. */
+enum ht_status ht_slots_create(const struct ht_schedule *s, int32_t node, struct ht_arena **arenas,
+                               struct ht_error *err, struct ht_slots **out);
+/* Is the i-th resident in one of these places? */
+bool ht_slots_has_resident(const struct ht_slots *x, int32_t i);
 /* Frees everything that is still live. Accepts NULL. */
 void ht_slots_destroy(struct ht_slots *x);
 

@@ -28,6 +28,7 @@ struct ht_trace {
     int64_t end_ns;                     /* of the whole run */
     int64_t *iteration_end_ns;          /* [iterations]: when the last op of each ended */
     int64_t *peak_bytes;                /* [ht_n_spaces]: as the semantics counts them */
+    int64_t begin_ns;                   /* of a real run: on CLOCK_MONOTONIC; else 0 */
     bool exact;                         /* simulated without jitter: what an op took beyond its cost, it waited */
 };
 

@@ -168,9 +168,15 @@ START_TEST(test_one_node)
 }
 END_TEST
 
+START_TEST(test_nodes)
+{
+    expect_ok(2 + 2 * _i, false, RUNS, 2000 + 1000 * (uint64_t)_i);
+}
+END_TEST
+
 START_TEST(test_interrupted)
 {
-    expect_ok(3, true, IS_INTERRUPTED, 3000);
+    expect_ok(3, _i == 0, IS_INTERRUPTED, 3000);
 }
 END_TEST
 
@@ -178,7 +184,7 @@ END_TEST
 START_TEST(test_fails)
 {
     struct ht_error err = {0};
-    ck_assert_int_eq(launch(3, true, FAILS, 4000 + (uint64_t)_i, &err), HT_FAILED);
+    ck_assert_int_eq(launch(3, _i % 2, FAILS, 4000 + (uint64_t)_i, &err), HT_FAILED);
     ck_assert_msg(strstr(err.text, "as told"), "%s", err.text);
 }
 END_TEST
@@ -186,12 +192,12 @@ END_TEST
 START_TEST(test_killed)
 {
     struct ht_error err = {0};
-    ck_assert_int_eq(launch(3, true, IS_KILLED, 4000 + (uint64_t)_i, &err), HT_FAILED);
+    ck_assert_int_eq(launch(3, _i % 2, IS_KILLED, 4000 + (uint64_t)_i, &err), HT_FAILED);
     ck_assert_msg(strstr(err.text, "is gone") || strstr(err.text, "killed by signal 9"), "%s", err.text);
 }
 END_TEST
 
-/* HT_SEED=43 HT_RANKS=2 HT_NODES=1 build/test_common_exec_run_ranks */
+/* HT_SEED=43 HT_RANKS=2 HT_NODES=1 build/test_common_exec_run_ranks: twelve graphs from this seed on. */
 START_TEST(test_this_one)
 {
     expect_ok(atoi(getenv("HT_RANKS")), atoi(getenv("HT_NODES")) == 1, RUNS, strtoull(getenv("HT_SEED"), NULL, 10));
@@ -216,9 +222,10 @@ int main(int argc, char **argv)
         tcase_add_test(tc, test_this_one);
     } else {
         tcase_add_loop_test(tc, test_one_node, 0, 2);
-        tcase_add_test(tc, test_interrupted);
-        tcase_add_loop_test(tc, test_fails, 0, 3);
-        tcase_add_loop_test(tc, test_killed, 0, 3);
+        tcase_add_loop_test(tc, test_nodes, 0, 2);
+        tcase_add_loop_test(tc, test_interrupted, 0, 2);
+        tcase_add_loop_test(tc, test_fails, 0, 4);
+        tcase_add_loop_test(tc, test_killed, 0, 4);
     }
     suite_add_tcase(s, tc);
     SRunner *sr = srunner_create(s);
