@@ -246,6 +246,14 @@ START_TEST(test_workspace)
     m.flash = true;
     ck_assert_int_eq(ht_unit_workspace_bytes(&m, 1, 2, 64, HT_F32, false), 131072);
     ck_assert_int_eq(ht_unit_workspace_bytes(&m, 1, 2, 64, HT_F32, true), 524288 + 131072);
+    /* BF16: half of each (B,T,..), dscores as before, and 8 slots of (T,2,C/H) floats = 16384 for dk and dv; forward
+       tiles with and without flash; the embedding's lists are 100 + 128 integers. */
+    ck_assert_int_eq(ht_unit_workspace_bytes(&m, 1, 2, 64, HT_BF16, true), 131072 + 65536 + 131072 + 131072 + 131072);
+    m.flash = false;
+    ck_assert_int_eq(ht_unit_workspace_bytes(&m, 1, 2, 64, HT_BF16, true), 131072 + 65536 + 131072 + 131072);
+    ck_assert_int_eq(ht_unit_workspace_bytes(&m, 1, 2, 64, HT_BF16, false), 131072);
+    ck_assert_int_eq(ht_unit_workspace_bytes(&m, 0, 2, 64, HT_BF16, false), 0);
+    ck_assert_int_eq(ht_unit_workspace_bytes(&m, 0, 2, 64, HT_BF16, true), 960); /* 912, in lines of 64 */
     m.heads = 32; /* 64 pairs, but no more than 32 workers take part */
     ck_assert_int_eq(ht_attention_slots(&m, 2), 32);
 }
