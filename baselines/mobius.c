@@ -62,10 +62,8 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
 static enum ht_status build(const struct ht_system *self, const struct ht_scenario *scenario, const struct ht_plan *p,
                             struct ht_error *err, struct ht_schedule **out)
 {
-    (void)err;
     struct ht_pipe_style style = style_of(self, ht_plan_get(p, "v"), ht_plan_get(p, "early"));
-    *out = ht_pipe_build(scenario, &style, self->name);
-    return HT_OK;
+    return ht_pipe_build(scenario, &style, self->name, err, out);
 }
 
 const struct ht_system ht_mobius = {

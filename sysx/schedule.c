@@ -45,13 +45,11 @@ struct ht_pipe_style sysx_style(enum sysx_variant variant, const struct sysx_cho
 enum ht_status sysx_build(const struct ht_system *self, const struct ht_scenario *scenario, const struct ht_plan *p,
                           struct ht_error *err, struct ht_schedule **out)
 {
-    (void)err;
     struct sysx_choice c = {.v = ht_plan_get(p, "v"),
                             .d = ht_plan_get(p, "d"),
                             .early = ht_plan_get(p, "early"),
                             .strict = ht_plan_get(p, "strict"),
                             .log = ht_plan_get(p, "log")};
     struct ht_pipe_style style = sysx_style((enum sysx_variant)self->variant, &c);
-    *out = ht_pipe_build(scenario, &style, self->name);
-    return HT_OK;
+    return ht_pipe_build(scenario, &style, self->name, err, out);
 }

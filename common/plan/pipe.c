@@ -40,7 +40,7 @@ enum ht_status ht_pipe_check(const struct ht_scenario *scenario, const struct ht
     if (p.order == HT_PIPE_INTERLEAVED && p.micro_batches % p.ranks)
         return ht_fail(err, HT_INFEASIBLE, "the interleaved order takes micro-batches in rounds of %d, one a device; there are %d",
                        p.ranks, p.micro_batches);
-    return HT_OK;
+    return ht_control_check_ranks(&scenario->control, p.ranks, err);
 }
 
 /* ---- memory by stages ------------------------------------------------------------------------------------------ */
@@ -176,6 +176,10 @@ static void end_backward(struct ht_pipe *g, int32_t rank, int32_t q, int32_t j)
                               q - 1);
     if (j < g->n_mb - 1 || !ht_pipe_offloads(g)) return;
     ht_pipe_offload(g, q);
+    if (g->plain) {
+        ht_pipe_step_plainly(g, q);
+        return;
+    }
     ht_pipe_judge(g, q);
     if (g->style->update == HT_PIPE_AT_ONCE) ht_pipe_step(g, q, HT_OP_OPTIMIZER_STEP, HT_ALWAYS, -1);
 }
@@ -252,10 +256,11 @@ static int32_t *none(int64_t n)
     return v;
 }
 
-struct ht_schedule *ht_pipe_build(const struct ht_scenario *scenario, const struct ht_pipe_style *style,
-                                  const char *name)
+enum ht_status ht_pipe_build(const struct ht_scenario *scenario, const struct ht_pipe_style *style, const char *name,
+                             struct ht_error *err, struct ht_schedule **out)
 {
     struct ht_pipe g = {.scenario = scenario, .style = style, .shape = ht_pipe_shape_of(scenario, style)};
+    g.plain = scenario->control.mode != HT_CONTROL_NONE;
     g.s = create(scenario, name);
     g.n_units = g.s->n_units;
     g.n_mb = g.s->n_micro_batches;
@@ -275,12 +280,18 @@ struct ht_schedule *ht_pipe_build(const struct ht_scenario *scenario, const stru
     ht_pipe_add_ports(&g);
     lay_out(&g);
     emit(&g);
-    ht_schedule_link(g.s);
     ht_pipe_free_rows(&g);
     int32_t *all[] = {g.first, g.stage_of, g.computed, g.sending, g.judged, g.stepped, g.arrival, g.visit_of, g.n_visits};
     for (size_t i = 0; i < HT_COUNT(all); i++) free(all[i]);
     free(g.passes);
     free(g.visits);
     free(g.ports);
-    return g.s;
+    if (g.plain) {
+        enum ht_status status = ht_control_apply(g.s, &scenario->control, false, err, out);
+        ht_schedule_destroy(g.s);
+        return status;
+    }
+    ht_schedule_link(g.s);
+    *out = g.s;
+    return HT_OK;
 }

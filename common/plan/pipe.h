@@ -67,13 +67,19 @@ struct ht_pipe_style {
 };
 
 /* HT_INFEASIBLE, with one line, when the scenario has too few blocks for the stages, micro-batches that the order cannot
-   take, or a tied table on two ranks. */
+   take, a tied table on two ranks, or a control of its own over several. */
 enum ht_status ht_pipe_check(const struct ht_scenario *scenario, const struct ht_pipe_style *style,
                              struct ht_error *err);
 
-/* Linked, ready for the verifier. ht_pipe_check has passed. */
-struct ht_schedule *ht_pipe_build(const struct ht_scenario *scenario, const struct ht_pipe_style *style,
-                                  const char *name);
+/*
+ * Linked, ready for the verifier. ht_pipe_check has passed.
+ *
+ * On one device a scenario's control (common/plan/control.h) takes the place of the style's own verdict: stages are stepped
+ * when their gradient is there, unit by unit, and what control makes of that is built. HT_INFEASIBLE where it has no
+ * treatment. Several ranks have the style's own, and no clipping (ht_pipe_check says so).
+ */
+enum ht_status ht_pipe_build(const struct ht_scenario *scenario, const struct ht_pipe_style *style, const char *name,
+                             struct ht_error *err, struct ht_schedule **out);
 
 /* First unit of backward stage q; of N_sb the number of units. */
 int32_t ht_pipe_first_unit(const struct ht_scenario *scenario, const struct ht_pipe_style *style, int32_t q);

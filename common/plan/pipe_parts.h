@@ -33,6 +33,7 @@ struct ht_pipe {
     struct ht_pipe_shape shape;
     struct ht_schedule *s;
     int32_t n_units, n_mb, n_forward, n_backward;
+    bool plain;          /* the scenario's control will put in the verdict */
     int32_t *first;      /* [n_backward + 1] first unit of a backward stage */
     int32_t *stage_of;   /* [n_units] backward stage */
     struct ht_pipe_lanes *lanes; /* [ranks] */
@@ -73,7 +74,6 @@ bool ht_pipe_has_head(const struct ht_pipe *g, int32_t q);
 /* Does the device need a unit's parameters in a pass of forward stage i, of backward stage q? */
 bool ht_pipe_forward_reads(const struct ht_pipe *g, int32_t i, int32_t unit);
 bool ht_pipe_backward_reads(const struct ht_pipe *g, int32_t q, int32_t unit);
-int64_t ht_pipe_params(const struct ht_pipe *g, int32_t q); /* of a backward stage */
 
 /* pipe_rows.c: lanes, resources, tensors, residents. */
 void ht_pipe_add_rows(struct ht_pipe *g);
@@ -105,6 +105,7 @@ void ht_pipe_offload(struct ht_pipe *g, int32_t q);
 /* pipe_update.c: verdicts and optimizer. */
 void ht_pipe_judge(struct ht_pipe *g, int32_t q);
 void ht_pipe_step(struct ht_pipe *g, int32_t q, enum ht_op_kind kind, enum ht_when when, int32_t after);
+void ht_pipe_step_plainly(struct ht_pipe *g, int32_t q);
 void ht_pipe_end(struct ht_pipe *g);
 
 #endif

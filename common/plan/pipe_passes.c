@@ -178,6 +178,7 @@ void ht_pipe_backward_pass(struct ht_pipe *g, int32_t rank, int64_t n)
         compute(g, rank, x, HT_OP_BACKWARD, 0, 1);
         on_device(g, g->dx[ht_pipe_at(g, 1, j)], HT_NEED | HT_RELEASE);
         on_device(g, fresh(g, 0, j), g->scenario->model.tied ? HT_UPDATE : HT_PRODUCE);
+        on_device(g, ht_pipe_scratch(g, rank, 0, true), HT_PRODUCE | HT_RELEASE);
     }
     if (j == 0) return;
     compute(g, rank, x, HT_OP_ACCUMULATE, g->first[q], g->first[q + 1] - g->first[q]);

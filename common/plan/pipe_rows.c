@@ -29,6 +29,7 @@ static void add_lanes_of(struct ht_pipe *g, int32_t rank)
         l->ckpt_out = ht_add_lane(s, "ckpt out", HT_LANE_P2P, rank, HT_FIFO);
         l->ckpt_in = ht_add_lane(s, "ckpt in", HT_LANE_P2P, rank, HT_FIFO);
     }
+    if (!offloads && g->plain) l->host = ht_add_lane(s, "cpu", HT_LANE_HOST, rank, HT_FIFO); /* for the verdict */
     if (!offloads) return;
     if (!g->style->lane_per_stage) l->host = ht_add_lane(s, "cpu", HT_LANE_HOST, rank, HT_FIFO);
     for (int32_t q = g->n_backward - 1; q >= 0; q--) {
@@ -37,7 +38,7 @@ static void add_lanes_of(struct ht_pipe *g, int32_t rank)
         snprintf(name, sizeof name, "cpu %d", q);
         g->stage_lane[q] = l->host >= 0 ? l->host : ht_add_lane(s, name, HT_LANE_HOST, rank, HT_FIFO);
     }
-    l->verdict = ht_add_lane(s, "verdict", HT_LANE_HOST, rank, HT_FIFO);
+    if (!g->plain) l->verdict = ht_add_lane(s, "verdict", HT_LANE_HOST, rank, HT_FIFO);
     if (several) l->agree = ht_add_lane(s, "agree", HT_LANE_COLLECTIVE, rank, HT_FIFO);
 }
 
@@ -65,7 +66,7 @@ static void add_parameters(struct ht_pipe *g, int32_t u)
     const struct ht_pipe_style *y = g->style;
     int64_t params = ht_unit_params(&g->scenario->model, u), copy = ht_dtype_bytes(n->param);
     int32_t owner = ht_pipe_owner(g, u);
-    bool logged = y->update == HT_PIPE_AT_ONCE && y->undo_log;
+    bool logged = y->update == HT_PIPE_AT_ONCE && y->undo_log && !g->plain;
     int64_t log_bytes = logged ? ht_undo_log_bytes(params, ht_undo_usual_exceptions(params)) : 0;
     g->param[u] = row(g, HT_PARAM, u, -1, params * copy, params, owner);
     g->master[u] = ht_numerics_has_master(n) ? row(g, HT_MASTER, u, -1, params * 4, params, owner) : -1;

@@ -9,11 +9,12 @@
  */
 #include "common/plan/pipe_parts.h"
 
+#include "common/base/array.h"
 #include "common/plan/works.h"
 
-static struct ht_label of_stage(const struct ht_pipe *g, int32_t q)
+static struct ht_label of_units(int32_t begin, int32_t end)
 {
-    return (struct ht_label){g->first[q], g->first[q + 1] - g->first[q], HT_ALL_SUB_OPS, -1};
+    return (struct ht_label){begin, end - begin, HT_ALL_SUB_OPS, -1};
 }
 
 static enum ht_dtype sums(const struct ht_pipe *g)
@@ -21,48 +22,39 @@ static enum ht_dtype sums(const struct ht_pipe *g)
     return g->n_mb > 1 ? g->scenario->numerics.accumulate : g->scenario->numerics.grad;
 }
 
-static struct ht_work host_work(const struct ht_pipe *g, enum ht_op_kind kind, int32_t q)
+static struct ht_work work_of(const struct ht_pipe *g, enum ht_op_kind kind, int32_t begin, int32_t end)
 {
     enum ht_lane_kind where = ht_pipe_offloads(g) ? HT_LANE_HOST : HT_LANE_COMPUTE;
-    struct ht_work w = ht_scenario_work(g->scenario, kind, where, ht_pipe_first_block(g, q));
-    w.params = ht_pipe_params(g, q);
+    struct ht_work w = ht_scenario_work(g->scenario, kind, where, begin);
+    for (int32_t u = begin; u < end; u++) w.params += ht_unit_params(&g->scenario->model, u);
     w.grad_dtype = sums(g);
     return w;
 }
 
-int64_t ht_pipe_params(const struct ht_pipe *g, int32_t q)
-{
-    int64_t sum = 0;
-    for (int32_t u = g->first[q]; u < g->first[q + 1]; u++) sum += ht_unit_params(&g->scenario->model, u);
-    return sum;
-}
-
 void ht_pipe_judge(struct ht_pipe *g, int32_t q)
 {
-    struct ht_work w = host_work(g, HT_OP_VALIDATE, q);
-    g->judged[q] = ht_add_op(g->s, HT_OP_VALIDATE, g->stage_lane[q], of_stage(g, q), ht_add_work(g->s, &w));
+    struct ht_work w = work_of(g, HT_OP_VALIDATE, g->first[q], g->first[q + 1]);
+    struct ht_label stage = of_units(g->first[q], g->first[q + 1]);
+    g->judged[q] = ht_add_op(g->s, HT_OP_VALIDATE, g->stage_lane[q], stage, ht_add_work(g->s, &w));
     ht_op_name(g->s, "V%d", q);
     for (int32_t u = g->first[q]; u < g->first[q + 1]; u++) ht_op_effect(g->s, g->grad[u], HT_HOST, HT_NEED);
     ht_pipe_draw_host(g, ht_pipe_backward_rank(&g->shape, q), w.params * ht_dtype_bytes(w.grad_dtype));
 }
 
-/* The step, or its undo. */
-void ht_pipe_step(struct ht_pipe *g, int32_t q, enum ht_op_kind kind, enum ht_when when, int32_t after)
+/* The step of units [begin, end) of a stage, or its undo. */
+static int32_t update(struct ht_pipe *g, enum ht_op_kind kind, int32_t q, int32_t begin, int32_t end)
 {
-    struct ht_work w = host_work(g, kind, q);
+    struct ht_work w = work_of(g, kind, begin, end);
     int32_t rank = ht_pipe_backward_rank(&g->shape, q);
     bool offloads = ht_pipe_offloads(g), undo = kind == HT_OP_UNDO;
     enum ht_tier tier = offloads ? HT_HOST : HT_DEVICE;
-    int32_t op = ht_add_op(g->s, kind, offloads ? g->stage_lane[q] : g->lanes[rank].compute, of_stage(g, q),
-                           ht_add_work(g->s, &w));
+    int32_t lane = offloads ? g->stage_lane[q] : g->lanes[rank].compute;
+    int32_t op = ht_add_op(g->s, kind, lane, of_units(begin, end), ht_add_work(g->s, &w));
     ht_op_name(g->s, "%s%d", undo ? "undo" : offloads ? "O" : "U", q);
-    ht_op_when(g->s, when);
-    ht_op_after(g->s, after);
-    if (!undo) g->stepped[q] = op;
-    int64_t element = ht_step_traffic_bytes(&g->scenario->numerics, w.grad_dtype), bytes = w.params * element;
-    for (int32_t u = g->first[q]; u < g->first[q + 1]; u++) {
+    int64_t bytes = w.params * ht_step_traffic_bytes(&g->scenario->numerics, w.grad_dtype);
+    for (int32_t u = begin; u < end; u++) {
         int32_t updated[] = {g->param[u], g->master[u], g->momentum[u], g->variance[u]};
-        for (int i = 0; i < 4; i++)
+        for (size_t i = 0; i < HT_COUNT(updated); i++)
             if (updated[i] >= 0) ht_op_effect(g->s, updated[i], tier, HT_UPDATE);
         ht_op_effect(g->s, g->grad[u], tier, offloads ? HT_NEED : HT_NEED | HT_RELEASE);
         if (g->log[u] < 0) continue;
@@ -73,6 +65,20 @@ void ht_pipe_step(struct ht_pipe *g, int32_t q, enum ht_op_kind kind, enum ht_wh
         ht_pipe_draw_host(g, rank, bytes);
     else
         ht_pipe_draw_compute(g, rank);
+    return op;
+}
+
+void ht_pipe_step(struct ht_pipe *g, int32_t q, enum ht_op_kind kind, enum ht_when when, int32_t after)
+{
+    int32_t op = update(g, kind, q, g->first[q], g->first[q + 1]);
+    ht_op_when(g->s, when);
+    ht_op_after(g->s, after);
+    if (kind != HT_OP_UNDO) g->stepped[q] = op;
+}
+
+void ht_pipe_step_plainly(struct ht_pipe *g, int32_t q)
+{
+    for (int32_t u = g->first[q]; u < g->first[q + 1]; u++) update(g, HT_OP_OPTIMIZER_STEP, q, u, u + 1);
 }
 
 /* Waits for all that the rank's stages have to say. */
@@ -113,6 +119,10 @@ static int32_t verdict(struct ht_pipe *g, int32_t rank, int32_t after)
 void ht_pipe_end(struct ht_pipe *g)
 {
     int32_t *told = g->computed; /* by rank: verdict, no longer needed as compute ops */
+    if (g->plain) {
+        for (int32_t q = g->n_backward - 1; q >= 0 && !ht_pipe_offloads(g); q--) ht_pipe_step_plainly(g, q);
+        return;
+    }
     if (ht_pipe_offloads(g)) {
         int32_t first = g->s->n_ops;
         for (int32_t r = 0; r < g->shape.ranks && g->shape.ranks > 1; r++) agree(g, r);

@@ -38,6 +38,14 @@ static inline struct ht_scenario pipe_scenario(int64_t ranks, int64_t nodes, int
     return s;
 }
 
+static inline struct ht_schedule *pipe_build(const struct ht_scenario *sc, const struct ht_pipe_style *y)
+{
+    struct ht_schedule *s = NULL;
+    struct ht_error err = {0};
+    ck_assert_msg(ht_pipe_build(sc, y, "pipe", &err, &s) == HT_OK, "%s", err.text);
+    return s;
+}
+
 struct pipe_run {
     struct ht_schedule *s;
     int64_t *cost_ns;
@@ -129,7 +137,7 @@ static inline void pipe_check(struct ht_scenario *sc, const struct ht_pipe_style
                               double iteration)
 {
     for (int32_t ahead = 0; ahead <= 2; ahead += 2) {
-        struct pipe_run r = pipe_run(ht_pipe_build(sc, y, "pipe"), y, p, 3, ahead, NULL);
+        struct pipe_run r = pipe_run(pipe_build(sc, y), y, p, 3, ahead, NULL);
         ck_assert_double_eq_tol(pipe_gpu_time(&r), gpu, 1e-9);
         for (int k = 0; k < 3; k++) ck_assert_int_eq(r.trace->iteration_end_ns[k], pipe_ns((k + 1) * iteration));
         pipe_run_free(&r);

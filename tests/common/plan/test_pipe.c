@@ -94,7 +94,7 @@ START_TEST(bad_iteration)
 {
     const bool bad[] = {true, false};
     struct ht_scenario a = scenario_for(&sysx, 4, 1, 4), b = scenario_for(&mobius, 4, 1, 4);
-    struct pipe_run r = pipe_run(ht_pipe_build(&a, &sysx, "sysx"), &sysx, (struct pipe_prices){1, 1, 1, 1, 2}, 2, 0, bad);
+    struct pipe_run r = pipe_run(pipe_build(&a, &sysx), &sysx, (struct pipe_prices){1, 1, 1, 1, 2}, 2, 0, bad);
     ck_assert_int_eq(r.trace->iteration_end_ns[0], pipe_ns(34));
     ck_assert_int_eq(r.trace->iteration_end_ns[1], pipe_ns(66));
     ck_assert_double_eq(pipe_start(&r, 0, "O0"), 30);
@@ -102,7 +102,7 @@ START_TEST(bad_iteration)
     ck_assert_double_eq(pipe_start(&r, 0, "undo0"), 32);
     ck_assert_double_eq(pipe_start(&r, 1, "undo0"), -1);
     pipe_run_free(&r);
-    r = pipe_run(ht_pipe_build(&b, &mobius, "mobius"), &mobius, (struct pipe_prices){1, 2, 2, 2, 4}, 2, 0, bad);
+    r = pipe_run(pipe_build(&b, &mobius), &mobius, (struct pipe_prices){1, 2, 2, 2, 4}, 2, 0, bad);
     ck_assert_int_eq(r.trace->iteration_end_ns[0], pipe_ns(37));
     ck_assert_int_eq(r.trace->iteration_end_ns[1], pipe_ns(82));
     ck_assert_double_eq(pipe_start(&r, 0, "O0"), -1);
@@ -154,7 +154,7 @@ START_TEST(bubbles)
     } cases[] = {{gpipe, 2, 3.0 / 7}, {turns, 2, 3.0 / 7}, {mobius, 2, 9.0 / 33}, {sysx, 1, 3.0 / 27}};
     for (size_t i = 0; i < HT_COUNT(cases); i++) {
         struct ht_scenario sc = scenario_for(&cases[i].style, 4, 1, 4);
-        struct pipe_run r = pipe_run(ht_pipe_build(&sc, &cases[i].style, "pipe"), &cases[i].style,
+        struct pipe_run r = pipe_run(pipe_build(&sc, &cases[i].style), &cases[i].style,
                                      (struct pipe_prices){1, cases[i].backward, 0, 0, 0}, 4, 0, NULL);
         struct ht_metrics m;
         struct ht_error err = {0};
@@ -183,7 +183,7 @@ START_TEST(checkpoints)
         struct ht_pipe_style y = with(sysx, cases[c][1], cases[c][2]);
         int n = cases[c][0], last_step = -1, last_unit = -1;
         struct ht_scenario sc = scenario_for(&y, n, 1, n + 1);
-        struct ht_schedule *s = ht_pipe_build(&sc, &y, "sysx");
+        struct ht_schedule *s = pipe_build(&sc, &y);
         ck_assert_int_eq(count(s, HT_OP_SEND, 'C'), cases[c][3] * (n + 1));
         for (int32_t op = 0; op < s->n_ops; op++) {
             if (s->ops[op].kind != HT_OP_SEND || s->ops[op].name[0] != 'C') continue;
@@ -210,7 +210,7 @@ START_TEST(early_checkpoints)
     double end[2];
     for (int early = 0; early < 2; early++) {
         y.early_checkpoints = early;
-        struct ht_schedule *s = ht_pipe_build(&sc, &y, "sysx");
+        struct ht_schedule *s = pipe_build(&sc, &y);
         struct pipe_run r = pipe_run(s, &y, (struct pipe_prices){1, 1, 0, 0, 0}, 1, 0, NULL);
         struct ht_sim_options options = {.iterations = 1};
         struct ht_error err = {0};
@@ -236,7 +236,7 @@ START_TEST(shared_parameters)
 {
     for (int nodes = 1; nodes <= 2; nodes++) {
         struct ht_scenario sc = scenario_for(&sysx, 4, nodes, 4);
-        struct ht_schedule *s = ht_pipe_build(&sc, &sysx, "sysx");
+        struct ht_schedule *s = pipe_build(&sc, &sysx);
         int local = 0, remote = 0;
         for (int32_t op = 0; op < s->n_ops; op++)
             for (int64_t e = s->effects_begin[op]; e < s->effects_begin[op + 1]; e++) {
@@ -269,7 +269,7 @@ START_TEST(early_recompute)
     struct ht_scenario sc = scenario_for(&y, 2, 1, 1);
     for (int early = 0; early < 2; early++) {
         y.early_recompute = early;
-        struct ht_schedule *s = ht_pipe_build(&sc, &y, "pipe");
+        struct ht_schedule *s = pipe_build(&sc, &y);
         struct pipe_run r = pipe_run(s, &y, (struct pipe_prices){1, 1, 0, 0, 0}, 1, 0, NULL);
         struct ht_sim_options options = {.iterations = 1};
         struct ht_error err = {0};
@@ -307,7 +307,7 @@ START_TEST(activations_held)
             struct ht_pipe_style y = gpipe;
             if (turns) y.order = HT_PIPE_1F1B;
             struct ht_scenario sc = scenario_for(&y, 4, 1, n_m);
-            struct ht_schedule *s = ht_pipe_build(&sc, &y, "pipe");
+            struct ht_schedule *s = pipe_build(&sc, &y);
             int64_t one = ht_unit_activation_bytes(&sc.model, 1, 1, sc.seq, sc.numerics.param);
             ck_assert_int_eq(most_activations(s), (turns && n_m > 4 ? 4 : n_m) * one);
             ht_schedule_destroy(s);
@@ -359,7 +359,7 @@ START_TEST(host_bytes)
     struct ht_error err = {0};
     struct ht_pipe_style y = with(sysx, 2, 3);
     ck_assert_msg(ht_scenario_create(&r, &err, &sc) == HT_OK, "%s", err.text);
-    struct ht_schedule *s = ht_pipe_build(&sc, &y, "sysx");
+    struct ht_schedule *s = pipe_build(&sc, &y);
     double of_node[8] = {0}, all = 0;
     for (int32_t t = 0; t < s->n_tensors; t++)
         if (s->tensors[t].class == HT_PARAM) of_node[s->rank_node[s->tensors[t].rank]] += (double)s->tensors[t].bytes;
@@ -443,7 +443,7 @@ START_TEST(random_pipelines)
         struct ht_scenario sc = pipe_scenario(ranks, nodes, layers, micro_batches);
         sc.model.tied = ranks == 1 && draw(seed, &at, 2);
         ck_assert_msg(ht_pipe_check(&sc, &y, &err) == HT_OK, "%s", err.text);
-        struct ht_schedule *s = ht_pipe_build(&sc, &y, "random");
+        struct ht_schedule *s = pipe_build(&sc, &y);
         struct ht_verdict v;
         ck_assert_msg(ht_schedule_verify(s, &err, &v) == HT_OK, "seed %d: %s", (int)seed, err.text);
         for (int32_t r = 0; r < s->n_ranks; r++) ht_schedule_set_capacity(s, HT_DEVICE, r, v.spaces[r].peak_bytes);
