@@ -8,6 +8,7 @@
 #include "common/backend/cpu.h"
 #include "common/base/array.h"
 #include "common/base/rng.h"
+#include "common/kernels/convert.h"
 #include "common/kernels/plain.h"
 #include "common/mem/arena.h"
 #include "common/schedule/verify.h"
@@ -28,8 +29,16 @@ struct variant {
     bool segment;   /* the blocks are one op forward, keep the first one's input only, and are recomputed by one op */
     bool shards;    /* optimizer state in two shards a unit */
     bool validate;
-    bool llama; /* two query heads share keys */
+    bool llama;         /* two query heads share keys */
+    enum ht_dtype type; /* of parameters, activations and their gradients, and gradients; FP32 stays the master */
+    bool sums16;        /* gradients are accumulated in this type too */
+    bool cast;          /* P is made from W by every op that reads it */
 };
+
+static struct ht_numerics numerics_of(const struct variant *v)
+{
+    return (struct ht_numerics){.param = v->type, .grad = v->type, .accumulate = v->sums16 ? v->type : HT_F32};
+}
 
 static struct ht_model model_of(const struct variant *v)
 {
@@ -74,12 +83,13 @@ static enum ht_status data(void *ctx, int32_t iteration, int32_t micro_batch, co
 
 struct outcome {
     double losses[ITERATIONS * MAX_MB]; /* sum over a micro-batch's tokens */
-    float *param[UNITS];
+    void *param[UNITS];
+    float *master[UNITS];
 };
 
 static void free_outcome(struct outcome *o)
 {
-    for (int u = 0; u < UNITS; u++) free(o->param[u]);
+    for (int u = 0; u < UNITS; u++) free(o->param[u]), free(o->master[u]);
 }
 
 /* ---- schedules ---- */
@@ -89,7 +99,7 @@ struct graph {
     struct ht_model model;
     struct ht_schedule *s;
     int32_t gpu, h2d, d2h, cpu, pass, other; /* lanes; rows of works */
-    int32_t param[UNITS], grad[UNITS], m[UNITS][2], vv[UNITS][2];
+    int32_t param[UNITS], grad[UNITS], w[UNITS][2], m[UNITS][2], vv[UNITS][2];
     int32_t fresh[UNITS][MAX_MB], x[UNITS][MAX_MB], a[UNITS][MAX_MB], d[UNITS][MAX_MB], logits[MAX_MB];
 };
 
@@ -119,20 +129,25 @@ static void shard(struct graph *g, enum ht_tensor_class class, int32_t u, int32_
 static void add_tensors(struct graph *g)
 {
     for (int32_t u = 0; u < UNITS; u++) {
-        int64_t bytes = 4 * ht_unit_params(&g->model, u), in = ht_unit_input_bytes(&g->model, u, B, T, HT_F32);
+        enum ht_dtype type = g->v->type, sums = g->v->n_mb > 1 && !g->v->sums16 ? HT_F32 : type;
+        int64_t n = ht_unit_params(&g->model, u), bytes = n * ht_dtype_bytes(type);
+        int64_t in = ht_unit_input_bytes(&g->model, u, B, T, type);
         enum ht_tier home = g->v->offload ? HT_HOST : HT_DEVICE;
         g->param[u] = tensor(g, HT_PARAM, u, -1, bytes);
-        g->grad[u] = tensor(g, HT_GRAD, u, -1, bytes);
+        g->grad[u] = tensor(g, HT_GRAD, u, -1, n * ht_dtype_bytes(sums));
+        g->w[u][0] = g->w[u][1] = -1;
+        if (type != HT_F32) shard(g, HT_MASTER, u, g->w[u]);
         shard(g, HT_MOMENTUM, u, g->m[u]);
         shard(g, HT_VARIANCE, u, g->vv[u]);
-        ht_add_resident(g->s, g->param[u], HT_DEVICE, 0);
+        if (!g->v->cast) ht_add_resident(g->s, g->param[u], HT_DEVICE, 0);
         if (g->v->offload) ht_add_resident(g->s, g->param[u], HT_HOST, 0);
         for (int i = 0; i < 2 && g->m[u][i] >= 0; i++) {
+            if (type != HT_F32) ht_add_resident(g->s, g->w[u][i], home, 0);
             ht_add_resident(g->s, g->m[u][i], home, 0);
             ht_add_resident(g->s, g->vv[u][i], home, 0);
         }
         for (int32_t j = 0; j < g->v->n_mb; j++) {
-            int64_t kept = ht_unit_activation_bytes(&g->model, u, B, T, HT_F32);
+            int64_t kept = ht_unit_activation_bytes(&g->model, u, B, T, type);
             g->fresh[u][j] = j ? tensor(g, HT_GRAD, u, j, bytes) : g->grad[u];
             g->x[u][j] = in ? tensor(g, HT_CHECKPOINT, u, j, in) : -1;
             g->d[u][j] = in ? tensor(g, HT_ACT_GRAD, u, j, in) : -1;
@@ -149,8 +164,14 @@ static void effect(struct graph *g, int32_t t, enum ht_tier tier, unsigned flags
 
 static void workspace(struct graph *g, int32_t u, bool backward)
 {
-    int64_t bytes = ht_unit_workspace_bytes(&g->model, u, B, T, HT_F32, backward);
+    int64_t bytes = ht_unit_workspace_bytes(&g->model, u, B, T, g->v->type, backward);
     if (bytes) effect(g, tensor(g, HT_WORKSPACE, u, -1, bytes), HT_DEVICE, HT_PRODUCE | HT_RELEASE);
+}
+
+static void read_param(struct graph *g, int32_t u)
+{
+    if (g->v->cast) effect(g, g->w[u][0], HT_DEVICE, HT_NEED);
+    effect(g, g->param[u], HT_DEVICE, g->v->cast ? HT_PRODUCE | HT_RELEASE : HT_NEED);
 }
 
 static bool dropped(const struct graph *g, int32_t u)
@@ -161,8 +182,8 @@ static bool dropped(const struct graph *g, int32_t u)
 static void forward(struct graph *g, int32_t u, int32_t j)
 {
     ht_add_op(g->s, HT_OP_FORWARD, g->gpu, about(u, 1, j), g->pass);
-    effect(g, g->param[u], HT_DEVICE, HT_NEED);
-    if (u == L + 1 && g->model.tied) effect(g, g->param[0], HT_DEVICE, HT_NEED);
+    read_param(g, u);
+    if (u == L + 1 && g->model.tied) read_param(g, 0);
     effect(g, g->x[u][j], HT_DEVICE, HT_NEED);
     effect(g, g->a[u][j], HT_DEVICE, dropped(g, u) ? HT_PRODUCE | HT_RELEASE : HT_PRODUCE);
     effect(g, u == L + 1 ? g->logits[j] : g->x[u + 1][j], HT_DEVICE, HT_PRODUCE);
@@ -173,15 +194,15 @@ static void backward(struct graph *g, int32_t u, int32_t j)
 {
     if (dropped(g, u)) {
         ht_add_op(g->s, HT_OP_RECOMPUTE, g->gpu, about(u, 1, j), g->pass);
-        effect(g, g->param[u], HT_DEVICE, HT_NEED);
+        read_param(g, u);
         effect(g, g->x[u][j], HT_DEVICE, HT_NEED);
         effect(g, g->a[u][j], HT_DEVICE, HT_PRODUCE);
         workspace(g, u, false);
     }
     bool head = u == L + 1, tied = g->model.tied;
     ht_add_op(g->s, HT_OP_BACKWARD, g->gpu, about(u, 1, j), g->pass);
-    effect(g, g->param[u], HT_DEVICE, HT_NEED);
-    if (head && tied) effect(g, g->param[0], HT_DEVICE, HT_NEED);
+    read_param(g, u);
+    if (head && tied) read_param(g, 0);
     effect(g, head ? g->logits[j] : g->d[u + 1][j], HT_DEVICE, HT_NEED | HT_RELEASE);
     effect(g, g->x[u][j], HT_DEVICE, HT_NEED | HT_RELEASE);
     effect(g, g->a[u][j], HT_DEVICE, HT_NEED | HT_RELEASE);
@@ -196,7 +217,7 @@ static void fused(struct graph *g, int32_t j)
 {
     ht_add_op(g->s, HT_OP_FORWARD, g->gpu, about(0, UNITS, j), g->pass);
     for (int32_t u = 0; u < UNITS; u++) {
-        effect(g, g->param[u], HT_DEVICE, HT_NEED);
+        read_param(g, u);
         effect(g, g->x[u][j], HT_DEVICE, HT_PRODUCE);
         effect(g, g->a[u][j], HT_DEVICE, HT_PRODUCE);
         workspace(g, u, false);
@@ -204,7 +225,7 @@ static void fused(struct graph *g, int32_t j)
     effect(g, g->logits[j], HT_DEVICE, HT_PRODUCE);
     ht_add_op(g->s, HT_OP_BACKWARD, g->gpu, about(0, UNITS, j), g->pass);
     for (int32_t u = 0; u < UNITS; u++) {
-        effect(g, g->param[u], HT_DEVICE, HT_NEED);
+        read_param(g, u);
         effect(g, g->x[u][j], HT_DEVICE, HT_NEED | HT_RELEASE);
         effect(g, g->a[u][j], HT_DEVICE, HT_NEED | HT_RELEASE);
         effect(g, g->d[u][j], HT_DEVICE, HT_PRODUCE | HT_RELEASE);
@@ -222,7 +243,7 @@ static void segment(struct graph *g, enum ht_op_kind kind, int32_t j)
     ht_add_op(g->s, kind, g->gpu, about(1, L, j), g->pass);
     effect(g, g->x[1][j], HT_DEVICE, HT_NEED);
     for (int32_t u = 1; u <= L; u++) {
-        effect(g, g->param[u], HT_DEVICE, HT_NEED);
+        read_param(g, u);
         effect(g, g->a[u][j], HT_DEVICE, flags);
         if (u > 1) effect(g, g->x[u][j], HT_DEVICE, flags);
     }
@@ -240,8 +261,9 @@ static void step(struct graph *g, int32_t u, int32_t validate)
     }
     ht_add_op(g->s, HT_OP_OPTIMIZER_STEP, g->v->offload ? g->cpu : g->gpu, about(u, 1, -1), g->other);
     ht_op_after(g->s, validate);
-    effect(g, g->param[u], home, HT_UPDATE);
+    if (!g->v->cast) effect(g, g->param[u], home, HT_UPDATE);
     for (int i = 0; i < 2; i++) {
+        effect(g, g->w[u][i], home, HT_UPDATE);
         effect(g, g->m[u][i], home, HT_UPDATE);
         effect(g, g->vv[u][i], home, HT_UPDATE);
     }
@@ -315,6 +337,10 @@ static enum ht_status final(void *ctx, int32_t space, struct ht_buffer b, struct
     struct hooks *h = ctx;
     (void)space, (void)err;
     for (int32_t u = 0; u < UNITS; u++) {
+        const struct ht_tensor *t = &h->g->s->tensors[b.tensor];
+        if (!h->o->master[u]) h->o->master[u] = HT_NEW_ARRAY(float, ht_unit_params(&h->g->model, u));
+        for (int i = 0; i < 2; i++)
+            if (b.tensor == h->g->w[u][i]) memcpy(h->o->master[u] + t->shard_begin, b.data, (size_t)b.bytes);
         if (b.tensor != h->g->param[u]) continue;
         if (!h->o->param[u]) h->o->param[u] = memcpy(ht_alloc((size_t)b.bytes), b.data, (size_t)b.bytes);
         ck_assert_mem_eq(h->o->param[u], b.data, (size_t)b.bytes); /* equal on the device and on the host */
@@ -325,11 +351,13 @@ static enum ht_status final(void *ctx, int32_t space, struct ht_buffer b, struct
 static struct ht_cpu_options options_of(const struct variant *v, double *losses, const struct ht_cpu_split *split)
 {
     return (struct ht_cpu_options){.model = model_of(v),
+                                   .numerics = numerics_of(v),
                                    .tokens_per_iteration = (int64_t)v->n_mb * B * T,
                                    .seed = SEED,
                                    .adamw = adamw,
                                    .data = data,
                                    .losses = losses,
+                                   .control = {.loss_scale = v->type == HT_F16 ? 64 : 0},
                                    .split = split};
 }
 
@@ -360,16 +388,25 @@ static enum ht_status train(const struct variant *v, struct graph *g, const stru
 static void compare_with_plain(const struct variant *v, const struct outcome *run)
 {
     struct ht_model model = model_of(v);
-    struct ht_plain *plain = ht_plain_create(&model, NULL, B, T, NULL, SEED);
+    struct ht_numerics numerics = numerics_of(v);
+    struct ht_plain *plain = ht_plain_create(&model, &numerics, B, T, NULL, SEED);
+    double scale = v->type == HT_F16 ? 64 : 1;
     for (int k = 0; k < ITERATIONS; k++) {
-        double plainly = ht_plain_step(plain, v->n_mb, tokens[k][0], targets[k][0], &adamw, 1), sum = 0;
+        double plainly = ht_plain_step(plain, v->n_mb, tokens[k][0], targets[k][0], &adamw, scale), sum = 0;
         for (int j = 0; j < v->n_mb; j++) sum += run->losses[k * v->n_mb + j];
         double loss = sum / (double)(v->n_mb * B * T);
         ck_assert_msg(memcmp(&loss, &plainly, sizeof(loss)) == 0, "loss %d: %.17g, plainly %.17g", k, loss, plainly);
         if (k == 0) ck_assert_double_eq_tol(loss, 3.61, 0.1); /* ln(37) = 3.6109: nothing is known yet */
     }
-    for (int u = 0; u < UNITS; u++)
-        ck_assert_mem_eq(run->param[u], ht_plain_params(plain, u), 4 * (size_t)ht_unit_params(&model, u));
+    for (int u = 0; u < UNITS; u++) {
+        int64_t n = ht_unit_params(&model, u);
+        const float *master = ht_plain_params(plain, u);
+        void *param = HT_NEW_ARRAY(float, n);
+        ht_round_copy(NULL, master, param, v->type, n);
+        if (!v->cast) ck_assert_mem_eq(run->param[u], param, (size_t)(n * ht_dtype_bytes(v->type)));
+        if (v->type != HT_F32) ck_assert_mem_eq(run->master[u], master, 4 * (size_t)n);
+        free(param);
+    }
     ht_plain_destroy(plain);
 }
 
@@ -406,6 +443,14 @@ static const struct variant variants[] = {
     {.n_mb = 3, .llama = true, .tied = true, .offload = true, .recompute = true, .flash = true},
     {.n_mb = 2, .llama = true, .segment = true, .flash = true},
     {.n_mb = 2, .llama = true, .fused = true, .shards = true, .validate = true},
+    {.n_mb = 1, .type = HT_BF16, .tied = true},
+    {.n_mb = 3, .type = HT_BF16, .tied = true, .offload = true, .recompute = true, .flash = true},
+    {.n_mb = 2, .type = HT_F16, .sums16 = true, .shards = true, .offload = true},
+    {.n_mb = 2, .type = HT_F16, .fused = true, .validate = true, .tied = true},
+    {.n_mb = 2, .type = HT_BF16, .cast = true, .tied = true, .recompute = true},
+    {.n_mb = 2, .type = HT_F16, .cast = true, .segment = true, .llama = true, .sums16 = true},
+    {.n_mb = 1, .type = HT_BF16, .cast = true, .fused = true, .tied = true, .flash = true},
+    {.n_mb = 3, .type = HT_BF16, .llama = true, .tied = true, .shards = true, .validate = true},
 };
 
 START_TEST(test_variants)
