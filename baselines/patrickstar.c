@@ -326,11 +326,12 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
     int64_t os = forced >= 0 ? forced : margin_chunks(scenario, &p, usable, margin_ratio);
     /* The margin does not leave out the buffer: where both and the chunks are too much, fewer states stay (departure
      * 3). */
-    do {
+    for (;; os--) {
         os = os < p.chunks.n ? os : p.chunks.n;
         set_plan(out, c, &p.chunks, os, gpu_ratio);
         status = prepare(self, scenario, out, err, &p);
-    } while (status && forced < 0 && os-- > 0);
+        if (!status || forced >= 0 || os == 0) break;
+    }
     ht_plan_set(out, "cpu_ratio", cpu_ratio);
     ht_plan_set(out, "margin_ratio", margin_ratio);
     out->planned_bytes[HT_HOST] = host_bytes(scenario, &p, os);
