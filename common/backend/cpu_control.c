@@ -22,7 +22,8 @@ bool ht_cpu_judge(struct ht_cpu_control *c, int32_t iteration, struct ht_cpu_ite
     slot->clip_factor = fits ? ht_clip_factor(c->options.clip, norm) : 1;
     ht_scaler_update(&c->scaler, &c->options, fits);
     ht_cpu_slot(c, iteration + 1)->loss_scale = c->scaler.scale;
-    bool redone = c->undoes && slot->clip_factor < 1;
+    ht_cpu_slot(c, iteration + 1)->left_out = false;
+    bool redone = c->undoes && (slot->clip_factor < 1 || slot->left_out);
     *out = (struct ht_cpu_iteration){.loss_scale = slot->loss_scale,
                                      .norm = norm,
                                      .clip_factor = slot->clip_factor,
@@ -55,10 +56,12 @@ static int32_t *before_on_lane(const struct ht_schedule *s)
     return before;
 }
 
-/* Every op that judges gradients ends before the verdict begins. */
-static enum ht_status check_partials_first(const struct ht_schedule *s, int32_t verdict, struct ht_error *err)
+/* Every op that judges gradients ends before the verdict begins. If all steps that are undone do, too, and are made
+   again, one may be left out. */
+static enum ht_status check_partials_first(struct ht_cpu_control *c, const struct ht_schedule *s, struct ht_error *err)
 {
-    int32_t *before = before_on_lane(s), missing = -1;
+    int32_t verdict = c->verdict, steps = 0, *before = before_on_lane(s), missing = -1;
+    bool heard = true;
     bool *earlier = HT_NEW_ARRAY(bool, s->n_ops); /* the verdict waits for it */
     earlier[verdict] = true;
     for (int32_t op = verdict; op >= 0; op--) {
@@ -66,8 +69,13 @@ static enum ht_status check_partials_first(const struct ht_schedule *s, int32_t 
         if (before[op] >= 0) earlier[before[op]] = true;
         for (int64_t k = s->deps_begin[op]; k < s->deps_begin[op + 1]; k++) earlier[s->deps[k]] = true;
     }
-    for (int32_t op = 0; op < s->n_ops; op++)
+    for (int32_t op = 0; op < s->n_ops; op++) {
         if (s->ops[op].kind == HT_OP_VALIDATE && !earlier[op]) missing = op;
+        if (s->ops[op].kind != HT_OP_OPTIMIZER_STEP) continue;
+        steps += s->ops[op].when == HT_ALWAYS ? 1 : s->ops[op].when == HT_WHEN_BAD ? -1 : 0;
+        heard &= s->ops[op].when != HT_ALWAYS || earlier[op];
+    }
+    c->redoes = c->undoes && heard && steps == 0;
     free(before);
     free(earlier);
     return missing < 0 ? HT_OK : wrong(s, missing, err, "judges gradients, but the verdict does not wait for it");
@@ -200,6 +208,7 @@ enum ht_status ht_cpu_control_open(struct ht_cpu_control *c, const struct ht_sch
     c->verdict = -1;
     c->undoes = false;
     c->n_judged = 0;
+    c->redoes = false;
     for (int i = 0; i < HT_CPU_SLOTS; i++) c->slots[i] = (struct ht_cpu_slot){.loss_scale = c->scaler.scale};
     enum ht_status status = find_verdict(c, s, err);
     if (!status) status = check_steps(c, s, err);
@@ -207,7 +216,7 @@ enum ht_status ht_cpu_control_open(struct ht_cpu_control *c, const struct ht_sch
     find_judged(c, s, model);
     c->partials = HT_NEW_ARRAY(struct ht_grad_partial, s->n_tensors);
     status = check_all_judged(c, s, model, err);
-    if (!status) status = check_partials_first(s, c->verdict, err);
+    if (!status) status = check_partials_first(c, s, err);
     if (!status) status = check_next_waits(s, model, c->verdict, err);
     return status;
 }

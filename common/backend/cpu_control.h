@@ -15,10 +15,13 @@
 #include "common/backend/cpu.h"
 #include "common/kernels/grad_check.h"
 
+#include <stdatomic.h>
+
 enum { HT_CPU_SLOTS = 4 };
 
 struct ht_cpu_slot {
     double loss_scale;
+    atomic_bool left_out; /* a step with good gradients, for which its log had no room */
     /* Once there is a verdict: */
     bool finite;
     double clip_factor;
@@ -37,6 +40,7 @@ struct ht_cpu_control {
     /* While a run has a schedule open: */
     int32_t verdict;              /* op, or -1 */
     bool undoes;                  /* steps come before the verdict and are taken back */
+    bool redoes;                  /* and made again: all of them, and the verdict waits for them */
     struct ht_cpu_judged *judged; /* in the order of units and elements */
     int32_t n_judged;
     struct ht_grad_partial *partials; /* [n_tensors] */

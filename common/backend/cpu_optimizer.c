@@ -74,6 +74,10 @@ static enum ht_status refused(struct ht_cpu_call *c, const struct ht_undo *u, co
 {
     row->left_out = true;
     if (!c->kernels->judge(c->device, u->pool, step, u->row.grad, u->row.grad_type, u->row.n).fits) return HT_OK;
+    if (c->control->redoes) {
+        ht_cpu_slot(c->control, c->iteration)->left_out = true;
+        return HT_OK;
+    }
     int64_t exceptions = c->kernels->undo_summary(c->device, u->log, u->log_bytes, u->row.n).exceptions;
     return ht_cpu_complain(c, "the undo log of unit %d has %lld bytes; the step of iteration %d needs %lld", unit,
                            (long long)u->log_bytes, c->iteration, (long long)ht_undo_log_bytes(u->row.n, exceptions));

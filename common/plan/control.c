@@ -308,7 +308,7 @@ static enum ht_status order_rollback(struct ht_rebuild *r, struct ht_error *err)
         for (int tier = 0; tier < HT_N_TIERS; tier++)
             if (x->fetched_from[tier]) put(r, HT_FETCH, i, (enum ht_tier)tier);
         put(r, HT_UNDO_STEP, i, HT_HOST);
-        if (r->control->options.clip > 0) put(r, HT_REDO, i, HT_HOST);
+        put(r, HT_REDO, i, HT_HOST);
         for (int tier = 0; tier < HT_N_TIERS; tier++)
             if (x->carried[tier]) put(r, HT_SEND_ON, i, (enum ht_tier)tier);
         put(r, HT_FREE, i, HT_HOST);

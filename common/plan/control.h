@@ -13,10 +13,10 @@
  *     rollback   steps stay where they are and keep a log; the verdict comes after the last one
  *
  *         host      V2 O2  V1 O1  V0 O0 | v |   when ok:  gradients and logs are freed
- *                                       |       when bad: undo2 (redo2) undo1 (redo1) ..
+ *                                       |       when bad: undo2 redo2 undo1 redo1 ..
  *
- * A step that only has to be made smaller (clipping) is undone and made again with the factor; one with bad gradients
- * is undone, and the redo does nothing (the backend's affair). Without clipping there is no redo.
+ * A step that only has to be made smaller (clipping) is undone and made again with the factor; so is one whose log had
+ * no room. One with bad gradients is undone, and the redo does nothing. Which of these it is, is the backend's affair.
  *
  * What the rule "all that follows from a step" means:
  *

@@ -110,9 +110,9 @@ static void hurry(struct ht_rebuild *r, int32_t lane)
     if (r->in->lanes[lane].order == HT_PRIORITY) ht_op_priority(r->out, least - 1);
 }
 
-static void free_log(struct ht_rebuild *r, const struct ht_controlled_step *x, unsigned flags)
+static void free_log(struct ht_rebuild *r, const struct ht_controlled_step *x)
 {
-    if (x->log >= 0) ht_op_effect(r->out, x->log, x->tier, flags | HT_RELEASE);
+    if (x->log >= 0) ht_op_effect(r->out, x->log, x->tier, HT_RELEASE);
 }
 
 /* ---- one op after another -------------------------------------------------------------------------------------- */
@@ -181,7 +181,10 @@ static void verdict(struct ht_rebuild *r)
     struct ht_label whole = {.unit = -1, .n_units = 0, .sub_ops = HT_ALL_SUB_OPS, .micro_batch = -1};
     add(r, HT_OP_VALIDATE, r->host, whole, (struct ht_work){.tp = 1, .ranks = 1});
     ht_op_name(r->out, "verdict");
-    for (int32_t i = 0; i < r->n_steps; i++) ht_op_after(r->out, r->steps[i].judge);
+    for (int32_t i = 0; i < r->n_steps; i++) {
+        ht_op_after(r->out, r->steps[i].judge);
+        if (r->control->mode == HT_CONTROL_ROLLBACK) ht_op_after(r->out, r->new_id[r->steps[i].op]);
+    }
     hurry(r, r->host);
 }
 
@@ -197,7 +200,7 @@ static void free_kept(struct ht_rebuild *r, const struct ht_controlled_step *x)
     for (int64_t k = s->effects_begin[x->op]; k < s->effects_begin[x->op + 1]; k++)
         if (s->effects[k].flags & HT_RELEASE && s->effects[k].flags & HT_NEED)
             ht_op_effect(r->out, s->effects[k].tensor, x->tier, HT_RELEASE);
-    free_log(r, x, 0);
+    free_log(r, x);
 }
 
 /* The copy that a step would have made, of parameters that it did not change. */
@@ -219,13 +222,11 @@ static void recast(struct ht_rebuild *r, const struct ht_controlled_step *x)
     draw(r, op->lane, bytes);
 }
 
-/* Undo or redo: the step's tensors, but for those that are nowhere any more. With the last of the two go gradient and
-   log. */
+/* Undo or redo: the step's tensors, but for those that are nowhere any more. With the redo go gradient and log. */
 static void again(struct ht_rebuild *r, const struct ht_controlled_step *x, bool undo)
 {
     const struct ht_schedule *s = r->in;
     const struct ht_op *op = &s->ops[x->op];
-    bool last = !undo || r->control->options.clip <= 0;
     struct ht_work work = *work_of(r, x->op);
     if (undo) work.bytes = log_traffic_bytes(r->control, elements_of(r, x));
     add(r, undo ? HT_OP_UNDO : HT_OP_OPTIMIZER_STEP, op->lane, op->label, work);
@@ -238,15 +239,15 @@ static void again(struct ht_rebuild *r, const struct ht_controlled_step *x, bool
         const struct ht_effect *e = &s->effects[k];
         bool written = e->flags & WRITES && !(e->flags & HT_RELEASE), gone = x->away >> (k - begin) & 1;
         if (written && gone && !(fetched >> (k - begin) & 1)) continue;
-        bool release = e->flags & HT_RELEASE && (last || !(e->flags & HT_NEED));
+        bool release = e->flags & HT_RELEASE && (!undo || !(e->flags & HT_NEED));
         unsigned flags = written ? HT_UPDATE : e->flags & ~(unsigned)HT_RELEASE;
         ht_op_effect(r->out, e->tensor, x->tier, flags | (release ? HT_RELEASE : 0));
     }
     draw_as(r, x->op, undo ? work.bytes : 0);
-    if (undo && !last)
+    if (undo)
         ht_op_effect(r->out, x->log, x->tier, HT_NEED);
     else
-        free_log(r, x, undo ? HT_NEED : 0);
+        free_log(r, x);
 }
 
 /* Copies some of the step's tensors (bits of its effects) between its tier and another. */
