@@ -1,5 +1,5 @@
 # tests/ mirrors the tree: tests/common/base/test_x.c is linked with ht_common_base and becomes the ctest "common/base/x".
-# tests/support (random graphs, the reference simulator) is linked into the tests of the folders named below.
+# tests/support (random graphs, the reference simulator, a GPU of threads) is linked into the tests of the folders named below.
 # bench/bench_x.c becomes build/bench_x. tests/**/fuzz_x.c becomes a libFuzzer target with HT_FUZZ, and otherwise a plain
 # program that runs over files named on its command line.
 enable_testing()
@@ -7,7 +7,7 @@ file(GLOB support CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/support/*.c)
 if(support)
   add_library(ht_test_support STATIC EXCLUDE_FROM_ALL ${support})
   target_include_directories(ht_test_support PUBLIC ${CMAKE_SOURCE_DIR})
-  target_link_libraries(ht_test_support PUBLIC ht_common_schedule ht_common_base)
+  target_link_libraries(ht_test_support PUBLIC ht_common_kernels ht_common_schedule ht_common_base)
 endif()
 function(ht_link target dir)
   string(REPLACE "/" "_" lib ${dir})
@@ -33,7 +33,7 @@ foreach(dir ${dirs})
     if(dir MATCHES "^(baselines|sysx|common/plan)$") # iterations worked out by hand are simulated
       target_link_libraries(${target} PRIVATE ht_common_exec)
     endif()
-    if(TARGET ht_test_support AND dir MATCHES "^common/(exec|backend|trace)$")
+    if(TARGET ht_test_support AND dir MATCHES "^(harness|common/(exec|backend|trace))$")
       target_link_libraries(${target} PRIVATE ht_test_support)
     endif()
     add_test(NAME ${dir}/${short} COMMAND ${target} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})

@@ -4,6 +4,7 @@
 #include "common/base/array.h"
 #include "common/base/units.h"
 #include "common/exec/sim.h"
+#include "harness/engine.h"
 #include "harness/output.h"
 #include "harness/result.h"
 #include "harness/table.h"
@@ -59,14 +60,10 @@ static enum ht_status predict(const struct ht_job *job, struct ht_error *err, st
 static enum ht_status check_request(const struct ht_options *o, struct ht_error *err)
 {
     if (!o->data) return ht_fail(err, HT_BAD_INPUT, "train: --data is missing; expected a text or token ids");
-    if (o->backend && !strcmp(o->backend, "cuda"))
-        return ht_fail(err, HT_INFEASIBLE, "train: --backend cuda: this build has no CUDA backend; cpu is there");
-    if (o->backend && strcmp(o->backend, "cpu"))
-        return ht_fail(err, HT_BAD_INPUT, "train: --backend '%s' is not known; expected cpu or cuda", o->backend);
     return HT_OK;
 }
 
-static enum ht_status check_job(const struct ht_job *job, struct ht_error *err)
+static enum ht_status check_job(const struct ht_job *job, bool on_gpu, struct ht_error *err)
 {
     const struct ht_scenario *s = &job->scenario;
     const struct ht_gpu *gpu = ht_cluster_gpu_of(s->cluster, 0);
@@ -76,9 +73,13 @@ static enum ht_status check_job(const struct ht_job *job, struct ht_error *err)
             "cluster '%s' has %lld devices; several ranks run in simulation only: hetbench sim, or --cluster "
             "local",
             s->cluster->name, (long long)s->cluster->n_gpus);
-    if (gpu->cores == 0)
+    if (on_gpu && gpu->cores)
+        return ht_fail(err, HT_BAD_INPUT, "cluster '%s' has an emulated device; expected a GPU for --backend cuda",
+                       s->cluster->name);
+    if (gpu->cores == 0 && !on_gpu)
         return ht_fail(err, HT_INFEASIBLE,
-                       "cluster '%s' has the accelerator %s; this build trains on the CPU: --cluster local",
+                       "cluster '%s' has the accelerator %s; training is on the CPU (--cluster local), or on the machine's "
+                       "own GPU (--backend cuda)",
                        s->cluster->name, gpu->name);
     return HT_OK;
 }
@@ -308,11 +309,18 @@ static enum ht_status run(const struct ht_options *given, struct ht_error *err)
     struct ht_training training = {0};
     struct ht_persist persist = {0};
     char config[4096];
+    bool on_gpu = false;
+    struct ht_gpu gpu;
     if (!options.request.cluster) options.request.cluster = "local";
     enum ht_status status = check_request(&options, err);
+    if (status == HT_OK) status = ht_engine_wants_gpu(&options, "train", err, &on_gpu);
+    if (status == HT_OK && on_gpu) {
+        status = ht_engine_find_gpu(&options, err, &gpu);
+        options.request.local_gpu = &gpu;
+    }
     if (status == HT_OK) status = ht_persist_model(&options, config, err, &options.request);
     if (status == HT_OK) status = ht_job_create(&options, NULL, NULL, HT_JOB_COSTS, err, &job);
-    if (status == HT_OK) status = check_job(&job, err);
+    if (status == HT_OK) status = check_job(&job, on_gpu, err);
     if (status == HT_OK) status = open_data(&options, &job, err, &tokens);
     if (status == HT_OK && job.answer != HT_OK) status = refuse(&options, &job, err);
     if (status == HT_OK) status = ht_check_events(&job, "--steps", options.steps, err);

@@ -15,6 +15,8 @@
 
 enum { HT_MAX_WORDS = 2, HT_MAX_SET = 16, HT_MAX_FAULTS = 256 };
 
+struct ht_cuda_api; /* common/backend/cuda_api.h */
+
 struct ht_options {
     const char *words[HT_MAX_WORDS]; /* what is no option: a system, a kind of list */
     int64_t n_words;
@@ -44,6 +46,7 @@ struct ht_options {
 
     /* training */
     const char *data, *data_format, *losses, *backend;
+    const struct ht_cuda_api *cuda_api; /* of --backend cuda; NULL: this build's. Tests put another here */
     const char *init, *save; /* weights with Hugging Face's names */
     const char *save_dtype;
     int64_t save_shard_bytes; /* 0: not given */

@@ -1,11 +1,11 @@
 #include "harness/train.h"
 
-#include "common/backend/cpu.h"
 #include "common/base/array.h"
 #include "common/base/interrupt.h"
 #include "common/exec/run.h"
 #include "common/exec/sim.h"
 #include "common/mem/arena.h"
+#include "harness/engine.h"
 #include "harness/faults.h"
 
 #include <math.h>
@@ -19,7 +19,7 @@
 struct session {
     const struct ht_options *options;
     const struct ht_job *job;
-    struct ht_cpu *cpu;
+    struct ht_engine *engine;
     struct ht_persist *persist;
     const double *token_losses; /* [steps * n_micro_batches]: sums over a micro-batch's tokens */
     const struct ht_cpu_iteration *verdicts; /* [steps], or NULL */
@@ -47,8 +47,12 @@ static enum ht_status on_init(void *ctx, int32_t space, struct ht_buffer buffer,
 {
     const struct session *s = ctx;
     const struct ht_tensor *t = &s->job->schedule->tensors[buffer.tensor];
-    if (s->persist->loaded && ht_state_holds(t)) return ht_state_give(s->persist->state, t, buffer.data, err);
-    return ht_cpu_init(s->cpu, space, buffer, err);
+    if (!s->persist->loaded || !ht_state_holds(t)) return ht_engine_init(s->engine, space, buffer, err);
+    void *values = ht_alloc((size_t)buffer.bytes);
+    enum ht_status status = ht_state_give(s->persist->state, t, values, err);
+    if (status == HT_OK) status = ht_engine_write(s->engine, values, buffer, err);
+    free(values);
+    return status;
 }
 
 static enum ht_status on_final(void *ctx, int32_t space, struct ht_buffer buffer, struct ht_error *err)
@@ -57,7 +61,12 @@ static enum ht_status on_final(void *ctx, int32_t space, struct ht_buffer buffer
     const struct ht_schedule *schedule = s->job->schedule;
     (void)space;
     if (!ht_state_holds(&schedule->tensors[buffer.tensor])) return HT_OK;
-    return ht_state_take(s->persist->state, schedule, buffer.tensor, buffer.tier, buffer.data, err);
+    void *values = ht_alloc((size_t)buffer.bytes);
+    enum ht_status status = ht_engine_read(s->engine, buffer, values, err);
+    if (status == HT_OK)
+        status = ht_state_take(s->persist->state, schedule, buffer.tensor, buffer.tier, values, err);
+    free(values);
+    return status;
 }
 
 static int32_t count(const struct ht_cpu_iteration *verdicts, int32_t n, enum ht_cpu_verdict which)
@@ -91,36 +100,6 @@ static enum ht_status on_iteration(void *ctx, int32_t iteration, struct ht_error
 
 /* ---- parts ----------------------------------------------------------------------------------------------------- */
 
-static void destroy_arenas(struct ht_arena **arenas, int32_t n)
-{
-    for (int32_t i = 0; arenas && i < n; i++) ht_arena_destroy(arenas[i]);
-    free(arenas);
-}
-
-/* One arena for each space that holds anything: a device's has the size that was given, the others' the most that any
-   run can use. Half as much again is address space for holes. */
-static enum ht_status make_arenas(const struct ht_job *job, struct ht_error *err, struct ht_arena ***out)
-{
-    const struct ht_schedule *s = job->schedule;
-    int32_t n = ht_n_spaces(s);
-    struct ht_arena **arenas = HT_NEW_ARRAY(struct ht_arena *, n);
-    double most = 0;
-    char what[96];
-    for (int32_t i = 0; i < n; i++) most += (double)job->bound_bytes[i];
-    snprintf(what, sizeof(what), "training '%s'", s->name);
-    enum ht_status status = ht_arena_check_machine(most, what, err);
-    for (int32_t i = 0; i < n && status == HT_OK; i++) {
-        if (job->verdict.spaces[i].peak_bytes == 0) continue;
-        int64_t capacity = i < s->n_ranks ? s->capacity_bytes[i] : job->bound_bytes[i];
-        status = ht_arena_create(capacity, capacity / 2 + (1 << 20), false, err, &arenas[i]);
-    }
-    if (status == HT_OK)
-        *out = arenas;
-    else
-        destroy_arenas(arenas, n);
-    return status;
-}
-
 /* What the backend reads and writes during the run. */
 struct inputs {
     struct ht_batches batches;
@@ -152,13 +131,13 @@ static void free_inputs(struct inputs *in)
     free(in->verdicts);
 }
 
-static enum ht_status make_cpu(const struct ht_options *o, const struct ht_job *job, struct inputs *in,
-                               struct ht_error *err, struct ht_cpu **out, struct ht_training *training)
+static enum ht_status make_engine(const struct ht_options *o, const struct ht_job *job, struct inputs *in,
+                               struct ht_error *err, struct ht_engine *out, struct ht_training *training)
 {
     const struct ht_scenario *s = &job->scenario;
     struct ht_cpu_split split;
-    int cores = (int)ht_cluster_gpu_of(s->cluster, 0)->cores;
-    enum ht_status status = ht_cpu_split_cores(cores, err, &split);
+    int64_t cores = ht_cluster_gpu_of(s->cluster, 0)->cores;
+    enum ht_status status = ht_cpu_split_cores(cores ? (int)cores : 1, err, &split); /* 1: beside a GPU, for its lanes */
     if (status != HT_OK) return status;
     training->device_cores = split.n_device;
     training->host_cores = split.n_host;
@@ -177,7 +156,7 @@ static enum ht_status make_cpu(const struct ht_options *o, const struct ht_job *
         .faults = in->faults,
         .n_faults = (int32_t)o->n_faults,
         .split = &split};
-    return ht_cpu_create(&options, err, out);
+    return ht_engine_create(o, &options, err, out);
 }
 
 static int compare_ns(const void *a, const void *b)
@@ -234,20 +213,20 @@ static void give_counts(const struct session *s)
     const struct ht_persist *p = s->persist;
     if (!p->resumed) return;
     for (int64_t u = 0; u < p->state->n_units; u++)
-        ht_cpu_set_row_steps(s->cpu, (int32_t)u, 0, p->state->units[u].n, p->state->units[u].steps);
+        ht_cpu_set_row_steps(s->engine->cpu, (int32_t)u, 0, p->state->units[u].n, p->state->units[u].steps);
     if (p->scaler_anew) return;
-    ht_cpu_control_set(s->cpu, (struct ht_scaler){.scale = p->state->loss_scale, .good = p->state->good});
+    ht_cpu_control_set(s->engine->cpu, (struct ht_scaler){.scale = p->state->loss_scale, .good = p->state->good});
 }
 
 static enum ht_status take_counts(const struct session *s, struct ht_error *err)
 {
     struct ht_state *state = s->persist->state;
     for (int64_t u = 0; u < state->n_units; u++) {
-        state->units[u].steps = ht_cpu_row_steps(s->cpu, (int32_t)u, 0, state->units[u].n);
+        state->units[u].steps = ht_cpu_row_steps(s->engine->cpu, (int32_t)u, 0, state->units[u].n);
         if (state->units[u].steps < 0)
             return ht_fail(err, HT_FAILED, "unit %lld: its parts were not stepped equally often", (long long)u);
     }
-    struct ht_scaler scaler = ht_cpu_control_get(s->cpu);
+    struct ht_scaler scaler = ht_cpu_control_get(s->engine->cpu);
     state->loss_scale = scaler.scale;
     state->good = scaler.good;
     return HT_OK;
@@ -266,7 +245,7 @@ static enum ht_status run_steps(struct session *session, struct ht_run_options *
         int32_t next = ht_persist_next(p, step, end);
         session->run_begin = step;
         run->iterations = next - step;
-        ht_cpu_set_first_iteration(session->cpu, step);
+        ht_cpu_set_first_iteration(session->engine->cpu, step);
         if (p->state) ht_state_take_begin(p->state);
         status = ht_run(session->job->schedule, run, err, &more);
         if (p->state && status == HT_OK) status = ht_state_take_end(p->state, err);
@@ -290,38 +269,37 @@ enum ht_status ht_train(const struct ht_options *options, const struct ht_job *j
 {
     struct ht_training t = {0};
     struct inputs in = {0};
-    struct ht_arena **arenas = NULL;
-    struct ht_cpu *cpu = NULL;
+    struct ht_engine engine = {0};
     enum ht_status status = make_inputs(options, job, tokens, err, &in);
-    if (status == HT_OK) status = make_cpu(options, job, &in, err, &cpu, &t);
-    if (status == HT_OK) status = make_arenas(job, err, &arenas);
+    if (status == HT_OK) status = make_engine(options, job, &in, err, &engine, &t);
+    if (status == HT_OK) status = ht_engine_make_arenas(&engine, job, err);
     if (status != HT_OK) goto out;
 
     struct session session = {.options = options,
                               .job = job,
-                              .cpu = cpu,
+                              .engine = &engine,
                               .persist = persist,
                               .token_losses = in.token_losses,
                               .verdicts = in.verdicts,
                               .began_ns = now_ns(),
                               .terminal = isatty(STDERR_FILENO) != 0};
     session.shown_ns = session.began_ns;
-    struct ht_run_options run = {.backend = &ht_cpu_backend,
-                                 .backend_ctx = cpu,
-                                 .arenas = arenas,
+    struct ht_run_options run = {.backend = engine.ops,
+                                 .backend_ctx = engine.ctx,
+                                 .arenas = engine.arenas,
                                  .hooks_ctx = &session,
                                  .init = on_init,
                                  .iteration_done = on_iteration,
                                  .final = persist->state ? on_final : NULL};
     t.first_step = persist->first_step;
     give_counts(&session);
-    t.loss_scale[0] = ht_cpu_control_get(cpu).scale;
+    t.loss_scale[0] = ht_cpu_control_get(engine.cpu).scale;
     status = run_steps(&session, &run, err, &t.trace);
     if (session.shown && session.terminal) fputs("\r\033[K", stderr);
     t.n_checkpoints = persist->n_saved;
     t.checkpoints_s = persist->saving_s;
-    t.loss_scale[1] = ht_cpu_control_get(cpu).scale;
-    if (t.trace) account(job, &in, arenas, &t);
+    t.loss_scale[1] = ht_cpu_control_get(engine.cpu).scale;
+    if (t.trace) account(job, &in, engine.arenas, &t);
 out:
     if (status == HT_OK || status == HT_INTERRUPTED)
         *out = t;
@@ -329,8 +307,7 @@ out:
         ht_training_free(&t);
         *out = t;
     }
-    ht_cpu_destroy(cpu);
-    destroy_arenas(arenas, ht_n_spaces(job->schedule));
+    ht_engine_destroy(&engine);
     free_inputs(&in);
     return status;
 }

@@ -1,5 +1,5 @@
 /*
- * Real training on this machine: a job run by common/exec/run.h on the CPU backend, with the progress, the losses and
+ * Real training on this machine: a job run by common/exec/run.h on an engine, with the progress, the losses and
  * the arenas' own account of memory.
  */
 #ifndef HT_HARNESS_TRAIN_H

@@ -324,3 +324,14 @@ enum ht_status ht_cluster_local(int64_t n_devices, int64_t device_cores, int64_t
     *out = c;
     return HT_OK;
 }
+
+enum ht_status ht_cluster_local_gpu(const struct ht_gpu *gpu, struct ht_error *err, struct ht_cluster **out)
+{
+    struct ht_link link;
+    enum ht_status status = ht_link_load("pcie5-x16", err, &link);
+    if (status == HT_OK) status = ht_cluster_local(1, 0, 0, err, out);
+    if (status != HT_OK) return status;
+    (*out)->nodes[0].groups[0].gpu = *gpu;
+    (*out)->nodes[0].pcie = link;
+    return HT_OK;
+}

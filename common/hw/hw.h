@@ -107,6 +107,10 @@ enum ht_status ht_cluster_set_device_memory(struct ht_cluster *cluster, int64_t 
 enum ht_status ht_cluster_local(int64_t n_devices, int64_t device_cores, int64_t device_memory_bytes,
                                 struct ht_error *err, struct ht_cluster **out);
 
+/* This machine with a GPU of its own instead of emulated devices. The link to it is declared as PCIe 5; a profile
+   measures it. */
+enum ht_status ht_cluster_local_gpu(const struct ht_gpu *gpu, struct ht_error *err, struct ht_cluster **out);
+
 /* What a large copy reaches in one direction. */
 static inline double ht_link_rate(const struct ht_link *link)
 {

@@ -77,11 +77,15 @@ static enum ht_status control_of(const struct ht_scenario_request *r, const stru
 
 static enum ht_status cluster_of(const struct ht_scenario_request *r, struct ht_error *err, struct ht_cluster **out)
 {
-    if (!strcmp(r->cluster, "local")) return ht_cluster_local(1, r->device_cores, r->device_memory_bytes, err, out);
+    bool local = !strcmp(r->cluster, "local"), gpu = local && r->local_gpu;
+    if (local && !gpu) return ht_cluster_local(1, r->device_cores, r->device_memory_bytes, err, out);
+    if (r->device_cores && gpu)
+        return ht_fail(err, HT_BAD_INPUT, "device cores are a choice for an emulated device only, not for a GPU");
     if (r->device_cores)
         return ht_fail(err, HT_BAD_INPUT, "device cores are a choice for cluster 'local' only; '%s' has its own devices",
                        r->cluster);
-    enum ht_status status = ht_cluster_load(r->cluster, err, out);
+    enum ht_status status =
+        gpu ? ht_cluster_local_gpu(r->local_gpu, err, out) : ht_cluster_load(r->cluster, err, out);
     if (status == HT_OK && r->device_memory_bytes) status = ht_cluster_set_device_memory(*out, r->device_memory_bytes, err);
     return status;
 }

@@ -31,6 +31,8 @@ struct ht_scenario_request {
     int64_t seq;                 /* default the model's max_seq */
     int64_t device_memory_bytes; /* default the device's own */
     int64_t device_cores;        /* cluster `local` only: cores of the emulated device; default all but one */
+    const struct ht_gpu *local_gpu; /* cluster `local` only: the machine's own GPU instead of an emulated device; its
+                                       memory is what device_memory_bytes may not exceed. Borrowed */
     const char *numerics;        /* "fp32", "fp16", "bf16"; default fp16 on GPUs, fp32 on emulated devices */
     const char *accumulate;      /* sums over micro-batches: "fp32" (default), or "16": the type of 16-bit gradients */
     const char *control;         /* "none", "gate", "rollback"; default none, and see `training` */

@@ -1,0 +1,452 @@
+#include "common/backend/cuda.h"
+
+#include "common/backend/cpu_call.h"
+#include "common/backend/cuda_state.h"
+#include "common/base/array.h"
+#include "common/base/units.h"
+#include "common/exec/core.h"
+#include "common/mem/arena.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* cudaEventElapsedTime counts milliseconds in a float; after so long a new base keeps its steps below a microsecond. */
+#define BASE_AGE_NS ((int64_t)8 * 1000000000)
+
+enum ht_status ht_cuda_failed(const char *text, const char *what, struct ht_error *err)
+{
+    return text ? ht_fail(err, HT_FAILED, "cuda: %s: %s", what, text) : HT_OK;
+}
+
+static int64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* ---- the device ---- */
+
+enum ht_status ht_cuda_find(const struct ht_cuda_api *api, int device, struct ht_error *err,
+                            struct ht_cuda_properties *out)
+{
+    int n = 0;
+    if (!api) api = ht_cuda_api_real();
+    if (!api) return ht_fail(err, HT_INFEASIBLE, "this build has no CUDA backend; cpu is there");
+    const char *why = api->count(&n);
+    if (why) return ht_fail(err, HT_INFEASIBLE, "no GPU for the cuda backend: %s", why);
+    if (device >= n) return ht_fail(err, HT_INFEASIBLE, "no GPU %d for the cuda backend; there are %d", device, n);
+    return ht_cuda_failed(api->properties(device, out), "properties of the GPU", err);
+}
+
+static enum ht_status open_lane(struct ht_cuda_device *d, struct ht_cuda_lane *l, struct ht_error *err)
+{
+    enum ht_status status = ht_cuda_failed(d->api->stream_create(&l->stream), "a stream", err);
+    if (status == HT_OK)
+        status = ht_cuda_failed(d->api->context_create(l->stream, &l->context), "the kernels' context", err);
+    return status;
+}
+
+static void close_lane(struct ht_cuda_device *d, struct ht_cuda_lane *l)
+{
+    if (l->scratch) (void)d->api->free(l->scratch);
+    if (l->context) d->api->context_destroy(l->context);
+    if (l->stream) (void)d->api->stream_destroy(l->stream);
+    *l = (struct ht_cuda_lane){0};
+}
+
+enum ht_status ht_cuda_device_create(const struct ht_cpu_options *options, const struct ht_cuda_api *api, int device,
+                                     struct ht_error *err, struct ht_cuda_device **out)
+{
+    struct ht_cuda_properties properties;
+    *out = NULL;
+    enum ht_status status = ht_cuda_find(api, device, err, &properties);
+    if (status) return status;
+    struct ht_cuda_device *d = HT_NEW(struct ht_cuda_device);
+    d->api = api ? api : ht_cuda_api_real();
+    d->index = device;
+    d->model = options->model;
+    d->param = options->numerics.param;
+    pthread_mutex_init(&d->aside_lock, NULL);
+    pthread_mutex_init(&d->base_lock, NULL);
+    status = ht_cpu_create(options, err, &d->cpu);
+    if (status == HT_OK) status = ht_cuda_failed(d->api->select(device), "the GPU", err);
+    if (status == HT_OK) status = open_lane(d, &d->aside, err);
+    if (status == HT_OK)
+        *out = d;
+    else
+        ht_cuda_device_destroy(d);
+    return status;
+}
+
+void ht_cuda_device_destroy(struct ht_cuda_device *d)
+{
+    if (!d) return;
+    (void)d->api->select(d->index);
+    for (size_t i = 0; i < d->n_arenas; i++) {
+        if (d->arenas[i].registered) (void)d->api->host_unregister(d->arenas[i].registered);
+        ht_arena_destroy(d->arenas[i].arena);
+        if (d->arenas[i].device) (void)d->api->free(d->arenas[i].device);
+    }
+    free(d->arenas);
+    close_lane(d, &d->aside);
+    ht_cpu_destroy(d->cpu);
+    pthread_mutex_destroy(&d->aside_lock);
+    pthread_mutex_destroy(&d->base_lock);
+    free(d);
+}
+
+struct ht_cpu *ht_cuda_device_host(struct ht_cuda_device *d)
+{
+    return d->cpu;
+}
+
+/* ---- memory ---- */
+
+static enum ht_status device_arena(struct ht_cuda_device *d, int64_t capacity, int64_t slack, struct ht_error *err,
+                                   struct ht_arena **out)
+{
+    char text[HT_QUANTITY_TEXT];
+    void *base = NULL;
+    const char *why = d->api->malloc(&base, capacity + slack);
+    if (why)
+        return ht_fail(err, HT_INFEASIBLE, "the GPU does not give %s: %s",
+                       ht_format_quantity(HT_BYTES, (double)(capacity + slack), text), why);
+    d->arenas[d->n_arenas].device = base;
+    return ht_arena_create_over(base, capacity, slack, err, out);
+}
+
+static enum ht_status host_arena(struct ht_cuda_device *d, int64_t capacity, int64_t slack, struct ht_error *err,
+                                 struct ht_arena **out)
+{
+    char text[HT_QUANTITY_TEXT];
+    int64_t bytes;
+    enum ht_status status = ht_arena_create(capacity, slack, false, err, out);
+    if (status) return status;
+    void *base = ht_arena_base(*out, &bytes);
+    const char *why = d->api->host_register(base, bytes);
+    if (why) {
+        ht_arena_destroy(*out);
+        *out = NULL;
+        return ht_fail(err, HT_INFEASIBLE, "%s of host memory cannot be pinned: %s",
+                       ht_format_quantity(HT_BYTES, (double)bytes, text), why);
+    }
+    d->arenas[d->n_arenas].registered = base;
+    return HT_OK;
+}
+
+enum ht_status ht_cuda_device_arena(struct ht_cuda_device *d, enum ht_tier tier, int64_t capacity_bytes,
+                                    int64_t slack_bytes, struct ht_error *err, struct ht_arena **out)
+{
+    int64_t capacity = ht_live_bytes(capacity_bytes), slack = ht_live_bytes(slack_bytes);
+    *out = NULL;
+    HT_RESERVE(d->arenas, d->arenas_cap, d->n_arenas + 1);
+    memset(&d->arenas[d->n_arenas], 0, sizeof(*d->arenas));
+    enum ht_status status =
+        tier == HT_DEVICE ? device_arena(d, capacity, slack, err, out) : host_arena(d, capacity, slack, err, out);
+    d->arenas[d->n_arenas].arena = *out;
+    if (status == HT_OK || d->arenas[d->n_arenas].device) d->n_arenas++;
+    return status;
+}
+
+int64_t ht_cuda_device_free_bytes(const struct ht_cuda_device *d)
+{
+    struct ht_cuda_properties properties = {0};
+    (void)d->api->properties(d->index, &properties);
+    return properties.free_bytes;
+}
+
+/* A copy of a hook's, waited for. */
+static enum ht_status copy_now(struct ht_cuda_device *d, void *to, const void *from, int64_t bytes,
+                               struct ht_error *err)
+{
+    pthread_mutex_lock(&d->aside_lock);
+    const char *why = d->api->select(d->index);
+    if (!why) why = d->api->copy(to, from, bytes, d->aside.stream);
+    if (!why) why = d->api->stream_finish(d->aside.stream);
+    pthread_mutex_unlock(&d->aside_lock);
+    return ht_cuda_failed(why, "a copy", err);
+}
+
+enum ht_status ht_cuda_device_read(struct ht_cuda_device *d, struct ht_buffer from, void *to, struct ht_error *err)
+{
+    if (from.tier == HT_DEVICE) return from.bytes ? copy_now(d, to, from.data, from.bytes, err) : HT_OK;
+    memcpy(to, from.data, (size_t)from.bytes);
+    return HT_OK;
+}
+
+enum ht_status ht_cuda_device_write(struct ht_cuda_device *d, const void *from, struct ht_buffer to,
+                                    struct ht_error *err)
+{
+    if (to.tier == HT_DEVICE) return to.bytes ? copy_now(d, to.data, from, to.bytes, err) : HT_OK;
+    memcpy(to.data, from, (size_t)to.bytes);
+    return HT_OK;
+}
+
+enum ht_status ht_cuda_device_init(void *ctx, int32_t space, struct ht_buffer buffer, struct ht_error *err)
+{
+    struct ht_cuda_device *d = ctx;
+    if (buffer.tier != HT_DEVICE || buffer.bytes == 0) return ht_cpu_init(d->cpu, space, buffer, err);
+    struct ht_buffer here = buffer;
+    here.data = ht_alloc((size_t)buffer.bytes);
+    enum ht_status status = ht_cpu_init(d->cpu, space, here, err);
+    if (status == HT_OK) status = ht_cuda_device_write(d, here.data, buffer, err);
+    free(here.data);
+    return status;
+}
+
+/* ---- open and close ---- */
+
+static bool is_stream(enum ht_lane_kind kind)
+{
+    return kind != HT_LANE_HOST && kind != HT_LANE_DISK;
+}
+
+static enum ht_status make_base(struct ht_cuda_device *d, struct ht_error *err)
+{
+    const char *why = d->api->event_create(&d->base);
+    if (!why) why = d->api->event_create(&d->next_base);
+    /* Twice: the first time may cost CUDA something else. */
+    for (int i = 0; i < 2 && !why; i++) {
+        why = d->api->event_record(d->base, d->aside.stream);
+        if (!why) why = d->api->event_finish(d->base);
+        d->base_ns = now_ns();
+    }
+    return ht_cuda_failed(why, "the device's clock", err);
+}
+
+static void close_backend(void *ctx)
+{
+    struct ht_cuda_device *d = ctx;
+    const struct ht_schedule *s = d->s;
+    (void)d->api->select(d->index);
+    for (int32_t i = 0; d->lanes && i < s->n_lanes; i++) close_lane(d, &d->lanes[i]);
+    for (int64_t i = 0; d->flights && i < (int64_t)s->n_ops * HT_CUDA_TURNS; i++) {
+        if (d->flights[i].begin) (void)d->api->event_destroy(d->flights[i].begin);
+        if (d->flights[i].end) (void)d->api->event_destroy(d->flights[i].end);
+    }
+    if (d->base) (void)d->api->event_destroy(d->base);
+    if (d->next_base) (void)d->api->event_destroy(d->next_base);
+    d->base = d->next_base = NULL;
+    ht_cuda_asides_destroy(d);
+    free(d->lanes);
+    free(d->flights);
+    d->lanes = NULL;
+    d->flights = NULL;
+    d->s = NULL;
+    ht_cpu_backend.close(d->cpu);
+}
+
+/* Graphs have the workspaces of the CPU's kernels. Where the device's need more, a lane gets one for all of its ops, of
+   the size of the largest; it is not among the tensors. */
+static enum ht_status make_scratch(struct ht_cuda_device *d, struct ht_error *err)
+{
+    const struct ht_schedule *s = d->s;
+    int64_t *bytes = HT_NEW_ARRAY(int64_t, s->n_lanes);
+    bool *lacks = HT_NEW_ARRAY(bool, s->n_lanes);
+    for (int32_t op = 0; op < s->n_ops && d->api->workspace_bytes; op++) {
+        const struct ht_op *o = &s->ops[op];
+        const struct ht_work *w = &s->works[o->work];
+        if (o->kind != HT_OP_FORWARD && o->kind != HT_OP_RECOMPUTE && o->kind != HT_OP_BACKWARD) continue;
+        for (int32_t u = o->label.unit; u < o->label.unit + o->label.n_units; u++) {
+            bool back = o->kind == HT_OP_BACKWARD;
+            int64_t need = d->api->workspace_bytes(&d->model, u, w->batch, w->seq, d->param, back);
+            lacks[o->lane] |= need > ht_unit_workspace_bytes(&d->model, u, w->batch, w->seq, d->param, back);
+            if (need > bytes[o->lane]) bytes[o->lane] = need;
+        }
+    }
+    enum ht_status status = HT_OK;
+    for (int32_t i = 0; i < s->n_lanes && status == HT_OK; i++)
+        if (lacks[i] && d->lanes[i].is_stream)
+            status = ht_cuda_failed(d->api->malloc(&d->lanes[i].scratch, bytes[i]), "the kernels' scratch", err);
+    free(bytes);
+    free(lacks);
+    return status;
+}
+
+static enum ht_status open_backend(void *ctx, const struct ht_schedule *s, struct ht_error *err)
+{
+    struct ht_cuda_device *d = ctx;
+    if (s->n_ranks != 1)
+        return ht_fail(err, HT_INFEASIBLE, "schedule '%s' has %d ranks; the cuda backend runs on one GPU", s->name,
+                       s->n_ranks);
+    enum ht_status status = ht_cpu_backend.open(d->cpu, s, err);
+    if (status) return status;
+    d->s = s;
+    d->lanes = HT_NEW_ARRAY(struct ht_cuda_lane, s->n_lanes);
+    d->flights = HT_NEW_ARRAY(struct ht_cuda_flight, (int64_t)s->n_ops * HT_CUDA_TURNS);
+    status = ht_cuda_failed(d->api->select(d->index), "the GPU", err);
+    for (int32_t i = 0; i < s->n_lanes && status == HT_OK; i++) {
+        d->lanes[i].is_stream = is_stream(s->lanes[i].kind);
+        if (d->lanes[i].is_stream) status = open_lane(d, &d->lanes[i], err);
+    }
+    if (status == HT_OK) status = make_scratch(d, err);
+    if (status == HT_OK) status = ht_cuda_asides_create(d, err);
+    for (int64_t i = 0; i < (int64_t)s->n_ops * HT_CUDA_TURNS && status == HT_OK; i++) {
+        d->flights[i].d = d;
+        d->flights[i].aside = &d->asides[i];
+        d->flights[i].context = d->lanes[s->ops[i / HT_CUDA_TURNS].lane].context;
+        d->flights[i].scratch = d->lanes[s->ops[i / HT_CUDA_TURNS].lane].scratch;
+    }
+    if (status == HT_OK) status = make_base(d, err);
+    if (status) close_backend(d);
+    return status;
+}
+
+/* ---- ops ---- */
+
+static struct ht_cuda_flight *flight_of(struct ht_cuda_device *d, int32_t iteration, int32_t op)
+{
+    return &d->flights[(int64_t)op * HT_CUDA_TURNS + iteration % HT_CUDA_TURNS];
+}
+
+/* A step or an undo that has a log among its effects. */
+static bool has_log(const struct ht_schedule *s, int32_t op)
+{
+    if (s->ops[op].kind != HT_OP_OPTIMIZER_STEP && s->ops[op].kind != HT_OP_UNDO) return false;
+    for (int64_t e = s->effects_begin[op]; e < s->effects_begin[op + 1]; e++)
+        if (s->tensors[s->effects[e].tensor].class == HT_STAGING) return true;
+    return false;
+}
+
+static bool is_async(void *ctx, int32_t op)
+{
+    const struct ht_cuda_device *d = ctx;
+    return d->lanes[d->s->ops[op].lane].is_stream && d->s->ops[op].kind != HT_OP_VALIDATE && !has_log(d->s, op);
+}
+
+/* Everything that the op enqueues, by the CPU backend's own code with the device's kernels. */
+static enum ht_status launch(struct ht_cuda_flight *f, int32_t iteration, int32_t op, const struct ht_buffer *buffers,
+                             int32_t n, struct ht_error *err)
+{
+    struct ht_cuda_device *d = f->d;
+    char title[64];
+    if (d->api->mark_begin) d->api->mark_begin(ht_op_title(d->s, op, title, sizeof(title)));
+    enum ht_status status = ht_cpu_run_on(d->cpu, &ht_cuda_flight_kernels, f, iteration, op, buffers, n, err);
+    if (d->api->mark_end) d->api->mark_end();
+    if (status) return status;
+    return ht_cuda_failed(d->api->context_status(f->context), ht_op_title(d->s, op, title, sizeof(title)), err);
+}
+
+static const char *prepare(struct ht_cuda_device *d, struct ht_cuda_flight *f)
+{
+    const char *why = d->api->select(d->index);
+    if (!why && !f->begin) why = d->api->event_create(&f->begin);
+    if (!why && !f->end) why = d->api->event_create(&f->end);
+    return why;
+}
+
+static enum ht_status enqueue(void *ctx, int32_t iteration, int32_t op, const struct ht_buffer *buffers, int32_t n,
+                              const struct ht_inst *after, int32_t n_after, struct ht_error *err)
+{
+    struct ht_cuda_device *d = ctx;
+    struct ht_cuda_flight *f = flight_of(d, iteration, op);
+    void *stream = d->lanes[d->s->ops[op].lane].stream;
+    char title[64];
+    const char *why = prepare(d, f);
+    for (int32_t i = 0; i < n_after && !why; i++)
+        why = d->api->stream_wait(stream, flight_of(d, after[i].iteration, after[i].op)->end);
+    if (!why) why = d->api->event_record(f->begin, stream);
+    if (why) return ht_cuda_failed(why, ht_op_title(d->s, op, title, sizeof(title)), err);
+    enum ht_status status = launch(f, iteration, op, buffers, n, err);
+    if (status) return status;
+    return ht_cuda_failed(d->api->event_record(f->end, stream), ht_op_title(d->s, op, title, sizeof(title)), err);
+}
+
+static enum ht_status wait_op(void *ctx, int32_t iteration, int32_t op, struct ht_error *err)
+{
+    struct ht_cuda_device *d = ctx;
+    struct ht_cuda_flight *f = flight_of(d, iteration, op);
+    char title[64];
+    const char *why = d->api->event_finish(f->end);
+    if (why) return ht_cuda_failed(why, ht_op_title(d->s, op, title, sizeof(title)), err);
+    ht_cuda_aside_land(f);
+    return HT_OK;
+}
+
+/* What is not enqueued: on host lanes the CPU's own, but for copies, which may be from or to the device. */
+static enum ht_status run_op(void *ctx, int32_t iteration, int32_t op, const struct ht_buffer *buffers, int32_t n,
+                             struct ht_error *err)
+{
+    struct ht_cuda_device *d = ctx;
+    const struct ht_cuda_lane *lane = &d->lanes[d->s->ops[op].lane];
+    if (!lane->is_stream && d->s->ops[op].kind != HT_OP_COPY)
+        return ht_cpu_backend.run_op(d->cpu, iteration, op, buffers, n, err);
+    struct ht_cuda_flight here = *flight_of(d, iteration, op), *f = &here;
+    bool aside = !lane->is_stream;
+    char title[64];
+    enum ht_status status = ht_cuda_failed(d->api->select(d->index), "the GPU", err);
+    if (status) return status;
+    if (aside) {
+        pthread_mutex_lock(&d->aside_lock);
+        f->context = d->aside.context;
+    }
+    status = launch(f, iteration, op, buffers, n, err);
+    const char *why = d->api->stream_finish(aside ? d->aside.stream : lane->stream);
+    if (aside) pthread_mutex_unlock(&d->aside_lock);
+    if (status == HT_OK) status = ht_cuda_failed(why, ht_op_title(d->s, op, title, sizeof(title)), err);
+    if (status == HT_OK) ht_cuda_aside_land(f);
+    return status;
+}
+
+static bool control(void *ctx, int32_t iteration, int32_t op)
+{
+    return ht_cpu_backend.control(((struct ht_cuda_device *)ctx)->cpu, iteration, op);
+}
+
+/* From now on times are counted from an event of now. */
+static void renew_base(struct ht_cuda_device *d)
+{
+    int64_t passed_ns;
+    if (d->api->event_record(d->next_base, d->aside.stream) || d->api->event_finish(d->next_base)) return;
+    if (d->api->event_between(d->base, d->next_base, &passed_ns)) return;
+    void *old = d->base;
+    d->base = d->next_base;
+    d->next_base = old;
+    d->base_ns += passed_ns;
+}
+
+static void op_times(void *ctx, int32_t iteration, int32_t op, int64_t *start_ns, int64_t *end_ns)
+{
+    struct ht_cuda_device *d = ctx;
+    const struct ht_cuda_flight *f = flight_of(d, iteration, op);
+    int64_t until_end_ns = 0, took_ns = 0;
+    *start_ns = *end_ns = now_ns(); /* should CUDA fail here, of all places */
+    pthread_mutex_lock(&d->base_lock);
+    if (!d->api->event_between(d->base, f->end, &until_end_ns) && !d->api->event_between(f->begin, f->end, &took_ns)) {
+        *end_ns = d->base_ns + until_end_ns;
+        *start_ns = *end_ns - took_ns;
+        if (until_end_ns > BASE_AGE_NS) renew_base(d);
+    }
+    pthread_mutex_unlock(&d->base_lock);
+}
+
+static void drain(void *ctx)
+{
+    struct ht_cuda_device *d = ctx;
+    for (int32_t i = 0; i < d->s->n_lanes; i++)
+        if (d->lanes[i].is_stream) (void)d->api->stream_finish(d->lanes[i].stream);
+}
+
+static void lane_begin(void *ctx, int32_t lane)
+{
+    struct ht_cuda_device *d = ctx;
+    (void)d->api->select(d->index);
+    if (!d->lanes[lane].is_stream) ht_cpu_backend.lane_begin(d->cpu, lane);
+}
+
+const struct ht_backend_ops ht_cuda_backend = {
+    .name = "cuda",
+    .open = open_backend,
+    .lane_begin = lane_begin,
+    .run_op = run_op,
+    .control = control,
+    .issue_ahead = 2,
+    .is_async = is_async,
+    .enqueue = enqueue,
+    .wait = wait_op,
+    .op_times = op_times,
+    .drain = drain,
+    .close = close_backend,
+};

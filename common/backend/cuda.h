@@ -1,0 +1,60 @@
+/*
+ * The CUDA backend: one GPU and this machine's cores.
+ *
+ * Compute, copy and collective lanes are streams, issued two ops ahead (common/exec/run_ahead.h); host and disk lanes
+ * are threads that run the CPU backend's own code, so that an optimizer step on the host gives the same bits beside
+ * either device. What ops expect of their effects is the table in common/backend/cpu.h, for both.
+ *
+ *     lane "gpu"   stream  F3 F4 ..      kernels of common/kernels/cuda, through struct ht_kernels
+ *     lane "h2d"   stream  C4 C5 ..      copies from and to pinned arenas
+ *     lane "d2h"   stream     G9 ..
+ *     lane "cpu"   threads      O9 ..    ht_cpu_backend
+ *
+ * Not enqueued, but run and waited for when they start: whatever the host has to know of before a later op is enqueued.
+ * That is validate (a verdict decides what runs next, and with which loss scale) and steps with an undo log. Op times
+ * are the device's own.
+ *
+ * Device memory is one allocation with the arena's books kept here. Beside it: token ids, targets and losses of the ops
+ * in flight (24 B T bytes and some for each op that needs them), and what CUDA itself takes.
+ */
+#ifndef HT_BACKEND_CUDA_H
+#define HT_BACKEND_CUDA_H
+
+#include "common/backend/cpu.h"
+#include "common/backend/cuda_api.h"
+
+struct ht_arena;
+struct ht_cuda_device;
+
+/* api NULL: this build's. HT_INFEASIBLE, in one line: CUDA is not in the build, or there is no such GPU. */
+enum ht_status ht_cuda_find(const struct ht_cuda_api *api, int device, struct ht_error *err,
+                            struct ht_cuda_properties *out);
+
+/* options->split is the host's cores. api NULL: this build's. HT_INFEASIBLE as above, and as ht_cpu_create. */
+enum ht_status ht_cuda_device_create(const struct ht_cpu_options *options, const struct ht_cuda_api *api, int device,
+                                     struct ht_error *err, struct ht_cuda_device **out);
+void ht_cuda_device_destroy(struct ht_cuda_device *d); /* accepts NULL; its arenas go with it */
+
+/* The CPU backend within: iterations, control and steps are set there. */
+struct ht_cpu *ht_cuda_device_host(struct ht_cuda_device *d);
+
+/* The table for ht_run_options.backend; backend_ctx is the struct ht_cuda_device. One run at a time. HT_INFEASIBLE at
+   open for schedules of several ranks. */
+extern const struct ht_backend_ops ht_cuda_backend;
+
+/* An arena in a tier: the device's memory, or the host's, pinned. It is destroyed with the device. HT_INFEASIBLE when
+   the GPU does not have the memory. */
+enum ht_status ht_cuda_device_arena(struct ht_cuda_device *d, enum ht_tier tier, int64_t capacity_bytes,
+                                    int64_t slack_bytes, struct ht_error *err, struct ht_arena **out);
+
+/* Of the GPU, at this moment. */
+int64_t ht_cuda_device_free_bytes(const struct ht_cuda_device *d);
+
+/* For ht_run_options.init: ht_cpu_init's values, wherever the buffer lies. */
+enum ht_status ht_cuda_device_init(void *device, int32_t space, struct ht_buffer buffer, struct ht_error *err);
+/* A buffer of any tier to host memory, and back; between runs and in their hooks. */
+enum ht_status ht_cuda_device_read(struct ht_cuda_device *d, struct ht_buffer from, void *to, struct ht_error *err);
+enum ht_status ht_cuda_device_write(struct ht_cuda_device *d, const void *from, struct ht_buffer to,
+                                    struct ht_error *err);
+
+#endif

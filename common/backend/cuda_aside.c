@@ -1,0 +1,225 @@
+/*
+ * From ops to the device's kernels: token ids are brought to the device before them, and losses back after them.
+ *
+ *     on the host (pinned), on the device:   tokens (B,T) int32 | targets (B,T) int32 | loss, double
+ *
+ * All of it is copied on the op's own stream, so its place is free again when the op has ended.
+ */
+#include "common/backend/cuda_state.h"
+#include "common/base/array.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { ALIGN = 512 };
+
+static int64_t aligned(int64_t bytes)
+{
+    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+static int64_t ids_bytes(const struct ht_cuda_aside *a)
+{
+    return aligned(a->n_tokens * (int64_t)sizeof(int32_t));
+}
+
+static int64_t aside_bytes(const struct ht_cuda_aside *a)
+{
+    return a->n_tokens ? 2 * ids_bytes(a) + ALIGN : 0;
+}
+
+/* Does the op look at token ids or targets, or leave a loss? */
+static bool needs_aside(const struct ht_schedule *s, int32_t op)
+{
+    enum ht_op_kind kind = s->ops[op].kind;
+    return kind == HT_OP_FORWARD || kind == HT_OP_BACKWARD;
+}
+
+enum ht_status ht_cuda_asides_create(struct ht_cuda_device *d, struct ht_error *err)
+{
+    const struct ht_schedule *s = d->s;
+    int64_t n = (int64_t)s->n_ops * HT_CUDA_TURNS, total = 0;
+    d->asides = HT_NEW_ARRAY(struct ht_cuda_aside, n);
+    for (int64_t i = 0; i < n; i++) {
+        int32_t op = (int32_t)(i / HT_CUDA_TURNS);
+        const struct ht_work *w = &s->works[s->ops[op].work];
+        const struct ht_label *l = &s->ops[op].label;
+        bool at_an_end = l->unit == 0 || l->unit + l->n_units == ht_model_units(&d->model);
+        if (needs_aside(s, op) && at_an_end) d->asides[i].n_tokens = w->batch * w->seq;
+        total += aside_bytes(&d->asides[i]);
+    }
+    if (total == 0) return HT_OK;
+    enum ht_status status =
+        ht_cuda_failed(d->api->host_malloc(&d->asides_on_host, total), "pinned memory for token ids", err);
+    if (status == HT_OK)
+        status = ht_cuda_failed(d->api->malloc(&d->asides_on_device, total), "device memory for token ids", err);
+    if (status) return status;
+    int64_t at = 0;
+    for (int64_t i = 0; i < n; i++) {
+        d->asides[i].on_host = (char *)d->asides_on_host + at;
+        d->asides[i].on_device = (char *)d->asides_on_device + at;
+        at += aside_bytes(&d->asides[i]);
+    }
+    return HT_OK;
+}
+
+void ht_cuda_asides_destroy(struct ht_cuda_device *d)
+{
+    if (d->asides_on_host) (void)d->api->host_free(d->asides_on_host);
+    if (d->asides_on_device) (void)d->api->free(d->asides_on_device);
+    d->asides_on_host = d->asides_on_device = NULL;
+    free(d->asides);
+    d->asides = NULL;
+}
+
+/* Brings ids to the `which`-th place on the device. */
+static const int32_t *bring(struct ht_cuda_flight *f, const int32_t *ids, int which)
+{
+    const struct ht_cuda_aside *a = f->aside;
+    int64_t at = which * ids_bytes(a), bytes = a->n_tokens * (int64_t)sizeof(*ids);
+    memcpy(a->on_host + at, ids, (size_t)bytes);
+    f->d->api->kernels->copy(f->context, a->on_device + at, a->on_host + at, bytes);
+    return (const int32_t *)(a->on_device + at);
+}
+
+void ht_cuda_aside_land(struct ht_cuda_flight *f)
+{
+    if (f->loss_to) memcpy(f->loss_to, f->aside->on_host + 2 * ids_bytes(f->aside), sizeof(double));
+    f->loss_to = NULL;
+}
+
+/* ---- kernels whose device is a flight ---- */
+
+/* The graph's workspace, or the lane's own. */
+static void *scratch(const struct ht_cuda_flight *f, void *workspace)
+{
+    return f->scratch ? f->scratch : workspace;
+}
+
+static const struct ht_kernels *kernels_of(const struct ht_cuda_flight *f)
+{
+    return f->d->api->kernels;
+}
+
+static void embedding_forward(void *device, const struct ht_unit_args *args, const int32_t *tokens, const void *params,
+                              void *out)
+{
+    struct ht_cuda_flight *f = device;
+    kernels_of(f)->embedding_forward(f->context, args, bring(f, tokens, 0), params, out);
+}
+
+static void embedding_backward(void *device, const struct ht_unit_args *args, const int32_t *tokens, const void *dout,
+                               void *grad, void *workspace)
+{
+    struct ht_cuda_flight *f = device;
+    kernels_of(f)->embedding_backward(f->context, args, bring(f, tokens, 0), dout, grad, scratch(f, workspace));
+}
+
+static void block_forward(void *device, const struct ht_unit_args *args, const void *params, const void *x, void *act,
+                          void *out, void *workspace)
+{
+    struct ht_cuda_flight *f = device;
+    kernels_of(f)->block_forward(f->context, args, params, x, act, out, scratch(f, workspace));
+}
+
+static void block_recompute(void *device, const struct ht_unit_args *args, const void *params, const void *x, void *act,
+                            unsigned sub_ops, void *workspace)
+{
+    struct ht_cuda_flight *f = device;
+    kernels_of(f)->block_recompute(f->context, args, params, x, act, sub_ops, scratch(f, workspace));
+}
+
+static void block_backward(void *device, const struct ht_unit_args *args, const void *params, const void *x,
+                           const void *act, const void *dout, void *dx, void *grad, void *workspace)
+{
+    struct ht_cuda_flight *f = device;
+    kernels_of(f)->block_backward(f->context, args, params, x, act, dout, dx, grad, scratch(f, workspace));
+}
+
+static void head_forward(void *device, const struct ht_unit_args *args, const void *params, const void *wte,
+                         const void *x, void *act, float *logits, const int32_t *targets, float scale, double *loss_sum,
+                         void *workspace)
+{
+    struct ht_cuda_flight *f = device;
+    int64_t at = 2 * ids_bytes(f->aside);
+    kernels_of(f)->head_forward(f->context, args, params, wte, x, act, logits, bring(f, targets, 1), scale,
+                                (double *)(f->aside->on_device + at), scratch(f, workspace));
+    kernels_of(f)->copy(f->context, f->aside->on_host + at, f->aside->on_device + at, sizeof(double));
+    f->loss_to = loss_sum;
+}
+
+static void head_backward(void *device, const struct ht_unit_args *args, const void *params, const void *wte,
+                          const void *x, const void *act, const float *dlogits, void *dx, void *grad, void *dwte,
+                          void *workspace)
+{
+    struct ht_cuda_flight *f = device;
+    kernels_of(f)->head_backward(f->context, args, params, wte, x, act, dlogits, dx, grad, dwte, scratch(f, workspace));
+}
+
+static void copy(void *device, void *to, const void *from, int64_t bytes)
+{
+    struct ht_cuda_flight *f = device;
+    kernels_of(f)->copy(f->context, to, from, bytes);
+}
+
+static void round_copy(void *device, struct ht_pool *pool, const float *from, void *to, enum ht_dtype type, int64_t n)
+{
+    struct ht_cuda_flight *f = device;
+    kernels_of(f)->round_copy(f->context, pool, from, to, type, n);
+}
+
+static void grad_sum(void *device, struct ht_pool *pool, void *acc, enum ht_dtype acc_type, const void *add,
+                     enum ht_dtype add_type, int64_t n)
+{
+    struct ht_cuda_flight *f = device;
+    kernels_of(f)->grad_sum(f->context, pool, acc, acc_type, add, add_type, n);
+}
+
+static void adamw(void *device, struct ht_pool *pool, const struct ht_adamw_step *step, const struct ht_adamw_row *row)
+{
+    struct ht_cuda_flight *f = device;
+    kernels_of(f)->adamw(f->context, pool, step, row);
+}
+
+static struct ht_grad_partial judge(void *device, struct ht_pool *pool, const struct ht_adamw_step *step,
+                                    const void *grad, enum ht_dtype type, int64_t n)
+{
+    struct ht_cuda_flight *f = device;
+    return kernels_of(f)->judge(f->context, pool, step, grad, type, n);
+}
+
+static bool step_logged(void *device, const struct ht_undo *u, const struct ht_adamw_step *step)
+{
+    struct ht_cuda_flight *f = device;
+    return kernels_of(f)->step_logged(f->context, u, step);
+}
+
+static bool undo(void *device, const struct ht_undo *u)
+{
+    struct ht_cuda_flight *f = device;
+    return kernels_of(f)->undo(f->context, u);
+}
+
+static struct ht_undo_summary undo_summary(void *device, const void *log, int64_t log_bytes, int64_t n)
+{
+    struct ht_cuda_flight *f = device;
+    return kernels_of(f)->undo_summary(f->context, log, log_bytes, n);
+}
+
+const struct ht_kernels ht_cuda_flight_kernels = {
+    .embedding_forward = embedding_forward,
+    .embedding_backward = embedding_backward,
+    .block_forward = block_forward,
+    .block_recompute = block_recompute,
+    .block_backward = block_backward,
+    .head_forward = head_forward,
+    .head_backward = head_backward,
+    .copy = copy,
+    .round_copy = round_copy,
+    .grad_sum = grad_sum,
+    .adamw = adamw,
+    .judge = judge,
+    .step_logged = step_logged,
+    .undo = undo,
+    .undo_summary = undo_summary,
+};

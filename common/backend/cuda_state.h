@@ -1,0 +1,71 @@
+/* The CUDA backend's books. Internal to common/backend. */
+#ifndef HT_BACKEND_CUDA_STATE_H
+#define HT_BACKEND_CUDA_STATE_H
+
+#include <pthread.h>
+
+#include "common/backend/cuda.h"
+
+/* An event is recorded anew three iterations later: whoever waits for it belongs to this iteration or the next, and has
+   been enqueued by then, since only two are in flight. */
+enum { HT_CUDA_TURNS = 3 };
+
+/* What an op needs on the device beside tensors. */
+struct ht_cuda_aside {
+    int64_t n_tokens;          /* 0: nothing */
+    char *on_host, *on_device; /* tokens, targets, loss: as cuda_aside.c lays them out */
+};
+
+/* An op on its way. */
+struct ht_cuda_flight {
+    struct ht_cuda_device *d;
+    void *context, *scratch; /* of its lane */
+    void *begin, *end; /* events; NULL until first used */
+    struct ht_cuda_aside *aside;
+    double *loss_to; /* where the loss goes when it has ended; NULL: nowhere */
+};
+
+struct ht_cuda_lane {
+    bool is_stream;
+    void *stream, *context;
+    void *scratch; /* instead of the graph's workspaces, where these are too small for the kernels; or NULL */
+};
+
+struct ht_cuda_device {
+    const struct ht_cuda_api *api;
+    int index;
+    struct ht_model model;
+    enum ht_dtype param;
+    struct ht_cpu *cpu;
+    struct ht_cuda_lane aside; /* for copies of hooks, and of ops on host lanes */
+    pthread_mutex_t aside_lock;
+    struct { /* of ht_cuda_device_arena */
+        struct ht_arena *arena;
+        void *device, *registered;
+    } * arenas;
+    size_t n_arenas, arenas_cap;
+
+    /* While a run has a schedule open: */
+    const struct ht_schedule *s;
+    struct ht_cuda_lane *lanes;     /* [n_lanes] */
+    struct ht_cuda_flight *flights; /* [n_ops * HT_CUDA_TURNS] */
+    struct ht_cuda_aside *asides;   /* [n_ops * HT_CUDA_TURNS] */
+    void *asides_on_host, *asides_on_device;
+    /* An event and when it was reached, on CLOCK_MONOTONIC. */
+    void *base, *next_base;
+    int64_t base_ns;
+    pthread_mutex_t base_lock;
+};
+
+/* A failure of CUDA's, as ours. NULL is HT_OK. */
+enum ht_status ht_cuda_failed(const char *text, const char *what, struct ht_error *err);
+
+/* ---- cuda_aside.c ---- */
+/* Their kernels: what the ops call, with a flight as `device`. */
+extern const struct ht_kernels ht_cuda_flight_kernels;
+enum ht_status ht_cuda_asides_create(struct ht_cuda_device *d, struct ht_error *err);
+void ht_cuda_asides_destroy(struct ht_cuda_device *d);
+/* The op has ended: what it left aside goes where it belongs. */
+void ht_cuda_aside_land(struct ht_cuda_flight *f);
+
+#endif

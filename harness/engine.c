@@ -1,0 +1,162 @@
+#include "harness/engine.h"
+
+#include "common/base/array.h"
+#include "common/mem/arena.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum ht_status ht_engine_wants_gpu(const struct ht_options *options, const char *command, struct ht_error *err,
+                                   bool *wants)
+{
+    const char *name = options->backend ? options->backend : "cpu";
+    *wants = !strcmp(name, "cuda");
+    if (*wants || !strcmp(name, "cpu")) return HT_OK;
+    return ht_fail(err, HT_BAD_INPUT, "%s: --backend '%s' is not known; expected cpu or cuda", command, name);
+}
+
+/* ---- which GPU ---- */
+
+/* "h200-141gb" is "NVIDIA H200": the part before the dash is one of the words. */
+static bool is_called(const char *catalogue, const char *reported)
+{
+    size_t n = strcspn(catalogue, "-");
+    for (const char *at = reported; *at; at++) {
+        bool begins = at == reported || !isalnum((unsigned char)at[-1]);
+        if (begins && strncasecmp(at, catalogue, n) == 0 && !isalnum((unsigned char)at[n])) return true;
+    }
+    return false;
+}
+
+/* Of several (40 and 80 GB) the one whose memory is nearest. */
+static bool find_in_catalogue(const struct ht_cuda_properties *p, struct ht_gpu *out)
+{
+    char name[HT_NAME_BYTES];
+    bool found = false;
+    for (int64_t i = 0; ht_hw_gpu_name(i, name); i++) {
+        struct ht_gpu gpu;
+        struct ht_error err = {0};
+        if (!is_called(name, p->name) || ht_gpu_load(name, &err, &gpu) != HT_OK) continue;
+        if (!found || llabs(gpu.memory_bytes - p->total_bytes) < llabs(out->memory_bytes - p->total_bytes)) *out = gpu;
+        found = true;
+    }
+    return found;
+}
+
+/* Dense 16-bit operations of a multiprocessor in a clock, with FP32 sums (NVIDIA's white papers of the generations). */
+static double tensor_flops_per_clock(int major)
+{
+    if (major >= 10) return 8192;
+    if (major == 9) return 4096;
+    return major == 8 ? 2048 : 1024;
+}
+
+static void derive(const struct ht_cuda_properties *p, struct ht_gpu *out)
+{
+    double clocks_per_s = p->multiprocessors * (p->clock_hz > 0 ? p->clock_hz : 1e9);
+    *out = (struct ht_gpu){.f32_flops_per_s = 2 * 128 * clocks_per_s,
+                           .f16_flops_per_s = tensor_flops_per_clock(p->major) * clocks_per_s,
+                           .bf16_flops_per_s = p->major >= 8 ? tensor_flops_per_clock(p->major) * clocks_per_s : 0,
+                           .memory_bytes_per_s = p->memory_bytes_per_s > 0 ? p->memory_bytes_per_s : 5e11,
+                           .gemm_efficiency = 0.8,
+                           .memory_efficiency = 0.88,
+                           .launch_ns = 3000};
+    snprintf(out->name, sizeof(out->name), "%.60s", p->name);
+    snprintf(out->source, sizeof(out->source), "peaks from what CUDA reports: %d multiprocessors, %.0f MHz",
+             p->multiprocessors, p->clock_hz * 1e-6);
+}
+
+enum ht_status ht_engine_find_gpu(const struct ht_options *options, struct ht_error *err, struct ht_gpu *out)
+{
+    struct ht_cuda_properties p;
+    enum ht_status status = ht_cuda_find(options->cuda_api, 0, err, &p);
+    if (status) return status;
+    if (!find_in_catalogue(&p, out)) derive(&p, out);
+    /* What is free, but for a fifth: holes between tensors, cuBLAS, the kernels' own. */
+    out->memory_bytes = p.free_bytes / 5 * 4;
+    return HT_OK;
+}
+
+/* ---- the engine ---- */
+
+enum ht_status ht_engine_create(const struct ht_options *options, const struct ht_cpu_options *cpu,
+                                struct ht_error *err, struct ht_engine *out)
+{
+    struct ht_engine e = {0};
+    bool gpu;
+    enum ht_status status = ht_engine_wants_gpu(options, "train", err, &gpu);
+    if (status) return status;
+    if (gpu) {
+        status = ht_cuda_device_create(cpu, options->cuda_api, 0, err, &e.gpu);
+        if (status == HT_OK) e.cpu = ht_cuda_device_host(e.gpu);
+        e.ops = &ht_cuda_backend;
+        e.ctx = e.gpu;
+    } else {
+        status = ht_cpu_create(cpu, err, &e.cpu);
+        e.ops = &ht_cpu_backend;
+        e.ctx = e.cpu;
+    }
+    if (status == HT_OK) *out = e;
+    return status;
+}
+
+void ht_engine_destroy(struct ht_engine *e)
+{
+    for (int32_t i = 0; i < e->n_arenas && !e->gpu; i++) ht_arena_destroy(e->arenas[i]); /* the GPU's are its own */
+    free(e->arenas);
+    if (e->gpu)
+        ht_cuda_device_destroy(e->gpu);
+    else
+        ht_cpu_destroy(e->cpu);
+    *e = (struct ht_engine){0};
+}
+
+/* Address space for holes: on the host it costs nothing until it is used, on a GPU it is memory, as far as there is. */
+static enum ht_status make_arena(struct ht_engine *e, enum ht_tier tier, int64_t capacity, int64_t gpu_bytes,
+                                 struct ht_error *err, struct ht_arena **out)
+{
+    int64_t slack = capacity / 2 + (1 << 20);
+    if (!e->gpu) return ht_arena_create(capacity, slack, false, err, out);
+    if (tier == HT_DEVICE && slack > gpu_bytes - capacity) slack = gpu_bytes > capacity ? gpu_bytes - capacity : 0;
+    return ht_cuda_device_arena(e->gpu, tier, capacity, slack, err, out);
+}
+
+enum ht_status ht_engine_make_arenas(struct ht_engine *e, const struct ht_job *job, struct ht_error *err)
+{
+    const struct ht_schedule *s = job->schedule;
+    int64_t gpu_bytes = e->gpu ? ht_cuda_device_free_bytes(e->gpu) / 20 * 19 : 0;
+    double most = 0;
+    char what[96];
+    e->n_arenas = ht_n_spaces(s);
+    e->arenas = HT_NEW_ARRAY(struct ht_arena *, e->n_arenas);
+    for (int32_t i = e->gpu ? s->n_ranks : 0; i < e->n_arenas; i++) most += (double)job->bound_bytes[i];
+    snprintf(what, sizeof(what), "training '%s'", s->name);
+    enum ht_status status = ht_arena_check_machine(most, what, err);
+    for (int32_t i = 0; i < e->n_arenas && status == HT_OK; i++) {
+        if (job->verdict.spaces[i].peak_bytes == 0) continue;
+        int64_t capacity = i < s->n_ranks ? s->capacity_bytes[i] : job->bound_bytes[i];
+        status = make_arena(e, i < s->n_ranks ? HT_DEVICE : HT_HOST, capacity, gpu_bytes, err, &e->arenas[i]);
+    }
+    return status;
+}
+
+enum ht_status ht_engine_init(struct ht_engine *e, int32_t space, struct ht_buffer buffer, struct ht_error *err)
+{
+    return e->gpu ? ht_cuda_device_init(e->gpu, space, buffer, err) : ht_cpu_init(e->cpu, space, buffer, err);
+}
+
+enum ht_status ht_engine_read(struct ht_engine *e, struct ht_buffer from, void *to, struct ht_error *err)
+{
+    if (e->gpu) return ht_cuda_device_read(e->gpu, from, to, err);
+    memcpy(to, from.data, (size_t)from.bytes);
+    return HT_OK;
+}
+
+enum ht_status ht_engine_write(struct ht_engine *e, const void *from, struct ht_buffer to, struct ht_error *err)
+{
+    if (e->gpu) return ht_cuda_device_write(e->gpu, from, to, err);
+    memcpy(to.data, from, (size_t)to.bytes);
+    return HT_OK;
+}

@@ -1,0 +1,41 @@
+/*
+ * What carries out the ops of a training: the CPU backend, or a GPU with the CPU backend beside it.
+ */
+#ifndef HT_HARNESS_ENGINE_H
+#define HT_HARNESS_ENGINE_H
+
+#include "common/backend/cuda.h"
+#include "harness/job.h"
+
+struct ht_engine {
+    const struct ht_backend_ops *ops; /* for the executor, */
+    void *ctx;                        /* with their context */
+    struct ht_cpu *cpu;               /* the CPU backend, or the one beside the GPU; borrowed from ctx */
+    struct ht_cuda_device *gpu;       /* NULL: there is none */
+    struct ht_arena **arenas;         /* [n_spaces] */
+    int32_t n_arenas;
+};
+
+/* Is --backend cuda asked for? HT_BAD_INPUT for a backend that is not known. */
+enum ht_status ht_engine_wants_gpu(const struct ht_options *options, const char *command, struct ht_error *err,
+                                   bool *wants);
+
+/* The GPU of --backend cuda as the catalogue knows it, or as far as CUDA tells; memory_bytes is what an arena can have.
+   HT_INFEASIBLE, in one line, where there is none. */
+enum ht_status ht_engine_find_gpu(const struct ht_options *options, struct ht_error *err, struct ht_gpu *out);
+
+/* cpu->split is taken over. */
+enum ht_status ht_engine_create(const struct ht_options *options, const struct ht_cpu_options *cpu,
+                                struct ht_error *err, struct ht_engine *out);
+void ht_engine_destroy(struct ht_engine *e);
+
+/* One arena for each space that holds anything: a device's has the size that was given, the others' the most that any
+   run can use. */
+enum ht_status ht_engine_make_arenas(struct ht_engine *e, const struct ht_job *job, struct ht_error *err);
+
+/* Initial values (ht_cpu_init), and bytes from and to a buffer of any tier. */
+enum ht_status ht_engine_init(struct ht_engine *e, int32_t space, struct ht_buffer buffer, struct ht_error *err);
+enum ht_status ht_engine_read(struct ht_engine *e, struct ht_buffer from, void *to, struct ht_error *err);
+enum ht_status ht_engine_write(struct ht_engine *e, const void *from, struct ht_buffer to, struct ht_error *err);
+
+#endif

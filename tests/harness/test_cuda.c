@@ -1,0 +1,222 @@
+/*
+ * Training on the CUDA backend, on a GPU of threads (tests/support/fake_cuda.h), whose kernels are the CPU's: every
+ * system gives the losses of training in memory on the CPU, bit for bit, and the books of memory agree. And every way
+ * in which CUDA can fail ends in one line, with nothing left behind.
+ */
+#include "common/base/array.h"
+#include "common/exec/sim.h"
+#include "harness/engine.h"
+#include "harness/registry.h"
+#include "harness/train.h"
+#include "tests/support/fake_cuda.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { STEPS = 3 };
+
+static struct ht_gpu gpu;
+
+static struct ht_options options_of(const char *model, const char *numerics, bool cuda)
+{
+    struct ht_options o = {.request = {.model = model, .cluster = "local", .batch = 4, .micro_batch = 2, .seq = 32},
+                           .issue_ahead = -1,
+                           .steps = STEPS,
+                           .init_seed = 1,
+                           .data_seed = 1,
+                           .lr = 3e-4,
+                           .beta1 = 0.9,
+                           .beta2 = 0.95,
+                           .eps = 1e-8,
+                           .weight_decay = 0.1,
+                           .data = HT_SOURCE_DIR "/tests/data/kjv-200k.txt",
+                           .cuda_api = fake_cuda_api()};
+    struct ht_error err = {0};
+    o.request.numerics = numerics;
+    o.request.training = true;
+    if (!cuda) return o;
+    o.backend = "cuda";
+    ck_assert_msg(ht_engine_find_gpu(&o, &err, &gpu) == HT_OK, "%s", err.text);
+    o.request.local_gpu = &gpu;
+    return o;
+}
+
+/* One training; the job is the caller's. */
+static enum ht_status train(const struct ht_options *o, const char *system, struct ht_job *job, struct ht_error *err,
+                            struct ht_training *out)
+{
+    struct ht_tokens tokens = {0};
+    struct ht_persist persist = {0};
+    *out = (struct ht_training){0};
+    enum ht_status status = ht_job_create(o, system, NULL, HT_JOB_COSTS, err, job);
+    if (status != HT_OK) return status;
+    if (job->answer != HT_OK) return ht_fail(err, job->answer, "%.900s", job->reason);
+    status = ht_tokens_open(o->data, HT_TOKENS_TEXT, job->scenario.model.vocab, job->scenario.seq, err, &tokens);
+    if (status == HT_OK) status = ht_train(o, job, &tokens, &persist, err, out);
+    ht_tokens_close(&tokens);
+    return status;
+}
+
+static void check_memory(const struct ht_job *job, const struct ht_training *t)
+{
+    const struct ht_schedule *s = job->schedule;
+    struct ht_error err = {0};
+    int64_t *replayed = HT_NEW_ARRAY(int64_t, ht_n_spaces(s));
+    ck_assert_msg(ht_trace_replay(t->trace, &err, replayed) == HT_OK, "%s", err.text);
+    for (int32_t i = 0; i < ht_n_spaces(s); i++) {
+        if (t->arena_peak_bytes[i] < 0) continue;
+        ck_assert_int_eq(t->arena_peak_bytes[i], t->trace->peak_bytes[i]);
+        ck_assert_int_eq(t->arena_peak_bytes[i], replayed[i]);
+        ck_assert_int_le(t->arena_peak_bytes[i], job->bound_bytes[i]);
+        ck_assert_int_le(t->arena_peak_bytes[i], s->capacity_bytes[i]);
+    }
+    free(replayed);
+}
+
+/* Memory in which the system's own plan has to be a tight one: what its safe sequence needs when there is plenty, less
+   a quarter, if it can be done. */
+static void compare(const char *model, const char *numerics, const char *control)
+{
+    struct ht_error err = {0};
+    struct ht_job job;
+    struct ht_training want, got;
+    struct ht_options cpu = options_of(model, numerics, false), cuda = options_of(model, numerics, true);
+    cpu.request.control = cuda.request.control = control;
+    if (control) { /* clipped, and the gradients of the second step are bad */
+        cpu.request.clip = cuda.request.clip = 2;
+        cpu.faults[0] = cuda.faults[0] = "2:1";
+        cpu.n_faults = cuda.n_faults = 1;
+    }
+    ck_assert_msg(train(&cpu, "in_memory", &job, &err, &want) == HT_OK, "%s", err.text);
+    ht_job_free(&job);
+    int n_run = 0, n_ahead = 0;
+    const struct ht_system *system;
+    for (size_t i = 0; (system = ht_system_at(i)) != NULL; i++) {
+        int64_t plenty = 0;
+        for (int tight = 0; tight < 2; tight++) {
+            if (system->pipeline) continue;
+            cuda.request.device_memory_bytes = tight ? plenty / 4 * 3 : 0;
+            enum ht_status status = train(&cuda, system->name, &job, &err, &got);
+            if (status == HT_INFEASIBLE && tight) {
+                if (job.status) ht_job_free(&job);
+                continue;
+            }
+            ck_assert_msg(status == HT_OK, "%s: %s", system->name, err.text);
+            plenty = got.arena_peak_bytes[0];
+            n_run++;
+            ck_assert_int_eq(job.issue_ahead, 2);
+            for (int k = 0; k < STEPS; k++)
+                ck_assert_msg(memcmp(&got.losses[k], &want.losses[k], sizeof(double)) == 0,
+                              "%s, step %d: loss %.17g, in memory %.17g", system->name, k, got.losses[k],
+                              want.losses[k]);
+            check_memory(&job, &got);
+            for (int64_t e = 0; e < got.trace->n_events; e++)
+                n_ahead += got.trace->events[e].issue_ns < got.trace->events[e].start_ns;
+            ht_training_free(&got);
+            ht_job_free(&job);
+            ck_assert_int_eq(fake_cuda_leaks(), 0);
+        }
+    }
+    if (control) ck_assert(want.skipped == 1 && want.verdicts[0].clip_factor < 1);
+    ht_training_free(&want);
+    printf("%s, %s, control %s: %d trainings, %d ops issued before they began\n", model, numerics,
+           control ? control : "none", n_run, n_ahead);
+    ck_assert_int_ge(n_run, 10);
+    ck_assert_int_gt(n_ahead, 100);
+}
+
+START_TEST(test_every_system_in_fp32)
+{
+    compare("gpt-tiny", "fp32", NULL);
+}
+END_TEST
+
+START_TEST(test_every_system_in_bf16)
+{
+    compare("gpt-tiny", "bf16", NULL);
+}
+END_TEST
+
+START_TEST(test_every_system_of_llama)
+{
+    compare("llama-tiny", "fp32", NULL);
+}
+END_TEST
+
+START_TEST(test_every_system_with_a_gate)
+{
+    compare("gpt-tiny", "fp16", "gate");
+}
+END_TEST
+
+START_TEST(test_every_system_with_rollback)
+{
+    compare("gpt-tiny", "fp32", "rollback");
+}
+END_TEST
+
+/* Whichever call fails, it is said, and nothing stays behind. */
+START_TEST(test_failures)
+{
+    struct ht_error err = {0};
+    struct ht_job job;
+    struct ht_training t;
+    struct ht_options o = options_of("gpt-tiny", "fp32", true);
+    fake_cuda_fail_at(0);
+    ck_assert_msg(train(&o, "zero_offload", &job, &err, &t) == HT_OK, "%s", err.text);
+    int64_t calls = fake_cuda_calls();
+    ht_training_free(&t);
+    ht_job_free(&job);
+    ck_assert_int_gt(calls, 50);
+    for (int64_t at = 1; at <= calls; at += 1 + calls / 17) {
+        fake_cuda_fail_at(at);
+        ck_assert_int_eq(train(&o, "zero_offload", &job, &err, &t), HT_FAILED);
+        ck_assert_msg(strstr(err.text, "cuda: ") && strstr(err.text, "as told"), "%s", err.text);
+        ht_job_free(&job);
+        ck_assert_int_eq(fake_cuda_leaks(), 0);
+    }
+    fake_cuda_fail_at(0);
+}
+END_TEST
+
+static const char *no_driver(int *n)
+{
+    *n = 0;
+    return "cudaErrorNoDevice: no CUDA-capable device is detected";
+}
+
+START_TEST(test_no_gpu)
+{
+    struct ht_cuda_api none = *fake_cuda_api();
+    struct ht_options o = options_of("gpt-tiny", "fp32", false);
+    struct ht_error err = {0};
+    struct ht_gpu found;
+    none.count = no_driver;
+    o.cuda_api = &none;
+    ck_assert_int_eq(ht_engine_find_gpu(&o, &err, &found), HT_INFEASIBLE);
+    ck_assert_msg(strstr(err.text, "no GPU") && strstr(err.text, "cudaErrorNoDevice") && !strchr(err.text, '\n'), "%s",
+                  err.text);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("cuda");
+    TCase *tc = tcase_create("cuda");
+    tcase_set_timeout(tc, 600);
+    tcase_add_test(tc, test_every_system_in_fp32);
+    tcase_add_test(tc, test_every_system_in_bf16);
+    tcase_add_test(tc, test_every_system_of_llama);
+    tcase_add_test(tc, test_every_system_with_a_gate);
+    tcase_add_test(tc, test_every_system_with_rollback);
+    tcase_add_test(tc, test_failures);
+    tcase_add_test(tc, test_no_gpu);
+    suite_add_tcase(s, tc);
+    SRunner *sr = srunner_create(s);
+    srunner_run_all(sr, CK_ENV);
+    int failed = srunner_ntests_failed(sr);
+    srunner_free(sr);
+    return failed != 0;
+}

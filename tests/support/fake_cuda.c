@@ -1,0 +1,559 @@
+#include "tests/support/fake_cuda.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "common/base/array.h"
+#include "tests/support/streams.h"
+
+enum { MAX_RANGES = 64, SMALL_BYTES = 64 << 10 };
+
+struct range {
+    char *base, *shadow; /* shadow: of device memory, where it can be touched */
+    int64_t bytes;
+};
+
+static struct {
+    pthread_mutex_t lock;
+    struct range device[MAX_RANGES], pinned[MAX_RANGES];
+    struct streams *streams;
+    _Atomic int64_t calls, fail_at, leaks;
+} fake = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* ---- memory ---- */
+
+static struct range *find(struct range *ranges, const void *p, int64_t bytes)
+{
+    for (int i = 0; i < MAX_RANGES; i++) {
+        struct range *r = &ranges[i];
+        if (r->base && (const char *)p >= r->base && (const char *)p + bytes <= r->base + r->bytes) return r;
+    }
+    return NULL;
+}
+
+static void add(struct range *ranges, struct range range)
+{
+    pthread_mutex_lock(&fake.lock);
+    int i = 0;
+    while (ranges[i].base) i++;
+    ranges[i] = range;
+    fake.leaks++;
+    pthread_mutex_unlock(&fake.lock);
+}
+
+static struct range take(struct range *ranges, void *p)
+{
+    pthread_mutex_lock(&fake.lock);
+    struct range *r = find(ranges, p, 0), range = *r;
+    *r = (struct range){0};
+    fake.leaks--;
+    pthread_mutex_unlock(&fake.lock);
+    return range;
+}
+
+/* Where a device's pointer really is. NULL stays NULL; what is not the device's is an error that nobody may miss. */
+static void *real(const void *p)
+{
+    if (!p) return NULL;
+    pthread_mutex_lock(&fake.lock);
+    struct range *r = find(fake.device, p, 1);
+    void *at = r ? r->shadow + ((const char *)p - r->base) : NULL;
+    pthread_mutex_unlock(&fake.lock);
+    if (!at) {
+        fprintf(stderr, "fake cuda: a kernel got %p, which is not on the device\n", p);
+        abort();
+    }
+    return at;
+}
+
+static const char *fake_malloc(void **p, int64_t bytes)
+{
+    int fd = memfd_create("fake cuda", 0);
+    size_t mapped = ((size_t)bytes + 4095) / 4096 * 4096;
+    if (fd < 0 || ftruncate(fd, (off_t)mapped)) return "cudaErrorMemoryAllocation: out of memory";
+    struct range r = {.bytes = bytes};
+    r.shadow = mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    r.base = mmap(NULL, mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    close(fd);
+    if (r.shadow == MAP_FAILED || r.base == MAP_FAILED) return "cudaErrorMemoryAllocation: out of memory";
+    add(fake.device, r);
+    *p = r.base;
+    return NULL;
+}
+
+static const char *fake_free(void *p)
+{
+    struct range r = take(fake.device, p);
+    size_t mapped = ((size_t)r.bytes + 4095) / 4096 * 4096;
+    munmap(r.base, mapped);
+    munmap(r.shadow, mapped);
+    return NULL;
+}
+
+static const char *host_register(void *p, int64_t bytes)
+{
+    add(fake.pinned, (struct range){.base = p, .bytes = bytes});
+    return NULL;
+}
+
+static const char *host_unregister(void *p)
+{
+    take(fake.pinned, p);
+    return NULL;
+}
+
+static const char *host_malloc(void **p, int64_t bytes)
+{
+    *p = ht_alloc((size_t)bytes);
+    return host_register(*p, bytes);
+}
+
+static const char *host_free(void *p)
+{
+    host_unregister(p);
+    free(p);
+    return NULL;
+}
+
+/* ---- device, streams, events ---- */
+
+static const char *count(int *n)
+{
+    *n = 1;
+    return NULL;
+}
+
+static const char *properties(int device, struct ht_cuda_properties *out)
+{
+    (void)device;
+    *out = (struct ht_cuda_properties){
+        .name = "fake", .total_bytes = 1 << 30, .free_bytes = 1 << 30, .major = 8, .multiprocessors = 1};
+    return NULL;
+}
+
+static const char *choose(int device)
+{
+    return device == 0 ? NULL : "cudaErrorInvalidDevice: invalid device ordinal";
+}
+
+static struct streams *streams(void)
+{
+    pthread_mutex_lock(&fake.lock);
+    if (!fake.streams) fake.streams = streams_create();
+    pthread_mutex_unlock(&fake.lock);
+    return fake.streams;
+}
+
+static const char *create_stream(void **stream)
+{
+    *stream = stream_create(streams());
+    fake.leaks++;
+    return NULL;
+}
+
+static const char *destroy_stream(void *stream)
+{
+    stream_destroy(stream);
+    fake.leaks--;
+    return NULL;
+}
+
+static const char *wait_stream(void *stream, void *event)
+{
+    stream_wait(stream, event);
+    return NULL;
+}
+
+static const char *finish_stream(void *stream)
+{
+    stream_finish(stream);
+    return NULL;
+}
+
+static const char *create_event(void **event)
+{
+    *event = stream_event_create(streams());
+    fake.leaks++;
+    return NULL;
+}
+
+static const char *destroy_event(void *event)
+{
+    stream_event_destroy(event);
+    fake.leaks--;
+    return NULL;
+}
+
+static const char *record_event(void *event, void *stream)
+{
+    stream_record(stream, event);
+    return NULL;
+}
+
+static const char *finish_event(void *event)
+{
+    stream_event_finish(event);
+    return NULL;
+}
+
+static const char *between(void *from, void *to, int64_t *ns)
+{
+    *ns = stream_event_ns(to) - stream_event_ns(from);
+    return NULL;
+}
+
+/* ---- contexts and copies ---- */
+
+struct context {
+    struct stream *stream;
+    const char *failed;
+};
+
+static const char *create_context(void *stream, void **context)
+{
+    struct context *c = HT_NEW(struct context);
+    c->stream = stream;
+    *context = c;
+    fake.leaks++;
+    return NULL;
+}
+
+static void destroy_context(void *context)
+{
+    free(context);
+    fake.leaks--;
+}
+
+static const char *status(void *context)
+{
+    return ((struct context *)context)->failed;
+}
+
+/* True: this call is the one that is to fail, or an earlier one did. */
+static bool fails(struct context *c)
+{
+    if (++fake.calls == fake.fail_at) c->failed = "cudaErrorLaunchFailure: as told";
+    return c->failed != NULL;
+}
+
+struct move {
+    char *to;
+    const char *from;
+    int64_t bytes;
+    char *taken; /* a small copy from memory that is not pinned */
+};
+
+static void do_move(void *arg)
+{
+    struct move *m = arg;
+    memcpy(m->to, m->taken ? m->taken : m->from, (size_t)m->bytes);
+    free(m->taken);
+}
+
+/* Where a copy goes or comes from; of the host only pinned memory, but for the hooks' copies, which are waited for. */
+static char *end_of(const void *p, int64_t bytes, bool *pinned)
+{
+    pthread_mutex_lock(&fake.lock);
+    struct range *device = find(fake.device, p, bytes);
+    char *at = device ? device->shadow + ((const char *)p - device->base) : (char *)p;
+    *pinned = device || find(fake.pinned, p, bytes);
+    pthread_mutex_unlock(&fake.lock);
+    return at;
+}
+
+static void move(struct stream *stream, void *to, const void *from, int64_t bytes, bool strict)
+{
+    bool to_pinned, from_pinned;
+    struct move m = {.bytes = bytes};
+    m.to = end_of(to, bytes, &to_pinned);
+    m.from = end_of(from, bytes, &from_pinned);
+    if (strict && (!to_pinned || (!from_pinned && bytes > SMALL_BYTES))) {
+        fprintf(stderr, "fake cuda: a copy of %lld bytes from or to memory that is not pinned\n", (long long)bytes);
+        abort();
+    }
+    if (!from_pinned && bytes <= SMALL_BYTES) {
+        m.taken = ht_alloc((size_t)bytes);
+        memcpy(m.taken, from, (size_t)bytes);
+    }
+    stream_do(stream, do_move, &m, sizeof(m));
+}
+
+static const char *plain_copy(void *to, const void *from, int64_t bytes, void *stream)
+{
+    move(stream, to, from, bytes, false);
+    return NULL;
+}
+
+static void kernel_copy(void *device, void *to, const void *from, int64_t bytes)
+{
+    struct context *c = device;
+    if (!fails(c)) move(c->stream, to, from, bytes, true);
+}
+
+/* ---- kernels: the CPU's, with the arguments as they were ---- */
+
+enum kind { E_FORWARD, E_BACKWARD, B_FORWARD, B_RECOMPUTE, B_BACKWARD, H_FORWARD, H_BACKWARD, ROUND, SUM, ADAMW };
+
+struct call {
+    enum kind kind;
+    struct ht_unit_args args;
+    const void *in[6]; /* in the order of the kernel's arguments */
+    void *out[5];
+    unsigned sub_ops;
+    float scale;
+    enum ht_dtype types[2];
+    int64_t n;
+    struct ht_adamw_step step;
+    struct ht_adamw_row row;
+};
+
+static void perform(void *arg)
+{
+    const struct call *c = arg;
+    const struct ht_kernels *k = &ht_cpu_kernels;
+    const void *const *in = c->in;
+    void *const *out = c->out;
+    switch (c->kind) {
+    case E_FORWARD:
+        k->embedding_forward(NULL, &c->args, in[0], in[1], out[0]);
+        break;
+    case E_BACKWARD:
+        k->embedding_backward(NULL, &c->args, in[0], in[1], out[0], out[1]);
+        break;
+    case B_FORWARD:
+        k->block_forward(NULL, &c->args, in[0], in[1], out[0], out[1], out[2]);
+        break;
+    case B_RECOMPUTE:
+        k->block_recompute(NULL, &c->args, in[0], in[1], out[0], c->sub_ops, out[1]);
+        break;
+    case B_BACKWARD:
+        k->block_backward(NULL, &c->args, in[0], in[1], in[2], in[3], out[0], out[1], out[2]);
+        break;
+    case H_FORWARD:
+        k->head_forward(NULL, &c->args, in[0], in[1], in[2], out[0], out[1], in[3], c->scale, out[2], out[3]);
+        break;
+    case H_BACKWARD:
+        k->head_backward(NULL, &c->args, in[0], in[1], in[2], in[3], in[4], out[0], out[1], out[2], out[3]);
+        break;
+    case ROUND:
+        k->round_copy(NULL, NULL, in[0], out[0], c->types[0], c->n);
+        break;
+    case SUM:
+        k->grad_sum(NULL, NULL, out[0], c->types[0], in[0], c->types[1], c->n);
+        break;
+    case ADAMW:
+        k->adamw(NULL, NULL, &c->step, &c->row);
+        break;
+    }
+}
+
+static void launch(void *device, struct call call)
+{
+    struct context *c = device;
+    if (fails(c)) return;
+    call.args.pool = NULL;
+    for (int i = 0; i < 6; i++) call.in[i] = real(call.in[i]);
+    for (int i = 0; i < 5; i++) call.out[i] = real(call.out[i]);
+    stream_do(c->stream, perform, &call, sizeof(call));
+}
+
+static void embedding_forward(void *device, const struct ht_unit_args *args, const int32_t *tokens, const void *params,
+                              void *out)
+{
+    launch(device, (struct call){.kind = E_FORWARD, .args = *args, .in = {tokens, params}, .out = {out}});
+}
+
+static void embedding_backward(void *device, const struct ht_unit_args *args, const int32_t *tokens, const void *dout,
+                               void *grad, void *workspace)
+{
+    launch(device, (struct call){.kind = E_BACKWARD, .args = *args, .in = {tokens, dout}, .out = {grad, workspace}});
+}
+
+static void block_forward(void *device, const struct ht_unit_args *args, const void *params, const void *x, void *act,
+                          void *out, void *workspace)
+{
+    launch(device, (struct call){.kind = B_FORWARD, .args = *args, .in = {params, x}, .out = {act, out, workspace}});
+}
+
+static void block_recompute(void *device, const struct ht_unit_args *args, const void *params, const void *x, void *act,
+                            unsigned sub_ops, void *workspace)
+{
+    launch(device,
+           (struct call){
+               .kind = B_RECOMPUTE, .args = *args, .in = {params, x}, .out = {act, workspace}, .sub_ops = sub_ops});
+}
+
+static void block_backward(void *device, const struct ht_unit_args *args, const void *params, const void *x,
+                           const void *act, const void *dout, void *dx, void *grad, void *workspace)
+{
+    launch(device, (struct call){
+                       .kind = B_BACKWARD, .args = *args, .in = {params, x, act, dout}, .out = {dx, grad, workspace}});
+}
+
+static void head_forward(void *device, const struct ht_unit_args *args, const void *params, const void *wte,
+                         const void *x, void *act, float *logits, const int32_t *targets, float scale, double *loss_sum,
+                         void *workspace)
+{
+    launch(device, (struct call){.kind = H_FORWARD,
+                                 .args = *args,
+                                 .in = {params, wte, x, targets},
+                                 .out = {act, logits, loss_sum, workspace},
+                                 .scale = scale});
+}
+
+static void head_backward(void *device, const struct ht_unit_args *args, const void *params, const void *wte,
+                          const void *x, const void *act, const float *dlogits, void *dx, void *grad, void *dwte,
+                          void *workspace)
+{
+    launch(device, (struct call){.kind = H_BACKWARD,
+                                 .args = *args,
+                                 .in = {params, wte, x, act, dlogits},
+                                 .out = {dx, grad, dwte, workspace}});
+}
+
+static void round_copy(void *device, struct ht_pool *pool, const float *from, void *to, enum ht_dtype type, int64_t n)
+{
+    (void)pool;
+    launch(device, (struct call){.kind = ROUND, .in = {from}, .out = {to}, .types = {type}, .n = n});
+}
+
+static void grad_sum(void *device, struct ht_pool *pool, void *acc, enum ht_dtype acc_type, const void *add_,
+                     enum ht_dtype add_type, int64_t n)
+{
+    (void)pool;
+    launch(device, (struct call){.kind = SUM, .in = {add_}, .out = {acc}, .types = {acc_type, add_type}, .n = n});
+}
+
+static struct ht_adamw_row real_row(const struct ht_adamw_row *row)
+{
+    struct ht_adamw_row r = *row;
+    r.param = real(r.param);
+    r.m = real(r.m);
+    r.v = real(r.v);
+    r.grad = real(r.grad);
+    r.copy = real(r.copy);
+    return r;
+}
+
+static void adamw(void *device, struct ht_pool *pool, const struct ht_adamw_step *step, const struct ht_adamw_row *row)
+{
+    (void)pool;
+    launch(device, (struct call){.kind = ADAMW, .step = *step, .row = real_row(row)});
+}
+
+/* ---- what answers: the stream is waited for, and the rest done here ---- */
+
+static struct ht_grad_partial judge(void *device, struct ht_pool *pool, const struct ht_adamw_step *step,
+                                    const void *grad, enum ht_dtype type, int64_t n)
+{
+    struct context *c = device;
+    (void)pool;
+    if (fails(c)) return (struct ht_grad_partial){0};
+    stream_finish(c->stream);
+    return ht_grad_judge(NULL, step, real(grad), type, n);
+}
+
+static struct ht_undo real_undo(const struct ht_undo *u)
+{
+    struct ht_undo r = *u;
+    r.pool = NULL;
+    r.row = real_row(&u->row);
+    r.log = real(u->log);
+    return r;
+}
+
+static bool step_logged(void *device, const struct ht_undo *u, const struct ht_adamw_step *step)
+{
+    struct context *c = device;
+    struct ht_undo here = real_undo(u);
+    if (fails(c)) return false;
+    stream_finish(c->stream);
+    return ht_adamw_step_logged(&here, step);
+}
+
+static bool undo(void *device, const struct ht_undo *u)
+{
+    struct context *c = device;
+    struct ht_undo here = real_undo(u);
+    if (fails(c)) return false;
+    stream_finish(c->stream);
+    return ht_adamw_undo_exact(&here);
+}
+
+static struct ht_undo_summary undo_summary(void *device, const void *log, int64_t log_bytes, int64_t n)
+{
+    struct context *c = device;
+    stream_finish(c->stream);
+    return ht_undo_summary(real(log), log_bytes, n);
+}
+
+static const struct ht_kernels kernels = {
+    .embedding_forward = embedding_forward,
+    .embedding_backward = embedding_backward,
+    .block_forward = block_forward,
+    .block_recompute = block_recompute,
+    .block_backward = block_backward,
+    .head_forward = head_forward,
+    .head_backward = head_backward,
+    .copy = kernel_copy,
+    .round_copy = round_copy,
+    .grad_sum = grad_sum,
+    .adamw = adamw,
+    .judge = judge,
+    .step_logged = step_logged,
+    .undo = undo,
+    .undo_summary = undo_summary,
+};
+
+static const struct ht_cuda_api api = {
+    .name = "fake",
+    .count = count,
+    .properties = properties,
+    .select = choose,
+    .malloc = fake_malloc,
+    .free = fake_free,
+    .host_malloc = host_malloc,
+    .host_free = host_free,
+    .host_register = host_register,
+    .host_unregister = host_unregister,
+    .stream_create = create_stream,
+    .stream_destroy = destroy_stream,
+    .stream_wait = wait_stream,
+    .stream_finish = finish_stream,
+    .copy = plain_copy,
+    .event_create = create_event,
+    .event_destroy = destroy_event,
+    .event_record = record_event,
+    .event_finish = finish_event,
+    .event_between = between,
+    .context_create = create_context,
+    .context_destroy = destroy_context,
+    .context_status = status,
+    .kernels = &kernels,
+};
+
+const struct ht_cuda_api *fake_cuda_api(void)
+{
+    return &api;
+}
+
+void fake_cuda_fail_at(int64_t call)
+{
+    fake.calls = 0;
+    fake.fail_at = call;
+}
+
+int64_t fake_cuda_calls(void)
+{
+    return atomic_exchange(&fake.calls, 0);
+}
+
+int64_t fake_cuda_leaks(void)
+{
+    return fake.leaks;
+}

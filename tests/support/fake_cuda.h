@@ -1,0 +1,22 @@
+/*
+ * A GPU for tests: its streams are threads (tests/support/streams.h), its kernels the CPU's, one thread each.
+ *
+ * Its memory is mapped twice. Where the host knows it, it cannot be touched: whatever reads or writes device memory on
+ * the host faults. The device's threads use the other mapping. Copies from and to the host demand pinned memory, since
+ * CUDA would wait for others in between; small ones are taken over when they are enqueued, as CUDA does.
+ */
+#ifndef TESTS_SUPPORT_FAKE_CUDA_H
+#define TESTS_SUPPORT_FAKE_CUDA_H
+
+#include "common/backend/cuda_api.h"
+
+const struct ht_cuda_api *fake_cuda_api(void);
+
+/* Which call of a kernel or copy fails, counted from 1 from now on; 0: none. */
+void fake_cuda_fail_at(int64_t call);
+/* What the device was asked to do since the last time it was asked this. */
+int64_t fake_cuda_calls(void);
+/* Allocations, streams, events, contexts and pinned ranges that are still there. */
+int64_t fake_cuda_leaks(void);
+
+#endif
