@@ -129,6 +129,27 @@ static enum ht_status make_costs(struct ht_error *err, struct ht_job *job)
     return ht_profile_costs(job->profile, job->schedule, job->cost_ns, err);
 }
 
+/* A builder that does not know of control must not pass for one that does. */
+static enum ht_status check_control(const struct ht_job *job, struct ht_error *err)
+{
+    const struct ht_schedule *s = job->schedule;
+    enum ht_control_mode mode = job->scenario.control.mode;
+    if (mode == HT_CONTROL_NONE) return HT_OK;
+    for (int32_t op = 0; op < s->n_ops; op++)
+        if (s->ops[op].kind == HT_OP_VALIDATE) return HT_OK;
+    return ht_fail(err, HT_INFEASIBLE, "%s has no control '%s'", job->system->name, ht_control_mode_names[mode]);
+}
+
+static enum ht_status build(struct ht_error *err, struct ht_job *job)
+{
+    enum ht_status status = job->system->build(job->system, &job->scenario, &job->plan, err, &job->schedule);
+    if (status == HT_OK) status = check_control(job, err);
+    if (status != HT_INFEASIBLE) return status;
+    ht_schedule_destroy(job->schedule);
+    job->schedule = NULL;
+    return infeasible(job, "infeasible", err);
+}
+
 enum ht_status ht_job_create(const struct ht_options *options, const char *system, const char *model,
                              enum ht_job_extent extent, struct ht_error *err, struct ht_job *job)
 {
@@ -136,8 +157,7 @@ enum ht_status ht_job_create(const struct ht_options *options, const char *syste
     if (!system && options->n_words) system = options->words[0];
     enum ht_status status = options->load ? load_graph(options, err, job) : make_plan(options, system, model, err, job);
     if (status == HT_OK && extent >= HT_JOB_VERIFIED && job->answer == HT_OK) {
-        if (!job->schedule) status = job->system->build(job->system, &job->scenario, &job->plan, err, &job->schedule);
-        if (status == HT_INFEASIBLE) status = infeasible(job, "infeasible", err);
+        if (!job->schedule) status = build(err, job);
         if (status == HT_OK && job->schedule) status = verify(options, err, job);
     }
     if (status == HT_OK && extent >= HT_JOB_COSTS && job->answer == HT_OK) status = make_costs(err, job);
