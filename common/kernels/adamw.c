@@ -244,10 +244,14 @@ AVX512 void step32(const struct wide *w, const struct ht_adamw_row *r, enum ht_d
 AVX512 void body_avx512(const struct ht_adamw_step *s, const struct ht_adamw_row *r, enum ht_dtype grad_type,
                         enum ht_dtype copy_type)
 {
-    const struct wide w = {_mm512_set1_ps(s->grad_scale),     _mm512_set1_ps(s->keep),
-                           _mm512_set1_ps(s->one_less_beta1), _mm512_set1_ps(s->beta2),
-                           _mm512_set1_ps(s->one_less_beta2), _mm512_set1_ps(s->step_size),
-                           _mm512_set1_ps(s->root),           _mm512_set1_ps(s->eps)};
+    const struct wide w = {.grad_scale = _mm512_set1_ps(s->grad_scale),
+                           .keep = _mm512_set1_ps(s->keep),
+                           .b1 = _mm512_set1_ps(s->one_less_beta1),
+                           .beta2 = _mm512_set1_ps(s->beta2),
+                           .b2 = _mm512_set1_ps(s->one_less_beta2),
+                           .step_size = _mm512_set1_ps(s->step_size),
+                           .root = _mm512_set1_ps(s->root),
+                           .eps = _mm512_set1_ps(s->eps)};
     int64_t i = 0;
     if (copy_type != HT_F32) { /* up to where a line of the copy begins */
         i = (int64_t)((64 - (uintptr_t)r->copy % 64) % 64 / 2);

@@ -99,8 +99,8 @@ static inline AVX512 __attribute__((always_inline)) int64_t judge_wide(const voi
         __m512 v = load16(x, type, i), g = _mm512_mul_ps(v, s);
         most = _mm512_max_epu32(most, _mm512_castps_si512(_mm512_mul_ps(_mm512_mul_ps(f, g), g)));
         __m512d a = _mm512_cvtps_pd(_mm512_castps512_ps256(v)), b = _mm512_cvtps_pd(_mm512_extractf32x8_ps(v, 1));
-        low = _mm512_add_pd(low, _mm512_mul_pd(a, a));
-        high = _mm512_add_pd(high, _mm512_mul_pd(b, b));
+        low = _mm512_fmadd_pd(a, a, low); /* the square of a float is exact in double: as rounded twice */
+        high = _mm512_fmadd_pd(b, b, high);
     }
     _mm512_storeu_pd(l->sums, low);
     _mm512_storeu_pd(l->sums + 8, high);
