@@ -14,6 +14,7 @@
 #include "common/base/array.h"
 #include "common/base/interrupt.h"
 #include "common/base/units.h"
+#include "harness/engine.h"
 #include "harness/job.h"
 #include "harness/output.h"
 #include "harness/provenance.h"
@@ -105,12 +106,15 @@ static enum ht_status build(const struct ht_system *system, struct ht_scenario *
 static enum ht_status measure(const struct ht_options *o, struct ht_scenario *scenario,
                               const struct ht_cpu_split *split, struct ht_error *err, struct ht_samples *samples)
 {
+    bool on_gpu = ht_cluster_gpu_of(scenario->cluster, 0)->cores == 0;
     struct progress progress = {
         .began_s = now_s(), .iterations = HT_WARMUP + (int32_t)o->repeat, .terminal = isatty(STDERR_FILENO) != 0};
     struct ht_measure_options options = {.model = scenario->model,
                                          .numerics = scenario->numerics,
                                          .tokens_per_iteration = scenario->batch * scenario->seq,
                                          .split = *split,
+                                         .on_gpu = on_gpu,
+                                         .api = o->cuda_api,
                                          .warmup = HT_WARMUP,
                                          .iterations = (int32_t)o->repeat,
                                          .progress = show_progress,
@@ -124,6 +128,11 @@ static enum ht_status measure(const struct ht_options *o, struct ht_scenario *sc
         status = build(system, scenario, err, &schedule);
         if (status == HT_OK && schedule && schedule->n_ranks == 1)
             status = ht_measure(schedule, &options, err, samples);
+        /* What a GPU is too small for is left out: most of its works are other systems', too. */
+        if (status == HT_INFEASIBLE && options.on_gpu) {
+            fprintf(stderr, "profile: %s is left out: %s\n", system->name, err->text);
+            status = HT_OK;
+        }
         ht_schedule_destroy(schedule);
         if (ht_interrupted()) status = HT_INTERRUPTED;
     }
@@ -173,12 +182,17 @@ static json_t *outcome_json(const struct outcome *x)
 static void print(const struct outcome *x)
 {
     const struct ht_scenario *s = x->scenario;
+    const struct ht_gpu *gpu = ht_cluster_gpu_of(s->cluster, 0);
     printf("%s, batch %lld of %lld sequences of %lld tokens, %lld of %lld blocks run (measured)\n", s->model.name,
            (long long)s->batch, (long long)s->micro_batch, (long long)s->seq, (long long)x->blocks,
            (long long)s->model.layers);
-    printf("%d device core%s, %d host core%s%s; median and quartiles over %lld iterations of every system\n\n",
-           x->split.n_device, x->split.n_device == 1 ? "" : "s", x->split.n_host, x->split.n_host == 1 ? "" : "s",
-           x->split.shared ? " (the same one)" : "", (long long)x->options->repeat);
+    if (gpu->cores == 0)
+        printf("GPU %s, %d host cores; median and quartiles over %lld iterations of every system\n\n", gpu->name,
+               x->split.n_host, (long long)x->options->repeat);
+    else
+        printf("%d device core%s, %d host core%s%s; median and quartiles over %lld iterations of every system\n\n",
+               x->split.n_device, x->split.n_device == 1 ? "" : "s", x->split.n_host, x->split.n_host == 1 ? "" : "s",
+               x->split.shared ? " (the same one)" : "", (long long)x->options->repeat);
     struct ht_table *t = ht_table_create("<work|>n|>median|>1st quartile|>3rd quartile");
     for (size_t i = 0; i < x->samples.n; i++) {
         const struct ht_sample *row = &x->samples.rows[i];
@@ -198,8 +212,14 @@ static enum ht_status save(const struct outcome *x, const char *path, struct ht_
 {
     json_t *origin = ht_provenance_json();
     char source[HT_SOURCE_BYTES], name[HT_NAME_BYTES];
-    snprintf(source, sizeof(source), "measured on %s, %d cores for the device, %d for the host; commit %s; %s",
-             json_string_value(json_object_get(origin, "machine")), x->split.n_device, x->split.n_host,
+    const struct ht_gpu *gpu = ht_cluster_gpu_of(x->scenario->cluster, 0);
+    char device[HT_NAME_BYTES + 32];
+    if (gpu->cores)
+        snprintf(device, sizeof(device), "%d cores for the device", x->split.n_device);
+    else
+        snprintf(device, sizeof(device), "GPU %s, by its events", gpu->name);
+    snprintf(source, sizeof(source), "measured on %s, %s, %d cores for the host; commit %s; %s",
+             json_string_value(json_object_get(origin, "machine")), device, x->split.n_host,
              json_string_value(json_object_get(origin, "commit")),
              json_string_value(json_object_get(origin, "command")));
     snprintf(name, sizeof(name), "%.40s measured", x->scenario->model.name);
@@ -225,14 +245,22 @@ static enum ht_status run(const struct ht_options *o, struct ht_error *err)
     struct ht_scenario_request request = o->request;
     struct ht_scenario scenario = {0}, small;
     struct outcome x = {.options = o, .scenario = &scenario};
+    struct ht_gpu gpu;
+    bool on_gpu;
     request.cluster = "local";
     if (!request.model)
         return ht_fail(err, HT_BAD_INPUT, "--model is missing; hetbench list models shows those there are");
-    enum ht_status status = ht_scenario_create(&request, err, &scenario);
+    enum ht_status status = ht_engine_wants_gpu(o, "profile", err, &on_gpu);
+    if (status == HT_OK && on_gpu) {
+        status = ht_engine_find_gpu(o, err, &gpu);
+        request.local_gpu = &gpu;
+    }
+    if (status == HT_OK) status = ht_scenario_create(&request, err, &scenario);
     if (status != HT_OK) return status;
     small = scenario;
     small.model.layers = x.blocks = blocks_to_run(&scenario.model);
-    status = ht_cpu_split_cores((int)ht_cluster_gpu_of(scenario.cluster, 0)->cores, err, &x.split);
+    int64_t cores = ht_cluster_gpu_of(scenario.cluster, 0)->cores;
+    status = ht_cpu_split_cores(cores ? (int)cores : 1, err, &x.split); /* 1: beside a GPU, for its lanes */
     if (status == HT_OK) status = measure(o, &small, &x.split, err, &x.samples);
     if (status == HT_OK && o->out) status = save(&x, o->out, err);
     if (status == HT_OK && o->json)

@@ -13,6 +13,7 @@
 
 /* cudaEventElapsedTime counts milliseconds in a float; after so long a new base keeps its steps below a microsecond. */
 #define BASE_AGE_NS ((int64_t)8 * 1000000000)
+enum { BASE_TRIES = 8 };
 
 enum ht_status ht_cuda_failed(const char *text, const char *what, struct ht_error *err)
 {
@@ -203,15 +204,23 @@ static bool is_stream(enum ht_lane_kind kind)
     return kind != HT_LANE_HOST && kind != HT_LANE_DISK;
 }
 
+/* When an event was reached lies between asking for it and hearing of it: the quickest of some tries tells it best. */
 static enum ht_status make_base(struct ht_cuda_device *d, struct ht_error *err)
 {
     const char *why = d->api->event_create(&d->base);
     if (!why) why = d->api->event_create(&d->next_base);
-    /* Twice: the first time may cost CUDA something else. */
-    for (int i = 0; i < 2 && !why; i++) {
-        why = d->api->event_record(d->base, d->aside.stream);
-        if (!why) why = d->api->event_finish(d->base);
-        d->base_ns = now_ns();
+    int64_t narrowest_ns = INT64_MAX;
+    for (int i = 0; i < BASE_TRIES && !why; i++) {
+        int64_t before_ns = now_ns();
+        why = d->api->event_record(d->next_base, d->aside.stream);
+        if (!why) why = d->api->event_finish(d->next_base);
+        int64_t took_ns = now_ns() - before_ns;
+        if (took_ns >= narrowest_ns) continue;
+        narrowest_ns = took_ns;
+        d->base_ns = before_ns + took_ns / 2;
+        void *best = d->next_base;
+        d->next_base = d->base;
+        d->base = best;
     }
     return ht_cuda_failed(why, "the device's clock", err);
 }

@@ -117,24 +117,31 @@ static void make_batch(const struct ht_measure_options *o, struct batch *b)
 }
 
 /* All arenas are touched, so the machine has to have what they take. */
-static enum ht_status check_memory(const struct ht_schedule *s, const struct ht_verdict *v, struct ht_error *err)
+static enum ht_status check_memory(const struct ht_schedule *s, const struct ht_verdict *v, bool on_gpu,
+                                   struct ht_error *err)
 {
     double need = 0;
     char what[96];
-    for (int32_t i = 0; i < ht_n_spaces(s); i++) need += (double)v->spaces[i].peak_bytes;
+    for (int32_t i = on_gpu ? s->n_ranks : 0; i < ht_n_spaces(s); i++) need += (double)v->spaces[i].peak_bytes;
     snprintf(what, sizeof(what), "measuring '%s'", s->name);
     return ht_arena_check_machine(need, what, err);
 }
 
 /* As large as the safe sequence needs, which is the order in which everything runs here; touched, so that no page is
    new when an op is timed. Half as much again is address space for holes. */
-static enum ht_status make_arenas(const struct ht_schedule *s, const struct ht_verdict *v, struct ht_error *err,
-                                  struct ht_arena **arenas)
+static enum ht_status make_arenas(struct ht_schedule *s, const struct ht_verdict *v, struct ht_cuda_device *gpu,
+                                  struct ht_error *err, struct ht_arena **arenas)
 {
     enum ht_status status = HT_OK;
     for (int32_t i = 0; i < ht_n_spaces(s) && status == HT_OK; i++) {
-        int64_t bytes = v->spaces[i].peak_bytes;
-        if (bytes) status = ht_arena_create(bytes, bytes / 2 + (1 << 20), true, err, &arenas[i]);
+        int64_t bytes = v->spaces[i].peak_bytes, slack = bytes / 2 + (1 << 20);
+        if (!bytes) continue;
+        if (gpu) {
+            s->capacity_bytes[i] = ht_live_bytes(bytes); /* memory is granted ahead, but not more than there is */
+            status = ht_cuda_device_arena(gpu, i < s->n_ranks ? HT_DEVICE : HT_HOST, bytes, slack, err, &arenas[i]);
+        } else {
+            status = ht_arena_create(bytes, slack, true, err, &arenas[i]);
+        }
     }
     return status;
 }
@@ -142,11 +149,13 @@ static enum ht_status make_arenas(const struct ht_schedule *s, const struct ht_v
 struct session {
     const struct ht_measure_options *options;
     struct ht_cpu *cpu;
+    struct ht_cuda_device *gpu; /* one of the two */
 };
 
 static enum ht_status on_init(void *ctx, int32_t space, struct ht_buffer buffer, struct ht_error *err)
 {
-    return ht_cpu_init(((struct session *)ctx)->cpu, space, buffer, err);
+    const struct session *x = ctx;
+    return x->gpu ? ht_cuda_device_init(x->gpu, space, buffer, err) : ht_cpu_init(x->cpu, space, buffer, err);
 }
 
 static enum ht_status on_iteration(void *ctx, int32_t iteration, struct ht_error *err)
@@ -171,8 +180,8 @@ static void collect(const struct ht_trace *t, int32_t warmup, struct ht_samples 
     }
 }
 
-/* Ops that run only when gradients are bad are measured in as many iterations more, each with an infinity in the gradient
-   of the last unit. Returns how many faults that is; the caller frees them. */
+/* Ops that run only when gradients are bad are measured in as many iterations more, each with an infinity in the
+   gradient of the last unit. Returns how many faults that is; the caller frees them. */
 static int32_t make_faults(const struct ht_schedule *s, const struct ht_measure_options *o, struct ht_cpu_fault **out)
 {
     bool undoes = false;
@@ -212,13 +221,15 @@ enum ht_status ht_measure(const struct ht_schedule *given, const struct ht_measu
                                  .n_faults = n_faults,
                                  .split = &options->split};
     enum ht_status status = ht_schedule_verify(s, err, &verdict);
-    if (status == HT_OK) status = check_memory(s, &verdict, err);
-    if (status == HT_OK) status = ht_cpu_create(&cpu, err, &session.cpu);
-    if (status == HT_OK) status = make_arenas(s, &verdict, err, arenas);
+    if (status == HT_OK) status = check_memory(s, &verdict, options->on_gpu, err);
+    if (status == HT_OK)
+        status = options->on_gpu ? ht_cuda_device_create(&cpu, options->api, 0, err, &session.gpu)
+                                 : ht_cpu_create(&cpu, err, &session.cpu);
+    if (status == HT_OK) status = make_arenas(s, &verdict, session.gpu, err, arenas);
     if (status != HT_OK) goto out;
     struct ht_run_options run = {.iterations = options->warmup + options->iterations + n_faults,
-                                 .backend = &ht_cpu_backend,
-                                 .backend_ctx = session.cpu,
+                                 .backend = session.gpu ? &ht_cuda_backend : &ht_cpu_backend,
+                                 .backend_ctx = session.gpu ? (void *)session.gpu : (void *)session.cpu,
                                  .arenas = arenas,
                                  .hooks_ctx = &session,
                                  .init = on_init,
@@ -228,7 +239,9 @@ enum ht_status ht_measure(const struct ht_schedule *given, const struct ht_measu
 out:
     ht_trace_destroy(trace);
     ht_cpu_destroy(session.cpu);
-    for (int32_t i = 0; i < ht_n_spaces(s); i++) ht_arena_destroy(arenas[i]);
+    for (int32_t i = 0; i < ht_n_spaces(s) && !session.gpu; i++)
+        ht_arena_destroy(arenas[i]); /* the GPU's are its own */
+    ht_cuda_device_destroy(session.gpu);
     free(arenas);
     free(faults);
     free(batch.tokens);

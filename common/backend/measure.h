@@ -1,7 +1,7 @@
 /*
  * What each work of a schedule costs on this machine, found by running it.
  *
- * The schedule is run by the real executor on the CPU backend, on the lanes, threads, cores and arenas that training
+ * The schedule is run by the real executor on the CPU or the CUDA backend, on the lanes, threads, cores and arenas that training
  * uses, with one difference: every op also waits for the one before it, so that exactly one runs at a time. A duration
  * is then what the work costs alone, as a profile means it, and is found with the caches as an iteration leaves them:
  * running one op over and over would time it on data that is still in the nearest cache.
@@ -15,7 +15,7 @@
 #ifndef HT_BACKEND_MEASURE_H
 #define HT_BACKEND_MEASURE_H
 
-#include "common/backend/cpu.h"
+#include "common/backend/cuda.h"
 
 #include <stddef.h>
 
@@ -42,6 +42,8 @@ struct ht_measure_options {
     struct ht_numerics numerics;
     int64_t tokens_per_iteration;
     struct ht_cpu_split split;
+    bool on_gpu;                   /* on the CUDA backend, timed by its events; beside it the host's cores of the split */
+    const struct ht_cuda_api *api; /* of it; NULL: this build's */
     int32_t warmup;     /* iterations left out: >= 0; two let every buffer be touched once */
     int32_t iterations; /* measured: >= 1 */
     /* Optional: after every iteration, those of the warm-up included. A status other than HT_OK ends the measuring. */
@@ -51,8 +53,8 @@ struct ht_measure_options {
 
 /* Runs a verified schedule of one rank and adds the duration of every op to its work's row; works that are free are
    left out. Capacities do not count: the arenas are as large as the safe sequence needs. HT_INTERRUPTED on Ctrl-C;
-   then, and on errors, *samples is unchanged. HT_INFEASIBLE: the CPU backend has no kernels for the model or the
-   numerics, or the schedule has several ranks. */
+   then, and on errors, *samples is unchanged. HT_INFEASIBLE: the backend has no kernels for the model or the
+   numerics, there is no GPU, or it is too small, or the schedule has several ranks. */
 enum ht_status ht_measure(const struct ht_schedule *s, const struct ht_measure_options *options, struct ht_error *err,
                           struct ht_samples *samples);
 

@@ -335,7 +335,10 @@ static void take_times(struct run *r, struct ht_trace_event *event, int64_t now)
     r->o->backend->op_times(r->o->backend_ctx, event->iteration, event->op, &start, &end);
     start -= r->begin_ns;
     end -= r->begin_ns;
-    if (end > now) end = now;
+    if (end > now) { /* the clocks differ a little; the duration is right */
+        start -= end - now;
+        end = now;
+    }
     if (start < event->issue_ns) start = event->issue_ns;
     event->start_ns = start < end ? start : end;
     event->end_ns = end > event->start_ns ? end : event->start_ns;

@@ -5,6 +5,7 @@
  */
 #include "common/base/array.h"
 #include "common/exec/sim.h"
+#include "harness/commands.h"
 #include "harness/engine.h"
 #include "harness/registry.h"
 #include "harness/train.h"
@@ -14,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { STEPS = 3 };
 
@@ -201,6 +203,35 @@ START_TEST(test_no_gpu)
 }
 END_TEST
 
+/* The device's events tell the costs, and a planner takes the file. */
+START_TEST(test_profile)
+{
+    struct ht_options o = options_of("gpt-tiny", "fp32", false);
+    struct ht_error err = {0};
+    struct ht_profile *profile = NULL;
+    struct ht_job job;
+    char path[] = "/tmp/ht-cuda-profile-XXXXXX";
+    close(mkstemp(path));
+    o.backend = "cuda";
+    o.out = path;
+    o.repeat = 2;
+    ck_assert_msg(ht_cmd_profile.run(&o, &err) == HT_OK, "%s", err.text);
+    ck_assert_int_eq(fake_cuda_leaks(), 0);
+    ck_assert_msg(ht_profile_load(path, &err, &profile) == HT_OK, "%s", err.text);
+    ht_profile_destroy(profile);
+    struct ht_options planned = options_of("gpt-tiny", "fp32", true);
+    planned.profile = path;
+    const char *systems[] = {"in_memory", "zero_offload_ckpt", "autohete"};
+    for (size_t i = 0; i < HT_COUNT(systems); i++) {
+        ck_assert_msg(ht_job_create(&planned, systems[i], NULL, HT_JOB_COSTS, &err, &job) == HT_OK, "%s", err.text);
+        for (int32_t op = 0; op < job.schedule->n_ops; op++)
+            if (!job.schedule->works[job.schedule->ops[op].work].free) ck_assert_int_gt(job.cost_ns[op], 0);
+        ht_job_free(&job);
+    }
+    unlink(path);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("cuda");
@@ -211,6 +242,7 @@ int main(void)
     tcase_add_test(tc, test_every_system_of_llama);
     tcase_add_test(tc, test_every_system_with_a_gate);
     tcase_add_test(tc, test_every_system_with_rollback);
+    tcase_add_test(tc, test_profile);
     tcase_add_test(tc, test_failures);
     tcase_add_test(tc, test_no_gpu);
     suite_add_tcase(s, tc);
