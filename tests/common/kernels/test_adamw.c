@@ -206,6 +206,35 @@ START_TEST(test_same_bits_for_every_split)
 }
 END_TEST
 
+/* A step of size 0 leaves p as it is, and the copy is p rounded: every number of 16 bits, what lies just beside it, and
+   halfway to the next, where the even one is meant. */
+START_TEST(test_copy_rounds)
+{
+    enum { N = 5 << 16 };
+    const enum ht_dtype type = _i ? HT_BF16 : HT_F16;
+    const struct ht_adamw_step step = {.grad_scale = 1, .keep = 1, .beta2 = 1, .root = 1, .eps = 1};
+    for (int level = 0; level < HT_N_SIMD_LEVELS; level++) {
+        ht_adamw_fn update = ht_adamw_at((enum ht_simd_level)level);
+        if (!update) continue;
+        struct ht_adamw_row row = {.n = N, .copy_type = type};
+        row.param = calloc(N, 4), row.m = calloc(N, 4), row.v = calloc(N, 4), row.copy = calloc(N, 2);
+        for (uint32_t h = 0; h < 1 << 16; h++) {
+            float x = widened((uint16_t)h, type), next = widened((uint16_t)(h + 1), type);
+            float *five = row.param + 5 * h;
+            five[0] = x, five[1] = nextafterf(x, next), five[2] = x / 2 + next / 2;
+            five[3] = nextafterf(five[2], x), five[4] = nextafterf(five[2], next);
+        }
+        float *zero = calloc(N, 4);
+        row.grad = zero;
+        update(&step, &row);
+        for (int64_t i = 0; i < N; i++)
+            if (row.copy[i] != rounded(row.param[i], type))
+                ck_abort_msg("path %d: %a becomes %04x", level, row.param[i], row.copy[i]);
+        free(zero), free(row.param), free(row.m), free(row.v), free(row.copy);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("adamw");
@@ -214,6 +243,7 @@ int main(void)
     tcase_add_test(t, test_against_double);
     tcase_add_loop_test(t, test_same_bits_on_every_path, 0, 9);
     tcase_add_loop_test(t, test_same_bits_for_every_split, 0, 9);
+    tcase_add_loop_test(t, test_copy_rounds, 0, 2);
     suite_add_tcase(s, t);
     SRunner *r = srunner_create(s);
     srunner_run_all(r, CK_NORMAL);
