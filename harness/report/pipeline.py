@@ -1,0 +1,241 @@
+#!/usr/bin/env python3
+"""Timelines of pipelines from traces, as the papers draw them: a row for each GPU and one for its CPU optimizer.
+
+    pipeline.py --out FILE.png|FILE.svg [--unit SECONDS] [--iteration K] [--title TEXT] TRACE [TRACE ...]
+
+A trace is what `hetbench sim SYSTEM --trace FILE` writes of a pipeline: passes are named f<stage>.<micro-batch> and
+b<stage>.<micro-batch> (common/plan/pipe.h). Blue tints are forward stages, yellow to brown tints backward stages, in the
+order in which a GPU comes to them; green are optimizer steps on the CPU; thin bars under a GPU are parameters coming (grey)
+and gradients leaving (violet). Several traces are drawn one above the other on one scale of time. Prints each one's
+iteration and bubble ratio: the share of the GPUs' time in which they compute nothing. --unit: what the axis counts in.
+"""
+
+import argparse
+import re
+import sys
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+from matplotlib.patches import Patch, Rectangle
+
+import timeline
+
+FORWARD = ["#9ecae1", "#4f9bd0", "#2b6ca8", "#c6dbef"]
+BACKWARD = ["#fff3b0", "#ffd64d", "#f5a623", "#c8742a", "#8c4a1f", "#e8b98a", "#d9a441", "#a65f2b"]
+STEP, STEP_DEVICE, UNDO, VERDICT = "#74c476", "#41ab5d", "#d55e00", "#999999"
+FETCH, OFFLOAD = "#9a9a9a", "#b07aa1"
+PASS = re.compile(r"([fb])(\d+)\.(\d+)$")
+COMPUTE = ("forward", "recompute", "backward", "accumulate")
+WIDTH = 13
+
+
+class Pipeline:
+    """One iteration of a trace by GPU. Times are seconds since the iteration began."""
+
+    def __init__(self, path, iteration):
+        trace = timeline.Trace(path)
+        self.name, self.obtained = trace.schedule, trace.obtained
+        self.iteration = trace.steady() if iteration is None else iteration
+        self.begin, self.length = self.span(trace)
+        rank_of = {tid: int(m.group(1)) if (m := re.match(r"rank (\d+) ", name)) else 0
+                   for tid, name in trace.lanes.items()}
+        self.ranks = 1 + max(rank_of.values())
+        compute_lanes = {tid for _, tid, _, _, kind, _ in trace.ops if kind in COMPUTE}
+        self.passes = [[] for _ in range(self.ranks)]  # (f or b, stage, micro-batch, [(start, end)])
+        self.host = [[] for _ in range(self.ranks)]    # (kind, stage, start, end)
+        self.moves = [[] for _ in range(self.ranks)]   # (to the device?, start, end)
+        self.busy = [0.0] * self.ranks
+        for k, tid, start, duration, kind, name in sorted(trace.ops, key=lambda op: op[2]):
+            if k != self.iteration or duration <= 0:
+                continue
+            rank, start = rank_of[tid], start - self.begin
+            end = start + duration
+            if tid in compute_lanes:
+                self.busy[rank] += duration
+                self.add_compute(rank, kind, name, start, end)
+            elif kind in ("optimizer_step", "undo", "validate"):
+                self.host[rank].append((kind, re.sub(r"\D", "", name), start, end))
+            elif kind == "copy":
+                self.moves[rank].append((trace.lanes[tid].split()[-1] in ("h2d", "fetch"), start, end))
+            elif kind == "receive" and trace.lanes[tid].endswith((" get", " remote")):
+                self.moves[rank].append((True, start, end))
+        if not any(any(p[0] in "fb" for p in passes) for passes in self.passes):
+            timeline.fail(f"{path}: no op is named as a pass of a pipeline (f0.0, b3.1)")
+        forward = {p[1] for passes in self.passes for p in passes if p[0] == "f"}
+        backward = {p[1] for passes in self.passes for p in passes if p[0] == "b"}
+        self.d = max(1, len(backward) // max(1, len(forward)))
+        self.bubble = 1 - sum(self.busy) / (self.ranks * self.length)
+
+    def span(self, trace):
+        """As Trace.span, but of what takes time: a copy that takes none may begin while the iteration before still runs."""
+        trace.ops = [op for op in trace.ops if op[3] > 0]
+        return trace.span(self.iteration)
+
+    def add_compute(self, rank, kind, name, start, end):
+        """Ops of one pass are one box, unless it waited in between."""
+        match = PASS.match(name)
+        which = (match.group(1), int(match.group(2)), int(match.group(3))) if match else ("u", 0, 0)
+        passes = self.passes[rank]
+        if passes and passes[-1][:3] == which:
+            spans = passes[-1][3]
+            if start - spans[-1][1] < 1e-6 * self.length:
+                spans[-1] = (spans[-1][0], end)
+            else:
+                spans.append((start, end))
+        else:
+            passes.append((*which, [(start, end)]))
+
+    def label(self, letter, stage, micro_batch):
+        """Texts for a box, the best first, with about how many letters wide each is."""
+        place = f"{stage // self.d},{stage % self.d}" if letter != "f" and self.d > 1 else f"{stage}"
+        wide = 1 + 0.62 * len(place)
+        if micro_batch is None:
+            return [(f"${letter}_{{{place}}}$", wide)]
+        return [(f"${letter}_{{{place}}}^{{{micro_batch}}}$", wide), (f"{micro_batch}", len(f"{micro_batch}"))]
+
+
+def shades(passes):
+    """Colour of each (f or b, stage) of a GPU, by the order of their first passes."""
+    order = {"f": [], "b": []}
+    for letter, stage, *_ in passes:
+        if letter in order and stage not in order[letter]:
+            order[letter].append(stage)
+    colours = {("f", s): FORWARD[i % len(FORWARD)] for i, s in enumerate(order["f"])}
+    colours.update({("b", s): BACKWARD[i % len(BACKWARD)] for i, s in enumerate(order["b"])})
+    return colours, len(order["f"]), len(order["b"])
+
+
+def box(ax, y, height, start, end, colour, scale, texts=(), inches_per_s=0, size=9):
+    """texts: (text, letters wide); the first that fits is written, smaller if need be. Without inches_per_s no frame."""
+    width = (end - start) / scale
+    inches = (end - start) * inches_per_s
+    ax.add_patch(Rectangle((start / scale, y - height / 2), width, height, facecolor=colour, linewidth=0.5 if inches > 0.05 else 0,
+                           edgecolor="#444444"))
+    fits = [(text, points) for text, wide in texts for points in (size, size - 1.5, size - 3)
+            if inches > wide * points * 0.0092 + 0.03]
+    if not fits:
+        return
+    dark = int(colour[1:3], 16) * 0.3 + int(colour[3:5], 16) * 0.59 + int(colour[5:7], 16) * 0.11 < 115
+    ax.text((start + end) / 2 / scale, y, fits[0][0], ha="center", va="center", fontsize=fits[0][1],
+            color="white" if dark else "black", clip_on=True)
+
+
+def sub_rows(ops):
+    """Optimizers that run at once stand one below the other: the row of each, and how many rows."""
+    ends, rows = [], []
+    for _, _, start, end in ops:
+        row = next((i for i, e in enumerate(ends) if e <= start + 1e-12), len(ends))
+        if row == len(ends):
+            ends.append(end)
+        ends[row] = end
+        rows.append(row)
+    return rows, max(1, len(ends))
+
+
+def draw(ax, p, window, scale, inches_per_s, row_inches):
+    if row_inches < 0.3:
+        inches_per_s = 0  # rows too low for text and frames
+    has_host = any(p.host)
+    ticks, labels, y = [], [], 0.0
+    forwards = backwards = 0
+    for rank in range(p.ranks):
+        colours, n_forward, n_backward = shades(p.passes[rank])
+        forwards, backwards = max(forwards, n_forward), max(backwards, n_backward)
+        ticks.append(y)
+        labels.append(f"GPU {rank}")
+        ax.axhline(y, color="#dddddd", linewidth=0.6, zorder=0)
+        for letter, stage, micro_batch, spans in p.passes[rank]:
+            longest = max(spans, key=lambda s: s[1] - s[0])
+            for span in spans:
+                texts = p.label(letter, stage, micro_batch) if span == longest and letter != "u" else []
+                box(ax, y, 0.78, *span, colours.get((letter, stage), STEP_DEVICE), scale, texts, inches_per_s)
+        for to_device, start, end in p.moves[rank]:
+            box(ax, y + 0.47 if to_device else y + 0.57, 0.09, start, end, FETCH if to_device else OFFLOAD, scale)
+        y += 1.0
+        if not has_host:
+            continue
+        rows, n = sub_rows(p.host[rank])
+        ticks.append(y - 0.08)
+        labels.append(f"CPU {rank}")
+        for (kind, stage, start, end), row in zip(p.host[rank], rows):
+            height = 0.6 / n
+            colour = {"optimizer_step": STEP, "undo": UNDO}.get(kind, VERDICT)
+            texts = p.label("o", int(stage), None) if kind == "optimizer_step" and stage and n < 3 else []
+            box(ax, y - 0.08 - 0.3 + (row + 0.5) * height, height, start, end, colour, scale, texts, inches_per_s)
+        y += 0.85
+    ax.set_yticks(ticks, labels)
+    ax.set_ylim(y - 0.4, -0.55)
+    ax.set_xlim(window[0] / scale, window[1] / scale)
+    ax.tick_params(axis="y", length=0, labelsize=9 if p.ranks <= 8 else 6)
+    ax.tick_params(axis="x", labelsize=9)
+    for x in (0, p.length / scale):
+        ax.axvline(x, color="black", linewidth=0.8, linestyle=(0, (4, 3)))
+    for side in ("top", "right", "left"):
+        ax.spines[side].set_visible(False)
+    return forwards, backwards
+
+
+def nth(n):
+    return {1: "1st", 2: "2nd", 3: "3rd"}.get(n, f"{n}th")
+
+
+def handles(pipelines, forwards, backwards):
+    out = [Patch(facecolor=FORWARD[i % len(FORWARD)], edgecolor="#444444", linewidth=0.5,
+                 label=f"forward{f', {nth(i + 1)} stage' if forwards > 1 else ''}") for i in range(min(forwards, len(FORWARD)))]
+    out += [Patch(facecolor=BACKWARD[i % len(BACKWARD)], edgecolor="#444444", linewidth=0.5,
+                  label=f"backward{f', {nth(i + 1)}' if backwards > 1 else ''}") for i in range(min(backwards, len(BACKWARD)))]
+    kinds = {kind for p in pipelines for ops in p.host for kind, *_ in ops}
+    moves = {to_device for p in pipelines for ops in p.moves for to_device, *_ in ops}
+    on_device = any(q[0] == "u" for p in pipelines for passes in p.passes for q in passes)
+    for there, colour, label in (("optimizer_step" in kinds, STEP, "optimizer step (CPU)"), (on_device, STEP_DEVICE, "optimizer step"),
+                                 ("undo" in kinds, UNDO, "undone"), ("validate" in kinds, VERDICT, "gradients judged"),
+                                 (True in moves, FETCH, "parameters in"), (False in moves, OFFLOAD, "gradients out")):
+        if there:
+            out.append(Patch(facecolor=colour, edgecolor="#444444", linewidth=0.5, label=label))
+    return out
+
+
+def amount(seconds, unit):
+    return f"{seconds / unit:.4g} units" if unit else timeline.seconds(seconds)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("traces", nargs="+", metavar="TRACE")
+    parser.add_argument("--out", required=True, help="PNG or SVG to write, by its ending")
+    parser.add_argument("--unit", type=float, help="seconds that are 1 on the axis, such as T_f [ms or s]")
+    parser.add_argument("--iteration", type=int, help="which iteration, from 0 [a typical one of the steady state]")
+    parser.add_argument("--title", action="append", default=[], help="instead of the schedule's name; one a trace")
+    args = parser.parse_args()
+    pipelines = [Pipeline(path, args.iteration) for path in args.traces]
+    for p, title in zip(pipelines, args.title):
+        p.name = title
+    longest = max(p.length for p in pipelines)
+    window = (-0.01 * longest, 1.01 * longest)
+    scale, unit_name = (args.unit, "units") if args.unit else timeline.scale_of(longest, timeline.TIME_UNITS)
+    inches_per_s = (WIDTH - 0.9) / (window[1] - window[0])
+    row = 0.5 if max(p.ranks for p in pipelines) <= 8 else 0.16
+    heights = [row * p.ranks * (1.85 if any(p.host) else 1.0) + 0.3 for p in pipelines]
+    figure, axes = plt.subplots(len(pipelines), 1, figsize=(WIDTH, sum(heights) + 0.45 * len(heights) + 0.3), squeeze=False,
+                                sharex=True, gridspec_kw={"height_ratios": heights}, constrained_layout=True)
+    forwards = backwards = 0
+    for ax, p in zip(axes[:, 0], pipelines):
+        f, b = draw(ax, p, window, scale, inches_per_s, row)
+        forwards, backwards = max(forwards, f), max(backwards, b)
+        ax.set_title(f"{p.name}, {p.obtained}: {amount(p.length, args.unit)} an iteration, bubble ratio {100 * p.bubble:.1f}%",
+                     fontsize=11, loc="left", fontweight="bold")
+        print(f"{p.name}: iteration {amount(p.length, args.unit)}, bubble ratio {100 * p.bubble:.1f}%")
+    axes[-1, 0].set_xlabel(f"time, {unit_name}", fontsize=9)
+    figure.legend(handles=handles(pipelines, forwards, backwards), loc="upper left", bbox_to_anchor=(0.03, 0), ncol=8, fontsize=8.5,
+                  frameon=False, handlelength=1.3, columnspacing=1.2)
+    try:
+        figure.savefig(args.out, dpi=130, bbox_inches="tight")
+    except (OSError, ValueError) as why:
+        timeline.fail(f"{args.out}: cannot be written: {why}")
+
+
+if __name__ == "__main__":
+    sys.dont_write_bytecode = True
+    main()
