@@ -117,7 +117,7 @@ static void find_moved(struct ht_rebuild *r)
 {
     const struct ht_schedule *s = r->in;
     uint8_t *touched = HT_NEW_ARRAY(uint8_t, (int64_t)s->n_tensors * HT_N_TIERS); /* 1: read, 2: written or freed */
-    int32_t *last = HT_NEW_ARRAY(int32_t, s->n_lanes); /* + 1; that does not move */
+    int32_t *last = HT_NEW_ARRAY(int32_t, s->n_lanes);                            /* + 1; that does not move */
     for (int32_t op = 0; op < s->n_ops; op++) {
         int32_t lane = s->ops[op].lane;
         bool moves = r->step_of[op] >= 0;
@@ -153,8 +153,7 @@ static enum ht_status find_gradients(struct ht_rebuild *r, struct ht_error *err)
         for (int64_t k = s->effects_begin[op]; k < s->effects_begin[op + 1] && !status; k++) {
             const struct ht_effect *e = &s->effects[k];
             if (s->tensors[e->tensor].class != HT_GRAD || !(e->flags & WRITES)) continue;
-            if (!r->moved[op] && e->tier <= HT_HOST)
-                sites[e->tensor] = (struct site){op + 1, (enum ht_tier)e->tier};
+            if (!r->moved[op] && e->tier <= HT_HOST) sites[e->tensor] = (struct site){op + 1, (enum ht_tier)e->tier};
             if (r->moved[op] && s->ops[op].kind != HT_OP_COPY)
                 status = refuse(r, op, err, "makes a gradient after a step on which it depends");
         }

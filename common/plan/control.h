@@ -1,6 +1,6 @@
 /*
- * Overflow and clipping in any system's schedule: what tells whether an iteration's gradients are good, and what happens
- * to the optimizer steps when they are not.
+ * Overflow and clipping in any system's schedule: what tells whether an iteration's gradients are good, and what
+ * happens to the optimizer steps when they are not.
  *
  * A builder writes its graph as if every gradient were good. ht_control_apply makes of it one that looks first:
  *
@@ -26,12 +26,13 @@
  *                is made by a RESTORE (the 16-bit copy, cast from the master that nobody changed), what it would have
  *                RELEASEd is freed by an op that does nothing else.
  *     rollback   what a step wrote and another op carried on is carried on once more, by copies `when: bad` after the
- *                undo. What was moved away altogether is brought back first. So the next iteration, which reads the last
- *                that wrote, waits for the verdict by itself: ht_schedule_link sees to it.
+ *                undo. What was moved away altogether is brought back first. So the next iteration, which reads the
+ * last that wrote, waits for the verdict by itself: ht_schedule_link sees to it.
  *
  * Gradients are judged in the last place that they reach before any step, so V(u) is on the lane that works there.
  *
- * Words: SysX, Sec. 3.3 calls rollback "optimizer-state rollback"; ZeRO-Offload's and every GradScaler's way is the gate.
+ * Words: SysX, Sec. 3.3 calls rollback "optimizer-state rollback"; ZeRO-Offload's and every GradScaler's way is the
+ * gate.
  */
 #ifndef HT_PLAN_CONTROL_H
 #define HT_PLAN_CONTROL_H
@@ -48,10 +49,10 @@ struct ht_control {
 };
 
 /*
- * The graph `in` of one rank, linked or not, under control; linked. With mode none, a copy. Edges that the builder added
- * are kept. blocking: nothing overlaps, every op waits for the one before it, over the iteration's boundary too.
- * HT_INFEASIBLE with the op's name where a pattern has no treatment, or for a graph of several ranks; HT_FAILED when the
- * graph has a control of its own.
+ * The graph `in` of one rank, linked or not, under control; linked. With mode none, a copy. Edges that the builder
+ * added are kept. blocking: nothing overlaps, every op waits for the one before it, over the iteration's boundary too.
+ * HT_INFEASIBLE with the op's name where a pattern has no treatment, or for a graph of several ranks; HT_FAILED when
+ * the graph has a control of its own.
  */
 enum ht_status ht_control_apply(const struct ht_schedule *in, const struct ht_control *control, bool blocking,
                                 struct ht_error *err, struct ht_schedule **out);

@@ -1,4 +1,5 @@
-/* What the two halves of ht_control_apply share: control.c decides the order, control_ops.c writes the ops. Internal. */
+/* What the two halves of ht_control_apply share: control.c decides the order, control_ops.c writes the ops. Internal.
+ */
 #ifndef HT_PLAN_CONTROL_REBUILD_H
 #define HT_PLAN_CONTROL_REBUILD_H
 
@@ -14,7 +15,7 @@ struct ht_rebuilt_op {
 };
 
 struct ht_controlled_step {
-    int32_t op; /* of the old graph */
+    int32_t op;                  /* of the old graph */
     int32_t grad, momentum, log; /* tensors; log -1 for gate */
     enum ht_tier tier;
     int32_t judged_after; /* op of the old graph whose result V(u) reads, and where; gate */
@@ -22,8 +23,8 @@ struct ht_controlled_step {
     int32_t place; /* op of the old graph before it on its FIFO lane that does not move with it, or -1; gate */
     int32_t judge; /* op of the new graph */
     /* Of the old graph after the step, by effect of the step (its number in the list) as bits; rollback. */
-    uint32_t away;                    /* moved out of the step's tier */
-    uint32_t carried[HT_N_TIERS];     /* copied to there since, and still there at the iteration's end */
+    uint32_t away;                     /* moved out of the step's tier */
+    uint32_t carried[HT_N_TIERS];      /* copied to there since, and still there at the iteration's end */
     uint32_t fetched_from[HT_N_TIERS]; /* of `away`, where the undo gets it from */
 };
 

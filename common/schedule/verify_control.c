@@ -50,8 +50,9 @@ static enum ht_status check_verdict(struct control *c, int32_t i, struct ht_erro
         c->seen[before] = i + 1;
     }
     if (!waited)
-        return ht_broken_op(s, i, err, "is a validate op that reads nothing, so it can pass before there is anything "
-                                       "to judge");
+        return ht_broken_op(s, i, err,
+                            "is a validate op that reads nothing, so it can pass before there is anything "
+                            "to judge");
     if (waited < c->partials[rank])
         return ht_broken_op(s, i, err, "has edges from %d of the %d validate ops of its rank", waited,
                             c->partials[rank]);
@@ -63,8 +64,7 @@ static enum ht_status check_validate(struct control *c, int32_t i, struct ht_err
 {
     const struct ht_schedule *s = c->s;
     int32_t rank = ht_op_rank(s, i);
-    if (s->ops[i].when != HT_ALWAYS)
-        return ht_broken_op(s, i, err, "is a validate op and cannot itself be skipped");
+    if (s->ops[i].when != HT_ALWAYS) return ht_broken_op(s, i, err, "is a validate op and cannot itself be skipped");
     if (is_verdict(s, i)) return check_verdict(c, i, err);
     if (s->n_units && !reads_something(s, i))
         return ht_broken_op(s, i, err, "is a validate op that reads nothing of its unit");

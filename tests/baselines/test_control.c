@@ -3,14 +3,14 @@
 #include "tests/common/plan/control_oracle.h"
 
 static const struct ht_system *const systems[] = {
-    &ht_in_memory,        &ht_in_memory_ckpt,    &ht_zero_offload, &ht_zero_offload_ckpt,
-    &ht_patrickstar,      &ht_patrickstar_ckpt,  &ht_stronghold,   &ht_stronghold_ckpt,
+    &ht_in_memory,   &ht_in_memory_ckpt,   &ht_zero_offload, &ht_zero_offload_ckpt,
+    &ht_patrickstar, &ht_patrickstar_ckpt, &ht_stronghold,   &ht_stronghold_ckpt,
 };
 
 static const char *const numerics[] = {"fp32", "fp16", "bf16"};
 
-static struct ht_scenario scenario_with(const char *model, const char *cluster, int64_t micro_batches, size_t n, size_t k,
-                                        int64_t device_bytes, char what[128])
+static struct ht_scenario scenario_with(const char *model, const char *cluster, int64_t micro_batches, size_t n,
+                                        size_t k, int64_t device_bytes, char what[128])
 {
     struct ht_scenario_request r = {.model = model,
                                     .cluster = cluster,
@@ -93,7 +93,8 @@ START_TEST(test_chunks)
                     }
                     ht_scenario_free(&sc);
                 }
-    ck_assert_msg(planned > 100 && mixed > 10 && moving > 10, "%d planned, %d mixed, %d moving", planned, mixed, moving);
+    ck_assert_msg(planned > 100 && mixed > 10 && moving > 10, "%d planned, %d mixed, %d moving", planned, mixed,
+                  moving);
 }
 END_TEST
 
@@ -106,7 +107,8 @@ START_TEST(test_windows)
                 for (int m = 1; m <= 12; m++) {
                     char what[128], set[64];
                     struct ht_plan plan;
-                    struct ht_scenario sc = scenario_with("gpt2-124m", "autohete-1gpu", micro_batches, n, (size_t)_i, 0, what);
+                    struct ht_scenario sc =
+                        scenario_with("gpt2-124m", "autohete-1gpu", micro_batches, n, (size_t)_i, 0, what);
                     snprintf(set, sizeof set, "c=%d m=%d e=%d", m % 4, m, e);
                     ck_assert(prove(&ht_stronghold, &sc, set, what, &plan));
                     ht_scenario_free(&sc);

@@ -25,11 +25,11 @@ struct oracle {
     const struct ht_schedule *s;
     const char *what;
     enum outcome outcome;
-    int iteration;      /* from 1 */
-    int *value;         /* [tensors * tiers] version or iteration; -1: not there or never written */
-    int *version;       /* [units] that the passes must see */
-    int *made;          /* [units] effective steps of this iteration */
-    bool wrong;         /* instead of failing the test */
+    int iteration; /* from 1 */
+    int *value;    /* [tensors * tiers] version or iteration; -1: not there or never written */
+    int *version;  /* [units] that the passes must see */
+    int *made;     /* [units] effective steps of this iteration */
+    bool wrong;    /* instead of failing the test */
     char text[256];
 };
 
@@ -39,8 +39,8 @@ struct oracle {
             char title_[64], why_[128];                                                                                \
             (o)->wrong = true;                                                                                         \
             snprintf(why_, sizeof why_, __VA_ARGS__);                                                                  \
-            snprintf((o)->text, sizeof (o)->text, "%.60s, iteration %d: op %d (%s): %s", (o)->what, (o)->iteration,    \
-                     op, ht_op_title((o)->s, op, title_, sizeof title_), why_);                                        \
+            snprintf((o)->text, sizeof(o)->text, "%.60s, iteration %d: op %d (%s): %s", (o)->what, (o)->iteration, op, \
+                     ht_op_title((o)->s, op, title_, sizeof title_), why_);                                            \
         }                                                                                                              \
     } while (0)
 
@@ -175,7 +175,7 @@ static inline bool values_hold(const struct ht_schedule *s, const char *what, ui
 {
     enum { ITERATIONS = 8 };
     struct oracle o = {.s = s, .what = what};
-    o.value = HT_NEW_ARRAY(int, (int64_t)s->n_tensors * HT_N_TIERS);
+    o.value = HT_NEW_ARRAY(int, (int64_t)s->n_tensors *HT_N_TIERS);
     o.version = HT_NEW_ARRAY(int, s->n_units);
     o.made = HT_NEW_ARRAY(int, s->n_units);
     for (int64_t i = 0; i < (int64_t)s->n_tensors * HT_N_TIERS; i++) o.value[i] = -1;

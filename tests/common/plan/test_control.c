@@ -5,7 +5,8 @@
 #include "common/plan/single.h"
 
 /* One block, so units 0, 1, 2. */
-static struct ht_scenario scenario_of(const char *numerics, int64_t micro_batches, enum ht_control_mode mode, double clip)
+static struct ht_scenario scenario_of(const char *numerics, int64_t micro_batches, enum ht_control_mode mode,
+                                      double clip)
 {
     struct ht_scenario_request r = {.model = "gpt-tiny",
                                     .cluster = "autohete-1gpu",
@@ -50,7 +51,8 @@ static void swap(struct ht_single *g, int32_t lane, int32_t u, bool in)
 {
     struct ht_schedule *s = g->schedule;
     int32_t rows[] = {g->param[u], g->momentum[u], g->variance[u], g->master[u]};
-    struct ht_work w = {.kind = HT_OP_COPY, .where = HT_LANE_DISK, .bytes = 12 * s->tensors[rows[0]].bytes, .tp = 1, .ranks = 1};
+    struct ht_work w = {
+        .kind = HT_OP_COPY, .where = HT_LANE_DISK, .bytes = 12 * s->tensors[rows[0]].bytes, .tp = 1, .ranks = 1};
     ht_add_op(s, HT_OP_COPY, lane, s->tensors[rows[0]].label, ht_add_work(s, &w));
     ht_op_name(s, in ? "in%d" : "out%d", u);
     for (int i = 0; i < (g->master[u] >= 0 ? 4 : 3); i++) {
@@ -70,7 +72,8 @@ static void update(struct ht_single *g, enum style style, int32_t disk, int32_t 
         ht_single_copy(g, g->param[u], HT_HOST, HT_DEVICE, HT_UPDATE, style == ON_DISK);
 }
 
-static enum ht_status build(const struct ht_scenario *sc, enum style style, struct ht_error *err, struct ht_schedule **out)
+static enum ht_status build(const struct ht_scenario *sc, enum style style, struct ht_error *err,
+                            struct ht_schedule **out)
 {
     struct ht_single g;
     ht_single_init(&g, sc, "plain", HT_FIFO, style == FRESH ? HT_PRIORITY : HT_FIFO);
@@ -87,8 +90,7 @@ static enum ht_status build(const struct ht_scenario *sc, enum style style, stru
             if (style == FRESH && last && u != 0) ht_op_effect(g.schedule, g.param[u], HT_DEVICE, HT_RELEASE);
             if (style == EAGER && step >= 0) ht_op_after(g.schedule, step);
             if (j > 0) ht_single_accumulate(&g, g.compute, u, j);
-            if (style == FRESH && last && u == 0)
-                ht_op_effect(g.schedule, g.param[u], HT_DEVICE, HT_RELEASE);
+            if (style == FRESH && last && u == 0) ht_op_effect(g.schedule, g.param[u], HT_DEVICE, HT_RELEASE);
             if (!last || style == ON_DEVICE) continue;
             update(&g, style, disk, u);
             if (style == EAGER) step = g.schedule->n_ops - 1;
@@ -127,11 +129,13 @@ static int32_t op_named(const struct ht_schedule *s, const char *name)
     return -1;
 }
 
-static struct ht_effect *effect_of(struct ht_schedule *s, const char *name, enum ht_tensor_class class, enum ht_tier tier)
+static struct ht_effect *effect_of(struct ht_schedule *s, const char *name, enum ht_tensor_class class,
+                                   enum ht_tier tier)
 {
     int32_t op = op_named(s, name);
     for (int64_t k = s->effects_begin[op]; k < s->effects_begin[op + 1]; k++)
-        if (s->tensors[s->effects[k].tensor].class == class && s->effects[k].tier == (uint8_t)tier) return &s->effects[k];
+        if (s->tensors[s->effects[k].tensor].class == class && s->effects[k].tier == (uint8_t)tier)
+            return &s->effects[k];
     return NULL;
 }
 
@@ -188,8 +192,9 @@ START_TEST(test_rollback_by_hand)
 {
     struct ht_scenario sc = scenario_of("fp16", 1, HT_CONTROL_ROLLBACK, 1);
     struct ht_schedule *s = built(&sc, EAGER);
-    expect_order(s, "F0 F1 F2 B2 V2 U2 B1 V1 U1 B0 V0 U0 verdict undo2- redo2- free2+ undo1- redo1- free1+ undo0- redo0- "
-                    "free0+");
+    expect_order(s,
+                 "F0 F1 F2 B2 V2 U2 B1 V1 U1 B0 V0 U0 verdict undo2- redo2- free2+ undo1- redo1- free1+ undo0- redo0- "
+                 "free0+");
     expect_effect(s, "U1", HT_GRAD, HT_DEVICE, HT_NEED);
     expect_effect(s, "U1", HT_STAGING, HT_DEVICE, HT_PRODUCE);
     expect_effect(s, "undo1", HT_GRAD, HT_DEVICE, HT_NEED);
@@ -200,7 +205,7 @@ START_TEST(test_rollback_by_hand)
     expect_effect(s, "free1", HT_GRAD, HT_DEVICE, HT_RELEASE);
     expect_effect(s, "free1", HT_STAGING, HT_DEVICE, HT_RELEASE);
     int64_t n = ht_unit_params(&sc.model, 1);
-    ck_assert_int_eq(s->tensors[effect_of(s, "U1", HT_STAGING, HT_DEVICE)->tensor].bytes, 
+    ck_assert_int_eq(s->tensors[effect_of(s, "U1", HT_STAGING, HT_DEVICE)->tensor].bytes,
                      ht_undo_log_bytes(n, ht_undo_usual_exceptions(n)));
     ht_schedule_destroy(s);
 
@@ -219,16 +224,18 @@ START_TEST(test_rollback_by_hand)
 
     /* States that went back to the disk are fetched, and parameters too; the disk gets them again, and the device. */
     s = built(&sc, ON_DISK);
-    expect_order(s, "F0 F1 F2 B2 G2 in2 V2 O2 out2 P2 B1 G1 in1 V1 O1 out1 P1 B0 G0 in0 V0 O0 verdict out0 P0 "
-                    "back2- back2- undo2- redo2- again2- again2- free2+ back1- back1- undo1- redo1- again1- again1- free1+ "
-                    "back0- back0- undo0- redo0- again0- again0- free0+");
+    expect_order(
+        s, "F0 F1 F2 B2 G2 in2 V2 O2 out2 P2 B1 G1 in1 V1 O1 out1 P1 B0 G0 in0 V0 O0 verdict out0 P0 "
+           "back2- back2- undo2- redo2- again2- again2- free2+ back1- back1- undo1- redo1- again1- again1- free1+ "
+           "back0- back0- undo0- redo0- again0- again0- free0+");
     ht_schedule_destroy(s);
     ht_scenario_free(&sc);
 
     sc = scenario_of("fp32", 1, HT_CONTROL_ROLLBACK, 0); /* nothing to clip; but a log may have no room */
     s = built(&sc, EAGER);
-    expect_order(s, "F0 F1 F2 B2 V2 U2 B1 V1 U1 B0 V0 U0 verdict undo2- redo2- free2+ undo1- redo1- free1+ undo0- redo0- "
-                    "free0+");
+    expect_order(s,
+                 "F0 F1 F2 B2 V2 U2 B1 V1 U1 B0 V0 U0 verdict undo2- redo2- free2+ undo1- redo1- free1+ undo0- redo0- "
+                 "free0+");
     ht_schedule_destroy(s);
     ht_scenario_free(&sc);
 }
@@ -241,7 +248,8 @@ START_TEST(test_every_style)
         for (int64_t mb = 1; mb <= 3; mb++)
             for (int style = 0; style < N_STYLES; style++) {
                 char what[64];
-                struct ht_scenario sc = scenario_of(numerics[n], mb, swept_controls[_i].mode, swept_controls[_i].options.clip);
+                struct ht_scenario sc =
+                    scenario_of(numerics[n], mb, swept_controls[_i].mode, swept_controls[_i].options.clip);
                 sc.cluster->nodes[0].has_ssds = true;
                 sc.cluster->nodes[0].n_ssds = 1;
                 sc.cluster->nodes[0].ssd = (struct ht_ssd){.read_bytes_per_s = 1e9, .write_bytes_per_s = 1e9};
