@@ -115,6 +115,11 @@ static const struct {
     [HT_OP_UNDO] = {ht_cpu_undo, false, true},
     [HT_OP_RESTORE] = {ht_cpu_restore, false, true},
     [HT_OP_VALIDATE] = {ht_cpu_validate, false, true},
+    [HT_OP_ALL_GATHER] = {ht_cpu_all_gather, false, false},
+    [HT_OP_REDUCE_SCATTER] = {ht_cpu_reduce_scatter, false, false},
+    [HT_OP_ALL_REDUCE] = {ht_cpu_all_reduce, false, false},
+    [HT_OP_SEND] = {ht_cpu_pass, false, false},
+    [HT_OP_RECEIVE] = {ht_cpu_pass, false, false},
 };
 
 static struct ht_cpu_call make_call(struct ht_cpu *cpu, int32_t iteration, int32_t op, const struct ht_buffer *buffers,
@@ -204,6 +209,7 @@ static enum ht_status check_lane(struct ht_cpu_call *c)
 {
     enum ht_lane_kind kind = c->s->lanes[c->op->lane].kind;
     if (kind == HT_LANE_COMPUTE || kind == HT_LANE_HOST || c->op->kind == HT_OP_COPY) return HT_OK;
+    if ((kind == HT_LANE_COLLECTIVE || kind == HT_LANE_P2P) && c->op->match >= 0) return HT_OK;
     return ht_cpu_complain(c, "%s on a %s lane; expected a compute or host lane", ht_op_kind_name(c->op->kind),
                            ht_lane_kind_name(kind));
 }
@@ -337,9 +343,10 @@ static enum ht_status init_params(const struct ht_cpu *cpu, const struct ht_tens
         return ht_fail(err, HT_FAILED, "tensor %d holds parameters of unit %d of a model with %lld", b.tensor,
                        t->label.unit, (long long)ht_model_units(m));
     int64_t n = ht_unit_params(m, t->label.unit), begin = t->shard_begin;
-    int64_t end = t->shard_end > begin ? t->shard_end : n;
+    int64_t end = t->shard_end > 0 ? t->shard_end : n;
     enum ht_dtype type = t->class == HT_PARAM ? cpu->options.numerics.param : HT_F32;
-    if (begin < 0 || end > n || b.bytes != (end - begin) * ht_dtype_bytes(type))
+    int64_t bytes = (end - begin) * ht_dtype_bytes(type);
+    if (begin < 0 || end > n || (t->shard_end > 0 ? b.bytes < bytes : b.bytes != bytes))
         return ht_fail(err, HT_FAILED, "tensor %d: %lld bytes for parameters %lld to %lld of unit %d, which has %lld",
                        b.tensor, (long long)b.bytes, (long long)begin, (long long)end, t->label.unit, (long long)n);
     if (end - begin == n && type == HT_F32) {
@@ -349,6 +356,7 @@ static enum ht_status init_params(const struct ht_cpu *cpu, const struct ht_tens
     float *whole = HT_NEW_ARRAY(float, n);
     ht_unit_init(m, t->label.unit, cpu->options.seed, whole);
     ht_round_copy(NULL, whole + begin, b.data, type, end - begin);
+    memset((char *)b.data + bytes, 0, (size_t)(b.bytes - bytes)); /* a shard may be padded */
     free(whole);
     return HT_OK;
 }

@@ -61,6 +61,20 @@
  *     VALIDATE u             N G(u)                             nothing: a partial for the verdict
  *     VALIDATE (unit -1)     nothing, or gradients as above     nothing: the verdict
  *     COPY                   N a tensor in one tier             P or U it in another tier: copied
+ *     ALL_GATHER u           N a shard of P(u) by each rank;    P or U C(u), all of P(u), on each
+ *                            or N W(u) and P P(u), as below
+ *     REDUCE_SCATTER u       N a whole G(u,j) by each rank,     P or U a shard of G(u), or of some G(u,j), by each
+ *                            each its own j                     rank: of the sum over the ranks
+ *     ALL_REDUCE                                                U any tensors, alike on each rank: their sums
+ *     SEND                   N any tensors                      nothing
+ *     RECEIVE                nothing                            P or U tensors of the sizes that are sent, in that order
+ *
+ * C(u) is of class COMM with the label u, -; every pass that reads P(u) takes C(u) instead where it has no P(u).
+ *
+ * Those of several ranks are a group each, one member a rank, ranks ascending, on COLLECTIVE or P2P lanes (a SEND and a
+ * RECEIVE make a group of two). Sums are as common/comm/comm.h says: from the left, ranks ascending. The shards of a group
+ * lie one after the other in the order of ranks, of any sizes, also 0; a shard may be padded. 16-bit sums that are kept
+ * in FP32 (numerics.accumulate) cannot be scattered yet.
  *
  * A written tensor may be PRODUCEd or UPDATEd (a buffer that is kept and overwritten); every write is in full, but for
  * those of BACKWARD 0 and L+1 into a tied G(0) as said. Forward drops A(u,j) by P | RELEASE. COPY runs on any lane.
@@ -158,6 +172,13 @@ struct ht_cpu_fault {
     enum ht_cpu_fault_kind kind;
 };
 
+struct ht_comm; /* common/comm/comm.h */
+
+/* The same for one of `ranks` processes on this machine: each device has device_cores of its own (0: an equal share of
+   all but one), the host all that are left over. Where there are not enough for that, nothing is pinned. */
+enum ht_status ht_cpu_split_for_rank(int device_cores, int rank, int ranks, struct ht_error *err,
+                                     struct ht_cpu_split *out);
+
 struct ht_cpu_options {
     struct ht_model model;        /* no dropout */
     struct ht_numerics numerics;  /* grad as param; accumulate FP32 or as param */
@@ -181,6 +202,7 @@ struct ht_cpu_options {
     struct ht_cpu_iteration *verdicts;
     const struct ht_cpu_fault *faults; /* [n_faults], the caller's */
     int32_t n_faults;
+    struct ht_comm *comm;             /* of the schedule's ranks, when each is a process; NULL: there is one */
     const struct ht_cpu_split *split; /* copied. NULL: one thread each for device and host, not pinned */
 };
 

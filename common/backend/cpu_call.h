@@ -92,6 +92,12 @@ enum ht_status ht_cpu_restore(struct ht_cpu_call *c);
 /* After a backward op: overwrites what options->faults say. */
 void ht_cpu_inject(const struct ht_cpu_call *c);
 
+/* ---- cpu_comm.c: between ranks ---- */
+enum ht_status ht_cpu_all_gather(struct ht_cpu_call *c);
+enum ht_status ht_cpu_reduce_scatter(struct ht_cpu_call *c);
+enum ht_status ht_cpu_all_reduce(struct ht_cpu_call *c);
+enum ht_status ht_cpu_pass(struct ht_cpu_call *c); /* SEND and RECEIVE */
+
 /* ---- cpu_optimizer.c ---- */
 enum ht_status ht_cpu_step(struct ht_cpu_call *c);
 enum ht_status ht_cpu_undo(struct ht_cpu_call *c);

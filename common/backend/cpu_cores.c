@@ -28,6 +28,30 @@ enum ht_status ht_cpu_split_cores(int device_cores, struct ht_error *err, struct
     return HT_OK;
 }
 
+enum ht_status ht_cpu_split_for_rank(int device_cores, int rank, int ranks, struct ht_error *err,
+                                     struct ht_cpu_split *out)
+{
+    struct ht_cpu_split all;
+    if (ranks == 1) return ht_cpu_split_cores(device_cores, err, out);
+    enum ht_status status = ht_cpu_split_cores(0, err, &all);
+    if (status) return status;
+    int n = all.shared ? 1 : all.n_device + all.n_host, cpus[2 * HT_CPU_MAX_CORES];
+    memcpy(cpus, all.device, sizeof(int) * (size_t)all.n_device);
+    if (!all.shared) memcpy(cpus + all.n_device, all.host, sizeof(int) * (size_t)all.n_host);
+    if (device_cores == 0) device_cores = n > ranks ? (n - 1) / ranks : 1;
+    if (device_cores > HT_CPU_MAX_CORES)
+        return ht_fail(err, HT_BAD_INPUT, "%d cores for a device; expected at most %d", device_cores, HT_CPU_MAX_CORES);
+    int used = device_cores * ranks;
+    *out = (struct ht_cpu_split){.n_device = device_cores, .n_host = n - used, .shared = used >= n};
+    if (out->shared) {
+        out->n_host = 1;
+        return HT_OK;
+    }
+    memcpy(out->device, cpus + rank * device_cores, sizeof(int) * (size_t)device_cores);
+    memcpy(out->host, cpus + used, sizeof(int) * (size_t)out->n_host);
+    return HT_OK;
+}
+
 static enum ht_status create_pool(int n, const int *cpus, const char *whose, struct ht_error *err,
                                   struct ht_cpu_cores *out)
 {

@@ -29,6 +29,9 @@ static void *workspace(struct ht_cpu_call *c, int32_t unit, bool backward)
 static const void *param(struct ht_cpu_call *c, int32_t unit)
 {
     enum ht_dtype type = c->args.dtype;
+    if (!ht_cpu_look(c, HT_PARAM, unit, -1, HT_CPU_READ | HT_PRODUCE) &&
+        ht_cpu_look(c, HT_COMM, unit, -1, HT_CPU_READ)) /* gathered from all ranks' shards */
+        return ht_cpu_find(c, HT_COMM, unit, -1, HT_CPU_READ, param_bytes(c, unit, type));
     bool cast = type != HT_F32 && ht_cpu_look(c, HT_MASTER, unit, -1, HT_NEED) &&
                 ht_cpu_look(c, HT_PARAM, unit, -1, HT_PRODUCE);
     void *p = ht_cpu_find(c, HT_PARAM, unit, -1, cast ? HT_PRODUCE : HT_CPU_READ, param_bytes(c, unit, type));

@@ -527,7 +527,7 @@ static void move_lane(struct graph *g)
 {
     g->s->ops[0].lane = g->h2d;
 }
-static void unknown_kind(struct graph *g)
+static void lonely_collective(struct graph *g)
 {
     g->s->ops[0].kind = HT_OP_ALL_GATHER;
 }
@@ -570,7 +570,7 @@ START_TEST(test_refusals)
     expect_refusal(grow_tensor, "the checkpoint of unit 1, micro-batch 0 has 4100 bytes, expected 4096");
     expect_refusal(shrink_workspace, "the workspace has 64 bytes, expected");
     expect_refusal(move_lane, "forward on a h2d lane; expected a compute or host lane");
-    expect_refusal(unknown_kind, "no operation 'all_gather'");
+    expect_refusal(lonely_collective, "has the group -1");
     expect_refusal(part_of_block, "some sub-ops only");
     expect_refusal(beyond_model, "units 0 to 4 of a model with 4");
     expect_refusal(long_sequence, "sequence 25 (the longest is 24)");

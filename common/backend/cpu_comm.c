@@ -1,0 +1,238 @@
+/*
+ * ALL_GATHER, REDUCE_SCATTER, ALL_REDUCE, SEND and RECEIVE. Each member of a group runs its own op, in its own process;
+ * what the others bring is read off their effects, which every rank has.
+ */
+#include "common/backend/cpu_call.h"
+#include "common/base/array.h"
+#include "common/comm/comm.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* The op's group: its members are [first, first + n), their ranks ascending. */
+struct group {
+    int32_t first, n, me;
+    int32_t *ranks;
+};
+
+static enum ht_status find_group(struct ht_cpu_call *c, struct group *g)
+{
+    const struct ht_schedule *s = c->s;
+    int32_t match = c->op->match;
+    if (match < 0 || match >= HT_COMM_TAGS / 2) return ht_cpu_complain(c, "has the group %d", match);
+    *g = (struct group){.first = c->id};
+    while (g->first > 0 && s->ops[g->first - 1].match == match) g->first--;
+    while (g->first + g->n < s->n_ops && s->ops[g->first + g->n].match == match) g->n++;
+    g->me = c->id - g->first;
+    g->ranks = HT_NEW_ARRAY(int32_t, g->n);
+    for (int32_t i = 0; i < g->n; i++) {
+        g->ranks[i] = ht_op_rank(s, g->first + i);
+        if (i && g->ranks[i] <= g->ranks[i - 1])
+            ht_cpu_complain(c, "the ranks of its group are not ascending: %d after %d", g->ranks[i], g->ranks[i - 1]);
+    }
+    if (!c->status && !c->check_only && !c->options->comm)
+        ht_cpu_complain(c, "takes several ranks, each in a process of its own; there is one");
+    return c->status;
+}
+
+static struct ht_team team_of(const struct group *g)
+{
+    return (struct ht_team){.ranks = g->ranks, .n = g->n, .me = g->me};
+}
+
+static enum ht_comm_type type_of(enum ht_dtype t)
+{
+    return t == HT_F32 ? HT_COMM_F32 : t == HT_F16 ? HT_COMM_F16 : HT_COMM_BF16;
+}
+
+/* ---- shards ----------------------------------------------------------------------------------------------------- */
+
+/* The op's first effect on a row of `class` that is a shard (or whole) and has one of the flags; -1: none. */
+static int64_t effect_of(const struct ht_schedule *s, int32_t op, enum ht_tensor_class class, bool shard,
+                         unsigned flags)
+{
+    for (int64_t e = s->effects_begin[op]; e < s->effects_begin[op + 1]; e++) {
+        const struct ht_tensor *t = &s->tensors[s->effects[e].tensor];
+        if (t->class == class && (t->shard_end > 0) == shard && (s->effects[e].flags & flags)) return e;
+    }
+    return -1;
+}
+
+/* Elements of each member's shard; together they are the unit's, in the ranks' order. */
+static enum ht_status count_shards(struct ht_cpu_call *c, const struct group *g, enum ht_tensor_class class,
+                                   unsigned flags, int64_t *counts)
+{
+    const struct ht_schedule *s = c->s;
+    int64_t end = 0;
+    for (int32_t i = 0; i < g->n && !c->status; i++) {
+        int64_t e = effect_of(s, g->first + i, class, true, flags);
+        if (e < 0) return ht_cpu_complain(c, "rank %d has no shard of a %s", g->ranks[i], ht_tensor_class_name(class));
+        const struct ht_tensor *t = &s->tensors[s->effects[e].tensor];
+        counts[i] = t->shard_end - t->shard_begin;
+        if (t->shard_begin != end || counts[i] < 0)
+            ht_cpu_complain(c, "the shard of rank %d begins at element %lld, expected %lld", g->ranks[i],
+                            (long long)t->shard_begin, (long long)end);
+        end = t->shard_end;
+    }
+    int64_t params = c->op->label.unit < 0 ? -1 : ht_unit_params(c->args.model, c->op->label.unit);
+    if (end != params && !c->status)
+        ht_cpu_complain(c, "the shards have %lld elements of the unit's %lld", (long long)end, (long long)params);
+    return c->status;
+}
+
+static const struct ht_buffer *buffer_of(struct ht_cpu_call *c, enum ht_tensor_class class, bool shard, unsigned flags,
+                                         int64_t bytes)
+{
+    int64_t e = effect_of(c->s, c->id, class, shard, flags);
+    const struct ht_buffer *b = e < 0 ? NULL : &c->buffers[e - c->s->effects_begin[c->id]];
+    if (!b)
+        ht_cpu_complain(c, "has no %s %s", shard ? "shard of a" : "whole", ht_tensor_class_name(class));
+    else if (shard ? b->bytes < bytes : b->bytes != bytes)
+        ht_cpu_complain(c, "its %s %s has %lld bytes, expected %lld", shard ? "shard of a" : "whole",
+                        ht_tensor_class_name(class), (long long)b->bytes, (long long)bytes);
+    return b;
+}
+
+static int64_t sum_of(const int64_t *counts, int32_t n)
+{
+    int64_t sum = 0;
+    for (int32_t i = 0; i < n; i++) sum += counts[i];
+    return sum;
+}
+
+/* A shard that is made for this from the FP32 master. */
+static void cast_shard(struct ht_cpu_call *c, const struct ht_buffer *shard, int64_t count)
+{
+    if (!(shard->flags & HT_PRODUCE)) return;
+    const struct ht_buffer *master = buffer_of(c, HT_MASTER, true, HT_NEED, 4 * count);
+    if (!c->status && !c->check_only)
+        c->kernels->round_copy(c->device, c->args.pool, master->data, shard->data, c->args.dtype, count);
+}
+
+static enum ht_status gather(struct ht_cpu_call *c, const struct group *g, int64_t *counts)
+{
+    int64_t each = ht_dtype_bytes(c->args.dtype);
+    if (count_shards(c, g, HT_PARAM, HT_NEED | HT_PRODUCE, counts)) return c->status;
+    const struct ht_buffer *shard = buffer_of(c, HT_PARAM, true, HT_NEED | HT_PRODUCE, counts[g->me] * each);
+    const struct ht_buffer *whole = buffer_of(c, HT_COMM, false, HT_CPU_WRITE, sum_of(counts, g->n) * each);
+    if (!c->status) cast_shard(c, shard, counts[g->me]);
+    if (c->status || c->check_only) return c->status;
+    return ht_comm_all_gather(c->options->comm, team_of(g), c->op->match, shard->data, whole->data, counts,
+                              type_of(c->args.dtype), c->err);
+}
+
+static enum ht_status scatter(struct ht_cpu_call *c, const struct group *g, int64_t *counts)
+{
+    enum ht_dtype type = c->options->numerics.grad;
+    int64_t each = ht_dtype_bytes(type);
+    if (count_shards(c, g, HT_GRAD, HT_CPU_WRITE, counts)) return c->status;
+    int64_t mine = counts[g->me] * each;
+    const struct ht_buffer *whole = buffer_of(c, HT_GRAD, false, HT_CPU_READ, sum_of(counts, g->n) * each);
+    const struct ht_buffer *shard = buffer_of(c, HT_GRAD, true, HT_CPU_WRITE, mine);
+    if (c->status) return c->status;
+    if (ht_cpu_dtype(c, HT_GRAD, c->s->tensors[shard->tensor].label.micro_batch) != type)
+        return ht_cpu_complain(c, "the cpu backend cannot scatter gradients of %s into sums of another type",
+                               ht_dtype_name(type));
+    if (c->check_only) return HT_OK;
+    enum ht_status status = ht_comm_reduce_scatter(c->options->comm, team_of(g), c->op->match, whole->data, shard->data,
+                                                   counts, type_of(type), c->err);
+    if (!status && shard->bytes > mine) memset((char *)shard->data + mine, 0, (size_t)(shard->bytes - mine));
+    return status;
+}
+
+static enum ht_status with_shards(struct ht_cpu_call *c,
+                                  enum ht_status (*fn)(struct ht_cpu_call *, const struct group *, int64_t *))
+{
+    struct group g = {0};
+    int64_t *counts = NULL;
+    enum ht_status status = find_group(c, &g);
+    if (!status) {
+        counts = HT_NEW_ARRAY(int64_t, g.n);
+        status = fn(c, &g, counts);
+    }
+    free(counts);
+    free(g.ranks);
+    return status;
+}
+
+enum ht_status ht_cpu_all_gather(struct ht_cpu_call *c)
+{
+    return with_shards(c, gather);
+}
+
+enum ht_status ht_cpu_reduce_scatter(struct ht_cpu_call *c)
+{
+    return with_shards(c, scatter);
+}
+
+/* ---- whole tensors ---------------------------------------------------------------------------------------------- */
+
+/* The k-th effect of an op with one of the flags; -1: it has not so many. */
+static int64_t kth_effect(const struct ht_schedule *s, int32_t op, int32_t k, unsigned flags)
+{
+    for (int64_t e = s->effects_begin[op]; e < s->effects_begin[op + 1]; e++)
+        if ((s->effects[e].flags & flags) && k-- == 0) return e;
+    return -1;
+}
+
+/* Both ops have as many effects with these flags, of the same sizes. */
+static enum ht_status check_alike(struct ht_cpu_call *c, unsigned flags, int32_t other, unsigned others_flags)
+{
+    const struct ht_schedule *s = c->s;
+    int32_t k = 0;
+    for (;; k++) {
+        int64_t a = kth_effect(s, c->id, k, flags), b = kth_effect(s, other, k, others_flags);
+        if (a < 0 && b < 0) break;
+        if (a < 0 || b < 0 || s->tensors[s->effects[a].tensor].bytes != s->tensors[s->effects[b].tensor].bytes)
+            return ht_cpu_complain(c, "tensor %d is not what the member of rank %d has there", k, ht_op_rank(s, other));
+    }
+    return k ? HT_OK : ht_cpu_complain(c, "has no tensor to talk about");
+}
+
+static enum ht_dtype dtype_of(struct ht_cpu_call *c, const struct ht_tensor *t)
+{
+    if (t->class == HT_GRAD || t->class == HT_PARAM) return ht_cpu_dtype(c, t->class, t->label.micro_batch);
+    return t->class == HT_MASTER || t->class == HT_MOMENTUM || t->class == HT_VARIANCE ? HT_F32 : c->args.dtype;
+}
+
+enum ht_status ht_cpu_all_reduce(struct ht_cpu_call *c)
+{
+    struct group g = {0};
+    enum ht_status status = find_group(c, &g);
+    for (int32_t i = 0; i < g.n && !status; i++)
+        if (i != g.me) status = check_alike(c, HT_UPDATE, g.first + i, HT_UPDATE);
+    int64_t e;
+    for (int32_t k = 0; !status && !c->check_only && (e = kth_effect(c->s, c->id, k, HT_UPDATE)) >= 0; k++) {
+        const struct ht_buffer *b = &c->buffers[e - c->s->effects_begin[c->id]];
+        enum ht_dtype type = dtype_of(c, &c->s->tensors[b->tensor]);
+        status = ht_comm_all_reduce(c->options->comm, team_of(&g), c->op->match, b->data,
+                                    b->bytes / ht_dtype_bytes(type), type_of(type), c->err);
+    }
+    free(g.ranks);
+    return status;
+}
+
+/* SEND passes on what it NEEDs, RECEIVE writes the same tensors' bytes in the same order. */
+enum ht_status ht_cpu_pass(struct ht_cpu_call *c)
+{
+    struct group g = {0};
+    enum ht_status status = find_group(c, &g);
+    bool sends = c->op->kind == HT_OP_SEND;
+    unsigned flags = sends ? HT_NEED : HT_CPU_WRITE, others_flags = sends ? HT_CPU_WRITE : HT_NEED;
+    int32_t other = g.first + !g.me;
+    if (!status && (g.n != 2 || c->s->ops[other].kind != (sends ? HT_OP_RECEIVE : HT_OP_SEND)))
+        status = ht_cpu_complain(c, "is in a group of %d; expected one send and one receive", g.n);
+    if (!status) status = check_alike(c, flags, other, others_flags);
+    int64_t e;
+    for (int32_t k = 0; !status && !c->check_only && (e = kth_effect(c->s, c->id, k, flags)) >= 0; k++) {
+        const struct ht_buffer *b = &c->buffers[e - c->s->effects_begin[c->id]];
+        struct ht_message m;
+        if (sends)
+            ht_comm_send(c->options->comm, g.ranks[!g.me], c->op->match, b->data, b->bytes, &m);
+        else
+            ht_comm_receive(c->options->comm, g.ranks[!g.me], c->op->match, b->data, b->bytes, &m);
+        status = ht_comm_wait(c->options->comm, &m, c->err);
+    }
+    free(g.ranks);
+    return status;
+}
