@@ -12,6 +12,8 @@ extern const struct ht_system ht_patrickstar;       /* parameters in chunks, fet
 extern const struct ht_system ht_patrickstar_ckpt;
 extern const struct ht_system ht_stronghold;        /* a window of blocks on the device, CPU steps in the backward pass */
 extern const struct ht_system ht_stronghold_ckpt;
+extern const struct ht_system ht_zero3_offload;     /* everything on the host, a unit at a time on the device */
+extern const struct ht_system ht_zero3_offload_ckpt;
 extern const struct ht_system ht_gpipe;             /* pipelines on the devices */
 extern const struct ht_system ht_dapple;
 extern const struct ht_system ht_interleaved;

@@ -14,6 +14,8 @@ static const struct ht_system *const systems[] = {
     &ht_in_memory_ckpt,
     &ht_zero_offload,
     &ht_zero_offload_ckpt,
+    &ht_zero3_offload,
+    &ht_zero3_offload_ckpt,
     &ht_patrickstar,
     &ht_patrickstar_ckpt,
     &ht_stronghold,

@@ -1,0 +1,152 @@
+/*
+ * ZeRO-3 with parameters offloaded (Rajbhandari et al., "ZeRO-Infinity: Breaking the GPU Memory Wall for Extreme Scale
+ * Deep Learning", SC 2021, with the CPU as the only other tier).
+ *
+ * As ZeRO-Offload, but nothing rests on the device: the parameters of a unit come from the host right before the unit
+ * needs them, the next unit's while this one computes, and are dropped after it.
+ *
+ *     h2d       P0 P1 P2 .. PH          PL .. P1 P0         | P0 ..      each once the unit before last has left
+ *     compute      F0 F1 .. FL FH | BH BL .. B1 B0          |
+ *     d2h                         |    GH GL .. G1 G0       |
+ *     cpu                                                O0 .. OH
+ *
+ * On several devices all of it is of a rank's 1/N, and whole parameters are gathered on the way (common/plan/shards.h).
+ *
+ * Departures and choices. One unit is fetched ahead, in place of the paper's prefetcher, which looks at the bandwidths
+ * (its Sec. 6.2). The head's parameters stay between its forward and its backward. A tied table comes once more for the
+ * head. Steps begin when all gradients have arrived, and the next iteration when all are done, as in zero_offload.c.
+ */
+#include "baselines/baselines.h"
+#include "baselines/passes.h"
+#include "common/base/array.h"
+
+static const struct ht_knob knobs[] = {{"c", "blocks with activation checkpointing, the first ones", 0, -1}, {0}};
+
+static enum ht_status plan(const struct ht_system *self, const struct ht_scenario *scenario,
+                           const struct ht_profile *profile, const struct ht_settings *settings, struct ht_error *err,
+                           struct ht_plan *out)
+{
+    (void)profile, (void)err;
+    const struct ht_numerics *n = &scenario->numerics;
+    int64_t each = ht_dtype_bytes(n->param) + ht_dtype_bytes(n->grad) + (ht_numerics_has_master(n) ? 12 : 8);
+    *out =
+        (struct ht_plan){.planned_bytes = {-1, -1, 0, 0}, .why = "fixed: everything on the host, a unit fetched ahead"};
+    out->planned_bytes[HT_HOST] =
+        each * ht_scenario_params_per_rank(scenario) * ht_scenario_ranks_per_node(scenario); /* 16M */
+    ht_plan_set(out, "c", ht_setting(settings, "c", self->variant ? scenario->model.layers : 0));
+    return HT_OK;
+}
+
+struct build {
+    struct ht_single g;
+    int32_t c, mb;
+    int32_t left; /* last compute op of the turn before, or -1 */
+};
+
+/* The turns of a micro-batch: 0 .. L, the head there and back, L .. 0. */
+static int32_t n_turns(const struct build *b)
+{
+    return 2 * b->g.n_units - 1;
+}
+static int32_t unit_at(const struct build *b, int32_t turn)
+{
+    return turn < b->g.n_units ? turn : 2 * (b->g.n_units - 1) - turn;
+}
+
+/* Begins with the turn before its own. */
+static void fetch(struct build *b, int32_t turn)
+{
+    struct ht_single *g = &b->g;
+    if (turn >= n_turns(b)) return;
+    int32_t units[] = {unit_at(b, turn), turn == g->n_units - 1 && g->scenario->model.tied ? 0 : -1};
+    for (size_t i = 0; i < HT_COUNT(units) && units[i] >= 0; i++) {
+        ht_single_copy(g, g->param[units[i]], HT_HOST, HT_DEVICE, HT_PRODUCE, false);
+        ht_op_after(g->schedule, b->left);
+    }
+}
+
+static void drop(struct build *b, int32_t u)
+{
+    struct ht_single *g = &b->g;
+    ht_op_effect(g->schedule, g->param[u], HT_DEVICE, HT_RELEASE);
+    if (u == g->n_units - 1 && g->scenario->model.tied) ht_op_effect(g->schedule, g->param[0], HT_DEVICE, HT_RELEASE);
+}
+
+static void offload_gradient(struct build *b, int32_t unit)
+{
+    struct ht_single *g = &b->g;
+    int32_t fresh = b->mb ? g->grad_mb[ht_single_at(g, unit, b->mb)] : g->grad[unit];
+    ht_single_copy(g, fresh, HT_DEVICE, HT_HOST, b->mb ? HT_PRODUCE : HT_UPDATE, true);
+    if (b->mb) ht_single_accumulate(g, g->host, unit, b->mb);
+}
+
+static void forward(struct build *b, int32_t u)
+{
+    b->left = ht_single_forward(&b->g, u, b->mb, !ht_is_checkpointed(&b->g, u, b->c));
+    if (u < b->g.n_units - 1) drop(b, u);
+}
+
+static void backward(struct build *b, int32_t u)
+{
+    b->left = ht_backward_step(&b->g, u, b->mb, b->c);
+    drop(b, u);
+    offload_gradient(b, u);
+}
+
+/* last: the last step, -1 while its id is not known. */
+static enum ht_status emit(const struct ht_system *self, const struct ht_scenario *scenario, int32_t c, int32_t last,
+                           int32_t *last_found, struct ht_error *err, struct ht_schedule **out)
+{
+    struct build b = {.c = c, .left = -1};
+    struct ht_single *g = &b.g;
+    ht_single_init(g, scenario, self->name, HT_FIFO, HT_FIFO);
+    for (int32_t u = 0; u < g->n_units; u++) {
+        ht_add_resident(g->schedule, g->param[u], HT_HOST, 0);
+        ht_add_resident(g->schedule, g->grad[u], HT_HOST, 0);
+        ht_single_place_states(g, u, HT_HOST);
+    }
+    for (b.mb = 0; b.mb < g->n_mb; b.mb++) {
+        fetch(&b, 0);
+        if (b.mb == 0 && last >= 0) ht_op_after_prev(g->schedule, last);
+        for (int32_t turn = 0; turn < n_turns(&b); turn++) {
+            fetch(&b, turn + 1);
+            if (turn < g->n_units) forward(&b, unit_at(&b, turn));
+            if (turn >= g->n_units - 1) backward(&b, unit_at(&b, turn));
+        }
+    }
+    int32_t all_gradients = g->schedule->n_ops - 1; /* of a FIFO lane, so that all before it are done too */
+    for (int32_t u = 0; u < g->n_units; u++) {
+        *last_found = ht_single_step(g, g->host, u, false);
+        if (u == 0) ht_op_after(g->schedule, all_gradients);
+    }
+    return ht_single_complete(g, err, out);
+}
+
+static enum ht_status build(const struct ht_system *self, const struct ht_scenario *scenario, const struct ht_plan *p,
+                            struct ht_error *err, struct ht_schedule **out)
+{
+    /* The first op waits for the last step of the iteration before: the graph is made once more, to learn its id. */
+    int32_t c = (int32_t)ht_plan_get(p, "c"), last = -1;
+    enum ht_status status = emit(self, scenario, c, -1, &last, err, out);
+    if (status != HT_OK) return status;
+    ht_schedule_destroy(*out);
+    return emit(self, scenario, c, last, &last, err, out);
+}
+
+const struct ht_system ht_zero3_offload = {.name = "zero3_offload",
+                                           .title = "ZeRO-3, offloaded",
+                                           .source = "Rajbhandari et al. 2021, SC (ZeRO-Infinity)",
+                                           .summary = "everything on the host, parameters fetched unit by unit",
+                                           .knobs = knobs,
+                                           .variant = 0,
+                                           .plan = plan,
+                                           .build = build};
+
+const struct ht_system ht_zero3_offload_ckpt = {.name = "zero3_offload_ckpt",
+                                                .title = "ZeRO-3, offloaded, full checkpointing",
+                                                .source = "Rajbhandari et al. 2021, SC (ZeRO-Infinity)",
+                                                .summary = "the same with every block recomputed",
+                                                .knobs = knobs,
+                                                .variant = 1,
+                                                .plan = plan,
+                                                .build = build};

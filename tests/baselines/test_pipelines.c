@@ -1,0 +1,105 @@
+/* The pipelines of this folder as systems, and ZeRO-3 with offloading by hand. */
+#include "baselines/baselines.h"
+#include "tests/support/pipes.h"
+
+static struct ht_schedule *build(const struct ht_system *system, const struct ht_scenario *sc, struct ht_settings set,
+                                 struct ht_plan *plan)
+{
+    struct ht_schedule *s = NULL;
+    struct ht_error err = {0};
+    ck_assert_msg(system->plan(system, sc, NULL, &set, &err, plan) == HT_OK, "%s", err.text);
+    ck_assert_msg(system->build(system, sc, plan, &err, &s) == HT_OK, "%s", err.text);
+    return s;
+}
+
+/* Four devices, eight blocks, eight micro-batches, T_b = 2 T_f of a stage:
+       one stage each        (N_m + N_g - 1)(T_f + T_b)   = 11 x 3
+       two stages each       (v N_m + N_g - 1)(T_f + T_b) = 19 x 3
+   A stage of two blocks has a T_f of 2 here. */
+START_TEST(orders)
+{
+    static const struct {
+        const struct ht_system *system;
+        int v;
+        double length;
+    } cases[] = {
+        {&ht_gpipe, 1, 66}, {&ht_dapple, 1, 66}, {&ht_interleaved, 2, 57}, {&ht_mobius, 2, 57}, {&ht_megatron, 2, 57}};
+    for (size_t i = 0; i < HT_COUNT(cases); i++) {
+        struct ht_scenario sc = pipe_scenario(4, 1, 8, 8);
+        struct ht_plan plan;
+        struct ht_schedule *s = build(cases[i].system, &sc, (struct ht_settings){0}, &plan);
+        struct ht_pipe_style y = {.d = 1};
+        double blocks = 2.0 / cases[i].v; /* of a stage: its backward is one op */
+        struct pipe_run r = pipe_run(s, &y, (struct pipe_prices){1, 2 * blocks, 0, 0, 0}, 2, 2, NULL);
+        ck_assert_int_eq(ht_plan_get(&plan, "v"), cases[i].v);
+        ck_assert_int_eq(r.trace->iteration_end_ns[1], pipe_ns(2 * cases[i].length));
+        pipe_run_free(&r);
+        ht_scenario_free(&sc);
+    }
+}
+END_TEST
+
+/* With eight micro-batches Megatron's devices fetch 11, 19, 13 and 5 times, Mobius' 3 times each. */
+START_TEST(fetches)
+{
+    static const int wanted[4] = {11, 19, 13, 5};
+    for (int chunks = 0; chunks < 2; chunks++) {
+        struct ht_scenario sc = pipe_scenario(4, 1, 8, 8);
+        struct ht_plan plan;
+        struct ht_schedule *s = build(chunks ? &ht_megatron : &ht_mobius, &sc, (struct ht_settings){0}, &plan);
+        int n[4] = {0};
+        for (int32_t op = 0; op < s->n_ops; op++) n[ht_op_rank(s, op)] += s->lanes[s->ops[op].lane].kind == HT_LANE_H2D;
+        for (int r = 0; r < 4; r++) ck_assert_int_eq(n[r], chunks ? wanted[r] : 3);
+        ht_schedule_destroy(s);
+        ht_scenario_free(&sc);
+    }
+}
+END_TEST
+
+/*
+ * ZeRO-3 with offloading, two blocks, one micro-batch; every pass 2, every copy and step 1. A fetch begins when the
+ * turn before its own does:
+ *
+ *     h2d      P0 P1 . P2 . PH . P2 ... P1 . P0             0 1, 3, 5, 7, 11, 13
+ *     compute  . F0 F1 F2 FH BH B2 B1 B0                    1 to 17
+ *     d2h                        GH G2 G1 G0                the last one 17 to 18
+ *     cpu                                   O0 O1 O2 OH     18 to 22
+ */
+START_TEST(zero3_offload)
+{
+    struct ht_scenario sc = pipe_scenario(1, 1, 2, 1);
+    struct ht_plan plan;
+    struct ht_schedule *s = build(&ht_zero3_offload, &sc, (struct ht_settings){0}, &plan);
+    int64_t *cost_ns = HT_NEW_ARRAY(int64_t, s->n_ops);
+    struct ht_error err = {0};
+    struct ht_sim_options options = {.iterations = 2};
+    struct ht_verdict v;
+    struct ht_trace *trace = NULL;
+    ck_assert_msg(ht_schedule_verify(s, &err, &v) == HT_OK, "%s", err.text);
+    for (int64_t u = 0; u < s->uses_begin[s->n_ops]; u++) s->uses[u].amount = 0;
+    for (int32_t op = 0; op < s->n_ops; op++)
+        cost_ns[op] = pipe_ns(s->lanes[s->ops[op].lane].kind == HT_LANE_COMPUTE ? 2 : 1);
+    ck_assert_msg(ht_sim_run(s, cost_ns, &options, &err, &trace) == HT_OK, "%s", err.text);
+    ck_assert_int_eq(trace->iteration_end_ns[0], pipe_ns(22));
+    ck_assert_int_eq(trace->iteration_end_ns[1], pipe_ns(44));
+    /* nothing rests on the device; the host's 16 bytes a parameter are what the plan says */
+    int64_t params = ht_model_params(&sc.model);
+    for (int32_t r = 0; r < s->n_residents; r++) ck_assert_int_eq(s->residents[r].tier, HT_HOST);
+    ck_assert_int_eq(plan.planned_bytes[HT_HOST], 16 * params);
+    ck_assert_int_le(v.spaces[s->n_ranks].peak_bytes - 16 * params, 512 * s->n_residents);
+    ht_trace_destroy(trace);
+    ht_verdict_free(&v);
+    free(cost_ns);
+    ht_schedule_destroy(s);
+    ht_scenario_free(&sc);
+}
+END_TEST
+
+int main(void)
+{
+    TCase *tc = tcase_create("pipelines");
+    tcase_add_test(tc, orders);
+    tcase_add_test(tc, fetches);
+    tcase_add_test(tc, zero3_offload);
+    return pipe_main("pipelines as systems", tc);
+}
