@@ -1,32 +1,30 @@
 /*
  * Pipelines with everything in host memory: Mobius, and Megatron's interleaved order extended by offloading.
  *
- * Feng et al., "Mobius: Fine Tuning Large-Scale Models on Commodity GPU Servers", ASPLOS 2023, as SysX describes and compares it
- * (its Sec. 2.2, 2.3, Fig. 2). v stages a device; a stage's parameters are fetched while the stage before it computes, and freed
- * after it; the forward order is that of GPipe, stage by stage:
+ * Feng et al., "Mobius: Fine Tuning Large-Scale Models on Commodity GPU Servers", ASPLOS 2023, as SysX describes and
+ * compares it (its Sec. 2.2, 2.3, Fig. 2). v stages a device; a stage's parameters are fetched while the stage before
+ * it computes, and freed after it; the forward order is that of GPipe, stage by stage:
  *
  *     h2d       P0 P4                     P0               (device 0 of four, eight stages)
  *     compute   f0 f0 f0 f0 f4 f4 f4 f4 . b4 b4 b4 b4 b0 b0 b0 b0
  *     d2h                                             G4          G0
  *     cpu                                                 V4         V0 | agree | O4 O0
  *
- * The last forward stage of a device stays for its backward. When all devices know that no gradient has overflowed, each one's
- * CPU optimizer steps its stages one after the other; the next iteration begins after that.
+ * The last forward stage of a device stays for its backward. When all devices know that no gradient has overflowed,
+ * each one's CPU optimizer steps its stages one after the other; the next iteration begins after that.
  *
- * megatron: the same with the order of Narayanan et al. 2021 (SC), Sec. 2.2. A device goes from one of its stages to another
- * every few passes, and fetches parameters every time; gradients stay on the device until a stage's last micro-batch.
- * Published Megatron does not offload; this is what SysX compares with (its Sec. 5.1, appendix Sec. 1).
+ * megatron: the same with the order of Narayanan et al. 2021 (SC), Sec. 2.2. A device goes from one of its stages to
+ * another every few passes, and fetches parameters every time; gradients stay on the device until a stage's last
+ * micro-batch. Published Megatron does not offload; this is what SysX compares with (its Sec. 5.1, appendix Sec. 1).
  *
- * Departures: Mobius' own partition (an integer program over heterogeneous links) and its mapping of stages to PCIe switches are
- * left out: blocks are shared out evenly. Always with recomputation.
+ * Departures: Mobius' own partition (an integer program over heterogeneous links) and its mapping of stages to PCIe
+ * switches are left out: blocks are shared out evenly. Always with recomputation.
  */
 #include "baselines/baselines.h"
 #include "common/plan/pipe.h"
 
 static const struct ht_knob knobs[] = {
-    {"v", "stages a device", 1, -1},
-    {"early", "1: recomputation may begin before the gradient is there", 0, 1},
-    {0}};
+    {"v", "stages a device", 1, -1}, {"early", "1: recomputation may begin before the gradient is there", 0, 1}, {0}};
 
 static struct ht_pipe_style style_of(const struct ht_system *self, int64_t v, int64_t early)
 {
@@ -51,7 +49,7 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
     struct ht_pipe_style style = style_of(self, v, early);
     enum ht_status status = ht_pipe_check(scenario, &style, err);
     if (status) return status;
-    *out = (struct ht_plan){.planned_bytes = {-1, -1, 0, 0}, .why = "fixed: blocks shared out evenly, two stages a device"};
+    *out = (struct ht_plan){.planned_bytes = {-1, -1, 0, 0}, .why = "fixed: blocks shared out evenly"};
     out->planned_bytes[HT_DEVICE] = ht_pipe_device_bytes(scenario, &style);
     out->planned_bytes[HT_HOST] = ht_pipe_host_bytes(scenario, &style);
     ht_plan_set(out, "v", v);
@@ -67,11 +65,23 @@ static enum ht_status build(const struct ht_system *self, const struct ht_scenar
 }
 
 const struct ht_system ht_mobius = {
-    .name = "mobius", .title = "Mobius", .source = "Feng et al. 2023, ASPLOS",
-    .summary = "pipeline: interleaved all-forward-all-backward, offloaded, CPU optimizer after all gradients", .knobs = knobs,
-    .variant = HT_PIPE_AFAB, .pipeline = true, .plan = plan, .build = build};
+    .name = "mobius",
+    .title = "Mobius",
+    .source = "Feng et al. 2023, ASPLOS",
+    .summary = "pipeline: interleaved all-forward-all-backward, offloaded, CPU optimizer after all gradients",
+    .knobs = knobs,
+    .variant = HT_PIPE_AFAB,
+    .pipeline = true,
+    .plan = plan,
+    .build = build};
 
-const struct ht_system ht_megatron = {
-    .name = "megatron", .title = "Megatron with offloading", .source = "Narayanan et al. 2021, SC; offloading as in SysX",
-    .summary = "pipeline: interleaved 1F1B, offloaded, CPU optimizer after all gradients", .knobs = knobs,
-    .variant = HT_PIPE_INTERLEAVED, .pipeline = true, .plan = plan, .build = build};
+const struct ht_system ht_megatron = {.name = "megatron",
+                                      .title = "Megatron with offloading",
+                                      .source = "Narayanan et al. 2021, SC; offloading as in SysX",
+                                      .summary =
+                                          "pipeline: interleaved 1F1B, offloaded, CPU optimizer after all gradients",
+                                      .knobs = knobs,
+                                      .variant = HT_PIPE_INTERLEAVED,
+                                      .pipeline = true,
+                                      .plan = plan,
+                                      .build = build};

@@ -5,19 +5,23 @@
  *     dapple        one forward, one backward in turn           f0 f1 . b0 f2 b1 f3 b2 . b3
  *     interleaved   the same over v stages a device, so that the pipeline fills v times as fast
  *
- * GPipe: Huang et al., "GPipe: Efficient Training of Giant Neural Networks using Pipeline Parallelism", NeurIPS 2019. DAPPLE:
- * Fan et al., "DAPPLE: A Pipelined Data Parallel Approach for Training Large Models", PPoPP 2021. Interleaved: Narayanan et
- * al., "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM", SC 2021, Sec. 2.2.
+ * GPipe: Huang et al., "GPipe: Efficient Training of Giant Neural Networks using Pipeline Parallelism", NeurIPS 2019.
+ * DAPPLE: Fan et al., "DAPPLE: A Pipelined Data Parallel Approach for Training Large Models", PPoPP 2021. Interleaved:
+ * Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM", SC 2021,
+ * Sec. 2.2.
  *
- * Every device holds its stages' parameters, optimizer states and gradients, and steps them once its backwards are done. What
- * SysX calls N_m M_a and N_g M_a (Sec. 2.1) are the activations that the first device comes to hold. GPipe's own paper
- * recomputes them: recompute=1. DAPPLE's planner of uneven stages and its data parallelism are left out: blocks are shared out
- * evenly.
+ * Every device holds its stages' parameters, optimizer states and gradients, and steps them once its backwards are
+ * done. What SysX calls N_m M_a and N_g M_a (Sec. 2.1) are the activations that the first device comes to hold. GPipe's
+ * own paper recomputes them: recompute=1. DAPPLE's planner of uneven stages and its data parallelism are left out:
+ * blocks are shared out evenly.
  */
 #include "baselines/baselines.h"
 #include "common/plan/pipe.h"
 
-#define RECOMPUTE {"recompute", "1: a block keeps nothing; backwards recompute from their stage's input", 0, 1}
+#define RECOMPUTE                                                                                                      \
+    {                                                                                                                  \
+        "recompute", "1: a block keeps nothing; backwards recompute from their stage's input", 0, 1                    \
+    }
 
 static const struct ht_knob knobs[] = {RECOMPUTE, {0}};
 static const struct ht_knob chunk_knobs[] = {{"v", "stages a device", 1, -1}, RECOMPUTE, {0}};
@@ -58,17 +62,32 @@ static enum ht_status build(const struct ht_system *self, const struct ht_scenar
     return ht_pipe_build(scenario, &style, self->name, err, out);
 }
 
-const struct ht_system ht_gpipe = {
-    .name = "gpipe", .title = "GPipe", .source = "Huang et al. 2019, NeurIPS",
-    .summary = "pipeline: all forwards, then all backwards", .knobs = knobs, .variant = HT_PIPE_AFAB, .pipeline = true,
-    .plan = plan, .build = build};
+const struct ht_system ht_gpipe = {.name = "gpipe",
+                                   .title = "GPipe",
+                                   .source = "Huang et al. 2019, NeurIPS",
+                                   .summary = "pipeline: all forwards, then all backwards",
+                                   .knobs = knobs,
+                                   .variant = HT_PIPE_AFAB,
+                                   .pipeline = true,
+                                   .plan = plan,
+                                   .build = build};
 
-const struct ht_system ht_dapple = {
-    .name = "dapple", .title = "DAPPLE (1F1B)", .source = "Fan et al. 2021, PPoPP",
-    .summary = "pipeline: one forward, one backward in turn", .knobs = knobs, .variant = HT_PIPE_1F1B, .pipeline = true,
-    .plan = plan, .build = build};
+const struct ht_system ht_dapple = {.name = "dapple",
+                                    .title = "DAPPLE (1F1B)",
+                                    .source = "Fan et al. 2021, PPoPP",
+                                    .summary = "pipeline: one forward, one backward in turn",
+                                    .knobs = knobs,
+                                    .variant = HT_PIPE_1F1B,
+                                    .pipeline = true,
+                                    .plan = plan,
+                                    .build = build};
 
-const struct ht_system ht_interleaved = {
-    .name = "interleaved", .title = "Interleaved 1F1B", .source = "Narayanan et al. 2021, SC",
-    .summary = "pipeline: 1F1B over several stages a device", .knobs = chunk_knobs, .variant = HT_PIPE_INTERLEAVED,
-    .pipeline = true, .plan = plan, .build = build};
+const struct ht_system ht_interleaved = {.name = "interleaved",
+                                         .title = "Interleaved 1F1B",
+                                         .source = "Narayanan et al. 2021, SC",
+                                         .summary = "pipeline: 1F1B over several stages a device",
+                                         .knobs = chunk_knobs,
+                                         .variant = HT_PIPE_INTERLEAVED,
+                                         .pipeline = true,
+                                         .plan = plan,
+                                         .build = build};

@@ -1,10 +1,10 @@
 /*
  * Decides the stages: v forward stages per GPU, d backward stages per forward stage.
  *
- * The paper says how stages are made (Sec. 3.1, eq. 4) and what its own runs used (appendix, Fig. 3: two forward and six
- * backward stages a GPU), not how to choose. v = 2, d = 3 as there: with recomputation a backward is worth three forwards,
- * so thirds of it last as long as a forward, which is what leaves no bubble between the passes (Sec. 3.1). Fewer where the
- * model has not so many blocks.
+ * The paper says how stages are made (Sec. 3.1, eq. 4) and what its own runs used (appendix, Fig. 3: two forward and
+ * six backward stages a GPU), not how to choose. v = 2, d = 3 as there: with recomputation a backward is worth three
+ * forwards, so thirds of it last as long as a forward, which is what leaves no bubble between the passes (Sec. 3.1).
+ * Fewer where the model has not so many blocks.
  *
  * Departure: stages may differ by one block in size; the paper's always divide.
  */
@@ -12,12 +12,13 @@
 
 #include <stdio.h>
 
-#define V     {"v", "forward stages per GPU", 1, -1}
-#define D     {"d", "backward stages per forward stage", 1, -1}
-#define EARLY {"early", "1: recomputation may begin before the gradient is there", 0, 1}
-#define STRICT                                                                                                           \
-    {"strict", "0: the last backward stage recomputes the head's input instead of waiting for the last forward stage", 0, 1}
-#define LOG {"log", "0: steps are undone by arithmetic, which keeps no log and is not exact (simulation only)", 0, 1}
+/* clang-format off */
+#define V      {"v", "forward stages per GPU", 1, -1}
+#define D      {"d", "backward stages per forward stage", 1, -1}
+#define EARLY  {"early", "1: recomputation may begin before the gradient is there", 0, 1}
+#define STRICT {"strict", "0: the last backward stage recomputes the head's input, no message brings it", 0, 1}
+#define LOG    {"log", "0: steps are undone by arithmetic, which keeps no log and is not exact (simulation only)", 0, 1}
+/* clang-format on */
 
 static const struct ht_knob cfg0_knobs[] = {V, EARLY, STRICT, {0}}, synchronous_knobs[] = {V, D, EARLY, STRICT, {0}};
 static const struct ht_knob knobs[] = {V, D, EARLY, STRICT, LOG, {0}};

@@ -14,11 +14,12 @@
  *
  * All of it is built by common/plan/pipe.h; here is only what SysX and its configurations (Table 3) choose.
  *
- * Departures and choices. The assignment is deduced: the captions of Figs. 5 and 8 name stages and GPUs, and "falling q, round
- * the GPUs from the last" is what fits them all. The loss: its backward runs on GPU 0, which gets the last forward stage's
- * output as a message (strict = 1) or makes it again from the checkpoint (strict = 0); the paper does not say. The verdict: every
- * stage's gradients are judged before its step, the ranks agree once all have stepped, and then each undoes its steps or not.
- * Bit-exact undo takes a log of about 4 bytes a parameter, which the paper's arithmetic reversal (log = 0) does not.
+ * Departures and choices. The assignment is deduced: the captions of Figs. 5 and 8 name stages and GPUs, and "falling
+ * q, round the GPUs from the last" is what fits them all. The loss: its backward runs on GPU 0, which gets the last
+ * forward stage's output as a message (strict = 1) or makes it again from the checkpoint (strict = 0); the paper does
+ * not say. The verdict: every stage's gradients are judged before its step, the ranks agree once all have stepped, and
+ * then each undoes its steps or not. Bit-exact undo takes a log of about 4 bytes a parameter, which the paper's
+ * arithmetic reversal (log = 0) does not.
  */
 #include "sysx/sysx.h"
 

@@ -28,18 +28,21 @@ enum ht_status ht_pipe_check(const struct ht_scenario *scenario, const struct ht
 {
     const struct ht_model *m = &scenario->model;
     struct ht_pipe_shape p = ht_pipe_shape_of(scenario, y);
-    int32_t stages = ht_pipe_backward_stages(&p);
+    int64_t stages = (int64_t)p.ranks * p.v * p.d;
     if (m->layers < stages)
-        return ht_fail(err, HT_INFEASIBLE, "%s has %lld blocks for %d stages (%d devices, v = %d, d = %d); expected at least one each",
-                       m->name, (long long)m->layers, stages, p.ranks, p.v, p.d);
-    if (m->tied && p.ranks > 1)
         return ht_fail(err, HT_INFEASIBLE,
-                       "%s ties its head to the token table, and a pipeline over %d devices has them on two of them; expected an "
-                       "untied model",
-                       m->name, p.ranks);
+                       "%s has %lld blocks for %lld stages (%d devices, v = %d, d = %d); expected at least one each",
+                       m->name, (long long)m->layers, (long long)stages, p.ranks, p.v, p.d);
+    if (m->tied && p.ranks > 1)
+        return ht_fail(
+            err, HT_INFEASIBLE,
+            "%s ties its head to the token table, and a pipeline over %d devices has them on two of them; expected an "
+            "untied model",
+            m->name, p.ranks);
     if (p.order == HT_PIPE_INTERLEAVED && p.micro_batches % p.ranks)
-        return ht_fail(err, HT_INFEASIBLE, "the interleaved order takes micro-batches in rounds of %d, one a device; there are %d",
-                       p.ranks, p.micro_batches);
+        return ht_fail(err, HT_INFEASIBLE,
+                       "the interleaved order takes micro-batches in rounds of %d, one a device; there are %d", p.ranks,
+                       p.micro_batches);
     return ht_control_check_ranks(&scenario->control, p.ranks, err);
 }
 
@@ -114,8 +117,7 @@ static void find_visits(struct ht_pipe *g, int32_t rank)
     int32_t n = 0;
     for (int64_t k = 0; k < g->n_passes; k++) {
         const struct ht_pipe_pass *x = &g->passes[rank * g->n_passes + k];
-        if (k == 0 || !same_visit(g, x - 1, x))
-            visits[n++] = (struct ht_pipe_visit){k, k, -1, -1, -1, -1, -1};
+        if (k == 0 || !same_visit(g, x - 1, x)) visits[n++] = (struct ht_pipe_visit){k, k, -1, -1, -1, -1, -1};
         struct ht_pipe_visit *v = &visits[n - 1];
         v->last = k;
         *(x->forward ? &v->last_forward : &v->last_backward) = k;
@@ -136,7 +138,8 @@ static void lay_out(struct ht_pipe *g)
         ht_pipe_rank_order(&g->shape, r, g->passes + r * n);
         find_visits(g, r);
     }
-    /* T_f = d, and a backward stage one d-th of the two (with recomputation three) forwards that a whole backward takes. */
+    /* T_f = d, and a backward stage one d-th of the two (with recomputation three) forwards that a whole backward
+     * takes. */
     ht_pipe_layout(&g->shape, g->shape.d, g->style->recompute ? 3 : 2, g->passes);
 }
 
@@ -207,7 +210,8 @@ static void emit(struct ht_pipe *g)
     struct event *events = HT_NEW_ARRAY(struct event, 2 * n);
     for (int64_t k = 0; k < n; k++) {
         const struct ht_pipe_pass *x = &g->passes[k];
-        struct event e = {x->start, k % g->n_passes, (int32_t)(k / g->n_passes), x->stage, x->micro_batch, true, x->forward};
+        struct event e = {x->start, k % g->n_passes, (int32_t)(k / g->n_passes), x->stage, x->micro_batch,
+                          true,     x->forward};
         events[2 * k] = e;
         e.time = x->end;
         e.begins = false;
@@ -281,7 +285,8 @@ enum ht_status ht_pipe_build(const struct ht_scenario *scenario, const struct ht
     lay_out(&g);
     emit(&g);
     ht_pipe_free_rows(&g);
-    int32_t *all[] = {g.first, g.stage_of, g.computed, g.sending, g.judged, g.stepped, g.arrival, g.visit_of, g.n_visits};
+    int32_t *all[] = {g.first,   g.stage_of, g.computed, g.sending, g.judged,
+                      g.stepped, g.arrival,  g.visit_of, g.n_visits};
     for (size_t i = 0; i < HT_COUNT(all); i++) free(all[i]);
     free(g.passes);
     free(g.visits);

@@ -8,8 +8,8 @@
 static void copy(struct ht_pipe *g, int32_t rank, bool to_device, struct ht_label about, int64_t bytes)
 {
     int32_t lane = to_device ? g->lanes[rank].h2d : g->lanes[rank].d2h;
-    struct ht_work w = {.kind = HT_OP_COPY, .where = to_device ? HT_LANE_H2D : HT_LANE_D2H, .tp = 1, .ranks = 1,
-                        .bytes = bytes};
+    struct ht_work w = {
+        .kind = HT_OP_COPY, .where = to_device ? HT_LANE_H2D : HT_LANE_D2H, .tp = 1, .ranks = 1, .bytes = bytes};
     ht_add_op(g->s, HT_OP_COPY, lane, about, ht_add_work(g->s, &w));
     ht_pipe_draw_copy(g, rank, to_device, bytes);
 }
@@ -110,8 +110,8 @@ void ht_pipe_offload(struct ht_pipe *g, int32_t q)
 /* ---- messages -------------------------------------------------------------------------------------------------- */
 
 /* A tensor from one device to another's; it is freed where it was. Returns the receive; the send is the id before. */
-static int32_t message(struct ht_pipe *g, int32_t from, int32_t to, int32_t out, int32_t in, int32_t tensor, char letter,
-                       int32_t after)
+static int32_t message(struct ht_pipe *g, int32_t from, int32_t to, int32_t out, int32_t in, int32_t tensor,
+                       char letter, int32_t after)
 {
     struct ht_label about = g->s->tensors[tensor].label;
     int64_t bytes = g->s->tensors[tensor].bytes;
@@ -139,8 +139,8 @@ void ht_pipe_send_boundary(struct ht_pipe *g, int32_t from, int32_t to, int32_t 
     bool gradient = t->class == HT_ACT_GRAD;
     if (from == to) return;
     int32_t mb = t->label.micro_batch;
-    int32_t receive = message(g, from, to, gradient ? a->grad_out : a->act_out, gradient ? b->grad_in : b->act_in, tensor,
-                              gradient ? 'D' : 'X', -1);
+    int32_t receive = message(g, from, to, gradient ? a->grad_out : a->act_out, gradient ? b->grad_in : b->act_in,
+                              tensor, gradient ? 'D' : 'X', -1);
     if (g->style->blocking_sends) g->sending[from] = receive - 1;
     if (for_backward >= 0) g->arrival[for_backward * g->n_mb + mb] = receive;
 }

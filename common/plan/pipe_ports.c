@@ -1,11 +1,11 @@
 /*
  * What the ops of a pipeline share, as the cluster has it:
  *
- *     a real device        copies take its port (each direction) and the node's DRAM; messages inside the node NVLink, or
- *                          the sender's port up and the receiver's down; between nodes both NICs too. Reads of another
- *                          node's memory take its DRAM and NIC, this node's NIC and the reader's port.
- *     an emulated one      what moves bytes are the host's cores: one for a copy or a message's receiver
- *     host work            all cores of its node, and DRAM: optimizers that run at once share them
+ *     a real device        copies take its port (each direction) and the node's DRAM; messages inside the node NVLink,
+ * or the sender's port up and the receiver's down; between nodes both NICs too. Reads of another node's memory take its
+ * DRAM and NIC, this node's NIC and the reader's port. an emulated one      what moves bytes are the host's cores: one
+ * for a copy or a message's receiver host work            all cores of its node, and DRAM: optimizers that run at once
+ * share them
  *
  * Devices behind one PCIe switch share its uplink for copies; messages stay below it.
  */
@@ -50,7 +50,8 @@ static void add_node(struct ht_pipe *g, int32_t rank, struct ht_pipe_ports *p)
 
 static void add_device(struct ht_pipe *g, int32_t rank, int32_t place, struct ht_pipe_ports *p)
 {
-    static const char *const pcie[] = {"pcie d2h", "pcie h2d", "pcie"}, *const uplink[] = {"switch d2h", "switch h2d", "switch"};
+    static const char *const pcie[] = {"pcie d2h", "pcie h2d", "pcie"}, *const uplink[] = {"switch d2h", "switch h2d",
+                                                                                           "switch"};
     static const char *const nvlink[] = {"nvlink out", "nvlink in", "nvlink"};
     static const enum ht_resource_kind ports[] = {HT_RES_PCIE_D2H, HT_RES_PCIE_H2D};
     static const enum ht_resource_kind switches[] = {HT_RES_PCIE_SWITCH, HT_RES_PCIE_SWITCH};

@@ -53,11 +53,9 @@ static int32_t row(struct ht_pipe *g, enum ht_tensor_class class, int32_t unit, 
                    int64_t elements, int32_t rank)
 {
     if (bytes == 0) return -1;
-    return ht_add_tensor(g->s, (struct ht_tensor){.class = class,
-                                                  .label = label(unit, mb),
-                                                  .bytes = bytes,
-                                                  .shard_end = elements,
-                                                  .rank = rank});
+    return ht_add_tensor(
+        g->s, (struct ht_tensor){
+                  .class = class, .label = label(unit, mb), .bytes = bytes, .shard_end = elements, .rank = rank});
 }
 
 static void add_parameters(struct ht_pipe *g, int32_t u)
@@ -79,7 +77,7 @@ static void add_parameters(struct ht_pipe *g, int32_t u)
             j ? row(g, HT_GRAD, u, j, params * ht_dtype_bytes(n->grad), params, owner) : -1;
 
     bool offloads = ht_pipe_offloads(g);
-    int32_t resident[] = {g->param[u],    g->master[u], g->momentum[u], g->variance[u], offloads ? g->grad[u] : -1,
+    int32_t resident[] = {g->param[u], g->master[u], g->momentum[u], g->variance[u], offloads ? g->grad[u] : -1,
                           g->log[u]};
     for (size_t i = 0; i < HT_COUNT(resident); i++)
         if (resident[i] >= 0) ht_add_resident(g->s, resident[i], offloads ? HT_HOST : HT_DEVICE, owner);
@@ -138,8 +136,8 @@ void ht_pipe_add_rows(struct ht_pipe *g)
 
 void ht_pipe_free_rows(struct ht_pipe *g)
 {
-    int32_t *all[] = {g->stage_lane, g->serve, g->param, g->master, g->momentum, g->variance, g->grad,
-                      g->log,        g->grad_mb, g->x,   g->a,      g->dx,       g->logits,   g->scratch};
+    int32_t *all[] = {g->stage_lane, g->serve,   g->param, g->master, g->momentum, g->variance, g->grad,
+                      g->log,        g->grad_mb, g->x,     g->a,      g->dx,       g->logits,   g->scratch};
     for (size_t i = 0; i < HT_COUNT(all); i++) free(all[i]);
     free(g->lanes);
 }

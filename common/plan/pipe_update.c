@@ -4,8 +4,8 @@
  *     AFTER_VERDICT   G3 V3  G2 V2  .. |agree| verdict | O3 O2 ..
  *     AT_ONCE         G3 V3 O3  G2 V2 O2  .. |agree| verdict | (bad: undo 3, undo 2, ..)
  *
- * V q judges the gradients of backward stage q; "agree" is an all-reduce of what the ranks found, and each rank's verdict
- * op takes it down.
+ * V q judges the gradients of backward stage q; "agree" is an all-reduce of what the ranks found, and each rank's
+ * verdict op takes it down.
  */
 #include "common/plan/pipe_parts.h"
 
@@ -93,10 +93,14 @@ static void after_stages(struct ht_pipe *g, int32_t rank)
 
 static int32_t agree(struct ht_pipe *g, int32_t rank)
 {
-    struct ht_work w = {.kind = HT_OP_ALL_REDUCE, .where = HT_LANE_COLLECTIVE, .tp = 1, .ranks = g->shape.ranks, .bytes = 4,
+    struct ht_work w = {.kind = HT_OP_ALL_REDUCE,
+                        .where = HT_LANE_COLLECTIVE,
+                        .tp = 1,
+                        .ranks = g->shape.ranks,
+                        .bytes = 4,
                         .grad_dtype = HT_F32};
-    int32_t op = ht_add_op(g->s, HT_OP_ALL_REDUCE, g->lanes[rank].agree, (struct ht_label){-1, 0, 0, -1},
-                           ht_add_work(g->s, &w));
+    int32_t op =
+        ht_add_op(g->s, HT_OP_ALL_REDUCE, g->lanes[rank].agree, (struct ht_label){-1, 0, 0, -1}, ht_add_work(g->s, &w));
     ht_op_name(g->s, "agree");
     ht_op_match(g->s, g->match);
     after_stages(g, rank);
@@ -106,8 +110,8 @@ static int32_t agree(struct ht_pipe *g, int32_t rank)
 static int32_t verdict(struct ht_pipe *g, int32_t rank, int32_t after)
 {
     struct ht_work w = {.kind = HT_OP_VALIDATE, .where = HT_LANE_HOST, .tp = 1, .ranks = g->shape.ranks, .free = true};
-    int32_t op = ht_add_op(g->s, HT_OP_VALIDATE, g->lanes[rank].verdict, (struct ht_label){-1, 0, 0, -1},
-                           ht_add_work(g->s, &w));
+    int32_t op =
+        ht_add_op(g->s, HT_OP_VALIDATE, g->lanes[rank].verdict, (struct ht_label){-1, 0, 0, -1}, ht_add_work(g->s, &w));
     ht_op_name(g->s, "verdict");
     ht_op_after(g->s, after);
     after_stages(g, rank);

@@ -52,8 +52,7 @@ static void add_kth(const struct ht_pipe_shape *p, int32_t rank, bool forward, i
 static void one_f_one_b(const struct ht_pipe_shape *p, int32_t rank, struct list *l)
 {
     int32_t n = p->v * p->micro_batches, warmup = p->ranks - rank - 1;
-    if (p->order == HT_PIPE_INTERLEAVED)
-        warmup = p->micro_batches == p->ranks ? n : 2 * warmup + (p->v - 1) * p->ranks;
+    if (p->order == HT_PIPE_INTERLEAVED) warmup = p->micro_batches == p->ranks ? n : 2 * warmup + (p->v - 1) * p->ranks;
     if (warmup > n) warmup = n;
     for (int32_t k = 0; k < warmup; k++) add_kth(p, rank, true, k, l);
     for (int32_t k = 0; k < n; k++) {
@@ -87,7 +86,8 @@ static int64_t ready(const struct layout *l, const struct ht_pipe_pass *x)
 {
     int64_t n_m = l->p->micro_batches, j = x->micro_batch;
     if (x->forward) return x->stage == 0 ? 0 : l->forward_end[(x->stage - 1) * n_m + j];
-    if (x->stage == ht_pipe_backward_stages(l->p) - 1) return l->forward_end[(ht_pipe_forward_stages(l->p) - 1) * n_m + j];
+    if (x->stage == ht_pipe_backward_stages(l->p) - 1)
+        return l->forward_end[(ht_pipe_forward_stages(l->p) - 1) * n_m + j];
     return l->backward_end[(x->stage + 1) * n_m + j];
 }
 
@@ -108,7 +108,8 @@ int64_t ht_pipe_layout(const struct ht_pipe_shape *p, int64_t forward, int64_t b
                 if (input < 0) break;
                 x->start = input > now[r] ? input : now[r];
                 x->end = now[r] = x->start + (x->forward ? forward : backward);
-                (x->forward ? l.forward_end : l.backward_end)[(int64_t)x->stage * p->micro_batches + x->micro_batch] = x->end;
+                (x->forward ? l.forward_end : l.backward_end)[(int64_t)x->stage * p->micro_batches + x->micro_batch] =
+                    x->end;
                 if (x->end > last) last = x->end;
                 at[r]++;
                 left--;

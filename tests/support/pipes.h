@@ -1,8 +1,9 @@
 /*
- * Pipelines by hand: a small model on any number of devices, ops priced in the unit of the papers' figures, nothing shared.
+ * Pipelines by hand: a small model on any number of devices, ops priced in the unit of the papers' figures, nothing
+ * shared.
  *
- * T_f: a forward stage on a micro-batch; T_b: a backward stage. p, g, o: fetch, offload and step of one block; a backward
- * stage is one block here, a forward stage d of them. Everything else costs nothing.
+ * T_f: a forward stage on a micro-batch; T_b: a backward stage. p, g, o: fetch, offload and step of one block; a
+ * backward stage is one block here, a forward stage d of them. Everything else costs nothing.
  */
 #ifndef HT_TESTS_SUPPORT_PIPES_H
 #define HT_TESTS_SUPPORT_PIPES_H
@@ -27,12 +28,17 @@ struct pipe_prices {
 static inline struct ht_scenario pipe_scenario(int64_t ranks, int64_t nodes, int64_t layers, int64_t micro_batches)
 {
     static const char *const clusters[] = {"", "sysx-1node", "sysx-2node", "", "sysx-4node"};
-    struct ht_scenario_request r = {.model = "llama-tiny", .cluster = clusters[nodes], .batch = micro_batches, .micro_batch = 1,
-                                    .seq = 16, .pipeline = true};
+    struct ht_scenario_request r = {.model = "llama-tiny",
+                                    .cluster = clusters[nodes],
+                                    .batch = micro_batches,
+                                    .micro_batch = 1,
+                                    .seq = 16,
+                                    .pipeline = true};
     struct ht_scenario s;
     struct ht_error err = {0};
     ck_assert_msg(ht_scenario_create(&r, &err, &s) == HT_OK, "%s", err.text);
-    for (int64_t n = 0; n < nodes; n++) s.cluster->nodes[n].groups[0].count = s.cluster->nodes[n].n_gpus = ranks / nodes;
+    for (int64_t n = 0; n < nodes; n++)
+        s.cluster->nodes[n].groups[0].count = s.cluster->nodes[n].n_gpus = ranks / nodes;
     s.cluster->n_gpus = ranks;
     s.model.layers = layers;
     return s;
@@ -111,7 +117,8 @@ static inline double pipe_gpu_time(const struct pipe_run *r)
     int64_t begin = INT64_MAX, end = 0;
     for (int32_t op = 0; op < r->s->n_ops; op++) {
         const struct ht_trace_event *e = &r->trace->events[op];
-        if (r->s->works[r->s->ops[op].work].unit != HT_UNIT_BLOCK || r->s->lanes[r->s->ops[op].lane].kind != HT_LANE_COMPUTE)
+        if (r->s->works[r->s->ops[op].work].unit != HT_UNIT_BLOCK ||
+            r->s->lanes[r->s->ops[op].lane].kind != HT_LANE_COMPUTE)
             continue;
         if (r->cost_ns[op] == 0) continue;
         if (e->start_ns < begin) begin = e->start_ns;

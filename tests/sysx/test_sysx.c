@@ -5,8 +5,13 @@
 
 static struct ht_scenario on_paper(const char *model, const char *cluster, int64_t batch, int64_t micro_batch)
 {
-    struct ht_scenario_request r = {.model = model, .cluster = cluster, .batch = batch, .micro_batch = micro_batch, .seq = 1024,
-                                    .accumulate = "16", .pipeline = true};
+    struct ht_scenario_request r = {.model = model,
+                                    .cluster = cluster,
+                                    .batch = batch,
+                                    .micro_batch = micro_batch,
+                                    .seq = 1024,
+                                    .accumulate = "16",
+                                    .pipeline = true};
     struct ht_scenario s;
     struct ht_error err = {0};
     ck_assert_msg(ht_scenario_create(&r, &err, &s) == HT_OK, "%s", err.text);
@@ -92,7 +97,8 @@ START_TEST(configurations)
 }
 END_TEST
 
-/* CFG3 is SysX. The paper's rollback keeps no log: a log takes about 4 bytes a parameter of the node, and nothing else. */
+/* CFG3 is SysX. The paper's rollback keeps no log: a log takes about 4 bytes a parameter of the node, and nothing else.
+ */
 START_TEST(rollback_without_a_log)
 {
     struct ht_scenario sc = on_paper("sysx-10b", "sysx-1node", 8, 2);

@@ -1,19 +1,38 @@
-/* The builder of pipelines: the papers' figures and closed forms out of real graphs, what lies and goes where, and 1,000
-   random ones. */
+/* The builder of pipelines: the papers' figures and closed forms out of real graphs, what lies and goes where, and
+   1,000 random ones. */
 #include "common/base/rng.h"
 #include "tests/support/pipes.h"
 
-static const struct ht_pipe_style gpipe = {.order = HT_PIPE_AFAB, .v = 1, .d = 1, .update = HT_PIPE_ON_DEVICE, .strict_loss = true,
-                                           .early_checkpoints = true, .blocking_sends = true};
-static const struct ht_pipe_style mobius = {.order = HT_PIPE_AFAB, .v = 2, .d = 1, .update = HT_PIPE_AFTER_VERDICT,
-                                            .recompute = true, .strict_loss = true, .early_checkpoints = true,
+static const struct ht_pipe_style gpipe = {.order = HT_PIPE_AFAB,
+                                           .v = 1,
+                                           .d = 1,
+                                           .update = HT_PIPE_ON_DEVICE,
+                                           .strict_loss = true,
+                                           .early_checkpoints = true,
+                                           .blocking_sends = true};
+static const struct ht_pipe_style mobius = {.order = HT_PIPE_AFAB,
+                                            .v = 2,
+                                            .d = 1,
+                                            .update = HT_PIPE_AFTER_VERDICT,
+                                            .recompute = true,
+                                            .strict_loss = true,
+                                            .early_checkpoints = true,
                                             .blocking_sends = true};
-static const struct ht_pipe_style sysx = {.order = HT_PIPE_AFAB, .decoupled = true, .v = 2, .d = 2, .update = HT_PIPE_AT_ONCE,
-                                          .recompute = true, .lane_per_stage = true, .undo_log = true, .early_checkpoints = true,
-                                          .strict_loss = true, .blocking_sends = true};
+static const struct ht_pipe_style sysx = {.order = HT_PIPE_AFAB,
+                                          .decoupled = true,
+                                          .v = 2,
+                                          .d = 2,
+                                          .update = HT_PIPE_AT_ONCE,
+                                          .recompute = true,
+                                          .lane_per_stage = true,
+                                          .undo_log = true,
+                                          .early_checkpoints = true,
+                                          .strict_loss = true,
+                                          .blocking_sends = true};
 
 /* One block a backward stage. */
-static struct ht_scenario scenario_for(const struct ht_pipe_style *y, int64_t ranks, int64_t nodes, int64_t micro_batches)
+static struct ht_scenario scenario_for(const struct ht_pipe_style *y, int64_t ranks, int64_t nodes,
+                                       int64_t micro_batches)
 {
     return pipe_scenario(ranks, nodes, ranks * y->v * y->d, micro_batches);
 }
@@ -43,7 +62,8 @@ START_TEST(fig5)
 END_TEST
 
 /*
- * Figs. 2 and 8: four GPUs, four micro-batches, v = 2: 33, 30 and 27. With (p, g, o) = (1, 1, 2) of a backward stage of SysX:
+ * Figs. 2 and 8: four GPUs, four micro-batches, v = 2: 33, 30 and 27. With (p, g, o) = (1, 1, 2) of a backward stage of
+ * SysX:
  *
  *     Mobius  first fetch 2, GPUs 33, offload 2, two steps of 4 = 45    24/45: 47% lost
  *     SysX    first fetch 2, GPUs 27, offload 1, one step of 2  = 32    24/32: 25% lost
@@ -60,8 +80,9 @@ START_TEST(fig8)
 }
 END_TEST
 
-/* Fig. 7: d = 2, two steps a GPU: after the verdict 7 + 2 o, at once 7 + o. The last of four steps: 27 + 4 on a lane for all
-   as on four lanes; o = 5: a lane falls behind by one a stage, 27 + 8, four do not: 27 + 5. Mobius 33 + 2 x 8, 33 + 2 x 10. */
+/* Fig. 7: d = 2, two steps a GPU: after the verdict 7 + 2 o, at once 7 + o. The last of four steps: 27 + 4 on a lane
+   for all as on four lanes; o = 5: a lane falls behind by one a stage, 27 + 8, four do not: 27 + 5. Mobius 33 + 2 x 8,
+   33 + 2 x 10. */
 START_TEST(optimizer_tail)
 {
     struct ht_pipe_style first = with(sysx, 1, 2), one_lane = sysx;
@@ -88,8 +109,8 @@ START_TEST(stall)
 }
 END_TEST
 
-/* A bad iteration, Fig. 8 with (1, 1, 2): SysX undoes all stages at 32 on their own lanes, so 34, and the next one 66. Mobius
-   has not stepped: 37, and the next one 82. */
+/* A bad iteration, Fig. 8 with (1, 1, 2): SysX undoes all stages at 32 on their own lanes, so 34, and the next one 66.
+   Mobius has not stepped: 37, and the next one 82. */
 START_TEST(bad_iteration)
 {
     const bool bad[] = {true, false};
@@ -112,7 +133,8 @@ START_TEST(bad_iteration)
 }
 END_TEST
 
-/* The closed forms against the simulator: N_g 2, 3, 4, 8, v 1 .. 3, d 1 .. 3, T_b = 2 or 3 T_f, N_m from N_g on. T_f = 1. */
+/* The closed forms against the simulator: N_g 2, 3, 4, 8, v 1 .. 3, d 1 .. 3, T_b = 2 or 3 T_f, N_m from N_g on. T_f
+ * = 1. */
 START_TEST(closed_forms)
 {
     static const int32_t ranks[] = {2, 3, 4, 8};
@@ -136,14 +158,16 @@ START_TEST(closed_forms)
                         check(offloaded, n, rounds, (struct pipe_prices){1, b, 0, 0, 0}, (v * rounds + n - 1) * (1 + b),
                               (v * rounds + n - 1) * (1 + b));
                         if (v > 1) continue;
-                        check(gpipe, n, m, (struct pipe_prices){1, b, 0, 0, 0}, (m + n - 1) * (1 + b), (m + n - 1) * (1 + b));
-                        check(turns, n, m, (struct pipe_prices){1, b, 0, 0, 0}, (m + n - 1) * (1 + b), (m + n - 1) * (1 + b));
+                        check(gpipe, n, m, (struct pipe_prices){1, b, 0, 0, 0}, (m + n - 1) * (1 + b),
+                              (m + n - 1) * (1 + b));
+                        check(turns, n, m, (struct pipe_prices){1, b, 0, 0, 0}, (m + n - 1) * (1 + b),
+                              (m + n - 1) * (1 + b));
                     }
 }
 END_TEST
 
-/* What `hetbench sim` calls the bubble: 3/7 of GPipe's and 1F1B's time with four and four (SysX, eq. 3), 9/33 of Mobius', 3/27
-   of SysX'. */
+/* What `hetbench sim` calls the bubble: 3/7 of GPipe's and 1F1B's time with four and four (SysX, eq. 3), 9/33 of
+   Mobius', 3/27 of SysX'. */
 START_TEST(bubbles)
 {
     struct ht_pipe_style turns = gpipe;
@@ -174,8 +198,8 @@ static int count(const struct ht_schedule *s, enum ht_op_kind kind, char letter)
     return n;
 }
 
-/* Remote checkpoints: 2 of 2, 2 of 4; 8, 12, 24 a micro-batch. All of a message's lanes list them by timestep and then by
-   backward stage: at a timestep forward stages end together, one on each GPU. */
+/* Remote checkpoints: 2 of 2, 2 of 4; 8, 12, 24 a micro-batch. All of a message's lanes list them by timestep and then
+   by backward stage: at a timestep forward stages end together, one on each GPU. */
 START_TEST(checkpoints)
 {
     static const int cases[][4] = {{2, 1, 1, 2}, {2, 1, 2, 2}, {4, 2, 1, 8}, {4, 2, 2, 12}, {4, 2, 3, 24}};
@@ -201,8 +225,9 @@ START_TEST(checkpoints)
 }
 END_TEST
 
-/* Sent when wanted, a checkpoint is on the way of its backward: with messages of one unit (checkpoints alone) each of the 8
-   remote passes of a GPU waits; sent early, none does. Figure 5(c)'s shape: GPU 0 has b3 (remote) and b1 (local). */
+/* Sent when wanted, a checkpoint is on the way of its backward: with messages of one unit (checkpoints alone) each of
+   the 8 remote passes of a GPU waits; sent early, none does. Figure 5(c)'s shape: GPU 0 has b3 (remote) and b1 (local).
+ */
 START_TEST(early_checkpoints)
 {
     struct ht_pipe_style y = with(sysx, 1, 2);
@@ -221,17 +246,18 @@ START_TEST(early_checkpoints)
         end[early] = (double)r.trace->end_ns / (double)PIPE_UNIT_NS;
         pipe_run_free(&r);
     }
-    /* N_m (v T_f + w T_b') + (N_g - 1) T_b' = 4 x 3 + 1 = 13. Early: b3.0 on GPU 0 at 5 has f1.0's output since 2, and its
-       checkpoint, sent by GPU 1 when f1.0 was done, since 2.5. When wanted: b3.j waits half a unit each, b0.j on GPU 1 too. */
+    /* N_m (v T_f + w T_b') + (N_g - 1) T_b' = 4 x 3 + 1 = 13. Early: b3.0 on GPU 0 at 5 has f1.0's output since 2, and
+       its checkpoint, sent by GPU 1 when f1.0 was done, since 2.5. When wanted: b3.j waits half a unit each, b0.j on
+       GPU 1 too. */
     ck_assert_double_eq(end[1], 13);
     ck_assert_double_eq(end[0], 13 + 4 * 0.5 + 4 * 0.5);
     ht_scenario_free(&sc);
 }
 END_TEST
 
-/* A stage's parameters lie once on its node and are fetched from there by the rank that runs it forward and the one that runs
-   it backward. Over two nodes some come as one-sided reads, block by block: the first forward can begin with its first block at
-   1, waits for the second at 2, and is done at 2.5 instead of 3. */
+/* A stage's parameters lie once on its node and are fetched from there by the rank that runs it forward and the one
+   that runs it backward. Over two nodes some come as one-sided reads, block by block: the first forward can begin with
+   its first block at 1, waits for the second at 2, and is done at 2.5 instead of 3. */
 START_TEST(shared_parameters)
 {
     for (int nodes = 1; nodes <= 2; nodes++) {
@@ -241,7 +267,8 @@ START_TEST(shared_parameters)
         for (int32_t op = 0; op < s->n_ops; op++)
             for (int64_t e = s->effects_begin[op]; e < s->effects_begin[op + 1]; e++) {
                 const struct ht_effect *x = &s->effects[e];
-                if (s->tensors[x->tensor].class != HT_PARAM || x->tier != HT_DEVICE || !(x->flags & HT_PRODUCE)) continue;
+                if (s->tensors[x->tensor].class != HT_PARAM || x->tier != HT_DEVICE || !(x->flags & HT_PRODUCE))
+                    continue;
                 local += s->ops[op].kind == HT_OP_COPY;
                 remote += s->ops[op].kind == HT_OP_RECEIVE;
                 int32_t owner = 3 - (s->tensors[x->tensor].label.unit ? s->tensors[x->tensor].label.unit - 1 : 0) % 4;
@@ -249,9 +276,9 @@ START_TEST(shared_parameters)
                 bool same = s->rank_node[owner] == s->rank_node[ht_op_rank(s, op)];
                 ck_assert(same == (s->ops[op].kind == HT_OP_COPY));
             }
-        /* 16 blocks twice, embedding (forward) and head (backward) once; block 14 stays on GPU 2, where backward stage 13
-           follows forward stage 6. Two nodes: GPUs 0 and 1 have forward stages 0, 1, 4, 5
-           and blocks of backward stages 15, 14, 11, 10, .. in their memory: half of what forward stages need is away. */
+        /* 16 blocks twice, embedding (forward) and head (backward) once; block 14 stays on GPU 2, where backward stage
+           13 follows forward stage 6. Two nodes: GPUs 0 and 1 have forward stages 0, 1, 4, 5 and blocks of backward
+           stages 15, 14, 11, 10, .. in their memory: half of what forward stages need is away. */
         ck_assert_int_eq(local + remote, 33);
         ck_assert_int_eq(remote, nodes == 1 ? 0 : 17 - 8);
         ht_schedule_destroy(s);
@@ -262,7 +289,8 @@ START_TEST(shared_parameters)
 }
 END_TEST
 
-/* Recomputation that may begin early: T_b = R + B. One micro-batch on two GPUs, R = B = 1: f0 f1 R1 B1, and R0 beside them. */
+/* Recomputation that may begin early: T_b = R + B. One micro-batch on two GPUs, R = B = 1: f0 f1 R1 B1, and R0 beside
+ * them. */
 START_TEST(early_recompute)
 {
     struct ht_pipe_style y = with(mobius, 1, 1);
@@ -317,10 +345,10 @@ START_TEST(activations_held)
 END_TEST
 
 /*
- * Device memory by stages (SysX's Sec. 4 as worked out from its tables): 3 Psi + N_m v c + A for Mobius at 8 sequences of 1024,
- * four micro-batches a GPU of one node, with A of a GPT block with dropout (34 s b h + 5 a s^2 b): 22.7, 34.9, 31.3, 37.9, 25.2,
- * 30.7 GB. Here A is what LLaMA blocks keep; all else is the same, so A is exchanged before comparing. The embedding and head
- * are left out of those numbers.
+ * Device memory by stages (SysX's Sec. 4 as worked out from its tables): 3 Psi + N_m v c + A for Mobius at 8 sequences
+ * of 1024, four micro-batches a GPU of one node, with A of a GPT block with dropout (34 s b h + 5 a s^2
+ * b): 22.7, 34.9, 31.3, 37.9, 25.2, 30.7 GB. Here A is what LLaMA blocks keep; all else is the same, so A is exchanged
+ * before comparing. The embedding and head are left out of those numbers.
  */
 START_TEST(device_bytes)
 {
@@ -328,11 +356,16 @@ START_TEST(device_bytes)
         const char *model, *cluster;
         int64_t nodes;
         double gb;
-    } cases[] = {{"sysx-10b", "sysx-1node", 1, 22.7}, {"sysx-19b", "sysx-1node", 1, 34.9}, {"sysx-30b", "sysx-2node", 2, 31.3},
-                 {"sysx-40b", "sysx-2node", 2, 37.9}, {"sysx-52b", "sysx-4node", 4, 25.2}, {"sysx-69b", "sysx-4node", 4, 30.7}};
+    } cases[] = {{"sysx-10b", "sysx-1node", 1, 22.7}, {"sysx-19b", "sysx-1node", 1, 34.9},
+                 {"sysx-30b", "sysx-2node", 2, 31.3}, {"sysx-40b", "sysx-2node", 2, 37.9},
+                 {"sysx-52b", "sysx-4node", 4, 25.2}, {"sysx-69b", "sysx-4node", 4, 30.7}};
     for (size_t i = 0; i < HT_COUNT(cases); i++) {
-        struct ht_scenario_request r = {.model = cases[i].model, .cluster = cases[i].cluster, .batch = 32 * cases[i].nodes,
-                                        .micro_batch = 8, .seq = 1024, .pipeline = true};
+        struct ht_scenario_request r = {.model = cases[i].model,
+                                        .cluster = cases[i].cluster,
+                                        .batch = 32 * cases[i].nodes,
+                                        .micro_batch = 8,
+                                        .seq = 1024,
+                                        .pipeline = true};
         struct ht_scenario sc;
         struct ht_error err = {0};
         ck_assert_msg(ht_scenario_create(&r, &err, &sc) == HT_OK, "%s", err.text);
@@ -353,8 +386,8 @@ END_TEST
 /* 25 GB of 16-bit parameters a node for 100e9 parameters on eight (Sec. 4): what a node's memory holds of them. */
 START_TEST(host_bytes)
 {
-    struct ht_scenario_request r = {.model = "sysx-110b", .cluster = "sysx-8node", .batch = 128, .micro_batch = 2, .seq = 1024,
-                                    .pipeline = true};
+    struct ht_scenario_request r = {
+        .model = "sysx-110b", .cluster = "sysx-8node", .batch = 128, .micro_batch = 2, .seq = 1024, .pipeline = true};
     struct ht_scenario sc;
     struct ht_error err = {0};
     struct ht_pipe_style y = with(sysx, 2, 3);
@@ -388,7 +421,8 @@ START_TEST(does_not_fit)
     struct ht_error err = {0};
     struct ht_scenario sc = pipe_scenario(4, 1, 15, 4);
     ck_assert_int_eq(ht_pipe_check(&sc, &sysx, &err), HT_INFEASIBLE);
-    ck_assert_str_eq(err.text, "llama-tiny has 15 blocks for 16 stages (4 devices, v = 2, d = 2); expected at least one each");
+    ck_assert_str_eq(err.text,
+                     "llama-tiny has 15 blocks for 16 stages (4 devices, v = 2, d = 2); expected at least one each");
     sc.model.layers = 16;
     ck_assert_int_eq(ht_pipe_check(&sc, &sysx, &err), HT_OK);
     sc.model.tied = true;
@@ -411,7 +445,8 @@ static uint64_t draw(uint64_t seed, uint64_t *at, uint64_t n)
 
 static struct ht_pipe_style random_style(uint64_t seed, uint64_t *at)
 {
-    struct ht_pipe_style y = {.order = (enum ht_pipe_order)draw(seed, at, 3), .v = 1 + (int32_t)draw(seed, at, 3), .d = 1};
+    struct ht_pipe_style y = {
+        .order = (enum ht_pipe_order)draw(seed, at, 3), .v = 1 + (int32_t)draw(seed, at, 3), .d = 1};
     y.update = (enum ht_pipe_update)draw(seed, at, 3);
     y.recompute = y.update != HT_PIPE_ON_DEVICE || draw(seed, at, 2);
     if (y.order == HT_PIPE_1F1B) y.v = 1;
@@ -429,7 +464,8 @@ static struct ht_pipe_style random_style(uint64_t seed, uint64_t *at)
     return y;
 }
 
-/* 1,000 random pipelines with random costs, in just the memory that the safe sequence needs: proved, and none stalls. */
+/* 1,000 random pipelines with random costs, in just the memory that the safe sequence needs: proved, and none stalls.
+ */
 START_TEST(random_pipelines)
 {
     for (uint64_t seed = 0; seed < 1000; seed++) {
@@ -449,7 +485,8 @@ START_TEST(random_pipelines)
         for (int32_t r = 0; r < s->n_ranks; r++) ht_schedule_set_capacity(s, HT_DEVICE, r, v.spaces[r].peak_bytes);
         ht_verdict_free(&v);
         int64_t *cost_ns = HT_NEW_ARRAY(int64_t, s->n_ops);
-        for (int32_t op = 0; op < s->n_ops; op++) cost_ns[op] = (int64_t)draw(seed, &at, 1000) * (int64_t)draw(seed, &at, 2);
+        for (int32_t op = 0; op < s->n_ops; op++)
+            cost_ns[op] = (int64_t)draw(seed, &at, 1000) * (int64_t)draw(seed, &at, 2);
         bool bad[] = {draw(seed, &at, 2), false, true};
         struct ht_sim_options options = {.iterations = 3, .issue_ahead = (int32_t)draw(seed, &at, 3), .bad = bad};
         struct ht_trace *trace = NULL;

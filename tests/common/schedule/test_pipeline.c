@@ -38,8 +38,8 @@ static void check_order(struct ht_pipe_shape p, int32_t rank, const char *want)
     free(passes);
 }
 
-/* SysX, Fig. 8's caption: backward stages of GPU 0 are S(7,1), S(5,1), S(3,1), S(1,1), i.e. 15, 11, 7, 3. Fig. 5(c): 3, 1
-   on GPU 0 and 2, 0 on GPU 1. Fig. 5(b): 1 on GPU 0. Fig. 2 (Mobius): S(0,4) on GPU 0. */
+/* SysX, Fig. 8's caption: backward stages of GPU 0 are S(7,1), S(5,1), S(3,1), S(1,1), i.e. 15, 11, 7, 3. Fig. 5(c): 3,
+   1 on GPU 0 and 2, 0 on GPU 1. Fig. 5(b): 1 on GPU 0. Fig. 2 (Mobius): S(0,4) on GPU 0. */
 START_TEST(assignment)
 {
     struct ht_pipe_shape fig8 = {4, 4, 2, 2, HT_PIPE_AFAB, true}, fig5c = {2, 2, 1, 2, HT_PIPE_AFAB, true};
@@ -193,10 +193,13 @@ START_TEST(random_shapes)
         for (int64_t k = 0; k < p.ranks * ht_pipe_passes(&p); k++) {
             const struct ht_pipe_pass *x = &passes[k];
             int32_t rank = (int32_t)(k / ht_pipe_passes(&p));
-            ck_assert_int_eq(x->forward ? ht_pipe_forward_rank(&p, x->stage) : ht_pipe_backward_rank(&p, x->stage), rank);
+            ck_assert_int_eq(x->forward ? ht_pipe_forward_rank(&p, x->stage) : ht_pipe_backward_rank(&p, x->stage),
+                             rank);
             ck_assert_int_eq(seen[(x->forward ? x->stage : n_f + x->stage) * n_m + x->micro_batch]++, 0);
         }
-        ck_assert_int_gt(ht_pipe_layout(&p, 1 + (int64_t)ht_random_below(seed, 6, 4), 1 + (int64_t)ht_random_below(seed, 7, 4), passes), 0);
+        ck_assert_int_gt(ht_pipe_layout(&p, 1 + (int64_t)ht_random_below(seed, 6, 4),
+                                        1 + (int64_t)ht_random_below(seed, 7, 4), passes),
+                         0);
         free(passes);
         free(seen);
     }
