@@ -174,10 +174,14 @@ static void print_training(const struct ht_result *r, const struct ht_training *
     print_losses(t);
     print_control(&r->job->scenario, t);
     print_prediction(r, t, p);
-    printf("\nstep time: median %s measured, %s simulated; %d device core%s, %d host core%s%s\n",
-           ht_format_quantity(HT_TIME, (double)t->median_step_ns, a),
-           ht_format_quantity(HT_TIME, (double)p->iteration_ns, b), t->device_cores, t->device_cores == 1 ? "" : "s",
-           t->host_cores, t->host_cores == 1 ? "" : "s", t->shared_cores ? " (the same one)" : "");
+    const char *plural = t->host_cores == 1 ? "" : "s";
+    printf("\nstep time: median %s measured, %s simulated; ", ht_format_quantity(HT_TIME, (double)t->median_step_ns, a),
+           ht_format_quantity(HT_TIME, (double)p->iteration_ns, b));
+    if (t->on_gpu)
+        printf("GPU %s, %d host core%s\n", ht_cluster_gpu_of(r->job->scenario.cluster, 0)->name, t->host_cores, plural);
+    else
+        printf("%d device core%s, %d host core%s%s\n", t->device_cores, t->device_cores == 1 ? "" : "s", t->host_cores,
+               plural, t->shared_cores ? " (the same one)" : "");
     if (t->n_checkpoints)
         printf("checkpoints: %d written in %s, which is in no step's time\n", t->n_checkpoints,
                ht_format_quantity(HT_TIME, t->checkpoints_s * 1e9, a));
@@ -236,7 +240,8 @@ static json_t *training_json(const struct ht_options *o, const struct ht_result 
     json_object_set_new(root, "numerics", numerics_json(&r->job->scenario.numerics));
     json_object_set_new(root, "control", control_json(&r->job->scenario, t));
     json_object_set_new(root, "training",
-                        json_pack("{s:s,s:I,s:i,s:i,s:f,s:i,s:f,s:f,s:f,s:f,s:f,s:I,s:I,s:i,s:i}", "data", o->data,
+                        json_pack("{s:s,s:s,s:I,s:i,s:i,s:f,s:i,s:f,s:f,s:f,s:f,s:f,s:I,s:I,s:i,s:i}", "backend",
+                                  t->on_gpu ? "cuda" : "cpu", "data", o->data,
                                   "steps_asked", (json_int_t)o->steps, "first_step", (int)t->first_step, "checkpoints",
                                   (int)t->n_checkpoints, "checkpoints_s", t->checkpoints_s, "steps_done", (int)t->steps,
                                   "lr", o->lr, "beta1", o->beta1, "beta2", o->beta2, "eps", o->eps, "weight_decay",

@@ -36,7 +36,7 @@ static const struct row rows[] = {
     {"micro-batch", "N", "sequences per forward pass of a device [the batch over the devices]", SHAPE, VALUE_COUNT,
      AT(request.micro_batch), 1, 1 << 20},
     {"seq", "N", "tokens per sequence [the model's longest]", SHAPE, VALUE_COUNT, AT(request.seq), 1, 1 << 24},
-    {"numerics", "NAME", "fp32, fp16 or bf16 [fp16 on GPUs, fp32 on emulated devices]", HT_OPT_SCENARIO, VALUE_TEXT,
+    {"numerics", "NAME", "fp32, fp16 or bf16 [fp16 on GPUs, fp32 on emulated devices]", SHAPE, VALUE_TEXT,
      AT(request.numerics), 0, 0},
     {"accumulate", "fp32|16", "sums of 16-bit gradients over micro-batches: in fp32 or in their own type [fp32]",
      HT_OPT_SCENARIO, VALUE_TEXT, AT(request.accumulate), 0, 0},

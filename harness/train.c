@@ -139,7 +139,8 @@ static enum ht_status make_engine(const struct ht_options *o, const struct ht_jo
     int64_t cores = ht_cluster_gpu_of(s->cluster, 0)->cores;
     enum ht_status status = ht_cpu_split_cores(cores ? (int)cores : 1, err, &split); /* 1: beside a GPU, for its lanes */
     if (status != HT_OK) return status;
-    training->device_cores = split.n_device;
+    training->on_gpu = cores == 0;
+    training->device_cores = cores ? split.n_device : 0;
     training->host_cores = split.n_host;
     training->shared_cores = split.shared;
     struct ht_cpu_options options = {

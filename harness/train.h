@@ -25,6 +25,7 @@ struct ht_training {
     int64_t *arena_peak_bytes, *arena_extent_bytes;
     int32_t n_checkpoints; /* written, and the time that it took beside the steps' */
     double checkpoints_s;
+    bool on_gpu; /* then device_cores counts nothing */
     int device_cores, host_cores;
     bool shared_cores;
 };
