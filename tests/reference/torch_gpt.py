@@ -125,6 +125,7 @@ def loss_of(case, units, tokens, targets):
     head = units[-1]
     n = F.layer_norm(x, (case["width"],), head["ln_f.weight"], head["ln_f.bias"], 1e-5)
     logits = F.linear(n, units[0]["wte"] if case["tied"] else head["lm_head.weight"])
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))  # where the model is in 16 bit
     return F.cross_entropy(logits.view(-1, case["vocab"]), targets.view(-1))
 
 
