@@ -239,7 +239,8 @@ static enum ht_status train(const struct ht_options *options, const struct ht_jo
     for (int64_t i = 0; i < N_BYTES; i++) text.bytes[i] = (unsigned char)(1 + ht_random_below(1, (uint64_t)i, 255));
     struct ht_training t;
     struct ht_persist nothing = {0};
-    enum ht_status status = ht_train(options, job, &text, &nothing, err, &t);
+    struct ht_ranks one = {0};
+    enum ht_status status = ht_train(options, job, &text, &nothing, &one, err, &t);
     if (status == HT_OK) {
         o->losses = t.losses;
         o->n_losses = t.steps;

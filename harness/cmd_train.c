@@ -6,6 +6,7 @@
 #include "common/exec/sim.h"
 #include "harness/engine.h"
 #include "harness/output.h"
+#include "harness/ranks.h"
 #include "harness/result.h"
 #include "harness/table.h"
 #include "harness/train.h"
@@ -67,12 +68,12 @@ static enum ht_status check_job(const struct ht_job *job, bool on_gpu, struct ht
 {
     const struct ht_scenario *s = &job->scenario;
     const struct ht_gpu *gpu = ht_cluster_gpu_of(s->cluster, 0);
-    if (s->cluster->n_gpus > 1)
-        return ht_fail(
-            err, HT_INFEASIBLE,
-            "cluster '%s' has %lld devices; several ranks run in simulation only: hetbench sim, or --cluster "
-            "local",
-            s->cluster->name, (long long)s->cluster->n_gpus);
+    for (int64_t i = 1; i < s->cluster->n_gpus; i++)
+        if (ht_cluster_gpu_of(s->cluster, i)->cores == 0)
+            return ht_fail(err, HT_INFEASIBLE,
+                           "cluster '%s' has %lld devices, accelerators among them; several ranks train on emulated "
+                           "devices only",
+                           s->cluster->name, (long long)s->cluster->n_gpus);
     if (on_gpu && gpu->cores)
         return ht_fail(err, HT_BAD_INPUT, "cluster '%s' has an emulated device; expected a GPU for --backend cuda",
                        s->cluster->name);
@@ -305,7 +306,15 @@ static enum ht_status report(const struct ht_options *o, const struct ht_job *jo
     return status;
 }
 
-static enum ht_status run(const struct ht_options *given, struct ht_error *err)
+/* What does not go over several ranks. */
+static enum ht_status check_ranks(const struct ht_options *o, const struct ht_job *job, struct ht_error *err)
+{
+    const char *alone = o->init ? "--init" : o->save ? "--save" : o->checkpoint ? "--checkpoint" : NULL;
+    if (!job->schedule || job->schedule->n_ranks == 1 || !alone) return HT_OK;
+    return ht_fail(err, HT_INFEASIBLE, "train: %s is for one rank so far; this job has %d", alone, job->schedule->n_ranks);
+}
+
+static enum ht_status train(const struct ht_options *given, struct ht_ranks *ranks, struct ht_error *err)
 {
     struct ht_options options = *given;
     struct ht_job job = {0};
@@ -316,6 +325,7 @@ static enum ht_status run(const struct ht_options *given, struct ht_error *err)
     char config[4096];
     bool on_gpu = false;
     struct ht_gpu gpu;
+    bool launch = false, speaks = ht_ranks_speaks(ranks);
     if (!options.request.cluster) options.request.cluster = "local";
     enum ht_status status = check_request(&options, err);
     if (status == HT_OK) status = ht_engine_wants_gpu(&options, "train", err, &on_gpu);
@@ -329,11 +339,18 @@ static enum ht_status run(const struct ht_options *given, struct ht_error *err)
     if (status == HT_OK) status = open_data(&options, &job, err, &tokens);
     if (status == HT_OK && job.answer != HT_OK) status = refuse(&options, &job, err);
     if (status == HT_OK) status = ht_check_events(&job, "--steps", options.steps, err);
-    if (status == HT_OK) status = ht_job_dump(&job, options.dump, err);
-    if (status == HT_OK) status = predict(&job, err, &prediction);
+    if (status == HT_OK) status = check_ranks(&options, &job, err);
+    if (status == HT_OK) status = ht_ranks_wanted(ranks, &job, err, &launch);
+    if (status == HT_OK && launch) {
+        status = ht_ranks_launch(&job, err);
+        goto out;
+    }
+    if (status == HT_OK && speaks) status = ht_job_dump(&job, options.dump, err);
+    if (status == HT_OK && speaks) status = predict(&job, err, &prediction);
     if (status == HT_OK) status = ht_persist_open(&options, &job, &tokens, err, &persist);
+    status = ht_ranks_agree(ranks, status, err);
     if (status == HT_OK) {
-        status = ht_train(&options, &job, &tokens, &persist, err, &training);
+        status = ht_train(&options, &job, &tokens, &persist, ranks, err, &training);
         if (status == HT_OK) status = ht_persist_save(&persist, err);
         if (status == HT_OK) status = report(&options, &job, &training, &prediction, true, err);
         if (status == HT_INTERRUPTED) {
@@ -346,6 +363,7 @@ static enum ht_status run(const struct ht_options *given, struct ht_error *err)
                              (long long)options.steps, files);
         }
     }
+out:
     ht_training_free(&training);
     ht_persist_close(&persist);
     prediction_free(&prediction);
@@ -354,12 +372,21 @@ static enum ht_status run(const struct ht_options *given, struct ht_error *err)
     return status;
 }
 
+static enum ht_status run(const struct ht_options *options, struct ht_error *err)
+{
+    struct ht_ranks ranks;
+    enum ht_status status = ht_ranks_open(err, &ranks);
+    if (status == HT_OK) status = train(options, &ranks, err);
+    return ht_ranks_close(&ranks, status, err);
+}
+
 const struct ht_command ht_cmd_train = {
     .name = "train",
     .args = "SYSTEM",
     .help = "train for real on this machine: losses, times, memory"
             "\vThe cluster is 'local' unless another with an emulated device is named. --device-memory sets what the "
-            "device has; what does not fit is refused with the ledger of who needs what (exit status 3).",
+            "device has; what does not fit is refused with the ledger of who needs what (exit status 3). A cluster of several "
+            "emulated devices, or --ranks N, trains in as many processes, which mpirun starts.",
     .groups = HT_OPT_MODEL | HT_OPT_SCENARIO | HT_OPT_TRAIN | HT_OPT_DUMP | HT_OPT_TRACE,
     .min_words = 1,
     .max_words = 1,

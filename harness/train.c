@@ -19,6 +19,7 @@
 struct session {
     const struct ht_options *options;
     const struct ht_job *job;
+    const struct ht_ranks *ranks;
     struct ht_engine *engine;
     struct ht_persist *persist;
     const double *token_losses; /* [steps * n_micro_batches]: sums over a micro-batch's tokens */
@@ -35,12 +36,17 @@ static int64_t now_ns(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-static double mean_loss(const struct ht_scenario *s, const double *token_losses, int32_t step)
+/* Of the micro-batches that this rank knows: while several run, its own. */
+static double mean_loss(const struct ht_job *job, const double *token_losses, int32_t step)
 {
-    int64_t n_mb = ht_scenario_micro_batches(s);
+    const struct ht_scenario *s = &job->scenario;
+    int64_t n_mb = job->schedule->n_micro_batches, known = 0;
     double sum = 0;
-    for (int64_t j = 0; j < n_mb; j++) sum += token_losses[step * n_mb + j];
-    return sum / (double)(s->batch * s->seq);
+    for (int64_t j = 0; j < n_mb; j++) {
+        sum += token_losses[step * n_mb + j];
+        known += token_losses[step * n_mb + j] != 0;
+    }
+    return sum / (double)(s->batch * s->seq) * (known ? (double)n_mb / (double)known : 1);
 }
 
 static enum ht_status on_init(void *ctx, int32_t space, struct ht_buffer buffer, struct ht_error *err)
@@ -93,7 +99,7 @@ static enum ht_status on_iteration(void *ctx, int32_t iteration, struct ht_error
     char left_out[32] = "";
     if (skipped) snprintf(left_out, sizeof(left_out), "  %d skipped", skipped);
     fprintf(stderr, "%sstep %lld/%lld  loss %.4f%s  %.3g s/step  %.0f s left%s", s->terminal ? "\r" : "",
-            (long long)done, (long long)steps, mean_loss(&s->job->scenario, s->token_losses, (int32_t)done - 1), left_out,
+            (long long)done, (long long)steps, mean_loss(s->job, s->token_losses, (int32_t)done - 1), left_out,
             each_s, each_s * (double)(steps - done), s->terminal ? "   " : "\n");
     return HT_OK;
 }
@@ -117,7 +123,7 @@ static enum ht_status make_inputs(const struct ht_options *o, const struct ht_jo
                        "--inject-overflow: nothing looks at the gradients; expected --control gate or rollback beside it");
     enum ht_status status = ht_faults_parse(o->faults, o->n_faults, ht_model_units(&s->model), err, &in->faults);
     if (status != HT_OK) return status;
-    in->token_losses = HT_NEW_ARRAY(double, o->steps *ht_scenario_micro_batches(s));
+    in->token_losses = HT_NEW_ARRAY(double, o->steps *job->schedule->n_micro_batches);
     if (s->control.mode != HT_CONTROL_NONE) in->verdicts = HT_NEW_ARRAY(struct ht_cpu_iteration, o->steps);
     ht_batches_init(&in->batches, tokens, (uint64_t)o->data_seed, s->batch, s->micro_batch, s->seq);
     return HT_OK;
@@ -131,13 +137,14 @@ static void free_inputs(struct inputs *in)
     free(in->verdicts);
 }
 
-static enum ht_status make_engine(const struct ht_options *o, const struct ht_job *job, struct inputs *in,
-                               struct ht_error *err, struct ht_engine *out, struct ht_training *training)
+static enum ht_status make_engine(const struct ht_options *o, const struct ht_job *job, const struct ht_ranks *ranks,
+                                  struct inputs *in, struct ht_error *err, struct ht_engine *out, struct ht_training *training)
 {
     const struct ht_scenario *s = &job->scenario;
     struct ht_cpu_split split;
-    int64_t cores = ht_cluster_gpu_of(s->cluster, 0)->cores;
-    enum ht_status status = ht_cpu_split_cores(cores ? (int)cores : 1, err, &split); /* 1: beside a GPU, for its lanes */
+    int32_t rank = ranks->comm ? ranks->comm->rank : 0, n_ranks = ranks->comm ? ranks->comm->size : 1;
+    int64_t cores = ht_cluster_gpu_of(s->cluster, rank)->cores; /* 0: a GPU, beside which one serves its lanes */
+    enum ht_status status = ht_cpu_split_for_rank(cores ? (int)cores : 1, rank, n_ranks, err, &split);
     if (status != HT_OK) return status;
     training->on_gpu = cores == 0;
     training->device_cores = cores ? split.n_device : 0;
@@ -156,6 +163,7 @@ static enum ht_status make_engine(const struct ht_options *o, const struct ht_jo
         .verdicts = in->verdicts,
         .faults = in->faults,
         .n_faults = (int32_t)o->n_faults,
+        .comm = ranks->comm,
         .split = &split};
     return ht_engine_create(o, &options, err, out);
 }
@@ -186,7 +194,7 @@ static void account(const struct ht_job *job, const struct inputs *in, struct ht
     t->losses = HT_NEW_ARRAY(double, t->steps);
     t->step_ns = HT_NEW_ARRAY(int64_t, t->steps);
     for (int32_t k = 0; k < t->steps; k++) {
-        t->losses[k] = mean_loss(&job->scenario, in->token_losses, t->first_step + k);
+        t->losses[k] = mean_loss(job, in->token_losses, t->first_step + k);
         t->step_ns[k] = t->trace->iteration_end_ns[k] - (k ? t->trace->iteration_end_ns[k - 1] : 0);
     }
     if (in->verdicts) {
@@ -198,12 +206,28 @@ static void account(const struct ht_job *job, const struct inputs *in, struct ht
     t->median_step_ns = t->steps > 1 ? median_of(t->step_ns + 1, t->steps - 1) : median_of(t->step_ns, t->steps);
     t->arena_peak_bytes = HT_NEW_ARRAY(int64_t, n);
     t->arena_extent_bytes = HT_NEW_ARRAY(int64_t, n);
-    for (int32_t i = 0; i < n; i++) {
+    for (int32_t i = 0; i < n && arenas; i++) {
         struct ht_arena_stats stats = {.peak_bytes = -1, .extent_bytes = -1};
         if (arenas[i]) stats = ht_arena_stats(arenas[i]);
         t->arena_peak_bytes[i] = stats.peak_bytes;
         t->arena_extent_bytes[i] = stats.extent_bytes;
     }
+}
+
+/* The arenas of all nodes; every rank takes part. */
+static enum ht_status account_ranks(const struct ht_job *job, const struct ht_ranks *ranks, struct ht_error *err,
+                                    struct ht_training *t)
+{
+    int32_t n = ht_n_spaces(job->schedule);
+    int64_t *peak_bytes = HT_NEW_ARRAY(int64_t, n), *extent_bytes = HT_NEW_ARRAY(int64_t, n);
+    enum ht_status status = ht_ranks_arenas(ranks, job->schedule, peak_bytes, extent_bytes, err);
+    if (t->trace) {
+        memcpy(t->arena_peak_bytes, peak_bytes, (size_t)n * sizeof(*peak_bytes));
+        memcpy(t->arena_extent_bytes, extent_bytes, (size_t)n * sizeof(*extent_bytes));
+    }
+    free(peak_bytes);
+    free(extent_bytes);
+    return status;
 }
 
 /* ---- the run --------------------------------------------------------------------------------------------------- */
@@ -248,7 +272,7 @@ static enum ht_status run_steps(struct session *session, struct ht_run_options *
         run->iterations = next - step;
         ht_cpu_set_first_iteration(session->engine->cpu, step);
         if (p->state) ht_state_take_begin(p->state);
-        status = ht_run(session->job->schedule, run, err, &more);
+        status = ht_ranks_run(session->ranks, session->job->schedule, run, err, &more);
         if (p->state && status == HT_OK) status = ht_state_take_end(p->state, err);
         if (p->state && status == HT_OK) status = take_counts(session, err);
         if (*trace && more) {
@@ -266,18 +290,22 @@ static enum ht_status run_steps(struct session *session, struct ht_run_options *
 }
 
 enum ht_status ht_train(const struct ht_options *options, const struct ht_job *job, const struct ht_tokens *tokens,
-                        struct ht_persist *persist, struct ht_error *err, struct ht_training *out)
+                        struct ht_persist *persist, struct ht_ranks *ranks, struct ht_error *err,
+                        struct ht_training *out)
 {
     struct ht_training t = {0};
     struct inputs in = {0};
     struct ht_engine engine = {0};
     enum ht_status status = make_inputs(options, job, tokens, err, &in);
-    if (status == HT_OK) status = make_engine(options, job, &in, err, &engine, &t);
-    if (status == HT_OK) status = ht_engine_make_arenas(&engine, job, err);
+    if (status == HT_OK) status = make_engine(options, job, ranks, &in, err, &engine, &t);
+    status = ht_ranks_agree(ranks, status, err);
+    if (status == HT_OK)
+        status = ranks->comm ? ht_ranks_make_node(ranks, job, err) : ht_engine_make_arenas(&engine, job, err);
     if (status != HT_OK) goto out;
 
     struct session session = {.options = options,
                               .job = job,
+                              .ranks = ranks,
                               .engine = &engine,
                               .persist = persist,
                               .token_losses = in.token_losses,
@@ -300,7 +328,13 @@ enum ht_status ht_train(const struct ht_options *options, const struct ht_job *j
     t.n_checkpoints = persist->n_saved;
     t.checkpoints_s = persist->saving_s;
     t.loss_scale[1] = ht_cpu_control_get(engine.cpu).scale;
-    if (t.trace) account(job, &in, engine.arenas, &t);
+    if (status == HT_OK || status == HT_INTERRUPTED) {
+        enum ht_status summed =
+            ht_ranks_sum(ranks, in.token_losses, options->steps * job->schedule->n_micro_batches, err);
+        if (!summed && t.trace) account(job, &in, engine.arenas, &t);
+        if (!summed && ranks->comm) summed = account_ranks(job, ranks, err, &t);
+        if (summed) status = summed;
+    }
 out:
     if (status == HT_OK || status == HT_INTERRUPTED)
         *out = t;
@@ -308,6 +342,7 @@ out:
         ht_training_free(&t);
         *out = t;
     }
+    ht_ranks_free_node(ranks);
     ht_engine_destroy(&engine);
     free_inputs(&in);
     return status;

@@ -9,6 +9,7 @@
 #include "common/trace/trace.h"
 #include "harness/job.h"
 #include "harness/persist.h"
+#include "harness/ranks.h"
 #include "harness/tokens.h"
 
 struct ht_training {
@@ -30,10 +31,12 @@ struct ht_training {
     bool shared_cores;
 };
 
-/* Runs options->steps steps, from and into what `persist` says. HT_OK, or HT_INTERRUPTED with what was done by then;
+/* Over several ranks all call it; rank 0 gets what there is to know, the others only the status.
+   Runs options->steps steps, from and into what `persist` says. HT_OK, or HT_INTERRUPTED with what was done by then;
    otherwise *out is zero. */
 enum ht_status ht_train(const struct ht_options *options, const struct ht_job *job, const struct ht_tokens *tokens,
-                        struct ht_persist *persist, struct ht_error *err, struct ht_training *out);
+                        struct ht_persist *persist, struct ht_ranks *ranks, struct ht_error *err,
+                        struct ht_training *out);
 void ht_training_free(struct ht_training *t); /* but for the trace, when it was taken (set to NULL) */
 
 /* The range of peaks of 20 simulated runs with durations spread by 20%: [n_spaces] each. */

@@ -159,7 +159,9 @@ static enum ht_status outcome(const char *folder, int waited, struct ht_error *e
         fclose(f);
         text[n] = '\0';
         enum ht_status status = (enum ht_status)strtol(text, &line, 10);
-        if (status == HT_OK) return HT_OK;
+        bool well = WIFEXITED(waited) && WEXITSTATUS(waited) == 0;
+        if (status == HT_OK && well) return HT_OK;
+        if (status == HT_OK) return ht_fail(err, HT_FAILED, "a rank did not end well, after all had been done");
         return ht_fail(err, status, "%s", *line ? line + 1 : "");
     }
     if (WIFEXITED(waited) && WEXITSTATUS(waited) == 127)

@@ -206,13 +206,30 @@ struct part {
     int32_t iterations;
 };
 
+/* As if the run had begun earlier. */
+static void begin_earlier(struct ht_trace *t, int64_t ns)
+{
+    for (int64_t i = 0; i < t->n_events; i++) {
+        struct ht_trace_event *e = &t->events[i];
+        if (e->grant_seq < 0) continue;
+        e->issue_ns += ns;
+        e->start_ns += ns;
+        e->end_ns += ns;
+    }
+    for (int32_t k = 0; k < t->iterations; k++) t->iteration_end_ns[k] += ns;
+    t->end_ns += ns;
+    t->begin_ns -= ns;
+}
+
 /* Adds what another node did. Its grants and releases are numbered after those that are there: no space is of two
  * nodes. */
 static void merge(struct ht_trace *t, const struct ht_trace_event *events, const int64_t *peaks,
                   const int64_t *iteration_end_ns, struct part part, int32_t node)
 {
     const struct ht_schedule *s = t->schedule;
-    int64_t seq = 0, later = part.begin_ns - t->begin_ns;
+    int64_t seq = 0;
+    if (part.begin_ns < t->begin_ns) begin_earlier(t, t->begin_ns - part.begin_ns);
+    int64_t later = part.begin_ns - t->begin_ns;
     for (int64_t i = 0; i < t->n_events; i++)
         if (t->events[i].release_seq >= seq) seq = t->events[i].release_seq + 1;
     for (int64_t i = 0; i < t->n_events; i++) {
@@ -305,6 +322,11 @@ static enum ht_status lead(const struct ht_schedule *s, const struct ht_run_opti
                                .iteration_done = options->iteration_done ? lead_iteration_done : NULL,
                                .final = lead_final};
     enum ht_status status = ht_run(s, &o, &why, out);
+    if (status != HT_OK && status != HT_INTERRUPTED &&
+        o.peers) { /* other nodes may have begun, and wait for this one */
+        ht_peers_fail(o.peers, why.text);
+        if (x.opened) ht_node_fail(node);
+    }
     ht_peers_destroy(o.peers);
     if (*out) correct_times(&x, *out);
     if (*out && o.peers) {

@@ -78,7 +78,7 @@ static enum ht_status control_of(const struct ht_scenario_request *r, const stru
 static enum ht_status cluster_of(const struct ht_scenario_request *r, struct ht_error *err, struct ht_cluster **out)
 {
     bool local = !strcmp(r->cluster, "local"), gpu = local && r->local_gpu;
-    if (local && !gpu) return ht_cluster_local(1, r->device_cores, r->device_memory_bytes, err, out);
+    if (local && !gpu) return ht_cluster_local(r->ranks ? r->ranks : 1, r->device_cores, r->device_memory_bytes, err, out);
     if (r->device_cores && gpu)
         return ht_fail(err, HT_BAD_INPUT, "device cores are a choice for an emulated device only, not for a GPU");
     if (r->device_cores)
@@ -109,6 +109,9 @@ static enum ht_status spread_over_ranks(const struct ht_scenario_request *r, str
                                         struct ht_scenario *s)
 {
     int64_t ranks = ht_scenario_ranks(s);
+    if (r->ranks && r->ranks != ranks)
+        return ht_fail(err, HT_BAD_INPUT, "%lld ranks on cluster '%s', which has %lld device%s; expected one rank a device",
+                       (long long)r->ranks, s->cluster->name, (long long)ranks, ranks == 1 ? "" : "s");
     if (ranks == 1) return HT_OK;
     if (s->pipeline) {
         if (!r->micro_batch) s->micro_batch = s->batch % ranks ? 1 : s->batch / ranks;

@@ -30,6 +30,7 @@ struct ht_scenario_request {
     bool pipeline;
     int64_t seq;                 /* default the model's max_seq */
     int64_t device_memory_bytes; /* default the device's own */
+    int64_t ranks;               /* one a device, of which `local` then has so many; default the cluster's devices */
     int64_t device_cores;        /* cluster `local` only: cores of the emulated device; default all but one */
     const struct ht_gpu *local_gpu; /* cluster `local` only: the machine's own GPU instead of an emulated device; its
                                        memory is what device_memory_bytes may not exceed. Borrowed */

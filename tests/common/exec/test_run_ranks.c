@@ -66,6 +66,11 @@ static enum ht_status check_trace(const struct stamps *w, const struct ht_trace 
     for (int64_t i = 0; i < t->n_events && !status; i++) {
         const struct ht_trace_event *e = &t->events[i];
         ran += e->grant_seq >= 0;
+        if (e->grant_seq >= 0 && (e->issue_ns < 0 || e->start_ns < e->issue_ns || e->end_ns < e->start_ns ||
+                                  e->end_ns > t->iteration_end_ns[e->iteration]))
+            status = ht_fail(err, HT_FAILED, "op %d: issued at %lld, ran from %lld to %lld, its iteration to %lld",
+                             e->op, (long long)e->issue_ns, (long long)e->start_ns, (long long)e->end_ns,
+                             (long long)t->iteration_end_ns[e->iteration]);
         for (int64_t d = s->deps_begin[e->op]; d < s->deps_begin[e->op + 1] && e->grant_seq >= 0; d++) {
             const struct ht_trace_event *before = &t->events[(int64_t)e->iteration * s->n_ops + s->deps[d]];
             if (before->grant_seq >= 0 && before->end_ns > e->start_ns)

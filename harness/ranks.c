@@ -1,0 +1,159 @@
+#include "harness/ranks.h"
+
+#include "common/base/array.h"
+#include "common/comm/launch.h"
+#include "common/mem/arena.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Tags beside those of ops and of the executor. */
+enum { TAG = HT_COMM_TAGS - 16 };
+
+bool ht_ranks_speaks(const struct ht_ranks *ranks)
+{
+    return !ranks->comm || ranks->comm->rank == 0;
+}
+
+enum ht_status ht_ranks_open(struct ht_error *err, struct ht_ranks *out)
+{
+    *out = (struct ht_ranks){0};
+    if (ht_launched_ranks() < 2) return HT_OK;
+    ht_launch_begin();
+    enum ht_status status = ht_comm_mpi(err, &out->comm);
+    if (!status && out->comm->rank != 0 && !freopen("/dev/null", "w", stdout))
+        status = ht_fail(err, HT_FAILED, "/dev/null cannot be opened");
+    return status;
+}
+
+enum ht_status ht_ranks_wanted(const struct ht_ranks *ranks, const struct ht_job *job, struct ht_error *err,
+                               bool *launch)
+{
+    int32_t n = job->schedule ? job->schedule->n_ranks : 1, started = ranks->comm ? ranks->comm->size : 1;
+    *launch = false;
+    if (n == started) return HT_OK;
+    if (started > 1)
+        return ht_fail(err, HT_BAD_INPUT, "mpirun started %d ranks; the job has %d, one a device", started, n);
+    *launch = true;
+    return HT_OK;
+}
+
+enum ht_status ht_ranks_launch(const struct ht_job *job, struct ht_error *err)
+{
+    char **argv = NULL, *text = NULL;
+    size_t n = 0, cap = 0, n_text = 0, text_cap = 0;
+    if (!ht_comm_has_mpi()) {
+        struct ht_comm *none;
+        return ht_comm_mpi(err, &none); /* says so */
+    }
+    FILE *f = fopen("/proc/self/cmdline", "re");
+    if (!f) return ht_fail(err, HT_FAILED, "/proc/self/cmdline cannot be read, which says what the ranks are to do");
+    for (int c; (c = fgetc(f)) != EOF;) HT_PUSH(text, n_text, text_cap, (char)c);
+    fclose(f);
+    for (size_t at = 0; at < n_text; at += strlen(text + at) + 1) HT_PUSH(argv, n, cap, text + at);
+    HT_PUSH(argv, n, cap, NULL);
+    enum ht_status status = ht_launch(job->schedule->n_ranks, argv, err);
+    free(argv);
+    free(text);
+    return status;
+}
+
+enum ht_status ht_ranks_agree(const struct ht_ranks *ranks, enum ht_status status, struct ht_error *err)
+{
+    return ranks->comm ? ht_agree(ranks->comm, status, err) : status;
+}
+
+enum ht_status ht_ranks_make_node(struct ht_ranks *ranks, const struct ht_job *job, struct ht_error *err)
+{
+    const struct ht_schedule *s = job->schedule;
+    int32_t n = ht_n_spaces(s);
+    struct ht_space_size *sizes = HT_NEW_ARRAY(struct ht_space_size, n);
+    double most = 0;
+    char what[96];
+    for (int32_t i = 0; i < n; i++) {
+        most += (double)job->bound_bytes[i];
+        if (job->verdict.spaces[i].peak_bytes == 0) continue;
+        int64_t capacity = i < s->n_ranks ? s->capacity_bytes[i] : job->bound_bytes[i];
+        sizes[i] = (struct ht_space_size){capacity, capacity / 2 + (1 << 20)};
+    }
+    snprintf(what, sizeof(what), "training '%s'", s->name);
+    enum ht_status status = ht_arena_check_machine(most, what, err);
+    if (!status) status = ht_node_create(s, ranks->comm, sizes, err, &ranks->node);
+    free(sizes);
+    return status;
+}
+
+enum ht_status ht_ranks_run(const struct ht_ranks *ranks, const struct ht_schedule *s, const struct ht_run_options *o,
+                            struct ht_error *err, struct ht_trace **trace)
+{
+    return ranks->node ? ht_run_ranks(s, o, ranks->node, err, trace) : ht_run(s, o, err, trace);
+}
+
+enum ht_status ht_ranks_sum(const struct ht_ranks *ranks, double *numbers, int64_t n, struct ht_error *err)
+{
+    struct ht_comm *c = ranks->comm;
+    enum ht_status status = HT_OK;
+    if (!c || n == 0) return HT_OK;
+    int32_t *all = HT_NEW_ARRAY(int32_t, c->size);
+    int64_t *counts = HT_NEW_ARRAY(int64_t, c->size);
+    for (int32_t i = 0; i < c->size; i++) all[i] = i;
+    counts[0] = n;
+    struct ht_team team = {.ranks = all, .n = c->size, .me = c->rank};
+    status = ht_comm_reduce_scatter(c, team, TAG, numbers, numbers, counts, HT_COMM_F64, err);
+    free(all);
+    free(counts);
+    return status;
+}
+
+enum ht_status ht_ranks_arenas(const struct ht_ranks *ranks, const struct ht_schedule *s, int64_t *peak_bytes,
+                               int64_t *extent_bytes, struct ht_error *err)
+{
+    int32_t n = ht_n_spaces(s);
+    struct ht_arena **arenas = ht_node_arenas(ranks->node);
+    double *stats =
+        HT_NEW_ARRAY(double, 2 * n); /* a space is of one leader, so that sums are exact; 1 more than it is */
+    for (int32_t i = 0; i < n; i++) {
+        if (!arenas[i]) continue;
+        struct ht_arena_stats st = ht_arena_stats(arenas[i]);
+        stats[2 * i] = (double)st.peak_bytes + 1;
+        stats[2 * i + 1] = (double)st.extent_bytes + 1;
+    }
+    enum ht_status status = ht_ranks_sum(ranks, stats, 2 * n, err);
+    for (int32_t i = 0; i < n; i++) {
+        peak_bytes[i] = (int64_t)stats[2 * i] - 1;
+        extent_bytes[i] = (int64_t)stats[2 * i + 1] - 1;
+    }
+    free(stats);
+    return status;
+}
+
+void ht_ranks_free_node(struct ht_ranks *ranks)
+{
+    if (ranks->comm && !atomic_load(&ranks->comm->cancelled)) ht_node_destroy(ranks->node);
+    ranks->node = NULL;
+}
+
+enum ht_status ht_ranks_close(struct ht_ranks *ranks, enum ht_status status, struct ht_error *err)
+{
+    struct ht_comm *c = ranks->comm;
+    if (!c) return status;
+    bool lost = atomic_load(&c->cancelled); /* others may wait for what will not come */
+    if (!lost) {
+        if (status) err->status = status;
+        status = ht_agree(c, status, err);
+        lost = atomic_load(&c->cancelled);
+    }
+    bool speaks = ht_ranks_speaks(ranks), taken = (speaks || lost) && ht_launch_report(status, err);
+    fflush(stdout);
+    if (lost) {
+        if (!taken && speaks) fprintf(stderr, "hetbench: %s\n", err->text);
+        ht_comm_abort(c, status ? (int)status : HT_FAILED);
+    }
+    ht_comm_close(c);
+    *ranks = (struct ht_ranks){0};
+    if (taken || getenv("HETBENCH_LAUNCHER")) return HT_OK; /* the launcher says it */
+    if (!speaks && !freopen("/dev/null", "w", stderr)) return status;
+    return status;
+}

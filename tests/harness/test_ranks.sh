@@ -1,0 +1,125 @@
+#!/usr/bin/env bash
+# Several ranks for real: the losses of one rank whose micro-batches are the ranks' shares, to the last bit; what is said,
+# and by whom; and no rank, no file and no shared memory is left behind, whoever is killed.
+set -euo pipefail
+# shellcheck source=tests/harness/support.sh
+. "$(dirname "$0")/support.sh"
+cd "$work"
+export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" # MPI's own
+mkdir tmp
+export TMPDIR=$work/tmp
+
+refused 2 "3 ranks on cluster 'autohete-4gpu', which has 4 devices" sim zero_offload --model gpt-tiny \
+    --cluster autohete-4gpu --ranks 3 --numerics fp32
+common=(--model gpt-mini --batch 4 --seq 16 --data "$text")
+if ! "$hetbench" train in_memory "${common[@]}" --ranks 2 --steps 1 >out 2>err; then
+    if grep -Eq "^hetbench: (this build has no MPI|mpirun is not installed)" err; then
+        echo "skipped: $(cat err)"
+        exit 77
+    fi
+    fail "two ranks: $(cat err)"
+fi
+shm=$(find /dev/shm | sort)
+
+cat >nodes.yaml <<'YAML'
+name: nodes
+source: two emulated nodes on one machine
+nodes:
+  - count: 2
+    cpu: {name: four, cores: 4, dram: 16 GB/s, dram_efficiency: 0.7, adam_efficiency: 0.6, core_flops: 30 GFLOP/s,
+          gemm_efficiency: 0.6, source: declared}
+    ram: 1 GB
+    gpus:
+      - type: {name: core, memory: 64 MB, fp32: 30 GFLOP/s, memory_bandwidth: 8 GB/s, gemm_efficiency: 0.6,
+               memory_efficiency: 0.7, launch: 1 us, cores: 1, source: declared}
+        count: 2
+    pcie: local-memcpy
+    nic: {name: messages, bandwidth: 4 GB/s, efficiency: 0.8, duplex: true, latency: 10 us, source: declared}
+YAML
+
+# same RANKS SYSTEM ARGUMENTS...: with a micro-batch a rank, ranks add gradients in the order in which one rank would.
+same() {
+    local ranks=$1 system=$2
+    shift 2
+    run 0 train in_memory "${common[@]}" --micro-batch $((4 / ranks)) --steps 3 --losses one.csv
+    run 0 train "$system" "${common[@]}" --steps 3 --losses ranks.csv "$@"
+    cmp -s one.csv ranks.csv || fail "$system $*: losses are not those of one rank: $(paste one.csv ranks.csv)"
+}
+same 2 zero_offload --ranks 2
+same 2 autohete --ranks 2
+same 4 in_memory_ckpt --ranks 4
+same 4 zero_offload --cluster nodes.yaml --trace t.json --json
+[ "$(json out '(d["status"], len(d["losses"]), sorted(m["space"] for m in d["predicted_memory"])[-1])')" = "('ok', 3, 'host 1')" ] ||
+    fail "the report of two nodes: $(cat out)"
+run 0 sim zero_offload "${common[@]:0:6}" --cluster nodes.yaml --replay t.json # order and times make sense, of all ranks
+
+# More micro-batches a rank: (a0 + b0) + (a1 + b1) instead of ((a0 + a1) + b0) + b1, so rounding differs, no more.
+run 0 train in_memory "${common[@]}" --micro-batch 1 --steps 3 --losses one.csv
+run 0 train zero_offload "${common[@]}" --micro-batch 1 --steps 3 --ranks 2 --losses ranks.csv
+"$python" - <<'PY' || fail "two micro-batches a rank: $(paste one.csv ranks.csv)"
+one, ranks = ([float(line.split(",")[1]) for line in list(open(name))[1:]] for name in ("one.csv", "ranks.csv"))
+assert one[0] == ranks[0] and all(abs(a / b - 1) < 1e-6 for a, b in zip(one, ranks)), (one, ranks)
+PY
+
+refused 3 "OOM at " train zero_offload "${common[@]}" --ranks 2 --device-memory 1MB
+refused 3 "train: --save is for one rank so far" train zero_offload "${common[@]}" --ranks 2 --save x
+
+# began ARGUMENTS...: starts a training that does not end by itself, as process $pid, and waits until its ranks are there.
+began() {
+    # A background job of a shell ignores SIGINT unless it is told otherwise; Python resets it.
+    "$python" -c 'import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+os.execv(sys.argv[1], sys.argv[1:])' "$hetbench" train zero_offload "${common[@]}" --steps 20000 "$@" >out 2>err &
+    pid=$!
+    sleep 3
+}
+
+# ranks_of: the processes of hetbench below mpirun, which is below $pid.
+ranks_of() { for p in $(pgrep -P "$pid"); do pgrep -P "$p" || true; done; }
+
+# gone SECONDS PIDS...: none of the processes is there any more after so long.
+gone() {
+    local seconds=$1 p
+    shift
+    for p in "$@"; do
+        for ((i = 0; i < 10 * seconds && $(kill -0 "$p" 2>/dev/null && echo 1 || echo 0); i++)); do sleep 0.1; done
+        ! kill -0 "$p" 2>/dev/null || fail "process $p is still there"
+    done
+}
+
+for where in "--ranks 2" "--cluster nodes.yaml"; do
+    # shellcheck disable=SC2086 # two words
+    began $where --json --losses l.csv
+    all=$(ranks_of) status=0
+    kill -INT "$pid"
+    wait "$pid" || status=$?
+    [ "$status" = 130 ] || fail "$where: status $status after Ctrl-C: $(cat err)"
+    tail -n 1 err | grep -q '^hetbench: interrupted after [0-9]* of 20000 steps' || fail "$where: Ctrl-C says $(cat err)"
+    [ "$(json out 'd["status"], 0 < d["training"]["steps_done"] == len(d["losses"]) < 20000')" = "('interrupted', True)" ] ||
+        fail "$where: an interrupted training does not report its steps"
+    [ ! -e l.csv ] || fail "$where: Ctrl-C left a file"
+    # shellcheck disable=SC2086 # words
+    gone 1 $all
+
+    for which in head tail; do
+        # shellcheck disable=SC2086
+        began $where
+        all=$(ranks_of) status=0
+        kill -KILL "$(echo "$all" | $which -n 1)"
+        wait "$pid" || status=$?
+        [ "$status" = 1 ] || fail "$where: status $status after a rank was killed"
+        tail -n 1 err | grep -Eq '^hetbench: .*(is gone|killed by signal 9)' || fail "$where: a killed rank: $(cat err)"
+        # shellcheck disable=SC2086
+        gone 5 $all
+    done
+done
+[ -z "$(ls tmp)" ] || fail "left in TMPDIR: $(ls tmp)"
+[ "$(find /dev/shm | sort)" = "$shm" ] || fail "left in /dev/shm: $(find /dev/shm)"
+
+began --ranks 2
+all=$(ranks_of)
+kill -KILL "$pid"
+wait "$pid" || true
+# shellcheck disable=SC2086
+gone 10 $all
+finish
