@@ -4,7 +4,6 @@
 #include "common/plan/shards.h"
 #include "common/plan/works.h"
 
-#include <assert.h>
 #include <stdlib.h>
 
 static struct ht_label label(int32_t unit, int32_t mb)
@@ -127,21 +126,13 @@ struct ht_schedule *ht_single_finish_rank(struct ht_single *g)
     return s;
 }
 
-struct ht_schedule *ht_single_finish(struct ht_single *g)
-{
-    assert(g->scenario->control.mode == HT_CONTROL_NONE);
-    struct ht_schedule *rank = ht_single_finish_rank(g);
-    if (g->n_ranks == 1) return rank;
-    struct ht_schedule *all = ht_shards_replicate(rank, g->scenario);
-    ht_schedule_destroy(rank);
-    return all;
-}
-
 enum ht_status ht_single_complete(struct ht_single *g, struct ht_error *err, struct ht_schedule **out)
 {
     const struct ht_control *control = &g->scenario->control;
     if (control->mode == HT_CONTROL_NONE) {
-        *out = ht_single_finish(g);
+        struct ht_schedule *one = ht_single_finish_rank(g);
+        *out = g->n_ranks == 1 ? one : ht_shards_replicate(one, g->scenario);
+        if (*out != one) ht_schedule_destroy(one);
         return HT_OK;
     }
     struct ht_schedule *plain = let_go(g);

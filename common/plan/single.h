@@ -6,7 +6,7 @@
  * On a cluster of several devices the same builder describes one rank of a data-parallel job with ZeRO-3: every rank
  * does the same on its own share of the batch, and owns 1/N of each unit's parameters, gradient and optimizer state.
  * What is called P, G, M, V, W below are then these shards. The passes themselves add the collectives that turn shards
- * into whole parameters and whole gradients into shards, and ht_single_finish makes the graph of all ranks out of that
+ * into whole parameters and whole gradients into shards, and ht_single_complete makes the graph of all ranks out of that
  * of the one (common/plan/shards.h). A builder need not know; ids, edges and residents that it handles are the one
  * rank's.
  *
@@ -77,8 +77,6 @@ void ht_single_chain(struct ht_single *g);
 /* Frees the index arrays, in any case; the schedule, under the scenario's control (common/plan/control.h) and of all
    ranks, is linked and handed out. HT_INFEASIBLE where control has no treatment for it. */
 enum ht_status ht_single_complete(struct ht_single *g, struct ht_error *err, struct ht_schedule **out);
-/* The same for a scenario without control. */
-struct ht_schedule *ht_single_finish(struct ht_single *g);
 /* The same, but of the one rank and as the builder wrote it: what planners read sizes and costs off. Its collectives
    lack their peers. */
 struct ht_schedule *ht_single_finish_rank(struct ht_single *g);

@@ -3,8 +3,8 @@
 #include "tests/common/plan/control_oracle.h"
 
 static const struct ht_system *const systems[] = {
-    &ht_in_memory,   &ht_in_memory_ckpt,   &ht_zero_offload, &ht_zero_offload_ckpt,
-    &ht_patrickstar, &ht_patrickstar_ckpt, &ht_stronghold,   &ht_stronghold_ckpt,
+    &ht_in_memory,        &ht_in_memory_ckpt, &ht_zero_offload,    &ht_zero_offload_ckpt, &ht_patrickstar,
+    &ht_patrickstar_ckpt, &ht_stronghold,     &ht_stronghold_ckpt, &ht_zero3_offload,     &ht_zero3_offload_ckpt,
 };
 
 static const char *const numerics[] = {"fp32", "fp16", "bf16"};

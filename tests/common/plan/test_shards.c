@@ -50,7 +50,10 @@ static struct ht_schedule *build(const struct ht_scenario *sc, bool on_host)
         ht_op_after(g.schedule, last);
         if (on_host) ht_single_copy(&g, g.param[u], HT_HOST, HT_DEVICE, HT_UPDATE, false);
     }
-    return ht_single_finish(&g);
+    struct ht_error err = {0};
+    struct ht_schedule *s = NULL;
+    ck_assert_msg(ht_single_complete(&g, &err, &s) == HT_OK, "%s", err.text);
+    return s;
 }
 
 static void prove(const struct ht_schedule *s)
