@@ -179,6 +179,8 @@ static void print_rates(const struct ht_result *r, FILE *out)
     }
     fprintf(out, "  lower bound      %s, set by %s; achieved is %.3g x that\n", ns_text(m->lower_bound_ns, a),
             m->lower_bound_of, m->lower_bound_ns ? (double)m->iteration_ns / (double)m->lower_bound_ns : 0.0);
+    if (m->passes_ns)
+        fprintf(out, "  passes           %s from the first forward to the last backward\n", ns_text(m->passes_ns, a));
     fprintf(out, "  bubble           %.3g%% of the compute lanes' time is idle\n", 100 * m->bubble_ratio);
     print_critical_path(r, out);
 }

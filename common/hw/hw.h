@@ -31,6 +31,7 @@ struct ht_gpu {
     double f32_flops_per_s, f16_flops_per_s, bf16_flops_per_s; /* dense; 16-bit with FP32 accumulation */
     double memory_bytes_per_s;
     double gemm_efficiency;   /* share of the peak that a large matrix product reaches */
+    int64_t gemm_half_rows;   /* rows of tokens at which a product reaches half of that; 0: any number does */
     double memory_efficiency; /* share of the memory bandwidth that a large element-wise kernel reaches */
     int64_t launch_ns;        /* fixed cost of a kernel */
     int64_t cores;            /* 0: a real accelerator. Else: emulated by that many of the node's cores */

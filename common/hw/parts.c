@@ -22,6 +22,7 @@ static const struct ht_builtin ht_ssd_file = {"builtin:ssds.yaml", ht_ssds_yaml,
 /* Upper bounds keep every product of a rate, a size and a count far inside int64_t nanoseconds and bytes. */
 #define HT_MAX_MEMORY 1e15 /* bytes */
 #define HT_MAX_CORES  4096
+#define HT_MAX_HALF_ROWS 1000000
 #define HT_SECOND_NS  1e9
 #define HT_MIN_RATE   1e3 /* bytes or FLOP a second: slower is a slip of the pen */
 #define HT_MAX_RATE   1e18
@@ -58,6 +59,7 @@ static const struct ht_field ht_gpu_fields[] = {
     HT_RATE(ht_gpu, "bf16", HT_FIELD_FLOPS_PER_S, bf16_flops_per_s, false),
     HT_RATE(ht_gpu, "memory_bandwidth", HT_FIELD_BYTES_PER_S, memory_bytes_per_s, true),
     HT_SHARE(ht_gpu, "gemm_efficiency", gemm_efficiency),
+    {.key = "gemm_half_rows", .type = HT_FIELD_INT, AT(ht_gpu, gemm_half_rows), .min = 0, .max = HT_MAX_HALF_ROWS},
     HT_SHARE(ht_gpu, "memory_efficiency", memory_efficiency),
     HT_LATENCY(ht_gpu, "launch", launch_ns),
     {.key = "cores", .type = HT_FIELD_INT, AT(ht_gpu, cores), .min = 1, .max = HT_MAX_CORES},

@@ -82,16 +82,26 @@ static struct ht_shape ht_shape_of(const struct ht_work *w)
     };
 }
 
+/* A product of a linear layer: one of m, n, k is N, the rows of tokens. Few of them leave multiprocessors idle at the
+   kernel's end and its tiles' first loads unhidden; what of this a device shows is one number of its catalogue entry. */
+static double ht_product_s(const struct ht_roof *r, const struct ht_shape *s, double m, double n, double k,
+                           double in_bytes, double out_bytes)
+{
+    struct ht_roof at_rows = *r;
+    at_rows.flops_per_s *= s->N / (s->N + r->half_rows);
+    return ht_gemm_s(&at_rows, 1, m, n, k, in_bytes, out_bytes);
+}
+
 /* y (N, out) = x (N, in) W: one product forward; dx = dy W^T and dW = x^T dy backward, and the bias's sum over rows. */
 static double ht_linear_s(const struct ht_roof *r, const struct ht_shape *s, double in, double out)
 {
-    return ht_gemm_s(r, 1, s->N, out, in, s->e, s->e);
+    return ht_product_s(r, s, s->N, out, in, s->e, s->e);
 }
 
 static double ht_linear_back_s(const struct ht_roof *r, const struct ht_shape *s, double in, double out)
 {
     double bias_s = s->llama ? 0 : ht_stream_s(r, s->N * out * s->e);
-    return ht_gemm_s(r, 1, s->N, in, out, s->e, s->e) + ht_gemm_s(r, 1, out, in, s->N, s->e, s->e) + bias_s;
+    return ht_product_s(r, s, s->N, in, out, s->e, s->e) + ht_product_s(r, s, out, in, s->N, s->e, s->e) + bias_s;
 }
 
 /* A kernel that goes over all queries and keys once: rotation in place, or the sum of shared heads' gradients. */
@@ -184,7 +194,7 @@ double ht_forward_s(const struct ht_roof *r, const struct ht_work *w)
     case HT_UNIT_EMBEDDING:
         return ht_stream_s(r, (s.llama ? 2 : 3) * NCe);
     case HT_UNIT_HEAD:
-        return ht_stream_s(r, 2 * NCe) + ht_gemm_s(r, 1, s.N, s.V, s.C, s.e, 4) + ht_stream_s(r, 12 * s.N * s.V);
+        return ht_stream_s(r, 2 * NCe) + ht_product_s(r, &s, s.N, s.V, s.C, s.e, 4) + ht_stream_s(r, 12 * s.N * s.V);
     case HT_UNIT_BLOCK:
         break;
     }
@@ -201,7 +211,7 @@ double ht_backward_s(const struct ht_roof *r, const struct ht_work *w)
     case HT_UNIT_EMBEDDING:
         return ht_stream_s(r, NC * (s.e + 2 * s.g) + (w->tied ? 0 : s.V * s.C * s.g));
     case HT_UNIT_HEAD: /* dx = dlogits W (N, C, V), dW = dlogits^T x (V, C, N); gradients of logits in FP32 */
-        return ht_gemm_s(r, 1, s.N, s.C, s.V, 4, s.e) + ht_gemm_s(r, 1, s.V, s.C, s.N, 4, s.g) +
+        return ht_product_s(r, &s, s.N, s.C, s.V, 4, s.e) + ht_product_s(r, &s, s.V, s.C, s.N, 4, s.g) +
                ht_stream_s(r, 3 * NC * s.e);
     case HT_UNIT_BLOCK:
         break;

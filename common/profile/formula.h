@@ -9,7 +9,8 @@
 
 /* A device as the roofline model sees it. */
 struct ht_roof {
-    double flops_per_s; /* matrix products, in the work's type */
+    double flops_per_s; /* matrix products, in the work's type, with many rows of tokens */
+    double half_rows;   /* N rows reach N / (N + half_rows) of that in the linear layers, forward and backward */
     double bytes_per_s; /* memory */
     double launch_s;    /* of one kernel */
 };

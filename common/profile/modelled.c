@@ -31,6 +31,7 @@ static struct ht_roof ht_gpu_roof(const struct ht_gpu *gpu, enum ht_dtype dtype)
                   : dtype == HT_BF16 ? gpu->bf16_flops_per_s
                                      : gpu->f32_flops_per_s;
     return (struct ht_roof){.flops_per_s = peak * gpu->gemm_efficiency,
+                            .half_rows = (double)gpu->gemm_half_rows,
                             .bytes_per_s = gpu->memory_bytes_per_s * gpu->memory_efficiency,
                             .launch_s = ht_seconds(gpu->launch_ns)};
 }

@@ -101,6 +101,24 @@ static void lanes(const struct ht_trace *t, const struct ht_window *w, const int
     free(least);
 }
 
+/* From the first forward to the last backward of an iteration, whatever stands still between: mean over the window. */
+static int64_t passes(const struct ht_trace *t, int32_t first, int32_t last)
+{
+    const struct ht_schedule *s = t->schedule;
+    int64_t sum = 0;
+    for (int32_t k = first; k <= last; k++) {
+        int64_t begin = INT64_MAX, end = INT64_MIN;
+        for (int32_t op = 0; op < s->n_ops; op++) {
+            const struct ht_trace_event *e = &t->events[(int64_t)k * s->n_ops + op];
+            if (!ran(e)) continue;
+            if (s->ops[op].kind == HT_OP_FORWARD && e->start_ns < begin) begin = e->start_ns;
+            if (s->ops[op].kind == HT_OP_BACKWARD && e->end_ns > end) end = e->end_ns;
+        }
+        if (end > begin) sum += end - begin;
+    }
+    return sum / (last - first + 1);
+}
+
 /* How many lanes have ops that use each resource. */
 static int32_t *flows_at_once(const struct ht_schedule *s)
 {
@@ -215,6 +233,7 @@ enum ht_status ht_metrics_compute(const struct ht_trace *t, const int64_t *cost_
     ht_critical_path(t, &w, out->critical_ns, &out->critical_wait_ns);
     for (int32_t l = 0; l < s->n_lanes; l++) out->critical_ns[l] /= w.iterations;
     out->critical_wait_ns /= w.iterations;
+    out->passes_ns = passes(t, warmup, last);
     free(cost);
     return HT_OK;
 }

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-static const struct ht_roof roof = {1e12, 1e11, 1e-6};
+static const struct ht_roof roof = {.flops_per_s = 1e12, .bytes_per_s = 1e11, .launch_s = 1e-6};
 
 #define NEAR(a, b) ck_assert_double_eq_tol(a, b, 1e-12 * fabs(b))
 
@@ -104,7 +104,7 @@ START_TEST(llama_block_by_hand)
     NEAR(ht_forward_s(&roof, &w), 2 * (launch + GiF / flops) + launch + 2 * P * 2 / bw);
     NEAR(ht_backward_s(&roof, &w), 4 * (launch + GiF / flops) + launch + 3 * P * 2 / bw + launch + 2.5 * NCe / bw);
     w.flash = true; /* so slow a memory that bytes count: q, out, k, v forward, and their gradients back */
-    const struct ht_roof slow = {1e12, 1e6, 0};
+    const struct ht_roof slow = {.flops_per_s = 1e12, .bytes_per_s = 1e6, .launch_s = 0};
     NEAR(ht_forward_s(&slow, &w), 2.5 * NCe / 1e6);
     NEAR(ht_backward_s(&slow, &w), 5 * NCe / 1e6);
     w.flash = false;
@@ -145,7 +145,7 @@ END_TEST
 /* With endless bandwidth and no launches only the model's FLOPs are left: forward once, backward twice. */
 START_TEST(flops_only)
 {
-    const struct ht_roof r = {1e12, 1e300, 0};
+    const struct ht_roof r = {.flops_per_s = 1e12, .bytes_per_s = 1e300, .launch_s = 0};
     struct ht_model m = {.arch = HT_ARCH_GPT,
                          .layers = 2,
                          .width = 768,
@@ -174,6 +174,29 @@ START_TEST(flops_only)
 END_TEST
 
 /* The same block: N = 1024, C = 1024, V = 1000 */
+/* With as many rows as half_rows the linear layers' products take twice as long, and with three times as many 4/3;
+   attention's, and what moves memory, take what they took. */
+START_TEST(few_rows)
+{
+    struct ht_roof few = roof, none = {.flops_per_s = 1e12, .bytes_per_s = 1e30};
+    struct ht_work w = block(2, 512, 1024, 8); /* 1024 rows; qkv: 6 GiFLOP */
+    double qkv = 6.0 * 1024 * 1024 * 1024 / 1e12;
+    w.sub_ops = 1u << HT_SUB_QKV;
+    none.half_rows = 1024;
+    NEAR(ht_forward_s(&none, &w), 2 * qkv);
+    NEAR(ht_backward_s(&none, &w), 4 * qkv + 3.0 * 1024 * 3072 * 2 / 1e30);
+    none.half_rows = 1024.0 / 3;
+    NEAR(ht_forward_s(&none, &w), qkv * 4 / 3);
+    few.half_rows = 1024;
+    w.sub_ops = 1u << HT_SUB_ATTENTION | 1u << HT_SUB_NORM1;
+    NEAR(ht_forward_s(&few, &w), ht_forward_s(&roof, &w));
+    w = block(2, 512, 1024, 8);
+    w.unit = HT_UNIT_HEAD; /* logits: 2 x 1024 x 1000 x 1024 */
+    none.half_rows = 1024;
+    NEAR(ht_forward_s(&none, &w), 2 * 2.0 * 1024 * 1000 * 1024 / 1e12);
+}
+END_TEST
+
 START_TEST(ends)
 {
     struct ht_work w = block(2, 512, 1024, 8);
@@ -230,6 +253,7 @@ int main(void)
     tcase_add_test(t, llama_block_by_hand);
     tcase_add_test(t, sums);
     tcase_add_test(t, flops_only);
+    tcase_add_test(t, few_rows);
     tcase_add_test(t, ends);
     tcase_add_test(t, adam);
     tcase_add_test(t, transfers);
