@@ -289,6 +289,99 @@ START_TEST(shared_parameters)
 }
 END_TEST
 
+/* "resource=amount ..." of the n-th op of that name; bytes in units of `unit`. */
+static const char *uses(const struct ht_schedule *s, const char *name, int nth, int64_t unit, char buf[256])
+{
+    buf[0] = '\0';
+    for (int32_t op = 0; op < s->n_ops; op++) {
+        if (strcmp(s->ops[op].name, name) || nth-- > 0) continue;
+        for (int64_t u = s->uses_begin[op]; u < s->uses_begin[op + 1]; u++) {
+            const struct ht_resource *r = &s->resources[s->uses[u].resource];
+            int64_t amount = r->kind == HT_RES_CORES ? s->uses[u].amount : s->uses[u].amount / unit;
+            size_t at = strlen(buf);
+            snprintf(buf + at, 256 - at, "%s%s=%lld", at ? ", " : "", r->name, (long long)amount);
+        }
+        return buf;
+    }
+    ck_abort_msg("there is no op '%s'", name);
+    return NULL;
+}
+
+/* What is shared, over two nodes of two GPUs: copies take their port and the node's DRAM, messages both ports and
+   between nodes both NICs, a read of another node's memory its DRAM, both NICs and the reader's port; host work all 32
+   cores. */
+START_TEST(shares)
+{
+    char buf[256];
+    struct ht_scenario sc = scenario_for(&sysx, 4, 2, 4);
+    struct ht_schedule *s = pipe_build(&sc, &sysx);
+    int64_t x = ht_unit_input_bytes(&sc.model, 1, 1, sc.seq, HT_F16), block = ht_unit_params(&sc.model, 2);
+    ck_assert_str_eq(uses(s, "P12", 0, 2 * block, buf), "rank 0 pcie h2d=1, node 0 dram=1");
+    ck_assert_str_eq(uses(s, "G2", 0, 4 * block, buf), "rank 1 pcie d2h=1, node 0 dram=1");
+    ck_assert_str_eq(uses(s, "X3.0", 0, x, buf), "rank 0 pcie d2h=1"); /* f0 to f1, in the node */
+    ck_assert_str_eq(uses(s, "X3.0", 1, x, buf), "rank 1 pcie h2d=1");
+    ck_assert_str_eq(uses(s, "X5.0", 0, x, buf), "rank 1 pcie d2h=1, node 0 nic out=1"); /* f1 to f2 */
+    ck_assert_str_eq(uses(s, "X5.0", 1, x, buf), "rank 2 pcie h2d=1, node 1 nic in=1");
+    ck_assert_str_eq(uses(s, "P2", 0, 2 * block, buf),
+                     "node 1 dram=1, node 1 nic out=1"); /* f0's second block, of GPU 2 */
+    ck_assert_str_eq(uses(s, "P2", 1, 2 * block, buf), "rank 0 pcie h2d=1, node 0 nic in=1");
+    /* 24 bytes a parameter of FP32 states, 4 of the sum, 2 of the copy, 4 of the log */
+    ck_assert_str_eq(uses(s, "O2", 0, 34 * block, buf), "node 0 cores=32, node 0 dram=1");
+    ck_assert_str_eq(uses(s, "V2", 0, 4 * block, buf), "node 0 cores=32, node 0 dram=1");
+    ck_assert_str_eq(uses(s, "b2.0", 0, 1, buf), "");
+    ht_schedule_destroy(s);
+    struct ht_pipe_style y = sysx;
+    y.free_messages = true;
+    s = pipe_build(&sc, &y);
+    ck_assert_str_eq(uses(s, "X5.0", 0, x, buf), "");
+    for (int32_t op = 0; op < s->n_ops; op++) {
+        if (s->ops[op].kind != HT_OP_SEND && s->ops[op].kind != HT_OP_RECEIVE) continue;
+        ck_assert(s->works[s->ops[op].work].free == (s->ops[op].name[0] != 'P'));
+    }
+    ht_schedule_destroy(s);
+    ht_scenario_free(&sc);
+}
+END_TEST
+
+/* Two buffers: on GPU 0 of Fig. 8 with p = 1, forward stage 4 (units 9, 10) is fetched behind stage 0 at 2; backward
+   stage 15 (unit 16) when stage 4 begins at 6 and stage 0 has left, 11 (unit 12) when 15 begins, and so on. */
+START_TEST(two_buffers)
+{
+    struct ht_scenario sc = scenario_for(&sysx, 4, 1, 4);
+    struct pipe_run r = pipe_run(pipe_build(&sc, &sysx), &sysx, (struct pipe_prices){1, 1, 1, 1, 2}, 1, 0, NULL);
+    ck_assert_double_eq(pipe_start(&r, 0, "P0"), 0);
+    ck_assert_double_eq(pipe_start(&r, 0, "P9"), 2);
+    ck_assert_double_eq(pipe_start(&r, 0, "P16"), 6);
+    ck_assert_double_eq(pipe_start(&r, 0, "P12"), 10);
+    ck_assert_double_eq(pipe_start(&r, 0, "P8"), 14);
+    pipe_run_free(&r);
+    ht_scenario_free(&sc);
+}
+END_TEST
+
+/* A send that blocks holds up its sender: GPipe on two GPUs with messages of half a unit, f0.1 begins at 1.5 instead
+ * of 1. */
+START_TEST(blocking_sends)
+{
+    struct ht_pipe_style y = gpipe;
+    struct ht_scenario sc = scenario_for(&y, 2, 1, 2);
+    for (int blocking = 0; blocking < 2; blocking++) {
+        y.blocking_sends = blocking;
+        struct pipe_run r = pipe_run(pipe_build(&sc, &y), &y, (struct pipe_prices){1, 1, 0, 0, 0}, 1, 0, NULL);
+        struct ht_sim_options options = {.iterations = 1};
+        struct ht_error err = {0};
+        for (int32_t op = 0; op < r.s->n_ops; op++)
+            if (r.s->ops[op].kind == HT_OP_SEND) r.cost_ns[op] = pipe_ns(0.5);
+        ht_trace_destroy(r.trace);
+        ck_assert(ht_sim_run(r.s, r.cost_ns, &options, &err, &r.trace) == HT_OK);
+        ck_assert_double_eq(pipe_start(&r, 0, "f0.1"), blocking ? 1.5 : 1);
+        ck_assert_double_eq(pipe_start(&r, 0, "f1.0"), 1.5);
+        pipe_run_free(&r);
+    }
+    ht_scenario_free(&sc);
+}
+END_TEST
+
 /* Recomputation that may begin early: T_b = R + B. One micro-batch on two GPUs, R = B = 1: f0 f1 R1 B1, and R0 beside
  * them. */
 START_TEST(early_recompute)
@@ -512,6 +605,9 @@ int main(void)
     tcase_add_test(tc, checkpoints);
     tcase_add_test(tc, early_checkpoints);
     tcase_add_test(tc, shared_parameters);
+    tcase_add_test(tc, shares);
+    tcase_add_test(tc, two_buffers);
+    tcase_add_test(tc, blocking_sends);
     tcase_add_test(tc, early_recompute);
     tcase_add_test(tc, activations_held);
     tcase_add_test(tc, device_bytes);

@@ -209,6 +209,7 @@ END_TEST
 int main(void)
 {
     TCase *tc = tcase_create("pipeline");
+    tcase_set_timeout(tc, 600);
     tcase_add_test(tc, assignment);
     tcase_add_test(tc, remote_checkpoints);
     tcase_add_test(tc, one_forward_one_backward);
