@@ -1,0 +1,69 @@
+/*
+ * Internal: causal attention with its log-sum-exp kept and the scores never stored. q, k, v of one token lie in one row
+ * of qkv (H heads of q, Hkv of k, Hkv of v, D each); H / Hkv query heads in a row share a head of keys and values.
+ */
+#ifndef HT_CUDA_ATTENTION_CUH
+#define HT_CUDA_ATTENTION_CUH
+
+#include "common/kernels/cuda/device.cuh"
+#include "common/kernels/cuda/ht_cuda_attention.h"
+
+/* What kernels are given: addresses, and strides in elements. */
+template <class T> struct ht_heads {
+    const T *qkv, *out, *dout; /* (B,T,W), (B,T,C), (B,T,C) */
+    T *to, *dqkv;              /* forward's output (B,T,C); backward's (B,T,W) */
+    float *lse, *dot;          /* (B,H,T) */
+    int seq, heads, sharing, head_size;
+    int64_t width, stride; /* C, W = C + 2 K */
+    float scale;           /* 1 / sqrt(D) */
+};
+
+template <class T> static inline ht_heads<T> ht_heads_of(const struct ht_cuda_attention *a)
+{
+    ht_heads<T> h = {};
+    h.qkv = (const T *)a->qkv;
+    h.out = (const T *)a->out;
+    h.to = (T *)a->out;
+    h.dout = (const T *)a->dout;
+    h.dqkv = (T *)a->dqkv;
+    h.lse = a->lse;
+    h.dot = a->scratch;
+    h.seq = (int)a->seq;
+    h.heads = (int)a->heads;
+    h.sharing = (int)(a->heads / a->kv_heads);
+    h.head_size = (int)a->head_size;
+    h.width = a->heads * a->head_size;
+    h.stride = h.width + 2 * a->kv_heads * a->head_size;
+    h.scale = 1.0f / sqrtf((float)a->head_size);
+    return h;
+}
+
+/* Element offsets of row 0 of a head's q, k, v (rows `stride` apart) and of its output (rows `width` apart). */
+template <class T> static __device__ __forceinline__ int64_t ht_q_at(const ht_heads<T> &h, int64_t batch, int head)
+{
+    return batch * h.seq * h.stride + (int64_t)head * h.head_size;
+}
+template <class T> static __device__ __forceinline__ int64_t ht_k_at(const ht_heads<T> &h, int64_t batch, int kv_head)
+{
+    return batch * h.seq * h.stride + h.width + (int64_t)kv_head * h.head_size;
+}
+template <class T> static __device__ __forceinline__ int64_t ht_v_at(const ht_heads<T> &h, int64_t batch, int kv_head)
+{
+    return ht_k_at(h, batch, kv_head) + (int64_t)(h.heads / h.sharing) * h.head_size;
+}
+template <class T> static __device__ __forceinline__ int64_t ht_out_at(const ht_heads<T> &h, int64_t batch, int head)
+{
+    return batch * h.seq * h.width + (int64_t)head * h.head_size;
+}
+template <class T> static __device__ __forceinline__ int64_t ht_stat_at(const ht_heads<T> &h, int64_t batch, int head)
+{
+    return (batch * h.heads + head) * h.seq;
+}
+
+/* Tensor cores: false if this is not a case of theirs. Any case: the general ones. */
+bool ht_attention_mma_forward(struct ht_cuda *cuda, const struct ht_cuda_attention *a);
+bool ht_attention_mma_backward(struct ht_cuda *cuda, const struct ht_cuda_attention *a);
+void ht_attention_general_forward(struct ht_cuda *cuda, const struct ht_cuda_attention *a);
+void ht_attention_general_backward(struct ht_cuda *cuda, const struct ht_cuda_attention *a);
+
+#endif

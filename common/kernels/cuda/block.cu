@@ -1,0 +1,223 @@
+/*
+ * A block: common/kernels/block.c step by step. The residual stream's additions and the biases are part of the matrix
+ * products, so that a stored element is rounded once.
+ */
+#include "common/kernels/cuda/unit.cuh"
+
+/* Which of the parameter parts each is, as in common/kernels/block.c: -1 where there is none. */
+enum { LN1_W, LN1_B, QKV_W, QKV_B, PROJ_W, PROJ_B, LN2_W, LN2_B, FC1_W, FC1_B, FC2_W, FC2_B, N_PARTS };
+static const int part_of[][N_PARTS] = {
+    {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11},     /* HT_ARCH_GPT */
+    {0, -1, 1, -1, 4, -1, 5, -1, 6, -1, 8, -1}, /* HT_ARCH_LLAMA */
+};
+
+struct kept {
+    void *norm1, *qkv, *attention, *proj, *norm2, *fc1, *gelu, *probs;
+    float *norm1_stats, *norm2_stats, *lse;
+};
+
+struct block {
+    const struct ht_cuda_args *args;
+    struct ht_cuda *cuda;
+    int64_t rows, C, F, W, E; /* B T; widths of the stream, of gelu, of qkv, of fc1 */
+    bool llama;
+    struct ht_cuda_norm norm1, norm2;
+    struct ht_cuda_linear qkv, proj, fc1, fc2;
+    struct kept act;
+    struct ht_cuda_attention attention;
+    void *grad[N_PARTS]; /* backward; NULL where there is none */
+    void *dwide, *dnorm, *dattention;
+    float *columns;
+};
+
+static void *part_at(void *base, struct ht_act_part part)
+{
+    return (char *)base + part.offset;
+}
+
+static struct ht_cuda_norm norm_of(const struct block *b, const void *weight, const void *bias)
+{
+    struct ht_cuda_norm n = {b->args->dtype, b->rows, b->C, weight, bias, (float)b->args->model->norm_eps};
+    return n;
+}
+
+static void place_activations(struct block *b, void *act)
+{
+    const struct ht_model *m = b->args->model;
+    struct ht_act_layout l;
+    ht_block_activations(m, b->args->batch, b->args->seq, b->args->dtype, &l);
+    b->act.norm1 = part_at(act, l.norm1);
+    b->act.norm1_stats = (float *)part_at(act, l.norm1_stats);
+    b->act.qkv = part_at(act, l.qkv);
+    b->act.attention = part_at(act, l.attention);
+    b->act.proj = part_at(act, l.proj);
+    b->act.norm2 = part_at(act, l.norm2);
+    b->act.norm2_stats = (float *)part_at(act, l.norm2_stats);
+    b->act.fc1 = part_at(act, l.fc1);
+    b->act.gelu = part_at(act, l.gelu);
+    b->act.probs = m->flash ? NULL : part_at(act, l.probs);
+    b->act.lse = m->flash ? (float *)part_at(act, l.lse) : NULL;
+}
+
+static void place_attention(struct block *b, float *scratch)
+{
+    const struct ht_model *m = b->args->model;
+    b->attention.dtype = b->args->dtype;
+    b->attention.batch = b->args->batch;
+    b->attention.seq = b->args->seq;
+    b->attention.heads = m->heads;
+    b->attention.kv_heads = ht_model_kv_heads(m);
+    b->attention.head_size = m->width / m->heads;
+    b->attention.qkv = b->act.qkv;
+    b->attention.out = b->act.attention;
+    b->attention.lse = b->act.lse;
+    b->attention.probs = b->act.probs;
+    b->attention.scratch = scratch;
+}
+
+static void place_layers(struct block *b, const void *const p[N_PARTS])
+{
+    struct ht_cuda_linear qkv = {p[QKV_W], p[QKV_B], b->C, b->W}, proj = {p[PROJ_W], p[PROJ_B], b->C, b->C};
+    struct ht_cuda_linear fc1 = {p[FC1_W], p[FC1_B], b->C, b->E}, fc2 = {p[FC2_W], p[FC2_B], b->F, b->C};
+    b->norm1 = norm_of(b, p[LN1_W], p[LN1_B]);
+    b->norm2 = norm_of(b, p[LN2_W], p[LN2_B]);
+    b->qkv = qkv;
+    b->proj = proj;
+    b->fc1 = fc1;
+    b->fc2 = fc2;
+}
+
+static struct block block_of(const struct ht_cuda_args *args, const void *params, void *act, void *grad,
+                             void *workspace)
+{
+    const struct ht_model *m = args->model;
+    struct block b = {};
+    struct ht_param_part parts[HT_MAX_PARAM_PARTS];
+    struct ht_cuda_workspace w;
+    const void *p[N_PARTS];
+    ht_unit_param_parts(m, 1, parts);
+    ht_cuda_workspace_of(m, 1, args->batch, args->seq, args->dtype, grad != NULL, &w);
+    for (int i = 0; i < N_PARTS; i++) {
+        int at = part_of[m->arch][i];
+        p[i] = at < 0 ? NULL : ht_offset(params, args->dtype, parts[at].offset);
+        b.grad[i] = at < 0 || !grad ? NULL : ht_offset(grad, args->grad_store, parts[at].offset);
+    }
+    b.args = args;
+    b.cuda = args->cuda;
+    b.llama = m->arch == HT_ARCH_LLAMA;
+    b.rows = args->batch * args->seq;
+    b.C = m->width;
+    b.F = m->ffn;
+    b.W = m->width + 2 * ht_model_kv_width(m);
+    b.E = b.llama ? 2 * m->ffn : m->ffn;
+    place_layers(&b, p);
+    place_activations(&b, act);
+    char *base = (char *)workspace;
+    place_attention(&b, (float *)(base + w.scratch));
+    if (!grad) return b;
+    b.dwide = base + w.wide;
+    b.dnorm = base + w.narrow;
+    b.dattention = base + w.attention;
+    b.columns = (float *)(base + w.columns);
+    return b;
+}
+
+static bool can_run(const struct ht_cuda_args *args)
+{
+    if (args->model->dropout)
+        ht_cuda_fail(args->cuda, HT_BAD_INPUT, "the GPU's kernels have no dropout", __FILE__, __LINE__);
+    return args->cuda->error.status == HT_OK;
+}
+
+static void rotate(const struct block *b, void *x, bool back)
+{
+    const struct ht_cuda_attention *a = &b->attention;
+    ht_cuda_rotate(b->cuda, b->args->dtype, x, a->batch, a->seq, a->heads + a->kv_heads, a->head_size, b->W,
+                   b->args->model->rope_theta, back);
+}
+
+/* ---- forward ---- */
+
+static void forward(const struct block *b, unsigned sub_ops, const void *x, void *out)
+{
+    enum ht_dtype t = b->args->dtype;
+#define WANTS(sub) (sub_ops >> (sub)&1)
+    if (WANTS(HT_SUB_NORM1)) ht_cuda_norm_forward(b->cuda, &b->norm1, x, b->act.norm1, b->act.norm1_stats);
+    if (WANTS(HT_SUB_QKV)) {
+        ht_cuda_linear_forward(b->args, &b->qkv, b->act.norm1, NULL, b->act.qkv);
+        if (b->llama) rotate(b, b->act.qkv, false);
+    }
+    if (WANTS(HT_SUB_ATTENTION)) ht_cuda_attention_forward(b->cuda, &b->attention);
+    if (WANTS(HT_SUB_PROJ)) ht_cuda_linear_forward(b->args, &b->proj, b->act.attention, x, b->act.proj);
+    if (WANTS(HT_SUB_NORM2)) ht_cuda_norm_forward(b->cuda, &b->norm2, b->act.proj, b->act.norm2, b->act.norm2_stats);
+    if (WANTS(HT_SUB_FC1)) ht_cuda_linear_forward(b->args, &b->fc1, b->act.norm2, NULL, b->act.fc1);
+    if (WANTS(HT_SUB_GELU)) {
+        if (b->llama)
+            ht_cuda_swiglu(b->cuda, t, b->act.fc1, b->act.gelu, b->rows, b->F);
+        else
+            ht_cuda_gelu(b->cuda, t, b->act.fc1, b->act.gelu, b->rows * b->F);
+    }
+    if (WANTS(HT_SUB_FC2)) ht_cuda_linear_forward(b->args, &b->fc2, b->act.gelu, b->act.proj, out);
+#undef WANTS
+}
+
+void ht_cuda_block_forward(const struct ht_cuda_args *args, const void *params, const void *x, void *act, void *out,
+                           void *workspace)
+{
+    if (!can_run(args)) return;
+    struct block b = block_of(args, params, act, NULL, workspace);
+    forward(&b, HT_ALL_SUB_OPS, x, out);
+}
+
+void ht_cuda_block_recompute(const struct ht_cuda_args *args, const void *params, const void *x, void *act,
+                             unsigned sub_ops, void *workspace)
+{
+    if (!can_run(args)) return;
+    struct block b = block_of(args, params, act, NULL, workspace);
+    forward(&b, sub_ops & HT_ALL_SUB_OPS & ~(1u << HT_SUB_FC2), x, NULL);
+}
+
+/* ---- backward ---- */
+
+/* dwide (B T, E): the gradient of fc1. With a gate that of gelu goes to the right half of each row first. */
+static void activate_backward(const struct block *b, const void *dout)
+{
+    enum ht_dtype t = b->args->dtype;
+    if (b->llama) {
+        ht_cuda_linear_backward(b->args, &b->fc2, dout, b->C, ht_offset(b->dwide, t, b->F), b->E);
+        ht_cuda_swiglu_backward(b->cuda, t, b->act.fc1, b->dwide, b->rows, b->F);
+    } else {
+        ht_cuda_linear_backward(b->args, &b->fc2, dout, b->C, b->dwide, b->F);
+        ht_cuda_gelu_backward(b->cuda, t, b->act.fc1, b->dwide, b->rows * b->F);
+    }
+}
+
+static void norm_grad(const struct block *b, const struct ht_cuda_norm *n, const void *x, const float *stats,
+                      void *dweight, void *dbias)
+{
+    ht_cuda_norm_grad(b->cuda, n, x, b->dnorm, stats, b->args->grad, b->args->grad_store, dweight, dbias, b->columns);
+}
+
+void ht_cuda_block_backward(const struct ht_cuda_args *args, const void *params, const void *x, const void *act,
+                            const void *dout, void *dx, void *grad, void *workspace)
+{
+    if (!can_run(args) || !ht_cuda_types_fit(args)) return;
+    struct block b = block_of(args, params, (void *)act, grad, workspace); /* act is only read */
+    void **g = b.grad;
+    activate_backward(&b, dout);
+    ht_cuda_linear_grad(args, &b.fc2, b.act.gelu, dout, b.C, g[FC2_W], g[FC2_B], b.columns);
+    ht_cuda_linear_backward(args, &b.fc1, b.dwide, b.E, b.dnorm, b.C); /* of norm2 */
+    ht_cuda_linear_grad(args, &b.fc1, b.act.norm2, b.dwide, b.E, g[FC1_W], g[FC1_B], b.columns);
+    ht_cuda_norm_backward(b.cuda, &b.norm2, b.act.proj, b.dnorm, b.act.norm2_stats, dout, dx); /* of proj */
+    norm_grad(&b, &b.norm2, b.act.proj, b.act.norm2_stats, g[LN2_W], g[LN2_B]);
+    ht_cuda_linear_backward(args, &b.proj, dx, b.C, b.dattention, b.C);
+    ht_cuda_linear_grad(args, &b.proj, b.act.attention, dx, b.C, g[PROJ_W], g[PROJ_B], b.columns);
+    b.attention.dout = b.dattention;
+    b.attention.dqkv = b.dwide;
+    ht_cuda_attention_backward(b.cuda, &b.attention);
+    if (b.llama) rotate(&b, b.dwide, true);
+    ht_cuda_linear_backward(args, &b.qkv, b.dwide, b.W, b.dnorm, b.C); /* of norm1 */
+    ht_cuda_linear_grad(args, &b.qkv, b.act.norm1, b.dwide, b.W, g[QKV_W], g[QKV_B], b.columns);
+    norm_grad(&b, &b.norm1, x, b.act.norm1_stats, g[LN1_W], g[LN1_B]);
+    ht_cuda_norm_backward(b.cuda, &b.norm1, x, b.dnorm, b.act.norm1_stats, dx, dx);
+}

@@ -1,0 +1,231 @@
+/*
+ * cuBLASLt's matrices are column-major. A row-major C = A B is the column-major C^T = B^T A^T, and a row-major matrix
+ * with rows `stride` apart is its own transpose in column-major order with the same leading dimension: so cuBLASLt's A
+ * is our b, its B our a, its m our n, and its bias, one value a row, our one value a column.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/kernels/cuda/cublaslt.cuh"
+#include "common/kernels/cuda/gemm_plain.cuh"
+#include "common/kernels/cuda/ht_cuda_gemm.h"
+
+enum { SLOTS = 512, MAX_ALIGNMENT = 256 };
+
+/* All that the choice of an algorithm depends on; padding is 0, since keys are compared as bytes. */
+struct key {
+    int64_t m, n, k, a_stride, b_stride, c_stride, count, a_step, b_step, c_step;
+    int32_t in, out, a_transposed, b_transposed, biased, adds;
+    uint32_t a_alignment, b_alignment, c_alignment, add_alignment;
+};
+
+struct slot {
+    bool used;
+    bool plain; /* cuBLASLt has no algorithm: gemm_plain.cu */
+    struct key key;
+    cublasLtMatmulAlgo_t algo;
+};
+
+struct ht_cuda_gemm {
+    struct ht_cublaslt lt;
+    cublasLtHandle_t handle;
+    void *workspace;
+    size_t workspace_bytes;
+    struct slot slots[SLOTS];
+};
+
+struct ht_cuda_gemm *ht_cuda_gemm_create(void *workspace, int64_t workspace_bytes, struct ht_error *err)
+{
+    struct ht_cuda_gemm *g = (struct ht_cuda_gemm *)calloc(1, sizeof(*g));
+    if (!g) {
+        ht_fail(err, HT_FAILED, "no memory for the table of matrix products");
+        return NULL;
+    }
+    if (ht_cublaslt_open(&g->lt, err) != HT_OK) {
+        free(g);
+        return NULL;
+    }
+    cublasStatus_t status = g->lt.cublasLtCreate(&g->handle);
+    if (status != CUBLAS_STATUS_SUCCESS) {
+        ht_fail(err, HT_FAILED, "cublasLtCreate: %s", g->lt.cublasLtGetStatusString(status));
+        ht_cublaslt_close(&g->lt);
+        free(g);
+        return NULL;
+    }
+    g->workspace = workspace;
+    g->workspace_bytes = workspace ? (size_t)workspace_bytes : 0;
+    return g;
+}
+
+void ht_cuda_gemm_destroy(struct ht_cuda_gemm *g)
+{
+    if (!g) return;
+    g->lt.cublasLtDestroy(g->handle);
+    ht_cublaslt_close(&g->lt);
+    free(g);
+}
+
+static cudaDataType_t data_type(enum ht_dtype t)
+{
+    return t == HT_F16 ? CUDA_R_16F : t == HT_BF16 ? CUDA_R_16BF : CUDA_R_32F;
+}
+
+/* The largest power of two, at most MAX_ALIGNMENT, that the address of every one of the matrices is a multiple of. */
+static uint32_t alignment(const void *at, int64_t step, enum ht_dtype t)
+{
+    uintptr_t bits = (uintptr_t)at | (uintptr_t)(step * ht_dtype_bytes(t)) | MAX_ALIGNMENT;
+    return (uint32_t)(bits & (~bits + 1));
+}
+
+static struct key key_of(const struct ht_cuda_product *p)
+{
+    struct key key;
+    memset(&key, 0, sizeof(key));
+    key.m = p->m;
+    key.n = p->n;
+    key.k = p->k;
+    key.a_stride = p->a_stride;
+    key.b_stride = p->b_stride;
+    key.c_stride = p->c_stride;
+    key.count = p->count > 1 ? p->count : 1;
+    if (key.count > 1) {
+        key.a_step = p->a_step;
+        key.b_step = p->b_step;
+        key.c_step = p->c_step;
+    }
+    key.in = p->in;
+    key.out = p->out;
+    key.a_transposed = p->a_transposed;
+    key.b_transposed = p->b_transposed;
+    key.biased = p->bias != NULL;
+    key.adds = p->add != NULL;
+    key.a_alignment = alignment(p->a, key.a_step, p->in);
+    key.b_alignment = alignment(p->b, key.b_step, p->in);
+    key.c_alignment = alignment(p->c, key.c_step, p->out);
+    key.add_alignment = p->add ? alignment(p->add, key.c_step, p->out) : key.c_alignment;
+    return key;
+}
+
+static struct slot *slot_of(struct ht_cuda_gemm *g, const struct key *key)
+{
+    uint64_t hash = 14695981039346656037u; /* FNV-1a */
+    const unsigned char *bytes = (const unsigned char *)key;
+    for (size_t i = 0; i < sizeof(*key); i++) hash = (hash ^ bytes[i]) * 1099511628211u;
+    for (uint64_t i = 0; i < SLOTS; i++) {
+        struct slot *s = &g->slots[(hash + i) % SLOTS];
+        if (!s->used || memcmp(&s->key, key, sizeof(*key)) == 0) return s;
+    }
+    struct slot *s = &g->slots[hash % SLOTS]; /* full: somebody's place is taken */
+    s->used = false;
+    return s;
+}
+
+/* Keeps cuBLASLt's first refusal of a call. */
+static bool ok(struct ht_cuda *cuda, cublasStatus_t status, const char *what, const struct key *key, int line)
+{
+    if (status == CUBLAS_STATUS_SUCCESS) return true;
+    char text[512];
+    snprintf(text, sizeof(text), "%s: %s, for (%lld,%lld) = (%lld,%lld) (%lld,%lld), %s to %s%s%s", what,
+             cuda->gemm->lt.cublasLtGetStatusString(status), (long long)key->m, (long long)key->n, (long long)key->m,
+             (long long)key->k, (long long)key->k, (long long)key->n, ht_dtype_name((enum ht_dtype)key->in),
+             ht_dtype_name((enum ht_dtype)key->out), key->biased ? ", with a bias" : "", key->adds ? ", added" : "");
+    ht_cuda_fail(cuda, HT_FAILED, text, __FILE__, line);
+    return false;
+}
+
+struct operation {
+    cublasLtMatmulDescOpaque_t desc;
+    cublasLtMatrixLayoutOpaque_t a, b, c; /* cuBLASLt's */
+};
+
+#define TRY(name, ...)                                                                                                 \
+    do {                                                                                                               \
+        if (!ok(cuda, cuda->gemm->lt.name(__VA_ARGS__), #name, key, __LINE__)) return false;                           \
+    } while (0)
+
+static bool layout_init(struct ht_cuda *cuda, const struct key *key, cublasLtMatrixLayoutOpaque_t *l, int32_t type,
+                        int64_t rows, int64_t columns, int64_t stride, int64_t step)
+{
+    int32_t count = (int32_t)key->count;
+    TRY(cublasLtMatrixLayoutInit_internal, l, sizeof(*l), data_type((enum ht_dtype)type), (uint64_t)rows,
+        (uint64_t)columns, stride);
+    if (count == 1) return true;
+    TRY(cublasLtMatrixLayoutSetAttribute, l, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof(count));
+    TRY(cublasLtMatrixLayoutSetAttribute, l, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &step, sizeof(step));
+    return true;
+}
+
+static bool operation_init(struct ht_cuda *cuda, const struct key *key, const void *bias, struct operation *o)
+{
+    cublasOperation_t a = key->b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N,
+                      b = key->a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+    cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+    TRY(cublasLtMatmulDescInit_internal, &o->desc, sizeof(o->desc), CUBLAS_COMPUTE_32F, CUDA_R_32F);
+    TRY(cublasLtMatmulDescSetAttribute, &o->desc, CUBLASLT_MATMUL_DESC_TRANSA, &a, sizeof(a));
+    TRY(cublasLtMatmulDescSetAttribute, &o->desc, CUBLASLT_MATMUL_DESC_TRANSB, &b, sizeof(b));
+    if (key->biased) {
+        TRY(cublasLtMatmulDescSetAttribute, &o->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof(epilogue));
+        TRY(cublasLtMatmulDescSetAttribute, &o->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof(bias));
+    }
+    int64_t b_rows = key->b_transposed ? key->n : key->k, a_rows = key->a_transposed ? key->k : key->m; /* ours */
+    return layout_init(cuda, key, &o->a, key->in, key->k + key->n - b_rows, b_rows, key->b_stride, key->b_step) &&
+           layout_init(cuda, key, &o->b, key->in, key->k + key->m - a_rows, a_rows, key->a_stride, key->a_step) &&
+           layout_init(cuda, key, &o->c, key->out, key->n, key->m, key->c_stride, key->c_step);
+}
+
+/* cuBLASLt's own first choice among the algorithms that always give the same bits. */
+static bool choose(struct ht_cuda *cuda, const struct key *key, struct operation *o, struct slot *slot)
+{
+    struct ht_cuda_gemm *g = cuda->gemm;
+    cublasLtMatmulPreferenceOpaque_t wish;
+    uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    cublasLtMatmulHeuristicResult_t found;
+    int n = 0;
+    TRY(cublasLtMatmulPreferenceInit_internal, &wish, sizeof(wish));
+#define WISH(what, value) TRY(cublasLtMatmulPreferenceSetAttribute, &wish, what, &(value), sizeof(value))
+    WISH(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, g->workspace_bytes);
+    WISH(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions);
+    WISH(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, key->b_alignment);
+    WISH(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, key->a_alignment);
+    WISH(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, key->add_alignment);
+    WISH(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, key->c_alignment);
+#undef WISH
+    cublasStatus_t status =
+        g->lt.cublasLtMatmulAlgoGetHeuristic(g->handle, &o->desc, &o->a, &o->b, &o->c, &o->c, &wish, 1, &found, &n);
+    if (status == CUBLAS_STATUS_SUCCESS) status = n > 0 ? found.state : CUBLAS_STATUS_NOT_SUPPORTED;
+    slot->plain = status == CUBLAS_STATUS_NOT_SUPPORTED;
+    if (!slot->plain && !ok(cuda, status, "cublasLtMatmulAlgoGetHeuristic", key, __LINE__)) return false;
+    slot->key = *key;
+    if (!slot->plain) slot->algo = found.algo;
+    slot->used = true;
+    return true;
+}
+
+static bool multiply(struct ht_cuda *cuda, const struct ht_cuda_product *p, const struct key *key)
+{
+    struct ht_cuda_gemm *g = cuda->gemm;
+    struct operation o;
+    struct slot *slot = slot_of(g, key);
+    if (!operation_init(cuda, key, p->bias, &o)) return false;
+    if (!slot->used && !choose(cuda, key, &o, slot)) return false;
+    if (slot->plain) {
+        ht_cuda_multiply_plain(cuda, p);
+        return true;
+    }
+    float alpha = 1, beta = p->add ? 1 : 0;
+    TRY(cublasLtMatmul, g->handle, &o.desc, &alpha, p->b, &o.a, p->a, &o.b, &beta, p->add ? p->add : p->c, &o.c, p->c,
+        &o.c, &slot->algo, g->workspace, g->workspace_bytes, cuda->stream);
+    return true;
+}
+
+void ht_cuda_multiply(struct ht_cuda *cuda, const struct ht_cuda_product *p)
+{
+    if (cuda->error.status != HT_OK || p->m <= 0 || p->n <= 0) return;
+    if (!cuda->gemm) {
+        ht_cuda_fail(cuda, HT_FAILED, "a matrix product without cuBLASLt", __FILE__, __LINE__);
+        return;
+    }
+    struct key key = key_of(p);
+    multiply(cuda, p, &key);
+}

@@ -1,0 +1,94 @@
+/* The embedding's and the head's units: common/kernels/embedding.c and head.c. */
+#include "common/kernels/cuda/unit.cuh"
+
+void ht_cuda_embedding_forward(const struct ht_cuda_args *args, const int32_t *tokens, const void *params, void *out)
+{
+    const struct ht_model *m = args->model;
+    const void *wpe = m->arch == HT_ARCH_GPT ? ht_offset(params, args->dtype, m->vocab * m->width) : NULL;
+    ht_cuda_embed(args->cuda, args->dtype, tokens, params, wpe, out, args->batch, args->seq, m->width);
+}
+
+void ht_cuda_embedding_backward(const struct ht_cuda_args *args, const int32_t *tokens, const void *dout, void *grad)
+{
+    const struct ht_model *m = args->model;
+    void *dwpe = m->arch == HT_ARCH_GPT ? ht_offset(grad, args->grad_store, m->vocab * m->width) : NULL;
+    if (!ht_cuda_types_fit(args)) return;
+    ht_cuda_embed_backward(args->cuda, args->dtype, tokens, dout, args->grad, args->grad_store, grad, dwpe, m->tied,
+                           args->batch, args->seq, m->width, m->vocab, m->max_seq);
+}
+
+struct head {
+    int64_t rows, C, V;
+    int64_t matrix_at; /* elements of the norm, after which the head's own matrix comes */
+    struct ht_cuda_norm norm;
+    struct ht_cuda_linear matrix;
+    void *norm_out;
+    float *stats;
+};
+
+static struct head head_of(const struct ht_cuda_args *args, const void *params, const void *wte, void *act)
+{
+    const struct ht_model *m = args->model;
+    bool biased = m->arch == HT_ARCH_GPT;
+    struct head h = {};
+    struct ht_act_layout l;
+    ht_head_activations(m, args->batch, args->seq, args->dtype, &l);
+    h.rows = args->batch * args->seq;
+    h.C = m->width;
+    h.V = m->vocab;
+    h.matrix_at = biased ? 2 * h.C : h.C;
+    struct ht_cuda_norm norm = {
+        args->dtype, h.rows, h.C, params, biased ? ht_offset(params, args->dtype, h.C) : NULL, (float)m->norm_eps};
+    struct ht_cuda_linear matrix = {m->tied ? wte : ht_offset(params, args->dtype, h.matrix_at), NULL, h.C, h.V};
+    h.norm = norm;
+    h.matrix = matrix;
+    h.norm_out = (char *)act + l.norm1.offset;
+    h.stats = (float *)((char *)act + l.norm1_stats.offset);
+    return h;
+}
+
+void ht_cuda_head_forward(const struct ht_cuda_args *args, const void *params, const void *wte, const void *x,
+                          void *act, float *logits, const int32_t *targets, float scale, double *loss_sum,
+                          void *workspace)
+{
+    struct head h = head_of(args, params, wte, act);
+    struct ht_cuda_workspace w;
+    ht_cuda_workspace_of(args->model, args->model->layers + 1, args->batch, args->seq, args->dtype, false, &w);
+    double *row_loss = (double *)((char *)workspace + w.row_loss);
+    ht_cuda_norm_forward(args->cuda, &h.norm, x, h.norm_out, h.stats);
+    struct ht_cuda_product p = {};
+    p.in = args->dtype;
+    p.out = HT_F32;
+    p.m = h.rows;
+    p.n = h.V;
+    p.k = h.C;
+    p.a = h.norm_out;
+    p.a_stride = h.C;
+    p.b = h.matrix.weight;
+    p.b_stride = h.C;
+    p.b_transposed = true;
+    p.c = logits;
+    p.c_stride = h.V;
+    ht_cuda_multiply(args->cuda, &p);
+    ht_cuda_cross_entropy(args->cuda, args->dtype, logits, targets, h.rows, h.V, scale, row_loss);
+    ht_cuda_sum(args->cuda, row_loss, h.rows, loss_sum);
+}
+
+void ht_cuda_head_backward(const struct ht_cuda_args *args, const void *params, const void *wte, const void *x,
+                           const void *act, const float *dlogits, void *dx, void *grad, void *dwte, void *workspace)
+{
+    if (!ht_cuda_types_fit(args)) return;
+    bool tied = args->model->tied;
+    struct head h = head_of(args, params, wte, (void *)act); /* act is only read */
+    struct ht_cuda_workspace w;
+    ht_cuda_workspace_of(args->model, args->model->layers + 1, args->batch, args->seq, args->dtype, true, &w);
+    void *dnorm = (char *)workspace + w.narrow;
+    float *columns = (float *)((char *)workspace + w.columns);
+    int64_t stride = args->dtype == HT_F32 ? h.V : 2 * h.V; /* ht_cuda_cross_entropy */
+    void *dbias = h.norm.bias ? ht_offset(grad, args->grad_store, h.C) : NULL;
+    void *dmatrix = tied ? dwte : ht_offset(grad, args->grad_store, h.matrix_at);
+    ht_cuda_linear_backward(args, &h.matrix, dlogits, stride, dnorm, h.C);
+    ht_cuda_norm_backward(args->cuda, &h.norm, x, dnorm, h.stats, NULL, dx);
+    ht_cuda_linear_grad(args, &h.matrix, h.norm_out, dlogits, stride, dmatrix, NULL, columns);
+    ht_cuda_norm_grad(args->cuda, &h.norm, x, dnorm, h.stats, args->grad, args->grad_store, grad, dbias, columns);
+}

@@ -1,0 +1,70 @@
+/*
+ * AdamW, its exact undo, checks of gradients and initial values on the device. Parameters, momentum and variance are
+ * FP32; gradients are of any type and are read exactly. Each operation is rounded on its own, in the order that
+ * common/kernels/adamw.h gives, so the results are the CPU's bit for bit (but for the payloads of NaNs).
+ */
+#ifndef HT_CUDA_OPTIMIZER_H
+#define HT_CUDA_OPTIMIZER_H
+
+#include "common/kernels/cuda/ht_cuda.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+#include "common/kernels/adamw.h"
+
+/* Flat arrays of n in device memory; 16-byte aligned arrays are the fast way, and any alignment is right. */
+struct ht_cuda_adamw {
+    float *param, *m, *v;
+    const void *grad;
+    enum ht_dtype grad_type;
+    void *copy; /* NULL, or where the new parameters go as well, rounded to copy_type */
+    enum ht_dtype copy_type;
+    int64_t n;
+};
+
+void ht_cuda_adamw_update(struct ht_cuda *cuda, const struct ht_adamw_step *step, const struct ht_cuda_adamw *a);
+
+/*
+ * The logged step and its undo (common/kernels/undo.h tells how, and that it is exact). The log is of the same size as
+ * the CPU's, ht_undo_log_bytes, with this header. A step whose exceptions do not fit is refused: the arrays are then as
+ * they were, and `copy` is made again from them, as it is by the undo.
+ */
+enum ht_cuda_undo_state { HT_CUDA_UNDO_EMPTY, HT_CUDA_UNDO_STEPPED, HT_CUDA_UNDO_REFUSED };
+struct ht_cuda_undo_header {
+    uint64_t magic;
+    int64_t n;
+    unsigned long long exceptions; /* of the last step; of a refused one as many as it needs room for */
+    uint32_t state;                /* enum ht_cuda_undo_state */
+    struct ht_adamw_step step;
+};
+
+/* log: device memory, 8-byte aligned, log_bytes at least ht_undo_log_bytes(n, 0). The caller reads the header back when
+   it wants to know. */
+void ht_cuda_adamw_step_logged(struct ht_cuda *cuda, const struct ht_adamw_step *step, const struct ht_cuda_adamw *a,
+                               void *log, int64_t log_bytes);
+/* Takes back the step that the log tells of, and leaves the log empty. Needs the same gradients. Nothing is changed if
+   this is no log of n elements, or an empty or refused one. */
+void ht_cuda_adamw_undo(struct ht_cuda *cuda, const struct ht_cuda_adamw *a, void *log, int64_t log_bytes);
+
+/* What a row of gradients says, as common/kernels/grad_check.h's ht_grad_judge: the same sum, bit for bit. In device
+   memory; all of it is written. */
+enum { HT_CUDA_JUDGE_PARTS = 64 };
+struct ht_cuda_grad_partial {
+    double squares; /* of the gradients as stored */
+    uint32_t bad;   /* 1: some gradient, scaled gradient, or square as AdamW forms it, is not finite */
+    uint32_t part_bad[HT_CUDA_JUDGE_PARTS]; /* scratch */
+    double part_squares[HT_CUDA_JUDGE_PARTS];
+};
+void ht_cuda_grad_judge(struct ht_cuda *cuda, const struct ht_adamw_step *step, enum ht_dtype type, const void *grad,
+                        int64_t n, struct ht_cuda_grad_partial *partial);
+
+/* Values before rounding of common/kernels/unit.h's ht_unit_init, rounded to `type`: the CPU's bits. */
+void ht_cuda_unit_init(struct ht_cuda *cuda, const struct ht_model *model, int64_t unit, uint64_t seed,
+                       enum ht_dtype type, void *params);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,114 @@
+/* Linear layers, and the layout of workspaces. */
+#include "common/kernels/cuda/unit.cuh"
+
+static void take(struct ht_cuda_workspace *w, int64_t *part, int64_t bytes)
+{
+    *part = w->bytes;
+    w->bytes += (bytes + 255) / 256 * 256;
+}
+
+void ht_cuda_workspace_of(const struct ht_model *m, int64_t unit, int64_t batch, int64_t seq, enum ht_dtype dtype,
+                          bool backward, struct ht_cuda_workspace *out)
+{
+    int64_t e = ht_dtype_bytes(dtype), rows = batch * seq, C = m->width;
+    int64_t fc1 = (m->arch == HT_ARCH_LLAMA ? 2 : 1) * m->ffn, qkv = C + 2 * ht_model_kv_width(m);
+    int64_t wide = fc1 > qkv ? fc1 : qkv;
+    struct ht_cuda_workspace w = {};
+    switch (ht_model_unit_kind(m, unit)) {
+    case HT_UNIT_EMBEDDING:
+        break;
+    case HT_UNIT_BLOCK:
+        if (backward) {
+            take(&w, &w.wide, rows * wide * e);
+            take(&w, &w.narrow, rows * C * e);
+            take(&w, &w.attention, rows * C * e);
+            take(&w, &w.columns, ht_cuda_column_scratch_bytes(wide));
+        }
+        take(&w, &w.scratch, ht_cuda_attention_scratch_bytes(m, batch, seq, backward));
+        break;
+    case HT_UNIT_HEAD:
+        if (backward) {
+            take(&w, &w.narrow, rows * C * e);
+            take(&w, &w.columns, ht_cuda_column_scratch_bytes(C));
+        } else {
+            take(&w, &w.row_loss, rows * (int64_t)sizeof(double));
+        }
+        break;
+    }
+    *out = w;
+}
+
+int64_t ht_cuda_unit_workspace_bytes(const struct ht_model *m, int64_t unit, int64_t batch, int64_t seq,
+                                     enum ht_dtype dtype, bool backward)
+{
+    struct ht_cuda_workspace w;
+    ht_cuda_workspace_of(m, unit, batch, seq, dtype, backward, &w);
+    return w.bytes;
+}
+
+bool ht_cuda_types_fit(const struct ht_cuda_args *args)
+{
+    if (args->grad_store == HT_F32 || (args->grad_store == args->grad && args->grad == args->dtype)) return true;
+    ht_cuda_fail(args->cuda, HT_BAD_INPUT,
+                 "on the GPU gradients of parameters are stored as FP32, or in the parameters' own type", __FILE__,
+                 __LINE__);
+    return false;
+}
+
+static struct ht_cuda_product product_of(const struct ht_cuda_args *args, int64_t m, int64_t n, int64_t k)
+{
+    struct ht_cuda_product p = {};
+    p.in = p.out = args->dtype;
+    p.m = m;
+    p.n = n;
+    p.k = k;
+    return p;
+}
+
+void ht_cuda_linear_forward(const struct ht_cuda_args *args, const struct ht_cuda_linear *l, const void *x,
+                            const void *residual, void *y)
+{
+    struct ht_cuda_product p = product_of(args, args->batch * args->seq, l->out, l->in);
+    p.a = x;
+    p.a_stride = l->in;
+    p.b = l->weight;
+    p.b_stride = l->in;
+    p.b_transposed = true;
+    p.c = y;
+    p.c_stride = l->out;
+    p.bias = l->bias;
+    p.add = residual;
+    ht_cuda_multiply(args->cuda, &p);
+}
+
+void ht_cuda_linear_backward(const struct ht_cuda_args *args, const struct ht_cuda_linear *l, const void *dy,
+                             int64_t dy_stride, void *dx, int64_t dx_stride)
+{
+    struct ht_cuda_product p = product_of(args, args->batch * args->seq, l->in, l->out);
+    p.a = dy;
+    p.a_stride = dy_stride;
+    p.b = l->weight;
+    p.b_stride = l->in;
+    p.c = dx;
+    p.c_stride = dx_stride;
+    ht_cuda_multiply(args->cuda, &p);
+}
+
+void ht_cuda_linear_grad(const struct ht_cuda_args *args, const struct ht_cuda_linear *l, const void *x, const void *dy,
+                         int64_t dy_stride, void *dweight, void *dbias, float *scratch)
+{
+    int64_t rows = args->batch * args->seq;
+    struct ht_cuda_product p = product_of(args, l->out, l->in, rows);
+    p.out = args->grad_store;
+    p.a = dy;
+    p.a_stride = dy_stride;
+    p.a_transposed = true;
+    p.b = x;
+    p.b_stride = l->in;
+    p.c = dweight;
+    p.c_stride = l->in;
+    ht_cuda_multiply(args->cuda, &p);
+    if (args->grad_store == HT_F32) ht_cuda_round(args->cuda, args->grad, (float *)dweight, l->out * l->in);
+    if (dbias)
+        ht_cuda_column_sum(args->cuda, args->dtype, dy, rows, l->out, args->grad, args->grad_store, dbias, scratch);
+}

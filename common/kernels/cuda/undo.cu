@@ -1,0 +1,239 @@
+/*
+ * The logged step and its exact undo. A thread block takes one block of the log, ELEMENTS elements; where its
+ * exceptions go is handed out by a counter, so their places differ from run to run and nothing else does. Layout of the
+ * log: header (64 bytes), table (4 bytes a block), differences (3 bytes an element: p of the block, m, v), kept values.
+ */
+#include "common/kernels/cuda/adamw.cuh"
+
+extern "C" {
+#include "common/kernels/undo.h"
+}
+
+enum { ELEMENTS = 1024, THREADS = 256, TURNS = ELEMENTS / THREADS, HEADER_BYTES = 64, ESCAPE = -128 };
+static const uint64_t MAGIC = 0x676f6c6164756375u; /* "ucudalog" */
+#define NONE        0xffffffffu
+#define NOT_STEPPED 0xfffffffeu
+#define MOST        0xfffffffdu
+static_assert(sizeof(struct ht_cuda_undo_header) <= HEADER_BYTES, "the log's header");
+
+struct log {
+    struct ht_cuda_undo_header *header;
+    uint32_t *table;
+    int8_t *differences;
+    uint32_t *kept;
+    unsigned long long room;
+};
+
+static struct log log_of(void *data, int64_t bytes, int64_t n)
+{
+    int64_t n_blocks = (n + ELEMENTS - 1) / ELEMENTS, kept_at = HEADER_BYTES + 4 * n_blocks + (3 * n + 3) / 4 * 4;
+    int64_t room = (bytes - kept_at) / 4;
+    char *at = (char *)data;
+    struct log l = {(struct ht_cuda_undo_header *)data, (uint32_t *)(at + HEADER_BYTES),
+                    (int8_t *)(at + HEADER_BYTES + 4 * n_blocks), (uint32_t *)(at + kept_at),
+                    (unsigned long long)(room < (int64_t)MOST ? room : (int64_t)MOST)};
+    return l;
+}
+
+static __global__ void open_log(struct log l, int64_t n, struct ht_adamw_step step)
+{
+    l.header->magic = MAGIC;
+    l.header->n = n;
+    l.header->exceptions = 0;
+    l.header->state = HT_CUDA_UNDO_EMPTY;
+    l.header->step = step;
+}
+
+/* after_step: was everything logged? Otherwise the log is emptied. */
+static __global__ void close_log(struct log l, int64_t n, bool after_step)
+{
+    if (l.header->magic != MAGIC || l.header->n != n) return;
+    l.header->state = !after_step                     ? HT_CUDA_UNDO_EMPTY
+                      : l.header->exceptions > l.room ? HT_CUDA_UNDO_REFUSED
+                                                      : HT_CUDA_UNDO_STEPPED;
+}
+
+/* The exclusive sum over the block's threads of `mine`, and in *all the whole. */
+static __device__ int block_offset(int mine, int *all)
+{
+    __shared__ int of_warp[THREADS / HT_WARP];
+    int lane = (int)threadIdx.x % HT_WARP, warp = (int)threadIdx.x / HT_WARP, sum = mine;
+    for (int by = 1; by < HT_WARP; by *= 2) {
+        int other = __shfl_sync(0xffffffffu, sum, lane - by);
+        if (lane >= by) sum += other;
+    }
+    __syncthreads();
+    if (lane == HT_WARP - 1) of_warp[warp] = sum;
+    __syncthreads();
+    int before = sum - mine;
+    *all = 0;
+    for (int w = 0; w < THREADS / HT_WARP; w++) {
+        if (w < warp) before += of_warp[w];
+        *all += of_warp[w];
+    }
+    return before;
+}
+
+/* Thread t has the elements t TURNS .. t TURNS + TURNS - 1 of its block, so that exceptions lie in order. */
+struct place {
+    int64_t begin; /* of the block */
+    int n, first;  /* the block's elements; the thread's first */
+    int8_t *d;     /* the block's differences */
+};
+
+static __device__ struct place place_of(const struct log &l, int64_t n)
+{
+    struct place at;
+    at.begin = (int64_t)blockIdx.x * ELEMENTS;
+    at.n = n - at.begin < ELEMENTS ? (int)(n - at.begin) : ELEMENTS;
+    at.first = (int)threadIdx.x * TURNS;
+    at.d = l.differences + 3 * at.begin;
+    return at;
+}
+
+template <class G, class C>
+__global__ void step_logged(struct ht_adamw_step s, float *p, float *m, float *v, const G *grad, C *copy, int64_t n,
+                            struct log l)
+{
+    __shared__ unsigned long long kept_at;
+    struct place at = place_of(l, n);
+    float *x[3] = {p + at.begin, m + at.begin, v + at.begin};
+    float old[3][TURNS], now[3][TURNS];
+    int8_t d[3][TURNS];
+    int escapes[3] = {0, 0, 0};
+    for (int t = 0; t < TURNS; t++) {
+        int i = at.first + t;
+        if (i >= at.n) continue;
+        float g = __fmul_rn(ht_load(grad[at.begin + i]), s.grad_scale);
+        struct ht_adamw_values before = {x[0][i], x[1][i], x[2][i]}, after = ht_adamw_one(s, before, g);
+        struct ht_adamw_values guess = ht_adamw_estimate(s, after, g);
+        float b[3] = {before.p, before.m, before.v}, a[3] = {after.p, after.m, after.v};
+        float e[3] = {guess.p, guess.m, guess.v};
+        for (int k = 0; k < 3; k++) {
+            uint32_t by = ht_in_order(__float_as_uint(b[k])) - ht_in_order(__float_as_uint(e[k]));
+            bool escape = by + 127 > 254;
+            d[k][t] = (int8_t)(escape ? ESCAPE : (int)by);
+            escapes[k] += escape;
+            old[k][t] = b[k];
+            now[k][t] = a[k];
+        }
+    }
+    int offset[3], all[3];
+    for (int k = 0; k < 3; k++) offset[k] = block_offset(escapes[k], &all[k]);
+    int total = all[0] + all[1] + all[2];
+    if (threadIdx.x == 0) kept_at = total ? atomicAdd(&l.header->exceptions, (unsigned long long)total) : 0;
+    __syncthreads();
+    bool fits = kept_at + (unsigned long long)total <= l.room;
+    if (threadIdx.x == 0) l.table[blockIdx.x] = total == 0 ? NONE : fits ? (uint32_t)kept_at : NOT_STEPPED;
+    if (!fits && total) return; /* the whole step is going to be refused */
+    uint32_t *kept = l.kept + kept_at;
+    for (int k = 0; k < 3; kept += all[k++])
+        for (int t = 0; t < TURNS; t++) {
+            int i = at.first + t;
+            if (i >= at.n) continue;
+            x[k][i] = now[k][t];
+            if (k == 0 && copy) copy[at.begin + i] = ht_store<C>(now[0][t]);
+            at.d[(int64_t)k * at.n + i] = d[k][t];
+            if (d[k][t] == ESCAPE) kept[offset[k]++] = __float_as_uint(old[k][t]);
+        }
+}
+
+/* refusing: undoes what was stepped if something did not fit; otherwise undoes what the log says was stepped. */
+template <class G, class C>
+__global__ void undo(float *p, float *m, float *v, const G *grad, C *copy, int64_t n, struct log l, bool refusing)
+{
+    if (l.header->magic != MAGIC || l.header->n != n) return;
+    if (refusing ? l.header->exceptions <= l.room : l.header->state != HT_CUDA_UNDO_STEPPED) return;
+    struct place at = place_of(l, n);
+    struct ht_adamw_step s = l.header->step;
+    float *x[3] = {p + at.begin, m + at.begin, v + at.begin};
+    uint32_t kept_at = l.table[blockIdx.x];
+    if (kept_at == NOT_STEPPED) {
+        for (int t = 0; t < TURNS; t++) /* only the copy, which may hold anything */
+            if (copy && at.first + t < at.n) copy[at.begin + at.first + t] = ht_store<C>(x[0][at.first + t]);
+        return;
+    }
+    int8_t d[3][TURNS];
+    int offset[3], all[3];
+    for (int k = 0; k < 3; k++) {
+        int escapes = 0;
+        for (int t = 0; t < TURNS; t++) {
+            int i = at.first + t;
+            d[k][t] = i < at.n ? at.d[(int64_t)k * at.n + i] : (int8_t)0;
+            escapes += d[k][t] == ESCAPE;
+        }
+        offset[k] = block_offset(escapes, &all[k]);
+    }
+    offset[1] += all[0];
+    offset[2] += all[0] + all[1];
+    const uint32_t *kept = l.kept + (kept_at == NONE ? 0 : kept_at);
+    for (int t = 0; t < TURNS; t++) {
+        int i = at.first + t;
+        if (i >= at.n) continue;
+        float g = __fmul_rn(ht_load(grad[at.begin + i]), s.grad_scale);
+        struct ht_adamw_values now = {x[0][i], x[1][i], x[2][i]}, guess = ht_adamw_estimate(s, now, g);
+        float e[3] = {guess.p, guess.m, guess.v};
+        for (int k = 0; k < 3; k++) {
+            uint32_t bits = ht_in_order(ht_in_order(__float_as_uint(e[k])) + (uint32_t)(int32_t)d[k][t]);
+            if (d[k][t] == ESCAPE) bits = kept[offset[k]++];
+            ((uint32_t *)x[k])[i] = bits;
+            if (k == 0 && copy) copy[at.begin + i] = ht_store<C>(__uint_as_float(bits));
+        }
+    }
+}
+
+static unsigned grid_of(int64_t n)
+{
+    return (unsigned)((n + ELEMENTS - 1) / ELEMENTS);
+}
+
+template <class G, class C>
+static void step_as(struct ht_cuda *cuda, const struct ht_adamw_step *s, const struct ht_cuda_adamw *a, struct log l)
+{
+    dim3 grid(grid_of(a->n)), block(THREADS);
+    const G *grad = (const G *)a->grad;
+    HT_LAUNCH(cuda, (step_logged<G, C>), grid, block, 0, *s, a->param, a->m, a->v, grad, (C *)a->copy, a->n, l);
+    HT_LAUNCH(cuda, (undo<G, C>), grid, block, 0, a->param, a->m, a->v, grad, (C *)a->copy, a->n, l, true);
+}
+
+template <class G, class C> static void undo_as(struct ht_cuda *cuda, const struct ht_cuda_adamw *a, struct log l)
+{
+    HT_LAUNCH(cuda, (undo<G, C>), dim3(grid_of(a->n)), dim3(THREADS), 0, a->param, a->m, a->v, (const G *)a->grad,
+              (C *)a->copy, a->n, l, false);
+}
+
+template <class G>
+static void step_from(struct ht_cuda *cuda, const struct ht_adamw_step *s, const struct ht_cuda_adamw *a, struct log l)
+{
+    HT_WITH_TYPE(a->copy ? a->copy_type : HT_F32, step_as<G, T>(cuda, s, a, l))
+}
+
+template <class G> static void undo_from(struct ht_cuda *cuda, const struct ht_cuda_adamw *a, struct log l)
+{
+    HT_WITH_TYPE(a->copy ? a->copy_type : HT_F32, undo_as<G, T>(cuda, a, l))
+}
+
+static bool room_for(struct ht_cuda *cuda, const void *log, int64_t log_bytes, int64_t n)
+{
+    if ((uintptr_t)log % 8 == 0 && log_bytes >= ht_undo_log_bytes(n, 0)) return true;
+    ht_cuda_fail(cuda, HT_FAILED, "the undo log is too small, or not aligned to 8 bytes", __FILE__, __LINE__);
+    return false;
+}
+
+void ht_cuda_adamw_step_logged(struct ht_cuda *cuda, const struct ht_adamw_step *step, const struct ht_cuda_adamw *a,
+                               void *log, int64_t log_bytes)
+{
+    if (!room_for(cuda, log, log_bytes, a->n)) return;
+    struct log l = log_of(log, log_bytes, a->n);
+    HT_LAUNCH(cuda, open_log, dim3(1), dim3(1), 0, l, a->n, *step);
+    HT_WITH_TYPE(a->grad_type, step_from<T>(cuda, step, a, l))
+    HT_LAUNCH(cuda, close_log, dim3(1), dim3(1), 0, l, a->n, true);
+}
+
+void ht_cuda_adamw_undo(struct ht_cuda *cuda, const struct ht_cuda_adamw *a, void *log, int64_t log_bytes)
+{
+    if (!room_for(cuda, log, log_bytes, a->n)) return;
+    struct log l = log_of(log, log_bytes, a->n);
+    HT_WITH_TYPE(a->grad_type, undo_from<T>(cuda, a, l))
+    HT_LAUNCH(cuda, close_log, dim3(1), dim3(1), 0, l, a->n, false);
+}

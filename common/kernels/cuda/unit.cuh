@@ -1,0 +1,41 @@
+/* Internal: what blocks and heads share: linear layers, and where things lie in a workspace. */
+#ifndef HT_CUDA_UNIT_CUH
+#define HT_CUDA_UNIT_CUH
+
+#include "common/kernels/cuda/device.cuh"
+#include "common/kernels/cuda/ht_cuda_attention.h"
+#include "common/kernels/cuda/ht_cuda_gemm.h"
+#include "common/kernels/cuda/ht_cuda_ops.h"
+#include "common/kernels/cuda/ht_cuda_unit.h"
+
+/* A workspace's parts, as offsets in bytes and multiples of 256. */
+struct ht_cuda_workspace {
+    int64_t wide, narrow, attention; /* backward: as in struct ht_workspace_layout */
+    int64_t scratch;                 /* of attention */
+    int64_t columns;                 /* backward: of sums over rows */
+    int64_t row_loss;                /* head forward: (B,T) double */
+    int64_t bytes;
+};
+void ht_cuda_workspace_of(const struct ht_model *m, int64_t unit, int64_t batch, int64_t seq, enum ht_dtype dtype,
+                          bool backward, struct ht_cuda_workspace *out);
+
+/* y = x W^T + b. */
+struct ht_cuda_linear {
+    const void *weight, *bias; /* (out, in); (out) or NULL */
+    int64_t in, out;
+};
+
+/* y (B T, out) = x W^T + b + residual (NULL: none) */
+void ht_cuda_linear_forward(const struct ht_cuda_args *args, const struct ht_cuda_linear *l, const void *x,
+                            const void *residual, void *y);
+/* dx = dy W; dy's rows are dy_stride apart, dx's dx_stride. */
+void ht_cuda_linear_backward(const struct ht_cuda_args *args, const struct ht_cuda_linear *l, const void *dy,
+                             int64_t dy_stride, void *dx, int64_t dx_stride);
+/* dweight (out, in) = dy^T x; dbias (out) = sum of dy's rows, unless NULL; its rows then lie together. */
+void ht_cuda_linear_grad(const struct ht_cuda_args *args, const struct ht_cuda_linear *l, const void *x, const void *dy,
+                         int64_t dy_stride, void *dweight, void *dbias, float *scratch);
+
+/* False, and an error, for types that are not supported together. */
+bool ht_cuda_types_fit(const struct ht_cuda_args *args);
+
+#endif
