@@ -1,0 +1,255 @@
+/*
+ * Whole units against the CPU's in FP32, from the same rounded inputs; and recomputation against the forward pass, bit
+ * by bit. FP32 agrees to FP32's own errors; in 16 bits each stored element adds a rounding, and the distance is
+ * measured over a whole tensor.
+ */
+#include "common/kernels/cuda/ht_cuda_ops.h"
+#include "common/kernels/cuda/ht_cuda_unit.h"
+
+#include <string>
+
+#include "tests/support/cuda_test.h"
+
+extern "C" {
+#include "common/kernels/unit.h"
+}
+
+struct unit_case {
+    const char *name;
+    enum ht_arch arch;
+    int64_t C, H, KV, F, V, B, T;
+    bool flash, tied;
+    enum ht_dtype dtype, grad, store;
+};
+
+static struct ht_model model_of(const struct unit_case &c)
+{
+    struct ht_model m = {};
+    m.arch = c.arch;
+    m.layers = 2;
+    m.width = c.C;
+    m.heads = c.H;
+    m.kv_heads = c.KV;
+    m.ffn = c.F;
+    m.vocab = c.V;
+    m.max_seq = c.T + 3;
+    m.rope_theta = 10000;
+    m.norm_eps = 1e-5;
+    m.flash = c.flash;
+    m.tied = c.tied;
+    return m;
+}
+
+struct fixture {
+    struct unit_case c;
+    struct ht_model m;
+    struct ht_unit_args cpu;
+    struct ht_cuda_args gpu;
+    int64_t n; /* B T C */
+};
+
+static struct fixture fixture_of(const struct unit_case &c, struct ht_model *m)
+{
+    struct fixture f = {};
+    *m = model_of(c);
+    f.c = c;
+    f.cpu.model = f.gpu.model = m;
+    f.cpu.batch = f.gpu.batch = c.B;
+    f.cpu.seq = f.gpu.seq = c.T;
+    f.gpu.cuda = &cuda;
+    f.gpu.dtype = c.dtype;
+    f.gpu.grad = c.grad;
+    f.gpu.grad_store = c.store;
+    f.n = c.B * c.T * c.C;
+    return f;
+}
+
+static double tolerance(const struct unit_case &c)
+{
+    return c.dtype == HT_F32 ? 2e-6 : 3 * roundoff(c.dtype);
+}
+
+static void near(const struct fixture &f, const char *what, const floats &got, const floats &expected)
+{
+    std::string name = std::string(f.c.name) + " " + ht_dtype_name(f.c.dtype) + ": " + what;
+    expect_near(name.c_str(), got, expected, tolerance(f.c));
+}
+
+/* Parameters that are not too regular: norms' weights and biases too. */
+static floats params_of(const struct fixture &f, int64_t unit)
+{
+    struct ht_param_part parts[HT_MAX_PARAM_PARTS];
+    int n = ht_unit_param_parts(f.gpu.model, unit, parts);
+    floats p((size_t)ht_unit_params(f.gpu.model, unit));
+    for (int k = 0; k < n; k++) {
+        bool vector = parts[k].rows == 1, weight = strstr(parts[k].name, ".weight") != NULL;
+        float a = vector ? 0.5f : 1.5f / sqrtf((float)parts[k].cols);
+        for (int64_t i = 0; i < parts[k].rows * parts[k].cols; i++) {
+            float u = 2 * ht_random_float(100 + (uint64_t)k, (uint64_t)i) - 1;
+            p[(size_t)(parts[k].offset + i)] = rounded(f.c.dtype, (vector && weight ? 1 : 0) + a * u);
+        }
+    }
+    return p;
+}
+
+/* Each part of the gradient by itself: small ones do not hide behind large ones. */
+static void near_parts(const struct fixture &f, int64_t unit, const floats &got, const floats &expected)
+{
+    struct ht_param_part parts[HT_MAX_PARAM_PARTS];
+    int n = ht_unit_param_parts(f.gpu.model, unit, parts);
+    for (int k = 0; k < n; k++) {
+        int64_t from = parts[k].offset, to = from + parts[k].rows * parts[k].cols;
+        near(f, parts[k].name, floats(got.begin() + from, got.begin() + to),
+             floats(expected.begin() + from, expected.begin() + to));
+    }
+    for (float g : got) expect(rounded(f.c.grad, g) == g, "a gradient is not rounded");
+}
+
+static void check_block(const struct unit_case &c)
+{
+    struct ht_model model;
+    struct fixture f = fixture_of(c, &model);
+    floats x = numbers(1, f.n, 1, c.dtype), dout = numbers(2, f.n, 1, c.dtype), p = params_of(f, 1);
+    int64_t n_params = (int64_t)p.size();
+    std::vector<unsigned char> act((size_t)ht_unit_activation_bytes(&model, 1, c.B, c.T, HT_F32) + 64);
+    std::vector<unsigned char> work((size_t)ht_unit_workspace_bytes(&model, 1, c.B, c.T, HT_F32, true) + 64);
+    void *aligned_act = (void *)(((uintptr_t)act.data() + 63) / 64 * 64);
+    void *aligned_work = (void *)(((uintptr_t)work.data() + 63) / 64 * 64);
+    floats out((size_t)f.n), dx((size_t)f.n), grad((size_t)n_params);
+    ht_block_forward(&f.cpu, p.data(), x.data(), aligned_act, out.data(), aligned_work);
+    ht_block_backward(&f.cpu, p.data(), x.data(), aligned_act, dout.data(), dx.data(), grad.data(), aligned_work);
+
+    int64_t act_bytes = ht_unit_activation_bytes(&model, 1, c.B, c.T, c.dtype);
+    struct buffer bp = put(c.dtype, p), bx = put(c.dtype, x), bo = room(c.dtype, f.n), bd = put(c.dtype, dout);
+    struct buffer ba = buffer_of(act_bytes), bdx = room(c.dtype, f.n), bg = room(c.store, n_params);
+    struct buffer small = buffer_of(ht_cuda_unit_workspace_bytes(&model, 1, c.B, c.T, c.dtype, false));
+    struct buffer large = buffer_of(ht_cuda_unit_workspace_bytes(&model, 1, c.B, c.T, c.dtype, true));
+    ht_cuda_block_forward(&f.gpu, bp.at(), bx.at(), ba.at(), bo.at(), small.at());
+    near(f, "out", get(c.dtype, bo), out);
+    std::vector<unsigned char> kept = bytes_of(ba);
+    bytes_of(small);
+
+    /* Each sub-op's activations spoiled and made again. */
+    for (int s = 0; s < HT_SUB_FC2; s++) {
+        struct ht_act_layout l;
+        int64_t at = 0, bytes = ht_sub_op_activation_bytes(&model, (enum ht_sub_op)s, c.B, c.T, c.dtype);
+        for (int before = 0; before < s; before++)
+            at += ht_sub_op_activation_bytes(&model, (enum ht_sub_op)before, c.B, c.T, c.dtype);
+        ht_block_activations(&model, c.B, c.T, c.dtype, &l);
+        call(cudaMemset((char *)ba.at() + at, 0xff, (size_t)bytes), "cudaMemset");
+        ht_cuda_block_recompute(&f.gpu, bp.at(), bx.at(), ba.at(), 1u << s, small.at());
+        std::vector<unsigned char> again = bytes_of(ba);
+        for (size_t i = 0; i < again.size(); i++)
+            expect(again[i] == kept[i], "%s: recomputed %s differs at byte %zu", c.name,
+                   ht_sub_op_name((enum ht_sub_op)s), i - (size_t)at);
+    }
+    ht_cuda_block_backward(&f.gpu, bp.at(), bx.at(), ba.at(), bd.at(), bdx.at(), bg.at(), large.at());
+    near(f, "dx", get(c.dtype, bdx), dx);
+    near_parts(f, 1, get(c.store, bg), grad);
+    expect(bytes_of(ba) == kept, "the backward pass has written to the activations");
+    bytes_of(large);
+    for (struct buffer *b : {&bp, &bx, &bo, &bd, &ba, &bdx, &bg, &small, &large}) release(*b);
+}
+
+/* The embedding and the head, whose gradients of the token table meet when it is tied. */
+static void check_ends(const struct unit_case &c)
+{
+    struct ht_model model;
+    struct fixture f = fixture_of(c, &model);
+    int64_t head = model.layers + 1, rows = c.B * c.T;
+    floats pe = params_of(f, 0), ph = params_of(f, head), x = numbers(3, f.n, 1, c.dtype);
+    std::vector<int32_t> tokens = token_list(4, rows, c.V), targets = token_list(5, rows, c.V);
+    float scale = 1 / (float)rows * 1024;
+    double loss = 0;
+    std::vector<unsigned char> work((size_t)ht_unit_workspace_bytes(&model, head, c.B, c.T, HT_F32, true) +
+                                    (size_t)rows * 8 + 64);
+    void *workspace = (void *)(((uintptr_t)work.data() + 63) / 64 * 64);
+    std::vector<unsigned char> kept((size_t)ht_unit_activation_bytes(&model, head, c.B, c.T, HT_F32) + 64);
+    void *act = (void *)(((uintptr_t)kept.data() + 63) / 64 * 64);
+    floats logits((size_t)(rows * c.V)), dx((size_t)f.n), ge(pe.size()), gh(ph.size()), out((size_t)f.n);
+    ht_embedding_forward(&f.cpu, tokens.data(), pe.data(), out.data());
+    ht_head_forward(&f.cpu, ph.data(), c.tied ? pe.data() : NULL, x.data(), act, logits.data(), targets.data(), scale,
+                    &loss, workspace);
+    ht_head_backward(&f.cpu, ph.data(), c.tied ? pe.data() : NULL, x.data(), act, logits.data(), dx.data(), gh.data(),
+                     c.tied ? ge.data() : NULL, workspace);
+    ht_embedding_backward(&f.cpu, tokens.data(), dx.data(), ge.data(), workspace);
+
+    struct buffer be = put(c.dtype, pe), bh = put(c.dtype, ph), bx = put(c.dtype, x), bo = room(c.dtype, f.n);
+    struct buffer bt = buffer_with(tokens.data(), 4 * rows), by = buffer_with(targets.data(), 4 * rows);
+    struct buffer bl = buffer_of(4 * rows * c.V), bs = buffer_of(8), bdx = room(c.dtype, f.n);
+    struct buffer bge = room(c.store, (int64_t)ge.size()), bgh = room(c.store, (int64_t)gh.size());
+    struct buffer ba = buffer_of(ht_unit_activation_bytes(&model, head, c.B, c.T, c.dtype));
+    struct buffer small = buffer_of(ht_cuda_unit_workspace_bytes(&model, head, c.B, c.T, c.dtype, false));
+    struct buffer large = buffer_of(ht_cuda_unit_workspace_bytes(&model, head, c.B, c.T, c.dtype, true));
+    ht_cuda_embedding_forward(&f.gpu, (const int32_t *)bt.at(), be.at(), bo.at());
+    near(f, "embedding", get(c.dtype, bo), out);
+    const void *wte = c.tied ? be.at() : NULL;
+    ht_cuda_head_forward(&f.gpu, bh.at(), wte, bx.at(), ba.at(), (float *)bl.at(), (const int32_t *)by.at(), scale,
+                         (double *)bs.at(), small.at());
+    double got;
+    memcpy(&got, bytes_of(bs).data(), 8);
+    expect(fabs(got - loss) <= tolerance(c) * fabs(loss), "%s: loss %.9g, expected %.9g", c.name, got, loss);
+    ht_cuda_head_backward(&f.gpu, bh.at(), wte, bx.at(), ba.at(), (const float *)bl.at(), bdx.at(), bgh.at(),
+                          c.tied ? bge.at() : NULL, large.at());
+    near(f, "dx", get(c.dtype, bdx), dx);
+    near_parts(f, head, get(c.store, bgh), gh);
+    ht_cuda_embedding_backward(&f.gpu, (const int32_t *)bt.at(), bdx.at(), bge.at());
+    near_parts(f, 0, get(c.store, bge), ge);
+    for (struct buffer *b : {&bl, &ba, &small, &large}) bytes_of(*b);
+    for (struct buffer *b : {&be, &bh, &bx, &bo, &bt, &by, &bl, &bs, &bdx, &bge, &bgh, &ba, &small, &large})
+        release(*b);
+}
+
+static const struct unit_case cases[] = {
+    {"GPT, lse", HT_ARCH_GPT, 24, 3, 3, 40, 37, 2, 11, true, true, HT_F32, HT_F32, HT_F32},
+    {"GPT, probabilities", HT_ARCH_GPT, 24, 3, 3, 40, 37, 2, 11, false, false, HT_F32, HT_F32, HT_F32},
+    {"LLaMA, shared keys", HT_ARCH_LLAMA, 24, 4, 2, 20, 37, 2, 11, true, false, HT_F32, HT_F32, HT_F32},
+    {"LLaMA, probabilities", HT_ARCH_LLAMA, 24, 4, 2, 20, 37, 2, 11, false, true, HT_F32, HT_F32, HT_F32},
+    {"GPT, odd", HT_ARCH_GPT, 15, 3, 3, 21, 37, 2, 7, true, true, HT_BF16, HT_BF16, HT_BF16},
+    {"GPT, lse", HT_ARCH_GPT, 24, 3, 3, 40, 37, 2, 11, true, true, HT_BF16, HT_BF16, HT_BF16},
+    {"GPT, probabilities", HT_ARCH_GPT, 24, 3, 3, 40, 37, 2, 11, false, true, HT_F16, HT_F16, HT_F32},
+    {"LLaMA, shared keys", HT_ARCH_LLAMA, 256, 4, 2, 40, 32, 1, 70, true, false, HT_BF16, HT_F32, HT_F32},
+    {"LLaMA, probabilities", HT_ARCH_LLAMA, 24, 4, 2, 20, 37, 2, 11, false, false, HT_F16, HT_F16, HT_F16},
+};
+
+static const struct unit_case large_cases[] = {
+    {"GPT, large", HT_ARCH_GPT, 768, 12, 12, 3072, 5003, 2, 300, true, true, HT_F32, HT_F32, HT_F32},
+    {"GPT, large", HT_ARCH_GPT, 768, 12, 12, 3072, 5003, 2, 300, true, true, HT_BF16, HT_BF16, HT_BF16},
+    {"GPT, large", HT_ARCH_GPT, 768, 12, 12, 3072, 5003, 2, 300, false, true, HT_F16, HT_F16, HT_F32},
+    {"LLaMA, large", HT_ARCH_LLAMA, 1024, 8, 2, 2816, 4096, 1, 500, true, false, HT_BF16, HT_BF16, HT_F32},
+};
+
+static void blocks(void)
+{
+    for (const struct unit_case &c : cases) check_block(c);
+    for (const struct unit_case &c : large_cases)
+        if (!emulated) check_block(c);
+}
+
+static void ends(void)
+{
+    for (const struct unit_case &c : cases) check_ends(c);
+    for (const struct unit_case &c : large_cases)
+        if (!emulated) check_ends(c);
+}
+
+/* A failure is kept, later calls do nothing, and the text says what it was. */
+static void failures(void)
+{
+    struct unit_case c = cases[0];
+    struct ht_model model;
+    struct ht_error err = {HT_OK, ""};
+    struct fixture f = fixture_of(c, &model);
+    struct buffer b = room(HT_F32, 16);
+    model.dropout = true;
+    ht_cuda_block_forward(&f.gpu, b.at(), b.at(), b.at(), b.at(), b.at());
+    floats before((size_t)16, NAN);
+    ht_cuda_gelu(&cuda, HT_F32, b.at(), b.at(), 16);
+    expect(ht_cuda_status(&cuda, cudaStreamSynchronize(cuda.stream), &err) == HT_BAD_INPUT, "no failure");
+    expect(strstr(err.text, "dropout") != NULL, "%s", err.text);
+    cuda.error = {HT_OK, ""};
+    expect_bits("untouched", get(HT_F32, b), before);
+    release(b);
+}
+
+CUDA_TEST_MAIN({"blocks", blocks}, {"ends", ends}, {"failures", failures})

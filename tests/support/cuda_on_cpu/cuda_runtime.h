@@ -1,0 +1,242 @@
+/*
+ * CUDA kernels on the CPU, for tests: found in place of CUDA's own header when a .cu file is compiled as C++ with this
+ * folder first on the include path and HT_CUDA_EMULATED defined. It finds wrong indices, missing barriers, reads of
+ * what was never written and writes beyond the end (under AddressSanitizer) without a GPU. It says nothing about speed.
+ *
+ * Every thread of a block is a fiber (ucontext); a fiber runs until it waits at a barrier of its block or its warp.
+ * Blocks run one after another, so kernels whose blocks wait for one another cannot be run. A barrier that a thread of
+ * the block (or lane of the warp) has left for good is reported, where hardware would hang or go on undefined.
+ * Dynamic shared memory is NaN when a block starts. ht_emulator.reverse turns the order of the threads around: a kernel
+ * that lacks a barrier gives other results.
+ */
+#ifndef HT_CUDA_ON_CPU_RUNTIME_H
+#define HT_CUDA_ON_CPU_RUNTIME_H
+
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <functional>
+
+#define __global__
+#define __device__
+#define __host__
+#define __shared__      static
+#define __constant__    static
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+
+struct dim3 {
+    unsigned x, y, z;
+    dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
+};
+struct uint4 {
+    unsigned x, y, z, w;
+};
+
+/* ---- what a kernel sees ---- */
+
+struct ht_emulator {
+    dim3 thread, block, block_dim, grid_dim; /* of the running fiber */
+    void *shared;                            /* dynamic, 128-byte aligned */
+    bool reverse;                            /* threads run from the last to the first */
+    int64_t launches;
+};
+extern struct ht_emulator ht_emulator;
+#define threadIdx (ht_emulator.thread)
+#define blockIdx  (ht_emulator.block)
+#define blockDim  (ht_emulator.block_dim)
+#define gridDim   (ht_emulator.grid_dim)
+
+void ht_emulated_block_barrier(void);
+/* Lane's 64 bits in, all 32 lanes' out: the pointer is good until the lane's next exchange but one. */
+const uint64_t *ht_emulated_exchange(uint64_t mine);
+int ht_emulated_lane(void);
+void ht_emulated_launch(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()> &body);
+
+static inline void __syncthreads(void)
+{
+    ht_emulated_block_barrier();
+}
+
+static inline int __syncthreads_or(int value)
+{
+    static int any; /* of the block: barriers stand between its uses */
+    ht_emulated_block_barrier();
+    any = 0;
+    ht_emulated_block_barrier();
+    any |= value;
+    ht_emulated_block_barrier();
+    int result = any;
+    ht_emulated_block_barrier();
+    return result != 0;
+}
+
+static inline void __syncwarp(unsigned mask = 0xffffffffu)
+{
+    (void)mask;
+    ht_emulated_exchange(0);
+}
+
+template <class T> static inline T __shfl_sync(unsigned, T value, int from)
+{
+    uint64_t mine = 0;
+    static_assert(sizeof(T) <= sizeof(mine), "a shuffle moves 4 or 8 bytes");
+    memcpy(&mine, &value, sizeof(T));
+    const uint64_t *all = ht_emulated_exchange(mine);
+    T result;
+    memcpy(&result, &all[from & 31], sizeof(T));
+    return result;
+}
+
+template <class T> static inline T __shfl_xor_sync(unsigned mask, T value, int by)
+{
+    return __shfl_sync(mask, value, ht_emulated_lane() ^ by);
+}
+
+template <class T> static inline T __shfl_down_sync(unsigned mask, T value, unsigned by)
+{
+    int from = ht_emulated_lane() + (int)by;
+    return __shfl_sync(mask, value, from < 32 ? from : ht_emulated_lane());
+}
+
+static inline unsigned __ballot_sync(unsigned, int predicate)
+{
+    const uint64_t *all = ht_emulated_exchange(predicate != 0);
+    unsigned bits = 0;
+    for (int i = 0; i < 32; i++) bits |= (unsigned)(all[i] != 0) << i;
+    return bits;
+}
+
+static inline int __popc(unsigned x)
+{
+    return __builtin_popcount(x);
+}
+
+/* One fiber runs at a time. */
+template <class T> static inline T atomicAdd(T *at, T value)
+{
+    T old = *at;
+    *at = old + value;
+    return old;
+}
+template <class T> static inline T atomicOr(T *at, T value)
+{
+    T old = *at;
+    *at = old | value;
+    return old;
+}
+
+/* Rounded one by one: this file's users are compiled with -ffp-contract=off. */
+static inline float __fadd_rn(float a, float b)
+{
+    return a + b;
+}
+static inline float __fsub_rn(float a, float b)
+{
+    return a - b;
+}
+static inline float __fmul_rn(float a, float b)
+{
+    return a * b;
+}
+static inline float __fdiv_rn(float a, float b)
+{
+    return a / b;
+}
+static inline float __fsqrt_rn(float a)
+{
+    return sqrtf(a);
+}
+static inline double __dadd_rn(double a, double b)
+{
+    return a + b;
+}
+static inline double __dmul_rn(double a, double b)
+{
+    return a * b;
+}
+static inline unsigned __float_as_uint(float x)
+{
+    unsigned u;
+    memcpy(&u, &x, sizeof(u));
+    return u;
+}
+static inline float __uint_as_float(unsigned u)
+{
+    float x;
+    memcpy(&x, &u, sizeof(x));
+    return x;
+}
+
+/* ---- what a host sees ---- */
+
+typedef int cudaError_t;
+enum { cudaSuccess = 0, cudaErrorMemoryAllocation = 2 };
+typedef struct ht_emulated_stream *cudaStream_t;
+enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice, cudaMemcpyDefault };
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
+
+static inline const char *cudaGetErrorString(cudaError_t)
+{
+    return "emulated";
+}
+static inline const char *cudaGetErrorName(cudaError_t)
+{
+    return "emulated";
+}
+static inline cudaError_t cudaGetLastError(void)
+{
+    return cudaSuccess;
+}
+static inline cudaError_t cudaGetDeviceCount(int *n)
+{
+    *n = 1;
+    return cudaSuccess;
+}
+static inline cudaError_t cudaDeviceSynchronize(void)
+{
+    return cudaSuccess;
+}
+static inline cudaError_t cudaStreamSynchronize(cudaStream_t)
+{
+    return cudaSuccess;
+}
+template <class T> static inline cudaError_t cudaMalloc(T **at, size_t bytes)
+{
+    *at = (T *)aligned_alloc(256, (bytes + 255) / 256 * 256);
+    return *at ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+static inline cudaError_t cudaFree(void *at)
+{
+    free(at);
+    return cudaSuccess;
+}
+static inline cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind)
+{
+    if (bytes) memcpy(to, from, bytes);
+    return cudaSuccess;
+}
+static inline cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
+                                          cudaStream_t)
+{
+    return cudaMemcpy(to, from, bytes, kind);
+}
+static inline cudaError_t cudaMemset(void *at, int value, size_t bytes)
+{
+    if (bytes) memset(at, value, bytes);
+    return cudaSuccess;
+}
+static inline cudaError_t cudaMemsetAsync(void *at, int value, size_t bytes, cudaStream_t)
+{
+    return cudaMemset(at, value, bytes);
+}
+template <class F> static inline cudaError_t cudaFuncSetAttribute(F, enum cudaFuncAttribute, int)
+{
+    return cudaSuccess;
+}
+
+#endif

@@ -1,0 +1,213 @@
+/* Fibers, barriers and launches of cuda_runtime.h. */
+#include <setjmp.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+
+#include <vector>
+
+#include "cuda_runtime.h"
+#include "emulated_ptx.h"
+
+struct ht_emulator ht_emulator;
+
+enum { MAX_THREADS = 1024, STACK_BYTES = 256 * 1024, WARP = 32 };
+enum state { READY, AT_WARP, AT_BLOCK, DONE };
+
+struct copy {
+    void *to;
+    const void *from;
+    bool valid;
+};
+
+struct fiber {
+    ucontext_t context;
+    jmp_buf place; /* where it stopped */
+    bool begun;
+    enum state state;
+    dim3 thread;
+    int exchanges; /* so far; their parity picks the buffer */
+    std::vector<struct copy> open;
+    std::vector<std::vector<struct copy>> groups; /* committed, oldest first */
+};
+
+static struct fiber *fibers; /* made once and kept, as their stacks are */
+static char *stacks;
+static int n_threads, current;
+static const std::function<void()> *kernel;
+static uint64_t exchanged[MAX_THREADS / WARP][2][WARP];
+
+static void fail(const char *what)
+{
+    fprintf(stderr, "CUDA on the CPU: block (%u,%u,%u): %s\n", ht_emulator.block.x, ht_emulator.block.y,
+            ht_emulator.block.z, what);
+    abort();
+}
+
+/* Between fibers and the scheduler. ucontext asks the kernel each time; jumps do not, but AddressSanitizer takes them
+   for an unwinding. */
+#if defined(__SANITIZE_ADDRESS__)
+static ucontext_t scheduler;
+
+static void resume(struct fiber *f)
+{
+    swapcontext(&scheduler, &f->context);
+}
+
+static void leave(struct fiber *f)
+{
+    swapcontext(&f->context, &scheduler);
+}
+#else
+static jmp_buf scheduler;
+
+static void resume(struct fiber *f)
+{
+    if (_setjmp(scheduler)) return;
+    if (f->begun) _longjmp(f->place, 1);
+    f->begun = true;
+    setcontext(&f->context);
+}
+
+static void leave(struct fiber *f)
+{
+    if (!_setjmp(f->place)) _longjmp(scheduler, 1);
+}
+#endif
+
+static void wait_as(enum state state)
+{
+    struct fiber *f = &fibers[current];
+    f->state = state;
+    leave(f);
+    ht_emulator.thread = f->thread;
+}
+
+void ht_emulated_block_barrier(void)
+{
+    wait_as(AT_BLOCK);
+}
+
+int ht_emulated_lane(void)
+{
+    return current % WARP;
+}
+
+const uint64_t *ht_emulated_exchange(uint64_t mine)
+{
+    uint64_t *slot = exchanged[current / WARP][fibers[current].exchanges++ & 1];
+    slot[current % WARP] = mine;
+    wait_as(AT_WARP);
+    return slot;
+}
+
+void ht_emulated_copy(void *to, const void *from, bool valid)
+{
+    if ((uintptr_t)to % 16 != 0 || (uintptr_t)from % 16 != 0) fail("an asynchronous copy is not 16-byte aligned");
+    fibers[current].open.push_back({to, from, valid});
+}
+
+void ht_emulated_copy_commit(void)
+{
+    fibers[current].groups.push_back(fibers[current].open);
+    fibers[current].open.clear();
+}
+
+void ht_emulated_copy_wait(int pending)
+{
+    std::vector<std::vector<struct copy>> &groups = fibers[current].groups;
+    while ((int)groups.size() > pending) {
+        for (const struct copy &c : groups.front()) {
+            if (c.valid)
+                memcpy(c.to, c.from, 16);
+            else
+                memset(c.to, 0, 16);
+        }
+        groups.erase(groups.begin());
+    }
+}
+
+static void enter(void)
+{
+    (*kernel)();
+    fibers[current].state = DONE;
+    if (!fibers[current].groups.empty() || !fibers[current].open.empty()) fail("a thread ends before its copies do");
+    for (;;) leave(&fibers[current]);
+}
+
+static void start(int i)
+{
+    struct fiber *f = &fibers[i];
+    dim3 d = ht_emulator.block_dim;
+    f->state = READY;
+    f->begun = false;
+    f->exchanges = 0;
+    f->thread = dim3((unsigned)i % d.x, (unsigned)i / d.x % d.y, (unsigned)i / (d.x * d.y));
+    getcontext(&f->context);
+    f->context.uc_stack.ss_sp = stacks + (size_t)i * STACK_BYTES;
+    f->context.uc_stack.ss_size = STACK_BYTES;
+    f->context.uc_link = NULL;
+    makecontext(&f->context, enter, 0);
+}
+
+/* Runs a warp until all its lanes wait for the block, or are done. */
+static void run_warp(int first)
+{
+    int end = first + WARP < n_threads ? first + WARP : n_threads;
+    for (;;) {
+        for (int i = first; i < end; i++) {
+            current = ht_emulator.reverse ? first + end - 1 - i : i;
+            if (fibers[current].state != READY) continue;
+            ht_emulator.thread = fibers[current].thread;
+            resume(&fibers[current]);
+        }
+        int at_warp = 0;
+        for (int i = first; i < end; i++) at_warp += fibers[i].state == AT_WARP;
+        if (at_warp == 0) return;
+        if (at_warp != WARP) fail("lanes of a warp wait for lanes that do not come");
+        for (int i = first; i < end; i++) fibers[i].state = READY;
+    }
+}
+
+static void run_block(void)
+{
+    for (int i = 0; i < n_threads; i++) start(i);
+    for (;;) {
+        int n_warps = (n_threads + WARP - 1) / WARP;
+        for (int w = 0; w < n_warps; w++) run_warp((ht_emulator.reverse ? n_warps - 1 - w : w) * WARP);
+        int waiting = 0;
+        for (int i = 0; i < n_threads; i++) waiting += fibers[i].state == AT_BLOCK;
+        if (waiting == 0) return;
+        if (waiting != n_threads) fail("threads of the block wait for threads that do not come");
+        for (int i = 0; i < n_threads; i++) fibers[i].state = READY;
+    }
+}
+
+void ht_emulated_launch(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()> &body)
+{
+    if (!fibers) {
+        fibers = new struct fiber[MAX_THREADS];
+        stacks = (char *)mmap(NULL, (size_t)MAX_THREADS * STACK_BYTES, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (stacks == MAP_FAILED) fail("no memory for stacks");
+    }
+    n_threads = (int)(block.x * block.y * block.z);
+    if (n_threads < 1 || n_threads > MAX_THREADS) fail("a block of no or too many threads");
+    if (grid.y > 65535 || grid.z > 65535) fail("a grid that is too high or deep");
+    if (shared_bytes > 163 * 1024) fail("more shared memory than sm_80 has");
+    size_t rounded = (shared_bytes + 127) / 128 * 128;
+    char *shared = rounded ? (char *)aligned_alloc(128, rounded) : NULL;
+    kernel = &body;
+    ht_emulator.launches++;
+    ht_emulator.block_dim = block;
+    ht_emulator.grid_dim = grid;
+    ht_emulator.shared = shared;
+    for (unsigned z = 0; z < grid.z; z++)
+        for (unsigned y = 0; y < grid.y; y++)
+            for (unsigned x = 0; x < grid.x; x++) {
+                ht_emulator.block = dim3(x, y, z);
+                if (rounded) memset(shared, 0xff, rounded);
+                run_block();
+            }
+    free(shared);
+}
