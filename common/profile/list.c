@@ -137,6 +137,13 @@ enum ht_status ht_listed_cost(const struct ht_profile *p, const struct ht_work *
         *ns = p->costs[at].ns;
         return HT_OK;
     }
+    if (work->kind == HT_OP_RESTORE && work->params) {
+        /* Only bad iterations cast a copy anew, and no run may have cast this one: it is at most the step's cost, which
+           writes the same copy and moves four times as much. */
+        struct ht_work step = *work;
+        step.kind = HT_OP_OPTIMIZER_STEP;
+        return ht_listed_cost(p, &step, err, ns);
+    }
     if (!p->n_costs) return ht_fail(err, HT_BAD_INPUT, "profile '%s' has no cost of '%s'; it is empty", p->name, key);
     size_t nearest = 0, best = SIZE_MAX;
     for (size_t i = 0; i < p->n_costs; i++) {

@@ -266,6 +266,25 @@ START_TEST(from_file)
 }
 END_TEST
 
+/* A cast that nobody has measured is charged as the step of the same elements, on the same lane only. */
+START_TEST(cast_that_was_not_measured)
+{
+    struct ht_error err = {0};
+    struct ht_profile *p = ht_profile_create("some", "");
+    struct ht_work w = plain(HT_OP_RESTORE, HT_LANE_HOST);
+    int64_t ns = 0;
+    w.params = 5;
+    ht_profile_add(p, "optimizer_step where=host params=5 dtype=bf16 grad=bf16", 70);
+    ck_assert_int_eq(cost(p, 0, w), 70);
+    ht_profile_add(p, "restore where=host params=5 dtype=bf16", 20);
+    ck_assert_int_eq(cost(p, 0, w), 20);
+    w.where = HT_LANE_COMPUTE;
+    ck_assert_int_eq(ht_profile_cost(p, 0, &w, &err, &ns), HT_BAD_INPUT);
+    ck_assert_msg(strstr(err.text, "no cost of 'optimizer_step where=compute params=5") != NULL, "%s", err.text);
+    ht_profile_destroy(p);
+}
+END_TEST
+
 START_TEST(save_and_load)
 {
     struct ht_error err = {0};
@@ -332,6 +351,7 @@ int main(void)
     tcase_add_test(t, published);
     tcase_add_test(t, schedules);
     tcase_add_test(t, from_file);
+    tcase_add_test(t, cast_that_was_not_measured);
     tcase_add_test(t, save_and_load);
     tcase_add_test(t, bad_files);
     suite_add_tcase(s, t);
