@@ -22,6 +22,7 @@
 #include "harness/result.h"
 #include "harness/table.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -103,6 +104,35 @@ static enum ht_status build(const struct ht_system *system, struct ht_scenario *
     return status == HT_INFEASIBLE ? HT_OK : status;
 }
 
+/* The next name of a list with commas; false at its end. */
+static bool next_name(const char **list, char name[HT_NAME_BYTES])
+{
+    size_t n = strcspn(*list, ",");
+    if (n == 0) return false;
+    snprintf(name, HT_NAME_BYTES, "%.*s", (int)n, *list);
+    *list += n + ((*list)[n] == ',');
+    return true;
+}
+
+static enum ht_status check_systems(const struct ht_options *o, struct ht_error *err)
+{
+    const char *list = o->systems ? o->systems : "";
+    const struct ht_system *ignored;
+    char name[HT_NAME_BYTES];
+    enum ht_status status = HT_OK;
+    while (status == HT_OK && next_name(&list, name)) status = ht_system_find(name, err, &ignored);
+    return status;
+}
+
+static bool is_asked_for(const struct ht_options *o, const struct ht_system *system)
+{
+    const char *list = o->systems ? o->systems : "";
+    char name[HT_NAME_BYTES];
+    bool found = !o->systems;
+    while (!found && next_name(&list, name)) found = !strcmp(name, system->name);
+    return found;
+}
+
 static enum ht_status measure(const struct ht_options *o, struct ht_scenario *scenario,
                               const struct ht_cpu_split *split, struct ht_error *err, struct ht_samples *samples)
 {
@@ -124,6 +154,7 @@ static enum ht_status measure(const struct ht_options *o, struct ht_scenario *sc
     for (; progress.index < progress.n_systems && status == HT_OK; progress.index++) {
         const struct ht_system *system = ht_system_at((size_t)progress.index);
         struct ht_schedule *schedule;
+        if (!is_asked_for(o, system)) continue;
         progress.system = system->name;
         status = build(system, scenario, err, &schedule);
         if (status == HT_OK && schedule && schedule->n_ranks == 1)
@@ -250,7 +281,8 @@ static enum ht_status run(const struct ht_options *o, struct ht_error *err)
     request.cluster = "local";
     if (!request.model)
         return ht_fail(err, HT_BAD_INPUT, "--model is missing; hetbench list models shows those there are");
-    enum ht_status status = ht_engine_wants_gpu(o, "profile", err, &on_gpu);
+    enum ht_status status = check_systems(o, err);
+    if (status == HT_OK) status = ht_engine_wants_gpu(o, "profile", err, &on_gpu);
     if (status == HT_OK && on_gpu) {
         status = ht_engine_find_gpu(o, err, &gpu);
         request.local_gpu = &gpu;
@@ -276,7 +308,8 @@ const struct ht_command ht_cmd_profile = {
     .name = "profile",
     .args = NULL,
     .help = "measure what each piece of work costs on this machine"
-            "\vEvery system's schedule of the scenario is run, one op at a time, on the cores and in the memory that "
+            "\vEvery system's schedule of the scenario (or those of --systems) is run, one op at a time, on the cores "
+            "and in the memory that "
             "training uses; a work's cost is the median of its durations. --out FILE is what --profile takes.",
     .groups = HT_OPT_MODEL | HT_OPT_PROFILE,
     .min_words = 0,

@@ -70,7 +70,7 @@ static const struct row rows[] = {
     {"seed", "N", "of the jitter [1]", HT_OPT_SIM, VALUE_COUNT, AT(seed), 0, 0x1p62},
     {"replay", "FILE", "report on a trace of this graph instead of simulating", HT_OPT_REPLAY, VALUE_TEXT, AT(replay),
      0, 0},
-    {"systems", "A,B,...", "systems to compare [all]", HT_OPT_COMPARE, VALUE_TEXT, AT(systems), 0, 0},
+    {"systems", "A,B,...", "which systems [all]", HT_OPT_COMPARE | HT_OPT_PROFILE, VALUE_TEXT, AT(systems), 0, 0},
     {"models", "A,B,...", "models to compare them on", HT_OPT_COMPARE, VALUE_TEXT, AT(models), 0, 0},
     {"out", "DIR", "write compare.json and compare.csv there", HT_OPT_COMPARE, VALUE_TEXT, AT(out), 0, 0},
     {"out", "FILE", "write the profile file", HT_OPT_PROFILE, VALUE_TEXT, AT(out), 0, 0},

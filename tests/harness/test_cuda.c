@@ -51,12 +51,13 @@ static enum ht_status train(const struct ht_options *o, const char *system, stru
 {
     struct ht_tokens tokens = {0};
     struct ht_persist persist = {0};
+    struct ht_ranks one = {0};
     *out = (struct ht_training){0};
     enum ht_status status = ht_job_create(o, system, NULL, HT_JOB_COSTS, err, job);
     if (status != HT_OK) return status;
     if (job->answer != HT_OK) return ht_fail(err, job->answer, "%.900s", job->reason);
     status = ht_tokens_open(o->data, HT_TOKENS_TEXT, job->scenario.model.vocab, job->scenario.seq, err, &tokens);
-    if (status == HT_OK) status = ht_train(o, job, &tokens, &persist, err, out);
+    if (status == HT_OK) status = ht_train(o, job, &tokens, &persist, &one, err, out);
     ht_tokens_close(&tokens);
     return status;
 }
