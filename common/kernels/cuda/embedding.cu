@@ -109,7 +109,6 @@ __global__ void embed_tokens(const int32_t *tokens, const T *dout, struct ht_gra
                     if (c < C) sum[k] += ht_load(d[c]);
                 }
             }
-            __syncthreads(); /* before the next places are written */
         }
 #pragma unroll
         for (int k = 0; k < COLUMNS; k++) {

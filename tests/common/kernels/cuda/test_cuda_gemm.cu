@@ -8,6 +8,7 @@ struct product_case {
     bool at, bt;
     int64_t m, n, k, pad, count;
     bool bias, add;
+    int64_t shift; /* elements that matrices are off their alignment */
 };
 
 static void check(const struct product_case &c, bool plain)
@@ -28,7 +29,8 @@ static void check(const struct product_case &c, bool plain)
                     e += (double)a[(size_t)(i * a_step + (c.at ? k * ac + r : r * ac + k))] *
                          (double)b[(size_t)(i * b_step + (c.bt ? q * bc + k : k * bc + q))];
             }
-    struct buffer ba = put(c.in, a), bb = put(c.in, b), bo = put(c.out, old), bi = put(c.out, bias);
+    int64_t in = c.shift * ht_dtype_bytes(c.in), out = c.shift * ht_dtype_bytes(c.out);
+    struct buffer ba = put(c.in, a, in), bb = put(c.in, b, in), bo = put(c.out, old, out), bi = put(c.out, bias, out);
     struct ht_cuda_product p = {};
     p.in = c.in;
     p.out = c.out;
@@ -53,7 +55,7 @@ static void check(const struct product_case &c, bool plain)
         ht_cuda_multiply_plain(&cuda, &p);
     else
         ht_cuda_multiply(&cuda, &p);
-    char what[160];
+    char what[200];
     snprintf(what, sizeof(what), "%s (%d,%d,%d) pad %d, %s%s, %s to %s, %d%s%s", plain ? "plain" : "product", (int)c.m,
              (int)c.n, (int)c.k, (int)c.pad, c.at ? "T" : "N", c.bt ? "T" : "N", ht_dtype_name(c.in),
              ht_dtype_name(c.out), (int)c.count, c.bias ? ", bias" : "", c.add ? ", add" : "");
@@ -62,14 +64,14 @@ static void check(const struct product_case &c, bool plain)
     for (struct buffer *f : {&ba, &bb, &bo, &bi}) release(*f);
 }
 
-static void all_of(bool plain, int64_t m, int64_t n, int64_t k, int64_t pad)
+static void all_of(bool plain, int64_t m, int64_t n, int64_t k, int64_t pad, int64_t shift = 0)
 {
     for (enum ht_dtype in : every_type)
         for (enum ht_dtype out : every_type)
             for (int bits = 0; bits < 16; bits++) {
                 if (out != HT_F32 && out != in) continue;
                 check({in, out, (bits & 1) != 0, (bits & 2) != 0, m, n, k, pad, (bits & 4) ? 3 : 1,
-                       (bits & 4) == 0 && in == out, (bits & 8) != 0},
+                       (bits & 4) == 0 && in == out, (bits & 8) != 0, shift},
                       plain);
             }
 }
@@ -80,6 +82,8 @@ static void products(void)
     all_of(false, 5, 7, 3, 0);
     all_of(false, 33, 17, 41, 1);
     all_of(false, 1, 1, 1, 0);
+    all_of(false, 8, 16, 24, 0, 1);
+    all_of(false, 16, 8, 32, 0, 4);
     if (emulated) return;
     all_of(false, 256, 128, 512, 0);
     all_of(false, 129, 250, 96, 8);
