@@ -1,0 +1,377 @@
+/*
+ * The GPU's kernels against what the hardware and NVIDIA's libraries do on the same machine, in the same run:
+ *
+ *     products      TFLOP/s beside cuBLAS's cublasGemmEx, whose result ours is held against first
+ *     attention     TFLOP/s of the causal half; verified against the FP32 kernels (bench_cuda_attention_torch.py has
+ *                   PyTorch's numbers for the same shapes)
+ *     the rest      GB/s of what a kernel must read and write, beside a copy from device memory to device memory
+ *
+ *     bench_cuda_kernels [products|attention|memory]
+ *
+ * Medians of 20 runs after 3, each between two events, with the lowest and the highest.
+ */
+#include <cublas_v2.h>
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "bench/timing.h"
+#include "common/kernels/cuda/ht_cuda_attention.h"
+#include "common/kernels/cuda/ht_cuda_gemm.h"
+#include "common/kernels/cuda/ht_cuda_ops.h"
+#include "common/kernels/cuda/ht_cuda_optimizer.h"
+
+static struct ht_cuda cuda;
+
+static void die(const char *what, const char *why)
+{
+    fprintf(stderr, "bench_cuda_kernels: %s: %s\n", what, why);
+    exit(1);
+}
+
+static void must(cudaError_t e, const char *what)
+{
+    if (e != cudaSuccess) die(what, cudaGetErrorString(e));
+}
+
+static void finish(void)
+{
+    struct ht_error err;
+    if (ht_cuda_status(&cuda, cudaStreamSynchronize(cuda.stream), &err) != HT_OK) die("kernels", err.text);
+}
+
+static void *device(int64_t bytes)
+{
+    void *p;
+    must(cudaMalloc(&p, (size_t)bytes), "cudaMalloc");
+    return p;
+}
+
+/* Numbers in [-a, a), from the kernel that also makes initial values: a matrix of (rows, cols) is wte of a model. */
+static void fill(enum ht_dtype t, void *p, int64_t n, uint64_t seed)
+{
+    struct ht_model m = {};
+    m.arch = HT_ARCH_LLAMA;
+    m.layers = 1;
+    m.heads = m.kv_heads = 1;
+    m.vocab = n;
+    m.width = 1;
+    ht_cuda_unit_init(&cuda, &m, 0, seed, t, p);
+}
+
+enum { WARM = 3, RUNS = 20 };
+
+/* Seconds of one run. */
+template <class F> static struct bench_spread time_of(F run)
+{
+    double s[RUNS];
+    cudaEvent_t from, to;
+    must(cudaEventCreate(&from), "event");
+    must(cudaEventCreate(&to), "event");
+    for (int i = -WARM; i < RUNS; i++) {
+        float ms;
+        must(cudaEventRecord(from, cuda.stream), "event");
+        run();
+        must(cudaEventRecord(to, cuda.stream), "event");
+        finish();
+        must(cudaEventElapsedTime(&ms, from, to), "event");
+        if (i >= 0) s[i] = (double)ms * 1e-3;
+    }
+    must(cudaEventDestroy(from), "event");
+    must(cudaEventDestroy(to), "event");
+    return bench_spread_of(s, RUNS);
+}
+
+/* Length of the difference over the length of `b`. */
+static double difference(enum ht_dtype t, const void *a, const void *b, int64_t n)
+{
+    float *x = (float *)device(4 * n), *y = (float *)device(4 * n);
+    float *hx = (float *)malloc((size_t)(4 * n)), *hy = (float *)malloc((size_t)(4 * n));
+    double off = 0, all = 0;
+    ht_cuda_convert(&cuda, t, a, HT_F32, x, n);
+    ht_cuda_convert(&cuda, t, b, HT_F32, y, n);
+    finish();
+    must(cudaMemcpy(hx, x, (size_t)(4 * n), cudaMemcpyDeviceToHost), "copy");
+    must(cudaMemcpy(hy, y, (size_t)(4 * n), cudaMemcpyDeviceToHost), "copy");
+    for (int64_t i = 0; i < n; i++) {
+        off += ((double)hx[i] - (double)hy[i]) * ((double)hx[i] - (double)hy[i]);
+        all += (double)hy[i] * (double)hy[i];
+    }
+    free(hx);
+    free(hy);
+    must(cudaFree(x), "free");
+    must(cudaFree(y), "free");
+    return sqrt(off / all);
+}
+
+/* ---- products ---- */
+
+/* cublasGemmEx, of which the header has another for C++. */
+typedef cublasStatus_t (*gemm_fn)(cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int, const void *,
+                                  const void *, cudaDataType, int, const void *, cudaDataType, int, const void *,
+                                  void *, cudaDataType, int, cublasComputeType_t, cublasGemmAlgo_t);
+
+struct cublas {
+    cublasHandle_t handle;
+    gemm_fn gemm;
+};
+
+#define TEXT_(x) #x
+#define TEXT(x)  TEXT_(x)
+
+/* NULL handle: cuBLAS is not here. */
+static struct cublas find_cublas(void)
+{
+    struct cublas c = {NULL, NULL};
+    const char *named = getenv("HT_CUBLAS");
+    void *library = dlopen(named ? named : "libcublas.so." TEXT(CUBLAS_VER_MAJOR), RTLD_NOW);
+    if (!library) library = dlopen("/usr/local/cuda/lib64/libcublas.so." TEXT(CUBLAS_VER_MAJOR), RTLD_NOW);
+    if (!library) {
+        printf("cuBLAS is not here (HT_CUBLAS may name its file): products run without their reference\n");
+        return c;
+    }
+    decltype(&cublasCreate_v2) create;
+    decltype(&cublasSetStream_v2) set_stream;
+    *(void **)&create = dlsym(library, "cublasCreate_v2");
+    *(void **)&set_stream = dlsym(library, "cublasSetStream_v2");
+    *(void **)&c.gemm = dlsym(library, "cublasGemmEx");
+    if (!create || !set_stream || !c.gemm || create(&c.handle) != CUBLAS_STATUS_SUCCESS ||
+        set_stream(c.handle, cuda.stream) != CUBLAS_STATUS_SUCCESS)
+        die("cuBLAS", "does not start");
+    return c;
+}
+
+static void product(const struct cublas *cublas, const char *name, enum ht_dtype t, bool at, bool bt, int64_t m,
+                    int64_t n, int64_t k, bool biased)
+{
+    int64_t e = ht_dtype_bytes(t);
+    void *a = device(m * k * e), *b = device(n * k * e), *c = device(m * n * e), *ref = device(m * n * e);
+    void *bias = device(n * e);
+    fill(t, a, m * k, 1);
+    fill(t, b, n * k, 2);
+    must(cudaMemset(bias, 0, (size_t)(n * e)), "bias");
+    struct ht_cuda_product p = {};
+    p.in = p.out = t;
+    p.a_transposed = at;
+    p.b_transposed = bt;
+    p.m = m;
+    p.n = n;
+    p.k = k;
+    p.a = a;
+    p.a_stride = at ? m : k;
+    p.b = b;
+    p.b_stride = bt ? k : n;
+    p.c = c;
+    p.c_stride = n;
+    p.bias = biased ? bias : NULL;
+    cudaDataType_t type = t == HT_F16 ? CUDA_R_16F : t == HT_BF16 ? CUDA_R_16BF : CUDA_R_32F;
+    float one = 1, zero = 0;
+    auto ours = [&]() { ht_cuda_multiply(&cuda, &p); };
+    auto theirs = [&]() {
+        if (cublas->gemm(cublas->handle, bt ? CUBLAS_OP_T : CUBLAS_OP_N, at ? CUBLAS_OP_T : CUBLAS_OP_N, (int)n, (int)m,
+                         (int)k, &one, b, type, (int)p.b_stride, a, type, (int)p.a_stride, &zero, ref, type, (int)n,
+                         CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT) != CUBLAS_STATUS_SUCCESS)
+            die("cublasGemmEx", "refused");
+    };
+    double flops = 2.0 * (double)m * (double)n * (double)k, off = 0;
+    ours();
+    finish();
+    struct bench_spread s = time_of(ours), r = {};
+    if (cublas->handle) {
+        theirs();
+        off = difference(t, c, ref, m * n);
+        if (!(off < 4e-3)) die(name, "differs from cuBLAS's result");
+        r = time_of(theirs);
+    }
+    printf("%-22s %-4s %6lld %6lld %6lld  %8.1f TFLOP/s (%.1f to %.1f)", name, ht_dtype_name(t), (long long)m,
+           (long long)n, (long long)k, flops / s.median * 1e-12, flops / s.high * 1e-12, flops / s.low * 1e-12);
+    if (cublas->handle)
+        printf("   cuBLAS %8.1f   ratio %.2f   off by %.1e", flops / r.median * 1e-12, r.median / s.median, off);
+    printf("\n");
+    for (void *x : {a, b, c, ref, bias}) must(cudaFree(x), "free");
+}
+
+static void products(void)
+{
+    struct cublas cublas = find_cublas();
+    printf("products: m n k of C (m,n) = A B\n");
+    for (enum ht_dtype t : {HT_BF16, HT_F16, HT_F32}) {
+        int64_t rows = 8192, C = t == HT_F32 ? 2048 : 4096, F = 4 * C;
+        product(&cublas, "qkv forward", t, false, true, rows, 3 * C, C, true);
+        product(&cublas, "fc1 forward", t, false, true, rows, F, C, true);
+        product(&cublas, "fc2 forward", t, false, true, rows, C, F, true);
+        product(&cublas, "fc1 backward", t, false, false, rows, C, F, false);
+        product(&cublas, "fc1 weight's gradient", t, true, false, F, C, rows, false);
+        product(&cublas, "GPT-2's head", t, false, true, 4096, 50257, 1600, false);
+    }
+}
+
+/* ---- attention ---- */
+
+static void attend(enum ht_dtype t, int64_t B, int64_t T, int64_t H, int64_t KV, int64_t D)
+{
+    int64_t C = H * D, W = C + 2 * KV * D, n = B * T;
+    struct ht_cuda_attention a = {}, f = {};
+    void *qkv[2], *out[2], *dout[2], *dqkv[2]; /* of t, and in FP32 */
+    for (int i = 0; i < 2; i++) {
+        int64_t e = i ? 4 : ht_dtype_bytes(t);
+        qkv[i] = device(n * W * e);
+        out[i] = device(n * C * e);
+        dout[i] = device(n * C * e);
+        dqkv[i] = device(n * W * e);
+    }
+    fill(HT_F32, qkv[1], n * W, 1);
+    fill(HT_F32, dout[1], n * C, 2);
+    ht_cuda_convert(&cuda, HT_F32, qkv[1], t, qkv[0], n * W);
+    ht_cuda_convert(&cuda, HT_F32, dout[1], t, dout[0], n * C);
+    ht_cuda_convert(&cuda, t, qkv[0], HT_F32, qkv[1], n * W);
+    ht_cuda_convert(&cuda, t, dout[0], HT_F32, dout[1], n * C);
+    a.dtype = t;
+    a.batch = B;
+    a.seq = T;
+    a.heads = H;
+    a.kv_heads = KV;
+    a.head_size = D;
+    a.lse = (float *)device(B * H * T * 4);
+    a.scratch = (float *)device(B * H * T * 4);
+    f = a;
+    f.dtype = HT_F32;
+    struct ht_cuda_attention *both[] = {&a, &f};
+    for (int i = 0; i < 2; i++) {
+        both[i]->qkv = qkv[i];
+        both[i]->out = out[i];
+        both[i]->dout = dout[i];
+        both[i]->dqkv = dqkv[i];
+    }
+    double off[2] = {0, 0},
+           flops = 2.0 * (double)B * (double)H * (double)T * (double)T * (double)D; /* half of 4BHTTD */
+    if (t != HT_F32) {
+        ht_cuda_attention_forward(&cuda, &f);
+        ht_cuda_attention_backward(&cuda, &f);
+        ht_cuda_convert(&cuda, HT_F32, out[1], t, dout[0], n * C); /* borrowed */
+        ht_cuda_attention_forward(&cuda, &a);
+        off[0] = difference(t, out[0], dout[0], n * C);
+        ht_cuda_convert(&cuda, HT_F32, dout[1], t, dout[0], n * C);
+        ht_cuda_attention_backward(&cuda, &a);
+        void *rounded = device(n * W * 2);
+        ht_cuda_convert(&cuda, HT_F32, dqkv[1], t, rounded, n * W);
+        off[1] = difference(t, dqkv[0], rounded, n * W);
+        must(cudaFree(rounded), "free");
+        if (!(off[0] < 2e-2 && off[1] < 2e-2)) die("attention", "differs from the FP32 kernels");
+    }
+    struct bench_spread forward = time_of([&]() { ht_cuda_attention_forward(&cuda, &a); });
+    struct bench_spread backward = time_of([&]() { ht_cuda_attention_backward(&cuda, &a); });
+    printf("%-4s B %2lld T %5lld H %2lld KV %2lld D %3lld   forward %7.1f TFLOP/s (%.1f to %.1f)   backward %7.1f "
+           "(%.1f to "
+           "%.1f)   off by %.1e, %.1e\n",
+           ht_dtype_name(t), (long long)B, (long long)T, (long long)H, (long long)KV, (long long)D,
+           flops / forward.median * 1e-12, flops / forward.high * 1e-12, flops / forward.low * 1e-12,
+           2.5 * flops / backward.median * 1e-12, 2.5 * flops / backward.high * 1e-12,
+           2.5 * flops / backward.low * 1e-12, off[0], off[1]);
+    for (int i = 0; i < 2; i++)
+        for (void *x : {qkv[i], out[i], dout[i], dqkv[i]}) must(cudaFree(x), "free");
+    must(cudaFree(a.lse), "free");
+    must(cudaFree(a.scratch), "free");
+}
+
+static void attention(void)
+{
+    printf("attention, causal: the half of the square that is not masked, backward counted as 2.5 times forward\n");
+    for (enum ht_dtype t : {HT_BF16, HT_F16}) {
+        attend(t, 8, 1024, 32, 32, 64);
+        attend(t, 4, 4096, 32, 32, 64);
+        attend(t, 8, 1024, 16, 16, 128);
+        attend(t, 4, 4096, 16, 16, 128);
+        attend(t, 1, 16384, 16, 16, 128);
+    }
+    attend(HT_BF16, 4, 4096, 32, 8, 128);
+    attend(HT_BF16, 4, 2048, 20, 20, 80);
+    attend(HT_BF16, 4, 2048, 16, 16, 96);
+    attend(HT_F32, 4, 2048, 16, 16, 64);
+}
+
+/* ---- bound by memory ---- */
+
+static double copy_rate; /* bytes a second, read and written */
+
+template <class F> static void report(const char *name, enum ht_dtype t, double bytes, F run)
+{
+    struct bench_spread s = time_of(run);
+    printf("%-24s %-4s %8.0f GB/s (%.0f to %.0f)   %.2f of a copy\n", name, ht_dtype_name(t), bytes / s.median * 1e-9,
+           bytes / s.high * 1e-9, bytes / s.low * 1e-9, bytes / s.median / copy_rate);
+}
+
+static void memory(void)
+{
+    int64_t n = 1 << 28, rows = 16384, C = 4096;
+    float *p = (float *)device(4 * n), *m = (float *)device(4 * n), *v = (float *)device(4 * n);
+    void *g = device(4 * n), *h = device(2 * n);
+    struct ht_adamw config = {1e-3, 0.9, 0.95, 1e-8, 0.1};
+    struct ht_adamw_step step = ht_adamw_step(&config, 10, 1);
+    fill(HT_F32, p, n, 1);
+    fill(HT_F32, m, n, 2);
+    must(cudaMemset(v, 0, (size_t)(4 * n)), "clear");
+    struct bench_spread copy =
+        time_of([&]() { must(cudaMemcpyAsync(g, p, (size_t)(4 * n), cudaMemcpyDeviceToDevice, cuda.stream), "copy"); });
+    copy_rate = 8.0 * (double)n / copy.median;
+    printf("a copy: %.0f GB/s read and written (%.0f to %.0f)\n", copy_rate * 1e-9, 8.0 * (double)n / copy.high * 1e-9,
+           8.0 * (double)n / copy.low * 1e-9);
+    int64_t log_bytes = 64 + 4 * (n / 1024 + 1) + 3 * n + 8 + 12 * (n / 4);
+    void *log = device(log_bytes);
+    for (enum ht_dtype t : {HT_F32, HT_BF16}) {
+        fill(t, g, n, 3);
+        double e = (double)ht_dtype_bytes(t), N = (double)n;
+        struct ht_cuda_adamw a = {p, m, v, g, t, t == HT_F32 ? NULL : h, t, n};
+        report("AdamW", t, N * (24 + e + (t == HT_F32 ? 0 : e)), [&]() { ht_cuda_adamw_update(&cuda, &step, &a); });
+        report("AdamW, logged", t, N * (27 + e + (t == HT_F32 ? 0 : e)),
+               [&]() { ht_cuda_adamw_step_logged(&cuda, &step, &a, log, log_bytes); });
+        struct ht_cuda_grad_partial *partial = (struct ht_cuda_grad_partial *)log;
+        report("judge gradients", t, N * e, [&]() { ht_cuda_grad_judge(&cuda, &step, t, g, n, partial); });
+        report("accumulate", t, N * (8 + e), [&]() { ht_cuda_accumulate(&cuda, HT_F32, p, t, g, n); });
+
+        int64_t cells = rows * C;
+        double bytes = (double)cells * e;
+        struct ht_cuda_norm norm = {t, rows, C, g, h, 1e-5f};
+        float *stats = (float *)log, *scratch = v;
+        fill(t, p, cells, 4);
+        report("layer norm", t, 2 * bytes, [&]() { ht_cuda_norm_forward(&cuda, &norm, p, m, stats); });
+        report("layer norm backward", t, 4 * bytes, [&]() { ht_cuda_norm_backward(&cuda, &norm, p, m, stats, g, g); });
+        report("layer norm's gradients", t, 2 * bytes, [&]() {
+            ht_cuda_norm_grad(&cuda, &norm, p, m, stats, t, t, (char *)log + 1048576, (char *)log + 2097152, scratch);
+        });
+        report("GELU", t, 2 * bytes, [&]() { ht_cuda_gelu(&cuda, t, p, m, cells); });
+        report("GELU backward", t, 3 * bytes, [&]() { ht_cuda_gelu_backward(&cuda, t, p, m, cells); });
+        report("SwiGLU", t, 1.5 * bytes, [&]() { ht_cuda_swiglu(&cuda, t, p, m, rows, C / 2); });
+    }
+    int64_t V = 50257, n_rows = 4096;
+    must(cudaMemset(g, 0, (size_t)(4 * n_rows)), "targets");
+    fill(HT_F32, p, n_rows * V, 5);
+    /* The logits are read twice; row by row they stay in the L2 cache for the second time. */
+    report("cross-entropy", HT_BF16, (double)(n_rows * V) * 6,
+           [&]() { ht_cuda_cross_entropy(&cuda, HT_BF16, p, (const int32_t *)g, n_rows, V, 1, (double *)log); });
+    for (void *x : {(void *)p, (void *)m, (void *)v, g, h, log}) must(cudaFree(x), "free");
+}
+
+int main(int argc, char **argv)
+{
+    int n = 0;
+    const char *only = argc > 1 ? argv[1] : NULL;
+    struct cudaDeviceProp prop;
+    struct ht_error err;
+    if (cudaGetDeviceCount(&n) != cudaSuccess || n == 0) {
+        printf("SKIP: no CUDA device\n");
+        return 77;
+    }
+    must(cudaGetDeviceProperties(&prop, 0), "device");
+    printf("%s, sm_%d%d, %d multiprocessors, %.0f GiB\n", prop.name, prop.major, prop.minor, prop.multiProcessorCount,
+           (double)prop.totalGlobalMem / (1 << 30));
+    must(cudaStreamCreateWithFlags(&cuda.stream, cudaStreamNonBlocking), "stream");
+    cuda.gemm = ht_cuda_gemm_create(device(HT_CUDA_GEMM_WORKSPACE_BYTES), HT_CUDA_GEMM_WORKSPACE_BYTES, &err);
+    if (!cuda.gemm) die("cuBLASLt", err.text);
+    must(cudaDeviceSynchronize(), "device");
+    if (!only || strcmp(only, "products") == 0) products();
+    if (!only || strcmp(only, "attention") == 0) attention();
+    if (!only || strcmp(only, "memory") == 0) memory();
+    ht_cuda_gemm_destroy(cuda.gemm);
+    return 0;
+}
