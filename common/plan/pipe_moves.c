@@ -36,6 +36,12 @@ static int32_t get_lanes(struct ht_pipe *g, int32_t rank, int32_t owner)
     return *serve;
 }
 
+/* Members of a group come in ascending rank: is the receive this one? */
+static bool receives_at(int member, int32_t from, int32_t to)
+{
+    return (member == 1) == (to > from);
+}
+
 /* Units [begin, end) of one owner on another node. */
 static void get(struct ht_pipe *g, int32_t rank, int32_t begin, int32_t end, int32_t after)
 {
@@ -43,7 +49,8 @@ static void get(struct ht_pipe *g, int32_t rank, int32_t begin, int32_t end, int
     int64_t bytes = 0;
     for (int32_t u = begin; u < end; u++) bytes += g->s->tensors[g->param[u]].bytes;
     struct ht_label about = {begin, end - begin, HT_ALL_SUB_OPS, -1};
-    for (int receives = 0; receives < 2; receives++) {
+    for (int member = 0; member < 2; member++) {
+        bool receives = receives_at(member, owner, rank);
         enum ht_op_kind kind = receives ? HT_OP_RECEIVE : HT_OP_SEND;
         struct ht_work w = {.kind = kind, .where = HT_LANE_P2P, .tp = 1, .ranks = 2, .bytes = bytes};
         ht_add_op(g->s, kind, receives ? g->lanes[rank].get : serve, about, ht_add_work(g->s, &w));
@@ -109,18 +116,23 @@ void ht_pipe_offload(struct ht_pipe *g, int32_t q)
 
 /* ---- messages -------------------------------------------------------------------------------------------------- */
 
-/* A tensor from one device to another's; it is freed where it was. Returns the receive; the send is the id before. */
-static int32_t message(struct ht_pipe *g, int32_t from, int32_t to, int32_t out, int32_t in, int32_t tensor,
-                       char letter, int32_t after)
+struct pair {
+    int32_t send, receive;
+};
+
+/* A tensor from one device to another's; it is freed where it was. */
+static struct pair message(struct ht_pipe *g, int32_t from, int32_t to, int32_t out, int32_t in, int32_t tensor,
+                           char letter, int32_t after)
 {
     struct ht_label about = g->s->tensors[tensor].label;
     int64_t bytes = g->s->tensors[tensor].bytes;
     bool free = g->style->free_messages;
-    int32_t op = -1;
-    for (int receives = 0; receives < 2; receives++) {
+    int32_t ids[2]; /* send, receive */
+    for (int member = 0; member < 2; member++) {
+        bool receives = receives_at(member, from, to);
         enum ht_op_kind kind = receives ? HT_OP_RECEIVE : HT_OP_SEND;
         struct ht_work w = {.kind = kind, .where = HT_LANE_P2P, .tp = 1, .ranks = 2, .bytes = bytes, .free = free};
-        op = ht_add_op(g->s, kind, receives ? in : out, about, ht_add_work(g->s, &w));
+        ids[receives] = ht_add_op(g->s, kind, receives ? in : out, about, ht_add_work(g->s, &w));
         ht_op_name(g->s, "%c%d.%d", letter, about.unit, about.micro_batch);
         ht_op_match(g->s, g->match);
         ht_op_after(g->s, after);
@@ -129,7 +141,7 @@ static int32_t message(struct ht_pipe *g, int32_t from, int32_t to, int32_t out,
         if (!receives && !free) ht_pipe_draw_send(g, from, to, false, bytes);
     }
     g->match++;
-    return op;
+    return (struct pair){ids[0], ids[1]};
 }
 
 void ht_pipe_send_boundary(struct ht_pipe *g, int32_t from, int32_t to, int32_t tensor, int32_t for_backward)
@@ -139,10 +151,10 @@ void ht_pipe_send_boundary(struct ht_pipe *g, int32_t from, int32_t to, int32_t 
     bool gradient = t->class == HT_ACT_GRAD;
     if (from == to) return;
     int32_t mb = t->label.micro_batch;
-    int32_t receive = message(g, from, to, gradient ? a->grad_out : a->act_out, gradient ? b->grad_in : b->act_in,
-                              tensor, gradient ? 'D' : 'X', -1);
-    if (g->style->blocking_sends) g->sending[from] = receive - 1;
-    if (for_backward >= 0) g->arrival[for_backward * g->n_mb + mb] = receive;
+    struct pair p = message(g, from, to, gradient ? a->grad_out : a->act_out, gradient ? b->grad_in : b->act_in, tensor,
+                            gradient ? 'D' : 'X', -1);
+    if (g->style->blocking_sends) g->sending[from] = p.send;
+    if (for_backward >= 0) g->arrival[for_backward * g->n_mb + mb] = p.receive;
 }
 
 void ht_pipe_send_checkpoint(struct ht_pipe *g, int32_t q, int32_t mb, int32_t after)
