@@ -71,7 +71,7 @@
  *
  * C(u) is of class COMM with the label u, -; every pass that reads P(u) takes C(u) instead where it has no P(u).
  *
- * Those of several ranks are a group each, one member a rank, ranks ascending, on COLLECTIVE or P2P lanes (a SEND and a
+ * Those of several ranks are a group each, one member a rank, ranks ascending but in pairs, on COLLECTIVE or P2P lanes (a SEND and a
  * RECEIVE make a group of two). Sums are as common/comm/comm.h says: from the left, ranks ascending. The shards of a group
  * lie one after the other in the order of ranks, of any sizes, also 0; a shard may be padded. 16-bit sums that are kept
  * in FP32 (numerics.accumulate) cannot be scattered yet.

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The op's group: its members are [first, first + n), their ranks ascending. */
+/* The op's group: its members are [first, first + n). */
 struct group {
     int32_t first, n, me;
     int32_t *ranks;
@@ -26,8 +26,9 @@ static enum ht_status find_group(struct ht_cpu_call *c, struct group *g)
     g->me = c->id - g->first;
     g->ranks = HT_NEW_ARRAY(int32_t, g->n);
     for (int32_t i = 0; i < g->n; i++) {
+        bool pair = c->op->kind == HT_OP_SEND || c->op->kind == HT_OP_RECEIVE;
         g->ranks[i] = ht_op_rank(s, g->first + i);
-        if (i && g->ranks[i] <= g->ranks[i - 1])
+        if (i && !pair && g->ranks[i] <= g->ranks[i - 1])
             ht_cpu_complain(c, "the ranks of its group are not ascending: %d after %d", g->ranks[i], g->ranks[i - 1]);
     }
     if (!c->status && !c->check_only && !c->options->comm)
@@ -195,10 +196,36 @@ static enum ht_dtype dtype_of(struct ht_cpu_call *c, const struct ht_tensor *t)
     return t->class == HT_MASTER || t->class == HT_MOMENTUM || t->class == HT_VARIANCE ? HT_F32 : c->args.dtype;
 }
 
+/* ALL_REDUCE about no unit and no tensor: what each rank's validate ops found is told to all (cpu_control.h). */
+static enum ht_status agree(struct ht_cpu_call *c, const struct group *g)
+{
+    if (g->n != c->s->n_ranks)
+        return ht_cpu_complain(c, "is an agreement of %d ranks; expected all %d", g->n, c->s->n_ranks);
+    if (c->check_only) return HT_OK;
+    int64_t *counts = HT_NEW_ARRAY(int64_t, g->n), total = 0, mine = 0;
+    for (int32_t i = 0; i < g->n; i++) {
+        if (i == g->me) mine = total;
+        total += counts[i] = ht_cpu_said_by(c->control, i);
+    }
+    double *all = HT_NEW_ARRAY(double, total), *from = all;
+    ht_cpu_say(c->control, c->iteration, all + mine);
+    enum ht_status status =
+        ht_comm_all_gather(c->options->comm, team_of(g), c->op->match, all + mine, all, counts, HT_COMM_F64, c->err);
+    for (int32_t i = 0; i < g->n && !status; from += counts[i++]) ht_cpu_hear(c->control, c->iteration, i, from);
+    free(all);
+    free(counts);
+    return status;
+}
+
 enum ht_status ht_cpu_all_reduce(struct ht_cpu_call *c)
 {
     struct group g = {0};
     enum ht_status status = find_group(c, &g);
+    if (!status && c->op->label.unit < 0 && c->n_buffers == 0) {
+        status = agree(c, &g);
+        free(g.ranks);
+        return status;
+    }
     for (int32_t i = 0; i < g.n && !status; i++)
         if (i != g.me) status = check_alike(c, HT_UPDATE, g.first + i, HT_UPDATE);
     int64_t e;

@@ -5,7 +5,6 @@ set -euo pipefail
 # shellcheck source=tests/harness/support.sh
 . "$(dirname "$0")/support.sh"
 cd "$work"
-export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" # MPI's own
 mkdir tmp
 export TMPDIR=$work/tmp
 
@@ -52,6 +51,13 @@ same 4 zero_offload --cluster nodes.yaml --trace t.json --json
 [ "$(json out '(d["status"], len(d["losses"]), sorted(m["space"] for m in d["predicted_memory"])[-1])')" = "('ok', 3, 'host 1')" ] ||
     fail "the report of two nodes: $(cat out)"
 run 0 sim zero_offload "${common[@]:0:6}" --cluster nodes.yaml --replay t.json # order and times make sense, of all ranks
+
+# A pipeline's ranks send each other what they compute; every gradient is made in one place.
+run 0 train in_memory --model llama-tiny "${common[@]:2}" --micro-batch 1 --steps 3 --losses one.csv
+for system in gpipe dapple interleaved; do
+    run 0 train "$system" --model llama-tiny "${common[@]:2}" --micro-batch 1 --steps 3 --ranks 2 --losses ranks.csv
+    cmp -s one.csv ranks.csv || fail "$system over two ranks: losses are not in_memory's: $(paste one.csv ranks.csv)"
+done
 
 # More micro-batches a rank: (a0 + b0) + (a1 + b1) instead of ((a0 + a1) + b0) + b1, so rounding differs, no more.
 run 0 train in_memory "${common[@]}" --micro-batch 1 --steps 3 --losses one.csv
