@@ -4,6 +4,7 @@
 #include "common/backend/cpu_cores.h"
 #include "common/backend/cpu_steps.h"
 #include "common/base/array.h"
+#include "common/comm/comm.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -44,7 +45,8 @@ enum ht_status ht_cpu_create(const struct ht_cpu_options *options, struct ht_err
     if (status) return status;
     struct ht_cpu *cpu = HT_NEW(struct ht_cpu);
     cpu->options = *options;
-    cpu->control = (struct ht_cpu_control){.options = ht_control_filled(&options->control),
+    cpu->control = (struct ht_cpu_control){.rank = options->comm ? options->comm->rank : 0,
+                                           .options = ht_control_filled(&options->control),
                                            .scaler = ht_scaler_start(&options->control)};
     cpu->steps = ht_cpu_steps_create();
     cpu->options.split = NULL;

@@ -33,6 +33,37 @@ bool ht_cpu_judge(struct ht_cpu_control *c, int32_t iteration, struct ht_cpu_ite
     return fits && !redone;
 }
 
+/* ---- agreeing ---- */
+
+int64_t ht_cpu_said_by(const struct ht_cpu_control *c, int32_t of)
+{
+    int64_t n = 1;
+    for (int32_t i = 0; i < c->n_judged; i++) n += c->judged[i].rank == of ? 2 : 0;
+    return n;
+}
+
+void ht_cpu_say(const struct ht_cpu_control *c, int32_t iteration, double *numbers)
+{
+    *numbers++ = c->slots[iteration % HT_CPU_SLOTS].left_out;
+    for (int32_t i = 0; i < c->n_judged; i++) {
+        const struct ht_grad_partial *p = &c->partials[c->judged[i].tensor];
+        if (c->judged[i].rank != c->rank) continue;
+        *numbers++ = p->fits;
+        *numbers++ = p->squares;
+    }
+}
+
+void ht_cpu_hear(struct ht_cpu_control *c, int32_t iteration, int32_t from, const double *numbers)
+{
+    if (*numbers++ != 0) ht_cpu_slot(c, iteration)->left_out = true;
+    for (int32_t i = 0; i < c->n_judged; i++) {
+        struct ht_grad_partial *p = &c->partials[c->judged[i].tensor];
+        if (c->judged[i].rank != from) continue;
+        p->fits = *numbers++ != 0;
+        p->squares = *numbers++;
+    }
+}
+
 /* ---- what is checked beforehand ---- */
 
 static enum ht_status wrong(const struct ht_schedule *s, int32_t op, struct ht_error *err, const char *text)
@@ -56,6 +87,14 @@ static int32_t *before_on_lane(const struct ht_schedule *s)
     return before;
 }
 
+/* Marks an op, and with it its group: its members start together. */
+static void mark(const struct ht_schedule *s, int32_t op, bool *marked)
+{
+    int32_t match = s->ops[op].match, first = op;
+    while (match >= 0 && first > 0 && s->ops[first - 1].match == match) first--;
+    for (int32_t i = first; i == op || (match >= 0 && i < s->n_ops && s->ops[i].match == match); i++) marked[i] = true;
+}
+
 /* Every op that judges gradients ends before the verdict begins. If all steps that are undone do, too, and are made
    again, one may be left out. */
 static enum ht_status check_partials_first(struct ht_cpu_control *c, const struct ht_schedule *s, struct ht_error *err)
@@ -66,11 +105,12 @@ static enum ht_status check_partials_first(struct ht_cpu_control *c, const struc
     earlier[verdict] = true;
     for (int32_t op = verdict; op >= 0; op--) {
         if (!earlier[op]) continue;
-        if (before[op] >= 0) earlier[before[op]] = true;
-        for (int64_t k = s->deps_begin[op]; k < s->deps_begin[op + 1]; k++) earlier[s->deps[k]] = true;
+        if (before[op] >= 0) mark(s, before[op], earlier);
+        for (int64_t k = s->deps_begin[op]; k < s->deps_begin[op + 1]; k++) mark(s, s->deps[k], earlier);
     }
     for (int32_t op = 0; op < s->n_ops; op++) {
-        if (s->ops[op].kind == HT_OP_VALIDATE && !earlier[op]) missing = op;
+        bool partial = s->ops[op].kind == HT_OP_VALIDATE && s->ops[op].label.unit >= 0;
+        if (partial && !earlier[op]) missing = op;
         if (s->ops[op].kind != HT_OP_OPTIMIZER_STEP) continue;
         steps += s->ops[op].when == HT_ALWAYS ? 1 : s->ops[op].when == HT_WHEN_BAD ? -1 : 0;
         heard &= s->ops[op].when != HT_ALWAYS || earlier[op];
@@ -81,7 +121,7 @@ static enum ht_status check_partials_first(struct ht_cpu_control *c, const struc
     return missing < 0 ? HT_OK : wrong(s, missing, err, "judges gradients, but the verdict does not wait for it");
 }
 
-/* The next iteration's head, which reads the loss scale, waits for the verdict. */
+/* The next iteration's head, which reads the loss scale, waits for the verdict of its rank. */
 static enum ht_status check_next_waits(const struct ht_schedule *s, const struct ht_model *model, int32_t verdict,
                                        struct ht_error *err)
 {
@@ -96,7 +136,8 @@ static enum ht_status check_next_waits(const struct ht_schedule *s, const struct
             for (int64_t k = s->prev_begin[op]; turn && k < s->prev_begin[op + 1]; k++) waits[op] |= now[s->prev[k]];
             if (fifo) lane[s->ops[op].lane] |= waits[op];
             const struct ht_label *l = &s->ops[op].label;
-            bool is_head = s->ops[op].kind == HT_OP_FORWARD && l->unit + l->n_units - 1 == head;
+            bool is_head = s->ops[op].kind == HT_OP_FORWARD && l->unit + l->n_units - 1 == head &&
+                           ht_op_rank(s, op) == ht_op_rank(s, verdict);
             if (turn && is_head && !waits[op]) early = op;
         }
     free(now);
@@ -138,6 +179,7 @@ static void find_judged(struct ht_cpu_control *c, const struct ht_schedule *s, c
             bool shard = t->shard_end > t->shard_begin;
             struct ht_cpu_judged row = {.tensor = s->effects[e].tensor,
                                         .unit = t->label.unit,
+                                        .rank = ht_op_rank(s, op),
                                         .begin = shard ? t->shard_begin : 0,
                                         .end = shard ? t->shard_end : ht_unit_params(model, t->label.unit)};
             HT_PUSH(c->judged, c->n_judged, cap, row);
@@ -173,6 +215,7 @@ static enum ht_status find_verdict(struct ht_cpu_control *c, const struct ht_sch
             partial = op;
             continue;
         }
+        if (ht_op_rank(s, op) != c->rank) continue;
         if (c->verdict >= 0) return wrong(s, op, err, "is a second verdict");
         c->verdict = op;
     }

@@ -8,6 +8,9 @@
  * A slot holds what an iteration's ops need to know. The verdict of iteration k fills in the rest of slot k and begins
  * slot k + 1, which nothing reads before: it is checked beforehand that every head's forward pass of k + 1 waits for
  * it. At most two iterations are in flight, so a verdict may run beside ops of k - 1 and k; four slots keep them apart.
+ *
+ * Several ranks: each judges what it steps and has a verdict of its own, before which they agree (ALL_REDUCE about no
+ * unit): every rank hears all partials. So all verdicts are the same, to the last bit of the norm.
  */
 #ifndef HT_BACKEND_CPU_CONTROL_H
 #define HT_BACKEND_CPU_CONTROL_H
@@ -29,7 +32,7 @@ struct ht_cpu_slot {
 
 /* The row of gradients that a partial is of. */
 struct ht_cpu_judged {
-    int32_t tensor, unit;
+    int32_t tensor, unit, rank; /* the rank that judges it */
     int64_t begin, end; /* elements of the unit */
 };
 
@@ -37,8 +40,9 @@ struct ht_cpu_control {
     struct ht_control_options options; /* filled */
     struct ht_scaler scaler;           /* of the iteration after the last verdict */
     struct ht_cpu_slot slots[HT_CPU_SLOTS];
+    int32_t rank;                      /* this process's */
     /* While a run has a schedule open: */
-    int32_t verdict;              /* op, or -1 */
+    int32_t verdict;              /* op of this rank, or -1 */
     bool undoes;                  /* steps come before the verdict and are taken back */
     bool redoes;                  /* and made again: all of them, and the verdict waits for them */
     struct ht_cpu_judged *judged; /* in the order of units and elements */
@@ -55,6 +59,12 @@ static inline struct ht_cpu_slot *ht_cpu_slot(struct ht_cpu_control *c, int32_t 
 {
     return &c->slots[iteration % HT_CPU_SLOTS];
 }
+
+/* What this rank tells the others when they agree, and what it heard of all of them: for each row that rank `of` judges two
+   numbers, and one more. */
+int64_t ht_cpu_said_by(const struct ht_cpu_control *c, int32_t of);
+void ht_cpu_say(const struct ht_cpu_control *c, int32_t iteration, double *numbers);
+void ht_cpu_hear(struct ht_cpu_control *c, int32_t iteration, int32_t from, const double *numbers);
 
 /* Reduces the partials of an iteration, begins the next one's slot. Returns what the executor is to be told: ok or bad.
  */
