@@ -1,106 +1,11 @@
 #include "common/exec/core.h"
 
 #include "common/base/array.h"
-#include "common/exec/grant.h"
+#include "common/exec/core_state.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* State of an op in one of the two open iterations. */
-enum state {
-    WAITING, /* not issued */
-    ARRIVED, /* member of a group, could be issued but for the others */
-    GRANTED, /* memory given, not yet taken up by its lane */
-    ISSUED,
-    AT_START, /* member of a group, could start but for the others */
-    GO,       /* may start */
-    RUNNING,
-    DONE,
-};
-
-struct ready { /* on a PRIORITY lane */
-    int32_t iteration, priority, op;
-};
-
-struct lane {
-    bool fifo;
-    int32_t ahead;      /* how many issued ops may wait behind the running one */
-    const int32_t *ops; /* FIFO: its ops by id */
-    int32_t n_ops;
-    int32_t iteration, next; /* FIFO: the head is ops[next] of this iteration */
-    struct ready *heap;      /* PRIORITY: ready, not issued */
-    int32_t n_heap;
-    size_t heap_cap;
-    struct ready *denied; /* PRIORITY, while it issues: ready, but without memory */
-    size_t denied_cap;
-    struct ht_inst *queue; /* issued, oldest first; [ahead + 1] */
-    int32_t n_queue;
-    bool running; /* queue[0] runs */
-    bool poked;
-    uint64_t poke_key;
-    int32_t denied_by; /* space that last denied memory, or -1; for describe_stall */
-};
-
-struct waiters { /* lanes that a space denied memory since it last changed */
-    int32_t *lanes;
-    int32_t n;
-    size_t cap;
-};
-
-struct poke {
-    uint64_t key;
-    int32_t lane;
-};
-
-/* What an op is, once and for all; one cache line holds two. */
-struct info {
-    int32_t lane;
-    int32_t first, size; /* of its group the first that is mine, and how many are; itself and 1 without one */
-    uint16_t when;
-    bool mine;          /* to issue: of the core's node, where it has one */
-    bool told;          /* an op of another node depends on it */
-    int64_t succ_begin; /* its successors in the same iteration, then those in the next */
-    int32_t n_succ, n_next;
-};
-
-/* Where it stands in an open iteration. */
-struct stand {
-    int32_t pending; /* dependencies not done */
-    int32_t state;   /* enum state */
-    int64_t grant_seq;
-    int32_t arrived, at_start; /* of a group, under its first op */
-};
-
-struct slot { /* one open iteration */
-    int32_t iteration;
-    int64_t unfinished;
-    struct stand *ops; /* [n_ops] */
-    bool ok;
-};
-
-struct ht_core {
-    const struct ht_schedule *s;
-    int32_t iterations, oldest; /* oldest: first iteration that has not ended; it and the next are open */
-    int32_t node;               /* -1: all ops are mine */
-    int32_t n_mine;
-    int32_t elsewhere;     /* iterations that have ended on all other nodes; INT32_MAX where there are none */
-    struct ht_told *early; /* heard to have ended, of iterations that are not open yet */
-    size_t n_early, early_cap;
-    struct ht_told *to_tell;
-    size_t n_to_tell, to_tell_cap;
-    struct info *info; /* [n_ops] */
-    int32_t *succ;
-    int32_t *lane_ops;
-    struct lane *lanes;
-    struct slot slots[2];
-    struct ht_grants *grants;
-    struct waiters *waiters; /* [n_spaces] */
-    struct poke *pokes;
-    int64_t n_pokes;
-    size_t pokes_cap;
-    int64_t seq;
-};
 
 static uint64_t key_of(int32_t iteration, int32_t op)
 {
@@ -608,130 +513,13 @@ void ht_core_describe_stall(const struct ht_core *c, char *buf, size_t n)
     }
 }
 
-/* Successor lists from dependency lists: of each op those of mine in the same iteration, then those in the next. */
-static void invert(struct ht_core *c)
+void ht_core_begin(struct ht_core *c)
 {
-    const struct ht_schedule *s = c->s;
-    int32_t n = s->n_ops;
-    for (int32_t op = 0; op < n; op++) {
-        bool mine = c->info[op].mine;
-        for (int64_t d = s->deps_begin[op]; d < s->deps_begin[op + 1]; d++) {
-            c->info[s->deps[d]].n_succ += mine;
-            c->info[s->deps[d]].told |= !mine && c->info[s->deps[d]].mine;
-        }
-        for (int64_t d = s->prev_begin[op]; d < s->prev_begin[op + 1]; d++) {
-            c->info[s->prev[d]].n_next += mine;
-            c->info[s->prev[d]].told |= !mine && c->info[s->prev[d]].mine;
-        }
-    }
-    int64_t total = 0;
-    int64_t *same = HT_NEW_ARRAY(int64_t, n), *next = HT_NEW_ARRAY(int64_t, n);
-    for (int32_t op = 0; op < n; op++) {
-        c->info[op].succ_begin = same[op] = total;
-        next[op] = total += c->info[op].n_succ;
-        total += c->info[op].n_next;
-    }
-    c->succ = HT_NEW_ARRAY(int32_t, total);
-    for (int32_t op = 0; op < n; op++) {
-        if (!c->info[op].mine) continue;
-        for (int64_t d = s->deps_begin[op]; d < s->deps_begin[op + 1]; d++) c->succ[same[s->deps[d]]++] = op;
-        for (int64_t d = s->prev_begin[op]; d < s->prev_begin[op + 1]; d++) c->succ[next[s->prev[d]]++] = op;
-    }
-    free(same);
-    free(next);
-}
-
-/* Whose ops are mine, and their groups. */
-static void sort_out(struct ht_core *c)
-{
-    const struct ht_schedule *s = c->s;
-    for (int32_t op = 0, n; op < s->n_ops; op += n) {
-        int32_t first = -1, size = 0;
-        for (n = 1; s->ops[op].match >= 0 && op + n < s->n_ops && s->ops[op + n].match == s->ops[op].match;) n++;
-        for (int32_t m = op; m < op + n; m++) {
-            bool mine = c->node < 0 || s->rank_node[ht_op_rank(s, m)] == c->node;
-            c->info[m] = (struct info){.lane = s->ops[m].lane, .when = s->ops[m].when, .mine = mine};
-            c->info[m].told = mine && c->node >= 0 && s->ops[m].kind == HT_OP_VALIDATE;
-            if (mine && first < 0) first = m;
-            size += mine;
-        }
-        for (int32_t m = op; m < op + n; m++) c->info[m].first = first, c->info[m].size = size;
-        c->n_mine += size;
-    }
-}
-
-static void lay_out_lanes(struct ht_core *c, int32_t issue_ahead)
-{
-    const struct ht_schedule *s = c->s;
-    c->lanes = HT_NEW_ARRAY(struct lane, s->n_lanes);
-    c->lane_ops = HT_NEW_ARRAY(int32_t, s->n_ops);
-    for (int32_t op = 0; op < s->n_ops; op++) c->lanes[s->ops[op].lane].n_ops += c->info[op].mine;
-    int32_t *at = c->lane_ops;
-    for (int32_t i = 0; i < s->n_lanes; i++) {
-        struct lane *l = &c->lanes[i];
-        enum ht_lane_kind kind = s->lanes[i].kind;
-        l->fifo = s->lanes[i].order == HT_FIFO;
-        l->ahead = l->fifo && kind != HT_LANE_HOST && kind != HT_LANE_DISK ? issue_ahead : 0;
-        l->queue = HT_NEW_ARRAY(struct ht_inst, l->ahead + 1);
-        l->denied_by = -1;
-        l->ops = at;
-        at += l->n_ops;
-        l->n_ops = 0;
-    }
-    for (int32_t op = 0; op < s->n_ops; op++) {
-        struct lane *l = &c->lanes[s->ops[op].lane];
-        if (c->info[op].mine) ((int32_t *)l->ops)[l->n_ops++] = op;
-    }
-}
-
-enum ht_status ht_core_create(const struct ht_schedule *s, struct ht_core_options options, struct ht_error *err,
-                              struct ht_core **out)
-{
-    *out = NULL;
-    struct ht_grants *grants;
-    enum ht_status status = ht_grants_create(s, options.one_node ? options.node : -1, err, &grants);
-    if (status != HT_OK) return status;
-    struct ht_core *c = HT_NEW(struct ht_core);
-    c->s = s;
-    c->iterations = options.iterations;
-    c->grants = grants;
-    c->node = options.one_node ? options.node : -1;
-    c->elsewhere = options.one_node ? 0 : INT32_MAX;
-    c->info = HT_NEW_ARRAY(struct info, s->n_ops);
-    sort_out(c);
-    invert(c);
-    c->waiters = HT_NEW_ARRAY(struct waiters, ht_n_spaces(s));
-    lay_out_lanes(c, options.issue_ahead);
-    for (int i = 0; i < 2; i++) c->slots[i].ops = HT_NEW_ARRAY(struct stand, s->n_ops);
-    if (s->n_ops == 0) {
+    if (c->s->n_ops == 0) {
         c->oldest = c->iterations;
-    } else {
-        open_iteration(c, 0);
-        if (c->iterations > 1) open_iteration(c, 1);
-        end_iterations(c); /* of a node without ops */
+        return;
     }
-    *out = c;
-    return HT_OK;
-}
-
-void ht_core_destroy(struct ht_core *c)
-{
-    if (!c) return;
-    for (int32_t i = 0; i < c->s->n_lanes; i++) {
-        free(c->lanes[i].heap);
-        free(c->lanes[i].denied);
-        free(c->lanes[i].queue);
-    }
-    for (int i = 0; i < 2; i++) free(c->slots[i].ops);
-    ht_grants_destroy(c->grants);
-    free(c->info);
-    free(c->succ);
-    free(c->lane_ops);
-    free(c->lanes);
-    for (int32_t i = 0; i < ht_n_spaces(c->s); i++) free(c->waiters[i].lanes);
-    free(c->waiters);
-    free(c->pokes);
-    free(c->early);
-    free(c->to_tell);
-    free(c);
+    open_iteration(c, 0);
+    if (c->iterations > 1) open_iteration(c, 1);
+    end_iterations(c); /* of a node without ops */
 }
