@@ -16,9 +16,9 @@ SERIES_COLOURS = ["#0072b2", "#56b4e9", "#d55e00", "#e69f00", "#009e73", "#cc79a
 SERIES_MARKERS = "osD^vPX*"
 CRITICAL_PANELS = 4  # more rows than that nobody reads; the data has them all
 LANE_COLOURS = {"compute": "#56b4e9", "h2d": "#009e73", "d2h": "#8fd3b6", "cpu": "#cc79a7", "gather": "#0072b2",
-                "reduce": "#3d6ea8", "waiting": "#dddddd"}
+                "reduce": "#3d6ea8", "messages": "#e69f00", "waiting": "#dddddd"}
 LANE_NAMES = {"compute": "device compute", "h2d": "copy to device", "d2h": "copy to host", "cpu": "CPU optimizer steps",
-              "gather": "all-gather", "reduce": "reduce-scatter", "waiting": "waiting"}
+              "gather": "all-gather", "reduce": "reduce-scatter", "messages": "messages between stages", "waiting": "waiting"}
 MORE_COLOURS = ["#e69f00", "#0072b2", "#d55e00", "#f0e442", "#999999"]
 
 

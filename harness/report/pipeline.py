@@ -107,19 +107,24 @@ def shades(passes):
     return colours, len(order["f"]), len(order["b"])
 
 
-def box(ax, y, height, start, end, colour, scale, texts=(), inches_per_s=0, size=9):
-    """texts: (text, letters wide); the first that fits is written, smaller if need be. Without inches_per_s no frame."""
-    width = (end - start) / scale
-    inches = (end - start) * inches_per_s
-    ax.add_patch(Rectangle((start / scale, y - height / 2), width, height, facecolor=colour, linewidth=0.5 if inches > 0.05 else 0,
-                           edgecolor="#444444"))
-    fits = [(text, points) for text, wide in texts for points in (size, size - 1.5, size - 3)
-            if inches > wide * points * 0.0092 + 0.03]
-    if not fits:
+def box(ax, y, height, start, end, colour, scale, text="", points=9):
+    ax.add_patch(Rectangle((start / scale, y - height / 2), (end - start) / scale, height, facecolor=colour,
+                           linewidth=0.5 if points else 0, edgecolor="#444444"))
+    if not text:
         return
     dark = int(colour[1:3], 16) * 0.3 + int(colour[3:5], 16) * 0.59 + int(colour[5:7], 16) * 0.11 < 115
-    ax.text((start + end) / 2 / scale, y, fits[0][0], ha="center", va="center", fontsize=fits[0][1],
-            color="white" if dark else "black", clip_on=True)
+    ax.text((start + end) / 2 / scale, y, text, ha="center", va="center", fontsize=points, color="white" if dark else "black",
+            clip_on=True)
+
+
+def fitting(texts, inches):
+    """Which of the texts (text, letters wide) is written in a box so wide, and in which size; None: none fits, and size 0: the box
+    is too narrow for a frame."""
+    for i, (_, wide) in enumerate(texts):
+        for points in (9, 7.5, 6):
+            if inches > wide * points * 0.0092 + 0.03:
+                return i, points
+    return None, 9 if inches > 0.05 else 0
 
 
 def sub_rows(ops):
@@ -137,6 +142,7 @@ def sub_rows(ops):
 def draw(ax, p, window, scale, inches_per_s, row_inches):
     if row_inches < 0.3:
         inches_per_s = 0  # rows too low for text and frames
+    ax.grid(False)
     has_host = any(p.host)
     ticks, labels, y = [], [], 0.0
     forwards = backwards = 0
@@ -146,13 +152,19 @@ def draw(ax, p, window, scale, inches_per_s, row_inches):
         ticks.append(y)
         labels.append(f"GPU {rank}")
         ax.axhline(y, color="#dddddd", linewidth=0.6, zorder=0)
+        widths = {}
+        for letter, stage, _, spans in p.passes[rank]:
+            widths.setdefault((letter, stage), []).append(max(end - start for start, end in spans))
+        # All boxes of a stage are labelled in the same way.
+        ways = {stage: fitting(p.label(*stage, 0), sorted(w)[len(w) // 2] * inches_per_s) for stage, w in widths.items()}
         for letter, stage, micro_batch, spans in p.passes[rank]:
+            way, points = ways[letter, stage]
             longest = max(spans, key=lambda s: s[1] - s[0])
             for span in spans:
-                texts = p.label(letter, stage, micro_batch) if span == longest and letter != "u" else []
-                box(ax, y, 0.78, *span, colours.get((letter, stage), STEP_DEVICE), scale, texts, inches_per_s)
+                text = p.label(letter, stage, micro_batch)[way][0] if span == longest and letter != "u" and way is not None else ""
+                box(ax, y, 0.78, *span, colours.get((letter, stage), STEP_DEVICE), scale, text, points if inches_per_s else 0)
         for to_device, start, end in p.moves[rank]:
-            box(ax, y + 0.47 if to_device else y + 0.57, 0.09, start, end, FETCH if to_device else OFFLOAD, scale)
+            box(ax, y + 0.47 if to_device else y + 0.57, 0.09, start, end, FETCH if to_device else OFFLOAD, scale, points=0)
         y += 1.0
         if not has_host:
             continue
@@ -163,7 +175,9 @@ def draw(ax, p, window, scale, inches_per_s, row_inches):
             height = 0.6 / n
             colour = {"optimizer_step": STEP, "undo": UNDO}.get(kind, VERDICT)
             texts = p.label("o", int(stage), None) if kind == "optimizer_step" and stage and n < 3 else []
-            box(ax, y - 0.08 - 0.3 + (row + 0.5) * height, height, start, end, colour, scale, texts, inches_per_s)
+            way, points = fitting(texts, (end - start) * inches_per_s)
+            box(ax, y - 0.08 - 0.3 + (row + 0.5) * height, height, start, end, colour, scale,
+                texts[way][0] if way is not None else "", points if inches_per_s else 0)
         y += 0.85
     ax.set_yticks(ticks, labels)
     ax.set_ylim(y - 0.4, -0.55)
@@ -201,6 +215,32 @@ def amount(seconds, unit):
     return f"{seconds / unit:.4g} units" if unit else timeline.seconds(seconds)
 
 
+def is_pipeline(trace):
+    return any(kind == "forward" and PASS.match(name) for _, _, _, _, kind, name in trace.ops)
+
+
+def figure_of(pipelines, unit=None):
+    """One above the other, the longest iteration as wide as the figure. unit: seconds that are 1 on the axis."""
+    longest = max(p.length for p in pipelines)
+    window = (-0.01 * longest, 1.01 * longest)
+    scale, unit_name = (unit, "units") if unit else timeline.scale_of(longest, timeline.TIME_UNITS)
+    inches_per_s = (WIDTH - 0.9) / (window[1] - window[0])
+    row = 0.5 if max(p.ranks for p in pipelines) <= 8 else 0.16
+    heights = [row * p.ranks * (1.85 if any(p.host) else 1.0) + 0.3 for p in pipelines]
+    figure, axes = plt.subplots(len(pipelines), 1, figsize=(WIDTH, sum(heights) + 0.45 * len(heights) + 0.3), squeeze=False,
+                                sharex=True, gridspec_kw={"height_ratios": heights}, constrained_layout=True)
+    forwards = backwards = 0
+    for ax, p in zip(axes[:, 0], pipelines):
+        f, b = draw(ax, p, window, scale, inches_per_s, row)
+        forwards, backwards = max(forwards, f), max(backwards, b)
+        ax.set_title(f"{p.name}, {p.obtained}: {amount(p.length, unit)} an iteration, bubble ratio {100 * p.bubble:.1f}%",
+                     fontsize=11, loc="left", fontweight="bold")
+    axes[-1, 0].set_xlabel(f"time, {unit_name}", fontsize=9)
+    figure.legend(handles=handles(pipelines, forwards, backwards), loc="upper left", bbox_to_anchor=(0.03, 0), ncol=8, fontsize=8.5,
+                  frameon=False, handlelength=1.3, columnspacing=1.2)
+    return figure
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("traces", nargs="+", metavar="TRACE")
@@ -212,26 +252,10 @@ def main():
     pipelines = [Pipeline(path, args.iteration) for path in args.traces]
     for p, title in zip(pipelines, args.title):
         p.name = title
-    longest = max(p.length for p in pipelines)
-    window = (-0.01 * longest, 1.01 * longest)
-    scale, unit_name = (args.unit, "units") if args.unit else timeline.scale_of(longest, timeline.TIME_UNITS)
-    inches_per_s = (WIDTH - 0.9) / (window[1] - window[0])
-    row = 0.5 if max(p.ranks for p in pipelines) <= 8 else 0.16
-    heights = [row * p.ranks * (1.85 if any(p.host) else 1.0) + 0.3 for p in pipelines]
-    figure, axes = plt.subplots(len(pipelines), 1, figsize=(WIDTH, sum(heights) + 0.45 * len(heights) + 0.3), squeeze=False,
-                                sharex=True, gridspec_kw={"height_ratios": heights}, constrained_layout=True)
-    forwards = backwards = 0
-    for ax, p in zip(axes[:, 0], pipelines):
-        f, b = draw(ax, p, window, scale, inches_per_s, row)
-        forwards, backwards = max(forwards, f), max(backwards, b)
-        ax.set_title(f"{p.name}, {p.obtained}: {amount(p.length, args.unit)} an iteration, bubble ratio {100 * p.bubble:.1f}%",
-                     fontsize=11, loc="left", fontweight="bold")
+    for p in pipelines:
         print(f"{p.name}: iteration {amount(p.length, args.unit)}, bubble ratio {100 * p.bubble:.1f}%")
-    axes[-1, 0].set_xlabel(f"time, {unit_name}", fontsize=9)
-    figure.legend(handles=handles(pipelines, forwards, backwards), loc="upper left", bbox_to_anchor=(0.03, 0), ncol=8, fontsize=8.5,
-                  frameon=False, handlelength=1.3, columnspacing=1.2)
     try:
-        figure.savefig(args.out, dpi=130, bbox_inches="tight")
+        figure_of(pipelines, args.unit).savefig(args.out, dpi=130, bbox_inches="tight")
     except (OSError, ValueError) as why:
         timeline.fail(f"{args.out}: cannot be written: {why}")
 

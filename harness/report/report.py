@@ -27,6 +27,7 @@ try:
     import figures
 except ImportError as why:
     stop(3, f"report draws with matplotlib, which is not there ({why}); Debian has it as python3-matplotlib")
+import pipeline
 import results
 import timeline
 from page import Page
@@ -90,7 +91,9 @@ def load_traces(e):
     for raw in e.traces:
         path = e.folder / raw["file"] if raw.get("file") else None
         if path and path.is_file():
-            out.append((raw, first_rank(timeline.Trace(path))))
+            trace = first_rank(timeline.Trace(path))
+            trace.path = path
+            out.append((raw, trace))
     return out
 
 
@@ -99,13 +102,19 @@ def timelines(page, traced, folder):
                  "One iteration of the steady state on all lanes, and who holds the memory; neighbours in pale; of several "
                  "ranks the first. With priorities the gradient copy and the optimizer step of an <em>earlier</em> block go "
                  "first, because the next iteration's forward pass waits for those. Where the processor has little left "
-                 "to do when the backward pass ends, the two are the same.")
+                 "to do when the backward pass ends, the two are the same. Of pipelines all ranks are shown, as their papers draw "
+                 "them: passes by stage, and the optimizer steps below.")
     for e, traces in traced:
         pair = [t for t in traces if t[0]["system"] in ("autohete", "autohete_nops")] or traces[:2]
         sc = pair[0][0]["scenario"]
         page.heading(f"{e.name}: {sc['model']['name']}, batch {sc['batch']}")
         path = file_of(folder, f"timeline-{e.name}")
-        figures.timelines(pair, path)
+        if pipeline.is_pipeline(traces[0][1]):
+            pair = [t for t in traces if pipeline.is_pipeline(t[1])]
+            shown = pipeline.figure_of([pipeline.Pipeline(t.path, None) for _, t in pair])
+            shown.savefig(path, dpi=figures.DPI, bbox_inches="tight")
+        else:
+            figures.timelines(pair, path)
         page.figure(path, "timelines of " + " and ".join(t[0]["system"] for t in pair))
         page.table(["system", "iteration", "useful TFLOP/s", "bubble", "lower bound", "set by", "plan"],
                    [[raw["system"], (seconds(raw["iteration_time_s"]), "n"), (f"{raw['tflops_per_gpu']:.4g}", "n"),

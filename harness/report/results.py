@@ -55,10 +55,13 @@ class Row:
         return self.raw.get(field)
 
     def lanes(self):
-        """Seconds of an iteration that the critical path spends on each lane, by the lane's name; the rest is waiting."""
+        """Seconds of an iteration that the critical path spends on each lane, by the lane's name; the rest is waiting. Lanes of a
+        kind that a rank has several of (cpu 3, act out) go by one name."""
         out = {}
         for lane in self.raw["lane_busy"]:
-            out[lane["lane"]] = out.get(lane["lane"], 0) + lane["critical_s"]
+            name = re.sub(" [0-9]+$", "", lane["lane"])
+            name = "messages" if re.match("(act|grad|ckpt) (in|out)$", name) else name
+            out[name] = out.get(name, 0) + lane["critical_s"]
         out["waiting"] = self.raw["critical_wait_s"]
         return out
 
