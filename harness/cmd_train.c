@@ -310,7 +310,12 @@ static enum ht_status report(const struct ht_options *o, const struct ht_job *jo
 static enum ht_status check_ranks(const struct ht_options *o, const struct ht_job *job, struct ht_error *err)
 {
     const char *alone = o->init ? "--init" : o->save ? "--save" : o->checkpoint ? "--checkpoint" : NULL;
-    if (!job->schedule || job->schedule->n_ranks == 1 || !alone) return HT_OK;
+    if (!job->schedule || job->schedule->n_ranks == 1) return HT_OK;
+    if (job->scenario.numerics.grad != HT_F32 && !job->scenario.pipeline)
+        return ht_fail(err, HT_INFEASIBLE,
+                       "train: 16-bit gradients are added up over data-parallel ranks in simulation only; --numerics fp32 "
+                       "is there");
+    if (!alone) return HT_OK;
     return ht_fail(err, HT_INFEASIBLE, "train: %s is for one rank so far; this job has %d", alone, job->schedule->n_ranks);
 }
 
