@@ -37,11 +37,12 @@ template <int D, int ROWS, class T>
 __device__ __forceinline__ void ht_copy_tile(T *to, const T *from, int64_t stride, int first, int n)
 {
     enum { PER_ROW = D / 8 };
-#pragma unroll
+    const T *base = from + first * stride; /* offsets within a tile are 32-bit */
+#pragma unroll 2
     for (int i = (int)threadIdx.x; i < ROWS * PER_ROW; i += HT_MMA_THREADS) {
         int row = i / PER_ROW, column = i % PER_ROW * 8;
         bool valid = first + row < n;
-        ht_copy_16(to + row * (D + 8) + column, from + (valid ? first + row : 0) * stride + column, valid);
+        ht_copy_16(to + row * (D + 8) + column, base + (valid ? row * (int)stride + column : 0), valid);
     }
 }
 
