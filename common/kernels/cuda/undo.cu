@@ -91,21 +91,51 @@ static __device__ struct place place_of(const struct log &l, int64_t n)
     return at;
 }
 
+/* A thread's elements of an array of the block, at once if that is allowed; those beyond the block are left alone. */
+template <class T>
+static __device__ __forceinline__ void read(T x[TURNS], const T *from, const struct place &at, bool wide)
+{
+    if (wide) {
+        ht_pack<T, TURNS> p = ht_pack_at<T, TURNS>(from + at.first);
+        for (int t = 0; t < TURNS; t++) x[t] = p.x[t];
+        return;
+    }
+    for (int t = 0; t < TURNS; t++)
+        if (at.first + t < at.n) x[t] = from[at.first + t];
+}
+
+template <class T>
+static __device__ __forceinline__ void write(T *to, const T x[TURNS], const struct place &at, bool wide)
+{
+    if (wide) {
+        ht_pack<T, TURNS> p;
+        for (int t = 0; t < TURNS; t++) p.x[t] = x[t];
+        ht_pack_to<T, TURNS>(to + at.first, p);
+        return;
+    }
+    for (int t = 0; t < TURNS; t++)
+        if (at.first + t < at.n) to[at.first + t] = x[t];
+}
+
 template <class G, class C>
 __global__ void step_logged(struct ht_adamw_step s, float *p, float *m, float *v, const G *grad, C *copy, int64_t n,
-                            struct log l)
+                            struct log l, bool aligned)
 {
     __shared__ unsigned long long kept_at;
     struct place at = place_of(l, n);
     float *x[3] = {p + at.begin, m + at.begin, v + at.begin};
     float old[3][TURNS], now[3][TURNS];
     int8_t d[3][TURNS];
+    G gradient[TURNS];
+    C copied[TURNS];
+    bool wide = aligned && at.n == ELEMENTS;
     int escapes[3] = {0, 0, 0};
+    for (int k = 0; k < 3; k++) read(old[k], x[k], at, wide);
+    read(gradient, grad + at.begin, at, wide);
     for (int t = 0; t < TURNS; t++) {
-        int i = at.first + t;
-        if (i >= at.n) continue;
-        float g = __fmul_rn(ht_load(grad[at.begin + i]), s.grad_scale);
-        struct ht_adamw_values before = {x[0][i], x[1][i], x[2][i]}, after = ht_adamw_one(s, before, g);
+        if (at.first + t >= at.n) continue;
+        float g = __fmul_rn(ht_load(gradient[t]), s.grad_scale);
+        struct ht_adamw_values before = {old[0][t], old[1][t], old[2][t]}, after = ht_adamw_one(s, before, g);
         struct ht_adamw_values guess = ht_adamw_estimate(s, after, g);
         float b[3] = {before.p, before.m, before.v}, a[3] = {after.p, after.m, after.v};
         float e[3] = {guess.p, guess.m, guess.v};
@@ -114,9 +144,9 @@ __global__ void step_logged(struct ht_adamw_step s, float *p, float *m, float *v
             bool escape = by + 127 > 254;
             d[k][t] = (int8_t)(escape ? ESCAPE : (int)by);
             escapes[k] += escape;
-            old[k][t] = b[k];
             now[k][t] = a[k];
         }
+        copied[t] = ht_store<C>(after.p);
     }
     int offset[3], all[3];
     for (int k = 0; k < 3; k++) offset[k] = block_offset(escapes[k], &all[k]);
@@ -127,20 +157,19 @@ __global__ void step_logged(struct ht_adamw_step s, float *p, float *m, float *v
     if (threadIdx.x == 0) l.table[blockIdx.x] = total == 0 ? NONE : fits ? (uint32_t)kept_at : NOT_STEPPED;
     if (!fits && total) return; /* the whole step is going to be refused */
     uint32_t *kept = l.kept + kept_at;
-    for (int k = 0; k < 3; kept += all[k++])
-        for (int t = 0; t < TURNS; t++) {
-            int i = at.first + t;
-            if (i >= at.n) continue;
-            x[k][i] = now[k][t];
-            if (k == 0 && copy) copy[at.begin + i] = ht_store<C>(now[0][t]);
-            at.d[(int64_t)k * at.n + i] = d[k][t];
-            if (d[k][t] == ESCAPE) kept[offset[k]++] = __float_as_uint(old[k][t]);
-        }
+    if (copy) write(copy + at.begin, copied, at, wide);
+    for (int k = 0; k < 3; kept += all[k++]) {
+        write(x[k], now[k], at, wide);
+        write(at.d + (int64_t)k * at.n, d[k], at, wide);
+        for (int t = 0; t < TURNS; t++)
+            if (at.first + t < at.n && d[k][t] == ESCAPE) kept[offset[k]++] = __float_as_uint(old[k][t]);
+    }
 }
 
 /* refusing: undoes what was stepped if something did not fit; otherwise undoes what the log says was stepped. */
 template <class G, class C>
-__global__ void undo(float *p, float *m, float *v, const G *grad, C *copy, int64_t n, struct log l, bool refusing)
+__global__ void undo(float *p, float *m, float *v, const G *grad, C *copy, int64_t n, struct log l, bool aligned,
+                     bool refusing)
 {
     if (l.header->magic != MAGIC || l.header->n != n) return;
     if (refusing ? l.header->exceptions <= l.room : l.header->state != HT_CUDA_UNDO_STEPPED) return;
@@ -153,33 +182,43 @@ __global__ void undo(float *p, float *m, float *v, const G *grad, C *copy, int64
             if (copy && at.first + t < at.n) copy[at.begin + at.first + t] = ht_store<C>(x[0][at.first + t]);
         return;
     }
-    int8_t d[3][TURNS];
+    int8_t d[3][TURNS] = {};
+    float now[3][TURNS];
+    G gradient[TURNS];
+    C copied[TURNS];
+    bool wide = aligned && at.n == ELEMENTS;
     int offset[3], all[3];
     for (int k = 0; k < 3; k++) {
         int escapes = 0;
-        for (int t = 0; t < TURNS; t++) {
-            int i = at.first + t;
-            d[k][t] = i < at.n ? at.d[(int64_t)k * at.n + i] : (int8_t)0;
-            escapes += d[k][t] == ESCAPE;
-        }
+        read(now[k], x[k], at, wide);
+        read(d[k], at.d + (int64_t)k * at.n, at, wide);
+        for (int t = 0; t < TURNS; t++) escapes += d[k][t] == ESCAPE; /* 0 beyond the block */
         offset[k] = block_offset(escapes, &all[k]);
     }
+    read(gradient, grad + at.begin, at, wide);
     offset[1] += all[0];
     offset[2] += all[0] + all[1];
     const uint32_t *kept = l.kept + (kept_at == NONE ? 0 : kept_at);
     for (int t = 0; t < TURNS; t++) {
-        int i = at.first + t;
-        if (i >= at.n) continue;
-        float g = __fmul_rn(ht_load(grad[at.begin + i]), s.grad_scale);
-        struct ht_adamw_values now = {x[0][i], x[1][i], x[2][i]}, guess = ht_adamw_estimate(s, now, g);
+        if (at.first + t >= at.n) continue;
+        float g = __fmul_rn(ht_load(gradient[t]), s.grad_scale);
+        struct ht_adamw_values after = {now[0][t], now[1][t], now[2][t]}, guess = ht_adamw_estimate(s, after, g);
         float e[3] = {guess.p, guess.m, guess.v};
         for (int k = 0; k < 3; k++) {
             uint32_t bits = ht_in_order(ht_in_order(__float_as_uint(e[k])) + (uint32_t)(int32_t)d[k][t]);
-            if (d[k][t] == ESCAPE) bits = kept[offset[k]++];
-            ((uint32_t *)x[k])[i] = bits;
-            if (k == 0 && copy) copy[at.begin + i] = ht_store<C>(__uint_as_float(bits));
+            now[k][t] = __uint_as_float(d[k][t] == ESCAPE ? kept[offset[k]++] : bits);
         }
+        copied[t] = ht_store<C>(now[0][t]);
     }
+    for (int k = 0; k < 3; k++) write(x[k], now[k], at, wide);
+    if (copy) write(copy + at.begin, copied, at, wide);
+}
+
+/* May four elements be read and written at once? */
+static bool aligned(const struct ht_cuda_adamw *a)
+{
+    return ((uintptr_t)a->param | (uintptr_t)a->m | (uintptr_t)a->v | (uintptr_t)a->grad | (uintptr_t)a->copy) % 16 ==
+           0;
 }
 
 static unsigned grid_of(int64_t n)
@@ -192,14 +231,15 @@ static void step_as(struct ht_cuda *cuda, const struct ht_adamw_step *s, const s
 {
     dim3 grid(grid_of(a->n)), block(THREADS);
     const G *grad = (const G *)a->grad;
-    HT_LAUNCH(cuda, (step_logged<G, C>), grid, block, 0, *s, a->param, a->m, a->v, grad, (C *)a->copy, a->n, l);
-    HT_LAUNCH(cuda, (undo<G, C>), grid, block, 0, a->param, a->m, a->v, grad, (C *)a->copy, a->n, l, true);
+    HT_LAUNCH(cuda, (step_logged<G, C>), grid, block, 0, *s, a->param, a->m, a->v, grad, (C *)a->copy, a->n, l,
+              aligned(a));
+    HT_LAUNCH(cuda, (undo<G, C>), grid, block, 0, a->param, a->m, a->v, grad, (C *)a->copy, a->n, l, aligned(a), true);
 }
 
 template <class G, class C> static void undo_as(struct ht_cuda *cuda, const struct ht_cuda_adamw *a, struct log l)
 {
     HT_LAUNCH(cuda, (undo<G, C>), dim3(grid_of(a->n)), dim3(THREADS), 0, a->param, a->m, a->v, (const G *)a->grad,
-              (C *)a->copy, a->n, l, false);
+              (C *)a->copy, a->n, l, aligned(a), false);
 }
 
 template <class G>

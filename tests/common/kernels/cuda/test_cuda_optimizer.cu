@@ -122,11 +122,12 @@ static void expect_same_bits(const struct buffer &b, const floats &x)
     expect(memcmp(bytes.data(), x.data(), bytes.size()) == 0, "not what it was before the step");
 }
 
-static void check_undo(int64_t n, enum ht_dtype grad, enum ht_dtype copy, bool is_wild, int64_t exceptions)
+static void check_undo(int64_t n, enum ht_dtype grad, enum ht_dtype copy, bool is_wild, int64_t exceptions,
+                       int64_t shift = 0)
 {
     struct ht_adamw_step step = step_of(3);
     struct state s = state_of(n, grad, is_wild), after = stepped(s, &step);
-    struct device_state d = upload(s, grad, copy, 0);
+    struct device_state d = upload(s, grad, copy, shift);
     int64_t bytes = ht_undo_log_bytes(n, exceptions);
     struct buffer log = buffer_of(bytes);
     for (int turn = 0; turn < 2; turn++) {
@@ -158,6 +159,7 @@ static void undo(void)
                 check_undo(n, grad, copy, false, ht_undo_usual_exceptions(n));
                 check_undo(n, grad, copy, true, 3 * n);
                 check_undo(n, grad, copy, true, n / 8); /* too few */
+                check_undo(n, grad, copy, true, 3 * n, 4);
             }
 }
 
