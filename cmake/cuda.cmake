@@ -98,6 +98,23 @@ function(ht_cuda_on_cpu_tests)
   endforeach()
 endfunction()
 
+# The backend with these kernels beneath, where CUDA's headers are: its table of CUDA's functions is C.
+find_path(HT_CUDA_INCLUDE cuda_runtime_api.h HINTS /usr/local/cuda/include)
+function(ht_cuda_backend_on_cpu_test)
+  set(here ${CMAKE_SOURCE_DIR}/tests/support/cuda_backend_on_cpu)
+  if(NOT HT_CUDA_INCLUDE OR NOT TARGET ht_harness)
+    return()
+  endif()
+  add_executable(test_cuda_backend_on_cpu ${here}/test_cuda_backend.c ${here}/cuda_runtime.c
+                                          ${CMAKE_SOURCE_DIR}/common/backend/cuda_real.c)
+  target_include_directories(test_cuda_backend_on_cpu SYSTEM PRIVATE ${HT_CUDA_INCLUDE})
+  target_compile_definitions(test_cuda_backend_on_cpu PRIVATE HT_HAVE_CUDA HT_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+  # The kernels' include folder, with a cuda_runtime_api.h of its own, is for C++ only.
+  target_link_libraries(test_cuda_backend_on_cpu PRIVATE $<LINK_ONLY:ht_cuda_on_cpu> ht_harness deps_check)
+  add_test(NAME common/backend/cuda_on_cpu COMMAND test_cuda_backend_on_cpu)
+  set_tests_properties(common/backend/cuda_on_cpu PROPERTIES TIMEOUT 900)
+endfunction()
+
 include(CheckLanguage)
 check_language(CXX)
 if(CMAKE_CXX_COMPILER AND NOT HT_FUZZ AND NOT HT_SANITIZE STREQUAL "thread") # fibers are nothing for ThreadSanitizer

@@ -113,14 +113,26 @@ void ht_engine_destroy(struct ht_engine *e)
     *e = (struct ht_engine){0};
 }
 
-/* Address space for holes: on the host it costs nothing until it is used, on a GPU it is memory, as far as there is. */
-static enum ht_status make_arena(struct ht_engine *e, enum ht_tier tier, int64_t capacity, int64_t gpu_bytes,
-                                 struct ht_error *err, struct ht_arena **out)
+/* Address space for holes. On the host it costs nothing until it is used, unless it is pinned; on a GPU it is memory,
+   as far as there is. */
+static int64_t slack_of(const struct ht_engine *e, enum ht_tier tier, int64_t capacity, int64_t gpu_bytes)
 {
-    int64_t slack = capacity / 2 + (1 << 20);
-    if (!e->gpu) return ht_arena_create(capacity, slack, false, err, out);
-    if (tier == HT_DEVICE && slack > gpu_bytes - capacity) slack = gpu_bytes > capacity ? gpu_bytes - capacity : 0;
-    return ht_cuda_device_arena(e->gpu, tier, capacity, slack, err, out);
+    int64_t slack = capacity / (e->gpu && tier == HT_HOST ? 4 : 2) + (1 << 20);
+    if (!e->gpu || tier == HT_HOST || slack <= gpu_bytes - capacity) return slack;
+    return gpu_bytes > capacity ? gpu_bytes - capacity : 0;
+}
+
+/* A GPU's arena takes no more than any run can use: another program may want the rest. */
+static enum ht_status make_arena(struct ht_engine *e, const struct ht_job *job, int32_t space, int64_t gpu_bytes,
+                                 struct ht_error *err)
+{
+    bool on_device = space < job->schedule->n_ranks;
+    int64_t bound = job->bound_bytes[space], capacity = on_device ? job->schedule->capacity_bytes[space] : bound;
+    if (e->gpu && capacity > bound) capacity = bound;
+    enum ht_tier tier = on_device ? HT_DEVICE : HT_HOST;
+    int64_t slack = slack_of(e, tier, capacity, gpu_bytes);
+    if (!e->gpu) return ht_arena_create(capacity, slack, false, err, &e->arenas[space]);
+    return ht_cuda_device_arena(e->gpu, tier, capacity, slack, err, &e->arenas[space]);
 }
 
 enum ht_status ht_engine_make_arenas(struct ht_engine *e, const struct ht_job *job, struct ht_error *err)
@@ -131,13 +143,12 @@ enum ht_status ht_engine_make_arenas(struct ht_engine *e, const struct ht_job *j
     char what[96];
     e->n_arenas = ht_n_spaces(s);
     e->arenas = HT_NEW_ARRAY(struct ht_arena *, e->n_arenas);
-    for (int32_t i = e->gpu ? s->n_ranks : 0; i < e->n_arenas; i++) most += (double)job->bound_bytes[i];
+    for (int32_t i = e->gpu ? s->n_ranks : 0; i < e->n_arenas; i++)
+        most += (e->gpu ? 1.25 : 1) * (double)job->bound_bytes[i]; /* pinned with its holes */
     snprintf(what, sizeof(what), "training '%s'", s->name);
     enum ht_status status = ht_arena_check_machine(most, what, err);
     for (int32_t i = 0; i < e->n_arenas && status == HT_OK; i++) {
-        if (job->verdict.spaces[i].peak_bytes == 0) continue;
-        int64_t capacity = i < s->n_ranks ? s->capacity_bytes[i] : job->bound_bytes[i];
-        status = make_arena(e, i < s->n_ranks ? HT_DEVICE : HT_HOST, capacity, gpu_bytes, err, &e->arenas[i]);
+        if (job->verdict.spaces[i].peak_bytes) status = make_arena(e, job, i, gpu_bytes, err);
     }
     return status;
 }

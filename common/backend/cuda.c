@@ -13,7 +13,7 @@
 
 /* cudaEventElapsedTime counts milliseconds in a float; after so long a new base keeps its steps below a microsecond. */
 #define BASE_AGE_NS ((int64_t)8 * 1000000000)
-enum { BASE_TRIES = 8 };
+enum { BASE_TRIES = 8, ALIGN = 512 };
 
 enum ht_status ht_cuda_failed(const char *text, const char *what, struct ht_error *err)
 {
@@ -110,11 +110,12 @@ static enum ht_status device_arena(struct ht_cuda_device *d, int64_t capacity, i
 {
     char text[HT_QUANTITY_TEXT];
     void *base = NULL;
-    const char *why = d->api->malloc(&base, capacity + slack);
+    const char *why = d->api->malloc(&base, capacity + slack + ALIGN);
     if (why)
         return ht_fail(err, HT_INFEASIBLE, "the GPU does not give %s: %s",
                        ht_format_quantity(HT_BYTES, (double)(capacity + slack), text), why);
     d->arenas[d->n_arenas].device = base;
+    base = (void *)(((uintptr_t)base + ALIGN - 1) / ALIGN * ALIGN);
     return ht_arena_create_over(base, capacity, slack, err, out);
 }
 

@@ -28,7 +28,7 @@ struct ht_cuda_api {
     const char *(*properties)(int device, struct ht_cuda_properties *out);
     const char *(*select)(int device); /* for the calling thread */
 
-    const char *(*malloc)(void **p, int64_t bytes); /* on the device; a multiple of 512 */
+    const char *(*malloc)(void **p, int64_t bytes); /* on the device; at a multiple of 256 at least */
     const char *(*free)(void *p);
     const char *(*host_malloc)(void **p, int64_t bytes); /* pinned */
     const char *(*host_free)(void *p);

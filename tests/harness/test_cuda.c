@@ -99,7 +99,6 @@ static void compare(const char *model, const char *numerics, const char *control
     for (size_t i = 0; (system = ht_system_at(i)) != NULL; i++) {
         int64_t plenty = 0;
         for (int tight = 0; tight < 2; tight++) {
-            if (system->pipeline) continue;
             cuda.request.device_memory_bytes = tight ? plenty / 4 * 3 : 0;
             enum ht_status status = train(&cuda, system->name, &job, &err, &got);
             if (status == HT_INFEASIBLE && tight) {

@@ -1,0 +1,125 @@
+/*
+ * The CUDA backend with its own table and its own kernels, on the CPU (cuda_runtime.c): every system gives the bits of
+ * training in memory, in every numerics and under every control, and the losses of the CPU backend to rounding.
+ */
+#include "common/base/array.h"
+#include "harness/engine.h"
+#include "harness/registry.h"
+#include "harness/train.h"
+
+#include <check.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { STEPS = 2 };
+
+static struct ht_gpu gpu;
+
+static struct ht_options options_of(const char *model, const char *numerics, const char *control, bool cuda)
+{
+    struct ht_options o = {.request = {.model = model,
+                                       .cluster = "local",
+                                       .batch = 2,
+                                       .micro_batch = 1,
+                                       .seq = 16,
+                                       .numerics = numerics,
+                                       .control = control,
+                                       .training = true},
+                           .issue_ahead = -1,
+                           .steps = STEPS,
+                           .init_seed = 1,
+                           .data_seed = 1,
+                           .lr = 3e-4,
+                           .beta1 = 0.9,
+                           .beta2 = 0.95,
+                           .eps = 1e-8,
+                           .weight_decay = 0.1,
+                           .data = HT_SOURCE_DIR "/tests/data/kjv-200k.txt"};
+    struct ht_error err = {0};
+    if (control) { /* clipped, and the gradients of the second step are bad */
+        o.request.clip = 1;
+        o.faults[0] = "2:1";
+        o.n_faults = 1;
+    }
+    if (!cuda) return o;
+    o.backend = "cuda";
+    ck_assert_msg(ht_engine_find_gpu(&o, &err, &gpu) == HT_OK, "%s", err.text);
+    o.request.local_gpu = &gpu;
+    return o;
+}
+
+static struct ht_training train(const struct ht_options *o, const char *system)
+{
+    struct ht_job job;
+    struct ht_tokens tokens = {0};
+    struct ht_persist persist = {0};
+    struct ht_ranks one = {0};
+    struct ht_training t = {0};
+    struct ht_error err = {0};
+    enum ht_status status = ht_job_create(o, system, NULL, HT_JOB_COSTS, &err, &job);
+    if (status == HT_OK && job.answer != HT_OK) status = ht_fail(&err, job.answer, "%.900s", job.reason);
+    if (status == HT_OK)
+        status = ht_tokens_open(o->data, HT_TOKENS_TEXT, job.scenario.model.vocab, job.scenario.seq, &err, &tokens);
+    if (status == HT_OK) status = ht_train(o, &job, &tokens, &persist, &one, &err, &t);
+    ck_assert_msg(status == HT_OK, "%s: %s", system, err.text);
+    ht_tokens_close(&tokens);
+    ht_trace_destroy(t.trace);
+    t.trace = NULL;
+    ht_job_free(&job);
+    return t;
+}
+
+/* tolerance: of losses, against the CPU's kernels. Of the systems every stride-th is run. */
+static void compare(const char *model, const char *numerics, const char *control, double tolerance, size_t stride)
+{
+    struct ht_options cpu = options_of(model, numerics, control, false),
+                      cuda = options_of(model, numerics, control, true);
+    struct ht_training host = train(&cpu, "in_memory"), want = train(&cuda, "in_memory");
+    const struct ht_system *system;
+    for (int k = 0; k < STEPS; k++) ck_assert_double_eq_tol(want.losses[k], host.losses[k], tolerance);
+    ck_assert_int_eq(want.skipped, control != NULL);
+    ck_assert_int_eq(want.skipped, host.skipped);
+    ck_assert_int_eq(want.redone, host.redone);
+    for (size_t i = 0; (system = ht_system_at(i)) != NULL; i += stride) {
+        struct ht_training got = train(&cuda, system->name);
+        for (int k = 0; k < STEPS; k++)
+            ck_assert_msg(memcmp(&got.losses[k], &want.losses[k], sizeof(double)) == 0,
+                          "%s, step %d: loss %.17g, in memory %.17g", system->name, k, got.losses[k], want.losses[k]);
+        ht_training_free(&got);
+    }
+    ht_training_free(&host);
+    ht_training_free(&want);
+}
+
+static const struct {
+    const char *model, *numerics, *control;
+    double tolerance;
+    size_t stride;
+} cases[] = {
+    {"gpt-mini", "fp32", NULL, 1e-6, 1},       {"gpt-mini", "bf16", NULL, 2e-3, 2},
+    {"gpt-mini", "fp16", "gate", 2e-4, 2},     {"gpt-mini", "fp32", "rollback", 1e-6, 2},
+    {"gpt-mini", "bf16", "rollback", 2e-3, 3}, {"llama-tiny", "bf16", NULL, 2e-3, 7},
+    {"llama-tiny", "fp32", "gate", 1e-6, 7},
+};
+
+START_TEST(test_case)
+{
+    compare(cases[_i].model, cases[_i].numerics, cases[_i].control, cases[_i].tolerance, cases[_i].stride);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("cuda_backend");
+    TCase *tc = tcase_create("cuda_backend");
+    tcase_set_timeout(tc, 600);
+    tcase_add_loop_test(tc, test_case, 0, (int)HT_COUNT(cases));
+    suite_add_tcase(s, tc);
+    SRunner *sr = srunner_create(s);
+    srunner_run_all(sr, CK_ENV);
+    int failed = srunner_ntests_failed(sr);
+    srunner_free(sr);
+    return failed != 0;
+}
