@@ -11,7 +11,9 @@
 #include "common/kernels/cuda/gemm_plain.cuh"
 #include "common/kernels/cuda/ht_cuda_gemm.h"
 
-enum { SLOTS = 512, MAX_ALIGNMENT = 256 };
+/* More alignment than 16 bytes is not told: an algorithm, and with it the bits, must not depend on where in an arena a
+   system has put a tensor. */
+enum { SLOTS = 512, MAX_ALIGNMENT = 16 };
 
 /* All that the choice of an algorithm depends on; padding is 0, since keys are compared as bytes. */
 struct key {
