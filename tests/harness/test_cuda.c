@@ -57,7 +57,10 @@ static enum ht_status train(const struct ht_options *o, const char *system, stru
     if (status != HT_OK) return status;
     if (job->answer != HT_OK) return ht_fail(err, job->answer, "%.900s", job->reason);
     status = ht_tokens_open(o->data, HT_TOKENS_TEXT, job->scenario.model.vocab, job->scenario.seq, err, &tokens);
+    if (status == HT_OK) status = ht_persist_open(o, job, &tokens, err, &persist);
     if (status == HT_OK) status = ht_train(o, job, &tokens, &persist, &one, err, out);
+    if (status == HT_OK) status = ht_persist_save(&persist, err);
+    ht_persist_close(&persist);
     ht_tokens_close(&tokens);
     return status;
 }
@@ -159,6 +162,39 @@ START_TEST(test_every_system_with_rollback)
 }
 END_TEST
 
+/* The state comes off the device and back to it: one system begins, another goes on, as if it had never stopped. */
+START_TEST(test_resumes)
+{
+    struct ht_error err = {0};
+    struct ht_job job;
+    struct ht_training whole, half;
+    struct ht_options o = options_of("gpt-tiny", "bf16", true);
+    char folder[] = "/tmp/ht-cuda-checkpoint-XXXXXX", remove[64];
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    o.steps = 4;
+    ck_assert_msg(train(&o, "in_memory", &job, &err, &whole) == HT_OK, "%s", err.text);
+    ht_job_free(&job);
+    o.checkpoint = folder;
+    o.every = 2;
+    o.keep = 2;
+    o.steps = 2;
+    ck_assert_msg(train(&o, "zero_offload", &job, &err, &half) == HT_OK, "%s", err.text);
+    ht_training_free(&half);
+    ht_job_free(&job);
+    o.steps = 4;
+    o.resume = true;
+    ck_assert_msg(train(&o, "autohete", &job, &err, &half) == HT_OK, "%s", err.text);
+    ck_assert_int_eq(half.first_step, 2);
+    for (int k = 0; k < 2; k++) ck_assert_mem_eq(&half.losses[k], &whole.losses[2 + k], sizeof(double));
+    ht_training_free(&half);
+    ht_training_free(&whole);
+    ht_job_free(&job);
+    ck_assert_int_eq(fake_cuda_leaks(), 0);
+    snprintf(remove, sizeof(remove), "rm -rf %s", folder);
+    ck_assert_int_eq(system(remove), 0);
+}
+END_TEST
+
 /* Whichever call fails, it is said, and nothing stays behind. */
 START_TEST(test_failures)
 {
@@ -243,6 +279,7 @@ int main(void)
     tcase_add_test(tc, test_every_system_with_a_gate);
     tcase_add_test(tc, test_every_system_with_rollback);
     tcase_add_test(tc, test_profile);
+    tcase_add_test(tc, test_resumes);
     tcase_add_test(tc, test_failures);
     tcase_add_test(tc, test_no_gpu);
     suite_add_tcase(s, tc);
