@@ -9,7 +9,7 @@
 #include "common/kernels/cuda/device.cuh"
 #include "common/kernels/cuda/ht_cuda_ops.h"
 
-enum { THREADS = 256, GATHER = 1024 }; /* places gathered before they are summed */
+enum { THREADS = 256, LOOK = 4 * THREADS, GATHER = 2 * LOOK }; /* tokens looked at in one go; places gathered at most */
 
 template <class T, int N>
 __global__ void embed(const int32_t *tokens, const T *wte, const T *wpe, T *out, int64_t seq, int64_t C)
@@ -66,6 +66,18 @@ static __global__ void clear(enum ht_dtype store, void *x, int64_t n)
    FP32 only if it is FP32: so all of a thread's columns go through all places, at most COLUMNS at a time. */
 enum { COLUMNS = 8 };
 
+/* Does this thread find the token among the LOOK from `first` on, before `end`? */
+static __device__ __forceinline__ bool is_among(const int32_t *tokens, int64_t first, int64_t end, int32_t token)
+{
+    bool found = false;
+#pragma unroll
+    for (int k = 0; k < LOOK; k += THREADS) {
+        int64_t i = first + k + threadIdx.x;
+        found = (i < end && tokens[i] == token) || found;
+    }
+    return found;
+}
+
 template <class T>
 __global__ void embed_tokens(const int32_t *tokens, const T *dout, struct ht_grad_type type, void *dwte, bool tied,
                              int64_t n_tokens, int64_t C)
@@ -75,8 +87,8 @@ __global__ void embed_tokens(const int32_t *tokens, const T *dout, struct ht_gra
     int64_t row = blockIdx.x;
     int32_t token = tokens[row];
     int tid = (int)threadIdx.x, lane = tid % HT_WARP, warp = tid / HT_WARP;
-    for (int64_t i = 0; i < row; i += THREADS)
-        if (__syncthreads_or(i + tid < row && tokens[i + tid] == token)) return; /* an earlier block does this one */
+    for (int64_t i = 0; i < row; i += LOOK)
+        if (__syncthreads_or(is_among(tokens, i, row, token))) return; /* an earlier block does this one */
     for (int64_t first = 0; first < C; first += THREADS * COLUMNS) {
         float sum[COLUMNS];
 #pragma unroll
@@ -87,18 +99,21 @@ __global__ void embed_tokens(const int32_t *tokens, const T *dout, struct ht_gra
         int64_t from = row;
         while (from < n_tokens) {
             int gathered = 0;
-            for (; from < n_tokens && gathered <= GATHER - THREADS; from += THREADS) {
-                bool mine = from + tid < n_tokens && tokens[from + tid] == token;
-                unsigned ballot = __ballot_sync(0xffffffffu, mine);
-                __syncthreads();
-                if (lane == 0) n_of_warp[warp] = __popc(ballot);
-                __syncthreads();
-                int at = gathered + __popc(ballot & ((1u << lane) - 1));
-                for (int w = 0; w < THREADS / HT_WARP; w++) {
-                    if (w < warp) at += n_of_warp[w];
-                    gathered += n_of_warp[w];
+            for (; from < n_tokens && gathered <= GATHER - LOOK; from += LOOK) {
+                if (!__syncthreads_or(is_among(tokens, from, n_tokens, token))) continue;
+                for (int64_t i = from + tid; i < from + LOOK + tid; i += THREADS) {
+                    bool mine = i < n_tokens && tokens[i] == token;
+                    unsigned ballot = __ballot_sync(0xffffffffu, mine);
+                    __syncthreads();
+                    if (lane == 0) n_of_warp[warp] = __popc(ballot);
+                    __syncthreads();
+                    int at = gathered + __popc(ballot & ((1u << lane) - 1));
+                    for (int w = 0; w < THREADS / HT_WARP; w++) {
+                        if (w < warp) at += n_of_warp[w];
+                        gathered += n_of_warp[w];
+                    }
+                    if (mine) places[at] = (int)i;
                 }
-                if (mine) places[at] = (int)(from + tid);
             }
             __syncthreads();
             for (int p = 0; p < gathered; p++) {
