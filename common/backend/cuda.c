@@ -69,6 +69,7 @@ enum ht_status ht_cuda_device_create(const struct ht_cpu_options *options, const
     d->index = device;
     d->model = options->model;
     d->param = options->numerics.param;
+    d->seed = options->seed;
     pthread_mutex_init(&d->aside_lock, NULL);
     pthread_mutex_init(&d->base_lock, NULL);
     status = ht_cpu_create(options, err, &d->cpu);
@@ -186,10 +187,35 @@ enum ht_status ht_cuda_device_write(struct ht_cuda_device *d, const void *from, 
     return HT_OK;
 }
 
+/* Parameters of a whole unit can be drawn where they are to be. */
+static bool draws_itself(const struct ht_cuda_device *d, const struct ht_tensor *t, enum ht_dtype type)
+{
+    bool params = t->class == HT_PARAM || t->class == HT_MASTER;
+    return params && d->api->unit_init && t->label.unit >= 0 && t->label.unit < ht_model_units(&d->model) &&
+           t->shard_end <= t->shard_begin &&
+           t->bytes == ht_unit_params(&d->model, t->label.unit) * ht_dtype_bytes(type);
+}
+
 enum ht_status ht_cuda_device_init(void *ctx, int32_t space, struct ht_buffer buffer, struct ht_error *err)
 {
     struct ht_cuda_device *d = ctx;
     if (buffer.tier != HT_DEVICE || buffer.bytes == 0) return ht_cpu_init(d->cpu, space, buffer, err);
+    const struct ht_tensor *t = &d->s->tensors[buffer.tensor];
+    enum ht_dtype type = t->class == HT_PARAM ? d->param : HT_F32;
+    const char *why = d->api->select(d->index);
+    if (!why && draws_itself(d, t, type)) {
+        d->api->unit_init(d->aside.context, &d->model, t->label.unit, d->seed, type, buffer.data);
+        why = d->api->context_status(d->aside.context);
+        if (!why) why = d->api->stream_finish(d->aside.stream);
+        return ht_cuda_failed(why, "initial parameters", err);
+    }
+    if (!why && t->class != HT_PARAM && t->class != HT_MASTER) { /* as ht_cpu_init: state is 0, all else NaN */
+        bool state = t->class == HT_MOMENTUM || t->class == HT_VARIANCE;
+        why = d->api->fill(buffer.data, state ? 0 : 0xff, buffer.bytes, d->aside.stream);
+        if (!why) why = d->api->stream_finish(d->aside.stream);
+        return ht_cuda_failed(why, "initial values", err);
+    }
+    if (why) return ht_cuda_failed(why, "the GPU", err);
     struct ht_buffer here = buffer;
     here.data = ht_alloc((size_t)buffer.bytes);
     enum ht_status status = ht_cpu_init(d->cpu, space, here, err);

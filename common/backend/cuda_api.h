@@ -41,6 +41,8 @@ struct ht_cuda_api {
     const char *(*stream_finish)(void *stream); /* the caller waits, without spinning */
     const char *(*copy)(void *to, const void *from, int64_t bytes, void *stream); /* between any two memories */
 
+    const char *(*fill)(void *p, int byte, int64_t bytes, void *stream); /* device memory */
+
     const char *(*event_create)(void **event);
     const char *(*event_destroy)(void *event);
     const char *(*event_record)(void *event, void *stream);
@@ -53,6 +55,9 @@ struct ht_cuda_api {
     /* What a unit's kernels need as workspace; NULL: what ht_unit_workspace_bytes says, as the graphs have it. */
     int64_t (*workspace_bytes)(const struct ht_model *m, int64_t unit, int64_t batch, int64_t seq, enum ht_dtype dtype,
                                bool backward);
+    /* Optional: ht_unit_init's bits, rounded to `type`, where they are wanted. */
+    void (*unit_init)(void *context, const struct ht_model *m, int64_t unit, uint64_t seed, enum ht_dtype type,
+                      void *params);
     /* The `device` of these is a context, and everything they get lies on the device, tokens, targets and *loss_sum
        included; what is not has been copied when the call returns. `copy` takes any two memories. */
     const struct ht_kernels *kernels;

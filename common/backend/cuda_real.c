@@ -139,6 +139,11 @@ static const char *copy(void *to, const void *from, int64_t bytes, void *stream)
     return SAID(cudaMemcpyAsync(to, from, (size_t)bytes, cudaMemcpyDefault, stream));
 }
 
+static const char *fill(void *p, int byte, int64_t bytes, void *stream)
+{
+    return SAID(cudaMemsetAsync(p, byte, (size_t)bytes, stream));
+}
+
 static const char *event_create(void **event)
 {
     return SAID(cudaEventCreateWithFlags((cudaEvent_t *)event, cudaEventBlockingSync));
@@ -325,6 +330,13 @@ static void adamw(void *device, struct ht_pool *pool, const struct ht_adamw_step
     ht_cuda_adamw_update(&c->cuda, step, &a);
 }
 
+static void unit_init(void *context, const struct ht_model *m, int64_t unit, uint64_t seed, enum ht_dtype type,
+                      void *params)
+{
+    struct context *c = context;
+    ht_cuda_unit_init(&c->cuda, m, unit, seed, type, params);
+}
+
 /* ---- what answers ---- */
 
 /* Brings bytes here and waits for them; pinned memory is not needed, since the stream is waited for anyway. */
@@ -433,6 +445,7 @@ static const struct ht_cuda_api api = {
     .stream_wait = stream_wait,
     .stream_finish = stream_finish,
     .copy = copy,
+    .fill = fill,
     .event_create = event_create,
     .event_destroy = event_destroy,
     .event_record = event_record,
@@ -442,6 +455,7 @@ static const struct ht_cuda_api api = {
     .context_destroy = context_destroy,
     .context_status = context_status,
     .workspace_bytes = ht_cuda_unit_workspace_bytes,
+    .unit_init = unit_init,
     .kernels = &kernels,
 #ifdef HT_HAVE_NVTX
     .mark_begin = mark_begin,

@@ -20,7 +20,7 @@ struct ht_cuda_aside {
 struct ht_cuda_flight {
     struct ht_cuda_device *d;
     void *context, *scratch; /* of its lane */
-    void *begin, *end; /* events; NULL until first used */
+    void *begin, *end;       /* events; NULL until first used */
     struct ht_cuda_aside *aside;
     double *loss_to; /* where the loss goes when it has ended; NULL: nowhere */
 };
@@ -36,6 +36,7 @@ struct ht_cuda_device {
     int index;
     struct ht_model model;
     enum ht_dtype param;
+    uint64_t seed; /* of the initial parameters */
     struct ht_cpu *cpu;
     struct ht_cuda_lane aside; /* for copies of hooks, and of ops on host lanes */
     pthread_mutex_t aside_lock;

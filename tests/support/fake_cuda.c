@@ -289,6 +289,25 @@ static const char *plain_copy(void *to, const void *from, int64_t bytes, void *s
     return NULL;
 }
 
+struct fill {
+    char *at;
+    int byte;
+    int64_t bytes;
+};
+
+static void do_fill(void *arg)
+{
+    const struct fill *f = arg;
+    memset(f->at, f->byte, (size_t)f->bytes);
+}
+
+static const char *fill(void *p, int byte, int64_t bytes, void *stream)
+{
+    struct fill f = {.at = real(p), .byte = byte, .bytes = bytes};
+    stream_do(stream, do_fill, &f, sizeof(f));
+    return NULL;
+}
+
 static void kernel_copy(void *device, void *to, const void *from, int64_t bytes)
 {
     struct context *c = device;
@@ -526,6 +545,7 @@ static const struct ht_cuda_api api = {
     .stream_wait = wait_stream,
     .stream_finish = finish_stream,
     .copy = plain_copy,
+    .fill = fill,
     .event_create = create_event,
     .event_destroy = destroy_event,
     .event_record = record_event,

@@ -145,6 +145,12 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
     return kind == cudaMemcpyDefault && stream ? cudaSuccess : cudaErrorInvalidValue;
 }
 
+cudaError_t cudaMemsetAsync(void *p, int byte, size_t bytes, cudaStream_t stream)
+{
+    memset(p, byte, bytes);
+    return stream ? cudaSuccess : cudaErrorInvalidResourceHandle;
+}
+
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
 {
     (void)flags;
