@@ -241,7 +241,6 @@ enum ht_status autohete_plan(const struct ht_system *self, const struct ht_scena
 {
     struct planner q = {.self = self, .scenario = scenario, .costs = costs};
     enum ht_status status = read_settings(&q, settings, err);
-    if (status == HT_OK) status = ht_control_check_ranks(&scenario->control, ht_scenario_ranks(scenario), err);
     if (status != HT_OK) return status;
     int64_t forced_e = ht_setting(settings, "e", -1), ahead = ht_setting(settings, "ahead", 0);
     struct outcome best = {0};

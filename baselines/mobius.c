@@ -72,6 +72,7 @@ const struct ht_system ht_mobius = {
     .knobs = knobs,
     .variant = HT_PIPE_AFAB,
     .pipeline = true,
+    .ranks_control = HT_CONTROL_GATE,
     .plan = plan,
     .build = build};
 
@@ -83,5 +84,6 @@ const struct ht_system ht_megatron = {.name = "megatron",
                                       .knobs = knobs,
                                       .variant = HT_PIPE_INTERLEAVED,
                                       .pipeline = true,
+                                      .ranks_control = HT_CONTROL_GATE,
                                       .plan = plan,
                                       .build = build};

@@ -70,6 +70,9 @@ static enum ht_status make_plan(const struct ht_options *o, const char *system, 
     status = ht_scenario_create(&request, err, &job->scenario);
     if (status != HT_OK) return status;
     job->has_scenario = true;
+    enum ht_control_mode own = job->system->ranks_control;
+    if (!request.control && own && job->scenario.cluster->n_gpus > 1 && job->scenario.control.mode)
+        job->scenario.control.mode = own;
     status = check_size(&job->scenario, err);
     if (status == HT_OK) status = make_profile(o, err, job);
     for (int64_t i = 0; i < o->n_set && status == HT_OK; i++)

@@ -33,6 +33,13 @@ bool ht_cpu_judge(struct ht_cpu_control *c, int32_t iteration, struct ht_cpu_ite
     return fits && !redone;
 }
 
+bool ht_cpu_judges(const struct ht_cpu_control *c, int32_t op, int32_t tensor)
+{
+    int32_t i = 0;
+    while (i < c->n_judged && c->judged[i].tensor != tensor) i++;
+    return i < c->n_judged && c->judged[i].op == op;
+}
+
 /* ---- agreeing ---- */
 
 int64_t ht_cpu_said_by(const struct ht_cpu_control *c, int32_t of)
@@ -179,6 +186,7 @@ static void find_judged(struct ht_cpu_control *c, const struct ht_schedule *s, c
             bool shard = t->shard_end > t->shard_begin;
             struct ht_cpu_judged row = {.tensor = s->effects[e].tensor,
                                         .unit = t->label.unit,
+                                        .op = op,
                                         .rank = ht_op_rank(s, op),
                                         .begin = shard ? t->shard_begin : 0,
                                         .end = shard ? t->shard_end : ht_unit_params(model, t->label.unit)};

@@ -32,7 +32,7 @@ struct ht_cpu_slot {
 
 /* The row of gradients that a partial is of. */
 struct ht_cpu_judged {
-    int32_t tensor, unit, rank; /* the rank that judges it */
+    int32_t tensor, unit, op, rank; /* the first op that judges it, and its rank */
     int64_t begin, end; /* elements of the unit */
 };
 
@@ -59,6 +59,9 @@ static inline struct ht_cpu_slot *ht_cpu_slot(struct ht_cpu_control *c, int32_t 
 {
     return &c->slots[iteration % HT_CPU_SLOTS];
 }
+
+/* Is the op the one whose partial of the row counts? */
+bool ht_cpu_judges(const struct ht_cpu_control *c, int32_t op, int32_t tensor);
 
 /* What this rank tells the others when they agree, and what it heard of all of them: for each row that rank `of` judges two
    numbers, and one more. */

@@ -175,7 +175,8 @@ static int32_t judge_rows(struct ht_cpu_call *c)
         struct ht_range e = ht_cpu_elements(c, b->tensor);
         const void *grad = ht_cpu_find_elements(c, HT_GRAD, t->label.unit, -1, HT_NEED, e);
         n++;
-        if (c->check_only) continue;
+        /* A verdict may hold gradients that others have judged, so that they last until then. */
+        if (c->check_only || !ht_cpu_judges(c->control, c->id, b->tensor)) continue;
         c->control->partials[b->tensor] =
             c->kernels->judge(c->device, c->args.pool, &step, grad, ht_cpu_dtype(c, HT_GRAD, -1), e.end - e.begin);
     }
@@ -184,8 +185,8 @@ static int32_t judge_rows(struct ht_cpu_call *c)
 
 enum ht_status ht_cpu_validate(struct ht_cpu_call *c)
 {
-    bool is_verdict = c->id == c->control->verdict;
-    int32_t n = is_verdict ? 0 : judge_rows(c); /* a verdict may hold gradients, so that they last until then */
+    bool is_verdict = c->op->label.unit < 0; /* of this rank, or when checked of another */
+    int32_t n = judge_rows(c);
     if (c->status) return c->status;
     if (n == 0 && !is_verdict) return ht_cpu_complain(c, "reads no gradient in %s memory", ht_tier_name(c->tier));
     if (c->check_only) return HT_OK;

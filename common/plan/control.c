@@ -17,19 +17,18 @@ int64_t ht_control_log_bytes(const struct ht_control *control, int64_t elements)
     return ht_undo_log_bytes(elements, ht_undo_usual_exceptions(elements));
 }
 
-enum ht_status ht_control_check_ranks(const struct ht_control *control, int64_t ranks, struct ht_error *err)
-{
-    if (control->mode == HT_CONTROL_NONE || ranks == 1) return HT_OK;
-    return ht_fail(err, HT_INFEASIBLE,
-                   "control '%s' is there for one device only: the %lld ranks would have to agree on the verdict",
-                   ht_control_mode_names[control->mode], (long long)ranks);
-}
-
 int32_t ht_rebuild_lane(const struct ht_schedule *s, enum ht_lane_kind kind)
 {
     for (int32_t i = 0; i < s->n_lanes; i++)
         if (s->lanes[i].kind == kind) return i;
     return -1;
+}
+
+static int32_t last_collective(const struct ht_schedule *s)
+{
+    int32_t lane = s->n_lanes - 1;
+    while (lane >= 0 && s->lanes[lane].kind != HT_LANE_COLLECTIVE) lane--;
+    return lane;
 }
 
 int32_t ht_rebuild_lane_in(const struct ht_schedule *s, enum ht_tier tier)
@@ -106,7 +105,15 @@ static void put(struct ht_rebuild *r, enum ht_rebuilt what, int32_t at, enum ht_
     if (what == HT_KEEP) r->new_id[at] = (int32_t)r->n_order;
     if (what == HT_JUDGE) r->steps[at].judge = (int32_t)r->n_order;
     if (what == HT_VERDICT) r->verdict = (int32_t)r->n_order;
+    if (what == HT_AGREE) r->agreed = (int32_t)r->n_order;
     HT_PUSH(r->order, r->n_order, r->order_cap, row);
+}
+
+/* The verdict; several ranks agree on it first. */
+static void put_verdict(struct ht_rebuild *r)
+{
+    if (r->talk >= 0) put(r, HT_AGREE, 0, HT_HOST);
+    put(r, HT_VERDICT, 0, HT_HOST);
 }
 
 /* ---- gate ------------------------------------------------------------------------------------------------------ */
@@ -212,7 +219,7 @@ static enum ht_status order_gate(struct ht_rebuild *r, struct ht_error *err)
         put(r, HT_KEEP, op, HT_HOST);
         for (int32_t i = first[op]; i > 0; i = next[i - 1]) put(r, HT_JUDGE, i - 1, HT_HOST);
     }
-    put(r, HT_VERDICT, 0, HT_HOST);
+    put_verdict(r);
     for (int32_t op = 0; op < s->n_ops && !status; op++) {
         if (!r->moved[op]) continue;
         put(r, HT_KEEP, op, HT_HOST);
@@ -300,7 +307,7 @@ static enum ht_status order_rollback(struct ht_rebuild *r, struct ht_error *err)
         int32_t step = r->step_of[op];
         if (step >= 0) put(r, HT_JUDGE, step, HT_HOST);
         put(r, HT_KEEP, op, HT_HOST);
-        if (step >= 0 && --left == 0) put(r, HT_VERDICT, 0, HT_HOST);
+        if (step >= 0 && --left == 0) put_verdict(r);
     }
     for (int32_t i = 0; i < r->n_steps && !status; i++) {
         const struct ht_controlled_step *x = &r->steps[i];
@@ -320,8 +327,9 @@ static enum ht_status order_rollback(struct ht_rebuild *r, struct ht_error *err)
 enum ht_status ht_control_apply(const struct ht_schedule *in, const struct ht_control *control, bool blocking,
                                 struct ht_error *err, struct ht_schedule **out)
 {
-    struct ht_rebuild r = {.in = in, .control = control, .blocking = blocking, .verdict = -1};
-    enum ht_status status = ht_control_check_ranks(control, in->n_ranks, err);
+    struct ht_rebuild r = {
+        .in = in, .control = control, .blocking = blocking, .agreed = -1, .verdict = -1, .talk = last_collective(in)};
+    enum ht_status status = HT_OK;
     r.step_of = HT_NEW_ARRAY(int32_t, in->n_ops);
     r.new_id = HT_NEW_ARRAY(int32_t, in->n_ops);
     r.moved = HT_NEW_ARRAY(bool, in->n_ops);

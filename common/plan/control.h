@@ -51,14 +51,12 @@ struct ht_control {
 /*
  * The graph `in` of one rank, linked or not, under control; linked. With mode none, a copy. Edges that the builder
  * added are kept. blocking: nothing overlaps, every op waits for the one before it, over the iteration's boundary too.
- * HT_INFEASIBLE with the op's name where a pattern has no treatment, or for a graph of several ranks; HT_FAILED when
- * the graph has a control of its own.
+ * HT_INFEASIBLE with the op's name where a pattern has no treatment; HT_FAILED when the graph has a control of its own.
+ * Of several ranks (the graph has collective lanes) each has its own verdict, before which they agree: an all-reduce
+ * about no unit, whose peers come with the replication.
  */
 enum ht_status ht_control_apply(const struct ht_schedule *in, const struct ht_control *control, bool blocking,
                                 struct ht_error *err, struct ht_schedule **out);
-
-/* HT_INFEASIBLE: control over several ranks, whose verdict all of them would have to hear. */
-enum ht_status ht_control_check_ranks(const struct ht_control *control, int64_t ranks, struct ht_error *err);
 
 /* Turns the work of a step into that of the step under this control, and gives that of V(u). */
 void ht_control_works(const struct ht_control *control, struct ht_work *step, struct ht_work *judge);

@@ -176,11 +176,27 @@ static void judge(struct ht_rebuild *r, const struct ht_controlled_step *x)
     hurry(r, lane);
 }
 
+/* After all that the verdict goes by; each rank hears what the others found. */
+static void agree(struct ht_rebuild *r)
+{
+    struct ht_label whole = {.unit = -1, .n_units = 0, .sub_ops = HT_ALL_SUB_OPS, .micro_batch = -1};
+    struct ht_work work = {.tp = 1, .ranks = 1, .bytes = 4, .grad_dtype = HT_F32};
+    for (int32_t op = 0; op < r->in->n_ops; op++)
+        if (r->in->ops[op].lane == r->talk) work.ranks = work_of(r, op)->ranks;
+    add(r, HT_OP_ALL_REDUCE, r->talk, whole, work);
+    ht_op_name(r->out, "agree");
+    for (int32_t i = 0; i < r->n_steps; i++) {
+        ht_op_after(r->out, r->steps[i].judge);
+        if (r->control->mode == HT_CONTROL_ROLLBACK) ht_op_after(r->out, r->new_id[r->steps[i].op]);
+    }
+}
+
 static void verdict(struct ht_rebuild *r)
 {
     struct ht_label whole = {.unit = -1, .n_units = 0, .sub_ops = HT_ALL_SUB_OPS, .micro_batch = -1};
     add(r, HT_OP_VALIDATE, r->host, whole, (struct ht_work){.tp = 1, .ranks = 1});
     ht_op_name(r->out, "verdict");
+    ht_op_after(r->out, r->agreed);
     for (int32_t i = 0; i < r->n_steps; i++) {
         ht_op_after(r->out, r->steps[i].judge);
         if (r->control->mode == HT_CONTROL_ROLLBACK) ht_op_after(r->out, r->new_id[r->steps[i].op]);
@@ -287,6 +303,9 @@ static void write_op(struct ht_rebuild *r, const struct ht_rebuilt_op *row)
     switch (row->what) {
     case HT_JUDGE:
         judge(r, x);
+        break;
+    case HT_AGREE:
+        agree(r);
         break;
     case HT_VERDICT:
         verdict(r);

@@ -6,7 +6,7 @@
 #include "common/plan/control.h"
 
 /* One op of the new graph, in order. `at`: an op of the old graph, or a step. */
-enum ht_rebuilt { HT_KEEP, HT_JUDGE, HT_VERDICT, HT_FREE, HT_RECAST, HT_FETCH, HT_UNDO_STEP, HT_REDO, HT_SEND_ON };
+enum ht_rebuilt { HT_KEEP, HT_JUDGE, HT_AGREE, HT_VERDICT, HT_FREE, HT_RECAST, HT_FETCH, HT_UNDO_STEP, HT_REDO, HT_SEND_ON };
 
 struct ht_rebuilt_op {
     enum ht_rebuilt what;
@@ -41,8 +41,9 @@ struct ht_rebuild {
     size_t steps_cap, order_cap;
     int32_t *new_id; /* [in ops] */
     int32_t host;    /* lane of the verdict */
+    int32_t talk;    /* last collective lane, where the ranks agree; -1: there is one rank */
     struct ht_schedule *out;
-    int32_t verdict; /* op of the new graph */
+    int32_t agreed, verdict; /* ops of the new graph; agreed: -1 with one rank */
 };
 
 /* The first lane of a kind, or -1. */

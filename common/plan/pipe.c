@@ -24,6 +24,31 @@ int32_t ht_pipe_first_unit(const struct ht_scenario *scenario, const struct ht_p
     return (int32_t)(q == n ? ht_model_units(&scenario->model) : 1 + q * scenario->model.layers / n);
 }
 
+enum ht_control_mode ht_pipe_control(const struct ht_pipe_style *style)
+{
+    return style->update == HT_PIPE_AFTER_VERDICT ? HT_CONTROL_GATE
+           : style->update == HT_PIPE_AT_ONCE     ? HT_CONTROL_ROLLBACK
+                                                  : HT_CONTROL_NONE;
+}
+
+/* Over several ranks there is the style's own verdict, or none. */
+static enum ht_status check_control(const struct ht_control *control, const struct ht_pipe_style *style, int32_t ranks,
+                                    struct ht_error *err)
+{
+    enum ht_control_mode own = ht_pipe_control(style);
+    if (control->mode == HT_CONTROL_NONE || ranks == 1) return HT_OK;
+    if (control->mode != own)
+        return ht_fail(err, HT_INFEASIBLE, "control '%s' on %d devices: this pipeline has '%s' there",
+                       ht_control_mode_names[control->mode], ranks, ht_control_mode_names[own]);
+    if (own == HT_CONTROL_ROLLBACK && control->options.clip > 0)
+        return ht_fail(err, HT_INFEASIBLE,
+                       "clipping on %d devices: this pipeline undoes steps, but does not make them again", ranks);
+    if (own == HT_CONTROL_ROLLBACK && !style->undo_log)
+        return ht_fail(err, HT_INFEASIBLE,
+                       "control 'rollback' with a step that keeps no log: what it undoes is not exact");
+    return HT_OK;
+}
+
 enum ht_status ht_pipe_check(const struct ht_scenario *scenario, const struct ht_pipe_style *y, struct ht_error *err)
 {
     const struct ht_model *m = &scenario->model;
@@ -43,7 +68,7 @@ enum ht_status ht_pipe_check(const struct ht_scenario *scenario, const struct ht
         return ht_fail(err, HT_INFEASIBLE,
                        "the interleaved order takes micro-batches in rounds of %d, one a device; there are %d", p.ranks,
                        p.micro_batches);
-    return ht_control_check_ranks(&scenario->control, p.ranks, err);
+    return check_control(&scenario->control, y, p.ranks, err);
 }
 
 /* ---- memory by stages ------------------------------------------------------------------------------------------ */
@@ -264,7 +289,7 @@ enum ht_status ht_pipe_build(const struct ht_scenario *scenario, const struct ht
                              struct ht_error *err, struct ht_schedule **out)
 {
     struct ht_pipe g = {.scenario = scenario, .style = style, .shape = ht_pipe_shape_of(scenario, style)};
-    g.plain = scenario->control.mode != HT_CONTROL_NONE;
+    g.plain = scenario->control.mode != HT_CONTROL_NONE && g.shape.ranks == 1;
     g.s = create(scenario, name);
     g.n_units = g.s->n_units;
     g.n_mb = g.s->n_micro_batches;

@@ -66,6 +66,9 @@ struct ht_pipe_style {
     bool free_messages;     /* between ranks: cost nothing */
 };
 
+/* The control that a style has of its own over several ranks. */
+enum ht_control_mode ht_pipe_control(const struct ht_pipe_style *style);
+
 /* HT_INFEASIBLE, with one line, when the scenario has too few blocks for the stages, micro-batches that the order cannot
    take, a tied table on two ranks, or a control of its own over several. */
 enum ht_status ht_pipe_check(const struct ht_scenario *scenario, const struct ht_pipe_style *style,
@@ -76,7 +79,7 @@ enum ht_status ht_pipe_check(const struct ht_scenario *scenario, const struct ht
  *
  * On one device a scenario's control (common/plan/control.h) takes the place of the style's own verdict: stages are stepped
  * when their gradient is there, unit by unit, and what control makes of that is built. HT_INFEASIBLE where it has no
- * treatment. Several ranks have the style's own, and no clipping (ht_pipe_check says so).
+ * treatment. Several ranks have the style's own (ht_pipe_control), and clip only where steps wait for the verdict.
  */
 enum ht_status ht_pipe_build(const struct ht_scenario *scenario, const struct ht_pipe_style *style, const char *name,
                              struct ht_error *err, struct ht_schedule **out);

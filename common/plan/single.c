@@ -56,7 +56,7 @@ static void add_resources(struct ht_single *g, const struct ht_machine *node, co
     struct ht_schedule *s = g->schedule;
     g->pcie_h2d = g->pcie_d2h = g->dram = g->cores = g->nvlink = g->nic = -1;
     g->emulated = gpu->cores > 0;
-    g->host_cores = ht_machine_host_cores(node);
+    g->host_cores = ht_machine_process_cores(node);
     if (g->emulated || g->n_ranks > 1)
         g->cores = ht_add_resource(s, "host cores", HT_RES_CORES, 0, ht_resource_rate(node, HT_RES_CORES));
     if (g->emulated) {
@@ -136,10 +136,13 @@ enum ht_status ht_single_complete(struct ht_single *g, struct ht_error *err, str
         return HT_OK;
     }
     struct ht_schedule *plain = let_go(g);
-    enum ht_status status = ht_control_check_ranks(control, g->n_ranks, err);
-    if (status == HT_OK) status = ht_control_apply(plain, control, g->blocking, err, out);
+    struct ht_schedule *one = NULL;
+    enum ht_status status = ht_control_apply(plain, control, g->blocking, err, &one);
     ht_schedule_destroy(plain);
-    return status;
+    if (status != HT_OK) return status;
+    *out = g->n_ranks == 1 ? one : ht_shards_replicate(one, g->scenario);
+    if (*out != one) ht_schedule_destroy(one);
+    return HT_OK;
 }
 
 void ht_single_place_states(struct ht_single *g, int32_t unit, enum ht_tier tier)

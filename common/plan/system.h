@@ -47,6 +47,8 @@ struct ht_system {
     const struct ht_knob *knobs; /* ends with a NULL name; may be NULL */
     int variant;         /* what tells tables that share code apart */
     bool pipeline;       /* the scenario's ranks are parts of one pipeline, not data-parallel replicas */
+    enum ht_control_mode ranks_control; /* of a pipeline over several ranks: its own, which training takes unless told
+                                           otherwise; NONE: it has none */
 
     /* Decides. HT_INFEASIBLE with the binding constraint when there is no plan; a plan may still prove too large when its
        schedule is verified, which is the last word. Settings have been checked against the knobs. */

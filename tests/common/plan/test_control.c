@@ -393,12 +393,37 @@ START_TEST(test_refusals)
     ck_assert_msg(strstr(err.text, "(U1): it has no gradient or no momentum") != NULL, "%s", err.text);
     ht_schedule_destroy(s);
     ht_scenario_free(&sc);
+}
+END_TEST
 
-    struct ht_scenario_request r = {.model = "gpt-tiny", .cluster = "autohete-4gpu", .control = "gate"};
-    ck_assert(ht_scenario_create(&r, &err, &sc) == HT_OK);
-    ck_assert_int_eq(build(&sc, ON_DEVICE, &err, &out), HT_INFEASIBLE);
-    ck_assert_msg(strstr(err.text, "one device only") && strstr(err.text, "4 ranks"), "%s", err.text);
-    ht_scenario_free(&sc);
+/* Each rank has a verdict of its own, after an agreement of all; without the agreement a verdict would know of its own
+   rank's gradients alone. */
+START_TEST(test_several_ranks)
+{
+    struct ht_error err = {0};
+    struct ht_scenario sc;
+    for (int mode = 0; mode < 2; mode++) {
+        struct ht_scenario_request r = {
+            .model = "gpt-tiny", .cluster = "autohete-4gpu", .control = mode ? "rollback" : "gate", .clip = 1};
+        ck_assert(ht_scenario_create(&r, &err, &sc) == HT_OK);
+        struct ht_schedule *s = built(&sc, ON_DEVICE);
+        int32_t agreed = 0, verdicts = 0;
+        for (int32_t op = 0; op < s->n_ops; op++) {
+            bool whole = s->ops[op].label.unit < 0;
+            agreed += whole && s->ops[op].kind == HT_OP_ALL_REDUCE;
+            if (!whole || s->ops[op].kind != HT_OP_VALIDATE) continue;
+            bool waits = false;
+            for (int64_t k = s->deps_begin[op]; k < s->deps_begin[op + 1]; k++)
+                waits |= s->ops[s->deps[k]].kind == HT_OP_ALL_REDUCE && ht_op_rank(s, s->deps[k]) == ht_op_rank(s, op);
+            ck_assert_msg(waits, "the verdict of rank %d waits for no agreement", ht_op_rank(s, op));
+            verdicts++;
+        }
+        ck_assert_int_eq(agreed, 4);
+        ck_assert_int_eq(verdicts, 4);
+        ck_assert_msg(ht_schedule_verify(s, &err, NULL) == HT_OK, "%s", err.text);
+        ht_schedule_destroy(s);
+        ht_scenario_free(&sc);
+    }
 }
 END_TEST
 
@@ -476,6 +501,7 @@ int main(void)
     tcase_add_test(t, test_none_is_a_copy);
     tcase_add_test(t, test_mutations_are_refused);
     tcase_add_test(t, test_refusals);
+    tcase_add_test(t, test_several_ranks);
     tcase_add_test(t, test_scenarios);
     suite_add_tcase(suite, t);
     SRunner *r = srunner_create(suite);
