@@ -7,6 +7,7 @@
 #include "harness/engine.h"
 #include "harness/output.h"
 #include "harness/ranks.h"
+#include "harness/ranks_state.h"
 #include "harness/result.h"
 #include "harness/table.h"
 #include "harness/train.h"
@@ -307,16 +308,14 @@ static enum ht_status report(const struct ht_options *o, const struct ht_job *jo
 }
 
 /* What does not go over several ranks. */
-static enum ht_status check_ranks(const struct ht_options *o, const struct ht_job *job, struct ht_error *err)
+static enum ht_status check_ranks(const struct ht_job *job, struct ht_error *err)
 {
-    const char *alone = o->init ? "--init" : o->save ? "--save" : o->checkpoint ? "--checkpoint" : NULL;
     if (!job->schedule || job->schedule->n_ranks == 1) return HT_OK;
     if (job->scenario.numerics.grad != HT_F32 && !job->scenario.pipeline)
         return ht_fail(err, HT_INFEASIBLE,
                        "train: 16-bit gradients are added up over data-parallel ranks in simulation only; --numerics fp32 "
                        "is there");
-    if (!alone) return HT_OK;
-    return ht_fail(err, HT_INFEASIBLE, "train: %s is for one rank so far; this job has %d", alone, job->schedule->n_ranks);
+    return HT_OK;
 }
 
 static enum ht_status train(const struct ht_options *given, struct ht_ranks *ranks, struct ht_error *err)
@@ -344,7 +343,7 @@ static enum ht_status train(const struct ht_options *given, struct ht_ranks *ran
     if (status == HT_OK) status = open_data(&options, &job, err, &tokens);
     if (status == HT_OK && job.answer != HT_OK) status = refuse(&options, &job, err);
     if (status == HT_OK) status = ht_check_events(&job, "--steps", options.steps, err);
-    if (status == HT_OK) status = check_ranks(&options, &job, err);
+    if (status == HT_OK) status = check_ranks(&job, err);
     if (status == HT_OK) status = ht_ranks_wanted(ranks, &job, err, &launch);
     if (status == HT_OK && launch) {
         status = ht_ranks_launch(&job, err);
@@ -352,11 +351,12 @@ static enum ht_status train(const struct ht_options *given, struct ht_ranks *ran
     }
     if (status == HT_OK && speaks) status = ht_job_dump(&job, options.dump, err);
     if (status == HT_OK && speaks) status = predict(&job, err, &prediction);
-    if (status == HT_OK) status = ht_persist_open(&options, &job, &tokens, err, &persist);
+    if (status == HT_OK) status = ht_persist_open(&options, &job, &tokens, speaks, err, &persist);
     status = ht_ranks_agree(ranks, status, err);
+    if (status == HT_OK) status = ht_ranks_share_state(ranks, &persist, err);
     if (status == HT_OK) {
         status = ht_train(&options, &job, &tokens, &persist, ranks, err, &training);
-        if (status == HT_OK) status = ht_persist_save(&persist, err);
+        if (status == HT_OK && speaks) status = ht_persist_save(&persist, err);
         if (status == HT_OK) status = report(&options, &job, &training, &prediction, true, err);
         if (status == HT_INTERRUPTED) {
             int32_t done = training.first_step + training.steps;

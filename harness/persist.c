@@ -173,15 +173,15 @@ static enum ht_status open_checkpoints(struct ht_persist *p, struct ht_error *er
 }
 
 enum ht_status ht_persist_open(const struct ht_options *options, const struct ht_job *job, const struct ht_tokens *tokens,
-                               struct ht_error *err, struct ht_persist *out)
+                               bool keeps_files, struct ht_error *err, struct ht_persist *out)
 {
     struct ht_persist p = {.options = options, .job = job};
     enum ht_status status = check_options(options, err);
     if (options->init || options->save || options->checkpoint) p.state = ht_state_create(&job->scenario.model, job->scenario.numerics.param);
     describe(options, job, tokens, p.settings);
-    if (status == HT_OK) status = check_save(options, job, err, &p.save_dtype);
-    if (status == HT_OK && options->checkpoint) status = open_checkpoints(&p, err);
-    if (status == HT_OK && options->init && !p.loaded) {
+    if (status == HT_OK && keeps_files) status = check_save(options, job, err, &p.save_dtype);
+    if (status == HT_OK && keeps_files && options->checkpoint) status = open_checkpoints(&p, err);
+    if (status == HT_OK && keeps_files && options->init && !p.loaded) {
         status = ht_hf_load(options->init, err, p.state);
         p.loaded = true;
     }
@@ -201,7 +201,7 @@ void ht_persist_close(struct ht_persist *p)
 
 int32_t ht_persist_next(const struct ht_persist *p, int32_t step, int32_t last)
 {
-    if (!p->checkpoints) return last;
+    if (!p->options || !p->options->checkpoint) return last;
     int64_t every = p->options->every ? p->options->every : 100, next = (step / every + 1) * every;
     return next < last ? (int32_t)next : last;
 }

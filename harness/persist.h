@@ -30,7 +30,7 @@ struct ht_persist {
     bool scaler_anew;                   /* but its loss scale is not to be taken up */
     enum ht_dtype save_dtype;           /* of --save */
     int32_t first_step;                 /* steps done before this process */
-    struct ht_checkpoints *checkpoints; /* NULL without --checkpoint */
+    struct ht_checkpoints *checkpoints; /* NULL without --checkpoint, and where other ranks keep them */
     int32_t n_saved;                    /* checkpoints written, and how long that took */
     double saving_s;
     struct ht_checkpoint_setting settings[HT_PERSIST_SETTINGS];
@@ -40,9 +40,10 @@ struct ht_persist {
 enum ht_status ht_persist_model(const struct ht_options *o, char path[4096], struct ht_error *err,
                                 struct ht_scenario_request *request);
 
-/* Reads what the training begins with. HT_BAD_INPUT with one line; nothing has been overwritten then. */
+/* Reads what the training begins with. HT_BAD_INPUT with one line; nothing has been overwritten then. Of several ranks
+   only the one that keeps the files reads: the others have an empty state (harness/ranks_state.h fills it). */
 enum ht_status ht_persist_open(const struct ht_options *options, const struct ht_job *job, const struct ht_tokens *tokens,
-                               struct ht_error *err, struct ht_persist *out);
+                               bool keeps_files, struct ht_error *err, struct ht_persist *out);
 void ht_persist_close(struct ht_persist *p);
 
 /* The step after which the run that begins after `step` has to end: a checkpoint's, or `last`. *p may be zero. */

@@ -62,7 +62,8 @@ enum ht_status ht_ranks_launch(const struct ht_job *job, struct ht_error *err)
 
 enum ht_status ht_ranks_agree(const struct ht_ranks *ranks, enum ht_status status, struct ht_error *err)
 {
-    return ranks->comm ? ht_agree(ranks->comm, status, err) : status;
+    if (!ranks->comm || (status && atomic_load(&ranks->comm->cancelled))) return status; /* nobody would answer */
+    return ht_agree(ranks->comm, status, err);
 }
 
 enum ht_status ht_ranks_make_node(struct ht_ranks *ranks, const struct ht_job *job, struct ht_error *err)

@@ -7,6 +7,7 @@
 #include "common/mem/arena.h"
 #include "harness/engine.h"
 #include "harness/faults.h"
+#include "harness/ranks_state.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -243,9 +244,13 @@ static void give_counts(const struct session *s)
     ht_cpu_control_set(s->engine->cpu, (struct ht_scaler){.scale = p->state->loss_scale, .good = p->state->good});
 }
 
-static enum ht_status take_counts(const struct session *s, struct ht_error *err)
+/* What the run's end has left, and its counts, as one whole. */
+static enum ht_status end_taking(const struct session *s, struct ht_error *err)
 {
     struct ht_state *state = s->persist->state;
+    if (s->ranks->comm) return ht_ranks_take_state(s->ranks, s->job->schedule, s->engine->cpu, s->persist, err);
+    enum ht_status status = ht_state_take_end(state, err);
+    if (status != HT_OK) return status;
     for (int64_t u = 0; u < state->n_units; u++) {
         state->units[u].steps = ht_cpu_row_steps(s->engine->cpu, (int32_t)u, 0, state->units[u].n);
         if (state->units[u].steps < 0)
@@ -273,8 +278,8 @@ static enum ht_status run_steps(struct session *session, struct ht_run_options *
         ht_cpu_set_first_iteration(session->engine->cpu, step);
         if (p->state) ht_state_take_begin(p->state);
         status = ht_ranks_run(session->ranks, session->job->schedule, run, err, &more);
-        if (p->state && status == HT_OK) status = ht_state_take_end(p->state, err);
-        if (p->state && status == HT_OK) status = take_counts(session, err);
+        if (p->state) status = ht_ranks_agree(session->ranks, status, err);
+        if (p->state && status == HT_OK) status = end_taking(session, err);
         if (*trace && more) {
             ht_trace_append(*trace, more);
             ht_trace_destroy(more);
@@ -285,6 +290,7 @@ static enum ht_status run_steps(struct session *session, struct ht_run_options *
         p->loaded = p->state != NULL;
         step = next;
         status = ht_persist_reached(p, step, err);
+        if (p->state) status = ht_ranks_agree(session->ranks, status, err);
     }
     return status;
 }

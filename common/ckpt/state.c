@@ -134,6 +134,20 @@ static bool is_newer_elsewhere(const struct ht_schedule *s, int32_t tensor, enum
     return elsewhere && !here;
 }
 
+/* One element, bit for bit; taken before, it has to be the same. */
+static enum ht_status put(struct ht_unit_state *unit, int64_t u, enum ht_state_part part, int64_t i, const float *from,
+                          struct ht_error *err)
+{
+    unsigned char bit = (unsigned char)(1u << part);
+    if ((unit->seen[i] & bit) && memcmp(&unit->values[part][i], from, sizeof(*from)) != 0)
+        return ht_fail(err, HT_FAILED, "unit %lld: two copies of element %lld of its %s differ", (long long)u,
+                       (long long)i, ht_state_part_names[part]);
+    unit->taken[part] += !(unit->seen[i] & bit);
+    unit->seen[i] |= bit;
+    memcpy(&unit->values[part][i], from, sizeof(*from));
+    return HT_OK;
+}
+
 enum ht_status ht_state_take(struct ht_state *state, const struct ht_schedule *s, int32_t tensor, enum ht_tier tier,
                              const void *data, struct ht_error *err)
 {
@@ -143,19 +157,21 @@ enum ht_status ht_state_take(struct ht_state *state, const struct ht_schedule *s
     if (t->bytes == 0 || is_copy(state, t) || is_newer_elsewhere(s, tensor, tier)) return HT_OK;
     enum ht_status status = range_of(state, t, err, &begin, &end);
     if (status != HT_OK) return status;
-    struct ht_unit_state *unit = &state->units[t->label.unit];
-    const uint32_t *from = data;
-    for (int64_t i = begin; i < end; i++) {
-        uint32_t old;
-        memcpy(&old, &unit->values[part][i], sizeof(old));
-        if ((unit->seen[i] & (1u << part)) && old != from[i - begin])
-            return ht_fail(err, HT_FAILED, "unit %d: two copies of element %lld of its %s differ", t->label.unit,
-                           (long long)i, ht_state_part_names[part]);
-        unit->taken[part] += !(unit->seen[i] & (1u << part));
-        unit->seen[i] |= (unsigned char)(1u << part);
-        memcpy(&unit->values[part][i], &from[i - begin], sizeof(old));
-    }
-    return HT_OK;
+    const float *from = data;
+    for (int64_t i = begin; i < end && !status; i++)
+        status = put(&state->units[t->label.unit], t->label.unit, part, i, &from[i - begin], err);
+    return status;
+}
+
+enum ht_status ht_state_take_from(struct ht_state *state, int64_t unit, const unsigned char *seen,
+                                  float *const values[HT_N_STATE_PARTS], struct ht_error *err)
+{
+    enum ht_status status = HT_OK;
+    for (int part = 0; part < HT_N_STATE_PARTS; part++)
+        for (int64_t i = 0; i < state->units[unit].n && !status; i++)
+            if (seen[i] & (1u << part))
+                status = put(&state->units[unit], unit, (enum ht_state_part)part, i, &values[part][i], err);
+    return status;
 }
 
 enum ht_status ht_state_take_end(struct ht_state *state, struct ht_error *err)

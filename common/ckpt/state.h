@@ -53,6 +53,9 @@ enum ht_status ht_state_give(const struct ht_state *state, const struct ht_tenso
 void ht_state_take_begin(struct ht_state *state);
 enum ht_status ht_state_take(struct ht_state *state, const struct ht_schedule *s, int32_t tensor, enum ht_tier tier,
                              const void *data, struct ht_error *err);
+/* What another process has taken of a unit: values[part][i] where bit 1 << part of seen[i] is set. Before end. */
+enum ht_status ht_state_take_from(struct ht_state *state, int64_t unit, const unsigned char *seen,
+                                  float *const values[HT_N_STATE_PARTS], struct ht_error *err);
 enum ht_status ht_state_take_end(struct ht_state *state, struct ht_error *err);
 
 #endif

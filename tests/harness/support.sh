@@ -53,6 +53,16 @@ refused() {
     fi
 }
 
+# needs_ranks ARGUMENTS...: skips the test where several ranks cannot be started; the arguments train for a step.
+needs_ranks() {
+    if "$hetbench" train in_memory "$@" --ranks 2 --steps 1 >"$work/out" 2>"$work/err"; then return; fi
+    if grep -Eq "^hetbench: (this build has no MPI|mpirun is not installed)" "$work/err"; then
+        echo "skipped: $(cat "$work/err")"
+        exit 77
+    fi
+    fail "two ranks: $(cat "$work/err")"
+}
+
 # json FILE EXPRESSION: a value of a JSON document, d, as Python sees it.
 json() { "$python" -c 'import json, sys; d = json.load(open(sys.argv[1])); print(eval(sys.argv[2]))' "$1" "$2"; }
 

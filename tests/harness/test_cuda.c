@@ -57,7 +57,7 @@ static enum ht_status train(const struct ht_options *o, const char *system, stru
     if (status != HT_OK) return status;
     if (job->answer != HT_OK) return ht_fail(err, job->answer, "%.900s", job->reason);
     status = ht_tokens_open(o->data, HT_TOKENS_TEXT, job->scenario.model.vocab, job->scenario.seq, err, &tokens);
-    if (status == HT_OK) status = ht_persist_open(o, job, &tokens, err, &persist);
+    if (status == HT_OK) status = ht_persist_open(o, job, &tokens, true, err, &persist);
     if (status == HT_OK) status = ht_train(o, job, &tokens, &persist, &one, err, out);
     if (status == HT_OK) status = ht_persist_save(&persist, err);
     ht_persist_close(&persist);

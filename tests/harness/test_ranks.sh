@@ -11,13 +11,7 @@ export TMPDIR=$work/tmp
 refused 2 "3 ranks on cluster 'autohete-4gpu', which has 4 devices" sim zero_offload --model gpt-tiny \
     --cluster autohete-4gpu --ranks 3 --numerics fp32
 common=(--model gpt-mini --batch 4 --seq 16 --data "$text")
-if ! "$hetbench" train in_memory "${common[@]}" --ranks 2 --steps 1 >out 2>err; then
-    if grep -Eq "^hetbench: (this build has no MPI|mpirun is not installed)" err; then
-        echo "skipped: $(cat err)"
-        exit 77
-    fi
-    fail "two ranks: $(cat err)"
-fi
+needs_ranks "${common[@]}"
 shm=$(find /dev/shm | sort)
 
 cat >nodes.yaml <<'YAML'
@@ -74,7 +68,6 @@ PY
 refused 3 "OOM at " train zero_offload "${common[@]}" --ranks 2 --device-memory 1MB
 refused 3 "train: 16-bit gradients are added up over data-parallel ranks" train zero_offload "${common[@]}" --ranks 2 \
     --numerics bf16
-refused 3 "train: --save is for one rank so far" train zero_offload "${common[@]}" --ranks 2 --save x
 
 # began ARGUMENTS...: starts a training that does not end by itself, as process $pid, and waits until its ranks are there.
 began() {

@@ -1,0 +1,115 @@
+#!/usr/bin/env bash
+# --init, --checkpoint, --resume and --save over several ranks: the very files of one rank, which any other number of ranks goes on
+# from; a rank that is killed leaves the last whole checkpoint, and the folder free for the next run.
+#
+#     test_ranks_state.sh BUILD-DIRECTORY [--kills N]     2; a longer test takes about 2 s each
+set -euo pipefail
+# shellcheck source=tests/harness/support.sh
+. "$(dirname "$0")/support.sh"
+kills=2
+if [ "${2:-}" = --kills ]; then kills=${3:?--kills needs a number}; fi
+cd "$work"
+RANDOM=4
+common=(--batch 4 --seq 16 --micro-batch 1 --data "$text")
+needs_ranks "${common[@]}" --model gpt-mini
+
+cat >nodes.yaml <<'YAML'
+name: nodes
+source: two emulated nodes on one machine
+nodes:
+  - count: 2
+    cpu: {name: four, cores: 4, dram: 16 GB/s, dram_efficiency: 0.7, adam_efficiency: 0.6, core_flops: 30 GFLOP/s,
+          gemm_efficiency: 0.6, source: declared}
+    ram: 1 GB
+    gpus:
+      - type: {name: core, memory: 64 MB, fp32: 30 GFLOP/s, memory_bandwidth: 8 GB/s, gemm_efficiency: 0.6,
+               memory_efficiency: 0.7, launch: 1 us, cores: 1, source: declared}
+        count: 2
+    pcie: local-memcpy
+    nic: {name: messages, bandwidth: 4 GB/s, efficiency: 0.8, duplex: true, latency: 10 us, source: declared}
+YAML
+
+same() { cmp -s "$1" "$2" || fail "$3: $1 and $2 differ"; }
+same_folder() { diff -r -x .lock "$1" "$2" >differ || fail "$3: $(cat differ)"; }
+
+# relay NAME ARGUMENTS... -- PARTS...: by one rank in one piece; then each part, "SYSTEM WHERE..", two steps further than the one
+# before it. All files have the same bytes at the end.
+relay() {
+    local name=$1 args=() at=0 part
+    shift
+    while [ "$1" != -- ]; do
+        args+=("$1")
+        shift
+    done
+    shift
+    run 0 train in_memory "${args[@]}" --steps $((2 * $#)) --losses whole.csv --checkpoint "whole-$name" --every 1 --save whole.safetensors
+    rm -rf parts
+    for part in "$@"; do
+        # shellcheck disable=SC2086 # words
+        run 0 train $part "${args[@]}" --steps $((at + 2)) --losses part.csv --checkpoint parts --every 1 --resume --save last.safetensors
+        head -n $((at + 3)) whole.csv | tail -n 2 >wanted
+        tail -n +2 part.csv >got
+        same wanted got "$name: $part, from step $at on"
+        at=$((at + 2))
+    done
+    same whole.safetensors last.safetensors "$name: weights"
+    same_folder "whole-$name" parts "$name: checkpoints"
+}
+
+# Stages on each rank, two micro-batches of the gradient's sum beside them; shards on each rank: the same files.
+relay llama --init "$root/tests/data/llama-nano" "${common[@]}" -- "gpipe --ranks 2" "sysx --ranks 2" "in_memory" "dapple --ranks 2"
+relay gpt --init "$root/tests/data/gpt2-nano" "${common[@]}" -- "zero_offload --ranks 4" "autohete --cluster nodes.yaml" in_memory \
+    "in_memory_ckpt --ranks 4"
+
+# Under a verdict: what was skipped counts for nobody's steps, and the loss scale goes on.
+llama=(--model llama-tiny "${common[@]}" --numerics fp16 --inject-overflow 2:1 --inject-overflow 3:4)
+run 0 train in_memory "${llama[@]}" --control gate --steps 6 --checkpoint whole-verdict --every 3 --losses whole.csv
+run 0 train sysx "${llama[@]}" --control rollback --ranks 2 --steps 3 --checkpoint parts-verdict --every 3
+run 0 train mobius "${llama[@]}" --control gate --cluster nodes.yaml --steps 6 --checkpoint parts-verdict --every 3 --resume --losses part.csv
+tail -n 3 whole.csv >wanted
+tail -n 3 part.csv >got
+same wanted got "verdicts: losses after resuming"
+same_folder whole-verdict parts-verdict "verdicts: checkpoints"
+[ "$(json parts-verdict/step-0000000006/manifest.json 'set(d["checkpoint"]["optimizer_steps"]), d["checkpoint"]["loss_scale"]')" = "({4}, 16384.0)" ] ||
+    fail "two skipped steps of six"
+
+# What is wrong is one line, said by one.
+refused 2 "--checkpoint: whole-gpt holds a training up to step 8" train in_memory --init "$root/tests/data/gpt2-nano" "${common[@]}" --ranks 2 \
+    --steps 9 --checkpoint whole-gpt
+refused 2 "--resume: --checkpoint DIR is missing" train in_memory --model gpt-mini "${common[@]}" --ranks 2 --resume
+refused 2 "--save: .*none.*: cannot be" train in_memory --model gpt-mini "${common[@]}" --ranks 2 --save none/x.safetensors
+
+# A rank is killed, whichever; then again.
+began() {
+    "$hetbench" train sysx "${llama[@]}" --control rollback --ranks 2 --steps 100000 --checkpoint killed --every 5 --resume >out 2>err &
+    pid=$!
+}
+mkdir killed
+before=0
+for ((i = 0; i < kills; i++)); do
+    began
+    for ((k = 0; k < 100; k++)); do
+        sleep 0.1
+        newest=$(find killed -maxdepth 1 -name 'step-*' -printf '%f\n' 2>/dev/null | sed 's/step-0*//' | sort -n | tail -n 1)
+        [ "${newest:-0}" -le "$before" ] || break
+    done
+    sleep "0.0$((RANDOM % 9))"
+    ranks=$(for p in $(pgrep -P "$pid"); do pgrep -P "$p" || true; done | shuf -n 1 --random-source=<(yes "$i"))
+    [ -n "$ranks" ] || fail "kill $i: no rank is there: $(cat err)"
+    kill -KILL "$ranks" || true
+    status=0
+    wait "$pid" || status=$?
+    [ "$status" = 1 ] || fail "kill $i: status $status: $(cat err)"
+    newest=$(find killed -maxdepth 1 -name 'step-*' -printf '%f\n' | sed 's/step-0*//' | sort -n | tail -n 1)
+    [ "$newest" -gt "$before" ] || fail "kill $i: the newest checkpoint went from step $before to $newest"
+    before=$newest
+done
+run 0 train in_memory "${llama[@]}" --control gate --steps $((before + 5)) --losses whole.csv --checkpoint never --every 1000000
+run 0 train sysx "${llama[@]}" --control rollback --ranks 2 --steps $((before + 5)) --losses part.csv --checkpoint killed --every 5 --resume
+tail -n 5 whole.csv >wanted
+tail -n 5 part.csv >got
+same wanted got "losses after $kills kills"
+last=$(printf 'step-%010d' $((before + 5)))
+same_folder "never/$last" "killed/$last" "the state after $kills kills"
+echo "$kills kills up to step $before"
+finish
