@@ -60,6 +60,13 @@ static const struct ht_field ht_machine_fields[] = {
      .min = 1,
      .max = HT_MAX_GPUS_PER_NODE,
      .fallback = "1"},
+    {.key = "domains",
+     .type = HT_FIELD_INT,
+     AT(ht_machine_entry, machine.domains),
+     .min = 1,
+     .max = HT_MAX_GPUS_PER_NODE,
+     .fallback = "1"},
+    {.key = "peer", .type = HT_FIELD_BOOL, AT(ht_machine_entry, machine.peer), .fallback = "true"},
     {.key = "nvlink", .type = HT_FIELD_ANY_NODE, AT(ht_machine_entry, nvlink)},
     {.key = "nic", .type = HT_FIELD_ANY_NODE, AT(ht_machine_entry, nic)},
     {.key = "ssds", .type = HT_FIELD_MAP_NODE, AT(ht_machine_entry, ssds)},
@@ -249,6 +256,13 @@ int64_t ht_machine_host_cores(const struct ht_machine *machine)
     return cores > 0 ? cores : 1;
 }
 
+int64_t ht_machine_process_cores(const struct ht_machine *machine)
+{
+    int64_t cores = ht_machine_host_cores(machine);
+    if (machine->domains > 1) cores /= machine->domains;
+    return cores > 0 ? cores : 1;
+}
+
 enum ht_status ht_cluster_set_device_memory(struct ht_cluster *cluster, int64_t bytes, struct ht_error *err)
 {
     for (int pass = 0; pass < 2; pass++)
@@ -308,6 +322,8 @@ enum ht_status ht_cluster_local(int64_t n_devices, int64_t device_cores, int64_t
     m->cpu.dram_bytes_per_s = core_dram * fmin((double)cores, 8);
     m->ram_bytes = ram;
     m->gpus_per_switch = 1;
+    m->domains = 1;
+    m->peer = true;
     m->n_gpus = c->n_gpus = m->groups[0].count = n_devices;
 
     struct ht_gpu *gpu = &m->groups[0].gpu;

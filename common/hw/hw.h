@@ -72,6 +72,8 @@ struct ht_machine {
     int64_t n_groups, n_gpus;
     struct ht_link pcie;     /* of each GPU, to the host */
     int64_t gpus_per_switch; /* GPUs that share one such uplink; 1: each has its own */
+    int64_t domains;         /* of its cores and memory, equal: a device's process keeps to its own one. 1: all of the node */
+    bool peer;               /* GPUs write to each other over PCIe; else what one sends lies in host memory on its way */
     bool has_nvlink, has_nic, has_ssds;
     struct ht_link nvlink; /* of each GPU, to the others in the node */
     struct ht_link nic;    /* of the node */
@@ -126,6 +128,8 @@ static inline double ht_machine_dram_rate(const struct ht_machine *machine)
 
 /* Cores of a node that are not given to emulated devices; at least 1. */
 int64_t ht_machine_host_cores(const struct ht_machine *machine);
+/* Of them, those of one domain: what one device's process may use. */
+int64_t ht_machine_process_cores(const struct ht_machine *machine);
 
 /* The index-th catalogue name into buf; false past the end. The last cluster is "local". */
 bool ht_hw_cluster_name(int64_t index, char buf[HT_NAME_BYTES]);

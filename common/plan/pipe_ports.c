@@ -1,12 +1,13 @@
 /*
  * What the ops of a pipeline share, as the cluster has it:
  *
- *     a real device        copies take its port (each direction) and the node's DRAM; messages inside the node NVLink,
- * or the sender's port up and the receiver's down; between nodes both NICs too. Reads of another node's memory take its
- * DRAM and NIC, this node's NIC and the reader's port. an emulated one      what moves bytes are the host's cores: one
- * for a copy or a message's receiver host work            all cores of its node, and DRAM: optimizers that run at once
- * share them
+ *     a real device        copies take its port (each direction) and its domain's DRAM; messages inside the node NVLink, or
+ *                          the sender's port up and the receiver's down; between nodes both NICs too. Reads of another
+ *                          node's memory take its DRAM and NIC, this node's NIC and the reader's port.
+ *     an emulated one      what moves bytes are the host's cores: one for a copy or a message's receiver
+ *     host work            all cores of the domain, and its DRAM: optimizers that run at once there share them
  *
+ * A domain is the part of a node that a device's process keeps to (struct ht_machine): mostly all of it.
  * Devices behind one PCIe switch share its uplink for copies; messages stay below it.
  */
 #include "common/plan/pipe_parts.h"
@@ -39,13 +40,29 @@ static void add_node(struct ht_pipe *g, int32_t rank, struct ht_pipe_ports *p)
     static const enum ht_resource_kind kinds[] = {HT_RES_NIC, HT_RES_NIC};
     const struct ht_machine *m = ht_cluster_node_of(g->scenario->cluster, rank, NULL);
     int32_t node = g->s->rank_node[rank], pair[2];
-    p->cores = add(g, rank, "node", node, "cores", HT_RES_CORES);
     if (p->emulated) return;
-    p->dram = add(g, rank, "node", node, "dram", HT_RES_DRAM);
     if (g->s->n_nodes == 1 || !m->has_nic) return;
     add_pair(g, rank, "node", node, &m->nic, nic, kinds, pair);
     p->nic_out = pair[0];
     p->nic_in = pair[1];
+}
+
+/* Cores and memory of the domain that the device's process keeps to; devices are dealt out evenly. */
+static void add_domain(struct ht_pipe *g, int32_t rank, int32_t place, struct ht_pipe_ports *p)
+{
+    const struct ht_machine *m = ht_cluster_node_of(g->scenario->cluster, rank, NULL);
+    int64_t domain = place * m->domains / m->n_gpus, before = (place - 1) * m->domains / m->n_gpus;
+    int32_t number = (int32_t)(g->s->rank_node[rank] * m->domains + domain);
+    const char *whose = m->domains > 1 ? "domain" : "node";
+    if (place > 0 && domain == before) {
+        p->cores = p[-1].cores;
+        p->dram = p[-1].dram;
+        return;
+    }
+    p->cores = add(g, rank, whose, number, "cores", HT_RES_CORES);
+    if (!p->emulated) p->dram = add(g, rank, whose, number, "dram", HT_RES_DRAM);
+    g->s->resources[p->cores].capacity_per_s = p->host_cores * 1000000000;
+    if (p->dram >= 0) g->s->resources[p->dram].capacity_per_s /= m->domains;
 }
 
 static void add_device(struct ht_pipe *g, int32_t rank, int32_t place, struct ht_pipe_ports *p)
@@ -84,18 +101,17 @@ void ht_pipe_add_ports(struct ht_pipe *g)
     for (int32_t r = 0, place = 0; r < g->shape.ranks; r++, place++) {
         struct ht_pipe_ports *p = &g->ports[r];
         const struct ht_machine *m = ht_cluster_node_of(cluster, r, NULL);
-        *p = (struct ht_pipe_ports){-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, ht_machine_host_cores(m), false, false};
+        *p = (struct ht_pipe_ports){-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, ht_machine_process_cores(m), false, false};
         p->emulated = ht_cluster_gpu_of(cluster, r)->cores > 0;
         p->one_core = p->emulated && m->cpu.cores * m->cpu.sockets == 1;
         if (r == 0 || g->s->rank_node[r] != g->s->rank_node[r - 1]) {
             place = 0;
             add_node(g, r, p);
         } else {
-            p->cores = p[-1].cores;
-            p->dram = p[-1].dram;
             p->nic_out = p[-1].nic_out;
             p->nic_in = p[-1].nic_in;
         }
+        add_domain(g, r, place, p);
         if (!p->emulated) add_device(g, r, place, p);
     }
 }

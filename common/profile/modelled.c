@@ -7,7 +7,8 @@
  *     accumulate                      accumulator read and written in FP32, gradient read: where the lane is
  *     restore of parameters           master read, 16-bit copy written: where the lane is
  *     copy, other restore             h2d, d2h lanes: PCIe;  disk: the node's array;  compute, host: within that memory
- *     collectives, send, receive      NVLink where there is one, else PCIe; the NIC when the group leaves the node
+ *     collectives, send, receive      NVLink where there is one, else PCIe (without peer access twice: up to host memory
+ *                                     and down again); the NIC when the group leaves the node
  *     validate                        one kernel, and the gradients read when the work names parameters
  *
  * A recomputation costs what the forward of the same sub-ops costs. A disk's transfer is charged at the slower of read
@@ -36,16 +37,17 @@ static struct ht_roof ht_gpu_roof(const struct ht_gpu *gpu, enum ht_dtype dtype)
                             .launch_s = ht_seconds(gpu->launch_ns)};
 }
 
-/* The share of the node's cores that emulated devices leave to the host. Their share of DRAM goes with them. */
+/* The share of the node's cores that one process has: of a domain, without what emulated devices take. Its share of DRAM
+   goes with it. */
 static double ht_host_share(const struct ht_machine *m)
 {
-    return (double)ht_machine_host_cores(m) / (double)(m->cpu.cores * m->cpu.sockets);
+    return (double)ht_machine_process_cores(m) / (double)(m->cpu.cores * m->cpu.sockets);
 }
 
 static struct ht_roof ht_host_roof(const struct ht_machine *m)
 {
     return (struct ht_roof){.flops_per_s =
-                                (double)ht_machine_host_cores(m) * m->cpu.core_flops_per_s * m->cpu.gemm_efficiency,
+                                (double)ht_machine_process_cores(m) * m->cpu.core_flops_per_s * m->cpu.gemm_efficiency,
                             .bytes_per_s = ht_machine_dram_rate(m) * ht_host_share(m),
                             .launch_s = ht_seconds(HT_HOST_LAUNCH_NS)};
 }
@@ -59,7 +61,7 @@ static double ht_update_s(const struct ht_machine *m, const struct ht_gpu *gpu, 
         return ht_stream_s(&r, params * each);
     }
     double rate = m->cpu.dram_bytes_per_s * (double)m->cpu.sockets * m->cpu.adam_efficiency * ht_host_share(m);
-    double flops = (double)ht_machine_host_cores(m) * m->cpu.core_flops_per_s;
+    double flops = (double)ht_machine_process_cores(m) * m->cpu.core_flops_per_s;
     return ht_seconds(HT_HOST_LAUNCH_NS) + ht_cpu_adam_s(params, each, rate, flops);
 }
 
@@ -103,11 +105,12 @@ static enum ht_status ht_network_s(const struct ht_machine *m, bool crosses, con
     const struct ht_link *link = m->has_nvlink ? &m->nvlink : &m->pcie;
     if (crosses && !m->has_nic) return ht_lacks(err, w, "a NIC");
     if (crosses && (m->n_gpus == 1 || ht_link_rate(&m->nic) < ht_link_rate(link))) link = &m->nic;
+    double bytes = (double)w->bytes * (link == &m->pcie && !crosses && !m->peer ? 2 : 1); /* up, then down */
     double latency = ht_seconds(crosses && m->nic.latency_ns > link->latency_ns ? m->nic.latency_ns : link->latency_ns);
     if (w->kind == HT_OP_SEND || w->kind == HT_OP_RECEIVE)
-        *s = ht_copy_s(latency, (double)w->bytes, ht_link_rate(link));
+        *s = ht_copy_s(latency, bytes, ht_link_rate(link));
     else
-        *s = ht_ring_s(w->kind, w->ranks, latency, (double)w->bytes, ht_link_rate(link));
+        *s = ht_ring_s(w->kind, w->ranks, latency, bytes, ht_link_rate(link));
     return HT_OK;
 }
 

@@ -308,27 +308,27 @@ static const char *uses(const struct ht_schedule *s, const char *name, int nth, 
     return NULL;
 }
 
-/* What is shared, over two nodes of two GPUs: copies take their port and the node's DRAM, messages both ports and
-   between nodes both NICs, a read of another node's memory its DRAM, both NICs and the reader's port; host work all 32
-   cores. */
+/* What is shared, over two nodes of two GPUs: copies take their port and the domain's DRAM, messages both ports and
+   between nodes both NICs, a read of another node's memory its DRAM, both NICs and the reader's port; host work the 8
+   cores of its process's domain. */
 START_TEST(shares)
 {
     char buf[256];
     struct ht_scenario sc = scenario_for(&sysx, 4, 2, 4);
     struct ht_schedule *s = pipe_build(&sc, &sysx);
     int64_t x = ht_unit_input_bytes(&sc.model, 1, 1, sc.seq, HT_F16), block = ht_unit_params(&sc.model, 2);
-    ck_assert_str_eq(uses(s, "P12", 0, 2 * block, buf), "rank 0 pcie h2d=1, node 0 dram=1");
-    ck_assert_str_eq(uses(s, "G2", 0, 4 * block, buf), "rank 1 pcie d2h=1, node 0 dram=1");
+    ck_assert_str_eq(uses(s, "P12", 0, 2 * block, buf), "rank 0 pcie h2d=1, domain 0 dram=1");
+    ck_assert_str_eq(uses(s, "G2", 0, 4 * block, buf), "rank 1 pcie d2h=1, domain 2 dram=1");
     ck_assert_str_eq(uses(s, "X3.0", 0, x, buf), "rank 0 pcie d2h=1"); /* f0 to f1, in the node */
     ck_assert_str_eq(uses(s, "X3.0", 1, x, buf), "rank 1 pcie h2d=1");
     ck_assert_str_eq(uses(s, "X5.0", 0, x, buf), "rank 1 pcie d2h=1, node 0 nic out=1"); /* f1 to f2 */
     ck_assert_str_eq(uses(s, "X5.0", 1, x, buf), "rank 2 pcie h2d=1, node 1 nic in=1");
     /* f0's second block, of GPU 2; members of a group come in ascending rank, so the receive is the first */
-    ck_assert_str_eq(uses(s, "P2", 1, 2 * block, buf), "node 1 dram=1, node 1 nic out=1");
+    ck_assert_str_eq(uses(s, "P2", 1, 2 * block, buf), "domain 4 dram=1, node 1 nic out=1");
     ck_assert_str_eq(uses(s, "P2", 0, 2 * block, buf), "rank 0 pcie h2d=1, node 0 nic in=1");
     /* 24 bytes a parameter of FP32 states, 4 of the sum, 2 of the copy, 4 of the log */
-    ck_assert_str_eq(uses(s, "O2", 0, 34 * block, buf), "node 0 cores=32, node 0 dram=1");
-    ck_assert_str_eq(uses(s, "V2", 0, 4 * block, buf), "node 0 cores=32, node 0 dram=1");
+    ck_assert_str_eq(uses(s, "O2", 0, 34 * block, buf), "domain 2 cores=8, domain 2 dram=1");
+    ck_assert_str_eq(uses(s, "V2", 0, 4 * block, buf), "domain 2 cores=8, domain 2 dram=1");
     ck_assert_str_eq(uses(s, "b2.0", 0, 1, buf), "");
     ht_schedule_destroy(s);
     struct ht_pipe_style y = sysx;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/base/array.h"
+#include "common/profile/internal.h"
 
 static int64_t cost(const struct ht_profile *p, int64_t rank, struct ht_work w)
 {
@@ -111,6 +112,31 @@ START_TEST(modelled)
 END_TEST
 
 /* The emulated device of one core: half of a two-core host's Adam rate at most, FP32 only. */
+/* A node in four domains: a process's host work has a quarter of the rate. Without peer access a message inside the node
+   goes up to host memory and down again; between nodes it does not. */
+START_TEST(domains_and_peers)
+{
+    struct ht_error err = {0};
+    struct ht_cluster *c = NULL;
+    ck_assert_msg(!ht_cluster_load("sysx-2node", &err, &c), "%s", err.text);
+    ck_assert_int_eq(ht_machine_process_cores(&c->nodes[0]), 8);
+    struct ht_profile *p = ht_profile_modelled(c);
+    struct ht_work step = plain(HT_OP_OPTIMIZER_STEP, HT_LANE_HOST), message = plain(HT_OP_SEND, HT_LANE_P2P);
+    step.params = BLOCK;
+    message.bytes = 119700000; /* at 15.75 x 0.76 = 11.97 GB/s 10 ms; and 10 us */
+    message.ranks = 2;
+    int64_t quarter = cost(p, 0, step), staged = cost(p, 0, message), across;
+    ck_assert_int_eq((staged + 500) / 1000, 20010);
+    ck_assert(!ht_modelled_cost(c, 0, true, &message, &err, &across));
+    ck_assert_int_eq((across + 500) / 1000, 10010);
+    for (int64_t n = 0; n < 2; n++) c->nodes[n].domains = 1, c->nodes[n].peer = true;
+    ck_assert_double_eq_tol((double)(quarter - 1000) / (double)(cost(p, 0, step) - 1000), 4, 1e-6);
+    ck_assert_int_eq((cost(p, 0, message) + 500) / 1000, 10010);
+    ht_profile_destroy(p);
+    ht_cluster_destroy(c);
+}
+END_TEST
+
 START_TEST(local)
 {
     struct ht_error err = {0};
@@ -347,6 +373,7 @@ int main(void)
     Suite *s = suite_create("profile");
     TCase *t = tcase_create("profile");
     tcase_add_test(t, modelled);
+    tcase_add_test(t, domains_and_peers);
     tcase_add_test(t, local);
     tcase_add_test(t, published);
     tcase_add_test(t, schedules);
