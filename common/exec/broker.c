@@ -12,11 +12,15 @@
 
 #include "common/base/array.h"
 #include "common/base/futex.h"
+#include "common/base/interrupt.h"
 #include "common/exec/sim_heap.h"
 #include "common/exec/sim_steps.h"
 
+#include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <string.h>
+#include <unistd.h>
 
 enum state { FREE, POSTED, HELD };
 
@@ -29,7 +33,9 @@ struct row {
 
 struct ht_broker_table {
     _Alignas(64) atomic_uint bell;
+    atomic_bool over;    /* nobody is held any more */
     int32_t n_lanes;
+    int32_t server_pid;
     struct row rows[];
 };
 
@@ -94,14 +100,23 @@ void ht_broker_begin(struct ht_broker_table *table, int32_t lane, int32_t iterat
     ring(table);
 }
 
-int64_t ht_broker_end(struct ht_broker_table *table, int32_t lane)
+int64_t ht_broker_end(struct ht_broker_table *table, int32_t lane, const atomic_bool *cancelled)
 {
     enum { LOOK_AGAIN_NS = 100000000 };
     struct row *r = &table->rows[lane];
     int64_t done_ns = wall_ns();
-    for (unsigned state; (state = atomic_load_explicit(&r->state, memory_order_acquire)) != FREE;)
+    for (unsigned state; (state = atomic_load_explicit(&r->state, memory_order_acquire)) != FREE;) {
+        if (atomic_load(&table->over) || (cancelled && atomic_load(cancelled))) return 0;
+        if (kill(table->server_pid, 0) && errno == ESRCH) return 0;
         ht_futex_wait_shared(&r->state, state, LOOK_AGAIN_NS);
+    }
     return done_ns > r->due_ns ? done_ns - r->due_ns : 0;
+}
+
+void ht_broker_cancel(struct ht_broker_table *table)
+{
+    atomic_store(&table->over, true);
+    ring(table);
 }
 
 static void let_go(struct row *r, int64_t due_ns)
@@ -176,7 +191,7 @@ static void *serve(void *arg)
     enum { IDLE_NS = 100000000 };
     struct ht_broker *b = arg;
     int64_t last = 0; /* flows may not go back in time */
-    while (!atomic_load(&b->stop)) {
+    while (!atomic_load(&b->stop) && !atomic_load(&b->table->over) && !ht_interrupted()) {
         unsigned bell = atomic_load_explicit(&b->table->bell, memory_order_acquire);
         bool changed = take_posts(b, last);
         int64_t now = modelled_ns(b, wall_ns());
@@ -192,6 +207,7 @@ static void *serve(void *arg)
         int64_t sleep_ns = b->heap.n ? wall_of(b, b->heap.entries[0].time_ns) - wall_ns() : IDLE_NS;
         if (sleep_ns > 0) ht_futex_wait_shared(&b->table->bell, bell, sleep_ns < IDLE_NS ? sleep_ns : IDLE_NS);
     }
+    atomic_store(&b->table->over, true);
     for (int32_t lane = 0; lane < b->table->n_lanes; lane++) let_go(&b->table->rows[lane], wall_ns());
     return NULL;
 }
@@ -233,6 +249,7 @@ enum ht_status ht_broker_start(const struct ht_schedule *s, const int64_t *cost_
     enum ht_status status = ht_sim_steps_init(s, cost_ns, err, &b->steps);
     if (status == HT_OK) status = make_flows(b, err);
     b->origin_ns = wall_ns();
+    table->server_pid = (int32_t)getpid();
     if (status == HT_OK) {
         int rc = pthread_create(&b->thread, NULL, serve, b);
         if (rc) status = ht_fail(err, HT_FAILED, "cannot start the broker's thread: %s", strerror(rc));

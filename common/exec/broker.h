@@ -15,6 +15,7 @@
 #include "common/base/status.h"
 #include "common/schedule/schedule.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -30,13 +31,16 @@ struct ht_broker;
    it. HT_BAD_INPUT for costs or capacities that the simulator would refuse, too. */
 enum ht_status ht_broker_start(const struct ht_schedule *s, const int64_t *cost_ns, double scale,
                                struct ht_broker_table *table, struct ht_error *err, struct ht_broker **out);
-/* Lets everybody go who is still held. Accepts NULL. */
+/* Lets everybody go who is still held, and all who come later: as Ctrl-C does. Accepts NULL. */
 void ht_broker_stop(struct ht_broker *broker);
 
 /* The lane begins the op (of an iteration below 2^31); it holds nothing else. */
 void ht_broker_begin(struct ht_broker_table *table, int32_t lane, int32_t iteration, int32_t op);
 /* Its work is done: waits until its modelled time is up, too. Returns by how many wall nanoseconds the work came later
-   than that; 0: it did not. */
-int64_t ht_broker_end(struct ht_broker_table *table, int32_t lane);
+   than that; 0: it did not. Nobody waits any more when *cancelled (may be NULL) is true or the server's process is
+   gone. */
+int64_t ht_broker_end(struct ht_broker_table *table, int32_t lane, const atomic_bool *cancelled);
+/* An op has failed: others may wait for its group. Any process that has the table. */
+void ht_broker_cancel(struct ht_broker_table *table);
 
 #endif

@@ -72,8 +72,11 @@ static enum ht_status run_op(void *ctx, int32_t iteration, int32_t op, const str
     int32_t lane = s->ops[op].lane;
     ht_broker_begin(e->table, lane, iteration, op);
     enum ht_status status = e->o.inner->run_op(e->o.inner_ctx, iteration, op, buffers, n, err);
-    if (status) return status; /* the run is over */
-    int64_t late_ns = ht_broker_end(e->table, lane);
+    if (status) { /* the run is over */
+        ht_broker_cancel(e->table);
+        return status;
+    }
+    int64_t late_ns = ht_broker_end(e->table, lane, e->o.cancelled);
     if (e->cost_ns[op] > 0) take_down(e, op, late_ns);
     return HT_OK;
 }
@@ -146,9 +149,66 @@ void ht_emu_rescale(const struct ht_emu *e, struct ht_trace *t)
     t->clock = HT_CLOCK_EMU;
 }
 
+static bool is_valid(const struct ht_emu_verdict *v)
+{
+    return v->n_overran * 100 <= v->n_ops * OVERRAN_PERCENT_ALLOWED;
+}
+
 struct ht_emu_verdict ht_emu_verdict(const struct ht_emu *e)
 {
     struct ht_emu_verdict v = e->verdict;
-    v.valid = v.n_overran * 100 <= v.n_ops * OVERRAN_PERCENT_ALLOWED;
+    v.valid = is_valid(&v);
     return v;
+}
+
+void ht_emu_add_verdict(struct ht_emu_verdict *v, const struct ht_emu_verdict *other)
+{
+    v->n_ops += other->n_ops;
+    v->n_overran += other->n_overran;
+    if (other->worst > v->worst) {
+        v->worst = other->worst;
+        v->worst_op = other->worst_op;
+    }
+    v->valid = is_valid(v);
+}
+
+/* ---- which scale ----------------------------------------------------------------------------------------------- */
+
+/* The op after the last of the group that `first` begins. */
+static int32_t group_end(const struct ht_schedule *s, int32_t first)
+{
+    int32_t end = first + 1;
+    while (s->ops[first].match >= 0 && end < s->n_ops && s->ops[end].match == s->ops[first].match) end++;
+    return end;
+}
+
+/* Of the group's slowest op, from when the last of them began; INT64_MAX when it was passed over. */
+static int64_t group_ns(const struct ht_trace_event *events, int32_t first, int32_t end)
+{
+    int64_t begin_ns = 0, end_ns = 0;
+    for (int32_t op = first; op < end; op++) {
+        if (events[op].grant_seq < 0) return INT64_MAX;
+        if (events[op].start_ns > begin_ns) begin_ns = events[op].start_ns;
+        if (events[op].end_ns > end_ns) end_ns = events[op].end_ns;
+    }
+    return end_ns - begin_ns;
+}
+
+double ht_emu_fitting_scale(const struct ht_trace *t, const int64_t *cost_ns)
+{
+    const struct ht_schedule *s = t->schedule;
+    double scale = 0;
+    for (int32_t first = 0, end; first < s->n_ops; first = end) {
+        int64_t shortest = INT64_MAX, modelled = 0;
+        end = group_end(s, first);
+        for (int32_t op = first; op < end; op++)
+            if (cost_ns[op] > modelled) modelled = cost_ns[op];
+        for (int32_t k = 0; k < t->iterations; k++) {
+            int64_t ns = group_ns(t->events + (int64_t)k * s->n_ops, first, end);
+            if (ns < shortest) shortest = ns;
+        }
+        if (modelled == 0 || shortest == INT64_MAX) continue;
+        if ((double)shortest / (double)modelled > scale) scale = (double)shortest / (double)modelled;
+    }
+    return scale;
 }

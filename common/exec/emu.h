@@ -20,6 +20,7 @@ struct ht_emu_options {
     const struct ht_backend_ops *inner;
     void *inner_ctx;
     struct ht_broker_table *table; /* of a broker that serves several processes; NULL: one of its own */
+    const atomic_bool *cancelled;  /* optional: when it is true, nobody waits for the clock any more */
 };
 
 struct ht_emu;
@@ -40,5 +41,11 @@ struct ht_emu_verdict {
     bool valid;               /* at most 1% overran */
 };
 struct ht_emu_verdict ht_emu_verdict(const struct ht_emu *emu);
+/* Adds what another process's ops did. */
+void ht_emu_add_verdict(struct ht_emu_verdict *v, const struct ht_emu_verdict *other);
+
+/* The scale at which every op's work fits: of a trace of the schedule without an emulation, the largest ratio of an
+   op's real time (the shortest of its iterations, since its group began) to its modelled one. */
+double ht_emu_fitting_scale(const struct ht_trace *trace, const int64_t *cost_ns);
 
 #endif
