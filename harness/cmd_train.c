@@ -21,6 +21,7 @@
 struct prediction {
     int64_t *peak_bytes, *low_bytes, *high_bytes; /* without jitter; over the jittered runs */
     int64_t iteration_ns;
+    struct ht_emulation_model model; /* of the emulated clock's very run */
 };
 
 static void prediction_free(struct prediction *p)
@@ -29,6 +30,12 @@ static void prediction_free(struct prediction *p)
     free(p->low_bytes);
     free(p->high_bytes);
     *p = (struct prediction){0};
+}
+
+/* Iterations of a training's trace that are no steady state. */
+static int32_t warmup_of(int64_t steps)
+{
+    return steps > 1 ? 1 : 0;
 }
 
 static enum ht_status predict(const struct ht_job *job, struct ht_error *err, struct prediction *out)
@@ -65,23 +72,24 @@ static enum ht_status check_request(const struct ht_options *o, struct ht_error 
     return HT_OK;
 }
 
-static enum ht_status check_job(const struct ht_job *job, bool on_gpu, struct ht_error *err)
+static enum ht_status check_job(const struct ht_job *job, bool on_gpu, bool emulated, struct ht_error *err)
 {
     const struct ht_scenario *s = &job->scenario;
     const struct ht_gpu *gpu = ht_cluster_gpu_of(s->cluster, 0);
+    if (emulated) return HT_OK; /* any devices */
     for (int64_t i = 1; i < s->cluster->n_gpus; i++)
         if (ht_cluster_gpu_of(s->cluster, i)->cores == 0)
             return ht_fail(err, HT_INFEASIBLE,
                            "cluster '%s' has %lld devices, accelerators among them; several ranks train on emulated "
-                           "devices only",
+                           "devices only, or under --clock emu",
                            s->cluster->name, (long long)s->cluster->n_gpus);
     if (on_gpu && gpu->cores)
         return ht_fail(err, HT_BAD_INPUT, "cluster '%s' has an emulated device; expected a GPU for --backend cuda",
                        s->cluster->name);
     if (gpu->cores == 0 && !on_gpu)
         return ht_fail(err, HT_INFEASIBLE,
-                       "cluster '%s' has the accelerator %s; training is on the CPU (--cluster local), or on the machine's "
-                       "own GPU (--backend cuda)",
+                       "cluster '%s' has the accelerator %s; training is on the CPU (--cluster local, or under --clock emu), "
+                       "or on the machine's own GPU (--backend cuda)",
                        s->cluster->name, gpu->name);
     return HT_OK;
 }
@@ -118,7 +126,7 @@ static const char *const verdict_names[] = {[HT_CPU_OK] = "ok", [HT_CPU_SKIPPED]
 
 static void print_losses(const struct ht_training *t)
 {
-    printf("\nlosses (measured)\n");
+    printf("\nlosses (%s)\n", t->emulated.scale > 0 ? "measured; times emulated" : "measured");
     struct ht_table *table =
         ht_table_create(t->verdicts ? ">step|>loss|>time|>norm|>loss scale|<verdict" : ">step|>loss|>time");
     int32_t every = t->steps > 20 ? (t->steps + 9) / 10 : 1;
@@ -169,6 +177,43 @@ static void print_prediction(const struct ht_result *r, const struct ht_training
     ht_table_destroy(table);
 }
 
+static double error_percent(const struct ht_result *r, const struct ht_emulation_model *model)
+{
+    return 100 * ((double)r->metrics.iteration_ns / (double)model->iteration_ns - 1);
+}
+
+static const char *op_text(const struct ht_job *job, int32_t op, char text[64])
+{
+    return op < 0 ? "none" : ht_op_title(job->schedule, op, text, 64);
+}
+
+static void print_emulation(const struct ht_result *r, const struct ht_emulated *e, const struct ht_emulation_model *model)
+{
+    const struct ht_emu_verdict *v = &e->verdict;
+    char a[HT_QUANTITY_TEXT], b[HT_QUANTITY_TEXT], title[64];
+    printf("\nemulated clock: every op held for %.6g times its modelled cost", e->scale);
+    if (e->fitting_scale > 0) printf(" (auto: without a hold, one took %.6g times as long)", e->fitting_scale);
+    printf("\n  iteration        %s emulated, %s simulated: %+.2f%%\n",
+           ht_format_quantity(HT_TIME, (double)r->metrics.iteration_ns, a),
+           ht_format_quantity(HT_TIME, (double)model->iteration_ns, b), error_percent(r, model));
+    printf("  overran          %lld of %lld ops (worst: %s, by %.3g of its cost): %s\n", (long long)v->n_overran,
+           (long long)v->n_ops, op_text(r->job, v->worst_op, title), v->worst, v->valid ? "valid" : "INVALID");
+}
+
+static json_t *emulation_json(const struct ht_result *r, const struct ht_emulated *e,
+                              const struct ht_emulation_model *model)
+{
+    const struct ht_emu_verdict *v = &e->verdict;
+    char title[64];
+    return json_pack("{s:f,s:o,s:f,s:f,s:f,s:f,s:I,s:I,s:f,s:s,s:b}", "scale", e->scale, "fitting_scale",
+                     e->fitting_scale > 0 ? json_real(e->fitting_scale) : json_null(), "iteration_s",
+                     (double)r->metrics.iteration_ns * 1e-9, "simulated_iteration_s", (double)model->iteration_ns * 1e-9,
+                     "error_percent", error_percent(r, model), "simulated_lower_bound_s",
+                     (double)model->lower_bound_ns * 1e-9, "ops", (json_int_t)v->n_ops, "overran",
+                     (json_int_t)v->n_overran, "worst_overrun", v->worst, "worst_op", op_text(r->job, v->worst_op, title),
+                     "valid", (int)v->valid);
+}
+
 static void print_training(const struct ht_result *r, const struct ht_training *t, const struct prediction *p)
 {
     char a[HT_QUANTITY_TEXT], b[HT_QUANTITY_TEXT];
@@ -177,8 +222,9 @@ static void print_training(const struct ht_result *r, const struct ht_training *
     print_control(&r->job->scenario, t);
     print_prediction(r, t, p);
     const char *plural = t->host_cores == 1 ? "" : "s";
-    printf("\nstep time: median %s measured, %s simulated; ", ht_format_quantity(HT_TIME, (double)t->median_step_ns, a),
-           ht_format_quantity(HT_TIME, (double)p->iteration_ns, b));
+    if (t->emulated.scale > 0) print_emulation(r, &t->emulated, &p->model);
+    printf("\nstep time: median %s %s, %s simulated; ", ht_format_quantity(HT_TIME, (double)t->median_step_ns, a),
+           ht_obtained(r), ht_format_quantity(HT_TIME, (double)p->iteration_ns, b));
     if (t->on_gpu)
         printf("GPU %s, %d host core%s\n", ht_cluster_gpu_of(r->job->scenario.cluster, 0)->name, t->host_cores, plural);
     else
@@ -241,6 +287,8 @@ static json_t *training_json(const struct ht_options *o, const struct ht_result 
     json_object_set_new(root, "predicted_memory", predicted);
     json_object_set_new(root, "numerics", numerics_json(&r->job->scenario.numerics));
     json_object_set_new(root, "control", control_json(&r->job->scenario, t));
+    json_object_set_new(root, "clock", json_string(t->emulated.scale > 0 ? "emu" : "run"));
+    if (t->emulated.scale > 0) json_object_set_new(root, "emulation", emulation_json(r, &t->emulated, &p->model));
     json_object_set_new(root, "training",
                         json_pack("{s:s,s:s,s:I,s:i,s:i,s:f,s:i,s:f,s:f,s:f,s:f,s:f,s:I,s:I,s:i,s:i}", "backend",
                                   t->on_gpu ? "cuda" : "cpu", "data", o->data,
@@ -276,19 +324,30 @@ static enum ht_status refuse(const struct ht_options *o, const struct ht_job *jo
     return status == HT_OK ? ht_fail(err, job->answer, "%s", job->reason) : status;
 }
 
-/* Reports on what was done, all of it or up to Ctrl-C; an interrupted run writes no files. */
+static enum ht_status invalid(const struct ht_emulated *e, struct ht_error *err)
+{
+    const struct ht_emu_verdict *v = &e->verdict;
+    return ht_fail(err, HT_FAILED,
+                   "INVALID emulation: %lld of %lld ops (%.1f%%) took longer than their model at scale %.6g; expected at "
+                   "most 1%%: a larger --emu-scale gives them time",
+                   (long long)v->n_overran, (long long)v->n_ops, 100 * (double)v->n_overran / (double)v->n_ops, e->scale);
+}
+
+/* Reports on what was done, all of it or up to Ctrl-C; a run that was interrupted, or is no emulation, writes no files. */
 static enum ht_status report(const struct ht_options *o, const struct ht_job *job, struct ht_training *t,
-                             const struct prediction *p, bool whole, struct ht_error *err)
+                             struct prediction *p, bool whole, struct ht_error *err)
 {
     struct ht_result result;
     if (t->steps == 0) return HT_OK;
     enum ht_status status = HT_OK;
-    if (whole && o->losses) status = write_losses(t, o->losses, err);
-    if (whole && status == HT_OK) status = ht_save_trace(t->trace, o->trace, err);
+    bool emulated = t->emulated.scale > 0, valid = !emulated || t->emulated.verdict.valid;
+    if (emulated) status = ht_emulation_model(job, t->steps, warmup_of(t->steps), err, &p->model);
+    if (whole && valid && status == HT_OK && o->losses) status = write_losses(t, o->losses, err);
+    if (whole && valid && status == HT_OK) status = ht_save_trace(t->trace, o->trace, err);
     if (status != HT_OK) return status;
     struct ht_trace *trace = t->trace;
     t->trace = NULL; /* the result's from here on */
-    status = ht_result_create(job, trace, NULL, t->steps > 1 ? 1 : 0, err, &result);
+    status = ht_result_create(job, trace, NULL, warmup_of(t->steps), err, &result);
     if (status != HT_OK) return status;
     add_arenas(&result, t);
     for (int32_t k = 0; k < t->steps; k++) {
@@ -298,13 +357,14 @@ static enum ht_status report(const struct ht_options *o, const struct ht_job *jo
     }
     if (o->json) {
         json_t *root = training_json(o, &result, t, p);
+        if (!valid) json_object_set_new(root, "status", json_string("invalid"));
         if (!whole) json_object_set_new(root, "status", json_string("interrupted"));
         status = ht_json_print(root, err);
     } else {
         print_training(&result, t, p);
     }
     ht_result_free(&result);
-    return status;
+    return status == HT_OK && whole && !valid ? invalid(&t->emulated, err) : status;
 }
 
 /* What does not go over several ranks. */
@@ -327,19 +387,22 @@ static enum ht_status train(const struct ht_options *given, struct ht_ranks *ran
     struct ht_training training = {0};
     struct ht_persist persist = {0};
     char config[4096];
-    bool on_gpu = false;
+    bool on_gpu = false, emulated = false;
+    double scale;
     struct ht_gpu gpu;
     bool launch = false, speaks = ht_ranks_speaks(ranks);
     if (!options.request.cluster) options.request.cluster = "local";
     enum ht_status status = check_request(&options, err);
+    if (status == HT_OK) status = ht_emulation_wanted(&options, err, &emulated, &scale);
     if (status == HT_OK) status = ht_engine_wants_gpu(&options, "train", err, &on_gpu);
+    if (emulated) options.issue_ahead = 0; /* the CPU backend's, whatever the cluster's devices would do */
     if (status == HT_OK && on_gpu) {
         status = ht_engine_find_gpu(&options, err, &gpu);
         options.request.local_gpu = &gpu;
     }
     if (status == HT_OK) status = ht_persist_model(&options, config, err, &options.request);
     if (status == HT_OK) status = ht_job_create(&options, NULL, NULL, HT_JOB_COSTS, err, &job);
-    if (status == HT_OK) status = check_job(&job, on_gpu, err);
+    if (status == HT_OK) status = check_job(&job, on_gpu, emulated, err);
     if (status == HT_OK) status = open_data(&options, &job, err, &tokens);
     if (status == HT_OK && job.answer != HT_OK) status = refuse(&options, &job, err);
     if (status == HT_OK) status = ht_check_events(&job, "--steps", options.steps, err);
@@ -389,7 +452,8 @@ const struct ht_command ht_cmd_train = {
     .name = "train",
     .args = "SYSTEM",
     .help = "train for real on this machine: losses, times, memory"
-            "\vThe cluster is 'local' unless another with an emulated device is named. --device-memory sets what the "
+            "\vThe cluster is 'local' unless another with an emulated device is named, or any under --clock emu. "
+            "--device-memory sets what the "
             "device has; what does not fit is refused with the ledger of who needs what (exit status 3). A cluster of several "
             "emulated devices, or --ranks N, trains in as many processes, which mpirun starts.",
     .groups = HT_OPT_MODEL | HT_OPT_SCENARIO | HT_OPT_TRAIN | HT_OPT_DUMP | HT_OPT_TRACE,

@@ -122,13 +122,26 @@ static int64_t slack_of(const struct ht_engine *e, enum ht_tier tier, int64_t ca
     return gpu_bytes > capacity ? gpu_bytes - capacity : 0;
 }
 
-/* A GPU's arena takes no more than any run can use: another program may want the rest. */
+/* Can the device take no more than any run can use? A real GPU, for another program may want the rest; one that is only
+   modelled (the emulated clock), whose memory this machine need not have. */
+static bool takes_what_it_can_use(const struct ht_job *job, int32_t rank)
+{
+    return ht_cluster_gpu_of(job->scenario.cluster, rank)->cores == 0;
+}
+
+int64_t ht_engine_capacity(const struct ht_job *job, int32_t space)
+{
+    int64_t bound = job->bound_bytes[space];
+    if (space >= job->schedule->n_ranks) return bound;
+    int64_t given = job->schedule->capacity_bytes[space];
+    return given > bound && takes_what_it_can_use(job, space) ? bound : given;
+}
+
 static enum ht_status make_arena(struct ht_engine *e, const struct ht_job *job, int32_t space, int64_t gpu_bytes,
                                  struct ht_error *err)
 {
     bool on_device = space < job->schedule->n_ranks;
-    int64_t bound = job->bound_bytes[space], capacity = on_device ? job->schedule->capacity_bytes[space] : bound;
-    if (e->gpu && capacity > bound) capacity = bound;
+    int64_t capacity = ht_engine_capacity(job, space);
     enum ht_tier tier = on_device ? HT_DEVICE : HT_HOST;
     int64_t slack = slack_of(e, tier, capacity, gpu_bytes);
     if (!e->gpu) return ht_arena_create(capacity, slack, false, err, &e->arenas[space]);

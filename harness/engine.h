@@ -29,8 +29,10 @@ enum ht_status ht_engine_create(const struct ht_options *options, const struct h
                                 struct ht_error *err, struct ht_engine *out);
 void ht_engine_destroy(struct ht_engine *e);
 
-/* One arena for each space that holds anything: a device's has the size that was given, the others' the most that any
-   run can use. */
+/* Of a space's arena: a device's is the size that was given, but no more than any run can use where the device is not an
+   emulated one; the others' the most that any run can use. */
+int64_t ht_engine_capacity(const struct ht_job *job, int32_t space);
+/* One arena for each space that holds anything. */
 enum ht_status ht_engine_make_arenas(struct ht_engine *e, const struct ht_job *job, struct ht_error *err);
 
 /* Initial values (ht_cpu_init), and bytes from and to a buffer of any tier. */

@@ -3,6 +3,7 @@
 #include "common/base/array.h"
 #include "common/comm/launch.h"
 #include "common/mem/arena.h"
+#include "harness/engine.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -76,7 +77,7 @@ enum ht_status ht_ranks_make_node(struct ht_ranks *ranks, const struct ht_job *j
     for (int32_t i = 0; i < n; i++) {
         most += (double)job->bound_bytes[i];
         if (job->verdict.spaces[i].peak_bytes == 0) continue;
-        int64_t capacity = i < s->n_ranks ? s->capacity_bytes[i] : job->bound_bytes[i];
+        int64_t capacity = ht_engine_capacity(job, i);
         sizes[i] = (struct ht_space_size){capacity, capacity / 2 + (1 << 20)};
     }
     snprintf(what, sizeof(what), "training '%s'", s->name);

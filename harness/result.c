@@ -144,7 +144,9 @@ void ht_result_free(struct ht_result *r)
 
 const char *ht_obtained(const struct ht_result *r)
 {
-    return r->trace && r->trace->clock != HT_CLOCK_SIM ? "measured" : "simulated";
+    static const char *const names[] = {
+        [HT_CLOCK_SIM] = "simulated", [HT_CLOCK_EMU] = "emulated", [HT_CLOCK_RUN] = "measured"};
+    return names[r->trace ? r->trace->clock : HT_CLOCK_SIM];
 }
 
 enum ht_status ht_check_events(const struct ht_job *job, const char *flag, int64_t iterations, struct ht_error *err)

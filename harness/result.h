@@ -53,7 +53,7 @@ enum ht_status ht_result_create(const struct ht_job *job, struct ht_trace *trace
                                 int32_t warmup, struct ht_error *err, struct ht_result *out);
 void ht_result_free(struct ht_result *r);
 
-/* "simulated" or "measured". */
+/* "simulated", "emulated" or "measured". */
 const char *ht_obtained(const struct ht_result *r);
 double ht_result_tflops(const struct ht_result *r, double flops); /* per device; 0 when unknown */
 double ht_result_mfu(const struct ht_result *r);

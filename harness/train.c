@@ -5,6 +5,7 @@
 #include "common/exec/run.h"
 #include "common/exec/sim.h"
 #include "common/mem/arena.h"
+#include "harness/emulate.h"
 #include "harness/engine.h"
 #include "harness/faults.h"
 #include "harness/ranks_state.h"
@@ -144,11 +145,17 @@ static enum ht_status make_engine(const struct ht_options *o, const struct ht_jo
     const struct ht_scenario *s = &job->scenario;
     struct ht_cpu_split split;
     int32_t rank = ranks->comm ? ranks->comm->rank : 0, n_ranks = ranks->comm ? ranks->comm->size : 1;
-    int64_t cores = ht_cluster_gpu_of(s->cluster, rank)->cores; /* 0: a GPU, beside which one serves its lanes */
-    enum ht_status status = ht_cpu_split_for_rank(cores ? (int)cores : 1, rank, n_ranks, err, &split);
+    bool on_gpu, emulated;
+    double scale;
+    enum ht_status status = ht_engine_wants_gpu(o, "train", err, &on_gpu);
+    if (status == HT_OK) status = ht_emulation_wanted(o, err, &emulated, &scale);
     if (status != HT_OK) return status;
-    training->on_gpu = cores == 0;
-    training->device_cores = cores ? split.n_device : 0;
+    /* A modelled device has as many as there are; beside a GPU one serves its lanes. */
+    int64_t cores = on_gpu ? 1 : emulated ? 0 : ht_cluster_gpu_of(s->cluster, rank)->cores;
+    status = ht_cpu_split_for_rank((int)cores, rank, n_ranks, err, &split);
+    if (status != HT_OK) return status;
+    training->on_gpu = on_gpu;
+    training->device_cores = on_gpu ? 0 : split.n_device;
     training->host_cores = split.n_host;
     training->shared_cores = split.shared;
     struct ht_cpu_options options = {
@@ -295,6 +302,28 @@ static enum ht_status run_steps(struct session *session, struct ht_run_options *
     return status;
 }
 
+/* The scale of the emulated clock: as given, or of a few steps beforehand that nobody holds, and that leave nothing. */
+static enum ht_status find_scale(const struct ht_options *options, const struct ht_job *job,
+                                 const struct ht_tokens *tokens, struct ht_ranks *ranks, struct ht_error *err,
+                                 struct ht_emulated *out)
+{
+    enum { STEPS = 3 };
+    bool wanted;
+    enum ht_status status = ht_emulation_wanted(options, err, &wanted, &out->scale);
+    if (status != HT_OK || !wanted || out->scale > 0) return status;
+    struct ht_options probe = *options;
+    struct ht_persist nothing = {0};
+    struct ht_training t;
+    probe.clock = NULL;
+    probe.emu_scale = NULL;
+    probe.steps = STEPS;
+    probe.n_faults = 0;
+    status = ht_train(&probe, job, tokens, &nothing, ranks, err, &t);
+    if (status == HT_OK) status = ht_emulation_find_scale(ranks, t.trace, job->cost_ns, err, out);
+    ht_training_free(&t);
+    return status;
+}
+
 enum ht_status ht_train(const struct ht_options *options, const struct ht_job *job, const struct ht_tokens *tokens,
                         struct ht_persist *persist, struct ht_ranks *ranks, struct ht_error *err,
                         struct ht_training *out)
@@ -302,11 +331,15 @@ enum ht_status ht_train(const struct ht_options *options, const struct ht_job *j
     struct ht_training t = {0};
     struct inputs in = {0};
     struct ht_engine engine = {0};
-    enum ht_status status = make_inputs(options, job, tokens, err, &in);
+    struct ht_emulation emulation = {0};
+    enum ht_status status = find_scale(options, job, tokens, ranks, err, &t.emulated);
+    if (status == HT_OK) status = make_inputs(options, job, tokens, err, &in);
     if (status == HT_OK) status = make_engine(options, job, ranks, &in, err, &engine, &t);
     status = ht_ranks_agree(ranks, status, err);
     if (status == HT_OK)
         status = ranks->comm ? ht_ranks_make_node(ranks, job, err) : ht_engine_make_arenas(&engine, job, err);
+    if (status == HT_OK && t.emulated.scale > 0)
+        status = ht_emulation_begin(ranks, job, t.emulated.scale, engine.ops, engine.ctx, err, &emulation);
     if (status != HT_OK) goto out;
 
     struct session session = {.options = options,
@@ -319,8 +352,8 @@ enum ht_status ht_train(const struct ht_options *options, const struct ht_job *j
                               .began_ns = now_ns(),
                               .terminal = isatty(STDERR_FILENO) != 0};
     session.shown_ns = session.began_ns;
-    struct ht_run_options run = {.backend = engine.ops,
-                                 .backend_ctx = engine.ctx,
+    struct ht_run_options run = {.backend = emulation.emu ? ht_emu_backend(emulation.emu) : engine.ops,
+                                 .backend_ctx = emulation.emu ? (void *)emulation.emu : engine.ctx,
                                  .arenas = engine.arenas,
                                  .hooks_ctx = &session,
                                  .init = on_init,
@@ -337,6 +370,7 @@ enum ht_status ht_train(const struct ht_options *options, const struct ht_job *j
     if (status == HT_OK || status == HT_INTERRUPTED) {
         enum ht_status summed =
             ht_ranks_sum(ranks, in.token_losses, options->steps * job->schedule->n_micro_batches, err);
+        if (!summed && emulation.emu) summed = ht_emulation_account(&emulation, t.trace, err, &t.emulated);
         if (!summed && t.trace) account(job, &in, engine.arenas, &t);
         if (!summed && ranks->comm) summed = account_ranks(job, ranks, err, &t);
         if (summed) status = summed;
@@ -348,6 +382,7 @@ out:
         ht_training_free(&t);
         *out = t;
     }
+    ht_emulation_end(&emulation);
     ht_ranks_free_node(ranks);
     ht_engine_destroy(&engine);
     free_inputs(&in);

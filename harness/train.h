@@ -7,6 +7,7 @@
 
 #include "common/backend/cpu.h"
 #include "common/trace/trace.h"
+#include "harness/emulate.h"
 #include "harness/job.h"
 #include "harness/persist.h"
 #include "harness/ranks.h"
@@ -29,6 +30,7 @@ struct ht_training {
     bool on_gpu; /* then device_cores counts nothing */
     int device_cores, host_cores;
     bool shared_cores;
+    struct ht_emulated emulated; /* all times are then modelled ones */
 };
 
 /* Over several ranks all call it; rank 0 gets what there is to know, the others only the status.

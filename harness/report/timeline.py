@@ -57,7 +57,7 @@ class Trace:
                 self.memory.setdefault(e["name"], []).append((e["ts"] * 1e-6, e["args"]))
         if not self.ops:
             fail(f"{path}: there is no op in it")
-        self.obtained = "simulated" if self.head["clock"] == "sim" else "measured"
+        self.obtained = {"sim": "simulated", "emu": "emulated"}.get(self.head["clock"], "measured")
         self.schedule = self.head["schedule"]
 
     def span(self, iteration):
