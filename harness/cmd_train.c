@@ -367,17 +367,6 @@ static enum ht_status report(const struct ht_options *o, const struct ht_job *jo
     return status == HT_OK && whole && !valid ? invalid(&t->emulated, err) : status;
 }
 
-/* What does not go over several ranks. */
-static enum ht_status check_ranks(const struct ht_job *job, struct ht_error *err)
-{
-    if (!job->schedule || job->schedule->n_ranks == 1) return HT_OK;
-    if (job->scenario.numerics.grad != HT_F32 && !job->scenario.pipeline)
-        return ht_fail(err, HT_INFEASIBLE,
-                       "train: 16-bit gradients are added up over data-parallel ranks in simulation only; --numerics fp32 "
-                       "is there");
-    return HT_OK;
-}
-
 static enum ht_status train(const struct ht_options *given, struct ht_ranks *ranks, struct ht_error *err)
 {
     struct ht_options options = *given;
@@ -406,7 +395,6 @@ static enum ht_status train(const struct ht_options *given, struct ht_ranks *ran
     if (status == HT_OK) status = open_data(&options, &job, err, &tokens);
     if (status == HT_OK && job.answer != HT_OK) status = refuse(&options, &job, err);
     if (status == HT_OK) status = ht_check_events(&job, "--steps", options.steps, err);
-    if (status == HT_OK) status = check_ranks(&job, err);
     if (status == HT_OK) status = ht_ranks_wanted(ranks, &job, err, &launch);
     if (status == HT_OK && launch) {
         status = ht_ranks_launch(&job, err);

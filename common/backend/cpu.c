@@ -20,6 +20,7 @@ struct ht_cpu {
     struct ht_cpu_control control;
     bool *verdict; /* [n_ops] of validate ops, the last one each; read by the lane that wrote it */
     int32_t n_compute_lanes;
+    int32_t own_micro_batches;
     int32_t first_iteration; /* added to what the executor counts from 0 */
 };
 
@@ -144,6 +145,7 @@ static struct ht_cpu_call make_call(struct ht_cpu *cpu, int32_t iteration, int32
                  .seq = s->works[s->ops[op].work].seq,
                  .dtype = cpu->options.numerics.param,
                  .grad = cpu->options.numerics.grad},
+        .own_micro_batches = cpu->own_micro_batches,
         .rows = cpu->rows,
         .control = &cpu->control,
         .verdict = &cpu->verdict[op],
@@ -287,6 +289,15 @@ static void close_backend(void *ctx)
     free_run(ctx);
 }
 
+/* Those whose gradients a rank adds up itself: not the ones of other data-parallel ranks, whom its REDUCE_SCATTERs join. */
+static int32_t count_own_micro_batches(const struct ht_schedule *s)
+{
+    int32_t members = 0, first = 0;
+    while (first < s->n_ops && s->ops[first].kind != HT_OP_REDUCE_SCATTER) first++;
+    for (int32_t op = first; op < s->n_ops && s->ops[op].match == s->ops[first].match; op++) members++;
+    return s->n_micro_batches / (members ? members : 1);
+}
+
 static enum ht_status open_backend(void *ctx, const struct ht_schedule *s, struct ht_error *err)
 {
     struct ht_cpu *cpu = ctx;
@@ -298,6 +309,7 @@ static enum ht_status open_backend(void *ctx, const struct ht_schedule *s, struc
     }
     struct ht_buffer *buffers = HT_NEW_ARRAY(struct ht_buffer, most);
     cpu->s = s;
+    cpu->own_micro_batches = count_own_micro_batches(s);
     status = begin_rows(cpu, err);
     cpu->verdict = HT_NEW_ARRAY(bool, s->n_ops);
     cpu->n_compute_lanes = 0;

@@ -23,8 +23,9 @@
  *     M, V(u)   MOMENTUM,    u, -    as W(u), or a shard                     optimizer state
  *               VARIANCE
  *     G(u)      GRAD         u, -    as P(u), of numerics.accumulate if      gradient: what the optimizer reads
- *                                    there are several micro-batches, else
- *                                    of numerics.grad
+ *                                    there are several micro-batches of a
+ *                                    data-parallel rank, else of
+ *                                    numerics.grad
  *     G(u,j)    GRAD         u, j    as P(u), of numerics.grad               fresh gradient of one micro-batch
  *     LOG(u)    STAGING      u, -    ht_undo_log_bytes, or more              undo log, for just the elements of M(u)
  *                                                                            or of one shard of it
@@ -73,8 +74,8 @@
  *
  * Those of several ranks are a group each, one member a rank, ranks ascending but in pairs, on COLLECTIVE or P2P lanes (a SEND and a
  * RECEIVE make a group of two). Sums are as common/comm/comm.h says: from the left, ranks ascending. The shards of a group
- * lie one after the other in the order of ranks, of any sizes, also 0; a shard may be padded. 16-bit sums that are kept
- * in FP32 (numerics.accumulate) cannot be scattered yet.
+ * lie one after the other in the order of ranks, of any sizes, also 0; a shard may be padded. Sums of 16-bit gradients over
+ * ranks are rounded once, to that type (numerics.reduce, which is as numerics.grad), also where they are then kept in FP32.
  *
  * A written tensor may be PRODUCEd or UPDATEd (a buffer that is kept and overwritten); every write is in full, but for
  * those of BACKWARD 0 and L+1 into a tied G(0) as said. Forward drops A(u,j) by P | RELEASE. COPY runs on any lane.

@@ -4,6 +4,7 @@
  */
 #include "common/backend/cpu_call.h"
 #include "common/base/array.h"
+#include "common/base/half.h"
 #include "common/comm/comm.h"
 
 #include <stdlib.h>
@@ -122,21 +123,35 @@ static enum ht_status gather(struct ht_cpu_call *c, const struct group *g, int64
                               type_of(c->args.dtype), c->err);
 }
 
+/* FP32 from the n 16-bit values in the second half of the same memory: none is overwritten before it is read. */
+static void widen(void *data, int64_t n, enum ht_dtype type)
+{
+    char *to = data, *from = to + 2 * n;
+    for (int64_t i = 0; i < n; i++) {
+        uint16_t x;
+        memcpy(&x, from + 2 * i, sizeof(x));
+        float wide = type == HT_F16 ? ht_f16_to_f32(x) : ht_bf16_to_f32(x);
+        memcpy(to + 4 * i, &wide, sizeof(wide));
+    }
+}
+
 static enum ht_status scatter(struct ht_cpu_call *c, const struct group *g, int64_t *counts)
 {
     enum ht_dtype type = c->options->numerics.grad;
-    int64_t each = ht_dtype_bytes(type);
+    int64_t e = effect_of(c->s, c->id, HT_GRAD, true, HT_CPU_WRITE), each = ht_dtype_bytes(type);
     if (count_shards(c, g, HT_GRAD, HT_CPU_WRITE, counts)) return c->status;
-    int64_t mine = counts[g->me] * each;
+    if (c->options->numerics.reduce != type)
+        return ht_cpu_complain(c, "the cpu backend cannot add up gradients of %s over ranks in %s",
+                               ht_dtype_name(type), ht_dtype_name(c->options->numerics.reduce));
+    enum ht_dtype kept = ht_cpu_dtype(c, HT_GRAD, c->s->tensors[c->s->effects[e].tensor].label.micro_batch);
+    int64_t mine = counts[g->me] * ht_dtype_bytes(kept);
     const struct ht_buffer *whole = buffer_of(c, HT_GRAD, false, HT_CPU_READ, sum_of(counts, g->n) * each);
     const struct ht_buffer *shard = buffer_of(c, HT_GRAD, true, HT_CPU_WRITE, mine);
-    if (c->status) return c->status;
-    if (ht_cpu_dtype(c, HT_GRAD, c->s->tensors[shard->tensor].label.micro_batch) != type)
-        return ht_cpu_complain(c, "the cpu backend cannot scatter gradients of %s into sums of another type",
-                               ht_dtype_name(type));
-    if (c->check_only) return HT_OK;
-    enum ht_status status = ht_comm_reduce_scatter(c->options->comm, team_of(g), c->op->match, whole->data, shard->data,
-                                                   counts, type_of(type), c->err);
+    if (c->status || c->check_only) return c->status;
+    char *sum = (char *)shard->data + (mine - counts[g->me] * each);
+    enum ht_status status =
+        ht_comm_reduce_scatter(c->options->comm, team_of(g), c->op->match, whole->data, sum, counts, type_of(type), c->err);
+    if (!status && kept != type) widen(shard->data, counts[g->me], type);
     if (!status && shard->bytes > mine) memset((char *)shard->data + mine, 0, (size_t)(shard->bytes - mine));
     return status;
 }

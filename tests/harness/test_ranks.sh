@@ -66,8 +66,6 @@ assert one[0] == ranks[0] and all(abs(a / b - 1) < 1e-6 for a, b in zip(one, ran
 PY
 
 refused 3 "OOM at " train zero_offload "${common[@]}" --ranks 2 --device-memory 1MB
-refused 3 "train: 16-bit gradients are added up over data-parallel ranks" train zero_offload "${common[@]}" --ranks 2 \
-    --numerics bf16
 
 # began ARGUMENTS...: starts a training that does not end by itself, as process $pid, and waits until its ranks are there.
 began() {
