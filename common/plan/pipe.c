@@ -31,11 +31,12 @@ enum ht_control_mode ht_pipe_control(const struct ht_pipe_style *style)
                                                   : HT_CONTROL_NONE;
 }
 
-/* Over several ranks there is the style's own verdict, or none. */
+/* Over several ranks there is the style's own verdict, or none; where nothing is offloaded, a gate when it is asked for.
+ */
 static enum ht_status check_control(const struct ht_control *control, const struct ht_pipe_style *style, int32_t ranks,
                                     struct ht_error *err)
 {
-    enum ht_control_mode own = ht_pipe_control(style);
+    enum ht_control_mode own = style->update == HT_PIPE_ON_DEVICE ? HT_CONTROL_GATE : ht_pipe_control(style);
     if (control->mode == HT_CONTROL_NONE || ranks == 1) return HT_OK;
     if (control->mode != own)
         return ht_fail(err, HT_INFEASIBLE, "control '%s' on %d devices: this pipeline has '%s' there",
@@ -202,12 +203,10 @@ static void end_backward(struct ht_pipe *g, int32_t rank, int32_t q, int32_t j)
     if (q > 0)
         ht_pipe_send_boundary(g, rank, ht_pipe_backward_rank(&g->shape, q - 1), g->dx[ht_pipe_at(g, g->first[q], j)],
                               q - 1);
-    if (j < g->n_mb - 1 || !ht_pipe_offloads(g)) return;
-    ht_pipe_offload(g, q);
-    if (g->plain) {
-        ht_pipe_step_plainly(g, q);
-        return;
-    }
+    if (j < g->n_mb - 1) return;
+    if (ht_pipe_offloads(g)) ht_pipe_offload(g, q);
+    if (g->plain && ht_pipe_offloads(g)) ht_pipe_step_plainly(g, q);
+    if (!ht_pipe_judges(g)) return;
     ht_pipe_judge(g, q);
     if (g->style->update == HT_PIPE_AT_ONCE) ht_pipe_step(g, q, HT_OP_OPTIMIZER_STEP, HT_ALWAYS, -1);
 }
@@ -290,6 +289,7 @@ enum ht_status ht_pipe_build(const struct ht_scenario *scenario, const struct ht
 {
     struct ht_pipe g = {.scenario = scenario, .style = style, .shape = ht_pipe_shape_of(scenario, style)};
     g.plain = scenario->control.mode != HT_CONTROL_NONE && g.shape.ranks == 1;
+    g.gated = scenario->control.mode != HT_CONTROL_NONE && g.shape.ranks > 1 && !ht_pipe_offloads(&g);
     g.s = create(scenario, name);
     g.n_units = g.s->n_units;
     g.n_mb = g.s->n_micro_batches;

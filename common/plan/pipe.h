@@ -46,7 +46,7 @@
 
 /* Where and when the optimizer runs. */
 enum ht_pipe_update {
-    HT_PIPE_ON_DEVICE,     /* nothing is offloaded */
+    HT_PIPE_ON_DEVICE,     /* nothing is offloaded; over several ranks a gate holds the steps back when it is asked for */
     HT_PIPE_AFTER_VERDICT, /* on the host, once all ranks know that all gradients are finite */
     HT_PIPE_AT_ONCE,       /* on the host, when a stage's gradient is there; undone when the verdict is bad */
 };
@@ -79,7 +79,8 @@ enum ht_status ht_pipe_check(const struct ht_scenario *scenario, const struct ht
  *
  * On one device a scenario's control (common/plan/control.h) takes the place of the style's own verdict: stages are stepped
  * when their gradient is there, unit by unit, and what control makes of that is built. HT_INFEASIBLE where it has no
- * treatment. Several ranks have the style's own (ht_pipe_control), and clip only where steps wait for the verdict.
+ * treatment. Several ranks have the style's own (ht_pipe_control; ON_DEVICE: none, or a gate), and clip only
+ * where steps wait for the verdict.
  */
 enum ht_status ht_pipe_build(const struct ht_scenario *scenario, const struct ht_pipe_style *style, const char *name,
                              struct ht_error *err, struct ht_schedule **out);

@@ -34,6 +34,7 @@ struct ht_pipe {
     struct ht_schedule *s;
     int32_t n_units, n_mb, n_forward, n_backward;
     bool plain;          /* the scenario's control will put in the verdict */
+    bool gated;          /* nothing is offloaded, over several ranks that step after a verdict */
     int32_t *first;      /* [n_backward + 1] first unit of a backward stage */
     int32_t *stage_of;   /* [n_units] backward stage */
     struct ht_pipe_lanes *lanes; /* [ranks] */
@@ -103,6 +104,7 @@ void ht_pipe_send_checkpoint(struct ht_pipe *g, int32_t q, int32_t mb, int32_t a
 void ht_pipe_offload(struct ht_pipe *g, int32_t q);
 
 /* pipe_update.c: verdicts and optimizer. */
+bool ht_pipe_judges(const struct ht_pipe *g); /* is there a verdict of the pipeline's own? */
 void ht_pipe_judge(struct ht_pipe *g, int32_t q);
 void ht_pipe_step(struct ht_pipe *g, int32_t q, enum ht_op_kind kind, enum ht_when when, int32_t after);
 void ht_pipe_step_plainly(struct ht_pipe *g, int32_t q);

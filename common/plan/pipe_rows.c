@@ -30,6 +30,10 @@ static void add_lanes_of(struct ht_pipe *g, int32_t rank)
         l->ckpt_in = ht_add_lane(s, "ckpt in", HT_LANE_P2P, rank, HT_FIFO);
     }
     if (!offloads && g->plain) l->host = ht_add_lane(s, "cpu", HT_LANE_HOST, rank, HT_FIFO); /* for the verdict */
+    if (g->gated) {
+        l->verdict = ht_add_lane(s, "verdict", HT_LANE_HOST, rank, HT_FIFO);
+        l->agree = ht_add_lane(s, "agree", HT_LANE_COLLECTIVE, rank, HT_FIFO);
+    }
     if (!offloads) return;
     if (!g->style->lane_per_stage) l->host = ht_add_lane(s, "cpu", HT_LANE_HOST, rank, HT_FIFO);
     for (int32_t q = g->n_backward - 1; q >= 0; q--) {

@@ -3,6 +3,7 @@
  *
  *     AFTER_VERDICT   G3 V3  G2 V2  .. |agree| verdict | O3 O2 ..
  *     AT_ONCE         G3 V3 O3  G2 V2 O2  .. |agree| verdict | (bad: undo 3, undo 2, ..)
+ *     ON_DEVICE       b3 V3  b2 V2  ..       |agree| verdict | U3 U2 ..   (bad: free 3, free 2, ..)   when gated
  *
  * V q judges the gradients of backward stage q; "agree" is an all-reduce of what the ranks found, and each rank's
  * verdict op takes it down.
@@ -31,25 +32,48 @@ static struct ht_work work_of(const struct ht_pipe *g, enum ht_op_kind kind, int
     return w;
 }
 
+bool ht_pipe_judges(const struct ht_pipe *g)
+{
+    return g->gated || (ht_pipe_offloads(g) && !g->plain);
+}
+
+/* Where a stage's gradients are judged and stepped. */
+static enum ht_tier tier_of(const struct ht_pipe *g)
+{
+    return ht_pipe_offloads(g) ? HT_HOST : HT_DEVICE;
+}
+
+static int32_t lane_of(const struct ht_pipe *g, int32_t q)
+{
+    return ht_pipe_offloads(g) ? g->stage_lane[q] : g->lanes[ht_pipe_backward_rank(&g->shape, q)].compute;
+}
+
+static void draw(struct ht_pipe *g, int32_t q, int64_t host_bytes)
+{
+    int32_t rank = ht_pipe_backward_rank(&g->shape, q);
+    if (ht_pipe_offloads(g))
+        ht_pipe_draw_host(g, rank, host_bytes);
+    else
+        ht_pipe_draw_compute(g, rank);
+}
+
 void ht_pipe_judge(struct ht_pipe *g, int32_t q)
 {
     struct ht_work w = work_of(g, HT_OP_VALIDATE, g->first[q], g->first[q + 1]);
     struct ht_label stage = of_units(g->first[q], g->first[q + 1]);
-    g->judged[q] = ht_add_op(g->s, HT_OP_VALIDATE, g->stage_lane[q], stage, ht_add_work(g->s, &w));
+    g->judged[q] = ht_add_op(g->s, HT_OP_VALIDATE, lane_of(g, q), stage, ht_add_work(g->s, &w));
     ht_op_name(g->s, "V%d", q);
-    for (int32_t u = g->first[q]; u < g->first[q + 1]; u++) ht_op_effect(g->s, g->grad[u], HT_HOST, HT_NEED);
-    ht_pipe_draw_host(g, ht_pipe_backward_rank(&g->shape, q), w.params * ht_dtype_bytes(w.grad_dtype));
+    for (int32_t u = g->first[q]; u < g->first[q + 1]; u++) ht_op_effect(g->s, g->grad[u], tier_of(g), HT_NEED);
+    draw(g, q, w.params * ht_dtype_bytes(w.grad_dtype));
 }
 
 /* The step of units [begin, end) of a stage, or its undo. */
 static int32_t update(struct ht_pipe *g, enum ht_op_kind kind, int32_t q, int32_t begin, int32_t end)
 {
     struct ht_work w = work_of(g, kind, begin, end);
-    int32_t rank = ht_pipe_backward_rank(&g->shape, q);
     bool offloads = ht_pipe_offloads(g), undo = kind == HT_OP_UNDO;
-    enum ht_tier tier = offloads ? HT_HOST : HT_DEVICE;
-    int32_t lane = offloads ? g->stage_lane[q] : g->lanes[rank].compute;
-    int32_t op = ht_add_op(g->s, kind, lane, of_units(begin, end), ht_add_work(g->s, &w));
+    enum ht_tier tier = tier_of(g);
+    int32_t op = ht_add_op(g->s, kind, lane_of(g, q), of_units(begin, end), ht_add_work(g->s, &w));
     ht_op_name(g->s, "%s%d", undo ? "undo" : offloads ? "O" : "U", q);
     int64_t bytes = w.params * ht_step_traffic_bytes(&g->scenario->numerics, w.grad_dtype);
     for (int32_t u = begin; u < end; u++) {
@@ -61,10 +85,7 @@ static int32_t update(struct ht_pipe *g, enum ht_op_kind kind, int32_t q, int32_
         ht_op_effect(g->s, g->log[u], HT_HOST, undo ? HT_NEED : HT_UPDATE);
         bytes += g->s->tensors[g->log[u]].bytes;
     }
-    if (offloads)
-        ht_pipe_draw_host(g, rank, bytes);
-    else
-        ht_pipe_draw_compute(g, rank);
+    draw(g, q, bytes);
     return op;
 }
 
@@ -74,6 +95,18 @@ void ht_pipe_step(struct ht_pipe *g, int32_t q, enum ht_op_kind kind, enum ht_wh
     ht_op_when(g->s, when);
     ht_op_after(g->s, after);
     if (kind != HT_OP_UNDO) g->stepped[q] = op;
+}
+
+/* On a device gradients are not kept: where the step would have freed them, and is not made, they are freed alone. */
+static void free_gradients(struct ht_pipe *g, int32_t q, int32_t after)
+{
+    struct ht_work w = work_of(g, HT_OP_ACCUMULATE, g->first[q], g->first[q + 1]);
+    w.free = true;
+    ht_add_op(g->s, HT_OP_ACCUMULATE, lane_of(g, q), of_units(g->first[q], g->first[q + 1]), ht_add_work(g->s, &w));
+    ht_op_name(g->s, "free%d", q);
+    ht_op_when(g->s, HT_WHEN_BAD);
+    ht_op_after(g->s, after);
+    for (int32_t u = g->first[q]; u < g->first[q + 1]; u++) ht_op_effect(g->s, g->grad[u], HT_DEVICE, HT_RELEASE);
 }
 
 void ht_pipe_step_plainly(struct ht_pipe *g, int32_t q)
@@ -116,7 +149,7 @@ static int32_t verdict(struct ht_pipe *g, int32_t rank, int32_t after)
     ht_op_after(g->s, after);
     after_stages(g, rank);
     for (int32_t u = 0; u < g->n_units; u++)
-        if (ht_pipe_owner(g, u) == rank) ht_op_effect(g->s, g->grad[u], HT_HOST, HT_NEED);
+        if (ht_pipe_owner(g, u) == rank && ht_pipe_offloads(g)) ht_op_effect(g->s, g->grad[u], HT_HOST, HT_NEED);
     return op;
 }
 
@@ -127,7 +160,7 @@ void ht_pipe_end(struct ht_pipe *g)
         for (int32_t q = g->n_backward - 1; q >= 0 && !ht_pipe_offloads(g); q--) ht_pipe_step_plainly(g, q);
         return;
     }
-    if (ht_pipe_offloads(g)) {
+    if (ht_pipe_judges(g)) {
         int32_t first = g->s->n_ops;
         for (int32_t r = 0; r < g->shape.ranks && g->shape.ranks > 1; r++) agree(g, r);
         g->match++;
@@ -135,7 +168,10 @@ void ht_pipe_end(struct ht_pipe *g)
     }
     for (int32_t q = g->n_backward - 1; q >= 0; q--) {
         int32_t after = told[ht_pipe_backward_rank(&g->shape, q)];
-        if (g->style->update == HT_PIPE_ON_DEVICE) ht_pipe_step(g, q, HT_OP_OPTIMIZER_STEP, HT_ALWAYS, -1);
+        bool at_end = g->style->update == HT_PIPE_ON_DEVICE;
+        if (at_end && !g->gated) ht_pipe_step(g, q, HT_OP_OPTIMIZER_STEP, HT_ALWAYS, -1);
+        if (at_end && g->gated) ht_pipe_step(g, q, HT_OP_OPTIMIZER_STEP, HT_WHEN_OK, after);
+        if (at_end && g->gated) free_gradients(g, q, after);
         if (g->style->update == HT_PIPE_AFTER_VERDICT) ht_pipe_step(g, q, HT_OP_OPTIMIZER_STEP, HT_WHEN_OK, after);
         if (g->style->update == HT_PIPE_AT_ONCE) ht_pipe_step(g, q, HT_OP_UNDO, HT_WHEN_BAD, after);
     }

@@ -41,6 +41,8 @@ refused 3 "llama-tiny has 4 blocks for 8 stages" verify mobius --model llama-tin
 refused 3 ".*ties its head" sim sysx --model gpt-tiny --cluster sysx-1node --batch 4
 refused 3 ".*in rounds of 4, one a device; there are 6" sim megatron --model llama-tiny --cluster sysx-1node --batch 6 --micro-batch 1
 refused 2 "micro-batch 3 does not divide" sim sysx --model llama-tiny --cluster sysx-1node --batch 8 --micro-batch 3
+run 0 sim dapple --model llama-tiny --cluster small.yaml --batch 8 --control gate
+refused 3 "control 'rollback' on 4 devices: this pipeline has 'gate' there" sim gpipe --model llama-tiny --cluster small.yaml --batch 8 --control rollback
 refused 3 "control 'gate' .*device" sim sysx --model llama-tiny --cluster sysx-1node --batch 8 --control gate
 refused 2 ".*sysx_cfg0 has no variable 'd'" sim sysx_cfg0 --model llama-tiny --cluster sysx-1node --batch 8 --set d=2
 

@@ -3,22 +3,22 @@
 # skip the step, or take back what they have stepped: verdicts, norms, loss scales and losses of all steps are in_memory's on one
 # rank, and so is every bit of parameters, momentum and variance, both of which are those of a training that never took the step.
 #
-#     test_ranks_overflow.sh BUILD-DIRECTORY [--places N]     12, two of each system and number of ranks; some 1.5 s each
+#     test_ranks_overflow.sh BUILD-DIRECTORY [--places N]     20: each system with either number of ranks and either numerics
 set -euo pipefail
 # shellcheck source=tests/harness/support.sh
 . "$(dirname "$0")/support.sh"
-places=12
+places=20
 if [ "${2:-}" = --places ]; then places=${3:?--places needs a number}; fi
 cd "$work"
 RANDOM=10
 llama=(--model llama-tiny --batch 4 --seq 16 --micro-batch 1 --data "$text" --loss-scale dynamic --steps 6 --every 6 --json)
 needs_ranks --model gpt-mini --batch 4 --seq 16 --data "$text"
 
-systems=(sysx mobius megatron) controls=(rollback gate gate) kinds=(inf nan square)
+systems=(sysx mobius megatron gpipe interleaved) controls=(rollback gate gate gate gate) kinds=(inf nan square)
 seen=
 for ((i = 0; i < places; i++)); do
-    system=${systems[i % 3]} control=${controls[i % 3]} ranks=$((2 + 2 * (i / 3 % 2)))
-    numerics=$([ $(((i / 6 + i) % 2)) = 0 ] && echo fp32 || echo fp16)
+    system=${systems[i % 5]} control=${controls[i % 5]} ranks=$((2 + 2 * (i / 5 % 2)))
+    numerics=$([ $(((i / 10 + i) % 2)) = 0 ] && echo fp32 || echo fp16)
     # In FP16 the largest number is no overflow where its square is finite, so that "square" is for FP32.
     step=$((1 + RANDOM % 6)) unit=$((RANDOM % 6)) kind=${kinds[RANDOM % ($([ $numerics = fp32 ] && echo 3 || echo 2))]}
     place=(--numerics "$numerics" --inject-overflow "$step:$unit:$kind")
