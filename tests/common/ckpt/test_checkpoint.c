@@ -196,6 +196,42 @@ START_TEST(shards_and_tiers)
 }
 END_TEST
 
+/* Two processes, of which each has every other element and one has all momentum. */
+START_TEST(parts_of_processes)
+{
+    struct ht_error err = {0};
+    struct ht_state *from = random_state(4), *to = ht_state_create(&model, HT_F32);
+    for (int wrong = 0; wrong < 3; wrong++) { /* 0: nothing is; 1: an element is missing; 2: one differs */
+        enum ht_status status = HT_OK;
+        ht_state_take_begin(to);
+        for (int64_t u = 0; u < from->n_units; u++)
+            for (int64_t process = 0; process < 2 && !status; process++) {
+                struct ht_unit_state *unit = &from->units[u];
+                unsigned char *seen = HT_NEW_ARRAY(unsigned char, unit->n);
+                for (int64_t i = 0; i < unit->n; i++) seen[i] = i % 2 == process ? 7 : process ? 2 : 0;
+                if (wrong == 1 && u == 1 && process == 1) seen[3] = 2;
+                if (wrong == 2 && u == 1 && process == 1) seen[0] = 7, unit->values[HT_STATE_VARIANCE][0] += 1;
+                status = ht_state_take_from(to, u, seen, unit->values, &err);
+                if (wrong == 2 && u == 1 && process == 1) unit->values[HT_STATE_VARIANCE][0] -= 1;
+                free(seen);
+            }
+        if (wrong == 2) {
+            ck_assert_int_eq(status, HT_FAILED);
+            ck_assert_str_eq(err.text, "unit 1: two copies of element 0 of its variance differ");
+            continue;
+        }
+        ck_assert_msg(status == HT_OK, "%s", err.text);
+        ck_assert_int_eq(ht_state_take_end(to, &err), wrong ? HT_FAILED : HT_OK);
+        if (wrong)
+            ck_assert_ptr_nonnull(strstr(err.text, "unit 1: 1 of "));
+        else
+            assert_equal(from, to);
+    }
+    ht_state_destroy(from);
+    ht_state_destroy(to);
+}
+END_TEST
+
 /* Numbers whose rounding is worked out: 1 + 2^-9 ties to even in BF16 (8 bits of fraction count the hidden one), 1 + 3 2^-9
    does not; in F16 (11 bits) both are exact, 1 + 2^-11 ties to even, 70000 is beyond 65504. */
 START_TEST(copies_are_rounded_masters)
@@ -304,6 +340,7 @@ int main(void)
     TCase *t = tcase_create("checkpoint");
     tcase_add_test(t, save_and_load);
     tcase_add_test(t, shards_and_tiers);
+    tcase_add_test(t, parts_of_processes);
     tcase_add_test(t, copies_are_rounded_masters);
     tcase_add_test(t, manifests);
     suite_add_tcase(s, t);
