@@ -148,24 +148,6 @@ static void begin_step(struct ht_broker *b, int32_t first, int32_t iteration, in
     ht_flows_start(b->flows, slot, now, row->cost_ns, flow->cap, b->steps.uses + flow->uses_begin, flow->n_uses);
 }
 
-/* Takes up what has been posted since. True if anything began. */
-static bool take_posts(struct ht_broker *b, int64_t not_before)
-{
-    bool any = false;
-    for (int32_t lane = 0; lane < b->table->n_lanes; lane++) {
-        struct row *r = &b->table->rows[lane];
-        if (atomic_load_explicit(&r->state, memory_order_acquire) != POSTED) continue;
-        atomic_store_explicit(&r->state, HELD, memory_order_relaxed);
-        int32_t first = first_of(b, r->op);
-        if (++b->posted[first] < (int32_t)b->steps.rows[first].size) continue;
-        b->posted[first] = 0;
-        int64_t begin = modelled_ns(b, r->begin_ns); /* the last one's begin is the step's */
-        begin_step(b, first, r->iteration, begin > not_before ? begin : not_before);
-        any = true;
-    }
-    return any;
-}
-
 static void end_step(struct ht_broker *b, struct ht_sim_entry e)
 {
     int32_t first = (int32_t)(e.id % b->s->n_ops);
@@ -186,24 +168,61 @@ static void settle(struct ht_broker *b, int64_t now)
     }
 }
 
+/* The row that was posted first of those that are waiting to be taken up, or NULL. */
+static struct row *first_post(const struct ht_broker *b)
+{
+    struct row *first = NULL;
+    for (int32_t lane = 0; lane < b->table->n_lanes; lane++) {
+        struct row *r = &b->table->rows[lane];
+        if (atomic_load_explicit(&r->state, memory_order_acquire) != POSTED) continue;
+        if (!first || r->begin_ns < first->begin_ns) first = r;
+    }
+    return first;
+}
+
+/* The last member's begin is the step's. */
+static void take_post(struct ht_broker *b, struct row *r, int64_t begin)
+{
+    int32_t first = first_of(b, r->op), iteration = r->iteration;
+    atomic_store_explicit(&r->state, HELD, memory_order_relaxed);
+    if (++b->posted[first] < (int32_t)b->steps.rows[first].size) return;
+    b->posted[first] = 0;
+    begin_step(b, first, iteration, begin);
+    if (b->steps.rows[first].flow >= 0) settle(b, begin);
+}
+
+/* All that has begun and ended up to now, in the order of its times: flows may not go back in time, or what begins late
+   would be paced as if it had begun with what ended before. Returns the time of the last. */
+static int64_t catch_up(struct ht_broker *b, int64_t last)
+{
+    int64_t now = modelled_ns(b, wall_ns());
+    for (;;) {
+        struct row *post = first_post(b);
+        int64_t begin = post ? modelled_ns(b, post->begin_ns) : INT64_MAX;
+        int64_t end = b->heap.n ? b->heap.entries[0].time_ns : INT64_MAX;
+        if (post && begin < last) begin = last;
+        if (post && begin <= end) {
+            take_post(b, post, last = begin);
+        } else if (end <= now) {
+            struct ht_sim_entry e = ht_sim_heap_pop(&b->heap);
+            bool flow = b->steps.rows[e.id % b->s->n_ops].flow >= 0;
+            if (end > last) last = end;
+            end_step(b, e);
+            if (flow) settle(b, last);
+        } else {
+            return last;
+        }
+    }
+}
+
 static void *serve(void *arg)
 {
     enum { IDLE_NS = 100000000 };
     struct ht_broker *b = arg;
-    int64_t last = 0; /* flows may not go back in time */
+    int64_t last = 0;
     while (!atomic_load(&b->stop) && !atomic_load(&b->table->over) && !ht_interrupted()) {
         unsigned bell = atomic_load_explicit(&b->table->bell, memory_order_acquire);
-        bool changed = take_posts(b, last);
-        int64_t now = modelled_ns(b, wall_ns());
-        while (b->heap.n && b->heap.entries[0].time_ns <= now) {
-            struct ht_sim_entry e = ht_sim_heap_pop(&b->heap);
-            bool flow = b->steps.rows[e.id % b->s->n_ops].flow >= 0;
-            end_step(b, e);
-            if (e.time_ns > last) last = e.time_ns;
-            if (flow) settle(b, last);
-        }
-        if (now > last) last = now;
-        if (changed) settle(b, last);
+        last = catch_up(b, last);
         int64_t sleep_ns = b->heap.n ? wall_of(b, b->heap.entries[0].time_ns) - wall_ns() : IDLE_NS;
         if (sleep_ns > 0) ht_futex_wait_shared(&b->table->bell, bell, sleep_ns < IDLE_NS ? sleep_ns : IDLE_NS);
     }
