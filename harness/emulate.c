@@ -10,7 +10,7 @@
 
 enum {
     TAG = HT_COMM_TAGS - 17,
-    MARGIN = 4 /* of auto: how much longer ops may take than they took when the scale was measured */
+    MARGIN = 10 /* of auto: the machine may be busy, and waking a thread takes its time, too */
 };
 
 enum ht_status ht_emulation_wanted(const struct ht_options *o, struct ht_error *err, bool *wanted, double *scale)

@@ -10,6 +10,7 @@
 #include "common/schedule/verify.h"
 #include "tests/support/random_graph.h"
 #include "tests/support/stamps.h"
+#include "tests/support/trace_rules.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -26,82 +27,6 @@ static bool owns_core(void *ctx, int32_t lane)
 
 static const struct ht_backend_ops backend = {
     .name = "stamps", .owns_core = owns_core, .run_op = stamps_run_op, .control = stamps_control};
-
-/* ---- the rules, read off the trace ---- */
-
-static const struct ht_trace_event *event(const struct ht_trace *t, int32_t iteration, int32_t op)
-{
-    return &t->events[(int64_t)iteration * t->schedule->n_ops + op];
-}
-
-static bool ran(const struct ht_trace_event *e)
-{
-    return e->grant_seq >= 0;
-}
-
-/* Had ended, by the order of grants and releases, before number `seq`. */
-static bool ended_before(const struct ht_trace_event *e, int64_t seq)
-{
-    return ran(e) && e->release_seq < seq;
-}
-
-static void check_dependencies(const struct ht_trace *t)
-{
-    const struct ht_schedule *s = t->schedule;
-    for (int32_t k = 0; k < t->iterations; k++)
-        for (int32_t op = 0; op < s->n_ops; op++) {
-            const struct ht_trace_event *e = event(t, k, op);
-            if (!ran(e)) continue;
-            ck_assert(e->issue_ns <= e->start_ns && e->start_ns <= e->end_ns && e->end_ns <= t->iteration_end_ns[k]);
-            ck_assert_int_lt(e->grant_seq, e->release_seq);
-            for (int64_t d = s->deps_begin[op]; d < s->deps_begin[op + 1]; d++) {
-                const struct ht_trace_event *before = event(t, k, s->deps[d]);
-                ck_assert(!ran(before) || (before->release_seq < e->grant_seq && before->end_ns <= e->start_ns));
-            }
-            for (int64_t d = s->prev_begin[op]; k && d < s->prev_begin[op + 1]; d++) {
-                const struct ht_trace_event *before = event(t, k - 1, s->prev[d]);
-                ck_assert(!ran(before) || (before->release_seq < e->grant_seq && before->end_ns <= e->start_ns));
-            }
-        }
-}
-
-/* Was ready, waited for no memory, and could be issued at the time of number `seq`. */
-static bool was_ready(const struct ht_trace *t, int32_t k, int32_t op, int64_t seq)
-{
-    const struct ht_schedule *s = t->schedule;
-    for (int64_t e = s->effects_begin[op]; e < s->effects_begin[op + 1]; e++)
-        if (s->effects[e].flags & HT_PRODUCE) return false;
-    for (int64_t d = s->deps_begin[op]; d < s->deps_begin[op + 1]; d++)
-        if (!ended_before(event(t, k, s->deps[d]), seq)) return false;
-    for (int64_t d = s->prev_begin[op]; k && d < s->prev_begin[op + 1]; d++)
-        if (!ended_before(event(t, k - 1, s->prev[d]), seq)) return false;
-    return s->ops[op].when == HT_ALWAYS;
-}
-
-/* FIFO: in id order, one at a time. PRIORITY: one at a time, and never past a ready op with a smaller key. */
-static void check_lane(const struct ht_trace *t, int32_t lane)
-{
-    const struct ht_schedule *s = t->schedule;
-    const struct ht_trace_event *last = NULL;
-    for (int64_t i = 0; i < t->n_events; i++) {
-        const struct ht_trace_event *e = &t->events[i];
-        if (s->ops[e->op].lane != lane || !ran(e)) continue;
-        if (s->lanes[lane].order == HT_FIFO) {
-            ck_assert(!last || (last->release_seq < e->grant_seq && last->end_ns <= e->start_ns));
-            last = e;
-            continue;
-        }
-        for (int32_t other = 0; other < s->n_ops; other++) {
-            const struct ht_trace_event *o = event(t, e->iteration, other);
-            if (s->ops[other].lane != lane || other == e->op || !ran(o)) continue;
-            ck_assert(o->release_seq < e->grant_seq || e->release_seq < o->grant_seq);
-            if (o->grant_seq < e->grant_seq || !was_ready(t, e->iteration, other, e->grant_seq)) continue;
-            int32_t a = s->ops[e->op].priority, b = s->ops[other].priority;
-            ck_assert_msg(a < b || (a == b && e->op < other), "lane %d: op %d of priority %d went before %d of %d",
-                          lane, e->op, a, other, b);
-        }
-    }
-}
 
 static void check_memory(const struct ht_trace *t, struct ht_arena **arenas)
 {
@@ -148,8 +73,8 @@ static void check_outcome(struct stamps *w, enum fate fate, enum ht_status statu
                   (unsigned long long)w->seed, status, err->text);
     ck_assert_int_eq(w->n_done, t->iterations);
     if (fate == RUNS) ck_assert_int_eq(w->began, w->n_run);
-    check_dependencies(t);
-    for (int32_t lane = 0; lane < w->s->n_lanes; lane++) check_lane(t, lane);
+    trace_check_dependencies(t);
+    trace_check_lanes(t);
     check_memory(t, arenas);
 }
 
