@@ -64,6 +64,25 @@ function(ht_cuda_tests)
   endforeach()
 endfunction()
 
+# After the modules and tests. NCCL between ranks with a GPU each: the build takes its header; common/comm/nccl_real.c
+# opens the library at run time.
+function(ht_nccl)
+  if(NOT with_cuda OR NOT TARGET ht_common_comm)
+    return()
+  endif()
+  find_package(CUDAToolkit REQUIRED)
+  find_path(HT_NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+  if(NOT HT_NCCL_INCLUDE)
+    message(STATUS "NCCL: no nccl.h; no messages between GPUs")
+    return()
+  endif()
+  foreach(target ht_common_comm test_common_comm_nccl)
+    target_compile_definitions(${target} PRIVATE HT_HAVE_NCCL)
+    target_include_directories(${target} SYSTEM PRIVATE ${HT_NCCL_INCLUDE} ${CUDAToolkit_INCLUDE_DIRS})
+    target_link_libraries(${target} PRIVATE CUDA::cudart_static)
+  endforeach()
+endfunction()
+
 # A C++ file for a .cu one, since a source has one language.
 function(ht_as_cxx file out)
   get_filename_component(name ${file} NAME_WE)

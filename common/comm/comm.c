@@ -130,6 +130,21 @@ static int64_t offset_of(const int64_t *counts, int32_t i)
     return offset;
 }
 
+static bool on_gpu(const struct ht_comm *c, const void *p)
+{
+    return c->ops->on_gpu && c->ops->on_gpu(c, p);
+}
+
+static enum ht_status copy(struct ht_comm *c, void *to, const void *from, int64_t bytes, struct ht_error *err)
+{
+    if (!bytes || to == from) return HT_OK;
+    if (!on_gpu(c, to) && !on_gpu(c, from))
+        memmove(to, from, (size_t)bytes);
+    else if (!c->ops->copy(c, to, from, bytes))
+        return ht_fail(err, HT_FAILED, "rank %d: a copy on the GPU failed", c->rank);
+    return HT_OK;
+}
+
 /*
  * Everybody sends its piece to everybody: N (N - 1) messages, of which the longest takes as long as the whole; the
  * bytes that a rank sends and receives are those of a ring.
@@ -139,7 +154,8 @@ enum ht_status ht_comm_all_gather(struct ht_comm *c, struct ht_team team, int32_
 {
     int64_t each = ht_comm_type_bytes(type);
     char *to = (char *)all + offset_of(counts, team.me) * each;
-    if (counts[team.me] && to != mine) memmove(to, mine, (size_t)(counts[team.me] * each));
+    enum ht_status copied = copy(c, to, mine, counts[team.me] * each, err);
+    if (copied) return copied;
     struct ht_message *m = HT_NEW_ARRAY(struct ht_message, 2 * team.n);
     int32_t n = 0;
     for (int32_t i = 0; i < team.n; i++)
@@ -161,6 +177,11 @@ enum ht_status ht_comm_reduce_scatter(struct ht_comm *c, struct ht_team team, in
 {
     int64_t each = ht_comm_type_bytes(type), stage = STAGE_BYTES / each, count = counts[team.me], longest = 0;
     const char *own = (const char *)all + offset_of(counts, team.me) * each;
+    if (on_gpu(c, all) || on_gpu(c, mine)) {
+        if (team.n == 1) return copy(c, mine, own, count * each, err);
+        return ht_fail(err, HT_INFEASIBLE, "rank %d: %s does not add up buffers on GPUs; bring them to the host first",
+                       c->rank, c->ops->name);
+    }
     for (int32_t i = 0; i < team.n; i++) longest += i != team.me ? (counts[i] + stage - 1) / stage : 0;
     struct ht_message *sends = HT_NEW_ARRAY(struct ht_message, longest), *m = HT_NEW_ARRAY(struct ht_message, team.n);
     char *staging = ht_alloc(team.n > 1 && count ? (size_t)((team.n - 1) * STAGE_BYTES) : 0);

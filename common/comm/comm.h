@@ -3,7 +3,7 @@
  *
  * A transport is a table of functions (struct ht_comm_ops): `self` has one rank and nobody to talk to, `mpi` is a job
  * that mpirun started. A transport only moves messages; the collectives stand above it, once, so that every transport
- * gives the same bits. NCCL will be a table too, for buffers on GPUs.
+ * gives the same bits. `nccl` (common/comm/nccl.h) stands on one of them and carries buffers on GPUs.
  *
  *     lane threads   ht_comm_send, ht_comm_receive .. ht_comm_wait     post, then sleep on the message's own futex word
  *                          |                             ^
@@ -52,6 +52,10 @@ struct ht_comm_ops {
     void (*listen)(struct ht_comm *c, ht_comm_listener fn, void *ctx);
     /* clean false: a rank's failure ends the job; does not return. */
     void (*close)(struct ht_comm *c, bool clean, int code);
+    /* Both or neither, of a transport for buffers on GPUs: memory that the host cannot touch; and a copy between any
+       two memories, done when it returns, false if it failed. */
+    bool (*on_gpu)(const struct ht_comm *c, const void *p);
+    bool (*copy)(struct ht_comm *c, void *to, const void *from, int64_t bytes);
 };
 
 struct ht_comm {
@@ -106,7 +110,8 @@ struct ht_team {
 enum ht_status ht_comm_all_gather(struct ht_comm *c, struct ht_team team, int32_t tag, const void *mine, void *all,
                                   const int64_t *counts, enum ht_comm_type type, struct ht_error *err);
 /* mine: this rank's piece of the sum of all ranks' `all`; may be its place in `all`. Not of HT_COMM_BYTE. Beside
-   the buffers it uses 256 KiB for each other rank. */
+   the buffers it uses 256 KiB for each other rank. Sums are made on the host: HT_INFEASIBLE for buffers on GPUs, unless
+   the team has one rank. */
 enum ht_status ht_comm_reduce_scatter(struct ht_comm *c, struct ht_team team, int32_t tag, const void *all, void *mine,
                                       const int64_t *counts, enum ht_comm_type type, struct ht_error *err);
 /* In place. */

@@ -1,0 +1,495 @@
+/*
+ * The NCCL transport. A progress thread makes every call of NCCL but the first and the last. Ranks talk about their
+ * messages in letters of one size over the transport beneath: wants to rank 0, rounds from rank 0. A rank that closes
+ * says so and stays until all have: then no letter is awaited any more.
+ */
+#include "common/comm/nccl.h"
+
+#include "common/base/array.h"
+#include "common/comm/nccl_order.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum {
+    TAG = HT_COMM_TAGS - 33,
+    MOST = 32,   /* wants of a letter, messages of a round */
+    YIELDS = 50, /* looks without a nap */
+    SHORTEST_NAP_NS = 5000,
+    LONGEST_NAP_NS = 200000,
+};
+
+/* A part of a round: which of the rank's messages, and whether its two ends agree. */
+struct part {
+    int64_t id;
+    bool alike;
+};
+
+struct letter {
+    int32_t n;
+    bool bye;
+    union {
+        struct ht_nccl_want wants[MOST]; /* to rank 0 */
+        struct part parts[MOST];         /* from it: one round */
+    };
+};
+
+struct sent {
+    struct ht_message m;
+    struct letter letter;
+    struct sent *next;
+};
+
+/* Where letters from one rank arrive. */
+struct box {
+    struct ht_message m;
+    struct letter letter;
+    bool awaited;
+};
+
+/* A message posted here, until it is part of a round. */
+struct pending {
+    int64_t id;
+    struct ht_message *m;
+};
+
+/* A group that was issued. */
+struct group {
+    void *event;
+    struct ht_message *messages[MOST];
+    int32_t n;
+    struct group *next;
+};
+
+struct impl {
+    struct ht_comm *comm, *over;
+    const struct ht_nccl_api *api;
+    int device;
+    void *nccl, *stream, *copies;
+    pthread_t thread;
+    pthread_mutex_t copy_lock;
+    pthread_mutex_t lock; /* from here on */
+    pthread_cond_t news;
+    struct ht_message *first, *last; /* posted, not begun */
+    bool closing;
+
+    /* the progress thread's own */
+    bool failed, said_bye, all_left;
+    int32_t left; /* rank 0: ranks that have said bye */
+    int64_t next_id;
+    struct pending *pending;
+    size_t n_pending, cap_pending;
+    struct group *oldest, *newest;
+    struct sent *sent;
+    struct box *boxes; /* of rank 0 one a rank, elsewhere one for rank 0 */
+    struct ht_nccl_order order;
+};
+
+/* ---- letters ---------------------------------------------------------------------------------------------------- */
+
+static void mail(struct impl *x, int32_t to, const struct letter *letter)
+{
+    struct sent *s = HT_NEW(struct sent);
+    s->letter = *letter;
+    s->next = x->sent;
+    x->sent = s;
+    ht_comm_send(x->over, to, TAG, &s->letter, sizeof(s->letter), &s->m);
+}
+
+static void forget_sent(struct impl *x)
+{
+    for (struct sent **at = &x->sent; *at;) {
+        struct sent *s = *at;
+        if (ht_comm_done(&s->m)) {
+            *at = s->next;
+            free(s);
+        } else {
+            at = &s->next;
+        }
+    }
+}
+
+static void await(struct impl *x, int32_t from)
+{
+    struct box *b = &x->boxes[from];
+    b->awaited = true;
+    ht_comm_receive(x->over, from, TAG, &b->letter, sizeof(b->letter), &b->m);
+}
+
+/* ---- messages and groups ---------------------------------------------------------------------------------------- */
+
+/* The transport is broken: whatever is in hand fails, and so does what will be posted. */
+static void fail_all(struct impl *x)
+{
+    x->failed = true;
+    for (size_t i = 0; i < x->n_pending; i++) ht_message_end(x->pending[i].m, false);
+    x->n_pending = 0;
+    for (struct group *g = x->oldest; g; g = g->next) {
+        for (int32_t i = 0; i < g->n; i++) ht_message_end(g->messages[i], false);
+        g->n = 0;
+    }
+}
+
+static struct ht_message *take(struct impl *x, int64_t id)
+{
+    for (size_t i = 0; i < x->n_pending; i++) {
+        if (x->pending[i].id != id) continue;
+        struct ht_message *m = x->pending[i].m;
+        x->n_pending--;
+        memmove(&x->pending[i], &x->pending[i + 1], (x->n_pending - i) * sizeof(*x->pending));
+        return m;
+    }
+    return NULL;
+}
+
+static const char *issue(struct impl *x, struct group *g)
+{
+    const char *why = x->api->event_create(&g->event);
+    if (!why) why = x->api->group_begin();
+    for (int32_t i = 0; i < g->n && !why; i++) {
+        struct ht_message *m = g->messages[i];
+        why = m->receive ? x->api->receive(x->nccl, m->data, m->bytes, m->peer, x->stream)
+                         : x->api->send(x->nccl, m->data, m->bytes, m->peer, x->stream);
+    }
+    if (!why) why = x->api->group_end();
+    if (!why) why = x->api->event_record(g->event, x->stream);
+    return why;
+}
+
+static void begin_round(struct impl *x, const struct part *parts, int32_t n)
+{
+    struct group *g = HT_NEW(struct group);
+    for (int32_t i = 0; i < n; i++) {
+        struct ht_message *m = take(x, parts[i].id);
+        if (m && parts[i].alike)
+            g->messages[g->n++] = m;
+        else if (m)
+            ht_message_end(m, false);
+    }
+    if (!g->n) {
+        free(g);
+        return;
+    }
+    if (x->newest)
+        x->newest->next = g;
+    else
+        x->oldest = g;
+    x->newest = g;
+    if (issue(x, g)) fail_all(x);
+}
+
+/* Ends the groups that are done, which they are in the order of their issue. */
+static bool look(struct impl *x)
+{
+    bool any = false, reached = true;
+    while (x->oldest) {
+        struct group *g = x->oldest;
+        if (!x->failed && (x->api->event_query(g->event, &reached) || x->api->state(x->nccl))) fail_all(x);
+        if (!x->failed && !reached) break;
+        for (int32_t i = 0; i < g->n; i++) ht_message_end(g->messages[i], true);
+        x->oldest = g->next;
+        if (!x->oldest) x->newest = NULL;
+        if (g->event) (void)x->api->event_destroy(g->event);
+        free(g);
+        any = true;
+    }
+    return any;
+}
+
+/* ---- the order -------------------------------------------------------------------------------------------------- */
+
+/* Rank 0: makes rounds of what has met. All ranks are told of a round before this one issues its part, since that may
+   block it until they have come. */
+static void make_rounds(struct impl *x)
+{
+    struct ht_nccl_order *o = &x->order;
+    for (size_t at = 0; at < o->n_matches; at += MOST) {
+        size_t end = at + MOST < o->n_matches ? at + MOST : o->n_matches;
+        struct letter own = {0};
+        for (int32_t rank = x->comm->size - 1; rank >= 0; rank--) {
+            struct letter l = {0};
+            for (size_t i = at; i < end; i++)
+                for (int e = 0; e < 2; e++)
+                    if (o->matches[i].end[e].rank == rank)
+                        l.parts[l.n++] = (struct part){.id = o->matches[i].end[e].id, .alike = o->matches[i].alike};
+            if (rank == 0)
+                own = l;
+            else if (l.n)
+                mail(x, rank, &l);
+        }
+        begin_round(x, own.parts, own.n);
+    }
+    o->n_matches = 0;
+}
+
+/* Tells rank 0 of what was posted here. */
+static void want(struct impl *x, struct ht_message *posted)
+{
+    struct letter l = {0};
+    for (struct ht_message *m = posted, *next; m; m = next) {
+        struct ht_nccl_want w = {x->next_id++, m->bytes, x->comm->rank, m->peer, m->tag, m->receive};
+        struct pending p = {w.id, m};
+        next = m->next;
+        if (x->failed) {
+            ht_message_end(m, false);
+            continue;
+        }
+        HT_PUSH(x->pending, x->n_pending, x->cap_pending, p);
+        if (x->comm->rank == 0) {
+            ht_nccl_order_add(&x->order, w);
+            continue;
+        }
+        l.wants[l.n++] = w;
+        if (l.n == MOST) {
+            mail(x, 0, &l);
+            l.n = 0;
+        }
+    }
+    if (l.n) mail(x, 0, &l);
+}
+
+static void read_letter(struct impl *x, int32_t from)
+{
+    const struct letter *l = &x->boxes[from].letter;
+    bool bye = l->bye;
+    if (x->comm->rank == 0)
+        for (int32_t i = 0; i < l->n; i++) ht_nccl_order_add(&x->order, l->wants[i]);
+    else
+        begin_round(x, l->parts, l->n);
+    if (bye && x->comm->rank == 0) x->left++;
+    if (bye && x->comm->rank != 0) x->all_left = true;
+    if (!bye) await(x, from);
+}
+
+static bool read_letters(struct impl *x)
+{
+    int32_t n = x->comm->rank == 0 ? x->comm->size : 1;
+    bool any = false;
+    for (int32_t from = 0; from < n; from++) {
+        struct box *b = &x->boxes[from];
+        if (!b->awaited || !ht_comm_done(&b->m)) continue;
+        b->awaited = false;
+        any = true;
+        struct ht_error err;
+        if (ht_comm_wait(x->over, &b->m, &err) == HT_OK)
+            read_letter(x, from);
+        else
+            fail_all(x);
+    }
+    return any;
+}
+
+/* True when all ranks have said that they close. Rank 0 hears it of all, and then tells all. */
+static bool leave(struct impl *x)
+{
+    struct letter bye = {.bye = true};
+    if (x->comm->rank != 0 && !x->said_bye) mail(x, 0, &bye);
+    x->said_bye = true;
+    if (x->comm->rank == 0 && !x->all_left && x->left == x->comm->size - 1) {
+        for (int32_t rank = 1; rank < x->comm->size; rank++) mail(x, rank, &bye);
+        x->all_left = true;
+    }
+    return x->all_left && !x->sent;
+}
+
+/* ---- the progress thread ---------------------------------------------------------------------------------------- */
+
+/* Under the lock. A letter is always awaited, so the naps have an end. */
+static void nap(struct impl *x, int quiet)
+{
+    if (x->first) return;
+    if (quiet < YIELDS) {
+        pthread_mutex_unlock(&x->lock);
+        sched_yield();
+        pthread_mutex_lock(&x->lock);
+        return;
+    }
+    int64_t ns = (int64_t)SHORTEST_NAP_NS * (quiet - YIELDS + 1);
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += ns < LONGEST_NAP_NS ? ns : LONGEST_NAP_NS;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    pthread_cond_timedwait(&x->news, &x->lock, &until);
+}
+
+static void *thread_main(void *arg)
+{
+    struct impl *x = arg;
+    int quiet = 0;
+    if (x->api->select(x->device)) fail_all(x);
+    for (int32_t rank = 0; rank < x->comm->size; rank++)
+        if (x->comm->rank == 0 ? rank != 0 : rank == 0) await(x, rank);
+    for (bool done = false; !done;) {
+        pthread_mutex_lock(&x->lock);
+        nap(x, quiet);
+        struct ht_message *posted = x->first;
+        bool closing = x->closing;
+        x->first = x->last = NULL;
+        pthread_mutex_unlock(&x->lock);
+        quiet = quiet < 1000 ? quiet + 1 : quiet;
+        if (posted) quiet = 0;
+        want(x, posted);
+        if (read_letters(x)) quiet = 0;
+        make_rounds(x);
+        if (look(x)) quiet = 0;
+        forget_sent(x);
+        done = closing && !posted && !x->n_pending && !x->oldest && leave(x);
+    }
+    return NULL;
+}
+
+/* ---- the table -------------------------------------------------------------------------------------------------- */
+
+static bool nccl_on_gpu(const struct ht_comm *c, const void *p)
+{
+    const struct impl *x = c->impl;
+    return x->api->on_gpu(p);
+}
+
+static bool nccl_copy(struct ht_comm *c, void *to, const void *from, int64_t bytes)
+{
+    struct impl *x = c->impl;
+    pthread_mutex_lock(&x->copy_lock);
+    const char *why = x->api->select(x->device);
+    if (!why) why = x->api->copy(to, from, bytes, x->copies);
+    if (!why) why = x->api->stream_finish(x->copies);
+    pthread_mutex_unlock(&x->copy_lock);
+    return !why;
+}
+
+static void nccl_post(struct ht_comm *c, struct ht_message *m)
+{
+    struct impl *x = c->impl;
+    if (m->tag == HT_COMM_TAGS || !m->bytes || !x->api->on_gpu(m->data)) {
+        x->over->ops->post(x->over, m);
+        return;
+    }
+    pthread_mutex_lock(&x->lock);
+    if (x->last)
+        x->last->next = m;
+    else
+        x->first = m;
+    x->last = m;
+    pthread_cond_signal(&x->news);
+    pthread_mutex_unlock(&x->lock);
+}
+
+static void nccl_listen(struct ht_comm *c, ht_comm_listener fn, void *ctx)
+{
+    struct impl *x = c->impl;
+    ht_comm_listen(x->over, fn, ctx);
+}
+
+static void release(struct impl *x)
+{
+    if (x->nccl) (void)(x->failed ? x->api->abort(x->nccl) : x->api->destroy(x->nccl));
+    if (x->stream) (void)x->api->stream_destroy(x->stream);
+    if (x->copies) (void)x->api->stream_destroy(x->copies);
+    pthread_mutex_destroy(&x->copy_lock);
+    pthread_mutex_destroy(&x->lock);
+    pthread_cond_destroy(&x->news);
+    ht_nccl_order_free(&x->order);
+    free(x->pending);
+    free(x->boxes);
+    free(x);
+}
+
+static void nccl_close(struct ht_comm *c, bool clean, int code)
+{
+    struct impl *x = c->impl;
+    if (!clean) {
+        (void)x->api->abort(x->nccl); /* kernels that wait for a peer end */
+        ht_comm_abort(x->over, code);
+    }
+    pthread_mutex_lock(&x->lock);
+    x->closing = true;
+    pthread_cond_signal(&x->news);
+    pthread_mutex_unlock(&x->lock);
+    if (c->size > 1) pthread_join(x->thread, NULL);
+    release(x);
+}
+
+static const struct ht_comm_ops nccl_ops = {.name = "nccl",
+                                            .post = nccl_post,
+                                            .listen = nccl_listen,
+                                            .close = nccl_close,
+                                            .on_gpu = nccl_on_gpu,
+                                            .copy = nccl_copy};
+
+/* ---- the start -------------------------------------------------------------------------------------------------- */
+
+/* All ranks learn whether all are well, so that none waits for one that has given up. */
+static enum ht_status agree(struct ht_comm *over, const char *why, const char *what, struct ht_error *err)
+{
+    int64_t *counts = HT_NEW_ARRAY(int64_t, over->size);
+    int32_t *everybody = HT_NEW_ARRAY(int32_t, over->size);
+    char *well = HT_NEW_ARRAY(char, over->size), mine = why == NULL;
+    for (int32_t i = 0; i < over->size; i++) {
+        counts[i] = 1;
+        everybody[i] = i;
+    }
+    struct ht_team all = {.ranks = everybody, .n = over->size, .me = over->rank};
+    enum ht_status status = ht_comm_all_gather(over, all, TAG, &mine, well, counts, HT_COMM_BYTE, err);
+    if (!status && why) status = ht_fail(err, HT_INFEASIBLE, "rank %d: NCCL: %s: %s", over->rank, what, why);
+    for (int32_t i = 0; i < over->size && !status; i++)
+        if (!well[i]) status = ht_fail(err, HT_INFEASIBLE, "rank %d: NCCL: %s: failed on rank %d", over->rank, what, i);
+    free(counts);
+    free(everybody);
+    free(well);
+    return status;
+}
+
+static enum ht_status connect_ranks(struct impl *x, struct ht_error *err)
+{
+    char id[HT_NCCL_ID_BYTES] = "";
+    const struct ht_nccl_api *api = x->api;
+    const char *why = api ? NULL : "this rank has none";
+    if (!why) why = api->select(x->device);
+    if (!why) why = api->stream_create(&x->stream);
+    if (!why) why = api->stream_create(&x->copies);
+    if (!why && x->over->rank == 0) why = api->unique_id(id);
+    enum ht_status status = agree(x->over, why, "the start", err);
+    if (status) return status;
+    int32_t *everybody = HT_NEW_ARRAY(int32_t, x->over->size);
+    for (int32_t i = 0; i < x->over->size; i++) everybody[i] = i;
+    struct ht_team all = {.ranks = everybody, .n = x->over->size, .me = x->over->rank};
+    status = ht_comm_broadcast(x->over, all, TAG, 0, id, sizeof(id), err);
+    free(everybody);
+    if (status) return status;
+    return agree(x->over, api->create(id, x->over->rank, x->over->size, &x->nccl), "a communicator", err);
+}
+
+enum ht_status ht_comm_nccl(struct ht_comm *over, const struct ht_nccl_api *api, int device, struct ht_error *err,
+                            struct ht_comm **out)
+{
+    struct ht_comm *c = HT_NEW(struct ht_comm);
+    struct impl *x = HT_NEW(struct impl);
+    pthread_condattr_t attr;
+    *out = NULL;
+    *c = (struct ht_comm){.ops = &nccl_ops, .rank = over->rank, .size = over->size, .impl = x};
+    x->comm = c;
+    x->over = over;
+    x->api = api;
+    x->device = device;
+    x->boxes = HT_NEW_ARRAY(struct box, over->size);
+    pthread_mutex_init(&x->copy_lock, NULL);
+    pthread_mutex_init(&x->lock, NULL);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&x->news, &attr);
+    pthread_condattr_destroy(&attr);
+    enum ht_status status = connect_ranks(x, err);
+    int rc = !status && c->size > 1 ? pthread_create(&x->thread, NULL, thread_main, x) : 0;
+    if (rc) status = ht_fail(err, HT_FAILED, "cannot start the progress thread: %s", strerror(rc));
+    if (status) {
+        release(x);
+        free(c);
+        return status;
+    }
+    *out = c;
+    return HT_OK;
+}
