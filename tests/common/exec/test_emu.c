@@ -23,20 +23,22 @@ struct idle {
     const struct ht_schedule *s;
     int32_t slow_op; /* takes slow_ns; -1: none */
     int64_t slow_ns;
+    bool fails; /* then it fails */
 };
 
 static enum ht_status idle_run_op(void *ctx, int32_t iteration, int32_t op, const struct ht_buffer *b, int32_t n,
                                   struct ht_error *err)
 {
     const struct idle *w = ctx;
-    (void)iteration, (void)b, (void)n, (void)err;
-    if (op == w->slow_op) sleep_ns(w->slow_ns);
-    return HT_OK;
+    (void)iteration, (void)b, (void)n;
+    if (op != w->slow_op) return HT_OK;
+    sleep_ns(w->slow_ns);
+    return w->fails ? ht_fail(err, HT_FAILED, "as told") : HT_OK;
 }
 
 static const struct ht_backend_ops idle_backend = {.name = "idle", .run_op = idle_run_op};
 
-/* Runs f's graph under the emulated clock; the trace is in modelled time. */
+/* Runs f's graph under the emulated clock; the trace is in modelled time, NULL when the run failed. */
 static struct ht_trace *emulate(const struct fixture *f, struct idle *idle, double scale,
                                 struct ht_emu_verdict *verdict)
 {
@@ -52,9 +54,10 @@ static struct ht_trace *emulate(const struct fixture *f, struct idle *idle, doub
     struct ht_run_options run = {
         .iterations = ITERATIONS, .backend = ht_emu_backend(emu), .backend_ctx = emu, .arenas = arenas};
     struct ht_trace *t;
-    ck_assert_msg(ht_run(s, &run, &err, &t) == HT_OK, "%s", err.text);
+    enum ht_status status = ht_run(s, &run, &err, &t);
+    ck_assert_msg(idle->fails ? !strcmp(err.text, "as told") : status == HT_OK, "%s", err.text);
     *verdict = ht_emu_verdict(emu);
-    ht_emu_rescale(emu, t);
+    if (t) ht_emu_rescale(emu, t);
     ht_emu_destroy(emu);
     for (int32_t i = 0; i < ht_n_spaces(s); i++) ht_arena_destroy(arenas[i]);
     free(arenas);
@@ -172,6 +175,44 @@ START_TEST(test_overrun)
 }
 END_TEST
 
+/* Nobody waits for his time, or for the rest of his group, once an op has failed: these would be held for hours. */
+START_TEST(test_failure)
+{
+    for (int32_t match = -1; match <= 0; match++) {
+        struct fixture f = pair(0, match);
+        struct ht_emu_verdict verdict;
+        struct idle bad = {.slow_op = 1, .slow_ns = 20000000, .fails = true};
+        struct ht_trace *t = emulate(&f, &bad, 3.6e12 / (double)FIXTURE_UNIT_NS * 10, &verdict);
+        ck_assert_ptr_null(t);
+        fixture_free(&f);
+    }
+}
+END_TEST
+
+static void took(struct ht_trace *t, int32_t iteration, int32_t op, int64_t start, int64_t end)
+{
+    struct ht_trace_event *e = &t->events[(int64_t)iteration * t->schedule->n_ops + op];
+    *e = (struct ht_trace_event){
+        .iteration = iteration, .op = op, .start_ns = start * FIXTURE_UNIT_NS, .end_ns = end * FIXTURE_UNIT_NS};
+}
+
+/* Costs are 1 and 4 units; of several iterations the shortest counts, of a group the time since its last op began. */
+START_TEST(test_fitting_scale)
+{
+    for (int32_t match = -1; match <= 0; match++) {
+        struct fixture f = pair(0, match);
+        struct ht_trace *t = ht_trace_create(f.s, HT_CLOCK_RUN, 2);
+        took(t, 0, 0, 0, 10);
+        took(t, 0, 1, 8, 12);
+        took(t, 1, 0, 20, 26);
+        took(t, 1, 1, 22, 42);
+        ck_assert_double_eq_tol(ht_emu_fitting_scale(t, f.cost_ns), match < 0 ? 6 : 1, 1e-9);
+        ht_trace_destroy(t);
+        fixture_free(&f);
+    }
+}
+END_TEST
+
 START_TEST(test_bad_scale)
 {
     struct fixture f = pair(0, -1);
@@ -192,6 +233,8 @@ int main(void)
     tcase_add_test(tc, test_sharing);
     tcase_add_test(tc, test_group);
     tcase_add_test(tc, test_overrun);
+    tcase_add_test(tc, test_failure);
+    tcase_add_test(tc, test_fitting_scale);
     tcase_add_test(tc, test_bad_scale);
     return run_suite("emu", tc);
 }
