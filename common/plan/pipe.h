@@ -11,10 +11,10 @@
  * A pass is a few ops on the rank's compute lane, named after it ("f4.2": forward stage 4, micro-batch 2):
  *
  *     f(i,j)   F u for each of its units                                  a unit's activations at a time
- *     b(q,j)   [R blocks] [F head, B head] B blocks [B embedding] [sum]   all activations of the stage
+ *     b(q,j)   [R blocks] [F head, B head] B u for each block [B embedding]   all activations of the stage
  *
  * Tensors, their classes, labels and sizes are those of common/backend/cpu.h. A gradient is made fresh for each
- * micro-batch and summed on the device; sums leave for the host after the last one.
+ * micro-batch and goes into the sum on the device at once, unit by unit; sums leave for the host after the last one.
  *
  * Lanes of a rank (p2p lanes only where there is more than one rank):
  *

@@ -64,10 +64,7 @@ static int32_t compute(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pas
     struct ht_work w = ht_scenario_work(g->scenario, kind, HT_LANE_COMPUTE, unit);
     struct ht_label about = {unit, n, HT_ALL_SUB_OPS, x->micro_batch};
     w.n_units = n;
-    if (kind == HT_OP_ACCUMULATE) {
-        w.n_units = 1;
-        for (int32_t u = unit; u < unit + n; u++) w.params += ht_unit_params(&g->scenario->model, u);
-    }
+    if (kind == HT_OP_ACCUMULATE) w.params = ht_unit_params(&g->scenario->model, unit);
     int32_t op = ht_add_op(g->s, kind, g->lanes[rank].compute, about, ht_add_work(g->s, &w));
     ht_op_name(g->s, "%c%d.%d", x->forward ? 'f' : 'b', x->stage, x->micro_batch);
     ht_pipe_draw_compute(g, rank);
@@ -113,6 +110,15 @@ static int32_t fresh(const struct ht_pipe *g, int32_t unit, int32_t j)
     return j ? g->grad_mb[ht_pipe_at(g, unit, j)] : g->grad[unit];
 }
 
+/* What a micro-batch after the first has made goes into the sum at once, so that one unit's is held beside the sums. */
+static void accumulate(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pass *x, int32_t u)
+{
+    if (x->micro_batch == 0) return;
+    compute(g, rank, x, HT_OP_ACCUMULATE, u, 1);
+    on_device(g, g->grad[u], HT_UPDATE);
+    on_device(g, fresh(g, u, x->micro_batch), HT_NEED | HT_RELEASE);
+}
+
 static void recompute(struct ht_pipe *g, int32_t rank, int64_t n, const struct ht_pipe_pass *x)
 {
     int32_t j = x->micro_batch, begin = ht_pipe_first_block(g, x->stage), end = ht_pipe_end_block(g, x->stage);
@@ -150,21 +156,23 @@ static void head(struct ht_pipe *g, int32_t rank, int64_t n, const struct ht_pip
     on_device(g, fresh(g, u, j), HT_PRODUCE);
     if (tied) on_device(g, fresh(g, 0, j), HT_PRODUCE);
     on_device(g, ht_pipe_scratch(g, rank, u, true), HT_PRODUCE | HT_RELEASE);
+    accumulate(g, rank, x, u);
 }
 
 static void blocks(struct ht_pipe *g, int32_t rank, int64_t n, const struct ht_pipe_pass *x)
 {
     int32_t j = x->micro_batch, begin = ht_pipe_first_block(g, x->stage), end = ht_pipe_end_block(g, x->stage);
-    compute(g, rank, x, HT_OP_BACKWARD, begin, end - begin);
-    on_device(g, g->dx[ht_pipe_at(g, end, j)], HT_NEED | HT_RELEASE);
     for (int32_t u = end - 1; u >= begin; u--) {
+        compute(g, rank, x, HT_OP_BACKWARD, u, 1);
         read_param(g, rank, n, u, true);
+        on_device(g, g->dx[ht_pipe_at(g, u + 1, j)], HT_NEED | HT_RELEASE);
         on_device(g, g->x[ht_pipe_at(g, u, j)], HT_NEED | HT_RELEASE);
         on_device(g, g->a[ht_pipe_at(g, u, j)], HT_NEED | HT_RELEASE);
-        on_device(g, g->dx[ht_pipe_at(g, u, j)], u == begin ? HT_PRODUCE : HT_PRODUCE | HT_RELEASE);
+        on_device(g, g->dx[ht_pipe_at(g, u, j)], HT_PRODUCE);
         on_device(g, fresh(g, u, j), HT_PRODUCE);
+        on_device(g, ht_pipe_scratch(g, rank, u, true), HT_PRODUCE | HT_RELEASE);
+        accumulate(g, rank, x, u);
     }
-    on_device(g, ht_pipe_scratch(g, rank, begin, true), HT_PRODUCE | HT_RELEASE);
 }
 
 void ht_pipe_backward_pass(struct ht_pipe *g, int32_t rank, int64_t n)
@@ -179,11 +187,6 @@ void ht_pipe_backward_pass(struct ht_pipe *g, int32_t rank, int64_t n)
         on_device(g, g->dx[ht_pipe_at(g, 1, j)], HT_NEED | HT_RELEASE);
         on_device(g, fresh(g, 0, j), g->scenario->model.tied ? HT_UPDATE : HT_PRODUCE);
         on_device(g, ht_pipe_scratch(g, rank, 0, true), HT_PRODUCE | HT_RELEASE);
-    }
-    if (j == 0) return;
-    compute(g, rank, x, HT_OP_ACCUMULATE, g->first[q], g->first[q + 1] - g->first[q]);
-    for (int32_t u = g->first[q]; u < g->first[q + 1]; u++) {
-        on_device(g, g->grad[u], HT_UPDATE);
-        on_device(g, fresh(g, u, j), HT_NEED | HT_RELEASE);
+        accumulate(g, rank, x, 0);
     }
 }

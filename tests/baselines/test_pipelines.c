@@ -29,8 +29,7 @@ START_TEST(orders)
         struct ht_plan plan;
         struct ht_schedule *s = build(cases[i].system, &sc, (struct ht_settings){0}, &plan);
         struct ht_pipe_style y = {.d = 1};
-        double blocks = 2.0 / cases[i].v; /* of a stage: its backward is one op */
-        struct pipe_run r = pipe_run(s, &y, (struct pipe_prices){1, 2 * blocks, 0, 0, 0}, 2, 2, NULL);
+        struct pipe_run r = pipe_run(s, &y, (struct pipe_prices){1, 2, 0, 0, 0}, 2, 2, NULL); /* of a block */
         ck_assert_int_eq(ht_plan_get(&plan, "v"), cases[i].v);
         ck_assert_int_eq(r.trace->iteration_end_ns[1], pipe_ns(2 * cases[i].length));
         pipe_run_free(&r);
