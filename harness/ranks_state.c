@@ -16,7 +16,8 @@ struct facts {
     double loss_scale;
 };
 
-static enum ht_status from_first(struct ht_comm *c, struct ht_team team, void *data, int64_t bytes, struct ht_error *err)
+static enum ht_status from_first(struct ht_comm *c, struct ht_team team, void *data, int64_t bytes,
+                                 struct ht_error *err)
 {
     return bytes ? ht_comm_broadcast(c, team, TAG, 0, data, bytes, err) : HT_OK;
 }
@@ -136,8 +137,8 @@ static enum ht_status gather_steps(const struct ht_ranks *ranks, const struct ht
         if (s->tensors[i].class != HT_MOMENTUM || s->tensors[i].bytes == 0) continue;
         int64_t *steps = &state->units[s->tensors[i].label.unit].steps, this = (int64_t)more[i] - 1;
         if (this < 0 || (*steps >= 0 && *steps != this))
-            status = ht_fail(err, HT_FAILED, "unit %d: its parts were not stepped equally often",
-                             s->tensors[i].label.unit);
+            status =
+                ht_fail(err, HT_FAILED, "unit %d: its parts were not stepped equally often", s->tensors[i].label.unit);
         *steps = this;
     }
     free(more);

@@ -1,6 +1,6 @@
 /*
- * The training state over several ranks. Rank 0 keeps the files, so that they are those of one rank, written whole or not
- * at all by the same code; each rank has a struct ht_state of its own (12 bytes a parameter, as persist.h says).
+ * The training state over several ranks. Rank 0 keeps the files, so that they are those of one rank, written whole or
+ * not at all by the same code; each rank has a struct ht_state of its own (12 bytes a parameter, as persist.h says).
  *
  *     rank 0   files --> state ----share---> ranks' states --> their resident tensors --> steps
  *                        ^                                                                  |

@@ -289,7 +289,7 @@ static void close_backend(void *ctx)
     free_run(ctx);
 }
 
-/* Those whose gradients a rank adds up itself: not the ones of other data-parallel ranks, whom its REDUCE_SCATTERs join. */
+/* Those whose gradients a rank adds up itself: not those of other data-parallel ranks, whom REDUCE_SCATTERs join. */
 static int32_t count_own_micro_batches(const struct ht_schedule *s)
 {
     int32_t members = 0, first = 0;

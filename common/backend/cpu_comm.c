@@ -141,16 +141,16 @@ static enum ht_status scatter(struct ht_cpu_call *c, const struct group *g, int6
     int64_t e = effect_of(c->s, c->id, HT_GRAD, true, HT_CPU_WRITE), each = ht_dtype_bytes(type);
     if (count_shards(c, g, HT_GRAD, HT_CPU_WRITE, counts)) return c->status;
     if (c->options->numerics.reduce != type)
-        return ht_cpu_complain(c, "the cpu backend cannot add up gradients of %s over ranks in %s",
-                               ht_dtype_name(type), ht_dtype_name(c->options->numerics.reduce));
+        return ht_cpu_complain(c, "the cpu backend cannot add up gradients of %s over ranks in %s", ht_dtype_name(type),
+                               ht_dtype_name(c->options->numerics.reduce));
     enum ht_dtype kept = ht_cpu_dtype(c, HT_GRAD, c->s->tensors[c->s->effects[e].tensor].label.micro_batch);
     int64_t mine = counts[g->me] * ht_dtype_bytes(kept);
     const struct ht_buffer *whole = buffer_of(c, HT_GRAD, false, HT_CPU_READ, sum_of(counts, g->n) * each);
     const struct ht_buffer *shard = buffer_of(c, HT_GRAD, true, HT_CPU_WRITE, mine);
     if (c->status || c->check_only) return c->status;
     char *sum = (char *)shard->data + (mine - counts[g->me] * each);
-    enum ht_status status =
-        ht_comm_reduce_scatter(c->options->comm, team_of(g), c->op->match, whole->data, sum, counts, type_of(type), c->err);
+    enum ht_status status = ht_comm_reduce_scatter(c->options->comm, team_of(g), c->op->match, whole->data, sum, counts,
+                                                   type_of(type), c->err);
     if (!status && kept != type) widen(shard->data, counts[g->me], type);
     if (!status && shard->bytes > mine) memset((char *)shard->data + mine, 0, (size_t)(shard->bytes - mine));
     return status;

@@ -31,8 +31,7 @@ enum ht_control_mode ht_pipe_control(const struct ht_pipe_style *style)
                                                   : HT_CONTROL_NONE;
 }
 
-/* Over several ranks there is the style's own verdict, or none; where nothing is offloaded, a gate when it is asked for.
- */
+/* Over several ranks there is the style's own verdict, or none; where nothing is offloaded, a gate when asked for. */
 static enum ht_status check_control(const struct ht_control *control, const struct ht_pipe_style *style, int32_t ranks,
                                     struct ht_error *err)
 {

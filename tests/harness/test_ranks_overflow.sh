@@ -20,7 +20,7 @@ for ((i = 0; i < places; i++)); do
     system=${systems[i % 5]} control=${controls[i % 5]} ranks=$((2 + 2 * (i / 5 % 2)))
     numerics=$([ $(((i / 10 + i) % 2)) = 0 ] && echo fp32 || echo fp16)
     # In FP16 the largest number is no overflow where its square is finite, so that "square" is for FP32.
-    step=$((1 + RANDOM % 6)) unit=$((RANDOM % 6)) kind=${kinds[RANDOM % ($([ $numerics = fp32 ] && echo 3 || echo 2))]}
+    step=$((1 + RANDOM % 6)) unit=$((RANDOM % 6)) kind=${kinds[RANDOM % ($([ "$numerics" = fp32 ] && echo 3 || echo 2))]}
     place=(--numerics "$numerics" --inject-overflow "$step:$unit:$kind")
     run 0 train in_memory "${llama[@]}" "${place[@]}" --control gate --checkpoint one
     cp out one.json

@@ -4,8 +4,8 @@
 static const struct ht_pipe_style gpipe = {
     .order = HT_PIPE_AFAB, .v = 1, .d = 1, .update = HT_PIPE_ON_DEVICE, .early_checkpoints = true, .strict_loss = true};
 
-/* A gate of GPipe over ranks: a stage is judged before the agreement, on which every rank's verdict waits, and each unit is
-   stepped when all are good, or its gradient is freed. */
+/* A gate of GPipe over ranks: a stage is judged before the agreement, on which every rank's verdict waits, and each
+   unit is stepped when all are good, or its gradient is freed. */
 START_TEST(gate_on_device)
 {
     struct ht_scenario sc = pipe_scenario(4, 1, 4, 3);
