@@ -87,10 +87,11 @@ static enum ht_status check_job(const struct ht_job *job, bool on_gpu, bool emul
         return ht_fail(err, HT_BAD_INPUT, "cluster '%s' has an emulated device; expected a GPU for --backend cuda",
                        s->cluster->name);
     if (gpu->cores == 0 && !on_gpu)
-        return ht_fail(err, HT_INFEASIBLE,
-                       "cluster '%s' has the accelerator %s; training is on the CPU (--cluster local, or under --clock emu), "
-                       "or on the machine's own GPU (--backend cuda)",
-                       s->cluster->name, gpu->name);
+        return ht_fail(
+            err, HT_INFEASIBLE,
+            "cluster '%s' has the accelerator %s; training is on the CPU (--cluster local, or under --clock emu), "
+            "or on the machine's own GPU (--backend cuda)",
+            s->cluster->name, gpu->name);
     return HT_OK;
 }
 
@@ -187,7 +188,8 @@ static const char *op_text(const struct ht_job *job, int32_t op, char text[64])
     return op < 0 ? "none" : ht_op_title(job->schedule, op, text, 64);
 }
 
-static void print_emulation(const struct ht_result *r, const struct ht_emulated *e, const struct ht_emulation_model *model)
+static void print_emulation(const struct ht_result *r, const struct ht_emulated *e,
+                            const struct ht_emulation_model *model)
 {
     const struct ht_emu_verdict *v = &e->verdict;
     char a[HT_QUANTITY_TEXT], b[HT_QUANTITY_TEXT], title[64];
@@ -207,11 +209,11 @@ static json_t *emulation_json(const struct ht_result *r, const struct ht_emulate
     char title[64];
     return json_pack("{s:f,s:o,s:f,s:f,s:f,s:f,s:I,s:I,s:f,s:s,s:b}", "scale", e->scale, "fitting_scale",
                      e->fitting_scale > 0 ? json_real(e->fitting_scale) : json_null(), "iteration_s",
-                     (double)r->metrics.iteration_ns * 1e-9, "simulated_iteration_s", (double)model->iteration_ns * 1e-9,
-                     "error_percent", error_percent(r, model), "simulated_lower_bound_s",
-                     (double)model->lower_bound_ns * 1e-9, "ops", (json_int_t)v->n_ops, "overran",
-                     (json_int_t)v->n_overran, "worst_overrun", v->worst, "worst_op", op_text(r->job, v->worst_op, title),
-                     "valid", (int)v->valid);
+                     (double)r->metrics.iteration_ns * 1e-9, "simulated_iteration_s",
+                     (double)model->iteration_ns * 1e-9, "error_percent", error_percent(r, model),
+                     "simulated_lower_bound_s", (double)model->lower_bound_ns * 1e-9, "ops", (json_int_t)v->n_ops,
+                     "overran", (json_int_t)v->n_overran, "worst_overrun", v->worst, "worst_op",
+                     op_text(r->job, v->worst_op, title), "valid", (int)v->valid);
 }
 
 static void print_training(const struct ht_result *r, const struct ht_training *t, const struct prediction *p)
@@ -327,13 +329,15 @@ static enum ht_status refuse(const struct ht_options *o, const struct ht_job *jo
 static enum ht_status invalid(const struct ht_emulated *e, struct ht_error *err)
 {
     const struct ht_emu_verdict *v = &e->verdict;
-    return ht_fail(err, HT_FAILED,
-                   "INVALID emulation: %lld of %lld ops (%.1f%%) took longer than their model at scale %.6g; expected at "
-                   "most 1%%: a larger --emu-scale gives them time",
-                   (long long)v->n_overran, (long long)v->n_ops, 100 * (double)v->n_overran / (double)v->n_ops, e->scale);
+    return ht_fail(
+        err, HT_FAILED,
+        "INVALID emulation: %lld of %lld ops (%.1f%%) took longer than their model at scale %.6g; expected at "
+        "most 1%%: a larger --emu-scale gives them time",
+        (long long)v->n_overran, (long long)v->n_ops, 100 * (double)v->n_overran / (double)v->n_ops, e->scale);
 }
 
-/* Reports on what was done, all of it or up to Ctrl-C; a run that was interrupted, or is no emulation, writes no files. */
+/* Reports on what was done, all of it or up to Ctrl-C; a run that was interrupted, or is no emulation, writes no files.
+ */
 static enum ht_status report(const struct ht_options *o, const struct ht_job *job, struct ht_training *t,
                              struct prediction *p, bool whole, struct ht_error *err)
 {
@@ -442,7 +446,8 @@ const struct ht_command ht_cmd_train = {
     .help = "train for real on this machine: losses, times, memory"
             "\vThe cluster is 'local' unless another with an emulated device is named, or any under --clock emu. "
             "--device-memory sets what the "
-            "device has; what does not fit is refused with the ledger of who needs what (exit status 3). A cluster of several "
+            "device has; what does not fit is refused with the ledger of who needs what (exit status 3). A cluster of "
+            "several "
             "emulated devices, or --ranks N, trains in as many processes, which mpirun starts.",
     .groups = HT_OPT_MODEL | HT_OPT_SCENARIO | HT_OPT_TRAIN | HT_OPT_DUMP | HT_OPT_TRACE,
     .min_words = 1,

@@ -21,11 +21,10 @@ enum ht_status ht_emulation_wanted(const struct ht_options *o, struct ht_error *
     *scale = 0;
     if (o->clock && !*wanted && strcmp(o->clock, "run") != 0)
         return ht_fail(err, HT_BAD_INPUT, "train: --clock '%s' is not known; expected run or emu", o->clock);
-    if (text && !*wanted)
-        return ht_fail(err, HT_BAD_INPUT, "train: --emu-scale stands beside --clock emu only");
+    if (text && !*wanted) return ht_fail(err, HT_BAD_INPUT, "train: --emu-scale stands beside --clock emu only");
     if (*wanted && o->backend && strcmp(o->backend, "cpu") != 0)
-        return ht_fail(err, HT_BAD_INPUT, "train: --clock emu holds the ops of the CPU backend; expected no --backend %s",
-                       o->backend);
+        return ht_fail(err, HT_BAD_INPUT,
+                       "train: --clock emu holds the ops of the CPU backend; expected no --backend %s", o->backend);
     if (!text || !strcmp(text, "auto")) return HT_OK;
     if (ht_parse_real(HT_REAL, text, strlen(text), &why, scale) != HT_OK)
         return ht_fail(err, HT_BAD_INPUT, "--emu-scale: %.900s", why.text);
@@ -62,8 +61,8 @@ enum ht_status ht_emulation_find_scale(const struct ht_ranks *ranks, const struc
 /* ---- begin, end ------------------------------------------------------------------------------------------------ */
 
 /* One broker for all ranks, of which rank 0 is the server. */
-static enum ht_status share_broker(struct ht_emulation *e, const struct ht_job *job, double scale,
-                                   struct ht_error *err, struct ht_broker_table **table)
+static enum ht_status share_broker(struct ht_emulation *e, const struct ht_job *job, double scale, struct ht_error *err,
+                                   struct ht_broker_table **table)
 {
     const struct ht_schedule *s = job->schedule;
     int64_t bytes = ht_broker_table_bytes(s->n_lanes);
@@ -95,11 +94,8 @@ enum ht_status ht_emulation_begin(const struct ht_ranks *ranks, const struct ht_
                                   struct ht_emulation *out)
 {
     struct ht_emulation e = {.ranks = ranks, .window = {.fd = -1}};
-    struct ht_emu_options o = {.schedule = job->schedule,
-                               .cost_ns = job->cost_ns,
-                               .scale = scale,
-                               .inner = ops,
-                               .inner_ctx = ctx};
+    struct ht_emu_options o = {
+        .schedule = job->schedule, .cost_ns = job->cost_ns, .scale = scale, .inner = ops, .inner_ctx = ctx};
     enum ht_status status = HT_OK;
     if (ranks->comm) {
         status = share_broker(&e, job, scale, err, &o.table);
@@ -136,11 +132,10 @@ enum ht_status ht_emulation_account(const struct ht_emulation *e, struct ht_trac
     out->verdict = (struct ht_emu_verdict){.worst_op = -1, .valid = true};
     for (int32_t i = 0; i < n; i++) {
         const double *x = numbers + 4 * i;
-        ht_emu_add_verdict(&out->verdict,
-                           &(struct ht_emu_verdict){.n_ops = (int64_t)x[0],
-                                                    .n_overran = (int64_t)x[1],
-                                                    .worst = x[2],
-                                                    .worst_op = (int32_t)x[3]});
+        ht_emu_add_verdict(&out->verdict, &(struct ht_emu_verdict){.n_ops = (int64_t)x[0],
+                                                                   .n_overran = (int64_t)x[1],
+                                                                   .worst = x[2],
+                                                                   .worst_op = (int32_t)x[3]});
     }
     free(numbers);
     if (trace) ht_emu_rescale(e->emu, trace);

@@ -1,6 +1,7 @@
 /*
  * Training under the emulated clock (common/exec/emu.h): the schedule, the budgets and the costs are those of a
- * catalogue's cluster, the work is done by this machine's CPU backend, and every op is held for what it would take there.
+ * catalogue's cluster, the work is done by this machine's CPU backend, and every op is held for what it would take
+ * there.
  *
  * Of several ranks each holds its own ops, and rank 0 serves the broker of all of them: its table is memory that the
  * ranks share, for all emulated nodes are on this machine.
@@ -28,10 +29,10 @@ struct ht_emulation {
 };
 
 /* Is --clock emu asked for? HT_BAD_INPUT for what does not go with it. *scale: that of --emu-scale, 0 for auto. */
-enum ht_status ht_emulation_wanted(const struct ht_options *options, struct ht_error *err, bool *wanted,
-                                   double *scale);
+enum ht_status ht_emulation_wanted(const struct ht_options *options, struct ht_error *err, bool *wanted, double *scale);
 
-/* The scale of auto, from a trace of a few iterations without an emulation (rank 0's; others give NULL), on all ranks. */
+/* The scale of auto, from a trace of a few iterations without an emulation (rank 0's; others give NULL), on all ranks.
+ */
 enum ht_status ht_emulation_find_scale(const struct ht_ranks *ranks, const struct ht_trace *trace,
                                        const int64_t *cost_ns, struct ht_error *err, struct ht_emulated *out);
 

@@ -33,7 +33,7 @@ struct row {
 
 struct ht_broker_table {
     _Alignas(64) atomic_uint bell;
-    atomic_bool over;    /* nobody is held any more */
+    atomic_bool over; /* nobody is held any more */
     int32_t n_lanes;
     int32_t server_pid;
     struct row rows[];
