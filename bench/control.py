@@ -17,6 +17,11 @@ import sys
 ROUNDS = 9
 root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 build = sys.argv[1] if len(sys.argv) > 1 else os.path.join(root, "build")
+if build in ("-h", "--help"):
+    sys.exit(print(__doc__))
+if not os.path.exists(os.path.join(build, "hetbench")):
+    print(f"control.py: {build} has no hetbench; expected a build directory", file=sys.stderr)
+    sys.exit(2)
 command = [os.path.join(build, "hetbench"), "train", "zero_offload", "--model", os.path.join(root, "bench/gpt-256.yaml"),
            "--batch", "1", "--seq", "64", "--data", os.path.join(root, "tests/data/kjv-200k.txt"), "--steps", "40",
            "--device-memory", "256MB", "--json"]

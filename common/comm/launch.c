@@ -28,11 +28,6 @@ int32_t ht_launched_ranks(void)
     return number_in("OMPI_COMM_WORLD_SIZE");
 }
 
-int32_t ht_launched_rank(void)
-{
-    return number_in("OMPI_COMM_WORLD_RANK");
-}
-
 /* ---- in a rank -------------------------------------------------------------------------------------------------- */
 
 static void on_signal(int signo)

@@ -22,9 +22,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* How many ranks mpirun started this process among, and which it is; 0 when it was not. */
+/* How many ranks mpirun started this process among; 0 when it was not. */
 int32_t ht_launched_ranks(void);
-int32_t ht_launched_rank(void);
 
 /* Starts `ranks` processes /proc/self/exe with these arguments (argv[0] first, NULL last) and waits for their end.
    What the ranks reported, with their text; HT_FAILED when they ended without a word (one was killed); HT_INFEASIBLE
