@@ -2,16 +2,14 @@
 
 #include "common/base/array.h"
 #include "common/base/units.h"
+#include "common/comm/tags.h"
 #include "common/exec/sim.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    TAG = HT_COMM_TAGS - 17,
-    MARGIN = 10 /* of auto: the machine may be busy, and waking a thread takes its time, too */
-};
+enum { MARGIN = 10 }; /* of auto: the machine may be busy, and waking a thread takes its time, too */
 
 enum ht_status ht_emulation_wanted(const struct ht_options *o, struct ht_error *err, bool *wanted, double *scale)
 {
@@ -41,7 +39,7 @@ static enum ht_status tell(const struct ht_ranks *ranks, void *data, int64_t byt
     int32_t *all = HT_NEW_ARRAY(int32_t, c->size);
     for (int32_t i = 0; i < c->size; i++) all[i] = i;
     struct ht_team team = {.ranks = all, .n = c->size, .me = c->rank};
-    enum ht_status status = ht_comm_broadcast(c, team, TAG, 0, data, bytes, err);
+    enum ht_status status = ht_comm_broadcast(c, team, HT_TAG_EMULATION, 0, data, bytes, err);
     free(all);
     return status;
 }

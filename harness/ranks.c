@@ -2,6 +2,7 @@
 
 #include "common/base/array.h"
 #include "common/comm/launch.h"
+#include "common/comm/tags.h"
 #include "common/mem/arena.h"
 #include "harness/engine.h"
 
@@ -9,9 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-/* Tags beside those of ops and of the executor. */
-enum { TAG = HT_COMM_TAGS - 16 };
 
 bool ht_ranks_speaks(const struct ht_ranks *ranks)
 {
@@ -103,7 +101,7 @@ enum ht_status ht_ranks_sum(const struct ht_ranks *ranks, double *numbers, int64
     for (int32_t i = 0; i < c->size; i++) all[i] = i;
     counts[0] = n;
     struct ht_team team = {.ranks = all, .n = c->size, .me = c->rank};
-    status = ht_comm_reduce_scatter(c, team, TAG, numbers, numbers, counts, HT_COMM_F64, err);
+    status = ht_comm_reduce_scatter(c, team, HT_TAG_SUMS, numbers, numbers, counts, HT_COMM_F64, err);
     free(all);
     free(counts);
     return status;

@@ -1,11 +1,9 @@
 #include "harness/ranks_state.h"
 
 #include "common/base/array.h"
+#include "common/comm/tags.h"
 
 #include <stdlib.h>
-
-/* Tags beside those of ops, of the executor and of ranks.c. */
-enum { TAG = HT_COMM_TAGS - 24 };
 
 /* ---- from rank 0 to all ----------------------------------------------------------------------------------------- */
 
@@ -19,7 +17,7 @@ struct facts {
 static enum ht_status from_first(struct ht_comm *c, struct ht_team team, void *data, int64_t bytes,
                                  struct ht_error *err)
 {
-    return bytes ? ht_comm_broadcast(c, team, TAG, 0, data, bytes, err) : HT_OK;
+    return bytes ? ht_comm_broadcast(c, team, HT_TAG_STATE, 0, data, bytes, err) : HT_OK;
 }
 
 enum ht_status ht_ranks_share_state(const struct ht_ranks *ranks, struct ht_persist *p, struct ht_error *err)
@@ -54,14 +52,14 @@ enum ht_status ht_ranks_share_state(const struct ht_ranks *ranks, struct ht_pers
 static enum ht_status send(struct ht_comm *c, const void *data, int64_t bytes, struct ht_error *err)
 {
     struct ht_message m;
-    ht_comm_send(c, 0, TAG, data, bytes, &m);
+    ht_comm_send(c, 0, HT_TAG_STATE, data, bytes, &m);
     return ht_comm_wait(c, &m, err);
 }
 
 static enum ht_status receive(struct ht_comm *c, int32_t from, void *data, int64_t bytes, struct ht_error *err)
 {
     struct ht_message m;
-    ht_comm_receive(c, from, TAG, data, bytes, &m);
+    ht_comm_receive(c, from, HT_TAG_STATE, data, bytes, &m);
     return ht_comm_wait(c, &m, err);
 }
 

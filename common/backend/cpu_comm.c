@@ -5,7 +5,7 @@
 #include "common/backend/cpu_call.h"
 #include "common/base/array.h"
 #include "common/base/half.h"
-#include "common/comm/comm.h"
+#include "common/comm/tags.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +20,7 @@ static enum ht_status find_group(struct ht_cpu_call *c, struct group *g)
 {
     const struct ht_schedule *s = c->s;
     int32_t match = c->op->match;
-    if (match < 0 || match >= HT_COMM_TAGS / 2) return ht_cpu_complain(c, "has the group %d", match);
+    if (match < 0 || match >= HT_TAG_OPS_END) return ht_cpu_complain(c, "has the group %d", match);
     *g = (struct group){.first = c->id};
     while (g->first > 0 && s->ops[g->first - 1].match == match) g->first--;
     while (g->first + g->n < s->n_ops && s->ops[g->first + g->n].match == match) g->n++;

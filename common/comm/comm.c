@@ -3,6 +3,7 @@
 #include "common/base/array.h"
 #include "common/base/futex.h"
 #include "common/comm/sum.h"
+#include "common/comm/tags.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -23,7 +24,7 @@ void ht_message_end(struct ht_message *m, bool ok)
 static void post(struct ht_comm *c, struct ht_message *m, bool receive, int32_t peer, int32_t tag, void *data,
                  int64_t bytes)
 {
-    assert(peer >= 0 && peer < c->size && peer != c->rank && tag >= 0 && tag <= HT_COMM_TAGS);
+    assert(peer >= 0 && peer < c->size && peer != c->rank && tag >= 0 && tag <= HT_TAG_NOTES);
     m->receive = receive;
     m->peer = peer;
     m->tag = tag;
@@ -48,7 +49,7 @@ void ht_comm_receive(struct ht_comm *c, int32_t from, int32_t tag, void *data, i
 void ht_comm_note(struct ht_comm *c, int32_t to, const void *data, int64_t bytes, struct ht_message *m)
 {
     assert(bytes >= 1 && bytes <= HT_COMM_NOTE_BYTES);
-    post(c, m, false, to, HT_COMM_TAGS, (void *)data, bytes);
+    post(c, m, false, to, HT_TAG_NOTES, (void *)data, bytes);
 }
 
 void ht_comm_listen(struct ht_comm *c, ht_comm_listener fn, void *ctx)

@@ -80,7 +80,8 @@ void ht_comm_cancel(struct ht_comm *c);
 
 /* ---- messages: any thread; to another rank; bytes >= 0, alike on both sides ------------------------------------- */
 
-/* Messages between two ranks with the same tag arrive in the order in which they were sent. 0 <= tag < HT_COMM_TAGS. */
+/* Messages between two ranks with the same tag arrive in the order in which they were sent. 0 <= tag < HT_COMM_TAGS;
+   tags.h says whose they are. */
 enum { HT_COMM_TAGS = 1 << 28 };
 void ht_comm_send(struct ht_comm *c, int32_t to, int32_t tag, const void *data, int64_t bytes, struct ht_message *m);
 void ht_comm_receive(struct ht_comm *c, int32_t from, int32_t tag, void *data, int64_t bytes, struct ht_message *m);

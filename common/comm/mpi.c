@@ -23,6 +23,7 @@ enum ht_status ht_comm_mpi(struct ht_error *err, struct ht_comm **out)
 #else
 
 #include "common/base/array.h"
+#include "common/comm/tags.h"
 
 #include <mpi.h>
 #include <pthread.h>
@@ -130,7 +131,7 @@ static bool hear(struct impl *x, ht_comm_listener fn, void *ctx)
     int is_there = 0, bytes = 0;
     if (!fn) return false;
     if (!x->listening)
-        MPI_Irecv(x->note, sizeof(x->note), MPI_BYTE, MPI_ANY_SOURCE, HT_COMM_TAGS, MPI_COMM_WORLD, &x->heard);
+        MPI_Irecv(x->note, sizeof(x->note), MPI_BYTE, MPI_ANY_SOURCE, HT_TAG_NOTES, MPI_COMM_WORLD, &x->heard);
     x->listening = true;
     if (MPI_Test(&x->heard, &is_there, &status) || !is_there) return false;
     MPI_Get_count(&status, MPI_BYTE, &bytes);

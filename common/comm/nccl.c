@@ -7,6 +7,7 @@
 
 #include "common/base/array.h"
 #include "common/comm/nccl_order.h"
+#include "common/comm/tags.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -15,7 +16,6 @@
 #include <time.h>
 
 enum {
-    TAG = HT_COMM_TAGS - 33,
     MOST = 32,   /* wants of a letter, messages of a round */
     YIELDS = 50, /* looks without a nap */
     SHORTEST_NAP_NS = 5000,
@@ -96,7 +96,7 @@ static void mail(struct impl *x, int32_t to, const struct letter *letter)
     s->letter = *letter;
     s->next = x->sent;
     x->sent = s;
-    ht_comm_send(x->over, to, TAG, &s->letter, sizeof(s->letter), &s->m);
+    ht_comm_send(x->over, to, HT_TAG_NCCL, &s->letter, sizeof(s->letter), &s->m);
 }
 
 static void forget_sent(struct impl *x)
@@ -116,7 +116,7 @@ static void await(struct impl *x, int32_t from)
 {
     struct box *b = &x->boxes[from];
     b->awaited = true;
-    ht_comm_receive(x->over, from, TAG, &b->letter, sizeof(b->letter), &b->m);
+    ht_comm_receive(x->over, from, HT_TAG_NCCL, &b->letter, sizeof(b->letter), &b->m);
 }
 
 /* ---- messages and groups ---------------------------------------------------------------------------------------- */
@@ -364,7 +364,7 @@ static bool nccl_copy(struct ht_comm *c, void *to, const void *from, int64_t byt
 static void nccl_post(struct ht_comm *c, struct ht_message *m)
 {
     struct impl *x = c->impl;
-    if (m->tag == HT_COMM_TAGS || !m->bytes || !x->api->on_gpu(m->data)) {
+    if (m->tag == HT_TAG_NOTES || !m->bytes || !x->api->on_gpu(m->data)) {
         x->over->ops->post(x->over, m);
         return;
     }
@@ -433,7 +433,7 @@ static enum ht_status agree(struct ht_comm *over, const char *why, const char *w
         everybody[i] = i;
     }
     struct ht_team all = {.ranks = everybody, .n = over->size, .me = over->rank};
-    enum ht_status status = ht_comm_all_gather(over, all, TAG, &mine, well, counts, HT_COMM_BYTE, err);
+    enum ht_status status = ht_comm_all_gather(over, all, HT_TAG_NCCL, &mine, well, counts, HT_COMM_BYTE, err);
     if (!status && why) status = ht_fail(err, HT_INFEASIBLE, "rank %d: NCCL: %s: %s", over->rank, what, why);
     for (int32_t i = 0; i < over->size && !status; i++)
         if (!well[i]) status = ht_fail(err, HT_INFEASIBLE, "rank %d: NCCL: %s: failed on rank %d", over->rank, what, i);
@@ -457,7 +457,7 @@ static enum ht_status connect_ranks(struct impl *x, struct ht_error *err)
     int32_t *everybody = HT_NEW_ARRAY(int32_t, x->over->size);
     for (int32_t i = 0; i < x->over->size; i++) everybody[i] = i;
     struct ht_team all = {.ranks = everybody, .n = x->over->size, .me = x->over->rank};
-    status = ht_comm_broadcast(x->over, all, TAG, 0, id, sizeof(id), err);
+    status = ht_comm_broadcast(x->over, all, HT_TAG_NCCL, 0, id, sizeof(id), err);
     free(everybody);
     if (status) return status;
     return agree(x->over, api->create(id, x->over->rank, x->over->size, &x->nccl), "a communicator", err);

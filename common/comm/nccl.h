@@ -19,7 +19,7 @@
  * receive's, has ended before the call: the transport has a stream of its own. Messages to or from GPUs are copies, and
  * so exact. Collectives: all_gather and broadcast take buffers on GPUs; sums are those of host memory (comm.h's order),
  * and of a buffer on a GPU they are refused with HT_INFEASIBLE unless the team has one rank. Host messages share the
- * tags of the transport beneath; HT_COMM_TAGS - 33 is this file's.
+ * tags of the transport beneath; tags.h says which is this file's.
  */
 #ifndef HT_COMM_NCCL_H
 #define HT_COMM_NCCL_H

@@ -1,6 +1,7 @@
 #include "common/exec/node.h"
 
 #include "common/base/array.h"
+#include "common/comm/tags.h"
 #include "common/exec/node_desk.h"
 #include "common/mem/arena.h"
 
@@ -26,12 +27,11 @@ enum ht_status ht_agree(struct ht_comm *comm, enum ht_status status, struct ht_e
     struct ht_team team = {.ranks = all, .n = comm->size, .me = comm->rank};
     struct ht_error theirs = {0};
     for (int32_t i = 0; i < comm->size; i++) counts[i] = 1;
-    enum ht_status agreed =
-        ht_comm_all_gather(comm, team, HT_EXEC_TAG_AGREE, &mine, said, counts, HT_COMM_F32, &theirs);
+    enum ht_status agreed = ht_comm_all_gather(comm, team, HT_TAG_AGREE, &mine, said, counts, HT_COMM_F32, &theirs);
     while (!agreed && first < comm->size && !said[first]) first++;
     if (!agreed && first < comm->size) {
         if (first == comm->rank && err) theirs = *err;
-        agreed = ht_comm_broadcast(comm, team, HT_EXEC_TAG_AGREE, first, theirs.text, sizeof(theirs.text), &theirs);
+        agreed = ht_comm_broadcast(comm, team, HT_TAG_AGREE, first, theirs.text, sizeof(theirs.text), &theirs);
         if (!agreed) agreed = (enum ht_status)said[first];
     }
     if (agreed && err) *err = theirs, err->status = agreed;
@@ -51,7 +51,7 @@ static enum ht_status check_ranks(const struct ht_schedule *s, struct ht_comm *c
     int32_t *all = count_up(comm->size);
     uint64_t mine = ht_schedule_hash(s), theirs = mine;
     struct ht_team team = {.ranks = all, .n = comm->size, .me = comm->rank};
-    enum ht_status status = ht_comm_broadcast(comm, team, HT_EXEC_TAG_AGREE, 0, &theirs, sizeof(theirs), err);
+    enum ht_status status = ht_comm_broadcast(comm, team, HT_TAG_AGREE, 0, &theirs, sizeof(theirs), err);
     free(all);
     if (!status && mine != theirs)
         status = ht_fail(err, HT_FAILED, "ranks 0 and %d have built different graphs of '%s' (%016llx, %016llx)",
@@ -118,7 +118,7 @@ static enum ht_status share(struct ht_node *n, struct ht_error *err)
         for (int32_t i = 0; i < n_spaces; i++) where[2 + i] = n->windows[i].fd;
     }
     status = ht_agree(n->comm, status, err);
-    if (!status) status = ht_comm_broadcast(n->comm, team, HT_EXEC_TAG_NODE, 0, where, (1 + n_shared) * 4, err);
+    if (!status) status = ht_comm_broadcast(n->comm, team, HT_TAG_NODE, 0, where, (1 + n_shared) * 4, err);
     if (!status && !leads) {
         status = ht_window_attach(where[0], where[1], desk, err, &n->desk);
         for (int32_t i = 0; i < n_spaces && !status; i++)
@@ -216,7 +216,7 @@ enum ht_status ht_node_create(const struct ht_schedule *s, struct ht_comm *comm,
     int64_t *ones = HT_NEW_ARRAY(int64_t, s->n_ranks);
     for (int32_t r = 0; r < s->n_ranks; r++) ones[r] = 1;
     struct ht_team team = {.ranks = all, .n = s->n_ranks, .me = n->rank};
-    status = ht_comm_all_gather(comm, team, HT_EXEC_TAG_NODE, &pid, n->pids, ones, HT_COMM_F32, err);
+    status = ht_comm_all_gather(comm, team, HT_TAG_NODE, &pid, n->pids, ones, HT_COMM_F32, err);
     if (!status) status = share(n, err);
     if (!status) status = make_spaces(n, sizes, err);
     free(all);

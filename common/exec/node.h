@@ -32,13 +32,6 @@ struct ht_space_size {
     int64_t capacity_bytes, slack_bytes;
 };
 
-/* Tags of this folder; those of ops are smaller. */
-enum {
-    HT_EXEC_TAG_AGREE = HT_COMM_TAGS - 1,
-    HT_EXEC_TAG_NODE = HT_COMM_TAGS - 2,
-    HT_EXEC_TAG_TRACE = HT_COMM_TAGS - 3
-};
-
 /* All ranks of `comm`, which are those of the schedule, call it with the same schedule (the hashes are compared) and
    the same sizes [n_spaces]. All get the same status. */
 enum ht_status ht_node_create(const struct ht_schedule *s, struct ht_comm *comm, const struct ht_space_size *sizes,

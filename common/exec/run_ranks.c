@@ -6,6 +6,7 @@
 #include "common/exec/node.h"
 
 #include "common/base/array.h"
+#include "common/comm/tags.h"
 #include "common/exec/node_desk.h"
 #include "common/exec/peers.h"
 #include "common/trace/trace.h"
@@ -257,9 +258,9 @@ static enum ht_status pass(struct ht_comm *c, int32_t peer, bool send, void *dat
     struct ht_message m;
     if (bytes == 0) return HT_OK;
     if (send)
-        ht_comm_send(c, peer, HT_EXEC_TAG_TRACE, data, bytes, &m);
+        ht_comm_send(c, peer, HT_TAG_TRACE, data, bytes, &m);
     else
-        ht_comm_receive(c, peer, HT_EXEC_TAG_TRACE, data, bytes, &m);
+        ht_comm_receive(c, peer, HT_TAG_TRACE, data, bytes, &m);
     return ht_comm_wait(c, &m, err);
 }
 

@@ -7,6 +7,7 @@
 #include "common/base/array.h"
 #include "common/comm/nccl.h"
 #include "common/comm/nccl_order.h"
+#include "common/comm/tags.h"
 
 #include <check.h>
 #include <pthread.h>
@@ -44,7 +45,7 @@ static struct {
 static void wire_post(struct ht_comm *c, struct ht_message *m)
 {
     pthread_mutex_lock(&wire_lock);
-    if (m->tag == HT_COMM_TAGS) {
+    if (m->tag == HT_TAG_NOTES) {
         listeners[m->peer].fn(listeners[m->peer].ctx, c->rank, m->data, m->bytes);
         ht_message_end(m, true);
         pthread_mutex_unlock(&wire_lock);
