@@ -160,6 +160,12 @@ static enum ht_status perform(struct ht_cpu_call *c)
     return status;
 }
 
+static enum ht_status conclude(struct ht_cpu_call *c)
+{
+    if (c->op->kind == HT_OP_VALIDATE) return ht_cpu_conclude_validate(c);
+    return c->op->kind == HT_OP_OPTIMIZER_STEP ? ht_cpu_conclude_step(c) : HT_OK;
+}
+
 static enum ht_status run_op(void *ctx, int32_t iteration, int32_t op, const struct ht_buffer *buffers, int32_t n,
                              struct ht_error *err)
 {
@@ -169,6 +175,7 @@ static enum ht_status run_op(void *ctx, int32_t iteration, int32_t op, const str
     struct ht_cpu_cores *cores = c.tier == HT_DEVICE ? &cpu->device : &cpu->host;
     c.args.pool = ht_cpu_cores_take(cores);
     enum ht_status status = perform(&c);
+    if (status == HT_OK) status = conclude(&c);
     ht_cpu_cores_give(cores);
     return status;
 }
@@ -180,6 +187,15 @@ enum ht_status ht_cpu_run_on(struct ht_cpu *cpu, const struct ht_kernels *kernel
     c.kernels = kernels;
     c.device = device;
     return perform(&c);
+}
+
+enum ht_status ht_cpu_conclude_on(struct ht_cpu *cpu, const struct ht_kernels *kernels, void *device, int32_t iteration,
+                                  int32_t op, const struct ht_buffer *buffers, int32_t n, struct ht_error *err)
+{
+    struct ht_cpu_call c = make_call(cpu, iteration, op, buffers, n, err);
+    c.kernels = kernels;
+    c.device = device;
+    return conclude(&c);
 }
 
 static bool control(void *ctx, int32_t iteration, int32_t op)

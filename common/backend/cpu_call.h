@@ -74,7 +74,10 @@ void *ht_cpu_find_elements(struct ht_cpu_call *c, enum ht_tensor_class class, in
 void *ht_cpu_elements_if_any(struct ht_cpu_call *c, enum ht_tensor_class class, int32_t unit, int32_t micro_batch,
                              unsigned flags, struct ht_range elements);
 
-/* Runs an op with other kernels than the CPU's; the backend is open. */
+/* Runs an op with other kernels than the CPU's; the backend is open. What the host makes of it when it has ended is for
+   the other one: with the same buffers, and kernels of which only judge and undo_summary are called, and waited for. */
+enum ht_status ht_cpu_conclude_on(struct ht_cpu *cpu, const struct ht_kernels *kernels, void *device, int32_t iteration,
+                                  int32_t op, const struct ht_buffer *buffers, int32_t n, struct ht_error *err);
 enum ht_status ht_cpu_run_on(struct ht_cpu *cpu, const struct ht_kernels *kernels, void *device, int32_t iteration,
                              int32_t op, const struct ht_buffer *buffers, int32_t n, struct ht_error *err);
 
@@ -103,5 +106,7 @@ enum ht_status ht_cpu_pass(struct ht_cpu_call *c); /* SEND and RECEIVE */
 enum ht_status ht_cpu_step(struct ht_cpu_call *c);
 enum ht_status ht_cpu_undo(struct ht_cpu_call *c);
 enum ht_status ht_cpu_validate(struct ht_cpu_call *c);
+enum ht_status ht_cpu_conclude_step(struct ht_cpu_call *c); /* of a step, and of VALIDATE, when they have ended */
+enum ht_status ht_cpu_conclude_validate(struct ht_cpu_call *c);
 
 #endif

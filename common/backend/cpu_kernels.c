@@ -82,17 +82,17 @@ static void adamw(void *device, struct ht_pool *pool, const struct ht_adamw_step
     ht_adamw_update_row(pool, step, row);
 }
 
-static struct ht_grad_partial judge(void *device, struct ht_pool *pool, const struct ht_adamw_step *step,
-                                    const void *grad, enum ht_dtype type, int64_t n)
+static void judge(void *device, struct ht_pool *pool, const struct ht_adamw_step *step, const void *grad,
+                  enum ht_dtype type, int64_t n, struct ht_grad_partial *out)
 {
     (void)device;
-    return ht_grad_judge(pool, step, grad, type, n);
+    *out = ht_grad_judge(pool, step, grad, type, n);
 }
 
-static bool step_logged(void *device, const struct ht_undo *u, const struct ht_adamw_step *step)
+static void step_logged(void *device, const struct ht_undo *u, const struct ht_adamw_step *step)
 {
     (void)device;
-    return ht_adamw_step_logged(u, step);
+    (void)ht_adamw_step_logged(u, step); /* the log tells */
 }
 
 static bool undo(void *device, const struct ht_undo *u)

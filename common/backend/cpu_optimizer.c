@@ -1,6 +1,9 @@
 /*
  * OPTIMIZER_STEP, UNDO and VALIDATE. They go by the tensors among their effects: every row of momentum is stepped, or
  * taken back, with what covers its elements.
+ *
+ * Steps and VALIDATE have two halves: what calls kernels, and what the host concludes of what these have left, when the
+ * op has ended. On the CPU one follows the other; on a stream the first half is enqueued ahead of time.
  */
 #include "common/backend/cpu_call.h"
 #include "common/kernels/grad_check.h"
@@ -68,19 +71,23 @@ static struct ht_undo row_at(struct ht_cpu_call *c, const struct ht_buffer *buff
 
 /* ---- step ---- */
 
-/* The log has no room for all exceptions, so nothing was stepped. */
-static enum ht_status refused(struct ht_cpu_call *c, const struct ht_undo *u, const struct ht_adamw_step *step,
-                              struct ht_cpu_row *row, int32_t unit)
+/* A logged step has ended. If its log had no room for all exceptions, nothing was stepped. */
+static enum ht_status conclude_row(struct ht_cpu_call *c, const struct ht_undo *u, struct ht_cpu_row *row, int32_t unit)
 {
+    struct ht_undo_summary said = c->kernels->undo_summary(c->device, u->log, u->log_bytes, u->row.n);
+    struct ht_grad_partial partial = {0};
+    if (said.state != HT_UNDO_REFUSED) return HT_OK;
+    struct ht_adamw_step step = coefficients(c, row->steps--);
     row->left_out = true;
-    if (!c->kernels->judge(c->device, u->pool, step, u->row.grad, u->row.grad_type, u->row.n).fits) return HT_OK;
+    c->kernels->judge(c->device, u->pool, &step, u->row.grad, u->row.grad_type, u->row.n, &partial);
+    if (!partial.fits) return HT_OK;
     if (c->control->redoes) {
         ht_cpu_slot(c->control, c->iteration)->left_out = true;
         return HT_OK;
     }
-    int64_t exceptions = c->kernels->undo_summary(c->device, u->log, u->log_bytes, u->row.n).exceptions;
     return ht_cpu_complain(c, "the undo log of unit %d has %lld bytes; the step of iteration %d needs %lld", unit,
-                           (long long)u->log_bytes, c->iteration, (long long)ht_undo_log_bytes(u->row.n, exceptions));
+                           (long long)u->log_bytes, c->iteration,
+                           (long long)ht_undo_log_bytes(u->row.n, said.exceptions));
 }
 
 /* A step that is made again, since it was not clipped: there is none to make if the gradients are bad. */
@@ -102,10 +109,10 @@ static enum ht_status step_row(struct ht_cpu_call *c, const struct ht_undo *u, s
             c->kernels->round_copy(c->device, u->pool, u->row.param, u->row.copy, u->row.copy_type, u->row.n);
         return HT_OK;
     }
-    if (!u->log)
+    if (u->log)
+        c->kernels->step_logged(c->device, u, &step);
+    else
         c->kernels->adamw(c->device, u->pool, &step, &u->row);
-    else if (!c->kernels->step_logged(c->device, u, &step))
-        return refused(c, u, &step, row, unit);
     row->steps++;
     return HT_OK;
 }
@@ -124,6 +131,20 @@ enum ht_status ht_cpu_step(struct ht_cpu_call *c)
         if (status) return status;
     }
     return n ? HT_OK : ht_cpu_complain(c, "updates no momentum in %s memory", ht_tier_name(c->tier));
+}
+
+enum ht_status ht_cpu_conclude_step(struct ht_cpu_call *c)
+{
+    if (nothing_to_redo(c)) return HT_OK;
+    for (int32_t i = 0; i < c->n_buffers; i++) {
+        const struct ht_buffer *b = &c->buffers[i];
+        if (!ht_cpu_concerns(c, b, HT_MOMENTUM, HT_UPDATE)) continue;
+        struct ht_undo u = row_at(c, b, HT_CPU_WRITE);
+        if (!u.log) continue;
+        enum ht_status status = conclude_row(c, &u, &c->rows[b->tensor], c->s->tensors[b->tensor].label.unit);
+        if (status) return status;
+    }
+    return HT_OK;
 }
 
 /* ---- undo ---- */
@@ -177,8 +198,8 @@ static int32_t judge_rows(struct ht_cpu_call *c)
         n++;
         /* A verdict may hold gradients that others have judged, so that they last until then. */
         if (c->check_only || !ht_cpu_judges(c->control, c->id, b->tensor)) continue;
-        c->control->partials[b->tensor] =
-            c->kernels->judge(c->device, c->args.pool, &step, grad, ht_cpu_dtype(c, HT_GRAD, -1), e.end - e.begin);
+        c->kernels->judge(c->device, c->args.pool, &step, grad, ht_cpu_dtype(c, HT_GRAD, -1), e.end - e.begin,
+                          &c->control->partials[b->tensor]);
     }
     return n;
 }
@@ -189,7 +210,12 @@ enum ht_status ht_cpu_validate(struct ht_cpu_call *c)
     int32_t n = judge_rows(c);
     if (c->status) return c->status;
     if (n == 0 && !is_verdict) return ht_cpu_complain(c, "reads no gradient in %s memory", ht_tier_name(c->tier));
-    if (c->check_only) return HT_OK;
+    return HT_OK;
+}
+
+enum ht_status ht_cpu_conclude_validate(struct ht_cpu_call *c)
+{
+    bool is_verdict = c->op->label.unit < 0;
     struct ht_cpu_iteration said;
     *c->verdict = is_verdict ? ht_cpu_judge(c->control, c->iteration, &said) : true;
     if (is_verdict && c->options->verdicts) c->options->verdicts[c->iteration] = said;

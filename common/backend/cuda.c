@@ -7,6 +7,7 @@
 #include "common/exec/core.h"
 #include "common/mem/arena.h"
 
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -261,15 +262,20 @@ static void close_backend(void *ctx)
     for (int64_t i = 0; d->flights && i < (int64_t)s->n_ops * HT_CUDA_TURNS; i++) {
         if (d->flights[i].begin) (void)d->api->event_destroy(d->flights[i].begin);
         if (d->flights[i].end) (void)d->api->event_destroy(d->flights[i].end);
+        free(d->flights[i].answers);
+        free(d->flights[i].buffers);
     }
+    for (int32_t op = 0; d->awaits && op < s->n_ops; op++) free(d->awaits[op].ops);
     if (d->base) (void)d->api->event_destroy(d->base);
     if (d->next_base) (void)d->api->event_destroy(d->next_base);
     d->base = d->next_base = NULL;
     ht_cuda_asides_destroy(d);
     free(d->lanes);
     free(d->flights);
+    free(d->awaits);
     d->lanes = NULL;
     d->flights = NULL;
+    d->awaits = NULL;
     d->s = NULL;
     ht_cpu_backend.close(d->cpu);
 }
@@ -301,6 +307,60 @@ static enum ht_status make_scratch(struct ht_cuda_device *d, struct ht_error *er
     return status;
 }
 
+/* A step or an undo that has a log among its effects. */
+static bool has_log(const struct ht_schedule *s, int32_t op)
+{
+    if (s->ops[op].kind != HT_OP_OPTIMIZER_STEP && s->ops[op].kind != HT_OP_UNDO) return false;
+    for (int64_t e = s->effects_begin[op]; e < s->effects_begin[op + 1]; e++)
+        if (s->tensors[s->effects[e].tensor].class == HT_STAGING) return true;
+    return false;
+}
+
+/* Does the host make something of the op when it has ended? */
+static bool is_concluded(const struct ht_schedule *s, int32_t op)
+{
+    return s->ops[op].kind == HT_OP_VALIDATE || (s->ops[op].kind == HT_OP_OPTIMIZER_STEP && has_log(s, op));
+}
+
+static bool is_verdict(const struct ht_schedule *s, int32_t op)
+{
+    return s->ops[op].kind == HT_OP_VALIDATE && s->ops[op].label.unit < 0;
+}
+
+/* The head's forward pass reads the loss scale. */
+static bool reads_scale(const struct ht_cuda_device *d, int32_t op)
+{
+    const struct ht_op *o = &d->s->ops[op];
+    return o->kind == HT_OP_FORWARD && o->label.unit + o->label.n_units == ht_model_units(&d->model);
+}
+
+/* Whether a logged step was made is known when it has ended. Before the row's next step it must be, since that counts
+   on; and before the gradient is overwritten, for if it was not made, its gradient is looked at. (What else depends on it,
+   undone steps and steps that are made again, has a `when` and comes after the verdict.) */
+static void list_awaits(struct ht_cuda_device *d)
+{
+    const struct ht_schedule *s = d->s;
+    int32_t verdict = -1, *read_by = HT_NEW_ARRAY(int32_t, s->n_tensors); /* by a logged step; 0: none, else op + 1 */
+    d->awaits = HT_NEW_ARRAY(struct ht_cuda_awaits, s->n_ops);
+    for (int32_t op = 0; op < s->n_ops; op++) {
+        if (is_verdict(s, op)) verdict = op;
+        for (int64_t e = s->effects_begin[op]; is_concluded(s, op) && e < s->effects_begin[op + 1]; e++)
+            if (s->ops[op].kind == HT_OP_OPTIMIZER_STEP) read_by[s->effects[e].tensor] = op + 1;
+    }
+    for (int32_t op = 0; op < s->n_ops; op++) {
+        struct ht_cuda_awaits *a = &d->awaits[op];
+        if (verdict >= 0 && reads_scale(d, op)) HT_PUSH(a->ops, a->n, a->cap, verdict);
+        for (int64_t e = s->effects_begin[op]; e < s->effects_begin[op + 1]; e++) {
+            const struct ht_effect *f = &s->effects[e];
+            enum ht_tensor_class class = s->tensors[f->tensor].class;
+            int32_t step = read_by[f->tensor] - 1;
+            bool writes = f->flags & HT_UPDATE && (class == HT_GRAD || class == HT_MOMENTUM);
+            if (step >= 0 && writes && (!a->n || a->ops[a->n - 1] != step)) HT_PUSH(a->ops, a->n, a->cap, step);
+        }
+    }
+    free(read_by);
+}
+
 static enum ht_status open_backend(void *ctx, const struct ht_schedule *s, struct ht_error *err)
 {
     struct ht_cuda_device *d = ctx;
@@ -325,6 +385,7 @@ static enum ht_status open_backend(void *ctx, const struct ht_schedule *s, struc
         d->flights[i].context = d->lanes[s->ops[i / HT_CUDA_TURNS].lane].context;
         d->flights[i].scratch = d->lanes[s->ops[i / HT_CUDA_TURNS].lane].scratch;
     }
+    list_awaits(d);
     if (status == HT_OK) status = make_base(d, err);
     if (status) close_backend(d);
     return status;
@@ -337,19 +398,35 @@ static struct ht_cuda_flight *flight_of(struct ht_cuda_device *d, int32_t iterat
     return &d->flights[(int64_t)op * HT_CUDA_TURNS + iteration % HT_CUDA_TURNS];
 }
 
-/* A step or an undo that has a log among its effects. */
-static bool has_log(const struct ht_schedule *s, int32_t op)
-{
-    if (s->ops[op].kind != HT_OP_OPTIMIZER_STEP && s->ops[op].kind != HT_OP_UNDO) return false;
-    for (int64_t e = s->effects_begin[op]; e < s->effects_begin[op + 1]; e++)
-        if (s->tensors[s->effects[e].tensor].class == HT_STAGING) return true;
-    return false;
-}
-
+/* All but undoing, which has a `when`: it is not known beforehand whether it comes at all. */
 static bool is_async(void *ctx, int32_t op)
 {
     const struct ht_cuda_device *d = ctx;
-    return d->lanes[d->s->ops[op].lane].is_stream && d->s->ops[op].kind != HT_OP_VALIDATE && !has_log(d->s, op);
+    return d->lanes[d->s->ops[op].lane].is_stream && d->s->ops[op].kind != HT_OP_UNDO;
+}
+
+static int32_t awaits(void *ctx, int32_t op, const int32_t **ops)
+{
+    const struct ht_cuda_device *d = ctx;
+    *ops = d->awaits[op].ops;
+    return (int32_t)d->awaits[op].n;
+}
+
+static void keep_buffers(struct ht_cuda_flight *f, const struct ht_buffer *buffers, int32_t n)
+{
+    if (!f->buffers) f->buffers = HT_NEW_ARRAY(struct ht_buffer, n);
+    if (!f->answers) f->answers = HT_NEW_ARRAY(struct ht_cuda_answer, f->aside->max_answers);
+    for (int32_t i = 0; i < n; i++) f->buffers[i] = buffers[i];
+    f->n_buffers = n;
+}
+
+/* The op has ended on the device: what it left comes to where it belongs. */
+static enum ht_status land(struct ht_cuda_flight *f, int32_t iteration, int32_t op, struct ht_error *err)
+{
+    struct ht_cuda_device *d = f->d;
+    ht_cuda_aside_land(f);
+    if (!is_concluded(d->s, op)) return HT_OK;
+    return ht_cpu_conclude_on(d->cpu, &ht_cuda_landing_kernels, f, iteration, op, f->buffers, f->n_buffers, err);
 }
 
 /* Everything that the op enqueues, by the CPU backend's own code with the device's kernels. */
@@ -358,6 +435,8 @@ static enum ht_status launch(struct ht_cuda_flight *f, int32_t iteration, int32_
 {
     struct ht_cuda_device *d = f->d;
     char title[64];
+    f->n_answers = 0;
+    if (is_concluded(d->s, op)) keep_buffers(f, buffers, n);
     if (d->api->mark_begin) d->api->mark_begin(ht_op_title(d->s, op, title, sizeof(title)));
     enum ht_status status = ht_cpu_run_on(d->cpu, &ht_cuda_flight_kernels, f, iteration, op, buffers, n, err);
     if (d->api->mark_end) d->api->mark_end();
@@ -390,15 +469,28 @@ static enum ht_status enqueue(void *ctx, int32_t iteration, int32_t op, const st
     return ht_cuda_failed(d->api->event_record(f->end, stream), ht_op_title(d->s, op, title, sizeof(title)), err);
 }
 
+/* Waits for the op's end. What others may not be issued without, verdicts, is asked for again and again at first: the
+   way through the driver's interrupt takes tens of microseconds. */
+static const char *hear_of(const struct ht_cuda_device *d, const struct ht_cuda_flight *f, bool soon)
+{
+    enum { ASK_NS = 200000 };
+    bool reached = false;
+    const char *why = NULL;
+    for (int64_t until = now_ns() + ASK_NS; soon && !why && !reached && now_ns() < until;) {
+        why = d->api->event_reached(f->end, &reached);
+        if (!reached) sched_yield();
+    }
+    return why || reached ? why : d->api->event_finish(f->end);
+}
+
 static enum ht_status wait_op(void *ctx, int32_t iteration, int32_t op, struct ht_error *err)
 {
     struct ht_cuda_device *d = ctx;
     struct ht_cuda_flight *f = flight_of(d, iteration, op);
     char title[64];
-    const char *why = d->api->event_finish(f->end);
+    const char *why = hear_of(d, f, d->s->ops[op].kind == HT_OP_VALIDATE);
     if (why) return ht_cuda_failed(why, ht_op_title(d->s, op, title, sizeof(title)), err);
-    ht_cuda_aside_land(f);
-    return HT_OK;
+    return land(f, iteration, op, err);
 }
 
 /* What is not enqueued: on host lanes the CPU's own, but for copies, which may be from or to the device. */
@@ -422,8 +514,7 @@ static enum ht_status run_op(void *ctx, int32_t iteration, int32_t op, const str
     const char *why = d->api->stream_finish(aside ? d->aside.stream : lane->stream);
     if (aside) pthread_mutex_unlock(&d->aside_lock);
     if (status == HT_OK) status = ht_cuda_failed(why, ht_op_title(d->s, op, title, sizeof(title)), err);
-    if (status == HT_OK) ht_cuda_aside_land(f);
-    return status;
+    return status == HT_OK ? land(f, iteration, op, err) : status;
 }
 
 static bool control(void *ctx, int32_t iteration, int32_t op)
@@ -480,6 +571,7 @@ const struct ht_backend_ops ht_cuda_backend = {
     .control = control,
     .issue_ahead = 2,
     .is_async = is_async,
+    .awaits = awaits,
     .enqueue = enqueue,
     .wait = wait_op,
     .op_times = op_times,

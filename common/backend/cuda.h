@@ -10,9 +10,12 @@
  *     lane "d2h"   stream     G9 ..
  *     lane "cpu"   threads      O9 ..    ht_cpu_backend
  *
- * Not enqueued, but run and waited for when they start: whatever the host has to know of before a later op is enqueued.
- * That is validate (a verdict decides what runs next, and with which loss scale) and steps with an undo log. Op times
- * are the device's own.
+ * What the device has to say to the host (losses, what gradients say, whether a logged step was made) is copied into
+ * pinned memory behind the op, and read when the op's event has been reached: nothing waits for a stream, and lanes go on.
+ * The host looks at it before it enqueues what depends on it: an op with a `when` is not issued before its verdict, the
+ * next iteration's head, which reads the loss scale, is not enqueued before it, nor a logged row's next step before it is
+ * known that this one was made (`awaits` in common/exec/run.h). Only undoing, which is rare, is run and waited for. Op
+ * times are the device's own.
  *
  * Device memory is one allocation with the arena's books kept here. Beside it: token ids, targets and losses of the ops
  * in flight (24 B T bytes and some for each op that needs them), and what CUDA itself takes.

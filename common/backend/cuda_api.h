@@ -47,6 +47,7 @@ struct ht_cuda_api {
     const char *(*event_destroy)(void *event);
     const char *(*event_record)(void *event, void *stream);
     const char *(*event_finish)(void *event);                        /* the caller waits, without spinning */
+    const char *(*event_reached)(void *event, bool *reached);        /* asks, without waiting */
     const char *(*event_between)(void *from, void *to, int64_t *ns); /* both have been reached; may be negative */
 
     const char *(*context_create)(void *stream, void **context);
@@ -59,8 +60,17 @@ struct ht_cuda_api {
     void (*unit_init)(void *context, const struct ht_model *m, int64_t unit, uint64_t seed, enum ht_dtype type,
                       void *params);
     /* The `device` of these is a context, and everything they get lies on the device, tokens, targets and *loss_sum
-       included; what is not has been copied when the call returns. `copy` takes any two memories. */
+       included; what is not has been copied when the call returns. `copy` takes any two memories. There is neither judge
+       nor undo_summary: their answers are left on the device, as these say. */
     const struct ht_kernels *kernels;
+    /* judge: what ht_kernels' says, as so many bytes on the device; and what they are, when they are on the host. */
+    int64_t partial_bytes;
+    void (*judge)(void *context, const struct ht_adamw_step *step, const void *grad, enum ht_dtype type, int64_t n,
+                  void *partial);
+    struct ht_grad_partial (*partial_of)(const void *partial);
+    /* The first bytes of a log, and what they say, when they are on the host. */
+    int64_t log_header_bytes;
+    struct ht_undo_summary (*summary_of)(const void *header, int64_t n);
 
     /* Optional: what a profiler of CUDA shows as the thread's range. */
     void (*mark_begin)(const char *name);

@@ -1,13 +1,17 @@
 /*
- * From ops to the device's kernels: token ids are brought to the device before them, and losses back after them.
+ * From ops to the device's kernels: token ids are brought to the device before them, and losses, what gradients say and
+ * whether logged steps were made are brought back after them.
  *
  *     on the host (pinned), on the device:   tokens (B,T) int32 | targets (B,T) int32 | loss, double
+ *                                        or  answer 0 | answer 1 ..
  *
- * All of it is copied on the op's own stream, so its place is free again when the op has ended.
+ * All of it is copied on the op's own stream, so nobody waits for it but who waits for the op, and its place is free
+ * again when the op has ended.
  */
 #include "common/backend/cuda_state.h"
 #include "common/base/array.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,9 +27,16 @@ static int64_t ids_bytes(const struct ht_cuda_aside *a)
     return aligned(a->n_tokens * (int64_t)sizeof(int32_t));
 }
 
-static int64_t aside_bytes(const struct ht_cuda_aside *a)
+static int64_t answer_bytes(const struct ht_cuda_device *d)
 {
-    return a->n_tokens ? 2 * ids_bytes(a) + ALIGN : 0;
+    int64_t most = d->api->partial_bytes;
+    if (d->api->log_header_bytes > most) most = d->api->log_header_bytes;
+    return aligned(most);
+}
+
+static int64_t aside_bytes(const struct ht_cuda_device *d, const struct ht_cuda_aside *a)
+{
+    return (a->n_tokens ? 2 * ids_bytes(a) + ALIGN : 0) + a->max_answers * answer_bytes(d);
 }
 
 /* Does the op look at token ids or targets, or leave a loss? */
@@ -33,6 +44,18 @@ static bool needs_aside(const struct ht_schedule *s, int32_t op)
 {
     enum ht_op_kind kind = s->ops[op].kind;
     return kind == HT_OP_FORWARD || kind == HT_OP_BACKWARD;
+}
+
+/* Rows of gradients that the op judges, or logs that it writes. */
+static int32_t count_answers(const struct ht_schedule *s, int32_t op)
+{
+    enum ht_op_kind kind = s->ops[op].kind;
+    int32_t n = 0;
+    for (int64_t e = s->effects_begin[op]; e < s->effects_begin[op + 1]; e++) {
+        enum ht_tensor_class class = s->tensors[s->effects[e].tensor].class;
+        n += kind == HT_OP_VALIDATE ? class == HT_GRAD : kind == HT_OP_OPTIMIZER_STEP && class == HT_STAGING;
+    }
+    return n;
 }
 
 enum ht_status ht_cuda_asides_create(struct ht_cuda_device *d, struct ht_error *err)
@@ -46,7 +69,8 @@ enum ht_status ht_cuda_asides_create(struct ht_cuda_device *d, struct ht_error *
         const struct ht_label *l = &s->ops[op].label;
         bool at_an_end = l->unit == 0 || l->unit + l->n_units == ht_model_units(&d->model);
         if (needs_aside(s, op) && at_an_end) d->asides[i].n_tokens = w->batch * w->seq;
-        total += aside_bytes(&d->asides[i]);
+        if (d->lanes[s->ops[op].lane].is_stream) d->asides[i].max_answers = count_answers(s, op);
+        total += aside_bytes(d, &d->asides[i]);
     }
     if (total == 0) return HT_OK;
     enum ht_status status =
@@ -58,7 +82,7 @@ enum ht_status ht_cuda_asides_create(struct ht_cuda_device *d, struct ht_error *
     for (int64_t i = 0; i < n; i++) {
         d->asides[i].on_host = (char *)d->asides_on_host + at;
         d->asides[i].on_device = (char *)d->asides_on_device + at;
-        at += aside_bytes(&d->asides[i]);
+        at += aside_bytes(d, &d->asides[i]);
     }
     return HT_OK;
 }
@@ -82,10 +106,21 @@ static const int32_t *bring(struct ht_cuda_flight *f, const int32_t *ids, int wh
     return (const int32_t *)(a->on_device + at);
 }
 
+/* The place of an answer that the op's kernels are about to leave. */
+static int32_t add_answer(struct ht_cuda_flight *f, struct ht_cuda_answer answer)
+{
+    assert(f->n_answers < f->aside->max_answers);
+    f->answers[f->n_answers] = answer;
+    return f->n_answers++;
+}
+
 void ht_cuda_aside_land(struct ht_cuda_flight *f)
 {
     if (f->loss_to) memcpy(f->loss_to, f->aside->on_host + 2 * ids_bytes(f->aside), sizeof(double));
     f->loss_to = NULL;
+    for (int32_t i = 0; i < f->n_answers; i++)
+        if (f->answers[i].to)
+            *f->answers[i].to = f->d->api->partial_of(f->aside->on_host + i * answer_bytes(f->d));
 }
 
 /* ---- kernels whose device is a flight ---- */
@@ -181,29 +216,30 @@ static void adamw(void *device, struct ht_pool *pool, const struct ht_adamw_step
     kernels_of(f)->adamw(f->context, pool, step, row);
 }
 
-static struct ht_grad_partial judge(void *device, struct ht_pool *pool, const struct ht_adamw_step *step,
-                                    const void *grad, enum ht_dtype type, int64_t n)
+static void judge(void *device, struct ht_pool *pool, const struct ht_adamw_step *step, const void *grad,
+                  enum ht_dtype type, int64_t n, struct ht_grad_partial *out)
 {
     struct ht_cuda_flight *f = device;
-    return kernels_of(f)->judge(f->context, pool, step, grad, type, n);
+    const struct ht_cuda_api *api = f->d->api;
+    int64_t at = add_answer(f, (struct ht_cuda_answer){.to = out}) * answer_bytes(f->d);
+    (void)pool;
+    api->judge(f->context, step, grad, type, n, f->aside->on_device + at);
+    api->kernels->copy(f->context, f->aside->on_host + at, f->aside->on_device + at, api->partial_bytes);
 }
 
-static bool step_logged(void *device, const struct ht_undo *u, const struct ht_adamw_step *step)
+static void step_logged(void *device, const struct ht_undo *u, const struct ht_adamw_step *step)
 {
     struct ht_cuda_flight *f = device;
-    return kernels_of(f)->step_logged(f->context, u, step);
+    const struct ht_cuda_api *api = f->d->api;
+    int64_t at = add_answer(f, (struct ht_cuda_answer){.log = u->log}) * answer_bytes(f->d);
+    api->kernels->step_logged(f->context, u, step);
+    api->kernels->copy(f->context, f->aside->on_host + at, u->log, api->log_header_bytes);
 }
 
 static bool undo(void *device, const struct ht_undo *u)
 {
     struct ht_cuda_flight *f = device;
     return kernels_of(f)->undo(f->context, u);
-}
-
-static struct ht_undo_summary undo_summary(void *device, const void *log, int64_t log_bytes, int64_t n)
-{
-    struct ht_cuda_flight *f = device;
-    return kernels_of(f)->undo_summary(f->context, log, log_bytes, n);
 }
 
 const struct ht_kernels ht_cuda_flight_kernels = {
@@ -221,5 +257,33 @@ const struct ht_kernels ht_cuda_flight_kernels = {
     .judge = judge,
     .step_logged = step_logged,
     .undo = undo,
-    .undo_summary = undo_summary,
 };
+
+/* ---- and when it has ended ---- */
+
+static struct ht_undo_summary landed_summary(void *device, const void *log, int64_t log_bytes, int64_t n)
+{
+    const struct ht_cuda_flight *f = device;
+    int32_t i = 0;
+    (void)log_bytes;
+    while (i < f->n_answers && f->answers[i].log != log) i++;
+    if (i == f->n_answers) return (struct ht_undo_summary){.state = HT_UNDO_EMPTY};
+    return f->d->api->summary_of(f->aside->on_host + i * answer_bytes(f->d), n);
+}
+
+/* Of a step that was refused, which is rare. Its own answer has been heard, so its places are free. */
+static void landed_judge(void *device, struct ht_pool *pool, const struct ht_adamw_step *step, const void *grad,
+                         enum ht_dtype type, int64_t n, struct ht_grad_partial *out)
+{
+    const struct ht_cuda_flight *f = device;
+    struct ht_cuda_device *d = f->d;
+    (void)pool;
+    pthread_mutex_lock(&d->aside_lock);
+    d->api->judge(d->aside.context, step, grad, type, n, f->aside->on_device);
+    (void)d->api->copy(f->aside->on_host, f->aside->on_device, d->api->partial_bytes, d->aside.stream);
+    const char *why = d->api->stream_finish(d->aside.stream);
+    *out = why ? (struct ht_grad_partial){0} : d->api->partial_of(f->aside->on_host);
+    pthread_mutex_unlock(&d->aside_lock);
+}
+
+const struct ht_kernels ht_cuda_landing_kernels = {.judge = landed_judge, .undo_summary = landed_summary};

@@ -23,6 +23,7 @@ const struct ht_cuda_api *ht_cuda_api_real(void)
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #if __has_include(<nvtx3/nvToolsExt.h>)
 #include <nvtx3/nvToolsExt.h>
@@ -164,6 +165,13 @@ static const char *event_finish(void *event)
     return SAID(cudaEventSynchronize(event));
 }
 
+static const char *event_reached(void *event, bool *reached)
+{
+    cudaError_t answer = cudaEventQuery(event);
+    *reached = answer == cudaSuccess;
+    return answer == cudaErrorNotReady ? NULL : SAID(answer);
+}
+
 static const char *event_between(void *from, void *to, int64_t *ns)
 {
     float ms = 0;
@@ -177,7 +185,6 @@ static const char *event_between(void *from, void *to, int64_t *ns)
 struct context {
     struct ht_cuda cuda;
     void *gemm_workspace;
-    struct ht_cuda_grad_partial *partial, *partial_here; /* on the device, and pinned */
     char text[512];
 };
 
@@ -187,8 +194,6 @@ static void context_destroy(void *context)
     if (!c) return;
     ht_cuda_gemm_destroy(c->cuda.gemm);
     (void)cudaFree(c->gemm_workspace);
-    (void)cudaFree(c->partial);
-    (void)cudaFreeHost(c->partial_here);
     free(c);
 }
 
@@ -197,8 +202,6 @@ static const char *context_create(void *stream, void **context)
     struct context *c = HT_NEW(struct context);
     c->cuda.stream = stream;
     const char *why = SAID(cudaMalloc(&c->gemm_workspace, HT_CUDA_GEMM_WORKSPACE_BYTES));
-    if (!why) why = SAID(cudaMalloc((void **)&c->partial, sizeof(*c->partial)));
-    if (!why) why = SAID(cudaHostAlloc((void **)&c->partial_here, sizeof(*c->partial), cudaHostAllocPortable));
     struct ht_error err = {0};
     if (!why) c->cuda.gemm = ht_cuda_gemm_create(c->gemm_workspace, HT_CUDA_GEMM_WORKSPACE_BYTES, &err);
     if (!why && !c->cuda.gemm) {
@@ -348,14 +351,17 @@ static bool fetch(struct context *c, void *to, const void *from, size_t bytes)
            ht_cuda_check(&c->cuda, cudaStreamSynchronize(c->cuda.stream), "an answer", __FILE__, __LINE__);
 }
 
-static struct ht_grad_partial judge(void *device, struct ht_pool *pool, const struct ht_adamw_step *step,
-                                    const void *grad, enum ht_dtype type, int64_t n)
+static void judge(void *context, const struct ht_adamw_step *step, const void *grad, enum ht_dtype type, int64_t n,
+                  void *partial)
 {
-    struct context *c = device;
-    (void)pool;
-    ht_cuda_grad_judge(&c->cuda, step, type, grad, n, c->partial);
-    if (!fetch(c, c->partial_here, c->partial, sizeof(*c->partial))) return (struct ht_grad_partial){0};
-    return (struct ht_grad_partial){.fits = !c->partial_here->bad, .squares = c->partial_here->squares};
+    struct context *c = context;
+    ht_cuda_grad_judge(&c->cuda, step, type, grad, n, partial);
+}
+
+static struct ht_grad_partial partial_of(const void *partial)
+{
+    const struct ht_cuda_grad_partial *p = partial;
+    return (struct ht_grad_partial){.fits = !p->bad, .squares = p->squares};
 }
 
 static struct ht_cuda_undo_header header_of(struct context *c, const void *log)
@@ -365,15 +371,11 @@ static struct ht_cuda_undo_header header_of(struct context *c, const void *log)
     return h;
 }
 
-static bool step_logged(void *device, const struct ht_undo *u, const struct ht_adamw_step *step)
+static void step_logged(void *device, const struct ht_undo *u, const struct ht_adamw_step *step)
 {
     struct context *c = device;
     struct ht_cuda_adamw a = row_on(&u->row);
     ht_cuda_adamw_step_logged(&c->cuda, step, &a, u->log, u->log_bytes);
-    if (header_of(c, u->log).state == HT_CUDA_UNDO_STEPPED) return true;
-    /* Refused: the copy was written from values that were taken back. */
-    if (u->row.copy) ht_cuda_convert(&c->cuda, HT_F32, u->row.param, u->row.copy_type, u->row.copy, u->row.n);
-    return false;
 }
 
 static bool undo(void *device, const struct ht_undo *u)
@@ -386,11 +388,11 @@ static bool undo(void *device, const struct ht_undo *u)
     return c->cuda.error.status == HT_OK;
 }
 
-static struct ht_undo_summary undo_summary(void *device, const void *log, int64_t log_bytes, int64_t n)
+static struct ht_undo_summary summary_of(const void *header, int64_t n)
 {
-    struct ht_cuda_undo_header h = header_of(device, log);
+    struct ht_cuda_undo_header h;
+    memcpy(&h, header, sizeof(h));
     struct ht_undo_summary s = {.exceptions = (int64_t)h.exceptions};
-    (void)log_bytes;
     if (h.n != n) return (struct ht_undo_summary){0};
     s.state = h.state == HT_CUDA_UNDO_STEPPED   ? HT_UNDO_STEPPED
               : h.state == HT_CUDA_UNDO_REFUSED ? HT_UNDO_REFUSED
@@ -411,10 +413,8 @@ static const struct ht_kernels kernels = {
     .round_copy = round_copy,
     .grad_sum = grad_sum,
     .adamw = adamw,
-    .judge = judge,
     .step_logged = step_logged,
     .undo = undo,
-    .undo_summary = undo_summary,
 };
 
 #ifdef HT_HAVE_NVTX
@@ -450,6 +450,7 @@ static const struct ht_cuda_api api = {
     .event_destroy = event_destroy,
     .event_record = event_record,
     .event_finish = event_finish,
+    .event_reached = event_reached,
     .event_between = event_between,
     .context_create = context_create,
     .context_destroy = context_destroy,
@@ -457,6 +458,11 @@ static const struct ht_cuda_api api = {
     .workspace_bytes = ht_cuda_unit_workspace_bytes,
     .unit_init = unit_init,
     .kernels = &kernels,
+    .partial_bytes = sizeof(struct ht_cuda_grad_partial),
+    .judge = judge,
+    .partial_of = partial_of,
+    .log_header_bytes = sizeof(struct ht_cuda_undo_header),
+    .summary_of = summary_of,
 #ifdef HT_HAVE_NVTX
     .mark_begin = mark_begin,
     .mark_end = mark_end,

@@ -10,10 +10,17 @@
    been enqueued by then, since only two are in flight. */
 enum { HT_CUDA_TURNS = 3 };
 
-/* What an op needs on the device beside tensors. */
+/* What an op needs on the device beside tensors, and what it leaves for the host. */
 struct ht_cuda_aside {
-    int64_t n_tokens;          /* 0: nothing */
-    char *on_host, *on_device; /* tokens, targets, loss: as cuda_aside.c lays them out */
+    int64_t n_tokens;          /* 0: it looks at none */
+    int32_t max_answers;       /* of rows of gradients that it judges, or of logged steps */
+    char *on_host, *on_device; /* tokens, targets, loss; or answers: as cuda_aside.c lays them out */
+};
+
+/* What the host is to know when the op has ended. */
+struct ht_cuda_answer {
+    struct ht_grad_partial *to; /* of a judge; NULL: the header of a log, */
+    const void *log;            /* of this one */
 };
 
 /* An op on its way. */
@@ -23,6 +30,16 @@ struct ht_cuda_flight {
     void *begin, *end;       /* events; NULL until first used */
     struct ht_cuda_aside *aside;
     double *loss_to; /* where the loss goes when it has ended; NULL: nowhere */
+    /* NULL until first used, and where the host concludes nothing: */
+    struct ht_cuda_answer *answers; /* [aside->max_answers] */
+    struct ht_buffer *buffers;      /* the op's */
+    int32_t n_answers, n_buffers;
+};
+
+/* Ops of the previous iteration, as ht_backend_ops' awaits has them. */
+struct ht_cuda_awaits {
+    int32_t *ops;
+    size_t n, cap;
 };
 
 struct ht_cuda_lane {
@@ -52,6 +69,7 @@ struct ht_cuda_device {
     struct ht_cuda_flight *flights; /* [n_ops * HT_CUDA_TURNS] */
     struct ht_cuda_aside *asides;   /* [n_ops * HT_CUDA_TURNS] */
     void *asides_on_host, *asides_on_device;
+    struct ht_cuda_awaits *awaits; /* [n_ops] */
     /* An event and when it was reached, on CLOCK_MONOTONIC. */
     void *base, *next_base;
     int64_t base_ns;
@@ -68,5 +86,7 @@ enum ht_status ht_cuda_asides_create(struct ht_cuda_device *d, struct ht_error *
 void ht_cuda_asides_destroy(struct ht_cuda_device *d);
 /* The op has ended: what it left aside goes where it belongs. */
 void ht_cuda_aside_land(struct ht_cuda_flight *f);
+/* For what the host concludes then: answers that have landed; what else is asked is waited for. */
+extern const struct ht_kernels ht_cuda_landing_kernels;
 
 #endif

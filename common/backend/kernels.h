@@ -3,8 +3,9 @@
  *
  * `device` says where: NULL for the CPU, which has a pool instead. Of the CPU every call has ended when it returns. On
  * a device that is a stream it has been enqueued; what is written through pointers is there when the op has ended (the
- * loss too). Only what is returned has to be waited for, so a device's ops that call `judge` or anything about logs are
- * not enqueued ahead. Arguments are those of the functions that the comments name.
+ * loss and partials too), and so is a log. Only what is returned has to be waited for: `undo_summary` is asked once the
+ * op has ended, and a device's ops that call `undo` are not enqueued ahead. Arguments are those of the functions that the
+ * comments name.
  */
 #ifndef HT_BACKEND_KERNELS_H
 #define HT_BACKEND_KERNELS_H
@@ -39,10 +40,10 @@ struct ht_kernels {
                      enum ht_dtype add_type, int64_t n);
     void (*adamw)(void *device, struct ht_pool *pool, const struct ht_adamw_step *step, const struct ht_adamw_row *row);
 
-    /* common/kernels/grad_check.h and undo.h. These answer. */
-    struct ht_grad_partial (*judge)(void *device, struct ht_pool *pool, const struct ht_adamw_step *step,
-                                    const void *grad, enum ht_dtype type, int64_t n);
-    bool (*step_logged)(void *device, const struct ht_undo *u, const struct ht_adamw_step *step);
+    /* common/kernels/grad_check.h and undo.h. */
+    void (*judge)(void *device, struct ht_pool *pool, const struct ht_adamw_step *step, const void *grad,
+                  enum ht_dtype type, int64_t n, struct ht_grad_partial *out);
+    void (*step_logged)(void *device, const struct ht_undo *u, const struct ht_adamw_step *step);
     bool (*undo)(void *device, const struct ht_undo *u);
     struct ht_undo_summary (*undo_summary)(void *device, const void *log, int64_t log_bytes, int64_t n);
 };

@@ -51,8 +51,10 @@ struct ht_backend_ops {
     /*
      * Optional, for devices whose lanes are streams (common/exec/run_ahead.h). Such lanes may be issued ahead.
      *
-     * is_async   fixed from open on: is this op enqueued, and not run by run_op? What has to be known on the host when
-     *            a later op is enqueued (a verdict, a loss scale) is not.
+     * is_async   fixed from open on: is this op enqueued, and not run by run_op?
+     * awaits     optional, fixed from open on: how many ops of the previous iteration have to have ended, not only been
+     *            enqueued, when this op is enqueued, and which: what they leave is looked at on the host (a loss scale).
+     *            It depends on them, be it through others.
      * enqueue    puts the op behind all that was enqueued on its lane, and lets it wait on the device for the ops in
      *            `after`, which have been enqueued on other lanes. Returns at once. From a thread of the lane's own.
      * wait       returns when the op has ended on the device. From the lane's thread, as run_op is.
@@ -61,6 +63,7 @@ struct ht_backend_ops {
      */
     int32_t issue_ahead; /* k of the semantics: 2, or 0 without these */
     bool (*is_async)(void *ctx, int32_t op);
+    int32_t (*awaits)(void *ctx, int32_t op, const int32_t **ops);
     enum ht_status (*enqueue)(void *ctx, int32_t iteration, int32_t op, const struct ht_buffer *buffers, int32_t n,
                               const struct ht_inst *after, int32_t n_after, struct ht_error *err);
     enum ht_status (*wait)(void *ctx, int32_t iteration, int32_t op, struct ht_error *err);

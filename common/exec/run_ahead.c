@@ -45,6 +45,16 @@ static bool is_posted(const struct ht_ahead *a, struct ht_inst inst)
     return a->posted[inst.op] >= inst.iteration || has_ended(a, inst);
 }
 
+/* Has the host heard of all that it has to know when it enqueues the op? */
+static bool is_told(const struct ht_ahead *a, struct ht_inst inst)
+{
+    const int32_t *ops;
+    int32_t n = a->o.backend->awaits ? a->o.backend->awaits(a->o.backend_ctx, inst.op, &ops) : 0;
+    for (int32_t i = 0; i < n; i++)
+        if (!has_ended(a, (struct ht_inst){inst.iteration - 1, ops[i]})) return false;
+    return true;
+}
+
 /* The i-th dependency: of this iteration, then of the previous one. */
 static bool dependency(const struct ht_schedule *s, struct ht_inst inst, int64_t i, struct ht_inst *out)
 {
@@ -104,6 +114,7 @@ static void look_at(struct issuer *x)
         }
         for (; dependency(a->o.schedule, x->queue[0], x->cursor, &d); x->cursor++)
             if (!is_posted(a, d)) return;
+        if (!is_told(a, x->queue[0])) return;
         hand_over(x);
     }
 }

@@ -22,7 +22,7 @@ static struct {
     pthread_mutex_t lock;
     struct range device[MAX_RANGES], pinned[MAX_RANGES];
     struct streams *streams;
-    _Atomic int64_t calls, fail_at, leaks;
+    _Atomic int64_t calls, fail_at, leaks, waits;
 } fake = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* ---- memory ---- */
@@ -171,6 +171,7 @@ static const char *wait_stream(void *stream, void *event)
 
 static const char *finish_stream(void *stream)
 {
+    fake.waits++;
     stream_finish(stream);
     return NULL;
 }
@@ -198,6 +199,12 @@ static const char *record_event(void *event, void *stream)
 static const char *finish_event(void *event)
 {
     stream_event_finish(event);
+    return NULL;
+}
+
+static const char *reached_event(void *event, bool *reached)
+{
+    *reached = stream_event_reached(event);
     return NULL;
 }
 
@@ -316,7 +323,20 @@ static void kernel_copy(void *device, void *to, const void *from, int64_t bytes)
 
 /* ---- kernels: the CPU's, with the arguments as they were ---- */
 
-enum kind { E_FORWARD, E_BACKWARD, B_FORWARD, B_RECOMPUTE, B_BACKWARD, H_FORWARD, H_BACKWARD, ROUND, SUM, ADAMW };
+enum kind {
+    E_FORWARD,
+    E_BACKWARD,
+    B_FORWARD,
+    B_RECOMPUTE,
+    B_BACKWARD,
+    H_FORWARD,
+    H_BACKWARD,
+    ROUND,
+    SUM,
+    ADAMW,
+    JUDGE,
+    STEP_LOGGED
+};
 
 struct call {
     enum kind kind;
@@ -329,6 +349,7 @@ struct call {
     int64_t n;
     struct ht_adamw_step step;
     struct ht_adamw_row row;
+    struct ht_undo undo;
 };
 
 static void perform(void *arg)
@@ -367,6 +388,12 @@ static void perform(void *arg)
         break;
     case ADAMW:
         k->adamw(NULL, NULL, &c->step, &c->row);
+        break;
+    case JUDGE:
+        k->judge(NULL, NULL, &c->step, in[0], c->types[0], c->n, out[0]);
+        break;
+    case STEP_LOGGED:
+        k->step_logged(NULL, &c->undo, &c->step);
         break;
     }
 }
@@ -465,16 +492,17 @@ static void adamw(void *device, struct ht_pool *pool, const struct ht_adamw_step
     launch(device, (struct call){.kind = ADAMW, .step = *step, .row = real_row(row)});
 }
 
-/* ---- what answers: the stream is waited for, and the rest done here ---- */
+/* ---- what answers ---- */
 
-static struct ht_grad_partial judge(void *device, struct ht_pool *pool, const struct ht_adamw_step *step,
-                                    const void *grad, enum ht_dtype type, int64_t n)
+static void judge(void *context, const struct ht_adamw_step *step, const void *grad, enum ht_dtype type, int64_t n,
+                  void *partial)
 {
-    struct context *c = device;
-    (void)pool;
-    if (fails(c)) return (struct ht_grad_partial){0};
-    stream_finish(c->stream);
-    return ht_grad_judge(NULL, step, real(grad), type, n);
+    launch(context, (struct call){.kind = JUDGE, .in = {grad}, .out = {partial}, .types = {type}, .n = n, .step = *step});
+}
+
+static struct ht_grad_partial partial_of(const void *partial)
+{
+    return *(const struct ht_grad_partial *)partial;
 }
 
 static struct ht_undo real_undo(const struct ht_undo *u)
@@ -486,15 +514,17 @@ static struct ht_undo real_undo(const struct ht_undo *u)
     return r;
 }
 
-static bool step_logged(void *device, const struct ht_undo *u, const struct ht_adamw_step *step)
+static void step_logged(void *device, const struct ht_undo *u, const struct ht_adamw_step *step)
 {
-    struct context *c = device;
-    struct ht_undo here = real_undo(u);
-    if (fails(c)) return false;
-    stream_finish(c->stream);
-    return ht_adamw_step_logged(&here, step);
+    launch(device, (struct call){.kind = STEP_LOGGED, .step = *step, .undo = real_undo(u)});
 }
 
+static struct ht_undo_summary summary_of(const void *header, int64_t n)
+{
+    return ht_undo_summary(header, ht_undo_log_bytes(n, 0), n); /* looks at the header only */
+}
+
+/* Waits, and does the rest here. */
 static bool undo(void *device, const struct ht_undo *u)
 {
     struct context *c = device;
@@ -502,13 +532,6 @@ static bool undo(void *device, const struct ht_undo *u)
     if (fails(c)) return false;
     stream_finish(c->stream);
     return ht_adamw_undo_exact(&here);
-}
-
-static struct ht_undo_summary undo_summary(void *device, const void *log, int64_t log_bytes, int64_t n)
-{
-    struct context *c = device;
-    stream_finish(c->stream);
-    return ht_undo_summary(real(log), log_bytes, n);
 }
 
 static const struct ht_kernels kernels = {
@@ -523,10 +546,8 @@ static const struct ht_kernels kernels = {
     .round_copy = round_copy,
     .grad_sum = grad_sum,
     .adamw = adamw,
-    .judge = judge,
     .step_logged = step_logged,
     .undo = undo,
-    .undo_summary = undo_summary,
 };
 
 static const struct ht_cuda_api api = {
@@ -550,11 +571,17 @@ static const struct ht_cuda_api api = {
     .event_destroy = destroy_event,
     .event_record = record_event,
     .event_finish = finish_event,
+    .event_reached = reached_event,
     .event_between = between,
     .context_create = create_context,
     .context_destroy = destroy_context,
     .context_status = status,
     .kernels = &kernels,
+    .partial_bytes = sizeof(struct ht_grad_partial),
+    .judge = judge,
+    .partial_of = partial_of,
+    .log_header_bytes = 64,
+    .summary_of = summary_of,
 };
 
 const struct ht_cuda_api *fake_cuda_api(void)
@@ -571,6 +598,11 @@ void fake_cuda_fail_at(int64_t call)
 int64_t fake_cuda_calls(void)
 {
     return atomic_exchange(&fake.calls, 0);
+}
+
+int64_t fake_cuda_stream_waits(void)
+{
+    return atomic_exchange(&fake.waits, 0);
 }
 
 int64_t fake_cuda_leaks(void)

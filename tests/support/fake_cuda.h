@@ -16,6 +16,8 @@ const struct ht_cuda_api *fake_cuda_api(void);
 void fake_cuda_fail_at(int64_t call);
 /* What the device was asked to do since the last time it was asked this. */
 int64_t fake_cuda_calls(void);
+/* How often a stream was waited for as a whole since the last time it was asked this. */
+int64_t fake_cuda_stream_waits(void);
 /* Allocations, streams, events, contexts and pinned ranges that are still there. */
 int64_t fake_cuda_leaks(void);
 

@@ -172,6 +172,14 @@ void stream_event_finish(struct stream_event *e)
     pthread_mutex_unlock(&e->device->lock);
 }
 
+bool stream_event_reached(struct stream_event *e)
+{
+    pthread_mutex_lock(&e->device->lock);
+    bool reached = e->reached >= e->recorded;
+    pthread_mutex_unlock(&e->device->lock);
+    return reached;
+}
+
 int64_t stream_event_ns(struct stream_event *e)
 {
     pthread_mutex_lock(&e->device->lock);

@@ -3,13 +3,14 @@
  * when bad. Gradients are spoilt in random iterations and units; what comes out must be, to the last bit, what comes
  * out of the good iterations alone, by a graph without log, validate and undo: losses, parameters, momentum, variance.
  */
-#include "common/backend/cpu.h"
+#include "common/backend/cuda.h"
 #include "common/base/array.h"
 #include "common/base/rng.h"
 #include "common/kernels/plain.h"
 #include "common/kernels/undo.h"
 #include "common/mem/arena.h"
 #include "common/schedule/verify.h"
+#include "tests/support/fake_cuda.h"
 
 #include <check.h>
 #include <math.h>
@@ -38,6 +39,7 @@ struct variant {
     bool shards;    /* state and log in two shards a unit */
     bool transient; /* the log is made by the step and released when the iteration is judged */
     bool no_room;   /* for more exceptions than good gradients make */
+    bool cuda;      /* on the CUDA backend, over tests/support/fake_cuda.h: enqueued ahead */
 };
 
 /* ---- the schedule ---- */
@@ -210,6 +212,8 @@ enum spoilt { GOOD, ONE_NAN, ONE_INFINITE, SQUARE_OVERFLOWS, ALL_NAN, N_SPOILT }
 struct course {
     const struct graph *g;
     struct ht_cpu *cpu;
+    struct ht_cuda_device *gpu; /* instead of cpu */
+    bool spoils;                /* some iteration */
     int32_t n, batch[ITERATIONS]; /* iterations; the batch of each */
     enum spoilt spoilt[ITERATIONS];
     int32_t unit[ITERATIONS]; /* the gradient that is spoilt */
@@ -278,15 +282,40 @@ static void close_backend(void *ctx)
 static const struct ht_backend_ops overflowing = {
     .name = "overflowing cpu", .open = open_backend, .run_op = run_op, .control = control, .close = close_backend};
 
-static enum ht_status init(void *ctx, int32_t space, struct ht_buffer b, struct ht_error *err)
+/* The same of the CUDA backend, whose context is not ours: only the backward pass, where there is one to spoil, is not
+   enqueued. */
+static struct course *on_gpu;
+
+static enum ht_status cuda_run_op(void *ctx, int32_t iteration, int32_t op, const struct ht_buffer *buffers, int32_t n,
+                                  struct ht_error *err)
 {
-    return ht_cpu_init(((struct course *)ctx)->cpu, space, b, err);
+    struct course *c = on_gpu;
+    enum ht_status status = ht_cuda_backend.run_op(ctx, iteration, op, buffers, n, err);
+    for (int32_t i = 0; i < n && op == c->g->backward; i++) {
+        if (buffers[i].tensor != c->g->grad[c->unit[iteration]]) continue;
+        struct ht_buffer here = buffers[i];
+        here.data = ht_alloc((size_t)here.bytes);
+        ck_assert_int_eq(ht_cuda_device_read(c->gpu, buffers[i], here.data, err), HT_OK);
+        spoil(c, iteration, &here);
+        ck_assert_int_eq(ht_cuda_device_write(c->gpu, here.data, buffers[i], err), HT_OK);
+        free(here.data);
+    }
+    return status;
 }
 
-static enum ht_status final(void *ctx, int32_t space, struct ht_buffer b, struct ht_error *err)
+static bool cuda_is_async(void *ctx, int32_t op)
+{
+    return (op != on_gpu->g->backward || !on_gpu->spoils) && ht_cuda_backend.is_async(ctx, op);
+}
+
+static enum ht_status init(void *ctx, int32_t space, struct ht_buffer b, struct ht_error *err)
 {
     struct course *c = ctx;
-    (void)space, (void)err;
+    return c->gpu ? ht_cuda_device_init(c->gpu, space, b, err) : ht_cpu_init(c->cpu, space, b, err);
+}
+
+static enum ht_status compare_state(struct course *c, struct ht_buffer b)
+{
     for (int32_t u = 0; u < UNITS; u++)
         for (int i = 0; i < 2; i++) {
             const int32_t rows[3] = {i ? -1 : c->g->param[u], c->g->m[u][i], c->g->vv[u][i]};
@@ -300,11 +329,55 @@ static enum ht_status final(void *ctx, int32_t space, struct ht_buffer b, struct
     return HT_OK;
 }
 
+static enum ht_status final(void *ctx, int32_t space, struct ht_buffer b, struct ht_error *err)
+{
+    struct course *c = ctx;
+    (void)space;
+    if (!c->gpu) return compare_state(c, b);
+    struct ht_buffer here = b;
+    here.data = ht_alloc((size_t)b.bytes);
+    enum ht_status status = ht_cuda_device_read(c->gpu, b, here.data, err);
+    if (status == HT_OK) status = compare_state(c, here);
+    free(here.data);
+    return status;
+}
+
 static void course_free(struct course *c)
 {
     for (int k = 0; k < 3; k++)
         for (int u = 0; u < UNITS; u++)
             for (int i = 0; i < 2; i++) free(c->state[k][u][i]);
+}
+
+/* The device that the variant asks for, and two arenas, which destroy_device destroys. */
+static void create_device(const struct variant *v, struct course *c, const struct ht_cpu_options *co,
+                          struct ht_arena **arenas, struct ht_run_options *ro)
+{
+    static struct ht_backend_ops cuda;
+    struct ht_error err = {0};
+    enum ht_status status = v->cuda ? ht_cuda_device_create(co, fake_cuda_api(), 0, &err, &c->gpu)
+                                    : ht_cpu_create(co, &err, &c->cpu);
+    for (int i = 0; i < 2 && status == HT_OK; i++)
+        status = v->cuda ? ht_cuda_device_arena(c->gpu, i ? HT_HOST : HT_DEVICE, 8 << 20, 8 << 20, &err, &arenas[i])
+                         : ht_arena_create(8 << 20, 8 << 20, false, &err, &arenas[i]);
+    ck_assert_msg(status == HT_OK, "%s", err.text);
+    cuda = ht_cuda_backend;
+    cuda.run_op = cuda_run_op;
+    cuda.is_async = cuda_is_async;
+    on_gpu = c;
+    ro->backend = v->cuda ? &cuda : &overflowing;
+    ro->backend_ctx = v->cuda ? (void *)c->gpu : (void *)c;
+    ro->arenas = arenas;
+}
+
+static void destroy_device(struct course *c, struct ht_arena **arenas)
+{
+    for (int i = 0; i < 2 && !c->gpu; i++) ht_arena_destroy(arenas[i]);
+    ht_cuda_device_destroy(c->gpu);
+    ht_cpu_destroy(c->cpu);
+    c->gpu = NULL;
+    c->cpu = NULL;
+    ck_assert_int_eq(fake_cuda_leaks(), 0);
 }
 
 static enum ht_status run(const struct variant *v, struct course *c, struct ht_error *err)
@@ -319,22 +392,14 @@ static enum ht_status run(const struct variant *v, struct course *c, struct ht_e
                                 .data = data,
                                 .data_ctx = c,
                                 .losses = c->losses};
-    c->g = &g;
-    ck_assert_msg(ht_cpu_create(&co, err, &c->cpu) == HT_OK, "%s", err->text);
     struct ht_arena *arenas[4] = {0};
-    for (int i = 0; i < 2; i++) ck_assert_int_eq(ht_arena_create(8 << 20, 8 << 20, false, err, &arenas[i]), HT_OK);
-    struct ht_run_options ro = {.iterations = c->n,
-                                .backend = &overflowing,
-                                .backend_ctx = c,
-                                .arenas = arenas,
-                                .hooks_ctx = c,
-                                .init = init,
-                                .final = final};
+    c->g = &g;
+    struct ht_run_options ro = {.iterations = c->n, .hooks_ctx = c, .init = init, .final = final};
+    create_device(v, c, &co, arenas, &ro);
     struct ht_trace *t;
     enum ht_status status = ht_run(g.s, &ro, err, &t);
-    for (int i = 0; i < 2; i++) ht_arena_destroy(arenas[i]);
+    destroy_device(c, arenas);
     ht_trace_destroy(t);
-    ht_cpu_destroy(c->cpu);
     ht_schedule_destroy(g.s);
     return status;
 }
@@ -354,7 +419,7 @@ static void draw_batches(void)
 /* Every iteration is bad with a chance of 0.4, the last one never: it shows what the ones before have left. */
 static struct course draw(uint64_t seed)
 {
-    struct course c = {.n = ITERATIONS};
+    struct course c = {.n = ITERATIONS, .spoils = true};
     for (int k = 0; k < ITERATIONS; k++) {
         uint64_t i = 3 * (uint64_t)k;
         bool bad = k < ITERATIONS - 1 && ht_random_below(seed, i, 10) < 4;
@@ -371,7 +436,7 @@ static void compare(const struct variant *v, uint64_t seed)
     struct ht_error err = {0};
     for (int k = 0; k < ITERATIONS; k++)
         if (c.spoilt[k] == GOOD) good.batch[good.n++] = k;
-    struct variant plain = {.control = PLAIN, .offload = v->offload, .shards = v->shards};
+    struct variant plain = {.control = PLAIN, .offload = v->offload, .shards = v->shards, .cuda = v->cuda};
     ck_assert_msg(run(v, &c, &err) == HT_OK, "%s", err.text);
     ck_assert_msg(run(&plain, &good, &err) == HT_OK, "%s", err.text);
     for (int i = 0; i < good.n; i++)
@@ -406,6 +471,12 @@ static const struct variant variants[] = {
     {.control = ROLLBACK, .shards = true, .transient = true},
     {.control = ROLLBACK, .offload = true, .no_room = true},
     {.control = ROLLBACK, .offload = true, .shards = true, .transient = true, .no_room = true},
+    {.control = GATE, .cuda = true},
+    {.control = GATE, .offload = true, .cuda = true},
+    {.control = ROLLBACK, .cuda = true},
+    {.control = ROLLBACK, .no_room = true, .cuda = true},
+    {.control = ROLLBACK, .shards = true, .transient = true, .no_room = true, .cuda = true},
+    {.control = ROLLBACK, .offload = true, .shards = true, .no_room = true, .cuda = true},
 };
 
 START_TEST(test_as_if_it_had_not_been)
@@ -426,21 +497,14 @@ static void expect_failure(const struct variant *v, struct course c, void (*alte
     alter(&g);
     struct ht_cpu_options co = {
         .model = model, .tokens_per_iteration = B * T, .seed = SEED, .adamw = adamw, .data = data, .data_ctx = &c};
-    c.g = &g;
-    ck_assert_msg(ht_cpu_create(&co, &err, &c.cpu) == HT_OK, "%s", err.text);
     struct ht_arena *arenas[4] = {0};
-    for (int i = 0; i < 2; i++) ck_assert_int_eq(ht_arena_create(8 << 20, 8 << 20, false, &err, &arenas[i]), HT_OK);
-    struct ht_run_options ro = {.iterations = ITERATIONS,
-                                .backend = &overflowing,
-                                .backend_ctx = &c,
-                                .arenas = arenas,
-                                .hooks_ctx = &c,
-                                .init = init};
+    c.g = &g;
+    struct ht_run_options ro = {.iterations = ITERATIONS, .hooks_ctx = &c, .init = init};
+    create_device(v, &c, &co, arenas, &ro);
     struct ht_trace *t;
     ck_assert_int_eq(ht_run(g.s, &ro, &err, &t), HT_FAILED);
     ck_assert_msg(strstr(err.text, text), "%s", err.text);
-    for (int i = 0; i < 2; i++) ht_arena_destroy(arenas[i]);
-    ht_cpu_destroy(c.cpu);
+    destroy_device(&c, arenas);
     ht_schedule_destroy(g.s);
 }
 
@@ -476,8 +540,9 @@ static void never_undone(struct graph *g)
 
 START_TEST(test_refusals)
 {
-    const struct variant v = {.control = ROLLBACK}, tight = {.control = ROLLBACK, .no_room = true};
-    struct course good = {0}, bad = {.spoilt = {ALL_NAN}, .unit = {1}};
+    const struct variant v = {.control = ROLLBACK, .cuda = _i},
+                         tight = {.control = ROLLBACK, .no_room = true, .cuda = _i};
+    struct course good = {0}, bad = {.spoilt = {ALL_NAN}, .unit = {1}, .spoils = true};
     /* With no room at all, the second step's exceptions do not fit, or an earlier one's. */
     expect_failure(&v, good, least_log, "the undo log of unit");
     expect_failure(&v, good, least_log, "needs");
@@ -495,7 +560,7 @@ int main(void)
     TCase *tc = tcase_create("cpu undo");
     tcase_set_timeout(tc, 120);
     tcase_add_loop_test(tc, test_as_if_it_had_not_been, 0, (int)HT_COUNT(variants));
-    tcase_add_test(tc, test_refusals);
+    tcase_add_loop_test(tc, test_refusals, 0, 2);
     suite_add_tcase(s, tc);
     SRunner *sr = srunner_create(s);
     srunner_run_all(sr, CK_ENV);

@@ -34,6 +34,7 @@ struct flight {
     enum ht_status status;
     struct ht_error err;
     struct stream_event *begin, *end;
+    atomic_bool heard; /* of its end, on the host */
 };
 
 struct world {
@@ -41,7 +42,7 @@ struct world {
     struct streams *device;
     struct stream **lanes;  /* [n_lanes] */
     struct flight *flights; /* [n_ops * PARITIES] */
-    _Atomic int64_t n_enqueued;
+    _Atomic int64_t n_enqueued, n_awaited;
 
     /* Conformance only: ops end in this order. */
     const int32_t *rank; /* [ITERATIONS * n_ops], -1: never */
@@ -86,8 +87,29 @@ static bool is_async(void *ctx, int32_t op)
     struct world *w = ctx;
     const struct ht_schedule *s = w->stamps.s;
     enum ht_lane_kind kind = s->lanes[s->ops[op].lane].kind;
-    if (kind == HT_LANE_HOST || kind == HT_LANE_DISK || s->ops[op].kind == HT_OP_VALIDATE) return false;
+    if (kind == HT_LANE_HOST || kind == HT_LANE_DISK) return false;
     return ht_random_below(w->stamps.seed + 3, (uint64_t)op, 8) > 0; /* some run by themselves in between */
+}
+
+/* Some ops want to be enqueued only when the host has heard of what they wait for in the previous iteration. */
+static int32_t awaits(void *ctx, int32_t op, const int32_t **ops)
+{
+    const struct world *w = ctx;
+    const struct ht_schedule *s = w->stamps.s;
+    if (ht_random_below(w->stamps.seed + 4, (uint64_t)op, 3)) return 0;
+    *ops = &s->prev[s->prev_begin[op]];
+    return (int32_t)(s->prev_begin[op + 1] - s->prev_begin[op]);
+}
+
+static void check_heard(struct world *w, int32_t iteration, int32_t op)
+{
+    const int32_t *ops;
+    int32_t n = iteration ? awaits(w, op, &ops) : 0;
+    for (int32_t i = 0; i < n; i++) {
+        const struct flight *f = flight_of(w, iteration - 1, ops[i]);
+        if (f->w && f->iteration == iteration - 1) ck_assert(f->heard); /* else it was passed over, or not enqueued */
+    }
+    w->n_awaited += n;
 }
 
 static void fly(void *arg)
@@ -103,6 +125,8 @@ static enum ht_status enqueue(void *ctx, int32_t iteration, int32_t op, const st
     struct flight *f = flight_of(w, iteration, op);
     struct stream *stream = w->lanes[w->stamps.s->ops[op].lane];
     (void)err;
+    check_heard(w, iteration, op);
+    f->heard = false;
     f->w = w, f->iteration = iteration, f->op = op, f->n = n;
     if (!f->buffers) f->buffers = HT_NEW_ARRAY(struct ht_buffer, n);
     memcpy(f->buffers, buffers, sizeof(*buffers) * (size_t)n);
@@ -124,6 +148,7 @@ static enum ht_status wait_op(void *ctx, int32_t iteration, int32_t op, struct h
     stream_event_finish(f->end);
     ck_assert(f->iteration == iteration);
     take_turn(ctx, iteration, op);
+    f->heard = true;
     if (f->status) *err = f->err;
     return f->status;
 }
@@ -155,6 +180,7 @@ static const struct ht_backend_ops backend = {.name = "streams",
                                               .control = stamps_control,
                                               .issue_ahead = AHEAD,
                                               .is_async = is_async,
+                                              .awaits = awaits,
                                               .enqueue = enqueue,
                                               .wait = wait_op,
                                               .op_times = op_times,
@@ -289,7 +315,7 @@ static struct ht_schedule *make_graph(uint64_t seed, int64_t **cost_ns)
 
 enum fate { RUNS, FAILS, IS_INTERRUPTED };
 
-static int64_t try_graph(uint64_t seed, enum fate fate)
+static int64_t try_graph(uint64_t seed, enum fate fate, int64_t *n_awaited)
 {
     int64_t *cost_ns;
     struct ht_error err = {0};
@@ -315,6 +341,7 @@ static int64_t try_graph(uint64_t seed, enum fate fate)
         check_memory(t, arenas);
     }
     int64_t n = w.n_enqueued;
+    *n_awaited += w.n_awaited;
     ht_trace_destroy(t);
     destroy_arenas(arenas, ht_n_spaces(s));
     close_world(&w);
@@ -405,9 +432,10 @@ enum { GRAPHS_A_TEST = 20 };
 
 static void try_graphs(uint64_t first, enum fate fate)
 {
-    int64_t n_enqueued = 0;
-    for (uint64_t i = 0; i < GRAPHS_A_TEST; i++) n_enqueued += try_graph(first + i, fate);
+    int64_t n_enqueued = 0, n_awaited = 0;
+    for (uint64_t i = 0; i < GRAPHS_A_TEST; i++) n_enqueued += try_graph(first + i, fate, &n_awaited);
     ck_assert_int_gt(n_enqueued, GRAPHS_A_TEST);
+    ck_assert_int_gt(n_awaited, 0);
 }
 
 START_TEST(test_runs)
@@ -444,11 +472,11 @@ END_TEST
 START_TEST(test_this_one)
 {
     uint64_t seed = strtoull(getenv("HT_SEED"), NULL, 10);
-    int64_t n_ahead = 0;
+    int64_t n_ahead = 0, n_awaited = 0;
     if (getenv("HT_FATE") && !strcmp(getenv("HT_FATE"), "conform"))
         printf("%d\n", conform(seed, &n_ahead));
     else
-        try_graph(seed, getenv("HT_FATE") ? (enum fate)atoi(getenv("HT_FATE")) : RUNS);
+        try_graph(seed, getenv("HT_FATE") ? (enum fate)atoi(getenv("HT_FATE")) : RUNS, &n_awaited);
 }
 END_TEST
 

@@ -179,6 +179,11 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
     return event ? cudaSuccess : cudaErrorInvalidResourceHandle;
 }
 
+cudaError_t cudaEventQuery(cudaEvent_t event)
+{
+    return cudaEventSynchronize(event);
+}
+
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
 {
     double a, b;
