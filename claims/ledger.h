@@ -14,6 +14,24 @@
  *       {where: .., statement: .., setup: one-gpu, systems: [AutoHete], versus: PatrickStar, metric: throughput,
  *        kind: average, over: models, value: 1.63, tolerance: ratio}
  *
+ * Scenarios. A setup's lists are models, batches, memory, settings, seq and micro_batch; each combination of their
+ * entries is a scenario. Where models were run on different machines, an entry of `models` has a cluster of its own,
+ * and `batches_per_node` stands for as many sequences a node of it:
+ *
+ *     models: [{name: sysx-10b, cluster: sysx-1node}, {name: sysx-30b, cluster: sysx-2node}]
+ *     batches_per_node: [16]
+ *
+ * A figure that draws passes in units of time has `unit_times` instead of models and a cluster: the real planner and
+ * builder on `blocks` equal blocks over `devices` devices, a block's work taking as many seconds as is said there,
+ * everything else no time, and nothing being shared.
+ *
+ *     unit_times: {devices: 4, blocks: 16, forward: 0.5, backward: 1, fetch: 1, offload: 1, step: 2}
+ *
+ * Rows. `at` narrows the setup's lists for a row; `over` may be several lists, and `systems` is one of them; `then` is
+ * a second step, over other lists, on what the first one makes:
+ *
+ *     at: {models: [sysx-10b, sysx-19b]}, kind: average, over: [models, seq], then: {kind: steps, over: micro_batch}
+ *
  * A claim with several parts has a row for each, with ids "claim/part". A row that cannot be checked says why
  * (`unchecked`) and nothing else.
  */
@@ -25,7 +43,7 @@
 
 enum ht_claim_metric {
     HT_CLAIM_THROUGHPUT,        /* useful TFLOP/s per device */
-    HT_CLAIM_FITS,              /* with kind largest or smallest */
+    HT_CLAIM_FITS,              /* 1 or 0; with kinds largest and smallest an entry of the list */
     HT_CLAIM_DEVICE_PEAK,       /* bytes: most live on a device in the run */
     HT_CLAIM_DEVICE_SHARE,      /* the same over the device's memory */
     HT_CLAIM_DEVICE_NEED,       /* bytes that must fit a device: of the safe sequence */
@@ -39,14 +57,29 @@ enum ht_claim_metric {
     HT_CLAIM_PLAN_TIME,         /* s that planning took on this machine */
     HT_CLAIM_PLAN_TIME_ERROR,   /* |iteration time by the paper's own model / simulated - 1| */
     HT_CLAIM_PLAN_MEMORY_ERROR, /* |device bytes by the paper's own equation / peak - 1| */
-    HT_CLAIM_LANES_IN_ORDER,  /* 1 when compute, device-to-host and host lane end their work on blocks in this order */
-    HT_CLAIM_COMPUTE_HIDDEN,  /* 1 when the host lane works without gaps and ends after the compute lane */
-    HT_CLAIM_COLLECTIVES,     /* share of an iteration that its critical path spends in collectives */
-    HT_CLAIM_PEAK_AT_TURN,    /* 1 when the device's peak lies between the end of F_L and the end of B_L */
-    HT_CLAIM_NEED_AT_TURN,    /* the same of the safe sequence: ops one at a time, nothing ahead of its time */
-    HT_CLAIM_BACKWARD_SPAN,   /* s from the start of B_L to the end of the last host step */
-    HT_CLAIM_HEAD_START,      /* (end of the last host step - start of F_1 of the next iteration) / iteration */
-    HT_CLAIM_LOSS_DIFFERENCE, /* largest difference of losses to those of `versus`; the setup trains */
+    HT_CLAIM_LANES_IN_ORDER, /* 1 when compute, device-to-host and host lane end their work on blocks in this order */
+    HT_CLAIM_COMPUTE_HIDDEN, /* 1 when the host lane works without gaps and ends after the compute lane */
+    HT_CLAIM_COLLECTIVES,    /* share of an iteration that its critical path spends in collectives */
+    HT_CLAIM_PEAK_AT_TURN,   /* 1 when the device's peak lies between the end of F_L and the end of B_L */
+    HT_CLAIM_NEED_AT_TURN,   /* the same of the safe sequence: ops one at a time, nothing ahead of its time */
+    HT_CLAIM_BACKWARD_SPAN,  /* s from the start of B_L to the end of the last host step */
+    HT_CLAIM_HEAD_START,     /* (end of the last host step - start of F_1 of the next iteration) / iteration */
+    HT_CLAIM_ITERATION_TIME, /* s */
+    HT_CLAIM_GPU_TIME,       /* s from an iteration's first forward to its last backward, over all devices */
+    HT_CLAIM_CPU_TIME,       /* s that remain: iteration - GPU time */
+    HT_CLAIM_GPU_SHARE,      /* GPU time / iteration */
+    HT_CLAIM_BUBBLE_RATIO,   /* share of an iteration that a device does not compute, mean over devices */
+    HT_CLAIM_REMOTE_CHECKPOINTS, /* inputs sent per micro-batch to a device that runs the unit backward, not forward */
+    HT_CLAIM_FETCHED_BYTES,      /* of parameters that come to devices, per iteration */
+    HT_CLAIM_DEVICE_ACTIVATIONS, /* bytes: most of the activations beyond units' inputs that live on device 0 */
+    HT_CLAIM_DEVICE_GRADIENTS,   /* bytes: most of the parameters' gradients that live on device 0 */
+    HT_CLAIM_HOST_PARAMS,        /* bytes of compute copies that lie in the fullest node's memory between iterations */
+    HT_CLAIM_OPTIMIZER_OVERLAP,  /* share of the host's optimizer time before the last backward of its iteration ends */
+    HT_CLAIM_BACKWARD_PER_FORWARD, /* device time of blocks' backward, recomputation included / of their forward */
+    HT_CLAIM_TURN_IDLE,            /* s that device 0 waits between its last forward and its first backward */
+    HT_CLAIM_OPTIMIZERS,           /* lanes of the host on which device 0's optimizer steps run */
+    HT_CLAIM_PARAMETERS,           /* of the model */
+    HT_CLAIM_LOSS_DIFFERENCE,      /* largest difference of losses to those of `versus`; the setup trains */
     HT_N_CLAIM_METRICS,
 };
 
@@ -61,13 +94,24 @@ enum ht_claim_kind {
     HT_CLAIM_SPREAD,     /* largest / smallest */
     HT_CLAIM_HALVES,     /* mean of the upper half of the list / mean of its lower half (the middle one is left out) */
     HT_CLAIM_DIFFERENCE, /* first - second */
+    HT_CLAIM_POSITIVE,   /* share of the values that are above 0 */
     HT_N_CLAIM_KINDS,
 };
 
 enum ht_claim_compare { HT_CLAIM_ABOUT, HT_CLAIM_AT_LEAST, HT_CLAIM_AT_MOST, HT_CLAIM_ABOVE, HT_CLAIM_BELOW };
 
-/* The lists of a setup, and what a row may go over. */
-enum ht_claim_axis { HT_CLAIM_MODELS, HT_CLAIM_BATCHES, HT_CLAIM_MEMORY, HT_CLAIM_SETTINGS, HT_N_CLAIM_AXES };
+/* The lists of a setup, and what a row may go over: those, and its systems. */
+enum ht_claim_axis {
+    HT_CLAIM_MODELS,
+    HT_CLAIM_BATCHES,
+    HT_CLAIM_MEMORY,
+    HT_CLAIM_SETTINGS,
+    HT_CLAIM_SEQS,
+    HT_CLAIM_MICRO_BATCHES,
+    HT_N_CLAIM_LISTS,
+    HT_CLAIM_BY_SYSTEM = HT_N_CLAIM_LISTS,
+    HT_N_CLAIM_AXES,
+};
 
 /* What values are counted in; of the scenario's model. */
 enum ht_claim_unit {
@@ -82,7 +126,14 @@ extern const char *const ht_claim_metric_names[], *const ht_claim_kind_names[], 
                                                                                     *const ht_claim_axis_names[],
                                                                                         *const ht_claim_unit_names[];
 
-enum { HT_CLAIM_LIST = 32, HT_CLAIM_SET = 4, HT_CLAIM_SYSTEMS = 4, HT_CLAIM_NAME = 64 };
+enum {
+    HT_CLAIM_LIST = 32,
+    HT_CLAIM_SET = 4,
+    HT_CLAIM_SYSTEMS = 8,
+    HT_CLAIM_NAME = 64,
+    HT_CLAIM_STEPS_MAX = 2,
+    HT_CLAIM_VALUES = 256 /* that one step makes one of */
+};
 
 struct ht_claim_tolerance {
     const char *name;
@@ -96,20 +147,39 @@ struct ht_claim_system {
     int n_variants;
 };
 
+/* Seconds that a block's work takes; a backward pass includes its recomputation. devices 0: the setup has no such
+ * times. */
+struct ht_claim_units {
+    int64_t devices, blocks;
+    double forward, backward, fetch, offload, step;
+};
+
 struct ht_claim_setup {
     const char *name;
-    char cluster[HT_CLAIM_NAME], numerics[16], note[512];
-    int64_t seq, micro_batch; /* 0: the model's longest; the batch */
-    int64_t iterations;       /* simulated; 1: nothing comes before or after */
-    int64_t train_steps;      /* > 0: trained for real instead */
-    const struct ht_node *models_node, *batches_node, *memory_node, *settings_node;
+    char cluster[HT_CLAIM_NAME], numerics[16], accumulate[8], note[512];
+    int64_t iterations;  /* simulated; 1: nothing comes before or after */
+    int64_t train_steps; /* > 0: trained for real instead */
+    struct ht_claim_units units;
+    const struct ht_node *nodes_of[HT_N_CLAIM_LISTS], *per_node; /* as they are written; may be NULL */
 
-    const char *models[HT_CLAIM_LIST];
-    int64_t model_params[HT_CLAIM_LIST];
-    int64_t batches[HT_CLAIM_LIST], memory_bytes[HT_CLAIM_LIST]; /* 0 where the default is meant */
-    char settings[HT_CLAIM_LIST][HT_CLAIM_SET][32];              /* "c=3" */
+    const char *models[HT_CLAIM_LIST], *clusters[HT_CLAIM_LIST]; /* a model's own cluster, or the setup's */
+    int64_t model_params[HT_CLAIM_LIST], n_nodes[HT_CLAIM_LIST];
+    int64_t batches[HT_CLAIM_LIST]; /* of a node when per_node */
+    int64_t memory_bytes[HT_CLAIM_LIST], seqs[HT_CLAIM_LIST], micro_batches[HT_CLAIM_LIST]; /* 0: the default */
+    char settings[HT_CLAIM_LIST][HT_CLAIM_SET][32];                                         /* "c=3" */
     int n_settings[HT_CLAIM_LIST];
-    int n[HT_N_CLAIM_AXES]; /* lengths of the lists; at least 1 */
+    int n[HT_N_CLAIM_LISTS]; /* lengths of the lists; at least 1 */
+};
+
+/* A scenario of a setup: an index into each list, and into a row's systems. */
+struct ht_claim_point {
+    int at[HT_N_CLAIM_AXES];
+};
+
+/* Values along lists to one. */
+struct ht_claim_step {
+    enum ht_claim_kind kind;
+    unsigned over; /* mask of enum ht_claim_axis */
 };
 
 struct ht_claim {
@@ -120,14 +190,15 @@ struct ht_claim {
     const struct ht_claim_setup *setup;
     const struct ht_claim_system *systems[HT_CLAIM_SYSTEMS], *versus; /* versus may be NULL */
     int n_systems;
+    int at[HT_N_CLAIM_AXES][HT_CLAIM_LIST], n[HT_N_CLAIM_AXES]; /* the entries of each list that the row takes */
     enum ht_claim_metric metric;
-    enum ht_claim_kind kind;
+    struct ht_claim_step steps[HT_CLAIM_STEPS_MAX];
+    int n_steps;
     enum ht_claim_compare compare;
-    enum ht_claim_axis over;
     enum ht_claim_unit unit;
     char variable[24];
     int fails_in; /* enum ht_tier + 1 of the first that does not fit; 0: any */
-    double value; /* kinds largest and smallest: index into the list `over` */
+    double value; /* kinds largest and smallest: which of the row's entries of the list */
     const struct ht_claim_tolerance *tolerance;
 };
 
@@ -147,5 +218,14 @@ void ht_ledger_free(struct ht_ledger *ledger);
 
 /* "autohete-4b", "24", "16 GB", "c=3 p=1 o=5": an entry of a list, for people. Returns buf. */
 const char *ht_claim_entry(const struct ht_claim_setup *setup, enum ht_claim_axis axis, int index, char *buf, size_t n);
+/* Sequences of a scenario's iteration; 0: the default. */
+int64_t ht_claim_batch(const struct ht_claim_setup *setup, struct ht_claim_point point);
+/* Is the row's one step to find the border of what fits? */
+bool ht_claim_is_boundary(const struct ht_claim *claim);
+/* The first list of a step. */
+enum ht_claim_axis ht_claim_first_axis(const struct ht_claim_step *step);
+/* The next choice among the row's entries of the lists in `axes` (a mask): at[] counts them, see `at` of the row. False
+   after the last, with all back at the first. */
+bool ht_claim_next(const struct ht_claim *claim, unsigned axes, int *at);
 
 #endif

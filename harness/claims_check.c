@@ -22,11 +22,12 @@ static double mean_of(const double *v, int n)
 double ht_claim_reduce(enum ht_claim_kind kind, const double *values, int n)
 {
     if (kind == HT_CLAIM_DIFFERENCE) return n == 2 ? values[0] - values[1] : NAN;
-    double v[HT_CLAIM_LIST];
-    int m = 0;
+    double v[HT_CLAIM_VALUES];
+    int m = 0, positive = 0;
     for (int i = 0; i < n; i++)
         if (!isnan(values[i])) v[m++] = values[i];
     if (m == 0) return NAN;
+    for (int i = 0; i < m; i++) positive += v[i] > 0;
     double low = v[0], high = v[0], step = INFINITY;
     for (int i = 1; i < m; i++) {
         if (v[i] < low) low = v[i];
@@ -48,6 +49,8 @@ double ht_claim_reduce(enum ht_claim_kind kind, const double *values, int n)
         return high / low;
     case HT_CLAIM_HALVES:
         return m > 1 ? mean_of(v + m - m / 2, m / 2) / mean_of(v, m / 2) : NAN;
+    case HT_CLAIM_POSITIVE:
+        return (double)positive / m;
     default:
         return NAN;
     }
@@ -96,8 +99,11 @@ bool ht_claim_good(const struct ht_claim *c, double ours, double *badness)
 bool ht_outcome_has_figure(const struct ht_outcome *o)
 {
     const struct ht_claim *c = o->claim;
+    bool simulated = c->metric == HT_CLAIM_THROUGHPUT || c->metric == HT_CLAIM_PLAN_VARIABLE ||
+                     c->metric == HT_CLAIM_ITERATION_TIME || c->metric == HT_CLAIM_GPU_TIME ||
+                     c->metric == HT_CLAIM_CPU_TIME || c->metric == HT_CLAIM_GPU_SHARE;
     return (o->verdict == HT_CLAIM_WITHIN || o->verdict == HT_CLAIM_OUTSIDE) && c->compare == HT_CLAIM_ABOUT &&
-           (c->metric == HT_CLAIM_THROUGHPUT || c->metric == HT_CLAIM_PLAN_VARIABLE) && !isnan(o->deviation);
+           simulated && !c->setup->units.devices && !isnan(o->deviation);
 }
 
 /* ---- a system at a scenario ------------------------------------------------------------------------------------ */
@@ -152,16 +158,52 @@ static double loss_difference(const struct ht_observation *a, const struct ht_ob
     return most;
 }
 
-/* The value of a row at a scenario, remembered in the outcome. */
-static enum ht_status value_at(const struct ht_claim *c, const struct ht_claim_system *system,
-                               struct ht_claim_point point, struct ht_observations *seen, struct ht_error *err,
-                               struct ht_outcome *out, double *value, int *fails_in)
+static bool undecidable(const struct ht_outcome *out)
 {
+    return out->verdict == HT_CLAIM_BROKEN || out->verdict == HT_CLAIM_NOT_THERE;
+}
+
+/* "SysX sysx-10b batch 16 a node": the system, and the entries of lists that have several. */
+static void name_place(const struct ht_claim *c, struct ht_claim_point p, unsigned axes, char *buf, size_t n)
+{
+    size_t at = 0;
+    buf[0] = '\0';
+    if (axes & (1u << HT_CLAIM_BY_SYSTEM))
+        at = (size_t)snprintf(buf, n, "%s", c->systems[p.at[HT_CLAIM_BY_SYSTEM]]->name);
+    for (int axis = 0; axis < HT_N_CLAIM_LISTS && at < n; axis++) {
+        static const char *const before[] = {"", "batch ", "", "", "seq ", "micro-batch "};
+        char entry[64];
+        if (!(axes & (1u << axis))) continue;
+        ht_claim_entry(c->setup, (enum ht_claim_axis)axis, p.at[axis], entry, sizeof(entry));
+        at += (size_t)snprintf(buf + at, n - at, "%s%s%s", at ? " " : "", before[axis], entry);
+    }
+}
+
+static unsigned axes_with_several(const struct ht_claim *c)
+{
+    unsigned axes = 0;
+    for (int axis = 0; axis < HT_N_CLAIM_AXES; axis++)
+        if (c->n[axis] > 1) axes |= 1u << axis;
+    return axes;
+}
+
+static struct ht_claim_point point_of(const struct ht_claim *c, const int *at)
+{
+    struct ht_claim_point p;
+    for (int axis = 0; axis < HT_N_CLAIM_AXES; axis++) p.at[axis] = c->at[axis][at[axis]];
+    return p;
+}
+
+/* The value of a row at a scenario, remembered in the outcome. */
+static enum ht_status value_at(const struct ht_claim *c, const int *at, struct ht_observations *seen,
+                               struct ht_error *err, struct ht_outcome *out, double *value, int *fails_in)
+{
+    struct ht_claim_value v = {.value = NAN, .point = point_of(c, at)};
+    v.system = c->systems[at[HT_CLAIM_BY_SYSTEM]];
     struct stand_in a, b = {0};
-    struct ht_claim_value v = {.value = NAN};
-    enum ht_status status = find_best(system, c, point, seen, err, out, &a);
-    if (status == HT_OK && c->versus) status = find_best(c->versus, c, point, seen, err, out, &b);
-    if (status != HT_OK || out->verdict == HT_CLAIM_BROKEN || out->verdict == HT_CLAIM_NOT_THERE) return status;
+    enum ht_status status = find_best(v.system, c, v.point, seen, err, out, &a);
+    if (status == HT_OK && c->versus) status = find_best(c->versus, c, v.point, seen, err, out, &b);
+    if (status != HT_OK || undecidable(out)) return status;
 
     *fails_in = a.best ? 0 : a.last->fails_in;
     if (c->metric == HT_CLAIM_FITS)
@@ -175,15 +217,8 @@ static enum ht_status value_at(const struct ht_claim *c, const struct ht_claim_s
     else if (isnan(v.value))
         snprintf(v.why, sizeof(v.why), "%s says nothing about it", a.by);
     snprintf(v.by, sizeof(v.by), c->versus ? "%s / %s" : "%s", a.by, c->versus ? b.by : "");
-
-    size_t at = (size_t)snprintf(v.where, sizeof(v.where), "%s", system->name);
-    for (int axis = 0; axis < HT_N_CLAIM_AXES && at < sizeof(v.where); axis++) {
-        char entry[64];
-        if (axis != HT_CLAIM_MODELS && c->setup->n[axis] == 1) continue;
-        ht_claim_entry(c->setup, (enum ht_claim_axis)axis, point.at[axis], entry, sizeof(entry));
-        at += (size_t)snprintf(v.where + at, sizeof(v.where) - at, " %s%s", axis == HT_CLAIM_BATCHES ? "batch " : "",
-                               entry);
-    }
+    name_place(c, v.point, axes_with_several(c) | 1u << HT_CLAIM_BY_SYSTEM | 1u << HT_CLAIM_MODELS, v.where,
+               sizeof(v.where));
     HT_PUSH(out->values, out->n_values, out->values_cap, v);
     *value = v.value;
     return HT_OK;
@@ -191,122 +226,178 @@ static enum ht_status value_at(const struct ht_claim *c, const struct ht_claim_s
 
 /* ---- a row ----------------------------------------------------------------------------------------------------- */
 
-/* One number out of the values along `over`, for one system and one choice of the other lists. */
+/* One number out of the row's steps, for one choice of the lists that they do not go over. */
 struct group {
     double ours;
     bool good, hole;
     double badness;
-    int first_failing_tier;
+    int failing_tier; /* of the first entry that does not fit; without a border of any */
     char where[96];
-    int n_values, n_missing;
-    double low, high;
+    int n_values, n_missing; /* scenarios with and without a value */
+    int n_last;              /* what the last step is made of, */
+    double low, high;        /* from where to where */
 };
 
-static enum ht_status check_group(const struct ht_claim *c, const struct ht_claim_system *system,
-                                  struct ht_claim_point point, struct ht_observations *seen, struct ht_error *err,
-                                  struct ht_outcome *out, struct group *g)
+/* The first `n_steps` steps, at at[]. `fits`, `tiers`: of a row that looks for a border, or NULL. */
+static enum ht_status reduce(const struct ht_claim *c, int n_steps, const int *at, struct ht_observations *seen,
+                             struct ht_error *err, struct ht_outcome *out, struct group *g, bool *fits, int *tiers,
+                             double *ours)
 {
-    double values[HT_CLAIM_LIST];
-    bool fits[HT_CLAIM_LIST];
-    int n = c->setup->n[c->over], tiers[HT_CLAIM_LIST];
-    *g = (struct group){.low = INFINITY, .high = -INFINITY};
+    double values[HT_CLAIM_VALUES];
+    int here[HT_N_CLAIM_AXES], n = 0;
+    if (n_steps == 0) {
+        int tier = 0;
+        enum ht_status status = value_at(c, at, seen, err, out, ours, &tier);
+        if (status != HT_OK || undecidable(out)) return status;
+        if (tiers) *tiers = tier;
+        if (c->metric == HT_CLAIM_FITS && *ours == 0) g->failing_tier = tier;
+        isnan(*ours) ? g->n_missing++ : g->n_values++;
+        return HT_OK;
+    }
+    const struct ht_claim_step *step = &c->steps[n_steps - 1];
+    memcpy(here, at, sizeof(here));
+    do {
+        enum ht_status status =
+            reduce(c, n_steps - 1, here, seen, err, out, g, NULL, tiers ? &tiers[n] : NULL, &values[n]);
+        if (status != HT_OK || undecidable(out)) return status;
+        if (fits) fits[n] = values[n] > 0;
+        n++;
+    } while (ht_claim_next(c, step->over, here));
+    g->low = INFINITY;
+    g->high = -INFINITY;
+    g->n_last = 0;
     for (int i = 0; i < n; i++) {
-        point.at[c->over] = i;
-        enum ht_status status = value_at(c, system, point, seen, err, out, &values[i], &tiers[i]);
-        if (status != HT_OK || out->verdict == HT_CLAIM_BROKEN || out->verdict == HT_CLAIM_NOT_THERE) return status;
-        fits[i] = values[i] > 0;
-        if (isnan(values[i])) {
-            g->n_missing++;
-            continue;
-        }
-        g->n_values++;
-        if (values[i] < g->low) g->low = values[i];
-        if (values[i] > g->high) g->high = values[i];
+        if (isnan(values[i])) continue;
+        g->n_last++;
+        g->low = fmin(g->low, values[i]);
+        g->high = fmax(g->high, values[i]);
     }
-    if (c->metric == HT_CLAIM_FITS) {
-        int at = ht_claim_boundary(c->kind, fits, n, &g->hole);
-        int failing = c->kind == HT_CLAIM_LARGEST ? at + 1 : at - 1;
-        g->first_failing_tier = failing >= 0 && failing < n ? tiers[failing] : 0;
-        g->ours = at;
-    } else {
-        g->ours = ht_claim_reduce(c->kind, values, n);
+    if (!fits) {
+        *ours = ht_claim_reduce(step->kind, values, n);
+        return HT_OK;
     }
-    g->good = ht_claim_good(c, g->ours, &g->badness) && !g->hole;
-    if (c->fails_in && g->first_failing_tier != c->fails_in) g->good = false;
-    snprintf(g->where, sizeof(g->where), "%s", system->name);
-    size_t at = strlen(g->where);
-    for (int axis = 0; axis < HT_N_CLAIM_AXES; axis++) {
-        char entry[64];
-        if ((enum ht_claim_axis)axis == c->over || c->setup->n[axis] == 1) continue;
-        ht_claim_entry(c->setup, (enum ht_claim_axis)axis, point.at[axis], entry, sizeof(entry));
-        at += (size_t)snprintf(g->where + at, at < sizeof(g->where) ? sizeof(g->where) - at : 0, " %s", entry);
-        if (at >= sizeof(g->where)) break;
-    }
+    int border = ht_claim_boundary(step->kind, fits, n, &g->hole);
+    int failing = step->kind == HT_CLAIM_LARGEST ? border + 1 : border - 1;
+    g->failing_tier = failing >= 0 && failing < n ? tiers[failing] : 0;
+    *ours = border;
     return HT_OK;
 }
 
-/* The next choice of the lists other than `over`; false after the last. */
-static bool next_point(const struct ht_claim *c, struct ht_claim_point *p)
+static unsigned axes_of_steps(const struct ht_claim *c)
 {
-    for (int axis = 0; axis < HT_N_CLAIM_AXES; axis++) {
-        if ((enum ht_claim_axis)axis == c->over) continue;
-        if (++p->at[axis] < c->setup->n[axis]) return true;
-        p->at[axis] = 0;
-    }
-    return false;
+    return c->steps[0].over | (c->n_steps > 1 ? c->steps[1].over : 0);
 }
 
-/* What an index into the list `over` stands for, as a number; NaN for -1. */
+static enum ht_status check_group(const struct ht_claim *c, const int *at, struct ht_observations *seen,
+                                  struct ht_error *err, struct ht_outcome *out, struct group *g)
+{
+    bool fits[HT_CLAIM_VALUES], border = ht_claim_is_boundary(c);
+    int tiers[HT_CLAIM_VALUES];
+    *g = (struct group){.ours = NAN};
+    enum ht_status status =
+        reduce(c, c->n_steps, at, seen, err, out, g, border ? fits : NULL, border ? tiers : NULL, &g->ours);
+    if (status != HT_OK || undecidable(out)) return status;
+    g->good = ht_claim_good(c, g->ours, &g->badness) && !g->hole;
+    if (c->fails_in && g->failing_tier != c->fails_in) g->good = false;
+    unsigned free_axes = axes_with_several(c) & ~axes_of_steps(c);
+    if (!(axes_of_steps(c) & (1u << HT_CLAIM_BY_SYSTEM))) free_axes |= 1u << HT_CLAIM_BY_SYSTEM;
+    name_place(c, point_of(c, at), free_axes, g->where, sizeof(g->where));
+    return HT_OK;
+}
+
+/* What one of the row's entries stands for, as a number; NaN for -1. */
 static double entry_value(const struct ht_claim *c, double index)
 {
-    if (index < 0) return NAN;
-    int i = (int)index;
-    switch (c->over) {
+    enum ht_claim_axis axis = ht_claim_first_axis(&c->steps[0]);
+    const struct ht_claim_setup *s = c->setup;
+    if (!(index >= 0)) return NAN;
+    int i = c->at[axis][(int)index];
+    switch (axis) {
     case HT_CLAIM_MODELS:
-        return (double)c->setup->model_params[i];
+        return (double)s->model_params[i];
     case HT_CLAIM_BATCHES:
-        return (double)c->setup->batches[i];
+        return (double)s->batches[i];
     case HT_CLAIM_MEMORY:
-        return c->setup->memory_bytes[i] ? (double)c->setup->memory_bytes[i] : NAN;
+        return s->memory_bytes[i] ? (double)s->memory_bytes[i] : NAN;
+    case HT_CLAIM_SEQS:
+        return (double)s->seqs[i];
+    case HT_CLAIM_MICRO_BATCHES:
+        return (double)s->micro_batches[i];
     default:
         return NAN;
     }
 }
 
-static void describe(const struct ht_claim *c, const struct group *worst, int n_groups, struct ht_outcome *out)
+static const char *const tier_names[] = {"no memory that we know", "device memory", "host memory"};
+
+static const char *const signs[] = {"", ">= ", "<= ", "> ", "< "};
+
+static int describe_border(const struct ht_claim *c, const struct group *worst, struct ht_outcome *out)
 {
-    static const char *const signs[] = {"", ">= ", "<= ", "> ", "< "};
-    static const char *const tiers[] = {"no memory that we know", "device memory", "host memory"};
+    enum ht_claim_axis axis = ht_claim_first_axis(&c->steps[0]);
     char entry[64];
     size_t n = sizeof(out->why);
     int at = 0;
-    if (c->metric == HT_CLAIM_FITS) {
-        ht_claim_entry(c->setup, c->over, (int)c->value, entry, sizeof(entry));
-        snprintf(out->paper_text, sizeof(out->paper_text), "%s%.50s", signs[c->compare], entry);
-        if (worst->ours >= 0)
-            ht_claim_entry(c->setup, c->over, (int)worst->ours, out->ours_text, sizeof(out->ours_text));
-        else
-            snprintf(out->ours_text, sizeof(out->ours_text), "none fits");
-        out->deviation = entry_value(c, worst->ours) / entry_value(c, c->value) - 1;
-        if (worst->first_failing_tier)
-            at = snprintf(out->why, n, "beyond it %s fails", tiers[worst->first_failing_tier]);
-        if (worst->hole) at += snprintf(out->why + at, n - (size_t)at, "%sfits with gaps", at ? "; " : "");
-    } else {
-        snprintf(out->paper_text, sizeof(out->paper_text), "%s%.6g", signs[c->compare], c->value);
-        if (isnan(worst->ours))
-            snprintf(out->ours_text, sizeof(out->ours_text), "nothing runs");
-        else
-            snprintf(out->ours_text, sizeof(out->ours_text), "%.4g", worst->ours);
-        if (c->value != 0) out->deviation = worst->ours / c->value - 1;
-        if (worst->n_values > 1)
-            at = snprintf(out->why, n, "%d values from %.4g to %.4g", worst->n_values, worst->low, worst->high);
-        if (worst->n_missing)
-            at += snprintf(out->why + at, n - (size_t)at, "%s%d of %d without one", at ? "; " : "", worst->n_missing,
-                           worst->n_missing + worst->n_values);
-    }
+    snprintf(out->paper_text, sizeof(out->paper_text), "%s%.50s", signs[c->compare],
+             ht_claim_entry(c->setup, axis, c->at[axis][(int)c->value], entry, sizeof(entry)));
+    snprintf(out->ours_text, sizeof(out->ours_text), "none fits");
+    if (worst->ours >= 0)
+        ht_claim_entry(c->setup, axis, c->at[axis][(int)worst->ours], out->ours_text, sizeof(out->ours_text));
+    out->deviation = entry_value(c, worst->ours) / entry_value(c, c->value) - 1;
+    if (worst->failing_tier) at = snprintf(out->why, n, "beyond it %s fails", tier_names[worst->failing_tier]);
+    if (worst->hole) at += snprintf(out->why + at, n - (size_t)at, "%sfits with gaps", at ? "; " : "");
+    return at;
+}
+
+static int describe_number(const struct ht_claim *c, const struct group *worst, struct ht_outcome *out)
+{
+    static const char *const fits[] = {"does not fit", "fits"};
+    size_t n = sizeof(out->why);
+    bool word = c->metric == HT_CLAIM_FITS && c->steps[0].kind == HT_CLAIM_VALUE && c->compare == HT_CLAIM_ABOUT;
+    int at = 0;
+    snprintf(out->paper_text, sizeof(out->paper_text), "%s%.6g", signs[c->compare], c->value);
+    if (word) snprintf(out->paper_text, sizeof(out->paper_text), "%s", fits[c->value > 0]);
+    if (isnan(worst->ours))
+        snprintf(out->ours_text, sizeof(out->ours_text), "nothing runs");
+    else if (word)
+        snprintf(out->ours_text, sizeof(out->ours_text), "%s", fits[worst->ours > 0]);
+    else
+        snprintf(out->ours_text, sizeof(out->ours_text), "%.4g", worst->ours);
+    if (c->value != 0 && !word) out->deviation = worst->ours / c->value - 1;
+    if (worst->n_last > 1)
+        at = snprintf(out->why, n, "%d values from %.4g to %.4g", worst->n_last, worst->low, worst->high);
+    if (worst->n_missing)
+        at += snprintf(out->why + at, n - (size_t)at, "%s%d of %d without one", at ? "; " : "", worst->n_missing,
+                       worst->n_missing + worst->n_values);
+    if (word && worst->failing_tier)
+        at += snprintf(out->why + at, n - (size_t)at, "%s%s fails", at ? "; " : "", tier_names[worst->failing_tier]);
+    return at;
+}
+
+static void describe(const struct ht_claim *c, const struct group *worst, int n_groups, struct ht_outcome *out)
+{
+    int at = ht_claim_is_boundary(c) ? describe_border(c, worst, out) : describe_number(c, worst, out);
     if (n_groups > 1)
-        snprintf(out->why + at, n - (size_t)at, "%sworst of %d: %s", at ? "; " : "", n_groups, worst->where);
+        snprintf(out->why + at, sizeof(out->why) - (size_t)at, "%sworst of %d: %s", at ? "; " : "", n_groups,
+                 worst->where);
     if (c->paper[0]) snprintf(out->paper_text, sizeof(out->paper_text), "%s", c->paper);
+}
+
+/* "simulated on sysx-1node", ".. on sysx-1node to sysx-8node", "units of time on 4 devices". */
+static void describe_how(const struct ht_claim *c, struct ht_outcome *out)
+{
+    const struct ht_claim_setup *s = c->setup;
+    const char *clock = s->train_steps                    ? "trained on"
+                        : c->metric == HT_CLAIM_PLAN_TIME ? "measured here for"
+                                                          : "simulated on";
+    const int *models = c->at[HT_CLAIM_MODELS];
+    const char *first = s->clusters[models[0]], *last = s->clusters[models[c->n[HT_CLAIM_MODELS] - 1]];
+    if (s->units.devices)
+        snprintf(out->how, sizeof(out->how), "units of time on %lld devices", (long long)s->units.devices);
+    else if (strcmp(first, last) != 0)
+        snprintf(out->how, sizeof(out->how), "%s %s to %s", clock, first, last);
+    else
+        snprintf(out->how, sizeof(out->how), "%s %s", clock, first);
 }
 
 enum ht_status ht_claim_check(const struct ht_claim *c, struct ht_observations *seen, struct ht_error *err,
@@ -322,35 +413,28 @@ enum ht_status ht_claim_check(const struct ht_claim *c, struct ht_observations *
         return HT_OK;
     }
     struct group worst = {.good = true, .badness = -INFINITY};
-    int n_groups = 0;
-    for (int s = 0; s < c->n_systems; s++) {
-        struct ht_claim_point point = {{0}};
-        do {
-            struct group g;
-            enum ht_status status = check_group(c, c->systems[s], point, seen, err, out, &g);
-            if (status != HT_OK) {
-                ht_outcome_free(out);
-                return status;
-            }
-            if (out->verdict == HT_CLAIM_BROKEN || out->verdict == HT_CLAIM_NOT_THERE) {
-                char why[sizeof(out->why)];
-                memcpy(why, out->why, sizeof(why));
-                describe(c, &g, 1, out);
-                memcpy(out->why, why, sizeof(why));
-                snprintf(out->ours_text, sizeof(out->ours_text), "-");
-                out->ours = out->deviation = NAN;
-                return HT_OK;
-            }
-            if (n_groups++ == 0 || g.good < worst.good || (g.good == worst.good && g.badness > worst.badness))
-                worst = g;
-        } while (next_point(c, &point));
-    }
+    int n_groups = 0, at[HT_N_CLAIM_AXES] = {0};
+    do {
+        struct group g;
+        enum ht_status status = check_group(c, at, seen, err, out, &g);
+        if (status != HT_OK) {
+            ht_outcome_free(out);
+            return status;
+        }
+        if (undecidable(out)) {
+            char why[sizeof(out->why)];
+            memcpy(why, out->why, sizeof(why));
+            describe(c, &g, 1, out);
+            memcpy(out->why, why, sizeof(why));
+            snprintf(out->ours_text, sizeof(out->ours_text), "-");
+            out->ours = out->deviation = NAN;
+            return HT_OK;
+        }
+        if (n_groups++ == 0 || g.good < worst.good || (g.good == worst.good && g.badness > worst.badness)) worst = g;
+    } while (ht_claim_next(c, ((1u << HT_N_CLAIM_AXES) - 1) & ~axes_of_steps(c), at));
     out->ours = worst.ours;
     out->verdict = worst.good ? HT_CLAIM_WITHIN : HT_CLAIM_OUTSIDE;
-    const char *clock = c->setup->train_steps             ? "trained on"
-                        : c->metric == HT_CLAIM_PLAN_TIME ? "measured here for"
-                                                          : "simulated on";
-    snprintf(out->how, sizeof(out->how), "%s %s", clock, c->setup->cluster);
+    describe_how(c, out);
     describe(c, &worst, n_groups, out);
     return HT_OK;
 }

@@ -5,8 +5,8 @@
 #ifndef HT_HARNESS_CLAIMS_OBSERVE_H
 #define HT_HARNESS_CLAIMS_OBSERVE_H
 
-#include "common/plan/system.h"
 #include "claims/ledger.h"
+#include "harness/result.h"
 
 enum ht_sight {
     HT_SEEN,           /* it runs */
@@ -15,8 +15,10 @@ enum ht_sight {
     HT_SEEN_BROKEN,    /* it should have run: our bug */
 };
 
+enum { HT_OBSERVATION_KEY = 512 };
+
 struct ht_observation {
-    char key[384];
+    char key[HT_OBSERVATION_KEY];
     enum ht_sight sight;
     char why[512];                     /* unless HT_SEEN */
     int fails_in;                      /* HT_SEEN_NO_FIT: enum ht_tier + 1; 0: not known */
@@ -28,23 +30,45 @@ struct ht_observation {
     int64_t n_losses;
 };
 
-/* A scenario of a setup: an index into each list. */
-struct ht_claim_point {
-    int at[HT_N_CLAIM_AXES];
-};
-
 struct ht_observations {
     struct ht_observation **list; /* pointers stay valid */
     size_t n, cap;
 };
 
-/* Looks, or remembers. An error is what the user can mend or an interrupt; what a system cannot do is in the
-   observation. */
-enum ht_status ht_observe(struct ht_observations *seen, const char *system, const struct ht_claim_setup *setup,
+/* What tells scenarios apart. variant: a system, and settings: "autohete c=2 p=1". */
+void ht_observation_key(const char *variant, const struct ht_claim_setup *setup, struct ht_claim_point point,
+                        char key[HT_OBSERVATION_KEY]);
+/* NULL: not seen. */
+const struct ht_observation *ht_observation_of(const struct ht_observations *seen, const char *key);
+
+/* Looks. Several threads may, at different scenarios. An error is what the user can mend or an interrupt; what a system
+   cannot do is in the observation. */
+enum ht_status ht_look(const char *variant, const struct ht_claim_setup *setup, struct ht_claim_point point,
+                       struct ht_error *err, struct ht_observation *out);
+/* Looks, or remembers. */
+enum ht_status ht_observe(struct ht_observations *seen, const char *variant, const struct ht_claim_setup *setup,
                           struct ht_claim_point point, struct ht_error *err, const struct ht_observation **out);
 void ht_observations_free(struct ht_observations *seen);
 
 /* The metric of an observation; NaN when it has none. */
 double ht_observed(const struct ht_observation *o, const struct ht_claim *claim);
+
+/* ---- claims_gather.c ------------------------------------------------------------------------------------------- */
+
+/* Looks at all scenarios of these claims that are not seen yet, the largest first, as many at once as this machine has
+   processors; training, which takes the whole machine, is left to ht_observe. Says on stderr how far it is. */
+enum ht_status ht_claims_gather(const struct ht_claim *const *claims, size_t n, struct ht_observations *seen,
+                                struct ht_error *err);
+
+/* ---- claims_metrics.c: into metric[HT_N_CLAIM_METRICS], unit[] --------------------------------------------------- */
+
+void ht_observe_tensors(const struct ht_schedule *s, double *metric);
+void ht_observe_units(const struct ht_job *job, double *unit);
+void ht_observe_result(const struct ht_job *job, const struct ht_result *r, double *metric);
+
+/* ---- claims_units.c -------------------------------------------------------------------------------------------- */
+
+/* Prices a job's ops in units of time, with nothing shared, in place of what the catalogue says. */
+void ht_price_in_units(const struct ht_claim_units *units, struct ht_job *job);
 
 #endif

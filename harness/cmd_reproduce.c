@@ -66,23 +66,27 @@ static enum ht_status load_ledgers(const struct ht_options *o, struct reproducti
 
 static enum ht_status check_all(const char *pattern, struct reproduction *r, struct ht_error *err)
 {
+    const struct ht_claim **picked = NULL;
+    size_t n = 0, cap = 0;
     double began = now_s();
     for (size_t l = 0; l < r->n_ledgers; l++)
         for (int64_t i = 0; i < r->ledgers[l].n_claims; i++) {
             const struct ht_claim *claim = &r->ledgers[l].claims[i];
-            struct ht_outcome outcome;
-            if (pattern && fnmatch(pattern, claim->id, 0) != 0) continue;
-            enum ht_status status = ht_claim_check(claim, &r->seen, err, &outcome);
-            if (status != HT_OK) return status;
-            HT_PUSH(r->rows, r->n_rows, r->rows_cap, outcome);
+            if (!pattern || fnmatch(pattern, claim->id, 0) == 0) HT_PUSH(picked, n, cap, claim);
         }
+    enum ht_status status = n ? ht_claims_gather(picked, n, &r->seen, err)
+                              : ht_fail(err, HT_BAD_INPUT,
+                                        "reproduce: no claim is called '%s'; expected an id or a pattern such as "
+                                        "'autohete.fig3a.*'",
+                                        pattern ? pattern : "");
+    for (size_t i = 0; i < n && status == HT_OK; i++) {
+        struct ht_outcome outcome;
+        status = ht_claim_check(picked[i], &r->seen, err, &outcome);
+        if (status == HT_OK) HT_PUSH(r->rows, r->n_rows, r->rows_cap, outcome);
+    }
+    free(picked);
     r->seconds = now_s() - began;
-    if (r->n_rows == 0)
-        return ht_fail(err, HT_BAD_INPUT,
-                       "reproduce: no claim is called '%s'; expected an id or a pattern such as "
-                       "'autohete.fig3a.*'",
-                       pattern ? pattern : "");
-    return HT_OK;
+    return status;
 }
 
 /* ---- the summary ----------------------------------------------------------------------------------------------- */
@@ -138,7 +142,7 @@ static void print_summary(const struct reproduction *r, FILE *out)
         fputs(claims ? " (a claim is as good as its worst row)\n" : "\n", out);
     }
     if (s.n_figures)
-        fprintf(out, "mean absolute deviation over the %d rows with a figure of throughput or plan: %.1f%%\n",
+        fprintf(out, "mean absolute deviation over the %d rows with a figure of rate, time or plan: %.1f%%\n",
                 s.n_figures, 100 * s.mean_deviation);
     fprintf(out, "%zu scenarios in %.1f s; costs modelled from the hardware catalogue unless a row says otherwise\n",
             r->seen.n, r->seconds);
@@ -184,6 +188,27 @@ static json_t *number(double value)
     return isfinite(value) ? json_real(value) : json_null();
 }
 
+/* 0: the default. */
+static json_t *count(int64_t value)
+{
+    return value ? json_integer(value) : json_null();
+}
+
+static json_t *value_json(const struct ht_claim_setup *s, const struct ht_claim_value *v)
+{
+    struct ht_claim_point p = v->point;
+    char model[64];
+    json_t *value = json_pack("{s:s,s:s,s:s,s:s,s:s,s:o}", "where", v->where, "by", v->by, "system", v->system->name,
+                              "model", ht_claim_entry(s, HT_CLAIM_MODELS, p.at[HT_CLAIM_MODELS], model, sizeof(model)),
+                              "cluster", s->clusters[p.at[HT_CLAIM_MODELS]], "value", number(v->value));
+    json_object_set_new(value, "batch", count(ht_claim_batch(s, p)));
+    json_object_set_new(value, "micro_batch", count(s->micro_batches[p.at[HT_CLAIM_MICRO_BATCHES]]));
+    json_object_set_new(value, "seq", count(s->seqs[p.at[HT_CLAIM_SEQS]]));
+    json_object_set_new(value, "device_memory_bytes", count(s->memory_bytes[p.at[HT_CLAIM_MEMORY]]));
+    if (v->why[0]) json_object_set_new(value, "why", json_string(v->why));
+    return value;
+}
+
 static json_t *row_json(const struct ht_outcome *o)
 {
     const struct ht_claim *c = o->claim;
@@ -191,20 +216,16 @@ static json_t *row_json(const struct ht_outcome *o)
                             c->statement, "paper", o->paper_text, "ours", o->ours_text, "verdict",
                             ht_claim_verdict_names[o->verdict], "how", o->how, "why", o->why);
     json_t *values = json_array();
-    for (size_t i = 0; i < o->n_values; i++) {
-        const struct ht_claim_value *v = &o->values[i];
-        json_t *value = json_pack("{s:s,s:s,s:o}", "where", v->where, "by", v->by, "value", number(v->value));
-        if (v->why[0]) json_object_set_new(value, "why", json_string(v->why));
-        json_array_append_new(values, value);
-    }
-    bool boundary = c->metric == HT_CLAIM_FITS;
+    for (size_t i = 0; i < o->n_values; i++) json_array_append_new(values, value_json(c->setup, &o->values[i]));
+    bool boundary = !c->unchecked[0] && ht_claim_is_boundary(c);
     json_object_set_new(row, "paper_value", c->unchecked[0] || boundary ? json_null() : number(c->value));
     json_object_set_new(row, "our_value", boundary ? json_null() : number(o->ours));
     json_object_set_new(row, "deviation", number(o->deviation));
     json_object_set_new(row, "counts_in_mean", json_boolean(ht_outcome_has_figure(o)));
     if (!c->unchecked[0]) {
         json_object_set_new(row, "metric", json_string(ht_claim_metric_names[c->metric]));
-        json_object_set_new(row, "kind", json_string(ht_claim_kind_names[c->kind]));
+        json_object_set_new(row, "kind", json_string(ht_claim_kind_names[c->steps[0].kind]));
+        if (c->n_steps > 1) json_object_set_new(row, "then", json_string(ht_claim_kind_names[c->steps[1].kind]));
         json_object_set_new(row, "compare", json_string(ht_claim_compare_names[c->compare]));
         json_object_set_new(row, "setup", json_string(c->setup->name));
         json_object_set_new(row, "tolerance",
@@ -245,6 +266,24 @@ static json_t *reproduction_json(const struct reproduction *r)
     return root;
 }
 
+/* The entries of a list that the row takes, with blanks between: "1024 2048". */
+static void entries_text(const struct ht_claim *c, enum ht_claim_axis axis, char *buf, size_t n)
+{
+    size_t at = 0;
+    const char *before = "";
+    buf[0] = '\0';
+    for (int i = 0; i < c->n[axis] && at < n; i++) {
+        char entry[64];
+        const char *text = axis == HT_CLAIM_MODELS
+                               ? c->setup->clusters[c->at[axis][i]]
+                               : ht_claim_entry(c->setup, axis, c->at[axis][i], entry, sizeof(entry));
+        if (!strcmp(text, "0") || !strcmp(text, before))
+            continue; /* the default; models of one cluster follow each other */
+        at += (size_t)snprintf(buf + at, n - at, "%s%s", at ? " " : "", text);
+        before = axis == HT_CLAIM_MODELS ? text : "";
+    }
+}
+
 static void csv_cell(FILE *out, const char *text, const char *end)
 {
     putc('"', out);
@@ -260,7 +299,9 @@ static enum ht_status write_csv(const struct reproduction *r, const char *path, 
     struct ht_output file;
     enum ht_status status = ht_output_open(path, err, &file);
     if (status != HT_OK) return status;
-    fputs("id,where,statement,paper,ours,deviation_percent,in_mean,tolerance,verdict,how,why\n", file.file);
+    fputs("id,where,statement,paper,ours,deviation_percent,in_mean,tolerance,verdict,how,clusters,seq,batches,micro_"
+          "batch,why\n",
+          file.file);
     for (size_t i = 0; i < r->n_rows; i++) {
         const struct ht_outcome *o = &r->rows[i];
         char tolerance[32];
@@ -272,6 +313,13 @@ static enum ht_status write_csv(const struct reproduction *r, const char *path, 
         csv_cell(file.file, tolerance, ",");
         csv_cell(file.file, ht_claim_verdict_names[o->verdict], ",");
         csv_cell(file.file, o->how, ",");
+        static const enum ht_claim_axis lists[] = {HT_CLAIM_MODELS, HT_CLAIM_SEQS, HT_CLAIM_BATCHES,
+                                                   HT_CLAIM_MICRO_BATCHES};
+        for (size_t k = 0; k < HT_COUNT(lists); k++) {
+            char entries[512] = "";
+            if (!o->claim->unchecked[0]) entries_text(o->claim, lists[k], entries, sizeof(entries));
+            csv_cell(file.file, entries, ",");
+        }
         csv_cell(file.file, o->why, "\n");
     }
     return ht_output_commit(&file, err);

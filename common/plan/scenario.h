@@ -25,6 +25,7 @@ struct ht_scenario {
 struct ht_scenario_request {
     const char *model, *cluster; /* built-in name or file; both required. A model may be a
                                     config.json of transformers (common/model/hf_config.h) */
+    int64_t blocks;              /* default the model's own; else it has so many */
     int64_t batch;               /* default 8 */
     int64_t micro_batch;         /* default batch over the cluster's devices; of a pipeline 1 if that is no whole number */
     bool pipeline;

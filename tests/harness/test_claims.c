@@ -28,6 +28,9 @@ START_TEST(reduce)
     ck_assert(isnan(ht_claim_reduce(HT_CLAIM_STEPS, (const double[]){N, 7}, 2)));
     ck_assert(isnan(ht_claim_reduce(HT_CLAIM_VALUE, (const double[]){1, 2}, 2)));
     ck_assert_double_eq(ht_claim_reduce(HT_CLAIM_VALUE, (const double[]){N, 7}, 2), 7);
+    /* 0.1 and 3 of -1, 0, 0.1, 3; what does not run does not count */
+    ck_assert_double_eq(ht_claim_reduce(HT_CLAIM_POSITIVE, (const double[]){-1, 0.1, N, 0, 3}, 5), 0.5);
+    ck_assert(isnan(ht_claim_reduce(HT_CLAIM_POSITIVE, (const double[]){N}, 1)));
 }
 END_TEST
 
@@ -152,6 +155,176 @@ START_TEST(ledger)
 }
 END_TEST
 
+/* ---- scenarios ------------------------------------------------------------------------------------------------- */
+
+static const char wide[] =
+    "paper: P\n"                                                                                               /* 1 */
+    "tolerances: {exact: {absolute: 0, why: x}}\n"                                                             /* 2 */
+    "systems: {A: [mobius], B: [sysx log=0], C: [megatron]}\n"                                                 /* 3 */
+    "setups:\n"                                                                                                /* 4 */
+    "  s:\n"                                                                                                   /* 5 */
+    "    models: [{name: sysx-10b, cluster: sysx-1node}, {name: sysx-30b, cluster: sysx-2node}]\n"             /* 6 */
+    "    batches_per_node: [16, 32]\n"                                                                         /* 7 */
+    "    seq: [1024, 2048]\n"                                                                                  /* 8 */
+    "    micro_batch: 2\n"                                                                                     /* 9 */
+    "    accumulate: 16\n"                                                                                     /* 10 */
+    "claims:\n"                                                                                                /* 11 */
+    "  c: {where: w, statement: t, setup: s, systems: [A, B], metric: gpu_time, value: 1, tolerance: exact,\n" /* 12 */
+    "    %s}\n";                                                                                               /* 13 */
+
+static void load_wide(const char *row, struct ht_ledger *l)
+{
+    char text[2048];
+    struct ht_error err = {0};
+    snprintf(text, sizeof(text), wide, row);
+    ck_assert_msg(load(text, &err, l) == HT_OK, "%s", err.text);
+}
+
+static void refused_wide(const char *row, const char *expected)
+{
+    char text[2048];
+    snprintf(text, sizeof(text), wide, row);
+    refused(text, expected);
+}
+
+/* A model on its own cluster, so many sequences a node, two steps over other lists, a row's own choice of entries. */
+START_TEST(scenarios)
+{
+    struct ht_ledger l;
+    int at[HT_N_CLAIM_AXES] = {0};
+    load_wide("kind: average, over: [models, seq], then: {kind: spread, over: systems}, at: {batches: 32}", &l);
+    const struct ht_claim *c = &l.claims[0];
+    const struct ht_claim_setup *s = c->setup;
+    ck_assert_int_eq(s->n[HT_CLAIM_MODELS], 2);
+    ck_assert_str_eq(s->clusters[1], "sysx-2node");
+    ck_assert_int_eq(s->n_nodes[1], 2);
+    ck_assert_str_eq(s->accumulate, "16");
+    ck_assert_int_eq(s->n[HT_CLAIM_SEQS], 2);
+    ck_assert_int_eq(s->micro_batches[0], 2);
+    ck_assert_int_eq(c->n_steps, 2);
+    ck_assert_uint_eq(c->steps[0].over, 1u << HT_CLAIM_MODELS | 1u << HT_CLAIM_SEQS);
+    ck_assert_uint_eq(c->steps[1].over, 1u << HT_CLAIM_BY_SYSTEM);
+    ck_assert_int_eq(c->n[HT_CLAIM_BATCHES], 1);
+    ck_assert_int_eq(c->at[HT_CLAIM_BATCHES][0], 1);
+    /* 32 sequences a node of two nodes */
+    struct ht_claim_point p = {{0}};
+    p.at[HT_CLAIM_MODELS] = 1;
+    p.at[HT_CLAIM_BATCHES] = 1;
+    ck_assert_int_eq(ht_claim_batch(s, p), 64);
+    int n = 1;
+    while (ht_claim_next(c, (1u << HT_N_CLAIM_AXES) - 1, at)) n++;
+    ck_assert_int_eq(n, 2 * 2 * 2); /* models, lengths, systems; one batch */
+    for (int axis = 0; axis < HT_N_CLAIM_AXES; axis++) ck_assert_int_eq(at[axis], 0);
+    ht_ledger_free(&l);
+    load_wide("kind: value, at: {models: [sysx-30b], seq: [2048]}", &l);
+    ck_assert_int_eq(l.claims[0].n[HT_CLAIM_MODELS], 1);
+    ck_assert_int_eq(l.claims[0].at[HT_CLAIM_MODELS][0], 1);
+    ht_ledger_free(&l);
+
+    refused_wide("kind: average, over: nodes", "l.yaml:13:");
+    refused_wide("kind: average, over: [models, models]", "over this list twice");
+    refused_wide("kind: average, over: []", "is empty");
+    refused_wide("kind: steps, over: [models, seq]", "goes along one list");
+    refused_wide("kind: average, then: {kind: max, over: models}", "the first step went over");
+    refused_wide("kind: average, then: {kind: max}", "over");
+    refused_wide("kind: average, then: {kind: largest, over: seq}", "key 'then': has no place");
+    refused_wide("kind: average, then: {kind: difference, over: micro_batch}", "needs a list of two");
+    refused_wide("kind: average, at: {seq: 512}", "l.yaml:13:30: key 'seq': '512' is not among the seq of setup 's'");
+    refused_wide("kind: average, at: {settings: x}", "is no list to take entries of");
+    refused_wide("kind: average, at: {models: []}", "has 0 entries");
+    refused_wide("kind: average, fails_in: device", "metric 'fits' only");
+}
+END_TEST
+
+static void refused_setup(const char *setup, const char *expected)
+{
+    char text[1024];
+    snprintf(text, sizeof(text), "paper: P\ntolerances: {}\nsystems: {}\nsetups:\n  s: {%s}\nclaims: {}\n", setup);
+    refused(text, expected);
+}
+
+START_TEST(setups)
+{
+    refused_setup("cluster: local", "lacks the key 'models'");
+    refused_setup("models: [gpt-tiny]", "key 'models[0]': has no cluster");
+    refused_setup("models: [{name: gpt-tiny}]", "cluster");
+    refused_setup("models: [{name: gpt-tiny, cluster: nowhere}]", "l.yaml:5:42: key 'cluster': unknown cluster");
+    refused_setup("models: [{name: gpt-tiny, cluster: sysx-1node}], train_steps: 2", "cannot be trained on");
+    refused_setup("models: [gpt-tiny], cluster: local, batches: [1], batches_per_node: [1]", "beside 'batches'");
+    refused_setup("models: [gpt-tiny], cluster: local, seq: [64, 1000000]", "key 'models[0]': sequence length");
+    refused_setup("models: [gpt-tiny], cluster: local, seq: long", "key 'seq'");
+    refused_setup("models: [gpt-tiny], cluster: local, micro_batch: [0]", "key 'micro_batch[0]'");
+    refused_setup("models: [gpt-tiny], cluster: local, numerics: fp8", "key 'numerics'");
+    refused_setup("models: [gpt-tiny], cluster: local, accumulate: 32", "key 'accumulate'");
+    refused_setup("unit_times: {devices: 2}", "blocks");
+    refused_setup("unit_times: {devices: 2, blocks: 4, forward: -1, backward: 1, fetch: 0, offload: 0, step: 0}",
+                  "key 'forward'");
+    refused_setup("unit_times: {devices: 2, blocks: 4, forward: 1, backward: 1, fetch: 0, offload: 0, step: 0}, "
+                  "cluster: local",
+                  "key 'cluster': has no place beside 'unit_times'");
+}
+END_TEST
+
+/* Rows end to end, in units of time, by hand: SysX, Fig. 5. The ordinary pipeline takes 9 T_f, of which a GPU computes
+   2 x (1 + 2) = 6: a third is lost. Decoupled passes take 8, fine backward stages 7; 9 / 7 between systems. Both send
+   two checkpoints a micro-batch. Without transfers and steps an iteration is all GPU time. */
+START_TEST(units_of_time)
+{
+    static const char text[] = "paper: P\n"
+                               "tolerances: {exact: {absolute: 1.0e-9, why: x}}\n"
+                               "systems: {plain: [mobius v=1], decoupled: [sysx v=1 d=1], fine: [sysx v=1 d=2]}\n"
+                               "setups:\n"
+                               "  five: {unit_times: {devices: 2, blocks: 4, forward: 0.5, backward: 1, fetch: 0, "
+                               "offload: 0, step: 0}, batches: [2],\n"
+                               "    micro_batch: 1}\n"
+                               "claims:\n"
+                               "  a: {where: w, statement: t, setup: five, systems: [plain], metric: iteration_time, "
+                               "kind: value, value: 9, tolerance: exact}\n"
+                               "  b: {where: w, statement: t, setup: five, systems: [decoupled], metric: "
+                               "iteration_time, kind: value, value: 8, tolerance: exact}\n"
+                               "  c: {where: w, statement: t, setup: five, systems: [fine], metric: iteration_time, "
+                               "kind: value, value: 7, tolerance: exact}\n"
+                               "  d: {where: w, statement: t, setup: five, systems: [plain], metric: bubble_ratio, "
+                               "kind: value, value: 0.333333333, tolerance: exact}\n"
+                               "  e: {where: w, statement: t, setup: five, systems: [plain, decoupled, fine], metric: "
+                               "iteration_time, kind: spread,\n"
+                               "    over: systems, value: 1.285714286, tolerance: exact}\n"
+                               "  f: {where: w, statement: t, setup: five, systems: [fine], metric: gpu_share, kind: "
+                               "value, value: 1, tolerance: exact}\n"
+                               "  g: {where: w, statement: t, setup: five, systems: [fine], versus: decoupled, metric: "
+                               "remote_checkpoints, kind: value,\n"
+                               "    value: 1, tolerance: exact}\n"
+                               "  h: {where: w, statement: t, setup: five, systems: [plain], metric: fits, kind: "
+                               "value, value: 1, tolerance: exact}\n"
+                               "  wrong: {where: w, statement: t, setup: five, systems: [plain, fine], metric: "
+                               "turn_idle, kind: value, value: 0,\n"
+                               "    tolerance: exact}\n";
+    struct ht_ledger l;
+    struct ht_error err = {0};
+    struct ht_observations seen = {0};
+    const struct ht_claim *claims[16];
+    ck_assert_msg(load(text, &err, &l) == HT_OK, "%s", err.text);
+    for (int64_t i = 0; i < l.n_claims; i++) claims[i] = &l.claims[i];
+    ck_assert(ht_claims_gather(claims, (size_t)l.n_claims, &seen, &err) == HT_OK);
+    ck_assert_uint_eq(seen.n, 3); /* each scenario once */
+    for (int64_t i = 0; i < l.n_claims; i++) {
+        struct ht_outcome o;
+        ck_assert(ht_claim_check(claims[i], &seen, &err, &o) == HT_OK);
+        bool right = strcmp(claims[i]->id, "wrong") != 0;
+        ck_assert_msg(o.verdict == (right ? HT_CLAIM_WITHIN : HT_CLAIM_OUTSIDE), "%s: %s %s (%s)", claims[i]->id,
+                      ht_claim_verdict_names[o.verdict], o.ours_text, o.why);
+        ck_assert(!ht_outcome_has_figure(&o));
+        /* GPU 0's forwards are done at 2, GPU 1's at 3; its first backward lasts until 5, and only then can b0 begin.
+         */
+        if (!right) ck_assert_double_eq(o.ours, 3);
+        ht_outcome_free(&o);
+    }
+    ck_assert_uint_eq(seen.n, 3);
+    ht_observations_free(&seen);
+    ht_ledger_free(&l);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("claims");
@@ -160,6 +333,9 @@ int main(void)
     tcase_add_test(cases, boundary);
     tcase_add_test(cases, verdict);
     tcase_add_test(cases, ledger);
+    tcase_add_test(cases, scenarios);
+    tcase_add_test(cases, setups);
+    tcase_add_test(cases, units_of_time);
     suite_add_tcase(suite, cases);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
