@@ -7,9 +7,10 @@ cd "$work"
 
 # ---- the built-in ledgers: table, CSV and JSON are the same ----
 
-run 0 reproduce --out rows.csv
+# Without whole iterations on up to 32 GPUs, which take a minute or two.
+run 0 reproduce 'autohete.*' --out rows.csv
 mv out table
-run 0 reproduce --json
+run 0 reproduce 'autohete.*' --json
 mv out rows.json
 "$python" - <<'PY' || fail "table, CSV and JSON disagree"
 import csv, json
@@ -33,6 +34,37 @@ for a, b in zip(d["rows"], rows):
 assert len(counted) == d["rows_in_mean"] and abs(sum(counted) / len(counted) - d["mean_absolute_deviation"]) < 1e-12
 PY
 
+# ---- setups with clusters, lengths and times of their own: the fields of every value ----
+
+run 0 reproduce 'sysx.[ef][qi][3g][.58]*' --json --out units.csv
+mv out units.json
+run 0 reproduce sysx.s5.1.10b-oom-no-offload --json --out oom.csv
+mv out oom.json
+run 0 reproduce '*.fig5.*' --json
+mv out both.json
+"$python" - <<'PY' || fail "rows of SysX's ledger"
+import csv, json
+
+rows = {r["id"]: r for r in json.load(open("units.json"))["rows"]}
+# SysX, Sec. 3.3: 21/45 and 8/32 of the time; Fig. 5; eq. 3 with four and four
+for name, ours in {"sysx.fig8.bubble-mobius": 21 / 45, "sysx.fig8.bubble-sysx": 8 / 32, "sysx.eq3.gpipe": 3 / 7,
+                   "sysx.fig5.bc/a": 9, "sysx.fig5.bc/b": 8, "sysx.fig5.bc/c": 7, "sysx.fig5.same-transfers": 2}.items():
+    assert abs(rows[name]["our_value"] - ours) < 1e-8 and rows[name]["verdict"] == "within", rows[name]
+assert rows["sysx.fig8.bubble-sysx"]["how"] == "units of time on 4 devices"
+assert not any(r["counts_in_mean"] for r in rows.values())
+
+(row,) = json.load(open("oom.json"))["rows"]
+assert (row["ours"], row["verdict"]) == ("does not fit", "within") and "device memory fails" in row["why"], row
+(value,) = row["values"]
+assert {k: value[k] for k in ("system", "model", "cluster", "batch", "micro_batch", "seq")} == {
+    "system": "Megatron without offloading", "model": "sysx-10b", "cluster": "sysx-1node", "batch": 16, "micro_batch": 2, "seq": 1024}
+(row,) = csv.DictReader(open("oom.csv"))
+assert (row["clusters"], row["seq"], row["batches"], row["micro_batch"]) == ("sysx-1node", "1024", "16 a node", "2"), row
+
+both = json.load(open("both.json"))
+assert {r["id"].split(".")[0] for r in both["rows"]} == {"autohete", "sysx"} and len(both["papers"]) == 2
+PY
+
 # ---- a row against sim: the ratio of two systems' throughputs, the better variant of each ----
 
 cat >l.yaml <<'YAML'
@@ -44,10 +76,14 @@ systems:
   mine: [zero_offload_ckpt]
   theirs: [zero_offload, zero_offload_ckpt]
   nobody's: [there_is_none]
+  pipe: [sysx log=0]
+  other pipe: [mobius]
 setups:
   s: {models: [autohete-2b, autohete-14b], cluster: autohete-1gpu, batches: [8]}
   b: {models: [autohete-2b], cluster: autohete-1gpu, batches: [1, 2, 512]}
   four: {models: [autohete-2b], cluster: autohete-4gpu, batches: [8], micro_batch: 2}
+  wide: {models: [{name: sysx-10b, cluster: sysx-1node}, {name: sysx-30b, cluster: sysx-2node}], batches_per_node: [16],
+    micro_batch: 2, seq: [512, 1024], numerics: fp16, accumulate: 16, iterations: 3}
 claims:
   t.value: {where: x, statement: x, setup: s, systems: [mine], metric: throughput, kind: max, value: 1, tolerance: ratio}
   t.ratio: {where: x, statement: x, setup: s, systems: [mine], versus: theirs, metric: throughput, kind: average,
@@ -59,6 +95,12 @@ claims:
   t.four: {where: x, statement: x, setup: four, systems: [mine], metric: fits, kind: largest, value: autohete-2b,
     tolerance: same}
   t.unchecked: {where: x, statement: x, unchecked: because}
+  t.wide: {where: x, statement: x, setup: wide, systems: [pipe], versus: other pipe, metric: throughput, kind: average, over: [models, seq],
+    value: 1, tolerance: ratio}
+  t.then: {where: x, statement: x, setup: wide, systems: [pipe], versus: other pipe, metric: throughput, kind: difference, over: seq,
+    then: {kind: positive, over: models}, value: 1, tolerance: same}
+  t.time: {where: x, statement: x, setup: wide, at: {models: sysx-30b, seq: 512}, systems: [pipe], metric: cpu_time, kind: value,
+    value: 1, tolerance: ratio}
 YAML
 run 0 reproduce --ledger l.yaml --json
 mv out l.json
@@ -84,10 +126,40 @@ assert rows["t.unchecked"]["verdict"] == "not checkable" and rows["t.unchecked"]
 assert rows["t.four"]["verdict"] in ("not there yet", "within"), rows["t.four"]
 PY
 
+# ---- a row over clusters and lengths against sim, one scenario at a time ----
+
+for system in sysx mobius; do
+    for seq in 512 1024; do
+        for model in 10b:1 30b:2; do
+            set=()
+            [ "$system" = sysx ] && set=(--set log=0)
+            run 0 sim "$system" "${set[@]}" --model "sysx-${model%:*}" --cluster "sysx-${model#*:}node" --batch $((16 * ${model#*:})) \
+                --micro-batch 2 --seq "$seq" --numerics fp16 --accumulate 16 --iterations 3 --warmup 0 --json
+            mv out "$system-${model%:*}-$seq.json"
+        done
+    done
+done
+"$python" - <<'PY' || fail "rows over clusters disagree with sim"
+import json
+
+rows = {r["id"]: r for r in json.load(open("l.json"))["rows"]}
+sim = lambda system, model, seq: json.load(open(f"{system}-{model}-{seq}.json"))
+gain = {(m, s): sim("mobius", m, s)["iteration_time_s"] / sim("sysx", m, s)["iteration_time_s"] for m in ("10b", "30b") for s in (512, 1024)}
+near = lambda a, b: abs(a - b) < 1e-9 * abs(b)
+assert near(rows["t.wide"]["our_value"], sum(gain.values()) / 4), (rows["t.wide"], gain)
+assert {(v["model"], v["cluster"], v["batch"], v["seq"]) for v in rows["t.wide"]["values"]} == {
+    (m, c, b, s) for m, c, b in (("sysx-10b", "sysx-1node", 16), ("sysx-30b", "sysx-2node", 32)) for s in (512, 1024)}
+assert rows["t.then"]["our_value"] == sum(gain[m, 512] > gain[m, 1024] for m in ("10b", "30b")) / 2 and rows["t.then"]["then"] == "positive"
+d = sim("sysx", "30b", 512)
+assert near(rows["t.time"]["our_value"], d["iteration_time_s"] - d["passes_s"]), rows["t.time"]
+assert len(rows["t.time"]["values"]) == 1 and rows["t.time"]["how"] == "simulated on sysx-2node"
+PY
+
 # ---- patterns ----
 
 run 0 reproduce 't.f*' --ledger l.yaml
 [ "$(grep -c '^t\.' out)" = 2 ] || fail "the pattern 't.f*' does not pick two rows"
+run 0 reproduce sysx.s5.1.no-recompute-oom # both ledgers are there; nothing to simulate
 refused 2 "reproduce: no claim is called 'autohete.nothing'" reproduce autohete.nothing
 refused 2 "reproduce: unexpected word" reproduce a b
 refused 2 "reproduce: unknown option '--ledgr'; expected --ledger" reproduce --ledgr x
@@ -103,15 +175,22 @@ wrong 's/paper: test/papr: test/' "./w.yaml:1:1: key 'papr': .*paper"
 wrong 's/relative: 0.1/relative: 10%/' "./w.yaml:3:21: key 'relative': "
 wrong 's/relative: 0.1/relative: -1/' "./w.yaml:3:21: key 'relative': "
 wrong 's/absolute: 0, //' "./w.yaml:4:3: key 'same': .*'relative' or 'absolute'"
-wrong 's/autohete-14b\]/autohete-15b]/' "./w.yaml:10:29: key 'models\[1\]': unknown model"
-wrong 's/cluster: autohete-4gpu/cluster: autohete-5gpu/' "./w.yaml:12:42: key 'cluster': unknown cluster"
-wrong 's/512\]/0]/' "./w.yaml:11:70: key 'batches\[2\]': "
+wrong 's/autohete-14b\]/autohete-15b]/' "./w.yaml:12:29: key 'models\[1\]': unknown model"
+wrong 's/cluster: autohete-4gpu/cluster: autohete-5gpu/' "./w.yaml:14:42: key 'cluster': unknown cluster"
+wrong 's/512\]/0]/' "./w.yaml:13:70: key 'batches\[2\]': "
 wrong 's/fails_in: device/fails_in: disk/' "./w.yaml:[0-9]+:[0-9]+: key 'fails_in': "
 wrong 's/versus: theirs/versus: their/' "./w.yaml:[0-9]+:[0-9]+: key 'versus': .*expected 'theirs'"
 wrong 's/kind: average/kind: mean/' "./w.yaml:[0-9]+:[0-9]+: key 'kind': "
 wrong 's/value: 2,/value: 3,/' "./w.yaml:[0-9]+:[0-9]+: key 'value': '3' is not among the batches"
 wrong 's/unchecked: because/uncheckd: because/' "./w.yaml:[0-9]+:[0-9]+: key 'uncheckd': "
 wrong 's/, unchecked: because//' "./w.yaml:[0-9]+:[0-9]+: key 't.unchecked': lacks the key 'setup'"
+wrong 's/cluster: sysx-2node/cluster: sysx-3node/' "./w.yaml:15:[0-9]+: key 'cluster': unknown cluster"
+wrong 's/{name: sysx-30b, cluster: sysx-2node}/sysx-30b/' "./w.yaml:15:[0-9]+: key 'models\[1\]': has no cluster"
+wrong 's/over: \[models, seq\]/over: [models, sequ]/' "./w.yaml:[0-9]+:[0-9]+: key 'over\[1\]': "
+wrong 's/then: {kind: positive, over: models}/then: {kind: positive, over: seq}/' "./w.yaml:[0-9]+:[0-9]+: key 'over': goes over a list that"
+wrong 's/seq: 512}/seq: 513}/' "./w.yaml:[0-9]+:[0-9]+: key 'seq': '513' is not among the seq of setup 'wide'"
+wrong 's/batches_per_node: \[16\]/batches: [16], batches_per_node: [16]/' "./w.yaml:15:[0-9]+: key 'batches_per_node': has no place"
+wrong 's/accumulate: 16/accumulate: 8/' "./w.yaml:16:[0-9]+: key 'accumulate': "
 wrong 's/claims:/claims: []\nx:/' "./w.yaml:"
 : >w.yaml
 refused 2 "./w.yaml:" reproduce --ledger ./w.yaml
