@@ -145,6 +145,7 @@ static enum ht_status measure(const struct ht_options *o, struct ht_scenario *sc
                                          .split = *split,
                                          .on_gpu = on_gpu,
                                          .api = o->cuda_api,
+                                         .gpu = (int)o->device,
                                          .warmup = HT_WARMUP,
                                          .iterations = (int32_t)o->repeat,
                                          .progress = show_progress,

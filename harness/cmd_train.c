@@ -178,6 +178,19 @@ static void print_prediction(const struct ht_result *r, const struct ht_training
     ht_table_destroy(table);
 }
 
+/* What is on the GPU beside the arena. */
+static void print_reserve(const struct ht_cuda_reserve *r, int64_t foreign_bytes)
+{
+    char a[HT_QUANTITY_TEXT], b[HT_QUANTITY_TEXT], c[HT_QUANTITY_TEXT], d[HT_QUANTITY_TEXT], e[HT_QUANTITY_TEXT];
+    printf("  reserve on the GPU %s, of the same budget: matrix products %s, scratch %s, token ids, losses and verdicts "
+           "%s\n  beside both, at the end: %s (CUDA's context and code, other programs)\n",
+           ht_format_quantity(HT_BYTES, (double)ht_cuda_reserve_bytes(r), a),
+           ht_format_quantity(HT_BYTES, (double)r->products_bytes, b),
+           ht_format_quantity(HT_BYTES, (double)r->scratch_bytes, c),
+           ht_format_quantity(HT_BYTES, (double)r->aside_bytes, d),
+           ht_format_quantity(HT_BYTES, (double)foreign_bytes, e));
+}
+
 static double error_percent(const struct ht_result *r, const struct ht_emulation_model *model)
 {
     return 100 * ((double)r->metrics.iteration_ns / (double)model->iteration_ns - 1);
@@ -223,6 +236,7 @@ static void print_training(const struct ht_result *r, const struct ht_training *
     print_losses(t);
     print_control(&r->job->scenario, t);
     print_prediction(r, t, p);
+    if (t->on_gpu) print_reserve(&r->job->reserve, t->foreign_bytes);
     const char *plural = t->host_cores == 1 ? "" : "s";
     if (t->emulated.scale > 0) print_emulation(r, &t->emulated, &p->model);
     printf("\nstep time: median %s %s, %s simulated; ", ht_format_quantity(HT_TIME, (double)t->median_step_ns, a),
@@ -287,6 +301,14 @@ static json_t *training_json(const struct ht_options *o, const struct ht_result 
     json_object_set_new(root, "median_step_s", json_real((double)t->median_step_ns * 1e-9));
     json_object_set_new(root, "simulated_iteration_s", json_real((double)p->iteration_ns * 1e-9));
     json_object_set_new(root, "predicted_memory", predicted);
+    const struct ht_cuda_reserve *reserve = &r->job->reserve;
+    if (t->on_gpu)
+        json_object_set_new(root, "device_reserve",
+                            json_pack("{s:I,s:I,s:I,s:I,s:I}", "bytes", (json_int_t)ht_cuda_reserve_bytes(reserve),
+                                      "products_bytes", (json_int_t)reserve->products_bytes, "scratch_bytes",
+                                      (json_int_t)reserve->scratch_bytes, "aside_bytes",
+                                      (json_int_t)reserve->aside_bytes, "foreign_bytes_at_end",
+                                      (json_int_t)t->foreign_bytes));
     json_object_set_new(root, "numerics", numerics_json(&r->job->scenario.numerics));
     json_object_set_new(root, "control", control_json(&r->job->scenario, t));
     json_object_set_new(root, "clock", json_string(t->emulated.scale > 0 ? "emu" : "run"));

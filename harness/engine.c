@@ -1,6 +1,7 @@
 #include "harness/engine.h"
 
 #include "common/base/array.h"
+#include "common/base/units.h"
 #include "common/mem/arena.h"
 
 #include <ctype.h>
@@ -71,11 +72,29 @@ static void derive(const struct ht_cuda_properties *p, struct ht_gpu *out)
 enum ht_status ht_engine_find_gpu(const struct ht_options *options, struct ht_error *err, struct ht_gpu *out)
 {
     struct ht_cuda_properties p;
-    enum ht_status status = ht_cuda_find(options->cuda_api, 0, err, &p);
+    enum ht_status status = ht_cuda_find(options->cuda_api, (int)options->device, err, &p);
     if (status) return status;
     if (!find_in_catalogue(&p, out)) derive(&p, out);
-    /* What is free, but for a fifth: holes between tensors, cuBLAS, the kernels' own. */
+    /* What is free, but for a fifth: holes between tensors, and CUDA's own. */
     out->memory_bytes = p.free_bytes / 5 * 4;
+    return HT_OK;
+}
+
+enum ht_status ht_engine_take_reserve(const struct ht_options *options, struct ht_scenario *s, struct ht_error *err,
+                                      struct ht_cuda_reserve *out)
+{
+    char budget_text[HT_QUANTITY_TEXT], reserve_text[HT_QUANTITY_TEXT];
+    struct ht_gpu *gpu = &s->cluster->nodes[0].groups[0].gpu;
+    *out = ht_cuda_reserve_for(options->cuda_api, &s->model, s->numerics.param, s->micro_batch, s->seq,
+                               ht_scenario_micro_batches(s));
+    int64_t bytes = ht_cuda_reserve_bytes(out);
+    if (bytes >= gpu->memory_bytes)
+        return ht_fail(err, HT_INFEASIBLE,
+                       "a device memory of %s has no room for tensors: the CUDA backend's reserve is %s (cuBLASLt's "
+                       "workspace, scratch, token ids, losses)",
+                       ht_format_quantity(HT_BYTES, (double)gpu->memory_bytes, budget_text),
+                       ht_format_quantity(HT_BYTES, (double)bytes, reserve_text));
+    gpu->memory_bytes -= bytes;
     return HT_OK;
 }
 
@@ -89,7 +108,7 @@ enum ht_status ht_engine_create(const struct ht_options *options, const struct h
     enum ht_status status = ht_engine_wants_gpu(options, "train", err, &gpu);
     if (status) return status;
     if (gpu) {
-        status = ht_cuda_device_create(cpu, options->cuda_api, 0, err, &e.gpu);
+        status = ht_cuda_device_create(cpu, options->cuda_api, (int)options->device, err, &e.gpu);
         if (status == HT_OK) e.cpu = ht_cuda_device_host(e.gpu);
         e.ops = &ht_cuda_backend;
         e.ctx = e.gpu;
@@ -151,6 +170,7 @@ static enum ht_status make_arena(struct ht_engine *e, const struct ht_job *job, 
 enum ht_status ht_engine_make_arenas(struct ht_engine *e, const struct ht_job *job, struct ht_error *err)
 {
     const struct ht_schedule *s = job->schedule;
+    enum ht_status status = e->gpu ? ht_cuda_device_reserve(e->gpu, ht_cuda_reserve_bytes(&job->reserve), err) : HT_OK;
     int64_t gpu_bytes = e->gpu ? ht_cuda_device_free_bytes(e->gpu) / 20 * 19 : 0;
     double most = 0;
     char what[96];
@@ -159,10 +179,12 @@ enum ht_status ht_engine_make_arenas(struct ht_engine *e, const struct ht_job *j
     for (int32_t i = e->gpu ? s->n_ranks : 0; i < e->n_arenas; i++)
         most += (e->gpu ? 1.25 : 1) * (double)job->bound_bytes[i]; /* pinned with its holes */
     snprintf(what, sizeof(what), "training '%s'", s->name);
-    enum ht_status status = ht_arena_check_machine(most, what, err);
+    if (status == HT_OK) status = ht_arena_check_machine(most, what, err);
     for (int32_t i = 0; i < e->n_arenas && status == HT_OK; i++) {
         if (job->verdict.spaces[i].peak_bytes) status = make_arena(e, job, i, gpu_bytes, err);
     }
+    if (status == HT_OK && e->gpu && ht_cuda_device_note(e->gpu))
+        fprintf(stderr, "hetbench: warning: %s\n", ht_cuda_device_note(e->gpu));
     return status;
 }
 

@@ -24,6 +24,11 @@ enum ht_status ht_engine_wants_gpu(const struct ht_options *options, const char 
    HT_INFEASIBLE, in one line, where there is none. */
 enum ht_status ht_engine_find_gpu(const struct ht_options *options, struct ht_error *err, struct ht_gpu *out);
 
+/* Takes what the backend needs beside tensors off the GPU's memory, before anything is planned: so --device-memory is
+   all that arena and reserve may have together. HT_INFEASIBLE when nothing is left. */
+enum ht_status ht_engine_take_reserve(const struct ht_options *options, struct ht_scenario *s, struct ht_error *err,
+                                      struct ht_cuda_reserve *out);
+
 /* cpu->split is taken over. */
 enum ht_status ht_engine_create(const struct ht_options *options, const struct ht_cpu_options *cpu,
                                 struct ht_error *err, struct ht_engine *out);

@@ -3,6 +3,7 @@
 #include "common/base/array.h"
 #include "common/schedule/bound.h"
 #include "common/schedule/file.h"
+#include "harness/engine.h"
 #include "harness/output.h"
 #include "harness/registry.h"
 
@@ -70,6 +71,8 @@ static enum ht_status make_plan(const struct ht_options *o, const char *system, 
     status = ht_scenario_create(&request, err, &job->scenario);
     if (status != HT_OK) return status;
     job->has_scenario = true;
+    if (request.local_gpu) status = ht_engine_take_reserve(o, &job->scenario, err, &job->reserve);
+    if (status != HT_OK) return status;
     enum ht_control_mode own = job->system->ranks_control;
     if (!request.control && own && job->scenario.cluster->n_gpus > 1 && job->scenario.control.mode)
         job->scenario.control.mode = own;

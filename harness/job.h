@@ -9,6 +9,7 @@
 #ifndef HT_HARNESS_JOB_H
 #define HT_HARNESS_JOB_H
 
+#include "common/backend/cuda.h"
 #include "common/plan/system.h"
 #include "common/schedule/verify.h"
 #include "harness/options.h"
@@ -18,6 +19,7 @@ struct ht_job {
     bool has_scenario;
     struct ht_scenario scenario;
     struct ht_cluster *loaded_cluster; /* --cluster beside --load: whose costs are meant */
+    struct ht_cuda_reserve reserve;    /* of the GPU's memory, under --backend cuda; not in the schedule's capacity */
     struct ht_profile *profile;
     struct ht_settings settings;
     struct ht_plan plan;

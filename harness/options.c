@@ -81,6 +81,8 @@ static const struct row rows[] = {
      HT_OPT_TRAIN, VALUE_TEXT, AT(data_format), 0, 0},
     {"backend", "cpu|cuda", "what carries out the ops [cpu]", HT_OPT_TRAIN | HT_OPT_PROFILE, VALUE_TEXT,
      AT(backend), 0, 0},
+    {"device", "N", "which GPU of --backend cuda, of those that CUDA shows [0]", HT_OPT_TRAIN | HT_OPT_PROFILE,
+     VALUE_COUNT, AT(device), 0, 1023},
     {"clock", "run|emu", "emu: on the modelled hardware of any cluster, with every op held for what it would take there [run]",
      HT_OPT_TRAIN, VALUE_TEXT, AT(clock), 0, 0},
     {"emu-scale", "X|auto", "of --clock emu: wall-clock time for modelled time [auto: so that every op's work fits]",

@@ -47,6 +47,7 @@ struct ht_options {
     /* training */
     const char *data, *data_format, *losses, *backend;
     const char *clock, *emu_scale;
+    int64_t device; /* of --backend cuda */
     const struct ht_cuda_api *cuda_api; /* of --backend cuda; NULL: this build's. Tests put another here */
     const char *init, *save; /* weights with Hugging Face's names */
     const char *save_dtype;

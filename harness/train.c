@@ -372,6 +372,7 @@ enum ht_status ht_train(const struct ht_options *options, const struct ht_job *j
             ht_ranks_sum(ranks, in.token_losses, options->steps * job->schedule->n_micro_batches, err);
         if (!summed && emulation.emu) summed = ht_emulation_account(&emulation, t.trace, err, &t.emulated);
         if (!summed && t.trace) account(job, &in, engine.arenas, &t);
+        if (engine.gpu) t.foreign_bytes = ht_cuda_device_foreign_bytes(engine.gpu);
         if (!summed && ranks->comm) summed = account_ranks(job, ranks, err, &t);
         if (summed) status = summed;
     }

@@ -28,6 +28,7 @@ struct ht_training {
     int32_t n_checkpoints; /* written, and the time that it took beside the steps' */
     double checkpoints_s;
     bool on_gpu; /* then device_cores counts nothing */
+    int64_t foreign_bytes; /* of the GPU's memory at the end, beside arena and reserve: CUDA's own, other programs' */
     int device_cores, host_cores;
     bool shared_cores;
     struct ht_emulated emulated; /* all times are then modelled ones */

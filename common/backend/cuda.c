@@ -8,20 +8,42 @@
 #include "common/mem/arena.h"
 
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 
 /* cudaEventElapsedTime counts milliseconds in a float; after so long a new base keeps its steps below a microsecond. */
 #define BASE_AGE_NS ((int64_t)8 * 1000000000)
-enum { BASE_TRIES = 8, ALIGN = 512 };
+enum { ALIGN = 512 };
 
 enum ht_status ht_cuda_failed(const char *text, const char *what, struct ht_error *err)
 {
     return text ? ht_fail(err, HT_FAILED, "cuda: %s: %s", what, text) : HT_OK;
 }
 
-static int64_t now_ns(void)
+enum ht_status ht_cuda_not_there(enum ht_status status, struct ht_error *err)
+{
+    static const char *const lacks[] = {"cudaErrorMemoryAllocation",      "cudaErrorNoKernelImageForDevice",
+                                        "cudaErrorUnsupportedPtxVersion", "cudaErrorInvalidDeviceFunction",
+                                        "cudaErrorInsufficientDriver",    "cudaErrorNoDevice",
+                                        "cudaErrorInvalidDevice"};
+    for (size_t i = 0; i < HT_COUNT(lacks) && status == HT_FAILED; i++)
+        if (err && strstr(err->text, lacks[i])) status = err->status = HT_INFEASIBLE;
+    return status;
+}
+
+/* "cuda: schedule 'x': op 12 (B3.0): cudaErrorX: ..": the title has kind, unit and micro-batch. */
+static enum ht_status failed_op(const struct ht_cuda_device *d, int32_t op, const char *text, struct ht_error *err)
+{
+    char title[64];
+    return text ? ht_fail(err, HT_FAILED, "cuda: schedule '%s': op %d (%s): %s", d->s->name, op,
+                          ht_op_title(d->s, op, title, sizeof(title)), text)
+                : HT_OK;
+}
+
+int64_t ht_cuda_now_ns(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -38,24 +60,10 @@ enum ht_status ht_cuda_find(const struct ht_cuda_api *api, int device, struct ht
     if (!api) return ht_fail(err, HT_INFEASIBLE, "this build has no CUDA backend; cpu is there");
     const char *why = api->count(&n);
     if (why) return ht_fail(err, HT_INFEASIBLE, "no GPU for the cuda backend: %s", why);
-    if (device >= n) return ht_fail(err, HT_INFEASIBLE, "no GPU %d for the cuda backend; there are %d", device, n);
-    return ht_cuda_failed(api->properties(device, out), "properties of the GPU", err);
-}
-
-static enum ht_status open_lane(struct ht_cuda_device *d, struct ht_cuda_lane *l, struct ht_error *err)
-{
-    enum ht_status status = ht_cuda_failed(d->api->stream_create(&l->stream), "a stream", err);
-    if (status == HT_OK)
-        status = ht_cuda_failed(d->api->context_create(l->stream, &l->context), "the kernels' context", err);
-    return status;
-}
-
-static void close_lane(struct ht_cuda_device *d, struct ht_cuda_lane *l)
-{
-    if (l->scratch) (void)d->api->free(l->scratch);
-    if (l->context) d->api->context_destroy(l->context);
-    if (l->stream) (void)d->api->stream_destroy(l->stream);
-    *l = (struct ht_cuda_lane){0};
+    if (device >= n)
+        return ht_fail(err, HT_INFEASIBLE,
+                       "no GPU %d for the cuda backend; CUDA shows %d (CUDA_VISIBLE_DEVICES counts)", device, n);
+    return ht_cuda_not_there(ht_cuda_failed(api->properties(device, out), "properties of the GPU", err), err);
 }
 
 enum ht_status ht_cuda_device_create(const struct ht_cpu_options *options, const struct ht_cuda_api *api, int device,
@@ -75,12 +83,12 @@ enum ht_status ht_cuda_device_create(const struct ht_cpu_options *options, const
     pthread_mutex_init(&d->base_lock, NULL);
     status = ht_cpu_create(options, err, &d->cpu);
     if (status == HT_OK) status = ht_cuda_failed(d->api->select(device), "the GPU", err);
-    if (status == HT_OK) status = open_lane(d, &d->aside, err);
+    if (status == HT_OK) status = ht_cuda_lane_open(d, &d->aside, NULL, err);
     if (status == HT_OK)
         *out = d;
     else
         ht_cuda_device_destroy(d);
-    return status;
+    return ht_cuda_not_there(status, err);
 }
 
 void ht_cuda_device_destroy(struct ht_cuda_device *d)
@@ -93,7 +101,8 @@ void ht_cuda_device_destroy(struct ht_cuda_device *d)
         if (d->arenas[i].device) (void)d->api->free(d->arenas[i].device);
     }
     free(d->arenas);
-    close_lane(d, &d->aside);
+    if (d->reserve) (void)d->api->free(d->reserve);
+    ht_cuda_lane_close(d, &d->aside);
     ht_cpu_destroy(d->cpu);
     pthread_mutex_destroy(&d->aside_lock);
     pthread_mutex_destroy(&d->base_lock);
@@ -117,6 +126,7 @@ static enum ht_status device_arena(struct ht_cuda_device *d, int64_t capacity, i
         return ht_fail(err, HT_INFEASIBLE, "the GPU does not give %s: %s",
                        ht_format_quantity(HT_BYTES, (double)(capacity + slack), text), why);
     d->arenas[d->n_arenas].device = base;
+    d->arenas[d->n_arenas].bytes = capacity + slack + ALIGN;
     base = (void *)(((uintptr_t)base + ALIGN - 1) / ALIGN * ALIGN);
     return ht_arena_create_over(base, capacity, slack, err, out);
 }
@@ -130,14 +140,22 @@ static enum ht_status host_arena(struct ht_cuda_device *d, int64_t capacity, int
     if (status) return status;
     void *base = ht_arena_base(*out, &bytes);
     const char *why = d->api->host_register(base, bytes);
-    if (why) {
-        ht_arena_destroy(*out);
-        *out = NULL;
-        return ht_fail(err, HT_INFEASIBLE, "%s of host memory cannot be pinned: %s",
-                       ht_format_quantity(HT_BYTES, (double)bytes, text), why);
+    if (!why) {
+        d->arenas[d->n_arenas].registered = base;
+        return HT_OK;
     }
-    d->arenas[d->n_arenas].registered = base;
+    struct rlimit lock = {0};
+    (void)getrlimit(RLIMIT_MEMLOCK, &lock);
+    bool limited = lock.rlim_cur != RLIM_INFINITY;
+    snprintf(d->note, sizeof(d->note),
+             "%s of host memory cannot be pinned (%s%s); copies from and to it wait for CUDA's own buffers",
+             ht_format_quantity(HT_BYTES, (double)bytes, text), why, limited ? "; ulimit -l is not unlimited" : "");
     return HT_OK;
+}
+
+const char *ht_cuda_device_note(const struct ht_cuda_device *d)
+{
+    return d->note[0] ? d->note : NULL;
 }
 
 enum ht_status ht_cuda_device_arena(struct ht_cuda_device *d, enum ht_tier tier, int64_t capacity_bytes,
@@ -152,6 +170,15 @@ enum ht_status ht_cuda_device_arena(struct ht_cuda_device *d, enum ht_tier tier,
     d->arenas[d->n_arenas].arena = *out;
     if (status == HT_OK || d->arenas[d->n_arenas].device) d->n_arenas++;
     return status;
+}
+
+int64_t ht_cuda_device_foreign_bytes(const struct ht_cuda_device *d)
+{
+    struct ht_cuda_properties properties = {0};
+    if (d->api->properties(d->index, &properties)) return 0;
+    int64_t foreign = properties.total_bytes - properties.free_bytes - d->reserve_bytes;
+    for (size_t i = 0; i < d->n_arenas; i++) foreign -= d->arenas[i].device ? d->arenas[i].bytes : 0;
+    return foreign > 0 ? foreign : 0;
 }
 
 int64_t ht_cuda_device_free_bytes(const struct ht_cuda_device *d)
@@ -225,172 +252,6 @@ enum ht_status ht_cuda_device_init(void *ctx, int32_t space, struct ht_buffer bu
     return status;
 }
 
-/* ---- open and close ---- */
-
-static bool is_stream(enum ht_lane_kind kind)
-{
-    return kind != HT_LANE_HOST && kind != HT_LANE_DISK;
-}
-
-/* When an event was reached lies between asking for it and hearing of it: the quickest of some tries tells it best. */
-static enum ht_status make_base(struct ht_cuda_device *d, struct ht_error *err)
-{
-    const char *why = d->api->event_create(&d->base);
-    if (!why) why = d->api->event_create(&d->next_base);
-    int64_t narrowest_ns = INT64_MAX;
-    for (int i = 0; i < BASE_TRIES && !why; i++) {
-        int64_t before_ns = now_ns();
-        why = d->api->event_record(d->next_base, d->aside.stream);
-        if (!why) why = d->api->event_finish(d->next_base);
-        int64_t took_ns = now_ns() - before_ns;
-        if (took_ns >= narrowest_ns) continue;
-        narrowest_ns = took_ns;
-        d->base_ns = before_ns + took_ns / 2;
-        void *best = d->next_base;
-        d->next_base = d->base;
-        d->base = best;
-    }
-    return ht_cuda_failed(why, "the device's clock", err);
-}
-
-static void close_backend(void *ctx)
-{
-    struct ht_cuda_device *d = ctx;
-    const struct ht_schedule *s = d->s;
-    (void)d->api->select(d->index);
-    for (int32_t i = 0; d->lanes && i < s->n_lanes; i++) close_lane(d, &d->lanes[i]);
-    for (int64_t i = 0; d->flights && i < (int64_t)s->n_ops * HT_CUDA_TURNS; i++) {
-        if (d->flights[i].begin) (void)d->api->event_destroy(d->flights[i].begin);
-        if (d->flights[i].end) (void)d->api->event_destroy(d->flights[i].end);
-        free(d->flights[i].answers);
-        free(d->flights[i].buffers);
-    }
-    for (int32_t op = 0; d->awaits && op < s->n_ops; op++) free(d->awaits[op].ops);
-    if (d->base) (void)d->api->event_destroy(d->base);
-    if (d->next_base) (void)d->api->event_destroy(d->next_base);
-    d->base = d->next_base = NULL;
-    ht_cuda_asides_destroy(d);
-    free(d->lanes);
-    free(d->flights);
-    free(d->awaits);
-    d->lanes = NULL;
-    d->flights = NULL;
-    d->awaits = NULL;
-    d->s = NULL;
-    ht_cpu_backend.close(d->cpu);
-}
-
-/* Graphs have the workspaces of the CPU's kernels. Where the device's need more, a lane gets one for all of its ops, of
-   the size of the largest; it is not among the tensors. */
-static enum ht_status make_scratch(struct ht_cuda_device *d, struct ht_error *err)
-{
-    const struct ht_schedule *s = d->s;
-    int64_t *bytes = HT_NEW_ARRAY(int64_t, s->n_lanes);
-    bool *lacks = HT_NEW_ARRAY(bool, s->n_lanes);
-    for (int32_t op = 0; op < s->n_ops && d->api->workspace_bytes; op++) {
-        const struct ht_op *o = &s->ops[op];
-        const struct ht_work *w = &s->works[o->work];
-        if (o->kind != HT_OP_FORWARD && o->kind != HT_OP_RECOMPUTE && o->kind != HT_OP_BACKWARD) continue;
-        for (int32_t u = o->label.unit; u < o->label.unit + o->label.n_units; u++) {
-            bool back = o->kind == HT_OP_BACKWARD;
-            int64_t need = d->api->workspace_bytes(&d->model, u, w->batch, w->seq, d->param, back);
-            lacks[o->lane] |= need > ht_unit_workspace_bytes(&d->model, u, w->batch, w->seq, d->param, back);
-            if (need > bytes[o->lane]) bytes[o->lane] = need;
-        }
-    }
-    enum ht_status status = HT_OK;
-    for (int32_t i = 0; i < s->n_lanes && status == HT_OK; i++)
-        if (lacks[i] && d->lanes[i].is_stream)
-            status = ht_cuda_failed(d->api->malloc(&d->lanes[i].scratch, bytes[i]), "the kernels' scratch", err);
-    free(bytes);
-    free(lacks);
-    return status;
-}
-
-/* A step or an undo that has a log among its effects. */
-static bool has_log(const struct ht_schedule *s, int32_t op)
-{
-    if (s->ops[op].kind != HT_OP_OPTIMIZER_STEP && s->ops[op].kind != HT_OP_UNDO) return false;
-    for (int64_t e = s->effects_begin[op]; e < s->effects_begin[op + 1]; e++)
-        if (s->tensors[s->effects[e].tensor].class == HT_STAGING) return true;
-    return false;
-}
-
-/* Does the host make something of the op when it has ended? */
-static bool is_concluded(const struct ht_schedule *s, int32_t op)
-{
-    return s->ops[op].kind == HT_OP_VALIDATE || (s->ops[op].kind == HT_OP_OPTIMIZER_STEP && has_log(s, op));
-}
-
-static bool is_verdict(const struct ht_schedule *s, int32_t op)
-{
-    return s->ops[op].kind == HT_OP_VALIDATE && s->ops[op].label.unit < 0;
-}
-
-/* The head's forward pass reads the loss scale. */
-static bool reads_scale(const struct ht_cuda_device *d, int32_t op)
-{
-    const struct ht_op *o = &d->s->ops[op];
-    return o->kind == HT_OP_FORWARD && o->label.unit + o->label.n_units == ht_model_units(&d->model);
-}
-
-/* Whether a logged step was made is known when it has ended. Before the row's next step it must be, since that counts
-   on; and before the gradient is overwritten, for if it was not made, its gradient is looked at. (What else depends on it,
-   undone steps and steps that are made again, has a `when` and comes after the verdict.) */
-static void list_awaits(struct ht_cuda_device *d)
-{
-    const struct ht_schedule *s = d->s;
-    int32_t verdict = -1, *read_by = HT_NEW_ARRAY(int32_t, s->n_tensors); /* by a logged step; 0: none, else op + 1 */
-    d->awaits = HT_NEW_ARRAY(struct ht_cuda_awaits, s->n_ops);
-    for (int32_t op = 0; op < s->n_ops; op++) {
-        if (is_verdict(s, op)) verdict = op;
-        for (int64_t e = s->effects_begin[op]; is_concluded(s, op) && e < s->effects_begin[op + 1]; e++)
-            if (s->ops[op].kind == HT_OP_OPTIMIZER_STEP) read_by[s->effects[e].tensor] = op + 1;
-    }
-    for (int32_t op = 0; op < s->n_ops; op++) {
-        struct ht_cuda_awaits *a = &d->awaits[op];
-        if (verdict >= 0 && reads_scale(d, op)) HT_PUSH(a->ops, a->n, a->cap, verdict);
-        for (int64_t e = s->effects_begin[op]; e < s->effects_begin[op + 1]; e++) {
-            const struct ht_effect *f = &s->effects[e];
-            enum ht_tensor_class class = s->tensors[f->tensor].class;
-            int32_t step = read_by[f->tensor] - 1;
-            bool writes = f->flags & HT_UPDATE && (class == HT_GRAD || class == HT_MOMENTUM);
-            if (step >= 0 && writes && (!a->n || a->ops[a->n - 1] != step)) HT_PUSH(a->ops, a->n, a->cap, step);
-        }
-    }
-    free(read_by);
-}
-
-static enum ht_status open_backend(void *ctx, const struct ht_schedule *s, struct ht_error *err)
-{
-    struct ht_cuda_device *d = ctx;
-    if (s->n_ranks != 1)
-        return ht_fail(err, HT_INFEASIBLE, "schedule '%s' has %d ranks; the cuda backend runs on one GPU", s->name,
-                       s->n_ranks);
-    enum ht_status status = ht_cpu_backend.open(d->cpu, s, err);
-    if (status) return status;
-    d->s = s;
-    d->lanes = HT_NEW_ARRAY(struct ht_cuda_lane, s->n_lanes);
-    d->flights = HT_NEW_ARRAY(struct ht_cuda_flight, (int64_t)s->n_ops * HT_CUDA_TURNS);
-    status = ht_cuda_failed(d->api->select(d->index), "the GPU", err);
-    for (int32_t i = 0; i < s->n_lanes && status == HT_OK; i++) {
-        d->lanes[i].is_stream = is_stream(s->lanes[i].kind);
-        if (d->lanes[i].is_stream) status = open_lane(d, &d->lanes[i], err);
-    }
-    if (status == HT_OK) status = make_scratch(d, err);
-    if (status == HT_OK) status = ht_cuda_asides_create(d, err);
-    for (int64_t i = 0; i < (int64_t)s->n_ops * HT_CUDA_TURNS && status == HT_OK; i++) {
-        d->flights[i].d = d;
-        d->flights[i].aside = &d->asides[i];
-        d->flights[i].context = d->lanes[s->ops[i / HT_CUDA_TURNS].lane].context;
-        d->flights[i].scratch = d->lanes[s->ops[i / HT_CUDA_TURNS].lane].scratch;
-    }
-    list_awaits(d);
-    if (status == HT_OK) status = make_base(d, err);
-    if (status) close_backend(d);
-    return status;
-}
-
 /* ---- ops ---- */
 
 static struct ht_cuda_flight *flight_of(struct ht_cuda_device *d, int32_t iteration, int32_t op)
@@ -425,7 +286,7 @@ static enum ht_status land(struct ht_cuda_flight *f, int32_t iteration, int32_t 
 {
     struct ht_cuda_device *d = f->d;
     ht_cuda_aside_land(f);
-    if (!is_concluded(d->s, op)) return HT_OK;
+    if (!ht_cuda_is_concluded(d->s, op)) return HT_OK;
     return ht_cpu_conclude_on(d->cpu, &ht_cuda_landing_kernels, f, iteration, op, f->buffers, f->n_buffers, err);
 }
 
@@ -436,12 +297,12 @@ static enum ht_status launch(struct ht_cuda_flight *f, int32_t iteration, int32_
     struct ht_cuda_device *d = f->d;
     char title[64];
     f->n_answers = 0;
-    if (is_concluded(d->s, op)) keep_buffers(f, buffers, n);
+    if (ht_cuda_is_concluded(d->s, op)) keep_buffers(f, buffers, n);
     if (d->api->mark_begin) d->api->mark_begin(ht_op_title(d->s, op, title, sizeof(title)));
     enum ht_status status = ht_cpu_run_on(d->cpu, &ht_cuda_flight_kernels, f, iteration, op, buffers, n, err);
     if (d->api->mark_end) d->api->mark_end();
     if (status) return status;
-    return ht_cuda_failed(d->api->context_status(f->context), ht_op_title(d->s, op, title, sizeof(title)), err);
+    return failed_op(d, op, d->api->context_status(f->context), err);
 }
 
 static const char *prepare(struct ht_cuda_device *d, struct ht_cuda_flight *f)
@@ -458,15 +319,14 @@ static enum ht_status enqueue(void *ctx, int32_t iteration, int32_t op, const st
     struct ht_cuda_device *d = ctx;
     struct ht_cuda_flight *f = flight_of(d, iteration, op);
     void *stream = d->lanes[d->s->ops[op].lane].stream;
-    char title[64];
     const char *why = prepare(d, f);
     for (int32_t i = 0; i < n_after && !why; i++)
         why = d->api->stream_wait(stream, flight_of(d, after[i].iteration, after[i].op)->end);
     if (!why) why = d->api->event_record(f->begin, stream);
-    if (why) return ht_cuda_failed(why, ht_op_title(d->s, op, title, sizeof(title)), err);
+    if (why) return failed_op(d, op, why, err);
     enum ht_status status = launch(f, iteration, op, buffers, n, err);
     if (status) return status;
-    return ht_cuda_failed(d->api->event_record(f->end, stream), ht_op_title(d->s, op, title, sizeof(title)), err);
+    return failed_op(d, op, d->api->event_record(f->end, stream), err);
 }
 
 /* Waits for the op's end. What others may not be issued without, verdicts, is asked for again and again at first: the
@@ -476,7 +336,7 @@ static const char *hear_of(const struct ht_cuda_device *d, const struct ht_cuda_
     enum { ASK_NS = 200000 };
     bool reached = false;
     const char *why = NULL;
-    for (int64_t until = now_ns() + ASK_NS; soon && !why && !reached && now_ns() < until;) {
+    for (int64_t until = ht_cuda_now_ns() + ASK_NS; soon && !why && !reached && ht_cuda_now_ns() < until;) {
         why = d->api->event_reached(f->end, &reached);
         if (!reached) sched_yield();
     }
@@ -487,9 +347,8 @@ static enum ht_status wait_op(void *ctx, int32_t iteration, int32_t op, struct h
 {
     struct ht_cuda_device *d = ctx;
     struct ht_cuda_flight *f = flight_of(d, iteration, op);
-    char title[64];
     const char *why = hear_of(d, f, d->s->ops[op].kind == HT_OP_VALIDATE);
-    if (why) return ht_cuda_failed(why, ht_op_title(d->s, op, title, sizeof(title)), err);
+    if (why) return failed_op(d, op, why, err);
     return land(f, iteration, op, err);
 }
 
@@ -503,7 +362,6 @@ static enum ht_status run_op(void *ctx, int32_t iteration, int32_t op, const str
         return ht_cpu_backend.run_op(d->cpu, iteration, op, buffers, n, err);
     struct ht_cuda_flight here = *flight_of(d, iteration, op), *f = &here;
     bool aside = !lane->is_stream;
-    char title[64];
     enum ht_status status = ht_cuda_failed(d->api->select(d->index), "the GPU", err);
     if (status) return status;
     if (aside) {
@@ -513,7 +371,7 @@ static enum ht_status run_op(void *ctx, int32_t iteration, int32_t op, const str
     status = launch(f, iteration, op, buffers, n, err);
     const char *why = d->api->stream_finish(aside ? d->aside.stream : lane->stream);
     if (aside) pthread_mutex_unlock(&d->aside_lock);
-    if (status == HT_OK) status = ht_cuda_failed(why, ht_op_title(d->s, op, title, sizeof(title)), err);
+    if (status == HT_OK) status = failed_op(d, op, why, err);
     return status == HT_OK ? land(f, iteration, op, err) : status;
 }
 
@@ -539,7 +397,7 @@ static void op_times(void *ctx, int32_t iteration, int32_t op, int64_t *start_ns
     struct ht_cuda_device *d = ctx;
     const struct ht_cuda_flight *f = flight_of(d, iteration, op);
     int64_t until_end_ns = 0, took_ns = 0;
-    *start_ns = *end_ns = now_ns(); /* should CUDA fail here, of all places */
+    *start_ns = *end_ns = ht_cuda_now_ns(); /* should CUDA fail here, of all places */
     pthread_mutex_lock(&d->base_lock);
     if (!d->api->event_between(d->base, f->end, &until_end_ns) && !d->api->event_between(f->begin, f->end, &took_ns)) {
         *end_ns = d->base_ns + until_end_ns;
@@ -565,7 +423,7 @@ static void lane_begin(void *ctx, int32_t lane)
 
 const struct ht_backend_ops ht_cuda_backend = {
     .name = "cuda",
-    .open = open_backend,
+    .open = ht_cuda_open,
     .lane_begin = lane_begin,
     .run_op = run_op,
     .control = control,
@@ -576,5 +434,5 @@ const struct ht_backend_ops ht_cuda_backend = {
     .wait = wait_op,
     .op_times = op_times,
     .drain = drain,
-    .close = close_backend,
+    .close = ht_cuda_close,
 };

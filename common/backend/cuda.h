@@ -11,14 +11,20 @@
  *     lane "cpu"   threads      O9 ..    ht_cpu_backend
  *
  * What the device has to say to the host (losses, what gradients say, whether a logged step was made) is copied into
- * pinned memory behind the op, and read when the op's event has been reached: nothing waits for a stream, and lanes go on.
- * The host looks at it before it enqueues what depends on it: an op with a `when` is not issued before its verdict, the
- * next iteration's head, which reads the loss scale, is not enqueued before it, nor a logged row's next step before it is
- * known that this one was made (`awaits` in common/exec/run.h). Only undoing, which is rare, is run and waited for. Op
- * times are the device's own.
+ * pinned memory behind the op, and read when the op's event has been reached: nothing waits for a stream, and lanes go
+ * on. The host looks at it before it enqueues what depends on it: an op with a `when` is not issued before its verdict,
+ * the next iteration's head, which reads the loss scale, is not enqueued before it, nor a logged row's next step before
+ * it is known that this one was made (`awaits` in common/exec/run.h). Only undoing, which is rare, is run and waited
+ * for. Op times are the device's own.
  *
- * Device memory is one allocation with the arena's books kept here. Beside it: token ids, targets and losses of the ops
- * in flight (24 B T bytes and some for each op that needs them), and what CUDA itself takes.
+ * Device memory is two allocations: the arena, whose books are kept here, and the reserve for what is no tensor of the
+ * schedule. Kernels get no other memory. What CUDA itself takes (its context, its kernels' code, which it loads when
+ * they are first launched, streams and events) cannot be given a place; it is what is missing of the GPU's memory
+ * beside the two.
+ *
+ *     reserve   products   cuBLASLt's workspace, for each lane that multiplies matrices
+ *               scratch    where the kernels need more workspace than the graph has
+ *               aside      token ids, targets and losses of the ops in flight, and what ops tell the host
  */
 #ifndef HT_BACKEND_CUDA_H
 #define HT_BACKEND_CUDA_H
@@ -28,6 +34,15 @@
 
 struct ht_arena;
 struct ht_cuda_device;
+
+/* The reserve of a training, known before it is planned: with one lane that multiplies matrices, and at most 16 rows of
+   gradients a unit that are judged on the device. api NULL: this build's, which has a CUDA backend. */
+struct ht_cuda_reserve {
+    int64_t products_bytes, scratch_bytes, aside_bytes;
+};
+struct ht_cuda_reserve ht_cuda_reserve_for(const struct ht_cuda_api *api, const struct ht_model *m, enum ht_dtype param,
+                                           int64_t batch, int64_t seq, int64_t n_micro_batches);
+int64_t ht_cuda_reserve_bytes(const struct ht_cuda_reserve *r);
 
 /* api NULL: this build's. HT_INFEASIBLE, in one line: CUDA is not in the build, or there is no such GPU. */
 enum ht_status ht_cuda_find(const struct ht_cuda_api *api, int device, struct ht_error *err,
@@ -45,11 +60,20 @@ struct ht_cpu *ht_cuda_device_host(struct ht_cuda_device *d);
    open for schedules of several ranks. */
 extern const struct ht_backend_ops ht_cuda_backend;
 
-/* An arena in a tier: the device's memory, or the host's, pinned. It is destroyed with the device. HT_INFEASIBLE when
-   the GPU does not have the memory. */
+/* An arena in a tier: the device's memory, or the host's, pinned, if it can be. It is destroyed with the device.
+   HT_INFEASIBLE when the GPU does not have the memory. */
 enum ht_status ht_cuda_device_arena(struct ht_cuda_device *d, enum ht_tier tier, int64_t capacity_bytes,
                                     int64_t slack_bytes, struct ht_error *err, struct ht_arena **out);
 
+/* A line about what could not be had and is done without (pinned memory); NULL: nothing. */
+const char *ht_cuda_device_note(const struct ht_cuda_device *d);
+
+/* Allocates the reserve, once, before anything is run; a schedule that needs more is HT_INFEASIBLE when it is opened.
+   Without this it is as large as the largest schedule needs. HT_INFEASIBLE when the GPU does not have the memory. */
+enum ht_status ht_cuda_device_reserve(struct ht_cuda_device *d, int64_t bytes, struct ht_error *err);
+
+/* What is taken of the GPU's memory beside arena and reserve, at this moment: CUDA's own, and other programs'. */
+int64_t ht_cuda_device_foreign_bytes(const struct ht_cuda_device *d);
 /* Of the GPU, at this moment. */
 int64_t ht_cuda_device_free_bytes(const struct ht_cuda_device *d);
 

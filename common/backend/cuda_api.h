@@ -50,7 +50,9 @@ struct ht_cuda_api {
     const char *(*event_reached)(void *event, bool *reached);        /* asks, without waiting */
     const char *(*event_between)(void *from, void *to, int64_t *ns); /* both have been reached; may be negative */
 
-    const char *(*context_create)(void *stream, void **context);
+    /* products: device memory of products_bytes, for matrix products; NULL: the context makes none. */
+    int64_t products_bytes;
+    const char *(*context_create)(void *stream, void *products, void **context);
     void (*context_destroy)(void *context);
     const char *(*context_status)(void *context); /* the first failure of a kernel's call */
     /* What a unit's kernels need as workspace; NULL: what ht_unit_workspace_bytes says, as the graphs have it. */
@@ -60,8 +62,8 @@ struct ht_cuda_api {
     void (*unit_init)(void *context, const struct ht_model *m, int64_t unit, uint64_t seed, enum ht_dtype type,
                       void *params);
     /* The `device` of these is a context, and everything they get lies on the device, tokens, targets and *loss_sum
-       included; what is not has been copied when the call returns. `copy` takes any two memories. There is neither judge
-       nor undo_summary: their answers are left on the device, as these say. */
+       included; what is not has been copied when the call returns. `copy` takes any two memories. There is neither
+       judge nor undo_summary: their answers are left on the device, as these say. */
     const struct ht_kernels *kernels;
     /* judge: what ht_kernels' says, as so many bytes on the device; and what they are, when they are on the host. */
     int64_t partial_bytes;

@@ -58,7 +58,7 @@ static int32_t count_answers(const struct ht_schedule *s, int32_t op)
     return n;
 }
 
-enum ht_status ht_cuda_asides_create(struct ht_cuda_device *d, struct ht_error *err)
+int64_t ht_cuda_asides_plan(struct ht_cuda_device *d)
 {
     const struct ht_schedule *s = d->s;
     int64_t n = (int64_t)s->n_ops * HT_CUDA_TURNS, total = 0;
@@ -72,26 +72,29 @@ enum ht_status ht_cuda_asides_create(struct ht_cuda_device *d, struct ht_error *
         if (d->lanes[s->ops[op].lane].is_stream) d->asides[i].max_answers = count_answers(s, op);
         total += aside_bytes(d, &d->asides[i]);
     }
+    return total;
+}
+
+enum ht_status ht_cuda_asides_create(struct ht_cuda_device *d, char *on_device, struct ht_error *err)
+{
+    int64_t n = (int64_t)d->s->n_ops * HT_CUDA_TURNS, total = 0;
+    for (int64_t i = 0; i < n; i++) total += aside_bytes(d, &d->asides[i]);
     if (total == 0) return HT_OK;
     enum ht_status status =
-        ht_cuda_failed(d->api->host_malloc(&d->asides_on_host, total), "pinned memory for token ids", err);
-    if (status == HT_OK)
-        status = ht_cuda_failed(d->api->malloc(&d->asides_on_device, total), "device memory for token ids", err);
-    if (status) return status;
+        ht_cuda_failed(d->api->host_malloc(&d->asides_on_host, total), "pinned memory for token ids and losses", err);
     int64_t at = 0;
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n && status == HT_OK; i++) {
         d->asides[i].on_host = (char *)d->asides_on_host + at;
-        d->asides[i].on_device = (char *)d->asides_on_device + at;
+        d->asides[i].on_device = on_device + at;
         at += aside_bytes(d, &d->asides[i]);
     }
-    return HT_OK;
+    return status;
 }
 
 void ht_cuda_asides_destroy(struct ht_cuda_device *d)
 {
     if (d->asides_on_host) (void)d->api->host_free(d->asides_on_host);
-    if (d->asides_on_device) (void)d->api->free(d->asides_on_device);
-    d->asides_on_host = d->asides_on_device = NULL;
+    d->asides_on_host = NULL;
     free(d->asides);
     d->asides = NULL;
 }
@@ -119,8 +122,7 @@ void ht_cuda_aside_land(struct ht_cuda_flight *f)
     if (f->loss_to) memcpy(f->loss_to, f->aside->on_host + 2 * ids_bytes(f->aside), sizeof(double));
     f->loss_to = NULL;
     for (int32_t i = 0; i < f->n_answers; i++)
-        if (f->answers[i].to)
-            *f->answers[i].to = f->d->api->partial_of(f->aside->on_host + i * answer_bytes(f->d));
+        if (f->answers[i].to) *f->answers[i].to = f->d->api->partial_of(f->aside->on_host + i * answer_bytes(f->d));
 }
 
 /* ---- kernels whose device is a flight ---- */

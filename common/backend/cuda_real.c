@@ -184,7 +184,6 @@ static const char *event_between(void *from, void *to, int64_t *ns)
 
 struct context {
     struct ht_cuda cuda;
-    void *gemm_workspace;
     char text[512];
 };
 
@@ -193,27 +192,7 @@ static void context_destroy(void *context)
     struct context *c = context;
     if (!c) return;
     ht_cuda_gemm_destroy(c->cuda.gemm);
-    (void)cudaFree(c->gemm_workspace);
     free(c);
-}
-
-static const char *context_create(void *stream, void **context)
-{
-    struct context *c = HT_NEW(struct context);
-    c->cuda.stream = stream;
-    const char *why = SAID(cudaMalloc(&c->gemm_workspace, HT_CUDA_GEMM_WORKSPACE_BYTES));
-    struct ht_error err = {0};
-    if (!why) c->cuda.gemm = ht_cuda_gemm_create(c->gemm_workspace, HT_CUDA_GEMM_WORKSPACE_BYTES, &err);
-    if (!why && !c->cuda.gemm) {
-        static _Thread_local char text[sizeof(err.text)];
-        snprintf(text, sizeof(text), "%s", err.text);
-        why = text;
-    }
-    if (why)
-        context_destroy(c);
-    else
-        *context = c;
-    return why;
 }
 
 static const char *context_status(void *context)
@@ -221,8 +200,41 @@ static const char *context_status(void *context)
     struct context *c = context;
     struct ht_error err = {0};
     if (ht_cuda_status(&c->cuda, cudaSuccess, &err) == HT_OK) return NULL;
-    snprintf(c->text, sizeof(c->text), "%.511s", err.text);
+    const char *file = strstr(err.text, "common/kernels/"); /* the build's own folder is nobody's business */
+    snprintf(c->text, sizeof(c->text), "%.511s", file ? file : err.text);
     return c->text;
+}
+
+/* Does the build have kernels for this GPU, and does the driver take them? Said here rather than by the first op. */
+static const char *try_kernel(struct context *c, void *anywhere)
+{
+    ht_cuda_convert(&c->cuda, HT_F32, anywhere, HT_F16, (char *)anywhere + 512, 1);
+    const char *why = SAID(cudaStreamSynchronize(c->cuda.stream));
+    if (!why && c->cuda.error.status) why = context_status(c);
+    if (!why) return NULL;
+    static _Thread_local char text[512];
+    snprintf(text, sizeof(text), "no kernel of this build runs on this GPU: %.400s", why);
+    return text;
+}
+
+static const char *context_create(void *stream, void *products, void **context)
+{
+    struct context *c = HT_NEW(struct context);
+    c->cuda.stream = stream;
+    const char *why = NULL;
+    struct ht_error err = {0};
+    if (products) c->cuda.gemm = ht_cuda_gemm_create(products, HT_CUDA_GEMM_WORKSPACE_BYTES, &err);
+    if (products && !c->cuda.gemm) {
+        static _Thread_local char text[sizeof(err.text)];
+        snprintf(text, sizeof(text), "%s", err.text);
+        why = text;
+    }
+    if (!why && products) why = try_kernel(c, products);
+    if (why)
+        context_destroy(c);
+    else
+        *context = c;
+    return why;
 }
 
 /* ---- kernels ---- */
@@ -452,6 +464,7 @@ static const struct ht_cuda_api api = {
     .event_finish = event_finish,
     .event_reached = event_reached,
     .event_between = event_between,
+    .products_bytes = HT_CUDA_GEMM_WORKSPACE_BYTES,
     .context_create = context_create,
     .context_destroy = context_destroy,
     .context_status = context_status,

@@ -45,7 +45,7 @@ struct ht_cuda_awaits {
 struct ht_cuda_lane {
     bool is_stream;
     void *stream, *context;
-    void *scratch; /* instead of the graph's workspaces, where these are too small for the kernels; or NULL */
+    void *scratch; /* of the reserve, instead of the graph's workspaces where these are too small; or NULL */
 };
 
 struct ht_cuda_device {
@@ -54,12 +54,17 @@ struct ht_cuda_device {
     struct ht_model model;
     enum ht_dtype param;
     uint64_t seed; /* of the initial parameters */
+    char note[512];
     struct ht_cpu *cpu;
     struct ht_cuda_lane aside; /* for copies of hooks, and of ops on host lanes */
     pthread_mutex_t aside_lock;
-    struct { /* of ht_cuda_device_arena */
+    void *reserve; /* device memory beside the arena */
+    int64_t reserve_bytes;
+    bool reserve_is_fixed; /* by ht_cuda_device_reserve; else it is made as large as a schedule needs */
+    struct {               /* of ht_cuda_device_arena */
         struct ht_arena *arena;
         void *device, *registered;
+        int64_t bytes; /* on the device */
     } * arenas;
     size_t n_arenas, arenas_cap;
 
@@ -68,7 +73,7 @@ struct ht_cuda_device {
     struct ht_cuda_lane *lanes;     /* [n_lanes] */
     struct ht_cuda_flight *flights; /* [n_ops * HT_CUDA_TURNS] */
     struct ht_cuda_aside *asides;   /* [n_ops * HT_CUDA_TURNS] */
-    void *asides_on_host, *asides_on_device;
+    void *asides_on_host;
     struct ht_cuda_awaits *awaits; /* [n_ops] */
     /* An event and when it was reached, on CLOCK_MONOTONIC. */
     void *base, *next_base;
@@ -78,11 +83,28 @@ struct ht_cuda_device {
 
 /* A failure of CUDA's, as ours. NULL is HT_OK. */
 enum ht_status ht_cuda_failed(const char *text, const char *what, struct ht_error *err);
+/* Before anything runs: a failure that says that the machine has not what is needed is HT_INFEASIBLE. */
+enum ht_status ht_cuda_not_there(enum ht_status status, struct ht_error *err);
+
+int64_t ht_cuda_now_ns(void); /* CLOCK_MONOTONIC */
+
+/* ---- cuda_open.c ---- */
+/* products: of the reserve, or NULL. Closing does nothing to what has not been opened. */
+enum ht_status ht_cuda_lane_open(struct ht_cuda_device *d, struct ht_cuda_lane *l, void *products,
+                                 struct ht_error *err);
+void ht_cuda_lane_close(struct ht_cuda_device *d, struct ht_cuda_lane *l);
+/* Does the host make something of the op when it has ended? */
+bool ht_cuda_is_concluded(const struct ht_schedule *s, int32_t op);
+/* Of ht_cuda_backend. */
+enum ht_status ht_cuda_open(void *device, const struct ht_schedule *s, struct ht_error *err);
+void ht_cuda_close(void *device);
 
 /* ---- cuda_aside.c ---- */
 /* Their kernels: what the ops call, with a flight as `device`. */
 extern const struct ht_kernels ht_cuda_flight_kernels;
-enum ht_status ht_cuda_asides_create(struct ht_cuda_device *d, struct ht_error *err);
+/* How much device memory they need; then, at `on_device`, they are made. */
+int64_t ht_cuda_asides_plan(struct ht_cuda_device *d);
+enum ht_status ht_cuda_asides_create(struct ht_cuda_device *d, char *on_device, struct ht_error *err);
 void ht_cuda_asides_destroy(struct ht_cuda_device *d);
 /* The op has ended: what it left aside goes where it belongs. */
 void ht_cuda_aside_land(struct ht_cuda_flight *f);

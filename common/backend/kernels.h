@@ -4,8 +4,8 @@
  * `device` says where: NULL for the CPU, which has a pool instead. Of the CPU every call has ended when it returns. On
  * a device that is a stream it has been enqueued; what is written through pointers is there when the op has ended (the
  * loss and partials too), and so is a log. Only what is returned has to be waited for: `undo_summary` is asked once the
- * op has ended, and a device's ops that call `undo` are not enqueued ahead. Arguments are those of the functions that the
- * comments name.
+ * op has ended, and a device's ops that call `undo` are not enqueued ahead. Arguments are those of the functions that
+ * the comments name.
  */
 #ifndef HT_BACKEND_KERNELS_H
 #define HT_BACKEND_KERNELS_H

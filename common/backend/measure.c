@@ -223,7 +223,7 @@ enum ht_status ht_measure(const struct ht_schedule *given, const struct ht_measu
     enum ht_status status = ht_schedule_verify(s, err, &verdict);
     if (status == HT_OK) status = check_memory(s, &verdict, options->on_gpu, err);
     if (status == HT_OK)
-        status = options->on_gpu ? ht_cuda_device_create(&cpu, options->api, 0, err, &session.gpu)
+        status = options->on_gpu ? ht_cuda_device_create(&cpu, options->api, options->gpu, err, &session.gpu)
                                  : ht_cpu_create(&cpu, err, &session.cpu);
     if (status == HT_OK) status = make_arenas(s, &verdict, session.gpu, err, arenas);
     if (status != HT_OK) goto out;

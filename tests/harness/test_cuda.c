@@ -4,6 +4,7 @@
  * in which CUDA can fail ends in one line, with nothing left behind.
  */
 #include "common/base/array.h"
+#include "common/base/interrupt.h"
 #include "common/exec/sim.h"
 #include "harness/commands.h"
 #include "harness/engine.h"
@@ -100,9 +101,9 @@ static void compare(const char *model, const char *numerics, const char *control
     int n_run = 0, n_ahead = 0, n_judged = 0;
     const struct ht_system *system;
     for (size_t i = 0; (system = ht_system_at(i)) != NULL; i++) {
-        int64_t plenty = 0;
+        int64_t plenty = 0, reserve = 0;
         for (int tight = 0; tight < 2; tight++) {
-            cuda.request.device_memory_bytes = tight ? plenty / 4 * 3 : 0;
+            cuda.request.device_memory_bytes = tight ? plenty / 4 * 3 + reserve : 0;
             enum ht_status status = train(&cuda, system->name, &job, &err, &got);
             if (status == HT_INFEASIBLE && tight) {
                 if (job.status) ht_job_free(&job);
@@ -110,6 +111,9 @@ static void compare(const char *model, const char *numerics, const char *control
             }
             ck_assert_msg(status == HT_OK, "%s: %s", system->name, err.text);
             plenty = got.arena_peak_bytes[0];
+            reserve = ht_cuda_reserve_bytes(&job.reserve);
+            ck_assert_int_gt(reserve, 0);
+            if (tight) ck_assert_int_le(job.schedule->capacity_bytes[0], cuda.request.device_memory_bytes - reserve);
             n_run++;
             ck_assert_int_eq(job.issue_ahead, 2);
             for (int k = 0; k < STEPS; k++)
@@ -241,11 +245,89 @@ START_TEST(test_failures)
     for (int64_t at = 1; at <= calls; at += 1 + calls / 17) {
         fake_cuda_fail_at(at);
         ck_assert_int_eq(train(&o, "zero_offload", &job, &err, &t), HT_FAILED);
-        ck_assert_msg(strstr(err.text, "cuda: ") && strstr(err.text, "as told"), "%s", err.text);
+        ck_assert_msg(strstr(err.text, "cuda: schedule 'zero_offload': op ") && strstr(err.text, "as told"), "%s",
+                      err.text);
+        ck_assert_ptr_null(strchr(err.text, '\n'));
         ht_job_free(&job);
         ck_assert_int_eq(fake_cuda_leaks(), 0);
     }
     fake_cuda_fail_at(0);
+}
+END_TEST
+
+/* Ctrl-C, whenever it comes: what was done has the losses of a run that was let alone, and nothing stays behind. */
+START_TEST(test_interrupts)
+{
+    struct ht_error err = {0};
+    struct ht_job job;
+    struct ht_training whole, t;
+    struct ht_options o = options_of("gpt-tiny", "bf16", true);
+    int64_t some = 0;
+    o.request.control = "rollback";
+    o.steps = 4;
+    (void)fake_cuda_calls();
+    ck_assert_msg(train(&o, "in_memory", &job, &err, &whole) == HT_OK, "%s", err.text);
+    ht_job_free(&job);
+    int64_t calls = fake_cuda_calls();
+    for (int64_t at = 1; at <= calls; at += 1 + calls / 23) {
+        fake_cuda_interrupt_at(at);
+        enum ht_status status = train(&o, "in_memory", &job, &err, &t);
+        ht_interrupt_set(false);
+        fake_cuda_interrupt_at(0);
+        ck_assert_msg(status == HT_INTERRUPTED || (status == HT_OK && t.steps == 4), "%d: %s", status, err.text);
+        for (int32_t k = 0; k < t.steps; k++) ck_assert_mem_eq(&t.losses[k], &whole.losses[k], sizeof(double));
+        some += t.steps > 0 && t.steps < 4;
+        ht_training_free(&t);
+        ht_job_free(&job);
+        ck_assert_int_eq(fake_cuda_leaks(), 0);
+    }
+    ck_assert_int_gt(some, 3);
+    ht_training_free(&whole);
+}
+END_TEST
+
+/* Where there is not enough: HT_INFEASIBLE in one line, before anything runs. */
+START_TEST(test_lacks)
+{
+    struct ht_error err = {0};
+    struct ht_job job;
+    struct ht_training t;
+    struct ht_options o = options_of("gpt-tiny", "fp32", true);
+    o.request.device_memory_bytes = 16 << 10;
+    ck_assert_int_eq(train(&o, "in_memory", &job, &err, &t), HT_INFEASIBLE);
+    ck_assert_msg(strstr(err.text, "reserve") && !strchr(err.text, '\n'), "%s", err.text);
+    o.request.device_memory_bytes = 0;
+    for (int64_t bytes = 1 << 10; bytes <= 1 << 20; bytes <<= 5) {
+        fake_cuda_largest(bytes); /* too small for the reserve; for the arena */
+        ck_assert_int_eq(train(&o, "in_memory", &job, &err, &t), HT_INFEASIBLE);
+        ck_assert_msg(strstr(err.text, "cudaErrorMemoryAllocation") && !strchr(err.text, '\n'), "%s", err.text);
+        ht_job_free(&job);
+        ck_assert_int_eq(fake_cuda_leaks(), 0);
+    }
+    fake_cuda_largest(0);
+    o.device = 1;
+    ck_assert_int_eq(ht_engine_find_gpu(&o, &err, &gpu), HT_INFEASIBLE);
+    ck_assert_msg(strstr(err.text, "no GPU 1") && strstr(err.text, "CUDA_VISIBLE_DEVICES"), "%s", err.text);
+}
+END_TEST
+
+/* Memory that cannot be pinned is used as it is. */
+START_TEST(test_not_pinned)
+{
+    struct ht_error err = {0};
+    struct ht_job job;
+    struct ht_training want, got;
+    struct ht_options o = options_of("gpt-tiny", "fp32", true);
+    ck_assert_msg(train(&o, "zero_offload", &job, &err, &want) == HT_OK, "%s", err.text);
+    ht_job_free(&job);
+    fake_cuda_refuse_pinning(true);
+    ck_assert_msg(train(&o, "zero_offload", &job, &err, &got) == HT_OK, "%s", err.text);
+    fake_cuda_refuse_pinning(false);
+    ht_job_free(&job);
+    ck_assert_mem_eq(got.losses, want.losses, STEPS * sizeof(double));
+    ht_training_free(&want);
+    ht_training_free(&got);
+    ck_assert_int_eq(fake_cuda_leaks(), 0);
 }
 END_TEST
 
@@ -312,6 +394,9 @@ int main(void)
     tcase_add_test(tc, test_profile);
     tcase_add_test(tc, test_resumes);
     tcase_add_test(tc, test_failures);
+    tcase_add_test(tc, test_interrupts);
+    tcase_add_test(tc, test_lacks);
+    tcase_add_test(tc, test_not_pinned);
     tcase_add_test(tc, test_no_gpu);
     suite_add_tcase(s, tc);
     SRunner *sr = srunner_create(s);

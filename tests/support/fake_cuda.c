@@ -9,9 +9,10 @@
 #include <unistd.h>
 
 #include "common/base/array.h"
+#include "common/base/interrupt.h"
 #include "tests/support/streams.h"
 
-enum { MAX_RANGES = 64, SMALL_BYTES = 64 << 10 };
+enum { MAX_RANGES = 64, SMALL_BYTES = 64 << 10, PRODUCTS_BYTES = 16 << 10 };
 
 struct range {
     char *base, *shadow; /* shadow: of device memory, where it can be touched */
@@ -22,8 +23,9 @@ static struct {
     pthread_mutex_t lock;
     struct range device[MAX_RANGES], pinned[MAX_RANGES];
     struct streams *streams;
-    _Atomic int64_t calls, fail_at, leaks, waits;
-} fake = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    _Atomic int64_t calls, fail_at, interrupt_at, leaks, waits, free_bytes;
+    atomic_bool refuses_pinning;
+} fake = {.lock = PTHREAD_MUTEX_INITIALIZER, .free_bytes = 1 << 30};
 
 /* ---- memory ---- */
 
@@ -73,6 +75,7 @@ static void *real(const void *p)
 
 static const char *fake_malloc(void **p, int64_t bytes)
 {
+    if (bytes > fake.free_bytes) return "cudaErrorMemoryAllocation: out of memory";
     int fd = memfd_create("fake cuda", 0);
     size_t mapped = ((size_t)bytes + 4095) / 4096 * 4096;
     if (fd < 0 || ftruncate(fd, (off_t)mapped)) return "cudaErrorMemoryAllocation: out of memory";
@@ -97,6 +100,7 @@ static const char *fake_free(void *p)
 
 static const char *host_register(void *p, int64_t bytes)
 {
+    if (fake.refuses_pinning) return "cudaErrorMemoryAllocation: as told";
     add(fake.pinned, (struct range){.base = p, .bytes = bytes});
     return NULL;
 }
@@ -110,7 +114,8 @@ static const char *host_unregister(void *p)
 static const char *host_malloc(void **p, int64_t bytes)
 {
     *p = ht_alloc((size_t)bytes);
-    return host_register(*p, bytes);
+    add(fake.pinned, (struct range){.base = *p, .bytes = bytes});
+    return NULL;
 }
 
 static const char *host_free(void *p)
@@ -221,8 +226,9 @@ struct context {
     const char *failed;
 };
 
-static const char *create_context(void *stream, void **context)
+static const char *create_context(void *stream, void *products, void **context)
 {
+    if (products) (void)real((char *)products + PRODUCTS_BYTES - 1);
     struct context *c = HT_NEW(struct context);
     c->stream = stream;
     *context = c;
@@ -244,7 +250,9 @@ static const char *status(void *context)
 /* True: this call is the one that is to fail, or an earlier one did. */
 static bool fails(struct context *c)
 {
-    if (++fake.calls == fake.fail_at) c->failed = "cudaErrorLaunchFailure: as told";
+    int64_t call = ++fake.calls;
+    if (call == fake.fail_at) c->failed = "cudaErrorLaunchFailure: as told";
+    if (call == fake.interrupt_at) ht_interrupt_set(true);
     return c->failed != NULL;
 }
 
@@ -279,7 +287,7 @@ static void move(struct stream *stream, void *to, const void *from, int64_t byte
     struct move m = {.bytes = bytes};
     m.to = end_of(to, bytes, &to_pinned);
     m.from = end_of(from, bytes, &from_pinned);
-    if (strict && (!to_pinned || (!from_pinned && bytes > SMALL_BYTES))) {
+    if (strict && !fake.refuses_pinning && (!to_pinned || (!from_pinned && bytes > SMALL_BYTES))) {
         fprintf(stderr, "fake cuda: a copy of %lld bytes from or to memory that is not pinned\n", (long long)bytes);
         abort();
     }
@@ -497,7 +505,8 @@ static void adamw(void *device, struct ht_pool *pool, const struct ht_adamw_step
 static void judge(void *context, const struct ht_adamw_step *step, const void *grad, enum ht_dtype type, int64_t n,
                   void *partial)
 {
-    launch(context, (struct call){.kind = JUDGE, .in = {grad}, .out = {partial}, .types = {type}, .n = n, .step = *step});
+    launch(context,
+           (struct call){.kind = JUDGE, .in = {grad}, .out = {partial}, .types = {type}, .n = n, .step = *step});
 }
 
 static struct ht_grad_partial partial_of(const void *partial)
@@ -573,6 +582,7 @@ static const struct ht_cuda_api api = {
     .event_finish = finish_event,
     .event_reached = reached_event,
     .event_between = between,
+    .products_bytes = PRODUCTS_BYTES,
     .context_create = create_context,
     .context_destroy = destroy_context,
     .context_status = status,
@@ -593,6 +603,22 @@ void fake_cuda_fail_at(int64_t call)
 {
     fake.calls = 0;
     fake.fail_at = call;
+}
+
+void fake_cuda_interrupt_at(int64_t call)
+{
+    fake.calls = 0;
+    fake.interrupt_at = call;
+}
+
+void fake_cuda_refuse_pinning(bool refuse)
+{
+    fake.refuses_pinning = refuse;
+}
+
+void fake_cuda_largest(int64_t bytes)
+{
+    fake.free_bytes = bytes ? bytes : 1 << 30;
 }
 
 int64_t fake_cuda_calls(void)

@@ -14,6 +14,12 @@ const struct ht_cuda_api *fake_cuda_api(void);
 
 /* Which call of a kernel or copy fails, counted from 1 from now on; 0: none. */
 void fake_cuda_fail_at(int64_t call);
+/* At which call Ctrl-C is pressed; 0: never. */
+void fake_cuda_interrupt_at(int64_t call);
+/* Host memory that is there already cannot be pinned. */
+void fake_cuda_refuse_pinning(bool refuse);
+/* Larger pieces of device memory than this are not given; 0: 1 GiB. */
+void fake_cuda_largest(int64_t bytes);
 /* What the device was asked to do since the last time it was asked this. */
 int64_t fake_cuda_calls(void);
 /* How often a stream was waited for as a whole since the last time it was asked this. */

@@ -1,0 +1,269 @@
+/* Opening and closing the CUDA backend: the reserve, lanes, and what is known of the schedule's ops beforehand. */
+#include "common/backend/cuda.h"
+
+#include "common/backend/cuda_state.h"
+#include "common/base/array.h"
+#include "common/base/units.h"
+#include "common/exec/core.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { BASE_TRIES = 8, ALIGN = 512, ENDS = 4, ROWS_A_UNIT = 16 };
+
+static int64_t aligned(int64_t bytes)
+{
+    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+/* ---- the reserve ---- */
+
+/* Graphs have the workspaces of the CPU's kernels. Where the device's need more, a lane has one for all of its ops, of
+   the size of the largest. */
+static int64_t scratch_bytes(const struct ht_cuda_api *api, const struct ht_model *m, enum ht_dtype param,
+                             int64_t batch, int64_t seq)
+{
+    int64_t most = 0;
+    bool lacks = false;
+    for (int64_t u = 0; u < ht_model_units(m) && api->workspace_bytes; u++)
+        for (int back = 0; back < 2; back++) {
+            int64_t need = api->workspace_bytes(m, u, batch, seq, param, back);
+            lacks |= need > ht_unit_workspace_bytes(m, u, batch, seq, param, back);
+            if (need > most) most = need;
+        }
+    return lacks ? aligned(most) : 0;
+}
+
+int64_t ht_cuda_reserve_bytes(const struct ht_cuda_reserve *r)
+{
+    return r->products_bytes + r->scratch_bytes + r->aside_bytes;
+}
+
+struct ht_cuda_reserve ht_cuda_reserve_for(const struct ht_cuda_api *given, const struct ht_model *m,
+                                           enum ht_dtype param, int64_t batch, int64_t seq, int64_t n_micro_batches)
+{
+    const struct ht_cuda_api *api = given ? given : ht_cuda_api_real();
+    int64_t ids = 2 * aligned(batch * seq * (int64_t)sizeof(int32_t)) + ALIGN;
+    int64_t rows = ROWS_A_UNIT * ht_model_units(m);
+    return (struct ht_cuda_reserve){
+        .products_bytes = aligned(api->products_bytes),
+        .scratch_bytes = scratch_bytes(api, m, param, batch, seq),
+        .aside_bytes = HT_CUDA_TURNS * (ENDS * n_micro_batches * ids + rows * aligned(api->partial_bytes)),
+    };
+}
+
+enum ht_status ht_cuda_device_reserve(struct ht_cuda_device *d, int64_t bytes, struct ht_error *err)
+{
+    char text[HT_QUANTITY_TEXT];
+    const char *why = d->api->select(d->index);
+    if (!why && bytes) why = d->api->malloc(&d->reserve, bytes + ALIGN);
+    if (why)
+        return ht_fail(err, HT_INFEASIBLE, "the GPU does not give the %s of the backend's reserve: %s",
+                       ht_format_quantity(HT_BYTES, (double)bytes, text), why);
+    d->reserve_bytes = bytes;
+    d->reserve_is_fixed = true;
+    return HT_OK;
+}
+
+/* ---- lanes ---- */
+
+enum ht_status ht_cuda_lane_open(struct ht_cuda_device *d, struct ht_cuda_lane *l, void *products, struct ht_error *err)
+{
+    enum ht_status status = ht_cuda_failed(d->api->stream_create(&l->stream), "a stream", err);
+    if (status == HT_OK)
+        status = ht_cuda_failed(d->api->context_create(l->stream, products, &l->context), "the kernels' context", err);
+    return status;
+}
+
+void ht_cuda_lane_close(struct ht_cuda_device *d, struct ht_cuda_lane *l)
+{
+    if (l->context) d->api->context_destroy(l->context);
+    if (l->stream) (void)d->api->stream_destroy(l->stream);
+    *l = (struct ht_cuda_lane){0};
+}
+
+static bool is_stream(enum ht_lane_kind kind)
+{
+    return kind != HT_LANE_HOST && kind != HT_LANE_DISK;
+}
+
+static bool multiplies(const struct ht_schedule *s, int32_t op)
+{
+    enum ht_op_kind kind = s->ops[op].kind;
+    return kind == HT_OP_FORWARD || kind == HT_OP_RECOMPUTE || kind == HT_OP_BACKWARD;
+}
+
+/* What the schedule takes of the reserve: for each lane that multiplies matrices cuBLASLt's workspace and scratch; then
+   what ops leave aside. */
+static enum ht_status lay_out(struct ht_cuda_device *d, struct ht_error *err)
+{
+    const struct ht_schedule *s = d->s;
+    char need_text[HT_QUANTITY_TEXT], have_text[HT_QUANTITY_TEXT];
+    int64_t *scratch = HT_NEW_ARRAY(int64_t, s->n_lanes), need = 0;
+    bool *products = HT_NEW_ARRAY(bool, s->n_lanes);
+    for (int32_t op = 0; op < s->n_ops; op++) {
+        const struct ht_work *w = &s->works[s->ops[op].work];
+        int32_t lane = s->ops[op].lane;
+        if (!multiplies(s, op) || !d->lanes[lane].is_stream) continue;
+        int64_t bytes = scratch_bytes(d->api, &d->model, d->param, w->batch, w->seq);
+        products[lane] = true;
+        if (bytes > scratch[lane]) scratch[lane] = bytes;
+    }
+    for (int32_t i = 0; i < s->n_lanes; i++) need += (products[i] ? aligned(d->api->products_bytes) : 0) + scratch[i];
+    int64_t aside = ht_cuda_asides_plan(d);
+    enum ht_status status = HT_OK;
+    if (!d->reserve_is_fixed && d->reserve_bytes < need + aside) {
+        if (d->reserve) (void)d->api->free(d->reserve);
+        d->reserve = NULL;
+        status = ht_cuda_device_reserve(d, need + aside, err);
+        d->reserve_is_fixed = false;
+    }
+    if (status == HT_OK && d->reserve_bytes < need + aside)
+        status = ht_fail(err, HT_INFEASIBLE, "schedule '%s' takes %s beside its tensors on the GPU; the reserve has %s",
+                         s->name, ht_format_quantity(HT_BYTES, (double)(need + aside), need_text),
+                         ht_format_quantity(HT_BYTES, (double)d->reserve_bytes, have_text));
+    char *at = (char *)(((uintptr_t)d->reserve + ALIGN - 1) / ALIGN * ALIGN);
+    for (int32_t i = 0; i < s->n_lanes && status == HT_OK; i++) {
+        if (!d->lanes[i].is_stream) continue;
+        status = ht_cuda_lane_open(d, &d->lanes[i], products[i] ? at : NULL, err);
+        at += products[i] ? aligned(d->api->products_bytes) : 0;
+        if (scratch[i]) d->lanes[i].scratch = at;
+        at += scratch[i];
+    }
+    if (status == HT_OK) status = ht_cuda_asides_create(d, at, err);
+    free(scratch);
+    free(products);
+    return status;
+}
+
+/* ---- what ops wait for ---- */
+
+/* A step or an undo that has a log among its effects. */
+static bool has_log(const struct ht_schedule *s, int32_t op)
+{
+    if (s->ops[op].kind != HT_OP_OPTIMIZER_STEP && s->ops[op].kind != HT_OP_UNDO) return false;
+    for (int64_t e = s->effects_begin[op]; e < s->effects_begin[op + 1]; e++)
+        if (s->tensors[s->effects[e].tensor].class == HT_STAGING) return true;
+    return false;
+}
+
+/* Does the host make something of the op when it has ended? */
+bool ht_cuda_is_concluded(const struct ht_schedule *s, int32_t op)
+{
+    return s->ops[op].kind == HT_OP_VALIDATE || (s->ops[op].kind == HT_OP_OPTIMIZER_STEP && has_log(s, op));
+}
+
+static bool is_verdict(const struct ht_schedule *s, int32_t op)
+{
+    return s->ops[op].kind == HT_OP_VALIDATE && s->ops[op].label.unit < 0;
+}
+
+/* The head's forward pass reads the loss scale. */
+static bool reads_scale(const struct ht_cuda_device *d, int32_t op)
+{
+    const struct ht_op *o = &d->s->ops[op];
+    return o->kind == HT_OP_FORWARD && o->label.unit + o->label.n_units == ht_model_units(&d->model);
+}
+
+/* Whether a logged step was made is known when it has ended. Before the row's next step it must be, since that counts
+   on; and before the gradient is overwritten, for if it was not made, its gradient is looked at. (What else depends on
+   it, undone steps and steps that are made again, has a `when` and comes after the verdict.) */
+static void list_awaits(struct ht_cuda_device *d)
+{
+    const struct ht_schedule *s = d->s;
+    int32_t verdict = -1, *read_by = HT_NEW_ARRAY(int32_t, s->n_tensors); /* by a logged step; 0: none, else op + 1 */
+    d->awaits = HT_NEW_ARRAY(struct ht_cuda_awaits, s->n_ops);
+    for (int32_t op = 0; op < s->n_ops; op++) {
+        if (is_verdict(s, op)) verdict = op;
+        for (int64_t e = s->effects_begin[op]; ht_cuda_is_concluded(s, op) && e < s->effects_begin[op + 1]; e++)
+            if (s->ops[op].kind == HT_OP_OPTIMIZER_STEP) read_by[s->effects[e].tensor] = op + 1;
+    }
+    for (int32_t op = 0; op < s->n_ops; op++) {
+        struct ht_cuda_awaits *a = &d->awaits[op];
+        if (verdict >= 0 && reads_scale(d, op)) HT_PUSH(a->ops, a->n, a->cap, verdict);
+        for (int64_t e = s->effects_begin[op]; e < s->effects_begin[op + 1]; e++) {
+            const struct ht_effect *f = &s->effects[e];
+            enum ht_tensor_class class = s->tensors[f->tensor].class;
+            int32_t step = read_by[f->tensor] - 1;
+            bool writes = f->flags & HT_UPDATE && (class == HT_GRAD || class == HT_MOMENTUM);
+            if (step >= 0 && writes && (!a->n || a->ops[a->n - 1] != step)) HT_PUSH(a->ops, a->n, a->cap, step);
+        }
+    }
+    free(read_by);
+}
+
+/* ---- open and close ---- */
+
+/* When an event was reached lies between asking for it and hearing of it: the quickest of some tries tells it best. */
+static enum ht_status make_base(struct ht_cuda_device *d, struct ht_error *err)
+{
+    const char *why = d->api->event_create(&d->base);
+    if (!why) why = d->api->event_create(&d->next_base);
+    int64_t narrowest_ns = INT64_MAX;
+    for (int i = 0; i < BASE_TRIES && !why; i++) {
+        int64_t before_ns = ht_cuda_now_ns();
+        why = d->api->event_record(d->next_base, d->aside.stream);
+        if (!why) why = d->api->event_finish(d->next_base);
+        int64_t took_ns = ht_cuda_now_ns() - before_ns;
+        if (took_ns >= narrowest_ns) continue;
+        narrowest_ns = took_ns;
+        d->base_ns = before_ns + took_ns / 2;
+        void *best = d->next_base;
+        d->next_base = d->base;
+        d->base = best;
+    }
+    return ht_cuda_failed(why, "the device's clock", err);
+}
+
+void ht_cuda_close(void *ctx)
+{
+    struct ht_cuda_device *d = ctx;
+    const struct ht_schedule *s = d->s;
+    (void)d->api->select(d->index);
+    for (int32_t i = 0; d->lanes && i < s->n_lanes; i++) ht_cuda_lane_close(d, &d->lanes[i]);
+    for (int64_t i = 0; d->flights && i < (int64_t)s->n_ops * HT_CUDA_TURNS; i++) {
+        if (d->flights[i].begin) (void)d->api->event_destroy(d->flights[i].begin);
+        if (d->flights[i].end) (void)d->api->event_destroy(d->flights[i].end);
+        free(d->flights[i].answers);
+        free(d->flights[i].buffers);
+    }
+    for (int32_t op = 0; d->awaits && op < s->n_ops; op++) free(d->awaits[op].ops);
+    if (d->base) (void)d->api->event_destroy(d->base);
+    if (d->next_base) (void)d->api->event_destroy(d->next_base);
+    d->base = d->next_base = NULL;
+    ht_cuda_asides_destroy(d);
+    free(d->lanes);
+    free(d->flights);
+    free(d->awaits);
+    d->lanes = NULL;
+    d->flights = NULL;
+    d->awaits = NULL;
+    d->s = NULL;
+    ht_cpu_backend.close(d->cpu);
+}
+
+enum ht_status ht_cuda_open(void *ctx, const struct ht_schedule *s, struct ht_error *err)
+{
+    struct ht_cuda_device *d = ctx;
+    if (s->n_ranks != 1)
+        return ht_fail(err, HT_INFEASIBLE, "schedule '%s' has %d ranks; the cuda backend runs on one GPU", s->name,
+                       s->n_ranks);
+    enum ht_status status = ht_cpu_backend.open(d->cpu, s, err);
+    if (status) return status;
+    d->s = s;
+    d->lanes = HT_NEW_ARRAY(struct ht_cuda_lane, s->n_lanes);
+    d->flights = HT_NEW_ARRAY(struct ht_cuda_flight, (int64_t)s->n_ops * HT_CUDA_TURNS);
+    status = ht_cuda_failed(d->api->select(d->index), "the GPU", err);
+    for (int32_t i = 0; i < s->n_lanes; i++) d->lanes[i].is_stream = is_stream(s->lanes[i].kind);
+    if (status == HT_OK) status = lay_out(d, err);
+    for (int64_t i = 0; i < (int64_t)s->n_ops * HT_CUDA_TURNS && status == HT_OK; i++) {
+        d->flights[i].d = d;
+        d->flights[i].aside = &d->asides[i];
+        d->flights[i].context = d->lanes[s->ops[i / HT_CUDA_TURNS].lane].context;
+        d->flights[i].scratch = d->lanes[s->ops[i / HT_CUDA_TURNS].lane].scratch;
+    }
+    list_awaits(d);
+    if (status == HT_OK) status = make_base(d, err);
+    if (status) ht_cuda_close(d);
+    return ht_cuda_not_there(status, err);
+}
