@@ -6,6 +6,9 @@
 
 void ht_interrupt_install(void);
 bool ht_interrupted(void);
+/* For a process that has others to end first: from here on further signals are counted instead. */
+void ht_interrupt_keep(void);
+int ht_interrupt_count(void);
 /* For tests: as if the signal had come, or as if it had not. */
 void ht_interrupt_set(bool value);
 

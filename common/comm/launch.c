@@ -3,6 +3,7 @@
 #include "common/base/array.h"
 #include "common/base/interrupt.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -38,10 +39,15 @@ static void on_signal(int signo)
 
 void ht_launch_begin(void)
 {
+    const char *folder = getenv(FOLDER_VARIABLE);
+    char path[4200];
     struct sigaction sa = {.sa_handler = on_signal};
     sigemptyset(&sa.sa_mask);
     sigaction(SIGUSR1, &sa, NULL);
     prctl(PR_SET_PDEATHSIG, (unsigned long)SIGKILL);
+    if (!folder) return;
+    snprintf(path, sizeof(path), "%s/interrupted", folder);
+    if (access(path, F_OK) == 0) ht_interrupt_set(true);
 }
 
 bool ht_launch_report(enum ht_status status, const struct ht_error *err)
@@ -129,20 +135,59 @@ static _Noreturn void become_mpirun(struct command *c, const char *folder, pid_t
     _exit(errno == ENOENT ? 127 : 126);
 }
 
-/* Waits for mpirun; passes an interrupt on, once. */
-static int wait_for(pid_t pid)
+/* To the ranks that are there by a signal, to those that mpirun has not started yet by a file. */
+static void interrupt(pid_t pid, const char *folder)
+{
+    char path[4200];
+    snprintf(path, sizeof(path), "%s/interrupted", folder);
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    if (fd >= 0) close(fd);
+    kill(pid, SIGUSR1);
+}
+
+/* Waits for mpirun; passes an interrupt on, and ends it at the second. */
+static int wait_for(pid_t pid, const char *folder)
 {
     const struct timespec nap = {.tv_nsec = 10000000};
-    bool told = false;
-    int status = 0;
+    int status = 0, told = 0;
     for (;;) {
         pid_t done = waitpid(pid, &status, WNOHANG);
         if (done == pid) return status;
         if (done < 0 && errno != EINTR) return -1;
-        if (ht_interrupted() && !told) {
-            kill(pid, SIGUSR1);
-            told = true;
-        }
+        if (ht_interrupted() && told == 0) interrupt(pid, folder), told = 1;
+        if (ht_interrupt_count() > 1 && told == 1) kill(pid, SIGKILL), told = 2;
+        nanosleep(&nap, NULL);
+    }
+}
+
+/* Kills this process's children. */
+static void kill_children(void)
+{
+    DIR *proc = opendir("/proc");
+    char path[300], text[512];
+    for (struct dirent *d; proc && (d = readdir(proc)) != NULL;) {
+        int pid = (int)strtol(d->d_name, NULL, 10), parent = 0;
+        snprintf(path, sizeof(path), "/proc/%s/stat", d->d_name);
+        FILE *f = pid > 0 ? fopen(path, "re") : NULL;
+        if (!f) continue;
+        text[fread(text, 1, sizeof(text) - 1, f)] = '\0';
+        fclose(f);
+        const char *name_end = strrchr(text, ')'); /* PID (NAME) STATE PARENT .. */
+        if (name_end && sscanf(name_end, ") %*c %d", &parent) == 1 && parent == (int)getpid()) kill(pid, SIGKILL);
+    }
+    if (proc) closedir(proc);
+}
+
+/* mpirun has gone. Ranks that it has left behind are children of this process now, the nearest subreaper; those
+   that have not asked for a signal yet would go on. Not for ever: a process that the kernel holds cannot be killed. */
+static void end_orphans(void)
+{
+    const struct timespec nap = {.tv_nsec = 10000000};
+    for (int i = 0; i < 500; i++) {
+        pid_t gone = waitpid(-1, NULL, WNOHANG);
+        if (gone < 0 && errno != EINTR) return;
+        if (gone != 0) continue;
+        kill_children();
         nanosleep(&nap, NULL);
     }
 }
@@ -150,6 +195,8 @@ static int wait_for(pid_t pid)
 static enum ht_status outcome(const char *folder, int waited, struct ht_error *err)
 {
     char path[4200], text[sizeof(err->text) + 32], *line;
+    const char *at_once = "interrupted twice, so the ranks were ended at once";
+    bool twice = ht_interrupt_count() > 1;
     snprintf(path, sizeof(path), "%s/status", folder);
     FILE *f = fopen(path, "re");
     if (f) {
@@ -159,11 +206,13 @@ static enum ht_status outcome(const char *folder, int waited, struct ht_error *e
         enum ht_status status = (enum ht_status)strtol(text, &line, 10);
         bool well = WIFEXITED(waited) && WEXITSTATUS(waited) == 0;
         if (status == HT_OK && well) return HT_OK;
+        if (twice && status != HT_INTERRUPTED) return ht_fail(err, HT_INTERRUPTED, "%s", at_once);
         if (status == HT_OK) return ht_fail(err, HT_FAILED, "a rank did not end well, after all had been done");
         return ht_fail(err, status, "%s", *line ? line + 1 : "");
     }
     if (WIFEXITED(waited) && WEXITSTATUS(waited) == 127)
         return ht_fail(err, HT_INFEASIBLE, "mpirun is not installed, so there is one rank (Debian: openmpi-bin)");
+    if (twice) return ht_fail(err, HT_INTERRUPTED, "%s", at_once);
     if (ht_interrupted()) return ht_fail(err, HT_INTERRUPTED, "interrupted before the ranks had begun");
     if (WIFEXITED(waited) && WEXITSTATUS(waited) > 128)
         return ht_fail(err, HT_FAILED, "a rank was killed by signal %d, which ends all of them",
@@ -188,10 +237,17 @@ enum ht_status ht_launch(int32_t ranks, char *const argv[], struct ht_error *err
         return ht_fail(err, HT_FAILED, "%s: no folder can be made for the ranks: %s", folder, strerror(errno));
     write_command(&c, ranks, folder, argv);
     fflush(NULL);
+    prctl(PR_SET_CHILD_SUBREAPER, 1UL);
+    ht_interrupt_keep();
     pid_t launcher = getpid(), pid = fork();
     if (pid == 0) become_mpirun(&c, folder, launcher);
-    enum ht_status status = pid < 0 ? ht_fail(err, HT_FAILED, "mpirun cannot be started: %s", strerror(errno))
-                                    : outcome(folder, wait_for(pid), err);
+    enum ht_status status = HT_OK;
+    if (pid < 0) status = ht_fail(err, HT_FAILED, "mpirun cannot be started: %s", strerror(errno));
+    if (pid > 0) {
+        int waited = wait_for(pid, folder);
+        end_orphans();
+        status = outcome(folder, waited, err);
+    }
     free_command(&c);
     nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
     return status;

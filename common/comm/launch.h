@@ -9,7 +9,8 @@
  *             '-- rank 1 ..
  *
  * Whoever dies takes the others along: mpirun ends all ranks when one is gone, ranks and mpirun ask the kernel for a
- * signal when their parent is. The launcher's folder (in TMPDIR or /tmp) has all of MPI's files and goes with the
+ * signal when their parent is, and what mpirun leaves behind the launcher adopts and ends. A second Ctrl-C ends mpirun,
+ * and so all, at once. The launcher's folder (in TMPDIR or /tmp) has all of MPI's files and goes with the
  * launcher; nothing is put into /dev/shm.
  *
  * A user's own mpirun works as well: ranks then report by their exit codes.
@@ -27,7 +28,8 @@ int32_t ht_launched_ranks(void);
 
 /* Starts `ranks` processes /proc/self/exe with these arguments (argv[0] first, NULL last) and waits for their end.
    What the ranks reported, with their text; HT_FAILED when they ended without a word (one was killed); HT_INFEASIBLE
-   when there is no mpirun. */
+   when there is no mpirun. No process is left when it returns, so the caller must have no children of its own; it
+   takes SIGINT and SIGTERM over from ht_interrupt_install. */
 enum ht_status ht_launch(int32_t ranks, char *const argv[], struct ht_error *err);
 
 /* In a rank, first: its end is tied to mpirun's, and an interrupt that is passed on is taken as one. */

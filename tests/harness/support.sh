@@ -28,11 +28,12 @@ fail() {
     failures=$((failures + 1))
 }
 
-# run STATUS ARGUMENTS...: runs hetbench; output in $work/out and $work/err, which are shown when the status is another.
+# run STATUS ARGUMENTS...: runs hetbench; output in $work/out and $work/err, which are shown when the status is another. No longer
+# than $limit seconds, where that is set; then the status is 124 or 137.
 run() {
     local expected=$1 status=0
     shift
-    "$hetbench" "$@" >"$work/out" 2>"$work/err" || status=$?
+    ${limit:+timeout -k 5 "$limit"} "$hetbench" "$@" >"$work/out" 2>"$work/err" || status=$?
     if [ "$status" != "$expected" ]; then
         fail "hetbench $*: status $status, expected $expected"
         tail -n 20 "$work/out" "$work/err"
@@ -61,6 +62,45 @@ needs_ranks() {
         exit 77
     fi
     fail "two ranks: $(cat "$work/err")"
+}
+
+# emulated_nodes NODES DEVICES: a cluster file of that many machines with so many small devices each, all of them emulated here.
+emulated_nodes() {
+    cat <<YAML
+name: nodes
+source: emulated nodes on one machine
+nodes:
+  - count: $1
+    cpu: {name: host, cores: $((2 * $2)), dram: 16 GB/s, dram_efficiency: 0.7, adam_efficiency: 0.6, core_flops: 30 GFLOP/s,
+          gemm_efficiency: 0.6, source: declared}
+    ram: 1 GB
+    gpus:
+      - type: {name: core, memory: 64 MB, fp32: 30 GFLOP/s, memory_bandwidth: 8 GB/s, gemm_efficiency: 0.6,
+               memory_efficiency: 0.7, launch: 1 us, cores: 1, source: declared}
+        count: $2
+    pcie: local-memcpy
+    nic: {name: messages, bandwidth: 4 GB/s, efficiency: 0.8, duplex: true, latency: 10 us, source: declared}
+YAML
+}
+
+# small_llama BLOCKS: a model file, of blocks so small that eight ranks are no burden.
+small_llama() {
+    cat <<YAML
+{name: llama-$1, arch: llama, layers: $1, width: 32, heads: 2, kv_heads: 1, ffn: 88, vocab: 256, max_seq: 16, source: the tests}
+YAML
+}
+
+# ranks_of PID: the processes of hetbench below mpirun, which is below the launcher PID.
+ranks_of() { for p in $(pgrep -P "$1"); do pgrep -P "$p" || true; done; }
+
+# gone SECONDS PIDS...: none of the processes is there any more after so long.
+gone() {
+    local tenths=$((10 * $1)) p
+    shift
+    for p in "$@"; do
+        while kill -0 "$p" 2>/dev/null && [ $((tenths--)) -gt 0 ]; do sleep 0.1; done
+        ! kill -0 "$p" 2>/dev/null || fail "process $p is still there"
+    done
 }
 
 # json FILE EXPRESSION: a value of a JSON document, d, as Python sees it.

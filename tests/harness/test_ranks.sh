@@ -14,21 +14,7 @@ common=(--model gpt-mini --batch 4 --seq 16 --data "$text")
 needs_ranks "${common[@]}"
 shm=$(find /dev/shm | sort)
 
-cat >nodes.yaml <<'YAML'
-name: nodes
-source: two emulated nodes on one machine
-nodes:
-  - count: 2
-    cpu: {name: four, cores: 4, dram: 16 GB/s, dram_efficiency: 0.7, adam_efficiency: 0.6, core_flops: 30 GFLOP/s,
-          gemm_efficiency: 0.6, source: declared}
-    ram: 1 GB
-    gpus:
-      - type: {name: core, memory: 64 MB, fp32: 30 GFLOP/s, memory_bandwidth: 8 GB/s, gemm_efficiency: 0.6,
-               memory_efficiency: 0.7, launch: 1 us, cores: 1, source: declared}
-        count: 2
-    pcie: local-memcpy
-    nic: {name: messages, bandwidth: 4 GB/s, efficiency: 0.8, duplex: true, latency: 10 us, source: declared}
-YAML
+emulated_nodes 2 2 >nodes.yaml
 
 # same RANKS SYSTEM ARGUMENTS...: with a micro-batch a rank, ranks add gradients in the order in which one rank would.
 same() {
@@ -77,23 +63,10 @@ os.execv(sys.argv[1], sys.argv[1:])' "$hetbench" train zero_offload "${common[@]
     sleep 3
 }
 
-# ranks_of: the processes of hetbench below mpirun, which is below $pid.
-ranks_of() { for p in $(pgrep -P "$pid"); do pgrep -P "$p" || true; done; }
-
-# gone SECONDS PIDS...: none of the processes is there any more after so long.
-gone() {
-    local seconds=$1 p
-    shift
-    for p in "$@"; do
-        for ((i = 0; i < 10 * seconds && $(kill -0 "$p" 2>/dev/null && echo 1 || echo 0); i++)); do sleep 0.1; done
-        ! kill -0 "$p" 2>/dev/null || fail "process $p is still there"
-    done
-}
-
 for where in "--ranks 2" "--cluster nodes.yaml"; do
     # shellcheck disable=SC2086 # two words
     began $where --json --losses l.csv
-    all=$(ranks_of) status=0
+    all=$(ranks_of "$pid") status=0
     kill -INT "$pid"
     wait "$pid" || status=$?
     [ "$status" = 130 ] || fail "$where: status $status after Ctrl-C: $(cat err)"
@@ -107,7 +80,7 @@ for where in "--ranks 2" "--cluster nodes.yaml"; do
     for which in head tail; do
         # shellcheck disable=SC2086
         began $where
-        all=$(ranks_of) status=0
+        all=$(ranks_of "$pid") status=0
         kill -KILL "$(echo "$all" | $which -n 1)"
         wait "$pid" || status=$?
         [ "$status" = 1 ] || fail "$where: status $status after a rank was killed"
@@ -120,7 +93,7 @@ done
 [ "$(find /dev/shm | sort)" = "$shm" ] || fail "left in /dev/shm: $(find /dev/shm)"
 
 began --ranks 2
-all=$(ranks_of)
+all=$(ranks_of "$pid")
 kill -KILL "$pid"
 wait "$pid" || true
 # shellcheck disable=SC2086

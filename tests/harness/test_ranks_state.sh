@@ -13,21 +13,7 @@ RANDOM=4
 common=(--batch 4 --seq 16 --micro-batch 1 --data "$text")
 needs_ranks "${common[@]}" --model gpt-mini
 
-cat >nodes.yaml <<'YAML'
-name: nodes
-source: two emulated nodes on one machine
-nodes:
-  - count: 2
-    cpu: {name: four, cores: 4, dram: 16 GB/s, dram_efficiency: 0.7, adam_efficiency: 0.6, core_flops: 30 GFLOP/s,
-          gemm_efficiency: 0.6, source: declared}
-    ram: 1 GB
-    gpus:
-      - type: {name: core, memory: 64 MB, fp32: 30 GFLOP/s, memory_bandwidth: 8 GB/s, gemm_efficiency: 0.6,
-               memory_efficiency: 0.7, launch: 1 us, cores: 1, source: declared}
-        count: 2
-    pcie: local-memcpy
-    nic: {name: messages, bandwidth: 4 GB/s, efficiency: 0.8, duplex: true, latency: 10 us, source: declared}
-YAML
+emulated_nodes 2 2 >nodes.yaml
 
 same() { cmp -s "$1" "$2" || fail "$3: $1 and $2 differ"; }
 same_folder() { diff -r -x .lock "$1" "$2" >differ || fail "$3: $(cat differ)"; }
@@ -94,7 +80,7 @@ for ((i = 0; i < kills; i++)); do
         [ "${newest:-0}" -le "$before" ] || break
     done
     sleep "0.0$((RANDOM % 9))"
-    ranks=$(for p in $(pgrep -P "$pid"); do pgrep -P "$p" || true; done | shuf -n 1 --random-source=<(yes "$i"))
+    ranks=$(ranks_of "$pid" | shuf -n 1 --random-source=<(yes "$i"))
     [ -n "$ranks" ] || fail "kill $i: no rank is there: $(cat err)"
     kill -KILL "$ranks" || true
     status=0

@@ -1,0 +1,99 @@
+#!/usr/bin/env bash
+# Eight ranks on two emulated nodes: whoever is killed in the middle of an iteration, and whenever Ctrl-C comes, once or twice, all
+# end within seconds, one line says why, and no process, shared memory or file is left. The moment the launcher has returned, not later.
+set -euo pipefail
+# shellcheck source=tests/harness/support.sh
+. "$(dirname "$0")/support.sh"
+cd "$work"
+mkdir tmp
+export TMPDIR=$work/tmp
+small_llama 16 >llama.yaml
+emulated_nodes 2 4 >nodes.yaml
+common=(--model llama.yaml --batch 8 --micro-batch 1 --seq 16 --data "$text" --numerics fp32)
+needs_ranks "${common[@]}"
+shm=$(find /dev/shm | sort)
+slow=$([ -n "$sanitized" ] && echo 5 || echo 1)
+
+# job: all processes of the training, whoever their parents are.
+job() { grep -lzxF "HETBENCH_TEST=$work" /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3 || true; }
+
+# began: starts a training of minutes, as process $pid. When it returns, signals are heard (a background job of a shell begins with
+# SIGINT ignored).
+began() {
+    rm -f l.csv
+    HETBENCH_TEST=$work "$hetbench" train sysx "${common[@]}" --cluster nodes.yaml --steps 4000 --losses l.csv >out 2>err &
+    pid=$!
+    until grep -q '^SigCgt:.*4[0-9a-f][0-9a-f]2$' "/proc/$pid/status" 2>/dev/null || ! kill -0 "$pid"; do sleep 0.01; done
+}
+
+# underway: waits until all eight ranks have the memory of their nodes, and some iterations more. Sets $ranks.
+underway() {
+    local i n=0 p
+    for ((i = 0; i < 300 * slow && n < 8; i++)); do
+        sleep 0.1
+        n=0
+        ranks=$(ranks_of "$pid")
+        for p in $ranks; do ! grep -q memfd: "/proc/$p/maps" 2>/dev/null || n=$((n + 1)); done
+    done
+    [ "$n" = 8 ] || fail "$n of eight ranks began: $(tail -n 5 err)"
+    sleep $((slow))
+}
+
+# ended STATUS SECONDS PATTERN WHAT: the training has ended, or does so in time, and nothing is left of it.
+ended() {
+    local status=0 began=$EPOCHSECONDS left
+    wait "$pid" || status=$?
+    left=$(job)
+    [ $((EPOCHSECONDS - began)) -le $(($2 * slow)) ] || fail "$4: it took $((EPOCHSECONDS - began)) s"
+    [ "$status" = "$1" ] || fail "$4: status $status, expected $1: $(tail -n 5 err)"
+    tail -n 1 err | grep -Eq "^hetbench: .*($3)" || fail "$4 says: $(tail -n 5 err)"
+    # shellcheck disable=SC2086 # words
+    [ -z "$left" ] || fail "$4: processes are left: $(ps -o pid,ppid,stat,args $left)"
+    [ -z "$(ls tmp)" ] || fail "$4: left in TMPDIR: $(ls tmp)"
+    [ ! -e l.csv ] || fail "$4: a file was written"
+    [ "$(find /dev/shm | sort)" = "$shm" ] || fail "$4: left in /dev/shm: $(find /dev/shm)"
+}
+
+# Both nodes' leaders (ranks 0 and 4) and others; the shared memory has no name and goes with the last process that has it.
+for which in 1 4 5 8; do
+    began
+    underway
+    kill -KILL "$(echo "$ranks" | sed -n "${which}p")"
+    ended 1 5 "is gone|killed by signal 9" "rank $((which - 1)) killed"
+done
+began
+underway
+kill -KILL "$(pgrep -P "$pid")"
+ended 1 5 "ended without a word" "mpirun killed"
+
+began
+underway
+sleep 2
+kill -INT "$pid"
+ended 130 10 "interrupted after [0-9]+ of 4000 steps" "Ctrl-C"
+grep -q '^step [0-9]*/4000  [0-9.e-]* s/step' err || fail "no progress is shown: $(head -n 3 err)"
+! grep -q loss err || fail "one rank's part of the loss is shown: $(head -n 3 err)"
+for gap in 0 0.03 0.3; do
+    began
+    underway
+    kill -INT "$pid"
+    sleep "$gap"
+    kill -INT "$pid" 2>/dev/null || true
+    ended 130 3 "interrupted" "Ctrl-C twice, $gap s apart"
+done
+
+# While the ranks are being started, and before that. What is not there yet cannot get a signal.
+for wait in 0.02 0.06 0.1 0.15 0.2 0.3; do
+    began
+    sleep "$wait"
+    kill -INT "$pid"
+    ended 130 10 "interrupted" "Ctrl-C after $wait s"
+done
+for wait in 0.05 0.15 0.3; do
+    began
+    sleep "$wait"
+    kill -INT "$pid"
+    kill -TERM "$pid" 2>/dev/null || true
+    ended 130 3 "interrupted" "Ctrl-C and SIGTERM after $wait s"
+done
+finish
