@@ -24,9 +24,9 @@ struct session {
     const struct ht_ranks *ranks;
     struct ht_engine *engine;
     struct ht_persist *persist;
-    const double *token_losses; /* [steps * n_micro_batches]: sums over a micro-batch's tokens */
+    const double *token_losses;              /* [steps * n_micro_batches]: sums over a micro-batch's tokens */
     const struct ht_cpu_iteration *verdicts; /* [steps], or NULL */
-    int32_t run_begin;          /* steps done when the executor's present run began */
+    int32_t run_begin;                       /* steps done when the executor's present run began */
     int64_t began_ns, shown_ns;
     bool terminal, shown;
 };
@@ -71,8 +71,7 @@ static enum ht_status on_final(void *ctx, int32_t space, struct ht_buffer buffer
     if (!ht_state_holds(&schedule->tensors[buffer.tensor])) return HT_OK;
     void *values = ht_alloc((size_t)buffer.bytes);
     enum ht_status status = ht_engine_read(s->engine, buffer, values, err);
-    if (status == HT_OK)
-        status = ht_state_take(s->persist->state, schedule, buffer.tensor, buffer.tier, values, err);
+    if (status == HT_OK) status = ht_state_take(s->persist->state, schedule, buffer.tensor, buffer.tier, values, err);
     free(values);
     return status;
 }
@@ -85,11 +84,12 @@ static int32_t count(const struct ht_cpu_iteration *verdicts, int32_t n, enum ht
 }
 
 /* Progress on stderr: on a terminal four times a second, elsewhere every two seconds; nothing for a run shorter than
- * that. */
+   that. Of several ranks one speaks, and says nothing of the loss, of which it has a part at most until all is done. */
 static enum ht_status on_iteration(void *ctx, int32_t iteration, struct ht_error *err)
 {
     struct session *s = ctx;
     (void)err;
+    if (!ht_ranks_speaks(s->ranks)) return HT_OK;
     int64_t now = now_ns();
     if (now - s->shown_ns < (s->terminal ? 250000000 : 2000000000)) return HT_OK;
     s->shown_ns = now;
@@ -98,11 +98,12 @@ static enum ht_status on_iteration(void *ctx, int32_t iteration, struct ht_error
     int32_t first = s->persist->first_step;
     double each_s = (double)(now - s->began_ns) * 1e-9 / (double)(done - first);
     int32_t skipped = s->verdicts ? count(s->verdicts + first, (int32_t)done - first, HT_CPU_SKIPPED) : 0;
-    char left_out[32] = "";
+    char loss[32] = "", left_out[32] = "";
+    if (!s->ranks->comm)
+        snprintf(loss, sizeof(loss), "  loss %.4f", mean_loss(s->job, s->token_losses, (int32_t)done - 1));
     if (skipped) snprintf(left_out, sizeof(left_out), "  %d skipped", skipped);
-    fprintf(stderr, "%sstep %lld/%lld  loss %.4f%s  %.3g s/step  %.0f s left%s", s->terminal ? "\r" : "",
-            (long long)done, (long long)steps, mean_loss(s->job, s->token_losses, (int32_t)done - 1), left_out,
-            each_s, each_s * (double)(steps - done), s->terminal ? "   " : "\n");
+    fprintf(stderr, "%sstep %lld/%lld%s%s  %.3g s/step  %.0f s left%s", s->terminal ? "\r" : "", (long long)done,
+            (long long)steps, loss, left_out, each_s, each_s * (double)(steps - done), s->terminal ? "   " : "\n");
     return HT_OK;
 }
 
@@ -121,11 +122,12 @@ static enum ht_status make_inputs(const struct ht_options *o, const struct ht_jo
 {
     const struct ht_scenario *s = &job->scenario;
     if (o->n_faults && s->control.mode == HT_CONTROL_NONE)
-        return ht_fail(err, HT_BAD_INPUT,
-                       "--inject-overflow: nothing looks at the gradients; expected --control gate or rollback beside it");
+        return ht_fail(
+            err, HT_BAD_INPUT,
+            "--inject-overflow: nothing looks at the gradients; expected --control gate or rollback beside it");
     enum ht_status status = ht_faults_parse(o->faults, o->n_faults, ht_model_units(&s->model), err, &in->faults);
     if (status != HT_OK) return status;
-    in->token_losses = HT_NEW_ARRAY(double, o->steps *job->schedule->n_micro_batches);
+    in->token_losses = HT_NEW_ARRAY(double, o->steps * job->schedule->n_micro_batches);
     if (s->control.mode != HT_CONTROL_NONE) in->verdicts = HT_NEW_ARRAY(struct ht_cpu_iteration, o->steps);
     ht_batches_init(&in->batches, tokens, (uint64_t)o->data_seed, s->batch, s->micro_batch, s->seq);
     return HT_OK;
@@ -140,7 +142,8 @@ static void free_inputs(struct inputs *in)
 }
 
 static enum ht_status make_engine(const struct ht_options *o, const struct ht_job *job, const struct ht_ranks *ranks,
-                                  struct inputs *in, struct ht_error *err, struct ht_engine *out, struct ht_training *training)
+                                  struct inputs *in, struct ht_error *err, struct ht_engine *out,
+                                  struct ht_training *training)
 {
     const struct ht_scenario *s = &job->scenario;
     struct ht_cpu_split split;
