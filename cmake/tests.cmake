@@ -57,6 +57,10 @@ foreach(file ${scripts})
   add_test(NAME harness/${short}.sh COMMAND bash ${file} ${CMAKE_BINARY_DIR} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
   set_tests_properties(harness/${short}.sh PROPERTIES TIMEOUT 900 SKIP_RETURN_CODE 77)
 endforeach()
+# Some 40 s on two cores; what hangs over several ranks is to fail soon. Sanitizers are slower.
+foreach(short ranks_pipelines ranks_pipelines_bf16 ranks_random ranks_kill)
+  set_tests_properties(harness/${short}.sh PROPERTIES TIMEOUT $<IF:$<BOOL:${HT_SANITIZE}>,900,300>)
+endforeach()
 
 file(GLOB benches CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/bench/bench_*.c)
 foreach(file ${benches})
