@@ -38,7 +38,7 @@ if(with_cuda)
   enable_language(CUDA)
   set(CMAKE_CUDA_FLAGS_RELEASE "-O3")
   string(REPLACE ";" "," host_warnings "${warnings}")
-  set(cuda_options "SHELL:-Werror all-warnings" -Xcompiler=${host_warnings})
+  set(cuda_options "SHELL:-Werror all-warnings" "SHELL:-Xptxas --warn-on-spills" -Xcompiler=${host_warnings})
 
   add_library(ht_common_kernels_cuda STATIC ${cuda_sources})
   target_include_directories(ht_common_kernels_cuda PUBLIC ${CMAKE_SOURCE_DIR})

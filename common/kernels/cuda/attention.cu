@@ -4,8 +4,8 @@
 
 enum { THREADS = 256 };
 
-/* dot (B,H,T) = sum over a head's columns of dout out; a warp each. */
-template <class T>
+/* dot (B,H,T) = sum over a head's columns of dout out; a warp each, N columns a lane and turn. */
+template <class T, int N>
 __global__ void row_dots(const T *dout, const T *out, float *dot, int64_t batch, int64_t seq, int64_t heads, int64_t D)
 {
     int64_t n = batch * seq * heads, warps = (int64_t)gridDim.x * blockDim.x / HT_WARP;
@@ -13,18 +13,30 @@ __global__ void row_dots(const T *dout, const T *out, float *dot, int64_t batch,
     for (int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / HT_WARP; i < n; i += warps) {
         int64_t row = i / heads, head = i % heads;
         float sum = 0;
-        for (int64_t d = lane; d < D; d += HT_WARP) sum += ht_load(dout[i * D + d]) * ht_load(out[i * D + d]);
+        for (int64_t d = lane * N; d < D; d += HT_WARP * N) {
+            ht_pack<T, N> a = ht_pack_at<T, N>(dout + i * D + d), b = ht_pack_at<T, N>(out + i * D + d);
+            for (int k = 0; k < N; k++) sum += ht_load(a.x[k]) * ht_load(b.x[k]);
+        }
         sum = ht_warp_fold<ht_add>(sum);
         if (lane == 0) dot[(row / seq * heads + head) * seq + row % seq] = sum;
     }
 }
 
-static void find_dots(struct ht_cuda *cuda, const struct ht_cuda_attention *a)
+template <class T, int N> static void find_dots_as(struct ht_cuda *cuda, const struct ht_cuda_attention *a)
 {
     int64_t n = a->batch * a->seq * a->heads;
-    HT_WITH_TYPE(a->dtype,
-                 HT_LAUNCH(cuda, (row_dots<T>), ht_grid_for(n * HT_WARP, THREADS), THREADS, 0, (const T *)a->dout,
-                           (const T *)a->out, a->scratch, a->batch, a->seq, a->heads, a->head_size))
+    HT_LAUNCH(cuda, (row_dots<T, N>), ht_grid_for(n * HT_WARP, THREADS), THREADS, 0, (const T *)a->dout,
+              (const T *)a->out, a->scratch, a->batch, a->seq, a->heads, a->head_size);
+}
+
+static void find_dots(struct ht_cuda *cuda, const struct ht_cuda_attention *a)
+{
+    HT_WITH_TYPE(a->dtype, {
+        if (a->head_size % 4 == 0 && ((uintptr_t)a->dout | (uintptr_t)a->out) % 16 == 0)
+            find_dots_as<T, 4>(cuda, a);
+        else
+            find_dots_as<T, 1>(cuda, a);
+    })
 }
 
 /* ---- with kept probabilities ---- */

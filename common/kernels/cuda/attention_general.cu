@@ -4,7 +4,8 @@
  *
  * 256 threads are 16 by 16; with tiles of R rows each has R/16 by R/16 scores and R/16 by WIDE/16 elements of a result.
  * Tiles lie in shared memory as FP32, rows WIDE + 1 apart, so that neither rows nor columns share a bank; WIDE is the
- * head size rounded up, and the columns between are 0.
+ * head size rounded up, and the columns between are 0. R is what fits into the 99 KB that the smallest GPUs give a
+ * block.
  */
 #include "common/kernels/cuda/attention.cuh"
 
@@ -12,7 +13,9 @@ enum { SIDE = 16, THREADS = SIDE * SIDE };
 
 template <int WIDE> struct shape {
     enum {
-        ROWS = WIDE > 128 ? 32 : 64,
+        ROWS = WIDE > 128  ? 16
+               : WIDE > 64 ? 32
+                           : 64,
         STRIDE = WIDE + 1,
         TILE = ROWS * STRIDE,       /* floats */
         SCORES = ROWS * (ROWS + 1), /* floats */
@@ -21,6 +24,7 @@ template <int WIDE> struct shape {
         FORWARD_BYTES = (2 * TILE + SCORES) * 4,
         BACKWARD_BYTES = (4 * TILE + 2 * ROWS) * 4 + SCORES * 4
     };
+    static_assert(BACKWARD_BYTES <= 99 * 1024, "what the smallest GPUs give a block");
 };
 
 /* Rows first .. of a head to shared memory; 0 beyond row n and column D. */
@@ -101,7 +105,7 @@ template <class Op> static __device__ __forceinline__ float fold_row(float x)
     return x;
 }
 
-template <class T, int WIDE> __global__ void __launch_bounds__(THREADS) general_forward(ht_heads<T> h)
+template <class T, int WIDE> __global__ void __launch_bounds__(THREADS, 2) general_forward(ht_heads<T> h)
 {
     enum { N = shape<WIDE>::N, ROWS = shape<WIDE>::ROWS };
     HT_DYNAMIC_SHARED(float, shared);
@@ -195,7 +199,7 @@ static __device__ void fill_stats(const ht_heads<T> &h, int64_t batch, int head,
     dot[i] = row < h.seq ? h.dot[ht_stat_at(h, batch, head) + row] : 0;
 }
 
-template <class T, int WIDE> __global__ void __launch_bounds__(THREADS) general_backward_keys(ht_heads<T> h)
+template <class T, int WIDE> __global__ void __launch_bounds__(THREADS, 2) general_backward_keys(ht_heads<T> h)
 {
     enum { N = shape<WIDE>::N, ROWS = shape<WIDE>::ROWS, TILE = shape<WIDE>::TILE };
     HT_DYNAMIC_SHARED(float, shared);
@@ -231,7 +235,7 @@ template <class T, int WIDE> __global__ void __launch_bounds__(THREADS) general_
     write<WIDE>(h.dqkv + ht_v_at(h, batch, kv_head), h.stride, dv, 1, k0, h.seq, D, y, x);
 }
 
-template <class T, int WIDE> __global__ void __launch_bounds__(THREADS) general_backward_queries(ht_heads<T> h)
+template <class T, int WIDE> __global__ void __launch_bounds__(THREADS, 2) general_backward_queries(ht_heads<T> h)
 {
     enum { N = shape<WIDE>::N, ROWS = shape<WIDE>::ROWS, TILE = shape<WIDE>::TILE };
     HT_DYNAMIC_SHARED(float, shared);

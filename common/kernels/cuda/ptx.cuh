@@ -44,7 +44,11 @@ static inline void ht_load_matrix_transposed(uint32_t r[4], const void *row)
 }
 static inline void ht_copy_16(void *to, const void *from, bool valid)
 {
-    ht_emulated_copy(to, from, valid);
+    ht_emulated_copy(to, from, 16, valid);
+}
+static inline void ht_copy_4(float *to, const float *from, bool valid)
+{
+    ht_emulated_copy(to, from, 4, valid);
 }
 static inline void ht_copy_commit(void)
 {
@@ -57,6 +61,10 @@ template <int PENDING> static inline void ht_copy_wait(void)
 static inline float ht_exp2(float x)
 {
     return exp2f(x);
+}
+static inline int ht_fresh(int x)
+{
+    return x;
 }
 
 #else
@@ -110,12 +118,18 @@ static __device__ __forceinline__ void ht_load_matrix_transposed(uint32_t r[4], 
                  : "memory");
 }
 
-/* 16 bytes from global to shared memory; zeros if not valid (the source is then not read, but must be an address). */
+/* 16 bytes, or 4, from global to shared memory; zeros if not valid: the source is then not read, wherever it is. */
 static __device__ __forceinline__ void ht_copy_16(void *to, const void *from, bool valid)
 {
     unsigned at = (unsigned)__cvta_generic_to_shared(to);
     int bytes = valid ? 16 : 0;
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"(at), "l"(from), "r"(bytes) : "memory");
+}
+static __device__ __forceinline__ void ht_copy_4(float *to, const float *from, bool valid)
+{
+    unsigned at = (unsigned)__cvta_generic_to_shared(to);
+    int bytes = valid ? 4 : 0;
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" : : "r"(at), "l"(from), "r"(bytes) : "memory");
 }
 static __device__ __forceinline__ void ht_copy_commit(void)
 {
@@ -132,6 +146,13 @@ static __device__ __forceinline__ float ht_exp2(float x)
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
+}
+
+/* x. What is computed from it is computed here and now, instead of before a loop and kept in registers throughout. */
+static __device__ __forceinline__ int ht_fresh(int x)
+{
+    asm volatile("" : "+r"(x));
+    return x;
 }
 
 #endif

@@ -111,6 +111,11 @@ static inline unsigned __ballot_sync(unsigned, int predicate)
     return bits;
 }
 
+static inline int __any_sync(unsigned mask, int predicate)
+{
+    return __ballot_sync(mask, predicate) != 0;
+}
+
 static inline int __popc(unsigned x)
 {
     return __builtin_popcount(x);

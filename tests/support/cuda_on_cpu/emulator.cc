@@ -17,6 +17,7 @@ enum state { READY, AT_WARP, AT_BLOCK, DONE };
 struct copy {
     void *to;
     const void *from;
+    int bytes;
     bool valid;
 };
 
@@ -101,10 +102,10 @@ const uint64_t *ht_emulated_exchange(uint64_t mine)
     return slot;
 }
 
-void ht_emulated_copy(void *to, const void *from, bool valid)
+void ht_emulated_copy(void *to, const void *from, int bytes, bool valid)
 {
-    if ((uintptr_t)to % 16 != 0 || (uintptr_t)from % 16 != 0) fail("an asynchronous copy is not 16-byte aligned");
-    fibers[current].open.push_back({to, from, valid});
+    if (((uintptr_t)to | (uintptr_t)from) % (unsigned)bytes != 0) fail("a copy is not aligned to its size");
+    fibers[current].open.push_back({to, from, bytes, valid});
 }
 
 void ht_emulated_copy_commit(void)
@@ -119,9 +120,9 @@ void ht_emulated_copy_wait(int pending)
     while ((int)groups.size() > pending) {
         for (const struct copy &c : groups.front()) {
             if (c.valid)
-                memcpy(c.to, c.from, 16);
+                memcpy(c.to, c.from, (size_t)c.bytes);
             else
-                memset(c.to, 0, 16);
+                memset(c.to, 0, (size_t)c.bytes);
         }
         groups.erase(groups.begin());
     }
@@ -194,7 +195,7 @@ void ht_emulated_launch(dim3 grid, dim3 block, size_t shared_bytes, const std::f
     n_threads = (int)(block.x * block.y * block.z);
     if (n_threads < 1 || n_threads > MAX_THREADS) fail("a block of no or too many threads");
     if (grid.y > 65535 || grid.z > 65535) fail("a grid that is too high or deep");
-    if (shared_bytes > 163 * 1024) fail("more shared memory than sm_80 has");
+    if (shared_bytes > 99 * 1024) fail("more shared memory than sm_86 and sm_89 have");
     size_t rounded = (shared_bytes + 127) / 128 * 128;
     char *shared = rounded ? (char *)aligned_alloc(128, rounded) : NULL;
     kernel = &body;

@@ -122,6 +122,8 @@ static void tensor_cores(void)
         check({HT_BF16, 1, 130, 1, 1, d, true, 1});
     }
     check({HT_BF16, 1, 128, 4, 2, 64, true, 1});
+    check({HT_BF16, 2, 161, 2, 1, 128, true, 4}); /* two blocks of rows, and many turns through the other side's */
+    check({HT_F16, 1, 260, 1, 1, 64, true, 3});
     if (emulated) return;
     for (int64_t d : D)
         for (enum ht_dtype t : {HT_F16, HT_BF16})
@@ -139,6 +141,7 @@ static void general(void)
         check({t, 2, 5, 2, 2, 8, true, 1});
         check({t, 1, 70, 2, 1, 20, true, 2});
         check({t, 1, 33, 1, 1, 160, true, 1});
+        check({t, 1, 9, 3, 3, 7, true, 1});
     }
     check({HT_F32, 1, 130, 2, 1, 64, true, 1});
     check({HT_F32, 1, 65, 1, 1, 128, true, 1});
