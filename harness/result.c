@@ -67,27 +67,14 @@ static enum ht_tier tier_of(const struct ht_schedule *s, int32_t space)
     return space < s->n_ranks + 2 * s->n_nodes ? HT_DISK : HT_REMOTE;
 }
 
-/* Who holds what at the moment of the trace at which most is live. */
-static void classes_at_peak(const struct ht_trace *t, struct ht_memory_row *row)
-{
-    struct ht_memory_sample *samples;
-    int64_t n = ht_trace_memory(t, row->space, &samples), most = -1;
-    for (int64_t i = 0; i < n; i++) {
-        int64_t live = 0;
-        for (int c = 0; c < HT_N_TENSOR_CLASSES; c++) live += samples[i].by_class[c];
-        if (live <= most) continue;
-        most = live;
-        memcpy(row->by_class, samples[i].by_class, sizeof(row->by_class));
-    }
-    free(samples);
-}
-
 static void fill_memory(struct ht_result *r)
 {
     const struct ht_job *job = r->job;
     const struct ht_schedule *s = job->schedule;
     if (!s || !job->verdict.spaces) return;
     r->memory = HT_NEW_ARRAY(struct ht_memory_row, ht_n_spaces(s));
+    int64_t(*at_peak)[HT_N_TENSOR_CLASSES] = ht_alloc((size_t)ht_n_spaces(s) * sizeof(*at_peak));
+    if (r->trace) ht_trace_peaks(r->trace, at_peak);
     for (int32_t space = 0; space < ht_n_spaces(s); space++) {
         const struct ht_footprint *f = &job->verdict.spaces[space];
         if (f->peak_bytes == 0 && f->fits) continue;
@@ -103,9 +90,9 @@ static void fill_memory(struct ht_result *r)
                                       .extent_bytes = -1};
         ht_space_name(s, space, row->name, sizeof(row->name));
         if (job->system) row->planned_bytes = job->plan.planned_bytes[row->tier];
-        memcpy(row->by_class, f->by_class, sizeof(row->by_class));
-        if (r->trace) classes_at_peak(r->trace, row);
+        memcpy(row->by_class, r->trace ? at_peak[space] : f->by_class, sizeof(row->by_class));
     }
+    free(at_peak);
 }
 
 /* ---- the whole -------------------------------------------------------------------------------------------------- */

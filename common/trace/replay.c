@@ -102,3 +102,46 @@ int64_t ht_trace_memory(const struct ht_trace *t, int32_t space, struct ht_memor
     free(order);
     return n;
 }
+
+static int64_t sum_of(const int64_t *by_class)
+{
+    int64_t sum = 0;
+    for (int c = 0; c < HT_N_TENSOR_CLASSES; c++) sum += by_class[c];
+    return sum;
+}
+
+void ht_trace_peaks(const struct ht_trace *t, int64_t (*by_class)[HT_N_TENSOR_CLASSES])
+{
+    const struct ht_schedule *s = t->schedule;
+    int32_t n_spaces = ht_n_spaces(s);
+    int64_t *order, *most = HT_NEW_ARRAY(int64_t, n_spaces);
+    int64_t(*now)[HT_N_TENSOR_CLASSES] = ht_alloc((size_t)n_spaces * sizeof(*now));
+    for (int32_t i = 0; i < s->n_residents; i++) {
+        const struct ht_tensor *tensor = &s->tensors[s->residents[i].tensor];
+        now[ht_space(s, s->residents[i].tier, s->residents[i].rank)][tensor->class] += ht_live_bytes(tensor->bytes);
+    }
+    memcpy(by_class, now, (size_t)n_spaces * sizeof(*now));
+    for (int32_t space = 0; space < n_spaces; space++) most[space] = sum_of(now[space]);
+    int64_t n = put_in_order(t, NULL, &order) == HT_OK ? 2 * t->n_events : 0;
+    for (int64_t seq = 0; seq < n; seq++) {
+        if (!order[seq]) continue;
+        bool grant = order[seq] > 0;
+        int32_t op = t->events[(grant ? order[seq] : -order[seq]) - 1].op, rank = ht_op_rank(s, op);
+        for (int64_t e = s->effects_begin[op]; e < s->effects_begin[op + 1]; e++) {
+            const struct ht_effect *f = &s->effects[e];
+            const struct ht_tensor *tensor = &s->tensors[f->tensor];
+            if (!(f->flags & (grant ? HT_PRODUCE : HT_RELEASE))) continue;
+            now[ht_space(s, f->tier, rank)][tensor->class] += (grant ? 1 : -1) * ht_live_bytes(tensor->bytes);
+        }
+        for (int64_t e = s->effects_begin[op]; grant && e < s->effects_begin[op + 1]; e++) {
+            int32_t space = ht_space(s, s->effects[e].tier, rank);
+            int64_t live = sum_of(now[space]);
+            if (live <= most[space]) continue;
+            most[space] = live;
+            memcpy(by_class[space], now[space], sizeof(now[space]));
+        }
+    }
+    if (n) free(order);
+    free(most);
+    free(now);
+}

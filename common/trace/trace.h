@@ -50,6 +50,9 @@ struct ht_memory_sample {
 };
 int64_t ht_trace_memory(const struct ht_trace *t, int32_t space, struct ht_memory_sample **samples);
 
+/* Who holds what in every space at the first moment at which most is live there. */
+void ht_trace_peaks(const struct ht_trace *t, int64_t (*by_class)[HT_N_TENSOR_CLASSES] /* [n_spaces] */);
+
 /* ---- metrics.c ------------------------------------------------------------------------------------------------- */
 
 struct ht_metrics {

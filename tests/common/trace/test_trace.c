@@ -86,10 +86,19 @@ START_TEST(replay_and_memory)
         ck_assert_int_eq(m[i].by_class[HT_WORKSPACE], want[i][3]);
     }
     free(m);
+    int64_t who[4][HT_N_TENSOR_CLASSES];
+    ht_trace_peaks(t, who);
+    ck_assert_int_eq(who[0][HT_PARAM], 2048);
+    ck_assert_int_eq(who[0][HT_ACTIVATION], 1024);
+    ck_assert_int_eq(who[0][HT_WORKSPACE], 512);
+    for (int c = 0; c < HT_N_TENSOR_CLASSES; c++) ck_assert_int_eq(who[1][c], 0);
     /* B skipped: its activation stays, its scratch never comes. */
     t->events[1].grant_seq = t->events[1].release_seq = -1;
     ck_assert_int_eq(ht_trace_replay(t, &err, peak), HT_OK);
     ck_assert_int_eq(peak[0], 3072);
+    ht_trace_peaks(t, who);
+    ck_assert_int_eq(who[0][HT_ACTIVATION], 1024);
+    ck_assert_int_eq(who[0][HT_WORKSPACE], 0);
     /* Numbers that cannot be. */
     t->events[2].grant_seq = 0;
     ck_assert_int_eq(ht_trace_replay(t, &err, peak), HT_BAD_INPUT);
