@@ -163,7 +163,7 @@ struct ht_claim_setup {
     const struct ht_node *nodes_of[HT_N_CLAIM_LISTS], *per_node; /* as they are written; may be NULL */
 
     const char *models[HT_CLAIM_LIST], *clusters[HT_CLAIM_LIST]; /* a model's own cluster, or the setup's */
-    int64_t model_params[HT_CLAIM_LIST], n_nodes[HT_CLAIM_LIST];
+    int64_t model_params[HT_CLAIM_LIST], n_units[HT_CLAIM_LIST], n_nodes[HT_CLAIM_LIST];
     int64_t batches[HT_CLAIM_LIST]; /* of a node when per_node */
     int64_t memory_bytes[HT_CLAIM_LIST], seqs[HT_CLAIM_LIST], micro_batches[HT_CLAIM_LIST]; /* 0: the default */
     char settings[HT_CLAIM_LIST][HT_CLAIM_SET][32];                                         /* "c=3" */

@@ -58,6 +58,7 @@ static enum ht_status load_model(const struct ht_node *node, struct ht_error *er
         if (s->seqs[k] && ht_model_check_seq(&model, s->seqs[k], &why) != HT_OK)
             return ht_node_error(entry.name, err, "%.800s", why.text);
     s->model_params[i] = ht_model_params(&model);
+    s->n_units[i] = ht_model_units(&model);
     const struct ht_node *setup = node->parent->parent;
     if (!entry.cluster) entry.cluster = ht_node_find(setup, "cluster");
     if (!entry.cluster)
@@ -196,6 +197,7 @@ static enum ht_status load_subject(const struct ht_node *map, struct ht_error *e
     s->models[0] = "llama-tiny";
     s->clusters[0] = "local";
     s->n_nodes[0] = 1;
+    s->n_units[0] = s->units.blocks + 2;
     s->seqs[0] = 16;
     return HT_OK;
 }

@@ -213,7 +213,8 @@ static enum ht_status value_at(const struct ht_claim *c, const int *at, struct h
     else if (a.best && (!c->versus || b.best))
         v.value = ht_observed(a.best, c) / (c->versus ? ht_observed(b.best, c) : 1);
     if (!a.best || (c->versus && !b.best))
-        snprintf(v.why, sizeof(v.why), "%.250s", !a.best ? a.last->why : b.last->why);
+        snprintf(v.why, sizeof(v.why), "%s: %.200s", !a.best ? v.system->name : c->versus->name,
+                 !a.best ? a.last->why : b.last->why);
     else if (isnan(v.value))
         snprintf(v.why, sizeof(v.why), "%s says nothing about it", a.by);
     snprintf(v.by, sizeof(v.by), c->versus ? "%s / %s" : "%s", a.by, c->versus ? b.by : "");

@@ -15,14 +15,21 @@ struct errand {
     const struct ht_claim_setup *setup;
     struct ht_claim_point point;
     struct ht_observation *found;
-    double size; /* grows with the work that it is */
+    double passes; /* of micro-batches through units: time and memory grow with them */
 };
+
+/* A graph over 32 devices comes to about 48 kB for each of them, over fewer devices to less. */
+static const double pass_bytes = 64e3;
 
 struct gathering {
     struct errand *errands;
     size_t n, cap;
+    double memory;        /* that may be taken; one scenario may exceed it, alone */
     pthread_mutex_t lock; /* over what follows */
+    pthread_cond_t freed;
     size_t next, done;
+    double taken;
+    int running;
     enum ht_status status;
     struct ht_error *err;
     double shown_s;
@@ -37,6 +44,13 @@ static double now_s(void)
 
 /* ---- what has to be seen --------------------------------------------------------------------------------------- */
 
+static double passes_of(const struct ht_claim_setup *s, struct ht_claim_point p)
+{
+    int64_t micro_batch = s->micro_batches[p.at[HT_CLAIM_MICRO_BATCHES]];
+    return (double)ht_claim_batch(s, p) / (double)(micro_batch ? micro_batch : 1) *
+           (double)s->n_units[p.at[HT_CLAIM_MODELS]];
+}
+
 static void add(struct gathering *g, const struct ht_observations *seen, const struct ht_claim_system *system,
                 const struct ht_claim_setup *setup, struct ht_claim_point point)
 {
@@ -47,9 +61,7 @@ static void add(struct gathering *g, const struct ht_observations *seen, const s
         for (size_t i = 0; i < g->n && !known; i++) known = !strcmp(g->errands[i].found->key, key);
         if (known) continue;
         struct errand e = {.variant = system->variants[v], .setup = setup, .point = point};
-        int64_t micro_batch = setup->micro_batches[point.at[HT_CLAIM_MICRO_BATCHES]];
-        e.size = (double)ht_claim_batch(setup, point) / (double)(micro_batch ? micro_batch : 1) *
-                 (double)setup->model_params[point.at[HT_CLAIM_MODELS]];
+        e.passes = passes_of(setup, point);
         e.found = HT_NEW(struct ht_observation);
         memcpy(e.found->key, key, sizeof(key));
         HT_PUSH(g->errands, g->n, g->cap, e);
@@ -70,7 +82,7 @@ static void add_claim(struct gathering *g, const struct ht_observations *seen, c
 
 static int larger_first(const void *a, const void *b)
 {
-    double x = ((const struct errand *)a)->size, y = ((const struct errand *)b)->size;
+    double x = ((const struct errand *)a)->passes, y = ((const struct errand *)b)->passes;
     return (x < y) - (x > y);
 }
 
@@ -94,6 +106,10 @@ static void *work(void *arg)
     while (g->status == HT_OK && g->next < g->n) {
         struct errand *e = &g->errands[g->next++];
         struct ht_error err = {0};
+        double bytes = e->passes * pass_bytes;
+        while (g->running && g->taken + bytes > g->memory) pthread_cond_wait(&g->freed, &g->lock);
+        g->taken += bytes;
+        g->running++;
         pthread_mutex_unlock(&g->lock);
         enum ht_status status = ht_interrupted() ? ht_fail(&err, HT_INTERRUPTED, "interrupted")
                                                  : ht_look(e->variant, e->setup, e->point, &err, e->found);
@@ -102,6 +118,8 @@ static void *work(void *arg)
             g->status = status;
             *g->err = err;
         }
+        g->taken = --g->running ? g->taken - bytes : 0; /* no rounding stays */
+        pthread_cond_broadcast(&g->freed);
         g->done++;
         show(g);
     }
@@ -124,12 +142,15 @@ static void work_together(struct gathering *g)
 enum ht_status ht_claims_gather(const struct ht_claim *const *claims, size_t n, struct ht_observations *seen,
                                 struct ht_error *err)
 {
-    struct gathering g = {.err = err, .shown_s = now_s()};
+    double ram = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGE_SIZE);
+    struct gathering g = {.err = err, .shown_s = now_s(), .memory = 0.5 * ram};
     double began = g.shown_s;
     for (size_t i = 0; i < n; i++) add_claim(&g, seen, claims[i]);
     if (g.n) qsort(g.errands, g.n, sizeof(*g.errands), larger_first);
     pthread_mutex_init(&g.lock, NULL);
+    pthread_cond_init(&g.freed, NULL);
     work_together(&g);
+    pthread_cond_destroy(&g.freed);
     pthread_mutex_destroy(&g.lock);
     if (g.shown_s > began && isatty(STDERR_FILENO)) fputs("\r\033[K", stderr);
     if (g.status == HT_INTERRUPTED) ht_fail(err, HT_INTERRUPTED, "interrupted after %zu of %zu scenarios", g.done, g.n);
