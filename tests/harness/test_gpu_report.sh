@@ -8,7 +8,8 @@ report=$root/scripts/gpu-report
 cd "$work"
 
 "$python" "$report" --dry-run --prebuilt --out dry >out || fail "a dry run ends with $?"
-for word in "== kernels" "== parity" "== step" "== profile" "== copies" "== offload" "--backend cuda" "train autohete"; do
+for word in "== facts" "== kernels" "== parity" "== copies" "== step" "== offload" "== profile" "== sanitizer" "== nccl" \
+    "== determinism" "--backend cuda" "train autohete" "env CK_RUN_CASE=real"; do
     grep -q -e "$word" out || fail "the dry run does not tell of '$word'"
 done
 [ ! -e dry ] || fail "the dry run wrote something"
@@ -19,9 +20,12 @@ done
     tail -n 20 out
 }
 [ "$(ls done | wc -l)" -le 8 ] || fail "more than eight files: $(ls done)"
-for file in README.md report.json parity.csv step.csv offload.csv profile.yaml; do
+for file in README.md report.json parity.csv step.csv offload.csv profile.yaml trace.json; do
     [ -s "done/$file" ] || fail "$file is missing"
 done
+sed -n '/^== summary/,$p' out >summary
+[ "$(wc -l <summary)" -ge 10 ] && [ "$(wc -l <summary)" -le 101 ] && [ "$(wc -c <summary)" -le 11500 ] ||
+    fail "the summary is none: $(wc summary)"
 cp done/report.json out
 [ "$(json out 'd["parts"]["parity"]["ran"] >= 20 and d["parts"]["parity"]["ran"] == d["parts"]["parity"]["bit_identical"]')" = \
     True ] || fail "not all trainings of the rehearsal have in_memory's losses"
@@ -29,10 +33,44 @@ cp done/report.json out
     fail "the rehearsal has no speedup or no profile"
 grep -q "say nothing about a GPU" done/README.md || fail "a rehearsal reads like a measurement"
 
+# A part that hangs, with a child that holds its output and does not want to end; one whose program is killed; one whose
+# program's answer is none. The other parts' results are there all the same, and each failure has its line.
+mkdir bin
+cat >bin/test_cuda_hangs_on_cpu <<'EOF'
+#!/bin/sh
+trap '' TERM
+(trap '' TERM; sleep 300) &
+sleep 300
+EOF
+cat >bin/test_cuda_dies_on_cpu <<'EOF'
+#!/bin/sh
+echo before
+kill -SEGV $$
+EOF
+cat >bin/hetbench <<EOF
+#!/bin/sh
+case "\$*" in profile*) echo "no such GPU" >&2; echo "[1, 2"; exit 1 ;; esac
+exec "$hetbench" "\$@"
+EOF
+chmod +x bin/*
+status=0
+began=$(date +%s)
+"$python" "$report" --rehearse --bin bin --minutes 2 --out hung --budget kernels=4 --part kernels --part profile --part facts \
+    --part step >out 2>&1 || status=$?
+[ "$status" = 1 ] || fail "with parts that fail the status is $status, expected 1"
+[ $(($(date +%s) - began)) -lt 60 ] || fail "a part that hangs was not given up"
+for line in "FAILED kernels: test_cuda_hangs_on_cpu: stopped after 4 s" "FAILED kernels: test_cuda_dies_on_cpu: exit status -11" \
+    "FAILED profile: hetbench profile.*no such GPU" "^ok  step" "^NOT kernels" "^NOT profile"; do
+    sed -n '/^== summary/,$p' out | grep -q -e "$line" || fail "the summary has no '$line': $(tail -n 20 out)"
+done
+[ -s hung/step.csv ] && [ -s hung/report.json ] || fail "the results of the other parts are lost"
+"$python" "$report" --budget nothing=3 >out 2>&1 && fail "a budget of no part was taken"
+
 if ! command -v nvidia-smi >/dev/null; then
     status=0
     "$python" "$report" --bin "$build" --out none 2>err || status=$?
     [ "$status" = 3 ] || fail "without a GPU: status $status, expected 3"
+    [ "$(wc -l <err)" = 1 ] || fail "without a GPU it says: $(cat err)"
     grep -q "no GPU" err || fail "without a GPU: no line says so"
 fi
 
