@@ -8,7 +8,7 @@
 
 #include "common/kernels/convert.h"
 
-enum { PARTS = 64, LANES = 16, BLOCK = 1024 };
+enum { LANES = 16, BLOCK = 1024 };
 
 /* What is kept of the elements i, i + LANES, i + 2 LANES ... of a part. */
 struct lanes {
@@ -26,8 +26,9 @@ struct job {
     enum ht_dtype type;
     int64_t n;
     float scale, factor;
-    bool bad[PARTS];
-    double squares[PARTS];
+    int n_parts;
+    bool bad[HT_GRAD_PARTS];
+    double squares[HT_GRAD_PARTS];
 };
 
 static inline __attribute__((always_inline)) void judge_one(float x, float scale, float factor, double *sum,
@@ -134,7 +135,7 @@ static judge_fn judge_at(enum ht_simd_level level)
 
 static void judge_part(struct job *j, int part)
 {
-    struct ht_range r = ht_range_split(j->n, LANES, part, PARTS);
+    struct ht_range r = ht_range_split(j->n, LANES, part, j->n_parts);
     struct lanes l = {0};
     j->judge(ht_element(j->grad, j->type, r.begin), j->type, r.end - r.begin, j->scale, j->factor, &l);
     j->bad[part] = false;
@@ -147,7 +148,7 @@ static void judge_part(struct job *j, int part)
 static void judge_share(void *arg, int worker, int n_workers)
 {
     struct job *j = arg;
-    struct ht_range r = ht_range_split(PARTS, 1, worker, n_workers);
+    struct ht_range r = ht_range_split(j->n_parts, 1, worker, n_workers);
     for (int64_t part = r.begin; part < r.end; part++) judge_part(j, (int)part);
 }
 
@@ -160,11 +161,12 @@ struct ht_grad_partial ht_grad_judge_at(enum ht_simd_level level, struct ht_pool
                     .type = type,
                     .n = n,
                     .scale = step->grad_scale,
-                    .factor = step->one_less_beta2};
+                    .factor = step->one_less_beta2,
+                    .n_parts = ht_grad_parts(n)};
     struct ht_grad_partial p = {.fits = true};
     if (!j.judge) return (struct ht_grad_partial){0};
     ht_pool_run(pool, judge_share, &j);
-    for (int part = 0; part < PARTS; part++) {
+    for (int part = 0; part < j.n_parts; part++) {
         p.fits &= !j.bad[part];
         p.squares += j.squares[part];
     }

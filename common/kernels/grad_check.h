@@ -21,8 +21,18 @@ struct ht_grad_partial {
     double squares; /* sum of the squares of the gradients as stored; not finite if one of them is not */
 };
 
-/* n gradients of `type`. Of `step` grad_scale and beta2 count. Sums are cut into a fixed number of parts and kept in
-   lanes of a fixed number, in double: the same bits on every path and for any pool (NULL: the caller alone). */
+/* The parts that a sum over n gradients is cut into, by n alone: of 4096 elements or more (whole lanes of 16), and at
+   most so many that a GPU, which has to add them in the same order, is busy. */
+enum { HT_GRAD_PARTS = 1024, HT_GRAD_PART_ELEMENTS = 4096 };
+static inline int ht_grad_parts(int64_t n)
+{
+    int64_t parts = (n + HT_GRAD_PART_ELEMENTS - 1) / HT_GRAD_PART_ELEMENTS;
+    if (parts > HT_GRAD_PARTS) return HT_GRAD_PARTS;
+    return parts < 1 ? 1 : (int)parts;
+}
+
+/* n gradients of `type`. Of `step` grad_scale and beta2 count. Sums are cut into ht_grad_parts, kept in 16 lanes, in
+   double, and added up in their order: the same bits on every path and for any pool (NULL: the caller alone). */
 struct ht_grad_partial ht_grad_judge(struct ht_pool *pool, const struct ht_adamw_step *step, const void *grad,
                                      enum ht_dtype type, int64_t n);
 /* On a certain path; does not fit when this CPU does not have it. For tests. */

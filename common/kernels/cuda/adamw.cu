@@ -67,41 +67,55 @@ void ht_cuda_adamw_update(struct ht_cuda *cuda, const struct ht_adamw_step *step
 
 /* ---- checks and the sum of squares ---- */
 
-/* The CPU's sum has 64 parts of 16 lanes, each lane one chain of additions. Here a block takes a part: all of its
-   threads square (exact in double) what the 16 chains add next. */
-enum { LANES = 16, TILE = 2048, OF_THREAD = TILE / THREADS };
+/* The CPU's sum has ht_grad_parts parts of 16 lanes, each lane one chain of additions. Here a block takes a part: all
+   of its threads read a tile, while 16 of them add the squares (exact in double) of the last one to their chains.
+   Blocks are small, so that all parts are on the GPU at once. */
+enum { LANES = 16, JUDGES = 128, TILE = 1024 };
 
 static __device__ __forceinline__ bool not_finite(float x)
 {
     return (__float_as_uint(x) & 0x7f800000u) == 0x7f800000u;
 }
 
-template <class T>
-__global__ void judge(const T *x, float scale, float factor, int64_t n, struct ht_cuda_grad_partial *to)
+template <class T, int N>
+__global__ void __launch_bounds__(JUDGES)
+    judge(const T *x, float scale, float factor, int64_t n, uint32_t *part_bad, double *part_squares)
 {
-    __shared__ double squares[2][TILE];
+    __shared__ ht_pack<float, N> tiles[2][TILE / N];
     __shared__ double lanes[LANES];
     int64_t grains = (n + LANES - 1) / LANES; /* ht_range_split */
-    int64_t begin = grains * blockIdx.x / HT_CUDA_JUDGE_PARTS * LANES;
-    int64_t end = grains * (blockIdx.x + 1) / HT_CUDA_JUDGE_PARTS * LANES;
+    int64_t begin = grains * blockIdx.x / gridDim.x * LANES, end = grains * (blockIdx.x + 1) / gridDim.x * LANES;
     int tid = (int)threadIdx.x;
     bool bad = false;
     double sum = 0;
     if (end > n) end = n;
     int64_t n_tiles = (end - begin + TILE - 1) / TILE;
-    for (int64_t t = 0; t <= n_tiles; t++) { /* tile t is squared, tile t - 1 added */
+    for (int64_t t = 0; t <= n_tiles; t++) { /* tile t is read, tile t - 1 added */
         if (t < n_tiles) {
 #pragma unroll
-            for (int k = 0; k < OF_THREAD; k++) {
-                int64_t i = begin + t * TILE + k * THREADS + tid;
-                float v = i < end ? ht_load(x[i]) : 0, g = __fmul_rn(v, scale);
-                bad = bad || not_finite(v) || not_finite(g) || not_finite(__fmul_rn(__fmul_rn(factor, g), g));
-                squares[t & 1][k * THREADS + tid] = (double)v * (double)v;
+            for (int k = 0; k < TILE / N; k += JUDGES) {
+                int64_t i = begin + t * TILE + (k + tid) * N;
+                ht_pack<T, N> p = {};
+                if (i + N <= end)
+                    p = ht_pack_at<T, N>(x + i);
+                else
+                    for (int e = 0; e < N; e++)
+                        if (i + e < end) p.x[e] = x[i + e];
+                ht_pack<float, N> v;
+#pragma unroll
+                for (int e = 0; e < N; e++) {
+                    v.x[e] = ht_load(p.x[e]);
+                    float g = __fmul_rn(v.x[e], scale);
+                    bad = bad || not_finite(v.x[e]) || not_finite(g) || not_finite(__fmul_rn(__fmul_rn(factor, g), g));
+                }
+                tiles[t & 1][k + tid] = v;
             }
         }
-        if (t > 0 && tid < LANES)
-#pragma unroll 8
-            for (int i = 0; i < TILE; i += LANES) sum += squares[(t - 1) & 1][i + tid];
+        if (t > 0 && tid < LANES) {
+            const float *last = (const float *)tiles[(t - 1) & 1] + tid;
+#pragma unroll 16
+            for (int i = 0; i < TILE; i += LANES) sum += (double)last[i] * (double)last[i];
+        }
         __syncthreads();
     }
     if (tid < LANES) lanes[tid] = sum;
@@ -109,28 +123,46 @@ __global__ void judge(const T *x, float scale, float factor, int64_t n, struct h
     if (tid > 0) return;
     for (int half = LANES / 2; half; half /= 2)
         for (int i = 0; i < half; i++) lanes[i] += lanes[i + half];
-    to->part_squares[blockIdx.x] = lanes[0];
-    to->part_bad[blockIdx.x] = any != 0;
+    part_squares[blockIdx.x] = lanes[0];
+    part_bad[blockIdx.x] = any != 0;
 }
 
-static __global__ void fold_parts(struct ht_cuda_grad_partial *p)
+/* One thread adds the parts, in their order; all of the block bring them. */
+static __global__ void fold_parts(struct ht_cuda_grad_partial *p, int n_parts)
 {
-    double sum = 0;
+    __shared__ double squares[HT_GRAD_PARTS];
     uint32_t bad = 0;
-    for (int i = 0; i < HT_CUDA_JUDGE_PARTS; i++) {
-        sum += p->part_squares[i];
+    for (int i = (int)threadIdx.x; i < n_parts; i += (int)blockDim.x) {
+        squares[i] = p->part_squares[i];
         bad |= p->part_bad[i];
     }
+    int any = __syncthreads_or((int)bad);
+    if (threadIdx.x > 0) return;
+    double sum = 0;
+#pragma unroll 16
+    for (int i = 0; i < n_parts; i++) sum += squares[i];
     p->squares = sum;
-    p->bad = bad;
+    p->bad = any != 0;
+}
+
+template <class T, int N>
+static void judge_as(struct ht_cuda *cuda, const struct ht_adamw_step *step, const T *grad, int64_t n,
+                     struct ht_cuda_grad_partial *partial)
+{
+    HT_LAUNCH(cuda, (judge<T, N>), dim3((unsigned)ht_grad_parts(n)), dim3(JUDGES), 0, grad, step->grad_scale,
+              step->one_less_beta2, n, partial->part_bad, partial->part_squares);
 }
 
 void ht_cuda_grad_judge(struct ht_cuda *cuda, const struct ht_adamw_step *step, enum ht_dtype type, const void *grad,
                         int64_t n, struct ht_cuda_grad_partial *partial)
 {
-    HT_WITH_TYPE(type, HT_LAUNCH(cuda, (judge<T>), dim3(HT_CUDA_JUDGE_PARTS), dim3(THREADS), 0, (const T *)grad,
-                                 step->grad_scale, step->one_less_beta2, n, partial))
-    HT_LAUNCH(cuda, fold_parts, dim3(1), dim3(1), 0, partial);
+    HT_WITH_TYPE(type, {
+        if ((uintptr_t)grad % 16 == 0)
+            judge_as<T, 4>(cuda, step, (const T *)grad, n, partial);
+        else
+            judge_as<T, 1>(cuda, step, (const T *)grad, n, partial);
+    })
+    HT_LAUNCH(cuda, fold_parts, dim3(1), dim3(THREADS), 0, partial, ht_grad_parts(n));
 }
 
 /* ---- initial values: common/kernels/params.c and common/base/rng.h ---- */

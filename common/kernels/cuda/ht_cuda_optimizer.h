@@ -12,6 +12,7 @@
 extern "C" {
 #endif
 #include "common/kernels/adamw.h"
+#include "common/kernels/grad_check.h"
 
 /* Flat arrays of n in device memory; 16-byte aligned arrays are the fast way, and any alignment is right. */
 struct ht_cuda_adamw {
@@ -48,13 +49,12 @@ void ht_cuda_adamw_step_logged(struct ht_cuda *cuda, const struct ht_adamw_step 
 void ht_cuda_adamw_undo(struct ht_cuda *cuda, const struct ht_cuda_adamw *a, void *log, int64_t log_bytes);
 
 /* What a row of gradients says, as common/kernels/grad_check.h's ht_grad_judge: the same sum, bit for bit. In device
-   memory; all of it is written. */
-enum { HT_CUDA_JUDGE_PARTS = 64 };
+   memory; what comes first is written. */
 struct ht_cuda_grad_partial {
     double squares; /* of the gradients as stored */
     uint32_t bad;   /* 1: some gradient, scaled gradient, or square as AdamW forms it, is not finite */
-    uint32_t part_bad[HT_CUDA_JUDGE_PARTS]; /* scratch */
-    double part_squares[HT_CUDA_JUDGE_PARTS];
+    uint32_t part_bad[HT_GRAD_PARTS]; /* scratch */
+    double part_squares[HT_GRAD_PARTS];
 };
 void ht_cuda_grad_judge(struct ht_cuda *cuda, const struct ht_adamw_step *step, enum ht_dtype type, const void *grad,
                         int64_t n, struct ht_cuda_grad_partial *partial);

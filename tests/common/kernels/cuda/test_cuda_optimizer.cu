@@ -209,6 +209,7 @@ static void judge(void)
 {
     for (enum ht_dtype t : every_type) {
         for (int64_t n : {1, 15, 16, 17, 1000, 5000, 70001}) check_judge(t, numbers(1, n, 3, t), n == 1000 ? 4 : 0);
+        check_judge(t, numbers(3, HT_GRAD_PART_ELEMENTS * 3 + 1, 3, t), 2 * ht_dtype_bytes(t));
         if (!emulated) check_judge(t, numbers(1, 20000003, 3, t), 0);
         floats x = numbers(2, 5000, 1, t);
         for (float bad : {INFINITY, -INFINITY, (float)NAN, 1e20f})
@@ -218,6 +219,13 @@ static void judge(void)
                 check_judge(t, y, 0);
             }
     }
+}
+
+/* More elements than parts of the smallest size hold. */
+static void judge_many(void)
+{
+    int64_t n = (int64_t)HT_GRAD_PARTS * HT_GRAD_PART_ELEMENTS + 5003;
+    check_judge(HT_BF16, numbers(4, n, 1, HT_BF16), 0);
 }
 
 static void initial_values(void)
@@ -249,5 +257,5 @@ static void initial_values(void)
             }
 }
 
-CUDA_TEST_MAIN({"update", update}, {"undo", undo}, {"no_log", no_log}, {"judge", judge},
+CUDA_TEST_MAIN({"update", update}, {"undo", undo}, {"no_log", no_log}, {"judge", judge}, {"judge_many", judge_many},
                {"initial_values", initial_values})
