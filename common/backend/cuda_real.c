@@ -261,8 +261,7 @@ static void embedding_backward(void *device, const struct ht_unit_args *args, co
                                void *grad, void *workspace)
 {
     struct ht_cuda_args a = args_on(device, args);
-    (void)workspace;
-    ht_cuda_embedding_backward(&a, tokens, dout, grad);
+    ht_cuda_embedding_backward(&a, tokens, dout, grad, workspace);
 }
 
 static void block_forward(void *device, const struct ht_unit_args *args, const void *params, const void *x, void *act,

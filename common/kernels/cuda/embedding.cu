@@ -1,15 +1,14 @@
 /*
  * Embedding.
  *
- * Backward without atomics and without a sort: block r looks whether token r is the first of its kind, by reading the
- * tokens before it. The first one's block gathers the others' places, in order, and adds their rows up. That reads the
- * list of tokens (from the L1 and L2 caches) up to B T times in all: 0.05 ms for 16 thousand of them by bandwidth, and
- * it grows with the square.
+ * Backward, in time linear in the tokens: a counting sort by token, whose buckets are filled in any order; then a block
+ * a bucket (and a piece of the columns) sorts the bucket's places, in shared memory, and adds their rows up in that
+ * order. A bucket that does not fit there finds its places by going through all tokens.
  */
 #include "common/kernels/cuda/device.cuh"
 #include "common/kernels/cuda/ht_cuda_ops.h"
 
-enum { THREADS = 256, LOOK = 4 * THREADS, GATHER = 2 * LOOK }; /* tokens looked at in one go; places gathered at most */
+enum { THREADS = 256 };
 
 template <class T, int N>
 __global__ void embed(const int32_t *tokens, const T *wte, const T *wpe, T *out, int64_t seq, int64_t C)
@@ -41,110 +40,209 @@ void ht_cuda_embed(struct ht_cuda *cuda, enum ht_dtype dtype, const int32_t *tok
     })
 }
 
+/* ---- backward: positions ---- */
+
 /* Rows of the position table: sums over the sequences, 0 beyond the sequence's length. */
-template <class T>
+template <class T, int N>
 __global__ void embed_positions(const T *dout, struct ht_grad_type type, void *dwpe, int64_t batch, int64_t seq,
                                 int64_t C, int64_t max_seq)
 {
-    HT_EACH(i, max_seq * C)
+    HT_EACH(i, max_seq * C / N)
     {
-        float sum = 0;
-        if (i < seq * C) {
-            sum = ht_load(dout[i]);
-            for (int64_t b = 1; b < batch; b++) sum += ht_load(dout[b * seq * C + i]);
+        float sum[N];
+        for (int k = 0; k < N; k++) sum[k] = 0;
+        if (i * N < seq * C)
+            for (int64_t b = 0; b < batch; b++) {
+                ht_pack<T, N> d = ht_pack_at<T, N>(dout + b * seq * C + i * N);
+                for (int k = 0; k < N; k++) sum[k] = b ? sum[k] + ht_load(d.x[k]) : ht_load(d.x[k]);
+            }
+        for (int k = 0; k < N; k++) ht_put_grad(type, dwpe, i * N + k, sum[k]);
+    }
+}
+
+/* ---- backward: tokens ---- */
+
+/* The scratch: at (V), then places (B T). Token v's bucket is places [at[v - 1], at[v]), once they are filled. */
+int64_t ht_cuda_embed_scratch_bytes(int64_t n_tokens, int64_t vocab)
+{
+    return (vocab + n_tokens) * (int64_t)sizeof(int32_t);
+}
+
+static __global__ void count_tokens(const int32_t *tokens, int64_t n, int32_t *at)
+{
+    HT_EACH(i, n) atomicAdd(&at[tokens[i]], 1); /* whole numbers: in any order */
+}
+
+enum { SCANNERS = 1024, SCAN = 4 }; /* a block; counts of a thread and turn */
+
+/* Counts become where each bucket begins. */
+static __global__ void __launch_bounds__(SCANNERS) begin_buckets(int32_t *at, int64_t vocab)
+{
+    __shared__ int32_t of_warp[SCANNERS / HT_WARP];
+    int tid = (int)threadIdx.x, lane = tid % HT_WARP, warp = tid / HT_WARP;
+    int32_t before = 0; /* this turn */
+    for (int64_t first = 0; first < vocab; first += SCANNERS * SCAN) {
+        int64_t i = first + tid * SCAN;
+        int32_t count[SCAN], mine = 0;
+        for (int k = 0; k < SCAN; k++) mine += count[k] = i + k < vocab ? at[i + k] : 0;
+        int32_t sum = mine;
+        for (int by = 1; by < HT_WARP; by *= 2) {
+            int32_t other = __shfl_sync(0xffffffffu, sum, lane - by);
+            if (lane >= by) sum += other;
         }
-        ht_put_grad(type, dwpe, i, sum);
+        __syncthreads(); /* the last turn's sums have been read */
+        if (lane == HT_WARP - 1) of_warp[warp] = sum;
+        __syncthreads();
+        int32_t to = before + sum - mine;
+        for (int w = 0; w < SCANNERS / HT_WARP; w++) {
+            if (w < warp) to += of_warp[w];
+            before += of_warp[w];
+        }
+        for (int k = 0; k < SCAN; k++) {
+            if (i + k < vocab) at[i + k] = to;
+            to += count[k];
+        }
     }
 }
 
-static __global__ void clear(enum ht_dtype store, void *x, int64_t n)
+/* Fills the buckets in any order; at becomes where each ends. */
+static __global__ void fill_buckets(const int32_t *tokens, int64_t n, int32_t *at, int32_t *places)
 {
-    HT_EACH(i, n) ht_put(store, x, i, 0);
+    HT_EACH(i, n) places[atomicAdd(&at[tokens[i]], 1)] = (int32_t)i;
 }
 
-/* Adds the rows at places[0..n) to the sums that thread's columns have so far, which are kept in the table itself in
-   FP32 only if it is FP32: so all of a thread's columns go through all places, at most COLUMNS at a time. */
-enum { COLUMNS = 8 };
+enum { SUMMERS = 128, LIST = 2048, ROWS = 4 }; /* a block; places it sorts; rows whose loads are under way at once */
 
-/* Does this thread find the token among the LOOK from `first` on, before `end`? */
-static __device__ __forceinline__ bool is_among(const int32_t *tokens, int64_t first, int64_t end, int32_t token)
+/* list[0..n) in ascending order (bitonic; LIST is a power of two). */
+static __device__ void sort_list(int32_t *list, int n)
 {
-    bool found = false;
-#pragma unroll
-    for (int k = 0; k < LOOK; k += THREADS) {
-        int64_t i = first + k + threadIdx.x;
-        found = (i < end && tokens[i] == token) || found;
+    int m = 1;
+    while (m < n) m *= 2;
+    for (int i = n + (int)threadIdx.x; i < m; i += SUMMERS) list[i] = 0x7fffffff;
+    for (int size = 2; size <= m; size *= 2)
+        for (int by = size / 2; by > 0; by /= 2) {
+            __syncthreads();
+            for (int i = (int)threadIdx.x; i < m / 2; i += SUMMERS) {
+                int low = i / by * 2 * by + i % by, high = low + by;
+                int32_t a = list[low], b = list[high];
+                if ((a > b) == ((low & size) == 0)) {
+                    list[low] = b;
+                    list[high] = a;
+                }
+            }
+        }
+    __syncthreads();
+}
+
+/* The places of a token among [first, first + LIST) of the tokens, in order. Returns how many. */
+static __device__ int list_window(int32_t *list, const int32_t *tokens, int64_t first, int64_t n, int32_t token)
+{
+    __shared__ int of_warp[SUMMERS / HT_WARP];
+    int lane = (int)threadIdx.x % HT_WARP, warp = (int)threadIdx.x / HT_WARP, found = 0;
+    for (int64_t i = first + threadIdx.x; i < first + LIST + threadIdx.x; i += SUMMERS) {
+        bool mine = i < n && tokens[i] == token;
+        unsigned ballot = __ballot_sync(0xffffffffu, mine);
+        __syncthreads(); /* what was there has been read */
+        if (lane == 0) of_warp[warp] = __popc(ballot);
+        __syncthreads();
+        int to = found + __popc(ballot & ((1u << lane) - 1));
+        for (int w = 0; w < SUMMERS / HT_WARP; w++) {
+            if (w < warp) to += of_warp[w];
+            found += of_warp[w];
+        }
+        if (mine) list[to] = (int32_t)i;
     }
+    __syncthreads();
     return found;
 }
 
-template <class T>
-__global__ void embed_tokens(const int32_t *tokens, const T *dout, struct ht_grad_type type, void *dwte, bool tied,
-                             int64_t n_tokens, int64_t C)
+/* sum[k] += column k of the rows list[0..n), in that order. */
+template <class T, int N>
+static __device__ __forceinline__ void add_rows(float sum[N], const int32_t *list, int n, const T *column, int64_t C)
 {
-    __shared__ int places[GATHER];
-    __shared__ int n_of_warp[HT_MAX_WARPS];
-    int64_t row = blockIdx.x;
-    int32_t token = tokens[row];
-    int tid = (int)threadIdx.x, lane = tid % HT_WARP, warp = tid / HT_WARP;
-    for (int64_t i = 0; i < row; i += LOOK)
-        if (__syncthreads_or(is_among(tokens, i, row, token))) return; /* an earlier block does this one */
-    for (int64_t first = 0; first < C; first += THREADS * COLUMNS) {
-        float sum[COLUMNS];
+    int p = 0;
+    for (; p + ROWS <= n; p += ROWS) {
+        ht_pack<T, N> d[ROWS];
 #pragma unroll
-        for (int k = 0; k < COLUMNS; k++) {
-            int64_t c = first + k * THREADS + tid;
-            sum[k] = tied && c < C ? ht_get(type.store, dwte, token * C + c) : 0;
-        }
-        int64_t from = row;
-        while (from < n_tokens) {
-            int gathered = 0;
-            for (; from < n_tokens && gathered <= GATHER - LOOK; from += LOOK) {
-                if (!__syncthreads_or(is_among(tokens, from, n_tokens, token))) continue;
-                for (int64_t i = from + tid; i < from + LOOK + tid; i += THREADS) {
-                    bool mine = i < n_tokens && tokens[i] == token;
-                    unsigned ballot = __ballot_sync(0xffffffffu, mine);
-                    __syncthreads();
-                    if (lane == 0) n_of_warp[warp] = __popc(ballot);
-                    __syncthreads();
-                    int at = gathered + __popc(ballot & ((1u << lane) - 1));
-                    for (int w = 0; w < THREADS / HT_WARP; w++) {
-                        if (w < warp) at += n_of_warp[w];
-                        gathered += n_of_warp[w];
-                    }
-                    if (mine) places[at] = (int)i;
-                }
-            }
-            __syncthreads();
-            for (int p = 0; p < gathered; p++) {
-                const T *d = dout + (int64_t)places[p] * C;
+        for (int r = 0; r < ROWS; r++) d[r] = ht_pack_at<T, N>(column + list[p + r] * C);
 #pragma unroll
-                for (int k = 0; k < COLUMNS; k++) {
-                    int64_t c = first + k * THREADS + tid;
-                    if (c < C) sum[k] += ht_load(d[c]);
-                }
-            }
-        }
+        for (int r = 0; r < ROWS; r++)
 #pragma unroll
-        for (int k = 0; k < COLUMNS; k++) {
-            int64_t c = first + k * THREADS + tid;
-            if (c < C) ht_put_grad(type, dwte, token * C + c, sum[k]);
+            for (int k = 0; k < N; k++) sum[k] += ht_load(d[r].x[k]);
+    }
+    for (; p < n; p++) {
+        ht_pack<T, N> d = ht_pack_at<T, N>(column + list[p] * C);
+#pragma unroll
+        for (int k = 0; k < N; k++) sum[k] += ht_load(d.x[k]);
+    }
+}
+
+/* blockIdx.x: a place in the sorted list, of which the first of each bucket does the work; blockIdx.y: a piece of the
+   columns. */
+template <class T, int N>
+__global__ void __launch_bounds__(SUMMERS, 6)
+    embed_tokens(const int32_t *tokens, const int32_t *at, const int32_t *places, const T *dout,
+                 struct ht_grad_type type, void *dwte, bool tied, int64_t n_tokens, int64_t C)
+{
+    __shared__ int32_t list[LIST];
+    int32_t token = tokens[places[blockIdx.x]], begin = token ? at[token - 1] : 0;
+    if ((int32_t)blockIdx.x != begin) return;
+    int n = at[token] - begin;
+    int64_t c = ((int64_t)blockIdx.y * SUMMERS + threadIdx.x) * N, to = token * C + c;
+    bool mine = c < C;
+    float sum[N];
+    for (int k = 0; k < N; k++) sum[k] = tied && mine ? ht_get(type.store, dwte, to + k) : 0;
+    if (n <= LIST) {
+        for (int i = (int)threadIdx.x; i < n; i += SUMMERS) list[i] = places[begin + i];
+        sort_list(list, n);
+        if (mine) add_rows<T, N>(sum, list, n, dout + c, C);
+    } else {
+        for (int64_t first = 0; first < n_tokens; first += LIST) {
+            int found = list_window(list, tokens, first, n_tokens, token);
+            if (mine) add_rows<T, N>(sum, list, found, dout + c, C);
+            __syncthreads(); /* the list has been read */
         }
     }
+    for (int k = 0; k < N && mine; k++) ht_put_grad(type, dwte, to + k, sum[k]);
+}
+
+template <class T, int N>
+static void embed_backward_as(struct ht_cuda *cuda, const int32_t *tokens, const T *dout, struct ht_grad_type type,
+                              void *dwte, void *dwpe, bool tied, int64_t batch, int64_t seq, int64_t C, int64_t max_seq,
+                              const int32_t *at, const int32_t *places)
+{
+    int64_t n = batch * seq;
+    dim3 grid((unsigned)n, (unsigned)((C / N + SUMMERS - 1) / SUMMERS));
+    HT_LAUNCH(cuda, (embed_tokens<T, N>), grid, dim3(SUMMERS), 0, tokens, at, places, dout, type, dwte, tied, n, C);
+    if (dwpe)
+        HT_LAUNCH(cuda, (embed_positions<T, N>), ht_grid_for(max_seq * C / N, THREADS), THREADS, 0, dout, type, dwpe,
+                  batch, seq, C, max_seq);
+}
+
+static void clear(struct ht_cuda *cuda, void *x, int64_t bytes)
+{
+    if (cuda->error.status == HT_OK)
+        ht_cuda_check(cuda, cudaMemsetAsync(x, 0, (size_t)bytes, cuda->stream), "clearing", __FILE__, __LINE__);
 }
 
 void ht_cuda_embed_backward(struct ht_cuda *cuda, enum ht_dtype dtype, const int32_t *tokens, const void *dout,
                             enum ht_dtype grad, enum ht_dtype store, void *dwte, void *dwpe, bool tied, int64_t batch,
-                            int64_t seq, int64_t C, int64_t vocab, int64_t max_seq)
+                            int64_t seq, int64_t C, int64_t vocab, int64_t max_seq, int32_t *scratch)
 {
     struct ht_grad_type type = {grad, store};
-    int64_t n = vocab * C;
-    if (!tied) HT_LAUNCH(cuda, clear, ht_grid_for(n, THREADS), THREADS, 0, store, dwte, n);
+    int64_t n = batch * seq;
+    int32_t *at = scratch, *places = at + vocab;
+    if (!tied) clear(cuda, dwte, vocab * C * ht_dtype_bytes(store));
+    clear(cuda, at, vocab * (int64_t)sizeof(*at));
+    HT_LAUNCH(cuda, count_tokens, ht_grid_for(n, THREADS), THREADS, 0, tokens, n, at);
+    HT_LAUNCH(cuda, begin_buckets, dim3(1), dim3(SCANNERS), 0, at, vocab);
+    HT_LAUNCH(cuda, fill_buckets, ht_grid_for(n, THREADS), THREADS, 0, tokens, n, at, places);
     HT_WITH_TYPE(dtype, {
-        HT_LAUNCH(cuda, (embed_tokens<T>), dim3((unsigned)(batch * seq)), dim3(THREADS), 0, tokens, (const T *)dout,
-                  type, dwte, tied, batch * seq, C);
-        if (dwpe)
-            HT_LAUNCH(cuda, (embed_positions<T>), ht_grid_for(max_seq * C, THREADS), THREADS, 0, (const T *)dout, type,
-                      dwpe, batch, seq, C, max_seq);
+        if (ht_is_wide<T>(C, dout))
+            embed_backward_as<T, ht_wide<T>::N>(cuda, tokens, (const T *)dout, type, dwte, dwpe, tied, batch, seq, C,
+                                                max_seq, at, places);
+        else
+            embed_backward_as<T, 1>(cuda, tokens, (const T *)dout, type, dwte, dwpe, tied, batch, seq, C, max_seq, at,
+                                    places);
     })
 }

@@ -8,13 +8,14 @@ void ht_cuda_embedding_forward(const struct ht_cuda_args *args, const int32_t *t
     ht_cuda_embed(args->cuda, args->dtype, tokens, params, wpe, out, args->batch, args->seq, m->width);
 }
 
-void ht_cuda_embedding_backward(const struct ht_cuda_args *args, const int32_t *tokens, const void *dout, void *grad)
+void ht_cuda_embedding_backward(const struct ht_cuda_args *args, const int32_t *tokens, const void *dout, void *grad,
+                                void *workspace)
 {
     const struct ht_model *m = args->model;
     void *dwpe = m->arch == HT_ARCH_GPT ? ht_offset(grad, args->grad_store, m->vocab * m->width) : NULL;
     if (!ht_cuda_types_fit(args)) return;
     ht_cuda_embed_backward(args->cuda, args->dtype, tokens, dout, args->grad, args->grad_store, grad, dwpe, m->tied,
-                           args->batch, args->seq, m->width, m->vocab, m->max_seq);
+                           args->batch, args->seq, m->width, m->vocab, m->max_seq, (int32_t *)workspace);
 }
 
 struct head {

@@ -7,8 +7,8 @@
  * The first failure is kept in the context, every later call does nothing, and whoever waits for the stream asks
  * ht_cuda_status. So calls read as on the CPU, and no launch goes unchecked.
  *
- * The same call with the same inputs on the same GPU gives the same bits every time, wherever the buffers lie: no kernel
- * adds atomically, and matrix products use no algorithm that does.
+ * The same call with the same inputs on the same GPU gives the same bits every time, wherever the buffers lie: no
+ * kernel adds numbers with rounding atomically, and matrix products use no algorithm that does.
  */
 #ifndef HT_CUDA_H
 #define HT_CUDA_H

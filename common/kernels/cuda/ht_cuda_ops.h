@@ -68,10 +68,12 @@ void ht_cuda_accumulate(struct ht_cuda *cuda, enum ht_dtype acc_type, void *acc,
 void ht_cuda_embed(struct ht_cuda *cuda, enum ht_dtype dtype, const int32_t *tokens, const void *wte, const void *wpe,
                    void *out, int64_t batch, int64_t seq, int64_t C);
 /* dwte (V,C): added to when `tied`, else written. dwpe: NULL or (max_seq, C), written. A row's gradients are summed in
-   the order of the tokens, from the old value if there is one, and rounded once. */
+   the order of the tokens, from the old value if there is one, and rounded once. scratch: int32,
+   ht_cuda_embed_scratch_bytes(batch * seq, vocab). Fewer than 2^31 tokens. */
+int64_t ht_cuda_embed_scratch_bytes(int64_t n_tokens, int64_t vocab);
 void ht_cuda_embed_backward(struct ht_cuda *cuda, enum ht_dtype dtype, const int32_t *tokens, const void *dout,
                             enum ht_dtype grad, enum ht_dtype store, void *dwte, void *dwpe, bool tied, int64_t batch,
-                            int64_t seq, int64_t C, int64_t vocab, int64_t max_seq);
+                            int64_t seq, int64_t C, int64_t vocab, int64_t max_seq, int32_t *scratch);
 
 /*
  * logits (n_rows, V), FP32, become their own gradient in place: (softmax - onehot(target)) scale. With a 16-bit `dtype`

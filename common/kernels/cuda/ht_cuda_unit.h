@@ -30,7 +30,8 @@ int64_t ht_cuda_unit_workspace_bytes(const struct ht_model *m, int64_t unit, int
                                      enum ht_dtype dtype, bool backward);
 
 void ht_cuda_embedding_forward(const struct ht_cuda_args *args, const int32_t *tokens, const void *params, void *out);
-void ht_cuda_embedding_backward(const struct ht_cuda_args *args, const int32_t *tokens, const void *dout, void *grad);
+void ht_cuda_embedding_backward(const struct ht_cuda_args *args, const int32_t *tokens, const void *dout, void *grad,
+                                void *workspace);
 
 void ht_cuda_block_forward(const struct ht_cuda_args *args, const void *params, const void *x, void *act, void *out,
                            void *workspace);

@@ -258,15 +258,15 @@ static void check_embed(const struct embed_case &c)
     for (float &v : dwpe) v = rounded(c.grad, v);
     struct buffer bt = buffer_with(tokens.data(), 4 * n), bw = put(c.dtype, wte), bp = put(c.dtype, wpe);
     struct buffer bo = room(c.dtype, n * C), bd = put(c.dtype, dout), dw = put(c.store, before);
-    struct buffer dp = room(c.store, c.max_seq * C);
+    struct buffer dp = room(c.store, c.max_seq * C), scratch = buffer_of(ht_cuda_embed_scratch_bytes(n, c.V));
     ht_cuda_embed(&cuda, c.dtype, (const int32_t *)bt.at(), bw.at(), c.positions ? bp.at() : NULL, bo.at(), c.B, c.T,
                   C);
     expect_bits("embedding", get(c.dtype, bo), out);
     ht_cuda_embed_backward(&cuda, c.dtype, (const int32_t *)bt.at(), bd.at(), c.grad, c.store, dw.at(),
-                           c.positions ? dp.at() : NULL, c.tied, c.B, c.T, C, c.V, c.max_seq);
+                           c.positions ? dp.at() : NULL, c.tied, c.B, c.T, C, c.V, c.max_seq, (int32_t *)scratch.at());
     expect_bits("dwte", get(c.store, dw), dwte);
     if (c.positions) expect_bits("dwpe", get(c.store, dp), dwpe);
-    for (struct buffer *f : {&bt, &bw, &bp, &bo, &bd, &dw, &dp}) release(*f);
+    for (struct buffer *f : {&bt, &bw, &bp, &bo, &bd, &dw, &dp, &scratch}) release(*f);
 }
 
 static void embedding(void)
@@ -276,8 +276,11 @@ static void embedding(void)
         check_embed({t, t, HT_F32, 3, 5, 7, 100, 5, true, false});
         check_embed({t, HT_F32, HT_F32, 1, 300, 9, 3, 300, false, true});
     }
-    check_embed({HT_F32, HT_F32, HT_F32, 1, 6, 2100, 4, 6, false, false});    /* more columns than a turn sums */
-    check_embed({HT_F32, HT_F32, HT_F32, 1, 3000, 4, 1, 3000, false, false}); /* more of a kind than are gathered */
+    check_embed({HT_F32, HT_F32, HT_F32, 1, 6, 2100, 4, 6, false, false});    /* more columns than a block sums */
+    check_embed({HT_BF16, HT_BF16, HT_BF16, 1, 9, 2064, 4, 9, true, true});   /* the same in 16 bit */
+    check_embed({HT_F32, HT_F32, HT_F32, 1, 5000, 4, 2, 5000, false, true});  /* more of a kind than are sorted */
+    check_embed({HT_F32, HT_F32, HT_F32, 1, 2048, 3, 1, 2048, false, false}); /* as many */
+    check_embed({HT_F16, HT_F32, HT_F32, 2, 40, 8, 9001, 40, false, true});   /* more kinds than a turn counts */
     if (emulated) return;
     for (enum ht_dtype t : every_type) check_embed({t, t, t, 4, 1024, 768, 5003, 1024, true, true});
 }

@@ -196,7 +196,10 @@ static void check_ends(const struct unit_case &c)
                           c.tied ? bge.at() : NULL, large.at());
     near(f, "dx", get(c.dtype, bdx), dx);
     near_parts(f, head, get(c.store, bgh), gh);
-    ht_cuda_embedding_backward(&f.gpu, (const int32_t *)bt.at(), bdx.at(), bge.at());
+    struct buffer sorted = buffer_of(ht_cuda_unit_workspace_bytes(&model, 0, c.B, c.T, c.dtype, true));
+    ht_cuda_embedding_backward(&f.gpu, (const int32_t *)bt.at(), bdx.at(), bge.at(), sorted.at());
+    finish();
+    release(sorted);
     near_parts(f, 0, get(c.store, bge), ge);
     for (struct buffer *b : {&bl, &ba, &small, &large}) bytes_of(*b);
     for (struct buffer *b : {&be, &bh, &bx, &bo, &bt, &by, &bl, &bs, &bdx, &bge, &bgh, &ba, &small, &large})
