@@ -14,6 +14,34 @@ struct facts {
     double loss_scale;
 };
 
+/* The rank that gives and takes a resident (common/exec/node.h): its device's, or the first one of its node. */
+static int32_t holder(const struct ht_schedule *s, const struct ht_resident *r)
+{
+    int32_t first = 0;
+    if (r->tier == HT_DEVICE) return r->rank;
+    while (s->rank_node[first] != s->rank_node[r->rank]) first++;
+    return first;
+}
+
+/* Those who have to know a unit, ascending: rank 0, which keeps the files, and who has a resident of it. */
+static struct ht_team team_of(const struct ht_schedule *s, const struct ht_comm *c, int64_t unit, int32_t *ranks)
+{
+    struct ht_team team = {.ranks = ranks, .me = -1};
+    bool *in = HT_NEW_ARRAY(bool, c->size);
+    in[0] = true;
+    for (int32_t i = 0; i < s->n_residents; i++) {
+        const struct ht_tensor *t = &s->tensors[s->residents[i].tensor];
+        if (ht_state_holds(t) && t->bytes && t->label.unit == unit) in[holder(s, &s->residents[i])] = true;
+    }
+    for (int32_t r = 0; r < c->size; r++) {
+        if (!in[r]) continue;
+        if (r == c->rank) team.me = team.n;
+        ranks[team.n++] = r;
+    }
+    free(in);
+    return team;
+}
+
 static enum ht_status from_first(struct ht_comm *c, struct ht_team team, void *data, int64_t bytes,
                                  struct ht_error *err)
 {
@@ -25,7 +53,7 @@ enum ht_status ht_ranks_share_state(const struct ht_ranks *ranks, struct ht_pers
     struct ht_comm *c = ranks->comm;
     struct ht_state *state = p->state;
     if (!c || !state) return HT_OK;
-    int32_t *all = HT_NEW_ARRAY(int32_t, c->size);
+    int32_t *all = HT_NEW_ARRAY(int32_t, c->size), *some = HT_NEW_ARRAY(int32_t, c->size);
     for (int32_t i = 0; i < c->size; i++) all[i] = i;
     struct ht_team team = {.ranks = all, .n = c->size, .me = c->rank};
     struct facts f = {p->first_step, p->loaded, p->resumed, p->scaler_anew, state->good, state->loss_scale};
@@ -33,10 +61,12 @@ enum ht_status ht_ranks_share_state(const struct ht_ranks *ranks, struct ht_pers
     for (int64_t u = 0; u < state->n_units && !status; u++) {
         struct ht_unit_state *unit = &state->units[u];
         status = from_first(c, team, &unit->steps, sizeof(unit->steps), err);
-        for (int part = 0; part < HT_N_STATE_PARTS && !status; part++)
-            status = from_first(c, team, unit->values[part], unit->n * (int64_t)sizeof(float), err);
+        struct ht_team those = team_of(p->job->schedule, c, u, some);
+        for (int part = 0; part < HT_N_STATE_PARTS && !status && those.me >= 0; part++)
+            status = from_first(c, those, unit->values[part], unit->n * (int64_t)sizeof(float), err);
     }
     free(all);
+    free(some);
     if (status) return status;
     p->first_step = f.first_step;
     p->loaded = f.loaded;
