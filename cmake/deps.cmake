@@ -13,15 +13,18 @@ ht_pkg(check check)
 
 # OpenBLAS: the reference that bench_kernels holds our matrix products against (common/kernels/gemm.h says why they are our
 # own). The pthread build, since Debian's serial one is not safe to call from two threads. Optional.
-find_path(BLAS_INCLUDE NAMES cblas.h
-          HINTS /usr/include/x86_64-linux-gnu/openblas-pthread /usr/include/openblas-pthread)
-find_library(BLAS_LIBRARY NAMES openblas
-             HINTS /usr/lib/x86_64-linux-gnu/openblas-pthread /usr/lib/openblas-pthread NO_DEFAULT_PATH)
-if(BLAS_INCLUDE AND BLAS_LIBRARY)
+option(HT_BLAS "measure matrix products beside OpenBLAS" ON)
+if(HT_BLAS)
+  find_path(BLAS_INCLUDE NAMES cblas.h
+            HINTS /usr/include/x86_64-linux-gnu/openblas-pthread /usr/include/openblas-pthread)
+  find_library(BLAS_LIBRARY NAMES openblas
+               HINTS /usr/lib/x86_64-linux-gnu/openblas-pthread /usr/lib/openblas-pthread NO_DEFAULT_PATH)
+endif()
+if(HT_BLAS AND BLAS_INCLUDE AND BLAS_LIBRARY)
   add_library(deps_blas INTERFACE)
   target_include_directories(deps_blas SYSTEM INTERFACE ${BLAS_INCLUDE})
   target_link_libraries(deps_blas INTERFACE ${BLAS_LIBRARY})
-else()
+elseif(HT_BLAS)
   message(STATUS "OpenBLAS: not found; bench_kernels runs without its reference")
 endif()
 
