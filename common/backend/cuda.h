@@ -35,8 +35,8 @@
 struct ht_arena;
 struct ht_cuda_device;
 
-/* The reserve of a training, known before it is planned: with one lane that multiplies matrices, and at most 16 rows of
-   gradients a unit that are judged on the device. api NULL: this build's, which has a CUDA backend. */
+/* The reserve of a training, known before it is planned: with one lane that multiplies matrices, and four at most that
+   judge gradients. api NULL: this build's, which has a CUDA backend. */
 struct ht_cuda_reserve {
     int64_t products_bytes, scratch_bytes, aside_bytes;
 };

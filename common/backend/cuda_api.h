@@ -65,8 +65,9 @@ struct ht_cuda_api {
        included; what is not has been copied when the call returns. `copy` takes any two memories. There is neither
        judge nor undo_summary: their answers are left on the device, as these say. */
     const struct ht_kernels *kernels;
-    /* judge: what ht_kernels' says, as so many bytes on the device; and what they are, when they are on the host. */
-    int64_t partial_bytes;
+    /* judge: what ht_kernels' says, with the kernel's scratch in so many bytes on the device; of which the first are
+       the answer, and what they say, when they are on the host. */
+    int64_t partial_bytes, partial_said_bytes;
     void (*judge)(void *context, const struct ht_adamw_step *step, const void *grad, enum ht_dtype type, int64_t n,
                   void *partial);
     struct ht_grad_partial (*partial_of)(const void *partial);

@@ -3,8 +3,9 @@
  * whether logged steps were made are brought back after them.
  *
  *     on the host (pinned), on the device:   tokens (B,T) int32 | targets (B,T) int32 | loss, double
- *                                        or  answer 0 | answer 1 ..
+ *     on the host only:                      answer 0 | answer 1 ..
  *
+ * What a kernel has to say of a gradient it writes to its lane's one place for that, from which it is copied.
  * All of it is copied on the op's own stream, so nobody waits for it but who waits for the op, and its place is free
  * again when the op has ended.
  */
@@ -29,14 +30,19 @@ static int64_t ids_bytes(const struct ht_cuda_aside *a)
 
 static int64_t answer_bytes(const struct ht_cuda_device *d)
 {
-    int64_t most = d->api->partial_bytes;
+    int64_t most = d->api->partial_said_bytes;
     if (d->api->log_header_bytes > most) most = d->api->log_header_bytes;
     return aligned(most);
 }
 
-static int64_t aside_bytes(const struct ht_cuda_device *d, const struct ht_cuda_aside *a)
+static int64_t device_bytes(const struct ht_cuda_aside *a)
 {
-    return (a->n_tokens ? 2 * ids_bytes(a) + ALIGN : 0) + a->max_answers * answer_bytes(d);
+    return a->n_tokens ? 2 * ids_bytes(a) + ALIGN : 0;
+}
+
+static int64_t host_bytes(const struct ht_cuda_device *d, const struct ht_cuda_aside *a)
+{
+    return device_bytes(a) + a->max_answers * answer_bytes(d);
 }
 
 /* Does the op look at token ids or targets, or leave a loss? */
@@ -70,7 +76,7 @@ int64_t ht_cuda_asides_plan(struct ht_cuda_device *d)
         bool at_an_end = l->unit == 0 || l->unit + l->n_units == ht_model_units(&d->model);
         if (needs_aside(s, op) && at_an_end) d->asides[i].n_tokens = w->batch * w->seq;
         if (d->lanes[s->ops[op].lane].is_stream) d->asides[i].max_answers = count_answers(s, op);
-        total += aside_bytes(d, &d->asides[i]);
+        total += device_bytes(&d->asides[i]);
     }
     return total;
 }
@@ -78,15 +84,16 @@ int64_t ht_cuda_asides_plan(struct ht_cuda_device *d)
 enum ht_status ht_cuda_asides_create(struct ht_cuda_device *d, char *on_device, struct ht_error *err)
 {
     int64_t n = (int64_t)d->s->n_ops * HT_CUDA_TURNS, total = 0;
-    for (int64_t i = 0; i < n; i++) total += aside_bytes(d, &d->asides[i]);
+    for (int64_t i = 0; i < n; i++) total += host_bytes(d, &d->asides[i]);
     if (total == 0) return HT_OK;
     enum ht_status status =
         ht_cuda_failed(d->api->host_malloc(&d->asides_on_host, total), "pinned memory for token ids and losses", err);
     int64_t at = 0;
     for (int64_t i = 0; i < n && status == HT_OK; i++) {
         d->asides[i].on_host = (char *)d->asides_on_host + at;
-        d->asides[i].on_device = on_device + at;
-        at += aside_bytes(d, &d->asides[i]);
+        d->asides[i].on_device = on_device;
+        at += host_bytes(d, &d->asides[i]);
+        on_device += device_bytes(&d->asides[i]);
     }
     return status;
 }
@@ -225,8 +232,8 @@ static void judge(void *device, struct ht_pool *pool, const struct ht_adamw_step
     const struct ht_cuda_api *api = f->d->api;
     int64_t at = add_answer(f, (struct ht_cuda_answer){.to = out}) * answer_bytes(f->d);
     (void)pool;
-    api->judge(f->context, step, grad, type, n, f->aside->on_device + at);
-    api->kernels->copy(f->context, f->aside->on_host + at, f->aside->on_device + at, api->partial_bytes);
+    api->judge(f->context, step, grad, type, n, f->partial);
+    api->kernels->copy(f->context, f->aside->on_host + at, f->partial, api->partial_said_bytes);
 }
 
 static void step_logged(void *device, const struct ht_undo *u, const struct ht_adamw_step *step)
@@ -281,8 +288,8 @@ static void landed_judge(void *device, struct ht_pool *pool, const struct ht_ada
     struct ht_cuda_device *d = f->d;
     (void)pool;
     pthread_mutex_lock(&d->aside_lock);
-    d->api->judge(d->aside.context, step, grad, type, n, f->aside->on_device);
-    (void)d->api->copy(f->aside->on_host, f->aside->on_device, d->api->partial_bytes, d->aside.stream);
+    d->api->judge(d->aside.context, step, grad, type, n, d->aside.partial);
+    (void)d->api->copy(f->aside->on_host, d->aside.partial, d->api->partial_said_bytes, d->aside.stream);
     const char *why = d->api->stream_finish(d->aside.stream);
     *out = why ? (struct ht_grad_partial){0} : d->api->partial_of(f->aside->on_host);
     pthread_mutex_unlock(&d->aside_lock);

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BASE_TRIES = 8, ALIGN = 512, ENDS = 4, ROWS_A_UNIT = 16 };
+enum { BASE_TRIES = 8, ALIGN = 512, ENDS = 4, JUDGES = 5 };
 
 static int64_t aligned(int64_t bytes)
 {
@@ -44,11 +44,10 @@ struct ht_cuda_reserve ht_cuda_reserve_for(const struct ht_cuda_api *given, cons
 {
     const struct ht_cuda_api *api = given ? given : ht_cuda_api_real();
     int64_t ids = 2 * aligned(batch * seq * (int64_t)sizeof(int32_t)) + ALIGN;
-    int64_t rows = ROWS_A_UNIT * ht_model_units(m);
     return (struct ht_cuda_reserve){
         .products_bytes = aligned(api->products_bytes),
         .scratch_bytes = scratch_bytes(api, m, param, batch, seq),
-        .aside_bytes = HT_CUDA_TURNS * (ENDS * n_micro_batches * ids + rows * aligned(api->partial_bytes)),
+        .aside_bytes = HT_CUDA_TURNS * ENDS * n_micro_batches * ids + JUDGES * aligned(api->partial_bytes),
     };
 }
 
@@ -93,46 +92,71 @@ static bool multiplies(const struct ht_schedule *s, int32_t op)
     return kind == HT_OP_FORWARD || kind == HT_OP_RECOMPUTE || kind == HT_OP_BACKWARD;
 }
 
-/* What the schedule takes of the reserve: for each lane that multiplies matrices cuBLASLt's workspace and scratch; then
-   what ops leave aside. */
-static enum ht_status lay_out(struct ht_cuda_device *d, struct ht_error *err)
+/* What a lane takes of the reserve: cuBLASLt's workspace and scratch if it multiplies matrices, a place to judge
+   gradients at if it does. */
+struct share {
+    int64_t products, scratch, partial;
+};
+
+static struct share *shares_of(const struct ht_cuda_device *d, int64_t *sum)
 {
     const struct ht_schedule *s = d->s;
-    char need_text[HT_QUANTITY_TEXT], have_text[HT_QUANTITY_TEXT];
-    int64_t *scratch = HT_NEW_ARRAY(int64_t, s->n_lanes), need = 0;
-    bool *products = HT_NEW_ARRAY(bool, s->n_lanes);
+    struct share *shares = HT_NEW_ARRAY(struct share, s->n_lanes);
+    *sum = 0;
     for (int32_t op = 0; op < s->n_ops; op++) {
         const struct ht_work *w = &s->works[s->ops[op].work];
-        int32_t lane = s->ops[op].lane;
-        if (!multiplies(s, op) || !d->lanes[lane].is_stream) continue;
+        struct share *share = &shares[s->ops[op].lane];
+        if (!d->lanes[s->ops[op].lane].is_stream) continue;
+        if (s->ops[op].kind == HT_OP_VALIDATE) share->partial = aligned(d->api->partial_bytes);
+        if (!multiplies(s, op)) continue;
         int64_t bytes = scratch_bytes(d->api, &d->model, d->param, w->batch, w->seq);
-        products[lane] = true;
-        if (bytes > scratch[lane]) scratch[lane] = bytes;
+        share->products = aligned(d->api->products_bytes);
+        if (bytes > share->scratch) share->scratch = bytes;
     }
-    for (int32_t i = 0; i < s->n_lanes; i++) need += (products[i] ? aligned(d->api->products_bytes) : 0) + scratch[i];
-    int64_t aside = ht_cuda_asides_plan(d);
-    enum ht_status status = HT_OK;
-    if (!d->reserve_is_fixed && d->reserve_bytes < need + aside) {
-        if (d->reserve) (void)d->api->free(d->reserve);
-        d->reserve = NULL;
-        status = ht_cuda_device_reserve(d, need + aside, err);
-        d->reserve_is_fixed = false;
-    }
-    if (status == HT_OK && d->reserve_bytes < need + aside)
-        status = ht_fail(err, HT_INFEASIBLE, "schedule '%s' takes %s beside its tensors on the GPU; the reserve has %s",
-                         s->name, ht_format_quantity(HT_BYTES, (double)(need + aside), need_text),
-                         ht_format_quantity(HT_BYTES, (double)d->reserve_bytes, have_text));
+    for (int32_t i = 0; i < s->n_lanes; i++) *sum += shares[i].products + shares[i].scratch + shares[i].partial;
+    return shares;
+}
+
+/* A reserve that was not fixed grows. */
+static enum ht_status see_that_there_are(struct ht_cuda_device *d, int64_t bytes, struct ht_error *err)
+{
+    char need[HT_QUANTITY_TEXT], have[HT_QUANTITY_TEXT];
+    if (d->reserve_bytes >= bytes) return HT_OK;
+    if (d->reserve_is_fixed)
+        return ht_fail(err, HT_INFEASIBLE, "schedule '%s' takes %s beside its tensors on the GPU; the reserve has %s",
+                       d->s->name, ht_format_quantity(HT_BYTES, (double)bytes, need),
+                       ht_format_quantity(HT_BYTES, (double)d->reserve_bytes, have));
+    if (d->reserve) (void)d->api->free(d->reserve);
+    d->reserve = NULL;
+    enum ht_status status = ht_cuda_device_reserve(d, bytes, err);
+    d->reserve_is_fixed = false;
+    return status;
+}
+
+/* The next bytes of the reserve; NULL if there are none to take. */
+static void *take(char **at, int64_t bytes)
+{
+    char *here = *at;
+    *at += bytes;
+    return bytes ? here : NULL;
+}
+
+static enum ht_status lay_out(struct ht_cuda_device *d, struct ht_error *err)
+{
+    int64_t sum, partial = aligned(d->api->partial_bytes); /* one more for what is concluded */
+    struct share *shares = shares_of(d, &sum);
+    enum ht_status status = see_that_there_are(d, sum + partial + ht_cuda_asides_plan(d), err);
     char *at = (char *)(((uintptr_t)d->reserve + ALIGN - 1) / ALIGN * ALIGN);
-    for (int32_t i = 0; i < s->n_lanes && status == HT_OK; i++) {
-        if (!d->lanes[i].is_stream) continue;
-        status = ht_cuda_lane_open(d, &d->lanes[i], products[i] ? at : NULL, err);
-        at += products[i] ? aligned(d->api->products_bytes) : 0;
-        if (scratch[i]) d->lanes[i].scratch = at;
-        at += scratch[i];
+    for (int32_t i = 0; i < d->s->n_lanes && status == HT_OK; i++) {
+        struct ht_cuda_lane *l = &d->lanes[i];
+        if (!l->is_stream) continue;
+        status = ht_cuda_lane_open(d, l, take(&at, shares[i].products), err);
+        l->scratch = take(&at, shares[i].scratch);
+        l->partial = take(&at, shares[i].partial);
     }
+    d->aside.partial = take(&at, partial);
     if (status == HT_OK) status = ht_cuda_asides_create(d, at, err);
-    free(scratch);
-    free(products);
+    free(shares);
     return status;
 }
 
@@ -260,6 +284,7 @@ enum ht_status ht_cuda_open(void *ctx, const struct ht_schedule *s, struct ht_er
         d->flights[i].d = d;
         d->flights[i].aside = &d->asides[i];
         d->flights[i].context = d->lanes[s->ops[i / HT_CUDA_TURNS].lane].context;
+        d->flights[i].partial = d->lanes[s->ops[i / HT_CUDA_TURNS].lane].partial;
         d->flights[i].scratch = d->lanes[s->ops[i / HT_CUDA_TURNS].lane].scratch;
     }
     list_awaits(d);

@@ -21,6 +21,7 @@ const struct ht_cuda_api *ht_cuda_api_real(void)
 #include "common/kernels/cuda/ht_cuda_optimizer.h"
 #include "common/kernels/cuda/ht_cuda_unit.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -371,7 +372,7 @@ static void judge(void *context, const struct ht_adamw_step *step, const void *g
 
 static struct ht_grad_partial partial_of(const void *partial)
 {
-    const struct ht_cuda_grad_partial *p = partial;
+    const struct ht_cuda_grad_partial *p = partial; /* its first bytes: the parts are not there */
     return (struct ht_grad_partial){.fits = !p->bad, .squares = p->squares};
 }
 
@@ -471,6 +472,7 @@ static const struct ht_cuda_api api = {
     .unit_init = unit_init,
     .kernels = &kernels,
     .partial_bytes = sizeof(struct ht_cuda_grad_partial),
+    .partial_said_bytes = offsetof(struct ht_cuda_grad_partial, bad) + sizeof(uint32_t),
     .judge = judge,
     .partial_of = partial_of,
     .log_header_bytes = sizeof(struct ht_cuda_undo_header),

@@ -26,8 +26,8 @@ struct ht_cuda_answer {
 /* An op on its way. */
 struct ht_cuda_flight {
     struct ht_cuda_device *d;
-    void *context, *scratch; /* of its lane */
-    void *begin, *end;       /* events; NULL until first used */
+    void *context, *scratch, *partial; /* of its lane */
+    void *begin, *end;                 /* events; NULL until first used */
     struct ht_cuda_aside *aside;
     double *loss_to; /* where the loss goes when it has ended; NULL: nowhere */
     /* NULL until first used, and where the host concludes nothing: */
@@ -45,6 +45,7 @@ struct ht_cuda_awaits {
 struct ht_cuda_lane {
     bool is_stream;
     void *stream, *context;
+    void *partial; /* of the reserve: where a gradient is judged; or NULL */
     void *scratch; /* of the reserve, instead of the graph's workspaces where these are too small; or NULL */
 };
 

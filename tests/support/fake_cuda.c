@@ -588,6 +588,7 @@ static const struct ht_cuda_api api = {
     .context_status = status,
     .kernels = &kernels,
     .partial_bytes = sizeof(struct ht_grad_partial),
+    .partial_said_bytes = sizeof(struct ht_grad_partial),
     .judge = judge,
     .partial_of = partial_of,
     .log_header_bytes = 64,
