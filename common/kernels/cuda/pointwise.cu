@@ -65,7 +65,8 @@ template <class T, int N, bool BACK> __global__ void swiglu(const T *x, T *y, in
 {
     HT_EACH(i, n_packs)
     {
-        int64_t row = i / row_packs, at = row * 2 * row_packs * N + i % row_packs * N, up = row_packs * N;
+        int64_t row = n_packs <= UINT32_MAX ? (uint32_t)i / (uint32_t)row_packs : i / row_packs; /* 64 bit: slow */
+        int64_t at = (i + row * row_packs) * N, up = row_packs * N;
         ht_pack<T, N> g = ht_pack_at<T, N>(x + at), u = ht_pack_at<T, N>(x + at + up), d = g;
         if (BACK) d = ht_pack_at<T, N>(y + at + up);
         for (int k = 0; k < N; k++) {
@@ -178,15 +179,28 @@ void ht_cuda_convert(struct ht_cuda *cuda, enum ht_dtype from_type, const void *
     HT_WITH_TYPE(from_type, convert_from<T>(cuda, (const T *)from, to_type, to, n))
 }
 
-template <class G> __global__ void round_in_place(float *x, int64_t n)
+template <class G, int N> __global__ void round_in_place(float *x, int64_t n_packs)
 {
-    HT_EACH(i, n) x[i] = ht_load(ht_store<G>(x[i]));
+    HT_EACH(i, n_packs)
+    {
+        ht_pack<float, N> p = ht_pack_at<float, N>(x + i * N);
+        for (int k = 0; k < N; k++) p.x[k] = ht_load(ht_store<G>(p.x[k]));
+        ht_pack_to<float, N>(x + i * N, p);
+    }
+}
+
+template <class G> static void round_as(struct ht_cuda *cuda, float *x, int64_t n)
+{
+    if (ht_is_wide<float>(n, x))
+        HT_LAUNCH(cuda, (round_in_place<G, 4>), ht_grid_for(n / 4, THREADS), THREADS, 0, x, n / 4);
+    else
+        HT_LAUNCH(cuda, (round_in_place<G, 1>), ht_grid_for(n, THREADS), THREADS, 0, x, n);
 }
 
 void ht_cuda_round(struct ht_cuda *cuda, enum ht_dtype grad, float *x, int64_t n)
 {
-    if (grad == HT_F16) HT_LAUNCH(cuda, (round_in_place<ht_f16>), ht_grid_for(n, THREADS), THREADS, 0, x, n);
-    if (grad == HT_BF16) HT_LAUNCH(cuda, (round_in_place<ht_bf16>), ht_grid_for(n, THREADS), THREADS, 0, x, n);
+    if (grad == HT_F16) round_as<ht_f16>(cuda, x, n);
+    if (grad == HT_BF16) round_as<ht_bf16>(cuda, x, n);
 }
 
 template <class A, class B, int N> __global__ void accumulate(A *acc, const B *add, int64_t n_packs)

@@ -1,7 +1,8 @@
 /*
  * Norms of rows, and sums over rows.
  *
- * A block takes a row: two or three passes over it, of which all but the first find it in the L1 cache. Sums over rows
+ * A block takes a row, which its threads keep in registers (what of a very wide row does not fit is read again). Sums
+ * over rows
  * (gradients of weights and biases) take two launches: a block sums a chunk of rows for 32 groups of columns, and one
  * thread a column adds the chunks up. The number of chunks depends on the number of rows alone.
  */
@@ -10,42 +11,85 @@
 
 static const float NORM_EPSILON = 1e-5f; /* common/kernels/simd_body.h */
 
+enum { KEEP = 2, MOST = 512 }; /* packs of a thread; threads */
+
+/* Threads for a row of so many packs: 256 at most, unless more of them are needed to keep the row. */
+static unsigned threads_for(int64_t packs)
+{
+    int64_t needed = (packs + KEEP * HT_WARP - 1) / (KEEP * HT_WARP) * HT_WARP;
+    unsigned usual = ht_row_threads(packs);
+    if (needed > MOST) return MOST;
+    return needed > usual ? (unsigned)needed : usual;
+}
+
+/* A thread's packs of a row of `n`: those at threadIdx.x + k blockDim.x. */
+template <class T, int N> struct own_packs {
+    ht_pack<T, N> kept[KEEP];
+
+    __device__ __forceinline__ void read(const T *row, int64_t n)
+    {
+#pragma unroll
+        for (int k = 0; k < KEEP; k++) {
+            int64_t i = threadIdx.x + k * (int64_t)blockDim.x;
+            if (i < n) kept[k] = ht_pack_at<T, N>(row + i * N);
+        }
+    }
+};
+
+/* Runs the statement for each of the thread's packs: i is its number, k where it is kept. First those that are, then,
+   with k = -1, the others. */
+#define EACH_PACK(n, ...)                                                                                              \
+    do {                                                                                                               \
+        _Pragma("unroll") for (int k = 0; k < KEEP; k++)                                                               \
+        {                                                                                                              \
+            int64_t i = threadIdx.x + k * (int64_t)blockDim.x;                                                         \
+            if (i < (n)) __VA_ARGS__                                                                                   \
+        }                                                                                                              \
+        for (int64_t i = threadIdx.x + KEEP * (int64_t)blockDim.x; i < (n); i += blockDim.x) {                         \
+            const int k = -1;                                                                                          \
+            __VA_ARGS__                                                                                                \
+        }                                                                                                              \
+    } while (0)
+#define PACK(own, row) (k >= 0 ? (own).kept[k < 0 ? 0 : k] : ht_pack_at<T, N>((row) + i * N))
+
 /* ---- forward ---- */
 
 template <class T, int N, bool LAYER>
-__global__ void norm_forward(const T *x, const T *weight, const T *bias, float eps, T *y, float *stats, int64_t n_rows,
-                             int64_t width)
+__global__ void __launch_bounds__(MOST) norm_forward(const T *x, const T *weight, const T *bias, float eps, T *y,
+                                                     float *stats, int64_t n_rows, int64_t width)
 {
-    int64_t row = blockIdx.x, pieces = width / N;
+    int64_t row = blockIdx.x, packs = width / N;
     const T *xr = x + row * width;
     T *yr = y + row * width;
+    own_packs<T, N> own;
+    own.read(xr, packs);
     float mean = 0;
     if (LAYER) {
         float sum = 0;
-        for (int64_t i = threadIdx.x; i < pieces; i += blockDim.x) {
-            ht_pack<T, N> p = ht_pack_at<T, N>(xr + i * N);
-            for (int k = 0; k < N; k++) sum += ht_load(p.x[k]);
-        }
+        EACH_PACK(packs, {
+            ht_pack<T, N> p = PACK(own, xr);
+            for (int e = 0; e < N; e++) sum += ht_load(p.x[e]);
+        });
         mean = ht_block_fold<ht_add>(sum) / (float)width;
     }
     float square = 0;
-    for (int64_t i = threadIdx.x; i < pieces; i += blockDim.x) {
-        ht_pack<T, N> p = ht_pack_at<T, N>(xr + i * N);
-        for (int k = 0; k < N; k++) {
-            float d = ht_load(p.x[k]) - mean;
+    EACH_PACK(packs, {
+        ht_pack<T, N> p = PACK(own, xr);
+        for (int e = 0; e < N; e++) {
+            float d = ht_load(p.x[e]) - mean;
             square += d * d;
         }
-    }
+    });
     float scale = 1.0f / sqrtf(ht_block_fold<ht_add>(square) / (float)width + (LAYER ? NORM_EPSILON : eps));
-    for (int64_t i = threadIdx.x; i < pieces; i += blockDim.x) {
-        ht_pack<T, N> p = ht_pack_at<T, N>(xr + i * N), w = ht_pack_at<T, N>(weight + i * N), b = w;
+    EACH_PACK(packs, {
+        ht_pack<T, N> p = PACK(own, xr), w = ht_pack_at<T, N>(weight + i * N), b = w;
         if (LAYER) b = ht_pack_at<T, N>(bias + i * N);
-        for (int k = 0; k < N; k++) {
-            float out = (ht_load(p.x[k]) - mean) * scale * ht_load(w.x[k]);
-            p.x[k] = ht_store<T>(LAYER ? out + ht_load(b.x[k]) : out);
+        for (int e = 0; e < N; e++) {
+            float out = (ht_load(p.x[e]) - mean) * scale * ht_load(w.x[e]);
+            p.x[e] = ht_store<T>(LAYER ? out + ht_load(b.x[e]) : out);
         }
         ht_pack_to<T, N>(yr + i * N, p);
-    }
+    });
     if (threadIdx.x > 0) return;
     if (LAYER) stats[row] = mean;
     stats[LAYER ? n_rows + row : row] = scale;
@@ -54,7 +98,7 @@ __global__ void norm_forward(const T *x, const T *weight, const T *bias, float e
 template <class T, int N>
 static void forward_as(struct ht_cuda *cuda, const struct ht_cuda_norm *n, const void *x, void *y, float *stats)
 {
-    dim3 grid((unsigned)n->n_rows), block(ht_row_threads(n->width / N));
+    dim3 grid((unsigned)n->n_rows), block(threads_for(n->width / N));
     const T *w = (const T *)n->weight, *b = (const T *)n->bias;
     if (b)
         HT_LAUNCH(cuda, (norm_forward<T, N, true>), grid, block, 0, (const T *)x, w, b, n->eps, (T *)y, stats,
@@ -79,40 +123,42 @@ void ht_cuda_norm_forward(struct ht_cuda *cuda, const struct ht_cuda_norm *n, co
 /* dx = residual + rstd (dy w - mean(dy w) - xhat mean(dy w xhat)), xhat = (x - mean) rstd; RMSNorm has no second term.
  */
 template <class T, int N, bool LAYER>
-__global__ void norm_backward(const T *x, const T *weight, const T *dy, const float *stats, const T *residual, T *dx,
-                              int64_t n_rows, int64_t width)
+__global__ void __launch_bounds__(MOST) norm_backward(const T *x, const T *weight, const T *dy, const float *stats,
+                                                      const T *residual, T *dx, int64_t n_rows, int64_t width)
 {
-    int64_t row = blockIdx.x, pieces = width / N, at = row * width;
+    int64_t row = blockIdx.x, packs = width / N, at = row * width;
     float mean = LAYER ? stats[row] : 0, scale = stats[LAYER ? n_rows + row : row];
     float sum = 0, centred = 0;
-    for (int64_t i = threadIdx.x; i < pieces; i += blockDim.x) {
-        ht_pack<T, N> p = ht_pack_at<T, N>(x + at + i * N), w = ht_pack_at<T, N>(weight + i * N);
-        ht_pack<T, N> d = ht_pack_at<T, N>(dy + at + i * N);
-        for (int k = 0; k < N; k++) {
-            float g = ht_load(d.x[k]) * ht_load(w.x[k]);
+    own_packs<T, N> own_x, own_dy;
+    own_x.read(x + at, packs);
+    own_dy.read(dy + at, packs);
+    EACH_PACK(packs, {
+        ht_pack<T, N> p = PACK(own_x, x + at), d = PACK(own_dy, dy + at), w = ht_pack_at<T, N>(weight + i * N);
+        for (int e = 0; e < N; e++) {
+            float g = ht_load(d.x[e]) * ht_load(w.x[e]);
             sum += g;
-            centred += g * (ht_load(p.x[k]) - mean);
+            centred += g * (ht_load(p.x[e]) - mean);
         }
-    }
+    });
     float m1 = LAYER ? ht_block_fold<ht_add>(sum) / (float)width : 0;
     float m2 = ht_block_fold<ht_add>(centred) * scale * scale / (float)width;
-    for (int64_t i = threadIdx.x; i < pieces; i += blockDim.x) {
-        ht_pack<T, N> p = ht_pack_at<T, N>(x + at + i * N), w = ht_pack_at<T, N>(weight + i * N);
-        ht_pack<T, N> d = ht_pack_at<T, N>(dy + at + i * N), r = p;
+    EACH_PACK(packs, {
+        ht_pack<T, N> p = PACK(own_x, x + at), d = PACK(own_dy, dy + at), r = p;
+        ht_pack<T, N> w = ht_pack_at<T, N>(weight + i * N);
         if (residual) r = ht_pack_at<T, N>(residual + at + i * N);
-        for (int k = 0; k < N; k++) {
-            float g = scale * (ht_load(d.x[k]) * ht_load(w.x[k]) - m1 - (ht_load(p.x[k]) - mean) * m2);
-            p.x[k] = ht_store<T>(residual ? ht_load(r.x[k]) + g : g);
+        for (int e = 0; e < N; e++) {
+            float g = scale * (ht_load(d.x[e]) * ht_load(w.x[e]) - m1 - (ht_load(p.x[e]) - mean) * m2);
+            p.x[e] = ht_store<T>(residual ? ht_load(r.x[e]) + g : g);
         }
         ht_pack_to<T, N>(dx + at + i * N, p);
-    }
+    });
 }
 
 template <class T, int N>
 static void backward_as(struct ht_cuda *cuda, const struct ht_cuda_norm *n, const void *x, const void *dy,
                         const float *stats, const void *residual, void *dx)
 {
-    dim3 grid((unsigned)n->n_rows), block(ht_row_threads(n->width / N));
+    dim3 grid((unsigned)n->n_rows), block(threads_for(n->width / N));
     const T *w = (const T *)n->weight;
     if (n->bias)
         HT_LAUNCH(cuda, (norm_backward<T, N, true>), grid, block, 0, (const T *)x, w, (const T *)dy, stats,

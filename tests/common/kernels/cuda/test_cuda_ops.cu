@@ -96,6 +96,8 @@ static void norms(void)
             check_norm({t, t, t, 33, 264, 0, layer});
             check_norm({t, HT_F32, HT_F32, 5, 264, 4, layer}); /* addresses that are odd */
             check_norm({t, t, t, 1, 1, 0, layer});
+            check_norm({t, t, t, 2, 1501, 0, layer}); /* more than the threads keep */
+            check_norm({t, t, HT_F32, 2, 8808, 0, layer});
         }
     if (emulated) return;
     for (enum ht_dtype t : every_type)
@@ -198,7 +200,7 @@ static void rotary(void)
 /* Bits: every 16-bit number to FP32 and back, ties, and sums rounded once. */
 static void rounding(void)
 {
-    int64_t n = emulated ? 4099 : 1 << 20;
+    int64_t n = emulated ? 4100 : 1 << 20; /* four at a time where addresses allow it */
     floats x = numbers(1, n, 3, HT_F32), y = numbers(2, n, 3, HT_F32);
     for (int64_t i = 0; i < 64; i++) x[(size_t)i] = ht_bits_float(0x3f800000u + ((uint32_t)i << 11)); /* ties of both */
     x[64] = 65519;
