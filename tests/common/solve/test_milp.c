@@ -4,6 +4,7 @@
 #include "common/base/rng.h"
 
 #include <check.h>
+#include <stdio.h>
 #include <string.h>
 
 /*
@@ -171,7 +172,10 @@ END_TEST
 
 int main(void)
 {
-    if (!ht_milp_available()) return 77;
+    if (!ht_milp_available()) {
+        puts("skipped: this build has no GLPK");
+        return 77;
+    }
     Suite *suite = suite_create("milp");
     TCase *t = tcase_create("glpk");
     tcase_add_test(t, ties_are_broken_by_the_next_objective);
