@@ -29,6 +29,6 @@ struct stream_event *stream_event_create(struct streams *s);
 void stream_event_destroy(struct stream_event *e);
 void stream_event_finish(struct stream_event *e); /* the caller waits until it is reached */
 bool stream_event_reached(struct stream_event *e);
-int64_t stream_event_ns(struct stream_event *e);  /* CLOCK_MONOTONIC when it was last reached */
+int64_t stream_event_ns(struct stream_event *e); /* CLOCK_MONOTONIC when it was last reached */
 
 #endif
