@@ -157,13 +157,13 @@ static void add_rates(const struct ht_result *r, json_t *root)
 {
     const struct ht_metrics *m = &r->metrics;
     json_t *rates = json_pack(
-        "{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:s,s:o,s:o,s:o,s:i,s:i}", "iteration_time_s", real(r->iteration_s),
+        "{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:s,s:o,s:o,s:o,s:o,s:o,s:i,s:i}", "iteration_time_s", real(r->iteration_s),
         "first_iteration_time_s", real(seconds(m->first_iteration_ns)), "tokens_per_s", positive(r->tokens_per_s),
         "samples_per_s", positive(r->samples_per_s), "tflops_per_gpu", positive(ht_result_tflops(r, r->useful_flops)),
         "hardware_tflops_per_gpu", positive(ht_result_tflops(r, r->hardware_flops)), "mfu", positive(ht_result_mfu(r)),
         "lower_bound_s", real(seconds(m->lower_bound_ns)), "lower_bound_of", m->lower_bound_of, "bubble_ratio",
-        real(m->bubble_ratio), "passes_s", real(seconds(m->passes_ns)), "critical_wait_s", real(seconds(m->critical_wait_ns)), "iterations",
-        (int)r->trace->iterations, "warmup", (int)m->warmup);
+        real(m->bubble_ratio), "fill_s", real(seconds(m->fill_ns)), "passes_s", real(seconds(m->passes_ns)), "drain_s",
+        real(seconds(m->drain_ns)), "critical_wait_s", real(seconds(m->critical_wait_ns)), "iterations", (int)r->trace->iterations, "warmup", (int)m->warmup);
     json_object_update(root, rates);
     json_decref(rates);
     if (r->peak_flops_per_s > 0) {

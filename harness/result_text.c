@@ -162,7 +162,7 @@ static void print_critical_path(const struct ht_result *r, FILE *out)
 static void print_rates(const struct ht_result *r, FILE *out)
 {
     const struct ht_metrics *m = &r->metrics;
-    char a[HT_QUANTITY_TEXT], b[HT_QUANTITY_TEXT];
+    char a[HT_QUANTITY_TEXT], b[HT_QUANTITY_TEXT], c[HT_QUANTITY_TEXT];
     if (r->samples_per_s > 0)
         fprintf(out, "  throughput       %.4g samples/s, %.4g tokens/s\n", r->samples_per_s, r->tokens_per_s);
     fprintf(out, "  iteration time   %s steady (%d iterations after %d of warm-up; the first took %s)\n",
@@ -180,7 +180,8 @@ static void print_rates(const struct ht_result *r, FILE *out)
     fprintf(out, "  lower bound      %s, set by %s; achieved is %.3g x that\n", ns_text(m->lower_bound_ns, a),
             m->lower_bound_of, m->lower_bound_ns ? (double)m->iteration_ns / (double)m->lower_bound_ns : 0.0);
     if (m->passes_ns)
-        fprintf(out, "  passes           %s from the first forward to the last backward\n", ns_text(m->passes_ns, a));
+        fprintf(out, "  passes           %s from the first forward to the last backward, %s before them, %s of copies after\n",
+                ns_text(m->passes_ns, a), ns_text(m->fill_ns, b), ns_text(m->drain_ns, c));
     fprintf(out, "  bubble           %.3g%% of the compute lanes' time is idle\n", 100 * m->bubble_ratio);
     print_critical_path(r, out);
 }

@@ -101,22 +101,41 @@ static void lanes(const struct ht_trace *t, const struct ht_window *w, const int
     free(least);
 }
 
-/* From the first forward to the last backward of an iteration, whatever stands still between: mean over the window. */
-static int64_t passes(const struct ht_trace *t, int32_t first, int32_t last)
+static int64_t ended_by(const struct ht_trace *t, int32_t k)
+{
+    int64_t end = 0;
+    for (int32_t i = 0; i <= k; i++)
+        if (t->iteration_end_ns[i] > end) end = t->iteration_end_ns[i];
+    return end;
+}
+
+static int64_t not_negative(int64_t ns)
+{
+    return ns > 0 ? ns : 0;
+}
+
+/* From the first forward to the last backward of an iteration, whatever stands still between; what is before and after
+   them: means over the window. */
+static void passes(const struct ht_trace *t, int32_t first, int32_t last, struct ht_metrics *out)
 {
     const struct ht_schedule *s = t->schedule;
-    int64_t sum = 0;
     for (int32_t k = first; k <= last; k++) {
-        int64_t begin = INT64_MAX, end = INT64_MIN;
+        int64_t begin = INT64_MAX, end = INT64_MIN, copied = INT64_MIN;
         for (int32_t op = 0; op < s->n_ops; op++) {
             const struct ht_trace_event *e = &t->events[(int64_t)k * s->n_ops + op];
             if (!ran(e)) continue;
             if (s->ops[op].kind == HT_OP_FORWARD && e->start_ns < begin) begin = e->start_ns;
             if (s->ops[op].kind == HT_OP_BACKWARD && e->end_ns > end) end = e->end_ns;
+            if (s->lanes[s->ops[op].lane].kind == HT_LANE_D2H && e->end_ns > copied) copied = e->end_ns;
         }
-        if (end > begin) sum += end - begin;
+        if (end <= begin) continue;
+        out->passes_ns += end - begin;
+        out->fill_ns += not_negative(begin - ended_by(t, k - 1));
+        out->drain_ns += not_negative(copied - end);
     }
-    return sum / (last - first + 1);
+    out->passes_ns /= last - first + 1;
+    out->fill_ns /= last - first + 1;
+    out->drain_ns /= last - first + 1;
 }
 
 /* How many lanes have ops that use each resource. */
@@ -202,14 +221,6 @@ static int64_t longest_chain(const struct ht_trace *t, const struct ht_window *w
 }
 
 /* E_k */
-static int64_t ended_by(const struct ht_trace *t, int32_t k)
-{
-    int64_t end = 0;
-    for (int32_t i = 0; i <= k; i++)
-        if (t->iteration_end_ns[i] > end) end = t->iteration_end_ns[i];
-    return end;
-}
-
 enum ht_status ht_metrics_compute(const struct ht_trace *t, const int64_t *cost_ns, int32_t warmup,
                                   struct ht_error *err, struct ht_metrics *out)
 {
@@ -233,7 +244,7 @@ enum ht_status ht_metrics_compute(const struct ht_trace *t, const int64_t *cost_
     ht_critical_path(t, &w, out->critical_ns, &out->critical_wait_ns);
     for (int32_t l = 0; l < s->n_lanes; l++) out->critical_ns[l] /= w.iterations;
     out->critical_wait_ns /= w.iterations;
-    out->passes_ns = passes(t, warmup, last);
+    passes(t, warmup, last, out);
     free(cost);
     return HT_OK;
 }

@@ -69,6 +69,8 @@ struct ht_metrics {
     int64_t critical_wait_ns;   /* and how much it spends where no lane is busy (contention counts as busy) */
     double bubble_ratio;        /* 1 - mean over compute lanes of busy / iteration */
     int64_t passes_ns;          /* first forward to last backward over all compute lanes, per steady iteration; 0: none */
+    int64_t fill_ns, drain_ns;  /* before them, from the end of the iteration before; after them, to the end of the last
+                                   copy from a device. What is left of the iteration, the devices only wait for the host */
 };
 /* cost_ns: uncontended cost of each op, [n_ops] (for a real run: NULL, then the events' own durations are taken). */
 enum ht_status ht_metrics_compute(const struct ht_trace *t, const int64_t *cost_ns, int32_t warmup, struct ht_error *err,

@@ -160,6 +160,34 @@ START_TEST(metrics_of_a_serial_run)
 }
 END_TEST
 
+/* h2d P 5, gpu F 10 and B 20, d2h G 7, cpu S 3: what is left of the iteration is the host's. */
+START_TEST(before_and_after_the_passes)
+{
+    s = ht_schedule_create("hand", 1, 1, NULL);
+    static const enum ht_lane_kind kinds[] = {HT_LANE_H2D, HT_LANE_COMPUTE, HT_LANE_COMPUTE, HT_LANE_D2H, HT_LANE_HOST};
+    static const enum ht_op_kind ops[] = {HT_OP_COPY, HT_OP_FORWARD, HT_OP_BACKWARD, HT_OP_COPY, HT_OP_ACCUMULATE};
+    static const int64_t ns[] = {5, 10, 20, 7, 3};
+    for (int32_t i = 0; i < 5; i++) {
+        op(i == 2 ? 1 : ht_add_lane(s, "lane", kinds[i], 0, HT_FIFO), ops[i]);
+        if (i) ht_op_after(s, i - 1);
+        if (!i) ht_op_after_prev(s, 4);
+    }
+    ht_schedule_link(s);
+    t = ht_trace_create(s, HT_CLOCK_SIM, 3);
+    for (int32_t i = 0, at = 0; i < 15; at += (int32_t)ns[i % 5], i++)
+        happened(i / 5, i % 5, at, at + ns[i % 5], 2 * i, 2 * i + 1);
+    struct ht_metrics m;
+    struct ht_error err = {0};
+    ck_assert_int_eq(ht_metrics_compute(t, NULL, 0, &err, &m), HT_OK);
+    ck_assert_int_eq(m.iteration_ns, 45);
+    ck_assert_int_eq(m.fill_ns, 5);
+    ck_assert_int_eq(m.passes_ns, 30);
+    ck_assert_int_eq(m.drain_ns, 7);
+    ht_metrics_free(&m);
+    end();
+}
+END_TEST
+
 START_TEST(bound_by_a_lane)
 {
     /* Two independent lanes: gpu 10 + 20 back to back, cpu 25: the gpu decides. */
@@ -222,6 +250,7 @@ int main(void)
     TCase *tc = tcase_create("trace");
     tcase_add_test(tc, replay_and_memory);
     tcase_add_test(tc, metrics_of_a_serial_run);
+    tcase_add_test(tc, before_and_after_the_passes);
     tcase_add_test(tc, bound_by_a_lane);
     tcase_add_test(tc, memory_that_had_to_be_freed_is_on_the_path);
     suite_add_tcase(suite, tc);
