@@ -20,6 +20,8 @@ struct ht_link {
     char name[HT_NAME_BYTES];
     double bytes_per_s; /* raw, in one direction */
     double efficiency;  /* share of it that a large copy reaches, (0, 1] */
+    double staged;      /* share that a message between two devices reaches which lies in host memory on its way; 0 (not
+                           given): half of what a copy does, since it goes up and then down */
     bool duplex;        /* both directions at once, each at the full rate */
     int64_t latency_ns; /* a copy's fixed cost */
     char source[HT_SOURCE_BYTES];
@@ -118,6 +120,12 @@ enum ht_status ht_cluster_local_gpu(const struct ht_gpu *gpu, struct ht_error *e
 static inline double ht_link_rate(const struct ht_link *link)
 {
     return link->bytes_per_s * link->efficiency;
+}
+
+/* What a large message through host memory reaches. */
+static inline double ht_link_staged_rate(const struct ht_link *link)
+{
+    return link->bytes_per_s * (link->staged > 0 ? link->staged : link->efficiency / 2);
 }
 
 /* What streaming over all cores reaches, reads and writes together. */

@@ -83,6 +83,7 @@ static const struct ht_field ht_link_fields[] = {
     HT_TEXT(ht_link, "name", name, false),
     HT_RATE(ht_link, "bandwidth", HT_FIELD_BYTES_PER_S, bytes_per_s, true),
     HT_SHARE(ht_link, "efficiency", efficiency),
+    {.key = "staged", .type = HT_FIELD_DOUBLE, AT(ht_link, staged), .min = HT_MIN_SHARE, .max = 1},
     {.key = "duplex", .type = HT_FIELD_BOOL, AT(ht_link, duplex), .required = true},
     HT_LATENCY(ht_link, "latency", latency_ns),
     HT_TEXT(ht_link, "source", source, true),

@@ -64,7 +64,10 @@ static int32_t compute(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pas
     struct ht_work w = ht_scenario_work(g->scenario, kind, HT_LANE_COMPUTE, unit);
     struct ht_label about = {unit, n, HT_ALL_SUB_OPS, x->micro_batch};
     w.n_units = n;
-    if (kind == HT_OP_ACCUMULATE) w.params = ht_unit_params(&g->scenario->model, unit);
+    if (kind == HT_OP_ACCUMULATE) {
+        w.params = ht_unit_params(&g->scenario->model, unit);
+        w.dtype = g->scenario->numerics.accumulate;
+    }
     int32_t op = ht_add_op(g->s, kind, g->lanes[rank].compute, about, ht_add_work(g->s, &w));
     ht_op_name(g->s, "%c%d.%d", x->forward ? 'f' : 'b', x->stage, x->micro_batch);
     ht_pipe_draw_compute(g, rank);

@@ -318,6 +318,7 @@ int32_t ht_single_accumulate(struct ht_single *g, int32_t lane, int32_t unit, in
 {
     struct ht_work w = work_of(g, HT_OP_ACCUMULATE, g->schedule->lanes[lane].kind, unit);
     w.params = ht_scenario_shard(g->scenario, unit);
+    w.dtype = g->scenario->numerics.accumulate;
     int32_t op = ht_add_op(g->schedule, HT_OP_ACCUMULATE, lane, label(unit, mb), ht_add_work(g->schedule, &w));
     ht_op_name(g->schedule, "A%d.%d", unit, mb);
     enum ht_tier tier = tier_of(g, lane);

@@ -4,11 +4,11 @@
  *     forward, recompute, backward    compute lane: the device's roof;  host lane: the host cores' roof
  *     optimizer step, undo            compute lane: traffic over device memory;  host lane: CPU Adam. A logged step writes
  *                                     its log, the undo reads it: the work's bytes
- *     accumulate                      accumulator read and written in FP32, gradient read: where the lane is
+ *     accumulate                      accumulator read and written, gradient read: where the lane is
  *     restore of parameters           master read, 16-bit copy written: where the lane is
  *     copy, other restore             h2d, d2h lanes: PCIe;  disk: the node's array;  compute, host: within that memory
- *     collectives, send, receive      NVLink where there is one, else PCIe (without peer access twice: up to host memory
- *                                     and down again); the NIC when the group leaves the node
+ *     collectives, send, receive      NVLink where there is one, else PCIe (without peer access through host memory,
+ *                                     at the link's staged rate); the NIC when the group leaves the node
  *     validate                        one kernel, and the gradients read when the work names parameters
  *
  * A recomputation costs what the forward of the same sub-ops costs. A disk's transfer is charged at the slower of read
@@ -105,12 +105,13 @@ static enum ht_status ht_network_s(const struct ht_machine *m, bool crosses, con
     const struct ht_link *link = m->has_nvlink ? &m->nvlink : &m->pcie;
     if (crosses && !m->has_nic) return ht_lacks(err, w, "a NIC");
     if (crosses && (m->n_gpus == 1 || ht_link_rate(&m->nic) < ht_link_rate(link))) link = &m->nic;
-    double bytes = (double)w->bytes * (link == &m->pcie && !crosses && !m->peer ? 2 : 1); /* up, then down */
+    double rate = link == &m->pcie && !crosses && !m->peer ? ht_link_staged_rate(link) : ht_link_rate(link);
+    double bytes = (double)w->bytes;
     double latency = ht_seconds(crosses && m->nic.latency_ns > link->latency_ns ? m->nic.latency_ns : link->latency_ns);
     if (w->kind == HT_OP_SEND || w->kind == HT_OP_RECEIVE)
-        *s = ht_copy_s(latency, bytes, ht_link_rate(link));
+        *s = ht_copy_s(latency, bytes, rate);
     else
-        *s = ht_ring_s(w->kind, w->ranks, latency, bytes, ht_link_rate(link));
+        *s = ht_ring_s(w->kind, w->ranks, latency, bytes, rate);
     return HT_OK;
 }
 
@@ -139,7 +140,7 @@ enum ht_status ht_modelled_cost(const struct ht_cluster *cluster, int64_t rank, 
         s = ht_backward_s(&r, w);
         break;
     case HT_OP_ACCUMULATE:
-        s = ht_stream_s(&r, (double)w->params * (8 + (double)ht_dtype_bytes(w->grad_dtype)));
+        s = ht_stream_s(&r, (double)w->params * (double)(2 * ht_dtype_bytes(w->dtype) + ht_dtype_bytes(w->grad_dtype)));
         break;
     case HT_OP_OPTIMIZER_STEP:
     case HT_OP_UNDO:

@@ -175,6 +175,7 @@ const char *ht_work_key(const struct ht_work *w, char *buf, size_t n)
         add_where(&t, w);
         add_count(&t, "params", w->params);
         if (w->kind != HT_OP_ACCUMULATE) add(&t, " dtype=%s", ht_work_dtype_names[w->dtype]);
+        if (w->kind == HT_OP_ACCUMULATE && w->dtype != HT_F32) add(&t, " sum=%s", ht_work_dtype_names[w->dtype]);
         add(&t, " grad=%s", ht_work_dtype_names[w->grad_dtype]);
         if (w->kind != HT_OP_ACCUMULATE && w->bytes) add_count(&t, "log", w->bytes);
         break;

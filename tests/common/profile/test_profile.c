@@ -48,7 +48,11 @@ START_TEST(modelled)
     ck_assert_int_eq((cost(p, 0, w) + 500) / 1000, 4124);
     /* Accumulate: 4 + 4 + 2 bytes a parameter: 2,013,798,400 / 1368.4e9 = 1.472 ms, and 3 us */
     w.kind = HT_OP_ACCUMULATE;
+    w.dtype = HT_F32;
     ck_assert_int_eq((cost(p, 0, w) + 500) / 1000, 1475);
+    /* Sums in 16 bits: 2 + 2 + 2 bytes: 0.883 ms, and 3 us */
+    w.dtype = HT_F16;
+    ck_assert_int_eq((cost(p, 0, w) + 500) / 1000, 886);
 
     /* Under control. A log of 3 B: 31 B at 88.064 GB/s 70.889 ms and 1 us, on the device 4.562 ms and 3 us; the undo reads
        it: the same. A gradient judged: 2 B, 0.294 ms and 3 us. A copy cast anew: 4 + 2 B, 0.883 ms and 3 us */
