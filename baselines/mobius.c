@@ -16,6 +16,8 @@
  * megatron: the same with the order of Narayanan et al. 2021 (SC), Sec. 2.2. A device goes from one of its stages to
  * another every few passes, and fetches parameters every time; gradients stay on the device until a stage's last
  * micro-batch. Published Megatron does not offload; this is what SysX compares with (its Sec. 5.1, appendix Sec. 1).
+ * While a device computes one pass of a turn, messages of the other are on their way, so that it waits for no send;
+ * Mobius' passes, which are all of one stage, send before they go on.
  *
  * Departures: Mobius' own partition (an integer program over heterogeneous links) and its mapping of stages to PCIe
  * switches are left out: blocks are shared out evenly. Always with recomputation.
@@ -36,7 +38,7 @@ static struct ht_pipe_style style_of(const struct ht_system *self, int64_t v, in
                                   .early_checkpoints = true,
                                   .early_recompute = early,
                                   .strict_loss = true,
-                                  .blocking_sends = true};
+                                  .blocking_sends = self->variant != HT_PIPE_INTERLEAVED};
 }
 
 static enum ht_status plan(const struct ht_system *self, const struct ht_scenario *scenario,

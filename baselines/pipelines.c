@@ -14,6 +14,9 @@
  * done. What SysX calls N_m M_a and N_g M_a (Sec. 2.1) are the activations that the first device comes to hold. GPipe's
  * own paper recomputes them: recompute=1. DAPPLE's planner of uneven stages and its data parallelism are left out:
  * blocks are shared out evenly.
+ *
+ * GPipe and DAPPLE send before they go on; between the two passes of a turn the interleaved order receives what it needs
+ * next, as Megatron-LM does with overlapped point-to-point communication, and waits for no send.
  */
 #include "baselines/baselines.h"
 #include "common/plan/pipe.h"
@@ -35,7 +38,7 @@ static struct ht_pipe_style style_of(const struct ht_system *self, int64_t v, in
                                   .recompute = recompute,
                                   .early_checkpoints = true,
                                   .strict_loss = true,
-                                  .blocking_sends = true};
+                                  .blocking_sends = self->variant != HT_PIPE_INTERLEAVED};
 }
 
 static enum ht_status plan(const struct ht_system *self, const struct ht_scenario *scenario,
