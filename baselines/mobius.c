@@ -26,9 +26,12 @@
 #include "common/plan/pipe.h"
 
 static const struct ht_knob knobs[] = {
-    {"v", "stages a device", 1, -1}, {"early", "1: recomputation may begin before the gradient is there", 0, 1}, {0}};
+    {"v", "stages a device", 1, -1},
+    {"early", "1: recomputation may begin before the gradient is there", 0, 1},
+    {"head", "1: the forward pass runs the head, for its loss, and the backward pass again", 0, 1},
+    {0}};
 
-static struct ht_pipe_style style_of(const struct ht_system *self, int64_t v, int64_t early)
+static struct ht_pipe_style style_of(const struct ht_system *self, int64_t v, int64_t early, int64_t head)
 {
     return (struct ht_pipe_style){.order = (enum ht_pipe_order)self->variant,
                                   .v = (int32_t)v,
@@ -37,6 +40,7 @@ static struct ht_pipe_style style_of(const struct ht_system *self, int64_t v, in
                                   .recompute = true,
                                   .early_checkpoints = true,
                                   .early_recompute = early,
+                                  .forward_head = head,
                                   .strict_loss = true,
                                   .blocking_sends = self->variant != HT_PIPE_INTERLEAVED};
 }
@@ -48,7 +52,8 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
     (void)profile;
     int64_t most = scenario->model.layers / ht_scenario_ranks(scenario);
     int64_t v = ht_setting(settings, "v", most < 2 ? 1 : 2), early = ht_setting(settings, "early", 0);
-    struct ht_pipe_style style = style_of(self, v, early);
+    int64_t head = ht_setting(settings, "head", 0);
+    struct ht_pipe_style style = style_of(self, v, early, head);
     enum ht_status status = ht_pipe_check(scenario, &style, err);
     if (status) return status;
     *out = (struct ht_plan){.planned_bytes = {-1, -1, 0, 0}, .why = "fixed: blocks shared out evenly"};
@@ -56,13 +61,14 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
     out->planned_bytes[HT_HOST] = ht_pipe_host_bytes(scenario, &style);
     ht_plan_set(out, "v", v);
     ht_plan_set(out, "early", early);
+    ht_plan_set(out, "head", head);
     return HT_OK;
 }
 
 static enum ht_status build(const struct ht_system *self, const struct ht_scenario *scenario, const struct ht_plan *p,
                             struct ht_error *err, struct ht_schedule **out)
 {
-    struct ht_pipe_style style = style_of(self, ht_plan_get(p, "v"), ht_plan_get(p, "early"));
+    struct ht_pipe_style style = style_of(self, ht_plan_get(p, "v"), ht_plan_get(p, "early"), ht_plan_get(p, "head"));
     return ht_pipe_build(scenario, &style, self->name, err, out);
 }
 

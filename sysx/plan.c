@@ -16,12 +16,13 @@
 #define V      {"v", "forward stages per GPU", 1, -1}
 #define D      {"d", "backward stages per forward stage", 1, -1}
 #define EARLY  {"early", "1: recomputation may begin before the gradient is there", 0, 1}
+#define HEAD   {"head", "1: the forward pass runs the head, for its loss, and the backward pass again", 0, 1}
 #define STRICT {"strict", "0: the last backward stage recomputes the head's input, no message brings it", 0, 1}
 #define LOG    {"log", "0: steps are undone by arithmetic, which keeps no log and is not exact (simulation only)", 0, 1}
 /* clang-format on */
 
-static const struct ht_knob cfg0_knobs[] = {V, EARLY, STRICT, {0}}, synchronous_knobs[] = {V, D, EARLY, STRICT, {0}};
-static const struct ht_knob knobs[] = {V, D, EARLY, STRICT, LOG, {0}};
+static const struct ht_knob cfg0_knobs[] = {V, EARLY, HEAD, STRICT, {0}}, synchronous_knobs[] = {V, D, EARLY, HEAD, STRICT, {0}};
+static const struct ht_knob knobs[] = {V, D, EARLY, HEAD, STRICT, LOG, {0}};
 
 /* The largest value up to `wanted` for which there is a block for each stage; at least 1. */
 static int64_t at_most(int64_t wanted, int64_t room)
@@ -39,6 +40,7 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
     c.v = ht_setting(settings, "v", at_most(2, layers / ranks));
     if (self->variant != SYSX_CFG0) c.d = ht_setting(settings, "d", at_most(3, layers / (ranks * c.v)));
     c.early = ht_setting(settings, "early", 1);
+    c.head = ht_setting(settings, "head", 0);
     c.strict = ht_setting(settings, "strict", 1);
     c.log = self->variant >= SYSX_CFG3 && ht_setting(settings, "log", 1);
     struct ht_pipe_style style = sysx_style((enum sysx_variant)self->variant, &c);
@@ -50,6 +52,7 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
     ht_plan_set(out, "v", c.v);
     ht_plan_set(out, "d", c.d);
     ht_plan_set(out, "early", c.early);
+    ht_plan_set(out, "head", c.head);
     ht_plan_set(out, "strict", c.strict);
     if (self->variant >= SYSX_CFG3) ht_plan_set(out, "log", c.log);
     snprintf(out->why, sizeof out->why, "%lld forward and %lld backward stages over %lld GPUs, %lld micro-batches%s",

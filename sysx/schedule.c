@@ -37,6 +37,7 @@ struct ht_pipe_style sysx_style(enum sysx_variant variant, const struct sysx_cho
         .undo_log = c->log,
         .early_checkpoints = variant >= SYSX_CFG2,
         .early_recompute = c->early,
+        .forward_head = c->head,
         .strict_loss = c->strict,
         .blocking_sends = true,
         .free_messages = variant == SYSX_CFG4,
@@ -49,6 +50,7 @@ enum ht_status sysx_build(const struct ht_system *self, const struct ht_scenario
     struct sysx_choice c = {.v = ht_plan_get(p, "v"),
                             .d = ht_plan_get(p, "d"),
                             .early = ht_plan_get(p, "early"),
+                            .head = ht_plan_get(p, "head"),
                             .strict = ht_plan_get(p, "strict"),
                             .log = ht_plan_get(p, "log")};
     struct ht_pipe_style style = sysx_style((enum sysx_variant)self->variant, &c);

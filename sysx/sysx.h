@@ -24,6 +24,7 @@ struct sysx_choice {
     int64_t v;      /* forward stages per GPU */
     int64_t d;      /* backward stages per forward stage */
     int64_t early;  /* recomputation may begin before the gradient is there */
+    int64_t head;   /* the forward pass runs the head too, for its loss */
     int64_t strict; /* the first backward waits for the end of the last forward */
     int64_t log;    /* steps keep a log, for an exact undo; else they are reversed by arithmetic, as the paper does */
 };

@@ -44,9 +44,10 @@
  *     FORWARD 0              N P(0)                             P X(1,j)
  *     FORWARD 1..L           N P(u), X(u,j)                     P X(u+1,j), A(u,j), SCRATCH
  *     FORWARD L+1            N P(L+1), P(0) if tied, X(L+1,j)   P A(L+1,j), LOGITS(L+1,j), SCRATCH; the loss is taken
- *                                                               down
+ *                                                               down. LOGITS P | RELEASE: for the loss alone
  *     RECOMPUTE 1..L         N P(u), X(u,j)                     P or U A(u,j), SCRATCH; sub_ops: what is filled
  *                                                               in again
+ *     RECOMPUTE L+1          as FORWARD L+1                     as FORWARD L+1, but for the loss
  *     BACKWARD L+1           N P(L+1), P(0) if tied, X(L+1,j),  P DX(L+1,j), G(L+1), SCRATCH; if tied G(0): its token
  *                            A(L+1,j), LOGITS(L+1,j)            table is written, the rest is left
  *     BACKWARD 1..L          N P(u), X(u,j), A(u,j), DX(u+1,j)  P DX(u,j), G(u), SCRATCH

@@ -128,13 +128,23 @@ static enum ht_status check_partials_first(struct ht_cpu_control *c, const struc
     return missing < 0 ? HT_OK : wrong(s, missing, err, "judges gradients, but the verdict does not wait for it");
 }
 
+/* Does the op make logits that are kept, and so scaled? */
+static bool makes_logits(const struct ht_schedule *s, int32_t op)
+{
+    for (int64_t e = s->effects_begin[op]; e < s->effects_begin[op + 1]; e++) {
+        const struct ht_effect *x = &s->effects[e];
+        bool made = (x->flags & (HT_PRODUCE | HT_UPDATE)) && !(x->flags & HT_RELEASE);
+        if (made && s->tensors[x->tensor].class == HT_LOGITS) return true;
+    }
+    return false;
+}
+
 /* The next iteration's head, which reads the loss scale, waits for the verdict of its rank. */
-static enum ht_status check_next_waits(const struct ht_schedule *s, const struct ht_model *model, int32_t verdict,
-                                       struct ht_error *err)
+static enum ht_status check_next_waits(const struct ht_schedule *s, int32_t verdict, struct ht_error *err)
 {
     bool *now = HT_NEW_ARRAY(bool, s->n_ops), *next = HT_NEW_ARRAY(bool, s->n_ops); /* they wait for it */
     bool *lane = HT_NEW_ARRAY(bool, s->n_lanes);
-    int32_t head = (int32_t)ht_model_units(model) - 1, early = -1;
+    int32_t early = -1;
     for (int turn = 0; turn < 2; turn++)
         for (int32_t op = 0; op < s->n_ops; op++) {
             bool *waits = turn ? next : now, fifo = s->lanes[s->ops[op].lane].order == HT_FIFO;
@@ -142,10 +152,8 @@ static enum ht_status check_next_waits(const struct ht_schedule *s, const struct
             for (int64_t k = s->deps_begin[op]; k < s->deps_begin[op + 1]; k++) waits[op] |= waits[s->deps[k]];
             for (int64_t k = s->prev_begin[op]; turn && k < s->prev_begin[op + 1]; k++) waits[op] |= now[s->prev[k]];
             if (fifo) lane[s->ops[op].lane] |= waits[op];
-            const struct ht_label *l = &s->ops[op].label;
-            bool is_head = s->ops[op].kind == HT_OP_FORWARD && l->unit + l->n_units - 1 == head &&
-                           ht_op_rank(s, op) == ht_op_rank(s, verdict);
-            if (turn && is_head && !waits[op]) early = op;
+            bool scales = makes_logits(s, op) && ht_op_rank(s, op) == ht_op_rank(s, verdict);
+            if (turn && scales && !waits[op]) early = op;
         }
     free(now);
     free(next);
@@ -268,7 +276,7 @@ enum ht_status ht_cpu_control_open(struct ht_cpu_control *c, const struct ht_sch
     c->partials = HT_NEW_ARRAY(struct ht_grad_partial, s->n_tensors);
     status = check_all_judged(c, s, model, err);
     if (!status) status = check_partials_first(c, s, err);
-    if (!status) status = check_next_waits(s, model, c->verdict, err);
+    if (!status) status = check_next_waits(s, c->verdict, err);
     return status;
 }
 

@@ -124,6 +124,7 @@ static enum ht_status forward_block(struct ht_cpu_call *c, int32_t unit)
     return HT_OK;
 }
 
+/* Its loss is taken down once, by the forward op; a recomputation gives the same one. */
 static enum ht_status forward_head(struct ht_cpu_call *c, int32_t unit)
 {
     const void *p = param(c, unit), *wte = token_table(c), *x = x_in(c, unit);
@@ -133,9 +134,11 @@ static enum ht_status forward_head(struct ht_cpu_call *c, int32_t unit)
     if (c->status || c->check_only) return c->status;
     enum ht_status status = batch_of(c, &tokens, &targets);
     if (status) return status;
-    float scale = (float)(ht_cpu_loss_scale(c) / (double)c->options->tokens_per_iteration);
+    /* Where the logits are dropped at once, no gradient comes of them, and the op need not wait for the scale. */
+    bool dropped = ht_cpu_look(c, HT_LOGITS, unit, c->op->label.micro_batch, HT_RELEASE);
+    float scale = (float)((dropped ? 1 : ht_cpu_loss_scale(c)) / (double)c->options->tokens_per_iteration);
     int64_t at = (int64_t)c->iteration * c->s->n_micro_batches + c->op->label.micro_batch;
-    double *loss = c->options->losses ? &c->options->losses[at] : NULL;
+    double *loss = c->options->losses && c->op->kind == HT_OP_FORWARD ? &c->options->losses[at] : NULL;
     c->kernels->head_forward(c->device, &c->args, p, wte, x, act, out, targets, scale, loss, scratch);
     return HT_OK;
 }
@@ -174,9 +177,9 @@ enum ht_status ht_cpu_recompute(struct ht_cpu_call *c)
 {
     int32_t end = c->op->label.unit + c->op->label.n_units;
     for (int32_t u = c->op->label.unit; u < end; u++) {
-        if (ht_model_unit_kind(c->args.model, u) != HT_UNIT_BLOCK)
-            return ht_cpu_complain(c, "recomputes unit %d, which is no block", u);
-        enum ht_status status = recompute_block(c, u);
+        enum ht_unit_kind kind = ht_model_unit_kind(c->args.model, u);
+        if (kind == HT_UNIT_EMBEDDING) return ht_cpu_complain(c, "recomputes unit %d, of which nothing is kept", u);
+        enum ht_status status = kind == HT_UNIT_BLOCK ? recompute_block(c, u) : forward_head(c, u);
         if (status) return status;
     }
     return HT_OK;

@@ -61,6 +61,8 @@ struct ht_pipe_style {
     bool undo_log;          /* AT_ONCE: the step leaves what an exact undo needs; else it is reversed by arithmetic */
     bool early_checkpoints; /* sent when made; else when they are wanted */
     bool early_recompute;   /* may begin before the gradient is there */
+    bool forward_head;      /* the last forward pass runs the head, for its loss, and the backward pass runs it again; else
+                               the head runs forward in its backward pass. Only with recomputation */
     bool strict_loss;       /* the last backward stage takes X(L+1,j) from the last forward stage; else recomputes it too */
     bool blocking_sends;
     bool free_messages;     /* between ranks: cost nothing */

@@ -20,9 +20,16 @@ int32_t ht_pipe_end_block(const struct ht_pipe *g, int32_t q)
     return ht_pipe_has_head(g, q) ? ht_pipe_head(g) : g->first[q + 1];
 }
 
+static bool forward_has_head(const struct ht_pipe *g, int32_t i)
+{
+    return g->style->forward_head && i == g->n_forward - 1;
+}
+
 bool ht_pipe_forward_reads(const struct ht_pipe *g, int32_t i, int32_t unit)
 {
-    return unit >= g->first[i * g->shape.d] && unit < g->first[(i + 1) * g->shape.d] && unit < ht_pipe_head(g);
+    bool for_head = unit == ht_pipe_head(g) || (unit == 0 && g->scenario->model.tied);
+    if (for_head && forward_has_head(g, i)) return true;
+    return unit < ht_pipe_head(g) && unit >= g->first[i * g->shape.d] && unit < g->first[(i + 1) * g->shape.d];
 }
 
 bool ht_pipe_backward_reads(const struct ht_pipe *g, int32_t q, int32_t unit)
@@ -83,6 +90,12 @@ static void read_param(struct ht_pipe *g, int32_t rank, int64_t n, int32_t unit,
     on_device(g, g->param[unit], drop ? HT_NEED | HT_RELEASE : HT_NEED);
 }
 
+static void read_head(struct ht_pipe *g, int32_t rank, int64_t n, bool last_in_pass)
+{
+    read_param(g, rank, n, ht_pipe_head(g), last_in_pass);
+    if (g->scenario->model.tied) read_param(g, rank, n, 0, last_in_pass);
+}
+
 /* Does a unit's input stay on the rank after its forward: as a checkpoint, to be sent from here or recomputed from, or
    because nothing is recomputed? */
 static bool stays(const struct ht_pipe *g, int32_t unit)
@@ -91,20 +104,34 @@ static bool stays(const struct ht_pipe *g, int32_t unit)
     return unit == ht_pipe_first_block(g, g->stage_of[unit]);
 }
 
+/* For the loss; nothing of it is kept. */
+static void forward_head(struct ht_pipe *g, int32_t rank, int64_t n, const struct ht_pipe_pass *x)
+{
+    int32_t j = x->micro_batch, u = ht_pipe_head(g);
+    compute(g, rank, x, HT_OP_FORWARD, u, 1);
+    read_head(g, rank, n, true);
+    on_device(g, g->x[ht_pipe_at(g, u, j)], g->style->strict_loss ? HT_NEED : HT_NEED | HT_RELEASE);
+    on_device(g, g->a[ht_pipe_at(g, u, j)], HT_PRODUCE | HT_RELEASE);
+    on_device(g, g->logits[j], HT_PRODUCE | HT_RELEASE);
+    on_device(g, ht_pipe_scratch(g, rank, u, false), HT_PRODUCE | HT_RELEASE);
+}
+
 void ht_pipe_forward_pass(struct ht_pipe *g, int32_t rank, int64_t n)
 {
     const struct ht_pipe_pass *x = &g->passes[rank * g->n_passes + n];
     int32_t j = x->micro_batch, d = g->shape.d, head = ht_pipe_head(g);
+    bool has_head = forward_has_head(g, x->stage);
     for (int32_t u = g->first[x->stage * d]; u < g->first[(x->stage + 1) * d] && u < head; u++) {
         int64_t at = ht_pipe_at(g, u, j);
         compute(g, rank, x, HT_OP_FORWARD, u, 1);
-        read_param(g, rank, n, u, true);
+        read_param(g, rank, n, u, !(u == 0 && has_head && g->scenario->model.tied));
         on_device(g, g->x[at], stays(g, u) ? HT_NEED : HT_NEED | HT_RELEASE);
         on_device(g, g->a[at], g->style->recompute ? HT_PRODUCE | HT_RELEASE : HT_PRODUCE);
-        bool unused = u + 1 == head && !g->style->strict_loss;
+        bool unused = u + 1 == head && !g->style->strict_loss && !has_head;
         on_device(g, g->x[ht_pipe_at(g, u + 1, j)], unused ? HT_PRODUCE | HT_RELEASE : HT_PRODUCE);
         on_device(g, ht_pipe_scratch(g, rank, u, false), HT_PRODUCE | HT_RELEASE);
     }
+    if (has_head) forward_head(g, rank, n, x);
 }
 
 /* What a backward op writes: the sum itself, or what is added to it. */
@@ -142,16 +169,14 @@ static void head(struct ht_pipe *g, int32_t rank, int64_t n, const struct ht_pip
     int32_t j = x->micro_batch, u = ht_pipe_head(g);
     bool tied = g->scenario->model.tied;
     int64_t at = ht_pipe_at(g, u, j);
-    compute(g, rank, x, HT_OP_FORWARD, u, 1);
-    read_param(g, rank, n, u, false);
-    if (tied) read_param(g, rank, n, 0, false);
+    compute(g, rank, x, g->style->forward_head ? HT_OP_RECOMPUTE : HT_OP_FORWARD, u, 1);
+    read_head(g, rank, n, false);
     on_device(g, g->x[at], HT_NEED);
     on_device(g, g->a[at], HT_PRODUCE);
     on_device(g, g->logits[j], HT_PRODUCE);
     on_device(g, ht_pipe_scratch(g, rank, u, false), HT_PRODUCE | HT_RELEASE);
     compute(g, rank, x, HT_OP_BACKWARD, u, 1);
-    read_param(g, rank, n, u, true);
-    if (tied) read_param(g, rank, n, 0, true);
+    read_head(g, rank, n, true);
     on_device(g, g->x[at], HT_NEED | HT_RELEASE);
     on_device(g, g->a[at], HT_NEED | HT_RELEASE);
     on_device(g, g->logits[j], HT_NEED | HT_RELEASE);

@@ -383,6 +383,29 @@ START_TEST(blocking_sends)
 }
 END_TEST
 
+/* The head in both passes: on the rank of the last forward stage for its loss, and again where its backward is. */
+START_TEST(head_in_both_passes)
+{
+    struct ht_pipe_style y = sysx;
+    struct ht_scenario sc = scenario_for(&y, 4, 1, 4);
+    for (int both = 0; both < 2; both++) {
+        y.forward_head = both;
+        struct ht_schedule *s = pipe_build(&sc, &y);
+        int32_t head = s->n_units - 1, forward[4] = {0}, again[4] = {0};
+        for (int32_t op = 0; op < s->n_ops; op++) {
+            if (s->ops[op].label.unit != head) continue;
+            if (s->ops[op].kind == HT_OP_FORWARD) forward[ht_op_rank(s, op)]++;
+            if (s->ops[op].kind == HT_OP_RECOMPUTE) again[ht_op_rank(s, op)]++;
+        }
+        ck_assert_int_eq(forward[3], both ? 4 : 0);
+        ck_assert_int_eq(forward[0], both ? 0 : 4);
+        ck_assert_int_eq(again[0], both ? 4 : 0);
+        ht_schedule_destroy(s);
+    }
+    ht_scenario_free(&sc);
+}
+END_TEST
+
 /* Recomputation that may begin early: T_b = R + B. One micro-batch on two GPUs, R = B = 1: f0 f1 R1 B1, and R0 beside
  * them. */
 START_TEST(early_recompute)
@@ -552,6 +575,7 @@ static struct ht_pipe_style random_style(uint64_t seed, uint64_t *at)
     y.undo_log = draw(seed, at, 2);
     y.early_checkpoints = draw(seed, at, 2);
     y.early_recompute = draw(seed, at, 2);
+    y.forward_head = y.recompute && draw(seed, at, 2);
     y.strict_loss = !y.recompute || draw(seed, at, 2);
     y.blocking_sends = draw(seed, at, 2);
     y.free_messages = draw(seed, at, 2);
@@ -610,6 +634,7 @@ int main(void)
     tcase_add_test(tc, shares);
     tcase_add_test(tc, two_buffers);
     tcase_add_test(tc, blocking_sends);
+    tcase_add_test(tc, head_in_both_passes);
     tcase_add_test(tc, early_recompute);
     tcase_add_test(tc, activations_held);
     tcase_add_test(tc, device_bytes);
