@@ -47,11 +47,11 @@ for ((i = 0; i < samples; i++)); do
         ;;
     mobius)
         v=$((1 + RANDOM % 3))
-        set+=(--set "early=$((RANDOM % 2))")
+        set+=(--set "early=$((RANDOM % 2))" --set "head=$((RANDOM % 2))")
         ;;
     sysx*)
         v=$((1 + RANDOM % 2))
-        set+=(--set "early=$((RANDOM % 2))" --set "strict=$((RANDOM % 2))")
+        set+=(--set "early=$((RANDOM % 2))" --set "head=$((RANDOM % 2))" --set "strict=$((RANDOM % 2))")
         if [ "$system" != sysx_cfg0 ]; then
             d=$((1 + RANDOM % 3))
             set+=(--set "d=$d")
