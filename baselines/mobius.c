@@ -19,6 +19,9 @@
  * While a device computes one pass of a turn, messages of the other are on their way, so that it waits for no send;
  * Mobius' passes, which are all of one stage, send before they go on.
  *
+ * A stage may be recomputed before its gradient arrives (early = 1, as the authors of SysX build Mobius and SysX; Megatron's
+ * recomputation is part of the backward pass and waits with it: 0).
+ *
  * Departures: Mobius' own partition (an integer program over heterogeneous links) and its mapping of stages to PCIe
  * switches are left out: blocks are shared out evenly. Always with recomputation.
  */
@@ -51,7 +54,8 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
 {
     (void)profile;
     int64_t most = scenario->model.layers / ht_scenario_ranks(scenario);
-    int64_t v = ht_setting(settings, "v", most < 2 ? 1 : 2), early = ht_setting(settings, "early", 0);
+    int64_t v = ht_setting(settings, "v", most < 2 ? 1 : 2);
+    int64_t early = ht_setting(settings, "early", self->variant == HT_PIPE_AFAB);
     int64_t head = ht_setting(settings, "head", 0);
     struct ht_pipe_style style = style_of(self, v, early, head);
     enum ht_status status = ht_pipe_check(scenario, &style, err);
