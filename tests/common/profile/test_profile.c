@@ -130,7 +130,7 @@ START_TEST(domains_and_peers)
     message.bytes = 119700000; /* at 15.75 x 0.76 = 11.97 GB/s 10 ms; and 10 us */
     message.ranks = 2;
     int64_t quarter = cost(p, 0, step), staged = cost(p, 0, message), across;
-    ck_assert_int_eq((staged + 500) / 1000, 71708); /* at 15.75 x 0.106 = 1.6695 GB/s, and 10 us */
+    ck_assert_int_eq((staged + 500) / 1000, 50010); /* at 15.75 x 0.152 = 2.394 GB/s, and 10 us */
     for (int64_t n = 0; n < 2; n++) c->nodes[n].pcie.staged = 0;
     ck_assert_int_eq((cost(p, 0, message) + 500) / 1000, 20010);
     ck_assert(!ht_modelled_cost(c, 0, true, &message, &err, &across));
