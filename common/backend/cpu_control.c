@@ -128,8 +128,7 @@ static enum ht_status check_partials_first(struct ht_cpu_control *c, const struc
     return missing < 0 ? HT_OK : wrong(s, missing, err, "judges gradients, but the verdict does not wait for it");
 }
 
-/* Does the op make logits that are kept, and so scaled? */
-static bool makes_logits(const struct ht_schedule *s, int32_t op)
+bool ht_cpu_scales(const struct ht_schedule *s, int32_t op)
 {
     for (int64_t e = s->effects_begin[op]; e < s->effects_begin[op + 1]; e++) {
         const struct ht_effect *x = &s->effects[e];
@@ -152,7 +151,7 @@ static enum ht_status check_next_waits(const struct ht_schedule *s, int32_t verd
             for (int64_t k = s->deps_begin[op]; k < s->deps_begin[op + 1]; k++) waits[op] |= waits[s->deps[k]];
             for (int64_t k = s->prev_begin[op]; turn && k < s->prev_begin[op + 1]; k++) waits[op] |= now[s->prev[k]];
             if (fifo) lane[s->ops[op].lane] |= waits[op];
-            bool scales = makes_logits(s, op) && ht_op_rank(s, op) == ht_op_rank(s, verdict);
+            bool scales = ht_cpu_scales(s, op) && ht_op_rank(s, op) == ht_op_rank(s, verdict);
             if (turn && scales && !waits[op]) early = op;
         }
     free(now);

@@ -60,6 +60,9 @@ static inline struct ht_cpu_slot *ht_cpu_slot(struct ht_cpu_control *c, int32_t 
     return &c->slots[iteration % HT_CPU_SLOTS];
 }
 
+/* Does the op multiply by the loss scale? It does when it makes logits that are kept: a gradient comes of them. */
+bool ht_cpu_scales(const struct ht_schedule *s, int32_t op);
+
 /* Is the op the one whose partial of the row counts? */
 bool ht_cpu_judges(const struct ht_cpu_control *c, int32_t op, int32_t tensor);
 

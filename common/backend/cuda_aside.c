@@ -49,7 +49,7 @@ static int64_t host_bytes(const struct ht_cuda_device *d, const struct ht_cuda_a
 static bool needs_aside(const struct ht_schedule *s, int32_t op)
 {
     enum ht_op_kind kind = s->ops[op].kind;
-    return kind == HT_OP_FORWARD || kind == HT_OP_BACKWARD;
+    return kind == HT_OP_FORWARD || kind == HT_OP_RECOMPUTE || kind == HT_OP_BACKWARD;
 }
 
 /* Rows of gradients that the op judges, or logs that it writes. */

@@ -1,6 +1,7 @@
 /* Opening and closing the CUDA backend: the reserve, lanes, and what is known of the schedule's ops beforehand. */
 #include "common/backend/cuda.h"
 
+#include "common/backend/cpu_control.h"
 #include "common/backend/cuda_state.h"
 #include "common/base/array.h"
 #include "common/base/units.h"
@@ -9,7 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BASE_TRIES = 8, ALIGN = 512, ENDS = 4, JUDGES = 5 };
+/* ENDS: ops a micro-batch that may look at token ids or targets: both of the embedding, three of a head that is
+   recomputed. */
+enum { BASE_TRIES = 8, ALIGN = 512, ENDS = 5, JUDGES = 5 };
 
 static int64_t aligned(int64_t bytes)
 {
@@ -182,13 +185,6 @@ static bool is_verdict(const struct ht_schedule *s, int32_t op)
     return s->ops[op].kind == HT_OP_VALIDATE && s->ops[op].label.unit < 0;
 }
 
-/* The head's forward pass reads the loss scale. */
-static bool reads_scale(const struct ht_cuda_device *d, int32_t op)
-{
-    const struct ht_op *o = &d->s->ops[op];
-    return o->kind == HT_OP_FORWARD && o->label.unit + o->label.n_units == ht_model_units(&d->model);
-}
-
 /* Whether a logged step was made is known when it has ended. Before the row's next step it must be, since that counts
    on; and before the gradient is overwritten, for if it was not made, its gradient is looked at. (What else depends on
    it, undone steps and steps that are made again, has a `when` and comes after the verdict.) */
@@ -204,7 +200,7 @@ static void list_awaits(struct ht_cuda_device *d)
     }
     for (int32_t op = 0; op < s->n_ops; op++) {
         struct ht_cuda_awaits *a = &d->awaits[op];
-        if (verdict >= 0 && reads_scale(d, op)) HT_PUSH(a->ops, a->n, a->cap, verdict);
+        if (verdict >= 0 && ht_cpu_scales(s, op)) HT_PUSH(a->ops, a->n, a->cap, verdict);
         for (int64_t e = s->effects_begin[op]; e < s->effects_begin[op + 1]; e++) {
             const struct ht_effect *f = &s->effects[e];
             enum ht_tensor_class class = s->tensors[f->tensor].class;

@@ -170,6 +170,34 @@ START_TEST(test_every_system_with_rollback)
 }
 END_TEST
 
+/* The head in both passes: its recomputation reads targets and the loss scale, its forward pass leaves the loss. */
+START_TEST(test_head_in_both_passes)
+{
+    static const char *const systems[] = {"mobius", "sysx"};
+    struct ht_error err = {0};
+    struct ht_job job;
+    struct ht_training want, got;
+    struct ht_options cpu = options_of("llama-tiny", "fp16", false), cuda = options_of("llama-tiny", "fp16", true);
+    cpu.request.control = cuda.request.control = "rollback";
+    cpu.faults[0] = cuda.faults[0] = "2:1";
+    cpu.n_faults = cuda.n_faults = 1;
+    cuda.set[0] = "head=1";
+    cuda.n_set = 1;
+    ck_assert_msg(train(&cpu, "in_memory", &job, &err, &want) == HT_OK, "%s", err.text);
+    ht_job_free(&job);
+    ck_assert_int_eq(want.skipped, 1);
+    for (int i = 0; i < 2; i++) {
+        ck_assert_msg(train(&cuda, systems[i], &job, &err, &got) == HT_OK, "%s: %s", systems[i], err.text);
+        ck_assert_mem_eq(got.losses, want.losses, STEPS * sizeof(double));
+        ck_assert_int_eq(got.skipped, 1);
+        ht_training_free(&got);
+        ht_job_free(&job);
+    }
+    ht_training_free(&want);
+    ck_assert_int_eq(fake_cuda_leaks(), 0);
+}
+END_TEST
+
 /* How often a training waits for whole streams. */
 static int64_t stream_waits(struct ht_options *o, const char *system, int64_t steps)
 {
@@ -390,6 +418,7 @@ int main(void)
     tcase_add_test(tc, test_every_system_of_llama);
     tcase_add_test(tc, test_every_system_with_a_gate);
     tcase_add_test(tc, test_every_system_with_rollback);
+    tcase_add_test(tc, test_head_in_both_passes);
     tcase_add_loop_test(tc, test_no_step_waits_for_a_stream, 0, 3);
     tcase_add_test(tc, test_profile);
     tcase_add_test(tc, test_resumes);
