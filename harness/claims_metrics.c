@@ -244,7 +244,9 @@ static void observe_passes(const struct ht_job *job, const struct ht_trace *t, d
         *(goes_back ? &backward : &forward) += events[i].end_ns - events[i].start_ns;
         if (s->lanes[op->lane].rank != 0) continue;
         if (!goes_back) later(&last_forward, events[i].end_ns);
-        if (goes_back && events[i].start_ns < first_backward) first_backward = events[i].start_ns;
+        /* In units of time a recomputation takes none: it is not what the device waits for. */
+        bool works = events[i].end_ns > events[i].start_ns;
+        if (goes_back && works && events[i].start_ns < first_backward) first_backward = events[i].start_ns;
     }
     for (int32_t i = 0; i < s->n_ops; i++) {
         const struct ht_trace_event *e = &events[i];
