@@ -120,7 +120,7 @@ static void passes(const struct ht_trace *t, int32_t first, int32_t last, struct
 {
     const struct ht_schedule *s = t->schedule;
     for (int32_t k = first; k <= last; k++) {
-        int64_t begin = INT64_MAX, end = INT64_MIN, copied = INT64_MIN;
+        int64_t begin = INT64_MAX, end = -1, copied = -1;
         for (int32_t op = 0; op < s->n_ops; op++) {
             const struct ht_trace_event *e = &t->events[(int64_t)k * s->n_ops + op];
             if (!ran(e)) continue;

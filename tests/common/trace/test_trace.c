@@ -140,7 +140,9 @@ START_TEST(metrics_of_a_serial_run)
     ck_assert_int_eq(m.critical_ns[0], 30);
     ck_assert_int_eq(m.critical_ns[1], 30);
     ck_assert_int_eq(m.critical_wait_ns, 5);
-    ck_assert_int_eq(m.passes_ns, 30); /* F 10 and B 20 at once after it */
+    ck_assert_int_eq(m.passes_ns, 30); /* F 10 and B 20 at once after it, and no copy */
+    ck_assert_int_eq(m.fill_ns, 0);
+    ck_assert_int_eq(m.drain_ns, 0);
     /* one compute lane, busy 30 of 65 */
     ck_assert_double_eq_tol(m.bubble_ratio, 35.0 / 65, 1e-12);
     /* 30 B of an iteration at 1 B/ns */
