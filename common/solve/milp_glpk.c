@@ -144,8 +144,7 @@ enum ht_status ht_milp_solve(const struct ht_milp *m, struct ht_error *err, doub
     }
     status = solve_in_order(s, err, values);
     glp_delete_prob(s->lp);
-    glp_term_hook(NULL, NULL);
-    glp_error_hook(NULL, NULL);
+    glp_free_env(); /* this thread's, with the hooks: a thread that ends would leave it behind */
     free(s);
     return status;
 }
