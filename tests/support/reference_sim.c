@@ -34,8 +34,9 @@ struct ref {
     int64_t *live, *peak;   /* [n_spaces] */
     bool *ok;               /* [iterations] */
     int64_t now_ns, seq;
-    int32_t oldest;   /* first iteration that has not ended */
-    int64_t from, to; /* its instances and those of the next: nothing else is in flight */
+    int32_t oldest;                 /* first iteration that has not ended */
+    int64_t from, to;               /* its instances and those of the next: nothing else is in flight */
+    int32_t *lane_begin, *lane_ops; /* of each lane its ops, ascending */
 };
 
 static int n_spaces(const struct ref *r)
@@ -195,11 +196,13 @@ static int32_t queued(const struct ref *r, int32_t lane, int64_t *oldest)
 {
     int32_t n = 0;
     *oldest = -1;
-    for (int64_t i = r->from; i < r->to; i++) {
-        if (op_at(r, i)->lane != lane || (r->x[i].state != ISSUED && r->x[i].state != RUNNING)) continue;
-        if (*oldest < 0) *oldest = i;
-        n++;
-    }
+    for (int64_t base = r->from; base < r->to; base += r->s->n_ops)
+        for (int32_t at = r->lane_begin[lane]; at < r->lane_begin[lane + 1]; at++) {
+            int64_t i = base + r->lane_ops[at];
+            if (r->x[i].state != ISSUED && r->x[i].state != RUNNING) continue;
+            if (*oldest < 0) *oldest = i;
+            n++;
+        }
     return n;
 }
 
@@ -207,14 +210,16 @@ static int32_t queued(const struct ref *r, int32_t lane, int64_t *oldest)
 static int64_t next_on(const struct ref *r, int32_t lane, const bool *denied)
 {
     int64_t best = -1;
-    for (int64_t i = r->from; i < r->to; i++) {
-        if (op_at(r, i)->lane != lane || r->x[i].state != WAITING) continue;
-        if (r->s->lanes[lane].order == HT_FIFO) return is_open(r, iteration_of(r, i)) ? i : -1;
-        if (!is_open(r, iteration_of(r, i)) || !dependencies_done(r, i) || (denied && denied[i])) continue;
-        if (best < 0 ||
-            (iteration_of(r, i) == iteration_of(r, best) && op_at(r, i)->priority < op_at(r, best)->priority))
-            best = i;
-    }
+    for (int64_t base = r->from; base < r->to; base += r->s->n_ops)
+        for (int32_t at = r->lane_begin[lane]; at < r->lane_begin[lane + 1]; at++) {
+            int64_t i = base + r->lane_ops[at];
+            if (r->x[i].state != WAITING) continue;
+            if (r->s->lanes[lane].order == HT_FIFO) return is_open(r, iteration_of(r, i)) ? i : -1;
+            if (!is_open(r, iteration_of(r, i)) || !dependencies_done(r, i) || (denied && denied[i])) continue;
+            if (best < 0 ||
+                (iteration_of(r, i) == iteration_of(r, best) && op_at(r, i)->priority < op_at(r, best)->priority))
+                best = i;
+        }
     return best;
 }
 
@@ -474,6 +479,19 @@ static bool step_to_next_end(struct ref *r)
     return true;
 }
 
+static void list_lanes(struct ref *r)
+{
+    r->lane_begin = HT_NEW_ARRAY(int32_t, r->s->n_lanes + 1);
+    r->lane_ops = HT_NEW_ARRAY(int32_t, r->s->n_ops);
+    int32_t n = 0;
+    for (int32_t lane = 0; lane < r->s->n_lanes; lane++) {
+        r->lane_begin[lane] = n;
+        for (int32_t op = 0; op < r->s->n_ops; op++)
+            if (r->s->ops[op].lane == lane) r->lane_ops[n++] = op;
+    }
+    r->lane_begin[r->s->n_lanes] = n;
+}
+
 struct reference_result reference_run(const struct ht_schedule *s, const int64_t *cost_ns,
                                       const struct ht_sim_options *options)
 {
@@ -487,6 +505,7 @@ struct reference_result reference_run(const struct ht_schedule *s, const int64_t
     r.live = HT_NEW_ARRAY(int64_t, n_spaces(&r));
     r.peak = HT_NEW_ARRAY(int64_t, n_spaces(&r));
     r.ok = HT_NEW_ARRAY(bool, options->iterations);
+    list_lanes(&r);
     for (int64_t i = 0; i < r.n; i++)
         r.events[i] = (struct ht_trace_event){
             .iteration = iteration_of(&r, i), .op = op_of(&r, i), .grant_seq = -1, .release_seq = -1};
@@ -505,6 +524,8 @@ struct reference_result reference_run(const struct ht_schedule *s, const int64_t
         result.answer = REFERENCE_OOM;
     }
     result.end_ns = r.now_ns;
+    free(r.lane_begin);
+    free(r.lane_ops);
     free(r.x);
     free(r.alloc);
     free(r.freed);
