@@ -287,7 +287,10 @@ static enum ht_status land(struct ht_cuda_flight *f, int32_t iteration, int32_t 
     struct ht_cuda_device *d = f->d;
     ht_cuda_aside_land(f);
     if (!ht_cuda_is_concluded(d->s, op)) return HT_OK;
-    return ht_cpu_conclude_on(d->cpu, &ht_cuda_landing_kernels, f, iteration, op, f->buffers, f->n_buffers, err);
+    f->why = NULL;
+    enum ht_status status =
+        ht_cpu_conclude_on(d->cpu, &ht_cuda_landing_kernels, f, iteration, op, f->buffers, f->n_buffers, err);
+    return f->why ? failed_op(d, op, f->why, err) : status;
 }
 
 /* Everything that the op enqueues, by the CPU backend's own code with the device's kernels. */
@@ -301,8 +304,8 @@ static enum ht_status launch(struct ht_cuda_flight *f, int32_t iteration, int32_
     if (d->api->mark_begin) d->api->mark_begin(ht_op_title(d->s, op, title, sizeof(title)));
     enum ht_status status = ht_cpu_run_on(d->cpu, &ht_cuda_flight_kernels, f, iteration, op, buffers, n, err);
     if (d->api->mark_end) d->api->mark_end();
-    if (status) return status;
-    return failed_op(d, op, d->api->context_status(f->context), err);
+    const char *why = d->api->context_status(f->context); /* the cause, should the op have something to say, too */
+    return why ? failed_op(d, op, why, err) : status;
 }
 
 static const char *prepare(struct ht_cuda_device *d, struct ht_cuda_flight *f)

@@ -284,14 +284,16 @@ static struct ht_undo_summary landed_summary(void *device, const void *log, int6
 static void landed_judge(void *device, struct ht_pool *pool, const struct ht_adamw_step *step, const void *grad,
                          enum ht_dtype type, int64_t n, struct ht_grad_partial *out)
 {
-    const struct ht_cuda_flight *f = device;
+    struct ht_cuda_flight *f = device;
     struct ht_cuda_device *d = f->d;
     (void)pool;
     pthread_mutex_lock(&d->aside_lock);
     d->api->judge(d->aside.context, step, grad, type, n, d->aside.partial);
-    (void)d->api->copy(f->aside->on_host, d->aside.partial, d->api->partial_said_bytes, d->aside.stream);
-    const char *why = d->api->stream_finish(d->aside.stream);
+    const char *why = d->api->context_status(d->aside.context);
+    if (!why) why = d->api->copy(f->aside->on_host, d->aside.partial, d->api->partial_said_bytes, d->aside.stream);
+    if (!why) why = d->api->stream_finish(d->aside.stream);
     *out = why ? (struct ht_grad_partial){0} : d->api->partial_of(f->aside->on_host);
+    f->why = why;
     pthread_mutex_unlock(&d->aside_lock);
 }
 

@@ -30,6 +30,7 @@ struct ht_cuda_flight {
     void *begin, *end;                 /* events; NULL until first used */
     struct ht_cuda_aside *aside;
     double *loss_to; /* where the loss goes when it has ended; NULL: nowhere */
+    const char *why; /* what failed when the host looked once more at what the op has left; NULL: nothing */
     /* NULL until first used, and where the host concludes nothing: */
     struct ht_cuda_answer *answers; /* [aside->max_answers] */
     struct ht_buffer *buffers;      /* the op's */

@@ -553,6 +553,31 @@ START_TEST(test_refusals)
 }
 END_TEST
 
+/* Whatever fails on the device, it is the device's failure that is told: also where a step is taken back, and where the
+   gradients of one that was refused are looked at once more. */
+START_TEST(test_device_failures)
+{
+    const struct variant v = {.control = ROLLBACK, .no_room = true, .cuda = true};
+    const struct course c = {
+        .n = 3, .spoils = true, .spoilt = {GOOD, ALL_NAN, ONE_NAN}, .unit = {0, 1, 2}, .batch = {0, 1, 2}};
+    struct ht_error err = {0};
+    struct course x = c;
+    (void)fake_cuda_calls();
+    ck_assert_msg(run(&v, &x, &err) == HT_OK, "%s", err.text);
+    course_free(&x);
+    int64_t calls = fake_cuda_calls();
+    for (int64_t at = 1; at <= calls; at++) {
+        x = c;
+        fake_cuda_fail_at(at);
+        enum ht_status status = run(&v, &x, &err);
+        fake_cuda_fail_at(0);
+        course_free(&x);
+        ck_assert_msg(status == HT_FAILED && strstr(err.text, "as told"), "call %d: status %d: %s", (int)at, status,
+                      err.text);
+    }
+}
+END_TEST
+
 int main(void)
 {
     draw_batches();
@@ -561,6 +586,7 @@ int main(void)
     tcase_set_timeout(tc, 120);
     tcase_add_loop_test(tc, test_as_if_it_had_not_been, 0, (int)HT_COUNT(variants));
     tcase_add_loop_test(tc, test_refusals, 0, 2);
+    tcase_add_test(tc, test_device_failures);
     suite_add_tcase(s, tc);
     SRunner *sr = srunner_create(s);
     srunner_run_all(sr, CK_ENV);
