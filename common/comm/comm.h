@@ -88,8 +88,9 @@ void ht_comm_receive(struct ht_comm *c, int32_t from, int32_t tag, void *data, i
 bool ht_comm_done(const struct ht_message *m);
 enum ht_status ht_comm_wait(struct ht_comm *c, struct ht_message *m, struct ht_error *err);
 
-/* Unasked messages of at most HT_COMM_NOTE_BYTES, with a tag of their own. One listener; set it before anybody sends.
-   Those of one sender are heard in their order. */
+/* Unasked messages of at most HT_COMM_NOTE_BYTES, with a tag of their own. One listener, or NULL; set it before anybody
+   sends. Those of one sender are heard in their order. ht_comm_listen, which a listener must not call, returns when
+   whoever listened before is not being called any more. */
 enum { HT_COMM_NOTE_BYTES = 1152 };
 void ht_comm_listen(struct ht_comm *c, ht_comm_listener fn, void *ctx);
 void ht_comm_note(struct ht_comm *c, int32_t to, const void *data, int64_t bytes, struct ht_message *m);

@@ -46,10 +46,11 @@ struct impl {
     pthread_mutex_t lock; /* from here on */
     pthread_cond_t news;
     struct ht_message *first, *last; /* posted, not begun */
-    ht_comm_listener listener;
+    ht_comm_listener listener;       /* this and its ctx change under both locks */
     void *listener_ctx;
     bool up, closing;
-    struct ht_error error; /* of the start */
+    struct ht_error error;   /* of the start */
+    pthread_mutex_t hearing; /* taken before the lock; held while the listener is called */
 
     /* the progress thread's own */
     MPI_Request *requests;
@@ -125,19 +126,27 @@ static bool look(struct impl *x)
     return true;
 }
 
-static bool hear(struct impl *x, ht_comm_listener fn, void *ctx)
+static bool hear_note(struct impl *x)
 {
     MPI_Status status;
     int is_there = 0, bytes = 0;
-    if (!fn) return false;
+    if (!x->listener) return false;
     if (!x->listening)
         MPI_Irecv(x->note, sizeof(x->note), MPI_BYTE, MPI_ANY_SOURCE, HT_TAG_NOTES, MPI_COMM_WORLD, &x->heard);
     x->listening = true;
     if (MPI_Test(&x->heard, &is_there, &status) || !is_there) return false;
     MPI_Get_count(&status, MPI_BYTE, &bytes);
     x->listening = false;
-    fn(ctx, status.MPI_SOURCE, x->note, bytes);
+    x->listener(x->listener_ctx, status.MPI_SOURCE, x->note, bytes);
     return true;
+}
+
+static bool hear(struct impl *x)
+{
+    pthread_mutex_lock(&x->hearing);
+    bool heard = hear_note(x);
+    pthread_mutex_unlock(&x->hearing);
+    return heard;
 }
 
 /* Under the lock: waits for news, but not long while something is under way. */
@@ -169,8 +178,6 @@ static void progress(struct impl *x)
     pthread_mutex_lock(&x->lock);
     while (!x->closing || x->first || x->n) {
         struct ht_message *posted = x->first;
-        ht_comm_listener fn = x->listener;
-        void *ctx = x->listener_ctx;
         x->first = x->last = NULL;
         pthread_mutex_unlock(&x->lock);
         quiet = posted ? 0 : quiet + 1;
@@ -179,7 +186,7 @@ static void progress(struct impl *x)
             begin(x, m);
         }
         if (look(x)) quiet = 0;
-        if (hear(x, fn, ctx)) quiet = 0;
+        if (hear(x)) quiet = 0;
         pthread_mutex_lock(&x->lock);
         nap(x, quiet);
     }
@@ -188,11 +195,16 @@ static void progress(struct impl *x)
 
 static enum ht_status start(struct impl *x, struct ht_error *err)
 {
-    int provided = 0, rc = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
+    int provided = 0, has_most = 0, *most, rc = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
     if (rc) return ht_fail(err, HT_FAILED, "MPI cannot start (MPI_Init_thread said %d)", rc);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     if (provided < MPI_THREAD_FUNNELED)
         return ht_fail(err, HT_INFEASIBLE, "this MPI cannot be used by a program with threads");
+    if ((rc = MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &most, &has_most)))
+        return mpi_failed(rc, "MPI_Comm_get_attr", err);
+    if (!has_most || *most < HT_TAG_NOTES)
+        return ht_fail(err, HT_INFEASIBLE, "this MPI has tags up to %d; expected %d or more (Open MPI: --mca pml ob1)",
+                       has_most ? *most : 0, HT_TAG_NOTES);
     if ((rc = MPI_Comm_rank(MPI_COMM_WORLD, &x->comm->rank))) return mpi_failed(rc, "MPI_Comm_rank", err);
     if ((rc = MPI_Comm_size(MPI_COMM_WORLD, &x->comm->size))) return mpi_failed(rc, "MPI_Comm_size", err);
     return HT_OK;
@@ -236,11 +248,13 @@ static void mpi_post(struct ht_comm *c, struct ht_message *m)
 static void mpi_listen(struct ht_comm *c, ht_comm_listener fn, void *ctx)
 {
     struct impl *x = c->impl;
+    pthread_mutex_lock(&x->hearing);
     pthread_mutex_lock(&x->lock);
     x->listener = fn;
     x->listener_ctx = ctx;
     pthread_cond_signal(&x->news);
     pthread_mutex_unlock(&x->lock);
+    pthread_mutex_unlock(&x->hearing);
 }
 
 static void mpi_close(struct ht_comm *c, bool clean, int code)
@@ -253,6 +267,7 @@ static void mpi_close(struct ht_comm *c, bool clean, int code)
     pthread_mutex_unlock(&x->lock);
     pthread_join(x->thread, NULL);
     pthread_mutex_destroy(&x->lock);
+    pthread_mutex_destroy(&x->hearing);
     pthread_cond_destroy(&x->news);
     free(x->requests);
     free(x->owners);
@@ -277,6 +292,7 @@ enum ht_status ht_comm_mpi(struct ht_error *err, struct ht_comm **out)
     c->impl = x;
     x->comm = c;
     pthread_mutex_init(&x->lock, NULL);
+    pthread_mutex_init(&x->hearing, NULL);
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&x->news, &attr);

@@ -174,6 +174,31 @@ static void try_notes(struct ht_comm *c)
     REQUIRE(heard.wrong == 0, "%d notes out of order", heard.wrong);
 }
 
+static atomic_int listening; /* 1: a note is being heard, 2: it has been */
+
+static void on_long_note(void *ctx, int32_t from, const void *data, int64_t bytes)
+{
+    (void)ctx, (void)from, (void)data, (void)bytes;
+    atomic_store(&listening, 1);
+    usleep(50000);
+    atomic_store(&listening, 2);
+}
+
+/* Who is called is done when the next listener, or none, is set: what it works on may then go. */
+static void try_listener_leaves(struct ht_comm *c)
+{
+    static struct ht_message out;
+    static const char said;
+    struct ht_error err = {0};
+    ht_comm_listen(c, on_long_note, NULL);
+    REQUIRE(ht_comm_barrier(c, world(c), 0, &err) == HT_OK, "%s", err.text);
+    ht_comm_note(c, (c->rank + 1) % c->size, &said, sizeof(said), &out);
+    while (!atomic_load(&listening)) usleep(1000);
+    ht_comm_listen(c, NULL, NULL);
+    REQUIRE(atomic_load(&listening) == 2, "the listener is still being called");
+    REQUIRE(ht_comm_wait(c, &out, &err) == HT_OK, "%s", err.text);
+}
+
 /* A team of some ranks, while the others do something else. */
 static void try_team(struct ht_comm *c)
 {
@@ -197,6 +222,7 @@ static void try_all(struct ht_comm *c)
     try_messages(c);
     try_team(c);
     try_notes(c);
+    try_listener_leaves(c);
 }
 
 /* In a rank. */
