@@ -160,34 +160,63 @@ static int wait_for(pid_t pid, const char *folder)
     }
 }
 
-/* Kills this process's children. */
-static void kill_children(void)
+static bool is_child(const char *pid)
 {
-    DIR *proc = opendir("/proc");
     char path[300], text[512];
-    for (struct dirent *d; proc && (d = readdir(proc)) != NULL;) {
-        int pid = (int)strtol(d->d_name, NULL, 10), parent = 0;
-        snprintf(path, sizeof(path), "/proc/%s/stat", d->d_name);
-        FILE *f = pid > 0 ? fopen(path, "re") : NULL;
-        if (!f) continue;
-        text[fread(text, 1, sizeof(text) - 1, f)] = '\0';
-        fclose(f);
-        const char *name_end = strrchr(text, ')'); /* PID (NAME) STATE PARENT .. */
-        if (name_end && sscanf(name_end, ") %*c %d", &parent) == 1 && parent == (int)getpid()) kill(pid, SIGKILL);
-    }
-    if (proc) closedir(proc);
+    int parent = 0;
+    snprintf(path, sizeof(path), "/proc/%s/stat", pid);
+    FILE *f = fopen(path, "re");
+    if (!f) return false;
+    text[fread(text, 1, sizeof(text) - 1, f)] = '\0';
+    fclose(f);
+    const char *name_end = strrchr(text, ')'); /* PID (NAME) STATE PARENT .. */
+    return name_end && sscanf(name_end, ") %*c %d", &parent) == 1 && parent == (int)getpid();
 }
 
-/* mpirun has gone. Ranks that it has left behind are children of this process now, the nearest subreaper; those
-   that have not asked for a signal yet would go on. Not for ever: a process that the kernel holds cannot be killed. */
-static void end_orphans(void)
+enum kin { STRANGER, RANK, UNKNOWN };
+
+/* All below mpirun have the launcher's folder in their environment; of a process that is about to end, or to become
+   another program, nothing can be read. */
+static enum kin kin_of(const char *pid, const char *folder)
+{
+    const char *name = FOLDER_VARIABLE "=";
+    char path[300], *word = NULL;
+    size_t cap = 0;
+    enum kin kin = UNKNOWN;
+    snprintf(path, sizeof(path), "/proc/%s/environ", pid);
+    FILE *f = fopen(path, "re");
+    if (!f) return errno == EACCES || errno == EPERM ? STRANGER : UNKNOWN;
+    while (kin != RANK && getdelim(&word, &cap, '\0', f) > 0)
+        kin = !strncmp(word, name, strlen(name)) && !strcmp(word + strlen(name), folder) ? RANK : STRANGER;
+    fclose(f);
+    free(word);
+    return kin;
+}
+
+/* Kills the ranks among this process's children; false: there was none. */
+static bool kill_ranks(const char *folder)
+{
+    DIR *proc = opendir("/proc");
+    bool any = false;
+    for (struct dirent *d; proc && (d = readdir(proc)) != NULL;) {
+        int pid = (int)strtol(d->d_name, NULL, 10);
+        enum kin kin = pid > 0 && is_child(d->d_name) ? kin_of(d->d_name, folder) : STRANGER;
+        if (kin == RANK) kill(pid, SIGKILL);
+        any |= kin != STRANGER;
+    }
+    if (proc) closedir(proc);
+    return any;
+}
+
+/* mpirun has gone. Ranks that it has left behind are children of this process now, the nearest subreaper; those that
+   have not asked for a signal yet would go on. Who became this program may have had children before, such as a log's
+   tee: they stay. Not for ever: a process that the kernel holds cannot be killed. */
+static void end_orphans(const char *folder)
 {
     const struct timespec nap = {.tv_nsec = 10000000};
     for (int i = 0; i < 500; i++) {
-        pid_t gone = waitpid(-1, NULL, WNOHANG);
-        if (gone < 0 && errno != EINTR) return;
-        if (gone != 0) continue;
-        kill_children();
+        while (waitpid(-1, NULL, WNOHANG) > 0) continue;
+        if (!kill_ranks(folder)) return;
         nanosleep(&nap, NULL);
     }
 }
@@ -238,6 +267,7 @@ enum ht_status ht_launch(int32_t ranks, char *const argv[], struct ht_error *err
     write_command(&c, ranks, folder, argv);
     fflush(NULL);
     prctl(PR_SET_CHILD_SUBREAPER, 1UL);
+    signal(SIGCHLD, SIG_DFL); /* where it is ignored, nobody hears how mpirun ended */
     ht_interrupt_keep();
     pid_t launcher = getpid(), pid = fork();
     if (pid == 0) become_mpirun(&c, folder, launcher);
@@ -245,7 +275,7 @@ enum ht_status ht_launch(int32_t ranks, char *const argv[], struct ht_error *err
     if (pid < 0) status = ht_fail(err, HT_FAILED, "mpirun cannot be started: %s", strerror(errno));
     if (pid > 0) {
         int waited = wait_for(pid, folder);
-        end_orphans();
+        end_orphans(folder);
         status = outcome(folder, waited, err);
     }
     free_command(&c);

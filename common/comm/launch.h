@@ -2,10 +2,8 @@
  * Starting a program as several ranks, and how the ranks say how it ended.
  *
  *     program ARGS             ht_launch: starts mpirun with the same ARGS, waits
- *       '-- mpirun             a process group of its own, so Ctrl-C reaches the launcher alone, which passes it on
- * (SIGUSR1)
- *             |-- rank 0       ht_launched_ranks() > 0; ht_launch_report says how it ended, in a file of the launcher's
- * folder
+ *       '-- mpirun             a process group of its own, so Ctrl-C reaches the launcher alone, which sends SIGUSR1
+ *             |-- rank 0       ht_launched_ranks() > 0; ht_launch_report says how it ended, in the launcher's folder
  *             '-- rank 1 ..
  *
  * Whoever dies takes the others along: mpirun ends all ranks when one is gone, ranks and mpirun ask the kernel for a
@@ -28,8 +26,8 @@ int32_t ht_launched_ranks(void);
 
 /* Starts `ranks` processes /proc/self/exe with these arguments (argv[0] first, NULL last) and waits for their end.
    What the ranks reported, with their text; HT_FAILED when they ended without a word (one was killed); HT_INFEASIBLE
-   when there is no mpirun. No process is left when it returns, so the caller must have no children of its own; it
-   takes SIGINT and SIGTERM over from ht_interrupt_install. */
+   when there is no mpirun. No process of theirs is left when it returns. It takes SIGINT and SIGTERM over from
+   ht_interrupt_install. */
 enum ht_status ht_launch(int32_t ranks, char *const argv[], struct ht_error *err);
 
 /* In a rank, first: its end is tied to mpirun's, and an interrupt that is passed on is taken as one. */
