@@ -33,6 +33,8 @@ static void post(struct ht_comm *c, struct ht_message *m, bool receive, int32_t 
     m->parts = 0;
     m->next = NULL;
     atomic_store_explicit(&m->word, UNDER_WAY, memory_order_relaxed);
+    /* After a cancel nobody waits for it, so that it may be gone before the transport comes to it. */
+    if (tag != HT_TAG_NOTES && atomic_load_explicit(&c->cancelled, memory_order_acquire)) return;
     c->ops->post(c, m);
 }
 

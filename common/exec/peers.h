@@ -4,10 +4,12 @@
  * Each leader has a core of its own, for its node's ops (core.h, "One node of several"). A note goes from each leader
  * to all others, in order, when
  *
- *     END      an op has ended, or was passed over, that another node's op depends on; or a validate op, with its
- * verdict ENDED    the node is through with one iteration more CUT      rank 0 was interrupted: iterations from here on
- * are not run. None of them has begun anywhere, since the iteration two before it has not ended on rank 0's node FAILED
- * an op has failed: everybody stops
+ *     END      an op has ended, or was passed over, that another node's op depends on;
+ *              or a validate op has, with its verdict
+ *     ENDED    the node is through with one iteration more
+ *     CUT      rank 0 was interrupted: iterations from here on are not run. None of them has begun
+ *              anywhere, since the iteration two before it has not ended on rank 0's node
+ *     FAILED   an op has failed: everybody stops
  */
 #ifndef HT_EXEC_PEERS_H
 #define HT_EXEC_PEERS_H

@@ -146,10 +146,12 @@ static enum word wait_for_order(struct lane *l)
 
 /* ---- decisions, under the lock --------------------------------------------------------------------------------- */
 
-/* Nothing is issued any more. Of several reasons the first counts; NULL: everything is done. */
+/* Nothing is issued any more. Of several reasons the first counts, but what fails after Ctrl-C counts more; NULL:
+   everything is done. */
 static void end_run(struct run *r, struct lane *self, const struct ht_error *why)
 {
-    if (why && r->error.status == HT_OK) r->error = *why;
+    bool first = r->error.status == HT_OK, worse = why && r->error.status == HT_INTERRUPTED;
+    if (why && (first || (worse && why->status != HT_INTERRUPTED))) r->error = *why;
     if (r->over) return;
     r->over = true;
     if (r->o->peers && why) ht_peers_fail(r->o->peers, why->text);

@@ -97,10 +97,11 @@ struct ht_run_options {
  * Runs a verified schedule. Every way out leaves the arenas as they were found and no thread behind.
  *
  * HT_OK           *out is the trace.
- * HT_INTERRUPTED  Ctrl-C (common/base/interrupt.h) or iteration_done asked to stop: no op was started any more, those
- * in flight ended. *out is the trace of the iterations that ended, trace->iterations of them. HT_FAILED       an op
- * failed, or an arena had no hole for bytes that fit (fragmentation); *out is NULL. Others          what a hook, the
- * backend's open or ht_core_create said (HT_INFEASIBLE: OOM); *out is NULL.
+ * HT_INTERRUPTED  Ctrl-C (common/base/interrupt.h) or iteration_done asked to stop: no op was started any more,
+ *                 those in flight ended well. *out is the trace of the iterations that ended, trace->iterations.
+ * HT_FAILED       an op failed, be it after Ctrl-C, or an arena had no hole for bytes that fit (fragmentation);
+ *                 *out is NULL.
+ * Others          what a hook, the backend's open or ht_core_create said (HT_INFEASIBLE: OOM); *out is NULL.
  */
 enum ht_status ht_run(const struct ht_schedule *s, const struct ht_run_options *options, struct ht_error *err,
                       struct ht_trace **out);

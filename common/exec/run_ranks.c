@@ -323,10 +323,9 @@ static enum ht_status lead(const struct ht_schedule *s, const struct ht_run_opti
                                .iteration_done = options->iteration_done ? lead_iteration_done : NULL,
                                .final = lead_final};
     enum ht_status status = ht_run(s, &o, &why, out);
-    if (status != HT_OK && status != HT_INTERRUPTED &&
-        o.peers) { /* other nodes may have begun, and wait for this one */
-        ht_peers_fail(o.peers, why.text);
-        if (x.opened) ht_node_fail(node);
+    if (status != HT_OK && status != HT_INTERRUPTED && o.peers && x.opened) {
+        ht_peers_fail(o.peers, why.text); /* other nodes may have begun, and wait for this one */
+        ht_node_fail(node);
     }
     ht_peers_destroy(o.peers);
     if (*out) correct_times(&x, *out);

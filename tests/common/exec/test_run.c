@@ -5,10 +5,12 @@
 #include "common/mem/arena.h"
 
 #include <check.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* ---- a backend that writes down what it is asked ---- */
 
@@ -18,6 +20,7 @@ struct log {
     void *data[256];
     int opened, closed;
     int fail_at, interrupt_at; /* n-th op, from 1; 0: never */
+    bool fail_late;            /* the op that is to fail does so long after the interrupt */
     bool fail_open;
     bool bad[16]; /* validate's verdict by iteration */
     int n_init, n_final, done[16], n_done;
@@ -60,6 +63,8 @@ static enum ht_status log_run(void *ctx, int32_t iteration, int32_t op, const st
         l->ran[at] = iteration * 100 + op;
         l->data[at] = n ? buffers[0].data : NULL;
     }
+    while (at + 1 == l->fail_at && l->fail_late && !ht_interrupted()) sched_yield();
+    if (at + 1 == l->fail_at && l->fail_late) usleep(20000);
     if (at + 1 == l->fail_at) return ht_fail(err, HT_FAILED, "kernel %d broke", op);
     if (at + 1 == l->interrupt_at) ht_interrupt_set(true);
     return HT_OK;
@@ -368,6 +373,21 @@ START_TEST(test_interrupted)
 }
 END_TEST
 
+/* Ctrl-C, and then an op that was in flight fails: the run has failed. */
+START_TEST(test_fails_after_interrupt)
+{
+    struct ht_schedule *s = make(INT64_MAX);
+    for (int32_t lane = GPU; lane <= H2D; lane++) op(s, HT_OP_COPY, lane, -1);
+    for (int at = 1; at <= 2; at++) {
+        struct log log = {.fail_at = at, .fail_late = true, .interrupt_at = 3 - at};
+        struct result r = run(s, &log, 1, 0);
+        ck_assert_int_eq(r.status, HT_FAILED);
+        ck_assert_msg(strstr(r.err.text, "broke"), "%s", r.err.text);
+    }
+    ht_schedule_destroy(s);
+}
+END_TEST
+
 START_TEST(test_hook_stops)
 {
     struct ht_schedule *s = make_relay(10);
@@ -492,6 +512,7 @@ int main(void)
     tcase_add_test(tc, test_empty);
     tcase_add_test(tc, test_op_fails);
     tcase_add_test(tc, test_interrupted);
+    tcase_add_test(tc, test_fails_after_interrupt);
     tcase_add_test(tc, test_hook_stops);
     tcase_add_test(tc, test_open_and_init_fail);
     tcase_add_test(tc, test_fragmentation);
