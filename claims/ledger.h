@@ -84,7 +84,7 @@ enum ht_claim_metric {
 };
 
 enum ht_claim_kind {
-    HT_CLAIM_VALUE,   /* of each scenario */
+    HT_CLAIM_VALUE,   /* of one scenario */
     HT_CLAIM_AVERAGE, /* arithmetic */
     HT_CLAIM_MAX,
     HT_CLAIM_MIN,
@@ -131,6 +131,7 @@ enum {
     HT_CLAIM_SET = 4,
     HT_CLAIM_SYSTEMS = 8,
     HT_CLAIM_NAME = 64,
+    HT_CLAIM_MODEL = 256, /* a model's name, or its file's */
     HT_CLAIM_STEPS_MAX = 2,
     HT_CLAIM_VALUES = 256 /* that one step makes one of */
 };

@@ -166,6 +166,9 @@ static enum ht_status check_step(const struct ht_claim *c, const struct ht_claim
         return ht_node_error(kind, err, "goes along one list; expected one in 'over'");
     if (n > HT_CLAIM_VALUES)
         return ht_node_error(kind, err, "would be made of too many values; expected at most %d", HT_CLAIM_VALUES);
+    if (step->kind == HT_CLAIM_VALUE && n > 1)
+        return ht_node_error(kind, err,
+                             "is one value, not %d; expected one entry in each list of 'over', or another kind", n);
     if (step->kind == HT_CLAIM_DIFFERENCE && n != 2)
         return ht_node_error(kind, err, "needs a list of two; %s has %d", ht_claim_axis_names[axis], n);
     if (ordered && n < 2)

@@ -52,6 +52,8 @@ static enum ht_status load_model(const struct ht_node *node, struct ht_error *er
     struct ht_error why;
     enum ht_status status = is_map(node) ? ht_config_load(node, fields, err, &entry) : HT_OK;
     if (status == HT_OK) status = ht_node_string(entry.name, err, &s->models[i]);
+    if (status == HT_OK && strlen(s->models[i]) >= HT_CLAIM_MODEL)
+        status = ht_node_error(entry.name, err, "is too long; expected at most %d characters", HT_CLAIM_MODEL - 1);
     if (status != HT_OK) return status;
     if (ht_model_load(s->models[i], &why, &model) != HT_OK) return ht_node_error(entry.name, err, "%.800s", why.text);
     for (int k = 0; k < s->n[HT_CLAIM_SEQS]; k++)

@@ -2,8 +2,9 @@
  * A row of the ledger against what our systems do: the number, the deviation, the verdict.
  *
  *     for each combination of the lists that no step goes over, the row's systems among them:
- *         values along the lists `over`  --kind-->  (several of these  --then-->)  one number  --compare, tolerance-->
- * good or bad the worst of these numbers stands for the row
+ *         values along the lists `over`  --kind-->  (several of these  --then-->)  one number
+ *         one number  --compare, tolerance-->  good or bad
+ *     the worst of these numbers stands for the row
  *
  * The best variant of a system (the one with the highest throughput among those that fit) stands for it at each
  * scenario, as the papers do with and without full checkpointing. With `versus` a value is the ratio of two systems',

@@ -15,7 +15,7 @@ enum ht_sight {
     HT_SEEN_BROKEN,    /* it should have run: our bug */
 };
 
-enum { HT_OBSERVATION_KEY = 512 };
+enum { HT_OBSERVATION_KEY = 1024 }; /* whole with the longest names that a ledger may have */
 
 struct ht_observation {
     char key[HT_OBSERVATION_KEY];

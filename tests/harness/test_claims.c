@@ -233,6 +233,8 @@ START_TEST(scenarios)
     refused_wide("kind: average, at: {settings: x}", "is no list to take entries of");
     refused_wide("kind: average, at: {models: []}", "has 0 entries");
     refused_wide("kind: average, fails_in: device", "metric 'fits' only");
+    refused_wide("kind: value", "key 'kind': is one value, not 2");
+    refused_wide("kind: average, then: {kind: value, over: seq}", "key 'kind': is one value, not 2");
 }
 END_TEST
 
@@ -248,6 +250,9 @@ START_TEST(setups)
     refused_setup("cluster: local", "lacks the key 'models'");
     refused_setup("models: [gpt-tiny]", "key 'models[0]': has no cluster");
     refused_setup("models: [{name: gpt-tiny}]", "cluster");
+    char long_name[400];
+    snprintf(long_name, sizeof(long_name), "models: [./%0300d.yaml], cluster: local", 0);
+    refused_setup(long_name, "key 'models[0]': is too long");
     refused_setup("models: [{name: gpt-tiny, cluster: nowhere}]", "l.yaml:5:42: key 'cluster': unknown cluster");
     refused_setup("models: [{name: gpt-tiny, cluster: sysx-1node}], train_steps: 2", "cannot be trained on");
     refused_setup("models: [gpt-tiny], cluster: local, batches: [1], batches_per_node: [1]", "beside 'batches'");
