@@ -14,6 +14,8 @@ enum ht_status ht_engine_wants_gpu(const struct ht_options *options, const char 
 {
     const char *name = options->backend ? options->backend : "cpu";
     *wants = !strcmp(name, "cuda");
+    if (options->device && !*wants)
+        return ht_fail(err, HT_BAD_INPUT, "%s: --device stands beside --backend cuda only", command);
     if (*wants || !strcmp(name, "cpu")) return HT_OK;
     return ht_fail(err, HT_BAD_INPUT, "%s: --backend '%s' is not known; expected cpu or cuda", command, name);
 }

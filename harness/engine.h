@@ -16,7 +16,7 @@ struct ht_engine {
     int32_t n_arenas;
 };
 
-/* Is --backend cuda asked for? HT_BAD_INPUT for a backend that is not known. */
+/* Is --backend cuda asked for? HT_BAD_INPUT for a backend that is not known, and for a --device without. */
 enum ht_status ht_engine_wants_gpu(const struct ht_options *options, const char *command, struct ht_error *err,
                                    bool *wants);
 
@@ -34,8 +34,8 @@ enum ht_status ht_engine_create(const struct ht_options *options, const struct h
                                 struct ht_error *err, struct ht_engine *out);
 void ht_engine_destroy(struct ht_engine *e);
 
-/* Of a space's arena: a device's is the size that was given, but no more than any run can use where the device is not an
-   emulated one; the others' the most that any run can use. */
+/* Of a space's arena: a device's is the size that was given, but no more than any run can use where the device is not
+   an emulated one; the others' the most that any run can use. */
 int64_t ht_engine_capacity(const struct ht_job *job, int32_t space);
 /* One arena for each space that holds anything. */
 enum ht_status ht_engine_make_arenas(struct ht_engine *e, const struct ht_job *job, struct ht_error *err);
