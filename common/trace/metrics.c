@@ -101,6 +101,7 @@ static void lanes(const struct ht_trace *t, const struct ht_window *w, const int
     free(least);
 }
 
+/* E_k: when iteration k and all before it had ended; 0 for k = -1. */
 static int64_t ended_by(const struct ht_trace *t, int32_t k)
 {
     int64_t end = 0;
@@ -220,7 +221,6 @@ static int64_t longest_chain(const struct ht_trace *t, const struct ht_window *w
     return longest;
 }
 
-/* E_k */
 enum ht_status ht_metrics_compute(const struct ht_trace *t, const int64_t *cost_ns, int32_t warmup,
                                   struct ht_error *err, struct ht_metrics *out)
 {

@@ -137,6 +137,9 @@ static const struct {
      "c.yaml:4:82: key 'count': '65' is out of range; expected 1 to 64"},
     {"name: x\nsource: s\nnodes:\n  - {cpu: epyc-7713, ram: 1 TB, pcie: [a], gpus: [{type: a100-40gb}]}\n",
      "c.yaml:4:39: key 'pcie': is a list; expected the name of a link or a map"},
+    {"name: x\nsource: s\nnodes:\n  - cpu: epyc-7713\n    ram: 1 TB\n    gpus: [{type: a100-40gb}]\n"
+     "    pcie: {name: p, bandwidth: 1 GB/s, efficiency: 1, staged: 2, duplex: true, latency: 0 us, source: s}\n",
+     "c.yaml:7:63: key 'staged': '2' is out of range; expected 0.001 to 1"},
     {"name: x\nsource: s\nnodes:\n  - cpu: {name: c, cores: 4, dram: 20 GB, dram_efficiency: 1, adam_efficiency: 1,\n"
      "           core_flops: 1 GFLOP/s, gemm_efficiency: 1, source: s}\n    ram: 1 GB\n    pcie: pcie4-x16\n    gpus: "
      "[{type: "

@@ -54,8 +54,8 @@ START_TEST(modelled)
     w.dtype = HT_F16;
     ck_assert_int_eq((cost(p, 0, w) + 500) / 1000, 886);
 
-    /* Under control. A log of 3 B: 31 B at 88.064 GB/s 70.889 ms and 1 us, on the device 4.562 ms and 3 us; the undo reads
-       it: the same. A gradient judged: 2 B, 0.294 ms and 3 us. A copy cast anew: 4 + 2 B, 0.883 ms and 3 us */
+    /* Under control. A log of 3 B: 31 B at 88.064 GB/s 70.889 ms and 1 us, on the device 4.562 ms and 3 us; the undo
+       reads it: the same. A gradient judged: 2 B, 0.294 ms and 3 us. A copy cast anew: 4 + 2 B, 0.883 ms and 3 us */
     w = plain(HT_OP_OPTIMIZER_STEP, HT_LANE_HOST);
     w.params = BLOCK;
     w.bytes = 3 * BLOCK;
@@ -115,9 +115,8 @@ START_TEST(modelled)
 }
 END_TEST
 
-/* The emulated device of one core: half of a two-core host's Adam rate at most, FP32 only. */
-/* A node in four domains: a process's host work has a quarter of the rate. Without peer access a message inside the node
-   goes through host memory, at the link's staged rate or else half of a copy's; between nodes it does not. */
+/* A node in four domains: a process's host work has a quarter of the rate. Without peer access a message inside the
+   node goes through host memory, at the link's staged rate or else half of a copy's; between nodes it does not. */
 START_TEST(domains_and_peers)
 {
     struct ht_error err = {0};
@@ -143,6 +142,7 @@ START_TEST(domains_and_peers)
 }
 END_TEST
 
+/* The emulated device of one core: half of a two-core host's Adam rate at most, FP32 only. */
 START_TEST(local)
 {
     struct ht_error err = {0};
