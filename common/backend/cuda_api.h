@@ -38,7 +38,7 @@ struct ht_cuda_api {
     const char *(*stream_create)(void **stream);
     const char *(*stream_destroy)(void *stream);
     const char *(*stream_wait)(void *stream, void *event);
-    const char *(*stream_finish)(void *stream); /* the caller waits, without spinning */
+    const char *(*stream_finish)(void *stream);                                   /* the caller waits, and may spin */
     const char *(*copy)(void *to, const void *from, int64_t bytes, void *stream); /* between any two memories */
 
     const char *(*fill)(void *p, int byte, int64_t bytes, void *stream); /* device memory */

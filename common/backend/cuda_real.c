@@ -170,7 +170,9 @@ static const char *event_reached(void *event, bool *reached)
 {
     cudaError_t answer = cudaEventQuery(event);
     *reached = answer == cudaSuccess;
-    return answer == cudaErrorNotReady ? NULL : SAID(answer);
+    if (answer != cudaErrorNotReady) return SAID(answer);
+    (void)cudaGetLastError(); /* which may keep it, and the thread's next launch would be taken to have failed */
+    return NULL;
 }
 
 static const char *event_between(void *from, void *to, int64_t *ns)

@@ -118,7 +118,9 @@ static const char *event_query(void *event, bool *reached)
 {
     cudaError_t result = cudaEventQuery(event);
     *reached = result == cudaSuccess;
-    return result == cudaErrorNotReady ? NULL : cuda_said(result);
+    if (result != cudaErrorNotReady) return cuda_said(result);
+    (void)cudaGetLastError(); /* which may keep it, and NCCL would find it */
+    return NULL;
 }
 
 /* ---- NCCL ------------------------------------------------------------------------------------------------------- */

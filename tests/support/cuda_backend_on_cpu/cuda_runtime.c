@@ -5,15 +5,23 @@
  */
 #include <cuda_runtime_api.h>
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 enum { ALIGN = 512, FREE_BYTES = 1 << 30 };
 
+struct CUevent_st {
+    double ms;
+    bool not_ready; /* is what the first who asks hears */
+};
+
+extern _Thread_local int ht_emulated_last_error; /* tests/support/cuda_on_cpu: kernels' launches ask for it, too */
+
 const char *cudaGetErrorName(cudaError_t error)
 {
-    return error == cudaSuccess ? "cudaSuccess" : "cudaErrorUnknown";
+    return error == cudaSuccess ? "cudaSuccess" : error == cudaErrorNotReady ? "cudaErrorNotReady" : "cudaErrorUnknown";
 }
 
 const char *cudaGetErrorString(cudaError_t error)
@@ -23,7 +31,9 @@ const char *cudaGetErrorString(cudaError_t error)
 
 cudaError_t cudaGetLastError(void)
 {
-    return cudaSuccess;
+    cudaError_t last = (cudaError_t)ht_emulated_last_error;
+    ht_emulated_last_error = cudaSuccess;
+    return last;
 }
 
 cudaError_t cudaGetDeviceCount(int *count)
@@ -154,7 +164,7 @@ cudaError_t cudaMemsetAsync(void *p, int byte, size_t bytes, cudaStream_t stream
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
 {
     (void)flags;
-    *event = calloc(1, sizeof(double));
+    *event = calloc(1, sizeof(**event));
     return cudaSuccess;
 }
 
@@ -167,10 +177,8 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
     struct timespec t;
-    double ms;
     clock_gettime(CLOCK_MONOTONIC, &t);
-    ms = (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
-    memcpy(event, &ms, sizeof(ms));
+    *event = (struct CUevent_st){.ms = (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6, .not_ready = true};
     return stream ? cudaSuccess : cudaErrorInvalidResourceHandle;
 }
 
@@ -181,14 +189,14 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
 
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
-    return cudaEventSynchronize(event);
+    bool not_ready = event && event->not_ready;
+    if (!not_ready) return cudaEventSynchronize(event);
+    event->not_ready = false;
+    return (cudaError_t)(ht_emulated_last_error = cudaErrorNotReady);
 }
 
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
 {
-    double a, b;
-    memcpy(&a, from, sizeof(a));
-    memcpy(&b, to, sizeof(b));
-    *ms = (float)(b - a);
+    *ms = (float)(to->ms - from->ms);
     return cudaSuccess;
 }

@@ -193,9 +193,12 @@ static inline const char *cudaGetErrorName(cudaError_t)
 {
     return "emulated";
 }
+extern "C" __thread int ht_emulated_last_error;
 static inline cudaError_t cudaGetLastError(void)
 {
-    return cudaSuccess;
+    cudaError_t last = ht_emulated_last_error;
+    ht_emulated_last_error = cudaSuccess;
+    return last;
 }
 static inline cudaError_t cudaGetDeviceCount(int *n)
 {

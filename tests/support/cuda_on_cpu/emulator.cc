@@ -10,6 +10,7 @@
 #include "emulated_ptx.h"
 
 struct ht_emulator ht_emulator;
+__thread int ht_emulated_last_error;
 
 enum { MAX_THREADS = 1024, STACK_BYTES = 256 * 1024, WARP = 32 };
 enum state { READY, AT_WARP, AT_BLOCK, DONE };
