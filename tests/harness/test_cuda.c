@@ -11,6 +11,7 @@
 #include "harness/registry.h"
 #include "harness/train.h"
 #include "tests/support/fake_cuda.h"
+#include "tests/support/sanitized.h"
 
 #include <check.h>
 #include <stdio.h>
@@ -20,11 +21,15 @@
 
 enum { STEPS = 3 };
 
+/* Byte models: of 4 blocks of width 64 and 4 of 256. */
+static const char *const gpt = SANITIZED ? "gpt-mini" : "gpt-tiny";
+
 static struct ht_gpu gpu;
 
 static struct ht_options options_of(const char *model, const char *numerics, bool cuda)
 {
-    struct ht_options o = {.request = {.model = model, .cluster = "local", .batch = 4, .micro_batch = 2, .seq = 32},
+    int64_t seq = SANITIZED ? 8 : 32;
+    struct ht_options o = {.request = {.model = model, .cluster = "local", .batch = 4, .micro_batch = 2, .seq = seq},
                            .issue_ahead = -1,
                            .steps = STEPS,
                            .init_seed = 1,
@@ -142,13 +147,13 @@ static void compare(const char *model, const char *numerics, const char *control
 
 START_TEST(test_every_system_in_fp32)
 {
-    compare("gpt-tiny", "fp32", NULL);
+    compare(gpt, "fp32", NULL);
 }
 END_TEST
 
 START_TEST(test_every_system_in_bf16)
 {
-    compare("gpt-tiny", "bf16", NULL);
+    compare(gpt, "bf16", NULL);
 }
 END_TEST
 
@@ -160,13 +165,13 @@ END_TEST
 
 START_TEST(test_every_system_with_a_gate)
 {
-    compare("gpt-tiny", "fp16", "gate");
+    compare(gpt, "fp16", "gate");
 }
 END_TEST
 
 START_TEST(test_every_system_with_rollback)
 {
-    compare("gpt-tiny", "fp32", "rollback");
+    compare(gpt, "fp32", "rollback");
 }
 END_TEST
 
@@ -217,7 +222,7 @@ START_TEST(test_no_step_waits_for_a_stream)
 {
     static const char *const controls[] = {NULL, "gate", "rollback"};
     const struct ht_system *system;
-    struct ht_options o = options_of("gpt-tiny", "bf16", true);
+    struct ht_options o = options_of(gpt, "bf16", true);
     o.request.control = controls[_i];
     for (size_t i = 0; (system = ht_system_at(i)) != NULL; i++)
         ck_assert_msg(stream_waits(&o, system->name, 2) == stream_waits(&o, system->name, 5), "%s", system->name);
@@ -230,7 +235,7 @@ START_TEST(test_resumes)
     struct ht_error err = {0};
     struct ht_job job;
     struct ht_training whole, half;
-    struct ht_options o = options_of("gpt-tiny", "bf16", true);
+    struct ht_options o = options_of(gpt, "bf16", true);
     char folder[] = "/tmp/ht-cuda-checkpoint-XXXXXX", remove[64];
     ck_assert_ptr_nonnull(mkdtemp(folder));
     o.steps = 4;
@@ -263,7 +268,7 @@ START_TEST(test_failures)
     struct ht_error err = {0};
     struct ht_job job;
     struct ht_training t;
-    struct ht_options o = options_of("gpt-tiny", "fp32", true);
+    struct ht_options o = options_of(gpt, "fp32", true);
     fake_cuda_fail_at(0);
     ck_assert_msg(train(&o, "zero_offload", &job, &err, &t) == HT_OK, "%s", err.text);
     int64_t calls = fake_cuda_calls();
@@ -289,7 +294,7 @@ START_TEST(test_interrupts)
     struct ht_error err = {0};
     struct ht_job job;
     struct ht_training whole, t;
-    struct ht_options o = options_of("gpt-tiny", "bf16", true);
+    struct ht_options o = options_of(gpt, "bf16", true);
     int64_t some = 0;
     o.request.control = "rollback";
     o.steps = 4;
@@ -320,7 +325,7 @@ START_TEST(test_lacks)
     struct ht_error err = {0};
     struct ht_job job;
     struct ht_training t;
-    struct ht_options o = options_of("gpt-tiny", "fp32", true);
+    struct ht_options o = options_of(gpt, "fp32", true);
     o.request.device_memory_bytes = 16 << 10;
     ck_assert_int_eq(train(&o, "in_memory", &job, &err, &t), HT_INFEASIBLE);
     ck_assert_msg(strstr(err.text, "reserve") && !strchr(err.text, '\n'), "%s", err.text);
@@ -345,7 +350,7 @@ START_TEST(test_not_pinned)
     struct ht_error err = {0};
     struct ht_job job;
     struct ht_training want, got;
-    struct ht_options o = options_of("gpt-tiny", "fp32", true);
+    struct ht_options o = options_of(gpt, "fp32", true);
     ck_assert_msg(train(&o, "zero_offload", &job, &err, &want) == HT_OK, "%s", err.text);
     ht_job_free(&job);
     fake_cuda_refuse_pinning(true);
@@ -368,7 +373,7 @@ static const char *no_driver(int *n)
 START_TEST(test_no_gpu)
 {
     struct ht_cuda_api none = *fake_cuda_api();
-    struct ht_options o = options_of("gpt-tiny", "fp32", false);
+    struct ht_options o = options_of(gpt, "fp32", false);
     struct ht_error err = {0};
     struct ht_gpu found;
     none.count = no_driver;
@@ -382,7 +387,7 @@ END_TEST
 /* The device's events tell the costs, and a planner takes the file. */
 START_TEST(test_profile)
 {
-    struct ht_options o = options_of("gpt-tiny", "fp32", false);
+    struct ht_options o = options_of(gpt, "fp32", false);
     struct ht_error err = {0};
     struct ht_profile *profile = NULL;
     struct ht_job job;
@@ -395,7 +400,7 @@ START_TEST(test_profile)
     ck_assert_int_eq(fake_cuda_leaks(), 0);
     ck_assert_msg(ht_profile_load(path, &err, &profile) == HT_OK, "%s", err.text);
     ht_profile_destroy(profile);
-    struct ht_options planned = options_of("gpt-tiny", "fp32", true);
+    struct ht_options planned = options_of(gpt, "fp32", true);
     planned.profile = path;
     const char *systems[] = {"in_memory", "zero_offload_ckpt", "autohete"};
     for (size_t i = 0; i < HT_COUNT(systems); i++) {

@@ -134,7 +134,7 @@ refused 2 "broken/results.json: is no results file" experiment small.yaml --out 
 
 {
     sed -e 's/^name: small/name: long/' -e '/^break_even/d' -e '/^timelines/d' -e '/^batches/d' -e 's/, autohete-6b//' small.yaml
-    echo 'iterations: 1000'
+    echo "iterations: $([ -n "$sanitized" ] && echo 50 || echo 1000)"
     echo "batches: [$(seq -s, 1 40)]"
 } >long.yaml
 status=0

@@ -7,12 +7,13 @@
 #include "common/schedule/verify.h"
 #include "tests/support/random_graph.h"
 #include "tests/support/reference_sim.h"
+#include "tests/support/sanitized.h"
 
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { ITERATIONS = 4 };
+enum { ITERATIONS = 4, GRAPHS = SANITIZED ? 1000 : 10000 };
 
 struct tally {
     int oom, run, ahead;
@@ -110,7 +111,7 @@ static int from_environment(const char *name, int otherwise)
 START_TEST(everything)
 {
     struct tally tally = {0};
-    int first = from_environment("HT_TEST_FIRST", 0), n = from_environment("HT_TEST_GRAPHS", 10000);
+    int first = from_environment("HT_TEST_FIRST", 0), n = from_environment("HT_TEST_GRAPHS", GRAPHS);
     for (int i = first; i < first + n; i++) run_one((uint64_t)i, random_graph_everything(), &tally);
     printf("%d runs compared, %d OOM, %d ops issued before they started\n", tally.run, tally.oom, tally.ahead);
     ck_assert_int_gt(tally.run, tally.oom);
@@ -124,7 +125,7 @@ START_TEST(larger_ones)
     struct tally tally = {0};
     o.max_ranks = 8;
     o.max_ops = 120;
-    int first = from_environment("HT_TEST_FIRST", 0), n = from_environment("HT_TEST_GRAPHS", 10000) / 200;
+    int first = from_environment("HT_TEST_FIRST", 0), n = from_environment("HT_TEST_GRAPHS", GRAPHS) / 200;
     for (int i = first; i < first + n; i++) run_one(1000000 + (uint64_t)i, o, &tally);
     ck_assert(n == 0 || tally.run > 0);
 }

@@ -11,9 +11,10 @@
 
 #include "common/base/half.h"
 #include "common/model/model.h"
+#include "tests/support/sanitized.h"
 
 /* x as it is stored; FP32 stands for: not rounded. */
-static inline void ref_round(double *x, int64_t n, enum ht_dtype stored)
+UNSANITIZED static inline void ref_round(double *x, int64_t n, enum ht_dtype stored)
 {
     for (int64_t i = 0; i < n && stored != HT_F32; i++)
         x[i] =
@@ -21,8 +22,8 @@ static inline void ref_round(double *x, int64_t n, enum ht_dtype stored)
 }
 
 /* y (n_rows, out) = x (n_rows, in) W^T + b; b may be NULL. */
-static inline void ref_linear(const double *x, const double *w, const double *b, double *y, int64_t n_rows, int64_t in,
-                              int64_t out)
+UNSANITIZED static inline void ref_linear(const double *x, const double *w, const double *b, double *y, int64_t n_rows,
+                                          int64_t in, int64_t out)
 {
     for (int64_t r = 0; r < n_rows; r++)
         for (int64_t o = 0; o < out; o++) {
@@ -32,7 +33,8 @@ static inline void ref_linear(const double *x, const double *w, const double *b,
         }
 }
 
-static inline void ref_rms_norm(const double *x, const double *w, double eps, double *y, int64_t n_rows, int64_t C)
+UNSANITIZED static inline void ref_rms_norm(const double *x, const double *w, double eps, double *y, int64_t n_rows,
+                                            int64_t C)
 {
     for (int64_t r = 0; r < n_rows; r++) {
         double square = 0;
@@ -41,7 +43,8 @@ static inline void ref_rms_norm(const double *x, const double *w, double eps, do
     }
 }
 
-static inline void ref_norm(const double *x, const double *w, const double *b, double *y, int64_t n_rows, int64_t C)
+UNSANITIZED static inline void ref_norm(const double *x, const double *w, const double *b, double *y, int64_t n_rows,
+                                        int64_t C)
 {
     for (int64_t r = 0; r < n_rows; r++) {
         double mean = 0, var = 0;
@@ -53,8 +56,8 @@ static inline void ref_norm(const double *x, const double *w, const double *b, d
 
 /* qkv: (B,T,C+2K), K = KV C / H; out: (B,T,C); probs: (T) scratch, stored as a type. Query heads in a row share a head
    of keys. */
-static inline void ref_attention(const double *qkv, double *out, double *probs, int64_t B, int64_t T, int64_t C,
-                                 int64_t H, int64_t KV, enum ht_dtype stored)
+UNSANITIZED static inline void ref_attention(const double *qkv, double *out, double *probs, int64_t B, int64_t T,
+                                             int64_t C, int64_t H, int64_t KV, enum ht_dtype stored)
 {
     int64_t D = C / H, K = KV * D, W = C + 2 * K;
     for (int64_t b = 0; b < B; b++)
@@ -81,7 +84,8 @@ static inline void ref_attention(const double *qkv, double *out, double *probs, 
 }
 
 /* Turns the first `heads` heads of every row (width W) of x (B,T,W): pairs (d, d + D/2) by t theta^(-2d/D). */
-static inline void ref_rotate(double *x, int64_t B, int64_t T, int64_t W, int64_t heads, int64_t D, double theta)
+UNSANITIZED static inline void ref_rotate(double *x, int64_t B, int64_t T, int64_t W, int64_t heads, int64_t D,
+                                          double theta)
 {
     for (int64_t r = 0; r < B * T; r++)
         for (int64_t h = 0; h < heads; h++)
@@ -93,8 +97,8 @@ static inline void ref_rotate(double *x, int64_t B, int64_t T, int64_t W, int64_
             }
 }
 
-static inline void ref_llama_block(const struct ht_model *m, enum ht_dtype stored, int64_t B, int64_t T,
-                                   const double *params, const double *x, double *out)
+UNSANITIZED static inline void ref_llama_block(const struct ht_model *m, enum ht_dtype stored, int64_t B, int64_t T,
+                                               const double *params, const double *x, double *out)
 {
     int64_t C = m->width, F = m->ffn, R = B * T, D = C / m->heads, K = D * m->kv_heads, W = C + 2 * K;
     struct ht_param_part part[HT_MAX_PARAM_PARTS];
@@ -134,8 +138,8 @@ static inline void ref_llama_block(const struct ht_model *m, enum ht_dtype store
 }
 
 /* out (B,T,C) of a block; params as the block's flat buffer, in double. What the kernels store is rounded. */
-static inline void ref_block(const struct ht_model *m, enum ht_dtype stored, int64_t B, int64_t T, const double *params,
-                             const double *x, double *out)
+UNSANITIZED static inline void ref_block(const struct ht_model *m, enum ht_dtype stored, int64_t B, int64_t T,
+                                         const double *params, const double *x, double *out)
 {
     int64_t C = m->width, F = m->ffn, R = B * T;
     if (m->arch == HT_ARCH_LLAMA) {
@@ -171,8 +175,9 @@ static inline void ref_block(const struct ht_model *m, enum ht_dtype stored, int
 }
 
 /* Sum over the tokens of -log p(target); norm_params: weight, GPT also bias; matrix: (V,C). */
-static inline double ref_head(const struct ht_model *m, enum ht_dtype stored, int64_t n_rows, const double *norm_params,
-                              const double *matrix, const double *x, const int32_t *targets)
+UNSANITIZED static inline double ref_head(const struct ht_model *m, enum ht_dtype stored, int64_t n_rows,
+                                          const double *norm_params, const double *matrix, const double *x,
+                                          const int32_t *targets)
 {
     int64_t C = m->width, V = m->vocab;
     double *n = calloc((size_t)(n_rows * (C + V)), sizeof(double)), *logits = n + n_rows * C, loss = 0;
@@ -192,7 +197,7 @@ static inline double ref_head(const struct ht_model *m, enum ht_dtype stored, in
 }
 
 /* Derivative of f(ctx) by *at, f smooth and of order 1. */
-static inline double ref_derivative(double (*f)(void *ctx), void *ctx, double *at)
+UNSANITIZED static inline double ref_derivative(double (*f)(void *ctx), void *ctx, double *at)
 {
     const double h = 1e-5, old = *at;
     *at = old + h;
