@@ -16,15 +16,19 @@ static const char *const names[] = {
 #undef HT_EACH_FUNCTION
 };
 
+/* Once opened it stays: threads that have used it run its clean-up when they end, and a context that is made again need
+   not load its kernels again. */
+enum { HOW = RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE };
+
 enum ht_status ht_cublaslt_open(struct ht_cublaslt *lt, struct ht_error *err)
 {
     const char *named = getenv("HT_CUBLASLT");
     const char *const places[] = {FILE_NAME, "/usr/local/cuda/lib64/" FILE_NAME};
     char why[512] = "";
-    lt->library = named ? dlopen(named, RTLD_NOW | RTLD_LOCAL) : NULL;
+    lt->library = named ? dlopen(named, HOW) : NULL;
     if (named && !lt->library) return ht_fail(err, HT_INFEASIBLE, "HT_CUBLASLT: %s", dlerror());
     for (size_t i = 0; i < sizeof(places) / sizeof(places[0]) && !lt->library; i++) {
-        lt->library = dlopen(places[i], RTLD_NOW | RTLD_LOCAL);
+        lt->library = dlopen(places[i], HOW);
         if (!lt->library && i == 0) snprintf(why, sizeof(why), "%s", dlerror());
     }
     if (!lt->library)

@@ -1,7 +1,8 @@
 /*
  * The instructions of common/kernels/cuda/ptx.cuh in plain loops, with the layouts of fragments that the PTX manual
  * gives (sections on mma.m16n8k16 with .f16/.bf16 and on ldmatrix). Asynchronous copies are made as late as they may
- * be, at the wait for them: a kernel that waits for too few of them reads what was there before.
+ * be, at the wait for them: a kernel that waits for too few of them reads what was there before. With the threads in
+ * the other order they are made at once: one that copies over what is still to be read gives other results.
  */
 #ifndef HT_CUDA_ON_CPU_EMULATED_PTX_H
 #define HT_CUDA_ON_CPU_EMULATED_PTX_H

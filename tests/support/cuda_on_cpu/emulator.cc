@@ -103,10 +103,22 @@ const uint64_t *ht_emulated_exchange(uint64_t mine)
     return slot;
 }
 
+static void make(const struct copy &c)
+{
+    if (c.valid)
+        memcpy(c.to, c.from, (size_t)c.bytes);
+    else
+        memset(c.to, 0, (size_t)c.bytes);
+}
+
 void ht_emulated_copy(void *to, const void *from, int bytes, bool valid)
 {
     if (((uintptr_t)to | (uintptr_t)from) % (unsigned)bytes != 0) fail("a copy is not aligned to its size");
-    fibers[current].open.push_back({to, from, bytes, valid});
+    struct copy c = {to, from, bytes, valid};
+    if (ht_emulator.reverse)
+        make(c);
+    else
+        fibers[current].open.push_back(c);
 }
 
 void ht_emulated_copy_commit(void)
@@ -119,12 +131,7 @@ void ht_emulated_copy_wait(int pending)
 {
     std::vector<std::vector<struct copy>> &groups = fibers[current].groups;
     while ((int)groups.size() > pending) {
-        for (const struct copy &c : groups.front()) {
-            if (c.valid)
-                memcpy(c.to, c.from, (size_t)c.bytes);
-            else
-                memset(c.to, 0, (size_t)c.bytes);
-        }
+        for (const struct copy &c : groups.front()) make(c);
         groups.erase(groups.begin());
     }
 }
