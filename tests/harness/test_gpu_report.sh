@@ -13,6 +13,11 @@ for word in "== facts" "== kernels" "== parity" "== copies" "== step" "== offloa
     grep -q -e "$word" out || fail "the dry run does not tell of '$word'"
 done
 [ ! -e dry ] || fail "the dry run wrote something"
+grep -o '"test_cuda_[a-z_]*"' "$report" | tr -d '"' >named
+[ -s named ] || fail "gpu-report names no test of the kernels"
+while read -r name; do
+    [ -e "$root/tests/common/kernels/cuda/$name.cu" ] || fail "gpu-report names $name, which is no test"
+done <named
 
 # Every part once, with tiny models: all trainings have in_memory's bits, and the files are there and few.
 "$python" "$report" --rehearse --bin "$build" --minutes 4 --out done >out 2>&1 || {
@@ -65,6 +70,18 @@ for line in "FAILED kernels: test_cuda_hangs_on_cpu: stopped after 4 s" "FAILED 
 done
 [ -s hung/step.csv ] && [ -s hung/report.json ] || fail "the results of the other parts are lost"
 "$python" "$report" --budget nothing=3 >out 2>&1 && fail "a budget of no part was taken"
+
+# compute-sanitizer's time is shared: a test that takes too long under it leaves the others theirs.
+mkdir tools
+cat >tools/compute-sanitizer <<'EOF'
+#!/bin/sh
+case "$3" in *_ops) sleep 60 ;; esac
+echo "========= ERROR SUMMARY: 0 errors"
+EOF
+while read -r name; do cp tools/compute-sanitizer "bin/$name"; done <named
+chmod +x tools/* bin/*
+PATH=$PWD/tools:$PATH "$python" "$report" --rehearse --bin bin --out sanitized --budget sanitizer=9 --part sanitizer >out 2>&1 || true
+grep -q "test_cuda_ops=no time.*test_cuda_attention=ERROR SUMMARY: 0 errors" out || fail "sanitizer: $(tail -n 4 out)"
 
 if ! command -v nvidia-smi >/dev/null; then
     status=0
