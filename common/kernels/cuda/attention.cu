@@ -243,8 +243,8 @@ static void all_probs(struct ht_cuda *cuda, const struct ht_cuda_attention *a, b
 
 static bool in_range(struct ht_cuda *cuda, const struct ht_cuda_attention *a)
 {
-    if (a->head_size <= HT_CUDA_MAX_HEAD_SIZE && a->seq <= 1 << 20) return true;
-    ht_cuda_fail(cuda, HT_BAD_INPUT, "attention on the GPU takes heads of up to 256 and sequences of up to 1048576",
+    if (a->head_size <= HT_CUDA_MAX_HEAD_SIZE && a->seq <= HT_CUDA_MAX_SEQ) return true;
+    ht_cuda_fail(cuda, HT_BAD_INPUT, "attention on the GPU takes heads of up to 256 and sequences of up to 1048560",
                  __FILE__, __LINE__);
     return false;
 }

@@ -20,7 +20,7 @@
 extern "C" {
 #endif
 
-enum { HT_CUDA_MAX_HEAD_SIZE = 256 };
+enum { HT_CUDA_MAX_HEAD_SIZE = 256, HT_CUDA_MAX_SEQ = 65535 * 16 }; /* a grid's height, of tiles of 16 rows */
 
 struct ht_cuda_attention {
     enum ht_dtype dtype;
