@@ -184,7 +184,8 @@ static const struct ht_field setup_fields[] = {
 /* What it is run on: models on clusters, or equal blocks with times of their own. */
 static enum ht_status load_subject(const struct ht_node *map, struct ht_error *err, struct ht_claim_setup *s)
 {
-    static const char *const not_with_units[] = {"models", "cluster", "memory", "seq", "train_steps", "numerics"};
+    static const char *const not_with_units[] = {"models",      "cluster",  "memory",    "seq",
+                                                 "train_steps", "numerics", "accumulate"};
     if (!ht_node_find(map, "unit_times")) {
         if (!s->nodes_of[HT_CLAIM_MODELS])
             return ht_node_key_error(map, err, "lacks the key 'models'; expected it, or 'unit_times'");
@@ -211,7 +212,11 @@ static enum ht_status check_numerics(const struct ht_node *map, struct ht_error 
     const struct ht_node *n = ht_node_find(map, "numerics"), *a = ht_node_find(map, "accumulate");
     int which = 0;
     enum ht_status status = n ? ht_node_enum(n, numerics, HT_COUNT(numerics), err, &which) : HT_OK;
-    return status == HT_OK && a ? ht_node_enum(a, sums, HT_COUNT(sums), err, &which) : status;
+    bool single = n && !which;
+    if (status == HT_OK && a) status = ht_node_enum(a, sums, HT_COUNT(sums), err, &which);
+    if (status == HT_OK && a && which && single)
+        return ht_node_error(a, err, "needs 16-bit gradients; numerics are fp32");
+    return status;
 }
 
 enum ht_status ht_claim_load_setup(const struct ht_node *map, struct ht_error *err, struct ht_claim_setup *out)

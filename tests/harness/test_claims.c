@@ -261,6 +261,8 @@ START_TEST(setups)
     refused_setup("models: [gpt-tiny], cluster: local, micro_batch: [0]", "key 'micro_batch[0]'");
     refused_setup("models: [gpt-tiny], cluster: local, numerics: fp8", "key 'numerics'");
     refused_setup("models: [gpt-tiny], cluster: local, accumulate: 32", "key 'accumulate'");
+    refused_setup("models: [gpt-tiny], cluster: local, numerics: fp32, accumulate: 16",
+                  "key 'accumulate': needs 16-bit");
     refused_setup("unit_times: {devices: 2}", "blocks");
     refused_setup("unit_times: {devices: 2, blocks: 4, forward: -1, backward: 1, fetch: 0, offload: 0, step: 0}",
                   "key 'forward'");
