@@ -3,7 +3,6 @@
 #include "common/backend/cpu_call.h"
 #include "common/kernels/grad_sum.h"
 
-#include <math.h>
 #include <string.h>
 
 /* ---- copy ---- */
@@ -88,12 +87,12 @@ enum ht_status ht_cpu_restore(struct ht_cpu_call *c)
 
 /* ---- faults ---- */
 
-static float faulty_value(enum ht_cpu_fault_kind kind, enum ht_dtype type)
-{
-    if (kind == HT_CPU_FAULT_INFINITE) return INFINITY;
-    if (kind == HT_CPU_FAULT_NAN) return NAN;
-    return type == HT_F16 ? 65504 : 1e30f;
-}
+/* The bits of a fault in each type. They stay, since a device may read them when the op has long been enqueued. */
+static const uint32_t fault_bits[][3] = {
+    [HT_CPU_FAULT_INFINITE] = {[HT_F32] = 0x7f800000, [HT_F16] = 0x7c00, [HT_BF16] = 0x7f80},
+    [HT_CPU_FAULT_NAN] = {[HT_F32] = 0x7fc00000, [HT_F16] = 0x7e00, [HT_BF16] = 0x7fc0},
+    [HT_CPU_FAULT_HUGE] = {[HT_F32] = 0x7149f2ca, [HT_F16] = 0x7bff, [HT_BF16] = 0x714a},
+};
 
 void ht_cpu_inject(const struct ht_cpu_call *c)
 {
@@ -107,10 +106,7 @@ void ht_cpu_inject(const struct ht_cpu_call *c)
         const struct ht_buffer *b = ht_cpu_look(c, HT_GRAD, f->unit, j, HT_CPU_WRITE);
         if (!b) b = ht_cpu_look(c, HT_GRAD, f->unit, j = -1, HT_CPU_WRITE);
         enum ht_dtype type = ht_cpu_dtype(c, HT_GRAD, j);
-        float value = faulty_value(f->kind, type);
         void *at = ht_element(b->data, type, f->element % (b->bytes / ht_dtype_bytes(type)));
-        uint32_t rounded;
-        ht_round_copy(NULL, &value, &rounded, type, 1);
-        c->kernels->copy(c->device, at, &rounded, ht_dtype_bytes(type));
+        c->kernels->copy(c->device, at, &fault_bits[f->kind][type], ht_dtype_bytes(type));
     }
 }

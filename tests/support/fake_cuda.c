@@ -256,14 +256,12 @@ struct move {
     char *to;
     const char *from;
     int64_t bytes;
-    char *taken; /* a small copy from memory that is not pinned */
 };
 
 static void do_move(void *arg)
 {
-    struct move *m = arg;
-    memcpy(m->to, m->taken ? m->taken : m->from, (size_t)m->bytes);
-    free(m->taken);
+    const struct move *m = arg;
+    memcpy(m->to, m->from, (size_t)m->bytes);
 }
 
 /* Where a copy goes or comes from; of the host only pinned memory, but for the hooks' copies, which are waited for. */
@@ -286,10 +284,6 @@ void fake_cuda_move(struct stream *stream, void *to, const void *from, int64_t b
     if (strict && !fake.refuses_pinning && (!to_pinned || (!from_pinned && bytes > SMALL_BYTES))) {
         fprintf(stderr, "fake cuda: a copy of %lld bytes from or to memory that is not pinned\n", (long long)bytes);
         abort();
-    }
-    if (!from_pinned && bytes <= SMALL_BYTES) {
-        m.taken = ht_alloc((size_t)bytes);
-        memcpy(m.taken, from, (size_t)bytes);
     }
     stream_do(stream, do_move, &m, sizeof(m));
 }

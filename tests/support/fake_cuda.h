@@ -3,7 +3,8 @@
  *
  * Its memory is mapped twice. Where the host knows it, it cannot be touched: whatever reads or writes device memory on
  * the host faults. The device's threads use the other mapping. Copies from and to the host demand pinned memory, since
- * CUDA would wait for others in between; small ones are taken over when they are enqueued, as CUDA does.
+ * CUDA would wait for others in between; small ones from other memory are allowed. None is taken over when it is
+ * enqueued: CUDA says that it may be.
  */
 #ifndef TESTS_SUPPORT_FAKE_CUDA_H
 #define TESTS_SUPPORT_FAKE_CUDA_H
