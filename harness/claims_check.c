@@ -202,7 +202,8 @@ static enum ht_status value_at(const struct ht_claim *c, const int *at, struct h
     v.system = c->systems[at[HT_CLAIM_BY_SYSTEM]];
     struct stand_in a, b = {0};
     enum ht_status status = find_best(v.system, c, v.point, seen, err, out, &a);
-    if (status == HT_OK && c->versus) status = find_best(c->versus, c, v.point, seen, err, out, &b);
+    if (status == HT_OK && c->versus && !undecidable(out))
+        status = find_best(c->versus, c, v.point, seen, err, out, &b);
     if (status != HT_OK || undecidable(out)) return status;
 
     *fails_in = a.best ? 0 : a.last->fails_in;
