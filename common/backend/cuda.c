@@ -25,10 +25,15 @@ enum ht_status ht_cuda_failed(const char *text, const char *what, struct ht_erro
 
 enum ht_status ht_cuda_not_there(enum ht_status status, struct ht_error *err)
 {
-    static const char *const lacks[] = {"cudaErrorMemoryAllocation",      "cudaErrorNoKernelImageForDevice",
-                                        "cudaErrorUnsupportedPtxVersion", "cudaErrorInvalidDeviceFunction",
-                                        "cudaErrorInsufficientDriver",    "cudaErrorNoDevice",
-                                        "cudaErrorInvalidDevice"};
+    static const char *const lacks[] = {"cudaErrorMemoryAllocation",
+                                        "cudaErrorNoKernelImageForDevice",
+                                        "cudaErrorUnsupportedPtxVersion",
+                                        "cudaErrorInvalidDeviceFunction",
+                                        "cudaErrorInsufficientDriver",
+                                        "cudaErrorNoDevice",
+                                        "cudaErrorInvalidDevice",
+                                        "cuBLASLt is not here",
+                                        "HT_CUBLASLT: "};
     for (size_t i = 0; i < HT_COUNT(lacks) && status == HT_FAILED; i++)
         if (err && strstr(err->text, lacks[i])) status = err->status = HT_INFEASIBLE;
     return status;

@@ -319,6 +319,12 @@ START_TEST(test_interrupts)
 }
 END_TEST
 
+static const char *no_cublaslt(void *stream, void *products, void **context)
+{
+    return products ? "cuBLASLt is not here (libcublasLt.so.13: cannot open shared object file)"
+                    : fake_cuda_api()->context_create(stream, products, context);
+}
+
 /* Where there is not enough: HT_INFEASIBLE in one line, before anything runs. */
 START_TEST(test_lacks)
 {
@@ -338,6 +344,14 @@ START_TEST(test_lacks)
         ck_assert_int_eq(fake_cuda_leaks(), 0);
     }
     fake_cuda_largest(0);
+    struct ht_cuda_api lacking = *fake_cuda_api();
+    lacking.context_create = no_cublaslt;
+    o.cuda_api = &lacking;
+    ck_assert_int_eq(train(&o, "in_memory", &job, &err, &t), HT_INFEASIBLE);
+    ck_assert_msg(strstr(err.text, "cuBLASLt is not here") && !strchr(err.text, '\n'), "%s", err.text);
+    ht_job_free(&job);
+    ck_assert_int_eq(fake_cuda_leaks(), 0);
+    o.cuda_api = fake_cuda_api();
     o.device = 1;
     ck_assert_int_eq(ht_engine_find_gpu(&o, &err, &gpu), HT_INFEASIBLE);
     ck_assert_msg(strstr(err.text, "no GPU 1") && strstr(err.text, "CUDA_VISIBLE_DEVICES"), "%s", err.text);
