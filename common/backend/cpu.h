@@ -118,9 +118,10 @@
  * What LOG(u) has beyond ht_undo_log_bytes(elements, 0) is room for exceptions (common/kernels/undo.h), of which bad
  * gradients make many. When they do not fit, a step with bad gradients (which VALIDATE will find, too) is left out, and
  * its UNDO has nothing to do; without an UNDO the row's next step is HT_FAILED. A step with good gradients that does
- * not fit is left out, too, and the verdict is bad, where the verdict waits for all steps and all are made again when it
- * is; else it is HT_FAILED at once, with the bytes that it needs. LOG(u) may stay resident (U), or be made by the step (P)
- * and released once it is of no use.
+ * not fit is left out, too, and the verdict is bad, where the verdict waits for all steps and all are undone when it is:
+ * steps `when: bad` make them again or, in a schedule without any, UNDO itself does, with the same gradients and without
+ * a log. Where the verdict does not wait it is HT_FAILED at once, with the bytes that it needs. LOG(u) may stay resident
+ * (U), or be made by the step (P) and released once it is of no use.
  *
  * Micro-batch gradients are accumulated as ((G(u,0) + G(u,1)) + G(u,2)) ..., in FP32 and rounded to the type of G(u)
  * each time: a system whose graph keeps this order gets the same bits as any other.

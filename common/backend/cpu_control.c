@@ -102,11 +102,11 @@ static void mark(const struct ht_schedule *s, int32_t op, bool *marked)
     for (int32_t i = first; i == op || (match >= 0 && i < s->n_ops && s->ops[i].match == match); i++) marked[i] = true;
 }
 
-/* Every op that judges gradients ends before the verdict begins. If all steps that are undone do, too, and are made
-   again, one may be left out. */
+/* Every op that judges gradients ends before the verdict begins. If all steps that are undone do, too, one may be left
+   out: all are undone and made again, by steps of the bad branch, or by the undo ops where there are none. */
 static enum ht_status check_partials_first(struct ht_cpu_control *c, const struct ht_schedule *s, struct ht_error *err)
 {
-    int32_t verdict = c->verdict, steps = 0, *before = before_on_lane(s), missing = -1;
+    int32_t verdict = c->verdict, steps = 0, undone = 0, again = 0, *before = before_on_lane(s), missing = -1;
     bool heard = true;
     bool *earlier = HT_NEW_ARRAY(bool, s->n_ops); /* the verdict waits for it */
     earlier[verdict] = true;
@@ -118,11 +118,14 @@ static enum ht_status check_partials_first(struct ht_cpu_control *c, const struc
     for (int32_t op = 0; op < s->n_ops; op++) {
         bool partial = s->ops[op].kind == HT_OP_VALIDATE && s->ops[op].label.unit >= 0;
         if (partial && !earlier[op]) missing = op;
+        undone += s->ops[op].kind == HT_OP_UNDO && s->ops[op].when == HT_WHEN_BAD;
         if (s->ops[op].kind != HT_OP_OPTIMIZER_STEP) continue;
-        steps += s->ops[op].when == HT_ALWAYS ? 1 : s->ops[op].when == HT_WHEN_BAD ? -1 : 0;
+        steps += s->ops[op].when == HT_ALWAYS;
+        again += s->ops[op].when == HT_WHEN_BAD;
         heard &= s->ops[op].when != HT_ALWAYS || earlier[op];
     }
-    c->redoes = c->undoes && heard && steps == 0;
+    c->undo_steps = again == 0;
+    c->redoes = c->undoes && heard && undone == steps && (again == steps || again == 0);
     free(before);
     free(earlier);
     return missing < 0 ? HT_OK : wrong(s, missing, err, "judges gradients, but the verdict does not wait for it");
@@ -266,7 +269,7 @@ enum ht_status ht_cpu_control_open(struct ht_cpu_control *c, const struct ht_sch
     c->verdict = -1;
     c->undoes = false;
     c->n_judged = 0;
-    c->redoes = false;
+    c->redoes = c->undo_steps = false;
     for (int i = 0; i < HT_CPU_SLOTS; i++) c->slots[i] = (struct ht_cpu_slot){.loss_scale = c->scaler.scale};
     enum ht_status status = find_verdict(c, s, err);
     if (!status) status = check_steps(c, s, err);

@@ -44,7 +44,8 @@ struct ht_cpu_control {
     /* While a run has a schedule open: */
     int32_t verdict;              /* op of this rank, or -1 */
     bool undoes;                  /* steps come before the verdict and are taken back */
-    bool redoes;                  /* and made again: all of them, and the verdict waits for them */
+    bool redoes;                  /* and can be made again: all of them, and the verdict waits for them */
+    bool undo_steps;              /* by the undo op itself: the schedule has no steps for it */
     struct ht_cpu_judged *judged; /* in the order of units and elements */
     int32_t n_judged;
     struct ht_grad_partial *partials; /* [n_tensors] */

@@ -155,6 +155,10 @@ static enum ht_status undo_row(struct ht_cpu_call *c, const struct ht_undo *u, s
         return ht_cpu_complain(c, "the undo log of unit %d tells of no step that is still to be undone", unit);
     if (!row->left_out) row->steps--;
     row->left_out = false;
+    if (!c->control->undo_steps || !ht_cpu_slot(c->control, c->iteration)->finite) return HT_OK;
+    /* The gradients are good: some step was left out, and nothing but this op makes them again. */
+    struct ht_adamw_step step = coefficients(c, ++row->steps);
+    c->kernels->adamw(c->device, u->pool, &step, &u->row);
     return HT_OK;
 }
 

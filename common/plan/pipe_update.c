@@ -6,7 +6,9 @@
  *     ON_DEVICE       b3 V3  b2 V2  ..       |agree| verdict | U3 U2 ..   (bad: free 3, free 2, ..)   when gated
  *
  * V q judges the gradients of backward stage q; "agree" is an all-reduce of what the ranks found, and each rank's
- * verdict op takes it down.
+ * verdict op takes it down. A step for which its undo log had no room is bad, too, for all of them: the undo ops, in the
+ * same place, take the others back and make them all without a log (common/backend/cpu.h); their cost in a simulation is
+ * that of the undo.
  */
 #include "common/plan/pipe_parts.h"
 

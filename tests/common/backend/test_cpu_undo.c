@@ -40,6 +40,7 @@ struct variant {
     bool shards;    /* state and log in two shards a unit */
     bool transient; /* the log is made by the step and released when the iteration is judged */
     bool no_room;   /* for more exceptions than good gradients make */
+    bool none;      /* no room for any: good steps are left out, too, and made when all have been undone */
     bool cuda;      /* on the CUDA backend, over tests/support/fake_cuda.h: enqueued ahead */
 };
 
@@ -68,7 +69,7 @@ static int32_t shard(struct graph *g, enum ht_tensor_class class, int32_t u, int
 {
     int64_t n = ht_unit_params(&model, u), cut = g->v->shards ? n / 3 : n, begin = i ? cut : 0, end = i ? n : cut;
     if (begin == end) return -1;
-    int64_t room = g->v->no_room ? ht_undo_usual_exceptions(end - begin) : 3 * n;
+    int64_t room = g->v->none ? 0 : g->v->no_room ? ht_undo_usual_exceptions(end - begin) : 3 * n;
     int64_t bytes = class == HT_STAGING ? ht_undo_log_bytes(end - begin, room) : 4 * (end - begin);
     struct ht_tensor row = {.class = class, .label = about(u, 1, -1), .bytes = bytes};
     if (g->v->shards) row.shard_begin = begin, row.shard_end = end;
@@ -472,12 +473,16 @@ static const struct variant variants[] = {
     {.control = ROLLBACK, .shards = true, .transient = true},
     {.control = ROLLBACK, .offload = true, .no_room = true},
     {.control = ROLLBACK, .offload = true, .shards = true, .transient = true, .no_room = true},
+    {.control = ROLLBACK, .none = true},
+    {.control = ROLLBACK, .shards = true, .transient = true, .none = true},
     {.control = GATE, .cuda = true},
     {.control = GATE, .offload = true, .cuda = true},
     {.control = ROLLBACK, .cuda = true},
     {.control = ROLLBACK, .no_room = true, .cuda = true},
     {.control = ROLLBACK, .shards = true, .transient = true, .no_room = true, .cuda = true},
     {.control = ROLLBACK, .offload = true, .shards = true, .no_room = true, .cuda = true},
+    {.control = ROLLBACK, .none = true, .cuda = true},
+    {.control = ROLLBACK, .shards = true, .none = true, .cuda = true},
 };
 
 START_TEST(test_as_if_it_had_not_been)
@@ -542,11 +547,13 @@ static void never_undone(struct graph *g)
 START_TEST(test_refusals)
 {
     const struct variant v = {.control = ROLLBACK, .cuda = _i},
-                         tight = {.control = ROLLBACK, .no_room = true, .cuda = _i};
+                         tight = {.control = ROLLBACK, .no_room = true, .cuda = _i},
+                         apart = {.control = ROLLBACK, .offload = true, .cuda = _i};
     struct course good = {0}, bad = {.spoilt = {ALL_NAN}, .unit = {1}, .spoils = true};
-    /* With no room at all, the second step's exceptions do not fit, or an earlier one's. */
-    expect_failure(&v, good, least_log, "the undo log of unit");
-    expect_failure(&v, good, least_log, "needs");
+    /* With no room at all, the second step's exceptions do not fit, or an earlier one's; and this graph's verdict, on
+       another lane, does not wait for steps. */
+    expect_failure(&apart, good, least_log, "the undo log of unit");
+    expect_failure(&apart, good, least_log, "needs");
     expect_failure(&v, good, too_small_log, "expected at least");
     expect_failure(&v, good, log_of_another_unit, "no effect reads an undo log (staging) of elements 0 to");
     expect_failure(&v, bad, step_without_log, "tells of no step");
