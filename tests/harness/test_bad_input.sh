@@ -31,6 +31,7 @@ refused 2 "--batch: -1 is out of range; expected 1 to" sim zero_offload "${tiny[
 refused 2 "--batch: 0 is out of range" sim zero_offload "${tiny[@]}" --batch 0
 refused 2 "--batch: '8.5' " sim zero_offload "${tiny[@]}" --batch 8.5
 refused 2 "--batch: '99999999999999999999' " sim zero_offload "${tiny[@]}" --batch 99999999999999999999
+refused 2 "train: --device stands beside --backend cuda only" train in_memory --model gpt-tiny --data "$text" --device 1
 refused 2 "--device-memory: '40' has no unit; expected a size" sim zero_offload --model gpt-tiny --cluster local --device-memory 40
 refused 2 "--device-memory: '40 GX' has the unknown unit" sim zero_offload --model gpt-tiny --cluster local --device-memory '40 GX'
 refused 2 "--device-memory: '40 GB/s' " sim zero_offload --model gpt-tiny --cluster local --device-memory '40 GB/s'
