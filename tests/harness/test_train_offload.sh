@@ -20,7 +20,7 @@ declare -A least=(
     [patrickstar.2]=4.9 [patrickstar_ckpt.2]=2.3 [stronghold.2]=4.6 [stronghold_ckpt.2]=2.8
     [patrickstar.1]=3.0 [patrickstar_ckpt.1]=1.6 [stronghold.1]=3.1 [stronghold_ckpt.1]=2.2)
 micro_batches=(4 2 1)
-if [ -n "$sanitized" ]; then micro_batches=(2); fi
+if [ -n "$sanitized" ]; then micro_batches=(1); fi
 for micro in "${micro_batches[@]}"; do
     common=(--model gpt-mini --batch 4 --micro-batch "$micro" --data "$text" --steps 5)
     run 0 train in_memory "${common[@]}" --device-memory 64MB --losses in_memory.csv
