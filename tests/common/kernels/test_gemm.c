@@ -226,7 +226,7 @@ int main(void)
     tcase_add_test(t, test_against_double);
     tcase_add_test(t, test_cut_into_panels);
     tcase_add_test(t, test_avx2_is_avx512);
-    tcase_add_loop_test(t, test_types, 0, SANITIZED ? 3 : 10); /* all sizes by the fourth */
+    tcase_add_loop_test(t, test_types, 0, SANITIZED ? 3 : 10);
     suite_add_tcase(s, t);
     SRunner *r = srunner_create(s);
     srunner_run_all(r, CK_NORMAL);
