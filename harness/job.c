@@ -135,14 +135,19 @@ static enum ht_status make_costs(struct ht_error *err, struct ht_job *job)
     return ht_profile_costs(job->profile, job->schedule, job->cost_ns, err);
 }
 
+bool ht_job_judges(const struct ht_job *job)
+{
+    const struct ht_schedule *s = job->schedule;
+    for (int32_t op = 0; op < s->n_ops; op++)
+        if (s->ops[op].kind == HT_OP_VALIDATE) return true;
+    return false;
+}
+
 /* A builder that does not know of control must not pass for one that does. */
 static enum ht_status check_control(const struct ht_job *job, struct ht_error *err)
 {
-    const struct ht_schedule *s = job->schedule;
     enum ht_control_mode mode = job->scenario.control.mode;
-    if (mode == HT_CONTROL_NONE) return HT_OK;
-    for (int32_t op = 0; op < s->n_ops; op++)
-        if (s->ops[op].kind == HT_OP_VALIDATE) return HT_OK;
+    if (mode == HT_CONTROL_NONE || ht_job_judges(job)) return HT_OK;
     return ht_fail(err, HT_INFEASIBLE, "%s has no control '%s'", job->system->name, ht_control_mode_names[mode]);
 }
 

@@ -46,6 +46,9 @@ enum ht_status ht_job_create(const struct ht_options *options, const char *syste
                              enum ht_job_extent extent, struct ht_error *err, struct ht_job *job);
 void ht_job_free(struct ht_job *job);
 
+/* Does its schedule look at the gradients? With --control, and in pipelines that have a verdict of their own. */
+bool ht_job_judges(const struct ht_job *job);
+
 /* The cluster that costs come from; NULL for a graph file with a profile alone. */
 const struct ht_cluster *ht_job_cluster(const struct ht_job *job);
 

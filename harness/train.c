@@ -121,14 +121,15 @@ static enum ht_status make_inputs(const struct ht_options *o, const struct ht_jo
                                   struct ht_error *err, struct inputs *in)
 {
     const struct ht_scenario *s = &job->scenario;
-    if (o->n_faults && s->control.mode == HT_CONTROL_NONE)
+    bool judged = ht_job_judges(job);
+    if (o->n_faults && !judged)
         return ht_fail(
             err, HT_BAD_INPUT,
             "--inject-overflow: nothing looks at the gradients; expected --control gate or rollback beside it");
     enum ht_status status = ht_faults_parse(o->faults, o->n_faults, ht_model_units(&s->model), err, &in->faults);
     if (status != HT_OK) return status;
     in->token_losses = HT_NEW_ARRAY(double, o->steps * job->schedule->n_micro_batches);
-    if (s->control.mode != HT_CONTROL_NONE) in->verdicts = HT_NEW_ARRAY(struct ht_cpu_iteration, o->steps);
+    if (judged) in->verdicts = HT_NEW_ARRAY(struct ht_cpu_iteration, o->steps);
     ht_batches_init(&in->batches, tokens, (uint64_t)o->data_seed, s->batch, s->micro_batch, s->seq);
     return HT_OK;
 }
