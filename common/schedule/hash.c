@@ -1,10 +1,16 @@
-/* A hash over everything that executors read. Structs have padding, so rows are hashed field by field. */
+/*
+ * A hash over everything that executors read, and digests of its parts, which tell where two graphs differ. Structs have
+ * padding, so rows are hashed field by field.
+ */
 #include "common/schedule/build.h"
 #include "common/schedule/names.h"
 
 #include <assert.h>
 #include <string.h>
 #include <xxhash.h>
+
+const char *const ht_schedule_part_names[HT_N_SCHEDULE_PARTS] = {"header", "lanes", "resources", "tensors", "residents", "works",
+                                                                 "ops", "groups", "edges", "effects", "uses", "names"};
 
 /* Fields are gathered in a buffer; the hash sees only whole ones. */
 struct stream {
@@ -13,19 +19,41 @@ struct stream {
     size_t n;
 };
 
-static void flush(struct stream *h)
+/* One stream for each part, or the same one for all of them. */
+struct streams {
+    struct stream *of[HT_N_SCHEDULE_PARTS];
+};
+
+static void begin(struct stream *x)
 {
-    XXH3_64bits_update(h->state, h->words, h->n * sizeof h->words[0]);
-    h->n = 0;
+    x->n = 0;
+    x->state = XXH3_createState();
+    assert(x->state);
+    XXH3_64bits_reset(x->state);
 }
 
-static void put(struct stream *h, int64_t word)
+static void flush(struct stream *x)
 {
-    if (h->n == sizeof h->words / sizeof h->words[0]) flush(h);
-    h->words[h->n++] = word;
+    XXH3_64bits_update(x->state, x->words, x->n * sizeof x->words[0]);
+    x->n = 0;
 }
 
-static void put_text(struct stream *h, const char *text, size_t n)
+static uint64_t end(struct stream *x)
+{
+    flush(x);
+    uint64_t digest = XXH3_64bits_digest(x->state);
+    XXH3_freeState(x->state);
+    return digest;
+}
+
+static void put(struct streams *h, enum ht_schedule_part part, int64_t word)
+{
+    struct stream *x = h->of[part];
+    if (x->n == sizeof x->words / sizeof x->words[0]) flush(x);
+    x->words[x->n++] = word;
+}
+
+static void put_name(struct streams *h, const char *text, size_t n)
 {
     char padded[64];
     assert(n <= sizeof padded && n % sizeof(int64_t) == 0);
@@ -33,105 +61,117 @@ static void put_text(struct stream *h, const char *text, size_t n)
     for (size_t i = 0; i < n; i += sizeof(int64_t)) {
         int64_t word;
         memcpy(&word, padded + i, sizeof word);
-        put(h, word);
+        put(h, HT_PART_NAMES, word);
     }
 }
 
-static void put_label(struct stream *h, const struct ht_label *l)
+static void put_label(struct streams *h, enum ht_schedule_part part, const struct ht_label *l)
 {
-    put(h, l->unit);
-    put(h, l->n_units);
-    put(h, l->sub_ops);
-    put(h, l->micro_batch);
+    put(h, part, l->unit);
+    put(h, part, l->n_units);
+    put(h, part, l->sub_ops);
+    put(h, part, l->micro_batch);
 }
 
-static void put_tables(struct stream *h, const struct ht_schedule *s)
+static void put_tables(struct streams *h, const struct ht_schedule *s)
 {
-    put_text(h, s->name, sizeof s->name);
-    put(h, s->n_ranks);
-    put(h, s->n_nodes);
-    for (int32_t i = 0; i < s->n_ranks; i++) put(h, s->rank_node[i]);
-    for (int32_t i = 0; i < ht_n_spaces(s); i++) put(h, s->capacity_bytes[i]);
-    put(h, s->n_units);
-    put(h, s->n_micro_batches);
-    put(h, s->n_lanes);
+    put_name(h, s->name, sizeof s->name);
+    put(h, HT_PART_HEADER, s->n_ranks);
+    put(h, HT_PART_HEADER, s->n_nodes);
+    for (int32_t i = 0; i < s->n_ranks; i++) put(h, HT_PART_HEADER, s->rank_node[i]);
+    for (int32_t i = 0; i < ht_n_spaces(s); i++) put(h, HT_PART_HEADER, s->capacity_bytes[i]);
+    put(h, HT_PART_HEADER, s->n_units);
+    put(h, HT_PART_HEADER, s->n_micro_batches);
+    put(h, HT_PART_LANES, s->n_lanes);
     for (int32_t i = 0; i < s->n_lanes; i++) {
         const struct ht_lane *l = &s->lanes[i];
-        put_text(h, l->name, sizeof l->name);
-        put(h, (int64_t)l->kind);
-        put(h, (int64_t)l->order);
-        put(h, l->rank);
-        put(h, l->index);
+        put_name(h, l->name, sizeof l->name);
+        put(h, HT_PART_LANES, (int64_t)l->kind);
+        put(h, HT_PART_LANES, (int64_t)l->order);
+        put(h, HT_PART_LANES, l->rank);
+        put(h, HT_PART_LANES, l->index);
     }
-    put(h, s->n_resources);
+    put(h, HT_PART_RESOURCES, s->n_resources);
     for (int32_t i = 0; i < s->n_resources; i++) {
         const struct ht_resource *r = &s->resources[i];
-        put_text(h, r->name, sizeof r->name);
-        put(h, (int64_t)r->kind);
-        put(h, r->node);
-        put(h, r->capacity_per_s);
+        put_name(h, r->name, sizeof r->name);
+        put(h, HT_PART_RESOURCES, (int64_t)r->kind);
+        put(h, HT_PART_RESOURCES, r->node);
+        put(h, HT_PART_RESOURCES, r->capacity_per_s);
     }
-    put(h, s->n_tensors);
+    put(h, HT_PART_TENSORS, s->n_tensors);
     for (int32_t i = 0; i < s->n_tensors; i++) {
         const struct ht_tensor *t = &s->tensors[i];
-        put(h, (int64_t)t->class);
-        put_label(h, &t->label);
-        put(h, t->bytes);
-        put(h, t->shard_begin);
-        put(h, t->shard_end);
-        put(h, t->rank);
+        put(h, HT_PART_TENSORS, (int64_t)t->class);
+        put_label(h, HT_PART_TENSORS, &t->label);
+        put(h, HT_PART_TENSORS, t->bytes);
+        put(h, HT_PART_TENSORS, t->shard_begin);
+        put(h, HT_PART_TENSORS, t->shard_end);
+        put(h, HT_PART_TENSORS, t->rank);
     }
-    put(h, s->n_residents);
+    put(h, HT_PART_RESIDENTS, s->n_residents);
     for (int32_t i = 0; i < s->n_residents; i++) {
-        put(h, s->residents[i].tensor);
-        put(h, (int64_t)s->residents[i].tier);
-        put(h, s->residents[i].rank);
+        put(h, HT_PART_RESIDENTS, s->residents[i].tensor);
+        put(h, HT_PART_RESIDENTS, (int64_t)s->residents[i].tier);
+        put(h, HT_PART_RESIDENTS, s->residents[i].rank);
     }
-    put(h, s->n_works);
+    put(h, HT_PART_WORKS, s->n_works);
     for (int32_t i = 0; i < s->n_works; i++) {
         int64_t words[HT_WORK_WORDS];
         ht_work_words(&s->works[i], words);
-        for (int k = 0; k < HT_WORK_WORDS; k++) put(h, words[k]);
+        for (int k = 0; k < HT_WORK_WORDS; k++) put(h, HT_PART_WORKS, words[k]);
     }
 }
 
-static void put_op(struct stream *h, const struct ht_schedule *s, int32_t i)
+static void put_op(struct streams *h, const struct ht_schedule *s, int32_t i)
 {
     const struct ht_op *op = &s->ops[i];
-    put(h, op->kind);
-    put(h, op->when);
-    put(h, op->lane);
-    put(h, op->work);
-    put(h, op->priority);
-    put(h, op->match);
-    put_label(h, &op->label);
-    put_text(h, op->name, sizeof op->name);
-    put(h, s->deps_begin[i + 1] - s->deps_begin[i]);
-    for (int64_t k = s->deps_begin[i]; k < s->deps_begin[i + 1]; k++) put(h, s->deps[k]);
-    put(h, s->prev_begin[i + 1] - s->prev_begin[i]);
-    for (int64_t k = s->prev_begin[i]; k < s->prev_begin[i + 1]; k++) put(h, s->prev[k]);
-    put(h, s->effects_begin[i + 1] - s->effects_begin[i]);
+    put(h, HT_PART_OPS, op->kind);
+    put(h, HT_PART_OPS, op->when);
+    put(h, HT_PART_OPS, op->lane);
+    put(h, HT_PART_OPS, op->work);
+    put(h, HT_PART_OPS, op->priority);
+    put(h, HT_PART_GROUPS, op->match);
+    put_label(h, HT_PART_OPS, &op->label);
+    put_name(h, op->name, sizeof op->name);
+    put(h, HT_PART_EDGES, s->deps_begin[i + 1] - s->deps_begin[i]);
+    for (int64_t k = s->deps_begin[i]; k < s->deps_begin[i + 1]; k++) put(h, HT_PART_EDGES, s->deps[k]);
+    put(h, HT_PART_EDGES, s->prev_begin[i + 1] - s->prev_begin[i]);
+    for (int64_t k = s->prev_begin[i]; k < s->prev_begin[i + 1]; k++) put(h, HT_PART_EDGES, s->prev[k]);
+    put(h, HT_PART_EFFECTS, s->effects_begin[i + 1] - s->effects_begin[i]);
     for (int64_t k = s->effects_begin[i]; k < s->effects_begin[i + 1]; k++) {
-        put(h, s->effects[k].tensor);
-        put(h, s->effects[k].tier << 8 | s->effects[k].flags);
+        put(h, HT_PART_EFFECTS, s->effects[k].tensor);
+        put(h, HT_PART_EFFECTS, s->effects[k].tier << 8 | s->effects[k].flags);
     }
-    put(h, s->uses_begin[i + 1] - s->uses_begin[i]);
+    put(h, HT_PART_USES, s->uses_begin[i + 1] - s->uses_begin[i]);
     for (int64_t k = s->uses_begin[i]; k < s->uses_begin[i + 1]; k++) {
-        put(h, s->uses[k].resource);
-        put(h, s->uses[k].amount);
+        put(h, HT_PART_USES, s->uses[k].resource);
+        put(h, HT_PART_USES, s->uses[k].amount);
     }
+}
+
+static void put_all(struct streams *h, const struct ht_schedule *s)
+{
+    put_tables(h, s);
+    put(h, HT_PART_OPS, s->n_ops);
+    for (int32_t i = 0; i < s->n_ops; i++) put_op(h, s, i);
 }
 
 uint64_t ht_schedule_hash(const struct ht_schedule *s)
 {
-    struct stream h = {.state = XXH3_createState()};
-    assert(h.state);
-    XXH3_64bits_reset(h.state);
-    put_tables(&h, s);
-    put(&h, s->n_ops);
-    for (int32_t i = 0; i < s->n_ops; i++) put_op(&h, s, i);
-    flush(&h);
-    uint64_t hash = XXH3_64bits_digest(h.state);
-    XXH3_freeState(h.state);
-    return hash;
+    struct stream all;
+    struct streams h;
+    begin(&all);
+    for (int p = 0; p < HT_N_SCHEDULE_PARTS; p++) h.of[p] = &all;
+    put_all(&h, s);
+    return end(&all);
+}
+
+void ht_schedule_digests(const struct ht_schedule *s, uint64_t digests[HT_N_SCHEDULE_PARTS])
+{
+    struct stream parts[HT_N_SCHEDULE_PARTS];
+    struct streams h;
+    for (int p = 0; p < HT_N_SCHEDULE_PARTS; p++) begin(h.of[p] = &parts[p]);
+    put_all(&h, s);
+    for (int p = 0; p < HT_N_SCHEDULE_PARTS; p++) digests[p] = end(&parts[p]);
 }

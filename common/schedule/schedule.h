@@ -284,4 +284,27 @@ enum { HT_WORK_KEY_MAX = 256 };
 /* Hash over everything that executors read: ranks compare it before they start. */
 uint64_t ht_schedule_hash(const struct ht_schedule *s);
 
+/* What a hash is made of. Edges are those to earlier ops and to the iteration before; names those of schedule, lanes,
+   resources and ops. */
+enum ht_schedule_part {
+    HT_PART_HEADER, /* ranks, nodes, capacities, numbers of units and micro-batches */
+    HT_PART_LANES,
+    HT_PART_RESOURCES,
+    HT_PART_TENSORS,
+    HT_PART_RESIDENTS,
+    HT_PART_WORKS,
+    HT_PART_OPS, /* kind, condition, lane, work, priority, label */
+    HT_PART_GROUPS,
+    HT_PART_EDGES,
+    HT_PART_EFFECTS,
+    HT_PART_USES,
+    HT_PART_NAMES,
+    HT_N_SCHEDULE_PARTS,
+};
+
+extern const char *const ht_schedule_part_names[HT_N_SCHEDULE_PARTS];
+
+/* A hash of each part. Rows count by position: a renumbered table changes the digests of the parts that refer to it. */
+void ht_schedule_digests(const struct ht_schedule *s, uint64_t digests[HT_N_SCHEDULE_PARTS]);
+
 #endif
