@@ -10,12 +10,12 @@ static inline bool ht_is_checkpointed(const struct ht_single *g, int32_t unit, i
     return unit <= c && ht_single_kind(g, unit) == HT_UNIT_BLOCK;
 }
 
-/* barrier: op of the previous iteration that the first forward of all waits for, or -1. */
+/* barrier: op of the previous iteration that the first forward of all waits for, or a mark (ht_mark_create); or -1. */
 static inline void ht_forward_pass(struct ht_single *g, int32_t mb, int32_t c, int32_t barrier)
 {
     for (int32_t u = 0; u < g->n_units; u++) {
         ht_single_forward(g, u, mb, !ht_is_checkpointed(g, u, c));
-        if (u == 0 && mb == 0 && barrier >= 0) ht_op_after_prev(g->schedule, barrier);
+        if (u == 0 && mb == 0) ht_op_after_prev(g->schedule, barrier);
     }
 }
 

@@ -509,15 +509,13 @@ static void adam_of_chunk(struct build *b, int32_t chunk)
         copy_row(b, g->param[u], true, b->master ? HT_NEED | HT_RELEASE : HT_NEED, one ? HT_PRODUCE : HT_UPDATE);
 }
 
-/* last: the last op of the iteration before, -1 while it is not known; all that the builder writes, no more. */
 static enum ht_status emit(const struct ht_system *self, const struct ht_scenario *scenario, const struct prepared *p,
-                           const struct ht_plan *plan, int32_t last, int32_t *last_found, struct ht_error *err,
-                           struct ht_schedule **out)
+                           const struct ht_plan *plan, struct ht_error *err, struct ht_schedule **out)
 {
     struct build b = {.p = p, .c = (int32_t)ht_plan_get(plan, "c"), .os = p->room.n_pinned};
     ht_single_init(&b.g, scenario, self->name, HT_FIFO, HT_FIFO);
     b.g.blocking = true;
-    b.g.blocking_prev = last;
+    b.g.blocking_prev = ht_mark_create(b.g.schedule); /* the last op that the builder writes */
     b.master = ht_numerics_has_master(&scenario->numerics);
     b.on_device = HT_NEW_ARRAY(bool, p->chunks.n);
     b.pad = HT_NEW_ARRAY(int32_t, p->chunks.n);
@@ -534,7 +532,7 @@ static enum ht_status emit(const struct ht_system *self, const struct ht_scenari
     free(b.on_device);
     free(b.pad);
     free(b.grad_in_place);
-    *last_found = b.g.schedule->n_ops - 1;
+    ht_mark_set(b.g.schedule, b.g.blocking_prev);
     return ht_single_complete(&b.g, err, out);
 }
 
@@ -544,13 +542,7 @@ static enum ht_status build(const struct ht_system *self, const struct ht_scenar
     struct prepared p = {0};
     enum ht_status status = warm_up(scenario, ht_plan_get(plan, "chunk"), (int32_t)ht_plan_get(plan, "c"), err, &p);
     if (!status) status = prepare(self, scenario, plan, err, &p);
-    /* The first op waits for the last of the iteration before: the graph is made once more, to learn its id. */
-    int32_t last = -1;
-    if (!status) status = emit(self, scenario, &p, plan, -1, &last, err, out);
-    if (!status) {
-        ht_schedule_destroy(*out);
-        status = emit(self, scenario, &p, plan, last, &last, err, out);
-    }
+    if (!status) status = emit(self, scenario, &p, plan, err, out);
     prepared_free(&p);
     return status;
 }

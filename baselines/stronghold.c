@@ -60,7 +60,7 @@ struct build {
     int32_t L, m, c;
     bool ends_on_host;
     int32_t compute; /* last op of the compute lane */
-    int32_t barrier; /* last op of the host's work for an iteration */
+    int32_t barrier; /* mark: the last op of the host's work for an iteration */
 };
 
 static bool is_block(const struct build *b, int32_t u)
@@ -113,13 +113,13 @@ static void drop(struct build *b, int32_t u)
     ht_op_effect(b->g.schedule, b->g.param[u], HT_DEVICE, HT_RELEASE);
 }
 
-static void forward_pass(struct build *b, int32_t mb, int32_t barrier)
+static void forward_pass(struct build *b, int32_t mb)
 {
     for (int32_t u = 0; u < b->g.n_units; u++) {
         if (is_block(b, u) && fetched(b, u + b->m)) prefetch(b, u + b->m);
         b->compute = ht_single_forward(&b->g, u, mb, !ht_is_checkpointed(&b->g, u, b->c));
         if (fetched_twice(b, u)) drop(b, u);
-        if (u == 0 && mb == 0 && barrier >= 0) ht_op_after_prev(b->g.schedule, barrier);
+        if (u == 0 && mb == 0) ht_op_after_prev(b->g.schedule, b->barrier);
     }
 }
 
@@ -130,8 +130,9 @@ static void update_on_host(struct build *b, int32_t u, int32_t mb)
     ht_single_copy(g, fresh, HT_DEVICE, HT_HOST, HT_PRODUCE, true);
     if (mb) ht_single_accumulate(g, g->host, u, mb);
     if (!last(b, mb)) return;
-    b->barrier = ht_single_step(g, g->host, u, true);
-    if (!is_block(b, u)) b->barrier = ht_single_copy(g, g->param[u], HT_HOST, HT_DEVICE, HT_UPDATE, false);
+    ht_single_step(g, g->host, u, true);
+    if (!is_block(b, u)) ht_single_copy(g, g->param[u], HT_HOST, HT_DEVICE, HT_UPDATE, false);
+    ht_mark_set(g->schedule, b->barrier);
 }
 
 /* unit -1: what is left of the pass. */
@@ -157,35 +158,22 @@ static void backward_pass(struct build *b, int32_t mb)
     update_on_device(b, -1, mb);
 }
 
-/* The graph and the op that the next iteration has to wait for; `barrier` is that op, if it is known. */
-static enum ht_status emit(const struct ht_system *self, const struct ht_scenario *scenario, const struct ht_plan *plan,
-                           int32_t barrier, int32_t *barrier_found, struct ht_error *err, struct ht_schedule **out)
+static enum ht_status build(const struct ht_system *self, const struct ht_scenario *scenario,
+                            const struct ht_plan *plan, struct ht_error *err, struct ht_schedule **out)
 {
     struct build b = {.L = (int32_t)scenario->model.layers,
                       .m = (int32_t)ht_plan_get(plan, "m"),
                       .c = (int32_t)ht_plan_get(plan, "c"),
                       .ends_on_host = ht_plan_get(plan, "e"),
-                      .compute = -1,
-                      .barrier = -1};
+                      .compute = -1};
     ht_single_init(&b.g, scenario, self->name, HT_FIFO, HT_FIFO);
+    b.barrier = ht_mark_create(b.g.schedule);
     place(&b);
     for (int32_t j = 0; j < b.g.n_mb; j++) {
-        forward_pass(&b, j, barrier);
+        forward_pass(&b, j);
         backward_pass(&b, j);
     }
-    *barrier_found = b.barrier;
     return ht_single_complete(&b.g, err, out);
-}
-
-static enum ht_status build(const struct ht_system *self, const struct ht_scenario *scenario,
-                            const struct ht_plan *plan, struct ht_error *err, struct ht_schedule **out)
-{
-    /* The first op waits for one at the end of the iteration before: the graph is made once more, to learn its id. */
-    int32_t barrier;
-    enum ht_status status = emit(self, scenario, plan, -1, &barrier, err, out);
-    if (status != HT_OK) return status;
-    ht_schedule_destroy(*out);
-    return emit(self, scenario, plan, barrier, &barrier, err, out);
 }
 
 /* ---- plan ------------------------------------------------------------------------------------------------------ */

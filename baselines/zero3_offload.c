@@ -93,13 +93,13 @@ static void backward(struct build *b, int32_t u)
     offload_gradient(b, u);
 }
 
-/* last: the last step, -1 while its id is not known. */
-static enum ht_status emit(const struct ht_system *self, const struct ht_scenario *scenario, int32_t c, int32_t last,
-                           int32_t *last_found, struct ht_error *err, struct ht_schedule **out)
+static enum ht_status build(const struct ht_system *self, const struct ht_scenario *scenario, const struct ht_plan *p,
+                            struct ht_error *err, struct ht_schedule **out)
 {
-    struct build b = {.c = c, .left = -1};
+    struct build b = {.c = (int32_t)ht_plan_get(p, "c"), .left = -1};
     struct ht_single *g = &b.g;
     ht_single_init(g, scenario, self->name, HT_FIFO, HT_FIFO);
+    int32_t last_step = ht_mark_create(g->schedule); /* the next iteration starts after it */
     for (int32_t u = 0; u < g->n_units; u++) {
         ht_add_resident(g->schedule, g->param[u], HT_HOST, 0);
         ht_add_resident(g->schedule, g->grad[u], HT_HOST, 0);
@@ -107,7 +107,7 @@ static enum ht_status emit(const struct ht_system *self, const struct ht_scenari
     }
     for (b.mb = 0; b.mb < g->n_mb; b.mb++) {
         fetch(&b, 0);
-        if (b.mb == 0 && last >= 0) ht_op_after_prev(g->schedule, last);
+        if (b.mb == 0) ht_op_after_prev(g->schedule, last_step);
         for (int32_t turn = 0; turn < n_turns(&b); turn++) {
             fetch(&b, turn + 1);
             if (turn < g->n_units) forward(&b, unit_at(&b, turn));
@@ -116,21 +116,11 @@ static enum ht_status emit(const struct ht_system *self, const struct ht_scenari
     }
     int32_t all_gradients = g->schedule->n_ops - 1; /* of a FIFO lane, so that all before it are done too */
     for (int32_t u = 0; u < g->n_units; u++) {
-        *last_found = ht_single_step(g, g->host, u, false);
+        ht_single_step(g, g->host, u, false);
         if (u == 0) ht_op_after(g->schedule, all_gradients);
     }
+    ht_mark_set(g->schedule, last_step);
     return ht_single_complete(g, err, out);
-}
-
-static enum ht_status build(const struct ht_system *self, const struct ht_scenario *scenario, const struct ht_plan *p,
-                            struct ht_error *err, struct ht_schedule **out)
-{
-    /* The first op waits for the last step of the iteration before: the graph is made once more, to learn its id. */
-    int32_t c = (int32_t)ht_plan_get(p, "c"), last = -1;
-    enum ht_status status = emit(self, scenario, c, -1, &last, err, out);
-    if (status != HT_OK) return status;
-    ht_schedule_destroy(*out);
-    return emit(self, scenario, c, last, &last, err, out);
 }
 
 const struct ht_system ht_zero3_offload = {.name = "zero3_offload",

@@ -62,13 +62,13 @@ static void offload_gradient(struct ht_single *g, int32_t unit, int32_t mb)
     ht_single_accumulate(g, g->host, unit, mb);
 }
 
-/* last_copy: the id of the last copy back, -1 while it is not known. The next iteration starts after it, since
-   optimizer.step() returns then. */
-static enum ht_status emit(const struct ht_system *self, const struct ht_scenario *scenario, int32_t c,
-                           int32_t last_copy, int32_t *last_copy_found, struct ht_error *err, struct ht_schedule **out)
+static enum ht_status build(const struct ht_system *self, const struct ht_scenario *scenario, const struct ht_plan *p,
+                            struct ht_error *err, struct ht_schedule **out)
 {
     struct ht_single g;
+    int32_t c = (int32_t)ht_plan_get(p, "c");
     ht_single_init(&g, scenario, self->name, HT_FIFO, HT_FIFO);
+    int32_t last_copy = ht_mark_create(g.schedule); /* the next iteration starts after it: optimizer.step() returns then */
     place(&g);
     for (int32_t j = 0; j < g.n_mb; j++) {
         ht_forward_pass(&g, j, c, last_copy);
@@ -81,20 +81,10 @@ static enum ht_status emit(const struct ht_system *self, const struct ht_scenari
     for (int32_t u = 0; u < g.n_units; u++) {
         ht_single_step(&g, g.host, u, false);
         if (u == 0) ht_op_after(g.schedule, all_gradients);
-        *last_copy_found = ht_single_copy(&g, g.param[u], HT_HOST, HT_DEVICE, HT_UPDATE, false);
+        ht_single_copy(&g, g.param[u], HT_HOST, HT_DEVICE, HT_UPDATE, false);
     }
+    ht_mark_set(g.schedule, last_copy);
     return ht_single_complete(&g, err, out);
-}
-
-static enum ht_status build(const struct ht_system *self, const struct ht_scenario *scenario, const struct ht_plan *p,
-                            struct ht_error *err, struct ht_schedule **out)
-{
-    /* The first op waits for the last of the iteration before: the graph is made once more, to learn its id. */
-    int32_t c = (int32_t)ht_plan_get(p, "c"), last_copy = -1;
-    enum ht_status status = emit(self, scenario, c, -1, &last_copy, err, out);
-    if (status != HT_OK) return status;
-    ht_schedule_destroy(*out);
-    return emit(self, scenario, c, last_copy, &last_copy, err, out);
 }
 
 const struct ht_system ht_zero_offload = {

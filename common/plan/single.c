@@ -137,6 +137,7 @@ enum ht_status ht_single_complete(struct ht_single *g, struct ht_error *err, str
     }
     struct ht_schedule *plain = let_go(g);
     struct ht_schedule *one = NULL;
+    ht_marks_resolve(plain);
     enum ht_status status = ht_control_apply(plain, control, g->blocking, err, &one);
     ht_schedule_destroy(plain);
     if (status != HT_OK) return status;

@@ -52,8 +52,8 @@ struct ht_single {
     int32_t computed;    /* last compute op of a pass, or -1 */
     int32_t slot, ahead; /* op before the slot at hand, and before the slot before it; or -1 */
     int32_t scattering;  /* unit last given to ht_single_settled, or -1 */
-    /* A builder's choice: nothing overlaps. Every op waits for the one before it, the iteration's first for
-       blocking_prev of the iteration before (-1: none). */
+    /* A builder's choice: nothing overlaps. Every op waits for the one before it, the iteration's first for the op of
+       the iteration before that the mark `blocking_prev` names (-1: none). */
     bool blocking;
     int32_t blocking_prev;
 };

@@ -23,6 +23,7 @@ void ht_builder_destroy(struct ht_builder *b)
     free(b->prev.where);
     free(b->effects.where);
     free(b->lanes.where);
+    free(b->marks);
     free(b);
 }
 
@@ -98,7 +99,50 @@ void ht_op_after(struct ht_schedule *s, int32_t op)
 void ht_op_after_prev(struct ht_schedule *s, int32_t op)
 {
     last(s);
-    add_edge(&s->prev, s->prev_begin, &s->prev_cap, &ht_builder_of(s)->prev, s->n_ops, op);
+    if (op >= -1) {
+        add_edge(&s->prev, s->prev_begin, &s->prev_cap, &ht_builder_of(s)->prev, s->n_ops, op);
+        return;
+    }
+    assert(-2 - op < ht_builder_of(s)->n_marks);
+    HT_PUSH(s->prev, s->prev_begin[s->n_ops], s->prev_cap, op);
+}
+
+int32_t ht_mark_create(struct ht_schedule *s)
+{
+    struct ht_builder *b = ht_builder_of(s);
+    HT_PUSH(b->marks, b->n_marks, b->marks_cap, -1);
+    return -1 - b->n_marks;
+}
+
+void ht_mark_set(struct ht_schedule *s, int32_t mark)
+{
+    last(s);
+    assert(mark < -1 && -2 - mark < ht_builder_of(s)->n_marks);
+    ht_builder_of(s)->marks[-2 - mark] = s->n_ops - 1;
+}
+
+static bool contains(const int32_t *list, int64_t n, int32_t op)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (list[i] == op) return true;
+    return false;
+}
+
+void ht_marks_resolve(struct ht_schedule *s)
+{
+    struct ht_builder *b = ht_builder_of(s);
+    int64_t read = 0, written = 0;
+    if (!b->n_marks) return;
+    for (int32_t i = 0; i < s->n_ops; i++) {
+        int64_t begin = written;
+        for (; read < s->prev_begin[i + 1]; read++) {
+            int32_t op = s->prev[read];
+            if (op < -1) op = b->marks[-2 - op];
+            if (op >= 0 && !contains(s->prev + begin, written - begin, op)) s->prev[written++] = op;
+        }
+        s->prev_begin[i + 1] = written;
+    }
+    b->n_marks = 0;
 }
 
 struct ht_effect *ht_find_effect(struct ht_schedule *s, int32_t tensor, enum ht_tier tier)

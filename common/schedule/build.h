@@ -19,6 +19,9 @@ struct ht_builder {
     size_t n_slots; /* power of two */
     struct ht_sparse deps, prev, effects;
     struct ht_sparse lanes; /* highest index given to (rank, lane kind) */
+    int32_t *marks;         /* [n_marks] the op that each names, or -1; mark i is the id -2 - i */
+    int32_t n_marks;
+    size_t marks_cap;
 };
 
 struct ht_builder *ht_builder_of(struct ht_schedule *s);

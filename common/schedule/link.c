@@ -217,6 +217,7 @@ void ht_schedule_link(struct ht_schedule *s)
     struct ht_places places;
     struct edges here = {0}, back = {0};
     struct walk walks[2] = {0};
+    ht_marks_resolve(s);
     ht_places_init(&places, s);
     int n_walks = ht_has_branches(s) ? 2 : 1;
     for (int i = 0; i < n_walks; i++) {

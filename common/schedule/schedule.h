@@ -230,12 +230,21 @@ int32_t ht_add_work(struct ht_schedule *s, const struct ht_work *work);
 int32_t ht_add_op(struct ht_schedule *s, enum ht_op_kind kind, int32_t lane, struct ht_label label, int32_t work);
 void ht_op_name(struct ht_schedule *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void ht_op_after(struct ht_schedule *s, int32_t op);      /* same iteration; < 0 is ignored; repeats are ignored */
-void ht_op_after_prev(struct ht_schedule *s, int32_t op); /* previous iteration; may be an id still to come */
+void ht_op_after_prev(struct ht_schedule *s, int32_t op); /* previous iteration; may be an id still to come, or a mark */
 void ht_op_effect(struct ht_schedule *s, int32_t tensor, enum ht_tier tier, unsigned flags);
 void ht_op_use(struct ht_schedule *s, int32_t resource, int64_t amount);
 void ht_op_priority(struct ht_schedule *s, int32_t key);
 void ht_op_when(struct ht_schedule *s, enum ht_when when);
 void ht_op_match(struct ht_schedule *s, int32_t match);
+
+/*
+ * A mark stands for an op whose id is not known yet. ht_op_after_prev takes it in place of the id; ht_mark_set names the
+ * last op, and the last one named counts. ht_schedule_link puts the id in its place, and ht_marks_resolve before that for
+ * code that reads an unlinked graph. A mark that was never set adds no edge.
+ */
+int32_t ht_mark_create(struct ht_schedule *s); /* < -1 */
+void ht_mark_set(struct ht_schedule *s, int32_t mark);
+void ht_marks_resolve(struct ht_schedule *s);
 
 /*
  * Adds the edges that the effects demand and that the lanes do not already give: a reader after its producer, a release

@@ -59,6 +59,41 @@ START_TEST(repeats)
 }
 END_TEST
 
+/* Marks a and b, and c that nothing sets: op 0 waits for a, 2, b, a and c; op 1 sets a, op 2 sets b, op 3 sets a again. */
+START_TEST(marks)
+{
+    struct ht_schedule *s = start();
+    int32_t a = ht_mark_create(s), b = ht_mark_create(s), c = ht_mark_create(s);
+    ht_add_op(s, HT_OP_FORWARD, 0, none, 0);
+    ht_op_after_prev(s, a);
+    ht_op_after_prev(s, 2);
+    ht_op_after_prev(s, b);
+    ht_op_after_prev(s, a);
+    ht_op_after_prev(s, c);
+    ht_add_op(s, HT_OP_FORWARD, 0, none, 0);
+    ht_mark_set(s, a);
+    ht_op_after_prev(s, c);
+    ht_add_op(s, HT_OP_FORWARD, 0, none, 0);
+    ht_mark_set(s, b);
+    ht_op_after_prev(s, 0);
+    ht_add_op(s, HT_OP_FORWARD, 0, none, 0);
+    ht_mark_set(s, a);
+    ht_op_after_prev(s, b);
+    for (int i = 0; i < 2; i++) { /* the second time nothing is left to do */
+        ht_marks_resolve(s);
+        ck_assert_int_eq(s->prev_begin[1], 2);
+        ck_assert_int_eq(s->prev[0], 3); /* a */
+        ck_assert_int_eq(s->prev[1], 2); /* 2, which is b, too */
+        ck_assert_int_eq(s->prev_begin[2], 2);
+        ck_assert_int_eq(s->prev_begin[3], 3);
+        ck_assert_int_eq(s->prev[2], 0);
+        ck_assert_int_eq(s->prev_begin[4], 4);
+        ck_assert_int_eq(s->prev[3], 2);
+    }
+    ht_schedule_destroy(s);
+}
+END_TEST
+
 START_TEST(works_are_shared)
 {
     struct ht_schedule *s = start();
@@ -227,6 +262,7 @@ int main(void)
     Suite *suite = suite_create("schedule/build");
     TCase *c = tcase_create("build");
     tcase_add_test(c, repeats);
+    tcase_add_test(c, marks);
     tcase_add_test(c, works_are_shared);
     tcase_add_test(c, keys);
     tcase_add_test(c, titles);
