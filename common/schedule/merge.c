@@ -1,0 +1,177 @@
+#include "common/schedule/merge.h"
+
+#include "common/base/array.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+struct taken {
+    int32_t draft, op, round;
+};
+
+struct merge {
+    struct ht_schedule *const *drafts;
+    int32_t n;
+    struct taken *order; /* [n_ops] of the graph */
+    int32_t n_ops;
+    size_t order_cap;
+    int32_t **new_op;    /* [n][ops of the draft] */
+    int32_t **new_row;   /* [n][tensors of the draft] */
+    int32_t *first_lane; /* [n] */
+    struct ht_schedule *out;
+};
+
+/* ---- order ----------------------------------------------------------------------------------------------------- */
+
+static bool is_joint(const struct merge *m, int32_t draft, int32_t op)
+{
+    const struct ht_schedule *s = m->drafts[draft];
+    return m->n > 1 && s->lanes[s->ops[op].lane].kind == HT_LANE_COLLECTIVE;
+}
+
+static void take(struct merge *m, int32_t draft, int32_t op, int32_t round)
+{
+    m->new_op[draft][op] = m->n_ops;
+    HT_PUSH(m->order, m->n_ops, m->order_cap, ((struct taken){draft, op, round}));
+}
+
+/* All drafts stand before a collective: the same one? */
+static enum ht_status check_joint(const struct merge *m, const int32_t *next, struct ht_error *err)
+{
+    char words[2][64];
+    for (int32_t d = 1; d < m->n; d++) {
+        const struct ht_op *a = &m->drafts[0]->ops[next[0]], *b = &m->drafts[d]->ops[next[d]];
+        if (a->kind == b->kind && a->label.unit == b->label.unit) continue;
+        return ht_fail(err, HT_FAILED, "drafts 0 and %d of '%s' differ: the first has %s next, the other %s", d,
+                       m->drafts[0]->name, ht_op_words(m->drafts[0], next[0], words[0], sizeof words[0]),
+                       ht_op_words(m->drafts[d], next[d], words[1], sizeof words[1]));
+    }
+    return HT_OK;
+}
+
+static enum ht_status say_stuck(const struct merge *m, const int32_t *next, struct ht_error *err)
+{
+    int32_t waits = -1, ended = -1;
+    char words[64];
+    for (int32_t d = 0; d < m->n; d++) *(next[d] < m->drafts[d]->n_ops ? &waits : &ended) = d;
+    return ht_fail(err, HT_FAILED, "drafts %d and %d of '%s' differ: one has ended, the other has %s next", ended, waits,
+                   m->drafts[0]->name, ht_op_words(m->drafts[waits], next[waits], words, sizeof words));
+}
+
+static enum ht_status take_all(struct merge *m, int32_t *next, struct ht_error *err)
+{
+    int64_t left = 0;
+    for (int32_t d = 0; d < m->n; d++) left += m->drafts[d]->n_ops;
+    for (int32_t round = 0; left > 0; round++) {
+        int32_t waiting = 0, before = m->n_ops;
+        for (int32_t d = 0; d < m->n; d++) {
+            if (next[d] == m->drafts[d]->n_ops) continue;
+            if (is_joint(m, d, next[d]))
+                waiting++;
+            else
+                take(m, d, next[d]++, round);
+        }
+        if (waiting == m->n) {
+            enum ht_status status = check_joint(m, next, err);
+            if (status) return status;
+            for (int32_t d = 0; d < m->n; d++) take(m, d, next[d]++, round);
+        }
+        if (m->n_ops == before) return say_stuck(m, next, err);
+        left -= m->n_ops - before;
+    }
+    return HT_OK;
+}
+
+/* ---- tables ---------------------------------------------------------------------------------------------------- */
+
+static void create(struct merge *m)
+{
+    const struct ht_schedule *first = m->drafts[0];
+    m->out = ht_schedule_create(first->name, first->n_ranks, first->n_nodes, first->rank_node);
+    for (int32_t i = 0; i < ht_n_spaces(first); i++) m->out->capacity_bytes[i] = first->capacity_bytes[i];
+    m->out->n_units = first->n_units;
+    m->out->n_micro_batches = first->n_micro_batches;
+    for (int32_t i = 0; i < first->n_resources; i++) {
+        const struct ht_resource *r = &first->resources[i];
+        ht_add_resource(m->out, r->name, r->kind, r->node, r->capacity_per_s);
+    }
+    for (int32_t d = 0; d < m->n; d++) {
+        m->first_lane[d] = m->out->n_lanes;
+        assert(m->drafts[d]->n_resources == first->n_resources);
+        for (int32_t i = 0; i < m->drafts[d]->n_lanes; i++) {
+            const struct ht_lane *l = &m->drafts[d]->lanes[i];
+            ht_add_lane(m->out, l->name, l->kind, l->rank, l->order);
+        }
+    }
+}
+
+static void add_rows(struct merge *m)
+{
+    int32_t most = 0, most_residents = 0;
+    for (int32_t d = 0; d < m->n; d++) {
+        const struct ht_schedule *s = m->drafts[d];
+        if (s->n_tensors > most) most = s->n_tensors;
+        if (s->n_residents > most_residents) most_residents = s->n_residents;
+    }
+    for (int32_t i = 0; i < most; i++)
+        for (int32_t d = 0; d < m->n; d++)
+            if (i < m->drafts[d]->n_tensors) m->new_row[d][i] = ht_add_tensor(m->out, m->drafts[d]->tensors[i]);
+    for (int32_t i = 0; i < most_residents; i++)
+        for (int32_t d = 0; d < m->n; d++) {
+            if (i >= m->drafts[d]->n_residents) continue;
+            const struct ht_resident *r = &m->drafts[d]->residents[i];
+            ht_add_resident(m->out, m->new_row[d][r->tensor], r->tier, r->rank);
+        }
+}
+
+static void add_op(struct merge *m, int32_t at)
+{
+    int32_t d = m->order[at].draft, i = m->order[at].op;
+    const struct ht_schedule *s = m->drafts[d];
+    const struct ht_op *op = &s->ops[i];
+    struct ht_schedule *out = m->out;
+    ht_add_op(out, (enum ht_op_kind)op->kind, m->first_lane[d] + op->lane, op->label,
+              ht_add_work(out, &s->works[op->work]));
+    if (op->name[0]) ht_op_name(out, "%.16s", op->name);
+    ht_op_priority(out, op->priority);
+    ht_op_when(out, (enum ht_when)op->when);
+    ht_op_match(out, is_joint(m, d, i) ? m->order[at].round : op->match);
+    for (int64_t k = s->deps_begin[i]; k < s->deps_begin[i + 1]; k++) ht_op_after(out, m->new_op[d][s->deps[k]]);
+    for (int64_t k = s->prev_begin[i]; k < s->prev_begin[i + 1]; k++) ht_op_after_prev(out, m->new_op[d][s->prev[k]]);
+    for (int64_t k = s->effects_begin[i]; k < s->effects_begin[i + 1]; k++)
+        ht_op_effect(out, m->new_row[d][s->effects[k].tensor], (enum ht_tier)s->effects[k].tier, s->effects[k].flags);
+    for (int64_t k = s->uses_begin[i]; k < s->uses_begin[i + 1]; k++)
+        ht_op_use(out, s->uses[k].resource, s->uses[k].amount);
+}
+
+enum ht_status ht_schedule_merge(struct ht_schedule *const *drafts, int32_t n, struct ht_error *err,
+                                 struct ht_schedule **out)
+{
+    struct merge m = {.drafts = drafts, .n = n};
+    int32_t *next = HT_NEW_ARRAY(int32_t, n);
+    m.first_lane = HT_NEW_ARRAY(int32_t, n);
+    m.new_op = HT_NEW_ARRAY(int32_t *, n);
+    m.new_row = HT_NEW_ARRAY(int32_t *, n);
+    for (int32_t d = 0; d < n; d++) {
+        ht_marks_resolve(drafts[d]);
+        m.new_op[d] = HT_NEW_ARRAY(int32_t, drafts[d]->n_ops);
+        m.new_row[d] = HT_NEW_ARRAY(int32_t, drafts[d]->n_tensors);
+    }
+    enum ht_status status = take_all(&m, next, err);
+    if (!status) {
+        create(&m);
+        add_rows(&m);
+        for (int32_t i = 0; i < m.n_ops; i++) add_op(&m, i);
+        *out = m.out;
+    }
+    for (int32_t d = 0; d < n; d++) {
+        free(m.new_op[d]);
+        free(m.new_row[d]);
+    }
+    free(m.new_op);
+    free(m.new_row);
+    free(m.first_lane);
+    free(m.order);
+    free(next);
+    return status;
+}
