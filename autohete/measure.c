@@ -207,7 +207,7 @@ enum ht_status autohete_measure(const struct ht_scenario *scenario, const struct
     one.batch = (m > 1 ? 2 : 1) * one.micro_batch * ht_scenario_ranks(scenario);
     struct probe p = {.costs = costs, .err = err};
     struct autohete_profile f = {.layers = scenario->model.layers, .micro_batches = m};
-    ht_single_init(&p.g, &one, "probe", HT_FIFO, HT_FIFO);
+    ht_draft_begin(&p.g, &one, "probe");
     f.fp_ns = ask(&p, ht_single_forward(&p.g, 1, 0, true));
     f.bp_ns = ask(&p, ht_single_backward(&p.g, 1, 0));
     int64_t gather_ns = collective_of(&p, HT_OP_ALL_GATHER);
@@ -220,7 +220,7 @@ enum ht_status autohete_measure(const struct ht_scenario *scenario, const struct
     f.cpu_sum_ns = sum_of(&p, p.g.host, 1);
     f.gpu_sum_ns = sum_of(&p, p.g.compute, 1);
     f.const_ns = const_of(&p, m, on_host);
-    ht_schedule_destroy(ht_single_finish_rank(&p.g));
+    ht_schedule_destroy(ht_draft_end(&p.g));
     if (p.status != HT_OK) return p.status;
     add_bytes(scenario, on_host, &f);
     *out = f;

@@ -45,10 +45,16 @@
 
 #include <stdlib.h>
 
-struct build {
-    struct ht_single g;
-    int32_t L, c, p, o, ahead;
+/* The plan's variables, in range. */
+struct choice {
+    int32_t c, p, o, ahead;
     bool ends_on_host, priority;
+};
+
+struct build {
+    struct ht_single *g;
+    const struct choice *choice;
+    int32_t L;
     int32_t *forward; /* [n_units] F of the micro-batch at hand */
     int32_t *before;  /* [n_units] the compute op before the unit's backward slot */
     int32_t compute;  /* last op of the compute lane */
@@ -62,13 +68,13 @@ static bool is_block(const struct build *b, int32_t u)
 /* i in O, and what goes with it. */
 static bool on_host(const struct build *b, int32_t u)
 {
-    return is_block(b, u) ? u > b->L - b->o : b->ends_on_host;
+    return is_block(b, u) ? u > b->L - b->choice->o : b->choice->ends_on_host;
 }
 
 /* i in P */
 static bool offloaded(const struct build *b, int32_t u)
 {
-    return is_block(b, u) && u > b->L - b->o && u <= b->L - b->o + b->p;
+    return is_block(b, u) && u > b->L - b->choice->o && u <= b->L - b->choice->o + b->choice->p;
 }
 
 /* Not on the device between its forward and its backward pass. */
@@ -79,17 +85,17 @@ static bool dropped(const struct build *b, int32_t u)
 
 static bool last(const struct build *b, int32_t mb)
 {
-    return mb == b->g.n_mb - 1;
+    return mb == b->g->n_mb - 1;
 }
 
 static void place(struct build *b)
 {
-    struct ht_single *g = &b->g;
+    struct ht_single *g = b->g;
     for (int32_t u = 0; u < g->n_units; u++) {
         bool master = g->master[u] >= 0, host = on_host(b, u);
         g->fresh[u] = master && host;
         g->cast[u] = master && !host && is_block(b, u);
-        if (!g->cast[u]) ht_add_resident(g->schedule, g->param[u], host ? HT_HOST : HT_DEVICE, 0);
+        if (!g->cast[u]) ht_single_place(g, g->param[u], host ? HT_HOST : HT_DEVICE);
         ht_single_place_states(g, u, host ? HT_HOST : HT_DEVICE);
     }
 }
@@ -97,7 +103,7 @@ static void place(struct build *b)
 /* PF or PB. The host's 16-bit copy is freed by the iteration's last reading. */
 static int32_t fetch(struct build *b, int32_t u, int32_t mb, bool backward)
 {
-    struct ht_single *g = &b->g;
+    struct ht_single *g = b->g;
     bool last_fetch = dropped(b, u) ? backward && last(b, mb) : !offloaded(b, u) || last(b, mb);
     int32_t op = ht_single_copy(g, g->param[u], HT_HOST, HT_DEVICE, HT_PRODUCE, g->fresh[u] && last_fetch);
     if (g->n_mb > 1)
@@ -109,19 +115,19 @@ static int32_t fetch(struct build *b, int32_t u, int32_t mb, bool backward)
 
 static void drop(struct build *b, int32_t u)
 {
-    ht_op_effect(b->g.schedule, b->g.param[u], HT_DEVICE, HT_RELEASE);
+    ht_op_effect(b->g->schedule, b->g->param[u], HT_DEVICE, HT_RELEASE);
 }
 
 static bool checkpointed(const struct build *b, int32_t u)
 {
-    return is_block(b, u) && u <= b->c;
+    return is_block(b, u) && u <= b->choice->c;
 }
 
 static void forward_pass(struct build *b, int32_t mb)
 {
-    for (int32_t u = 0; u < b->g.n_units; u++) {
+    for (int32_t u = 0; u < b->g->n_units; u++) {
         if (on_host(b, u) && (mb == 0 || offloaded(b, u))) fetch(b, u, mb, false);
-        b->forward[u] = b->compute = ht_single_forward(&b->g, u, mb, !checkpointed(b, u));
+        b->forward[u] = b->compute = ht_single_forward(b->g, u, mb, !checkpointed(b, u));
         if (dropped(b, u)) drop(b, u);
     }
 }
@@ -130,7 +136,7 @@ static void forward_pass(struct build *b, int32_t mb)
    with those of the forward pass, back to the end of F_u. */
 static int32_t release_of(const struct build *b, int32_t u)
 {
-    int32_t head = b->L + 1, slot = u + b->ahead;
+    int32_t head = b->L + 1, slot = u + b->choice->ahead;
     if (slot <= head) return b->before[slot];
     int32_t forward = head - (slot - head);
     return b->forward[forward > u ? forward : u];
@@ -139,13 +145,13 @@ static int32_t release_of(const struct build *b, int32_t u)
 /* On PRIORITY lanes the earlier block goes first: pq_d2h and pq_opt of Sec. 3.3. */
 static void prefer_early(struct build *b, int32_t u)
 {
-    if (b->priority) ht_op_priority(b->g.schedule, u);
+    if (b->choice->priority) ht_op_priority(b->g->schedule, u);
 }
 
 /* G_u, the sum over micro-batches, and after the last of these O_u. */
 static void update_on_host(struct build *b, int32_t u, int32_t mb)
 {
-    struct ht_single *g = &b->g;
+    struct ht_single *g = b->g;
     int32_t fresh = mb ? g->grad_mb[ht_single_at(g, u, mb)] : g->grad[u];
     ht_single_copy(g, fresh, HT_DEVICE, HT_HOST, HT_PRODUCE, true);
     prefer_early(b, u);
@@ -161,22 +167,22 @@ static void update_on_host(struct build *b, int32_t u, int32_t mb)
 /* unit -1: what is left of the pass. */
 static void update_on_device(struct build *b, int32_t unit, int32_t mb)
 {
-    int32_t u = ht_single_settled(&b->g, unit);
+    int32_t u = ht_single_settled(b->g, unit);
     if (u < 0) return;
-    if (mb) b->compute = ht_single_accumulate(&b->g, b->g.compute, u, mb);
-    if (last(b, mb)) b->compute = ht_single_step(&b->g, b->g.compute, u, true);
+    if (mb) b->compute = ht_single_accumulate(b->g, b->g->compute, u, mb);
+    if (last(b, mb)) b->compute = ht_single_step(b->g, b->g->compute, u, true);
 }
 
 static void backward_pass(struct build *b, int32_t mb)
 {
-    for (int32_t u = b->g.n_units - 1; u >= 0; u--) {
+    for (int32_t u = b->g->n_units - 1; u >= 0; u--) {
         b->before[u] = b->compute;
         if (dropped(b, u)) {
             fetch(b, u, mb, true);
-            ht_op_after(b->g.schedule, release_of(b, u));
+            ht_op_after(b->g->schedule, release_of(b, u));
         }
-        if (checkpointed(b, u)) ht_single_recompute(&b->g, u, mb);
-        b->compute = ht_single_backward(&b->g, u, mb);
+        if (checkpointed(b, u)) ht_single_recompute(b->g, u, mb);
+        b->compute = ht_single_backward(b->g, u, mb);
         if (on_host(b, u) && (last(b, mb) || offloaded(b, u))) drop(b, u);
         if (on_host(b, u))
             update_on_host(b, u, mb);
@@ -186,31 +192,40 @@ static void backward_pass(struct build *b, int32_t mb)
     update_on_device(b, -1, mb);
 }
 
-enum ht_status autohete_build(const struct ht_system *self, const struct ht_scenario *scenario,
-                              const struct ht_plan *plan, struct ht_error *err, struct ht_schedule **out)
+static void emit(struct ht_single *g, const void *context)
 {
-    struct build b = {.L = (int32_t)scenario->model.layers,
-                      .c = (int32_t)ht_plan_get(plan, "c"),
-                      .p = (int32_t)ht_plan_get(plan, "p"),
-                      .o = (int32_t)ht_plan_get(plan, "o"),
-                      .ends_on_host = ht_plan_get(plan, "e"),
-                      .ahead = (int32_t)ht_plan_get(plan, "ahead"),
-                      .priority = self->variant == AUTOHETE_PS};
-    if (b.c < 0 || b.c > b.L || b.p < 0 || b.p > b.o || b.o > b.L || b.ahead < 1)
-        return ht_fail(
-            err, HT_BAD_INPUT,
-            "%s: the plan c=%d p=%d o=%d ahead=%d is none; expected 0 <= c <= %d, 0 <= p <= o <= %d, ahead >= 1",
-            self->name, b.c, b.p, b.o, b.ahead, b.L, b.L);
-    ht_single_init(&b.g, scenario, self->name, HT_FIFO, b.priority ? HT_PRIORITY : HT_FIFO);
-    b.g.schedule->lanes[b.g.d2h].order = b.priority ? HT_PRIORITY : HT_FIFO;
-    b.forward = HT_NEW_ARRAY(int32_t, b.g.n_units);
-    b.before = HT_NEW_ARRAY(int32_t, b.g.n_units);
+    const struct choice *choice = context;
+    struct build b = {.g = g,
+                      .L = (int32_t)g->scenario->model.layers,
+                      .choice = choice,
+                      .forward = HT_NEW_ARRAY(int32_t, g->n_units),
+                      .before = HT_NEW_ARRAY(int32_t, g->n_units)};
     place(&b);
-    for (int32_t j = 0; j < b.g.n_mb; j++) {
+    for (int32_t j = 0; j < g->n_mb; j++) {
         forward_pass(&b, j);
         backward_pass(&b, j);
     }
     free(b.forward);
     free(b.before);
-    return ht_single_complete(&b.g, err, out);
+}
+
+enum ht_status autohete_build(const struct ht_system *self, const struct ht_scenario *scenario,
+                              const struct ht_plan *plan, struct ht_error *err, struct ht_schedule **out)
+{
+    int32_t L = (int32_t)scenario->model.layers;
+    struct choice x = {.c = (int32_t)ht_plan_get(plan, "c"),
+                       .p = (int32_t)ht_plan_get(plan, "p"),
+                       .o = (int32_t)ht_plan_get(plan, "o"),
+                       .ahead = (int32_t)ht_plan_get(plan, "ahead"),
+                       .ends_on_host = ht_plan_get(plan, "e"),
+                       .priority = self->variant == AUTOHETE_PS};
+    enum ht_lane_order order = x.priority ? HT_PRIORITY : HT_FIFO;
+    struct ht_program program = {
+        .name = self->name, .d2h_order = order, .host_order = order, .emit = emit, .context = &x};
+    if (x.c < 0 || x.c > L || x.p < 0 || x.p > x.o || x.o > L || x.ahead < 1)
+        return ht_fail(
+            err, HT_BAD_INPUT,
+            "%s: the plan c=%d p=%d o=%d ahead=%d is out of range; expected 0 <= c <= %d, 0 <= p <= o <= %d, ahead >= 1",
+            self->name, x.c, x.p, x.o, x.ahead, L, L);
+    return ht_build_graph(scenario, &program, err, out);
 }

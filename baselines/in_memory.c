@@ -30,26 +30,29 @@ static void accumulate(struct ht_single *g, int32_t unit, int32_t mb)
     if (mb && u >= 0) ht_single_accumulate(g, g->compute, u, mb);
 }
 
-static enum ht_status build(const struct ht_system *self, const struct ht_scenario *scenario, const struct ht_plan *p,
-                            struct ht_error *err, struct ht_schedule **out)
+static void emit(struct ht_single *g, const void *plan)
 {
-    struct ht_single g;
-    ht_single_init(&g, scenario, self->name, HT_FIFO, HT_FIFO);
-    for (int32_t u = 0; u < g.n_units; u++) {
-        ht_add_resident(g.schedule, g.param[u], HT_DEVICE, 0);
-        ht_single_place_states(&g, u, HT_DEVICE);
+    int32_t c = (int32_t)ht_plan_get(plan, "c");
+    for (int32_t u = 0; u < g->n_units; u++) {
+        ht_single_place(g, g->param[u], HT_DEVICE);
+        ht_single_place_states(g, u, HT_DEVICE);
     }
-    int32_t c = (int32_t)ht_plan_get(p, "c");
-    for (int32_t j = 0; j < g.n_mb; j++) {
-        ht_forward_pass(&g, j, c, -1);
-        for (int32_t u = g.n_units - 1; u >= 0; u--) {
-            ht_backward_step(&g, u, j, c);
-            accumulate(&g, u, j);
+    for (int32_t j = 0; j < g->n_mb; j++) {
+        ht_forward_pass(g, j, c, -1);
+        for (int32_t u = g->n_units - 1; u >= 0; u--) {
+            ht_backward_step(g, u, j, c);
+            accumulate(g, u, j);
         }
-        accumulate(&g, -1, j);
+        accumulate(g, -1, j);
     }
-    for (int32_t u = 0; u < g.n_units; u++) ht_single_step(&g, g.compute, u, true);
-    return ht_single_complete(&g, err, out);
+    for (int32_t u = 0; u < g->n_units; u++) ht_single_step(g, g->compute, u, true);
+}
+
+static enum ht_status build(const struct ht_system *self, const struct ht_scenario *scenario,
+                            const struct ht_plan *plan, struct ht_error *err, struct ht_schedule **out)
+{
+    struct ht_program program = {.name = self->name, .emit = emit, .context = plan};
+    return ht_build_graph(scenario, &program, err, out);
 }
 
 const struct ht_system ht_in_memory = {

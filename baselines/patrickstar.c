@@ -93,13 +93,13 @@ static int64_t percent_of(int64_t bytes, int64_t percent)
 static struct ht_schedule *warm_up_graph(const struct ht_scenario *scenario, int32_t c)
 {
     struct ht_single g;
-    ht_single_init(&g, scenario, "warm-up", HT_FIFO, HT_FIFO);
-    for (int32_t u = 0; u < g.n_units; u++) ht_add_resident(g.schedule, g.param[u], HT_DEVICE, 0);
+    ht_draft_begin(&g, scenario, "warm-up");
+    for (int32_t u = 0; u < g.n_units; u++) ht_single_place(&g, g.param[u], HT_DEVICE);
     for (int32_t j = 0; j < g.n_mb; j++) {
         ht_forward_pass(&g, j, c, -1);
         for (int32_t u = g.n_units - 1; u >= 0; u--) ht_backward_step(&g, u, j, c);
     }
-    return ht_single_finish_rank(&g);
+    return ht_draft_end(&g);
 }
 
 static void need_chunk(struct ht_chunk_moment *m, int32_t chunk)
@@ -350,7 +350,7 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
 /* ---- build ----------------------------------------------------------------------------------------------------- */
 
 struct build {
-    struct ht_single g;
+    struct ht_single *g;
     const struct prepared *p;
     int32_t c, os;
     bool master;
@@ -367,37 +367,37 @@ static bool on_device_stepped(const struct build *b, int32_t unit)
 
 static int32_t padding(struct build *b, int64_t bytes)
 {
-    return ht_add_tensor(
-        b->g.schedule,
-        (struct ht_tensor){.class = HT_STAGING, .label = {.unit = -1, .micro_batch = -1}, .bytes = bytes});
+    struct ht_label none = {.unit = -1, .micro_batch = -1};
+    return ht_add_tensor(b->g->schedule, (struct ht_tensor){
+                                             .class = HT_STAGING, .label = none, .bytes = bytes, .rank = b->g->rank});
 }
 
 static void place(struct build *b)
 {
     const struct ht_chunks *chunks = &b->p->chunks;
-    struct ht_single *g = &b->g;
+    struct ht_single *g = b->g;
     for (int32_t i = 0; i < chunks->n; i++) {
         bool device = b->on_device[i] = b->p->moves.at_start[i];
         enum ht_tier states = i < b->os ? HT_DEVICE : HT_HOST;
         for (int32_t u = chunks->first[i]; u < chunks->first[i + 1]; u++) {
-            if (device) ht_add_resident(g->schedule, g->param[u], HT_DEVICE, 0);
-            if (!device || (!b->master && states == HT_HOST)) ht_add_resident(g->schedule, g->param[u], HT_HOST, 0);
+            if (device) ht_single_place(g, g->param[u], HT_DEVICE);
+            if (!device || (!b->master && states == HT_HOST)) ht_single_place(g, g->param[u], HT_HOST);
             ht_single_place_states(g, u, states);
         }
         b->pad[i] = -1;
         if (!chunks->unused[i]) continue;
         b->pad[i] = padding(b, chunk_bytes(g->scenario, chunks->unused[i]));
-        if (device) ht_add_resident(g->schedule, b->pad[i], HT_DEVICE, 0);
-        if (!device || (!b->master && states == HT_HOST)) ht_add_resident(g->schedule, b->pad[i], HT_HOST, 0);
+        if (device) ht_single_place(g, b->pad[i], HT_DEVICE);
+        if (!device || (!b->master && states == HT_HOST)) ht_single_place(g, b->pad[i], HT_HOST);
         int32_t of_states = padding(b, chunks->unused[i] * (b->master ? 12 : 8));
-        ht_add_resident(g->schedule, of_states, states, 0);
+        ht_single_place(g, of_states, states);
     }
 }
 
 /* A copy of a chunk's size; its tensors follow. */
 static void begin_copy(struct build *b, int32_t chunk, bool to_device, char letter)
 {
-    struct ht_single *g = &b->g;
+    struct ht_single *g = b->g;
     struct ht_schedule *s = g->schedule;
     int32_t lane = to_device ? g->h2d : g->d2h;
     struct ht_work w = {
@@ -414,8 +414,8 @@ static void begin_copy(struct build *b, int32_t chunk, bool to_device, char lett
 
 static void copy_row(struct build *b, int32_t tensor, bool to_device, unsigned from_flags, unsigned to_flags)
 {
-    ht_op_effect(b->g.schedule, tensor, to_device ? HT_HOST : HT_DEVICE, from_flags);
-    ht_op_effect(b->g.schedule, tensor, to_device ? HT_DEVICE : HT_HOST, to_flags);
+    ht_op_effect(b->g->schedule, tensor, to_device ? HT_HOST : HT_DEVICE, from_flags);
+    ht_op_effect(b->g->schedule, tensor, to_device ? HT_DEVICE : HT_HOST, to_flags);
 }
 
 /* A chunk has one place; but FP32 parameters keep theirs on the host, where they are stepped. */
@@ -431,9 +431,9 @@ static void move_chunk(struct build *b, int32_t chunk, bool to_device)
     begin_copy(b, chunk, to_device, 'C');
     for (int32_t u = chunks->first[chunk]; u < chunks->first[chunk + 1]; u++) {
         if (b->grad_in_place[u])
-            move_row(b, b->g.grad[u], to_device, false);
+            move_row(b, b->g->grad[u], to_device, false);
         else
-            move_row(b, b->g.param[u], to_device, !b->master);
+            move_row(b, b->g->param[u], to_device, !b->master);
     }
     if (b->pad[chunk] >= 0) move_row(b, b->pad[chunk], to_device, !b->master);
     b->on_device[chunk] = to_device;
@@ -450,16 +450,16 @@ static void arrive(struct build *b)
 
 static void forward_pass(struct build *b, int32_t mb)
 {
-    for (int32_t u = 0; u < b->g.n_units; u++) {
+    for (int32_t u = 0; u < b->g->n_units; u++) {
         arrive(b);
-        ht_single_forward(&b->g, u, mb, !ht_is_checkpointed(&b->g, u, b->c));
+        ht_single_forward(b->g, u, mb, !ht_is_checkpointed(b->g, u, b->c));
     }
 }
 
 /* With one micro-batch the gradient takes the parameter's place; else it goes to the others at once. */
 static void keep_gradient(struct build *b, int32_t u, int32_t mb)
 {
-    struct ht_single *g = &b->g;
+    struct ht_single *g = b->g;
     bool device = on_device_stepped(b, u);
     if (g->n_mb == 1) {
         b->grad_in_place[u] = true;
@@ -476,13 +476,13 @@ static void keep_gradient(struct build *b, int32_t u, int32_t mb)
 
 static void backward_pass(struct build *b, int32_t mb)
 {
-    for (int32_t u = b->g.n_units - 1; u >= 0; u--) {
-        if (ht_is_checkpointed(&b->g, u, b->c)) {
+    for (int32_t u = b->g->n_units - 1; u >= 0; u--) {
+        if (ht_is_checkpointed(b->g, u, b->c)) {
             arrive(b);
-            ht_single_recompute(&b->g, u, mb);
+            ht_single_recompute(b->g, u, mb);
         }
         arrive(b);
-        ht_single_backward(&b->g, u, mb);
+        ht_single_backward(b->g, u, mb);
         keep_gradient(b, u, mb);
     }
 }
@@ -490,7 +490,7 @@ static void backward_pass(struct build *b, int32_t mb)
 /* A chunk that is on the device and stepped on the host: its gradients go there, its parameters come back. */
 static void adam_of_chunk(struct build *b, int32_t chunk)
 {
-    struct ht_single *g = &b->g;
+    struct ht_single *g = b->g;
     const struct ht_chunks *chunks = &b->p->chunks;
     int32_t begin = chunks->first[chunk], end = chunks->first[chunk + 1];
     bool one = g->n_mb == 1, on_host = chunk >= b->os, there_and_back = on_host && b->on_device[chunk];
@@ -509,19 +509,25 @@ static void adam_of_chunk(struct build *b, int32_t chunk)
         copy_row(b, g->param[u], true, b->master ? HT_NEED | HT_RELEASE : HT_NEED, one ? HT_PRODUCE : HT_UPDATE);
 }
 
-static enum ht_status emit(const struct ht_system *self, const struct ht_scenario *scenario, const struct prepared *p,
-                           const struct ht_plan *plan, struct ht_error *err, struct ht_schedule **out)
+/* What the program goes by. */
+struct choice {
+    const struct prepared *p;
+    const struct ht_plan *plan;
+};
+
+static void emit(struct ht_single *g, const void *context)
 {
-    struct build b = {.p = p, .c = (int32_t)ht_plan_get(plan, "c"), .os = p->room.n_pinned};
-    ht_single_init(&b.g, scenario, self->name, HT_FIFO, HT_FIFO);
-    b.g.blocking = true;
-    b.g.blocking_prev = ht_mark_create(b.g.schedule); /* the last op that the builder writes */
-    b.master = ht_numerics_has_master(&scenario->numerics);
+    const struct choice *choice = context;
+    const struct prepared *p = choice->p;
+    struct build b = {.g = g, .p = p, .c = (int32_t)ht_plan_get(choice->plan, "c"), .os = p->room.n_pinned};
+    g->blocking = true;
+    g->blocking_prev = ht_mark_create(g->schedule); /* the last op that the program writes */
+    b.master = ht_numerics_has_master(&g->scenario->numerics);
     b.on_device = HT_NEW_ARRAY(bool, p->chunks.n);
     b.pad = HT_NEW_ARRAY(int32_t, p->chunks.n);
-    b.grad_in_place = HT_NEW_ARRAY(bool, b.g.n_units);
+    b.grad_in_place = HT_NEW_ARRAY(bool, g->n_units);
     place(&b);
-    for (int32_t j = 0; j < b.g.n_mb; j++) {
+    for (int32_t j = 0; j < g->n_mb; j++) {
         forward_pass(&b, j);
         backward_pass(&b, j);
     }
@@ -532,17 +538,18 @@ static enum ht_status emit(const struct ht_system *self, const struct ht_scenari
     free(b.on_device);
     free(b.pad);
     free(b.grad_in_place);
-    ht_mark_set(b.g.schedule, b.g.blocking_prev);
-    return ht_single_complete(&b.g, err, out);
+    ht_mark_set(g->schedule, g->blocking_prev);
 }
 
 static enum ht_status build(const struct ht_system *self, const struct ht_scenario *scenario,
                             const struct ht_plan *plan, struct ht_error *err, struct ht_schedule **out)
 {
     struct prepared p = {0};
+    struct choice choice = {.p = &p, .plan = plan};
+    struct ht_program program = {.name = self->name, .emit = emit, .context = &choice};
     enum ht_status status = warm_up(scenario, ht_plan_get(plan, "chunk"), (int32_t)ht_plan_get(plan, "c"), err, &p);
     if (!status) status = prepare(self, scenario, plan, err, &p);
-    if (!status) status = emit(self, scenario, &p, plan, err, out);
+    if (!status) status = ht_build_graph(scenario, &program, err, out);
     prepared_free(&p);
     return status;
 }

@@ -56,7 +56,7 @@ static const struct ht_knob knobs[] = {
 /* ---- build ----------------------------------------------------------------------------------------------------- */
 
 struct build {
-    struct ht_single g;
+    struct ht_single *g;
     int32_t L, m, c;
     bool ends_on_host;
     int32_t compute; /* last op of the compute lane */
@@ -86,17 +86,17 @@ static bool fetched_twice(const struct build *b, int32_t u)
 
 static bool last(const struct build *b, int32_t mb)
 {
-    return mb == b->g.n_mb - 1;
+    return mb == b->g->n_mb - 1;
 }
 
 static void place(struct build *b)
 {
-    struct ht_single *g = &b->g;
+    struct ht_single *g = b->g;
     for (int32_t u = 0; u < g->n_units; u++) {
         bool host = on_host(b, u), resting = is_block(b, u) && !host;
         g->cast[u] = resting && g->master[u] >= 0;
-        if (!fetched(b, u) && !g->cast[u]) ht_add_resident(g->schedule, g->param[u], HT_DEVICE, 0);
-        if (host) ht_add_resident(g->schedule, g->param[u], HT_HOST, 0);
+        if (!fetched(b, u) && !g->cast[u]) ht_single_place(g, g->param[u], HT_DEVICE);
+        if (host) ht_single_place(g, g->param[u], HT_HOST);
         ht_single_place_states(g, u, host ? HT_HOST : HT_DEVICE);
     }
 }
@@ -104,28 +104,28 @@ static void place(struct build *b)
 /* Begins with the compute op that comes next. */
 static void prefetch(struct build *b, int32_t u)
 {
-    ht_single_copy(&b->g, b->g.param[u], HT_HOST, HT_DEVICE, HT_PRODUCE, false);
-    ht_op_after(b->g.schedule, b->compute);
+    ht_single_copy(b->g, b->g->param[u], HT_HOST, HT_DEVICE, HT_PRODUCE, false);
+    ht_op_after(b->g->schedule, b->compute);
 }
 
 static void drop(struct build *b, int32_t u)
 {
-    ht_op_effect(b->g.schedule, b->g.param[u], HT_DEVICE, HT_RELEASE);
+    ht_op_effect(b->g->schedule, b->g->param[u], HT_DEVICE, HT_RELEASE);
 }
 
 static void forward_pass(struct build *b, int32_t mb)
 {
-    for (int32_t u = 0; u < b->g.n_units; u++) {
+    for (int32_t u = 0; u < b->g->n_units; u++) {
         if (is_block(b, u) && fetched(b, u + b->m)) prefetch(b, u + b->m);
-        b->compute = ht_single_forward(&b->g, u, mb, !ht_is_checkpointed(&b->g, u, b->c));
+        b->compute = ht_single_forward(b->g, u, mb, !ht_is_checkpointed(b->g, u, b->c));
         if (fetched_twice(b, u)) drop(b, u);
-        if (u == 0 && mb == 0) ht_op_after_prev(b->g.schedule, b->barrier);
+        if (u == 0 && mb == 0) ht_op_after_prev(b->g->schedule, b->barrier);
     }
 }
 
 static void update_on_host(struct build *b, int32_t u, int32_t mb)
 {
-    struct ht_single *g = &b->g;
+    struct ht_single *g = b->g;
     int32_t fresh = mb ? g->grad_mb[ht_single_at(g, u, mb)] : g->grad[u];
     ht_single_copy(g, fresh, HT_DEVICE, HT_HOST, HT_PRODUCE, true);
     if (mb) ht_single_accumulate(g, g->host, u, mb);
@@ -138,17 +138,17 @@ static void update_on_host(struct build *b, int32_t u, int32_t mb)
 /* unit -1: what is left of the pass. */
 static void update_on_device(struct build *b, int32_t unit, int32_t mb)
 {
-    int32_t u = ht_single_settled(&b->g, unit);
+    int32_t u = ht_single_settled(b->g, unit);
     if (u < 0) return;
-    if (mb) b->compute = ht_single_accumulate(&b->g, b->g.compute, u, mb);
-    if (last(b, mb)) b->compute = ht_single_step(&b->g, b->g.compute, u, true);
+    if (mb) b->compute = ht_single_accumulate(b->g, b->g->compute, u, mb);
+    if (last(b, mb)) b->compute = ht_single_step(b->g, b->g->compute, u, true);
 }
 
 static void backward_pass(struct build *b, int32_t mb)
 {
-    for (int32_t u = b->g.n_units - 1; u >= 0; u--) {
+    for (int32_t u = b->g->n_units - 1; u >= 0; u--) {
         if (is_block(b, u) && fetched_twice(b, u - b->m)) prefetch(b, u - b->m);
-        b->compute = ht_backward_step(&b->g, u, mb, b->c);
+        b->compute = ht_backward_step(b->g, u, mb, b->c);
         if (fetched(b, u)) drop(b, u);
         if (on_host(b, u))
             update_on_host(b, u, mb);
@@ -158,22 +158,27 @@ static void backward_pass(struct build *b, int32_t mb)
     update_on_device(b, -1, mb);
 }
 
-static enum ht_status build(const struct ht_system *self, const struct ht_scenario *scenario,
-                            const struct ht_plan *plan, struct ht_error *err, struct ht_schedule **out)
+static void emit(struct ht_single *g, const void *plan)
 {
-    struct build b = {.L = (int32_t)scenario->model.layers,
+    struct build b = {.g = g,
+                      .L = (int32_t)g->scenario->model.layers,
                       .m = (int32_t)ht_plan_get(plan, "m"),
                       .c = (int32_t)ht_plan_get(plan, "c"),
                       .ends_on_host = ht_plan_get(plan, "e"),
-                      .compute = -1};
-    ht_single_init(&b.g, scenario, self->name, HT_FIFO, HT_FIFO);
-    b.barrier = ht_mark_create(b.g.schedule);
+                      .compute = -1,
+                      .barrier = ht_mark_create(g->schedule)};
     place(&b);
-    for (int32_t j = 0; j < b.g.n_mb; j++) {
+    for (int32_t j = 0; j < g->n_mb; j++) {
         forward_pass(&b, j);
         backward_pass(&b, j);
     }
-    return ht_single_complete(&b.g, err, out);
+}
+
+static enum ht_status build(const struct ht_system *self, const struct ht_scenario *scenario,
+                            const struct ht_plan *plan, struct ht_error *err, struct ht_schedule **out)
+{
+    struct ht_program program = {.name = self->name, .emit = emit, .context = plan};
+    return ht_build_graph(scenario, &program, err, out);
 }
 
 /* ---- plan ------------------------------------------------------------------------------------------------------ */

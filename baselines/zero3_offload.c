@@ -38,7 +38,7 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
 }
 
 struct build {
-    struct ht_single g;
+    struct ht_single *g;
     int32_t c, mb;
     int32_t left; /* last compute op of the turn before, or -1 */
 };
@@ -46,17 +46,17 @@ struct build {
 /* The turns of a micro-batch: 0 .. L, the head there and back, L .. 0. */
 static int32_t n_turns(const struct build *b)
 {
-    return 2 * b->g.n_units - 1;
+    return 2 * b->g->n_units - 1;
 }
 static int32_t unit_at(const struct build *b, int32_t turn)
 {
-    return turn < b->g.n_units ? turn : 2 * (b->g.n_units - 1) - turn;
+    return turn < b->g->n_units ? turn : 2 * (b->g->n_units - 1) - turn;
 }
 
 /* Begins with the turn before its own. */
 static void fetch(struct build *b, int32_t turn)
 {
-    struct ht_single *g = &b->g;
+    struct ht_single *g = b->g;
     if (turn >= n_turns(b)) return;
     int32_t units[] = {unit_at(b, turn), turn == g->n_units - 1 && g->scenario->model.tied ? 0 : -1};
     for (size_t i = 0; i < HT_COUNT(units) && units[i] >= 0; i++) {
@@ -67,14 +67,14 @@ static void fetch(struct build *b, int32_t turn)
 
 static void drop(struct build *b, int32_t u)
 {
-    struct ht_single *g = &b->g;
+    struct ht_single *g = b->g;
     ht_op_effect(g->schedule, g->param[u], HT_DEVICE, HT_RELEASE);
     if (u == g->n_units - 1 && g->scenario->model.tied) ht_op_effect(g->schedule, g->param[0], HT_DEVICE, HT_RELEASE);
 }
 
 static void offload_gradient(struct build *b, int32_t unit)
 {
-    struct ht_single *g = &b->g;
+    struct ht_single *g = b->g;
     int32_t fresh = b->mb ? g->grad_mb[ht_single_at(g, unit, b->mb)] : g->grad[unit];
     ht_single_copy(g, fresh, HT_DEVICE, HT_HOST, b->mb ? HT_PRODUCE : HT_UPDATE, true);
     if (b->mb) ht_single_accumulate(g, g->host, unit, b->mb);
@@ -82,27 +82,24 @@ static void offload_gradient(struct build *b, int32_t unit)
 
 static void forward(struct build *b, int32_t u)
 {
-    b->left = ht_single_forward(&b->g, u, b->mb, !ht_is_checkpointed(&b->g, u, b->c));
-    if (u < b->g.n_units - 1) drop(b, u);
+    b->left = ht_single_forward(b->g, u, b->mb, !ht_is_checkpointed(b->g, u, b->c));
+    if (u < b->g->n_units - 1) drop(b, u);
 }
 
 static void backward(struct build *b, int32_t u)
 {
-    b->left = ht_backward_step(&b->g, u, b->mb, b->c);
+    b->left = ht_backward_step(b->g, u, b->mb, b->c);
     drop(b, u);
     offload_gradient(b, u);
 }
 
-static enum ht_status build(const struct ht_system *self, const struct ht_scenario *scenario, const struct ht_plan *p,
-                            struct ht_error *err, struct ht_schedule **out)
+static void emit(struct ht_single *g, const void *plan)
 {
-    struct build b = {.c = (int32_t)ht_plan_get(p, "c"), .left = -1};
-    struct ht_single *g = &b.g;
-    ht_single_init(g, scenario, self->name, HT_FIFO, HT_FIFO);
+    struct build b = {.g = g, .c = (int32_t)ht_plan_get(plan, "c"), .left = -1};
     int32_t last_step = ht_mark_create(g->schedule); /* the next iteration starts after it */
     for (int32_t u = 0; u < g->n_units; u++) {
-        ht_add_resident(g->schedule, g->param[u], HT_HOST, 0);
-        ht_add_resident(g->schedule, g->grad[u], HT_HOST, 0);
+        ht_single_place(g, g->param[u], HT_HOST);
+        ht_single_place(g, g->grad[u], HT_HOST);
         ht_single_place_states(g, u, HT_HOST);
     }
     for (b.mb = 0; b.mb < g->n_mb; b.mb++) {
@@ -120,7 +117,13 @@ static enum ht_status build(const struct ht_system *self, const struct ht_scenar
         if (u == 0) ht_op_after(g->schedule, all_gradients);
     }
     ht_mark_set(g->schedule, last_step);
-    return ht_single_complete(g, err, out);
+}
+
+static enum ht_status build(const struct ht_system *self, const struct ht_scenario *scenario,
+                            const struct ht_plan *plan, struct ht_error *err, struct ht_schedule **out)
+{
+    struct ht_program program = {.name = self->name, .emit = emit, .context = plan};
+    return ht_build_graph(scenario, &program, err, out);
 }
 
 const struct ht_system ht_zero3_offload = {.name = "zero3_offload",

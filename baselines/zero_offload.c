@@ -44,9 +44,9 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
 static void place(struct ht_single *g)
 {
     for (int32_t u = 0; u < g->n_units; u++) {
-        ht_add_resident(g->schedule, g->param[u], HT_DEVICE, 0);
-        ht_add_resident(g->schedule, g->param[u], HT_HOST, 0);
-        ht_add_resident(g->schedule, g->grad[u], HT_HOST, 0);
+        ht_single_place(g, g->param[u], HT_DEVICE);
+        ht_single_place(g, g->param[u], HT_HOST);
+        ht_single_place(g, g->grad[u], HT_HOST);
         ht_single_place_states(g, u, HT_HOST);
     }
 }
@@ -62,29 +62,32 @@ static void offload_gradient(struct ht_single *g, int32_t unit, int32_t mb)
     ht_single_accumulate(g, g->host, unit, mb);
 }
 
-static enum ht_status build(const struct ht_system *self, const struct ht_scenario *scenario, const struct ht_plan *p,
-                            struct ht_error *err, struct ht_schedule **out)
+static void emit(struct ht_single *g, const void *plan)
 {
-    struct ht_single g;
-    int32_t c = (int32_t)ht_plan_get(p, "c");
-    ht_single_init(&g, scenario, self->name, HT_FIFO, HT_FIFO);
-    int32_t last_copy = ht_mark_create(g.schedule); /* the next iteration starts after it: optimizer.step() returns then */
-    place(&g);
-    for (int32_t j = 0; j < g.n_mb; j++) {
-        ht_forward_pass(&g, j, c, last_copy);
-        for (int32_t u = g.n_units - 1; u >= 0; u--) {
-            ht_backward_step(&g, u, j, c);
-            offload_gradient(&g, u, j);
+    int32_t c = (int32_t)ht_plan_get(plan, "c");
+    int32_t last_copy = ht_mark_create(g->schedule); /* the next iteration starts after it: optimizer.step() returns then */
+    place(g);
+    for (int32_t j = 0; j < g->n_mb; j++) {
+        ht_forward_pass(g, j, c, last_copy);
+        for (int32_t u = g->n_units - 1; u >= 0; u--) {
+            ht_backward_step(g, u, j, c);
+            offload_gradient(g, u, j);
         }
     }
-    int32_t all_gradients = g.schedule->n_ops - 1; /* of a FIFO lane, so that all before it are done too */
-    for (int32_t u = 0; u < g.n_units; u++) {
-        ht_single_step(&g, g.host, u, false);
-        if (u == 0) ht_op_after(g.schedule, all_gradients);
-        ht_single_copy(&g, g.param[u], HT_HOST, HT_DEVICE, HT_UPDATE, false);
+    int32_t all_gradients = g->schedule->n_ops - 1; /* of a FIFO lane, so that all before it are done too */
+    for (int32_t u = 0; u < g->n_units; u++) {
+        ht_single_step(g, g->host, u, false);
+        if (u == 0) ht_op_after(g->schedule, all_gradients);
+        ht_single_copy(g, g->param[u], HT_HOST, HT_DEVICE, HT_UPDATE, false);
     }
-    ht_mark_set(g.schedule, last_copy);
-    return ht_single_complete(&g, err, out);
+    ht_mark_set(g->schedule, last_copy);
+}
+
+static enum ht_status build(const struct ht_system *self, const struct ht_scenario *scenario,
+                            const struct ht_plan *plan, struct ht_error *err, struct ht_schedule **out)
+{
+    struct ht_program program = {.name = self->name, .emit = emit, .context = plan};
+    return ht_build_graph(scenario, &program, err, out);
 }
 
 const struct ht_system ht_zero_offload = {

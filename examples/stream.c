@@ -31,9 +31,9 @@ static bool is_streamed(const struct ht_single *g, int32_t unit)
 static void place(struct ht_single *g)
 {
     for (int32_t u = 0; u < g->n_units; u++) {
-        if (!is_streamed(g, u)) ht_add_resident(g->schedule, g->param[u], HT_DEVICE, 0);
-        ht_add_resident(g->schedule, g->param[u], HT_HOST, 0);
-        ht_add_resident(g->schedule, g->grad[u], HT_HOST, 0);
+        if (!is_streamed(g, u)) ht_single_place(g, g->param[u], HT_DEVICE);
+        ht_single_place(g, g->param[u], HT_HOST);
+        ht_single_place(g, g->grad[u], HT_HOST);
         ht_single_place_states(g, u, HT_HOST);
     }
 }
@@ -49,36 +49,40 @@ static void drop(struct ht_single *g, int32_t unit)
     if (is_streamed(g, unit)) ht_op_effect(g->schedule, g->param[unit], HT_DEVICE, HT_RELEASE);
 }
 
-static enum ht_status build(const struct ht_system *self, const struct ht_scenario *scenario, const struct ht_plan *p,
-                            struct ht_error *err, struct ht_schedule **out)
+/* Writes one rank's iteration; it runs once for every rank. */
+static void emit(struct ht_single *g, const void *plan)
 {
-    (void)p;
-    struct ht_single g;
-    ht_single_init(&g, scenario, self->name, HT_FIFO, HT_FIFO);
-    place(&g);
-    for (int32_t j = 0; j < g.n_mb; j++) {
-        for (int32_t u = 0; u < g.n_units; u++) {
-            fetch(&g, u);
-            ht_single_forward(&g, u, j, true);
-            drop(&g, u);
+    (void)plan;
+    place(g);
+    for (int32_t j = 0; j < g->n_mb; j++) {
+        for (int32_t u = 0; u < g->n_units; u++) {
+            fetch(g, u);
+            ht_single_forward(g, u, j, true);
+            drop(g, u);
         }
-        for (int32_t u = g.n_units - 1; u >= 0; u--) {
-            fetch(&g, u);
-            ht_single_backward(&g, u, j);
-            drop(&g, u);
+        for (int32_t u = g->n_units - 1; u >= 0; u--) {
+            fetch(g, u);
+            ht_single_backward(g, u, j);
+            drop(g, u);
             if (j == 0) {
-                ht_single_copy(&g, g.grad[u], HT_DEVICE, HT_HOST, HT_UPDATE, true);
+                ht_single_copy(g, g->grad[u], HT_DEVICE, HT_HOST, HT_UPDATE, true);
             } else {
-                ht_single_copy(&g, g.grad_mb[ht_single_at(&g, u, j)], HT_DEVICE, HT_HOST, HT_PRODUCE, true);
-                ht_single_accumulate(&g, g.host, u, j);
+                ht_single_copy(g, g->grad_mb[ht_single_at(g, u, j)], HT_DEVICE, HT_HOST, HT_PRODUCE, true);
+                ht_single_accumulate(g, g->host, u, j);
             }
         }
     }
-    for (int32_t u = 0; u < g.n_units; u++) {
-        ht_single_step(&g, g.host, u, false);
-        if (!is_streamed(&g, u)) ht_single_copy(&g, g.param[u], HT_HOST, HT_DEVICE, HT_UPDATE, false);
+    for (int32_t u = 0; u < g->n_units; u++) {
+        ht_single_step(g, g->host, u, false);
+        if (!is_streamed(g, u)) ht_single_copy(g, g->param[u], HT_HOST, HT_DEVICE, HT_UPDATE, false);
     }
-    return ht_single_complete(&g, err, out);
+}
+
+static enum ht_status build(const struct ht_system *self, const struct ht_scenario *scenario,
+                            const struct ht_plan *plan, struct ht_error *err, struct ht_schedule **out)
+{
+    struct ht_program program = {.name = self->name, .emit = emit, .context = plan};
+    return ht_build_graph(scenario, &program, err, out);
 }
 
 const struct ht_system ht_example_stream = {

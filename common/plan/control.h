@@ -49,11 +49,11 @@ struct ht_control {
 };
 
 /*
- * The graph `in` of one rank, linked or not, under control; linked. With mode none, a copy. Edges that the builder
+ * The graph `in` of one rank, linked or not, under control; unlinked. With mode none, a copy. Edges that the builder
  * added are kept. blocking: nothing overlaps, every op waits for the one before it, over the iteration's boundary too.
  * HT_INFEASIBLE with the op's name where a pattern has no treatment; HT_FAILED when the graph has a control of its own.
  * Of several ranks (the graph has collective lanes) each has its own verdict, before which they agree: an all-reduce
- * about no unit, whose peers come with the replication.
+ * about no unit, whose peers come with the merge.
  */
 enum ht_status ht_control_apply(const struct ht_schedule *in, const struct ht_control *control, bool blocking,
                                 struct ht_error *err, struct ht_schedule **out);

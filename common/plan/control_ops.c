@@ -11,8 +11,7 @@ enum { WRITES = HT_PRODUCE | HT_UPDATE };
 static struct ht_schedule *copy_tables(const struct ht_schedule *in)
 {
     struct ht_schedule *s = ht_schedule_create(in->name, in->n_ranks, in->n_nodes, in->rank_node);
-    for (int tier = 0; tier < HT_N_TIERS; tier++)
-        ht_schedule_set_capacity(s, (enum ht_tier)tier, 0, in->capacity_bytes[ht_space(in, (enum ht_tier)tier, 0)]);
+    for (int32_t i = 0; i < ht_n_spaces(in); i++) s->capacity_bytes[i] = in->capacity_bytes[i];
     s->n_units = in->n_units;
     s->n_micro_batches = in->n_micro_batches;
     for (int32_t i = 0; i < in->n_lanes; i++)
@@ -341,5 +340,4 @@ void ht_rebuild_write(struct ht_rebuild *r)
         if (i > 0) ht_op_after(r->out, (int32_t)i - 1);
         if (i == 0) ht_op_after_prev(r->out, (int32_t)r->n_order - 1);
     }
-    ht_schedule_link(r->out);
 }

@@ -318,6 +318,7 @@ enum ht_status ht_pipe_build(const struct ht_scenario *scenario, const struct ht
     if (g.plain) {
         enum ht_status status = ht_control_apply(g.s, &scenario->control, false, err, out);
         ht_schedule_destroy(g.s);
+        if (!status) ht_schedule_link(*out);
         return status;
     }
     ht_schedule_link(g.s);

@@ -13,7 +13,7 @@
 #include "common/plan/pipe_parts.h"
 
 #include "common/base/array.h"
-#include "common/plan/shards.h"
+#include "common/plan/links.h"
 
 #include <stdio.h>
 

@@ -22,10 +22,7 @@
  * Two lanes, since on one FIFO lane AG of the next unit would stand behind RS of this one, which waits for its
  * backward.
  *
- * Replication. Ranks do the same, so the graph of all is the graph of one with every op N times: op i of rank r is op
- * i N + r, tensor t of rank r is t N + r, edges stay within a rank, and an op's N copies of a collective are a group.
- * Ranks share what is their node's: DRAM, host cores, host memory, NIC; ports, switches and NVLink are as the cluster
- * has them. Micro-batch j of rank r is micro-batch r n_mb + j of the iteration.
+ * Micro-batch j of rank r is micro-batch r n_mb + j of the iteration.
  */
 #ifndef HT_PLAN_SHARDS_H
 #define HT_PLAN_SHARDS_H
@@ -42,11 +39,5 @@ void ht_shards_begin_slot(struct ht_single *g);
 void ht_shards_gather(struct ht_single *g, int32_t unit);
 /* Appends RS(u,j). */
 void ht_shards_reduce(struct ht_single *g, int32_t unit, int32_t mb);
-
-/* The graph of all ranks of the scenario from the linked graph of one. */
-struct ht_schedule *ht_shards_replicate(const struct ht_schedule *one, const struct ht_scenario *scenario);
-
-/* What a node's machine carries of a kind of resource, per second; of a port or NVLink, for one device. */
-int64_t ht_resource_rate(const struct ht_machine *node, enum ht_resource_kind kind);
 
 #endif

@@ -1,20 +1,31 @@
 #include "common/plan/single.h"
 
 #include "common/base/array.h"
+#include "common/plan/links.h"
 #include "common/plan/shards.h"
 #include "common/plan/works.h"
+#include "common/schedule/merge.h"
 
 #include <stdlib.h>
 
-static struct ht_label label(int32_t unit, int32_t mb)
+struct ht_label ht_single_label(const struct ht_single *g, int32_t unit, int32_t mb)
 {
-    return (struct ht_label){.unit = unit, .n_units = 1, .sub_ops = HT_ALL_SUB_OPS, .micro_batch = mb};
+    return (struct ht_label){.unit = unit,
+                             .n_units = 1,
+                             .sub_ops = HT_ALL_SUB_OPS,
+                             .micro_batch = mb < 0 ? -1 : g->rank * g->n_mb + mb};
 }
 
+/* elements: of a shard as all ranks have it; those of rank r begin at element r times as many. 0: no parameters' row. */
 static int32_t tensor(struct ht_single *g, enum ht_tensor_class class, int32_t unit, int32_t mb, int64_t bytes, int64_t elements)
 {
-    return ht_add_tensor(g->schedule, (struct ht_tensor){.class = class, .label = label(unit, mb), .bytes = bytes,
-                                                         .shard_begin = 0, .shard_end = elements});
+    struct ht_tensor t = {.class = class, .label = ht_single_label(g, unit, mb), .bytes = bytes, .rank = g->rank};
+    if (elements) {
+        int64_t params = ht_unit_params(&g->scenario->model, unit), begin = g->rank * elements, end = begin + elements;
+        t.shard_begin = begin < params ? begin : params;
+        t.shard_end = end < params ? end : params;
+    }
+    return ht_add_tensor(g->schedule, t);
 }
 
 enum ht_unit_kind ht_single_kind(const struct ht_single *g, int32_t unit)
@@ -50,50 +61,40 @@ static void add_activations(struct ht_single *g, int32_t u, int32_t j)
         g->logits[j] = tensor(g, HT_LOGITS, u, j, ht_logits_bytes(&sc->model, sc->micro_batch, sc->seq), 0);
 }
 
-/* What the node's memory system and the device's port carry. A simplex port is one resource for both directions. */
-static void add_resources(struct ht_single *g, const struct ht_machine *node, const struct ht_gpu *gpu)
+static struct ht_schedule *create(const struct ht_scenario *sc, const char *name)
 {
-    struct ht_schedule *s = g->schedule;
-    g->pcie_h2d = g->pcie_d2h = g->dram = g->cores = g->nvlink = g->nic = -1;
-    g->emulated = gpu->cores > 0;
-    g->host_cores = ht_machine_process_cores(node);
-    if (g->emulated || g->n_ranks > 1)
-        g->cores = ht_add_resource(s, "host cores", HT_RES_CORES, 0, ht_resource_rate(node, HT_RES_CORES));
-    if (g->emulated) {
-        g->one_core = node->cpu.cores * node->cpu.sockets == 1;
-        return;
+    const struct ht_cluster *cluster = sc->cluster;
+    int32_t ranks = (int32_t)ht_scenario_ranks(sc), *rank_node = HT_NEW_ARRAY(int32_t, ranks);
+    for (int32_t r = 0; r < ranks; r++) {
+        int64_t node = 0;
+        ht_cluster_node_of(cluster, r, &node);
+        rank_node[r] = (int32_t)node;
     }
-    int64_t port = ht_resource_rate(node, HT_RES_PCIE_H2D);
-    bool duplex = node->pcie.duplex;
-    g->dram = ht_add_resource(s, "dram", HT_RES_DRAM, 0, ht_resource_rate(node, HT_RES_DRAM));
-    g->pcie_h2d = ht_add_resource(s, duplex ? "pcie h2d" : "pcie", HT_RES_PCIE_H2D, 0, port);
-    g->pcie_d2h = duplex ? ht_add_resource(s, "pcie d2h", HT_RES_PCIE_D2H, 0, port) : g->pcie_h2d;
-    if (g->n_ranks == 1) return;
-    if (node->has_nvlink)
-        g->nvlink = ht_add_resource(s, "nvlink", HT_RES_NVLINK, 0, ht_resource_rate(node, HT_RES_NVLINK));
-    if (g->scenario->cluster->n_nodes > 1)
-        g->nic = ht_add_resource(s, "nic", HT_RES_NIC, 0, ht_resource_rate(node, HT_RES_NIC));
+    struct ht_schedule *s = ht_schedule_create(name, ranks, (int32_t)cluster->n_nodes, rank_node);
+    free(rank_node);
+    for (int32_t r = 0; r < ranks; r++) {
+        ht_schedule_set_capacity(s, HT_DEVICE, r, ht_cluster_gpu_of(cluster, r)->memory_bytes);
+        ht_schedule_set_capacity(s, HT_HOST, r, ht_cluster_node_of(cluster, r, NULL)->ram_bytes);
+    }
+    s->n_units = (int32_t)ht_model_units(&sc->model);
+    s->n_micro_batches = (int32_t)(ht_scenario_micro_batches(sc) * ranks);
+    return s;
 }
 
-void ht_single_init(struct ht_single *g, const struct ht_scenario *scenario, const char *name,
-                    enum ht_lane_order copy_order, enum ht_lane_order host_order)
+static void init(struct ht_single *g, const struct ht_scenario *scenario, const struct ht_program *program, int32_t rank)
 {
     *g = (struct ht_single){.scenario = scenario,
                             .n_units = (int32_t)ht_model_units(&scenario->model),
                             .n_mb = (int32_t)ht_scenario_micro_batches(scenario),
                             .n_ranks = (int32_t)ht_scenario_ranks(scenario),
+                            .rank = rank,
                             .blocking_prev = -1};
-    struct ht_schedule *s = g->schedule = ht_schedule_create(name, 1, 1, NULL); /* of the first rank */
-    const struct ht_machine *node = ht_cluster_node_of(scenario->cluster, 0, NULL);
-    ht_schedule_set_capacity(s, HT_DEVICE, 0, ht_cluster_gpu_of(scenario->cluster, 0)->memory_bytes);
-    ht_schedule_set_capacity(s, HT_HOST, 0, node->ram_bytes);
-    s->n_units = g->n_units;
-    s->n_micro_batches = g->n_mb;
-    g->compute = ht_add_lane(s, "compute", HT_LANE_COMPUTE, 0, HT_FIFO);
-    g->h2d = ht_add_lane(s, "h2d", HT_LANE_H2D, 0, copy_order);
-    g->d2h = ht_add_lane(s, "d2h", HT_LANE_D2H, 0, copy_order);
-    g->host = ht_add_lane(s, "cpu", HT_LANE_HOST, 0, host_order);
-    add_resources(g, node, ht_cluster_gpu_of(scenario->cluster, 0));
+    struct ht_schedule *s = g->schedule = create(scenario, program->name);
+    g->compute = ht_add_lane(s, "compute", HT_LANE_COMPUTE, rank, HT_FIFO);
+    g->h2d = ht_add_lane(s, "h2d", HT_LANE_H2D, rank, program->h2d_order);
+    g->d2h = ht_add_lane(s, "d2h", HT_LANE_D2H, rank, program->d2h_order);
+    g->host = ht_add_lane(s, "cpu", HT_LANE_HOST, rank, program->host_order);
+    ht_links_add(g);
 
     int32_t **per_unit[] = {&g->param, &g->master, &g->momentum, &g->variance, &g->grad};
     int32_t **per_pass[] = {&g->grad_mb, &g->x, &g->a, &g->d};
@@ -109,6 +110,11 @@ void ht_single_init(struct ht_single *g, const struct ht_scenario *scenario, con
     ht_shards_init(g);
 }
 
+void ht_draft_begin(struct ht_single *g, const struct ht_scenario *scenario, const char *name)
+{
+    init(g, scenario, &(struct ht_program){.name = name}, 0);
+}
+
 static struct ht_schedule *let_go(struct ht_single *g)
 {
     int32_t *arrays[] = {g->param, g->master, g->momentum, g->variance, g->grad, g->grad_mb, g->x, g->a, g->d, g->logits};
@@ -119,38 +125,62 @@ static struct ht_schedule *let_go(struct ht_single *g)
     return g->schedule;
 }
 
-struct ht_schedule *ht_single_finish_rank(struct ht_single *g)
+struct ht_schedule *ht_draft_end(struct ht_single *g)
 {
     struct ht_schedule *s = let_go(g);
     ht_schedule_link(s);
     return s;
 }
 
-enum ht_status ht_single_complete(struct ht_single *g, struct ht_error *err, struct ht_schedule **out)
+/* The draft of a rank, under control. */
+static enum ht_status write_draft(const struct ht_scenario *scenario, const struct ht_program *program, int32_t rank,
+                                  struct ht_error *err, struct ht_schedule **out)
 {
-    const struct ht_control *control = &g->scenario->control;
-    if (control->mode == HT_CONTROL_NONE) {
-        struct ht_schedule *one = ht_single_finish_rank(g);
-        *out = g->n_ranks == 1 ? one : ht_shards_replicate(one, g->scenario);
-        if (*out != one) ht_schedule_destroy(one);
+    struct ht_single g;
+    init(&g, scenario, program, rank);
+    program->emit(&g, program->context);
+    bool blocking = g.blocking;
+    struct ht_schedule *plain = let_go(&g);
+    if (scenario->control.mode == HT_CONTROL_NONE) {
+        *out = plain;
         return HT_OK;
     }
-    struct ht_schedule *plain = let_go(g);
-    struct ht_schedule *one = NULL;
     ht_marks_resolve(plain);
-    enum ht_status status = ht_control_apply(plain, control, g->blocking, err, &one);
+    enum ht_status status = ht_control_apply(plain, &scenario->control, blocking, err, out);
     ht_schedule_destroy(plain);
-    if (status != HT_OK) return status;
-    *out = g->n_ranks == 1 ? one : ht_shards_replicate(one, g->scenario);
-    if (*out != one) ht_schedule_destroy(one);
+    return status;
+}
+
+enum ht_status ht_build_graph(const struct ht_scenario *scenario, const struct ht_program *program, struct ht_error *err,
+                              struct ht_schedule **out)
+{
+    int32_t ranks = (int32_t)ht_scenario_ranks(scenario), n = 0;
+    struct ht_schedule **drafts = HT_NEW_ARRAY(struct ht_schedule *, ranks), *graph = NULL;
+    enum ht_status status = HT_OK;
+    for (; n < ranks && !status; n++) status = write_draft(scenario, program, n, err, &drafts[n]);
+    if (!status && ranks > 1) status = ht_schedule_merge(drafts, ranks, err, &graph);
+    if (!status && ranks == 1) {
+        graph = drafts[0];
+        drafts[0] = NULL;
+    }
+    for (int32_t i = 0; i < ranks; i++) ht_schedule_destroy(drafts[i]);
+    free(drafts);
+    if (status) return status;
+    ht_schedule_link(graph);
+    *out = graph;
     return HT_OK;
+}
+
+void ht_single_place(struct ht_single *g, int32_t tensor, enum ht_tier tier)
+{
+    ht_add_resident(g->schedule, tensor, tier, g->rank);
 }
 
 void ht_single_place_states(struct ht_single *g, int32_t unit, enum ht_tier tier)
 {
-    if (g->master[unit] >= 0) ht_add_resident(g->schedule, g->master[unit], tier, 0);
-    ht_add_resident(g->schedule, g->momentum[unit], tier, 0);
-    ht_add_resident(g->schedule, g->variance[unit], tier, 0);
+    if (g->master[unit] >= 0) ht_single_place(g, g->master[unit], tier);
+    ht_single_place(g, g->momentum[unit], tier);
+    ht_single_place(g, g->variance[unit], tier);
 }
 
 /* ---- ops ------------------------------------------------------------------------------------------------------- */
@@ -158,29 +188,6 @@ void ht_single_place_states(struct ht_single *g, int32_t unit, enum ht_tier tier
 static struct ht_work work_of(const struct ht_single *g, enum ht_op_kind kind, enum ht_lane_kind where, int32_t unit)
 {
     return ht_scenario_work(g->scenario, kind, where, unit);
-}
-
-void ht_single_draw(struct ht_single *g, int64_t host_bytes)
-{
-    struct ht_schedule *s = g->schedule;
-    enum ht_lane_kind kind = s->lanes[s->ops[s->n_ops - 1].lane].kind;
-    if (g->emulated) {
-        int64_t cores = kind == HT_LANE_HOST ? g->host_cores : kind == HT_LANE_COMPUTE ? g->one_core : 1;
-        if (cores) ht_op_use(s, g->cores, cores);
-        return;
-    }
-    if (kind == HT_LANE_COMPUTE) return;
-    if (kind == HT_LANE_COLLECTIVE) {
-        if (g->nvlink >= 0) ht_op_use(s, g->nvlink, host_bytes);
-        if (g->nvlink < 0) ht_op_use(s, g->pcie_h2d, host_bytes);
-        if (g->nvlink < 0) ht_op_use(s, g->pcie_d2h, host_bytes);
-        if (g->nic >= 0) ht_op_use(s, g->nic, host_bytes);
-        return;
-    }
-    if (kind == HT_LANE_HOST && g->cores >= 0) ht_op_use(s, g->cores, g->host_cores);
-    if (kind == HT_LANE_H2D) ht_op_use(s, g->pcie_h2d, host_bytes);
-    if (kind == HT_LANE_D2H) ht_op_use(s, g->pcie_d2h, host_bytes);
-    ht_op_use(s, g->dram, host_bytes);
 }
 
 void ht_single_chain(struct ht_single *g)
@@ -196,7 +203,7 @@ void ht_single_chain(struct ht_single *g)
 static int32_t pass(struct ht_single *g, enum ht_op_kind kind, char letter, int32_t unit, int32_t mb)
 {
     struct ht_work w = work_of(g, kind, HT_LANE_COMPUTE, unit);
-    int32_t op = ht_add_op(g->schedule, kind, g->compute, label(unit, mb), ht_add_work(g->schedule, &w));
+    int32_t op = ht_add_op(g->schedule, kind, g->compute, ht_single_label(g, unit, mb), ht_add_work(g->schedule, &w));
     if (g->n_mb > 1)
         ht_op_name(g->schedule, "%c%d.%d", letter, unit, mb);
     else
@@ -320,7 +327,7 @@ int32_t ht_single_accumulate(struct ht_single *g, int32_t lane, int32_t unit, in
     struct ht_work w = work_of(g, HT_OP_ACCUMULATE, g->schedule->lanes[lane].kind, unit);
     w.params = ht_scenario_shard(g->scenario, unit);
     w.dtype = g->scenario->numerics.accumulate;
-    int32_t op = ht_add_op(g->schedule, HT_OP_ACCUMULATE, lane, label(unit, mb), ht_add_work(g->schedule, &w));
+    int32_t op = ht_add_op(g->schedule, HT_OP_ACCUMULATE, lane, ht_single_label(g, unit, mb), ht_add_work(g->schedule, &w));
     ht_op_name(g->schedule, "A%d.%d", unit, mb);
     enum ht_tier tier = tier_of(g, lane);
     ht_op_effect(g->schedule, g->grad[unit], tier, HT_UPDATE);
@@ -338,7 +345,7 @@ int32_t ht_single_step(struct ht_single *g, int32_t lane, int32_t unit, bool rel
     struct ht_work w = work_of(g, HT_OP_OPTIMIZER_STEP, g->schedule->lanes[lane].kind, unit);
     w.params = ht_scenario_shard(g->scenario, unit);
     if (g->n_mb > 1) w.grad_dtype = n->accumulate;
-    int32_t op = ht_add_op(g->schedule, HT_OP_OPTIMIZER_STEP, lane, label(unit, -1), ht_add_work(g->schedule, &w));
+    int32_t op = ht_add_op(g->schedule, HT_OP_OPTIMIZER_STEP, lane, ht_single_label(g, unit, -1), ht_add_work(g->schedule, &w));
     ht_op_name(g->schedule, "%c%d", lane == g->host ? 'O' : 'U', unit);
     enum ht_tier tier = tier_of(g, lane);
     if (tier == HT_HOST || !g->cast[unit])
@@ -363,8 +370,8 @@ int32_t ht_single_copy(struct ht_single *g, int32_t t, enum ht_tier from, enum h
     struct ht_work w = {.kind = HT_OP_COPY, .where = s->lanes[lane].kind, .tp = 1, .ranks = 1, .bytes = bytes};
     int32_t op = ht_add_op(s, HT_OP_COPY, lane, about, ht_add_work(s, &w));
     char letter = s->tensors[t].class == HT_GRAD ? 'G' : 'P';
-    if (g->n_mb > 1 && about.micro_batch > 0)
-        ht_op_name(s, "%c%d.%d", letter, about.unit, about.micro_batch);
+    if (g->n_mb > 1 && about.micro_batch >= 0)
+        ht_op_name(s, "%c%d.%d", letter, about.unit, about.micro_batch - g->rank * g->n_mb);
     else
         ht_op_name(s, "%c%d", letter, about.unit);
     ht_op_effect(s, t, from, release_from ? HT_NEED | HT_RELEASE : HT_NEED);

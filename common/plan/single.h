@@ -1,14 +1,14 @@
 /*
- * Building blocks for schedules on one device and its host: the tensors of a model, and the ops of a training iteration
- * with their effects, works and resource use. A system decides what lives where and in which order ops are appended;
- * what a forward pass reads and writes is the same for all and stands here.
+ * Building blocks for schedules of one rank, a device and its host: the tensors of a model, and the ops of a training
+ * iteration with their effects, works and resource use. A system decides what lives where and in which order ops are
+ * appended; what a forward pass reads and writes is the same for all and stands here.
  *
- * On a cluster of several devices the same builder describes one rank of a data-parallel job with ZeRO-3: every rank
- * does the same on its own share of the batch, and owns 1/N of each unit's parameters, gradient and optimizer state.
- * What is called P, G, M, V, W below are then these shards. The passes themselves add the collectives that turn shards
- * into whole parameters and whole gradients into shards, and ht_single_complete makes the graph of all ranks out of that
- * of the one (common/plan/shards.h). A builder need not know; ids, edges and residents that it handles are the one
- * rank's.
+ * A system is a program that writes the draft of one rank. It runs once for every rank of the cluster, and the drafts
+ * are merged (common/schedule/merge.h). With several ranks the job is data-parallel with ZeRO-3: every rank works on its
+ * own share of the batch, and owns 1/N of each unit's parameters, gradient and optimizer state. What is called P, G, M,
+ * V, W below are then these shards. The passes themselves add the collectives that turn shards into whole parameters and
+ * whole gradients into shards (common/plan/shards.h). A program need not know; ids, edges and residents that it handles
+ * are the draft's.
  *
  * Names as in common/backend/cpu.h:  X(u,j) input of unit u for micro-batch j,  A(u,j) kept activations,
  * D(u,j) gradient of X(u,j),  P(u), G(u), M(u), V(u), W(u) parameters, gradient, momentum, variance, FP32 master.
@@ -23,14 +23,15 @@ struct ht_single {
     const struct ht_scenario *scenario;
     struct ht_schedule *schedule;
     int32_t n_units, n_mb; /* units 0 .. L+1; micro-batches of a rank */
-    int32_t n_ranks;
+    int32_t n_ranks, rank; /* of the cluster; whose draft this is */
     /* lanes */
     int32_t compute, h2d, d2h, host;
     int32_t gather, reduce; /* of several ranks; else -1 */
-    /* resources */
-    int32_t pcie_h2d, pcie_d2h, dram; /* of a real device; */
-    int32_t cores;                    /* of an emulated one, or where ranks share them: the host's. Else -1 */
-    int32_t nvlink, nic;              /* between ranks; -1 where there is none */
+    /* resources; -1 where there is none */
+    int32_t pcie_h2d, pcie_d2h, dram;   /* of a real device */
+    int32_t switch_h2d, switch_d2h;     /* of an uplink that it shares with others */
+    int32_t cores;                      /* of an emulated one, or where ranks share them: the host's */
+    int32_t nvlink, nic;                /* between ranks; nic: of the node's first rank, which stands for the node */
     int64_t host_cores;
     bool emulated;
     bool one_core; /* for device and host alike */
@@ -58,28 +59,41 @@ struct ht_single {
     int32_t blocking_prev;
 };
 
-/* Makes the schedule, lanes, resources and all tensor rows; places nothing. host_order: of the host lane; copies are
- * FIFO or PRIORITY by copy_order. */
-void ht_single_init(struct ht_single *g, const struct ht_scenario *scenario, const char *name,
-                    enum ht_lane_order copy_order, enum ht_lane_order host_order);
+/* How a system writes the draft of a rank. */
+struct ht_program {
+    const char *name; /* of the graph */
+    enum ht_lane_order h2d_order, d2h_order, host_order;
+    void (*emit)(struct ht_single *g, const void *context);
+    const void *context;
+};
+
+/* Runs the program for every rank, puts the scenario's control into each draft (common/plan/control.h), merges and links.
+   HT_INFEASIBLE where control has no treatment for the draft; HT_FAILED where drafts do not fit together. */
+enum ht_status ht_build_graph(const struct ht_scenario *scenario, const struct ht_program *program, struct ht_error *err,
+                              struct ht_schedule **out);
+
+/* The first rank's draft before the program has written anything: lanes, resources and all tensor rows. For planners,
+   which append ops to read sizes and costs off them. */
+void ht_draft_begin(struct ht_single *g, const struct ht_scenario *scenario, const char *name);
+/* Frees the index arrays and hands out the draft, linked. Its collectives lack their peers. */
+struct ht_schedule *ht_draft_end(struct ht_single *g);
+
+/* A row is resident in a tier of the rank. */
+void ht_single_place(struct ht_single *g, int32_t tensor, enum ht_tier tier);
 /*
- * What the last op takes of what it shares. A real device: a copy takes its port and the host's DRAM, host work DRAM,
- * device work nothing. A device emulated by some of the node's cores has no port, and what moves its bytes are the
- * host's cores: a copy keeps one of them busy, host work all of them; device work only where device and host are the
- * same core. Where there are several ranks, host work takes all of its node's cores too, so that N of them run at 1/N
- * of their speed. A collective takes NVLink, or where there is none both directions of the port and of a shared uplink
- * (as without peer access between devices); and the NIC when there are several nodes.
+ * What the last op takes of what it shares (common/plan/links.h). A real device: a copy takes its port and the host's
+ * DRAM, host work DRAM, device work nothing. A device emulated by some of the node's cores has no port, and what moves
+ * its bytes are the host's cores: a copy keeps one of them busy, host work all of them; device work only where device and
+ * host are the same core. Where there are several ranks, host work takes all of its node's cores too, so that N of them
+ * run at 1/N of their speed. A collective takes NVLink, or where there is none both directions of the port and of a
+ * shared uplink (as without peer access between devices). With several nodes the NIC carries what one rank of each sends.
  */
-void ht_single_draw(struct ht_single *g, int64_t host_bytes);
+void ht_single_draw(struct ht_single *g, int64_t bytes);
 /* With `blocking`, the last op's wait for the one before it; a builder calls this for ops of its own. */
 void ht_single_chain(struct ht_single *g);
 
-/* Frees the index arrays, in any case; the schedule, under the scenario's control (common/plan/control.h) and of all
-   ranks, is linked and handed out. HT_INFEASIBLE where control has no treatment for it. */
-enum ht_status ht_single_complete(struct ht_single *g, struct ht_error *err, struct ht_schedule **out);
-/* The same, but of the one rank and as the builder wrote it: what planners read sizes and costs off. Its collectives
-   lack their peers. */
-struct ht_schedule *ht_single_finish_rank(struct ht_single *g);
+/* About a unit and a micro-batch of the rank, which the label counts over all ranks; mb -1: about none. */
+struct ht_label ht_single_label(const struct ht_single *g, int32_t unit, int32_t mb);
 
 enum ht_unit_kind ht_single_kind(const struct ht_single *g, int32_t unit);
 static inline int32_t ht_single_at(const struct ht_single *g, int32_t unit, int32_t mb) { return unit * g->n_mb + mb; }

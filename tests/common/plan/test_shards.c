@@ -7,6 +7,7 @@
 #include "common/schedule/verify.h"
 
 #include <check.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,35 +25,39 @@ static struct ht_scenario scenario_of(const char *model, int64_t ranks, int64_t 
 }
 
 /* All on the device and stepped there, or states, sums and steps on the host once all gradients are there. */
-static struct ht_schedule *build(const struct ht_scenario *sc, bool on_host)
+static void emit(struct ht_single *g, const void *context)
 {
-    struct ht_single g;
-    ht_single_init(&g, sc, "toy", HT_FIFO, HT_FIFO);
+    bool on_host = *(const bool *)context;
     enum ht_tier tier = on_host ? HT_HOST : HT_DEVICE;
-    int32_t host = g.host, where = on_host ? host : g.compute, last = -1;
-    for (int32_t u = 0; u < g.n_units; u++) {
-        ht_add_resident(g.schedule, g.param[u], HT_DEVICE, 0);
-        if (on_host) ht_add_resident(g.schedule, g.param[u], HT_HOST, 0);
-        ht_single_place_states(&g, u, tier);
+    int32_t where = on_host ? g->host : g->compute, last = -1;
+    for (int32_t u = 0; u < g->n_units; u++) {
+        ht_single_place(g, g->param[u], HT_DEVICE);
+        if (on_host) ht_single_place(g, g->param[u], HT_HOST);
+        ht_single_place_states(g, u, tier);
     }
-    for (int32_t j = 0; j < g.n_mb; j++) {
-        for (int32_t u = 0; u < g.n_units; u++) ht_single_forward(&g, u, j, u != 1);
-        for (int32_t u = g.n_units - 1; u >= 0; u--) {
-            if (u == 1) ht_single_recompute(&g, u, j);
-            last = ht_single_backward(&g, u, j);
-            int32_t fresh = j ? g.grad_mb[ht_single_at(&g, u, j)] : g.grad[u];
-            if (on_host) last = ht_single_copy(&g, fresh, HT_DEVICE, HT_HOST, HT_PRODUCE, true);
-            if (j) ht_single_accumulate(&g, where, u, j);
+    for (int32_t j = 0; j < g->n_mb; j++) {
+        for (int32_t u = 0; u < g->n_units; u++) ht_single_forward(g, u, j, u != 1);
+        for (int32_t u = g->n_units - 1; u >= 0; u--) {
+            if (u == 1) ht_single_recompute(g, u, j);
+            last = ht_single_backward(g, u, j);
+            int32_t fresh = j ? g->grad_mb[ht_single_at(g, u, j)] : g->grad[u];
+            if (on_host) last = ht_single_copy(g, fresh, HT_DEVICE, HT_HOST, HT_PRODUCE, true);
+            if (j) ht_single_accumulate(g, where, u, j);
         }
     }
-    for (int32_t u = 0; u < g.n_units; u++) {
-        ht_single_step(&g, where, u, true);
-        ht_op_after(g.schedule, last);
-        if (on_host) ht_single_copy(&g, g.param[u], HT_HOST, HT_DEVICE, HT_UPDATE, false);
+    for (int32_t u = 0; u < g->n_units; u++) {
+        ht_single_step(g, where, u, true);
+        ht_op_after(g->schedule, last);
+        if (on_host) ht_single_copy(g, g->param[u], HT_HOST, HT_DEVICE, HT_UPDATE, false);
     }
+}
+
+static struct ht_schedule *build(const struct ht_scenario *sc, bool on_host)
+{
+    struct ht_program program = {.name = "toy", .emit = emit, .context = &on_host};
     struct ht_error err = {0};
     struct ht_schedule *s = NULL;
-    ck_assert_msg(ht_single_complete(&g, &err, &s) == HT_OK, "%s", err.text);
+    ck_assert_msg(ht_build_graph(sc, &program, &err, &s) == HT_OK, "%s", err.text);
     return s;
 }
 
@@ -297,6 +302,83 @@ START_TEST(cpu_steps_take_a_node_as_long)
 }
 END_TEST
 
+/* ---- nodes that differ ----------------------------------------------------------------------------------------- */
+
+static const struct ht_resource *resource_named(const struct ht_schedule *s, const char *name)
+{
+    for (int32_t i = 0; i < s->n_resources; i++)
+        if (!strcmp(s->resources[i].name, name)) return &s->resources[i];
+    return NULL;
+}
+
+/* The resource is on the node and carries that much; 0: there is none. */
+static void carries(const struct ht_schedule *s, const char *name, int32_t node, double per_s)
+{
+    const struct ht_resource *r = resource_named(s, name);
+    if (per_s > 0) ck_assert_msg(r != NULL, "no resource '%s'", name);
+    if (per_s == 0) ck_assert_msg(r == NULL, "there is a resource '%s'", name);
+    if (!r) return;
+    ck_assert_int_eq(r->node, node);
+    ck_assert_double_eq_tol((double)r->capacity_per_s, per_s, 1);
+}
+
+/* "rank 2 pcie h2d, node 1 nic": what the first op of that name takes on the rank. */
+static void takes(const struct ht_schedule *s, int32_t rank, const char *op, const char *list)
+{
+    char text[256] = "";
+    int32_t i = 0;
+    while (i < s->n_ops && (strcmp(s->ops[i].name, op) != 0 || ht_op_rank(s, i) != rank)) i++;
+    ck_assert_msg(i < s->n_ops, "rank %d has no op %s", rank, op);
+    for (int64_t k = s->uses_begin[i]; k < s->uses_begin[i + 1]; k++) {
+        size_t n = strlen(text);
+        snprintf(text + n, sizeof(text) - n, "%s%s", n ? ", " : "", s->resources[s->uses[k].resource].name);
+    }
+    ck_assert_msg(!strcmp(text, list), "%s of rank %d takes '%s'", op, rank, text);
+}
+
+/*
+ * Node 0: two A100 with NVLink, PCIe 4 (31.5 GB/s at 0.79), 64 cores. Node 1: two V100 without, PCIe 3 (15.75 GB/s at
+ * 0.76), 32 cores. The ranks of node 1 gather through their ports, one of each node takes the NIC.
+ */
+START_TEST(nodes_differ)
+{
+    struct ht_scenario_request request = {
+        .model = "gpt-tiny", .cluster = HT_SOURCE_DIR "/tests/data/mixed-2x2.yaml", .batch = 8};
+    struct ht_scenario sc;
+    struct ht_error err = {0};
+    ck_assert_msg(ht_scenario_create(&request, &err, &sc) == HT_OK, "%s", err.text);
+    struct ht_schedule *s = build(&sc, true);
+    prove(s);
+    carries(s, "rank 1 pcie h2d", 0, 31.5e9 * 0.79);
+    carries(s, "rank 2 pcie h2d", 1, 15.75e9 * 0.76);
+    carries(s, "rank 1 nvlink", 0, 300e9 * 0.83);
+    carries(s, "rank 2 nvlink", 1, 0);
+    carries(s, "node 0 host cores", 0, 64e9);
+    carries(s, "node 1 host cores", 1, 32e9);
+    ck_assert_int_eq(s->capacity_bytes[ht_space(s, HT_DEVICE, 1)], ht_cluster_gpu_of(sc.cluster, 1)->memory_bytes);
+    ck_assert_int_eq(s->capacity_bytes[ht_space(s, HT_DEVICE, 2)], ht_cluster_gpu_of(sc.cluster, 2)->memory_bytes);
+    ck_assert_int_eq(s->capacity_bytes[ht_space(s, HT_HOST, 3)], 512000000000);
+    takes(s, 0, "AG1", "rank 0 nvlink, node 0 nic");
+    takes(s, 1, "AG1", "rank 1 nvlink");
+    takes(s, 2, "AG1", "rank 2 pcie h2d, rank 2 pcie d2h, node 1 nic");
+    takes(s, 3, "AG1", "rank 3 pcie h2d, rank 3 pcie d2h");
+    takes(s, 3, "G1", "rank 3 pcie d2h, node 1 dram");
+    takes(s, 3, "O1", "node 1 host cores, node 1 dram");
+    struct ht_profile *p = ht_profile_modelled(sc.cluster);
+    int64_t *cost_ns = HT_NEW_ARRAY(int64_t, s->n_ops);
+    ck_assert_msg(ht_profile_costs(p, s, cost_ns, &err) == HT_OK, "%s", err.text);
+    for (int32_t i = 0; i + 2 < s->n_ops; i++) /* ops of equal ranks stand beside each other */
+        if (s->ops[i].kind == HT_OP_FORWARD && s->ops[i].label.unit == 1 && ht_op_rank(s, i) == 0) {
+            ck_assert_int_eq(cost_ns[i], cost_ns[i + 1]);
+            ck_assert_int_gt(cost_ns[i + 2], cost_ns[i]);
+        }
+    free(cost_ns);
+    ht_profile_destroy(p);
+    ht_schedule_destroy(s);
+    ht_scenario_free(&sc);
+}
+END_TEST
+
 /* ---- scenarios -------------------------------------------------------------------------------------------------- */
 
 START_TEST(batches_divide_over_ranks)
@@ -343,6 +425,7 @@ int main(void)
     tcase_add_test(t, shards_by_hand);
     tcase_add_test(t, one_unit_ahead_by_hand);
     tcase_add_test(t, cpu_steps_take_a_node_as_long);
+    tcase_add_test(t, nodes_differ);
     tcase_add_test(t, batches_divide_over_ranks);
     suite_add_tcase(suite, t);
     SRunner *r = srunner_create(suite);

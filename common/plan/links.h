@@ -1,0 +1,23 @@
+/* What ranks share and contend for, as each rank's node has it. Internal to common/plan; ht_single_draw charges it. */
+#ifndef HT_PLAN_LINKS_H
+#define HT_PLAN_LINKS_H
+
+#include "common/plan/single.h"
+
+/*
+ * Adds the resources of all ranks to the draft, and notes those of its own. A real device has a port (one resource for
+ * each direction, or one in all where it is simplex), NVLink to its peers, and part of its node's DRAM; devices may share
+ * an uplink. An emulated device has the node's cores. With several ranks all share their node's cores, and with several
+ * nodes its NIC.
+ *
+ *     "pcie h2d"            there is one rank
+ *     "rank 2 pcie h2d"     of a rank
+ *     "dram"                of the only node
+ *     "node 1 dram"         of a node
+ */
+void ht_links_add(struct ht_single *g);
+
+/* What a node's machine carries of a kind of resource, per second; of a port or NVLink, for one device. */
+int64_t ht_resource_rate(const struct ht_machine *node, enum ht_resource_kind kind);
+
+#endif
