@@ -135,18 +135,19 @@ static void widen(void *data, int64_t n, enum ht_dtype type)
     }
 }
 
+/* The shard is made here: one that is there already would be added to, which no graph asks for yet. */
 static enum ht_status scatter(struct ht_cpu_call *c, const struct group *g, int64_t *counts)
 {
     enum ht_dtype type = c->options->numerics.grad;
-    int64_t e = effect_of(c->s, c->id, HT_GRAD, true, HT_CPU_WRITE), each = ht_dtype_bytes(type);
-    if (count_shards(c, g, HT_GRAD, HT_CPU_WRITE, counts)) return c->status;
+    int64_t e = effect_of(c->s, c->id, HT_GRAD, true, HT_PRODUCE), each = ht_dtype_bytes(type);
+    if (count_shards(c, g, HT_GRAD, HT_PRODUCE, counts)) return c->status;
     if (c->options->numerics.reduce != type)
         return ht_cpu_complain(c, "the cpu backend cannot add up gradients of %s over ranks in %s", ht_dtype_name(type),
                                ht_dtype_name(c->options->numerics.reduce));
     enum ht_dtype kept = ht_cpu_dtype(c, HT_GRAD, c->s->tensors[c->s->effects[e].tensor].label.micro_batch);
     int64_t mine = counts[g->me] * ht_dtype_bytes(kept);
     const struct ht_buffer *whole = buffer_of(c, HT_GRAD, false, HT_CPU_READ, sum_of(counts, g->n) * each);
-    const struct ht_buffer *shard = buffer_of(c, HT_GRAD, true, HT_CPU_WRITE, mine);
+    const struct ht_buffer *shard = buffer_of(c, HT_GRAD, true, HT_PRODUCE, mine);
     if (c->status || c->check_only) return c->status;
     char *sum = (char *)shard->data + (mine - counts[g->me] * each);
     enum ht_status status = ht_comm_reduce_scatter(c->options->comm, team_of(g), c->op->match, whole->data, sum, counts,

@@ -96,7 +96,7 @@ enum ht_status ht_schedule_verify(const struct ht_schedule *s, struct ht_error *
     v.proved[HT_RULE_CLOSURE] = true;
     if ((status = ht_rule_coverage(s, err))) goto out;
     v.proved[HT_RULE_COVERAGE] = true;
-    if ((status = ht_rule_updates(s, err))) goto out;
+    if ((status = ht_rule_updates(s, err)) || (status = ht_rule_gradients(s, &places, err))) goto out;
     v.proved[HT_RULE_UPDATE] = true;
 
     v.n_spaces = ht_n_spaces(s);

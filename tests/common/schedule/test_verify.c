@@ -118,12 +118,12 @@ START_TEST(mutations)
     for (size_t k = 0; k < HT_COUNT(kinds); k++)
         for (int64_t i = 0; i < kinds[k].n; i++) {
             /* a read that is not declared cannot be missed, except by a copy; nor can the update of anything but
-             * momentum */
+             * momentum and gradients */
             if (kinds[k].cut == CUT_EFFECT) {
                 const struct ht_effect *e = &s->effects[i];
-                if (!(e->flags & (HT_PRODUCE | HT_RELEASE)) &&
-                    !(e->flags & HT_UPDATE && s->tensors[e->tensor].class == HT_MOMENTUM))
-                    continue;
+                enum ht_tensor_class class = s->tensors[e->tensor].class;
+                bool followed = class == HT_MOMENTUM || class == HT_GRAD;
+                if (!(e->flags & (HT_PRODUCE | HT_RELEASE)) && !(e->flags & HT_UPDATE && followed)) continue;
             }
             struct ht_schedule *cut = sample_cut(s, kinds[k].cut, i);
             ck_assert_msg(ht_schedule_verify(cut, &err, NULL) == HT_FAILED, "sample %d: %s %d is not missed", _i,
@@ -137,6 +137,49 @@ START_TEST(mutations)
         }
     printf("sample %d: %lld mutations\n", _i, (long long)n);
     ht_schedule_destroy(s);
+}
+END_TEST
+
+/* The effect of the op's first row of a class. */
+static struct ht_effect *effect_on(struct ht_schedule *s, int32_t op, enum ht_tensor_class class)
+{
+    for (int64_t e = s->effects_begin[op]; e < s->effects_begin[op + 1]; e++)
+        if (s->tensors[s->effects[e].tensor].class == class) return &s->effects[e];
+    return NULL;
+}
+
+static int32_t nth_of(const struct ht_schedule *s, enum ht_op_kind kind, int32_t unit, int n)
+{
+    for (int32_t i = 0; i < s->n_ops; i++)
+        if (s->ops[i].kind == kind && s->ops[i].label.unit == unit && n-- == 0) return i;
+    return -1;
+}
+
+static void says(struct ht_schedule *s, const char *text)
+{
+    struct ht_error err = {0};
+    ck_assert_int_eq(ht_schedule_verify(s, &err, NULL), HT_FAILED);
+    ck_assert_msg(strstr(err.text, text) != NULL, "%s", err.text);
+    ht_schedule_destroy(s);
+}
+
+/* Two replicas of two micro-batches each: four backward passes of a unit. */
+START_TEST(gradients)
+{
+    struct sample o = {2, 2, 2, SAMPLE_NONE, false};
+    /* Both replicas skip the all-reduce of unit 1 in effect: each steps with its own two. */
+    struct ht_schedule *s = sample_build(o);
+    for (int r = 0; r < 2; r++) effect_on(s, nth_of(s, HT_OP_ALL_REDUCE, 1, r), HT_GRAD)->flags = HT_NEED;
+    says(s, "steps unit 1 with the gradients of 2 backward passes; expected 4");
+    /* One replica keeps its own, the other has the sum. */
+    s = sample_build(o);
+    effect_on(s, nth_of(s, HT_OP_ALL_REDUCE, 0, 1), HT_GRAD)->flags = HT_NEED;
+    says(s, "steps unit 0 with the gradients of 2 backward passes; expected 4");
+    /* The gradient of unit 1 passes for one of unit 0, which then has more than it wants. */
+    o.batches = 1;
+    s = sample_build(o);
+    for (int r = 0; r < 2; r++) s->tensors[effect_on(s, nth_of(s, HT_OP_BACKWARD, 1, r), HT_GRAD)->tensor].label.unit = 0;
+    says(s, "steps unit 0 with");
 }
 END_TEST
 
@@ -254,6 +297,7 @@ int main(void)
     tcase_add_test(c, good_graphs);
     tcase_add_test(c, sweep);
     tcase_add_loop_test(c, mutations, 0, 6);
+    tcase_add_test(c, gradients);
     tcase_add_test(c, footprint);
     tcase_add_test(c, wild_ids);
     suite_add_tcase(suite, c);
