@@ -353,12 +353,13 @@ static void memory(void)
         report("GELU backward", t, 3 * bytes, [&]() { ht_cuda_gelu_backward(&cuda, t, p, m, cells); });
         report("SwiGLU", t, 1.5 * bytes, [&]() { ht_cuda_swiglu(&cuda, t, p, m, rows, C / 2); });
     }
-    int64_t V = 50257, n_rows = 4096;
+    int64_t V = 50257, stride = 50272, n_rows = 4096; /* ht_logits_stride */
     must(cudaMemset(g, 0, (size_t)(4 * n_rows)), "targets");
-    fill(HT_F32, p, n_rows * V, 5);
+    fill(HT_F32, p, n_rows * stride, 5);
     /* The logits are read twice; row by row they stay in the L2 cache for the second time. */
-    report("cross-entropy", HT_BF16, (double)(n_rows * V) * 6,
-           [&]() { ht_cuda_cross_entropy(&cuda, HT_BF16, p, (const int32_t *)g, n_rows, V, 1, (double *)log); });
+    report("cross-entropy", HT_BF16, (double)(n_rows * V) * 6, [&]() {
+        ht_cuda_cross_entropy(&cuda, HT_BF16, p, (const int32_t *)g, n_rows, V, stride, 1, (double *)log);
+    });
     for (void *x : {(void *)p, (void *)m, (void *)v, g, h, log}) must(cudaFree(x), "free");
 }
 

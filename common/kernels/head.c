@@ -45,6 +45,7 @@ static void head_init(struct head *h, const struct ht_unit_args *args, const voi
         .matrix = {.weight = m->tied ? wte : ht_element(params, args->dtype, n_norm),
                    .in = C,
                    .out = m->vocab,
+                   .y_stride = ht_logits_stride(m),
                    .y_type = HT_F32},
         .norm_out = (char *)act + l.norm1.offset,
         .stats = (float *)((char *)act + l.norm1_stats.offset),
@@ -61,7 +62,7 @@ static void forward(void *arg, int worker, int n_workers)
     ht_rows_linear(h->simd, &h->matrix, h->norm_out, NULL, h->logits, rows);
     for (int64_t r = rows.begin; r < rows.end && h->targets; r++) {
         assert(h->targets[r] >= 0 && h->targets[r] < V);
-        h->row_loss[r] = h->simd->cross_entropy(h->logits + r * V, V, h->targets[r], h->scale);
+        h->row_loss[r] = h->simd->cross_entropy(h->logits + r * h->matrix.y_stride, V, h->targets[r], h->scale);
     }
 }
 

@@ -29,7 +29,7 @@ void ht_plain_destroy(struct ht_plain *p); /* accepts NULL */
    which is made whatever they are. Returns the mean loss over the M B T tokens, not scaled, before the update. */
 double ht_plain_step(struct ht_plain *p, int64_t n_micro, const int32_t *tokens, const int32_t *targets,
                      const struct ht_adamw *adamw, double loss_scale);
-/* tokens: (B,T). Returns logits (B,T,V), valid until the next call. */
+/* tokens: (B,T). Returns logits (B,T,V), rows ht_logits_stride apart, valid until the next call. */
 const float *ht_plain_logits(struct ht_plain *p, const int32_t *tokens);
 
 /* A unit's flat parameters in FP32 (the master copy), for comparison. */

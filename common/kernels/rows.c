@@ -5,6 +5,11 @@
 
 #include "common/kernels/convert.h"
 
+static int64_t y_stride(const struct ht_linear *l)
+{
+    return l->y_stride ? l->y_stride : l->out;
+}
+
 void ht_rows_linear(const struct ht_simd *simd, const struct ht_linear *l, const void *x, const void *residual, void *y,
                     struct ht_range rows)
 {
@@ -20,10 +25,10 @@ void ht_rows_linear(const struct ht_simd *simd, const struct ht_linear *l, const
                                  .b = l->weight,
                                  .b_stride = l->in,
                                  .b_type = simd->stored,
-                                 .c = ht_element(y, l->y_type, rows.begin * l->out),
-                                 .c_stride = l->out,
+                                 .c = ht_element(y, l->y_type, rows.begin * y_stride(l)),
+                                 .c_stride = y_stride(l),
                                  .c_stored = {l->y_type, l->y_type},
-                                 .residual = ht_element(residual, simd->stored, rows.begin * l->out),
+                                 .residual = ht_element(residual, simd->stored, rows.begin * y_stride(l)),
                                  .bias = l->bias});
 }
 
@@ -35,8 +40,8 @@ void ht_rows_linear_backward(const struct ht_simd *simd, const struct ht_linear 
     simd->gemm(&(struct ht_gemm){.m = n,
                                  .n = l->in,
                                  .k = l->out,
-                                 .a = ht_element(dy, l->y_type, rows.begin * l->out),
-                                 .a_stride = l->out,
+                                 .a = ht_element(dy, l->y_type, rows.begin * y_stride(l)),
+                                 .a_stride = y_stride(l),
                                  .a_type = l->y_type,
                                  .b = l->weight,
                                  .b_stride = l->in,
@@ -59,7 +64,7 @@ void ht_features_linear_grad(const struct ht_simd *simd, const struct ht_linear 
                                  .k = n_rows,
                                  .a_transposed = true,
                                  .a = ht_element(dy, l->y_type, features.begin),
-                                 .a_stride = l->out,
+                                 .a_stride = y_stride(l),
                                  .a_type = l->y_type,
                                  .b = x,
                                  .b_stride = l->in,
@@ -71,7 +76,7 @@ void ht_features_linear_grad(const struct ht_simd *simd, const struct ht_linear 
     for (int64_t c = features.begin, m; c < features.end; c += m) {
         float sums[COLUMNS] = {0};
         m = features.end - c < COLUMNS ? features.end - c : COLUMNS;
-        simd->column_sum(ht_element(dy, simd->stored, c), n_rows, l->out, m, sums);
+        simd->column_sum(ht_element(dy, simd->stored, c), n_rows, y_stride(l), m, sums);
         simd->store(sums, stored, ht_element(dbias, stored.as, c), m);
     }
 }

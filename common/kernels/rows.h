@@ -16,10 +16,11 @@ struct ht_linear {
     const void *weight; /* (out, in) */
     const void *bias;   /* (out), or NULL */
     int64_t in, out;
+    int64_t y_stride;     /* of y and dy, elements from row to row; 0: out */
     enum ht_dtype y_type; /* of y and dy */
 };
 
-/* y[r] = x[r] W^T + b + residual[r] for r in rows. residual: (rows, out) or NULL. */
+/* y[r] = x[r] W^T + b + residual[r] for r in rows. residual: (rows, out), rows as far apart as y's, or NULL. */
 void ht_rows_linear(const struct ht_simd *simd, const struct ht_linear *l, const void *x, const void *residual, void *y,
                     struct ht_range rows);
 /* dx[r] = dy[r] W. */

@@ -64,8 +64,8 @@ void ht_block_backward(const struct ht_unit_args *args, const void *params, cons
 /* ---- head (unit L + 1) ---- */
 
 /* wte: the tied token table (V,C); NULL when the model is not tied (the matrix is then in params). logits: (B,T,V),
-   left as their own gradient: (softmax - onehot(target)) * scale, where scale is the loss scale (1 in FP32) divided by
-   the tokens of the whole batch; all gradients carry it.
+   rows ht_logits_stride apart, left as their own gradient: (softmax - onehot(target)) * scale, where scale is the loss
+   scale (1 in FP32) divided by the tokens of the whole batch; all gradients carry it.
    targets: (B,T), each in [0, V). *loss_sum: sum over the B T tokens of -log p(target), not scaled, summed in order. */
 void ht_head_forward(const struct ht_unit_args *args, const void *params, const void *wte, const void *x, void *act,
                      float *logits, const int32_t *targets, float scale, double *loss_sum, void *workspace);

@@ -298,9 +298,15 @@ int64_t ht_unit_input_bytes(const struct ht_model *m, int64_t unit, int64_t batc
     return batch * seq * m->width * ht_dtype_bytes(act);
 }
 
+int64_t ht_logits_stride(const struct ht_model *m)
+{
+    int64_t line = 128 / ht_dtype_bytes(HT_F32); /* elements */
+    return (m->vocab + line - 1) / line * line;
+}
+
 int64_t ht_logits_bytes(const struct ht_model *m, int64_t batch, int64_t seq)
 {
-    return batch * seq * m->vocab * 4;
+    return batch * seq * ht_logits_stride(m) * ht_dtype_bytes(HT_F32);
 }
 
 /* ---- workspace ---- */

@@ -113,7 +113,13 @@ int64_t ht_sub_op_activation_bytes(const struct ht_model *m, enum ht_sub_op sub,
 int64_t ht_unit_activation_bytes(const struct ht_model *m, int64_t unit, int64_t batch, int64_t seq, enum ht_dtype act);
 /* A unit's input, (B,T,C). Unit 0's input is the token ids, which live with the data loader: 0 bytes. */
 int64_t ht_unit_input_bytes(const struct ht_model *m, int64_t unit, int64_t batch, int64_t seq, enum ht_dtype act);
-/* Logits (B,T,V), FP32; the loss turns them into their own gradient in place. */
+/*
+ * Logits (B,T,V), FP32; the loss turns them into their own gradient in place. Rows are ht_logits_stride elements apart:
+ * V rounded up to 128 bytes, a cache line of the GPU, so that each row begins at one, and its gradient in 16 bit, too
+ * (ht_cuda_cross_entropy). cuBLAS asks for 16 bytes (NVIDIA, cuBLAS Library, "Tensor Core Usage"). Nothing is written
+ * between a row's V elements and the next row, and no result depends on what lies there.
+ */
+int64_t ht_logits_stride(const struct ht_model *m);
 int64_t ht_logits_bytes(const struct ht_model *m, int64_t batch, int64_t seq);
 /* Scratch that a unit's forward or backward needs beside its tensors; freed when the op ends. */
 int64_t ht_unit_workspace_bytes(const struct ht_model *m, int64_t unit, int64_t batch, int64_t seq, enum ht_dtype act,

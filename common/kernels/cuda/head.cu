@@ -19,8 +19,8 @@ void ht_cuda_embedding_backward(const struct ht_cuda_args *args, const int32_t *
 }
 
 struct head {
-    int64_t rows, C, V;
-    int64_t matrix_at; /* elements of the norm, after which the head's own matrix comes */
+    int64_t rows, C, V, stride; /* of the logits */
+    int64_t matrix_at;          /* elements of the norm, after which the head's own matrix comes */
     struct ht_cuda_norm norm;
     struct ht_cuda_linear matrix;
     void *norm_out;
@@ -37,6 +37,7 @@ static struct head head_of(const struct ht_cuda_args *args, const void *params, 
     h.rows = args->batch * args->seq;
     h.C = m->width;
     h.V = m->vocab;
+    h.stride = ht_logits_stride(m);
     h.matrix_at = biased ? 2 * h.C : h.C;
     struct ht_cuda_norm norm = {
         args->dtype, h.rows, h.C, params, biased ? ht_offset(params, args->dtype, h.C) : NULL, (float)m->norm_eps};
@@ -69,9 +70,9 @@ void ht_cuda_head_forward(const struct ht_cuda_args *args, const void *params, c
     p.b_stride = h.C;
     p.b_transposed = true;
     p.c = logits;
-    p.c_stride = h.V;
+    p.c_stride = h.stride;
     ht_cuda_multiply(args->cuda, &p);
-    ht_cuda_cross_entropy(args->cuda, args->dtype, logits, targets, h.rows, h.V, scale, row_loss);
+    ht_cuda_cross_entropy(args->cuda, args->dtype, logits, targets, h.rows, h.V, h.stride, scale, row_loss);
     ht_cuda_sum(args->cuda, row_loss, h.rows, loss_sum);
 }
 
@@ -85,7 +86,7 @@ void ht_cuda_head_backward(const struct ht_cuda_args *args, const void *params, 
     ht_cuda_workspace_of(args->model, args->model->layers + 1, args->batch, args->seq, args->dtype, true, &w);
     void *dnorm = (char *)workspace + w.narrow;
     float *columns = (float *)((char *)workspace + w.columns);
-    int64_t stride = args->dtype == HT_F32 ? h.V : 2 * h.V; /* ht_cuda_cross_entropy */
+    int64_t stride = args->dtype == HT_F32 ? h.stride : 2 * h.stride; /* ht_cuda_cross_entropy */
     void *dbias = h.norm.bias ? ht_offset(grad, args->grad_store, h.C) : NULL;
     void *dmatrix = tied ? dwte : ht_offset(grad, args->grad_store, h.matrix_at);
     ht_cuda_linear_backward(args, &h.matrix, dlogits, stride, dnorm, h.C);

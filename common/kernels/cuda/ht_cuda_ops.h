@@ -76,12 +76,13 @@ void ht_cuda_embed_backward(struct ht_cuda *cuda, enum ht_dtype dtype, const int
                             int64_t seq, int64_t C, int64_t vocab, int64_t max_seq, int32_t *scratch);
 
 /*
- * logits (n_rows, V), FP32, become their own gradient in place: (softmax - onehot(target)) scale. With a 16-bit `dtype`
- * that gradient is rounded to it, since tensor cores multiply factors of one type, and row r then lies at the start of
- * the row's old place: element (r, c) is 16-bit element 2 V r + c of the buffer. row_loss (n_rows): -log p(target).
+ * logits (n_rows, V), FP32, rows `stride` apart, become their own gradient in place: (softmax - onehot(target)) scale.
+ * With a 16-bit `dtype` that gradient is rounded to it, since tensor cores multiply factors of one type, and row r then
+ * lies at the start of the row's old place: element (r, c) is 16-bit element 2 stride r + c of the buffer. row_loss
+ * (n_rows): -log p(target).
  */
 void ht_cuda_cross_entropy(struct ht_cuda *cuda, enum ht_dtype dtype, float *logits, const int32_t *targets,
-                           int64_t n_rows, int64_t V, float scale, double *row_loss);
+                           int64_t n_rows, int64_t V, int64_t stride, float scale, double *row_loss);
 /* *sum = the n values added up, in a fixed order, by one block. */
 void ht_cuda_sum(struct ht_cuda *cuda, const double *x, int64_t n, double *sum);
 

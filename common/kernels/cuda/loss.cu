@@ -61,10 +61,11 @@ static __device__ struct peak row_peak(const float *x, int64_t V)
 /* A gradient of type T is written over logits that the block has read: all threads read a turn's logits before any of
    them writes, and what a turn writes lies at or before what it read. */
 template <class T>
-__global__ void cross_entropy(float *logits, const int32_t *targets, int64_t V, float scale, double *row_loss)
+__global__ void cross_entropy(float *logits, const int32_t *targets, int64_t V, int64_t stride, float scale,
+                              double *row_loss)
 {
     int64_t row = blockIdx.x;
-    float *x = logits + row * V;
+    float *x = logits + row * stride;
     T *d = (T *)x;
     int64_t target = targets[row];
     float picked = x[target];
@@ -85,10 +86,10 @@ __global__ void cross_entropy(float *logits, const int32_t *targets, int64_t V, 
 }
 
 void ht_cuda_cross_entropy(struct ht_cuda *cuda, enum ht_dtype dtype, float *logits, const int32_t *targets,
-                           int64_t n_rows, int64_t V, float scale, double *row_loss)
+                           int64_t n_rows, int64_t V, int64_t stride, float scale, double *row_loss)
 {
     HT_WITH_TYPE(dtype, HT_LAUNCH(cuda, (cross_entropy<T>), dim3((unsigned)n_rows), dim3(THREADS), 0, logits, targets,
-                                  V, scale, row_loss))
+                                  V, stride, scale, row_loss))
 }
 
 static __global__ void sum_all(const double *x, int64_t n, double *sum)

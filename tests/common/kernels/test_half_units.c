@@ -16,6 +16,7 @@
 #include "common/base/array.h"
 #include "common/kernels/convert.h"
 #include "common/kernels/unit.h"
+#include "tests/common/kernels/dense_head.h"
 #include "tests/common/kernels/guarded.h"
 #include "tests/common/kernels/reference.h"
 #include "tests/support/sanitized.h"
@@ -366,10 +367,13 @@ START_TEST(test_head)
     ck_assert_double_le(in_roundoffs(&dx, t), 2); /* fewer roundings than in a block */
     ck_assert_double_le(in_roundoffs(&norm, t), 2);
     ck_assert_double_le(in_roundoffs(&matrix, t), 2);
+    struct head_made made = {p.loss_sum, p.dlogits, p.dx, dmatrix};
+    assert_dense_head(&p.model, t, ROWS, p.params, tied ? p.wte : ht_element(p.params, t, p.n_norm), p.x, p.targets,
+                      p.scale, &made, 0xff);
     for (int threads = 1; threads <= 3; threads += 2) {
         struct head_pass q = head_run(t, tied, llama, threads, 0x00);
         ck_assert(q.loss_sum == p.loss_sum);
-        ck_assert_mem_eq(q.dlogits, p.dlogits, (size_t)ht_logits_bytes(&p.model, B, T));
+        assert_same_logits(&p.model, ROWS, q.dlogits, p.dlogits);
         ck_assert_mem_eq(q.dx, p.dx, (size_t)(ROWS * p.model.width) * 2);
         ck_assert_mem_eq(q.grad, p.grad, (size_t)p.n_own * 2);
         if (tied) ck_assert_mem_eq(q.dwte, p.dwte, (size_t)p.n_table * 2);
@@ -390,7 +394,7 @@ START_TEST(test_logits)
     ht_head_logits(&args, p.params, p.wte, p.x, act, logits);
     double loss = 0;
     for (int r = 0; r < ROWS; r++) {
-        const float *row = logits + r * p.model.vocab;
+        const float *row = logits + r * ht_logits_stride(&p.model);
         double sum = 0;
         for (int64_t v = 0; v < p.model.vocab; v++) sum += exp(row[v]);
         loss += log(sum) - row[p.targets[r]];

@@ -5,6 +5,7 @@
 #include "common/base/array.h"
 #include "common/kernels/grad_sum.h"
 #include "common/kernels/unit.h"
+#include "tests/common/kernels/dense_head.h"
 #include "tests/common/kernels/guarded.h"
 #include "tests/common/kernels/reference.h"
 
@@ -126,13 +127,25 @@ START_TEST(test_head_workers_and_dirt)
     for (int threads = 2; threads <= 4; threads++) {
         struct head_pass p = head_run(true, llama, threads, threads % 2 ? 0x7f : 0);
         ck_assert(p.loss_sum == first.loss_sum);
-        ck_assert_mem_eq(p.dlogits, first.dlogits, (size_t)ht_logits_bytes(&p.model, B, T));
+        assert_same_logits(&p.model, ROWS, p.dlogits, first.dlogits);
         ck_assert_mem_eq(p.dx, first.dx, (size_t)(ROWS * p.model.width) * 4);
         ck_assert_mem_eq(p.grad, first.grad, (size_t)p.n_own * 4);
         ck_assert_mem_eq(p.dwte, first.dwte, (size_t)p.n_table * 4);
         head_free(&p);
     }
     head_free(&first);
+}
+END_TEST
+
+START_TEST(test_head_padding)
+{
+    bool tied = _i & 1, llama = _i >> 1;
+    struct head_pass p = head_run(tied, llama, 2, 0xff);
+    int64_t n_norm = llama ? p.model.width : 2 * p.model.width;
+    struct head_made made = {p.loss_sum, p.dlogits, p.dx, tied ? p.dwte : p.grad + n_norm};
+    assert_dense_head(&p.model, HT_F32, ROWS, p.params, tied ? p.wte : p.params + n_norm, p.x, p.targets, p.scale,
+                      &made, 0xff);
+    head_free(&p);
 }
 END_TEST
 
@@ -243,6 +256,7 @@ int main(void)
     TCase *t = tcase_create("head");
     tcase_add_loop_test(t, test_head_against_reference, 0, 4);
     tcase_add_loop_test(t, test_head_workers_and_dirt, 0, 2);
+    tcase_add_loop_test(t, test_head_padding, 0, 4);
     tcase_add_loop_test(t, test_embedding, 0, 12);
     tcase_add_test(t, test_accumulate);
     tcase_add_loop_test(t, test_init, 0, 2);

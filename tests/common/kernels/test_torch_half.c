@@ -49,7 +49,7 @@ static struct run our_run(struct fy_node *root, struct fy_node *c, enum ht_dtype
     snprintf(path, sizeof(path), "loss_scale/%s", ht_dtype_name(t));
     for (int s = 0; s < STEPS; s++) {
         fill_batch(data, n_bytes, (uint64_t)number(c, "data_seed"), s, B, T, tokens, targets);
-        const float *logits = s == 0 ? ht_plain_logits(plain, tokens) + (T - 1) * model.vocab : NULL;
+        const float *logits = s == 0 ? ht_plain_logits(plain, tokens) + (T - 1) * ht_logits_stride(&model) : NULL;
         for (int v = 0; v < r.vocab && logits; v++) r.logits[v] = logits[v];
         r.losses[s] = ht_plain_step(plain, 1, tokens, targets, &adamw, number(root, path));
     }

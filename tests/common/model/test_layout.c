@@ -188,10 +188,24 @@ START_TEST(test_kept_fp32)
     ck_assert_int_eq(ht_unit_activation_bytes(&m, 2, 2, 64, HT_F32), 65536 + 1024);
     ck_assert_int_eq(ht_unit_activation_bytes(&m, 0, 2, 64, HT_F32), 0);
     ck_assert_int_eq(ht_unit_input_bytes(&m, 0, 2, 64, HT_F32), 0);
-    ck_assert_int_eq(ht_logits_bytes(&m, 2, 64), 128 * 100 * 4);
+    ck_assert_int_eq(ht_logits_bytes(&m, 2, 64), 128 * 128 * 4); /* rows of 100 floats, padded to a multiple of 32 */
     m.flash = true;
     ck_assert_int_eq(ht_unit_activation_bytes(&m, 1, 2, 64, HT_F32), 987136);
     ck_assert_int_eq(ht_sub_op_activation_bytes(&m, HT_SUB_FC2, 2, 64, HT_F32), 0);
+}
+END_TEST
+
+/* Rows of logits take whole 128 bytes, 32 floats. GPT-2's 50257 = 1570 * 32 + 17 become 1571 * 32 = 50272. What is a
+   multiple already keeps its bytes. */
+START_TEST(test_logits)
+{
+    static const int64_t cases[][2] = {{2, 32},    {31, 32},       {32, 32},       {33, 64},
+                                       {256, 256}, {32000, 32000}, {50257, 50272}, {50304, 50304}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct ht_model m = {.vocab = cases[i][0]};
+        ck_assert_int_eq(ht_logits_stride(&m), cases[i][1]);
+        ck_assert_int_eq(ht_logits_bytes(&m, 3, 7), 21 * cases[i][1] * 4);
+    }
 }
 END_TEST
 
@@ -285,6 +299,7 @@ int main(void)
     tcase_add_test(t, test_flops);
     tcase_add_test(t, test_korthikanti);
     tcase_add_test(t, test_kept_fp32);
+    tcase_add_test(t, test_logits);
     tcase_add_test(t, test_sub_ops_sum_to_block);
     tcase_add_test(t, test_workspace);
     tcase_add_test(t, test_names_and_dtypes);

@@ -289,9 +289,11 @@ static void embedding(void)
 
 /* ---- loss ---- */
 
-static void check_loss(enum ht_dtype t, int64_t rows, int64_t V, float size)
+/* Returns the gradients and the losses of the rows, whose logits lie V + padding apart with NaN between them. */
+static std::vector<unsigned char> check_loss(enum ht_dtype t, int64_t rows, int64_t V, int64_t padding, float size)
 {
-    floats logits = numbers(1, rows * V, size, HT_F32);
+    int64_t stride = V + padding;
+    floats logits = numbers(1, rows * V, size, HT_F32), padded((size_t)(rows * stride), NAN);
     std::vector<int32_t> targets = token_list(2, rows, V);
     doubles d((size_t)(rows * V)), losses;
     double scale = 0.25, all = 0;
@@ -302,18 +304,19 @@ static void check_loss(enum ht_dtype t, int64_t rows, int64_t V, float size)
         for (int64_t v = 0; v < V; v++) sum += exp((double)x[v] - max);
         for (int64_t v = 0; v < V; v++)
             dr[v] = (exp((double)x[v] - max) / sum - (v == targets[(size_t)r] ? 1 : 0)) * scale;
+        std::copy(x, x + V, &padded[(size_t)(r * stride)]);
         losses.push_back(max + log(sum) - (double)x[targets[(size_t)r]]);
         all += losses.back();
     }
-    struct buffer bl = put(HT_F32, logits), bt = buffer_with(targets.data(), 4 * rows), br = buffer_of(8 * rows);
+    struct buffer bl = put(HT_F32, padded), bt = buffer_with(targets.data(), 4 * rows), br = buffer_of(8 * rows);
     struct buffer bs = buffer_of(8);
-    ht_cuda_cross_entropy(&cuda, t, (float *)bl.at(), (const int32_t *)bt.at(), rows, V, (float)scale,
+    ht_cuda_cross_entropy(&cuda, t, (float *)bl.at(), (const int32_t *)bt.at(), rows, V, stride, (float)scale,
                           (double *)br.at());
     ht_cuda_sum(&cuda, (const double *)br.at(), rows, (double *)bs.at());
     std::vector<unsigned char> bytes = bytes_of(bl), sum = bytes_of(bs), each = bytes_of(br);
     floats got;
     for (int64_t i = 0; i < rows * V; i++) { /* row r of 16-bit elements starts where the row of logits did */
-        int64_t at = t == HT_F32 ? 4 * i : 4 * (i / V * V) + 2 * (i % V);
+        int64_t at = t == HT_F32 ? 4 * (i / V * stride + i % V) : 4 * (i / V * stride) + 2 * (i % V);
         float f;
         uint16_t h;
         memcpy(&f, &bytes[(size_t)at], t == HT_F32 ? 4 : 0);
@@ -330,16 +333,27 @@ static void check_loss(enum ht_dtype t, int64_t rows, int64_t V, float size)
         memcpy(&loss, &each[(size_t)(8 * r)], 8);
         expect(fabs(loss - losses[(size_t)r]) <= 2e-6 * fabs(losses[(size_t)r]) + 1e-6, "row %d's loss", (int)r);
     }
+    for (int64_t i = V; i < rows * stride; i++) /* nothing between rows */
+        expect(i % stride < V || memcmp(&bytes[(size_t)(4 * i)], &padded[(size_t)i], 4) == 0, "padding was written");
     for (struct buffer *f : {&bl, &bt, &br, &bs}) release(*f);
+    const unsigned char *gradients = (const unsigned char *)got.data();
+    each.insert(each.end(), gradients, gradients + 4 * got.size());
+    return each;
+}
+
+/* Padding changes no bit. */
+static void check_losses(enum ht_dtype t, int64_t rows, int64_t V, int64_t padding, float size)
+{
+    expect(check_loss(t, rows, V, padding, size) == check_loss(t, rows, V, 0, size), "padding changes bits");
 }
 
 static void loss(void)
 {
     for (enum ht_dtype t : every_type) {
-        check_loss(t, 3, 5, 1);
-        check_loss(t, 2, 513, 10);
-        check_loss(t, 3, 4609, 80);
-        if (!emulated) check_loss(t, 301, 50257, 5);
+        check_losses(t, 3, 5, 27, 1);
+        check_losses(t, 2, 513, 31, 10);
+        check_losses(t, 3, 4609, 31, 80);
+        if (!emulated) check_losses(t, 301, 50257, 15, 5);
     }
 }
 

@@ -169,7 +169,8 @@ static void check_ends(const struct unit_case &c)
     void *workspace = (void *)(((uintptr_t)work.data() + 63) / 64 * 64);
     std::vector<unsigned char> kept((size_t)ht_unit_activation_bytes(&model, head, c.B, c.T, HT_F32) + 64);
     void *act = (void *)(((uintptr_t)kept.data() + 63) / 64 * 64);
-    floats logits((size_t)(rows * c.V)), dx((size_t)f.n), ge(pe.size()), gh(ph.size()), out((size_t)f.n);
+    int64_t logits_bytes = ht_logits_bytes(&model, c.B, c.T);
+    floats logits((size_t)logits_bytes / 4), dx((size_t)f.n), ge(pe.size()), gh(ph.size()), out((size_t)f.n);
     ht_embedding_forward(&f.cpu, tokens.data(), pe.data(), out.data());
     ht_head_forward(&f.cpu, ph.data(), c.tied ? pe.data() : NULL, x.data(), act, logits.data(), targets.data(), scale,
                     &loss, workspace);
@@ -179,7 +180,7 @@ static void check_ends(const struct unit_case &c)
 
     struct buffer be = put(c.dtype, pe), bh = put(c.dtype, ph), bx = put(c.dtype, x), bo = room(c.dtype, f.n);
     struct buffer bt = buffer_with(tokens.data(), 4 * rows), by = buffer_with(targets.data(), 4 * rows);
-    struct buffer bl = buffer_of(4 * rows * c.V), bs = buffer_of(8), bdx = room(c.dtype, f.n);
+    struct buffer bl = buffer_of(logits_bytes), bs = buffer_of(8), bdx = room(c.dtype, f.n);
     struct buffer bge = room(c.store, (int64_t)ge.size()), bgh = room(c.store, (int64_t)gh.size());
     struct buffer ba = buffer_of(ht_unit_activation_bytes(&model, head, c.B, c.T, c.dtype));
     struct buffer small = buffer_of(ht_cuda_unit_workspace_bytes(&model, head, c.B, c.T, c.dtype, false));
