@@ -21,6 +21,35 @@ int64_t ht_resource_rate(const struct ht_machine *node, enum ht_resource_kind ki
     }
 }
 
+/* ---- capacities ------------------------------------------------------------------------------------------------ */
+
+static int64_t disk_bytes(const struct ht_machine *node)
+{
+    return node->has_ssds ? node->n_ssds * node->ssd.capacity_bytes : 0;
+}
+
+struct ht_schedule *ht_links_schedule(const struct ht_scenario *sc, const char *name)
+{
+    const struct ht_cluster *cluster = sc->cluster;
+    int32_t ranks = (int32_t)ht_scenario_ranks(sc), *rank_node = HT_NEW_ARRAY(int32_t, ranks);
+    for (int32_t r = 0; r < ranks; r++) {
+        int64_t node = 0;
+        ht_cluster_node_of(cluster, r, &node);
+        rank_node[r] = (int32_t)node;
+    }
+    struct ht_schedule *s = ht_schedule_create(name, ranks, (int32_t)cluster->n_nodes, rank_node);
+    free(rank_node);
+    for (int32_t r = 0; r < ranks; r++) {
+        const struct ht_machine *node = ht_cluster_node_of(cluster, r, NULL);
+        ht_schedule_set_capacity(s, HT_DEVICE, r, ht_cluster_gpu_of(cluster, r)->memory_bytes);
+        ht_schedule_set_capacity(s, HT_HOST, r, node->ram_bytes);
+        ht_schedule_set_capacity(s, HT_DISK, r, disk_bytes(node));
+    }
+    s->n_units = (int32_t)ht_model_units(&sc->model);
+    s->n_micro_batches = (int32_t)(sc->batch / sc->micro_batch);
+    return s;
+}
+
 /* ---- tables ---------------------------------------------------------------------------------------------------- */
 
 static const struct ht_machine *machine_of(const struct ht_single *g, int32_t rank)

@@ -1,8 +1,12 @@
-/* What ranks share and contend for, as each rank's node has it. Internal to common/plan; ht_single_draw charges it. */
+/* What ranks have, share and contend for, as each rank's node has it. Internal to common/plan; ht_single_draw charges it. */
 #ifndef HT_PLAN_LINKS_H
 #define HT_PLAN_LINKS_H
 
 #include "common/plan/single.h"
+
+/* A graph without rows and ops: ranks, nodes and capacities as the cluster has them, units and micro-batches of the whole
+   iteration. A node without SSDs has no room on disk. */
+struct ht_schedule *ht_links_schedule(const struct ht_scenario *scenario, const char *name);
 
 /*
  * Adds the resources of all ranks to the draft, and notes those of its own. A real device has a port (one resource for

@@ -2,6 +2,7 @@
 
 #include "common/base/array.h"
 #include "common/kernels/undo.h"
+#include "common/plan/links.h"
 
 #include <stdlib.h>
 
@@ -256,26 +257,6 @@ static void emit(struct ht_pipe *g)
 
 /* ---- the whole ------------------------------------------------------------------------------------------------- */
 
-static struct ht_schedule *create(const struct ht_scenario *sc, const char *name)
-{
-    const struct ht_cluster *c = sc->cluster;
-    int32_t ranks = (int32_t)ht_scenario_ranks(sc), *node = HT_NEW_ARRAY(int32_t, ranks);
-    for (int32_t r = 0; r < ranks; r++) {
-        int64_t k = 0;
-        ht_cluster_node_of(c, r, &k);
-        node[r] = (int32_t)k;
-    }
-    struct ht_schedule *s = ht_schedule_create(name, ranks, (int32_t)c->n_nodes, node);
-    free(node);
-    for (int32_t r = 0; r < ranks; r++) {
-        ht_schedule_set_capacity(s, HT_DEVICE, r, ht_cluster_gpu_of(c, r)->memory_bytes);
-        ht_schedule_set_capacity(s, HT_HOST, r, ht_cluster_node_of(c, r, NULL)->ram_bytes);
-    }
-    s->n_units = (int32_t)ht_model_units(&sc->model);
-    s->n_micro_batches = (int32_t)ht_scenario_micro_batches(sc);
-    return s;
-}
-
 static int32_t *none(int64_t n)
 {
     int32_t *v = HT_NEW_ARRAY(int32_t, n);
@@ -289,7 +270,7 @@ enum ht_status ht_pipe_build(const struct ht_scenario *scenario, const struct ht
     struct ht_pipe g = {.scenario = scenario, .style = style, .shape = ht_pipe_shape_of(scenario, style)};
     g.plain = scenario->control.mode != HT_CONTROL_NONE && g.shape.ranks == 1;
     g.gated = scenario->control.mode != HT_CONTROL_NONE && g.shape.ranks > 1 && !ht_pipe_offloads(&g);
-    g.s = create(scenario, name);
+    g.s = ht_links_schedule(scenario, name);
     g.n_units = g.s->n_units;
     g.n_mb = g.s->n_micro_batches;
     g.n_forward = ht_pipe_forward_stages(&g.shape);

@@ -61,26 +61,6 @@ static void add_activations(struct ht_single *g, int32_t u, int32_t j)
         g->logits[j] = tensor(g, HT_LOGITS, u, j, ht_logits_bytes(&sc->model, sc->micro_batch, sc->seq), 0);
 }
 
-static struct ht_schedule *create(const struct ht_scenario *sc, const char *name)
-{
-    const struct ht_cluster *cluster = sc->cluster;
-    int32_t ranks = (int32_t)ht_scenario_ranks(sc), *rank_node = HT_NEW_ARRAY(int32_t, ranks);
-    for (int32_t r = 0; r < ranks; r++) {
-        int64_t node = 0;
-        ht_cluster_node_of(cluster, r, &node);
-        rank_node[r] = (int32_t)node;
-    }
-    struct ht_schedule *s = ht_schedule_create(name, ranks, (int32_t)cluster->n_nodes, rank_node);
-    free(rank_node);
-    for (int32_t r = 0; r < ranks; r++) {
-        ht_schedule_set_capacity(s, HT_DEVICE, r, ht_cluster_gpu_of(cluster, r)->memory_bytes);
-        ht_schedule_set_capacity(s, HT_HOST, r, ht_cluster_node_of(cluster, r, NULL)->ram_bytes);
-    }
-    s->n_units = (int32_t)ht_model_units(&sc->model);
-    s->n_micro_batches = (int32_t)(ht_scenario_micro_batches(sc) * ranks);
-    return s;
-}
-
 static void init(struct ht_single *g, const struct ht_scenario *scenario, const struct ht_program *program, int32_t rank)
 {
     *g = (struct ht_single){.scenario = scenario,
@@ -89,7 +69,7 @@ static void init(struct ht_single *g, const struct ht_scenario *scenario, const 
                             .n_ranks = (int32_t)ht_scenario_ranks(scenario),
                             .rank = rank,
                             .blocking_prev = -1};
-    struct ht_schedule *s = g->schedule = create(scenario, program->name);
+    struct ht_schedule *s = g->schedule = ht_links_schedule(scenario, program->name);
     g->compute = ht_add_lane(s, "compute", HT_LANE_COMPUTE, rank, HT_FIFO);
     g->h2d = ht_add_lane(s, "h2d", HT_LANE_H2D, rank, program->h2d_order);
     g->d2h = ht_add_lane(s, "d2h", HT_LANE_D2H, rank, program->d2h_order);

@@ -18,6 +18,10 @@ static struct ht_scenario scenario_of(const char *numerics, int64_t micro_batche
     struct ht_error err = {0};
     ck_assert_msg(ht_scenario_create(&r, &err, &s) == HT_OK, "%s", err.text);
     s.model.layers = 1;
+    s.cluster->nodes[0].has_ssds = true; /* of ON_DISK */
+    s.cluster->nodes[0].n_ssds = 1;
+    s.cluster->nodes[0].ssd =
+        (struct ht_ssd){.capacity_bytes = 1000000000, .read_bytes_per_s = 1e9, .write_bytes_per_s = 1e9};
     s.control = (struct ht_control){.mode = mode, .options = {.clip = clip}};
     return s;
 }
@@ -255,9 +259,6 @@ START_TEST(test_every_style)
                 char what[64];
                 struct ht_scenario sc =
                     scenario_of(numerics[n], mb, swept_controls[_i].mode, swept_controls[_i].options.clip);
-                sc.cluster->nodes[0].has_ssds = true;
-                sc.cluster->nodes[0].n_ssds = 1;
-                sc.cluster->nodes[0].ssd = (struct ht_ssd){.read_bytes_per_s = 1e9, .write_bytes_per_s = 1e9};
                 struct ht_schedule *s = built(&sc, (enum style)style);
                 snprintf(what, sizeof what, "style %d, %s x%d, control %d", style, numerics[n], (int)mb, _i);
                 prove_control(s, &sc, what, (uint64_t)(n + 10 * style + 1));

@@ -338,7 +338,7 @@ static void takes(const struct ht_schedule *s, int32_t rank, const char *op, con
 
 /*
  * Node 0: two A100 with NVLink, PCIe 4 (31.5 GB/s at 0.79), 64 cores. Node 1: two V100 without, PCIe 3 (15.75 GB/s at
- * 0.76), 32 cores. The ranks of node 1 gather through their ports, one of each node takes the NIC.
+ * 0.76), 32 cores, two SSDs. The ranks of node 1 gather through their ports, one of each node takes the NIC.
  */
 START_TEST(nodes_differ)
 {
@@ -358,6 +358,8 @@ START_TEST(nodes_differ)
     ck_assert_int_eq(s->capacity_bytes[ht_space(s, HT_DEVICE, 1)], ht_cluster_gpu_of(sc.cluster, 1)->memory_bytes);
     ck_assert_int_eq(s->capacity_bytes[ht_space(s, HT_DEVICE, 2)], ht_cluster_gpu_of(sc.cluster, 2)->memory_bytes);
     ck_assert_int_eq(s->capacity_bytes[ht_space(s, HT_HOST, 3)], 512000000000);
+    ck_assert_int_eq(s->capacity_bytes[ht_space(s, HT_DISK, 0)], 0);
+    ck_assert_int_eq(s->capacity_bytes[ht_space(s, HT_DISK, 3)], 2 * 3840000000000);
     takes(s, 0, "AG1", "rank 0 nvlink, node 0 nic");
     takes(s, 1, "AG1", "rank 1 nvlink");
     takes(s, 2, "AG1", "rank 2 pcie h2d, rank 2 pcie d2h, node 1 nic");
