@@ -148,6 +148,13 @@ static int32_t stepped_by(const struct ht_schedule *s, int32_t tensor)
     return -1;
 }
 
+/* A row of momentum that has elements; an empty shard of a small unit has none, and so no count of steps. */
+static bool is_stepped(const struct ht_tensor *t)
+{
+    bool empty = ht_is_shard(t) && t->shard_begin == t->shard_end;
+    return t->class == HT_MOMENTUM && t->bytes > 0 && !empty;
+}
+
 /* Rank 0 learns how often each row of momentum was stepped, from the rank that steps it; 0 stands for "not mine". */
 static enum ht_status gather_steps(const struct ht_ranks *ranks, const struct ht_schedule *s, const struct ht_cpu *cpu,
                                    struct ht_state *state, struct ht_error *err)
@@ -155,14 +162,14 @@ static enum ht_status gather_steps(const struct ht_ranks *ranks, const struct ht
     double *more = HT_NEW_ARRAY(double, s->n_tensors); /* steps + 1 */
     for (int32_t i = 0; i < s->n_tensors; i++) {
         const struct ht_tensor *t = &s->tensors[i];
-        if (t->class != HT_MOMENTUM || t->bytes == 0 || stepped_by(s, i) != ranks->comm->rank) continue;
-        int64_t end = t->shard_end > t->shard_begin ? t->shard_end : state->units[t->label.unit].n;
+        if (!is_stepped(t) || stepped_by(s, i) != ranks->comm->rank) continue;
+        int64_t end = ht_is_shard(t) ? t->shard_end : state->units[t->label.unit].n;
         more[i] = (double)(ht_cpu_row_steps(cpu, t->label.unit, t->shard_begin, end) + 1);
     }
     enum ht_status status = ht_ranks_sum(ranks, more, s->n_tensors, err);
     for (int64_t u = 0; u < state->n_units; u++) state->units[u].steps = -1;
     for (int32_t i = 0; i < s->n_tensors && !status && ranks->comm->rank == 0; i++) {
-        if (s->tensors[i].class != HT_MOMENTUM || s->tensors[i].bytes == 0) continue;
+        if (!is_stepped(&s->tensors[i])) continue;
         int64_t *steps = &state->units[s->tensors[i].label.unit].steps, this = (int64_t)more[i] - 1;
         if (this < 0 || (*steps >= 0 && *steps != this))
             status =

@@ -39,6 +39,7 @@ void ht_cpu_steps_put(struct ht_cpu_steps *s, int32_t unit, int64_t begin, int64
         if (right.begin < right.end) HT_PUSH(s->spans, s->n, s->cap, right);
     }
     struct span added = {unit, begin, end, steps};
+    if (begin == end) return; /* an empty shard */
     HT_PUSH(s->spans, s->n, s->cap, added);
 }
 

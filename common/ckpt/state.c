@@ -62,6 +62,16 @@ static bool is_copy(const struct ht_state *state, const struct ht_tensor *t)
     return t->class == HT_PARAM && state->param != HT_F32;
 }
 
+/* Whether a tensor's bytes are those of its elements. The shard that ends with its unit may be padded, so that all
+   shards of the unit are of one size (common/plan/shards.h). */
+static bool fits(const struct ht_tensor *t, int64_t elements, int64_t unit_elements, enum ht_dtype dtype)
+{
+    int64_t each = ht_dtype_bytes(dtype), room = t->bytes / each;
+    bool padded = ht_is_shard(t) && t->shard_end == unit_elements;
+    if (elements < 0 || t->bytes % each) return false;
+    return padded ? room >= elements && room <= unit_elements : room == elements;
+}
+
 /* The elements [begin, end) of its unit that a tensor has, in FP32 or, of a copy, in 16 bits. */
 static enum ht_status range_of(const struct ht_state *state, const struct ht_tensor *t, struct ht_error *err,
                                int64_t *begin, int64_t *end)
@@ -71,9 +81,9 @@ static enum ht_status range_of(const struct ht_state *state, const struct ht_ten
         return ht_fail(err, HT_FAILED, "a tensor of class %d is about unit %lld of a model with %lld", (int)t->class,
                        (long long)unit, (long long)state->n_units);
     *begin = t->shard_begin;
-    *end = t->shard_end > t->shard_begin ? t->shard_end : state->units[unit].n;
+    *end = ht_is_shard(t) ? t->shard_end : state->units[unit].n;
     enum ht_dtype dtype = is_copy(state, t) ? state->param : HT_F32;
-    if (*begin < 0 || *end > state->units[unit].n || t->bytes != (*end - *begin) * ht_dtype_bytes(dtype))
+    if (*begin < 0 || *end > state->units[unit].n || !fits(t, *end - *begin, state->units[unit].n, dtype))
         return ht_fail(err, HT_FAILED, "unit %lld: a tensor of %lld bytes for elements %lld to %lld of %lld in %s",
                        (long long)unit, (long long)t->bytes, (long long)*begin, (long long)*end,
                        (long long)state->units[unit].n, ht_dtype_name(dtype));
@@ -89,8 +99,10 @@ enum ht_status ht_state_give(const struct ht_state *state, const struct ht_tenso
     enum ht_status status = range_of(state, t, err, &begin, &end);
     if (status != HT_OK) return status;
     const float *from = state->units[t->label.unit].values[part] + begin;
+    size_t bytes = (size_t)((end - begin) * ht_dtype_bytes(is_copy(state, t) ? state->param : HT_F32));
+    memset((char *)data + bytes, 0, (size_t)t->bytes - bytes); /* the padding */
     if (!is_copy(state, t)) {
-        memcpy(data, from, (size_t)t->bytes);
+        memcpy(data, from, bytes);
         return HT_OK;
     }
     uint16_t *to = data;

@@ -40,8 +40,8 @@ void ht_state_destroy(struct ht_state *state); /* accepts NULL */
 /* Whether a tensor is part of the state, or is made from it. */
 bool ht_state_holds(const struct ht_tensor *t);
 
-/* Fills a resident tensor's memory, a whole unit's or a shard's, from the state. HT_FAILED when the tensor does not
-   fit the model. The tensor is one that ht_state_holds. */
+/* Fills a resident tensor's memory, a whole unit's or a shard's, from the state, and a shard's padding with zeros.
+   HT_FAILED when the tensor does not fit the model. The tensor is one that ht_state_holds. */
 enum ht_status ht_state_give(const struct ht_state *state, const struct ht_tensor *t, void *data, struct ht_error *err);
 
 /*

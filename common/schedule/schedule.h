@@ -121,6 +121,12 @@ struct ht_tensor {
     int32_t rank;                 /* owner: which replica of the state this is */
 };
 
+/* Returns whether a tensor is a shard of its unit. A shard may be empty: begin and end are then both the unit's end. */
+static inline bool ht_is_shard(const struct ht_tensor *t)
+{
+    return t->shard_end > 0;
+}
+
 struct ht_resident {
     int32_t tensor;
     enum ht_tier tier;

@@ -2,12 +2,20 @@
 # --init, --checkpoint, --resume and --save over several ranks: the very files of one rank, which any other number of ranks goes on
 # from; a rank that is killed leaves the last whole checkpoint, and the folder free for the next run.
 #
-#     test_ranks_state.sh BUILD-DIRECTORY [--kills N]     2; a longer test takes about 2 s each
+#     test_ranks_state.sh BUILD-DIRECTORY [--kills N] [--ranks-all]
+#
+# --kills: 2; a longer test takes about 2 s each. --ranks-all: 1 to 8 ranks of three models in two numerics; about 2 min.
 set -euo pipefail
 # shellcheck source=tests/harness/support.sh
 . "$(dirname "$0")/support.sh"
-kills=2
-if [ "${2:-}" = --kills ]; then kills=${3:?--kills needs a number}; fi
+kills=2 ranks_all=
+while [ $# -gt 1 ]; do
+    case $2 in
+    --kills) kills=${3:?--kills needs a number} && shift ;;
+    --ranks-all) ranks_all=1 ;;
+    esac
+    shift
+done
 cd "$work"
 RANDOM=4
 common=(--batch 4 --seq 16 --micro-batch 1 --data "$text")
@@ -16,7 +24,7 @@ needs_ranks "${common[@]}" --model gpt-mini
 emulated_nodes 2 2 >nodes.yaml
 
 same() { cmp -s "$1" "$2" || fail "$3: $1 and $2 differ"; }
-same_folder() { diff -r -x .lock "$1" "$2" >differ || fail "$3: $(cat differ)"; }
+same_folder() { diff -r -x .lock "$1" "$2" >differ 2>&1 || fail "$3: $(head -n 8 differ)"; }
 
 # relay NAME ARGUMENTS... -- PARTS...: by one rank in one piece; then each part, "SYSTEM WHERE..", two steps further than the one
 # before it. All files have the same bytes at the end.
@@ -46,6 +54,43 @@ relay() {
 relay llama --init "$root/tests/data/llama-nano" "${common[@]}" -- "gpipe --ranks 2" "sysx --ranks 2" "in_memory" "dapple --ranks 2"
 relay gpt --init "$root/tests/data/gpt2-nano" "${common[@]}" -- "zero_offload --ranks 4" "autohete --cluster nodes.yaml" in_memory \
     "in_memory_ckpt --ranks 4"
+
+# Units whose sizes do not divide by the ranks: the last shard is padded, or empty (12 elements over 7 ranks, and 8 over 5). In one
+# piece or gone on from, the same files; in FP32 those of one rank, too. What as many ranks saved, one rank takes up, and the reverse.
+# uneven RANKS ARGUMENTS...
+uneven() {
+    local n=$1
+    shift
+    local args=("$@" --batch "$n" --micro-batch 1 --data "$text") what="$n ranks of $*"
+    rm -rf one many cut
+    mkdir one many cut
+    run 0 train zero_offload "${args[@]}" --ranks "$n" --steps 3 --losses many.csv --checkpoint many --every 2 --save many/saved
+    run 0 train in_memory "${args[@]}" --steps 3 --losses one.csv --checkpoint one --every 2 --save one/saved
+    if [[ $* != *--numerics* ]]; then
+        same one.csv many.csv "$what: losses"
+        same_folder one many "$what: after training"
+    fi
+    run 0 train zero_offload "${args[@]}" --ranks "$n" --steps 2 --checkpoint cut
+    run 0 train patrickstar "${args[@]}" --ranks "$n" --steps 3 --checkpoint cut --resume --save cut/saved
+    same_folder many cut "$what: gone on"
+    run 0 train in_memory "${args[@]}" --steps 4 --checkpoint cut --resume
+    run 0 train in_memory "${args[@]}" --init many/saved --lr 0 --steps 1 --save back
+    same_folder many/saved back "$what: taken up by one rank"
+    run 0 train in_memory_ckpt "${args[@]}" --init one/saved --lr 0 --ranks "$n" --steps 1 --save back
+    same_folder one/saved back "$what: taken up from one rank"
+}
+echo '{name: narrow, arch: gpt, layers: 1, width: 6, heads: 2, vocab: 256, max_seq: 8, tied: true, source: the tests}' >narrow-gpt.yaml
+echo '{name: narrow, arch: llama, layers: 1, width: 8, heads: 2, kv_heads: 1, ffn: 22, vocab: 256, tied: true, max_seq: 8, source: the tests}' \
+    >narrow-llama.yaml
+uneven 3 --model gpt-mini --seq 8
+uneven 7 --model narrow-gpt.yaml --seq 8 --numerics fp16 --loss-scale dynamic --clip 1
+uneven 5 --model narrow-llama.yaml --seq 8 --numerics bf16
+for model in ${ranks_all:+gpt-mini gpt-tiny llama-tiny}; do
+    for n in 1 2 3 4 5 6 7 8; do
+        uneven "$n" --model "$model" --seq 8
+        uneven "$n" --model "$model" --seq 8 --numerics bf16
+    done
+done
 
 # Under a verdict: what was skipped counts for nobody's steps, and the loss scale goes on.
 llama=(--model llama-tiny "${common[@]}" --numerics fp16 --inject-overflow 2:1 --inject-overflow 3:4)

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "common/base/array.h"
+#include "common/base/half.h"
 #include "common/base/rng.h"
 
 static const struct ht_model model = {
@@ -196,6 +197,85 @@ START_TEST(shards_and_tiers)
 }
 END_TEST
 
+/*
+ * Shards as common/plan/shards.c cuts them: of ceil(n / N) elements, those that reach beyond the unit padded. A unit of
+ * 12 elements over 8 ranks: six shards of 2 and two empty ones; over 5: four of 3 and an empty one.
+ */
+static struct ht_tensor shard_of(enum ht_tensor_class class, int64_t unit, int64_t rank, int64_t n_ranks,
+                                 int64_t element_bytes)
+{
+    int64_t n = ht_unit_params(&model, unit), each = (n + n_ranks - 1) / n_ranks;
+    return (struct ht_tensor){.class = class,
+                              .label = {.unit = (int32_t)unit, .n_units = 1, .micro_batch = -1},
+                              .bytes = each * element_bytes,
+                              .shard_begin = rank * each < n ? rank * each : n,
+                              .shard_end = (rank + 1) * each < n ? (rank + 1) * each : n,
+                              .rank = (int32_t)rank};
+}
+
+/* Gives the shard to guarded memory and takes it back; checks the padding, and that nothing beyond is touched. */
+static void shard_through(const struct ht_state *from, struct ht_state *to, struct ht_tensor t)
+{
+    struct ht_error err = {0};
+    struct ht_schedule s = {.tensors = &t, .n_tensors = 1};
+    bool is_copy = t.class == HT_PARAM && from->param != HT_F32;
+    int64_t each = is_copy ? 2 : 4, used = (t.shard_end - t.shard_begin) * each;
+    unsigned char *data = ht_alloc((size_t)t.bytes + 8);
+    memset(data, 0xa5, (size_t)t.bytes + 8);
+    ck_assert_msg(ht_state_give(from, &t, data, &err) == HT_OK, "%s", err.text);
+    for (int64_t i = used; i < t.bytes + 8; i++) ck_assert_int_eq(data[i], i < t.bytes ? 0 : 0xa5);
+    const float *values = from->units[t.label.unit].values[HT_STATE_PARAM] + t.shard_begin;
+    for (int64_t i = 0; is_copy && i < used / 2; i++) {
+        uint16_t x;
+        memcpy(&x, data + 2 * i, sizeof(x));
+        ck_assert_int_eq(x, from->param == HT_BF16 ? ht_f32_to_bf16(values[i]) : ht_f32_to_f16(values[i]));
+    }
+    memset(data + used, 0xff, (size_t)(t.bytes - used)); /* what padding holds is nobody's */
+    ck_assert_msg(ht_state_take(to, &s, 0, HT_HOST, data, &err) == HT_OK, "%s", err.text);
+    free(data);
+}
+
+START_TEST(padded_shards)
+{
+    static const enum ht_dtype params[] = {HT_F32, HT_BF16, HT_F16};
+    struct ht_error err = {0};
+    int64_t n_empty = 0, n_padded = 0;
+    for (int64_t n_ranks = 1; n_ranks <= 16; n_ranks++)
+        for (size_t k = 0; k < HT_COUNT(params); k++) {
+            struct ht_state *from = random_state(5), *to = ht_state_create(&model, params[k]);
+            from->param = params[k];
+            bool master = params[k] != HT_F32;
+            ht_state_take_begin(to);
+            for (int64_t u = 0; u < from->n_units; u++)
+                for (int64_t r = 0; r < n_ranks; r++) {
+                    struct ht_tensor t = shard_of(HT_PARAM, u, r, n_ranks, master ? 2 : 4);
+                    n_empty += t.shard_begin == t.shard_end;
+                    n_padded += t.shard_end - t.shard_begin < t.bytes / (master ? 2 : 4);
+                    shard_through(from, to, t);
+                    if (master) shard_through(from, to, shard_of(HT_MASTER, u, r, n_ranks, 4));
+                    shard_through(from, to, shard_of(HT_MOMENTUM, u, r, n_ranks, 4));
+                    shard_through(from, to, shard_of(HT_VARIANCE, u, r, n_ranks, 4));
+                }
+            ck_assert_msg(ht_state_take_end(to, &err) == HT_OK, "%lld ranks: %s", (long long)n_ranks, err.text);
+            assert_equal(from, to);
+            ht_state_destroy(from);
+            ht_state_destroy(to);
+        }
+    ck_assert(n_empty > 0 && n_padded > n_empty);
+    /* Only the unit's end is padded, by whole elements, and by no more than a unit has. */
+    struct ht_state *state = random_state(5);
+    struct ht_tensor inner = shard_of(HT_MOMENTUM, 3, 1, 5, 4), last = shard_of(HT_MOMENTUM, 3, 4, 5, 4);
+    unsigned char data[64];
+    inner.bytes += 4;
+    ck_assert_int_eq(ht_state_give(state, &inner, data, &err), HT_FAILED);
+    last.bytes = 13 * 4;
+    ck_assert_int_eq(ht_state_give(state, &last, data, &err), HT_FAILED);
+    last.bytes = 6;
+    ck_assert_int_eq(ht_state_give(state, &last, data, &err), HT_FAILED);
+    ht_state_destroy(state);
+}
+END_TEST
+
 /* Two processes, of which each has every other element and one has all momentum. */
 START_TEST(parts_of_processes)
 {
@@ -340,6 +420,7 @@ int main(void)
     TCase *t = tcase_create("checkpoint");
     tcase_add_test(t, save_and_load);
     tcase_add_test(t, shards_and_tiers);
+    tcase_add_test(t, padded_shards);
     tcase_add_test(t, parts_of_processes);
     tcase_add_test(t, copies_are_rounded_masters);
     tcase_add_test(t, manifests);
