@@ -393,6 +393,18 @@ static enum ht_status report(const struct ht_options *o, const struct ht_job *jo
     return status == HT_OK && whole && !valid ? invalid(&t->emulated, err) : status;
 }
 
+/* Weights that cannot be written take neither the report nor the other files with them. */
+static enum ht_status finish(const struct ht_options *o, const struct ht_job *job, struct ht_training *t,
+                             struct prediction *p, struct ht_persist *persist, bool speaks, struct ht_error *err)
+{
+    struct ht_error why = {0};
+    enum ht_status saved = speaks ? ht_persist_save(persist, &why) : HT_OK;
+    enum ht_status status = report(o, job, t, p, true, err);
+    if (status != HT_OK || saved == HT_OK) return status;
+    *err = why;
+    return saved;
+}
+
 static enum ht_status train(const struct ht_options *given, struct ht_ranks *ranks, struct ht_error *err)
 {
     struct ht_options options = *given;
@@ -433,8 +445,7 @@ static enum ht_status train(const struct ht_options *given, struct ht_ranks *ran
     if (status == HT_OK) status = ht_ranks_share_state(ranks, &persist, err);
     if (status == HT_OK) {
         status = ht_train(&options, &job, &tokens, &persist, ranks, err, &training);
-        if (status == HT_OK && speaks) status = ht_persist_save(&persist, err);
-        if (status == HT_OK) status = report(&options, &job, &training, &prediction, true, err);
+        if (status == HT_OK) status = finish(&options, &job, &training, &prediction, &persist, speaks, err);
         if (status == HT_INTERRUPTED) {
             int32_t done = training.first_step + training.steps;
             int64_t kept = persist.checkpoints ? ht_checkpoints_latest(persist.checkpoints) : -1;

@@ -1,7 +1,9 @@
 #include "harness/persist.h"
 
 #include "common/base/half.h"
+#include "common/ckpt/durable.h"
 #include "common/ckpt/hf.h"
+#include "common/ckpt/model_folder.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -57,17 +59,20 @@ static enum ht_status dtype_of(const struct ht_options *o, const struct ht_job *
     return ht_fail(err, HT_BAD_INPUT, "--save-dtype '%s' is not known; expected f32, f16 or bf16", o->save_dtype);
 }
 
-/* What cannot be written is better said before the first step than after the last. */
+/* What cannot be written is better said before the first step than after the last. A folder is locked from then on. */
 static enum ht_status check_save(const struct ht_options *o, const struct ht_job *job, struct ht_error *err,
-                                 enum ht_dtype *dtype)
+                                 enum ht_dtype *dtype, DIR **lock)
 {
     const char *alone = o->save_dtype ? "--save-dtype" : o->save_shard_bytes ? "--save-shard" : NULL;
-    char folder[4096];
+    char target[4096], folder[4096];
     if (alone && !o->save) return ht_fail(err, HT_BAD_INPUT, "%s: --save is missing beside it", alone);
     if (!o->save) return HT_OK;
     enum ht_status status = dtype_of(o, job, err, dtype);
     if (status != HT_OK) return status;
-    if (!ht_hf_is_file(o->save)) return check_folder("--save", o->save, err);
+    if (!ht_hf_is_file(o->save)) {
+        status = check_folder("--save", o->save, err);
+        return status == HT_OK ? ht_model_folder_lock(o->save, err, lock) : status;
+    }
     if (o->save_shard_bytes)
         return ht_fail(err, HT_BAD_INPUT, "--save-shard: '%s' is one file; expected a folder to be filled with shards",
                        o->save);
@@ -75,10 +80,11 @@ static enum ht_status check_save(const struct ht_options *o, const struct ht_job
     if (stat(o->save, &sb) == 0 && S_ISDIR(sb.st_mode))
         return ht_fail(err, HT_BAD_INPUT, "--save: %s: is a folder; a name that ends in .safetensors is one file",
                        o->save);
-    const char *slash = strrchr(o->save, '/');
-    if (strlen(o->save) >= sizeof(folder)) return ht_fail(err, HT_BAD_INPUT, "--save: the path is too long");
-    snprintf(folder, sizeof(folder), "%.*s", slash ? (int)(slash - o->save) : 1, slash ? o->save : ".");
-    if (access(slash == o->save ? "/" : folder, W_OK | X_OK) != 0)
+    status = ht_follow_links(o->save, err, target);
+    if (status != HT_OK) return status;
+    const char *slash = strrchr(target, '/');
+    snprintf(folder, sizeof(folder), "%.*s", slash ? (int)(slash - target) : 1, slash ? target : ".");
+    if (access(slash == target ? "/" : folder, W_OK | X_OK) != 0)
         return ht_fail(err, HT_BAD_INPUT, "--save: %s: cannot be written: %s", o->save, strerror(errno));
     return HT_OK;
 }
@@ -179,7 +185,7 @@ enum ht_status ht_persist_open(const struct ht_options *options, const struct ht
     enum ht_status status = check_options(options, err);
     if (options->init || options->save || options->checkpoint) p.state = ht_state_create(&job->scenario.model, job->scenario.numerics.param);
     describe(options, job, tokens, p.settings);
-    if (status == HT_OK && keeps_files) status = check_save(options, job, err, &p.save_dtype);
+    if (status == HT_OK && keeps_files) status = check_save(options, job, err, &p.save_dtype, &p.save_lock);
     if (status == HT_OK && keeps_files && options->checkpoint) status = open_checkpoints(&p, err);
     if (status == HT_OK && keeps_files && options->init && !p.loaded) {
         status = ht_hf_load(options->init, err, p.state);
@@ -195,6 +201,7 @@ enum ht_status ht_persist_open(const struct ht_options *options, const struct ht
 void ht_persist_close(struct ht_persist *p)
 {
     ht_checkpoints_close(p->checkpoints);
+    if (p->save_lock) closedir(p->save_lock);
     ht_state_destroy(p->state);
     *p = (struct ht_persist){0};
 }

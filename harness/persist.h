@@ -19,6 +19,8 @@
 #include "harness/job.h"
 #include "harness/tokens.h"
 
+#include <dirent.h>
+
 enum { HT_PERSIST_SETTINGS = 13 };
 
 struct ht_persist {
@@ -29,6 +31,7 @@ struct ht_persist {
     bool resumed;                       /* it came from a checkpoint, so it knows how often units were stepped, too */
     bool scaler_anew;                   /* but its loss scale is not to be taken up */
     enum ht_dtype save_dtype;           /* of --save */
+    DIR *save_lock;                     /* its folder, locked; NULL: a file, or none */
     int32_t first_step;                 /* steps done before this process */
     struct ht_checkpoints *checkpoints; /* NULL without --checkpoint, and where other ranks keep them */
     int32_t n_saved;                    /* checkpoints written, and how long that took */

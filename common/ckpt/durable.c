@@ -2,11 +2,13 @@
 
 #include "common/base/array.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -18,15 +20,27 @@ static enum ht_status broken(struct ht_durable *d, int reason, struct ht_error *
     return ht_fail(err, HT_FAILED, "%s: cannot be written: %s", d->path, strerror(reason));
 }
 
+/* A file of our own, with a lock that says that its process lives: who sweeps may have unlinked it before. */
+static FILE *open_partial(const char *path)
+{
+    for (;;) {
+        struct stat sb;
+        FILE *f = fopen(path, "wbe");
+        if (!f || flock(fileno(f), LOCK_EX) != 0 || fstat(fileno(f), &sb) != 0 || sb.st_nlink > 0) return f;
+        fclose(f);
+    }
+}
+
 enum ht_status ht_durable_open(const char *path, struct ht_error *err, struct ht_durable *out)
 {
     out->file = NULL;
     out->hash = NULL;
     out->bytes = 0;
+    out->synced = false;
     if (strlen(path) >= sizeof(out->path)) return ht_fail(err, HT_BAD_INPUT, "%.60s...: the path is too long", path);
     snprintf(out->path, sizeof(out->path), "%s", path);
     snprintf(out->partial, sizeof(out->partial), "%s.%d.partial", path, (int)getpid());
-    out->file = fopen(out->partial, "wb");
+    out->file = open_partial(out->partial);
     if (!out->file) return ht_fail(err, HT_BAD_INPUT, "%s: cannot be written: %s", path, strerror(errno));
     out->hash = ht_hash_begin();
     return HT_OK;
@@ -41,9 +55,18 @@ enum ht_status ht_durable_write(struct ht_durable *d, const void *data, size_t b
     return HT_OK;
 }
 
+enum ht_status ht_durable_sync(struct ht_durable *d, struct ht_error *err)
+{
+    if (d->synced) return HT_OK;
+    if (fflush(d->file) != 0 || fsync(fileno(d->file)) != 0) return broken(d, errno, err);
+    d->synced = true;
+    return HT_OK;
+}
+
 enum ht_status ht_durable_commit(struct ht_durable *d, struct ht_error *err, uint64_t *hash)
 {
-    if (fflush(d->file) != 0 || fsync(fileno(d->file)) != 0) return broken(d, errno, err);
+    enum ht_status status = ht_durable_sync(d, err);
+    if (status != HT_OK) return status;
     int rc = fclose(d->file), reason = errno;
     d->file = NULL;
     if (rc == 0 && rename(d->partial, d->path) != 0) {
@@ -66,6 +89,49 @@ void ht_durable_discard(struct ht_durable *d)
     ht_hash_end(d->hash);
     d->hash = NULL;
     unlink(d->partial);
+}
+
+/* "model.safetensors.123.partial" -> "model.safetensors". */
+static bool partial_of(const char *entry, char name[256])
+{
+    size_t n = strlen(entry), end = n > 8 ? n - 8 : 0, digits = 0;
+    if (end == 0 || n >= 256 || strcmp(entry + end, ".partial") != 0) return false;
+    while (digits < end && entry[end - digits - 1] >= '0' && entry[end - digits - 1] <= '9') digits++;
+    size_t stem = end - digits;
+    if (digits == 0 || stem < 2 || entry[stem - 1] != '.') return false;
+    snprintf(name, 256, "%.*s", (int)(stem - 1), entry);
+    return true;
+}
+
+void ht_durable_sweep(const char *dir, bool (*ours)(const char *name, const void *ctx), const void *ctx)
+{
+    DIR *d = opendir(dir);
+    for (const struct dirent *e = d ? readdir(d) : NULL; e; e = readdir(d)) {
+        char name[256];
+        if (!partial_of(e->d_name, name) || !ours(name, ctx)) continue;
+        int fd = openat(dirfd(d), e->d_name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+        if (fd < 0) continue;
+        if (flock(fd, LOCK_EX | LOCK_NB) == 0) unlinkat(dirfd(d), e->d_name, 0);
+        close(fd);
+    }
+    if (d) closedir(d);
+}
+
+enum ht_status ht_follow_links(const char *path, struct ht_error *err, char out[4096])
+{
+    char link[4096];
+    if (strlen(path) >= sizeof(link)) return ht_fail(err, HT_BAD_INPUT, "%.60s...: the path is too long", path);
+    snprintf(out, 4096, "%s", path);
+    for (int hops = 0; hops < 40; hops++) {
+        ssize_t n = readlink(out, link, sizeof(link));
+        if (n < 0) return HT_OK;
+        const char *slash = strrchr(out, '/');
+        int before = slash && link[0] != '/' ? (int)(slash - out) + 1 : 0;
+        if (n + before >= 4096) return ht_fail(err, HT_BAD_INPUT, "%.60s...: its target's path is too long", path);
+        memcpy(out + before, link, (size_t)n);
+        out[before + n] = '\0';
+    }
+    return ht_fail(err, HT_BAD_INPUT, "%s: cannot be written: %s", path, strerror(ELOOP));
 }
 
 enum ht_status ht_sync_directory(const char *path, struct ht_error *err)

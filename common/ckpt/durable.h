@@ -9,6 +9,7 @@
 
 #include "common/base/status.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -19,14 +20,24 @@ struct ht_durable {
     char path[4096], partial[4128];
     struct ht_hash *hash;
     int64_t bytes;
+    bool synced;
 };
 
 /* HT_BAD_INPUT when the path cannot be written: it is what the user named. */
 enum ht_status ht_durable_open(const char *path, struct ht_error *err, struct ht_durable *out);
 enum ht_status ht_durable_write(struct ht_durable *d, const void *data, size_t bytes, struct ht_error *err);
+/* Makes what was written durable, so that commit is a rename alone. Nothing may be written after it. */
+enum ht_status ht_durable_sync(struct ht_durable *d, struct ht_error *err);
 /* Syncs and renames. *hash (may be NULL) is the XXH3 64-bit hash of the bytes. On error nothing is left. */
 enum ht_status ht_durable_commit(struct ht_durable *d, struct ht_error *err, uint64_t *hash);
 void ht_durable_discard(struct ht_durable *d); /* accepts a closed one */
+
+/* Removes what killed processes left in a folder: partial files for names that are ours. A file that a living process
+   writes is left alone. */
+void ht_durable_sweep(const char *dir, bool (*ours)(const char *name, const void *ctx), const void *ctx);
+
+/* The path that a path stands for: symbolic links of its last part are followed, also to a file that is not there. */
+enum ht_status ht_follow_links(const char *path, struct ht_error *err, char out[4096]);
 
 /* Makes the names in a directory durable. */
 enum ht_status ht_sync_directory(const char *path, struct ht_error *err);

@@ -27,10 +27,11 @@ enum ht_status ht_hf_load(const char *path, struct ht_error *err, struct ht_stat
 bool ht_hf_is_file(const char *path);
 
 /*
- * Writes the parameters, rounded to dtype. A path that ht_hf_is_file gets the weights alone. Else it is a folder, made
- * when it is not there: config.json, and model.safetensors or, where that would have more than shard_bytes of tensors,
- * model-00001-of-0000N.safetensors ... with model.safetensors.index.json. What the folder had of the other kind is
- * removed. Each file appears whole and synced, or not at all.
+ * Writes the parameters, rounded to dtype. A path that ht_hf_is_file gets the weights alone; of a symbolic link the
+ * target does. Else it is a folder, made when it is not there: config.json, and model.safetensors or, where that would
+ * have more than shard_bytes of tensors, shards with model.safetensors.index.json. The folder's old model is replaced
+ * as model_folder.h says: by the new one, whole and synced, or not at all. A config.json of the same model keeps what it
+ * says, but for the type of the weights. The caller has the folder to itself (ht_model_folder_lock).
  */
 enum ht_status ht_hf_save(const char *path, const struct ht_state *state, enum ht_dtype dtype, int64_t shard_bytes,
                           struct ht_error *err);

@@ -73,6 +73,8 @@ enum ht_status ht_st_writer_open(const char *path, const struct ht_st_spec *spec
                                  struct ht_st_writer **out);
 /* The next tensor's data, all of its elements. After an error the writer is only good for discard. */
 enum ht_status ht_st_writer_put(struct ht_st_writer *w, const float *data, struct ht_error *err);
+/* Makes the file durable when all is put, so that commit is a rename alone. */
+enum ht_status ht_st_writer_sync(struct ht_st_writer *w, struct ht_error *err);
 /* Ends the file and destroys the writer, also on error. *hash, *bytes (both may be NULL): as ht_hash_file. */
 enum ht_status ht_st_writer_commit(struct ht_st_writer *w, struct ht_error *err, uint64_t *hash, int64_t *bytes);
 void ht_st_writer_discard(struct ht_st_writer *w); /* accepts NULL */

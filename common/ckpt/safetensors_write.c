@@ -99,6 +99,12 @@ enum ht_status ht_st_writer_put(struct ht_st_writer *w, const float *data, struc
     return status;
 }
 
+enum ht_status ht_st_writer_sync(struct ht_st_writer *w, struct ht_error *err)
+{
+    assert(w->next == w->n);
+    return ht_durable_sync(&w->file, err);
+}
+
 enum ht_status ht_st_writer_commit(struct ht_st_writer *w, struct ht_error *err, uint64_t *hash, int64_t *bytes)
 {
     assert(w->next == w->n);

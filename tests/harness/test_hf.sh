@@ -117,6 +117,36 @@ PY
 give_back --init saved --save inf --save-dtype f16
 grep -q "warning: inf: 1 weights are beyond F16 and became infinite" err || fail "no warning of weights beyond F16: $(cat err)"
 
+# ---- a model over an older one ----
+
+# tests/common/ckpt/test_save.c goes through all ways of stopping in between. Here: a folder by a link, a file by a link, a disk that is
+# full, and a folder that another process saves to.
+(cd half && echo '{}' >tokenizer.json && sed -i 's/"eos_token_id": null/"eos_token_id": 7/' config.json && cp config.json ../users.json)
+ln -s half by-link
+give_back --init half --save by-link --save-dtype f16 --save-shard 10kB
+[ -L by-link ] && [ ! -e half/model.safetensors ] && [ -f half/tokenizer.json ] || fail "a folder by a link: $(ls half)"
+cmp -s half/config.json users.json || fail "the user's config.json was changed"
+give_back --init half --save half --save-dtype f16 --save-shard 10kB
+[ "$(cd half && echo model-v2-*)" != "model-v2-*" ] || fail "the same shards again have other names: $(ls half)"
+ln -s real.safetensors alone.safetensors
+give_back --init half --save alone.safetensors --save-dtype f16
+[ -L alone.safetensors ] && cmp -s real.safetensors half.safetensors || fail "a file by a link"
+cp -r half before
+(
+    trap '' XFSZ
+    ulimit -f 8
+    status=0
+    "$hetbench" train in_memory --batch 2 --data "$text" --steps 1 --init half --save half --losses full.csv >out 2>err || status=$?
+    [ "$status" = 1 ]
+) || fail "a full disk: $(cat err)"
+grep -q "^hetbench: half/model.safetensors: cannot be written: File too large" err || fail "a full disk: $(cat err)"
+[ "$(wc -l <full.csv)" = 2 ] && grep -q "^step time" out || fail "a full disk takes losses and report with it"
+diff -r before half || fail "a full disk: the old model was changed"
+exec 8<half
+flock -n 8 || fail "the lock is still held"
+refused 2 "half: another process saves its model there" train in_memory --batch 2 --data "$text" --steps 1000000 --init half --save half
+exec 8<&-
+
 # ---- transformers itself, where there is a Python with torch and transformers ----
 
 if [ -n "${TORCH_PYTHON:-}" ]; then

@@ -1,13 +1,20 @@
 #!/usr/bin/env bash
 # Killed at any moment, a training leaves its last complete checkpoint and goes on from there to the same losses and weights:
-# in three systems by turns, in 16-bit numerics under a verdict that skips and clips.
+# in three systems by turns, in 16-bit numerics under a verdict that skips and clips. Killed while it saves a model over an older one,
+# it leaves one of the two.
 #
-#     test_kill.sh BUILD-DIRECTORY [--kills N]     30; a longer test takes some 0.3 s each
+#     test_kill.sh BUILD-DIRECTORY [--kills N] [--saves N]     30 and 8; a longer test takes some 0.3 s each
 set -euo pipefail
 # shellcheck source=tests/harness/support.sh
 . "$(dirname "$0")/support.sh"
-kills=30
-if [ "${2:-}" = --kills ]; then kills=${3:?--kills needs a number}; fi
+kills=30 saves=8
+while [ $# -gt 1 ]; do
+    case $2 in
+    --kills) kills=${3:?--kills needs a number} ;;
+    --saves) saves=${3:?--saves needs a number} ;;
+    esac
+    shift 2
+done
 cd "$work"
 RANDOM=20
 systems=(in_memory zero_offload autohete)
@@ -63,4 +70,35 @@ nano=(--init "$root/tests/data/gpt2-nano" --batch 4 --micro-batch 2 --data "$tex
     "${faults[@]}")
 killed fp16 "${nano[@]}"
 same_as_never_stopped fp16 "${nano[@]}"
+
+# One of two models, in one file or in shards, over the other; the moments are spread over the time that a save was seen to take.
+give() { train=(train in_memory --batch 2 --data "$text" --steps 1 --lr 0 --init "$1" --save "$2" "${@:3}"); }
+run 0 train in_memory --batch 2 --data "$text" --steps 1 --lr 0.1 --init "$root/tests/data/gpt2-nano" --save model-1
+run 0 train in_memory --batch 2 --data "$text" --steps 1 --lr 0.2 --init "$root/tests/data/gpt2-nano" --save model-0
+cp -r model-0 saved
+unfinished=0
+for ((i = 1; i <= saves; i++)); do
+    give "model-$((i % 2))" saved --save-shard "$((7 + 12 * (RANDOM % 3)))kB"
+    "$hetbench" "${train[@]}" >killed.out 2>killed.err &
+    pid=$!
+    for ((k = 0; k < 300; k++)); do # until it writes; then up to a few ms
+        [ -z "$(find saved -name '*.partial' -print -quit)" ] || break
+        kill -0 "$pid" 2>/dev/null || break
+    done
+    sleep "0.00$((RANDOM % 10))"
+    if kill -KILL "$pid" 2>/dev/null; then unfinished=$((unfinished + 1)); fi
+    wait "$pid" 2>/dev/null || true
+    give saved seen
+    run 0 "${train[@]}"
+    cmp -s seen/model.safetensors model-0/model.safetensors || cmp -s seen/model.safetensors model-1/model.safetensors ||
+        fail "save $i: neither the old model nor the new one"
+done
+give model-1 saved --save-shard 19kB
+run 0 "${train[@]}"
+give saved seen
+run 0 "${train[@]}"
+cmp -s seen/model.safetensors model-1/model.safetensors || fail "a save after $saves kills"
+[ "$(find saved -type f | wc -l)" = "$(("$(json saved/model.safetensors.index.json 'len(set(d["weight_map"].values()))')" + 2))" ] ||
+    fail "leftovers of killed saves: $(ls saved)"
+echo "$unfinished of $saves saves killed"
 finish

@@ -1,0 +1,32 @@
+/*
+ * The tensors that a model's parts are stored as (hf.h has the table), for what loads and what saves them. Internal to
+ * common/ckpt.
+ */
+#ifndef HT_CKPT_HF_NAMES_H
+#define HT_CKPT_HF_NAMES_H
+
+#include "common/ckpt/state.h"
+
+enum { HT_HF_NAME_BYTES = 128 };
+
+/* The tensor that a part is stored as. */
+struct ht_hf_stored {
+    char name[HT_HF_NAME_BYTES];
+    bool transposed;
+    int n_dims;
+    int64_t dims[2];
+};
+
+void ht_hf_stored_as(const struct ht_model *m, int64_t unit, const struct ht_param_part *part, const char *prefix,
+                     struct ht_hf_stored *out);
+
+/* What stands before the names of a whole model's tensors. */
+const char *ht_hf_prefix_of(const struct ht_model *m);
+
+/* to (cols, rows) = from (rows, cols), by tiles that fit a cache. */
+void ht_hf_transpose(const float *from, int64_t rows, int64_t cols, float *to);
+
+/* Elements of the largest part: what a transposition needs beside it. */
+int64_t ht_hf_largest_part(const struct ht_model *m);
+
+#endif

@@ -1,0 +1,279 @@
+/* Writing a model under Hugging Face's names: a file, or a folder whose old model is replaced (model_folder.h). */
+#include "common/ckpt/hf.h"
+
+#include "common/base/array.h"
+#include "common/ckpt/durable.h"
+#include "common/ckpt/hf_names.h"
+#include "common/ckpt/model_folder.h"
+#include "common/ckpt/weights.h"
+#include "common/model/hf_config.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* A tensor to be written, in the order of units and parts. */
+struct saved {
+    struct ht_hf_stored as;
+    int64_t unit, shard;
+    struct ht_param_part part;
+};
+
+/* The tensors of a model, spread over shards: the next one begins where a tensor would take this one beyond
+   shard_bytes; a tensor that is larger has one of its own. *total_bytes is of all tensors. */
+static struct saved *spread(const struct ht_state *state, enum ht_dtype dtype, int64_t shard_bytes, int64_t *n,
+                            int64_t *n_shards, int64_t *total_bytes)
+{
+    const struct ht_model *m = &state->model;
+    struct saved *all = HT_NEW_ARRAY(struct saved, state->n_units * HT_MAX_PARAM_PARTS);
+    int64_t shard = 0, in_shard = 0;
+    *n = *total_bytes = 0;
+    for (int64_t u = 0; u < state->n_units; u++) {
+        struct ht_param_part parts[HT_MAX_PARAM_PARTS];
+        int n_parts = ht_unit_param_parts(m, u, parts);
+        for (int k = 0; k < n_parts; k++) {
+            int64_t bytes = parts[k].rows * parts[k].cols * ht_dtype_bytes(dtype);
+            if (in_shard && in_shard + bytes > shard_bytes) {
+                shard++;
+                in_shard = 0;
+            }
+            in_shard += bytes;
+            *total_bytes += bytes;
+            all[*n] = (struct saved){.unit = u, .shard = shard, .part = parts[k]};
+            ht_hf_stored_as(m, u, &parts[k], ht_hf_prefix_of(m), &all[(*n)++].as);
+        }
+    }
+    *n_shards = shard + 1;
+    return all;
+}
+
+/* Writes tensors [0, n), all of one file, and makes them durable; *out is to be committed. */
+static enum ht_status write_file(const char *path, const struct ht_state *state, enum ht_dtype dtype,
+                                 const struct saved *saved, int64_t n, float *scratch, struct ht_error *err,
+                                 struct ht_st_writer **out)
+{
+    static const char *const metadata[][2] = {{"format", "pt"}};
+    struct ht_st_spec *specs = HT_NEW_ARRAY(struct ht_st_spec, n);
+    struct ht_st_writer *w = NULL;
+    for (int64_t i = 0; i < n; i++)
+        specs[i] = (struct ht_st_spec){.name = saved[i].as.name,
+                                       .dtype = dtype,
+                                       .n_dims = saved[i].as.n_dims,
+                                       .dims = {saved[i].as.dims[0], saved[i].as.dims[1]}};
+    enum ht_status status = ht_st_writer_open(path, specs, n, metadata, 1, err, &w);
+    for (int64_t i = 0; i < n && status == HT_OK; i++) {
+        const struct ht_param_part *p = &saved[i].part;
+        const float *values = state->units[saved[i].unit].values[HT_STATE_PARAM] + p->offset;
+        if (saved[i].as.transposed) ht_hf_transpose(values, p->rows, p->cols, scratch);
+        status = ht_st_writer_put(w, saved[i].as.transposed ? scratch : values, err);
+    }
+    free(specs);
+    if (status == HT_OK) status = ht_st_writer_sync(w, err);
+    if (status == HT_OK)
+        *out = w;
+    else
+        ht_st_writer_discard(w);
+    return status;
+}
+
+static enum ht_status save_file(const char *path, const struct ht_state *state, enum ht_dtype dtype,
+                                const struct saved *saved, int64_t n, float *scratch, struct ht_error *err)
+{
+    struct ht_st_writer *w = NULL;
+    enum ht_status status = write_file(path, state, dtype, saved, n, scratch, err, &w);
+    return status == HT_OK ? ht_st_writer_commit(w, err, NULL, NULL) : status;
+}
+
+/* ---- the small files ---- */
+
+/* Writes a text beside its place and makes it durable; *out is to be committed. */
+static enum ht_status write_text(const char *path, const char *text, struct ht_error *err, struct ht_durable *out)
+{
+    enum ht_status status = ht_durable_open(path, err, out);
+    if (status == HT_OK) status = ht_durable_write(out, text, strlen(text), err);
+    return status == HT_OK ? ht_durable_sync(out, err) : status;
+}
+
+static enum ht_status write_index(const struct ht_model_folder *f, enum ht_dtype dtype, const struct saved *saved,
+                                  int64_t n, int64_t total_bytes, struct ht_error *err, struct ht_durable *out)
+{
+    json_t *map = json_object();
+    char name[64], path[HT_MODEL_PATH_BYTES];
+    for (int64_t i = 0; i < n; i++) {
+        ht_model_folder_name(f, saved[i].shard, name);
+        json_object_set_new(map, saved[i].as.name, json_string(name));
+    }
+    json_t *root = json_pack("{s:{s:I,s:I},s:o}", "metadata", "total_size", (json_int_t)total_bytes, "total_parameters",
+                             (json_int_t)(total_bytes / ht_dtype_bytes(dtype)), "weight_map", map);
+    char *text = json_dumps(root, JSON_INDENT(2) | JSON_SORT_KEYS);
+    json_decref(root);
+    ht_model_folder_path(f, ht_model_index, path);
+    if (!text) return ht_fail(err, HT_FAILED, "%s: cannot be composed", path);
+    enum ht_status status = write_text(path, text, err, out);
+    free(text);
+    return status;
+}
+
+/* A config.json of the same model is the user's: it stays, but for the type of the weights. The new text, or NULL when
+   it stays as it is; allocated. */
+static char *revised(const char *path, const struct ht_state *state, enum ht_dtype dtype, const char *ours)
+{
+    static const char *const keys[] = {"dtype", "torch_dtype"};
+    struct ht_model there;
+    char said[2048];
+    if (ht_hf_config_load(path, NULL, &there) != HT_OK || there.arch != state->model.arch ||
+        ht_hf_config_text(&there, dtype, NULL, said, sizeof(said)) != HT_OK || strcmp(said, ours) != 0)
+        return ht_strdup(ours);
+    json_t *was = json_load_file(path, 0, NULL), *want = json_loads(ours, 0, NULL), *now = json_deep_copy(was);
+    for (size_t i = 0; i < HT_COUNT(keys); i++)
+        if (json_object_get(now, keys[i])) json_object_set(now, keys[i], json_object_get(want, keys[i]));
+    char *text = NULL;
+    if (!now || (!json_equal(was, now) && json_equal(now, want)))
+        text = ht_strdup(ours);
+    else if (!json_equal(was, now))
+        text = json_dumps(now, JSON_INDENT(2));
+    json_decref(was);
+    json_decref(want);
+    json_decref(now);
+    return text;
+}
+
+/* *out stays closed when there is nothing to write. */
+static enum ht_status write_config(const struct ht_model_folder *f, const struct ht_state *state, enum ht_dtype dtype,
+                                   struct ht_error *err, struct ht_durable *out)
+{
+    char ours[2048], path[HT_MODEL_PATH_BYTES];
+    ht_model_folder_path(f, "config.json", path);
+    enum ht_status status = ht_hf_config_text(&state->model, dtype, err, ours, sizeof(ours));
+    if (status != HT_OK) return status;
+    char *text = revised(path, state, dtype, ours);
+    if (text) status = write_text(path, text, err, out);
+    free(text);
+    return status;
+}
+
+/* ---- a folder ---- */
+
+/* A new model beside the old one: all of its bytes are durable, and no reader looks at them. */
+struct prepared {
+    struct ht_st_writer *whole;      /* the one file of weights; NULL: shards, which are at their places, and */
+    struct ht_durable index, config; /* closed: there is none, or it is the old one's */
+};
+
+static void discard(struct prepared *p)
+{
+    ht_st_writer_discard(p->whole);
+    ht_durable_discard(&p->index);
+    ht_durable_discard(&p->config);
+}
+
+static enum ht_status prepare(const struct ht_model_folder *f, const struct ht_state *state, enum ht_dtype dtype,
+                              const struct saved *saved, int64_t n, int64_t total_bytes, float *scratch,
+                              struct ht_error *err, struct prepared *p)
+{
+    char path[HT_MODEL_PATH_BYTES], name[64];
+    enum ht_status status = HT_OK;
+    for (int64_t first = 0, i = 0; i < n && status == HT_OK; i++) {
+        if (i + 1 < n && saved[i + 1].shard == saved[i].shard) continue;
+        ht_model_folder_name(f, saved[i].shard, name);
+        ht_model_folder_path(f, name, path);
+        if (f->n_shards == 1)
+            status = write_file(path, state, dtype, saved, n, scratch, err, &p->whole);
+        else
+            status = save_file(path, state, dtype, saved + first, i + 1 - first, scratch, err);
+        first = i + 1;
+    }
+    if (status == HT_OK && f->n_shards > 1) status = write_index(f, dtype, saved, n, total_bytes, err, &p->index);
+    if (status == HT_OK) status = write_config(f, state, dtype, err, &p->config);
+    return status == HT_OK ? ht_sync_directory(f->dir, err) : status;
+}
+
+/* The old model's config.json fits the new weights, unless it is another model that is replaced: then a process that is
+   killed between the last two calls leaves one model's config with the other's weights, which no reader takes. */
+static enum ht_status replace(const struct ht_model_folder *f, struct prepared *p, struct ht_error *err)
+{
+    char whole[HT_MODEL_PATH_BYTES];
+    ht_model_folder_path(f, ht_model_whole, whole);
+    bool hidden = f->n_shards > 1 && access(whole, F_OK) == 0; /* the index is not read as long as that is there */
+    enum ht_status status = HT_OK;
+    if (hidden) {
+        status = ht_durable_commit(&p->index, err, NULL);
+        if (status == HT_OK) status = ht_sync_directory(f->dir, err);
+    }
+    if (status == HT_OK && p->config.file) status = ht_durable_commit(&p->config, err, NULL);
+    if (status != HT_OK) return status;
+    if (hidden && unlink(whole) != 0)
+        return ht_fail(err, HT_FAILED, "%s: cannot be removed: %s", whole, strerror(errno));
+    if (hidden) return HT_OK;
+    if (f->n_shards > 1) return ht_durable_commit(&p->index, err, NULL);
+    struct ht_st_writer *w = p->whole;
+    p->whole = NULL;
+    return ht_st_writer_commit(w, err, NULL, NULL);
+}
+
+static enum ht_status save_folder(const char *dir, const struct ht_state *state, enum ht_dtype dtype,
+                                  const struct saved *saved, int64_t n, int64_t n_shards, int64_t total_bytes,
+                                  float *scratch, struct ht_error *err)
+{
+    struct ht_model_folder f;
+    struct prepared p = {0};
+    if (mkdir(dir, 0777) != 0 && errno != EEXIST)
+        return ht_fail(err, HT_BAD_INPUT, "%s: cannot be made: %s", dir, strerror(errno));
+    enum ht_status status = ht_model_folder_begin(dir, n_shards, err, &f);
+    if (status != HT_OK) return status;
+    status = prepare(&f, state, dtype, saved, n, total_bytes, scratch, err, &p);
+    if (status == HT_OK) status = replace(&f, &p, err);
+    if (status == HT_OK) {
+        status = ht_sync_directory(dir, err);
+        if (status == HT_OK) status = ht_model_folder_retire(&f, err);
+    } else {
+        ht_model_folder_abandon(&f);
+    }
+    discard(&p);
+    ht_model_folder_end(&f);
+    return status;
+}
+
+/* ---- a file ---- */
+
+static bool is_called(const char *file, const void *name)
+{
+    return strcmp(file, name) == 0;
+}
+
+static enum ht_status save_alone(const char *path, const struct ht_state *state, enum ht_dtype dtype,
+                                 const struct saved *saved, int64_t n, float *scratch, struct ht_error *err)
+{
+    char target[HT_MODEL_PATH_BYTES], folder[HT_MODEL_PATH_BYTES];
+    enum ht_status status = ht_follow_links(path, err, target);
+    if (status != HT_OK) return status;
+    const char *slash = strrchr(target, '/');
+    snprintf(folder, sizeof(folder), "%.*s", slash ? (int)(slash - target) + 1 : 2, slash ? target : "./");
+    ht_durable_sweep(folder, is_called, slash ? slash + 1 : target);
+    return save_file(target, state, dtype, saved, n, scratch, err);
+}
+
+enum ht_status ht_hf_save(const char *path, const struct ht_state *state, enum ht_dtype dtype, int64_t shard_bytes,
+                          struct ht_error *err)
+{
+    int64_t n, n_shards, total_bytes;
+    bool file = ht_hf_is_file(path);
+    if (strlen(path) > HT_MODEL_PATH_BYTES - 128)
+        return ht_fail(err, HT_BAD_INPUT, "%.60s...: the path is too long", path);
+    struct saved *saved = spread(state, dtype, file ? INT64_MAX : shard_bytes, &n, &n_shards, &total_bytes);
+    float *scratch = HT_NEW_ARRAY(float, ht_hf_largest_part(&state->model));
+    enum ht_status status;
+    if (file)
+        status = save_alone(path, state, dtype, saved, n, scratch, err);
+    else if (n_shards > 99999)
+        status = ht_fail(err, HT_BAD_INPUT, "%s: %lld shards are more than their names can count", path,
+                         (long long)n_shards);
+    else
+        status = save_folder(path, state, dtype, saved, n, n_shards, total_bytes, scratch, err);
+    free(scratch);
+    free(saved);
+    return status;
+}
