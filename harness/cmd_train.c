@@ -111,13 +111,22 @@ static enum ht_status open_data(const struct ht_options *o, const struct ht_job 
 
 /* ---- files ----------------------------------------------------------------------------------------------------- */
 
-static enum ht_status write_losses(const struct ht_training *t, const char *path, struct ht_error *err)
+/* Of the steps before a resumed training, too. */
+static enum ht_status write_losses(const struct ht_training *t, const struct ht_persist *persist, const char *path,
+                                   struct ht_error *err)
 {
     struct ht_output file;
+    struct ht_losses all = {0};
+    size_t bytes;
     enum ht_status status = ht_output_open(path, err, &file);
     if (status != HT_OK) return status;
-    fputs("step,loss\n", file.file);
-    for (int32_t k = 0; k < t->steps; k++) fprintf(file.file, "%d,%.17g\n", t->first_step + k + 1, t->losses[k]);
+    for (int64_t i = 0; i < persist->n_losses_before; i++)
+        ht_losses_add(&all, persist->state->losses.rows[i].step, persist->state->losses.rows[i].loss);
+    for (int32_t k = 0; k < t->steps; k++) ht_losses_add(&all, t->first_step + k + 1, t->losses[k]);
+    char *text = ht_losses_text(&all, &bytes);
+    fwrite(text, 1, bytes, file.file);
+    free(text);
+    ht_losses_free(&all);
     return ht_output_commit(&file, err);
 }
 
@@ -361,14 +370,14 @@ static enum ht_status invalid(const struct ht_emulated *e, struct ht_error *err)
 /* Reports on what was done, all of it or up to Ctrl-C; a run that was interrupted, or is no emulation, writes no files.
  */
 static enum ht_status report(const struct ht_options *o, const struct ht_job *job, struct ht_training *t,
-                             struct prediction *p, bool whole, struct ht_error *err)
+                             struct prediction *p, const struct ht_persist *persist, bool whole, struct ht_error *err)
 {
     struct ht_result result;
     if (t->steps == 0) return HT_OK;
     enum ht_status status = HT_OK;
     bool emulated = t->emulated.scale > 0, valid = !emulated || t->emulated.verdict.valid;
     if (emulated) status = ht_emulation_model(job, t->steps, warmup_of(t->steps), err, &p->model);
-    if (whole && valid && status == HT_OK && o->losses) status = write_losses(t, o->losses, err);
+    if (whole && valid && status == HT_OK && o->losses) status = write_losses(t, persist, o->losses, err);
     if (whole && valid && status == HT_OK) status = ht_save_trace(t->trace, o->trace, err);
     if (status != HT_OK) return status;
     struct ht_trace *trace = t->trace;
@@ -399,10 +408,35 @@ static enum ht_status finish(const struct ht_options *o, const struct ht_job *jo
 {
     struct ht_error why = {0};
     enum ht_status saved = speaks ? ht_persist_save(persist, &why) : HT_OK;
-    enum ht_status status = report(o, job, t, p, true, err);
+    enum ht_status status = report(o, job, t, p, persist, true, err);
     if (status != HT_OK || saved == HT_OK) return status;
     *err = why;
     return saved;
+}
+
+/* The checkpoint is at the last step already: what it says is written, without a step. */
+static enum ht_status export_checkpoint(const struct ht_options *o, const struct ht_job *job,
+                                        struct ht_persist *persist, struct ht_error *err)
+{
+    struct ht_training none = {0};
+    struct ht_result result = {0};
+    enum ht_status status = ht_persist_save(persist, err);
+    if (status == HT_OK && o->losses) status = write_losses(&none, persist, o->losses, err);
+    if (status == HT_OK) status = ht_result_create(job, NULL, NULL, 0, err, &result);
+    if (status != HT_OK) return status;
+    if (o->json) {
+        json_t *root = ht_result_json(&result);
+        json_object_set_new(root, "losses", json_array());
+        json_object_set_new(root, "training",
+                            json_pack("{s:s,s:I,s:i,s:i}", "data", o->data, "steps_asked", (json_int_t)o->steps,
+                                      "first_step", (int)persist->first_step, "steps_done", 0));
+        status = ht_json_print(root, err);
+    } else {
+        printf("%s is at step %d already: no step was run%s%s\n", o->checkpoint, persist->first_step,
+               o->save ? "; its weights are in " : "", o->save ? o->save : "");
+    }
+    ht_result_free(&result);
+    return status;
 }
 
 static enum ht_status train(const struct ht_options *given, struct ht_ranks *ranks, struct ht_error *err)
@@ -443,7 +477,9 @@ static enum ht_status train(const struct ht_options *given, struct ht_ranks *ran
     if (status == HT_OK) status = ht_persist_open(&options, &job, &tokens, speaks, err, &persist);
     status = ht_ranks_agree(ranks, status, err);
     if (status == HT_OK) status = ht_ranks_share_state(ranks, &persist, err);
-    if (status == HT_OK) {
+    if (status == HT_OK && persist.first_step == options.steps) {
+        if (speaks) status = export_checkpoint(&options, &job, &persist, err);
+    } else if (status == HT_OK) {
         status = ht_train(&options, &job, &tokens, &persist, ranks, err, &training);
         if (status == HT_OK) status = finish(&options, &job, &training, &prediction, &persist, speaks, err);
         if (status == HT_INTERRUPTED) {
@@ -451,7 +487,7 @@ static enum ht_status train(const struct ht_options *given, struct ht_ranks *ran
             int64_t kept = persist.checkpoints ? ht_checkpoints_latest(persist.checkpoints) : -1;
             char files[80] = "no files were written";
             if (kept >= 0) snprintf(files, sizeof(files), "the newest checkpoint is of step %lld", (long long)kept);
-            report(&options, &job, &training, &prediction, false, err);
+            report(&options, &job, &training, &prediction, &persist, false, err);
             status = ht_fail(err, HT_INTERRUPTED, "interrupted after %d of %lld steps; %s", done,
                              (long long)options.steps, files);
         }

@@ -150,6 +150,26 @@ static void say_changes(struct ht_persist *p)
     }
 }
 
+/* The steps before this process, for --losses. A checkpoint of an older version has none: then those that the file
+   has. What is there and is no such file was not meant to be overwritten. */
+static enum ht_status take_losses(struct ht_persist *p, struct ht_error *err)
+{
+    const char *path = p->options->losses;
+    struct ht_losses *known = &p->state->losses, there = {0}, all = {0};
+    struct stat sb;
+    enum ht_status status = HT_OK;
+    if (path && stat(path, &sb) == 0 && S_ISREG(sb.st_mode)) status = ht_losses_read(path, err, &there);
+    int64_t before = known->n ? known->rows[0].step : (int64_t)p->first_step + 1;
+    for (int64_t i = 0; i < there.n && there.rows[i].step < before; i++)
+        ht_losses_add(&all, there.rows[i].step, there.rows[i].loss);
+    for (int64_t i = 0; i < known->n; i++) ht_losses_add(&all, known->rows[i].step, known->rows[i].loss);
+    ht_losses_free(&there);
+    ht_losses_free(known);
+    *known = all;
+    p->n_losses_before = all.n;
+    return status;
+}
+
 /* Opens the folder and goes on from its newest checkpoint, when asked to. */
 static enum ht_status open_checkpoints(struct ht_persist *p, struct ht_error *err)
 {
@@ -167,15 +187,15 @@ static enum ht_status open_checkpoints(struct ht_persist *p, struct ht_error *er
         if (o->resume) fprintf(stderr, "%s holds no checkpoint: beginning with step 1\n", o->checkpoint);
         return HT_OK;
     }
-    if (latest >= o->steps)
-        return ht_fail(err, HT_BAD_INPUT, "--steps: %s is at step %lld already; expected more than that", o->checkpoint,
+    if (latest > o->steps)
+        return ht_fail(err, HT_BAD_INPUT, "--steps: %s is at step %lld already; expected at least that", o->checkpoint,
                        (long long)latest);
     status = ht_checkpoints_load(p->checkpoints, p->settings, HT_PERSIST_SETTINGS, err, p->state, &step);
     if (status != HT_OK) return status;
     p->first_step = (int32_t)step;
     p->loaded = p->resumed = true;
     say_changes(p);
-    return HT_OK;
+    return take_losses(p, err);
 }
 
 enum ht_status ht_persist_open(const struct ht_options *options, const struct ht_job *job, const struct ht_tokens *tokens,

@@ -33,6 +33,7 @@ struct ht_persist {
     enum ht_dtype save_dtype;           /* of --save */
     DIR *save_lock;                     /* its folder, locked; NULL: a file, or none */
     int32_t first_step;                 /* steps done before this process */
+    int64_t n_losses_before;            /* rows of the state's losses that are of those steps */
     struct ht_checkpoints *checkpoints; /* NULL without --checkpoint, and where other ranks keep them */
     int32_t n_saved;                    /* checkpoints written, and how long that took */
     double saving_s;

@@ -24,7 +24,8 @@ struct session {
     const struct ht_ranks *ranks;
     struct ht_engine *engine;
     struct ht_persist *persist;
-    const double *token_losses;              /* [steps * n_micro_batches]: sums over a micro-batch's tokens */
+    double *token_losses;                    /* [steps * n_micro_batches]: sums over a micro-batch's tokens */
+    int32_t n_summed;                        /* steps of which rank 0 has the losses of all ranks */
     const struct ht_cpu_iteration *verdicts; /* [steps], or NULL */
     int32_t run_begin;                       /* steps done when the executor's present run began */
     int64_t began_ns, shown_ns;
@@ -273,6 +274,26 @@ static enum ht_status end_taking(const struct session *s, struct ht_error *err)
     return HT_OK;
 }
 
+/* Rank 0 gets the losses of all ranks, of the steps up to `end`; every rank takes part. */
+static enum ht_status sum_losses(struct session *s, int32_t end, struct ht_error *err)
+{
+    int64_t n_mb = s->job->schedule->n_micro_batches;
+    enum ht_status status =
+        ht_ranks_sum(s->ranks, s->token_losses + s->n_summed * n_mb, (end - s->n_summed) * n_mb, err);
+    s->n_summed = end;
+    return status;
+}
+
+/* The state's losses go on with the steps [begin, end). */
+static enum ht_status add_losses(struct session *s, int32_t begin, int32_t end, struct ht_error *err)
+{
+    enum ht_status status = sum_losses(s, end, err);
+    if (status != HT_OK || !ht_ranks_speaks(s->ranks)) return status;
+    for (int32_t k = begin; k < end; k++)
+        ht_losses_add(&s->persist->state->losses, k + 1, mean_loss(s->job, s->token_losses, k));
+    return HT_OK;
+}
+
 /* From where the training stands to its end, in as many runs of the executor as there are checkpoints. *trace is of all
    that was done, NULL before anything. */
 static enum ht_status run_steps(struct session *session, struct ht_run_options *run, struct ht_error *err,
@@ -299,8 +320,9 @@ static enum ht_status run_steps(struct session *session, struct ht_run_options *
         }
         if (status != HT_OK) break;
         p->loaded = p->state != NULL;
+        if (p->state) status = add_losses(session, step, next, err);
         step = next;
-        status = ht_persist_reached(p, step, err);
+        if (status == HT_OK) status = ht_persist_reached(p, step, err);
         if (p->state) status = ht_ranks_agree(session->ranks, status, err);
     }
     return status;
@@ -356,6 +378,7 @@ enum ht_status ht_train(const struct ht_options *options, const struct ht_job *j
                               .began_ns = now_ns(),
                               .terminal = isatty(STDERR_FILENO) != 0};
     session.shown_ns = session.began_ns;
+    session.n_summed = persist->first_step;
     struct ht_run_options run = {.backend = emulation.emu ? ht_emu_backend(emulation.emu) : engine.ops,
                                  .backend_ctx = emulation.emu ? (void *)emulation.emu : engine.ctx,
                                  .arenas = engine.arenas,
@@ -372,8 +395,7 @@ enum ht_status ht_train(const struct ht_options *options, const struct ht_job *j
     t.checkpoints_s = persist->saving_s;
     t.loss_scale[1] = ht_cpu_control_get(engine.cpu).scale;
     if (status == HT_OK || status == HT_INTERRUPTED) {
-        enum ht_status summed =
-            ht_ranks_sum(ranks, in.token_losses, options->steps * job->schedule->n_micro_batches, err);
+        enum ht_status summed = sum_losses(&session, (int32_t)options->steps, err);
         if (!summed && emulation.emu) summed = ht_emulation_account(&emulation, t.trace, err, &t.emulated);
         if (!summed && t.trace) account(job, &in, engine.arenas, &t);
         if (engine.gpu) t.foreign_bytes = ht_cuda_device_foreign_bytes(engine.gpu);

@@ -154,13 +154,9 @@ static enum ht_status save_unit(const char *path, const struct ht_state *state, 
     return status;
 }
 
-static enum ht_status load_unit(const char *path, const struct ht_manifest_file *file, struct ht_state *state,
-                                int64_t unit, struct ht_error *err)
+static enum ht_status check_file(const char *path, const struct ht_manifest_file *file, struct ht_error *err)
 {
-    struct ht_param_part parts[HT_MAX_PARAM_PARTS];
-    struct ht_safetensors *st = NULL;
     struct ht_manifest_file found;
-    int n = ht_unit_param_parts(&state->model, unit, parts);
     enum ht_status status = ht_hash_file(path, err, &found.hash, &found.bytes);
     if (status != HT_OK) return status;
     if (found.bytes != file->bytes)
@@ -169,7 +165,17 @@ static enum ht_status load_unit(const char *path, const struct ht_manifest_file 
     if (found.hash != file->hash)
         return ht_fail(err, HT_BAD_INPUT, "%s: has the hash %016llx; its manifest says %016llx", path,
                        (unsigned long long)found.hash, (unsigned long long)file->hash);
-    status = ht_safetensors_open(path, err, &st);
+    return HT_OK;
+}
+
+static enum ht_status load_unit(const char *path, const struct ht_manifest_file *file, struct ht_state *state,
+                                int64_t unit, struct ht_error *err)
+{
+    struct ht_param_part parts[HT_MAX_PARAM_PARTS];
+    struct ht_safetensors *st = NULL;
+    int n = ht_unit_param_parts(&state->model, unit, parts);
+    enum ht_status status = check_file(path, file, err);
+    if (status == HT_OK) status = ht_safetensors_open(path, err, &st);
     for (int i = 0; i < HT_N_STATE_PARTS * n && status == HT_OK; i++) {
         const struct ht_param_part *p = &parts[i % n];
         char name[NAME_BYTES];
@@ -183,6 +189,33 @@ static enum ht_status load_unit(const char *path, const struct ht_manifest_file 
     }
     ht_safetensors_close(st);
     return status;
+}
+
+/* ---- the losses' file ---- */
+
+static enum ht_status save_losses(const char *path, const struct ht_losses *losses, struct ht_manifest_file *file,
+                                  struct ht_error *err)
+{
+    struct ht_durable out;
+    size_t bytes;
+    *file = (struct ht_manifest_file){.bytes = -1};
+    if (losses->n == 0) return HT_OK;
+    char *text = ht_losses_text(losses, &bytes);
+    enum ht_status status = ht_durable_open(path, err, &out);
+    if (status == HT_OK) status = ht_durable_write(&out, text, bytes, err);
+    if (status == HT_OK) status = ht_durable_commit(&out, err, &file->hash);
+    file->bytes = (int64_t)bytes;
+    free(text);
+    return status;
+}
+
+static enum ht_status load_losses(const char *path, const struct ht_manifest_file *file, struct ht_state *state,
+                                  struct ht_error *err)
+{
+    ht_losses_free(&state->losses);
+    if (file->bytes < 0) return HT_OK;
+    enum ht_status status = check_file(path, file, err);
+    return status == HT_OK ? ht_losses_read(path, err, &state->losses) : status;
 }
 
 /* ---- saving ---- */
@@ -203,7 +236,7 @@ enum ht_status ht_checkpoints_save(struct ht_checkpoints *c, const struct ht_sta
 {
     char folder[PATH_BYTES], place[PATH_BYTES], path[PATH_BYTES], name[40];
     assert(step > ht_checkpoints_latest(c));
-    struct ht_manifest_file *files = HT_NEW_ARRAY(struct ht_manifest_file, state->n_units);
+    struct ht_manifest_file *files = HT_NEW_ARRAY(struct ht_manifest_file, state->n_units + 1);
     enum ht_status status = HT_OK;
     path_of(c, ".partial-", step, NULL, folder);
     path_of(c, "step-", step, NULL, place);
@@ -213,6 +246,8 @@ enum ht_status ht_checkpoints_save(struct ht_checkpoints *c, const struct ht_sta
         path_of(c, ".partial-", step, name, path);
         status = save_unit(path, state, u, &files[u], err);
     }
+    path_of(c, ".partial-", step, "losses.csv", path);
+    if (status == HT_OK) status = save_losses(path, &state->losses, &files[state->n_units], err);
     path_of(c, ".partial-", step, "manifest.json", path);
     if (status == HT_OK) status = ht_manifest_save(path, state, step, files, settings, n_settings, err);
     if (status == HT_OK) status = ht_sync_directory(folder, err);
@@ -253,13 +288,18 @@ enum ht_status ht_checkpoints_load(const struct ht_checkpoints *c, struct ht_che
     bool damaged = false;
     struct ht_error why = {0};
     if (latest < 0) return ht_fail(err, HT_BAD_INPUT, "%s: holds no checkpoint", c->dir);
-    struct ht_manifest_file *files = HT_NEW_ARRAY(struct ht_manifest_file, state->n_units);
+    struct ht_manifest_file *files = HT_NEW_ARRAY(struct ht_manifest_file, state->n_units + 1);
     path_of(c, "step-", latest, "manifest.json", path);
     enum ht_status status = ht_manifest_load(path, latest, settings, n_settings, &why, &damaged, state, files);
     for (int64_t u = 0; u < state->n_units && status == HT_OK; u++) {
         ht_manifest_file_name(u, name);
         path_of(c, "step-", latest, name, path);
         status = load_unit(path, &files[u], state, u, &why);
+        damaged = status == HT_BAD_INPUT;
+    }
+    path_of(c, "step-", latest, "losses.csv", path);
+    if (status == HT_OK) {
+        status = load_losses(path, &files[state->n_units], state, &why);
         damaged = status == HT_BAD_INPUT;
     }
     free(files);

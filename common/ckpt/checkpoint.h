@@ -3,11 +3,12 @@
  *
  *     DIR/.lock                                   held while a process writes here
  *     DIR/step-0000000100/unit-0000.safetensors   a unit's parameters, momentum, variance: "param.wte", "momentum.wte" ..
+ *     DIR/step-0000000100/losses.csv              the losses of steps 1 to 100
  *     DIR/step-0000000100/manifest.json           step, model, settings, the optimizer's steps by unit, loss scale;
  *                                                 size and XXH3 of every file; XXH3 of itself
  *     DIR/.partial-...   DIR/.removed-...         being written, being removed: swept when the folder is opened
  *
- * Order of a save: unit files (each synced), manifest (synced), their folder (synced), rename to step-..., DIR
+ * Order of a save: files (each synced), manifest (synced), their folder (synced), rename to step-..., DIR
  * (synced); then what is too old is renamed away and removed. So a process or machine that dies at any moment leaves
  * every folder called step-... complete, and the last one is at most one save old.
  *

@@ -59,6 +59,10 @@ enum ht_status ht_manifest_save(const char *path, const struct ht_state *state, 
         json_pack("{s:i,s:I,s:o,s:o,s:o,s:f,s:I,s:o}", "format", FORMAT, "step", (json_int_t)step, "model",
                   model_json(&state->model), "settings", map, "optimizer_steps", steps, "loss_scale",
                   state->loss_scale, "good_iterations", (json_int_t)state->good, "files", list);
+    const struct ht_manifest_file *losses = &files[state->n_units];
+    hex_of(losses->hash, hex);
+    if (losses->bytes >= 0)
+        json_object_set_new(body, "losses", json_pack("{s:I,s:s}", "bytes", (json_int_t)losses->bytes, "xxh3", hex));
     hex_of(hash_of(body), hex);
     json_t *root = json_pack("{s:o,s:s}", "checkpoint", body, "xxh3", hex);
     char *text = json_dumps(root, JSON_INDENT(1));
@@ -134,18 +138,31 @@ static bool read_progress(const json_t *body, int64_t step, struct ht_state *sta
     return sound;
 }
 
-static bool read_file(const json_t *entry, int64_t unit, struct ht_manifest_file *out)
+static bool read_size(const json_t *entry, struct ht_manifest_file *out)
 {
-    char name[40], hex[17];
-    ht_manifest_file_name(unit, name);
-    const char *file = json_string_value(json_object_get(entry, "file"));
+    char hex[17];
     const char *hash = json_string_value(json_object_get(entry, "xxh3"));
     const json_t *bytes = json_object_get(entry, "bytes");
-    if (!file || strcmp(file, name) != 0 || !hash || !json_is_integer(bytes)) return false;
+    if (!hash || !json_is_integer(bytes) || json_integer_value(bytes) < 0) return false;
     out->bytes = json_integer_value(bytes);
     out->hash = strtoull(hash, NULL, 16);
     hex_of(out->hash, hex);
     return !strcmp(hex, hash);
+}
+
+static bool read_file(const json_t *entry, int64_t unit, struct ht_manifest_file *out)
+{
+    char name[40];
+    ht_manifest_file_name(unit, name);
+    const char *file = json_string_value(json_object_get(entry, "file"));
+    return file && !strcmp(file, name) && read_size(entry, out);
+}
+
+/* Checkpoints of older versions have no losses. */
+static bool read_losses(const json_t *entry, struct ht_manifest_file *out)
+{
+    *out = (struct ht_manifest_file){.bytes = -1};
+    return !entry || read_size(entry, out);
 }
 
 /* The checkpoint's map, when the text is whole; owned by *root. */
@@ -193,6 +210,7 @@ enum ht_status ht_manifest_parse(const char *text, size_t bytes, const char *pat
                  (int64_t)json_array_size(list) == state->n_units;
     for (int64_t u = 0; u < state->n_units && sound; u++)
         sound = read_file(json_array_get(list, (size_t)u), u, &files[u]);
+    sound = sound && read_losses(json_object_get(body, "losses"), &files[state->n_units]);
     *damaged = true;
     if (!sound)
         status = ht_fail(err, HT_BAD_INPUT, "%s: does not list the %lld files of step %lld", path,

@@ -32,6 +32,7 @@ void ht_state_destroy(struct ht_state *state)
         free(state->units[u].seen);
     }
     free(state->units);
+    ht_losses_free(&state->losses);
     free(state);
 }
 

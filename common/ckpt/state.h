@@ -11,6 +11,7 @@
 #ifndef HT_CKPT_STATE_H
 #define HT_CKPT_STATE_H
 
+#include "common/ckpt/losses.h"
 #include "common/model/model.h"
 #include "common/schedule/schedule.h"
 
@@ -32,6 +33,7 @@ struct ht_state {
     struct ht_unit_state *units; /* values are 0 at first */
     double loss_scale;           /* 1 at first */
     int64_t good;                /* iterations since it changed */
+    struct ht_losses losses;     /* of the steps up to here, as far as they are known */
 };
 
 struct ht_state *ht_state_create(const struct ht_model *model, enum ht_dtype param);

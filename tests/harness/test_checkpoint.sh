@@ -18,13 +18,36 @@ at=0
 for system in in_memory zero_offload patrickstar autohete zero_offload_ckpt stronghold; do
     run 0 train "$system" "${nano[@]}" --micro-batch 2 --device-memory 64MB --steps $((at + 5)) --checkpoint across --every 2 \
         --resume --losses part.csv --save last
-    head -n $((at + 6)) whole.csv | tail -n 5 >wanted
-    tail -n +2 part.csv >got
-    same wanted got "$system, from step $at on"
+    head -n $((at + 6)) whole.csv >wanted
+    same wanted part.csv "$system, from step $at on"
     at=$((at + 5))
     [ "$(steps_in across)" = "$((at - at % 2 - (at % 2 ? 0 : 2))) $at " ] || fail "$system: kept $(steps_in across)"
 done
 same whole/model.safetensors last/model.safetensors "weights after six systems"
+
+# At the last step already: exported without a step, to new files as to old ones, once and again; what is in the way is not overwritten.
+finished=("${nano[@]}" --micro-batch 2 --device-memory 64MB --steps 30 --checkpoint across --resume)
+for losses in part.csv fresh.csv fresh.csv; do
+    run 0 train autohete "${finished[@]}" --losses "$losses" --save exported
+    [ "$(cat out)" = "across is at step 30 already: no step was run; its weights are in exported" ] || fail "exported: $(cat out)"
+    same whole.csv "$losses" "exported losses"
+    same whole/model.safetensors exported/model.safetensors "exported weights"
+done
+run 0 train in_memory "${finished[@]}"
+[ "$(cat out)" = "across is at step 30 already: no step was run" ] || fail "nothing to do: $(cat out)"
+run 0 train in_memory "${finished[@]}" --json --save exported.safetensors
+[ "$(json out 'd["status"], d["losses"], d["training"]["first_step"], d["training"]["steps_done"]')" = "('ok', [], 30, 0)" ] ||
+    fail "json of an export"
+printf 'step,loss\n1,2.5\n2,x\n' >notes.csv
+cp notes.csv before.csv
+refused 2 "notes.csv:3: expected a file of losses: 'step,loss', then a row a step" train in_memory "${finished[@]}" --losses notes.csv
+same before.csv notes.csv "a file that has no losses"
+# Rows after the checkpoint's step are run again.
+(cat whole.csv && echo 31,9.5 && echo 32,9.5) >longer.csv
+cp -r across further
+run 0 train in_memory "${nano[@]}" --micro-batch 2 --steps 31 --checkpoint further --resume --losses longer.csv
+[ "$(head -n 31 longer.csv | cmp - whole.csv && wc -l <longer.csv)" = 32 ] && ! grep -qF ,9.5 longer.csv || fail "rows after the checkpoint: $(cat longer.csv)"
+rm -r further
 
 # LLaMA too, and a model that differs in nothing but an eps is another.
 llama=(--init "$root/tests/data/llama-nano" --batch 4 --data "$text")
@@ -62,9 +85,8 @@ for numerics in fp32 bf16 fp16; do
         read -r system control end <<<"$part"
         run 0 train "$system" "${watched[@]}" --numerics "$numerics" "${faults[@]}" --steps "$end" --control "$control" --device-memory 64MB \
             --checkpoint watched --resume --losses part.csv --save last.safetensors
-        head -n $((end + 1)) whole.csv | tail -n $((end - at)) >wanted
-        tail -n +2 part.csv >got
-        same wanted got "$numerics: $system under $control, from step $at on"
+        head -n $((end + 1)) whole.csv >wanted
+        same wanted part.csv "$numerics: $system under $control, from step $at on"
         at=$end
     done
     same whole.safetensors last.safetensors "$numerics: weights after four systems under gate and rollback"
@@ -105,7 +127,7 @@ fresh() { rm -rf broken && cp -r across broken; }
 newest=broken/step-0000000030 advice="the checkpoint is damaged: remove broken/step-0000000030 to resume from step 28"
 fresh
 refuse "--checkpoint: broken holds a training up to step 30; --resume goes on with it" --micro-batch 2 --steps 40
-refuse "--steps: broken is at step 30 already" --micro-batch 2 --steps 30 --resume
+refuse "--steps: broken is at step 30 already; expected at least that" --micro-batch 2 --steps 29 --resume
 refuse "$newest/manifest.json: was made with --micro-batch 2; this run has 4" --steps 40 --resume
 refuse "$newest/manifest.json: was made with --lr 0.0003; this run has 0.001" --micro-batch 2 --lr 0.001 --steps 40 --resume
 refuse "$newest/manifest.json: is of another model: its layers is 2, that of this run's model 4" \

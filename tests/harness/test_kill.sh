@@ -58,9 +58,7 @@ same_as_never_stopped() {
     run 0 train zero_offload "$@" --control rollback --steps "$end" --checkpoint "$name" --resume --losses resumed.csv --save last.safetensors \
         --save-dtype f32 --json
     [ "$(json out 'd["control"]["loss_scale_next"]')" = "$scale" ] || fail "$name: the loss scale is not that of a training never stopped"
-    tail -n 20 whole.csv >wanted
-    tail -n +2 resumed.csv >got
-    cmp -s wanted got || fail "$name: losses after $kills kills differ from those of a training never stopped"
+    cmp -s whole.csv resumed.csv || fail "$name: losses after $kills kills differ from those of a training never stopped"
     cmp -s whole.safetensors last.safetensors || fail "$name: weights after $kills kills differ from those of a training never stopped"
     [ -z "$(find "$name" -maxdepth 1 \( -name '.partial-*' -o -name '.removed-*' \))" ] || fail "$name: leftovers of kills are not swept"
     echo "$name: $skipped steps of $end skipped, loss scale $scale; losses and weights as if never stopped"

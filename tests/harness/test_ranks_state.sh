@@ -41,9 +41,8 @@ relay() {
     for part in "$@"; do
         # shellcheck disable=SC2086 # words
         run 0 train $part "${args[@]}" --steps $((at + 2)) --losses part.csv --checkpoint parts --every 1 --resume --save last.safetensors
-        head -n $((at + 3)) whole.csv | tail -n 2 >wanted
-        tail -n +2 part.csv >got
-        same wanted got "$name: $part, from step $at on"
+        head -n $((at + 3)) whole.csv >wanted
+        same wanted part.csv "$name: $part, from step $at on"
         at=$((at + 2))
     done
     same whole.safetensors last.safetensors "$name: weights"
@@ -73,9 +72,13 @@ uneven() {
     run 0 train zero_offload "${args[@]}" --ranks "$n" --steps 2 --checkpoint cut
     run 0 train patrickstar "${args[@]}" --ranks "$n" --steps 3 --checkpoint cut --resume --save cut/saved
     same_folder many cut "$what: gone on"
+    run 0 train in_memory "${args[@]}" --steps 3 --checkpoint cut --resume --save back --losses back.csv
+    same_folder many/saved back "$what: exported by one rank"
+    same many.csv back.csv "$what: losses, exported by one rank"
     run 0 train in_memory "${args[@]}" --steps 4 --checkpoint cut --resume
-    run 0 train in_memory "${args[@]}" --init many/saved --lr 0 --steps 1 --save back
-    same_folder many/saved back "$what: taken up by one rank"
+    run 0 train in_memory "${args[@]}" --ranks "$n" --steps 3 --checkpoint one --resume --save back --losses back.csv
+    same_folder one/saved back "$what: exported from one rank"
+    same one.csv back.csv "$what: losses, exported from one rank"
     run 0 train in_memory_ckpt "${args[@]}" --init one/saved --lr 0 --ranks "$n" --steps 1 --save back
     same_folder one/saved back "$what: taken up from one rank"
 }
@@ -97,9 +100,7 @@ llama=(--model llama-tiny "${common[@]}" --numerics fp16 --inject-overflow 2:1 -
 run 0 train in_memory "${llama[@]}" --control gate --steps 6 --checkpoint whole-verdict --every 3 --losses whole.csv
 run 0 train sysx "${llama[@]}" --control rollback --ranks 2 --steps 3 --checkpoint parts-verdict --every 3
 run 0 train mobius "${llama[@]}" --control gate --cluster nodes.yaml --steps 6 --checkpoint parts-verdict --every 3 --resume --losses part.csv
-tail -n 3 whole.csv >wanted
-tail -n 3 part.csv >got
-same wanted got "verdicts: losses after resuming"
+same whole.csv part.csv "verdicts: losses after resuming"
 same_folder whole-verdict parts-verdict "verdicts: checkpoints"
 [ "$(json parts-verdict/step-0000000006/manifest.json 'set(d["checkpoint"]["optimizer_steps"]), d["checkpoint"]["loss_scale"]')" = "({4}, 16384.0)" ] ||
     fail "two skipped steps of six"
@@ -161,9 +162,7 @@ for ((i = 0; i < kills; i++)); do
 done
 run 0 train in_memory "${llama[@]}" --control gate --steps $((before + 5)) --losses whole.csv --checkpoint never --every 1000000
 run 0 train sysx "${llama[@]}" --control rollback --ranks 2 --steps $((before + 5)) --losses part.csv --checkpoint killed --every 5 --resume
-tail -n 5 whole.csv >wanted
-tail -n 5 part.csv >got
-same wanted got "losses after $kills kills"
+same whole.csv part.csv "losses after $kills kills"
 last=$(printf 'step-%010d' $((before + 5)))
 same_folder "never/$last" "killed/$last" "the state after $kills kills"
 echo "$kills kills up to step $before"

@@ -22,7 +22,7 @@ static void parse(const char *text, size_t n)
     struct ht_unit_state units[4];
     struct ht_state state = {.model = model, .n_units = 4, .units = units};
     struct ht_error err = {0};
-    struct ht_manifest_file files[4];
+    struct ht_manifest_file files[5];
     bool damaged;
     enum ht_status status = ht_manifest_parse(text, n, "fuzz.json", 20, settings, 2, &err, &damaged, &state, files);
     assert(status == HT_OK || (status == HT_BAD_INPUT && err.text[0] && !strchr(err.text, '\n')));

@@ -6,6 +6,7 @@
 
 #include <check.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -97,6 +98,76 @@ START_TEST(save_and_load)
     ht_state_destroy(last);
     snprintf(command, sizeof(command), "rm -r %s", dir);
     ck_assert_int_eq(system(command), 0);
+}
+END_TEST
+
+static void put_text(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "w");
+    ck_assert_ptr_nonnull(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+/* Losses come back to the last bit, whatever they are; a checkpoint without them, as of old versions, has none. */
+START_TEST(losses_in_checkpoints)
+{
+    static const double values[] = {5.5, 0.1, 1e-300, 1.0 / 3, INFINITY, -0.0, NAN};
+    char dir[] = "/tmp/ht_checkpoint_XXXXXX", command[64], path[128];
+    struct ht_error err = {0};
+    struct ht_checkpoints *c = NULL;
+    struct ht_state *state = random_state(1000), *got = ht_state_create(&model, HT_F32);
+    int64_t step;
+    ck_assert_ptr_nonnull(mkdtemp(dir));
+    ck_assert_int_eq(ht_checkpoints_open(dir, 2, &err, &c), HT_OK);
+    for (int64_t k = 10; k <= 12; k++) { /* 10: without */
+        for (size_t i = 0; i < HT_COUNT(values) && k == 11; i++)
+            ht_losses_add(&state->losses, (int64_t)i + 5, values[i]);
+        ck_assert_msg(ht_checkpoints_save(c, state, k, settings, 2, &err) == HT_OK, "%s", err.text);
+        ck_assert_msg(ht_checkpoints_load(c, settings, 2, &err, got, &step) == HT_OK, "%s", err.text);
+        ck_assert_int_eq(got->losses.n, k == 10 ? 0 : HT_COUNT(values));
+        for (int64_t i = 0; i < got->losses.n; i++) {
+            ck_assert_int_eq(got->losses.rows[i].step, i + 5);
+            ck_assert_mem_eq(&got->losses.rows[i].loss, &values[i], sizeof(double));
+        }
+    }
+    snprintf(path, sizeof(path), "%s/step-0000000012/losses.csv", dir);
+    put_text(path, "step,loss\n");
+    ck_assert_int_eq(ht_checkpoints_load(c, settings, 2, &err, got, &step), HT_BAD_INPUT);
+    ck_assert_msg(strstr(err.text, "losses.csv: has 10 bytes") && strstr(err.text, "to resume from step 11"), "%s",
+                  err.text);
+    ht_checkpoints_close(c);
+    ht_state_destroy(state);
+    ht_state_destroy(got);
+    snprintf(command, sizeof(command), "rm -r %s", dir);
+    ck_assert_int_eq(system(command), 0);
+}
+END_TEST
+
+START_TEST(files_of_losses)
+{
+    static const struct {
+        const char *text;
+        int64_t rows; /* -1: refused */
+    } cases[] = {{"", 0}, {"step,loss\n", 0}, {"step,loss\n3,1\n7,0x1p-2\n", 2}, {"step,loss\n3,nan\n", 1},
+                 {"step,loss", -1}, {"step;loss\n", -1}, {"1,2\n", -1}, {"step,loss\n2,1\n2,1\n", -1},
+                 {"step,loss\n0,1\n", -1}, {"step,loss\n-1,1\n", -1}, {"step,loss\n1,\n", -1},
+                 {"step,loss\n1,2,3\n", -1}, {"step,loss\n1,2", -1}, {"step,loss\n\n", -1},
+                 {"step,loss\n99999999999999999999,1\n", -1}};
+    char path[] = "/tmp/ht_losses_XXXXXX";
+    int fd = mkstemp(path);
+    ck_assert_int_ge(fd, 0);
+    close(fd);
+    for (size_t i = 0; i < HT_COUNT(cases); i++) {
+        struct ht_losses l = {0};
+        struct ht_error err = {0};
+        put_text(path, cases[i].text);
+        enum ht_status status = ht_losses_read(path, &err, &l);
+        ck_assert_msg(status == (cases[i].rows < 0 ? HT_BAD_INPUT : HT_OK), "'%s': status %d", cases[i].text, status);
+        ck_assert_int_eq(l.n, cases[i].rows < 0 ? 0 : cases[i].rows);
+        ht_losses_free(&l);
+    }
+    ck_assert_int_eq(unlink(path), 0);
 }
 END_TEST
 
@@ -377,7 +448,7 @@ static enum ht_status parse_changed(const char *from, const char *to, struct ht_
     free(canonical);
     json_decref(root);
     struct ht_state *state = ht_state_create(&nano, HT_F32);
-    struct ht_manifest_file files[4];
+    struct ht_manifest_file files[5];
     struct ht_checkpoint_setting batch = {.name = "--batch", .value = "4"};
     enum ht_status status = ht_manifest_parse(whole, (size_t)n, "m", 20, &batch, 1, err, damaged, state, files);
     if (status == HT_OK) {
@@ -419,6 +490,8 @@ int main(void)
     Suite *s = suite_create("checkpoint");
     TCase *t = tcase_create("checkpoint");
     tcase_add_test(t, save_and_load);
+    tcase_add_test(t, losses_in_checkpoints);
+    tcase_add_test(t, files_of_losses);
     tcase_add_test(t, shards_and_tiers);
     tcase_add_test(t, padded_shards);
     tcase_add_test(t, parts_of_processes);
