@@ -4,6 +4,7 @@
 #include "common/base/array.h"
 #include "common/base/units.h"
 #include "common/exec/sim.h"
+#include "common/mem/arena.h"
 #include "harness/engine.h"
 #include "harness/output.h"
 #include "harness/ranks.h"
@@ -344,15 +345,48 @@ static void add_arenas(struct ht_result *r, const struct ht_training *t)
 
 /* ---- the command ----------------------------------------------------------------------------------------------- */
 
+/* The state's memory, which no budget has, beside what the arenas can take of this machine. */
+static enum ht_status check_state_io(const struct ht_options *o, const struct ht_job *job, bool on_gpu,
+                                     struct ht_error *err)
+{
+    int64_t bytes = ht_persist_bytes(o, job);
+    char what[160], text[HT_QUANTITY_TEXT];
+    if (bytes == 0) return HT_OK;
+    snprintf(what, sizeof(what), "training '%s' with %s of state I/O (%d bytes a parameter for --init, --save, "
+             "--checkpoint)", job->schedule->name, ht_format_quantity(HT_BYTES, (double)bytes, text), HT_STATE_BYTES);
+    return ht_arena_check_machine(ht_engine_machine_bytes(job, on_gpu) + (double)bytes, what, err);
+}
+
+static void print_state_io(const struct ht_options *o, const struct ht_job *job)
+{
+    int64_t bytes = ht_persist_bytes(o, job);
+    char text[HT_QUANTITY_TEXT];
+    if (bytes == 0) return;
+    printf("\nstate I/O: %s of host memory outside the budget, %d bytes for each parameter of each rank that holds it\n",
+           ht_format_quantity(HT_BYTES, (double)bytes, text), HT_STATE_BYTES);
+}
+
+static void add_state_io(const struct ht_options *o, const struct ht_job *job, json_t *root)
+{
+    int64_t bytes = ht_persist_bytes(o, job);
+    if (bytes)
+        json_object_set_new(root, "state_io", json_pack("{s:I,s:i}", "bytes", (json_int_t)bytes, "bytes_per_parameter",
+                                                        (int)HT_STATE_BYTES));
+}
+
 /* It does not fit: the whole ledger, and the verifier's line as the reason. */
 static enum ht_status refuse(const struct ht_options *o, const struct ht_job *job, struct ht_error *err)
 {
     struct ht_result result = {0};
     enum ht_status status = ht_result_create(job, NULL, NULL, 0, err, &result);
-    if (status == HT_OK && o->json)
-        status = ht_json_print(ht_result_json(&result), err);
-    else if (status == HT_OK)
+    if (status == HT_OK && o->json) {
+        json_t *root = ht_result_json(&result);
+        add_state_io(o, job, root);
+        status = ht_json_print(root, err);
+    } else if (status == HT_OK) {
         ht_result_print(&result, stdout);
+        print_state_io(o, job);
+    }
     ht_result_free(&result);
     return status == HT_OK ? ht_fail(err, job->answer, "%s", job->reason) : status;
 }
@@ -392,11 +426,13 @@ static enum ht_status report(const struct ht_options *o, const struct ht_job *jo
     }
     if (o->json) {
         json_t *root = training_json(o, &result, t, p);
+        add_state_io(o, job, root);
         if (!valid) json_object_set_new(root, "status", json_string("invalid"));
         if (!whole) json_object_set_new(root, "status", json_string("interrupted"));
         status = ht_json_print(root, err);
     } else {
         print_training(&result, t, p);
+        print_state_io(o, job);
     }
     ht_result_free(&result);
     return status == HT_OK && whole && !valid ? invalid(&t->emulated, err) : status;
@@ -426,6 +462,7 @@ static enum ht_status export_checkpoint(const struct ht_options *o, const struct
     if (status != HT_OK) return status;
     if (o->json) {
         json_t *root = ht_result_json(&result);
+        add_state_io(o, job, root);
         json_object_set_new(root, "losses", json_array());
         json_object_set_new(root, "training",
                             json_pack("{s:s,s:I,s:i,s:i}", "data", o->data, "steps_asked", (json_int_t)o->steps,
@@ -466,6 +503,7 @@ static enum ht_status train(const struct ht_options *given, struct ht_ranks *ran
     if (status == HT_OK) status = check_job(&job, on_gpu, emulated, err);
     if (status == HT_OK) status = open_data(&options, &job, err, &tokens);
     if (status == HT_OK && job.answer != HT_OK) status = refuse(&options, &job, err);
+    if (status == HT_OK) status = check_state_io(&options, &job, on_gpu, err);
     if (status == HT_OK) status = ht_check_events(&job, "--steps", options.steps, err);
     if (status == HT_OK) status = ht_ranks_wanted(ranks, &job, err, &launch);
     if (status == HT_OK && launch) {

@@ -169,19 +169,24 @@ static enum ht_status make_arena(struct ht_engine *e, const struct ht_job *job, 
     return ht_cuda_device_arena(e->gpu, tier, capacity, slack, err, &e->arenas[space]);
 }
 
+double ht_engine_machine_bytes(const struct ht_job *job, bool on_gpu)
+{
+    double most = 0;
+    for (int32_t i = on_gpu ? job->schedule->n_ranks : 0; i < ht_n_spaces(job->schedule); i++)
+        most += (on_gpu ? 1.25 : 1) * (double)job->bound_bytes[i]; /* pinned with its holes */
+    return most;
+}
+
 enum ht_status ht_engine_make_arenas(struct ht_engine *e, const struct ht_job *job, struct ht_error *err)
 {
     const struct ht_schedule *s = job->schedule;
     enum ht_status status = e->gpu ? ht_cuda_device_reserve(e->gpu, ht_cuda_reserve_bytes(&job->reserve), err) : HT_OK;
     int64_t gpu_bytes = e->gpu ? ht_cuda_device_free_bytes(e->gpu) / 20 * 19 : 0;
-    double most = 0;
     char what[96];
     e->n_arenas = ht_n_spaces(s);
     e->arenas = HT_NEW_ARRAY(struct ht_arena *, e->n_arenas);
-    for (int32_t i = e->gpu ? s->n_ranks : 0; i < e->n_arenas; i++)
-        most += (e->gpu ? 1.25 : 1) * (double)job->bound_bytes[i]; /* pinned with its holes */
     snprintf(what, sizeof(what), "training '%s'", s->name);
-    if (status == HT_OK) status = ht_arena_check_machine(most, what, err);
+    if (status == HT_OK) status = ht_arena_check_machine(ht_engine_machine_bytes(job, e->gpu != NULL), what, err);
     for (int32_t i = 0; i < e->n_arenas && status == HT_OK; i++) {
         if (job->verdict.spaces[i].peak_bytes) status = make_arena(e, job, i, gpu_bytes, err);
     }

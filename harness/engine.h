@@ -37,6 +37,8 @@ void ht_engine_destroy(struct ht_engine *e);
 /* Of a space's arena: a device's is the size that was given, but no more than any run can use where the device is not
    an emulated one; the others' the most that any run can use. */
 int64_t ht_engine_capacity(const struct ht_job *job, int32_t space);
+/* The most that the arenas can take of this machine's memory: of all ranks, but for a real GPU's own. */
+double ht_engine_machine_bytes(const struct ht_job *job, bool on_gpu);
 /* One arena for each space that holds anything. */
 enum ht_status ht_engine_make_arenas(struct ht_engine *e, const struct ht_job *job, struct ht_error *err);
 

@@ -4,6 +4,7 @@
 #include "common/ckpt/durable.h"
 #include "common/ckpt/hf.h"
 #include "common/ckpt/model_folder.h"
+#include "harness/ranks_state.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -198,12 +199,22 @@ static enum ht_status open_checkpoints(struct ht_persist *p, struct ht_error *er
     return take_losses(p, err);
 }
 
+static bool keeps_state(const struct ht_options *o)
+{
+    return o->init || o->save || o->checkpoint;
+}
+
+int64_t ht_persist_bytes(const struct ht_options *o, const struct ht_job *job)
+{
+    return keeps_state(o) && job->schedule ? ht_ranks_state_bytes(job->schedule, &job->scenario.model) : 0;
+}
+
 enum ht_status ht_persist_open(const struct ht_options *options, const struct ht_job *job, const struct ht_tokens *tokens,
                                bool keeps_files, struct ht_error *err, struct ht_persist *out)
 {
     struct ht_persist p = {.options = options, .job = job};
     enum ht_status status = check_options(options, err);
-    if (options->init || options->save || options->checkpoint) p.state = ht_state_create(&job->scenario.model, job->scenario.numerics.param);
+    if (keeps_state(options)) p.state = ht_state_create(&job->scenario.model, job->scenario.numerics.param);
     describe(options, job, tokens, p.settings);
     if (status == HT_OK && keeps_files) status = check_save(options, job, err, &p.save_dtype, &p.save_lock);
     if (status == HT_OK && keeps_files && options->checkpoint) status = open_checkpoints(&p, err);

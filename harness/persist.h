@@ -2,8 +2,8 @@
  * What a training begins with and leaves behind: --init, --save, --checkpoint, --resume.
  *
  * The training state lives in a system's resident tensors while steps run. Where it is read or written it is a struct
- * ht_state, which is host memory beside the schedule's ledger: 12 bytes a parameter, and only when one of these options
- * is given. Checkpoints cut the training into runs of the executor:
+ * ht_state, which is host memory beside the schedule's ledger: HT_STATE_BYTES (13) a parameter, and only when one of
+ * these options is given. Checkpoints cut the training into runs of the executor:
  *
  *     init            give                take            give                   take
  *     checkpoint --> state --> steps 1..N --> state --> steps N+1..2N --> ... --> state --> save
@@ -43,6 +43,9 @@ struct ht_persist {
 /* --init DIR alone: the model is what DIR/config.json says. Fills request->model, which then points to `path`. */
 enum ht_status ht_persist_model(const struct ht_options *o, char path[4096], struct ht_error *err,
                                 struct ht_scenario_request *request);
+
+/* Host memory that the options take for the state, of all ranks; 0 when none of them is given, or there is no schedule. */
+int64_t ht_persist_bytes(const struct ht_options *o, const struct ht_job *job);
 
 /* Reads what the training begins with. HT_BAD_INPUT with one line; nothing has been overwritten then. Of several ranks
    only the one that keeps the files reads: the others have an empty state (harness/ranks_state.h fills it). */

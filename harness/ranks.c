@@ -70,16 +70,14 @@ enum ht_status ht_ranks_make_node(struct ht_ranks *ranks, const struct ht_job *j
     const struct ht_schedule *s = job->schedule;
     int32_t n = ht_n_spaces(s);
     struct ht_space_size *sizes = HT_NEW_ARRAY(struct ht_space_size, n);
-    double most = 0;
     char what[96];
     for (int32_t i = 0; i < n; i++) {
-        most += (double)job->bound_bytes[i];
         if (job->verdict.spaces[i].peak_bytes == 0) continue;
         int64_t capacity = ht_engine_capacity(job, i);
         sizes[i] = (struct ht_space_size){capacity, capacity / 2 + (1 << 20)};
     }
     snprintf(what, sizeof(what), "training '%s'", s->name);
-    enum ht_status status = ht_arena_check_machine(most, what, err);
+    enum ht_status status = ht_arena_check_machine(ht_engine_machine_bytes(job, false), what, err);
     if (!status) status = ht_node_create(s, ranks->comm, sizes, err, &ranks->node);
     free(sizes);
     return status;

@@ -23,16 +23,34 @@ static int32_t holder(const struct ht_schedule *s, const struct ht_resident *r)
     return first;
 }
 
-/* Those who have to know a unit, ascending: rank 0, which keeps the files, and who has a resident of it. */
-static struct ht_team team_of(const struct ht_schedule *s, const struct ht_comm *c, int64_t unit, int32_t *ranks)
+/* Those who have to know a unit: rank 0, which keeps the files, and who has a resident of it. [n_ranks], the caller's. */
+static bool *knowing(const struct ht_schedule *s, int64_t unit)
 {
-    struct ht_team team = {.ranks = ranks, .me = -1};
-    bool *in = HT_NEW_ARRAY(bool, c->size);
+    bool *in = HT_NEW_ARRAY(bool, s->n_ranks);
     in[0] = true;
     for (int32_t i = 0; i < s->n_residents; i++) {
         const struct ht_tensor *t = &s->tensors[s->residents[i].tensor];
         if (ht_state_holds(t) && t->bytes && t->label.unit == unit) in[holder(s, &s->residents[i])] = true;
     }
+    return in;
+}
+
+int64_t ht_ranks_state_bytes(const struct ht_schedule *s, const struct ht_model *model)
+{
+    int64_t elements = 0;
+    for (int64_t u = 0; u < ht_model_units(model); u++) {
+        bool *in = knowing(s, u);
+        for (int32_t r = 0; r < s->n_ranks; r++) elements += in[r] ? ht_unit_params(model, u) : 0;
+        free(in);
+    }
+    return elements * HT_STATE_BYTES;
+}
+
+/* They, ascending. */
+static struct ht_team team_of(const struct ht_schedule *s, const struct ht_comm *c, int64_t unit, int32_t *ranks)
+{
+    struct ht_team team = {.ranks = ranks, .me = -1};
+    bool *in = knowing(s, unit);
     for (int32_t r = 0; r < c->size; r++) {
         if (!in[r]) continue;
         if (r == c->rank) team.me = team.n;

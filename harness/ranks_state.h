@@ -15,6 +15,9 @@
 #include "harness/persist.h"
 #include "harness/ranks.h"
 
+/* Host memory of all ranks together for the state, by what each of them fills; of one rank, too. */
+int64_t ht_ranks_state_bytes(const struct ht_schedule *s, const struct ht_model *model);
+
 /* All ranks get what rank 0 has and they need: units, steps done, where it came from. */
 enum ht_status ht_ranks_share_state(const struct ht_ranks *ranks, struct ht_persist *p, struct ht_error *err);
 

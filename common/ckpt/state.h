@@ -18,6 +18,9 @@
 enum ht_state_part { HT_STATE_PARAM, HT_STATE_MOMENTUM, HT_STATE_VARIANCE, HT_N_STATE_PARTS };
 extern const char *const ht_state_part_names[HT_N_STATE_PARTS]; /* "param", "momentum", "variance" */
 
+/* Host memory a parameter: three floats, and the mark while it is taken. */
+enum { HT_STATE_BYTES = HT_N_STATE_PARTS * (int)sizeof(float) + 1 };
+
 struct ht_unit_state {
     int64_t n;     /* elements of each part */
     int64_t steps; /* of the optimizer, without those that were skipped or undone */

@@ -105,7 +105,34 @@ same_folder whole-verdict parts-verdict "verdicts: checkpoints"
 [ "$(json parts-verdict/step-0000000006/manifest.json 'set(d["checkpoint"]["optimizer_steps"]), d["checkpoint"]["loss_scale"]')" = "({4}, 16384.0)" ] ||
     fail "two skipped steps of six"
 
-# Rank 0 holds the whole state while it keeps the files (12 bytes a parameter, 101 MB of 8.4 million here), the others the units that
+# What the state takes is in the report: of one rank, of two with all of it each, of two of which one has half a pipeline.
+ledger() { # EXPRESSION SYSTEM RANKS: of bytes in b, and params in p
+    run 0 train "$2" --model llama-tiny --ranks "$3" "${common[@]}" --steps 1 --save saved --json
+    [ "$(json out "(lambda b, p: $1)(d['state_io']['bytes'], d['scenario']['model']['params'])")" = True ] || fail "$2 on $3 ranks: $(json out 'd["state_io"]')"
+}
+ledger "b == 13 * p" in_memory 1
+ledger "b == 2 * 13 * p" zero_offload 2
+ledger "13 * p < b < 2 * 13 * p" gpipe 2
+run 0 train in_memory --model gpt-mini "${common[@]}" --steps 1 --save saved
+grep -q "^state I/O: .* of host memory outside the budget, 13 bytes for each parameter" out || fail "no line of state I/O"
+run 0 train in_memory --model gpt-mini "${common[@]}" --steps 1
+if grep -q "^state I/O" out; then fail "state I/O of nothing"; fi
+refused 3 "OOM at the start of the iteration on device 0" train in_memory --model gpt-mini "${common[@]}" --device-memory 100kB --save saved
+grep -q "^state I/O: " out || fail "no line of state I/O in the ledger of what does not fit"
+# 16 bytes a parameter and 13 more are too many where 25 are what there is. (The limit: were it not refused, it would be tried.)
+if [ -z "$sanitized" ]; then
+    kb=$(awk '/^MemTotal/ {print $2}' /proc/meminfo)
+    layers=$((kb * 1024 / 25 / 12 / 2048 / 2048))
+    echo "{name: large, arch: gpt, layers: $layers, width: 2048, heads: 16, vocab: 256, max_seq: 16, source: the tests}" >large.yaml
+    (
+        ulimit -v 4000000
+        refused 3 "training 'in_memory' with .* of state I/O \(13 bytes a parameter.*\) can take .* GB; this machine has" train in_memory \
+            --model large.yaml "${common[@]}" --device-memory "${kb}kB" --steps 1 --save saved
+        [ "$failures" = 0 ]
+    ) || fail "the state is not held against the machine's memory"
+fi
+
+# Rank 0 holds the whole state while it keeps the files (13 bytes a parameter, 109 MB of 8.4 million here), the others the units that
 # they have something of: three quarters less in a pipeline of four, of which half is asked for. Peaks as the kernel counts them.
 if [ -z "$sanitized" ]; then
     echo '{name: wide, arch: llama, layers: 8, width: 288, heads: 4, kv_heads: 4, ffn: 832, vocab: 256, max_seq: 16, source: the tests}' >wide.yaml
