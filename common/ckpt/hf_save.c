@@ -253,7 +253,8 @@ static enum ht_status save_alone(const char *path, const struct ht_state *state,
     const char *slash = strrchr(target, '/');
     snprintf(folder, sizeof(folder), "%.*s", slash ? (int)(slash - target) + 1 : 2, slash ? target : "./");
     ht_durable_sweep(folder, is_called, slash ? slash + 1 : target);
-    return save_file(target, state, dtype, saved, n, scratch, err);
+    status = save_file(target, state, dtype, saved, n, scratch, err);
+    return status == HT_OK ? ht_sync_directory(folder, err) : status;
 }
 
 enum ht_status ht_hf_save(const char *path, const struct ht_state *state, enum ht_dtype dtype, int64_t shard_bytes,
