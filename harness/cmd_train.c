@@ -352,8 +352,10 @@ static enum ht_status check_state_io(const struct ht_options *o, const struct ht
     int64_t bytes = ht_persist_bytes(o, job);
     char what[160], text[HT_QUANTITY_TEXT];
     if (bytes == 0) return HT_OK;
-    snprintf(what, sizeof(what), "training '%s' with %s of state I/O (%d bytes a parameter for --init, --save, "
-             "--checkpoint)", job->schedule->name, ht_format_quantity(HT_BYTES, (double)bytes, text), HT_STATE_BYTES);
+    snprintf(what, sizeof(what),
+             "training '%s' with %s of state I/O (%d bytes a parameter for --init, --save, "
+             "--checkpoint)",
+             job->schedule->name, ht_format_quantity(HT_BYTES, (double)bytes, text), HT_STATE_BYTES);
     return ht_arena_check_machine(ht_engine_machine_bytes(job, on_gpu) + (double)bytes, what, err);
 }
 
@@ -362,16 +364,18 @@ static void print_state_io(const struct ht_options *o, const struct ht_job *job)
     int64_t bytes = ht_persist_bytes(o, job);
     char text[HT_QUANTITY_TEXT];
     if (bytes == 0) return;
-    printf("\nstate I/O: %s of host memory outside the budget, %d bytes for each parameter of each rank that holds it\n",
-           ht_format_quantity(HT_BYTES, (double)bytes, text), HT_STATE_BYTES);
+    printf(
+        "\nstate I/O: %s of host memory outside the budget, %d bytes for each parameter of each rank that holds it\n",
+        ht_format_quantity(HT_BYTES, (double)bytes, text), HT_STATE_BYTES);
 }
 
 static void add_state_io(const struct ht_options *o, const struct ht_job *job, json_t *root)
 {
     int64_t bytes = ht_persist_bytes(o, job);
     if (bytes)
-        json_object_set_new(root, "state_io", json_pack("{s:I,s:i}", "bytes", (json_int_t)bytes, "bytes_per_parameter",
-                                                        (int)HT_STATE_BYTES));
+        json_object_set_new(
+            root, "state_io",
+            json_pack("{s:I,s:i}", "bytes", (json_int_t)bytes, "bytes_per_parameter", (int)HT_STATE_BYTES));
 }
 
 /* It does not fit: the whole ledger, and the verifier's line as the reason. */

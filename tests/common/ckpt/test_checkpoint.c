@@ -473,6 +473,9 @@ START_TEST(manifests)
                  {"18", "21", "does not say what the optimizer's steps", true},
                  {"18", "-1", "does not say what the optimizer's steps", true},
                  {"   18,\n", "", "does not say what the optimizer's steps", true},
+                 {"\"files\"", "\"losses\": {\"bytes\": 10, \"xxh3\": \"0\"}, \"files\"", "does not list", true},
+                 {"\"files\"", "\"losses\": {\"bytes\": -1, \"xxh3\": \"0123456789abcdef\"}, \"files\"", "does not list",
+                  true},
                  {"\"bytes\"", "\"Bytes\"", "does not list the 4 files of step 20", true}};
     struct ht_error err = {0};
     bool damaged = true;
