@@ -84,6 +84,7 @@ static void fill_memory(struct ht_result *r)
                                       .capacity_bytes = s->capacity_bytes[space],
                                       .peak_bytes = r->trace ? r->trace->peak_bytes[space] : -1,
                                       .safe_bytes = f->peak_bytes,
+                                      .short_bytes = ht_footprint_short_bytes(f, s->capacity_bytes[space]),
                                       .bound_bytes = job->bound_bytes ? job->bound_bytes[space] : -1,
                                       .planned_bytes = -1,
                                       .arena_bytes = -1,

@@ -25,6 +25,7 @@ struct ht_memory_row {
     int64_t capacity_bytes;                /* INT64_MAX: no limit */
     int64_t peak_bytes;                    /* of the trace */
     int64_t safe_bytes;                    /* of the safe sequence: what has to fit */
+    int64_t short_bytes;                   /* what of it does not; 0 when all fits */
     int64_t bound_bytes;                   /* no order of execution needs more */
     int64_t planned_bytes;                 /* the paper's own equation */
     int64_t arena_bytes;                   /* a real run's arena: its own high-water mark */

@@ -108,7 +108,7 @@ static void print_needs(const struct ht_result *r, FILE *out)
         ht_table_cell(t, "%s", m->name);
         ht_table_bytes(t, m->safe_bytes);
         ht_table_bytes(t, m->capacity_bytes);
-        ht_table_bytes(t, m->safe_bytes > m->capacity_bytes ? m->safe_bytes - m->capacity_bytes : -1);
+        ht_table_bytes(t, m->short_bytes ? m->short_bytes : -1);
         ht_table_bytes(t, m->planned_bytes);
         ht_table_bytes(t, m->bound_bytes);
     }

@@ -53,8 +53,12 @@ enum ht_status ht_schedule_verify(const struct ht_schedule *s, struct ht_error *
 void ht_verdict_free(struct ht_verdict *v);
 const char *ht_rule_name(enum ht_rule r);
 
-/* "OOM at backward of block 17 on device 0: needs 1.2 GB, 38.9 GB of 40 GB held (activations 21.4 GB, ...), short by
-   0.1 GB", or, if it fits, "device 0: peak 38.9 GB of 40 GB at backward of block 17 (activations 21.4 GB, ...)". */
+/* What a space lacks: the need of the whole safe sequence minus the capacity; 0 when it fits. Every "short by" is this. */
+int64_t ht_footprint_short_bytes(const struct ht_footprint *f, int64_t capacity_bytes);
+
+/* "OOM at backward of block 17 on device 0: needs 1.2 GB, 38.9 GB of 40 GB held (activations 21.4 GB, ...); the
+   iteration needs 52.3 GB, short by 12.3 GB", or, if it fits, "device 0: peak 38.9 GB of 40 GB at backward of block 17
+   (activations 21.4 GB, ...)". The op is the first one that cannot be given its memory. */
 void ht_footprint_describe(const struct ht_schedule *s, int32_t space, const struct ht_footprint *f, char *buf, size_t n);
 
 #endif

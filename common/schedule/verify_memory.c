@@ -2,6 +2,7 @@
 #include "common/schedule/rules.h"
 
 #include "common/base/array.h"
+#include "common/base/units.h"
 #include "common/schedule/names.h"
 
 #include <stdio.h>
@@ -141,30 +142,16 @@ enum ht_status ht_rule_memory(const struct ht_schedule *s, struct ht_error *err,
 
 /* ---- in words ---- */
 
-struct amount {
-    char text[32];
-};
-
-/* Three digits and a decimal unit: "1.2 GB", "38.9 GB", "512 B". */
-static struct amount amount(int64_t bytes)
+static const char *amount(int64_t bytes, char text[HT_QUANTITY_TEXT])
 {
-    static const char *const units[] = {"B", "kB", "MB", "GB", "TB", "PB", "EB"};
-    struct amount a;
-    double x = (double)bytes;
-    int u = 0;
-    if (bytes == INT64_MAX) {
-        snprintf(a.text, sizeof a.text, "unlimited");
-        return a;
-    }
-    for (; x >= 999.5 && u < 6; u++) x /= 1000;
-    snprintf(a.text, sizeof a.text, "%.3g %s", x, units[u]);
-    return a;
+    return bytes == INT64_MAX ? "unlimited" : ht_format_quantity(HT_BYTES, (double)bytes, text);
 }
 
 /* " (activations 21.4 GB, parameters 12 GB)", largest first; classes that hold nothing are left out. */
 static void describe_classes(const int64_t by_class[HT_N_TENSOR_CLASSES], char *buf, size_t n)
 {
     bool told[HT_N_TENSOR_CLASSES] = {false};
+    char text[HT_QUANTITY_TEXT];
     size_t used = 0;
     buf[0] = 0;
     for (;;) {
@@ -174,34 +161,44 @@ static void describe_classes(const int64_t by_class[HT_N_TENSOR_CLASSES], char *
         if (best < 0 || used + 64 > n) break;
         told[best] = true;
         used += (size_t)snprintf(buf + used, n - used, "%s%s %s", used ? ", " : " (", ht_tensor_class_words[best],
-                                 amount(by_class[best]).text);
+                                 amount(by_class[best], text));
     }
     if (used) snprintf(buf + used, n - used, ")");
+}
+
+int64_t ht_footprint_short_bytes(const struct ht_footprint *f, int64_t capacity_bytes)
+{
+    return f->peak_bytes > capacity_bytes ? f->peak_bytes - capacity_bytes : 0;
 }
 
 void ht_footprint_describe(const struct ht_schedule *s, int32_t space, const struct ht_footprint *f, char *buf,
                            size_t n)
 {
     char where[32], words[200], classes[500];
+    char peak[HT_QUANTITY_TEXT], limit[HT_QUANTITY_TEXT], held[HT_QUANTITY_TEXT], asked[HT_QUANTITY_TEXT];
+    char lacking[HT_QUANTITY_TEXT];
     int64_t capacity = s->capacity_bytes[space];
+    int32_t op = f->fits ? f->peak_op : f->first_oom_op;
     ht_space_name(s, space, where, sizeof where);
+    if (op >= 0)
+        ht_op_words(s, op, words, sizeof words);
+    else
+        snprintf(words, sizeof words, "the start of the iteration");
+    describe_classes(f->fits ? f->by_class : f->oom_held_by_class, classes, sizeof classes);
     if (f->fits) {
-        if (f->peak_op >= 0)
-            ht_op_words(s, f->peak_op, words, sizeof words);
-        else
-            snprintf(words, sizeof words, "the start of the iteration");
-        describe_classes(f->by_class, classes, sizeof classes);
-        snprintf(buf, n, "%s: peak %s of %s at %s%s", where, amount(f->peak_bytes).text, amount(capacity).text, words,
+        snprintf(buf, n, "%s: peak %s of %s at %s%s", where, amount(f->peak_bytes, peak), amount(capacity, limit), words,
                  classes);
         return;
     }
-    int64_t short_bytes = f->oom_held_bytes + f->oom_needs_bytes - capacity;
-    describe_classes(f->oom_held_by_class, classes, sizeof classes);
-    if (f->first_oom_op < 0)
-        snprintf(buf, n, "OOM at the start of the iteration on %s: holds %s of %s%s, short by %s", where,
-                 amount(f->oom_held_bytes).text, amount(capacity).text, classes, amount(short_bytes).text);
+    size_t used = (size_t)snprintf(buf, n, "OOM at %s on %s: ", words, where);
+    if (used >= n) return;
+    if (op < 0)
+        used += (size_t)snprintf(buf + used, n - used, "holds %s of %s%s", amount(f->oom_held_bytes, held),
+                                 amount(capacity, limit), classes);
     else
-        snprintf(buf, n, "OOM at %s on %s: needs %s, %s of %s held%s, short by %s",
-                 ht_op_words(s, f->first_oom_op, words, sizeof words), where, amount(f->oom_needs_bytes).text,
-                 amount(f->oom_held_bytes).text, amount(capacity).text, classes, amount(short_bytes).text);
+        used += (size_t)snprintf(buf + used, n - used, "needs %s, %s of %s held%s", amount(f->oom_needs_bytes, asked),
+                                 amount(f->oom_held_bytes, held), amount(capacity, limit), classes);
+    if (used >= n) return;
+    snprintf(buf + used, n - used, "; the iteration needs %s, short by %s", amount(f->peak_bytes, peak),
+             amount(ht_footprint_short_bytes(f, capacity), lacking));
 }

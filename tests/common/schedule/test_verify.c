@@ -207,8 +207,8 @@ START_TEST(footprint)
     ck_assert_int_eq(v.spaces[2].peak_op, -1);
     ht_footprint_describe(s, 0, &v.spaces[0], text, sizeof text);
     ck_assert_str_eq(text,
-                     "device 0: peak 5.12 kB of 8 kB at backward of embedding (parameters 2.05 kB, gradients 2.05 kB, "
-                     "activations 1.02 kB)");
+                     "device 0: peak 5.12 kB of 8 kB at backward of embedding (parameters 2.048 kB, gradients 2.048 kB, "
+                     "activations 1.024 kB)");
     ht_footprint_describe(s, 2, &v.spaces[2], text, sizeof text);
     ck_assert_str_eq(text, "disk 0: peak 0 B of unlimited at the start of the iteration");
     ht_verdict_free(&v);
@@ -218,13 +218,22 @@ START_TEST(footprint)
     ck_assert_int_eq(ht_schedule_verify(s, &err, NULL), HT_OK);
     ht_schedule_set_capacity(s, HT_DEVICE, 0, 5119);
     ck_assert_int_eq(ht_schedule_verify(s, &err, &v), HT_INFEASIBLE);
-    ck_assert_str_eq(err.text, "OOM at backward of embedding on device 0: needs 2.05 kB, 3.07 kB of 5.12 kB held "
-                               "(parameters 2.05 kB, activations 1.02 kB), short by 1 B");
+    ck_assert_str_eq(err.text, "OOM at backward of embedding on device 0: needs 2.048 kB, 3.072 kB of 5.119 kB held "
+                               "(parameters 2.048 kB, activations 1.024 kB); the iteration needs 5.12 kB, short by 1 B");
     ck_assert(!v.proved[HT_RULE_MEMORY] && v.proved[HT_RULE_UPDATE]);
     ck_assert_int_eq(v.spaces[0].first_oom_op, 2);
     ck_assert_int_eq(v.spaces[0].oom_needs_bytes, 2048);
     ck_assert_int_eq(v.spaces[0].oom_held_bytes, 3072);
     ck_assert(v.spaces[1].fits);
+    ht_verdict_free(&v);
+
+    /* 3000: an earlier op is the first that fails, but what is lacking is still 5120 - 3000 */
+    ht_schedule_set_capacity(s, HT_DEVICE, 0, 3000);
+    ck_assert_int_eq(ht_schedule_verify(s, &err, &v), HT_INFEASIBLE);
+    ck_assert_int_lt(v.spaces[0].first_oom_op, 2);
+    ck_assert_int_eq(ht_footprint_short_bytes(&v.spaces[0], 3000), 2120);
+    ck_assert_msg(strstr(err.text, "; the iteration needs 5.12 kB, short by 2.12 kB"), "%s", err.text);
+    ck_assert_int_eq(ht_footprint_short_bytes(&v.spaces[1], 8192), 0);
     ht_verdict_free(&v);
     ht_schedule_destroy(s);
 }
