@@ -4,10 +4,13 @@
  *     compute   F0 F1 .. FL FH | BH [RL] BL .. [R1] B1 B0 | U0 U1 .. UH
  *
  * There is nothing to plan but c, the number of blocks (the first ones) whose activations are dropped and recomputed:
- * 0 for in_memory, all for in_memory_ckpt. Every other system is held against the losses of this one.
+ * 0 for in_memory, all for in_memory_ckpt. Every other system is held against the losses of this one. On several devices
+ * it is ZeRO-3: each device keeps a shard of the states (common/plan/single.h).
  */
 #include "baselines/baselines.h"
 #include "baselines/passes.h"
+
+#include <stdio.h>
 
 static const struct ht_knob knobs[] = {{"c", "blocks with activation checkpointing, the first ones", 0, -1}, {0}};
 
@@ -18,7 +21,12 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
     (void)profile, (void)err;
     int64_t per_param = 8 + ht_dtype_bytes(scenario->numerics.param) + ht_dtype_bytes(scenario->numerics.grad) +
                         (ht_numerics_has_master(&scenario->numerics) ? 4 : 0);
-    *out = (struct ht_plan){.planned_bytes = {-1, 0, 0, 0}, .why = "nothing is offloaded"};
+    *out = (struct ht_plan){.planned_bytes = {-1, 0, 0, 0}};
+    if (ht_scenario_ranks(scenario) > 1)
+        snprintf(out->why, sizeof(out->why), "ZeRO-3: nothing is offloaded, states are sharded over %lld devices",
+                 (long long)ht_scenario_ranks(scenario));
+    else
+        snprintf(out->why, sizeof(out->why), "nothing is offloaded");
     out->planned_bytes[HT_DEVICE] = per_param * ht_scenario_params_per_rank(scenario);
     ht_plan_set(out, "c", ht_setting(settings, "c", self->variant ? scenario->model.layers : 0));
     return HT_OK;
@@ -56,9 +64,12 @@ static enum ht_status build(const struct ht_system *self, const struct ht_scenar
 }
 
 const struct ht_system ht_in_memory = {
-    .name = "in_memory", .title = "In memory", .source = "plain training; the reference of every comparison",
-    .summary = "everything on the device", .knobs = knobs, .variant = 0, .plan = plan, .build = build};
+    .name = "in_memory", .title = "In memory", .ranks_title = "In memory, ZeRO-3",
+    .source = "plain training; the reference of every comparison",
+    .summary = "everything on the device; on several devices ZeRO-3 (sharded states)", .knobs = knobs, .variant = 0,
+    .plan = plan, .build = build};
 
 const struct ht_system ht_in_memory_ckpt = {
-    .name = "in_memory_ckpt", .title = "In memory, full checkpointing", .source = "Chen et al. 2016 (checkpointing)",
-    .summary = "everything on the device, every block recomputed", .knobs = knobs, .variant = 1, .plan = plan, .build = build};
+    .name = "in_memory_ckpt", .title = "In memory, full checkpointing",
+    .ranks_title = "In memory, ZeRO-3, full checkpointing", .source = "Chen et al. 2016 (checkpointing)",
+    .summary = "in_memory with every block recomputed", .knobs = knobs, .variant = 1, .plan = plan, .build = build};

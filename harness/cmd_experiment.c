@@ -3,6 +3,7 @@
 
 #include "common/base/array.h"
 #include "common/base/units.h"
+#include "harness/heading.h"
 #include "harness/result.h"
 #include "harness/sweep.h"
 #include "harness/table.h"
@@ -62,7 +63,9 @@ static void print(const struct ht_experiment *e, const json_t *root)
         else
             ht_table_cell(t, "%s", json_string_value(json_object_get(row, "status")));
     }
-    printf("%s: %s (simulated)\nuseful TFLOP/s per GPU (3 x forward matrix products)\n\n", e->name, e->title);
+    printf("%s: %s (simulated)\n", e->name, e->title);
+    ht_rows_print_scenario(rows, stdout);
+    puts("useful TFLOP/s per GPU (3 x forward matrix products)\n");
     ht_table_print(t, "", stdout);
     ht_table_destroy(t);
 }

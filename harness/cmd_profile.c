@@ -15,6 +15,7 @@
 #include "common/base/interrupt.h"
 #include "common/base/units.h"
 #include "harness/engine.h"
+#include "harness/heading.h"
 #include "harness/job.h"
 #include "harness/output.h"
 #include "harness/provenance.h"
@@ -207,6 +208,7 @@ static json_t *outcome_json(const struct outcome *x)
     json_t *origin = ht_provenance_json();
     json_object_update(root, origin);
     json_decref(origin);
+    json_object_set_new(root, "scenario", ht_scenario_json(s));
     json_object_set_new(root, "costs", costs_json(&x->samples));
     return root;
 }
@@ -215,9 +217,10 @@ static void print(const struct outcome *x)
 {
     const struct ht_scenario *s = x->scenario;
     const struct ht_gpu *gpu = ht_cluster_gpu_of(s->cluster, 0);
-    printf("%s, batch %lld of %lld sequences of %lld tokens, %lld of %lld blocks run (measured)\n", s->model.name,
-           (long long)s->batch, (long long)s->micro_batch, (long long)s->seq, (long long)x->blocks,
+    printf("model %s, %lld of its %lld blocks run (measured)\n", s->model.name, (long long)x->blocks,
            (long long)s->model.layers);
+    ht_scenario_print(s, stdout);
+    putchar('\n');
     if (gpu->cores == 0)
         printf("GPU %s, %d host cores; median and quartiles over %lld iterations of every system\n\n", gpu->name,
                x->split.n_host, (long long)x->options->repeat);

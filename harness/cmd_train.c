@@ -6,6 +6,7 @@
 #include "common/exec/sim.h"
 #include "common/mem/arena.h"
 #include "harness/engine.h"
+#include "harness/heading.h"
 #include "harness/output.h"
 #include "harness/ranks.h"
 #include "harness/ranks_state.h"
@@ -284,12 +285,6 @@ static json_t *control_json(const struct ht_scenario *s, const struct ht_trainin
                      factors, "verdicts", verdicts);
 }
 
-static json_t *numerics_json(const struct ht_numerics *n)
-{
-    return json_pack("{s:s,s:s,s:s,s:s}", "param", ht_dtype_name(n->param), "grad", ht_dtype_name(n->grad), "accumulate",
-                     ht_dtype_name(n->accumulate), "reduce", ht_dtype_name(n->reduce));
-}
-
 static json_t *training_json(const struct ht_options *o, const struct ht_result *r, const struct ht_training *t,
                              const struct prediction *p)
 {
@@ -319,7 +314,7 @@ static json_t *training_json(const struct ht_options *o, const struct ht_result 
                                       (json_int_t)reserve->scratch_bytes, "aside_bytes",
                                       (json_int_t)reserve->aside_bytes, "foreign_bytes_at_end",
                                       (json_int_t)t->foreign_bytes));
-    json_object_set_new(root, "numerics", numerics_json(&r->job->scenario.numerics));
+    json_object_set_new(root, "numerics", ht_numerics_json(&r->job->scenario.numerics));
     json_object_set_new(root, "control", control_json(&r->job->scenario, t));
     json_object_set_new(root, "clock", json_string(t->emulated.scale > 0 ? "emu" : "run"));
     if (t->emulated.scale > 0) json_object_set_new(root, "emulation", emulation_json(r, &t->emulated, &p->model));

@@ -66,6 +66,7 @@ static void derive(const struct ht_cuda_properties *p, struct ht_gpu *out)
                            .gemm_efficiency = 0.8,
                            .memory_efficiency = 0.88,
                            .launch_ns = 3000};
+    ht_gpu_complete(out);
     snprintf(out->name, sizeof(out->name), "%.60s", p->name);
     snprintf(out->source, sizeof(out->source), "peaks from what CUDA reports: %d multiprocessors, %.0f MHz",
              p->multiprocessors, p->clock_hz * 1e-6);

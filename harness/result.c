@@ -96,6 +96,15 @@ static void fill_memory(struct ht_result *r)
     free(at_peak);
 }
 
+const struct ht_memory_row *ht_result_oom(const struct ht_result *r)
+{
+    const struct ht_verdict *v = &r->job->verdict;
+    int32_t space = v->spaces ? ht_footprints_first_oom(v->spaces, v->n_spaces) : -1;
+    for (int32_t i = 0; i < r->n_memory; i++)
+        if (r->memory[i].space == space) return &r->memory[i];
+    return NULL;
+}
+
 /* ---- the whole -------------------------------------------------------------------------------------------------- */
 
 enum ht_status ht_result_create(const struct ht_job *job, struct ht_trace *trace, const int64_t *cost_ns,

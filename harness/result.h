@@ -61,6 +61,9 @@ double ht_result_mfu(const struct ht_result *r);
 /* Most of any space of the tier: of the trace, or of the safe sequence when nothing ran; -1 when there is none. */
 int64_t ht_result_peak(const struct ht_result *r, enum ht_tier tier);
 
+/* The space that the reason of an OOM is about; NULL when all fit, or nothing was built. */
+const struct ht_memory_row *ht_result_oom(const struct ht_result *r);
+
 /* A trace of that many iterations has to fit this machine's memory: else HT_BAD_INPUT, naming the flag. */
 enum ht_status ht_check_events(const struct ht_job *job, const char *flag, int64_t iterations, struct ht_error *err);
 

@@ -1,6 +1,7 @@
 /* Results as JSON. Field names carry their units; what is not known is null. */
 #include "harness/result.h"
 
+#include "harness/heading.h"
 #include "harness/provenance.h"
 
 #include <math.h>
@@ -24,31 +25,6 @@ static json_t *bytes(int64_t value)
 static double seconds(int64_t ns)
 {
     return (double)ns * 1e-9;
-}
-
-static json_t *scenario_json(const struct ht_scenario *s)
-{
-    const struct ht_model *m = &s->model;
-    const struct ht_gpu *gpu = ht_cluster_gpu_of(s->cluster, 0);
-    return json_pack("{s:{s:s,s:I,s:I,s:I,s:I,s:I},s:s,s:s,s:I,s:I,s:I,s:I,s:s}", "model", "name", m->name, "layers",
-                     (json_int_t)m->layers, "width", (json_int_t)m->width, "heads", (json_int_t)m->heads, "vocab",
-                     (json_int_t)m->vocab, "params", (json_int_t)ht_model_params(m), "cluster", s->cluster->name, "gpu",
-                     gpu->name, "devices", (json_int_t)s->cluster->n_gpus, "batch", (json_int_t)s->batch, "micro_batch",
-                     (json_int_t)s->micro_batch, "seq", (json_int_t)s->seq, "numerics",
-                     ht_dtype_name(s->numerics.param));
-}
-
-/* Only where it is not as the papers have it, so that their results stay as they are. */
-static void add_control(const struct ht_scenario *s, json_t *scenario)
-{
-    const struct ht_control_options *o = &s->control.options;
-    if (ht_numerics_has_master(&s->numerics) && s->numerics.accumulate != HT_F32)
-        json_object_set_new(scenario, "accumulate", json_string(ht_dtype_name(s->numerics.accumulate)));
-    if (s->control.mode == HT_CONTROL_NONE && o->loss_scale == 1) return;
-    json_object_set_new(scenario, "control", json_string(ht_control_mode_names[s->control.mode]));
-    json_object_set_new(scenario, "clip", o->clip > 0 ? json_real(o->clip) : json_null());
-    json_object_set_new(scenario, "loss_scale", json_real(o->loss_scale));
-    json_object_set_new(scenario, "dynamic_loss_scale", json_boolean(o->dynamic));
 }
 
 static json_t *plan_json(const struct ht_plan *p)
@@ -77,9 +53,8 @@ json_t *ht_job_json(const struct ht_job *job)
     }
     if (job->system) {
         json_object_set_new(root, "system", json_string(job->system->name));
-        json_t *scenario = scenario_json(&job->scenario);
-        add_control(&job->scenario, scenario);
-        json_object_set_new(root, "scenario", scenario);
+        json_object_set_new(root, "title", json_string(ht_system_title(job->system, &job->scenario)));
+        json_object_set_new(root, "scenario", ht_scenario_json(&job->scenario));
         json_object_set_new(root, "plan", plan_json(&job->plan));
     }
     if (job->profile)
@@ -180,7 +155,12 @@ static void add_rates(const struct ht_result *r, json_t *root)
 json_t *ht_result_values_json(const struct ht_result *r)
 {
     json_t *root = ht_job_json(r->job);
+    const struct ht_memory_row *oom = ht_result_oom(r);
     json_object_set_new(root, "obtained", json_string(ht_obtained(r)));
+    if (oom) {
+        json_object_set_new(root, "short_of", json_string(oom->name));
+        json_object_set_new(root, "short_bytes", bytes(oom->short_bytes));
+    }
     if (r->has_metrics) add_rates(r, root);
     json_object_set_new(root, "peak_bytes", by_space(r, offsetof(struct ht_memory_row, peak_bytes)));
     json_object_set_new(root, "bound_bytes", by_space(r, offsetof(struct ht_memory_row, bound_bytes)));

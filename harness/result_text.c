@@ -3,6 +3,7 @@
 
 #include "common/base/array.h"
 #include "common/base/units.h"
+#include "harness/heading.h"
 #include "harness/table.h"
 
 #include <stdlib.h>
@@ -16,7 +17,6 @@ static const char *ns_text(int64_t ns, char buf[HT_QUANTITY_TEXT])
 static void print_control(const struct ht_scenario *s, FILE *out)
 {
     const struct ht_control_options *o = &s->control.options;
-    if (ht_numerics_has_master(&s->numerics) && s->numerics.accumulate != HT_F32) fputs(", 16-bit sums", out);
     if (s->control.mode != HT_CONTROL_NONE) fprintf(out, ", control %s", ht_control_mode_names[s->control.mode]);
     if (o->clip > 0) fprintf(out, ", clip %g", o->clip);
     if (o->dynamic || o->loss_scale != 1) fprintf(out, ", loss scale %s%g", o->dynamic ? "dynamic from " : "", o->loss_scale);
@@ -30,15 +30,13 @@ void ht_job_print(const struct ht_job *job, FILE *out)
         return;
     }
     const struct ht_scenario *s = &job->scenario;
-    char text[HT_QUANTITY_TEXT];
-    fprintf(out, "%s (%s), model %s (%.4g parameters), cluster %s (%lld x %s, %s each)\n", job->system->title,
-            job->system->name, s->model.name, (double)ht_model_params(&s->model), s->cluster->name,
-            (long long)s->cluster->n_gpus, ht_cluster_gpu_of(s->cluster, 0)->name,
-            ht_format_quantity(HT_BYTES, (double)ht_cluster_gpu_of(s->cluster, 0)->memory_bytes, text));
-    fprintf(out, "batch %lld x %lld tokens in micro-batches of %lld, %s", (long long)s->batch, (long long)s->seq,
-            (long long)s->micro_batch, ht_dtype_name(s->numerics.param));
+    char note[HT_HEADING_TEXT];
+    fprintf(out, "%s (%s), model %s (%.4g parameters)\n", ht_system_title(job->system, s), job->system->name,
+            s->model.name, (double)ht_model_params(&s->model));
+    ht_scenario_print(s, out);
     print_control(s, out);
     putc('\n', out);
+    if (*ht_rate_note(s, note)) fprintf(out, "%s\n", note);
     fputs("plan:", out);
     for (int i = 0; i < job->plan.n_variables; i++)
         fprintf(out, " %s=%lld", job->plan.variables[i].name, (long long)job->plan.variables[i].value);
@@ -173,7 +171,7 @@ static void print_rates(const struct ht_result *r, FILE *out)
         fprintf(out, "  compute          %s per device useful (3 x forward matrix products), %s with recomputation\n",
                 ht_format_quantity(HT_FLOPS_PER_S, r->useful_flops / per_device_s, a),
                 ht_format_quantity(HT_FLOPS_PER_S, r->hardware_flops / per_device_s, b));
-        fprintf(out, "  MFU              %.3g%% of %s (dense %s peak, %lld device%s)\n", 100 * ht_result_mfu(r),
+        fprintf(out, "  MFU              %.3g%% of %s (dense %s peak, summed over %lld device%s)\n", 100 * ht_result_mfu(r),
                 ht_format_quantity(HT_FLOPS_PER_S, r->peak_flops_per_s, a), r->peak_dtype, (long long)r->n_devices,
                 r->n_devices == 1 ? "" : "s");
     }

@@ -263,6 +263,35 @@ int64_t ht_machine_process_cores(const struct ht_machine *machine)
     return cores > 0 ? cores : 1;
 }
 
+int64_t ht_cluster_kinds(const struct ht_cluster *c, struct ht_device_kind *kinds)
+{
+    int64_t n = 0;
+    for (int64_t rank = 0; rank < c->n_gpus; rank++) {
+        const struct ht_gpu *gpu = ht_cluster_gpu_of(c, rank);
+        int64_t k = 0;
+        while (k < n && (strcmp(kinds[k].gpu->name, gpu->name) || kinds[k].gpu->memory_bytes != gpu->memory_bytes)) k++;
+        if (k == n) kinds[n++] = (struct ht_device_kind){.gpu = gpu};
+        kinds[k].count++;
+    }
+    return n;
+}
+
+const char *ht_cluster_devices(const struct ht_cluster *c, char *buf, size_t n)
+{
+    struct ht_device_kind *kinds = HT_NEW_ARRAY(struct ht_device_kind, c->n_gpus);
+    int64_t n_kinds = ht_cluster_kinds(c, kinds);
+    size_t used = 0;
+    buf[0] = 0;
+    for (int64_t k = 0; k < n_kinds && used < n; k++) {
+        char memory[HT_QUANTITY_TEXT];
+        used += (size_t)snprintf(buf + used, n - used, "%s%lld x %s (%s)", k ? " + " : "", (long long)kinds[k].count,
+                                 kinds[k].gpu->name,
+                                 ht_format_quantity(HT_BYTES, (double)kinds[k].gpu->memory_bytes, memory));
+    }
+    free(kinds);
+    return buf;
+}
+
 enum ht_status ht_cluster_set_device_memory(struct ht_cluster *cluster, int64_t bytes, struct ht_error *err)
 {
     for (int pass = 0; pass < 2; pass++)

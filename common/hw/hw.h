@@ -31,6 +31,7 @@ struct ht_gpu {
     char name[HT_NAME_BYTES];
     int64_t memory_bytes;
     double f32_flops_per_s, f16_flops_per_s, bf16_flops_per_s; /* dense; 16-bit with FP32 accumulation */
+    bool lacks_f16, lacks_bf16; /* no such units: the rate above is that of FP32 */
     double memory_bytes_per_s;
     double gemm_efficiency;   /* share of the peak that a large matrix product reaches */
     int64_t gemm_half_rows;   /* rows of tokens at which a product reaches half of that; 0: any number does */
@@ -99,6 +100,19 @@ void ht_cluster_destroy(struct ht_cluster *cluster);
 /* The node and GPU of a rank: nodes in order, in a node groups in order. 0 <= rank < n_gpus. */
 const struct ht_machine *ht_cluster_node_of(const struct ht_cluster *cluster, int64_t rank, int64_t *node);
 const struct ht_gpu *ht_cluster_gpu_of(const struct ht_cluster *cluster, int64_t rank);
+
+/* Devices of one kind have the same name and memory. */
+struct ht_device_kind {
+    const struct ht_gpu *gpu; /* the first one */
+    int64_t count;
+};
+/* kinds[n_gpus], in order of the ranks; returns how many there are. */
+int64_t ht_cluster_kinds(const struct ht_cluster *cluster, struct ht_device_kind *kinds);
+/* "4 x a100-40gb (42.41 GB) + 4 x v100-32gb (34.36 GB)"; cut off where the room ends. Returns buf. */
+const char *ht_cluster_devices(const struct ht_cluster *cluster, char *buf, size_t n);
+
+/* Gives the 16-bit rates that are 0 the FP32 rate, and notes that their units are lacking. */
+void ht_gpu_complete(struct ht_gpu *gpu);
 
 /* Every device gets this budget instead of its own memory (--device-memory); it may not exceed a real device's. */
 enum ht_status ht_cluster_set_device_memory(struct ht_cluster *cluster, int64_t bytes, struct ht_error *err);

@@ -147,10 +147,17 @@ static enum ht_status ht_part(const struct ht_part_kind *kind, const struct ht_n
     return HT_OK;
 }
 
+void ht_gpu_complete(struct ht_gpu *gpu)
+{
+    gpu->lacks_f16 = gpu->f16_flops_per_s == 0;
+    gpu->lacks_bf16 = gpu->bf16_flops_per_s == 0;
+    if (gpu->lacks_f16) gpu->f16_flops_per_s = gpu->f32_flops_per_s;
+    if (gpu->lacks_bf16) gpu->bf16_flops_per_s = gpu->f32_flops_per_s;
+}
+
 static enum ht_status ht_gpu_finish(enum ht_status st, struct ht_gpu *gpu)
 {
-    if (gpu->f16_flops_per_s == 0) gpu->f16_flops_per_s = gpu->f32_flops_per_s;
-    if (gpu->bf16_flops_per_s == 0) gpu->bf16_flops_per_s = gpu->f32_flops_per_s;
+    ht_gpu_complete(gpu);
     return st;
 }
 

@@ -42,6 +42,7 @@ struct ht_knob {
 struct ht_system {
     const char *name;    /* "zero_offload" */
     const char *title;   /* "ZeRO-Offload" */
+    const char *ranks_title; /* on several devices, where that is another one; else NULL */
     const char *source;  /* the paper, short */
     const char *summary; /* one line for `hetbench list systems` */
     const struct ht_knob *knobs; /* ends with a NULL name; may be NULL */

@@ -56,6 +56,9 @@ const char *ht_rule_name(enum ht_rule r);
 /* What a space lacks: the need of the whole safe sequence minus the capacity; 0 when it fits. Every "short by" is this. */
 int64_t ht_footprint_short_bytes(const struct ht_footprint *f, int64_t capacity_bytes);
 
+/* The space whose op is the first that cannot be given its memory, which the OOM's line is about; -1: all fit. */
+int32_t ht_footprints_first_oom(const struct ht_footprint *spaces, int32_t n_spaces);
+
 /* "OOM at backward of block 17 on device 0: needs 1.2 GB, 38.9 GB of 40 GB held (activations 21.4 GB, ...); the
    iteration needs 52.3 GB, short by 12.3 GB", or, if it fits, "device 0: peak 38.9 GB of 40 GB at backward of block 17
    (activations 21.4 GB, ...)". The op is the first one that cannot be given its memory. */

@@ -123,20 +123,26 @@ static void walk(struct meter *m, enum ht_when branch)
     }
 }
 
+int32_t ht_footprints_first_oom(const struct ht_footprint *f, int32_t n)
+{
+    int32_t first = -1;
+    for (int32_t i = 0; i < n; i++)
+        if (!f[i].fits && (first < 0 || f[i].first_oom_op < f[first].first_oom_op)) first = i;
+    return first;
+}
+
 enum ht_status ht_rule_memory(const struct ht_schedule *s, struct ht_error *err, struct ht_footprint *footprints)
 {
-    int32_t n = ht_n_spaces(s), worst = -1;
+    int32_t n = ht_n_spaces(s);
     struct meter m = {.s = s, .levels = HT_NEW_ARRAY(struct level, n), .f = footprints};
     for (int32_t i = 0; i < n; i++)
         footprints[i] = (struct ht_footprint){.peak_op = -1, .fits = true, .first_oom_op = -1};
     for (int b = 0; b < ht_n_branches(s); b++) walk(&m, ht_branch(b));
     free(m.levels);
-    for (int32_t i = 0; i < n; i++)
-        if (!footprints[i].fits && (worst < 0 || footprints[i].first_oom_op < footprints[worst].first_oom_op))
-            worst = i;
-    if (worst < 0) return HT_OK;
+    int32_t first = ht_footprints_first_oom(footprints, n);
+    if (first < 0) return HT_OK;
     char text[900];
-    ht_footprint_describe(s, worst, &footprints[worst], text, sizeof text);
+    ht_footprint_describe(s, first, &footprints[first], text, sizeof text);
     return ht_fail(err, HT_INFEASIBLE, "%s", text);
 }
 

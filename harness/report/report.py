@@ -48,11 +48,8 @@ def throughput(page, experiments, folder):
                  "under the axis: none of them fits.")
     for e in experiments:
         page.heading(f"{e.name}: {e.title}" if e.title != e.name else e.name)
-        sc = e.rows[0].scenario
         source = html.escape(e.root.get("source") or "")
-        tokens = f", {sc['seq']} tokens per sequence" if len(e.axes["seqs"]) == 1 else ""
-        page.text(f'<span class="soft">{source + ". " if source else ""}{html.escape(sc["cluster"])}: {sc["devices"]} × '
-                  f'{html.escape(sc["gpu"])}, {html.escape(sc["numerics"])}{tokens}</span>')
+        page.text(f'<span class="soft">{source + ". " if source else ""}{html.escape(e.setting())}</span>')
         path = file_of(folder, f"throughput-{e.name}")
         figures.throughput(e, path)
         page.figure(path, f"throughput of {', '.join(e.series)}")

@@ -40,6 +40,19 @@ def common_prefix(names):
     return prefix[:prefix.rfind("-") + 1] if len(names) > 1 else ""
 
 
+def setting(scenarios):
+    """Devices, batch, micro-batch, sequence length and numerics in one line; what differs is listed. Results of older programs
+    name less."""
+    def distinct(key):
+        return " or ".join(dict.fromkeys(str(s[key]) for s in scenarios if s.get(key) is not None))
+
+    first = scenarios[0]
+    devices = distinct("gpus_text") or f"{first['devices']} x {first['gpu']}"
+    note = distinct("rate_note")
+    return (f"{first['cluster']}: {devices}; batch {distinct('batch')} x {distinct('seq')} tokens in micro-batches of "
+            f"{distinct('micro_batch')}; {distinct('numerics_text') or first['numerics']}{note and '; ' + note}")
+
+
 class Row:
     """One simulated point. `place` is where it stands in the sweep: a value of each axis."""
 
@@ -88,6 +101,9 @@ class Experiment:
         self.chosen = {(r.series, r.place): r for r in self.rows if r.chosen}
         models = list(dict.fromkeys(r.place[0] for r in self.rows))
         self.prefix = common_prefix(models) if models else ""
+
+    def setting(self):
+        return setting([r.scenario for r in self.rows])
 
     def places(self):
         """All points of the sweep that have rows, in the sweep's order."""

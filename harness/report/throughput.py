@@ -10,10 +10,14 @@ import argparse
 import json
 import sys
 
+sys.dont_write_bytecode = True
+
 import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
+
+from results import setting
 
 COLOURS = ["#0072b2", "#56b4e9", "#d55e00", "#e69f00", "#009e73", "#cc79a7", "#f0e442", "#999999",
            "#332288", "#117733", "#882255", "#aa9944"]
@@ -56,9 +60,8 @@ def draw(root, rows, out):
                         color="#555555")
         if label:
             ax.bar(0, 0, 0, color=COLOURS[i % len(COLOURS)], label=label)
-    scenario = rows[0]["scenario"]
-    ax.set_title(f"{scenario['cluster']} ({scenario['devices']} x {scenario['gpu']}), batch {scenario['batch']} x "
-                 f"{scenario['seq']} tokens, {scenario['numerics']} ({root['obtained']})", loc="left", fontsize=10)
+    heading = f"{setting([r['scenario'] for r in rows])} ({root['obtained']})"
+    ax.set_title(heading.replace("; ", "\n"), loc="left", fontsize=9)
     ax.set_xticks(range(len(models)), models, fontsize=8, rotation=20 if len(models) > 7 else 0)
     ax.set_xlim(-0.5, len(models) - 0.5)
     ax.set_ylim(0, top * 1.1)

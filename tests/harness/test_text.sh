@@ -35,4 +35,38 @@ run 3 train in_memory --model gpt-tiny --data "$text" --device-memory 5MB --batc
 says "^  device 0 .* $(short_by) +[0-9.]+ MB"
 run 0 sim zero_offload_ckpt "${big[@]}" --json
 [ "$(json out '{m["short_bytes"] for m in d["memory"]}')" = "{0}" ] || fail "what fits is short of something"
+
+# ---- headings: devices of every kind, batch, micro-batch, sequence length, numerics; what in_memory is on several ----
+
+devices='4 x a100-40gb \(42.41 GB\) \+ 4 x v100-32gb \(34.36 GB\)'
+units="v100-32gb has no bf16 units: priced at the f32 rate, also for MFU"
+mixed=(--model llama-7b --cluster mixed.yaml --batch 16 --micro-batch 1 --seq 512)
+for command in sim plan verify; do
+    run 0 "$command" in_memory "${mixed[@]}" --numerics bf16
+    says "^In memory, ZeRO-3 \(in_memory\), model llama-7b "
+    says "^cluster mixed: $devices, data-parallel with ZeRO-3: .*sharded$"
+    says "^batch 16 x 512 tokens in micro-batches of 1; bf16 parameters and gradients, summed in f32$"
+    says "^$units$"
+    says "^plan: .*ZeRO-3: .*sharded over 8 devices"
+done
+run 0 sim gpipe "${mixed[@]}" --numerics fp16 --accumulate 16 --json
+[ "$(json out '[(g["name"], g["count"], g["rate"]) for g in d["scenario"]["gpus"]]')" = \
+    "[('a100-40gb', 4, 'f16'), ('v100-32gb', 4, 'f16')]" ] || fail "JSON has other devices"
+[ "$(json out '[d["scenario"][k] for k in ("parallelism", "rate_note")], d["scenario"]["dtypes"]["accumulate"]')" = \
+    "(['pipeline', None], 'f16')" ] || fail "JSON has another scenario"
+# 4 x 312 + 4 x 125 TFLOP/s, and with no bf16 units 4 x 312 + 4 x 15.7
+[ "$(json out 'd["peak_flops_per_s"]')" = 1748000000000000.0 ] || fail "the peak in fp16 is not that of all devices"
+run 0 sim in_memory "${mixed[@]}" --numerics bf16 --json
+[ "$(json out 'd["peak_flops_per_s"]')" = 1310800000000000.0 ] || fail "the peak in bf16 is not that of all devices"
+[ "$(json out '(d["title"], d["scenario"]["parallelism"], [g["rate"] for g in d["scenario"]["gpus"]], d["scenario"]["rate_note"])')" = \
+    "('In memory, ZeRO-3', 'zero3', ['bf16', 'f32'], '$units')" ] || fail "JSON does not say what in_memory is"
+run 0 sim in_memory_ckpt --model gpt-tiny --cluster autohete-1gpu
+says "^In memory, full checkpointing \(in_memory_ckpt\)"
+says "^cluster autohete-1gpu: 1 x a100-40gb \(42.41 GB\)$"
+grep -q "units\|ZeRO" out && fail "one A100 is ZeRO-3 or lacks units"
+run 0 train in_memory --model gpt-mini --data "$text" --steps 1 --batch 2 --micro-batch 1 --seq 16
+says "^batch 2 x 16 tokens in micro-batches of 1; f32 throughout$"
+run 0 profile --model gpt-mini --systems in_memory --repeat 1 --batch 2 --micro-batch 1 --seq 16
+says "^batch 2 x 16 tokens in micro-batches of 1; f32 throughout$"
+
 finish

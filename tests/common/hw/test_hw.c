@@ -90,6 +90,17 @@ START_TEST(mixed)
     ck_assert_int_eq(ht_machine_host_cores(&c->nodes[0]), 128);
     ck_assert_double_eq(ht_cluster_gpu_of(c, 2)->f16_flops_per_s, 1e12); /* no 16-bit units: as FP32 */
     ck_assert_double_eq(ht_cluster_gpu_of(c, 0)->bf16_flops_per_s, 15.7e12);
+    ck_assert(ht_cluster_gpu_of(c, 2)->lacks_f16 && ht_cluster_gpu_of(c, 2)->lacks_bf16);
+    ck_assert(!ht_cluster_gpu_of(c, 0)->lacks_f16 && ht_cluster_gpu_of(c, 0)->lacks_bf16);
+    ck_assert(!ht_cluster_gpu_of(c, 6)->lacks_f16 && !ht_cluster_gpu_of(c, 6)->lacks_bf16);
+
+    struct ht_device_kind kinds[7];
+    char text[128];
+    ck_assert_int_eq(ht_cluster_kinds(c, kinds), 3);
+    ck_assert(kinds[0].gpu == ht_cluster_gpu_of(c, 0) && kinds[0].count == 4);
+    ck_assert_str_eq(ht_cluster_devices(c, text, sizeof(text)),
+                     "4 x v100-16gb (17.18 GB) + 2 x tiny (1.074 GB) + 1 x a100-40gb (42.41 GB)");
+    ck_assert_str_eq(ht_cluster_devices(c, text, 8), "4 x v10");
     ht_cluster_destroy(c);
 }
 END_TEST
