@@ -4,6 +4,7 @@
 #include "common/base/array.h"
 #include "common/base/interrupt.h"
 #include "common/base/units.h"
+#include "harness/heading.h"
 #include "harness/output.h"
 #include "harness/provenance.h"
 #include "harness/result.h"
@@ -35,21 +36,58 @@ static void words_free(struct words *w)
     free(w->text);
 }
 
-/* "OOM at forward of block 21 on device 0, short by 365 MB": the reason without who holds what. */
-static const char *short_reason(const char *reason, char *buf, size_t n)
+/* Reasons of rows that do not run: each is listed once, whole, below the table. */
+struct notes {
+    char **list;
+    size_t n, cap;
+};
+
+/* Its number, from 1. */
+static size_t note_of(struct notes *notes, const char *reason)
 {
-    const char *tail = strstr(reason, ", short by ");
-    snprintf(buf, n, "%.*s%s", (int)strcspn(reason, ":"), reason, tail ? tail : "");
-    return buf;
+    for (size_t i = 0; i < notes->n; i++)
+        if (!strcmp(notes->list[i], reason)) return i + 1;
+    HT_PUSH(notes->list, notes->n, notes->cap, ht_strdup(reason));
+    return notes->n;
 }
 
-static void add_row(const struct ht_result *r, struct ht_table *t)
+static void notes_print(const struct notes *notes, FILE *out)
+{
+    for (size_t i = 0; i < notes->n; i++) fprintf(out, "%s[%zu] %s\n", i ? "" : "\n", i + 1, notes->list[i]);
+}
+
+static void notes_free(struct notes *notes)
+{
+    for (size_t i = 0; i < notes->n; i++) free(notes->list[i]);
+    free(notes->list);
+}
+
+/* "lane cpu of rank 0"; of what does not run "device 0 short by 717 MB [1]", with the note that has the reason. */
+static void add_binding(const struct ht_result *r, struct ht_table *t, struct notes *notes)
+{
+    const struct ht_memory_row *oom = ht_result_oom(r);
+    char text[HT_QUANTITY_TEXT];
+    if (r->has_metrics) {
+        ht_table_cell(t, "%s", r->metrics.lower_bound_of);
+        return;
+    }
+    size_t note = note_of(notes, r->job->reason);
+    if (oom)
+        ht_table_cell(t, "%s short by %s [%zu]", oom->name,
+                      ht_format_quantity(HT_BYTES, (double)oom->short_bytes, text), note);
+    else
+        ht_table_cell(t, "no plan [%zu]", note);
+}
+
+static void add_row(const struct ht_result *r, struct ht_table *t, struct notes *notes)
 {
     const struct ht_job *job = r->job;
-    char text[HT_QUANTITY_TEXT], reason[256];
+    char text[HT_QUANTITY_TEXT];
     ht_table_cell(t, "%s", job->scenario.model.name);
     ht_table_cell(t, "%.4g", (double)ht_model_params(&job->scenario.model));
+    ht_table_cell(t, "%lld", (long long)job->scenario.seq);
     ht_table_cell(t, "%s", job->system->name);
+    ht_table_cell(t, "%lld", (long long)job->scenario.micro_batch);
     ht_table_cell(t, "%s", job->status);
     if (r->has_metrics) {
         ht_table_cell(t, "%.4g", r->samples_per_s);
@@ -61,43 +99,19 @@ static void add_row(const struct ht_result *r, struct ht_table *t)
     }
     ht_table_bytes(t, ht_result_peak(r, HT_DEVICE));
     ht_table_bytes(t, ht_result_peak(r, HT_HOST));
-    if (r->has_metrics)
-        ht_table_cell(t, "bound by %s", r->metrics.lower_bound_of);
-    else
-        ht_table_cell(t, "%s", short_reason(job->reason, reason, sizeof(reason)));
+    add_binding(r, t, notes);
 }
-
-static const char *const csv_columns[] = {"status",         "samples_per_s", "tokens_per_s",  "iteration_time_s",
-                                          "tflops_per_gpu", "mfu",           "lower_bound_s", "lower_bound_of",
-                                          "bubble_ratio",   "reason"};
 
 /* The rows' JSON is the one source of both files. */
 static void write_csv(const json_t *rows, FILE *out)
 {
-    fputs("model,params,system,device_peak_bytes,host_peak_bytes", out);
-    for (size_t c = 0; c < HT_COUNT(csv_columns); c++) fprintf(out, ",%s", csv_columns[c]);
-    putc('\n', out);
-    size_t i;
-    json_t *row;
-    json_array_foreach(rows, i, row)
-    {
-        const json_t *model = json_object_get(json_object_get(row, "scenario"), "model");
-        ht_csv_value(json_object_get(model, "name"), out);
-        fprintf(out, ",%lld,", (long long)json_integer_value(json_object_get(model, "params")));
-        ht_csv_value(json_object_get(row, "system"), out);
-        static const char *const peaks[] = {"device_peak_bytes", "host_peak_bytes"};
-        for (size_t p = 0; p < HT_COUNT(peaks); p++) {
-            const json_t *bytes = json_object_get(row, peaks[p]);
-            putc(',', out);
-            ht_csv_value(bytes, out);
-        }
-        for (size_t c = 0; c < HT_COUNT(csv_columns); c++) {
-            const json_t *v = json_object_get(row, csv_columns[c]);
-            putc(',', out);
-            ht_csv_value(v, out);
-        }
-        putc('\n', out);
-    }
+    static const char *const columns[] = {
+        "model",          "params",      "system",      "device_peak_bytes", "host_peak_bytes", "status",
+        "samples_per_s",  "tokens_per_s", "iteration_time_s", "tflops_per_gpu", "mfu",          "lower_bound_s",
+        "lower_bound_of", "bubble_ratio", "reason",     "short_of",          "short_bytes",     "plan_why",
+        "cluster",        "gpus_text",   "batch",       "micro_batch",       "seq",             "numerics_text",
+        "parallelism",    "rate_note"};
+    ht_rows_csv(rows, columns, HT_COUNT(columns), ht_row_value, out);
 }
 
 static enum ht_status write_files(const json_t *root, const char *dir, struct ht_error *err)
@@ -109,7 +123,7 @@ static enum ht_status write_files(const json_t *root, const char *dir, struct ht
 
 /* One system on one model. */
 static enum ht_status run_one(const struct ht_options *options, const char *system, const char *model,
-                              struct ht_table *table, json_t *rows, struct ht_error *err)
+                              struct ht_table *table, struct notes *notes, json_t *rows, struct ht_error *err)
 {
     struct ht_job job;
     struct ht_result result = {0};
@@ -119,7 +133,7 @@ static enum ht_status run_one(const struct ht_options *options, const char *syst
     if (job.answer == HT_OK) status = ht_simulate(options, &job, err, &trace);
     if (status == HT_OK) status = ht_result_create(&job, trace, job.cost_ns, (int32_t)options->warmup, err, &result);
     if (status == HT_OK) {
-        add_row(&result, table);
+        add_row(&result, table, notes);
         json_t *row = ht_result_json(&result);
         for (int tier = HT_DEVICE; tier <= HT_HOST; tier++) {
             int64_t peak = ht_result_peak(&result, (enum ht_tier)tier);
@@ -153,8 +167,9 @@ static enum ht_status run(const struct ht_options *options, struct ht_error *err
     if (!options->systems)
         for (size_t i = 0; ht_system_at(i); i++) HT_PUSH(systems.list, systems.n, systems.cap, ht_system_at(i)->name);
     struct ht_table *table =
-        ht_table_create("<model|>parameters|<system|<status|>samples/s|>iteration|>TFLOP/s per GPU|"
+        ht_table_create("<model|>parameters|>tokens|<system|>micro-batch|<status|>samples/s|>iteration|>TFLOP/s per GPU|"
                         ">MFU|>device memory|>host memory|<what binds");
+    struct notes notes = {0};
     json_t *root = json_pack("{s:s}", "obtained", "simulated"), *from = ht_provenance_json(), *rows = json_array();
     json_object_update(root, from);
     json_decref(from);
@@ -165,21 +180,24 @@ static enum ht_status run(const struct ht_options *options, struct ht_error *err
         if (ht_interrupted())
             status = ht_fail(err, HT_INTERRUPTED, "interrupted after %zu of %zu rows; nothing was written", i, n);
         else
-            status = run_one(options, systems.list[i % systems.n], models.list[i / systems.n], table, rows, err);
+            status = run_one(options, systems.list[i % systems.n], models.list[i / systems.n], table, &notes, rows, err);
     }
     if (status == HT_OK && options->out) status = write_files(root, options->out, err);
     if (status == HT_OK && !options->json) {
-        printf("cluster %s, batch %lld (simulated)\n"
-               "TFLOP/s and MFU: 3 x forward matrix products, dense peak. Memory: the peak, or what oom rows would "
-               "need.\n\n",
-               options->request.cluster, (long long)(options->request.batch ? options->request.batch : 8));
+        printf("%zu systems on %zu models (simulated)\n", systems.n, models.n);
+        ht_rows_print_scenario(rows, stdout);
+        puts("TFLOP/s and MFU: 3 x forward matrix products, against the dense peak of all devices. Memory: the largest peak of "
+             "any\ndevice and host; of oom rows what they would need. What binds: what sets the lower bound of the iteration "
+             "time.\n");
         ht_table_print(table, "", stdout);
+        notes_print(&notes, stdout);
     }
     if (status == HT_OK && options->json)
         status = ht_json_print(root, err);
     else
         json_decref(root);
     ht_table_destroy(table);
+    notes_free(&notes);
     words_free(&models);
     words_free(&systems);
     return status;

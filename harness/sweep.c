@@ -83,11 +83,7 @@ static void key_of(const struct sweep *s, const struct ht_options *o, const char
 
 static const json_t *value_of(const json_t *row, const char *column)
 {
-    const json_t *scenario = json_object_get(row, "scenario"), *model = json_object_get(scenario, "model");
-    if (!strcmp(column, "model")) return json_object_get(model, "name");
-    if (!strcmp(column, "params")) return json_object_get(model, "params");
-    const json_t *value = json_object_get(row, column);
-    if (value || strncmp(column, "break_even_", 11)) return value ? value : json_object_get(scenario, column);
+    if (strncmp(column, "break_even_", 11) != 0) return ht_row_value(row, column);
     const json_t *rate =
         json_object_get(json_object_get(row, "break_even"),
                         strstr(column, "pcie") ? ht_rate_names[HT_RATE_PCIE] : ht_rate_names[HT_RATE_CPU_ADAM]);
@@ -126,18 +122,7 @@ static void write_csv(const json_t *rows, FILE *out)
         "commit",
         "reason",
     };
-    for (size_t c = 0; c < HT_COUNT(columns); c++) fprintf(out, "%s%s", c ? "," : "", columns[c]);
-    putc('\n', out);
-    size_t i;
-    json_t *row;
-    json_array_foreach(rows, i, row)
-    {
-        for (size_t c = 0; c < HT_COUNT(columns); c++) {
-            if (c) putc(',', out);
-            ht_csv_value(value_of(row, columns[c]), out);
-        }
-        putc('\n', out);
-    }
+    ht_rows_csv(rows, columns, HT_COUNT(columns), value_of, out);
 }
 
 /* Rows and traces of an earlier run by key. What is no results file of ours is left alone by refusing to go on. */

@@ -69,4 +69,33 @@ says "^batch 2 x 16 tokens in micro-batches of 1; f32 throughout$"
 run 0 profile --model gpt-mini --systems in_memory --repeat 1 --batch 2 --micro-batch 1 --seq 16
 says "^batch 2 x 16 tokens in micro-batches of 1; f32 throughout$"
 
+# ---- compare: every reason as the planner or the verifier gave it, below the table and in the files ----
+
+run 0 compare --systems in_memory,zero_offload,gpipe,patrickstar --models autohete-2b,llama-7b --cluster mixed.yaml --batch 16 \
+    --numerics bf16 --device-memory 8GB --out both
+says "^cluster mixed: 4 x a100-40gb \(8 GB\) \+ 4 x v100-32gb \(8 GB\)$"
+says "^batch 16 x 1024 or 2048 tokens in micro-batches of 2; bf16 parameters and gradients, summed in f32$"
+says "^$units$"
+cp out table
+"$python" - <<'PY' || fail "compare cuts reasons"
+import csv, json
+
+rows = json.load(open("both/compare.json"))["rows"]
+lines = open("table").read().splitlines()
+notes = {line.split("] ", 1)[0] + "]": line.split("] ", 1)[1] for line in lines if line.startswith("[")}
+refused = [r for r in rows if r["status"] != "ok"]
+assert {r["status"] for r in refused} == {"oom", "infeasible"}, refused
+table = [line for line in lines if line.startswith(("autohete-2b", "llama-7b"))]
+assert len(table) == len(rows) == 8
+for row, line, cells in zip(rows, table, csv.DictReader(open("both/compare.csv"))):
+    assert cells["reason"] == row.get("reason", "") and cells["plan_why"] == row["plan"]["why"], (row, cells)
+    if row["status"] != "ok":
+        assert notes["[" + line.rsplit("[", 1)[1]] == row["reason"], line
+    if row["status"] == "oom":
+        memory = next(m for m in row["memory"] if m["space"] == row["short_of"])
+        assert row["short_bytes"] == memory["short_bytes"] == int(cells["short_bytes"]) > 0
+        shortfall = row["reason"].rsplit("short by ", 1)[1]
+        assert f'{row["short_of"]} short by {shortfall} [' in line, line
+assert set(notes.values()) == {r["reason"] for r in refused}
+PY
 finish
