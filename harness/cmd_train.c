@@ -231,8 +231,9 @@ static json_t *emulation_json(const struct ht_result *r, const struct ht_emulate
 {
     const struct ht_emu_verdict *v = &e->verdict;
     char title[64];
-    return json_pack("{s:f,s:o,s:f,s:f,s:f,s:f,s:I,s:I,s:f,s:s,s:b}", "scale", e->scale, "fitting_scale",
-                     e->fitting_scale > 0 ? json_real(e->fitting_scale) : json_null(), "iteration_s",
+    return json_pack("{s:f,s:o,s:f,s:f,s:f,s:f,s:f,s:I,s:I,s:f,s:s,s:b}", "scale", e->scale, "fitting_scale",
+                     e->fitting_scale > 0 ? json_real(e->fitting_scale) : json_null(), "estimated_s", e->estimated_s,
+                     "iteration_s",
                      (double)r->metrics.iteration_ns * 1e-9, "simulated_iteration_s",
                      (double)model->iteration_ns * 1e-9, "error_percent", error_percent(r, model),
                      "simulated_lower_bound_s", (double)model->lower_bound_ns * 1e-9, "ops", (json_int_t)v->n_ops,

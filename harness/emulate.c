@@ -6,6 +6,7 @@
 #include "common/exec/sim.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -149,9 +150,27 @@ enum ht_status ht_emulation_model(const struct ht_job *job, int32_t iterations, 
     enum ht_status status = ht_sim_run(job->schedule, job->cost_ns, &options, err, &trace);
     if (status == HT_OK) status = ht_metrics_compute(trace, job->cost_ns, warmup, err, &m);
     if (status == HT_OK) {
-        *out = (struct ht_emulation_model){m.iteration_ns, m.lower_bound_ns};
+        *out = (struct ht_emulation_model){m.first_iteration_ns, m.iteration_ns, m.lower_bound_ns};
         ht_metrics_free(&m);
     }
     ht_trace_destroy(trace);
     return status;
+}
+
+enum ht_status ht_emulation_announce(const struct ht_ranks *ranks, const struct ht_job *job, int64_t steps,
+                                     struct ht_error *err, struct ht_emulated *out)
+{
+    enum { ENOUGH = 4 }; /* iterations to know the steady state */
+    struct ht_emulation_model m;
+    char each[HT_QUANTITY_TEXT], all[HT_QUANTITY_TEXT];
+    if (steps < 1 || !ht_ranks_speaks(ranks)) return HT_OK;
+    enum ht_status status =
+        ht_emulation_model(job, steps < ENOUGH ? (int32_t)steps : ENOUGH, steps > 1 ? 1 : 0, err, &m);
+    if (status != HT_OK) return status;
+    double held_ns = out->scale * ((double)m.first_iteration_ns + (double)(steps - 1) * (double)m.iteration_ns);
+    out->estimated_s = held_ns * 1e-9;
+    fprintf(stderr, "emulated clock: %lld step%s of %s, held %.4g times as long: about %s\n", (long long)steps,
+            steps == 1 ? "" : "s", ht_format_quantity(HT_TIME, (double)m.iteration_ns, each), out->scale,
+            ht_format_quantity(HT_TIME, held_ns, all));
+    return HT_OK;
 }

@@ -18,6 +18,7 @@
 struct ht_emulated {
     double scale;         /* 0: there was no emulation */
     double fitting_scale; /* measured, of which `scale` is a multiple; 0: the scale was given */
+    double estimated_s;   /* wall-clock time that the steps were expected to take */
     struct ht_emu_verdict verdict;
 };
 
@@ -47,9 +48,14 @@ void ht_emulation_end(struct ht_emulation *e); /* accepts a zeroed one */
 
 /* What the simulator says of the very same run. */
 struct ht_emulation_model {
-    int64_t iteration_ns, lower_bound_ns;
+    int64_t first_iteration_ns, iteration_ns, lower_bound_ns;
 };
 enum ht_status ht_emulation_model(const struct ht_job *job, int32_t iterations, int32_t warmup, struct ht_error *err,
                                   struct ht_emulation_model *out);
+
+/* How long so many steps will be held: modelled time times out->scale, into out->estimated_s and, where this rank speaks, as
+   a line on standard error. */
+enum ht_status ht_emulation_announce(const struct ht_ranks *ranks, const struct ht_job *job, int64_t steps,
+                                     struct ht_error *err, struct ht_emulated *out);
 
 #endif

@@ -359,6 +359,8 @@ enum ht_status ht_train(const struct ht_options *options, const struct ht_job *j
     struct ht_engine engine = {0};
     struct ht_emulation emulation = {0};
     enum ht_status status = find_scale(options, job, tokens, ranks, err, &t.emulated);
+    if (status == HT_OK && t.emulated.scale > 0)
+        status = ht_emulation_announce(ranks, job, options->steps - persist->first_step, err, &t.emulated);
     if (status == HT_OK) status = make_inputs(options, job, tokens, err, &in);
     if (status == HT_OK) status = make_engine(options, job, ranks, &in, err, &engine, &t);
     status = ht_ranks_agree(ranks, status, err);

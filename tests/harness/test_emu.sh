@@ -30,6 +30,8 @@ import json, sys
 d, clock = json.load(open("out")), json.loads(open("t.json").readline().rstrip(",[\n") + "[]}")["otherData"]["clock"]
 e = d["emulation"]
 assert (d["clock"], d["obtained"], clock) == ("emu", "emulated", "emu"), (d["clock"], d["obtained"], clock)
+# As many steps of the steady state as there are, or a little more for the first one.
+assert 0.99 <= e["estimated_s"] / (len(d["step_s"]) * e["scale"] * e["simulated_iteration_s"]) < 1.5, e
 assert e["valid"] and e["overran"] * 100 <= e["ops"] and e["scale"] > 0, e
 assert e["iteration_s"] > 0 and abs(100 * (e["iteration_s"] / e["simulated_iteration_s"] - 1) - e["error_percent"]) < 1e-6, e
 assert sum(d["step_s"]) >= (len(d["step_s"]) - 2) * e["simulated_lower_bound_s"] > 0, (d["step_s"], e)
@@ -45,11 +47,14 @@ grep -q "^rates (emulated)" out || fail "a replayed trace does not say that it w
 emulated one.csv zero_offload --model gpt-tiny --micro-batch 2 --cluster autohete-1gpu --control rollback
 run 0 train stronghold --model gpt-tiny "${common[@]}" --micro-batch 2 --clock emu --emu-scale 3000 --cluster autohete-1gpu
 grep -Eq '^emulated clock: every op held for 3000 times its modelled cost$' out || fail "the scale is not in the report"
+head -n 1 err | grep -Eq '^emulated clock: 3 steps of [0-9.]+ us, held 3000 times as long: about [0-9.]+ s$' ||
+    fail "there is no estimate before the run"
 grep -Eq '^  iteration .* emulated, .* simulated: [+-]' out || fail "the error is not in the report"
 
 # A scale at which nothing fits.
-refused 1 "INVALID emulation: [0-9]+ of [0-9]+ ops .* at scale 0.01; " train zero_offload --model gpt-tiny "${common[@]}" \
-    --micro-batch 2 --clock emu --emu-scale 0.01 --cluster autohete-1gpu --losses none.csv --trace none.json
+run 1 train zero_offload --model gpt-tiny "${common[@]}" --micro-batch 2 --clock emu --emu-scale 0.01 \
+    --cluster autohete-1gpu --losses none.csv --trace none.json
+tail -n 1 err | grep -Eq "^hetbench: INVALID emulation: [0-9]+ of [0-9]+ ops .* at scale 0.01; " || fail "a run that is no emulation passes"
 grep -q ': INVALID$' out || fail "the report does not say INVALID"
 [ ! -e none.csv ] && [ ! -e none.json ] || fail "an invalid run wrote files"
 refused 2 "train: --clock 'wall' is not known; expected run or emu" train in_memory --model gpt-tiny "${common[@]}" --clock wall
