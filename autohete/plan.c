@@ -277,7 +277,7 @@ static const struct ht_knob knobs[] = {
     {0},
 };
 
-#define SOURCE "Zeng et al., \"AutoHete: An Automatic and Efficient Heterogeneous Training System for LLMs\""
+#define SOURCE "Zeng et al., AutoHete"
 
 const struct ht_system ht_autohete = {
     .name = "autohete",

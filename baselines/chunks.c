@@ -164,10 +164,11 @@ static enum ht_status arrive(struct manager *g, int32_t t, struct ht_error *err,
         int32_t leaves = farthest(g, t);
         if (leaves < 0) {
             char need[HT_QUANTITY_TEXT], have[HT_QUANTITY_TEXT];
-            double bytes = (double)(g->n_on_device + missing) * (double)g->room->chunk_bytes;
+            int32_t n = g->n_on_device + missing;
+            double bytes = (double)n * (double)g->room->chunk_bytes;
             int64_t left = available(g, t) > 0 ? available(g, t) : 0;
-            return ht_fail(err, HT_INFEASIBLE, "%d chunks must be there, %s, and %s are left for chunks",
-                           g->n_on_device + missing, ht_format_quantity(HT_BYTES, bytes, need),
+            return ht_fail(err, HT_INFEASIBLE, "%d chunk%s must be on the device, %s, and %s are left for chunks", n,
+                           n == 1 ? "" : "s", ht_format_quantity(HT_BYTES, bytes, need),
                            ht_format_quantity(HT_BYTES, (double)left, have));
         }
         move(g, out, t, leaves, false);

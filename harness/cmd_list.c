@@ -6,6 +6,7 @@
 #include "common/model/zoo.h"
 #include "experiments/builtin.h"
 #include "harness/experiment.h"
+#include "harness/heading.h"
 #include "harness/result.h"
 #include "harness/registry.h"
 #include "harness/table.h"
@@ -82,9 +83,16 @@ static enum ht_status list_models(bool json, struct ht_error *err)
     return status;
 }
 
+/* "-": no such units; they are priced at the FP32 rate. */
+static void peak_cell(struct ht_table *t, double flops_per_s, bool lacks_units)
+{
+    char text[HT_QUANTITY_TEXT];
+    ht_table_cell(t, "%s", lacks_units ? "-" : ht_format_quantity(HT_FLOPS_PER_S, flops_per_s, text));
+}
+
 static enum ht_status list_gpus(bool json, struct ht_error *err)
 {
-    struct ht_table *t = ht_table_create("<gpu|>memory|>fp16 peak|>fp32 peak|>memory bandwidth");
+    struct ht_table *t = ht_table_create("<gpu|>memory|>fp32 peak|>fp16 peak|>bf16 peak|>memory bandwidth");
     json_t *list = json_array();
     char name[HT_NAME_BYTES], text[HT_QUANTITY_TEXT];
     enum ht_status status = HT_OK;
@@ -94,17 +102,20 @@ static enum ht_status list_gpus(bool json, struct ht_error *err)
         if (status != HT_OK) break;
         ht_table_cell(t, "%s", name);
         ht_table_bytes(t, g.memory_bytes);
-        ht_table_cell(t, "%s", ht_format_quantity(HT_FLOPS_PER_S, g.f16_flops_per_s, text));
         ht_table_cell(t, "%s", ht_format_quantity(HT_FLOPS_PER_S, g.f32_flops_per_s, text));
+        peak_cell(t, g.f16_flops_per_s, g.lacks_f16);
+        peak_cell(t, g.bf16_flops_per_s, g.lacks_bf16);
         ht_table_cell(t, "%s", ht_format_quantity(HT_BYTES_PER_S, g.memory_bytes_per_s, text));
         json_array_append_new(list,
-                              json_pack("{s:s,s:I,s:f,s:f,s:f,s:f,s:s}", "name", name, "memory_bytes",
+                              json_pack("{s:s,s:I,s:f,s:f,s:f,s:f,s:b,s:b,s:s}", "name", name, "memory_bytes",
                                         (json_int_t)g.memory_bytes, "f16_flops_per_s", g.f16_flops_per_s,
                                         "bf16_flops_per_s", g.bf16_flops_per_s, "f32_flops_per_s", g.f32_flops_per_s,
-                                        "memory_bytes_per_s", g.memory_bytes_per_s, "source", g.source));
+                                        "memory_bytes_per_s", g.memory_bytes_per_s, "f16_units", (int)!g.lacks_f16,
+                                        "bf16_units", (int)!g.lacks_bf16, "source", g.source));
     }
     if (!json && status == HT_OK) {
         ht_table_print(t, "", stdout);
+        puts("\npeaks are dense, 16-bit ones with FP32 accumulation; -: no such units, priced at the fp32 peak");
         print_sources(list);
     }
     ht_table_destroy(t);
@@ -115,9 +126,9 @@ static enum ht_status list_gpus(bool json, struct ht_error *err)
 
 static enum ht_status list_clusters(bool json, struct ht_error *err)
 {
-    struct ht_table *t = ht_table_create("<cluster|>nodes|>devices|<device|>its memory|<processor|>memory of a node");
+    struct ht_table *t = ht_table_create("<cluster|>nodes|<devices (memory of each)|<processor of a node|>memory of a node");
     json_t *list = json_array();
-    char name[HT_NAME_BYTES];
+    char name[HT_NAME_BYTES], devices[HT_HEADING_TEXT];
     enum ht_status status = HT_OK;
     for (int64_t i = 0; ht_hw_cluster_name(i, name); i++) {
         struct ht_cluster *c;
@@ -127,9 +138,7 @@ static enum ht_status list_clusters(bool json, struct ht_error *err)
         const struct ht_gpu *gpu = ht_cluster_gpu_of(c, 0);
         ht_table_cell(t, "%s", name);
         ht_table_cell(t, "%lld", (long long)c->n_nodes);
-        ht_table_cell(t, "%lld", (long long)c->n_gpus);
-        ht_table_cell(t, "%s", gpu->name);
-        ht_table_bytes(t, gpu->memory_bytes);
+        ht_table_cell(t, "%s", ht_cluster_devices(c, devices, sizeof(devices)));
         ht_table_cell(t, "%s", node->cpu.name);
         ht_table_bytes(t, node->ram_bytes);
         json_array_append_new(list,

@@ -7,6 +7,7 @@
 #include "harness/table.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static const char *ns_text(int64_t ns, char buf[HT_QUANTITY_TEXT])
 {
@@ -37,31 +38,42 @@ void ht_job_print(const struct ht_job *job, FILE *out)
     print_control(s, out);
     putc('\n', out);
     if (*ht_rate_note(s, note)) fprintf(out, "%s\n", note);
+    const struct ht_plan *p = &job->plan;
     fputs("plan:", out);
-    for (int i = 0; i < job->plan.n_variables; i++)
-        fprintf(out, " %s=%lld", job->plan.variables[i].name, (long long)job->plan.variables[i].value);
-    fprintf(out, "%s(%s)\n", job->plan.n_variables ? "  " : " ", job->plan.why);
+    for (int i = 0; i < p->n_variables; i++) fprintf(out, " %s=%lld", p->variables[i].name, (long long)p->variables[i].value);
+    if (*p->why) fprintf(out, "%s(%s)", p->n_variables ? "  " : " ", p->why);
+    if (!*p->why && job->answer != HT_OK) fputs(p->n_variables ? "  (does not fit)" : " none that fits", out);
+    putc('\n', out);
     if (job->profile) fprintf(out, "costs: %s (%s)\n", ht_profile_name(job->profile), ht_profile_source(job->profile));
 }
 
-static void print_classes(const struct ht_memory_row *m, FILE *out)
+/* Who holds the bytes of memory[first .. last], which are of one tier and hold the same. */
+static void print_classes(const struct ht_memory_row *first, const struct ht_memory_row *last, FILE *out)
 {
     bool used[HT_N_TENSOR_CLASSES];
-    for (int c = 0; c < HT_N_TENSOR_CLASSES; c++) used[c] = m->by_class[c] > 0;
-    const char *comma = "";
+    for (int c = 0; c < HT_N_TENSOR_CLASSES; c++) used[c] = first->by_class[c] > 0;
+    const char *comma = "", *when = first->peak_bytes >= 0 ? "peak" : "worst";
     char text[HT_QUANTITY_TEXT];
-    fprintf(out, "  %s at its %s: ", m->name, m->peak_bytes >= 0 ? "peak" : "worst");
+    if (first == last)
+        fprintf(out, "  %s at its %s: ", first->name, when);
+    else
+        fprintf(out, "  %s to %s, each at its %s: ", first->name, last->name, when);
     for (;;) { /* largest first */
         int best = -1;
         for (int c = 0; c < HT_N_TENSOR_CLASSES; c++)
-            if (used[c] && (best < 0 || m->by_class[c] > m->by_class[best])) best = c;
+            if (used[c] && (best < 0 || first->by_class[c] > first->by_class[best])) best = c;
         if (best < 0) break;
         used[best] = false;
-        fprintf(out, "%s%s %s", comma, ht_tensor_class_name((enum ht_tensor_class)best),
-                ht_format_quantity(HT_BYTES, (double)m->by_class[best], text));
+        fprintf(out, "%s%s %s", comma, ht_tensor_class_plural((enum ht_tensor_class)best),
+                ht_format_quantity(HT_BYTES, (double)first->by_class[best], text));
         comma = ", ";
     }
     putc('\n', out);
+}
+
+static bool hold_the_same(const struct ht_memory_row *a, const struct ht_memory_row *b)
+{
+    return a->tier == b->tier && memcmp(a->by_class, b->by_class, sizeof(a->by_class)) == 0;
 }
 
 static bool any_planned(const struct ht_result *r)
@@ -76,8 +88,8 @@ static void print_peaks(const struct ht_result *r, FILE *out)
 {
     bool arena = false, planned = any_planned(r);
     for (int32_t i = 0; i < r->n_memory; i++) arena |= r->memory[i].arena_bytes >= 0;
-    fprintf(out, "\nmemory (%s; bound: no order of execution needs more%s)\n", ht_obtained(r),
-            planned ? "; planned: the paper's equation" : "");
+    fprintf(out, "\nmemory (%s; in id order: ops one at a time; bound: no order of execution needs more%s)\n",
+            ht_obtained(r), planned ? "; planned: the paper's equation" : "");
     char header[160];
     snprintf(header, sizeof(header), "<place|%s|>in id order|>bound%s|>capacity",
              arena ? ">arena peak|>trace peak" : ">peak", planned ? "|>planned" : "");
@@ -121,7 +133,10 @@ void ht_memory_print(const struct ht_result *r, FILE *out)
         print_peaks(r, out);
     else
         print_needs(r, out);
-    for (int32_t i = 0; i < r->n_memory; i++) print_classes(&r->memory[i], out);
+    for (int32_t i = 0, end; i < r->n_memory; i = end) {
+        for (end = i + 1; end < r->n_memory && hold_the_same(&r->memory[i], &r->memory[end]);) end++;
+        print_classes(&r->memory[i], &r->memory[end - 1], out);
+    }
 }
 
 /* "gpu", or "rank 2 gpu" where there are several ranks. */
@@ -171,9 +186,10 @@ static void print_rates(const struct ht_result *r, FILE *out)
         fprintf(out, "  compute          %s per device useful (3 x forward matrix products), %s with recomputation\n",
                 ht_format_quantity(HT_FLOPS_PER_S, r->useful_flops / per_device_s, a),
                 ht_format_quantity(HT_FLOPS_PER_S, r->hardware_flops / per_device_s, b));
-        fprintf(out, "  MFU              %.3g%% of %s (dense %s peak, summed over %lld device%s)\n", 100 * ht_result_mfu(r),
-                ht_format_quantity(HT_FLOPS_PER_S, r->peak_flops_per_s, a), r->peak_dtype, (long long)r->n_devices,
-                r->n_devices == 1 ? "" : "s");
+        fprintf(out, "  MFU              %.3g%% of %s (dense %s peak", 100 * ht_result_mfu(r),
+                ht_format_quantity(HT_FLOPS_PER_S, r->peak_flops_per_s, a), r->peak_dtype);
+        if (r->n_devices > 1) fprintf(out, ", summed over %lld devices", (long long)r->n_devices);
+        fputs(")\n", out);
     }
     fprintf(out, "  lower bound      %s, set by %s; achieved is %.3g x that\n", ns_text(m->lower_bound_ns, a),
             m->lower_bound_of, m->lower_bound_ns ? (double)m->iteration_ns / (double)m->lower_bound_ns : 0.0);
@@ -194,7 +210,7 @@ static void print_lanes(const struct ht_result *r, FILE *out)
     char text[HT_QUANTITY_TEXT], name[64];
     double whole = m->iteration_ns ? (double)m->iteration_ns : 1;
     int32_t n = 0, idle = 0;
-    fprintf(out, "\nlanes and resources, per steady iteration (%s)\n", ht_obtained(r));
+    fprintf(out, "\nlanes and shared resources, per steady iteration (%s; h2d, d2h: copies to the device and back)\n", ht_obtained(r));
     struct ht_table *t = ht_table_create("<name|<kind|>busy|>share");
     for (int32_t l = 0; l < s->n_lanes; l++) {
         idle += m->lane_busy_ns[l] == 0;

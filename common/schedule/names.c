@@ -73,6 +73,11 @@ const char *ht_tier_name(enum ht_tier t)
     return pick(ht_tier_names, HT_N_TIERS, (int)t);
 }
 
+const char *ht_tensor_class_plural(enum ht_tensor_class c)
+{
+    return ht_tensor_class_words[c];
+}
+
 const char *ht_tensor_class_name(enum ht_tensor_class c)
 {
     return pick(ht_tensor_class_names, HT_N_TENSOR_CLASSES, (int)c);

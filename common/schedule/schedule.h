@@ -283,6 +283,7 @@ static inline int64_t ht_live_bytes(int64_t bytes) { return (bytes + 511) & ~(in
 
 const char *ht_tier_name(enum ht_tier t);                   /* "device" ... */
 const char *ht_tensor_class_name(enum ht_tensor_class c);   /* "param" ... */
+const char *ht_tensor_class_plural(enum ht_tensor_class c); /* for sentences: "parameters" ... */
 const char *ht_op_kind_name(enum ht_op_kind k);             /* "forward" ... */
 const char *ht_lane_kind_name(enum ht_lane_kind k);         /* "compute" ... */
 const char *ht_resource_kind_name(enum ht_resource_kind k); /* "pcie_h2d" ... */

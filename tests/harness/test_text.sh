@@ -98,4 +98,20 @@ for row, line, cells in zip(rows, table, csv.DictReader(open("both/compare.csv")
         assert f'{row["short_of"]} short by {shortfall} [' in line, line
 assert set(notes.values()) == {r["reason"] for r in refused}
 PY
+
+# ---- what a first look shows ----
+
+run 3 plan patrickstar --model autohete-2b --cluster autohete-1gpu
+says "^plan: c=0 .*  \\(does not fit\\)$"
+run 3 plan autohete --model autohete-22b --cluster autohete-1gpu --device-memory 4GB
+says "^plan: none that fits$"
+run 0 plan in_memory "${mixed[@]}"
+says "^  device 0 to device 7, each at its worst: .*, master parameters .*, activation gradients "
+run 0 list gpus
+says "^v100-32gb +34.36 GB +15.7 TFLOP/s +125 TFLOP/s +- +900 GB/s$"
+says "^a100-40gb +42.41 GB +19.5 TFLOP/s +312 TFLOP/s +312 TFLOP/s"
+run 0 list clusters
+says "^sysx-2node +2  8 x v100-32gb-pcie \\(34.09 GB\\) "
+run 0 list systems
+says "^in_memory +everything on the device; on several devices ZeRO-3 \\(sharded states\\)"
 finish
