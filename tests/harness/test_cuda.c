@@ -358,6 +358,30 @@ START_TEST(test_lacks)
 }
 END_TEST
 
+static const char *volta(int device, struct ht_cuda_properties *out)
+{
+    const char *why = fake_cuda_api()->properties(device, out);
+    out->major = 7;
+    return why;
+}
+
+/* A GPU of that age that the catalogue does not know has BF16 at the FP32 rate, not at none. */
+START_TEST(test_no_bf16_units)
+{
+    struct ht_error err = {0};
+    struct ht_job job;
+    struct ht_cuda_api old = *fake_cuda_api();
+    struct ht_options o = options_of(gpt, "bf16", true);
+    old.properties = volta;
+    o.cuda_api = &old;
+    ck_assert_int_eq(ht_engine_find_gpu(&o, &err, &gpu), HT_OK);
+    ck_assert(gpu.lacks_bf16 && !gpu.lacks_f16);
+    ck_assert_double_eq(gpu.bf16_flops_per_s, gpu.f32_flops_per_s);
+    ck_assert_msg(ht_job_create(&o, "in_memory", NULL, HT_JOB_COSTS, &err, &job) == HT_OK, "%s", err.text);
+    ht_job_free(&job);
+}
+END_TEST
+
 /* Memory that cannot be pinned is used as it is. */
 START_TEST(test_not_pinned)
 {
@@ -444,6 +468,7 @@ int main(void)
     tcase_add_test(tc, test_failures);
     tcase_add_test(tc, test_interrupts);
     tcase_add_test(tc, test_lacks);
+    tcase_add_test(tc, test_no_bf16_units);
     tcase_add_test(tc, test_not_pinned);
     tcase_add_test(tc, test_no_gpu);
     suite_add_tcase(s, tc);
