@@ -58,6 +58,12 @@ void ht_output_discard(struct ht_output *out)
     if (out->partial[0]) unlink(out->partial);
 }
 
+enum ht_status ht_flush_stdout(enum ht_status status, struct ht_error *err)
+{
+    bool written = fflush(stdout) == 0 && !ferror(stdout);
+    return written || status ? status : ht_fail(err, HT_FAILED, "standard output cannot be written");
+}
+
 enum ht_status ht_make_directory(const char *path, struct ht_error *err)
 {
     char part[4096];

@@ -22,6 +22,9 @@ enum ht_status ht_output_check(const char *path, struct ht_error *err);
 enum ht_status ht_output_commit(struct ht_output *out, struct ht_error *err);
 void ht_output_discard(struct ht_output *out);
 
+/* Writes out standard output: HT_FAILED when that or an earlier write failed, unless `status` is an error already. */
+enum ht_status ht_flush_stdout(enum ht_status status, struct ht_error *err);
+
 /* mkdir -p. */
 enum ht_status ht_make_directory(const char *path, struct ht_error *err);
 

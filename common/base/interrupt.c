@@ -18,10 +18,13 @@ static void install(int flags)
     sigemptyset(&sa.sa_mask);
     sigaction(SIGINT, &sa, NULL);
     sigaction(SIGTERM, &sa, NULL);
+    struct sigaction hup;
+    if (sigaction(SIGHUP, NULL, &hup) == 0 && hup.sa_handler != SIG_IGN) sigaction(SIGHUP, &sa, NULL);
 }
 
 void ht_interrupt_install(void)
 {
+    signal(SIGPIPE, SIG_IGN);
     install((int)SA_RESETHAND);
 }
 

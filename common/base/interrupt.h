@@ -1,4 +1,8 @@
-/* Ctrl-C. main() installs the handler; long loops ask. A second Ctrl-C ends the process at once. */
+/*
+ * Ctrl-C, SIGTERM and SIGHUP. main() installs the handler; long loops ask. A second signal ends the process at once.
+ * SIGHUP stays ignored when it is at the start (nohup). SIGPIPE is ignored: a write to a closed pipe fails, and the
+ * writer says so.
+ */
 #ifndef HT_BASE_INTERRUPT_H
 #define HT_BASE_INTERRUPT_H
 

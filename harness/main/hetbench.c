@@ -1,7 +1,7 @@
 #include "common/base/interrupt.h"
 #include "harness/commands.h"
+#include "harness/output.h"
 
-#include <stdbool.h>
 #include <stdio.h>
 
 int main(int argc, char **argv)
@@ -9,8 +9,7 @@ int main(int argc, char **argv)
     struct ht_error err = {0};
     ht_interrupt_install();
     enum ht_status status = ht_hetbench(argc, argv, &err);
-    bool written = fflush(stdout) == 0 && !ferror(stdout);
-    if (status == HT_OK && !written) status = ht_fail(&err, HT_FAILED, "standard output cannot be written");
+    status = ht_flush_stdout(status, &err);
     if (status != HT_OK) fprintf(stderr, "hetbench: %s\n", err.text[0] ? err.text : "failed without a reason");
     return (int)status;
 }

@@ -1,31 +1,52 @@
 #!/usr/bin/env bash
-# Ctrl-C stops cleanly: status 130, what was done is reported, and no file is left half-written.
+# Ctrl-C and a hangup stop cleanly: status 130, what was done is reported, and no file is left half-written.
 set -euo pipefail
 # shellcheck source=tests/harness/support.sh
 . "$(dirname "$0")/support.sh"
 cd "$work"
 
-# interrupt ARGUMENTS...: starts hetbench, interrupts it after two seconds, checks status and files.
+# interrupt SIGNAL ARGUMENTS...: starts hetbench, interrupts it after two seconds, checks status and files.
 interrupt() {
-    local status=0 pid
+    local status=0 pid signal=$1
+    shift
     mkdir -p files
     # A background job of a shell ignores SIGINT unless it is told otherwise; Python resets it.
     "$python" -c 'import os, signal, sys
 signal.signal(signal.SIGINT, signal.SIG_DFL)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 os.execv(sys.argv[1], sys.argv[1:])' "$hetbench" "$@" >out 2>err &
     pid=$!
     sleep 2
-    kill -INT "$pid" 2>/dev/null || fail "$1 had already ended"
+    kill "-$signal" "$pid" 2>/dev/null || fail "$1 had already ended"
     wait "$pid" || status=$?
-    [ "$status" = 130 ] || fail "$1: status $status after Ctrl-C, expected 130"
-    [ -z "$(ls files)" ] || fail "$1: Ctrl-C left $(ls files)"
+    [ "$status" = 130 ] || fail "$1: status $status after SIG$signal, expected 130"
+    [ -z "$(ls files)" ] || fail "$1: SIG$signal left $(ls files)"
     tail -n 1 err | grep -q '^hetbench: .*interrupted' || fail "$1: does not say that it was interrupted: $(cat err)"
 }
 
-interrupt train zero_offload --model gpt-mini --batch 4 --data "$text" --steps 100000 --device-memory 100MB \
+interrupt INT train zero_offload --model gpt-mini --batch 4 --data "$text" --steps 100000 --device-memory 100MB \
     --trace files/t.json --losses files/l.csv --json
 [ "$(json out 'd["status"], 0 < d["training"]["steps_done"] == len(d["losses"]) < 100000')" = "('interrupted', True)" ] ||
     fail "an interrupted training does not report the steps that were done"
-interrupt sim zero_offload --model autohete-2b --cluster autohete-1gpu --batch 64 --micro-batch 1 --device-memory 40GB \
+interrupt HUP sim zero_offload --model autohete-2b --cluster autohete-1gpu --batch 64 --micro-batch 1 --device-memory 40GB \
     --iterations 2000 --trace files/t.json
+
+# A hangup that is ignored at the start, as under nohup, stays ignored.
+(
+    trap '' HUP
+    exec "$hetbench" train in_memory --model gpt-mini --batch 4 --data "$text" --steps 100000 >out 2>err
+) &
+pid=$!
+until grep -q '^SigCgt:.*4[0-9a-f][0-9a-f][23]$' "/proc/$pid/status" 2>/dev/null || ! kill -0 "$pid"; do sleep 0.01; done
+grep -q '^SigIgn:.*[13579bdf]$' "/proc/$pid/status" || fail "SIGHUP is no longer ignored: $(grep Sig "/proc/$pid/status")"
+kill -TERM "$pid"
+wait "$pid" || true
+
+# A closed pipe ends a command with one line.
+exec 3> >(exec true)
+wait $!
+status=0
+"$hetbench" list models >&3 2>err || status=$?
+[ "$status: $(cat err)" = "1: hetbench: standard output cannot be written" ] || fail "a closed pipe: $status: $(cat err)"
+exec 3>&-
 finish

@@ -23,7 +23,7 @@ began() {
     rm -f l.csv
     HETBENCH_TEST=$work "$hetbench" train sysx "${common[@]}" --cluster nodes.yaml --steps 4000 --losses l.csv >out 2>err &
     pid=$!
-    until grep -q '^SigCgt:.*4[0-9a-f][0-9a-f]2$' "/proc/$pid/status" 2>/dev/null || ! kill -0 "$pid"; do sleep 0.01; done
+    until grep -q '^SigCgt:.*4[0-9a-f][0-9a-f][23]$' "/proc/$pid/status" 2>/dev/null || ! kill -0 "$pid"; do sleep 0.01; done
 }
 
 # underway: waits until all eight ranks have the memory of their nodes, and some iterations more. Sets $ranks.
