@@ -5,11 +5,11 @@
 #include "common/comm/tags.h"
 #include "common/mem/arena.h"
 #include "harness/engine.h"
+#include "harness/output.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 bool ht_ranks_speaks(const struct ht_ranks *ranks)
 {
@@ -18,10 +18,11 @@ bool ht_ranks_speaks(const struct ht_ranks *ranks)
 
 enum ht_status ht_ranks_open(struct ht_error *err, struct ht_ranks *out)
 {
-    *out = (struct ht_ranks){0};
+    *out = (struct ht_ranks){.launcher = -1};
     if (ht_launched_ranks() < 2) return HT_OK;
-    ht_launch_begin();
+    out->launcher = ht_launch_begin();
     enum ht_status status = ht_comm_mpi(err, &out->comm);
+    if (!status) ht_launch_take_streams(out->launcher);
     if (!status && out->comm->rank != 0 && !freopen("/dev/null", "w", stdout))
         status = ht_fail(err, HT_FAILED, "/dev/null cannot be opened");
     return status;
@@ -136,22 +137,24 @@ void ht_ranks_free_node(struct ht_ranks *ranks)
 enum ht_status ht_ranks_close(struct ht_ranks *ranks, enum ht_status status, struct ht_error *err)
 {
     struct ht_comm *c = ranks->comm;
-    if (!c) return status;
-    bool lost = atomic_load(&c->cancelled); /* others may wait for what will not come */
+    if (!c) return ht_launch_report(ranks->launcher, status, err) ? HT_OK : status;
+    bool lost = atomic_load(&c->cancelled),
+         speaks = ht_ranks_speaks(ranks); /* lost: others may wait for what will not come */
+    status = ht_flush_stdout(status, err);
     if (!lost) {
         if (status) err->status = status;
         status = ht_agree(c, status, err);
         lost = atomic_load(&c->cancelled);
     }
-    bool speaks = ht_ranks_speaks(ranks), taken = (speaks || lost) && ht_launch_report(status, err);
-    fflush(stdout);
     if (lost) {
-        if (!taken && speaks) fprintf(stderr, "hetbench: %s\n", err->text);
+        if (!ht_launch_report(ranks->launcher, status, err) && speaks) fprintf(stderr, "hetbench: %s\n", err->text);
         ht_comm_abort(c, status ? (int)status : HT_FAILED);
     }
     ht_comm_close(c);
-    *ranks = (struct ht_ranks){0};
-    if (taken || getenv("HETBENCH_LAUNCHER")) return HT_OK; /* the launcher says it */
+    bool taken = ht_launch_report(ranks->launcher, status, err);
+    *ranks = (struct ht_ranks){.launcher = -1};
+    if (taken)
+        return freopen("/dev/null", "w", stdout) ? HT_OK : HT_FAILED; /* the launcher says it; main() tries again */
     if (!speaks && !freopen("/dev/null", "w", stderr)) return status;
     return status;
 }

@@ -12,6 +12,7 @@
 struct ht_ranks {
     struct ht_comm *comm; /* NULL: there is one rank */
     struct ht_node *node;
+    int launcher; /* ht_launch_begin's */
 };
 
 /* In a process that mpirun started as one of several: joins the others. Before anything is printed. */

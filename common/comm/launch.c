@@ -2,71 +2,23 @@
 
 #include "common/base/array.h"
 #include "common/base/interrupt.h"
+#include "common/comm/launch_keeper.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
-
-#define FOLDER_VARIABLE "HETBENCH_LAUNCHER"
-
-static int32_t number_in(const char *variable)
-{
-    const char *text = getenv(variable);
-    return text ? (int32_t)strtol(text, NULL, 10) : 0;
-}
-
-int32_t ht_launched_ranks(void)
-{
-    return number_in("OMPI_COMM_WORLD_SIZE");
-}
-
-/* ---- in a rank -------------------------------------------------------------------------------------------------- */
-
-static void on_signal(int signo)
-{
-    (void)signo;
-    ht_interrupt_set(true);
-}
-
-void ht_launch_begin(void)
-{
-    const char *folder = getenv(FOLDER_VARIABLE);
-    char path[4200];
-    struct sigaction sa = {.sa_handler = on_signal};
-    sigemptyset(&sa.sa_mask);
-    sigaction(SIGUSR1, &sa, NULL);
-    prctl(PR_SET_PDEATHSIG, (unsigned long)SIGKILL);
-    if (!folder) return;
-    snprintf(path, sizeof(path), "%s/interrupted", folder);
-    if (access(path, F_OK) == 0) ht_interrupt_set(true);
-}
-
-bool ht_launch_report(enum ht_status status, const struct ht_error *err)
-{
-    const char *folder = getenv(FOLDER_VARIABLE);
-    char mine[4200], path[4200], text[sizeof(err->text) + 32];
-    if (!folder) return false;
-    snprintf(mine, sizeof(mine), "%s/status.%d", folder, (int)getpid());
-    snprintf(path, sizeof(path), "%s/status", folder);
-    int n = snprintf(text, sizeof(text), "%d\n%s", (int)status, status == HT_OK ? "" : err->text);
-    int fd = open(mine, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    if (fd < 0) return false;
-    bool written = write(fd, text, (size_t)n) == n;
-    close(fd);
-    if (written) (void)!link(mine, path); /* whole or not at all; fails when another was first */
-    return written;
-}
-
-/* ---- the launcher ----------------------------------------------------------------------------------------------- */
 
 struct command {
     char **words;
@@ -119,166 +71,120 @@ static void free_command(struct command *c)
     free(c->words);
 }
 
-/* In the child. */
-static _Noreturn void become_mpirun(struct command *c, const char *folder, pid_t launcher)
+/* ---- the folder ------------------------------------------------------------------------------------------------- */
+
+#define PREFIX "hetbench-ranks-"
+
+/* Opens the folder and locks it for as long as this process or a child of it lives; -1 when another has the lock or
+   removes the folder right now. Where the file system has no locks, nobody else can lock it either. */
+static int lock_folder(int at, const char *name)
 {
-    setpgid(0, 0);
-    prctl(PR_SET_PDEATHSIG, (unsigned long)SIGTERM);
-    if (getppid() != launcher) _exit(1);
-    setenv(FOLDER_VARIABLE, folder, 1);
-#ifdef __SANITIZE_ADDRESS__
-    setenv("LSAN_OPTIONS", "detect_leaks=0", 0); /* MPI never gives back what it has at its end */
-#endif
-    int null = open("/dev/null", O_RDONLY);
-    if (null >= 0) dup2(null, STDIN_FILENO);
-    execvp(c->words[0], c->words);
-    _exit(errno == ENOENT ? 127 : 126);
+    struct stat sb;
+    int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0) return -1;
+    bool other = flock(fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK;
+    if (!other && fstat(fd, &sb) == 0 && sb.st_nlink > 0 && sb.st_uid == geteuid()) return fd;
+    close(fd);
+    return -1;
 }
 
-/* To the ranks that are there by a signal, to those that mpirun has not started yet by a file. */
-static void interrupt(pid_t pid, const char *folder)
+/* Removes the folders of this user's launchers that were killed together with their keepers: nobody has them locked. */
+static void remove_stale(const char *base)
 {
-    char path[4200];
-    snprintf(path, sizeof(path), "%s/interrupted", folder);
-    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-    if (fd >= 0) close(fd);
-    kill(pid, SIGUSR1);
-}
-
-/* Waits for mpirun; passes an interrupt on, and ends it at the second. */
-static int wait_for(pid_t pid, const char *folder)
-{
-    const struct timespec nap = {.tv_nsec = 10000000};
-    int status = 0, told = 0;
-    for (;;) {
-        pid_t done = waitpid(pid, &status, WNOHANG);
-        if (done == pid) return status;
-        if (done < 0 && errno != EINTR) return -1;
-        if (ht_interrupted() && told == 0) interrupt(pid, folder), told = 1;
-        if (ht_interrupt_count() > 1 && told == 1) kill(pid, SIGKILL), told = 2;
-        nanosleep(&nap, NULL);
+    DIR *dir = opendir(base);
+    char path[4096];
+    for (struct dirent *d; dir && (d = readdir(dir)) != NULL;) {
+        if (strncmp(d->d_name, PREFIX, strlen(PREFIX))) continue;
+        int n = snprintf(path, sizeof(path), "%s/%s", base, d->d_name), fd = lock_folder(dirfd(dir), d->d_name);
+        if (fd < 0) continue;
+        if (n < (int)sizeof(path) && flock(fd, LOCK_EX | LOCK_NB) == 0) ht_keeper_remove(path);
+        close(fd);
     }
+    if (dir) closedir(dir);
 }
 
-static bool is_child(const char *pid)
+static enum ht_status make_folder(char *folder, size_t cap, int *lock, struct ht_error *err)
 {
-    char path[300], text[512];
-    int parent = 0;
-    snprintf(path, sizeof(path), "/proc/%s/stat", pid);
-    FILE *f = fopen(path, "re");
-    if (!f) return false;
-    text[fread(text, 1, sizeof(text) - 1, f)] = '\0';
-    fclose(f);
-    const char *name_end = strrchr(text, ')'); /* PID (NAME) STATE PARENT .. */
-    return name_end && sscanf(name_end, ") %*c %d", &parent) == 1 && parent == (int)getpid();
-}
-
-enum kin { STRANGER, RANK, UNKNOWN };
-
-/* All below mpirun have the launcher's folder in their environment; of a process that is about to end, or to become
-   another program, nothing can be read. */
-static enum kin kin_of(const char *pid, const char *folder)
-{
-    const char *name = FOLDER_VARIABLE "=";
-    char path[300], *word = NULL;
-    size_t cap = 0;
-    enum kin kin = UNKNOWN;
-    snprintf(path, sizeof(path), "/proc/%s/environ", pid);
-    FILE *f = fopen(path, "re");
-    if (!f) return errno == EACCES || errno == EPERM ? STRANGER : UNKNOWN;
-    while (kin != RANK && getdelim(&word, &cap, '\0', f) > 0)
-        kin = !strncmp(word, name, strlen(name)) && !strcmp(word + strlen(name), folder) ? RANK : STRANGER;
-    fclose(f);
-    free(word);
-    return kin;
-}
-
-/* Kills the ranks among this process's children; false: there was none. */
-static bool kill_ranks(const char *folder)
-{
-    DIR *proc = opendir("/proc");
-    bool any = false;
-    for (struct dirent *d; proc && (d = readdir(proc)) != NULL;) {
-        int pid = (int)strtol(d->d_name, NULL, 10);
-        enum kin kin = pid > 0 && is_child(d->d_name) ? kin_of(d->d_name, folder) : STRANGER;
-        if (kin == RANK) kill(pid, SIGKILL);
-        any |= kin != STRANGER;
+    const char *base = getenv("TMPDIR");
+    if (!base || !*base) base = "/tmp";
+    remove_stale(base);
+    for (int i = 0; i < 10; i++) {
+        if (snprintf(folder, cap, "%s/" PREFIX "XXXXXX", base) >= (int)cap)
+            return ht_fail(err, HT_FAILED, "TMPDIR is longer than %zu characters", cap - sizeof(PREFIX "/XXXXXX"));
+        if (!mkdtemp(folder))
+            return ht_fail(err, HT_FAILED, "%s: no folder can be made for the ranks: %s", folder, strerror(errno));
+        *lock = lock_folder(AT_FDCWD, folder);
+        if (*lock >= 0) return HT_OK;
+        rmdir(folder); /* another launcher took it for a stale one before it was locked */
     }
-    if (proc) closedir(proc);
-    return any;
+    return ht_fail(err, HT_FAILED, "%s: the folder for the ranks cannot be locked", base);
 }
 
-/* mpirun has gone. Ranks that it has left behind are children of this process now, the nearest subreaper; those that
-   have not asked for a signal yet would go on. Who became this program may have had children before, such as a log's
-   tee: they stay. Not for ever: a process that the kernel holds cannot be killed. */
-static void end_orphans(const char *folder)
+/* mpirun waits for ever when it runs out of open files while the ranks connect to it. Measured with Open MPI 4.1: at
+   most 36 for 2 ranks, 48 for 4 and 64 for 8 are enough. */
+static enum ht_status check_limits(int32_t ranks, struct ht_error *err)
 {
-    const struct timespec nap = {.tv_nsec = 10000000};
-    for (int i = 0; i < 500; i++) {
-        while (waitpid(-1, NULL, WNOHANG) > 0) continue;
-        if (!kill_ranks(folder)) return;
-        nanosleep(&nap, NULL);
+    struct rlimit l;
+    long long needed = 32 + 4LL * ranks;
+    if (getrlimit(RLIMIT_NOFILE, &l) || l.rlim_cur == RLIM_INFINITY || (long long)l.rlim_cur >= needed) return HT_OK;
+    return ht_fail(err, HT_INFEASIBLE, "%d ranks need %lld open files; the limit is %lld (ulimit -n)", ranks, needed,
+                   (long long)l.rlim_cur);
+}
+
+/* ---- the launcher ----------------------------------------------------------------------------------------------- */
+
+/* Passes interrupts on; returns what the keeper says, or what it is when it has been killed. */
+static enum ht_status wait_for(int keeper, struct ht_error *err)
+{
+    struct ht_error said;
+    ssize_t got = -1;
+    for (int told = 0; got < 0;) {
+        struct pollfd p = {.fd = keeper, .events = POLLIN};
+        poll(&p, 1, 100);
+        for (; told < ht_interrupt_count(); told++) send(keeper, "i", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+        got = recv(keeper, &said, sizeof(said), MSG_DONTWAIT);
+        if (got < 0 && errno != EAGAIN && errno != EINTR) got = 0;
     }
-}
-
-static enum ht_status outcome(const char *folder, int waited, struct ht_error *err)
-{
-    char path[4200], text[sizeof(err->text) + 32], *line;
-    const char *at_once = "interrupted twice, so the ranks were ended at once";
-    bool twice = ht_interrupt_count() > 1;
-    snprintf(path, sizeof(path), "%s/status", folder);
-    FILE *f = fopen(path, "re");
-    if (f) {
-        size_t n = fread(text, 1, sizeof(text) - 1, f);
-        fclose(f);
-        text[n] = '\0';
-        enum ht_status status = (enum ht_status)strtol(text, &line, 10);
-        bool well = WIFEXITED(waited) && WEXITSTATUS(waited) == 0;
-        if (status == HT_OK && well) return HT_OK;
-        if (twice && status != HT_INTERRUPTED) return ht_fail(err, HT_INTERRUPTED, "%s", at_once);
-        if (status == HT_OK) return ht_fail(err, HT_FAILED, "a rank did not end well, after all had been done");
-        return ht_fail(err, status, "%s", *line ? line + 1 : "");
-    }
-    if (WIFEXITED(waited) && WEXITSTATUS(waited) == 127)
-        return ht_fail(err, HT_INFEASIBLE, "mpirun is not installed, so there is one rank (Debian: openmpi-bin)");
-    if (twice) return ht_fail(err, HT_INTERRUPTED, "%s", at_once);
-    if (ht_interrupted()) return ht_fail(err, HT_INTERRUPTED, "interrupted before the ranks had begun");
-    if (WIFEXITED(waited) && WEXITSTATUS(waited) > 128)
-        return ht_fail(err, HT_FAILED, "a rank was killed by signal %d, which ends all of them",
-                       WEXITSTATUS(waited) - 128);
-    return ht_fail(err, HT_FAILED, "the ranks ended without a word; mpirun's status is %d",
-                   WIFEXITED(waited) ? WEXITSTATUS(waited) : -1);
-}
-
-static int remove_one(const char *path, const struct stat *sb, int kind, struct FTW *ftw)
-{
-    (void)sb, (void)kind, (void)ftw;
-    return remove(path) && errno != ENOENT;
+    if (got != (ssize_t)sizeof(said))
+        return ht_fail(err, HT_FAILED, "the process that keeps the ranks was killed, which ends all of them");
+    if (err) *err = said;
+    return said.status;
 }
 
 enum ht_status ht_launch(int32_t ranks, char *const argv[], struct ht_error *err)
 {
-    const char *base = getenv("TMPDIR");
-    char folder[4096];
+    char folder[4000];
     struct command c = {0};
-    snprintf(folder, sizeof(folder), "%s/hetbench-XXXXXX", base && *base ? base : "/tmp");
-    if (!mkdtemp(folder))
-        return ht_fail(err, HT_FAILED, "%s: no folder can be made for the ranks: %s", folder, strerror(errno));
+    int lock = -1, ends[2], fd;
+    enum ht_status status = check_limits(ranks, err);
+    if (!status) status = make_folder(folder, sizeof(folder), &lock, err);
+    if (status) return status;
     write_command(&c, ranks, folder, argv);
+    struct ht_keeper_job job = {.command = c.words, .ranks = ranks, .folder = folder, .name = strrchr(folder, '/') + 1};
     fflush(NULL);
+    while ((fd = open("/dev/null", O_RDONLY)) >= 0 && fd <= STDERR_FILENO)
+        continue; /* a closed stream stays unusable */
+    if (fd >= 0) close(fd);
     prctl(PR_SET_CHILD_SUBREAPER, 1UL);
     signal(SIGCHLD, SIG_DFL); /* where it is ignored, nobody hears how mpirun ended */
     ht_interrupt_keep();
-    pid_t launcher = getpid(), pid = fork();
-    if (pid == 0) become_mpirun(&c, folder, launcher);
-    enum ht_status status = HT_OK;
-    if (pid < 0) status = ht_fail(err, HT_FAILED, "mpirun cannot be started: %s", strerror(errno));
-    if (pid > 0) {
-        int waited = wait_for(pid, folder);
-        end_orphans(folder);
-        status = outcome(folder, waited, err);
+    pid_t pid = -1;
+    if (!socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends)) {
+        pid = fork();
+        if (pid == 0) close(ends[0]), ht_keeper(&job, ends[1]);
+        close(ends[1]);
+        if (pid < 0) close(ends[0]);
     }
+    if (pid < 0) {
+        status = ht_fail(err, HT_FAILED, "mpirun cannot be started: %s", strerror(errno));
+    } else {
+        status = wait_for(ends[0], err);
+        close(ends[0]);
+        while (waitpid(pid, NULL, 0) < 0 && errno == EINTR) continue;
+        ht_keeper_end_children(job.name); /* the keeper has ended them unless it was killed */
+    }
+    ht_keeper_remove(folder);
+    close(lock);
     free_command(&c);
-    nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
     return status;
 }

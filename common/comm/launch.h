@@ -1,15 +1,22 @@
 /*
  * Starting a program as several ranks, and how the ranks say how it ended.
  *
- *     program ARGS             ht_launch: starts mpirun with the same ARGS, waits
- *       '-- mpirun             a process group of its own, so Ctrl-C reaches the launcher alone, which sends SIGUSR1
- *             |-- rank 0       ht_launched_ranks() > 0; ht_launch_report says how it ended, in the launcher's folder
- *             '-- rank 1 ..
+ *     program ARGS                  ht_launch: waits, passes interrupts on
+ *       '-- the keeper              a session of its own, so Ctrl-C reaches the launcher alone (launch_keeper.h)
+ *             '-- mpirun            with the same ARGS
+ *                   |-- rank 0      ht_launched_ranks() > 0; ht_launch_report says how it ended
+ *                   '-- rank 1 ..
  *
- * Whoever dies takes the others along: mpirun ends all ranks when one is gone, ranks and mpirun ask the kernel for a
- * signal when their parent is, and what mpirun leaves behind the launcher adopts and ends. A second Ctrl-C ends mpirun,
- * and so all, at once. The launcher's folder (in TMPDIR or /tmp) has all of MPI's files and goes with the
- * launcher; nothing is put into /dev/shm.
+ * Whoever dies takes the others along. The keeper knows at once that a rank or the launcher has died, since each holds
+ * a socket to it: it gives mpirun some seconds to end the others, then kills all. The kernel kills mpirun when the
+ * keeper dies, and the ranks when mpirun does; those that have not asked for that yet the launcher adopts and kills. A
+ * second Ctrl-C ends all at once.
+ *
+ * The folder in TMPDIR or /tmp, hetbench-ranks-*, has all of MPI's files; nothing is put into /dev/shm. The keeper
+ * removes it, or the launcher when the keeper was killed, or the next launch when both were.
+ *
+ * The ranks write to the launcher's own standard output and standard error. What mpirun prints is shown, as one line,
+ * only when no rank has said more.
  *
  * A user's own mpirun works as well: ranks then report by their exit codes.
  */
@@ -25,15 +32,19 @@
 int32_t ht_launched_ranks(void);
 
 /* Starts `ranks` processes /proc/self/exe with these arguments (argv[0] first, NULL last) and waits for their end.
-   What the ranks reported, with their text; HT_FAILED when they ended without a word (one was killed); HT_INFEASIBLE
-   when there is no mpirun. No process of theirs is left when it returns. It takes SIGINT and SIGTERM over from
+   Returns the first error that a rank reported, with its text; HT_FAILED when one died without a report; HT_INFEASIBLE
+   when there is no mpirun. No process of theirs is left when it returns. Takes SIGINT, SIGTERM and SIGHUP over from
    ht_interrupt_install. */
 enum ht_status ht_launch(int32_t ranks, char *const argv[], struct ht_error *err);
 
-/* In a rank, first: its end is tied to mpirun's, and an interrupt that is passed on is taken as one. */
-void ht_launch_begin(void);
-/* In a rank: how the program ended; the first word of any rank counts. True: a launcher takes it, so the process is to
-   exit with 0. False: there is none. */
-bool ht_launch_report(enum ht_status status, const struct ht_error *err);
+/* In a rank, first: ties its end to mpirun's and takes interrupts that the launcher passes on. Returns the connection
+   to the launcher; -1: there is none. Ends the process when the launcher has gone already. */
+int ht_launch_begin(void);
+/* In a rank, when MPI has started: makes the launcher's standard output and standard error this process's. Before, both
+   are mpirun's, which prints what is of use to it alone. */
+void ht_launch_take_streams(int launcher);
+/* In a rank, last: reports how the program ended, HT_OK as well; a rank that ends without it counts as killed. True: a
+   launcher prints it, so the process is to exit with 0. False: there is none. */
+bool ht_launch_report(int launcher, enum ht_status status, const struct ht_error *err);
 
 #endif

@@ -92,8 +92,9 @@ small_llama() {
 YAML
 }
 
-# ranks_of PID: the processes of hetbench below mpirun, which is below the launcher PID.
-ranks_of() { for p in $(pgrep -P "$1"); do pgrep -P "$p" || true; done; }
+# mpirun_of PID, ranks_of PID: mpirun and the processes of hetbench below it. It is below the launcher PID's keeper.
+mpirun_of() { for p in $(pgrep -P "$1"); do pgrep -P "$p" || true; done; }
+ranks_of() { for q in $(mpirun_of "$1"); do pgrep -P "$q" || true; done; }
 
 # gone SECONDS PIDS...: none of the processes is there any more after so long.
 gone() {

@@ -113,15 +113,14 @@ emulated ranks.csv zero_offload --model gpt-tiny --cluster nodes.yaml
 emulated pipe.csv mobius --model llama-tiny --micro-batch 1 --cluster nodes.yaml
 
 for cluster in autohete-4gpu nodes.yaml; do
-    ranks_of() { for p in $(pgrep -P "$pid"); do pgrep -P "$p" || true; done; }
     began --cluster "$cluster"
-    all=$(ranks_of)
+    all=$(ranks_of "$pid")
     interrupted
     # shellcheck disable=SC2086 # words
     gone 1 $all
     for which in head tail; do
         began --cluster "$cluster"
-        all=$(ranks_of) status=0
+        all=$(ranks_of "$pid") status=0
         kill -KILL "$(echo "$all" | $which -n 1)"
         # shellcheck disable=SC2086
         gone 10 "$pid" $all

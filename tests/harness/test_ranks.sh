@@ -58,24 +58,27 @@ began() {
     # A background job of a shell ignores SIGINT unless it is told otherwise; Python resets it.
     "$python" -c 'import os, signal, sys
 signal.signal(signal.SIGINT, signal.SIG_DFL)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 os.execv(sys.argv[1], sys.argv[1:])' "$hetbench" train zero_offload "${common[@]}" --steps 20000 "$@" >out 2>err &
     pid=$!
     sleep 3
 }
 
+signal=INT
 for where in "--ranks 2" "--cluster nodes.yaml"; do
     # shellcheck disable=SC2086 # two words
     began $where --json --losses l.csv
     all=$(ranks_of "$pid") status=0
-    kill -INT "$pid"
+    kill "-$signal" "$pid"
     wait "$pid" || status=$?
-    [ "$status" = 130 ] || fail "$where: status $status after Ctrl-C: $(cat err)"
-    tail -n 1 err | grep -q '^hetbench: interrupted after [0-9]* of 20000 steps' || fail "$where: Ctrl-C says $(cat err)"
+    [ "$status" = 130 ] || fail "$where: status $status after SIG$signal: $(cat err)"
+    tail -n 1 err | grep -q '^hetbench: interrupted after [0-9]* of 20000 steps' || fail "$where: SIG$signal says $(cat err)"
     [ "$(json out 'd["status"], 0 < d["training"]["steps_done"] == len(d["losses"]) < 20000')" = "('interrupted', True)" ] ||
         fail "$where: an interrupted training does not report its steps"
-    [ ! -e l.csv ] || fail "$where: Ctrl-C left a file"
+    [ ! -e l.csv ] || fail "$where: SIG$signal left a file"
     # shellcheck disable=SC2086 # words
     gone 1 $all
+    signal=HUP
 
     for which in head tail; do
         # shellcheck disable=SC2086

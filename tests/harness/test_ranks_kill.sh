@@ -54,17 +54,53 @@ ended() {
     [ "$(find /dev/shm | sort)" = "$shm" ] || fail "$4: left in /dev/shm: $(find /dev/shm)"
 }
 
+# vanished WHAT: the launcher was killed; others end all that is left of it. The time is a limit for a hang, no more.
+vanished() {
+    local i
+    wait "$pid" 2>/dev/null || true
+    for ((i = 0; i < 300 * slow; i++)); do
+        [ -n "$(job)" ] || return 0
+        sleep 0.1
+    done
+    # shellcheck disable=SC2046 # words
+    fail "$1: processes are left: $(ps -o pid,ppid,stat,args $(job))"
+}
+
 # Both nodes' leaders (ranks 0 and 4) and others; the shared memory has no name and goes with the last process that has it.
 for which in 1 4 5 8; do
     began
     underway
     kill -KILL "$(echo "$ranks" | sed -n "${which}p")"
-    ended 1 5 "is gone|killed by signal 9" "rank $((which - 1)) killed"
+    ended 1 5 "rank $((which - 1)) (is gone|was killed by signal 9)" "rank $((which - 1)) killed"
+    [ "$(grep -vc '^step ' err)" = 1 ] || fail "rank $((which - 1)) killed: expected one line: $(cat err)"
 done
 began
 underway
+kill -KILL "$(mpirun_of "$pid")"
+ended 1 5 "mpirun was killed by signal 9" "mpirun killed"
+began
+underway
 kill -KILL "$(pgrep -P "$pid")"
-ended 1 5 "ended without a word" "mpirun killed"
+ended 1 5 "the process that keeps the ranks was killed" "the keeper killed"
+
+for wait in 0.05 0.2 underway; do
+    began
+    if [ "$wait" = underway ]; then underway; else sleep "$wait"; fi
+    kill -KILL "$pid"
+    vanished "the launcher killed ($wait)"
+    [ -z "$(ls tmp)" ] || fail "the launcher killed ($wait): left in TMPDIR: $(ls tmp)"
+done
+
+# With its keeper it leaves the folder, which the next launch removes.
+began
+underway
+keeper=$(pgrep -P "$pid")
+kill -STOP "$keeper"
+kill -KILL "$pid" "$keeper"
+vanished "launcher and keeper killed"
+[ "$(find tmp -mindepth 1 -maxdepth 1 | wc -l)" = 1 ] || fail "launcher and keeper killed: expected their folder: $(ls tmp)"
+run 0 train in_memory "${common[@]}" --ranks 2 --steps 1
+[ -z "$(ls tmp)" ] || fail "the next launch has left $(ls tmp)"
 
 began
 underway

@@ -123,11 +123,11 @@ static int rank_main(void)
 {
     struct ht_comm *comm;
     struct ht_error err = {0};
-    ht_launch_begin();
+    int launcher = ht_launch_begin();
     enum ht_status status = ht_comm_mpi(&err, &comm);
     if (status) return 1;
     status = run_rank(comm, &err);
-    ht_launch_report(status, &err);
+    ht_launch_report(launcher, status, &err);
     if (atomic_load(&comm->cancelled)) ht_comm_abort(comm, 1);
     ht_comm_close(comm);
     return 0;

@@ -231,7 +231,7 @@ static int rank_main(bool killed)
 {
     struct ht_comm *c = NULL;
     struct ht_error err = {0};
-    ht_launch_begin();
+    int launcher = ht_launch_begin();
     enum ht_status status = ht_comm_mpi(&err, &c);
     if (!status) {
         if (killed && c->rank == 1) raise(SIGKILL);
@@ -239,7 +239,7 @@ static int rank_main(bool killed)
         status = ht_comm_barrier(c, world(c), 0, &err);
         ht_comm_close(c);
     }
-    ht_launch_report(status, &err);
+    ht_launch_report(launcher, status, &err);
     return 0;
 }
 
@@ -299,7 +299,7 @@ START_TEST(test_killed)
     }
     signal(SIGCHLD, SIG_IGN);
     ck_assert_int_eq(ht_launch(3, argv, &err), HT_FAILED);
-    ck_assert_msg(strstr(err.text, "killed by signal 9"), "%s", err.text);
+    ck_assert_msg(strstr(err.text, "rank 1 was killed by signal 9"), "%s", err.text);
     ck_assert_int_eq(waitpid(child, &status, WNOHANG), 0);
     ck_assert_int_eq(kill(child, SIGKILL), 0); /* it has handlers of the test runner */
     ck_assert_int_eq(waitpid(child, &status, 0), child);

@@ -139,14 +139,14 @@ static int rank_main(bool one_node, enum fate fate, uint64_t seed)
 {
     struct ht_comm *c = NULL;
     struct ht_error err = {0}, why;
-    ht_launch_begin();
+    int launcher = ht_launch_begin();
     enum ht_status status = ht_comm_mpi(&err, &c);
     for (int i = 0; i < (fate == RUNS || fate == IS_INTERRUPTED ? GRAPHS : 1) && !status; i++, seed++) {
         status = run_graph(c, &seed, one_node, fate, &err);
         why = err;
         if (status) ht_fail(&err, status, "seed %llu, rank %d: %.900s", (unsigned long long)seed, c->rank, why.text);
     }
-    ht_launch_report(status, &err);
+    ht_launch_report(launcher, status, &err);
     if (status == HT_FAILED) ht_comm_abort(c, 1);
     ht_comm_close(c);
     return 0;

@@ -1,0 +1,97 @@
+/* The part of launch.h that runs in a rank. */
+#include "common/base/interrupt.h"
+#include "common/comm/launch.h"
+#include "common/comm/launch_word.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+static int32_t number_in(const char *variable)
+{
+    const char *text = getenv(variable);
+    return text ? (int32_t)strtol(text, NULL, 10) : 0;
+}
+
+int32_t ht_launched_ranks(void)
+{
+    return number_in("OMPI_COMM_WORLD_SIZE");
+}
+
+socklen_t ht_launch_address(const char *name, struct sockaddr_un *out)
+{
+    *out = (struct sockaddr_un){.sun_family = AF_UNIX};
+    int n = snprintf(out->sun_path + 1, sizeof(out->sun_path) - 1, "%s", name); /* abstract: it begins with a zero */
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
+}
+
+static bool say(int launcher, enum ht_word_kind kind, const struct ht_error *err)
+{
+    struct ht_word word = {.kind = (int32_t)kind, .rank = number_in("OMPI_COMM_WORLD_RANK")};
+    if (err) word.error = *err;
+    return send(launcher, &word, sizeof(word), MSG_NOSIGNAL) == (ssize_t)sizeof(word);
+}
+
+static void on_signal(int signo)
+{
+    (void)signo;
+    ht_interrupt_set(true);
+}
+
+int ht_launch_begin(void)
+{
+    const char *name = getenv(HT_LAUNCHER_VARIABLE);
+    struct sockaddr_un address;
+    char interrupted = 0;
+    prctl(PR_SET_PDEATHSIG, (unsigned long)SIGKILL);
+    if (!name) return -1;
+    struct sigaction sa = {.sa_handler = on_signal};
+    sigemptyset(&sa.sa_mask);
+    sigaction(SIGUSR1, &sa, NULL); /* before the keeper knows this process */
+    socklen_t n = ht_launch_address(name, &address);
+    int launcher = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    if (launcher < 0 || connect(launcher, (struct sockaddr *)&address, n) || !say(launcher, HT_WORD_BEGUN, NULL))
+        _exit(HT_FAILED); /* the launcher has gone, so nobody would end this process */
+    ssize_t got;
+    do got = recv(launcher, &interrupted, 1, 0);
+    while (got < 0 && errno == EINTR);
+    if (got != 1) _exit(HT_FAILED);
+    if (interrupted) ht_interrupt_set(true);
+    return launcher;
+}
+
+void ht_launch_take_streams(int launcher)
+{
+    union {
+        struct cmsghdr header;
+        char space[CMSG_SPACE(2 * sizeof(int))];
+    } control;
+    char byte;
+    struct iovec data = {.iov_base = &byte, .iov_len = 1};
+    struct msghdr m = {.msg_iov = &data, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)};
+    int fds[2];
+    ssize_t got;
+    if (launcher < 0 || !say(launcher, HT_WORD_STREAMS, NULL)) return;
+    do got = recvmsg(launcher, &m, MSG_CMSG_CLOEXEC);
+    while (got < 0 && errno == EINTR);
+    struct cmsghdr *c = got == 1 ? CMSG_FIRSTHDR(&m) : NULL;
+    if (!c || c->cmsg_type != SCM_RIGHTS || c->cmsg_len != CMSG_LEN(sizeof(fds))) return;
+    memcpy(fds, CMSG_DATA(c), sizeof(fds));
+    for (int i = 0; i < 2; i++) {
+        dup2(fds[i], STDOUT_FILENO + i);
+        close(fds[i]);
+    }
+}
+
+bool ht_launch_report(int launcher, enum ht_status status, const struct ht_error *err)
+{
+    struct ht_error said = {.status = status};
+    if (launcher < 0) return false;
+    if (status) memcpy(said.text, err->text, sizeof(said.text));
+    return say(launcher, HT_WORD_ENDED, &said);
+}

@@ -1,0 +1,35 @@
+/*
+ * The messages between a rank and its launcher's keeper, on a socket of type SOCK_SEQPACKET in the abstract namespace.
+ *
+ *     rank                                 keeper
+ *     connects
+ *     HT_WORD_BEGUN                 ->
+ *                                   <-     one byte: 1 when an interrupt has come before, else 0
+ *     HT_WORD_STREAMS               ->                                 (when MPI has started)
+ *                                   <-     one byte and two file descriptors: standard output, standard error
+ *     HT_WORD_ENDED, status, text   ->                                 (last)
+ *     the kernel closes its end, however it ended
+ */
+#ifndef HT_COMM_LAUNCH_WORD_H
+#define HT_COMM_LAUNCH_WORD_H
+
+#include "common/base/status.h"
+
+#include <stdint.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+/* The socket's name, in the environment of mpirun and of all below it. */
+#define HT_LAUNCHER_VARIABLE "HETBENCH_LAUNCHER"
+
+enum ht_word_kind { HT_WORD_BEGUN, HT_WORD_STREAMS, HT_WORD_ENDED };
+
+struct ht_word {
+    int32_t kind, rank;
+    struct ht_error error; /* of HT_WORD_ENDED */
+};
+
+/* Fills in the address of the launcher `name`; returns its length. */
+socklen_t ht_launch_address(const char *name, struct sockaddr_un *out);
+
+#endif
