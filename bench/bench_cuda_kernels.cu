@@ -4,11 +4,12 @@
  *     products      TFLOP/s beside cuBLAS's cublasGemmEx, whose result ours is held against first
  *     attention     TFLOP/s of the causal half; verified against the FP32 kernels (bench_cuda_attention_torch.py has
  *                   PyTorch's numbers for the same shapes)
- *     the rest      GB/s of what a kernel must read and write, beside a copy from device memory to device memory
+ *     memory        GB/s of what a kernel must read and write, beside a copy from device memory to device memory
  *
- *     bench_cuda_kernels [products|attention|memory]
+ *     bench_cuda_kernels [products|attention|memory] [--json]
  *
- * Medians of 20 runs after 3, each between two events, with the lowest and the highest.
+ * Medians of 20 runs after 3, each between two events, with the lowest and the highest. --json prints an object a line,
+ * as it is measured. No kernel that is timed writes what another of its blocks reads.
  */
 #include <cublas_v2.h>
 #include <dlfcn.h>
@@ -22,6 +23,7 @@
 #include "common/kernels/cuda/ht_cuda_optimizer.h"
 
 static struct ht_cuda cuda;
+static bool json;
 
 static void die(const char *what, const char *why)
 {
@@ -114,6 +116,29 @@ static double difference(enum ht_dtype t, const void *a, const void *b, int64_t 
     return sqrt(off / all);
 }
 
+/* Prints a row: `work` (floating-point operations or bytes) a second, and the ratio to the reference's, if there is
+   one. off: the relative difference of the results, negative where they were not compared. */
+static void row(const char *kind, const char *name, enum ht_dtype t, const char *shape, double work, const char *unit,
+                const struct bench_spread *s, const char *reference, const struct bench_spread *r, double off)
+{
+    double scale = strcmp(unit, "TFLOP/s") == 0 ? 1e-12 : 1e-9, rate = work / s->median * scale;
+    double theirs = r ? work / r->median * scale : 0;
+    if (json) {
+        printf("{\"kind\": \"%s\", \"name\": \"%s\", \"type\": \"%s\", \"shape\": \"%s\", \"unit\": \"%s\", "
+               "\"rate\": %.6g, \"low\": %.6g, \"high\": %.6g",
+               kind, name, ht_dtype_name(t), shape, unit, rate, work / s->high * scale, work / s->low * scale);
+        if (r) printf(", \"reference\": \"%s\", \"reference_rate\": %.6g", reference, theirs);
+        if (off >= 0) printf(", \"off\": %.2g", off);
+        printf("}\n");
+        return;
+    }
+    printf("%-24s %-4s %-32s %8.1f %s (%.1f to %.1f)", name, ht_dtype_name(t), shape, rate, unit,
+           work / s->high * scale, work / s->low * scale);
+    if (r) printf("   %s %8.1f   ratio %.2f", reference, theirs, rate / theirs);
+    if (off >= 0) printf("   off by %.1e", off);
+    printf("\n");
+}
+
 /* ---- products ---- */
 
 /* cublasGemmEx, of which the header has another for C++. */
@@ -126,6 +151,11 @@ struct cublas {
     gemm_fn gemm;
 };
 
+static cudaDataType data_type(enum ht_dtype t)
+{
+    return t == HT_F16 ? CUDA_R_16F : t == HT_BF16 ? CUDA_R_16BF : CUDA_R_32F;
+}
+
 #define TEXT_(x) #x
 #define TEXT(x)  TEXT_(x)
 
@@ -137,7 +167,7 @@ static struct cublas find_cublas(void)
     void *library = dlopen(named ? named : "libcublas.so." TEXT(CUBLAS_VER_MAJOR), RTLD_NOW);
     if (!library) library = dlopen("/usr/local/cuda/lib64/libcublas.so." TEXT(CUBLAS_VER_MAJOR), RTLD_NOW);
     if (!library) {
-        printf("cuBLAS is not here (HT_CUBLAS may name its file): products run without their reference\n");
+        fprintf(stderr, "cuBLAS is not here (HT_CUBLAS may name its file): products run without their reference\n");
         return c;
     }
     decltype(&cublasCreate_v2) create;
@@ -151,68 +181,97 @@ static struct cublas find_cublas(void)
     return c;
 }
 
-static void product(const struct cublas *cublas, const char *name, enum ht_dtype t, bool at, bool bt, int64_t m,
-                    int64_t n, int64_t k, bool biased)
+/* C (m,n) = A B; A and B are of type `in`, C and the bias of type `out`. */
+struct product {
+    const char *name;
+    enum ht_dtype in, out;
+    bool at, bt;
+    int64_t m, n, k;
+    int64_t a_stride, c_stride; /* 0: rows are as far apart as they are wide */
+    bool biased;
+};
+
+static void product(const struct cublas *cublas, const struct product *o)
 {
-    int64_t e = ht_dtype_bytes(t);
-    void *a = device(m * k * e), *b = device(n * k * e), *c = device(m * n * e), *ref = device(m * n * e);
-    void *bias = device(n * e);
-    fill(t, a, m * k, 1);
-    fill(t, b, n * k, 2);
-    must(cudaMemset(bias, 0, (size_t)(n * e)), "bias");
+    int64_t e = ht_dtype_bytes(o->in), ce = ht_dtype_bytes(o->out), m = o->m, n = o->n, k = o->k;
+    int64_t a_stride = o->a_stride ? o->a_stride : o->at ? m : k;
+    int64_t c_stride = o->c_stride ? o->c_stride : n, a_elements = (o->at ? k : m) * a_stride;
+    void *a = device(a_elements * e), *b = device(n * k * e), *c = device(m * c_stride * ce),
+         *ref = device(m * c_stride * ce);
+    void *bias = device(n * ce);
+    fill(o->in, a, a_elements, 1);
+    fill(o->in, b, n * k, 2);
+    must(cudaMemsetAsync(bias, 0, (size_t)(n * ce), cuda.stream), "bias");
+    must(cudaMemsetAsync(c, 0, (size_t)(m * c_stride * ce), cuda.stream), "clear"); /* between the rows, too */
+    must(cudaMemsetAsync(ref, 0, (size_t)(m * c_stride * ce), cuda.stream), "clear");
     struct ht_cuda_product p = {};
-    p.in = p.out = t;
-    p.a_transposed = at;
-    p.b_transposed = bt;
+    p.in = o->in;
+    p.out = o->out;
+    p.a_transposed = o->at;
+    p.b_transposed = o->bt;
     p.m = m;
     p.n = n;
     p.k = k;
     p.a = a;
-    p.a_stride = at ? m : k;
+    p.a_stride = a_stride;
     p.b = b;
-    p.b_stride = bt ? k : n;
+    p.b_stride = o->bt ? k : n;
     p.c = c;
-    p.c_stride = n;
-    p.bias = biased ? bias : NULL;
-    cudaDataType_t type = t == HT_F16 ? CUDA_R_16F : t == HT_BF16 ? CUDA_R_16BF : CUDA_R_32F;
+    p.c_stride = c_stride;
+    p.bias = o->biased ? bias : NULL;
     float one = 1, zero = 0;
     auto ours = [&]() { ht_cuda_multiply(&cuda, &p); };
     auto theirs = [&]() {
-        if (cublas->gemm(cublas->handle, bt ? CUBLAS_OP_T : CUBLAS_OP_N, at ? CUBLAS_OP_T : CUBLAS_OP_N, (int)n, (int)m,
-                         (int)k, &one, b, type, (int)p.b_stride, a, type, (int)p.a_stride, &zero, ref, type, (int)n,
-                         CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT) != CUBLAS_STATUS_SUCCESS)
+        if (cublas->gemm(cublas->handle, o->bt ? CUBLAS_OP_T : CUBLAS_OP_N, o->at ? CUBLAS_OP_T : CUBLAS_OP_N, (int)n,
+                         (int)m, (int)k, &one, b, data_type(o->in), (int)p.b_stride, a, data_type(o->in),
+                         (int)p.a_stride, &zero, ref, data_type(o->out), (int)c_stride, CUBLAS_COMPUTE_32F,
+                         CUBLAS_GEMM_DEFAULT) != CUBLAS_STATUS_SUCCESS)
             die("cublasGemmEx", "refused");
     };
-    double flops = 2.0 * (double)m * (double)n * (double)k, off = 0;
+    double flops = 2.0 * (double)m * (double)n * (double)k, off = -1;
+    char shape[64];
     ours();
     finish();
     struct bench_spread s = time_of(ours), r = {};
     if (cublas->handle) {
         theirs();
-        off = difference(t, c, ref, m * n);
-        if (!(off < 4e-3)) die(name, "differs from cuBLAS's result");
+        off = difference(o->out, c, ref, m * c_stride);
+        if (!(off < 4e-3)) die(o->name, "differs from cuBLAS's result");
         r = time_of(theirs);
     }
-    printf("%-22s %-4s %6lld %6lld %6lld  %8.1f TFLOP/s (%.1f to %.1f)", name, ht_dtype_name(t), (long long)m,
-           (long long)n, (long long)k, flops / s.median * 1e-12, flops / s.high * 1e-12, flops / s.low * 1e-12);
-    if (cublas->handle)
-        printf("   cuBLAS %8.1f   ratio %.2f   off by %.1e", flops / r.median * 1e-12, r.median / s.median, off);
-    printf("\n");
+    snprintf(shape, sizeof(shape), "m %lld n %lld k %lld", (long long)m, (long long)n, (long long)k);
+    row("product", o->name, o->in, shape, flops, "TFLOP/s", &s, "cuBLAS", cublas->handle ? &r : NULL, off);
     for (void *x : {a, b, c, ref, bias}) must(cudaFree(x), "free");
+}
+
+/* The head as it is trained (common/kernels/cuda/head.cu): logits are FP32; their gradient is of the type of training
+   and lies in the logits' rows, so that in 16 bits its own rows are twice as many elements apart. */
+static void head(const struct cublas *cublas, enum ht_dtype t, int64_t rows, int64_t C, int64_t V)
+{
+    int64_t logits = (V + 31) / 32 * 32, gradient = t == HT_F32 ? logits : 2 * logits; /* ht_logits_stride */
+    struct product forward = {"head forward", t, HT_F32, false, true, rows, V, C, 0, logits, false};
+    struct product backward = {"head backward", t, t, false, false, rows, C, V, gradient, 0, false};
+    struct product weight = {"head weight's gradient", t, t, true, false, V, C, rows, gradient, 0, false};
+    product(cublas, &forward);
+    product(cublas, &backward);
+    product(cublas, &weight);
 }
 
 static void products(void)
 {
     struct cublas cublas = find_cublas();
-    printf("products: m n k of C (m,n) = A B\n");
+    if (!json) printf("products: m n k of C (m,n) = A B\n");
     for (enum ht_dtype t : {HT_BF16, HT_F16, HT_F32}) {
         int64_t rows = 8192, C = t == HT_F32 ? 2048 : 4096, F = 4 * C;
-        product(&cublas, "qkv forward", t, false, true, rows, 3 * C, C, true);
-        product(&cublas, "fc1 forward", t, false, true, rows, F, C, true);
-        product(&cublas, "fc2 forward", t, false, true, rows, C, F, true);
-        product(&cublas, "fc1 backward", t, false, false, rows, C, F, false);
-        product(&cublas, "fc1 weight's gradient", t, true, false, F, C, rows, false);
-        product(&cublas, "GPT-2's head", t, false, true, 4096, 50257, 1600, false);
+        const struct product list[] = {
+            {"qkv forward", t, t, false, true, rows, 3 * C, C, 0, 0, true},
+            {"fc1 forward", t, t, false, true, rows, F, C, 0, 0, true},
+            {"fc2 forward", t, t, false, true, rows, C, F, 0, 0, true},
+            {"fc1 backward", t, t, false, false, rows, C, F, 0, 0, false},
+            {"fc1 weight's gradient", t, t, true, false, F, C, rows, 0, 0, false},
+        };
+        for (const struct product &o : list) product(&cublas, &o);
+        head(&cublas, t, 4096, 1600, 50257); /* GPT-2's */
     }
 }
 
@@ -253,7 +312,7 @@ static void attend(enum ht_dtype t, int64_t B, int64_t T, int64_t H, int64_t KV,
         both[i]->dout = dout[i];
         both[i]->dqkv = dqkv[i];
     }
-    double off[2] = {0, 0},
+    double off[2] = {-1, -1},
            flops = 2.0 * (double)B * (double)H * (double)T * (double)T * (double)D; /* half of 4BHTTD */
     if (t != HT_F32) {
         ht_cuda_attention_forward(&cuda, &f);
@@ -271,13 +330,11 @@ static void attend(enum ht_dtype t, int64_t B, int64_t T, int64_t H, int64_t KV,
     }
     struct bench_spread forward = time_of([&]() { ht_cuda_attention_forward(&cuda, &a); });
     struct bench_spread backward = time_of([&]() { ht_cuda_attention_backward(&cuda, &a); });
-    printf("%-4s B %2lld T %5lld H %2lld KV %2lld D %3lld   forward %7.1f TFLOP/s (%.1f to %.1f)   backward %7.1f "
-           "(%.1f to "
-           "%.1f)   off by %.1e, %.1e\n",
-           ht_dtype_name(t), (long long)B, (long long)T, (long long)H, (long long)KV, (long long)D,
-           flops / forward.median * 1e-12, flops / forward.high * 1e-12, flops / forward.low * 1e-12,
-           2.5 * flops / backward.median * 1e-12, 2.5 * flops / backward.high * 1e-12,
-           2.5 * flops / backward.low * 1e-12, off[0], off[1]);
+    char shape[64];
+    snprintf(shape, sizeof(shape), "B %lld T %lld H %lld KV %lld D %lld", (long long)B, (long long)T, (long long)H,
+             (long long)KV, (long long)D);
+    row("attention", "attention forward", t, shape, flops, "TFLOP/s", &forward, NULL, NULL, off[0]);
+    row("attention", "attention backward", t, shape, 2.5 * flops, "TFLOP/s", &backward, NULL, NULL, off[1]);
     for (int i = 0; i < 2; i++)
         for (void *x : {qkv[i], out[i], dout[i], dqkv[i]}) must(cudaFree(x), "free");
     must(cudaFree(a.lse), "free");
@@ -286,7 +343,8 @@ static void attend(enum ht_dtype t, int64_t B, int64_t T, int64_t H, int64_t KV,
 
 static void attention(void)
 {
-    printf("attention, causal: the half of the square that is not masked, backward counted as 2.5 times forward\n");
+    if (!json)
+        printf("attention, causal: the half of the square that is not masked, backward counted as 2.5 times forward\n");
     for (enum ht_dtype t : {HT_BF16, HT_F16}) {
         attend(t, 8, 1024, 32, 32, 64);
         attend(t, 4, 4096, 32, 32, 64);
@@ -302,80 +360,96 @@ static void attention(void)
 
 /* ---- bound by memory ---- */
 
-static double copy_rate; /* bytes a second, read and written */
+static struct bench_spread copy_of_a_byte; /* seconds, read and written */
 
-template <class F> static void report(const char *name, enum ht_dtype t, double bytes, F run)
+template <class F> static void report(const char *name, enum ht_dtype t, int64_t n, double bytes, F run)
 {
-    struct bench_spread s = time_of(run);
-    printf("%-24s %-4s %8.0f GB/s (%.0f to %.0f)   %.2f of a copy\n", name, ht_dtype_name(t), bytes / s.median * 1e-9,
-           bytes / s.high * 1e-9, bytes / s.low * 1e-9, bytes / s.median / copy_rate);
+    struct bench_spread s = time_of(run), copy = copy_of_a_byte;
+    char shape[64];
+    copy.median *= bytes;
+    snprintf(shape, sizeof(shape), "%lld", (long long)n);
+    row("memory", name, t, shape, bytes, "GB/s", &s, "copy", &copy, -1);
 }
 
+/* Buffers: p, m, v FP32 and g of the type, of n elements each, h 16-bit. Norms have a weight and a bias of their own.
+ */
 static void memory(void)
 {
     int64_t n = 1 << 28, rows = 16384, C = 4096;
     float *p = (float *)device(4 * n), *m = (float *)device(4 * n), *v = (float *)device(4 * n);
-    void *g = device(4 * n), *h = device(2 * n);
+    void *g = device(4 * n), *h = device(2 * n), *weight = device(4 * C), *bias = device(4 * C);
     struct ht_adamw config = {1e-3, 0.9, 0.95, 1e-8, 0.1};
     struct ht_adamw_step step = ht_adamw_step(&config, 10, 1);
     fill(HT_F32, p, n, 1);
-    fill(HT_F32, m, n, 2);
-    must(cudaMemset(v, 0, (size_t)(4 * n)), "clear");
     struct bench_spread copy =
         time_of([&]() { must(cudaMemcpyAsync(g, p, (size_t)(4 * n), cudaMemcpyDeviceToDevice, cuda.stream), "copy"); });
-    copy_rate = 8.0 * (double)n / copy.median;
-    printf("a copy: %.0f GB/s read and written (%.0f to %.0f)\n", copy_rate * 1e-9, 8.0 * (double)n / copy.high * 1e-9,
-           8.0 * (double)n / copy.low * 1e-9);
+    row("memory", "copy", HT_F32, "268435456", 8.0 * (double)n, "GB/s", &copy, NULL, NULL, -1);
+    copy_of_a_byte = copy;
+    copy_of_a_byte.median /= 8.0 * (double)n;
     int64_t log_bytes = 64 + 4 * (n / 1024 + 1) + 3 * n + 8 + 12 * (n / 4);
     void *log = device(log_bytes);
     for (enum ht_dtype t : {HT_F32, HT_BF16}) {
+        fill(HT_F32, p, n, 1);
+        fill(HT_F32, m, n, 2);
+        must(cudaMemsetAsync(v, 0, (size_t)(4 * n), cuda.stream), "clear");
         fill(t, g, n, 3);
         double e = (double)ht_dtype_bytes(t), N = (double)n;
         struct ht_cuda_adamw a = {p, m, v, g, t, t == HT_F32 ? NULL : h, t, n};
-        report("AdamW", t, N * (24 + e + (t == HT_F32 ? 0 : e)), [&]() { ht_cuda_adamw_update(&cuda, &step, &a); });
-        report("AdamW, logged", t, N * (27 + e + (t == HT_F32 ? 0 : e)),
+        report("AdamW", t, n, N * (24 + e + (t == HT_F32 ? 0 : e)), [&]() { ht_cuda_adamw_update(&cuda, &step, &a); });
+        report("AdamW, logged", t, n, N * (27 + e + (t == HT_F32 ? 0 : e)),
                [&]() { ht_cuda_adamw_step_logged(&cuda, &step, &a, log, log_bytes); });
         struct ht_cuda_grad_partial *partial = (struct ht_cuda_grad_partial *)log;
-        report("judge gradients", t, N * e, [&]() { ht_cuda_grad_judge(&cuda, &step, t, g, n, partial); });
-        report("accumulate", t, N * (8 + e), [&]() { ht_cuda_accumulate(&cuda, HT_F32, p, t, g, n); });
+        report("judge gradients", t, n, N * e, [&]() { ht_cuda_grad_judge(&cuda, &step, t, g, n, partial); });
+        report("accumulate", t, n, N * (8 + e), [&]() { ht_cuda_accumulate(&cuda, HT_F32, p, t, g, n); });
 
+        /* x in p, y in m, dy in g, dx in v: the residual is added where it lies, as in training. */
         int64_t cells = rows * C;
         double bytes = (double)cells * e;
-        struct ht_cuda_norm norm = {t, rows, C, g, h, 1e-5f};
-        float *stats = (float *)log, *scratch = v;
+        struct ht_cuda_norm norm = {t, rows, C, weight, bias, 1e-5f};
+        float *stats = (float *)log, *scratch = (float *)((char *)log + ((int64_t)4 << 20));
+        void *dweight = (char *)log + ((int64_t)1 << 20), *dbias = (char *)log + ((int64_t)2 << 20);
         fill(t, p, cells, 4);
-        report("layer norm", t, 2 * bytes, [&]() { ht_cuda_norm_forward(&cuda, &norm, p, m, stats); });
-        report("layer norm backward", t, 4 * bytes, [&]() { ht_cuda_norm_backward(&cuda, &norm, p, m, stats, g, g); });
-        report("layer norm's gradients", t, 2 * bytes, [&]() {
-            ht_cuda_norm_grad(&cuda, &norm, p, m, stats, t, t, (char *)log + 1048576, (char *)log + 2097152, scratch);
-        });
-        report("GELU", t, 2 * bytes, [&]() { ht_cuda_gelu(&cuda, t, p, m, cells); });
-        report("GELU backward", t, 3 * bytes, [&]() { ht_cuda_gelu_backward(&cuda, t, p, m, cells); });
-        report("SwiGLU", t, 1.5 * bytes, [&]() { ht_cuda_swiglu(&cuda, t, p, m, rows, C / 2); });
+        fill(t, v, cells, 5);
+        fill(t, weight, C, 6);
+        fill(t, bias, C, 7);
+        report("layer norm", t, cells, 2 * bytes, [&]() { ht_cuda_norm_forward(&cuda, &norm, p, m, stats); });
+        report("layer norm backward", t, cells, 4 * bytes,
+               [&]() { ht_cuda_norm_backward(&cuda, &norm, p, g, stats, v, v); });
+        report("layer norm's gradients", t, cells, 2 * bytes,
+               [&]() { ht_cuda_norm_grad(&cuda, &norm, p, g, stats, t, t, dweight, dbias, scratch); });
+        report("GELU", t, cells, 2 * bytes, [&]() { ht_cuda_gelu(&cuda, t, p, m, cells); });
+        report("GELU backward", t, cells, 3 * bytes, [&]() { ht_cuda_gelu_backward(&cuda, t, p, m, cells); });
+        report("SwiGLU", t, cells / 2, 1.5 * bytes, [&]() { ht_cuda_swiglu(&cuda, t, p, m, rows, C / 2); });
     }
     int64_t V = 50257, stride = 50272, n_rows = 4096; /* ht_logits_stride */
-    must(cudaMemset(g, 0, (size_t)(4 * n_rows)), "targets");
+    must(cudaMemsetAsync(g, 0, (size_t)(4 * n_rows), cuda.stream), "targets");
     fill(HT_F32, p, n_rows * stride, 5);
     /* The logits are read twice; row by row they stay in the L2 cache for the second time. */
-    report("cross-entropy", HT_BF16, (double)(n_rows * V) * 6, [&]() {
-        ht_cuda_cross_entropy(&cuda, HT_BF16, p, (const int32_t *)g, n_rows, V, stride, 1, (double *)log);
-    });
-    for (void *x : {(void *)p, (void *)m, (void *)v, g, h, log}) must(cudaFree(x), "free");
+    report("cross-entropy", HT_BF16, n_rows * V, (double)(n_rows * V) * 6,
+           [&]() { ht_cuda_cross_entropy(&cuda, HT_BF16, p, (const int32_t *)g, n_rows, V, stride, 1, (double *)log); });
+    for (void *x : {(void *)p, (void *)m, (void *)v, g, h, log, weight, bias}) must(cudaFree(x), "free");
 }
 
 int main(int argc, char **argv)
 {
     int n = 0;
-    const char *only = argc > 1 ? argv[1] : NULL;
+    const char *only = NULL;
     struct cudaDeviceProp prop;
     struct ht_error err;
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--json") == 0)
+            json = true;
+        else
+            only = argv[i];
+    }
+    setvbuf(stdout, NULL, _IOLBF, 0); /* what has been measured is not lost when the program is stopped */
     if (cudaGetDeviceCount(&n) != cudaSuccess || n == 0) {
         printf("SKIP: no CUDA device\n");
         return 77;
     }
     must(cudaGetDeviceProperties(&prop, 0), "device");
-    printf("%s, sm_%d%d, %d multiprocessors, %.0f GiB\n", prop.name, prop.major, prop.minor, prop.multiProcessorCount,
-           (double)prop.totalGlobalMem / (1 << 30));
+    fprintf(stderr, "%s, sm_%d%d, %d multiprocessors, %.0f GiB\n", prop.name, prop.major, prop.minor,
+            prop.multiProcessorCount, (double)prop.totalGlobalMem / (1 << 30));
     must(cudaStreamCreateWithFlags(&cuda.stream, cudaStreamNonBlocking), "stream");
     cuda.gemm = ht_cuda_gemm_create(device(HT_CUDA_GEMM_WORKSPACE_BYTES), HT_CUDA_GEMM_WORKSPACE_BYTES, &err);
     if (!cuda.gemm) die("cuBLASLt", err.text);
