@@ -4,6 +4,11 @@
  * A program lists its tests and calls cuda_test_main: all run twice, and what came back from the device must be the
  * same bytes both times. On the CPU the second time has the threads in the other order. Without a GPU it prints one
  * line and exits with 77.
+ *
+ * Everything is enqueued on one stream that does not wait for the default one, as in training. On the CPU work on any
+ * other stream aborts the test.
+ *
+ * HT_CUDA_TEST_SMALL=1: on a GPU, too, only the shapes that the CPU has. compute-sanitizer needs it.
  */
 #ifndef HT_TESTS_CUDA_TEST_H
 #define HT_TESTS_CUDA_TEST_H
@@ -22,10 +27,11 @@
 #include "common/kernels/cuda/ht_cuda.h"
 #include "common/kernels/cuda/ht_cuda_gemm.h"
 
+/* The small shapes only: on the CPU, or as on it. */
 #ifdef HT_CUDA_EMULATED
 static const bool emulated = true;
 #else
-static const bool emulated = false;
+static const bool emulated = getenv("HT_CUDA_TEST_SMALL") != NULL;
 #endif
 
 typedef std::vector<float> floats;
@@ -66,15 +72,16 @@ static inline struct buffer buffer_of(int64_t bytes, int64_t shift = 0)
 {
     struct buffer b = {NULL, bytes, shift};
     call(cudaMalloc(&b.base, (size_t)(bytes + 2 * GUARD_BYTES)), "cudaMalloc");
-    call(cudaMemset(b.base, GUARD, (size_t)(bytes + 2 * GUARD_BYTES)), "cudaMemset");
-    call(cudaMemset(b.at(), 0xff, (size_t)bytes), "cudaMemset");
+    call(cudaMemsetAsync(b.base, GUARD, (size_t)(bytes + 2 * GUARD_BYTES), cuda.stream), "cudaMemsetAsync");
+    call(cudaMemsetAsync(b.at(), 0xff, (size_t)bytes, cuda.stream), "cudaMemsetAsync");
     return b;
 }
 
 static inline struct buffer buffer_with(const void *data, int64_t bytes, int64_t shift = 0)
 {
     struct buffer b = buffer_of(bytes, shift);
-    call(cudaMemcpy(b.at(), data, (size_t)bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
+    call(cudaMemcpyAsync(b.at(), data, (size_t)bytes, cudaMemcpyHostToDevice, cuda.stream), "cudaMemcpyAsync");
+    call(cudaStreamSynchronize(cuda.stream), "the copy"); /* data is the caller's */
     return b;
 }
 
@@ -88,9 +95,9 @@ static inline void finish(void)
 /* What is in it; the guards are looked at as well. */
 static inline std::vector<unsigned char> bytes_of(const struct buffer &b)
 {
-    finish();
     std::vector<unsigned char> all((size_t)(b.bytes + 2 * GUARD_BYTES));
-    call(cudaMemcpy(all.data(), b.base, all.size(), cudaMemcpyDeviceToHost), "cudaMemcpy");
+    call(cudaMemcpyAsync(all.data(), b.base, all.size(), cudaMemcpyDeviceToHost, cuda.stream), "cudaMemcpyAsync");
+    finish();
     size_t first = (size_t)(GUARD_BYTES + b.shift), last = first + (size_t)b.bytes;
     for (size_t i = 0; i < all.size(); i++)
         expect((i >= first && i < last) || all[i] == GUARD, "byte %lld was written, the buffer has %lld",
@@ -224,13 +231,15 @@ static inline int cuda_test_main(const struct cuda_test *tests, int n_tests)
         return 77;
     }
     void *workspace = NULL;
-    if (!emulated) call(cudaMalloc(&workspace, HT_CUDA_GEMM_WORKSPACE_BYTES), "cudaMalloc");
+    call(cudaStreamCreateWithFlags(&cuda.stream, cudaStreamNonBlocking), "a stream");
+    call(cudaMalloc(&workspace, HT_CUDA_GEMM_WORKSPACE_BYTES), "cudaMalloc");
     cuda.gemm = ht_cuda_gemm_create(workspace, HT_CUDA_GEMM_WORKSPACE_BYTES, &err);
     expect(cuda.gemm != NULL, "%s", err.text);
     uint64_t first_hash[64];
     for (int round = 0; round < 2; round++) {
 #ifdef HT_CUDA_EMULATED
         ht_emulator.reverse = round == 1;
+        ht_emulator.stream = cuda.stream;
 #endif
         for (int i = 0; i < n_tests; i++) {
             running = tests[i].name;
@@ -245,7 +254,8 @@ static inline int cuda_test_main(const struct cuda_test *tests, int n_tests)
         }
     }
     ht_cuda_gemm_destroy(cuda.gemm);
-    if (workspace) cudaFree(workspace);
+    call(cudaFree(workspace), "cudaFree");
+    call(cudaStreamDestroy(cuda.stream), "the stream");
     return 0;
 }
 

@@ -16,7 +16,7 @@
 #include "common/base/half.h"
 #define HT_DYNAMIC_SHARED(type, name) type *name = (type *)ht_emulator.shared
 #define HT_LAUNCH_(kernel, grid, block, bytes, stream, ...)                                                            \
-    ht_emulated_launch(grid, block, bytes, [&]() { kernel(__VA_ARGS__); })
+    ht_emulated_launch(grid, block, bytes, stream, [&]() { kernel(__VA_ARGS__); })
 #else
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>

@@ -160,8 +160,9 @@ static float at(cublasLtMatrixLayout_t l, cublasOperation_t op, const void *x, i
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const void *alpha, const void *a,
                               cublasLtMatrixLayout_t al, const void *b, cublasLtMatrixLayout_t bl, const void *beta,
                               const void *c, cublasLtMatrixLayout_t cl, void *d, cublasLtMatrixLayout_t dl,
-                              const cublasLtMatmulAlgo_t *algo, void *, size_t, cudaStream_t)
+                              const cublasLtMatmulAlgo_t *algo, void *, size_t, cudaStream_t stream)
 {
+    ht_emulated_on(stream, "cublasLtMatmul");
     const void *const bases[] = {a, b, c, d};
     for (int i = 0; i < 4; i++)
         if ((uintptr_t)bases[i] % algo->alignment[i] != 0) abort();

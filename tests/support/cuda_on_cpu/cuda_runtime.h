@@ -44,6 +44,7 @@ struct ht_emulator {
     void *shared;                            /* dynamic, 128-byte aligned */
     bool reverse;                            /* threads run from the last to the first */
     int64_t launches;
+    struct ht_emulated_stream *stream; /* all work belongs here; NULL: on any stream but the default one */
 };
 extern struct ht_emulator ht_emulator;
 #define threadIdx (ht_emulator.thread)
@@ -55,7 +56,12 @@ void ht_emulated_block_barrier(void);
 /* Lane's 64 bits in, all 32 lanes' out: the pointer is good until the lane's next exchange but one. */
 const uint64_t *ht_emulated_exchange(uint64_t mine);
 int ht_emulated_lane(void);
-void ht_emulated_launch(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()> &body);
+typedef struct ht_emulated_stream *cudaStream_t;
+void ht_emulated_launch(dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
+                        const std::function<void()> &body);
+/* Aborts unless work may be enqueued on the stream: never on the default one (NULL), and where ht_emulator.stream is
+   set, on no other. */
+void ht_emulated_on(cudaStream_t stream, const char *what);
 
 static inline void __syncthreads(void)
 {
@@ -181,7 +187,6 @@ static inline float __uint_as_float(unsigned u)
 
 typedef int cudaError_t;
 enum { cudaSuccess = 0, cudaErrorMemoryAllocation = 2 };
-typedef struct ht_emulated_stream *cudaStream_t;
 enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice, cudaMemcpyDefault };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 
@@ -209,8 +214,20 @@ static inline cudaError_t cudaDeviceSynchronize(void)
 {
     return cudaSuccess;
 }
-static inline cudaError_t cudaStreamSynchronize(cudaStream_t)
+enum { cudaStreamNonBlocking = 1 };
+static inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned)
 {
+    *stream = (cudaStream_t)malloc(1);
+    return cudaSuccess;
+}
+static inline cudaError_t cudaStreamDestroy(cudaStream_t stream)
+{
+    free(stream);
+    return cudaSuccess;
+}
+static inline cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+{
+    ht_emulated_on(stream, "cudaStreamSynchronize");
     return cudaSuccess;
 }
 template <class T> static inline cudaError_t cudaMalloc(T **at, size_t bytes)
@@ -223,24 +240,19 @@ static inline cudaError_t cudaFree(void *at)
     free(at);
     return cudaSuccess;
 }
-static inline cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind)
+/* There is no cudaMemcpy and no cudaMemset: these use the default stream, which waits for no non-blocking one. */
+static inline cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind,
+                                          cudaStream_t stream)
 {
+    ht_emulated_on(stream, "cudaMemcpyAsync");
     if (bytes) memcpy(to, from, bytes);
     return cudaSuccess;
 }
-static inline cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
-                                          cudaStream_t)
+static inline cudaError_t cudaMemsetAsync(void *at, int value, size_t bytes, cudaStream_t stream)
 {
-    return cudaMemcpy(to, from, bytes, kind);
-}
-static inline cudaError_t cudaMemset(void *at, int value, size_t bytes)
-{
+    ht_emulated_on(stream, "cudaMemsetAsync");
     if (bytes) memset(at, value, bytes);
     return cudaSuccess;
-}
-static inline cudaError_t cudaMemsetAsync(void *at, int value, size_t bytes, cudaStream_t)
-{
-    return cudaMemset(at, value, bytes);
 }
 template <class F> static inline cudaError_t cudaFuncSetAttribute(F, enum cudaFuncAttribute, int)
 {

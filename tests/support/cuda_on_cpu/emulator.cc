@@ -192,8 +192,18 @@ static void run_block(void)
     }
 }
 
-void ht_emulated_launch(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()> &body)
+void ht_emulated_on(cudaStream_t stream, const char *what)
 {
+    if (stream && (!ht_emulator.stream || stream == ht_emulator.stream)) return;
+    fprintf(stderr, "CUDA on the CPU: %s on %s, expected the context's stream\n", what,
+            stream ? "another stream" : "the default stream");
+    abort();
+}
+
+void ht_emulated_launch(dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
+                        const std::function<void()> &body)
+{
+    ht_emulated_on(stream, "a kernel");
     if (!fibers) {
         fibers = new struct fiber[MAX_THREADS];
         stacks = (char *)mmap(NULL, (size_t)MAX_THREADS * STACK_BYTES, PROT_READ | PROT_WRITE,

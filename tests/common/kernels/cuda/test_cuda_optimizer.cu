@@ -110,8 +110,8 @@ static void update(void)
 static struct ht_cuda_undo_header header_of(const struct buffer &log)
 {
     struct ht_cuda_undo_header h;
+    call(cudaMemcpyAsync(&h, log.at(), sizeof(h), cudaMemcpyDeviceToHost, cuda.stream), "cudaMemcpyAsync");
     finish();
-    call(cudaMemcpy(&h, log.at(), sizeof(h), cudaMemcpyDeviceToHost), "cudaMemcpy");
     return h;
 }
 

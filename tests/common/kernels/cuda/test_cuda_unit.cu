@@ -139,7 +139,7 @@ static void check_block(const struct unit_case &c, int64_t shift = 0)
         for (int before = 0; before < s; before++)
             at += ht_sub_op_activation_bytes(&model, (enum ht_sub_op)before, c.B, c.T, c.dtype);
         ht_block_activations(&model, c.B, c.T, c.dtype, &l);
-        call(cudaMemset((char *)ba.at() + at, 0xff, (size_t)bytes), "cudaMemset");
+        call(cudaMemsetAsync((char *)ba.at() + at, 0xff, (size_t)bytes, cuda.stream), "cudaMemsetAsync");
         ht_cuda_block_recompute(&f.gpu, bp.at(), bx.at(), ba.at(), 1u << s, small.at());
         std::vector<unsigned char> again = bytes_of(ba);
         for (size_t i = 0; i < again.size(); i++)
