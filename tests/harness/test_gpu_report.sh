@@ -9,10 +9,19 @@ cd "$work"
 
 "$python" "$report" --dry-run --prebuilt --out dry >out || fail "a dry run ends with $?"
 for word in "== facts" "== kernels" "== parity" "== copies" "== step" "== offload" "== profile" "== sanitizer" "== nccl" \
-    "== determinism" "--backend cuda" "train autohete" "env CK_RUN_CASE=real"; do
+    "== determinism" "--backend cuda" "train autohete" "env CK_RUN_CASE=real" "== rates" "bench_cuda_kernels memory" "== torch" \
+    "bench_gpu_step_torch.py bench/gpt2-1.5b.yaml" "bench_cuda_attention_torch.py" "--tool racecheck"; do
     grep -q -e "$word" out || fail "the dry run does not tell of '$word'"
 done
 [ ! -e dry ] || fail "the dry run wrote something"
+"$python" - "$report" <<'EOF' || fail "the parts' seconds are more than the minutes of the report"
+import re, sys
+text = open(sys.argv[1], encoding="utf-8").read()
+values = {}
+exec(re.search(r"^BUDGETS_S = \{.*?^\}", text, re.S | re.M).group(0), values)
+minutes = float(re.search(r"--minutes.*default=([0-9.]+)", text).group(1))
+assert sum(values["BUDGETS_S"].values()) <= 60 * minutes <= 570
+EOF
 grep -o '"test_cuda_[a-z_]*"' "$report" | tr -d '"' >named
 [ -s named ] || fail "gpu-report names no test of the kernels"
 while read -r name; do
@@ -25,9 +34,13 @@ done <named
     tail -n 20 out
 }
 [ "$(ls done | wc -l)" -le 8 ] || fail "more than eight files: $(ls done)"
-for file in README.md report.json parity.csv step.csv offload.csv profile.yaml trace.json; do
+for file in README.md report.json parity.csv step.csv offload.csv profile.yaml logs.tar.gz; do
     [ -s "done/$file" ] || fail "$file is missing"
 done
+tar -xzf done/logs.tar.gz || fail "the archive cannot be read"
+[ -s logs/trace.json ] || fail "the archive has no trace"
+[ "$(cat logs/*-step-hetbench.cmd | grep -c "train in_memory --model bench/gpt-256.yaml")" = 1 ] &&
+    [ "$(cat logs/*-step-hetbench.out | grep -c '"losses"')" = 1 ] || fail "the archive has no output of the step: $(ls logs)"
 sed -n '/^== summary/,$p' out >summary
 [ "$(wc -l <summary)" -ge 10 ] && [ "$(wc -l <summary)" -le 101 ] && [ "$(wc -c <summary)" -le 11500 ] ||
     fail "the summary is none: $(wc summary)"
@@ -71,17 +84,57 @@ done
 [ -s hung/step.csv ] && [ -s hung/report.json ] || fail "the results of the other parts are lost"
 "$python" "$report" --budget nothing=3 >out 2>&1 && fail "a budget of no part was taken"
 
-# compute-sanitizer's time is shared: a test that takes too long under it leaves the others theirs.
+# compute-sanitizer runs all tests at once, with small shapes: one that takes too long under it leaves the others theirs.
 mkdir tools
 cat >tools/compute-sanitizer <<'EOF'
 #!/bin/sh
-case "$3" in *_ops) sleep 60 ;; esac
-echo "========= ERROR SUMMARY: 0 errors"
+[ "$HT_CUDA_TEST_SMALL" = 1 ] || exit 9
+case "$2 $5" in
+memcheck*_ops) sleep 60 ;;
+racecheck*) echo "========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)" ;;
+*) echo "========= ERROR SUMMARY: 0 errors" ;;
+esac
 EOF
 while read -r name; do cp tools/compute-sanitizer "bin/$name"; done <named
 chmod +x tools/* bin/*
-PATH=$PWD/tools:$PATH "$python" "$report" --rehearse --bin bin --out sanitized --budget sanitizer=9 --part sanitizer >out 2>&1 || true
-grep -q "test_cuda_ops=no time.*test_cuda_attention=ERROR SUMMARY: 0 errors" out || fail "sanitizer: $(tail -n 4 out)"
+PATH=$PWD/tools:$PATH "$python" "$report" --rehearse --bin bin --out sanitized --budget sanitizer=3 --part sanitizer >out 2>&1 || true
+cp sanitized/report.json out
+[ "$(json out '[d["parts"]["sanitizer"].get(x) for x in ("memcheck test_cuda_ops", "memcheck test_cuda_attention",
+    "racecheck test_cuda_ops")]')" = "['no time', 'ERROR SUMMARY: 0 errors', 'RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)']" ] ||
+    fail "sanitizer: $(json out 'd["parts"]["sanitizer"]')"
+
+# The kernels' rates, and PyTorch beside them. A compilation that is cut off leaves the eager step.
+cat >bin/bench_cuda_kernels <<'EOF'
+#!/bin/sh
+[ "$1" = attention ] || exit 0
+echo '{"kind": "attention", "name": "attention forward", "type": "bf16", "shape": "B 8", "unit": "TFLOP/s", "rate": 300}'
+echo '{"kind": "attention", "na'
+EOF
+cat >tools/python-with-torch <<'EOF'
+#!/bin/sh
+case $1 in
+*attention*)
+    echo '{"kind": "attention", "name": "attention forward", "type": "bf16", "shape": "B 8", "unit": "TFLOP/s", "rate": 400}'
+    echo '{"kind": "attention", "name": "attention backward", "type": "bf16", "shape": "B 8", "unit": "TFLOP/s", "rate": 200}'
+    ;;
+*)
+    echo '{"torch": "0", "mode": "eager", "median_step_s": 0.5, "peak_bytes": 7}'
+    sleep 300
+    ;;
+esac
+EOF
+chmod +x bin/bench_cuda_kernels tools/python-with-torch
+TORCH_PYTHON=$PWD/tools/python-with-torch "$python" "$report" --rehearse --bin bin --out beside --budget torch=24 --part step \
+    --part rates --part torch >out 2>&1 && fail "a compilation that was cut off passes"
+"$python" - <<'EOF' || fail "PyTorch beside ours: $(cat beside/*.csv)"
+import csv
+step, = csv.DictReader(open("beside/step.csv", encoding="utf-8"))
+assert step["torch_eager_step_s"] == "0.5" and step["torch_status"] == "no time", step
+assert abs(float(step["ours_over_torch_eager"]) * float(step["ours_step_s"]) - 0.5) < 1e-9, step
+forward, backward = csv.DictReader(open("beside/rates.csv", encoding="utf-8"))
+assert forward["reference"] == "PyTorch" and float(forward["ratio"]) == 0.75, forward
+assert backward["rate"] == "" and float(backward["reference_rate"]) == 200, backward
+EOF
 
 if ! command -v nvidia-smi >/dev/null; then
     status=0
