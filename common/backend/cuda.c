@@ -7,7 +7,6 @@
 #include "common/exec/core.h"
 #include "common/mem/arena.h"
 
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -337,25 +336,31 @@ static enum ht_status enqueue(void *ctx, int32_t iteration, int32_t op, const st
     return failed_op(d, op, d->api->event_record(f->end, stream), err);
 }
 
-/* Waits for the op's end. What others may not be issued without, verdicts, is asked for again and again at first: the
-   way through the driver's interrupt takes tens of microseconds. */
-static const char *hear_of(const struct ht_cuda_device *d, const struct ht_cuda_flight *f, bool soon)
+/* Waits for the op's end: asks for POLL_NS, then sleeps until the driver's interrupt, whose way to this thread takes
+   tens of microseconds. Copies, verdicts and small kernels end while they are asked for; to an op that takes longer an
+   interrupt adds little, and its core belongs to host lanes meanwhile. A core is kept at most POLL_NS an op. It is not
+   yielded in between: where all cores are busy, the scheduler gives it back only after others' turns of a millisecond,
+   which a thread that sleeps need not wait for. Between two questions the driver's locks are free for ASK_NS, since
+   other threads enqueue ops meanwhile. */
+static const char *wait_for_end(const struct ht_cuda_device *d, const struct ht_cuda_flight *f)
 {
-    enum { ASK_NS = 200000 };
-    bool reached = false;
-    const char *why = NULL;
-    for (int64_t until = ht_cuda_now_ns() + ASK_NS; soon && !why && !reached && ht_cuda_now_ns() < until;) {
-        why = d->api->event_reached(f->end, &reached);
-        if (!reached) sched_yield();
+    enum { POLL_NS = 100000, ASK_NS = 1000 };
+    int64_t until = ht_cuda_now_ns() + POLL_NS;
+    for (;;) {
+        bool reached = false;
+        const char *why = d->api->event_reached(f->end, &reached);
+        if (why || reached) return why;
+        int64_t now = ht_cuda_now_ns();
+        if (now >= until) return d->api->event_finish(f->end);
+        while (ht_cuda_now_ns() < now + ASK_NS) continue;
     }
-    return why || reached ? why : d->api->event_finish(f->end);
 }
 
 static enum ht_status wait_op(void *ctx, int32_t iteration, int32_t op, struct ht_error *err)
 {
     struct ht_cuda_device *d = ctx;
     struct ht_cuda_flight *f = flight_of(d, iteration, op);
-    const char *why = hear_of(d, f, d->s->ops[op].kind == HT_OP_VALIDATE);
+    const char *why = wait_for_end(d, f);
     if (why) return failed_op(d, op, why, err);
     return land(f, iteration, op, err);
 }

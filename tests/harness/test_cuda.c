@@ -203,18 +203,18 @@ START_TEST(test_head_in_both_passes)
 }
 END_TEST
 
-/* How often a training waits for whole streams. */
-static int64_t stream_waits(struct ht_options *o, const char *system, int64_t steps)
+/* How often a training waits, as `count` says: for whole streams, or asleep for an event. */
+static int64_t waits(struct ht_options *o, const char *system, int64_t steps, int64_t (*count)(void))
 {
     struct ht_error err = {0};
     struct ht_job job;
     struct ht_training t;
     o->steps = steps;
-    (void)fake_cuda_stream_waits();
+    (void)count();
     ck_assert_msg(train(o, system, &job, &err, &t) == HT_OK, "%s: %s", system, err.text);
     ht_training_free(&t);
     ht_job_free(&job);
-    return fake_cuda_stream_waits();
+    return count();
 }
 
 /* Nothing that comes again in every step waits for a stream: neither losses nor verdicts nor logged steps. */
@@ -225,11 +225,28 @@ START_TEST(test_no_step_waits_for_a_stream)
     struct ht_options o = options_of(gpt, "bf16", true);
     o.request.control = controls[_i];
     for (size_t i = 0; (system = ht_system_at(i)) != NULL; i++)
-        ck_assert_msg(stream_waits(&o, system->name, 2) == stream_waits(&o, system->name, 5), "%s", system->name);
+        ck_assert_msg(waits(&o, system->name, 2, fake_cuda_stream_waits) ==
+                          waits(&o, system->name, 5, fake_cuda_stream_waits),
+                      "%s", system->name);
 }
 END_TEST
 
 /* The state comes off the device and back to it: one system begins, another goes on, as if it had never stopped. */
+/* An op that ends while its lane asks for it is not slept for; one that takes longer is. */
+START_TEST(test_ends_are_polled)
+{
+    struct ht_options o = options_of(gpt, "bf16", true);
+    o.request.control = "gate";
+    fake_cuda_answer(FAKE_CUDA_SOON);
+    int64_t begin = waits(&o, "zero_offload", 2, fake_cuda_event_waits);
+    ck_assert_int_le(waits(&o, "zero_offload", 3, fake_cuda_event_waits), begin + 1); /* 1: a new base of the clock */
+    fake_cuda_answer(FAKE_CUDA_NEVER);
+    int64_t asleep = waits(&o, "zero_offload", 2, fake_cuda_event_waits);
+    ck_assert_int_gt(waits(&o, "zero_offload", 3, fake_cuda_event_waits), asleep + 10);
+    fake_cuda_answer(FAKE_CUDA_TRUE);
+}
+END_TEST
+
 START_TEST(test_resumes)
 {
     struct ht_error err = {0};
@@ -463,6 +480,7 @@ int main(void)
     tcase_add_test(tc, test_every_system_with_rollback);
     tcase_add_test(tc, test_head_in_both_passes);
     tcase_add_loop_test(tc, test_no_step_waits_for_a_stream, 0, 3);
+    tcase_add_test(tc, test_ends_are_polled);
     tcase_add_test(tc, test_profile);
     tcase_add_test(tc, test_resumes);
     tcase_add_test(tc, test_failures);

@@ -24,7 +24,8 @@ static struct {
     pthread_mutex_t lock;
     struct range device[MAX_RANGES], pinned[MAX_RANGES];
     struct streams *streams;
-    _Atomic int64_t calls, fail_at, interrupt_at, leaks, waits, free_bytes;
+    _Atomic int64_t calls, fail_at, interrupt_at, leaks, waits, event_waits, free_bytes;
+    _Atomic enum fake_cuda_answer answer;
     atomic_bool refuses_pinning;
 } fake = {.lock = PTHREAD_MUTEX_INITIALIZER, .free_bytes = 1 << 30};
 
@@ -204,13 +205,15 @@ static const char *record_event(void *event, void *stream)
 
 static const char *finish_event(void *event)
 {
+    fake.event_waits++;
     stream_event_finish(event);
     return NULL;
 }
 
 static const char *reached_event(void *event, bool *reached)
 {
-    *reached = stream_event_reached(event);
+    if (fake.answer == FAKE_CUDA_SOON) stream_event_finish(event);
+    *reached = fake.answer != FAKE_CUDA_NEVER && stream_event_reached(event);
     return NULL;
 }
 
@@ -384,6 +387,16 @@ int64_t fake_cuda_calls(void)
 int64_t fake_cuda_stream_waits(void)
 {
     return atomic_exchange(&fake.waits, 0);
+}
+
+int64_t fake_cuda_event_waits(void)
+{
+    return atomic_exchange(&fake.event_waits, 0);
+}
+
+void fake_cuda_answer(enum fake_cuda_answer answer)
+{
+    fake.answer = answer;
 }
 
 int64_t fake_cuda_leaks(void)

@@ -25,6 +25,12 @@ void fake_cuda_largest(int64_t bytes);
 int64_t fake_cuda_calls(void);
 /* How often a stream was waited for as a whole since the last time it was asked this. */
 int64_t fake_cuda_stream_waits(void);
+/* How often a thread slept until an event since the last time it was asked this. */
+int64_t fake_cuda_event_waits(void);
+/* What a thread that asks for an event hears: whether it has been reached (the default); that it has, as soon as it
+   has, so that nobody need sleep; or that it has not, so that everybody has to. */
+enum fake_cuda_answer { FAKE_CUDA_TRUE, FAKE_CUDA_SOON, FAKE_CUDA_NEVER };
+void fake_cuda_answer(enum fake_cuda_answer answer);
 /* Allocations, streams, events, contexts and pinned ranges that are still there. */
 int64_t fake_cuda_leaks(void);
 
