@@ -1,4 +1,4 @@
-# CUDA, wherever nvcc is: common/kernels/cuda for sm_80 and sm_90 (and as PTX for what comes later), the backend on top of
+# CUDA, wherever nvcc is: common/kernels/cuda for sm_80, sm_90 and sm_100 (and as PTX for the others), the backend on top of
 # it, tests and benchmarks. nvcc is found on the PATH or in /usr/local/cuda. cuBLASLt is opened at run time
 # (common/kernels/cuda/cublaslt.cuh); of CUDA nothing but the static runtime is linked.
 #
@@ -6,7 +6,7 @@
 # (tests/support/cuda_on_cpu). Sanitizers see only those.
 set(HT_CUDA AUTO CACHE STRING "AUTO (if there is nvcc), ON or OFF")
 set_property(CACHE HT_CUDA PROPERTY STRINGS AUTO ON OFF)
-set(HT_CUDA_ARCHITECTURES "80-real;90-real;90-virtual" CACHE STRING "what the kernels are compiled for")
+set(HT_CUDA_ARCHITECTURES "" CACHE STRING "what the kernels are compiled for; empty: 80, 90, 100 if nvcc has it, and PTX")
 if(NOT HT_CUDA MATCHES "^(AUTO|ON|OFF)$")
   message(FATAL_ERROR "HT_CUDA is '${HT_CUDA}'; it takes AUTO, ON or OFF")
 endif()
@@ -33,6 +33,13 @@ endif()
 if(with_cuda)
   set(CMAKE_CUDA_COMPILER ${HT_NVCC})
   set(CMAKE_CUDA_ARCHITECTURES ${HT_CUDA_ARCHITECTURES})
+  if(HT_CUDA_ARCHITECTURES STREQUAL "")
+    execute_process(COMMAND ${HT_NVCC} --list-gpu-arch OUTPUT_VARIABLE known ERROR_QUIET)
+    set(CMAKE_CUDA_ARCHITECTURES 80-real 90-real 90-virtual)
+    if(known MATCHES "compute_100")
+      list(APPEND CMAKE_CUDA_ARCHITECTURES 100-real)
+    endif()
+  endif()
   set(CMAKE_CUDA_STANDARD 17)
   set(CMAKE_CUDA_STANDARD_REQUIRED ON)
   enable_language(CUDA)

@@ -9,7 +9,7 @@ cd "$work"
 
 "$python" "$report" --dry-run --prebuilt --out dry >out || fail "a dry run ends with $?"
 for word in "== facts" "== kernels" "== parity" "== copies" "== step" "== offload" "== profile" "== sanitizer" "== nccl" \
-    "== determinism" "--backend cuda" "train autohete" "env CK_RUN_CASE=real" "== rates" "bench_cuda_kernels memory" "== torch" \
+    "== determinism" "--backend cuda" "train autohete" "CK_RUN_CASE=real" "== rates" "bench_cuda_kernels memory" "== torch" \
     "bench_gpu_step_torch.py bench/gpt2-1.5b.yaml" "bench_cuda_attention_torch.py" "--tool racecheck"; do
     grep -q -e "$word" out || fail "the dry run does not tell of '$word'"
 done
