@@ -82,6 +82,12 @@ for line in "FAILED kernels: test_cuda_hangs_on_cpu: stopped after 4 s" "FAILED 
     sed -n '/^== summary/,$p' out | grep -q -e "$line" || fail "the summary has no '$line': $(tail -n 20 out)"
 done
 [ -s hung/step.csv ] && [ -s hung/report.json ] || fail "the results of the other parts are lost"
+
+# An archive that cannot be written costs no results.
+mkdir -p unarchived/logs.tar.gz
+"$python" "$report" --rehearse --bin bin --out unarchived --part facts --part step >out 2>&1 || fail "no archive: status $?"
+[ -s unarchived/step.csv ] && [ -s unarchived/report.json ] || fail "without an archive the results are lost"
+[ "$(grep -c "^FAILED.*logs.tar.gz" out)" = 1 ] && [ ! -e unarchived/logs.tar.gz.partial ] || fail "no archive: $(tail -n 5 out)"
 "$python" "$report" --budget nothing=3 >out 2>&1 && fail "a budget of no part was taken"
 
 # compute-sanitizer runs all tests at once, with small shapes: one that takes too long under it leaves the others theirs.
