@@ -2,7 +2,7 @@
 
 #include "common/base/array.h"
 #include "common/base/config.h"
-#include "harness/output.h"
+#include "harness/files.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -33,17 +33,6 @@ static void help(FILE *out)
           out);
 }
 
-/* Before anything is computed: a file that cannot be written should not be found out afterwards. */
-static enum ht_status check_outputs(const struct ht_command *command, const struct ht_options *o, struct ht_error *err)
-{
-    bool out_is_file = command->groups & (HT_OPT_PROFILE | HT_OPT_REPRODUCE);
-    const char *paths[] = {o->dump, o->losses, o->trace, out_is_file ? o->out : NULL};
-    enum ht_status status = HT_OK;
-    for (size_t i = 0; i < HT_COUNT(paths) && status == HT_OK; i++)
-        if (paths[i]) status = ht_output_check(paths[i], err);
-    return status;
-}
-
 enum ht_status ht_hetbench(int argc, char **argv, struct ht_error *err)
 {
     if (argc < 2) return ht_fail(err, HT_BAD_INPUT, "a command is missing; hetbench --help lists them");
@@ -54,7 +43,8 @@ enum ht_status ht_hetbench(int argc, char **argv, struct ht_error *err)
         struct ht_options options;
         enum ht_status status = ht_options_parse(commands[i], argc, argv, err, &options);
         if (status != HT_OK || options.help) return status;
-        status = check_outputs(commands[i], &options, err);
+        /* Before anything is computed: a file that cannot be written should not be found out afterwards. */
+        status = ht_files_check(commands[i], &options, err);
         return status == HT_OK ? commands[i]->run(&options, err) : status;
     }
     if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {

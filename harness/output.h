@@ -1,18 +1,40 @@
 /*
  * Files that are either whole or not there: written beside their place under a temporary name, moved there when done.
  * A command that fails or is interrupted leaves nothing behind.
+ *
+ * Links are followed first: the link stays and its target is replaced, or made where it does not exist. A file that is
+ * replaced keeps its mode, and its owner as far as we may set it; other hard links to it keep the old contents. What is
+ * no plain file is written to and never replaced: devices, pipes, and the process's own descriptors (/dev/stdout,
+ * /dev/fd/N), also when a plain file is behind them.
  */
 #ifndef HT_HARNESS_OUTPUT_H
 #define HT_HARNESS_OUTPUT_H
 
 #include "common/base/status.h"
 
+#include <stdbool.h>
 #include <stdio.h>
+#include <sys/stat.h>
+
+enum { HT_PATH_BYTES = 4096 };
+
+/* Where a path leads. */
+struct ht_target {
+    char path[HT_PATH_BYTES]; /* with its last component no link, unless it is a descriptor's */
+    int fd;                   /* the descriptor of this process that the path names, or -1 */
+    bool descriptor;          /* it names a descriptor, of this process or another */
+    bool exists;
+    struct stat st; /* where it exists */
+};
 
 struct ht_output {
     FILE *file; /* write here */
-    char path[4096], partial[4128];
+    char path[HT_PATH_BYTES];
+    char target[HT_PATH_BYTES], partial[HT_PATH_BYTES]; /* partial is empty: the target is written to directly */
 };
+
+/* Follows links. HT_BAD_INPUT when they go in a circle or the path is too long; a missing file is no error. */
+enum ht_status ht_target_find(const char *path, struct ht_error *err, struct ht_target *out);
 
 /* HT_BAD_INPUT when the path cannot be written: it is what the user named. */
 enum ht_status ht_output_open(const char *path, struct ht_error *err, struct ht_output *out);

@@ -253,6 +253,7 @@ def provenance(page, experiments):
 
 
 def write(path, text):
+    path = path.resolve()  # a link stays, its target is replaced
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     partial.write_text(text, encoding="utf-8")
     partial.replace(path)

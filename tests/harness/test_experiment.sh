@@ -164,8 +164,10 @@ refused 2 "broken/results.json: is no results file" report broken
 "$python" -c 'import matplotlib' 2>/dev/null || exit 0
 export MPLCONFIGDIR=$work/mpl
 mkdir both && cp -r small both/ && run 0 experiment autohete-fig7 --out both/fig7
+ln -s page.html both/report.html
 run 0 report both
 [ "$(head -n 1 out)" = both/report.html ] || fail "report does not say what it wrote"
+[ -L both/report.html ] && [ -s both/page.html ] || fail "report.html was a link, and has been replaced"
 "$python" - <<'PY' || fail "the page is not whole"
 import base64, html.parser, pathlib, re
 
