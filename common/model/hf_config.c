@@ -30,7 +30,24 @@ static enum ht_status want_flag(const struct ht_node *map, const char *key, bool
     return status;
 }
 
-static enum ht_status check_arithmetic(const struct ht_node *map, struct ht_error *err)
+/* An optional key for something that there is not: absent, null, or an empty map. */
+static enum ht_status want_null(const struct ht_node *map, const char *key, const char *what, struct ht_error *err)
+{
+    const struct ht_node *node = ht_node_find(map, key);
+    if (!node || is_null(node) || (node->kind == HT_NODE_MAP && !node->n_children)) return HT_OK;
+    return ht_node_key_error(node, err, "%s is not supported; expected null", what);
+}
+
+/* Of both kinds. Dropout is ignored: there is none here. */
+static enum ht_status check_common(const struct ht_node *map, struct ht_error *err)
+{
+    enum ht_status status = want_null(map, "quantization_config", "a quantized model", err);
+    if (status == HT_OK) status = want_null(map, "compression_config", "a compressed model", err);
+    if (status == HT_OK) status = want_null(map, "pruned_heads", "a model without some of its heads", err);
+    return status == HT_OK ? want_flag(map, "is_causal", true, err) : status;
+}
+
+static enum ht_status check_gpt2_arithmetic(const struct ht_node *map, struct ht_error *err)
 {
     const struct ht_node *node = ht_node_find(map, "activation_function");
     const char *activation = "gelu_new";
@@ -75,36 +92,79 @@ static enum ht_status parse_gpt2(const struct ht_node *map, struct ht_error *err
     m->ffn = 4 * m->width;
     const struct ht_node *inner = ht_node_find(map, "n_inner");
     if (inner && !is_null(inner)) status = ht_node_int(inner, 1, 1 << 20, err, &m->ffn);
-    return status == HT_OK ? check_arithmetic(map, err) : status;
+    return status == HT_OK ? check_gpt2_arithmetic(map, err) : status;
 }
 
-/* The base of the rotary frequencies: rope_theta, in version 5 within rope_parameters. Scaled ones have no kernel. */
+/* Takes a base of the rotary frequencies. Versions of transformers differ in which of two they believe. */
+static enum ht_status add_theta(const struct ht_node *node, struct ht_error *err, const struct ht_node **seen,
+                                double *theta)
+{
+    double value = *theta;
+    enum ht_status status = node ? ht_node_double(node, 1, 1e12, err, &value) : HT_OK;
+    if (!node || status != HT_OK) return status;
+    if (*seen && value != *theta)
+        return ht_node_error(node, err, "%g differs from %g on line %u; expected the same", value, *theta, (*seen)->line);
+    *seen = node;
+    *theta = value;
+    return HT_OK;
+}
+
+/*
+ * rope_scaling (before transformers 5) or rope_parameters (since): null, or a map. Its type is called rope_type, or type
+ * in older files; both are looked at. A map by kind of layer has maps in it. Only the unscaled embedding has a kernel.
+ */
+static enum ht_status check_rope(const struct ht_node *rope, struct ht_error *err, const struct ht_node **seen,
+                                 double *theta)
+{
+    enum ht_status status = HT_OK;
+    if (!rope || is_null(rope)) return HT_OK;
+    if (rope->kind != HT_NODE_MAP) return ht_node_error(rope, err, "is no map; expected null or a map with rope_type");
+    HT_EACH_CHILD(rope, c)
+    {
+        const char *type = "default";
+        double factor = 1;
+        if (is_null(c)) continue;
+        if (!strcmp(c->key, "rope_type") || !strcmp(c->key, "type")) {
+            status = ht_node_string(c, err, &type);
+            if (status == HT_OK && strcmp(type, "default") != 0)
+                status = ht_node_error(c, err, "'%.40s' has no kernel; expected default", type);
+        } else if (!strcmp(c->key, "rope_theta")) {
+            status = add_theta(c, err, seen, theta);
+        } else if (!strcmp(c->key, "partial_rotary_factor")) {
+            status = ht_node_double(c, 0, 1, err, &factor);
+            if (status == HT_OK && factor != 1) status = ht_node_error(c, err, "has no kernel; expected 1");
+        } else {
+            status = ht_node_key_error(c, err, "scaled rotary embeddings have no kernel; expected rope_type and rope_theta");
+        }
+        if (status != HT_OK) return status;
+    }
+    return HT_OK;
+}
+
 static enum ht_status get_theta(const struct ht_node *map, struct ht_error *err, double *theta)
 {
-    const struct ht_node *scaling = ht_node_find(map, "rope_scaling"), *inner = ht_node_find(map, "rope_parameters");
-    const struct ht_node *node = ht_node_find(map, "rope_theta");
-    if (scaling && !is_null(scaling))
-        return ht_node_error(scaling, err, "scaled rotary embeddings have no kernel; expected null");
-    if (inner && inner->kind == HT_NODE_MAP) {
-        const struct ht_node *type = ht_node_find(inner, "rope_type");
-        const char *name = "default";
-        enum ht_status status = type ? ht_node_string(type, err, &name) : HT_OK;
-        if (status != HT_OK) return status;
-        if (strcmp(name, "default") != 0) return ht_node_error(type, err, "has no kernel; expected default");
-        if (ht_node_find(inner, "rope_theta")) node = ht_node_find(inner, "rope_theta");
-    }
-    return node ? ht_node_double(node, 1, 1e12, err, theta) : HT_OK;
+    const struct ht_node *seen = NULL;
+    enum ht_status status = add_theta(ht_node_find(map, "rope_theta"), err, &seen, theta);
+    if (status == HT_OK) status = check_rope(ht_node_find(map, "rope_scaling"), err, &seen, theta);
+    if (status == HT_OK) status = check_rope(ht_node_find(map, "rope_parameters"), err, &seen, theta);
+    return status;
 }
 
 static enum ht_status check_llama_arithmetic(const struct ht_node *map, struct ht_error *err)
 {
     const struct ht_node *node = ht_node_find(map, "hidden_act");
     const char *activation = "silu";
+    double factor = 1;
     enum ht_status status = node ? ht_node_string(node, err, &activation) : HT_OK;
-    if (status == HT_OK && strcmp(activation, "silu") != 0)
+    if (status == HT_OK && strcmp(activation, "silu") != 0 && strcmp(activation, "swish") != 0)
         status = ht_node_error(node, err, "'%.40s' has no kernel; expected silu", activation);
     if (status == HT_OK) status = want_flag(map, "attention_bias", false, err);
-    return status == HT_OK ? want_flag(map, "mlp_bias", false, err) : status;
+    if (status == HT_OK) status = want_flag(map, "mlp_bias", false, err);
+    if (status == HT_OK) status = want_null(map, "sliding_window", "attention to a window", err);
+    node = ht_node_find(map, "partial_rotary_factor");
+    if (status == HT_OK && node && !is_null(node)) status = ht_node_double(node, 0, 1, err, &factor);
+    if (status == HT_OK && factor != 1) status = ht_node_error(node, err, "has no kernel; expected 1");
+    return status;
 }
 
 static enum ht_status parse_llama(const struct ht_node *map, struct ht_error *err, struct ht_model *m)
@@ -151,6 +211,7 @@ enum ht_status ht_hf_config_parse(const struct ht_doc *doc, struct ht_error *err
         status = parse_llama(map, err, &m);
     else
         status = ht_node_error(node, err, "'%.40s' is not known here; expected gpt2 or llama", type);
+    if (status == HT_OK) status = check_common(map, err);
     if (status == HT_OK) status = get_int(map, "vocab_size", 1 << 22, err, &m.vocab);
     node = ht_node_find(map, "tie_word_embeddings");
     if (status == HT_OK && node) status = ht_node_bool(node, err, &m.tied);

@@ -5,9 +5,10 @@
  *     LLaMA   num_hidden_layers, hidden_size, num_attention_heads, num_key_value_heads, intermediate_size, vocab_size,
  *             max_position_embeddings, rms_norm_eps (1e-6), rope_theta (10000), tie_word_embeddings (false)
  *
- * Keys that change the arithmetic must have the values that our kernels have (activation_function gelu_new,
- * layer_norm_epsilon 1e-5, scaled attention; hidden_act silu, no biases, no rope_scaling); those of dropout are
- * ignored: models are trained without it. Other keys are not read.
+ * Keys that change the arithmetic must have the values that our kernels have: activation_function gelu_new,
+ * layer_norm_epsilon 1e-5, scaled attention; hidden_act silu or swish, no biases, no window, rotary embeddings that are
+ * not scaled (rope_scaling, rope_parameters, whose rope_theta counts too); no quantization, no pruned heads. Those of
+ * dropout are ignored: models are trained without it. Other keys are not read.
  */
 #ifndef HT_MODEL_HF_CONFIG_H
 #define HT_MODEL_HF_CONFIG_H

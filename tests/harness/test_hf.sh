@@ -196,7 +196,7 @@ config '"gpt2"' '"bert"'
 train "broken/config.json:[0-9]*:[0-9]*: key 'model_type': 'bert' is not known here; expected gpt2 or llama" --init broken
 llama() { sed "s/$1/$2/" "$root/tests/data/llama-nano/config.json" >broken/config.json; }
 llama '"rope_type": "default"' '"rope_type": "llama3"'
-train "broken/config.json:[0-9]*:[0-9]*: key 'rope_type': has no kernel; expected default" --init broken
+train "broken/config.json:[0-9]*:[0-9]*: key 'rope_type': 'llama3' has no kernel; expected default" --init broken
 llama '"num_key_value_heads": 2' '"num_key_value_heads": 3'
 train "broken/config.json:[0-9]*:[0-9]*: key 'num_key_value_heads': 3 heads of keys do not divide the 4 heads" --init broken
 printf '{' >broken/config.json

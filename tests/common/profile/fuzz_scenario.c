@@ -1,6 +1,7 @@
 /*
- * Loaders of what a user can hand in beside a graph: model, cluster and profile files, from memory. The first byte
- * picks the loader; the rest is the document. Whatever comes, an error is one line with a place, and nothing leaks.
+ * Loaders of what a user can hand in beside a graph: model, cluster, profile and config.json files, from memory. The
+ * first byte picks the loader (its lowest two bits) and JSON (the third); the rest is the document. Whatever comes, an
+ * error is one line with a place, and nothing leaks.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -8,6 +9,7 @@
 #include <string.h>
 
 #include "common/hw/hw.h"
+#include "common/model/hf_config.h"
 #include "common/model/zoo.h"
 #include "common/profile/profile.h"
 
@@ -34,7 +36,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     enum ht_status st = ht_doc_parse((const char *)data + 1, size - 1, name, &err, &doc);
     check(st, &err);
     if (st) return 0;
-    switch (data[0] % 3) {
+    switch (data[0] & 3) {
     case 0:
         st = ht_model_parse(doc, &err, &model);
         if (!st && (ht_model_params(&model) <= 0 || ht_model_check_seq(&model, model.max_seq, &err))) abort();
@@ -54,8 +56,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             ht_profile_destroy(p);
         }
         break;
-    default:
+    case 2:
         st = ht_profile_parse(doc, &err, &profile);
+        break;
+    default:
+        st = ht_hf_config_parse(doc, &err, &model);
+        if (!st && (ht_model_params(&model) <= 0 || ht_model_check_seq(&model, model.max_seq, &err))) abort();
         break;
     }
     check(st, &err);

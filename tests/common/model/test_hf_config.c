@@ -1,0 +1,128 @@
+/* config.json of transformers: what changes the arithmetic is honoured or refused by name. */
+#include "common/model/hf_config.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/array.h"
+
+#define GPT2                                                                                                             \
+    "{\"model_type\": \"gpt2\", \"n_layer\": 2, \"n_embd\": 16, \"n_head\": 2, \"n_positions\": 32, "                    \
+    "\"vocab_size\": 256"
+#define LLAMA                                                                                                            \
+    "{\"model_type\": \"llama\", \"num_hidden_layers\": 2, \"hidden_size\": 16, \"num_attention_heads\": 4, "            \
+    "\"intermediate_size\": 40, \"max_position_embeddings\": 32, \"vocab_size\": 256"
+
+static enum ht_status parse(const char *base, const char *more, struct ht_error *err, struct ht_model *m)
+{
+    char text[1024];
+    struct ht_doc *doc = NULL;
+    snprintf(text, sizeof(text), "%s%s%s}", base, *more ? ",\n" : "", more);
+    ck_assert_msg(!ht_doc_parse(text, strlen(text), "nano/config.json", err, &doc), "%s", err->text);
+    enum ht_status status = ht_hf_config_parse(doc, err, m);
+    ht_doc_destroy(doc);
+    return status;
+}
+
+/* Those that say what we have anyway, in all the forms that transformers wrote, and those that change nothing. */
+static const struct {
+    const char *base, *more;
+    double theta;
+} good[] = {
+    {GPT2, "", 0},
+    {GPT2, "\"activation_function\": \"gelu_pytorch_tanh\", \"reorder_and_upcast_attn\": true", 0},
+    {GPT2, "\"scale_attn_weights\": true, \"scale_attn_by_inverse_layer_idx\": false, \"n_inner\": null", 0},
+    {GPT2, "\"attn_pdrop\": 0.1, \"embd_pdrop\": 0.1, \"resid_pdrop\": 0.1", 0}, /* there is no dropout here */
+    {GPT2, "\"quantization_config\": null, \"pruned_heads\": {}, \"is_causal\": true", 0},
+    {LLAMA, "", 10000},
+    {LLAMA, "\"hidden_act\": \"silu\", \"head_dim\": 4, \"sliding_window\": null, \"pretraining_tp\": 2", 10000},
+    {LLAMA, "\"hidden_act\": \"swish\"", 10000},
+    {LLAMA, "\"rope_theta\": 5e5, \"rope_scaling\": null", 5e5},
+    {LLAMA, "\"rope_scaling\": {\"type\": \"default\"}", 10000},
+    {LLAMA, "\"rope_scaling\": {\"rope_type\": \"default\", \"type\": \"default\"}, \"rope_theta\": 7", 7},
+    {LLAMA, "\"rope_parameters\": null", 10000},
+    {LLAMA, "\"rope_parameters\": {}", 10000},
+    {LLAMA, "\"rope_parameters\": {\"rope_theta\": 5e5, \"rope_type\": \"default\"}", 5e5},
+    {LLAMA, "\"rope_parameters\": {\"rope_theta\": 5e5, \"type\": \"default\", \"factor\": null}", 5e5},
+    {LLAMA, "\"rope_parameters\": {\"rope_theta\": 5e5, \"partial_rotary_factor\": 1.0}, \"rope_theta\": 500000", 5e5},
+};
+
+START_TEST(good_configs)
+{
+    for (size_t i = 0; i < HT_COUNT(good); i++) {
+        struct ht_error err = {0};
+        struct ht_model m;
+        ck_assert_msg(!parse(good[i].base, good[i].more, &err, &m), "%s: %s", good[i].more, err.text);
+        ck_assert_double_eq(m.rope_theta, good[i].theta);
+        ck_assert_str_eq(m.name, "nano");
+    }
+}
+END_TEST
+
+#define AT(column, key) "nano/config.json:2:" #column ": key '" key "': "
+
+static const struct {
+    const char *base, *more, *says;
+} bad[] = {
+    {GPT2, "\"activation_function\": \"gelu\"", AT(24, "activation_function") "'gelu' has no kernel; expected gelu_new"},
+    {GPT2, "\"layer_norm_epsilon\": 1e-6", AT(23, "layer_norm_epsilon") "the kernels have another; expected 1e-05"},
+    {GPT2, "\"scale_attn_weights\": false", AT(23, "scale_attn_weights") "the kernels have nothing else; expected true"},
+    {GPT2, "\"scale_attn_by_inverse_layer_idx\": true",
+     AT(36, "scale_attn_by_inverse_layer_idx") "the kernels have nothing else; expected false"},
+    {GPT2, "\"add_cross_attention\": true", AT(24, "add_cross_attention") "the kernels have nothing else"},
+    {GPT2, "\"quantization_config\": {\"load_in_4bit\": true}",
+     AT(1, "quantization_config") "a quantized model is not supported; expected null"},
+    {GPT2, "\"pruned_heads\": {\"0\": [1]}", AT(1, "pruned_heads") "a model without some of its heads is not supported"},
+    {GPT2, "\"is_causal\": false", AT(14, "is_causal") "the kernels have nothing else; expected true"},
+    {LLAMA, "\"quantization_config\": {\"quant_method\": \"fp8\"}", AT(1, "quantization_config") "a quantized model is"},
+    {LLAMA, "\"quantization_config\": \"gptq\"", AT(1, "quantization_config") "a quantized model is"},
+    {LLAMA, "\"compression_config\": {\"format\": \"dense\"}", AT(1, "compression_config") "a compressed model is"},
+    {LLAMA, "\"hidden_act\": \"gelu\"", AT(15, "hidden_act") "'gelu' has no kernel; expected silu"},
+    {LLAMA, "\"attention_bias\": true", AT(19, "attention_bias") "the kernels have nothing else; expected false"},
+    {LLAMA, "\"mlp_bias\": true", AT(13, "mlp_bias") "the kernels have nothing else; expected false"},
+    {LLAMA, "\"head_dim\": 8", AT(13, "head_dim") "the kernels have no other; expected hidden_size /"},
+    {LLAMA, "\"sliding_window\": 16", AT(1, "sliding_window") "attention to a window is not supported; expected null"},
+    {LLAMA, "\"partial_rotary_factor\": 0.5", AT(26, "partial_rotary_factor") "has no kernel; expected 1"},
+    /* Scaled rotary embeddings: before transformers 4.43, before 5, since; by kind of layer. */
+    {LLAMA, "\"rope_scaling\": {\"type\": \"linear\", \"factor\": 2.0}", AT(26, "type") "'linear' has no kernel; expected default"},
+    {LLAMA, "\"rope_scaling\": {\"factor\": 2.0}", AT(18, "factor") "scaled rotary embeddings have no kernel; expected rope_type"},
+    {LLAMA, "\"rope_scaling\": {\"rope_type\": \"llama3\"}", AT(31, "rope_type") "'llama3' has no kernel"},
+    {LLAMA, "\"rope_scaling\": \"linear\"", AT(17, "rope_scaling") "is no map; expected null or a map with rope_type"},
+    {LLAMA, "\"rope_scaling\": [2]", AT(17, "rope_scaling") "is no map"},
+    {LLAMA, "\"rope_parameters\": {\"rope_type\": \"yarn\"}", AT(34, "rope_type") "'yarn' has no kernel; expected default"},
+    {LLAMA, "\"rope_parameters\": {\"type\": \"linear\"}", AT(29, "type") "'linear' has no kernel; expected default"},
+    {LLAMA, "\"rope_parameters\": {\"rope_type\": \"default\", \"type\": \"linear\"}", AT(53, "type") "'linear' has no kernel"},
+    {LLAMA, "\"rope_parameters\": {\"rope_type\": \"default\", \"factor\": 2}", AT(45, "factor") "scaled rotary embeddings"},
+    {LLAMA, "\"rope_parameters\": {\"full_attention\": {\"rope_theta\": 5e5}}", AT(21, "full_attention") "scaled rotary"},
+    {LLAMA, "\"rope_parameters\": {\"partial_rotary_factor\": 0.5}", AT(46, "partial_rotary_factor") "has no kernel; expected 1"},
+    {LLAMA, "\"rope_parameters\": 3", AT(20, "rope_parameters") "is no map; expected null or a map with rope_type"},
+    {LLAMA, "\"rope_parameters\": {\"rope_theta\": 5e5}, \"rope_theta\": 1e4",
+     AT(35, "rope_theta") "500000 differs from 10000 on line 2; expected the same"},
+    {LLAMA, "\"rope_theta\": 0.5", AT(15, "rope_theta") "'0.5' is out of range; expected 1 to"},
+};
+
+START_TEST(bad_configs)
+{
+    for (size_t i = 0; i < HT_COUNT(bad); i++) {
+        struct ht_error err = {0};
+        struct ht_model m;
+        ck_assert_msg(parse(bad[i].base, bad[i].more, &err, &m) == HT_BAD_INPUT, "%s is taken", bad[i].more);
+        ck_assert_msg(strncmp(err.text, bad[i].says, strlen(bad[i].says)) == 0, "%s", err.text);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("hf_config");
+    TCase *t = tcase_create("hf_config");
+    tcase_add_test(t, good_configs);
+    tcase_add_test(t, bad_configs);
+    suite_add_tcase(s, t);
+    SRunner *r = srunner_create(s);
+    srunner_run_all(r, CK_NORMAL);
+    int failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
