@@ -2,6 +2,7 @@
 #include "harness/commands.h"
 
 #include "common/base/array.h"
+#include "common/base/text.h"
 #include "common/base/units.h"
 #include "harness/heading.h"
 #include "harness/result.h"
@@ -85,10 +86,12 @@ static enum ht_status run(const struct ht_options *options, struct ht_error *err
         status = ht_sweep_run(e, dir, err, &stats, &root);
     }
     if (status == HT_OK && !options->json) {
+        char shown[sizeof(dir)];
+        ht_shown(dir, shown, sizeof(shown));
         print(e, root);
         printf("\n%lld points: %lld simulated, %lld taken over from before\n%s/results.json, %s/results.csv; "
                "hetbench report %s draws them\n",
-               (long long)stats.points, (long long)stats.simulated, (long long)stats.reused, dir, dir, dir);
+               (long long)stats.points, (long long)stats.simulated, (long long)stats.reused, shown, shown, shown);
     }
     if (status == HT_OK && options->json) {
         status = ht_json_print(root, err);

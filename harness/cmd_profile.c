@@ -12,6 +12,7 @@
 
 #include "common/backend/measure.h"
 #include "common/base/array.h"
+#include "common/base/text.h"
 #include "common/base/interrupt.h"
 #include "common/base/units.h"
 #include "harness/engine.h"
@@ -246,18 +247,20 @@ static void print(const struct outcome *x)
 static enum ht_status save(const struct outcome *x, const char *path, struct ht_error *err)
 {
     json_t *origin = ht_provenance_json();
-    char source[HT_SOURCE_BYTES], name[HT_NAME_BYTES];
+    char text[2 * HT_SOURCE_BYTES], source[HT_SOURCE_BYTES], name[HT_NAME_BYTES];
     const struct ht_gpu *gpu = ht_cluster_gpu_of(x->scenario->cluster, 0);
     char device[HT_NAME_BYTES + 32];
     if (gpu->cores)
         snprintf(device, sizeof(device), "%d cores for the device", x->split.n_device);
     else
         snprintf(device, sizeof(device), "GPU %s, by its events", gpu->name);
-    snprintf(source, sizeof(source), "measured on %s, %s, %d cores for the host; commit %s; %s",
+    snprintf(text, sizeof(text), "measured on %s, %s, %d cores for the host; commit %s; %s",
              json_string_value(json_object_get(origin, "machine")), device, x->split.n_host,
              json_string_value(json_object_get(origin, "commit")),
              json_string_value(json_object_get(origin, "command")));
-    snprintf(name, sizeof(name), "%.40s measured", x->scenario->model.name);
+    ht_shown(text, source, sizeof(source)); /* a whole number of characters */
+    snprintf(text, sizeof(text), "%.40s measured", x->scenario->model.name);
+    ht_shown(text, name, sizeof(name));
     json_decref(origin);
     struct ht_profile *profile = ht_profile_create(name, source);
     for (size_t i = 0; i < x->samples.n; i++)

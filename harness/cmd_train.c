@@ -8,6 +8,7 @@
 #include "harness/engine.h"
 #include "harness/heading.h"
 #include "harness/output.h"
+#include "harness/provenance.h"
 #include "harness/ranks.h"
 #include "harness/ranks_state.h"
 #include "harness/result.h"
@@ -320,9 +321,9 @@ static json_t *training_json(const struct ht_options *o, const struct ht_result 
     json_object_set_new(root, "clock", json_string(t->emulated.scale > 0 ? "emu" : "run"));
     if (t->emulated.scale > 0) json_object_set_new(root, "emulation", emulation_json(r, &t->emulated, &p->model));
     json_object_set_new(root, "training",
-                        json_pack("{s:s,s:s,s:I,s:i,s:i,s:f,s:i,s:f,s:f,s:f,s:f,s:f,s:I,s:I,s:i,s:i}", "backend",
-                                  t->on_gpu ? "cuda" : "cpu", "data", o->data,
-                                  "steps_asked", (json_int_t)o->steps, "first_step", (int)t->first_step, "checkpoints",
+                        json_pack("{s:s,s:o,s:I,s:i,s:i,s:f,s:i,s:f,s:f,s:f,s:f,s:f,s:I,s:I,s:i,s:i}", "backend",
+                                  t->on_gpu ? "cuda" : "cpu", "data",
+                                  ht_json_text(o->data), "steps_asked", (json_int_t)o->steps, "first_step", (int)t->first_step, "checkpoints",
                                   (int)t->n_checkpoints, "checkpoints_s", t->checkpoints_s, "steps_done", (int)t->steps,
                                   "lr", o->lr, "beta1", o->beta1, "beta2", o->beta2, "eps", o->eps, "weight_decay",
                                   o->weight_decay, "init_seed", (json_int_t)o->init_seed, "data_seed",

@@ -1,6 +1,7 @@
 #include "harness/persist.h"
 
 #include "common/base/half.h"
+#include "common/base/text.h"
 #include "common/ckpt/durable.h"
 #include "common/ckpt/hf.h"
 #include "common/ckpt/model_folder.h"
@@ -144,9 +145,10 @@ static void say_changes(struct ht_persist *p)
 {
     for (int i = 0; i < HT_PERSIST_SETTINGS; i++) {
         const struct ht_checkpoint_setting *s = &p->settings[i];
+        char folder[512];
         if (!s->changed) continue;
         fprintf(stderr, "%s was made with %s %s; going on with %s from its FP32 state, with the loss scale begun anew\n",
-                p->options->checkpoint, s->name, s->was, s->value);
+                ht_shown(p->options->checkpoint, folder, sizeof(folder)), s->name, s->was, s->value);
         p->scaler_anew = true;
     }
 }
@@ -185,7 +187,9 @@ static enum ht_status open_checkpoints(struct ht_persist *p, struct ht_error *er
                        "begins one",
                        o->checkpoint, (long long)latest);
     if (latest < 0) {
-        if (o->resume) fprintf(stderr, "%s holds no checkpoint: beginning with step 1\n", o->checkpoint);
+        char folder[512];
+        ht_shown(o->checkpoint, folder, sizeof(folder));
+        if (o->resume) fprintf(stderr, "%s holds no checkpoint: beginning with step 1\n", folder);
         return HT_OK;
     }
     if (latest > o->steps)
@@ -259,6 +263,7 @@ enum ht_status ht_persist_reached(struct ht_persist *p, int32_t step, struct ht_
 /* Weights that a 16-bit float has no number for become infinite: said, not refused, after hours of training. */
 static void warn_of_overflow(const struct ht_state *state, const char *path)
 {
+    char shown[512];
     int64_t n = 0;
     for (int64_t u = 0; u < state->n_units; u++)
         for (int64_t i = 0; i < state->units[u].n; i++) {
@@ -267,7 +272,7 @@ static void warn_of_overflow(const struct ht_state *state, const char *path)
         }
     if (n)
         fprintf(stderr, "hetbench: warning: %s: %lld weights are beyond F16 and became infinite; --save-dtype bf16 "
-                "or f32 has room for them\n", path, (long long)n);
+                "or f32 has room for them\n", ht_shown(path, shown, sizeof(shown)), (long long)n);
 }
 
 enum ht_status ht_persist_save(struct ht_persist *p, struct ht_error *err)

@@ -1,5 +1,6 @@
 #include "harness/provenance.h"
 
+#include "common/base/text.h"
 #include "common/base/units.h"
 
 #include <fcntl.h>
@@ -97,13 +98,18 @@ static void machine(char *buf, size_t n)
     snprintf(buf, n, "%s, %d cores, %s", model, n_cpus, ht_format_quantity(HT_BYTES, bytes, memory));
 }
 
+json_t *ht_json_text(const char *text)
+{
+    char shown[8192];
+    json_t *string = json_string(text);
+    return string ? string : json_string(ht_shown(text, shown, sizeof(shown)));
+}
+
 json_t *ht_provenance_json(void)
 {
     char command[8192], commit[256], where[512];
     if (!commit_of_sources(commit, sizeof(commit))) snprintf(commit, sizeof(commit), "unknown");
     machine(where, sizeof(where));
-    /* Anything that is no UTF-8 in a path would make jansson refuse the string. */
-    json_t *line = json_string(ht_command_line(command, sizeof(command)));
-    if (!line) line = json_string("(not UTF-8)");
-    return json_pack("{s:o,s:s,s:s}", "command", line, "commit", commit, "machine", where);
+    return json_pack("{s:o,s:s,s:s}", "command", ht_json_text(ht_command_line(command, sizeof(command))), "commit",
+                     commit, "machine", where);
 }

@@ -1,6 +1,7 @@
 #include "harness/table.h"
 
 #include "common/base/array.h"
+#include "common/base/text.h"
 #include "common/base/units.h"
 
 #include <stdarg.h>
@@ -40,12 +41,12 @@ struct ht_table *ht_table_create(const char *header)
 
 void ht_table_cell(struct ht_table *t, const char *fmt, ...)
 {
-    char text[512];
+    char text[512], shown[512];
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
-    add(t, text);
+    add(t, ht_shown(text, shown, sizeof(shown)));
 }
 
 void ht_table_bytes(struct ht_table *t, int64_t bytes)

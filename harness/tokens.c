@@ -3,6 +3,7 @@
 #include "common/base/array.h"
 #include "common/base/interrupt.h"
 #include "common/base/rng.h"
+#include "common/base/text.h"
 #include "common/base/units.h"
 #include "common/ckpt/durable.h"
 
@@ -125,11 +126,11 @@ static double now_s(void)
 /* Every two seconds; nothing for a file that takes less. */
 static void show_progress(const struct ht_tokens *t, int64_t done, int64_t bytes, double *shown_s)
 {
-    char a[HT_QUANTITY_TEXT], b[HT_QUANTITY_TEXT];
+    char a[HT_QUANTITY_TEXT], b[HT_QUANTITY_TEXT], path[512];
     double now = now_s();
     if (now - *shown_s < 2) return;
     *shown_s = now;
-    fprintf(stderr, "checking %s: %s of %s\n", t->path, ht_format_quantity(HT_BYTES, (double)done, a),
+    fprintf(stderr, "checking %s: %s of %s\n", ht_shown(t->path, path, sizeof(path)), ht_format_quantity(HT_BYTES, (double)done, a),
             ht_format_quantity(HT_BYTES, (double)bytes, b));
 }
 

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "common/base/array.h"
+#include "common/base/text.h"
 
 /* ---- errors ---- */
 
@@ -25,8 +26,6 @@ static void ht_node_title(const struct ht_node *at, char *buf, size_t bytes)
         at = at->parent;
     }
     snprintf(buf, bytes, "%.80s%s", at->parent ? at->key : "", index);
-    for (char *p = buf; *p; p++)
-        if ((unsigned char)*p < ' ') *p = ' '; /* a quoted key may hold line ends */
 }
 
 static enum ht_status ht_vnode_error(const struct ht_node *at, uint32_t line, uint32_t column, struct ht_error *err,
@@ -37,8 +36,6 @@ static enum ht_status ht_vnode_error(const struct ht_node *at, uint32_t line, ui
     while (root->parent) root = root->parent;
     ht_node_title(at, title, sizeof(title));
     vsnprintf(text, sizeof(text), fmt, ap);
-    for (char *p = text; *p; p++)
-        if ((unsigned char)*p < ' ') *p = ' ';
     if (title[0]) return ht_fail(err, HT_BAD_INPUT, "%s:%u:%u: key '%s': %s", root->key, line, column, title, text);
     return ht_fail(err, HT_BAD_INPUT, "%s:%u:%u: %s", root->key, line, column, text);
 }
@@ -218,6 +215,8 @@ enum ht_status ht_node_string(const struct ht_node *node, struct ht_error *err, 
 {
     enum ht_status st = ht_node_want(node, HT_NODE_SCALAR, err);
     if (st) return st;
+    if (!ht_is_text(node->text))
+        return ht_node_error(node, err, "holds a control character or a line end; expected one line of text");
     *out = node->text;
     return HT_OK;
 }
@@ -259,7 +258,7 @@ static enum ht_status ht_load_field(const struct ht_node *node, const struct ht_
     int64_t lo = positive ? 1 : (int64_t)f->min;
     int64_t hi = positive || f->max >= 0x1p63 ? INT64_MAX : (int64_t)f->max;
     double rlo = positive ? 5e-324 : f->min, rhi = positive ? INFINITY : f->max;
-    const char *text;
+    const char *text = "";
     enum ht_status st;
     switch (f->type) {
     case HT_FIELD_INT:
@@ -283,8 +282,6 @@ static enum ht_status ht_load_field(const struct ht_node *node, const struct ht_
         if (node->text_bytes >= f->size)
             return ht_node_error(node, err, "is %u characters long; expected at most %zu", node->text_bytes,
                                  f->size - 1);
-        for (const char *p = text; *p; p++)
-            if ((unsigned char)*p < ' ') return ht_node_error(node, err, "holds a line end; expected one line of text");
         memcpy(at, text, node->text_bytes + 1);
         return HT_OK;
     case HT_FIELD_MAP:

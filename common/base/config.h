@@ -71,8 +71,9 @@ enum ht_status ht_node_want(const struct ht_node *node, enum ht_node_kind kind, 
 /* Scalars, range-checked: min <= value <= max. *out is unchanged on error. */
 enum ht_status ht_node_int(const struct ht_node *node, int64_t min, int64_t max, struct ht_error *err, int64_t *out);
 enum ht_status ht_node_double(const struct ht_node *node, double min, double max, struct ht_error *err, double *out);
-enum ht_status ht_node_bool(const struct ht_node *node, struct ht_error *err, bool *out);          /* true or false */
-enum ht_status ht_node_string(const struct ht_node *node, struct ht_error *err, const char **out); /* not empty */
+enum ht_status ht_node_bool(const struct ht_node *node, struct ht_error *err, bool *out); /* true or false */
+/* Not empty, one line without control characters: it may be shown. */
+enum ht_status ht_node_string(const struct ht_node *node, struct ht_error *err, const char **out);
 enum ht_status ht_node_enum(const struct ht_node *node, const char *const names[], int n_names, struct ht_error *err,
                             int *out); /* index into names */
 /* HT_BYTES and HT_TIME (nanoseconds) as integers. */
@@ -88,7 +89,7 @@ enum ht_field_type {
     HT_FIELD_INT,         /* int64_t, in [min, max] */
     HT_FIELD_DOUBLE,      /* double, in [min, max] */
     HT_FIELD_BOOL,        /* bool */
-    HT_FIELD_STRING,      /* char[size]; longer, or more than one line, is an error */
+    HT_FIELD_STRING,      /* char[size], as of ht_node_string; longer is an error */
     HT_FIELD_ENUM,        /* int (any enum), index into names */
     HT_FIELD_BYTES,       /* int64_t bytes, in [min, max] */
     HT_FIELD_NS,          /* int64_t nanoseconds, in [min, max] */

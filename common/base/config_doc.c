@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 
 #include "common/base/array.h"
+#include "common/base/text.h"
 
 enum {
     HT_DOC_MAX_NODES = 32 << 20,
@@ -100,8 +101,6 @@ static enum ht_status ht_read_error(struct ht_reader *r, uint32_t line, uint32_t
 {
     char what[400];
     snprintf(what, sizeof(what), "%s%.80s%s%s", key ? "key '" : "", key ? key : "", key ? "': " : "", text);
-    for (char *p = what; *p; p++)
-        if ((unsigned char)*p < ' ') *p = ' '; /* a key may hold line ends; a complaint is one line */
     return ht_fail(r->err, HT_BAD_INPUT, "%s:%u:%u: %s", r->doc->name, line, column, what);
 }
 
@@ -331,28 +330,11 @@ out:
 
 /* ---- bytes ---- */
 
-/* Length of the valid UTF-8 sequence at p (RFC 3629), or 0. Control characters other than tab and line ends are
- * refused. */
-static size_t ht_utf8_length(const unsigned char *p, size_t left)
-{
-    if (p[0] < 0x80) return p[0] >= ' ' || p[0] == '\t' || p[0] == '\n' || p[0] == '\r' ? (p[0] != 0x7f) : 0;
-    size_t n = p[0] >= 0xf0 ? 4 : p[0] >= 0xe0 ? 3 : 2;
-    uint32_t c = p[0] & (0xffu >> (n + 1));
-    if (p[0] < 0xc2 || p[0] > 0xf4 || n > left) return 0;
-    for (size_t i = 1; i < n; i++) {
-        if ((p[i] & 0xc0) != 0x80) return 0;
-        c = c << 6 | (p[i] & 0x3f);
-    }
-    bool bad = c > 0x10ffff || (c >= 0xd800 && c < 0xe000) || (n == 3 && c < 0x800) || (n == 4 && c < 0x10000) ||
-               c < 0xa0 || c == 0x2028 || c == 0x2029 || c == 0xfeff || c == 0xfffe || c == 0xffff;
-    return bad ? 0 : n;
-}
-
 static enum ht_status ht_check_text(struct ht_reader *r, const char *text, size_t bytes)
 {
     uint32_t line = 1, column = 1;
     for (size_t i = 0; i < bytes;) {
-        size_t n = ht_utf8_length((const unsigned char *)text + i, bytes - i);
+        size_t n = strchr("\t\n\r", text[i]) && text[i] ? 1 : ht_char_bytes(text + i, bytes - i);
         if (!n) {
             char what[80];
             snprintf(what, sizeof(what), "the byte 0x%02x is not text; expected UTF-8", (unsigned char)text[i]);

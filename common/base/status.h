@@ -17,7 +17,7 @@ enum ht_status {
     HT_INTERRUPTED = 130, /* Ctrl-C */
 };
 
-/* One line for a person. `text` is empty after success. */
+/* One line for a person, without control characters. `text` is empty after success. */
 struct ht_error {
     enum ht_status status;
     char text[1024];

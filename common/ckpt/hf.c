@@ -119,8 +119,6 @@ static enum ht_status check_all_used(const struct ht_weights *w, const struct ht
                                  ht_safetensors_name(file), name);
         }
     }
-    for (char *p = err && status ? err->text : NULL; p && *p; p++)
-        if ((unsigned char)*p < ' ') *p = '?'; /* a name may hold anything; a complaint is one line */
     free(known);
     return status;
 }

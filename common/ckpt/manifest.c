@@ -221,9 +221,6 @@ enum ht_status ht_manifest_parse(const char *text, size_t bytes, const char *pat
         *damaged = false;
 out:
     json_decref(root);
-    for (char *p = err && status != HT_OK ? err->text : NULL; p && *p; p++)
-        if ((unsigned char)*p < ' ' || *p == 0x7f)
-            *p = '?'; /* its strings may hold anything; a complaint is one line */
     return status;
 }
 

@@ -32,7 +32,6 @@ static const struct {
               {"I16", 2}, {"I8", 1},  {"U8", 1},      {"BOOL", 1},    {"U16", 2},    {"U32", 4},
               {"U64", 8}, {"C64", 8}, {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"F8_E8M0", 1}};
 
-/* One line whatever the names in it hold. */
 static enum ht_status complain(const struct ht_safetensors *st, struct ht_error *err, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 static enum ht_status complain(const struct ht_safetensors *st, struct ht_error *err, const char *fmt, ...)
@@ -42,8 +41,6 @@ static enum ht_status complain(const struct ht_safetensors *st, struct ht_error 
     va_start(ap, fmt);
     vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
-    for (char *p = text; *p; p++)
-        if ((unsigned char)*p < ' ' || *p == 0x7f) *p = '?';
     return ht_fail(err, HT_BAD_INPUT, "%.200s: %s", st->name, text);
 }
 

@@ -43,7 +43,6 @@ static enum ht_status add_file(struct ht_weights *w, const char *path, struct ht
 
 /* ---- an index ---- */
 
-/* One line whatever the names in it hold. */
 static enum ht_status complain(const struct ht_weights *w, struct ht_error *err, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 static enum ht_status complain(const struct ht_weights *w, struct ht_error *err, const char *fmt, ...)
@@ -53,8 +52,6 @@ static enum ht_status complain(const struct ht_weights *w, struct ht_error *err,
     va_start(ap, fmt);
     vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
-    for (char *p = text; *p; p++)
-        if ((unsigned char)*p < ' ' || *p == 0x7f) *p = '?';
     return ht_fail(err, HT_BAD_INPUT, "%.300s: %s", w->name, text);
 }
 

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/text.h"
+
 /* ---- reading ---- */
 
 static bool is_null(const struct ht_node *node)
@@ -72,12 +74,9 @@ static void name_of(const char *path, char *name, size_t bytes)
     const char *end = strrchr(path, '/');
     const char *begin = end;
     while (begin && begin > path && begin[-1] != '/') begin--;
-    if (!end || begin == end)
-        snprintf(name, bytes, "model");
-    else
-        snprintf(name, bytes, "%.*s", (int)(end - begin), begin);
-    for (char *p = name; *p; p++)
-        if ((unsigned char)*p < ' ') *p = '?';
+    char folder[256] = "model";
+    if (end && begin != end) snprintf(folder, sizeof(folder), "%.*s", (int)(end - begin), begin);
+    ht_shown(folder, name, bytes);
 }
 
 static enum ht_status parse_gpt2(const struct ht_node *map, struct ht_error *err, struct ht_model *m)

@@ -18,8 +18,13 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 
+def shown(text):
+    """As common/base/text.h shows names of files."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
 def stop(code, text):
-    print(text, file=sys.stderr)
+    print(shown(text), file=sys.stderr)
     sys.exit(code)
 
 
@@ -290,7 +295,7 @@ def main():
     if args.json:
         print(json.dumps({"page": str(path), "figures": pictures, "experiments": [e.name for e in experiments]}, indent=2))
     else:
-        print(f"{path}\n{len(pictures)} figures in {folder / 'figures'}")
+        print(f"{shown(str(path))}\n{len(pictures)} figures in {shown(str(folder / 'figures'))}")
 
 
 if __name__ == "__main__":

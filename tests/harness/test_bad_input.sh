@@ -158,6 +158,40 @@ line=$(cat where)
 refused 2 "$work/cycle.yaml:$line:[0-9]+: " verify --load "$work/cycle.yaml"
 refused 2 "$work/dangling.yaml:$line:[0-9]+: " verify --load "$work/dangling.yaml"
 
+# ---- control characters are shown, not sent: colours, titles, line ends, C1, what is not UTF-8 ----
+
+raw=$'\e[31mx\a\n\x9b31m\xc2\x9b\xc3\xa9'
+shown='\\x1b\[31mx\\x07\\n\\x9b31m\\xc2\\x9bé'
+refused 2 "unknown command '$shown'" "$raw"
+refused 2 "sim: unknown option '--$shown'" sim zero_offload "--$raw"
+refused 2 "unknown system '$shown'" sim "$raw"
+refused 2 "$shown/x.json: cannot be written" sim zero_offload "${tiny[@]}" --trace "$raw/x.json"
+train "$shown: No such file" "$raw"
+# clean FILES...: nothing in them but text.
+clean() {
+    "$python" - "$@" <<'PY' || fail "control characters reached the terminal: $(cat -v "$@")"
+import sys
+
+for name in sys.argv[1:]:
+    text = open(name, encoding="utf-8").read()
+    assert all(c.isprintable() or c == "\n" for c in text), name
+PY
+}
+# Files and folders may be called that: reports name them, and JSON has what it can.
+cp -r "$root/tests/data/gpt2-nano" "$raw"
+printf '%s\n' 'name: small' 'cluster: autohete-1gpu' 'models: [autohete-2b]' 'systems: [zero_offload]' >"$raw.yaml"
+cp "$text" "$raw.txt"
+run 0 train in_memory --init "$raw" --data "$raw.txt" --steps 1 --checkpoint "$raw.c" --resume
+clean out err
+run 0 train in_memory --init "$raw" --data "$raw.txt" --steps 1 --json
+[ "$(json out 'd["scenario"]["model"]["name"]')" = "$(printf '%b' "${shown//\\[/[}")" ] ||
+    fail "the JSON's model: $(json out 'd["scenario"]["model"]')"
+[ "$(json out '"x9b31m" in d["training"]["data"] and "x9b31m" in d["command"]')" = True ] || fail "the JSON lacks what is not UTF-8"
+run 0 experiment "$raw.yaml" --out "$raw.d"
+clean out
+printf 'name: "a\\e[31m"\n' >"$raw.yaml"
+refused 2 ".*key 'name': holds a control character" sim zero_offload --model "./$raw.yaml" --cluster local
+
 # ---- what does not fit, or is not there ----
 
 refused 3 "OOM at .* on device 0: .*short by" sim zero_offload --model gpt-tiny --cluster local --device-memory 1MB

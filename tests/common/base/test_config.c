@@ -107,10 +107,12 @@ static const struct bad_case bad[] = {
     {"memory: 2 GB\n", "t.yaml:1:1: the key 'layers' is missing; expected 'layers: ...'"},
     {"layers: 1\ninner:\n  y: 2\n", "t.yaml:3:3: key 'y': is unknown here; expected 'x'?"},
     {"layers: 1\ninner: {}\n", "t.yaml:2:8: key 'inner': the key 'x' is missing; expected 'x: ...'"},
-    {"\"a\\nb\": 1\n\"a\\nb\": 2\n", "t.yaml:2:1: key 'a b': is given twice; expected it once (first on line 1)"},
-    {"\"a\\nb\": 1\n", "t.yaml:1:1: key 'a b': is unknown here"},
+    {"\"a\\nb\": 1\n\"a\\nb\": 2\n", "t.yaml:2:1: key 'a\\nb': is given twice; expected it once (first on line 1)"},
+    {"\"a\\nb\": 1\n", "t.yaml:1:1: key 'a\\nb': is unknown here"},
     /* values */
-    {"layers: 1\nname: \"a\\nb\"\n", "t.yaml:2:7: key 'name': holds a line end; expected one line of text"},
+    {"layers: 1\nname: \"a\\nb\"\n", "t.yaml:2:7: key 'name': holds a control character or a line end; expected one"},
+    {"layers: 1\nname: \"a\\x9b31mb\"\n", "t.yaml:2:7: key 'name': holds a control character"}, /* C1, which no file holds raw */
+    {"\"\\e[31m\": 1\n", "t.yaml:1:1: key '\\x1b[31m': is unknown here"},
     {"layers: many\n", "t.yaml:1:9: key 'layers': 'many' is not a number; expected a whole number such as '8'"},
     {"layers: '4'\n", "t.yaml:1:9: key 'layers': '4' is in quotes; expected a whole number such as '8'"},
     {"layers: 3e9\n", "key 'layers': '3e9' is written with an exponent; expected a whole number"},

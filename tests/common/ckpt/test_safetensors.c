@@ -147,7 +147,7 @@ static const struct {
     {"{" A(0, 4) ",\"b\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[3,7]}}", 7,
      "tensor 'b': its data overlaps that of tensor 'a'"},
     {"{\"\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}", 4, "a tensor of the header has no name"},
-    {"{\"a\\nb\":1}", 0, "tensor 'a?b': expected"},
+    {"{\"a\\nb\":1}", 0, "tensor 'a\\nb': expected"},
     {"{\"__metadata__\":1}", 0, "__metadata__ is not a map of strings"},
     {"{\"__metadata__\":{\"k\":1}}", 0, "__metadata__: the value of 'k' is not a string"},
 };
