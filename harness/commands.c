@@ -4,8 +4,9 @@
 #include "common/base/config.h"
 #include "harness/files.h"
 
-#include <stdbool.h>
+#include <jansson.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const struct ht_command *const commands[] = {
@@ -35,6 +36,7 @@ static void help(FILE *out)
 
 enum ht_status ht_hetbench(int argc, char **argv, struct ht_error *err)
 {
+    json_set_alloc_funcs(ht_alloc, free); /* or a document lacks what there was no memory for */
     if (argc < 2) return ht_fail(err, HT_BAD_INPUT, "a command is missing; hetbench --help lists them");
     const char *names[HT_COUNT(commands)];
     for (size_t i = 0; i < HT_COUNT(commands); i++) names[i] = commands[i]->name;

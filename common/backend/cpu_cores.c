@@ -58,7 +58,7 @@ static enum ht_status create_pool(int n, const int *cpus, const char *whose, str
     pthread_mutex_init(&out->lock, NULL);
     out->pool = ht_pool_create(n, cpus);
     if (out->pool) return HT_OK;
-    return ht_fail(err, HT_FAILED, "cannot start %d threads for the %s: %s", n, whose, strerror(errno));
+    return ht_fail(err, HT_INFEASIBLE, "cannot start %d threads for the %s: %s", n, whose, strerror(errno));
 }
 
 enum ht_status ht_cpu_cores_create(const struct ht_cpu_split *split, struct ht_error *err, struct ht_cpu_cores *device,

@@ -1,26 +1,57 @@
 #include "common/base/array.h"
 
+#include "common/base/status.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-static void *ht_checked(void *p, size_t bytes)
+/* Allocates nothing. Other threads may be running, so nothing is flushed or freed. */
+_Noreturn void ht_out_of_memory(size_t n, size_t bytes)
 {
-    if (!p) {
-        fprintf(stderr, "hetbench: out of host memory (asked for %zu bytes of bookkeeping)\n", bytes);
-        abort();
-    }
-    return p;
+    char line[128], times[32] = "";
+    if (n != 1) snprintf(times, sizeof(times), "%zu times ", n);
+    int length = snprintf(line, sizeof(line), "hetbench: out of memory: %s%zu bytes cannot be allocated\n", times, bytes);
+    (void)!write(STDERR_FILENO, line, (size_t)length);
+    _exit(HT_INFEASIBLE);
 }
 
 void *ht_alloc(size_t bytes)
 {
-    return ht_checked(calloc(1, bytes ? bytes : 1), bytes);
+    void *p = calloc(1, bytes ? bytes : 1);
+    if (!p) ht_out_of_memory(1, bytes);
+    return p;
+}
+
+void *ht_alloc_array(size_t n, size_t bytes)
+{
+    size_t all;
+    if (__builtin_mul_overflow(n, bytes, &all)) ht_out_of_memory(n, bytes);
+    return ht_alloc(all);
+}
+
+void *ht_alloc_aligned(size_t alignment, size_t bytes)
+{
+    void *p = aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+    if (!p) ht_out_of_memory(1, bytes);
+    return memset(p, 0, bytes);
 }
 
 void *ht_realloc(void *old, size_t bytes)
 {
-    return ht_checked(realloc(old, bytes ? bytes : 1), bytes);
+    void *p = realloc(old, bytes ? bytes : 1);
+    if (!p) ht_out_of_memory(1, bytes);
+    return p;
+}
+
+void *ht_grow(void *old, size_t bytes, size_t want, size_t *cap)
+{
+    size_t n = *cap ? *cap : 16, all;
+    while (n < want && !__builtin_mul_overflow(n, 2, &n)) continue;
+    if (n < want || __builtin_mul_overflow(n, bytes, &all)) ht_out_of_memory(want, bytes);
+    *cap = n;
+    return ht_realloc(old, all);
 }
 
 char *ht_strdup(const char *s)

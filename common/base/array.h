@@ -5,26 +5,32 @@
  *     HT_PUSH(v, n, cap, 7);
  *
  * Running out of host memory for our own bookkeeping is not an answer that a caller could use: it ends the process with
- * a message. (Memory of the modelled or emulated machine is another matter; that is common/mem.)
+ * one line and HT_INFEASIBLE, and so does a size that does not fit size_t. (Memory of the modelled or emulated machine is
+ * another matter; that is common/mem.)
  */
 #ifndef HT_BASE_ARRAY_H
 #define HT_BASE_ARRAY_H
 
 #include <stddef.h>
 
-void *ht_alloc(size_t bytes);                  /* zeroed; bytes 0 gives a valid pointer */
-void *ht_realloc(void *old, size_t bytes);     /* the grown part is not zeroed */
+void *ht_alloc(size_t bytes); /* zeroed; bytes 0 gives a valid pointer */
+void *ht_alloc_array(size_t n, size_t bytes);
+void *ht_alloc_aligned(size_t alignment, size_t bytes); /* zeroed; a power of two */
+void *ht_realloc(void *old, size_t bytes);              /* the grown part is not zeroed */
+/* What all of them do when there is no room for n times so many bytes. */
+_Noreturn void ht_out_of_memory(size_t n, size_t bytes);
+/* Room for `want` elements of so many bytes, at least twice what there was. */
+void *ht_grow(void *old, size_t bytes, size_t want, size_t *cap);
 char *ht_strdup(const char *s);
 
 #define HT_NEW(type)           ((type *)ht_alloc(sizeof(type)))
-#define HT_NEW_ARRAY(type, n)  ((type *)ht_alloc(sizeof(type) * (size_t)(n)))
+#define HT_NEW_ARRAY(type, n)  ((type *)ht_alloc_array((size_t)(n), sizeof(type)))
 
 #define HT_RESERVE(v, cap, want)                                                                                         \
     do {                                                                                                                 \
         if ((size_t)(want) > (size_t)(cap)) {                                                                            \
-            size_t ht_cap_ = (size_t)(cap) ? (size_t)(cap) : 16;                                                         \
-            while (ht_cap_ < (size_t)(want)) ht_cap_ *= 2;                                                               \
-            (v) = ht_realloc((v), ht_cap_ * sizeof(*(v)));                                                               \
+            size_t ht_cap_ = (size_t)(cap);                                                                              \
+            (v) = ht_grow((v), sizeof(*(v)), (size_t)(want), &ht_cap_);                                                  \
             (cap) = ht_cap_;                                                                                             \
         }                                                                                                                \
     } while (0)

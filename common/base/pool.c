@@ -118,12 +118,8 @@ static int start_worker(struct ht_pool *p, int index, const int *cpus)
 struct ht_pool *ht_pool_create(int n_threads, const int *cpus)
 {
     assert(n_threads >= 1);
-    struct ht_pool *p = NULL;
-    int rc = posix_memalign((void **)&p, _Alignof(struct ht_pool), sizeof(*p));
-    if (rc) {
-        errno = rc;
-        return NULL;
-    }
+    int rc;
+    struct ht_pool *p = ht_alloc_aligned(_Alignof(struct ht_pool), sizeof(*p));
     *p = (struct ht_pool){.n_threads = 1, .workers = HT_NEW_ARRAY(struct worker, n_threads)};
     while (p->n_threads < n_threads) {
         rc = start_worker(p, p->n_threads, cpus);

@@ -11,9 +11,9 @@
 
 enum ht_status {
     HT_OK = 0,
-    HT_FAILED = 1,        /* something broke while running: I/O, memory, a thread */
+    HT_FAILED = 1,        /* something broke while running: I/O, a process */
     HT_BAD_INPUT = 2,     /* what the user wrote is wrong; the text says where and what was expected */
-    HT_INFEASIBLE = 3,    /* does not fit, or is not there: an answer, not a fault */
+    HT_INFEASIBLE = 3,    /* does not fit, memory included, or is not there: an answer, not a fault */
     HT_INTERRUPTED = 130, /* Ctrl-C */
 };
 

@@ -152,10 +152,7 @@ uint64_t ht_hash_bytes(const void *data, size_t bytes)
 struct ht_hash *ht_hash_begin(void)
 {
     XXH3_state_t *state = XXH3_createState();
-    if (!state) {
-        fputs("hetbench: out of memory for a hash\n", stderr);
-        abort();
-    }
+    if (!state) ht_out_of_memory(1, 576); /* its type is incomplete here */
     XXH3_64bits_reset(state);
     return (struct ht_hash *)state;
 }

@@ -97,7 +97,7 @@ static enum ht_status check_all_used(const struct ht_weights *w, const struct ht
                                      struct ht_error *err)
 {
     int64_t n = 0;
-    char(*known)[HT_HF_NAME_BYTES] = ht_alloc((size_t)(ht_model_units(m) * HT_MAX_PARAM_PARTS) * HT_HF_NAME_BYTES);
+    char(*known)[HT_HF_NAME_BYTES] = ht_alloc_array((size_t)(ht_model_units(m) * HT_MAX_PARAM_PARTS), HT_HF_NAME_BYTES);
     enum ht_status status = HT_OK;
     for (int64_t u = 0; u < ht_model_units(m); u++) {
         struct ht_param_part parts[HT_MAX_PARAM_PARTS];

@@ -31,6 +31,7 @@ struct rank {
     pid_t pid;
     int32_t rank; /* -1: not known */
     int link;     /* -1: not connected yet, or no longer */
+    bool speaks;  /* has the launcher's standard error */
     bool well, gone;
 };
 
@@ -49,6 +50,7 @@ struct keeper {
     struct ht_error first; /* the first error that a rank reported, before any died without a report */
     bool died;             /* the first sign of trouble was a rank that died without a report */
     int32_t dead;          /* its number, -1 when it is not known */
+    bool spoke;            /* it had the launcher's standard error */
     int code;              /* how it ended, as waitpid says it */
     char printed[4096];    /* the beginning of mpirun's output; ends with a zero */
     size_t n_printed;
@@ -169,6 +171,7 @@ static void note_end(struct keeper *k, struct rank *r)
     if (r->well || k->first.status || k->died) return;
     k->died = true;
     k->dead = r->rank;
+    k->spoke = r->speaks;
     k->code = known && code ? code : UNKNOWN_CODE; /* 0: not permitted to know */
 }
 
@@ -244,6 +247,7 @@ static void take_word(struct keeper *k, struct rank *r, const struct ht_word *w)
         return;
     case HT_WORD_STREAMS:
         give_streams(r->link);
+        r->speaks = true;
         return;
     case HT_WORD_ENDED:
         r->well = w->error.status == HT_OK;
@@ -416,10 +420,11 @@ static void explain(const struct keeper *k, bool printed, char *out, size_t cap)
 static enum ht_status death(const struct keeper *k, int waited, struct ht_error *err)
 {
     char who[32] = "a rank", why[800];
-    int signo = killed_by(k, waited), status = k->code == UNKNOWN_CODE ? 0 : WEXITSTATUS(k->code);
+    int signo = killed_by(k, waited), status = WEXITSTATUS(k->code != UNKNOWN_CODE ? k->code : waited);
     if (k->dead >= 0) snprintf(who, sizeof(who), "rank %d", k->dead);
     explain(k, !signo, why, sizeof(why));
     if (signo) return ht_fail(err, HT_FAILED, "%s was killed by signal %d, which ends all of them%s", who, signo, why);
+    if (status == HT_INFEASIBLE && k->spoke) return ht_fail(err, HT_INFEASIBLE, "%s", ""); /* ht_out_of_memory */
     return ht_fail(err, status == HT_INFEASIBLE ? HT_INFEASIBLE : HT_FAILED,
                    "%s ended without a report, which ends all of them%s", who, why);
 }

@@ -299,7 +299,7 @@ enum ht_status ht_comm_mpi(struct ht_error *err, struct ht_comm **out)
     pthread_condattr_destroy(&attr);
     enum ht_status status = HT_OK;
     int rc = pthread_create(&x->thread, NULL, thread_main, x);
-    if (rc) status = ht_fail(err, HT_FAILED, "cannot start the progress thread: %s", strerror(rc));
+    if (rc) status = ht_fail(err, HT_INFEASIBLE, "cannot start the progress thread: %s", strerror(rc));
     pthread_mutex_lock(&x->lock);
     while (!status && !x->up) pthread_cond_wait(&x->news, &x->lock);
     pthread_mutex_unlock(&x->lock);

@@ -484,7 +484,7 @@ enum ht_status ht_comm_nccl(struct ht_comm *over, const struct ht_nccl_api *api,
     pthread_condattr_destroy(&attr);
     enum ht_status status = connect_ranks(x, err);
     int rc = !status && c->size > 1 ? pthread_create(&x->thread, NULL, thread_main, x) : 0;
-    if (rc) status = ht_fail(err, HT_FAILED, "cannot start the progress thread: %s", strerror(rc));
+    if (rc) status = ht_fail(err, HT_INFEASIBLE, "cannot start the progress thread: %s", strerror(rc));
     if (status) {
         release(x);
         free(c);

@@ -13,7 +13,7 @@ static enum ht_status map(int fd, int64_t bytes, struct ht_error *err, struct ht
     if (bytes == 0) return HT_OK;
     void *base = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
     if (base == MAP_FAILED)
-        return ht_fail(err, HT_FAILED, "cannot map %lld bytes of the node's shared memory: %s", (long long)bytes,
+        return ht_fail(err, HT_INFEASIBLE, "cannot map %lld bytes of the node's shared memory: %s", (long long)bytes,
                        strerror(errno));
     w->base = base;
     return HT_OK;
@@ -25,7 +25,7 @@ enum ht_status ht_window_create(int64_t bytes, struct ht_error *err, struct ht_w
     enum ht_status status = HT_OK;
     if (w->fd < 0 || ftruncate(w->fd, bytes))
         status =
-            ht_fail(err, HT_FAILED, "cannot make %lld bytes of shared memory: %s", (long long)bytes, strerror(errno));
+            ht_fail(err, HT_INFEASIBLE, "cannot make %lld bytes of shared memory: %s", (long long)bytes, strerror(errno));
     if (!status) status = map(w->fd, bytes, err, w);
     if (!status) return HT_OK;
     ht_window_seal(w);

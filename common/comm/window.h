@@ -18,7 +18,7 @@ struct ht_window {
     int32_t pid, fd; /* of the maker: what the others need to attach; fd is -1 in those */
 };
 
-/* bytes >= 0; HT_FAILED with the reason. *w is zero on error. */
+/* bytes >= 0; HT_INFEASIBLE with the reason. *w is zero on error. */
 enum ht_status ht_window_create(int64_t bytes, struct ht_error *err, struct ht_window *w);
 /* Of the maker's pid and fd. The maker closes its fd (ht_window_seal) when all have attached. */
 enum ht_status ht_window_attach(int32_t pid, int32_t fd, int64_t bytes, struct ht_error *err, struct ht_window *w);

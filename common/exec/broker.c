@@ -271,7 +271,7 @@ enum ht_status ht_broker_start(const struct ht_schedule *s, const int64_t *cost_
     table->server_pid = (int32_t)getpid();
     if (status == HT_OK) {
         int rc = pthread_create(&b->thread, NULL, serve, b);
-        if (rc) status = ht_fail(err, HT_FAILED, "cannot start the broker's thread: %s", strerror(rc));
+        if (rc) status = ht_fail(err, HT_INFEASIBLE, "cannot start the broker's thread: %s", strerror(rc));
     }
     if (status != HT_OK) {
         free_broker(b);

@@ -102,10 +102,7 @@ enum ht_status ht_emu_create(const struct ht_emu_options *options, struct ht_err
     e->table = options->table;
     enum ht_status status = HT_OK;
     if (!e->table) {
-        size_t bytes = ((size_t)ht_broker_table_bytes(s->n_lanes) + 63) & ~(size_t)63;
-        void *memory = aligned_alloc(64, bytes);
-        if (!memory) abort();
-        memset(memory, 0, bytes);
+        void *memory = ht_alloc_aligned(64, (size_t)ht_broker_table_bytes(s->n_lanes));
         e->table = e->own_table = ht_broker_table_init(memory, s->n_lanes);
         status = ht_broker_start(s, e->cost_ns, options->scale, e->table, err, &e->broker);
     }

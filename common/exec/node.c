@@ -141,7 +141,7 @@ static enum ht_status reserve(struct ht_node *n, int32_t space, struct ht_error 
     void *p = mmap(NULL, (size_t)n->bytes[space], mine ? PROT_READ | PROT_WRITE : PROT_NONE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED)
-        return ht_fail(err, HT_FAILED, "cannot map %lld bytes for device %d: %s", (long long)n->bytes[space], space,
+        return ht_fail(err, HT_INFEASIBLE, "cannot map %lld bytes for device %d: %s", (long long)n->bytes[space], space,
                        strerror(errno));
     n->reserved[space] = p;
     n->bases[space] = p;

@@ -384,12 +384,10 @@ static void *lane_main(void *arg)
 
 /* ---- the run --------------------------------------------------------------------------------------------------- */
 
-static enum ht_status lay_out_lanes(struct run *r, struct ht_error *err)
+static void lay_out_lanes(struct run *r)
 {
     int32_t n = r->s->n_lanes;
-    r->lanes = aligned_alloc(_Alignof(struct lane), sizeof(struct lane) * ((size_t)n + 2));
-    if (!r->lanes) return ht_fail(err, HT_FAILED, "out of memory for the books of %d lanes", n);
-    memset(r->lanes, 0, sizeof(struct lane) * ((size_t)n + 2));
+    r->lanes = ht_alloc_aligned(_Alignof(struct lane), sizeof(struct lane) * ((size_t)n + 2));
     for (int32_t i = 0; i < n + 2; i++) {
         struct lane *l = &r->lanes[i];
         l->run = r;
@@ -399,7 +397,6 @@ static enum ht_status lay_out_lanes(struct run *r, struct ht_error *err)
     }
     r->main = &r->lanes[n];
     r->listener = &r->lanes[n + 1];
-    return HT_OK;
 }
 
 static void free_lanes(struct run *r)
@@ -434,7 +431,7 @@ static void run_threads(struct run *r)
     for (; n < r->s->n_lanes; n++) {
         int rc = pthread_create(&r->lanes[n].thread, NULL, lane_main, &r->lanes[n]);
         if (rc == 0) continue;
-        ht_fail(&err, HT_FAILED, "cannot start a thread for lane '%s': %s", r->s->lanes[n].name, strerror(rc));
+        ht_fail(&err, HT_INFEASIBLE, "cannot start a thread for lane '%s': %s", r->s->lanes[n].name, strerror(rc));
         break;
     }
     pthread_mutex_lock(&r->lock);
@@ -528,8 +525,7 @@ enum ht_status ht_run(const struct ht_schedule *s, const struct ht_run_options *
     status = ht_slots_create(s, node, options->arenas, err, &r.slots);
     if (status) goto out;
     r.trace = ht_trace_create(s, HT_CLOCK_RUN, options->iterations);
-    status = lay_out_lanes(&r, err);
-    if (status) goto out;
+    lay_out_lanes(&r);
     status = b->open ? b->open(options->backend_ctx, s, err) : HT_OK;
     if (status) goto out;
     status = run_open(&r, err);

@@ -31,11 +31,7 @@ struct ht_plain {
 /* Cache-line aligned, as an arena's buffers are. */
 static void *buffer(int64_t bytes)
 {
-    size_t n = ((size_t)bytes + 63) / 64 * 64 + 64;
-    void *p = aligned_alloc(64, n);
-    if (!p) abort();
-    memset(p, 0, n);
-    return p;
+    return ht_alloc_aligned(64, (size_t)bytes + 64);
 }
 
 static void init_states(struct ht_plain *p, int64_t u, uint64_t seed)

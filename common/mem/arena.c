@@ -84,11 +84,11 @@ static enum ht_status map(struct ht_arena *a, struct ht_error *err)
     a->mapped_bytes = (size_t)(pages + page);
     char *base = mmap(NULL, a->mapped_bytes, PROT_NONE, MAP_FLAGS, -1, 0);
     if (base == MAP_FAILED)
-        return ht_fail(err, HT_FAILED, "cannot map %s of address space for a memory arena: %s",
+        return ht_fail(err, HT_INFEASIBLE, "cannot map %s of address space for a memory arena: %s",
                        ht_format_quantity(HT_BYTES, (double)a->mapped_bytes, text), strerror(errno));
     a->base = base;
     if (pages && mprotect(a->base, (size_t)pages, PROT_READ | PROT_WRITE))
-        return ht_fail(err, HT_FAILED, "cannot open %s of memory for an arena: %s",
+        return ht_fail(err, HT_INFEASIBLE, "cannot open %s of memory for an arena: %s",
                        ht_format_quantity(HT_BYTES, (double)pages, text), strerror(errno));
     if (pages) (void)madvise(a->base, (size_t)pages, MADV_HUGEPAGE); /* fewer TLB misses in matrix products; a wish */
     return HT_OK;
@@ -100,7 +100,7 @@ static enum ht_status map_index(struct ht_arena *a, struct ht_error *err)
     a->index_bytes = (size_t)(a->usable_bytes / GRANULE + 1) * sizeof(int32_t);
     void *index = mmap(NULL, a->index_bytes, PROT_READ | PROT_WRITE, MAP_FLAGS, -1, 0);
     if (index == MAP_FAILED)
-        return ht_fail(err, HT_FAILED, "cannot map %s for the index of a memory arena: %s",
+        return ht_fail(err, HT_INFEASIBLE, "cannot map %s for the index of a memory arena: %s",
                        ht_format_quantity(HT_BYTES, (double)a->index_bytes, text), strerror(errno));
     a->index = index;
     return HT_OK;
@@ -118,7 +118,7 @@ static enum ht_status create(void *given, int64_t capacity_bytes, int64_t slack_
     char text[HT_QUANTITY_TEXT];
     assert(capacity_bytes >= 0 && slack_bytes >= 0);
     if (capacity_bytes > INT64_MAX / 4 || slack_bytes > INT64_MAX / 4)
-        return ht_fail(err, HT_FAILED, "cannot make a memory arena of %s",
+        return ht_fail(err, HT_INFEASIBLE, "cannot make a memory arena of %s",
                        ht_format_quantity(HT_BYTES, (double)capacity_bytes + (double)slack_bytes, text));
     struct ht_arena *a = HT_NEW(struct ht_arena);
     a->unused = a->last = NONE;

@@ -31,7 +31,7 @@ struct ht_arena_stats {
 /* capacity_bytes >= 0, slack_bytes >= 0; both are rounded up to 512. Slack is address space until it is used, so it may
    be as large as the capacity: real schedules at the edge of their budget (in memory and ZeRO-Offload, with and without
    checkpointing, 1 and 4 micro-batches) were seen to need up to 22% of it. prefault: touch the capacity's pages now
-   (timings want that), else the system gives pages as they are first touched. HT_FAILED when the mapping is refused. */
+   (timings want that), else the system gives pages as they are first touched. HT_INFEASIBLE when the mapping is refused. */
 enum ht_status ht_arena_create(int64_t capacity_bytes, int64_t slack_bytes, bool prefault, struct ht_error *err,
                                struct ht_arena **out);
 /* The same allocator over memory that the caller owns, and that this process may not be able to read: a device's, say.

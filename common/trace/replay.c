@@ -115,7 +115,7 @@ void ht_trace_peaks(const struct ht_trace *t, int64_t (*by_class)[HT_N_TENSOR_CL
     const struct ht_schedule *s = t->schedule;
     int32_t n_spaces = ht_n_spaces(s);
     int64_t *order, *most = HT_NEW_ARRAY(int64_t, n_spaces);
-    int64_t(*now)[HT_N_TENSOR_CLASSES] = ht_alloc((size_t)n_spaces * sizeof(*now));
+    int64_t(*now)[HT_N_TENSOR_CLASSES] = ht_alloc_array((size_t)n_spaces, sizeof(*now));
     for (int32_t i = 0; i < s->n_residents; i++) {
         const struct ht_tensor *tensor = &s->tensors[s->residents[i].tensor];
         now[ht_space(s, s->residents[i].tier, s->residents[i].rank)][tensor->class] += ht_live_bytes(tensor->bytes);

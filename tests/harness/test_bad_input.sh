@@ -203,6 +203,22 @@ run 3 sim in_memory --model autohete-22b --cluster autohete-1gpu --json
 [ "$(json out 'd["status"], len(d["reason"]) > 0, d["memory"][0]["by_class"]["param"] > 0')" = "('oom', True, True)" ] ||
     fail "the JSON of an OOM has no status, reason and ledger"
 
+# Memory that the system refuses: for our books, and for an arena. Sanitizers have books of their own.
+little() {
+    (
+        ulimit -v "$1"
+        refused 3 "${@:2}"
+        exit "$failures"
+    ) || failures=$((failures + 1))
+}
+many=(--model gpt-tiny --batch 8192 --micro-batch 1)
+if [ -z "$sanitized" ]; then
+    little 60000 "out of memory: [0-9]* bytes cannot be allocated" plan in_memory "${many[@]}" --cluster local
+    little 60000 "out of memory: [0-9]* bytes cannot be allocated" sim in_memory "${many[@]}" --cluster local --json
+    little 60000 "out of memory: [0-9]* bytes cannot be allocated" train in_memory "${many[@]}" --data "$text" --seq 32
+    little 400000 "cannot map .* of address space for a memory arena" train in_memory --model gpt-tiny --data "$text" --steps 1
+fi
+
 # ---- files that cannot be written ----
 
 refused 2 "$work/no/such/x.json: cannot be written" sim zero_offload "${tiny[@]}" --trace "$work/no/such/x.json"
