@@ -13,8 +13,10 @@
 enum use {
     READS,
     READS_PATH,   /* when the value is a path; else it is a built-in name */
+    READS_MODEL,  /* whole, before anything is written */
     WRITES,       /* by ht_output_open */
     WRITES_LATER, /* by code that checks by itself whether it can */
+    WRITES_MODEL, /* the same; a model may be trained in place */
 };
 
 #define ANY_COMMAND (~0u)
@@ -34,10 +36,10 @@ static const struct row {
     {"--replay", AT(replay), ANY_COMMAND, READS, NULL},
     {"--ledger", AT(ledger), ANY_COMMAND, READS, NULL},
     {"--data", AT(data), ANY_COMMAND, READS, NULL},
-    {"--init", AT(init), ANY_COMMAND, READS, NULL},
-    {"--init", AT(init), ANY_COMMAND, READS, "config.json"},
-    {"--init", AT(init), ANY_COMMAND, READS, "model.safetensors"},
-    {"--init", AT(init), ANY_COMMAND, READS, "model.safetensors.index.json"},
+    {"--init", AT(init), ANY_COMMAND, READS_MODEL, NULL},
+    {"--init", AT(init), ANY_COMMAND, READS_MODEL, "config.json"},
+    {"--init", AT(init), ANY_COMMAND, READS_MODEL, "model.safetensors"},
+    {"--init", AT(init), ANY_COMMAND, READS_MODEL, "model.safetensors.index.json"},
     {"the experiment", AT(words[0]), HT_OPT_EXPERIMENT, READS_PATH, NULL},
     {"--dump", AT(dump), ANY_COMMAND, WRITES, NULL},
     {"--losses", AT(losses), ANY_COMMAND, WRITES, NULL},
@@ -47,10 +49,10 @@ static const struct row {
     {"--out", AT(out), HT_OPT_COMPARE, WRITES_LATER, "compare.csv"},
     {"--out", AT(out), HT_OPT_EXPERIMENT, WRITES_LATER, "results.json"},
     {"--out", AT(out), HT_OPT_EXPERIMENT, WRITES_LATER, "results.csv"},
-    {"--save", AT(save), ANY_COMMAND, WRITES_LATER, NULL},
-    {"--save", AT(save), ANY_COMMAND, WRITES_LATER, "config.json"},
-    {"--save", AT(save), ANY_COMMAND, WRITES_LATER, "model.safetensors"},
-    {"--save", AT(save), ANY_COMMAND, WRITES_LATER, "model.safetensors.index.json"},
+    {"--save", AT(save), ANY_COMMAND, WRITES_MODEL, NULL},
+    {"--save", AT(save), ANY_COMMAND, WRITES_MODEL, "config.json"},
+    {"--save", AT(save), ANY_COMMAND, WRITES_MODEL, "model.safetensors"},
+    {"--save", AT(save), ANY_COMMAND, WRITES_MODEL, "model.safetensors.index.json"},
     {"--checkpoint", AT(checkpoint), ANY_COMMAND, WRITES_LATER, NULL},
 };
 
@@ -122,6 +124,7 @@ static bool find(const struct row *row, const char *value, struct file *out)
 static enum ht_status check_pair(const struct file *output, const struct file *other, struct ht_error *err)
 {
     if (!same(output, other)) return HT_OK;
+    if (output->row->use == WRITES_MODEL && other->row->use == READS_MODEL) return HT_OK;
     return ht_fail(err, HT_BAD_INPUT, "%s: %s is what %s %s; expected a file of its own", output->row->option,
                    output->path, other->row->option, writes(other->row) ? "writes, too" : "reads");
 }
