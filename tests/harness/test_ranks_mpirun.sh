@@ -8,7 +8,7 @@ common=(zero_offload --model gpt-mini --batch 4 --micro-batch 1 --seq 16 --data 
 needs_ranks "${common[@]:1}"
 mkdir tmp bin
 limit=120 # for a hang, no more
-export TMPDIR=$work/tmp real_mpirun
+export TMPDIR=$work/tmp GO=$work/go real_mpirun
 real_mpirun=$(command -v mpirun)
 printf '#!/bin/sh\nHETBENCH_TEST=%s exec "%s" "$@"\n' "$work" "$hetbench" >hetbench
 chmod +x hetbench
@@ -24,6 +24,7 @@ hangs) # whatever becomes of the ranks
     ;;
 slow)
     sleep 4
+    until [ -e "$GO" ]; do sleep 0.1; done
     exec "$real_mpirun" "$@"
     ;;
 unborn) # its ranks never get as far as to connect; one is killed, now and again
@@ -55,6 +56,7 @@ ranks=$(ranks_of "$(pgrep -P "$pid" || echo 0)")
 # shellcheck disable=SC2046,SC2086 # words
 until [ "$(grep -l memfd: $(printf '/proc/%s/maps ' $ranks) 2>/dev/null | wc -l)" = 2 ] || ! kill -0 "$pid"; do sleep 0.1; done
 [ "$(find tmp -mindepth 1 -maxdepth 1 | wc -l)" = 2 ] || fail "a launch has removed another's folder: $(ls tmp)"
+touch "$GO"
 stopped=$(echo "$ranks" | tail -n 1)
 kill -STOP "$stopped"
 sleep 4

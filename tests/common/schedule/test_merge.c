@@ -41,7 +41,7 @@ static void write(struct ht_schedule *s, const char *ops)
 
 static enum ht_status merge(const char *const *ops, int32_t n, struct ht_error *err, struct ht_schedule **out)
 {
-    struct ht_schedule *drafts[4];
+    struct ht_schedule *drafts[4] = {NULL};
     for (int32_t r = 0; r < n; r++) write(drafts[r] = draft(r, n), ops[r]);
     enum ht_status status = ht_schedule_merge(drafts, n, err, out);
     for (int32_t r = 0; r < n; r++) ht_schedule_destroy(drafts[r]);
