@@ -2,6 +2,7 @@
 #include "harness/commands.h"
 
 #include "common/base/array.h"
+#include "common/base/text.h"
 #include "common/base/units.h"
 #include "common/exec/sim.h"
 #include "common/mem/arena.h"
@@ -446,8 +447,8 @@ static enum ht_status finish(const struct ht_options *o, const struct ht_job *jo
     struct ht_error why = {0};
     enum ht_status saved = speaks ? ht_persist_save(persist, &why) : HT_OK;
     enum ht_status status = report(o, job, t, p, persist, true, err);
-    if (status != HT_OK || saved == HT_OK) return status;
-    *err = why;
+    if (saved == HT_OK) return status;
+    *err = why; /* of two losses the dearer one */
     return saved;
 }
 
@@ -457,24 +458,31 @@ static enum ht_status export_checkpoint(const struct ht_options *o, const struct
 {
     struct ht_training none = {0};
     struct ht_result result = {0};
-    enum ht_status status = ht_persist_save(persist, err);
-    if (status == HT_OK && o->losses) status = write_losses(&none, persist, o->losses, err);
+    struct ht_error why = {0};
+    char folder[512], weights[512];
+    enum ht_status saved = ht_persist_save(persist, &why), status = HT_OK;
+    if (o->losses) status = write_losses(&none, persist, o->losses, err);
     if (status == HT_OK) status = ht_result_create(job, NULL, NULL, 0, err, &result);
-    if (status != HT_OK) return status;
+    bool weights_too = o->save && saved == HT_OK;
+    if (status != HT_OK) goto out;
     if (o->json) {
         json_t *root = ht_result_json(&result);
         add_state_io(o, job, root);
         json_object_set_new(root, "losses", json_array());
         json_object_set_new(root, "training",
-                            json_pack("{s:s,s:I,s:i,s:i}", "data", o->data, "steps_asked", (json_int_t)o->steps,
+                            json_pack("{s:o,s:I,s:i,s:i}", "data", ht_json_text(o->data), "steps_asked", (json_int_t)o->steps,
                                       "first_step", (int)persist->first_step, "steps_done", 0));
         status = ht_json_print(root, err);
     } else {
-        printf("%s is at step %d already: no step was run%s%s\n", o->checkpoint, persist->first_step,
-               o->save ? "; its weights are in " : "", o->save ? o->save : "");
+        printf("%s is at step %d already: no step was run%s%s\n", ht_shown(o->checkpoint, folder, sizeof(folder)),
+               persist->first_step, weights_too ? "; its weights are in " : "",
+               weights_too ? ht_shown(o->save, weights, sizeof(weights)) : "");
     }
     ht_result_free(&result);
-    return status;
+out:
+    if (saved == HT_OK) return status;
+    *err = why;
+    return saved;
 }
 
 static enum ht_status train(const struct ht_options *given, struct ht_ranks *ranks, struct ht_error *err)

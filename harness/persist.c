@@ -69,6 +69,7 @@ static enum ht_status check_save(const struct ht_options *o, const struct ht_job
     char target[4096], folder[4096];
     if (alone && !o->save) return ht_fail(err, HT_BAD_INPUT, "%s: --save is missing beside it", alone);
     if (!o->save) return HT_OK;
+    if (strlen(o->save) > HT_MODEL_PATH_BYTES - 128) return ht_fail(err, HT_BAD_INPUT, "--save: the path is too long");
     enum ht_status status = dtype_of(o, job, err, dtype);
     if (status != HT_OK) return status;
     if (!ht_hf_is_file(o->save)) {
@@ -79,9 +80,14 @@ static enum ht_status check_save(const struct ht_options *o, const struct ht_job
         return ht_fail(err, HT_BAD_INPUT, "--save-shard: '%s' is one file; expected a folder to be filled with shards",
                        o->save);
     struct stat sb;
-    if (stat(o->save, &sb) == 0 && S_ISDIR(sb.st_mode))
+    bool exists = stat(o->save, &sb) == 0;
+    if (exists && S_ISDIR(sb.st_mode))
         return ht_fail(err, HT_BAD_INPUT, "--save: %s: is a folder; a name that ends in .safetensors is one file",
                        o->save);
+    if (exists && !S_ISREG(sb.st_mode))
+        return ht_fail(err, HT_BAD_INPUT, "--save: %s: is a device or a pipe; expected a plain file or a folder", o->save);
+    if (exists && access(o->save, W_OK) != 0)
+        return ht_fail(err, HT_BAD_INPUT, "--save: %s: cannot be written: %s", o->save, strerror(errno));
     status = ht_follow_links(o->save, err, target);
     if (status != HT_OK) return status;
     const char *slash = strrchr(target, '/');
@@ -280,5 +286,9 @@ enum ht_status ht_persist_save(struct ht_persist *p, struct ht_error *err)
     const struct ht_options *o = p->options;
     if (!o->save) return HT_OK;
     if (p->save_dtype == HT_F16) warn_of_overflow(p->state, o->save);
-    return ht_hf_save(o->save, p->state, p->save_dtype, o->save_shard_bytes ? o->save_shard_bytes : shard_bytes, err);
+    enum ht_status status =
+        ht_hf_save(o->save, p->state, p->save_dtype, o->save_shard_bytes ? o->save_shard_bytes : shard_bytes, err);
+    if (status != HT_BAD_INPUT) return status;
+    if (err) err->status = HT_FAILED; /* check_save has found nothing wrong with what the user named */
+    return HT_FAILED;
 }

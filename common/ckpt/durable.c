@@ -20,15 +20,30 @@ static enum ht_status broken(struct ht_durable *d, int reason, struct ht_error *
     return ht_fail(err, HT_FAILED, "%s: cannot be written: %s", d->path, strerror(reason));
 }
 
-/* A file of our own, with a lock that says that its process lives: who sweeps may have unlinked it before. */
-static FILE *open_partial(const char *path)
+/* Creates a file that no other process has, whatever its number is: two containers share a folder, but not their process
+   ids. The lock says that this process lives; a sweep may have come before it. -1: errno says why. */
+static int create_partial(struct ht_durable *d)
 {
-    for (;;) {
+    for (int attempt = 0; attempt < 100; attempt++) {
         struct stat sb;
-        FILE *f = fopen(path, "wbe");
-        if (!f || flock(fileno(f), LOCK_EX) != 0 || fstat(fileno(f), &sb) != 0 || sb.st_nlink > 0) return f;
-        fclose(f);
+        snprintf(d->partial, sizeof(d->partial), "%s.%d%02d.partial", d->path, (int)getpid(), attempt);
+        int fd = open(d->partial, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (fd < 0 && errno != EEXIST) return -1;
+        if (fd < 0) continue;
+        if (flock(fd, LOCK_EX) != 0 || fstat(fd, &sb) != 0 || sb.st_nlink > 0) return fd;
+        close(fd);
     }
+    errno = EEXIST;
+    return -1;
+}
+
+/* Mode and owner of the file that will be replaced. */
+static void take_mode(int fd, const char *path)
+{
+    struct stat sb;
+    if (stat(path, &sb) != 0 || !S_ISREG(sb.st_mode)) return;
+    bool owned = fchown(fd, sb.st_uid, sb.st_gid) == 0;
+    fchmod(fd, sb.st_mode & (owned ? 07777 : 0777));
 }
 
 enum ht_status ht_durable_open(const char *path, struct ht_error *err, struct ht_durable *out)
@@ -39,9 +54,11 @@ enum ht_status ht_durable_open(const char *path, struct ht_error *err, struct ht
     out->synced = false;
     if (strlen(path) >= sizeof(out->path)) return ht_fail(err, HT_BAD_INPUT, "%.60s...: the path is too long", path);
     snprintf(out->path, sizeof(out->path), "%s", path);
-    snprintf(out->partial, sizeof(out->partial), "%s.%d.partial", path, (int)getpid());
-    out->file = open_partial(out->partial);
-    if (!out->file) return ht_fail(err, HT_BAD_INPUT, "%s: cannot be written: %s", path, strerror(errno));
+    int fd = create_partial(out);
+    if (fd < 0) return ht_fail(err, HT_BAD_INPUT, "%s: cannot be written: %s", path, strerror(errno));
+    take_mode(fd, path);
+    out->file = fdopen(fd, "wb");
+    if (!out->file) ht_out_of_memory(1, BUFSIZ);
     out->hash = ht_hash_begin();
     return HT_OK;
 }
@@ -67,28 +84,25 @@ enum ht_status ht_durable_commit(struct ht_durable *d, struct ht_error *err, uin
 {
     enum ht_status status = ht_durable_sync(d, err);
     if (status != HT_OK) return status;
-    int rc = fclose(d->file), reason = errno;
+    int rc = rename(d->partial, d->path), reason = errno; /* under the lock: a sweep would remove it */
+    if (rc != 0) unlink(d->partial);
+    fclose(d->file);
     d->file = NULL;
-    if (rc == 0 && rename(d->partial, d->path) != 0) {
-        rc = -1;
-        reason = errno;
-    }
     uint64_t found = ht_hash_end(d->hash);
     if (hash) *hash = found;
     d->hash = NULL;
     if (rc == 0) return HT_OK;
-    unlink(d->partial);
     return ht_fail(err, HT_FAILED, "%s: cannot be written: %s", d->path, strerror(reason));
 }
 
 void ht_durable_discard(struct ht_durable *d)
 {
     if (!d->file) return;
+    unlink(d->partial);
     fclose(d->file);
     d->file = NULL;
     ht_hash_end(d->hash);
     d->hash = NULL;
-    unlink(d->partial);
 }
 
 /* "model.safetensors.123.partial" -> "model.safetensors". */

@@ -23,7 +23,8 @@ struct ht_durable {
     bool synced;
 };
 
-/* HT_BAD_INPUT when the path cannot be written: it is what the user named. */
+/* A file that is there already leaves its mode and owner to the new one. HT_BAD_INPUT when the path cannot be written: it
+   is what the user named. */
 enum ht_status ht_durable_open(const char *path, struct ht_error *err, struct ht_durable *out);
 enum ht_status ht_durable_write(struct ht_durable *d, const void *data, size_t bytes, struct ht_error *err);
 /* Makes what was written durable, so that commit is a rename alone. Nothing may be written after it. */

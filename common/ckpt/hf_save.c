@@ -204,10 +204,13 @@ static enum ht_status replace(const struct ht_model_folder *f, struct prepared *
         if (status == HT_OK) status = ht_sync_directory(f->dir, err);
     }
     if (status == HT_OK && p->config.file) status = ht_durable_commit(&p->config, err, NULL);
-    if (status != HT_OK) return status;
-    if (hidden && unlink(whole) != 0)
-        return ht_fail(err, HT_FAILED, "%s: cannot be removed: %s", whole, strerror(errno));
-    if (hidden) return HT_OK;
+    if (status == HT_OK && hidden && unlink(whole) != 0)
+        status = ht_fail(err, HT_FAILED, "%s: cannot be removed: %s", whole, strerror(errno));
+    if (status != HT_OK && hidden) { /* the shards that it names go, too */
+        ht_model_folder_path(f, ht_model_index, whole);
+        unlink(whole);
+    }
+    if (status != HT_OK || hidden) return status;
     if (f->n_shards > 1) return ht_durable_commit(&p->index, err, NULL);
     struct ht_st_writer *w = p->whole;
     p->whole = NULL;

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 const char ht_model_whole[] = "model.safetensors", ht_model_index[] = "model.safetensors.index.json";
@@ -65,14 +66,16 @@ static bool is_model_file(const char *file, const void *ctx)
 static json_t *named_by_index(const char *dir, bool *known)
 {
     char path[HT_MODEL_PATH_BYTES];
+    struct stat sb;
     const char *tensor;
     json_t *names = json_object(), *file;
     snprintf(path, sizeof(path), "%s/%s", dir, ht_model_index);
     json_t *root = json_load_file(path, 0, NULL), *map = json_object_get(root, "weight_map");
-    *known = json_is_object(map) || access(path, F_OK) != 0;
+    *known = json_is_object(map) || (lstat(path, &sb) != 0 && errno == ENOENT);
     json_object_foreach(map, tensor, file)
     {
         const char *name = json_string_value(file);
+        if (name && !strncmp(name, "./", 2)) name += 2;
         if (name && !strchr(name, '/') && is_weights(name)) json_object_set_new(names, name, json_true());
     }
     json_decref(root);

@@ -38,6 +38,13 @@ run 0 train in_memory "${finished[@]}"
 run 0 train in_memory "${finished[@]}" --json --save exported.safetensors
 [ "$(json out 'd["status"], d["losses"], d["training"]["first_step"], d["training"]["steps_done"]')" = "('ok', [], 30, 0)" ] ||
     fail "json of an export"
+# Weights that cannot be written take the losses with them neither here nor after a training.
+mkdir -p bad/model.safetensors/taken
+run 1 train in_memory "${finished[@]}" --losses despite.csv --save bad
+same whole.csv despite.csv "losses beside weights that cannot be written"
+cp "$text" $'text\xff.txt'
+run 0 train in_memory "${finished[@]}" --data $'text\xff.txt' --json
+[ "$(json out 'd["training"]["data"]')" = 'text\xff.txt' ] || fail "a name that is not UTF-8: $(cat out)"
 printf 'step,loss\n1,2.5\n2,x\n' >notes.csv
 cp notes.csv before.csv
 refused 2 "notes.csv:3: expected a file of losses: 'step,loss', then a row a step" train in_memory "${finished[@]}" --losses notes.csv

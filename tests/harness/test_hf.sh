@@ -58,6 +58,14 @@ done
 
 run 0 train in_memory --init saved/model.safetensors --model saved/config.json --save back2 --batch 4 --data "$text" --steps 1 --lr 0
 cmp -s saved/model.safetensors back2/model.safetensors || fail "a round trip by file changes the weights"
+short=(train in_memory --init saved --batch 4 --data "$text" --steps 1 --lr 0)
+mkfifo pipe.safetensors
+refused 2 "--save: pipe.safetensors: is a device or a pipe; expected a plain file or a folder" "${short[@]}" --save pipe.safetensors
+touch private.safetensors
+chmod 600 private.safetensors back2/model.safetensors
+run 0 "${short[@]}" --save private.safetensors
+run 0 "${short[@]}" --save back2
+[ "$(stat -c %a private.safetensors back2/model.safetensors | uniq)" = 600 ] || fail "a save has changed the mode of a file"
 [ -z "$(find . -name '*.partial')" ] || fail "leftovers: $(find . -name '*.partial')"
 run 0 sim zero_offload --model "$nano/config.json" --cluster local --device-memory 100MB
 

@@ -4,6 +4,7 @@
  *
  * The calls are counted by functions of libc's names, which the linker takes instead of libc's.
  */
+#include "common/ckpt/durable.h"
 #include "common/ckpt/hf.h"
 
 #include "common/base/array.h"
@@ -40,6 +41,14 @@ static bool is_hit(void)
 }
 
 /* libc's prototypes have other attributes in every version: these are called by their assembler names alone. */
+static const char *swept; /* a folder, or NULL */
+
+static bool is_any(const char *name, const void *ctx)
+{
+    (void)name, (void)ctx;
+    return true;
+}
+
 int counted_rename(const char *from, const char *to) __asm__("rename");
 int counted_unlink(const char *path) __asm__("unlink");
 int counted_unlinkat(int fd, const char *path, int flags) __asm__("unlinkat");
@@ -47,6 +56,7 @@ int counted_fsync(int fd) __asm__("fsync");
 
 int counted_rename(const char *from, const char *to)
 {
+    if (swept) ht_durable_sweep(swept, is_any, NULL); /* as another process may at any moment */
     return is_hit() ? -1 : (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0);
 }
 
@@ -317,6 +327,23 @@ START_TEST(configs)
 }
 END_TEST
 
+/* A file that is being written is locked until it has its name, so nobody sweeps it away. */
+START_TEST(swept_while_it_is_renamed)
+{
+    char dir[] = "/tmp/ht_save_XXXXXX", file[64];
+    struct ht_state *state = random_state(1);
+    ck_assert_ptr_nonnull(mkdtemp(dir));
+    snprintf(file, sizeof(file), "%s/x.safetensors", dir);
+    swept = dir;
+    ck_assert_int_eq(ht_hf_save(file, state, HT_F32, ONE, NULL), HT_OK);
+    ck_assert_int_eq(ht_hf_save(dir, state, HT_F32, ONE, NULL), HT_OK);
+    swept = NULL;
+    ck_assert(holds(dir, state) && access(file, R_OK) == 0);
+    ht_state_destroy(state);
+    remove_folder(dir);
+}
+END_TEST
+
 /* A file that is a link: its target is written, be it there or not; and what a killed save left beside it goes. */
 START_TEST(links)
 {
@@ -369,6 +396,7 @@ int main(void)
     tcase_add_test(t, full_disk);
     tcase_add_test(t, names_alternate);
     tcase_add_test(t, configs);
+    tcase_add_test(t, swept_while_it_is_renamed);
     tcase_add_test(t, links);
     tcase_add_test(t, one_process);
     suite_add_tcase(s, t);
