@@ -49,7 +49,7 @@ struct ht_control {
 };
 
 /*
- * The graph `in` of one rank, linked or not, under control; unlinked. With mode none, a copy. Edges that the builder
+ * The graph `in` of one rank, linked or not, its marks resolved, under control; unlinked. With mode none, a copy. Edges that the builder
  * added are kept. blocking: nothing overlaps, every op waits for the one before it, over the iteration's boundary too.
  * HT_INFEASIBLE with the op's name where a pattern has no treatment; HT_FAILED when the graph has a control of its own.
  * Of several ranks (the graph has collective lanes) each has its own verdict, before which they agree: an all-reduce

@@ -4,6 +4,7 @@
 #include "common/base/array.h"
 #include "common/kernels/undo.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 enum { WRITES = HT_PRODUCE | HT_UPDATE };
@@ -136,7 +137,10 @@ static void wait_as_before(struct ht_rebuild *r, int32_t at)
         if (r->moved[before] && !r->moved[at]) before = r->steps[r->step_of[before]].place;
         if (before >= 0) ht_op_after(r->out, r->new_id[before]);
     }
-    for (int64_t k = s->prev_begin[at]; k < s->prev_begin[at + 1]; k++) ht_op_after_prev(r->out, r->new_id[s->prev[k]]);
+    for (int64_t k = s->prev_begin[at]; k < s->prev_begin[at + 1]; k++) {
+        assert(s->prev[k] >= 0);
+        ht_op_after_prev(r->out, r->new_id[s->prev[k]]);
+    }
 }
 
 static void keep(struct ht_rebuild *r, int32_t at)

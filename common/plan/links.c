@@ -176,7 +176,8 @@ void ht_links_add(struct ht_single *g)
     if (g->pcie_d2h < 0) g->pcie_d2h = g->pcie_h2d;
     g->nvlink = add_kind(g, HT_RES_NVLINK);
     g->nic = add_kind(g, HT_RES_NIC);
-    if (first_of_node(g, g->rank) != g->rank) g->nic = -1;
+    for (int32_t r = first_of_node(g, g->rank); r < g->rank; r++)
+        if (has(g, HT_RES_NIC, r)) g->nic = -1; /* which stands for the node */
     add_switches(g);
 }
 

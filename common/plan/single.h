@@ -31,7 +31,7 @@ struct ht_single {
     int32_t pcie_h2d, pcie_d2h, dram;   /* of a real device */
     int32_t switch_h2d, switch_d2h;     /* of an uplink that it shares with others */
     int32_t cores;                      /* of an emulated one, or where ranks share them: the host's */
-    int32_t nvlink, nic;                /* between ranks; nic: of the node's first rank, which stands for the node */
+    int32_t nvlink, nic;                /* between ranks; nic: of the first rank of the node that has it */
     int64_t host_cores;
     bool emulated;
     bool one_core; /* for device and host alike */

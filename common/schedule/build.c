@@ -93,6 +93,7 @@ static void add_edge(int32_t **list, int64_t *begin, size_t *cap, struct ht_spar
 void ht_op_after(struct ht_schedule *s, int32_t op)
 {
     last(s);
+    assert(op >= -1); /* a mark names an op of the previous iteration */
     add_edge(&s->deps, s->deps_begin, &s->deps_cap, &ht_builder_of(s)->deps, s->n_ops, op);
 }
 

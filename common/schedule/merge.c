@@ -41,7 +41,7 @@ static enum ht_status check_joint(const struct merge *m, const int32_t *next, st
     char words[2][64];
     for (int32_t d = 1; d < m->n; d++) {
         const struct ht_op *a = &m->drafts[0]->ops[next[0]], *b = &m->drafts[d]->ops[next[d]];
-        if (a->kind == b->kind && a->label.unit == b->label.unit) continue;
+        if (a->kind == b->kind && a->label.unit == b->label.unit && a->label.n_units == b->label.n_units) continue;
         return ht_fail(err, HT_FAILED, "drafts 0 and %d of '%s' differ: the first has %s next, the other %s", d,
                        m->drafts[0]->name, ht_op_words(m->drafts[0], next[0], words[0], sizeof words[0]),
                        ht_op_words(m->drafts[d], next[d], words[1], sizeof words[1]));
@@ -135,7 +135,7 @@ static void add_op(struct merge *m, int32_t at)
     if (op->name[0]) ht_op_name(out, "%.16s", op->name);
     ht_op_priority(out, op->priority);
     ht_op_when(out, (enum ht_when)op->when);
-    ht_op_match(out, is_joint(m, d, i) ? m->order[at].round : op->match);
+    ht_op_match(out, is_joint(m, d, i) ? m->order[at].round : m->n == 1 ? op->match : -1);
     for (int64_t k = s->deps_begin[i]; k < s->deps_begin[i + 1]; k++) ht_op_after(out, m->new_op[d][s->deps[k]]);
     for (int64_t k = s->prev_begin[i]; k < s->prev_begin[i + 1]; k++) ht_op_after_prev(out, m->new_op[d][s->prev[k]]);
     for (int64_t k = s->effects_begin[i]; k < s->effects_begin[i + 1]; k++)

@@ -4,7 +4,7 @@
  * no tensors. What crosses drafts is a collective: the k-th collectives of all drafts are one group, so each draft calls
  * all of them, in the same order.
  *
- *     draft 0   F0 F1 AG2 B1          F0 f0 F1 f1 (AG2 ag2) f2 B1 b1
+ *     draft 0   F0 F1 AG2 B1          F0 f0 F1 f1 f2 (AG2 ag2) B1 b1
  *     draft 1   f0 f1 f2 ag2 b1
  *
  * The merge takes an op of each draft in turn; a draft that stands before a collective waits until all do. So every

@@ -1,23 +1,26 @@
 /*
  * Gradients: what a step reads has every micro-batch of the iteration exactly once, wherever it was computed.
  *
- * Each place of a gradient has contents, a multiset of micro-batches. In id order
+ * Each place of a gradient has contents, a multiset of backward passes. In id order
  *
- *     backward of (u, j)           PRODUCE: {j}    UPDATE: adds j
+ *     start of the iteration       what is resident has contents that no step wants
+ *     backward of (u, j)           PRODUCE: {(u, j)}    UPDATE: adds it
  *     accumulate                   the sum of what it reads and, with UPDATE, of what was there
- *     copy, message, all-gather    what was read
+ *     copy, message                what the row had where it came from
+ *     all-gather                   what all members read, if that is the same
  *     reduce-scatter               the sum of what all members read and, with UPDATE, of what was there
  *     all-reduce                   the sum of what all members read or update
- *     optimizer step of u          wants all micro-batches of u once
+ *     optimizer step of u          reads a gradient of u with all backward passes of u once, and of no other unit
  *
- * A replica that misses its all-reduce, a micro-batch that is added twice or not at all: each is seen here. The head's
- * backward pass adds to the gradient of a tied table: that is a contribution of its own. So are parts of a block, where
- * passes are split by sub-ops.
+ * A replica that misses its all-reduce, a micro-batch that is added twice or not at all, a sum that is never begun anew:
+ * each is seen here. The head's backward pass adds to the gradient of a tied table; that is a pass of its own. Where a
+ * block's passes are split by sub-ops, those count that write its gradient.
  *
- * Contents are kept as a count and a sum of random numbers, one for each contribution: multisets that differ have
- * different sums but for chance, one in 2^64. So the rule is linear in the effects.
+ * Contents are kept as a count and a sum of random numbers, one for each pass: multisets that differ have different sums
+ * but for chance, one in 2^64.
  *
- * Rows about several units or none are not followed.
+ * Not followed: rows about several units, none, or parts of a block; units whose backward pass is a group, since each
+ * tensor-parallel part of a gradient is another; units whose gradient no backward pass writes.
  */
 #include "common/schedule/rules.h"
 
@@ -34,15 +37,18 @@ struct walk {
     const struct ht_schedule *s;
     const struct ht_places *places;
     enum ht_when branch;
+    bool *followed;        /* [n_units] */
     struct contents *held; /* [places] */
     struct contents *want; /* [n_units] */
     struct contents *next; /* of a group's effects, before any of them is written */
     size_t next_cap;
 };
 
+static const struct contents none = {-1, 0}; /* what nothing wants */
+
 static struct contents plus(struct contents a, struct contents b)
 {
-    return (struct contents){a.n + b.n, a.sum + b.sum};
+    return a.n < 0 || b.n < 0 ? none : (struct contents){a.n + b.n, a.sum + b.sum};
 }
 
 static bool same(struct contents a, struct contents b)
@@ -66,10 +72,18 @@ static struct contents contribution(const struct ht_label *l, bool own)
 }
 
 /* The unit whose gradient the effect's row is, or -1. */
-static int32_t unit_of(const struct ht_schedule *s, int64_t effect)
+static int32_t row_unit(const struct ht_schedule *s, int64_t effect)
 {
     const struct ht_tensor *t = &s->tensors[s->effects[effect].tensor];
-    return t->class == HT_GRAD && t->label.n_units == 1 ? t->label.unit : -1;
+    bool whole = t->label.n_units == 1 && t->label.sub_ops == HT_ALL_SUB_OPS;
+    return t->class == HT_GRAD && whole ? t->label.unit : -1;
+}
+
+/* The same of units that are followed. */
+static int32_t unit_of(const struct walk *w, int64_t effect)
+{
+    int32_t unit = row_unit(w->s, effect);
+    return unit >= 0 && w->followed[unit] ? unit : -1;
 }
 
 static bool writes(const struct ht_effect *e)
@@ -82,18 +96,44 @@ static bool is_about(const struct ht_label *l, int32_t unit)
     return unit >= l->unit && unit < l->unit + l->n_units;
 }
 
-/* All contributions that there are, once for each group. */
+/* Does the op write the unit's gradient, by an effect before `end`? */
+static bool has_written(const struct ht_schedule *s, int32_t op, int64_t end, int32_t unit)
+{
+    for (int64_t e = s->effects_begin[op]; e < end; e++)
+        if (row_unit(s, e) == unit && writes(&s->effects[e])) return true;
+    return false;
+}
+
+static void find_followed(struct walk *w)
+{
+    const struct ht_schedule *s = w->s;
+    for (int pass = 0; pass < 2; pass++)
+        for (int32_t i = 0; i < s->n_ops; i++) {
+            const struct ht_op *op = &s->ops[i];
+            if (op->kind != HT_OP_BACKWARD || !ht_active(op, w->branch)) continue;
+            bool grouped = op->match >= 0 && ht_step_end(s, i) - i > 1;
+            for (int64_t e = s->effects_begin[i]; e < s->effects_begin[i + 1] && pass == 0; e++)
+                if (row_unit(s, e) >= 0 && s->effects[e].flags & (HT_PRODUCE | HT_UPDATE))
+                    w->followed[row_unit(s, e)] = true;
+            for (int32_t u = op->label.unit; u < op->label.unit + op->label.n_units && grouped && pass == 1; u++)
+                w->followed[u] = false;
+        }
+}
+
+/* All contributions that there are. */
 static void find_wanted(struct walk *w)
 {
     const struct ht_schedule *s = w->s;
-    for (int32_t i = 0; i < s->n_ops; i = ht_step_end(s, i)) {
+    for (int32_t i = 0; i < s->n_ops; i++) {
         const struct ht_op *op = &s->ops[i];
+        int64_t begin = s->effects_begin[i], end = s->effects_begin[i + 1];
         if (op->kind != HT_OP_BACKWARD || !ht_active(op, w->branch)) continue;
         for (int32_t u = op->label.unit; u < op->label.unit + op->label.n_units; u++)
-            w->want[u] = plus(w->want[u], contribution(&op->label, true));
-        for (int64_t e = s->effects_begin[i]; e < s->effects_begin[i + 1]; e++) {
-            int32_t u = unit_of(s, e);
-            if (u < 0 || !writes(&s->effects[e]) || is_about(&op->label, u)) continue;
+            if (op->label.sub_ops == HT_ALL_SUB_OPS || has_written(s, i, end, u))
+                w->want[u] = plus(w->want[u], contribution(&op->label, true));
+        for (int64_t e = begin; e < end; e++) {
+            int32_t u = unit_of(w, e);
+            if (u < 0 || !writes(&s->effects[e]) || is_about(&op->label, u) || has_written(s, i, e, u)) continue;
             w->want[u] = plus(w->want[u], contribution(&op->label, false));
         }
     }
@@ -104,53 +144,69 @@ static struct contents *held_at(const struct walk *w, int64_t effect)
     return &w->held[w->places->of_effect[effect]];
 }
 
-/* The sum over ops [first, end) of what they read of the unit's gradient; with `one`, of the first row alone. Reading by
-   UPDATE counts where `in_place`. `but`: an effect that is not meant. */
-static struct contents sum_read(const struct walk *w, int32_t first, int32_t end, int32_t unit, bool in_place, bool one,
-                                int64_t but)
+/* The sum over ops [first, end) of what they read of the unit's gradient. Reading by UPDATE counts where `in_place`.
+   `but`: an effect that is not meant. */
+static struct contents sum_read(const struct walk *w, int32_t first, int32_t end, int32_t unit, bool in_place, int64_t but)
 {
     const struct ht_schedule *s = w->s;
     struct contents c = {0};
     for (int64_t e = s->effects_begin[first]; e < s->effects_begin[end]; e++) {
         unsigned flags = s->effects[e].flags;
-        if (e == but || unit_of(s, e) != unit || !(flags & HT_NEED || (in_place && flags & HT_UPDATE))) continue;
+        if (e == but || unit_of(w, e) != unit || !(flags & HT_NEED || (in_place && flags & HT_UPDATE))) continue;
         c = plus(c, *held_at(w, e));
-        if (one) return c;
     }
     return c;
+}
+
+/* What all of them read; `none` when they differ. */
+static struct contents same_read(const struct walk *w, int32_t first, int32_t end, int32_t unit)
+{
+    const struct ht_schedule *s = w->s;
+    struct contents c = none;
+    bool any = false;
+    for (int64_t e = s->effects_begin[first]; e < s->effects_begin[end]; e++) {
+        if (unit_of(w, e) != unit || !(s->effects[e].flags & HT_NEED)) continue;
+        if (any && !same(c, *held_at(w, e))) return none;
+        c = *held_at(w, e);
+        any = true;
+    }
+    return c;
+}
+
+/* What ops [first, end) read of the row that the effect writes. */
+static struct contents moved(const struct walk *w, int32_t first, int32_t end, int64_t to)
+{
+    const struct ht_schedule *s = w->s;
+    for (int64_t e = s->effects_begin[first]; e < s->effects_begin[end]; e++)
+        if (e != to && s->effects[e].tensor == s->effects[to].tensor && s->effects[e].flags & HT_NEED)
+            return *held_at(w, e);
+    return none;
 }
 
 /* What the effect leaves. */
 static struct contents written(const struct walk *w, int32_t first, int32_t end, int32_t i, int64_t e)
 {
-    const struct ht_schedule *s = w->s;
-    const struct ht_op *op = &s->ops[i];
-    int32_t unit = unit_of(s, e);
-    bool update = s->effects[e].flags & HT_UPDATE;
+    const struct ht_op *op = &w->s->ops[i];
+    int32_t unit = unit_of(w, e);
+    struct contents c, before = {0};
+    if (w->s->effects[e].flags & HT_UPDATE) before = *held_at(w, e);
     switch ((enum ht_op_kind)op->kind) {
-    case HT_OP_BACKWARD: {
-        struct contents c = contribution(&op->label, is_about(&op->label, unit));
-        return update ? plus(c, *held_at(w, e)) : c;
-    }
-    case HT_OP_ACCUMULATE: {
-        struct contents c = sum_read(w, i, i + 1, unit, false, false, e);
-        return update ? plus(c, *held_at(w, e)) : c;
-    }
-    case HT_OP_REDUCE_SCATTER: {
-        struct contents c = sum_read(w, first, end, unit, false, false, -1);
-        return update ? plus(c, *held_at(w, e)) : c;
-    }
+    case HT_OP_BACKWARD:
+        c = contribution(&op->label, is_about(&op->label, unit));
+        return plus(c, before);
+    case HT_OP_ACCUMULATE:
+        return plus(sum_read(w, i, i + 1, unit, false, e), before);
+    case HT_OP_REDUCE_SCATTER:
+        return plus(sum_read(w, first, end, unit, false, -1), before);
     case HT_OP_ALL_REDUCE:
-        return sum_read(w, first, end, unit, true, false, -1);
-    case HT_OP_COPY: /* the row itself, in another tier; a chunk's copy moves several of a unit */
-        for (int64_t from = s->effects_begin[i]; from < s->effects_begin[i + 1]; from++)
-            if (from != e && s->effects[from].tensor == s->effects[e].tensor && s->effects[from].flags & HT_NEED)
-                return *held_at(w, from);
-        return (struct contents){0};
+        return sum_read(w, first, end, unit, true, -1);
     case HT_OP_ALL_GATHER:
+        return same_read(w, first, end, unit);
+    case HT_OP_COPY:
+        return moved(w, i, i + 1, e);
     case HT_OP_SEND:
     case HT_OP_RECEIVE:
-        return sum_read(w, first, end, unit, false, true, -1);
+        return moved(w, first, end, e);
     default:
         return *held_at(w, e);
     }
@@ -159,43 +215,62 @@ static struct contents written(const struct walk *w, int32_t first, int32_t end,
 static enum ht_status check_step(const struct walk *w, int32_t i, struct ht_error *err)
 {
     const struct ht_schedule *s = w->s;
+    const struct ht_label *label = &s->ops[i].label;
+    const char *branch = ht_branch_words(s, w->branch);
+    for (int32_t u = label->unit; u >= 0 && u < label->unit + label->n_units; u++) {
+        bool reads = !w->followed[u];
+        for (int64_t e = s->effects_begin[i]; e < s->effects_begin[i + 1] && !reads; e++)
+            reads = row_unit(s, e) == u && s->effects[e].flags & HT_NEED;
+        if (!reads) return ht_broken_op(s, i, err, "steps unit %d without its gradient%s", u, branch);
+    }
     for (int64_t e = s->effects_begin[i]; e < s->effects_begin[i + 1]; e++) {
-        int32_t u = unit_of(s, e);
-        if (u < 0 || !(s->effects[e].flags & HT_NEED) || same(*held_at(w, e), w->want[u])) continue;
-        if (held_at(w, e)->n == w->want[u].n)
+        int32_t u = unit_of(w, e);
+        if (u < 0 || !(s->effects[e].flags & HT_NEED)) continue;
+        struct contents held = *held_at(w, e), want = w->want[u];
+        if (!is_about(label, u)) return ht_broken_op(s, i, err, "reads the gradient of unit %d%s", u, branch);
+        if (same(held, want)) continue;
+        if (held.n == want.n)
             return ht_broken_op(s, i, err, "steps unit %d with a gradient that has a backward pass twice and lacks one%s", u,
-                                ht_branch_words(s, w->branch));
+                                branch);
+        if (held.n < 0)
+            return ht_broken_op(s, i, err, "steps unit %d with a gradient that is not of this iteration alone%s", u, branch);
         return ht_broken_op(s, i, err, "steps unit %d with the gradients of %lld backward passes; expected %lld%s", u,
-                            (long long)held_at(w, e)->n, (long long)w->want[u].n, ht_branch_words(s, w->branch));
+                            (long long)held.n, (long long)want.n, branch);
     }
     return HT_OK;
+}
+
+/* Do all members leave the same? */
+static bool leaves_the_same(const struct ht_schedule *s, int32_t i, int64_t e)
+{
+    int kind = s->ops[i].kind;
+    bool adds = kind == HT_OP_REDUCE_SCATTER && s->effects[e].flags & HT_UPDATE;
+    return kind == HT_OP_ALL_REDUCE || kind == HT_OP_ALL_GATHER || (kind == HT_OP_REDUCE_SCATTER && !adds);
 }
 
 /* Groups are one step: all members read what was there before it. */
 static enum ht_status check_group(struct walk *w, int32_t first, int32_t end, struct ht_error *err)
 {
     const struct ht_schedule *s = w->s;
-    enum ht_status status = HT_OK;
     int64_t begin = s->effects_begin[first];
     int32_t of_unit = -1;
     struct contents of = {0};
     if (!ht_active(&s->ops[first], w->branch)) return HT_OK;
-    bool joint = end - first > 1 && s->ops[first].kind != HT_OP_BACKWARD && s->ops[first].kind != HT_OP_ACCUMULATE;
     HT_RESERVE(w->next, w->next_cap, (size_t)(s->effects_begin[end] - begin) + 1);
-    for (int32_t i = first; i < end && !status; i++) {
-        if (s->ops[i].kind == HT_OP_OPTIMIZER_STEP) status = check_step(w, i, err);
+    for (int32_t i = first; i < end; i++) {
+        enum ht_status status = s->ops[i].kind == HT_OP_OPTIMIZER_STEP ? check_step(w, i, err) : HT_OK;
+        if (status) return status;
         for (int64_t e = s->effects_begin[i]; e < s->effects_begin[i + 1]; e++) {
-            int32_t u = unit_of(s, e);
+            int32_t u = unit_of(w, e);
             if (u < 0 || !writes(&s->effects[e])) continue;
-            bool adds = s->ops[i].kind == HT_OP_REDUCE_SCATTER && s->effects[e].flags & HT_UPDATE;
-            if (!joint || adds || u != of_unit) of = written(w, first, end, i, e); /* else all members leave the same */
+            if (u != of_unit || !leaves_the_same(s, i, e)) of = written(w, first, end, i, e);
             of_unit = u;
             w->next[e - begin] = of;
         }
     }
     for (int64_t e = begin; of_unit >= 0 && e < s->effects_begin[end]; e++)
-        if (unit_of(s, e) >= 0 && writes(&s->effects[e])) *held_at(w, e) = w->next[e - begin];
-    return status;
+        if (unit_of(w, e) >= 0 && writes(&s->effects[e])) *held_at(w, e) = w->next[e - begin];
+    return HT_OK;
 }
 
 enum ht_status ht_rule_gradients(const struct ht_schedule *s, const struct ht_places *places, struct ht_error *err)
@@ -204,13 +279,18 @@ enum ht_status ht_rule_gradients(const struct ht_schedule *s, const struct ht_pl
     if (!s->n_units) return HT_OK; /* a fragment */
     for (int b = 0; b < ht_n_branches(s) && !status; b++) {
         struct walk w = {.s = s, .places = places, .branch = ht_branch(b)};
+        w.followed = HT_NEW_ARRAY(bool, s->n_units);
         w.held = HT_NEW_ARRAY(struct contents, places->n);
         w.want = HT_NEW_ARRAY(struct contents, s->n_units);
+        for (int64_t p = 0; p < places->n; p++)
+            if (places->rows[p].resident) w.held[p] = none;
+        find_followed(&w);
         find_wanted(&w);
         for (int32_t i = 0, end; i < s->n_ops && !status; i = end) {
             end = ht_step_end(s, i);
             status = check_group(&w, i, end, err);
         }
+        free(w.followed);
         free(w.held);
         free(w.want);
         free(w.next);

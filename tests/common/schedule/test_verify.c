@@ -179,7 +179,7 @@ START_TEST(gradients)
     o.batches = 1;
     s = sample_build(o);
     for (int r = 0; r < 2; r++) s->tensors[effect_on(s, nth_of(s, HT_OP_BACKWARD, 1, r), HT_GRAD)->tensor].label.unit = 0;
-    says(s, "steps unit 0 with");
+    says(s, "reads the gradient of unit 0");
 }
 END_TEST
 
