@@ -184,7 +184,8 @@ static enum ht_status run(const struct ht_options *options, struct ht_error *err
     }
     if (status == HT_OK && options->out) status = write_files(root, options->out, err);
     if (status == HT_OK && !options->json) {
-        printf("%zu systems on %zu models (simulated)\n", systems.n, models.n);
+        printf("%zu system%s on %zu model%s (simulated)\n", systems.n, systems.n == 1 ? "" : "s", models.n,
+               models.n == 1 ? "" : "s");
         ht_rows_print_scenario(rows, stdout);
         puts("TFLOP/s and MFU: 3 x forward matrix products, against the dense peak of all devices. Memory: the largest peak of "
              "any\ndevice and host; of oom rows what they would need. What binds: what sets the lower bound of the iteration "

@@ -18,10 +18,16 @@ const char *ht_numerics_text(const struct ht_numerics *n, char buf[HT_HEADING_TE
     return buf;
 }
 
+enum ht_dtype ht_rate_dtype(const struct ht_gpu *gpu, enum ht_dtype dtype)
+{
+    bool lacks = (dtype == HT_F16 && gpu->lacks_f16) || (dtype == HT_BF16 && gpu->lacks_bf16);
+    return lacks ? HT_F32 : dtype;
+}
+
 /* An emulated device computes in FP32 whatever the numerics; only of an accelerator is it worth a word. */
 static bool lacks_units(const struct ht_gpu *gpu, enum ht_dtype dtype)
 {
-    return gpu->cores == 0 && ((dtype == HT_F16 && gpu->lacks_f16) || (dtype == HT_BF16 && gpu->lacks_bf16));
+    return gpu->cores == 0 && ht_rate_dtype(gpu, dtype) != dtype;
 }
 
 const char *ht_rate_note(const struct ht_scenario *s, char buf[HT_HEADING_TEXT])
@@ -73,7 +79,7 @@ static json_t *devices_json(const struct ht_scenario *s)
     json_t *list = json_array();
     for (int64_t k = 0; k < n_kinds; k++) {
         const struct ht_gpu *gpu = kinds[k].gpu;
-        enum ht_dtype rate = lacks_units(gpu, s->numerics.param) ? HT_F32 : s->numerics.param;
+        enum ht_dtype rate = ht_rate_dtype(gpu, s->numerics.param);
         json_array_append_new(list, json_pack("{s:s,s:I,s:I,s:s}", "name", gpu->name, "count", (json_int_t)kinds[k].count,
                                               "memory_bytes", (json_int_t)gpu->memory_bytes, "rate",
                                               ht_dtype_name(rate)));

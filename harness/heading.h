@@ -14,6 +14,9 @@ enum { HT_HEADING_TEXT = 512 };
 /* "f16 parameters and gradients, summed in f32". Returns buf. */
 const char *ht_numerics_text(const struct ht_numerics *numerics, char buf[HT_HEADING_TEXT]);
 
+/* The type whose dense peak prices a device's matrix products: FP32 where it has no units for the numerics' own. */
+enum ht_dtype ht_rate_dtype(const struct ht_gpu *gpu, enum ht_dtype dtype);
+
 /* "v100-32gb has no bf16 units: priced at the f32 rate, also for MFU"; "" where every device has the units.
    Returns buf. */
 const char *ht_rate_note(const struct ht_scenario *s, char buf[HT_HEADING_TEXT]);
