@@ -126,6 +126,12 @@ static enum ht_status check_limits(int32_t ranks, struct ht_error *err)
 {
     struct rlimit l;
     long long needed = 32 + 4LL * ranks;
+    DIR *d = opendir("/proc/self/fd"); /* what was open before is open in mpirun, too */
+    for (struct dirent *e; d && (e = readdir(d)) != NULL;) {
+        int fd = atoi(e->d_name), flags = fd > STDERR_FILENO ? fcntl(fd, F_GETFD) : -1;
+        needed += flags >= 0 && !(flags & FD_CLOEXEC);
+    }
+    if (d) closedir(d);
     if (getrlimit(RLIMIT_NOFILE, &l) || l.rlim_cur == RLIM_INFINITY || (long long)l.rlim_cur >= needed) return HT_OK;
     return ht_fail(err, HT_INFEASIBLE, "%d ranks need %lld open files; the limit is %lld (ulimit -n)", ranks, needed,
                    (long long)l.rlim_cur);
@@ -156,15 +162,15 @@ enum ht_status ht_launch(int32_t ranks, char *const argv[], struct ht_error *err
     char folder[4000];
     struct command c = {0};
     int lock = -1, ends[2], fd;
+    while ((fd = open("/dev/null", O_RDONLY)) >= 0 && fd <= STDERR_FILENO)
+        continue; /* a closed stream stays unusable */
+    if (fd >= 0) close(fd);
     enum ht_status status = check_limits(ranks, err);
     if (!status) status = make_folder(folder, sizeof(folder), &lock, err);
     if (status) return status;
     write_command(&c, ranks, folder, argv);
     struct ht_keeper_job job = {.command = c.words, .ranks = ranks, .folder = folder, .name = strrchr(folder, '/') + 1};
     fflush(NULL);
-    while ((fd = open("/dev/null", O_RDONLY)) >= 0 && fd <= STDERR_FILENO)
-        continue; /* a closed stream stays unusable */
-    if (fd >= 0) close(fd);
     prctl(PR_SET_CHILD_SUBREAPER, 1UL);
     signal(SIGCHLD, SIG_DFL); /* where it is ignored, nobody hears how mpirun ended */
     ht_interrupt_keep();

@@ -30,10 +30,12 @@
 
 /* How many ranks mpirun started this process among; 0 when it was not. */
 int32_t ht_launched_ranks(void);
+/* Whether ht_launch did, and not a user's own mpirun. */
+bool ht_launched_here(void);
 
 /* Starts `ranks` processes /proc/self/exe with these arguments (argv[0] first, NULL last) and waits for their end.
    Returns the first error that a rank reported, with its text; HT_FAILED when one died without a report; HT_INFEASIBLE
-   when there is no mpirun, and without a text when a rank ran out of memory, which it has printed itself. No process of theirs is left when it returns. Takes SIGINT, SIGTERM and SIGHUP over from
+   when there is no mpirun, and when a rank ran out of memory. No process of theirs is left when it returns. Takes SIGINT, SIGTERM and SIGHUP over from
    ht_interrupt_install. */
 enum ht_status ht_launch(int32_t ranks, char *const argv[], struct ht_error *err);
 

@@ -31,7 +31,6 @@ struct rank {
     pid_t pid;
     int32_t rank; /* -1: not known */
     int link;     /* -1: not connected yet, or no longer */
-    bool speaks;  /* has the launcher's standard error */
     bool well, gone;
 };
 
@@ -45,12 +44,12 @@ struct keeper {
     struct pollfd *poll;
     size_t poll_cap;
     int interrupts;
+    bool too_early;        /* the first one came before all ranks had connected */
     int64_t deadline_ns;   /* 0: there is none */
     bool overdue;          /* mpirun was killed at the deadline */
     struct ht_error first; /* the first error that a rank reported, before any died without a report */
     bool died;             /* the first sign of trouble was a rank that died without a report */
     int32_t dead;          /* its number, -1 when it is not known */
-    bool spoke;            /* it had the launcher's standard error */
     int code;              /* how it ended, as waitpid says it */
     char printed[4096];    /* the beginning of mpirun's output; ends with a zero */
     size_t n_printed;
@@ -102,19 +101,21 @@ static bool read_variable(int pid, const char *name, char **value)
 
 /* ---- the end of all --------------------------------------------------------------------------------------------- */
 
-/* Kills this launcher's processes among the children of this one; false: there was none. Whoever became this program
-   may have had children before, such as a log's tee: they stay. */
-static bool kill_children(const char *launcher)
+/* Kills this launcher's processes among the children of this one, and says whether there was one. *unknown: of some
+   child nothing can be read. Whoever became this program may have had children before, such as a log's tee: they stay. */
+static bool kill_children(const char *launcher, bool *unknown)
 {
     DIR *proc = opendir("/proc");
     bool any = false;
+    *unknown = false;
     for (struct dirent *d; proc && (d = readdir(proc)) != NULL;) {
         int pid = (int)strtol(d->d_name, NULL, 10), parent, code;
         char state, *value;
         if (pid <= 0 || !read_stat(pid, &parent, &state, &code) || parent != (int)getpid()) continue;
         bool readable = read_variable(pid, HT_LAUNCHER_VARIABLE, &value), ours = value && !strcmp(value, launcher);
         if (ours) kill(pid, SIGKILL);
-        any |= ours || !readable;
+        any |= ours;
+        *unknown |= !readable;
         free(value);
     }
     if (proc) closedir(proc);
@@ -124,9 +125,11 @@ static bool kill_children(const char *launcher)
 void ht_keeper_end_children(const char *name)
 {
     const struct timespec nap = {.tv_nsec = 10000000};
-    for (int i = 0; i < 500; i++) {
+    bool unknown;
+    for (int i = 0, quiet = 0; i < 500 && quiet < 20; i++) { /* a stranger may stay unknown: without an environment */
         while (waitpid(-1, NULL, WNOHANG) > 0) continue;
-        if (!kill_children(name)) return;
+        quiet = kill_children(name, &unknown) ? 0 : quiet + 1;
+        if (quiet && !unknown) return;
         nanosleep(&nap, NULL);
     }
 }
@@ -171,7 +174,6 @@ static void note_end(struct keeper *k, struct rank *r)
     if (r->well || k->first.status || k->died) return;
     k->died = true;
     k->dead = r->rank;
-    k->spoke = r->speaks;
     k->code = known && code ? code : UNKNOWN_CODE; /* 0: not permitted to know */
 }
 
@@ -247,7 +249,6 @@ static void take_word(struct keeper *k, struct rank *r, const struct ht_word *w)
         return;
     case HT_WORD_STREAMS:
         give_streams(r->link);
-        r->speaks = true;
         return;
     case HT_WORD_ENDED:
         r->well = w->error.status == HT_OK;
@@ -333,7 +334,8 @@ static void read_output(struct keeper *k)
 static void interrupt(struct keeper *k)
 {
     k->interrupts++;
-    if (k->interrupts > 1 || k->n_connected < k->job->ranks) kill(k->mpirun, SIGKILL);
+    k->too_early |= k->n_connected < k->job->ranks;
+    if (k->interrupts > 1 || k->too_early) kill(k->mpirun, SIGKILL);
     for (size_t i = 0; i < k->n; i++)
         if (k->ranks[i].link >= 0) kill(k->ranks[i].pid, SIGUSR1);
 }
@@ -424,9 +426,9 @@ static enum ht_status death(const struct keeper *k, int waited, struct ht_error 
     if (k->dead >= 0) snprintf(who, sizeof(who), "rank %d", k->dead);
     explain(k, !signo, why, sizeof(why));
     if (signo) return ht_fail(err, HT_FAILED, "%s was killed by signal %d, which ends all of them%s", who, signo, why);
-    if (status == HT_INFEASIBLE && k->spoke) return ht_fail(err, HT_INFEASIBLE, "%s", ""); /* ht_out_of_memory */
-    return ht_fail(err, status == HT_INFEASIBLE ? HT_INFEASIBLE : HT_FAILED,
-                   "%s ended without a report, which ends all of them%s", who, why);
+    if (status == HT_INFEASIBLE) /* ht_out_of_memory */
+        return ht_fail(err, HT_INFEASIBLE, "%s ran out of memory, which ends all of them", who);
+    return ht_fail(err, HT_FAILED, "%s ended without a report, which ends all of them%s", who, why);
 }
 
 static enum ht_status outcome(const struct keeper *k, int waited, struct ht_error *err)
@@ -440,12 +442,12 @@ static enum ht_status outcome(const struct keeper *k, int waited, struct ht_erro
     if (k->interrupts > 1 && k->first.status != HT_INTERRUPTED)
         return ht_fail(err, HT_INTERRUPTED, "interrupted twice, so the ranks were ended at once");
     if (k->first.status) return ht_fail(err, k->first.status, "%s", k->first.text);
-    if (k->interrupts && k->n_connected < k->job->ranks)
-        return ht_fail(err, HT_INTERRUPTED, "interrupted before the ranks had begun");
+    if (k->too_early) return ht_fail(err, HT_INTERRUPTED, "interrupted before the ranks had begun");
     if (n_well == k->job->ranks) {
         if (k->overdue || (exited && WEXITSTATUS(waited) == 0)) return HT_OK;
         return ht_fail(err, HT_FAILED, "a rank did not end well, after all had been done");
     }
+    if (k->interrupts) return ht_fail(err, HT_INTERRUPTED, "interrupted; the ranks ended without a report");
     if (!exited && !k->overdue)
         return ht_fail(err, HT_FAILED, "mpirun was killed by signal %d, which ends all ranks", WTERMSIG(waited));
     if (k->died) return death(k, waited, err);

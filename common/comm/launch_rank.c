@@ -18,6 +18,11 @@ static int32_t number_in(const char *variable)
     return text ? (int32_t)strtol(text, NULL, 10) : 0;
 }
 
+bool ht_launched_here(void)
+{
+    return getenv(HT_LAUNCHER_VARIABLE) != NULL;
+}
+
 int32_t ht_launched_ranks(void)
 {
     return number_in("OMPI_COMM_WORLD_SIZE");
@@ -53,6 +58,7 @@ int ht_launch_begin(void)
     struct sigaction sa = {.sa_handler = on_signal};
     sigemptyset(&sa.sa_mask);
     sigaction(SIGUSR1, &sa, NULL); /* before the keeper knows this process */
+    ht_interrupt_keep();           /* it ends all at a second one; the first may come to every process of a job */
     socklen_t n = ht_launch_address(name, &address);
     int launcher = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     if (launcher < 0 || connect(launcher, (struct sockaddr *)&address, n) || !say(launcher, HT_WORD_BEGUN, NULL))

@@ -10,6 +10,6 @@ int main(int argc, char **argv)
     ht_interrupt_install();
     enum ht_status status = ht_hetbench(argc, argv, &err);
     status = ht_flush_stdout(status, &err);
-    if (status != HT_OK && err.text[0]) fprintf(stderr, "hetbench: %s\n", err.text); /* no text: a rank has said it */
+    if (status != HT_OK) fprintf(stderr, "hetbench: %s\n", err.text[0] ? err.text : "failed without a reason");
     return (int)status;
 }

@@ -83,7 +83,7 @@ cmp -s slow.csv hangs.csv || fail "mpirun hangs at the end: other losses"
 FAKE=unborn refused 1 "rank 1 was killed by signal 9|rank 1 ended without a report" train "${common[@]}" --ranks 2 --steps 2
 FAKE=refuses refused 1 "mpirun ended with status 1 before the ranks did: There are not enough slots for 2 ranks\.$" train "${common[@]}" \
     --ranks 2 --steps 2
-(ulimit -n 36 && FAKE=slow refused 3 "2 ranks need 40 open files; the limit is 36" train "${common[@]}" --ranks 2 --steps 2 && finish >/dev/null) ||
+(ulimit -n 36 && FAKE=slow refused 3 "2 ranks need [0-9]+ open files; the limit is 36" train "${common[@]}" --ranks 2 --steps 2 && finish >/dev/null) ||
     fail "few open files"
 TMPDIR=$work/none refused 1 ".*/none/hetbench-ranks-.*: no folder can be made for the ranks: No such file" train "${common[@]}" \
     --ranks 2 --steps 2
@@ -93,7 +93,7 @@ exec 3> >(exec true)
 wait $!
 status=0
 PATH=${PATH#*:} "$hetbench" train "${common[@]}" --ranks 2 --steps 2 >&3 2>err || status=$?
-[ "$status: $(cat err)" = "1: hetbench: standard output cannot be written" ] || fail "a closed pipe: $status: $(cat err)"
+[ "$status: $(grep -Ev '^(step|checking) ' err)" = "1: hetbench: standard output cannot be written" ] || fail "a closed pipe: $status: $(cat err)"
 exec 3>&-
 
 left=$(job)
