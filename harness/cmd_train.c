@@ -515,6 +515,9 @@ static enum ht_status train(const struct ht_options *given, struct ht_ranks *ran
     if (status == HT_OK) status = check_state_io(&options, &job, on_gpu, err);
     if (status == HT_OK) status = ht_check_events(&job, "--steps", options.steps, err);
     if (status == HT_OK) status = ht_ranks_wanted(ranks, &job, err, &launch);
+    if (status == HT_OK && launch) status = ht_output_check_ranks(options.losses, err);
+    if (status == HT_OK && launch) status = ht_output_check_ranks(options.trace, err);
+    if (status == HT_OK && launch) status = ht_output_check_ranks(options.dump, err);
     if (status == HT_OK && launch) {
         status = ht_ranks_launch(&job, err);
         goto out;

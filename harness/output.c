@@ -1,5 +1,6 @@
 #include "harness/output.h"
 
+#include "common/ckpt/durable.h"
 #include "common/comm/launch.h"
 
 #include <errno.h>
@@ -38,7 +39,7 @@ static bool is_descriptor(const char *path, int *pid, int *fd)
 static void find_descriptor(int pid, int fd, struct ht_target *t)
 {
     t->descriptor = true;
-    if (pid == getpid() && ht_launched_ranks() > 0 && fd > STDERR_FILENO)
+    if (pid == getpid() && ht_launched_here() && fd > STDERR_FILENO)
         snprintf(t->path, sizeof(t->path), "/proc/%d/fd/%d", (int)getppid(), fd);
     else if (pid == getpid())
         t->fd = fd;
@@ -62,6 +63,8 @@ enum ht_status ht_target_find(const char *path, struct ht_error *err, struct ht_
             out->exists = stat(out->path, &out->st) == 0;
             return HT_OK;
         }
+        if (!ht_link_is_trusted(out->path))
+            return ht_fail(err, HT_BAD_INPUT, "%s: is a link of another user's in a shared folder", out->path);
         size_t folder = link[0] == '/' ? 0 : (size_t)(base_of(out->path) - out->path);
         if (folder + (size_t)n >= sizeof(out->path))
             return ht_fail(err, HT_BAD_INPUT, "%.60s...: the path is too long", path);
@@ -86,14 +89,8 @@ static int open_partial(const struct ht_target *t, struct ht_output *out)
     if (t->exists && access(t->path, W_OK) != 0) return -1; /* its folder alone could be writable */
     unlink(out->partial);                                   /* left by a process that was killed */
     int fd = open(out->partial, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (fd < 0 || !t->exists) return fd;
-    bool owned = fchown(fd, t->st.st_uid, t->st.st_gid) == 0;
-    if (fchmod(fd, t->st.st_mode & (owned ? 07777 : 0777)) == 0) return fd;
-    int reason = errno;
-    close(fd);
-    unlink(out->partial);
-    errno = reason;
-    return -1;
+    if (fd >= 0 && t->exists) ht_take_mode(fd, &t->st);
+    return fd;
 }
 
 /* What is not replaced: appended to, where a plain file is behind another process's descriptor. */
@@ -134,9 +131,15 @@ enum ht_status ht_output_open(const char *path, struct ht_error *err, struct ht_
     return ht_fail(err, HT_BAD_INPUT, "%s: cannot be written: %s", path, strerror(reason));
 }
 
-/* Whether it could be written to, without opening it: a pipe would wait for its reader. */
+/* Whether it could be written to. A pipe is not opened, for it would wait for its reader; a device is: /dev/tty needs a
+   terminal, which ranks do not have. */
 static bool check_direct(const struct ht_target *t)
 {
+    if (t->fd < 0 && t->exists && S_ISCHR(t->st.st_mode)) {
+        int fd = open(t->path, O_WRONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+        if (fd >= 0) close(fd);
+        return fd >= 0;
+    }
     if (t->fd < 0) {
         errno = ENXIO; /* what opening a socket by its name says */
         return t->exists && !S_ISSOCK(t->st.st_mode) && access(t->path, W_OK) == 0;
@@ -160,6 +163,14 @@ enum ht_status ht_output_check(const char *path, struct ht_error *err)
     status = ht_output_open(path, err, &out);
     if (status == HT_OK) ht_output_discard(&out);
     return status;
+}
+
+enum ht_status ht_output_check_ranks(const char *path, struct ht_error *err)
+{
+    struct ht_target t;
+    enum ht_status status = path ? ht_target_find(path, err, &t) : HT_OK;
+    if (!path || status || !t.descriptor || t.fd <= STDERR_FILENO || !S_ISREG(t.st.st_mode)) return status;
+    return ht_fail(err, HT_BAD_INPUT, "%s: is a descriptor of a plain file; expected the file's name, as ranks write it", path);
 }
 
 enum ht_status ht_output_commit(struct ht_output *out, struct ht_error *err)

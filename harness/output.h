@@ -40,6 +40,9 @@ enum ht_status ht_target_find(const char *path, struct ht_error *err, struct ht_
 enum ht_status ht_output_open(const char *path, struct ht_error *err, struct ht_output *out);
 /* Whether it could be opened, so that hours of work do not end in a path with a typing error. Leaves nothing behind. */
 enum ht_status ht_output_check(const char *path, struct ht_error *err);
+/* Whether a rank that is to be started could write it; it opens what this process has open anew, by the descriptor's
+   number in mpirun. That is no way to write a plain file, which others may be writing. path may be NULL. */
+enum ht_status ht_output_check_ranks(const char *path, struct ht_error *err);
 /* Moves the file to its place; HT_FAILED (and nothing left) when any write failed. */
 enum ht_status ht_output_commit(struct ht_output *out, struct ht_error *err);
 void ht_output_discard(struct ht_output *out);

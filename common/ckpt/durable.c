@@ -37,17 +37,15 @@ static int create_partial(struct ht_durable *d)
     return -1;
 }
 
-/* Mode and owner of the file that will be replaced. */
-static void take_mode(int fd, const char *path)
+void ht_take_mode(int fd, const struct stat *old)
 {
-    struct stat sb;
-    if (stat(path, &sb) != 0 || !S_ISREG(sb.st_mode)) return;
-    bool owned = fchown(fd, sb.st_uid, sb.st_gid) == 0;
-    fchmod(fd, sb.st_mode & (owned ? 07777 : 0777));
+    bool owned = fchown(fd, old->st_uid, old->st_gid) == 0, group = owned || fchown(fd, (uid_t)-1, old->st_gid) == 0;
+    (void)!fchmod(fd, old->st_mode & (owned ? 07777 : group ? 0777 : 0707)); /* some file systems have no modes */
 }
 
 enum ht_status ht_durable_open(const char *path, struct ht_error *err, struct ht_durable *out)
 {
+    struct stat old;
     out->file = NULL;
     out->hash = NULL;
     out->bytes = 0;
@@ -56,7 +54,7 @@ enum ht_status ht_durable_open(const char *path, struct ht_error *err, struct ht
     snprintf(out->path, sizeof(out->path), "%s", path);
     int fd = create_partial(out);
     if (fd < 0) return ht_fail(err, HT_BAD_INPUT, "%s: cannot be written: %s", path, strerror(errno));
-    take_mode(fd, path);
+    if (stat(path, &old) == 0 && S_ISREG(old.st_mode)) ht_take_mode(fd, &old);
     out->file = fdopen(fd, "wb");
     if (!out->file) ht_out_of_memory(1, BUFSIZ);
     out->hash = ht_hash_begin();
@@ -131,6 +129,17 @@ void ht_durable_sweep(const char *dir, bool (*ours)(const char *name, const void
     if (d) closedir(d);
 }
 
+bool ht_link_is_trusted(const char *link)
+{
+    char folder[4096];
+    struct stat of_link, of_folder;
+    const char *slash = strrchr(link, '/');
+    snprintf(folder, sizeof(folder), "%.*s", slash ? (int)(slash - link) + 1 : 1, slash ? link : ".");
+    if (lstat(link, &of_link) != 0 || stat(folder, &of_folder) != 0) return false;
+    bool shared = of_folder.st_mode & S_ISVTX && of_folder.st_mode & S_IWOTH;
+    return !shared || of_link.st_uid == geteuid() || of_link.st_uid == of_folder.st_uid;
+}
+
 enum ht_status ht_follow_links(const char *path, struct ht_error *err, char out[4096])
 {
     char link[4096];
@@ -139,6 +148,8 @@ enum ht_status ht_follow_links(const char *path, struct ht_error *err, char out[
     for (int hops = 0; hops < 40; hops++) {
         ssize_t n = readlink(out, link, sizeof(link));
         if (n < 0) return HT_OK;
+        if (!ht_link_is_trusted(out))
+            return ht_fail(err, HT_BAD_INPUT, "%s: is a link of another user's in a shared folder", out);
         const char *slash = strrchr(out, '/');
         int before = slash && link[0] != '/' ? (int)(slash - out) + 1 : 0;
         if (n + before >= 4096) return ht_fail(err, HT_BAD_INPUT, "%.60s...: its target's path is too long", path);

@@ -13,6 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <sys/stat.h>
 
 struct ht_hash;
 struct ht_durable {
@@ -36,6 +37,12 @@ void ht_durable_discard(struct ht_durable *d); /* accepts a closed one */
 /* Removes what killed processes left in a folder: partial files for names that are ours. A file that a living process
    writes is left alone. */
 void ht_durable_sweep(const char *dir, bool (*ours)(const char *name, const void *ctx), const void *ctx);
+
+/* Whether a symbolic link may be followed: not one that somebody else has put into a folder where anybody can, such as
+   /tmp (the rule of the kernel's fs.protected_symlinks). */
+bool ht_link_is_trusted(const char *link);
+/* Gives a new file mode and owner of the one that it will replace; who may not set the group sets no rights for it. */
+void ht_take_mode(int fd, const struct stat *old);
 
 /* The path that a path stands for: symbolic links of its last part are followed, also to a file that is not there. */
 enum ht_status ht_follow_links(const char *path, struct ht_error *err, char out[4096]);

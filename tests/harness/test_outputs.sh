@@ -94,6 +94,24 @@ if "$hetbench" train "${mini[@]}" --ranks 2 --losses ranks.csv >out 2>err; then
     exec 7>&-
     wait "$reader"
     cmp -s ranks.csv seven || fail "two ranks, a descriptor: $(cat seven)"
+    exec 7>seven
+    echo before >&7
+    refused 2 "/dev/fd/7: is a descriptor of a plain file; expected the file's name, as ranks write it" train "${mini[@]}" --ranks 2 --losses /dev/fd/7
+    exec 7>&-
+    [ "$(cat seven)" = before ] || fail "two ranks, a file by its descriptor: $(cat seven)"
+else
+    grep -Eq "^hetbench: (this build has no MPI|mpirun is not installed)" err || fail "two ranks: $(cat err)"
+fi
+# Another user's link in a folder that all may write to is not followed.
+if [ "$(id -u)" = 0 ]; then
+    mkdir shared
+    chmod 1777 shared
+    echo mine >mine
+    ln -s ../mine shared/l.csv
+    chown -h nobody shared/l.csv
+    refused 2 "shared/l.csv: is a link of another user's in a shared folder" train "${mini[@]}" --losses shared/l.csv
+    refused 2 "shared/l.csv: is a link of another user's in a shared folder" train "${mini[@]}" --losses /dev/null --trace shared/l.csv
+    [ "$(cat mine)" = mine ] || fail "another user's link was followed"
 fi
 
 # ---- a write that fails leaves the old file ----
