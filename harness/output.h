@@ -1,6 +1,7 @@
 /*
  * Files that are either whole or not there: written beside their place under a temporary name, moved there when done.
- * A command that fails or is interrupted leaves nothing behind.
+ * A command that fails or is interrupted leaves nothing behind; one that is killed, or that ends because the system has no
+ * memory, may leave a file that ends in ".partial".
  *
  * Links are followed first: the link stays and its target is replaced, or made where it does not exist. A file that is
  * replaced keeps its mode, and its owner as far as we may set it; other hard links to it keep the old contents. What is

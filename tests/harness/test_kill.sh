@@ -79,11 +79,9 @@ for ((i = 1; i <= saves; i++)); do
     give "model-$((i % 2))" saved --save-shard "$((7 + 12 * (RANDOM % 3)))kB"
     "$hetbench" "${train[@]}" >killed.out 2>killed.err &
     pid=$!
-    for ((k = 0; k < 300; k++)); do # until it writes; then up to a few ms
-        [ -z "$(find saved -name '*.partial' -print -quit)" ] || break
-        kill -0 "$pid" 2>/dev/null || break
-    done
-    sleep "0.00$((RANDOM % 10))"
+    # Until it writes; then at once, or up to a few ms later.
+    while kill -0 "$pid" 2>/dev/null && [ -z "$(find saved -name '*.partial' -print -quit)" ]; do :; done
+    if ((RANDOM % 2)); then sleep "0.00$((RANDOM % 4))"; fi
     if kill -KILL "$pid" 2>/dev/null; then unfinished=$((unfinished + 1)); fi
     wait "$pid" 2>/dev/null || true
     give saved seen
