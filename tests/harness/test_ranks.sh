@@ -55,6 +55,7 @@ refused 3 "OOM at " train zero_offload "${common[@]}" --ranks 2 --device-memory 
 
 # began ARGUMENTS...: starts a training that does not end by itself, as process $pid, and waits until its ranks are there.
 began() {
+    rm -f err # of the training before
     # A background job of a shell ignores SIGINT unless it is told otherwise; Python resets it.
     "$python" -c 'import os, signal, sys
 signal.signal(signal.SIGINT, signal.SIG_DFL)
