@@ -20,7 +20,7 @@ job() { grep -lzxF "HETBENCH_TEST=$work" /proc/[0-9]*/environ 2>/dev/null | cut 
 # began: starts a training of minutes, as process $pid. When it returns, signals are heard (a background job of a shell begins with
 # SIGINT ignored).
 began() {
-    rm -f l.csv
+    rm -f l.csv err
     HETBENCH_TEST=$work "$hetbench" train sysx "${common[@]}" --cluster nodes.yaml --steps 4000 --losses l.csv >out 2>err &
     pid=$!
     until grep -q '^SigCgt:.*4[0-9a-f][0-9a-f][23]$' "/proc/$pid/status" 2>/dev/null || ! kill -0 "$pid"; do sleep 0.01; done
@@ -105,7 +105,7 @@ run 0 train in_memory "${common[@]}" --ranks 2 --steps 1
 
 began
 underway
-sleep 2
+until grep -q '^step ' err || ! kill -0 "$pid"; do sleep 0.1; done # progress, after two seconds of training
 kill -INT "$pid"
 ended 130 10 "interrupted after [0-9]+ of 4000 steps" "Ctrl-C"
 grep -q '^step [0-9]*/4000  [0-9.e-]* s/step' err || fail "no progress is shown: $(head -n 3 err)"
