@@ -509,7 +509,7 @@ static void adam_of_chunk(struct build *b, int32_t chunk)
         copy_row(b, g->param[u], true, b->master ? HT_NEED | HT_RELEASE : HT_NEED, one ? HT_PRODUCE : HT_UPDATE);
 }
 
-/* What the program goes by. */
+/* The plan, and the moves that follow from it. */
 struct choice {
     const struct prepared *p;
     const struct ht_plan *plan;

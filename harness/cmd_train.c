@@ -115,7 +115,7 @@ static enum ht_status open_data(const struct ht_options *o, const struct ht_job 
 
 /* ---- files ----------------------------------------------------------------------------------------------------- */
 
-/* Of the steps before a resumed training, too. */
+/* Writes a row for each step, also for those before a resumed training. */
 static enum ht_status write_losses(const struct ht_training *t, const struct ht_persist *persist, const char *path,
                                    struct ht_error *err)
 {

@@ -92,7 +92,7 @@ static bool same(const struct file *a, const struct file *b)
     return same_inode(&a->folder, &b->folder) && !strcmp(name_of(a), name_of(b));
 }
 
-/* What would be written into this file beside the option's: nothing, standard output or standard error. */
+/* Returns the stream that would write into the option's file as well, standard output or standard error; NULL: neither. */
 static const char *stream_of(const struct file *f, bool json)
 {
     static const char *const names[] = {[STDOUT_FILENO] = "standard output", [STDERR_FILENO] = "standard error"};

@@ -93,7 +93,7 @@ static int open_partial(const struct ht_target *t, struct ht_output *out)
     return fd;
 }
 
-/* What is not replaced: appended to, where a plain file is behind another process's descriptor. */
+/* Opens what cannot be replaced. Appends where a plain file is behind another process's descriptor. */
 static int open_direct(const struct ht_target *t)
 {
     if (t->fd < 0) return open(t->path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOCTTY);

@@ -61,7 +61,7 @@ static enum ht_status dtype_of(const struct ht_options *o, const struct ht_job *
     return ht_fail(err, HT_BAD_INPUT, "--save-dtype '%s' is not known; expected f32, f16 or bf16", o->save_dtype);
 }
 
-/* What cannot be written is better said before the first step than after the last. A folder is locked from then on. */
+/* Refuses before the first step what could not be written after the last. Locks a folder from then on. */
 static enum ht_status check_save(const struct ht_options *o, const struct ht_job *job, struct ht_error *err,
                                  enum ht_dtype *dtype, DIR **lock)
 {

@@ -47,7 +47,7 @@ void ht_job_print(const struct ht_job *job, FILE *out)
     if (job->profile) fprintf(out, "costs: %s (%s)\n", ht_profile_name(job->profile), ht_profile_source(job->profile));
 }
 
-/* Who holds the bytes of memory[first .. last], which are of one tier and hold the same. */
+/* Lists the tensor classes in the spaces memory[first .. last], which are of one tier and hold the same. */
 static void print_classes(const struct ht_memory_row *first, const struct ht_memory_row *last, FILE *out)
 {
     bool used[HT_N_TENSOR_CLASSES];

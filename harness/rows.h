@@ -7,7 +7,7 @@
 #include <jansson.h>
 #include <stdio.h>
 
-/* What a row has under a column's name: its own key, else its scenario's; `model`, `params` and `plan_why` of the parts. */
+/* Returns a row's value for a column: its own key, else its scenario's; `model`, `params` and `plan_why` of the parts. */
 const json_t *ht_row_value(const json_t *row, const char *column);
 
 /* A header and a line a row. Strings stand in quotes, whole numbers as they are, reals with all digits, booleans as yes and

@@ -7,14 +7,14 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Allocates nothing. Other threads may be running, so nothing is flushed or freed. Of a rank its launcher tells, once for
-   all of them, by the exit status (common/comm/launch.h). */
+/* Allocates nothing. Other threads may be running, so nothing is flushed or freed. The launcher knows a rank's reason by
+   its exit status. */
 _Noreturn void ht_out_of_memory(size_t n, size_t bytes)
 {
     char line[128], times[32] = "";
     if (n != 1) snprintf(times, sizeof(times), "%zu times ", n);
     int length = snprintf(line, sizeof(line), "hetbench: out of memory: %s%zu bytes cannot be allocated\n", times, bytes);
-    if (!getenv("HETBENCH_LAUNCHER")) (void)!write(STDERR_FILENO, line, (size_t)length);
+    if (!getenv(HT_LAUNCHER_VARIABLE)) (void)!write(STDERR_FILENO, line, (size_t)length);
     _exit(HT_INFEASIBLE);
 }
 

@@ -13,11 +13,15 @@
 
 #include <stddef.h>
 
+/* Names a rank's launcher in the rank's environment (common/comm/launch.h). */
+#define HT_LAUNCHER_VARIABLE "HETBENCH_LAUNCHER"
+
 void *ht_alloc(size_t bytes); /* zeroed; bytes 0 gives a valid pointer */
 void *ht_alloc_array(size_t n, size_t bytes);
 void *ht_alloc_aligned(size_t alignment, size_t bytes); /* zeroed; a power of two */
 void *ht_realloc(void *old, size_t bytes);              /* the grown part is not zeroed */
-/* What all of them do when there is no room for n times so many bytes. */
+/* Ends the process with one line and HT_INFEASIBLE: n times so many bytes cannot be allocated. In a rank the launcher
+   prints the line, once for all ranks. */
 _Noreturn void ht_out_of_memory(size_t n, size_t bytes);
 /* Room for `want` elements of so many bytes, at least twice what there was. */
 void *ht_grow(void *old, size_t bytes, size_t want, size_t *cap);

@@ -7,7 +7,7 @@
  *                   |-- rank 0      ht_launched_ranks() > 0; ht_launch_report says how it ended
  *                   '-- rank 1 ..
  *
- * Whoever dies takes the others along. The keeper knows at once that a rank or the launcher has died, since each holds
+ * Each process takes the others along when it dies. The keeper knows at once that a rank or the launcher has died, since each holds
  * a socket to it: it gives mpirun some seconds to end the others, then kills all. The kernel kills mpirun when the
  * keeper dies, and the ranks when mpirun does; those that have not asked for that yet the launcher adopts and kills. A
  * second Ctrl-C ends all at once.
@@ -35,8 +35,8 @@ bool ht_launched_here(void);
 
 /* Starts `ranks` processes /proc/self/exe with these arguments (argv[0] first, NULL last) and waits for their end.
    Returns the first error that a rank reported, with its text; HT_FAILED when one died without a report; HT_INFEASIBLE
-   when there is no mpirun, and when a rank ran out of memory. No process of theirs is left when it returns. Takes SIGINT, SIGTERM and SIGHUP over from
-   ht_interrupt_install. */
+   when there is no mpirun, and when a rank ran out of memory. No process of theirs is left when it returns. Takes SIGINT,
+   SIGTERM and SIGHUP over from ht_interrupt_install. */
 enum ht_status ht_launch(int32_t ranks, char *const argv[], struct ht_error *err);
 
 /* In a rank, first: ties its end to mpirun's and takes interrupts that the launcher passes on. Returns the connection

@@ -177,8 +177,7 @@ static void note_end(struct keeper *k, struct rank *r)
     k->code = known && code ? code : UNKNOWN_CODE; /* 0: not permitted to know */
 }
 
-/* Looks at mpirun's children. Those that are ranks and have not connected yet can die unnoticed: mpirun may hang on it.
- */
+/* Finds ranks among mpirun's children. One that has not connected yet can die unnoticed, and mpirun may hang on it. */
 static void look_for_ranks(struct keeper *k)
 {
     char path[300];

@@ -1,4 +1,5 @@
 /* The part of launch.h that runs in a rank. */
+#include "common/base/array.h"
 #include "common/base/interrupt.h"
 #include "common/comm/launch.h"
 #include "common/comm/launch_word.h"

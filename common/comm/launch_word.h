@@ -19,9 +19,6 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-/* The socket's name, in the environment of mpirun and of all below it. */
-#define HT_LAUNCHER_VARIABLE "HETBENCH_LAUNCHER"
-
 enum ht_word_kind { HT_WORD_BEGUN, HT_WORD_STREAMS, HT_WORD_ENDED };
 
 struct ht_word {

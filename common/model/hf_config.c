@@ -40,7 +40,7 @@ static enum ht_status want_null(const struct ht_node *map, const char *key, cons
     return ht_node_key_error(node, err, "%s is not supported; expected null", what);
 }
 
-/* Of both kinds. Dropout is ignored: there is none here. */
+/* Checks the keys that GPT-2 and LLaMA share. Dropout is ignored: there is none here. */
 static enum ht_status check_common(const struct ht_node *map, struct ht_error *err)
 {
     enum ht_status status = want_null(map, "quantization_config", "a quantized model", err);

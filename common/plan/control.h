@@ -49,8 +49,8 @@ struct ht_control {
 };
 
 /*
- * The graph `in` of one rank, linked or not, its marks resolved, under control; unlinked. With mode none, a copy. Edges that the builder
- * added are kept. blocking: nothing overlaps, every op waits for the one before it, over the iteration's boundary too.
+ * Puts control into the graph `in` of one rank, which is linked or not, with its marks resolved. The result is unlinked.
+ * With mode none, a copy. Edges that the builder added are kept. blocking: nothing overlaps, every op waits for the one before it, over the iteration's boundary too.
  * HT_INFEASIBLE with the op's name where a pattern has no treatment; HT_FAILED when the graph has a control of its own.
  * Of several ranks (the graph has collective lanes) each has its own verdict, before which they agree: an all-reduce
  * about no unit, whose peers come with the merge.

@@ -1,4 +1,5 @@
-/* What ranks have, share and contend for, as each rank's node has it. Internal to common/plan; ht_single_draw charges it. */
+/* Capacities and shared resources of the ranks, as each rank's node has them. Internal to common/plan; ht_single_draw
+   charges them. */
 #ifndef HT_PLAN_LINKS_H
 #define HT_PLAN_LINKS_H
 
@@ -21,7 +22,8 @@ struct ht_schedule *ht_links_schedule(const struct ht_scenario *scenario, const 
  */
 void ht_links_add(struct ht_single *g);
 
-/* What a node's machine carries of a kind of resource, per second; of a port or NVLink, for one device. */
+/* Returns the capacity of a node's resource in bytes per second (HT_RES_CORES: core-nanoseconds per second); of a port or
+   NVLink, that of one device. */
 int64_t ht_resource_rate(const struct ht_machine *node, enum ht_resource_kind kind);
 
 #endif

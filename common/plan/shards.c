@@ -7,7 +7,9 @@
 static int32_t whole(struct ht_single *g, enum ht_tensor_class class, int32_t unit, int32_t mb, enum ht_dtype dtype)
 {
     int64_t bytes = ht_unit_params(&g->scenario->model, unit) * ht_dtype_bytes(dtype);
-    return ht_add_tensor(g->schedule, (struct ht_tensor){.class = class, .label = ht_single_label(g, unit, mb), .bytes = bytes, .rank = g->rank});
+    struct ht_label label = ht_single_label(g, unit, mb);
+    return ht_add_tensor(g->schedule,
+                         (struct ht_tensor){.class = class, .label = label, .bytes = bytes, .rank = g->rank});
 }
 
 void ht_shards_init(struct ht_single *g)
@@ -45,7 +47,8 @@ static void collective(struct ht_single *g, enum ht_op_kind kind, int32_t lane, 
     struct ht_schedule *s = g->schedule;
     struct ht_work w = {.kind = kind, .where = HT_LANE_COLLECTIVE, .tp = 1, .ranks = g->n_ranks, .grad_dtype = dtype};
     w.bytes = ht_scenario_shard(g->scenario, unit) * (g->n_ranks - 1) * ht_dtype_bytes(dtype);
-    ht_add_op(s, kind, lane, ht_single_label(g, unit, -1), ht_add_work(s, &w)); /* the ranks' micro-batches are different ones */
+    /* About no micro-batch: the ranks' are different ones. */
+    ht_add_op(s, kind, lane, ht_single_label(g, unit, -1), ht_add_work(s, &w));
     ht_single_draw(g, w.bytes);
     ht_single_chain(g);
 }

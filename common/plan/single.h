@@ -59,7 +59,7 @@ struct ht_single {
     int32_t blocking_prev;
 };
 
-/* How a system writes the draft of a rank. */
+/* A system's way to write the draft of a rank. */
 struct ht_program {
     const char *name; /* of the graph */
     enum ht_lane_order h2d_order, d2h_order, host_order;
@@ -72,18 +72,18 @@ struct ht_program {
 enum ht_status ht_build_graph(const struct ht_scenario *scenario, const struct ht_program *program, struct ht_error *err,
                               struct ht_schedule **out);
 
-/* The first rank's draft before the program has written anything: lanes, resources and all tensor rows. For planners,
-   which append ops to read sizes and costs off them. */
+/* Begins the first rank's draft: lanes, resources and all tensor rows. Planners append ops to it and read sizes and costs
+   off them. */
 void ht_draft_begin(struct ht_single *g, const struct ht_scenario *scenario, const char *name);
 /* Frees the index arrays and hands out the draft, linked. Its collectives lack their peers. */
 struct ht_schedule *ht_draft_end(struct ht_single *g);
 
-/* A row is resident in a tier of the rank. */
+/* Makes a row resident in a tier of the rank. */
 void ht_single_place(struct ht_single *g, int32_t tensor, enum ht_tier tier);
 /*
- * What the last op takes of what it shares (common/plan/links.h). A real device: a copy takes its port and the host's
- * DRAM, host work DRAM, device work nothing. A device emulated by some of the node's cores has no port, and what moves
- * its bytes are the host's cores: a copy keeps one of them busy, host work all of them; device work only where device and
+ * Charges the last op for the shared resources that it uses (common/plan/links.h); `bytes` are those that it moves. On a
+ * real device a copy takes its port and the host's DRAM, host work DRAM, device work nothing. A device emulated by some of
+ * the node's cores has no port, and the host's cores move its bytes: a copy keeps one of them busy, host work all of them; device work only where device and
  * host are the same core. Where there are several ranks, host work takes all of its node's cores too, so that N of them
  * run at 1/N of their speed. A collective takes NVLink, or where there is none both directions of the port and of a
  * shared uplink (as without peer access between devices). With several nodes the NIC carries what one rank of each sends.
@@ -92,7 +92,7 @@ void ht_single_draw(struct ht_single *g, int64_t bytes);
 /* With `blocking`, the last op's wait for the one before it; a builder calls this for ops of its own. */
 void ht_single_chain(struct ht_single *g);
 
-/* About a unit and a micro-batch of the rank, which the label counts over all ranks; mb -1: about none. */
+/* Returns the label of a unit and of the rank's micro-batch mb, which it counts over all ranks; mb -1: of none. */
 struct ht_label ht_single_label(const struct ht_single *g, int32_t unit, int32_t mb);
 
 enum ht_unit_kind ht_single_kind(const struct ht_single *g, int32_t unit);

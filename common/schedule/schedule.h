@@ -300,7 +300,7 @@ enum { HT_WORK_KEY_MAX = 256 };
 /* Hash over everything that executors read: ranks compare it before they start. */
 uint64_t ht_schedule_hash(const struct ht_schedule *s);
 
-/* What a hash is made of. Edges are those to earlier ops and to the iteration before; names those of schedule, lanes,
+/* The parts of a graph's hash. Edges are those to earlier ops and to the iteration before; names those of schedule, lanes,
    resources and ops. */
 enum ht_schedule_part {
     HT_PART_HEADER, /* ranks, nodes, capacities, numbers of units and micro-batches */

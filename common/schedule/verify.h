@@ -53,7 +53,7 @@ enum ht_status ht_schedule_verify(const struct ht_schedule *s, struct ht_error *
 void ht_verdict_free(struct ht_verdict *v);
 const char *ht_rule_name(enum ht_rule r);
 
-/* What a space lacks: the need of the whole safe sequence minus the capacity; 0 when it fits. Every "short by" is this. */
+/* Returns the need of the whole safe sequence minus the capacity, in bytes; 0 when it fits. Every "short by" is this. */
 int64_t ht_footprint_short_bytes(const struct ht_footprint *f, int64_t capacity_bytes);
 
 /* The space whose op is the first that cannot be given its memory, which the OOM's line is about; -1: all fit. */

@@ -25,6 +25,7 @@
 #include "common/schedule/rules.h"
 
 #include "common/base/array.h"
+#include "common/base/rng.h"
 
 #include <stdlib.h>
 
@@ -56,19 +57,10 @@ static bool same(struct contents a, struct contents b)
     return a.n == b.n && a.sum == b.sum;
 }
 
-/* splitmix64 */
-static uint64_t mixed(uint64_t x)
-{
-    x += 0x9e3779b97f4a7c15u;
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-    return x ^ x >> 31;
-}
-
-/* What a backward op adds to the gradient of a unit: of its own, or of another one's table. */
+/* Returns what a backward op adds to a gradient: its own unit's, or another one's, the table's. */
 static struct contents contribution(const struct ht_label *l, bool own)
 {
-    return (struct contents){1, mixed((uint64_t)l->micro_batch << 33 | (uint64_t)l->sub_ops << 1 | own)};
+    return (struct contents){1, ht_mix64((uint64_t)l->micro_batch << 33 | (uint64_t)l->sub_ops << 1 | own)};
 }
 
 /* The unit whose gradient the effect's row is, or -1. */
@@ -144,8 +136,8 @@ static struct contents *held_at(const struct walk *w, int64_t effect)
     return &w->held[w->places->of_effect[effect]];
 }
 
-/* The sum over ops [first, end) of what they read of the unit's gradient. Reading by UPDATE counts where `in_place`.
-   `but`: an effect that is not meant. */
+/* Adds up what ops [first, end) read of the unit's gradient. Reading by UPDATE counts where `in_place`; the effect `but`
+   does not count. */
 static struct contents sum_read(const struct walk *w, int32_t first, int32_t end, int32_t unit, bool in_place, int64_t but)
 {
     const struct ht_schedule *s = w->s;
@@ -158,7 +150,7 @@ static struct contents sum_read(const struct walk *w, int32_t first, int32_t end
     return c;
 }
 
-/* What all of them read; `none` when they differ. */
+/* Returns what each of the ops reads of the unit's gradient; `none` when they differ. */
 static struct contents same_read(const struct walk *w, int32_t first, int32_t end, int32_t unit)
 {
     const struct ht_schedule *s = w->s;
@@ -173,7 +165,7 @@ static struct contents same_read(const struct walk *w, int32_t first, int32_t en
     return c;
 }
 
-/* What ops [first, end) read of the row that the effect writes. */
+/* Finds the row that the effect writes among what ops [first, end) read. */
 static struct contents moved(const struct walk *w, int32_t first, int32_t end, int64_t to)
 {
     const struct ht_schedule *s = w->s;
@@ -183,7 +175,7 @@ static struct contents moved(const struct walk *w, int32_t first, int32_t end, i
     return none;
 }
 
-/* What the effect leaves. */
+/* Returns the contents of a place after the effect. */
 static struct contents written(const struct walk *w, int32_t first, int32_t end, int32_t i, int64_t e)
 {
     const struct ht_op *op = &w->s->ops[i];
@@ -230,8 +222,8 @@ static enum ht_status check_step(const struct walk *w, int32_t i, struct ht_erro
         if (!is_about(label, u)) return ht_broken_op(s, i, err, "reads the gradient of unit %d%s", u, branch);
         if (same(held, want)) continue;
         if (held.n == want.n)
-            return ht_broken_op(s, i, err, "steps unit %d with a gradient that has a backward pass twice and lacks one%s", u,
-                                branch);
+            return ht_broken_op(s, i, err, "steps unit %d with a gradient that has a backward pass twice and lacks one%s",
+                                u, branch);
         if (held.n < 0)
             return ht_broken_op(s, i, err, "steps unit %d with a gradient that is not of this iteration alone%s", u, branch);
         return ht_broken_op(s, i, err, "steps unit %d with the gradients of %lld backward passes; expected %lld%s", u,

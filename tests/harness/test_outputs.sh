@@ -44,7 +44,7 @@ same hard "a file with two links"
 long=$(printf 'l%.0s' {1..255})
 losses --losses "$long"
 same "$long" "a long name"
-# Who may not write a file may not replace it either.
+# A user who may not write a file may not replace it either.
 if [ "$(id -u)" != 0 ]; then
     chmod 400 hard
     refused 2 "hard: cannot be written: Permission denied" train "${mini[@]}" --losses hard
@@ -82,7 +82,7 @@ losses --losses /dev/null --trace /dev/null
 refused 2 "/dev/fd/77: cannot be written: Bad file descriptor" train "${mini[@]}" --losses /dev/fd/77
 "$python" -c 'import socket; socket.socket(socket.AF_UNIX).bind("sock")'
 refused 2 "sock: cannot be written: No such device or address" train "${mini[@]}" --losses sock
-# Of several ranks one writes, also to what the shell opened for the launcher.
+# One of several ranks writes, also to what the shell opened for the launcher.
 if "$hetbench" train "${mini[@]}" --ranks 2 --losses ranks.csv >out 2>err; then
     losses --ranks 2 --losses first
     cmp -s ranks.csv real/l.csv && [ -L first ] || fail "two ranks, a link: $(ls -l first)"

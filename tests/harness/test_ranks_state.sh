@@ -105,7 +105,7 @@ same_folder whole-verdict parts-verdict "verdicts: checkpoints"
 [ "$(json parts-verdict/step-0000000006/manifest.json 'set(d["checkpoint"]["optimizer_steps"]), d["checkpoint"]["loss_scale"]')" = "({4}, 16384.0)" ] ||
     fail "two skipped steps of six"
 
-# What the state takes is in the report: of one rank, of two with all of it each, of two of which one has half a pipeline.
+# The report has the memory of the state: of one rank, of two with all of it each, of two of which one has half a pipeline.
 ledger() { # EXPRESSION SYSTEM RANKS: of bytes in b, and params in p
     run 0 train "$2" --model llama-tiny --ranks "$3" "${common[@]}" --steps 1 --save saved --json
     [ "$(json out "(lambda b, p: $1)(d['state_io']['bytes'], d['scenario']['model']['params'])")" = True ] || fail "$2 on $3 ranks: $(json out 'd["state_io"]')"

@@ -27,8 +27,8 @@ int64_t fake_cuda_calls(void);
 int64_t fake_cuda_stream_waits(void);
 /* How often a thread slept until an event since the last time it was asked this. */
 int64_t fake_cuda_event_waits(void);
-/* What a thread that asks for an event hears: whether it has been reached (the default); that it has, as soon as it
-   has, so that nobody need sleep; or that it has not, so that everybody has to. */
+/* Sets how a query of an event answers: truly (the default); only once it has been reached, so that no thread sleeps; or
+   always that it has not, so that every thread does. */
 enum fake_cuda_answer { FAKE_CUDA_TRUE, FAKE_CUDA_SOON, FAKE_CUDA_NEVER };
 void fake_cuda_answer(enum fake_cuda_answer answer);
 /* Allocations, streams, events, contexts and pinned ranges that are still there. */

@@ -1,4 +1,4 @@
-/* What is shown of text from outside: no control characters, UTF-8, whole characters. */
+/* Text from outside is shown without control characters, as UTF-8, in whole characters. */
 #include "common/base/status.h"
 #include "common/base/text.h"
 

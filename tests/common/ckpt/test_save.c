@@ -284,7 +284,7 @@ START_TEST(names_alternate)
                                                    : "config.json model-00001-of-00002.safetensors "
                                                      "model-00002-of-00002.safetensors model.safetensors.index.json ");
     }
-    /* What an index names goes with it, whatever it is called; what nobody names stays. */
+    /* A save removes the files that the old index names, whatever they are called; others stay. */
     clear(dir);
     put_file(dir, "mine.safetensors", "");
     put_file(dir, "weights-a.safetensors", "");
@@ -300,7 +300,7 @@ START_TEST(names_alternate)
 }
 END_TEST
 
-/* Of the same model: the user's, but for the type of the weights. Of another: replaced. */
+/* A config.json of the same model keeps its text but for the type of the weights; another model's is replaced. */
 START_TEST(configs)
 {
     static const char users[] = "{\"model_type\": \"gpt2\", \"n_layer\": 2, \"n_embd\": 6, \"n_head\": 2, \"vocab_size\": 11,"

@@ -19,7 +19,7 @@ static inline void assert_same_logits(const struct ht_model *m, int64_t n_rows, 
     for (int64_t r = 0; r < n_rows; r++) ck_assert_mem_eq(a + r * stride, b + r * stride, (size_t)m->vocab * 4);
 }
 
-/* What a head made of its input: its loss, and the gradients of logits, input and matrix (stored as t). */
+/* The results of a head's passes: its loss, and the gradients of logits, input and matrix (stored as t). */
 struct head_made {
     double loss_sum;
     const float *dlogits;
