@@ -135,6 +135,14 @@ give_back --init half --save by-link --save-dtype f16 --save-shard 10kB
 [ -L by-link ] && [ ! -e half/model.safetensors ] && [ -f half/tokenizer.json ] || fail "a folder by a link: $(ls half)"
 cmp -s half/config.json users.json || fail "the user's config.json was changed"
 give_back --init half --save half --save-dtype f16 --save-shard 10kB
+# An index that cannot be read now names shards all the same: a save that fails leaves them.
+cp -r half unmounted
+rm unmounted/model.safetensors.index.json
+ln -s elsewhere unmounted/model.safetensors.index.json
+ls unmounted/model*-of-* >shards
+(trap '' XFSZ && ulimit -f 4 && ! "$hetbench" train in_memory --init half --save unmounted --batch 4 --data "$text" --steps 1 --lr 0 >full.out 2>full.err) ||
+    fail "a save with no room succeeds"
+[ "$(ls unmounted/model*-of-*)" = "$(cat shards)" ] || fail "a failed save has removed shards: $(ls unmounted)"
 [ "$(cd half && echo model-v2-*)" != "model-v2-*" ] || fail "the same shards again have other names: $(ls half)"
 ln -s real.safetensors alone.safetensors
 give_back --init half --save alone.safetensors --save-dtype f16

@@ -103,6 +103,16 @@ wait "$pid" || true
 # shellcheck disable=SC2086
 gone 30 $all
 
+# A service manager's SIGTERM comes to every process of the job: an interrupt, whoever it reaches first.
+began --ranks 2
+all="$(mpirun_of "$pid") $(ranks_of "$pid")" status=0
+# shellcheck disable=SC2086
+kill -TERM $all "$pid"
+wait "$pid" || status=$?
+[ "$status" = 130 ] && [ "$(grep -c '^hetbench: interrupted' err)" = 1 ] || fail "SIGTERM to all: status $status: $(cat err)"
+# shellcheck disable=SC2086
+gone 30 $all
+
 # A rank for whose books there is no memory, though the launcher had it: the launcher says so, once for all of them.
 if [ -z "$sanitized" ]; then
     mkdir bin
