@@ -92,9 +92,15 @@ small_llama() {
 YAML
 }
 
-# mpirun_of PID, ranks_of PID: mpirun and the processes of hetbench below it. It is below the launcher PID's keeper.
+# mpirun_of PID, ranks_of PID: mpirun and the processes of hetbench below it, by rank. It is below the launcher PID's keeper.
 mpirun_of() { for p in $(pgrep -P "$1"); do pgrep -P "$p" || true; done; }
-ranks_of() { for q in $(mpirun_of "$1"); do pgrep -P "$q" || true; done; }
+ranks_of() {
+    local p q
+    for q in $(mpirun_of "$1"); do
+        for p in $(pgrep -P "$q"); do echo "$(rank_of "$p") $p"; done
+    done | sort -n | cut -d' ' -f2
+}
+rank_of() { { tr '\0' '\n' <"/proc/$1/environ" | sed -n 's/^OMPI_COMM_WORLD_RANK=//p'; } 2>/dev/null || true; }
 
 # gone SECONDS PIDS...: none of the processes is there any more after so long.
 gone() {
