@@ -148,7 +148,7 @@ static void read_moments(const struct ht_schedule *s, const struct ht_chunks *ch
                 need_chunk(next, chunks->of_unit[t->label.unit]);
                 continue;
             }
-            bool chunked = t->class == HT_GRAD && ht_is_shard(t);
+            bool chunked = t->class == HT_GRAD && t->sharded;
             if (x->flags & HT_PRODUCE) {
                 live += bytes;
                 if (chunked) grads[t->label.unit] += bytes;

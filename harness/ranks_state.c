@@ -169,7 +169,7 @@ static int32_t stepped_by(const struct ht_schedule *s, int32_t tensor)
 /* A row of momentum that has elements; an empty shard of a small unit has none, and so no count of steps. */
 static bool is_stepped(const struct ht_tensor *t)
 {
-    bool empty = ht_is_shard(t) && t->shard_begin == t->shard_end;
+    bool empty = t->sharded && t->shard_begin == t->shard_end;
     return t->class == HT_MOMENTUM && t->bytes > 0 && !empty;
 }
 
@@ -181,7 +181,7 @@ static enum ht_status gather_steps(const struct ht_ranks *ranks, const struct ht
     for (int32_t i = 0; i < s->n_tensors; i++) {
         const struct ht_tensor *t = &s->tensors[i];
         if (!is_stepped(t) || stepped_by(s, i) != ranks->comm->rank) continue;
-        int64_t end = ht_is_shard(t) ? t->shard_end : state->units[t->label.unit].n;
+        int64_t end = t->sharded ? t->shard_end : state->units[t->label.unit].n;
         more[i] = (double)(ht_cpu_row_steps(cpu, t->label.unit, t->shard_begin, end) + 1);
     }
     enum ht_status status = ht_ranks_sum(ranks, more, s->n_tensors, err);

@@ -373,10 +373,10 @@ static enum ht_status init_params(const struct ht_cpu *cpu, const struct ht_tens
         return ht_fail(err, HT_FAILED, "tensor %d holds parameters of unit %d of a model with %lld", b.tensor,
                        t->label.unit, (long long)ht_model_units(m));
     int64_t n = ht_unit_params(m, t->label.unit), begin = t->shard_begin;
-    int64_t end = ht_is_shard(t) ? t->shard_end : n;
+    int64_t end = t->sharded ? t->shard_end : n;
     enum ht_dtype type = t->class == HT_PARAM ? cpu->options.numerics.param : HT_F32;
     int64_t bytes = (end - begin) * ht_dtype_bytes(type);
-    if (begin < 0 || end > n || (ht_is_shard(t) ? b.bytes < bytes : b.bytes != bytes))
+    if (begin < 0 || end > n || (t->sharded ? b.bytes < bytes : b.bytes != bytes))
         return ht_fail(err, HT_FAILED, "tensor %d: %lld bytes for parameters %lld to %lld of unit %d, which has %lld",
                        b.tensor, (long long)b.bytes, (long long)begin, (long long)end, t->label.unit, (long long)n);
     if (end - begin == n && type == HT_F32) {

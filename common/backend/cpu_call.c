@@ -92,7 +92,7 @@ bool ht_cpu_concerns(const struct ht_cpu_call *c, const struct ht_buffer *b, enu
 struct ht_range ht_cpu_elements(const struct ht_cpu_call *c, int32_t tensor)
 {
     const struct ht_tensor *t = &c->s->tensors[tensor];
-    if (ht_is_shard(t)) return (struct ht_range){t->shard_begin, t->shard_end};
+    if (t->sharded) return (struct ht_range){t->shard_begin, t->shard_end};
     return (struct ht_range){0, ht_unit_params(c->args.model, t->label.unit)};
 }
 
@@ -124,7 +124,7 @@ void *ht_cpu_find_elements(struct ht_cpu_call *c, enum ht_tensor_class class, in
         struct ht_range held = ht_cpu_elements(c, b->tensor);
         if (held.begin > elements.begin || held.end < elements.end) continue;
         int64_t bytes = (held.end - held.begin) * ht_dtype_bytes(type);
-        if (ht_is_shard(t) ? b->bytes < bytes : b->bytes != bytes) /* a shard may be padded */
+        if (t->sharded ? b->bytes < bytes : b->bytes != bytes) /* a shard may be padded */
             ht_cpu_complain(c, "the %s has %lld bytes for %lld elements of %s",
                             describe(class, unit, micro_batch, what, sizeof(what)), (long long)b->bytes,
                             (long long)(held.end - held.begin), ht_dtype_name(type));

@@ -55,7 +55,7 @@ static int64_t effect_of(const struct ht_schedule *s, int32_t op, enum ht_tensor
 {
     for (int64_t e = s->effects_begin[op]; e < s->effects_begin[op + 1]; e++) {
         const struct ht_tensor *t = &s->tensors[s->effects[e].tensor];
-        if (t->class == class && ht_is_shard(t) == shard && (s->effects[e].flags & flags)) return e;
+        if (t->class == class && t->sharded == shard && (s->effects[e].flags & flags)) return e;
     }
     return -1;
 }

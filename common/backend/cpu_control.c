@@ -193,7 +193,7 @@ static void find_judged(struct ht_cpu_control *c, const struct ht_schedule *s, c
             const struct ht_tensor *t = &s->tensors[s->effects[e].tensor];
             if (!judges(s, model, op, &s->effects[e]) || seen[s->effects[e].tensor]) continue;
             seen[s->effects[e].tensor] = true;
-            bool shard = ht_is_shard(t);
+            bool shard = t->sharded;
             struct ht_cpu_judged row = {.tensor = s->effects[e].tensor,
                                         .unit = t->label.unit,
                                         .op = op,

@@ -68,7 +68,7 @@ static bool is_copy(const struct ht_state *state, const struct ht_tensor *t)
 static bool fits(const struct ht_tensor *t, int64_t elements, int64_t unit_elements, enum ht_dtype dtype)
 {
     int64_t each = ht_dtype_bytes(dtype), room = t->bytes / each;
-    bool padded = ht_is_shard(t) && t->shard_end == unit_elements;
+    bool padded = t->sharded && t->shard_end == unit_elements;
     if (elements < 0 || t->bytes % each) return false;
     return padded ? room >= elements && room <= unit_elements : room == elements;
 }
@@ -82,7 +82,7 @@ static enum ht_status range_of(const struct ht_state *state, const struct ht_ten
         return ht_fail(err, HT_FAILED, "a tensor of class %d is about unit %lld of a model with %lld", (int)t->class,
                        (long long)unit, (long long)state->n_units);
     *begin = t->shard_begin;
-    *end = ht_is_shard(t) ? t->shard_end : state->units[unit].n;
+    *end = t->sharded ? t->shard_end : state->units[unit].n;
     enum ht_dtype dtype = is_copy(state, t) ? state->param : HT_F32;
     if (*begin < 0 || *end > state->units[unit].n || !fits(t, *end - *begin, state->units[unit].n, dtype))
         return ht_fail(err, HT_FAILED, "unit %lld: a tensor of %lld bytes for elements %lld to %lld of %lld in %s",

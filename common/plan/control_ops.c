@@ -14,7 +14,7 @@ static struct ht_schedule *copy_tables(const struct ht_schedule *in)
     struct ht_schedule *s = ht_schedule_create(in->name, in->n_ranks, in->n_nodes, in->rank_node);
     for (int32_t i = 0; i < ht_n_spaces(in); i++) s->capacity_bytes[i] = in->capacity_bytes[i];
     s->n_units = in->n_units;
-    s->n_micro_batches = in->n_micro_batches;
+    ht_schedule_set_micro_batches(s, in->n_micro_batches, in->slices);
     for (int32_t i = 0; i < in->n_lanes; i++)
         ht_add_lane(s, in->lanes[i].name, in->lanes[i].kind, in->lanes[i].rank, in->lanes[i].order);
     for (int32_t i = 0; i < in->n_resources; i++) {

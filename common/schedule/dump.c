@@ -161,6 +161,10 @@ static void put_header(struct dumper *d)
     put_capacity(d, "disk", disk, remote);
     put_capacity(d, "remote", remote, remote + 1);
     fprintf(d->out, "}\nn_units: %d\nn_micro_batches: %d\n", s->n_units, s->n_micro_batches);
+    if (s->slices) fputs("slices: [", d->out);
+    for (int32_t j = 0; j < s->n_micro_batches && s->slices; j++)
+        fprintf(d->out, "%s[%lld, %lld]", j ? ", " : "", (long long)s->slices[j].first, (long long)s->slices[j].count);
+    if (s->slices) fputs("]\n", d->out);
 }
 
 /* ---- tables ---- */
@@ -231,7 +235,7 @@ static void put_tensors(struct dumper *d)
         put_label(d, &t->label);
         key(d, "bytes");
         fprintf(d->out, "%lld", (long long)t->bytes);
-        if (t->shard_begin || t->shard_end) {
+        if (t->sharded) {
             key(d, "shard");
             fprintf(d->out, "[%lld, %lld]", (long long)t->shard_begin, (long long)t->shard_end);
         }

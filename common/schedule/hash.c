@@ -82,6 +82,10 @@ static void put_tables(struct streams *h, const struct ht_schedule *s)
     for (int32_t i = 0; i < ht_n_spaces(s); i++) put(h, HT_PART_HEADER, s->capacity_bytes[i]);
     put(h, HT_PART_HEADER, s->n_units);
     put(h, HT_PART_HEADER, s->n_micro_batches);
+    for (int32_t j = 0; j < s->n_micro_batches && s->slices; j++) {
+        put(h, HT_PART_HEADER, s->slices[j].first);
+        put(h, HT_PART_HEADER, s->slices[j].count);
+    }
     put(h, HT_PART_LANES, s->n_lanes);
     for (int32_t i = 0; i < s->n_lanes; i++) {
         const struct ht_lane *l = &s->lanes[i];
@@ -108,6 +112,7 @@ static void put_tables(struct streams *h, const struct ht_schedule *s)
         put(h, HT_PART_TENSORS, t->shard_begin);
         put(h, HT_PART_TENSORS, t->shard_end);
         put(h, HT_PART_TENSORS, t->rank);
+        if (t->sharded && t->shard_end == 0) put(h, HT_PART_TENSORS, -1);
     }
     put(h, HT_PART_RESIDENTS, s->n_residents);
     for (int32_t i = 0; i < s->n_residents; i++) {

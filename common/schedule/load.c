@@ -124,7 +124,7 @@ enum ht_status ht_load_label(struct ht_loader *l, const struct ht_label_row *row
 /* ---- header ---- */
 
 struct header {
-    const struct ht_node *name, *rank_node, *capacity, *lanes, *resources, *tensors, *residents, *works, *ops;
+    const struct ht_node *name, *rank_node, *capacity, *slices, *lanes, *resources, *tensors, *residents, *works, *ops;
     int64_t ranks, nodes, n_units, n_micro_batches;
 };
 
@@ -136,6 +136,7 @@ static const struct ht_field header_fields[] = {
     HT_ROW("capacity", ANY_NODE, header, capacity),
     HT_ROW_INT("n_units", header, n_units, 0, HT_MAX_UNITS),
     HT_ROW_INT("n_micro_batches", header, n_micro_batches, 0, HT_MAX_MICRO_BATCHES),
+    HT_ROW("slices", LIST_NODE, header, slices),
     HT_ROW("lanes", LIST_NODE, header, lanes, .required = true),
     HT_ROW("resources", LIST_NODE, header, resources),
     HT_ROW("tensors", LIST_NODE, header, tensors),
@@ -160,6 +161,22 @@ static enum ht_status load_rank_nodes(struct ht_loader *l, const struct header *
         return ht_node_error(h->rank_node, l->err, "lists %d nodes; expected one for each of %d ranks", n,
                              (int)h->ranks);
     return HT_OK;
+}
+
+static enum ht_status load_slices(struct ht_loader *l, const struct ht_node *list)
+{
+    int32_t n = 0, wanted = l->s->n_micro_batches;
+    l->s->slices = HT_NEW_ARRAY(struct ht_slice, wanted);
+    for (const struct ht_node *e = list->child; e; e = e->next, n++) {
+        const struct ht_node *first = e->kind == HT_NODE_LIST ? e->child : NULL, *count = first ? first->next : NULL;
+        if (n == wanted) return ht_node_error(e, l->err, "is one slice more than there are micro-batches");
+        if (!count || count->next) return ht_node_error(e, l->err, "is no slice; expected [first, count] in sequences");
+        enum ht_status status = ht_node_int(first, 0, HT_MAX_SEQUENCES, l->err, &l->s->slices[n].first);
+        if (!status) status = ht_node_int(count, 1, HT_MAX_SEQUENCES, l->err, &l->s->slices[n].count);
+        if (status) return status;
+    }
+    if (n == wanted) return HT_OK;
+    return ht_node_error(list, l->err, "has %d slices; expected one for each of %d micro-batches", n, wanted);
 }
 
 static enum ht_status load_capacity(struct ht_loader *l, const struct ht_node *node)
@@ -289,6 +306,7 @@ static enum ht_status load_shard(struct ht_loader *l, const struct ht_node *node
 {
     const struct ht_node *begin = node->kind == HT_NODE_LIST ? node->child : NULL, *end = begin ? begin->next : NULL;
     if (!end || end->next) return ht_node_error(node, l->err, "is no shard; expected [begin, end] in elements");
+    t->sharded = true;
     enum ht_status status = ht_node_int(begin, 0, INT64_MAX, l->err, &t->shard_begin);
     return status ? status : ht_node_int(end, t->shard_begin, INT64_MAX, l->err, &t->shard_end);
 }
@@ -362,6 +380,7 @@ static enum ht_status load(struct ht_loader *l, const struct ht_node *root)
     if (status) return status;
     l->s->n_units = (int32_t)h.n_units;
     l->s->n_micro_batches = (int32_t)h.n_micro_batches;
+    if (h.slices && (status = load_slices(l, h.slices))) return status;
     if (h.capacity && (status = load_capacity(l, h.capacity))) return status;
     if ((status = load_lanes(l, h.lanes))) return status;
     if (h.resources && (status = load_resources(l, h.resources))) return status;

@@ -90,7 +90,7 @@ static void create(struct merge *m)
     m->out = ht_schedule_create(first->name, first->n_ranks, first->n_nodes, first->rank_node);
     for (int32_t i = 0; i < ht_n_spaces(first); i++) m->out->capacity_bytes[i] = first->capacity_bytes[i];
     m->out->n_units = first->n_units;
-    m->out->n_micro_batches = first->n_micro_batches;
+    ht_schedule_set_micro_batches(m->out, first->n_micro_batches, first->slices);
     for (int32_t i = 0; i < first->n_resources; i++) {
         const struct ht_resource *r = &first->resources[i];
         ht_add_resource(m->out, r->name, r->kind, r->node, r->capacity_per_s);

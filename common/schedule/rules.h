@@ -10,6 +10,7 @@
 #define HT_MAX_RANKS         65536
 #define HT_MAX_UNITS         65536
 #define HT_MAX_MICRO_BATCHES (1 << 20)
+#define HT_MAX_SEQUENCES (1 << 20)
 #define HT_MAX_UNIT_BATCHES  (1 << 24)          /* units x micro-batches */
 #define HT_MAX_TENSOR_BYTES  ((int64_t)1 << 50) /* 1 PiB */
 #define HT_MAX_AMOUNT        ((int64_t)1 << 60) /* of a resource, by one op */

@@ -41,6 +41,7 @@ void ht_schedule_destroy(struct ht_schedule *s)
     ht_builder_destroy(s->work_index);
     free(s->rank_node);
     free(s->capacity_bytes);
+    free(s->slices);
     free(s->lanes);
     free(s->resources);
     free(s->tensors);
@@ -78,6 +79,14 @@ int32_t ht_add_lane(struct ht_schedule *s, const char *name, enum ht_lane_kind k
     return s->n_lanes - 1;
 }
 
+void ht_schedule_set_micro_batches(struct ht_schedule *s, int32_t n, const struct ht_slice *slices)
+{
+    s->n_micro_batches = n;
+    free(s->slices);
+    s->slices = slices ? HT_NEW_ARRAY(struct ht_slice, n) : NULL;
+    for (int32_t j = 0; j < n && slices; j++) s->slices[j] = slices[j];
+}
+
 int32_t ht_add_resource(struct ht_schedule *s, const char *name, enum ht_resource_kind kind, int32_t node,
                         int64_t capacity_per_s)
 {
@@ -89,6 +98,7 @@ int32_t ht_add_resource(struct ht_schedule *s, const char *name, enum ht_resourc
 
 int32_t ht_add_tensor(struct ht_schedule *s, struct ht_tensor tensor)
 {
+    tensor.sharded = tensor.sharded || tensor.shard_end > 0;
     HT_PUSH(s->tensors, s->n_tensors, s->tensors_cap, tensor);
     return s->n_tensors - 1;
 }

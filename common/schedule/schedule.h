@@ -117,15 +117,15 @@ struct ht_tensor {
     enum ht_tensor_class class;
     struct ht_label label;
     int64_t bytes;                /* of this row, i.e. of the shard */
-    int64_t shard_begin, shard_end; /* elements of the unit's flat parameter buffer; 0,0: not a parameter shard */
+    int64_t shard_begin, shard_end; /* of a shard: elements of the unit's flat parameter buffer, none if they are equal */
     int32_t rank;                 /* owner: which replica of the state this is */
+    bool sharded;                 /* a shard, even an empty one; ht_add_tensor sets it where shard_end > 0 */
 };
 
-/* Returns whether a tensor is a shard of its unit. A shard may be empty: begin and end are then both the unit's end. */
-static inline bool ht_is_shard(const struct ht_tensor *t)
-{
-    return t->shard_end > 0;
-}
+/* Sequences [first, first + count) of the batch. */
+struct ht_slice {
+    int64_t first, count;
+};
 
 struct ht_resident {
     int32_t tensor;
@@ -199,6 +199,7 @@ struct ht_schedule {
     int64_t *capacity_bytes;         /* [ht_n_spaces]: device of each rank, host of each node, disk of each node, remote */
     int32_t n_units;                 /* 0: hand-written fragment, coverage of units is not checked */
     int32_t n_micro_batches;
+    struct ht_slice *slices;         /* [n_micro_batches]: the sequences of each; NULL: equally many, in order */
 
     struct ht_lane *lanes;           int32_t n_lanes;      size_t lanes_cap;
     struct ht_resource *resources;   int32_t n_resources;  size_t resources_cap;
@@ -227,6 +228,8 @@ int32_t ht_add_lane(struct ht_schedule *s, const char *name, enum ht_lane_kind k
                     enum ht_lane_order order);
 int32_t ht_add_resource(struct ht_schedule *s, const char *name, enum ht_resource_kind kind, int32_t node,
                         int64_t capacity_per_s);
+/* n micro-batches; slices: [n], copied, or NULL. */
+void ht_schedule_set_micro_batches(struct ht_schedule *s, int32_t n, const struct ht_slice *slices);
 int32_t ht_add_tensor(struct ht_schedule *s, struct ht_tensor tensor);
 void ht_add_resident(struct ht_schedule *s, int32_t tensor, enum ht_tier tier, int32_t rank);
 /* Equal works share a row. */

@@ -12,9 +12,10 @@
  *   control    a `when` op has an edge from a verdict, a validate op that reads what it judges or has an edge from every
  *              validate op of its rank that judges a unit's gradient; these cover all gradients that are stepped. Both
  *              branches are walked for everything below
- *   coverage   every micro-batch passes every unit forward and backward once (recomputation apart); sub-op masks add up
+ *   coverage   the micro-batches tile the batch; each passes every unit forward and backward once (recomputation apart),
+ *              with as many sequences as it has; sub-op masks add up
  *   updates    every momentum row is stepped once (or, in the bad branch, all of them not at all), with a gradient that
- *              has every micro-batch once; the shards of a unit tile it, for momentum, variance and master parameters. A
+ *              has every micro-batch once; the shards of a unit tile it, alike for momentum, variance and master parameters. A
  *              fragment (n_units 0) without a step is let be
  *   closure    what is resident at the end is what was resident at the start
  *   memory     the safe sequence (ops one at a time in id order) fits every space: if not, that is the OOM

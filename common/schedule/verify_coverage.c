@@ -1,10 +1,11 @@
-/* Coverage: every micro-batch passes every unit forward and backward once, in either branch. */
+/* Coverage: the micro-batches are the batch, and each passes every unit forward and backward once, in either branch. */
 #include "common/schedule/rules.h"
 
 #include "common/base/array.h"
 #include "common/schedule/names.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 _Static_assert(HT_N_SUB_OPS <= 16, "a cell holds a mask of sub-ops");
 
@@ -71,10 +72,50 @@ static enum ht_status cover_branch(const struct ht_schedule *s, enum ht_when bra
     return status;
 }
 
+static int by_first(const void *x, const void *y)
+{
+    const struct ht_slice *a = x, *b = y;
+    return (a->first > b->first) - (a->first < b->first);
+}
+
+/* Every sequence of the batch, from 0 on, is in one micro-batch. */
+static enum ht_status check_slices(const struct ht_schedule *s, struct ht_error *err)
+{
+    struct ht_slice *sorted = HT_NEW_ARRAY(struct ht_slice, s->n_micro_batches);
+    enum ht_status status = HT_OK;
+    int64_t end = 0;
+    memcpy(sorted, s->slices, (size_t)s->n_micro_batches * sizeof *sorted);
+    qsort(sorted, (size_t)s->n_micro_batches, sizeof *sorted, by_first);
+    for (int32_t j = 0; j < s->n_micro_batches && !status; end += sorted[j++].count)
+        if (sorted[j].first != end || sorted[j].count < 1 || sorted[j].count > HT_MAX_SEQUENCES)
+            status = ht_broken(s, err, "the micro-batches do not tile the batch: %lld sequences from %lld on after the first %lld",
+                               (long long)sorted[j].count, (long long)sorted[j].first, (long long)end);
+    free(sorted);
+    return status;
+}
+
+/* The passes of a micro-batch work on as many sequences as it has; without slices, on as many as all others. */
+static enum ht_status check_sizes(const struct ht_schedule *s, struct ht_error *err)
+{
+    int64_t all = 0;
+    for (int32_t i = 0; i < s->n_ops; i++) {
+        const struct ht_op *op = &s->ops[i];
+        int64_t batch = s->works[op->work].batch;
+        bool pass = op->kind == HT_OP_FORWARD || op->kind == HT_OP_RECOMPUTE || op->kind == HT_OP_BACKWARD;
+        if (!pass || batch == 0) continue;
+        if (s->slices && op->label.micro_batch >= 0) all = s->slices[op->label.micro_batch].count;
+        if (all == 0) all = batch;
+        if (batch != all)
+            return ht_broken_op(s, i, err, "works on %lld sequences; its micro-batch has %lld", (long long)batch, (long long)all);
+    }
+    return HT_OK;
+}
+
 enum ht_status ht_rule_coverage(const struct ht_schedule *s, struct ht_error *err)
 {
-    enum ht_status status = HT_OK;
-    if (s->n_units == 0) return HT_OK;
+    enum ht_status status = s->slices ? check_slices(s, err) : HT_OK;
+    if (status || s->n_units == 0) return status;
+    status = check_sizes(s, err);
     for (int b = 0; b < ht_n_branches(s) && !status; b++) status = cover_branch(s, ht_branch(b), err);
     return status;
 }

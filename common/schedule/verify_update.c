@@ -138,7 +138,7 @@ static enum ht_status check_shards(const struct ht_schedule *s, struct ht_error 
 {
     enum ht_status status = HT_OK;
     struct bound *bounds = NULL;
-    int64_t n = 0;
+    int64_t n = 0, *unit_ends = HT_NEW_ARRAY(int64_t, s->n_units); /* of the first class that has shards of the unit */
     size_t cap = 0;
     for (int32_t t = 0; t < s->n_tensors; t++) {
         const struct ht_tensor *x = &s->tensors[t];
@@ -153,7 +153,14 @@ static enum ht_status check_shards(const struct ht_schedule *s, struct ht_error 
     for (int64_t i = 0, end; i < n && !status; i = end) {
         for (end = i; end < n && bounds[end].class == bounds[i].class && bounds[end].unit == bounds[i].unit;) end++;
         status = check_tiling(s, bounds + i, end - i, err);
+        if (status || bounds[i].unit >= s->n_units) continue;
+        int64_t at = bounds[end - 1].at, *unit_end = &unit_ends[bounds[i].unit];
+        if (*unit_end && *unit_end != at)
+            status = ht_broken(s, err, "the shards of the %s of unit %d end at element %lld, those of another class at %lld",
+                               ht_tensor_class_words[bounds[i].class], bounds[i].unit, (long long)at, (long long)*unit_end);
+        *unit_end = at;
     }
+    free(unit_ends);
     free(bounds);
     return status;
 }

@@ -43,7 +43,6 @@ START_TEST(round_trip_of_oddities)
     const int32_t nodes[] = {0, 1, 1};
     struct ht_schedule *s = ht_schedule_create("a \"b\" \\ c: d", 3, 2, nodes);
     s->n_units = 9;
-    s->n_micro_batches = 4;
     ht_schedule_set_capacity(s, HT_DEVICE, 1, 12345);
     ht_schedule_set_capacity(s, HT_HOST, 2, 0);
     int32_t gpu0 = ht_add_lane(s, "gpu", HT_LANE_COMPUTE, 0, HT_FIFO);
@@ -59,6 +58,8 @@ START_TEST(round_trip_of_oddities)
                           .shard_end = INT64_MAX,
                           .rank = 2};
     int32_t a = ht_add_tensor(s, t), b = ht_add_tensor(s, t);
+    ht_add_tensor(s, (struct ht_tensor){.class = HT_PARAM, .label = t.label, .sharded = true}); /* the first shard is empty */
+    ht_schedule_set_micro_batches(s, 4, (struct ht_slice[]){{2, 5}, {0, 2}, {7, 1}, {8, 3}});
     t.label = (struct ht_label){.unit = -1, .n_units = 0, .sub_ops = HT_ALL_SUB_OPS, .micro_batch = -1};
     int32_t c = ht_add_tensor(s, t);
     ht_add_resident(s, a, HT_DISK, 0);
