@@ -20,7 +20,7 @@ struct ht_cpu {
     struct ht_cpu_control control;
     bool *verdict; /* [n_ops] of validate ops, the last one each; read by the lane that wrote it */
     int32_t n_compute_lanes;
-    int32_t own_micro_batches;
+    bool has_sums;
     int32_t first_iteration; /* added to what the executor counts from 0 */
 };
 
@@ -145,7 +145,7 @@ static struct ht_cpu_call make_call(struct ht_cpu *cpu, int32_t iteration, int32
                  .seq = s->works[s->ops[op].work].seq,
                  .dtype = cpu->options.numerics.param,
                  .grad = cpu->options.numerics.grad},
-        .own_micro_batches = cpu->own_micro_batches,
+        .has_sums = cpu->has_sums,
         .rows = cpu->rows,
         .control = &cpu->control,
         .verdict = &cpu->verdict[op],
@@ -305,13 +305,12 @@ static void close_backend(void *ctx)
     free_run(ctx);
 }
 
-/* Those whose gradients a rank adds up itself: not those of other data-parallel ranks, whom REDUCE_SCATTERs join. */
-static int32_t count_own_micro_batches(const struct ht_schedule *s)
+/* Are gradients sums of several micro-batches? Ops that free them are no additions. */
+static bool has_sums(const struct ht_schedule *s)
 {
-    int32_t members = 0, first = 0;
-    while (first < s->n_ops && s->ops[first].kind != HT_OP_REDUCE_SCATTER) first++;
-    for (int32_t op = first; op < s->n_ops && s->ops[op].match == s->ops[first].match; op++) members++;
-    return s->n_micro_batches / (members ? members : 1);
+    for (int32_t op = 0; op < s->n_ops; op++)
+        if (s->ops[op].kind == HT_OP_ACCUMULATE && !s->works[s->ops[op].work].free) return true;
+    return false;
 }
 
 static enum ht_status open_backend(void *ctx, const struct ht_schedule *s, struct ht_error *err)
@@ -325,7 +324,7 @@ static enum ht_status open_backend(void *ctx, const struct ht_schedule *s, struc
     }
     struct ht_buffer *buffers = HT_NEW_ARRAY(struct ht_buffer, most);
     cpu->s = s;
-    cpu->own_micro_batches = count_own_micro_batches(s);
+    cpu->has_sums = has_sums(s);
     status = begin_rows(cpu, err);
     cpu->verdict = HT_NEW_ARRAY(bool, s->n_ops);
     cpu->n_compute_lanes = 0;

@@ -101,7 +101,7 @@ enum ht_dtype ht_cpu_dtype(const struct ht_cpu_call *c, enum ht_tensor_class cla
     const struct ht_numerics *n = &c->options->numerics;
     if (class == HT_PARAM) return n->param;
     if (class != HT_GRAD) return HT_F32;
-    return micro_batch < 0 && c->own_micro_batches > 1 ? n->accumulate : n->grad;
+    return micro_batch < 0 && c->has_sums ? n->accumulate : n->grad;
 }
 
 void *ht_cpu_elements_if_any(struct ht_cpu_call *c, enum ht_tensor_class class, int32_t unit, int32_t micro_batch,

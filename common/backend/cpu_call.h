@@ -31,7 +31,7 @@ struct ht_cpu_call {
     void *device;             /* for them */
     struct ht_unit_args args; /* model, shape and the lane's pool */
     bool check_only;
-    int32_t own_micro_batches; /* whose gradients are added up in G(u) by ACCUMULATE */
+    bool has_sums; /* G(u) is a sum over micro-batches, made by ACCUMULATE */
     struct ht_cpu_row *rows; /* of each tensor; for momentum */
     struct ht_cpu_control *control;
     bool *verdict; /* validate writes it */

@@ -14,6 +14,7 @@
 struct group {
     int32_t first, n, me;
     int32_t *ranks;
+    bool *without; /* members that have no micro-batch in this round, and so no whole tensor */
 };
 
 static enum ht_status find_group(struct ht_cpu_call *c, struct group *g)
@@ -26,6 +27,7 @@ static enum ht_status find_group(struct ht_cpu_call *c, struct group *g)
     while (g->first + g->n < s->n_ops && s->ops[g->first + g->n].match == match) g->n++;
     g->me = c->id - g->first;
     g->ranks = HT_NEW_ARRAY(int32_t, g->n);
+    g->without = HT_NEW_ARRAY(bool, g->n);
     for (int32_t i = 0; i < g->n; i++) {
         bool pair = c->op->kind == HT_OP_SEND || c->op->kind == HT_OP_RECEIVE;
         g->ranks[i] = ht_op_rank(s, g->first + i);
@@ -37,9 +39,15 @@ static enum ht_status find_group(struct ht_cpu_call *c, struct group *g)
     return c->status;
 }
 
+static void free_group(struct group *g)
+{
+    free(g->ranks);
+    free(g->without);
+}
+
 static struct ht_team team_of(const struct group *g)
 {
-    return (struct ht_team){.ranks = g->ranks, .n = g->n, .me = g->me};
+    return (struct ht_team){.ranks = g->ranks, .n = g->n, .me = g->me, .without = g->without};
 }
 
 static enum ht_comm_type type_of(enum ht_dtype t)
@@ -82,6 +90,18 @@ static enum ht_status count_shards(struct ht_cpu_call *c, const struct group *g,
     return c->status;
 }
 
+/* Returns the first member that has a whole tensor in the group's collective, or -1; notes those that have none. */
+static int32_t find_without(struct ht_cpu_call *c, struct group *g, enum ht_tensor_class class, unsigned flags)
+{
+    int32_t first = -1;
+    for (int32_t i = g->n - 1; i >= 0; i--) {
+        g->without[i] = effect_of(c->s, g->first + i, class, false, flags) < 0;
+        if (!g->without[i]) first = i;
+    }
+    if (first < 0) ht_cpu_complain(c, "no member of its group has a whole %s", ht_tensor_class_name(class));
+    return first;
+}
+
 static const struct ht_buffer *buffer_of(struct ht_cpu_call *c, enum ht_tensor_class class, bool shard, unsigned flags,
                                          int64_t bytes)
 {
@@ -111,15 +131,16 @@ static void cast_shard(struct ht_cpu_call *c, const struct ht_buffer *shard, int
         c->kernels->round_copy(c->device, c->args.pool, master->data, shard->data, c->args.dtype, count);
 }
 
-static enum ht_status gather(struct ht_cpu_call *c, const struct group *g, int64_t *counts)
+static enum ht_status gather(struct ht_cpu_call *c, struct group *g, int64_t *counts)
 {
     int64_t each = ht_dtype_bytes(c->args.dtype);
     if (count_shards(c, g, HT_PARAM, HT_NEED | HT_PRODUCE, counts)) return c->status;
-    const struct ht_buffer *shard = buffer_of(c, HT_PARAM, true, HT_NEED | HT_PRODUCE, counts[g->me] * each);
-    const struct ht_buffer *whole = buffer_of(c, HT_COMM, false, HT_CPU_WRITE, sum_of(counts, g->n) * each);
+    if (find_without(c, g, HT_COMM, HT_CPU_WRITE) < 0) return c->status;
+    const struct ht_buffer *shard = buffer_of(c, HT_PARAM, true, HT_NEED | HT_PRODUCE, counts[g->me] * each), *whole = NULL;
+    if (!g->without[g->me]) whole = buffer_of(c, HT_COMM, false, HT_CPU_WRITE, sum_of(counts, g->n) * each);
     if (!c->status) cast_shard(c, shard, counts[g->me]);
     if (c->status || c->check_only) return c->status;
-    return ht_comm_all_gather(c->options->comm, team_of(g), c->op->match, shard->data, whole->data, counts,
+    return ht_comm_all_gather(c->options->comm, team_of(g), c->op->match, shard->data, whole ? whole->data : NULL, counts,
                               type_of(c->args.dtype), c->err);
 }
 
@@ -135,30 +156,42 @@ static void widen(void *data, int64_t n, enum ht_dtype type)
     }
 }
 
-/* The shard is made here: one that is there already would be added to, which no graph asks for yet. */
-static enum ht_status scatter(struct ht_cpu_call *c, const struct group *g, int64_t *counts)
+/* What the group adds up: fresh gradients, or sums of each rank's own. */
+static enum ht_dtype type_of_sum(struct ht_cpu_call *c, int32_t op)
 {
-    enum ht_dtype type = c->options->numerics.grad;
-    int64_t e = effect_of(c->s, c->id, HT_GRAD, true, HT_PRODUCE), each = ht_dtype_bytes(type);
+    int64_t e = effect_of(c->s, op, HT_GRAD, false, HT_CPU_READ);
+    int32_t micro_batch = c->s->tensors[c->s->effects[e].tensor].label.micro_batch;
+    enum ht_dtype type = ht_cpu_dtype(c, HT_GRAD, micro_batch);
+    if (micro_batch >= 0 && c->options->numerics.reduce != type)
+        ht_cpu_complain(c, "the cpu backend cannot add up gradients of %s over ranks in %s", ht_dtype_name(type),
+                        ht_dtype_name(c->options->numerics.reduce));
+    return type;
+}
+
+/* The shard is made here: one that is there already would be added to, which no graph asks for yet. */
+static enum ht_status scatter(struct ht_cpu_call *c, struct group *g, int64_t *counts)
+{
     if (count_shards(c, g, HT_GRAD, HT_PRODUCE, counts)) return c->status;
-    if (c->options->numerics.reduce != type)
-        return ht_cpu_complain(c, "the cpu backend cannot add up gradients of %s over ranks in %s", ht_dtype_name(type),
-                               ht_dtype_name(c->options->numerics.reduce));
+    int32_t first = find_without(c, g, HT_GRAD, HT_CPU_READ);
+    if (first < 0) return c->status;
+    enum ht_dtype type = type_of_sum(c, g->first + first);
+    int64_t e = effect_of(c->s, c->id, HT_GRAD, true, HT_PRODUCE), each = ht_dtype_bytes(type);
     enum ht_dtype kept = ht_cpu_dtype(c, HT_GRAD, c->s->tensors[c->s->effects[e].tensor].label.micro_batch);
     int64_t mine = counts[g->me] * ht_dtype_bytes(kept);
-    const struct ht_buffer *whole = buffer_of(c, HT_GRAD, false, HT_CPU_READ, sum_of(counts, g->n) * each);
-    const struct ht_buffer *shard = buffer_of(c, HT_GRAD, true, HT_PRODUCE, mine);
+    const struct ht_buffer *shard = buffer_of(c, HT_GRAD, true, HT_PRODUCE, mine), *whole = NULL;
+    if (!g->without[g->me]) whole = buffer_of(c, HT_GRAD, false, HT_CPU_READ, sum_of(counts, g->n) * each);
+    if (kept != type && kept != HT_F32) ht_cpu_complain(c, "keeps sums of %s in %s", ht_dtype_name(type), ht_dtype_name(kept));
     if (c->status || c->check_only) return c->status;
     char *sum = (char *)shard->data + (mine - counts[g->me] * each);
-    enum ht_status status = ht_comm_reduce_scatter(c->options->comm, team_of(g), c->op->match, whole->data, sum, counts,
-                                                   type_of(type), c->err);
+    enum ht_status status = ht_comm_reduce_scatter(c->options->comm, team_of(g), c->op->match, whole ? whole->data : NULL,
+                                                   sum, counts, type_of(type), c->err);
     if (!status && kept != type) widen(shard->data, counts[g->me], type);
     if (!status && shard->bytes > mine) memset((char *)shard->data + mine, 0, (size_t)(shard->bytes - mine));
     return status;
 }
 
 static enum ht_status with_shards(struct ht_cpu_call *c,
-                                  enum ht_status (*fn)(struct ht_cpu_call *, const struct group *, int64_t *))
+                                  enum ht_status (*fn)(struct ht_cpu_call *, struct group *, int64_t *))
 {
     struct group g = {0};
     int64_t *counts = NULL;
@@ -168,7 +201,7 @@ static enum ht_status with_shards(struct ht_cpu_call *c,
         status = fn(c, &g, counts);
     }
     free(counts);
-    free(g.ranks);
+    free_group(&g);
     return status;
 }
 
@@ -239,7 +272,7 @@ enum ht_status ht_cpu_all_reduce(struct ht_cpu_call *c)
     enum ht_status status = find_group(c, &g);
     if (!status && c->op->label.unit < 0 && c->n_buffers == 0) {
         status = agree(c, &g);
-        free(g.ranks);
+        free_group(&g);
         return status;
     }
     for (int32_t i = 0; i < g.n && !status; i++)
@@ -251,7 +284,7 @@ enum ht_status ht_cpu_all_reduce(struct ht_cpu_call *c)
         status = ht_comm_all_reduce(c->options->comm, team_of(&g), c->op->match, b->data,
                                     b->bytes / ht_dtype_bytes(type), type_of(type), c->err);
     }
-    free(g.ranks);
+    free_group(&g);
     return status;
 }
 
@@ -276,6 +309,6 @@ enum ht_status ht_cpu_pass(struct ht_cpu_call *c)
             ht_comm_receive(c->options->comm, g.ranks[!g.me], c->op->match, b->data, b->bytes, &m);
         status = ht_comm_wait(c->options->comm, &m, c->err);
     }
-    free(g.ranks);
+    free_group(&g);
     return status;
 }

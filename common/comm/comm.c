@@ -133,6 +133,11 @@ static int64_t offset_of(const int64_t *counts, int32_t i)
     return offset;
 }
 
+static bool has_whole(struct ht_team team, int32_t i)
+{
+    return !team.without || !team.without[i];
+}
+
 static bool on_gpu(const struct ht_comm *c, const void *p)
 {
     return c->ops->on_gpu && c->ops->on_gpu(c, p);
@@ -156,17 +161,19 @@ enum ht_status ht_comm_all_gather(struct ht_comm *c, struct ht_team team, int32_
                                   const int64_t *counts, enum ht_comm_type type, struct ht_error *err)
 {
     int64_t each = ht_comm_type_bytes(type);
-    char *to = (char *)all + offset_of(counts, team.me) * each;
-    enum ht_status copied = copy(c, to, mine, counts[team.me] * each, err);
+    bool whole = has_whole(team, team.me);
+    const char *from = whole ? (char *)all + offset_of(counts, team.me) * each : mine;
+    enum ht_status copied = whole ? copy(c, (char *)from, mine, counts[team.me] * each, err) : HT_OK;
     if (copied) return copied;
     struct ht_message *m = HT_NEW_ARRAY(struct ht_message, 2 * team.n);
     int32_t n = 0;
     for (int32_t i = 0; i < team.n; i++)
-        if (i != team.me && counts[i])
+        if (i != team.me && counts[i] && whole)
             ht_comm_receive(c, team.ranks[i], tag, (char *)all + offset_of(counts, i) * each, counts[i] * each,
                             &m[n++]);
     for (int32_t i = 0; i < team.n; i++)
-        if (i != team.me && counts[team.me]) ht_comm_send(c, team.ranks[i], tag, to, counts[team.me] * each, &m[n++]);
+        if (i != team.me && counts[team.me] && has_whole(team, i))
+            ht_comm_send(c, team.ranks[i], tag, from, counts[team.me] * each, &m[n++]);
     enum ht_status status = wait_all(c, m, n, err);
     free_messages(c, m);
     return status;
@@ -179,7 +186,8 @@ enum ht_status ht_comm_reduce_scatter(struct ht_comm *c, struct ht_team team, in
                                       const int64_t *counts, enum ht_comm_type type, struct ht_error *err)
 {
     int64_t each = ht_comm_type_bytes(type), stage = STAGE_BYTES / each, count = counts[team.me], longest = 0;
-    const char *own = (const char *)all + offset_of(counts, team.me) * each;
+    bool whole = has_whole(team, team.me);
+    const char *own = whole ? (const char *)all + offset_of(counts, team.me) * each : NULL;
     if (on_gpu(c, all) || on_gpu(c, mine)) {
         if (team.n == 1) return copy(c, mine, own, count * each, err);
         return ht_fail(err, HT_INFEASIBLE, "rank %d: %s does not add up buffers on GPUs; bring them to the host first",
@@ -192,20 +200,22 @@ enum ht_status ht_comm_reduce_scatter(struct ht_comm *c, struct ht_team team, in
     int32_t n_sends = 0;
     enum ht_status status = HT_OK;
     for (int32_t i = 0; i < team.n; i++)
-        for (int64_t at = 0; i != team.me && at < counts[i]; at += stage) {
+        for (int64_t at = 0; whole && i != team.me && at < counts[i]; at += stage) {
             int64_t n = counts[i] - at < stage ? counts[i] - at : stage;
             ht_comm_send(c, team.ranks[i], tag, (const char *)all + (offset_of(counts, i) + at) * each, n * each,
                          &sends[n_sends++]);
         }
     for (int64_t at = 0; at < count && !status; at += stage) {
         int64_t n = count - at < stage ? count - at : stage;
-        int32_t n_m = 0;
+        int32_t n_m = 0, n_terms = 0;
         for (int32_t i = 0; i < team.n; i++) {
-            terms[i] = i == team.me ? own + at * each : staging + (int64_t)n_m * STAGE_BYTES;
-            if (i != team.me) ht_comm_receive(c, team.ranks[i], tag, (void *)terms[i], n * each, &m[n_m++]);
+            if (!has_whole(team, i)) continue;
+            terms[n_terms++] = i == team.me ? own + at * each : staging + (int64_t)n_m * STAGE_BYTES;
+            if (i != team.me) ht_comm_receive(c, team.ranks[i], tag, (void *)terms[n_terms - 1], n * each, &m[n_m++]);
         }
         status = wait_all(c, m, n_m, err);
-        if (!status) ht_comm_sum((char *)mine + at * each, terms, team.n, n, type);
+        if (!status && n_terms) ht_comm_sum((char *)mine + at * each, terms, n_terms, n, type);
+        if (!n_terms) memset((char *)mine + at * each, 0, (size_t)(n * each));
     }
     enum ht_status sent = wait_all(c, sends, n_sends, status ? NULL : err);
     free_messages(c, sends);

@@ -105,13 +105,15 @@ int64_t ht_comm_type_bytes(enum ht_comm_type t);
 struct ht_team {
     const int32_t *ranks;
     int32_t n, me;
+    const bool *without; /* [n] or NULL: has no whole array, of all_gather and reduce_scatter; it has its piece alone */
 };
 
 /* all: counts[0] + counts[1] + .. elements, of which this rank's piece is copied from `mine` (which may be its place in
-   `all`). Any type. */
+   `all`); of a rank without it NULL: it only sends its piece. Any type. */
 enum ht_status ht_comm_all_gather(struct ht_comm *c, struct ht_team team, int32_t tag, const void *mine, void *all,
                                   const int64_t *counts, enum ht_comm_type type, struct ht_error *err);
-/* mine: this rank's piece of the sum of all ranks' `all`; may be its place in `all`. Not of HT_COMM_BYTE. Beside
+/* mine: this rank's piece of the sum of all ranks' `all`; may be its place in `all`, which is NULL for a rank without
+   it, that adds nothing; zeros if all are without. Not of HT_COMM_BYTE. Beside
    the buffers it uses 256 KiB for each other rank. Sums are made on the host: HT_INFEASIBLE for buffers on GPUs, unless
    the team has one rank. */
 enum ht_status ht_comm_reduce_scatter(struct ht_comm *c, struct ht_team team, int32_t tag, const void *all, void *mine,
