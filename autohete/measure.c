@@ -46,7 +46,7 @@ struct per_param {
 static struct per_param per_param_of(const struct ht_scenario *sc)
 {
     const struct ht_numerics *n = &sc->numerics;
-    bool master = ht_numerics_has_master(n), several = ht_scenario_micro_batches(sc) > 1;
+    bool master = ht_numerics_has_master(n), several = ht_equal_rounds(sc) > 1;
     struct per_param b = {.copy = ht_dtype_bytes(n->param), .state = 12, .grad = ht_dtype_bytes(n->grad)};
     b.shared = master ? 0 : 4;
     bool logged = sc->control.mode == HT_CONTROL_ROLLBACK;
@@ -61,7 +61,7 @@ static struct per_param per_param_of(const struct ht_scenario *sc)
 /* The undo log of a rank's share of a unit; 0 where there is none. */
 static int64_t log_bytes(const struct ht_scenario *sc, int64_t unit)
 {
-    return ht_control_log_bytes(&sc->control, ht_scenario_shard(sc, unit));
+    return ht_control_log_bytes(&sc->control, ht_equal_shard(sc, unit));
 }
 
 /* Beside the shards: whole parameters and gradients. */
@@ -70,13 +70,13 @@ static int64_t gathered(const struct ht_scenario *sc, const struct per_param *b)
     const struct ht_model *m = &sc->model;
     if (ht_scenario_ranks(sc) == 1) return 0;
     int64_t ends = ht_unit_params(m, 0) + ht_unit_params(m, m->layers + 1);
-    return (2 * ht_unit_params(m, 1) - ht_scenario_shard(sc, 1)) * b->copy + ends * (b->copy + b->grad);
+    return (2 * ht_unit_params(m, 1) - ht_equal_shard(sc, 1)) * b->copy + ends * (b->copy + b->grad);
 }
 
 static int64_t device_const(const struct ht_scenario *sc, const struct per_param *b, bool on_host)
 {
     const struct ht_model *m = &sc->model;
-    int64_t head = m->layers + 1, ends = ht_scenario_shard(sc, 0) + ht_scenario_shard(sc, head);
+    int64_t head = m->layers + 1, ends = ht_equal_shard(sc, 0) + ht_equal_shard(sc, head);
     enum ht_dtype act = sc->numerics.param;
     int64_t params = on_host ? b->copy + larger(b->sum, b->grad) : b->copy - b->shared + b->state + b->sum + b->grad;
     int64_t input = ht_unit_input_bytes(m, head, sc->micro_batch, sc->seq, act);
@@ -90,8 +90,8 @@ static int64_t device_const(const struct ht_scenario *sc, const struct per_param
 static int64_t host_const(const struct ht_scenario *sc, const struct per_param *b, bool on_host)
 {
     const struct ht_model *m = &sc->model;
-    int64_t block = ht_scenario_shard(sc, 1), table = ht_scenario_shard(sc, 0);
-    int64_t ends = table + ht_scenario_shard(sc, m->layers + 1), largest = on_host ? larger(block, table) : block;
+    int64_t block = ht_equal_shard(sc, 1), table = ht_equal_shard(sc, 0);
+    int64_t ends = table + ht_equal_shard(sc, m->layers + 1), largest = on_host ? larger(block, table) : block;
     int64_t logs = log_bytes(sc, 0) + log_bytes(sc, m->layers + 1);
     return ((on_host ? b->host * ends + logs : 0) + larger(b->copy, b->grad) * largest) *
            ht_scenario_ranks_per_node(sc);
@@ -101,7 +101,7 @@ static void add_bytes(const struct ht_scenario *sc, bool on_host, struct autohet
 {
     const struct ht_model *m = &sc->model;
     struct per_param b = per_param_of(sc);
-    int64_t params = ht_scenario_shard(sc, 1); /* M_p */
+    int64_t params = ht_equal_shard(sc, 1); /* M_p */
     f->input_bytes = ht_unit_input_bytes(m, 1, sc->micro_batch, sc->seq, sc->numerics.param);
     f->activation_bytes = f->input_bytes + ht_unit_activation_bytes(m, 1, sc->micro_batch, sc->seq, sc->numerics.param);
     f->copy_bytes = b.copy * params;
@@ -202,7 +202,7 @@ enum ht_status autohete_measure(const struct ht_scenario *scenario, const struct
 {
     /* The probe: one block, and two micro-batches where the scenario has several. */
     struct ht_scenario one = *scenario;
-    int64_t m = ht_scenario_micro_batches(scenario);
+    int64_t m = ht_equal_rounds(scenario);
     one.model.layers = 1;
     one.batch = (m > 1 ? 2 : 1) * one.micro_batch * ht_scenario_ranks(scenario);
     struct probe p = {.costs = costs, .err = err};

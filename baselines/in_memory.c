@@ -27,7 +27,7 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
                  (long long)ht_scenario_ranks(scenario));
     else
         snprintf(out->why, sizeof(out->why), "nothing is offloaded");
-    out->planned_bytes[HT_DEVICE] = per_param * ht_scenario_params_per_rank(scenario);
+    out->planned_bytes[HT_DEVICE] = per_param * ht_equal_params(scenario);
     ht_plan_set(out, "c", ht_setting(settings, "c", self->variant ? scenario->model.layers : 0));
     return HT_OK;
 }

@@ -83,7 +83,7 @@ const struct ht_system ht_mobius = {
     .summary = "pipeline: interleaved all-forward-all-backward, offloaded, CPU optimizer after all gradients",
     .knobs = knobs,
     .variant = HT_PIPE_AFAB,
-    .pipeline = true,
+    .division = HT_ONE_PIPELINE,
     .ranks_control = HT_CONTROL_GATE,
     .plan = plan,
     .build = build};
@@ -95,7 +95,7 @@ const struct ht_system ht_megatron = {.name = "megatron",
                                           "pipeline: interleaved 1F1B, offloaded, CPU optimizer after all gradients",
                                       .knobs = knobs,
                                       .variant = HT_PIPE_INTERLEAVED,
-                                      .pipeline = true,
+                                      .division = HT_ONE_PIPELINE,
                                       .ranks_control = HT_CONTROL_GATE,
                                       .plan = plan,
                                       .build = build};

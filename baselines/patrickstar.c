@@ -174,7 +174,7 @@ static void read_moments(const struct ht_schedule *s, const struct ht_chunks *ch
 static int64_t *unit_elements(const struct ht_scenario *scenario)
 {
     int64_t n = ht_model_units(&scenario->model), *elements = HT_NEW_ARRAY(int64_t, n);
-    for (int64_t u = 0; u < n; u++) elements[u] = ht_scenario_shard(scenario, u);
+    for (int64_t u = 0; u < n; u++) elements[u] = ht_equal_shard(scenario, u);
     return elements;
 }
 
@@ -182,7 +182,7 @@ static int64_t *unit_elements(const struct ht_scenario *scenario)
    not overwrite parameters, the gradient. The paper's 12 in 16 bit. */
 static int64_t states_bytes(const struct ht_scenario *scenario)
 {
-    bool master = ht_numerics_has_master(&scenario->numerics), several = ht_scenario_micro_batches(scenario) > 1;
+    bool master = ht_numerics_has_master(&scenario->numerics), several = ht_equal_rounds(scenario) > 1;
     return 8 + (master ? 4 : 0) + (!master || several ? 4 : 0);
 }
 
@@ -191,11 +191,11 @@ static int64_t states_bytes(const struct ht_scenario *scenario)
 static int64_t waiting_bytes(const struct ht_scenario *scenario, const struct ht_chunks *chunks, int32_t begin,
                              int32_t end)
 {
-    bool again = ht_numerics_has_master(&scenario->numerics) && ht_scenario_micro_batches(scenario) == 1;
+    bool again = ht_numerics_has_master(&scenario->numerics) && ht_equal_rounds(scenario) == 1;
     int64_t bytes = 0;
     if (scenario->control.mode != HT_CONTROL_ROLLBACK) return 0;
     for (int32_t u = chunks->first[begin]; u < chunks->first[end]; u++) {
-        int64_t elements = ht_scenario_shard(scenario, u);
+        int64_t elements = ht_equal_shard(scenario, u);
         bytes += ht_live_bytes(ht_control_log_bytes(&scenario->control, elements));
         if (again) bytes += ht_live_bytes(elements * ht_dtype_bytes(scenario->numerics.param));
     }

@@ -71,7 +71,7 @@ const struct ht_system ht_gpipe = {.name = "gpipe",
                                    .summary = "pipeline: all forwards, then all backwards",
                                    .knobs = knobs,
                                    .variant = HT_PIPE_AFAB,
-                                   .pipeline = true,
+                                   .division = HT_ONE_PIPELINE,
                                    .plan = plan,
                                    .build = build};
 
@@ -81,7 +81,7 @@ const struct ht_system ht_dapple = {.name = "dapple",
                                     .summary = "pipeline: one forward, one backward in turn",
                                     .knobs = knobs,
                                     .variant = HT_PIPE_1F1B,
-                                    .pipeline = true,
+                                    .division = HT_ONE_PIPELINE,
                                     .plan = plan,
                                     .build = build};
 
@@ -91,6 +91,6 @@ const struct ht_system ht_interleaved = {.name = "interleaved",
                                          .summary = "pipeline: 1F1B over several stages a device",
                                          .knobs = chunk_knobs,
                                          .variant = HT_PIPE_INTERLEAVED,
-                                         .pipeline = true,
+                                         .division = HT_ONE_PIPELINE,
                                          .plan = plan,
                                          .build = build};

@@ -258,7 +258,7 @@ static void plan_bytes(const struct ht_scenario *scenario, int64_t m, int64_t e,
     int64_t window = 0, ends = 0, rest = 0;
     for (int64_t u = 0; u < ht_model_units(&scenario->model); u++) {
         bool end = ht_model_unit_kind(&scenario->model, u) != HT_UNIT_BLOCK;
-        *(end ? &ends : u <= m ? &window : &rest) += ht_scenario_shard(scenario, u);
+        *(end ? &ends : u <= m ? &window : &rest) += ht_equal_shard(scenario, u);
     }
     int64_t copies = ht_dtype_bytes(scenario->numerics.param) + ht_dtype_bytes(scenario->numerics.grad);
     int64_t states = ht_numerics_has_master(&scenario->numerics) ? 12 : 8;

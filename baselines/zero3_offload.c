@@ -32,7 +32,7 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
     *out =
         (struct ht_plan){.planned_bytes = {-1, -1, 0, 0}, .why = "fixed: everything on the host, a unit fetched ahead"};
     out->planned_bytes[HT_HOST] =
-        each * ht_scenario_params_per_rank(scenario) * ht_scenario_ranks_per_node(scenario); /* 16M */
+        each * ht_equal_params(scenario) * ht_scenario_ranks_per_node(scenario); /* 16M */
     ht_plan_set(out, "c", ht_setting(settings, "c", self->variant ? scenario->model.layers : 0));
     return HT_OK;
 }

@@ -32,7 +32,7 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
 {
     (void)profile, (void)err;
     const struct ht_numerics *n = &scenario->numerics;
-    int64_t params = ht_scenario_params_per_rank(scenario), ranks = ht_scenario_ranks_per_node(scenario);
+    int64_t params = ht_equal_params(scenario), ranks = ht_scenario_ranks_per_node(scenario);
     *out = (struct ht_plan){.planned_bytes = {-1, -1, 0, 0},
                             .why = "fixed: parameters on the device, gradients and optimizer on the host"};
     out->planned_bytes[HT_DEVICE] = ht_dtype_bytes(n->param) * params;             /* 2M */

@@ -209,7 +209,7 @@ static json_t *outcome_json(const struct outcome *x)
     json_t *origin = ht_provenance_json();
     json_object_update(root, origin);
     json_decref(origin);
-    json_object_set_new(root, "scenario", ht_scenario_json(s));
+    json_object_set_new(root, "scenario", ht_scenario_json(s, HT_EQUAL_REPLICAS));
     json_object_set_new(root, "costs", costs_json(&x->samples));
     return root;
 }
@@ -220,7 +220,7 @@ static void print(const struct outcome *x)
     const struct ht_gpu *gpu = ht_cluster_gpu_of(s->cluster, 0);
     printf("model %s, %lld of its %lld blocks run (measured)\n", s->model.name, (long long)x->blocks,
            (long long)s->model.layers);
-    ht_scenario_print(s, stdout);
+    ht_scenario_print(s, HT_EQUAL_REPLICAS, stdout);
     putchar('\n');
     if (gpu->cores == 0)
         printf("GPU %s, %d host cores; median and quartiles over %lld iterations of every system\n\n", gpu->name,

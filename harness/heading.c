@@ -52,22 +52,26 @@ const char *ht_system_title(const struct ht_system *system, const struct ht_scen
     return system->ranks_title && ht_scenario_ranks(s) > 1 ? system->ranks_title : system->title;
 }
 
-static const char *parallelism(const struct ht_scenario *s)
+static const char *parallelism(const struct ht_scenario *s, enum ht_division division)
 {
     if (ht_scenario_ranks(s) == 1) return "none";
-    return s->pipeline ? "pipeline" : "zero3";
+    return division == HT_ONE_PIPELINE ? "pipeline" : "zero3";
 }
 
-void ht_scenario_print(const struct ht_scenario *s, FILE *out)
+void ht_scenario_print(const struct ht_scenario *s, enum ht_division division, FILE *out)
 {
     char text[HT_HEADING_TEXT];
     fprintf(out, "cluster %s: %s", s->cluster->name, ht_cluster_devices(s->cluster, text, sizeof(text)));
     if (ht_scenario_ranks(s) > 1)
-        fputs(s->pipeline ? ", one pipeline"
+        fputs(division == HT_ONE_PIPELINE ? ", one pipeline"
                           : ", data-parallel with ZeRO-3: parameters, gradients and optimizer states are sharded",
               out);
-    fprintf(out, "\nbatch %lld x %lld tokens in micro-batches of %lld; %s", (long long)s->batch, (long long)s->seq,
-            (long long)s->micro_batch, ht_numerics_text(&s->numerics, text));
+    fprintf(out, "\nbatch %lld x %lld tokens in micro-batches of ", (long long)s->batch, (long long)s->seq);
+    if (division == HT_PLANNED_REPLICAS)
+        fputs("the plan's sizes", out);
+    else
+        fprintf(out, "%lld", (long long)s->micro_batch);
+    fprintf(out, "; %s", ht_numerics_text(&s->numerics, text));
 }
 
 /* ---- JSON ------------------------------------------------------------------------------------------------------ */
@@ -107,7 +111,7 @@ static void add_control(const struct ht_scenario *s, json_t *scenario)
     json_object_set_new(scenario, "dynamic_loss_scale", json_boolean(o->dynamic));
 }
 
-json_t *ht_scenario_json(const struct ht_scenario *s)
+json_t *ht_scenario_json(const struct ht_scenario *s, enum ht_division division)
 {
     const struct ht_model *m = &s->model;
     const struct ht_gpu *gpu = ht_cluster_gpu_of(s->cluster, 0);
@@ -122,7 +126,7 @@ json_t *ht_scenario_json(const struct ht_scenario *s)
     json_object_set_new(root, "gpus_text", json_string(ht_cluster_devices(s->cluster, devices, sizeof(devices))));
     json_object_set_new(root, "dtypes", ht_numerics_json(&s->numerics));
     json_object_set_new(root, "numerics_text", json_string(ht_numerics_text(&s->numerics, numerics)));
-    json_object_set_new(root, "parallelism", json_string(parallelism(s)));
+    json_object_set_new(root, "parallelism", json_string(parallelism(s, division)));
     json_object_set_new(root, "rate_note", *ht_rate_note(s, note) ? json_string(note) : json_null());
     add_control(s, root);
     return root;

@@ -25,13 +25,13 @@ const char *ht_rate_note(const struct ht_scenario *s, char buf[HT_HEADING_TEXT])
 const char *ht_system_title(const struct ht_system *system, const struct ht_scenario *s);
 
 /* Two lines, the second one without its end: cluster and devices; batch, micro-batch and numerics. */
-void ht_scenario_print(const struct ht_scenario *s, FILE *out);
+void ht_scenario_print(const struct ht_scenario *s, enum ht_division division, FILE *out);
 
 /* The same and the rate note, of rows of JSON that share a cluster: what differs is listed ("micro-batches of 1 or 8"). */
 void ht_rows_print_scenario(const json_t *rows, FILE *out);
 
 /* The caller owns what is returned. */
-json_t *ht_scenario_json(const struct ht_scenario *s);
+json_t *ht_scenario_json(const struct ht_scenario *s, enum ht_division division);
 json_t *ht_numerics_json(const struct ht_numerics *numerics);
 
 #endif

@@ -1,6 +1,7 @@
 #include "harness/job.h"
 
 #include "common/base/array.h"
+#include "common/plan/layout.h"
 #include "common/schedule/bound.h"
 #include "common/schedule/file.h"
 #include "harness/engine.h"
@@ -67,8 +68,11 @@ static enum ht_status make_plan(const struct ht_options *o, const char *system, 
         return ht_fail(err, HT_BAD_INPUT, "--model is missing; hetbench list models shows those there are");
     if (!request.cluster)
         return ht_fail(err, HT_BAD_INPUT, "--cluster is missing; hetbench list clusters shows those there are");
-    request.pipeline = job->system->pipeline;
     status = ht_scenario_create(&request, err, &job->scenario);
+    if (status == HT_OK && job->system->division == HT_EQUAL_REPLICAS) {
+        status = ht_layout_check_equal(&job->scenario, err);
+        if (status != HT_OK) ht_scenario_free(&job->scenario);
+    }
     if (status != HT_OK) return status;
     job->has_scenario = true;
     if (request.local_gpu) status = ht_engine_take_reserve(o, &job->scenario, err, &job->reserve);

@@ -54,7 +54,7 @@ json_t *ht_job_json(const struct ht_job *job)
     if (job->system) {
         json_object_set_new(root, "system", json_string(job->system->name));
         json_object_set_new(root, "title", json_string(ht_system_title(job->system, &job->scenario)));
-        json_object_set_new(root, "scenario", ht_scenario_json(&job->scenario));
+        json_object_set_new(root, "scenario", ht_scenario_json(&job->scenario, job->system->division));
         json_object_set_new(root, "plan", plan_json(&job->plan));
     }
     if (job->profile)

@@ -34,7 +34,7 @@ void ht_job_print(const struct ht_job *job, FILE *out)
     char note[HT_HEADING_TEXT];
     fprintf(out, "%s (%s), model %s (%.4g parameters)\n", ht_system_title(job->system, s), job->system->name,
             s->model.name, (double)ht_model_params(&s->model));
-    ht_scenario_print(s, out);
+    ht_scenario_print(s, job->system->division, out);
     print_control(s, out);
     putc('\n', out);
     if (*ht_rate_note(s, note)) fprintf(out, "%s\n", note);

@@ -241,16 +241,13 @@ int64_t ht_tokens_bytes(const struct ht_tokens *t)
 
 /* ---- batches --------------------------------------------------------------------------------------------------- */
 
-void ht_batches_init(struct ht_batches *b, const struct ht_tokens *from, uint64_t seed, int64_t batch,
-                     int64_t micro_batch, int64_t seq)
+void ht_batches_init(struct ht_batches *b, const struct ht_tokens *from, uint64_t seed, int64_t batch, int32_t n,
+                     const struct ht_slice *slices, int64_t seq)
 {
-    *b = (struct ht_batches){.from = from,
-                             .seed = seed,
-                             .batch = batch,
-                             .micro_batch = micro_batch,
-                             .seq = seq,
-                             .n_micro_batches = (int32_t)(batch / micro_batch)};
+    *b = (struct ht_batches){.from = from, .seed = seed, .batch = batch, .seq = seq, .n_micro_batches = n};
     pthread_mutex_init(&b->lock, NULL);
+    b->slices = HT_NEW_ARRAY(struct ht_slice, n);
+    for (int32_t j = 0; j < n; j++) b->slices[j] = slices ? slices[j] : (struct ht_slice){j * (batch / n), batch / n};
     b->made_for = HT_NEW_ARRAY(int32_t, 2 * b->n_micro_batches);
     for (int32_t i = 0; i < 2 * b->n_micro_batches; i++) b->made_for[i] = -1;
     b->tokens = HT_NEW_ARRAY(int32_t, 2 * batch * 2 * seq);
@@ -261,6 +258,7 @@ void ht_batches_free(struct ht_batches *b)
 {
     if (!b->tokens) return;
     pthread_mutex_destroy(&b->lock);
+    free(b->slices);
     free(b->made_for);
     free(b->tokens);
     free(b->row);
@@ -287,13 +285,13 @@ static enum ht_status read_tokens(const struct ht_tokens *t, int64_t at, int64_t
     return HT_OK;
 }
 
-/* Sequences j B_micro .. of the iteration: tokens, then targets, each (B,T). */
-static enum ht_status make(const struct ht_batches *b, int32_t iteration, int32_t j, int32_t *tokens, int32_t *targets,
-                           struct ht_error *err)
+/* A slice of the iteration's sequences: tokens, then targets, each (B,T). */
+static enum ht_status make(const struct ht_batches *b, int32_t iteration, struct ht_slice slice, int32_t *tokens,
+                           int32_t *targets, struct ht_error *err)
 {
     uint64_t starts = (uint64_t)(b->from->n - b->seq - 1);
-    for (int64_t i = 0; i < b->micro_batch; i++) {
-        uint64_t index = (uint64_t)iteration * (uint64_t)b->batch + (uint64_t)(j * b->micro_batch + i);
+    for (int64_t i = 0; i < slice.count; i++) {
+        uint64_t index = (uint64_t)iteration * (uint64_t)b->batch + (uint64_t)(slice.first + i);
         int64_t begin = (int64_t)ht_random_below(b->seed, index, starts);
         enum ht_status status = read_tokens(b->from, begin, b->seq + 1, b->row, err);
         if (status != HT_OK) return status;
@@ -310,12 +308,12 @@ enum ht_status ht_batches_get(void *ctx, int32_t iteration, int32_t micro_batch,
     if (micro_batch < 0 || micro_batch >= b->n_micro_batches)
         return ht_fail(err, HT_FAILED, "micro-batch %d of %d was asked for", micro_batch, b->n_micro_batches);
     int32_t slot = iteration % 2 * b->n_micro_batches + micro_batch;
-    int64_t values = b->micro_batch * b->seq;
-    int32_t *x = b->tokens + 2 * values * slot, *y = x + values;
+    struct ht_slice slice = b->slices[micro_batch];
+    int32_t *x = b->tokens + 2 * b->seq * (iteration % 2 * b->batch + slice.first), *y = x + slice.count * b->seq;
     enum ht_status status = HT_OK;
     pthread_mutex_lock(&b->lock);
     if (b->made_for[slot] != iteration) {
-        status = make(b, iteration, micro_batch, x, y, err);
+        status = make(b, iteration, slice, x, y, err);
         b->made_for[slot] = status == HT_OK ? iteration : -1;
     }
     pthread_mutex_unlock(&b->lock);

@@ -16,6 +16,7 @@
 #define HT_HARNESS_TOKENS_H
 
 #include "common/base/status.h"
+#include "common/schedule/schedule.h"
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -51,16 +52,18 @@ int64_t ht_tokens_bytes(const struct ht_tokens *t);
 struct ht_batches {
     const struct ht_tokens *from;
     uint64_t seed;
-    int64_t batch, micro_batch, seq;
+    int64_t batch, seq;
     int32_t n_micro_batches;
+    struct ht_slice *slices; /* [n_micro_batches] */
     pthread_mutex_t lock;
     int32_t *made_for; /* [2 * n_micro_batches]: iteration that the slot holds, or -1 */
-    int32_t *tokens;   /* [2 * n_micro_batches] slots of (B,T) tokens and (B,T) targets */
+    int32_t *tokens;   /* [2 iterations] of the batch: each micro-batch's (B,T) tokens, then its (B,T) targets */
     int32_t *row;      /* [seq + 1]: a sequence as it is read */
 };
 
-void ht_batches_init(struct ht_batches *b, const struct ht_tokens *from, uint64_t seed, int64_t batch,
-                     int64_t micro_batch, int64_t seq);
+/* n micro-batches of the batch; slices: [n], which tile it, copied; NULL: equally many sequences each, in order. */
+void ht_batches_init(struct ht_batches *b, const struct ht_tokens *from, uint64_t seed, int64_t batch, int32_t n,
+                     const struct ht_slice *slices, int64_t seq);
 void ht_batches_free(struct ht_batches *b);
 
 /* ht_cpu_options.data; ctx is the struct ht_batches. HT_FAILED when the file is no longer what was checked. */

@@ -131,7 +131,8 @@ static enum ht_status make_inputs(const struct ht_options *o, const struct ht_jo
     if (status != HT_OK) return status;
     in->token_losses = HT_NEW_ARRAY(double, o->steps * job->schedule->n_micro_batches);
     if (judged) in->verdicts = HT_NEW_ARRAY(struct ht_cpu_iteration, o->steps);
-    ht_batches_init(&in->batches, tokens, (uint64_t)o->data_seed, s->batch, s->micro_batch, s->seq);
+    ht_batches_init(&in->batches, tokens, (uint64_t)o->data_seed, s->batch, job->schedule->n_micro_batches,
+                    job->schedule->slices, s->seq);
     return HT_OK;
 }
 

@@ -104,33 +104,18 @@ static enum ht_status shape_of(const struct ht_scenario_request *r, struct ht_er
     return ht_model_check_seq(&s->model, s->seq, err);
 }
 
-/* Every rank has as many micro-batches as the others. */
-static enum ht_status spread_over_ranks(const struct ht_scenario_request *r, struct ht_error *err,
-                                        struct ht_scenario *s)
+/* One rank a device. */
+static enum ht_status check_ranks(const struct ht_scenario_request *r, const struct ht_scenario *s, struct ht_error *err)
 {
     int64_t ranks = ht_scenario_ranks(s);
-    if (r->ranks && r->ranks != ranks)
-        return ht_fail(err, HT_BAD_INPUT, "%lld ranks on cluster '%s', which has %lld device%s; expected one rank a device",
-                       (long long)r->ranks, s->cluster->name, (long long)ranks, ranks == 1 ? "" : "s");
-    if (ranks == 1) return HT_OK;
-    if (s->pipeline) {
-        if (!r->micro_batch) s->micro_batch = s->batch % ranks ? 1 : s->batch / ranks;
-        return HT_OK;
-    }
-    if (s->batch % ranks)
-        return ht_fail(err, HT_BAD_INPUT, "the %lld devices of cluster '%s' do not divide the batch of %lld sequences",
-                       (long long)ranks, s->cluster->name, (long long)s->batch);
-    if (!r->micro_batch) s->micro_batch = s->batch / ranks;
-    if (s->batch / ranks % s->micro_batch)
-        return ht_fail(err, HT_BAD_INPUT,
-                       "micro-batch %lld does not divide the %lld sequences of each of %lld devices (batch %lld)",
-                       (long long)s->micro_batch, (long long)(s->batch / ranks), (long long)ranks, (long long)s->batch);
-    return HT_OK;
+    if (!r->ranks || r->ranks == ranks) return HT_OK;
+    return ht_fail(err, HT_BAD_INPUT, "%lld ranks on cluster '%s', which has %lld device%s; expected one rank a device",
+                   (long long)r->ranks, s->cluster->name, (long long)ranks, ranks == 1 ? "" : "s");
 }
 
 enum ht_status ht_scenario_create(const struct ht_scenario_request *request, struct ht_error *err, struct ht_scenario *out)
 {
-    struct ht_scenario s = {.pipeline = request->pipeline};
+    struct ht_scenario s = {0};
     enum ht_status status = ht_hf_is_config(request->model) ? ht_hf_config_load(request->model, err, &s.model)
                                                             : ht_model_load(request->model, err, &s.model);
     if (status == HT_OK && request->blocks) s.model.layers = request->blocks;
@@ -138,7 +123,9 @@ enum ht_status ht_scenario_create(const struct ht_scenario_request *request, str
     if (status == HT_OK) status = cluster_of(request, err, &s.cluster);
     if (status == HT_OK && s.cluster->n_gpus == 0)
         status = ht_fail(err, HT_BAD_INPUT, "cluster '%s' has no device to train on", s.cluster->name);
-    if (status == HT_OK) status = spread_over_ranks(request, err, &s);
+    if (status == HT_OK) status = check_ranks(request, &s, err);
+    if (status == HT_OK && !request->micro_batch)
+        s.micro_batch = s.batch % ht_scenario_ranks(&s) ? 1 : s.batch / ht_scenario_ranks(&s);
     if (status == HT_OK)
         status = numerics_of(request, ht_cluster_gpu_of(s.cluster, 0)->cores > 0, err, &s.numerics);
     if (status == HT_OK) status = control_of(request, &s.numerics, err, &s.control);
@@ -172,20 +159,7 @@ int64_t ht_scenario_ranks_per_node(const struct ht_scenario *s)
 
 int64_t ht_scenario_micro_batches(const struct ht_scenario *s)
 {
-    return s->batch / (s->micro_batch * (s->pipeline ? 1 : ht_scenario_ranks(s)));
-}
-
-int64_t ht_scenario_shard(const struct ht_scenario *s, int64_t unit)
-{
-    int64_t ranks = ht_scenario_ranks(s);
-    return (ht_unit_params(&s->model, unit) + ranks - 1) / ranks;
-}
-
-int64_t ht_scenario_params_per_rank(const struct ht_scenario *s)
-{
-    int64_t sum = 0;
-    for (int64_t u = 0; u < ht_model_units(&s->model); u++) sum += ht_scenario_shard(s, u);
-    return sum;
+    return s->batch / s->micro_batch;
 }
 
 int64_t ht_scenario_device_bytes(const struct ht_scenario *s)

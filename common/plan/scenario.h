@@ -13,9 +13,7 @@ struct ht_scenario {
     struct ht_model model;
     struct ht_cluster *cluster; /* owned */
     int64_t batch;              /* sequences per iteration, over all ranks */
-    int64_t micro_batch;        /* sequences per forward pass of one rank; ranks x micro_batch (pipeline: micro_batch)
-                                   divides batch */
-    bool pipeline;              /* the ranks are parts of one pipeline, which every micro-batch passes; else replicas */
+    int64_t micro_batch;        /* sequences per forward pass, unless the plan says otherwise; divides batch */
     int64_t seq;                /* tokens per sequence */
     struct ht_numerics numerics;
     struct ht_control control; /* what happens to gradients that overflow or are too large */
@@ -27,8 +25,7 @@ struct ht_scenario_request {
                                     config.json of transformers (common/model/hf_config.h) */
     int64_t blocks;              /* default the model's own; else it has so many */
     int64_t batch;               /* default 8 */
-    int64_t micro_batch;         /* default batch over the cluster's devices; of a pipeline 1 if that is no whole number */
-    bool pipeline;
+    int64_t micro_batch;         /* default batch over the cluster's devices, or 1 if that is no whole number */
     int64_t seq;                 /* default the model's max_seq */
     int64_t device_memory_bytes; /* default the device's own */
     int64_t ranks;               /* one a device, of which `local` then has so many; default the cluster's devices */
@@ -50,14 +47,11 @@ enum ht_status ht_scenario_create(const struct ht_scenario_request *request, str
                                   struct ht_scenario *out);
 void ht_scenario_free(struct ht_scenario *s);
 
-/* One a device of the cluster: data-parallel replicas, or parts of a pipeline. */
+/* One a device of the cluster. */
 int64_t ht_scenario_ranks(const struct ht_scenario *s);
 int64_t ht_scenario_ranks_per_node(const struct ht_scenario *s); /* of the fullest node */
-/* Micro-batches of one rank in an iteration; of a pipeline, of all. */
+/* Micro-batches of the iteration, of the scenario's size. */
 int64_t ht_scenario_micro_batches(const struct ht_scenario *s);
-/* Not for pipelines: elements of a unit's parameters that one rank owns (ZeRO-3): a rank's share, rounded up, so that all are equal. */
-int64_t ht_scenario_shard(const struct ht_scenario *s, int64_t unit);
-int64_t ht_scenario_params_per_rank(const struct ht_scenario *s); /* of all units */
 /* What the smallest device, and the smallest node's memory, can hold. */
 int64_t ht_scenario_device_bytes(const struct ht_scenario *s);
 int64_t ht_scenario_host_bytes(const struct ht_scenario *s);

@@ -1,6 +1,7 @@
 #include "common/plan/shards.h"
 
 #include "common/base/array.h"
+#include "common/plan/works.h"
 
 #include <stdlib.h>
 
@@ -21,10 +22,14 @@ void ht_shards_init(struct ht_single *g)
     g->reduce = ht_add_lane(g->schedule, "reduce", HT_LANE_COLLECTIVE, g->rank, HT_FIFO);
     g->gathered = HT_NEW_ARRAY(bool, g->n_units);
     g->full_param = HT_NEW_ARRAY(int32_t, g->n_units);
+    g->full_sum = HT_NEW_ARRAY(int32_t, g->n_units);
     g->full_grad = HT_NEW_ARRAY(int32_t, g->n_units * g->n_mb);
     for (int32_t u = 0; u < g->n_units; u++) {
-        g->full_param[u] = whole(g, HT_COMM, u, -1, n->param);
-        for (int32_t j = 0; j < g->n_mb; j++) g->full_grad[ht_single_at(g, u, j)] = whole(g, HT_GRAD, u, j, n->grad);
+        g->full_param[u] = g->own_mb ? whole(g, HT_COMM, u, -1, n->param) : -1;
+        g->full_sum[u] = g->reduce_once && g->own_mb ? whole(g, HT_GRAD, u, -1, n->accumulate) : -1;
+        for (int32_t j = 0; j < g->n_mb; j++)
+            g->full_grad[ht_single_at(g, u, j)] =
+                j < g->own_mb && !(g->reduce_once && j == 0) ? whole(g, HT_GRAD, u, j, n->grad) : -1;
     }
 }
 
@@ -32,6 +37,7 @@ void ht_shards_free(struct ht_single *g)
 {
     free(g->gathered);
     free(g->full_param);
+    free(g->full_sum);
     free(g->full_grad);
 }
 
@@ -41,40 +47,72 @@ void ht_shards_begin_slot(struct ht_single *g)
     g->slot = g->computed;
 }
 
-/* Every rank sends its shard to the N - 1 others, or their shards of its gradient to them. */
-static void collective(struct ht_single *g, enum ht_op_kind kind, int32_t lane, int32_t unit, enum ht_dtype dtype)
+/*
+ * What a rank sends. In a ring every rank passes on all shards but its own, be they parameters or sums, so that uneven
+ * shards cost little more than even ones. A rank without a micro-batch in this round (takes_part false) only sends its
+ * shard to the others, or receives it from them.
+ */
+static int64_t traffic(const struct ht_single *g, int32_t unit, bool takes_part)
+{
+    int64_t own = ht_layout_shard(g->layout, unit, g->rank)->padded, all = 0;
+    for (int32_t r = 0; r < g->n_ranks; r++) all += ht_layout_shard(g->layout, unit, r)->padded;
+    return takes_part ? all - own : own * (g->n_ranks - 1);
+}
+
+static void collective(struct ht_single *g, enum ht_op_kind kind, int32_t lane, int32_t unit, enum ht_dtype dtype, bool takes_part)
 {
     struct ht_schedule *s = g->schedule;
     struct ht_work w = {.kind = kind, .where = HT_LANE_COLLECTIVE, .tp = 1, .ranks = g->n_ranks, .grad_dtype = dtype};
-    w.bytes = ht_scenario_shard(g->scenario, unit) * (g->n_ranks - 1) * ht_dtype_bytes(dtype);
+    w.bytes = traffic(g, unit, takes_part) * ht_dtype_bytes(dtype);
     /* About no micro-batch: the ranks' are different ones. */
     ht_add_op(s, kind, lane, ht_single_label(g, unit, -1), ht_add_work(s, &w));
     ht_single_draw(g, w.bytes);
     ht_single_chain(g);
 }
 
-void ht_shards_gather(struct ht_single *g, int32_t unit)
+void ht_shards_gather(struct ht_single *g, int32_t unit, int32_t mb)
 {
     struct ht_schedule *s = g->schedule;
+    bool takes_part = mb < g->own_mb;
     if (g->gathered[unit]) return;
-    collective(g, HT_OP_ALL_GATHER, g->gather, unit, g->scenario->numerics.param);
+    collective(g, HT_OP_ALL_GATHER, g->gather, unit, g->scenario->numerics.param, takes_part);
     ht_op_name(s, "AG%d", unit);
     ht_op_after(s, g->ahead);
     if (g->cast[unit]) ht_op_effect(s, g->master[unit], HT_DEVICE, HT_NEED);
     ht_op_effect(s, g->param[unit], HT_DEVICE, g->cast[unit] ? HT_PRODUCE | HT_RELEASE : HT_NEED);
-    ht_op_effect(s, g->full_param[unit], HT_DEVICE, HT_PRODUCE);
+    if (takes_part) ht_op_effect(s, g->full_param[unit], HT_DEVICE, HT_PRODUCE);
     g->gathered[unit] = true;
+}
+
+/* Adds a whole gradient to the sum. */
+static void add_up(struct ht_single *g, int32_t unit, int32_t mb)
+{
+    const struct ht_numerics *n = &g->scenario->numerics;
+    struct ht_schedule *s = g->schedule;
+    struct ht_work w = ht_scenario_work(g->scenario, HT_OP_ACCUMULATE, HT_LANE_COMPUTE, unit);
+    w.params = ht_unit_params(&g->scenario->model, unit);
+    w.dtype = n->accumulate;
+    g->computed = ht_add_op(s, HT_OP_ACCUMULATE, g->compute, ht_single_label(g, unit, mb), ht_add_work(s, &w));
+    ht_op_name(s, "A%d.%d", unit, mb);
+    ht_op_effect(s, g->full_sum[unit], HT_DEVICE, HT_UPDATE);
+    ht_op_effect(s, g->full_grad[ht_single_at(g, unit, mb)], HT_DEVICE, HT_NEED | HT_RELEASE);
+    ht_single_draw(g, 0);
+    ht_single_chain(g);
 }
 
 void ht_shards_reduce(struct ht_single *g, int32_t unit, int32_t mb)
 {
+    const struct ht_numerics *n = &g->scenario->numerics;
     struct ht_schedule *s = g->schedule;
-    int32_t at = ht_single_at(g, unit, mb);
-    collective(g, HT_OP_REDUCE_SCATTER, g->reduce, unit, g->scenario->numerics.reduce);
-    if (g->n_mb > 1)
+    bool own = mb < g->own_mb, once = g->reduce_once;
+    int32_t at = ht_single_at(g, unit, mb), whole = once ? g->full_sum[unit] : own ? g->full_grad[at] : -1;
+    if (once && own && mb) add_up(g, unit, mb);
+    if (once && mb + 1 < g->n_mb) return;
+    collective(g, HT_OP_REDUCE_SCATTER, g->reduce, unit, once ? n->accumulate : n->reduce, whole >= 0);
+    if (g->n_mb > 1 && !once)
         ht_op_name(s, "RS%d.%d", unit, mb);
     else
         ht_op_name(s, "RS%d", unit);
-    ht_op_effect(s, g->full_grad[at], HT_DEVICE, HT_NEED | HT_RELEASE);
-    ht_op_effect(s, mb ? g->grad_mb[at] : g->grad[unit], HT_DEVICE, HT_PRODUCE);
+    if (whole >= 0) ht_op_effect(s, whole, HT_DEVICE, HT_NEED | HT_RELEASE);
+    ht_op_effect(s, mb && !once ? g->grad_mb[at] : g->grad[unit], HT_DEVICE, HT_PRODUCE);
 }

@@ -6,6 +6,7 @@
 #include "common/plan/works.h"
 #include "common/schedule/merge.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 struct ht_label ht_single_label(const struct ht_single *g, int32_t unit, int32_t mb)
@@ -13,19 +14,25 @@ struct ht_label ht_single_label(const struct ht_single *g, int32_t unit, int32_t
     return (struct ht_label){.unit = unit,
                              .n_units = 1,
                              .sub_ops = HT_ALL_SUB_OPS,
-                             .micro_batch = mb < 0 ? -1 : g->rank * g->n_mb + mb};
+                             .micro_batch = mb < 0 ? -1 : ht_layout_micro_batch(g->layout, g->rank, mb)};
 }
 
-/* elements: of a shard as all ranks have it; those of rank r begin at element r times as many. 0: no parameters' row. */
-static int32_t tensor(struct ht_single *g, enum ht_tensor_class class, int32_t unit, int32_t mb, int64_t bytes, int64_t elements)
+static int32_t tensor(struct ht_single *g, enum ht_tensor_class class, int32_t unit, int32_t mb, int64_t bytes)
 {
-    struct ht_tensor t = {.class = class, .label = ht_single_label(g, unit, mb), .bytes = bytes, .rank = g->rank};
-    if (elements) {
-        int64_t params = ht_unit_params(&g->scenario->model, unit), begin = g->rank * elements, end = begin + elements;
-        t.shard_begin = begin < params ? begin : params;
-        t.shard_end = end < params ? end : params;
-    }
-    return ht_add_tensor(g->schedule, t);
+    struct ht_label label = ht_single_label(g, unit, mb);
+    return ht_add_tensor(g->schedule, (struct ht_tensor){.class = class, .label = label, .bytes = bytes, .rank = g->rank});
+}
+
+/* The rank's shard. */
+static int32_t shard(struct ht_single *g, enum ht_tensor_class class, int32_t unit, int32_t mb, enum ht_dtype dtype)
+{
+    const struct ht_shard *x = ht_layout_shard(g->layout, unit, g->rank);
+    int32_t row = tensor(g, class, unit, mb, x->padded * ht_dtype_bytes(dtype));
+    struct ht_tensor *t = &g->schedule->tensors[row];
+    t->shard_begin = x->begin;
+    t->shard_end = x->end;
+    t->sharded = true;
+    return row;
 }
 
 enum ht_unit_kind ht_single_kind(const struct ht_single *g, int32_t unit)
@@ -36,40 +43,45 @@ enum ht_unit_kind ht_single_kind(const struct ht_single *g, int32_t unit)
 static void add_parameters(struct ht_single *g, int32_t u)
 {
     const struct ht_numerics *n = &g->scenario->numerics;
-    int64_t params = ht_scenario_shard(g->scenario, u); /* all of the unit's, of one rank */
-    g->param[u] = tensor(g, HT_PARAM, u, -1, params * ht_dtype_bytes(n->param), params);
-    g->master[u] = ht_numerics_has_master(n) ? tensor(g, HT_MASTER, u, -1, params * 4, params) : -1;
-    g->momentum[u] = tensor(g, HT_MOMENTUM, u, -1, params * 4, params);
-    g->variance[u] = tensor(g, HT_VARIANCE, u, -1, params * 4, params);
+    g->param[u] = shard(g, HT_PARAM, u, -1, n->param);
+    g->master[u] = ht_numerics_has_master(n) ? shard(g, HT_MASTER, u, -1, HT_F32) : -1;
+    g->momentum[u] = shard(g, HT_MOMENTUM, u, -1, HT_F32);
+    g->variance[u] = shard(g, HT_VARIANCE, u, -1, HT_F32);
     /* With one micro-batch the fresh gradient is the gradient; with more, sums are kept in the accumulation type. */
-    int64_t grad_bytes = params * ht_dtype_bytes(g->n_mb > 1 ? n->accumulate : n->grad);
-    g->grad[u] = tensor(g, HT_GRAD, u, -1, grad_bytes, params);
+    g->grad[u] = shard(g, HT_GRAD, u, -1, g->n_mb > 1 ? n->accumulate : n->grad);
     for (int32_t j = 0; j < g->n_mb; j++)
-        g->grad_mb[ht_single_at(g, u, j)] = j ? tensor(g, HT_GRAD, u, j, params * ht_dtype_bytes(n->grad), params) : -1;
+        g->grad_mb[ht_single_at(g, u, j)] = j && !g->reduce_once ? shard(g, HT_GRAD, u, j, n->grad) : -1;
 }
 
 static void add_activations(struct ht_single *g, int32_t u, int32_t j)
 {
     const struct ht_scenario *sc = g->scenario;
-    int64_t input = ht_unit_input_bytes(&sc->model, u, sc->micro_batch, sc->seq, sc->numerics.param);
-    int64_t kept = ht_unit_activation_bytes(&sc->model, u, sc->micro_batch, sc->seq, sc->numerics.param);
+    bool own = j < g->own_mb;
+    int64_t input = ht_unit_input_bytes(&sc->model, u, g->micro_batch, sc->seq, sc->numerics.param);
+    int64_t kept = ht_unit_activation_bytes(&sc->model, u, g->micro_batch, sc->seq, sc->numerics.param);
     int32_t at = ht_single_at(g, u, j);
-    g->x[at] = input ? tensor(g, HT_CHECKPOINT, u, j, input, 0) : -1;
-    g->d[at] = input ? tensor(g, HT_ACT_GRAD, u, j, input, 0) : -1;
-    g->a[at] = kept ? tensor(g, HT_ACTIVATION, u, j, kept, 0) : -1;
-    if (u == g->n_units - 1)
-        g->logits[j] = tensor(g, HT_LOGITS, u, j, ht_logits_bytes(&sc->model, sc->micro_batch, sc->seq), 0);
+    g->x[at] = own && input ? tensor(g, HT_CHECKPOINT, u, j, input) : -1;
+    g->d[at] = own && input ? tensor(g, HT_ACT_GRAD, u, j, input) : -1;
+    g->a[at] = own && kept ? tensor(g, HT_ACTIVATION, u, j, kept) : -1;
+    if (own && u == g->n_units - 1)
+        g->logits[j] = tensor(g, HT_LOGITS, u, j, ht_logits_bytes(&sc->model, g->micro_batch, sc->seq));
 }
 
-static void init(struct ht_single *g, const struct ht_scenario *scenario, const struct ht_program *program, int32_t rank)
+static void init(struct ht_single *g, const struct ht_scenario *scenario, const struct ht_layout *layout,
+                 const struct ht_program *program, int32_t rank)
 {
     *g = (struct ht_single){.scenario = scenario,
-                            .n_units = (int32_t)ht_model_units(&scenario->model),
-                            .n_mb = (int32_t)ht_scenario_micro_batches(scenario),
-                            .n_ranks = (int32_t)ht_scenario_ranks(scenario),
+                            .layout = layout,
+                            .n_units = layout->n_units,
+                            .n_mb = layout->rounds,
+                            .own_mb = layout->replicas[rank].n_micro_batches,
+                            .micro_batch = layout->replicas[rank].micro_batch,
+                            .n_ranks = layout->n_ranks,
                             .rank = rank,
+                            .reduce_once = program->reduce_once && layout->rounds > 1 && layout->n_ranks > 1,
                             .blocking_prev = -1};
     struct ht_schedule *s = g->schedule = ht_links_schedule(scenario, program->name);
+    ht_layout_slice(layout, s);
     g->compute = ht_add_lane(s, "compute", HT_LANE_COMPUTE, rank, HT_FIFO);
     g->h2d = ht_add_lane(s, "h2d", HT_LANE_H2D, rank, program->h2d_order);
     g->d2h = ht_add_lane(s, "d2h", HT_LANE_D2H, rank, program->d2h_order);
@@ -92,7 +104,11 @@ static void init(struct ht_single *g, const struct ht_scenario *scenario, const 
 
 void ht_draft_begin(struct ht_single *g, const struct ht_scenario *scenario, const char *name)
 {
-    init(g, scenario, &(struct ht_program){.name = name}, 0);
+    struct ht_layout *layout;
+    enum ht_status status = ht_layout_equal(scenario, NULL, &layout);
+    assert(!status);
+    (void)status;
+    init(g, scenario, layout, &(struct ht_program){.name = name}, 0);
 }
 
 static struct ht_schedule *let_go(struct ht_single *g)
@@ -108,16 +124,18 @@ static struct ht_schedule *let_go(struct ht_single *g)
 struct ht_schedule *ht_draft_end(struct ht_single *g)
 {
     struct ht_schedule *s = let_go(g);
+    ht_layout_destroy((struct ht_layout *)g->layout);
     ht_schedule_link(s);
     return s;
 }
 
 /* The draft of a rank, under control. */
-static enum ht_status write_draft(const struct ht_scenario *scenario, const struct ht_program *program, int32_t rank,
-                                  struct ht_error *err, struct ht_schedule **out)
+static enum ht_status write_draft(const struct ht_scenario *scenario, const struct ht_layout *layout,
+                                  const struct ht_program *program, int32_t rank, struct ht_error *err,
+                                  struct ht_schedule **out)
 {
     struct ht_single g;
-    init(&g, scenario, program, rank);
+    init(&g, scenario, layout, program, rank);
     program->emit(&g, program->context);
     bool blocking = g.blocking;
     struct ht_schedule *plain = let_go(&g);
@@ -131,13 +149,13 @@ static enum ht_status write_draft(const struct ht_scenario *scenario, const stru
     return status;
 }
 
-enum ht_status ht_build_graph(const struct ht_scenario *scenario, const struct ht_program *program, struct ht_error *err,
-                              struct ht_schedule **out)
+static enum ht_status build(const struct ht_scenario *scenario, const struct ht_layout *layout,
+                            const struct ht_program *program, struct ht_error *err, struct ht_schedule **out)
 {
-    int32_t ranks = (int32_t)ht_scenario_ranks(scenario), n = 0;
+    int32_t ranks = layout->n_ranks, n = 0;
     struct ht_schedule **drafts = HT_NEW_ARRAY(struct ht_schedule *, ranks), *graph = NULL;
     enum ht_status status = HT_OK;
-    for (; n < ranks && !status; n++) status = write_draft(scenario, program, n, err, &drafts[n]);
+    for (; n < ranks && !status; n++) status = write_draft(scenario, layout, program, n, err, &drafts[n]);
     if (!status && ranks > 1) status = ht_schedule_merge(drafts, ranks, err, &graph);
     if (!status && ranks == 1) {
         graph = drafts[0];
@@ -149,6 +167,16 @@ enum ht_status ht_build_graph(const struct ht_scenario *scenario, const struct h
     ht_schedule_link(graph);
     *out = graph;
     return HT_OK;
+}
+
+enum ht_status ht_build_graph(const struct ht_scenario *scenario, const struct ht_program *program, struct ht_error *err,
+                              struct ht_schedule **out)
+{
+    struct ht_layout *equal = NULL;
+    enum ht_status status = program->layout ? HT_OK : ht_layout_equal(scenario, err, &equal);
+    if (!status) status = build(scenario, program->layout ? program->layout : equal, program, err, out);
+    ht_layout_destroy(equal);
+    return status;
 }
 
 void ht_single_place(struct ht_single *g, int32_t tensor, enum ht_tier tier)
@@ -167,7 +195,9 @@ void ht_single_place_states(struct ht_single *g, int32_t unit, enum ht_tier tier
 
 static struct ht_work work_of(const struct ht_single *g, enum ht_op_kind kind, enum ht_lane_kind where, int32_t unit)
 {
-    return ht_scenario_work(g->scenario, kind, where, unit);
+    struct ht_work w = ht_scenario_work(g->scenario, kind, where, unit);
+    w.batch = g->micro_batch;
+    return w;
 }
 
 void ht_single_chain(struct ht_single *g)
@@ -214,8 +244,8 @@ static void read_param(struct ht_single *g, int32_t unit, bool last)
 static void scratch(struct ht_single *g, int32_t unit, int32_t mb, bool backward)
 {
     const struct ht_scenario *sc = g->scenario;
-    int64_t bytes = ht_unit_workspace_bytes(&sc->model, unit, sc->micro_batch, sc->seq, sc->numerics.param, backward);
-    if (bytes) on_device(g, tensor(g, HT_WORKSPACE, unit, mb, bytes, 0), HT_PRODUCE | HT_RELEASE);
+    int64_t bytes = ht_unit_workspace_bytes(&sc->model, unit, g->micro_batch, sc->seq, sc->numerics.param, backward);
+    if (bytes) on_device(g, tensor(g, HT_WORKSPACE, unit, mb, bytes), HT_PRODUCE | HT_RELEASE);
 }
 
 static bool head_uses_table(const struct ht_single *g, int32_t unit)
@@ -223,20 +253,29 @@ static bool head_uses_table(const struct ht_single *g, int32_t unit)
     return unit == g->n_units - 1 && g->scenario->model.tied;
 }
 
-/* Before a pass: the whole parameters that it reads. */
-static void gather(struct ht_single *g, int32_t unit)
+/* Before a pass: the whole parameters that it reads, for those ranks that have the micro-batch. */
+static void gather(struct ht_single *g, int32_t unit, int32_t mb)
 {
     if (g->n_ranks == 1) return;
     if (!g->gathered[unit]) ht_shards_begin_slot(g);
-    ht_shards_gather(g, unit);
-    if (head_uses_table(g, unit)) ht_shards_gather(g, 0);
+    ht_shards_gather(g, unit, mb);
+    if (head_uses_table(g, unit)) ht_shards_gather(g, 0, mb);
+}
+
+/* Instead of a pass that others have: what they gathered is dropped where they drop it. */
+static int32_t leave_out(struct ht_single *g, int32_t unit, bool last)
+{
+    g->gathered[unit] = !last;
+    if (head_uses_table(g, unit)) g->gathered[0] = !last;
+    return -1;
 }
 
 int32_t ht_single_forward(struct ht_single *g, int32_t unit, int32_t mb, bool keep)
 {
-    gather(g, unit);
-    int32_t op = pass(g, HT_OP_FORWARD, 'F', unit, mb), at = ht_single_at(g, unit, mb);
     bool head = unit == g->n_units - 1; /* its backward comes next */
+    gather(g, unit, mb);
+    if (mb >= g->own_mb) return leave_out(g, unit, !head);
+    int32_t op = pass(g, HT_OP_FORWARD, 'F', unit, mb), at = ht_single_at(g, unit, mb);
     read_param(g, unit, !head);
     if (head_uses_table(g, unit)) read_param(g, 0, false);
     on_device(g, g->x[at], HT_NEED);
@@ -251,7 +290,8 @@ int32_t ht_single_forward(struct ht_single *g, int32_t unit, int32_t mb, bool ke
 
 int32_t ht_single_recompute(struct ht_single *g, int32_t unit, int32_t mb)
 {
-    gather(g, unit);
+    gather(g, unit, mb);
+    if (mb >= g->own_mb) return leave_out(g, unit, false);
     int32_t op = pass(g, HT_OP_RECOMPUTE, 'R', unit, mb), at = ht_single_at(g, unit, mb);
     read_param(g, unit, false);
     on_device(g, g->x[at], HT_NEED);
@@ -264,13 +304,13 @@ int32_t ht_single_recompute(struct ht_single *g, int32_t unit, int32_t mb)
 static int32_t fresh_gradient(const struct ht_single *g, int32_t unit, int32_t mb)
 {
     int32_t at = ht_single_at(g, unit, mb);
+    if (g->reduce_once && mb == 0) return g->full_sum[unit];
     if (g->n_ranks > 1) return g->full_grad[at];
     return mb ? g->grad_mb[at] : g->grad[unit];
 }
 
-int32_t ht_single_backward(struct ht_single *g, int32_t unit, int32_t mb)
+static int32_t backward(struct ht_single *g, int32_t unit, int32_t mb)
 {
-    gather(g, unit);
     int32_t op = pass(g, HT_OP_BACKWARD, 'B', unit, mb), at = ht_single_at(g, unit, mb);
     read_param(g, unit, true);
     if (unit == g->n_units - 1) {
@@ -288,6 +328,13 @@ int32_t ht_single_backward(struct ht_single *g, int32_t unit, int32_t mb)
     /* The head has written its share of a tied table's gradient. */
     on_device(g, fresh_gradient(g, unit, mb), unit == 0 && g->scenario->model.tied ? HT_UPDATE : HT_PRODUCE);
     scratch(g, unit, mb, true);
+    return op;
+}
+
+int32_t ht_single_backward(struct ht_single *g, int32_t unit, int32_t mb)
+{
+    gather(g, unit, mb);
+    int32_t op = mb < g->own_mb ? backward(g, unit, mb) : leave_out(g, unit, true);
     if (g->n_ranks > 1) ht_shards_reduce(g, unit, mb);
     return op;
 }
@@ -305,7 +352,7 @@ static enum ht_tier tier_of(const struct ht_single *g, int32_t lane) { return la
 int32_t ht_single_accumulate(struct ht_single *g, int32_t lane, int32_t unit, int32_t mb)
 {
     struct ht_work w = work_of(g, HT_OP_ACCUMULATE, g->schedule->lanes[lane].kind, unit);
-    w.params = ht_scenario_shard(g->scenario, unit);
+    w.params = ht_layout_shard(g->layout, unit, g->rank)->padded;
     w.dtype = g->scenario->numerics.accumulate;
     int32_t op = ht_add_op(g->schedule, HT_OP_ACCUMULATE, lane, ht_single_label(g, unit, mb), ht_add_work(g->schedule, &w));
     ht_op_name(g->schedule, "A%d.%d", unit, mb);
@@ -323,7 +370,7 @@ int32_t ht_single_step(struct ht_single *g, int32_t lane, int32_t unit, bool rel
 {
     const struct ht_numerics *n = &g->scenario->numerics;
     struct ht_work w = work_of(g, HT_OP_OPTIMIZER_STEP, g->schedule->lanes[lane].kind, unit);
-    w.params = ht_scenario_shard(g->scenario, unit);
+    w.params = ht_layout_shard(g->layout, unit, g->rank)->padded;
     if (g->n_mb > 1) w.grad_dtype = n->accumulate;
     int32_t op = ht_add_op(g->schedule, HT_OP_OPTIMIZER_STEP, lane, ht_single_label(g, unit, -1), ht_add_work(g->schedule, &w));
     ht_op_name(g->schedule, "%c%d", lane == g->host ? 'O' : 'U', unit);
@@ -351,7 +398,7 @@ int32_t ht_single_copy(struct ht_single *g, int32_t t, enum ht_tier from, enum h
     int32_t op = ht_add_op(s, HT_OP_COPY, lane, about, ht_add_work(s, &w));
     char letter = s->tensors[t].class == HT_GRAD ? 'G' : 'P';
     if (g->n_mb > 1 && about.micro_batch >= 0)
-        ht_op_name(s, "%c%d.%d", letter, about.unit, about.micro_batch - g->rank * g->n_mb);
+        ht_op_name(s, "%c%d.%d", letter, about.unit, ht_layout_round(g->layout, about.micro_batch));
     else
         ht_op_name(s, "%c%d", letter, about.unit);
     ht_op_effect(s, t, from, release_from ? HT_NEED | HT_RELEASE : HT_NEED);

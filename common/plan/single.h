@@ -5,8 +5,8 @@
  *
  * A system is a program that writes the draft of one rank. It runs once for every rank of the cluster, and the drafts
  * are merged (common/schedule/merge.h). With several ranks the job is data-parallel with ZeRO-3: every rank works on its
- * own share of the batch, and owns 1/N of each unit's parameters, gradient and optimizer state. What is called P, G, M,
- * V, W below are then these shards. The passes themselves add the collectives that turn shards into whole parameters and
+ * own share of the batch, and owns a shard of each unit's parameters, gradient and optimizer state; the layout says which
+ * (common/plan/layout.h). What is called P, G, M, V, W below are then these shards. The passes themselves add the collectives that turn shards into whole parameters and
  * whole gradients into shards (common/plan/shards.h). A program need not know; ids, edges and residents that it handles
  * are the draft's.
  *
@@ -16,14 +16,17 @@
 #ifndef HT_PLAN_SINGLE_H
 #define HT_PLAN_SINGLE_H
 
-#include "common/plan/scenario.h"
-#include "common/schedule/schedule.h"
+#include "common/plan/layout.h"
 
 struct ht_single {
     const struct ht_scenario *scenario;
+    const struct ht_layout *layout;
     struct ht_schedule *schedule;
-    int32_t n_units, n_mb; /* units 0 .. L+1; micro-batches of a rank */
+    int32_t n_units, n_mb; /* units 0 .. L+1; micro-batches of the rank that has most */
+    int32_t own_mb;        /* micro-batches of this rank: passes of others append their collectives alone */
+    int64_t micro_batch;   /* sequences of each */
     int32_t n_ranks, rank; /* of the cluster; whose draft this is */
+    bool reduce_once;      /* see struct ht_program; false where there is one micro-batch or one rank */
     /* lanes */
     int32_t compute, h2d, d2h, host;
     int32_t gather, reduce; /* of several ranks; else -1 */
@@ -43,6 +46,7 @@ struct ht_single {
     int32_t *logits;     /* [n_mb] */
     int32_t *full_param; /* [n_units]: all shards gathered. Like full_grad only for several ranks, else -1 */
     int32_t *full_grad;  /* [n_units * n_mb]: fresh gradient before it is scattered */
+    int32_t *full_sum;   /* [n_units]: with reduce_once, sum of the rank's own ones; micro-batch 0 writes it */
     /* How the 16-bit P of a unit is kept; [n_units], false until a builder says otherwise, and only where there is W.
      */
     bool *cast;  /* on the device not at all: every op that reads it casts W, which is resident there, and drops the cast */
@@ -59,10 +63,13 @@ struct ht_single {
     int32_t blocking_prev;
 };
 
-/* A system's way to write the draft of a rank. */
+/* A system's way to write the draft of a rank. With several ranks, a pass of a micro-batch that the rank lacks appends
+   what the others' passes need of it: its shards. */
 struct ht_program {
     const char *name; /* of the graph */
+    const struct ht_layout *layout; /* NULL: equal ranks */
     enum ht_lane_order h2d_order, d2h_order, host_order;
+    bool reduce_once; /* whole gradients are added up on each rank and scattered once an iteration, not once a micro-batch */
     void (*emit)(struct ht_single *g, const void *context);
     const void *context;
 };
@@ -72,8 +79,8 @@ struct ht_program {
 enum ht_status ht_build_graph(const struct ht_scenario *scenario, const struct ht_program *program, struct ht_error *err,
                               struct ht_schedule **out);
 
-/* Begins the first rank's draft: lanes, resources and all tensor rows. Planners append ops to it and read sizes and costs
-   off them. */
+/* Begins the first rank's draft, ranks being equal: lanes, resources and all tensor rows. Planners append ops to it and read
+   sizes and costs off them. */
 void ht_draft_begin(struct ht_single *g, const struct ht_scenario *scenario, const char *name);
 /* Frees the index arrays and hands out the draft, linked. Its collectives lack their peers. */
 struct ht_schedule *ht_draft_end(struct ht_single *g);

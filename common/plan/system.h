@@ -39,6 +39,13 @@ struct ht_knob {
     int64_t min, max; /* max -1: the number of transformer blocks */
 };
 
+/* Who takes which part of the batch. */
+enum ht_division {
+    HT_EQUAL_REPLICAS,  /* every rank as much as the others */
+    HT_PLANNED_REPLICAS, /* every rank what the plan says */
+    HT_ONE_PIPELINE,    /* all ranks all of it, one after the other */
+};
+
 struct ht_system {
     const char *name;    /* "zero_offload" */
     const char *title;   /* "ZeRO-Offload" */
@@ -47,7 +54,7 @@ struct ht_system {
     const char *summary; /* one line for `hetbench list systems` */
     const struct ht_knob *knobs; /* ends with a NULL name; may be NULL */
     int variant;         /* what tells tables that share code apart */
-    bool pipeline;       /* the scenario's ranks are parts of one pipeline, not data-parallel replicas */
+    enum ht_division division; /* of the batch over the ranks */
     enum ht_control_mode ranks_control; /* of a pipeline over several ranks: its own, which training takes unless told
                                            otherwise; NONE: it has none */
 

@@ -69,7 +69,7 @@ START_TEST(flat_ids)
         ck_assert_int_eq(ht_tokens_bytes(&t), N * width);
         ck_assert_uint_ne(t.hash, hash);
         hash = t.hash;
-        ht_batches_init(&b, &t, SEED, 2, 2, T);
+        ht_batches_init(&b, &t, SEED, 2, 1, NULL, T);
         for (int32_t step = 0; step < 3; step++) {
             const int32_t *x, *y;
             ck_assert_int_eq(ht_batches_get(&b, step, 0, &x, &y, &err), HT_OK);
@@ -143,7 +143,7 @@ START_TEST(batches_are_the_rule)
     struct ht_tokens text = {.bytes = bytes, .n = N, .fd = -1};
     struct ht_batches b;
     struct ht_error err;
-    ht_batches_init(&b, &text, SEED, B, 1, T);
+    ht_batches_init(&b, &text, SEED, B, B, NULL, T);
     for (int32_t step = 0; step < 6; step++)
         for (int32_t j = 0; j < B; j++) {
             const int32_t *x, *y;
@@ -167,8 +167,8 @@ START_TEST(micro_batches_tile_the_batch)
     struct ht_tokens text = {.bytes = bytes, .n = 64, .fd = -1};
     struct ht_batches whole, split;
     struct ht_error err;
-    ht_batches_init(&whole, &text, 7, B, B, T);
-    ht_batches_init(&split, &text, 7, B, 1, T);
+    ht_batches_init(&whole, &text, 7, B, 1, NULL, T);
+    ht_batches_init(&split, &text, 7, B, B, NULL, T);
     const int32_t *x, *y, *xs, *ys;
     ck_assert_int_eq(ht_batches_get(&whole, 5, 0, &x, &y, &err), HT_OK);
     for (int32_t j = 0; j < B; j++) {
@@ -177,6 +177,16 @@ START_TEST(micro_batches_tile_the_batch)
         ck_assert_mem_eq(ys, y + j * T, T * sizeof(int32_t));
     }
     ck_assert_int_eq(ht_batches_get(&whole, 0, 1, &x, &y, &err), HT_FAILED);
+    const struct ht_slice slices[] = {{1, 3}, {0, 1}}; /* of different sizes, in any order */
+    struct ht_batches uneven;
+    ht_batches_init(&uneven, &text, 7, B, 2, slices, T);
+    ck_assert_int_eq(ht_batches_get(&whole, 5, 0, &x, &y, &err), HT_OK);
+    for (int32_t j = 0; j < 2; j++) {
+        ck_assert_int_eq(ht_batches_get(&uneven, 5, j, &xs, &ys, &err), HT_OK);
+        ck_assert_mem_eq(xs, x + slices[j].first * T, (size_t)slices[j].count * T * sizeof(int32_t));
+        ck_assert_mem_eq(ys, y + slices[j].first * T, (size_t)slices[j].count * T * sizeof(int32_t));
+    }
+    ht_batches_free(&uneven);
     ht_batches_free(&whole);
     ht_batches_free(&split);
 }
@@ -191,7 +201,7 @@ START_TEST(two_iterations_are_kept)
     struct ht_tokens text = {.bytes = bytes, .n = 256, .fd = -1};
     struct ht_batches b;
     struct ht_error err;
-    ht_batches_init(&b, &text, 3, 1, 1, T);
+    ht_batches_init(&b, &text, 3, 1, 1, NULL, T);
     const int32_t *x4, *x5, *y;
     int32_t copy[T];
     ck_assert_int_eq(ht_batches_get(&b, 4, 0, &x4, &y, &err), HT_OK);

@@ -32,8 +32,7 @@ static inline struct ht_scenario pipe_scenario(int64_t ranks, int64_t nodes, int
                                     .cluster = clusters[nodes],
                                     .batch = micro_batches,
                                     .micro_batch = 1,
-                                    .seq = 16,
-                                    .pipeline = true};
+                                    .seq = 16};
     struct ht_scenario s;
     struct ht_error err = {0};
     ck_assert_msg(ht_scenario_create(&r, &err, &s) == HT_OK, "%s", err.text);

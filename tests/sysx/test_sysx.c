@@ -10,8 +10,7 @@ static struct ht_scenario on_paper(const char *model, const char *cluster, int64
                                     .batch = batch,
                                     .micro_batch = micro_batch,
                                     .seq = 1024,
-                                    .accumulate = "16",
-                                    .pipeline = true};
+                                    .accumulate = "16"};
     struct ht_scenario s;
     struct ht_error err = {0};
     ck_assert_msg(ht_scenario_create(&r, &err, &s) == HT_OK, "%s", err.text);

@@ -201,7 +201,8 @@ static struct kept *make_kept(bool step_on_host)
                                                     .label = {.unit = u, .n_units = 1, .micro_batch = -1},
                                                     .bytes = (end - begin) * 4,
                                                     .shard_begin = begin,
-                                                    .shard_end = end};
+                                                    .shard_end = end,
+                                                    .sharded = true};
                 k->residents[k->s.n_residents++] = (struct ht_resident){.tensor = id, .tier = HT_HOST};
                 if (c == 0) k->residents[k->s.n_residents++] = (struct ht_resident){.tensor = id, .tier = HT_DEVICE};
                 k->effects[k->begin[1]++] = (struct ht_effect){.tensor = id, .tier = HT_HOST, .flags = HT_UPDATE};
@@ -281,6 +282,7 @@ static struct ht_tensor shard_of(enum ht_tensor_class class, int64_t unit, int64
                               .bytes = each * element_bytes,
                               .shard_begin = rank * each < n ? rank * each : n,
                               .shard_end = (rank + 1) * each < n ? (rank + 1) * each : n,
+                              .sharded = true,
                               .rank = (int32_t)rank};
 }
 
@@ -401,8 +403,8 @@ START_TEST(copies_are_rounded_masters)
         float master[7];
         memcpy(state->units[1].values[HT_STATE_PARAM] + 20, masters, sizeof(masters));
         struct ht_tensor tensors[] = {
-            {.class = HT_PARAM, .label = {.unit = 1}, .bytes = sizeof(copy), .shard_begin = 20, .shard_end = 27},
-            {.class = HT_MASTER, .label = {.unit = 1}, .bytes = sizeof(masters), .shard_begin = 20, .shard_end = 27}};
+            {.class = HT_PARAM, .label = {.unit = 1}, .bytes = sizeof(copy), .shard_begin = 20, .shard_end = 27, .sharded = true},
+            {.class = HT_MASTER, .label = {.unit = 1}, .bytes = sizeof(masters), .shard_begin = 20, .shard_end = 27, .sharded = true}};
         ck_assert_int_eq(ht_state_give(state, &tensors[0], copy, &err), HT_OK);
         ck_assert_mem_eq(copy, cases[k].bits, sizeof(copy));
         ck_assert_int_eq(ht_state_give(state, &tensors[1], master, &err), HT_OK);

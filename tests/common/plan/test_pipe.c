@@ -481,8 +481,7 @@ START_TEST(device_bytes)
                                         .cluster = cases[i].cluster,
                                         .batch = 32 * cases[i].nodes,
                                         .micro_batch = 8,
-                                        .seq = 1024,
-                                        .pipeline = true};
+                                        .seq = 1024};
         struct ht_scenario sc;
         struct ht_error err = {0};
         ck_assert_msg(ht_scenario_create(&r, &err, &sc) == HT_OK, "%s", err.text);
@@ -504,7 +503,7 @@ END_TEST
 START_TEST(host_bytes)
 {
     struct ht_scenario_request r = {
-        .model = "sysx-110b", .cluster = "sysx-8node", .batch = 128, .micro_batch = 2, .seq = 1024, .pipeline = true};
+        .model = "sysx-110b", .cluster = "sysx-8node", .batch = 128, .micro_batch = 2, .seq = 1024};
     struct ht_scenario sc;
     struct ht_error err = {0};
     struct ht_pipe_style y = with(sysx, 2, 3);

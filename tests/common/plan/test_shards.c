@@ -402,14 +402,15 @@ START_TEST(batches_divide_over_ranks)
                                         .micro_batch = cases[i].micro_batch};
         struct ht_scenario s;
         struct ht_error err = {0};
-        enum ht_status status = ht_scenario_create(&r, &err, &s);
-        ck_assert_int_eq(status, cases[i].says ? HT_BAD_INPUT : HT_OK);
+        ck_assert_int_eq(ht_scenario_create(&r, &err, &s), HT_OK);
+        ck_assert_int_eq(ht_layout_check_equal(&s, &err), cases[i].says ? HT_BAD_INPUT : HT_OK);
         if (cases[i].says) {
             ck_assert_str_eq(err.text, cases[i].says);
+            ht_scenario_free(&s);
             continue;
         }
         ck_assert_int_eq(s.micro_batch, cases[i].gives);
-        ck_assert_int_eq(ht_scenario_micro_batches(&s) * s.micro_batch * 4, s.batch);
+        ck_assert_int_eq(ht_equal_rounds(&s) * s.micro_batch * 4, s.batch);
         ht_scenario_free(&s);
     }
 }

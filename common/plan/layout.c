@@ -1,0 +1,159 @@
+#include "common/plan/layout.h"
+
+#include "common/base/array.h"
+
+#include <stdlib.h>
+
+enum { MOST_PASSES = 1 << 21 }; /* of an iteration, each way: graphs of millions of ops */
+
+int64_t ht_equal_rounds(const struct ht_scenario *sc)
+{
+    return sc->batch / (sc->micro_batch * ht_scenario_ranks(sc));
+}
+
+int64_t ht_equal_shard(const struct ht_scenario *sc, int64_t unit)
+{
+    int64_t ranks = ht_scenario_ranks(sc);
+    return (ht_unit_params(&sc->model, unit) + ranks - 1) / ranks;
+}
+
+int64_t ht_equal_params(const struct ht_scenario *sc)
+{
+    int64_t sum = 0;
+    for (int64_t u = 0; u < ht_model_units(&sc->model); u++) sum += ht_equal_shard(sc, u);
+    return sum;
+}
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* Shards of one size, those at the end cut. */
+static void cut_evenly(const struct ht_scenario *sc, int32_t unit, struct ht_layout *l)
+{
+    int64_t params = ht_unit_params(&sc->model, unit), each = ht_equal_shard(sc, unit);
+    for (int32_t r = 0; r < l->n_ranks; r++)
+        l->shards[unit * l->n_ranks + r] = (struct ht_shard){least(r * each, params), least((r + 1) * each, params), each};
+}
+
+/* Shards that end where the shares so far do, rounded down. */
+static void cut_by_shares(const struct ht_scenario *sc, int32_t unit, const struct ht_portion *portions, struct ht_layout *l)
+{
+    __int128 params = ht_unit_params(&sc->model, unit), all = 0, some = 0;
+    for (int32_t r = 0; r < l->n_ranks; r++) all += portions[r].share;
+    for (int32_t r = 0; r < l->n_ranks; r++) {
+        int64_t begin = (int64_t)(params * some / all);
+        some += portions[r].share;
+        int64_t end = (int64_t)(params * some / all);
+        l->shards[unit * l->n_ranks + r] = (struct ht_shard){begin, end, end - begin};
+    }
+}
+
+static void deal_out(const struct ht_portion *portions, struct ht_layout *l)
+{
+    int64_t sequence = 0;
+    l->alike = true;
+    for (int32_t r = 0; r < l->n_ranks; r++) {
+        int32_t n = (int32_t)portions[r].count;
+        l->replicas[r] = (struct ht_replica){l->n_micro_batches, n, sequence, portions[r].micro_batch};
+        l->alike &= n == portions[0].count && portions[r].micro_batch == portions[0].micro_batch;
+        l->n_micro_batches += n;
+        sequence += n * portions[r].micro_batch;
+        if (n > l->rounds) l->rounds = n;
+    }
+}
+
+enum ht_status ht_layout_uneven(const struct ht_scenario *sc, const struct ht_portion *portions, struct ht_error *err,
+                                struct ht_layout **out)
+{
+    int32_t ranks = (int32_t)ht_scenario_ranks(sc);
+    int64_t sequences = 0, shares = 0, micro_batches = 0, most = MOST_PASSES / ht_model_units(&sc->model);
+    bool even = true;
+    for (int32_t r = 0; r < ranks; r++) {
+        micro_batches += portions[r].count;
+        sequences += portions[r].micro_batch * portions[r].count;
+        shares += portions[r].share;
+        even &= portions[r].share == portions[0].share;
+    }
+    if (sequences != sc->batch)
+        return ht_fail(err, HT_BAD_INPUT, "the ranks' micro-batches have %lld sequences; the batch has %lld",
+                       (long long)sequences, (long long)sc->batch);
+    if (micro_batches > most)
+        return ht_fail(err, HT_BAD_INPUT, "%lld micro-batches make too large a graph of '%s'; expected at most %lld",
+                       (long long)micro_batches, sc->model.name, (long long)most);
+    if (shares == 0) return ht_fail(err, HT_BAD_INPUT, "no rank has a share of the parameters");
+    struct ht_layout *l = HT_NEW(struct ht_layout);
+    *l = (struct ht_layout){.n_ranks = ranks, .n_units = (int32_t)ht_model_units(&sc->model)};
+    l->replicas = HT_NEW_ARRAY(struct ht_replica, ranks);
+    l->shards = HT_NEW_ARRAY(struct ht_shard, l->n_units * ranks);
+    deal_out(portions, l);
+    for (int32_t u = 0; u < l->n_units; u++) {
+        if (even)
+            cut_evenly(sc, u, l);
+        else
+            cut_by_shares(sc, u, portions, l);
+    }
+    *out = l;
+    return HT_OK;
+}
+
+enum ht_status ht_layout_check_equal(const struct ht_scenario *sc, struct ht_error *err)
+{
+    int64_t ranks = ht_scenario_ranks(sc);
+    if (sc->batch % ranks)
+        return ht_fail(err, HT_BAD_INPUT, "the %lld devices of cluster '%s' do not divide the batch of %lld sequences",
+                       (long long)ranks, sc->cluster->name, (long long)sc->batch);
+    if (sc->batch / ranks % sc->micro_batch)
+        return ht_fail(err, HT_BAD_INPUT,
+                       "micro-batch %lld does not divide the %lld sequences of each of %lld devices (batch %lld)",
+                       (long long)sc->micro_batch, (long long)(sc->batch / ranks), (long long)ranks, (long long)sc->batch);
+    return HT_OK;
+}
+
+enum ht_status ht_layout_equal(const struct ht_scenario *sc, struct ht_error *err, struct ht_layout **out)
+{
+    int64_t ranks = ht_scenario_ranks(sc);
+    enum ht_status status = ht_layout_check_equal(sc, err);
+    if (status) return status;
+    struct ht_portion *portions = HT_NEW_ARRAY(struct ht_portion, ranks);
+    for (int64_t r = 0; r < ranks; r++) portions[r] = (struct ht_portion){sc->micro_batch, ht_equal_rounds(sc), 1};
+    status = ht_layout_uneven(sc, portions, err, out);
+    free(portions);
+    return status;
+}
+
+void ht_layout_destroy(struct ht_layout *l)
+{
+    if (!l) return;
+    free(l->replicas);
+    free(l->shards);
+    free(l);
+}
+
+const struct ht_shard *ht_layout_shard(const struct ht_layout *l, int32_t unit, int32_t rank)
+{
+    return &l->shards[unit * l->n_ranks + rank];
+}
+
+int32_t ht_layout_micro_batch(const struct ht_layout *l, int32_t replica, int32_t round)
+{
+    for (int32_t r = 0; l->replicas[replica].n_micro_batches <= round; r++) replica = r;
+    return l->replicas[replica].first_micro_batch + round;
+}
+
+int32_t ht_layout_round(const struct ht_layout *l, int32_t micro_batch)
+{
+    int32_t r = 0;
+    while (micro_batch >= l->replicas[r].first_micro_batch + l->replicas[r].n_micro_batches) r++;
+    return micro_batch - l->replicas[r].first_micro_batch;
+}
+
+void ht_layout_slice(const struct ht_layout *l, struct ht_schedule *s)
+{
+    struct ht_slice *slices = HT_NEW_ARRAY(struct ht_slice, l->n_micro_batches);
+    for (int32_t r = 0; r < l->n_ranks; r++) {
+        const struct ht_replica *x = &l->replicas[r];
+        for (int32_t j = 0; j < x->n_micro_batches; j++)
+            slices[x->first_micro_batch + j] = (struct ht_slice){x->first_sequence + j * x->micro_batch, x->micro_batch};
+    }
+    ht_schedule_set_micro_batches(s, l->n_micro_batches, l->alike ? NULL : slices);
+    free(slices);
+}

@@ -1,0 +1,74 @@
+/*
+ * A layout: who computes what of the batch, and who holds what of the parameters. A plan decides it; the builder, and
+ * through the graph's slices and shards also the verifier and the data loader, go by it.
+ *
+ * A replica is one copy of the computation. Here every rank is one; ranks that share a replica's work are its stages or
+ * parts. A replica takes its micro-batches one after the other, each of the same size, and the replicas together take
+ * the batch:
+ *
+ *     rank 0   | 0 0 | 1 1 | 2 2 |                 3 micro-batches of 2 sequences
+ *     rank 1                     | 3 |             1 of 1
+ *     rank 2                                       none
+ *     round       0     1     2                    what the replicas do at a time
+ *
+ * Shards cut a unit's parameters, gradient and optimizer states over the ranks, one after the other. They may be uneven
+ * and empty; even ones are padded to one size, so that every rank moves and steps the same.
+ */
+#ifndef HT_PLAN_LAYOUT_H
+#define HT_PLAN_LAYOUT_H
+
+#include "common/plan/scenario.h"
+#include "common/schedule/schedule.h"
+
+/* One rank's part of the work and of the state. */
+struct ht_portion {
+    int64_t micro_batch; /* sequences of a forward pass */
+    int64_t count;       /* micro-batches of an iteration, 0 for a rank that only holds parameters */
+    int64_t share;       /* of every unit's parameters, as a weight against the other ranks' */
+};
+
+struct ht_replica {
+    int32_t first_micro_batch, n_micro_batches; /* of the iteration */
+    int64_t first_sequence, micro_batch;        /* its j-th holds [first_sequence + j micro_batch, + micro_batch) */
+};
+
+/* Elements [begin, end) of a unit; rows have room for `padded`. */
+struct ht_shard {
+    int64_t begin, end, padded;
+};
+
+struct ht_layout {
+    int32_t n_ranks, n_units;
+    int32_t n_micro_batches;     /* of the iteration, over all replicas */
+    int32_t rounds;              /* micro-batches of the replica that has most */
+    bool alike;                  /* every replica has as many, of one size */
+    struct ht_replica *replicas; /* [n_ranks] */
+    struct ht_shard *shards;     /* [n_units * n_ranks] */
+};
+
+/* All ranks alike: rank r has the r-th part of the batch, in micro-batches of the scenario's size, and 1/N of every
+   unit's parameters. HT_BAD_INPUT where the ranks do not divide the batch, or the micro-batch a rank's part of it. */
+enum ht_status ht_layout_check_equal(const struct ht_scenario *scenario, struct ht_error *err);
+enum ht_status ht_layout_equal(const struct ht_scenario *scenario, struct ht_error *err, struct ht_layout **out);
+
+/* portions: [ranks]. HT_BAD_INPUT where they do not add up to the batch, no rank has a share, or
+   the graph would be too large. */
+enum ht_status ht_layout_uneven(const struct ht_scenario *scenario, const struct ht_portion *portions,
+                                struct ht_error *err, struct ht_layout **out);
+void ht_layout_destroy(struct ht_layout *l); /* accepts NULL */
+
+const struct ht_shard *ht_layout_shard(const struct ht_layout *l, int32_t unit, int32_t rank);
+/* Returns the iteration's number of a replica's micro-batch of a round. Of one that the replica lacks: that of another
+   which has it. */
+int32_t ht_layout_micro_batch(const struct ht_layout *l, int32_t replica, int32_t round);
+int32_t ht_layout_round(const struct ht_layout *l, int32_t micro_batch); /* of the iteration's micro-batch */
+/* Micro-batches of the graph, and their slices where they are not all alike. */
+void ht_layout_slice(const struct ht_layout *l, struct ht_schedule *s);
+
+/* ---- of equal ranks, for planners ------------------------------------------------------------------------------- */
+
+int64_t ht_equal_rounds(const struct ht_scenario *scenario);               /* micro-batches of each rank */
+int64_t ht_equal_shard(const struct ht_scenario *scenario, int64_t unit);  /* elements of each rank's shard, padded */
+int64_t ht_equal_params(const struct ht_scenario *scenario);               /* the same of all units together */
+
+#endif
