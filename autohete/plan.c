@@ -268,12 +268,12 @@ enum ht_status autohete_plan(const struct ht_system *self, const struct ht_scena
 }
 
 static const struct ht_knob knobs[] = {
-    {"c", "blocks with activation checkpointing, the first ones", 0, -1},
-    {"p", "blocks with parameter offloading, the first of the last o", 0, -1},
-    {"o", "blocks with optimizer offloading, the last ones", 0, -1},
-    {"e", "optimizer of embedding and head: 0 on the device, 1 on the host", 0, 1},
-    {"ahead", "how many blocks early a backward prefetch is released", 1, -1},
-    {"memory", "eqs. 1 and 4: 0 as printed, 1 mended by footnote 2 and proved", 0, 1},
+    {"c", "blocks with activation checkpointing, the first ones", .max = -1},
+    {"p", "blocks with parameter offloading, the first of the last o", .max = -1},
+    {"o", "blocks with optimizer offloading, the last ones", .max = -1},
+    {"e", "optimizer of embedding and head: 0 on the device, 1 on the host", .max = 1},
+    {"ahead", "how many blocks early a backward prefetch is released", .min = 1, .max = -1},
+    {"memory", "eqs. 1 and 4: 0 as printed, 1 mended by footnote 2 and proved", .max = 1},
     {0},
 };
 

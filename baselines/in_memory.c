@@ -12,7 +12,7 @@
 
 #include <stdio.h>
 
-static const struct ht_knob knobs[] = {{"c", "blocks with activation checkpointing, the first ones", 0, -1}, {0}};
+static const struct ht_knob knobs[] = {{"c", "blocks with activation checkpointing, the first ones", .max = -1}, {0}};
 
 static enum ht_status plan(const struct ht_system *self, const struct ht_scenario *scenario,
                            const struct ht_profile *profile, const struct ht_settings *settings, struct ht_error *err,

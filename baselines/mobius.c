@@ -29,9 +29,9 @@
 #include "common/plan/pipe.h"
 
 static const struct ht_knob knobs[] = {
-    {"v", "stages a device", 1, -1},
-    {"early", "1: recomputation may begin before the gradient is there", 0, 1},
-    {"head", "1: the forward pass runs the head, for its loss, and the backward pass again", 0, 1},
+    {"v", "stages a device", .min = 1, .max = -1},
+    {"early", "1: recomputation may begin before the gradient is there", .max = 1},
+    {"head", "1: the forward pass runs the head, for its loss, and the backward pass again", .max = 1},
     {0}};
 
 static struct ht_pipe_style style_of(const struct ht_system *self, int64_t v, int64_t early, int64_t head)

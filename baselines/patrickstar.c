@@ -54,12 +54,12 @@
 #include <stdlib.h>
 
 static const struct ht_knob knobs[] = {
-    {"c", "blocks with activation checkpointing, the first ones", 0, -1},
-    {"chunk", "parameters in a chunk", 1, (int64_t)1 << 40},
-    {"os", "chunks with optimizer states on the device, the first ones", 0, 1 << 20},
-    {"gpu_ratio", "overall_gpu_mem_ratio in percent", 1, 100},
-    {"cpu_ratio", "overall_cpu_mem_ratio in percent", 1, 100},
-    {"margin_ratio", "margin_use_ratio in percent", 0, 100},
+    {"c", "blocks with activation checkpointing, the first ones", .max = -1},
+    {"chunk", "parameters in a chunk", .min = 1, .max = (int64_t)1 << 40},
+    {"os", "chunks with optimizer states on the device, the first ones", .max = 1 << 20},
+    {"gpu_ratio", "overall_gpu_mem_ratio in percent", .min = 1, .max = 100},
+    {"cpu_ratio", "overall_cpu_mem_ratio in percent", .min = 1, .max = 100},
+    {"margin_ratio", "margin_use_ratio in percent", .max = 100},
     {0},
 };
 

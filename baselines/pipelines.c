@@ -23,11 +23,11 @@
 
 #define RECOMPUTE                                                                                                      \
     {                                                                                                                  \
-        "recompute", "1: a block keeps nothing; backwards recompute from their stage's input", 0, 1                    \
+        "recompute", "1: a block keeps nothing; backwards recompute from their stage's input", .max = 1                    \
     }
 
 static const struct ht_knob knobs[] = {RECOMPUTE, {0}};
-static const struct ht_knob chunk_knobs[] = {{"v", "stages a device", 1, -1}, RECOMPUTE, {0}};
+static const struct ht_knob chunk_knobs[] = {{"v", "stages a device", .min = 1, .max = -1}, RECOMPUTE, {0}};
 
 static struct ht_pipe_style style_of(const struct ht_system *self, int64_t v, int64_t recompute)
 {

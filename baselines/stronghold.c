@@ -47,9 +47,9 @@
 #include <stdio.h>
 
 static const struct ht_knob knobs[] = {
-    {"c", "blocks with activation checkpointing, the first ones", 0, -1},
-    {"m", "blocks in the working window", 1, -1},
-    {"e", "optimizer states of embedding and head: 0 on the device, 1 on the host", 0, 1},
+    {"c", "blocks with activation checkpointing, the first ones", .max = -1},
+    {"m", "blocks in the working window", .min = 1, .max = -1},
+    {"e", "optimizer states of embedding and head: 0 on the device, 1 on the host", .max = 1},
     {0},
 };
 

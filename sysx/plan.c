@@ -13,12 +13,12 @@
 #include <stdio.h>
 
 /* clang-format off */
-#define V      {"v", "forward stages per GPU", 1, -1}
-#define D      {"d", "backward stages per forward stage", 1, -1}
-#define EARLY  {"early", "1: recomputation may begin before the gradient is there", 0, 1}
-#define HEAD   {"head", "1: the forward pass runs the head, for its loss, and the backward pass again", 0, 1}
-#define STRICT {"strict", "0: the last backward stage recomputes the head's input, no message brings it", 0, 1}
-#define LOG    {"log", "0: steps are undone by arithmetic, which keeps no log and is not exact (simulation only)", 0, 1}
+#define V      {"v", "forward stages per GPU", .min = 1, .max = -1}
+#define D      {"d", "backward stages per forward stage", .min = 1, .max = -1}
+#define EARLY  {"early", "1: recomputation may begin before the gradient is there", .max = 1}
+#define HEAD   {"head", "1: the forward pass runs the head, for its loss, and the backward pass again", .max = 1}
+#define STRICT {"strict", "0: the last backward stage recomputes the head's input, no message brings it", .max = 1}
+#define LOG    {"log", "0: steps are undone by arithmetic, which keeps no log and is not exact (simulation only)", .max = 1}
 /* clang-format on */
 
 static const struct ht_knob cfg0_knobs[] = {V, EARLY, HEAD, STRICT, {0}}, synchronous_knobs[] = {V, D, EARLY, HEAD, STRICT, {0}};
