@@ -158,7 +158,7 @@ enum ht_status ht_claims_gather(const struct ht_claim *const *claims, size_t n, 
         if (g.status == HT_OK)
             HT_PUSH(seen->list, seen->n, seen->cap, g.errands[i].found);
         else
-            free(g.errands[i].found);
+            ht_observation_destroy(g.errands[i].found);
     }
     free(g.errands);
     return g.status;

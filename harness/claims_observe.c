@@ -144,8 +144,6 @@ enum ht_status ht_look(const char *variant, const struct ht_claim_setup *setup, 
             ht_observe_tensors(job.schedule, o->metric);
             ht_observe_units(&job, o->unit);
         }
-        memcpy(o->variables, job.plan.variables, sizeof(o->variables));
-        o->n_variables = job.plan.n_variables;
         o->metric[HT_CLAIM_PLAN_TIME] = planned;
         o->metric[HT_CLAIM_PARAMETERS] = (double)ht_model_params(&job.scenario.model);
         if (job.answer != HT_OK)
@@ -153,6 +151,8 @@ enum ht_status ht_look(const char *variant, const struct ht_claim_setup *setup, 
         else
             status = setup->train_steps ? train(&options, &job, err, o) : simulate(&options, &job, err, o);
     }
+    o->plan = job.plan;
+    job.plan = (struct ht_plan){0};
     ht_job_free(&job);
     if (status == HT_OK || status == HT_INTERRUPTED) return status;
     /* The ledger has been checked: names exist, numbers are in range. What is refused now, a system cannot do. */
@@ -198,7 +198,7 @@ enum ht_status ht_observe(struct ht_observations *seen, const char *variant, con
     struct ht_observation *o = HT_NEW(struct ht_observation);
     enum ht_status status = ht_look(variant, setup, point, err, o);
     if (status != HT_OK) {
-        free(o);
+        ht_observation_destroy(o);
         return status;
     }
     HT_PUSH(seen->list, seen->n, seen->cap, o);
@@ -206,12 +206,16 @@ enum ht_status ht_observe(struct ht_observations *seen, const char *variant, con
     return HT_OK;
 }
 
+void ht_observation_destroy(struct ht_observation *o)
+{
+    ht_plan_free(&o->plan);
+    free(o->losses);
+    free(o);
+}
+
 void ht_observations_free(struct ht_observations *seen)
 {
-    for (size_t i = 0; i < seen->n; i++) {
-        free(seen->list[i]->losses);
-        free(seen->list[i]);
-    }
+    for (size_t i = 0; i < seen->n; i++) ht_observation_destroy(seen->list[i]);
     free(seen->list);
     *seen = (struct ht_observations){0};
 }
@@ -220,7 +224,6 @@ double ht_observed(const struct ht_observation *o, const struct ht_claim *claim)
 {
     if (o->sight != HT_SEEN) return NAN;
     if (claim->metric != HT_CLAIM_PLAN_VARIABLE) return o->metric[claim->metric] / o->unit[claim->unit];
-    for (int i = 0; i < o->n_variables; i++)
-        if (!strcmp(o->variables[i].name, claim->variable)) return (double)o->variables[i].value;
-    return NAN;
+    const struct ht_variable *v = ht_plan_variable(&o->plan, claim->variable);
+    return v ? (double)v->value : NAN;
 }

@@ -24,8 +24,7 @@ struct ht_observation {
     int fails_in;                      /* HT_SEEN_NO_FIT: enum ht_tier + 1; 0: not known */
     double metric[HT_N_CLAIM_METRICS]; /* NaN: has none */
     double unit[HT_CLAIM_BLOCK_FORWARD + 1];
-    struct ht_plan_variable variables[16];
-    int n_variables;
+    struct ht_plan plan;
     double *losses; /* [train_steps] when trained */
     int64_t n_losses;
 };
@@ -48,6 +47,7 @@ enum ht_status ht_look(const char *variant, const struct ht_claim_setup *setup, 
 /* Looks, or remembers. */
 enum ht_status ht_observe(struct ht_observations *seen, const char *variant, const struct ht_claim_setup *setup,
                           struct ht_claim_point point, struct ht_error *err, const struct ht_observation **out);
+void ht_observation_destroy(struct ht_observation *o);
 void ht_observations_free(struct ht_observations *seen);
 
 /* The metric of an observation; NaN when it has none. */

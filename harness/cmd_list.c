@@ -27,18 +27,33 @@ static void print_sources(const json_t *list)
     }
 }
 
+/* "" of a number: what a knob's values look like behind its name. */
+static const char *how_given(const struct ht_knob *k)
+{
+    static const char *const vectors[] = {"", "=N,N,.. by rank", "=N,N,..", "=A-B,C,.."};
+    return vectors[k->kind];
+}
+
+static json_t *knob_json(const struct ht_knob *k)
+{
+    json_t *max = k->max < 0 || k->kind == HT_VARIABLE_BLOCKS ? json_null() : json_integer(k->max);
+    return json_pack("{s:s,s:s,s:s,s:b,s:I,s:o}", "name", k->name, "meaning", k->meaning, "kind",
+                     ht_variable_kind_names[k->kind], "decimal", k->decimal, "min",
+                     (json_int_t)(k->kind == HT_VARIABLE_BLOCKS ? 1 : k->min), "max", max);
+}
+
 static enum ht_status list_systems(bool json, struct ht_error *err)
 {
     struct ht_table *t = ht_table_create("<system|<what it does|<variables (--set)|<source");
     json_t *list = json_array();
     for (size_t i = 0; ht_system_at(i); i++) {
         const struct ht_system *s = ht_system_at(i);
-        char knobs[256] = "";
+        char knobs[512] = "";
         json_t *variables = json_array();
         for (const struct ht_knob *k = s->knobs; k && k->name; k++) {
             size_t at = strlen(knobs);
-            snprintf(knobs + at, sizeof(knobs) - at, "%s%s", at ? ", " : "", k->name);
-            json_array_append_new(variables, json_pack("{s:s,s:s}", "name", k->name, "meaning", k->meaning));
+            snprintf(knobs + at, sizeof(knobs) - at, "%s%s%s", at ? ", " : "", k->name, how_given(k));
+            json_array_append_new(variables, knob_json(k));
         }
         ht_table_cell(t, "%s", s->name);
         ht_table_cell(t, "%s", s->summary);

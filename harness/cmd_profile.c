@@ -95,6 +95,7 @@ static enum ht_status build(const struct ht_system *system, struct ht_scenario *
         gpu->memory_bytes = attempt ? HT_AMPLE_BYTES : given;
         status = system->plan(system, scenario, profile, NULL, err, &plan);
         if (status == HT_OK) status = system->build(system, scenario, &plan, err, out);
+        ht_plan_free(&plan);
         if (status != HT_OK && status != HT_INFEASIBLE) break;
         if (*out && !attempt && ht_schedule_verify(*out, err, NULL) == HT_INFEASIBLE) {
             ht_schedule_destroy(*out);

@@ -21,6 +21,8 @@ void ht_job_free(struct ht_job *job)
     free(job->cost_ns);
     free(job->bound_bytes);
     ht_verdict_free(&job->verdict);
+    ht_plan_free(&job->plan);
+    ht_settings_free(&job->settings);
     ht_schedule_destroy(job->schedule);
     ht_profile_destroy(job->profile);
     ht_cluster_destroy(job->loaded_cluster);

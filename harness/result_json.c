@@ -27,11 +27,25 @@ static double seconds(int64_t ns)
     return (double)ns * 1e-9;
 }
 
+/* Parts per billion as a double: up to 15 digits, which is what a decimal below a million has, come back as they were. */
+static json_t *number_json(int64_t value, bool decimal)
+{
+    return decimal ? json_real((double)value / (double)HT_PPB) : json_integer(value);
+}
+
+static json_t *variable_json(const struct ht_variable *v)
+{
+    if (v->kind == HT_VARIABLE_NUMBER) return number_json(v->value, v->decimal);
+    json_t *list = json_array();
+    for (int32_t i = 0; i < v->n; i++) json_array_append_new(list, number_json(v->values[i], v->decimal));
+    return list;
+}
+
 static json_t *plan_json(const struct ht_plan *p)
 {
     json_t *variables = json_object(), *planned = json_object();
     for (int i = 0; i < p->n_variables; i++)
-        json_object_set_new(variables, p->variables[i].name, json_integer(p->variables[i].value));
+        json_object_set_new(variables, p->variables[i].name, variable_json(&p->variables[i]));
     for (int tier = 0; tier < HT_N_TIERS; tier++)
         if (p->planned_bytes[tier] >= 0)
             json_object_set_new(planned, ht_tier_name((enum ht_tier)tier), json_integer(p->planned_bytes[tier]));

@@ -23,6 +23,15 @@ static void print_control(const struct ht_scenario *s, FILE *out)
     if (o->dynamic || o->loss_scale != 1) fprintf(out, ", loss scale %s%g", o->dynamic ? "dynamic from " : "", o->loss_scale);
 }
 
+/* " m=4,2,1,1", as --set takes it from a shell. */
+static void print_variable(const struct ht_variable *v, FILE *out)
+{
+    const char *quote = v->n > HT_SHORT_VECTOR ? "'" : "";
+    fprintf(out, " %s=%s", v->name, quote);
+    ht_variable_print(v, out);
+    fputs(quote, out);
+}
+
 void ht_job_print(const struct ht_job *job, FILE *out)
 {
     if (!job->system) {
@@ -40,7 +49,7 @@ void ht_job_print(const struct ht_job *job, FILE *out)
     if (*ht_rate_note(s, note)) fprintf(out, "%s\n", note);
     const struct ht_plan *p = &job->plan;
     fputs("plan:", out);
-    for (int i = 0; i < p->n_variables; i++) fprintf(out, " %s=%lld", p->variables[i].name, (long long)p->variables[i].value);
+    for (int i = 0; i < p->n_variables; i++) print_variable(&p->variables[i], out);
     if (*p->why) fprintf(out, "%s(%s)", p->n_variables ? "  " : " ", p->why);
     if (!*p->why && job->answer != HT_OK) fputs(p->n_variables ? "  (does not fit)" : " none that fits", out);
     putc('\n', out);

@@ -1,36 +1,67 @@
 #include "common/plan/system.h"
 
 #include <assert.h>
-#include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-void ht_plan_set(struct ht_plan *plan, const char *name, int64_t value)
-{
-    assert((size_t)plan->n_variables < sizeof(plan->variables) / sizeof(plan->variables[0]));
-    struct ht_plan_variable *v = &plan->variables[plan->n_variables++];
-    snprintf(v->name, sizeof(v->name), "%s", name);
-    v->value = value;
-}
-
-static const struct ht_plan_variable *find(const struct ht_plan_variable *v, int n, const char *name)
+static const struct ht_variable *find(const struct ht_variable *v, int n, const char *name)
 {
     for (int i = 0; i < n; i++)
         if (!strcmp(v[i].name, name)) return &v[i];
     return NULL;
 }
 
+static void add(struct ht_plan *plan, struct ht_variable v)
+{
+    assert(plan->n_variables < HT_MAX_VARIABLES && !find(plan->variables, plan->n_variables, v.name));
+    plan->variables[plan->n_variables++] = v;
+}
+
+void ht_plan_set(struct ht_plan *plan, const char *name, int64_t value)
+{
+    struct ht_variable v = {.value = value};
+    snprintf(v.name, sizeof(v.name), "%s", name);
+    add(plan, v);
+}
+
+void ht_plan_set_vector(struct ht_plan *plan, const struct ht_variable *v)
+{
+    assert(v->kind != HT_VARIABLE_NUMBER);
+    add(plan, ht_variable_copy(v));
+}
+
+const struct ht_variable *ht_plan_variable(const struct ht_plan *plan, const char *name)
+{
+    return find(plan->variables, plan->n_variables, name);
+}
+
 int64_t ht_plan_get(const struct ht_plan *plan, const char *name)
 {
-    const struct ht_plan_variable *v = find(plan->variables, plan->n_variables, name);
+    const struct ht_variable *v = ht_plan_variable(plan, name);
     return v ? v->value : 0;
+}
+
+void ht_plan_free(struct ht_plan *plan)
+{
+    for (int i = 0; i < plan->n_variables; i++) ht_variable_free(&plan->variables[i]);
+    *plan = (struct ht_plan){0};
+}
+
+const struct ht_variable *ht_setting_variable(const struct ht_settings *settings, const char *name)
+{
+    return settings ? find(settings->values, settings->n, name) : NULL;
 }
 
 int64_t ht_setting(const struct ht_settings *settings, const char *name, int64_t otherwise)
 {
-    const struct ht_plan_variable *v = settings ? find(settings->values, settings->n, name) : NULL;
+    const struct ht_variable *v = ht_setting_variable(settings, name);
     return v ? v->value : otherwise;
+}
+
+void ht_settings_free(struct ht_settings *settings)
+{
+    for (int i = 0; i < settings->n; i++) ht_variable_free(&settings->values[i]);
+    *settings = (struct ht_settings){0};
 }
 
 static void list_knobs(const struct ht_system *system, char *buf, size_t n)
@@ -46,32 +77,21 @@ enum ht_status ht_settings_parse(const struct ht_system *system, const struct ht
                                  struct ht_error *err, struct ht_settings *settings)
 {
     const char *eq = strchr(text, '=');
-    if (!eq || eq == text || !eq[1])
-        return ht_fail(err, HT_BAD_INPUT, "--set '%s' is not NAME=VALUE", text);
-    char name[24];
-    snprintf(name, sizeof(name), "%.*s", (int)(eq - text), text);
+    if (!eq || eq == text || !eq[1]) return ht_fail(err, HT_BAD_INPUT, "--set '%.80s' is not NAME=VALUE", text);
+    size_t n = (size_t)(eq - text);
     const struct ht_knob *knob = system->knobs;
-    while (knob && knob->name && strcmp(knob->name, name)) knob++;
+    while (knob && knob->name && (strncmp(knob->name, text, n) != 0 || knob->name[n])) knob++;
     if (!knob || !knob->name) {
         char known[256];
         list_knobs(system, known, sizeof(known));
-        return ht_fail(err, HT_BAD_INPUT, "--set '%s': %s has no variable '%s'; it has: %s", text, system->name, name, known);
+        return ht_fail(err, HT_BAD_INPUT, "--set '%.80s': %s has no variable '%.*s'; it has: %s", text, system->name,
+                       n < 40 ? (int)n : 40, text, known);
     }
-    char *end;
-    errno = 0;
-    long long value = strtoll(eq + 1, &end, 10);
-    int64_t max = knob->max < 0 ? scenario->model.layers : knob->max;
-    if (errno || *end) return ht_fail(err, HT_BAD_INPUT, "--set '%s': '%s' is not an integer", text, eq + 1);
-    if (value < knob->min || value > max)
-        return ht_fail(err, HT_BAD_INPUT, "--set '%s': %s is out of range; expected %lld to %lld", text, name,
-                       (long long)knob->min, (long long)max);
-    for (int i = 0; i < settings->n; i++)
-        if (!strcmp(settings->values[i].name, name))
-            return ht_fail(err, HT_BAD_INPUT, "--set '%s': %s is set twice", text, name);
-    if ((size_t)settings->n == sizeof(settings->values) / sizeof(settings->values[0]))
-        return ht_fail(err, HT_BAD_INPUT, "--set '%s': too many settings", text);
-    struct ht_plan_variable *v = &settings->values[settings->n++];
-    snprintf(v->name, sizeof(v->name), "%s", name);
-    v->value = value;
-    return HT_OK;
+    if (find(settings->values, settings->n, knob->name))
+        return ht_fail(err, HT_BAD_INPUT, "--set '%.80s': %s is set twice", text, knob->name);
+    assert(settings->n < HT_MAX_VARIABLES); /* no system has so many knobs */
+    struct ht_knob_range range = {.ranks = ht_scenario_ranks(scenario), .blocks = scenario->model.layers};
+    enum ht_status status = ht_variable_parse(knob, range, eq + 1, err, &settings->values[settings->n]);
+    settings->n += status == HT_OK;
+    return status;
 }

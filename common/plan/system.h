@@ -9,17 +9,15 @@
 #define HT_PLAN_SYSTEM_H
 
 #include "common/plan/scenario.h"
+#include "common/plan/variable.h"
 #include "common/profile/profile.h"
 #include "common/schedule/schedule.h"
 
-/* A decision variable, by the paper's name. */
-struct ht_plan_variable {
-    char name[24];
-    int64_t value;
-};
+enum { HT_MAX_VARIABLES = 16 };
 
+/* Zeroed, then made by a planner; freed by ht_plan_free. */
 struct ht_plan {
-    struct ht_plan_variable variables[16];
+    struct ht_variable variables[HT_MAX_VARIABLES];
     int n_variables;
     int64_t planned_bytes[HT_N_TIERS]; /* what the paper's own equations say is needed per rank (device) and node; -1: it
                                           has none */
@@ -27,23 +25,17 @@ struct ht_plan {
     char why[256];                     /* one line: what the choice rests on */
 };
 
-/* Values forced by the user: --set NAME=VALUE. */
+/* Values forced by the user: --set NAME=VALUE. Zeroed, then filled by ht_settings_parse; freed by ht_settings_free. */
 struct ht_settings {
-    struct ht_plan_variable values[16];
+    struct ht_variable values[HT_MAX_VARIABLES];
     int n;
-};
-
-/* A variable that --set may force. */
-struct ht_knob {
-    const char *name, *meaning;
-    int64_t min, max; /* max -1: the number of transformer blocks */
 };
 
 /* Who takes which part of the batch. */
 enum ht_division {
-    HT_EQUAL_REPLICAS,  /* every rank as much as the others */
+    HT_EQUAL_REPLICAS,   /* every rank as much as the others */
     HT_PLANNED_REPLICAS, /* every rank what the plan says */
-    HT_ONE_PIPELINE,    /* all ranks all of it, one after the other */
+    HT_ONE_PIPELINE,     /* all ranks all of it, one after the other */
 };
 
 struct ht_system {
@@ -59,7 +51,8 @@ struct ht_system {
                                            otherwise; NONE: it has none */
 
     /* Decides. HT_INFEASIBLE with the binding constraint when there is no plan; a plan may still prove too large when its
-       schedule is verified, which is the last word. Settings have been checked against the knobs. */
+       schedule is verified, which is the last word. Settings have been checked against the knobs. *out is zero before;
+       the caller frees it, also on error. */
     enum ht_status (*plan)(const struct ht_system *self, const struct ht_scenario *scenario,
                            const struct ht_profile *profile, const struct ht_settings *settings, struct ht_error *err,
                            struct ht_plan *out);
@@ -71,10 +64,18 @@ struct ht_system {
 /* ---- helpers for planners -------------------------------------------------------------------------------------- */
 
 void ht_plan_set(struct ht_plan *plan, const char *name, int64_t value);
+void ht_plan_set_vector(struct ht_plan *plan, const struct ht_variable *v); /* copies it, elements included */
 int64_t ht_plan_get(const struct ht_plan *plan, const char *name); /* 0 when absent */
+const struct ht_variable *ht_plan_variable(const struct ht_plan *plan, const char *name); /* NULL when absent */
+void ht_plan_free(struct ht_plan *plan);
+
 /* The forced value, or `otherwise`. */
 int64_t ht_setting(const struct ht_settings *settings, const char *name, int64_t otherwise);
-/* "c=3" into settings; HT_BAD_INPUT when the system has no such knob, the value is no integer or out of range. */
+/* The forced variable, such as a vector; NULL when there is none. */
+const struct ht_variable *ht_setting_variable(const struct ht_settings *settings, const char *name);
+void ht_settings_free(struct ht_settings *settings);
+/* Reads "c=3" or "m=4,2,1" into settings. HT_BAD_INPUT when the system has no such knob, or variable.h's grammar or the
+   knob's range is broken. */
 enum ht_status ht_settings_parse(const struct ht_system *system, const struct ht_scenario *scenario, const char *text,
                                  struct ht_error *err, struct ht_settings *settings);
 

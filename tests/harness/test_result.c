@@ -109,6 +109,41 @@ START_TEST(oom_is_an_answer)
 }
 END_TEST
 
+/* A plan's vectors as arrays, and on one line for people; by rank, in parts per billion, and a set of blocks. */
+START_TEST(vectors_of_a_plan)
+{
+    int64_t m[64], share[] = {0, 300000000, 700000000}, blocks[] = {1, 2, 3, 9};
+    struct ht_options o = options_for(8, 8);
+    struct ht_job job;
+    struct ht_error err;
+    char *text = NULL;
+    size_t n = 0;
+    for (int i = 0; i < 64; i++) m[i] = i < 16 ? 4 : 2;
+    ck_assert_int_eq(ht_job_create(&o, "in_memory", NULL, HT_JOB_PLAN, &err, &job), HT_OK);
+    ht_plan_set_vector(&job.plan, &(struct ht_variable){"m", .kind = HT_VARIABLE_BY_RANK, .n = 64, .values = m});
+    ht_plan_set_vector(
+        &job.plan,
+        &(struct ht_variable){"share", .kind = HT_VARIABLE_BY_RANK, .decimal = true, .n = 3, .values = share});
+    ht_plan_set_vector(&job.plan, &(struct ht_variable){"C", .kind = HT_VARIABLE_BLOCKS, .n = 4, .values = blocks});
+    json_t *root = ht_job_json(&job), *variables = json_object_get(json_object_get(root, "plan"), "variables");
+    const json_t *as_json = json_object_get(variables, "m");
+    ck_assert_uint_eq(json_array_size(as_json), 64);
+    for (size_t i = 0; i < 64; i++) ck_assert_int_eq(json_integer_value(json_array_get(as_json, i)), m[i]);
+    as_json = json_object_get(variables, "share");
+    ck_assert(json_real_value(json_array_get(as_json, 1)) == 0.3 && json_real_value(json_array_get(as_json, 2)) == 0.7);
+    ck_assert_int_eq(json_integer_value(json_array_get(json_object_get(variables, "C"), 3)), 9);
+    ck_assert_int_eq(json_integer_value(json_object_get(variables, "c")), 0);
+    json_decref(root);
+    FILE *out = open_memstream(&text, &n);
+    ht_job_print(&job, out);
+    fclose(out);
+    const char *line = "plan: c=0 m='4 x 16, 2 x 48' share=0,0.3,0.7 C=1-3,9  (nothing is offloaded)\n";
+    ck_assert_msg(strstr(text, line) != NULL, "%s", text);
+    free(text);
+    ht_job_free(&job);
+}
+END_TEST
+
 START_TEST(tables)
 {
     char *text = NULL;
@@ -171,6 +206,7 @@ int main(void)
     tcase_add_test(tc, flops_and_rates);
     tcase_add_test(tc, memory_adds_up);
     tcase_add_test(tc, oom_is_an_answer);
+    tcase_add_test(tc, vectors_of_a_plan);
     tcase_add_test(tc, tables);
     tcase_add_test(tc, files_are_whole_or_absent);
     suite_add_tcase(suite, tc);

@@ -8,6 +8,9 @@ cd "$work"
 
 run 0 list systems --json
 cp out systems.json
+[ "$(json out '[v for s in d["systems"] if s["name"] == "stronghold" for v in s["variables"]][1]')" = \
+    "{'name': 'm', 'meaning': 'blocks in the working window', 'kind': 'number', 'decimal': False, 'min': 1, 'max': None}" ] ||
+    fail "list systems does not say how stronghold's m is given"
 for model in gpt-mini llama-tiny; do
     for micro in 2 1; do
         common=(--model "$model" --batch 2 --micro-batch "$micro" --seq 16 --device-memory 64MB)

@@ -34,7 +34,7 @@ START_TEST(plans)
     ck_assert_int_eq(ht_plan_get(&p, "d"), 3);
     p = plan_of(&sysx_cfg0, &sc, (struct ht_settings){0});
     ck_assert_int_eq(ht_plan_get(&p, "d"), 1);
-    p = plan_of(&sysx, &sc, (struct ht_settings){.n = 2, .values = {{"v", 3}, {"d", 4}}});
+    p = plan_of(&sysx, &sc, (struct ht_settings){.n = 2, .values = {{"v", .value = 3}, {"d", .value = 4}}});
     ck_assert_int_eq(ht_plan_get(&p, "v"), 3);
     ck_assert_int_eq(ht_plan_get(&p, "d"), 4);
     p = plan_of(&sysx, &small, (struct ht_settings){0});
@@ -100,7 +100,7 @@ END_TEST
 START_TEST(rollback_without_a_log)
 {
     struct ht_scenario sc = on_paper("sysx-10b", "sysx-1node", 8, 2);
-    struct ht_settings no_log = {.n = 1, .values = {{"log", 0}}}, log = {0};
+    struct ht_settings no_log = {.n = 1, .values = {{"log", .value = 0}}}, log = {0};
     struct outcome with = simulate(&sysx, &sc, log), without = simulate(&sysx, &sc, no_log);
     double each = (double)(with.host_bytes - without.host_bytes) / (double)ht_model_params(&sc.model);
     ck_assert_double_eq_tol(each, 4, 0.02);
@@ -118,7 +118,7 @@ START_TEST(fine_stages_take_less)
     struct ht_scenario sc = on_paper("sysx-10b", "sysx-1node", 32, 8);
     int64_t last = INT64_MAX;
     for (int64_t d = 1; d <= 3; d++) {
-        struct outcome o = simulate(&sysx, &sc, (struct ht_settings){.n = 1, .values = {{"d", d}}});
+        struct outcome o = simulate(&sysx, &sc, (struct ht_settings){.n = 1, .values = {{"d", .value = d}}});
         ck_assert_int_lt(o.device_bytes, last);
         last = o.device_bytes;
     }

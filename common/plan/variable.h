@@ -1,0 +1,70 @@
+/*
+ * Decision variables: what a planner decides and what --set forces. A variable is a number or a vector of numbers; a
+ * knob says which, and what values it may have. The command line and reports write them alike:
+ *
+ *     number     c=3         r=0.25
+ *     by rank    m=4,2,1,1   m=4         an element a rank; one alone stands for every rank
+ *     list       a=3,1,4                 any number of elements
+ *     blocks     C=1-5,9     C=none      a set of transformer blocks, counted from 1
+ *
+ * "4 x 16" stands for sixteen elements 4. A decimal has at most nine digits after the point and is kept as an integer,
+ * in parts per billion, so that sums of shares are exact.
+ */
+#ifndef HT_PLAN_VARIABLE_H
+#define HT_PLAN_VARIABLE_H
+
+#include "common/base/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#define HT_PPB INT64_C(1000000000) /* parts per billion: the integer of the decimal 1 */
+
+enum ht_variable_kind {
+    HT_VARIABLE_NUMBER,
+    HT_VARIABLE_BY_RANK,
+    HT_VARIABLE_LIST,
+    HT_VARIABLE_BLOCKS,
+    HT_N_VARIABLE_KINDS
+};
+extern const char *const ht_variable_kind_names[HT_N_VARIABLE_KINDS]; /* "number", "by rank", "list", "blocks" */
+
+enum { HT_VARIABLE_NAME = 24, HT_MAX_ELEMENTS = 1 << 16 };
+
+struct ht_variable {
+    char name[HT_VARIABLE_NAME]; /* by the paper */
+    int64_t value;               /* of a number */
+    enum ht_variable_kind kind;
+    bool decimal;    /* value and values are in parts per billion */
+    int32_t n;       /* elements of a vector, 0 or more */
+    int64_t *values; /* [n], owned; blocks ascend */
+};
+
+/* A variable that --set may force. */
+struct ht_knob {
+    const char *name, *meaning;
+    int64_t min, max; /* of the number or of each element, in whole numbers; max -1: the number of transformer blocks.
+                         Not of blocks, which are 1 .. that number */
+    enum ht_variable_kind kind;
+    bool decimal;
+};
+
+/* What a knob's values are held against. */
+struct ht_knob_range {
+    int64_t ranks, blocks;
+};
+
+/* Reads "4,2,1" as the knob says into *out, to be freed. HT_BAD_INPUT with what is wrong, the element named. */
+enum ht_status ht_variable_parse(const struct ht_knob *knob, struct ht_knob_range range, const char *text,
+                                 struct ht_error *err, struct ht_variable *out);
+/* Writes the value, on one line; ht_variable_parse reads it back. Of more than HT_SHORT_VECTOR elements equal
+   neighbours are one: "4 x 16, 2 x 48". */
+enum { HT_SHORT_VECTOR = 8 };
+void ht_variable_print(const struct ht_variable *v, FILE *out);
+
+/* A copy with elements of its own. */
+struct ht_variable ht_variable_copy(const struct ht_variable *v);
+void ht_variable_free(struct ht_variable *v);
+
+#endif
