@@ -35,10 +35,10 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
 static void accumulate(struct ht_single *g, int32_t unit, int32_t mb)
 {
     int32_t u = ht_single_settled(g, unit);
-    if (mb && u >= 0) ht_single_accumulate(g, g->compute, u, mb);
+    if (mb && u >= 0 && !g->reduce_once) ht_single_accumulate(g, g->compute, u, mb);
 }
 
-static void emit(struct ht_single *g, const void *plan)
+void ht_train_in_memory(struct ht_single *g, const void *plan)
 {
     int32_t c = (int32_t)ht_plan_get(plan, "c");
     for (int32_t u = 0; u < g->n_units; u++) {
@@ -59,7 +59,7 @@ static void emit(struct ht_single *g, const void *plan)
 static enum ht_status build(const struct ht_system *self, const struct ht_scenario *scenario,
                             const struct ht_plan *plan, struct ht_error *err, struct ht_schedule **out)
 {
-    struct ht_program program = {.name = self->name, .emit = emit, .context = plan};
+    struct ht_program program = {.name = self->name, .emit = ht_train_in_memory, .context = plan};
     return ht_build_graph(scenario, &program, err, out);
 }
 

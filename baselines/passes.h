@@ -10,6 +10,9 @@ static inline bool ht_is_checkpointed(const struct ht_single *g, int32_t unit, i
     return unit <= c && ht_single_kind(g, unit) == HT_UNIT_BLOCK;
 }
 
+/* The program of in_memory (struct ht_program): everything stays on the device. context: a plan with "c". */
+void ht_train_in_memory(struct ht_single *g, const void *plan);
+
 /* barrier: op of the previous iteration that the first forward of all waits for, or a mark (ht_mark_create); or -1. */
 static inline void ht_forward_pass(struct ht_single *g, int32_t mb, int32_t c, int32_t barrier)
 {

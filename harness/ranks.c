@@ -66,6 +66,15 @@ enum ht_status ht_ranks_agree(const struct ht_ranks *ranks, enum ht_status statu
     return ht_agree(ranks->comm, status, err);
 }
 
+enum { HT_EMPTY_SPACE = 512 }; /* where all tensors are empty: they have addresses */
+
+static bool holds_tensors(const struct ht_schedule *s, int32_t space)
+{
+    for (int32_t i = 0; i < s->n_residents; i++)
+        if (ht_space(s, s->residents[i].tier, s->residents[i].rank) == space) return true;
+    return false;
+}
+
 enum ht_status ht_ranks_make_node(struct ht_ranks *ranks, const struct ht_job *job, struct ht_error *err)
 {
     const struct ht_schedule *s = job->schedule;
@@ -73,8 +82,9 @@ enum ht_status ht_ranks_make_node(struct ht_ranks *ranks, const struct ht_job *j
     struct ht_space_size *sizes = HT_NEW_ARRAY(struct ht_space_size, n);
     char what[96];
     for (int32_t i = 0; i < n; i++) {
-        if (job->verdict.spaces[i].peak_bytes == 0) continue;
+        if (job->verdict.spaces[i].peak_bytes == 0 && !holds_tensors(s, i)) continue;
         int64_t capacity = ht_engine_capacity(job, i);
+        if (capacity == 0) capacity = HT_EMPTY_SPACE;
         sizes[i] = (struct ht_space_size){capacity, capacity / 2 + (1 << 20)};
     }
     snprintf(what, sizeof(what), "training '%s'", s->name);

@@ -12,6 +12,8 @@
 static const struct ht_system *const systems[] = {
     &ht_in_memory,
     &ht_in_memory_ckpt,
+    &ht_fsdp,
+    &ht_fsdp_ga,
     &ht_zero_offload,
     &ht_zero_offload_ckpt,
     &ht_zero3_offload,

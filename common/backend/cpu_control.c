@@ -168,6 +168,7 @@ static int by_place(const void *x, const void *y)
     const struct ht_cpu_judged *a = x, *b = y;
     if (a->unit != b->unit) return a->unit < b->unit ? -1 : 1;
     if (a->begin != b->begin) return a->begin < b->begin ? -1 : 1;
+    if (a->end != b->end) return a->end < b->end ? -1 : 1; /* an empty shard comes before the one that begins there */
     return (a->tensor > b->tensor) - (a->tensor < b->tensor);
 }
 

@@ -51,10 +51,11 @@ static void plan_and_prove(const struct ht_system *system, const struct ht_scena
 {
     struct ht_settings settings = {.n = 1, .values = {{.name = "c", .value = c}}};
     struct ht_profile *costs = ht_profile_modelled(sc->cluster);
-    struct ht_plan plan;
+    struct ht_plan plan = {0};
     struct ht_error err = {0};
     ck_assert_msg(system->plan(system, sc, costs, &settings, &err, &plan) == HT_OK, "%s", err.text);
     prove(system, sc, &plan);
+    ht_plan_free(&plan);
     ht_profile_destroy(costs);
 }
 
@@ -129,7 +130,7 @@ START_TEST(runs_in_the_memory_that_was_proved)
                 if (system->division == HT_ONE_PIPELINE) continue;
                 struct ht_settings none = {0};
                 struct ht_error err = {0};
-                struct ht_plan plan;
+                struct ht_plan plan = {0};
                 struct ht_schedule *s = NULL;
                 struct ht_verdict v = {0};
                 struct ht_trace *t = NULL;
@@ -149,6 +150,7 @@ START_TEST(runs_in_the_memory_that_was_proved)
                 free(cost_ns);
                 ht_verdict_free(&v);
                 ht_schedule_destroy(s);
+                ht_plan_free(&plan);
             }
             ht_profile_destroy(costs);
             ht_scenario_free(&sc);

@@ -59,7 +59,7 @@ static double get(const void *data, int64_t k, enum ht_comm_type type)
 /* As comm.h states it. */
 static double sum_of(int32_t n, int64_t k, enum ht_comm_type type)
 {
-    char rounded[8];
+    char rounded[8] = {0};
     float sum = value(0, k);
     for (int32_t r = 1; r < n; r++) sum += value(r, k);
     put(rounded, 0, sum, type);
@@ -98,6 +98,39 @@ static void try_shape(struct ht_comm *c, const int64_t *counts, enum ht_comm_typ
     for (int64_t k = 0; k < total; k++)
         REQUIRE(get(all, k, type) == sum_of(c->size, k, type), "element %lld is %g, not %g", (long long)k,
                 get(all, k, type), sum_of(c->size, k, type));
+    free(all);
+    free(mine);
+}
+
+/* Some ranks, by the bits of `mask`, have no whole array: they send their piece and get their piece of the others' sum. */
+static void try_without(struct ht_comm *c, const int64_t *counts, unsigned mask, enum ht_comm_type type)
+{
+    struct ht_error err = {0};
+    bool without[MOST], whole = !(mask >> c->rank & 1);
+    int64_t total = 0, begin = 0, each = ht_comm_type_bytes(type);
+    int32_t first = 0;
+    for (int32_t r = 0; r < c->size; r++) without[r] = mask >> r & 1;
+    while (first < c->size && without[first]) first++;
+    for (int32_t r = 0; r < c->size; r++) total += counts[r];
+    for (int32_t r = 0; r < c->rank; r++) begin += counts[r];
+    struct ht_team team = world(c);
+    team.without = without;
+    char *all = whole ? ht_alloc((size_t)(total * each)) : NULL, *mine = ht_alloc((size_t)(counts[c->rank] * each));
+    for (int64_t k = 0; k < counts[c->rank]; k++) put(mine, k, value(c->rank, begin + k), type);
+    REQUIRE(ht_comm_all_gather(c, team, ALL_GATHER, mine, all, counts, type, &err) == HT_OK, "%s", err.text);
+    for (int64_t k = 0, r = 0, left = counts[0]; whole && k < total; k++, left--) {
+        while (left == 0) left = counts[++r];
+        REQUIRE(get(all, k, type) == (double)value((int32_t)r, k), "element %lld", (long long)k);
+    }
+    for (int64_t k = 0; whole && k < total; k++) put(all, k, value(c->rank, k), type);
+    REQUIRE(ht_comm_reduce_scatter(c, team, REDUCE_SCATTER, all, mine, counts, type, &err) == HT_OK, "%s", err.text);
+    for (int64_t k = 0; k < counts[c->rank]; k++) {
+        char rounded[8] = {0};
+        float sum = first < c->size ? value(first, begin + k) : 0;
+        for (int32_t r = first + 1; r < c->size; r++) sum += without[r] ? 0 : value(r, begin + k);
+        put(rounded, 0, sum, type);
+        REQUIRE(get(mine, k, type) == get(rounded, 0, type), "element %lld", (long long)k);
+    }
     free(all);
     free(mine);
 }
@@ -216,7 +249,10 @@ static void try_all(struct ht_comm *c)
 {
     struct ht_error err = {0};
     for (size_t s = 0; s < HT_COUNT(shapes); s++)
-        for (size_t t = 0; t < HT_COUNT(types); t++) try_shape(c, shapes[s], types[t]);
+        for (size_t t = 0; t < HT_COUNT(types); t++) {
+            try_shape(c, shapes[s], types[t]);
+            for (unsigned mask = 1; mask < 1U << c->size; mask++) try_without(c, shapes[s], mask, types[t]);
+        }
     try_broadcast(c);
     REQUIRE(ht_comm_barrier(c, world(c), 0, &err) == HT_OK, "%s", err.text);
     if (c->size == 1) return;

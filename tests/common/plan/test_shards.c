@@ -2,6 +2,7 @@
 #include "common/plan/single.h"
 
 #include "common/base/array.h"
+#include "common/base/rng.h"
 #include "common/exec/sim.h"
 #include "common/profile/profile.h"
 #include "common/schedule/verify.h"
@@ -24,10 +25,16 @@ static struct ht_scenario scenario_of(const char *model, int64_t ranks, int64_t 
     return s;
 }
 
+/* What the toy system is: where states lie and steps run, and when gradients are reduced. */
+struct toy {
+    const struct ht_layout *layout; /* NULL: equal ranks */
+    bool on_host, reduce_once;
+};
+
 /* All on the device and stepped there, or states, sums and steps on the host once all gradients are there. */
 static void emit(struct ht_single *g, const void *context)
 {
-    bool on_host = *(const bool *)context;
+    bool on_host = ((const struct toy *)context)->on_host;
     enum ht_tier tier = on_host ? HT_HOST : HT_DEVICE;
     int32_t where = on_host ? g->host : g->compute, last = -1;
     for (int32_t u = 0; u < g->n_units; u++) {
@@ -40,9 +47,10 @@ static void emit(struct ht_single *g, const void *context)
         for (int32_t u = g->n_units - 1; u >= 0; u--) {
             if (u == 1) ht_single_recompute(g, u, j);
             last = ht_single_backward(g, u, j);
-            int32_t fresh = j ? g->grad_mb[ht_single_at(g, u, j)] : g->grad[u];
+            if (g->reduce_once && j + 1 < g->n_mb) continue;
+            int32_t fresh = j && !g->reduce_once ? g->grad_mb[ht_single_at(g, u, j)] : g->grad[u];
             if (on_host) last = ht_single_copy(g, fresh, HT_DEVICE, HT_HOST, HT_PRODUCE, true);
-            if (j) ht_single_accumulate(g, where, u, j);
+            if (j && !g->reduce_once) ht_single_accumulate(g, where, u, j);
         }
     }
     for (int32_t u = 0; u < g->n_units; u++) {
@@ -52,13 +60,19 @@ static void emit(struct ht_single *g, const void *context)
     }
 }
 
-static struct ht_schedule *build(const struct ht_scenario *sc, bool on_host)
+static struct ht_schedule *build_toy(const struct ht_scenario *sc, const struct toy *toy)
 {
-    struct ht_program program = {.name = "toy", .emit = emit, .context = &on_host};
+    struct ht_program program = {
+        .name = "toy", .layout = toy->layout, .reduce_once = toy->reduce_once, .emit = emit, .context = toy};
     struct ht_error err = {0};
     struct ht_schedule *s = NULL;
     ck_assert_msg(ht_build_graph(sc, &program, &err, &s) == HT_OK, "%s", err.text);
     return s;
+}
+
+static struct ht_schedule *build(const struct ht_scenario *sc, bool on_host)
+{
+    return build_toy(sc, &(struct toy){.on_host = on_host});
 }
 
 static void prove(const struct ht_schedule *s)
@@ -383,6 +397,57 @@ END_TEST
 
 /* ---- scenarios -------------------------------------------------------------------------------------------------- */
 
+/* Ranks with other micro-batches, other numbers of them or none, and uneven and empty shards: proved, simulated in exactly
+   the memory that was proved, and with as many collectives as the rank that has most micro-batches asks for. */
+START_TEST(uneven_ranks)
+{
+    for (uint64_t seed = 0; seed < 120; seed++) {
+        uint64_t i = 0;
+        int64_t ranks = 2 + (int64_t)ht_random_below(seed, i++, 4), batch = 0, rounds = 0;
+        struct ht_portion p[5];
+        for (int64_t r = 0; r < ranks; r++, i += 3) {
+            p[r] = (struct ht_portion){1 + (int64_t)ht_random_below(seed, i, 2), (int64_t)ht_random_below(seed, i + 1, 4),
+                                       (int64_t)ht_random_below(seed, i + 2, 3)};
+            if (r == ranks - 1) p[r].count++, p[r].share++;
+            batch += p[r].micro_batch * p[r].count;
+            if (p[r].count > rounds) rounds = p[r].count;
+        }
+        struct ht_scenario sc = scenario_of("gpt-tiny", ranks, 1);
+        sc.batch = batch;
+        sc.numerics.accumulate = seed % 2 ? HT_F32 : sc.numerics.grad;
+        struct toy toy = {.on_host = seed & 2, .reduce_once = seed & 4};
+        struct ht_layout *layout = NULL;
+        struct ht_error err = {0};
+        struct ht_verdict v = {0};
+        ck_assert_msg(ht_layout_uneven(&sc, p, &err, &layout) == HT_OK, "%s", err.text);
+        toy.layout = layout;
+        struct ht_schedule *s = build_toy(&sc, &toy);
+        ck_assert_msg(ht_schedule_verify(s, &err, &v) == HT_OK, "seed %d: %s", (int)seed, err.text);
+        int64_t gathers = 0, scatters = 0, units = s->n_units, reductions = toy.reduce_once ? 1 : rounds;
+        for (int32_t op = 0; op < s->n_ops; op++) {
+            gathers += s->ops[op].kind == HT_OP_ALL_GATHER;
+            scatters += s->ops[op].kind == HT_OP_REDUCE_SCATTER;
+        }
+        ck_assert_int_eq(gathers, ranks * rounds * (2 * units - !sc.model.tied));
+        ck_assert_int_eq(scatters, ranks * reductions * units);
+        for (int32_t sp = 0; sp < ht_n_spaces(s); sp++) s->capacity_bytes[sp] = v.spaces[sp].peak_bytes;
+        int64_t *cost_ns = HT_NEW_ARRAY(int64_t, s->n_ops);
+        struct ht_profile *costs = ht_profile_modelled(sc.cluster);
+        struct ht_trace *t = NULL;
+        struct ht_sim_options o = {.iterations = 3, .issue_ahead = 2, .jitter_percent = 40, .seed = seed};
+        ck_assert_msg(ht_profile_costs(costs, s, cost_ns, &err) == HT_OK, "%s", err.text);
+        ck_assert_msg(ht_sim_run(s, cost_ns, &o, &err, &t) == HT_OK, "seed %d: %s", (int)seed, err.text);
+        ht_trace_destroy(t);
+        ht_profile_destroy(costs);
+        free(cost_ns);
+        ht_verdict_free(&v);
+        ht_schedule_destroy(s);
+        ht_layout_destroy(layout);
+        ht_scenario_free(&sc);
+    }
+}
+END_TEST
+
 START_TEST(batches_divide_over_ranks)
 {
     static const struct {
@@ -429,6 +494,7 @@ int main(void)
     tcase_add_test(t, one_unit_ahead_by_hand);
     tcase_add_test(t, cpu_steps_take_a_node_as_long);
     tcase_add_test(t, nodes_differ);
+    tcase_add_test(t, uneven_ranks);
     tcase_add_test(t, batches_divide_over_ranks);
     suite_add_tcase(suite, t);
     SRunner *r = srunner_create(suite);

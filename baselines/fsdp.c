@@ -1,0 +1,121 @@
+/*
+ * Fully sharded data parallelism (Zhao et al., "PyTorch FSDP: Experiences on Scaling Fully Sharded Data Parallel", VLDB
+ * 2023), which Cephalo (Guo et al., 2024) starts from: every rank keeps a shard of all states, gathers a unit's
+ * parameters for each pass, and keeps all activations. Ranks may differ: rank r takes l[r] micro-batches of m[r]
+ * sequences and holds share[r] of every unit.
+ *
+ *     fsdp      whole gradients are added up on each rank and reduced once an iteration (under no_sync())
+ *                   2 U max(l) all-gathers, U reduce-scatters of U units
+ *     fsdp_ga   gradients are reduced once a micro-batch, and the shards added up
+ *                   2 U max(l) all-gathers, U max(l) reduce-scatters
+ *
+ * The head is gathered once for its forward and backward, which follow each other. With one micro-batch a rank both are
+ * the same.
+ */
+#include "baselines/baselines.h"
+#include "baselines/passes.h"
+
+#include "common/base/array.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static const struct ht_knob knobs[] = {
+    {"m", "sequences of a micro-batch of each rank", 1, 1 << 20, HT_VARIABLE_BY_RANK, false},
+    {"l", "micro-batches of each rank; 0: it only holds its share", 0, 1 << 20, HT_VARIABLE_BY_RANK, false},
+    {"share", "of the parameters that each rank holds, as weights", 0, 1000, HT_VARIABLE_BY_RANK, true},
+    {"c", "blocks with activation checkpointing, the first ones", 0, -1, HT_VARIABLE_NUMBER, false},
+    {0}};
+
+static enum ht_status layout_of(const struct ht_scenario *scenario, const struct ht_plan *plan, struct ht_error *err,
+                                struct ht_layout **out)
+{
+    const struct ht_variable *m = ht_plan_variable(plan, "m"), *l = ht_plan_variable(plan, "l");
+    const struct ht_variable *share = ht_plan_variable(plan, "share");
+    struct ht_portion *portions = HT_NEW_ARRAY(struct ht_portion, m->n);
+    for (int32_t r = 0; r < m->n; r++) portions[r] = (struct ht_portion){m->values[r], l->values[r], share->values[r]};
+    enum ht_status status = ht_layout_uneven(scenario, portions, err, out);
+    free(portions);
+    return status;
+}
+
+/* The forced vector, or one of equal elements. */
+static void set(const struct ht_settings *settings, const char *name, int32_t ranks, int64_t otherwise, bool decimal,
+                struct ht_plan *out)
+{
+    const struct ht_variable *forced = ht_setting_variable(settings, name);
+    struct ht_variable equal = {.kind = HT_VARIABLE_BY_RANK, .decimal = decimal, .n = ranks};
+    snprintf(equal.name, sizeof(equal.name), "%s", name);
+    equal.values = HT_NEW_ARRAY(int64_t, ranks);
+    for (int32_t r = 0; r < ranks; r++) equal.values[r] = otherwise;
+    ht_plan_set_vector(out, forced ? forced : &equal);
+    ht_variable_free(&equal);
+}
+
+static int64_t sum_of(const struct ht_variable *v)
+{
+    int64_t sum = 0;
+    for (int32_t i = 0; i < v->n; i++) sum += v->values[i];
+    return sum;
+}
+
+/* Largest number of elements that a rank holds. */
+static int64_t most_elements(const struct ht_layout *l)
+{
+    int64_t most = 0;
+    for (int32_t r = 0; r < l->n_ranks; r++) {
+        int64_t sum = 0;
+        for (int32_t u = 0; u < l->n_units; u++) sum += ht_layout_shard(l, u, r)->padded;
+        if (sum > most) most = sum;
+    }
+    return most;
+}
+
+/* Of m and l, the one that is not forced is what makes up the batch, the same on all ranks. */
+static enum ht_status plan(const struct ht_system *self, const struct ht_scenario *scenario,
+                           const struct ht_profile *profile, const struct ht_settings *settings, struct ht_error *err,
+                           struct ht_plan *out)
+{
+    (void)self, (void)profile;
+    const struct ht_variable *m = ht_setting_variable(settings, "m"), *l = ht_setting_variable(settings, "l");
+    int32_t ranks = (int32_t)ht_scenario_ranks(scenario);
+    enum ht_status status = m || l ? HT_OK : ht_layout_check_equal(scenario, err);
+    if (status) return status;
+    set(settings, "m", ranks, l && sum_of(l) ? scenario->batch / sum_of(l) : scenario->micro_batch, false, out);
+    set(settings, "l", ranks, m ? scenario->batch / sum_of(m) : ht_equal_rounds(scenario), false, out);
+    set(settings, "share", ranks, HT_PPB / ranks, true, out);
+    ht_plan_set(out, "c", ht_setting(settings, "c", 0));
+    struct ht_layout *layout;
+    if ((status = layout_of(scenario, out, err, &layout))) return status;
+    int64_t per_param = 8 + ht_dtype_bytes(scenario->numerics.param) + ht_dtype_bytes(scenario->numerics.grad) +
+                        (ht_numerics_has_master(&scenario->numerics) ? 4 : 0);
+    out->planned_bytes[HT_DEVICE] = per_param * most_elements(layout);
+    snprintf(out->why, sizeof(out->why), "states are sharded over %d device%s; %s", ranks, ranks == 1 ? "" : "s",
+             m || l || ht_setting_variable(settings, "share") ? "who takes what is forced" : "all take and hold as much");
+    ht_layout_destroy(layout);
+    return HT_OK;
+}
+
+static enum ht_status build(const struct ht_system *self, const struct ht_scenario *scenario,
+                            const struct ht_plan *plan, struct ht_error *err, struct ht_schedule **out)
+{
+    struct ht_layout *layout;
+    enum ht_status status = layout_of(scenario, plan, err, &layout);
+    if (status) return status;
+    struct ht_program program = {.name = self->name,
+                                 .layout = layout,
+                                 .reduce_once = self->variant == 0,
+                                 .emit = ht_train_in_memory,
+                                 .context = plan};
+    status = ht_build_graph(scenario, &program, err, out);
+    ht_layout_destroy(layout);
+    return status;
+}
+
+const struct ht_system ht_fsdp = {.name = "fsdp", .title = "FSDP", .source = "Zhao et al., VLDB 2023",
+    .summary = "sharded states, also unevenly; gradients reduced once an iteration", .knobs = knobs, .variant = 0,
+    .division = HT_PLANNED_REPLICAS, .plan = plan, .build = build};
+
+const struct ht_system ht_fsdp_ga = {.name = "fsdp_ga", .title = "FSDP, reduction a micro-batch", .source = "Zhao et al., VLDB 2023",
+    .summary = "fsdp with gradients reduced once a micro-batch", .knobs = knobs, .variant = 1,
+    .division = HT_PLANNED_REPLICAS, .plan = plan, .build = build};

@@ -1,0 +1,170 @@
+/* Layouts: who computes and holds what, by hand and at random; what is no layout. */
+#include "common/plan/layout.h"
+
+#include "common/base/array.h"
+#include "common/base/rng.h"
+
+#include <check.h>
+#include <stdlib.h>
+
+enum { MOST = 8 };
+
+/* A scenario on `ranks` of the devices of a node. */
+static struct ht_scenario scenario_of(int64_t ranks, int64_t batch, int64_t micro_batch)
+{
+    struct ht_scenario_request r = {
+        .model = "gpt-tiny", .cluster = "autohete-4gpu", .batch = batch, .micro_batch = micro_batch, .seq = 16};
+    struct ht_scenario s;
+    struct ht_error err = {0};
+    ck_assert_msg(ht_scenario_create(&r, &err, &s) == HT_OK, "%s", err.text);
+    s.cluster->nodes[0].groups[0].count = s.cluster->nodes[0].n_gpus = s.cluster->n_gpus = ranks;
+    return s;
+}
+
+static struct ht_layout *uneven(const struct ht_scenario *s, const struct ht_portion *portions)
+{
+    struct ht_error err = {0};
+    struct ht_layout *l = NULL;
+    ck_assert_msg(ht_layout_uneven(s, portions, &err, &l) == HT_OK, "%s", err.text);
+    return l;
+}
+
+/* Three ranks: 2 micro-batches of 3, none, 3 of 1; a quarter of every unit, nothing, the rest. */
+START_TEST(by_hand)
+{
+    struct ht_scenario s = scenario_of(3, 9, 1);
+    struct ht_layout *l = uneven(&s, (struct ht_portion[]){{3, 2, 1}, {5, 0, 0}, {1, 3, 3}});
+    static const struct ht_slice slices[] = {{0, 3}, {3, 3}, {6, 1}, {7, 1}, {8, 1}};
+    int64_t params = ht_unit_params(&s.model, 1);
+    ck_assert_int_eq(l->rounds, 3);
+    ck_assert_int_eq(l->n_micro_batches, 5);
+    ck_assert(!l->alike);
+    for (int32_t r = 0; r < 3; r++) {
+        static const int64_t quarters[] = {0, 1, 1, 4};
+        const struct ht_shard *x = ht_layout_shard(l, 1, r);
+        ck_assert_int_eq(x->begin, quarters[r] * params / 4);
+        ck_assert_int_eq(x->end, quarters[r + 1] * params / 4);
+        ck_assert_int_eq(x->padded, x->end - x->begin);
+    }
+    /* In round 2 only rank 2 has a micro-batch, its last. */
+    ck_assert_int_eq(ht_layout_micro_batch(l, 0, 1), 1);
+    ck_assert_int_eq(ht_layout_micro_batch(l, 2, 1), 3);
+    for (int32_t r = 0; r < 3; r++) ck_assert_int_eq(ht_layout_micro_batch(l, r, 2), 4);
+    for (int32_t j = 0; j < 5; j++) ck_assert_int_eq(ht_layout_round(l, j), j < 2 ? j : j - 2);
+    struct ht_schedule *g = ht_schedule_create("slices", 3, 1, NULL);
+    ht_layout_slice(l, g);
+    ck_assert_int_eq(g->n_micro_batches, 5);
+    ck_assert_mem_eq(g->slices, slices, sizeof slices);
+    ht_schedule_destroy(g);
+    ht_layout_destroy(l);
+    ht_scenario_free(&s);
+}
+END_TEST
+
+/* Even shards are of one size, the last cut; equal micro-batches need no slices. */
+START_TEST(equal_ranks)
+{
+    for (int64_t ranks = 1; ranks <= MOST; ranks++) {
+        struct ht_scenario s = scenario_of(ranks, 6 * ranks, 2);
+        struct ht_error err = {0};
+        struct ht_layout *l = NULL;
+        ck_assert_msg(ht_layout_equal(&s, &err, &l) == HT_OK, "%s", err.text);
+        ck_assert_int_eq(l->rounds, 3);
+        ck_assert_int_eq(l->n_micro_batches, 3 * ranks);
+        for (int32_t u = 0; u < l->n_units; u++) {
+            int64_t params = ht_unit_params(&s.model, u), each = (params + ranks - 1) / ranks;
+            ck_assert_int_eq(ht_equal_shard(&s, u), each);
+            for (int32_t r = 0; r < ranks; r++) {
+                const struct ht_shard *x = ht_layout_shard(l, u, r);
+                ck_assert_int_eq(x->padded, each);
+                ck_assert_int_eq(x->begin, r * each < params ? r * each : params);
+                ck_assert_int_eq(x->end, (r + 1) * each < params ? (r + 1) * each : params);
+            }
+        }
+        struct ht_schedule *g = ht_schedule_create("equal", (int32_t)ranks, 1, NULL);
+        ht_layout_slice(l, g);
+        ck_assert_ptr_null(g->slices);
+        ht_schedule_destroy(g);
+        ht_layout_destroy(l);
+        ht_scenario_free(&s);
+    }
+}
+END_TEST
+
+/* Whatever the portions: shards follow each other and are the unit, as large as their weights say but for rounding. */
+START_TEST(random_portions)
+{
+    for (uint64_t seed = 0; seed < 300; seed++) {
+        uint64_t i = 0;
+        int32_t ranks = 1 + (int32_t)ht_random_below(seed, i++, MOST);
+        struct ht_portion p[MOST];
+        int64_t batch = 0, all = 0;
+        for (int32_t r = 0; r < ranks; r++) {
+            p[r] = (struct ht_portion){1 + (int64_t)ht_random_below(seed, i, 3), (int64_t)ht_random_below(seed, i + 1, 4),
+                                       ht_random_below(seed, i + 2, 3) ? (int64_t)ht_random_below(seed, i + 3, 1000000001) : 0};
+            i += 4;
+            if (r == ranks - 1) p[r].count++, p[r].share++;
+            batch += p[r].micro_batch * p[r].count;
+            all += p[r].share;
+        }
+        struct ht_scenario s = scenario_of(ranks, batch, 1);
+        struct ht_layout *l = uneven(&s, p);
+        for (int32_t u = 0; u < l->n_units; u++) {
+            double params = (double)ht_unit_params(&s.model, u);
+            int64_t end = 0;
+            for (int32_t r = 0; r < ranks; r++) {
+                const struct ht_shard *x = ht_layout_shard(l, u, r);
+                ck_assert_int_eq(x->begin, end);
+                ck_assert_int_ge(x->end, end);
+                if (!p[r].share) ck_assert_int_eq(x->end, x->begin);
+                if (ranks > 1 && x->padded == x->end - end)
+                    ck_assert_double_eq_tol((double)(x->end - end), params * (double)p[r].share / (double)all, 2);
+                end = x->end;
+            }
+            ck_assert_int_eq(end, ht_unit_params(&s.model, u));
+        }
+        for (int32_t j = 0; j < l->n_micro_batches; j++) ck_assert_int_lt(ht_layout_round(l, j), l->rounds);
+        ht_layout_destroy(l);
+        ht_scenario_free(&s);
+    }
+}
+END_TEST
+
+START_TEST(no_layouts)
+{
+    static const struct {
+        int64_t batch;
+        struct ht_portion portions[2];
+        const char *says;
+    } cases[] = {
+        {8, {{2, 2, 1}, {1, 3, 1}}, "the ranks' micro-batches have 7 sequences; the batch has 8"},
+        {8, {{2, 2, 0}, {1, 4, 0}}, "no rank has a share of the parameters"},
+        {1 << 20, {{1, 1 << 19, 1}, {1, 1 << 19, 1}}, "1048576 micro-batches make too large a graph of 'gpt-tiny'; expected at most 349525"},
+    };
+    for (size_t i = 0; i < HT_COUNT(cases); i++) {
+        struct ht_scenario s = scenario_of(2, cases[i].batch, 1);
+        struct ht_error err = {0};
+        struct ht_layout *l = NULL;
+        ck_assert_int_eq(ht_layout_uneven(&s, cases[i].portions, &err, &l), HT_BAD_INPUT);
+        ck_assert_str_eq(err.text, cases[i].says);
+        ht_scenario_free(&s);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("layout");
+    TCase *t = tcase_create("layout");
+    tcase_set_timeout(t, 60);
+    tcase_add_test(t, by_hand);
+    tcase_add_test(t, equal_ranks);
+    tcase_add_test(t, random_portions);
+    tcase_add_test(t, no_layouts);
+    suite_add_tcase(suite, t);
+    SRunner *r = srunner_create(suite);
+    srunner_run_all(r, CK_NORMAL);
+    int failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed != 0;
+}

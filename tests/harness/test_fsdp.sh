@@ -1,0 +1,86 @@
+#!/usr/bin/env bash
+# Ranks that differ: shares, micro-batches and numbers of them by rank, simulated and trained; counted in the trace; saved and resumed.
+set -euo pipefail
+# shellcheck source=tests/harness/support.sh
+. "$(dirname "$0")/support.sh"
+cd "$work"
+model=(--model gpt-tiny --seq 16)
+
+# What is no plan.
+four=(sim fsdp "${model[@]}" --cluster autohete-4gpu --batch 8)
+refused 2 "--set 'm=4,x': element 2 'x' is not an integer" "${four[@]}" --set m=4,x
+refused 2 "--set 'm=4,2,2': m has 3 elements; expected 4" "${four[@]}" --set m=4,2,2
+refused 2 "the ranks' micro-batches have 9 sequences; the batch has 8" "${four[@]}" --set m=1 --set l=5,2,1,1
+refused 2 "the ranks' micro-batches have 0 sequences; the batch has 8" "${four[@]}" --set l=0
+refused 2 "no rank has a share of the parameters" "${four[@]}" --set share=0
+refused 2 "the 4 devices of cluster 'autohete-4gpu' do not divide the batch of 6 sequences" sim fsdp "${model[@]}" --cluster autohete-4gpu --batch 6
+
+# Simulated with every rank's own rates.
+run 0 sim fsdp "${model[@]}" --cluster "$root/tests/data/mixed-2x2.yaml" --batch 9 --set l=5,2,1,1 --set share=3,1,1,0 --json
+[ "$(json out '(d["status"], d["scenario"]["gpus_text"].count("2 x "))')" = "('ok', 2)" ] || fail "a mixed cluster: $(cat out)"
+
+common=("${model[@]}" --data "$text" --steps 4)
+needs_ranks "${common[@]}"
+
+# With one micro-batch a rank sums are those of one rank, whatever the shares are.
+run 0 train in_memory "${common[@]}" --batch 4 --micro-batch 1 --losses one.csv
+for system in fsdp fsdp_ga; do
+    for share in 0,0.3,0.7,0 1,0,0,0 0,0,0,1; do
+        run 0 train $system "${common[@]}" --batch 4 --ranks 4 --set share=$share --losses u.csv
+        cmp -s one.csv u.csv || fail "$system share=$share: $(paste one.csv u.csv)"
+    done
+done
+
+# near BOUND A B: losses of the same steps differ by no more.
+near() {
+    "$python" - "$@" <<'PY' || fail "not within $1: $(paste "$2" "$3")"
+import sys
+a, b = ([float(line.split(",")[1]) for line in list(open(name))[1:]] for name in sys.argv[2:])
+assert len(a) == len(b) > 0
+sys.exit(max(abs(x - y) for x, y in zip(a, b)) > float(sys.argv[1]))
+PY
+}
+
+# count KIND: of its ops in an iteration of a rank, by the trace.
+count() {
+    "$python" - "$1" <<'PY'
+import json, sys
+d = json.load(open("t.json"))
+ranks = [sum(e["ph"] == "X" and e.get("pid") == r and e["name"].startswith(sys.argv[1]) for e in d["traceEvents"]) for r in range(4)]
+assert len(set(ranks)) == 1, ranks
+print(ranks[0] // d["otherData"]["iterations"])
+PY
+}
+
+# Unequal numbers of micro-batches: a sum of sums, in another order. gpt-tiny has 6 units and a tied table.
+run 0 train in_memory "${common[@]}" --batch 9 --micro-batch 1 --losses one.csv
+for system in fsdp fsdp_ga; do
+    run 0 train $system "${common[@]}" --batch 9 --ranks 4 --set l=5,2,1,1 --set m=1 --losses u.csv --trace t.json
+    near 1e-6 one.csv u.csv
+    [ "$(count AG) $(count RS)" = "60 $([ $system = fsdp ] && echo 6 || echo 30)" ] ||
+        fail "$system: $(count AG) all-gathers and $(count RS) reduce-scatters"
+    run 0 sim $system --model gpt-tiny --seq 16 --cluster autohete-4gpu --batch 9 --set l=5,2,1,1 --set m=1
+    run 0 train $system "${common[@]}" --batch 9 --ranks 4 --set l=0,5,0,4 --set m=1 --set share=0.5,0,0,0.5 --losses u.csv
+    near 1e-6 one.csv u.csv
+    run 0 train $system "${common[@]}" --batch 9 --ranks 4 --set m=5,2,1,1 --losses u.csv
+    near 1e-6 one.csv u.csv
+done
+
+# Overflows are judged and undone wherever they are; what is resumed goes on as if it had never ended, on other ranks too.
+# shellcheck disable=SC2054 # vectors
+uneven=(--batch 9 --ranks 4 --set l=5,0,3,1 --set m=1 --set share=0,0.25,0,0.75)
+for control in gate rollback; do
+    run 0 train in_memory "${common[@]}" --batch 9 --micro-batch 1 --numerics fp16 --control $control --losses one.csv --inject-overflow 2:1
+    run 0 train fsdp "${common[@]}" "${uneven[@]}" --numerics fp16 --control $control --losses u.csv --inject-overflow 2:1
+    near 1e-4 one.csv u.csv
+done
+run 0 train fsdp "${common[@]}" "${uneven[@]}" --losses whole.csv
+run 0 train fsdp "${model[@]}" --data "$text" --steps 2 "${uneven[@]}" --checkpoint ck --save saved
+cp -r ck ck2
+run 0 train fsdp "${common[@]}" "${uneven[@]}" --checkpoint ck --resume --losses u.csv
+cmp -s whole.csv u.csv || fail "resumed: $(paste whole.csv u.csv)"
+run 0 train in_memory "${common[@]}" --batch 9 --micro-batch 1 --checkpoint ck2 --resume --losses u.csv
+near 1e-6 whole.csv u.csv
+run 0 train fsdp "${common[@]}" "${uneven[@]}" --init saved --lr 0 --save again
+cmp -s saved/model.safetensors again/model.safetensors || fail "weights that were not changed differ"
+finish
