@@ -67,7 +67,7 @@ enum { WARMUP_PERCENT = 10 }; /* warmup_gpu_chunk_mem_ratio */
 
 /* ---- warm-up --------------------------------------------------------------------------------------------------- */
 
-/* What the warm-up iteration tells, and the moves that follow from it. */
+/* What the warm-up iteration tells, and the moves that follow from it. A plan carries it to the builder. */
 struct prepared {
     struct ht_chunks chunks;
     struct ht_chunk_moment *moments; /* one a forward, recompute and backward op */
@@ -76,12 +76,13 @@ struct prepared {
     struct ht_chunk_moves moves;
 };
 
-static void prepared_free(struct prepared *p)
+static void prepared_destroy(void *prepared)
 {
+    struct prepared *p = prepared;
     ht_chunks_free(&p->chunks);
     ht_chunk_moves_free(&p->moves);
     free(p->moments);
-    *p = (struct prepared){0};
+    free(p);
 }
 
 static int64_t percent_of(int64_t bytes, int64_t percent)
@@ -236,30 +237,35 @@ static int64_t search_chunk(const struct ht_scenario *scenario, int64_t usable_b
     return best;
 }
 
-/* update_margin_mem in the repository's memtracer.py. */
-static int64_t margin_chunks(const struct ht_scenario *scenario, const struct prepared *p, int64_t usable_bytes,
-                             int64_t margin_percent)
+static int64_t largest_non_model(const struct prepared *p)
 {
     int64_t largest = 0;
     for (int32_t t = 0; t < p->n_moments; t++)
         if (p->moments[t].non_model_bytes > largest) largest = p->moments[t].non_model_bytes;
-    int64_t margin = usable_bytes - largest - p->chunks.n * chunk_bytes(scenario, p->chunks.elements);
+    return largest;
+}
+
+/* update_margin_mem in the repository's memtracer.py. */
+static int64_t margin_chunks(const struct ht_scenario *scenario, const struct prepared *p, int64_t usable_bytes,
+                             int64_t margin_percent)
+{
+    int64_t margin =
+        usable_bytes - largest_non_model(p) - p->chunks.n * chunk_bytes(scenario, p->chunks.elements);
     if (margin <= 0) return 0;
     int64_t n = percent_of(margin, margin_percent) / (states_bytes(scenario) * p->chunks.elements);
     return n < p->chunks.n ? n : p->chunks.n;
 }
 
-/* The moves for a plan that has c, chunk, os and gpu_ratio. */
-static enum ht_status prepare(const struct ht_system *self, const struct ht_scenario *scenario,
-                              const struct ht_plan *plan, struct ht_error *err, struct prepared *p)
+/* The moves when `os` chunks have their optimizer states on the device. */
+static enum ht_status prepare(const struct ht_system *self, const struct ht_scenario *scenario, int64_t os,
+                              int64_t usable_bytes, struct ht_error *err, struct prepared *p)
 {
-    int64_t device_bytes = ht_scenario_device_bytes(scenario);
-    int64_t os = ht_plan_get(plan, "os"), elements = p->chunks.elements;
+    int64_t elements = p->chunks.elements;
     struct ht_error why = {0};
     int32_t where = 0;
     p->room = (struct ht_chunk_room){
         .chunk_bytes = chunk_bytes(scenario, elements),
-        .usable_bytes = percent_of(device_bytes, ht_plan_get(plan, "gpu_ratio")),
+        .usable_bytes = usable_bytes,
         .n_pinned = (int32_t)os,
         .fixed_bytes = os * elements * states_bytes(scenario) + chunk_bytes(scenario, elements) +
                        waiting_bytes(scenario, &p->chunks, 0, (int32_t)os),
@@ -298,14 +304,43 @@ static enum ht_status check_host(const struct ht_system *self, const struct ht_s
                    ht_format_quantity(HT_BYTES, (double)percent_of(ram_bytes, percent), have), (long long)percent);
 }
 
-static void set_plan(struct ht_plan *out, int64_t c, const struct ht_chunks *chunks, int64_t os, int64_t gpu_ratio)
+static enum ht_status decide(const struct ht_system *self, const struct ht_scenario *scenario,
+                             const struct ht_settings *settings, struct ht_error *err, struct ht_plan *out,
+                             struct prepared *p)
 {
-    out->n_variables = 0;
+    int64_t c = ht_setting(settings, "c", self->variant ? scenario->model.layers : 0);
+    int64_t gpu_ratio = ht_setting(settings, "gpu_ratio", 80), cpu_ratio = ht_setting(settings, "cpu_ratio", 80);
+    int64_t usable = percent_of(ht_scenario_device_bytes(scenario), gpu_ratio);
+    int64_t elements = ht_setting(settings, "chunk", -1);
+    if (elements < 0) elements = search_chunk(scenario, usable);
+    enum ht_status status = warm_up(scenario, elements, (int32_t)c, err, p);
+    if (status) return status;
+    int64_t margin_ratio = ht_setting(settings, "margin_ratio", 80), forced = ht_setting(settings, "os", -1);
+    int64_t os = forced >= 0 ? forced : margin_chunks(scenario, p, usable, margin_ratio);
+    /* The margin does not leave out the buffer: where both and the chunks are too much, fewer states stay (departure
+     * 3). */
+    for (;; os--) {
+        os = os < p->chunks.n ? os : p->chunks.n;
+        status = prepare(self, scenario, os, usable, err, p);
+        if (!status || forced >= 0 || os == 0) break;
+    }
     ht_plan_set(out, "c", c);
-    ht_plan_set(out, "chunk", chunks->elements);
-    ht_plan_set(out, "chunks", chunks->n);
+    ht_plan_set(out, "chunk", p->chunks.elements);
+    ht_plan_set(out, "chunks", p->chunks.n);
     ht_plan_set(out, "os", os);
     ht_plan_set(out, "gpu_ratio", gpu_ratio);
+    ht_plan_set(out, "cpu_ratio", cpu_ratio);
+    ht_plan_set(out, "margin_ratio", margin_ratio);
+    out->planned_bytes[HT_HOST] = host_bytes(scenario, p, os);
+    if (!status) status = check_host(self, scenario, out->planned_bytes[HT_HOST], cpu_ratio, err);
+    if (!status) {
+        ht_plan_set(out, "moves", p->moves.n);
+        snprintf(out->why, sizeof(out->why),
+                 "%d chunks; optimizer states of %lld fit the margin on the device; %d moves of a chunk in forward and "
+                 "backward",
+                 p->chunks.n, (long long)os, p->moves.n);
+    }
+    return status;
 }
 
 static enum ht_status plan(const struct ht_system *self, const struct ht_scenario *scenario,
@@ -313,37 +348,13 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
                            struct ht_plan *out)
 {
     (void)profile;
+    struct prepared *p = HT_NEW(struct prepared);
     *out = (struct ht_plan){.planned_bytes = {-1, -1, 0, 0}};
-    int64_t c = ht_setting(settings, "c", self->variant ? scenario->model.layers : 0);
-    int64_t gpu_ratio = ht_setting(settings, "gpu_ratio", 80), cpu_ratio = ht_setting(settings, "cpu_ratio", 80);
-    int64_t usable = percent_of(ht_scenario_device_bytes(scenario), gpu_ratio);
-    int64_t elements = ht_setting(settings, "chunk", -1);
-    if (elements < 0) elements = search_chunk(scenario, usable);
-    struct prepared p = {0};
-    enum ht_status status = warm_up(scenario, elements, (int32_t)c, err, &p);
-    if (status) return status;
-    int64_t margin_ratio = ht_setting(settings, "margin_ratio", 80), forced = ht_setting(settings, "os", -1);
-    int64_t os = forced >= 0 ? forced : margin_chunks(scenario, &p, usable, margin_ratio);
-    /* The margin does not leave out the buffer: where both and the chunks are too much, fewer states stay (departure
-     * 3). */
-    for (;; os--) {
-        os = os < p.chunks.n ? os : p.chunks.n;
-        set_plan(out, c, &p.chunks, os, gpu_ratio);
-        status = prepare(self, scenario, out, err, &p);
-        if (!status || forced >= 0 || os == 0) break;
-    }
-    ht_plan_set(out, "cpu_ratio", cpu_ratio);
-    ht_plan_set(out, "margin_ratio", margin_ratio);
-    out->planned_bytes[HT_HOST] = host_bytes(scenario, &p, os);
-    if (!status) status = check_host(self, scenario, out->planned_bytes[HT_HOST], cpu_ratio, err);
-    if (!status) {
-        ht_plan_set(out, "moves", p.moves.n);
-        snprintf(out->why, sizeof(out->why),
-                 "%d chunks; optimizer states of %lld fit the margin on the device; %d moves of a chunk in forward and "
-                 "backward",
-                 p.chunks.n, (long long)os, p.moves.n);
-    }
-    prepared_free(&p);
+    enum ht_status status = decide(self, scenario, settings, err, out, p);
+    if (status)
+        prepared_destroy(p);
+    else
+        out->payload = (struct ht_plan_payload){p, prepared_destroy};
     return status;
 }
 
@@ -541,16 +552,24 @@ static void emit(struct ht_single *g, const void *context)
     ht_mark_set(g->schedule, g->blocking_prev);
 }
 
+/* From a plan's variables what its planner had. */
+static enum ht_status prepare_again(const struct ht_system *self, const struct ht_scenario *scenario,
+                                    const struct ht_plan *plan, struct ht_error *err, struct prepared *p)
+{
+    int64_t usable = percent_of(ht_scenario_device_bytes(scenario), ht_plan_get(plan, "gpu_ratio"));
+    enum ht_status status = warm_up(scenario, ht_plan_get(plan, "chunk"), (int32_t)ht_plan_get(plan, "c"), err, p);
+    return status ? status : prepare(self, scenario, ht_plan_get(plan, "os"), usable, err, p);
+}
+
 static enum ht_status build(const struct ht_system *self, const struct ht_scenario *scenario,
                             const struct ht_plan *plan, struct ht_error *err, struct ht_schedule **out)
 {
-    struct prepared p = {0};
-    struct choice choice = {.p = &p, .plan = plan};
+    struct prepared *own = plan->payload.data ? NULL : HT_NEW(struct prepared);
+    enum ht_status status = own ? prepare_again(self, scenario, plan, err, own) : HT_OK;
+    struct choice choice = {.p = own ? own : plan->payload.data, .plan = plan};
     struct ht_program program = {.name = self->name, .emit = emit, .context = &choice};
-    enum ht_status status = warm_up(scenario, ht_plan_get(plan, "chunk"), (int32_t)ht_plan_get(plan, "c"), err, &p);
-    if (!status) status = prepare(self, scenario, plan, err, &p);
     if (!status) status = ht_build_graph(scenario, &program, err, out);
-    prepared_free(&p);
+    if (own) prepared_destroy(own);
     return status;
 }
 

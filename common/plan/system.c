@@ -44,6 +44,7 @@ int64_t ht_plan_get(const struct ht_plan *plan, const char *name)
 void ht_plan_free(struct ht_plan *plan)
 {
     for (int i = 0; i < plan->n_variables; i++) ht_variable_free(&plan->variables[i]);
+    if (plan->payload.destroy) plan->payload.destroy(plan->payload.data);
     *plan = (struct ht_plan){0};
 }
 

@@ -13,12 +13,20 @@
 #include "common/profile/profile.h"
 #include "common/schedule/schedule.h"
 
+/* What a planner has computed besides, for its own builder. A builder that gets none computes it again from the plan's
+   variables. */
+struct ht_plan_payload {
+    void *data;
+    void (*destroy)(void *data);
+};
+
 enum { HT_MAX_VARIABLES = 16 };
 
 /* Zeroed, then made by a planner; freed by ht_plan_free. */
 struct ht_plan {
     struct ht_variable variables[HT_MAX_VARIABLES];
     int n_variables;
+    struct ht_plan_payload payload;    /* owned; holds for the scenario that was planned for */
     int64_t planned_bytes[HT_N_TIERS]; /* what the paper's own equations say is needed per rank (device) and node; -1: it
                                           has none */
     double planned_s;                  /* iteration time by the paper's own model; 0: it has none */

@@ -60,13 +60,14 @@ START_TEST(the_planner_fits_what_it_is_given)
                 struct ht_scenario sc = tiny(BLOCKS, 3, 3 / micro_batches, numerics[i], kib << 10);
                 struct ht_profile *costs = ht_profile_modelled(sc.cluster);
                 struct ht_error err = {0};
-                struct ht_plan plan;
+                struct ht_plan plan = {0};
                 sc.control = swept_controls[_i];
                 enum ht_status status = ht_autohete.plan(&ht_autohete, &sc, costs, NULL, &err, &plan);
                 ck_assert_msg(status == HT_OK || status == HT_INFEASIBLE, "%s", err.text);
                 if (status == HT_OK) ck_assert_msg(fits(&sc, plan), "%d KiB", (int)kib);
                 planned += status == HT_OK;
                 missed += status != HT_OK && any_fits(&sc);
+                ht_plan_free(&plan);
                 ht_profile_destroy(costs);
                 ht_scenario_free(&sc);
             }

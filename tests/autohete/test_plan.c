@@ -35,11 +35,13 @@ static struct ht_settings set(const struct ht_scenario *sc, const char *text)
     return settings;
 }
 
+/* *out is zero or a plan, which is replaced. */
 static enum ht_status plan(const struct ht_system *system, const struct ht_scenario *sc, const char *settings,
                            struct ht_error *err, struct ht_plan *out)
 {
     struct ht_profile *costs = ht_profile_modelled(sc->cluster);
     struct ht_settings s = set(sc, settings);
+    ht_plan_free(out);
     enum ht_status status = system->plan(system, sc, costs, &s, err, out);
     ht_profile_destroy(costs);
     return status;
@@ -118,9 +120,10 @@ START_TEST(a_missing_cost_is_named)
     struct ht_scenario sc = tiny(5, 2, 2, "fp32", 4 * GIB);
     struct ht_profile *costs = ht_profile_create("empty", "test");
     struct ht_settings none = {.n = 0};
-    struct ht_plan p;
+    struct ht_plan p = {0};
     struct ht_error err = {0};
     ck_assert_int_eq(ht_autohete.plan(&ht_autohete, &sc, costs, &none, &err, &p), HT_BAD_INPUT);
+    ht_plan_free(&p);
     ht_profile_destroy(costs);
     ht_scenario_free(&sc);
 }
@@ -143,10 +146,11 @@ START_TEST(fine_tuning)
         struct ht_scenario sc = tiny(5, 2, 2, "fp32", 4 * GIB);
         struct ht_profile *costs = profile_by_hand(&sc, &t);
         struct ht_settings settings = set(&sc, "c=2 p=3 o=5 e=0");
-        struct ht_plan p;
+        struct ht_plan p = {0};
         struct ht_error err = {0};
         ck_assert_msg(ht_autohete.plan(&ht_autohete, &sc, costs, &settings, &err, &p) == HT_OK, "%s", err.text);
         ck_assert_int_eq(ht_plan_get(&p, "ahead"), rows[i].ahead);
+        ht_plan_free(&p);
         ht_profile_destroy(costs);
         ht_scenario_free(&sc);
     }
@@ -185,13 +189,14 @@ START_TEST(a_mended_plan_fits)
         for (int64_t micro_batch = 1; micro_batch <= 4; micro_batch *= 4)
             for (int64_t kib = 2048; kib <= 64 * 1024; kib += kib / 16) {
                 struct ht_scenario sc = tiny(6, 4, micro_batch, numerics[i], kib << 10);
-                struct ht_plan p;
+                struct ht_plan p = {0};
                 struct ht_error err = {0};
                 enum ht_status status = plan(systems[kib / 128 % 2], &sc, "", &err, &p);
                 ck_assert_msg(status == HT_OK || status == HT_INFEASIBLE, "%s", err.text);
                 if (status == HT_OK) ck_assert_msg(fits(&ht_autohete, &sc, &p), "%d KiB", (int)kib);
                 plans += status == HT_OK;
                 none += status != HT_OK;
+                ht_plan_free(&p);
                 ht_scenario_free(&sc);
             }
     ck_assert_int_gt(plans, 100);
@@ -203,7 +208,7 @@ END_TEST
 START_TEST(forced_plans)
 {
     struct ht_scenario sc = tiny(6, 4, 4, "fp32", 64 * MIB);
-    struct ht_plan p;
+    struct ht_plan p = {0};
     struct ht_error err = {0};
     ck_assert_msg(plan(&ht_autohete, &sc, "c=3 p=2 o=5", &err, &p) == HT_OK, "%s", err.text);
     ck_assert_int_eq(ht_plan_get(&p, "c"), 3);
@@ -222,6 +227,7 @@ START_TEST(forced_plans)
     ck_assert_msg(strstr(err.text, "OOM") != NULL, "%s", err.text);
     ck_assert_int_eq(plan(&ht_autohete, &sc, "", &err, &p), HT_INFEASIBLE);
     ck_assert_msg(strstr(err.text, "eq. 1") != NULL, "%s", err.text);
+    ht_plan_free(&p);
     ht_scenario_free(&sc);
 }
 END_TEST
@@ -231,11 +237,12 @@ END_TEST
 START_TEST(plenty_of_memory)
 {
     struct ht_scenario sc = tiny(6, 4, 4, "fp32", 4 * GIB);
-    struct ht_plan p;
+    struct ht_plan p = {0};
     struct ht_error err = {0};
     ck_assert_msg(plan(&ht_autohete, &sc, "", &err, &p) == HT_OK, "%s", err.text);
     ck_assert_int_eq(ht_plan_get(&p, "c"), 0);
     ck_assert_int_eq(ht_plan_get(&p, "p"), 0);
+    ht_plan_free(&p);
     ht_scenario_free(&sc);
 }
 END_TEST
@@ -267,7 +274,7 @@ START_TEST(the_papers_models)
         char name[64];
         snprintf(name, sizeof(name), "autohete-%s", models[i]);
         struct ht_scenario sc = paper(name, 8, 0);
-        struct ht_plan p, literal;
+        struct ht_plan p = {0}, literal = {0};
         struct ht_error err = {0};
         double ms[9];
         ck_assert_msg(plan(&ht_autohete, &sc, "memory=0", &err, &literal) == HT_OK, "%s", err.text);
@@ -286,6 +293,8 @@ START_TEST(the_papers_models)
         printf("%s: c=%d p=%d o=%d e=%d ahead=%d, %.3f s by its equations; planned in %.2f ms (%.2f to %.2f, n = 9)\n",
                name, (int)ht_plan_get(&p, "c"), (int)ht_plan_get(&p, "p"), (int)ht_plan_get(&p, "o"),
                (int)ht_plan_get(&p, "e"), (int)ht_plan_get(&p, "ahead"), p.planned_s, ms[4], ms[0], ms[8]);
+        ht_plan_free(&literal);
+        ht_plan_free(&p);
         ht_scenario_free(&sc);
     }
 }
@@ -299,7 +308,7 @@ START_TEST(more_memory_is_not_slower)
     int plans = 0;
     for (int64_t gib = 8; gib <= 39; gib++) {
         struct ht_scenario sc = paper("autohete-4b", 8, gib * GIB);
-        struct ht_plan p;
+        struct ht_plan p = {0};
         struct ht_error err = {0};
         enum ht_status status = plan(&ht_autohete, &sc, "e=1 memory=0", &err, &p);
         ht_scenario_free(&sc);
@@ -310,6 +319,7 @@ START_TEST(more_memory_is_not_slower)
         plans++;
         ck_assert_double_le(p.planned_s, last * (1 + 1e-6));
         last = p.planned_s;
+        ht_plan_free(&p);
     }
     ck_assert_int_gt(plans, 20);
 }
@@ -333,7 +343,7 @@ START_TEST(literal_plans_that_do_not_fit)
                     snprintf(name, sizeof(name), "autohete-%s", models[i]);
                     struct ht_scenario sc = paper(name, batch, gib * GIB);
                     sc.micro_batch = batch / n_mb;
-                    struct ht_plan p;
+                    struct ht_plan p = {0};
                     struct ht_error err = {0};
                     if (plan(&ht_autohete, &sc, "ahead=1", &err, &p) == HT_OK) ck_assert(fits(&ht_autohete, &sc, &p));
                     if (plan(&ht_autohete, &sc, "memory=0 ahead=1", &err, &p) == HT_OK) {
@@ -343,6 +353,7 @@ START_TEST(literal_plans_that_do_not_fit)
                             ck_assert(n_mb > 1 || ht_plan_get(&p, "c") == sc.model.layers);
                         }
                     }
+                    ht_plan_free(&p);
                     ht_scenario_free(&sc);
                 }
     printf("of %d literal plans %d with one micro-batch and %d with several do not fit\n", plans, too_large[0],

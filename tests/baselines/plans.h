@@ -30,7 +30,7 @@ static inline struct ht_scenario scenario_of(const char *model, int64_t batch, i
     return s;
 }
 
-/* Plans with variables forced: "c=3 m=2". */
+/* Plans with variables forced: "c=3 m=2". *plan is zero or a plan, which is replaced. */
 static inline enum ht_status plan_with(const struct ht_system *system, const struct ht_scenario *sc, const char *set,
                                        struct ht_error *err, struct ht_plan *plan)
 {
@@ -39,6 +39,7 @@ static inline enum ht_status plan_with(const struct ht_system *system, const str
     snprintf(text, sizeof text, "%s", set);
     for (char *word = strtok_r(text, " ", &save); word; word = strtok_r(NULL, " ", &save))
         ck_assert_msg(ht_settings_parse(system, sc, word, err, &settings) == HT_OK, "%s", err->text);
+    ht_plan_free(plan);
     return system->plan(system, sc, NULL, &settings, err, plan);
 }
 

@@ -42,7 +42,7 @@ START_TEST(every_plan_is_proved)
             for (size_t i = 0; i < HT_COUNT(systems); i++) {
                 struct ht_scenario sc = scenario_of(8, micro_batches[m], numerics[n], (int64_t)4 << 30);
                 for (int64_t c = 0; c <= sc.model.layers; c++) {
-                    struct ht_plan plan;
+                    struct ht_plan plan = {0};
                     struct ht_schedule *s = build_of(systems[i], &sc, c, &plan);
                     struct ht_error err = {0};
                     struct ht_verdict verdict;
@@ -53,6 +53,7 @@ START_TEST(every_plan_is_proved)
                     for (int32_t sp = 0; sp < 4; sp++) ck_assert_int_le(verdict.spaces[sp].peak_bytes, bound[sp]);
                     ht_verdict_free(&verdict);
                     ht_schedule_destroy(s);
+                    ht_plan_free(&plan);
                 }
                 ht_scenario_free(&sc);
             }
@@ -89,7 +90,7 @@ START_TEST(in_memory_peak_by_hand)
                        ht_live_bytes(ht_unit_workspace_bytes(m, u, 4, sc.seq, HT_F32, true));
         if (live > worst) worst = live;
     }
-    struct ht_plan plan;
+    struct ht_plan plan = {0};
     struct ht_schedule *s = build_of(&ht_in_memory, &sc, 0, &plan);
     struct ht_error err = {0};
     struct ht_verdict verdict;
@@ -102,6 +103,7 @@ START_TEST(in_memory_peak_by_hand)
     ck_assert_int_eq(bound[0], worst);
     ht_verdict_free(&verdict);
     ht_schedule_destroy(s);
+    ht_plan_free(&plan);
     ht_scenario_free(&sc);
 }
 END_TEST
@@ -116,7 +118,7 @@ START_TEST(zero_offload_residents_by_hand)
     } expected[] = {{"fp32", 4, 16}, {"fp16", 2, 16}};
     for (size_t i = 0; i < HT_COUNT(expected); i++) {
         struct ht_scenario sc = scenario_of(4, 4, expected[i].numerics, (int64_t)4 << 30);
-        struct ht_plan plan;
+        struct ht_plan plan = {0};
         struct ht_schedule *s = build_of(&ht_zero_offload, &sc, 0, &plan);
         int64_t tier_bytes[HT_N_TIERS] = {0};
         for (int32_t r = 0; r < s->n_residents; r++) tier_bytes[s->residents[r].tier] += s->tensors[s->residents[r].tensor].bytes;
@@ -124,6 +126,7 @@ START_TEST(zero_offload_residents_by_hand)
         ck_assert_int_eq(tier_bytes[HT_HOST], expected[i].host * ht_model_params(&sc.model));
         ck_assert_int_eq(plan.planned_bytes[HT_DEVICE], tier_bytes[HT_DEVICE]);
         ht_schedule_destroy(s);
+        ht_plan_free(&plan);
         ht_scenario_free(&sc);
     }
 }
@@ -132,7 +135,7 @@ END_TEST
 START_TEST(too_small_a_device_is_an_answer)
 {
     struct ht_scenario sc = scenario_of(8, 8, "fp32", (int64_t)2 << 20);
-    struct ht_plan plan;
+    struct ht_plan plan = {0};
     struct ht_schedule *s = build_of(&ht_in_memory, &sc, 0, &plan);
     struct ht_error err = {0};
     struct ht_verdict verdict;
@@ -140,6 +143,7 @@ START_TEST(too_small_a_device_is_an_answer)
     ck_assert_ptr_nonnull(strstr(err.text, "OOM"));
     ht_verdict_free(&verdict);
     ht_schedule_destroy(s);
+    ht_plan_free(&plan);
     ht_scenario_free(&sc);
 }
 END_TEST

@@ -58,9 +58,10 @@ static void sweep(const struct ht_system *system, const char *cluster)
         for (int64_t micro_batches = 1; micro_batches <= 3; micro_batches += 2)
             for (size_t k = 0; k < HT_COUNT(swept_controls); k++) {
                 char what[128];
-                struct ht_plan plan;
+                struct ht_plan plan = {0};
                 struct ht_scenario sc = scenario_with("gpt-mini", cluster, micro_batches, n, k, (int64_t)4 << 30, what);
                 ck_assert(prove(system, &sc, "", what, &plan));
+                ht_plan_free(&plan);
                 ht_scenario_free(&sc);
             }
 }
@@ -82,7 +83,7 @@ START_TEST(test_chunks)
             for (size_t i = 0; i < HT_COUNT(chunks); i++)
                 for (int64_t kib = 512; kib <= 16384; kib += kib / 6) {
                     char what[128];
-                    struct ht_plan plan;
+                    struct ht_plan plan = {0};
                     struct ht_scenario sc =
                         scenario_with("gpt-mini", "local", micro_batches, n, (size_t)_i, kib << 10, what);
                     if (prove(&ht_patrickstar, &sc, chunks[i], what, &plan)) {
@@ -91,6 +92,7 @@ START_TEST(test_chunks)
                         mixed += os > 0 && os < ht_plan_get(&plan, "chunks");
                         moving += ht_plan_get(&plan, "moves") > 0;
                     }
+                    ht_plan_free(&plan);
                     ht_scenario_free(&sc);
                 }
     ck_assert_msg(planned > 100 && mixed > 10 && moving > 10, "%d planned, %d mixed, %d moving", planned, mixed,
@@ -106,11 +108,12 @@ START_TEST(test_windows)
             for (int e = 0; e < 2; e++)
                 for (int m = 1; m <= 12; m++) {
                     char what[128], set[64];
-                    struct ht_plan plan;
+                    struct ht_plan plan = {0};
                     struct ht_scenario sc =
                         scenario_with("gpt2-124m", "autohete-1gpu", micro_batches, n, (size_t)_i, 0, what);
                     snprintf(set, sizeof set, "c=%d m=%d e=%d", m % 4, m, e);
                     ck_assert(prove(&ht_stronghold, &sc, set, what, &plan));
+                    ht_plan_free(&plan);
                     ht_scenario_free(&sc);
                 }
 }

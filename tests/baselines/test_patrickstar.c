@@ -201,7 +201,7 @@ START_TEST(an_iteration_by_hand)
                                         "-C3", "+C1", "R1",  "B1",  "+C0", "B0", "-G0", "O0",  "+P0", "-G1",
                                         "O1",  "+P1", "-G2", "O2",  "+P2", "O3", "O4",  "O5"};
     struct ht_scenario sc = scenario_of("gpt-mini", 1, 1, 8, "fp32", 495 * 200448 / 100);
-    struct ht_plan plan;
+    struct ht_plan plan = {0};
     struct ht_schedule *s = build_with(&ht_patrickstar_ckpt, &sc, "chunk=50112 gpu_ratio=100", &plan);
     proved_peak(s, "by hand");
     ck_assert_int_eq(ht_plan_get(&plan, "os"), 0);
@@ -219,6 +219,7 @@ START_TEST(an_iteration_by_hand)
     ht_trace_destroy(t);
     free(cost_ns);
     ht_schedule_destroy(s);
+    ht_plan_free(&plan);
     ht_scenario_free(&sc);
 }
 END_TEST
@@ -234,7 +235,7 @@ START_TEST(fourteen_bytes_a_parameter)
     for (int fp32 = 0; fp32 < 2; fp32++)
         for (size_t i = 0; i < HT_COUNT(sets); i++) {
             struct ht_scenario sc = scenario_of(MODEL, 1, 1, 8, fp32 ? "fp32" : "fp16", 32 << 20);
-            struct ht_plan plan;
+            struct ht_plan plan = {0};
             struct ht_schedule *s = build_with(&ht_patrickstar_ckpt, &sc, sets[i], &plan);
             int64_t n = ht_plan_get(&plan, "chunks"), e = ht_plan_get(&plan, "chunk"), os = ht_plan_get(&plan, "os");
             int64_t device = resident_bytes(s, HT_DEVICE), host = resident_bytes(s, HT_HOST);
@@ -250,6 +251,7 @@ START_TEST(fourteen_bytes_a_parameter)
             ck_assert_int_eq(plan.planned_bytes[HT_HOST], (n - os) * e * (fp32 ? 16 : 14));
             proved_peak(s, sets[i]);
             ht_schedule_destroy(s);
+            ht_plan_free(&plan);
             ht_scenario_free(&sc);
         }
 }
@@ -287,7 +289,7 @@ START_TEST(the_margin_by_hand)
         for (int64_t mib = 6; mib <= 14; mib++) {
             struct ht_scenario sc = scenario_of(MODEL, 2, 2, 64, "fp16", mib << 20);
             char set[64];
-            struct ht_plan plan;
+            struct ht_plan plan = {0};
             struct ht_error err = {0};
             snprintf(set, sizeof set, "chunk=50112 margin_ratio=%d", (int)percents[i]);
             ck_assert_msg(plan_with(&ht_patrickstar_ckpt, &sc, set, &err, &plan) == HT_OK, "%s", err.text);
@@ -297,6 +299,7 @@ START_TEST(the_margin_by_hand)
             int64_t os = margin > 0 ? margin * percents[i] / 100 / (12 * 50112) : 0;
             ck_assert_int_eq(ht_plan_get(&plan, "os"), os < n ? os : n);
             different += os > 0 && os < n;
+            ht_plan_free(&plan);
             ht_scenario_free(&sc);
         }
     ck_assert_int_gt(different, 5);
@@ -309,7 +312,7 @@ START_TEST(the_host_keeps_to_the_plan)
 {
     for (int64_t mib = 2; mib <= 12; mib++) {
         struct ht_scenario sc = scenario_of(MODEL, 1, 1, 16, "fp16", mib << 20);
-        struct ht_plan plan;
+        struct ht_plan plan = {0};
         struct ht_error err = {0};
         struct ht_verdict verdict;
         struct ht_schedule *s = build_with(&ht_patrickstar_ckpt, &sc, "", &plan);
@@ -319,6 +322,7 @@ START_TEST(the_host_keeps_to_the_plan)
         ck_assert_int_le(peak, plan.planned_bytes[HT_HOST] + largest + rounding);
         ht_verdict_free(&verdict);
         ht_schedule_destroy(s);
+        ht_plan_free(&plan);
         ht_scenario_free(&sc);
     }
 }
@@ -340,7 +344,7 @@ START_TEST(what_the_manager_allows_is_proved)
                     bool before = false;
                     for (int64_t kib = 256; kib <= 32768; kib += kib / 8) {
                         struct ht_scenario sc = scenario_of(MODEL, 4, micro_batches[j], 32, numerics[n], kib << 10);
-                        struct ht_plan plan;
+                        struct ht_plan plan = {0};
                         struct ht_error err = {0};
                         enum ht_status status = plan_with(systems[v], &sc, chunks[k], &err, &plan);
                         ck_assert_msg(status == HT_OK || status == HT_INFEASIBLE, "%s", err.text);
@@ -357,6 +361,7 @@ START_TEST(what_the_manager_allows_is_proved)
                             moving += ht_plan_get(&plan, "moves") > 0;
                         }
                         before = status == HT_OK;
+                        ht_plan_free(&plan);
                         ht_scenario_free(&sc);
                     }
                 }
@@ -364,6 +369,38 @@ START_TEST(what_the_manager_allows_is_proved)
     ck_assert_int_gt(refused, 300);
     ck_assert_int_gt(with_states, 100);
     ck_assert_int_gt(moving, 100);
+}
+END_TEST
+
+static uint64_t hash_of(const struct ht_scenario *sc, const struct ht_plan *plan)
+{
+    struct ht_error err = {0};
+    struct ht_schedule *s = NULL;
+    ck_assert_msg(ht_patrickstar.build(&ht_patrickstar, sc, plan, &err, &s) == HT_OK, "%s", err.text);
+    uint64_t hash = ht_schedule_hash(s);
+    ht_schedule_destroy(s);
+    return hash;
+}
+
+/* The builder takes the moves that the planner has found. Without them it finds the same from the variables: what it
+   builds follows a variable that is changed then, and does not while the moves are there. */
+START_TEST(moves_travel_with_the_plan)
+{
+    struct ht_scenario sc = scenario_of(MODEL, 4, 2, 32, "fp16", 8 << 20);
+    struct ht_plan plan = {0}, bare;
+    struct ht_error err = {0};
+    ck_assert_msg(plan_with(&ht_patrickstar, &sc, "chunk=50112 os=3", &err, &plan) == HT_OK, "%s", err.text);
+    ck_assert_ptr_nonnull(plan.payload.data);
+    bare = plan;
+    bare.payload = (struct ht_plan_payload){0};
+    uint64_t hash = hash_of(&sc, &plan);
+    ck_assert(hash_of(&sc, &bare) == hash);
+    for (int i = 0; i < plan.n_variables; i++)
+        if (!strcmp(plan.variables[i].name, "os")) plan.variables[i].value = bare.variables[i].value = 2;
+    ck_assert(hash_of(&sc, &plan) == hash);
+    ck_assert(hash_of(&sc, &bare) != hash);
+    ht_plan_free(&plan);
+    ht_scenario_free(&sc);
 }
 END_TEST
 
@@ -376,7 +413,7 @@ START_TEST(any_share_of_states_on_the_device)
             for (int os = 0; os <= 13; os++) {
                 struct ht_scenario sc = scenario_of(MODEL, 4, mb, 32, numerics[n], 64 << 20);
                 char set[64];
-                struct ht_plan plan;
+                struct ht_plan plan = {0};
                 snprintf(set, sizeof set, "chunk=50112 os=%d", os);
                 struct ht_schedule *s = build_with(&ht_patrickstar, &sc, set, &plan);
                 proved_peak(s, set);
@@ -387,6 +424,7 @@ START_TEST(any_share_of_states_on_the_device)
                 /* one unit a chunk, but the last block and the head share one */
                 ck_assert_int_eq(on_device, os == 13 ? 14 : os);
                 ht_schedule_destroy(s);
+                ht_plan_free(&plan);
                 ht_scenario_free(&sc);
             }
 }
@@ -395,19 +433,21 @@ END_TEST
 START_TEST(what_does_not_fit_is_an_answer)
 {
     struct ht_scenario sc = scenario_of(MODEL, 4, 4, 32, "fp32", 64 << 20);
-    struct ht_plan plan;
+    struct ht_plan plan = {0};
     struct ht_error err = {0};
     ck_assert(plan_with(&ht_patrickstar, &sc, "chunk=100", &err, &plan) == HT_INFEASIBLE);
     ck_assert_msg(strstr(err.text, "largest unit") != NULL, "%s", err.text);
     sc.cluster->nodes[0].ram_bytes = 1 << 20;
     ck_assert(plan_with(&ht_patrickstar, &sc, "os=0", &err, &plan) == HT_INFEASIBLE);
     ck_assert_msg(strstr(err.text, "on the host") != NULL, "%s", err.text);
+    ht_plan_free(&plan);
     ht_scenario_free(&sc);
 }
 END_TEST
 
 static void add(TCase *t)
 {
+    tcase_add_test(t, moves_travel_with_the_plan);
     tcase_add_test(t, packing_by_hand);
     tcase_add_test(t, chunk_size_by_hand);
     tcase_add_test(t, eviction_by_hand);

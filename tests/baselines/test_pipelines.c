@@ -26,13 +26,14 @@ START_TEST(orders)
         {&ht_gpipe, 1, 66}, {&ht_dapple, 1, 66}, {&ht_interleaved, 2, 57}, {&ht_mobius, 2, 57}, {&ht_megatron, 2, 57}};
     for (size_t i = 0; i < HT_COUNT(cases); i++) {
         struct ht_scenario sc = pipe_scenario(4, 1, 8, 8);
-        struct ht_plan plan;
+        struct ht_plan plan = {0};
         struct ht_schedule *s = build(cases[i].system, &sc, (struct ht_settings){0}, &plan);
         struct ht_pipe_style y = {.d = 1};
         struct pipe_run r = pipe_run(s, &y, (struct pipe_prices){1, 2, 0, 0, 0}, 2, 2, NULL); /* of a block */
         ck_assert_int_eq(ht_plan_get(&plan, "v"), cases[i].v);
         ck_assert_int_eq(r.trace->iteration_end_ns[1], pipe_ns(2 * cases[i].length));
         pipe_run_free(&r);
+        ht_plan_free(&plan);
         ht_scenario_free(&sc);
     }
 }
@@ -44,12 +45,13 @@ START_TEST(fetches)
     static const int wanted[4] = {11, 19, 13, 5};
     for (int chunks = 0; chunks < 2; chunks++) {
         struct ht_scenario sc = pipe_scenario(4, 1, 8, 8);
-        struct ht_plan plan;
+        struct ht_plan plan = {0};
         struct ht_schedule *s = build(chunks ? &ht_megatron : &ht_mobius, &sc, (struct ht_settings){0}, &plan);
         int n[4] = {0};
         for (int32_t op = 0; op < s->n_ops; op++) n[ht_op_rank(s, op)] += s->lanes[s->ops[op].lane].kind == HT_LANE_H2D;
         for (int r = 0; r < 4; r++) ck_assert_int_eq(n[r], chunks ? wanted[r] : 3);
         ht_schedule_destroy(s);
+        ht_plan_free(&plan);
         ht_scenario_free(&sc);
     }
 }
@@ -67,7 +69,7 @@ END_TEST
 START_TEST(zero3_offload)
 {
     struct ht_scenario sc = pipe_scenario(1, 1, 2, 1);
-    struct ht_plan plan;
+    struct ht_plan plan = {0};
     struct ht_schedule *s = build(&ht_zero3_offload, &sc, (struct ht_settings){0}, &plan);
     int64_t *cost_ns = HT_NEW_ARRAY(int64_t, s->n_ops);
     struct ht_error err = {0};
@@ -90,6 +92,7 @@ START_TEST(zero3_offload)
     ht_verdict_free(&v);
     free(cost_ns);
     ht_schedule_destroy(s);
+    ht_plan_free(&plan);
     ht_scenario_free(&sc);
 }
 END_TEST

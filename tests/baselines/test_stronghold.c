@@ -38,7 +38,7 @@ START_TEST(the_window_by_hand)
     } expected[] = {{"F0", ""},   {"F1", "2"},  {"F2", "23"}, {"F3", "34"}, {"F4", "4"},
                     {"B4", "34"}, {"B3", "23"}, {"B2", "2"},  {"B1", ""},   {"B0", ""}};
     struct ht_scenario sc = scenario_of("gpt-mini", 4, 4, 0, "fp32", (int64_t)1 << 30);
-    struct ht_plan plan;
+    struct ht_plan plan = {0};
     struct ht_schedule *s = build_with(&ht_stronghold, &sc, "m=1", &plan);
     proved_peak(s, "m=1");
     uint64_t *there = parameters_there(s);
@@ -50,6 +50,7 @@ START_TEST(the_window_by_hand)
     }
     free(there);
     ht_schedule_destroy(s);
+    ht_plan_free(&plan);
     ht_scenario_free(&sc);
 }
 END_TEST
@@ -64,7 +65,7 @@ START_TEST(the_window_moves_along)
     int64_t L = sc.model.layers;
     for (int64_t m = 1; m <= L; m++) {
         char set[32];
-        struct ht_plan plan;
+        struct ht_plan plan = {0};
         snprintf(set, sizeof set, "m=%d", (int)m);
         struct ht_schedule *s = build_with(&ht_stronghold_ckpt, &sc, set, &plan);
         uint64_t *there = parameters_there(s);
@@ -81,6 +82,7 @@ START_TEST(the_window_moves_along)
         }
         free(there);
         ht_schedule_destroy(s);
+        ht_plan_free(&plan);
     }
     ht_scenario_free(&sc);
 }
@@ -98,7 +100,7 @@ START_TEST(every_plan_is_proved)
                 for (int e = 0; e < 2; e++)
                     for (int64_t m = 1; m <= sc.model.layers; m++) {
                         char set[64];
-                        struct ht_plan plan;
+                        struct ht_plan plan = {0};
                         snprintf(set, sizeof set, "c=%d m=%d e=%d", (int)cs[k], (int)m, e);
                         struct ht_schedule *s = build_with(&ht_stronghold, &sc, set, &plan);
                         int64_t peak = proved_peak(s, set);
@@ -106,6 +108,7 @@ START_TEST(every_plan_is_proved)
                         if (m > 1) ck_assert_msg(peak >= before, "%s: peak %lld", set, (long long)peak);
                         before = peak;
                         ht_schedule_destroy(s);
+                        ht_plan_free(&plan);
                     }
             ht_scenario_free(&sc);
         }
@@ -118,7 +121,7 @@ START_TEST(the_planner_takes_the_largest_window)
     for (int64_t m = 1; m <= 12; m++) {
         struct ht_scenario sc = scenario_of("gpt2-124m", 4, 4, 64, "fp16", (int64_t)4 << 30);
         char set[32];
-        struct ht_plan plan;
+        struct ht_plan plan = {0};
         struct ht_error err = {0};
         snprintf(set, sizeof set, "m=%d e=0", (int)m);
         struct ht_schedule *s = build_with(&ht_stronghold, &sc, set, &plan);
@@ -131,6 +134,7 @@ START_TEST(the_planner_takes_the_largest_window)
         ck_assert(ht_cluster_set_device_memory(sc.cluster, peak - 1, &err) == HT_OK);
         ck_assert(plan_with(&ht_stronghold, &sc, "e=0", &err, &plan) == HT_OK);
         ck_assert_int_eq(ht_plan_get(&plan, "m"), m > 1 ? m - 1 : 1);
+        ht_plan_free(&plan);
         ht_scenario_free(&sc);
     }
 }
@@ -140,7 +144,7 @@ END_TEST
 START_TEST(too_small_a_device_is_an_answer)
 {
     struct ht_scenario sc = scenario_of("gpt-mini", 4, 4, 0, "fp32", (int64_t)1 << 30);
-    struct ht_plan plan;
+    struct ht_plan plan = {0};
     struct ht_error err = {0};
     struct ht_schedule *s = build_with(&ht_stronghold_ckpt, &sc, "m=1 e=1", &plan);
     int64_t least = proved_peak(s, "m=1 e=1");
@@ -156,6 +160,7 @@ START_TEST(too_small_a_device_is_an_answer)
     ck_assert_int_eq(ht_schedule_verify(s, &err, NULL), HT_INFEASIBLE);
     ck_assert_msg(strstr(err.text, "OOM at") != NULL, "%s", err.text);
     ht_schedule_destroy(s);
+    ht_plan_free(&plan);
     ht_scenario_free(&sc);
 }
 END_TEST
@@ -175,7 +180,7 @@ static void expect_iterations(int64_t h2d, const struct slot *expected, size_t n
         {HT_OP_OPTIMIZER_STEP, HT_LANE_HOST, 30}, {HT_OP_OPTIMIZER_STEP, HT_LANE_COMPUTE, 5},
     };
     struct ht_scenario sc = scenario_of("gpt-mini", 4, 4, 0, "fp32", (int64_t)1 << 30);
-    struct ht_plan plan;
+    struct ht_plan plan = {0};
     struct ht_schedule *s = build_with(&ht_stronghold, &sc, "m=1", &plan);
     proved_peak(s, "m=1");
     int64_t *cost_ns = priced(s, prices, HT_COUNT(prices), false);
@@ -191,6 +196,7 @@ static void expect_iterations(int64_t h2d, const struct slot *expected, size_t n
     ht_trace_destroy(t);
     free(cost_ns);
     ht_schedule_destroy(s);
+    ht_plan_free(&plan);
     ht_scenario_free(&sc);
 }
 
@@ -249,7 +255,7 @@ START_TEST(residents_by_hand)
             struct ht_scenario sc = scenario_of("gpt-mini", 4, 4, 0, expected[i].numerics, (int64_t)1 << 30);
             int64_t block = ht_unit_params(&sc.model, 1), ends = ht_model_params(&sc.model) - 4 * block;
             char set[32];
-            struct ht_plan plan;
+            struct ht_plan plan = {0};
             snprintf(set, sizeof set, "m=3 e=%d", e);
             struct ht_schedule *s = build_with(&ht_stronghold, &sc, set, &plan);
             ck_assert_int_eq(resident_bytes(s, HT_DEVICE), expected[i].window * 3 * block + expected[i].ends[e] * ends);
@@ -259,6 +265,7 @@ START_TEST(residents_by_hand)
             ck_assert_int_eq(plan.planned_bytes[HT_DEVICE], 16 * 3 * block + (e ? copies : 16) * ends);
             ck_assert_int_eq(plan.planned_bytes[HT_HOST], 16 * (block + e * ends));
             ht_schedule_destroy(s);
+            ht_plan_free(&plan);
             ht_scenario_free(&sc);
         }
 }
@@ -269,7 +276,7 @@ START_TEST(the_hiding_window_by_hand)
 {
     static const int64_t h2d[] = {1, 10, 11, 30, 31}, expected[] = {1, 1, 2, 3, 4};
     struct ht_scenario sc = scenario_of("gpt-mini", 4, 4, 0, "fp32", (int64_t)1 << 30);
-    struct ht_plan plan;
+    struct ht_plan plan = {0};
     struct ht_schedule *s = build_with(&ht_stronghold, &sc, "m=1", &plan);
     for (size_t i = 0; i < HT_COUNT(h2d); i++) {
         struct ht_profile *profile = ht_profile_create("by hand", "the test");
@@ -278,12 +285,14 @@ START_TEST(the_hiding_window_by_hand)
         char key[HT_WORK_KEY_MAX];
         ht_profile_add(profile, ht_work_key(&s->works[s->ops[op_named(s, "F1")].work], key, sizeof key), 10);
         ht_profile_add(profile, ht_work_key(&s->works[s->ops[op_named(s, "P2")].work], key, sizeof key), h2d[i]);
+        ht_plan_free(&plan);
         ck_assert_msg(ht_stronghold.plan(&ht_stronghold, &sc, profile, &none, &err, &plan) == HT_OK, "%s", err.text);
         ck_assert_int_eq(ht_plan_get(&plan, "m_hide"), expected[i]);
         ck_assert_int_eq(ht_plan_get(&plan, "m"), 4);
         ht_profile_destroy(profile);
     }
     ht_schedule_destroy(s);
+    ht_plan_free(&plan);
     ht_scenario_free(&sc);
 }
 END_TEST

@@ -19,7 +19,7 @@ static struct ht_scenario on_paper(const char *model, const char *cluster, int64
 
 static struct ht_plan plan_of(const struct ht_system *system, const struct ht_scenario *sc, struct ht_settings set)
 {
-    struct ht_plan p;
+    struct ht_plan p = {0};
     struct ht_error err = {0};
     ck_assert_msg(system->plan(system, sc, NULL, &set, &err, &p) == HT_OK, "%s", err.text);
     return p;
@@ -32,19 +32,24 @@ START_TEST(plans)
     struct ht_plan p = plan_of(&sysx, &sc, (struct ht_settings){0});
     ck_assert_int_eq(ht_plan_get(&p, "v"), 2);
     ck_assert_int_eq(ht_plan_get(&p, "d"), 3);
+    ht_plan_free(&p);
     p = plan_of(&sysx_cfg0, &sc, (struct ht_settings){0});
     ck_assert_int_eq(ht_plan_get(&p, "d"), 1);
+    ht_plan_free(&p);
     p = plan_of(&sysx, &sc, (struct ht_settings){.n = 2, .values = {{"v", .value = 3}, {"d", .value = 4}}});
     ck_assert_int_eq(ht_plan_get(&p, "v"), 3);
     ck_assert_int_eq(ht_plan_get(&p, "d"), 4);
+    ht_plan_free(&p);
     p = plan_of(&sysx, &small, (struct ht_settings){0});
     ck_assert_int_eq(ht_plan_get(&p, "d"), 2);
     small.model.layers = 4;
+    ht_plan_free(&p);
     p = plan_of(&sysx, &small, (struct ht_settings){0});
     ck_assert_int_eq(ht_plan_get(&p, "v") * 10 + ht_plan_get(&p, "d"), 11);
     small.model.layers = 3;
     struct ht_error err = {0};
     struct ht_settings none = {0};
+    ht_plan_free(&p);
     ck_assert_int_eq(sysx.plan(&sysx, &small, NULL, &none, &err, &p), HT_INFEASIBLE);
     ht_scenario_free(&sc);
     ht_scenario_free(&small);
@@ -77,6 +82,7 @@ static struct outcome simulate(const struct ht_system *system, const struct ht_s
     ht_verdict_free(&v);
     ht_profile_destroy(profile);
     pipe_run_free(&r);
+    ht_plan_free(&p);
     return o;
 }
 
@@ -137,6 +143,7 @@ START_TEST(scale)
     ck_assert_msg(ht_schedule_verify(s, &err, NULL) == HT_OK, "%s", err.text);
     ck_assert_int_lt(s->n_ops, 500000);
     ht_schedule_destroy(s);
+    ht_plan_free(&p);
     ht_scenario_free(&sc);
 }
 END_TEST

@@ -1,0 +1,112 @@
+/* Plans as they are printed: every system built again from its plan's JSON. */
+#include "common/base/array.h"
+#include "harness/job.h"
+#include "harness/registry.h"
+#include "harness/result.h"
+
+#include <check.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* One device and several, alike and not, in all numerics, with control and with little memory. */
+static const struct ht_scenario_request scenarios[] = {
+    {.cluster = "autohete-1gpu", .model = "autohete-4b"},
+    {.cluster = "autohete-1gpu", .model = "autohete-8b", .micro_batch = 2},
+    {.cluster = "autohete-1gpu", .model = "gpt-tiny", .device_memory_bytes = 40000000, .control = "rollback"},
+    {.cluster = "autohete-1gpu", .model = "gpt-tiny", .numerics = "fp32", .micro_batch = 2},
+    {.cluster = "autohete-4gpu", .model = "llama-tiny", .blocks = 16, .micro_batch = 1, .control = "gate"},
+    {.cluster = "sysx-2node", .model = "llama-tiny", .blocks = 32, .batch = 16, .micro_batch = 1},
+    {.cluster = HT_SOURCE_DIR "/tests/data/mixed-2x2.yaml", .model = "llama-tiny", .micro_batch = 1, .seq = 16},
+};
+
+static int64_t number_of(const json_t *value)
+{
+    return json_is_integer(value) ? json_integer_value(value) : llround(json_real_value(value) * (double)HT_PPB);
+}
+
+/* The variables and vectors of a plan's JSON, and nothing else. */
+static struct ht_plan plan_of(json_t *variables)
+{
+    struct ht_plan plan = {0};
+    const char *name;
+    json_t *value, *element;
+    size_t i;
+    json_object_foreach(variables, name, value)
+    {
+        struct ht_variable v = {.kind = HT_VARIABLE_LIST, .n = (int32_t)json_array_size(value)};
+        if (!json_is_array(value)) {
+            ht_plan_set(&plan, name, number_of(value));
+            continue;
+        }
+        snprintf(v.name, sizeof(v.name), "%s", name);
+        v.values = HT_NEW_ARRAY(int64_t, v.n);
+        json_array_foreach(value, i, element)
+        {
+            v.values[i] = number_of(element);
+        }
+        ht_plan_set_vector(&plan, &v);
+        free(v.values);
+    }
+    return plan;
+}
+
+/* As a program would read it from a file. */
+static json_t *read_back(json_t *root)
+{
+    char *text = json_dumps(root, JSON_REAL_PRECISION(17));
+    json_t *again = json_loads(text, 0, NULL);
+    ck_assert_ptr_nonnull(again);
+    free(text);
+    json_decref(root);
+    return again;
+}
+
+/* 1 when the system runs there; its graph is then that of its printed plan. */
+static int check(const struct ht_system *system, const struct ht_scenario_request *request)
+{
+    struct ht_options o = {.request = *request, .issue_ahead = -1};
+    struct ht_job job;
+    struct ht_error err = {0};
+    struct ht_schedule *s = NULL;
+    if (ht_job_create(&o, system->name, NULL, HT_JOB_VERIFIED, &err, &job) != HT_OK) return 0;
+    if (!job.schedule) {
+        ht_job_free(&job);
+        return 0;
+    }
+    json_t *root = read_back(ht_job_json(&job)), *printed = json_object_get(root, "plan");
+    struct ht_plan plan = plan_of(json_object_get(printed, "variables"));
+    ck_assert_msg(system->build(system, &job.scenario, &plan, &err, &s) == HT_OK, "%s: %s", system->name, err.text);
+    ck_assert_msg(ht_schedule_hash(s) == ht_schedule_hash(job.schedule), "%s, %s on %s: another graph", system->name,
+                  request->model, request->cluster);
+    ht_plan_free(&plan);
+    json_decref(root);
+    ht_schedule_destroy(s);
+    ht_job_free(&job);
+    return 1;
+}
+
+START_TEST(printed_plans_build_the_same_graph)
+{
+    int built = 0;
+    const struct ht_system *system;
+    for (size_t k = 0; k < HT_COUNT(scenarios); k++)
+        for (size_t i = 0; (system = ht_system_at(i)); i++) built += check(system, &scenarios[k]);
+    ck_assert_int_gt(built, 80);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("plan");
+    TCase *tc = tcase_create("plan");
+    tcase_set_timeout(tc, 300);
+    tcase_add_test(tc, printed_plans_build_the_same_graph);
+    suite_add_tcase(suite, tc);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}
