@@ -221,6 +221,34 @@ static enum ht_status read_settings(struct planner *q, const struct ht_settings 
     return HT_OK;
 }
 
+/* The profiler's output, by which eqs. 1 to 6 can be computed again; M_gpu and M_cpu as tightened. */
+static void record_inputs(const struct ht_scenario *scenario, const struct autohete_profile *f, struct ht_plan *plan)
+{
+    const struct {
+        const char *name;
+        int64_t value;
+    } counts[] = {{"L", f->layers}, {"micro_batches", f->micro_batches}},
+      bytes[] = {{"device_memory", ht_scenario_device_bytes(scenario)},
+                 {"host_memory", ht_scenario_host_bytes(scenario)},
+                 {"M_gpu", f->device_capacity_bytes},
+                 {"M_cpu", f->host_capacity_bytes},
+                 {"M_gc", f->device_const_bytes},
+                 {"M_cc", f->host_const_bytes},
+                 {"block_input", f->input_bytes},
+                 {"block_activations", f->activation_bytes},
+                 {"block_copy", f->copy_bytes},
+                 {"block_states", f->state_bytes},
+                 {"block_shared", f->shared_bytes},
+                 {"block_sums", f->sum_bytes},
+                 {"block_on_host", f->host_bytes}},
+      ns[] = {{"t_fp", f->fp_ns},           {"t_bp", f->bp_ns},           {"t_h2d", f->h2d_ns},
+              {"t_d2h", f->d2h_ns},         {"t_optim_cpu", f->cpu_ns},   {"t_optim_gpu", f->gpu_ns},
+              {"t_sum_cpu", f->cpu_sum_ns}, {"t_sum_gpu", f->gpu_sum_ns}, {"t_const", f->const_ns}};
+    for (size_t i = 0; i < HT_COUNT(counts); i++) ht_plan_input(plan, counts[i].name, "", (double)counts[i].value);
+    for (size_t i = 0; i < HT_COUNT(bytes); i++) ht_plan_input(plan, bytes[i].name, "bytes", (double)bytes[i].value);
+    for (size_t i = 0; i < HT_COUNT(ns); i++) ht_plan_input(plan, ns[i].name, "s", (double)ns[i].value / 1e9);
+}
+
 static void describe(const struct planner *q, const struct outcome *r, struct ht_plan *plan)
 {
     const struct autohete_profile *f = &r->f;
@@ -262,6 +290,7 @@ enum ht_status autohete_plan(const struct ht_system *self, const struct ht_scena
     out->planned_bytes[HT_DEVICE] = autohete_device_bytes(&best.f, q.form, best.s);
     out->planned_bytes[HT_HOST] = autohete_host_bytes(&best.f, best.s);
     out->planned_s = (double)best.planned_ns / 1e9;
+    record_inputs(scenario, &best.f, out);
     describe(&q, &best, out);
     if (err) *err = (struct ht_error){0}; /* what one placement of the embedding lacked, the other had */
     return HT_OK;

@@ -304,6 +304,21 @@ static enum ht_status check_host(const struct ht_system *self, const struct ht_s
                    ht_format_quantity(HT_BYTES, (double)percent_of(ram_bytes, percent), have), (long long)percent);
 }
 
+/* What the size of chunks and os follow from; parameters are a rank's. */
+static void record_inputs(const struct ht_scenario *scenario, const struct prepared *p, struct ht_plan *out)
+{
+    int64_t *units = unit_elements(scenario), largest = 0;
+    for (int64_t u = 0; u < ht_model_units(&scenario->model); u++) largest = units[u] > largest ? units[u] : largest;
+    free(units);
+    ht_plan_input(out, "device_memory", "bytes", (double)ht_scenario_device_bytes(scenario));
+    ht_plan_input(out, "host_memory", "bytes", (double)ht_scenario_host_bytes(scenario));
+    ht_plan_input(out, "non_model_peak", "bytes", (double)largest_non_model(p));
+    ht_plan_input(out, "parameters", "", (double)ht_equal_params(scenario));
+    ht_plan_input(out, "parameters_of_largest_unit", "", (double)largest);
+    ht_plan_input(out, "copy_of_a_parameter", "bytes", (double)ht_dtype_bytes(scenario->numerics.param));
+    ht_plan_input(out, "states_of_a_parameter", "bytes", (double)states_bytes(scenario));
+}
+
 static enum ht_status decide(const struct ht_system *self, const struct ht_scenario *scenario,
                              const struct ht_settings *settings, struct ht_error *err, struct ht_plan *out,
                              struct prepared *p)
@@ -331,6 +346,7 @@ static enum ht_status decide(const struct ht_system *self, const struct ht_scena
     ht_plan_set(out, "gpu_ratio", gpu_ratio);
     ht_plan_set(out, "cpu_ratio", cpu_ratio);
     ht_plan_set(out, "margin_ratio", margin_ratio);
+    record_inputs(scenario, p, out);
     out->planned_bytes[HT_HOST] = host_bytes(scenario, p, os);
     if (!status) status = check_host(self, scenario, out->planned_bytes[HT_HOST], cpu_ratio, err);
     if (!status) {

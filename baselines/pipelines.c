@@ -53,6 +53,8 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
     enum ht_status status = ht_pipe_check(scenario, &style, err);
     if (status) return status;
     *out = (struct ht_plan){.planned_bytes = {-1, 0, 0, 0}, .why = "fixed: blocks shared out evenly"};
+    ht_plan_input(out, "L", "", (double)scenario->model.layers);
+    ht_plan_input(out, "devices", "", (double)ht_scenario_ranks(scenario));
     ht_plan_set(out, "v", v);
     ht_plan_set(out, "recompute", r);
     return HT_OK;

@@ -192,9 +192,10 @@ static struct ht_plan plan_of(int64_t c, int64_t m, int64_t e)
     return p;
 }
 
-/* Does the device hold the plan's safe sequence? The verifier's words otherwise; HT_FAILED is a bug of the builder. */
+/* What the plan's safe sequence needs on the fullest device, and whether every device holds it. The verifier's words
+   otherwise; HT_FAILED is a bug of the builder. */
 static enum ht_status fits_device(const struct ht_system *self, const struct ht_scenario *scenario,
-                                  const struct ht_plan *p, struct ht_error *err, bool *fits)
+                                  const struct ht_plan *p, struct ht_error *err, bool *fits, int64_t *need_bytes)
 {
     struct ht_schedule *s = NULL;
     struct ht_verdict verdict = {0};
@@ -202,36 +203,48 @@ static enum ht_status fits_device(const struct ht_system *self, const struct ht_
     if (status) return status;
     status = ht_schedule_verify(s, err, &verdict);
     *fits = status == HT_OK || status == HT_INFEASIBLE;
-    for (int32_t rank = 0; *fits && rank < s->n_ranks; rank++)
-        *fits = verdict.spaces[ht_space(s, HT_DEVICE, rank)].fits;
+    *need_bytes = 0;
+    for (int32_t rank = 0; verdict.spaces && rank < s->n_ranks; rank++) {
+        const struct ht_footprint *space = &verdict.spaces[ht_space(s, HT_DEVICE, rank)];
+        *fits = *fits && space->fits;
+        if (space->peak_bytes > *need_bytes) *need_bytes = space->peak_bytes;
+    }
     ht_verdict_free(&verdict);
     ht_schedule_destroy(s);
     return status == HT_FAILED ? HT_FAILED : HT_OK;
 }
 
+/* A window, and device bytes that its safe sequence and that of one block more need; 0: not asked. */
+struct window {
+    int64_t m, need_bytes, next_bytes;
+};
+
 /* The largest m in 1 .. L whose window the device holds; 0: none. */
 static enum ht_status largest_window(const struct ht_system *self, const struct ht_scenario *scenario, int64_t c,
-                                     int64_t e, struct ht_error *err, int64_t *m)
+                                     int64_t e, struct ht_error *err, struct window *w)
 {
     int64_t low = 0, high = scenario->model.layers; /* low fits (or is 0), above high none does */
+    *w = (struct window){0};
     while (low < high) {
         int64_t mid = low + (high - low + 1) / 2;
         struct ht_plan p = plan_of(c, mid, e);
         bool fits = false;
-        enum ht_status status = fits_device(self, scenario, &p, err, &fits);
+        int64_t need = 0;
+        enum ht_status status = fits_device(self, scenario, &p, err, &fits, &need);
         if (status) return status;
+        *(fits ? &w->need_bytes : &w->next_bytes) = need;
         if (fits)
             low = mid;
         else
             high = mid - 1;
     }
-    *m = low;
+    w->m = low;
     return HT_OK;
 }
 
-/* m_hide: the least m with m t_fp >= t_h2d. */
-static enum ht_status hiding_window(const struct ht_system *self, const struct ht_scenario *scenario,
-                                    const struct ht_profile *profile, struct ht_error *err, int64_t *m)
+/* t_fp and t_h2d of a block. */
+static enum ht_status ask_profile(const struct ht_system *self, const struct ht_scenario *scenario,
+                                  const struct ht_profile *profile, struct ht_error *err, int64_t *fp, int64_t *h2d)
 {
     struct ht_plan p = plan_of(0, 1, 0);
     struct ht_schedule *s = NULL;
@@ -246,9 +259,16 @@ static enum ht_status hiding_window(const struct ht_system *self, const struct h
             status = ht_profile_cost(profile, 0, &s->works[op->work], err, &h2d_ns);
     }
     ht_schedule_destroy(s);
-    *m = fp_ns > 0 ? (h2d_ns + fp_ns - 1) / fp_ns : 0;
-    if (*m < 1) *m = 1;
+    *fp = fp_ns;
+    *h2d = h2d_ns;
     return status;
+}
+
+/* m_hide: the least m with m t_fp >= t_h2d. */
+static int64_t hiding_window(int64_t fp_ns, int64_t h2d_ns)
+{
+    int64_t m = fp_ns > 0 ? (h2d_ns + fp_ns - 1) / fp_ns : 0;
+    return m < 1 ? 1 : m;
 }
 
 /* Model data by the window's own equation: 4 M_p (parameters and gradients) and 12 M_p of states for each of its m
@@ -266,31 +286,44 @@ static void plan_bytes(const struct ht_scenario *scenario, int64_t m, int64_t e,
     out->planned_bytes[HT_HOST] = (copies + states) * (rest + (e ? ends : 0)) * ht_scenario_ranks_per_node(scenario);
 }
 
+/* What m and m_hide follow from. */
+static void record_inputs(const struct ht_scenario *scenario, const struct window *w, int64_t fp_ns, int64_t h2d_ns,
+                          struct ht_plan *out)
+{
+    ht_plan_input(out, "device_memory", "bytes", (double)ht_scenario_device_bytes(scenario));
+    if (w->need_bytes) ht_plan_input(out, "need_of_m", "bytes", (double)w->need_bytes);
+    if (w->next_bytes) ht_plan_input(out, "need_of_m_plus_1", "bytes", (double)w->next_bytes);
+    if (!fp_ns) return;
+    ht_plan_input(out, "t_fp", "s", (double)fp_ns / 1e9);
+    ht_plan_input(out, "t_h2d", "s", (double)h2d_ns / 1e9);
+}
+
 static enum ht_status plan(const struct ht_system *self, const struct ht_scenario *scenario,
                            const struct ht_profile *profile, const struct ht_settings *settings, struct ht_error *err,
                            struct ht_plan *out)
 {
     int64_t c = ht_setting(settings, "c", self->variant ? scenario->model.layers : 0);
-    int64_t forced_m = ht_setting(settings, "m", 0), forced_e = ht_setting(settings, "e", -1), m = 0, m_hide = 0;
+    int64_t forced_m = ht_setting(settings, "m", 0), forced_e = ht_setting(settings, "e", -1), fp_ns = 0, h2d_ns = 0;
+    struct window w = {.m = forced_m};
     int64_t e = forced_e >= 0 ? forced_e : 0;
     enum ht_status status = HT_OK;
-    if (forced_m) {
-        m = forced_m;
-    } else {
-        status = largest_window(self, scenario, c, e, err, &m);
-        if (!status && m == 0 && forced_e < 0) {
+    if (!forced_m) {
+        status = largest_window(self, scenario, c, e, err, &w);
+        if (!status && w.m == 0 && forced_e < 0) {
             e = 1;
-            status = largest_window(self, scenario, c, e, err, &m);
+            status = largest_window(self, scenario, c, e, err, &w);
         }
     }
-    bool too_small = m == 0;
-    if (too_small) m = 1; /* the verifier says what is missing */
-    if (!status && profile) status = hiding_window(self, scenario, profile, err, &m_hide);
+    bool too_small = w.m == 0;
+    if (too_small) w = (struct window){.m = 1, .need_bytes = w.next_bytes}; /* the verifier says what is missing */
+    if (!status && profile) status = ask_profile(self, scenario, profile, err, &fp_ns, &h2d_ns);
     if (status) return status;
+    int64_t m = w.m, m_hide = profile ? hiding_window(fp_ns, h2d_ns) : 0;
     *out = plan_of(c, m, e);
     out->planned_bytes[HT_DISK] = out->planned_bytes[HT_REMOTE] = 0;
     plan_bytes(scenario, m, e, out);
     if (profile) ht_plan_set(out, "m_hide", m_hide);
+    record_inputs(scenario, &w, fp_ns, h2d_ns, out);
     snprintf(out->why, sizeof(out->why), "%s%s",
              forced_m    ? "m is forced"
              : too_small ? "not even a window of one block fits the device"

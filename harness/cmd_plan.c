@@ -3,6 +3,30 @@
 
 #include "common/base/units.h"
 #include "harness/result.h"
+#include "harness/table.h"
+
+#include <string.h>
+
+/* What the decision rests on. */
+static void print_inputs(const struct ht_plan *plan)
+{
+    if (!plan->n_inputs) return;
+    struct ht_table *t = ht_table_create("<the planner was given|>value");
+    for (int i = 0; i < plan->n_inputs; i++) {
+        const struct ht_plan_input *input = &plan->inputs[i];
+        char text[HT_QUANTITY_TEXT];
+        ht_table_cell(t, "%s", input->name);
+        if (!strcmp(input->unit, "s"))
+            ht_table_cell(t, "%s", ht_format_quantity(HT_TIME, input->value * 1e9, text));
+        else if (!strcmp(input->unit, "bytes"))
+            ht_table_cell(t, "%s", ht_format_quantity(HT_BYTES, input->value, text));
+        else
+            ht_table_cell(t, "%.10g%s%s", input->value, *input->unit ? " " : "", input->unit);
+    }
+    putchar('\n');
+    ht_table_print(t, "  ", stdout);
+    ht_table_destroy(t);
+}
 
 static enum ht_status run(const struct ht_options *options, struct ht_error *err)
 {
@@ -20,6 +44,7 @@ static enum ht_status run(const struct ht_options *options, struct ht_error *err
         if (job.plan.planned_s > 0)
             printf("iteration time by the paper's own model: %s\n",
                    ht_format_quantity(HT_TIME, job.plan.planned_s * 1e9, text));
+        print_inputs(&job.plan);
         ht_memory_print(&result, stdout);
     }
     if (status == HT_OK && job.answer != HT_OK) status = ht_fail(err, job.answer, "%s", job.reason);

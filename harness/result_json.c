@@ -41,16 +41,25 @@ static json_t *variable_json(const struct ht_variable *v)
     return list;
 }
 
+static json_t *count_or_real(double value)
+{
+    return value == floor(value) && fabs(value) < 0x1p53 ? json_integer((json_int_t)value) : real(value);
+}
+
 static json_t *plan_json(const struct ht_plan *p)
 {
-    json_t *variables = json_object(), *planned = json_object();
+    json_t *variables = json_object(), *planned = json_object(), *inputs = json_object();
     for (int i = 0; i < p->n_variables; i++)
         json_object_set_new(variables, p->variables[i].name, variable_json(&p->variables[i]));
     for (int tier = 0; tier < HT_N_TIERS; tier++)
         if (p->planned_bytes[tier] >= 0)
             json_object_set_new(planned, ht_tier_name((enum ht_tier)tier), json_integer(p->planned_bytes[tier]));
-    return json_pack("{s:o,s:o,s:o,s:s}", "variables", variables, "planned_bytes", planned, "planned_iteration_s",
-                     positive(p->planned_s), "why", p->why);
+    for (int i = 0; i < p->n_inputs; i++)
+        json_object_set_new(
+            inputs, p->inputs[i].name,
+            json_pack("{s:o,s:s}", "value", count_or_real(p->inputs[i].value), "unit", p->inputs[i].unit));
+    return json_pack("{s:o,s:o,s:o,s:o,s:s}", "variables", variables, "planned_bytes", planned, "planned_iteration_s",
+                     positive(p->planned_s), "inputs", inputs, "why", p->why);
 }
 
 json_t *ht_job_json(const struct ht_job *job)

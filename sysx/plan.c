@@ -49,6 +49,8 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
     *out = (struct ht_plan){.planned_bytes = {-1, -1, 0, 0}};
     out->planned_bytes[HT_DEVICE] = ht_pipe_device_bytes(scenario, &style);
     out->planned_bytes[HT_HOST] = ht_pipe_host_bytes(scenario, &style);
+    ht_plan_input(out, "L", "", (double)layers);
+    ht_plan_input(out, "devices", "", (double)ranks);
     ht_plan_set(out, "v", c.v);
     ht_plan_set(out, "d", c.d);
     ht_plan_set(out, "early", c.early);

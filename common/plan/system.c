@@ -1,7 +1,10 @@
 #include "common/plan/system.h"
 
+#include "common/base/array.h"
+
 #include <assert.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const struct ht_variable *find(const struct ht_variable *v, int n, const char *name)
@@ -41,9 +44,17 @@ int64_t ht_plan_get(const struct ht_plan *plan, const char *name)
     return v ? v->value : 0;
 }
 
+void ht_plan_input(struct ht_plan *plan, const char *name, const char *unit, double value)
+{
+    struct ht_plan_input input = {.unit = unit, .value = value};
+    snprintf(input.name, sizeof(input.name), "%s", name);
+    HT_PUSH(plan->inputs, plan->n_inputs, plan->inputs_cap, input);
+}
+
 void ht_plan_free(struct ht_plan *plan)
 {
     for (int i = 0; i < plan->n_variables; i++) ht_variable_free(&plan->variables[i]);
+    free(plan->inputs);
     if (plan->payload.destroy) plan->payload.destroy(plan->payload.data);
     *plan = (struct ht_plan){0};
 }

@@ -13,6 +13,13 @@
 #include "common/profile/profile.h"
 #include "common/schedule/schedule.h"
 
+/* A quantity that a planner was given: a cost, a capacity, a size. */
+struct ht_plan_input {
+    char name[32];
+    const char *unit; /* "s", "bytes", ..; "": a count. Static */
+    double value;
+};
+
 /* What a planner has computed besides, for its own builder. A builder that gets none computes it again from the plan's
    variables. */
 struct ht_plan_payload {
@@ -26,6 +33,9 @@ enum { HT_MAX_VARIABLES = 16 };
 struct ht_plan {
     struct ht_variable variables[HT_MAX_VARIABLES];
     int n_variables;
+    struct ht_plan_input *inputs; /* with the decision, what a reader needs to check it by hand */
+    int n_inputs;
+    size_t inputs_cap;
     struct ht_plan_payload payload;    /* owned; holds for the scenario that was planned for */
     int64_t planned_bytes[HT_N_TIERS]; /* what the paper's own equations say is needed per rank (device) and node; -1: it
                                           has none */
@@ -75,6 +85,8 @@ void ht_plan_set(struct ht_plan *plan, const char *name, int64_t value);
 void ht_plan_set_vector(struct ht_plan *plan, const struct ht_variable *v); /* copies it, elements included */
 int64_t ht_plan_get(const struct ht_plan *plan, const char *name); /* 0 when absent */
 const struct ht_variable *ht_plan_variable(const struct ht_plan *plan, const char *name); /* NULL when absent */
+/* Records what the decision rests on. */
+void ht_plan_input(struct ht_plan *plan, const char *name, const char *unit, double value);
 void ht_plan_free(struct ht_plan *plan);
 
 /* The forced value, or `otherwise`. */

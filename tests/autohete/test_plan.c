@@ -247,6 +247,70 @@ START_TEST(plenty_of_memory)
 }
 END_TEST
 
+/* ---- what the planner was given --------------------------------------------------------------------------------- */
+
+static double input_of(const struct ht_plan *p, const char *name)
+{
+    for (int i = 0; i < p->n_inputs; i++)
+        if (!strcmp(p->inputs[i].name, name)) return p->inputs[i].value;
+    ck_abort_msg("no input is called %s", name);
+    return 0;
+}
+
+static int64_t ns_of(const struct ht_plan *p, const char *name)
+{
+    return llround(input_of(p, name) * 1e9);
+}
+
+/* By the inputs alone eqs. 1 to 5 give the plan's own figures, and eq. 6 its c, p and o: one device and four, one
+   micro-batch and several. */
+START_TEST(the_inputs_give_the_plan)
+{
+    static const char *const clusters[] = {"autohete-1gpu", "autohete-4gpu"};
+    for (int64_t k = 0; k < 4; k++) {
+        struct ht_scenario_request request = {
+            .model = "autohete-10b", .cluster = clusters[k / 2], .batch = 32, .micro_batch = k % 2 ? 2 : 0};
+        struct ht_scenario sc;
+        struct ht_plan p = {0};
+        struct ht_error err = {0};
+        ck_assert_msg(ht_scenario_create(&request, &err, &sc) == HT_OK, "%s", err.text);
+        ck_assert_msg(plan(&ht_autohete, &sc, "", &err, &p) == HT_OK, "%s", err.text);
+        struct autohete_profile f = {.layers = (int64_t)input_of(&p, "L"),
+                                     .micro_batches = (int64_t)input_of(&p, "micro_batches"),
+                                     .input_bytes = (int64_t)input_of(&p, "block_input"),
+                                     .activation_bytes = (int64_t)input_of(&p, "block_activations"),
+                                     .copy_bytes = (int64_t)input_of(&p, "block_copy"),
+                                     .state_bytes = (int64_t)input_of(&p, "block_states"),
+                                     .shared_bytes = (int64_t)input_of(&p, "block_shared"),
+                                     .sum_bytes = (int64_t)input_of(&p, "block_sums"),
+                                     .host_bytes = (int64_t)input_of(&p, "block_on_host"),
+                                     .device_const_bytes = (int64_t)input_of(&p, "M_gc"),
+                                     .host_const_bytes = (int64_t)input_of(&p, "M_cc"),
+                                     .device_capacity_bytes = (int64_t)input_of(&p, "M_gpu"),
+                                     .host_capacity_bytes = (int64_t)input_of(&p, "M_cpu"),
+                                     .fp_ns = ns_of(&p, "t_fp"),
+                                     .bp_ns = ns_of(&p, "t_bp"),
+                                     .h2d_ns = ns_of(&p, "t_h2d"),
+                                     .d2h_ns = ns_of(&p, "t_d2h"),
+                                     .cpu_ns = ns_of(&p, "t_optim_cpu"),
+                                     .gpu_ns = ns_of(&p, "t_optim_gpu"),
+                                     .cpu_sum_ns = ns_of(&p, "t_sum_cpu"),
+                                     .gpu_sum_ns = ns_of(&p, "t_sum_gpu")};
+        struct autohete_choice s = {ht_plan_get(&p, "c"), ht_plan_get(&p, "p"), ht_plan_get(&p, "o")}, again;
+        struct autohete_box box = {.upper = {f.layers, f.layers, f.layers}};
+        ck_assert_int_eq(autohete_device_bytes(&f, AUTOHETE_MENDED, s), p.planned_bytes[HT_DEVICE]);
+        ck_assert_int_eq(autohete_host_bytes(&f, s), p.planned_bytes[HT_HOST]);
+        ck_assert_int_eq(autohete_iteration_ns(&f, AUTOHETE_MENDED, s) + ns_of(&p, "t_const"),
+                         llround(p.planned_s * 1e9));
+        ck_assert_int_eq(autohete_solve(&f, AUTOHETE_MENDED, &box, &err, &again), HT_OK);
+        ck_assert(again.c == s.c && again.p == s.p && again.o == s.o);
+        ck_assert_double_eq(input_of(&p, "device_memory"), (double)ht_scenario_device_bytes(&sc));
+        ht_plan_free(&p);
+        ht_scenario_free(&sc);
+    }
+}
+END_TEST
+
 /* ---- the paper's scale ----------------------------------------------------------------------------------------- */
 
 static double now_ms(void)
@@ -374,6 +438,7 @@ int main(void)
     tcase_add_test(t, a_mended_plan_fits);
     tcase_add_test(t, forced_plans);
     tcase_add_test(t, plenty_of_memory);
+    tcase_add_test(t, the_inputs_give_the_plan);
     tcase_add_test(t, the_papers_models);
     tcase_add_test(t, more_memory_is_not_slower);
     tcase_add_test(t, literal_plans_that_do_not_fit);

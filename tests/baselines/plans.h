@@ -10,6 +10,7 @@
 #include "common/schedule/verify.h"
 
 #include <check.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,6 +53,15 @@ static inline struct ht_schedule *build_with(const struct ht_system *system, con
     ck_assert_msg(plan_with(system, sc, set, &err, plan) == HT_OK, "%s", err.text);
     ck_assert_msg(system->build(system, sc, plan, &err, &s) == HT_OK, "%s", err.text);
     return s;
+}
+
+/* A quantity that the planner says it was given. */
+static inline double input_of(const struct ht_plan *plan, const char *name)
+{
+    for (int i = 0; i < plan->n_inputs; i++)
+        if (!strcmp(plan->inputs[i].name, name)) return plan->inputs[i].value;
+    ck_abort_msg("no input is called %s", name);
+    return 0;
 }
 
 /* Peak of the device's safe sequence; the schedule must be proved and the bound hold. */

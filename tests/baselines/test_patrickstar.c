@@ -298,6 +298,9 @@ START_TEST(the_margin_by_hand)
             int64_t margin = usable - largest_non_model_bytes(&sc) - n * 2 * 50112;
             int64_t os = margin > 0 ? margin * percents[i] / 100 / (12 * 50112) : 0;
             ck_assert_int_eq(ht_plan_get(&plan, "os"), os < n ? os : n);
+            ck_assert_double_eq(input_of(&plan, "non_model_peak"), (double)largest_non_model_bytes(&sc));
+            ck_assert_double_eq(input_of(&plan, "device_memory"), (double)(mib << 20));
+            ck_assert_double_eq(input_of(&plan, "states_of_a_parameter"), 12);
             different += os > 0 && os < n;
             ht_plan_free(&plan);
             ht_scenario_free(&sc);

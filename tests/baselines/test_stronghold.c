@@ -131,6 +131,9 @@ START_TEST(the_planner_takes_the_largest_window)
         ck_assert(plan_with(&ht_stronghold, &sc, "", &err, &plan) == HT_OK);
         ck_assert_int_eq(ht_plan_get(&plan, "m"), m);
         ck_assert_int_eq(ht_plan_get(&plan, "e"), 0);
+        ck_assert_double_eq(input_of(&plan, "need_of_m"), (double)peak);
+        ck_assert_double_eq(input_of(&plan, "device_memory"), (double)peak);
+        if (m < 12) ck_assert_double_gt(input_of(&plan, "need_of_m_plus_1"), (double)peak);
         ck_assert(ht_cluster_set_device_memory(sc.cluster, peak - 1, &err) == HT_OK);
         ck_assert(plan_with(&ht_stronghold, &sc, "e=0", &err, &plan) == HT_OK);
         ck_assert_int_eq(ht_plan_get(&plan, "m"), m > 1 ? m - 1 : 1);
@@ -288,6 +291,7 @@ START_TEST(the_hiding_window_by_hand)
         ht_plan_free(&plan);
         ck_assert_msg(ht_stronghold.plan(&ht_stronghold, &sc, profile, &none, &err, &plan) == HT_OK, "%s", err.text);
         ck_assert_int_eq(ht_plan_get(&plan, "m_hide"), expected[i]);
+        ck_assert_int_eq((int64_t)(ceil(input_of(&plan, "t_h2d") / input_of(&plan, "t_fp"))), expected[i]);
         ck_assert_int_eq(ht_plan_get(&plan, "m"), 4);
         ht_profile_destroy(profile);
     }

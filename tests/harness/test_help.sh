@@ -37,6 +37,7 @@ done
 [ "$(json out 'all(d["peak_bytes"][k] <= d["bound_bytes"][k] for k in d["peak_bytes"])')" = True ] ||
     fail "a peak is above its bound"
 run 0 plan zero_offload --model gpt-mini --cluster local --set c=3 --json
+[ "$(json out 'd["plan"]["inputs"]')" = "{}" ] || fail "zero_offload decides nothing and was given something"
 [ "$(json out 'd["plan"]["variables"]["c"]')" = 3 ] || fail "plan --set c=3 gives another c"
 run 0 train in_memory "${tiny[@]}" --data "$text" --steps 3 --json
 [ "$(json out "$provenance")" = "('measured', True, True, True)" ] || fail "train --json has no provenance"

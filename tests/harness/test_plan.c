@@ -1,4 +1,4 @@
-/* Plans as they are printed: every system built again from its plan's JSON. */
+/* Plans as they are printed: every system built again from its plan's JSON, and what planners say they were given. */
 #include "common/base/array.h"
 #include "harness/job.h"
 #include "harness/registry.h"
@@ -63,6 +63,18 @@ static json_t *read_back(json_t *root)
     return again;
 }
 
+static void check_inputs(const struct ht_job *job, json_t *inputs)
+{
+    const char *name;
+    json_t *input;
+    ck_assert_uint_eq(json_object_size(inputs), (size_t)job->plan.n_inputs); /* names differ */
+    json_object_foreach(inputs, name, input)
+    {
+        ck_assert_msg(json_is_number(json_object_get(input, "value")), "%s: %s", job->system->name, name);
+        ck_assert_msg(json_is_string(json_object_get(input, "unit")), "%s: %s", job->system->name, name);
+    }
+}
+
 /* 1 when the system runs there; its graph is then that of its printed plan. */
 static int check(const struct ht_system *system, const struct ht_scenario_request *request)
 {
@@ -80,6 +92,7 @@ static int check(const struct ht_system *system, const struct ht_scenario_reques
     ck_assert_msg(system->build(system, &job.scenario, &plan, &err, &s) == HT_OK, "%s: %s", system->name, err.text);
     ck_assert_msg(ht_schedule_hash(s) == ht_schedule_hash(job.schedule), "%s, %s on %s: another graph", system->name,
                   request->model, request->cluster);
+    check_inputs(&job, json_object_get(printed, "inputs"));
     ht_plan_free(&plan);
     json_decref(root);
     ht_schedule_destroy(s);

@@ -107,6 +107,11 @@ run 3 plan autohete --model autohete-22b --cluster autohete-1gpu --device-memory
 says "^plan: none that fits$"
 run 0 plan in_memory "${mixed[@]}"
 says "^  device 0 to device 7, each at its worst: .*, master parameters .*, activation gradients "
+run 0 plan autohete --model autohete-4b --cluster autohete-1gpu
+says "^  the planner was given +value$"
+says "^  L +21$"
+says "^  M_gpu +42.41 GB$"
+says "^  t_fp +[0-9.]+ ms$"
 run 0 list gpus
 says "^v100-32gb +34.36 GB +15.7 TFLOP/s +125 TFLOP/s +- +900 GB/s$"
 says "^a100-40gb +42.41 GB +19.5 TFLOP/s +312 TFLOP/s +312 TFLOP/s"
