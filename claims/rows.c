@@ -3,6 +3,7 @@
 
 #include "common/base/array.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -52,7 +53,8 @@ static const char *setup_name(const void *things, size_t i)
 /* A row as it is written. */
 struct row {
     struct ht_claim claim;
-    const struct ht_node *setup, *systems, *versus, *value, *tolerance, *metric, *kind, *over, *then, *at, *fails_in;
+    const struct ht_node *setup, *systems, *versus, *value, *tolerance, *metric, *kind, *over, *then, *at, *fails_in,
+        *variable;
 };
 
 #define AT(m)   .offset = offsetof(struct row, m)
@@ -68,7 +70,7 @@ static const struct ht_field row_fields[] = {
     {.key = "versus", .type = HT_FIELD_ANY_NODE, AT(versus)},
     {.key = "metric", .type = HT_FIELD_ANY_NODE, AT(metric)},
     {.key = "kind", .type = HT_FIELD_ANY_NODE, AT(kind)},
-    {.key = "variable", .type = HT_FIELD_STRING, AT(claim.variable), SIZE(claim.variable)},
+    {.key = "variable", .type = HT_FIELD_ANY_NODE, AT(variable)},
     {.key = "over", .type = HT_FIELD_ANY_NODE, AT(over)},
     {.key = "then", .type = HT_FIELD_MAP_NODE, AT(then)},
     {.key = "at", .type = HT_FIELD_MAP_NODE, AT(at)},
@@ -254,6 +256,23 @@ static enum ht_status load_value(const struct row *row, struct ht_error *err, st
     return ht_node_error(row->value, err, "'%.60s' is not among the entries that the row takes", row->value->text);
 }
 
+/* "o", or of a vector an element: "m[2]". How many it has, the plan will say. */
+static enum ht_status load_variable(const struct ht_node *node, struct ht_error *err, struct ht_claim *c)
+{
+    const char *text = NULL;
+    enum ht_status status = ht_node_string(node, err, &text);
+    if (status != HT_OK) return status;
+    size_t name = strcspn(text, "["), digits = text[name] ? strspn(text + name + 1, "0123456789") : 0;
+    bool element = digits > 0 && digits <= 9 && !strcmp(text + name + 1 + digits, "]");
+    if (name == 0 || name >= sizeof(c->variable) || (text[name] && !element))
+        return ht_node_error(node, err, "'%.60s' is not a plan variable such as 'o' or an element such as 'm[2]'",
+                             text);
+    snprintf(c->variable, sizeof(c->variable), "%.*s", (int)name, text);
+    c->element = element ? strtoll(text + name + 1, NULL, 10) : -1;
+    c->variable_node = node;
+    return HT_OK;
+}
+
 /* What does not go together. */
 static enum ht_status check_row(const struct row *row, struct ht_error *err)
 {
@@ -318,6 +337,7 @@ static enum ht_status load_checked(const struct ht_ledger *ledger, struct row *r
     struct ht_claim *c = &row->claim;
     enum ht_status status = load_names(ledger, row, err, c);
     if (status == HT_OK) status = load_at(row->at, err, c);
+    if (status == HT_OK && row->variable) status = load_variable(row->variable, err, c);
     c->n_steps = 1;
     if (status == HT_OK) status = load_step(row->kind, row->over, err, &c->steps[0]);
     if (status == HT_OK) status = check_row(row, err);
@@ -332,7 +352,7 @@ enum ht_status ht_claim_load_row(const struct ht_ledger *ledger, const struct ht
     enum ht_status status = ht_config_load(map, row_fields, err, &row);
     if (status != HT_OK) return status;
     const struct ht_node *needed[] = {row.setup, row.systems, row.metric, row.kind, row.value, row.tolerance};
-    const struct ht_node *optional[] = {row.versus, row.over, row.then, row.at, row.fails_in};
+    const struct ht_node *optional[] = {row.versus, row.over, row.then, row.at, row.fails_in, row.variable};
     static const char *const names[] = {"setup", "systems", "metric", "kind", "value", "tolerance"};
     bool unchecked = row.claim.unchecked[0];
     for (size_t i = 0; i < HT_COUNT(needed); i++) {

@@ -194,6 +194,17 @@ static struct ht_claim_point point_of(const struct ht_claim *c, const int *at)
     return p;
 }
 
+/* Of a alone when b is NULL. */
+static enum ht_status observed_ratio(const struct ht_observation *a, const struct ht_observation *b,
+                                     const struct ht_claim *c, struct ht_error *err, double *out)
+{
+    double over = 1;
+    enum ht_status status = ht_observed(a, c, err, out);
+    if (status == HT_OK && b) status = ht_observed(b, c, err, &over);
+    *out /= over;
+    return status;
+}
+
 /* The value of a row at a scenario, remembered in the outcome. */
 static enum ht_status value_at(const struct ht_claim *c, const int *at, struct ht_observations *seen,
                                struct ht_error *err, struct ht_outcome *out, double *value, int *fails_in)
@@ -212,7 +223,8 @@ static enum ht_status value_at(const struct ht_claim *c, const int *at, struct h
     else if (c->metric == HT_CLAIM_LOSS_DIFFERENCE)
         v.value = a.best && b.best ? loss_difference(a.best, b.best) : NAN;
     else if (a.best && (!c->versus || b.best))
-        v.value = ht_observed(a.best, c) / (c->versus ? ht_observed(b.best, c) : 1);
+        status = observed_ratio(a.best, b.best, c, err, &v.value);
+    if (status != HT_OK) return status;
     if (!a.best || (c->versus && !b.best))
         snprintf(v.why, sizeof(v.why), "%s: %.200s", !a.best ? v.system->name : c->versus->name,
                  !a.best ? a.last->why : b.last->why);

@@ -220,10 +220,33 @@ void ht_observations_free(struct ht_observations *seen)
     *seen = (struct ht_observations){0};
 }
 
-double ht_observed(const struct ht_observation *o, const struct ht_claim *claim)
+static enum ht_status observed_variable(const struct ht_variable *v, const struct ht_claim *c, struct ht_error *err,
+                                        double *out)
 {
-    if (o->sight != HT_SEEN) return NAN;
-    if (claim->metric != HT_CLAIM_PLAN_VARIABLE) return o->metric[claim->metric] / o->unit[claim->unit];
+    bool vector = v->kind != HT_VARIABLE_NUMBER;
+    if (c->element >= 0 && !vector)
+        return ht_node_error(c->variable_node, err, "names an element of %s, which is one number; expected '%s'",
+                             v->name, v->name);
+    if (c->element < 0 && vector)
+        return ht_node_error(c->variable_node, err,
+                             "names a vector of %d elements; expected one of them, such as '%s[0]'", v->n, v->name);
+    if (c->element >= v->n && vector)
+        return ht_node_error(c->variable_node, err,
+                             "element %lld of %s is out of range; the plan has %d elements, counted from 0",
+                             (long long)c->element, v->name, v->n);
+    *out = (double)(vector ? v->values[c->element] : v->value) / (double)(v->decimal ? HT_PPB : 1);
+    return HT_OK;
+}
+
+enum ht_status ht_observed(const struct ht_observation *o, const struct ht_claim *claim, struct ht_error *err,
+                           double *out)
+{
+    *out = NAN;
+    if (o->sight != HT_SEEN) return HT_OK;
+    if (claim->metric != HT_CLAIM_PLAN_VARIABLE) {
+        *out = o->metric[claim->metric] / o->unit[claim->unit];
+        return HT_OK;
+    }
     const struct ht_variable *v = ht_plan_variable(&o->plan, claim->variable);
-    return v ? (double)v->value : NAN;
+    return v ? observed_variable(v, claim, err, out) : HT_OK;
 }

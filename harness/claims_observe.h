@@ -50,8 +50,10 @@ enum ht_status ht_observe(struct ht_observations *seen, const char *variant, con
 void ht_observation_destroy(struct ht_observation *o);
 void ht_observations_free(struct ht_observations *seen);
 
-/* The metric of an observation; NaN when it has none. */
-double ht_observed(const struct ht_observation *o, const struct ht_claim *claim);
+/* The metric of an observation; NaN when it has none. HT_BAD_INPUT, with the place in the ledger, when the claim names
+   an element that the plan's variable does not have. */
+enum ht_status ht_observed(const struct ht_observation *o, const struct ht_claim *claim, struct ht_error *err,
+                           double *out);
 
 /* ---- claims_gather.c ------------------------------------------------------------------------------------------- */
 

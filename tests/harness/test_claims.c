@@ -1,4 +1,5 @@
 /* Claims: the arithmetic of rows by hand, and ledgers that are wrong in one place. */
+#include "common/base/array.h"
 #include "harness/claims_check.h"
 
 #include <check.h>
@@ -139,6 +140,17 @@ START_TEST(ledger)
     refused_row("setup: s, systems: [A], metric: fits, kind: largest, value: gpt-tiny, tolerance: ratio",
                 "is not among the models");
     refused_row("setup: s, systems: [A], metric: plan, kind: max, value: 1, tolerance: ratio", "variable");
+    static const char *const variables[] = {"m[",    "m[]", "m[x]",    "m[1",           "m[1]x",
+                                            "m[-1]", "[1]", "m[1][2]", "m[9999999999]", "a_name_of_twenty_four_ch"};
+    for (size_t i = 0; i < HT_COUNT(variables); i++) {
+        char row[256], says[128];
+        snprintf(row, sizeof(row),
+                 "setup: s, systems: [A], metric: plan, variable: '%s', kind: max, value: 1, tolerance: ratio",
+                 variables[i]);
+        snprintf(says, sizeof(says), "key 'variable': '%s' is not a plan variable", variables[i]);
+        refused_row(row, says);
+    }
+    refused_row("unchecked: why, variable: o", "has no place");
     refused_row("setup: s, systems: [A], metric: throughput, kind: difference, over: batches, value: 1, "
                 "tolerance: ratio",
                 "needs a list of two");
@@ -152,6 +164,59 @@ START_TEST(ledger)
     refused("paper: P\ntolerances: {}\nsystems: {}\n"
             "setups: {s: {models: [autohete-2b], cluster: autohete-1gpu, memory: [1 TB]}}\nclaims: {}\n",
             "key 'cluster'");
+}
+END_TEST
+
+/* What a plan's variable says to a row that names it as `variable`, with the status of asking. */
+static enum ht_status observe(const struct ht_plan *plan, const char *variable, struct ht_error *err, double *out)
+{
+    char text[2048], row[256];
+    struct ht_ledger l;
+    struct ht_observation o = {.sight = HT_SEEN, .plan = *plan};
+    snprintf(row, sizeof(row),
+             "setup: s, systems: [A], metric: plan, variable: '%s', kind: max, value: 1, tolerance: ratio", variable);
+    snprintf(text, sizeof(text), top, row);
+    ck_assert_msg(load(text, err, &l) == HT_OK, "%s", err->text);
+    enum ht_status status = ht_observed(&o, &l.claims[0], err, out);
+    ht_ledger_free(&l);
+    return status;
+}
+
+/* m = 4, 2, 1 and share = 0, 0.3, 0.7 by rank; c = 5. */
+START_TEST(elements)
+{
+    int64_t m[] = {4, 2, 1}, share[] = {0, 300000000, 700000000};
+    struct ht_plan plan = {0};
+    ht_plan_set(&plan, "c", 5);
+    ht_plan_set_vector(&plan, &(struct ht_variable){"m", .kind = HT_VARIABLE_BY_RANK, .n = 3, .values = m});
+    ht_plan_set_vector(
+        &plan, &(struct ht_variable){"share", .kind = HT_VARIABLE_BY_RANK, .decimal = true, .n = 3, .values = share});
+    static const struct {
+        const char *variable;
+        double value;
+    } good[] = {{"c", 5}, {"m[0]", 4}, {"m[2]", 1}, {"share[1]", 0.3}};
+    for (size_t i = 0; i < HT_COUNT(good); i++) {
+        struct ht_error err = {0};
+        double value = 0;
+        ck_assert_msg(observe(&plan, good[i].variable, &err, &value) == HT_OK, "%s", err.text);
+        ck_assert_double_eq(value, good[i].value);
+    }
+    static const struct {
+        const char *variable, *says;
+    } bad[] = {{"m[3]", "key 'variable': element 3 of m is out of range; the plan has 3 elements, counted from 0"},
+               {"m", "key 'variable': names a vector of 3 elements; expected one of them, such as 'm[0]'"},
+               {"c[0]", "key 'variable': names an element of c, which is one number; expected 'c'"}};
+    for (size_t i = 0; i < HT_COUNT(bad); i++) {
+        struct ht_error err = {0};
+        double value = 0;
+        ck_assert_int_eq(observe(&plan, bad[i].variable, &err, &value), HT_BAD_INPUT);
+        ck_assert_msg(!strncmp(err.text, "l.yaml:7:", 9) && strstr(err.text, bad[i].says), "%s", err.text);
+    }
+    struct ht_error err = {0};
+    double value = 0;
+    ck_assert_int_eq(observe(&plan, "nothing[1]", &err, &value), HT_OK); /* another system may have it */
+    ck_assert(isnan(value));
+    ht_plan_free(&plan);
 }
 END_TEST
 
@@ -340,6 +405,7 @@ int main(void)
     tcase_add_test(cases, boundary);
     tcase_add_test(cases, verdict);
     tcase_add_test(cases, ledger);
+    tcase_add_test(cases, elements);
     tcase_add_test(cases, scenarios);
     tcase_add_test(cases, setups);
     tcase_add_test(cases, units_of_time);

@@ -191,6 +191,8 @@ wrong 's/then: {kind: positive, over: models}/then: {kind: positive, over: seq}/
 wrong 's/seq: 512}/seq: 513}/' "./w.yaml:[0-9]+:[0-9]+: key 'seq': '513' is not among the seq of setup 'wide'"
 wrong 's/batches_per_node: \[16\]/batches: [16], batches_per_node: [16]/' "./w.yaml:15:[0-9]+: key 'batches_per_node': has no place"
 wrong 's/accumulate: 16/accumulate: 8/' "./w.yaml:16:[0-9]+: key 'accumulate': "
+wrong 's/metric: cpu_time/metric: plan, variable: "v[x]"/' "./w.yaml:[0-9]+:[0-9]+: key 'variable': 'v\[x\]' is not a plan variable"
+wrong 's/metric: cpu_time/metric: plan, variable: "v[1]"/' "./w.yaml:[0-9]+:[0-9]+: key 'variable': names an element of v, which is one number"
 wrong 's/claims:/claims: []\nx:/' "./w.yaml:"
 : >w.yaml
 refused 2 "./w.yaml:" reproduce --ledger ./w.yaml
