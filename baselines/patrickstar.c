@@ -435,7 +435,7 @@ static void begin_copy(struct build *b, int32_t chunk, bool to_device, char lett
                              .micro_batch = -1};
     ht_add_op(s, HT_OP_COPY, lane, about, ht_add_work(s, &w));
     ht_op_name(s, "%c%d", letter, chunk);
-    ht_single_draw(g, w.bytes);
+    ht_charge_copy(s, g->ports, to_device ? HT_HOST : HT_DEVICE, to_device ? HT_DEVICE : HT_HOST, w.bytes);
     ht_single_chain(g);
 }
 

@@ -2,24 +2,9 @@
 
 #include "common/base/array.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-int64_t ht_resource_rate(const struct ht_machine *node, enum ht_resource_kind kind)
-{
-    switch (kind) {
-    case HT_RES_DRAM:
-        return (int64_t)ht_machine_dram_rate(node);
-    case HT_RES_CORES:
-        return ht_machine_host_cores(node) * 1000000000;
-    case HT_RES_NVLINK:
-        return (int64_t)ht_link_rate(node->has_nvlink ? &node->nvlink : &node->pcie);
-    case HT_RES_NIC:
-        return (int64_t)ht_link_rate(&node->nic);
-    default:
-        return (int64_t)ht_link_rate(&node->pcie);
-    }
-}
 
 /* ---- capacities ------------------------------------------------------------------------------------------------ */
 
@@ -50,169 +35,187 @@ struct ht_schedule *ht_links_schedule(const struct ht_scenario *sc, const char *
     return s;
 }
 
-/* ---- tables ---------------------------------------------------------------------------------------------------- */
+/* ---- the table ------------------------------------------------------------------------------------------------- */
 
-static const struct ht_machine *machine_of(const struct ht_single *g, int32_t rank)
-{
-    return ht_cluster_node_of(g->scenario->cluster, rank, NULL);
-}
+/* Whose a resource is: "rank 2". An only one goes without. */
+struct owner {
+    const char *what;
+    int32_t number;
+    bool only;
+};
 
-static bool is_emulated(const struct ht_single *g, int32_t rank)
+static int32_t add(struct ht_schedule *s, int32_t rank, struct owner o, const char *name, enum ht_resource_kind kind,
+                   double per_s)
 {
-    return ht_cluster_gpu_of(g->scenario->cluster, rank)->cores > 0;
-}
-
-/* Does the rank use a resource of the kind? */
-static bool has(const struct ht_single *g, enum ht_resource_kind kind, int32_t rank)
-{
-    const struct ht_machine *m = machine_of(g, rank);
-    bool real = !is_emulated(g, rank);
-    switch (kind) {
-    case HT_RES_CORES:
-        return !real || g->n_ranks > 1;
-    case HT_RES_PCIE_D2H:
-        return real && m->pcie.duplex;
-    case HT_RES_NVLINK:
-        return real && g->n_ranks > 1 && m->has_nvlink;
-    case HT_RES_NIC:
-        return real && g->schedule->n_nodes > 1;
-    default:
-        return real;
-    }
-}
-
-static bool is_of_node(enum ht_resource_kind kind)
-{
-    return kind == HT_RES_DRAM || kind == HT_RES_CORES || kind == HT_RES_NIC || kind == HT_RES_PCIE_SWITCH;
-}
-
-static int32_t add(struct ht_single *g, const char *name, enum ht_resource_kind kind, int32_t rank)
-{
-    struct ht_schedule *s = g->schedule;
-    char text[64];
-    if (is_of_node(kind) && s->n_nodes > 1)
-        snprintf(text, sizeof(text), "node %d %s", s->rank_node[rank], name);
-    else if (!is_of_node(kind) && g->n_ranks > 1)
-        snprintf(text, sizeof(text), "rank %d %s", rank, name);
+    char text[32];
+    if (o.only)
+        snprintf(text, sizeof text, "%s", name);
     else
-        snprintf(text, sizeof(text), "%s", name);
-    return ht_add_resource(s, text, kind, s->rank_node[rank], ht_resource_rate(machine_of(g, rank), kind));
+        snprintf(text, sizeof text, "%s %d %s", o.what, o.number, name);
+    return ht_add_resource(s, text, kind, s->rank_node[rank], (int64_t)per_s);
 }
 
-static const char *name_of(const struct ht_single *g, enum ht_resource_kind kind, int32_t rank)
+/* Names of a link's two directions and of the one resource of a simplex link, and their kinds. */
+struct directions {
+    const char *out, *in, *both;
+    enum ht_resource_kind out_kind, in_kind;
+};
+
+static const struct directions pcie = {"pcie d2h", "pcie h2d", "pcie", HT_RES_PCIE_D2H, HT_RES_PCIE_H2D},
+                               uplink = {"switch d2h", "switch h2d", "switch", HT_RES_PCIE_SWITCH, HT_RES_PCIE_SWITCH},
+                               nvlink = {"nvlink out", "nvlink in", "nvlink", HT_RES_NVLINK, HT_RES_NVLINK},
+                               nic = {"nic out", "nic in", "nic", HT_RES_NIC, HT_RES_NIC},
+                               ssd = {"ssd write", "ssd read", "ssd", HT_RES_SSD, HT_RES_SSD};
+
+static void add_link(struct ht_schedule *s, int32_t rank, struct owner o, const struct directions *names,
+                     const struct ht_link *link, int32_t *out, int32_t *in)
 {
-    switch (kind) {
-    case HT_RES_CORES:
-        return "host cores";
-    case HT_RES_DRAM:
-        return "dram";
-    case HT_RES_PCIE_H2D:
-        return machine_of(g, rank)->pcie.duplex ? "pcie h2d" : "pcie";
-    case HT_RES_PCIE_D2H:
-        return "pcie d2h";
-    case HT_RES_NVLINK:
-        return "nvlink";
-    default:
-        return "nic";
+    double per_s = ht_link_rate(link);
+    *out = add(s, rank, o, link->duplex ? names->out : names->both, names->out_kind, per_s);
+    *in = link->duplex ? add(s, rank, o, names->in, names->in_kind, per_s) : *out;
+}
+
+static void add_disk(struct ht_schedule *s, int32_t rank, struct owner node, const struct ht_machine *m,
+                     struct ht_ports *p)
+{
+    double read = m->ssd.read_bytes_per_s * (double)m->n_ssds, write = m->ssd.write_bytes_per_s * (double)m->n_ssds;
+    p->disk_read = add(s, rank, node, m->ssd.duplex ? ssd.in : ssd.both, ssd.in_kind, read);
+    p->disk_write = m->ssd.duplex ? add(s, rank, node, ssd.out, ssd.out_kind, write) : p->disk_read;
+    p->write_weight = m->ssd.duplex ? 1 : read / write;
+}
+
+/* Cores and memory of the domain; devices are dealt out evenly. */
+static void add_domain(struct ht_schedule *s, int32_t rank, struct owner o, const struct ht_machine *m,
+                       bool shares_cores, struct ht_ports *p)
+{
+    if (shares_cores && p->cores < 0) p->cores = add(s, rank, o, "cores", HT_RES_CORES, (double)p->host_cores * 1e9);
+    if (p->dram < 0 && !p->emulated)
+        p->dram = add(s, rank, o, "dram", HT_RES_DRAM, ht_machine_dram_rate(m) / (double)m->domains);
+}
+
+static void add_device(struct ht_schedule *s, int32_t rank, struct owner o, const struct ht_machine *m,
+                       struct ht_ports *p)
+{
+    add_link(s, rank, o, &pcie, &m->pcie, &p->pcie_d2h, &p->pcie_h2d);
+    if (m->gpus_per_switch > 1 && m->n_gpus > 1 && p->switch_d2h < 0)
+        add_link(s, rank, o, &uplink, &m->pcie, &p->switch_d2h, &p->switch_h2d);
+    if (m->has_nvlink && s->n_ranks > 1) add_link(s, rank, o, &nvlink, &m->nvlink, &p->nvlink_out, &p->nvlink_in);
+}
+
+/* The place-th rank of a node: takes over what the ranks before it there have already. */
+static void add_rank(struct ht_schedule *s, const struct ht_cluster *cluster, bool shares_cores, int32_t rank,
+                     int32_t place, struct ht_ports *p)
+{
+    int64_t node;
+    const struct ht_machine *m = ht_cluster_node_of(cluster, rank, &node);
+    int64_t domain = place * m->domains / m->n_gpus, each = m->gpus_per_switch > 1 ? m->gpus_per_switch : 1;
+    int32_t domains_before = 0;
+    *p = (struct ht_ports){-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, .write_weight = 1, .leads = true};
+    for (int64_t n = 0; n < node; n++) domains_before += (int32_t)cluster->nodes[n].domains;
+    p->host_cores = ht_machine_process_cores(m);
+    p->emulated = ht_cluster_gpu_of(cluster, rank)->cores > 0;
+    p->one_core = p->emulated && m->cpu.cores * m->cpu.sockets == 1;
+    for (int32_t k = 0; k < place; k++) {
+        const struct ht_ports *q = p - place + k;
+        if (k * m->domains / m->n_gpus == domain) p->cores = q->cores, p->dram = q->dram;
+        if (k / each == place / each) p->switch_d2h = q->switch_d2h, p->switch_h2d = q->switch_h2d;
+        p->nic_out = q->nic_out, p->nic_in = q->nic_in;
+        p->disk_read = q->disk_read, p->disk_write = q->disk_write, p->write_weight = q->write_weight;
+        p->leads &= q->emulated;
     }
+    struct owner of_node = {"node", (int32_t)node, s->n_nodes == 1}, of_rank = {"rank", rank, s->n_ranks == 1};
+    struct owner of_domain = {"domain", domains_before + (int32_t)domain, false};
+    add_domain(s, rank, m->domains > 1 ? of_domain : of_node, m, shares_cores || p->emulated, p);
+    if (!p->emulated) add_device(s, rank, of_rank, m, p);
+    if (s->n_nodes > 1 && m->has_nic && p->nic_out < 0)
+        add_link(s, rank, of_node, &nic, &m->nic, &p->nic_out, &p->nic_in);
+    if (m->has_ssds && p->disk_read < 0) add_disk(s, rank, of_node, m, p);
 }
 
-/* One for each rank, or for each node that has such a rank; the draft's own, or -1. */
-static int32_t add_kind(struct ht_single *g, enum ht_resource_kind kind)
+struct ht_ports *ht_links_add(struct ht_schedule *s, const struct ht_cluster *cluster, bool host_lanes)
 {
-    const int32_t *node = g->schedule->rank_node;
-    int32_t own = -1, *of_node = HT_NEW_ARRAY(int32_t, g->schedule->n_nodes); /* + 1 */
-    for (int32_t r = 0; r < g->n_ranks; r++) {
-        if (!has(g, kind, r)) continue;
-        int32_t *shared = &of_node[node[r]], this = is_of_node(kind) ? *shared - 1 : -1;
-        if (this < 0) this = add(g, name_of(g, kind, r), kind, r);
-        *shared = this + 1;
-        if (r == g->rank) own = this;
+    struct ht_ports *ports = HT_NEW_ARRAY(struct ht_ports, s->n_ranks);
+    for (int32_t r = 0, place = 0; r < s->n_ranks; r++) {
+        place = r > 0 && s->rank_node[r] == s->rank_node[r - 1] ? place + 1 : 0;
+        add_rank(s, cluster, host_lanes || s->n_ranks > 1, r, place, &ports[r]);
     }
-    free(of_node);
-    return own;
-}
-
-static int32_t first_of_node(const struct ht_single *g, int32_t rank)
-{
-    const int32_t *node = g->schedule->rank_node;
-    int32_t first = 0;
-    while (node[first] != node[rank]) first++;
-    return first;
-}
-
-/* Uplinks that several devices share, each direction. */
-static void add_switches(struct ht_single *g)
-{
-    int32_t to_host = -1, to_device = -1;
-    for (int32_t r = 0; r < g->n_ranks && g->n_ranks > 1; r++) {
-        const struct ht_machine *m = machine_of(g, r);
-        int64_t each = m->gpus_per_switch, place = r - first_of_node(g, r);
-        char name[32];
-        if (each < 2 || m->n_gpus < 2) continue;
-        if (place % each == 0) {
-            snprintf(name, sizeof(name), "switch %lld%s", (long long)(place / each), m->pcie.duplex ? " d2h" : "");
-            to_host = to_device = add(g, name, HT_RES_PCIE_SWITCH, r);
-            snprintf(name, sizeof(name), "switch %lld h2d", (long long)(place / each));
-            if (m->pcie.duplex) to_device = add(g, name, HT_RES_PCIE_SWITCH, r);
-        }
-        if (r != g->rank) continue;
-        g->switch_d2h = to_host;
-        g->switch_h2d = to_device;
-    }
-}
-
-void ht_links_add(struct ht_single *g)
-{
-    const struct ht_machine *node = machine_of(g, g->rank);
-    g->emulated = is_emulated(g, g->rank);
-    g->one_core = g->emulated && node->cpu.cores * node->cpu.sockets == 1;
-    g->host_cores = ht_machine_process_cores(node);
-    g->switch_h2d = g->switch_d2h = -1;
-    g->cores = add_kind(g, HT_RES_CORES);
-    g->dram = add_kind(g, HT_RES_DRAM);
-    g->pcie_h2d = add_kind(g, HT_RES_PCIE_H2D);
-    g->pcie_d2h = add_kind(g, HT_RES_PCIE_D2H);
-    if (g->pcie_d2h < 0) g->pcie_d2h = g->pcie_h2d;
-    g->nvlink = add_kind(g, HT_RES_NVLINK);
-    g->nic = add_kind(g, HT_RES_NIC);
-    for (int32_t r = first_of_node(g, g->rank); r < g->rank; r++)
-        if (has(g, HT_RES_NIC, r)) g->nic = -1; /* which stands for the node */
-    add_switches(g);
+    return ports;
 }
 
 /* ---- what an op takes ------------------------------------------------------------------------------------------ */
 
-static void use(struct ht_single *g, int32_t resource, int64_t amount)
+static void use(struct ht_schedule *s, int32_t resource, int64_t amount)
 {
-    if (resource >= 0) ht_op_use(g->schedule, resource, amount);
+    if (resource >= 0 && amount > 0) ht_op_use(s, resource, amount);
 }
 
-static void use_port(struct ht_single *g, bool to_device, int64_t bytes)
+static const struct ht_ports *of_last(const struct ht_schedule *s, const struct ht_ports *ports)
 {
-    use(g, to_device ? g->pcie_h2d : g->pcie_d2h, bytes);
-    use(g, to_device ? g->switch_h2d : g->switch_d2h, bytes);
+    return &ports[ht_op_rank(s, s->n_ops - 1)];
 }
 
-void ht_single_draw(struct ht_single *g, int64_t bytes)
+static void use_port(struct ht_schedule *s, const struct ht_ports *p, bool to_device, int64_t bytes)
 {
-    const struct ht_schedule *s = g->schedule;
-    enum ht_lane_kind kind = s->lanes[s->ops[s->n_ops - 1].lane].kind;
-    if (g->emulated) {
-        int64_t cores = kind == HT_LANE_HOST ? g->host_cores : kind == HT_LANE_COMPUTE ? g->one_core : 1;
-        if (cores) use(g, g->cores, cores);
+    use(s, to_device ? p->pcie_h2d : p->pcie_d2h, bytes);
+    use(s, to_device ? p->switch_h2d : p->switch_d2h, bytes);
+}
+
+void ht_charge_work(struct ht_schedule *s, const struct ht_ports *ports, int64_t bytes)
+{
+    const struct ht_ports *p = of_last(s, ports);
+    if (s->lanes[s->ops[s->n_ops - 1].lane].kind != HT_LANE_HOST) {
+        if (p->one_core) use(s, p->cores, 1);
         return;
     }
-    if (kind == HT_LANE_COMPUTE) return;
-    if (kind == HT_LANE_COLLECTIVE) {
-        use(g, g->nvlink, bytes);
-        if (g->nvlink < 0) use_port(g, true, bytes);
-        if (g->nvlink < 0) use_port(g, false, bytes);
-        use(g, g->nic, bytes);
+    use(s, p->cores, p->host_cores);
+    if (!p->emulated) use(s, p->dram, bytes);
+}
+
+void ht_charge_copy(struct ht_schedule *s, const struct ht_ports *ports, enum ht_tier from, enum ht_tier to,
+                    int64_t bytes)
+{
+    const struct ht_ports *p = of_last(s, ports);
+    if (p->emulated) {
+        use(s, p->cores, 1);
+    } else {
+        if (from == HT_DEVICE || to == HT_DEVICE) use_port(s, p, to == HT_DEVICE, bytes);
+        if (from == HT_HOST || to == HT_HOST) use(s, p->dram, bytes);
+    }
+    if (from == HT_DISK) use(s, p->disk_read, bytes);
+    if (to == HT_DISK) use(s, p->disk_write, (int64_t)ceil((double)bytes * p->write_weight));
+}
+
+void ht_charge_collective(struct ht_schedule *s, const struct ht_ports *ports, int64_t bytes)
+{
+    const struct ht_ports *p = of_last(s, ports);
+    if (p->emulated) {
+        use(s, p->cores, 1);
         return;
     }
-    if (kind == HT_LANE_HOST) use(g, g->cores, g->host_cores);
-    if (kind == HT_LANE_H2D) use_port(g, true, bytes);
-    if (kind == HT_LANE_D2H) use_port(g, false, bytes);
-    use(g, g->dram, bytes);
+    for (int in = 0; in < 2; in++) {
+        if (p->nvlink_out >= 0)
+            use(s, in ? p->nvlink_in : p->nvlink_out, bytes);
+        else
+            use_port(s, p, in, bytes);
+        if (p->leads) use(s, in ? p->nic_in : p->nic_out, bytes);
+    }
+}
+
+void ht_charge_message(struct ht_schedule *s, const struct ht_ports *ports, int32_t peer, bool from_host, int64_t bytes)
+{
+    const struct ht_ports *p = of_last(s, ports);
+    int32_t op = s->n_ops - 1;
+    bool in = s->ops[op].kind == HT_OP_RECEIVE, crosses = s->rank_node[ht_op_rank(s, op)] != s->rank_node[peer];
+    bool by_nvlink = !crosses && p->nvlink_out >= 0;
+    if (p->emulated) {
+        if (in) use(s, p->cores, 1);
+        return;
+    }
+    if (from_host && !in)
+        use(s, p->dram, bytes);
+    else if (by_nvlink)
+        use(s, in ? p->nvlink_in : p->nvlink_out, bytes);
+    else
+        use(s, in ? p->pcie_h2d : p->pcie_d2h, bytes);
+    if (crosses) use(s, in ? p->nic_in : p->nic_out, bytes);
 }

@@ -2,7 +2,6 @@
 
 #include "common/base/array.h"
 #include "common/kernels/undo.h"
-#include "common/plan/links.h"
 
 #include <stdlib.h>
 
@@ -286,7 +285,7 @@ enum ht_status ht_pipe_build(const struct ht_scenario *scenario, const struct ht
     g.stepped = none(g.n_backward);
     g.arrival = none((int64_t)g.n_backward * g.n_mb);
     ht_pipe_add_rows(&g);
-    ht_pipe_add_ports(&g);
+    g.ports = ht_links_add(g.s, scenario->cluster, true);
     lay_out(&g);
     emit(&g);
     ht_pipe_free_rows(&g);

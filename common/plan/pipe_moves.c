@@ -11,7 +11,7 @@ static void copy(struct ht_pipe *g, int32_t rank, bool to_device, struct ht_labe
     struct ht_work w = {
         .kind = HT_OP_COPY, .where = to_device ? HT_LANE_H2D : HT_LANE_D2H, .tp = 1, .ranks = 1, .bytes = bytes};
     ht_add_op(g->s, HT_OP_COPY, lane, about, ht_add_work(g->s, &w));
-    ht_pipe_draw_copy(g, rank, to_device, bytes);
+    ht_charge_copy(g->s, g->ports, to_device ? HT_HOST : HT_DEVICE, to_device ? HT_DEVICE : HT_HOST, bytes);
 }
 
 /* Does the visit bring a unit from this owner's node? Not if the visit before has left it there. */
@@ -59,10 +59,7 @@ static void get(struct ht_pipe *g, int32_t rank, int32_t begin, int32_t end, int
         ht_op_after(g->s, after);
         for (int32_t u = begin; u < end; u++)
             ht_op_effect(g->s, g->param[u], receives ? HT_DEVICE : HT_HOST, receives ? HT_PRODUCE : HT_NEED);
-        if (receives)
-            ht_pipe_draw_receive(g, owner, rank, bytes);
-        else
-            ht_pipe_draw_send(g, owner, rank, true, bytes);
+        ht_charge_message(g->s, g->ports, receives ? owner : rank, true, bytes);
     }
     g->match++;
 }
@@ -137,8 +134,7 @@ static struct pair message(struct ht_pipe *g, int32_t from, int32_t to, int32_t 
         ht_op_match(g->s, g->match);
         ht_op_after(g->s, after);
         ht_op_effect(g->s, tensor, HT_DEVICE, receives ? HT_PRODUCE : HT_NEED | HT_RELEASE);
-        if (receives && !free) ht_pipe_draw_receive(g, from, to, bytes);
-        if (!receives && !free) ht_pipe_draw_send(g, from, to, false, bytes);
+        if (!free) ht_charge_message(g->s, g->ports, receives ? from : to, false, bytes);
     }
     g->match++;
     return (struct pair){ids[0], ids[1]};

@@ -2,6 +2,7 @@
 #ifndef HT_PLAN_PIPE_PARTS_H
 #define HT_PLAN_PIPE_PARTS_H
 
+#include "common/plan/links.h"
 #include "common/plan/pipe.h"
 
 /* Lanes of a rank; -1 where there is none. */
@@ -9,14 +10,6 @@ struct ht_pipe_lanes {
     int32_t compute, h2d, d2h;
     int32_t act_out, act_in, grad_out, grad_in, ckpt_out, ckpt_in, get;
     int32_t host, verdict, agree;
-};
-
-/* What a rank shares with others or has to itself; -1 where there is none. */
-struct ht_pipe_ports {
-    int32_t pcie_h2d, pcie_d2h, switch_h2d, switch_d2h, nvlink_out, nvlink_in; /* of the rank */
-    int32_t dram, cores, nic_out, nic_in;                                       /* of its node */
-    int64_t host_cores;
-    bool emulated, one_core;
 };
 
 /* Consecutive passes of a rank over the same stage: one stay of its parameters. */
@@ -38,7 +31,7 @@ struct ht_pipe {
     int32_t *first;      /* [n_backward + 1] first unit of a backward stage */
     int32_t *stage_of;   /* [n_units] backward stage */
     struct ht_pipe_lanes *lanes; /* [ranks] */
-    struct ht_pipe_ports *ports; /* [ranks] */
+    struct ht_ports *ports; /* [ranks] */
     int32_t *stage_lane; /* [n_backward] where its optimizer runs */
     int32_t *serve;      /* [ranks * ranks]: lane of the owner that the reader has, or -1 */
     /* tensors, as in common/plan/single.h */
@@ -80,15 +73,6 @@ bool ht_pipe_backward_reads(const struct ht_pipe *g, int32_t q, int32_t unit);
 void ht_pipe_add_rows(struct ht_pipe *g);
 void ht_pipe_free_rows(struct ht_pipe *g);
 int32_t ht_pipe_scratch(struct ht_pipe *g, int32_t rank, int32_t unit, bool backward); /* tensor, or -1 */
-
-/* pipe_ports.c: what the last op takes of what is shared. */
-void ht_pipe_add_ports(struct ht_pipe *g);
-void ht_pipe_draw_compute(struct ht_pipe *g, int32_t rank);
-void ht_pipe_draw_copy(struct ht_pipe *g, int32_t rank, bool to_device, int64_t bytes);
-void ht_pipe_draw_host(struct ht_pipe *g, int32_t rank, int64_t bytes);
-/* The members of a message; from_host: a one-sided read of the sender's node's memory. */
-void ht_pipe_draw_send(struct ht_pipe *g, int32_t from, int32_t to, bool from_host, int64_t bytes);
-void ht_pipe_draw_receive(struct ht_pipe *g, int32_t from, int32_t to, int64_t bytes);
 
 /* pipe_passes.c: the ops of a pass on the compute lane. n: of the rank's passes. */
 void ht_pipe_forward_pass(struct ht_pipe *g, int32_t rank, int64_t n);

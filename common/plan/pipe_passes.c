@@ -77,7 +77,7 @@ static int32_t compute(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pas
     }
     int32_t op = ht_add_op(g->s, kind, g->lanes[rank].compute, about, ht_add_work(g->s, &w));
     ht_op_name(g->s, "%c%d.%d", x->forward ? 'f' : 'b', x->stage, x->micro_batch);
-    ht_pipe_draw_compute(g, rank);
+    ht_charge_work(g->s, g->ports, 0);
     ht_op_after(g->s, g->sending[rank]);
     g->sending[rank] = -1;
     g->computed[rank] = op;

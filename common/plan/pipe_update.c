@@ -50,15 +50,6 @@ static int32_t lane_of(const struct ht_pipe *g, int32_t q)
     return ht_pipe_offloads(g) ? g->stage_lane[q] : g->lanes[ht_pipe_backward_rank(&g->shape, q)].compute;
 }
 
-static void draw(struct ht_pipe *g, int32_t q, int64_t host_bytes)
-{
-    int32_t rank = ht_pipe_backward_rank(&g->shape, q);
-    if (ht_pipe_offloads(g))
-        ht_pipe_draw_host(g, rank, host_bytes);
-    else
-        ht_pipe_draw_compute(g, rank);
-}
-
 void ht_pipe_judge(struct ht_pipe *g, int32_t q)
 {
     struct ht_work w = work_of(g, HT_OP_VALIDATE, g->first[q], g->first[q + 1]);
@@ -66,7 +57,7 @@ void ht_pipe_judge(struct ht_pipe *g, int32_t q)
     g->judged[q] = ht_add_op(g->s, HT_OP_VALIDATE, lane_of(g, q), stage, ht_add_work(g->s, &w));
     ht_op_name(g->s, "V%d", q);
     for (int32_t u = g->first[q]; u < g->first[q + 1]; u++) ht_op_effect(g->s, g->grad[u], tier_of(g), HT_NEED);
-    draw(g, q, w.params * ht_dtype_bytes(w.grad_dtype));
+    ht_charge_work(g->s, g->ports, w.params * ht_dtype_bytes(w.grad_dtype));
 }
 
 /* The step of units [begin, end) of a stage, or its undo. */
@@ -87,7 +78,7 @@ static int32_t update(struct ht_pipe *g, enum ht_op_kind kind, int32_t q, int32_
         ht_op_effect(g->s, g->log[u], HT_HOST, undo ? HT_NEED : HT_UPDATE);
         bytes += g->s->tensors[g->log[u]].bytes;
     }
-    draw(g, q, bytes);
+    ht_charge_work(g->s, g->ports, bytes);
     return op;
 }
 

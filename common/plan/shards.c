@@ -66,7 +66,7 @@ static void collective(struct ht_single *g, enum ht_op_kind kind, int32_t lane, 
     w.bytes = traffic(g, unit, takes_part) * ht_dtype_bytes(dtype);
     /* About no micro-batch: the ranks' are different ones. */
     ht_add_op(s, kind, lane, ht_single_label(g, unit, -1), ht_add_work(s, &w));
-    ht_single_draw(g, w.bytes);
+    ht_charge_collective(s, g->ports, w.bytes);
     ht_single_chain(g);
 }
 
@@ -96,7 +96,7 @@ static void add_up(struct ht_single *g, int32_t unit, int32_t mb)
     ht_op_name(s, "A%d.%d", unit, mb);
     ht_op_effect(s, g->full_sum[unit], HT_DEVICE, HT_UPDATE);
     ht_op_effect(s, g->full_grad[ht_single_at(g, unit, mb)], HT_DEVICE, HT_NEED | HT_RELEASE);
-    ht_single_draw(g, 0);
+    ht_charge_work(s, g->ports, 0);
     ht_single_chain(g);
 }
 

@@ -1,7 +1,6 @@
 #include "common/plan/single.h"
 
 #include "common/base/array.h"
-#include "common/plan/links.h"
 #include "common/plan/shards.h"
 #include "common/plan/works.h"
 #include "common/schedule/merge.h"
@@ -86,7 +85,7 @@ static void init(struct ht_single *g, const struct ht_scenario *scenario, const 
     g->h2d = ht_add_lane(s, "h2d", HT_LANE_H2D, rank, program->h2d_order);
     g->d2h = ht_add_lane(s, "d2h", HT_LANE_D2H, rank, program->d2h_order);
     g->host = ht_add_lane(s, "cpu", HT_LANE_HOST, rank, program->host_order);
-    ht_links_add(g);
+    g->ports = ht_links_add(s, scenario->cluster, false);
 
     int32_t **per_unit[] = {&g->param, &g->master, &g->momentum, &g->variance, &g->grad};
     int32_t **per_pass[] = {&g->grad_mb, &g->x, &g->a, &g->d};
@@ -115,6 +114,7 @@ static struct ht_schedule *let_go(struct ht_single *g)
 {
     int32_t *arrays[] = {g->param, g->master, g->momentum, g->variance, g->grad, g->grad_mb, g->x, g->a, g->d, g->logits};
     for (size_t i = 0; i < HT_COUNT(arrays); i++) free(arrays[i]);
+    free(g->ports);
     free(g->cast);
     free(g->fresh);
     ht_shards_free(g);
@@ -218,7 +218,7 @@ static int32_t pass(struct ht_single *g, enum ht_op_kind kind, char letter, int3
         ht_op_name(g->schedule, "%c%d.%d", letter, unit, mb);
     else
         ht_op_name(g->schedule, "%c%d", letter, unit);
-    ht_single_draw(g, 0);
+    ht_charge_work(g->schedule, g->ports, 0);
     ht_single_chain(g);
     g->computed = op;
     return op;
@@ -361,7 +361,7 @@ int32_t ht_single_accumulate(struct ht_single *g, int32_t lane, int32_t unit, in
     ht_op_effect(g->schedule, g->grad_mb[ht_single_at(g, unit, mb)], tier, HT_NEED | HT_RELEASE);
     /* Reads both, writes one. */
     int64_t element = 2 * ht_dtype_bytes(g->scenario->numerics.accumulate) + ht_dtype_bytes(g->scenario->numerics.grad);
-    ht_single_draw(g, w.params * element);
+    ht_charge_work(g->schedule, g->ports, w.params * element);
     ht_single_chain(g);
     return op;
 }
@@ -381,7 +381,7 @@ int32_t ht_single_step(struct ht_single *g, int32_t lane, int32_t unit, bool rel
     ht_op_effect(g->schedule, g->momentum[unit], tier, HT_UPDATE);
     ht_op_effect(g->schedule, g->variance[unit], tier, HT_UPDATE);
     ht_op_effect(g->schedule, g->grad[unit], tier, release_grad ? HT_NEED | HT_RELEASE : HT_NEED);
-    ht_single_draw(g, w.params * ht_step_traffic_bytes(n, w.grad_dtype));
+    ht_charge_work(g->schedule, g->ports, w.params * ht_step_traffic_bytes(n, w.grad_dtype));
     ht_single_chain(g);
     return op;
 }
@@ -403,7 +403,7 @@ int32_t ht_single_copy(struct ht_single *g, int32_t t, enum ht_tier from, enum h
         ht_op_name(s, "%c%d", letter, about.unit);
     ht_op_effect(s, t, from, release_from ? HT_NEED | HT_RELEASE : HT_NEED);
     ht_op_effect(s, t, to, to_flags);
-    ht_single_draw(g, bytes);
+    ht_charge_copy(s, g->ports, from, to, bytes);
     ht_single_chain(g);
     return op;
 }

@@ -17,6 +17,7 @@
 #define HT_PLAN_SINGLE_H
 
 #include "common/plan/layout.h"
+#include "common/plan/links.h"
 
 struct ht_single {
     const struct ht_scenario *scenario;
@@ -30,14 +31,7 @@ struct ht_single {
     /* lanes */
     int32_t compute, h2d, d2h, host;
     int32_t gather, reduce; /* of several ranks; else -1 */
-    /* resources; -1 where there is none */
-    int32_t pcie_h2d, pcie_d2h, dram;   /* of a real device */
-    int32_t switch_h2d, switch_d2h;     /* of an uplink that it shares with others */
-    int32_t cores;                      /* of an emulated one, or where ranks share them: the host's */
-    int32_t nvlink, nic;                /* between ranks; nic: of the first rank of the node that has it */
-    int64_t host_cores;
-    bool emulated;
-    bool one_core; /* for device and host alike */
+    struct ht_ports *ports; /* [n_ranks], see common/plan/links.h */
     /* tensors: [n_units], or [n_units * n_mb] at u * n_mb + j; -1 where there is none */
     int32_t *param, *master, *momentum, *variance;
     int32_t *grad;       /* [n_units]: the accumulator, which is also micro-batch 0's fresh gradient */
@@ -87,15 +81,6 @@ struct ht_schedule *ht_draft_end(struct ht_single *g);
 
 /* Makes a row resident in a tier of the rank. */
 void ht_single_place(struct ht_single *g, int32_t tensor, enum ht_tier tier);
-/*
- * Charges the last op for the shared resources that it uses (common/plan/links.h); `bytes` are those that it moves. On a
- * real device a copy takes its port and the host's DRAM, host work DRAM, device work nothing. A device emulated by some of
- * the node's cores has no port, and the host's cores move its bytes: a copy keeps one of them busy, host work all of them; device work only where device and
- * host are the same core. Where there are several ranks, host work takes all of its node's cores too, so that N of them
- * run at 1/N of their speed. A collective takes NVLink, or where there is none both directions of the port and of a
- * shared uplink (as without peer access between devices). With several nodes the NIC carries what one rank of each sends.
- */
-void ht_single_draw(struct ht_single *g, int64_t bytes);
 /* With `blocking`, the last op's wait for the one before it; a builder calls this for ops of its own. */
 void ht_single_chain(struct ht_single *g);
 

@@ -11,8 +11,8 @@
  *                                     at the link's staged rate); the NIC when the group leaves the node
  *     validate                        one kernel, and the gradients read when the work names parameters
  *
- * A recomputation costs what the forward of the same sub-ops costs. A disk's transfer is charged at the slower of read
- * and write, because a work does not say which it is.
+ * A recomputation costs what the forward of the same sub-ops costs. A work does not say whether a disk reads or writes:
+ * its cost is that of the faster, and what the op takes of the array (common/plan/links.h) makes the slower one longer.
  */
 #include <math.h>
 
@@ -85,7 +85,7 @@ static enum ht_status ht_transfer_s(const struct ht_machine *m, const struct ht_
     case HT_LANE_DISK:
         if (!m->has_ssds) return ht_lacks(err, w, "a disk");
         *s = ht_copy_s(ht_seconds(m->ssd.latency_ns), bytes,
-                       fmin(m->ssd.read_bytes_per_s, m->ssd.write_bytes_per_s) * (double)m->n_ssds);
+                       fmax(m->ssd.read_bytes_per_s, m->ssd.write_bytes_per_s) * (double)m->n_ssds);
         return HT_OK;
     case HT_LANE_COMPUTE:
         r = ht_gpu_roof(gpu, w->dtype);

@@ -97,7 +97,7 @@ enum ht_resource_kind {
     HT_RES_CORES,    /* processor cores: capacity in core-nanoseconds per second, 1e9 for each */
     HT_RES_NVLINK,
     HT_RES_NIC,
-    HT_RES_SSD,      /* simplex array: reads and writes share it */
+    HT_RES_SSD,      /* of a node: its reads, its writes, or both where the array is simplex */
     HT_N_RESOURCE_KINDS,
 };
 

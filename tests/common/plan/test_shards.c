@@ -336,7 +336,7 @@ static void carries(const struct ht_schedule *s, const char *name, int32_t node,
     ck_assert_double_eq_tol((double)r->capacity_per_s, per_s, 1);
 }
 
-/* "rank 2 pcie h2d, node 1 nic": what the first op of that name takes on the rank. */
+/* "rank 2 pcie h2d, node 1 nic in": what the first op of that name takes on the rank. */
 static void takes(const struct ht_schedule *s, int32_t rank, const char *op, const char *list)
 {
     char text[256] = "";
@@ -365,21 +365,21 @@ START_TEST(nodes_differ)
     prove(s);
     carries(s, "rank 1 pcie h2d", 0, 31.5e9 * 0.79);
     carries(s, "rank 2 pcie h2d", 1, 15.75e9 * 0.76);
-    carries(s, "rank 1 nvlink", 0, 300e9 * 0.83);
-    carries(s, "rank 2 nvlink", 1, 0);
-    carries(s, "node 0 host cores", 0, 64e9);
-    carries(s, "node 1 host cores", 1, 32e9);
+    carries(s, "rank 1 nvlink in", 0, 300e9 * 0.83);
+    carries(s, "rank 2 nvlink in", 1, 0);
+    carries(s, "node 0 cores", 0, 64e9);
+    carries(s, "node 1 cores", 1, 32e9);
     ck_assert_int_eq(s->capacity_bytes[ht_space(s, HT_DEVICE, 1)], ht_cluster_gpu_of(sc.cluster, 1)->memory_bytes);
     ck_assert_int_eq(s->capacity_bytes[ht_space(s, HT_DEVICE, 2)], ht_cluster_gpu_of(sc.cluster, 2)->memory_bytes);
     ck_assert_int_eq(s->capacity_bytes[ht_space(s, HT_HOST, 3)], 512000000000);
     ck_assert_int_eq(s->capacity_bytes[ht_space(s, HT_DISK, 0)], 0);
     ck_assert_int_eq(s->capacity_bytes[ht_space(s, HT_DISK, 3)], 2 * 3840000000000);
-    takes(s, 0, "AG1", "rank 0 nvlink, node 0 nic");
-    takes(s, 1, "AG1", "rank 1 nvlink");
-    takes(s, 2, "AG1", "rank 2 pcie h2d, rank 2 pcie d2h, node 1 nic");
-    takes(s, 3, "AG1", "rank 3 pcie h2d, rank 3 pcie d2h");
+    takes(s, 0, "AG1", "rank 0 nvlink out, node 0 nic out, rank 0 nvlink in, node 0 nic in");
+    takes(s, 1, "AG1", "rank 1 nvlink out, rank 1 nvlink in");
+    takes(s, 2, "AG1", "rank 2 pcie d2h, node 1 nic out, rank 2 pcie h2d, node 1 nic in");
+    takes(s, 3, "AG1", "rank 3 pcie d2h, rank 3 pcie h2d");
     takes(s, 3, "G1", "rank 3 pcie d2h, node 1 dram");
-    takes(s, 3, "O1", "node 1 host cores, node 1 dram");
+    takes(s, 3, "O1", "node 1 cores, node 1 dram");
     struct ht_profile *p = ht_profile_modelled(sc.cluster);
     int64_t *cost_ns = HT_NEW_ARRAY(int64_t, s->n_ops);
     ck_assert_msg(ht_profile_costs(p, s, cost_ns, &err) == HT_OK, "%s", err.text);
@@ -390,6 +390,22 @@ START_TEST(nodes_differ)
         }
     free(cost_ns);
     ht_profile_destroy(p);
+    ht_schedule_destroy(s);
+    ht_scenario_free(&sc);
+}
+END_TEST
+
+/* Four ranks over two domains of a node: the host work and copies of two take the cores and the memory of one. */
+START_TEST(domains_of_a_node)
+{
+    struct ht_scenario sc = scenario_of("gpt-tiny", 4, 4);
+    sc.cluster->nodes[0].domains = 2;
+    struct ht_schedule *s = build(&sc, true);
+    carries(s, "domain 1 cores", 0, 32e9);
+    carries(s, "domain 1 dram", 0, ht_machine_dram_rate(&sc.cluster->nodes[0]) / 2);
+    takes(s, 1, "O1", "domain 0 cores, domain 0 dram");
+    takes(s, 2, "O1", "domain 1 cores, domain 1 dram");
+    takes(s, 3, "G1", "rank 3 pcie d2h, domain 1 dram");
     ht_schedule_destroy(s);
     ht_scenario_free(&sc);
 }
@@ -495,6 +511,7 @@ int main(void)
     tcase_add_test(t, cpu_steps_take_a_node_as_long);
     tcase_add_test(t, nodes_differ);
     tcase_add_test(t, uneven_ranks);
+    tcase_add_test(t, domains_of_a_node);
     tcase_add_test(t, batches_divide_over_ranks);
     suite_add_tcase(suite, t);
     SRunner *r = srunner_create(suite);
