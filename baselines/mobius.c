@@ -19,8 +19,8 @@
  * While a device computes one pass of a turn, messages of the other are on their way, so that it waits for no send;
  * Mobius' passes, which are all of one stage, send before they go on.
  *
- * A stage may be recomputed before its gradient arrives (early = 1, as the authors of SysX build Mobius and SysX; Megatron's
- * recomputation is part of the backward pass and waits with it: 0).
+ * A stage may be recomputed before its gradient arrives (early = 1, as the authors of SysX build Mobius and SysX;
+ * Megatron's recomputation is part of the backward pass and waits with it: 0).
  *
  * Departures: Mobius' own partition (an integer program over heterogeneous links) and its mapping of stages to PCIe
  * switches are left out: blocks are shared out evenly. Always with recomputation.
@@ -39,7 +39,8 @@ static struct ht_pipe_style style_of(const struct ht_system *self, int64_t v, in
     return (struct ht_pipe_style){.order = (enum ht_pipe_order)self->variant,
                                   .v = (int32_t)v,
                                   .d = 1,
-                                  .update = HT_PIPE_AFTER_VERDICT,
+                                  .offload = true,
+                                  .own = HT_CONTROL_GATE,
                                   .recompute = true,
                                   .early_checkpoints = true,
                                   .early_recompute = early,

@@ -34,7 +34,6 @@ static struct ht_pipe_style style_of(const struct ht_system *self, int64_t v, in
     return (struct ht_pipe_style){.order = (enum ht_pipe_order)self->variant,
                                   .v = (int32_t)v,
                                   .d = 1,
-                                  .update = HT_PIPE_ON_DEVICE,
                                   .recompute = recompute,
                                   .early_checkpoints = true,
                                   .strict_loss = true,

@@ -9,7 +9,7 @@
 
 const char *const ht_control_mode_names[HT_N_CONTROL_MODES] = {"none", "gate", "rollback"};
 
-enum { WRITES = HT_PRODUCE | HT_UPDATE, MOST_EFFECTS = 32 };
+enum { WRITES = HT_PRODUCE | HT_UPDATE };
 
 int64_t ht_control_log_bytes(const struct ht_control *control, int64_t elements)
 {
@@ -17,32 +17,25 @@ int64_t ht_control_log_bytes(const struct ht_control *control, int64_t elements)
     return ht_undo_log_bytes(elements, ht_undo_usual_exceptions(elements));
 }
 
-int32_t ht_rebuild_lane(const struct ht_schedule *s, enum ht_lane_kind kind)
+int32_t ht_rebuild_lane(const struct ht_schedule *s, int32_t rank, enum ht_lane_kind kind)
 {
     for (int32_t i = 0; i < s->n_lanes; i++)
-        if (s->lanes[i].kind == kind) return i;
+        if (s->lanes[i].kind == kind && s->lanes[i].rank == rank) return i;
     return -1;
 }
 
-static int32_t last_collective(const struct ht_schedule *s)
+int32_t ht_rebuild_last_lane(const struct ht_schedule *s, int32_t rank, enum ht_lane_kind kind)
 {
     int32_t lane = s->n_lanes - 1;
-    while (lane >= 0 && s->lanes[lane].kind != HT_LANE_COLLECTIVE) lane--;
+    while (lane >= 0 && (s->lanes[lane].kind != kind || s->lanes[lane].rank != rank)) lane--;
     return lane;
 }
 
-int32_t ht_rebuild_lane_in(const struct ht_schedule *s, enum ht_tier tier)
+int32_t ht_rebuild_copy_lane(const struct ht_schedule *s, int32_t rank, enum ht_tier from, enum ht_tier to)
 {
-    return tier == HT_DEVICE ? ht_rebuild_lane(s, HT_LANE_COMPUTE)
-           : tier == HT_HOST ? ht_rebuild_lane(s, HT_LANE_HOST)
-                             : -1;
-}
-
-int32_t ht_rebuild_copy_lane(const struct ht_schedule *s, enum ht_tier from, enum ht_tier to)
-{
-    if (from == HT_DISK || to == HT_DISK) return ht_rebuild_lane(s, HT_LANE_DISK);
-    if (from == HT_DEVICE && to == HT_HOST) return ht_rebuild_lane(s, HT_LANE_D2H);
-    if (from == HT_HOST && to == HT_DEVICE) return ht_rebuild_lane(s, HT_LANE_H2D);
+    if (from == HT_DISK || to == HT_DISK) return ht_rebuild_lane(s, rank, HT_LANE_DISK);
+    if (from == HT_DEVICE && to == HT_HOST) return ht_rebuild_lane(s, rank, HT_LANE_D2H);
+    if (from == HT_HOST && to == HT_DEVICE) return ht_rebuild_lane(s, rank, HT_LANE_H2D);
     return -1;
 }
 
@@ -56,29 +49,35 @@ static enum ht_status refuse(const struct ht_rebuild *r, int32_t op, struct ht_e
 
 /* ---- steps ----------------------------------------------------------------------------------------------------- */
 
+bool ht_rebuild_gradient(const struct ht_schedule *s, const struct ht_effect *e)
+{
+    return s->tensors[e->tensor].class == HT_GRAD && e->flags & HT_NEED;
+}
+
+bool ht_rebuild_momentum(const struct ht_schedule *s, const struct ht_effect *e)
+{
+    return s->tensors[e->tensor].class == HT_MOMENTUM && e->flags & HT_UPDATE;
+}
+
 static enum ht_status read_step(struct ht_rebuild *r, int32_t op, struct ht_error *err)
 {
     const struct ht_schedule *s = r->in;
-    struct ht_controlled_step x = {
-        .op = op, .grad = -1, .momentum = -1, .log = -1, .judged_after = -1, .place = -1, .judge = -1, .tier = HT_HOST};
-    enum ht_lane_kind lane = s->lanes[s->ops[op].lane].kind;
-    if (lane == HT_LANE_COMPUTE) x.tier = HT_DEVICE;
-    if (s->effects_begin[op + 1] - s->effects_begin[op] > MOST_EFFECTS)
-        return refuse(r, op, err, "touches too many tensors");
+    const struct ht_lane *lane = &s->lanes[s->ops[op].lane];
+    struct ht_controlled_step x = {.op = op, .rank = lane->rank, .judged_after = -1, .place = -1, .judge = -1};
+    bool has_grad = false, has_momentum = false;
+    x.tier = lane->kind == HT_LANE_COMPUTE ? HT_DEVICE : HT_HOST;
     for (int64_t k = s->effects_begin[op]; k < s->effects_begin[op + 1]; k++) {
         const struct ht_effect *e = &s->effects[k];
-        enum ht_tensor_class class = s->tensors[e->tensor].class;
-        bool grad = class == HT_GRAD && e->flags & HT_NEED, momentum = class == HT_MOMENTUM && e->flags & HT_UPDATE;
-        if ((grad && x.grad >= 0) || (momentum && x.momentum >= 0))
-            return refuse(r, op, err, "steps several units or shards at once");
-        if (grad) x.grad = e->tensor;
-        if (momentum) x.momentum = e->tensor;
-        if (e->tier != x.tier) return refuse(r, op, err, "works in two tiers");
         bool scratch = e->flags & HT_PRODUCE && e->flags & HT_RELEASE;
+        has_grad |= ht_rebuild_gradient(s, e);
+        has_momentum |= ht_rebuild_momentum(s, e);
+        if (e->tier != x.tier) return refuse(r, op, err, "works in two tiers");
         if (e->flags & HT_RELEASE && !scratch && !(e->flags & HT_NEED))
             return refuse(r, op, err, "frees what it has changed");
     }
-    if (x.grad < 0 || x.momentum < 0) return refuse(r, op, err, "has no gradient or no momentum");
+    if (!has_grad || !has_momentum) return refuse(r, op, err, "has no gradient or no momentum");
+    if (ht_rebuild_last_lane(s, x.rank, HT_LANE_HOST) < 0)
+        return refuse(r, op, err, "has no host lane for the verdict");
     r->step_of[op] = r->n_steps;
     HT_PUSH(r->steps, r->n_steps, r->steps_cap, x);
     return HT_OK;
@@ -88,7 +87,6 @@ static enum ht_status read_steps(struct ht_rebuild *r, struct ht_error *err)
 {
     enum ht_status status = HT_OK;
     for (int32_t op = 0; op < r->in->n_ops && !status; op++) {
-        r->step_of[op] = -1;
         if (r->in->ops[op].kind == HT_OP_VALIDATE || r->in->ops[op].when != HT_ALWAYS) {
             refuse(r, op, err, "is part of a control of the graph's own");
             if (err) err->status = HT_FAILED;
@@ -104,16 +102,18 @@ static void put(struct ht_rebuild *r, enum ht_rebuilt what, int32_t at, enum ht_
     struct ht_rebuilt_op row = {.what = what, .at = at, .tier = tier};
     if (what == HT_KEEP) r->new_id[at] = (int32_t)r->n_order;
     if (what == HT_JUDGE) r->steps[at].judge = (int32_t)r->n_order;
-    if (what == HT_VERDICT) r->verdict = (int32_t)r->n_order;
-    if (what == HT_AGREE) r->agreed = (int32_t)r->n_order;
+    if (what == HT_VERDICT) r->verdict[at] = (int32_t)r->n_order;
+    if (what == HT_AGREE) r->agreed[at] = (int32_t)r->n_order;
     HT_PUSH(r->order, r->n_order, r->order_cap, row);
 }
 
-/* The verdict; several ranks agree on it first. */
-static void put_verdict(struct ht_rebuild *r)
+/* The verdicts of all ranks of the draft; several agree first. */
+static void put_verdicts(struct ht_rebuild *r)
 {
-    if (r->talk >= 0) put(r, HT_AGREE, 0, HT_HOST);
-    put(r, HT_VERDICT, 0, HT_HOST);
+    for (int32_t rank = 0; rank < r->in->n_ranks; rank++)
+        if (ht_rebuild_last_lane(r->in, rank, HT_LANE_COLLECTIVE) >= 0) put(r, HT_AGREE, rank, HT_HOST);
+    for (int32_t rank = 0; rank < r->in->n_ranks; rank++)
+        if (ht_rebuild_last_lane(r->in, rank, HT_LANE_HOST) >= 0) put(r, HT_VERDICT, rank, HT_HOST);
 }
 
 /* ---- gate ------------------------------------------------------------------------------------------------------ */
@@ -123,16 +123,17 @@ static void put_verdict(struct ht_rebuild *r)
 static void find_moved(struct ht_rebuild *r)
 {
     const struct ht_schedule *s = r->in;
-    uint8_t *touched = HT_NEW_ARRAY(uint8_t, (int64_t)s->n_tensors * HT_N_TIERS); /* 1: read, 2: written or freed */
-    int32_t *last = HT_NEW_ARRAY(int32_t, s->n_lanes);                            /* + 1; that does not move */
+    int64_t spaces = ht_n_spaces(s);
+    uint8_t *touched = HT_NEW_ARRAY(uint8_t, s->n_tensors * spaces); /* 1: read, 2: written or freed */
+    int32_t *last = HT_NEW_ARRAY(int32_t, s->n_lanes);               /* + 1; that does not move */
     for (int32_t op = 0; op < s->n_ops; op++) {
-        int32_t lane = s->ops[op].lane;
+        int32_t lane = s->ops[op].lane, rank = s->lanes[lane].rank;
         bool moves = r->step_of[op] >= 0;
         for (int64_t k = s->deps_begin[op]; k < s->deps_begin[op + 1] && !moves; k++)
             moves = r->moved[s->deps[k]] && r->step_of[s->deps[k]] < 0;
         for (int64_t k = s->effects_begin[op]; k < s->effects_begin[op + 1] && !moves; k++) {
             const struct ht_effect *e = &s->effects[k];
-            uint8_t before = touched[(int64_t)e->tensor * HT_N_TIERS + e->tier];
+            uint8_t before = touched[e->tensor * spaces + ht_space(s, (enum ht_tier)e->tier, rank)];
             moves = e->flags == HT_NEED ? before & 2 : before;
         }
         r->moved[op] = moves;
@@ -140,22 +141,41 @@ static void find_moved(struct ht_rebuild *r)
         if (r->step_of[op] >= 0 && s->lanes[lane].order == HT_FIFO) r->steps[r->step_of[op]].place = last[lane] - 1;
         for (int64_t k = s->effects_begin[op]; k < s->effects_begin[op + 1] && moves; k++) {
             const struct ht_effect *e = &s->effects[k];
-            touched[(int64_t)e->tensor * HT_N_TIERS + e->tier] |= e->flags == HT_NEED ? 1 : 2;
+            touched[e->tensor * spaces + ht_space(s, (enum ht_tier)e->tier, rank)] |= e->flags == HT_NEED ? 1 : 2;
         }
     }
     free(touched);
     free(last);
 }
 
-/* Where each step's gradient is final before any step: the last that writes it, in a tier where a lane can read it. */
+/* The last op that writes a gradient before any step, in a tier where a lane can read it. */
+struct site {
+    int32_t op; /* + 1 */
+    enum ht_tier tier;
+};
+
+/* Where a step's gradients are final. */
+static enum ht_status find_site(const struct ht_rebuild *r, const struct site *sites, struct ht_controlled_step *x,
+                                struct ht_error *err)
+{
+    const struct ht_schedule *s = r->in;
+    for (int64_t k = s->effects_begin[x->op]; k < s->effects_begin[x->op + 1]; k++) {
+        if (!ht_rebuild_gradient(s, &s->effects[k])) continue;
+        struct site site = sites[s->effects[k].tensor];
+        if (!site.op) return refuse(r, x->op, err, "reads a gradient that nothing has written before");
+        if (x->judged_after >= 0 && site.tier != x->judged_in)
+            return refuse(r, x->op, err, "steps with gradients that are in two tiers");
+        if (site.op - 1 > x->judged_after) x->judged_after = site.op - 1;
+        x->judged_in = site.tier;
+    }
+    return HT_OK;
+}
+
 static enum ht_status find_gradients(struct ht_rebuild *r, struct ht_error *err)
 {
     const struct ht_schedule *s = r->in;
     enum ht_status status = HT_OK;
-    struct site {
-        int32_t op; /* + 1 */
-        enum ht_tier tier;
-    } *sites = HT_NEW_ARRAY(struct site, s->n_tensors);
+    struct site *sites = HT_NEW_ARRAY(struct site, s->n_tensors);
     for (int32_t op = 0; op < s->n_ops && !status; op++)
         for (int64_t k = s->effects_begin[op]; k < s->effects_begin[op + 1] && !status; k++) {
             const struct ht_effect *e = &s->effects[k];
@@ -164,12 +184,7 @@ static enum ht_status find_gradients(struct ht_rebuild *r, struct ht_error *err)
             if (r->moved[op] && s->ops[op].kind != HT_OP_COPY)
                 status = refuse(r, op, err, "makes a gradient after a step on which it depends");
         }
-    for (int32_t i = 0; i < r->n_steps && !status; i++) {
-        struct ht_controlled_step *x = &r->steps[i];
-        x->judged_after = sites[x->grad].op - 1;
-        x->judged_in = sites[x->grad].tier;
-        if (x->judged_after < 0) status = refuse(r, x->op, err, "reads a gradient that nothing has written before");
-    }
+    for (int32_t i = 0; i < r->n_steps && !status; i++) status = find_site(r, sites, &r->steps[i], err);
     free(sites);
     return status;
 }
@@ -219,7 +234,7 @@ static enum ht_status order_gate(struct ht_rebuild *r, struct ht_error *err)
         put(r, HT_KEEP, op, HT_HOST);
         for (int32_t i = first[op]; i > 0; i = next[i - 1]) put(r, HT_JUDGE, i - 1, HT_HOST);
     }
-    put_verdict(r);
+    put_verdicts(r);
     for (int32_t op = 0; op < s->n_ops && !status; op++) {
         if (!r->moved[op]) continue;
         put(r, HT_KEEP, op, HT_HOST);
@@ -236,106 +251,121 @@ static enum ht_status order_gate(struct ht_rebuild *r, struct ht_error *err)
 
 /* ---- rollback -------------------------------------------------------------------------------------------------- */
 
-/* Who has stepped a tensor, and how far that has got. */
-struct whereabouts {
-    int32_t *step;    /* [tensors] + 1 */
-    uint8_t *current; /* [tensors] the tiers, as bits, that have what the step wrote */
-};
+bool ht_rebuild_writes(const struct ht_effect *e)
+{
+    return e->flags & WRITES && !(e->flags & HT_RELEASE);
+}
 
-static enum ht_status follow_op(const struct ht_rebuild *r, struct whereabouts *w, int32_t op, struct ht_error *err)
+bool ht_rebuild_carried(const struct ht_rebuild *r, const struct ht_effect *e, enum ht_tier to)
+{
+    return ht_rebuild_writes(e) && to != e->tier && r->current[e->tensor] >> to & 1;
+}
+
+bool ht_rebuild_fetched(const struct ht_rebuild *r, const struct ht_effect *e, enum ht_tier from)
+{
+    unsigned current = r->current[e->tensor], below = (1u << from) - 1;
+    return ht_rebuild_carried(r, e, from) && !(current >> e->tier & 1) && !(current & below);
+}
+
+/* step: [tensors] who has stepped it, + 1. */
+static enum ht_status follow_op(struct ht_rebuild *r, int32_t *step, int32_t op, struct ht_error *err)
 {
     const struct ht_schedule *s = r->in;
     for (int64_t k = s->effects_begin[op]; k < s->effects_begin[op + 1]; k++) {
         const struct ht_effect *e = &s->effects[k];
         int32_t t = e->tensor;
         uint8_t bit = (uint8_t)(1u << e->tier);
-        bool step = r->step_of[op] >= 0 && e->flags & WRITES && !(e->flags & HT_RELEASE);
-        if (step && w->step[t]) return refuse(r, op, err, "steps what another one has stepped");
-        if (!step && w->step[t] && s->ops[op].kind != HT_OP_COPY && e->flags & (HT_NEED | WRITES))
+        bool steps = r->step_of[op] >= 0 && ht_rebuild_writes(e);
+        if (steps && step[t]) return refuse(r, op, err, "steps what another one has stepped");
+        if (!steps && step[t] && s->ops[op].kind != HT_OP_COPY && e->flags & (HT_NEED | WRITES))
             return refuse(r, op, err, "uses in the same iteration what a step has made");
-        if (step) w->step[t] = r->step_of[op] + 1;
-        if (e->flags & WRITES) w->current[t] = step ? bit : (uint8_t)(w->current[t] | bit);
-        if (e->flags & HT_RELEASE) w->current[t] &= (uint8_t)~bit;
+        if (steps) step[t] = r->step_of[op] + 1;
+        if (e->flags & WRITES) r->current[t] = steps ? bit : (uint8_t)(r->current[t] | bit);
+        if (e->flags & HT_RELEASE) r->current[t] &= (uint8_t)~bit;
     }
     return HT_OK;
 }
 
-/* What became of the tensors that a step wrote, at the end of the iteration. */
-static enum ht_status settle_step(const struct ht_rebuild *r, const struct whereabouts *w, struct ht_controlled_step *x,
-                                  struct ht_error *err)
+/* What a step wrote and others carried on can be carried again. */
+static enum ht_status check_carried(const struct ht_rebuild *r, const struct ht_controlled_step *x,
+                                    struct ht_error *err)
 {
     const struct ht_schedule *s = r->in;
-    int64_t begin = s->effects_begin[x->op];
-    for (int64_t k = begin; k < s->effects_begin[x->op + 1]; k++) {
-        const struct ht_effect *e = &s->effects[k];
-        uint32_t bit = 1u << (k - begin);
-        if (!(e->flags & WRITES) || e->flags & HT_RELEASE) continue;
-        unsigned current = w->current[e->tensor];
-        bool away = !(current >> x->tier & 1);
-        if (away) x->away |= bit;
-        for (int tier = 0; tier < HT_N_TIERS; tier++) {
-            if (tier == (int)x->tier || !(current >> tier & 1)) continue;
-            if (ht_rebuild_copy_lane(s, (enum ht_tier)tier, x->tier) < 0 ||
-                ht_rebuild_copy_lane(s, x->tier, (enum ht_tier)tier) < 0)
+    for (int64_t k = s->effects_begin[x->op]; k < s->effects_begin[x->op + 1]; k++)
+        for (enum ht_tier tier = 0; tier < HT_N_TIERS; tier++)
+            if (ht_rebuild_carried(r, &s->effects[k], tier) && (ht_rebuild_copy_lane(s, x->rank, tier, x->tier) < 0 ||
+                                                                ht_rebuild_copy_lane(s, x->rank, x->tier, tier) < 0))
                 return refuse(r, x->op, err, "makes what is then copied to where no lane copies");
-            if (away) x->fetched_from[tier] |= bit;
-            away = false;
-            x->carried[tier] |= bit;
-        }
-    }
     return HT_OK;
 }
 
 static enum ht_status follow(struct ht_rebuild *r, struct ht_error *err)
 {
-    const struct ht_schedule *s = r->in;
     enum ht_status status = HT_OK;
-    struct whereabouts w = {.step = HT_NEW_ARRAY(int32_t, s->n_tensors),
-                            .current = HT_NEW_ARRAY(uint8_t, s->n_tensors)};
-    for (int32_t op = 0; op < s->n_ops && !status; op++) status = follow_op(r, &w, op, err);
-    for (int32_t i = 0; i < r->n_steps && !status; i++) status = settle_step(r, &w, &r->steps[i], err);
-    free(w.step);
-    free(w.current);
+    int32_t *step = HT_NEW_ARRAY(int32_t, r->in->n_tensors);
+    for (int32_t op = 0; op < r->in->n_ops && !status; op++) status = follow_op(r, step, op, err);
+    for (int32_t i = 0; i < r->n_steps && !status; i++) status = check_carried(r, &r->steps[i], err);
+    free(step);
     return status;
+}
+
+/* A copy of those of a step's tensors for which `which` holds, for each tier. */
+static void put_copies(struct ht_rebuild *r, int32_t step, enum ht_rebuilt what,
+                       bool (*which)(const struct ht_rebuild *, const struct ht_effect *, enum ht_tier))
+{
+    const struct ht_schedule *s = r->in;
+    int32_t op = r->steps[step].op;
+    for (enum ht_tier tier = 0; tier < HT_N_TIERS; tier++) {
+        bool some = false;
+        for (int64_t k = s->effects_begin[op]; k < s->effects_begin[op + 1]; k++)
+            some |= which(r, &s->effects[k], tier);
+        if (some) put(r, what, step, tier);
+    }
 }
 
 static enum ht_status order_rollback(struct ht_rebuild *r, struct ht_error *err)
 {
     enum ht_status status = follow(r, err);
+    bool redo = r->style.undo == HT_UNDO_AND_REDO;
     int32_t left = r->n_steps;
     for (int32_t op = 0; op < r->in->n_ops && !status; op++) {
         int32_t step = r->step_of[op];
         if (step >= 0) put(r, HT_JUDGE, step, HT_HOST);
         put(r, HT_KEEP, op, HT_HOST);
-        if (step >= 0 && --left == 0) put_verdict(r);
+        if (step >= 0 && --left == 0) put_verdicts(r);
     }
     for (int32_t i = 0; i < r->n_steps && !status; i++) {
-        const struct ht_controlled_step *x = &r->steps[i];
-        for (int tier = 0; tier < HT_N_TIERS; tier++)
-            if (x->fetched_from[tier]) put(r, HT_FETCH, i, (enum ht_tier)tier);
+        put_copies(r, i, HT_FETCH, ht_rebuild_fetched);
         put(r, HT_UNDO_STEP, i, HT_HOST);
-        put(r, HT_REDO, i, HT_HOST);
-        for (int tier = 0; tier < HT_N_TIERS; tier++)
-            if (x->carried[tier]) put(r, HT_SEND_ON, i, (enum ht_tier)tier);
-        put(r, HT_FREE, i, HT_HOST);
+        if (redo) put(r, HT_REDO, i, HT_HOST);
+        put_copies(r, i, HT_SEND_ON, ht_rebuild_carried);
+        if (redo || frees(r->in, r->steps[i].op)) put(r, HT_FREE, i, HT_HOST);
     }
     return status;
 }
 
 /* ---- both ------------------------------------------------------------------------------------------------------ */
 
-enum ht_status ht_control_apply(const struct ht_schedule *in, const struct ht_control *control, bool blocking,
-                                struct ht_error *err, struct ht_schedule **out)
+static int32_t *none(int32_t n)
 {
-    struct ht_rebuild r = {
-        .in = in, .control = control, .blocking = blocking, .agreed = -1, .verdict = -1, .talk = last_collective(in)};
+    int32_t *v = HT_NEW_ARRAY(int32_t, n);
+    for (int32_t i = 0; i < n; i++) v[i] = -1;
+    return v;
+}
+
+enum ht_status ht_control_apply(const struct ht_schedule *in, const struct ht_control *control,
+                                struct ht_control_style style, struct ht_error *err, struct ht_schedule **out)
+{
+    struct ht_rebuild r = {.in = in, .control = control, .style = style};
     enum ht_status status = HT_OK;
-    r.step_of = HT_NEW_ARRAY(int32_t, in->n_ops);
-    r.new_id = HT_NEW_ARRAY(int32_t, in->n_ops);
+    r.step_of = none(in->n_ops);
+    r.new_id = none(in->n_ops);
+    r.log = none(in->n_tensors);
+    r.agreed = none(in->n_ranks);
+    r.verdict = none(in->n_ranks);
     r.moved = HT_NEW_ARRAY(bool, in->n_ops);
-    r.host = ht_rebuild_lane(in, HT_LANE_HOST);
-    if (!status && control->mode != HT_CONTROL_NONE) status = read_steps(&r, err);
-    if (!status && r.n_steps && r.host < 0) status = refuse(&r, r.steps[0].op, err, "has no host lane for the verdict");
+    r.current = HT_NEW_ARRAY(uint8_t, in->n_tensors);
+    if (control->mode != HT_CONTROL_NONE) status = read_steps(&r, err);
     if (!status && r.n_steps && control->mode == HT_CONTROL_GATE) {
         status = order_gate(&r, err);
     } else if (!status && r.n_steps && control->mode == HT_CONTROL_ROLLBACK) {
@@ -347,10 +377,11 @@ enum ht_status ht_control_apply(const struct ht_schedule *in, const struct ht_co
         ht_rebuild_write(&r);
         *out = r.out;
     }
+    int32_t *ids[] = {r.step_of, r.new_id, r.log, r.agreed, r.verdict};
+    for (size_t i = 0; i < HT_COUNT(ids); i++) free(ids[i]);
     free(r.steps);
-    free(r.step_of);
-    free(r.new_id);
     free(r.moved);
+    free(r.current);
     free(r.order);
     return status;
 }

@@ -29,7 +29,12 @@
  *                undo. What was moved away altogether is brought back first. So the next iteration, which reads the
  * last that wrote, waits for the verdict by itself: ht_schedule_link sees to it.
  *
- * Gradients are judged in the last place that they reach before any step, so V(u) is on the lane that works there.
+ * Gradients are judged in the last place that they reach before any step, so V(u) is on the lane that works there. A step
+ * of several units (a stage of a pipeline) is judged, undone and made again as a whole.
+ *
+ * Several ranks have a verdict each, on the last host lane of each rank. Before it they agree: an all-reduce about no unit,
+ * on the last collective lane of each rank. A draft of some ranks gets one of each for every rank; the agreements of all
+ * drafts become one group in the merge (common/schedule/merge.h).
  *
  * Words: SysX, Sec. 3.3 calls rollback "optimizer-state rollback"; ZeRO-Offload's and every GradScaler's way is the
  * gate.
@@ -48,15 +53,28 @@ struct ht_control {
     struct ht_control_options options; /* filled (ht_control_filled); clip 0: no clipping */
 };
 
+/* What a rollback goes by. */
+enum ht_undo_kind {
+    HT_UNDO_AND_REDO,  /* a log for each step, freed with the iteration; a redo follows the undo */
+    HT_UNDO_LASTING,   /* logs that stay from one iteration to the next. The undo op itself makes the step again where that
+                          is wanted (common/backend/cpu.h); no clipping. A simulation counts that the whole log passes the
+                          memory, but not the time that it adds to a step of its own, nor the step made again */
+    HT_UNDO_UNLOGGED,  /* no logs: steps are reversed by arithmetic, which is not exact. Simulation only; no clipping */
+};
+
+/* What belongs to a system's method. */
+struct ht_control_style {
+    bool blocking; /* nothing overlaps: every op waits for the one before it, over the iteration's boundary too */
+    enum ht_undo_kind undo;
+};
+
 /*
- * Puts control into the graph `in` of one rank, which is linked or not, with its marks resolved. The result is unlinked.
- * With mode none, a copy. Edges that the builder added are kept. blocking: nothing overlaps, every op waits for the one before it, over the iteration's boundary too.
+ * Puts control into the draft `in` of one or more ranks, linked or not, with its marks resolved. The result is unlinked.
+ * With mode none, a copy. Edges that the builder added are kept.
  * HT_INFEASIBLE with the op's name where a pattern has no treatment; HT_FAILED when the graph has a control of its own.
- * Of several ranks (the graph has collective lanes) each has its own verdict, before which they agree: an all-reduce
- * about no unit, whose peers come with the merge.
  */
-enum ht_status ht_control_apply(const struct ht_schedule *in, const struct ht_control *control, bool blocking,
-                                struct ht_error *err, struct ht_schedule **out);
+enum ht_status ht_control_apply(const struct ht_schedule *in, const struct ht_control *control,
+                                struct ht_control_style style, struct ht_error *err, struct ht_schedule **out);
 
 /* Turns the work of a step into that of the step under this control, and gives that of V(u). */
 void ht_control_works(const struct ht_control *control, struct ht_work *step, struct ht_work *judge);

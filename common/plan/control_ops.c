@@ -7,8 +7,6 @@
 #include <assert.h>
 #include <stdlib.h>
 
-enum { WRITES = HT_PRODUCE | HT_UPDATE };
-
 static struct ht_schedule *copy_tables(const struct ht_schedule *in)
 {
     struct ht_schedule *s = ht_schedule_create(in->name, in->n_ranks, in->n_nodes, in->rank_node);
@@ -27,27 +25,34 @@ static struct ht_schedule *copy_tables(const struct ht_schedule *in)
     return s;
 }
 
-/* Elements of the step's shard. */
-static int64_t elements_of(const struct ht_rebuild *r, const struct ht_controlled_step *x)
+static bool rolls_back(const struct ht_rebuild *r)
 {
-    return r->in->tensors[x->momentum].bytes / 4;
-}
-
-static void add_logs(struct ht_rebuild *r)
-{
-    for (int32_t i = 0; i < r->n_steps; i++) {
-        struct ht_controlled_step *x = &r->steps[i];
-        struct ht_tensor row = r->in->tensors[x->momentum];
-        row.class = HT_STAGING;
-        row.bytes = ht_control_log_bytes(r->control, elements_of(r, x));
-        if (row.bytes) x->log = ht_add_tensor(r->out, row);
-    }
+    return r->control->mode == HT_CONTROL_ROLLBACK;
 }
 
 /* What of a log is written and read when it has no exceptions. */
 static int64_t log_traffic_bytes(const struct ht_control *control, int64_t elements)
 {
     return control->mode == HT_CONTROL_ROLLBACK ? ht_undo_log_bytes(elements, 0) : 0;
+}
+
+/* A log for each momentum that a step updates. */
+static void add_logs(struct ht_rebuild *r, struct ht_controlled_step *x)
+{
+    const struct ht_schedule *s = r->in;
+    bool lasts = r->style.undo == HT_UNDO_LASTING;
+    if (!rolls_back(r) || r->style.undo == HT_UNDO_UNLOGGED) return;
+    for (int64_t k = s->effects_begin[x->op]; k < s->effects_begin[x->op + 1]; k++) {
+        if (!ht_rebuild_momentum(s, &s->effects[k])) continue;
+        struct ht_tensor row = s->tensors[s->effects[k].tensor];
+        int64_t elements = row.bytes / 4;
+        row.class = HT_STAGING;
+        row.bytes = ht_control_log_bytes(r->control, elements);
+        int32_t log = r->log[s->effects[k].tensor] = ht_add_tensor(r->out, row);
+        if (lasts) ht_add_resident(r->out, log, x->tier, x->rank);
+        x->work_bytes += lasts ? 0 : log_traffic_bytes(r->control, elements);
+        x->moved_bytes += lasts ? row.bytes : log_traffic_bytes(r->control, elements);
+    }
 }
 
 void ht_control_works(const struct ht_control *control, struct ht_work *step, struct ht_work *judge)
@@ -69,7 +74,14 @@ static void add(struct ht_rebuild *r, enum ht_op_kind kind, int32_t lane, struct
 static void when(struct ht_rebuild *r, enum ht_when branch)
 {
     ht_op_when(r->out, branch);
-    ht_op_after(r->out, r->verdict);
+    ht_op_after(r->out, r->verdict[ht_op_rank(r->out, r->out->n_ops - 1)]);
+}
+
+/* An op about what a step is about is named after it: "undo3" where the step is "O3". */
+static void name_after(struct ht_rebuild *r, const struct ht_controlled_step *x, const char *what)
+{
+    const char *name = r->in->ops[x->op].name;
+    ht_op_name(r->out, "%s%s", what, name[0] ? name + 1 : "");
 }
 
 static const struct ht_work *work_of(const struct ht_rebuild *r, int32_t op)
@@ -110,23 +122,27 @@ static void hurry(struct ht_rebuild *r, int32_t lane)
     if (r->in->lanes[lane].order == HT_PRIORITY) ht_op_priority(r->out, least - 1);
 }
 
-static void free_log(struct ht_rebuild *r, const struct ht_controlled_step *x)
+static void on_logs(struct ht_rebuild *r, const struct ht_controlled_step *x, unsigned flags)
 {
-    if (x->log >= 0) ht_op_effect(r->out, x->log, x->tier, HT_RELEASE);
+    const struct ht_schedule *s = r->in;
+    for (int64_t k = s->effects_begin[x->op]; k < s->effects_begin[x->op + 1]; k++) {
+        int32_t log = r->log[s->effects[k].tensor];
+        if (log >= 0 && ht_rebuild_momentum(s, &s->effects[k])) ht_op_effect(r->out, log, x->tier, flags);
+    }
 }
 
 /* ---- one op after another -------------------------------------------------------------------------------------- */
 
-/* The step itself. A logged one keeps its gradient for the undo. */
+/* The step itself. One that may be undone keeps its gradient for that. */
 static void step_effects(struct ht_rebuild *r, const struct ht_controlled_step *x)
 {
     const struct ht_schedule *s = r->in;
     for (int64_t k = s->effects_begin[x->op]; k < s->effects_begin[x->op + 1]; k++) {
         const struct ht_effect *e = &s->effects[k];
-        bool later = x->log >= 0 && e->flags & HT_NEED;
+        bool later = rolls_back(r) && e->flags & HT_NEED;
         ht_op_effect(r->out, e->tensor, (enum ht_tier)e->tier, later ? e->flags & ~(unsigned)HT_RELEASE : e->flags);
     }
-    if (x->log >= 0) ht_op_effect(r->out, x->log, x->tier, HT_PRODUCE);
+    on_logs(r, x, r->style.undo == HT_UNDO_LASTING ? HT_UPDATE : HT_PRODUCE);
 }
 
 static void wait_as_before(struct ht_rebuild *r, int32_t at)
@@ -149,18 +165,20 @@ static void keep(struct ht_rebuild *r, int32_t at)
     const struct ht_op *op = &s->ops[at];
     const struct ht_controlled_step *x = r->step_of[at] >= 0 ? &r->steps[r->step_of[at]] : NULL;
     struct ht_work work = *work_of(r, at);
-    if (x && x->log >= 0) work.bytes = log_traffic_bytes(r->control, elements_of(r, x));
+    if (x) work.bytes += x->work_bytes;
     ht_add_op(r->out, (enum ht_op_kind)op->kind, op->lane, op->label, ht_add_work(r->out, &work));
     if (op->name[0]) ht_op_name(r->out, "%.16s", op->name);
     ht_op_priority(r->out, op->priority);
     ht_op_match(r->out, op->match);
     ht_op_when(r->out, (enum ht_when)op->when);
     wait_as_before(r, at);
-    draw_as(r, at, x && x->log >= 0 ? work.bytes : 0);
+    draw_as(r, at, x ? x->moved_bytes : 0);
     if (x) {
         step_effects(r, x);
-        if (x->log >= 0) ht_op_after(r->out, x->judge);
-        if (x->log < 0) when(r, HT_WHEN_OK);
+        if (rolls_back(r))
+            ht_op_after(r->out, x->judge);
+        else
+            when(r, HT_WHEN_OK);
         return;
     }
     for (int64_t k = s->effects_begin[at]; k < s->effects_begin[at + 1]; k++)
@@ -169,42 +187,53 @@ static void keep(struct ht_rebuild *r, int32_t at)
 
 static void judge(struct ht_rebuild *r, const struct ht_controlled_step *x)
 {
-    enum ht_tier tier = r->control->mode == HT_CONTROL_GATE ? x->judged_in : x->tier;
-    int32_t lane = tier == x->tier ? r->in->ops[x->op].lane : ht_rebuild_lane_in(r->in, tier);
-    struct ht_work work = *work_of(r, x->op);
-    add(r, HT_OP_VALIDATE, lane, r->in->ops[x->op].label, work);
-    ht_op_name(r->out, "V%d", r->in->ops[x->op].label.unit);
-    ht_op_effect(r->out, x->grad, tier, HT_NEED);
-    draw(r, lane, r->in->tensors[x->grad].bytes);
+    const struct ht_schedule *s = r->in;
+    enum ht_tier tier = rolls_back(r) ? x->tier : x->judged_in;
+    int32_t lane = s->ops[x->op].lane;
+    int64_t bytes = 0;
+    if (tier != x->tier) lane = ht_rebuild_lane(s, x->rank, tier == HT_DEVICE ? HT_LANE_COMPUTE : HT_LANE_HOST);
+    add(r, HT_OP_VALIDATE, lane, s->ops[x->op].label, *work_of(r, x->op));
+    name_after(r, x, "V");
+    for (int64_t k = s->effects_begin[x->op]; k < s->effects_begin[x->op + 1]; k++) {
+        int32_t t = s->effects[k].tensor;
+        if (!ht_rebuild_gradient(s, &s->effects[k])) continue;
+        ht_op_effect(r->out, t, tier, HT_NEED);
+        bytes += s->tensors[t].bytes;
+    }
+    draw(r, lane, bytes);
     hurry(r, lane);
 }
 
-/* After all that the verdict goes by; each rank hears what the others found. */
-static void agree(struct ht_rebuild *r)
+/* An op of a rank about no unit, after all that the rank's verdict goes by. */
+static void conclude(struct ht_rebuild *r, int32_t rank, enum ht_op_kind kind, int32_t lane, struct ht_work work)
 {
-    struct ht_label whole = {.unit = -1, .n_units = 0, .sub_ops = HT_ALL_SUB_OPS, .micro_batch = -1};
-    struct ht_work work = {.tp = 1, .ranks = 1, .bytes = 4, .grad_dtype = HT_F32};
-    for (int32_t op = 0; op < r->in->n_ops; op++)
-        if (r->in->ops[op].lane == r->talk) work.ranks = work_of(r, op)->ranks;
-    add(r, HT_OP_ALL_REDUCE, r->talk, whole, work);
-    ht_op_name(r->out, "agree");
+    add(r, kind, lane, (struct ht_label){.unit = -1, .n_units = 0, .sub_ops = HT_ALL_SUB_OPS, .micro_batch = -1}, work);
+    ht_op_after(r->out, r->agreed[rank] < r->out->n_ops - 1 ? r->agreed[rank] : -1);
     for (int32_t i = 0; i < r->n_steps; i++) {
+        if (r->steps[i].rank != rank) continue;
         ht_op_after(r->out, r->steps[i].judge);
-        if (r->control->mode == HT_CONTROL_ROLLBACK) ht_op_after(r->out, r->new_id[r->steps[i].op]);
+        if (rolls_back(r)) ht_op_after(r->out, r->new_id[r->steps[i].op]);
     }
 }
 
-static void verdict(struct ht_rebuild *r)
+/* Each rank hears what the others found: a group of all that the draft has. */
+static void agree(struct ht_rebuild *r, int32_t rank)
 {
-    struct ht_label whole = {.unit = -1, .n_units = 0, .sub_ops = HT_ALL_SUB_OPS, .micro_batch = -1};
-    add(r, HT_OP_VALIDATE, r->host, whole, (struct ht_work){.tp = 1, .ranks = 1});
+    struct ht_work work = {.tp = 1, .ranks = r->in->n_ranks, .bytes = 4, .grad_dtype = HT_F32};
+    int32_t group = 0;
+    for (int32_t op = 0; op < r->in->n_ops; op++)
+        if (r->in->ops[op].match >= group) group = r->in->ops[op].match + 1;
+    conclude(r, rank, HT_OP_ALL_REDUCE, ht_rebuild_last_lane(r->in, rank, HT_LANE_COLLECTIVE), work);
+    ht_op_name(r->out, "agree");
+    ht_op_match(r->out, group);
+}
+
+static void verdict(struct ht_rebuild *r, int32_t rank)
+{
+    int32_t lane = ht_rebuild_last_lane(r->in, rank, HT_LANE_HOST);
+    conclude(r, rank, HT_OP_VALIDATE, lane, (struct ht_work){.tp = 1, .ranks = 1});
     ht_op_name(r->out, "verdict");
-    ht_op_after(r->out, r->agreed);
-    for (int32_t i = 0; i < r->n_steps; i++) {
-        ht_op_after(r->out, r->steps[i].judge);
-        if (r->control->mode == HT_CONTROL_ROLLBACK) ht_op_after(r->out, r->new_id[r->steps[i].op]);
-    }
-    hurry(r, r->host);
+    hurry(r, lane);
 }
 
 /* What the step would have freed (gate), or what only an undo needs (rollback). */
@@ -213,13 +242,13 @@ static void free_kept(struct ht_rebuild *r, const struct ht_controlled_step *x)
     const struct ht_schedule *s = r->in;
     const struct ht_op *op = &s->ops[x->op];
     add(r, HT_OP_ACCUMULATE, op->lane, op->label, (struct ht_work){.free = true, .tp = 1, .ranks = 1});
-    ht_op_name(r->out, "free%d", op->label.unit);
+    name_after(r, x, "free");
     ht_op_priority(r->out, op->priority);
     when(r, r->control->mode == HT_CONTROL_GATE ? HT_WHEN_BAD : HT_WHEN_OK);
     for (int64_t k = s->effects_begin[x->op]; k < s->effects_begin[x->op + 1]; k++)
         if (s->effects[k].flags & HT_RELEASE && s->effects[k].flags & HT_NEED)
             ht_op_effect(r->out, s->effects[k].tensor, x->tier, HT_RELEASE);
-    free_log(r, x);
+    if (r->style.undo == HT_UNDO_AND_REDO) on_logs(r, x, HT_RELEASE);
 }
 
 /* The copy that a step would have made, of parameters that it did not change. */
@@ -229,7 +258,7 @@ static void recast(struct ht_rebuild *r, const struct ht_controlled_step *x)
     const struct ht_op *op = &s->ops[x->op];
     int64_t bytes = 0;
     add(r, HT_OP_RESTORE, op->lane, op->label, *work_of(r, x->op));
-    ht_op_name(r->out, "cast%d", op->label.unit);
+    name_after(r, x, "cast");
     ht_op_priority(r->out, op->priority);
     when(r, HT_WHEN_BAD);
     for (int64_t k = s->effects_begin[x->op]; k < s->effects_begin[x->op + 1]; k++) {
@@ -241,55 +270,53 @@ static void recast(struct ht_rebuild *r, const struct ht_controlled_step *x)
     draw(r, op->lane, bytes);
 }
 
-/* Undo or redo: the step's tensors, but for those that are nowhere any more. With the redo go gradient and log. */
+/* Undo or redo: the step's tensors, but for those that are nowhere any more. With the last of them goes the gradient,
+   and with the redo the log. */
 static void again(struct ht_rebuild *r, const struct ht_controlled_step *x, bool undo)
 {
     const struct ht_schedule *s = r->in;
     const struct ht_op *op = &s->ops[x->op];
     struct ht_work work = *work_of(r, x->op);
-    if (undo) work.bytes = log_traffic_bytes(r->control, elements_of(r, x));
+    if (undo) work.bytes = x->work_bytes;
     add(r, undo ? HT_OP_UNDO : HT_OP_OPTIMIZER_STEP, op->lane, op->label, work);
-    ht_op_name(r->out, undo ? "undo%d" : "redo%d", op->label.unit);
+    name_after(r, x, undo ? "undo" : "redo");
     ht_op_priority(r->out, op->priority);
     when(r, HT_WHEN_BAD);
-    uint32_t fetched = 0;
-    for (int tier = 0; tier < HT_N_TIERS; tier++) fetched |= x->fetched_from[tier];
-    for (int64_t begin = s->effects_begin[x->op], k = begin; k < s->effects_begin[x->op + 1]; k++) {
+    bool last = !undo || r->style.undo != HT_UNDO_AND_REDO;
+    for (int64_t k = s->effects_begin[x->op]; k < s->effects_begin[x->op + 1]; k++) {
         const struct ht_effect *e = &s->effects[k];
-        bool written = e->flags & WRITES && !(e->flags & HT_RELEASE), gone = x->away >> (k - begin) & 1;
-        if (written && gone && !(fetched >> (k - begin) & 1)) continue;
-        bool release = e->flags & HT_RELEASE && (!undo || !(e->flags & HT_NEED));
+        bool written = ht_rebuild_writes(e);
+        if (written && !r->current[e->tensor]) continue;
+        bool release = e->flags & HT_RELEASE && (last || !(e->flags & HT_NEED));
         unsigned flags = written ? HT_UPDATE : e->flags & ~(unsigned)HT_RELEASE;
         ht_op_effect(r->out, e->tensor, x->tier, flags | (release ? HT_RELEASE : 0));
     }
-    draw_as(r, x->op, undo ? work.bytes : 0);
-    if (undo)
-        ht_op_effect(r->out, x->log, x->tier, HT_NEED);
-    else
-        free_log(r, x);
+    draw_as(r, x->op, undo ? x->moved_bytes : 0);
+    on_logs(r, x, undo ? HT_NEED : HT_RELEASE);
 }
 
-/* Copies some of the step's tensors (bits of its effects) between its tier and another. */
+/* Copies what a step wrote between its tier and another: back for the undo, or once more to where it had been carried.
+ */
 static void carry(struct ht_rebuild *r, const struct ht_controlled_step *x, enum ht_tier other, bool back)
 {
     const struct ht_schedule *s = r->in;
     const struct ht_op *op = &s->ops[x->op];
-    uint32_t which = back ? x->fetched_from[other] : x->carried[other];
     enum ht_tier from = back ? other : x->tier, to = back ? x->tier : other;
-    int32_t lane = ht_rebuild_copy_lane(s, from, to);
-    int64_t bytes = 0, begin = s->effects_begin[x->op];
-    for (int64_t k = begin; k < s->effects_begin[x->op + 1]; k++)
-        if (which >> (k - begin) & 1) bytes += s->tensors[s->effects[k].tensor].bytes;
+    int32_t lane = ht_rebuild_copy_lane(s, x->rank, from, to);
+    int64_t bytes = 0, begin = s->effects_begin[x->op], end = s->effects_begin[x->op + 1];
+    bool (*which)(const struct ht_rebuild *, const struct ht_effect *, enum ht_tier) =
+        back ? ht_rebuild_fetched : ht_rebuild_carried;
+    for (int64_t k = begin; k < end; k++)
+        if (which(r, &s->effects[k], other)) bytes += s->tensors[s->effects[k].tensor].bytes;
     add(r, HT_OP_COPY, lane, op->label, (struct ht_work){.bytes = bytes, .tp = 1, .ranks = 1});
-    ht_op_name(r->out, back ? "back%d" : "again%d", op->label.unit);
+    name_after(r, x, back ? "back" : "again");
     ht_op_priority(r->out, op->priority);
     when(r, HT_WHEN_BAD);
-    for (int64_t k = begin; k < s->effects_begin[x->op + 1]; k++) {
-        uint32_t bit = 1u << (k - begin);
-        if (!(which & bit)) continue;
-        int further = back ? HT_N_TIERS : (int)other + 1; /* what was fetched goes when the last tier has it */
-        while (further < HT_N_TIERS && !(x->carried[further] & bit)) further++;
-        bool frees = !back && x->away & bit && further == HT_N_TIERS;
+    for (int64_t k = begin; k < end; k++) {
+        if (!which(r, &s->effects[k], other)) continue;
+        /* What was fetched goes when the last tier has it. */
+        unsigned current = r->current[s->effects[k].tensor];
+        bool frees = !back && !(current >> x->tier & 1) && !(current >> (other + 1));
         ht_op_effect(r->out, s->effects[k].tensor, from, frees ? HT_NEED | HT_RELEASE : HT_NEED);
         ht_op_effect(r->out, s->effects[k].tensor, to, back ? HT_PRODUCE : HT_UPDATE);
     }
@@ -302,16 +329,17 @@ static void write_op(struct ht_rebuild *r, const struct ht_rebuilt_op *row)
         keep(r, row->at);
         return;
     }
-    const struct ht_controlled_step *x = &r->steps[row->at];
+    bool of_rank = row->what == HT_AGREE || row->what == HT_VERDICT;
+    const struct ht_controlled_step *x = of_rank ? NULL : &r->steps[row->at];
     switch (row->what) {
     case HT_JUDGE:
         judge(r, x);
         break;
     case HT_AGREE:
-        agree(r);
+        agree(r, row->at);
         break;
     case HT_VERDICT:
-        verdict(r);
+        verdict(r, row->at);
         break;
     case HT_FREE:
         free_kept(r, x);
@@ -337,10 +365,10 @@ static void write_op(struct ht_rebuild *r, const struct ht_rebuilt_op *row)
 void ht_rebuild_write(struct ht_rebuild *r)
 {
     r->out = copy_tables(r->in);
-    add_logs(r);
+    for (int32_t i = 0; i < r->n_steps; i++) add_logs(r, &r->steps[i]);
     for (int64_t i = 0; i < r->n_order; i++) {
         write_op(r, &r->order[i]);
-        if (!r->blocking) continue;
+        if (!r->style.blocking) continue;
         if (i > 0) ht_op_after(r->out, (int32_t)i - 1);
         if (i == 0) ht_op_after_prev(r->out, (int32_t)r->n_order - 1);
     }

@@ -24,29 +24,13 @@ int32_t ht_pipe_first_unit(const struct ht_scenario *scenario, const struct ht_p
     return (int32_t)(q == n ? ht_model_units(&scenario->model) : 1 + q * scenario->model.layers / n);
 }
 
-enum ht_control_mode ht_pipe_control(const struct ht_pipe_style *style)
+/* Is the control of the graph the method's own, with its own way to undo steps? On one device a scenario's takes its
+   place, and wherever norms are clipped, for which steps have to be made again. */
+static bool is_own(const struct ht_scenario *scenario, const struct ht_pipe_style *style)
 {
-    return style->update == HT_PIPE_AFTER_VERDICT ? HT_CONTROL_GATE
-           : style->update == HT_PIPE_AT_ONCE     ? HT_CONTROL_ROLLBACK
-                                                  : HT_CONTROL_NONE;
-}
-
-/* Over several ranks there is the style's own verdict, or none; where nothing is offloaded, a gate when asked for. */
-static enum ht_status check_control(const struct ht_control *control, const struct ht_pipe_style *style, int32_t ranks,
-                                    struct ht_error *err)
-{
-    enum ht_control_mode own = style->update == HT_PIPE_ON_DEVICE ? HT_CONTROL_GATE : ht_pipe_control(style);
-    if (control->mode == HT_CONTROL_NONE || ranks == 1) return HT_OK;
-    if (control->mode != own)
-        return ht_fail(err, HT_INFEASIBLE, "control '%s' on %d devices: this pipeline has '%s' there",
-                       ht_control_mode_names[control->mode], ranks, ht_control_mode_names[own]);
-    if (own == HT_CONTROL_ROLLBACK && control->options.clip > 0)
-        return ht_fail(err, HT_INFEASIBLE,
-                       "clipping on %d devices: this pipeline undoes steps, but does not make them again", ranks);
-    if (own == HT_CONTROL_ROLLBACK && !style->undo_log)
-        return ht_fail(err, HT_INFEASIBLE,
-                       "control 'rollback' with a step that keeps no log: what it undoes is not exact");
-    return HT_OK;
+    const struct ht_control *c = &scenario->control;
+    if (c->mode == HT_CONTROL_NONE) return true;
+    return c->mode == style->own && ht_scenario_ranks(scenario) > 1 && c->options.clip == 0;
 }
 
 enum ht_status ht_pipe_check(const struct ht_scenario *scenario, const struct ht_pipe_style *y, struct ht_error *err)
@@ -68,7 +52,10 @@ enum ht_status ht_pipe_check(const struct ht_scenario *scenario, const struct ht
         return ht_fail(err, HT_INFEASIBLE,
                        "the interleaved order takes micro-batches in rounds of %d, one a device; there are %d", p.ranks,
                        p.micro_batches);
-    return check_control(&scenario->control, y, p.ranks, err);
+    if (scenario->control.mode == HT_CONTROL_ROLLBACK && y->undo == HT_UNDO_UNLOGGED && is_own(scenario, y))
+        return ht_fail(err, HT_INFEASIBLE,
+                       "control 'rollback' with a step that keeps no log: what it undoes is not exact");
+    return HT_OK;
 }
 
 /* ---- memory by stages ------------------------------------------------------------------------------------------ */
@@ -113,7 +100,7 @@ int64_t ht_pipe_host_bytes(const struct ht_scenario *sc, const struct ht_pipe_st
     int64_t sums = ht_dtype_bytes(ht_scenario_micro_batches(sc) > 1 ? n->accumulate : n->grad);
     int64_t each = ht_dtype_bytes(n->param) + (ht_numerics_has_master(n) ? 12 : 8) + sums, most = 0;
     int64_t *node_bytes = HT_NEW_ARRAY(int64_t, sc->cluster->n_nodes);
-    bool logged = y->update == HT_PIPE_AT_ONCE && y->undo_log;
+    bool logged = y->own == HT_CONTROL_ROLLBACK && y->undo == HT_UNDO_LASTING;
     for (int32_t q = 0; q < ht_pipe_backward_stages(&p); q++) {
         int64_t node = 0;
         ht_cluster_node_of(sc->cluster, ht_pipe_backward_rank(&p, q), &node);
@@ -203,11 +190,9 @@ static void end_backward(struct ht_pipe *g, int32_t rank, int32_t q, int32_t j)
         ht_pipe_send_boundary(g, rank, ht_pipe_backward_rank(&g->shape, q - 1), g->dx[ht_pipe_at(g, g->first[q], j)],
                               q - 1);
     if (j < g->n_mb - 1) return;
-    if (ht_pipe_offloads(g)) ht_pipe_offload(g, q);
-    if (g->plain && ht_pipe_offloads(g)) ht_pipe_step_plainly(g, q);
-    if (!ht_pipe_judges(g)) return;
-    ht_pipe_judge(g, q);
-    if (g->style->update == HT_PIPE_AT_ONCE) ht_pipe_step(g, q, HT_OP_OPTIMIZER_STEP, HT_ALWAYS, -1);
+    if (!ht_pipe_offloads(g)) return;
+    ht_pipe_offload(g, q);
+    ht_pipe_step(g, q);
 }
 
 /* A pass begins or ends. */
@@ -251,7 +236,7 @@ static void emit(struct ht_pipe *g)
             end_backward(g, e->rank, e->stage, e->micro_batch);
     }
     free(events);
-    ht_pipe_end(g);
+    for (int32_t q = g->n_backward - 1; q >= 0 && !ht_pipe_offloads(g); q--) ht_pipe_step(g, q);
 }
 
 /* ---- the whole ------------------------------------------------------------------------------------------------- */
@@ -267,8 +252,9 @@ enum ht_status ht_pipe_build(const struct ht_scenario *scenario, const struct ht
                              struct ht_error *err, struct ht_schedule **out)
 {
     struct ht_pipe g = {.scenario = scenario, .style = style, .shape = ht_pipe_shape_of(scenario, style)};
-    g.plain = scenario->control.mode != HT_CONTROL_NONE && g.shape.ranks == 1;
-    g.gated = scenario->control.mode != HT_CONTROL_NONE && g.shape.ranks > 1 && !ht_pipe_offloads(&g);
+    struct ht_control_style control_style = {.undo = is_own(scenario, style) ? style->undo : HT_UNDO_AND_REDO};
+    g.control = scenario->control;
+    if (g.control.mode == HT_CONTROL_NONE) g.control.mode = style->own;
     g.s = ht_links_schedule(scenario, name);
     g.n_units = g.s->n_units;
     g.n_mb = g.s->n_micro_batches;
@@ -281,27 +267,19 @@ enum ht_status ht_pipe_build(const struct ht_scenario *scenario, const struct ht
         for (int32_t u = g.first[q]; u < g.first[q + 1]; u++) g.stage_of[u] = q;
     g.computed = none(g.shape.ranks);
     g.sending = none(g.shape.ranks);
-    g.judged = none(g.n_backward);
-    g.stepped = none(g.n_backward);
     g.arrival = none((int64_t)g.n_backward * g.n_mb);
     ht_pipe_add_rows(&g);
     g.ports = ht_links_add(g.s, scenario->cluster, true);
     lay_out(&g);
     emit(&g);
     ht_pipe_free_rows(&g);
-    int32_t *all[] = {g.first,   g.stage_of, g.computed, g.sending, g.judged,
-                      g.stepped, g.arrival,  g.visit_of, g.n_visits};
+    int32_t *all[] = {g.first, g.stage_of, g.computed, g.sending, g.arrival, g.visit_of, g.n_visits};
     for (size_t i = 0; i < HT_COUNT(all); i++) free(all[i]);
     free(g.passes);
     free(g.visits);
     free(g.ports);
-    if (g.plain) {
-        enum ht_status status = ht_control_apply(g.s, &scenario->control, false, err, out);
-        ht_schedule_destroy(g.s);
-        if (!status) ht_schedule_link(*out);
-        return status;
-    }
-    ht_schedule_link(g.s);
-    *out = g.s;
-    return HT_OK;
+    enum ht_status status = ht_control_apply(g.s, &g.control, control_style, err, out);
+    ht_schedule_destroy(g.s);
+    if (!status) ht_schedule_link(*out);
+    return status;
 }

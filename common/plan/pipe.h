@@ -25,7 +25,7 @@
  *     get, serve R                           parameters from another node's memory: a one-sided read by rank R, that is a
  *                                            copy through both NICs and R's port; its owner does nothing
  *     cpu, or cpu Q                          optimizer: one for all of the rank's stages, or one a backward stage
- *     verdict, agree                         whether the iteration was good: of the rank, and of all
+ *     verdict, agree                         whether the iteration was good: of the rank, and of all (common/plan/control.h)
  *
  * Parameters lie in host memory of the node whose rank runs the stage backward, and are fetched from there by every rank
  * that uses them. A rank has two buffers: a visit (consecutive passes over the same stage) is fetched once the visit
@@ -44,21 +44,16 @@
 #include "common/plan/system.h"
 #include "common/schedule/pipeline.h"
 
-/* Where and when the optimizer runs. */
-enum ht_pipe_update {
-    HT_PIPE_ON_DEVICE,     /* nothing is offloaded; over several ranks a gate holds the steps back when it is asked for */
-    HT_PIPE_AFTER_VERDICT, /* on the host, once all ranks know that all gradients are finite */
-    HT_PIPE_AT_ONCE,       /* on the host, when a stage's gradient is there; undone when the verdict is bad */
-};
-
 struct ht_pipe_style {
     enum ht_pipe_order order;
     bool decoupled;
     int32_t v, d;
-    enum ht_pipe_update update;
+    bool offload;               /* parameters and optimizer in host memory; a stage is stepped there once its sum is. Else on
+                                   the device, after all passes */
+    enum ht_control_mode own;   /* the method's own control, in the graph where the scenario asks for none */
+    enum ht_undo_kind undo;     /* of its own rollback */
     bool recompute;         /* a block keeps nothing; a backward stage recomputes from its input. Decoupled needs it */
     bool lane_per_stage;    /* an optimizer lane for each backward stage */
-    bool undo_log;          /* AT_ONCE: the step leaves what an exact undo needs; else it is reversed by arithmetic */
     bool early_checkpoints; /* sent when made; else when they are wanted */
     bool early_recompute;   /* may begin before the gradient is there */
     bool forward_head;      /* the last forward pass runs the head, for its loss, and the backward pass runs it again; else
@@ -68,21 +63,15 @@ struct ht_pipe_style {
     bool free_messages;     /* between ranks: cost nothing */
 };
 
-/* The control that a style has of its own over several ranks. */
-enum ht_control_mode ht_pipe_control(const struct ht_pipe_style *style);
-
 /* HT_INFEASIBLE, with one line, when the scenario has too few blocks for the stages, micro-batches that the order cannot
-   take, a tied table on two ranks, or a control of its own over several. */
+   take, a tied table on two ranks, or asks for an exact undo of steps that keep no log. */
 enum ht_status ht_pipe_check(const struct ht_scenario *scenario, const struct ht_pipe_style *style,
                              struct ht_error *err);
 
 /*
- * Linked, ready for the verifier. ht_pipe_check has passed.
- *
- * On one device a scenario's control (common/plan/control.h) takes the place of the style's own verdict: stages are stepped
- * when their gradient is there, unit by unit, and what control makes of that is built. HT_INFEASIBLE where it has no
- * treatment. Several ranks have the style's own (ht_pipe_control; ON_DEVICE: none, or a gate), and clip only
- * where steps wait for the verdict.
+ * Linked, ready for the verifier. ht_pipe_check has passed. The scenario's control (common/plan/control.h), or else the
+ * style's own, is put into a graph whose stages are stepped as if all gradients were good. HT_INFEASIBLE where it has no
+ * treatment.
  */
 enum ht_status ht_pipe_build(const struct ht_scenario *scenario, const struct ht_pipe_style *style, const char *name,
                              struct ht_error *err, struct ht_schedule **out);

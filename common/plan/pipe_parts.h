@@ -9,7 +9,7 @@
 struct ht_pipe_lanes {
     int32_t compute, h2d, d2h;
     int32_t act_out, act_in, grad_out, grad_in, ckpt_out, ckpt_in, get;
-    int32_t host, verdict, agree;
+    int32_t host;
 };
 
 /* Consecutive passes of a rank over the same stage: one stay of its parameters. */
@@ -26,8 +26,7 @@ struct ht_pipe {
     struct ht_pipe_shape shape;
     struct ht_schedule *s;
     int32_t n_units, n_mb, n_forward, n_backward;
-    bool plain;          /* the scenario's control will put in the verdict */
-    bool gated;          /* nothing is offloaded, over several ranks that step after a verdict */
+    struct ht_control control; /* of the graph */
     int32_t *first;      /* [n_backward + 1] first unit of a backward stage */
     int32_t *stage_of;   /* [n_units] backward stage */
     struct ht_pipe_lanes *lanes; /* [ranks] */
@@ -35,7 +34,7 @@ struct ht_pipe {
     int32_t *stage_lane; /* [n_backward] where its optimizer runs */
     int32_t *serve;      /* [ranks * ranks]: lane of the owner that the reader has, or -1 */
     /* tensors, as in common/plan/single.h */
-    int32_t *param, *master, *momentum, *variance, *grad, *log; /* [n_units] */
+    int32_t *param, *master, *momentum, *variance, *grad;       /* [n_units] */
     int32_t *grad_mb, *x, *a, *dx;                              /* [n_units * n_mb] */
     int32_t *logits;                                            /* [n_mb] */
     int32_t *scratch;                                           /* [ranks * 2 * HT_UNIT_KINDS]: workspaces; -1: not made */
@@ -48,13 +47,12 @@ struct ht_pipe {
     int32_t match;
     int32_t *computed, *sending; /* [ranks] last compute op; message that the next one waits for, or -1 */
     int32_t *arrival;            /* [n_backward * n_mb] receive that brings what a backward pass starts from, or -1 */
-    int32_t *judged, *stepped;   /* [n_backward] ops */
 };
 
 enum { HT_PIPE_UNIT_KINDS = 3 };
 
 static inline int64_t ht_pipe_at(const struct ht_pipe *g, int32_t unit, int32_t mb) { return (int64_t)unit * g->n_mb + mb; }
-static inline bool ht_pipe_offloads(const struct ht_pipe *g) { return g->style->update != HT_PIPE_ON_DEVICE; }
+static inline bool ht_pipe_offloads(const struct ht_pipe *g) { return g->style->offload; }
 static inline int32_t ht_pipe_head(const struct ht_pipe *g) { return g->n_units - 1; }
 /* Who steps a unit, and in whose node's memory it lies. */
 static inline int32_t ht_pipe_owner(const struct ht_pipe *g, int32_t unit)
@@ -87,11 +85,7 @@ void ht_pipe_send_boundary(struct ht_pipe *g, int32_t from, int32_t to, int32_t 
 void ht_pipe_send_checkpoint(struct ht_pipe *g, int32_t q, int32_t mb, int32_t after);
 void ht_pipe_offload(struct ht_pipe *g, int32_t q);
 
-/* pipe_update.c: verdicts and optimizer. */
-bool ht_pipe_judges(const struct ht_pipe *g); /* is there a verdict of the pipeline's own? */
-void ht_pipe_judge(struct ht_pipe *g, int32_t q);
-void ht_pipe_step(struct ht_pipe *g, int32_t q, enum ht_op_kind kind, enum ht_when when, int32_t after);
-void ht_pipe_step_plainly(struct ht_pipe *g, int32_t q);
-void ht_pipe_end(struct ht_pipe *g);
+/* pipe_passes.c: the optimizer's step of a backward stage, where its sums are. */
+void ht_pipe_step(struct ht_pipe *g, int32_t q);
 
 #endif

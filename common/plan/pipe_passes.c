@@ -1,6 +1,7 @@
-/* The ops of a pass, on the rank's compute lane: what each reads, makes and frees there. */
+/* The ops of a pass, on the rank's compute lane, and of a stage's step: what each reads, makes and frees. */
 #include "common/plan/pipe_parts.h"
 
+#include "common/base/array.h"
 #include "common/plan/works.h"
 
 /* ---- what a pass needs of a stage ------------------------------------------------------------------------------ */
@@ -217,4 +218,26 @@ void ht_pipe_backward_pass(struct ht_pipe *g, int32_t rank, int64_t n)
         on_device(g, ht_pipe_scratch(g, rank, 0, true), HT_PRODUCE | HT_RELEASE);
         accumulate(g, rank, x, 0);
     }
+}
+
+void ht_pipe_step(struct ht_pipe *g, int32_t q)
+{
+    bool offloads = ht_pipe_offloads(g);
+    int32_t begin = g->first[q], end = g->first[q + 1];
+    int32_t lane = offloads ? g->stage_lane[q] : g->lanes[ht_pipe_backward_rank(&g->shape, q)].compute;
+    enum ht_tier tier = offloads ? HT_HOST : HT_DEVICE;
+    const struct ht_numerics *n = &g->scenario->numerics;
+    struct ht_work w = ht_scenario_work(g->scenario, HT_OP_OPTIMIZER_STEP, g->s->lanes[lane].kind, begin);
+    for (int32_t u = begin; u < end; u++) w.params += ht_unit_params(&g->scenario->model, u);
+    w.grad_dtype = g->n_mb > 1 ? n->accumulate : n->grad;
+    ht_add_op(g->s, HT_OP_OPTIMIZER_STEP, lane, (struct ht_label){begin, end - begin, HT_ALL_SUB_OPS, -1},
+              ht_add_work(g->s, &w));
+    ht_op_name(g->s, "%c%d", offloads ? 'O' : 'U', q);
+    for (int32_t u = begin; u < end; u++) {
+        int32_t updated[] = {g->param[u], g->master[u], g->momentum[u], g->variance[u]};
+        for (size_t i = 0; i < HT_COUNT(updated); i++)
+            if (updated[i] >= 0) ht_op_effect(g->s, updated[i], tier, HT_UPDATE);
+        ht_op_effect(g->s, g->grad[u], tier, offloads ? HT_NEED : HT_NEED | HT_RELEASE);
+    }
+    ht_charge_work(g->s, g->ports, w.params * ht_step_traffic_bytes(n, w.grad_dtype));
 }

@@ -1,7 +1,6 @@
 #include "common/plan/pipe_parts.h"
 
 #include "common/base/array.h"
-#include "common/kernels/undo.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +12,7 @@ static void add_lanes_of(struct ht_pipe *g, int32_t rank)
     struct ht_schedule *s = g->s;
     struct ht_pipe_lanes *l = &g->lanes[rank];
     bool several = g->shape.ranks > 1, offloads = ht_pipe_offloads(g);
-    *l = (struct ht_pipe_lanes){-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1};
+    *l = (struct ht_pipe_lanes){-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1};
     l->compute = ht_add_lane(s, "compute", HT_LANE_COMPUTE, rank, HT_FIFO);
     if (offloads) {
         l->h2d = ht_add_lane(s, "h2d", HT_LANE_H2D, rank, HT_FIFO);
@@ -29,21 +28,16 @@ static void add_lanes_of(struct ht_pipe *g, int32_t rank)
         l->ckpt_out = ht_add_lane(s, "ckpt out", HT_LANE_P2P, rank, HT_FIFO);
         l->ckpt_in = ht_add_lane(s, "ckpt in", HT_LANE_P2P, rank, HT_FIFO);
     }
-    if (!offloads && g->plain) l->host = ht_add_lane(s, "cpu", HT_LANE_HOST, rank, HT_FIFO); /* for the verdict */
-    if (g->gated) {
-        l->verdict = ht_add_lane(s, "verdict", HT_LANE_HOST, rank, HT_FIFO);
-        l->agree = ht_add_lane(s, "agree", HT_LANE_COLLECTIVE, rank, HT_FIFO);
-    }
-    if (!offloads) return;
-    if (!g->style->lane_per_stage) l->host = ht_add_lane(s, "cpu", HT_LANE_HOST, rank, HT_FIFO);
-    for (int32_t q = g->n_backward - 1; q >= 0; q--) {
+    if (offloads && !g->style->lane_per_stage) l->host = ht_add_lane(s, "cpu", HT_LANE_HOST, rank, HT_FIFO);
+    for (int32_t q = g->n_backward - 1; q >= 0 && offloads; q--) {
         char name[24];
         if (ht_pipe_backward_rank(&g->shape, q) != rank) continue;
         snprintf(name, sizeof name, "cpu %d", q);
         g->stage_lane[q] = l->host >= 0 ? l->host : ht_add_lane(s, name, HT_LANE_HOST, rank, HT_FIFO);
     }
-    if (!g->plain) l->verdict = ht_add_lane(s, "verdict", HT_LANE_HOST, rank, HT_FIFO);
-    if (several) l->agree = ht_add_lane(s, "agree", HT_LANE_COLLECTIVE, rank, HT_FIFO);
+    if (g->control.mode == HT_CONTROL_NONE) return;
+    ht_add_lane(s, "verdict", HT_LANE_HOST, rank, HT_FIFO);
+    if (several) ht_add_lane(s, "agree", HT_LANE_COLLECTIVE, rank, HT_FIFO);
 }
 
 /* ---- tensors --------------------------------------------------------------------------------------------------- */
@@ -65,24 +59,19 @@ static int32_t row(struct ht_pipe *g, enum ht_tensor_class class, int32_t unit, 
 static void add_parameters(struct ht_pipe *g, int32_t u)
 {
     const struct ht_numerics *n = &g->scenario->numerics;
-    const struct ht_pipe_style *y = g->style;
     int64_t params = ht_unit_params(&g->scenario->model, u), copy = ht_dtype_bytes(n->param);
     int32_t owner = ht_pipe_owner(g, u);
-    bool logged = y->update == HT_PIPE_AT_ONCE && y->undo_log && !g->plain;
-    int64_t log_bytes = logged ? ht_undo_log_bytes(params, ht_undo_usual_exceptions(params)) : 0;
     g->param[u] = row(g, HT_PARAM, u, -1, params * copy, params, owner);
     g->master[u] = ht_numerics_has_master(n) ? row(g, HT_MASTER, u, -1, params * 4, params, owner) : -1;
     g->momentum[u] = row(g, HT_MOMENTUM, u, -1, params * 4, params, owner);
     g->variance[u] = row(g, HT_VARIANCE, u, -1, params * 4, params, owner);
     g->grad[u] = row(g, HT_GRAD, u, -1, params * ht_dtype_bytes(g->n_mb > 1 ? n->accumulate : n->grad), params, owner);
-    g->log[u] = row(g, HT_STAGING, u, -1, log_bytes, 0, owner);
     for (int32_t j = 0; j < g->n_mb; j++)
         g->grad_mb[ht_pipe_at(g, u, j)] =
             j ? row(g, HT_GRAD, u, j, params * ht_dtype_bytes(n->grad), params, owner) : -1;
 
     bool offloads = ht_pipe_offloads(g);
-    int32_t resident[] = {g->param[u], g->master[u], g->momentum[u], g->variance[u], offloads ? g->grad[u] : -1,
-                          g->log[u]};
+    int32_t resident[] = {g->param[u], g->master[u], g->momentum[u], g->variance[u], offloads ? g->grad[u] : -1};
     for (size_t i = 0; i < HT_COUNT(resident); i++)
         if (resident[i] >= 0) ht_add_resident(g->s, resident[i], offloads ? HT_HOST : HT_DEVICE, owner);
 }
@@ -122,7 +111,7 @@ void ht_pipe_add_rows(struct ht_pipe *g)
     g->lanes = HT_NEW_ARRAY(struct ht_pipe_lanes, ranks);
     g->stage_lane = HT_NEW_ARRAY(int32_t, g->n_backward);
     g->serve = HT_NEW_ARRAY(int32_t, ranks * ranks);
-    int32_t **per_unit[] = {&g->param, &g->master, &g->momentum, &g->variance, &g->grad, &g->log};
+    int32_t **per_unit[] = {&g->param, &g->master, &g->momentum, &g->variance, &g->grad};
     int32_t **per_pass[] = {&g->grad_mb, &g->x, &g->a, &g->dx};
     for (size_t i = 0; i < HT_COUNT(per_unit); i++) *per_unit[i] = HT_NEW_ARRAY(int32_t, units);
     for (size_t i = 0; i < HT_COUNT(per_pass); i++) *per_pass[i] = HT_NEW_ARRAY(int32_t, passes);
@@ -140,8 +129,8 @@ void ht_pipe_add_rows(struct ht_pipe *g)
 
 void ht_pipe_free_rows(struct ht_pipe *g)
 {
-    int32_t *all[] = {g->stage_lane, g->serve,   g->param, g->master, g->momentum, g->variance, g->grad,
-                      g->log,        g->grad_mb, g->x,     g->a,      g->dx,       g->logits,   g->scratch};
+    int32_t *all[] = {g->stage_lane, g->serve, g->param, g->master, g->momentum, g->variance, g->grad,
+                      g->grad_mb,    g->x,     g->a,     g->dx,     g->logits,   g->scratch};
     for (size_t i = 0; i < HT_COUNT(all); i++) free(all[i]);
     free(g->lanes);
 }

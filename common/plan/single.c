@@ -144,7 +144,7 @@ static enum ht_status write_draft(const struct ht_scenario *scenario, const stru
         return HT_OK;
     }
     ht_marks_resolve(plain);
-    enum ht_status status = ht_control_apply(plain, &scenario->control, blocking, err, out);
+    enum ht_status status = ht_control_apply(plain, &scenario->control, (struct ht_control_style){.blocking = blocking}, err, out);
     ht_schedule_destroy(plain);
     return status;
 }

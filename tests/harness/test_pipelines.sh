@@ -41,9 +41,12 @@ refused 3 "llama-tiny has 4 blocks for 8 stages" verify mobius --model llama-tin
 refused 3 ".*ties its head" sim sysx --model gpt-tiny --cluster sysx-1node --batch 4
 refused 3 ".*in rounds of 4, one a device; there are 6" sim megatron --model llama-tiny --cluster sysx-1node --batch 6 --micro-batch 1
 refused 2 "micro-batch 3 does not divide" sim sysx --model llama-tiny --cluster sysx-1node --batch 8 --micro-batch 3
-run 0 sim dapple --model llama-tiny --cluster small.yaml --batch 8 --control gate
-refused 3 "control 'rollback' on 4 devices: this pipeline has 'gate' there" sim gpipe --model llama-tiny --cluster small.yaml --batch 8 --control rollback
-refused 3 "control 'gate' .*device" sim sysx --model llama-tiny --cluster sysx-1node --batch 8 --control gate
+for control in gate rollback; do
+    for system in dapple interleaved mobius sysx_cfg2 sysx; do
+        run 0 sim "$system" --model llama-tiny --cluster small.yaml --batch 8 --control "$control" --clip 1
+    done
+done
+refused 3 "control 'rollback' with a step that keeps no log" sim sysx --model llama-tiny --cluster small.yaml --batch 8 --control rollback --set log=0
 refused 2 ".*sysx_cfg0 has no variable 'd'" sim sysx_cfg0 --model llama-tiny --cluster sysx-1node --batch 8 --set d=2
 
 /usr/bin/python3 -c 'import matplotlib' 2>/dev/null || finish

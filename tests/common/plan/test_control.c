@@ -276,7 +276,7 @@ START_TEST(test_none_is_a_copy)
         struct ht_scenario sc = scenario_of("fp16", 2, HT_CONTROL_NONE, 0);
         struct ht_error err = {0};
         struct ht_schedule *s = built(&sc, (enum style)style), *copy = NULL;
-        ck_assert(ht_control_apply(s, &sc.control, false, &err, &copy) == HT_OK);
+        ck_assert(ht_control_apply(s, &sc.control, (struct ht_control_style){0}, &err, &copy) == HT_OK);
         ht_schedule_link(copy);
         ck_assert(ht_schedule_hash(copy) == ht_schedule_hash(s));
         ht_schedule_destroy(copy);
@@ -387,7 +387,7 @@ START_TEST(test_refusals)
     struct ht_scenario sc = scenario_of("fp16", 1, HT_CONTROL_GATE, 0);
     struct ht_error err = {0};
     struct ht_schedule *s = built(&sc, ON_DEVICE), *out = NULL;
-    ck_assert_int_eq(ht_control_apply(s, &sc.control, false, &err, &out), HT_FAILED); /* twice */
+    ck_assert_int_eq(ht_control_apply(s, &sc.control, (struct ht_control_style){0}, &err, &out), HT_FAILED); /* twice */
     ck_assert_msg(strstr(err.text, "(V2)") && strstr(err.text, "own"), "%s", err.text);
     ht_schedule_destroy(s);
 
@@ -396,7 +396,7 @@ START_TEST(test_refusals)
     s = built(&sc, ON_DEVICE);
     struct ht_control gate = {.mode = HT_CONTROL_GATE};
     effect_of(s, "U1", HT_MOMENTUM, HT_DEVICE)->flags = HT_NEED;
-    ck_assert_int_eq(ht_control_apply(s, &gate, false, &err, &out), HT_INFEASIBLE);
+    ck_assert_int_eq(ht_control_apply(s, &gate, (struct ht_control_style){0}, &err, &out), HT_INFEASIBLE);
     ck_assert_msg(strstr(err.text, "(U1): it has no gradient or no momentum") != NULL, "%s", err.text);
     ht_schedule_destroy(s);
     ht_scenario_free(&sc);

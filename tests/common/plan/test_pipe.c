@@ -6,14 +6,14 @@
 static const struct ht_pipe_style gpipe = {.order = HT_PIPE_AFAB,
                                            .v = 1,
                                            .d = 1,
-                                           .update = HT_PIPE_ON_DEVICE,
                                            .strict_loss = true,
                                            .early_checkpoints = true,
                                            .blocking_sends = true};
 static const struct ht_pipe_style mobius = {.order = HT_PIPE_AFAB,
                                             .v = 2,
                                             .d = 1,
-                                            .update = HT_PIPE_AFTER_VERDICT,
+                                            .offload = true,
+                                            .own = HT_CONTROL_GATE,
                                             .recompute = true,
                                             .strict_loss = true,
                                             .early_checkpoints = true,
@@ -22,10 +22,11 @@ static const struct ht_pipe_style sysx = {.order = HT_PIPE_AFAB,
                                           .decoupled = true,
                                           .v = 2,
                                           .d = 2,
-                                          .update = HT_PIPE_AT_ONCE,
+                                          .offload = true,
+                                          .own = HT_CONTROL_ROLLBACK,
+                                          .undo = HT_UNDO_LASTING,
                                           .recompute = true,
                                           .lane_per_stage = true,
-                                          .undo_log = true,
                                           .early_checkpoints = true,
                                           .strict_loss = true,
                                           .blocking_sends = true};
@@ -86,7 +87,7 @@ END_TEST
 START_TEST(optimizer_tail)
 {
     struct ht_pipe_style first = with(sysx, 1, 2), one_lane = sysx;
-    first.update = HT_PIPE_AFTER_VERDICT;
+    first.own = HT_CONTROL_GATE;
     first.lane_per_stage = one_lane.lane_per_stage = false;
     check(first, 2, 2, (struct pipe_prices){1, 1, 0, 0, 1}, 7, 9);
     check(with(sysx, 1, 2), 2, 2, (struct pipe_prices){1, 1, 0, 0, 1}, 7, 8);
@@ -563,15 +564,16 @@ static struct ht_pipe_style random_style(uint64_t seed, uint64_t *at)
 {
     struct ht_pipe_style y = {
         .order = (enum ht_pipe_order)draw(seed, at, 3), .v = 1 + (int32_t)draw(seed, at, 3), .d = 1};
-    y.update = (enum ht_pipe_update)draw(seed, at, 3);
-    y.recompute = y.update != HT_PIPE_ON_DEVICE || draw(seed, at, 2);
+    y.offload = draw(seed, at, 3);
+    y.own = (enum ht_control_mode)draw(seed, at, HT_N_CONTROL_MODES);
+    y.recompute = y.offload || draw(seed, at, 2);
     if (y.order == HT_PIPE_1F1B) y.v = 1;
-    if (y.order == HT_PIPE_AFAB && y.recompute && y.update != HT_PIPE_ON_DEVICE && draw(seed, at, 4)) {
+    if (y.order == HT_PIPE_AFAB && y.recompute && y.offload && draw(seed, at, 4)) {
         y.decoupled = true;
         y.d = 1 + (int32_t)draw(seed, at, 4);
     }
     y.lane_per_stage = draw(seed, at, 2);
-    y.undo_log = draw(seed, at, 2);
+    y.undo = (enum ht_undo_kind)draw(seed, at, 3);
     y.early_checkpoints = draw(seed, at, 2);
     y.early_recompute = draw(seed, at, 2);
     y.forward_head = y.recompute && draw(seed, at, 2);
@@ -595,7 +597,8 @@ START_TEST(random_pipelines)
         int64_t layers = ranks * y.v * y.d + (int64_t)draw(seed, &at, 6);
         struct ht_scenario sc = pipe_scenario(ranks, nodes, layers, micro_batches);
         sc.model.tied = ranks == 1 && draw(seed, &at, 2);
-        if (y.update == HT_PIPE_ON_DEVICE && ranks > 1 && draw(seed, &at, 2)) sc.control.mode = HT_CONTROL_GATE;
+        sc.control.mode = (enum ht_control_mode)draw(seed, &at, HT_N_CONTROL_MODES);
+        if (sc.control.mode == HT_CONTROL_ROLLBACK && y.undo == HT_UNDO_UNLOGGED) y.undo = HT_UNDO_LASTING;
         ck_assert_msg(ht_pipe_check(&sc, &y, &err) == HT_OK, "%s", err.text);
         struct ht_schedule *s = pipe_build(&sc, &y);
         struct ht_verdict v;

@@ -1,0 +1,115 @@
+/* Control of pipelines over several ranks. Random ones: test_pipe.c. */
+#include "tests/support/pipes.h"
+
+static const struct ht_pipe_style gpipe = {
+    .order = HT_PIPE_AFAB, .v = 1, .d = 1, .early_checkpoints = true, .strict_loss = true};
+
+/* "agree agree verdict verdict U1 .." of the ops that have no micro-batch: how often, by kind, branch and rank. */
+static void expect_order(const struct ht_schedule *s, const char *expected)
+{
+    char text[1024] = "";
+    for (int32_t op = 0; op < s->n_ops; op++) {
+        size_t n = strlen(text);
+        if (s->ops[op].label.micro_batch >= 0) continue;
+        snprintf(text + n, sizeof text - n, "%s%s%s", n ? " " : "", s->ops[op].name,
+                 s->ops[op].when == HT_WHEN_OK    ? "+"
+                 : s->ops[op].when == HT_WHEN_BAD ? "-"
+                                                  : "");
+    }
+    ck_assert_str_eq(text, expected);
+}
+
+/* Agreements are one group; each rank's verdict waits for its own, and for what the rank has judged. */
+static void expect_agreement(const struct ht_schedule *s)
+{
+    int32_t group = -1;
+    for (int32_t op = 0; op < s->n_ops; op++) {
+        int32_t rank = ht_op_rank(s, op), own = 0, judged = 0;
+        if (s->ops[op].label.unit >= 0 || s->ops[op].kind == HT_OP_ALL_REDUCE) {
+            if (s->ops[op].kind == HT_OP_ALL_REDUCE) ck_assert(group < 0 || s->ops[op].match == group);
+            if (s->ops[op].kind == HT_OP_ALL_REDUCE) group = s->ops[op].match;
+            continue;
+        }
+        for (int64_t k = s->deps_begin[op]; k < s->deps_begin[op + 1]; k++) {
+            ck_assert_int_eq(ht_op_rank(s, s->deps[k]), rank);
+            own += s->ops[s->deps[k]].kind == HT_OP_ALL_REDUCE;
+            judged += s->ops[s->deps[k]].kind == HT_OP_VALIDATE;
+        }
+        ck_assert_int_eq(own, 1);
+        ck_assert_int_eq(judged, 1);
+    }
+    ck_assert_int_ge(group, 0);
+}
+
+static void check_order(const struct ht_pipe_style *y, enum ht_control_mode mode, const char *expected)
+{
+    struct ht_scenario sc = pipe_scenario(2, 1, 2, 2);
+    struct ht_error err = {0};
+    sc.control.mode = mode;
+    struct ht_schedule *s = pipe_build(&sc, y);
+    expect_order(s, expected);
+    if (mode != HT_CONTROL_NONE) expect_agreement(s);
+    ck_assert_msg(ht_schedule_verify(s, &err, NULL) == HT_OK, "%s", err.text);
+    ht_schedule_destroy(s);
+    ht_scenario_free(&sc);
+}
+
+/* GPipe on two ranks, a stage each. Steps are those of a stage: under a gate judged where the last backward has left
+   the gradients, and made when all are good, or the gradients are freed; under rollback judged, made, undone and made
+   again. With parameters on the host the sums are judged there, and stay. */
+START_TEST(control_over_ranks)
+{
+    struct ht_pipe_style offloaded = gpipe;
+    offloaded.offload = offloaded.recompute = true;
+    check_order(&gpipe, HT_CONTROL_NONE, "U1 U0");
+    check_order(&gpipe, HT_CONTROL_GATE, "V1 V0 agree agree verdict verdict U1+ free1- U0+ free0-");
+    check_order(&gpipe, HT_CONTROL_ROLLBACK,
+                "V1 U1 V0 U0 agree agree verdict verdict undo1- redo1- free1+ undo0- redo0- free0+");
+    check_order(&offloaded, HT_CONTROL_GATE, "P0 P2 G1 V1 G0 V0 agree agree verdict verdict O1+ O0+");
+    check_order(&offloaded, HT_CONTROL_ROLLBACK,
+                "P0 P2 G1 V1 O1 G0 V0 O0 agree agree verdict verdict undo1- redo1- free1+ undo0- redo0- free0+");
+    offloaded.own = HT_CONTROL_ROLLBACK;
+    offloaded.undo = HT_UNDO_LASTING;
+    check_order(&offloaded, HT_CONTROL_ROLLBACK, "P0 P2 G1 V1 O1 G0 V0 O0 agree agree verdict verdict undo1- undo0-");
+}
+END_TEST
+
+/* Logs that last are resident, one a unit; those of a redo come and go. Steps without a log have none to be undone by.
+ */
+START_TEST(logs)
+{
+    for (enum ht_undo_kind undo = HT_UNDO_AND_REDO; undo <= HT_UNDO_UNLOGGED; undo++) {
+        struct ht_pipe_style y = gpipe;
+        y.offload = y.recompute = true;
+        y.own = HT_CONTROL_ROLLBACK;
+        y.undo = undo;
+        struct ht_scenario sc = pipe_scenario(2, 1, 2, 2);
+        struct ht_schedule *s = pipe_build(&sc, &y);
+        struct ht_error err = {0};
+        int rows = 0, resident = 0, undone = 0;
+        for (int32_t t = 0; t < s->n_tensors; t++) rows += s->tensors[t].class == HT_STAGING;
+        for (int32_t i = 0; i < s->n_residents; i++) resident += s->tensors[s->residents[i].tensor].class == HT_STAGING;
+        for (int32_t op = 0; op < s->n_ops; op++) undone += s->ops[op].kind == HT_OP_UNDO;
+        ck_assert_int_eq(rows, undo == HT_UNDO_UNLOGGED ? 0 : s->n_units);
+        ck_assert_int_eq(resident, undo == HT_UNDO_LASTING ? s->n_units : 0);
+        ck_assert_int_eq(undone, 2);
+        sc.control.mode = HT_CONTROL_ROLLBACK;
+        ck_assert_int_eq(ht_pipe_check(&sc, &y, &err), undo == HT_UNDO_UNLOGGED ? HT_INFEASIBLE : HT_OK);
+        sc.control.options.clip = 1; /* for which the step is made again: with logs, whatever the method's own are */
+        ck_assert_int_eq(ht_pipe_check(&sc, &y, &err), HT_OK);
+        ht_schedule_destroy(s);
+        s = pipe_build(&sc, &y);
+        ck_assert_msg(ht_schedule_verify(s, &err, NULL) == HT_OK, "%s", err.text);
+        ht_schedule_destroy(s);
+        ht_scenario_free(&sc);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    TCase *tc = tcase_create("gate");
+    tcase_add_test(tc, control_over_ranks);
+    tcase_add_test(tc, logs);
+    return pipe_main("control of pipelines", tc);
+}
