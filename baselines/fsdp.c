@@ -9,8 +9,9 @@
  *     fsdp_ga   gradients are reduced once a micro-batch, and the shards added up
  *                   2 U max(l) all-gathers, U max(l) reduce-scatters
  *
- * The head is gathered once for its forward and backward, which follow each other. With one micro-batch a rank both are
- * the same.
+ * That is of a tied table; without one the head, whose forward and backward follow each other, saves a gathering in each
+ * round. With one micro-batch a rank both systems are the same. keep=1 gathers once an iteration (SHARD_GRAD_OP, as
+ * ZeRO-2): U all-gathers, and whole parameters on every device.
  */
 #include "baselines/baselines.h"
 #include "baselines/passes.h"
@@ -24,6 +25,7 @@ static const struct ht_knob knobs[] = {
     {"m", "sequences of a micro-batch of each rank", 1, 1 << 20, HT_VARIABLE_BY_RANK, false},
     {"l", "micro-batches of each rank; 0: it only holds its share", 0, 1 << 20, HT_VARIABLE_BY_RANK, false},
     {"share", "of the parameters that each rank holds, as weights", 0, 1000, HT_VARIABLE_BY_RANK, true},
+    {"keep", "1: whole parameters stay on the device from the first pass to the last", 0, 1, HT_VARIABLE_NUMBER, false},
     {"c", "blocks with activation checkpointing, the first ones", 0, -1, HT_VARIABLE_NUMBER, false},
     {0}};
 
@@ -84,6 +86,7 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
     set(settings, "m", ranks, l && sum_of(l) ? scenario->batch / sum_of(l) : scenario->micro_batch, false, out);
     set(settings, "l", ranks, m ? scenario->batch / sum_of(m) : ht_equal_rounds(scenario), false, out);
     set(settings, "share", ranks, HT_PPB / ranks, true, out);
+    ht_plan_set(out, "keep", ht_setting(settings, "keep", 0));
     ht_plan_set(out, "c", ht_setting(settings, "c", 0));
     struct ht_layout *layout;
     if ((status = layout_of(scenario, out, err, &layout))) return status;
@@ -104,6 +107,7 @@ static enum ht_status build(const struct ht_system *self, const struct ht_scenar
     if (status) return status;
     struct ht_program program = {.name = self->name,
                                  .layout = layout,
+                                 .gather_once = ht_plan_get(plan, "keep"),
                                  .reduce_once = self->variant == 0,
                                  .emit = ht_train_in_memory,
                                  .context = plan};

@@ -77,6 +77,7 @@ static void init(struct ht_single *g, const struct ht_scenario *scenario, const 
                             .micro_batch = layout->replicas[rank].micro_batch,
                             .n_ranks = layout->n_ranks,
                             .rank = rank,
+                            .gather_once = program->gather_once && layout->n_ranks > 1,
                             .reduce_once = program->reduce_once && layout->rounds > 1 && layout->n_ranks > 1,
                             .blocking_prev = -1};
     struct ht_schedule *s = g->schedule = ht_links_schedule(scenario, program->name);
@@ -234,7 +235,7 @@ static void read_param(struct ht_single *g, int32_t unit, bool last)
 {
     if (g->n_ranks > 1) {
         on_device(g, g->full_param[unit], last ? HT_NEED | HT_RELEASE : HT_NEED);
-        g->gathered[unit] = !last;
+        g->gathered[unit] = g->gather_once || !last;
         return;
     }
     if (g->cast[unit]) on_device(g, g->master[unit], HT_NEED);
@@ -265,8 +266,8 @@ static void gather(struct ht_single *g, int32_t unit, int32_t mb)
 /* Instead of a pass that others have: what they gathered is dropped where they drop it. */
 static int32_t leave_out(struct ht_single *g, int32_t unit, bool last)
 {
-    g->gathered[unit] = !last;
-    if (head_uses_table(g, unit)) g->gathered[0] = !last;
+    g->gathered[unit] = g->gather_once || !last;
+    if (head_uses_table(g, unit)) g->gathered[0] = g->gathered[unit];
     return -1;
 }
 
@@ -276,7 +277,7 @@ int32_t ht_single_forward(struct ht_single *g, int32_t unit, int32_t mb, bool ke
     gather(g, unit, mb);
     if (mb >= g->own_mb) return leave_out(g, unit, !head);
     int32_t op = pass(g, HT_OP_FORWARD, 'F', unit, mb), at = ht_single_at(g, unit, mb);
-    read_param(g, unit, !head);
+    read_param(g, unit, !head && !g->gather_once);
     if (head_uses_table(g, unit)) read_param(g, 0, false);
     on_device(g, g->x[at], HT_NEED);
     on_device(g, g->a[at], keep ? HT_PRODUCE : HT_PRODUCE | HT_RELEASE);
@@ -312,10 +313,10 @@ static int32_t fresh_gradient(const struct ht_single *g, int32_t unit, int32_t m
 static int32_t backward(struct ht_single *g, int32_t unit, int32_t mb)
 {
     int32_t op = pass(g, HT_OP_BACKWARD, 'B', unit, mb), at = ht_single_at(g, unit, mb);
-    read_param(g, unit, true);
+    read_param(g, unit, !g->gather_once || mb + 1 == g->own_mb);
     if (unit == g->n_units - 1) {
         if (g->scenario->model.tied) {
-            read_param(g, 0, true);
+            read_param(g, 0, !g->gather_once);
             on_device(g, fresh_gradient(g, 0, mb), HT_PRODUCE);
         }
         on_device(g, g->logits[mb], HT_NEED | HT_RELEASE);

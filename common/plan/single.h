@@ -27,7 +27,7 @@ struct ht_single {
     int32_t own_mb;        /* micro-batches of this rank: passes of others append their collectives alone */
     int64_t micro_batch;   /* sequences of each */
     int32_t n_ranks, rank; /* of the cluster; whose draft this is */
-    bool reduce_once;      /* see struct ht_program; false where there is one micro-batch or one rank */
+    bool gather_once, reduce_once; /* see struct ht_program; false where there is one rank, or (reduce) one micro-batch */
     /* lanes */
     int32_t compute, h2d, d2h, host;
     int32_t gather, reduce; /* of several ranks; else -1 */
@@ -63,6 +63,8 @@ struct ht_program {
     const char *name; /* of the graph */
     const struct ht_layout *layout; /* NULL: equal ranks */
     enum ht_lane_order h2d_order, d2h_order, host_order;
+    bool gather_once; /* whole parameters stay from a unit's first pass of the iteration to its last (ZeRO-2), else from
+                         each pass to its end (ZeRO-3) */
     bool reduce_once; /* whole gradients are added up on each rank and scattered once an iteration, not once a micro-batch */
     void (*emit)(struct ht_single *g, const void *context);
     const void *context;

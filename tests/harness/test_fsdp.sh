@@ -64,6 +64,9 @@ for system in fsdp fsdp_ga; do
     near 1e-6 one.csv u.csv
     run 0 train $system "${common[@]}" --batch 9 --ranks 4 --set m=5,2,1,1 --losses u.csv
     near 1e-6 one.csv u.csv
+    run 0 train $system "${common[@]}" --batch 9 --ranks 4 --set l=5,2,1,1 --set keep=1 --losses u.csv --trace t.json
+    near 1e-6 one.csv u.csv
+    [ "$(count AG)" = 6 ] || fail "$system keep=1: $(count AG) all-gathers"
 done
 
 # Overflows are judged and undone wherever they are; what is resumed goes on as if it had never ended, on other ranks too.
