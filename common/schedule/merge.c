@@ -13,11 +13,12 @@ struct merge {
     struct ht_schedule *const *drafts;
     int32_t n;
     struct taken *order; /* [n_ops] of the graph */
-    int32_t n_ops;
+    int32_t n_ops, n_rounds;
     size_t order_cap;
-    int32_t **new_op;    /* [n][ops of the draft] */
-    int32_t **new_row;   /* [n][tensors of the draft] */
-    int32_t *first_lane; /* [n] */
+    int32_t **new_op;     /* [n][ops of the draft] */
+    int32_t **new_row;    /* [n][tensors of the draft] */
+    int32_t *first_lane;  /* [n] */
+    int32_t *first_group; /* [n] number of a draft's group 0 in the graph */
     struct ht_schedule *out;
 };
 
@@ -29,10 +30,16 @@ static bool is_joint(const struct merge *m, int32_t draft, int32_t op)
     return m->n > 1 && s->lanes[s->ops[op].lane].kind == HT_LANE_COLLECTIVE;
 }
 
-static void take(struct merge *m, int32_t draft, int32_t op, int32_t round)
+/* Takes an op with all of its group. Returns the draft's next. */
+static int32_t take(struct merge *m, int32_t draft, int32_t op, int32_t round)
 {
-    m->new_op[draft][op] = m->n_ops;
-    HT_PUSH(m->order, m->n_ops, m->order_cap, ((struct taken){draft, op, round}));
+    const struct ht_schedule *s = m->drafts[draft];
+    int32_t match = s->ops[op].match;
+    do {
+        m->new_op[draft][op] = m->n_ops;
+        HT_PUSH(m->order, m->n_ops, m->order_cap, ((struct taken){draft, op++, round}));
+    } while (match >= 0 && op < s->n_ops && s->ops[op].match == match);
+    return op;
 }
 
 /* All drafts stand before a collective: the same one? */
@@ -54,8 +61,8 @@ static enum ht_status say_stuck(const struct merge *m, const int32_t *next, stru
     int32_t waits = -1, ended = -1;
     char words[64];
     for (int32_t d = 0; d < m->n; d++) *(next[d] < m->drafts[d]->n_ops ? &waits : &ended) = d;
-    return ht_fail(err, HT_FAILED, "drafts %d and %d of '%s' differ: one has ended, the other has %s next", ended, waits,
-                   m->drafts[0]->name, ht_op_words(m->drafts[waits], next[waits], words, sizeof words));
+    return ht_fail(err, HT_FAILED, "drafts %d and %d of '%s' differ: one has ended, the other has %s next", ended,
+                   waits, m->drafts[0]->name, ht_op_words(m->drafts[waits], next[waits], words, sizeof words));
 }
 
 static enum ht_status take_all(struct merge *m, int32_t *next, struct ht_error *err)
@@ -69,20 +76,32 @@ static enum ht_status take_all(struct merge *m, int32_t *next, struct ht_error *
             if (is_joint(m, d, next[d]))
                 waiting++;
             else
-                take(m, d, next[d]++, round);
+                next[d] = take(m, d, next[d], round);
         }
         if (waiting == m->n) {
             enum ht_status status = check_joint(m, next, err);
             if (status) return status;
-            for (int32_t d = 0; d < m->n; d++) take(m, d, next[d]++, round);
+            for (int32_t d = 0; d < m->n; d++) next[d] = take(m, d, next[d], round);
         }
         if (m->n_ops == before) return say_stuck(m, next, err);
         left -= m->n_ops - before;
+        m->n_rounds = round + 1;
     }
     return HT_OK;
 }
 
 /* ---- tables ---------------------------------------------------------------------------------------------------- */
+
+/* One draft keeps the numbers of its groups. Those of several follow the rounds, one draft's after the other's. */
+static void number_groups(struct merge *m)
+{
+    int32_t next = m->n > 1 ? m->n_rounds : 0;
+    for (int32_t d = 0; d < m->n; d++) {
+        int32_t first = m->first_group[d] = next;
+        for (int32_t i = 0; i < m->drafts[d]->n_ops; i++)
+            if (first + m->drafts[d]->ops[i].match >= next) next = first + m->drafts[d]->ops[i].match + 1;
+    }
+}
 
 static void create(struct merge *m)
 {
@@ -135,7 +154,7 @@ static void add_op(struct merge *m, int32_t at)
     if (op->name[0]) ht_op_name(out, "%.16s", op->name);
     ht_op_priority(out, op->priority);
     ht_op_when(out, (enum ht_when)op->when);
-    ht_op_match(out, is_joint(m, d, i) ? m->order[at].round : m->n == 1 ? op->match : -1);
+    ht_op_match(out, is_joint(m, d, i) ? m->order[at].round : op->match < 0 ? -1 : m->first_group[d] + op->match);
     for (int64_t k = s->deps_begin[i]; k < s->deps_begin[i + 1]; k++) ht_op_after(out, m->new_op[d][s->deps[k]]);
     for (int64_t k = s->prev_begin[i]; k < s->prev_begin[i + 1]; k++) ht_op_after_prev(out, m->new_op[d][s->prev[k]]);
     for (int64_t k = s->effects_begin[i]; k < s->effects_begin[i + 1]; k++)
@@ -150,6 +169,7 @@ enum ht_status ht_schedule_merge(struct ht_schedule *const *drafts, int32_t n, s
     struct merge m = {.drafts = drafts, .n = n};
     int32_t *next = HT_NEW_ARRAY(int32_t, n);
     m.first_lane = HT_NEW_ARRAY(int32_t, n);
+    m.first_group = HT_NEW_ARRAY(int32_t, n);
     m.new_op = HT_NEW_ARRAY(int32_t *, n);
     m.new_row = HT_NEW_ARRAY(int32_t *, n);
     for (int32_t d = 0; d < n; d++) {
@@ -159,6 +179,7 @@ enum ht_status ht_schedule_merge(struct ht_schedule *const *drafts, int32_t n, s
     }
     enum ht_status status = take_all(&m, next, err);
     if (!status) {
+        number_groups(&m);
         create(&m);
         add_rows(&m);
         for (int32_t i = 0; i < m.n_ops; i++) add_op(&m, i);
@@ -171,6 +192,7 @@ enum ht_status ht_schedule_merge(struct ht_schedule *const *drafts, int32_t n, s
     free(m.new_op);
     free(m.new_row);
     free(m.first_lane);
+    free(m.first_group);
     free(m.order);
     free(next);
     return status;

@@ -1,4 +1,5 @@
 /* Control of pipelines over several ranks. Random ones: test_pipe.c. */
+#include "common/schedule/merge.h"
 #include "tests/support/pipes.h"
 
 static const struct ht_pipe_style gpipe = {
@@ -106,10 +107,59 @@ START_TEST(logs)
 }
 END_TEST
 
+/* Two ranks of four as a draft by hand: a gradient each, and its step. */
+static struct ht_schedule *draft_of_two(int32_t rank)
+{
+    struct ht_schedule *s = ht_schedule_create("draft", 4, 1, NULL);
+    for (int32_t r = rank; r < rank + 2; r++) {
+        const struct ht_label label = {.unit = r, .n_units = 1, .sub_ops = HT_ALL_SUB_OPS, .micro_batch = -1};
+        struct ht_work w = {.kind = HT_OP_BACKWARD, .where = HT_LANE_COMPUTE, .tp = 1, .ranks = 1};
+        int32_t gpu = ht_add_lane(s, "gpu", HT_LANE_COMPUTE, r, HT_FIFO);
+        ht_add_lane(s, "cpu", HT_LANE_HOST, r, HT_FIFO);
+        ht_add_lane(s, "agree", HT_LANE_COLLECTIVE, r, HT_FIFO);
+        int32_t grad = ht_add_tensor(s, (struct ht_tensor){.class = HT_GRAD, .label = label, .bytes = 8, .rank = r});
+        int32_t m = ht_add_tensor(s, (struct ht_tensor){.class = HT_MOMENTUM, .label = label, .bytes = 8, .rank = r});
+        ht_add_resident(s, m, HT_DEVICE, r);
+        ht_add_op(s, HT_OP_BACKWARD, gpu, label, ht_add_work(s, &w));
+        ht_op_effect(s, grad, HT_DEVICE, HT_PRODUCE);
+        w.kind = HT_OP_OPTIMIZER_STEP;
+        ht_add_op(s, HT_OP_OPTIMIZER_STEP, gpu, label, ht_add_work(s, &w));
+        ht_op_name(s, "U%d", r);
+        ht_op_effect(s, m, HT_DEVICE, HT_UPDATE);
+        ht_op_effect(s, grad, HT_DEVICE, HT_NEED | HT_RELEASE);
+    }
+    return s;
+}
+
+/* Two drafts of two ranks under control, merged: the agreements of all four ranks are one group. */
+START_TEST(drafts_agree)
+{
+    struct ht_control gate = {.mode = HT_CONTROL_GATE};
+    struct ht_schedule *drafts[2], *s = NULL;
+    struct ht_error err = {0};
+    for (int d = 0; d < 2; d++) {
+        struct ht_schedule *plain = draft_of_two(2 * d);
+        ck_assert(ht_control_apply(plain, &gate, (struct ht_control_style){0}, &err, &drafts[d]) == HT_OK);
+        ht_schedule_destroy(plain);
+    }
+    ck_assert_msg(ht_schedule_merge(drafts, 2, &err, &s) == HT_OK, "%s", err.text);
+    ht_schedule_link(s);
+    ck_assert_msg(ht_schedule_verify(s, &err, NULL) == HT_OK, "%s", err.text);
+    expect_agreement(s);
+    int32_t first = 0, n = 0;
+    while (s->ops[first].kind != HT_OP_ALL_REDUCE) first++;
+    for (; s->ops[first + n].kind == HT_OP_ALL_REDUCE; n++) ck_assert_int_eq(ht_op_rank(s, first + n), n);
+    ck_assert_int_eq(n, 4);
+    ht_schedule_destroy(s);
+    for (int d = 0; d < 2; d++) ht_schedule_destroy(drafts[d]);
+}
+END_TEST
+
 int main(void)
 {
     TCase *tc = tcase_create("gate");
     tcase_add_test(tc, control_over_ranks);
     tcase_add_test(tc, logs);
+    tcase_add_test(tc, drafts_agree);
     return pipe_main("control of pipelines", tc);
 }

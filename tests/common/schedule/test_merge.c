@@ -127,6 +127,51 @@ START_TEST(tables_by_hand)
 }
 END_TEST
 
+/* A pipeline of two ranks as one draft: 'm' a message from the first to the second, 'a' an all-reduce of both. */
+static struct ht_schedule *pipe_draft(int32_t rank, const char *ops)
+{
+    struct ht_schedule *s = ht_schedule_create("draft", 4, 1, NULL);
+    int32_t group = 0;
+    for (int32_t r = rank; r < rank + 2; r++) {
+        struct ht_tensor t = {.class = HT_GRAD, .label = none, .bytes = 8, .rank = r};
+        ht_add_lane(s, "wire", HT_LANE_P2P, r, HT_FIFO);
+        ht_add_lane(s, "ring", HT_LANE_COLLECTIVE, r, HT_FIFO);
+        ht_add_resident(s, ht_add_tensor(s, t), HT_DEVICE, r);
+    }
+    for (; *ops; ops++, group++)
+        for (int32_t member = 0; member < 2; member++) {
+            bool joint = *ops == 'a';
+            struct ht_work w = {.kind = joint ? HT_OP_ALL_REDUCE : member ? HT_OP_RECEIVE : HT_OP_SEND,
+                                .where = joint ? HT_LANE_COLLECTIVE : HT_LANE_P2P,
+                                .tp = 1,
+                                .ranks = joint ? 4 : 2,
+                                .bytes = 8};
+            ht_add_op(s, w.kind, 2 * member + joint, none, ht_add_work(s, &w));
+            ht_op_name(s, "%c%d", *ops, rank + member);
+            ht_op_effect(s, member, HT_DEVICE, member || joint ? HT_UPDATE : HT_NEED);
+            ht_op_match(s, group);
+        }
+    return s;
+}
+
+/* Two pipelines: messages stay groups of two, the all-reduces of both are one group of four. */
+START_TEST(drafts_of_several_ranks)
+{
+    struct ht_schedule *drafts[2] = {pipe_draft(0, "mma"), pipe_draft(2, "mam")}, *s = NULL;
+    struct ht_error err = {0};
+    char shape[256];
+    ck_assert_msg(ht_schedule_merge(drafts, 2, &err, &s) == HT_OK, "%s", err.text);
+    shape_of(s, shape);
+    ck_assert_str_eq(shape, "(m0 m1) (m2 m3) (m0 m1) (a0 a1 a2 a3) (m2 m3)");
+    for (int32_t i = 0; i < s->n_ops; i++) /* a number a group */
+        for (int32_t j = 0; j < i; j++) ck_assert(s->ops[i].match != s->ops[j].match || i - j < 4);
+    ht_schedule_link(s);
+    ck_assert_msg(ht_schedule_verify(s, &err, NULL) == HT_OK, "%s", err.text);
+    ht_schedule_destroy(s);
+    for (int d = 0; d < 2; d++) ht_schedule_destroy(drafts[d]);
+}
+END_TEST
+
 START_TEST(drafts_that_do_not_fit)
 {
     static const struct {
@@ -192,6 +237,7 @@ int main(void)
     tcase_set_timeout(c, 120);
     tcase_add_test(c, orders_by_hand);
     tcase_add_test(c, tables_by_hand);
+    tcase_add_test(c, drafts_of_several_ranks);
     tcase_add_test(c, drafts_that_do_not_fit);
     tcase_add_test(c, random_drafts);
     suite_add_tcase(suite, c);
