@@ -1,6 +1,6 @@
 /*
  * What a schedule under control must do, by following values instead of trusting effects: every copy of a unit's
- * parameters and states carries a version, every gradient the iteration that made it. One rank.
+ * parameters and states carries a version, every gradient the iteration that made it.
  */
 #ifndef HT_TESTS_PLAN_CONTROL_ORACLE_H
 #define HT_TESTS_PLAN_CONTROL_ORACLE_H
@@ -26,7 +26,7 @@ struct oracle {
     const char *what;
     enum outcome outcome;
     int iteration; /* from 1 */
-    int *value;    /* [tensors * tiers] version or iteration; -1: not there or never written */
+    int *value;    /* [tensors * spaces] version or iteration; -1: not there or never written */
     int *version;  /* [units] that the passes must see */
     int *made;     /* [units] effective steps of this iteration */
     bool wrong;    /* instead of failing the test */
@@ -44,9 +44,14 @@ struct oracle {
         }                                                                                                              \
     } while (0)
 
-static inline int *value_at(struct oracle *o, int32_t tensor, int tier)
+static inline int *value_at(struct oracle *o, int32_t tensor, int tier, int32_t rank)
 {
-    return &o->value[(int64_t)tensor * HT_N_TIERS + tier];
+    return &o->value[(int64_t)tensor * ht_n_spaces(o->s) + ht_space(o->s, (enum ht_tier)tier, rank)];
+}
+
+static inline int *value_of(struct oracle *o, int32_t op, const struct ht_effect *e)
+{
+    return value_at(o, e->tensor, e->tier, ht_op_rank(o->s, op));
 }
 
 static inline bool is_state(enum ht_tensor_class c)
@@ -68,7 +73,7 @@ static inline void follow_pass(struct oracle *o, int32_t op)
     for (int64_t k = s->effects_begin[op]; k < s->effects_begin[op + 1]; k++) {
         const struct ht_effect *e = &s->effects[k];
         const struct ht_tensor *t = &s->tensors[e->tensor];
-        int *v = value_at(o, e->tensor, e->tier);
+        int *v = value_of(o, op, e);
         if (is_state(t->class) && e->flags & HT_NEED)
             EXPECT(o, op, *v == o->version[t->label.unit], "reads version %d of unit %d, not %d", *v, t->label.unit,
                    o->version[t->label.unit]);
@@ -86,33 +91,47 @@ static inline void follow_copy(struct oracle *o, int32_t op)
             const struct ht_effect *from = &s->effects[k], *to = &s->effects[l];
             if (from->tensor != to->tensor || from->tier == to->tier) continue;
             if (from->flags & HT_NEED && to->flags & (HT_PRODUCE | HT_UPDATE))
-                *value_at(o, to->tensor, to->tier) = *value_at(o, from->tensor, from->tier);
+                *value_of(o, op, to) = *value_of(o, op, from);
         }
 }
 
-/* Step, redo, undo. A redo of gradients that are not finite changes nothing. */
+/* A receive of parameters: the other member of its group reads them. */
+static inline void follow_receive(struct oracle *o, int32_t op)
+{
+    const struct ht_schedule *s = o->s;
+    int32_t send = op > 0 && s->ops[op - 1].match == s->ops[op].match ? op - 1 : op + 1;
+    for (int64_t k = s->effects_begin[op]; k < s->effects_begin[op + 1]; k++)
+        for (int64_t l = s->effects_begin[send]; l < s->effects_begin[send + 1]; l++)
+            if (s->effects[k].tensor == s->effects[l].tensor && s->effects[k].flags & HT_PRODUCE)
+                *value_of(o, op, &s->effects[k]) = *value_of(o, send, &s->effects[l]);
+}
+
+/* Step, redo, undo; of several units or of one. A redo of gradients that are not finite changes nothing. */
 static inline void follow_update(struct oracle *o, int32_t op)
 {
     const struct ht_schedule *s = o->s;
     bool undo = s->ops[op].kind == HT_OP_UNDO, redo = !undo && s->ops[op].when == HT_WHEN_BAD;
     bool master = has_master(s, op), effective = !redo || o->outcome == TOO_LARGE;
-    int32_t u = s->ops[op].label.unit;
-    int before = o->version[u] + o->made[u], after = undo ? before - 1 : before + effective;
+    int32_t begin = s->ops[op].label.unit, end = begin + s->ops[op].label.n_units;
+    int change = undo ? -1 : effective;
     for (int64_t k = s->effects_begin[op]; k < s->effects_begin[op + 1]; k++) {
         const struct ht_effect *e = &s->effects[k];
         enum ht_tensor_class class = s->tensors[e->tensor].class;
-        int *v = value_at(o, e->tensor, e->tier);
+        int32_t u = s->tensors[e->tensor].label.unit;
+        int *v = value_of(o, op, e), before = u < 0 ? 0 : o->version[u] + o->made[u];
         bool copy = class == HT_PARAM && master; /* written, not read */
         if (class == HT_GRAD && e->flags & HT_NEED)
             EXPECT(o, op, *v == o->iteration, "uses a gradient of iteration %d", *v);
         if (class == HT_STAGING && e->flags & HT_NEED) EXPECT(o, op, *v == o->iteration, "uses a log of %d", *v);
-        if (class == HT_STAGING && e->flags & HT_PRODUCE) *v = o->iteration;
+        if (class == HT_STAGING && e->flags & (HT_PRODUCE | HT_UPDATE)) *v = o->iteration;
         if (!is_state(class) || !(e->flags & (HT_UPDATE | HT_PRODUCE))) continue;
         if (!copy || redo) EXPECT(o, op, *v == before, "finds version %d, not %d", *v, before);
-        *v = after;
+        *v = before + change;
     }
-    EXPECT(o, op, !undo || o->made[u] == 1, "undoes %d steps", o->made[u]);
-    o->made[u] += after - before;
+    for (int32_t u = begin; u < end; u++) {
+        EXPECT(o, op, !undo || o->made[u] == 1, "undoes %d steps", o->made[u]);
+        o->made[u] += change;
+    }
 }
 
 static inline void follow_op(struct oracle *o, int32_t op)
@@ -127,18 +146,21 @@ static inline void follow_op(struct oracle *o, int32_t op)
     case HT_OP_UNDO:
         follow_update(o, op);
         break;
+    case HT_OP_RECEIVE:
+        follow_receive(o, op);
+        break;
     case HT_OP_RESTORE:
         for (int64_t k = s->effects_begin[op]; k < s->effects_begin[op + 1]; k++)
-            if (s->effects[k].flags & HT_NEED) made = *value_at(o, s->effects[k].tensor, s->effects[k].tier);
+            if (s->effects[k].flags & HT_NEED) made = *value_of(o, op, &s->effects[k]);
         for (int64_t k = s->effects_begin[op]; k < s->effects_begin[op + 1]; k++)
-            if (s->effects[k].flags & HT_PRODUCE) *value_at(o, s->effects[k].tensor, s->effects[k].tier) = made;
+            if (s->effects[k].flags & HT_PRODUCE) *value_of(o, op, &s->effects[k]) = made;
         break;
     default:
         follow_pass(o, op);
         break;
     }
     for (int64_t k = s->effects_begin[op]; k < s->effects_begin[op + 1]; k++)
-        if (s->effects[k].flags & HT_RELEASE) *value_at(o, s->effects[k].tensor, s->effects[k].tier) = -1;
+        if (s->effects[k].flags & HT_RELEASE) *value_of(o, op, &s->effects[k]) = -1;
 }
 
 /* After an iteration all copies that stay are those of the last step that counts. */
@@ -162,7 +184,7 @@ static inline void follow_iteration(struct oracle *o)
     }
     for (int32_t i = 0; i < s->n_residents; i++) {
         const struct ht_tensor *t = &s->tensors[s->residents[i].tensor];
-        int v = *value_at(o, s->residents[i].tensor, (int)s->residents[i].tier);
+        int v = *value_at(o, s->residents[i].tensor, (int)s->residents[i].tier, s->residents[i].rank);
         if (is_state(t->class))
             EXPECT(o, 0, v == o->version[t->label.unit], "%s of unit %d stays %s as version %d, not %d",
                    ht_tensor_class_name(t->class), t->label.unit, ht_tier_name(s->residents[i].tier), v,
@@ -175,13 +197,14 @@ static inline bool values_hold(const struct ht_schedule *s, const char *what, ui
 {
     enum { ITERATIONS = 8 };
     struct oracle o = {.s = s, .what = what};
-    o.value = HT_NEW_ARRAY(int, (int64_t)s->n_tensors *HT_N_TIERS);
+    int64_t values = (int64_t)s->n_tensors * ht_n_spaces(s);
+    o.value = HT_NEW_ARRAY(int, values);
     o.version = HT_NEW_ARRAY(int, s->n_units);
     o.made = HT_NEW_ARRAY(int, s->n_units);
-    for (int64_t i = 0; i < (int64_t)s->n_tensors * HT_N_TIERS; i++) o.value[i] = -1;
+    for (int64_t i = 0; i < values; i++) o.value[i] = -1;
     for (int32_t i = 0; i < s->n_residents; i++)
         if (is_state(s->tensors[s->residents[i].tensor].class))
-            *value_at(&o, s->residents[i].tensor, (int)s->residents[i].tier) = 0;
+            *value_at(&o, s->residents[i].tensor, (int)s->residents[i].tier, s->residents[i].rank) = 0;
     for (o.iteration = 1; o.iteration <= ITERATIONS && !o.wrong; o.iteration++) {
         o.outcome = (enum outcome)ht_random_below(seed, (uint64_t)o.iteration, 3);
         follow_iteration(&o);

@@ -1,6 +1,7 @@
 /* The builder of pipelines: the papers' figures and closed forms out of real graphs, what lies and goes where, and
    1,000 random ones. */
 #include "common/base/rng.h"
+#include "tests/common/plan/control_oracle.h"
 #include "tests/support/pipes.h"
 
 static const struct ht_pipe_style gpipe = {.order = HT_PIPE_AFAB,
@@ -583,8 +584,8 @@ static struct ht_pipe_style random_style(uint64_t seed, uint64_t *at)
     return y;
 }
 
-/* 1,000 random pipelines with random costs, in just the memory that the safe sequence needs: proved, and none stalls.
- */
+/* 1,000 random pipelines with random costs, in just the memory that the safe sequence needs: proved, none stalls, and
+   whatever the verdicts, every pass reads the parameters of the last step that counts. */
 START_TEST(random_pipelines)
 {
     for (uint64_t seed = 0; seed < 1000; seed++) {
@@ -603,6 +604,8 @@ START_TEST(random_pipelines)
         struct ht_schedule *s = pipe_build(&sc, &y);
         struct ht_verdict v;
         ck_assert_msg(ht_schedule_verify(s, &err, &v) == HT_OK, "seed %d: %s", (int)seed, err.text);
+        char why[256];
+        ck_assert_msg(values_hold(s, "pipeline", seed, why), "seed %d: %s", (int)seed, why);
         for (int32_t r = 0; r < s->n_ranks; r++) ht_schedule_set_capacity(s, HT_DEVICE, r, v.spaces[r].peak_bytes);
         ht_verdict_free(&v);
         int64_t *cost_ns = HT_NEW_ARRAY(int64_t, s->n_ops);
