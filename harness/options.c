@@ -54,7 +54,7 @@ static const struct row rows[] = {
      VALUE_BYTES, AT(request.device_memory_bytes), 0, 0},
     {"device-cores", "N", "cluster 'local': cores of the emulated device [all but one]", SHAPE, VALUE_COUNT,
      AT(request.device_cores), 1, 4096},
-    {"set", "NAME=VALUE", "force a plan variable by the paper's name; may be repeated", HT_OPT_SCENARIO, VALUE_LIST,
+    {"set", "NAME=VALUE", "force a plan variable by the paper's name, c=3 or a vector m=4,2,1 (list systems); may be repeated", HT_OPT_SCENARIO, VALUE_LIST,
      AT(set), 0, HT_MAX_SET},
     {"profile", "FILE", "costs from a profile file [modelled from the hardware catalogue]", HT_OPT_SCENARIO, VALUE_TEXT,
      AT(profile), 0, 0},

@@ -29,7 +29,6 @@ void ht_plan_set(struct ht_plan *plan, const char *name, int64_t value)
 
 void ht_plan_set_vector(struct ht_plan *plan, const struct ht_variable *v)
 {
-    assert(v->kind != HT_VARIABLE_NUMBER);
     add(plan, ht_variable_copy(v));
 }
 

@@ -82,14 +82,15 @@ struct ht_system {
 /* ---- helpers for planners -------------------------------------------------------------------------------------- */
 
 void ht_plan_set(struct ht_plan *plan, const char *name, int64_t value);
-void ht_plan_set_vector(struct ht_plan *plan, const struct ht_variable *v); /* copies it, elements included */
+/* Copies a vector, elements included, or a decimal. */
+void ht_plan_set_vector(struct ht_plan *plan, const struct ht_variable *v);
 int64_t ht_plan_get(const struct ht_plan *plan, const char *name); /* 0 when absent */
 const struct ht_variable *ht_plan_variable(const struct ht_plan *plan, const char *name); /* NULL when absent */
 /* Records what the decision rests on. */
 void ht_plan_input(struct ht_plan *plan, const char *name, const char *unit, double value);
 void ht_plan_free(struct ht_plan *plan);
 
-/* The forced value, or `otherwise`. */
+/* The forced value, of a decimal in parts per billion; or `otherwise`. */
 int64_t ht_setting(const struct ht_settings *settings, const char *name, int64_t otherwise);
 /* The forced variable, such as a vector; NULL when there is none. */
 const struct ht_variable *ht_setting_variable(const struct ht_settings *settings, const char *name);

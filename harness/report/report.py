@@ -122,7 +122,7 @@ def timelines(page, traced, folder):
                    [[raw["system"], (seconds(raw["iteration_time_s"]), "n"), (f"{raw['tflops_per_gpu']:.4g}", "n"),
                      (f"{100 * raw['bubble_ratio']:.1f}%", "n"), (seconds(raw["lower_bound_s"]), "n"),
                      results.Row(dict(raw, series="")).bound_by(),
-                     " ".join(f"{k}={v}" for k, v in raw["plan"]["variables"].items())] for raw, _ in traces])
+                     " ".join(f"{k}={results.variable(v)}" for k, v in raw["plan"]["variables"].items())] for raw, _ in traces])
     if not traced:
         page.text("These results hold no traces: an experiment with <code>timelines:</code> keeps some.")
 

@@ -1,5 +1,6 @@
 """Results of experiments (results.json of `hetbench experiment`), as the figures and the page need them."""
 
+import itertools
 import json
 import pathlib
 import re
@@ -29,6 +30,16 @@ def seconds(value):
         if value >= factor:
             return f"{value / factor:.3g} {unit}"
     return f"{value * 1e9:.3g} ns"
+
+
+def variable(value):
+    """A plan variable as hetbench prints it: 3, 4,2,1,1, and '4 x 16, 2 x 48' of more than eight elements."""
+    if not isinstance(value, list):
+        return f"{value:g}" if isinstance(value, float) else str(value)
+    if len(value) <= 8:
+        return ",".join(map(variable, value))
+    runs = [(variable(v), len(list(same))) for v, same in itertools.groupby(value)]
+    return "'" + ", ".join(f"{v} x {n}" if n > 1 else v for v, n in runs) + "'"
 
 
 def common_prefix(names):

@@ -41,7 +41,9 @@ static inline enum ht_status plan_with(const struct ht_system *system, const str
     for (char *word = strtok_r(text, " ", &save); word; word = strtok_r(NULL, " ", &save))
         ck_assert_msg(ht_settings_parse(system, sc, word, err, &settings) == HT_OK, "%s", err->text);
     ht_plan_free(plan);
-    return system->plan(system, sc, NULL, &settings, err, plan);
+    enum ht_status status = system->plan(system, sc, NULL, &settings, err, plan);
+    ht_settings_free(&settings);
+    return status;
 }
 
 /* Plans and builds; both must succeed. */

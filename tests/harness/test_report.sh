@@ -24,6 +24,18 @@ png bars.png
 "$python" "$root/harness/report/timeline.py" --out none.png out 2>why && fail "a file that is no trace is drawn"
 [ "$(wc -l <why)" = 1 ] || fail "a file that is no trace is not refused in one line"
 
+# Plan variables as hetbench prints them.
+"$python" - "$root/harness/report" <<'PY' || fail "plan variables of reports"
+import sys
+
+sys.path.insert(0, sys.argv[1])
+sys.dont_write_bytecode = True
+import results
+
+assert results.variable(3) == "3" and results.variable([0, 0.3, 0.7]) == "0,0.3,0.7"
+assert results.variable([4] * 16 + [2] * 48) == "'4 x 16, 2 x 48'"
+PY
+
 # Both clocks name the same tracks.
 tracks='sorted(e["args"]["name"] for e in d["traceEvents"] if e["name"] == "thread_name")'
 [ "$(json sim.json "$tracks")" = "$(json run.json "$tracks")" ] || fail "simulated and real run have other tracks"

@@ -206,8 +206,10 @@ START_TEST(plans_hold_copies)
     struct ht_plan plan = {0};
     ht_plan_set(&plan, "c", 3);
     ht_plan_set_vector(&plan, &(struct ht_variable){"m", .kind = HT_VARIABLE_BY_RANK, .n = 2, .values = m});
+    ht_plan_set_vector(&plan, &(struct ht_variable){"r", .value = HT_PPB / 4, .decimal = true});
     m[1] = 9;
-    ck_assert_int_eq(plan.n_variables, 2);
+    ck_assert_int_eq(plan.n_variables, 3);
+    ck_assert(ht_plan_variable(&plan, "r")->decimal && ht_plan_get(&plan, "r") == 250000000);
     ck_assert_int_eq(ht_plan_get(&plan, "c"), 3);
     ck_assert_int_eq(ht_plan_variable(&plan, "m")->values[1], 2);
     ck_assert_ptr_null(ht_plan_variable(&plan, "l"));
