@@ -6,6 +6,7 @@
 
 extern const struct ht_system ht_in_memory;         /* everything on the device: the reference for losses */
 extern const struct ht_system ht_in_memory_ckpt;    /* the same with every block checkpointed */
+extern const struct ht_system ht_ddp;               /* everything on every device, gradients all-reduced */
 extern const struct ht_system ht_fsdp;              /* sharded states, unequal ranks; gradients reduced once an iteration */
 extern const struct ht_system ht_fsdp_ga;           /* the same, reduced once a micro-batch */
 extern const struct ht_system ht_zero_offload;      /* gradients and optimizer on the host */

@@ -1,17 +1,20 @@
 /*
- * Fully sharded data parallelism (Zhao et al., "PyTorch FSDP: Experiences on Scaling Fully Sharded Data Parallel", VLDB
- * 2023), which Cephalo (Guo et al., 2024) starts from: every rank keeps a shard of all states, gathers a unit's
- * parameters for each pass, and keeps all activations. Ranks may differ: rank r takes l[r] micro-batches of m[r]
- * sequences and holds share[r] of every unit.
+ * Data parallelism with everything on the device, where ranks may differ: rank r takes l[r] micro-batches of m[r]
+ * sequences.
  *
- *     fsdp      whole gradients are added up on each rank and reduced once an iteration (under no_sync())
+ *     fsdp      Zhao et al., "PyTorch FSDP: Experiences on Scaling Fully Sharded Data Parallel", VLDB 2023, which Cephalo
+ *               starts from. Rank r holds share[r] of every unit, and gathers a unit's parameters for each pass; whole
+ *               gradients are added up on each rank and reduced once an iteration (no_sync())
  *                   2 U max(l) all-gathers, U reduce-scatters of U units
  *     fsdp_ga   gradients are reduced once a micro-batch, and the shards added up
  *                   2 U max(l) all-gathers, U max(l) reduce-scatters
+ *     ddp       Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", VLDB 2020. Every rank
+ *               holds and steps everything
+ *                   U all-reduces
  *
- * That is of a tied table; without one the head, whose forward and backward follow each other, saves a gathering in each
- * round. With one micro-batch a rank both systems are the same. keep=1 gathers once an iteration (SHARD_GRAD_OP, as
- * ZeRO-2): U all-gathers, and whole parameters on every device.
+ * Gatherings are those of a tied table; without one the head, whose forward and backward follow each other, saves one in
+ * each round. With one micro-batch a rank fsdp and fsdp_ga are the same. keep=1 gathers once an iteration (SHARD_GRAD_OP,
+ * as ZeRO-2): U all-gathers, and whole parameters on every device.
  */
 #include "baselines/baselines.h"
 #include "baselines/passes.h"
@@ -21,22 +24,28 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static const struct ht_knob knobs[] = {
-    {"m", "sequences of a micro-batch of each rank", 1, 1 << 20, HT_VARIABLE_BY_RANK, false},
-    {"l", "micro-batches of each rank; 0: it only holds its share", 0, 1 << 20, HT_VARIABLE_BY_RANK, false},
-    {"share", "of the parameters that each rank holds, as weights", 0, 1000, HT_VARIABLE_BY_RANK, true},
-    {"keep", "1: whole parameters stay on the device from the first pass to the last", 0, 1, HT_VARIABLE_NUMBER, false},
-    {"c", "blocks with activation checkpointing, the first ones", 0, -1, HT_VARIABLE_NUMBER, false},
-    {0}};
+enum { REDUCE_ONCE, REDUCE_EACH, REPLICATE };
 
-static enum ht_status layout_of(const struct ht_scenario *scenario, const struct ht_plan *plan, struct ht_error *err,
-                                struct ht_layout **out)
+#define KNOB_M {"m", "sequences of a micro-batch of each rank", 1, 1 << 20, HT_VARIABLE_BY_RANK, false}
+#define KNOB_L {"l", "micro-batches of each rank", 0, 1 << 20, HT_VARIABLE_BY_RANK, false}
+#define KNOB_C {"c", "blocks with activation checkpointing, the first ones", 0, -1, HT_VARIABLE_NUMBER, false}
+
+static const struct ht_knob knobs[] = {
+    KNOB_M, KNOB_L, {"share", "of the parameters that each rank holds, as weights", 0, 1000, HT_VARIABLE_BY_RANK, true},
+    {"keep", "1: whole parameters stay on the device from the first pass to the last", 0, 1, HT_VARIABLE_NUMBER, false},
+    KNOB_C, {0}};
+static const struct ht_knob ddp_knobs[] = {KNOB_M, KNOB_L, KNOB_C, {0}};
+
+static enum ht_status layout_of(const struct ht_system *self, const struct ht_scenario *scenario, const struct ht_plan *plan,
+                                struct ht_error *err, struct ht_layout **out)
 {
     const struct ht_variable *m = ht_plan_variable(plan, "m"), *l = ht_plan_variable(plan, "l");
     const struct ht_variable *share = ht_plan_variable(plan, "share");
     struct ht_portion *portions = HT_NEW_ARRAY(struct ht_portion, m->n);
-    for (int32_t r = 0; r < m->n; r++) portions[r] = (struct ht_portion){m->values[r], l->values[r], share->values[r]};
-    enum ht_status status = ht_layout_uneven(scenario, portions, err, out);
+    for (int32_t r = 0; r < m->n; r++)
+        portions[r] = (struct ht_portion){m->values[r], l->values[r], share ? share->values[r] : 0};
+    enum ht_sharding sharding = self->variant == REPLICATE ? HT_SHARD_NONE : HT_SHARD_ALL;
+    enum ht_status status = ht_layout_uneven(scenario, sharding, portions, err, out);
     free(portions);
     return status;
 }
@@ -78,22 +87,25 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
                            const struct ht_profile *profile, const struct ht_settings *settings, struct ht_error *err,
                            struct ht_plan *out)
 {
-    (void)self, (void)profile;
+    (void)profile;
     const struct ht_variable *m = ht_setting_variable(settings, "m"), *l = ht_setting_variable(settings, "l");
     int32_t ranks = (int32_t)ht_scenario_ranks(scenario);
     enum ht_status status = m || l ? HT_OK : ht_layout_check_equal(scenario, err);
     if (status) return status;
     set(settings, "m", ranks, l && sum_of(l) ? scenario->batch / sum_of(l) : scenario->micro_batch, false, out);
     set(settings, "l", ranks, m ? scenario->batch / sum_of(m) : ht_equal_rounds(scenario), false, out);
-    set(settings, "share", ranks, HT_PPB / ranks, true, out);
-    ht_plan_set(out, "keep", ht_setting(settings, "keep", 0));
+    if (self->variant != REPLICATE) {
+        set(settings, "share", ranks, HT_PPB / ranks, true, out);
+        ht_plan_set(out, "keep", ht_setting(settings, "keep", 0));
+    }
     ht_plan_set(out, "c", ht_setting(settings, "c", 0));
     struct ht_layout *layout;
-    if ((status = layout_of(scenario, out, err, &layout))) return status;
+    if ((status = layout_of(self, scenario, out, err, &layout))) return status;
     int64_t per_param = 8 + ht_dtype_bytes(scenario->numerics.param) + ht_dtype_bytes(scenario->numerics.grad) +
                         (ht_numerics_has_master(&scenario->numerics) ? 4 : 0);
     out->planned_bytes[HT_DEVICE] = per_param * most_elements(layout);
-    snprintf(out->why, sizeof(out->why), "states are sharded over %d device%s; %s", ranks, ranks == 1 ? "" : "s",
+    snprintf(out->why, sizeof(out->why), "states are %s %d device%s; %s",
+             self->variant == REPLICATE ? "whole on" : "sharded over", ranks, ranks == 1 ? "" : "s",
              m || l || ht_setting_variable(settings, "share") ? "who takes what is forced" : "all take and hold as much");
     ht_layout_destroy(layout);
     return HT_OK;
@@ -103,12 +115,12 @@ static enum ht_status build(const struct ht_system *self, const struct ht_scenar
                             const struct ht_plan *plan, struct ht_error *err, struct ht_schedule **out)
 {
     struct ht_layout *layout;
-    enum ht_status status = layout_of(scenario, plan, err, &layout);
+    enum ht_status status = layout_of(self, scenario, plan, err, &layout);
     if (status) return status;
     struct ht_program program = {.name = self->name,
                                  .layout = layout,
                                  .gather_once = ht_plan_get(plan, "keep"),
-                                 .reduce_once = self->variant == 0,
+                                 .reduce_once = self->variant == REDUCE_ONCE,
                                  .emit = ht_train_in_memory,
                                  .context = plan};
     status = ht_build_graph(scenario, &program, err, out);
@@ -117,9 +129,13 @@ static enum ht_status build(const struct ht_system *self, const struct ht_scenar
 }
 
 const struct ht_system ht_fsdp = {.name = "fsdp", .title = "FSDP", .source = "Zhao et al., VLDB 2023",
-    .summary = "sharded states, also unevenly; gradients reduced once an iteration", .knobs = knobs, .variant = 0,
+    .summary = "sharded states, also unevenly; gradients reduced once an iteration", .knobs = knobs, .variant = REDUCE_ONCE,
     .division = HT_PLANNED_REPLICAS, .plan = plan, .build = build};
 
 const struct ht_system ht_fsdp_ga = {.name = "fsdp_ga", .title = "FSDP, reduction a micro-batch", .source = "Zhao et al., VLDB 2023",
-    .summary = "fsdp with gradients reduced once a micro-batch", .knobs = knobs, .variant = 1,
+    .summary = "fsdp with gradients reduced once a micro-batch", .knobs = knobs, .variant = REDUCE_EACH,
+    .division = HT_PLANNED_REPLICAS, .plan = plan, .build = build};
+
+const struct ht_system ht_ddp = {.name = "ddp", .title = "DDP", .source = "Li et al., VLDB 2020",
+    .summary = "whole states on every device, gradients all-reduced", .knobs = ddp_knobs, .variant = REPLICATE,
     .division = HT_PLANNED_REPLICAS, .plan = plan, .build = build};

@@ -35,7 +35,9 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
 static void accumulate(struct ht_single *g, int32_t unit, int32_t mb)
 {
     int32_t u = ht_single_settled(g, unit);
-    if (mb && u >= 0 && !g->reduce_once) ht_single_accumulate(g, g->compute, u, mb);
+    if (u < 0) return;
+    if (mb && !g->reduce_once) ht_single_accumulate(g, g->compute, u, mb);
+    if (mb + 1 == g->n_mb) ht_single_all_reduce(g, u);
 }
 
 void ht_train_in_memory(struct ht_single *g, const void *plan)

@@ -280,10 +280,11 @@ static enum ht_status begin_rows(struct ht_cpu *cpu, struct ht_error *err)
     return HT_OK;
 }
 
+/* Other ranks' rows, of the same elements perhaps, were not stepped here. */
 static void end_rows(struct ht_cpu *cpu)
 {
     for (int32_t i = 0; i < cpu->s->n_tensors; i++) {
-        if (!is_momentum(cpu, i)) continue;
+        if (!is_momentum(cpu, i) || (cpu->options.comm && cpu->s->tensors[i].rank != cpu->options.comm->rank)) continue;
         struct ht_range e = elements_of(cpu, i);
         ht_cpu_steps_put(cpu->steps, cpu->s->tensors[i].label.unit, e.begin, e.end, cpu->rows[i].steps);
     }

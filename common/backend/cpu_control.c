@@ -15,7 +15,7 @@ bool ht_cpu_judge(struct ht_cpu_control *c, int32_t iteration, struct ht_cpu_ite
     for (int32_t i = 0; i < c->n_judged; i++) {
         const struct ht_grad_partial *p = &c->partials[c->judged[i].tensor];
         fits &= p->fits;
-        squares += p->squares;
+        squares += c->judged[i].again ? 0 : p->squares;
     }
     double norm = sqrt(squares) / slot->loss_scale;
     slot->finite = fits;
@@ -204,17 +204,22 @@ static void find_judged(struct ht_cpu_control *c, const struct ht_schedule *s, c
             HT_PUSH(c->judged, c->n_judged, cap, row);
         }
     if (c->n_judged) qsort(c->judged, (size_t)c->n_judged, sizeof(*c->judged), by_place);
+    for (int32_t i = 1; i < c->n_judged; i++) {
+        const struct ht_cpu_judged *a = &c->judged[i - 1], *b = &c->judged[i];
+        c->judged[i].again = a->unit == b->unit && a->begin == b->begin && a->end == b->end && a->rank != b->rank;
+    }
     free(seen);
 }
 
-/* Each element of the model is judged once. */
+/* Each element of the model is judged once, or once by every rank that has it. */
 static enum ht_status check_all_judged(const struct ht_cpu_control *c, const struct ht_schedule *s,
                                        const struct ht_model *model, struct ht_error *err)
 {
     int32_t i = 0;
     for (int32_t u = 0; u < ht_model_units(model); u++) {
         int64_t at = 0;
-        for (; i < c->n_judged && c->judged[i].unit == u && c->judged[i].begin == at; i++) at = c->judged[i].end;
+        for (; i < c->n_judged && c->judged[i].unit == u && (c->judged[i].again || c->judged[i].begin == at); i++)
+            at = c->judged[i].end;
         if (at != ht_unit_params(model, u))
             return ht_fail(err, HT_FAILED,
                            "schedule '%s' on the cpu backend: the gradient of unit %d is not judged once and whole, "

@@ -34,6 +34,7 @@ struct ht_cpu_slot {
 struct ht_cpu_judged {
     int32_t tensor, unit, op, rank; /* the first op that judges it, and its rank */
     int64_t begin, end; /* elements of the unit */
+    bool again;         /* what another rank, that has the same gradient, judges too: the norm counts it once */
 };
 
 struct ht_cpu_control {

@@ -47,6 +47,12 @@ static void cut_by_shares(const struct ht_scenario *sc, int32_t unit, const stru
     }
 }
 
+static void copy(const struct ht_scenario *sc, int32_t unit, struct ht_layout *l)
+{
+    int64_t params = ht_unit_params(&sc->model, unit);
+    for (int32_t r = 0; r < l->n_ranks; r++) l->shards[unit * l->n_ranks + r] = (struct ht_shard){0, params, params};
+}
+
 static void deal_out(const struct ht_portion *portions, struct ht_layout *l)
 {
     int64_t sequence = 0;
@@ -61,8 +67,8 @@ static void deal_out(const struct ht_portion *portions, struct ht_layout *l)
     }
 }
 
-enum ht_status ht_layout_uneven(const struct ht_scenario *sc, const struct ht_portion *portions, struct ht_error *err,
-                                struct ht_layout **out)
+enum ht_status ht_layout_uneven(const struct ht_scenario *sc, enum ht_sharding sharding,
+                                const struct ht_portion *portions, struct ht_error *err, struct ht_layout **out)
 {
     int32_t ranks = (int32_t)ht_scenario_ranks(sc);
     int64_t sequences = 0, shares = 0, micro_batches = 0, most = MOST_PASSES / ht_model_units(&sc->model);
@@ -72,6 +78,8 @@ enum ht_status ht_layout_uneven(const struct ht_scenario *sc, const struct ht_po
         sequences += portions[r].micro_batch * portions[r].count;
         shares += portions[r].share;
         even &= portions[r].share == portions[0].share;
+        if (sharding == HT_SHARD_NONE && !portions[r].count)
+            return ht_fail(err, HT_BAD_INPUT, "rank %d has no micro-batch, and nothing is sharded of which it could hold a part", r);
     }
     if (sequences != sc->batch)
         return ht_fail(err, HT_BAD_INPUT, "the ranks' micro-batches have %lld sequences; the batch has %lld",
@@ -79,14 +87,16 @@ enum ht_status ht_layout_uneven(const struct ht_scenario *sc, const struct ht_po
     if (micro_batches > most)
         return ht_fail(err, HT_BAD_INPUT, "%lld micro-batches make too large a graph of '%s'; expected at most %lld",
                        (long long)micro_batches, sc->model.name, (long long)most);
-    if (shares == 0) return ht_fail(err, HT_BAD_INPUT, "no rank has a share of the parameters");
+    if (shares == 0 && sharding == HT_SHARD_ALL) return ht_fail(err, HT_BAD_INPUT, "no rank has a share of the parameters");
     struct ht_layout *l = HT_NEW(struct ht_layout);
-    *l = (struct ht_layout){.n_ranks = ranks, .n_units = (int32_t)ht_model_units(&sc->model)};
+    *l = (struct ht_layout){.sharding = sharding, .n_ranks = ranks, .n_units = (int32_t)ht_model_units(&sc->model)};
     l->replicas = HT_NEW_ARRAY(struct ht_replica, ranks);
     l->shards = HT_NEW_ARRAY(struct ht_shard, l->n_units * ranks);
     deal_out(portions, l);
     for (int32_t u = 0; u < l->n_units; u++) {
-        if (even)
+        if (sharding == HT_SHARD_NONE)
+            copy(sc, u, l);
+        else if (even)
             cut_evenly(sc, u, l);
         else
             cut_by_shares(sc, u, portions, l);
@@ -115,7 +125,7 @@ enum ht_status ht_layout_equal(const struct ht_scenario *sc, struct ht_error *er
     if (status) return status;
     struct ht_portion *portions = HT_NEW_ARRAY(struct ht_portion, ranks);
     for (int64_t r = 0; r < ranks; r++) portions[r] = (struct ht_portion){sc->micro_batch, ht_equal_rounds(sc), 1};
-    status = ht_layout_uneven(sc, portions, err, out);
+    status = ht_layout_uneven(sc, HT_SHARD_ALL, portions, err, out);
     free(portions);
     return status;
 }

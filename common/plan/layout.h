@@ -12,7 +12,8 @@
  *     round       0     1     2                    what the replicas do at a time
  *
  * Shards cut a unit's parameters, gradient and optimizer states over the ranks, one after the other. They may be uneven
- * and empty; even ones are padded to one size, so that every rank moves and steps the same.
+ * and empty; even ones are padded to one size, so that every rank moves and steps the same. Without sharding every rank
+ * holds all of every unit.
  */
 #ifndef HT_PLAN_LAYOUT_H
 #define HT_PLAN_LAYOUT_H
@@ -37,7 +38,13 @@ struct ht_shard {
     int64_t begin, end, padded;
 };
 
+enum ht_sharding {
+    HT_SHARD_ALL,  /* parameters, gradients and optimizer states: ZeRO-3, or ZeRO-2 where what is gathered stays */
+    HT_SHARD_NONE, /* nothing: every rank steps everything */
+};
+
 struct ht_layout {
+    enum ht_sharding sharding;
     int32_t n_ranks, n_units;
     int32_t n_micro_batches;     /* of the iteration, over all replicas */
     int32_t rounds;              /* micro-batches of the replica that has most */
@@ -51,10 +58,10 @@ struct ht_layout {
 enum ht_status ht_layout_check_equal(const struct ht_scenario *scenario, struct ht_error *err);
 enum ht_status ht_layout_equal(const struct ht_scenario *scenario, struct ht_error *err, struct ht_layout **out);
 
-/* portions: [ranks]. HT_BAD_INPUT where they do not add up to the batch, no rank has a share, or
-   the graph would be too large. */
-enum ht_status ht_layout_uneven(const struct ht_scenario *scenario, const struct ht_portion *portions,
-                                struct ht_error *err, struct ht_layout **out);
+/* portions: [ranks]; shares count with sharding only. HT_BAD_INPUT where they do not add up to the batch, the graph would be
+   too large, no rank has a share, or a rank has no micro-batch though nothing is sharded. */
+enum ht_status ht_layout_uneven(const struct ht_scenario *scenario, enum ht_sharding sharding,
+                                const struct ht_portion *portions, struct ht_error *err, struct ht_layout **out);
 void ht_layout_destroy(struct ht_layout *l); /* accepts NULL */
 
 const struct ht_shard *ht_layout_shard(const struct ht_layout *l, int32_t unit, int32_t rank);

@@ -17,9 +17,9 @@ void ht_shards_init(struct ht_single *g)
 {
     const struct ht_numerics *n = &g->scenario->numerics;
     g->gather = g->reduce = g->computed = g->slot = g->ahead = g->scattering = -1;
-    if (g->n_ranks == 1) return;
-    g->gather = ht_add_lane(g->schedule, "gather", HT_LANE_COLLECTIVE, g->rank, HT_FIFO);
-    g->reduce = ht_add_lane(g->schedule, "reduce", HT_LANE_COLLECTIVE, g->rank, HT_FIFO);
+    if (g->sharded) g->gather = ht_add_lane(g->schedule, "gather", HT_LANE_COLLECTIVE, g->rank, HT_FIFO);
+    if (g->n_ranks > 1) g->reduce = ht_add_lane(g->schedule, "reduce", HT_LANE_COLLECTIVE, g->rank, HT_FIFO);
+    if (!g->sharded) return;
     g->gathered = HT_NEW_ARRAY(bool, g->n_units);
     g->full_param = HT_NEW_ARRAY(int32_t, g->n_units);
     g->full_sum = HT_NEW_ARRAY(int32_t, g->n_units);
@@ -48,9 +48,9 @@ void ht_shards_begin_slot(struct ht_single *g)
 }
 
 /*
- * What a rank sends. In a ring every rank passes on all shards but its own, be they parameters or sums, so that uneven
- * shards cost little more than even ones. A rank without a micro-batch in this round (takes_part false) only sends its
- * shard to the others, or receives it from them.
+ * Elements that a rank sends. In a ring every rank passes on all shards but its own, be they parameters or sums, so that
+ * uneven shards cost little more than even ones. A rank without a micro-batch in this round (takes_part false) only sends
+ * its shard to the others, or receives it from them.
  */
 static int64_t traffic(const struct ht_single *g, int32_t unit, bool takes_part)
 {
@@ -59,11 +59,11 @@ static int64_t traffic(const struct ht_single *g, int32_t unit, bool takes_part)
     return takes_part ? all - own : own * (g->n_ranks - 1);
 }
 
-static void collective(struct ht_single *g, enum ht_op_kind kind, int32_t lane, int32_t unit, enum ht_dtype dtype, bool takes_part)
+static void collective(struct ht_single *g, enum ht_op_kind kind, int32_t lane, int32_t unit, enum ht_dtype dtype, int64_t sent)
 {
     struct ht_schedule *s = g->schedule;
     struct ht_work w = {.kind = kind, .where = HT_LANE_COLLECTIVE, .tp = 1, .ranks = g->n_ranks, .grad_dtype = dtype};
-    w.bytes = traffic(g, unit, takes_part) * ht_dtype_bytes(dtype);
+    w.bytes = sent * ht_dtype_bytes(dtype);
     /* About no micro-batch: the ranks' are different ones. */
     ht_add_op(s, kind, lane, ht_single_label(g, unit, -1), ht_add_work(s, &w));
     ht_charge_collective(s, g->ports, w.bytes);
@@ -75,7 +75,7 @@ void ht_shards_gather(struct ht_single *g, int32_t unit, int32_t mb)
     struct ht_schedule *s = g->schedule;
     bool takes_part = mb < g->own_mb;
     if (g->gathered[unit]) return;
-    collective(g, HT_OP_ALL_GATHER, g->gather, unit, g->scenario->numerics.param, takes_part);
+    collective(g, HT_OP_ALL_GATHER, g->gather, unit, g->scenario->numerics.param, traffic(g, unit, takes_part));
     ht_op_name(s, "AG%d", unit);
     ht_op_after(s, g->ahead);
     if (g->cast[unit]) ht_op_effect(s, g->master[unit], HT_DEVICE, HT_NEED);
@@ -108,11 +108,23 @@ void ht_shards_reduce(struct ht_single *g, int32_t unit, int32_t mb)
     int32_t at = ht_single_at(g, unit, mb), whole = once ? g->full_sum[unit] : own ? g->full_grad[at] : -1;
     if (once && own && mb) add_up(g, unit, mb);
     if (once && mb + 1 < g->n_mb) return;
-    collective(g, HT_OP_REDUCE_SCATTER, g->reduce, unit, once ? n->accumulate : n->reduce, whole >= 0);
+    collective(g, HT_OP_REDUCE_SCATTER, g->reduce, unit, once ? n->accumulate : n->reduce,
+               traffic(g, unit, whole >= 0));
     if (g->n_mb > 1 && !once)
         ht_op_name(s, "RS%d.%d", unit, mb);
     else
         ht_op_name(s, "RS%d", unit);
     if (whole >= 0) ht_op_effect(s, whole, HT_DEVICE, HT_NEED | HT_RELEASE);
     ht_op_effect(s, mb && !once ? g->grad_mb[at] : g->grad[unit], HT_DEVICE, HT_PRODUCE);
+}
+
+/* A ring reduces and gathers: (N - 1) / N of the elements, twice. */
+void ht_single_all_reduce(struct ht_single *g, int32_t unit)
+{
+    const struct ht_numerics *n = &g->scenario->numerics;
+    if (g->n_ranks == 1 || g->sharded) return;
+    int64_t part = (ht_unit_params(&g->scenario->model, unit) + g->n_ranks - 1) / g->n_ranks;
+    collective(g, HT_OP_ALL_REDUCE, g->reduce, unit, g->n_mb > 1 ? n->accumulate : n->reduce, 2 * part * (g->n_ranks - 1));
+    ht_op_name(g->schedule, "AR%d", unit);
+    ht_op_effect(g->schedule, g->grad[unit], HT_DEVICE, HT_UPDATE);
 }

@@ -31,7 +31,7 @@
 
 #include "common/plan/single.h"
 
-/* Lanes and rows for several ranks; for one, nothing. */
+/* Lanes and rows for several ranks; for one, nothing. Without sharding there is one collective, ht_single_all_reduce. */
 void ht_shards_init(struct ht_single *g);
 void ht_shards_free(struct ht_single *g);
 

@@ -49,7 +49,8 @@ static void add_parameters(struct ht_single *g, int32_t u)
     /* With one micro-batch the fresh gradient is the gradient; with more, sums are kept in the accumulation type. */
     g->grad[u] = shard(g, HT_GRAD, u, -1, g->n_mb > 1 ? n->accumulate : n->grad);
     for (int32_t j = 0; j < g->n_mb; j++)
-        g->grad_mb[ht_single_at(g, u, j)] = j && !g->reduce_once ? shard(g, HT_GRAD, u, j, n->grad) : -1;
+        g->grad_mb[ht_single_at(g, u, j)] =
+            j && !g->reduce_once && (g->sharded || j < g->own_mb) ? shard(g, HT_GRAD, u, j, n->grad) : -1;
 }
 
 static void add_activations(struct ht_single *g, int32_t u, int32_t j)
@@ -77,9 +78,10 @@ static void init(struct ht_single *g, const struct ht_scenario *scenario, const 
                             .micro_batch = layout->replicas[rank].micro_batch,
                             .n_ranks = layout->n_ranks,
                             .rank = rank,
-                            .gather_once = program->gather_once && layout->n_ranks > 1,
-                            .reduce_once = program->reduce_once && layout->rounds > 1 && layout->n_ranks > 1,
+                            .sharded = layout->n_ranks > 1 && layout->sharding == HT_SHARD_ALL,
+                            .gather_once = program->gather_once,
                             .blocking_prev = -1};
+    g->reduce_once = program->reduce_once && g->sharded && g->n_mb > 1;
     struct ht_schedule *s = g->schedule = ht_links_schedule(scenario, program->name);
     ht_layout_slice(layout, s);
     g->compute = ht_add_lane(s, "compute", HT_LANE_COMPUTE, rank, HT_FIFO);
@@ -233,7 +235,7 @@ static void on_device(struct ht_single *g, int32_t t, unsigned flags)
 /* last: with several ranks, nothing reads what was gathered after this. */
 static void read_param(struct ht_single *g, int32_t unit, bool last)
 {
-    if (g->n_ranks > 1) {
+    if (g->sharded) {
         on_device(g, g->full_param[unit], last ? HT_NEED | HT_RELEASE : HT_NEED);
         g->gathered[unit] = g->gather_once || !last;
         return;
@@ -257,7 +259,7 @@ static bool head_uses_table(const struct ht_single *g, int32_t unit)
 /* Before a pass: the whole parameters that it reads, for those ranks that have the micro-batch. */
 static void gather(struct ht_single *g, int32_t unit, int32_t mb)
 {
-    if (g->n_ranks == 1) return;
+    if (!g->sharded) return;
     if (!g->gathered[unit]) ht_shards_begin_slot(g);
     ht_shards_gather(g, unit, mb);
     if (head_uses_table(g, unit)) ht_shards_gather(g, 0, mb);
@@ -266,6 +268,7 @@ static void gather(struct ht_single *g, int32_t unit, int32_t mb)
 /* Instead of a pass that others have: what they gathered is dropped where they drop it. */
 static int32_t leave_out(struct ht_single *g, int32_t unit, bool last)
 {
+    if (!g->sharded) return -1;
     g->gathered[unit] = g->gather_once || !last;
     if (head_uses_table(g, unit)) g->gathered[0] = g->gathered[unit];
     return -1;
@@ -306,7 +309,7 @@ static int32_t fresh_gradient(const struct ht_single *g, int32_t unit, int32_t m
 {
     int32_t at = ht_single_at(g, unit, mb);
     if (g->reduce_once && mb == 0) return g->full_sum[unit];
-    if (g->n_ranks > 1) return g->full_grad[at];
+    if (g->sharded) return g->full_grad[at];
     return mb ? g->grad_mb[at] : g->grad[unit];
 }
 
@@ -336,14 +339,14 @@ int32_t ht_single_backward(struct ht_single *g, int32_t unit, int32_t mb)
 {
     gather(g, unit, mb);
     int32_t op = mb < g->own_mb ? backward(g, unit, mb) : leave_out(g, unit, true);
-    if (g->n_ranks > 1) ht_shards_reduce(g, unit, mb);
+    if (g->sharded) ht_shards_reduce(g, unit, mb);
     return op;
 }
 
 int32_t ht_single_settled(struct ht_single *g, int32_t unit)
 {
     int32_t before = g->scattering;
-    if (g->n_ranks == 1) return unit;
+    if (!g->sharded) return unit;
     g->scattering = unit;
     return before;
 }
@@ -352,6 +355,7 @@ static enum ht_tier tier_of(const struct ht_single *g, int32_t lane) { return la
 
 int32_t ht_single_accumulate(struct ht_single *g, int32_t lane, int32_t unit, int32_t mb)
 {
+    if (!g->sharded && mb >= g->own_mb) return -1;
     struct ht_work w = work_of(g, HT_OP_ACCUMULATE, g->schedule->lanes[lane].kind, unit);
     w.params = ht_layout_shard(g->layout, unit, g->rank)->padded;
     w.dtype = g->scenario->numerics.accumulate;

@@ -27,7 +27,8 @@ struct ht_single {
     int32_t own_mb;        /* micro-batches of this rank: passes of others append their collectives alone */
     int64_t micro_batch;   /* sequences of each */
     int32_t n_ranks, rank; /* of the cluster; whose draft this is */
-    bool gather_once, reduce_once; /* see struct ht_program; false where there is one rank, or (reduce) one micro-batch */
+    bool sharded;                  /* there are several ranks, and each has a shard; else P, G, .. are whole */
+    bool gather_once, reduce_once; /* see struct ht_program; the latter false where nothing is sharded or in one round */
     /* lanes */
     int32_t compute, h2d, d2h, host;
     int32_t gather, reduce; /* of several ranks; else -1 */
@@ -109,7 +110,11 @@ int32_t ht_single_backward(struct ht_single *g, int32_t unit, int32_t mb);
  * backward runs, for which the lane would stand still. -1 at the end of a pass gives the last one.
  */
 int32_t ht_single_settled(struct ht_single *g, int32_t unit);
-/* Appends G(u) += G(u,mb) on a lane (device or host), freeing the fresh gradient there. mb > 0. */
+/* Where several ranks have whole gradients, appends AR(u) after a unit's last micro-batch, on the device: G(u) becomes the
+   sum of all ranks' (Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", VLDB 2020). */
+void ht_single_all_reduce(struct ht_single *g, int32_t unit);
+/* Appends G(u) += G(u,mb) on a lane (device or host), freeing the fresh gradient there; nothing, if neither the rank nor its
+   shard has that micro-batch. mb > 0. */
 int32_t ht_single_accumulate(struct ht_single *g, int32_t lane, int32_t unit, int32_t mb);
 /* Appends the optimizer step of a unit on the compute or host lane, reading G(u) where that lane works. release_grad:
    the gradient is freed afterwards. On the host it also writes the 16-bit copy of P when there is one. */

@@ -31,6 +31,9 @@ for system in fsdp fsdp_ga; do
     done
 done
 
+run 0 train ddp "${common[@]}" --batch 4 --ranks 4 --losses u.csv
+cmp -s one.csv u.csv || fail "ddp: $(paste one.csv u.csv)"
+
 # near BOUND A B: losses of the same steps differ by no more.
 near() {
     "$python" - "$@" <<'PY' || fail "not within $1: $(paste "$2" "$3")"
@@ -69,6 +72,11 @@ for system in fsdp fsdp_ga; do
     [ "$(count AG)" = 6 ] || fail "$system keep=1: $(count AG) all-gathers"
 done
 
+run 0 train ddp "${common[@]}" --batch 9 --ranks 4 --set l=5,2,1,1 --losses u.csv --trace t.json
+near 1e-6 one.csv u.csv
+[ "$(count AG) $(count RS) $(count AR)" = "0 0 6" ] || fail "ddp: $(count AG), $(count RS), $(count AR) collectives"
+refused 2 "rank 1 has no micro-batch, and nothing is sharded" sim ddp "${model[@]}" --cluster autohete-4gpu --batch 9 --set l=5,0,3,1
+
 # Overflows are judged and undone wherever they are; what is resumed goes on as if it had never ended, on other ranks too.
 # shellcheck disable=SC2054 # vectors
 uneven=(--batch 9 --ranks 4 --set l=5,0,3,1 --set m=1 --set share=0,0.25,0,0.75)
@@ -76,6 +84,10 @@ for control in gate rollback; do
     run 0 train in_memory "${common[@]}" --batch 9 --micro-batch 1 --numerics fp16 --control $control --losses one.csv --inject-overflow 2:1
     run 0 train fsdp "${common[@]}" "${uneven[@]}" --numerics fp16 --control $control --losses u.csv --inject-overflow 2:1
     near 1e-4 one.csv u.csv
+    # Every rank judges all gradients; the norm counts them once.
+    run 0 train in_memory "${common[@]}" --batch 4 --micro-batch 1 --control $control --clip 0.5 --losses one.csv
+    run 0 train ddp "${common[@]}" --batch 4 --ranks 4 --control $control --clip 0.5 --losses u.csv
+    near 1e-6 one.csv u.csv
 done
 run 0 train fsdp "${common[@]}" "${uneven[@]}" --losses whole.csv
 run 0 train fsdp "${model[@]}" --data "$text" --steps 2 "${uneven[@]}" --checkpoint ck --save saved
@@ -83,6 +95,10 @@ cp -r ck ck2
 run 0 train fsdp "${common[@]}" "${uneven[@]}" --checkpoint ck --resume --losses u.csv
 cmp -s whole.csv u.csv || fail "resumed: $(paste whole.csv u.csv)"
 run 0 train in_memory "${common[@]}" --batch 9 --micro-batch 1 --checkpoint ck2 --resume --losses u.csv
+near 1e-6 whole.csv u.csv
+run 0 train ddp "${common[@]}" --batch 9 --ranks 4 --set l=5,2,1,1 --checkpoint ck2 --resume
+run 0 train ddp "${model[@]}" --data "$text" --steps 6 --batch 9 --ranks 4 --set l=5,2,1,1 --checkpoint ck2 --resume --losses u.csv
+run 0 train in_memory "${model[@]}" --data "$text" --steps 6 --batch 9 --micro-batch 1 --losses whole.csv
 near 1e-6 whole.csv u.csv
 run 0 train fsdp "${common[@]}" "${uneven[@]}" --init saved --lr 0 --save again
 cmp -s saved/model.safetensors again/model.safetensors || fail "weights that were not changed differ"

@@ -25,7 +25,7 @@ static struct ht_layout *uneven(const struct ht_scenario *s, const struct ht_por
 {
     struct ht_error err = {0};
     struct ht_layout *l = NULL;
-    ck_assert_msg(ht_layout_uneven(s, portions, &err, &l) == HT_OK, "%s", err.text);
+    ck_assert_msg(ht_layout_uneven(s, HT_SHARD_ALL, portions, &err, &l) == HT_OK, "%s", err.text);
     return l;
 }
 
@@ -134,18 +134,20 @@ START_TEST(no_layouts)
 {
     static const struct {
         int64_t batch;
+        enum ht_sharding sharding;
         struct ht_portion portions[2];
         const char *says;
     } cases[] = {
-        {8, {{2, 2, 1}, {1, 3, 1}}, "the ranks' micro-batches have 7 sequences; the batch has 8"},
-        {8, {{2, 2, 0}, {1, 4, 0}}, "no rank has a share of the parameters"},
-        {1 << 20, {{1, 1 << 19, 1}, {1, 1 << 19, 1}}, "1048576 micro-batches make too large a graph of 'gpt-tiny'; expected at most 349525"},
+        {8, HT_SHARD_ALL, {{2, 2, 1}, {1, 3, 1}}, "the ranks' micro-batches have 7 sequences; the batch has 8"},
+        {8, HT_SHARD_ALL, {{2, 2, 0}, {1, 4, 0}}, "no rank has a share of the parameters"},
+        {8, HT_SHARD_NONE, {{2, 4, 1}, {1, 0, 1}}, "rank 1 has no micro-batch, and nothing is sharded of which it could hold a part"},
+        {1 << 20, HT_SHARD_NONE, {{1, 1 << 19, 1}, {1, 1 << 19, 1}}, "1048576 micro-batches make too large a graph of 'gpt-tiny'; expected at most 349525"},
     };
     for (size_t i = 0; i < HT_COUNT(cases); i++) {
         struct ht_scenario s = scenario_of(2, cases[i].batch, 1);
         struct ht_error err = {0};
         struct ht_layout *l = NULL;
-        ck_assert_int_eq(ht_layout_uneven(&s, cases[i].portions, &err, &l), HT_BAD_INPUT);
+        ck_assert_int_eq(ht_layout_uneven(&s, cases[i].sharding, cases[i].portions, &err, &l), HT_BAD_INPUT);
         ck_assert_str_eq(err.text, cases[i].says);
         ht_scenario_free(&s);
     }

@@ -51,6 +51,7 @@ static void emit(struct ht_single *g, const void *context)
             int32_t fresh = j && !g->reduce_once ? g->grad_mb[ht_single_at(g, u, j)] : g->grad[u];
             if (on_host) last = ht_single_copy(g, fresh, HT_DEVICE, HT_HOST, HT_PRODUCE, true);
             if (j && !g->reduce_once) ht_single_accumulate(g, where, u, j);
+            if (j + 1 == g->n_mb) ht_single_all_reduce(g, u);
         }
     }
     for (int32_t u = 0; u < g->n_units; u++) {
@@ -419,23 +420,25 @@ START_TEST(uneven_ranks)
 {
     for (uint64_t seed = 0; seed < 120; seed++) {
         uint64_t i = 0;
-        int64_t ranks = 2 + (int64_t)ht_random_below(seed, i++, 4), batch = 0, rounds = 0;
+        int64_t ranks = 2 + (int64_t)ht_random_below(seed, i++, 4), batch = 0, rounds = 0, reduces = 0;
+        bool whole = seed % 5 == 0; /* nothing is sharded */
         struct ht_portion p[5];
         for (int64_t r = 0; r < ranks; r++, i += 3) {
             p[r] = (struct ht_portion){1 + (int64_t)ht_random_below(seed, i, 2), (int64_t)ht_random_below(seed, i + 1, 4),
                                        (int64_t)ht_random_below(seed, i + 2, 3)};
             if (r == ranks - 1) p[r].count++, p[r].share++;
+            if (whole && !p[r].count) p[r].count = 1;
             batch += p[r].micro_batch * p[r].count;
             if (p[r].count > rounds) rounds = p[r].count;
         }
         struct ht_scenario sc = scenario_of("gpt-tiny", ranks, 1);
         sc.batch = batch;
         sc.numerics.accumulate = seed % 2 ? HT_F32 : sc.numerics.grad;
-        struct toy toy = {.on_host = seed & 2, .reduce_once = seed & 4, .gather_once = seed & 8};
+        struct toy toy = {.on_host = !whole && seed & 2, .reduce_once = seed & 4, .gather_once = seed & 8};
         struct ht_layout *layout = NULL;
         struct ht_error err = {0};
         struct ht_verdict v = {0};
-        ck_assert_msg(ht_layout_uneven(&sc, p, &err, &layout) == HT_OK, "%s", err.text);
+        ck_assert_msg(ht_layout_uneven(&sc, whole ? HT_SHARD_NONE : HT_SHARD_ALL, p, &err, &layout) == HT_OK, "%s", err.text);
         toy.layout = layout;
         struct ht_schedule *s = build_toy(&sc, &toy);
         ck_assert_msg(ht_schedule_verify(s, &err, &v) == HT_OK, "seed %d: %s", (int)seed, err.text);
@@ -443,9 +446,11 @@ START_TEST(uneven_ranks)
         for (int32_t op = 0; op < s->n_ops; op++) {
             gathers += s->ops[op].kind == HT_OP_ALL_GATHER;
             scatters += s->ops[op].kind == HT_OP_REDUCE_SCATTER;
+            reduces += s->ops[op].kind == HT_OP_ALL_REDUCE;
         }
-        ck_assert_int_eq(gathers, ranks * (toy.gather_once ? units : rounds * (2 * units - !sc.model.tied)));
-        ck_assert_int_eq(scatters, ranks * reductions * units);
+        ck_assert_int_eq(reduces, whole ? ranks * units : 0);
+        if (!whole) ck_assert_int_eq(gathers, ranks * (toy.gather_once ? units : rounds * (2 * units - !sc.model.tied)));
+        ck_assert_int_eq(scatters, whole ? 0 : ranks * reductions * units);
         for (int32_t sp = 0; sp < ht_n_spaces(s); sp++) s->capacity_bytes[sp] = v.spaces[sp].peak_bytes;
         int64_t *cost_ns = HT_NEW_ARRAY(int64_t, s->n_ops);
         struct ht_profile *costs = ht_profile_modelled(sc.cluster);
