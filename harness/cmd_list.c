@@ -27,11 +27,12 @@ static void print_sources(const json_t *list)
     }
 }
 
-/* "" of a number: what a knob's values look like behind its name. */
+/* What a vector looks like behind its knob's name; "" of a number. */
 static const char *how_given(const struct ht_knob *k)
 {
-    static const char *const vectors[] = {"", "=N,N,.. by rank", "=N,N,..", "=A-B,C,.."};
-    return vectors[k->kind];
+    static const char *const integers[] = {"", "=4,2,.. by rank", "=4,2,..", "=1-5,9"};
+    static const char *const decimals[] = {"", "=0.3,0.7,.. by rank", "=0.3,0.7,.."};
+    return k->decimal ? decimals[k->kind] : integers[k->kind];
 }
 
 static json_t *knob_json(const struct ht_knob *k)
