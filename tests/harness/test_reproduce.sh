@@ -78,6 +78,7 @@ systems:
   nobody's: [there_is_none]
   pipe: [sysx log=0]
   other pipe: [mobius]
+  uneven: ["fsdp l=5,2,1,0 m=1"]
 setups:
   s: {models: [autohete-2b, autohete-14b], cluster: autohete-1gpu, batches: [8]}
   b: {models: [autohete-2b], cluster: autohete-1gpu, batches: [1, 2, 512]}
@@ -93,6 +94,8 @@ claims:
   t.absent: {where: x, statement: x, setup: s, systems: ["nobody's"], metric: throughput, kind: max, value: 1,
     tolerance: ratio}
   t.four: {where: x, statement: x, setup: four, systems: [mine], metric: fits, kind: largest, value: autohete-2b,
+    tolerance: same}
+  t.element: {where: x, statement: x, setup: four, systems: [uneven], metric: plan, variable: "l[1]", kind: value, value: 2,
     tolerance: same}
   t.unchecked: {where: x, statement: x, unchecked: because}
   t.wide: {where: x, statement: x, setup: wide, systems: [pipe], versus: other pipe, metric: throughput, kind: average, over: [models, seq],
@@ -123,6 +126,7 @@ assert near(rows["t.ratio"]["our_value"], sum(ratios) / len(ratios)), rows["t.ra
 assert rows["t.fits"]["ours"] == "2" and rows["t.fits"]["verdict"] == "within", rows["t.fits"]
 assert rows["t.absent"]["verdict"] == "not there yet" and "there_is_none" in rows["t.absent"]["why"]
 assert rows["t.unchecked"]["verdict"] == "not checkable" and rows["t.unchecked"]["why"] == "because"
+assert rows["t.element"]["our_value"] == 2 and rows["t.element"]["verdict"] == "within", rows["t.element"]
 assert rows["t.four"]["verdict"] in ("not there yet", "within"), rows["t.four"]
 PY
 
@@ -175,23 +179,24 @@ wrong 's/paper: test/papr: test/' "./w.yaml:1:1: key 'papr': .*paper"
 wrong 's/relative: 0.1/relative: 10%/' "./w.yaml:3:21: key 'relative': "
 wrong 's/relative: 0.1/relative: -1/' "./w.yaml:3:21: key 'relative': "
 wrong 's/absolute: 0, //' "./w.yaml:4:3: key 'same': .*'relative' or 'absolute'"
-wrong 's/autohete-14b\]/autohete-15b]/' "./w.yaml:12:29: key 'models\[1\]': unknown model"
-wrong 's/cluster: autohete-4gpu/cluster: autohete-5gpu/' "./w.yaml:14:42: key 'cluster': unknown cluster"
-wrong 's/512\]/0]/' "./w.yaml:13:70: key 'batches\[2\]': "
+wrong 's/autohete-14b\]/autohete-15b]/' "./w.yaml:13:29: key 'models\[1\]': unknown model"
+wrong 's/cluster: autohete-4gpu/cluster: autohete-5gpu/' "./w.yaml:15:42: key 'cluster': unknown cluster"
+wrong 's/512\]/0]/' "./w.yaml:14:70: key 'batches\[2\]': "
 wrong 's/fails_in: device/fails_in: disk/' "./w.yaml:[0-9]+:[0-9]+: key 'fails_in': "
 wrong 's/versus: theirs/versus: their/' "./w.yaml:[0-9]+:[0-9]+: key 'versus': .*expected 'theirs'"
 wrong 's/kind: average/kind: mean/' "./w.yaml:[0-9]+:[0-9]+: key 'kind': "
 wrong 's/value: 2,/value: 3,/' "./w.yaml:[0-9]+:[0-9]+: key 'value': '3' is not among the batches"
 wrong 's/unchecked: because/uncheckd: because/' "./w.yaml:[0-9]+:[0-9]+: key 'uncheckd': "
 wrong 's/, unchecked: because//' "./w.yaml:[0-9]+:[0-9]+: key 't.unchecked': lacks the key 'setup'"
-wrong 's/cluster: sysx-2node/cluster: sysx-3node/' "./w.yaml:15:[0-9]+: key 'cluster': unknown cluster"
-wrong 's/{name: sysx-30b, cluster: sysx-2node}/sysx-30b/' "./w.yaml:15:[0-9]+: key 'models\[1\]': has no cluster"
+wrong 's/cluster: sysx-2node/cluster: sysx-3node/' "./w.yaml:16:[0-9]+: key 'cluster': unknown cluster"
+wrong 's/{name: sysx-30b, cluster: sysx-2node}/sysx-30b/' "./w.yaml:16:[0-9]+: key 'models\[1\]': has no cluster"
 wrong 's/over: \[models, seq\]/over: [models, sequ]/' "./w.yaml:[0-9]+:[0-9]+: key 'over\[1\]': "
 wrong 's/then: {kind: positive, over: models}/then: {kind: positive, over: seq}/' "./w.yaml:[0-9]+:[0-9]+: key 'over': goes over a list that"
 wrong 's/seq: 512}/seq: 513}/' "./w.yaml:[0-9]+:[0-9]+: key 'seq': '513' is not among the seq of setup 'wide'"
-wrong 's/batches_per_node: \[16\]/batches: [16], batches_per_node: [16]/' "./w.yaml:15:[0-9]+: key 'batches_per_node': has no place"
-wrong 's/accumulate: 16/accumulate: 8/' "./w.yaml:16:[0-9]+: key 'accumulate': "
+wrong 's/batches_per_node: \[16\]/batches: [16], batches_per_node: [16]/' "./w.yaml:16:[0-9]+: key 'batches_per_node': has no place"
+wrong 's/accumulate: 16/accumulate: 8/' "./w.yaml:17:[0-9]+: key 'accumulate': "
 wrong 's/metric: cpu_time/metric: plan, variable: "v[x]"/' "./w.yaml:[0-9]+:[0-9]+: key 'variable': 'v\[x\]' is not a plan variable"
+wrong 's/l\[1\]/l[4]/' "./w.yaml:[0-9]+:[0-9]+: key 'variable': element 4 of l is out of range; the plan has 4 elements"
 wrong 's/metric: cpu_time/metric: plan, variable: "v[1]"/' "./w.yaml:[0-9]+:[0-9]+: key 'variable': names an element of v, which is one number"
 wrong 's/claims:/claims: []\nx:/' "./w.yaml:"
 : >w.yaml
