@@ -119,9 +119,9 @@ run 0 list clusters
 says "^sysx-2node +2  8 x v100-32gb-pcie \\(34.09 GB\\) "
 run 0 list systems
 says "^in_memory +everything on the device; on several devices ZeRO-3 \\(sharded states\\)"
-says "^fsdp .* m=4,2,.. by rank, l=4,2,.. by rank, share=0.3,0.7,.. by rank, c  "
+says "^fsdp .* m=4,2,.. by rank, l=4,2,.. by rank, share=0.3,0.7,.. by rank, keep, c  "
 run 0 plan fsdp --model llama-tiny --cluster autohete-4gpu --seq 16 --set m=4,2,1,1 --set l=1 --set share=0,0.3,0.7,0
-says "^plan: m=4,2,1,1 l=1,1,1,1 share=0,0.3,0.7,0 c=0  \\("
+says "^plan: m=4,2,1,1 l=1,1,1,1 share=0,0.3,0.7,0 keep=0 c=0  \\("
 run 0 plan fsdp --model llama-tiny --cluster sysx-8node --batch 128 --seq 16 --set l=1 --set 'm=8 x 4, 4 x 20, 2 x 8'
-says "^plan: m='8 x 4, 4 x 20, 2 x 8' l='1 x 32' share='0.03125 x 32' c=0  \\("
+says "^plan: m='8 x 4, 4 x 20, 2 x 8' l='1 x 32' share='0.03125 x 32' keep=0 c=0  \\("
 finish
