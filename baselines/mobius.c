@@ -42,10 +42,8 @@ static struct ht_pipe_style style_of(const struct ht_system *self, int64_t v, in
                                   .offload = true,
                                   .own = HT_CONTROL_GATE,
                                   .recompute = true,
-                                  .early_checkpoints = true,
                                   .early_recompute = early,
                                   .forward_head = head,
-                                  .strict_loss = true,
                                   .blocking_sends = self->variant != HT_PIPE_INTERLEAVED};
 }
 

@@ -15,15 +15,15 @@
  * own paper recomputes them: recompute=1. DAPPLE's planner of uneven stages and its data parallelism are left out:
  * blocks are shared out evenly.
  *
- * GPipe and DAPPLE send before they go on; between the two passes of a turn the interleaved order receives what it needs
- * next, as Megatron-LM does with overlapped point-to-point communication, and waits for no send.
+ * GPipe and DAPPLE send before they go on; between the two passes of a turn the interleaved order receives what it
+ * needs next, as Megatron-LM does with overlapped point-to-point communication, and waits for no send.
  */
 #include "baselines/baselines.h"
 #include "common/plan/pipe.h"
 
 #define RECOMPUTE                                                                                                      \
     {                                                                                                                  \
-        "recompute", "1: a block keeps nothing; backwards recompute from their stage's input", .max = 1                    \
+        "recompute", "1: a block keeps nothing; backwards recompute from their stage's input", .max = 1                \
     }
 
 static const struct ht_knob knobs[] = {RECOMPUTE, {0}};
@@ -35,8 +35,6 @@ static struct ht_pipe_style style_of(const struct ht_system *self, int64_t v, in
                                   .v = (int32_t)v,
                                   .d = 1,
                                   .recompute = recompute,
-                                  .early_checkpoints = true,
-                                  .strict_loss = true,
                                   .blocking_sends = self->variant != HT_PIPE_INTERLEAVED};
 }
 

@@ -21,13 +21,27 @@
 #define LOG    {"log", "0: steps are undone by arithmetic, which keeps no log and is not exact (simulation only)", .max = 1}
 /* clang-format on */
 
-static const struct ht_knob cfg0_knobs[] = {V, EARLY, HEAD, STRICT, {0}}, synchronous_knobs[] = {V, D, EARLY, HEAD, STRICT, {0}};
+static const struct ht_knob cfg0_knobs[] = {V, EARLY, HEAD, STRICT, {0}},
+                            synchronous_knobs[] = {V, D, EARLY, HEAD, STRICT, {0}};
 static const struct ht_knob knobs[] = {V, D, EARLY, HEAD, STRICT, LOG, {0}};
 
 /* The largest value up to `wanted` for which there is a block for each stage; at least 1. */
 static int64_t at_most(int64_t wanted, int64_t room)
 {
     return room < 1 ? 1 : wanted < room ? wanted : room;
+}
+
+/* Device memory by stages, as ht_pipe_device_bytes counts it: parameters of two forward stages i, or those of two of
+   the finer backward stages k, a gradient and one on its way, and what the blocks of one keep; and the checkpoints:
+
+       max(2 Psi_i, 4 Psi_k + A_k) + N_m v d c */
+static int64_t device_bytes(const struct ht_scenario *scenario, const struct ht_pipe_style *style)
+{
+    int64_t forward, backward, kept, e = ht_dtype_bytes(scenario->numerics.param);
+    ht_pipe_largest_stage(scenario, style, style->d, &forward, &kept);
+    ht_pipe_largest_stage(scenario, style, 1, &backward, &kept);
+    int64_t stages = 2 * e * forward > 4 * e * backward + kept ? 2 * e * forward : 4 * e * backward + kept;
+    return stages + ht_pipe_checkpoint_bytes(scenario, style);
 }
 
 static enum ht_status plan(const struct ht_system *self, const struct ht_scenario *scenario,
@@ -47,7 +61,7 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
     enum ht_status status = ht_pipe_check(scenario, &style, err);
     if (status) return status;
     *out = (struct ht_plan){.planned_bytes = {-1, -1, 0, 0}};
-    out->planned_bytes[HT_DEVICE] = ht_pipe_device_bytes(scenario, &style);
+    out->planned_bytes[HT_DEVICE] = device_bytes(scenario, &style);
     out->planned_bytes[HT_HOST] = ht_pipe_host_bytes(scenario, &style);
     ht_plan_input(out, "L", "", (double)layers);
     ht_plan_input(out, "devices", "", (double)ranks);

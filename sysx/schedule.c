@@ -12,7 +12,9 @@
  *             cpu 2                  O2  O2
  *             cpu 0                        O0  O0  | agree | bad: undo 3, undo 2, undo 1, undo 0
  *
- * All of it is built by common/plan/pipe.h; here is only what SysX and its configurations (Table 3) choose.
+ * Passes, messages at stage boundaries and offloading are those of any pipeline (common/plan/pipe.h). Here is what SysX
+ * and its configurations (Table 3) add: where backward stages run, the checkpoints that they need from elsewhere, an
+ * optimizer lane for each of them, and steps at once, which are undone when the verdict is bad (common/plan/control.h).
  *
  * Departures and choices. The assignment is deduced: the captions of Figs. 5 and 8 name stages and GPUs, and "falling
  * q, round the GPUs from the last" is what fits them all. The loss: its backward runs on GPU 0, which gets the last
@@ -21,27 +23,84 @@
  * then each undoes its steps or not. Bit-exact undo takes a log of about 4 bytes a parameter, which the paper's
  * arithmetic reversal (log = 0) does not.
  */
+#include "common/plan/pipe_build.h"
 #include "sysx/sysx.h"
+
+#include <stdio.h>
+
+int32_t sysx_backward_rank(const struct ht_pipe_shape *p, int32_t q)
+{
+    return p->ranks - 1 - q % p->ranks;
+}
+
+/* ---- lanes ----------------------------------------------------------------------------------------------------- */
+
+static void add_checkpoint_lanes(struct ht_pipe *g, int32_t rank)
+{
+    if (g->shape.ranks == 1) return;
+    g->lanes[rank].own_out = ht_add_lane(g->s, "ckpt out", HT_LANE_P2P, rank, HT_FIFO);
+    g->lanes[rank].own_in = ht_add_lane(g->s, "ckpt in", HT_LANE_P2P, rank, HT_FIFO);
+}
+
+/* And an optimizer a backward stage, so that one which is late holds up no other (Sec. 4, "CPU optimizer"). */
+static void add_all_lanes(struct ht_pipe *g, int32_t rank)
+{
+    add_checkpoint_lanes(g, rank);
+    for (int32_t q = g->n_backward - 1; q >= 0; q--) {
+        char name[24];
+        if (ht_pipe_backward_rank(&g->shape, q) != rank) continue;
+        snprintf(name, sizeof name, "cpu %d", q);
+        g->stage_lane[q] = ht_add_lane(g->s, name, HT_LANE_HOST, rank, HT_FIFO);
+    }
+}
+
+/* ---- checkpoints ----------------------------------------------------------------------------------------------- */
+
+/* The input of backward stage q goes from where its forward stage made it to where its backward recomputes from it. */
+static void send_checkpoint(struct ht_pipe *g, int32_t q, int32_t micro_batch, int32_t after)
+{
+    int32_t from = ht_pipe_forward_rank(&g->shape, q / g->shape.d), to = ht_pipe_backward_rank(&g->shape, q);
+    if (!ht_pipe_is_remote(&g->shape, q)) return;
+    ht_pipe_message(g, from, to, g->lanes[from].own_out, g->lanes[to].own_in,
+                    g->x[ht_pipe_at(g, ht_pipe_first_block(g, q), micro_batch)], 'C', after);
+}
+
+/* CFG0, CFG1: when its backward stage is next on its GPU. */
+static void send_when_wanted(struct ht_pipe *g, const struct ht_pipe_pass *x)
+{
+    if (!x->forward)
+        send_checkpoint(g, x->stage, x->micro_batch, g->computed[ht_pipe_backward_rank(&g->shape, x->stage)]);
+}
+
+/* From CFG2 on: when it is made. */
+static void send_early(struct ht_pipe *g, const struct ht_pipe_pass *x)
+{
+    for (int32_t k = 0; x->forward && k < g->shape.d; k++)
+        send_checkpoint(g, g->shape.d * x->stage + k, x->micro_batch, -1);
+}
+
+/* ---- the system ------------------------------------------------------------------------------------------------ */
 
 struct ht_pipe_style sysx_style(enum sysx_variant variant, const struct sysx_choice *c)
 {
-    bool at_once = variant >= SYSX_CFG3;
+    bool at_once = variant >= SYSX_CFG3, early = variant >= SYSX_CFG2;
     return (struct ht_pipe_style){
         .order = HT_PIPE_AFAB,
-        .decoupled = true,
         .v = (int32_t)c->v,
         .d = (int32_t)c->d,
+        .backward_rank = sysx_backward_rank,
         .offload = true,
         .own = at_once ? HT_CONTROL_ROLLBACK : HT_CONTROL_GATE,
         .undo = c->log ? HT_UNDO_LASTING : HT_UNDO_UNLOGGED,
         .recompute = true,
-        .lane_per_stage = at_once,
-        .early_checkpoints = variant >= SYSX_CFG2,
         .early_recompute = c->early,
         .forward_head = c->head,
-        .strict_loss = c->strict,
+        .recompute_output = !c->strict,
         .blocking_sends = true,
         .free_messages = variant == SYSX_CFG4,
+        .hooks = {.add_lanes = at_once ? add_all_lanes : add_checkpoint_lanes,
+                  .begin = early ? NULL : send_when_wanted,
+                  .end = early ? send_early : NULL},
     };
 }
 

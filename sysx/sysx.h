@@ -30,6 +30,9 @@ struct sysx_choice {
 };
 
 /* schedule.c */
+
+/* GPU of backward stage q: by falling q, round the GPUs from the last one. */
+int32_t sysx_backward_rank(const struct ht_pipe_shape *p, int32_t q);
 struct ht_pipe_style sysx_style(enum sysx_variant variant, const struct sysx_choice *c);
 enum ht_status sysx_build(const struct ht_system *self, const struct ht_scenario *scenario, const struct ht_plan *p,
                           struct ht_error *err, struct ht_schedule **out);

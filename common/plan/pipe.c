@@ -1,4 +1,4 @@
-#include "common/plan/pipe_parts.h"
+#include "common/plan/pipe_build.h"
 
 #include "common/base/array.h"
 #include "common/kernels/undo.h"
@@ -14,7 +14,7 @@ struct ht_pipe_shape ht_pipe_shape_of(const struct ht_scenario *scenario, const 
                                   .v = y->v,
                                   .d = y->d,
                                   .order = y->order,
-                                  .decoupled = y->decoupled};
+                                  .backward_rank = y->backward_rank};
 }
 
 int32_t ht_pipe_first_unit(const struct ht_scenario *scenario, const struct ht_pipe_style *y, int32_t q)
@@ -65,12 +65,11 @@ static int64_t larger(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* Most parameters of `count` backward stages from a multiple of it on, and of what their blocks keep. */
-static void largest_stage(const struct ht_scenario *sc, const struct ht_pipe_style *y, int32_t count, int64_t *params,
-                          int64_t *kept)
+void ht_pipe_largest_stage(const struct ht_scenario *sc, const struct ht_pipe_style *y, int32_t count, int64_t *params,
+                           int64_t *kept_bytes)
 {
     struct ht_pipe_shape p = ht_pipe_shape_of(sc, y);
-    *params = *kept = 0;
+    *params = *kept_bytes = 0;
     for (int32_t q = 0; q < ht_pipe_backward_stages(&p); q += count) {
         int64_t sum = 0, acts = 0;
         for (int32_t u = ht_pipe_first_unit(sc, y, q); u < ht_pipe_first_unit(sc, y, q + count); u++) {
@@ -78,19 +77,21 @@ static void largest_stage(const struct ht_scenario *sc, const struct ht_pipe_sty
             acts += ht_unit_activation_bytes(&sc->model, u, sc->micro_batch, sc->seq, sc->numerics.param);
         }
         *params = larger(*params, sum);
-        *kept = larger(*kept, acts);
+        *kept_bytes = larger(*kept_bytes, acts);
     }
+}
+
+int64_t ht_pipe_checkpoint_bytes(const struct ht_scenario *sc, const struct ht_pipe_style *y)
+{
+    return ht_pipe_shape_of(sc, y).micro_batches * y->v * y->d *
+           ht_unit_input_bytes(&sc->model, 1, sc->micro_batch, sc->seq, sc->numerics.param);
 }
 
 int64_t ht_pipe_device_bytes(const struct ht_scenario *sc, const struct ht_pipe_style *y)
 {
-    int64_t whole, fine, kept_whole, kept, e = ht_dtype_bytes(sc->numerics.param);
-    int64_t input = ht_unit_input_bytes(&sc->model, 1, sc->micro_batch, sc->seq, sc->numerics.param);
-    int64_t checkpoints = ht_scenario_micro_batches(sc) * y->v * y->d * input;
-    largest_stage(sc, y, y->d, &whole, &kept_whole);
-    largest_stage(sc, y, 1, &fine, &kept);
-    if (!y->decoupled) return 3 * e * whole + checkpoints + kept;
-    return larger(2 * e * whole, 4 * e * fine + kept) + checkpoints;
+    int64_t params, kept;
+    ht_pipe_largest_stage(sc, y, y->d, &params, &kept);
+    return 3 * ht_dtype_bytes(sc->numerics.param) * params + ht_pipe_checkpoint_bytes(sc, y) + kept;
 }
 
 int64_t ht_pipe_host_bytes(const struct ht_scenario *sc, const struct ht_pipe_style *y)
@@ -157,59 +158,60 @@ static void lay_out(struct ht_pipe *g)
 
 /* ---- appending ops --------------------------------------------------------------------------------------------- */
 
-static void begin_pass(struct ht_pipe *g, int32_t rank, int64_t n)
+static void begin_pass(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pass *x)
 {
-    const struct ht_pipe_pass *x = &g->passes[rank * g->n_passes + n];
-    int32_t k = g->visit_of[rank * g->n_passes + n];
+    int64_t at = x - g->passes, n = at % g->n_passes;
+    int32_t k = g->visit_of[at];
     struct ht_pipe_visit *v = &g->visits[rank * g->n_passes + k];
     if (n == 0) ht_pipe_fetch(g, rank, 0);
     if (n == v->first) ht_pipe_fetch(g, rank, k + 1);
-    if (x->forward) {
+    if (g->style->hooks.begin) g->style->hooks.begin(g, x);
+    if (x->forward)
         ht_pipe_forward_pass(g, rank, n);
-    } else {
-        if (!g->style->early_checkpoints) ht_pipe_send_checkpoint(g, x->stage, x->micro_batch, g->computed[rank]);
+    else
         ht_pipe_backward_pass(g, rank, n);
-    }
     v->last_op = g->computed[rank];
 }
 
-static void end_forward(struct ht_pipe *g, int32_t rank, int32_t i, int32_t j)
+static void send_on(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pass *x)
 {
-    int32_t d = g->shape.d, next = g->first[(i + 1) * d];
-    if (i + 1 < g->n_forward)
-        ht_pipe_send_boundary(g, rank, ht_pipe_forward_rank(&g->shape, i + 1), g->x[ht_pipe_at(g, next, j)], -1);
-    else if (g->style->strict_loss)
-        ht_pipe_send_boundary(g, rank, ht_pipe_backward_rank(&g->shape, g->n_backward - 1),
-                              g->x[ht_pipe_at(g, ht_pipe_head(g), j)], g->n_backward - 1);
-    for (int32_t q = i * d; q < (i + 1) * d && g->style->early_checkpoints; q++) ht_pipe_send_checkpoint(g, q, j, -1);
+    int32_t i = x->stage, j = x->micro_batch, last = g->n_backward - 1;
+    if (!x->forward && i > 0)
+        ht_pipe_send_boundary(g, rank, ht_pipe_backward_rank(&g->shape, i - 1), g->dx[ht_pipe_at(g, g->first[i], j)],
+                              i - 1);
+    if (x->forward && i + 1 < g->n_forward)
+        ht_pipe_send_boundary(g, rank, ht_pipe_forward_rank(&g->shape, i + 1),
+                              g->x[ht_pipe_at(g, g->first[(i + 1) * g->shape.d], j)], -1);
+    if (x->forward && i + 1 == g->n_forward && !g->style->recompute_output)
+        ht_pipe_send_boundary(g, rank, ht_pipe_backward_rank(&g->shape, last), g->x[ht_pipe_at(g, ht_pipe_head(g), j)],
+                              last);
 }
 
-static void end_backward(struct ht_pipe *g, int32_t rank, int32_t q, int32_t j)
+static void end_pass(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pass *x)
 {
-    if (q > 0)
-        ht_pipe_send_boundary(g, rank, ht_pipe_backward_rank(&g->shape, q - 1), g->dx[ht_pipe_at(g, g->first[q], j)],
-                              q - 1);
-    if (j < g->n_mb - 1) return;
-    if (!ht_pipe_offloads(g)) return;
-    ht_pipe_offload(g, q);
-    ht_pipe_step(g, q);
+    send_on(g, rank, x);
+    if (g->style->hooks.end) g->style->hooks.end(g, x);
+    if (x->forward || x->micro_batch < g->n_mb - 1 || !ht_pipe_offloads(g)) return;
+    ht_pipe_offload(g, x->stage);
+    ht_pipe_step(g, x->stage);
 }
 
 /* A pass begins or ends. */
 struct event {
-    int64_t time, n; /* n: of the rank's passes */
-    int32_t rank, stage, micro_batch;
-    bool begins, forward;
+    int64_t time;
+    const struct ht_pipe_pass *pass;
+    bool begins;
 };
 
 static int by_time(const void *x, const void *y)
 {
     const struct event *a = x, *b = y;
+    const struct ht_pipe_pass *p = a->pass, *q = b->pass;
     if (a->time != b->time) return a->time < b->time ? -1 : 1;
     if (a->begins != b->begins) return a->begins - b->begins;
-    if (a->forward != b->forward) return b->forward - a->forward;
-    if (a->stage != b->stage) return a->stage - b->stage;
-    return a->micro_batch - b->micro_batch;
+    if (p->forward != q->forward) return q->forward - p->forward;
+    if (p->stage != q->stage) return p->stage - q->stage;
+    return p->micro_batch - q->micro_batch;
 }
 
 static void emit(struct ht_pipe *g)
@@ -217,23 +219,13 @@ static void emit(struct ht_pipe *g)
     int64_t n = g->shape.ranks * g->n_passes;
     struct event *events = HT_NEW_ARRAY(struct event, 2 * n);
     for (int64_t k = 0; k < n; k++) {
-        const struct ht_pipe_pass *x = &g->passes[k];
-        struct event e = {x->start, k % g->n_passes, (int32_t)(k / g->n_passes), x->stage, x->micro_batch,
-                          true,     x->forward};
-        events[2 * k] = e;
-        e.time = x->end;
-        e.begins = false;
-        events[2 * k + 1] = e;
+        events[2 * k] = (struct event){g->passes[k].start, &g->passes[k], true};
+        events[2 * k + 1] = (struct event){g->passes[k].end, &g->passes[k], false};
     }
     qsort(events, (size_t)(2 * n), sizeof *events, by_time);
     for (int64_t k = 0; k < 2 * n; k++) {
-        const struct event *e = &events[k];
-        if (e->begins)
-            begin_pass(g, e->rank, e->n);
-        else if (e->forward)
-            end_forward(g, e->rank, e->stage, e->micro_batch);
-        else
-            end_backward(g, e->rank, e->stage, e->micro_batch);
+        int32_t rank = (int32_t)((events[k].pass - g->passes) / g->n_passes);
+        (events[k].begins ? begin_pass : end_pass)(g, rank, events[k].pass);
     }
     free(events);
     for (int32_t q = g->n_backward - 1; q >= 0 && !ht_pipe_offloads(g); q--) ht_pipe_step(g, q);

@@ -21,10 +21,9 @@
  *     compute                                passes
  *     h2d, d2h                               parameters of the next stage; sums of the stage before
  *     act out, act in, grad out, grad in     X and DX at stage boundaries; with blocking_sends the sender's next pass waits
- *     ckpt out, ckpt in                      decoupled: checkpoints to where their backward runs
  *     get, serve R                           parameters from another node's memory: a one-sided read by rank R, that is a
  *                                            copy through both NICs and R's port; its owner does nothing
- *     cpu, or cpu Q                          optimizer: one for all of the rank's stages, or one a backward stage
+ *     cpu                                    optimizer of all of the rank's stages
  *     verdict, agree                         whether the iteration was good: of the rank, and of all (common/plan/control.h)
  *
  * Parameters lie in host memory of the node whose rank runs the stage backward, and are fetched from there by every rank
@@ -44,23 +43,32 @@
 #include "common/plan/system.h"
 #include "common/schedule/pipeline.h"
 
+struct ht_pipe; /* common/plan/pipe_build.h */
+
+/* What a method adds to a pipeline; each may be NULL. A hook appends ops and lanes by the functions of pipe_build.h. */
+struct ht_pipe_hooks {
+    void (*add_lanes)(struct ht_pipe *g, int32_t rank); /* behind those of messages; stages may get one for their steps */
+    void (*begin)(struct ht_pipe *g, const struct ht_pipe_pass *x); /* before the first op of a pass */
+    void (*end)(struct ht_pipe *g, const struct ht_pipe_pass *x);   /* its boundary has been sent */
+};
+
 struct ht_pipe_style {
     enum ht_pipe_order order;
-    bool decoupled;
     int32_t v, d;
-    bool offload;               /* parameters and optimizer in host memory; a stage is stepped there once its sum is. Else on
-                                   the device, after all passes */
-    enum ht_control_mode own;   /* the method's own control, in the graph where the scenario asks for none */
-    enum ht_undo_kind undo;     /* of its own rollback */
-    bool recompute;         /* a block keeps nothing; a backward stage recomputes from its input. Decoupled needs it */
-    bool lane_per_stage;    /* an optimizer lane for each backward stage */
-    bool early_checkpoints; /* sent when made; else when they are wanted */
-    bool early_recompute;   /* may begin before the gradient is there */
-    bool forward_head;      /* the last forward pass runs the head, for its loss, and the backward pass runs it again; else
-                               the head runs forward in its backward pass. Only with recomputation */
-    bool strict_loss;       /* the last backward stage takes X(L+1,j) from the last forward stage; else recomputes it too */
+    int32_t (*backward_rank)(const struct ht_pipe_shape *p, int32_t q); /* where backward stages run, as in the shape */
+    bool offload;             /* parameters and optimizer in host memory; a stage is stepped there once its sum is. Else on
+                                 the device, after all passes */
+    enum ht_control_mode own; /* the method's own control, in the graph where the scenario asks for none */
+    enum ht_undo_kind undo;   /* of its own rollback */
+    bool recompute;           /* a block keeps nothing; a backward stage recomputes from its input. Stages whose backward
+                                 runs elsewhere need it */
+    bool early_recompute;     /* may begin before the gradient is there */
+    bool forward_head;        /* the last forward pass runs the head, for its loss, and the backward pass runs it again; else
+                                 the head runs forward in its backward pass. Only with recomputation */
+    bool recompute_output;    /* the last backward stage recomputes X(L+1,j), too; else the last forward stage sends it */
     bool blocking_sends;
-    bool free_messages;     /* between ranks: cost nothing */
+    bool free_messages;       /* between ranks: cost nothing */
+    struct ht_pipe_hooks hooks;
 };
 
 /* HT_INFEASIBLE, with one line, when the scenario has too few blocks for the stages, micro-batches that the order cannot
@@ -82,14 +90,18 @@ int32_t ht_pipe_first_unit(const struct ht_scenario *scenario, const struct ht_p
 /* The order's shape on the scenario. */
 struct ht_pipe_shape ht_pipe_shape_of(const struct ht_scenario *scenario, const struct ht_pipe_style *style);
 
+/* Most parameters (elements) of `count` backward stages from a multiple of it on, and of what their units keep (bytes). */
+void ht_pipe_largest_stage(const struct ht_scenario *scenario, const struct ht_pipe_style *style, int32_t count,
+                           int64_t *params, int64_t *kept_bytes);
+/* Checkpoints that a rank comes to hold: N_m v d c, where c is the input of a block. */
+int64_t ht_pipe_checkpoint_bytes(const struct ht_scenario *scenario, const struct ht_pipe_style *style);
 /*
- * Device memory by stages, in bytes, with recomputation and offloading, of the largest stage:
+ * Device memory by stages, in bytes, with recomputation and offloading, of the largest stage i:
  *
- *     coupled     3 Psi_i + N_m v c + A_i                                   parameters of two stages, gradient
- *     decoupled   max(Psi_i + Psi_i, 4 Psi_{i,k} + A_{i,k}) + N_m v d c     the same, and a gradient on its way
+ *     3 Psi_i + N_m v d c + A_i           parameters of two stages, a gradient, checkpoints
  *
- * Psi: 16-bit (FP32: 32-bit) parameters, c: input of a block, A: what the blocks of a stage keep. Fresh gradients and
- * scratch are left out: what is proved is the schedule.
+ * Psi: 16-bit (FP32: 32-bit) parameters, A: what the blocks of a stage keep. Fresh gradients and scratch are left out:
+ * what is proved is the schedule.
  */
 int64_t ht_pipe_device_bytes(const struct ht_scenario *scenario, const struct ht_pipe_style *style);
 /* Host memory of the fullest node: compute copies, master parameters and optimizer states, gradients, logs. */

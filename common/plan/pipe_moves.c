@@ -1,5 +1,5 @@
 /* Copies between device and host, and messages between ranks. */
-#include "common/plan/pipe_parts.h"
+#include "common/plan/pipe_build.h"
 
 #include <stdio.h>
 
@@ -113,13 +113,8 @@ void ht_pipe_offload(struct ht_pipe *g, int32_t q)
 
 /* ---- messages -------------------------------------------------------------------------------------------------- */
 
-struct pair {
-    int32_t send, receive;
-};
-
-/* A tensor from one device to another's; it is freed where it was. */
-static struct pair message(struct ht_pipe *g, int32_t from, int32_t to, int32_t out, int32_t in, int32_t tensor,
-                           char letter, int32_t after)
+struct ht_pipe_message ht_pipe_message(struct ht_pipe *g, int32_t from, int32_t to, int32_t out, int32_t in,
+                                       int32_t tensor, char letter, int32_t after)
 {
     struct ht_label about = g->s->tensors[tensor].label;
     int64_t bytes = g->s->tensors[tensor].bytes;
@@ -137,7 +132,7 @@ static struct pair message(struct ht_pipe *g, int32_t from, int32_t to, int32_t 
         if (!free) ht_charge_message(g->s, g->ports, receives ? from : to, false, bytes);
     }
     g->match++;
-    return (struct pair){ids[0], ids[1]};
+    return (struct ht_pipe_message){ids[0], ids[1]};
 }
 
 void ht_pipe_send_boundary(struct ht_pipe *g, int32_t from, int32_t to, int32_t tensor, int32_t for_backward)
@@ -147,16 +142,8 @@ void ht_pipe_send_boundary(struct ht_pipe *g, int32_t from, int32_t to, int32_t 
     bool gradient = t->class == HT_ACT_GRAD;
     if (from == to) return;
     int32_t mb = t->label.micro_batch;
-    struct pair p = message(g, from, to, gradient ? a->grad_out : a->act_out, gradient ? b->grad_in : b->act_in, tensor,
-                            gradient ? 'D' : 'X', -1);
+    struct ht_pipe_message p = ht_pipe_message(g, from, to, gradient ? a->grad_out : a->act_out,
+                                               gradient ? b->grad_in : b->act_in, tensor, gradient ? 'D' : 'X', -1);
     if (g->style->blocking_sends) g->sending[from] = p.send;
     if (for_backward >= 0) g->arrival[for_backward * g->n_mb + mb] = p.receive;
-}
-
-void ht_pipe_send_checkpoint(struct ht_pipe *g, int32_t q, int32_t mb, int32_t after)
-{
-    int32_t from = ht_pipe_forward_rank(&g->shape, q / g->shape.d), to = ht_pipe_backward_rank(&g->shape, q);
-    if (from == to) return;
-    message(g, from, to, g->lanes[from].ckpt_out, g->lanes[to].ckpt_in,
-            g->x[ht_pipe_at(g, ht_pipe_first_block(g, q), mb)], 'C', after);
 }

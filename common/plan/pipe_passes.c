@@ -1,5 +1,5 @@
 /* The ops of a pass, on the rank's compute lane, and of a stage's step: what each reads, makes and frees. */
-#include "common/plan/pipe_parts.h"
+#include "common/plan/pipe_build.h"
 
 #include "common/base/array.h"
 #include "common/plan/works.h"
@@ -111,7 +111,7 @@ static void forward_head(struct ht_pipe *g, int32_t rank, int64_t n, const struc
     int32_t j = x->micro_batch, u = ht_pipe_head(g);
     compute(g, rank, x, HT_OP_FORWARD, u, 1);
     read_head(g, rank, n, true);
-    on_device(g, g->x[ht_pipe_at(g, u, j)], g->style->strict_loss ? HT_NEED : HT_NEED | HT_RELEASE);
+    on_device(g, g->x[ht_pipe_at(g, u, j)], g->style->recompute_output ? HT_NEED | HT_RELEASE : HT_NEED);
     on_device(g, g->a[ht_pipe_at(g, u, j)], HT_PRODUCE | HT_RELEASE);
     on_device(g, g->logits[j], HT_PRODUCE | HT_RELEASE);
     on_device(g, ht_pipe_scratch(g, rank, u, false), HT_PRODUCE | HT_RELEASE);
@@ -128,7 +128,7 @@ void ht_pipe_forward_pass(struct ht_pipe *g, int32_t rank, int64_t n)
         read_param(g, rank, n, u, !(u == 0 && has_head && g->scenario->model.tied));
         on_device(g, g->x[at], stays(g, u) ? HT_NEED : HT_NEED | HT_RELEASE);
         on_device(g, g->a[at], g->style->recompute ? HT_PRODUCE | HT_RELEASE : HT_PRODUCE);
-        bool unused = u + 1 == head && !g->style->strict_loss && !has_head;
+        bool unused = u + 1 == head && g->style->recompute_output && !has_head;
         on_device(g, g->x[ht_pipe_at(g, u + 1, j)], unused ? HT_PRODUCE | HT_RELEASE : HT_PRODUCE);
         on_device(g, ht_pipe_scratch(g, rank, u, false), HT_PRODUCE | HT_RELEASE);
     }
@@ -160,7 +160,8 @@ static void recompute(struct ht_pipe *g, int32_t rank, int64_t n, const struct h
         on_device(g, g->x[ht_pipe_at(g, u, j)], u == begin ? HT_NEED : HT_PRODUCE);
         on_device(g, g->a[ht_pipe_at(g, u, j)], HT_PRODUCE);
     }
-    if (ht_pipe_has_head(g, x->stage) && !g->style->strict_loss) on_device(g, g->x[ht_pipe_at(g, end, j)], HT_PRODUCE);
+    if (ht_pipe_has_head(g, x->stage) && g->style->recompute_output)
+        on_device(g, g->x[ht_pipe_at(g, end, j)], HT_PRODUCE);
     on_device(g, ht_pipe_scratch(g, rank, begin, false), HT_PRODUCE | HT_RELEASE);
 }
 

@@ -1,4 +1,4 @@
-#include "common/plan/pipe_parts.h"
+#include "common/plan/pipe_build.h"
 
 #include "common/base/array.h"
 
@@ -24,16 +24,11 @@ static void add_lanes_of(struct ht_pipe *g, int32_t rank)
         l->grad_out = ht_add_lane(s, "grad out", HT_LANE_P2P, rank, HT_FIFO);
         l->grad_in = ht_add_lane(s, "grad in", HT_LANE_P2P, rank, HT_FIFO);
     }
-    if (several && g->shape.decoupled) {
-        l->ckpt_out = ht_add_lane(s, "ckpt out", HT_LANE_P2P, rank, HT_FIFO);
-        l->ckpt_in = ht_add_lane(s, "ckpt in", HT_LANE_P2P, rank, HT_FIFO);
-    }
-    if (offloads && !g->style->lane_per_stage) l->host = ht_add_lane(s, "cpu", HT_LANE_HOST, rank, HT_FIFO);
+    if (g->style->hooks.add_lanes) g->style->hooks.add_lanes(g, rank);
     for (int32_t q = g->n_backward - 1; q >= 0 && offloads; q--) {
-        char name[24];
-        if (ht_pipe_backward_rank(&g->shape, q) != rank) continue;
-        snprintf(name, sizeof name, "cpu %d", q);
-        g->stage_lane[q] = l->host >= 0 ? l->host : ht_add_lane(s, name, HT_LANE_HOST, rank, HT_FIFO);
+        if (ht_pipe_backward_rank(&g->shape, q) != rank || g->stage_lane[q] >= 0) continue;
+        if (l->host < 0) l->host = ht_add_lane(s, "cpu", HT_LANE_HOST, rank, HT_FIFO);
+        g->stage_lane[q] = l->host;
     }
     if (g->control.mode == HT_CONTROL_NONE) return;
     ht_add_lane(s, "verdict", HT_LANE_HOST, rank, HT_FIFO);

@@ -12,7 +12,7 @@ int32_t ht_pipe_forward_rank(const struct ht_pipe_shape *p, int32_t i)
 
 int32_t ht_pipe_backward_rank(const struct ht_pipe_shape *p, int32_t q)
 {
-    return p->decoupled ? p->ranks - 1 - q % p->ranks : q / p->d % p->ranks;
+    return p->backward_rank ? p->backward_rank(p, q) : q / p->d % p->ranks;
 }
 
 bool ht_pipe_is_remote(const struct ht_pipe_shape *p, int32_t q)
@@ -67,7 +67,7 @@ void ht_pipe_rank_order(const struct ht_pipe_shape *p, int32_t rank, struct ht_p
     if (p->order == HT_PIPE_AFAB) {
         afab(p, rank, &l);
     } else {
-        assert(p->d == 1 && !p->decoupled);
+        assert(p->d == 1 && !p->backward_rank);
         assert(p->order == HT_PIPE_INTERLEAVED ? p->micro_batches % p->ranks == 0 : p->v == 1);
         one_f_one_b(p, rank, &l);
     }
@@ -125,7 +125,5 @@ int64_t ht_pipe_layout(const struct ht_pipe_shape *p, int64_t forward, int64_t b
 
 int64_t ht_pipe_length(const struct ht_pipe_shape *p, int64_t forward, int64_t backward)
 {
-    int64_t v = p->v, n_m = p->micro_batches, skew = p->ranks - 1;
-    if (!p->decoupled) return (v * n_m + skew) * (forward + p->d * backward);
-    return n_m * (v * forward + v * p->d * backward) + skew * (forward > backward ? forward : backward);
+    return ((int64_t)p->v * p->micro_batches + p->ranks - 1) * (forward + p->d * backward);
 }

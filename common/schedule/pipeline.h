@@ -5,18 +5,17 @@
  * nearest the input), on N_g ranks; N_m micro-batches pass all of them.
  *
  *     forward stage i     rank  i mod N_g
- *     backward stage q    rank  (q div d) mod N_g          coupled: where its forward stage is
- *                               N_g - 1 - (q mod N_g)      decoupled (SysX)
+ *     backward stage q    rank  (q div d) mod N_g, where its forward stage is, or as a method assigns it
  *
  * Orders of a rank's passes:
  *
  *     AFAB          all forwards by rising stage, each over all micro-batches, then all backwards by falling stage:
- *                   GPipe (v = 1), Mobius (v > 1), SysX (decoupled)
- *     1F1B          N_g - r forwards, then a backward and a forward in turn (DAPPLE); v = d = 1, coupled
- *     interleaved   Megatron's 1F1B over v stages a rank; d = 1, coupled, N_g divides N_m
+ *                   GPipe (v = 1), Mobius (v > 1); the only one for an assignment of a method's own
+ *     1F1B          N_g - r forwards, then a backward and a forward in turn (DAPPLE); v = d = 1
+ *     interleaved   Megatron's 1F1B over v stages a rank; d = 1, N_g divides N_m
  *
  * Sources: GPipe: Huang et al. 2019. DAPPLE: Fan et al. 2021. Interleaved: Narayanan et al. 2021, Sec. 2.2. Mobius: Feng
- * et al. 2023. Decoupled: SysX, Sec. 3.1; its assignment is deduced from the captions of Figs. 5 and 8.
+ * et al. 2023.
  */
 #ifndef HT_SCHEDULE_PIPELINE_H
 #define HT_SCHEDULE_PIPELINE_H
@@ -31,7 +30,7 @@ struct ht_pipe_shape {
     int32_t micro_batches; /* N_m >= 1 */
     int32_t v, d;          /* >= 1 */
     enum ht_pipe_order order;
-    bool decoupled;
+    int32_t (*backward_rank)(const struct ht_pipe_shape *p, int32_t q); /* of a backward stage; NULL: its forward stage's */
 };
 
 /* One stage on one micro-batch. */
@@ -51,7 +50,7 @@ static inline int64_t ht_pipe_passes(const struct ht_pipe_shape *p)
 }
 int32_t ht_pipe_forward_rank(const struct ht_pipe_shape *p, int32_t i);
 int32_t ht_pipe_backward_rank(const struct ht_pipe_shape *p, int32_t q);
-/* The input of backward stage q, made where its forward stage runs, is wanted elsewhere (SysX, Sec. 3.1). */
+/* The input of backward stage q, made where its forward stage runs, is wanted elsewhere. */
 bool ht_pipe_is_remote(const struct ht_pipe_shape *p, int32_t q);
 
 /* The rank's passes in order: out[ht_pipe_passes]. start and end are 0. */
@@ -68,14 +67,8 @@ void ht_pipe_rank_order(const struct ht_pipe_shape *p, int32_t rank, struct ht_p
  */
 int64_t ht_pipe_layout(const struct ht_pipe_shape *p, int64_t forward, int64_t backward, struct ht_pipe_pass *passes);
 
-/*
- * Length of the compute part by closed forms; all hold for N_m >= N_g.
- *
- *     coupled     (v N_m + N_g - 1) (T_f + T_b)                                 (v = 1: SysX, eq. 2)
- *     decoupled   N_m (v T_f + v d T_b') + (N_g - 1) max(T_f, T_b')
- *
- * Neither is printed in SysX beyond eq. 2; tests hold them against ht_pipe_layout and the simulator.
- */
+/* Length of the compute part where backward stages are with their forward stages, N_m >= N_g (v = 1: SysX, eq. 2):
+   (v N_m + N_g - 1) (T_f + d T_b). Tests hold it against ht_pipe_layout and the simulator. */
 int64_t ht_pipe_length(const struct ht_pipe_shape *p, int64_t forward, int64_t backward);
 
 #endif

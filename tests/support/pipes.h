@@ -28,11 +28,8 @@ struct pipe_prices {
 static inline struct ht_scenario pipe_scenario(int64_t ranks, int64_t nodes, int64_t layers, int64_t micro_batches)
 {
     static const char *const clusters[] = {"", "sysx-1node", "sysx-2node", "", "sysx-4node"};
-    struct ht_scenario_request r = {.model = "llama-tiny",
-                                    .cluster = clusters[nodes],
-                                    .batch = micro_batches,
-                                    .micro_batch = 1,
-                                    .seq = 16};
+    struct ht_scenario_request r = {
+        .model = "llama-tiny", .cluster = clusters[nodes], .batch = micro_batches, .micro_batch = 1, .seq = 16};
     struct ht_scenario s;
     struct ht_error err = {0};
     ck_assert_msg(ht_scenario_create(&r, &err, &s) == HT_OK, "%s", err.text);
@@ -49,6 +46,29 @@ static inline struct ht_schedule *pipe_build(const struct ht_scenario *sc, const
     struct ht_error err = {0};
     ck_assert_msg(ht_pipe_build(sc, y, "pipe", &err, &s) == HT_OK, "%s", err.text);
     return s;
+}
+
+static const struct ht_pipe_style pipe_gpipe = {.order = HT_PIPE_AFAB, .v = 1, .d = 1, .blocking_sends = true};
+static const struct ht_pipe_style pipe_mobius = {.order = HT_PIPE_AFAB,
+                                                 .v = 2,
+                                                 .d = 1,
+                                                 .offload = true,
+                                                 .own = HT_CONTROL_GATE,
+                                                 .recompute = true,
+                                                 .blocking_sends = true};
+
+static inline struct ht_pipe_style pipe_with(struct ht_pipe_style y, int32_t v, int32_t d)
+{
+    y.v = v;
+    y.d = d;
+    return y;
+}
+
+/* One block a backward stage. */
+static inline struct ht_scenario pipe_scenario_for(const struct ht_pipe_style *y, int64_t ranks, int64_t nodes,
+                                                   int64_t micro_batches)
+{
+    return pipe_scenario(ranks, nodes, ranks * y->v * y->d, micro_batches);
 }
 
 struct pipe_run {
@@ -148,6 +168,28 @@ static inline void pipe_check(struct ht_scenario *sc, const struct ht_pipe_style
         for (int k = 0; k < 3; k++) ck_assert_int_eq(r.trace->iteration_end_ns[k], pipe_ns((k + 1) * iteration));
         pipe_run_free(&r);
     }
+}
+
+static inline void pipe_times(struct ht_pipe_style y, int64_t ranks, int64_t micro_batches, struct pipe_prices p,
+                              double gpu, double iteration)
+{
+    struct ht_scenario sc = pipe_scenario_for(&y, ranks, 1, micro_batches);
+    pipe_check(&sc, &y, p, gpu, iteration);
+    ht_scenario_free(&sc);
+}
+
+/* The share of four GPUs' time that is lost with four micro-batches, T_f = 1. */
+static inline void pipe_check_bubble(const struct ht_pipe_style *y, double backward, double bubble)
+{
+    struct ht_scenario sc = pipe_scenario_for(y, 4, 1, 4);
+    struct pipe_run r = pipe_run(pipe_build(&sc, y), y, (struct pipe_prices){1, backward, 0, 0, 0}, 4, 0, NULL);
+    struct ht_metrics m;
+    struct ht_error err = {0};
+    ck_assert(ht_metrics_compute(r.trace, r.cost_ns, 1, &err, &m) == HT_OK);
+    ck_assert_double_eq_tol(m.bubble_ratio, bubble, 1e-9);
+    ht_metrics_free(&m);
+    pipe_run_free(&r);
+    ht_scenario_free(&sc);
 }
 
 static inline int pipe_main(const char *name, TCase *tc)

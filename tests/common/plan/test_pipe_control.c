@@ -2,8 +2,7 @@
 #include "common/schedule/merge.h"
 #include "tests/support/pipes.h"
 
-static const struct ht_pipe_style gpipe = {
-    .order = HT_PIPE_AFAB, .v = 1, .d = 1, .early_checkpoints = true, .strict_loss = true};
+static const struct ht_pipe_style gpipe = {.order = HT_PIPE_AFAB, .v = 1, .d = 1};
 
 /* "agree agree verdict verdict U1 .." of the ops that have no micro-batch: how often, by kind, branch and rank. */
 static void expect_order(const struct ht_schedule *s, const char *expected)

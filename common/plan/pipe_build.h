@@ -1,6 +1,6 @@
-/* What the files of the pipeline builder share. Internal to common/plan; see pipe.h. */
-#ifndef HT_PLAN_PIPE_PARTS_H
-#define HT_PLAN_PIPE_PARTS_H
+/* What the files of the pipeline builder share, and what the hooks of a style work on; see pipe.h. */
+#ifndef HT_PLAN_PIPE_BUILD_H
+#define HT_PLAN_PIPE_BUILD_H
 
 #include "common/plan/links.h"
 #include "common/plan/pipe.h"
@@ -8,7 +8,8 @@
 /* Lanes of a rank; -1 where there is none. */
 struct ht_pipe_lanes {
     int32_t compute, h2d, d2h;
-    int32_t act_out, act_in, grad_out, grad_in, ckpt_out, ckpt_in, get;
+    int32_t act_out, act_in, grad_out, grad_in, get;
+    int32_t own_out, own_in; /* messages of a method's own */
     int32_t host;
 };
 
@@ -31,7 +32,7 @@ struct ht_pipe {
     int32_t *stage_of;   /* [n_units] backward stage */
     struct ht_pipe_lanes *lanes; /* [ranks] */
     struct ht_ports *ports; /* [ranks] */
-    int32_t *stage_lane; /* [n_backward] where its optimizer runs */
+    int32_t *stage_lane; /* [n_backward] where its optimizer runs; -1: not there yet */
     int32_t *serve;      /* [ranks * ranks]: lane of the owner that the reader has, or -1 */
     /* tensors, as in common/plan/single.h */
     int32_t *param, *master, *momentum, *variance, *grad;       /* [n_units] */
@@ -82,7 +83,13 @@ bool ht_pipe_visit_reads(const struct ht_pipe *g, const struct ht_pipe_visit *v,
 /* pipe_moves.c: copies and messages. */
 void ht_pipe_fetch(struct ht_pipe *g, int32_t rank, int32_t visit);
 void ht_pipe_send_boundary(struct ht_pipe *g, int32_t from, int32_t to, int32_t tensor, int32_t for_backward);
-void ht_pipe_send_checkpoint(struct ht_pipe *g, int32_t q, int32_t mb, int32_t after);
+struct ht_pipe_message {
+    int32_t send, receive; /* ops */
+};
+/* Appends a message of a tensor from one device to another's, on a lane of each, after an op (-1: none); it is freed where
+   it was. letter: of the ops' names. */
+struct ht_pipe_message ht_pipe_message(struct ht_pipe *g, int32_t from, int32_t to, int32_t out, int32_t in,
+                                       int32_t tensor, char letter, int32_t after);
 void ht_pipe_offload(struct ht_pipe *g, int32_t q);
 
 /* pipe_passes.c: the optimizer's step of a backward stage, where its sums are. */
