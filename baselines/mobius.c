@@ -84,7 +84,7 @@ const struct ht_system ht_mobius = {
     .summary = "pipeline: interleaved all-forward-all-backward, offloaded, CPU optimizer after all gradients",
     .knobs = knobs,
     .variant = HT_PIPE_AFAB,
-    .division = HT_ONE_PIPELINE,
+    .division = HT_PIPELINES,
     .ranks_control = HT_CONTROL_GATE,
     .plan = plan,
     .build = build};
@@ -96,7 +96,7 @@ const struct ht_system ht_megatron = {.name = "megatron",
                                           "pipeline: interleaved 1F1B, offloaded, CPU optimizer after all gradients",
                                       .knobs = knobs,
                                       .variant = HT_PIPE_INTERLEAVED,
-                                      .division = HT_ONE_PIPELINE,
+                                      .division = HT_PIPELINES,
                                       .ranks_control = HT_CONTROL_GATE,
                                       .plan = plan,
                                       .build = build};

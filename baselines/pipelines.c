@@ -12,8 +12,9 @@
  *
  * Every device holds its stages' parameters, optimizer states and gradients, and steps them once its backwards are
  * done. What SysX calls N_m M_a and N_g M_a (Sec. 2.1) are the activations that the first device comes to hold. GPipe's
- * own paper recomputes them: recompute=1. DAPPLE's planner of uneven stages and its data parallelism are left out:
- * blocks are shared out evenly.
+ * own paper recomputes them: recompute=1. DAPPLE's planner of uneven stages is left out: blocks are shared out evenly
+ * unless blocks= says otherwise. Its data parallelism is pipelines=2,2: two pipelines of two devices, which share the
+ * batch and all-reduce their gradients once an iteration.
  *
  * GPipe and DAPPLE send before they go on; between the two passes of a turn the interleaved order receives what it
  * needs next, as Megatron-LM does with overlapped point-to-point communication, and waits for no send.
@@ -21,21 +22,63 @@
 #include "baselines/baselines.h"
 #include "common/plan/pipe.h"
 
+#include <stdio.h>
+
 #define RECOMPUTE                                                                                                      \
     {                                                                                                                  \
         "recompute", "1: a block keeps nothing; backwards recompute from their stage's input", .max = 1                \
     }
 
-static const struct ht_knob knobs[] = {RECOMPUTE, {0}};
-static const struct ht_knob chunk_knobs[] = {{"v", "stages a device", .min = 1, .max = -1}, RECOMPUTE, {0}};
+/* clang-format off */
+#define SHAPE                                                                                                          \
+    {"pipelines", "devices of each of several pipelines", .min = 1, .max = 1 << 16, .kind = HT_VARIABLE_LIST},         \
+    {"l", "micro-batches of each pipeline", .min = 1, .max = 1 << 20, .kind = HT_VARIABLE_LIST},                       \
+    {"blocks", "blocks of each stage", .min = 1, .max = -1, .kind = HT_VARIABLE_LIST}
+/* clang-format on */
 
-static struct ht_pipe_style style_of(const struct ht_system *self, int64_t v, int64_t recompute)
+static const struct ht_knob knobs[] = {SHAPE, RECOMPUTE, {0}};
+static const struct ht_knob chunk_knobs[] = {{"v", "stages a device", .min = 1, .max = -1}, SHAPE, RECOMPUTE, {0}};
+
+/* The style that a plan says; ht_layout_destroy its layout. */
+static enum ht_status style_of(const struct ht_system *self, const struct ht_scenario *scenario, const struct ht_plan *plan,
+                               struct ht_error *err, struct ht_pipe_style *out)
 {
-    return (struct ht_pipe_style){.order = (enum ht_pipe_order)self->variant,
-                                  .v = (int32_t)v,
+    const struct ht_variable *pipelines = ht_plan_variable(plan, "pipelines"), *l = ht_plan_variable(plan, "l");
+    const struct ht_variable *blocks = ht_plan_variable(plan, "blocks");
+    struct ht_layout *layout = NULL;
+    enum ht_status status = HT_OK;
+    if (pipelines) status = ht_layout_pipelines(scenario, pipelines->n, pipelines->values, l->values, err, &layout);
+    *out = (struct ht_pipe_style){.order = (enum ht_pipe_order)self->variant,
+                                  .v = (int32_t)ht_plan_get(plan, "v"),
                                   .d = 1,
-                                  .recompute = recompute,
+                                  .layout = layout,
+                                  .blocks = blocks ? blocks->values : NULL,
+                                  .n_blocks = blocks ? blocks->n : 0,
+                                  .recompute = ht_plan_get(plan, "recompute"),
                                   .blocking_sends = self->variant != HT_PIPE_INTERLEAVED};
+    return status;
+}
+
+/* Of several pipelines: as many micro-batches as is said, or each as many as the others. */
+static enum ht_status set_pipelines(const struct ht_scenario *scenario, const struct ht_settings *settings,
+                                    struct ht_error *err, struct ht_plan *out)
+{
+    const struct ht_variable *pipelines = ht_setting_variable(settings, "pipelines"), *l = ht_setting_variable(settings, "l");
+    int64_t all = ht_scenario_micro_batches(scenario);
+    if (!pipelines && l) return ht_fail(err, HT_BAD_INPUT, "l says how many micro-batches each of several pipelines takes; pipelines is missing");
+    if (!pipelines) return HT_OK;
+    if (l && l->n != pipelines->n)
+        return ht_fail(err, HT_BAD_INPUT, "l has %d elements; expected %d, one a pipeline", l->n, pipelines->n);
+    if (!l && all % pipelines->n)
+        return ht_fail(err, HT_BAD_INPUT, "%d pipelines do not divide the %lld micro-batches; expected l as well", pipelines->n,
+                       (long long)all);
+    struct ht_variable equal = ht_variable_copy(pipelines);
+    snprintf(equal.name, sizeof(equal.name), "l");
+    for (int32_t k = 0; k < equal.n; k++) equal.values[k] = all / equal.n;
+    ht_plan_set_vector(out, pipelines);
+    ht_plan_set_vector(out, l ? l : &equal);
+    ht_variable_free(&equal);
+    return HT_OK;
 }
 
 static enum ht_status plan(const struct ht_system *self, const struct ht_scenario *scenario,
@@ -43,25 +86,33 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
                            struct ht_plan *out)
 {
     (void)profile;
+    const struct ht_variable *blocks = ht_setting_variable(settings, "blocks");
     bool chunks = self->variant == HT_PIPE_INTERLEAVED;
     int64_t most = scenario->model.layers / ht_scenario_ranks(scenario);
-    int64_t v = chunks ? ht_setting(settings, "v", most < 2 ? 1 : 2) : 1, r = ht_setting(settings, "recompute", 0);
-    struct ht_pipe_style style = style_of(self, v, r);
-    enum ht_status status = ht_pipe_check(scenario, &style, err);
-    if (status) return status;
-    *out = (struct ht_plan){.planned_bytes = {-1, 0, 0, 0}, .why = "fixed: blocks shared out evenly"};
+    struct ht_pipe_style style;
+    *out = (struct ht_plan){.planned_bytes = {-1, 0, 0, 0}};
     ht_plan_input(out, "L", "", (double)scenario->model.layers);
     ht_plan_input(out, "devices", "", (double)ht_scenario_ranks(scenario));
-    ht_plan_set(out, "v", v);
-    ht_plan_set(out, "recompute", r);
-    return HT_OK;
+    ht_plan_set(out, "v", chunks ? ht_setting(settings, "v", most < 2 ? 1 : 2) : 1);
+    enum ht_status status = set_pipelines(scenario, settings, err, out);
+    if (status) return status;
+    if (blocks) ht_plan_set_vector(out, blocks);
+    ht_plan_set(out, "recompute", ht_setting(settings, "recompute", 0));
+    snprintf(out->why, sizeof(out->why), "%s", blocks ? "blocks of stages are forced" : "fixed: blocks shared out evenly");
+    status = style_of(self, scenario, out, err, &style);
+    if (!status) status = ht_pipe_check(scenario, &style, err);
+    ht_layout_destroy((struct ht_layout *)style.layout);
+    return status;
 }
 
 static enum ht_status build(const struct ht_system *self, const struct ht_scenario *scenario, const struct ht_plan *p,
                             struct ht_error *err, struct ht_schedule **out)
 {
-    struct ht_pipe_style style = style_of(self, ht_plan_get(p, "v"), ht_plan_get(p, "recompute"));
-    return ht_pipe_build(scenario, &style, self->name, err, out);
+    struct ht_pipe_style style;
+    enum ht_status status = style_of(self, scenario, p, err, &style);
+    if (!status) status = ht_pipe_build(scenario, &style, self->name, err, out);
+    ht_layout_destroy((struct ht_layout *)style.layout);
+    return status;
 }
 
 const struct ht_system ht_gpipe = {.name = "gpipe",
@@ -70,7 +121,7 @@ const struct ht_system ht_gpipe = {.name = "gpipe",
                                    .summary = "pipeline: all forwards, then all backwards",
                                    .knobs = knobs,
                                    .variant = HT_PIPE_AFAB,
-                                   .division = HT_ONE_PIPELINE,
+                                   .division = HT_PIPELINES,
                                    .plan = plan,
                                    .build = build};
 
@@ -80,7 +131,7 @@ const struct ht_system ht_dapple = {.name = "dapple",
                                     .summary = "pipeline: one forward, one backward in turn",
                                     .knobs = knobs,
                                     .variant = HT_PIPE_1F1B,
-                                    .division = HT_ONE_PIPELINE,
+                                    .division = HT_PIPELINES,
                                     .plan = plan,
                                     .build = build};
 
@@ -90,6 +141,6 @@ const struct ht_system ht_interleaved = {.name = "interleaved",
                                          .summary = "pipeline: 1F1B over several stages a device",
                                          .knobs = chunk_knobs,
                                          .variant = HT_PIPE_INTERLEAVED,
-                                         .division = HT_ONE_PIPELINE,
+                                         .division = HT_PIPELINES,
                                          .plan = plan,
                                          .build = build};

@@ -55,7 +55,7 @@ const char *ht_system_title(const struct ht_system *system, const struct ht_scen
 static const char *parallelism(const struct ht_scenario *s, enum ht_division division)
 {
     if (ht_scenario_ranks(s) == 1) return "none";
-    return division == HT_ONE_PIPELINE ? "pipeline" : division == HT_PLANNED_REPLICAS ? "planned" : "zero3";
+    return division == HT_PIPELINES ? "pipeline" : division == HT_PLANNED_REPLICAS ? "planned" : "zero3";
 }
 
 void ht_scenario_print(const struct ht_scenario *s, enum ht_division division, FILE *out)
@@ -63,7 +63,7 @@ void ht_scenario_print(const struct ht_scenario *s, enum ht_division division, F
     char text[HT_HEADING_TEXT];
     fprintf(out, "cluster %s: %s", s->cluster->name, ht_cluster_devices(s->cluster, text, sizeof(text)));
     if (ht_scenario_ranks(s) > 1)
-        fputs(division == HT_ONE_PIPELINE       ? ", one pipeline"
+        fputs(division == HT_PIPELINES       ? ", pipelined"
               : division == HT_PLANNED_REPLICAS ? ", data-parallel as the plan says"
                                                 : ", data-parallel with ZeRO-3: parameters, gradients and optimizer states are sharded",
               out);

@@ -81,7 +81,7 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
 /* clang-format off */
 #define SYSX(NAME, TITLE, VARIANT, KNOBS, SUMMARY)                                                                       \
     {.name = NAME, .title = TITLE, .source = "Ryu et al., SysX", .summary = SUMMARY, .knobs = KNOBS, .variant = VARIANT,       \
-     .division = HT_ONE_PIPELINE, .ranks_control = VARIANT >= SYSX_CFG3 ? HT_CONTROL_ROLLBACK : HT_CONTROL_GATE,                             \
+     .division = HT_PIPELINES, .ranks_control = VARIANT >= SYSX_CFG3 ? HT_CONTROL_ROLLBACK : HT_CONTROL_GATE,                             \
      .plan = plan, .build = sysx_build}
 const struct ht_system sysx = SYSX("sysx", "SysX", SYSX_CFG3, knobs,
     "pipeline: forward and backward of a stage on different GPUs, fine backward stages, CPU optimizer at once");

@@ -38,8 +38,8 @@ int32_t sysx_backward_rank(const struct ht_pipe_shape *p, int32_t q)
 static void add_checkpoint_lanes(struct ht_pipe *g, int32_t rank)
 {
     if (g->shape.ranks == 1) return;
-    g->lanes[rank].own_out = ht_add_lane(g->s, "ckpt out", HT_LANE_P2P, rank, HT_FIFO);
-    g->lanes[rank].own_in = ht_add_lane(g->s, "ckpt in", HT_LANE_P2P, rank, HT_FIFO);
+    g->lanes[rank].own_out = ht_pipe_add_lane(g, "ckpt out", HT_LANE_P2P, rank);
+    g->lanes[rank].own_in = ht_pipe_add_lane(g, "ckpt in", HT_LANE_P2P, rank);
 }
 
 /* And an optimizer a backward stage, so that one which is late holds up no other (Sec. 4, "CPU optimizer"). */
@@ -50,7 +50,7 @@ static void add_all_lanes(struct ht_pipe *g, int32_t rank)
         char name[24];
         if (ht_pipe_backward_rank(&g->shape, q) != rank) continue;
         snprintf(name, sizeof name, "cpu %d", q);
-        g->stage_lane[q] = ht_add_lane(g->s, name, HT_LANE_HOST, rank, HT_FIFO);
+        g->stage_lane[q] = ht_pipe_add_lane(g, name, HT_LANE_HOST, rank);
     }
 }
 

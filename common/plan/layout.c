@@ -53,18 +53,29 @@ static void copy(const struct ht_scenario *sc, int32_t unit, struct ht_layout *l
     for (int32_t r = 0; r < l->n_ranks; r++) l->shards[unit * l->n_ranks + r] = (struct ht_shard){0, params, params};
 }
 
-static void deal_out(const struct ht_portion *portions, struct ht_layout *l)
+/* The next replica, which takes the next ranks and micro-batches. */
+static void add_replica(struct ht_layout *l, int32_t n_ranks, int64_t n, int64_t micro_batch)
 {
-    int64_t sequence = 0;
-    l->alike = true;
-    for (int32_t r = 0; r < l->n_ranks; r++) {
-        int32_t n = (int32_t)portions[r].count;
-        l->replicas[r] = (struct ht_replica){l->n_micro_batches, n, sequence, portions[r].micro_batch};
-        l->alike &= n == portions[0].count && portions[r].micro_batch == portions[0].micro_batch;
-        l->n_micro_batches += n;
-        sequence += n * portions[r].micro_batch;
-        if (n > l->rounds) l->rounds = n;
+    struct ht_replica x = {0, n_ranks, l->n_micro_batches, (int32_t)n, 0, micro_batch};
+    if (l->n_replicas) {
+        const struct ht_replica *last = &l->replicas[l->n_replicas - 1];
+        x.first_rank = last->first_rank + last->n_ranks;
+        x.first_sequence = last->first_sequence + last->n_micro_batches * last->micro_batch;
     }
+    l->replicas[l->n_replicas++] = x;
+    l->alike = l->n_replicas == 1 || (l->alike && n == l->replicas[0].n_micro_batches && micro_batch == l->replicas[0].micro_batch);
+    l->n_micro_batches += x.n_micro_batches;
+    if (n > l->rounds) l->rounds = x.n_micro_batches;
+}
+
+static struct ht_layout *create(const struct ht_scenario *sc, enum ht_sharding sharding, int32_t n_replicas)
+{
+    struct ht_layout *l = HT_NEW(struct ht_layout);
+    *l = (struct ht_layout){.sharding = sharding,
+                            .n_ranks = (int32_t)ht_scenario_ranks(sc),
+                            .n_units = (int32_t)ht_model_units(&sc->model)};
+    l->replicas = HT_NEW_ARRAY(struct ht_replica, n_replicas);
+    return l;
 }
 
 enum ht_status ht_layout_uneven(const struct ht_scenario *sc, enum ht_sharding sharding,
@@ -88,11 +99,9 @@ enum ht_status ht_layout_uneven(const struct ht_scenario *sc, enum ht_sharding s
         return ht_fail(err, HT_BAD_INPUT, "%lld micro-batches make too large a graph of '%s'; expected at most %lld",
                        (long long)micro_batches, sc->model.name, (long long)most);
     if (shares == 0 && sharding == HT_SHARD_ALL) return ht_fail(err, HT_BAD_INPUT, "no rank has a share of the parameters");
-    struct ht_layout *l = HT_NEW(struct ht_layout);
-    *l = (struct ht_layout){.sharding = sharding, .n_ranks = ranks, .n_units = (int32_t)ht_model_units(&sc->model)};
-    l->replicas = HT_NEW_ARRAY(struct ht_replica, ranks);
+    struct ht_layout *l = create(sc, sharding, ranks);
+    for (int32_t r = 0; r < ranks; r++) add_replica(l, 1, portions[r].count, portions[r].micro_batch);
     l->shards = HT_NEW_ARRAY(struct ht_shard, l->n_units * ranks);
-    deal_out(portions, l);
     for (int32_t u = 0; u < l->n_units; u++) {
         if (sharding == HT_SHARD_NONE)
             copy(sc, u, l);
@@ -130,6 +139,26 @@ enum ht_status ht_layout_equal(const struct ht_scenario *sc, struct ht_error *er
     return status;
 }
 
+enum ht_status ht_layout_pipelines(const struct ht_scenario *sc, int32_t n, const int64_t *ranks,
+                                   const int64_t *micro_batches, struct ht_error *err, struct ht_layout **out)
+{
+    int64_t all_ranks = 0, all = 0;
+    for (int32_t k = 0; k < n; k++) {
+        all_ranks += ranks[k];
+        all += micro_batches[k];
+    }
+    if (all_ranks != ht_scenario_ranks(sc))
+        return ht_fail(err, HT_BAD_INPUT, "the pipelines have %lld devices; cluster '%s' has %lld", (long long)all_ranks,
+                       sc->cluster->name, (long long)ht_scenario_ranks(sc));
+    if (all != ht_scenario_micro_batches(sc))
+        return ht_fail(err, HT_BAD_INPUT, "the pipelines have %lld micro-batches; the batch has %lld", (long long)all,
+                       (long long)ht_scenario_micro_batches(sc));
+    struct ht_layout *l = create(sc, HT_SHARD_NONE, n);
+    for (int32_t k = 0; k < n; k++) add_replica(l, (int32_t)ranks[k], micro_batches[k], sc->micro_batch);
+    *out = l;
+    return HT_OK;
+}
+
 void ht_layout_destroy(struct ht_layout *l)
 {
     if (!l) return;
@@ -159,7 +188,7 @@ int32_t ht_layout_round(const struct ht_layout *l, int32_t micro_batch)
 void ht_layout_slice(const struct ht_layout *l, struct ht_schedule *s)
 {
     struct ht_slice *slices = HT_NEW_ARRAY(struct ht_slice, l->n_micro_batches);
-    for (int32_t r = 0; r < l->n_ranks; r++) {
+    for (int32_t r = 0; r < l->n_replicas; r++) {
         const struct ht_replica *x = &l->replicas[r];
         for (int32_t j = 0; j < x->n_micro_batches; j++)
             slices[x->first_micro_batch + j] = (struct ht_slice){x->first_sequence + j * x->micro_batch, x->micro_batch};

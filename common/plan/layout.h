@@ -2,9 +2,8 @@
  * A layout: who computes what of the batch, and who holds what of the parameters. A plan decides it; the builder, and
  * through the graph's slices and shards also the verifier and the data loader, go by it.
  *
- * A replica is one copy of the computation. Here every rank is one; ranks that share a replica's work are its stages or
- * parts. A replica takes its micro-batches one after the other, each of the same size, and the replicas together take
- * the batch:
+ * A replica is one copy of the computation: a rank, or consecutive ranks that are the stages of a pipeline. It takes its
+ * micro-batches one after the other, each of the same size, and the replicas together take the batch:
  *
  *     rank 0   | 0 0 | 1 1 | 2 2 |                 3 micro-batches of 2 sequences
  *     rank 1                     | 3 |             1 of 1
@@ -13,7 +12,7 @@
  *
  * Shards cut a unit's parameters, gradient and optimizer states over the ranks, one after the other. They may be uneven
  * and empty; even ones are padded to one size, so that every rank moves and steps the same. Without sharding every rank
- * holds all of every unit.
+ * holds all of every unit. In a pipeline whole units lie where their stage runs, which common/schedule/pipeline.h says.
  */
 #ifndef HT_PLAN_LAYOUT_H
 #define HT_PLAN_LAYOUT_H
@@ -29,6 +28,7 @@ struct ht_portion {
 };
 
 struct ht_replica {
+    int32_t first_rank, n_ranks;
     int32_t first_micro_batch, n_micro_batches; /* of the iteration */
     int64_t first_sequence, micro_batch;        /* its j-th holds [first_sequence + j micro_batch, + micro_batch) */
 };
@@ -45,12 +45,12 @@ enum ht_sharding {
 
 struct ht_layout {
     enum ht_sharding sharding;
-    int32_t n_ranks, n_units;
+    int32_t n_ranks, n_units, n_replicas;
     int32_t n_micro_batches;     /* of the iteration, over all replicas */
     int32_t rounds;              /* micro-batches of the replica that has most */
     bool alike;                  /* every replica has as many, of one size */
-    struct ht_replica *replicas; /* [n_ranks] */
-    struct ht_shard *shards;     /* [n_units * n_ranks] */
+    struct ht_replica *replicas; /* [n_replicas]; data-parallel: [n_ranks] */
+    struct ht_shard *shards;     /* [n_units * n_ranks]; NULL for pipelines */
 };
 
 /* All ranks alike: rank r has the r-th part of the batch, in micro-batches of the scenario's size, and 1/N of every
@@ -62,6 +62,11 @@ enum ht_status ht_layout_equal(const struct ht_scenario *scenario, struct ht_err
    too large, no rank has a share, or a rank has no micro-batch though nothing is sharded. */
 enum ht_status ht_layout_uneven(const struct ht_scenario *scenario, enum ht_sharding sharding,
                                 const struct ht_portion *portions, struct ht_error *err, struct ht_layout **out);
+
+/* n pipelines of so many ranks each, first to last, which take so many micro-batches of the scenario's size. HT_BAD_INPUT
+   where they do not add up to the cluster or to the batch. */
+enum ht_status ht_layout_pipelines(const struct ht_scenario *scenario, int32_t n, const int64_t *ranks,
+                                   const int64_t *micro_batches, struct ht_error *err, struct ht_layout **out);
 void ht_layout_destroy(struct ht_layout *l); /* accepts NULL */
 
 const struct ht_shard *ht_layout_shard(const struct ht_layout *l, int32_t unit, int32_t rank);

@@ -185,7 +185,7 @@ void ht_charge_copy(struct ht_schedule *s, const struct ht_ports *ports, enum ht
     if (to == HT_DISK) use(s, p->disk_write, (int64_t)ceil((double)bytes * p->write_weight));
 }
 
-void ht_charge_collective(struct ht_schedule *s, const struct ht_ports *ports, int64_t bytes)
+void ht_charge_collective(struct ht_schedule *s, const struct ht_ports *ports, bool crosses, int64_t bytes)
 {
     const struct ht_ports *p = of_last(s, ports);
     if (p->emulated) {
@@ -197,7 +197,7 @@ void ht_charge_collective(struct ht_schedule *s, const struct ht_ports *ports, i
             use(s, in ? p->nvlink_in : p->nvlink_out, bytes);
         else
             use_port(s, p, in, bytes);
-        if (p->leads) use(s, in ? p->nic_in : p->nic_out, bytes);
+        if (crosses) use(s, in ? p->nic_in : p->nic_out, bytes);
     }
 }
 

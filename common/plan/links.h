@@ -54,8 +54,9 @@ void ht_charge_copy(struct ht_schedule *s, const struct ht_ports *ports, enum ht
                     int64_t bytes);
 
 /* A collective's member, which sends and receives `bytes`: NVLink in both directions, else port and uplink, as without
-   peer access between devices. The node's leading rank takes the NIC too. */
-void ht_charge_collective(struct ht_schedule *s, const struct ht_ports *ports, int64_t bytes);
+   peer access between devices. crosses: it takes the NIC too, as one member a node does in a ring over several (of all
+   ranks the one that leads its node). */
+void ht_charge_collective(struct ht_schedule *s, const struct ht_ports *ports, bool crosses, int64_t bytes);
 
 /* A message's member; the op's kind says which. peer: the other one's rank. Inside a node a message takes NVLink, or the
    sender's port up and the receiver's down, and stays below shared uplinks; between nodes the ports and both NICs.

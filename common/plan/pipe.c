@@ -2,26 +2,64 @@
 
 #include "common/base/array.h"
 #include "common/kernels/undo.h"
+#include "common/schedule/merge.h"
 
 #include <stdlib.h>
 
 /* ---- shape ----------------------------------------------------------------------------------------------------- */
 
-struct ht_pipe_shape ht_pipe_shape_of(const struct ht_scenario *scenario, const struct ht_pipe_style *y)
+/* The pipeline that all ranks are, unless there are several. */
+static struct ht_replica replica_of(const struct ht_scenario *sc, const struct ht_pipe_style *y, int32_t k)
 {
-    return (struct ht_pipe_shape){.ranks = (int32_t)ht_scenario_ranks(scenario),
-                                  .micro_batches = (int32_t)ht_scenario_micro_batches(scenario),
+    if (y->layout) return y->layout->replicas[k];
+    return (struct ht_replica){.n_ranks = (int32_t)ht_scenario_ranks(sc),
+                               .n_micro_batches = (int32_t)ht_scenario_micro_batches(sc),
+                               .micro_batch = sc->micro_batch};
+}
+
+static int32_t pipelines(const struct ht_pipe_style *y)
+{
+    return y->layout ? y->layout->n_replicas : 1;
+}
+
+static struct ht_pipe_shape shape_of(const struct ht_pipe_style *y, const struct ht_replica *x)
+{
+    return (struct ht_pipe_shape){.ranks = x->n_ranks,
+                                  .micro_batches = x->n_micro_batches,
                                   .v = y->v,
                                   .d = y->d,
                                   .order = y->order,
                                   .backward_rank = y->backward_rank};
 }
 
+struct ht_pipe_shape ht_pipe_shape_of(const struct ht_scenario *scenario, const struct ht_pipe_style *y)
+{
+    struct ht_replica all = replica_of(scenario, y, 0);
+    return shape_of(y, &all);
+}
+
+/* First unit of backward stage q of n. */
+static int32_t first_unit(const struct ht_scenario *sc, const struct ht_pipe_style *y, int64_t n, int32_t q)
+{
+    int64_t block = y->blocks ? 0 : q * sc->model.layers / n;
+    if (q == 0) return 0;
+    if (q == n) return (int32_t)ht_model_units(&sc->model);
+    for (int32_t i = 0; i < q && y->blocks; i++) block += y->blocks[i];
+    return (int32_t)(1 + block);
+}
+
 int32_t ht_pipe_first_unit(const struct ht_scenario *scenario, const struct ht_pipe_style *y, int32_t q)
 {
-    int64_t n = ht_scenario_ranks(scenario) * y->v * y->d;
-    if (q == 0) return 0;
-    return (int32_t)(q == n ? ht_model_units(&scenario->model) : 1 + q * scenario->model.layers / n);
+    return first_unit(scenario, y, ht_scenario_ranks(scenario) * y->v * y->d, q);
+}
+
+int32_t ht_pipe_holder(const struct ht_pipe *g, int32_t k, int32_t unit)
+{
+    const struct ht_replica *x = &g->style->layout->replicas[k];
+    struct ht_pipe_shape shape = shape_of(g->style, x);
+    int32_t n = ht_pipe_backward_stages(&shape), q = n - 1;
+    while (first_unit(g->scenario, g->style, n, q) > unit) q--;
+    return x->first_rank + ht_pipe_backward_rank(&shape, q);
 }
 
 /* Is the control of the graph the method's own, with its own way to undo steps? On one device a scenario's takes its
@@ -33,10 +71,23 @@ static bool is_own(const struct ht_scenario *scenario, const struct ht_pipe_styl
     return c->mode == style->own && ht_scenario_ranks(scenario) > 1 && c->options.clip == 0;
 }
 
-enum ht_status ht_pipe_check(const struct ht_scenario *scenario, const struct ht_pipe_style *y, struct ht_error *err)
+static enum ht_status check_blocks(const struct ht_model *m, const struct ht_pipe_style *y, int64_t stages,
+                                   struct ht_error *err)
+{
+    int64_t sum = 0;
+    if (!y->blocks) return HT_OK;
+    for (int32_t i = 0; i < y->n_blocks; i++) sum += y->blocks[i];
+    if (y->n_blocks != stages)
+        return ht_fail(err, HT_BAD_INPUT, "blocks of %d stages for a pipeline of %lld", y->n_blocks, (long long)stages);
+    if (sum == m->layers) return HT_OK;
+    return ht_fail(err, HT_BAD_INPUT, "the stages have %lld blocks; %s has %lld", (long long)sum, m->name, (long long)m->layers);
+}
+
+static enum ht_status check_pipeline(const struct ht_scenario *scenario, const struct ht_pipe_style *y,
+                                     const struct ht_replica *x, struct ht_error *err)
 {
     const struct ht_model *m = &scenario->model;
-    struct ht_pipe_shape p = ht_pipe_shape_of(scenario, y);
+    struct ht_pipe_shape p = shape_of(y, x);
     int64_t stages = (int64_t)p.ranks * p.v * p.d;
     if (m->layers < stages)
         return ht_fail(err, HT_INFEASIBLE,
@@ -52,6 +103,16 @@ enum ht_status ht_pipe_check(const struct ht_scenario *scenario, const struct ht
         return ht_fail(err, HT_INFEASIBLE,
                        "the interleaved order takes micro-batches in rounds of %d, one a device; there are %d", p.ranks,
                        p.micro_batches);
+    return check_blocks(m, y, stages, err);
+}
+
+enum ht_status ht_pipe_check(const struct ht_scenario *scenario, const struct ht_pipe_style *y, struct ht_error *err)
+{
+    for (int32_t k = 0; k < pipelines(y); k++) {
+        struct ht_replica x = replica_of(scenario, y, k);
+        enum ht_status status = check_pipeline(scenario, y, &x, err);
+        if (status) return status;
+    }
     if (scenario->control.mode == HT_CONTROL_ROLLBACK && y->undo == HT_UNDO_UNLOGGED && is_own(scenario, y))
         return ht_fail(err, HT_INFEASIBLE,
                        "control 'rollback' with a step that keeps no log: what it undoes is not exact");
@@ -228,6 +289,7 @@ static void emit(struct ht_pipe *g)
         (events[k].begins ? begin_pass : end_pass)(g, rank, events[k].pass);
     }
     free(events);
+    for (int32_t u = g->n_units - 1; u >= 0 && g->style->layout; u--) ht_pipe_all_reduce(g, u);
     for (int32_t q = g->n_backward - 1; q >= 0 && !ht_pipe_offloads(g); q--) ht_pipe_step(g, q);
 }
 
@@ -240,21 +302,25 @@ static int32_t *none(int64_t n)
     return v;
 }
 
-enum ht_status ht_pipe_build(const struct ht_scenario *scenario, const struct ht_pipe_style *style, const char *name,
-                             struct ht_error *err, struct ht_schedule **out)
+/* Pipeline k, under control. */
+static enum ht_status write_draft(const struct ht_scenario *scenario, const struct ht_pipe_style *style, int32_t k,
+                                  const char *name, struct ht_error *err, struct ht_schedule **out)
 {
-    struct ht_pipe g = {.scenario = scenario, .style = style, .shape = ht_pipe_shape_of(scenario, style)};
+    struct ht_pipe g = {.scenario = scenario, .style = style, .replica = replica_of(scenario, style, k)};
     struct ht_control_style control_style = {.undo = is_own(scenario, style) ? style->undo : HT_UNDO_AND_REDO};
+    g.shape = shape_of(style, &g.replica);
     g.control = scenario->control;
     if (g.control.mode == HT_CONTROL_NONE) g.control.mode = style->own;
     g.s = ht_links_schedule(scenario, name);
+    if (style->layout) ht_layout_slice(style->layout, g.s);
     g.n_units = g.s->n_units;
-    g.n_mb = g.s->n_micro_batches;
+    g.n_mb = g.replica.n_micro_batches;
+    g.sums = (style->layout ? style->layout->rounds : g.n_mb) > 1;
     g.n_forward = ht_pipe_forward_stages(&g.shape);
     g.n_backward = ht_pipe_backward_stages(&g.shape);
     g.first = HT_NEW_ARRAY(int32_t, g.n_backward + 1);
     g.stage_of = HT_NEW_ARRAY(int32_t, g.n_units);
-    for (int32_t q = 0; q <= g.n_backward; q++) g.first[q] = ht_pipe_first_unit(scenario, style, q);
+    for (int32_t q = 0; q <= g.n_backward; q++) g.first[q] = first_unit(scenario, style, g.n_backward, q);
     for (int32_t q = 0; q < g.n_backward; q++)
         for (int32_t u = g.first[q]; u < g.first[q + 1]; u++) g.stage_of[u] = q;
     g.computed = none(g.shape.ranks);
@@ -272,6 +338,15 @@ enum ht_status ht_pipe_build(const struct ht_scenario *scenario, const struct ht
     free(g.ports);
     enum ht_status status = ht_control_apply(g.s, &g.control, control_style, err, out);
     ht_schedule_destroy(g.s);
-    if (!status) ht_schedule_link(*out);
     return status;
+}
+
+enum ht_status ht_pipe_build(const struct ht_scenario *scenario, const struct ht_pipe_style *style, const char *name,
+                             struct ht_error *err, struct ht_schedule **out)
+{
+    int32_t n = pipelines(style);
+    struct ht_schedule **drafts = HT_NEW_ARRAY(struct ht_schedule *, n);
+    enum ht_status status = HT_OK;
+    for (int32_t k = 0; k < n && !status; k++) status = write_draft(scenario, style, k, name, err, &drafts[k]);
+    return ht_schedule_join(drafts, n, status, err, out);
 }

@@ -3,8 +3,8 @@
  * offloading, parameters and optimizer in host memory. What a system is, is a struct ht_pipe_style; the orders stand in
  * common/schedule/pipeline.h.
  *
- * Units to stages. Backward stage q holds an equal share of the blocks (sizes differ by one where they do not divide),
- * the first one the embedding too, the last one the head; forward stage i is backward stages d i .. d i + d - 1. The head
+ * Units to stages. Backward stage q holds an equal share of the blocks (sizes differ by one where they do not divide), or as
+ * many as the plan says, the first one the embedding too, the last one the head; forward stage i is backward stages d i .. d i + d - 1. The head
  * runs forward where and when its backward does, so that the logits of one micro-batch are held at a time: what reaches
  * it is X(L+1,j), a message like others.
  *
@@ -26,6 +26,11 @@
  *     cpu                                    optimizer of all of the rank's stages
  *     verdict, agree                         whether the iteration was good: of the rank, and of all (common/plan/control.h)
  *
+ * Several pipelines, of the same or of different depth, share the batch (common/plan/layout.h). Each is a draft; once all
+ * passes are there, a unit's gradients are all-reduced over the ranks that hold it, units falling:
+ *
+ *     reduce   AR(L+1) AR(L) ..               the one order of all pipelines; each starts when its sum is there
+ *
  * Parameters lie in host memory of the node whose rank runs the stage backward, and are fetched from there by every rank
  * that uses them. A rank has two buffers: a visit (consecutive passes over the same stage) is fetched once the visit
  * before last has ended, and freed when it ends.
@@ -40,6 +45,7 @@
 #ifndef HT_PLAN_PIPE_H
 #define HT_PLAN_PIPE_H
 
+#include "common/plan/layout.h"
 #include "common/plan/system.h"
 #include "common/schedule/pipeline.h"
 
@@ -55,6 +61,9 @@ struct ht_pipe_hooks {
 struct ht_pipe_style {
     enum ht_pipe_order order;
     int32_t v, d;
+    const struct ht_layout *layout; /* of several pipelines, which keep everything on the devices; NULL: one of all ranks */
+    const int64_t *blocks;          /* [n_blocks] of each backward stage; NULL: as even as can be */
+    int32_t n_blocks;
     int32_t (*backward_rank)(const struct ht_pipe_shape *p, int32_t q); /* where backward stages run, as in the shape */
     bool offload;             /* parameters and optimizer in host memory; a stage is stepped there once its sum is. Else on
                                  the device, after all passes */
@@ -72,7 +81,8 @@ struct ht_pipe_style {
 };
 
 /* HT_INFEASIBLE, with one line, when the scenario has too few blocks for the stages, micro-batches that the order cannot
-   take, a tied table on two ranks, or asks for an exact undo of steps that keep no log. */
+   take, a tied table on two ranks, or asks for an exact undo of steps that keep no log. HT_BAD_INPUT for blocks that are
+   not the stages' or the model's. */
 enum ht_status ht_pipe_check(const struct ht_scenario *scenario, const struct ht_pipe_style *style,
                              struct ht_error *err);
 
@@ -84,7 +94,7 @@ enum ht_status ht_pipe_check(const struct ht_scenario *scenario, const struct ht
 enum ht_status ht_pipe_build(const struct ht_scenario *scenario, const struct ht_pipe_style *style, const char *name,
                              struct ht_error *err, struct ht_schedule **out);
 
-/* First unit of backward stage q; of N_sb the number of units. */
+/* Of one pipeline of all ranks. First unit of backward stage q; of N_sb the number of units. */
 int32_t ht_pipe_first_unit(const struct ht_scenario *scenario, const struct ht_pipe_style *style, int32_t q);
 
 /* The order's shape on the scenario. */

@@ -8,7 +8,7 @@
 /* Lanes of a rank; -1 where there is none. */
 struct ht_pipe_lanes {
     int32_t compute, h2d, d2h;
-    int32_t act_out, act_in, grad_out, grad_in, get;
+    int32_t act_out, act_in, grad_out, grad_in, get, reduce;
     int32_t own_out, own_in; /* messages of a method's own */
     int32_t host;
 };
@@ -21,9 +21,12 @@ struct ht_pipe_visit {
     int32_t last_op;                     /* its last compute op, once emitted */
 };
 
+/* A pipeline. Its ranks and micro-batches count from 0; in the graph they are the replica's. */
 struct ht_pipe {
     const struct ht_scenario *scenario;
     const struct ht_pipe_style *style;
+    struct ht_replica replica;
+    bool sums; /* gradients are sums of micro-batches, in this pipeline or another */
     struct ht_pipe_shape shape;
     struct ht_schedule *s;
     int32_t n_units, n_mb, n_forward, n_backward;
@@ -53,6 +56,7 @@ struct ht_pipe {
 enum { HT_PIPE_UNIT_KINDS = 3 };
 
 static inline int64_t ht_pipe_at(const struct ht_pipe *g, int32_t unit, int32_t mb) { return (int64_t)unit * g->n_mb + mb; }
+static inline int32_t ht_pipe_rank(const struct ht_pipe *g, int32_t rank) { return g->replica.first_rank + rank; }
 static inline bool ht_pipe_offloads(const struct ht_pipe *g) { return g->style->offload; }
 static inline int32_t ht_pipe_head(const struct ht_pipe *g) { return g->n_units - 1; }
 /* Who steps a unit, and in whose node's memory it lies. */
@@ -60,6 +64,8 @@ static inline int32_t ht_pipe_owner(const struct ht_pipe *g, int32_t unit)
 {
     return ht_pipe_backward_rank(&g->shape, g->stage_of[unit]);
 }
+/* pipe.c: in the graph, the rank of pipeline k that steps a unit. */
+int32_t ht_pipe_holder(const struct ht_pipe *g, int32_t k, int32_t unit);
 /* The first block of a backward stage, and one past its last. */
 int32_t ht_pipe_first_block(const struct ht_pipe *g, int32_t q);
 int32_t ht_pipe_end_block(const struct ht_pipe *g, int32_t q);
@@ -69,6 +75,7 @@ bool ht_pipe_forward_reads(const struct ht_pipe *g, int32_t i, int32_t unit);
 bool ht_pipe_backward_reads(const struct ht_pipe *g, int32_t q, int32_t unit);
 
 /* pipe_rows.c: lanes, resources, tensors, residents. */
+int32_t ht_pipe_add_lane(struct ht_pipe *g, const char *name, enum ht_lane_kind kind, int32_t rank); /* FIFO */
 void ht_pipe_add_rows(struct ht_pipe *g);
 void ht_pipe_free_rows(struct ht_pipe *g);
 int32_t ht_pipe_scratch(struct ht_pipe *g, int32_t rank, int32_t unit, bool backward); /* tensor, or -1 */
@@ -91,6 +98,9 @@ struct ht_pipe_message {
 struct ht_pipe_message ht_pipe_message(struct ht_pipe *g, int32_t from, int32_t to, int32_t out, int32_t in,
                                        int32_t tensor, char letter, int32_t after);
 void ht_pipe_offload(struct ht_pipe *g, int32_t q);
+
+/* pipe_moves.c: the unit's gradients of all pipelines are added up where each has its own. */
+void ht_pipe_all_reduce(struct ht_pipe *g, int32_t unit);
 
 /* pipe_passes.c: the optimizer's step of a backward stage, where its sums are. */
 void ht_pipe_step(struct ht_pipe *g, int32_t q);

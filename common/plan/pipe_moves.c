@@ -23,7 +23,7 @@ static bool brings(const struct ht_pipe *g, int32_t rank, int32_t k, int32_t uni
 
 static bool is_remote(const struct ht_pipe *g, int32_t rank, int32_t unit)
 {
-    return g->s->rank_node[ht_pipe_owner(g, unit)] != g->s->rank_node[rank];
+    return g->s->rank_node[ht_pipe_rank(g, ht_pipe_owner(g, unit))] != g->s->rank_node[ht_pipe_rank(g, rank)];
 }
 
 static int32_t get_lanes(struct ht_pipe *g, int32_t rank, int32_t owner)
@@ -31,8 +31,8 @@ static int32_t get_lanes(struct ht_pipe *g, int32_t rank, int32_t owner)
     int32_t *serve = &g->serve[owner * g->shape.ranks + rank];
     char name[24];
     snprintf(name, sizeof name, "serve %d", rank);
-    if (g->lanes[rank].get < 0) g->lanes[rank].get = ht_add_lane(g->s, "get", HT_LANE_P2P, rank, HT_FIFO);
-    if (*serve < 0) *serve = ht_add_lane(g->s, name, HT_LANE_P2P, owner, HT_FIFO);
+    if (g->lanes[rank].get < 0) g->lanes[rank].get = ht_pipe_add_lane(g, "get", HT_LANE_P2P, rank);
+    if (*serve < 0) *serve = ht_pipe_add_lane(g, name, HT_LANE_P2P, owner);
     return *serve;
 }
 
@@ -59,7 +59,7 @@ static void get(struct ht_pipe *g, int32_t rank, int32_t begin, int32_t end, int
         ht_op_after(g->s, after);
         for (int32_t u = begin; u < end; u++)
             ht_op_effect(g->s, g->param[u], receives ? HT_DEVICE : HT_HOST, receives ? HT_PRODUCE : HT_NEED);
-        ht_charge_message(g->s, g->ports, receives ? owner : rank, true, bytes);
+        ht_charge_message(g->s, g->ports, ht_pipe_rank(g, receives ? owner : rank), true, bytes);
     }
     g->match++;
 }
@@ -111,6 +111,38 @@ void ht_pipe_offload(struct ht_pipe *g, int32_t q)
     }
 }
 
+/* ---- several pipelines ------------------------------------------------------------------------------------------ */
+
+/* Does this member take its node's NIC? The first of the group's there does, if the group is on several nodes. */
+static bool crosses(const struct ht_pipe *g, int32_t rank, int32_t unit)
+{
+    const int32_t *node = g->s->rank_node;
+    bool elsewhere = false;
+    for (int32_t k = 0; k < g->style->layout->n_replicas; k++) {
+        int32_t other = ht_pipe_holder(g, k, unit);
+        if (other < rank && node[other] == node[rank]) return false;
+        elsewhere |= node[other] != node[rank];
+    }
+    return elsewhere;
+}
+
+/* A ring reduces and gathers: (n - 1) / n of the elements, twice. */
+void ht_pipe_all_reduce(struct ht_pipe *g, int32_t unit)
+{
+    const struct ht_numerics *n = &g->scenario->numerics;
+    int32_t rank = ht_pipe_owner(g, unit), members = g->style->layout->n_replicas;
+    enum ht_dtype dtype = g->sums ? n->accumulate : n->reduce;
+    int64_t part = (ht_unit_params(&g->scenario->model, unit) + members - 1) / members;
+    struct ht_work w = {.kind = HT_OP_ALL_REDUCE, .where = HT_LANE_COLLECTIVE, .tp = 1, .ranks = members, .grad_dtype = dtype};
+    w.bytes = 2 * part * (members - 1) * ht_dtype_bytes(dtype);
+    ht_add_op(g->s, HT_OP_ALL_REDUCE, g->lanes[rank].reduce, (struct ht_label){unit, 1, HT_ALL_SUB_OPS, -1},
+              ht_add_work(g->s, &w));
+    ht_op_name(g->s, "AR%d", unit);
+    ht_op_match(g->s, g->match++);
+    ht_op_effect(g->s, g->grad[unit], HT_DEVICE, HT_UPDATE);
+    ht_charge_collective(g->s, g->ports, crosses(g, ht_pipe_rank(g, rank), unit), w.bytes);
+}
+
 /* ---- messages -------------------------------------------------------------------------------------------------- */
 
 struct ht_pipe_message ht_pipe_message(struct ht_pipe *g, int32_t from, int32_t to, int32_t out, int32_t in,
@@ -125,11 +157,11 @@ struct ht_pipe_message ht_pipe_message(struct ht_pipe *g, int32_t from, int32_t 
         enum ht_op_kind kind = receives ? HT_OP_RECEIVE : HT_OP_SEND;
         struct ht_work w = {.kind = kind, .where = HT_LANE_P2P, .tp = 1, .ranks = 2, .bytes = bytes, .free = free};
         ids[receives] = ht_add_op(g->s, kind, receives ? in : out, about, ht_add_work(g->s, &w));
-        ht_op_name(g->s, "%c%d.%d", letter, about.unit, about.micro_batch);
+        ht_op_name(g->s, "%c%d.%d", letter, about.unit, about.micro_batch - g->replica.first_micro_batch);
         ht_op_match(g->s, g->match);
         ht_op_after(g->s, after);
         ht_op_effect(g->s, tensor, HT_DEVICE, receives ? HT_PRODUCE : HT_NEED | HT_RELEASE);
-        if (!free) ht_charge_message(g->s, g->ports, receives ? from : to, false, bytes);
+        if (!free) ht_charge_message(g->s, g->ports, ht_pipe_rank(g, receives ? from : to), false, bytes);
     }
     g->match++;
     return (struct ht_pipe_message){ids[0], ids[1]};
@@ -141,7 +173,7 @@ void ht_pipe_send_boundary(struct ht_pipe *g, int32_t from, int32_t to, int32_t 
     const struct ht_pipe_lanes *a = &g->lanes[from], *b = &g->lanes[to];
     bool gradient = t->class == HT_ACT_GRAD;
     if (from == to) return;
-    int32_t mb = t->label.micro_batch;
+    int32_t mb = t->label.micro_batch - g->replica.first_micro_batch;
     struct ht_pipe_message p = ht_pipe_message(g, from, to, gradient ? a->grad_out : a->act_out,
                                                gradient ? b->grad_in : b->act_in, tensor, gradient ? 'D' : 'X', -1);
     if (g->style->blocking_sends) g->sending[from] = p.send;

@@ -70,7 +70,7 @@ static int32_t compute(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pas
                        int32_t unit, int32_t n)
 {
     struct ht_work w = ht_scenario_work(g->scenario, kind, HT_LANE_COMPUTE, unit);
-    struct ht_label about = {unit, n, HT_ALL_SUB_OPS, x->micro_batch};
+    struct ht_label about = {unit, n, HT_ALL_SUB_OPS, g->replica.first_micro_batch + x->micro_batch};
     w.n_units = n;
     if (kind == HT_OP_ACCUMULATE) {
         w.params = ht_unit_params(&g->scenario->model, unit);
@@ -230,7 +230,7 @@ void ht_pipe_step(struct ht_pipe *g, int32_t q)
     const struct ht_numerics *n = &g->scenario->numerics;
     struct ht_work w = ht_scenario_work(g->scenario, HT_OP_OPTIMIZER_STEP, g->s->lanes[lane].kind, begin);
     for (int32_t u = begin; u < end; u++) w.params += ht_unit_params(&g->scenario->model, u);
-    w.grad_dtype = g->n_mb > 1 ? n->accumulate : n->grad;
+    w.grad_dtype = g->sums ? n->accumulate : n->grad;
     ht_add_op(g->s, HT_OP_OPTIMIZER_STEP, lane, (struct ht_label){begin, end - begin, HT_ALL_SUB_OPS, -1},
               ht_add_work(g->s, &w));
     ht_op_name(g->s, "%c%d", offloads ? 'O' : 'U', q);

@@ -7,39 +7,45 @@
 
 /* ---- lanes ----------------------------------------------------------------------------------------------------- */
 
+int32_t ht_pipe_add_lane(struct ht_pipe *g, const char *name, enum ht_lane_kind kind, int32_t rank)
+{
+    return ht_add_lane(g->s, name, kind, ht_pipe_rank(g, rank), HT_FIFO);
+}
+
 static void add_lanes_of(struct ht_pipe *g, int32_t rank)
 {
-    struct ht_schedule *s = g->s;
     struct ht_pipe_lanes *l = &g->lanes[rank];
     bool several = g->shape.ranks > 1, offloads = ht_pipe_offloads(g);
-    *l = (struct ht_pipe_lanes){-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1};
-    l->compute = ht_add_lane(s, "compute", HT_LANE_COMPUTE, rank, HT_FIFO);
+    *l = (struct ht_pipe_lanes){-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1};
+    l->compute = ht_pipe_add_lane(g, "compute", HT_LANE_COMPUTE, rank);
     if (offloads) {
-        l->h2d = ht_add_lane(s, "h2d", HT_LANE_H2D, rank, HT_FIFO);
-        l->d2h = ht_add_lane(s, "d2h", HT_LANE_D2H, rank, HT_FIFO);
+        l->h2d = ht_pipe_add_lane(g, "h2d", HT_LANE_H2D, rank);
+        l->d2h = ht_pipe_add_lane(g, "d2h", HT_LANE_D2H, rank);
     }
     if (several) {
-        l->act_out = ht_add_lane(s, "act out", HT_LANE_P2P, rank, HT_FIFO);
-        l->act_in = ht_add_lane(s, "act in", HT_LANE_P2P, rank, HT_FIFO);
-        l->grad_out = ht_add_lane(s, "grad out", HT_LANE_P2P, rank, HT_FIFO);
-        l->grad_in = ht_add_lane(s, "grad in", HT_LANE_P2P, rank, HT_FIFO);
+        l->act_out = ht_pipe_add_lane(g, "act out", HT_LANE_P2P, rank);
+        l->act_in = ht_pipe_add_lane(g, "act in", HT_LANE_P2P, rank);
+        l->grad_out = ht_pipe_add_lane(g, "grad out", HT_LANE_P2P, rank);
+        l->grad_in = ht_pipe_add_lane(g, "grad in", HT_LANE_P2P, rank);
     }
+    if (g->style->layout) l->reduce = ht_pipe_add_lane(g, "reduce", HT_LANE_COLLECTIVE, rank);
     if (g->style->hooks.add_lanes) g->style->hooks.add_lanes(g, rank);
     for (int32_t q = g->n_backward - 1; q >= 0 && offloads; q--) {
         if (ht_pipe_backward_rank(&g->shape, q) != rank || g->stage_lane[q] >= 0) continue;
-        if (l->host < 0) l->host = ht_add_lane(s, "cpu", HT_LANE_HOST, rank, HT_FIFO);
+        if (l->host < 0) l->host = ht_pipe_add_lane(g, "cpu", HT_LANE_HOST, rank);
         g->stage_lane[q] = l->host;
     }
     if (g->control.mode == HT_CONTROL_NONE) return;
-    ht_add_lane(s, "verdict", HT_LANE_HOST, rank, HT_FIFO);
-    if (several) ht_add_lane(s, "agree", HT_LANE_COLLECTIVE, rank, HT_FIFO);
+    ht_pipe_add_lane(g, "verdict", HT_LANE_HOST, rank);
+    if (g->s->n_ranks > 1) ht_pipe_add_lane(g, "agree", HT_LANE_COLLECTIVE, rank);
 }
 
 /* ---- tensors --------------------------------------------------------------------------------------------------- */
 
-static struct ht_label label(int32_t unit, int32_t mb)
+static struct ht_label label(const struct ht_pipe *g, int32_t unit, int32_t mb)
 {
-    return (struct ht_label){.unit = unit, .n_units = 1, .sub_ops = HT_ALL_SUB_OPS, .micro_batch = mb};
+    int32_t number = mb < 0 ? -1 : g->replica.first_micro_batch + mb;
+    return (struct ht_label){.unit = unit, .n_units = 1, .sub_ops = HT_ALL_SUB_OPS, .micro_batch = number};
 }
 
 static int32_t row(struct ht_pipe *g, enum ht_tensor_class class, int32_t unit, int32_t mb, int64_t bytes,
@@ -48,7 +54,7 @@ static int32_t row(struct ht_pipe *g, enum ht_tensor_class class, int32_t unit, 
     if (bytes == 0) return -1;
     return ht_add_tensor(
         g->s, (struct ht_tensor){
-                  .class = class, .label = label(unit, mb), .bytes = bytes, .shard_end = elements, .rank = rank});
+                  .class = class, .label = label(g, unit, mb), .bytes = bytes, .shard_end = elements, .rank = ht_pipe_rank(g, rank)});
 }
 
 static void add_parameters(struct ht_pipe *g, int32_t u)
@@ -60,7 +66,7 @@ static void add_parameters(struct ht_pipe *g, int32_t u)
     g->master[u] = ht_numerics_has_master(n) ? row(g, HT_MASTER, u, -1, params * 4, params, owner) : -1;
     g->momentum[u] = row(g, HT_MOMENTUM, u, -1, params * 4, params, owner);
     g->variance[u] = row(g, HT_VARIANCE, u, -1, params * 4, params, owner);
-    g->grad[u] = row(g, HT_GRAD, u, -1, params * ht_dtype_bytes(g->n_mb > 1 ? n->accumulate : n->grad), params, owner);
+    g->grad[u] = row(g, HT_GRAD, u, -1, params * ht_dtype_bytes(g->sums ? n->accumulate : n->grad), params, owner);
     for (int32_t j = 0; j < g->n_mb; j++)
         g->grad_mb[ht_pipe_at(g, u, j)] =
             j ? row(g, HT_GRAD, u, j, params * ht_dtype_bytes(n->grad), params, owner) : -1;
@@ -68,7 +74,7 @@ static void add_parameters(struct ht_pipe *g, int32_t u)
     bool offloads = ht_pipe_offloads(g);
     int32_t resident[] = {g->param[u], g->master[u], g->momentum[u], g->variance[u], offloads ? g->grad[u] : -1};
     for (size_t i = 0; i < HT_COUNT(resident); i++)
-        if (resident[i] >= 0) ht_add_resident(g->s, resident[i], offloads ? HT_HOST : HT_DEVICE, owner);
+        if (resident[i] >= 0) ht_add_resident(g->s, resident[i], offloads ? HT_HOST : HT_DEVICE, ht_pipe_rank(g, owner));
 }
 
 static void add_activations(struct ht_pipe *g, int32_t u, int32_t j)

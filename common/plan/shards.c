@@ -66,7 +66,7 @@ static void collective(struct ht_single *g, enum ht_op_kind kind, int32_t lane, 
     w.bytes = sent * ht_dtype_bytes(dtype);
     /* About no micro-batch: the ranks' are different ones. */
     ht_add_op(s, kind, lane, ht_single_label(g, unit, -1), ht_add_work(s, &w));
-    ht_charge_collective(s, g->ports, w.bytes);
+    ht_charge_collective(s, g->ports, g->ports[g->rank].leads, w.bytes);
     ht_single_chain(g);
 }
 

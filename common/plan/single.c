@@ -156,20 +156,10 @@ static enum ht_status build(const struct ht_scenario *scenario, const struct ht_
                             const struct ht_program *program, struct ht_error *err, struct ht_schedule **out)
 {
     int32_t ranks = layout->n_ranks, n = 0;
-    struct ht_schedule **drafts = HT_NEW_ARRAY(struct ht_schedule *, ranks), *graph = NULL;
+    struct ht_schedule **drafts = HT_NEW_ARRAY(struct ht_schedule *, ranks);
     enum ht_status status = HT_OK;
     for (; n < ranks && !status; n++) status = write_draft(scenario, layout, program, n, err, &drafts[n]);
-    if (!status && ranks > 1) status = ht_schedule_merge(drafts, ranks, err, &graph);
-    if (!status && ranks == 1) {
-        graph = drafts[0];
-        drafts[0] = NULL;
-    }
-    for (int32_t i = 0; i < ranks; i++) ht_schedule_destroy(drafts[i]);
-    free(drafts);
-    if (status) return status;
-    ht_schedule_link(graph);
-    *out = graph;
-    return HT_OK;
+    return ht_schedule_join(drafts, ranks, status, err, out);
 }
 
 enum ht_status ht_build_graph(const struct ht_scenario *scenario, const struct ht_program *program, struct ht_error *err,

@@ -197,3 +197,20 @@ enum ht_status ht_schedule_merge(struct ht_schedule *const *drafts, int32_t n, s
     free(next);
     return status;
 }
+
+enum ht_status ht_schedule_join(struct ht_schedule **drafts, int32_t n, enum ht_status status, struct ht_error *err,
+                                struct ht_schedule **out)
+{
+    struct ht_schedule *graph = NULL;
+    if (!status && n > 1) status = ht_schedule_merge(drafts, n, err, &graph);
+    if (!status && n == 1) {
+        graph = drafts[0];
+        drafts[0] = NULL;
+    }
+    for (int32_t i = 0; i < n; i++) ht_schedule_destroy(drafts[i]);
+    free(drafts);
+    if (status) return status;
+    ht_schedule_link(graph);
+    *out = graph;
+    return HT_OK;
+}

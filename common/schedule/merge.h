@@ -29,4 +29,9 @@
 enum ht_status ht_schedule_merge(struct ht_schedule *const *drafts, int32_t n, struct ht_error *err,
                                  struct ht_schedule **out);
 
+/* Makes the graph: merges the drafts and links it. Takes the drafts and their array over, all or, where writing them has
+   ended with another status than HT_OK, some of them; that status is then the result. */
+enum ht_status ht_schedule_join(struct ht_schedule **drafts, int32_t n, enum ht_status status, struct ht_error *err,
+                                struct ht_schedule **out);
+
 #endif

@@ -67,7 +67,7 @@ START_TEST(every_system_and_c_is_proved)
                 struct ht_scenario sc = scenario_of(rank_counts[n], micro_batch, fp32 ? "fp32" : "fp16");
                 const struct ht_system *system;
                 for (size_t i = 0; (system = ht_system_at(i)) != NULL; i++)
-                    for (int64_t c = 0; c <= sc.model.layers && system->division != HT_ONE_PIPELINE; c += 3)
+                    for (int64_t c = 0; c <= sc.model.layers && system->division != HT_PIPELINES; c += 3)
                         plan_and_prove(system, &sc, c);
                 ht_scenario_free(&sc);
             }
@@ -127,7 +127,7 @@ START_TEST(runs_in_the_memory_that_was_proved)
             struct ht_profile *costs = ht_profile_modelled(sc.cluster);
             const struct ht_system *system;
             for (size_t i = 0; (system = ht_system_at(i)) != NULL; i++) {
-                if (system->division == HT_ONE_PIPELINE) continue;
+                if (system->division == HT_PIPELINES) continue;
                 struct ht_settings none = {0};
                 struct ht_error err = {0};
                 struct ht_plan plan = {0};

@@ -154,6 +154,34 @@ START_TEST(no_layouts)
 }
 END_TEST
 
+/* Pipelines of three devices and of one: 2 and 4 micro-batches of 2 sequences. */
+START_TEST(pipelines_by_hand)
+{
+    struct ht_scenario s = scenario_of(4, 12, 2);
+    struct ht_error err = {0};
+    struct ht_layout *l = NULL;
+    ck_assert_msg(ht_layout_pipelines(&s, 2, (int64_t[]){3, 1}, (int64_t[]){2, 4}, &err, &l) == HT_OK, "%s", err.text);
+    static const struct ht_replica expected[] = {{0, 3, 0, 2, 0, 2}, {3, 1, 2, 4, 4, 2}};
+    ck_assert_int_eq(l->n_replicas, 2);
+    ck_assert_mem_eq(l->replicas, expected, sizeof expected);
+    ck_assert_int_eq(l->n_micro_batches, 6);
+    ck_assert_int_eq(l->rounds, 4);
+    struct ht_schedule *g = ht_schedule_create("slices", 4, 1, NULL);
+    ht_layout_slice(l, g);
+    for (int32_t j = 0; j < 6; j++) {
+        ck_assert_int_eq(g->slices[j].first, 2 * j);
+        ck_assert_int_eq(g->slices[j].count, 2);
+    }
+    ht_schedule_destroy(g);
+    ht_layout_destroy(l);
+    ck_assert_int_eq(ht_layout_pipelines(&s, 2, (int64_t[]){2, 1}, (int64_t[]){2, 4}, &err, &l), HT_BAD_INPUT);
+    ck_assert_str_eq(err.text, "the pipelines have 3 devices; cluster 'autohete-4gpu' has 4");
+    ck_assert_int_eq(ht_layout_pipelines(&s, 2, (int64_t[]){2, 2}, (int64_t[]){2, 2}, &err, &l), HT_BAD_INPUT);
+    ck_assert_str_eq(err.text, "the pipelines have 4 micro-batches; the batch has 6");
+    ht_scenario_free(&s);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("layout");
@@ -163,6 +191,7 @@ int main(void)
     tcase_add_test(t, equal_ranks);
     tcase_add_test(t, random_portions);
     tcase_add_test(t, no_layouts);
+    tcase_add_test(t, pipelines_by_hand);
     suite_add_tcase(suite, t);
     SRunner *r = srunner_create(suite);
     srunner_run_all(r, CK_NORMAL);

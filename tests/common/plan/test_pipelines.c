@@ -1,0 +1,141 @@
+/* Several pipelines that share a batch: of any depths, proved and simulated in the memory that was proved; who takes part
+   in an all-reduce, and when it starts, by hand. */
+#include "common/base/rng.h"
+#include "common/profile/profile.h"
+#include "common/schedule/places.h"
+#include "tests/support/pipes.h"
+
+enum { MOST = 4 };
+
+/* One all-reduce a unit and pipeline, in groups of the ranks that hold it. */
+static void check_all_reduces(const struct ht_schedule *s, int32_t n_pipelines)
+{
+    int32_t n = 0;
+    for (int32_t op = 0; op < s->n_ops; op++) {
+        const struct ht_op *x = &s->ops[op];
+        if (x->kind != HT_OP_ALL_REDUCE || x->label.unit < 0) continue;
+        if (op == 0 || s->ops[op - 1].match != x->match) {
+            ck_assert_int_eq(ht_step_end(s, op) - op, n_pipelines);
+            ck_assert_int_eq(x->label.unit, s->n_units - 1 - n / n_pipelines); /* units fall */
+        }
+        ck_assert_int_eq(s->effects_begin[op + 1] - s->effects_begin[op], 1);
+        ck_assert_int_eq(s->tensors[s->effects[s->effects_begin[op]].tensor].rank, ht_op_rank(s, op));
+        n++;
+    }
+    ck_assert_int_eq(n, n_pipelines * s->n_units);
+}
+
+START_TEST(any_depths)
+{
+    static const enum ht_pipe_order orders[] = {HT_PIPE_AFAB, HT_PIPE_1F1B, HT_PIPE_INTERLEAVED};
+    static const enum ht_control_mode controls[] = {HT_CONTROL_NONE, HT_CONTROL_GATE, HT_CONTROL_ROLLBACK};
+    int built = 0;
+    for (uint64_t seed = 0; seed < 200; seed++) {
+        uint64_t i = 0;
+        int32_t n = 2 + (int32_t)ht_random_below(seed, i++, 3), v = 1 + (int32_t)ht_random_below(seed, i++, 2);
+        int64_t ranks[MOST], l[MOST], all_ranks = 0, all = 0;
+        for (int32_t k = 0; k < n; k++) {
+            all_ranks += ranks[k] = 1 + (int64_t)ht_random_below(seed, i++, 3);
+            all += l[k] = 1 + (int64_t)ht_random_below(seed, i++, 5);
+        }
+        int64_t nodes = all_ranks % 2 ? 1 : 1 + (int64_t)ht_random_below(seed, i++, 2);
+        struct ht_scenario sc = pipe_scenario(all_ranks, nodes, 3 * v + (int64_t)ht_random_below(seed, i++, 4), all);
+        sc.control.mode = controls[ht_random_below(seed, i++, 3)];
+        struct ht_layout *layout = NULL;
+        struct ht_error err = {0};
+        ck_assert_msg(ht_layout_pipelines(&sc, n, ranks, l, &err, &layout) == HT_OK, "%s", err.text);
+        struct ht_pipe_style y = {.order = orders[seed % 3], .v = seed % 3 == 2 ? v : 1, .d = 1, .layout = layout, .recompute = seed & 8,
+                                  .blocking_sends = seed & 16};
+        if (ht_pipe_check(&sc, &y, &err) == HT_OK) {
+            struct ht_schedule *s = pipe_build(&sc, &y);
+            struct ht_verdict verdict;
+            ck_assert_msg(ht_schedule_verify(s, &err, &verdict) == HT_OK, "seed %d: %s", (int)seed, err.text);
+            check_all_reduces(s, n);
+            for (int32_t sp = 0; sp < ht_n_spaces(s); sp++) s->capacity_bytes[sp] = verdict.spaces[sp].peak_bytes;
+            struct ht_profile *costs = ht_profile_modelled(sc.cluster);
+            int64_t *cost_ns = HT_NEW_ARRAY(int64_t, s->n_ops);
+            struct ht_sim_options o = {.iterations = 3, .issue_ahead = 2, .jitter_percent = 40, .seed = seed};
+            struct ht_trace *t = NULL;
+            ck_assert_msg(ht_profile_costs(costs, s, cost_ns, &err) == HT_OK, "%s", err.text);
+            ck_assert_msg(ht_sim_run(s, cost_ns, &o, &err, &t) == HT_OK, "seed %d: %s", (int)seed, err.text);
+            ht_trace_destroy(t);
+            ht_profile_destroy(costs);
+            free(cost_ns);
+            ht_verdict_free(&verdict);
+            ht_schedule_destroy(s);
+            built++;
+        }
+        ht_layout_destroy(layout);
+        ht_scenario_free(&sc);
+    }
+    ck_assert_int_gt(built, 100);
+}
+END_TEST
+
+/* Two GPipes of two devices, two blocks, one and three micro-batches; T_f = 1, T_b = 2. The last device's gradients are
+   there at 3 in the first and at 3 + 1 + 3 x 2 = 10 in the second: f f f at 1, 2, 3, then b b b. */
+START_TEST(all_reduces_start_when_the_last_has_its_sum)
+{
+    struct ht_scenario sc = pipe_scenario(4, 1, 2, 4);
+    struct ht_error err = {0};
+    struct ht_layout *layout = NULL;
+    ck_assert_msg(ht_layout_pipelines(&sc, 2, (int64_t[]){2, 2}, (int64_t[]){1, 3}, &err, &layout) == HT_OK, "%s", err.text);
+    struct ht_pipe_style y = pipe_gpipe;
+    y.layout = layout;
+    struct pipe_run r = pipe_run(pipe_build(&sc, &y), &y, (struct pipe_prices){.forward = 1, .backward = 2}, 1, 0, NULL);
+    ck_assert_double_eq_tol(pipe_start(&r, 0, "AR2"), 10, 1e-9); /* the block of the last stages */
+    ck_assert_double_eq_tol(pipe_start(&r, 0, "AR1"), 12, 1e-9); /* that of the first: a backward later */
+    pipe_run_free(&r);
+    ht_layout_destroy(layout);
+    ht_scenario_free(&sc);
+}
+END_TEST
+
+START_TEST(blocks_of_stages)
+{
+    static const struct {
+        int64_t blocks[3];
+        int32_t n;
+        const char *says;
+    } cases[] = {
+        {{3, 1, 1}, 3, NULL},
+        {{3, 2}, 2, "blocks of 2 stages for a pipeline of 3"},
+        {{3, 1, 2}, 3, "the stages have 6 blocks; llama-tiny has 5"},
+    };
+    for (size_t i = 0; i < HT_COUNT(cases); i++) {
+        struct ht_scenario sc = pipe_scenario(3, 1, 5, 2);
+        struct ht_pipe_style y = pipe_gpipe;
+        struct ht_error err = {0};
+        y.blocks = cases[i].blocks;
+        y.n_blocks = cases[i].n;
+        ck_assert_int_eq(ht_pipe_check(&sc, &y, &err), cases[i].says ? HT_BAD_INPUT : HT_OK);
+        if (cases[i].says) {
+            ck_assert_str_eq(err.text, cases[i].says);
+        } else {
+            static const int32_t rank_of[] = {0, 0, 0, 0, 1, 2, 2}; /* embedding, blocks, head */
+            struct ht_schedule *s = pipe_build(&sc, &y);
+            ck_assert_msg(ht_schedule_verify(s, &err, NULL) == HT_OK, "%s", err.text);
+            for (int32_t t = 0; t < s->n_tensors; t++)
+                if (s->tensors[t].class == HT_PARAM) ck_assert_int_eq(s->tensors[t].rank, rank_of[s->tensors[t].label.unit]);
+            ht_schedule_destroy(s);
+        }
+        ht_scenario_free(&sc);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("pipelines");
+    TCase *t = tcase_create("pipelines");
+    tcase_set_timeout(t, 120);
+    tcase_add_test(t, any_depths);
+    tcase_add_test(t, all_reduces_start_when_the_last_has_its_sum);
+    tcase_add_test(t, blocks_of_stages);
+    suite_add_tcase(suite, t);
+    SRunner *r = srunner_create(suite);
+    srunner_run_all(r, CK_NORMAL);
+    int failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed != 0;
+}

@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# Several pipelines that share the batch, of the same and of different depth, trained over ranks: in_memory's losses, with each control.
+set -euo pipefail
+# shellcheck source=tests/harness/support.sh
+. "$(dirname "$0")/support.sh"
+cd "$work"
+model=(--model llama-tiny --seq 16)
+
+four=(sim gpipe "${model[@]}" --cluster autohete-4gpu --batch 8 --micro-batch 1)
+refused 2 "the pipelines have 3 devices; cluster 'autohete-4gpu' has 4" "${four[@]}" --set pipelines=2,1 --set l=4,4
+refused 2 "the pipelines have 7 micro-batches; the batch has 8" "${four[@]}" --set pipelines=2,2 --set l=4,3
+refused 2 "l has 1 elements; expected 2, one a pipeline" "${four[@]}" --set pipelines=2,2 --set l=8
+refused 2 "3 pipelines do not divide the 8 micro-batches; expected l as well" "${four[@]}" --set pipelines=2,1,1
+refused 2 "l says how many micro-batches each of several pipelines takes; pipelines is missing" "${four[@]}" --set l=8
+refused 2 "blocks of 2 stages for a pipeline of 4" "${four[@]}" --set blocks=2,2
+refused 2 "the stages have 5 blocks; llama-tiny has 4" "${four[@]}" --set blocks=2,1,1,1
+
+common=("${model[@]}" --data "$text" --steps 4)
+needs_ranks "${common[@]}"
+
+near() {
+    "$python" - "$@" <<'PY' || fail "not within $1: $(paste "$2" "$3")"
+import sys
+a, b = ([float(line.split(",")[1]) for line in list(open(name))[1:]] for name in sys.argv[2:])
+assert len(a) == len(b) > 0
+sys.exit(max(abs(x - y) for x, y in zip(a, b)) > float(sys.argv[1]))
+PY
+}
+
+# With one micro-batch a pipeline sums are those of one rank.
+run 0 train in_memory "${common[@]}" --batch 2 --micro-batch 1 --losses one.csv
+for shape in pipelines=2,2 pipelines=3,1; do
+    run 0 train dapple "${common[@]}" --batch 2 --micro-batch 1 --ranks 4 --set $shape --losses u.csv
+    cmp -s one.csv u.csv || fail "dapple $shape: $(paste one.csv u.csv)"
+done
+
+for control in none gate rollback; do
+    judged=$([ $control = none ] || echo "--clip 0.5 --inject-overflow 2:3")
+    # shellcheck disable=SC2086 # words
+    run 0 train in_memory "${common[@]}" --batch 8 --micro-batch 1 --control $control $judged --losses one.csv
+    for system in 'gpipe --set pipelines=2,2 --set blocks=3,1' 'dapple --set pipelines=3,1 --set l=3,5' 'interleaved --set v=2 --set pipelines=2,2'; do
+        # shellcheck disable=SC2086 # words
+        run 0 train $system "${common[@]}" --batch 8 --micro-batch 1 --ranks 4 --control $control $judged --losses u.csv
+        near 1e-6 one.csv u.csv
+    done
+done
+
+# What one shape has written another one reads.
+pipelines=(--batch 8 --micro-batch 1 --ranks 4 --checkpoint ck)
+run 0 train dapple "${model[@]}" --data "$text" --steps 2 "${pipelines[@]}" --set pipelines=3,1 --set l=3,5
+run 0 train gpipe "${common[@]}" "${pipelines[@]}" --resume --set pipelines=1,3 --set l=6,2 --losses u.csv
+run 0 train in_memory "${common[@]}" --batch 8 --micro-batch 1 --losses one.csv
+near 1e-6 one.csv u.csv
+finish
