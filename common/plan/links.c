@@ -117,8 +117,10 @@ static void add_rank(struct ht_schedule *s, const struct ht_cluster *cluster, bo
     p->one_core = p->emulated && m->cpu.cores * m->cpu.sockets == 1;
     for (int32_t k = 0; k < place; k++) {
         const struct ht_ports *q = p - place + k;
-        if (k * m->domains / m->n_gpus == domain) p->cores = q->cores, p->dram = q->dram;
-        if (k / each == place / each) p->switch_d2h = q->switch_d2h, p->switch_h2d = q->switch_h2d;
+        bool real = !q->emulated && !p->emulated;
+        if (k * m->domains / m->n_gpus == domain) p->cores = q->cores;
+        if (k * m->domains / m->n_gpus == domain && real) p->dram = q->dram;
+        if (k / each == place / each && real) p->switch_d2h = q->switch_d2h, p->switch_h2d = q->switch_h2d;
         p->nic_out = q->nic_out, p->nic_in = q->nic_in;
         p->disk_read = q->disk_read, p->disk_write = q->disk_write, p->write_weight = q->write_weight;
         p->leads &= q->emulated;
@@ -168,7 +170,7 @@ void ht_charge_work(struct ht_schedule *s, const struct ht_ports *ports, int64_t
         return;
     }
     use(s, p->cores, p->host_cores);
-    if (!p->emulated) use(s, p->dram, bytes);
+    use(s, p->dram, bytes);
 }
 
 void ht_charge_copy(struct ht_schedule *s, const struct ht_ports *ports, enum ht_tier from, enum ht_tier to,

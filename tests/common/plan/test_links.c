@@ -10,8 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A node of `gpus` devices over `domains`, with two SSDs. PCIe: 16 GB/s at 1; DRAM: 40 GB/s at 1; 8 cores. */
-static struct ht_scenario scenario_of(int gpus, int domains, bool duplex_disk)
+/* A node of devices (a list of the cluster's file) over `domains`, with two SSDs. PCIe: 16 GB/s at 1; DRAM: 40 GB/s at
+ * 1; 8 cores. */
+static struct ht_scenario scenario_of(const char *gpus, int domains, bool duplex_disk)
 {
     char text[1024];
     struct ht_error err = {0};
@@ -22,7 +23,7 @@ static struct ht_scenario scenario_of(int gpus, int domains, bool duplex_disk)
         "name: made\nsource: test\nnodes:\n"
         "  - cpu: {name: c, cores: 8, dram: 40 GB/s, dram_efficiency: 1, adam_efficiency: 1, core_flops: 1 TFLOP/s,\n"
         "          gemm_efficiency: 1, source: test}\n"
-        "    ram: 64 GB\n    domains: %d\n    gpus: [{type: a100-40gb, count: %d}]\n"
+        "    ram: 64 GB\n    domains: %d\n    gpus: [%s]\n"
         "    pcie: {name: p, bandwidth: 16 GB/s, efficiency: 1, duplex: true, latency: 0 us, source: test}\n"
         "    ssds: {type: {name: d, capacity: 1 TB, read: 5 GB/s, write: 2 GB/s, duplex: %s, latency: 0 us, source: "
         "test},\n"
@@ -46,12 +47,19 @@ struct graph {
     struct ht_ports *ports;
 };
 
-static struct graph graph_of(int gpus, int domains, bool duplex_disk)
+static struct graph graph_on(const char *gpus, int domains, bool duplex_disk)
 {
     struct graph g = {.sc = scenario_of(gpus, domains, duplex_disk)};
     g.s = ht_links_schedule(&g.sc, "links");
     g.ports = ht_links_add(g.s, g.sc.cluster, false);
     return g;
+}
+
+static struct graph graph_of(int gpus, int domains, bool duplex_disk)
+{
+    char text[64];
+    snprintf(text, sizeof text, "{type: a100-40gb, count: %d}", gpus);
+    return graph_on(text, domains, duplex_disk);
 }
 
 static void free_graph(struct graph *g)
@@ -186,6 +194,27 @@ START_TEST(a_domain_has_its_own_memory)
 }
 END_TEST
 
+/* Two real devices with an emulated one between them: both have the node's memory, and the first speaks for the node;
+   the emulated one has cores only, of which its copies keep one busy. */
+START_TEST(real_and_emulated)
+{
+    struct graph g =
+        graph_on("{type: a100-40gb}, {type: {name: e, memory: 1 GB, fp32: 1 TFLOP/s, memory_bandwidth: 1 GB/s, "
+                 "gemm_efficiency: 1, memory_efficiency: 1, launch: 1 us, cores: 2, source: test}}, "
+                 "{type: a100-40gb}",
+                 1, false);
+    ck_assert_int_eq(g.ports[2].dram, g.ports[0].dram);
+    ck_assert_int_eq(g.ports[1].dram, -1);
+    ck_assert_int_eq(g.ports[1].pcie_h2d, -1);
+    ck_assert_int_eq(g.ports[2].cores, g.ports[1].cores);
+    ck_assert(g.ports[0].leads && !g.ports[2].leads);
+    add_op(&g, HT_OP_COPY, HT_LANE_H2D, 1, 5);
+    ht_charge_copy(g.s, g.ports, HT_HOST, HT_DEVICE, 5);
+    takes(&g, 0, 1, "cores=1");
+    free_graph(&g);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("links");
@@ -194,6 +223,7 @@ int main(void)
     tcase_add_test(t, duplex_disk);
     tcase_add_test(t, domains);
     tcase_add_test(t, a_domain_has_its_own_memory);
+    tcase_add_test(t, real_and_emulated);
     suite_add_tcase(suite, t);
     SRunner *r = srunner_create(suite);
     srunner_run_all(r, CK_NORMAL);
