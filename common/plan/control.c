@@ -154,7 +154,15 @@ struct site {
     enum ht_tier tier;
 };
 
-/* Where a step's gradients are final. */
+/* The last op of the group that an op is in. */
+static int32_t group_end(const struct ht_schedule *s, int32_t op)
+{
+    int32_t match = s->ops[op].match;
+    while (match >= 0 && op + 1 < s->n_ops && s->ops[op + 1].match == match) op++;
+    return op;
+}
+
+/* Where a step's gradients are final; what is judged after a member of a group comes after all of it. */
 static enum ht_status find_site(const struct ht_rebuild *r, const struct site *sites, struct ht_controlled_step *x,
                                 struct ht_error *err)
 {
@@ -165,7 +173,8 @@ static enum ht_status find_site(const struct ht_rebuild *r, const struct site *s
         if (!site.op) return refuse(r, x->op, err, "reads a gradient that nothing has written before");
         if (x->judged_after >= 0 && site.tier != x->judged_in)
             return refuse(r, x->op, err, "steps with gradients that are in two tiers");
-        if (site.op - 1 > x->judged_after) x->judged_after = site.op - 1;
+        int32_t end = group_end(s, site.op - 1);
+        if (end > x->judged_after) x->judged_after = end;
         x->judged_in = site.tier;
     }
     return HT_OK;
