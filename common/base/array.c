@@ -32,6 +32,13 @@ void *ht_alloc_array(size_t n, size_t bytes)
     return ht_alloc(all);
 }
 
+int32_t *ht_alloc_ids(int64_t n)
+{
+    int32_t *ids = HT_NEW_ARRAY(int32_t, n);
+    for (int64_t i = 0; i < n; i++) ids[i] = -1;
+    return ids;
+}
+
 void *ht_alloc_aligned(size_t alignment, size_t bytes)
 {
     void *p = aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);

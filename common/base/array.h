@@ -12,12 +12,14 @@
 #define HT_BASE_ARRAY_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 /* Names a rank's launcher in the rank's environment (common/comm/launch.h). */
 #define HT_LAUNCHER_VARIABLE "HETBENCH_LAUNCHER"
 
 void *ht_alloc(size_t bytes); /* zeroed; bytes 0 gives a valid pointer */
 void *ht_alloc_array(size_t n, size_t bytes);
+int32_t *ht_alloc_ids(int64_t n);       /* n times -1: no op, row or lane yet */
 void *ht_alloc_aligned(size_t alignment, size_t bytes); /* zeroed; a power of two */
 void *ht_realloc(void *old, size_t bytes);              /* the grown part is not zeroed */
 /* Ends the process with one line and HT_INFEASIBLE: n times so many bytes cannot be allocated. In a rank the launcher

@@ -355,23 +355,16 @@ static enum ht_status order_rollback(struct ht_rebuild *r, struct ht_error *err)
 
 /* ---- both ------------------------------------------------------------------------------------------------------ */
 
-static int32_t *none(int32_t n)
-{
-    int32_t *v = HT_NEW_ARRAY(int32_t, n);
-    for (int32_t i = 0; i < n; i++) v[i] = -1;
-    return v;
-}
-
 enum ht_status ht_control_apply(const struct ht_schedule *in, const struct ht_control *control,
                                 struct ht_control_style style, struct ht_error *err, struct ht_schedule **out)
 {
     struct ht_rebuild r = {.in = in, .control = control, .style = style};
     enum ht_status status = HT_OK;
-    r.step_of = none(in->n_ops);
-    r.new_id = none(in->n_ops);
-    r.log = none(in->n_tensors);
-    r.agreed = none(in->n_ranks);
-    r.verdict = none(in->n_ranks);
+    r.step_of = ht_alloc_ids(in->n_ops);
+    r.new_id = ht_alloc_ids(in->n_ops);
+    r.log = ht_alloc_ids(in->n_tensors);
+    r.agreed = ht_alloc_ids(in->n_ranks);
+    r.verdict = ht_alloc_ids(in->n_ranks);
     r.moved = HT_NEW_ARRAY(bool, in->n_ops);
     r.current = HT_NEW_ARRAY(uint8_t, in->n_tensors);
     if (control->mode != HT_CONTROL_NONE) status = read_steps(&r, err);

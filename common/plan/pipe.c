@@ -295,13 +295,6 @@ static void emit(struct ht_pipe *g)
 
 /* ---- the whole ------------------------------------------------------------------------------------------------- */
 
-static int32_t *none(int64_t n)
-{
-    int32_t *v = HT_NEW_ARRAY(int32_t, n);
-    for (int64_t i = 0; i < n; i++) v[i] = -1;
-    return v;
-}
-
 /* Pipeline k, under control. */
 static enum ht_status write_draft(const struct ht_scenario *scenario, const struct ht_pipe_style *style, int32_t k,
                                   const char *name, struct ht_error *err, struct ht_schedule **out)
@@ -323,9 +316,9 @@ static enum ht_status write_draft(const struct ht_scenario *scenario, const stru
     for (int32_t q = 0; q <= g.n_backward; q++) g.first[q] = first_unit(scenario, style, g.n_backward, q);
     for (int32_t q = 0; q < g.n_backward; q++)
         for (int32_t u = g.first[q]; u < g.first[q + 1]; u++) g.stage_of[u] = q;
-    g.computed = none(g.shape.ranks);
-    g.sending = none(g.shape.ranks);
-    g.arrival = none((int64_t)g.n_backward * g.n_mb);
+    g.computed = ht_alloc_ids(g.shape.ranks);
+    g.sending = ht_alloc_ids(g.shape.ranks);
+    g.arrival = ht_alloc_ids((int64_t)g.n_backward * g.n_mb);
     ht_pipe_add_rows(&g);
     g.ports = ht_links_add(g.s, scenario->cluster, true);
     lay_out(&g);

@@ -101,26 +101,18 @@ int32_t ht_pipe_scratch(struct ht_pipe *g, int32_t rank, int32_t unit, bool back
     return *at;
 }
 
-static void fill(int32_t *v, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++) v[i] = -1;
-}
-
 void ht_pipe_add_rows(struct ht_pipe *g)
 {
     int64_t units = g->n_units, passes = units * g->n_mb, ranks = g->shape.ranks;
     g->lanes = HT_NEW_ARRAY(struct ht_pipe_lanes, ranks);
-    g->stage_lane = HT_NEW_ARRAY(int32_t, g->n_backward);
-    g->serve = HT_NEW_ARRAY(int32_t, ranks * ranks);
+    g->stage_lane = ht_alloc_ids(g->n_backward);
+    g->serve = ht_alloc_ids(ranks * ranks);
     int32_t **per_unit[] = {&g->param, &g->master, &g->momentum, &g->variance, &g->grad};
     int32_t **per_pass[] = {&g->grad_mb, &g->x, &g->a, &g->dx};
-    for (size_t i = 0; i < HT_COUNT(per_unit); i++) *per_unit[i] = HT_NEW_ARRAY(int32_t, units);
-    for (size_t i = 0; i < HT_COUNT(per_pass); i++) *per_pass[i] = HT_NEW_ARRAY(int32_t, passes);
-    g->logits = HT_NEW_ARRAY(int32_t, g->n_mb);
-    g->scratch = HT_NEW_ARRAY(int32_t, ranks * 2 * HT_PIPE_UNIT_KINDS);
-    fill(g->serve, ranks * ranks);
-    fill(g->stage_lane, g->n_backward);
-    fill(g->scratch, ranks * 2 * HT_PIPE_UNIT_KINDS);
+    for (size_t i = 0; i < HT_COUNT(per_unit); i++) *per_unit[i] = ht_alloc_ids(units);
+    for (size_t i = 0; i < HT_COUNT(per_pass); i++) *per_pass[i] = ht_alloc_ids(passes);
+    g->logits = ht_alloc_ids(g->n_mb);
+    g->scratch = ht_alloc_ids(ranks * 2 * HT_PIPE_UNIT_KINDS);
     for (int32_t r = 0; r < ranks; r++) add_lanes_of(g, r);
     for (int32_t u = 0; u < units; u++) {
         add_parameters(g, u);

@@ -18,6 +18,9 @@ START_TEST(grows)
     ck_assert(((uintptr_t)aligned & 63) == 0 && aligned[64] == 0);
     free(aligned);
     free(HT_NEW_ARRAY(int, 0));
+    int32_t *ids = ht_alloc_ids(2);
+    ck_assert(ids[0] == -1 && ids[1] == -1);
+    free(ids);
 }
 END_TEST
 
