@@ -62,13 +62,17 @@ int32_t ht_pipe_holder(const struct ht_pipe *g, int32_t k, int32_t unit)
     return x->first_rank + ht_pipe_backward_rank(&shape, q);
 }
 
-/* Is the control of the graph the method's own, with its own way to undo steps? On one device a scenario's takes its
-   place, and wherever norms are clipped, for which steps have to be made again. */
-static bool is_own(const struct ht_scenario *scenario, const struct ht_pipe_style *style)
+/* The control of the graph, and how it undoes steps: the method's own and in its own way. On one device a scenario's
+   takes its place, and wherever norms are clipped, for which steps have to be made again. */
+static struct ht_control control_of(const struct ht_scenario *scenario, const struct ht_pipe_style *style,
+                                    enum ht_undo_kind *undo)
 {
-    const struct ht_control *c = &scenario->control;
-    if (c->mode == HT_CONTROL_NONE) return true;
-    return c->mode == style->own && ht_scenario_ranks(scenario) > 1 && c->options.clip == 0;
+    struct ht_control c = scenario->control;
+    bool over_ranks = ht_scenario_ranks(scenario) > 1 && c.options.clip == 0;
+    bool own = c.mode == HT_CONTROL_NONE || (c.mode == style->own && over_ranks);
+    if (c.mode == HT_CONTROL_NONE) c.mode = style->own;
+    *undo = own ? style->undo : HT_UNDO_AND_REDO;
+    return c;
 }
 
 static enum ht_status check_blocks(const struct ht_model *m, const struct ht_pipe_style *y, int64_t stages,
@@ -108,12 +112,14 @@ static enum ht_status check_pipeline(const struct ht_scenario *scenario, const s
 
 enum ht_status ht_pipe_check(const struct ht_scenario *scenario, const struct ht_pipe_style *y, struct ht_error *err)
 {
+    enum ht_undo_kind undo;
     for (int32_t k = 0; k < pipelines(y); k++) {
         struct ht_replica x = replica_of(scenario, y, k);
         enum ht_status status = check_pipeline(scenario, y, &x, err);
         if (status) return status;
     }
-    if (scenario->control.mode == HT_CONTROL_ROLLBACK && y->undo == HT_UNDO_UNLOGGED && is_own(scenario, y))
+    control_of(scenario, y, &undo);
+    if (scenario->control.mode == HT_CONTROL_ROLLBACK && undo == HT_UNDO_UNLOGGED)
         return ht_fail(err, HT_INFEASIBLE,
                        "control 'rollback' with a step that keeps no log: what it undoes is not exact");
     return HT_OK;
@@ -162,7 +168,8 @@ int64_t ht_pipe_host_bytes(const struct ht_scenario *sc, const struct ht_pipe_st
     int64_t sums = ht_dtype_bytes(ht_scenario_micro_batches(sc) > 1 ? n->accumulate : n->grad);
     int64_t each = ht_dtype_bytes(n->param) + (ht_numerics_has_master(n) ? 12 : 8) + sums, most = 0;
     int64_t *node_bytes = HT_NEW_ARRAY(int64_t, sc->cluster->n_nodes);
-    bool logged = y->own == HT_CONTROL_ROLLBACK && y->undo == HT_UNDO_LASTING;
+    enum ht_undo_kind undo;
+    bool logged = control_of(sc, y, &undo).mode == HT_CONTROL_ROLLBACK && undo != HT_UNDO_UNLOGGED;
     for (int32_t q = 0; q < ht_pipe_backward_stages(&p); q++) {
         int64_t node = 0;
         ht_cluster_node_of(sc->cluster, ht_pipe_backward_rank(&p, q), &node);
@@ -300,10 +307,9 @@ static enum ht_status write_draft(const struct ht_scenario *scenario, const stru
                                   const char *name, struct ht_error *err, struct ht_schedule **out)
 {
     struct ht_pipe g = {.scenario = scenario, .style = style, .replica = replica_of(scenario, style, k)};
-    struct ht_control_style control_style = {.undo = is_own(scenario, style) ? style->undo : HT_UNDO_AND_REDO};
+    struct ht_control_style control_style = {0};
     g.shape = shape_of(style, &g.replica);
-    g.control = scenario->control;
-    if (g.control.mode == HT_CONTROL_NONE) g.control.mode = style->own;
+    g.control = control_of(scenario, style, &control_style.undo);
     g.s = ht_links_schedule(scenario, name);
     if (style->layout) ht_layout_slice(style->layout, g.s);
     g.n_units = g.s->n_units;

@@ -86,6 +86,7 @@ START_TEST(logs)
         struct ht_scenario sc = pipe_scenario(2, 1, 2, 2);
         struct ht_schedule *s = pipe_build(&sc, &y);
         struct ht_error err = {0};
+        struct ht_verdict v;
         int rows = 0, resident = 0, undone = 0;
         for (int32_t t = 0; t < s->n_tensors; t++) rows += s->tensors[t].class == HT_STAGING;
         for (int32_t i = 0; i < s->n_residents; i++) resident += s->tensors[s->residents[i].tensor].class == HT_STAGING;
@@ -99,7 +100,11 @@ START_TEST(logs)
         ck_assert_int_eq(ht_pipe_check(&sc, &y, &err), HT_OK);
         ht_schedule_destroy(s);
         s = pipe_build(&sc, &y);
-        ck_assert_msg(ht_schedule_verify(s, &err, NULL) == HT_OK, "%s", err.text);
+        ck_assert_msg(ht_schedule_verify(s, &err, &v) == HT_OK, "%s", err.text);
+        int64_t host = ht_pipe_host_bytes(&sc, &y); /* but for rounding */
+        ck_assert_int_ge(v.spaces[2].peak_bytes, host);
+        ck_assert_int_lt(v.spaces[2].peak_bytes, host + 512 * s->n_tensors);
+        ht_verdict_free(&v);
         ht_schedule_destroy(s);
         ht_scenario_free(&sc);
     }
