@@ -12,7 +12,7 @@
  *     M_cc = embedding and head with their optimizer on the host: as a block there
  *          + of the largest unit, what a step reads and writes at once where eq. 2 lets the two share memory
  *
- * Control (common/plan/control.h), which the paper does not have. Eq. 1 is about the transition from forward to backward,
+ * Control (common/build/control.h), which the paper does not have. Eq. 1 is about the transition from forward to backward,
  * when there are no gradients yet; that those of blocks stepped on the device then stay until the verdict, under rollback
  * with a log beside each, is the verifier's affair, as other gradients are. On the host, where eq. 2 counts all that there
  * ever is, rollback has the log, and the gradient beside the copy that the step makes.
@@ -28,7 +28,8 @@
  * the node's cores.
  */
 #include "autohete/autohete.h"
-#include "common/plan/single.h"
+#include "common/build/control.h"
+#include "common/build/single.h"
 
 static int64_t larger(int64_t a, int64_t b)
 {

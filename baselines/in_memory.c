@@ -5,7 +5,7 @@
  *
  * There is nothing to plan but c, the number of blocks (the first ones) whose activations are dropped and recomputed:
  * 0 for in_memory, all for in_memory_ckpt. Every other system is held against the losses of this one. On several devices
- * it is ZeRO-3: each device keeps a shard of the states (common/plan/single.h).
+ * it is ZeRO-3: each device keeps a shard of the states (common/build/single.h).
  */
 #include "baselines/baselines.h"
 #include "baselines/passes.h"

@@ -26,7 +26,7 @@
  * switches are left out: blocks are shared out evenly. Always with recomputation.
  */
 #include "baselines/baselines.h"
-#include "common/plan/pipe.h"
+#include "common/build/pipe.h"
 
 static const struct ht_knob knobs[] = {
     {"v", "stages a device", .min = 1, .max = -1},

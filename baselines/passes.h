@@ -2,7 +2,7 @@
 #ifndef HT_BASELINES_PASSES_H
 #define HT_BASELINES_PASSES_H
 
-#include "common/plan/single.h"
+#include "common/build/single.h"
 
 /* Blocks 1 .. c drop their activations. */
 static inline bool ht_is_checkpointed(const struct ht_single *g, int32_t unit, int32_t c)

@@ -48,6 +48,7 @@
 
 #include "common/base/array.h"
 #include "common/base/units.h"
+#include "common/build/control.h"
 
 #include <assert.h>
 #include <stdio.h>

@@ -20,7 +20,7 @@
  * needs next, as Megatron-LM does with overlapped point-to-point communication, and waits for no send.
  */
 #include "baselines/baselines.h"
-#include "common/plan/pipe.h"
+#include "common/build/pipe.h"
 
 #include <stdio.h>
 

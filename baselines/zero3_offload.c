@@ -10,7 +10,7 @@
  *     d2h                         |    GH GL .. G1 G0       |
  *     cpu                                                O0 .. OH
  *
- * On several devices all of it is of a rank's 1/N, and whole parameters are gathered on the way (common/plan/shards.h).
+ * On several devices all of it is of a rank's 1/N, and whole parameters are gathered on the way (common/build/shards.h).
  *
  * Departures and choices. One unit is fetched ahead, in place of the paper's prefetcher, which looks at the bandwidths
  * (its Sec. 6.2). The head's parameters stay between its forward and its backward. A tied table comes once more for the

@@ -18,7 +18,7 @@ function(ht_link target dir)
   endif()
 endfunction()
 
-set(dirs common/base common/solve common/hw common/model common/schedule common/profile common/plan common/mem common/kernels common/comm common/trace
+set(dirs common/base common/solve common/hw common/model common/schedule common/profile common/plan common/build common/mem common/kernels common/comm common/trace
     common/exec common/backend common/ckpt baselines autohete sysx claims harness)
 foreach(dir ${dirs})
   string(REPLACE "/" "_" under ${dir})
@@ -30,7 +30,7 @@ foreach(dir ${dirs})
     add_executable(${target} ${file})
     ht_link(${target} ${dir})
     target_link_libraries(${target} PRIVATE deps_check)
-    if(dir MATCHES "^(baselines|sysx|common/plan)$") # iterations worked out by hand are simulated
+    if(dir MATCHES "^(baselines|sysx|common/build)$") # iterations worked out by hand are simulated
       target_link_libraries(${target} PRIVATE ht_common_exec)
     endif()
     if(TARGET ht_test_support AND dir MATCHES "^(harness|common/(exec|backend|trace))$")

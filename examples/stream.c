@@ -10,7 +10,7 @@
  * How far fetching runs ahead is nobody's decision here: a copy is issued when its memory is granted, which is as early
  * as the device's budget allows.
  */
-#include "common/plan/single.h"
+#include "common/build/single.h"
 #include "examples/examples.h"
 
 static enum ht_status plan(const struct ht_system *self, const struct ht_scenario *scenario,

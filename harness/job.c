@@ -1,7 +1,7 @@
 #include "harness/job.h"
 
 #include "common/base/array.h"
-#include "common/plan/layout.h"
+#include "common/build/layout.h"
 #include "common/schedule/bound.h"
 #include "common/schedule/file.h"
 #include "harness/engine.h"
@@ -82,7 +82,7 @@ static enum ht_status make_plan(const struct ht_options *o, const char *system, 
     enum ht_control_mode own = job->system->ranks_control;
     if (!request.control && own && job->scenario.cluster->n_gpus > 1 && job->scenario.control.mode)
         job->scenario.control.mode = own;
-    status = check_size(&job->scenario, err);
+    if (job->system->division != HT_PLANNED_REPLICAS) status = check_size(&job->scenario, err); /* their layout says it */
     if (status == HT_OK) status = make_profile(o, err, job);
     for (int64_t i = 0; i < o->n_set && status == HT_OK; i++)
         status = ht_settings_parse(job->system, &job->scenario, o->set[i], err, &job->settings);

@@ -12,9 +12,9 @@
  *             cpu 2                  O2  O2
  *             cpu 0                        O0  O0  | agree | bad: undo 3, undo 2, undo 1, undo 0
  *
- * Passes, messages at stage boundaries and offloading are those of any pipeline (common/plan/pipe.h). Here is what SysX
+ * Passes, messages at stage boundaries and offloading are those of any pipeline (common/build/pipe.h). Here is what SysX
  * and its configurations (Table 3) add: where backward stages run, the checkpoints that they need from elsewhere, an
- * optimizer lane for each of them, and steps at once, which are undone when the verdict is bad (common/plan/control.h).
+ * optimizer lane for each of them, and steps at once, which are undone when the verdict is bad (common/build/control.h).
  *
  * Departures and choices. The assignment is deduced: the captions of Figs. 5 and 8 name stages and GPUs, and "falling
  * q, round the GPUs from the last" is what fits them all. The loss: its backward runs on GPU 0, which gets the last
@@ -23,7 +23,7 @@
  * then each undoes its steps or not. Bit-exact undo takes a log of about 4 bytes a parameter, which the paper's
  * arithmetic reversal (log = 0) does not.
  */
-#include "common/plan/pipe_build.h"
+#include "common/build/pipe_build.h"
 #include "sysx/sysx.h"
 
 #include <stdio.h>

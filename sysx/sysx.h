@@ -5,7 +5,7 @@
 #ifndef SYSX_SYSX_H
 #define SYSX_SYSX_H
 
-#include "common/plan/pipe.h"
+#include "common/build/pipe.h"
 
 /* What tells the systems of this folder apart. The configurations are those of Table 3, each with what the ones before
    it have. */

@@ -7,6 +7,8 @@
 #include <math.h>
 #include <string.h>
 
+const char *const ht_control_mode_names[HT_N_CONTROL_MODES] = {"none", "gate", "rollback"};
+
 static enum ht_status numerics_of(const struct ht_scenario_request *r, bool emulated, struct ht_error *err,
                                   struct ht_numerics *out)
 {

@@ -7,7 +7,16 @@
 
 #include "common/hw/hw.h"
 #include "common/model/model.h"
-#include "common/plan/control.h"
+#include "common/kernels/scaler.h"
+
+/* What happens to gradients that overflow or are too large (common/build/control.h). */
+enum ht_control_mode { HT_CONTROL_NONE, HT_CONTROL_GATE, HT_CONTROL_ROLLBACK, HT_N_CONTROL_MODES };
+extern const char *const ht_control_mode_names[HT_N_CONTROL_MODES]; /* "none", "gate", "rollback" */
+
+struct ht_control {
+    enum ht_control_mode mode;
+    struct ht_control_options options; /* filled (ht_control_filled); clip 0: no clipping */
+};
 
 struct ht_scenario {
     struct ht_model model;
@@ -16,7 +25,7 @@ struct ht_scenario {
     int64_t micro_batch;        /* sequences per forward pass, unless the plan says otherwise; divides batch */
     int64_t seq;                /* tokens per sequence */
     struct ht_numerics numerics;
-    struct ht_control control; /* what happens to gradients that overflow or are too large */
+    struct ht_control control;
 };
 
 /* What a command line or an experiment file names; zero or NULL means the default. */

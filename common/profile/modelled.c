@@ -12,7 +12,7 @@
  *     validate                        one kernel, and the gradients read when the work names parameters
  *
  * A recomputation costs what the forward of the same sub-ops costs. A work does not say whether a disk reads or writes:
- * its cost is that of the faster, and what the op takes of the array (common/plan/links.h) makes the slower one longer.
+ * its cost is that of the faster, and what the op takes of the array (common/build/links.h) makes the slower one longer.
  */
 #include <math.h>
 

@@ -1,6 +1,6 @@
 /* Gate and rollback in every baseline: verified, followed value by value, and simulated with random verdicts. */
 #include "tests/baselines/plans.h"
-#include "tests/common/plan/control_oracle.h"
+#include "tests/common/build/control_oracle.h"
 
 static const struct ht_system *const systems[] = {
     &ht_in_memory,        &ht_in_memory_ckpt, &ht_zero_offload,    &ht_zero_offload_ckpt, &ht_patrickstar,

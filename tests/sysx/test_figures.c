@@ -1,5 +1,5 @@
 /* SysX's graphs: the paper's figures and closed forms, what lies and goes where, and random ones. The common parts of
-   pipelines: tests/common/plan/test_pipe.c. */
+   pipelines: tests/common/build/test_pipe.c. */
 #include "sysx/sysx.h"
 #include "tests/support/random_pipes.h"
 

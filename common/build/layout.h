@@ -14,8 +14,8 @@
  * and empty; even ones are padded to one size, so that every rank moves and steps the same. Without sharding every rank
  * holds all of every unit. In a pipeline whole units lie where their stage runs, which common/schedule/pipeline.h says.
  */
-#ifndef HT_PLAN_LAYOUT_H
-#define HT_PLAN_LAYOUT_H
+#ifndef HT_BUILD_LAYOUT_H
+#define HT_BUILD_LAYOUT_H
 
 #include "common/plan/scenario.h"
 #include "common/schedule/schedule.h"

@@ -1,13 +1,11 @@
 /* Which ops there are under control, and in which order. The ops themselves: control_ops.c. */
-#include "common/plan/control.h"
+#include "common/build/control.h"
 
 #include "common/base/array.h"
 #include "common/kernels/undo.h"
-#include "common/plan/control_rebuild.h"
+#include "common/build/control_rebuild.h"
 
 #include <stdlib.h>
-
-const char *const ht_control_mode_names[HT_N_CONTROL_MODES] = {"none", "gate", "rollback"};
 
 enum { WRITES = HT_PRODUCE | HT_UPDATE };
 

@@ -1,5 +1,5 @@
 /* The ops of a graph under control, in the order that control.c has decided. */
-#include "common/plan/control_rebuild.h"
+#include "common/build/control_rebuild.h"
 
 #include "common/base/array.h"
 #include "common/kernels/undo.h"

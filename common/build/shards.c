@@ -1,7 +1,7 @@
-#include "common/plan/shards.h"
+#include "common/build/shards.h"
 
 #include "common/base/array.h"
-#include "common/plan/works.h"
+#include "common/build/works.h"
 
 #include <stdlib.h>
 

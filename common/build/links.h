@@ -14,10 +14,10 @@
  *     "rank 2 pcie h2d"   of a rank                      "node 1 nic out"    of a node
  *                                                        "domain 5 dram"     of a domain; they count over all nodes
  *
- * Internal to common/plan and to systems with ops of their own.
+ * Internal to common/build and to systems with ops of their own.
  */
-#ifndef HT_PLAN_LINKS_H
-#define HT_PLAN_LINKS_H
+#ifndef HT_BUILD_LINKS_H
+#define HT_BUILD_LINKS_H
 
 #include "common/plan/scenario.h"
 #include "common/schedule/schedule.h"

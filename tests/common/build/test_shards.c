@@ -1,5 +1,5 @@
 /* Several ranks: the graph of N from that of one, what each rank holds and sends, and when, by hand. */
-#include "common/plan/single.h"
+#include "common/build/single.h"
 
 #include "common/base/array.h"
 #include "common/base/rng.h"

@@ -1,4 +1,4 @@
-#include "common/plan/links.h"
+#include "common/build/links.h"
 
 #include "common/base/array.h"
 

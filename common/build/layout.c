@@ -1,4 +1,4 @@
-#include "common/plan/layout.h"
+#include "common/build/layout.h"
 
 #include "common/base/array.h"
 

@@ -1,6 +1,6 @@
 /* Works of a scenario's ops: the keys under which their costs are asked, the same for every builder. */
-#ifndef HT_PLAN_WORKS_H
-#define HT_PLAN_WORKS_H
+#ifndef HT_BUILD_WORKS_H
+#define HT_BUILD_WORKS_H
 
 #include "common/plan/scenario.h"
 #include "common/schedule/schedule.h"

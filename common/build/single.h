@@ -6,18 +6,18 @@
  * A system is a program that writes the draft of one rank. It runs once for every rank of the cluster, and the drafts
  * are merged (common/schedule/merge.h). With several ranks the job is data-parallel with ZeRO-3: every rank works on its
  * own share of the batch, and owns a shard of each unit's parameters, gradient and optimizer state; the layout says which
- * (common/plan/layout.h). What is called P, G, M, V, W below are then these shards. The passes themselves add the collectives that turn shards into whole parameters and
- * whole gradients into shards (common/plan/shards.h). A program need not know; ids, edges and residents that it handles
+ * (common/build/layout.h). What is called P, G, M, V, W below are then these shards. The passes themselves add the collectives that turn shards into whole parameters and
+ * whole gradients into shards (common/build/shards.h). A program need not know; ids, edges and residents that it handles
  * are the draft's.
  *
  * Names as in common/backend/cpu.h:  X(u,j) input of unit u for micro-batch j,  A(u,j) kept activations,
  * D(u,j) gradient of X(u,j),  P(u), G(u), M(u), V(u), W(u) parameters, gradient, momentum, variance, FP32 master.
  */
-#ifndef HT_PLAN_SINGLE_H
-#define HT_PLAN_SINGLE_H
+#ifndef HT_BUILD_SINGLE_H
+#define HT_BUILD_SINGLE_H
 
-#include "common/plan/layout.h"
-#include "common/plan/links.h"
+#include "common/build/layout.h"
+#include "common/build/links.h"
 
 struct ht_single {
     const struct ht_scenario *scenario;
@@ -32,7 +32,7 @@ struct ht_single {
     /* lanes */
     int32_t compute, h2d, d2h, host;
     int32_t gather, reduce; /* of several ranks; else -1 */
-    struct ht_ports *ports; /* [n_ranks], see common/plan/links.h */
+    struct ht_ports *ports; /* [n_ranks], see common/build/links.h */
     /* tensors: [n_units], or [n_units * n_mb] at u * n_mb + j; -1 where there is none */
     int32_t *param, *master, *momentum, *variance;
     int32_t *grad;       /* [n_units]: the accumulator, which is also micro-batch 0's fresh gradient */
@@ -47,7 +47,7 @@ struct ht_single {
     bool *cast;  /* on the device not at all: every op that reads it casts W, which is resident there, and drops the cast */
     bool *fresh; /* where it is stepped only while it is current: freed once read, so the optimizer step allocates it anew
                     (it can then share memory with G, which lives between the last reading and the step) */
-    /* Gathering; see common/plan/shards.h. */
+    /* Gathering; see common/build/shards.h. */
     bool *gathered;      /* [n_units]: full_param is there */
     int32_t computed;    /* last compute op of a pass, or -1 */
     int32_t slot, ahead; /* op before the slot at hand, and before the slot before it; or -1 */
@@ -71,7 +71,7 @@ struct ht_program {
     const void *context;
 };
 
-/* Runs the program for every rank, puts the scenario's control into each draft (common/plan/control.h), merges and links.
+/* Runs the program for every rank, puts the scenario's control into each draft (common/build/control.h), merges and links.
    HT_INFEASIBLE where control has no treatment for the draft; HT_FAILED where drafts do not fit together. */
 enum ht_status ht_build_graph(const struct ht_scenario *scenario, const struct ht_program *program, struct ht_error *err,
                               struct ht_schedule **out);

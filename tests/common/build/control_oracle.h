@@ -2,13 +2,13 @@
  * What a schedule under control must do, by following values instead of trusting effects: every copy of a unit's
  * parameters and states carries a version, every gradient the iteration that made it.
  */
-#ifndef HT_TESTS_PLAN_CONTROL_ORACLE_H
-#define HT_TESTS_PLAN_CONTROL_ORACLE_H
+#ifndef HT_TESTS_BUILD_CONTROL_ORACLE_H
+#define HT_TESTS_BUILD_CONTROL_ORACLE_H
 
 #include "common/base/array.h"
 #include "common/base/rng.h"
+#include "common/build/control.h"
 #include "common/exec/sim.h"
-#include "common/plan/scenario.h"
 #include "common/profile/profile.h"
 #include "common/schedule/bound.h"
 #include "common/schedule/verify.h"

@@ -1,4 +1,4 @@
-#include "common/plan/pipe_build.h"
+#include "common/build/pipe_build.h"
 
 #include "common/base/array.h"
 #include "common/kernels/undo.h"

@@ -1,9 +1,9 @@
 /* What the files of the pipeline builder share, and what the hooks of a style work on; see pipe.h. */
-#ifndef HT_PLAN_PIPE_BUILD_H
-#define HT_PLAN_PIPE_BUILD_H
+#ifndef HT_BUILD_PIPE_BUILD_H
+#define HT_BUILD_PIPE_BUILD_H
 
-#include "common/plan/links.h"
-#include "common/plan/pipe.h"
+#include "common/build/links.h"
+#include "common/build/pipe.h"
 
 /* Lanes of a rank; -1 where there is none. */
 struct ht_pipe_lanes {
@@ -37,7 +37,7 @@ struct ht_pipe {
     struct ht_ports *ports; /* [ranks] */
     int32_t *stage_lane; /* [n_backward] where its optimizer runs; -1: not there yet */
     int32_t *serve;      /* [ranks * ranks]: lane of the owner that the reader has, or -1 */
-    /* tensors, as in common/plan/single.h */
+    /* tensors, as in common/build/single.h */
     int32_t *param, *master, *momentum, *variance, *grad;       /* [n_units] */
     int32_t *grad_mb, *x, *a, *dx;                              /* [n_units * n_mb] */
     int32_t *logits;                                            /* [n_mb] */

@@ -1,8 +1,8 @@
 /*
  * ZeRO-3 (Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC 2020, Sec. 5):
- * what several data-parallel ranks add to the graph of one. Internal to common/plan; see single.h.
+ * what several data-parallel ranks add to the graph of one. Internal to common/build; see single.h.
  *
- * A unit is cut into shards, one a rank (common/plan/layout.h): even ones of ceil(P / N) elements, the last padded, or
+ * A unit is cut into shards, one a rank (common/build/layout.h): even ones of ceil(P / N) elements, the last padded, or
  * uneven ones. A rank's shard is resident wherever the system keeps parameters; a pass reads whole ones:
  *
  *     gather   AG1 AG2 AG3 ..               AG3      AG2      AG1        shards --> whole parameters, on the device
@@ -26,10 +26,10 @@
  * Ranks with fewer micro-batches than others, or none, join the collectives of the rounds that they lack: a gathering
  * sends their shard and brings them nothing, a reduction brings them their shard of the others' sum.
  */
-#ifndef HT_PLAN_SHARDS_H
-#define HT_PLAN_SHARDS_H
+#ifndef HT_BUILD_SHARDS_H
+#define HT_BUILD_SHARDS_H
 
-#include "common/plan/single.h"
+#include "common/build/single.h"
 
 /* Lanes and rows for several ranks; for one, nothing. Without sharding there is one collective, ht_single_all_reduce. */
 void ht_shards_init(struct ht_single *g);

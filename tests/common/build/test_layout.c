@@ -1,5 +1,5 @@
 /* Layouts: who computes and holds what, by hand and at random; what is no layout. */
-#include "common/plan/layout.h"
+#include "common/build/layout.h"
 
 #include "common/base/array.h"
 #include "common/base/rng.h"

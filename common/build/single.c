@@ -1,8 +1,9 @@
-#include "common/plan/single.h"
+#include "common/build/single.h"
 
 #include "common/base/array.h"
-#include "common/plan/shards.h"
-#include "common/plan/works.h"
+#include "common/build/control.h"
+#include "common/build/shards.h"
+#include "common/build/works.h"
 #include "common/schedule/merge.h"
 
 #include <assert.h>

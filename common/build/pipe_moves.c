@@ -1,5 +1,5 @@
 /* Copies between device and host, and messages between ranks. */
-#include "common/plan/pipe_build.h"
+#include "common/build/pipe_build.h"
 
 #include <stdio.h>
 

@@ -1,9 +1,9 @@
 /* What the two halves of ht_control_apply share: control.c decides the order, control_ops.c writes the ops. Internal.
  */
-#ifndef HT_PLAN_CONTROL_REBUILD_H
-#define HT_PLAN_CONTROL_REBUILD_H
+#ifndef HT_BUILD_CONTROL_REBUILD_H
+#define HT_BUILD_CONTROL_REBUILD_H
 
-#include "common/plan/control.h"
+#include "common/build/control.h"
 
 /* One op of the new graph, in order. `at`: an op of the old graph, a rank (agreement, verdict), or a step. */
 enum ht_rebuilt { HT_KEEP, HT_JUDGE, HT_AGREE, HT_VERDICT, HT_FREE, HT_RECAST, HT_FETCH, HT_UNDO_STEP, HT_REDO, HT_SEND_ON };

@@ -1,8 +1,8 @@
 /* Gate and rollback by hand: which ops there are, in which order, with which effects; what must be refused. */
-#include "tests/common/plan/control_oracle.h"
+#include "tests/common/build/control_oracle.h"
 
 #include "common/kernels/undo.h"
-#include "common/plan/single.h"
+#include "common/build/single.h"
 
 /* One block, so units 0, 1, 2. */
 static struct ht_scenario scenario_of(const char *numerics, int64_t micro_batches, enum ht_control_mode mode,

@@ -1,8 +1,8 @@
 /* The ops of a pass, on the rank's compute lane, and of a stage's step: what each reads, makes and frees. */
-#include "common/plan/pipe_build.h"
+#include "common/build/pipe_build.h"
 
 #include "common/base/array.h"
-#include "common/plan/works.h"
+#include "common/build/works.h"
 
 /* ---- what a pass needs of a stage ------------------------------------------------------------------------------ */
 

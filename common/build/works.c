@@ -1,4 +1,4 @@
-#include "common/plan/works.h"
+#include "common/build/works.h"
 
 struct ht_work ht_scenario_work(const struct ht_scenario *s, enum ht_op_kind kind, enum ht_lane_kind where,
                                 int64_t unit)

@@ -39,19 +39,11 @@
  * Words: SysX, Sec. 3.3 calls rollback "optimizer-state rollback"; ZeRO-Offload's and every GradScaler's way is the
  * gate.
  */
-#ifndef HT_PLAN_CONTROL_H
-#define HT_PLAN_CONTROL_H
+#ifndef HT_BUILD_CONTROL_H
+#define HT_BUILD_CONTROL_H
 
-#include "common/kernels/scaler.h"
+#include "common/plan/scenario.h"
 #include "common/schedule/schedule.h"
-
-enum ht_control_mode { HT_CONTROL_NONE, HT_CONTROL_GATE, HT_CONTROL_ROLLBACK, HT_N_CONTROL_MODES };
-extern const char *const ht_control_mode_names[HT_N_CONTROL_MODES]; /* "none", "gate", "rollback" */
-
-struct ht_control {
-    enum ht_control_mode mode;
-    struct ht_control_options options; /* filled (ht_control_filled); clip 0: no clipping */
-};
 
 /* What a rollback goes by. */
 enum ht_undo_kind {

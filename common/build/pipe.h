@@ -24,9 +24,9 @@
  *     get, serve R                           parameters from another node's memory: a one-sided read by rank R, that is a
  *                                            copy through both NICs and R's port; its owner does nothing
  *     cpu                                    optimizer of all of the rank's stages
- *     verdict, agree                         whether the iteration was good: of the rank, and of all (common/plan/control.h)
+ *     verdict, agree                         whether the iteration was good: of the rank, and of all (common/build/control.h)
  *
- * Several pipelines, of the same or of different depth, share the batch (common/plan/layout.h). Each is a draft; once all
+ * Several pipelines, of the same or of different depth, share the batch (common/build/layout.h). Each is a draft; once all
  * passes are there, a unit's gradients are all-reduced over the ranks that hold it, units falling:
  *
  *     reduce   AR(L+1) AR(L) ..               the one order of all pipelines; each starts when its sum is there
@@ -42,14 +42,15 @@
  * stage), then what starts. That is also what keeps messages from deadlocking: at a timestep all ranks list their sends
  * and receives in one global order (SysX, Sec. 4, "Pipeline schedule").
  */
-#ifndef HT_PLAN_PIPE_H
-#define HT_PLAN_PIPE_H
+#ifndef HT_BUILD_PIPE_H
+#define HT_BUILD_PIPE_H
 
-#include "common/plan/layout.h"
+#include "common/build/control.h"
+#include "common/build/layout.h"
 #include "common/plan/system.h"
 #include "common/schedule/pipeline.h"
 
-struct ht_pipe; /* common/plan/pipe_build.h */
+struct ht_pipe; /* common/build/pipe_build.h */
 
 /* What a method adds to a pipeline; each may be NULL. A hook appends ops and lanes by the functions of pipe_build.h. */
 struct ht_pipe_hooks {
@@ -87,7 +88,7 @@ enum ht_status ht_pipe_check(const struct ht_scenario *scenario, const struct ht
                              struct ht_error *err);
 
 /*
- * Linked, ready for the verifier. ht_pipe_check has passed. The scenario's control (common/plan/control.h), or else the
+ * Linked, ready for the verifier. ht_pipe_check has passed. The scenario's control (common/build/control.h), or else the
  * style's own, is put into a graph whose stages are stepped as if all gradients were good. HT_INFEASIBLE where it has no
  * treatment.
  */

@@ -1,5 +1,5 @@
 /* What ranks share, and what ops take of it: disks, domains, and times worked out by hand. */
-#include "common/plan/links.h"
+#include "common/build/links.h"
 
 #include "common/base/array.h"
 #include "common/exec/sim.h"
