@@ -63,26 +63,18 @@ static void set(const struct ht_settings *settings, const char *name, int32_t ra
     ht_variable_free(&equal);
 }
 
-static int64_t sum_of(const struct ht_variable *v)
+/* What makes up the batch with the forced one of m and l, the same on all ranks. */
+static enum ht_status rest(const struct ht_scenario *scenario, const struct ht_variable *forced, const char *other,
+                           struct ht_error *err, int64_t *out)
 {
     int64_t sum = 0;
-    for (int32_t i = 0; i < v->n; i++) sum += v->values[i];
-    return sum;
+    for (int32_t i = 0; i < forced->n; i++) sum += forced->values[i];
+    *out = sum ? scenario->batch / sum : 0;
+    if (*out && scenario->batch % sum == 0) return HT_OK;
+    return ht_fail(err, HT_BAD_INPUT, "the sum of %s is %lld, which does not divide the batch of %lld sequences; expected %s as well",
+                   forced->name, (long long)sum, (long long)scenario->batch, other);
 }
 
-/* Largest number of elements that a rank holds. */
-static int64_t most_elements(const struct ht_layout *l)
-{
-    int64_t most = 0;
-    for (int32_t r = 0; r < l->n_ranks; r++) {
-        int64_t sum = 0;
-        for (int32_t u = 0; u < l->n_units; u++) sum += ht_layout_shard(l, u, r)->padded;
-        if (sum > most) most = sum;
-    }
-    return most;
-}
-
-/* Of m and l, the one that is not forced is what makes up the batch, the same on all ranks. */
 static enum ht_status plan(const struct ht_system *self, const struct ht_scenario *scenario,
                            const struct ht_profile *profile, const struct ht_settings *settings, struct ht_error *err,
                            struct ht_plan *out)
@@ -90,10 +82,14 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
     (void)profile;
     const struct ht_variable *m = ht_setting_variable(settings, "m"), *l = ht_setting_variable(settings, "l");
     int32_t ranks = (int32_t)ht_scenario_ranks(scenario);
+    int64_t each = scenario->micro_batch, count = ht_equal_rounds(scenario);
     enum ht_status status = m || l ? HT_OK : ht_layout_check_equal(scenario, err);
+    if (m && !l) status = rest(scenario, m, "l", err, &count);
+    if (l && !m) status = rest(scenario, l, "m", err, &each);
     if (status) return status;
-    set(settings, "m", ranks, l && sum_of(l) ? scenario->batch / sum_of(l) : scenario->micro_batch, false, out);
-    set(settings, "l", ranks, m ? scenario->batch / sum_of(m) : ht_equal_rounds(scenario), false, out);
+    for (int tier = 0; tier < HT_N_TIERS; tier++) out->planned_bytes[tier] = -1;
+    set(settings, "m", ranks, each, false, out);
+    set(settings, "l", ranks, count, false, out);
     if (self->variant != REPLICATE) {
         set(settings, "share", ranks, HT_PPB / ranks, true, out);
         ht_plan_set(out, "keep", ht_setting(settings, "keep", 0));
@@ -101,13 +97,10 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
     ht_plan_set(out, "c", ht_setting(settings, "c", 0));
     struct ht_layout *layout;
     if ((status = layout_of(self, scenario, out, err, &layout))) return status;
-    int64_t per_param = 8 + ht_dtype_bytes(scenario->numerics.param) + ht_dtype_bytes(scenario->numerics.grad) +
-                        (ht_numerics_has_master(&scenario->numerics) ? 4 : 0);
-    out->planned_bytes[HT_DEVICE] = per_param * most_elements(layout);
+    ht_layout_destroy(layout);
     snprintf(out->why, sizeof(out->why), "states are %s %d device%s; %s",
              self->variant == REPLICATE ? "whole on" : "sharded over", ranks, ranks == 1 ? "" : "s",
              m || l || ht_setting_variable(settings, "share") ? "who takes what is forced" : "all take and hold as much");
-    ht_layout_destroy(layout);
     return HT_OK;
 }
 

@@ -33,7 +33,7 @@
 #define SHAPE                                                                                                          \
     {"pipelines", "devices of each of several pipelines", .min = 1, .max = 1 << 16, .kind = HT_VARIABLE_LIST},         \
     {"l", "micro-batches of each pipeline", .min = 1, .max = 1 << 20, .kind = HT_VARIABLE_LIST},                       \
-    {"blocks", "blocks of each stage", .min = 1, .max = -1, .kind = HT_VARIABLE_LIST}
+    {"blocks", "blocks of each stage, of one pipeline after the other", .min = 1, .max = -1, .kind = HT_VARIABLE_LIST}
 /* clang-format on */
 
 static const struct ht_knob knobs[] = {SHAPE, RECOMPUTE, {0}};
@@ -49,7 +49,7 @@ static enum ht_status style_of(const struct ht_system *self, const struct ht_sce
     enum ht_status status = HT_OK;
     if (pipelines) status = ht_layout_pipelines(scenario, pipelines->n, pipelines->values, l->values, err, &layout);
     *out = (struct ht_pipe_style){.order = (enum ht_pipe_order)self->variant,
-                                  .v = (int32_t)ht_plan_get(plan, "v"),
+                                  .v = self->variant == HT_PIPE_INTERLEAVED ? (int32_t)ht_plan_get(plan, "v") : 1,
                                   .d = 1,
                                   .layout = layout,
                                   .blocks = blocks ? blocks->values : NULL,
@@ -68,7 +68,8 @@ static enum ht_status set_pipelines(const struct ht_scenario *scenario, const st
     if (!pipelines && l) return ht_fail(err, HT_BAD_INPUT, "l says how many micro-batches each of several pipelines takes; pipelines is missing");
     if (!pipelines) return HT_OK;
     if (l && l->n != pipelines->n)
-        return ht_fail(err, HT_BAD_INPUT, "l has %d elements; expected %d, one a pipeline", l->n, pipelines->n);
+        return ht_fail(err, HT_BAD_INPUT, "l has %d element%s; expected %d, one a pipeline", l->n,
+                       l->n == 1 ? "" : "s", pipelines->n);
     if (!l && all % pipelines->n)
         return ht_fail(err, HT_BAD_INPUT, "%d pipelines do not divide the %lld micro-batches; expected l as well", pipelines->n,
                        (long long)all);
@@ -88,12 +89,16 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
     (void)profile;
     const struct ht_variable *blocks = ht_setting_variable(settings, "blocks");
     bool chunks = self->variant == HT_PIPE_INTERLEAVED;
-    int64_t most = scenario->model.layers / ht_scenario_ranks(scenario);
+    const struct ht_variable *pipelines = ht_setting_variable(settings, "pipelines");
+    int64_t deepest = pipelines ? 1 : ht_scenario_ranks(scenario);
+    for (int32_t k = 0; pipelines && k < pipelines->n; k++)
+        if (pipelines->values[k] > deepest) deepest = pipelines->values[k];
+    int64_t most = scenario->model.layers / deepest;
     struct ht_pipe_style style;
     *out = (struct ht_plan){.planned_bytes = {-1, 0, 0, 0}};
     ht_plan_input(out, "L", "", (double)scenario->model.layers);
     ht_plan_input(out, "devices", "", (double)ht_scenario_ranks(scenario));
-    ht_plan_set(out, "v", chunks ? ht_setting(settings, "v", most < 2 ? 1 : 2) : 1);
+    if (chunks) ht_plan_set(out, "v", ht_setting(settings, "v", most < 2 ? 1 : 2));
     enum ht_status status = set_pipelines(scenario, settings, err, out);
     if (status) return status;
     if (blocks) ht_plan_set_vector(out, blocks);

@@ -87,7 +87,10 @@ static void add_row(const struct ht_result *r, struct ht_table *t, struct notes 
     ht_table_cell(t, "%.4g", (double)ht_model_params(&job->scenario.model));
     ht_table_cell(t, "%lld", (long long)job->scenario.seq);
     ht_table_cell(t, "%s", job->system->name);
-    ht_table_cell(t, "%lld", (long long)job->scenario.micro_batch);
+    if (job->system->division == HT_PLANNED_REPLICAS)
+        ht_table_cell(t, "plan");
+    else
+        ht_table_cell(t, "%lld", (long long)job->scenario.micro_batch);
     ht_table_cell(t, "%s", job->status);
     if (r->has_metrics) {
         ht_table_cell(t, "%.4g", r->samples_per_s);

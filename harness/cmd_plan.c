@@ -11,7 +11,7 @@
 static void print_inputs(const struct ht_plan *plan)
 {
     if (!plan->n_inputs) return;
-    struct ht_table *t = ht_table_create("<the planner was given|>value");
+    struct ht_table *t = ht_table_create("<input of the planner|>value");
     for (int i = 0; i < plan->n_inputs; i++) {
         const struct ht_plan_input *input = &plan->inputs[i];
         char text[HT_QUANTITY_TEXT];

@@ -123,6 +123,7 @@ json_t *ht_scenario_json(const struct ht_scenario *s, enum ht_division division)
         (json_int_t)m->vocab, "params", (json_int_t)ht_model_params(m), "cluster", s->cluster->name, "gpu", gpu->name,
         "devices", (json_int_t)s->cluster->n_gpus, "batch", (json_int_t)s->batch, "micro_batch",
         (json_int_t)s->micro_batch, "seq", (json_int_t)s->seq, "numerics", ht_dtype_name(s->numerics.param));
+    if (division == HT_PLANNED_REPLICAS) json_object_set_new(root, "micro_batch", json_null()); /* m of the plan */
     json_object_set_new(root, "gpus", devices_json(s));
     json_object_set_new(root, "gpus_text", json_string(ht_cluster_devices(s->cluster, devices, sizeof(devices))));
     json_object_set_new(root, "dtypes", ht_numerics_json(&s->numerics));
@@ -141,24 +142,25 @@ static const json_t *scenario_value(const json_t *row, const char *key)
 }
 
 /* "8", or "1 or 8": the numbers or texts that the rows have there, each once. */
-static void print_distinct(const json_t *rows, const char *key, FILE *out)
+/* Returns how many there are. */
+static int print_distinct(const json_t *rows, const char *key, FILE *out)
 {
     size_t i;
     const json_t *row;
-    bool first = true;
+    int n = 0;
     json_array_foreach(rows, i, row)
     {
         const json_t *value = scenario_value(row, key);
         bool seen = false;
         for (size_t j = 0; j < i && !seen; j++) seen = json_equal(value, scenario_value(json_array_get(rows, j), key));
-        if (seen || !value) continue;
-        if (!first) fputs(" or ", out);
+        if (seen || !value || json_is_null(value)) continue;
+        if (n++) fputs(" or ", out);
         if (json_is_string(value))
             fputs(json_string_value(value), out);
         else
             fprintf(out, "%lld", (long long)json_integer_value(value));
-        first = false;
     }
+    return n;
 }
 
 static bool any_row(const json_t *rows, const char *key, const char *is)
@@ -184,12 +186,13 @@ void ht_rows_print_scenario(const json_t *rows, FILE *out)
     fputs(" x ", out);
     print_distinct(rows, "seq", out);
     fputs(" tokens in micro-batches of ", out);
-    print_distinct(rows, "micro_batch", out);
+    if (print_distinct(rows, "micro_batch", out) == 0) fputs("the plan's sizes", out);
     fputs("; ", out);
     print_distinct(rows, "numerics_text", out);
     putc('\n', out);
     if (any_row(rows, "parallelism", "zero3"))
-        fprintf(out, "data-parallel with ZeRO-3: parameters, gradients and optimizer states are sharded%s\n",
-                any_row(rows, "parallelism", "pipeline") ? "; pipelines are not" : "");
+        fprintf(out, "data-parallel with ZeRO-3: parameters, gradients and optimizer states are sharded%s%s\n",
+                any_row(rows, "parallelism", "pipeline") ? "; pipelines are not" : "",
+                any_row(rows, "parallelism", "planned") ? "; where the plan says who takes what, as it says" : "");
     if (note) fprintf(out, "%s\n", note);
 }

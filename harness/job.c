@@ -45,20 +45,6 @@ static enum ht_status make_profile(const struct ht_options *o, struct ht_error *
     return HT_OK;
 }
 
-/*
- * A graph has an op or more for each pass of a micro-batch through a unit, each of them about 1 kB. What is beyond this
- * takes minutes to build and may take all of the machine's memory.
- */
-static enum ht_status check_size(const struct ht_scenario *s, struct ht_error *err)
-{
-    const int64_t most_passes = 1 << 21;
-    int64_t units = ht_model_units(&s->model), micro_batches = s->batch / s->micro_batch;
-    if (micro_batches <= most_passes / units) return HT_OK;
-    return ht_fail(
-        err, HT_BAD_INPUT, "%lld micro-batches of %lld make too large a graph of '%s'; expected at most %lld",
-        (long long)micro_batches, (long long)s->micro_batch, s->model.name, (long long)(most_passes / units));
-}
-
 static enum ht_status make_plan(const struct ht_options *o, const char *system, const char *model, struct ht_error *err,
                                 struct ht_job *job)
 {
@@ -82,7 +68,8 @@ static enum ht_status make_plan(const struct ht_options *o, const char *system, 
     enum ht_control_mode own = job->system->ranks_control;
     if (!request.control && own && job->scenario.cluster->n_gpus > 1 && job->scenario.control.mode)
         job->scenario.control.mode = own;
-    if (job->system->division != HT_PLANNED_REPLICAS) status = check_size(&job->scenario, err); /* their layout says it */
+    if (job->system->division != HT_PLANNED_REPLICAS) /* of these the plan's layout says it */
+        status = ht_layout_check_size(&job->scenario, ht_scenario_micro_batches(&job->scenario), err);
     if (status == HT_OK) status = make_profile(o, err, job);
     for (int64_t i = 0; i < o->n_set && status == HT_OK; i++)
         status = ht_settings_parse(job->system, &job->scenario, o->set[i], err, &job->settings);

@@ -78,14 +78,22 @@ static struct ht_layout *create(const struct ht_scenario *sc, enum ht_sharding s
     return l;
 }
 
+enum ht_status ht_layout_check_size(const struct ht_scenario *sc, int64_t micro_batches, struct ht_error *err)
+{
+    int64_t most = MOST_PASSES / ht_model_units(&sc->model);
+    if (micro_batches <= most) return HT_OK;
+    return ht_fail(err, HT_BAD_INPUT, "%lld micro-batches make too large a graph of '%s'; expected at most %lld",
+                   (long long)micro_batches, sc->model.name, (long long)most);
+}
+
 enum ht_status ht_layout_uneven(const struct ht_scenario *sc, enum ht_sharding sharding,
                                 const struct ht_portion *portions, struct ht_error *err, struct ht_layout **out)
 {
     int32_t ranks = (int32_t)ht_scenario_ranks(sc);
-    int64_t sequences = 0, shares = 0, micro_batches = 0, most = MOST_PASSES / ht_model_units(&sc->model);
+    int64_t sequences = 0, shares = 0, rounds = 0;
     bool even = true;
     for (int32_t r = 0; r < ranks; r++) {
-        micro_batches += portions[r].count;
+        if (portions[r].count > rounds) rounds = portions[r].count;
         sequences += portions[r].micro_batch * portions[r].count;
         shares += portions[r].share;
         even &= portions[r].share == portions[0].share;
@@ -95,9 +103,8 @@ enum ht_status ht_layout_uneven(const struct ht_scenario *sc, enum ht_sharding s
     if (sequences != sc->batch)
         return ht_fail(err, HT_BAD_INPUT, "the ranks' micro-batches have %lld sequences; the batch has %lld",
                        (long long)sequences, (long long)sc->batch);
-    if (micro_batches > most)
-        return ht_fail(err, HT_BAD_INPUT, "%lld micro-batches make too large a graph of '%s'; expected at most %lld",
-                       (long long)micro_batches, sc->model.name, (long long)most);
+    enum ht_status status = ht_layout_check_size(sc, rounds * ranks, err);
+    if (status) return status;
     if (shares == 0 && sharding == HT_SHARD_ALL) return ht_fail(err, HT_BAD_INPUT, "no rank has a share of the parameters");
     struct ht_layout *l = create(sc, sharding, ranks);
     for (int32_t r = 0; r < ranks; r++) add_replica(l, 1, portions[r].count, portions[r].micro_batch);

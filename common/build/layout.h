@@ -53,6 +53,9 @@ struct ht_layout {
     struct ht_shard *shards;     /* [n_units * n_ranks]; NULL for pipelines */
 };
 
+/* HT_BAD_INPUT where so many micro-batches, or rounds of so many ranks together, make a graph of millions of ops. */
+enum ht_status ht_layout_check_size(const struct ht_scenario *scenario, int64_t micro_batches, struct ht_error *err);
+
 /* All ranks alike: rank r has the r-th part of the batch, in micro-batches of the scenario's size, and 1/N of every
    unit's parameters. HT_BAD_INPUT where the ranks do not divide the batch, or the micro-batch a rank's part of it. */
 enum ht_status ht_layout_check_equal(const struct ht_scenario *scenario, struct ht_error *err);

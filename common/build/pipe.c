@@ -38,27 +38,46 @@ struct ht_pipe_shape ht_pipe_shape_of(const struct ht_scenario *scenario, const 
     return shape_of(y, &all);
 }
 
-/* First unit of backward stage q of n. */
-static int32_t first_unit(const struct ht_scenario *sc, const struct ht_pipe_style *y, int64_t n, int32_t q)
+static int64_t stages_of(const struct ht_pipe_style *y, const struct ht_replica *x)
 {
-    int64_t block = y->blocks ? 0 : q * sc->model.layers / n;
+    return (int64_t)x->n_ranks * y->v * y->d;
+}
+
+/* Blocks of each stage of pipeline k; NULL: even. */
+static const int64_t *blocks_of(const struct ht_scenario *sc, const struct ht_pipe_style *y, int32_t k)
+{
+    int64_t before = 0;
+    for (int32_t i = 0; i < k; i++) {
+        struct ht_replica x = replica_of(sc, y, i);
+        before += stages_of(y, &x);
+    }
+    struct ht_replica own = replica_of(sc, y, k);
+    if (!y->blocks) return NULL;
+    return y->n_blocks == stages_of(y, &own) ? y->blocks : y->blocks + before;
+}
+
+/* First unit of backward stage q of n. */
+static int32_t first_unit(const struct ht_scenario *sc, const int64_t *blocks, int64_t n, int32_t q)
+{
+    int64_t block = blocks ? 0 : q * sc->model.layers / n;
     if (q == 0) return 0;
     if (q == n) return (int32_t)ht_model_units(&sc->model);
-    for (int32_t i = 0; i < q && y->blocks; i++) block += y->blocks[i];
+    for (int32_t i = 0; i < q && blocks; i++) block += blocks[i];
     return (int32_t)(1 + block);
 }
 
 int32_t ht_pipe_first_unit(const struct ht_scenario *scenario, const struct ht_pipe_style *y, int32_t q)
 {
-    return first_unit(scenario, y, ht_scenario_ranks(scenario) * y->v * y->d, q);
+    return first_unit(scenario, y->blocks, ht_scenario_ranks(scenario) * y->v * y->d, q);
 }
 
 int32_t ht_pipe_holder(const struct ht_pipe *g, int32_t k, int32_t unit)
 {
     const struct ht_replica *x = &g->style->layout->replicas[k];
+    const int64_t *blocks = blocks_of(g->scenario, g->style, k);
     struct ht_pipe_shape shape = shape_of(g->style, x);
     int32_t n = ht_pipe_backward_stages(&shape), q = n - 1;
-    while (first_unit(g->scenario, g->style, n, q) > unit) q--;
+    while (first_unit(g->scenario, blocks, n, q) > unit) q--;
     return x->first_rank + ht_pipe_backward_rank(&shape, q);
 }
 
@@ -75,16 +94,31 @@ static struct ht_control control_of(const struct ht_scenario *scenario, const st
     return c;
 }
 
-static enum ht_status check_blocks(const struct ht_model *m, const struct ht_pipe_style *y, int64_t stages,
-                                   struct ht_error *err)
+/* As many as there are stages in all, or in each; and each pipeline's are the model's. */
+static enum ht_status check_blocks(const struct ht_scenario *sc, const struct ht_pipe_style *y, struct ht_error *err)
 {
-    int64_t sum = 0;
+    const struct ht_model *m = &sc->model;
+    int64_t all = 0, each = -1;
     if (!y->blocks) return HT_OK;
-    for (int32_t i = 0; i < y->n_blocks; i++) sum += y->blocks[i];
-    if (y->n_blocks != stages)
-        return ht_fail(err, HT_BAD_INPUT, "blocks of %d stages for a pipeline of %lld", y->n_blocks, (long long)stages);
-    if (sum == m->layers) return HT_OK;
-    return ht_fail(err, HT_BAD_INPUT, "the stages have %lld blocks; %s has %lld", (long long)sum, m->name, (long long)m->layers);
+    for (int32_t k = 0; k < pipelines(y); k++) {
+        struct ht_replica x = replica_of(sc, y, k);
+        int64_t n = stages_of(y, &x);
+        each = k == 0 || each == n ? n : -1;
+        all += n;
+    }
+    if (y->n_blocks != all && y->n_blocks != each)
+        return ht_fail(err, HT_BAD_INPUT, "blocks has %d element%s; expected %lld, one a stage", y->n_blocks,
+                       y->n_blocks == 1 ? "" : "s", (long long)all);
+    for (int32_t k = 0; k < pipelines(y); k++) {
+        struct ht_replica x = replica_of(sc, y, k);
+        const int64_t *blocks = blocks_of(sc, y, k);
+        int64_t sum = 0;
+        for (int64_t i = 0; i < stages_of(y, &x); i++) sum += blocks[i];
+        if (sum != m->layers)
+            return ht_fail(err, HT_BAD_INPUT, "the stages of a pipeline have %lld blocks; %s has %lld", (long long)sum, m->name,
+                           (long long)m->layers);
+    }
+    return HT_OK;
 }
 
 static enum ht_status check_pipeline(const struct ht_scenario *scenario, const struct ht_pipe_style *y,
@@ -92,7 +126,7 @@ static enum ht_status check_pipeline(const struct ht_scenario *scenario, const s
 {
     const struct ht_model *m = &scenario->model;
     struct ht_pipe_shape p = shape_of(y, x);
-    int64_t stages = (int64_t)p.ranks * p.v * p.d;
+    int64_t stages = stages_of(y, x);
     if (m->layers < stages)
         return ht_fail(err, HT_INFEASIBLE,
                        "%s has %lld blocks for %lld stages (%d devices, v = %d, d = %d); expected at least one each",
@@ -107,17 +141,19 @@ static enum ht_status check_pipeline(const struct ht_scenario *scenario, const s
         return ht_fail(err, HT_INFEASIBLE,
                        "the interleaved order takes micro-batches in rounds of %d, one a device; there are %d", p.ranks,
                        p.micro_batches);
-    return check_blocks(m, y, stages, err);
+    return HT_OK;
 }
 
 enum ht_status ht_pipe_check(const struct ht_scenario *scenario, const struct ht_pipe_style *y, struct ht_error *err)
 {
     enum ht_undo_kind undo;
-    for (int32_t k = 0; k < pipelines(y); k++) {
+    enum ht_status status = HT_OK;
+    for (int32_t k = 0; k < pipelines(y) && !status; k++) {
         struct ht_replica x = replica_of(scenario, y, k);
-        enum ht_status status = check_pipeline(scenario, y, &x, err);
-        if (status) return status;
+        status = check_pipeline(scenario, y, &x, err);
     }
+    if (!status) status = check_blocks(scenario, y, err);
+    if (status) return status;
     control_of(scenario, y, &undo);
     if (scenario->control.mode == HT_CONTROL_ROLLBACK && undo == HT_UNDO_UNLOGGED)
         return ht_fail(err, HT_INFEASIBLE,
@@ -319,7 +355,8 @@ static enum ht_status write_draft(const struct ht_scenario *scenario, const stru
     g.n_backward = ht_pipe_backward_stages(&g.shape);
     g.first = HT_NEW_ARRAY(int32_t, g.n_backward + 1);
     g.stage_of = HT_NEW_ARRAY(int32_t, g.n_units);
-    for (int32_t q = 0; q <= g.n_backward; q++) g.first[q] = first_unit(scenario, style, g.n_backward, q);
+    const int64_t *blocks = blocks_of(scenario, style, k);
+    for (int32_t q = 0; q <= g.n_backward; q++) g.first[q] = first_unit(scenario, blocks, g.n_backward, q);
     for (int32_t q = 0; q < g.n_backward; q++)
         for (int32_t u = g.first[q]; u < g.first[q + 1]; u++) g.stage_of[u] = q;
     g.computed = ht_alloc_ids(g.shape.ranks);

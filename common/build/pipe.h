@@ -63,7 +63,8 @@ struct ht_pipe_style {
     enum ht_pipe_order order;
     int32_t v, d;
     const struct ht_layout *layout; /* of several pipelines, which keep everything on the devices; NULL: one of all ranks */
-    const int64_t *blocks;          /* [n_blocks] of each backward stage; NULL: as even as can be */
+    const int64_t *blocks;          /* [n_blocks] of each backward stage, of one pipeline after the other, or, where all
+                                       are as deep, of each of them; NULL: as even as can be */
     int32_t n_blocks;
     int32_t (*backward_rank)(const struct ht_pipe_shape *p, int32_t q); /* where backward stages run, as in the shape */
     bool offload;             /* parameters and optimizer in host memory; a stage is stepped there once its sum is. Else on

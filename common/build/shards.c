@@ -47,16 +47,14 @@ void ht_shards_begin_slot(struct ht_single *g)
     g->slot = g->computed;
 }
 
-/*
- * Elements that a rank sends. In a ring every rank passes on all shards but its own, be they parameters or sums, so that
- * uneven shards cost little more than even ones. A rank without a micro-batch in this round (takes_part false) only sends
- * its shard to the others, or receives it from them.
- */
+/* Elements that pass a rank each way. In a ring all shards but one go by, be they parameters or sums; its own is taken for
+   that one, so that uneven shards cost little more than even ones. A rank without a micro-batch in this round (takes_part
+   false) only sends its shard, or receives it. */
 static int64_t traffic(const struct ht_single *g, int32_t unit, bool takes_part)
 {
     int64_t own = ht_layout_shard(g->layout, unit, g->rank)->padded, all = 0;
     for (int32_t r = 0; r < g->n_ranks; r++) all += ht_layout_shard(g->layout, unit, r)->padded;
-    return takes_part ? all - own : own * (g->n_ranks - 1);
+    return takes_part ? all - own : own;
 }
 
 static void collective(struct ht_single *g, enum ht_op_kind kind, int32_t lane, int32_t unit, enum ht_dtype dtype, int64_t sent)

@@ -53,7 +53,7 @@ struct ht_settings {
 enum ht_division {
     HT_EQUAL_REPLICAS,   /* every rank as much as the others */
     HT_PLANNED_REPLICAS, /* every rank what the plan says */
-    HT_PIPELINES,        /* the ranks of a pipeline all of what it takes, one after the other */
+    HT_PIPELINES,        /* a pipeline what the plan says; its ranks are stages, which all of it passes */
 };
 
 struct ht_system {

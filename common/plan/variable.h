@@ -44,8 +44,8 @@ struct ht_variable {
 /* A variable that --set may force. */
 struct ht_knob {
     const char *name, *meaning;
-    int64_t min, max; /* of the number or of each element, in whole numbers; max -1: the number of transformer blocks.
-                         Not of blocks, which are 1 .. that number */
+    int64_t min, max; /* of the number or of each element, in whole numbers; max -1 stands for the number of transformer
+                         blocks. A set of blocks needs none: its elements are 1 .. that number */
     enum ht_variable_kind kind;
     bool decimal;
 };

@@ -44,7 +44,8 @@ enum ht_status ht_profile_save(const struct ht_profile *profile, FILE *out, stru
 
 /*
  * The cost of one work on one rank. A collective or transfer among more ranks than the rank's node has devices is taken
- * to leave the node. HT_BAD_INPUT when a file has no such key (the nearest one is named), or when a modelled cluster
+ * to leave the node. A modelled copy on a disk lane costs what the faster of reading and writing takes, for a work does not
+ * say which it is; the graph's charge (common/build/links.h) lengthens the other. HT_BAD_INPUT when a file has no such key (the nearest one is named), or when a modelled cluster
  * lacks what the work needs: a NIC, a disk, the rank; or when the work is a custom name, which only a file can answer.
  */
 enum ht_status ht_profile_cost(const struct ht_profile *profile, int64_t rank, const struct ht_work *work,

@@ -35,7 +35,7 @@ def seconds(value):
 def variable(value):
     """A plan variable as hetbench prints it: 3, 4,2,1,1, and '4 x 16, 2 x 48' of more than eight elements."""
     if not isinstance(value, list):
-        return f"{value:g}" if isinstance(value, float) else str(value)
+        return f"{value:.9f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
     if len(value) <= 8:
         return ",".join(map(variable, value))
     runs = [(variable(v), len(list(same))) for v, same in itertools.groupby(value)]
@@ -61,7 +61,7 @@ def setting(scenarios):
     devices = distinct("gpus_text") or f"{first['devices']} x {first['gpu']}"
     note = distinct("rate_note")
     return (f"{first['cluster']}: {devices}; batch {distinct('batch')} x {distinct('seq')} tokens in micro-batches of "
-            f"{distinct('micro_batch')}; {distinct('numerics_text') or first['numerics']}{note and '; ' + note}")
+            f"{distinct('micro_batch') or "the plan's sizes"}; {distinct('numerics_text') or first['numerics']}{note and '; ' + note}")
 
 
 class Row:

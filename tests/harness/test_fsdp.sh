@@ -11,9 +11,22 @@ four=(sim fsdp "${model[@]}" --cluster autohete-4gpu --batch 8)
 refused 2 "--set 'm=4,x': element 2 'x' is not an integer" "${four[@]}" --set m=4,x
 refused 2 "--set 'm=4,2,2': m has 3 elements; expected 4" "${four[@]}" --set m=4,2,2
 refused 2 "the ranks' micro-batches have 9 sequences; the batch has 8" "${four[@]}" --set m=1 --set l=5,2,1,1
-refused 2 "the ranks' micro-batches have 0 sequences; the batch has 8" "${four[@]}" --set l=0
+refused 2 "the ranks' micro-batches have 0 sequences; the batch has 8" "${four[@]}" --set m=1 --set l=0
+refused 2 "the sum of l is 9, which does not divide the batch of 8 sequences; expected m as well" "${four[@]}" --set l=5,2,1,1
+refused 2 "the sum of m is 12, which does not divide the batch of 8 sequences; expected l as well" "${four[@]}" --set m=3
 refused 2 "no rank has a share of the parameters" "${four[@]}" --set share=0
 refused 2 "the 4 devices of cluster 'autohete-4gpu' do not divide the batch of 6 sequences" sim fsdp "${model[@]}" --cluster autohete-4gpu --batch 6
+
+# Other systems beside it: sizes are the plan's.
+run 0 compare --systems in_memory,fsdp,gpipe --model llama-tiny --cluster autohete-4gpu --batch 8
+grep -q 'as it says$' out && grep -Eq ' fsdp +plan +ok' out || fail "compare: $(cat out)"
+
+# A rank that only holds parameters takes no time from the others.
+for l in 3,3,3,3 3,3,3,0; do
+    run 0 sim fsdp --model autohete-2b --seq 512 --cluster autohete-4gpu --batch $(($(tr , + <<<$l))) --set m=1 --set share=0,0,0,1 --set l=$l --json
+    json out 'd["iteration_time_s"]' >>times
+done
+[ "$(sort -g times | head -n 1)" = "$(tail -n 1 times)" ] || fail "less work takes longer: $(cat times)"
 
 # Simulated with every rank's own rates.
 run 0 sim fsdp "${model[@]}" --cluster "$root/tests/data/mixed-2x2.yaml" --batch 9 --set l=5,2,1,1 --set share=3,1,1,0 --json

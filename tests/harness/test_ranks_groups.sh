@@ -9,11 +9,12 @@ model=(--model llama-tiny --seq 16)
 four=(sim gpipe "${model[@]}" --cluster autohete-4gpu --batch 8 --micro-batch 1)
 refused 2 "the pipelines have 3 devices; cluster 'autohete-4gpu' has 4" "${four[@]}" --set pipelines=2,1 --set l=4,4
 refused 2 "the pipelines have 7 micro-batches; the batch has 8" "${four[@]}" --set pipelines=2,2 --set l=4,3
-refused 2 "l has 1 elements; expected 2, one a pipeline" "${four[@]}" --set pipelines=2,2 --set l=8
+refused 2 "l has 1 element; expected 2, one a pipeline" "${four[@]}" --set pipelines=2,2 --set l=8
 refused 2 "3 pipelines do not divide the 8 micro-batches; expected l as well" "${four[@]}" --set pipelines=2,1,1
 refused 2 "l says how many micro-batches each of several pipelines takes; pipelines is missing" "${four[@]}" --set l=8
-refused 2 "blocks of 2 stages for a pipeline of 4" "${four[@]}" --set blocks=2,2
-refused 2 "the stages have 5 blocks; llama-tiny has 4" "${four[@]}" --set blocks=2,1,1,1
+refused 2 "blocks has 2 elements; expected 4, one a stage" "${four[@]}" --set blocks=2,2
+refused 2 "blocks has 3 elements; expected 4, one a stage" "${four[@]}" --set pipelines=3,1 --set l=4,4 --set blocks=2,1,1
+refused 2 "the stages of a pipeline have 5 blocks; llama-tiny has 4" "${four[@]}" --set blocks=2,1,1,1
 
 common=("${model[@]}" --data "$text" --steps 4)
 needs_ranks "${common[@]}"
@@ -38,7 +39,7 @@ for control in none gate rollback; do
     judged=$([ $control = none ] || echo "--clip 0.5 --inject-overflow 2:3")
     # shellcheck disable=SC2086 # words
     run 0 train in_memory "${common[@]}" --batch 8 --micro-batch 1 --control $control $judged --losses one.csv
-    for system in 'gpipe --set pipelines=2,2 --set blocks=3,1' 'dapple --set pipelines=3,1 --set l=3,5' 'interleaved --set v=2 --set pipelines=2,2'; do
+    for system in 'gpipe --set pipelines=2,2 --set blocks=3,1' 'dapple --set pipelines=3,1 --set l=3,5 --set blocks=1,2,1,4' 'interleaved --set v=2 --set pipelines=2,2'; do
         # shellcheck disable=SC2086 # words
         run 0 train $system "${common[@]}" --batch 8 --micro-batch 1 --ranks 4 --control $control $judged --losses u.csv
         near 1e-6 one.csv u.csv

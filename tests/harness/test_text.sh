@@ -108,7 +108,7 @@ says "^plan: none that fits$"
 run 0 plan in_memory "${mixed[@]}"
 says "^  device 0 to device 7, each at its worst: .*, master parameters .*, activation gradients "
 run 0 plan autohete --model autohete-4b --cluster autohete-1gpu
-says "^  the planner was given +value$"
+says "^  input of the planner +value$"
 says "^  L +21$"
 says "^  M_gpu +42.41 GB$"
 says "^  t_fp +[0-9.]+ ms$"

@@ -99,8 +99,8 @@ START_TEST(blocks_of_stages)
         const char *says;
     } cases[] = {
         {{3, 1, 1}, 3, NULL},
-        {{3, 2}, 2, "blocks of 2 stages for a pipeline of 3"},
-        {{3, 1, 2}, 3, "the stages have 6 blocks; llama-tiny has 5"},
+        {{3, 2}, 2, "blocks has 2 elements; expected 3, one a stage"},
+        {{3, 1, 2}, 3, "the stages of a pipeline have 6 blocks; llama-tiny has 5"},
     };
     for (size_t i = 0; i < HT_COUNT(cases); i++) {
         struct ht_scenario sc = pipe_scenario(3, 1, 5, 2);
