@@ -48,6 +48,10 @@ static enum ht_status style_of(const struct ht_system *self, const struct ht_sce
     struct ht_layout *layout = NULL;
     enum ht_status status = HT_OK;
     if (pipelines) status = ht_layout_pipelines(scenario, pipelines->n, pipelines->values, l->values, err, &layout);
+    if (layout && layout->n_replicas == 1) { /* as if it had not been said */
+        ht_layout_destroy(layout);
+        layout = NULL;
+    }
     *out = (struct ht_pipe_style){.order = (enum ht_pipe_order)self->variant,
                                   .v = self->variant == HT_PIPE_INTERLEAVED ? (int32_t)ht_plan_get(plan, "v") : 1,
                                   .d = 1,

@@ -83,13 +83,12 @@ enum ht_status ht_engine_find_gpu(const struct ht_options *options, struct ht_er
     return HT_OK;
 }
 
-enum ht_status ht_engine_take_reserve(const struct ht_options *options, struct ht_scenario *s, struct ht_error *err,
-                                      struct ht_cuda_reserve *out)
+enum ht_status ht_engine_take_reserve(const struct ht_options *options, struct ht_scenario *s, int64_t micro_batch,
+                                      int64_t n_micro_batches, struct ht_error *err, struct ht_cuda_reserve *out)
 {
     char budget_text[HT_QUANTITY_TEXT], reserve_text[HT_QUANTITY_TEXT];
     struct ht_gpu *gpu = &s->cluster->nodes[0].groups[0].gpu;
-    *out = ht_cuda_reserve_for(options->cuda_api, &s->model, s->numerics.param, s->micro_batch, s->seq,
-                               ht_scenario_micro_batches(s));
+    *out = ht_cuda_reserve_for(options->cuda_api, &s->model, s->numerics.param, micro_batch, s->seq, n_micro_batches);
     int64_t bytes = ht_cuda_reserve_bytes(out);
     if (bytes >= gpu->memory_bytes)
         return ht_fail(err, HT_INFEASIBLE,
@@ -204,13 +203,13 @@ enum ht_status ht_engine_init(struct ht_engine *e, int32_t space, struct ht_buff
 enum ht_status ht_engine_read(struct ht_engine *e, struct ht_buffer from, void *to, struct ht_error *err)
 {
     if (e->gpu) return ht_cuda_device_read(e->gpu, from, to, err);
-    memcpy(to, from.data, (size_t)from.bytes);
+    if (from.bytes) memcpy(to, from.data, (size_t)from.bytes); /* an empty shard has no address */
     return HT_OK;
 }
 
 enum ht_status ht_engine_write(struct ht_engine *e, const void *from, struct ht_buffer to, struct ht_error *err)
 {
     if (e->gpu) return ht_cuda_device_write(e->gpu, from, to, err);
-    memcpy(to.data, from, (size_t)to.bytes);
+    if (to.bytes) memcpy(to.data, from, (size_t)to.bytes);
     return HT_OK;
 }

@@ -24,10 +24,10 @@ enum ht_status ht_engine_wants_gpu(const struct ht_options *options, const char 
    HT_INFEASIBLE, in one line, where there is none. */
 enum ht_status ht_engine_find_gpu(const struct ht_options *options, struct ht_error *err, struct ht_gpu *out);
 
-/* Takes what the backend needs beside tensors off the GPU's memory, before anything is planned: so --device-memory is
-   all that arena and reserve may have together. HT_INFEASIBLE when nothing is left. */
-enum ht_status ht_engine_take_reserve(const struct ht_options *options, struct ht_scenario *s, struct ht_error *err,
-                                      struct ht_cuda_reserve *out);
+/* Takes what the backend needs beside tensors, for so many micro-batches of that size, off the GPU's memory, before anything
+   is planned that goes by it: so --device-memory is all that arena and reserve may have together. HT_INFEASIBLE when nothing is left. */
+enum ht_status ht_engine_take_reserve(const struct ht_options *options, struct ht_scenario *s, int64_t micro_batch,
+                                      int64_t n_micro_batches, struct ht_error *err, struct ht_cuda_reserve *out);
 
 /* cpu->split is taken over. */
 enum ht_status ht_engine_create(const struct ht_options *options, const struct ht_cpu_options *cpu,

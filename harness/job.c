@@ -63,7 +63,9 @@ static enum ht_status make_plan(const struct ht_options *o, const char *system, 
     }
     if (status != HT_OK) return status;
     job->has_scenario = true;
-    if (request.local_gpu) status = ht_engine_take_reserve(o, &job->scenario, err, &job->reserve);
+    if (request.local_gpu && job->system->division != HT_PLANNED_REPLICAS)
+        status = ht_engine_take_reserve(o, &job->scenario, job->scenario.micro_batch,
+                                        ht_scenario_micro_batches(&job->scenario), err, &job->reserve);
     if (status != HT_OK) return status;
     enum ht_control_mode own = job->system->ranks_control;
     if (!request.control && own && job->scenario.cluster->n_gpus > 1 && job->scenario.control.mode)
@@ -83,7 +85,7 @@ static enum ht_status load_graph(const struct ht_options *o, struct ht_error *er
 {
     const struct ht_scenario_request *r = &o->request;
     if (r->model || r->batch || r->micro_batch || r->seq || r->numerics || r->accumulate || r->control || r->clip > 0 ||
-        r->loss_scale || r->device_memory_bytes || o->n_set)
+        r->loss_scale || r->device_memory_bytes || r->ranks || o->n_set)
         return ht_fail(err, HT_BAD_INPUT,
                        "--load stands for a whole scenario; beside it only --profile or --cluster, for the costs");
     enum ht_status status = ht_schedule_load(o->load, err, &job->schedule);
@@ -144,10 +146,25 @@ static enum ht_status check_control(const struct ht_job *job, struct ht_error *e
     return ht_fail(err, HT_INFEASIBLE, "%s has no control '%s'", job->system->name, ht_control_mode_names[mode]);
 }
 
-static enum ht_status build(struct ht_error *err, struct ht_job *job)
+/* Where the plan has sized the micro-batches, only the graph tells what the GPU's backend takes for itself. */
+static enum ht_status take_planned_reserve(const struct ht_options *o, struct ht_job *job, struct ht_error *err)
+{
+    struct ht_schedule *s = job->schedule;
+    int64_t largest = job->scenario.batch / s->n_micro_batches;
+    for (int32_t j = 0; j < s->n_micro_batches && s->slices; j++)
+        if (s->slices[j].count > largest) largest = s->slices[j].count;
+    enum ht_status status =
+        ht_engine_take_reserve(o, &job->scenario, largest, s->n_micro_batches, err, &job->reserve);
+    ht_schedule_set_capacity(s, HT_DEVICE, 0, ht_cluster_gpu_of(job->scenario.cluster, 0)->memory_bytes);
+    return status;
+}
+
+static enum ht_status build(const struct ht_options *o, struct ht_error *err, struct ht_job *job)
 {
     enum ht_status status = job->system->build(job->system, &job->scenario, &job->plan, err, &job->schedule);
     if (status == HT_OK) status = check_control(job, err);
+    if (status == HT_OK && o->request.local_gpu && job->system->division == HT_PLANNED_REPLICAS)
+        return take_planned_reserve(o, job, err);
     if (status != HT_INFEASIBLE) return status;
     ht_schedule_destroy(job->schedule);
     job->schedule = NULL;
@@ -161,7 +178,7 @@ enum ht_status ht_job_create(const struct ht_options *options, const char *syste
     if (!system && options->n_words) system = options->words[0];
     enum ht_status status = options->load ? load_graph(options, err, job) : make_plan(options, system, model, err, job);
     if (status == HT_OK && extent >= HT_JOB_VERIFIED && job->answer == HT_OK) {
-        if (!job->schedule) status = build(err, job);
+        if (!job->schedule) status = build(options, err, job);
         if (status == HT_OK && job->schedule) status = verify(options, err, job);
     }
     if (status == HT_OK && extent >= HT_JOB_COSTS && job->answer == HT_OK) status = make_costs(err, job);

@@ -107,6 +107,15 @@ static const char *exact(double x, char text[32])
     return text;
 }
 
+/* The size of all micro-batches; 0: there are several. */
+static int64_t micro_batch_of(const struct ht_schedule *g, int64_t batch)
+{
+    int64_t size = g->slices ? g->slices[0].count : batch / g->n_micro_batches;
+    for (int32_t j = 1; j < g->n_micro_batches && g->slices; j++)
+        if (g->slices[j].count != size) return 0;
+    return size;
+}
+
 /* What the steps depend on, beside the model. */
 static void describe(const struct ht_options *o, const struct ht_job *job, const struct ht_tokens *tokens,
                      struct ht_checkpoint_setting settings[HT_PERSIST_SETTINGS])
@@ -117,7 +126,11 @@ static void describe(const struct ht_options *o, const struct ht_job *job, const
 #define SETTING(label, ...)                                                                                            \
     (settings[n].name = (label), snprintf(settings[n].value, sizeof(settings[n].value), __VA_ARGS__), n++)
     SETTING("--batch", "%lld", (long long)s->batch);
-    SETTING("--micro-batch", "%lld", (long long)s->micro_batch);
+    int64_t size = micro_batch_of(job->schedule, s->batch);
+    if (size)
+        SETTING("--micro-batch", "%lld", (long long)size);
+    else
+        SETTING("--micro-batch", "of several sizes");
     SETTING("--seq", "%lld", (long long)s->seq);
     SETTING("--numerics", "%s/%s/%s/%s", ht_dtype_name(s->numerics.param), ht_dtype_name(s->numerics.grad),
             ht_dtype_name(s->numerics.accumulate), ht_dtype_name(s->numerics.reduce));

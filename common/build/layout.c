@@ -24,18 +24,23 @@ int64_t ht_equal_params(const struct ht_scenario *sc)
     return sum;
 }
 
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
 
 /* Shards of one size, those at the end cut. */
 static void cut_evenly(const struct ht_scenario *sc, int32_t unit, struct ht_layout *l)
 {
     int64_t params = ht_unit_params(&sc->model, unit), each = ht_equal_shard(sc, unit);
     for (int32_t r = 0; r < l->n_ranks; r++)
-        l->shards[unit * l->n_ranks + r] = (struct ht_shard){least(r * each, params), least((r + 1) * each, params), each};
+        l->shards[unit * l->n_ranks + r] =
+            (struct ht_shard){least(r * each, params), least((r + 1) * each, params), each};
 }
 
 /* Shards that end where the shares so far do, rounded down. */
-static void cut_by_shares(const struct ht_scenario *sc, int32_t unit, const struct ht_portion *portions, struct ht_layout *l)
+static void cut_by_shares(const struct ht_scenario *sc, int32_t unit, const struct ht_portion *portions,
+                          struct ht_layout *l)
 {
     __int128 params = ht_unit_params(&sc->model, unit), all = 0, some = 0;
     for (int32_t r = 0; r < l->n_ranks; r++) all += portions[r].share;
@@ -63,7 +68,8 @@ static void add_replica(struct ht_layout *l, int32_t n_ranks, int64_t n, int64_t
         x.first_sequence = last->first_sequence + last->n_micro_batches * last->micro_batch;
     }
     l->replicas[l->n_replicas++] = x;
-    l->alike = l->n_replicas == 1 || (l->alike && n == l->replicas[0].n_micro_batches && micro_batch == l->replicas[0].micro_batch);
+    l->alike = l->n_replicas == 1 ||
+               (l->alike && n == l->replicas[0].n_micro_batches && micro_batch == l->replicas[0].micro_batch);
     l->n_micro_batches += x.n_micro_batches;
     if (n > l->rounds) l->rounds = x.n_micro_batches;
 }
@@ -98,14 +104,16 @@ enum ht_status ht_layout_uneven(const struct ht_scenario *sc, enum ht_sharding s
         shares += portions[r].share;
         even &= portions[r].share == portions[0].share;
         if (sharding == HT_SHARD_NONE && !portions[r].count)
-            return ht_fail(err, HT_BAD_INPUT, "rank %d has no micro-batch, and nothing is sharded of which it could hold a part", r);
+            return ht_fail(err, HT_BAD_INPUT,
+                           "rank %d has no micro-batch, and nothing is sharded of which it could hold a part", r);
     }
     if (sequences != sc->batch)
         return ht_fail(err, HT_BAD_INPUT, "the ranks' micro-batches have %lld sequences; the batch has %lld",
                        (long long)sequences, (long long)sc->batch);
     enum ht_status status = ht_layout_check_size(sc, rounds * ranks, err);
     if (status) return status;
-    if (shares == 0 && sharding == HT_SHARD_ALL) return ht_fail(err, HT_BAD_INPUT, "no rank has a share of the parameters");
+    if (shares == 0 && sharding == HT_SHARD_ALL)
+        return ht_fail(err, HT_BAD_INPUT, "no rank has a share of the parameters");
     struct ht_layout *l = create(sc, sharding, ranks);
     for (int32_t r = 0; r < ranks; r++) add_replica(l, 1, portions[r].count, portions[r].micro_batch);
     l->shards = HT_NEW_ARRAY(struct ht_shard, l->n_units * ranks);
@@ -130,7 +138,8 @@ enum ht_status ht_layout_check_equal(const struct ht_scenario *sc, struct ht_err
     if (sc->batch / ranks % sc->micro_batch)
         return ht_fail(err, HT_BAD_INPUT,
                        "micro-batch %lld does not divide the %lld sequences of each of %lld devices (batch %lld)",
-                       (long long)sc->micro_batch, (long long)(sc->batch / ranks), (long long)ranks, (long long)sc->batch);
+                       (long long)sc->micro_batch, (long long)(sc->batch / ranks), (long long)ranks,
+                       (long long)sc->batch);
     return HT_OK;
 }
 
@@ -155,8 +164,8 @@ enum ht_status ht_layout_pipelines(const struct ht_scenario *sc, int32_t n, cons
         all += micro_batches[k];
     }
     if (all_ranks != ht_scenario_ranks(sc))
-        return ht_fail(err, HT_BAD_INPUT, "the pipelines have %lld devices; cluster '%s' has %lld", (long long)all_ranks,
-                       sc->cluster->name, (long long)ht_scenario_ranks(sc));
+        return ht_fail(err, HT_BAD_INPUT, "the pipelines have %lld devices; cluster '%s' has %lld",
+                       (long long)all_ranks, sc->cluster->name, (long long)ht_scenario_ranks(sc));
     if (all != ht_scenario_micro_batches(sc))
         return ht_fail(err, HT_BAD_INPUT, "the pipelines have %lld micro-batches; the batch has %lld", (long long)all,
                        (long long)ht_scenario_micro_batches(sc));
@@ -198,7 +207,8 @@ void ht_layout_slice(const struct ht_layout *l, struct ht_schedule *s)
     for (int32_t r = 0; r < l->n_replicas; r++) {
         const struct ht_replica *x = &l->replicas[r];
         for (int32_t j = 0; j < x->n_micro_batches; j++)
-            slices[x->first_micro_batch + j] = (struct ht_slice){x->first_sequence + j * x->micro_batch, x->micro_batch};
+            slices[x->first_micro_batch + j] =
+                (struct ht_slice){x->first_sequence + j * x->micro_batch, x->micro_batch};
     }
     ht_schedule_set_micro_batches(s, l->n_micro_batches, l->alike ? NULL : slices);
     free(slices);

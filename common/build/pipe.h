@@ -3,10 +3,10 @@
  * offloading, parameters and optimizer in host memory. What a system is, is a struct ht_pipe_style; the orders stand in
  * common/schedule/pipeline.h.
  *
- * Units to stages. Backward stage q holds an equal share of the blocks (sizes differ by one where they do not divide), or as
- * many as the plan says, the first one the embedding too, the last one the head; forward stage i is backward stages d i .. d i + d - 1. The head
- * runs forward where and when its backward does, so that the logits of one micro-batch are held at a time: what reaches
- * it is X(L+1,j), a message like others.
+ * Units to stages. Backward stage q holds an equal share of the blocks (sizes differ by one where they do not
+ * divide), or as many as the plan says, the first one the embedding too, the last one the head; forward stage i is
+ * backward stages d i .. d i + d - 1. The head runs forward where and when its backward does, so that the logits of
+ * one micro-batch are held at a time: what reaches it is X(L+1,j), a message like others.
  *
  * A pass is a few ops on the rank's compute lane, named after it ("f4.2": forward stage 4, micro-batch 2):
  *

@@ -113,14 +113,14 @@ void ht_pipe_offload(struct ht_pipe *g, int32_t q)
 
 /* ---- several pipelines ------------------------------------------------------------------------------------------ */
 
-/* Does this member take its node's NIC? The first of the group's there does, if the group is on several nodes. */
+/* Does this member take its node's NIC? The group's first real device there does, if the group is on several nodes. */
 static bool crosses(const struct ht_pipe *g, int32_t rank, int32_t unit)
 {
     const int32_t *node = g->s->rank_node;
     bool elsewhere = false;
     for (int32_t k = 0; k < g->style->layout->n_replicas; k++) {
         int32_t other = ht_pipe_holder(g, k, unit);
-        if (other < rank && node[other] == node[rank]) return false;
+        if (other < rank && node[other] == node[rank] && !g->ports[other].emulated) return false;
         elsewhere |= node[other] != node[rank];
     }
     return elsewhere;

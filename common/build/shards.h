@@ -9,11 +9,12 @@
  *     compute      F1  F2  F3 .. FH | BH .. R3 B3    R2 B2    R1 B1
  *     reduce                            RSH    RS3      RS2      RS1     whole gradient --> the rank's shard of the sum
  *
- * Each moves as many elements through every rank as the others' shards have: (N - 1) / N of P when they are even. What is
- * gathered lives until the pass has read it: it is gathered again for the backward pass, where recomputation and backward
- * share it. The head's (and with it a tied table) stays between its forward and its backward, which follow each other.
- * Gradients are scattered in every micro-batch, as ZeRO-3 has no room for whole ones; sums over micro-batches are sums of shards. With reduce_once the sums
- * are whole ones of a rank's own micro-batches, and are scattered with the last.
+ * Each moves as many elements through every rank as the others' shards have: (N - 1) / N of P when they are even.
+ * What is gathered lives until the pass has read it: it is gathered again for the backward pass, where recomputation
+ * and backward share it. The head's (and with it a tied table) stays between its forward and its backward, which
+ * follow each other. Gradients are scattered in every micro-batch, as ZeRO-3 has no room for whole ones; sums over
+ * micro-batches are sums of shards. With reduce_once the sums are whole ones of a rank's own micro-batches, and are
+ * scattered with the last.
  *
  * One unit ahead. The slot of a unit is its forward, or its recomputation and backward. AG of a slot may run once the
  * slot before it begins, i.e. after the last op of the slot before that. Its id stands right before its own slot, so

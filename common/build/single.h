@@ -4,11 +4,11 @@
  * appended; what a forward pass reads and writes is the same for all and stands here.
  *
  * A system is a program that writes the draft of one rank. It runs once for every rank of the cluster, and the drafts
- * are merged (common/schedule/merge.h). With several ranks the job is data-parallel with ZeRO-3: every rank works on its
- * own share of the batch, and owns a shard of each unit's parameters, gradient and optimizer state; the layout says which
- * (common/build/layout.h). What is called P, G, M, V, W below are then these shards. The passes themselves add the collectives that turn shards into whole parameters and
- * whole gradients into shards (common/build/shards.h). A program need not know; ids, edges and residents that it handles
- * are the draft's.
+ * are merged (common/schedule/merge.h). With several ranks the job is data-parallel with ZeRO-3: every rank works on
+ * its own share of the batch, and owns a shard of each unit's parameters, gradient and optimizer state; the layout
+ * says which (common/build/layout.h). What is called P, G, M, V, W below are then these shards. The passes themselves
+ * add the collectives that turn shards into whole parameters and whole gradients into shards (common/build/shards.h).
+ * A program need not know; ids, edges and residents that it handles are the draft's.
  *
  * Names as in common/backend/cpu.h:  X(u,j) input of unit u for micro-batch j,  A(u,j) kept activations,
  * D(u,j) gradient of X(u,j),  P(u), G(u), M(u), V(u), W(u) parameters, gradient, momentum, variance, FP32 master.

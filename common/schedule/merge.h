@@ -8,9 +8,9 @@
  *     draft 0   F0 F1 AG2 B1          F0 f0 F1 f1 f2 (AG2 ag2) B1 b1
  *     draft 1   f0 f1 f2 ag2 b1
  *
- * The merge takes an op of each draft in turn, and with it all of its group; a draft that stands before a collective waits until all do. So every
- * draft's order is kept, groups have consecutive ids, and edges lead back: the ids are a safe sequence. All drafts go
- * through the collectives in one order, so none waits for ever.
+ * The merge takes an op of each draft in turn, and with it all of its group; a draft that stands before a collective
+ * waits until all do. So every draft's order is kept, groups have consecutive ids, and edges lead back: the ids are a
+ * safe sequence. All drafts go through the collectives in one order, so none waits for ever.
  *
  *     ids of ops     as they are taken: op i of rank r of N equal drafts is op i N + r
  *     rows           the first row of each draft, then the second of each, ..; residents likewise

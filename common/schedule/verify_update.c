@@ -114,7 +114,7 @@ static int by_place(const void *x, const void *y)
 
 /* The bounds of one class and unit, sorted: between the first and the last, the depth must be the same everywhere. */
 static enum ht_status check_tiling(const struct ht_schedule *s, const struct bound *rows, int64_t n,
-                                   struct ht_error *err)
+                                   struct ht_error *err, int64_t *copies)
 {
     const char *class = ht_tensor_class_words[rows[0].class];
     int64_t depth = 0, whole = -1;
@@ -131,6 +131,7 @@ static enum ht_status check_tiling(const struct ht_schedule *s, const struct bou
                              "%lld from the start",
                              class, rows[0].unit, (long long)depth, (long long)at, (long long)whole);
     }
+    *copies = whole;
     return HT_OK;
 }
 
@@ -138,7 +139,8 @@ static enum ht_status check_shards(const struct ht_schedule *s, struct ht_error 
 {
     enum ht_status status = HT_OK;
     struct bound *bounds = NULL;
-    int64_t n = 0, *unit_ends = HT_NEW_ARRAY(int64_t, s->n_units); /* of the first class that has shards of the unit */
+    /* Of the first class that has shards of the unit: where they end, and how often they are there. */
+    int64_t n = 0, *unit_ends = HT_NEW_ARRAY(int64_t, s->n_units), *unit_copies = HT_NEW_ARRAY(int64_t, s->n_units);
     size_t cap = 0;
     for (int32_t t = 0; t < s->n_tensors; t++) {
         const struct ht_tensor *x = &s->tensors[t];
@@ -152,14 +154,21 @@ static enum ht_status check_shards(const struct ht_schedule *s, struct ht_error 
     if (n > 0) qsort(bounds, (size_t)n, sizeof *bounds, by_place);
     for (int64_t i = 0, end; i < n && !status; i = end) {
         for (end = i; end < n && bounds[end].class == bounds[i].class && bounds[end].unit == bounds[i].unit;) end++;
-        status = check_tiling(s, bounds + i, end - i, err);
+        int64_t at = bounds[end - 1].at, copies = 0;
+        status = check_tiling(s, bounds + i, end - i, err, &copies);
         if (status || bounds[i].unit >= s->n_units) continue;
-        int64_t at = bounds[end - 1].at, *unit_end = &unit_ends[bounds[i].unit];
+        int64_t *unit_end = &unit_ends[bounds[i].unit], *unit_copy = &unit_copies[bounds[i].unit];
+        const char *class = ht_tensor_class_words[bounds[i].class];
         if (*unit_end && *unit_end != at)
             status = ht_broken(s, err, "the shards of the %s of unit %d end at element %lld, those of another class at %lld",
-                               ht_tensor_class_words[bounds[i].class], bounds[i].unit, (long long)at, (long long)*unit_end);
+                               class, bounds[i].unit, (long long)at, (long long)*unit_end);
+        else if (*unit_copy && *unit_copy != copies)
+            status = ht_broken(s, err, "the %s of unit %d is there %lld times, another class %lld times", class,
+                               bounds[i].unit, (long long)copies, (long long)*unit_copy);
         *unit_end = at;
+        *unit_copy = copies;
     }
+    free(unit_copies);
     free(unit_ends);
     free(bounds);
     return status;

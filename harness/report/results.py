@@ -60,8 +60,9 @@ def setting(scenarios):
     first = scenarios[0]
     devices = distinct("gpus_text") or f"{first['devices']} x {first['gpu']}"
     note = distinct("rate_note")
+    sizes = distinct("micro_batch") or "the plan's sizes"
     return (f"{first['cluster']}: {devices}; batch {distinct('batch')} x {distinct('seq')} tokens in micro-batches of "
-            f"{distinct('micro_batch') or "the plan's sizes"}; {distinct('numerics_text') or first['numerics']}{note and '; ' + note}")
+            f"{sizes}; {distinct('numerics_text') or first['numerics']}{note and '; ' + note}")
 
 
 class Row:

@@ -112,6 +112,15 @@ gone() {
     done
 }
 
+# near BOUND A B: losses of the same steps, in two CSV files, differ by no more.
+near() {
+    "$python" - "$@" <<'PY' || fail "not within $1: $(paste "$2" "$3")"
+import sys
+a, b = ([float(line.split(",")[1]) for line in list(open(name))[1:]] for name in sys.argv[2:])
+sys.exit(not (len(a) == len(b) > 0 and all(abs(x - y) <= float(sys.argv[1]) for x, y in zip(a, b))))
+PY
+}
+
 # json FILE EXPRESSION: a value of a JSON document, d, as Python sees it.
 json() { "$python" -c 'import json, sys; d = json.load(open(sys.argv[1])); print(eval(sys.argv[2]))' "$1" "$2"; }
 

@@ -47,16 +47,6 @@ done
 run 0 train ddp "${common[@]}" --batch 4 --ranks 4 --losses u.csv
 cmp -s one.csv u.csv || fail "ddp: $(paste one.csv u.csv)"
 
-# near BOUND A B: losses of the same steps differ by no more.
-near() {
-    "$python" - "$@" <<'PY' || fail "not within $1: $(paste "$2" "$3")"
-import sys
-a, b = ([float(line.split(",")[1]) for line in list(open(name))[1:]] for name in sys.argv[2:])
-assert len(a) == len(b) > 0
-sys.exit(max(abs(x - y) for x, y in zip(a, b)) > float(sys.argv[1]))
-PY
-}
-
 # count KIND: of its ops in an iteration of a rank, by the trace.
 count() {
     "$python" - "$1" <<'PY'

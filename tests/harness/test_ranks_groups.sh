@@ -19,15 +19,6 @@ refused 2 "the stages of a pipeline have 5 blocks; llama-tiny has 4" "${four[@]}
 common=("${model[@]}" --data "$text" --steps 4)
 needs_ranks "${common[@]}"
 
-near() {
-    "$python" - "$@" <<'PY' || fail "not within $1: $(paste "$2" "$3")"
-import sys
-a, b = ([float(line.split(",")[1]) for line in list(open(name))[1:]] for name in sys.argv[2:])
-assert len(a) == len(b) > 0
-sys.exit(max(abs(x - y) for x, y in zip(a, b)) > float(sys.argv[1]))
-PY
-}
-
 # With one micro-batch a pipeline sums are those of one rank.
 run 0 train in_memory "${common[@]}" --batch 2 --micro-batch 1 --losses one.csv
 for shape in pipelines=2,2 pipelines=3,1; do
