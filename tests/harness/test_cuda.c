@@ -203,6 +203,34 @@ START_TEST(test_head_in_both_passes)
 }
 END_TEST
 
+/* The reserve is that of the plan's micro-batches, whatever the scenario's are: smaller or larger ones. */
+START_TEST(test_reserve_of_the_plan)
+{
+    static const struct {
+        const char *system, *set;
+        int64_t micro_batch; /* of the plan */
+    } cases[] = {{"ddp", "m=1", 1}, {"fsdp_ga", "l=4", 1}, {"fsdp", "m=4", 4}};
+    struct ht_error err = {0};
+    struct ht_job job;
+    struct ht_training want, got;
+    for (size_t i = 0; i < HT_COUNT(cases); i++) {
+        struct ht_options cpu = options_of(gpt, "fp32", false), cuda = options_of(gpt, "fp32", true);
+        cpu.request.micro_batch = cases[i].micro_batch;
+        cuda.set[0] = cases[i].set;
+        cuda.n_set = 1;
+        ck_assert_msg(train(&cpu, "in_memory", &job, &err, &want) == HT_OK, "%s", err.text);
+        ht_job_free(&job);
+        ck_assert_msg(train(&cuda, cases[i].system, &job, &err, &got) == HT_OK, "%s: %s", cases[i].system, err.text);
+        ck_assert_mem_eq(got.losses, want.losses, STEPS * sizeof(double));
+        check_memory(&job, &got);
+        ht_training_free(&got);
+        ht_training_free(&want);
+        ht_job_free(&job);
+    }
+    ck_assert_int_eq(fake_cuda_leaks(), 0);
+}
+END_TEST
+
 /* How often a training waits, as `count` says: for whole streams, or asleep for an event. */
 static int64_t waits(struct ht_options *o, const char *system, int64_t steps, int64_t (*count)(void))
 {
@@ -479,6 +507,7 @@ int main(void)
     tcase_add_test(tc, test_every_system_with_a_gate);
     tcase_add_test(tc, test_every_system_with_rollback);
     tcase_add_test(tc, test_head_in_both_passes);
+    tcase_add_test(tc, test_reserve_of_the_plan);
     tcase_add_loop_test(tc, test_no_step_waits_for_a_stream, 0, 3);
     tcase_add_test(tc, test_ends_are_polled);
     tcase_add_test(tc, test_profile);
