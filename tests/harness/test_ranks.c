@@ -6,6 +6,7 @@
 #include "common/schedule/verify.h"
 #include "harness/registry.h"
 #include "harness/result.h"
+#include "tests/support/proved.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -132,23 +133,9 @@ START_TEST(runs_in_the_memory_that_was_proved)
                 struct ht_error err = {0};
                 struct ht_plan plan = {0};
                 struct ht_schedule *s = NULL;
-                struct ht_verdict v = {0};
-                struct ht_trace *t = NULL;
                 ck_assert_msg(system->plan(system, &sc, costs, &none, &err, &plan) == HT_OK, "%s", err.text);
                 ck_assert_msg(system->build(system, &sc, &plan, &err, &s) == HT_OK, "%s", err.text);
-                ck_assert_msg(ht_schedule_verify(s, &err, &v) == HT_OK, "%s", err.text);
-                for (int32_t sp = 0; sp < ht_n_spaces(s); sp++) s->capacity_bytes[sp] = v.spaces[sp].peak_bytes;
-                int64_t *cost_ns = HT_NEW_ARRAY(int64_t, s->n_ops);
-                ck_assert_int_eq(ht_profile_costs(costs, s, cost_ns, &err), HT_OK);
-                for (uint64_t seed = 1; seed <= 3; seed++) {
-                    struct ht_sim_options o = {.iterations = 3, .issue_ahead = 2, .jitter_percent = 40, .seed = seed};
-                    ck_assert_msg(ht_sim_run(s, cost_ns, &o, &err, &t) == HT_OK, "%s: %s", system->name, err.text);
-                    for (int32_t sp = 0; sp < ht_n_spaces(s); sp++)
-                        ck_assert_int_le(t->peak_bytes[sp], v.spaces[sp].peak_bytes);
-                    ht_trace_destroy(t);
-                }
-                free(cost_ns);
-                ht_verdict_free(&v);
+                runs_in_proved_memory(s, costs, 1, 3);
                 ht_schedule_destroy(s);
                 ht_plan_free(&plan);
             }

@@ -1,9 +1,9 @@
 /* Several pipelines that share a batch: of any depths, proved and simulated in the memory that was proved; who takes part
    in an all-reduce, and when it starts, by hand. */
 #include "common/base/rng.h"
-#include "common/profile/profile.h"
 #include "common/schedule/places.h"
 #include "tests/support/pipes.h"
+#include "tests/support/proved.h"
 
 enum { MOST = 4 };
 
@@ -48,20 +48,10 @@ START_TEST(any_depths)
                                   .blocking_sends = seed & 16};
         if (ht_pipe_check(&sc, &y, &err) == HT_OK) {
             struct ht_schedule *s = pipe_build(&sc, &y);
-            struct ht_verdict verdict;
-            ck_assert_msg(ht_schedule_verify(s, &err, &verdict) == HT_OK, "seed %d: %s", (int)seed, err.text);
-            check_all_reduces(s, n);
-            for (int32_t sp = 0; sp < ht_n_spaces(s); sp++) s->capacity_bytes[sp] = verdict.spaces[sp].peak_bytes;
             struct ht_profile *costs = ht_profile_modelled(sc.cluster);
-            int64_t *cost_ns = HT_NEW_ARRAY(int64_t, s->n_ops);
-            struct ht_sim_options o = {.iterations = 3, .issue_ahead = 2, .jitter_percent = 40, .seed = seed};
-            struct ht_trace *t = NULL;
-            ck_assert_msg(ht_profile_costs(costs, s, cost_ns, &err) == HT_OK, "%s", err.text);
-            ck_assert_msg(ht_sim_run(s, cost_ns, &o, &err, &t) == HT_OK, "seed %d: %s", (int)seed, err.text);
-            ht_trace_destroy(t);
+            check_all_reduces(s, n);
+            runs_in_proved_memory(s, costs, seed, 1);
             ht_profile_destroy(costs);
-            free(cost_ns);
-            ht_verdict_free(&verdict);
             ht_schedule_destroy(s);
             built++;
         }

@@ -7,6 +7,8 @@
 #include "common/profile/profile.h"
 #include "common/schedule/verify.h"
 
+#include "tests/support/proved.h"
+
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -437,11 +439,9 @@ START_TEST(uneven_ranks)
         struct toy toy = {.on_host = !whole && seed & 2, .reduce_once = seed & 4, .gather_once = seed & 8};
         struct ht_layout *layout = NULL;
         struct ht_error err = {0};
-        struct ht_verdict v = {0};
         ck_assert_msg(ht_layout_uneven(&sc, whole ? HT_SHARD_NONE : HT_SHARD_ALL, p, &err, &layout) == HT_OK, "%s", err.text);
         toy.layout = layout;
         struct ht_schedule *s = build_toy(&sc, &toy);
-        ck_assert_msg(ht_schedule_verify(s, &err, &v) == HT_OK, "seed %d: %s", (int)seed, err.text);
         int64_t gathers = 0, scatters = 0, units = s->n_units, reductions = toy.reduce_once ? 1 : rounds;
         for (int32_t op = 0; op < s->n_ops; op++) {
             gathers += s->ops[op].kind == HT_OP_ALL_GATHER;
@@ -451,17 +451,9 @@ START_TEST(uneven_ranks)
         ck_assert_int_eq(reduces, whole ? ranks * units : 0);
         if (!whole) ck_assert_int_eq(gathers, ranks * (toy.gather_once ? units : rounds * (2 * units - !sc.model.tied)));
         ck_assert_int_eq(scatters, whole ? 0 : ranks * reductions * units);
-        for (int32_t sp = 0; sp < ht_n_spaces(s); sp++) s->capacity_bytes[sp] = v.spaces[sp].peak_bytes;
-        int64_t *cost_ns = HT_NEW_ARRAY(int64_t, s->n_ops);
         struct ht_profile *costs = ht_profile_modelled(sc.cluster);
-        struct ht_trace *t = NULL;
-        struct ht_sim_options o = {.iterations = 3, .issue_ahead = 2, .jitter_percent = 40, .seed = seed};
-        ck_assert_msg(ht_profile_costs(costs, s, cost_ns, &err) == HT_OK, "%s", err.text);
-        ck_assert_msg(ht_sim_run(s, cost_ns, &o, &err, &t) == HT_OK, "seed %d: %s", (int)seed, err.text);
-        ht_trace_destroy(t);
+        runs_in_proved_memory(s, costs, seed, 1);
         ht_profile_destroy(costs);
-        free(cost_ns);
-        ht_verdict_free(&v);
         ht_schedule_destroy(s);
         ht_layout_destroy(layout);
         ht_scenario_free(&sc);
