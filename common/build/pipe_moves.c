@@ -1,6 +1,8 @@
 /* Copies between device and host, and messages between ranks. */
 #include "common/build/pipe_build.h"
 
+#include "common/build/works.h"
+
 #include <stdio.h>
 
 /* ---- copies ---------------------------------------------------------------------------------------------------- */
@@ -126,15 +128,14 @@ static bool crosses(const struct ht_pipe *g, int32_t rank, int32_t unit)
     return elsewhere;
 }
 
-/* A ring reduces and gathers: (n - 1) / n of the elements, twice. */
 void ht_pipe_all_reduce(struct ht_pipe *g, int32_t unit)
 {
     const struct ht_numerics *n = &g->scenario->numerics;
     int32_t rank = ht_pipe_owner(g, unit), members = g->style->layout->n_replicas;
     enum ht_dtype dtype = g->sums ? n->accumulate : n->reduce;
-    int64_t part = (ht_unit_params(&g->scenario->model, unit) + members - 1) / members;
-    struct ht_work w = {.kind = HT_OP_ALL_REDUCE, .where = HT_LANE_COLLECTIVE, .tp = 1, .ranks = members, .grad_dtype = dtype};
-    w.bytes = 2 * part * (members - 1) * ht_dtype_bytes(dtype);
+    struct ht_work w = {
+        .kind = HT_OP_ALL_REDUCE, .where = HT_LANE_COLLECTIVE, .tp = 1, .ranks = members, .grad_dtype = dtype};
+    w.bytes = ht_all_reduce_elements(g->scenario, unit, members) * ht_dtype_bytes(dtype);
     ht_add_op(g->s, HT_OP_ALL_REDUCE, g->lanes[rank].reduce, (struct ht_label){unit, 1, HT_ALL_SUB_OPS, -1},
               ht_add_work(g->s, &w));
     ht_op_name(g->s, "AR%d", unit);

@@ -47,7 +47,7 @@ void ht_shards_begin_slot(struct ht_single *g)
     g->slot = g->computed;
 }
 
-/* Elements that pass a rank each way. In a ring all shards but one go by, be they parameters or sums; its own is taken for
+/* Returns the elements that pass a rank each way. In a ring all shards but one go by, be they parameters or sums; its own is taken for
    that one, so that uneven shards cost little more than even ones. A rank without a micro-batch in this round (takes_part
    false) only sends its shard, or receives it. */
 static int64_t traffic(const struct ht_single *g, int32_t unit, bool takes_part)
@@ -82,29 +82,13 @@ void ht_shards_gather(struct ht_single *g, int32_t unit, int32_t mb)
     g->gathered[unit] = true;
 }
 
-/* Adds a whole gradient to the sum. */
-static void add_up(struct ht_single *g, int32_t unit, int32_t mb)
-{
-    const struct ht_numerics *n = &g->scenario->numerics;
-    struct ht_schedule *s = g->schedule;
-    struct ht_work w = ht_scenario_work(g->scenario, HT_OP_ACCUMULATE, HT_LANE_COMPUTE, unit);
-    w.params = ht_unit_params(&g->scenario->model, unit);
-    w.dtype = n->accumulate;
-    g->computed = ht_add_op(s, HT_OP_ACCUMULATE, g->compute, ht_single_label(g, unit, mb), ht_add_work(s, &w));
-    ht_op_name(s, "A%d.%d", unit, mb);
-    ht_op_effect(s, g->full_sum[unit], HT_DEVICE, HT_UPDATE);
-    ht_op_effect(s, g->full_grad[ht_single_at(g, unit, mb)], HT_DEVICE, HT_NEED | HT_RELEASE);
-    ht_charge_work(s, g->ports, 0);
-    ht_single_chain(g);
-}
-
 void ht_shards_reduce(struct ht_single *g, int32_t unit, int32_t mb)
 {
     const struct ht_numerics *n = &g->scenario->numerics;
     struct ht_schedule *s = g->schedule;
     bool own = mb < g->own_mb, once = g->reduce_once;
     int32_t at = ht_single_at(g, unit, mb), whole = once ? g->full_sum[unit] : own ? g->full_grad[at] : -1;
-    if (once && own && mb) add_up(g, unit, mb);
+    if (once && own && mb) g->computed = ht_single_accumulate(g, g->compute, unit, mb);
     if (once && mb + 1 < g->n_mb) return;
     collective(g, HT_OP_REDUCE_SCATTER, g->reduce, unit, once ? n->accumulate : n->reduce,
                traffic(g, unit, whole >= 0));
@@ -116,13 +100,12 @@ void ht_shards_reduce(struct ht_single *g, int32_t unit, int32_t mb)
     ht_op_effect(s, mb && !once ? g->grad_mb[at] : g->grad[unit], HT_DEVICE, HT_PRODUCE);
 }
 
-/* A ring reduces and gathers: (N - 1) / N of the elements, twice. */
 void ht_single_all_reduce(struct ht_single *g, int32_t unit)
 {
     const struct ht_numerics *n = &g->scenario->numerics;
     if (g->n_ranks == 1 || g->sharded) return;
-    int64_t part = (ht_unit_params(&g->scenario->model, unit) + g->n_ranks - 1) / g->n_ranks;
-    collective(g, HT_OP_ALL_REDUCE, g->reduce, unit, g->n_mb > 1 ? n->accumulate : n->reduce, 2 * part * (g->n_ranks - 1));
+    collective(g, HT_OP_ALL_REDUCE, g->reduce, unit, g->n_mb > 1 ? n->accumulate : n->reduce,
+               ht_all_reduce_elements(g->scenario, unit, g->n_ranks));
     ht_op_name(g->schedule, "AR%d", unit);
     ht_op_effect(g->schedule, g->grad[unit], HT_DEVICE, HT_UPDATE);
 }

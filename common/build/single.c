@@ -23,7 +23,7 @@ static int32_t tensor(struct ht_single *g, enum ht_tensor_class class, int32_t u
     return ht_add_tensor(g->schedule, (struct ht_tensor){.class = class, .label = label, .bytes = bytes, .rank = g->rank});
 }
 
-/* The rank's shard. */
+/* Adds a row for the rank's shard. */
 static int32_t shard(struct ht_single *g, enum ht_tensor_class class, int32_t unit, int32_t mb, enum ht_dtype dtype)
 {
     const struct ht_shard *x = ht_layout_shard(g->layout, unit, g->rank);
@@ -247,7 +247,7 @@ static bool head_uses_table(const struct ht_single *g, int32_t unit)
     return unit == g->n_units - 1 && g->scenario->model.tied;
 }
 
-/* Before a pass: the whole parameters that it reads, for those ranks that have the micro-batch. */
+/* Gathers before a pass the whole parameters that it reads, for those ranks that have the micro-batch. */
 static void gather(struct ht_single *g, int32_t unit, int32_t mb)
 {
     if (!g->sharded) return;
@@ -256,7 +256,7 @@ static void gather(struct ht_single *g, int32_t unit, int32_t mb)
     if (head_uses_table(g, unit)) ht_shards_gather(g, 0, mb);
 }
 
-/* Instead of a pass that others have: what they gathered is dropped where they drop it. */
+/* Stands for a pass that only other ranks have: notes as dropped what they drop. Returns -1. */
 static int32_t leave_out(struct ht_single *g, int32_t unit, bool last)
 {
     if (!g->sharded) return -1;
@@ -347,14 +347,15 @@ static enum ht_tier tier_of(const struct ht_single *g, int32_t lane) { return la
 int32_t ht_single_accumulate(struct ht_single *g, int32_t lane, int32_t unit, int32_t mb)
 {
     if (!g->sharded && mb >= g->own_mb) return -1;
+    int32_t at = ht_single_at(g, unit, mb), sum = g->reduce_once ? g->full_sum[unit] : g->grad[unit];
     struct ht_work w = work_of(g, HT_OP_ACCUMULATE, g->schedule->lanes[lane].kind, unit);
-    w.params = ht_layout_shard(g->layout, unit, g->rank)->padded;
+    w.params = g->reduce_once ? ht_unit_params(&g->scenario->model, unit) : ht_layout_shard(g->layout, unit, g->rank)->padded;
     w.dtype = g->scenario->numerics.accumulate;
     int32_t op = ht_add_op(g->schedule, HT_OP_ACCUMULATE, lane, ht_single_label(g, unit, mb), ht_add_work(g->schedule, &w));
     ht_op_name(g->schedule, "A%d.%d", unit, mb);
     enum ht_tier tier = tier_of(g, lane);
-    ht_op_effect(g->schedule, g->grad[unit], tier, HT_UPDATE);
-    ht_op_effect(g->schedule, g->grad_mb[ht_single_at(g, unit, mb)], tier, HT_NEED | HT_RELEASE);
+    ht_op_effect(g->schedule, sum, tier, HT_UPDATE);
+    ht_op_effect(g->schedule, g->reduce_once ? g->full_grad[at] : g->grad_mb[at], tier, HT_NEED | HT_RELEASE);
     /* Reads both, writes one. */
     int64_t element = 2 * ht_dtype_bytes(g->scenario->numerics.accumulate) + ht_dtype_bytes(g->scenario->numerics.grad);
     ht_charge_work(g->schedule, g->ports, w.params * element);

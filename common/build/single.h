@@ -113,8 +113,9 @@ int32_t ht_single_settled(struct ht_single *g, int32_t unit);
 /* Where several ranks have whole gradients, appends AR(u) after a unit's last micro-batch, on the device: G(u) becomes the
    sum of all ranks' (Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", VLDB 2020). */
 void ht_single_all_reduce(struct ht_single *g, int32_t unit);
-/* Appends G(u) += G(u,mb) on a lane (device or host), freeing the fresh gradient there; nothing, if neither the rank nor its
-   shard has that micro-batch. mb > 0. */
+/* Appends G(u) += G(u,mb) on a lane (device or host) and frees the fresh gradient there; appends nothing, and returns -1,
+   if neither the rank nor its shard has that micro-batch. mb > 0. With reduce_once, where ht_single_backward calls it,
+   both are whole. */
 int32_t ht_single_accumulate(struct ht_single *g, int32_t lane, int32_t unit, int32_t mb);
 /* Appends the optimizer step of a unit on the compute or host lane, reading G(u) where that lane works. release_grad:
    the gradient is freed afterwards. On the host it also writes the 16-bit copy of P when there is one. */

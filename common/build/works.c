@@ -30,3 +30,8 @@ int64_t ht_step_traffic_bytes(const struct ht_numerics *n, enum ht_dtype grad)
 {
     return 24 + ht_dtype_bytes(grad) + (ht_numerics_has_master(n) ? ht_dtype_bytes(n->param) : 0);
 }
+
+int64_t ht_all_reduce_elements(const struct ht_scenario *s, int64_t unit, int64_t members)
+{
+    return 2 * (members - 1) * ((ht_unit_params(&s->model, unit) + members - 1) / members);
+}

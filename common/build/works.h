@@ -14,4 +14,9 @@ struct ht_work ht_scenario_work(const struct ht_scenario *s, enum ht_op_kind kin
    gradient are read; the first three are written, and the 16-bit copy if there is one. */
 int64_t ht_step_traffic_bytes(const struct ht_numerics *n, enum ht_dtype grad);
 
+/* Returns the elements of a unit's gradient that pass a member of an all-reduce each way. A ring reduces and gathers: (n - 1) / n of
+   them, twice, in parts rounded up (Patarasuk and Yuan, "Bandwidth Optimal All-reduce Algorithms for Clusters of
+   Workstations", JPDC 69(2), 2009). members >= 1. */
+int64_t ht_all_reduce_elements(const struct ht_scenario *s, int64_t unit, int64_t members);
+
 #endif
