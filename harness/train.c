@@ -39,17 +39,14 @@ static int64_t now_ns(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* Of the micro-batches that this rank knows: while several run, its own. */
+/* Returns the mean over the batch's tokens. The sums must be those of all ranks. */
 static double mean_loss(const struct ht_job *job, const double *token_losses, int32_t step)
 {
     const struct ht_scenario *s = &job->scenario;
-    int64_t n_mb = job->schedule->n_micro_batches, known = 0;
+    int64_t n_mb = job->schedule->n_micro_batches;
     double sum = 0;
-    for (int64_t j = 0; j < n_mb; j++) {
-        sum += token_losses[step * n_mb + j];
-        known += token_losses[step * n_mb + j] != 0;
-    }
-    return sum / (double)(s->batch * s->seq) * (known ? (double)n_mb / (double)known : 1);
+    for (int64_t j = 0; j < n_mb; j++) sum += token_losses[step * n_mb + j];
+    return sum / (double)(s->batch * s->seq);
 }
 
 static enum ht_status on_init(void *ctx, int32_t space, struct ht_buffer buffer, struct ht_error *err)
