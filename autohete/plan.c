@@ -221,7 +221,7 @@ static enum ht_status read_settings(struct planner *q, const struct ht_settings 
     return HT_OK;
 }
 
-/* The profiler's output, by which eqs. 1 to 6 can be computed again; M_gpu and M_cpu as tightened. */
+/* Records the profiler's output, by which eqs. 1 to 6 can be computed again; M_gpu and M_cpu as tightened. */
 static void record_inputs(const struct ht_scenario *scenario, const struct autohete_profile *f, struct ht_plan *plan)
 {
     const struct {

@@ -50,7 +50,7 @@ static enum ht_status layout_of(const struct ht_system *self, const struct ht_sc
     return status;
 }
 
-/* The forced vector, or one of equal elements. */
+/* Puts the forced vector into the plan, or one of equal elements. */
 static void set(const struct ht_settings *settings, const char *name, int32_t ranks, int64_t otherwise, bool decimal,
                 struct ht_plan *out)
 {
@@ -63,7 +63,8 @@ static void set(const struct ht_settings *settings, const char *name, int32_t ra
     ht_variable_free(&equal);
 }
 
-/* What makes up the batch with the forced one of m and l, the same on all ranks. */
+/* Finds the element of `other`, one for all ranks, with which the forced one of m and l makes up the batch. HT_BAD_INPUT
+   where there is none. */
 static enum ht_status rest(const struct ht_scenario *scenario, const struct ht_variable *forced, const char *other,
                            struct ht_error *err, int64_t *out)
 {

@@ -10,7 +10,7 @@ static inline bool ht_is_checkpointed(const struct ht_single *g, int32_t unit, i
     return unit <= c && ht_single_kind(g, unit) == HT_UNIT_BLOCK;
 }
 
-/* The program of in_memory (struct ht_program): everything stays on the device. context: a plan with "c". */
+/* Writes the draft of in_memory (struct ht_program.emit): everything stays on the device. plan: has "c". */
 void ht_train_in_memory(struct ht_single *g, const void *plan);
 
 /* barrier: op of the previous iteration that the first forward of all waits for, or a mark (ht_mark_create); or -1. */

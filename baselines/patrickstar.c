@@ -68,7 +68,8 @@ enum { WARMUP_PERCENT = 10 }; /* warmup_gpu_chunk_mem_ratio */
 
 /* ---- warm-up --------------------------------------------------------------------------------------------------- */
 
-/* What the warm-up iteration tells, and the moves that follow from it. A plan carries it to the builder. */
+/* Holds what the planner learns from the warm-up iteration, and the moves that follow from it. A plan carries it to the
+   builder. */
 struct prepared {
     struct ht_chunks chunks;
     struct ht_chunk_moment *moments; /* one a forward, recompute and backward op */
@@ -257,7 +258,7 @@ static int64_t margin_chunks(const struct ht_scenario *scenario, const struct pr
     return n < p->chunks.n ? n : p->chunks.n;
 }
 
-/* The moves when `os` chunks have their optimizer states on the device. */
+/* Finds the moves when `os` chunks have their optimizer states on the device. */
 static enum ht_status prepare(const struct ht_system *self, const struct ht_scenario *scenario, int64_t os,
                               int64_t usable_bytes, struct ht_error *err, struct prepared *p)
 {
@@ -305,7 +306,7 @@ static enum ht_status check_host(const struct ht_system *self, const struct ht_s
                    ht_format_quantity(HT_BYTES, (double)percent_of(ram_bytes, percent), have), (long long)percent);
 }
 
-/* What the size of chunks and os follow from; parameters are a rank's. */
+/* Records what the planner derives the size of chunks and os from. Parameters are those of one rank. */
 static void record_inputs(const struct ht_scenario *scenario, const struct prepared *p, struct ht_plan *out)
 {
     int64_t *units = unit_elements(scenario), largest = 0;
@@ -569,7 +570,7 @@ static void emit(struct ht_single *g, const void *context)
     ht_mark_set(g->schedule, g->blocking_prev);
 }
 
-/* From a plan's variables what its planner had. */
+/* Computes from a plan's variables what its planner had. */
 static enum ht_status prepare_again(const struct ht_system *self, const struct ht_scenario *scenario,
                                     const struct ht_plan *plan, struct ht_error *err, struct prepared *p)
 {

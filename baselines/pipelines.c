@@ -39,31 +39,33 @@
 static const struct ht_knob knobs[] = {SHAPE, RECOMPUTE, {0}};
 static const struct ht_knob chunk_knobs[] = {{"v", "stages a device", .min = 1, .max = -1}, SHAPE, RECOMPUTE, {0}};
 
-/* The style that a plan says; ht_layout_destroy its layout. */
-static enum ht_status style_of(const struct ht_system *self, const struct ht_scenario *scenario, const struct ht_plan *plan,
-                               struct ht_error *err, struct ht_pipe_style *out)
+/* Reads the style off a plan. The caller destroys *layout, which the style uses; NULL for one pipeline. */
+static enum ht_status style_of(const struct ht_system *self, const struct ht_scenario *scenario,
+                               const struct ht_plan *plan, struct ht_error *err, struct ht_layout **layout,
+                               struct ht_pipe_style *out)
 {
     const struct ht_variable *pipelines = ht_plan_variable(plan, "pipelines"), *l = ht_plan_variable(plan, "l");
     const struct ht_variable *blocks = ht_plan_variable(plan, "blocks");
-    struct ht_layout *layout = NULL;
     enum ht_status status = HT_OK;
-    if (pipelines) status = ht_layout_pipelines(scenario, pipelines->n, pipelines->values, l->values, err, &layout);
-    if (layout && layout->n_replicas == 1) { /* as if it had not been said */
-        ht_layout_destroy(layout);
-        layout = NULL;
+    *layout = NULL;
+    if (pipelines) status = ht_layout_pipelines(scenario, pipelines->n, pipelines->values, l->values, err, layout);
+    if (status) return status;
+    if (*layout && (*layout)->n_replicas == 1) { /* as if it had not been said */
+        ht_layout_destroy(*layout);
+        *layout = NULL;
     }
     *out = (struct ht_pipe_style){.order = (enum ht_pipe_order)self->variant,
                                   .v = self->variant == HT_PIPE_INTERLEAVED ? (int32_t)ht_plan_get(plan, "v") : 1,
                                   .d = 1,
-                                  .layout = layout,
+                                  .layout = *layout,
                                   .blocks = blocks ? blocks->values : NULL,
                                   .n_blocks = blocks ? blocks->n : 0,
                                   .recompute = ht_plan_get(plan, "recompute"),
                                   .blocking_sends = self->variant != HT_PIPE_INTERLEAVED};
-    return status;
+    return HT_OK;
 }
 
-/* Of several pipelines: as many micro-batches as is said, or each as many as the others. */
+/* Puts several pipelines and their micro-batches into the plan: the forced numbers, or as many for each. */
 static enum ht_status set_pipelines(const struct ht_scenario *scenario, const struct ht_settings *settings,
                                     struct ht_error *err, struct ht_plan *out)
 {
@@ -98,6 +100,7 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
     for (int32_t k = 0; pipelines && k < pipelines->n; k++)
         if (pipelines->values[k] > deepest) deepest = pipelines->values[k];
     int64_t most = scenario->model.layers / deepest;
+    struct ht_layout *layout;
     struct ht_pipe_style style;
     *out = (struct ht_plan){.planned_bytes = {-1, 0, 0, 0}};
     ht_plan_input(out, "L", "", (double)scenario->model.layers);
@@ -108,19 +111,20 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
     if (blocks) ht_plan_set_vector(out, blocks);
     ht_plan_set(out, "recompute", ht_setting(settings, "recompute", 0));
     snprintf(out->why, sizeof(out->why), "%s", blocks ? "blocks of stages are forced" : "fixed: blocks shared out evenly");
-    status = style_of(self, scenario, out, err, &style);
+    status = style_of(self, scenario, out, err, &layout, &style);
     if (!status) status = ht_pipe_check(scenario, &style, err);
-    ht_layout_destroy((struct ht_layout *)style.layout);
+    ht_layout_destroy(layout);
     return status;
 }
 
 static enum ht_status build(const struct ht_system *self, const struct ht_scenario *scenario, const struct ht_plan *p,
                             struct ht_error *err, struct ht_schedule **out)
 {
+    struct ht_layout *layout;
     struct ht_pipe_style style;
-    enum ht_status status = style_of(self, scenario, p, err, &style);
+    enum ht_status status = style_of(self, scenario, p, err, &layout, &style);
     if (!status) status = ht_pipe_build(scenario, &style, self->name, err, out);
-    ht_layout_destroy((struct ht_layout *)style.layout);
+    ht_layout_destroy(layout);
     return status;
 }
 

@@ -192,8 +192,8 @@ static struct ht_plan plan_of(int64_t c, int64_t m, int64_t e)
     return p;
 }
 
-/* What the plan's safe sequence needs on the fullest device, and whether every device holds it. The verifier's words
-   otherwise; HT_FAILED is a bug of the builder. */
+/* Asks the verifier what the plan's safe sequence needs on the fullest device, and whether every device holds it. Gives
+   the verifier's words otherwise; HT_FAILED is a bug of the builder. */
 static enum ht_status fits_device(const struct ht_system *self, const struct ht_scenario *scenario,
                                   const struct ht_plan *p, struct ht_error *err, bool *fits, int64_t *need_bytes)
 {
@@ -242,7 +242,7 @@ static enum ht_status largest_window(const struct ht_system *self, const struct 
     return HT_OK;
 }
 
-/* t_fp and t_h2d of a block. */
+/* Asks the profile for t_fp and t_h2d of a block. */
 static enum ht_status ask_profile(const struct ht_system *self, const struct ht_scenario *scenario,
                                   const struct ht_profile *profile, struct ht_error *err, int64_t *fp, int64_t *h2d)
 {
@@ -264,7 +264,7 @@ static enum ht_status ask_profile(const struct ht_system *self, const struct ht_
     return status;
 }
 
-/* m_hide: the least m with m t_fp >= t_h2d. */
+/* Returns m_hide, the least m with m t_fp >= t_h2d. */
 static int64_t hiding_window(int64_t fp_ns, int64_t h2d_ns)
 {
     int64_t m = fp_ns > 0 ? (h2d_ns + fp_ns - 1) / fp_ns : 0;
@@ -286,7 +286,7 @@ static void plan_bytes(const struct ht_scenario *scenario, int64_t m, int64_t e,
     out->planned_bytes[HT_HOST] = (copies + states) * (rest + (e ? ends : 0)) * ht_scenario_ranks_per_node(scenario);
 }
 
-/* What m and m_hide follow from. */
+/* Records what m and m_hide follow from. */
 static void record_inputs(const struct ht_scenario *scenario, const struct window *w, int64_t fp_ns, int64_t h2d_ns,
                           struct ht_plan *out)
 {

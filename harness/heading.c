@@ -142,7 +142,7 @@ static const json_t *scenario_value(const json_t *row, const char *key)
 }
 
 /* "8", or "1 or 8": the numbers or texts that the rows have there, each once. */
-/* Returns how many there are. */
+/* Prints the different values of a key. Returns how many there are. */
 static int print_distinct(const json_t *rows, const char *key, FILE *out)
 {
     size_t i;
@@ -193,6 +193,6 @@ void ht_rows_print_scenario(const json_t *rows, FILE *out)
     if (any_row(rows, "parallelism", "zero3"))
         fprintf(out, "data-parallel with ZeRO-3: parameters, gradients and optimizer states are sharded%s%s\n",
                 any_row(rows, "parallelism", "pipeline") ? "; pipelines are not" : "",
-                any_row(rows, "parallelism", "planned") ? "; where the plan says who takes what, as it says" : "");
+                any_row(rows, "parallelism", "planned") ? "; systems that plan their ranks: as their plans say" : "");
     if (note) fprintf(out, "%s\n", note);
 }

@@ -146,7 +146,7 @@ static enum ht_status check_control(const struct ht_job *job, struct ht_error *e
     return ht_fail(err, HT_INFEASIBLE, "%s has no control '%s'", job->system->name, ht_control_mode_names[mode]);
 }
 
-/* Where the plan has sized the micro-batches, only the graph tells what the GPU's backend takes for itself. */
+/* Takes the reserve of the GPU's backend where the plan has sized the micro-batches, which the graph tells. */
 static enum ht_status take_planned_reserve(const struct ht_options *o, struct ht_job *job, struct ht_error *err)
 {
     struct ht_schedule *s = job->schedule;

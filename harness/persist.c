@@ -107,7 +107,7 @@ static const char *exact(double x, char text[32])
     return text;
 }
 
-/* The size of all micro-batches; 0: there are several. */
+/* Returns the size of all micro-batches; 0: there are several. */
 static int64_t micro_batch_of(const struct ht_schedule *g, int64_t batch)
 {
     int64_t size = g->slices ? g->slices[0].count : batch / g->n_micro_batches;

@@ -285,7 +285,7 @@ static enum ht_status read_tokens(const struct ht_tokens *t, int64_t at, int64_t
     return HT_OK;
 }
 
-/* A slice of the iteration's sequences: tokens, then targets, each (B,T). */
+/* Reads a slice of the iteration's sequences: tokens, then targets, each (B,T). */
 static enum ht_status make(const struct ht_batches *b, int32_t iteration, struct ht_slice slice, int32_t *tokens,
                            int32_t *targets, struct ht_error *err)
 {

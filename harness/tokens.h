@@ -61,7 +61,7 @@ struct ht_batches {
     int32_t *row;      /* [seq + 1]: a sequence as it is read */
 };
 
-/* n micro-batches of the batch; slices: [n], which tile it, copied; NULL: equally many sequences each, in order. */
+/* Sets up n micro-batches of the batch. slices: [n], which tile it, copied; NULL: equally many sequences each, in order. */
 void ht_batches_init(struct ht_batches *b, const struct ht_tokens *from, uint64_t seed, int64_t batch, int32_t n,
                      const struct ht_slice *slices, int64_t seq);
 void ht_batches_free(struct ht_batches *b);

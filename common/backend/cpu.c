@@ -280,7 +280,7 @@ static enum ht_status begin_rows(struct ht_cpu *cpu, struct ht_error *err)
     return HT_OK;
 }
 
-/* Other ranks' rows, of the same elements perhaps, were not stepped here. */
+/* Takes down how often this rank has stepped its rows. Others' rows, of the same elements perhaps, were not stepped here. */
 static void end_rows(struct ht_cpu *cpu)
 {
     for (int32_t i = 0; i < cpu->s->n_tensors; i++) {

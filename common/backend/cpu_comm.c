@@ -156,7 +156,7 @@ static void widen(void *data, int64_t n, enum ht_dtype type)
     }
 }
 
-/* What the group adds up: fresh gradients, or sums of each rank's own. */
+/* Returns the type of what the group adds up: fresh gradients, or sums of each rank's own. */
 static enum ht_dtype type_of_sum(struct ht_cpu_call *c, int32_t op)
 {
     int64_t e = effect_of(c->s, op, HT_GRAD, false, HT_CPU_READ);

@@ -29,7 +29,7 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* Shards of one size, those at the end cut. */
+/* Cuts a unit into shards of one size; those at the end are shorter. */
 static void cut_evenly(const struct ht_scenario *sc, int32_t unit, struct ht_layout *l)
 {
     int64_t params = ht_unit_params(&sc->model, unit), each = ht_equal_shard(sc, unit);
@@ -38,7 +38,7 @@ static void cut_evenly(const struct ht_scenario *sc, int32_t unit, struct ht_lay
             (struct ht_shard){least(r * each, params), least((r + 1) * each, params), each};
 }
 
-/* Shards that end where the shares so far do, rounded down. */
+/* Cuts a unit where the shares so far end, rounded down. */
 static void cut_by_shares(const struct ht_scenario *sc, int32_t unit, const struct ht_portion *portions,
                           struct ht_layout *l)
 {
@@ -58,7 +58,7 @@ static void copy(const struct ht_scenario *sc, int32_t unit, struct ht_layout *l
     for (int32_t r = 0; r < l->n_ranks; r++) l->shards[unit * l->n_ranks + r] = (struct ht_shard){0, params, params};
 }
 
-/* The next replica, which takes the next ranks and micro-batches. */
+/* Appends a replica, which takes the next ranks and micro-batches. */
 static void add_replica(struct ht_layout *l, int32_t n_ranks, int64_t n, int64_t micro_batch)
 {
     struct ht_replica x = {0, n_ranks, l->n_micro_batches, (int32_t)n, 0, micro_batch};

@@ -53,31 +53,33 @@ struct ht_layout {
     struct ht_shard *shards;     /* [n_units * n_ranks]; NULL for pipelines */
 };
 
-/* HT_BAD_INPUT where so many micro-batches, or rounds of so many ranks together, make a graph of millions of ops. */
+/* Refuses (HT_BAD_INPUT) so many micro-batches, or rounds times ranks, that the graph would have millions of ops. */
 enum ht_status ht_layout_check_size(const struct ht_scenario *scenario, int64_t micro_batches, struct ht_error *err);
 
-/* All ranks alike: rank r has the r-th part of the batch, in micro-batches of the scenario's size, and 1/N of every
+/* Lays out ranks that are all alike: rank r has the r-th part of the batch, in micro-batches of the scenario's size, and 1/N of every
    unit's parameters. HT_BAD_INPUT where the ranks do not divide the batch, or the micro-batch a rank's part of it. */
 enum ht_status ht_layout_check_equal(const struct ht_scenario *scenario, struct ht_error *err);
 enum ht_status ht_layout_equal(const struct ht_scenario *scenario, struct ht_error *err, struct ht_layout **out);
 
-/* portions: [ranks]; shares count with sharding only. HT_BAD_INPUT where they do not add up to the batch, the graph would be
+/* Lays out one replica a rank. portions: [ranks]; shares count with sharding only. HT_BAD_INPUT where they do not add up to the batch, the graph would be
    too large, no rank has a share, or a rank has no micro-batch though nothing is sharded. */
 enum ht_status ht_layout_uneven(const struct ht_scenario *scenario, enum ht_sharding sharding,
                                 const struct ht_portion *portions, struct ht_error *err, struct ht_layout **out);
 
-/* n pipelines of so many ranks each, first to last, which take so many micro-batches of the scenario's size. HT_BAD_INPUT
+/* Lays out n pipelines of so many ranks each, first to last, which take so many micro-batches of the scenario's size. HT_BAD_INPUT
    where they do not add up to the cluster or to the batch. */
 enum ht_status ht_layout_pipelines(const struct ht_scenario *scenario, int32_t n, const int64_t *ranks,
                                    const int64_t *micro_batches, struct ht_error *err, struct ht_layout **out);
 void ht_layout_destroy(struct ht_layout *l); /* accepts NULL */
 
+/* Returns what a rank holds of a unit; not of pipelines. */
 const struct ht_shard *ht_layout_shard(const struct ht_layout *l, int32_t unit, int32_t rank);
 /* Returns the iteration's number of a replica's micro-batch of a round. Of one that the replica lacks: that of another
    which has it. */
 int32_t ht_layout_micro_batch(const struct ht_layout *l, int32_t replica, int32_t round);
-int32_t ht_layout_round(const struct ht_layout *l, int32_t micro_batch); /* of the iteration's micro-batch */
-/* Micro-batches of the graph, and their slices where they are not all alike. */
+/* Returns the round of the iteration's micro-batch. */
+int32_t ht_layout_round(const struct ht_layout *l, int32_t micro_batch);
+/* Tells the graph its micro-batches, and their slices where they are not all alike. */
 void ht_layout_slice(const struct ht_layout *l, struct ht_schedule *s);
 
 /* ---- of equal ranks, for planners ------------------------------------------------------------------------------- */

@@ -84,7 +84,7 @@ static void add_disk(struct ht_schedule *s, int32_t rank, struct owner node, con
     p->write_weight = m->ssd.duplex ? 1 : read / write;
 }
 
-/* Cores and memory of the domain; devices are dealt out evenly. */
+/* Adds cores and memory of the domain; devices are dealt out evenly. */
 static void add_domain(struct ht_schedule *s, int32_t rank, struct owner o, const struct ht_machine *m,
                        bool shares_cores, struct ht_ports *p)
 {
@@ -102,7 +102,7 @@ static void add_device(struct ht_schedule *s, int32_t rank, struct owner o, cons
     if (m->has_nvlink && s->n_ranks > 1) add_link(s, rank, o, &nvlink, &m->nvlink, &p->nvlink_out, &p->nvlink_in);
 }
 
-/* The place-th rank of a node: takes over what the ranks before it there have already. */
+/* Adds what the place-th rank of a node has, and takes over what the ranks before it there have already. */
 static void add_rank(struct ht_schedule *s, const struct ht_cluster *cluster, bool shares_cores, int32_t rank,
                      int32_t place, struct ht_ports *p)
 {

@@ -44,21 +44,21 @@ struct ht_ports *ht_links_add(struct ht_schedule *s, const struct ht_cluster *cl
 
 /* ---- Charges of the last op; ports: the table --------------------------------------------------------------------- */
 
-/* Work on its lane. The host's takes all cores of its process and `bytes` of its DRAM; a device's nothing, unless device
+/* Charges work on its lane. The host's takes all cores of its process and `bytes` of its DRAM; a device's nothing, unless device
    and host are the same core. */
 void ht_charge_work(struct ht_schedule *s, const struct ht_ports *ports, int64_t bytes);
 
-/* A copy between two tiers of its rank: the port and uplink on the device's side, DRAM on the host's, the SSDs on the
+/* Charges a copy between two tiers of its rank: the port and uplink on the device's side, DRAM on the host's, the SSDs on the
    disk's. An emulated device's copy keeps one core busy in place of port and DRAM. */
 void ht_charge_copy(struct ht_schedule *s, const struct ht_ports *ports, enum ht_tier from, enum ht_tier to,
                     int64_t bytes);
 
-/* A collective's member, which sends and receives `bytes`: NVLink in both directions, else port and uplink, as without
+/* Charges a collective's member, which sends and receives `bytes`: NVLink in both directions, else port and uplink, as without
    peer access between devices. crosses: it takes the NIC too, as one member a node does in a ring over several (of all
    ranks the one that leads its node). */
 void ht_charge_collective(struct ht_schedule *s, const struct ht_ports *ports, bool crosses, int64_t bytes);
 
-/* A message's member; the op's kind says which. peer: the other one's rank. Inside a node a message takes NVLink, or the
+/* Charges a message's member; the op's kind says which. peer: the other one's rank. Inside a node a message takes NVLink, or the
    sender's port up and the receiver's down, and stays below shared uplinks; between nodes the ports and both NICs.
    from_host: a one-sided read of the sender's node's memory, which takes that node's DRAM in place of the sender's port.
    Of emulated devices the receiver keeps a core busy. */

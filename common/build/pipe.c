@@ -8,7 +8,7 @@
 
 /* ---- shape ----------------------------------------------------------------------------------------------------- */
 
-/* The pipeline that all ranks are, unless there are several. */
+/* Returns pipeline k, or the one that all ranks are. */
 static struct ht_replica replica_of(const struct ht_scenario *sc, const struct ht_pipe_style *y, int32_t k)
 {
     if (y->layout) return y->layout->replicas[k];
@@ -43,7 +43,7 @@ static int64_t stages_of(const struct ht_pipe_style *y, const struct ht_replica 
     return (int64_t)x->n_ranks * y->v * y->d;
 }
 
-/* Blocks of each stage of pipeline k; NULL: even. */
+/* Returns the blocks of each stage of pipeline k; NULL: even. */
 static const int64_t *blocks_of(const struct ht_scenario *sc, const struct ht_pipe_style *y, int32_t k)
 {
     int64_t before = 0;
@@ -56,7 +56,7 @@ static const int64_t *blocks_of(const struct ht_scenario *sc, const struct ht_pi
     return y->n_blocks == stages_of(y, &own) ? y->blocks : y->blocks + before;
 }
 
-/* First unit of backward stage q of n. */
+/* Returns the first unit of backward stage q of n. */
 static int32_t first_unit(const struct ht_scenario *sc, const int64_t *blocks, int64_t n, int32_t q)
 {
     int64_t block = blocks ? 0 : q * sc->model.layers / n;
@@ -81,7 +81,7 @@ int32_t ht_pipe_holder(const struct ht_pipe *g, int32_t k, int32_t unit)
     return x->first_rank + ht_pipe_backward_rank(&shape, q);
 }
 
-/* The control of the graph, and how it undoes steps: the method's own and in its own way. On one device a scenario's
+/* Returns the control of the graph, and how it undoes steps: the method's own and in its own way. On one device a scenario's
    takes its place, and wherever norms are clipped, for which steps have to be made again. */
 static struct ht_control control_of(const struct ht_scenario *scenario, const struct ht_pipe_style *style,
                                     enum ht_undo_kind *undo)
@@ -94,7 +94,7 @@ static struct ht_control control_of(const struct ht_scenario *scenario, const st
     return c;
 }
 
-/* As many as there are stages in all, or in each; and each pipeline's are the model's. */
+/* Checks that there are as many as stages, in all or in each pipeline, and that each pipeline's are the model's. */
 static enum ht_status check_blocks(const struct ht_scenario *sc, const struct ht_pipe_style *y, struct ht_error *err)
 {
     const struct ht_model *m = &sc->model;
@@ -338,7 +338,7 @@ static void emit(struct ht_pipe *g)
 
 /* ---- the whole ------------------------------------------------------------------------------------------------- */
 
-/* Pipeline k, under control. */
+/* Writes pipeline k, under control. */
 static enum ht_status write_draft(const struct ht_scenario *scenario, const struct ht_pipe_style *style, int32_t k,
                                   const char *name, struct ht_error *err, struct ht_schedule **out)
 {

@@ -96,7 +96,7 @@ enum ht_status ht_pipe_check(const struct ht_scenario *scenario, const struct ht
 enum ht_status ht_pipe_build(const struct ht_scenario *scenario, const struct ht_pipe_style *style, const char *name,
                              struct ht_error *err, struct ht_schedule **out);
 
-/* Of one pipeline of all ranks. First unit of backward stage q; of N_sb the number of units. */
+/* Returns the first unit of backward stage q; of N_sb the number of units. For one pipeline of all ranks. */
 int32_t ht_pipe_first_unit(const struct ht_scenario *scenario, const struct ht_pipe_style *style, int32_t q);
 
 /* The order's shape on the scenario. */

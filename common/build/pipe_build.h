@@ -64,7 +64,7 @@ static inline int32_t ht_pipe_owner(const struct ht_pipe *g, int32_t unit)
 {
     return ht_pipe_backward_rank(&g->shape, g->stage_of[unit]);
 }
-/* pipe.c: in the graph, the rank of pipeline k that steps a unit. */
+/* pipe.c. Returns the graph's rank that steps a unit in pipeline k. */
 int32_t ht_pipe_holder(const struct ht_pipe *g, int32_t k, int32_t unit);
 /* The first block of a backward stage, and one past its last. */
 int32_t ht_pipe_first_block(const struct ht_pipe *g, int32_t q);
@@ -99,7 +99,8 @@ struct ht_pipe_message ht_pipe_message(struct ht_pipe *g, int32_t from, int32_t 
                                        int32_t tensor, char letter, int32_t after);
 void ht_pipe_offload(struct ht_pipe *g, int32_t q);
 
-/* pipe_moves.c: the unit's gradients of all pipelines are added up where each has its own. */
+/* pipe_moves.c. Appends this pipeline's member of AR(u): the unit's gradients of all pipelines are added up where each has
+   its own. */
 void ht_pipe_all_reduce(struct ht_pipe *g, int32_t unit);
 
 /* pipe_passes.c: the optimizer's step of a backward stage, where its sums are. */

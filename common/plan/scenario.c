@@ -106,7 +106,7 @@ static enum ht_status shape_of(const struct ht_scenario_request *r, struct ht_er
     return ht_model_check_seq(&s->model, s->seq, err);
 }
 
-/* One rank a device. */
+/* Refuses a number of ranks that is not the number of devices. */
 static enum ht_status check_ranks(const struct ht_scenario_request *r, const struct ht_scenario *s, struct ht_error *err)
 {
     int64_t ranks = ht_scenario_ranks(s);

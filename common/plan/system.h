@@ -90,9 +90,9 @@ const struct ht_variable *ht_plan_variable(const struct ht_plan *plan, const cha
 void ht_plan_input(struct ht_plan *plan, const char *name, const char *unit, double value);
 void ht_plan_free(struct ht_plan *plan);
 
-/* The forced value, of a decimal in parts per billion; or `otherwise`. */
+/* Returns the forced value, of a decimal in parts per billion; or `otherwise`. */
 int64_t ht_setting(const struct ht_settings *settings, const char *name, int64_t otherwise);
-/* The forced variable, such as a vector; NULL when there is none. */
+/* Returns the forced variable, such as a vector; NULL when there is none. */
 const struct ht_variable *ht_setting_variable(const struct ht_settings *settings, const char *name);
 void ht_settings_free(struct ht_settings *settings);
 /* Reads "c=3" or "m=4,2,1" into settings. HT_BAD_INPUT when the system has no such knob, or variable.h's grammar or the

@@ -63,7 +63,7 @@ enum ht_status ht_variable_parse(const struct ht_knob *knob, struct ht_knob_rang
 enum { HT_SHORT_VECTOR = 8 };
 void ht_variable_print(const struct ht_variable *v, FILE *out);
 
-/* A copy with elements of its own. */
+/* Returns a copy with elements of its own. */
 struct ht_variable ht_variable_copy(const struct ht_variable *v);
 void ht_variable_free(struct ht_variable *v);
 

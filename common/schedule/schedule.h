@@ -228,7 +228,7 @@ int32_t ht_add_lane(struct ht_schedule *s, const char *name, enum ht_lane_kind k
                     enum ht_lane_order order);
 int32_t ht_add_resource(struct ht_schedule *s, const char *name, enum ht_resource_kind kind, int32_t node,
                         int64_t capacity_per_s);
-/* n micro-batches; slices: [n], copied, or NULL. */
+/* Sets the number of micro-batches and their slices: [n], copied, or NULL. */
 void ht_schedule_set_micro_batches(struct ht_schedule *s, int32_t n, const struct ht_slice *slices);
 int32_t ht_add_tensor(struct ht_schedule *s, struct ht_tensor tensor);
 void ht_add_resident(struct ht_schedule *s, int32_t tensor, enum ht_tier tier, int32_t rank);

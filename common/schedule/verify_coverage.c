@@ -78,7 +78,7 @@ static int by_first(const void *x, const void *y)
     return (a->first > b->first) - (a->first < b->first);
 }
 
-/* Every sequence of the batch, from 0 on, is in one micro-batch. */
+/* Checks that every sequence of the batch, from 0 on, is in one micro-batch. */
 static enum ht_status check_slices(const struct ht_schedule *s, struct ht_error *err)
 {
     struct ht_slice *sorted = HT_NEW_ARRAY(struct ht_slice, s->n_micro_batches);
@@ -94,7 +94,7 @@ static enum ht_status check_slices(const struct ht_schedule *s, struct ht_error 
     return status;
 }
 
-/* The passes of a micro-batch work on as many sequences as it has; without slices, on as many as all others. */
+/* Checks that passes work on as many sequences as their micro-batch has; without slices, on as many as all others. */
 static enum ht_status check_sizes(const struct ht_schedule *s, struct ht_error *err)
 {
     int64_t all = 0;
