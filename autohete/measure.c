@@ -29,7 +29,7 @@
  */
 #include "autohete/autohete.h"
 #include "common/build/control.h"
-#include "common/build/single.h"
+#include "common/build/draft.h"
 
 static int64_t larger(int64_t a, int64_t b)
 {
@@ -119,7 +119,7 @@ static void add_bytes(const struct ht_scenario *sc, bool on_host, struct autohet
 /* ---- times ----------------------------------------------------------------------------------------------------- */
 
 struct probe {
-    struct ht_single g;
+    struct ht_draft g;
     const struct ht_profile *costs;
     struct ht_error *err;
     enum ht_status status;
@@ -136,37 +136,37 @@ static int64_t ask(struct probe *p, int32_t op)
 
 static int64_t passes_of(struct probe *p, int32_t unit)
 {
-    int64_t forward = ask(p, ht_single_forward(&p->g, unit, 0, true));
-    return forward + ask(p, ht_single_backward(&p->g, unit, 0));
+    int64_t forward = ask(p, ht_draft_forward(&p->g, unit, 0, true));
+    return forward + ask(p, ht_draft_backward(&p->g, unit, 0));
 }
 
 static int64_t in_of(struct probe *p, int32_t unit)
 {
-    return ask(p, ht_single_copy(&p->g, p->g.param[unit], HT_HOST, HT_DEVICE, HT_PRODUCE, false));
+    return ask(p, ht_draft_copy(&p->g, p->g.param[unit], HT_HOST, HT_DEVICE, HT_PRODUCE, false));
 }
 
 static int64_t out_of(struct probe *p, int32_t unit)
 {
-    return ask(p, ht_single_copy(&p->g, p->g.grad[unit], HT_DEVICE, HT_HOST, HT_PRODUCE, true));
+    return ask(p, ht_draft_copy(&p->g, p->g.grad[unit], HT_DEVICE, HT_HOST, HT_PRODUCE, true));
 }
 
 /* How many ranks do the same at a time on what the lane works with. */
 static int64_t sharers(const struct probe *p, int32_t lane)
 {
-    return lane == p->g.host ? ht_scenario_ranks_per_node(p->g.scenario) : 1;
+    return lane == p->g.lanes->host ? ht_scenario_ranks_per_node(p->g.scenario) : 1;
 }
 
 /* One more micro-batch's gradient of the unit, and its step. */
 static int64_t sum_of(struct probe *p, int32_t lane, int32_t unit)
 {
-    return p->g.n_mb > 1 ? sharers(p, lane) * ask(p, ht_single_accumulate(&p->g, lane, unit, 1)) : 0;
+    return p->g.n_mb > 1 ? sharers(p, lane) * ask(p, ht_draft_accumulate(&p->g, lane, unit, 1)) : 0;
 }
 
 /* The step, and what control has beside it: the gradient judged, the log written. */
 static int64_t step_of(struct probe *p, int32_t lane, int32_t unit)
 {
     const struct ht_schedule *s = p->g.schedule;
-    int32_t op = ht_single_step(&p->g, lane, unit, true);
+    int32_t op = ht_draft_step(&p->g, lane, unit, 1, true);
     int64_t ns = 0, judge_ns = 0;
     if (p->g.scenario->control.mode == HT_CONTROL_NONE) return sharers(p, lane) * ask(p, op);
     struct ht_work step = s->works[s->ops[op].work], judge;
@@ -189,10 +189,10 @@ static int64_t collective_of(struct probe *p, enum ht_op_kind kind)
    iteration's boundary, where its gradient is the last and its parameters are the first: copy out, step, copy in. */
 static int64_t const_of(struct probe *p, int64_t micro_batches, bool on_host)
 {
-    const int32_t embedding = 0, head = 2, gpu = p->g.compute;
+    const int32_t embedding = 0, head = 2, gpu = p->g.lanes->compute;
     int64_t ns = micro_batches * (passes_of(p, embedding) + passes_of(p, head));
     if (on_host)
-        return ns + out_of(p, embedding) + sum_of(p, p->g.host, embedding) + step_of(p, p->g.host, embedding) +
+        return ns + out_of(p, embedding) + sum_of(p, p->g.lanes->host, embedding) + step_of(p, p->g.lanes->host, embedding) +
                in_of(p, embedding);
     ns += (micro_batches - 1) * (sum_of(p, gpu, embedding) + sum_of(p, gpu, head));
     return ns + step_of(p, gpu, embedding) + step_of(p, gpu, head);
@@ -209,17 +209,17 @@ enum ht_status autohete_measure(const struct ht_scenario *scenario, const struct
     struct probe p = {.costs = costs, .err = err};
     struct autohete_profile f = {.layers = scenario->model.layers, .micro_batches = m};
     ht_draft_begin(&p.g, &one, "probe");
-    f.fp_ns = ask(&p, ht_single_forward(&p.g, 1, 0, true));
-    f.bp_ns = ask(&p, ht_single_backward(&p.g, 1, 0));
+    f.fp_ns = ask(&p, ht_draft_forward(&p.g, 1, 0, true));
+    f.bp_ns = ask(&p, ht_draft_backward(&p.g, 1, 0));
     int64_t gather_ns = collective_of(&p, HT_OP_ALL_GATHER);
     f.fp_ns = larger(f.fp_ns, gather_ns);
     f.bp_ns = larger(f.bp_ns, gather_ns + collective_of(&p, HT_OP_REDUCE_SCATTER));
     f.h2d_ns = in_of(&p, 1);
     f.d2h_ns = out_of(&p, 1);
-    f.cpu_ns = step_of(&p, p.g.host, 1);
-    f.gpu_ns = step_of(&p, p.g.compute, 1);
-    f.cpu_sum_ns = sum_of(&p, p.g.host, 1);
-    f.gpu_sum_ns = sum_of(&p, p.g.compute, 1);
+    f.cpu_ns = step_of(&p, p.g.lanes->host, 1);
+    f.gpu_ns = step_of(&p, p.g.lanes->compute, 1);
+    f.cpu_sum_ns = sum_of(&p, p.g.lanes->host, 1);
+    f.gpu_sum_ns = sum_of(&p, p.g.lanes->compute, 1);
     f.const_ns = const_of(&p, m, on_host);
     ht_schedule_destroy(ht_draft_end(&p.g));
     if (p.status != HT_OK) return p.status;

@@ -35,11 +35,11 @@
  * are added where they are stepped, and steps come after the last micro-batch.
  *
  * Several ranks ("we utilized the ZeRO-3 stage", Sec. 4): the above of a rank's 1/N of every unit; F, R and B read what
- * the ranks gather (common/build/shards.h). AG_i waits for PF_i or PB_i, G_i and U_i for RS_i; U_i comes one unit later,
+ * the ranks gather (common/build/zero.c). AG_i waits for PF_i or PB_i, G_i and U_i for RS_i; U_i comes one unit later,
  * so that the compute lane does not wait for RS_i.
  */
 #include "autohete/autohete.h"
-#include "common/build/single.h"
+#include "common/build/draft.h"
 
 #include "common/base/array.h"
 
@@ -52,7 +52,7 @@ struct choice {
 };
 
 struct build {
-    struct ht_single *g;
+    struct ht_draft *g;
     const struct choice *choice;
     int32_t L;
     int32_t *forward; /* [n_units] F of the micro-batch at hand */
@@ -90,22 +90,22 @@ static bool last(const struct build *b, int32_t mb)
 
 static void place(struct build *b)
 {
-    struct ht_single *g = b->g;
+    struct ht_draft *g = b->g;
     for (int32_t u = 0; u < g->n_units; u++) {
         bool master = g->master[u] >= 0, host = on_host(b, u);
         g->fresh[u] = master && host;
         g->cast[u] = master && !host && is_block(b, u);
-        if (!g->cast[u]) ht_single_place(g, g->param[u], host ? HT_HOST : HT_DEVICE);
-        ht_single_place_states(g, u, host ? HT_HOST : HT_DEVICE);
+        if (!g->cast[u]) ht_draft_place(g, g->param[u], host ? HT_HOST : HT_DEVICE);
+        ht_draft_place_states(g, u, host ? HT_HOST : HT_DEVICE);
     }
 }
 
 /* PF or PB. The host's 16-bit copy is freed by the iteration's last reading. */
 static int32_t fetch(struct build *b, int32_t u, int32_t mb, bool backward)
 {
-    struct ht_single *g = b->g;
+    struct ht_draft *g = b->g;
     bool last_fetch = dropped(b, u) ? backward && last(b, mb) : !offloaded(b, u) || last(b, mb);
-    int32_t op = ht_single_copy(g, g->param[u], HT_HOST, HT_DEVICE, HT_PRODUCE, g->fresh[u] && last_fetch);
+    int32_t op = ht_draft_copy(g, g->param[u], HT_HOST, HT_DEVICE, HT_PRODUCE, g->fresh[u] && last_fetch);
     if (g->n_mb > 1)
         ht_op_name(g->schedule, "P%c%d.%d", backward ? 'B' : 'F', u, mb);
     else
@@ -127,7 +127,7 @@ static void forward_pass(struct build *b, int32_t mb)
 {
     for (int32_t u = 0; u < b->g->n_units; u++) {
         if (on_host(b, u) && (mb == 0 || offloaded(b, u))) fetch(b, u, mb, false);
-        b->forward[u] = b->compute = ht_single_forward(b->g, u, mb, !checkpointed(b, u));
+        b->forward[u] = b->compute = ht_draft_forward(b->g, u, mb, !checkpointed(b, u));
         if (dropped(b, u)) drop(b, u);
     }
 }
@@ -151,26 +151,26 @@ static void prefer_early(struct build *b, int32_t u)
 /* G_u, the sum over micro-batches, and after the last of these O_u. */
 static void update_on_host(struct build *b, int32_t u, int32_t mb)
 {
-    struct ht_single *g = b->g;
-    int32_t fresh = mb ? g->grad_mb[ht_single_at(g, u, mb)] : g->grad[u];
-    ht_single_copy(g, fresh, HT_DEVICE, HT_HOST, HT_PRODUCE, true);
+    struct ht_draft *g = b->g;
+    int32_t fresh = mb ? g->grad_mb[ht_draft_at(g, u, mb)] : g->grad[u];
+    ht_draft_copy(g, fresh, HT_DEVICE, HT_HOST, HT_PRODUCE, true);
     prefer_early(b, u);
     if (mb) {
-        ht_single_accumulate(g, g->host, u, mb);
+        ht_draft_accumulate(g, g->lanes->host, u, mb);
         prefer_early(b, u);
     }
     if (!last(b, mb)) return;
-    ht_single_step(g, g->host, u, true);
+    ht_draft_step(g, g->lanes->host, u, 1, true);
     prefer_early(b, u);
 }
 
 /* unit -1: what is left of the pass. */
 static void update_on_device(struct build *b, int32_t unit, int32_t mb)
 {
-    int32_t u = ht_single_settled(b->g, unit);
+    int32_t u = ht_draft_settled(b->g, unit);
     if (u < 0) return;
-    if (mb) b->compute = ht_single_accumulate(b->g, b->g->compute, u, mb);
-    if (last(b, mb)) b->compute = ht_single_step(b->g, b->g->compute, u, true);
+    if (mb) b->compute = ht_draft_accumulate(b->g, b->g->lanes->compute, u, mb);
+    if (last(b, mb)) b->compute = ht_draft_step(b->g, b->g->lanes->compute, u, 1, true);
 }
 
 static void backward_pass(struct build *b, int32_t mb)
@@ -181,8 +181,8 @@ static void backward_pass(struct build *b, int32_t mb)
             fetch(b, u, mb, true);
             ht_op_after(b->g->schedule, release_of(b, u));
         }
-        if (checkpointed(b, u)) ht_single_recompute(b->g, u, mb);
-        b->compute = ht_single_backward(b->g, u, mb);
+        if (checkpointed(b, u)) ht_draft_recompute(b->g, u, 1, mb);
+        b->compute = ht_draft_backward(b->g, u, mb);
         if (on_host(b, u) && (last(b, mb) || offloaded(b, u))) drop(b, u);
         if (on_host(b, u))
             update_on_host(b, u, mb);
@@ -192,7 +192,7 @@ static void backward_pass(struct build *b, int32_t mb)
     update_on_device(b, -1, mb);
 }
 
-static void emit(struct ht_single *g, const void *context)
+static void emit(struct ht_draft *g, const void *context)
 {
     const struct choice *choice = context;
     struct build b = {.g = g,

@@ -5,7 +5,7 @@
  *
  * There is nothing to plan but c, the number of blocks (the first ones) whose activations are dropped and recomputed:
  * 0 for in_memory, all for in_memory_ckpt. Every other system is held against the losses of this one. On several devices
- * it is ZeRO-3: each device keeps a shard of the states (common/build/single.h).
+ * it is ZeRO-3: each device keeps a shard of the states (common/build/draft.h).
  */
 #include "baselines/baselines.h"
 #include "baselines/passes.h"
@@ -32,20 +32,20 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
     return HT_OK;
 }
 
-static void accumulate(struct ht_single *g, int32_t unit, int32_t mb)
+static void accumulate(struct ht_draft *g, int32_t unit, int32_t mb)
 {
-    int32_t u = ht_single_settled(g, unit);
+    int32_t u = ht_draft_settled(g, unit);
     if (u < 0) return;
-    if (mb && !g->reduce_once) ht_single_accumulate(g, g->compute, u, mb);
-    if (mb + 1 == g->n_mb) ht_single_all_reduce(g, u);
+    if (mb && !g->reduce_once) ht_draft_accumulate(g, g->lanes->compute, u, mb);
+    if (mb + 1 == g->n_mb) ht_draft_all_reduce(g, u);
 }
 
-void ht_train_in_memory(struct ht_single *g, const void *plan)
+void ht_train_in_memory(struct ht_draft *g, const void *plan)
 {
     int32_t c = (int32_t)ht_plan_get(plan, "c");
     for (int32_t u = 0; u < g->n_units; u++) {
-        ht_single_place(g, g->param[u], HT_DEVICE);
-        ht_single_place_states(g, u, HT_DEVICE);
+        ht_draft_place(g, g->param[u], HT_DEVICE);
+        ht_draft_place_states(g, u, HT_DEVICE);
     }
     for (int32_t j = 0; j < g->n_mb; j++) {
         ht_forward_pass(g, j, c, -1);
@@ -55,7 +55,7 @@ void ht_train_in_memory(struct ht_single *g, const void *plan)
         }
         accumulate(g, -1, j);
     }
-    for (int32_t u = 0; u < g->n_units; u++) ht_single_step(g, g->compute, u, true);
+    for (int32_t u = 0; u < g->n_units; u++) ht_draft_step(g, g->lanes->compute, u, 1, true);
 }
 
 static enum ht_status build(const struct ht_system *self, const struct ht_scenario *scenario,

@@ -2,31 +2,31 @@
 #ifndef HT_BASELINES_PASSES_H
 #define HT_BASELINES_PASSES_H
 
-#include "common/build/single.h"
+#include "common/build/draft.h"
 
 /* Blocks 1 .. c drop their activations. */
-static inline bool ht_is_checkpointed(const struct ht_single *g, int32_t unit, int32_t c)
+static inline bool ht_is_checkpointed(const struct ht_draft *g, int32_t unit, int32_t c)
 {
-    return unit <= c && ht_single_kind(g, unit) == HT_UNIT_BLOCK;
+    return unit <= c && ht_draft_kind(g, unit) == HT_UNIT_BLOCK;
 }
 
 /* Writes the draft of in_memory (struct ht_program.emit): everything stays on the device. plan: has "c". */
-void ht_train_in_memory(struct ht_single *g, const void *plan);
+void ht_train_in_memory(struct ht_draft *g, const void *plan);
 
 /* barrier: op of the previous iteration that the first forward of all waits for, or a mark (ht_mark_create); or -1. */
-static inline void ht_forward_pass(struct ht_single *g, int32_t mb, int32_t c, int32_t barrier)
+static inline void ht_forward_pass(struct ht_draft *g, int32_t mb, int32_t c, int32_t barrier)
 {
     for (int32_t u = 0; u < g->n_units; u++) {
-        ht_single_forward(g, u, mb, !ht_is_checkpointed(g, u, c));
+        ht_draft_forward(g, u, mb, !ht_is_checkpointed(g, u, c));
         if (u == 0 && mb == 0) ht_op_after_prev(g->schedule, barrier);
     }
 }
 
 /* Returns B's id. */
-static inline int32_t ht_backward_step(struct ht_single *g, int32_t unit, int32_t mb, int32_t c)
+static inline int32_t ht_backward_step(struct ht_draft *g, int32_t unit, int32_t mb, int32_t c)
 {
-    if (ht_is_checkpointed(g, unit, c)) ht_single_recompute(g, unit, mb);
-    return ht_single_backward(g, unit, mb);
+    if (ht_is_checkpointed(g, unit, c)) ht_draft_recompute(g, unit, 1, mb);
+    return ht_draft_backward(g, unit, mb);
 }
 
 #endif

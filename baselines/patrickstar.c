@@ -95,9 +95,9 @@ static int64_t percent_of(int64_t bytes, int64_t percent)
 /* Compute ops of an iteration in order, with parameters always at hand. */
 static struct ht_schedule *warm_up_graph(const struct ht_scenario *scenario, int32_t c)
 {
-    struct ht_single g;
+    struct ht_draft g;
     ht_draft_begin(&g, scenario, "warm-up");
-    for (int32_t u = 0; u < g.n_units; u++) ht_single_place(&g, g.param[u], HT_DEVICE);
+    for (int32_t u = 0; u < g.n_units; u++) ht_draft_place(&g, g.param[u], HT_DEVICE);
     for (int32_t j = 0; j < g.n_mb; j++) {
         ht_forward_pass(&g, j, c, -1);
         for (int32_t u = g.n_units - 1; u >= 0; u--) ht_backward_step(&g, u, j, c);
@@ -379,7 +379,7 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
 /* ---- build ----------------------------------------------------------------------------------------------------- */
 
 struct build {
-    struct ht_single *g;
+    struct ht_draft *g;
     const struct prepared *p;
     int32_t c, os;
     bool master;
@@ -404,41 +404,35 @@ static int32_t padding(struct build *b, int64_t bytes)
 static void place(struct build *b)
 {
     const struct ht_chunks *chunks = &b->p->chunks;
-    struct ht_single *g = b->g;
+    struct ht_draft *g = b->g;
     for (int32_t i = 0; i < chunks->n; i++) {
         bool device = b->on_device[i] = b->p->moves.at_start[i];
         enum ht_tier states = i < b->os ? HT_DEVICE : HT_HOST;
         for (int32_t u = chunks->first[i]; u < chunks->first[i + 1]; u++) {
-            if (device) ht_single_place(g, g->param[u], HT_DEVICE);
-            if (!device || (!b->master && states == HT_HOST)) ht_single_place(g, g->param[u], HT_HOST);
-            ht_single_place_states(g, u, states);
+            if (device) ht_draft_place(g, g->param[u], HT_DEVICE);
+            if (!device || (!b->master && states == HT_HOST)) ht_draft_place(g, g->param[u], HT_HOST);
+            ht_draft_place_states(g, u, states);
         }
         b->pad[i] = -1;
         if (!chunks->unused[i]) continue;
         b->pad[i] = padding(b, chunk_bytes(g->scenario, chunks->unused[i]));
-        if (device) ht_single_place(g, b->pad[i], HT_DEVICE);
-        if (!device || (!b->master && states == HT_HOST)) ht_single_place(g, b->pad[i], HT_HOST);
+        if (device) ht_draft_place(g, b->pad[i], HT_DEVICE);
+        if (!device || (!b->master && states == HT_HOST)) ht_draft_place(g, b->pad[i], HT_HOST);
         int32_t of_states = padding(b, chunks->unused[i] * (b->master ? 12 : 8));
-        ht_single_place(g, of_states, states);
+        ht_draft_place(g, of_states, states);
     }
 }
 
 /* A copy of a chunk's size; its tensors follow. */
 static void begin_copy(struct build *b, int32_t chunk, bool to_device, char letter)
 {
-    struct ht_single *g = b->g;
-    struct ht_schedule *s = g->schedule;
-    int32_t lane = to_device ? g->h2d : g->d2h;
-    struct ht_work w = {
-        .kind = HT_OP_COPY, .where = s->lanes[lane].kind, .tp = 1, .ranks = 1, .bytes = b->p->room.chunk_bytes};
+    struct ht_draft *g = b->g;
     struct ht_label about = {.unit = b->p->chunks.first[chunk],
                              .n_units = b->p->chunks.first[chunk + 1] - b->p->chunks.first[chunk],
                              .sub_ops = HT_ALL_SUB_OPS,
                              .micro_batch = -1};
-    ht_add_op(s, HT_OP_COPY, lane, about, ht_add_work(s, &w));
-    ht_op_name(s, "%c%d", letter, chunk);
-    ht_charge_copy(s, g->ports, to_device ? HT_HOST : HT_DEVICE, to_device ? HT_DEVICE : HT_HOST, w.bytes);
-    ht_single_chain(g);
+    ht_draft_transfer(g, about, to_device ? HT_HOST : HT_DEVICE, to_device ? HT_DEVICE : HT_HOST, b->p->room.chunk_bytes);
+    ht_op_name(g->schedule, "%c%d", letter, chunk);
 }
 
 static void copy_row(struct build *b, int32_t tensor, bool to_device, unsigned from_flags, unsigned to_flags)
@@ -481,14 +475,14 @@ static void forward_pass(struct build *b, int32_t mb)
 {
     for (int32_t u = 0; u < b->g->n_units; u++) {
         arrive(b);
-        ht_single_forward(b->g, u, mb, !ht_is_checkpointed(b->g, u, b->c));
+        ht_draft_forward(b->g, u, mb, !ht_is_checkpointed(b->g, u, b->c));
     }
 }
 
 /* With one micro-batch the gradient takes the parameter's place; else it goes to the others at once. */
 static void keep_gradient(struct build *b, int32_t u, int32_t mb)
 {
-    struct ht_single *g = b->g;
+    struct ht_draft *g = b->g;
     bool device = on_device_stepped(b, u);
     if (g->n_mb == 1) {
         b->grad_in_place[u] = true;
@@ -496,11 +490,11 @@ static void keep_gradient(struct build *b, int32_t u, int32_t mb)
         return;
     }
     if (!device) {
-        int32_t fresh = mb ? g->grad_mb[ht_single_at(g, u, mb)] : g->grad[u];
-        ht_single_copy(g, fresh, HT_DEVICE, HT_HOST, HT_PRODUCE, true);
+        int32_t fresh = mb ? g->grad_mb[ht_draft_at(g, u, mb)] : g->grad[u];
+        ht_draft_copy(g, fresh, HT_DEVICE, HT_HOST, HT_PRODUCE, true);
     }
     if (mb == 0) return;
-    ht_single_accumulate(g, device ? g->compute : g->host, u, mb);
+    ht_draft_accumulate(g, device ? g->lanes->compute : g->lanes->host, u, mb);
 }
 
 static void backward_pass(struct build *b, int32_t mb)
@@ -508,10 +502,10 @@ static void backward_pass(struct build *b, int32_t mb)
     for (int32_t u = b->g->n_units - 1; u >= 0; u--) {
         if (ht_is_checkpointed(b->g, u, b->c)) {
             arrive(b);
-            ht_single_recompute(b->g, u, mb);
+            ht_draft_recompute(b->g, u, 1, mb);
         }
         arrive(b);
-        ht_single_backward(b->g, u, mb);
+        ht_draft_backward(b->g, u, mb);
         keep_gradient(b, u, mb);
     }
 }
@@ -519,7 +513,7 @@ static void backward_pass(struct build *b, int32_t mb)
 /* A chunk that is on the device and stepped on the host: its gradients go there, its parameters come back. */
 static void adam_of_chunk(struct build *b, int32_t chunk)
 {
-    struct ht_single *g = b->g;
+    struct ht_draft *g = b->g;
     const struct ht_chunks *chunks = &b->p->chunks;
     int32_t begin = chunks->first[chunk], end = chunks->first[chunk + 1];
     bool one = g->n_mb == 1, on_host = chunk >= b->os, there_and_back = on_host && b->on_device[chunk];
@@ -529,7 +523,7 @@ static void adam_of_chunk(struct build *b, int32_t chunk)
     }
     for (int32_t u = begin; u < end; u++) {
         g->fresh[u] = b->master && (one || there_and_back);
-        ht_single_step(g, on_host ? g->host : g->compute, u, true);
+        ht_draft_step(g, on_host ? g->lanes->host : g->lanes->compute, u, 1, true);
         b->grad_in_place[u] = false;
     }
     if (!there_and_back) return;
@@ -544,7 +538,7 @@ struct choice {
     const struct ht_plan *plan;
 };
 
-static void emit(struct ht_single *g, const void *context)
+static void emit(struct ht_draft *g, const void *context)
 {
     const struct choice *choice = context;
     const struct prepared *p = choice->p;

@@ -56,7 +56,7 @@ static const struct ht_knob knobs[] = {
 /* ---- build ----------------------------------------------------------------------------------------------------- */
 
 struct build {
-    struct ht_single *g;
+    struct ht_draft *g;
     int32_t L, m, c;
     bool ends_on_host;
     int32_t compute; /* last op of the compute lane */
@@ -91,20 +91,20 @@ static bool last(const struct build *b, int32_t mb)
 
 static void place(struct build *b)
 {
-    struct ht_single *g = b->g;
+    struct ht_draft *g = b->g;
     for (int32_t u = 0; u < g->n_units; u++) {
         bool host = on_host(b, u), resting = is_block(b, u) && !host;
         g->cast[u] = resting && g->master[u] >= 0;
-        if (!fetched(b, u) && !g->cast[u]) ht_single_place(g, g->param[u], HT_DEVICE);
-        if (host) ht_single_place(g, g->param[u], HT_HOST);
-        ht_single_place_states(g, u, host ? HT_HOST : HT_DEVICE);
+        if (!fetched(b, u) && !g->cast[u]) ht_draft_place(g, g->param[u], HT_DEVICE);
+        if (host) ht_draft_place(g, g->param[u], HT_HOST);
+        ht_draft_place_states(g, u, host ? HT_HOST : HT_DEVICE);
     }
 }
 
 /* Begins with the compute op that comes next. */
 static void prefetch(struct build *b, int32_t u)
 {
-    ht_single_copy(b->g, b->g->param[u], HT_HOST, HT_DEVICE, HT_PRODUCE, false);
+    ht_draft_copy(b->g, b->g->param[u], HT_HOST, HT_DEVICE, HT_PRODUCE, false);
     ht_op_after(b->g->schedule, b->compute);
 }
 
@@ -117,7 +117,7 @@ static void forward_pass(struct build *b, int32_t mb)
 {
     for (int32_t u = 0; u < b->g->n_units; u++) {
         if (is_block(b, u) && fetched(b, u + b->m)) prefetch(b, u + b->m);
-        b->compute = ht_single_forward(b->g, u, mb, !ht_is_checkpointed(b->g, u, b->c));
+        b->compute = ht_draft_forward(b->g, u, mb, !ht_is_checkpointed(b->g, u, b->c));
         if (fetched_twice(b, u)) drop(b, u);
         if (u == 0 && mb == 0) ht_op_after_prev(b->g->schedule, b->barrier);
     }
@@ -125,23 +125,23 @@ static void forward_pass(struct build *b, int32_t mb)
 
 static void update_on_host(struct build *b, int32_t u, int32_t mb)
 {
-    struct ht_single *g = b->g;
-    int32_t fresh = mb ? g->grad_mb[ht_single_at(g, u, mb)] : g->grad[u];
-    ht_single_copy(g, fresh, HT_DEVICE, HT_HOST, HT_PRODUCE, true);
-    if (mb) ht_single_accumulate(g, g->host, u, mb);
+    struct ht_draft *g = b->g;
+    int32_t fresh = mb ? g->grad_mb[ht_draft_at(g, u, mb)] : g->grad[u];
+    ht_draft_copy(g, fresh, HT_DEVICE, HT_HOST, HT_PRODUCE, true);
+    if (mb) ht_draft_accumulate(g, g->lanes->host, u, mb);
     if (!last(b, mb)) return;
-    ht_single_step(g, g->host, u, true);
-    if (!is_block(b, u)) ht_single_copy(g, g->param[u], HT_HOST, HT_DEVICE, HT_UPDATE, false);
+    ht_draft_step(g, g->lanes->host, u, 1, true);
+    if (!is_block(b, u)) ht_draft_copy(g, g->param[u], HT_HOST, HT_DEVICE, HT_UPDATE, false);
     ht_mark_set(g->schedule, b->barrier);
 }
 
 /* unit -1: what is left of the pass. */
 static void update_on_device(struct build *b, int32_t unit, int32_t mb)
 {
-    int32_t u = ht_single_settled(b->g, unit);
+    int32_t u = ht_draft_settled(b->g, unit);
     if (u < 0) return;
-    if (mb) b->compute = ht_single_accumulate(b->g, b->g->compute, u, mb);
-    if (last(b, mb)) b->compute = ht_single_step(b->g, b->g->compute, u, true);
+    if (mb) b->compute = ht_draft_accumulate(b->g, b->g->lanes->compute, u, mb);
+    if (last(b, mb)) b->compute = ht_draft_step(b->g, b->g->lanes->compute, u, 1, true);
 }
 
 static void backward_pass(struct build *b, int32_t mb)
@@ -158,7 +158,7 @@ static void backward_pass(struct build *b, int32_t mb)
     update_on_device(b, -1, mb);
 }
 
-static void emit(struct ht_single *g, const void *plan)
+static void emit(struct ht_draft *g, const void *plan)
 {
     struct build b = {.g = g,
                       .L = (int32_t)g->scenario->model.layers,

@@ -10,7 +10,7 @@
  *     d2h                         |    GH GL .. G1 G0       |
  *     cpu                                                O0 .. OH
  *
- * On several devices all of it is of a rank's 1/N, and whole parameters are gathered on the way (common/build/shards.h).
+ * On several devices all of it is of a rank's 1/N, and whole parameters are gathered on the way (common/build/zero.c).
  *
  * Departures and choices. One unit is fetched ahead, in place of the paper's prefetcher, which looks at the bandwidths
  * (its Sec. 6.2). The head's parameters stay between its forward and its backward. A tied table comes once more for the
@@ -38,7 +38,7 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
 }
 
 struct build {
-    struct ht_single *g;
+    struct ht_draft *g;
     int32_t c, mb;
     int32_t left; /* last compute op of the turn before, or -1 */
 };
@@ -56,33 +56,33 @@ static int32_t unit_at(const struct build *b, int32_t turn)
 /* Begins with the turn before its own. */
 static void fetch(struct build *b, int32_t turn)
 {
-    struct ht_single *g = b->g;
+    struct ht_draft *g = b->g;
     if (turn >= n_turns(b)) return;
     int32_t units[] = {unit_at(b, turn), turn == g->n_units - 1 && g->scenario->model.tied ? 0 : -1};
     for (size_t i = 0; i < HT_COUNT(units) && units[i] >= 0; i++) {
-        ht_single_copy(g, g->param[units[i]], HT_HOST, HT_DEVICE, HT_PRODUCE, false);
+        ht_draft_copy(g, g->param[units[i]], HT_HOST, HT_DEVICE, HT_PRODUCE, false);
         ht_op_after(g->schedule, b->left);
     }
 }
 
 static void drop(struct build *b, int32_t u)
 {
-    struct ht_single *g = b->g;
+    struct ht_draft *g = b->g;
     ht_op_effect(g->schedule, g->param[u], HT_DEVICE, HT_RELEASE);
     if (u == g->n_units - 1 && g->scenario->model.tied) ht_op_effect(g->schedule, g->param[0], HT_DEVICE, HT_RELEASE);
 }
 
 static void offload_gradient(struct build *b, int32_t unit)
 {
-    struct ht_single *g = b->g;
-    int32_t fresh = b->mb ? g->grad_mb[ht_single_at(g, unit, b->mb)] : g->grad[unit];
-    ht_single_copy(g, fresh, HT_DEVICE, HT_HOST, b->mb ? HT_PRODUCE : HT_UPDATE, true);
-    if (b->mb) ht_single_accumulate(g, g->host, unit, b->mb);
+    struct ht_draft *g = b->g;
+    int32_t fresh = b->mb ? g->grad_mb[ht_draft_at(g, unit, b->mb)] : g->grad[unit];
+    ht_draft_copy(g, fresh, HT_DEVICE, HT_HOST, b->mb ? HT_PRODUCE : HT_UPDATE, true);
+    if (b->mb) ht_draft_accumulate(g, g->lanes->host, unit, b->mb);
 }
 
 static void forward(struct build *b, int32_t u)
 {
-    b->left = ht_single_forward(b->g, u, b->mb, !ht_is_checkpointed(b->g, u, b->c));
+    b->left = ht_draft_forward(b->g, u, b->mb, !ht_is_checkpointed(b->g, u, b->c));
     if (u < b->g->n_units - 1) drop(b, u);
 }
 
@@ -93,14 +93,14 @@ static void backward(struct build *b, int32_t u)
     offload_gradient(b, u);
 }
 
-static void emit(struct ht_single *g, const void *plan)
+static void emit(struct ht_draft *g, const void *plan)
 {
     struct build b = {.g = g, .c = (int32_t)ht_plan_get(plan, "c"), .left = -1};
     int32_t last_step = ht_mark_create(g->schedule); /* the next iteration starts after it */
     for (int32_t u = 0; u < g->n_units; u++) {
-        ht_single_place(g, g->param[u], HT_HOST);
-        ht_single_place(g, g->grad[u], HT_HOST);
-        ht_single_place_states(g, u, HT_HOST);
+        ht_draft_place(g, g->param[u], HT_HOST);
+        ht_draft_place(g, g->grad[u], HT_HOST);
+        ht_draft_place_states(g, u, HT_HOST);
     }
     for (b.mb = 0; b.mb < g->n_mb; b.mb++) {
         fetch(&b, 0);
@@ -113,7 +113,7 @@ static void emit(struct ht_single *g, const void *plan)
     }
     int32_t all_gradients = g->schedule->n_ops - 1; /* of a FIFO lane, so that all before it are done too */
     for (int32_t u = 0; u < g->n_units; u++) {
-        ht_single_step(g, g->host, u, false);
+        ht_draft_step(g, g->lanes->host, u, 1, false);
         if (u == 0) ht_op_after(g->schedule, all_gradients);
     }
     ht_mark_set(g->schedule, last_step);

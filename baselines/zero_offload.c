@@ -41,28 +41,28 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
     return HT_OK;
 }
 
-static void place(struct ht_single *g)
+static void place(struct ht_draft *g)
 {
     for (int32_t u = 0; u < g->n_units; u++) {
-        ht_single_place(g, g->param[u], HT_DEVICE);
-        ht_single_place(g, g->param[u], HT_HOST);
-        ht_single_place(g, g->grad[u], HT_HOST);
-        ht_single_place_states(g, u, HT_HOST);
+        ht_draft_place(g, g->param[u], HT_DEVICE);
+        ht_draft_place(g, g->param[u], HT_HOST);
+        ht_draft_place(g, g->grad[u], HT_HOST);
+        ht_draft_place_states(g, u, HT_HOST);
     }
 }
 
 /* Moves a unit's fresh gradient to the host and, from the second micro-batch on, adds it to the others. */
-static void offload_gradient(struct ht_single *g, int32_t unit, int32_t mb)
+static void offload_gradient(struct ht_draft *g, int32_t unit, int32_t mb)
 {
     if (mb == 0) {
-        ht_single_copy(g, g->grad[unit], HT_DEVICE, HT_HOST, HT_UPDATE, true);
+        ht_draft_copy(g, g->grad[unit], HT_DEVICE, HT_HOST, HT_UPDATE, true);
         return;
     }
-    ht_single_copy(g, g->grad_mb[ht_single_at(g, unit, mb)], HT_DEVICE, HT_HOST, HT_PRODUCE, true);
-    ht_single_accumulate(g, g->host, unit, mb);
+    ht_draft_copy(g, g->grad_mb[ht_draft_at(g, unit, mb)], HT_DEVICE, HT_HOST, HT_PRODUCE, true);
+    ht_draft_accumulate(g, g->lanes->host, unit, mb);
 }
 
-static void emit(struct ht_single *g, const void *plan)
+static void emit(struct ht_draft *g, const void *plan)
 {
     int32_t c = (int32_t)ht_plan_get(plan, "c");
     int32_t last_copy = ht_mark_create(g->schedule); /* the next iteration starts after it: optimizer.step() returns then */
@@ -76,9 +76,9 @@ static void emit(struct ht_single *g, const void *plan)
     }
     int32_t all_gradients = g->schedule->n_ops - 1; /* of a FIFO lane, so that all before it are done too */
     for (int32_t u = 0; u < g->n_units; u++) {
-        ht_single_step(g, g->host, u, false);
+        ht_draft_step(g, g->lanes->host, u, 1, false);
         if (u == 0) ht_op_after(g->schedule, all_gradients);
-        ht_single_copy(g, g->param[u], HT_HOST, HT_DEVICE, HT_UPDATE, false);
+        ht_draft_copy(g, g->param[u], HT_HOST, HT_DEVICE, HT_UPDATE, false);
     }
     ht_mark_set(g->schedule, last_copy);
 }

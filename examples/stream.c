@@ -10,7 +10,7 @@
  * How far fetching runs ahead is nobody's decision here: a copy is issued when its memory is granted, which is as early
  * as the device's budget allows.
  */
-#include "common/build/single.h"
+#include "common/build/draft.h"
 #include "examples/examples.h"
 
 static enum ht_status plan(const struct ht_system *self, const struct ht_scenario *scenario,
@@ -23,58 +23,58 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
 }
 
 /* Embedding and head stay on the device; the blocks' parameters are only visitors there. */
-static bool is_streamed(const struct ht_single *g, int32_t unit)
+static bool is_streamed(const struct ht_draft *g, int32_t unit)
 {
-    return ht_single_kind(g, unit) == HT_UNIT_BLOCK;
+    return ht_draft_kind(g, unit) == HT_UNIT_BLOCK;
 }
 
-static void place(struct ht_single *g)
+static void place(struct ht_draft *g)
 {
     for (int32_t u = 0; u < g->n_units; u++) {
-        if (!is_streamed(g, u)) ht_single_place(g, g->param[u], HT_DEVICE);
-        ht_single_place(g, g->param[u], HT_HOST);
-        ht_single_place(g, g->grad[u], HT_HOST);
-        ht_single_place_states(g, u, HT_HOST);
+        if (!is_streamed(g, u)) ht_draft_place(g, g->param[u], HT_DEVICE);
+        ht_draft_place(g, g->param[u], HT_HOST);
+        ht_draft_place(g, g->grad[u], HT_HOST);
+        ht_draft_place_states(g, u, HT_HOST);
     }
 }
 
-static void fetch(struct ht_single *g, int32_t unit)
+static void fetch(struct ht_draft *g, int32_t unit)
 {
-    if (is_streamed(g, unit)) ht_single_copy(g, g->param[unit], HT_HOST, HT_DEVICE, HT_PRODUCE, false);
+    if (is_streamed(g, unit)) ht_draft_copy(g, g->param[unit], HT_HOST, HT_DEVICE, HT_PRODUCE, false);
 }
 
 /* The op just appended is the last to read the parameters: they are freed when it ends. */
-static void drop(struct ht_single *g, int32_t unit)
+static void drop(struct ht_draft *g, int32_t unit)
 {
     if (is_streamed(g, unit)) ht_op_effect(g->schedule, g->param[unit], HT_DEVICE, HT_RELEASE);
 }
 
 /* Writes one rank's iteration; it runs once for every rank. */
-static void emit(struct ht_single *g, const void *plan)
+static void emit(struct ht_draft *g, const void *plan)
 {
     (void)plan;
     place(g);
     for (int32_t j = 0; j < g->n_mb; j++) {
         for (int32_t u = 0; u < g->n_units; u++) {
             fetch(g, u);
-            ht_single_forward(g, u, j, true);
+            ht_draft_forward(g, u, j, true);
             drop(g, u);
         }
         for (int32_t u = g->n_units - 1; u >= 0; u--) {
             fetch(g, u);
-            ht_single_backward(g, u, j);
+            ht_draft_backward(g, u, j);
             drop(g, u);
             if (j == 0) {
-                ht_single_copy(g, g->grad[u], HT_DEVICE, HT_HOST, HT_UPDATE, true);
+                ht_draft_copy(g, g->grad[u], HT_DEVICE, HT_HOST, HT_UPDATE, true);
             } else {
-                ht_single_copy(g, g->grad_mb[ht_single_at(g, u, j)], HT_DEVICE, HT_HOST, HT_PRODUCE, true);
-                ht_single_accumulate(g, g->host, u, j);
+                ht_draft_copy(g, g->grad_mb[ht_draft_at(g, u, j)], HT_DEVICE, HT_HOST, HT_PRODUCE, true);
+                ht_draft_accumulate(g, g->lanes->host, u, j);
             }
         }
     }
     for (int32_t u = 0; u < g->n_units; u++) {
-        ht_single_step(g, g->host, u, false);
-        if (!is_streamed(g, u)) ht_single_copy(g, g->param[u], HT_HOST, HT_DEVICE, HT_UPDATE, false);
+        ht_draft_step(g, g->lanes->host, u, 1, false);
+        if (!is_streamed(g, u)) ht_draft_copy(g, g->param[u], HT_HOST, HT_DEVICE, HT_UPDATE, false);
     }
 }
 

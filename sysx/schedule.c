@@ -62,7 +62,7 @@ static void send_checkpoint(struct ht_pipe *g, int32_t q, int32_t micro_batch, i
     int32_t from = ht_pipe_forward_rank(&g->shape, q / g->shape.d), to = ht_pipe_backward_rank(&g->shape, q);
     if (!ht_pipe_is_remote(&g->shape, q)) return;
     ht_pipe_message(g, from, to, g->lanes[from].own_out, g->lanes[to].own_in,
-                    g->x[ht_pipe_at(g, ht_pipe_first_block(g, q), micro_batch)], 'C', after);
+                    g->d.x[ht_pipe_at(g, ht_pipe_first_block(g, q), micro_batch)], 'C', after);
 }
 
 /* CFG0, CFG1: when its backward stage is next on its GPU. */

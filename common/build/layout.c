@@ -171,6 +171,8 @@ enum ht_status ht_layout_pipelines(const struct ht_scenario *sc, int32_t n, cons
                        (long long)ht_scenario_micro_batches(sc));
     struct ht_layout *l = create(sc, HT_SHARD_NONE, n);
     for (int32_t k = 0; k < n; k++) add_replica(l, (int32_t)ranks[k], micro_batches[k], sc->micro_batch);
+    l->shards = HT_NEW_ARRAY(struct ht_shard, l->n_units * l->n_ranks);
+    for (int32_t u = 0; u < l->n_units; u++) copy(sc, u, l);
     *out = l;
     return HT_OK;
 }

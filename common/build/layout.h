@@ -50,7 +50,7 @@ struct ht_layout {
     int32_t rounds;              /* micro-batches of the replica that has most */
     bool alike;                  /* every replica has as many, of one size */
     struct ht_replica *replicas; /* [n_replicas]; data-parallel: [n_ranks] */
-    struct ht_shard *shards;     /* [n_units * n_ranks]; NULL for pipelines */
+    struct ht_shard *shards;     /* [n_units * n_ranks]; in a pipeline what a rank would hold of its stage's units */
 };
 
 /* Refuses (HT_BAD_INPUT) so many micro-batches, or rounds times ranks, that the graph would have millions of ops. */
@@ -72,7 +72,7 @@ enum ht_status ht_layout_pipelines(const struct ht_scenario *scenario, int32_t n
                                    const int64_t *micro_batches, struct ht_error *err, struct ht_layout **out);
 void ht_layout_destroy(struct ht_layout *l); /* accepts NULL */
 
-/* Returns what a rank holds of a unit; not of pipelines. */
+/* Returns what a rank holds of a unit. */
 const struct ht_shard *ht_layout_shard(const struct ht_layout *l, int32_t unit, int32_t rank);
 /* Returns the iteration's number of a replica's micro-batch of a round. Of one that the replica lacks: that of another
    which has it. */

@@ -73,16 +73,16 @@ int32_t ht_pipe_first_unit(const struct ht_scenario *scenario, const struct ht_p
 
 int32_t ht_pipe_holder(const struct ht_pipe *g, int32_t k, int32_t unit)
 {
-    const struct ht_replica *x = &g->style->layout->replicas[k];
-    const int64_t *blocks = blocks_of(g->scenario, g->style, k);
+    const struct ht_replica *x = &g->d.layout->replicas[k];
+    const int64_t *blocks = blocks_of(g->d.scenario, g->style, k);
     struct ht_pipe_shape shape = shape_of(g->style, x);
     int32_t n = ht_pipe_backward_stages(&shape), q = n - 1;
-    while (first_unit(g->scenario, blocks, n, q) > unit) q--;
+    while (first_unit(g->d.scenario, blocks, n, q) > unit) q--;
     return x->first_rank + ht_pipe_backward_rank(&shape, q);
 }
 
-/* Returns the control of the graph, and how it undoes steps: the method's own and in its own way. On one device a scenario's
-   takes its place, and wherever norms are clipped, for which steps have to be made again. */
+/* Returns the control of the graph, and how it undoes steps: the method's own and in its own way. On one device a
+   scenario's takes its place, and wherever norms are clipped, for which steps have to be made again. */
 static struct ht_control control_of(const struct ht_scenario *scenario, const struct ht_pipe_style *style,
                                     enum ht_undo_kind *undo)
 {
@@ -115,8 +115,8 @@ static enum ht_status check_blocks(const struct ht_scenario *sc, const struct ht
         int64_t sum = 0;
         for (int64_t i = 0; i < stages_of(y, &x); i++) sum += blocks[i];
         if (sum != m->layers)
-            return ht_fail(err, HT_BAD_INPUT, "the stages of a pipeline have %lld blocks; %s has %lld", (long long)sum, m->name,
-                           (long long)m->layers);
+            return ht_fail(err, HT_BAD_INPUT, "the stages of a pipeline have %lld blocks; %s has %lld", (long long)sum,
+                           m->name, (long long)m->layers);
     }
     return HT_OK;
 }
@@ -220,6 +220,41 @@ int64_t ht_pipe_host_bytes(const struct ht_scenario *sc, const struct ht_pipe_st
     return most;
 }
 
+/* ---- lanes ----------------------------------------------------------------------------------------------------- */
+
+int32_t ht_pipe_add_lane(struct ht_pipe *g, const char *name, enum ht_lane_kind kind, int32_t rank)
+{
+    return ht_add_lane(g->d.schedule, name, kind, ht_pipe_rank(g, rank), HT_FIFO);
+}
+
+static void add_lanes_of(struct ht_pipe *g, int32_t rank)
+{
+    struct ht_lanes *l = &g->lanes[rank];
+    bool several = g->shape.ranks > 1, offloads = ht_pipe_offloads(g);
+    *l = HT_NO_LANES;
+    l->compute = ht_pipe_add_lane(g, "compute", HT_LANE_COMPUTE, rank);
+    if (offloads) {
+        l->h2d = ht_pipe_add_lane(g, "h2d", HT_LANE_H2D, rank);
+        l->d2h = ht_pipe_add_lane(g, "d2h", HT_LANE_D2H, rank);
+    }
+    if (several) {
+        l->act_out = ht_pipe_add_lane(g, "act out", HT_LANE_P2P, rank);
+        l->act_in = ht_pipe_add_lane(g, "act in", HT_LANE_P2P, rank);
+        l->grad_out = ht_pipe_add_lane(g, "grad out", HT_LANE_P2P, rank);
+        l->grad_in = ht_pipe_add_lane(g, "grad in", HT_LANE_P2P, rank);
+    }
+    if (g->d.layout->n_replicas > 1) l->reduce = ht_pipe_add_lane(g, "reduce", HT_LANE_COLLECTIVE, rank);
+    if (g->style->hooks.add_lanes) g->style->hooks.add_lanes(g, rank);
+    for (int32_t q = g->n_backward - 1; q >= 0 && offloads; q--) {
+        if (ht_pipe_backward_rank(&g->shape, q) != rank || g->stage_lane[q] >= 0) continue;
+        if (l->host < 0) l->host = ht_pipe_add_lane(g, "cpu", HT_LANE_HOST, rank);
+        g->stage_lane[q] = l->host;
+    }
+    if (g->control.mode == HT_CONTROL_NONE) return;
+    ht_pipe_add_lane(g, "verdict", HT_LANE_HOST, rank);
+    if (g->d.schedule->n_ranks > 1) ht_pipe_add_lane(g, "agree", HT_LANE_COLLECTIVE, rank);
+}
+
 /* ---- passes and visits ----------------------------------------------------------------------------------------- */
 
 /* A stage's forward and backward are one visit only where the two are the same units. */
@@ -270,6 +305,7 @@ static void begin_pass(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pas
     if (n == 0) ht_pipe_fetch(g, rank, 0);
     if (n == v->first) ht_pipe_fetch(g, rank, k + 1);
     if (g->style->hooks.begin) g->style->hooks.begin(g, x);
+    ht_pipe_turn(g, rank);
     if (x->forward)
         ht_pipe_forward_pass(g, rank, n);
     else
@@ -281,21 +317,21 @@ static void send_on(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pass *
 {
     int32_t i = x->stage, j = x->micro_batch, last = g->n_backward - 1;
     if (!x->forward && i > 0)
-        ht_pipe_send_boundary(g, rank, ht_pipe_backward_rank(&g->shape, i - 1), g->dx[ht_pipe_at(g, g->first[i], j)],
+        ht_pipe_send_boundary(g, rank, ht_pipe_backward_rank(&g->shape, i - 1), g->d.dx[ht_pipe_at(g, g->first[i], j)],
                               i - 1);
     if (x->forward && i + 1 < g->n_forward)
         ht_pipe_send_boundary(g, rank, ht_pipe_forward_rank(&g->shape, i + 1),
-                              g->x[ht_pipe_at(g, g->first[(i + 1) * g->shape.d], j)], -1);
+                              g->d.x[ht_pipe_at(g, g->first[(i + 1) * g->shape.d], j)], -1);
     if (x->forward && i + 1 == g->n_forward && !g->style->recompute_output)
-        ht_pipe_send_boundary(g, rank, ht_pipe_backward_rank(&g->shape, last), g->x[ht_pipe_at(g, ht_pipe_head(g), j)],
-                              last);
+        ht_pipe_send_boundary(g, rank, ht_pipe_backward_rank(&g->shape, last),
+                              g->d.x[ht_pipe_at(g, ht_pipe_head(g), j)], last);
 }
 
 static void end_pass(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pass *x)
 {
     send_on(g, rank, x);
     if (g->style->hooks.end) g->style->hooks.end(g, x);
-    if (x->forward || x->micro_batch < g->n_mb - 1 || !ht_pipe_offloads(g)) return;
+    if (x->forward || x->micro_batch < g->d.own_mb - 1 || !ht_pipe_offloads(g)) return;
     ht_pipe_offload(g, x->stage);
     ht_pipe_step(g, x->stage);
 }
@@ -332,57 +368,84 @@ static void emit(struct ht_pipe *g)
         (events[k].begins ? begin_pass : end_pass)(g, rank, events[k].pass);
     }
     free(events);
-    for (int32_t u = g->n_units - 1; u >= 0 && g->style->layout; u--) ht_pipe_all_reduce(g, u);
+    for (int32_t u = g->d.n_units - 1; u >= 0 && g->d.layout->n_replicas > 1; u--) ht_pipe_all_reduce(g, u);
     for (int32_t q = g->n_backward - 1; q >= 0 && !ht_pipe_offloads(g); q--) ht_pipe_step(g, q);
 }
 
 /* ---- the whole ------------------------------------------------------------------------------------------------- */
 
-/* Writes pipeline k, under control. */
-static enum ht_status write_draft(const struct ht_scenario *scenario, const struct ht_pipe_style *style, int32_t k,
-                                  const char *name, struct ht_error *err, struct ht_schedule **out)
+/* Makes the rows, and what lies in memory between iterations. */
+static void add_rows(struct ht_pipe *g)
 {
-    struct ht_pipe g = {.scenario = scenario, .style = style, .replica = replica_of(scenario, style, k)};
+    bool offloads = ht_pipe_offloads(g);
+    enum ht_tier tier = offloads ? HT_HOST : HT_DEVICE;
+    g->holder = HT_NEW_ARRAY(int32_t, g->d.n_units);
+    g->maker = HT_NEW_ARRAY(int32_t, g->d.n_units);
+    for (int32_t u = 0; u < g->d.n_units; u++) {
+        g->holder[u] = ht_pipe_rank(g, ht_pipe_owner(g, u));
+        g->maker[u] = ht_pipe_rank(g, ht_pipe_forward_rank(&g->shape, g->stage_of[u] / g->shape.d));
+    }
+    g->d.holder = g->holder;
+    g->d.maker = g->maker;
+    ht_draft_add_rows(&g->d);
+    for (int32_t u = 0; u < g->d.n_units; u++) {
+        ht_draft_place(&g->d, g->d.param[u], tier);
+        ht_draft_place_states(&g->d, u, tier);
+        if (offloads) ht_draft_place(&g->d, g->d.grad[u], tier);
+    }
+}
+
+/* Writes pipeline k, under control. */
+static enum ht_status write_draft(const struct ht_scenario *scenario, const struct ht_pipe_style *style,
+                                  const struct ht_layout *layout, int32_t k, const char *name, struct ht_error *err,
+                                  struct ht_schedule **out)
+{
+    struct ht_pipe g = {.style = style, .shape = shape_of(style, &layout->replicas[k])};
     struct ht_control_style control_style = {0};
-    g.shape = shape_of(style, &g.replica);
+    const int64_t *blocks = blocks_of(scenario, style, k);
+    int64_t ranks = g.shape.ranks;
+    ht_draft_init(&g.d, scenario, layout, k, name);
     g.control = control_of(scenario, style, &control_style.undo);
-    g.s = ht_links_schedule(scenario, name);
-    if (style->layout) ht_layout_slice(style->layout, g.s);
-    g.n_units = g.s->n_units;
-    g.n_mb = g.replica.n_micro_batches;
-    g.sums = (style->layout ? style->layout->rounds : g.n_mb) > 1;
     g.n_forward = ht_pipe_forward_stages(&g.shape);
     g.n_backward = ht_pipe_backward_stages(&g.shape);
     g.first = HT_NEW_ARRAY(int32_t, g.n_backward + 1);
-    g.stage_of = HT_NEW_ARRAY(int32_t, g.n_units);
-    const int64_t *blocks = blocks_of(scenario, style, k);
+    g.stage_of = HT_NEW_ARRAY(int32_t, g.d.n_units);
     for (int32_t q = 0; q <= g.n_backward; q++) g.first[q] = first_unit(scenario, blocks, g.n_backward, q);
     for (int32_t q = 0; q < g.n_backward; q++)
         for (int32_t u = g.first[q]; u < g.first[q + 1]; u++) g.stage_of[u] = q;
-    g.computed = ht_alloc_ids(g.shape.ranks);
-    g.sending = ht_alloc_ids(g.shape.ranks);
-    g.arrival = ht_alloc_ids((int64_t)g.n_backward * g.n_mb);
-    ht_pipe_add_rows(&g);
-    g.ports = ht_links_add(g.s, scenario->cluster, true);
+    g.stage_lane = ht_alloc_ids(g.n_backward);
+    g.serve = ht_alloc_ids(ranks * ranks);
+    g.computed = ht_alloc_ids(ranks);
+    g.sending = ht_alloc_ids(ranks);
+    g.arrival = ht_alloc_ids((int64_t)g.n_backward * g.d.n_mb);
+    g.lanes = HT_NEW_ARRAY(struct ht_lanes, ranks);
+    for (int32_t r = 0; r < ranks; r++) add_lanes_of(&g, r);
+    add_rows(&g);
+    g.d.ports = ht_links_add(g.d.schedule, scenario->cluster, true);
     lay_out(&g);
     emit(&g);
-    ht_pipe_free_rows(&g);
-    int32_t *all[] = {g.first, g.stage_of, g.computed, g.sending, g.arrival, g.visit_of, g.n_visits};
+    struct ht_schedule *plain = ht_draft_free(&g.d);
+    void *all[] = {g.first,   g.stage_of, g.holder, g.maker,    g.stage_lane, g.serve,  g.computed,
+                   g.sending, g.arrival,  g.lanes,  g.visit_of, g.n_visits,   g.passes, g.visits};
     for (size_t i = 0; i < HT_COUNT(all); i++) free(all[i]);
-    free(g.passes);
-    free(g.visits);
-    free(g.ports);
-    enum ht_status status = ht_control_apply(g.s, &g.control, control_style, err, out);
-    ht_schedule_destroy(g.s);
+    enum ht_status status = ht_control_apply(plain, &g.control, control_style, err, out);
+    ht_schedule_destroy(plain);
     return status;
 }
 
 enum ht_status ht_pipe_build(const struct ht_scenario *scenario, const struct ht_pipe_style *style, const char *name,
                              struct ht_error *err, struct ht_schedule **out)
 {
-    int32_t n = pipelines(style);
-    struct ht_schedule **drafts = HT_NEW_ARRAY(struct ht_schedule *, n);
+    int64_t ranks = ht_scenario_ranks(scenario), micro_batches = ht_scenario_micro_batches(scenario);
+    struct ht_layout *one = NULL;
     enum ht_status status = HT_OK;
-    for (int32_t k = 0; k < n && !status; k++) status = write_draft(scenario, style, k, name, err, &drafts[k]);
-    return ht_schedule_join(drafts, n, status, err, out);
+    if (!style->layout) status = ht_layout_pipelines(scenario, 1, &ranks, &micro_batches, err, &one);
+    if (status) return status;
+    const struct ht_layout *layout = one ? one : style->layout;
+    struct ht_schedule **drafts = HT_NEW_ARRAY(struct ht_schedule *, layout->n_replicas);
+    for (int32_t k = 0; k < layout->n_replicas && !status; k++)
+        status = write_draft(scenario, style, layout, k, name, err, &drafts[k]);
+    status = ht_schedule_join(drafts, layout->n_replicas, status, err, out);
+    ht_layout_destroy(one);
+    return status;
 }

@@ -2,16 +2,8 @@
 #ifndef HT_BUILD_PIPE_BUILD_H
 #define HT_BUILD_PIPE_BUILD_H
 
-#include "common/build/links.h"
+#include "common/build/draft_build.h"
 #include "common/build/pipe.h"
-
-/* Lanes of a rank; -1 where there is none. */
-struct ht_pipe_lanes {
-    int32_t compute, h2d, d2h;
-    int32_t act_out, act_in, grad_out, grad_in, get, reduce;
-    int32_t own_out, own_in; /* messages of a method's own */
-    int32_t host;
-};
 
 /* Consecutive passes of a rank over the same stage: one stay of its parameters. */
 struct ht_pipe_visit {
@@ -23,25 +15,17 @@ struct ht_pipe_visit {
 
 /* A pipeline. Its ranks and micro-batches count from 0; in the graph they are the replica's. */
 struct ht_pipe {
-    const struct ht_scenario *scenario;
+    struct ht_draft d; /* x, a, dx of a unit are where its forward, its backward run */
     const struct ht_pipe_style *style;
-    struct ht_replica replica;
-    bool sums; /* gradients are sums of micro-batches, in this pipeline or another */
     struct ht_pipe_shape shape;
-    struct ht_schedule *s;
-    int32_t n_units, n_mb, n_forward, n_backward;
+    int32_t n_forward, n_backward;
     struct ht_control control; /* of the graph */
     int32_t *first;      /* [n_backward + 1] first unit of a backward stage */
     int32_t *stage_of;   /* [n_units] backward stage */
-    struct ht_pipe_lanes *lanes; /* [ranks] */
-    struct ht_ports *ports; /* [ranks] */
+    int32_t *holder, *maker; /* [n_units], the draft's */
+    struct ht_lanes *lanes;  /* [ranks] */
     int32_t *stage_lane; /* [n_backward] where its optimizer runs; -1: not there yet */
     int32_t *serve;      /* [ranks * ranks]: lane of the owner that the reader has, or -1 */
-    /* tensors, as in common/build/single.h */
-    int32_t *param, *master, *momentum, *variance, *grad;       /* [n_units] */
-    int32_t *grad_mb, *x, *a, *dx;                              /* [n_units * n_mb] */
-    int32_t *logits;                                            /* [n_mb] */
-    int32_t *scratch;                                           /* [ranks * 2 * HT_UNIT_KINDS]: workspaces; -1: not made */
     /* passes */
     struct ht_pipe_pass *passes;  /* [ranks * n_passes] */
     struct ht_pipe_visit *visits; /* [ranks][n_passes], the first n_visits[rank] used */
@@ -53,12 +37,17 @@ struct ht_pipe {
     int32_t *arrival;            /* [n_backward * n_mb] receive that brings what a backward pass starts from, or -1 */
 };
 
-enum { HT_PIPE_UNIT_KINDS = 3 };
-
-static inline int64_t ht_pipe_at(const struct ht_pipe *g, int32_t unit, int32_t mb) { return (int64_t)unit * g->n_mb + mb; }
-static inline int32_t ht_pipe_rank(const struct ht_pipe *g, int32_t rank) { return g->replica.first_rank + rank; }
+static inline int32_t ht_pipe_at(const struct ht_pipe *g, int32_t unit, int32_t mb) { return ht_draft_at(&g->d, unit, mb); }
+static inline const struct ht_replica *ht_pipe_replica(const struct ht_pipe *g) { return &g->d.layout->replicas[g->d.replica]; }
+static inline int32_t ht_pipe_rank(const struct ht_pipe *g, int32_t rank) { return ht_pipe_replica(g)->first_rank + rank; }
+/* Gives a rank the turn: what is appended next is on its lanes. */
+static inline void ht_pipe_turn(struct ht_pipe *g, int32_t rank)
+{
+    g->d.rank = ht_pipe_rank(g, rank);
+    g->d.lanes = &g->lanes[rank];
+}
 static inline bool ht_pipe_offloads(const struct ht_pipe *g) { return g->style->offload; }
-static inline int32_t ht_pipe_head(const struct ht_pipe *g) { return g->n_units - 1; }
+static inline int32_t ht_pipe_head(const struct ht_pipe *g) { return g->d.n_units - 1; }
 /* Who steps a unit, and in whose node's memory it lies. */
 static inline int32_t ht_pipe_owner(const struct ht_pipe *g, int32_t unit)
 {
@@ -74,11 +63,7 @@ bool ht_pipe_has_head(const struct ht_pipe *g, int32_t q);
 bool ht_pipe_forward_reads(const struct ht_pipe *g, int32_t i, int32_t unit);
 bool ht_pipe_backward_reads(const struct ht_pipe *g, int32_t q, int32_t unit);
 
-/* pipe_rows.c: lanes, resources, tensors, residents. */
 int32_t ht_pipe_add_lane(struct ht_pipe *g, const char *name, enum ht_lane_kind kind, int32_t rank); /* FIFO */
-void ht_pipe_add_rows(struct ht_pipe *g);
-void ht_pipe_free_rows(struct ht_pipe *g);
-int32_t ht_pipe_scratch(struct ht_pipe *g, int32_t rank, int32_t unit, bool backward); /* tensor, or -1 */
 
 /* pipe_passes.c: the ops of a pass on the compute lane. n: of the rank's passes. */
 void ht_pipe_forward_pass(struct ht_pipe *g, int32_t rank, int64_t n);

@@ -1,9 +1,6 @@
 /* The ops of a pass, on the rank's compute lane, and of a stage's step: what each reads, makes and frees. */
 #include "common/build/pipe_build.h"
 
-#include "common/base/array.h"
-#include "common/build/works.h"
-
 /* ---- what a pass needs of a stage ------------------------------------------------------------------------------ */
 
 int32_t ht_pipe_first_block(const struct ht_pipe *g, int32_t q)
@@ -28,14 +25,14 @@ static bool forward_has_head(const struct ht_pipe *g, int32_t i)
 
 bool ht_pipe_forward_reads(const struct ht_pipe *g, int32_t i, int32_t unit)
 {
-    bool for_head = unit == ht_pipe_head(g) || (unit == 0 && g->scenario->model.tied);
+    bool for_head = unit == ht_pipe_head(g) || (unit == 0 && g->d.scenario->model.tied);
     if (for_head && forward_has_head(g, i)) return true;
     return unit < ht_pipe_head(g) && unit >= g->first[i * g->shape.d] && unit < g->first[(i + 1) * g->shape.d];
 }
 
 bool ht_pipe_backward_reads(const struct ht_pipe *g, int32_t q, int32_t unit)
 {
-    if (ht_pipe_has_head(g, q) && (unit == ht_pipe_head(g) || (unit == 0 && g->scenario->model.tied))) return true;
+    if (ht_pipe_has_head(g, q) && (unit == ht_pipe_head(g) || (unit == 0 && g->d.scenario->model.tied))) return true;
     return unit >= ht_pipe_first_block(g, q) && unit < ht_pipe_end_block(g, q);
 }
 
@@ -60,41 +57,32 @@ bool ht_pipe_drops(const struct ht_pipe *g, int32_t rank, int64_t n, int32_t uni
 
 /* ---- ops ------------------------------------------------------------------------------------------------------- */
 
-static void on_device(struct ht_pipe *g, int32_t tensor, unsigned flags)
+/* Names the last op after its pass, and has it wait for the message that holds its rank up. */
+static void in_pass(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pass *x)
 {
-    if (tensor >= 0) ht_op_effect(g->s, tensor, HT_DEVICE, flags);
-}
-
-/* Units [unit, unit + n) of one kind on a micro-batch. */
-static int32_t compute(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pass *x, enum ht_op_kind kind,
-                       int32_t unit, int32_t n)
-{
-    struct ht_work w = ht_scenario_work(g->scenario, kind, HT_LANE_COMPUTE, unit);
-    struct ht_label about = {unit, n, HT_ALL_SUB_OPS, g->replica.first_micro_batch + x->micro_batch};
-    w.n_units = n;
-    if (kind == HT_OP_ACCUMULATE) {
-        w.params = ht_unit_params(&g->scenario->model, unit);
-        w.dtype = g->scenario->numerics.accumulate;
-    }
-    int32_t op = ht_add_op(g->s, kind, g->lanes[rank].compute, about, ht_add_work(g->s, &w));
-    ht_op_name(g->s, "%c%d.%d", x->forward ? 'f' : 'b', x->stage, x->micro_batch);
-    ht_charge_work(g->s, g->ports, 0);
-    ht_op_after(g->s, g->sending[rank]);
+    struct ht_schedule *s = g->d.schedule;
+    ht_op_name(s, "%c%d.%d", x->forward ? 'f' : 'b', x->stage, x->micro_batch);
+    ht_op_after(s, g->sending[rank]);
     g->sending[rank] = -1;
-    g->computed[rank] = op;
-    return op;
+    g->computed[rank] = s->n_ops - 1;
 }
 
-static void read_param(struct ht_pipe *g, int32_t rank, int64_t n, int32_t unit, bool last_in_pass)
+/* Frees on the device, when the last op ends. */
+static void drop(struct ht_pipe *g, int32_t tensor)
 {
-    bool drop = last_in_pass && ht_pipe_drops(g, rank, n, unit);
-    on_device(g, g->param[unit], drop ? HT_NEED | HT_RELEASE : HT_NEED);
+    ht_op_effect(g->d.schedule, tensor, HT_DEVICE, HT_RELEASE);
 }
 
-static void read_head(struct ht_pipe *g, int32_t rank, int64_t n, bool last_in_pass)
+/* Frees a unit's parameters with the last op, which is the last of the pass to read them. */
+static void drop_param(struct ht_pipe *g, int32_t rank, int64_t n, int32_t unit)
 {
-    read_param(g, rank, n, ht_pipe_head(g), last_in_pass);
-    if (g->scenario->model.tied) read_param(g, rank, n, 0, last_in_pass);
+    if (ht_pipe_drops(g, rank, n, unit)) drop(g, g->d.param[unit]);
+}
+
+static void drop_head(struct ht_pipe *g, int32_t rank, int64_t n)
+{
+    drop_param(g, rank, n, ht_pipe_head(g));
+    if (g->d.scenario->model.tied) drop_param(g, rank, n, 0);
 }
 
 /* Does a unit's input stay on the rank after its forward: as a checkpoint, to be sent from here or recomputed from, or
@@ -102,19 +90,18 @@ static void read_head(struct ht_pipe *g, int32_t rank, int64_t n, bool last_in_p
 static bool stays(const struct ht_pipe *g, int32_t unit)
 {
     if (!g->style->recompute) return true;
-    return unit == ht_pipe_first_block(g, g->stage_of[unit]);
+    return unit == 0 || unit == ht_pipe_first_block(g, g->stage_of[unit]);
 }
 
 /* For the loss; nothing of it is kept. */
 static void forward_head(struct ht_pipe *g, int32_t rank, int64_t n, const struct ht_pipe_pass *x)
 {
     int32_t j = x->micro_batch, u = ht_pipe_head(g);
-    compute(g, rank, x, HT_OP_FORWARD, u, 1);
-    read_head(g, rank, n, true);
-    on_device(g, g->x[ht_pipe_at(g, u, j)], g->style->recompute_output ? HT_NEED | HT_RELEASE : HT_NEED);
-    on_device(g, g->a[ht_pipe_at(g, u, j)], HT_PRODUCE | HT_RELEASE);
-    on_device(g, g->logits[j], HT_PRODUCE | HT_RELEASE);
-    on_device(g, ht_pipe_scratch(g, rank, u, false), HT_PRODUCE | HT_RELEASE);
+    ht_draft_forward(&g->d, u, j, false);
+    in_pass(g, rank, x);
+    drop_head(g, rank, n);
+    drop(g, g->d.logits[j]);
+    if (g->style->recompute_output) drop(g, g->d.x[ht_pipe_at(g, u, j)]);
 }
 
 void ht_pipe_forward_pass(struct ht_pipe *g, int32_t rank, int64_t n)
@@ -123,122 +110,74 @@ void ht_pipe_forward_pass(struct ht_pipe *g, int32_t rank, int64_t n)
     int32_t j = x->micro_batch, d = g->shape.d, head = ht_pipe_head(g);
     bool has_head = forward_has_head(g, x->stage);
     for (int32_t u = g->first[x->stage * d]; u < g->first[(x->stage + 1) * d] && u < head; u++) {
-        int64_t at = ht_pipe_at(g, u, j);
-        compute(g, rank, x, HT_OP_FORWARD, u, 1);
-        read_param(g, rank, n, u, !(u == 0 && has_head && g->scenario->model.tied));
-        on_device(g, g->x[at], stays(g, u) ? HT_NEED : HT_NEED | HT_RELEASE);
-        on_device(g, g->a[at], g->style->recompute ? HT_PRODUCE | HT_RELEASE : HT_PRODUCE);
-        bool unused = u + 1 == head && g->style->recompute_output && !has_head;
-        on_device(g, g->x[ht_pipe_at(g, u + 1, j)], unused ? HT_PRODUCE | HT_RELEASE : HT_PRODUCE);
-        on_device(g, ht_pipe_scratch(g, rank, u, false), HT_PRODUCE | HT_RELEASE);
+        ht_draft_forward(&g->d, u, j, !g->style->recompute);
+        in_pass(g, rank, x);
+        if (!(u == 0 && has_head && g->d.scenario->model.tied)) drop_param(g, rank, n, u);
+        if (!stays(g, u)) drop(g, g->d.x[ht_pipe_at(g, u, j)]);
+        if (u + 1 == head && g->style->recompute_output && !has_head) drop(g, g->d.x[ht_pipe_at(g, head, j)]);
     }
     if (has_head) forward_head(g, rank, n, x);
 }
 
-/* What a backward op writes: the sum itself, or what is added to it. */
-static int32_t fresh(const struct ht_pipe *g, int32_t unit, int32_t j)
+static void backward(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pass *x, int32_t u)
 {
-    return j ? g->grad_mb[ht_pipe_at(g, unit, j)] : g->grad[unit];
+    ht_draft_backward(&g->d, u, x->micro_batch);
+    in_pass(g, rank, x);
 }
 
 /* What a micro-batch after the first has made goes into the sum at once, so that one unit's is held beside the sums. */
 static void accumulate(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pass *x, int32_t u)
 {
     if (x->micro_batch == 0) return;
-    compute(g, rank, x, HT_OP_ACCUMULATE, u, 1);
-    on_device(g, g->grad[u], HT_UPDATE);
-    on_device(g, fresh(g, u, x->micro_batch), HT_NEED | HT_RELEASE);
+    ht_draft_accumulate(&g->d, g->d.lanes->compute, u, x->micro_batch);
+    in_pass(g, rank, x);
 }
 
-static void recompute(struct ht_pipe *g, int32_t rank, int64_t n, const struct ht_pipe_pass *x)
+static void recompute(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pass *x)
 {
     int32_t j = x->micro_batch, begin = ht_pipe_first_block(g, x->stage), end = ht_pipe_end_block(g, x->stage);
-    compute(g, rank, x, HT_OP_RECOMPUTE, begin, end - begin);
-    if (!g->style->early_recompute) ht_op_after(g->s, g->arrival[x->stage * g->n_mb + j]);
-    for (int32_t u = begin; u < end; u++) {
-        read_param(g, rank, n, u, false);
-        on_device(g, g->x[ht_pipe_at(g, u, j)], u == begin ? HT_NEED : HT_PRODUCE);
-        on_device(g, g->a[ht_pipe_at(g, u, j)], HT_PRODUCE);
-    }
+    ht_draft_recompute(&g->d, begin, end - begin, j);
+    in_pass(g, rank, x);
+    if (!g->style->early_recompute) ht_op_after(g->d.schedule, g->arrival[x->stage * g->d.n_mb + j]);
     if (ht_pipe_has_head(g, x->stage) && g->style->recompute_output)
-        on_device(g, g->x[ht_pipe_at(g, end, j)], HT_PRODUCE);
-    on_device(g, ht_pipe_scratch(g, rank, begin, false), HT_PRODUCE | HT_RELEASE);
+        ht_op_effect(g->d.schedule, g->d.x[ht_pipe_at(g, end, j)], HT_DEVICE, HT_PRODUCE);
 }
 
 /* Forward and backward at once: the loss and its gradient. */
 static void head(struct ht_pipe *g, int32_t rank, int64_t n, const struct ht_pipe_pass *x)
 {
     int32_t j = x->micro_batch, u = ht_pipe_head(g);
-    bool tied = g->scenario->model.tied;
-    int64_t at = ht_pipe_at(g, u, j);
-    compute(g, rank, x, g->style->forward_head ? HT_OP_RECOMPUTE : HT_OP_FORWARD, u, 1);
-    read_head(g, rank, n, false);
-    on_device(g, g->x[at], HT_NEED);
-    on_device(g, g->a[at], HT_PRODUCE);
-    on_device(g, g->logits[j], HT_PRODUCE);
-    on_device(g, ht_pipe_scratch(g, rank, u, false), HT_PRODUCE | HT_RELEASE);
-    compute(g, rank, x, HT_OP_BACKWARD, u, 1);
-    read_head(g, rank, n, true);
-    on_device(g, g->x[at], HT_NEED | HT_RELEASE);
-    on_device(g, g->a[at], HT_NEED | HT_RELEASE);
-    on_device(g, g->logits[j], HT_NEED | HT_RELEASE);
-    on_device(g, g->dx[at], HT_PRODUCE);
-    on_device(g, fresh(g, u, j), HT_PRODUCE);
-    if (tied) on_device(g, fresh(g, 0, j), HT_PRODUCE);
-    on_device(g, ht_pipe_scratch(g, rank, u, true), HT_PRODUCE | HT_RELEASE);
+    if (g->style->forward_head)
+        ht_draft_recompute(&g->d, u, 1, j);
+    else
+        ht_draft_forward(&g->d, u, j, true);
+    in_pass(g, rank, x);
+    backward(g, rank, x, u);
+    drop_head(g, rank, n);
     accumulate(g, rank, x, u);
-}
-
-static void blocks(struct ht_pipe *g, int32_t rank, int64_t n, const struct ht_pipe_pass *x)
-{
-    int32_t j = x->micro_batch, begin = ht_pipe_first_block(g, x->stage), end = ht_pipe_end_block(g, x->stage);
-    for (int32_t u = end - 1; u >= begin; u--) {
-        compute(g, rank, x, HT_OP_BACKWARD, u, 1);
-        read_param(g, rank, n, u, true);
-        on_device(g, g->dx[ht_pipe_at(g, u + 1, j)], HT_NEED | HT_RELEASE);
-        on_device(g, g->x[ht_pipe_at(g, u, j)], HT_NEED | HT_RELEASE);
-        on_device(g, g->a[ht_pipe_at(g, u, j)], HT_NEED | HT_RELEASE);
-        on_device(g, g->dx[ht_pipe_at(g, u, j)], HT_PRODUCE);
-        on_device(g, fresh(g, u, j), HT_PRODUCE);
-        on_device(g, ht_pipe_scratch(g, rank, u, true), HT_PRODUCE | HT_RELEASE);
-        accumulate(g, rank, x, u);
-    }
 }
 
 void ht_pipe_backward_pass(struct ht_pipe *g, int32_t rank, int64_t n)
 {
     const struct ht_pipe_pass *x = &g->passes[rank * g->n_passes + n];
-    int32_t j = x->micro_batch, q = x->stage;
-    if (g->style->recompute) recompute(g, rank, n, x);
+    int32_t q = x->stage, begin = ht_pipe_first_block(g, q);
+    if (g->style->recompute) recompute(g, rank, x);
     if (ht_pipe_has_head(g, q)) head(g, rank, n, x);
-    blocks(g, rank, n, x);
-    if (q == 0) {
-        compute(g, rank, x, HT_OP_BACKWARD, 0, 1);
-        on_device(g, g->dx[ht_pipe_at(g, 1, j)], HT_NEED | HT_RELEASE);
-        on_device(g, fresh(g, 0, j), g->scenario->model.tied ? HT_UPDATE : HT_PRODUCE);
-        on_device(g, ht_pipe_scratch(g, rank, 0, true), HT_PRODUCE | HT_RELEASE);
-        accumulate(g, rank, x, 0);
+    for (int32_t u = ht_pipe_end_block(g, q) - 1; u >= begin; u--) {
+        backward(g, rank, x, u);
+        drop_param(g, rank, n, u);
+        accumulate(g, rank, x, u);
     }
+    if (q > 0) return;
+    backward(g, rank, x, 0);
+    accumulate(g, rank, x, 0);
 }
 
 void ht_pipe_step(struct ht_pipe *g, int32_t q)
 {
     bool offloads = ht_pipe_offloads(g);
-    int32_t begin = g->first[q], end = g->first[q + 1];
-    int32_t lane = offloads ? g->stage_lane[q] : g->lanes[ht_pipe_backward_rank(&g->shape, q)].compute;
-    enum ht_tier tier = offloads ? HT_HOST : HT_DEVICE;
-    const struct ht_numerics *n = &g->scenario->numerics;
-    struct ht_work w = ht_scenario_work(g->scenario, HT_OP_OPTIMIZER_STEP, g->s->lanes[lane].kind, begin);
-    for (int32_t u = begin; u < end; u++) w.params += ht_unit_params(&g->scenario->model, u);
-    w.grad_dtype = g->sums ? n->accumulate : n->grad;
-    ht_add_op(g->s, HT_OP_OPTIMIZER_STEP, lane, (struct ht_label){begin, end - begin, HT_ALL_SUB_OPS, -1},
-              ht_add_work(g->s, &w));
-    ht_op_name(g->s, "%c%d", offloads ? 'O' : 'U', q);
-    for (int32_t u = begin; u < end; u++) {
-        int32_t updated[] = {g->param[u], g->master[u], g->momentum[u], g->variance[u]};
-        for (size_t i = 0; i < HT_COUNT(updated); i++)
-            if (updated[i] >= 0) ht_op_effect(g->s, updated[i], tier, HT_UPDATE);
-        ht_op_effect(g->s, g->grad[u], tier, offloads ? HT_NEED : HT_NEED | HT_RELEASE);
-    }
-    ht_charge_work(g->s, g->ports, w.params * ht_step_traffic_bytes(n, w.grad_dtype));
+    int32_t rank = ht_pipe_backward_rank(&g->shape, q), begin = g->first[q];
+    ht_pipe_turn(g, rank);
+    ht_draft_step(&g->d, offloads ? g->stage_lane[q] : g->d.lanes->compute, begin, g->first[q + 1] - begin, !offloads);
+    ht_op_name(g->d.schedule, "%c%d", offloads ? 'O' : 'U', q);
 }

@@ -64,7 +64,7 @@ static bool is_copy(const struct ht_state *state, const struct ht_tensor *t)
 }
 
 /* Whether a tensor's bytes are those of its elements. The shard that ends with its unit may be padded, so that all
-   shards of the unit are of one size (common/build/shards.h). */
+   shards of the unit are of one size (common/build/zero.c). */
 static bool fits(const struct ht_tensor *t, int64_t elements, int64_t unit_elements, enum ht_dtype dtype)
 {
     int64_t each = ht_dtype_bytes(dtype), room = t->bytes / each;

@@ -2,7 +2,7 @@
 #include "tests/common/build/control_oracle.h"
 
 #include "common/kernels/undo.h"
-#include "common/build/single.h"
+#include "common/build/draft.h"
 
 /* One block, so units 0, 1, 2. */
 static struct ht_scenario scenario_of(const char *numerics, int64_t micro_batches, enum ht_control_mode mode,
@@ -37,21 +37,21 @@ enum style {
     N_STYLES
 };
 
-static void place(struct ht_single *g, enum style style)
+static void place(struct ht_draft *g, enum style style)
 {
     bool host = style >= OFFLOAD;
     for (int32_t u = 0; u < g->n_units; u++) {
         enum ht_tier states = style == ON_DISK ? HT_DISK : host ? HT_HOST : HT_DEVICE;
         g->fresh[u] = style == FRESH && g->master[u] >= 0;
-        if (style != FRESH) ht_single_place(g, g->param[u], HT_DEVICE);
-        if (style == FRESH || style == OFFLOAD) ht_single_place(g, g->param[u], HT_HOST);
-        if (style == ON_DISK) ht_single_place(g, g->param[u], HT_DISK);
-        ht_single_place_states(g, u, states);
+        if (style != FRESH) ht_draft_place(g, g->param[u], HT_DEVICE);
+        if (style == FRESH || style == OFFLOAD) ht_draft_place(g, g->param[u], HT_HOST);
+        if (style == ON_DISK) ht_draft_place(g, g->param[u], HT_DISK);
+        ht_draft_place_states(g, u, states);
     }
 }
 
 /* All of a unit's state between host and disk. */
-static void swap(struct ht_single *g, int32_t lane, int32_t u, bool in)
+static void swap(struct ht_draft *g, int32_t lane, int32_t u, bool in)
 {
     struct ht_schedule *s = g->schedule;
     int32_t rows[] = {g->param[u], g->momentum[u], g->variance[u], g->master[u]};
@@ -65,18 +65,18 @@ static void swap(struct ht_single *g, int32_t lane, int32_t u, bool in)
     }
 }
 
-static void update(struct ht_single *g, enum style style, int32_t disk, int32_t u)
+static void update(struct ht_draft *g, enum style style, int32_t disk, int32_t u)
 {
     bool host = style >= OFFLOAD;
-    if (host) ht_single_copy(g, g->grad[u], HT_DEVICE, HT_HOST, HT_PRODUCE, true);
+    if (host) ht_draft_copy(g, g->grad[u], HT_DEVICE, HT_HOST, HT_PRODUCE, true);
     if (style == ON_DISK) swap(g, disk, u, true);
-    ht_single_step(g, host ? g->host : g->compute, u, true);
+    ht_draft_step(g, host ? g->lanes->host : g->lanes->compute, u, 1, true);
     if (style == ON_DISK) swap(g, disk, u, false);
     if (style == OFFLOAD || style == ON_DISK)
-        ht_single_copy(g, g->param[u], HT_HOST, HT_DEVICE, HT_UPDATE, style == ON_DISK);
+        ht_draft_copy(g, g->param[u], HT_HOST, HT_DEVICE, HT_UPDATE, style == ON_DISK);
 }
 
-static void emit(struct ht_single *g, const void *context)
+static void emit(struct ht_draft *g, const void *context)
 {
     enum style style = *(const enum style *)context;
     int32_t disk = style == ON_DISK ? ht_add_lane(g->schedule, "disk", HT_LANE_DISK, g->rank, HT_FIFO) : -1, step = -1;
@@ -84,14 +84,14 @@ static void emit(struct ht_single *g, const void *context)
     for (int32_t j = 0; j < g->n_mb; j++) {
         bool last = j == g->n_mb - 1;
         for (int32_t u = 0; u < g->n_units; u++) {
-            if (style == FRESH && j == 0) ht_single_copy(g, g->param[u], HT_HOST, HT_DEVICE, HT_PRODUCE, g->fresh[u]);
-            ht_single_forward(g, u, j, true);
+            if (style == FRESH && j == 0) ht_draft_copy(g, g->param[u], HT_HOST, HT_DEVICE, HT_PRODUCE, g->fresh[u]);
+            ht_draft_forward(g, u, j, true);
         }
         for (int32_t u = g->n_units - 1; u >= 0; u--) {
-            ht_single_backward(g, u, j);
+            ht_draft_backward(g, u, j);
             if (style == FRESH && last && u != 0) ht_op_effect(g->schedule, g->param[u], HT_DEVICE, HT_RELEASE);
             if (style == EAGER && step >= 0) ht_op_after(g->schedule, step);
-            if (j > 0) ht_single_accumulate(g, g->compute, u, j);
+            if (j > 0) ht_draft_accumulate(g, g->lanes->compute, u, j);
             if (style == FRESH && last && u == 0) ht_op_effect(g->schedule, g->param[u], HT_DEVICE, HT_RELEASE);
             if (!last || style == ON_DEVICE) continue;
             update(g, style, disk, u);

@@ -1,5 +1,5 @@
 /* Several ranks: the graph of N from that of one, what each rank holds and sends, and when, by hand. */
-#include "common/build/single.h"
+#include "common/build/draft.h"
 
 #include "common/base/array.h"
 #include "common/base/rng.h"
@@ -34,32 +34,32 @@ struct toy {
 };
 
 /* All on the device and stepped there, or states, sums and steps on the host once all gradients are there. */
-static void emit(struct ht_single *g, const void *context)
+static void emit(struct ht_draft *g, const void *context)
 {
     bool on_host = ((const struct toy *)context)->on_host;
     enum ht_tier tier = on_host ? HT_HOST : HT_DEVICE;
-    int32_t where = on_host ? g->host : g->compute, last = -1;
+    int32_t where = on_host ? g->lanes->host : g->lanes->compute, last = -1;
     for (int32_t u = 0; u < g->n_units; u++) {
-        ht_single_place(g, g->param[u], HT_DEVICE);
-        if (on_host) ht_single_place(g, g->param[u], HT_HOST);
-        ht_single_place_states(g, u, tier);
+        ht_draft_place(g, g->param[u], HT_DEVICE);
+        if (on_host) ht_draft_place(g, g->param[u], HT_HOST);
+        ht_draft_place_states(g, u, tier);
     }
     for (int32_t j = 0; j < g->n_mb; j++) {
-        for (int32_t u = 0; u < g->n_units; u++) ht_single_forward(g, u, j, u != 1);
+        for (int32_t u = 0; u < g->n_units; u++) ht_draft_forward(g, u, j, u != 1);
         for (int32_t u = g->n_units - 1; u >= 0; u--) {
-            if (u == 1) ht_single_recompute(g, u, j);
-            last = ht_single_backward(g, u, j);
+            if (u == 1) ht_draft_recompute(g, u, 1, j);
+            last = ht_draft_backward(g, u, j);
             if (g->reduce_once && j + 1 < g->n_mb) continue;
-            int32_t fresh = j && !g->reduce_once ? g->grad_mb[ht_single_at(g, u, j)] : g->grad[u];
-            if (on_host) last = ht_single_copy(g, fresh, HT_DEVICE, HT_HOST, HT_PRODUCE, true);
-            if (j && !g->reduce_once) ht_single_accumulate(g, where, u, j);
-            if (j + 1 == g->n_mb) ht_single_all_reduce(g, u);
+            int32_t fresh = j && !g->reduce_once ? g->grad_mb[ht_draft_at(g, u, j)] : g->grad[u];
+            if (on_host) last = ht_draft_copy(g, fresh, HT_DEVICE, HT_HOST, HT_PRODUCE, true);
+            if (j && !g->reduce_once) ht_draft_accumulate(g, where, u, j);
+            if (j + 1 == g->n_mb) ht_draft_all_reduce(g, u);
         }
     }
     for (int32_t u = 0; u < g->n_units; u++) {
-        ht_single_step(g, where, u, true);
+        ht_draft_step(g, where, u, 1, true);
         ht_op_after(g->schedule, last);
-        if (on_host) ht_single_copy(g, g->param[u], HT_HOST, HT_DEVICE, HT_UPDATE, false);
+        if (on_host) ht_draft_copy(g, g->param[u], HT_HOST, HT_DEVICE, HT_UPDATE, false);
     }
 }
 
@@ -496,7 +496,7 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("shards");
+    Suite *suite = suite_create("zero");
     TCase *t = tcase_create("ranks");
     tcase_set_timeout(t, 120);
     tcase_add_test(t, every_number_of_ranks_is_proved);

@@ -1,0 +1,252 @@
+#include "common/base/array.h"
+#include "common/build/control.h"
+#include "common/build/draft_build.h"
+#include "common/schedule/merge.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+/* ---- rows ------------------------------------------------------------------------------------------------------ */
+
+struct ht_label ht_draft_label(const struct ht_draft *g, int32_t unit, int32_t mb)
+{
+    return (struct ht_label){.unit = unit,
+                             .n_units = 1,
+                             .sub_ops = HT_ALL_SUB_OPS,
+                             .micro_batch = mb < 0 ? -1 : ht_layout_micro_batch(g->layout, g->replica, mb)};
+}
+
+enum ht_unit_kind ht_draft_kind(const struct ht_draft *g, int32_t unit)
+{
+    return ht_model_unit_kind(&g->scenario->model, unit);
+}
+
+/* Adds a row; of no bytes none, which -1 says. */
+static int32_t add(struct ht_draft *g, enum ht_tensor_class class, int32_t unit, int32_t mb, int64_t bytes,
+                   int32_t rank)
+{
+    struct ht_label label = ht_draft_label(g, unit, mb);
+    if (bytes == 0) return -1;
+    return ht_add_tensor(g->schedule, (struct ht_tensor){.class = class, .label = label, .bytes = bytes, .rank = rank});
+}
+
+int32_t ht_draft_row(struct ht_draft *g, enum ht_tensor_class class, int32_t unit, int32_t mb, int64_t bytes)
+{
+    return add(g, class, unit, mb, bytes, g->rank);
+}
+
+static int32_t holder(const struct ht_draft *g, int32_t unit)
+{
+    return g->holder ? g->holder[unit] : g->rank;
+}
+static int32_t maker(const struct ht_draft *g, int32_t unit)
+{
+    return g->maker ? g->maker[unit] : g->rank;
+}
+
+const struct ht_shard *ht_draft_shard(const struct ht_draft *g, int32_t unit)
+{
+    return ht_layout_shard(g->layout, unit, holder(g, unit));
+}
+
+/* Adds a row for what the unit's holder has of it, be it empty. */
+static int32_t shard(struct ht_draft *g, enum ht_tensor_class class, int32_t unit, int32_t mb, enum ht_dtype dtype)
+{
+    const struct ht_shard *x = ht_draft_shard(g, unit);
+    return ht_add_tensor(g->schedule, (struct ht_tensor){.class = class,
+                                                         .label = ht_draft_label(g, unit, mb),
+                                                         .bytes = x->padded * ht_dtype_bytes(dtype),
+                                                         .shard_begin = x->begin,
+                                                         .shard_end = x->end,
+                                                         .sharded = true,
+                                                         .rank = holder(g, unit)});
+}
+
+static void add_parameters(struct ht_draft *g, int32_t u)
+{
+    const struct ht_numerics *n = &g->scenario->numerics;
+    g->param[u] = shard(g, HT_PARAM, u, -1, n->param);
+    if (ht_numerics_has_master(n)) g->master[u] = shard(g, HT_MASTER, u, -1, HT_F32);
+    g->momentum[u] = shard(g, HT_MOMENTUM, u, -1, HT_F32);
+    g->variance[u] = shard(g, HT_VARIANCE, u, -1, HT_F32);
+    /* With one micro-batch the fresh gradient is the gradient; with more, sums are kept in the accumulation type. */
+    g->grad[u] = shard(g, HT_GRAD, u, -1, g->n_mb > 1 ? n->accumulate : n->grad);
+    for (int32_t j = 1; j < g->n_mb && !g->reduce_once; j++)
+        if (g->sharded || j < g->own_mb) g->grad_mb[ht_draft_at(g, u, j)] = shard(g, HT_GRAD, u, j, n->grad);
+}
+
+static void add_activations(struct ht_draft *g, int32_t u, int32_t j)
+{
+    const struct ht_scenario *sc = g->scenario;
+    int64_t input = ht_unit_input_bytes(&sc->model, u, g->micro_batch, sc->seq, sc->numerics.param);
+    int64_t kept = ht_unit_activation_bytes(&sc->model, u, g->micro_batch, sc->seq, sc->numerics.param);
+    int32_t at = ht_draft_at(g, u, j), rank = holder(g, u);
+    g->x[at] = add(g, HT_CHECKPOINT, u, j, input, maker(g, u));
+    g->dx[at] = add(g, HT_ACT_GRAD, u, j, input, rank);
+    g->a[at] = add(g, HT_ACTIVATION, u, j, kept, rank);
+    if (u == g->n_units - 1)
+        g->logits[j] = add(g, HT_LOGITS, u, j, ht_logits_bytes(&sc->model, g->micro_batch, sc->seq), rank);
+}
+
+/* Adds what a rank has whole for a time, where it keeps a shard. */
+static void add_whole(struct ht_draft *g, int32_t u)
+{
+    const struct ht_numerics *n = &g->scenario->numerics;
+    int64_t params = ht_unit_params(&g->scenario->model, u);
+    if (g->own_mb) g->full_param[u] = ht_draft_row(g, HT_COMM, u, -1, params * ht_dtype_bytes(n->param));
+    if (g->own_mb && g->reduce_once)
+        g->full_sum[u] = ht_draft_row(g, HT_GRAD, u, -1, params * ht_dtype_bytes(n->accumulate));
+    for (int32_t j = g->reduce_once; j < g->own_mb; j++)
+        g->full_grad[ht_draft_at(g, u, j)] = ht_draft_row(g, HT_GRAD, u, j, params * ht_dtype_bytes(n->grad));
+}
+
+void ht_draft_add_rows(struct ht_draft *g)
+{
+    for (int32_t u = 0; u < g->n_units; u++) {
+        add_parameters(g, u);
+        for (int32_t j = 0; j < g->own_mb; j++) add_activations(g, u, j);
+    }
+    for (int32_t u = 0; u < g->n_units && g->sharded; u++) add_whole(g, u);
+}
+
+void ht_draft_place(struct ht_draft *g, int32_t tensor, enum ht_tier tier)
+{
+    ht_add_resident(g->schedule, tensor, tier, g->schedule->tensors[tensor].rank);
+}
+
+void ht_draft_place_states(struct ht_draft *g, int32_t unit, enum ht_tier tier)
+{
+    if (g->master[unit] >= 0) ht_draft_place(g, g->master[unit], tier);
+    ht_draft_place(g, g->momentum[unit], tier);
+    ht_draft_place(g, g->variance[unit], tier);
+}
+
+/* ---- begin and end --------------------------------------------------------------------------------------------- */
+
+void ht_draft_init(struct ht_draft *g, const struct ht_scenario *scenario, const struct ht_layout *layout,
+                   int32_t replica, const char *name)
+{
+    const struct ht_replica *x = &layout->replicas[replica];
+    *g = (struct ht_draft){.scenario = scenario,
+                           .layout = layout,
+                           .replica = replica,
+                           .schedule = ht_links_schedule(scenario, name),
+                           .n_units = layout->n_units,
+                           .n_mb = layout->rounds,
+                           .own_mb = x->n_micro_batches,
+                           .micro_batch = x->micro_batch,
+                           .rank = x->first_rank,
+                           .sharded = layout->n_ranks > 1 && layout->sharding == HT_SHARD_ALL,
+                           .computed = -1,
+                           .slot = -1,
+                           .ahead = -1,
+                           .scattering = -1,
+                           .blocking_prev = -1};
+    ht_layout_slice(layout, g->schedule);
+    int32_t **per_unit[] = {&g->param, &g->master, &g->momentum, &g->variance, &g->grad, &g->full_param, &g->full_sum};
+    int32_t **per_pass[] = {&g->grad_mb, &g->x, &g->a, &g->dx, &g->full_grad};
+    for (size_t i = 0; i < HT_COUNT(per_unit); i++) *per_unit[i] = ht_alloc_ids(g->n_units);
+    for (size_t i = 0; i < HT_COUNT(per_pass); i++) *per_pass[i] = ht_alloc_ids((int64_t)g->n_units * g->n_mb);
+    g->logits = ht_alloc_ids(g->n_mb);
+    g->cast = HT_NEW_ARRAY(bool, g->n_units);
+    g->fresh = HT_NEW_ARRAY(bool, g->n_units);
+    g->gathered = HT_NEW_ARRAY(bool, g->n_units);
+}
+
+struct ht_schedule *ht_draft_free(struct ht_draft *g)
+{
+    int32_t *arrays[] = {g->param, g->master, g->momentum, g->variance,   g->grad,      g->grad_mb, g->x,
+                         g->a,     g->dx,     g->logits,   g->full_param, g->full_grad, g->full_sum};
+    for (size_t i = 0; i < HT_COUNT(arrays); i++) free(arrays[i]);
+    free(g->ports);
+    free(g->cast);
+    free(g->fresh);
+    free(g->gathered);
+    return g->schedule;
+}
+
+/* Begins the draft of a program. */
+static void begin(struct ht_draft *g, const struct ht_scenario *scenario, const struct ht_layout *layout,
+                  const struct ht_program *program, int32_t rank)
+{
+    ht_draft_init(g, scenario, layout, rank, program->name);
+    g->gather_once = program->gather_once;
+    g->reduce_once = program->reduce_once && g->sharded && g->n_mb > 1;
+    struct ht_schedule *s = g->schedule;
+    struct ht_lanes *l = g->lanes = HT_NEW(struct ht_lanes);
+    *l = HT_NO_LANES;
+    l->compute = ht_add_lane(s, "compute", HT_LANE_COMPUTE, rank, HT_FIFO);
+    l->h2d = ht_add_lane(s, "h2d", HT_LANE_H2D, rank, program->h2d_order);
+    l->d2h = ht_add_lane(s, "d2h", HT_LANE_D2H, rank, program->d2h_order);
+    l->host = ht_add_lane(s, "cpu", HT_LANE_HOST, rank, program->host_order);
+    if (g->sharded) l->gather = ht_add_lane(s, "gather", HT_LANE_COLLECTIVE, rank, HT_FIFO);
+    if (layout->n_ranks > 1) l->reduce = ht_add_lane(s, "reduce", HT_LANE_COLLECTIVE, rank, HT_FIFO);
+    g->ports = ht_links_add(s, scenario->cluster, false);
+    ht_draft_add_rows(g);
+}
+
+static struct ht_schedule *end(struct ht_draft *g)
+{
+    free(g->lanes);
+    return ht_draft_free(g);
+}
+
+void ht_draft_begin(struct ht_draft *g, const struct ht_scenario *scenario, const char *name)
+{
+    struct ht_layout *layout;
+    enum ht_status status = ht_layout_equal(scenario, NULL, &layout);
+    assert(!status);
+    (void)status;
+    begin(g, scenario, layout, &(struct ht_program){.name = name}, 0);
+}
+
+struct ht_schedule *ht_draft_end(struct ht_draft *g)
+{
+    struct ht_schedule *s = end(g);
+    ht_layout_destroy((struct ht_layout *)g->layout);
+    ht_schedule_link(s);
+    return s;
+}
+
+/* ---- programs -------------------------------------------------------------------------------------------------- */
+
+/* The draft of a rank, under control. */
+static enum ht_status write_draft(const struct ht_scenario *scenario, const struct ht_layout *layout,
+                                  const struct ht_program *program, int32_t rank, struct ht_error *err,
+                                  struct ht_schedule **out)
+{
+    struct ht_draft g;
+    begin(&g, scenario, layout, program, rank);
+    program->emit(&g, program->context);
+    bool blocking = g.blocking;
+    struct ht_schedule *plain = end(&g);
+    if (scenario->control.mode == HT_CONTROL_NONE) {
+        *out = plain;
+        return HT_OK;
+    }
+    ht_marks_resolve(plain);
+    enum ht_status status =
+        ht_control_apply(plain, &scenario->control, (struct ht_control_style){.blocking = blocking}, err, out);
+    ht_schedule_destroy(plain);
+    return status;
+}
+
+static enum ht_status build(const struct ht_scenario *scenario, const struct ht_layout *layout,
+                            const struct ht_program *program, struct ht_error *err, struct ht_schedule **out)
+{
+    int32_t ranks = layout->n_ranks, n = 0;
+    struct ht_schedule **drafts = HT_NEW_ARRAY(struct ht_schedule *, ranks);
+    enum ht_status status = HT_OK;
+    for (; n < ranks && !status; n++) status = write_draft(scenario, layout, program, n, err, &drafts[n]);
+    return ht_schedule_join(drafts, ranks, status, err, out);
+}
+
+enum ht_status ht_build_graph(const struct ht_scenario *scenario, const struct ht_program *program,
+                              struct ht_error *err, struct ht_schedule **out)
+{
+    struct ht_layout *equal = NULL;
+    enum ht_status status = program->layout ? HT_OK : ht_layout_equal(scenario, err, &equal);
+    if (!status) status = build(scenario, program->layout ? program->layout : equal, program, err, out);
+    ht_layout_destroy(equal);
+    return status;
+}

@@ -1,0 +1,28 @@
+/* What the files that write drafts share. Internal to common/build; see draft.h. */
+#ifndef HT_BUILD_DRAFT_BUILD_H
+#define HT_BUILD_DRAFT_BUILD_H
+
+#include "common/build/draft.h"
+
+/* draft.c: begins a replica's draft, without lanes and rows; then its rows, for which the lanes, `rank` or `holder` and `maker` are
+   set; frees all but the graph, and returns that. */
+void ht_draft_init(struct ht_draft *g, const struct ht_scenario *scenario, const struct ht_layout *layout,
+                   int32_t replica, const char *name);
+void ht_draft_add_rows(struct ht_draft *g);
+struct ht_schedule *ht_draft_free(struct ht_draft *g);
+
+/* Returns what the unit's holder has of it. */
+const struct ht_shard *ht_draft_shard(const struct ht_draft *g, int32_t unit);
+/* Adds a row of the rank whose turn it is. */
+int32_t ht_draft_row(struct ht_draft *g, enum ht_tensor_class class, int32_t unit, int32_t mb, int64_t bytes);
+
+/* zero.c. The next gathering begins a new slot. */
+void ht_zero_begin_slot(struct ht_draft *g);
+/* Appends AG(u) for a pass of micro-batch mb, unless its parameters are there. */
+void ht_zero_gather(struct ht_draft *g, int32_t unit, int32_t mb);
+/* Appends RS(u,j), or with reduce_once the sum with G(u,j) and after the last one RS(u). */
+void ht_zero_reduce(struct ht_draft *g, int32_t unit, int32_t mb);
+/* Appends this draft's member of AR(u). crosses: as ht_charge_collective. */
+void ht_zero_all_reduce(struct ht_draft *g, int32_t unit, bool crosses);
+
+#endif

@@ -1,0 +1,255 @@
+/* The ops of a draft: what each reads, makes and frees. */
+#include "common/build/draft_build.h"
+#include "common/build/works.h"
+
+static struct ht_work work_of(const struct ht_draft *g, enum ht_op_kind kind, enum ht_lane_kind where, int32_t unit)
+{
+    struct ht_work w = ht_scenario_work(g->scenario, kind, where, unit);
+    w.batch = g->micro_batch;
+    return w;
+}
+
+void ht_draft_chain(struct ht_draft *g)
+{
+    struct ht_schedule *s = g->schedule;
+    if (!g->blocking) return;
+    if (s->n_ops > 1)
+        ht_op_after(s, s->n_ops - 2);
+    else
+        ht_op_after_prev(s, g->blocking_prev);
+}
+
+/* Appends an op on a micro-batch of n units of one kind. */
+static int32_t pass(struct ht_draft *g, enum ht_op_kind kind, char letter, int32_t unit, int32_t n, int32_t mb)
+{
+    struct ht_work w = work_of(g, kind, HT_LANE_COMPUTE, unit);
+    struct ht_label about = ht_draft_label(g, unit, mb);
+    w.n_units = about.n_units = n;
+    int32_t op = ht_add_op(g->schedule, kind, g->lanes->compute, about, ht_add_work(g->schedule, &w));
+    if (g->n_mb > 1)
+        ht_op_name(g->schedule, "%c%d.%d", letter, unit, mb);
+    else
+        ht_op_name(g->schedule, "%c%d", letter, unit);
+    ht_charge_work(g->schedule, g->ports, 0);
+    ht_draft_chain(g);
+    g->computed = op;
+    return op;
+}
+
+static void on_device(struct ht_draft *g, int32_t t, unsigned flags)
+{
+    if (t >= 0) ht_op_effect(g->schedule, t, HT_DEVICE, flags);
+}
+
+/* last: with several ranks, nothing reads what was gathered after this. */
+static void read_param(struct ht_draft *g, int32_t unit, bool last)
+{
+    if (g->sharded) {
+        on_device(g, g->full_param[unit], last ? HT_NEED | HT_RELEASE : HT_NEED);
+        g->gathered[unit] = g->gather_once || !last;
+        return;
+    }
+    if (g->cast[unit]) on_device(g, g->master[unit], HT_NEED);
+    on_device(g, g->param[unit], g->cast[unit] ? HT_PRODUCE | HT_RELEASE : HT_NEED);
+}
+
+static void scratch(struct ht_draft *g, int32_t unit, int32_t mb, bool backward)
+{
+    const struct ht_scenario *sc = g->scenario;
+    int64_t bytes = ht_unit_workspace_bytes(&sc->model, unit, g->micro_batch, sc->seq, sc->numerics.param, backward);
+    on_device(g, ht_draft_row(g, HT_WORKSPACE, unit, mb, bytes), HT_PRODUCE | HT_RELEASE);
+}
+
+static bool head_uses_table(const struct ht_draft *g, int32_t unit)
+{
+    return unit == g->n_units - 1 && g->scenario->model.tied;
+}
+
+/* Gathers before a pass the whole parameters that it reads, for those ranks that have the micro-batch. */
+static void gather(struct ht_draft *g, int32_t unit, int32_t mb)
+{
+    if (!g->sharded) return;
+    if (!g->gathered[unit]) ht_zero_begin_slot(g);
+    ht_zero_gather(g, unit, mb);
+    if (head_uses_table(g, unit)) ht_zero_gather(g, 0, mb);
+}
+
+/* Stands for a pass that only other ranks have: notes as dropped what they drop. Returns -1. */
+static int32_t leave_out(struct ht_draft *g, int32_t unit, bool last)
+{
+    if (!g->sharded) return -1;
+    g->gathered[unit] = g->gather_once || !last;
+    if (head_uses_table(g, unit)) g->gathered[0] = g->gathered[unit];
+    return -1;
+}
+
+int32_t ht_draft_forward(struct ht_draft *g, int32_t unit, int32_t mb, bool keep)
+{
+    bool head = unit == g->n_units - 1; /* its backward comes next */
+    gather(g, unit, mb);
+    if (mb >= g->own_mb) return leave_out(g, unit, !head);
+    int32_t op = pass(g, HT_OP_FORWARD, 'F', unit, 1, mb), at = ht_draft_at(g, unit, mb);
+    read_param(g, unit, !head && !g->gather_once);
+    if (head_uses_table(g, unit)) read_param(g, 0, false);
+    on_device(g, g->x[at], HT_NEED);
+    on_device(g, g->a[at], keep ? HT_PRODUCE : HT_PRODUCE | HT_RELEASE);
+    if (unit == g->n_units - 1)
+        on_device(g, g->logits[mb], HT_PRODUCE);
+    else
+        on_device(g, g->x[ht_draft_at(g, unit + 1, mb)], HT_PRODUCE);
+    scratch(g, unit, mb, false);
+    return op;
+}
+
+int32_t ht_draft_recompute(struct ht_draft *g, int32_t unit, int32_t n, int32_t mb)
+{
+    for (int32_t u = unit; u < unit + n; u++) gather(g, u, mb);
+    if (mb >= g->own_mb) return leave_out(g, unit, false);
+    int32_t op = pass(g, HT_OP_RECOMPUTE, 'R', unit, n, mb);
+    for (int32_t u = unit; u < unit + n; u++) {
+        read_param(g, u, false);
+        if (head_uses_table(g, u)) read_param(g, 0, false);
+        on_device(g, g->x[ht_draft_at(g, u, mb)], u == unit ? HT_NEED : HT_PRODUCE);
+        on_device(g, g->a[ht_draft_at(g, u, mb)], HT_PRODUCE);
+        if (u == g->n_units - 1) on_device(g, g->logits[mb], HT_PRODUCE);
+    }
+    scratch(g, unit, mb, false);
+    return op;
+}
+
+/* What a backward op writes. */
+static int32_t fresh_gradient(const struct ht_draft *g, int32_t unit, int32_t mb)
+{
+    int32_t at = ht_draft_at(g, unit, mb);
+    if (g->reduce_once && mb == 0) return g->full_sum[unit];
+    if (g->sharded) return g->full_grad[at];
+    return mb ? g->grad_mb[at] : g->grad[unit];
+}
+
+static int32_t backward(struct ht_draft *g, int32_t unit, int32_t mb)
+{
+    int32_t op = pass(g, HT_OP_BACKWARD, 'B', unit, 1, mb), at = ht_draft_at(g, unit, mb);
+    /* The embedding's gradient takes no parameters. But modules are gathered and fetched whole before their backward;
+       a pipeline brings what is read. */
+    if (unit > 0 || !g->holder) read_param(g, unit, !g->gather_once || mb + 1 == g->own_mb);
+    if (unit == g->n_units - 1) {
+        if (g->scenario->model.tied) {
+            read_param(g, 0, !g->gather_once);
+            on_device(g, fresh_gradient(g, 0, mb), HT_PRODUCE);
+        }
+        on_device(g, g->logits[mb], HT_NEED | HT_RELEASE);
+    } else {
+        on_device(g, g->dx[ht_draft_at(g, unit + 1, mb)], HT_NEED | HT_RELEASE);
+    }
+    on_device(g, g->x[at], HT_NEED | HT_RELEASE);
+    on_device(g, g->a[at], HT_NEED | HT_RELEASE);
+    on_device(g, g->dx[at], HT_PRODUCE);
+    /* The head has written its share of a tied table's gradient. */
+    on_device(g, fresh_gradient(g, unit, mb), unit == 0 && g->scenario->model.tied ? HT_UPDATE : HT_PRODUCE);
+    scratch(g, unit, mb, true);
+    return op;
+}
+
+int32_t ht_draft_backward(struct ht_draft *g, int32_t unit, int32_t mb)
+{
+    gather(g, unit, mb);
+    int32_t op = mb < g->own_mb ? backward(g, unit, mb) : leave_out(g, unit, true);
+    if (g->sharded) ht_zero_reduce(g, unit, mb);
+    return op;
+}
+
+int32_t ht_draft_settled(struct ht_draft *g, int32_t unit)
+{
+    int32_t before = g->scattering;
+    if (!g->sharded) return unit;
+    g->scattering = unit;
+    return before;
+}
+
+static enum ht_tier tier_of(const struct ht_draft *g, int32_t lane)
+{
+    return lane == g->lanes->compute ? HT_DEVICE : HT_HOST;
+}
+
+int32_t ht_draft_accumulate(struct ht_draft *g, int32_t lane, int32_t unit, int32_t mb)
+{
+    if (!g->sharded && mb >= g->own_mb) return -1;
+    int32_t at = ht_draft_at(g, unit, mb), sum = g->reduce_once ? g->full_sum[unit] : g->grad[unit];
+    struct ht_work w = work_of(g, HT_OP_ACCUMULATE, g->schedule->lanes[lane].kind, unit);
+    w.params = g->reduce_once ? ht_unit_params(&g->scenario->model, unit) : ht_draft_shard(g, unit)->padded;
+    w.dtype = g->scenario->numerics.accumulate;
+    int32_t op =
+        ht_add_op(g->schedule, HT_OP_ACCUMULATE, lane, ht_draft_label(g, unit, mb), ht_add_work(g->schedule, &w));
+    ht_op_name(g->schedule, "A%d.%d", unit, mb);
+    enum ht_tier tier = tier_of(g, lane);
+    ht_op_effect(g->schedule, sum, tier, HT_UPDATE);
+    ht_op_effect(g->schedule, g->reduce_once ? g->full_grad[at] : g->grad_mb[at], tier, HT_NEED | HT_RELEASE);
+    /* Reads both, writes one. */
+    int64_t element = 2 * ht_dtype_bytes(g->scenario->numerics.accumulate) + ht_dtype_bytes(g->scenario->numerics.grad);
+    ht_charge_work(g->schedule, g->ports, w.params * element);
+    ht_draft_chain(g);
+    return op;
+}
+
+int32_t ht_draft_step(struct ht_draft *g, int32_t lane, int32_t unit, int32_t n, bool release_grad)
+{
+    const struct ht_numerics *numerics = &g->scenario->numerics;
+    struct ht_work w = work_of(g, HT_OP_OPTIMIZER_STEP, g->schedule->lanes[lane].kind, unit);
+    struct ht_label about = ht_draft_label(g, unit, -1);
+    enum ht_tier tier = tier_of(g, lane);
+    about.n_units = n;
+    for (int32_t u = unit; u < unit + n; u++) w.params += ht_draft_shard(g, u)->padded;
+    if (g->n_mb > 1) w.grad_dtype = numerics->accumulate;
+    int32_t op = ht_add_op(g->schedule, HT_OP_OPTIMIZER_STEP, lane, about, ht_add_work(g->schedule, &w));
+    ht_op_name(g->schedule, "%c%d", tier == HT_HOST ? 'O' : 'U', unit);
+    for (int32_t u = unit; u < unit + n; u++) {
+        if (tier == HT_HOST || !g->cast[u])
+            ht_op_effect(g->schedule, g->param[u], tier, g->fresh[u] ? HT_PRODUCE : HT_UPDATE);
+        if (g->master[u] >= 0) ht_op_effect(g->schedule, g->master[u], tier, HT_UPDATE);
+        ht_op_effect(g->schedule, g->momentum[u], tier, HT_UPDATE);
+        ht_op_effect(g->schedule, g->variance[u], tier, HT_UPDATE);
+        ht_op_effect(g->schedule, g->grad[u], tier, release_grad ? HT_NEED | HT_RELEASE : HT_NEED);
+    }
+    ht_charge_work(g->schedule, g->ports, w.params * ht_step_traffic_bytes(numerics, w.grad_dtype));
+    ht_draft_chain(g);
+    return op;
+}
+
+int32_t ht_draft_transfer(struct ht_draft *g, struct ht_label about, enum ht_tier from, enum ht_tier to, int64_t bytes)
+{
+    struct ht_schedule *s = g->schedule;
+    int32_t lane = from == HT_DEVICE ? g->lanes->d2h : g->lanes->h2d;
+    struct ht_work w = {.kind = HT_OP_COPY, .where = s->lanes[lane].kind, .tp = 1, .ranks = 1, .bytes = bytes};
+    int32_t op = ht_add_op(s, HT_OP_COPY, lane, about, ht_add_work(s, &w));
+    ht_charge_copy(s, g->ports, from, to, bytes);
+    ht_draft_chain(g);
+    return op;
+}
+
+int32_t ht_draft_copy_rows(struct ht_draft *g, const int32_t *rows, int32_t n, enum ht_tier from, enum ht_tier to,
+                           unsigned to_flags, bool release_from)
+{
+    struct ht_schedule *s = g->schedule;
+    const struct ht_tensor *first = &s->tensors[rows[0]], *last = &s->tensors[rows[n - 1]];
+    struct ht_label about = first->label;
+    char letter = first->class == HT_GRAD ? 'G' : 'P';
+    int64_t bytes = 0;
+    about.n_units = last->label.unit + last->label.n_units - about.unit;
+    for (int32_t i = 0; i < n; i++) bytes += s->tensors[rows[i]].bytes;
+    int32_t op = ht_draft_transfer(g, about, from, to, bytes);
+    if (g->n_mb > 1 && about.micro_batch >= 0)
+        ht_op_name(s, "%c%d.%d", letter, about.unit, ht_layout_round(g->layout, about.micro_batch));
+    else
+        ht_op_name(s, "%c%d", letter, about.unit);
+    for (int32_t i = 0; i < n; i++) {
+        ht_op_effect(s, rows[i], from, release_from ? HT_NEED | HT_RELEASE : HT_NEED);
+        ht_op_effect(s, rows[i], to, to_flags);
+    }
+    return op;
+}
+
+int32_t ht_draft_copy(struct ht_draft *g, int32_t row, enum ht_tier from, enum ht_tier to, unsigned to_flags,
+                      bool release_from)
+{
+    return ht_draft_copy_rows(g, &row, 1, from, to, to_flags, release_from);
+}

@@ -1,0 +1,107 @@
+/*
+ * ZeRO-3 (Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC 2020, Sec. 5):
+ * what several data-parallel ranks add to the graph of one.
+ *
+ * A unit is cut into shards, one a rank (common/build/layout.h): even ones of ceil(P / N) elements, the last padded, or
+ * uneven ones. A rank's shard is resident wherever the system keeps parameters; a pass reads whole ones:
+ *
+ *     gather   AG1 AG2 AG3 ..               AG3      AG2      AG1        shards --> whole parameters, on the device
+ *     compute      F1  F2  F3 .. FH | BH .. R3 B3    R2 B2    R1 B1
+ *     reduce                            RSH    RS3      RS2      RS1     whole gradient --> the rank's shard of the sum
+ *
+ * Each moves as many elements through every rank as the others' shards have: (N - 1) / N of P when they are even.
+ * What is gathered lives until the pass has read it: it is gathered again for the backward pass, where recomputation
+ * and backward share it. The head's (and with it a tied table) stays between its forward and its backward, which
+ * follow each other. Gradients are scattered in every micro-batch, as ZeRO-3 has no room for whole ones; sums over
+ * micro-batches are sums of shards. With reduce_once the sums are whole ones of a rank's own micro-batches, and are
+ * scattered with the last.
+ *
+ * One unit ahead. The slot of a unit is its forward, or its recomputation and backward. AG of a slot may run once the
+ * slot before it begins, i.e. after the last op of the slot before that. Its id stands right before its own slot, so
+ * that the safe sequence needs room for one gathered unit, not two; a second one is there when the memory rule grants
+ * it.
+ *
+ * Two lanes, since on one FIFO lane AG of the next unit would stand behind RS of this one, which waits for its
+ * backward.
+ *
+ * Ranks with fewer micro-batches than others, or none, join the collectives of the rounds that they lack: a gathering
+ * sends their shard and brings them nothing, a reduction brings them their shard of the others' sum.
+ */
+#include "common/build/draft_build.h"
+#include "common/build/works.h"
+
+void ht_zero_begin_slot(struct ht_draft *g)
+{
+    g->ahead = g->slot;
+    g->slot = g->computed;
+}
+
+/* Returns the elements that pass a rank each way. In a ring all shards but one go by, be they parameters or sums; its
+   own is taken for that one, so that uneven shards cost little more than even ones. A rank without a micro-batch in
+   this round (takes_part false) only sends its shard, or receives it. */
+static int64_t traffic(const struct ht_draft *g, int32_t unit, bool takes_part)
+{
+    int64_t own = ht_layout_shard(g->layout, unit, g->rank)->padded, all = 0;
+    for (int32_t r = 0; r < g->layout->n_ranks; r++) all += ht_layout_shard(g->layout, unit, r)->padded;
+    return takes_part ? all - own : own;
+}
+
+static void collective(struct ht_draft *g, enum ht_op_kind kind, int32_t lane, int32_t unit, enum ht_dtype dtype,
+                       int64_t sent, bool crosses)
+{
+    struct ht_schedule *s = g->schedule;
+    struct ht_work w = {
+        .kind = kind, .where = HT_LANE_COLLECTIVE, .tp = 1, .ranks = g->layout->n_replicas, .grad_dtype = dtype};
+    w.bytes = sent * ht_dtype_bytes(dtype);
+    /* About no micro-batch: the ranks' are different ones. */
+    ht_add_op(s, kind, lane, ht_draft_label(g, unit, -1), ht_add_work(s, &w));
+    ht_charge_collective(s, g->ports, crosses, w.bytes);
+    ht_draft_chain(g);
+}
+
+void ht_zero_gather(struct ht_draft *g, int32_t unit, int32_t mb)
+{
+    struct ht_schedule *s = g->schedule;
+    bool takes_part = mb < g->own_mb;
+    if (g->gathered[unit]) return;
+    collective(g, HT_OP_ALL_GATHER, g->lanes->gather, unit, g->scenario->numerics.param, traffic(g, unit, takes_part),
+               g->ports[g->rank].leads);
+    ht_op_name(s, "AG%d", unit);
+    ht_op_after(s, g->ahead);
+    if (g->cast[unit]) ht_op_effect(s, g->master[unit], HT_DEVICE, HT_NEED);
+    ht_op_effect(s, g->param[unit], HT_DEVICE, g->cast[unit] ? HT_PRODUCE | HT_RELEASE : HT_NEED);
+    if (takes_part) ht_op_effect(s, g->full_param[unit], HT_DEVICE, HT_PRODUCE);
+    g->gathered[unit] = true;
+}
+
+void ht_zero_reduce(struct ht_draft *g, int32_t unit, int32_t mb)
+{
+    const struct ht_numerics *n = &g->scenario->numerics;
+    struct ht_schedule *s = g->schedule;
+    bool own = mb < g->own_mb, once = g->reduce_once;
+    int32_t at = ht_draft_at(g, unit, mb), whole = once ? g->full_sum[unit] : own ? g->full_grad[at] : -1;
+    if (once && own && mb) g->computed = ht_draft_accumulate(g, g->lanes->compute, unit, mb);
+    if (once && mb + 1 < g->n_mb) return;
+    collective(g, HT_OP_REDUCE_SCATTER, g->lanes->reduce, unit, once ? n->accumulate : n->reduce,
+               traffic(g, unit, whole >= 0), g->ports[g->rank].leads);
+    if (g->n_mb > 1 && !once)
+        ht_op_name(s, "RS%d.%d", unit, mb);
+    else
+        ht_op_name(s, "RS%d", unit);
+    if (whole >= 0) ht_op_effect(s, whole, HT_DEVICE, HT_NEED | HT_RELEASE);
+    ht_op_effect(s, mb && !once ? g->grad_mb[at] : g->grad[unit], HT_DEVICE, HT_PRODUCE);
+}
+
+void ht_zero_all_reduce(struct ht_draft *g, int32_t unit, bool crosses)
+{
+    const struct ht_numerics *n = &g->scenario->numerics;
+    collective(g, HT_OP_ALL_REDUCE, g->lanes->reduce, unit, g->n_mb > 1 ? n->accumulate : n->reduce,
+               ht_all_reduce_elements(g->scenario, unit, g->layout->n_replicas), crosses);
+    ht_op_name(g->schedule, "AR%d", unit);
+    ht_op_effect(g->schedule, g->grad[unit], HT_DEVICE, HT_UPDATE);
+}
+
+void ht_draft_all_reduce(struct ht_draft *g, int32_t unit)
+{
+    if (g->layout->n_replicas > 1 && !g->sharded) ht_zero_all_reduce(g, unit, g->ports[g->rank].leads);
+}
