@@ -48,10 +48,11 @@
  *     RECOMPUTE 1..L         N P(u), X(u,j)                     P or U A(u,j), SCRATCH; sub_ops: what is filled
  *                                                               in again
  *     RECOMPUTE L+1          as FORWARD L+1                     as FORWARD L+1, but for the loss
- *     BACKWARD L+1           N P(L+1), P(0) if tied, X(L+1,j),  P DX(L+1,j), G(L+1), SCRATCH; if tied G(0): its token
- *                            A(L+1,j), LOGITS(L+1,j)            table is written, the rest is left
+ *     BACKWARD L+1           N P(L+1), P(0) if tied, X(L+1,j),  P DX(L+1,j), G(L+1), SCRATCH; if tied G(0), of
+ *                            A(L+1,j), LOGITS(L+1,j)            which all but the token table is 0
  *     BACKWARD 1..L          N P(u), X(u,j), A(u,j), DX(u+1,j)  P DX(u,j), G(u), SCRATCH
- *     BACKWARD 0             N DX(1,j)                          tied: U G(0), else P G(0); SCRATCH
+ *     BACKWARD 0             N DX(1,j)                          tied: U G(0); P G(0) when not, or when
+ *                                                               the head writes another row; SCRATCH
  *     ACCUMULATE u           N G(u,j)                           U G(u): G(u) += G(u,j)
  *     ACCUMULATE             nothing: RELEASE is its only       nothing: bookkeeping, after a branch
  *                            effect, on any tensors
@@ -79,7 +80,7 @@
  * ranks are rounded once, to that type (numerics.reduce, which is as numerics.grad), also where they are then kept in FP32.
  *
  * A written tensor may be PRODUCEd or UPDATEd (a buffer that is kept and overwritten); every write is in full, but for
- * those of BACKWARD 0 and L+1 into a tied G(0) as said. Forward drops A(u,j) by P | RELEASE. COPY runs on any lane.
+ * those of BACKWARD 0 into a tied G(0) as said. Forward drops A(u,j) by P | RELEASE. COPY runs on any lane.
  *
  * RECOMPUTE u writes X(u+1,j) too when it is among what the op writes: so a segment of blocks can be recomputed from
  * its first input.

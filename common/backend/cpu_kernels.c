@@ -63,6 +63,12 @@ static void copy(void *device, void *to, const void *from, int64_t bytes)
     memcpy(to, from, (size_t)bytes);
 }
 
+static void zero(void *device, void *at, int64_t bytes)
+{
+    (void)device;
+    memset(at, 0, (size_t)bytes);
+}
+
 static void round_copy(void *device, struct ht_pool *pool, const float *from, void *to, enum ht_dtype type, int64_t n)
 {
     (void)device;
@@ -116,6 +122,7 @@ const struct ht_kernels ht_cpu_kernels = {
     .head_forward = head_forward,
     .head_backward = head_backward,
     .copy = copy,
+    .zero = zero,
     .round_copy = round_copy,
     .grad_sum = grad_sum,
     .adamw = adamw,

@@ -57,7 +57,20 @@ static void *gradient(struct ht_cpu_call *c, int32_t unit, unsigned flags)
     return ht_cpu_find(c, HT_GRAD, unit, j, flags, param_bytes(c, unit, c->args.grad_store));
 }
 
-/* The token table's part of it, for the head. */
+/* Bytes of the token table, which comes first in unit 0, in its gradient. */
+static int64_t table_bytes(const struct ht_cpu_call *c)
+{
+    struct ht_param_part parts[HT_MAX_PARAM_PARTS];
+    ht_unit_param_parts(c->args.model, 0, parts);
+    return parts[0].rows * parts[0].cols * ht_dtype_bytes(c->args.grad_store);
+}
+
+static void zero(struct ht_cpu_call *c, void *grad, int64_t begin, int64_t end)
+{
+    if (!c->status && !c->check_only && begin < end) c->kernels->zero(c->device, (char *)grad + begin, end - begin);
+}
+
+/* The token table's part of it, for the head; the rest is 0. */
 static void *table_gradient(struct ht_cpu_call *c)
 {
     enum ht_dtype head = c->args.grad_store;
@@ -66,6 +79,7 @@ static void *table_gradient(struct ht_cpu_call *c)
     if (c->args.grad_store != head)
         ht_cpu_complain(c, "writes gradients of %s and %s, its own and the token table's", ht_dtype_name(head),
                         ht_dtype_name(c->args.grad_store));
+    zero(c, grad, table_bytes(c), param_bytes(c, 0, c->args.grad_store));
     return grad;
 }
 
@@ -212,16 +226,21 @@ static enum ht_status backward_block(struct ht_cpu_call *c, int32_t unit)
 
 static enum ht_status backward_embedding(struct ht_cpu_call *c)
 {
-    /* Tied: the head's contribution is already there, put by this op or by an earlier one. */
+    /* Tied: the head's contribution is already there, put by this op or by an earlier one. Where the head has a gradient
+       of its own, this one begins at 0. */
     int64_t head = c->args.model->layers + 1;
-    bool added = c->args.model->tied && c->op->label.unit + c->op->label.n_units <= head;
+    bool joins = c->args.model->tied && c->op->label.unit + c->op->label.n_units <= head;
+    bool begins = joins && (ht_cpu_look(c, HT_GRAD, 0, c->op->label.micro_batch, HT_PRODUCE) ||
+                            ht_cpu_look(c, HT_GRAD, 0, -1, HT_PRODUCE));
     const void *dout = dx(c, 1, HT_CPU_READ);
-    void *grad = gradient(c, 0, added ? HT_UPDATE : HT_CPU_WRITE), *scratch = workspace(c, 0, true);
+    void *grad = gradient(c, 0, joins && !begins ? HT_UPDATE : HT_CPU_WRITE), *scratch = workspace(c, 0, true);
     const int32_t *tokens, *targets;
     if (c->status || c->check_only) return c->status;
     enum ht_status status = batch_of(c, &tokens, &targets);
-    if (status == HT_OK) c->kernels->embedding_backward(c->device, &c->args, tokens, dout, grad, scratch);
-    return status;
+    if (status) return status;
+    if (begins) zero(c, grad, 0, table_bytes(c));
+    c->kernels->embedding_backward(c->device, &c->args, tokens, dout, grad, scratch);
+    return HT_OK;
 }
 
 enum ht_status ht_cpu_backward(struct ht_cpu_call *c)

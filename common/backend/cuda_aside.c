@@ -206,6 +206,12 @@ static void copy(void *device, void *to, const void *from, int64_t bytes)
     kernels_of(f)->copy(f->context, to, from, bytes);
 }
 
+static void zero(void *device, void *at, int64_t bytes)
+{
+    struct ht_cuda_flight *f = device;
+    kernels_of(f)->zero(f->context, at, bytes);
+}
+
 static void round_copy(void *device, struct ht_pool *pool, const float *from, void *to, enum ht_dtype type, int64_t n)
 {
     struct ht_cuda_flight *f = device;
@@ -260,6 +266,7 @@ const struct ht_kernels ht_cuda_flight_kernels = {
     .head_forward = head_forward,
     .head_backward = head_backward,
     .copy = copy,
+    .zero = zero,
     .round_copy = round_copy,
     .grad_sum = grad_sum,
     .adamw = adamw,

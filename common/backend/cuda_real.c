@@ -312,6 +312,13 @@ static void kernel_copy(void *device, void *to, const void *from, int64_t bytes)
                   __FILE__, __LINE__);
 }
 
+static void zero(void *device, void *at, int64_t bytes)
+{
+    struct context *c = device;
+    if (c->cuda.error.status) return;
+    ht_cuda_check(&c->cuda, cudaMemsetAsync(at, 0, (size_t)bytes, c->cuda.stream), "zeros", __FILE__, __LINE__);
+}
+
 static void round_copy(void *device, struct ht_pool *pool, const float *from, void *to, enum ht_dtype type, int64_t n)
 {
     struct context *c = device;
@@ -424,6 +431,7 @@ static const struct ht_kernels kernels = {
     .head_forward = head_forward,
     .head_backward = head_backward,
     .copy = kernel_copy,
+    .zero = zero,
     .round_copy = round_copy,
     .grad_sum = grad_sum,
     .adamw = adamw,

@@ -36,6 +36,7 @@ struct ht_kernels {
 
     /* Between any two memories; on a device `from` stays as it is until the op has ended. */
     void (*copy)(void *device, void *to, const void *from, int64_t bytes);
+    void (*zero)(void *device, void *at, int64_t bytes);
     void (*round_copy)(void *device, struct ht_pool *pool, const float *from, void *to, enum ht_dtype type, int64_t n);
     void (*grad_sum)(void *device, struct ht_pool *pool, void *acc, enum ht_dtype acc_type, const void *add,
                      enum ht_dtype add_type, int64_t n);

@@ -8,9 +8,14 @@
 
 /* ---- rows ------------------------------------------------------------------------------------------------------ */
 
+int32_t ht_draft_unit(const struct ht_draft *g, int32_t index)
+{
+    return index == g->n_units ? 0 : index;
+}
+
 struct ht_label ht_draft_label(const struct ht_draft *g, int32_t unit, int32_t mb)
 {
-    return (struct ht_label){.unit = unit,
+    return (struct ht_label){.unit = ht_draft_unit(g, unit),
                              .n_units = 1,
                              .sub_ops = HT_ALL_SUB_OPS,
                              .micro_batch = mb < 0 ? -1 : ht_layout_micro_batch(g->layout, g->replica, mb)};
@@ -46,7 +51,7 @@ static int32_t maker(const struct ht_draft *g, int32_t unit)
 
 const struct ht_shard *ht_draft_shard(const struct ht_draft *g, int32_t unit)
 {
-    return ht_layout_shard(g->layout, unit, holder(g, unit));
+    return ht_layout_shard(g->layout, ht_draft_unit(g, unit), holder(g, unit));
 }
 
 /* Adds a row for what the unit's holder has of it, be it empty. */
@@ -106,6 +111,7 @@ void ht_draft_add_rows(struct ht_draft *g)
         add_parameters(g, u);
         for (int32_t j = 0; j < g->own_mb; j++) add_activations(g, u, j);
     }
+    if (g->table) add_parameters(g, g->table);
     for (int32_t u = 0; u < g->n_units && g->sharded; u++) add_whole(g, u);
 }
 
@@ -127,6 +133,7 @@ void ht_draft_init(struct ht_draft *g, const struct ht_scenario *scenario, const
                    int32_t replica, const char *name)
 {
     const struct ht_replica *x = &layout->replicas[replica];
+    int64_t rows = layout->n_units + 1;
     *g = (struct ht_draft){.scenario = scenario,
                            .layout = layout,
                            .replica = replica,
@@ -145,12 +152,12 @@ void ht_draft_init(struct ht_draft *g, const struct ht_scenario *scenario, const
     ht_layout_slice(layout, g->schedule);
     int32_t **per_unit[] = {&g->param, &g->master, &g->momentum, &g->variance, &g->grad, &g->full_param, &g->full_sum};
     int32_t **per_pass[] = {&g->grad_mb, &g->x, &g->a, &g->dx, &g->full_grad};
-    for (size_t i = 0; i < HT_COUNT(per_unit); i++) *per_unit[i] = ht_alloc_ids(g->n_units);
-    for (size_t i = 0; i < HT_COUNT(per_pass); i++) *per_pass[i] = ht_alloc_ids((int64_t)g->n_units * g->n_mb);
+    for (size_t i = 0; i < HT_COUNT(per_unit); i++) *per_unit[i] = ht_alloc_ids(rows);
+    for (size_t i = 0; i < HT_COUNT(per_pass); i++) *per_pass[i] = ht_alloc_ids(rows * g->n_mb);
     g->logits = ht_alloc_ids(g->n_mb);
-    g->cast = HT_NEW_ARRAY(bool, g->n_units);
-    g->fresh = HT_NEW_ARRAY(bool, g->n_units);
-    g->gathered = HT_NEW_ARRAY(bool, g->n_units);
+    g->cast = HT_NEW_ARRAY(bool, rows);
+    g->fresh = HT_NEW_ARRAY(bool, rows);
+    g->gathered = HT_NEW_ARRAY(bool, rows);
 }
 
 struct ht_schedule *ht_draft_free(struct ht_draft *g)

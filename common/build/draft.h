@@ -47,22 +47,25 @@ struct ht_draft {
     /* Of a pipeline, [n_units]: the rank that steps a unit and runs its backward, and the one that runs its forward. NULL:
        the draft is one rank's. */
     const int32_t *holder, *maker;
-    /* tensors: [n_units], or [n_units * n_mb] at u * n_mb + j; -1 where there is none */
+    /* The index of a tied head's token table: 0, or n_units where the head is on another rank than the embedding and has a
+       unit 0 of its own. It stands for a unit in the arrays of parameters and gradients and wherever an emitter takes one. */
+    int32_t table;
+    /* tensors: [n_units + 1], or [(n_units + 1) * n_mb] at u * n_mb + j; -1 where there is none */
     int32_t *param, *master, *momentum, *variance;
-    int32_t *grad;       /* [n_units]: the accumulator, which is also micro-batch 0's fresh gradient */
-    int32_t *grad_mb;    /* [n_units * n_mb]: fresh gradient of micro-batch j > 0 */
-    int32_t *x, *a, *dx; /* [n_units * n_mb] */
+    int32_t *grad;       /* the accumulator, which is also micro-batch 0's fresh gradient */
+    int32_t *grad_mb;    /* fresh gradient of micro-batch j > 0 */
+    int32_t *x, *a, *dx; /* by unit and micro-batch */
     int32_t *logits;     /* [n_mb] */
-    int32_t *full_param; /* [n_units]: all shards gathered. Like full_grad and full_sum only where there are shards, else -1 */
-    int32_t *full_grad;  /* [n_units * n_mb]: fresh gradient before it is scattered */
-    int32_t *full_sum;   /* [n_units]: with reduce_once, sum of the rank's own ones; micro-batch 0 writes it */
-    /* How the 16-bit P of a unit is kept; [n_units], false until a builder says otherwise, and only where there is W.
+    int32_t *full_param; /* all shards gathered. Like full_grad and full_sum only where there are shards, else -1 */
+    int32_t *full_grad;  /* fresh gradient before it is scattered */
+    int32_t *full_sum;   /* with reduce_once, sum of the rank's own ones; micro-batch 0 writes it */
+    /* How the 16-bit P of a unit is kept; [n_units + 1], false until a builder says otherwise, and only where there is W.
      */
     bool *cast;  /* on the device not at all: every op that reads it casts W, which is resident there, and drops the cast */
     bool *fresh; /* where it is stepped only while it is current: freed once read, so the optimizer step allocates it anew
                     (it can then share memory with G, which lives between the last reading and the step) */
     /* Gathering; see common/build/zero.c. */
-    bool *gathered;      /* [n_units]: full_param is there */
+    bool *gathered;      /* [n_units + 1]: full_param is there */
     int32_t computed;    /* last compute op of a pass, or -1 */
     int32_t slot, ahead; /* op before the slot at hand, and before the slot before it; or -1 */
     int32_t scattering;  /* unit last given to ht_draft_settled, or -1 */

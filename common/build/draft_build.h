@@ -4,13 +4,15 @@
 
 #include "common/build/draft.h"
 
-/* draft.c: begins a replica's draft, without lanes and rows; then its rows, for which the lanes, `rank` or `holder` and `maker` are
-   set; frees all but the graph, and returns that. */
+/* draft.c: begins a replica's draft, without lanes and rows; then its rows, of `rank`, or where `holder`, `maker` and `table` say;
+   frees all but the graph, and returns that. */
 void ht_draft_init(struct ht_draft *g, const struct ht_scenario *scenario, const struct ht_layout *layout,
                    int32_t replica, const char *name);
 void ht_draft_add_rows(struct ht_draft *g);
 struct ht_schedule *ht_draft_free(struct ht_draft *g);
 
+/* Returns the unit that an index of the draft's arrays means. */
+int32_t ht_draft_unit(const struct ht_draft *g, int32_t index);
 /* Returns what the unit's holder has of it. */
 const struct ht_shard *ht_draft_shard(const struct ht_draft *g, int32_t unit);
 /* Adds a row of the rank whose turn it is. */
@@ -22,7 +24,7 @@ void ht_zero_begin_slot(struct ht_draft *g);
 void ht_zero_gather(struct ht_draft *g, int32_t unit, int32_t mb);
 /* Appends RS(u,j), or with reduce_once the sum with G(u,j) and after the last one RS(u). */
 void ht_zero_reduce(struct ht_draft *g, int32_t unit, int32_t mb);
-/* Appends this draft's member of AR(u). crosses: as ht_charge_collective. */
-void ht_zero_all_reduce(struct ht_draft *g, int32_t unit, bool crosses);
+/* Appends a rank's member of AR(u), of so many. crosses: as ht_charge_collective. */
+void ht_zero_all_reduce(struct ht_draft *g, int32_t unit, int32_t members, bool crosses);
 
 #endif

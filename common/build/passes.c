@@ -4,7 +4,7 @@
 
 static struct ht_work work_of(const struct ht_draft *g, enum ht_op_kind kind, enum ht_lane_kind where, int32_t unit)
 {
-    struct ht_work w = ht_scenario_work(g->scenario, kind, where, unit);
+    struct ht_work w = ht_scenario_work(g->scenario, kind, where, ht_draft_unit(g, unit));
     w.batch = g->micro_batch;
     return w;
 }
@@ -90,7 +90,7 @@ int32_t ht_draft_forward(struct ht_draft *g, int32_t unit, int32_t mb, bool keep
     if (mb >= g->own_mb) return leave_out(g, unit, !head);
     int32_t op = pass(g, HT_OP_FORWARD, 'F', unit, 1, mb), at = ht_draft_at(g, unit, mb);
     read_param(g, unit, !head && !g->gather_once);
-    if (head_uses_table(g, unit)) read_param(g, 0, false);
+    if (head_uses_table(g, unit)) read_param(g, g->table, false);
     on_device(g, g->x[at], HT_NEED);
     on_device(g, g->a[at], keep ? HT_PRODUCE : HT_PRODUCE | HT_RELEASE);
     if (unit == g->n_units - 1)
@@ -108,7 +108,7 @@ int32_t ht_draft_recompute(struct ht_draft *g, int32_t unit, int32_t n, int32_t 
     int32_t op = pass(g, HT_OP_RECOMPUTE, 'R', unit, n, mb);
     for (int32_t u = unit; u < unit + n; u++) {
         read_param(g, u, false);
-        if (head_uses_table(g, u)) read_param(g, 0, false);
+        if (head_uses_table(g, u)) read_param(g, g->table, false);
         on_device(g, g->x[ht_draft_at(g, u, mb)], u == unit ? HT_NEED : HT_PRODUCE);
         on_device(g, g->a[ht_draft_at(g, u, mb)], HT_PRODUCE);
         if (u == g->n_units - 1) on_device(g, g->logits[mb], HT_PRODUCE);
@@ -134,8 +134,8 @@ static int32_t backward(struct ht_draft *g, int32_t unit, int32_t mb)
     if (unit > 0 || !g->holder) read_param(g, unit, !g->gather_once || mb + 1 == g->own_mb);
     if (unit == g->n_units - 1) {
         if (g->scenario->model.tied) {
-            read_param(g, 0, !g->gather_once);
-            on_device(g, fresh_gradient(g, 0, mb), HT_PRODUCE);
+            read_param(g, g->table, !g->gather_once);
+            on_device(g, fresh_gradient(g, g->table, mb), HT_PRODUCE);
         }
         on_device(g, g->logits[mb], HT_NEED | HT_RELEASE);
     } else {
@@ -144,8 +144,9 @@ static int32_t backward(struct ht_draft *g, int32_t unit, int32_t mb)
     on_device(g, g->x[at], HT_NEED | HT_RELEASE);
     on_device(g, g->a[at], HT_NEED | HT_RELEASE);
     on_device(g, g->dx[at], HT_PRODUCE);
-    /* The head has written its share of a tied table's gradient. */
-    on_device(g, fresh_gradient(g, unit, mb), unit == 0 && g->scenario->model.tied ? HT_UPDATE : HT_PRODUCE);
+    /* The head has written its share of a tied table's gradient, unless it has a table of its own. */
+    bool begun = unit == 0 && g->scenario->model.tied && g->table == 0;
+    on_device(g, fresh_gradient(g, unit, mb), begun ? HT_UPDATE : HT_PRODUCE);
     scratch(g, unit, mb, true);
     return op;
 }
@@ -176,11 +177,12 @@ int32_t ht_draft_accumulate(struct ht_draft *g, int32_t lane, int32_t unit, int3
     if (!g->sharded && mb >= g->own_mb) return -1;
     int32_t at = ht_draft_at(g, unit, mb), sum = g->reduce_once ? g->full_sum[unit] : g->grad[unit];
     struct ht_work w = work_of(g, HT_OP_ACCUMULATE, g->schedule->lanes[lane].kind, unit);
-    w.params = g->reduce_once ? ht_unit_params(&g->scenario->model, unit) : ht_draft_shard(g, unit)->padded;
+    w.params =
+        g->reduce_once ? ht_unit_params(&g->scenario->model, ht_draft_unit(g, unit)) : ht_draft_shard(g, unit)->padded;
     w.dtype = g->scenario->numerics.accumulate;
     int32_t op =
         ht_add_op(g->schedule, HT_OP_ACCUMULATE, lane, ht_draft_label(g, unit, mb), ht_add_work(g->schedule, &w));
-    ht_op_name(g->schedule, "A%d.%d", unit, mb);
+    ht_op_name(g->schedule, "A%d.%d", ht_draft_unit(g, unit), mb);
     enum ht_tier tier = tier_of(g, lane);
     ht_op_effect(g->schedule, sum, tier, HT_UPDATE);
     ht_op_effect(g->schedule, g->reduce_once ? g->full_grad[at] : g->grad_mb[at], tier, HT_NEED | HT_RELEASE);
@@ -201,7 +203,7 @@ int32_t ht_draft_step(struct ht_draft *g, int32_t lane, int32_t unit, int32_t n,
     for (int32_t u = unit; u < unit + n; u++) w.params += ht_draft_shard(g, u)->padded;
     if (g->n_mb > 1) w.grad_dtype = numerics->accumulate;
     int32_t op = ht_add_op(g->schedule, HT_OP_OPTIMIZER_STEP, lane, about, ht_add_work(g->schedule, &w));
-    ht_op_name(g->schedule, "%c%d", tier == HT_HOST ? 'O' : 'U', unit);
+    ht_op_name(g->schedule, "%c%d", tier == HT_HOST ? 'O' : 'U', about.unit);
     for (int32_t u = unit; u < unit + n; u++) {
         if (tier == HT_HOST || !g->cast[u])
             ht_op_effect(g->schedule, g->param[u], tier, g->fresh[u] ? HT_PRODUCE : HT_UPDATE);

@@ -131,12 +131,11 @@ static enum ht_status check_pipeline(const struct ht_scenario *scenario, const s
         return ht_fail(err, HT_INFEASIBLE,
                        "%s has %lld blocks for %lld stages (%d devices, v = %d, d = %d); expected at least one each",
                        m->name, (long long)m->layers, (long long)stages, p.ranks, p.v, p.d);
-    if (m->tied && p.ranks > 1)
-        return ht_fail(
-            err, HT_INFEASIBLE,
-            "%s ties its head to the token table, and a pipeline over %d devices has them on two of them; expected an "
-            "untied model",
-            m->name, p.ranks);
+    if (m->tied && p.ranks > 1 && y->offload)
+        return ht_fail(err, HT_INFEASIBLE,
+                       "%s ties its head to the token table, and a pipeline over %d devices has them on two of them, "
+                       "whose gradients would be added up in host memory; expected an untied model",
+                       m->name, p.ranks);
     if (p.order == HT_PIPE_INTERLEAVED && p.micro_batches % p.ranks)
         return ht_fail(err, HT_INFEASIBLE,
                        "the interleaved order takes micro-batches in rounds of %d, one a device; there are %d", p.ranks,
@@ -243,7 +242,8 @@ static void add_lanes_of(struct ht_pipe *g, int32_t rank)
         l->grad_out = ht_pipe_add_lane(g, "grad out", HT_LANE_P2P, rank);
         l->grad_in = ht_pipe_add_lane(g, "grad in", HT_LANE_P2P, rank);
     }
-    if (g->d.layout->n_replicas > 1) l->reduce = ht_pipe_add_lane(g, "reduce", HT_LANE_COLLECTIVE, rank);
+    if (g->d.layout->n_replicas > 1 || (several && g->d.scenario->model.tied))
+        l->reduce = ht_pipe_add_lane(g, "reduce", HT_LANE_COLLECTIVE, rank);
     if (g->style->hooks.add_lanes) g->style->hooks.add_lanes(g, rank);
     for (int32_t q = g->n_backward - 1; q >= 0 && offloads; q--) {
         if (ht_pipe_backward_rank(&g->shape, q) != rank || g->stage_lane[q] >= 0) continue;
@@ -368,8 +368,9 @@ static void emit(struct ht_pipe *g)
         (events[k].begins ? begin_pass : end_pass)(g, rank, events[k].pass);
     }
     free(events);
-    for (int32_t u = g->d.n_units - 1; u >= 0 && g->d.layout->n_replicas > 1; u--) ht_pipe_all_reduce(g, u);
-    for (int32_t q = g->n_backward - 1; q >= 0 && !ht_pipe_offloads(g); q--) ht_pipe_step(g, q);
+    if (ht_pipe_offloads(g)) return;
+    for (int32_t u = g->d.n_units - 1; u >= 0; u--) ht_pipe_all_reduce(g, u);
+    for (int32_t q = g->n_backward - 1; q >= 0; q--) ht_pipe_step(g, q);
 }
 
 /* ---- the whole ------------------------------------------------------------------------------------------------- */
@@ -379,16 +380,19 @@ static void add_rows(struct ht_pipe *g)
 {
     bool offloads = ht_pipe_offloads(g);
     enum ht_tier tier = offloads ? HT_HOST : HT_DEVICE;
-    g->holder = HT_NEW_ARRAY(int32_t, g->d.n_units);
-    g->maker = HT_NEW_ARRAY(int32_t, g->d.n_units);
+    int32_t head = ht_pipe_head(g);
+    g->holder = HT_NEW_ARRAY(int32_t, g->d.n_units + 1);
+    g->maker = HT_NEW_ARRAY(int32_t, g->d.n_units + 1);
     for (int32_t u = 0; u < g->d.n_units; u++) {
         g->holder[u] = ht_pipe_rank(g, ht_pipe_owner(g, u));
         g->maker[u] = ht_pipe_rank(g, ht_pipe_forward_rank(&g->shape, g->stage_of[u] / g->shape.d));
     }
+    g->holder[g->d.n_units] = g->holder[head];
+    if (g->d.scenario->model.tied && g->holder[0] != g->holder[head]) g->d.table = g->d.n_units;
     g->d.holder = g->holder;
     g->d.maker = g->maker;
     ht_draft_add_rows(&g->d);
-    for (int32_t u = 0; u < g->d.n_units; u++) {
+    for (int32_t u = 0; u < g->d.n_units + (g->d.table > 0); u++) {
         ht_draft_place(&g->d, g->d.param[u], tier);
         ht_draft_place_states(&g->d, u, tier);
         if (offloads) ht_draft_place(&g->d, g->d.grad[u], tier);

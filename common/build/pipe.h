@@ -27,7 +27,9 @@
  *     verdict, agree                         whether the iteration was good: of the rank, and of all (common/build/control.h)
  *
  * Several pipelines, of the same or of different depth, share the batch (common/build/layout.h). Each is a draft; once all
- * passes are there, a unit's gradients are all-reduced over the ranks that hold it, units falling:
+ * passes are there, a unit's gradients are all-reduced over the ranks that hold it, units falling. A tied table that the
+ * embedding has on one rank and the head on another is held by both, whole unit 0 with its states, and its gradients are
+ * added up in the same way, also of one pipeline (Megatron-LM's embedding group: Shoeybi et al., "Megatron-LM", 2019):
  *
  *     reduce   AR(L+1) AR(L) ..               the one order of all pipelines; each starts when its sum is there
  *
@@ -83,7 +85,7 @@ struct ht_pipe_style {
 };
 
 /* HT_INFEASIBLE, with one line, when the scenario has too few blocks for the stages, micro-batches that the order cannot
-   take, a tied table on two ranks, or asks for an exact undo of steps that keep no log. HT_BAD_INPUT for blocks that are
+   take, a tied table on two ranks of pipelines that offload, or asks for an exact undo of steps that keep no log. HT_BAD_INPUT for blocks that are
    not the stages' or the model's. */
 enum ht_status ht_pipe_check(const struct ht_scenario *scenario, const struct ht_pipe_style *style,
                              struct ht_error *err);

@@ -22,7 +22,7 @@ struct ht_pipe {
     struct ht_control control; /* of the graph */
     int32_t *first;      /* [n_backward + 1] first unit of a backward stage */
     int32_t *stage_of;   /* [n_units] backward stage */
-    int32_t *holder, *maker; /* [n_units], the draft's */
+    int32_t *holder, *maker; /* [n_units + 1], the draft's */
     struct ht_lanes *lanes;  /* [ranks] */
     int32_t *stage_lane; /* [n_backward] where its optimizer runs; -1: not there yet */
     int32_t *serve;      /* [ranks * ranks]: lane of the owner that the reader has, or -1 */
@@ -84,8 +84,8 @@ struct ht_pipe_message ht_pipe_message(struct ht_pipe *g, int32_t from, int32_t 
                                        int32_t tensor, char letter, int32_t after);
 void ht_pipe_offload(struct ht_pipe *g, int32_t q);
 
-/* pipe_moves.c. Appends this pipeline's member of AR(u): the unit's gradients of all pipelines are added up where each has
-   its own. */
+/* pipe_moves.c. Appends this pipeline's members of AR(u): the unit's gradients of all pipelines, and of a tied table those of
+   embedding and head, are added up where each has its own. Nothing where there is but one. */
 void ht_pipe_all_reduce(struct ht_pipe *g, int32_t unit);
 
 /* pipe_passes.c: the optimizer's step of a backward stage, where its sums are. */

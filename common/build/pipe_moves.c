@@ -93,26 +93,47 @@ void ht_pipe_offload(struct ht_pipe *g, int32_t q)
     ht_op_name(g->d.schedule, "G%d", q);
 }
 
-/* ---- several pipelines ------------------------------------------------------------------------------------------ */
+/* ---- gradients of several ranks -------------------------------------------------------------------------------- */
 
-/* Does this member take its node's NIC? The group's first real device there does, if the group is on several nodes. */
-static bool crosses(const struct ht_pipe *g, int32_t rank, int32_t unit)
+/* Lists the graph's ranks that have a gradient of a unit, ascending: one of each pipeline, and of a tied table the
+   head's, too. Returns how many. */
+static int32_t find_holders(const struct ht_pipe *g, int32_t unit, int32_t *ranks)
+{
+    int32_t n = 0;
+    for (int32_t k = 0; k < g->d.layout->n_replicas; k++) {
+        int32_t head = ht_pipe_holder(g, k, ht_pipe_head(g));
+        ranks[n++] = ht_pipe_holder(g, k, unit);
+        if (unit == 0 && g->d.scenario->model.tied && head != ranks[n - 1]) ranks[n++] = head;
+    }
+    return n;
+}
+
+/* Does a member take its node's NIC? The group's first real device there does, if the group is on several nodes. */
+static bool crosses(const struct ht_pipe *g, int32_t rank, const int32_t *ranks, int32_t n)
 {
     const int32_t *node = g->d.schedule->rank_node;
     bool elsewhere = false;
-    for (int32_t k = 0; k < g->d.layout->n_replicas; k++) {
-        int32_t other = ht_pipe_holder(g, k, unit);
-        if (other < rank && node[other] == node[rank] && !g->d.ports[other].emulated) return false;
-        elsewhere |= node[other] != node[rank];
+    for (int32_t i = 0; i < n; i++) {
+        if (ranks[i] < rank && node[ranks[i]] == node[rank] && !g->d.ports[ranks[i]].emulated) return false;
+        elsewhere |= node[ranks[i]] != node[rank];
     }
     return elsewhere;
 }
 
 void ht_pipe_all_reduce(struct ht_pipe *g, int32_t unit)
 {
-    ht_pipe_turn(g, ht_pipe_owner(g, unit));
-    ht_zero_all_reduce(&g->d, unit, crosses(g, g->d.rank, unit));
-    ht_op_match(g->d.schedule, g->match++);
+    const struct ht_replica *own = ht_pipe_replica(g);
+    int32_t *ranks = HT_NEW_ARRAY(int32_t, 2 * g->d.layout->n_replicas), n = find_holders(g, unit, ranks);
+    for (int32_t i = 0, index = unit; i < n && n > 1; i++) {
+        int32_t rank = ranks[i] - own->first_rank;
+        if (rank < 0 || rank >= own->n_ranks) continue;
+        ht_pipe_turn(g, rank);
+        ht_zero_all_reduce(&g->d, index, n, crosses(g, ranks[i], ranks, n));
+        ht_op_match(g->d.schedule, g->match);
+        index = g->d.table;
+    }
+    g->match++;
+    free(ranks);
 }
 
 /* ---- messages -------------------------------------------------------------------------------------------------- */

@@ -155,6 +155,7 @@ static void head(struct ht_pipe *g, int32_t rank, int64_t n, const struct ht_pip
     backward(g, rank, x, u);
     drop_head(g, rank, n);
     accumulate(g, rank, x, u);
+    if (g->d.table) accumulate(g, rank, x, g->d.table);
 }
 
 void ht_pipe_backward_pass(struct ht_pipe *g, int32_t rank, int64_t n)
@@ -180,4 +181,7 @@ void ht_pipe_step(struct ht_pipe *g, int32_t q)
     ht_pipe_turn(g, rank);
     ht_draft_step(&g->d, offloads ? g->stage_lane[q] : g->d.lanes->compute, begin, g->first[q + 1] - begin, !offloads);
     ht_op_name(g->d.schedule, "%c%d", offloads ? 'O' : 'U', q);
+    if (!g->d.table || !ht_pipe_has_head(g, q)) return;
+    ht_draft_step(&g->d, g->d.lanes->compute, g->d.table, 1, true);
+    ht_op_name(g->d.schedule, "U%d.wte", q);
 }

@@ -47,11 +47,10 @@ static int64_t traffic(const struct ht_draft *g, int32_t unit, bool takes_part)
 }
 
 static void collective(struct ht_draft *g, enum ht_op_kind kind, int32_t lane, int32_t unit, enum ht_dtype dtype,
-                       int64_t sent, bool crosses)
+                       int64_t sent, int32_t members, bool crosses)
 {
     struct ht_schedule *s = g->schedule;
-    struct ht_work w = {
-        .kind = kind, .where = HT_LANE_COLLECTIVE, .tp = 1, .ranks = g->layout->n_replicas, .grad_dtype = dtype};
+    struct ht_work w = {.kind = kind, .where = HT_LANE_COLLECTIVE, .tp = 1, .ranks = members, .grad_dtype = dtype};
     w.bytes = sent * ht_dtype_bytes(dtype);
     /* About no micro-batch: the ranks' are different ones. */
     ht_add_op(s, kind, lane, ht_draft_label(g, unit, -1), ht_add_work(s, &w));
@@ -65,7 +64,7 @@ void ht_zero_gather(struct ht_draft *g, int32_t unit, int32_t mb)
     bool takes_part = mb < g->own_mb;
     if (g->gathered[unit]) return;
     collective(g, HT_OP_ALL_GATHER, g->lanes->gather, unit, g->scenario->numerics.param, traffic(g, unit, takes_part),
-               g->ports[g->rank].leads);
+               g->layout->n_ranks, g->ports[g->rank].leads);
     ht_op_name(s, "AG%d", unit);
     ht_op_after(s, g->ahead);
     if (g->cast[unit]) ht_op_effect(s, g->master[unit], HT_DEVICE, HT_NEED);
@@ -83,7 +82,7 @@ void ht_zero_reduce(struct ht_draft *g, int32_t unit, int32_t mb)
     if (once && own && mb) g->computed = ht_draft_accumulate(g, g->lanes->compute, unit, mb);
     if (once && mb + 1 < g->n_mb) return;
     collective(g, HT_OP_REDUCE_SCATTER, g->lanes->reduce, unit, once ? n->accumulate : n->reduce,
-               traffic(g, unit, whole >= 0), g->ports[g->rank].leads);
+               traffic(g, unit, whole >= 0), g->layout->n_ranks, g->ports[g->rank].leads);
     if (g->n_mb > 1 && !once)
         ht_op_name(s, "RS%d.%d", unit, mb);
     else
@@ -92,16 +91,17 @@ void ht_zero_reduce(struct ht_draft *g, int32_t unit, int32_t mb)
     ht_op_effect(s, mb && !once ? g->grad_mb[at] : g->grad[unit], HT_DEVICE, HT_PRODUCE);
 }
 
-void ht_zero_all_reduce(struct ht_draft *g, int32_t unit, bool crosses)
+void ht_zero_all_reduce(struct ht_draft *g, int32_t unit, int32_t members, bool crosses)
 {
     const struct ht_numerics *n = &g->scenario->numerics;
     collective(g, HT_OP_ALL_REDUCE, g->lanes->reduce, unit, g->n_mb > 1 ? n->accumulate : n->reduce,
-               ht_all_reduce_elements(g->scenario, unit, g->layout->n_replicas), crosses);
-    ht_op_name(g->schedule, "AR%d", unit);
+               ht_all_reduce_elements(g->scenario, ht_draft_unit(g, unit), members), members, crosses);
+    ht_op_name(g->schedule, "AR%d", ht_draft_unit(g, unit));
     ht_op_effect(g->schedule, g->grad[unit], HT_DEVICE, HT_UPDATE);
 }
 
 void ht_draft_all_reduce(struct ht_draft *g, int32_t unit)
 {
-    if (g->layout->n_replicas > 1 && !g->sharded) ht_zero_all_reduce(g, unit, g->ports[g->rank].leads);
+    int32_t n = g->layout->n_replicas;
+    if (n > 1 && !g->sharded) ht_zero_all_reduce(g, unit, n, g->ports[g->rank].leads);
 }

@@ -17,6 +17,7 @@ enum kind {
     B_BACKWARD,
     H_FORWARD,
     H_BACKWARD,
+    ZERO,
     ROUND,
     SUM,
     ADAMW,
@@ -65,6 +66,9 @@ static void perform(void *arg)
         break;
     case H_BACKWARD:
         k->head_backward(NULL, &c->args, in[0], in[1], in[2], in[3], in[4], out[0], out[1], out[2], out[3]);
+        break;
+    case ZERO:
+        k->zero(NULL, out[0], c->n);
         break;
     case ROUND:
         k->round_copy(NULL, NULL, in[0], out[0], c->types[0], c->n);
@@ -146,6 +150,11 @@ static void head_backward(void *device, const struct ht_unit_args *args, const v
                                  .args = *args,
                                  .in = {params, wte, x, act, dlogits},
                                  .out = {dx, grad, dwte, workspace}});
+}
+
+static void zero(void *device, void *at, int64_t bytes)
+{
+    launch(device, (struct call){.kind = ZERO, .out = {at}, .n = bytes});
 }
 
 static void round_copy(void *device, struct ht_pool *pool, const float *from, void *to, enum ht_dtype type, int64_t n)
@@ -230,6 +239,7 @@ const struct ht_kernels fake_cuda_kernels = {
     .head_forward = head_forward,
     .head_backward = head_backward,
     .copy = kernel_copy,
+    .zero = zero,
     .round_copy = round_copy,
     .grad_sum = grad_sum,
     .adamw = adamw,

@@ -547,13 +547,6 @@ static void wrong_micro_batch(struct graph *g)
 {
     g->s->ops[0].label.micro_batch = 1;
 }
-static void untied_by_mistake(struct graph *g)
-{
-    for (int32_t op = 0; op < g->s->n_ops; op++)
-        if (g->s->ops[op].kind == HT_OP_BACKWARD && g->s->ops[op].label.unit == 0)
-            for (int64_t e = g->s->effects_begin[op]; e < g->s->effects_begin[op + 1]; e++)
-                if (g->s->effects[e].tensor == g->grad[0]) g->s->effects[e].flags = HT_PRODUCE;
-}
 static void momentless(struct graph *g)
 {
     for (int32_t u = 0; u < UNITS; u++) g->s->tensors[g->m[u][0]].class = HT_STAGING;
@@ -575,9 +568,25 @@ START_TEST(test_refusals)
     expect_refusal(beyond_model, "units 0 to 4 of a model with 4");
     expect_refusal(long_sequence, "sequence 25 (the longest is 24)");
     expect_refusal(wrong_micro_batch, "micro-batch 1 of 1");
-    expect_refusal(untied_by_mistake, "no effect writes the grad of unit 0");
     expect_refusal(momentless, "updates no momentum in device memory");
     expect_refusal(copy_from_nowhere, "reads it nowhere else");
+}
+END_TEST
+
+/* The embedding begins a gradient that the head has begun: the backend would take it for a row of its own. */
+START_TEST(test_table_begun_twice)
+{
+    struct variant v = {.n_mb = 1, .tied = true};
+    struct ht_error err = {0};
+    struct graph g;
+    build(&g, &v);
+    for (int32_t op = 0; op < g.s->n_ops; op++)
+        if (g.s->ops[op].kind == HT_OP_BACKWARD && g.s->ops[op].label.unit == 0)
+            for (int64_t e = g.s->effects_begin[op]; e < g.s->effects_begin[op + 1]; e++)
+                if (g.s->effects[e].tensor == g.grad[0]) g.s->effects[e].flags = HT_PRODUCE;
+    ck_assert_int_eq(ht_schedule_verify(g.s, &err, NULL), HT_FAILED);
+    ck_assert_msg(strstr(err.text, "grad"), "%s", err.text);
+    ht_schedule_destroy(g.s);
 }
 END_TEST
 
@@ -624,6 +633,7 @@ int main(void)
     tcase_add_test(tc, test_with_pinned_cores);
     tcase_add_test(tc, test_validate_sees_a_nan);
     tcase_add_test(tc, test_refusals);
+    tcase_add_test(tc, test_table_begun_twice);
     tcase_add_test(tc, test_models_and_numerics_refused);
     tcase_add_test(tc, test_split);
     suite_add_tcase(s, tc);
