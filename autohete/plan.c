@@ -27,13 +27,11 @@
 
 #include "common/base/array.h"
 #include "common/base/units.h"
-#include "common/exec/sim.h"
-#include "common/schedule/verify.h"
+#include "common/plan/candidate.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
-enum { ROUNDS = 64, SIM_ITERATIONS = 3 };
+enum { ROUNDS = 64 };
 
 struct planner {
     const struct ht_system *self;
@@ -66,113 +64,50 @@ static struct ht_plan plan_of(const struct outcome *r, int64_t ahead)
     return plan;
 }
 
-/* ---- the proof ------------------------------------------------------------------------------------------------- */
+/* ---- proof and simulation -------------------------------------------------------------------------------------- */
 
-/* Lowers a capacity by what the space lacked, and at least so far that this plan's own figure is excluded. */
-static void lower(int64_t *capacity, const struct ht_footprint *space, int64_t had, int64_t planned)
+/* Lowers a capacity by what a space lacked, and at least so far that this plan's own figure is excluded. */
+static void lower(int64_t *capacity, int64_t short_bytes, int64_t planned)
 {
-    if (space->fits) return;
-    int64_t by_proof = *capacity - (space->peak_bytes - had);
-    *capacity = by_proof < planned ? by_proof : planned - 1;
+    if (short_bytes > 0) *capacity = *capacity - short_bytes < planned ? *capacity - short_bytes : planned - 1;
 }
 
-/* The space of that tier that lacks most; all ranks have the same plan. */
-static int32_t tightest(const struct ht_schedule *s, const struct ht_verdict *v, enum ht_tier tier)
-{
-    int32_t worst = ht_space(s, tier, 0);
-    for (int32_t rank = 1; rank < s->n_ranks; rank++) {
-        int32_t space = ht_space(s, tier, rank);
-        if (v->spaces[space].peak_bytes - s->capacity_bytes[space] >
-            v->spaces[worst].peak_bytes - s->capacity_bytes[worst])
-            worst = space;
-    }
-    return worst;
-}
-
-/* Builds and verifies; HT_INFEASIBLE leaves tightened capacities in r->f. */
-static enum ht_status prove(const struct planner *q, struct outcome *r, struct ht_error *err)
-{
-    struct ht_plan plan = plan_of(r, 1);
-    struct ht_schedule *s = NULL;
-    struct ht_verdict v = {0};
-    enum ht_status status = autohete_build(q->self, q->scenario, &plan, err, &s);
-    if (status == HT_OK) status = ht_schedule_verify(s, err, &v);
-    if (status == HT_INFEASIBLE) {
-        int32_t device = tightest(s, &v, HT_DEVICE), host = tightest(s, &v, HT_HOST);
-        lower(&r->f.device_capacity_bytes, &v.spaces[device], s->capacity_bytes[device],
-              autohete_device_bytes(&r->f, q->form, r->s));
-        lower(&r->f.host_capacity_bytes, &v.spaces[host], s->capacity_bytes[host], autohete_host_bytes(&r->f, r->s));
-    }
-    ht_verdict_free(&v);
-    ht_schedule_destroy(s);
-    return status;
-}
-
-/* Eq. 6 with this placement of embedding and head; in the mended form until its schedule fits. */
-static enum ht_status choose(const struct planner *q, int64_t e, struct ht_error *err, struct outcome *r)
-{
-    *r = (struct outcome){.e = e, .s = q->box.lower};
-    enum ht_status status = autohete_measure(q->scenario, q->costs, e, err, &r->f);
-    if (status != HT_OK || q->form == AUTOHETE_LITERAL) {
-        return status == HT_OK && !q->forced ? autohete_solve(&r->f, q->form, &q->box, err, &r->s) : status;
-    }
-    if (q->forced) return prove(q, r, err);
-    struct ht_error why = {0};
-    for (r->rounds = 0; r->rounds < ROUNDS; r->rounds++) {
-        status = autohete_solve(&r->f, q->form, &q->box, err, &r->s);
-        if (status == HT_INFEASIBLE && why.status == HT_INFEASIBLE) *err = why; /* the proof says it better */
-        if (status != HT_OK) return status;
-        status = prove(q, r, &why);
-        if (status != HT_INFEASIBLE) {
-            if (status != HT_OK) *err = why;
-            return status;
-        }
-    }
-    *err = why;
-    return HT_INFEASIBLE;
-}
-
-static enum ht_status decide(const struct planner *q, int64_t e, struct ht_error *err, struct outcome *r)
-{
-    enum ht_status status = choose(q, e, err, r);
-    if (status == HT_OK) r->planned_ns = autohete_iteration_ns(&r->f, q->form, r->s) + r->f.const_ns;
-    return status;
-}
-
-/* ---- fine-tuning ----------------------------------------------------------------------------------------------- */
-
-/* Simulated time of a steady iteration; HT_INFEASIBLE when the schedule does not fit. The mended form's was proved
-   before, and `ahead` only adds edges that the safe sequence keeps to anyway. */
-static enum ht_status simulate(const struct planner *q, const struct outcome *r, int64_t ahead, struct ht_error *err,
+/* Proves the schedule of this plan and simulates a steady iteration of it. HT_INFEASIBLE leaves tightened capacities in
+   r->f in the mended form. */
+static enum ht_status simulate(const struct planner *q, struct outcome *r, int64_t ahead, struct ht_error *err,
                                int64_t *ns)
 {
     struct ht_plan plan = plan_of(r, ahead);
-    struct ht_schedule *s = NULL;
-    struct ht_trace *trace = NULL;
-    int64_t *cost_ns = NULL;
-    bool emulated = ht_cluster_gpu_of(q->scenario->cluster, 0)->cores > 0;
-    struct ht_sim_options options = {.iterations = SIM_ITERATIONS, .issue_ahead = emulated ? 0 : 2};
-    enum ht_status status = autohete_build(q->self, q->scenario, &plan, err, &s);
-    if (status == HT_OK && q->form == AUTOHETE_LITERAL) status = ht_schedule_verify(s, err, NULL);
-    if (status == HT_OK) {
-        cost_ns = HT_NEW_ARRAY(int64_t, s->n_ops);
-        status = ht_profile_costs(q->costs, s, cost_ns, err);
+    struct ht_candidate x;
+    enum ht_status status = ht_candidate_prove(q->self, q->scenario, &plan, err, &x);
+    if (status == HT_OK) status = ht_candidate_simulate(&x, q->scenario, q->costs, err, ns);
+    if (status == HT_INFEASIBLE && q->form == AUTOHETE_MENDED) {
+        lower(&r->f.device_capacity_bytes, ht_candidate_short_bytes(&x, HT_DEVICE),
+              autohete_device_bytes(&r->f, q->form, r->s));
+        lower(&r->f.host_capacity_bytes, ht_candidate_short_bytes(&x, HT_HOST), autohete_host_bytes(&r->f, r->s));
     }
-    if (status == HT_OK) status = ht_sim_run(s, cost_ns, &options, err, &trace);
-    if (status == HT_OK)
-        *ns = (trace->iteration_end_ns[SIM_ITERATIONS - 1] - trace->iteration_end_ns[0]) / (SIM_ITERATIONS - 1);
-    ht_trace_destroy(trace);
-    free(cost_ns);
-    ht_schedule_destroy(s);
+    ht_candidate_free(&x);
     return status;
 }
 
-/* Fills in how long the plan takes. The literal form's plan may not fit: then only its own model says. */
-static enum ht_status rate(const struct planner *q, struct outcome *r, struct ht_error *err)
+/* Solves eq. 6 with this placement of embedding and head; in the mended form until its schedule fits. The literal form's
+   may not: then only its own model says how long it takes. */
+static enum ht_status choose(const struct planner *q, int64_t e, struct ht_error *err, struct outcome *r)
 {
-    enum ht_status status = simulate(q, r, 1, err, &r->simulated_ns);
-    r->fits = status == HT_OK;
-    return status == HT_INFEASIBLE && q->form == AUTOHETE_LITERAL ? HT_OK : status;
+    bool literal = q->form == AUTOHETE_LITERAL;
+    struct ht_error why = {0};
+    *r = (struct outcome){.e = e, .s = q->box.lower};
+    enum ht_status status = autohete_measure(q->scenario, q->costs, e, err, &r->f);
+    if (status != HT_OK) return status;
+    do {
+        if (!q->forced) status = autohete_solve(&r->f, q->form, &q->box, err, &r->s);
+        if (status != HT_OK) break;
+        status = simulate(q, r, 1, &why, &r->simulated_ns);
+        r->fits = status == HT_OK;
+    } while (status == HT_INFEASIBLE && !literal && !q->forced && ++r->rounds < ROUNDS);
+    if (status != HT_OK && status == why.status) *err = why; /* the proof says it better than eq. 6 */
+    r->planned_ns = autohete_iteration_ns(&r->f, q->form, r->s) + r->f.const_ns;
+    return literal && why.status == HT_INFEASIBLE ? HT_OK : status;
 }
 
 static bool is_faster(const struct outcome *a, const struct outcome *b)
@@ -182,16 +117,12 @@ static bool is_faster(const struct outcome *a, const struct outcome *b)
 }
 
 /* Doubles `ahead` as long as that shortens the iteration by a thousandth at least. */
-static enum ht_status fine_tune(const struct planner *q, const struct outcome *r, struct ht_error *err, int64_t *ahead)
+static enum ht_status fine_tune(const struct planner *q, struct outcome *r, struct ht_error *err, int64_t *ahead)
 {
-    int64_t best_ns = 0, fetched = r->s.p - (r->s.p == r->s.o); /* block L keeps its parameters */
-    *ahead = 1;
-    if (fetched <= 0 || autohete_sync_ns(&r->f, AUTOHETE_MENDED, r->s) == 0) return HT_OK; /* nothing stalls */
+    int64_t best_ns = r->simulated_ns, fetched = r->s.p - (r->s.p == r->s.o); /* block L keeps its parameters */
     enum ht_status status = HT_OK;
-    if (r->fits)
-        best_ns = r->simulated_ns; /* rated already */
-    else
-        status = simulate(q, r, 1, err, &best_ns);
+    *ahead = 1;
+    if (!r->fits || fetched <= 0 || autohete_sync_ns(&r->f, AUTOHETE_MENDED, r->s) == 0) return HT_OK; /* nothing stalls */
     for (int64_t a = 2; status == HT_OK && a <= r->f.layers; a *= 2) {
         int64_t ns = 0;
         status = simulate(q, r, a, err, &ns);
@@ -199,7 +130,7 @@ static enum ht_status fine_tune(const struct planner *q, const struct outcome *r
         best_ns = ns;
         *ahead = a;
     }
-    return status == HT_INFEASIBLE ? HT_OK : status; /* the literal form may not fit: the harness will say so */
+    return status;
 }
 
 /* ---- the plan -------------------------------------------------------------------------------------------------- */
@@ -276,8 +207,7 @@ enum ht_status autohete_plan(const struct ht_system *self, const struct ht_scena
     for (int64_t e = 0; e <= 1 && (status == HT_OK || status == HT_INFEASIBLE); e++) {
         struct outcome r;
         if (forced_e >= 0 && e != forced_e) continue;
-        status = decide(&q, e, err, &r);
-        if (status == HT_OK && forced_e < 0) status = rate(&q, &r, err);
+        status = choose(&q, e, err, &r);
         if (status != HT_OK || (found && !is_faster(&r, &best))) continue;
         best = r;
         found = true;

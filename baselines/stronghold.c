@@ -41,8 +41,7 @@
 #include "baselines/baselines.h"
 #include "baselines/passes.h"
 
-#include "common/base/units.h"
-#include "common/schedule/verify.h"
+#include "common/plan/candidate.h"
 
 #include <stdio.h>
 
@@ -192,28 +191,6 @@ static struct ht_plan plan_of(int64_t c, int64_t m, int64_t e)
     return p;
 }
 
-/* Asks the verifier what the plan's safe sequence needs on the fullest device, and whether every device holds it. Gives
-   the verifier's words otherwise; HT_FAILED is a bug of the builder. */
-static enum ht_status fits_device(const struct ht_system *self, const struct ht_scenario *scenario,
-                                  const struct ht_plan *p, struct ht_error *err, bool *fits, int64_t *need_bytes)
-{
-    struct ht_schedule *s = NULL;
-    struct ht_verdict verdict = {0};
-    enum ht_status status = build(self, scenario, p, err, &s);
-    if (status) return status;
-    status = ht_schedule_verify(s, err, &verdict);
-    *fits = status == HT_OK || status == HT_INFEASIBLE;
-    *need_bytes = 0;
-    for (int32_t rank = 0; verdict.spaces && rank < s->n_ranks; rank++) {
-        const struct ht_footprint *space = &verdict.spaces[ht_space(s, HT_DEVICE, rank)];
-        *fits = *fits && space->fits;
-        if (space->peak_bytes > *need_bytes) *need_bytes = space->peak_bytes;
-    }
-    ht_verdict_free(&verdict);
-    ht_schedule_destroy(s);
-    return status == HT_FAILED ? HT_FAILED : HT_OK;
-}
-
 /* A window, and device bytes that its safe sequence and that of one block more need; 0: not asked. */
 struct window {
     int64_t m, need_bytes, next_bytes;
@@ -228,11 +205,12 @@ static enum ht_status largest_window(const struct ht_system *self, const struct 
     while (low < high) {
         int64_t mid = low + (high - low + 1) / 2;
         struct ht_plan p = plan_of(c, mid, e);
-        bool fits = false;
-        int64_t need = 0;
-        enum ht_status status = fits_device(self, scenario, &p, err, &fits, &need);
-        if (status) return status;
-        *(fits ? &w->need_bytes : &w->next_bytes) = need;
+        struct ht_candidate x;
+        enum ht_status status = ht_candidate_prove(self, scenario, &p, err, &x);
+        bool proved = x.verdict.spaces, fits = ht_candidate_short_bytes(&x, HT_DEVICE) == 0;
+        *(fits ? &w->need_bytes : &w->next_bytes) = ht_candidate_peak_bytes(&x, HT_DEVICE);
+        ht_candidate_free(&x);
+        if (!proved) return status;
         if (fits)
             low = mid;
         else

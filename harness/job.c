@@ -2,6 +2,7 @@
 
 #include "common/base/array.h"
 #include "common/build/layout.h"
+#include "common/plan/candidate.h"
 #include "common/schedule/bound.h"
 #include "common/schedule/file.h"
 #include "harness/engine.h"
@@ -97,12 +98,11 @@ static enum ht_status load_graph(const struct ht_options *o, struct ht_error *er
     return status == HT_OK ? make_profile(o, err, job) : status;
 }
 
-/* On a real accelerator a few ops are queued behind the running one. */
 static int32_t issue_ahead_of(const struct ht_options *o, const struct ht_job *job)
 {
     if (o->issue_ahead >= 0) return (int32_t)o->issue_ahead;
     const struct ht_cluster *cluster = ht_job_cluster(job);
-    return cluster && cluster->n_gpus && ht_cluster_gpu_of(cluster, 0)->cores == 0 ? 2 : 0;
+    return cluster && cluster->n_gpus ? ht_issue_ahead(cluster) : 0;
 }
 
 static enum ht_status verify(const struct ht_options *o, struct ht_error *err, struct ht_job *job)

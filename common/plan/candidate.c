@@ -1,0 +1,64 @@
+#include "common/plan/candidate.h"
+
+#include "common/base/array.h"
+#include "common/exec/sim.h"
+
+#include <stdlib.h>
+
+enum { ITERATIONS = 3 }; /* simulated; the first one starts cold */
+
+enum ht_status ht_candidate_prove(const struct ht_system *system, const struct ht_scenario *scenario,
+                                  const struct ht_plan *plan, struct ht_error *err, struct ht_candidate *out)
+{
+    *out = (struct ht_candidate){0};
+    enum ht_status status = system->build(system, scenario, plan, err, &out->schedule);
+    return status ? status : ht_schedule_verify(out->schedule, err, &out->verdict);
+}
+
+void ht_candidate_free(struct ht_candidate *x)
+{
+    ht_verdict_free(&x->verdict);
+    ht_schedule_destroy(x->schedule);
+    *x = (struct ht_candidate){0};
+}
+
+int64_t ht_candidate_peak_bytes(const struct ht_candidate *x, enum ht_tier tier)
+{
+    int64_t most = 0;
+    for (int32_t rank = 0; x->verdict.spaces && rank < x->schedule->n_ranks; rank++) {
+        int64_t bytes = x->verdict.spaces[ht_space(x->schedule, tier, rank)].peak_bytes;
+        if (bytes > most) most = bytes;
+    }
+    return most;
+}
+
+int64_t ht_candidate_short_bytes(const struct ht_candidate *x, enum ht_tier tier)
+{
+    int64_t most = 0;
+    for (int32_t rank = 0; x->verdict.spaces && rank < x->schedule->n_ranks; rank++) {
+        int32_t space = ht_space(x->schedule, tier, rank);
+        int64_t bytes = ht_footprint_short_bytes(&x->verdict.spaces[space], x->schedule->capacity_bytes[space]);
+        if (bytes > most) most = bytes;
+    }
+    return most;
+}
+
+enum ht_status ht_candidate_simulate(const struct ht_candidate *x, const struct ht_scenario *scenario,
+                                     const struct ht_profile *profile, struct ht_error *err, int64_t *iteration_ns)
+{
+    struct ht_sim_options options = {.iterations = ITERATIONS, .issue_ahead = ht_issue_ahead(scenario->cluster)};
+    struct ht_trace *trace = NULL;
+    int64_t *cost_ns = HT_NEW_ARRAY(int64_t, x->schedule->n_ops);
+    enum ht_status status = ht_profile_costs(profile, x->schedule, cost_ns, err);
+    if (!status) status = ht_sim_run(x->schedule, cost_ns, &options, err, &trace);
+    if (!status)
+        *iteration_ns = (trace->iteration_end_ns[ITERATIONS - 1] - trace->iteration_end_ns[0]) / (ITERATIONS - 1);
+    ht_trace_destroy(trace);
+    free(cost_ns);
+    return status;
+}
+
+int32_t ht_issue_ahead(const struct ht_cluster *cluster)
+{
+    return ht_cluster_gpu_of(cluster, 0)->cores ? 0 : 2;
+}
