@@ -48,11 +48,11 @@ static struct per_param per_param_of(const struct ht_scenario *sc)
 {
     const struct ht_numerics *n = &sc->numerics;
     bool master = ht_numerics_has_master(n), several = ht_equal_rounds(sc) > 1;
-    struct per_param b = {.copy = ht_dtype_bytes(n->param), .state = 12, .grad = ht_dtype_bytes(n->grad)};
-    b.shared = master ? 0 : 4;
     bool logged = sc->control.mode == HT_CONTROL_ROLLBACK;
-    b.sum = several ? ht_dtype_bytes(n->accumulate) : 0;
-    int64_t grad = several ? b.sum : b.grad;
+    int64_t grad = ht_dtype_bytes(ht_stepped_gradient(n, ht_equal_rounds(sc)));
+    struct per_param b = {.copy = ht_dtype_bytes(n->param), .grad = ht_dtype_bytes(n->grad), .sum = several ? grad : 0};
+    b.shared = master ? 0 : b.copy;
+    b.state = ht_optimizer_state_bytes(n) + b.shared;
     /* 16 bit: the copy and the gradient never live together (14), unless sums outlast a micro-batch or gradients the
        step. */
     b.host = b.state + (!master ? grad : several || logged ? b.copy + grad : larger(b.copy, grad));

@@ -19,15 +19,13 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
                            struct ht_plan *out)
 {
     (void)profile, (void)err;
-    int64_t per_param = 8 + ht_dtype_bytes(scenario->numerics.param) + ht_dtype_bytes(scenario->numerics.grad) +
-                        (ht_numerics_has_master(&scenario->numerics) ? 4 : 0);
     *out = (struct ht_plan){.planned_bytes = {-1, 0, 0, 0}};
     if (ht_scenario_ranks(scenario) > 1)
         snprintf(out->why, sizeof(out->why), "ZeRO-3: nothing is offloaded, states are sharded over %lld devices",
                  (long long)ht_scenario_ranks(scenario));
     else
         snprintf(out->why, sizeof(out->why), "nothing is offloaded");
-    out->planned_bytes[HT_DEVICE] = per_param * ht_equal_params(scenario);
+    out->planned_bytes[HT_DEVICE] = ht_model_state_bytes(&scenario->numerics) * ht_equal_params(scenario);
     ht_plan_set(out, "c", ht_setting(settings, "c", self->variant ? scenario->model.layers : 0));
     return HT_OK;
 }

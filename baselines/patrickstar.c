@@ -185,8 +185,8 @@ static int64_t *unit_elements(const struct ht_scenario *scenario)
    not overwrite parameters, the gradient. The paper's 12 in 16 bit. */
 static int64_t states_bytes(const struct ht_scenario *scenario)
 {
-    bool master = ht_numerics_has_master(&scenario->numerics), several = ht_equal_rounds(scenario) > 1;
-    return 8 + (master ? 4 : 0) + (!master || several ? 4 : 0);
+    bool own_gradient = !ht_numerics_has_master(&scenario->numerics) || ht_equal_rounds(scenario) > 1;
+    return ht_optimizer_state_bytes(&scenario->numerics) + (own_gradient ? 4 : 0);
 }
 
 /* Under rollback gradients wait for the verdict beside a log, and parameters that were made anew in place of theirs
@@ -418,7 +418,7 @@ static void place(struct build *b)
         b->pad[i] = padding(b, chunk_bytes(g->scenario, chunks->unused[i]));
         if (device) ht_draft_place(g, b->pad[i], HT_DEVICE);
         if (!device || (!b->master && states == HT_HOST)) ht_draft_place(g, b->pad[i], HT_HOST);
-        int32_t of_states = padding(b, chunks->unused[i] * (b->master ? 12 : 8));
+        int32_t of_states = padding(b, chunks->unused[i] * ht_optimizer_state_bytes(&g->scenario->numerics));
         ht_draft_place(g, of_states, states);
     }
 }

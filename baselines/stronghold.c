@@ -258,10 +258,9 @@ static void plan_bytes(const struct ht_scenario *scenario, int64_t m, int64_t e,
         bool end = ht_model_unit_kind(&scenario->model, u) != HT_UNIT_BLOCK;
         *(end ? &ends : u <= m ? &window : &rest) += ht_equal_shard(scenario, u);
     }
-    int64_t copies = ht_dtype_bytes(scenario->numerics.param) + ht_dtype_bytes(scenario->numerics.grad);
-    int64_t states = ht_numerics_has_master(&scenario->numerics) ? 12 : 8;
-    out->planned_bytes[HT_DEVICE] = (copies + states) * window + (copies + (e ? 0 : states)) * ends;
-    out->planned_bytes[HT_HOST] = (copies + states) * (rest + (e ? ends : 0)) * ht_scenario_ranks_per_node(scenario);
+    int64_t all = ht_model_state_bytes(&scenario->numerics), states = ht_optimizer_state_bytes(&scenario->numerics);
+    out->planned_bytes[HT_DEVICE] = all * window + (e ? all - states : all) * ends;
+    out->planned_bytes[HT_HOST] = all * (rest + (e ? ends : 0)) * ht_scenario_ranks_per_node(scenario);
 }
 
 /* Records what m and m_hide follow from. */

@@ -27,8 +27,7 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
                            struct ht_plan *out)
 {
     (void)profile, (void)err;
-    const struct ht_numerics *n = &scenario->numerics;
-    int64_t each = ht_dtype_bytes(n->param) + ht_dtype_bytes(n->grad) + (ht_numerics_has_master(n) ? 12 : 8);
+    int64_t each = ht_model_state_bytes(&scenario->numerics);
     *out =
         (struct ht_plan){.planned_bytes = {-1, -1, 0, 0}, .why = "fixed: everything on the host, a unit fetched ahead"};
     out->planned_bytes[HT_HOST] =

@@ -30,7 +30,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { HT_WARMUP = 2, HT_CACHES = 4, HT_FEWEST_BLOCKS = 2, HT_STATE_BYTES_PER_PARAM = 16 };
+enum { HT_WARMUP = 2, HT_CACHES = 4, HT_FEWEST_BLOCKS = 2 };
 
 #define HT_AMPLE_BYTES ((int64_t)1 << 50)
 
@@ -48,9 +48,9 @@ static int64_t cache_bytes(void)
     return bytes > 0 ? bytes : 32L << 20;
 }
 
-static int64_t blocks_to_run(const struct ht_model *m)
+static int64_t blocks_to_run(const struct ht_model *m, const struct ht_numerics *numerics)
 {
-    int64_t block_bytes = HT_STATE_BYTES_PER_PARAM * ht_unit_params(m, 1), want = HT_CACHES * cache_bytes();
+    int64_t block_bytes = ht_model_state_bytes(numerics) * ht_unit_params(m, 1), want = HT_CACHES * cache_bytes();
     int64_t n = (want + block_bytes - 1) / block_bytes;
     if (n < HT_FEWEST_BLOCKS) n = HT_FEWEST_BLOCKS;
     return n < m->layers ? n : m->layers;
@@ -298,7 +298,7 @@ static enum ht_status run(const struct ht_options *o, struct ht_error *err)
     if (status == HT_OK) status = ht_scenario_create(&request, err, &scenario);
     if (status != HT_OK) return status;
     small = scenario;
-    small.model.layers = x.blocks = blocks_to_run(&scenario.model);
+    small.model.layers = x.blocks = blocks_to_run(&scenario.model, &scenario.numerics);
     int64_t cores = ht_cluster_gpu_of(scenario.cluster, 0)->cores;
     status = ht_cpu_split_cores(cores ? (int)cores : 1, err, &x.split); /* 1: beside a GPU, for its lanes */
     if (status == HT_OK) status = measure(o, &small, &x.split, err, &x.samples);

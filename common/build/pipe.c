@@ -200,8 +200,8 @@ int64_t ht_pipe_host_bytes(const struct ht_scenario *sc, const struct ht_pipe_st
 {
     const struct ht_numerics *n = &sc->numerics;
     struct ht_pipe_shape p = ht_pipe_shape_of(sc, y);
-    int64_t sums = ht_dtype_bytes(ht_scenario_micro_batches(sc) > 1 ? n->accumulate : n->grad);
-    int64_t each = ht_dtype_bytes(n->param) + (ht_numerics_has_master(n) ? 12 : 8) + sums, most = 0;
+    int64_t each = ht_dtype_bytes(n->param) + ht_optimizer_state_bytes(n), most = 0;
+    each += ht_dtype_bytes(ht_stepped_gradient(n, ht_scenario_micro_batches(sc)));
     int64_t *node_bytes = HT_NEW_ARRAY(int64_t, sc->cluster->n_nodes);
     enum ht_undo_kind undo;
     bool logged = control_of(sc, y, &undo).mode == HT_CONTROL_ROLLBACK && undo != HT_UNDO_UNLOGGED;

@@ -45,6 +45,21 @@ bool ht_numerics_has_master(const struct ht_numerics *n)
     return n->param != HT_F32;
 }
 
+int64_t ht_optimizer_state_bytes(const struct ht_numerics *n)
+{
+    return ht_numerics_has_master(n) ? 12 : 8;
+}
+
+int64_t ht_model_state_bytes(const struct ht_numerics *n)
+{
+    return ht_dtype_bytes(n->param) + ht_dtype_bytes(n->grad) + ht_optimizer_state_bytes(n);
+}
+
+enum ht_dtype ht_stepped_gradient(const struct ht_numerics *n, int64_t micro_batches)
+{
+    return micro_batches > 1 ? n->accumulate : n->grad;
+}
+
 const char *ht_sub_op_name(enum ht_sub_op sub)
 {
     static const char *const names[] = {

@@ -69,6 +69,15 @@ int64_t ht_dtype_bytes(enum ht_dtype t);
 const char *ht_dtype_name(enum ht_dtype t);        /* "f32", "f16", "bf16" */
 bool ht_numerics_has_master(const struct ht_numerics *n); /* param is 16-bit, so an FP32 master copy exists */
 
+/* Returns the optimizer states of one parameter, in bytes: momentum and variance, and the FP32 master copy where there is
+   one. 12; in FP32 8. */
+int64_t ht_optimizer_state_bytes(const struct ht_numerics *n);
+/* Returns the model states of one parameter, in bytes: compute copy, gradient and optimizer states. 16 (Rajbhandari et al.,
+   "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC 2020, Sec. 3.1). */
+int64_t ht_model_state_bytes(const struct ht_numerics *n);
+/* Returns the type of the gradients that are stepped: of sums, where a rank has several micro-batches. */
+enum ht_dtype ht_stepped_gradient(const struct ht_numerics *n, int64_t micro_batches);
+
 static inline int64_t ht_model_units(const struct ht_model *m) { return m->layers + 2; }
 static inline int64_t ht_model_kv_heads(const struct ht_model *m) { return m->kv_heads ? m->kv_heads : m->heads; }
 /* K: width of the keys, and of the values, of one token. */

@@ -277,6 +277,13 @@ START_TEST(test_names_and_dtypes)
 {
     struct ht_numerics full = {HT_F32, HT_F32, HT_F32, HT_F32}, mixed = {HT_BF16, HT_BF16, HT_F32, HT_F32};
     ck_assert(!ht_numerics_has_master(&full) && ht_numerics_has_master(&mixed));
+    /* BF16 copy and gradient, FP32 master, momentum, variance: 2 + 2 + 12; in FP32 the copy is the master: 4 + 4 + 8. */
+    ck_assert_int_eq(ht_optimizer_state_bytes(&mixed), 12);
+    ck_assert_int_eq(ht_optimizer_state_bytes(&full), 8);
+    ck_assert_int_eq(ht_model_state_bytes(&mixed), 16);
+    ck_assert_int_eq(ht_model_state_bytes(&full), 16);
+    ck_assert_int_eq(ht_stepped_gradient(&mixed, 1), HT_BF16);
+    ck_assert_int_eq(ht_stepped_gradient(&mixed, 2), HT_F32);
     ck_assert_str_eq(ht_dtype_name(HT_BF16), "bf16");
     ck_assert_int_eq(ht_dtype_bytes(HT_F16), 2);
     ck_assert_str_eq(ht_sub_op_name(HT_SUB_FC2), "fc2");
