@@ -49,6 +49,7 @@
 #include "common/base/array.h"
 #include "common/base/units.h"
 #include "common/build/control.h"
+#include "common/schedule/live.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -92,7 +93,8 @@ static int64_t percent_of(int64_t bytes, int64_t percent)
     return (int64_t)((__int128)bytes * percent / 100);
 }
 
-/* Compute ops of an iteration in order, with parameters always at hand. */
+/* Compute ops of an iteration in order, with parameters always at hand. A gradient leaves when its unit's backward is
+   over: from then on it is in the chunk. */
 static struct ht_schedule *warm_up_graph(const struct ht_scenario *scenario, int32_t c)
 {
     struct ht_draft g;
@@ -100,7 +102,10 @@ static struct ht_schedule *warm_up_graph(const struct ht_scenario *scenario, int
     for (int32_t u = 0; u < g.n_units; u++) ht_draft_place(&g, g.param[u], HT_DEVICE);
     for (int32_t j = 0; j < g.n_mb; j++) {
         ht_forward_pass(&g, j, c, -1);
-        for (int32_t u = g.n_units - 1; u >= 0; u--) ht_backward_step(&g, u, j, c);
+        for (int32_t u = g.n_units - 1; u >= 0; u--) {
+            ht_backward_step(&g, u, j, c);
+            ht_op_effect(g.schedule, j ? g.grad_mb[ht_draft_at(&g, u, j)] : g.grad[u], HT_DEVICE, HT_RELEASE);
+        }
     }
     return ht_draft_end(&g);
 }
@@ -129,48 +134,29 @@ static int32_t count_moments(const struct ht_schedule *s)
 }
 
 /*
- * Non-model data is all but parameters. A gradient is until its unit's backward is over; then it is in the chunk.
- * With several ranks: what a gathering reads is needed by the operator that follows it; what a scattering has besides
- * belongs to the operator before it, and what it leaves is in the chunk.
+ * Non-model data is all but parameters. With several ranks: what a gathering reads is needed by the operator that follows
+ * it; what is live while a gradient is scattered belongs to the operator before it.
  */
-static void read_moments(const struct ht_schedule *s, const struct ht_chunks *chunks, struct ht_chunk_moment *out)
+static void read_moments(const struct ht_schedule *s, const struct ht_chunks *chunks, struct ht_chunk_moment *next)
 {
-    int64_t live = 0;
-    int64_t *grads = HT_NEW_ARRAY(int64_t, s->n_units); /* live ones by unit */
-    struct ht_chunk_moment *next = out;
-    for (int i = 0; i < HT_CHUNK_NEEDS; i++) next->needs[i] = -1;
+    static const struct ht_chunk_moment nothing = {.needs = {-1, -1}};
+    int64_t *live = HT_NEW_ARRAY(int64_t, s->n_ops);
+    ht_schedule_live(s, ht_space(s, HT_DEVICE, 0), HT_ALL_CLASSES & ~HT_CLASS(HT_PARAM), live);
+    *next = nothing;
     for (int32_t op = 0; op < s->n_ops; op++) {
-        int32_t unit = s->ops[op].label.unit;
-        int64_t freed = 0;
-        if (is_moment(s, op)) need_chunk(next, chunks->of_unit[unit]);
+        if (is_moment(s, op)) need_chunk(next, chunks->of_unit[s->ops[op].label.unit]);
         for (int64_t e = s->effects_begin[op]; e < s->effects_begin[op + 1]; e++) {
-            const struct ht_effect *x = &s->effects[e];
-            const struct ht_tensor *t = &s->tensors[x->tensor];
-            int64_t bytes = ht_live_bytes(t->bytes);
-            if (t->class == HT_PARAM) {
-                need_chunk(next, chunks->of_unit[t->label.unit]);
-                continue;
-            }
-            bool chunked = t->class == HT_GRAD && t->sharded;
-            if (x->flags & HT_PRODUCE) {
-                live += bytes;
-                if (chunked) grads[t->label.unit] += bytes;
-            }
-            if (x->flags & HT_RELEASE) freed += bytes;
+            const struct ht_tensor *t = &s->tensors[s->effects[e].tensor];
+            if (t->class == HT_PARAM) need_chunk(next, chunks->of_unit[t->label.unit]);
         }
         if (is_moment(s, op)) {
-            next++->non_model_bytes = live;
-            for (int i = 0; i < HT_CHUNK_NEEDS; i++) next->needs[i] = -1;
-        } else if (s->ops[op].kind == HT_OP_REDUCE_SCATTER && live > next[-1].non_model_bytes) {
-            next[-1].non_model_bytes = live;
+            next++->non_model_bytes = live[op];
+            *next = nothing;
+        } else if (s->ops[op].kind == HT_OP_REDUCE_SCATTER && live[op] > next[-1].non_model_bytes) {
+            next[-1].non_model_bytes = live[op];
         }
-        if (s->ops[op].kind == HT_OP_BACKWARD || s->ops[op].kind == HT_OP_REDUCE_SCATTER) {
-            freed += grads[unit];
-            grads[unit] = 0;
-        }
-        live -= freed;
     }
-    free(grads);
+    free(live);
 }
 
 /* Of one rank. */
@@ -228,11 +214,18 @@ static enum ht_status warm_up(const struct ht_scenario *scenario, int64_t elemen
 
 /* ---- plan ------------------------------------------------------------------------------------------------------ */
 
+static int64_t largest_unit(const struct ht_scenario *scenario)
+{
+    int64_t largest = 0;
+    for (int64_t u = 0; u < ht_model_units(&scenario->model); u++)
+        if (ht_equal_shard(scenario, u) > largest) largest = ht_equal_shard(scenario, u);
+    return largest;
+}
+
 static int64_t search_chunk(const struct ht_scenario *scenario, int64_t usable_bytes)
 {
-    int64_t *units = unit_elements(scenario), largest = 0;
+    int64_t *units = unit_elements(scenario), largest = largest_unit(scenario);
     int32_t n = (int32_t)ht_model_units(&scenario->model);
-    for (int32_t u = 0; u < n; u++) largest = units[u] > largest ? units[u] : largest;
     int64_t limit = percent_of(usable_bytes, WARMUP_PERCENT) / chunk_bytes(scenario, 2);
     int64_t best = ht_chunks_search(units, n, limit < 2 * largest ? 2 * largest - 1 : limit);
     free(units);
@@ -309,14 +302,11 @@ static enum ht_status check_host(const struct ht_system *self, const struct ht_s
 /* Records what the planner derives the size of chunks and os from. Parameters are those of one rank. */
 static void record_inputs(const struct ht_scenario *scenario, const struct prepared *p, struct ht_plan *out)
 {
-    int64_t *units = unit_elements(scenario), largest = 0;
-    for (int64_t u = 0; u < ht_model_units(&scenario->model); u++) largest = units[u] > largest ? units[u] : largest;
-    free(units);
     ht_plan_input(out, "device_memory", "bytes", (double)ht_scenario_device_bytes(scenario));
     ht_plan_input(out, "host_memory", "bytes", (double)ht_scenario_host_bytes(scenario));
     ht_plan_input(out, "non_model_peak", "bytes", (double)largest_non_model(p));
     ht_plan_input(out, "parameters", "", (double)ht_equal_params(scenario));
-    ht_plan_input(out, "parameters_of_largest_unit", "", (double)largest);
+    ht_plan_input(out, "parameters_of_largest_unit", "", (double)largest_unit(scenario));
     ht_plan_input(out, "copy_of_a_parameter", "bytes", (double)ht_dtype_bytes(scenario->numerics.param));
     ht_plan_input(out, "states_of_a_parameter", "bytes", (double)states_bytes(scenario));
 }
@@ -401,6 +391,13 @@ static int32_t padding(struct build *b, int64_t bytes)
                                              .class = HT_STAGING, .label = none, .bytes = bytes, .rank = b->g->rank});
 }
 
+/* Places a row of a chunk; FP32 parameters that are stepped on the host are there as well. */
+static void place_row(struct build *b, int32_t tensor, bool device, enum ht_tier states)
+{
+    if (device) ht_draft_place(b->g, tensor, HT_DEVICE);
+    if (!device || (!b->master && states == HT_HOST)) ht_draft_place(b->g, tensor, HT_HOST);
+}
+
 static void place(struct build *b)
 {
     const struct ht_chunks *chunks = &b->p->chunks;
@@ -409,15 +406,13 @@ static void place(struct build *b)
         bool device = b->on_device[i] = b->p->moves.at_start[i];
         enum ht_tier states = i < b->os ? HT_DEVICE : HT_HOST;
         for (int32_t u = chunks->first[i]; u < chunks->first[i + 1]; u++) {
-            if (device) ht_draft_place(g, g->param[u], HT_DEVICE);
-            if (!device || (!b->master && states == HT_HOST)) ht_draft_place(g, g->param[u], HT_HOST);
+            place_row(b, g->param[u], device, states);
             ht_draft_place_states(g, u, states);
         }
         b->pad[i] = -1;
         if (!chunks->unused[i]) continue;
         b->pad[i] = padding(b, chunk_bytes(g->scenario, chunks->unused[i]));
-        if (device) ht_draft_place(g, b->pad[i], HT_DEVICE);
-        if (!device || (!b->master && states == HT_HOST)) ht_draft_place(g, b->pad[i], HT_HOST);
+        place_row(b, b->pad[i], device, states);
         int32_t of_states = padding(b, chunks->unused[i] * ht_optimizer_state_bytes(&g->scenario->numerics));
         ht_draft_place(g, of_states, states);
     }

@@ -1,6 +1,7 @@
 /* AutoHete's graphs: proved by the verifier over every plan, memory by hand, and priorities against backward order. */
 #include "tests/autohete/helpers.h"
 
+#include "common/schedule/live.h"
 #include "common/base/rng.h"
 #include "common/schedule/bound.h"
 
@@ -59,22 +60,6 @@ END_TEST
 
 /* ---- memory by hand -------------------------------------------------------------------------------------------- */
 
-/* Live bytes on the device right after op `last` of the safe sequence has ended. */
-static int64_t live_after(const struct ht_schedule *s, int32_t last)
-{
-    int64_t live = 0;
-    for (int32_t i = 0; i < s->n_residents; i++)
-        if (s->residents[i].tier == HT_DEVICE) live += ht_live_bytes(s->tensors[s->residents[i].tensor].bytes);
-    for (int32_t op = 0; op <= last; op++)
-        for (int64_t k = s->effects_begin[op]; k < s->effects_begin[op + 1]; k++) {
-            const struct ht_effect *e = &s->effects[k];
-            if (e->tier != HT_DEVICE) continue;
-            if (e->flags & HT_PRODUCE) live += ht_live_bytes(s->tensors[e->tensor].bytes);
-            if (e->flags & HT_RELEASE) live -= ht_live_bytes(s->tensors[e->tensor].bytes);
-        }
-    return live;
-}
-
 /* Bytes that an op allocates on the device. */
 static int64_t produced_by(const struct ht_schedule *s, int32_t op)
 {
@@ -104,12 +89,14 @@ START_TEST(memory_of_figure_2)
     int64_t ends = 0;
     for (int64_t u = 0; u <= 6; u += 6)
         ends += ht_live_bytes(2 * ht_unit_params(m, u)) + 3 * ht_live_bytes(4 * ht_unit_params(m, u));
-    int32_t f5 = op_named(s, "F5"), b5 = op_named(s, "B5");
-    ck_assert_int_eq(live_after(s, f5), 3 * in + 2 * act + 4 * copy + ends + in);
+    int32_t after_f5 = op_named(s, "F5") + 1, b5 = op_named(s, "B5");
+    int64_t *live = HT_NEW_ARRAY(int64_t, s->n_ops);
+    ht_schedule_live(s, 0, HT_ALL_CLASSES, live);
+    ck_assert_int_eq(live[after_f5] - produced_by(s, after_f5), 3 * in + 2 * act + 4 * copy + ends + in);
 
     int64_t gradients = ht_live_bytes(2 * ht_unit_params(m, 0)),
             scratch = ht_unit_workspace_bytes(m, 1, 2, sc.seq, HT_F16, true);
-    ck_assert_int_eq(live_after(s, b5 - 1) + produced_by(s, b5),
+    ck_assert_int_eq(live[b5],
                      3 * in + 2 * act + 4 * copy + ends + gradients + 2 * in + copy + ht_live_bytes(scratch));
 
     struct ht_profile *costs = ht_profile_modelled(sc.cluster);
@@ -121,6 +108,7 @@ START_TEST(memory_of_figure_2)
     ck_assert_int_ge(autohete_device_bytes(&f, AUTOHETE_MENDED, (struct autohete_choice){3, 1, 5}),
                      v.spaces[0].peak_bytes);
     ht_verdict_free(&v);
+    free(live);
     ht_profile_destroy(costs);
     ht_schedule_destroy(s);
     ht_scenario_free(&sc);
