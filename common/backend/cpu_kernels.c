@@ -19,22 +19,15 @@ static void embedding_backward(void *device, const struct ht_unit_args *args, co
     ht_embedding_backward(args, tokens, dout, grad, workspace);
 }
 
-static void block_forward(void *device, const struct ht_unit_args *args, const void *params, const void *x, void *act,
-                          void *out, void *workspace)
+static void block_forward(void *device, const struct ht_unit_args *args, unsigned sub_ops, const void *params,
+                          const void *x, const struct ht_block_acts *act, void *out, void *workspace)
 {
     (void)device;
-    ht_block_forward(args, params, x, act, out, workspace);
-}
-
-static void block_recompute(void *device, const struct ht_unit_args *args, const void *params, const void *x, void *act,
-                            unsigned sub_ops, void *workspace)
-{
-    (void)device;
-    ht_block_recompute(args, params, x, act, sub_ops, workspace);
+    ht_block_forward(args, sub_ops, params, x, act, out, workspace);
 }
 
 static void block_backward(void *device, const struct ht_unit_args *args, const void *params, const void *x,
-                           const void *act, const void *dout, void *dx, void *grad, void *workspace)
+                           const struct ht_block_acts *act, const void *dout, void *dx, void *grad, void *workspace)
 {
     (void)device;
     ht_block_backward(args, params, x, act, dout, dx, grad, workspace);
@@ -117,7 +110,6 @@ const struct ht_kernels ht_cpu_kernels = {
     .embedding_forward = embedding_forward,
     .embedding_backward = embedding_backward,
     .block_forward = block_forward,
-    .block_recompute = block_recompute,
     .block_backward = block_backward,
     .head_forward = head_forward,
     .head_backward = head_backward,

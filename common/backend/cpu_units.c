@@ -134,7 +134,8 @@ static enum ht_status forward_block(struct ht_cpu_call *c, int32_t unit)
     void *act = kept(c, unit, HT_CPU_WRITE), *scratch = workspace(c, unit, false);
     void *out = x_out(c, unit + 1);
     if (c->status || c->check_only) return c->status;
-    c->kernels->block_forward(c->device, &c->args, p, x, act, out, scratch);
+    struct ht_block_acts acts = ht_block_acts_at(&c->args, act);
+    c->kernels->block_forward(c->device, &c->args, HT_ALL_SUB_OPS, p, x, &acts, out, scratch);
     return HT_OK;
 }
 
@@ -183,7 +184,9 @@ static enum ht_status recompute_block(struct ht_cpu_call *c, int32_t unit)
         ht_cpu_complain(c, "recomputes some sub-ops only, so it must UPDATE the activation of unit %d, not PRODUCE it",
                         unit);
     if (c->status || c->check_only) return c->status;
-    c->kernels->block_recompute(c->device, &c->args, p, x, act, sub_ops, scratch);
+    struct ht_block_acts acts = ht_block_acts_at(&c->args, act);
+    sub_ops &= ~(1u << HT_SUB_FC2); /* keeps nothing */
+    c->kernels->block_forward(c->device, &c->args, sub_ops, p, x, &acts, NULL, scratch);
     return HT_OK;
 }
 
@@ -216,11 +219,12 @@ static enum ht_status backward_head(struct ht_cpu_call *c, int32_t unit)
 static enum ht_status backward_block(struct ht_cpu_call *c, int32_t unit)
 {
     const void *p = param(c, unit), *x = x_in(c, unit), *dout = dx(c, unit + 1, HT_CPU_READ);
-    const void *act = kept(c, unit, HT_CPU_READ);
+    void *act = kept(c, unit, HT_CPU_READ);
     void *out = dx(c, unit, HT_CPU_WRITE), *grad = gradient(c, unit, HT_CPU_WRITE);
     void *scratch = workspace(c, unit, true);
     if (c->status || c->check_only) return c->status;
-    c->kernels->block_backward(c->device, &c->args, p, x, act, dout, out, grad, scratch);
+    struct ht_block_acts acts = ht_block_acts_at(&c->args, act);
+    c->kernels->block_backward(c->device, &c->args, p, x, &acts, dout, out, grad, scratch);
     return HT_OK;
 }
 

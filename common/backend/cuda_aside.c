@@ -159,22 +159,15 @@ static void embedding_backward(void *device, const struct ht_unit_args *args, co
     kernels_of(f)->embedding_backward(f->context, args, bring(f, tokens, 0), dout, grad, scratch(f, workspace));
 }
 
-static void block_forward(void *device, const struct ht_unit_args *args, const void *params, const void *x, void *act,
-                          void *out, void *workspace)
+static void block_forward(void *device, const struct ht_unit_args *args, unsigned sub_ops, const void *params,
+                          const void *x, const struct ht_block_acts *act, void *out, void *workspace)
 {
     struct ht_cuda_flight *f = device;
-    kernels_of(f)->block_forward(f->context, args, params, x, act, out, scratch(f, workspace));
-}
-
-static void block_recompute(void *device, const struct ht_unit_args *args, const void *params, const void *x, void *act,
-                            unsigned sub_ops, void *workspace)
-{
-    struct ht_cuda_flight *f = device;
-    kernels_of(f)->block_recompute(f->context, args, params, x, act, sub_ops, scratch(f, workspace));
+    kernels_of(f)->block_forward(f->context, args, sub_ops, params, x, act, out, scratch(f, workspace));
 }
 
 static void block_backward(void *device, const struct ht_unit_args *args, const void *params, const void *x,
-                           const void *act, const void *dout, void *dx, void *grad, void *workspace)
+                           const struct ht_block_acts *act, const void *dout, void *dx, void *grad, void *workspace)
 {
     struct ht_cuda_flight *f = device;
     kernels_of(f)->block_backward(f->context, args, params, x, act, dout, dx, grad, scratch(f, workspace));
@@ -261,7 +254,6 @@ const struct ht_kernels ht_cuda_flight_kernels = {
     .embedding_forward = embedding_forward,
     .embedding_backward = embedding_backward,
     .block_forward = block_forward,
-    .block_recompute = block_recompute,
     .block_backward = block_backward,
     .head_forward = head_forward,
     .head_backward = head_backward,

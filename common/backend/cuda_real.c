@@ -267,22 +267,15 @@ static void embedding_backward(void *device, const struct ht_unit_args *args, co
     ht_cuda_embedding_backward(&a, tokens, dout, grad, workspace);
 }
 
-static void block_forward(void *device, const struct ht_unit_args *args, const void *params, const void *x, void *act,
-                          void *out, void *workspace)
+static void block_forward(void *device, const struct ht_unit_args *args, unsigned sub_ops, const void *params,
+                          const void *x, const struct ht_block_acts *act, void *out, void *workspace)
 {
     struct ht_cuda_args a = args_on(device, args);
-    ht_cuda_block_forward(&a, params, x, act, out, workspace);
-}
-
-static void block_recompute(void *device, const struct ht_unit_args *args, const void *params, const void *x, void *act,
-                            unsigned sub_ops, void *workspace)
-{
-    struct ht_cuda_args a = args_on(device, args);
-    ht_cuda_block_recompute(&a, params, x, act, sub_ops, workspace);
+    ht_cuda_block_forward(&a, sub_ops, params, x, act, out, workspace);
 }
 
 static void block_backward(void *device, const struct ht_unit_args *args, const void *params, const void *x,
-                           const void *act, const void *dout, void *dx, void *grad, void *workspace)
+                           const struct ht_block_acts *act, const void *dout, void *dx, void *grad, void *workspace)
 {
     struct ht_cuda_args a = args_on(device, args);
     ht_cuda_block_backward(&a, params, x, act, dout, dx, grad, workspace);
@@ -426,7 +419,6 @@ static const struct ht_kernels kernels = {
     .embedding_forward = embedding_forward,
     .embedding_backward = embedding_backward,
     .block_forward = block_forward,
-    .block_recompute = block_recompute,
     .block_backward = block_backward,
     .head_forward = head_forward,
     .head_backward = head_backward,

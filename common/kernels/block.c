@@ -70,9 +70,16 @@ static void *element(const struct block *b, const void *matrix, int64_t i)
     return ht_element(matrix, b->simd->stored, i);
 }
 
-static void block_init(struct block *b, const struct ht_unit_args *args, const void *params, const void *x, void *act,
-                       void *grad, void *workspace)
+/* Returns where a part begins that its sub-op keeps behind the first; NULL where what the sub-op keeps is not there. */
+static void *behind(void *first_at, struct ht_act_part first, struct ht_act_part part)
 {
+    return first_at ? (char *)first_at + (part.offset - first.offset) : NULL;
+}
+
+static void block_init(struct block *b, const struct ht_unit_args *args, const void *params, const void *x,
+                       const struct ht_block_acts *act, void *grad, void *workspace)
+{
+    void *const *kept = act->of;
     const struct ht_model *m = args->model;
     bool llama = m->arch == HT_ARCH_LLAMA;
     int64_t C = m->width, K = ht_model_kv_width(m), F = m->ffn, D = C / m->heads;
@@ -86,14 +93,13 @@ static void block_init(struct block *b, const struct ht_unit_args *args, const v
         p[i] = at < 0 ? NULL : ht_element(params, args->dtype, parts[at].offset);
     }
     struct ht_act_layout l;
-    ht_block_activations(m, args->batch, args->seq, args->dtype, &l);
+    ht_block_activations(m, HT_ALL_SUB_OPS, args->batch, args->seq, args->dtype, &l);
     struct ht_workspace_layout w;
     ht_unit_workspace(m, 1, args->batch, args->seq, args->dtype, grad != NULL, &w);
 
     *b = (struct block){
         .simd = ht_simd_for(args->dtype),
         .n_rows = args->batch * args->seq,
-        .sub_ops = HT_ALL_SUB_OPS,
         .norm1 = {p[LN1_W], p[LN1_B], C, (float)m->norm_eps},
         .norm2 = {p[LN2_W], p[LN2_B], C, (float)m->norm_eps},
         .qkv = {p[QKV_W], p[QKV_B], .in = C, .out = C + 2 * K, .y_type = args->dtype},
@@ -102,15 +108,15 @@ static void block_init(struct block *b, const struct ht_unit_args *args, const v
         .fc2 = {p[FC2_W], p[FC2_B], .in = F, .out = C, .y_type = args->dtype},
         .rotates = llama,
         .gated = llama,
-        .act = {.norm1 = at(act, l.norm1),
-                .norm1_stats = at(act, l.norm1_stats),
-                .qkv = at(act, l.qkv),
-                .attention = at(act, l.attention),
-                .proj = at(act, l.proj),
-                .norm2 = at(act, l.norm2),
-                .norm2_stats = at(act, l.norm2_stats),
-                .fc1 = at(act, l.fc1),
-                .gelu = at(act, l.gelu)},
+        .act = {.norm1 = kept[HT_SUB_NORM1],
+                .norm1_stats = behind(kept[HT_SUB_NORM1], l.norm1, l.norm1_stats),
+                .qkv = kept[HT_SUB_QKV],
+                .attention = kept[HT_SUB_ATTENTION],
+                .proj = kept[HT_SUB_PROJ],
+                .norm2 = kept[HT_SUB_NORM2],
+                .norm2_stats = behind(kept[HT_SUB_NORM2], l.norm2, l.norm2_stats),
+                .fc1 = kept[HT_SUB_FC1],
+                .gelu = kept[HT_SUB_GELU]},
         .x = x,
     };
     b->rotary = (struct ht_rotary){.seq = args->seq,
@@ -127,9 +133,9 @@ static void block_init(struct block *b, const struct ht_unit_args *args, const v
         .type = args->dtype,
         .qkv = b->act.qkv,
         .out = b->act.attention,
-        .probs = m->flash ? NULL : at(act, l.probs),
-        .lse = m->flash ? at(act, l.lse) : NULL,
-        .scores = w.scores.bytes ? at(workspace, w.scores) : NULL,
+        .probs = m->flash ? NULL : behind(kept[HT_SUB_ATTENTION], l.attention, l.probs),
+        .lse = m->flash ? behind(kept[HT_SUB_ATTENTION], l.attention, l.lse) : NULL,
+        .scores = w.scores.bytes && workspace ? at(workspace, w.scores) : NULL,
         .tile_floats = w.tile_bytes / (int64_t)sizeof(float),
         .slots = ht_attention_slots(m, args->batch),
     };
@@ -203,29 +209,16 @@ static void forward_after_attention(void *arg, int worker, int n_workers)
     if (wants(b, HT_SUB_FC2)) ht_rows_linear(b->simd, &b->fc2, b->act.gelu, b->act.proj, b->out, rows);
 }
 
-static void run_forward(struct block *b, struct ht_pool *pool)
-{
-    ht_pool_run(pool, forward_before_attention, b);
-    if (wants(b, HT_SUB_ATTENTION)) ht_pool_run(pool, forward_attention, b);
-    ht_pool_run(pool, forward_after_attention, b);
-}
-
-void ht_block_forward(const struct ht_unit_args *args, const void *params, const void *x, void *act, void *out,
-                      void *workspace)
+void ht_block_forward(const struct ht_unit_args *args, unsigned sub_ops, const void *params, const void *x,
+                      const struct ht_block_acts *act, void *out, void *workspace)
 {
     struct block b;
     block_init(&b, args, params, x, act, NULL, workspace);
+    b.sub_ops = sub_ops;
     b.out = out;
-    run_forward(&b, args->pool);
-}
-
-void ht_block_recompute(const struct ht_unit_args *args, const void *params, const void *x, void *act, unsigned sub_ops,
-                        void *workspace)
-{
-    struct block b;
-    block_init(&b, args, params, x, act, NULL, workspace);
-    b.sub_ops = sub_ops & HT_ALL_SUB_OPS & ~(1u << HT_SUB_FC2); /* fc2 keeps nothing */
-    run_forward(&b, args->pool);
+    ht_pool_run(args->pool, forward_before_attention, &b);
+    if (wants(&b, HT_SUB_ATTENTION)) ht_pool_run(args->pool, forward_attention, &b);
+    ht_pool_run(args->pool, forward_after_attention, &b);
 }
 
 /* ---- backward ---- */
@@ -312,11 +305,11 @@ static void grads_before_attention(void *arg, int worker, int n_workers)
                           b->grad[LN1_B], columns);
 }
 
-void ht_block_backward(const struct ht_unit_args *args, const void *params, const void *x, const void *act,
-                       const void *dout, void *dx, void *grad, void *workspace)
+void ht_block_backward(const struct ht_unit_args *args, const void *params, const void *x,
+                       const struct ht_block_acts *act, const void *dout, void *dx, void *grad, void *workspace)
 {
     struct block b;
-    block_init(&b, args, params, x, (void *)act, grad, workspace); /* act is not written by the steps below */
+    block_init(&b, args, params, x, act, grad, workspace);
     b.dout = dout;
     b.dx = dx;
     ht_pool_run(args->pool, backward_after_attention, &b);

@@ -95,8 +95,10 @@ static void forward_blocks(struct ht_plain *p, const int32_t *tokens)
     const struct ht_unit_args *a = &p->args;
     struct unit *u = p->units;
     ht_embedding_forward(a, tokens, u[0].param, u[1].input);
-    for (int64_t i = 1; i <= p->model.layers; i++)
-        ht_block_forward(a, u[i].param, u[i].input, u[i].act, u[i + 1].input, p->workspace);
+    for (int64_t i = 1; i <= p->model.layers; i++) {
+        struct ht_block_acts act = ht_block_acts_at(a, u[i].act);
+        ht_block_forward(a, HT_ALL_SUB_OPS, u[i].param, u[i].input, &act, u[i + 1].input, p->workspace);
+    }
 }
 
 /* Forward and backward of one micro-batch into grad (first) or fresh. Returns the summed loss. */
@@ -114,7 +116,8 @@ static double micro_batch(struct ht_plain *p, const int32_t *tokens, const int32
     ht_head_backward(a, head->param, wte, head->input, head->act, p->logits, d, GRAD(head),
                      p->model.tied ? GRAD(&u[0]) : NULL, p->workspace);
     for (int64_t i = p->model.layers; i >= 1; i--) {
-        ht_block_backward(a, u[i].param, u[i].input, u[i].act, d, d_next, GRAD(&u[i]), p->workspace);
+        struct ht_block_acts act = ht_block_acts_at(a, u[i].act);
+        ht_block_backward(a, u[i].param, u[i].input, &act, d, d_next, GRAD(&u[i]), p->workspace);
         void *swap = d;
         d = d_next;
         d_next = swap;

@@ -48,18 +48,25 @@ void ht_embedding_backward(const struct ht_unit_args *args, const int32_t *token
 
 /* ---- block ---- */
 
-/* x, out: (B,T,C). act: ht_block_activations. workspace: ht_unit_workspace_bytes(.., backward = false). */
-void ht_block_forward(const struct ht_unit_args *args, const void *params, const void *x, void *act, void *out,
-                      void *workspace);
+/* Runs the sub-ops in `sub_ops` (bits 1 << HT_SUB_...): all of them are the forward pass, some a recomputation with the
+   same bits. Writes what they keep to act; reads x and what ht_sub_ops_read names of act.
+   x: (B,T,C). act: each sub-op's as ht_block_activations has it. out: (B,T,C), NULL without HT_SUB_FC2.
+   workspace: ht_unit_workspace_bytes(.., backward = false), NULL without HT_SUB_ATTENTION. */
+void ht_block_forward(const struct ht_unit_args *args, unsigned sub_ops, const void *params, const void *x,
+                      const struct ht_block_acts *act, void *out, void *workspace);
 
-/* Fills in again what the sub-ops in `sub_ops` (bits 1 << HT_SUB_...) keep in act, from x and from what the others
-   kept: the same bits as the forward pass. Workspace as the forward's. */
-void ht_block_recompute(const struct ht_unit_args *args, const void *params, const void *x, void *act, unsigned sub_ops,
-                        void *workspace);
+/* Returns the activations of a block that lie at `at` in one piece. */
+static inline struct ht_block_acts ht_block_acts_at(const struct ht_unit_args *args, void *at)
+{
+    struct ht_block_acts acts = {{0}};
+    ht_block_acts_place(args->model, HT_ALL_SUB_OPS, args->batch, args->seq, args->dtype, at, &acts);
+    return acts;
+}
 
-/* dout: (B,T,C) gradient of the output; dx: (B,T,C) of the input; grad: of the parameters. act is only read. */
-void ht_block_backward(const struct ht_unit_args *args, const void *params, const void *x, const void *act,
-                       const void *dout, void *dx, void *grad, void *workspace);
+/* dout: (B,T,C) gradient of the output; dx: (B,T,C) of the input; grad: of the parameters. All of act is read, nothing
+   written. */
+void ht_block_backward(const struct ht_unit_args *args, const void *params, const void *x,
+                       const struct ht_block_acts *act, const void *dout, void *dx, void *grad, void *workspace);
 
 /* ---- head (unit L + 1) ---- */
 

@@ -27,6 +27,7 @@
 #include "common/model/model.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
 
 int64_t ht_dtype_bytes(enum ht_dtype t)
@@ -66,6 +67,34 @@ const char *ht_sub_op_name(enum ht_sub_op sub)
         [HT_SUB_NORM1] = "norm1", [HT_SUB_QKV] = "qkv", [HT_SUB_ATTENTION] = "attention", [HT_SUB_PROJ] = "proj",
         [HT_SUB_NORM2] = "norm2", [HT_SUB_FC1] = "fc1", [HT_SUB_GELU] = "gelu",           [HT_SUB_FC2] = "fc2"};
     return names[sub];
+}
+
+const char *ht_sub_ops_text(unsigned sub_ops, char *buf, size_t n)
+{
+    size_t used = 0;
+    buf[0] = 0;
+    for (int s = 0; s < HT_N_SUB_OPS && used < n; s++)
+        if (sub_ops >> s & 1)
+            used += (size_t)snprintf(buf + used, n - used, "%s%s", used ? ", " : "", ht_sub_op_name((enum ht_sub_op)s));
+    return buf;
+}
+
+struct ht_sub_op_reads ht_sub_ops_read(unsigned sub_ops)
+{
+    static const struct ht_sub_op_reads of[HT_N_SUB_OPS] = {
+        [HT_SUB_NORM1] = {.input = true},        [HT_SUB_QKV] = {1u << HT_SUB_NORM1},
+        [HT_SUB_ATTENTION] = {1u << HT_SUB_QKV}, [HT_SUB_PROJ] = {1u << HT_SUB_ATTENTION, .input = true},
+        [HT_SUB_NORM2] = {1u << HT_SUB_PROJ},    [HT_SUB_FC1] = {1u << HT_SUB_NORM2},
+        [HT_SUB_GELU] = {1u << HT_SUB_FC1},      [HT_SUB_FC2] = {1u << HT_SUB_GELU | 1u << HT_SUB_PROJ},
+    };
+    struct ht_sub_op_reads all = {0};
+    for (int s = 0; s < HT_N_SUB_OPS; s++)
+        if (sub_ops >> s & 1) {
+            all.sub_ops |= of[s].sub_ops;
+            all.input |= of[s].input;
+        }
+    all.sub_ops &= ~sub_ops;
+    return all;
 }
 
 enum ht_unit_kind ht_model_unit_kind(const struct ht_model *m, int64_t unit)
@@ -269,11 +298,23 @@ static void add_sub_op(const struct ht_model *m, enum ht_sub_op sub, int64_t bat
     }
 }
 
-void ht_block_activations(const struct ht_model *m, int64_t batch, int64_t seq, enum ht_dtype act,
+void ht_block_activations(const struct ht_model *m, unsigned sub_ops, int64_t batch, int64_t seq, enum ht_dtype act,
                           struct ht_act_layout *out)
 {
     memset(out, 0, sizeof(*out));
-    for (int s = 0; s < HT_N_SUB_OPS; s++) add_sub_op(m, (enum ht_sub_op)s, batch, seq, ht_dtype_bytes(act), out);
+    for (int s = 0; s < HT_N_SUB_OPS; s++)
+        if (sub_ops >> s & 1) add_sub_op(m, (enum ht_sub_op)s, batch, seq, ht_dtype_bytes(act), out);
+}
+
+void ht_block_acts_place(const struct ht_model *m, unsigned sub_ops, int64_t batch, int64_t seq, enum ht_dtype act,
+                         void *at, struct ht_block_acts *acts)
+{
+    struct ht_act_layout l = {0};
+    for (int s = 0; s < HT_N_SUB_OPS; s++) {
+        int64_t begin = l.bytes;
+        if (sub_ops >> s & 1) add_sub_op(m, (enum ht_sub_op)s, batch, seq, ht_dtype_bytes(act), &l);
+        if (l.bytes > begin) acts->of[s] = (char *)at + begin;
+    }
 }
 
 void ht_head_activations(const struct ht_model *m, int64_t batch, int64_t seq, enum ht_dtype act,
@@ -283,11 +324,11 @@ void ht_head_activations(const struct ht_model *m, int64_t batch, int64_t seq, e
     add_sub_op(m, HT_SUB_NORM1, batch, seq, ht_dtype_bytes(act), out);
 }
 
-int64_t ht_sub_op_activation_bytes(const struct ht_model *m, enum ht_sub_op sub, int64_t batch, int64_t seq,
-                                   enum ht_dtype act)
+int64_t ht_sub_ops_activation_bytes(const struct ht_model *m, unsigned sub_ops, int64_t batch, int64_t seq,
+                                    enum ht_dtype act)
 {
-    struct ht_act_layout l = {0};
-    add_sub_op(m, sub, batch, seq, ht_dtype_bytes(act), &l);
+    struct ht_act_layout l;
+    ht_block_activations(m, sub_ops, batch, seq, act, &l);
     return l.bytes;
 }
 
@@ -298,7 +339,7 @@ int64_t ht_unit_activation_bytes(const struct ht_model *m, int64_t unit, int64_t
     case HT_UNIT_EMBEDDING:
         break;
     case HT_UNIT_BLOCK:
-        ht_block_activations(m, batch, seq, act, &l);
+        ht_block_activations(m, HT_ALL_SUB_OPS, batch, seq, act, &l);
         break;
     case HT_UNIT_HEAD:
         ht_head_activations(m, batch, seq, act, &l);

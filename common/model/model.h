@@ -16,6 +16,7 @@
 #define HT_MODEL_MODEL_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum ht_arch { HT_ARCH_GPT, HT_ARCH_LLAMA };
@@ -37,6 +38,23 @@ enum ht_sub_op {
 };
 #define HT_ALL_SUB_OPS ((1u << HT_N_SUB_OPS) - 1)
 const char *ht_sub_op_name(enum ht_sub_op sub); /* "norm1", "qkv", ... */
+/* Writes "qkv, attention" into buf, and returns it. */
+const char *ht_sub_ops_text(unsigned sub_ops, char *buf, size_t n);
+
+/*
+ * Returns what a forward pass or a recomputation of some sub-ops (bits 1 << HT_SUB_...) reads beside the parameters and
+ * what it makes itself: each sub-op reads what its nearest predecessors keep.
+ *
+ *     norm1 <- input    qkv <- norm1    attention <- qkv    proj <- attention, input
+ *     norm2 <- proj     fc1 <- norm2    gelu <- fc1         fc2 <- gelu, proj
+ *
+ * FC2 makes the unit's output and keeps nothing: a recomputation that does not want the output leaves it out.
+ */
+struct ht_sub_op_reads {
+    unsigned sub_ops; /* whose kept activations are read */
+    bool input;       /* the unit's input is read */
+};
+struct ht_sub_op_reads ht_sub_ops_read(unsigned sub_ops);
 
 struct ht_model {
     char name[64];
@@ -108,16 +126,26 @@ struct ht_act_layout {
     struct ht_act_part qkv, attention, lse, probs;
     struct ht_act_part dropped, attention_mask; /* with dropout and without flash: (B,H,T,T) each */
     struct ht_act_part proj, proj_mask, norm2, norm2_stats, fc1, gelu, fc2_mask;
-    int64_t bytes; /* of all of it: the sum of ht_sub_op_activation_bytes */
+    int64_t bytes; /* of all of it: the sum over the sub-ops of what each keeps */
 };
-/* The kept activations of a block (the unit's input is not among them: it is a tensor of its own). */
-void ht_block_activations(const struct ht_model *m, int64_t batch, int64_t seq, enum ht_dtype act,
+/* Lays out what some sub-ops of a block keep, one after the other; with HT_ALL_SUB_OPS what the block keeps (the unit's
+   input is not among it: it is a tensor of its own). */
+void ht_block_activations(const struct ht_model *m, unsigned sub_ops, int64_t batch, int64_t seq, enum ht_dtype act,
                           struct ht_act_layout *out);
+/* Returns the bytes of such a layout. */
+int64_t ht_sub_ops_activation_bytes(const struct ht_model *m, unsigned sub_ops, int64_t batch, int64_t seq,
+                                    enum ht_dtype act);
+/* A block's kept activations, wherever they are: where the layout of each sub-op by itself begins. NULL where the sub-op
+   keeps nothing, and where a call neither reads nor writes what it keeps. */
+struct ht_block_acts {
+    void *of[HT_N_SUB_OPS];
+};
+/* Notes in `acts` where each of some sub-ops begins in their layout, which lies at `at`. */
+void ht_block_acts_place(const struct ht_model *m, unsigned sub_ops, int64_t batch, int64_t seq, enum ht_dtype act,
+                         void *at, struct ht_block_acts *acts);
 /* The head's: norm1 (the normalised input) and norm1_stats only. */
 void ht_head_activations(const struct ht_model *m, int64_t batch, int64_t seq, enum ht_dtype act,
                          struct ht_act_layout *out);
-int64_t ht_sub_op_activation_bytes(const struct ht_model *m, enum ht_sub_op sub, int64_t batch, int64_t seq,
-                                   enum ht_dtype act);
 /* Kept bytes of any unit: embedding 0; block as above; head: normalised input and statistics. */
 int64_t ht_unit_activation_bytes(const struct ht_model *m, int64_t unit, int64_t batch, int64_t seq, enum ht_dtype act);
 /* A unit's input, (B,T,C). Unit 0's input is the token ids, which live with the data loader: 0 bytes. */
@@ -130,7 +158,8 @@ int64_t ht_unit_input_bytes(const struct ht_model *m, int64_t unit, int64_t batc
  */
 int64_t ht_logits_stride(const struct ht_model *m);
 int64_t ht_logits_bytes(const struct ht_model *m, int64_t batch, int64_t seq);
-/* Scratch that a unit's forward or backward needs beside its tensors; freed when the op ends. */
+/* Scratch that a unit's forward or backward needs beside its tensors; freed when the op ends. In a block's forward
+   attention alone needs it: a recomputation without attention needs none. */
 int64_t ht_unit_workspace_bytes(const struct ht_model *m, int64_t unit, int64_t batch, int64_t seq, enum ht_dtype act,
                                 bool backward);
 

@@ -13,7 +13,6 @@ enum kind {
     E_FORWARD,
     E_BACKWARD,
     B_FORWARD,
-    B_RECOMPUTE,
     B_BACKWARD,
     H_FORWARD,
     H_BACKWARD,
@@ -31,6 +30,7 @@ struct call {
     const void *in[6]; /* in the order of the kernel's arguments */
     void *out[5];
     unsigned sub_ops;
+    struct ht_block_acts act;
     float scale;
     enum ht_dtype types[2];
     int64_t n;
@@ -53,13 +53,10 @@ static void perform(void *arg)
         k->embedding_backward(NULL, &c->args, in[0], in[1], out[0], out[1]);
         break;
     case B_FORWARD:
-        k->block_forward(NULL, &c->args, in[0], in[1], out[0], out[1], out[2]);
-        break;
-    case B_RECOMPUTE:
-        k->block_recompute(NULL, &c->args, in[0], in[1], out[0], c->sub_ops, out[1]);
+        k->block_forward(NULL, &c->args, c->sub_ops, in[0], in[1], &c->act, out[0], out[1]);
         break;
     case B_BACKWARD:
-        k->block_backward(NULL, &c->args, in[0], in[1], in[2], in[3], out[0], out[1], out[2]);
+        k->block_backward(NULL, &c->args, in[0], in[1], &c->act, in[2], out[0], out[1], out[2]);
         break;
     case H_FORWARD:
         k->head_forward(NULL, &c->args, in[0], in[1], in[2], out[0], out[1], in[3], c->scale, out[2], out[3]);
@@ -95,6 +92,7 @@ static void launch(void *device, struct call call)
     call.args.pool = NULL;
     for (int i = 0; i < 6; i++) call.in[i] = fake_cuda_real(call.in[i]);
     for (int i = 0; i < 5; i++) call.out[i] = fake_cuda_real(call.out[i]);
+    for (int i = 0; i < HT_N_SUB_OPS; i++) call.act.of[i] = fake_cuda_real(call.act.of[i]);
     stream_do(c->stream, perform, &call, sizeof(call));
 }
 
@@ -110,25 +108,23 @@ static void embedding_backward(void *device, const struct ht_unit_args *args, co
     launch(device, (struct call){.kind = E_BACKWARD, .args = *args, .in = {tokens, dout}, .out = {grad, workspace}});
 }
 
-static void block_forward(void *device, const struct ht_unit_args *args, const void *params, const void *x, void *act,
-                          void *out, void *workspace)
+static void block_forward(void *device, const struct ht_unit_args *args, unsigned sub_ops, const void *params,
+                          const void *x, const struct ht_block_acts *act, void *out, void *workspace)
 {
-    launch(device, (struct call){.kind = B_FORWARD, .args = *args, .in = {params, x}, .out = {act, out, workspace}});
-}
-
-static void block_recompute(void *device, const struct ht_unit_args *args, const void *params, const void *x, void *act,
-                            unsigned sub_ops, void *workspace)
-{
-    launch(device,
-           (struct call){
-               .kind = B_RECOMPUTE, .args = *args, .in = {params, x}, .out = {act, workspace}, .sub_ops = sub_ops});
+    launch(device, (struct call){.kind = B_FORWARD,
+                                 .args = *args,
+                                 .in = {params, x},
+                                 .out = {out, workspace},
+                                 .sub_ops = sub_ops,
+                                 .act = *act});
 }
 
 static void block_backward(void *device, const struct ht_unit_args *args, const void *params, const void *x,
-                           const void *act, const void *dout, void *dx, void *grad, void *workspace)
+                           const struct ht_block_acts *act, const void *dout, void *dx, void *grad, void *workspace)
 {
-    launch(device, (struct call){
-                       .kind = B_BACKWARD, .args = *args, .in = {params, x, act, dout}, .out = {dx, grad, workspace}});
+    launch(device,
+           (struct call){
+               .kind = B_BACKWARD, .args = *args, .in = {params, x, dout}, .out = {dx, grad, workspace}, .act = *act});
 }
 
 static void head_forward(void *device, const struct ht_unit_args *args, const void *params, const void *wte,
@@ -234,7 +230,6 @@ const struct ht_kernels fake_cuda_kernels = {
     .embedding_forward = embedding_forward,
     .embedding_backward = embedding_backward,
     .block_forward = block_forward,
-    .block_recompute = block_recompute,
     .block_backward = block_backward,
     .head_forward = head_forward,
     .head_backward = head_backward,

@@ -30,9 +30,10 @@ struct block {
     float *columns;
 };
 
-static void *part_at(void *base, struct ht_act_part part)
+/* Returns where a part begins that its sub-op keeps behind the first; NULL where what the sub-op keeps is not there. */
+static float *behind(void *first_at, struct ht_act_part first, struct ht_act_part part)
 {
-    return (char *)base + part.offset;
+    return first_at ? (float *)((char *)first_at + (part.offset - first.offset)) : NULL;
 }
 
 static struct ht_cuda_norm norm_of(const struct block *b, const void *weight, const void *bias)
@@ -41,22 +42,22 @@ static struct ht_cuda_norm norm_of(const struct block *b, const void *weight, co
     return n;
 }
 
-static void place_activations(struct block *b, void *act)
+static void place_activations(struct block *b, void *const act[HT_N_SUB_OPS])
 {
     const struct ht_model *m = b->args->model;
     struct ht_act_layout l;
-    ht_block_activations(m, b->args->batch, b->args->seq, b->args->dtype, &l);
-    b->act.norm1 = part_at(act, l.norm1);
-    b->act.norm1_stats = (float *)part_at(act, l.norm1_stats);
-    b->act.qkv = part_at(act, l.qkv);
-    b->act.attention = part_at(act, l.attention);
-    b->act.proj = part_at(act, l.proj);
-    b->act.norm2 = part_at(act, l.norm2);
-    b->act.norm2_stats = (float *)part_at(act, l.norm2_stats);
-    b->act.fc1 = part_at(act, l.fc1);
-    b->act.gelu = part_at(act, l.gelu);
-    b->act.probs = m->flash ? NULL : part_at(act, l.probs);
-    b->act.lse = m->flash ? (float *)part_at(act, l.lse) : NULL;
+    ht_block_activations(m, HT_ALL_SUB_OPS, b->args->batch, b->args->seq, b->args->dtype, &l);
+    b->act.norm1 = act[HT_SUB_NORM1];
+    b->act.norm1_stats = behind(act[HT_SUB_NORM1], l.norm1, l.norm1_stats);
+    b->act.qkv = act[HT_SUB_QKV];
+    b->act.attention = act[HT_SUB_ATTENTION];
+    b->act.proj = act[HT_SUB_PROJ];
+    b->act.norm2 = act[HT_SUB_NORM2];
+    b->act.norm2_stats = behind(act[HT_SUB_NORM2], l.norm2, l.norm2_stats);
+    b->act.fc1 = act[HT_SUB_FC1];
+    b->act.gelu = act[HT_SUB_GELU];
+    b->act.probs = m->flash ? NULL : behind(act[HT_SUB_ATTENTION], l.attention, l.probs);
+    b->act.lse = m->flash ? behind(act[HT_SUB_ATTENTION], l.attention, l.lse) : NULL;
 }
 
 static void place_attention(struct block *b, float *scratch)
@@ -87,8 +88,8 @@ static void place_layers(struct block *b, const void *const p[N_PARTS])
     b->fc2 = fc2;
 }
 
-static struct block block_of(const struct ht_cuda_args *args, const void *params, void *act, void *grad,
-                             void *workspace)
+static struct block block_of(const struct ht_cuda_args *args, const void *params, const struct ht_block_acts *act,
+                             void *grad, void *workspace)
 {
     const struct ht_model *m = args->model;
     struct block b = {};
@@ -111,7 +112,7 @@ static struct block block_of(const struct ht_cuda_args *args, const void *params
     b.W = m->width + 2 * ht_model_kv_width(m);
     b.E = b.llama ? 2 * m->ffn : m->ffn;
     place_layers(&b, p);
-    place_activations(&b, act);
+    place_activations(&b, act->of);
     char *base = (char *)workspace;
     place_attention(&b, (float *)(base + w.scratch));
     if (!grad) return b;
@@ -161,20 +162,12 @@ static void forward(const struct block *b, unsigned sub_ops, const void *x, void
 #undef WANTS
 }
 
-void ht_cuda_block_forward(const struct ht_cuda_args *args, const void *params, const void *x, void *act, void *out,
-                           void *workspace)
+void ht_cuda_block_forward(const struct ht_cuda_args *args, unsigned sub_ops, const void *params, const void *x,
+                           const struct ht_block_acts *act, void *out, void *workspace)
 {
     if (!can_run(args)) return;
     struct block b = block_of(args, params, act, NULL, workspace);
-    forward(&b, HT_ALL_SUB_OPS, x, out);
-}
-
-void ht_cuda_block_recompute(const struct ht_cuda_args *args, const void *params, const void *x, void *act,
-                             unsigned sub_ops, void *workspace)
-{
-    if (!can_run(args)) return;
-    struct block b = block_of(args, params, act, NULL, workspace);
-    forward(&b, sub_ops & HT_ALL_SUB_OPS & ~(1u << HT_SUB_FC2), x, NULL);
+    forward(&b, sub_ops, x, out);
 }
 
 /* ---- backward ---- */
@@ -198,11 +191,11 @@ static void norm_grad(const struct block *b, const struct ht_cuda_norm *n, const
     ht_cuda_norm_grad(b->cuda, n, x, b->dnorm, stats, b->args->grad, b->args->grad_store, dweight, dbias, b->columns);
 }
 
-void ht_cuda_block_backward(const struct ht_cuda_args *args, const void *params, const void *x, const void *act,
-                            const void *dout, void *dx, void *grad, void *workspace)
+void ht_cuda_block_backward(const struct ht_cuda_args *args, const void *params, const void *x,
+                            const struct ht_block_acts *act, const void *dout, void *dx, void *grad, void *workspace)
 {
     if (!can_run(args) || !ht_cuda_types_fit(args)) return;
-    struct block b = block_of(args, params, (void *)act, grad, workspace); /* act is only read */
+    struct block b = block_of(args, params, act, grad, workspace);
     void **g = b.grad;
     activate_backward(&b, dout);
     ht_cuda_linear_grad(args, &b.fc2, b.act.gelu, dout, b.C, g[FC2_W], g[FC2_B], b.columns);

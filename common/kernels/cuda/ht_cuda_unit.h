@@ -33,12 +33,10 @@ void ht_cuda_embedding_forward(const struct ht_cuda_args *args, const int32_t *t
 void ht_cuda_embedding_backward(const struct ht_cuda_args *args, const int32_t *tokens, const void *dout, void *grad,
                                 void *workspace);
 
-void ht_cuda_block_forward(const struct ht_cuda_args *args, const void *params, const void *x, void *act, void *out,
-                           void *workspace);
-void ht_cuda_block_recompute(const struct ht_cuda_args *args, const void *params, const void *x, void *act,
-                             unsigned sub_ops, void *workspace);
-void ht_cuda_block_backward(const struct ht_cuda_args *args, const void *params, const void *x, const void *act,
-                            const void *dout, void *dx, void *grad, void *workspace);
+void ht_cuda_block_forward(const struct ht_cuda_args *args, unsigned sub_ops, const void *params, const void *x,
+                           const struct ht_block_acts *act, void *out, void *workspace);
+void ht_cuda_block_backward(const struct ht_cuda_args *args, const void *params, const void *x,
+                            const struct ht_block_acts *act, const void *dout, void *dx, void *grad, void *workspace);
 
 /* *loss_sum: a double in device memory. */
 void ht_cuda_head_forward(const struct ht_cuda_args *args, const void *params, const void *wte, const void *x,

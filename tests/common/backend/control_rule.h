@@ -131,13 +131,18 @@ static double pass(struct plain *p, void *const *param, int k, int j, void **gra
     double loss;
     a->grad_store = store;
     ht_embedding_forward(a, tokens[k][j], param[0], p->x[1]);
-    for (int u = 1; u <= L; u++) ht_block_forward(a, param[u], p->x[u], p->act[u], p->x[u + 1], p->workspace);
+    for (int u = 1; u <= L; u++) {
+        struct ht_block_acts act = ht_block_acts_at(a, p->act[u]);
+        ht_block_forward(a, HT_ALL_SUB_OPS, param[u], p->x[u], &act, p->x[u + 1], p->workspace);
+    }
     ht_head_forward(a, param[L + 1], param[0], p->x[L + 1], p->act[L + 1], p->logits, targets[k][j],
                     (float)(scale / (B * T * p->v->n_mb)), &loss, p->workspace);
     ht_head_backward(a, param[L + 1], param[0], p->x[L + 1], p->act[L + 1], p->logits, p->dx[L + 1], grad[L + 1],
                      grad[0], p->workspace);
-    for (int u = L; u >= 1; u--)
-        ht_block_backward(a, param[u], p->x[u], p->act[u], p->dx[u + 1], p->dx[u], grad[u], p->workspace);
+    for (int u = L; u >= 1; u--) {
+        struct ht_block_acts act = ht_block_acts_at(a, p->act[u]);
+        ht_block_backward(a, param[u], p->x[u], &act, p->dx[u + 1], p->dx[u], grad[u], p->workspace);
+    }
     ht_embedding_backward(a, tokens[k][j], p->dx[1], grad[0], p->workspace);
     return loss;
 }

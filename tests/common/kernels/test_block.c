@@ -1,12 +1,14 @@
 /*
  * The block: forward against the double reference, backward against its central differences, with odd sizes and one to
- * three attention tiles. Then what must not matter: the number of workers, dirty memory, which sub-ops were recomputed.
+ * three attention tiles. Then what must not matter: the number of workers, dirty memory, where each sub-op's
+ * activations lie, which of them were recomputed.
  */
 #include <stdio.h>
 
 #include "common/base/array.h"
 #include "common/kernels/unit.h"
 #include "tests/common/kernels/guarded.h"
+#include "tests/common/kernels/parts.h"
 #include "tests/common/kernels/reference.h"
 
 struct shape {
@@ -82,8 +84,9 @@ static void pass_run(struct pass *p, int threads, int poison)
         int64_t bytes = ht_unit_workspace_bytes(&p->model, 1, p->s.B, p->s.T, HT_F32, backward);
         workspace[backward] = guarded_new(&p->guards[4 + backward], bytes, poison);
     }
-    ht_block_forward(&args, p->params, p->x, p->act, p->out, workspace[0]);
-    ht_block_backward(&args, p->params, p->x, p->act, p->dout, p->dx, p->grad, workspace[1]);
+    struct ht_block_acts act = ht_block_acts_at(&args, p->act);
+    ht_block_forward(&args, HT_ALL_SUB_OPS, p->params, p->x, &act, p->out, workspace[0]);
+    ht_block_backward(&args, p->params, p->x, &act, p->dout, p->dx, p->grad, workspace[1]);
     guarded_free(&p->guards[4]);
     guarded_free(&p->guards[5]);
     ht_pool_destroy(pool);
@@ -175,29 +178,31 @@ START_TEST(test_flash_forward_is_the_same)
 }
 END_TEST
 
-/* Every subset of sub-ops is wiped and recomputed: all bytes come back. What a sub-op keeps is contiguous, in order. */
-START_TEST(test_recompute_every_subset)
+/* In pieces that lie apart, a block computes what it does in one; every subset of them is made again. */
+START_TEST(test_activations_in_parts)
 {
     for (int flash = 0; flash < 2; flash++) {
-        struct pass p = pass_new(&shapes[_i], flash, 0xff);
-        pass_run(&p, 1, 0xff);
+        struct pass whole = pass_new(&shapes[_i], flash, 0xff), p = pass_new(&shapes[_i], flash, 0xff);
         struct ht_unit_args args = args_of(&p, NULL);
-        unsigned char *kept = malloc((size_t)p.act_bytes);
-        memcpy(kept, p.act, (size_t)p.act_bytes);
-        struct guarded guard;
-        void *workspace = guarded_new(&guard, ht_unit_workspace_bytes(&p.model, 1, p.s.B, p.s.T, HT_F32, false), 0xff);
-        for (unsigned mask = 0; mask <= HT_ALL_SUB_OPS; mask++) {
-            unsigned char *at = p.act;
-            for (int sub = 0; sub < HT_N_SUB_OPS; sub++) {
-                int64_t bytes = ht_sub_op_activation_bytes(&p.model, (enum ht_sub_op)sub, p.s.B, p.s.T, HT_F32);
-                if (mask >> sub & 1) memset(at, 0xff, (size_t)bytes);
-                at += bytes;
-            }
-            ht_block_recompute(&args, p.params, p.x, p.act, mask, workspace);
-            ck_assert_mem_eq(p.act, kept, (size_t)p.act_bytes);
-        }
-        guarded_free(&guard);
-        free(kept);
+        struct parts parts;
+        struct guarded guards[2];
+        void *workspace[2];
+        for (int back = 0; back < 2; back++)
+            workspace[back] =
+                guarded_new(&guards[back], ht_unit_workspace_bytes(&p.model, 1, p.s.B, p.s.T, HT_F32, back), 0xff);
+        pass_run(&whole, 1, 0xff);
+        parts_new(&parts, &args);
+        ht_block_forward(&args, HT_ALL_SUB_OPS, p.params, p.x, &parts.act, p.out, workspace[0]);
+        ck_assert_mem_eq(p.out, whole.out, (size_t)p.n_x * 4);
+        parts_are(&parts, whole.act);
+        parts_recomputed(&parts, &args, p.params, p.x, p.out, workspace[0], whole.act, 1);
+        ht_block_backward(&args, p.params, p.x, &parts.act, p.dout, p.dx, p.grad, workspace[1]);
+        ck_assert_mem_eq(p.dx, whole.dx, (size_t)p.n_x * 4);
+        ck_assert_mem_eq(p.grad, whole.grad, (size_t)p.n_params * 4);
+        parts_are(&parts, whole.act);
+        for (int back = 0; back < 2; back++) guarded_free(&guards[back]);
+        parts_free(&parts);
+        pass_free(&whole);
         pass_free(&p);
     }
 }
@@ -210,7 +215,7 @@ int main(void)
     tcase_add_loop_test(t, test_against_reference, 0, HT_COUNT(shapes));
     tcase_add_loop_test(t, test_workers_and_dirt_do_not_matter, 0, HT_COUNT(shapes));
     tcase_add_loop_test(t, test_flash_forward_is_the_same, 0, HT_COUNT(shapes));
-    tcase_add_loop_test(t, test_recompute_every_subset, 0, HT_COUNT(shapes));
+    tcase_add_loop_test(t, test_activations_in_parts, 0, HT_COUNT(shapes));
     suite_add_tcase(s, t);
     SRunner *r = srunner_create(s);
     srunner_run_all(r, CK_NORMAL);

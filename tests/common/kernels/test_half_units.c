@@ -18,6 +18,7 @@
 #include "common/kernels/unit.h"
 #include "tests/common/kernels/dense_head.h"
 #include "tests/common/kernels/guarded.h"
+#include "tests/common/kernels/parts.h"
 #include "tests/common/kernels/reference.h"
 #include "tests/support/sanitized.h"
 
@@ -131,8 +132,9 @@ static void pass_run(struct pass *p, int threads, int poison)
         int64_t bytes = ht_unit_workspace_bytes(&p->model, 1, p->s.B, p->s.T, p->type, backward);
         workspace[backward] = guarded_new(&p->guards[4 + backward], bytes, poison);
     }
-    ht_block_forward(&args, p->params, p->x, p->act, p->out, workspace[0]);
-    ht_block_backward(&args, p->params, p->x, p->act, p->dout, p->dx, p->grad, workspace[1]);
+    struct ht_block_acts act = ht_block_acts_at(&args, p->act);
+    ht_block_forward(&args, HT_ALL_SUB_OPS, p->params, p->x, &act, p->out, workspace[0]);
+    ht_block_backward(&args, p->params, p->x, &act, p->dout, p->dx, p->grad, workspace[1]);
     guarded_free(&p->guards[4]);
     guarded_free(&p->guards[5]);
     ht_pool_destroy(pool);
@@ -248,22 +250,14 @@ START_TEST(test_block_recompute)
         struct pass p = pass_new(&shapes[_i], t, flash, t, 0xff);
         pass_run(&p, 1, 0xff);
         struct ht_unit_args args = args_of(&p.model, p.s.B, p.s.T, t, t, NULL);
-        unsigned char *kept = malloc((size_t)p.act_bytes);
-        memcpy(kept, p.act, (size_t)p.act_bytes);
+        struct parts parts;
         struct guarded guard;
         void *workspace = guarded_new(&guard, ht_unit_workspace_bytes(&p.model, 1, p.s.B, p.s.T, t, false), 0xff);
-        for (unsigned mask = 0; mask <= HT_ALL_SUB_OPS; mask += SANITIZED ? 17 : 1) {
-            unsigned char *at = p.act;
-            for (int sub = 0; sub < HT_N_SUB_OPS; sub++) {
-                int64_t bytes = ht_sub_op_activation_bytes(&p.model, (enum ht_sub_op)sub, p.s.B, p.s.T, t);
-                if (mask >> sub & 1) memset(at, 0xff, (size_t)bytes);
-                at += bytes;
-            }
-            ht_block_recompute(&args, p.params, p.x, p.act, mask, workspace);
-            ck_assert_mem_eq(p.act, kept, (size_t)p.act_bytes);
-        }
+        parts_new(&parts, &args);
+        ht_block_forward(&args, HT_ALL_SUB_OPS, p.params, p.x, &parts.act, p.out, workspace);
+        parts_recomputed(&parts, &args, p.params, p.x, p.out, workspace, p.act, SANITIZED ? 17 : 1);
+        parts_free(&parts);
         guarded_free(&guard);
-        free(kept);
         pass_free(&p);
     }
 }

@@ -90,7 +90,7 @@ START_TEST(test_llama_block)
                          .vocab = 100,
                          .max_seq = 64};
     struct ht_act_layout l;
-    ht_block_activations(&m, 2, 64, HT_F32, &l);
+    ht_block_activations(&m, HT_ALL_SUB_OPS, 2, 64, HT_F32, &l);
     ck_assert_int_eq(l.norm1_stats.bytes, 512);
     ck_assert_int_eq(l.qkv.bytes, 98304);
     ck_assert_int_eq(l.fc1.bytes, 98304);
@@ -179,7 +179,7 @@ START_TEST(test_kept_fp32)
     struct ht_model m = {
         .arch = HT_ARCH_GPT, .layers = 1, .width = 128, .heads = 4, .ffn = 512, .vocab = 100, .max_seq = 64};
     struct ht_act_layout l;
-    ht_block_activations(&m, 2, 64, HT_F32, &l);
+    ht_block_activations(&m, HT_ALL_SUB_OPS, 2, 64, HT_F32, &l);
     ck_assert_int_eq(l.bytes, 1116160);
     ck_assert_int_eq(l.lse.bytes, 0);
     ck_assert_int_eq(l.norm1.offset, 0);
@@ -191,7 +191,7 @@ START_TEST(test_kept_fp32)
     ck_assert_int_eq(ht_logits_bytes(&m, 2, 64), 128 * 128 * 4); /* rows of 100 floats, padded to a multiple of 32 */
     m.flash = true;
     ck_assert_int_eq(ht_unit_activation_bytes(&m, 1, 2, 64, HT_F32), 987136);
-    ck_assert_int_eq(ht_sub_op_activation_bytes(&m, HT_SUB_FC2, 2, 64, HT_F32), 0);
+    ck_assert_int_eq(ht_sub_ops_activation_bytes(&m, 1u << HT_SUB_FC2, 2, 64, HT_F32), 0);
 }
 END_TEST
 
@@ -224,9 +224,9 @@ START_TEST(test_sub_ops_sum_to_block)
                              .dropout = variant >> 2 & 1};
         enum ht_dtype d = (enum ht_dtype)(variant / 8);
         struct ht_act_layout l;
-        ht_block_activations(&m, 3, 13, d, &l);
+        ht_block_activations(&m, HT_ALL_SUB_OPS, 3, 13, d, &l);
         int64_t sum = 0;
-        for (int s = 0; s < HT_N_SUB_OPS; s++) sum += ht_sub_op_activation_bytes(&m, (enum ht_sub_op)s, 3, 13, d);
+        for (int s = 0; s < HT_N_SUB_OPS; s++) sum += ht_sub_ops_activation_bytes(&m, 1u << s, 3, 13, d);
         ck_assert_int_eq(sum, l.bytes);
         ck_assert_int_eq(l.bytes, ht_unit_activation_bytes(&m, 1, 3, 13, d));
         struct ht_act_part parts[] = {l.norm1,   l.norm1_stats,    l.qkv,     l.attention, l.lse,   l.probs,
@@ -241,6 +241,59 @@ START_TEST(test_sub_ops_sum_to_block)
             end = parts[i].offset + parts[i].bytes;
         }
         ck_assert_int_le(end, l.bytes);
+    }
+}
+END_TEST
+
+/* B = 2, T = 64, C = 128, F = 512, H = 4, FP32. qkv 196608; norm2 65536 and statistics 1024; gelu 262144. A row of
+   these three has 525312 bytes, and norm2 begins at 196608, gelu at 263168. FC2 keeps nothing, so it is nowhere. */
+START_TEST(test_row_of_sub_ops)
+{
+    struct ht_model m = {
+        .arch = HT_ARCH_GPT, .layers = 1, .width = 128, .heads = 4, .ffn = 512, .vocab = 100, .max_seq = 64};
+    unsigned sub_ops = 1u << HT_SUB_QKV | 1u << HT_SUB_NORM2 | 1u << HT_SUB_GELU | 1u << HT_SUB_FC2;
+    static char row[525312];
+    char text[64], *at = row, *none = NULL;
+    struct ht_act_layout l;
+    ht_block_activations(&m, sub_ops, 2, 64, HT_F32, &l);
+    ck_assert_int_eq(l.bytes, 525312);
+    ck_assert_int_eq(ht_sub_ops_activation_bytes(&m, sub_ops, 2, 64, HT_F32), 525312);
+    ck_assert_int_eq(l.norm2.offset, 196608);
+    ck_assert_int_eq(l.norm2_stats.offset, 196608 + 65536);
+    ck_assert_int_eq(l.gelu.offset, 263168);
+    ck_assert_int_eq(l.norm1.bytes, 0);
+    struct ht_block_acts acts = {{0}};
+    acts.of[HT_SUB_PROJ] = &acts;
+    ht_block_acts_place(&m, sub_ops, 2, 64, HT_F32, at, &acts);
+    const void *const expected[HT_N_SUB_OPS] = {none, at, none, &acts, at + 196608, none, at + 263168, none};
+    for (int s = 0; s < HT_N_SUB_OPS; s++) ck_assert_ptr_eq(acts.of[s], expected[s]);
+    ck_assert_str_eq(ht_sub_ops_text(sub_ops, text, sizeof(text)), "qkv, norm2, gelu, fc2");
+    ck_assert_str_eq(ht_sub_ops_text(0, text, sizeof(text)), "");
+    ck_assert_str_eq(ht_sub_ops_text(sub_ops, text, 8), "qkv, no");
+}
+END_TEST
+
+/* The whole block reads its input alone; from gelu on only fc1 is read; fc2 reads proj beside gelu. */
+START_TEST(test_what_sub_ops_read)
+{
+    static const struct {
+        unsigned sub_ops, reads;
+        bool input;
+    } cases[] = {
+        {HT_ALL_SUB_OPS, 0, true},
+        {0, 0, false},
+        {1u << HT_SUB_NORM1, 0, true},
+        {1u << HT_SUB_ATTENTION, 1u << HT_SUB_QKV, false},
+        {1u << HT_SUB_ATTENTION | 1u << HT_SUB_PROJ, 1u << HT_SUB_QKV, true},
+        {1u << HT_SUB_GELU, 1u << HT_SUB_FC1, false},
+        {1u << HT_SUB_GELU | 1u << HT_SUB_FC2, 1u << HT_SUB_FC1 | 1u << HT_SUB_PROJ, false},
+        {1u << HT_SUB_QKV | 1u << HT_SUB_NORM2, 1u << HT_SUB_NORM1 | 1u << HT_SUB_PROJ, false},
+        {HT_ALL_SUB_OPS & ~(1u << HT_SUB_PROJ), 1u << HT_SUB_PROJ, true},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct ht_sub_op_reads reads = ht_sub_ops_read(cases[i].sub_ops);
+        ck_assert_uint_eq(reads.sub_ops, cases[i].reads);
+        ck_assert_int_eq(reads.input, cases[i].input);
     }
 }
 END_TEST
@@ -303,6 +356,8 @@ int main(void)
     tcase_add_test(t, test_llama_grouped_params);
     tcase_add_test(t, test_llama_block);
     tcase_add_test(t, test_parts_are_contiguous);
+    tcase_add_test(t, test_row_of_sub_ops);
+    tcase_add_test(t, test_what_sub_ops_read);
     tcase_add_test(t, test_flops);
     tcase_add_test(t, test_korthikanti);
     tcase_add_test(t, test_kept_fp32);

@@ -112,46 +112,50 @@ static void check_block(const struct unit_case &c, int64_t shift = 0)
     struct fixture f = fixture_of(c, &model);
     floats x = numbers(1, f.n, 1, c.dtype), dout = numbers(2, f.n, 1, c.dtype), p = params_of(f, 1);
     int64_t n_params = (int64_t)p.size();
-    std::vector<unsigned char> act((size_t)ht_unit_activation_bytes(&model, 1, c.B, c.T, HT_F32) + 64);
+    std::vector<unsigned char> whole((size_t)ht_unit_activation_bytes(&model, 1, c.B, c.T, HT_F32) + 64);
     std::vector<unsigned char> work((size_t)ht_unit_workspace_bytes(&model, 1, c.B, c.T, HT_F32, true) + 64);
-    void *aligned_act = (void *)(((uintptr_t)act.data() + 63) / 64 * 64);
+    void *aligned_act = (void *)(((uintptr_t)whole.data() + 63) / 64 * 64);
     void *aligned_work = (void *)(((uintptr_t)work.data() + 63) / 64 * 64);
     floats out((size_t)f.n), dx((size_t)f.n), grad((size_t)n_params);
-    ht_block_forward(&f.cpu, p.data(), x.data(), aligned_act, out.data(), aligned_work);
-    ht_block_backward(&f.cpu, p.data(), x.data(), aligned_act, dout.data(), dx.data(), grad.data(), aligned_work);
+    struct ht_block_acts cpu_act = ht_block_acts_at(&f.cpu, aligned_act);
+    ht_block_forward(&f.cpu, HT_ALL_SUB_OPS, p.data(), x.data(), &cpu_act, out.data(), aligned_work);
+    ht_block_backward(&f.cpu, p.data(), x.data(), &cpu_act, dout.data(), dx.data(), grad.data(), aligned_work);
 
-    int64_t act_bytes = ht_unit_activation_bytes(&model, 1, c.B, c.T, c.dtype);
     struct buffer bp = put(c.dtype, p, shift), bx = put(c.dtype, x, shift), bo = room(c.dtype, f.n, shift),
                   bd = put(c.dtype, dout, shift);
-    struct buffer ba = buffer_of(act_bytes, shift), bdx = room(c.dtype, f.n, shift),
-                  bg = room(c.store, n_params, shift);
+    struct buffer bdx = room(c.dtype, f.n, shift), bg = room(c.store, n_params, shift), parts[HT_N_SUB_OPS];
+    struct ht_block_acts act = {};
+    for (int s = 0; s < HT_SUB_FC2; s++) { /* each sub-op's activations by themselves */
+        parts[s] = buffer_of(ht_sub_ops_activation_bytes(&model, 1u << s, c.B, c.T, c.dtype), shift);
+        act.of[s] = parts[s].at();
+    }
     struct buffer small = buffer_of(ht_cuda_unit_workspace_bytes(&model, 1, c.B, c.T, c.dtype, false), shift);
     struct buffer large = buffer_of(ht_cuda_unit_workspace_bytes(&model, 1, c.B, c.T, c.dtype, true), shift);
-    ht_cuda_block_forward(&f.gpu, bp.at(), bx.at(), ba.at(), bo.at(), small.at());
+    ht_cuda_block_forward(&f.gpu, HT_ALL_SUB_OPS, bp.at(), bx.at(), &act, bo.at(), small.at());
     near(f, "out", get(c.dtype, bo), out);
-    std::vector<unsigned char> kept = bytes_of(ba);
+    std::vector<unsigned char> kept[HT_N_SUB_OPS];
+    for (int s = 0; s < HT_SUB_FC2; s++) kept[s] = bytes_of(parts[s]);
     bytes_of(small);
 
-    /* Each sub-op's activations spoiled and made again. */
+    /* Each sub-op's activations spoiled and made again, from what it reads and nothing else. */
     for (int s = 0; s < HT_SUB_FC2; s++) {
-        struct ht_act_layout l;
-        int64_t at = 0, bytes = ht_sub_op_activation_bytes(&model, (enum ht_sub_op)s, c.B, c.T, c.dtype);
-        for (int before = 0; before < s; before++)
-            at += ht_sub_op_activation_bytes(&model, (enum ht_sub_op)before, c.B, c.T, c.dtype);
-        ht_block_activations(&model, c.B, c.T, c.dtype, &l);
-        call(cudaMemsetAsync((char *)ba.at() + at, 0xff, (size_t)bytes, cuda.stream), "cudaMemsetAsync");
-        ht_cuda_block_recompute(&f.gpu, bp.at(), bx.at(), ba.at(), 1u << s, small.at());
-        std::vector<unsigned char> again = bytes_of(ba);
-        for (size_t i = 0; i < again.size(); i++)
-            expect(again[i] == kept[i], "%s: recomputed %s differs at byte %zu", c.name,
-                   ht_sub_op_name((enum ht_sub_op)s), i - (size_t)at);
+        struct ht_sub_op_reads reads = ht_sub_ops_read(1u << s);
+        struct ht_block_acts some = {};
+        for (int k = 0; k < HT_SUB_FC2; k++)
+            if ((reads.sub_ops | 1u << s) >> k & 1) some.of[k] = act.of[k];
+        call(cudaMemsetAsync(act.of[s], 0xff, kept[s].size(), cuda.stream), "cudaMemsetAsync");
+        ht_cuda_block_forward(&f.gpu, 1u << s, bp.at(), reads.input ? bx.at() : NULL, &some, NULL, small.at());
+        expect(bytes_of(parts[s]) == kept[s], "%s: recomputed %s differs", c.name, ht_sub_op_name((enum ht_sub_op)s));
     }
-    ht_cuda_block_backward(&f.gpu, bp.at(), bx.at(), ba.at(), bd.at(), bdx.at(), bg.at(), large.at());
+    ht_cuda_block_backward(&f.gpu, bp.at(), bx.at(), &act, bd.at(), bdx.at(), bg.at(), large.at());
     near(f, "dx", get(c.dtype, bdx), dx);
     near_parts(f, 1, get(c.store, bg), grad);
-    expect(bytes_of(ba) == kept, "the backward pass has written to the activations");
+    for (int s = 0; s < HT_SUB_FC2; s++) {
+        expect(bytes_of(parts[s]) == kept[s], "the backward pass has written to the activations");
+        release(parts[s]);
+    }
     bytes_of(large);
-    for (struct buffer *b : {&bp, &bx, &bo, &bd, &ba, &bdx, &bg, &small, &large}) release(*b);
+    for (struct buffer *b : {&bp, &bx, &bo, &bd, &bdx, &bg, &small, &large}) release(*b);
 }
 
 /* The embedding and the head, whose gradients of the token table meet when it is tied. */
@@ -264,7 +268,8 @@ static void failures(void)
     struct fixture f = fixture_of(c, &model);
     struct buffer b = room(HT_F32, 16);
     model.dropout = true;
-    ht_cuda_block_forward(&f.gpu, b.at(), b.at(), b.at(), b.at(), b.at());
+    struct ht_block_acts act = {};
+    ht_cuda_block_forward(&f.gpu, HT_ALL_SUB_OPS, b.at(), b.at(), &act, b.at(), b.at());
     floats before((size_t)16, NAN);
     ht_cuda_gelu(&cuda, HT_F32, b.at(), b.at(), 16);
     expect(ht_cuda_status(&cuda, cudaStreamSynchronize(cuda.stream), &err) == HT_BAD_INPUT, "no failure");

@@ -1,0 +1,60 @@
+/* A block's activations in pieces, one for each sub-op, each by itself between guards. */
+#ifndef HT_TESTS_PARTS_H
+#define HT_TESTS_PARTS_H
+
+#include "common/kernels/unit.h"
+#include "tests/common/kernels/guarded.h"
+
+struct parts {
+    struct guarded guards[HT_N_SUB_OPS];
+    struct ht_block_acts act;
+    int64_t bytes[HT_N_SUB_OPS];
+};
+
+static inline void parts_new(struct parts *p, const struct ht_unit_args *a)
+{
+    for (int s = 0; s < HT_N_SUB_OPS; s++) {
+        p->bytes[s] = ht_sub_ops_activation_bytes(a->model, 1u << s, a->batch, a->seq, a->dtype);
+        p->act.of[s] = guarded_new(&p->guards[s], p->bytes[s], 0xff);
+    }
+}
+
+static inline void parts_free(struct parts *p)
+{
+    for (int s = 0; s < HT_N_SUB_OPS; s++) guarded_free(&p->guards[s]);
+}
+
+/* Are the pieces, one after the other, the bytes of `whole`? */
+static inline void parts_are(const struct parts *p, const unsigned char *whole)
+{
+    for (int s = 0; s < HT_N_SUB_OPS; whole += p->bytes[s++])
+        ck_assert_msg(!memcmp(p->act.of[s], whole, (size_t)p->bytes[s]), "%s differs",
+                      ht_sub_op_name((enum ht_sub_op)s));
+}
+
+/* Every `every`-th subset of sub-ops is wiped and made again, with FC2 the output too: all bytes come back. Nothing is
+   given to the call that ht_sub_ops_read does not name. */
+static inline void parts_recomputed(struct parts *p, const struct ht_unit_args *a, const void *params, const void *x,
+                                    void *out, void *workspace, const unsigned char *whole, unsigned every)
+{
+    size_t out_bytes = (size_t)ht_unit_input_bytes(a->model, 1, a->batch, a->seq, a->dtype);
+    void *first_out = memcpy(malloc(out_bytes), out, out_bytes);
+    for (unsigned sub_ops = 0; sub_ops <= HT_ALL_SUB_OPS; sub_ops += every) {
+        bool makes_out = sub_ops >> HT_SUB_FC2 & 1;
+        struct ht_sub_op_reads reads = ht_sub_ops_read(sub_ops);
+        struct ht_block_acts act = {{0}};
+        ck_assert_uint_eq(reads.sub_ops & sub_ops, 0);
+        for (int s = 0; s < HT_N_SUB_OPS; s++) {
+            if (sub_ops >> s & 1) memset(p->act.of[s], 0xff, (size_t)p->bytes[s]);
+            if ((sub_ops | reads.sub_ops) >> s & 1) act.of[s] = p->act.of[s];
+        }
+        if (makes_out) memset(out, 0xff, out_bytes);
+        ht_block_forward(a, sub_ops, params, reads.input ? x : NULL, &act, makes_out ? out : NULL,
+                         sub_ops >> HT_SUB_ATTENTION & 1 ? workspace : NULL);
+        parts_are(p, whole);
+        ck_assert_mem_eq(out, first_out, out_bytes);
+    }
+    free(first_out);
+}
+
+#endif
