@@ -219,9 +219,8 @@ static enum ht_status check_label(struct ht_cpu_call *c)
     if (c->args.batch < 1 || c->args.seq < 1 || c->args.seq > c->args.model->max_seq)
         return ht_cpu_complain(c, "its work has the shape batch %lld, sequence %lld (the longest is %lld)",
                                (long long)c->args.batch, (long long)c->args.seq, (long long)c->args.model->max_seq);
-    bool partial = (l->sub_ops & HT_ALL_SUB_OPS) != HT_ALL_SUB_OPS && c->op->kind != HT_OP_RECOMPUTE;
-    if (partial && ht_model_unit_kind(c->args.model, l->unit) == HT_UNIT_BLOCK)
-        return ht_cpu_complain(c, "is about some sub-ops only; the cpu backend runs whole blocks");
+    if ((l->sub_ops & HT_ALL_SUB_OPS) != HT_ALL_SUB_OPS && c->op->kind != HT_OP_RECOMPUTE)
+        return ht_cpu_complain(c, "is about some sub-ops only; the cpu backend runs whole units");
     return HT_OK;
 }
 

@@ -13,7 +13,10 @@
  *
  *     name      class        label   bytes                                   what
  *     X(u,j)    CHECKPOINT   u, j    ht_unit_input_bytes                     input of unit u, 1 <= u <= L+1
- *     A(u,j)    ACTIVATION   u, j    ht_unit_activation_bytes                kept by unit u, 1 <= u <= L+1
+ *     A(u,j)    ACTIVATION   u, j    ht_unit_activation_bytes; of a row of   kept by unit u, 1 <= u <= L+1. A block's
+ *                                    some sub-ops                            may be several rows: each has what the
+ *                                    ht_sub_ops_activation_bytes             sub-ops of its label keep, laid out as
+ *                                                                            ht_block_activations says
  *     DX(u,j)   ACT_GRAD     u, j    as X(u,j)                               gradient of X(u,j)
  *     LOGITS    LOGITS       L+1, j  ht_logits_bytes                         forward leaves their gradient in them
  *     P(u)      PARAM        u, -    ht_unit_params, or a shard, of          parameters: what is computed with
@@ -45,8 +48,8 @@
  *     FORWARD 1..L           N P(u), X(u,j)                     P X(u+1,j), A(u,j), SCRATCH
  *     FORWARD L+1            N P(L+1), P(0) if tied, X(L+1,j)   P A(L+1,j), LOGITS(L+1,j), SCRATCH; the loss is taken
  *                                                               down. LOGITS P | RELEASE: for the loss alone
- *     RECOMPUTE 1..L         N P(u), X(u,j)                     P or U A(u,j), SCRATCH; sub_ops: what is filled
- *                                                               in again
+ *     RECOMPUTE 1..L         N P(u); what ht_sub_ops_read       P or U A(u,j) of the label's sub_ops, which is what
+ *                            names: X(u,j), A(u,j) of others    is filled in again; SCRATCH if attention is
  *     RECOMPUTE L+1          as FORWARD L+1                     as FORWARD L+1, but for the loss
  *     BACKWARD L+1           N P(L+1), P(0) if tied, X(L+1,j),  P DX(L+1,j), G(L+1), SCRATCH; if tied G(0), of
  *                            A(L+1,j), LOGITS(L+1,j)            which all but the token table is 0
@@ -80,10 +83,14 @@
  * ranks are rounded once, to that type (numerics.reduce, which is as numerics.grad), also where they are then kept in FP32.
  *
  * A written tensor may be PRODUCEd or UPDATEd (a buffer that is kept and overwritten); every write is in full, but for
- * those of BACKWARD 0 into a tied G(0) as said. Forward drops A(u,j) by P | RELEASE. COPY runs on any lane.
+ * those of BACKWARD 0 into a tied G(0) as said, and of a recomputation that UPDATEs a row of more sub-ops than it
+ * runs. Forward drops rows of A(u,j) by P | RELEASE. COPY runs on any lane.
  *
- * RECOMPUTE u writes X(u+1,j) too when it is among what the op writes: so a segment of blocks can be recomputed from
- * its first input.
+ * Where A(u,j) is several rows, FORWARD writes and BACKWARD reads all of them; each sub-op is in exactly one. One may be
+ * kept, another copied to the host and back, a third recomputed: by one op or by several, each after what it reads.
+ *
+ * RECOMPUTE u writes X(u+1,j) too when it is among what the op writes, and fc2 among the sub-ops: so a segment of blocks
+ * can be recomputed from its first input.
  *
  * Of 16-bit parameters a pass may keep no copy between ops: with N W(u) and P P(u), or P | RELEASE, instead of N P(u) it
  * first rounds W(u) to P(u), which AutoHete does for what it steps on the device.

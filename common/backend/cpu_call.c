@@ -64,6 +64,38 @@ void *ht_cpu_find(struct ht_cpu_call *c, enum ht_tensor_class class, int32_t uni
     return b->data;
 }
 
+void ht_cpu_find_acts(struct ht_cpu_call *c, int32_t unit, unsigned flags, unsigned sub_ops, struct ht_block_acts *acts)
+{
+    const struct ht_unit_args *a = &c->args;
+    int32_t micro_batch = c->op->label.micro_batch;
+    unsigned found = 0;
+    char what[96], names[64];
+    describe(HT_ACTIVATION, unit, micro_batch, what, sizeof(what));
+    for (int32_t i = 0; i < c->n_buffers; i++) {
+        const struct ht_buffer *b = &c->buffers[i];
+        const struct ht_tensor *t = &c->s->tensors[b->tensor];
+        unsigned here = t->label.sub_ops & HT_ALL_SUB_OPS;
+        if (t->class != HT_ACTIVATION || t->label.unit != unit || t->label.micro_batch != micro_batch ||
+            !in_reach(c, b, flags) || !(here & sub_ops))
+            continue;
+        int64_t bytes = ht_sub_ops_activation_bytes(a->model, here, a->batch, a->seq, a->dtype);
+        if (b->bytes != bytes)
+            ht_cpu_complain(c, "the %s has %lld bytes for %s, expected %lld", what, (long long)b->bytes,
+                            ht_sub_ops_text(here, names, sizeof(names)), (long long)bytes);
+        if (found & here & sub_ops)
+            ht_cpu_complain(c, "two effects %s %s of the %s in %s memory", flags == HT_CPU_READ ? "read" : "write",
+                            ht_sub_ops_text(found & here & sub_ops, names, sizeof(names)), what, ht_tier_name(c->tier));
+        if (flags == HT_CPU_WRITE && b->flags & HT_PRODUCE && here & ~sub_ops)
+            ht_cpu_complain(c, "produces %s of the %s without filling it in; expected UPDATE",
+                            ht_sub_ops_text(here & ~sub_ops, names, sizeof(names)), what);
+        found |= here;
+        if (!c->check_only) ht_block_acts_place(a->model, here, a->batch, a->seq, a->dtype, b->data, acts);
+    }
+    if (sub_ops & ~found)
+        ht_cpu_complain(c, "no effect %s %s of the %s in %s memory", verb(flags),
+                        ht_sub_ops_text(sub_ops & ~found, names, sizeof(names)), what, ht_tier_name(c->tier));
+}
+
 void *ht_cpu_workspace(struct ht_cpu_call *c, int64_t bytes)
 {
     if (bytes == 0) return NULL;

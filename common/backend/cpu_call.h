@@ -48,6 +48,10 @@ const struct ht_buffer *ht_cpu_look(const struct ht_cpu_call *c, enum ht_tensor_
 /* Its data; it must be there and have exactly these bytes, else c->status is set. */
 void *ht_cpu_find(struct ht_cpu_call *c, enum ht_tensor_class class, int32_t unit, int32_t micro_batch, unsigned flags,
                   int64_t bytes);
+/* Notes where the rows of A(unit, j) with one of the flags keep what these sub-ops do; c->status is set unless each is in
+   exactly one of them, and each row has the bytes of its sub-ops. */
+void ht_cpu_find_acts(struct ht_cpu_call *c, int32_t unit, unsigned flags, unsigned sub_ops,
+                      struct ht_block_acts *acts);
 /* Scratch of at least these bytes; NULL when bytes is 0. */
 void *ht_cpu_workspace(struct ht_cpu_call *c, int64_t bytes);
 

@@ -14,11 +14,6 @@ static int64_t input_bytes(const struct ht_cpu_call *c, int32_t unit)
     return ht_unit_input_bytes(c->args.model, unit, c->args.batch, c->args.seq, c->args.dtype);
 }
 
-static int64_t kept_bytes(const struct ht_cpu_call *c, int32_t unit)
-{
-    return ht_unit_activation_bytes(c->args.model, unit, c->args.batch, c->args.seq, c->args.dtype);
-}
-
 static void *workspace(struct ht_cpu_call *c, int32_t unit, bool backward)
 {
     const struct ht_unit_args *a = &c->args;
@@ -93,9 +88,12 @@ static void *x_out(struct ht_cpu_call *c, int32_t unit)
     return ht_cpu_find(c, HT_CHECKPOINT, unit, c->op->label.micro_batch, HT_CPU_WRITE, input_bytes(c, unit));
 }
 
-static void *kept(struct ht_cpu_call *c, int32_t unit, unsigned flags)
+/* What the head keeps: one row. */
+static void *kept(struct ht_cpu_call *c, int32_t head, unsigned flags)
 {
-    return ht_cpu_find(c, HT_ACTIVATION, unit, c->op->label.micro_batch, flags, kept_bytes(c, unit));
+    const struct ht_unit_args *a = &c->args;
+    int64_t bytes = ht_unit_activation_bytes(a->model, head, a->batch, a->seq, a->dtype);
+    return ht_cpu_find(c, HT_ACTIVATION, head, c->op->label.micro_batch, flags, bytes);
 }
 
 static void *dx(struct ht_cpu_call *c, int32_t unit, unsigned flags)
@@ -128,14 +126,24 @@ static enum ht_status forward_embedding(struct ht_cpu_call *c)
     return status;
 }
 
+/* A forward pass, or a recomputation of some sub-ops, which makes the output only where somebody wants it: the input of
+   a block that is recomputed next. */
 static enum ht_status forward_block(struct ht_cpu_call *c, int32_t unit)
 {
-    const void *p = param(c, unit), *x = x_in(c, unit);
-    void *act = kept(c, unit, HT_CPU_WRITE), *scratch = workspace(c, unit, false);
-    void *out = x_out(c, unit + 1);
+    unsigned sub_ops = c->op->label.sub_ops & HT_ALL_SUB_OPS, fills = sub_ops;
+    bool wanted =
+        c->op->kind == HT_OP_FORWARD || ht_cpu_look(c, HT_CHECKPOINT, unit + 1, c->op->label.micro_batch, HT_CPU_WRITE);
+    if (wanted && !(sub_ops >> HT_SUB_FC2 & 1)) ht_cpu_complain(c, "makes the output of unit %d without fc2", unit);
+    if (!wanted) sub_ops &= ~(1u << HT_SUB_FC2);
+    struct ht_sub_op_reads reads = ht_sub_ops_read(sub_ops);
+    struct ht_block_acts act = {{0}};
+    const void *p = param(c, unit), *x = reads.input ? x_in(c, unit) : NULL;
+    ht_cpu_find_acts(c, unit, HT_CPU_READ, reads.sub_ops, &act);
+    ht_cpu_find_acts(c, unit, HT_CPU_WRITE, fills, &act);
+    void *scratch = sub_ops >> HT_SUB_ATTENTION & 1 ? workspace(c, unit, false) : NULL;
+    void *out = wanted ? x_out(c, unit + 1) : NULL;
     if (c->status || c->check_only) return c->status;
-    struct ht_block_acts acts = ht_block_acts_at(&c->args, act);
-    c->kernels->block_forward(c->device, &c->args, HT_ALL_SUB_OPS, p, x, &acts, out, scratch);
+    c->kernels->block_forward(c->device, &c->args, sub_ops, p, x, &act, out, scratch);
     return HT_OK;
 }
 
@@ -173,30 +181,13 @@ enum ht_status ht_cpu_forward(struct ht_cpu_call *c)
 
 /* ---- recompute ---- */
 
-static enum ht_status recompute_block(struct ht_cpu_call *c, int32_t unit)
-{
-    /* Where the output is wanted too (the input of a block that is recomputed next), the whole forward pass runs. */
-    if (ht_cpu_look(c, HT_CHECKPOINT, unit + 1, c->op->label.micro_batch, HT_CPU_WRITE)) return forward_block(c, unit);
-    const void *p = param(c, unit), *x = x_in(c, unit);
-    void *act = kept(c, unit, HT_CPU_WRITE), *scratch = workspace(c, unit, false);
-    unsigned sub_ops = c->op->label.sub_ops & HT_ALL_SUB_OPS;
-    if (sub_ops != HT_ALL_SUB_OPS && ht_cpu_look(c, HT_ACTIVATION, unit, c->op->label.micro_batch, HT_PRODUCE))
-        ht_cpu_complain(c, "recomputes some sub-ops only, so it must UPDATE the activation of unit %d, not PRODUCE it",
-                        unit);
-    if (c->status || c->check_only) return c->status;
-    struct ht_block_acts acts = ht_block_acts_at(&c->args, act);
-    sub_ops &= ~(1u << HT_SUB_FC2); /* keeps nothing */
-    c->kernels->block_forward(c->device, &c->args, sub_ops, p, x, &acts, NULL, scratch);
-    return HT_OK;
-}
-
 enum ht_status ht_cpu_recompute(struct ht_cpu_call *c)
 {
     int32_t end = c->op->label.unit + c->op->label.n_units;
     for (int32_t u = c->op->label.unit; u < end; u++) {
         enum ht_unit_kind kind = ht_model_unit_kind(c->args.model, u);
         if (kind == HT_UNIT_EMBEDDING) return ht_cpu_complain(c, "recomputes unit %d, of which nothing is kept", u);
-        enum ht_status status = kind == HT_UNIT_BLOCK ? recompute_block(c, u) : forward_head(c, u);
+        enum ht_status status = kind == HT_UNIT_BLOCK ? forward_block(c, u) : forward_head(c, u);
         if (status) return status;
     }
     return HT_OK;
@@ -219,12 +210,12 @@ static enum ht_status backward_head(struct ht_cpu_call *c, int32_t unit)
 static enum ht_status backward_block(struct ht_cpu_call *c, int32_t unit)
 {
     const void *p = param(c, unit), *x = x_in(c, unit), *dout = dx(c, unit + 1, HT_CPU_READ);
-    void *act = kept(c, unit, HT_CPU_READ);
+    struct ht_block_acts act = {{0}};
+    ht_cpu_find_acts(c, unit, HT_CPU_READ, HT_ALL_SUB_OPS, &act);
     void *out = dx(c, unit, HT_CPU_WRITE), *grad = gradient(c, unit, HT_CPU_WRITE);
     void *scratch = workspace(c, unit, true);
     if (c->status || c->check_only) return c->status;
-    struct ht_block_acts acts = ht_block_acts_at(&c->args, act);
-    c->kernels->block_backward(c->device, &c->args, p, x, &acts, dout, out, grad, scratch);
+    c->kernels->block_backward(c->device, &c->args, p, x, &act, dout, out, grad, scratch);
     return HT_OK;
 }
 

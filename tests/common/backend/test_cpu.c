@@ -33,6 +33,8 @@ struct variant {
     enum ht_dtype type; /* of parameters, activations and their gradients, and gradients; FP32 stays the master */
     bool sums16;        /* gradients are accumulated in this type too */
     bool cast;          /* P is made from W by every op that reads it */
+    bool parts;         /* a block's activations are the rows of `part` */
+    unsigned again;     /* sub-ops that are made again in place before each backward pass */
 };
 
 static struct ht_numerics numerics_of(const struct variant *v)
@@ -94,13 +96,21 @@ static void free_outcome(struct outcome *o)
 
 /* ---- schedules ---- */
 
+/* Two parts are recomputed, the first from the input and the last from the third, which stays; the second waits on the
+   host. The order of sub-ops does not matter to a row. */
+enum { PARTS = 4, MOVED = 1 };
+#define SUB(name) (1u << HT_SUB_##name)
+static const unsigned part[PARTS] = {SUB(NORM1) | SUB(QKV), SUB(ATTENTION) | SUB(NORM2), SUB(PROJ) | SUB(FC1),
+                                     SUB(GELU) | SUB(FC2)};
+static const bool part_again[PARTS] = {true, false, false, true};
+
 struct graph {
     const struct variant *v;
     struct ht_model model;
     struct ht_schedule *s;
     int32_t gpu, h2d, d2h, cpu, pass, other; /* lanes; rows of works */
     int32_t param[UNITS], grad[UNITS], w[UNITS][2], m[UNITS][2], vv[UNITS][2];
-    int32_t fresh[UNITS][MAX_MB], x[UNITS][MAX_MB], a[UNITS][MAX_MB], d[UNITS][MAX_MB], logits[MAX_MB];
+    int32_t fresh[UNITS][MAX_MB], x[UNITS][MAX_MB], a[UNITS][MAX_MB][PARTS], d[UNITS][MAX_MB], logits[MAX_MB];
 };
 
 static struct ht_label about(int32_t unit, int32_t n_units, int32_t mb)
@@ -111,6 +121,22 @@ static struct ht_label about(int32_t unit, int32_t n_units, int32_t mb)
 static int32_t tensor(struct graph *g, enum ht_tensor_class class, int32_t u, int32_t mb, int64_t bytes)
 {
     return ht_add_tensor(g->s, (struct ht_tensor){.class = class, .label = about(u, 1, mb), .bytes = bytes});
+}
+
+/* A(u,j): one row, or those of `part`. */
+static void add_activations(struct graph *g, int32_t u, int32_t j)
+{
+    int64_t whole = ht_unit_activation_bytes(&g->model, u, B, T, g->v->type);
+    bool parts = g->v->parts && ht_model_unit_kind(&g->model, u) == HT_UNIT_BLOCK;
+    for (int i = 0; i < PARTS; i++) {
+        g->a[u][j][i] = -1;
+        if (!whole || (i && !parts)) continue;
+        g->a[u][j][i] = tensor(g, HT_ACTIVATION, u, j, whole);
+        if (!parts) continue;
+        struct ht_tensor *t = &g->s->tensors[g->a[u][j][i]];
+        t->label.sub_ops = part[i];
+        t->bytes = ht_sub_ops_activation_bytes(&g->model, part[i], B, T, g->v->type);
+    }
 }
 
 static void shard(struct graph *g, enum ht_tensor_class class, int32_t u, int32_t out[2])
@@ -147,11 +173,10 @@ static void add_tensors(struct graph *g)
             ht_add_resident(g->s, g->vv[u][i], home, 0);
         }
         for (int32_t j = 0; j < g->v->n_mb; j++) {
-            int64_t kept = ht_unit_activation_bytes(&g->model, u, B, T, type);
             g->fresh[u][j] = j ? tensor(g, HT_GRAD, u, j, bytes) : g->grad[u];
             g->x[u][j] = in ? tensor(g, HT_CHECKPOINT, u, j, in) : -1;
             g->d[u][j] = in ? tensor(g, HT_ACT_GRAD, u, j, in) : -1;
-            g->a[u][j] = kept ? tensor(g, HT_ACTIVATION, u, j, kept) : -1;
+            add_activations(g, u, j);
             if (u == L + 1) g->logits[j] = tensor(g, HT_LOGITS, u, j, ht_logits_bytes(&g->model, B, T));
         }
     }
@@ -179,15 +204,51 @@ static bool dropped(const struct graph *g, int32_t u)
     return g->v->recompute && u >= 1 && u <= L;
 }
 
+static void activations(struct graph *g, int32_t u, int32_t j, unsigned flags)
+{
+    for (int i = 0; i < PARTS; i++) effect(g, g->a[u][j][i], HT_DEVICE, flags);
+}
+
+static void move(struct graph *g, int32_t t, int32_t u, int32_t j, bool back)
+{
+    ht_add_op(g->s, HT_OP_COPY, back ? g->h2d : g->d2h, about(u, 1, j), g->other);
+    effect(g, t, back ? HT_HOST : HT_DEVICE, HT_NEED | HT_RELEASE);
+    effect(g, t, back ? HT_DEVICE : HT_HOST, HT_PRODUCE);
+}
+
+static bool in_parts(const struct graph *g, int32_t u)
+{
+    return g->v->parts && !g->v->segment && u >= 1 && u <= L;
+}
+
+/* Makes again a row of some sub-ops, or these in the row of all. What is not read is not among the effects. */
+static void remake(struct graph *g, int32_t u, int32_t j, unsigned sub_ops, int row)
+{
+    struct ht_label label = about(u, 1, j);
+    label.sub_ops = sub_ops;
+    struct ht_sub_op_reads reads = ht_sub_ops_read(sub_ops & ~SUB(FC2));
+    ht_add_op(g->s, HT_OP_RECOMPUTE, g->gpu, label, g->pass);
+    read_param(g, u);
+    if (reads.input) effect(g, g->x[u][j], HT_DEVICE, HT_NEED);
+    effect(g, g->a[u][j][row], HT_DEVICE, in_parts(g, u) ? HT_PRODUCE : HT_UPDATE);
+    for (int i = 0; i < PARTS && in_parts(g, u); i++)
+        if (part[i] & reads.sub_ops) effect(g, g->a[u][j][i], HT_DEVICE, HT_NEED);
+    if (sub_ops & SUB(ATTENTION)) workspace(g, u, false);
+}
+
 static void forward(struct graph *g, int32_t u, int32_t j)
 {
     ht_add_op(g->s, HT_OP_FORWARD, g->gpu, about(u, 1, j), g->pass);
     read_param(g, u);
     if (u == L + 1 && g->model.tied) read_param(g, 0);
     effect(g, g->x[u][j], HT_DEVICE, HT_NEED);
-    effect(g, g->a[u][j], HT_DEVICE, dropped(g, u) ? HT_PRODUCE | HT_RELEASE : HT_PRODUCE);
+    for (int i = 0; i < PARTS; i++) {
+        bool drop = dropped(g, u) || (in_parts(g, u) && part_again[i]);
+        effect(g, g->a[u][j][i], HT_DEVICE, drop ? HT_PRODUCE | HT_RELEASE : HT_PRODUCE);
+    }
     effect(g, u == L + 1 ? g->logits[j] : g->x[u + 1][j], HT_DEVICE, HT_PRODUCE);
     workspace(g, u, false);
+    if (in_parts(g, u)) move(g, g->a[u][j][MOVED], u, j, false);
 }
 
 static void backward(struct graph *g, int32_t u, int32_t j)
@@ -196,16 +257,20 @@ static void backward(struct graph *g, int32_t u, int32_t j)
         ht_add_op(g->s, HT_OP_RECOMPUTE, g->gpu, about(u, 1, j), g->pass);
         read_param(g, u);
         effect(g, g->x[u][j], HT_DEVICE, HT_NEED);
-        effect(g, g->a[u][j], HT_DEVICE, HT_PRODUCE);
+        activations(g, u, j, HT_PRODUCE);
         workspace(g, u, false);
     }
+    if (in_parts(g, u)) move(g, g->a[u][j][MOVED], u, j, true);
+    for (int i = 0; i < PARTS && in_parts(g, u); i++)
+        if (part_again[i]) remake(g, u, j, part[i], i);
+    if (g->v->again && u >= 1 && u <= L) remake(g, u, j, g->v->again, 0);
     bool head = u == L + 1, tied = g->model.tied;
     ht_add_op(g->s, HT_OP_BACKWARD, g->gpu, about(u, 1, j), g->pass);
     read_param(g, u);
     if (head && tied) read_param(g, 0);
     effect(g, head ? g->logits[j] : g->d[u + 1][j], HT_DEVICE, HT_NEED | HT_RELEASE);
     effect(g, g->x[u][j], HT_DEVICE, HT_NEED | HT_RELEASE);
-    effect(g, g->a[u][j], HT_DEVICE, HT_NEED | HT_RELEASE);
+    activations(g, u, j, HT_NEED | HT_RELEASE);
     effect(g, g->d[u][j], HT_DEVICE, HT_PRODUCE);
     effect(g, g->fresh[u][j], HT_DEVICE, u == 0 && tied ? HT_UPDATE : HT_PRODUCE);
     if (head && tied) effect(g, g->fresh[0][j], HT_DEVICE, HT_PRODUCE);
@@ -219,7 +284,7 @@ static void fused(struct graph *g, int32_t j)
     for (int32_t u = 0; u < UNITS; u++) {
         read_param(g, u);
         effect(g, g->x[u][j], HT_DEVICE, HT_PRODUCE);
-        effect(g, g->a[u][j], HT_DEVICE, HT_PRODUCE);
+        activations(g, u, j, HT_PRODUCE);
         workspace(g, u, false);
     }
     effect(g, g->logits[j], HT_DEVICE, HT_PRODUCE);
@@ -227,7 +292,7 @@ static void fused(struct graph *g, int32_t j)
     for (int32_t u = 0; u < UNITS; u++) {
         read_param(g, u);
         effect(g, g->x[u][j], HT_DEVICE, HT_NEED | HT_RELEASE);
-        effect(g, g->a[u][j], HT_DEVICE, HT_NEED | HT_RELEASE);
+        activations(g, u, j, HT_NEED | HT_RELEASE);
         effect(g, g->d[u][j], HT_DEVICE, HT_PRODUCE | HT_RELEASE);
         effect(g, g->fresh[u][j], HT_DEVICE, HT_PRODUCE);
         workspace(g, u, true);
@@ -244,7 +309,7 @@ static void segment(struct graph *g, enum ht_op_kind kind, int32_t j)
     effect(g, g->x[1][j], HT_DEVICE, HT_NEED);
     for (int32_t u = 1; u <= L; u++) {
         read_param(g, u);
-        effect(g, g->a[u][j], HT_DEVICE, flags);
+        activations(g, u, j, flags);
         if (u > 1) effect(g, g->x[u][j], HT_DEVICE, flags);
     }
     if (!again) effect(g, g->x[L + 1][j], HT_DEVICE, HT_PRODUCE);
@@ -451,6 +516,13 @@ static const struct variant variants[] = {
     {.n_mb = 2, .type = HT_F16, .cast = true, .segment = true, .llama = true, .sums16 = true},
     {.n_mb = 1, .type = HT_BF16, .cast = true, .fused = true, .tied = true, .flash = true},
     {.n_mb = 3, .type = HT_BF16, .llama = true, .tied = true, .shards = true, .validate = true},
+    {.n_mb = 2, .parts = true, .tied = true},
+    {.n_mb = 3, .parts = true, .llama = true, .flash = true, .offload = true},
+    {.n_mb = 2, .parts = true, .type = HT_BF16, .cast = true, .tied = true},
+    {.n_mb = 2, .parts = true, .type = HT_F16, .llama = true, .segment = true},
+    {.n_mb = 2, .parts = true, .fused = true, .flash = true},
+    {.n_mb = 2, .again = SUB(QKV) | SUB(PROJ) | SUB(GELU)},
+    {.n_mb = 1, .again = SUB(ATTENTION) | SUB(FC2), .type = HT_BF16, .flash = true, .llama = true},
 };
 
 START_TEST(test_variants)
@@ -495,9 +567,9 @@ END_TEST
 /* ---- what is refused ---- */
 
 /* Builds the plain variant, lets `spoil` break it, and expects the complaint. */
-static void expect_refusal(void (*spoil)(struct graph *g), const char *text)
+static void refused(const struct variant *variant, void (*spoil)(struct graph *g), const char *text)
 {
-    struct variant v = {.n_mb = 1, .tied = true};
+    struct variant v = *variant;
     struct graph g;
     struct outcome o = {0};
     struct ht_error err = {0};
@@ -508,6 +580,11 @@ static void expect_refusal(void (*spoil)(struct graph *g), const char *text)
     ck_assert_msg(strstr(err.text, text) && strstr(err.text, "on the cpu backend"), "%s", err.text);
     ck_assert_ptr_null(t);
     ht_schedule_destroy(g.s);
+}
+
+static void expect_refusal(void (*spoil)(struct graph *g), const char *text)
+{
+    refused(&(struct variant){.n_mb = 1, .tied = true}, spoil, text);
 }
 
 static void lose_effect(struct graph *g)
@@ -556,6 +633,61 @@ static void copy_from_nowhere(struct graph *g)
     ht_add_op(g->s, HT_OP_COPY, g->h2d, about(0, 1, -1), g->other);
     ht_op_effect(g->s, g->param[0], HT_DEVICE, HT_UPDATE);
 }
+
+/* The first op of a kind that is about block 1, and its effect on one of the rows of that block. */
+static struct ht_effect *on_part(struct graph *g, enum ht_op_kind kind, int row)
+{
+    for (int32_t op = 0; op < g->s->n_ops; op++)
+        for (int64_t e = g->s->effects_begin[op]; e < g->s->effects_begin[op + 1]; e++)
+            if (g->s->ops[op].kind == kind && g->s->effects[e].tensor == g->a[1][0][row]) return &g->s->effects[e];
+    ck_abort_msg("no such effect");
+    return NULL;
+}
+static void lose_part(struct graph *g)
+{
+    on_part(g, HT_OP_BACKWARD, 2)->tensor = g->logits[0];
+}
+static void lose_source(struct graph *g)
+{
+    on_part(g, HT_OP_RECOMPUTE, 2)->tensor = g->logits[0];
+}
+static void not_kept(struct graph *g)
+{
+    on_part(g, HT_OP_FORWARD, 0)->tensor = g->logits[0];
+}
+static void same_part_twice(struct graph *g)
+{
+    struct ht_tensor *t = &g->s->tensors[g->a[1][0][2]];
+    t->label.sub_ops |= SUB(QKV);
+    t->bytes = ht_sub_ops_activation_bytes(&g->model, t->label.sub_ops, B, T, g->v->type);
+}
+static void part_too_large(struct graph *g)
+{
+    g->s->tensors[g->a[1][0][3]].bytes += 64;
+}
+static void more_than_is_made(struct graph *g)
+{
+    for (int32_t op = 0; op < g->s->n_ops; op++)
+        if (g->s->ops[op].kind == HT_OP_RECOMPUTE) g->s->ops[op].label.sub_ops &= ~SUB(QKV);
+}
+static void output_without_fc2(struct graph *g)
+{
+    struct ht_effect *e = on_part(g, HT_OP_RECOMPUTE, 0);
+    e->tensor = g->x[2][0];
+}
+
+START_TEST(test_parts_refused)
+{
+    const struct variant v = {.n_mb = 1, .parts = true}, again = {.n_mb = 1, .again = SUB(GELU)};
+    refused(&v, lose_part, "no effect reads proj, fc1 of the activation of unit 1, micro-batch 0 in device memory");
+    refused(&v, lose_source, "no effect reads fc1 of the activation of unit 1, micro-batch 0");
+    refused(&v, not_kept, "no effect writes norm1, qkv of the activation of unit 1, micro-batch 0");
+    refused(&v, same_part_twice, "two effects write qkv of the activation of unit 1, micro-batch 0");
+    refused(&v, part_too_large, "16448 bytes for gelu, fc2, expected 16384");
+    refused(&v, more_than_is_made, "produces qkv of the activation of unit 2, micro-batch 0 without filling it in");
+    refused(&again, output_without_fc2, "makes the output of unit 1 without fc2");
+}
+END_TEST
 
 START_TEST(test_refusals)
 {
@@ -634,6 +766,7 @@ int main(void)
     tcase_add_test(tc, test_validate_sees_a_nan);
     tcase_add_test(tc, test_refusals);
     tcase_add_test(tc, test_table_begun_twice);
+    tcase_add_test(tc, test_parts_refused);
     tcase_add_test(tc, test_models_and_numerics_refused);
     tcase_add_test(tc, test_split);
     suite_add_tcase(s, tc);
