@@ -239,6 +239,10 @@ static void put_tensors(struct dumper *d)
             key(d, "shard");
             fprintf(d->out, "[%lld, %lld]", (long long)t->shard_begin, (long long)t->shard_end);
         }
+        if (t->parts > 1) {
+            key(d, "part");
+            fprintf(d->out, "[%d, %d]", t->part, t->parts);
+        }
         put_count(d, "rank", t->rank, 0);
         end_row(d);
     }

@@ -113,6 +113,10 @@ static void put_tables(struct streams *h, const struct ht_schedule *s)
         put(h, HT_PART_TENSORS, t->shard_end);
         put(h, HT_PART_TENSORS, t->rank);
         if (t->sharded && t->shard_end == 0) put(h, HT_PART_TENSORS, -1);
+        if (t->parts == 1) continue;
+        put(h, HT_PART_TENSORS, -2);
+        put(h, HT_PART_TENSORS, t->part);
+        put(h, HT_PART_TENSORS, t->parts);
     }
     put(h, HT_PART_RESIDENTS, s->n_residents);
     for (int32_t i = 0; i < s->n_residents; i++) {

@@ -297,7 +297,7 @@ static enum ht_status load_resources(struct ht_loader *l, const struct ht_node *
 
 struct tensor_row {
     struct ht_label_row label;
-    const struct ht_node *name, *bytes, *shard;
+    const struct ht_node *name, *bytes, *shard, *part;
     int class;
     int64_t rank;
 };
@@ -311,6 +311,19 @@ static enum ht_status load_shard(struct ht_loader *l, const struct ht_node *node
     return status ? status : ht_node_int(end, t->shard_begin, INT64_MAX, l->err, &t->shard_end);
 }
 
+static enum ht_status load_part(struct ht_loader *l, const struct ht_node *node, struct ht_tensor *t)
+{
+    const struct ht_node *part = node->kind == HT_NODE_LIST ? node->child : NULL, *parts = part ? part->next : NULL;
+    int64_t n, q;
+    if (!parts || parts->next) return ht_node_error(node, l->err, "is no part; expected [part, parts]");
+    enum ht_status status = ht_node_int(parts, 1, HT_MAX_RANKS, l->err, &n);
+    if (!status) status = ht_node_int(part, 0, n - 1, l->err, &q);
+    if (status) return status;
+    t->part = (int32_t)q;
+    t->parts = (int32_t)n;
+    return HT_OK;
+}
+
 static enum ht_status load_tensors(struct ht_loader *l, const struct ht_node *list)
 {
     static const struct ht_field fields[] = {
@@ -322,6 +335,7 @@ static enum ht_status load_tensors(struct ht_loader *l, const struct ht_node *li
         HT_ROW("sub_ops", ANY_NODE, tensor_row, label.sub_ops),
         HT_ROW("bytes", ANY_NODE, tensor_row, bytes, .required = true),
         HT_ROW("shard", ANY_NODE, tensor_row, shard),
+        HT_ROW("part", ANY_NODE, tensor_row, part),
         HT_ROW_INT("rank", tensor_row, rank, 0, HT_MAX_RANKS),
         {0},
     };
@@ -334,6 +348,7 @@ static enum ht_status load_tensors(struct ht_loader *l, const struct ht_node *li
         if (!status) status = ht_load_label(l, &row.label, &t.label);
         if (!status) status = ht_load_amount(l, row.bytes, false, 0, HT_MAX_TENSOR_BYTES, &t.bytes);
         if (!status && row.shard) status = load_shard(l, row.shard, &t);
+        if (!status && row.part) status = load_part(l, row.part, &t);
         if (!status && row.rank >= l->s->n_ranks)
             status =
                 ht_node_error(e, l->err, "is owned by rank %d; expected a rank below %d", (int)row.rank, l->s->n_ranks);

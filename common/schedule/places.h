@@ -39,6 +39,14 @@ static inline int32_t ht_step_end(const struct ht_schedule *s, int32_t i)
     return end;
 }
 
+/* The first member of op i's group (i for an op without a group). */
+static inline int32_t ht_step_begin(const struct ht_schedule *s, int32_t i)
+{
+    int32_t match = s->ops[i].match;
+    while (match >= 0 && i > 0 && s->ops[i - 1].match == match) i--;
+    return i;
+}
+
 /* Does any op have a `when`? If not, one branch is all there is. */
 bool ht_has_branches(const struct ht_schedule *s);
 

@@ -99,6 +99,7 @@ int32_t ht_add_resource(struct ht_schedule *s, const char *name, enum ht_resourc
 int32_t ht_add_tensor(struct ht_schedule *s, struct ht_tensor tensor)
 {
     tensor.sharded = tensor.sharded || tensor.shard_end > 0;
+    if (tensor.parts == 0) tensor.parts = 1;
     HT_PUSH(s->tensors, s->n_tensors, s->tensors_cap, tensor);
     return s->n_tensors - 1;
 }

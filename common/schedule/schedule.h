@@ -26,7 +26,8 @@
  *
  * Groups. Ops that start and end together (the members of a collective, a send and its receive, one compute op spread
  * over tensor-parallel ranks) carry the same `match` >= 0, have consecutive ids, and depend on nothing within the group.
- * A group is thereby one step of the topological order: no deadlock can be written either.
+ * A group is thereby one step of the topological order: no deadlock can be written either. Of a compute op spread over
+ * n ranks member q computes with part q of n of the unit's parameters.
  *
  * Everything here is a plain array. Builders append; afterwards the schedule is read-only and may be shared by threads.
  */
@@ -118,6 +119,8 @@ struct ht_tensor {
     struct ht_label label;
     int64_t bytes;                /* of this row, i.e. of the shard */
     int64_t shard_begin, shard_end; /* of a shard: elements of the unit's flat parameter buffer, none if they are equal */
+    int32_t part, parts;          /* tensor parallelism: the row holds part `part` of `parts` of the unit, whose elements a
+                                     shard counts; ht_add_tensor makes 0 parts 1, the whole */
     int32_t rank;                 /* owner: which replica of the state this is */
     bool sharded;                 /* a shard, even an empty one; ht_add_tensor sets it where shard_end > 0 */
 };

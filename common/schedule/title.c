@@ -68,11 +68,21 @@ static enum ht_unit_kind unit_kind(const struct ht_schedule *s, int32_t unit)
     return unit == s->n_units - 1 ? HT_UNIT_HEAD : HT_UNIT_BLOCK;
 }
 
+/* The op's first row that is a tensor-parallel part, which says what part the op is about; NULL: none is. */
+static const struct ht_tensor *part_of(const struct ht_schedule *s, int32_t op)
+{
+    for (int64_t e = s->effects_begin[op]; e < s->effects_begin[op + 1]; e++) {
+        int32_t t = s->effects[e].tensor;
+        if (t >= 0 && t < s->n_tensors && s->tensors[t].parts > 1) return &s->tensors[t];
+    }
+    return NULL;
+}
+
 const char *ht_op_words(const struct ht_schedule *s, int32_t op, char *buf, size_t n)
 {
     const struct ht_op *o = &s->ops[op];
     const struct ht_label *l = &o->label;
-    char what[48] = "", about[96] = "", batch[40] = "", kind[24];
+    char what[48] = "", part[40] = "", about[96] = "", batch[40] = "", kind[24];
     snprintf(kind, sizeof kind, "%s", ht_op_kind_name(o->kind));
     for (char *c = kind; *c; c++)
         if (*c == '_') *c = ' ';
@@ -81,6 +91,8 @@ const char *ht_op_words(const struct ht_schedule *s, int32_t op, char *buf, size
         if (t >= 0 && t < s->n_tensors && (unsigned)s->tensors[t].class < HT_N_TENSOR_CLASSES)
             snprintf(what, sizeof what, " of %s", ht_tensor_class_words[s->tensors[t].class]);
     }
+    const struct ht_tensor *of = part_of(s, op);
+    if (of) snprintf(part, sizeof part, " of part %d of %d", of->part, of->parts);
     if (l->unit >= 0) {
         if (s->n_units == 0) /* a fragment does not say what its units are */
             snprintf(about, sizeof about, " of unit %d", l->unit);
@@ -96,6 +108,6 @@ const char *ht_op_words(const struct ht_schedule *s, int32_t op, char *buf, size
     }
     if (l->micro_batch >= 0 && s->n_micro_batches > 1)
         snprintf(batch, sizeof batch, ", micro-batch %d", l->micro_batch);
-    snprintf(buf, n, "%s%s%s%s", kind, what, about, batch);
+    snprintf(buf, n, "%s%s%s%s%s", kind, what, part, about, batch);
     return buf;
 }

@@ -30,10 +30,11 @@ struct ht_phrase ht_phrase_tensor(const struct ht_schedule *s, int32_t tensor)
 {
     struct ht_phrase p;
     const struct ht_tensor *t = &s->tensors[tensor];
-    char unit[32] = "", batch[32] = "";
+    char part[40] = "", unit[32] = "", batch[32] = "";
+    if (t->parts > 1) snprintf(part, sizeof part, " of part %d of %d", t->part, t->parts);
     if (t->label.unit >= 0) snprintf(unit, sizeof unit, " of unit %d", t->label.unit);
     if (t->label.micro_batch >= 0) snprintf(batch, sizeof batch, ", micro-batch %d", t->label.micro_batch);
-    snprintf(p.text, sizeof p.text, "tensor %d (%s%s%s)", tensor, ht_tensor_class_name(t->class), unit, batch);
+    snprintf(p.text, sizeof p.text, "tensor %d (%s%s%s%s)", tensor, ht_tensor_class_name(t->class), part, unit, batch);
     return p;
 }
 
@@ -85,7 +86,7 @@ enum ht_status ht_schedule_verify(const struct ht_schedule *s, struct ht_error *
     struct ht_places places = {0};
     enum ht_status status;
 
-    if ((status = ht_rule_shape(s, err)) || (status = ht_rule_groups(s, err))) goto out;
+    if ((status = ht_rule_shape(s, err)) || (status = ht_rule_groups(s, err)) || (status = ht_rule_parts(s, err))) goto out;
     v.proved[HT_RULE_SHAPE] = true;
     if ((status = ht_rule_control(s, err))) goto out;
     v.proved[HT_RULE_CONTROL] = true;

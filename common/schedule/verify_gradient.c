@@ -16,11 +16,13 @@
  * each is seen here. The head's backward pass adds to the gradient of a tied table; that is a pass of its own. Where a
  * block's passes are split by sub-ops, those count that write its gradient.
  *
+ * Tensor parallelism: part q of a gradient is a gradient of its own, which the q-th member of a backward group writes.
+ *
  * Contents are kept as a count and a sum of random numbers, one for each pass: multisets that differ have different sums
  * but for chance, one in 2^64.
  *
- * Not followed: rows about several units, none, or parts of a block; units whose backward pass is a group, since each
- * tensor-parallel part of a gradient is another; units whose gradient no backward pass writes.
+ * Not followed: rows about several units, none, or sub-ops of a block; units whose backward pass is a group that writes
+ * whole rows, which may be sums of a part of the tokens each; units whose gradient no backward pass writes.
  */
 #include "common/schedule/rules.h"
 
@@ -38,9 +40,10 @@ struct walk {
     const struct ht_schedule *s;
     const struct ht_places *places;
     enum ht_when branch;
+    int32_t parts;         /* most of a gradient; part q of unit u is number u parts + q */
     bool *followed;        /* [n_units] */
     struct contents *held; /* [places] */
-    struct contents *want; /* [n_units] */
+    struct contents *want; /* [n_units * parts] */
     struct contents *next; /* of a group's effects, before any of them is written */
     size_t next_cap;
 };
@@ -71,11 +74,11 @@ static int32_t row_unit(const struct ht_schedule *s, int64_t effect)
     return t->class == HT_GRAD && whole ? t->label.unit : -1;
 }
 
-/* The same of units that are followed. */
-static int32_t unit_of(const struct walk *w, int64_t effect)
+/* The number of the gradient, or of its part, that the effect's row is; -1: none that is followed. */
+static int32_t gradient_of(const struct walk *w, int64_t effect)
 {
     int32_t unit = row_unit(w->s, effect);
-    return unit >= 0 && w->followed[unit] ? unit : -1;
+    return unit >= 0 && w->followed[unit] ? unit * w->parts + w->s->tensors[w->s->effects[effect].tensor].part : -1;
 }
 
 static bool writes(const struct ht_effect *e)
@@ -88,27 +91,30 @@ static bool is_about(const struct ht_label *l, int32_t unit)
     return unit >= l->unit && unit < l->unit + l->n_units;
 }
 
-/* Does the op write the unit's gradient, by an effect before `end`? */
-static bool has_written(const struct ht_schedule *s, int32_t op, int64_t end, int32_t unit)
+/* Does the op write the gradient, by an effect before `end`? */
+static bool has_written(const struct walk *w, int32_t op, int64_t end, int32_t gradient)
 {
-    for (int64_t e = s->effects_begin[op]; e < end; e++)
-        if (row_unit(s, e) == unit && writes(&s->effects[e])) return true;
+    for (int64_t e = w->s->effects_begin[op]; e < end; e++)
+        if (gradient_of(w, e) == gradient && writes(&w->s->effects[e])) return true;
     return false;
 }
 
 static void find_followed(struct walk *w)
 {
     const struct ht_schedule *s = w->s;
+    for (int32_t t = 0; t < s->n_tensors; t++)
+        if (s->tensors[t].class == HT_GRAD && s->tensors[t].parts > w->parts) w->parts = s->tensors[t].parts;
     for (int pass = 0; pass < 2; pass++)
         for (int32_t i = 0; i < s->n_ops; i++) {
             const struct ht_op *op = &s->ops[i];
             if (op->kind != HT_OP_BACKWARD || !ht_active(op, w->branch)) continue;
-            bool grouped = op->match >= 0 && ht_step_end(s, i) - i > 1;
-            for (int64_t e = s->effects_begin[i]; e < s->effects_begin[i + 1] && pass == 0; e++)
-                if (row_unit(s, e) >= 0 && s->effects[e].flags & (HT_PRODUCE | HT_UPDATE))
-                    w->followed[row_unit(s, e)] = true;
-            for (int32_t u = op->label.unit; u < op->label.unit + op->label.n_units && grouped && pass == 1; u++)
-                w->followed[u] = false;
+            bool grouped = ht_step_end(s, i) - ht_step_begin(s, i) > 1;
+            for (int64_t e = s->effects_begin[i]; e < s->effects_begin[i + 1]; e++) {
+                bool whole = s->tensors[s->effects[e].tensor].parts == 1;
+                if (row_unit(s, e) >= 0 && s->effects[e].flags & (HT_PRODUCE | HT_UPDATE) &&
+                    (pass == 0 || (grouped && whole)))
+                    w->followed[row_unit(s, e)] = pass == 0;
+            }
         }
 }
 
@@ -119,14 +125,17 @@ static void find_wanted(struct walk *w)
     for (int32_t i = 0; i < s->n_ops; i++) {
         const struct ht_op *op = &s->ops[i];
         int64_t begin = s->effects_begin[i], end = s->effects_begin[i + 1];
+        int32_t part = i - ht_step_begin(s, i);
         if (op->kind != HT_OP_BACKWARD || !ht_active(op, w->branch)) continue;
-        for (int32_t u = op->label.unit; u < op->label.unit + op->label.n_units; u++)
-            if (op->label.sub_ops == HT_ALL_SUB_OPS || has_written(s, i, end, u))
-                w->want[u] = plus(w->want[u], contribution(&op->label, true));
+        for (int32_t u = op->label.unit; u < op->label.unit + op->label.n_units && part < w->parts; u++) {
+            int32_t own = u * w->parts + part;
+            if (op->label.sub_ops == HT_ALL_SUB_OPS || has_written(w, i, end, own))
+                w->want[own] = plus(w->want[own], contribution(&op->label, true));
+        }
         for (int64_t e = begin; e < end; e++) {
-            int32_t u = unit_of(w, e);
-            if (u < 0 || !writes(&s->effects[e]) || is_about(&op->label, u) || has_written(s, i, e, u)) continue;
-            w->want[u] = plus(w->want[u], contribution(&op->label, false));
+            int32_t g = gradient_of(w, e);
+            if (g < 0 || !writes(&s->effects[e]) || is_about(&op->label, g / w->parts) || has_written(w, i, e, g)) continue;
+            w->want[g] = plus(w->want[g], contribution(&op->label, false));
         }
     }
 }
@@ -136,28 +145,28 @@ static struct contents *held_at(const struct walk *w, int64_t effect)
     return &w->held[w->places->of_effect[effect]];
 }
 
-/* Adds up what ops [first, end) read of the unit's gradient. Reading by UPDATE counts where `in_place`; the effect `but`
+/* Adds up what ops [first, end) read of the gradient. Reading by UPDATE counts where `in_place`; the effect `but`
    does not count. */
-static struct contents sum_read(const struct walk *w, int32_t first, int32_t end, int32_t unit, bool in_place, int64_t but)
+static struct contents sum_read(const struct walk *w, int32_t first, int32_t end, int32_t gradient, bool in_place, int64_t but)
 {
     const struct ht_schedule *s = w->s;
     struct contents c = {0};
     for (int64_t e = s->effects_begin[first]; e < s->effects_begin[end]; e++) {
         unsigned flags = s->effects[e].flags;
-        if (e == but || unit_of(w, e) != unit || !(flags & HT_NEED || (in_place && flags & HT_UPDATE))) continue;
+        if (e == but || gradient_of(w, e) != gradient || !(flags & HT_NEED || (in_place && flags & HT_UPDATE))) continue;
         c = plus(c, *held_at(w, e));
     }
     return c;
 }
 
-/* Returns what each of the ops reads of the unit's gradient; `none` when they differ. */
-static struct contents same_read(const struct walk *w, int32_t first, int32_t end, int32_t unit)
+/* Returns what each of the ops reads of the gradient; `none` when they differ. */
+static struct contents same_read(const struct walk *w, int32_t first, int32_t end, int32_t gradient)
 {
     const struct ht_schedule *s = w->s;
     struct contents c = none;
     bool any = false;
     for (int64_t e = s->effects_begin[first]; e < s->effects_begin[end]; e++) {
-        if (unit_of(w, e) != unit || !(s->effects[e].flags & HT_NEED)) continue;
+        if (gradient_of(w, e) != gradient || !(s->effects[e].flags & HT_NEED)) continue;
         if (any && !same(c, *held_at(w, e))) return none;
         c = *held_at(w, e);
         any = true;
@@ -179,21 +188,21 @@ static struct contents moved(const struct walk *w, int32_t first, int32_t end, i
 static struct contents written(const struct walk *w, int32_t first, int32_t end, int32_t i, int64_t e)
 {
     const struct ht_op *op = &w->s->ops[i];
-    int32_t unit = unit_of(w, e);
+    int32_t gradient = gradient_of(w, e);
     struct contents c, before = {0};
     if (w->s->effects[e].flags & HT_UPDATE) before = *held_at(w, e);
     switch ((enum ht_op_kind)op->kind) {
     case HT_OP_BACKWARD:
-        c = contribution(&op->label, is_about(&op->label, unit));
+        c = contribution(&op->label, is_about(&op->label, gradient / w->parts));
         return plus(c, before);
     case HT_OP_ACCUMULATE:
-        return plus(sum_read(w, i, i + 1, unit, false, e), before);
+        return plus(sum_read(w, i, i + 1, gradient, false, e), before);
     case HT_OP_REDUCE_SCATTER:
-        return plus(sum_read(w, first, end, unit, false, -1), before);
+        return plus(sum_read(w, first, end, gradient, false, -1), before);
     case HT_OP_ALL_REDUCE:
-        return sum_read(w, first, end, unit, true, -1);
+        return sum_read(w, first, end, gradient, true, -1);
     case HT_OP_ALL_GATHER:
-        return same_read(w, first, end, unit);
+        return same_read(w, first, end, gradient);
     case HT_OP_COPY:
         return moved(w, i, i + 1, e);
     case HT_OP_SEND:
@@ -216,9 +225,9 @@ static enum ht_status check_step(const struct walk *w, int32_t i, struct ht_erro
         if (!reads) return ht_broken_op(s, i, err, "steps unit %d without its gradient%s", u, branch);
     }
     for (int64_t e = s->effects_begin[i]; e < s->effects_begin[i + 1]; e++) {
-        int32_t u = unit_of(w, e);
-        if (u < 0 || !(s->effects[e].flags & HT_NEED)) continue;
-        struct contents held = *held_at(w, e), want = w->want[u];
+        int32_t g = gradient_of(w, e), u = g / w->parts;
+        if (g < 0 || !(s->effects[e].flags & HT_NEED)) continue;
+        struct contents held = *held_at(w, e), want = w->want[g];
         if (!is_about(label, u)) return ht_broken_op(s, i, err, "reads the gradient of unit %d%s", u, branch);
         if (same(held, want)) continue;
         if (held.n == want.n)
@@ -245,7 +254,7 @@ static enum ht_status check_group(struct walk *w, int32_t first, int32_t end, st
 {
     const struct ht_schedule *s = w->s;
     int64_t begin = s->effects_begin[first];
-    int32_t of_unit = -1;
+    int32_t of_gradient = -1;
     struct contents of = {0};
     if (!ht_active(&s->ops[first], w->branch)) return HT_OK;
     HT_RESERVE(w->next, w->next_cap, (size_t)(s->effects_begin[end] - begin) + 1);
@@ -253,15 +262,15 @@ static enum ht_status check_group(struct walk *w, int32_t first, int32_t end, st
         enum ht_status status = s->ops[i].kind == HT_OP_OPTIMIZER_STEP ? check_step(w, i, err) : HT_OK;
         if (status) return status;
         for (int64_t e = s->effects_begin[i]; e < s->effects_begin[i + 1]; e++) {
-            int32_t u = unit_of(w, e);
-            if (u < 0 || !writes(&s->effects[e])) continue;
-            if (u != of_unit || !leaves_the_same(s, i, e)) of = written(w, first, end, i, e);
-            of_unit = u;
+            int32_t g = gradient_of(w, e);
+            if (g < 0 || !writes(&s->effects[e])) continue;
+            if (g != of_gradient || !leaves_the_same(s, i, e)) of = written(w, first, end, i, e);
+            of_gradient = g;
             w->next[e - begin] = of;
         }
     }
-    for (int64_t e = begin; of_unit >= 0 && e < s->effects_begin[end]; e++)
-        if (unit_of(w, e) >= 0 && writes(&s->effects[e])) *held_at(w, e) = w->next[e - begin];
+    for (int64_t e = begin; of_gradient >= 0 && e < s->effects_begin[end]; e++)
+        if (gradient_of(w, e) >= 0 && writes(&s->effects[e])) *held_at(w, e) = w->next[e - begin];
     return HT_OK;
 }
 
@@ -270,13 +279,13 @@ enum ht_status ht_rule_gradients(const struct ht_schedule *s, const struct ht_pl
     enum ht_status status = HT_OK;
     if (!s->n_units) return HT_OK; /* a fragment */
     for (int b = 0; b < ht_n_branches(s) && !status; b++) {
-        struct walk w = {.s = s, .places = places, .branch = ht_branch(b)};
+        struct walk w = {.s = s, .places = places, .branch = ht_branch(b), .parts = 1};
         w.followed = HT_NEW_ARRAY(bool, s->n_units);
         w.held = HT_NEW_ARRAY(struct contents, places->n);
-        w.want = HT_NEW_ARRAY(struct contents, s->n_units);
         for (int64_t p = 0; p < places->n; p++)
             if (places->rows[p].resident) w.held[p] = none;
         find_followed(&w);
+        w.want = HT_NEW_ARRAY(struct contents, (int64_t)s->n_units * w.parts);
         find_wanted(&w);
         for (int32_t i = 0, end; i < s->n_ops && !status; i = end) {
             end = ht_step_end(s, i);

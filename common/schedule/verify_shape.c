@@ -92,6 +92,8 @@ static enum ht_status check_tensors(const struct ht_schedule *s, struct ht_error
         if (t->shard_begin < 0 || t->shard_end < t->shard_begin)
             return ht_broken(s, err, "%s: has the shard [%lld, %lld)", ht_phrase_tensor(s, i).text,
                              (long long)t->shard_begin, (long long)t->shard_end);
+        if (!in(t->parts - 1, HT_MAX_RANKS) || !in(t->part, t->parts))
+            return ht_broken(s, err, "%s: is part %d of %d", ht_phrase_tensor(s, i).text, t->part, t->parts);
         if (!in(t->rank, s->n_ranks))
             return ht_broken(s, err, "%s: is owned by rank %d of %d", ht_phrase_tensor(s, i).text, t->rank, s->n_ranks);
         if (check_label(s, &t->label, why, sizeof why))

@@ -10,6 +10,7 @@
 #include "common/base/array.h"
 #include "common/schedule/names.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 /* A step that updates a row in two places (its copy written through) is one step of that row. */
@@ -97,11 +98,12 @@ static enum ht_status check_complete(const struct ht_schedule *s, enum ht_when b
     return status;
 }
 
-/* Where a shard begins (+1) or ends (-1). */
+/* Where a shard of a part begins (+1) or ends (-1). */
 struct bound {
-    int32_t class, unit;
+    int32_t class, unit, part;
     int64_t at;
     int32_t change;
+    int32_t parts;
 };
 
 static int by_place(const void *x, const void *y)
@@ -109,67 +111,98 @@ static int by_place(const void *x, const void *y)
     const struct bound *a = x, *b = y;
     if (a->class != b->class) return a->class < b->class ? -1 : 1;
     if (a->unit != b->unit) return a->unit < b->unit ? -1 : 1;
+    if (a->part != b->part) return a->part < b->part ? -1 : 1;
     return (a->at > b->at) - (a->at < b->at);
 }
 
-/* The bounds of one class and unit, sorted: between the first and the last, the depth must be the same everywhere. */
+/* "the momentum of part 1 of 2 of unit 3" */
+static struct ht_phrase of(const struct bound *b)
+{
+    struct ht_phrase p;
+    char part[40] = "";
+    if (b->parts > 1) snprintf(part, sizeof part, "part %d of %d of ", b->part, b->parts);
+    snprintf(p.text, sizeof p.text, "the %s of %sunit %d", ht_tensor_class_words[b->class], part, b->unit);
+    return p;
+}
+
+/* The bounds of one class and part of a unit, sorted: between the first and the last, the depth must be the same
+ * everywhere. */
 static enum ht_status check_tiling(const struct ht_schedule *s, const struct bound *rows, int64_t n,
                                    struct ht_error *err, int64_t *copies)
 {
-    const char *class = ht_tensor_class_words[rows[0].class];
     int64_t depth = 0, whole = -1;
     if (rows[0].at != 0)
-        return ht_broken(s, err, "the shards of the %s of unit %d begin at %lld, not at 0", class, rows[0].unit,
-                         (long long)rows[0].at);
+        return ht_broken(s, err, "the shards of %s begin at %lld, not at 0", of(rows).text, (long long)rows[0].at);
     for (int64_t i = 0; i < n;) {
         int64_t at = rows[i].at;
         for (; i < n && rows[i].at == at; i++) depth += rows[i].change;
         if (whole < 0) whole = depth;
         if (i < n && depth != whole)
             return ht_broken(s, err,
-                             "the shards of the %s of unit %d do not tile it: %lld copies from element %lld on, "
-                             "%lld from the start",
-                             class, rows[0].unit, (long long)depth, (long long)at, (long long)whole);
+                             "the shards of %s do not tile it: %lld copies from element %lld on, %lld from the start",
+                             of(rows).text, (long long)depth, (long long)at, (long long)whole);
     }
     *copies = whole;
     return HT_OK;
+}
+
+/* What the first class of a unit has shown of a part of it: where its shards end, and how often they are there. */
+struct extent {
+    int64_t end, copies;
+};
+
+/* Checks the bounds of a class of a unit, of all its parts. extents: [parts]. */
+static enum ht_status check_unit(const struct ht_schedule *s, const struct bound *rows, int64_t n,
+                                 struct extent *extents, struct ht_error *err)
+{
+    int32_t part = 0;
+    for (int64_t i = 0, end; i < n; i = end, part++) {
+        for (end = i; end < n && rows[end].part == rows[i].part;) end++;
+        if (rows[i].part != part) break;
+        struct extent found = {rows[end - 1].at, 0}, *known = &extents[part];
+        enum ht_status status = check_tiling(s, rows + i, end - i, err, &found.copies);
+        if (status) return status;
+        if (known->end && known->end != found.end)
+            return ht_broken(s, err, "the shards of %s end at element %lld, those of another class at %lld",
+                             of(rows + i).text, (long long)found.end, (long long)known->end);
+        if (known->copies && known->copies != found.copies)
+            return ht_broken(s, err, "%s is there %lld times, another class %lld times", of(rows + i).text,
+                             (long long)found.copies, (long long)known->copies);
+        *known = found;
+        if (extents[0].copies != found.copies)
+            return ht_broken(s, err, "%s is there %lld times, the first part %lld times", of(rows + i).text,
+                             (long long)found.copies, (long long)extents[0].copies);
+    }
+    struct bound lacks = rows[0];
+    lacks.part = part;
+    return part == lacks.parts ? HT_OK : ht_broken(s, err, "%s has no shards", of(&lacks).text);
 }
 
 static enum ht_status check_shards(const struct ht_schedule *s, struct ht_error *err)
 {
     enum ht_status status = HT_OK;
     struct bound *bounds = NULL;
-    /* Of the first class that has shards of the unit: where they end, and how often they are there. */
-    int64_t n = 0, *unit_ends = HT_NEW_ARRAY(int64_t, s->n_units), *unit_copies = HT_NEW_ARRAY(int64_t, s->n_units);
+    int64_t n = 0;
+    int32_t parts = 1;
     size_t cap = 0;
     for (int32_t t = 0; t < s->n_tensors; t++) {
         const struct ht_tensor *x = &s->tensors[t];
         bool state = x->class == HT_MOMENTUM || x->class == HT_VARIANCE || x->class == HT_MASTER;
         if (!state || x->shard_end <= x->shard_begin || x->label.unit < 0 || x->label.n_units > 1) continue;
-        struct bound begin = {(int32_t)x->class, x->label.unit, x->shard_begin, 1};
-        struct bound end = {(int32_t)x->class, x->label.unit, x->shard_end, -1};
+        struct bound begin = {(int32_t)x->class, x->label.unit, x->part, x->shard_begin, 1, x->parts}, end = begin;
+        end.at = x->shard_end;
+        end.change = -1;
         HT_PUSH(bounds, n, cap, begin);
         HT_PUSH(bounds, n, cap, end);
+        if (x->parts > parts) parts = x->parts;
     }
     if (n > 0) qsort(bounds, (size_t)n, sizeof *bounds, by_place);
+    struct extent *extents = HT_NEW_ARRAY(struct extent, (int64_t)s->n_units * parts);
     for (int64_t i = 0, end; i < n && !status; i = end) {
         for (end = i; end < n && bounds[end].class == bounds[i].class && bounds[end].unit == bounds[i].unit;) end++;
-        int64_t at = bounds[end - 1].at, copies = 0;
-        status = check_tiling(s, bounds + i, end - i, err, &copies);
-        if (status || bounds[i].unit >= s->n_units) continue;
-        int64_t *unit_end = &unit_ends[bounds[i].unit], *unit_copy = &unit_copies[bounds[i].unit];
-        const char *class = ht_tensor_class_words[bounds[i].class];
-        if (*unit_end && *unit_end != at)
-            status = ht_broken(s, err, "the shards of the %s of unit %d end at element %lld, those of another class at %lld",
-                               class, bounds[i].unit, (long long)at, (long long)*unit_end);
-        else if (*unit_copy && *unit_copy != copies)
-            status = ht_broken(s, err, "the %s of unit %d is there %lld times, another class %lld times", class,
-                               bounds[i].unit, (long long)copies, (long long)*unit_copy);
-        *unit_end = at;
-        *unit_copy = copies;
+        status = check_unit(s, bounds + i, end - i, &extents[(int64_t)bounds[i].unit * parts], err);
     }
-    free(unit_copies);
-    free(unit_ends);
+    free(extents);
     free(bounds);
     return status;
 }

@@ -117,6 +117,16 @@ static void lay_out(struct maker *m)
     }
 }
 
+/* A row of part q of a layer. */
+static int32_t add_part(struct maker *m, enum ht_tensor_class class, int layer, int q, int64_t element_bytes,
+                        int32_t rank)
+{
+    int32_t row = add_shard(m->s, class, layer, 0, PARAMS / m->job.tp, element_bytes, rank);
+    m->s->tensors[row].part = q;
+    m->s->tensors[row].parts = m->job.tp;
+    return row;
+}
+
 static void add_tensors(struct maker *m, int j)
 {
     static const enum ht_tensor_class classes[] = {HT_MASTER, HT_MOMENTUM, HT_VARIANCE};
@@ -126,12 +136,11 @@ static void add_tensors(struct maker *m, int j)
         int stage = stage_of(p, layer);
         for (int q = 0; q < tp; q++) {
             int32_t rank = m->s->lanes[m->gpu[j][stage][q]].rank;
-            int64_t begin = PARAMS / tp * q, end = PARAMS / tp * (q + 1);
-            m->param[j][layer][q] = add_shard(m->s, HT_PARAM, layer, begin, end, 2, rank);
-            m->grad[j][layer][q] = add_shard(m->s, HT_GRAD, layer, begin, end, 2, rank);
+            m->param[j][layer][q] = add_part(m, HT_PARAM, layer, q, 2, rank);
+            m->grad[j][layer][q] = add_part(m, HT_GRAD, layer, q, 2, rank);
             ht_add_resident(m->s, m->param[j][layer][q], HT_DEVICE, rank);
             for (int k = 0; k < 3; k++) {
-                m->state[k][j][layer][q] = add_shard(m->s, classes[k], layer, begin, end, 4, rank);
+                m->state[k][j][layer][q] = add_part(m, classes[k], layer, q, 4, rank);
                 ht_add_resident(m->s, m->state[k][j][layer][q], HT_DEVICE, rank);
             }
             for (int b = 0; b < m->job.micro; b++)

@@ -204,6 +204,9 @@ START_TEST(titles)
     ht_op_effect(s, 0, HT_DEVICE, HT_NEED);
     ck_assert_str_eq(ht_op_title(s, 2, t, sizeof t), "d2h grad 3");
     ck_assert_str_eq(ht_op_words(s, 2, t, sizeof t), "copy of gradients of block 3");
+    s->tensors[0].part = 1;
+    s->tensors[0].parts = 2;
+    ck_assert_str_eq(ht_op_words(s, 2, t, sizeof t), "copy of gradients of part 1 of 2 of block 3");
     ht_add_op(s, HT_OP_VALIDATE, 0, none, 0);
     ck_assert_str_eq(ht_op_title(s, 3, t, sizeof t), "validate");
     ht_op_name(s, "%s", "a name of more than fifteen");
@@ -234,6 +237,7 @@ START_TEST(hash_sees_everything)
                         (uint8_t *)&s->resources[0].capacity_per_s,
                         (uint8_t *)&s->tensors[2].bytes,
                         (uint8_t *)&s->tensors[2].label.micro_batch,
+                        (uint8_t *)&s->tensors[2].parts,
                         (uint8_t *)&s->residents[1].tier,
                         (uint8_t *)&s->works[1].width,
                         (uint8_t *)s->works[1].custom,

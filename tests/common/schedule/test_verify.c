@@ -183,6 +183,61 @@ START_TEST(gradients)
 }
 END_TEST
 
+/* Two replicas of two parts, rank = 2 replica + part. Each op's first row is its parameters or its gradient. */
+START_TEST(parts)
+{
+    enum { TP = 4 }; /* mistakes with rows; others below */
+    static const struct {
+        enum ht_op_kind kind;
+        int nth;
+        enum ht_tensor_class class;
+        int32_t part, parts;
+        const char *text;
+    } rows[TP] = {
+        {HT_OP_FORWARD, 0, HT_ACTIVATION, 1, 2, "op 0 (F0): is about part 0 of 2, but has tensor 3 (activation of part 1 of 2 of unit 0, micro-batch 0)"},
+        {HT_OP_OPTIMIZER_STEP, 1, HT_MOMENTUM, 0, 2, "op 13 (O1): is about part 1 of 2, but has tensor 5 (momentum of part 0 of 2 of unit 0)"},
+        {HT_OP_ALL_REDUCE, 2, HT_GRAD, 0, 2, "op 5 (B1): is about part 1 of 2, but has tensor 6 (grad of part 0 of 2 of unit 0)"},
+        {HT_OP_BACKWARD, 3, HT_PARAM, 0, 1, "tensor 12 (param of unit 0): the unit is in 1 parts, elsewhere (tensor 0 (param of part 0 of 2 of unit 0)) in 2"},
+    };
+    struct ht_error err = {0};
+    struct ht_schedule *s;
+    for (int i = 0; i < TP; i++) {
+        ck_assert_int_eq(ht_schedule_load(GRAPHS "good-gradient-parts.yaml", &err, &s), HT_OK);
+        struct ht_tensor *t = &s->tensors[effect_on(s, nth_of(s, rows[i].kind, 0, rows[i].nth), rows[i].class)->tensor];
+        t->part = rows[i].part;
+        t->parts = rows[i].parts;
+        says(s, rows[i].text);
+    }
+    /* The reductions go across parts: each sum has both micro-batches, of different parts. */
+    ht_schedule_load(GRAPHS "good-gradient-parts.yaml", &err, &s);
+    int32_t a = nth_of(s, HT_OP_ALL_REDUCE, 0, 1), b = nth_of(s, HT_OP_ALL_REDUCE, 0, 3);
+    int32_t tensor = effect_on(s, a, HT_GRAD)->tensor;
+    effect_on(s, a, HT_GRAD)->tensor = effect_on(s, b, HT_GRAD)->tensor;
+    effect_on(s, b, HT_GRAD)->tensor = tensor;
+    says(s, "op 9 (R2): is about part 0 of 2, but has tensor 14 (grad of part 1 of 2 of unit 0)");
+    /* Part 1 is not reduced. */
+    ht_schedule_load(GRAPHS "good-gradient-parts.yaml", &err, &s);
+    for (int k = 2; k < 4; k++) effect_on(s, nth_of(s, HT_OP_ALL_REDUCE, 0, k), HT_GRAD)->flags = HT_NEED;
+    says(s, "op 13 (O1): steps unit 0 with the gradients of 1 backward passes; expected 2");
+    /* A pass of one of two parts has no group, and one of a group works on the whole. */
+    ht_schedule_load(GRAPHS "good-gradient-parts.yaml", &err, &s);
+    s->ops[0].match = -1;
+    says(s, "op 0 (F0): works on one of 2 parts in a group of 1");
+    ht_schedule_load(GRAPHS "good-gradient-parts.yaml", &err, &s);
+    s->works[s->ops[0].work].tp = 1;
+    says(s, "op 0 (F0): works on one of 1 parts in a group of 2");
+    /* Nobody has the momentum of part 1. */
+    ht_schedule_load(GRAPHS "good-gradient-parts.yaml", &err, &s);
+    for (int32_t t = 0; t < s->n_tensors; t++)
+        if (s->tensors[t].class == HT_MOMENTUM && s->tensors[t].part == 1) s->tensors[t].shard_end = 0;
+    says(s, "the momentum of part 1 of 2 of unit 0 has no shards");
+    /* One replica has it. */
+    ht_schedule_load(GRAPHS "good-gradient-parts.yaml", &err, &s);
+    s->tensors[effect_on(s, nth_of(s, HT_OP_OPTIMIZER_STEP, 0, 3), HT_MOMENTUM)->tensor].shard_end = 0;
+    says(s, "the momentum of part 1 of 2 of unit 0 is there 1 times, the first part 2 times");
+}
+END_TEST
+
 /*
  * The smallest offload graph, by hand. Rounded to 512: p and g 2048, m 4096, a 1024.
  *     device: P 2048; F 3072; B adds g: 5120, the peak; leaves 2048
@@ -307,6 +362,7 @@ int main(void)
     tcase_add_test(c, sweep);
     tcase_add_loop_test(c, mutations, 0, 6);
     tcase_add_test(c, gradients);
+    tcase_add_test(c, parts);
     tcase_add_test(c, footprint);
     tcase_add_test(c, wild_ids);
     suite_add_tcase(suite, c);

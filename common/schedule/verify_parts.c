@@ -1,0 +1,83 @@
+/*
+ * Tensor parallelism: a unit's parameters, gradients and optimizer states are in the same number of parts everywhere,
+ * and whatever computes has rows of one part. That all parts are there is shown with the shards (verify_update.c).
+ *
+ *     forward, recompute, backward      a group of n ops, whose works are of n parts; member q has rows of part q of n
+ *     accumulate, step, undo,           rows of one part of a unit, the same for all members of a group
+ *     all-gather, reduction
+ *
+ * What only moves rows, or judges them, may take any.
+ */
+#include "common/schedule/rules.h"
+
+#include "common/base/array.h"
+#include "common/schedule/names.h"
+
+#include <stdlib.h>
+
+static bool is_state(const struct ht_tensor *t)
+{
+    return t->class == HT_PARAM || t->class == HT_MASTER || t->class == HT_MOMENTUM || t->class == HT_VARIANCE ||
+           t->class == HT_GRAD;
+}
+
+/* Checks that all rows of a unit are of as many parts. */
+static enum ht_status check_rows(const struct ht_schedule *s, struct ht_error *err)
+{
+    int32_t *first = HT_NEW_ARRAY(int32_t, s->n_units); /* the unit's first row + 1 */
+    enum ht_status status = HT_OK;
+    for (int32_t i = 0; i < s->n_tensors && !status; i++) {
+        const struct ht_tensor *t = &s->tensors[i];
+        if (!is_state(t) || t->label.unit < 0 || t->label.n_units > 1) continue;
+        int32_t *row = &first[t->label.unit];
+        if (*row == 0) *row = i + 1;
+        if (s->tensors[*row - 1].parts != t->parts)
+            status = ht_broken(s, err, "%s: the unit is in %d parts, elsewhere (%s) in %d", ht_phrase_tensor(s, i).text,
+                               t->parts, ht_phrase_tensor(s, *row - 1).text, s->tensors[*row - 1].parts);
+    }
+    free(first);
+    return status;
+}
+
+static bool is_pass(int kind)
+{
+    return kind == HT_OP_FORWARD || kind == HT_OP_RECOMPUTE || kind == HT_OP_BACKWARD;
+}
+
+static bool stays_in_part(int kind)
+{
+    return kind == HT_OP_ACCUMULATE || kind == HT_OP_OPTIMIZER_STEP || kind == HT_OP_UNDO || kind == HT_OP_ALL_GATHER ||
+           kind == HT_OP_REDUCE_SCATTER || kind == HT_OP_ALL_REDUCE;
+}
+
+/* Checks ops [first, end), one or the members of a group. */
+static enum ht_status check_step(const struct ht_schedule *s, int32_t first, int32_t end, struct ht_error *err)
+{
+    bool pass = is_pass(s->ops[first].kind);
+    int32_t n = end - first, part = -1, parts = n; /* of the first row that is a part, or the member's */
+    for (int32_t i = first; i < end; i++) {
+        const struct ht_work *w = &s->works[s->ops[i].work];
+        if (pass && !w->custom[0] && (w->tp > 1 ? w->tp : 1) != n)
+            return ht_broken_op(s, i, err, "works on one of %d parts in a group of %d", w->tp, n);
+        for (int64_t e = s->effects_begin[i]; e < s->effects_begin[i + 1]; e++) {
+            const struct ht_tensor *t = &s->tensors[s->effects[e].tensor];
+            if (t->parts == 1) continue;
+            if (!pass && part < 0) part = t->part, parts = t->parts;
+            if (pass) part = i - first;
+            if (t->part != part || t->parts != parts)
+                return ht_broken_op(s, i, err, "is about part %d of %d, but has %s", part, parts,
+                                    ht_phrase_tensor(s, s->effects[e].tensor).text);
+        }
+    }
+    return HT_OK;
+}
+
+enum ht_status ht_rule_parts(const struct ht_schedule *s, struct ht_error *err)
+{
+    enum ht_status status = s->n_units ? check_rows(s, err) : HT_OK;
+    for (int32_t first = 0, end; first < s->n_ops && !status; first = end) {
+        end = ht_step_end(s, first);
+        if (is_pass(s->ops[first].kind) || stays_in_part(s->ops[first].kind)) status = check_step(s, first, end, err);
+    }
+    return status;
+}
