@@ -112,52 +112,54 @@ struct part_list {
     int64_t offset; /* elements so far */
 };
 
-static void add_part(struct part_list *l, const char *name, int64_t rows, int64_t cols)
+static void add_part(struct part_list *l, const char *name, int64_t rows, int64_t cols, enum ht_split split)
 {
     assert(l->n < HT_MAX_PARAM_PARTS);
-    l->parts[l->n++] = (struct ht_param_part){.name = name, .offset = l->offset, .rows = rows, .cols = cols};
+    l->parts[l->n++] =
+        (struct ht_param_part){.name = name, .offset = l->offset, .rows = rows, .cols = cols, .split = split};
     l->offset += rows * cols;
 }
 
 static void gpt_block_parts(const struct ht_model *m, struct part_list *l)
 {
-    int64_t C = m->width, F = m->ffn;
-    add_part(l, "ln_1.weight", 1, C);
-    add_part(l, "ln_1.bias", 1, C);
-    add_part(l, "attn.c_attn.weight", 3 * C, C); /* rows: C of query, C of key, C of value */
-    add_part(l, "attn.c_attn.bias", 1, 3 * C);
-    add_part(l, "attn.c_proj.weight", C, C);
-    add_part(l, "attn.c_proj.bias", 1, C);
-    add_part(l, "ln_2.weight", 1, C);
-    add_part(l, "ln_2.bias", 1, C);
-    add_part(l, "mlp.c_fc.weight", F, C);
-    add_part(l, "mlp.c_fc.bias", 1, F);
-    add_part(l, "mlp.c_proj.weight", C, F);
-    add_part(l, "mlp.c_proj.bias", 1, C);
+    int64_t C = m->width, Q = ht_model_q_width(m), F = ht_model_ffn(m);
+    add_part(l, "ln_1.weight", 1, C, HT_SPLIT_NONE);
+    add_part(l, "ln_1.bias", 1, C, HT_SPLIT_NONE);
+    add_part(l, "attn.c_attn.weight", 3 * Q, C, HT_SPLIT_OUT_OF_3); /* rows: C of query, C of key, C of value */
+    add_part(l, "attn.c_attn.bias", 1, 3 * Q, HT_SPLIT_OUT_OF_3);
+    add_part(l, "attn.c_proj.weight", C, Q, HT_SPLIT_IN);
+    add_part(l, "attn.c_proj.bias", 1, C, HT_SPLIT_NONE);
+    add_part(l, "ln_2.weight", 1, C, HT_SPLIT_NONE);
+    add_part(l, "ln_2.bias", 1, C, HT_SPLIT_NONE);
+    add_part(l, "mlp.c_fc.weight", F, C, HT_SPLIT_OUT);
+    add_part(l, "mlp.c_fc.bias", 1, F, HT_SPLIT_OUT);
+    add_part(l, "mlp.c_proj.weight", C, F, HT_SPLIT_IN);
+    add_part(l, "mlp.c_proj.bias", 1, C, HT_SPLIT_NONE);
 }
 
 static void llama_block_parts(const struct ht_model *m, struct part_list *l)
 {
-    int64_t C = m->width, K = ht_model_kv_width(m), F = m->ffn;
-    add_part(l, "input_layernorm.weight", 1, C);
-    add_part(l, "self_attn.q_proj.weight", C, C); /* q, k and v lie together: one (C + 2K, C) matrix, as GPT's */
-    add_part(l, "self_attn.k_proj.weight", K, C);
-    add_part(l, "self_attn.v_proj.weight", K, C);
-    add_part(l, "self_attn.o_proj.weight", C, C);
-    add_part(l, "post_attention_layernorm.weight", 1, C);
-    add_part(l, "mlp.gate_proj.weight", F, C); /* and so do gate and up: (2F, C) */
-    add_part(l, "mlp.up_proj.weight", F, C);
-    add_part(l, "mlp.down_proj.weight", C, F);
+    int64_t C = m->width, Q = ht_model_q_width(m), K = ht_model_kv_width(m), F = ht_model_ffn(m);
+    add_part(l, "input_layernorm.weight", 1, C, HT_SPLIT_NONE);
+    add_part(l, "self_attn.q_proj.weight", Q, C, HT_SPLIT_OUT); /* q, k and v lie together: one (C + 2K, C) matrix, as GPT's */
+    add_part(l, "self_attn.k_proj.weight", K, C, HT_SPLIT_OUT);
+    add_part(l, "self_attn.v_proj.weight", K, C, HT_SPLIT_OUT);
+    add_part(l, "self_attn.o_proj.weight", C, Q, HT_SPLIT_IN);
+    add_part(l, "post_attention_layernorm.weight", 1, C, HT_SPLIT_NONE);
+    add_part(l, "mlp.gate_proj.weight", F, C, HT_SPLIT_OUT); /* and so do gate and up: (2F, C) */
+    add_part(l, "mlp.up_proj.weight", F, C, HT_SPLIT_OUT);
+    add_part(l, "mlp.down_proj.weight", C, F, HT_SPLIT_IN);
 }
 
 int ht_unit_param_parts(const struct ht_model *m, int64_t unit, struct ht_param_part parts[HT_MAX_PARAM_PARTS])
 {
     struct part_list l = {.parts = parts};
     bool gpt = m->arch == HT_ARCH_GPT;
+    int64_t V = ht_model_vocab(m), C = m->width;
     switch (ht_model_unit_kind(m, unit)) {
     case HT_UNIT_EMBEDDING:
-        add_part(&l, gpt ? "wte" : "embed_tokens.weight", m->vocab, m->width);
-        if (gpt) add_part(&l, "wpe", m->max_seq, m->width); /* Llama: rotary, nothing stored */
+        add_part(&l, gpt ? "wte" : "embed_tokens.weight", V, C, HT_SPLIT_TOKENS);
+        if (gpt) add_part(&l, "wpe", m->max_seq, C, HT_SPLIT_NONE); /* Llama: rotary, nothing stored */
         break;
     case HT_UNIT_BLOCK:
         if (gpt)
@@ -166,9 +168,9 @@ int ht_unit_param_parts(const struct ht_model *m, int64_t unit, struct ht_param_
             llama_block_parts(m, &l);
         break;
     case HT_UNIT_HEAD:
-        add_part(&l, gpt ? "ln_f.weight" : "norm.weight", 1, m->width);
-        if (gpt) add_part(&l, "ln_f.bias", 1, m->width);
-        if (!m->tied) add_part(&l, "lm_head.weight", m->vocab, m->width);
+        add_part(&l, gpt ? "ln_f.weight" : "norm.weight", 1, C, HT_SPLIT_NONE);
+        if (gpt) add_part(&l, "ln_f.bias", 1, C, HT_SPLIT_NONE);
+        if (!m->tied) add_part(&l, "lm_head.weight", V, C, HT_SPLIT_TOKENS);
         break;
     }
     return l.n;
@@ -191,15 +193,15 @@ int64_t ht_model_params(const struct ht_model *m)
 
 double ht_sub_op_flops(const struct ht_model *m, enum ht_sub_op sub, int64_t batch, int64_t seq)
 {
-    double BT = (double)batch * (double)seq, T = (double)seq, C = (double)m->width, F = (double)m->ffn;
-    double K = (double)ht_model_kv_width(m);
+    double BT = (double)batch * (double)seq, T = (double)seq, C = (double)m->width, F = (double)ht_model_ffn(m);
+    double Q = (double)ht_model_q_width(m), K = (double)ht_model_kv_width(m);
     switch (sub) {
     case HT_SUB_QKV:
-        return 2 * BT * C * (C + 2 * K);
+        return 2 * BT * C * (Q + 2 * K);
     case HT_SUB_ATTENTION: /* query by key, and probabilities by value */
-        return 4 * BT * T * C;
+        return 4 * BT * T * Q;
     case HT_SUB_PROJ:
-        return 2 * BT * C * C;
+        return 2 * BT * Q * C;
     case HT_SUB_FC1: /* Llama: gate and up */
         return (m->arch == HT_ARCH_LLAMA ? 4 : 2) * BT * C * F;
     case HT_SUB_FC2:
@@ -219,7 +221,7 @@ double ht_unit_flops(const struct ht_model *m, int64_t unit, int64_t batch, int6
         for (int s = 0; s < HT_N_SUB_OPS; s++) flops += ht_sub_op_flops(m, (enum ht_sub_op)s, batch, seq);
         break;
     case HT_UNIT_HEAD:
-        flops = 2.0 * (double)batch * (double)seq * (double)m->width * (double)m->vocab;
+        flops = 2.0 * (double)batch * (double)seq * (double)m->width * (double)ht_model_vocab(m);
         break;
     }
     return flops;
@@ -242,7 +244,7 @@ static void add_act(struct ht_act_layout *l, struct ht_act_part *part, int64_t b
 
 static int64_t qkv_width(const struct ht_model *m)
 {
-    return m->width + 2 * ht_model_kv_width(m);
+    return ht_model_q_width(m) + 2 * ht_model_kv_width(m);
 }
 
 /* Mean and 1/std of every row, FP32; RMS norm (Llama) has no mean. */
@@ -255,7 +257,8 @@ static int64_t norm_stats_bytes(const struct ht_model *m, int64_t BT)
 static void add_sub_op(const struct ht_model *m, enum ht_sub_op sub, int64_t batch, int64_t seq, int64_t e,
                        struct ht_act_layout *l)
 {
-    int64_t BT = batch * seq, BTC = BT * m->width, BTF = BT * m->ffn, BHT = BT * m->heads, BHTT = BHT * seq;
+    int64_t BT = batch * seq, BTC = BT * m->width, BTF = BT * ht_model_ffn(m);
+    int64_t BHT = BT * ht_model_heads(m), BHTT = BHT * seq;
     switch (sub) {
     case HT_SUB_NORM1:
         add_act(l, &l->norm1, BTC * e);
@@ -265,7 +268,7 @@ static void add_sub_op(const struct ht_model *m, enum ht_sub_op sub, int64_t bat
         add_act(l, &l->qkv, BT * qkv_width(m) * e);
         break;
     case HT_SUB_ATTENTION:
-        add_act(l, &l->attention, BTC * e);
+        add_act(l, &l->attention, BT * ht_model_q_width(m) * e);
         if (m->flash) {
             add_act(l, &l->lse, BHT * 4);
             break;
@@ -357,7 +360,7 @@ int64_t ht_unit_input_bytes(const struct ht_model *m, int64_t unit, int64_t batc
 int64_t ht_logits_stride(const struct ht_model *m)
 {
     int64_t line = 128 / ht_dtype_bytes(HT_F32); /* elements */
-    return (m->vocab + line - 1) / line * line;
+    return (ht_model_vocab(m) + line - 1) / line * line;
 }
 
 int64_t ht_logits_bytes(const struct ht_model *m, int64_t batch, int64_t seq)
@@ -377,19 +380,19 @@ void ht_unit_workspace(const struct ht_model *m, int64_t unit, int64_t batch, in
                        bool backward, struct ht_workspace_layout *out)
 {
     int64_t e = ht_dtype_bytes(act), BT = batch * seq, C = m->width;
-    int64_t fc1 = (m->arch == HT_ARCH_LLAMA ? 2 : 1) * m->ffn, qkv = qkv_width(m);
+    int64_t fc1 = (m->arch == HT_ARCH_LLAMA ? 2 : 1) * ht_model_ffn(m), qkv = qkv_width(m);
     int64_t tile_bytes = align64(HT_ATTENTION_ROWS * seq * 4), dkv_bytes = align64(2 * seq * (C / m->heads) * 4);
     struct ht_act_layout l = {0}; /* borrowed for its running sum */
     memset(out, 0, sizeof(*out));
     switch (ht_model_unit_kind(m, unit)) {
     case HT_UNIT_EMBEDDING:
-        if (backward && act != HT_F32) add_act(&l, &out->rows_of_tokens, (m->vocab + BT) * 4);
+        if (backward && act != HT_F32) add_act(&l, &out->rows_of_tokens, (ht_model_vocab(m) + BT) * 4);
         break;
     case HT_UNIT_BLOCK:
         if (backward) {
             add_act(&l, &out->wide, BT * (fc1 > qkv ? fc1 : qkv) * e);
             add_act(&l, &out->narrow, BT * C * e);
-            add_act(&l, &out->attention, BT * C * e);
+            add_act(&l, &out->attention, BT * ht_model_q_width(m) * e);
         }
         /* Kept probabilities of FP32 are written in place; 16-bit ones are kept rounded. Sums of dk and dv likewise. */
         if (m->flash || (act != HT_F32 && !backward))

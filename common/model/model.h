@@ -73,6 +73,8 @@ struct ht_model {
     bool flash;      /* attention keeps log-sum-exp instead of the probabilities */
     bool dropout;    /* keeps one mask byte per element, and the dropped-out probabilities
                         (Korthikanti et al. 2022, Sec. 4.1: 34 BTC + 5 BHTT bytes a block in 16 bit with both) */
+    /* Tensor parallelism: all that this header says of units is then of part `part` of `parts`. 0 parts stand for 1. */
+    int32_t part, parts;
 };
 
 /* Rounding and storage. FP32 throughout means that the compute copy is the master copy (has_master is false). */
@@ -97,9 +99,16 @@ int64_t ht_model_state_bytes(const struct ht_numerics *n);
 enum ht_dtype ht_stepped_gradient(const struct ht_numerics *n, int64_t micro_batches);
 
 static inline int64_t ht_model_units(const struct ht_model *m) { return m->layers + 2; }
-static inline int64_t ht_model_kv_heads(const struct ht_model *m) { return m->kv_heads ? m->kv_heads : m->heads; }
-/* K: width of the keys, and of the values, of one token. */
+/* Heads, columns of the feed-forward network and rows of the token table, and the widths of one token's queries (C when
+   whole), and of its keys, as of its values (K). */
+static inline int64_t ht_model_parts(const struct ht_model *m) { return m->parts ? m->parts : 1; }
+static inline int64_t ht_model_heads(const struct ht_model *m) { return m->heads / ht_model_parts(m); }
+static inline int64_t ht_model_kv_heads(const struct ht_model *m) { return (m->kv_heads ? m->kv_heads : m->heads) / ht_model_parts(m); }
+static inline int64_t ht_model_q_width(const struct ht_model *m) { return m->width / m->heads * ht_model_heads(m); }
 static inline int64_t ht_model_kv_width(const struct ht_model *m) { return m->width / m->heads * ht_model_kv_heads(m); }
+static inline int64_t ht_model_ffn(const struct ht_model *m) { return m->ffn / ht_model_parts(m); }
+int64_t ht_model_first_token(const struct ht_model *m); /* of the part's rows of the table; 0 when whole */
+int64_t ht_model_vocab(const struct ht_model *m);       /* how many rows; V when whole */
 enum ht_unit_kind ht_model_unit_kind(const struct ht_model *m, int64_t unit);
 
 /* Parameters (elements) of a unit. The head counts its norm, and its matrix only when it is not tied.
@@ -187,14 +196,50 @@ struct ht_workspace_layout {
 void ht_unit_workspace(const struct ht_model *m, int64_t unit, int64_t batch, int64_t seq, enum ht_dtype act,
                        bool backward, struct ht_workspace_layout *out);
 
+/* How tensor parallelism cuts a matrix (out, in) or a vector (1, out). */
+enum ht_split {
+    HT_SPLIT_NONE,     /* every part has all of it */
+    HT_SPLIT_OUT,      /* by outputs: rows of a matrix, columns of a vector */
+    HT_SPLIT_OUT_OF_3, /* the same of each of three that lie one after the other: query, key and value */
+    HT_SPLIT_IN,       /* by inputs: columns of a matrix */
+    HT_SPLIT_TOKENS,   /* by rows of the token table */
+};
+
 /* Parameters of a unit, by name, as element offsets in its flat buffer. Gradients, momentum and variance use the same. */
 struct ht_param_part {
     const char *name; /* Hugging Face style: "wte", "attn.c_attn.weight", ... */
     int64_t offset;   /* elements */
     int64_t rows, cols; /* a vector has rows = 1 */
+    enum ht_split split;
 };
 enum { HT_MAX_PARAM_PARTS = 16 };
 /* Returns how many parts; weights are (out, in) row-major, as PyTorch's Linear. */
 int ht_unit_param_parts(const struct ht_model *m, int64_t unit, struct ht_param_part parts[HT_MAX_PARAM_PARTS]);
+
+/*
+ * Tensor parallelism (Shoeybi et al., "Megatron-LM: Training Multi-Billion Parameter Language Models Using Model
+ * Parallelism", 2019, Sec. 3). Part q of n of a model is a model whose units are part q of the whole's:
+ *
+ *     query, key, value, fc1 (gate and up)    by outputs: H / n heads and Hkv / n of keys, F / n columns, with their biases
+ *     projection, fc2                         by inputs: the same heads and columns
+ *     token table, untied head                by rows: ceil(V / n) tokens, the last part fewer
+ *     norms, other biases, positions          every part has all of them
+ *
+ * So each part computes with heads and columns of its own from the same (B,T,C) input, and what it adds to the (B,T,C)
+ * output is summed over the parts. Norms and biases that every part has get the same gradient in each.
+ */
+struct ht_model ht_model_part(const struct ht_model *m, int32_t part, int32_t parts);
+/* Checks that a model can be cut so: n divides heads, heads of keys and F, and leaves each part a token. Returns NULL, or
+   what it does not divide, for a sentence: "12 heads". */
+const char *ht_model_cannot_part(const struct ht_model *m, int32_t parts, char *buf, size_t n);
+
+/* Elements of a part that lie next to each other in the part's flat buffer and in the whole unit's. */
+struct ht_part_run {
+    int64_t whole; /* where the first of them lies in the unit */
+    int64_t count;
+    bool shared; /* every part has them */
+};
+/* Returns the run from element `at` of a part's unit to its end. A whole model's unit is one run. */
+struct ht_part_run ht_unit_part_run(const struct ht_model *part, int64_t unit, int64_t at);
 
 #endif

@@ -1,0 +1,117 @@
+/* Tensor-parallel parts: sizes by hand, and together they are the whole. */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/model/model.h"
+
+static const struct ht_model gpt = {
+    .arch = HT_ARCH_GPT, .layers = 2, .width = 8, .heads = 4, .ffn = 12, .vocab = 11, .max_seq = 3};
+static const struct ht_model llama = {
+    .arch = HT_ARCH_LLAMA, .layers = 2, .width = 16, .heads = 4, .kv_heads = 2, .ffn = 6, .vocab = 9, .max_seq = 3};
+
+/*
+ * C = 8, H = 4, F = 12, V = 11, n = 2: Q = 4, F' = 6. Table ceil(11 / 2) = 6 and 5 rows of 8, positions 3 x 8.
+ * Block: norms 4 x 8, qkv 12 x 8 + 12, projection 8 x 4 + 8, fc1 6 x 8 + 6, fc2 8 x 6 + 8:
+ * 32 + 108 + 40 + 54 + 56 = 290. B = 2, T = 3, FP32: (B,T,C) 192 bytes, (B,T,Q) 96 -> 128, (B,T,3Q) 288 -> 320,
+ * (B,T,F') 144 -> 192, probabilities (B,2,T,T) 144 -> 192, statistics 48 -> 64: norms 2 (192 + 64), qkv 320, attention
+ * 128 + 192, projection 192, fc1 and gelu 384. Logits 6 tokens' rows, 32 floats apart.
+ */
+START_TEST(sizes)
+{
+    struct ht_model q0 = ht_model_part(&gpt, 0, 2), q1 = ht_model_part(&gpt, 1, 2);
+    ck_assert_int_eq(ht_unit_params(&q0, 0), 6 * 8 + 24);
+    ck_assert_int_eq(ht_unit_params(&q1, 0), 5 * 8 + 24);
+    ck_assert_int_eq(ht_unit_params(&q0, 1), 290);
+    ck_assert_int_eq(ht_unit_params(&q1, 1), 290);
+    ck_assert_int_eq(ht_unit_params(&q0, 3), 16 + 48);
+    ck_assert_int_eq(ht_unit_activation_bytes(&q1, 1, 2, 3, HT_F32), 512 + 320 + 128 + 192 + 192 + 384);
+    ck_assert_int_eq(ht_unit_input_bytes(&q1, 1, 2, 3, HT_F32), ht_unit_input_bytes(&gpt, 1, 2, 3, HT_F32));
+    ck_assert_int_eq(ht_logits_bytes(&q1, 2, 3), 6 * 32 * 4);
+    for (int64_t u = 0; u < 4; u++)
+        ck_assert(u == 3 || ht_unit_flops(&q0, u, 2, 3) * 2 == ht_unit_flops(&gpt, u, 2, 3));
+    ck_assert(ht_unit_flops(&q0, 3, 2, 3) + ht_unit_flops(&q1, 3, 2, 3) == ht_unit_flops(&gpt, 3, 2, 3));
+}
+END_TEST
+
+/* Part 1 of 2 of the block: rows 4..7 of query are rows 4..7 of the whole's 24, those of key rows 12..15. The projection's
+   columns 4..7 of row 0 are followed by those of row 1, 8 elements on. */
+START_TEST(runs)
+{
+    struct ht_model q1 = ht_model_part(&gpt, 1, 2);
+    int64_t qkv = 16, bias = qkv + 24 * 8, proj = bias + 24, own_bias = qkv + 12 * 8, own_proj = own_bias + 12;
+    struct {
+        int64_t at, whole, count;
+        bool shared;
+    } want[] = {{3, 3, 5, true},
+                {qkv, qkv + 4 * 8, 4 * 8, false},
+                {qkv + 4 * 8 + 1, qkv + 12 * 8 + 1, 4 * 8 - 1, false},
+                {own_bias + 8, bias + 20, 4, false},
+                {own_proj, proj + 4, 4, false},
+                {own_proj + 6, proj + 8 + 6, 2, false},
+                {own_proj + 32, proj + 64, 8, true}};
+    for (size_t i = 0; i < sizeof(want) / sizeof(want[0]); i++) {
+        struct ht_part_run r = ht_unit_part_run(&q1, 1, want[i].at);
+        ck_assert_int_eq(r.whole, want[i].whole);
+        ck_assert_int_eq(r.count, want[i].count);
+        ck_assert(r.shared == want[i].shared);
+    }
+    struct ht_part_run all = ht_unit_part_run(&gpt, 1, 7);
+    ck_assert(all.whole == 7 && all.count == ht_unit_params(&gpt, 1) - 7 && all.shared);
+}
+END_TEST
+
+/* Every element of a unit is in one part, or, where parts share it, once in each. */
+START_TEST(parts_are_the_whole)
+{
+    struct ht_model m = _i & 1 ? llama : gpt;
+    int32_t parts = _i & 2 && !(_i & 1) ? 4 : 2;
+    m.tied = _i & 4;
+    for (int64_t u = 0; u < ht_model_units(&m); u++) {
+        int64_t n = ht_unit_params(&m, u);
+        int *seen = calloc((size_t)n, sizeof(int));
+        for (int32_t q = 0; q < parts; q++) {
+            struct ht_model p = ht_model_part(&m, q, parts);
+            struct ht_part_run r;
+            for (int64_t at = 0; at < ht_unit_params(&p, u); at += r.count) {
+                r = ht_unit_part_run(&p, u, at);
+                ck_assert(r.count > 0 && r.whole >= 0 && r.whole + r.count <= n);
+                for (int64_t k = 0; k < r.count; k++) seen[r.whole + k] += r.shared ? 1 : parts;
+            }
+        }
+        for (int64_t k = 0; k < n; k++) ck_assert_msg(seen[k] == parts, "unit %d, element %d", (int)u, (int)k);
+        free(seen);
+    }
+}
+END_TEST
+
+START_TEST(what_cannot_be_cut)
+{
+    char text[64];
+    ck_assert_ptr_null(ht_model_cannot_part(&gpt, 4, text, sizeof(text)));
+    ck_assert_str_eq(ht_model_cannot_part(&gpt, 3, text, sizeof(text)), "4 heads");
+    ck_assert_str_eq(ht_model_cannot_part(&llama, 4, text, sizeof(text)), "2 heads of keys");
+    struct ht_model m = gpt;
+    m.ffn = 13;
+    ck_assert_str_eq(ht_model_cannot_part(&m, 2, text, sizeof(text)), "13 columns of the feed-forward network");
+    m = gpt;
+    m.vocab = 6; /* two each, and none are left for the last */
+    ck_assert_str_eq(ht_model_cannot_part(&m, 4, text, sizeof(text)), "6 tokens");
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("model parts");
+    TCase *tc = tcase_create("part");
+    tcase_add_test(tc, sizes);
+    tcase_add_test(tc, runs);
+    tcase_add_loop_test(tc, parts_are_the_whole, 0, 8);
+    tcase_add_test(tc, what_cannot_be_cut);
+    suite_add_tcase(suite, tc);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}
