@@ -195,9 +195,10 @@ enum ht_status ht_engine_make_arenas(struct ht_engine *e, const struct ht_job *j
     return status;
 }
 
-enum ht_status ht_engine_init(struct ht_engine *e, int32_t space, struct ht_buffer buffer, struct ht_error *err)
+enum ht_status ht_engine_init(struct ht_engine *e, const struct ht_tensor *t, struct ht_buffer buffer,
+                              struct ht_error *err)
 {
-    return e->gpu ? ht_cuda_device_init(e->gpu, space, buffer, err) : ht_cpu_init(e->cpu, space, buffer, err);
+    return e->gpu ? ht_cuda_device_init(e->gpu, t, buffer, err) : ht_cpu_init(e->cpu, t, buffer, err);
 }
 
 enum ht_status ht_engine_read(struct ht_engine *e, struct ht_buffer from, void *to, struct ht_error *err)

@@ -43,7 +43,8 @@ double ht_engine_machine_bytes(const struct ht_job *job, bool on_gpu);
 enum ht_status ht_engine_make_arenas(struct ht_engine *e, const struct ht_job *job, struct ht_error *err);
 
 /* Initial values (ht_cpu_init), and bytes from and to a buffer of any tier. */
-enum ht_status ht_engine_init(struct ht_engine *e, int32_t space, struct ht_buffer buffer, struct ht_error *err);
+enum ht_status ht_engine_init(struct ht_engine *e, const struct ht_tensor *t, struct ht_buffer buffer,
+                              struct ht_error *err);
 enum ht_status ht_engine_read(struct ht_engine *e, struct ht_buffer from, void *to, struct ht_error *err);
 enum ht_status ht_engine_write(struct ht_engine *e, const void *from, struct ht_buffer to, struct ht_error *err);
 

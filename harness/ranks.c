@@ -94,6 +94,12 @@ enum ht_status ht_ranks_make_node(struct ht_ranks *ranks, const struct ht_job *j
     return status;
 }
 
+enum ht_status ht_ranks_make_residents(const struct ht_ranks *ranks, const struct ht_schedule *s,
+                                       struct ht_arena **arenas, struct ht_error *err, struct ht_residents **out)
+{
+    return ranks->node ? ht_residents_create_ranks(ranks->node, err, out) : ht_residents_create(s, arenas, err, out);
+}
+
 enum ht_status ht_ranks_run(const struct ht_ranks *ranks, const struct ht_schedule *s, const struct ht_run_options *o,
                             struct ht_error *err, struct ht_trace **trace)
 {

@@ -7,6 +7,7 @@
 
 #include "common/comm/comm.h"
 #include "common/exec/node.h"
+#include "common/exec/residents.h"
 #include "harness/job.h"
 
 struct ht_ranks {
@@ -33,6 +34,9 @@ enum ht_status ht_ranks_agree(const struct ht_ranks *ranks, enum ht_status statu
 enum ht_status ht_ranks_make_node(struct ht_ranks *ranks, const struct ht_job *job, struct ht_error *err);
 /* Before the job goes. After a failure its memory stays until the process ends: messages may be under way. */
 void ht_ranks_free_node(struct ht_ranks *ranks);
+/* ht_residents_create in the arenas, or ht_residents_create_ranks. */
+enum ht_status ht_ranks_make_residents(const struct ht_ranks *ranks, const struct ht_schedule *s,
+                                       struct ht_arena **arenas, struct ht_error *err, struct ht_residents **out);
 /* ht_run, or ht_run_ranks. */
 enum ht_status ht_ranks_run(const struct ht_ranks *ranks, const struct ht_schedule *s, const struct ht_run_options *o,
                             struct ht_error *err, struct ht_trace **trace);

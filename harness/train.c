@@ -49,11 +49,13 @@ static double mean_loss(const struct ht_job *job, const double *token_losses, in
     return sum / (double)(s->batch * s->seq);
 }
 
-static enum ht_status on_init(void *ctx, int32_t space, struct ht_buffer buffer, struct ht_error *err)
+/* Gives a resident its first values. */
+static enum ht_status fill(void *ctx, int32_t space, struct ht_buffer buffer, struct ht_error *err)
 {
     const struct session *s = ctx;
     const struct ht_tensor *t = &s->job->schedule->tensors[buffer.tensor];
-    if (!s->persist->loaded || !ht_state_holds(t)) return ht_engine_init(s->engine, space, buffer, err);
+    (void)space;
+    if (!s->persist->loaded || !ht_state_holds(t)) return ht_engine_init(s->engine, t, buffer, err);
     void *values = ht_alloc((size_t)buffer.bytes);
     enum ht_status status = ht_state_give(s->persist->state, t, values, err);
     if (status == HT_OK) status = ht_engine_write(s->engine, values, buffer, err);
@@ -61,7 +63,8 @@ static enum ht_status on_init(void *ctx, int32_t space, struct ht_buffer buffer,
     return status;
 }
 
-static enum ht_status on_final(void *ctx, int32_t space, struct ht_buffer buffer, struct ht_error *err)
+/* Takes what a run has left into the state. */
+static enum ht_status take(void *ctx, int32_t space, struct ht_buffer buffer, struct ht_error *err)
 {
     const struct session *s = ctx;
     const struct ht_schedule *schedule = s->job->schedule;
@@ -255,11 +258,14 @@ static void give_counts(const struct session *s)
 }
 
 /* What the run's end has left, and its counts, as one whole. */
-static enum ht_status end_taking(const struct session *s, struct ht_error *err)
+static enum ht_status take_state(struct session *s, const struct ht_residents *residents, struct ht_error *err)
 {
     struct ht_state *state = s->persist->state;
+    ht_state_take_begin(state);
+    enum ht_status status = ht_ranks_agree(s->ranks, ht_residents_each(residents, take, s, err), err);
+    if (status != HT_OK) return status;
     if (s->ranks->comm) return ht_ranks_take_state(s->ranks, s->job->schedule, s->engine->cpu, s->persist, err);
-    enum ht_status status = ht_state_take_end(state, err);
+    status = ht_state_take_end(state, err);
     if (status != HT_OK) return status;
     for (int64_t u = 0; u < state->n_units; u++) {
         state->units[u].steps = ht_cpu_row_steps(s->engine->cpu, (int32_t)u, 0, state->units[u].n);
@@ -306,10 +312,9 @@ static enum ht_status run_steps(struct session *session, struct ht_run_options *
         session->run_begin = step;
         run->iterations = next - step;
         ht_cpu_set_first_iteration(session->engine->cpu, step);
-        if (p->state) ht_state_take_begin(p->state);
         status = ht_ranks_run(session->ranks, session->job->schedule, run, err, &more);
         if (p->state) status = ht_ranks_agree(session->ranks, status, err);
-        if (p->state && status == HT_OK) status = end_taking(session, err);
+        if (p->state && status == HT_OK) status = take_state(session, run->residents, err);
         if (*trace && more) {
             ht_trace_append(*trace, more);
             ht_trace_destroy(more);
@@ -383,13 +388,14 @@ enum ht_status ht_train(const struct ht_options *options, const struct ht_job *j
                                  .backend_ctx = emulation.emu ? (void *)emulation.emu : engine.ctx,
                                  .arenas = engine.arenas,
                                  .hooks_ctx = &session,
-                                 .init = on_init,
-                                 .iteration_done = on_iteration,
-                                 .final = persist->state ? on_final : NULL};
+                                 .iteration_done = on_iteration};
     t.first_step = persist->first_step;
     give_counts(&session);
     t.loss_scale[0] = ht_cpu_control_get(engine.cpu).scale;
-    status = run_steps(&session, &run, err, &t.trace);
+    status = ht_ranks_make_residents(ranks, job->schedule, engine.arenas, err, &run.residents);
+    if (status == HT_OK) status = ht_ranks_agree(ranks, ht_residents_each(run.residents, fill, &session, err), err);
+    if (status == HT_OK) status = run_steps(&session, &run, err, &t.trace);
+    ht_residents_destroy(run.residents);
     if (session.shown && session.terminal) fputs("\r\033[K", stderr);
     t.n_checkpoints = persist->n_saved;
     t.checkpoints_s = persist->saving_s;

@@ -390,11 +390,9 @@ static enum ht_status init_params(const struct ht_cpu *cpu, const struct ht_tens
     return HT_OK;
 }
 
-enum ht_status ht_cpu_init(void *ctx, int32_t space, struct ht_buffer buffer, struct ht_error *err)
+enum ht_status ht_cpu_init(const struct ht_cpu *cpu, const struct ht_tensor *t, struct ht_buffer buffer,
+                           struct ht_error *err)
 {
-    const struct ht_cpu *cpu = ctx;
-    const struct ht_tensor *t = &cpu->s->tensors[buffer.tensor];
-    (void)space;
     if (buffer.bytes == 0) return HT_OK;
     switch (t->class) {
     case HT_PARAM:

@@ -240,9 +240,9 @@ void ht_cpu_set_row_steps(struct ht_cpu *cpu, int32_t unit, int64_t begin, int64
 /* The table for ht_run_options.backend; backend_ctx is the struct ht_cpu. One run at a time. */
 extern const struct ht_backend_ops ht_cpu_backend;
 
-/* For ht_run_options.init (its hooks_ctx is then the struct ht_cpu; or call it from an init of your own): initial
-   values of a resident tensor. Parameters by ht_unit_init, equal in every place; optimizer state 0; anything else NaN,
-   so that what is read before it is written shows. */
-enum ht_status ht_cpu_init(void *cpu, int32_t space, struct ht_buffer buffer, struct ht_error *err);
+/* Fills a resident's buffer with initial values. Parameters by ht_unit_init, equal in every place; optimizer state 0;
+   anything else NaN, so that what is read before it is written shows. */
+enum ht_status ht_cpu_init(const struct ht_cpu *cpu, const struct ht_tensor *t, struct ht_buffer buffer,
+                           struct ht_error *err);
 
 #endif

@@ -228,11 +228,10 @@ static bool draws_itself(const struct ht_cuda_device *d, const struct ht_tensor 
            t->bytes == ht_unit_params(&d->model, t->label.unit) * ht_dtype_bytes(type);
 }
 
-enum ht_status ht_cuda_device_init(void *ctx, int32_t space, struct ht_buffer buffer, struct ht_error *err)
+enum ht_status ht_cuda_device_init(struct ht_cuda_device *d, const struct ht_tensor *t, struct ht_buffer buffer,
+                                   struct ht_error *err)
 {
-    struct ht_cuda_device *d = ctx;
-    if (buffer.tier != HT_DEVICE || buffer.bytes == 0) return ht_cpu_init(d->cpu, space, buffer, err);
-    const struct ht_tensor *t = &d->s->tensors[buffer.tensor];
+    if (buffer.tier != HT_DEVICE || buffer.bytes == 0) return ht_cpu_init(d->cpu, t, buffer, err);
     enum ht_dtype type = t->class == HT_PARAM ? d->param : HT_F32;
     const char *why = d->api->select(d->index);
     if (!why && draws_itself(d, t, type)) {
@@ -250,7 +249,7 @@ enum ht_status ht_cuda_device_init(void *ctx, int32_t space, struct ht_buffer bu
     if (why) return ht_cuda_failed(why, "the GPU", err);
     struct ht_buffer here = buffer;
     here.data = ht_alloc((size_t)buffer.bytes);
-    enum ht_status status = ht_cpu_init(d->cpu, space, here, err);
+    enum ht_status status = ht_cpu_init(d->cpu, t, here, err);
     if (status == HT_OK) status = ht_cuda_device_write(d, here.data, buffer, err);
     free(here.data);
     return status;

@@ -77,9 +77,10 @@ int64_t ht_cuda_device_foreign_bytes(const struct ht_cuda_device *d);
 /* Of the GPU, at this moment. */
 int64_t ht_cuda_device_free_bytes(const struct ht_cuda_device *d);
 
-/* For ht_run_options.init: ht_cpu_init's values, wherever the buffer lies. */
-enum ht_status ht_cuda_device_init(void *device, int32_t space, struct ht_buffer buffer, struct ht_error *err);
-/* A buffer of any tier to host memory, and back; between runs and in their hooks. */
+/* ht_cpu_init's values, wherever the buffer lies. Between runs, as the next two. */
+enum ht_status ht_cuda_device_init(struct ht_cuda_device *d, const struct ht_tensor *t, struct ht_buffer buffer,
+                                   struct ht_error *err);
+/* A buffer of any tier to host memory, and back. */
 enum ht_status ht_cuda_device_read(struct ht_cuda_device *d, struct ht_buffer from, void *to, struct ht_error *err);
 enum ht_status ht_cuda_device_write(struct ht_cuda_device *d, const void *from, struct ht_buffer to,
                                     struct ht_error *err);

@@ -3,6 +3,7 @@
 #include "common/base/array.h"
 #include "common/base/rng.h"
 #include "common/base/units.h"
+#include "common/exec/residents.h"
 #include "common/mem/arena.h"
 #include "common/schedule/verify.h"
 
@@ -148,14 +149,17 @@ static enum ht_status make_arenas(struct ht_schedule *s, const struct ht_verdict
 
 struct session {
     const struct ht_measure_options *options;
+    const struct ht_schedule *s;
     struct ht_cpu *cpu;
     struct ht_cuda_device *gpu; /* one of the two */
 };
 
-static enum ht_status on_init(void *ctx, int32_t space, struct ht_buffer buffer, struct ht_error *err)
+static enum ht_status fill(void *ctx, int32_t space, struct ht_buffer buffer, struct ht_error *err)
 {
     const struct session *x = ctx;
-    return x->gpu ? ht_cuda_device_init(x->gpu, space, buffer, err) : ht_cpu_init(x->cpu, space, buffer, err);
+    const struct ht_tensor *t = &x->s->tensors[buffer.tensor];
+    (void)space;
+    return x->gpu ? ht_cuda_device_init(x->gpu, t, buffer, err) : ht_cpu_init(x->cpu, t, buffer, err);
 }
 
 static enum ht_status on_iteration(void *ctx, int32_t iteration, struct ht_error *err)
@@ -204,7 +208,8 @@ enum ht_status ht_measure(const struct ht_schedule *given, const struct ht_measu
     struct ht_schedule *s = ht_schedule_one_at_a_time(given);
     struct ht_arena **arenas = HT_NEW_ARRAY(struct ht_arena *, ht_n_spaces(s));
     struct ht_verdict verdict = {0};
-    struct session session = {.options = options};
+    struct session session = {.options = options, .s = s};
+    struct ht_residents *residents = NULL;
     struct batch batch;
     struct ht_trace *trace = NULL;
     struct ht_cpu_fault *faults = NULL;
@@ -226,18 +231,21 @@ enum ht_status ht_measure(const struct ht_schedule *given, const struct ht_measu
         status = options->on_gpu ? ht_cuda_device_create(&cpu, options->api, options->gpu, err, &session.gpu)
                                  : ht_cpu_create(&cpu, err, &session.cpu);
     if (status == HT_OK) status = make_arenas(s, &verdict, session.gpu, err, arenas);
+    if (status == HT_OK) status = ht_residents_create(s, arenas, err, &residents);
+    if (status == HT_OK) status = ht_residents_each(residents, fill, &session, err);
     if (status != HT_OK) goto out;
     struct ht_run_options run = {.iterations = options->warmup + options->iterations + n_faults,
                                  .backend = session.gpu ? &ht_cuda_backend : &ht_cpu_backend,
                                  .backend_ctx = session.gpu ? (void *)session.gpu : (void *)session.cpu,
                                  .arenas = arenas,
+                                 .residents = residents,
                                  .hooks_ctx = &session,
-                                 .init = on_init,
                                  .iteration_done = on_iteration};
     status = ht_run(s, &run, err, &trace);
     if (status == HT_OK) collect(trace, options->warmup, samples);
 out:
     ht_trace_destroy(trace);
+    ht_residents_destroy(residents);
     ht_cpu_destroy(session.cpu);
     for (int32_t i = 0; i < ht_n_spaces(s) && !session.gpu; i++)
         ht_arena_destroy(arenas[i]); /* the GPU's are its own */

@@ -81,7 +81,8 @@ static int64_t desk_bytes(struct ht_node *n)
         if (s->effects_begin[op + 1] - s->effects_begin[op] > most)
             most = s->effects_begin[op + 1] - s->effects_begin[op];
     n->box_bytes = ((int64_t)sizeof(struct ht_box) + most * 8 + 63) / 64 * 64;
-    return 64 + ((int64_t)s->n_lanes + s->n_ranks) * n->box_bytes;
+    n->boxes_bytes = ((int64_t)s->n_lanes + s->n_ranks) * n->box_bytes;
+    return 64 + n->boxes_bytes + s->n_residents * (int64_t)sizeof(int64_t);
 }
 
 static bool is_device(const struct ht_node *n, int32_t space)
@@ -131,6 +132,7 @@ static enum ht_status share(struct ht_node *n, struct ht_error *err)
     ht_window_seal(&n->desk);
     for (int32_t i = 0; i < n_spaces; i++) ht_window_seal(&n->windows[i]);
     n->failed = n->desk.base;
+    n->resident_offsets = (int64_t *)((char *)n->desk.base + 64 + n->boxes_bytes);
     return HT_OK;
 }
 

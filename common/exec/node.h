@@ -49,8 +49,8 @@ enum ht_status ht_agree(struct ht_comm *comm, enum ht_status status, struct ht_e
 
 /*
  * ht_run over all ranks; all call it with the same schedule and iterations. Of options->arenas nothing is read. A
- * rank's backend runs the rank's own ops; init and final see, on each rank, the residents of its device, and on a
- * leader also those of its node's host and disk; iteration_done is called on the leaders.
+ * rank's backend runs the rank's own ops; options->residents are those of ht_residents_create_ranks, or NULL on all
+ * ranks; iteration_done is called on the leaders.
  *
  * All ranks return the same status and text. *out is the trace of all ranks on rank 0 and NULL on others. After
  * HT_FAILED the communicator is of no more use: the job ends with ht_comm_abort.

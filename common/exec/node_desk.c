@@ -24,6 +24,11 @@ struct ht_box *ht_node_rank_box(const struct ht_node *n, int32_t rank)
     return box_at(n, (int64_t)n->s->n_lanes + rank);
 }
 
+int64_t ht_node_offset(const struct ht_node *n, int32_t space, const void *data)
+{
+    return data ? (const char *)data - n->bases[space] : -1;
+}
+
 static bool is_gone(const struct ht_node *n, int32_t rank)
 {
     return kill(n->pids[rank], 0) && errno == ESRCH;

@@ -5,7 +5,7 @@
  * A box is for one lane, or for one rank's main thread. The leader puts an order in and waits for the answer; only the
  * one thread that has the box's lane does, so a box holds one order at a time:
  *
- *     order    NONE -> (ASLEEP) -> op, init, final, end ..    by the leader; NONE again when the other has taken it
+ *     order    NONE -> (ASLEEP) -> op, end                    by the leader; NONE again when the other has taken it
  *     answer   NONE -> (ASLEEP) -> DONE                       by the other; NONE again when the leader has
  */
 #ifndef HT_EXEC_NODE_DESK_H
@@ -14,18 +14,15 @@
 #include "common/comm/window.h"
 #include "common/exec/node.h"
 
-enum ht_order { HT_ORDER_NONE, HT_ORDER_ASLEEP, HT_ORDER_OP, HT_ORDER_INIT, HT_ORDER_FINAL, HT_ORDER_END };
+enum ht_order { HT_ORDER_NONE, HT_ORDER_ASLEEP, HT_ORDER_OP, HT_ORDER_END };
 enum { HT_ANSWER_NONE, HT_ANSWER_ASLEEP, HT_ANSWER_DONE };
 
 struct ht_box {
     _Alignas(64) atomic_uint order;
     _Alignas(64) atomic_uint answer;
     _Alignas(64) int32_t iteration, op; /* OP */
-    int32_t space;                      /* INIT, FINAL, with offsets[0]: */
-    int32_t tensor;
-    uint8_t tier, flags;
-    bool verdict;             /* of a validate op */
-    enum ht_status status;    /* of the answer, or of END */
+    bool verdict;                       /* of a validate op */
+    enum ht_status status;              /* of the answer, or of END */
     int64_t start_ns, end_ns; /* of OP on CLOCK_MONOTONIC */
     char text[1024];
     int64_t offsets[]; /* of each effect's buffer in its space; -1: NULL */
@@ -40,8 +37,9 @@ struct ht_node {
     int32_t *leaders; /* [n_nodes] lowest rank of each; -1: a node without ranks */
     int32_t *pids;    /* [ranks of the schedule]; of those on the node */
     struct ht_window desk;
-    int64_t box_bytes;
-    atomic_bool *failed; /* on the desk: some rank's op has failed; all communication is to be given up */
+    int64_t box_bytes, boxes_bytes; /* of one, of all */
+    int64_t *resident_offsets;      /* [n_residents] on the desk: in their spaces; -1: no bytes (residents.h) */
+    atomic_bool *failed;            /* on the desk: some rank's op has failed; all communication is to be given up */
 
     /* [n_spaces] each; zero for spaces of other nodes, or without anything in them */
     struct ht_arena **arenas;  /* of the leader */
@@ -53,6 +51,9 @@ struct ht_node {
 
 struct ht_box *ht_node_lane_box(const struct ht_node *n, int32_t lane);
 struct ht_box *ht_node_rank_box(const struct ht_node *n, int32_t rank);
+
+/* Where an address of this process lies in its space; -1: NULL. */
+int64_t ht_node_offset(const struct ht_node *n, int32_t space, const void *data);
 
 /* The leader's side. HT_FAILED when the process of `rank` is gone. */
 void ht_box_order(struct ht_box *box, enum ht_order what);

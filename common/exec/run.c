@@ -408,20 +408,6 @@ static void free_lanes(struct run *r)
     free(r->lanes);
 }
 
-typedef enum ht_status (*resident_hook)(void *ctx, int32_t space, struct ht_buffer buffer, struct ht_error *err);
-
-static enum ht_status each_resident(struct run *r, resident_hook hook, struct ht_error *err)
-{
-    for (int32_t i = 0; hook && i < r->s->n_residents; i++) {
-        int32_t space;
-        if (!ht_slots_has_resident(r->slots, i)) continue;
-        struct ht_buffer buffer = ht_slots_resident(r->slots, i, &space);
-        enum ht_status status = hook(r->o->hooks_ctx, space, buffer, err);
-        if (status) return status;
-    }
-    return HT_OK;
-}
-
 /* Starts the lanes' threads, runs everything, joins them. What came of it is in r->error. */
 static void run_threads(struct run *r)
 {
@@ -485,9 +471,7 @@ static void finish_trace(struct run *r)
 /* Everything between the backend's open and close. */
 static enum ht_status run_open(struct run *r, struct ht_error *err)
 {
-    enum ht_status status = ht_slots_place_residents(r->slots, err);
-    if (status) return status;
-    status = each_resident(r, r->o->init, err);
+    enum ht_status status = r->o->residents ? HT_OK : ht_slots_place_residents(r->slots, err);
     if (status) return status;
     struct ht_ahead_options ahead = {.schedule = r->s,
                                      .backend = r->o->backend,
@@ -502,7 +486,10 @@ static enum ht_status run_open(struct run *r, struct ht_error *err)
     if (r->cut && !r->error.status) r->error.status = HT_INTERRUPTED;
     ht_ahead_destroy(r->ahead);
     finish_trace(r);
-    if (r->error.status == HT_OK) return each_resident(r, r->o->final, err);
+    if (r->error.status == HT_OK) {
+        if (r->o->residents) ht_residents_settle(r->o->residents);
+        return HT_OK;
+    }
     if (r->error.status == HT_INTERRUPTED && !r->error.text[0])
         ht_fail(&r->error, HT_INTERRUPTED, "interrupted after %d of %d iterations", r->n_reported, r->o->iterations);
     if (err) *err = r->error;
@@ -522,7 +509,10 @@ enum ht_status ht_run(const struct ht_schedule *s, const struct ht_run_options *
         .iterations = options->iterations, .issue_ahead = b->issue_ahead, .one_node = node >= 0, .node = node};
     enum ht_status status = ht_core_create(s, core, err, &r.core);
     if (status) goto out;
-    status = ht_slots_create(s, node, options->arenas, err, &r.slots);
+    if (options->residents)
+        r.slots = options->residents->slots;
+    else
+        status = ht_slots_create(s, node, options->arenas, err, &r.slots);
     if (status) goto out;
     r.trace = ht_trace_create(s, HT_CLOCK_RUN, options->iterations);
     lay_out_lanes(&r);
@@ -537,7 +527,7 @@ enum ht_status ht_run(const struct ht_schedule *s, const struct ht_run_options *
 out:
     free_lanes(&r);
     ht_trace_destroy(r.trace);
-    ht_slots_destroy(r.slots);
+    if (!options->residents) ht_slots_destroy(r.slots);
     ht_core_destroy(r.core);
     pthread_cond_destroy(&r.all_up);
     pthread_mutex_destroy(&r.lock);

@@ -19,8 +19,9 @@
 #include "common/trace/trace.h"
 
 struct ht_arena;
-struct ht_peers; /* common/exec/peers.h */
-struct ht_inst; /* common/exec/core.h: (iteration, op) */
+struct ht_peers;     /* common/exec/peers.h */
+struct ht_residents; /* common/exec/residents.h */
+struct ht_inst;      /* common/exec/core.h: (iteration, op) */
 
 /* Where a tensor's bytes are for an op: what the executor hands to the backend. */
 struct ht_buffer {
@@ -80,28 +81,26 @@ struct ht_run_options {
     void *backend_ctx;
     struct ht_arena **arenas; /* [ht_n_spaces]; NULL where the schedule keeps nothing */
     struct ht_peers *peers;   /* only this node's ops are run, the others are heard of; NULL: there is one node */
+    /* What the run begins with, and leaves what it ends with, in these arenas; after another status than HT_OK they are
+       good for ht_residents_destroy only. NULL: residents of undefined contents, which end with the run. */
+    struct ht_residents *residents;
 
-    /* All optional; they get hooks_ctx.
-       init             after open: each resident place once, allocated, in the order of the schedule's list.
-       iteration_done   each iteration in order, one at a time, from a lane thread; the next iteration may be running
-                        already. A status other than HT_OK stops the run and is what ht_run returns (HT_INTERRUPTED
-                        reads as Ctrl-C).
-       final            after the last iteration of a run that went well: each resident place once more. */
-    void *hooks_ctx;
-    enum ht_status (*init)(void *ctx, int32_t space, struct ht_buffer buffer, struct ht_error *err);
+    /* Optional: each iteration in order, one at a time, from a lane thread; the next iteration may be running already.
+       A status other than HT_OK stops the run and is what ht_run returns (HT_INTERRUPTED reads as Ctrl-C). */
     enum ht_status (*iteration_done)(void *ctx, int32_t iteration, struct ht_error *err);
-    enum ht_status (*final)(void *ctx, int32_t space, struct ht_buffer buffer, struct ht_error *err);
+    void *hooks_ctx; /* of iteration_done */
 };
 
 /*
- * Runs a verified schedule. Every way out leaves the arenas as they were found and no thread behind.
+ * Runs a verified schedule. Every way out leaves the arenas as they were found, but for given residents, and no thread
+ * behind.
  *
  * HT_OK           *out is the trace.
  * HT_INTERRUPTED  Ctrl-C (common/base/interrupt.h) or iteration_done asked to stop: no op was started any more,
  *                 those in flight ended well. *out is the trace of the iterations that ended, trace->iterations.
  * HT_FAILED       an op failed, be it after Ctrl-C, or an arena had no hole for bytes that fit (fragmentation);
  *                 *out is NULL.
- * Others          what a hook, the backend's open or ht_core_create said (HT_INFEASIBLE: OOM); *out is NULL.
+ * Others          what iteration_done, the backend's open or ht_core_create said (HT_INFEASIBLE: OOM); *out is NULL.
  */
 enum ht_status ht_run(const struct ht_schedule *s, const struct ht_run_options *options, struct ht_error *err,
                       struct ht_trace **out);

@@ -1,7 +1,7 @@
 /*
  * ht_run over the ranks of a job; node.h says who does what. The leader runs the executor on a backend that is made
  * here: it passes its own rank's ops to the real backend, and those of other ranks through their boxes. The others
- * serve theirs: a thread a lane, and the calling thread for what is no op.
+ * serve theirs, a thread a lane.
  */
 #include "common/exec/node.h"
 
@@ -90,11 +90,6 @@ static void lead_close(void *ctx)
     if (x->o->backend->close) x->o->backend->close(x->o->backend_ctx);
 }
 
-static int64_t offset_of(const struct ht_node *n, int32_t space, const void *data)
-{
-    return data ? (const char *)data - n->bases[space] : -1;
-}
-
 static enum ht_status run_elsewhere(struct leader *x, int32_t iteration, int32_t op, const struct ht_buffer *buffers,
                                     int32_t n, struct ht_error *err)
 {
@@ -104,7 +99,7 @@ static enum ht_status run_elsewhere(struct leader *x, int32_t iteration, int32_t
     box->iteration = iteration;
     box->op = op;
     for (int32_t i = 0; i < n; i++)
-        box->offsets[i] = offset_of(x->node, ht_space(s, (enum ht_tier)buffers[i].tier, rank), buffers[i].data);
+        box->offsets[i] = ht_node_offset(x->node, ht_space(s, (enum ht_tier)buffers[i].tier, rank), buffers[i].data);
     int64_t begin = clock_ns(), at = (int64_t)iteration * s->n_ops + op;
     ht_box_order(box, HT_ORDER_OP);
     enum ht_status status = ht_box_await(x->node, box, rank, err);
@@ -129,40 +124,6 @@ static bool lead_control(void *ctx, int32_t iteration, int32_t op)
     struct leader *x = ctx;
     if (rank_of(x, op) != x->node->rank) return ht_node_lane_box(x->node, x->node->s->ops[op].lane)->verdict;
     return !x->o->backend->control || x->o->backend->control(x->o->backend_ctx, iteration, op);
-}
-
-/* Residents of another rank's device are that rank's business. */
-static enum ht_status about_resident(struct leader *x, enum ht_order what, int32_t space, struct ht_buffer buffer,
-                                     struct ht_error *err)
-{
-    enum ht_status (*hook)(void *, int32_t, struct ht_buffer, struct ht_error *) =
-        what == HT_ORDER_INIT ? x->o->init : x->o->final;
-    if (space >= x->node->s->n_ranks || space == x->node->rank)
-        return hook ? hook(x->o->hooks_ctx, space, buffer, err) : HT_OK;
-    struct ht_box *box = ht_node_rank_box(x->node, space);
-    box->space = space;
-    box->tensor = buffer.tensor;
-    box->tier = buffer.tier;
-    box->flags = buffer.flags;
-    box->offsets[0] = offset_of(x->node, space, buffer.data);
-    ht_box_order(box, what);
-    return ht_box_await(x->node, box, space, err);
-}
-
-static enum ht_status lead_init(void *ctx, int32_t space, struct ht_buffer buffer, struct ht_error *err)
-{
-    return about_resident(ctx, HT_ORDER_INIT, space, buffer, err);
-}
-
-static enum ht_status lead_final(void *ctx, int32_t space, struct ht_buffer buffer, struct ht_error *err)
-{
-    return about_resident(ctx, HT_ORDER_FINAL, space, buffer, err);
-}
-
-static enum ht_status lead_iteration_done(void *ctx, int32_t iteration, struct ht_error *err)
-{
-    struct leader *x = ctx;
-    return x->o->iteration_done(x->o->hooks_ctx, iteration, err);
 }
 
 static const struct ht_backend_ops leader_backend = {.name = "ranks",
@@ -318,10 +279,9 @@ static enum ht_status lead(const struct ht_schedule *s, const struct ht_run_opti
                                .backend_ctx = &x,
                                .arenas = node->arenas,
                                .peers = several_nodes(node) ? ht_peers_create(node) : NULL,
-                               .hooks_ctx = &x,
-                               .init = lead_init,
-                               .iteration_done = options->iteration_done ? lead_iteration_done : NULL,
-                               .final = lead_final};
+                               .residents = options->residents,
+                               .iteration_done = options->iteration_done,
+                               .hooks_ctx = options->hooks_ctx};
     enum ht_status status = ht_run(s, &o, &why, out);
     if (status != HT_OK && status != HT_INTERRUPTED && o.peers && x.opened) {
         ht_peers_fail(o.peers, why.text); /* other nodes may have begun, and wait for this one */
@@ -398,24 +358,11 @@ static void *serve_lane(void *arg)
     return NULL;
 }
 
-/* Residents, until the end. What the leader says of it. */
-static enum ht_status serve_rank(struct follower *x, struct ht_error *err)
+/* Returns how the run ended, as the leader says. */
+static enum ht_status await_end(const struct follower *x, struct ht_error *err)
 {
     struct ht_box *box = ht_node_rank_box(x->node, x->node->rank);
-    enum ht_order order;
-    while ((order = ht_box_take(x->node, box, 0)) != HT_ORDER_END) {
-        struct ht_error why = {0};
-        enum ht_status status = HT_OK;
-        struct ht_buffer buffer = {.tensor = box->tensor,
-                                   .tier = box->tier,
-                                   .flags = box->flags,
-                                   .data = box->offsets[0] < 0 ? NULL : x->node->bases[box->space] + box->offsets[0],
-                                   .bytes = x->node->s->tensors[box->tensor].bytes};
-        if (order == HT_ORDER_INIT && x->o->init) status = x->o->init(x->o->hooks_ctx, box->space, buffer, &why);
-        if (order == HT_ORDER_FINAL && x->o->final) status = x->o->final(x->o->hooks_ctx, box->space, buffer, &why);
-        box->status = text_status(status, &why, box->text);
-        ht_box_answer(box);
-    }
+    ht_box_take(x->node, box, 0);
     return box->status ? ht_fail(err, box->status, "%.1023s", box->text) : HT_OK;
 }
 
@@ -440,7 +387,7 @@ static enum ht_status follow(const struct ht_schedule *s, const struct ht_run_op
         for (int32_t i = 0; i < s->n_lanes; i++)
             if (lanes[i].up) ht_box_order(ht_node_lane_box(node, i), HT_ORDER_END);
     } else {
-        all = serve_rank(&x, err);
+        all = await_end(&x, err);
     }
     for (int32_t i = 0; i < s->n_lanes; i++)
         if (lanes[i].up) pthread_join(lanes[i].thread, NULL);

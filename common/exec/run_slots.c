@@ -228,6 +228,15 @@ enum ht_status ht_slots_place_residents(struct ht_slots *x, struct ht_error *err
     return HT_OK;
 }
 
+void ht_slots_settle(struct ht_slots *x)
+{
+    for (int32_t p = 0; p < x->n_places; p++)
+        if (x->latest[p] != NONE) {
+            assert(x->is_resident[p] && x->instances[x->latest[p]].older == NONE);
+            x->instances[x->latest[p]].made = -1;
+        }
+}
+
 struct ht_buffer ht_slots_resident(const struct ht_slots *x, int32_t i, int32_t *space)
 {
     const struct ht_resident *r = &x->s->residents[i];

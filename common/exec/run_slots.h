@@ -8,9 +8,18 @@
 #define HT_EXEC_RUN_SLOTS_H
 
 #include "common/exec/core.h"
-#include "common/exec/run.h"
+#include "common/exec/residents.h"
 
 struct ht_slots;
+
+/* residents.h. */
+struct ht_residents {
+    const struct ht_schedule *s;
+    struct ht_slots *slots; /* NULL: the node's leader has them */
+    struct ht_node *node;   /* NULL: there is one process */
+};
+/* Takes up where a run has left the residents; of a process that has the slots. */
+void ht_residents_settle(struct ht_residents *r);
 
 /* Of the places of a node (-1: of all). HT_FAILED when an effect or resident lies in a space without an arena. arenas:
    [n_spaces], borrowed. */
@@ -25,6 +34,9 @@ void ht_slots_destroy(struct ht_slots *x);
 enum ht_status ht_slots_place_residents(struct ht_slots *x, struct ht_error *err);
 /* The i-th resident as a buffer (flags HT_UPDATE), and its space. */
 struct ht_buffer ht_slots_resident(const struct ht_slots *x, int32_t i, int32_t *space);
+
+/* After a run: what is live are the residents, as the next run finds them. */
+void ht_slots_settle(struct ht_slots *x);
 
 /* Memory for what the op produces. On an error what it got stays live until ht_slots_destroy. */
 enum ht_status ht_slots_allocate(struct ht_slots *x, struct ht_inst inst, struct ht_error *err);

@@ -12,6 +12,7 @@
 #include "common/kernels/plain.h"
 #include "common/mem/arena.h"
 #include "common/schedule/verify.h"
+#include "tests/support/filled.h"
 
 #include <check.h>
 #include <math.h>
@@ -392,7 +393,8 @@ struct hooks {
 static enum ht_status init(void *ctx, int32_t space, struct ht_buffer b, struct ht_error *err)
 {
     struct hooks *h = ctx;
-    enum ht_status status = ht_cpu_init(h->cpu, space, b, err);
+    enum ht_status status = ht_cpu_init(h->cpu, &h->g->s->tensors[b.tensor], b, err);
+    (void)space;
     if (h->spoil && b.tensor == h->g->param[1]) *(float *)b.data = NAN;
     return status;
 }
@@ -434,14 +436,9 @@ static enum ht_status train(const struct variant *v, struct graph *g, const stru
     ck_assert_msg(ht_cpu_create(&co, err, &h.cpu) == HT_OK, "%s", err->text);
     struct ht_arena *arenas[4] = {0};
     for (int i = 0; i < 2; i++) ck_assert_int_eq(ht_arena_create(8 << 20, 8 << 20, false, err, &arenas[i]), HT_OK);
-    struct ht_run_options ro = {.iterations = ITERATIONS,
-                                .backend = &ht_cpu_backend,
-                                .backend_ctx = h.cpu,
-                                .arenas = arenas,
-                                .hooks_ctx = &h,
-                                .init = init,
-                                .final = final};
-    enum ht_status status = ht_run(g->s, &ro, err, t);
+    struct ht_run_options ro = {
+        .iterations = ITERATIONS, .backend = &ht_cpu_backend, .backend_ctx = h.cpu, .arenas = arenas};
+    enum ht_status status = run_filled(g->s, ro, init, final, &h, err, t);
     for (int i = 0; i < 2; i++) {
         ck_assert_int_eq(ht_arena_stats(arenas[i]).live_bytes, 0);
         ht_arena_destroy(arenas[i]);

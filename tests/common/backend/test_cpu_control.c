@@ -7,6 +7,7 @@
 #include "common/mem/arena.h"
 #include "common/schedule/verify.h"
 #include "tests/common/backend/control_rule.h"
+#include "tests/support/filled.h"
 
 #include <check.h>
 #include <string.h>
@@ -221,11 +222,12 @@ static enum ht_status init(void *ctx, int32_t space, struct ht_buffer b, struct 
 {
     const struct session *x = ctx;
     const struct ht_tensor *t = &x->g->s->tensors[b.tensor];
+    (void)space;
     const void *kept[HT_N_TENSOR_CLASSES] = {[HT_PARAM] = x->c->p[t->label.unit],
                                              [HT_MASTER] = x->c->w[t->label.unit],
                                              [HT_MOMENTUM] = x->c->m[t->label.unit],
                                              [HT_VARIANCE] = x->c->v[t->label.unit]};
-    if (!kept[t->class]) return ht_cpu_init(x->cpu, space, b, err); /* else from the run before */
+    if (!kept[t->class]) return ht_cpu_init(x->cpu, t, b, err); /* else from the run before */
     memcpy(b.data, kept[t->class], (size_t)b.bytes);
     return HT_OK;
 }
@@ -270,16 +272,10 @@ static enum ht_status run(struct session *x, int32_t first, int32_t n, struct ht
 {
     struct ht_arena *arenas[4] = {0};
     for (int i = 0; i < 2; i++) ck_assert_int_eq(ht_arena_create(8 << 20, 8 << 20, false, err, &arenas[i]), HT_OK);
-    struct ht_run_options ro = {.iterations = n,
-                                .backend = &ht_cpu_backend,
-                                .backend_ctx = x->cpu,
-                                .arenas = arenas,
-                                .hooks_ctx = x,
-                                .init = init,
-                                .final = final};
+    struct ht_run_options ro = {.iterations = n, .backend = &ht_cpu_backend, .backend_ctx = x->cpu, .arenas = arenas};
     struct ht_trace *t;
     ht_cpu_set_first_iteration(x->cpu, first);
-    enum ht_status status = ht_run(x->g->s, &ro, err, &t);
+    enum ht_status status = run_filled(x->g->s, ro, init, final, x, err, &t);
     for (int i = 0; i < 2; i++) ht_arena_destroy(arenas[i]);
     ht_trace_destroy(t);
     return status;

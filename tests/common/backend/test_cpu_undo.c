@@ -11,6 +11,7 @@
 #include "common/mem/arena.h"
 #include "common/schedule/verify.h"
 #include "tests/support/fake_cuda.h"
+#include "tests/support/filled.h"
 #include "tests/support/sanitized.h"
 
 #include <check.h>
@@ -313,7 +314,9 @@ static bool cuda_is_async(void *ctx, int32_t op)
 static enum ht_status init(void *ctx, int32_t space, struct ht_buffer b, struct ht_error *err)
 {
     struct course *c = ctx;
-    return c->gpu ? ht_cuda_device_init(c->gpu, space, b, err) : ht_cpu_init(c->cpu, space, b, err);
+    const struct ht_tensor *t = &c->g->s->tensors[b.tensor];
+    (void)space;
+    return c->gpu ? ht_cuda_device_init(c->gpu, t, b, err) : ht_cpu_init(c->cpu, t, b, err);
 }
 
 static enum ht_status compare_state(struct course *c, struct ht_buffer b)
@@ -396,10 +399,10 @@ static enum ht_status run(const struct variant *v, struct course *c, struct ht_e
                                 .losses = c->losses};
     struct ht_arena *arenas[4] = {0};
     c->g = &g;
-    struct ht_run_options ro = {.iterations = c->n, .hooks_ctx = c, .init = init, .final = final};
+    struct ht_run_options ro = {.iterations = c->n};
     create_device(v, c, &co, arenas, &ro);
     struct ht_trace *t;
-    enum ht_status status = ht_run(g.s, &ro, err, &t);
+    enum ht_status status = run_filled(g.s, ro, init, final, c, err, &t);
     destroy_device(c, arenas);
     ht_trace_destroy(t);
     ht_schedule_destroy(g.s);
@@ -505,10 +508,10 @@ static void expect_failure(const struct variant *v, struct course c, void (*alte
         .model = model, .tokens_per_iteration = B * T, .seed = SEED, .adamw = adamw, .data = data, .data_ctx = &c};
     struct ht_arena *arenas[4] = {0};
     c.g = &g;
-    struct ht_run_options ro = {.iterations = ITERATIONS, .hooks_ctx = &c, .init = init};
+    struct ht_run_options ro = {.iterations = ITERATIONS};
     create_device(v, &c, &co, arenas, &ro);
     struct ht_trace *t;
-    ck_assert_int_eq(ht_run(g.s, &ro, &err, &t), HT_FAILED);
+    ck_assert_int_eq(run_filled(g.s, ro, init, final, &c, &err, &t), HT_FAILED);
     ck_assert_msg(strstr(err.text, text), "%s", err.text);
     destroy_device(&c, arenas);
     ht_schedule_destroy(g.s);

@@ -13,6 +13,7 @@
 #include "common/exec/sim.h"
 #include "common/mem/arena.h"
 #include "common/schedule/verify.h"
+#include "tests/support/filled.h"
 #include "tests/support/random_graph.h"
 #include "tests/support/stamps.h"
 #include "tests/support/streams.h"
@@ -281,10 +282,8 @@ static enum ht_status run_world(struct world *w, struct ht_arena **arenas, struc
                                .backend_ctx = w,
                                .arenas = arenas,
                                .hooks_ctx = w,
-                               .init = stamps_init,
-                               .iteration_done = stamps_iteration_done,
-                               .final = stamps_final};
-    enum ht_status status = ht_run(w->stamps.s, &o, err, out);
+                               .iteration_done = stamps_iteration_done};
+    enum ht_status status = run_filled(w->stamps.s, o, stamps_init, stamps_final, w, err, out);
     ht_interrupt_set(false);
     for (int32_t i = 0; i < ht_n_spaces(w->stamps.s); i++) ck_assert_int_eq(ht_arena_stats(arenas[i]).live_bytes, 0);
     return status;

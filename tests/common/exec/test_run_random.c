@@ -8,6 +8,7 @@
 #include "common/exec/run.h"
 #include "common/mem/arena.h"
 #include "common/schedule/verify.h"
+#include "tests/support/filled.h"
 #include "tests/support/random_graph.h"
 #include "tests/support/stamps.h"
 #include "tests/support/trace_rules.h"
@@ -95,11 +96,9 @@ static void try_graph(uint64_t seed, struct random_graph_options options, enum f
                                .backend_ctx = &w,
                                .arenas = arenas,
                                .hooks_ctx = &w,
-                               .init = stamps_init,
-                               .iteration_done = stamps_iteration_done,
-                               .final = stamps_final};
+                               .iteration_done = stamps_iteration_done};
     struct ht_trace *t;
-    enum ht_status status = ht_run(s, &o, &err, &t);
+    enum ht_status status = run_filled(s, o, stamps_init, stamps_final, &w, &err, &t);
     ht_interrupt_set(false);
     check_outcome(&w, at ? fate : RUNS, status, &err, t, arenas);
     ht_trace_destroy(t);

@@ -6,6 +6,7 @@
 #include "common/base/interrupt.h"
 #include "common/comm/launch.h"
 #include "common/exec/node.h"
+#include "common/exec/residents.h"
 #include "common/mem/arena.h"
 #include "common/schedule/verify.h"
 #include "tests/support/random_graph.h"
@@ -113,14 +114,16 @@ static enum ht_status run_graph(struct ht_comm *c, uint64_t *seed, bool one_node
                                .backend = fate == IS_KILLED ? &deadly : &backend,
                                .backend_ctx = &w,
                                .hooks_ctx = &w,
-                               .init = stamps_init,
-                               .iteration_done = stamps_iteration_done,
-                               .final = stamps_final};
+                               .iteration_done = stamps_iteration_done};
     enum ht_status status = ht_node_create(s, c, sizes, err, &node);
+    if (!status) status = ht_residents_create_ranks(node, err, &o.residents);
+    if (!status) status = ht_residents_each(o.residents, stamps_init, &w, err);
     if (!status) status = ht_run_ranks(s, &o, node, err, &t);
+    if (!status) status = ht_residents_each(o.residents, stamps_final, &w, err);
     if (status == HT_INTERRUPTED && fate == IS_INTERRUPTED) status = HT_OK;
     ht_interrupt_set(false);
     if (!status && t) status = check_trace(&w, t, err);
+    ht_residents_destroy(o.residents);
     if (!status && ht_node_leads(node)) status = check_arenas(s, node, err);
     if (!status && (t != NULL) != (c->rank == 0)) status = ht_fail(err, HT_FAILED, "the trace is not rank 0's");
     if (!status && ht_node_leads(node) && fate == RUNS && w.n_done != ITERATIONS)
