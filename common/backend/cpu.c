@@ -363,7 +363,6 @@ const struct ht_backend_ops ht_cpu_backend = {
 
 /* ---- initial values ---- */
 
-/* Kernels draw whole units; a shard is cut out of one. */
 static enum ht_status init_params(const struct ht_cpu *cpu, const struct ht_tensor *t, struct ht_buffer b,
                                   struct ht_error *err)
 {
@@ -378,15 +377,13 @@ static enum ht_status init_params(const struct ht_cpu *cpu, const struct ht_tens
     if (begin < 0 || end > n || (t->sharded ? b.bytes < bytes : b.bytes != bytes))
         return ht_fail(err, HT_FAILED, "tensor %d: %lld bytes for parameters %lld to %lld of unit %d, which has %lld",
                        b.tensor, (long long)b.bytes, (long long)begin, (long long)end, t->label.unit, (long long)n);
-    if (end - begin == n && type == HT_F32) {
-        ht_unit_init(m, t->label.unit, cpu->options.seed, b.data);
-        return HT_OK;
+    float values[4096];
+    for (int64_t at = begin, next; at < end; at = next) {
+        next = end - at < (int64_t)HT_COUNT(values) ? end : at + (int64_t)HT_COUNT(values);
+        ht_unit_init_range(m, t->label.unit, cpu->options.seed, at, next, values);
+        ht_round_copy(NULL, values, ht_element(b.data, type, at - begin), type, next - at);
     }
-    float *whole = HT_NEW_ARRAY(float, n);
-    ht_unit_init(m, t->label.unit, cpu->options.seed, whole);
-    ht_round_copy(NULL, whole + begin, b.data, type, end - begin);
     memset((char *)b.data + bytes, 0, (size_t)(b.bytes - bytes)); /* a shard may be padded */
-    free(whole);
     return HT_OK;
 }
 

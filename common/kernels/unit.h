@@ -96,5 +96,8 @@ void ht_head_backward(const struct ht_unit_args *args, const void *params, const
  * Sec. 2.3). LLaMA: 0.02 for every matrix, the initializer_range of transformers' LlamaConfig.
  */
 void ht_unit_init(const struct ht_model *model, int64_t unit, uint64_t seed, float *params);
+/* Elements [begin, end) of them; out: [end - begin]. */
+void ht_unit_init_range(const struct ht_model *model, int64_t unit, uint64_t seed, int64_t begin, int64_t end,
+                        float *out);
 
 #endif

@@ -226,6 +226,12 @@ START_TEST(test_init)
         struct guarded g;
         float *p = new_floats(&g, n, 0xff);
         ht_unit_init(&m, u, 99, p);
+        for (int64_t begin = 0, end; begin < n; begin = end) { /* in ranges of 1, 2, 4 .. elements: the same */
+            float *range = HT_NEW_ARRAY(float, end = 2 * begin + 1 < n ? 2 * begin + 1 : n);
+            ht_unit_init_range(&m, u, 99, begin, end, range);
+            ck_assert_mem_eq(range, p + begin, (size_t)(end - begin) * sizeof(float));
+            free(range);
+        }
         struct ht_param_part parts[HT_MAX_PARAM_PARTS];
         int n_parts = ht_unit_param_parts(&m, u, parts);
         for (int k = 0; k < n_parts; k++) {
