@@ -6,6 +6,7 @@
 #include <string.h>
 
 enum { NEVER = INT32_MAX };
+#define TOO_MUCH ((int64_t)1 << 31) /* steps */
 
 /* Two iterations of the template; instance i of op o is i * n_ops + o. */
 struct order {
@@ -132,38 +133,105 @@ static void collect(const struct ht_schedule *s, struct lives *lives)
     free(open);
 }
 
-static int64_t bound_of(const struct order *o, const struct lives *l, int64_t capacity)
+/* ---- what can be live at once ---------------------------------------------------------------------------------- */
+
+/* Instances of a lane that make something in a space, by position: where the bound is looked for. */
+struct site {
+    int32_t x;
+    int64_t change; /* bytes of what can be live from here on, but not at the site before */
+};
+
+/* Can it be live when x is granted? */
+static bool can_be_live(const struct order *o, const struct life *t, int32_t x)
 {
-    int64_t most = 0, at_start = 0;
-    for (int32_t i = 0; i < l->n; i++) at_start += l->rows[i].from < 0 ? l->rows[i].bytes : 0;
-    most = at_start;
-    for (int32_t i = 0; i < l->n && most < capacity; i++) {
-        int32_t x = l->rows[i].from;
-        if (x < 0 || (i && l->rows[i - 1].from == x)) continue; /* all lives from one op are judged at once */
-        int64_t live = 0;
-        for (int32_t k = 0; k < l->n; k++) {
-            const struct life *t = &l->rows[k];
-            bool ended = t->to >= 0 && t->to != x && is_before(o, t->to, x);
-            bool to_come = t->from >= 0 && t->from != x && is_before(o, x, t->from);
-            if (!ended && !to_come) live += t->bytes;
-        }
+    bool ended = t->to >= 0 && t->to != x && is_before(o, t->to, x);
+    bool to_come = t->from >= 0 && t->from != x && is_before(o, x, t->from);
+    return !ended && !to_come;
+}
+
+/* Returns how many of n sites of a FIFO lane, from the first on, are granted before `other` has surely ended, or else
+   (to_come) have surely ended when `other` is granted. */
+static int32_t count(const struct order *o, const struct site *sites, int32_t n, int32_t other, bool to_come)
+{
+    int32_t low = 0, high = n;
+    while (low < high) {
+        int32_t middle = (low + high) / 2, x = sites[middle].x;
+        if (to_come ? is_before(o, x, other) : !is_before(o, other, x))
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* On a FIFO lane what can be live at a site is so at consecutive ones: neither before it can have been made nor after
+   it must have been freed. So each life is two changes. */
+static int64_t most_on_fifo(const struct order *o, const struct lives *l, struct site *sites, int32_t n)
+{
+    int64_t live = 0, most = 0;
+    for (int32_t k = 0; k < l->n; k++) {
+        const struct life *t = &l->rows[k];
+        int32_t begin = t->from < 0 ? 0 : count(o, sites, n, t->from, true);
+        int32_t end = t->to < 0 ? n : count(o, sites, n, t->to, false);
+        if (begin >= end) continue;
+        sites[begin].change += t->bytes;
+        if (end < n) sites[end].change -= t->bytes;
+    }
+    for (int32_t i = 0; i < n; i++) {
+        live += sites[i].change;
         if (live > most) most = live;
     }
+    return most;
+}
+
+static int64_t most_on_priority(const struct order *o, const struct lives *l, const struct site *sites, int32_t n)
+{
+    int64_t most = 0;
+    if ((int64_t)n * l->n > TOO_MUCH) return INT64_MAX;
+    for (int32_t i = 0; i < n; i++) {
+        int64_t live = 0;
+        for (int32_t k = 0; k < l->n; k++) live += can_be_live(o, &l->rows[k], sites[i].x) ? l->rows[k].bytes : 0;
+        if (live > most) most = live;
+    }
+    return most;
+}
+
+/* Lives begin in the order of instances, and so do a FIFO lane's positions. */
+static int64_t bound_of(const struct order *o, const struct lives *l, int64_t capacity)
+{
+    const struct ht_schedule *s = o->s;
+    struct site *sites = HT_NEW_ARRAY(struct site, l->n);
+    bool *done = HT_NEW_ARRAY(bool, s->n_lanes);
+    int64_t most = 0;
+    for (int32_t i = 0; i < l->n; i++) most += l->rows[i].from < 0 ? l->rows[i].bytes : 0;
+    for (int32_t i = 0; i < l->n; i++) {
+        int32_t n = 0, lane = l->rows[i].from < 0 ? -1 : lane_of(o, l->rows[i].from);
+        if (lane < 0 || done[lane]) continue;
+        done[lane] = true;
+        for (int32_t k = i; k < l->n; k++) {
+            int32_t x = l->rows[k].from;
+            if (lane_of(o, x) == lane && (n == 0 || sites[n - 1].x != x)) sites[n++] = (struct site){x, 0};
+        }
+        int64_t found =
+            s->lanes[lane].order == HT_FIFO ? most_on_fifo(o, l, sites, n) : most_on_priority(o, l, sites, n);
+        if (found > most) most = found;
+    }
+    free(sites);
+    free(done);
     return most < capacity ? most : capacity;
 }
 
 void ht_schedule_bound(const struct ht_schedule *s, int32_t issue_ahead, int64_t *bytes)
 {
     int32_t n_spaces = ht_n_spaces(s);
-    const int64_t too_much = (int64_t)1 << 31;
     memcpy(bytes, s->capacity_bytes, sizeof(*bytes) * (size_t)n_spaces);
-    if (2 * (int64_t)s->n_ops * (s->n_lanes + 1) > too_much || (int64_t)s->n_tensors * n_spaces > too_much) return;
+    if (2 * (int64_t)s->n_ops * (s->n_lanes + 1) > TOO_MUCH || (int64_t)s->n_tensors * n_spaces > TOO_MUCH) return;
     struct order o;
     make_order(&o, s, issue_ahead);
     struct lives *lives = HT_NEW_ARRAY(struct lives, n_spaces);
     collect(s, lives);
     for (int32_t i = 0; i < n_spaces; i++) {
-        if ((int64_t)lives[i].n * lives[i].n <= too_much) bytes[i] = bound_of(&o, &lives[i], s->capacity_bytes[i]);
+        bytes[i] = bound_of(&o, &lives[i], s->capacity_bytes[i]);
         free(lives[i].rows);
     }
     free(lives);

@@ -17,8 +17,9 @@
 
 #include "common/schedule/schedule.h"
 
-/* bytes: [ht_n_spaces]. issue_ahead as in the executors: memory is granted that much earlier. Time O(ops x (lanes +
-   tensors of the space)); above 2^31 such steps the capacity itself is given. */
+/* bytes: [ht_n_spaces]. issue_ahead as in the executors: memory is granted that much earlier. Time O(edges x lanes, and for
+   each space tensors x lanes x log ops, or tensors x ops for what PRIORITY lanes make); above 2^31 steps of any of these the
+   capacity itself is given. */
 void ht_schedule_bound(const struct ht_schedule *s, int32_t issue_ahead, int64_t *bytes);
 
 #endif
