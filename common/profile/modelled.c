@@ -1,7 +1,8 @@
 /*
  * From a work and a rank of a cluster to a formula and its rates.
  *
- *     forward, recompute, backward    compute lane: the device's roof;  host lane: the host cores' roof
+ *     forward, recompute, backward    compute lane: the device's roof;  host lane: the host cores' roof. Over tensor-parallel
+ *                                     parts also the all-reduces inside, one after the other, as collectives
  *     optimizer step, undo            compute lane: traffic over device memory;  host lane: CPU Adam. A logged step writes
  *                                     its log, the undo reads it: the work's bytes
  *     accumulate                      accumulator read and written, gradient read: where the lane is
@@ -115,6 +116,17 @@ static enum ht_status ht_network_s(const struct ht_machine *m, bool crosses, con
     return HT_OK;
 }
 
+/* The all-reduces inside a pass over tensor-parallel parts, which compute waits for. */
+static enum ht_status ht_part_sums_s(const struct ht_machine *m, bool crosses, const struct ht_work *w,
+                                     struct ht_error *err, double *s)
+{
+    struct ht_part_sums sums = ht_work_part_sums(w);
+    struct ht_work ring = {.kind = HT_OP_ALL_REDUCE, .ranks = w->tp, .bytes = sums.bytes};
+    enum ht_status st = sums.n ? ht_network_s(m, crosses, &ring, err, s) : HT_OK;
+    *s *= sums.n;
+    return st;
+}
+
 enum ht_status ht_modelled_cost(const struct ht_cluster *cluster, int64_t rank, bool crosses, const struct ht_work *w,
                                 struct ht_error *err, int64_t *ns)
 {
@@ -123,7 +135,7 @@ enum ht_status ht_modelled_cost(const struct ht_cluster *cluster, int64_t rank, 
     bool device = w->where == HT_LANE_COMPUTE;
     struct ht_roof r = device ? ht_gpu_roof(gpu, w->dtype) : ht_host_roof(m);
     enum ht_status st = HT_OK;
-    double s = 0;
+    double s = 0, sums_s = 0;
     if (w->custom[0])
         return ht_fail(err, HT_BAD_INPUT, "work '%.32s' is a name of its own; expected a profile file with its time",
                        w->custom);
@@ -135,9 +147,11 @@ enum ht_status ht_modelled_cost(const struct ht_cluster *cluster, int64_t rank, 
     case HT_OP_FORWARD:
     case HT_OP_RECOMPUTE:
         s = ht_forward_s(&r, w);
+        st = ht_part_sums_s(m, crosses, w, err, &sums_s);
         break;
     case HT_OP_BACKWARD:
         s = ht_backward_s(&r, w);
+        st = ht_part_sums_s(m, crosses, w, err, &sums_s);
         break;
     case HT_OP_ACCUMULATE:
         s = ht_stream_s(&r, (double)w->params * (double)(2 * ht_dtype_bytes(w->dtype) + ht_dtype_bytes(w->grad_dtype)));
@@ -168,7 +182,7 @@ enum ht_status ht_modelled_cost(const struct ht_cluster *cluster, int64_t rank, 
         break;
     }
     if (st) return st;
-    int64_t v = ht_ns_up(s);
+    int64_t v = ht_ns_up(s + sums_s);
     if (v > HT_PROFILE_MAX_NS) {
         char key[HT_WORK_KEY_MAX];
         return ht_fail(err, HT_BAD_INPUT, "work '%s' takes more than 11 days; expected a smaller shape",

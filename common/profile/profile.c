@@ -56,7 +56,8 @@ enum ht_status ht_profile_cost(const struct ht_profile *p, int64_t rank, const s
     if (!p->cluster) return ht_listed_cost(p, work, err, ns);
     enum ht_status st = ht_check_rank(p, rank, err);
     if (st) return st;
-    bool crosses = work->ranks > ht_cluster_node_of(p->cluster, rank, NULL)->n_gpus;
+    int32_t members = work->tp > work->ranks ? work->tp : work->ranks;
+    bool crosses = members > ht_cluster_node_of(p->cluster, rank, NULL)->n_gpus;
     return ht_modelled_cost(p->cluster, rank, crosses, work, err, ns);
 }
 

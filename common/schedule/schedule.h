@@ -303,6 +303,22 @@ const char *ht_op_words(const struct ht_schedule *s, int32_t op, char *buf, size
 const char *ht_work_key(const struct ht_work *w, char *buf, size_t n);
 enum { HT_WORK_KEY_MAX = 256 };
 
+/*
+ * What a pass over n > 1 tensor-parallel parts sends: all-reduces inside the op, one after the other. Each is a ring's,
+ * 2 (n - 1) / n of its elements from every member (Shoeybi et al. 2019, Sec. 3):
+ *
+ *     block       forward    behind the projection, behind fc2        (B,T,C) each
+ *                 backward   behind fc1, behind query, key, value     (B,T,C) each
+ *     embedding   forward    of the tokens' rows                      (B,T,C)
+ *     head        forward    maximum, sum and target's logit          (B,T,3), FP32
+ *                 backward   of the gradient of its input             (B,T,C)
+ */
+struct ht_part_sums {
+    int32_t n;     /* all-reduces */
+    int64_t bytes; /* sent in each */
+};
+struct ht_part_sums ht_work_part_sums(const struct ht_work *w);
+
 /* Hash over everything that executors read: ranks compare it before they start. */
 uint64_t ht_schedule_hash(const struct ht_schedule *s);
 

@@ -142,6 +142,43 @@ START_TEST(domains_and_peers)
 }
 END_TEST
 
+/* A pass over two parts computes half and sums twice: 2 rings of a block's (B,T,C), each as an all-reduce of two ranks. */
+START_TEST(tensor_parallel)
+{
+    struct ht_error err = {0};
+    struct ht_cluster *c = NULL;
+    ck_assert_msg(!ht_cluster_load("autohete-4gpu", &err, &c), "%s", err.text);
+    struct ht_profile *p = ht_profile_modelled(c);
+    struct ht_work pass = plain(HT_OP_FORWARD, HT_LANE_COMPUTE), ring = plain(HT_OP_ALL_REDUCE, HT_LANE_COLLECTIVE);
+    pass.unit = HT_UNIT_BLOCK;
+    pass.sub_ops = HT_ALL_SUB_OPS;
+    pass.batch = 4, pass.seq = 1024, pass.width = 4096, pass.heads = 32, pass.ffn = 16384;
+    int64_t whole = cost(p, 0, pass), tiny;
+    pass.tp = ring.ranks = 2;
+    ring.bytes = 4 * 1024 * 4096 * 2; /* 2 (n - 1) / n of them: as many as there are */
+    int64_t part = cost(p, 0, pass), sum = cost(p, 0, ring);
+    ck_assert_int_gt(part - 2 * sum, whole / 2);
+    ck_assert_int_lt(part - 2 * sum, whole * 11 / 20); /* norms and residuals are done twice */
+    ck_assert_int_eq(part, (tiny = cost(p, 3, pass)));
+    pass.n_units = 3;
+    ck_assert_int_le(llabs(cost(p, 0, pass) - 3 * part), 3);
+    /* Over two nodes of four the ring takes the NIC. */
+    ht_profile_destroy(p);
+    ht_cluster_destroy(c);
+    ck_assert_msg(!ht_cluster_load("sysx-2node", &err, &c), "%s", err.text);
+    p = ht_profile_modelled(c);
+    pass.n_units = 1;
+    pass.tp = ring.ranks = 8;
+    ring.bytes = 2 * 7 * (4 * 1024 * 4096 / 8) * 2;
+    part = cost(p, 0, pass);
+    ck_assert_int_gt(part, 2 * cost(p, 0, ring));
+    ck_assert(!ht_modelled_cost(c, 0, false, &pass, &err, &tiny));
+    ck_assert_int_ne(part, tiny);
+    ht_profile_destroy(p);
+    ht_cluster_destroy(c);
+}
+END_TEST
+
 /* The emulated device of one core: half of a two-core host's Adam rate at most, FP32 only. */
 START_TEST(local)
 {
@@ -379,6 +416,7 @@ int main(void)
     Suite *s = suite_create("profile");
     TCase *t = tcase_create("profile");
     tcase_add_test(t, modelled);
+    tcase_add_test(t, tensor_parallel);
     tcase_add_test(t, domains_and_peers);
     tcase_add_test(t, local);
     tcase_add_test(t, published);

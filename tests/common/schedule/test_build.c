@@ -183,6 +183,40 @@ START_TEST(keys)
 }
 END_TEST
 
+/* (B,T,C) = 2 x 8 x 10 = 160 elements, on 4 parts 40 each: 2 x 3 x 40 x 2 bytes go in a ring. Logits: 16 rows of 3 FP32,
+   12 elements a part. */
+START_TEST(sums_of_parts)
+{
+    struct ht_work w = {.kind = HT_OP_FORWARD, .unit = HT_UNIT_BLOCK, .n_units = 1, .sub_ops = HT_ALL_SUB_OPS,
+                        .batch = 2, .seq = 8, .width = 10, .dtype = HT_BF16, .tp = 4};
+    const struct {
+        enum ht_op_kind kind;
+        enum ht_unit_kind unit;
+        uint32_t sub_ops;
+        int32_t n_units, n;
+        int64_t bytes;
+    } cases[] = {{HT_OP_FORWARD, HT_UNIT_BLOCK, HT_ALL_SUB_OPS, 1, 2, 480},
+                 {HT_OP_BACKWARD, HT_UNIT_BLOCK, HT_ALL_SUB_OPS, 1, 2, 480},
+                 {HT_OP_RECOMPUTE, HT_UNIT_BLOCK, HT_ALL_SUB_OPS, 3, 6, 480},
+                 {HT_OP_RECOMPUTE, HT_UNIT_BLOCK, 1u << HT_SUB_PROJ | 1u << HT_SUB_NORM2, 1, 1, 480},
+                 {HT_OP_RECOMPUTE, HT_UNIT_BLOCK, 1u << HT_SUB_GELU, 1, 0, 480},
+                 {HT_OP_FORWARD, HT_UNIT_EMBEDDING, HT_ALL_SUB_OPS, 1, 1, 480},
+                 {HT_OP_BACKWARD, HT_UNIT_EMBEDDING, HT_ALL_SUB_OPS, 1, 0, 480},
+                 {HT_OP_FORWARD, HT_UNIT_HEAD, HT_ALL_SUB_OPS, 1, 1, 2 * 3 * 12 * 4},
+                 {HT_OP_BACKWARD, HT_UNIT_HEAD, HT_ALL_SUB_OPS, 1, 1, 480}};
+    for (size_t i = 0; i < HT_COUNT(cases); i++) {
+        w.kind = cases[i].kind;
+        w.unit = cases[i].unit;
+        w.sub_ops = cases[i].sub_ops;
+        w.n_units = cases[i].n_units;
+        ck_assert_int_eq(ht_work_part_sums(&w).n, cases[i].n);
+        ck_assert_int_eq(ht_work_part_sums(&w).bytes, cases[i].bytes);
+    }
+    w.tp = 1;
+    ck_assert_int_eq(ht_work_part_sums(&w).n, 0);
+}
+END_TEST
+
 START_TEST(titles)
 {
     char t[64];
@@ -269,6 +303,7 @@ int main(void)
     tcase_add_test(c, marks);
     tcase_add_test(c, works_are_shared);
     tcase_add_test(c, keys);
+    tcase_add_test(c, sums_of_parts);
     tcase_add_test(c, titles);
     tcase_add_test(c, hash_sees_everything);
     suite_add_tcase(suite, c);
