@@ -16,6 +16,10 @@
  * unless blocks= says otherwise. Its data parallelism is pipelines=2,2: two pipelines of two devices, which share the
  * batch and all-reduce their gradients once an iteration.
  *
+ * tp=2 cuts every stage into two parts, a device each (Shoeybi et al., "Megatron-LM: Training Multi-Billion Parameter
+ * Language Models Using Model Parallelism", 2019): consecutive devices, which all-reduce activations twice a block each
+ * way. With a stage a pipeline it is tensor and data parallelism alone: pipelines=2,2 tp=2 on four devices.
+ *
  * GPipe and DAPPLE send before they go on; between the two passes of a turn the interleaved order receives what it
  * needs next, as Megatron-LM does with overlapped point-to-point communication, and waits for no send.
  */
@@ -33,24 +37,27 @@
 #define SHAPE                                                                                                          \
     {"pipelines", "devices of each of several pipelines", .min = 1, .max = 1 << 16, .kind = HT_VARIABLE_LIST},         \
     {"l", "micro-batches of each pipeline", .min = 1, .max = 1 << 20, .kind = HT_VARIABLE_LIST},                       \
-    {"blocks", "blocks of each stage, of one pipeline after the other", .min = 1, .max = -1, .kind = HT_VARIABLE_LIST}
+    {"blocks", "blocks of each stage, of one pipeline after the other", .min = 1, .max = -1, .kind = HT_VARIABLE_LIST},\
+    {"tp", "tensor-parallel parts of each stage, a device each", .min = 1, .max = 1 << 16}
 /* clang-format on */
 
 static const struct ht_knob knobs[] = {SHAPE, RECOMPUTE, {0}};
 static const struct ht_knob chunk_knobs[] = {{"v", "stages a device", .min = 1, .max = -1}, SHAPE, RECOMPUTE, {0}};
 
-/* Reads the style off a plan. The caller destroys *layout, which the style uses; NULL for one pipeline. */
+/* Reads the style off a plan. The caller destroys *layout, which the style uses; NULL for one pipeline of whole stages. */
 static enum ht_status style_of(const struct ht_system *self, const struct ht_scenario *scenario,
                                const struct ht_plan *plan, struct ht_error *err, struct ht_layout **layout,
                                struct ht_pipe_style *out)
 {
     const struct ht_variable *pipelines = ht_plan_variable(plan, "pipelines"), *l = ht_plan_variable(plan, "l");
-    const struct ht_variable *blocks = ht_plan_variable(plan, "blocks");
-    enum ht_status status = HT_OK;
+    const struct ht_variable *blocks = ht_plan_variable(plan, "blocks"), *tp = ht_plan_variable(plan, "tp");
+    int64_t ranks = ht_scenario_ranks(scenario), micro_batches = ht_scenario_micro_batches(scenario);
     *layout = NULL;
-    if (pipelines) status = ht_layout_pipelines(scenario, pipelines->n, pipelines->values, l->values, err, layout);
+    enum ht_status status =
+        ht_layout_pipelines(scenario, pipelines ? pipelines->n : 1, pipelines ? pipelines->values : &ranks,
+                            l ? l->values : &micro_batches, tp ? (int32_t)tp->value : 1, err, layout);
     if (status) return status;
-    if (*layout && (*layout)->n_replicas == 1) { /* as if it had not been said */
+    if ((*layout)->n_replicas == 1 && (*layout)->tp == 1) { /* as if it had not been said */
         ht_layout_destroy(*layout);
         *layout = NULL;
     }
@@ -96,10 +103,10 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
     const struct ht_variable *blocks = ht_setting_variable(settings, "blocks");
     bool chunks = self->variant == HT_PIPE_INTERLEAVED;
     const struct ht_variable *pipelines = ht_setting_variable(settings, "pipelines");
-    int64_t deepest = pipelines ? 1 : ht_scenario_ranks(scenario);
+    int64_t deepest = pipelines ? 1 : ht_scenario_ranks(scenario), tp = ht_setting(settings, "tp", 1);
     for (int32_t k = 0; pipelines && k < pipelines->n; k++)
         if (pipelines->values[k] > deepest) deepest = pipelines->values[k];
-    int64_t most = scenario->model.layers / deepest;
+    int64_t most = scenario->model.layers * tp / deepest;
     struct ht_layout *layout;
     struct ht_pipe_style style;
     *out = (struct ht_plan){.planned_bytes = {-1, 0, 0, 0}};
@@ -109,6 +116,7 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
     enum ht_status status = set_pipelines(scenario, settings, err, out);
     if (status) return status;
     if (blocks) ht_plan_set_vector(out, blocks);
+    if (ht_setting_variable(settings, "tp")) ht_plan_set(out, "tp", tp);
     ht_plan_set(out, "recompute", ht_setting(settings, "recompute", 0));
     snprintf(out->why, sizeof(out->why), "%s", blocks ? "blocks of stages are forced" : "fixed: blocks shared out evenly");
     status = style_of(self, scenario, out, err, &layout, &style);

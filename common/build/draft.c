@@ -30,9 +30,11 @@ enum ht_unit_kind ht_draft_kind(const struct ht_draft *g, int32_t unit)
 static int32_t add(struct ht_draft *g, enum ht_tensor_class class, int32_t unit, int32_t mb, int64_t bytes,
                    int32_t rank)
 {
-    struct ht_label label = ht_draft_label(g, unit, mb);
+    struct ht_tensor t = {.class = class, .label = ht_draft_label(g, unit, mb), .bytes = bytes, .rank = rank};
     if (bytes == 0) return -1;
-    return ht_add_tensor(g->schedule, (struct ht_tensor){.class = class, .label = label, .bytes = bytes, .rank = rank});
+    if (class != HT_CHECKPOINT && class != HT_ACT_GRAD && class != HT_WORKSPACE) /* which every part has alike */
+        t.part = g->part, t.parts = g->layout->tp;
+    return ht_add_tensor(g->schedule, t);
 }
 
 int32_t ht_draft_row(struct ht_draft *g, enum ht_tensor_class class, int32_t unit, int32_t mb, int64_t bytes)
@@ -63,6 +65,8 @@ static int32_t shard(struct ht_draft *g, enum ht_tensor_class class, int32_t uni
                                                          .bytes = x->padded * ht_dtype_bytes(dtype),
                                                          .shard_begin = x->begin,
                                                          .shard_end = x->end,
+                                                         .part = g->part,
+                                                         .parts = g->layout->tp,
                                                          .sharded = true,
                                                          .rank = holder(g, unit)});
 }
@@ -130,13 +134,20 @@ void ht_draft_place_states(struct ht_draft *g, int32_t unit, enum ht_tier tier)
 /* ---- begin and end --------------------------------------------------------------------------------------------- */
 
 void ht_draft_init(struct ht_draft *g, const struct ht_scenario *scenario, const struct ht_layout *layout,
-                   int32_t replica, const char *name)
+                   int32_t replica, int32_t part, const char *name)
 {
     const struct ht_replica *x = &layout->replicas[replica];
     int64_t rows = layout->n_units + 1;
-    *g = (struct ht_draft){.scenario = scenario,
+    struct ht_scenario *of_part = layout->tp > 1 ? HT_NEW(struct ht_scenario) : NULL;
+    if (of_part) {
+        *of_part = *scenario;
+        of_part->model = ht_model_part(&scenario->model, part, layout->tp);
+    }
+    *g = (struct ht_draft){.scenario = of_part ? of_part : scenario,
+                           .of_part = of_part,
                            .layout = layout,
                            .replica = replica,
+                           .part = part,
                            .schedule = ht_links_schedule(scenario, name),
                            .n_units = layout->n_units,
                            .n_mb = layout->rounds,
@@ -165,6 +176,7 @@ struct ht_schedule *ht_draft_free(struct ht_draft *g)
     int32_t *arrays[] = {g->param, g->master, g->momentum, g->variance,   g->grad,      g->grad_mb, g->x,
                          g->a,     g->dx,     g->logits,   g->full_param, g->full_grad, g->full_sum};
     for (size_t i = 0; i < HT_COUNT(arrays); i++) free(arrays[i]);
+    free(g->of_part);
     free(g->ports);
     free(g->cast);
     free(g->fresh);
@@ -176,7 +188,7 @@ struct ht_schedule *ht_draft_free(struct ht_draft *g)
 static void begin(struct ht_draft *g, const struct ht_scenario *scenario, const struct ht_layout *layout,
                   const struct ht_program *program, int32_t rank)
 {
-    ht_draft_init(g, scenario, layout, rank, program->name);
+    ht_draft_init(g, scenario, layout, rank, 0, program->name);
     g->gather_once = program->gather_once;
     g->reduce_once = program->reduce_once && g->sharded && g->n_mb > 1;
     struct ht_schedule *s = g->schedule;
@@ -245,7 +257,7 @@ static enum ht_status build(const struct ht_scenario *scenario, const struct ht_
     struct ht_schedule **drafts = HT_NEW_ARRAY(struct ht_schedule *, ranks);
     enum ht_status status = HT_OK;
     for (; n < ranks && !status; n++) status = write_draft(scenario, layout, program, n, err, &drafts[n]);
-    return ht_schedule_join(drafts, ranks, status, err, out);
+    return ht_schedule_join(drafts, ranks, 1, status, err, out);
 }
 
 enum ht_status ht_build_graph(const struct ht_scenario *scenario, const struct ht_program *program,

@@ -4,7 +4,8 @@
  * writes is the same for all and stands here.
  *
  * A draft is the graph of one rank, or of the ranks of one pipeline (common/build/pipe.h); emitters append to the lanes of the
- * rank whose turn it is. Drafts are merged (common/schedule/merge.h).
+ * rank whose turn it is. Where stages are cut by tensor parallelism a draft is of one part of each, as if there were no other.
+ * Drafts are merged (common/schedule/merge.h), which joins the parts' passes.
  *
  * A system that is not a pipeline is a program that writes the draft of one rank, a device and its host. It runs once
  * for every rank of the cluster. With several ranks the job is data-parallel with ZeRO-3: every rank works on
@@ -33,8 +34,9 @@ struct ht_lanes {
 
 struct ht_draft {
     const struct ht_scenario *scenario;
+    struct ht_scenario *of_part; /* the scenario where there are several parts, else NULL */
     const struct ht_layout *layout;
-    int32_t replica; /* whose draft this is */
+    int32_t replica, part; /* whose draft this is; the scenario's model is that part */
     struct ht_schedule *schedule;
     int32_t n_units, n_mb; /* units 0 .. L+1; micro-batches of the replica that has most */
     int32_t own_mb;        /* micro-batches of this one: passes of others append their collectives alone */

@@ -4,10 +4,10 @@
 
 #include "common/build/draft.h"
 
-/* draft.c: begins a replica's draft, without lanes and rows; then its rows, of `rank`, or where `holder`, `maker` and `table` say;
+/* draft.c: begins the draft of a replica's part, without lanes and rows; then its rows, of `rank`, or where `holder`, `maker` and `table` say;
    frees all but the graph, and returns that. */
 void ht_draft_init(struct ht_draft *g, const struct ht_scenario *scenario, const struct ht_layout *layout,
-                   int32_t replica, const char *name);
+                   int32_t replica, int32_t part, const char *name);
 void ht_draft_add_rows(struct ht_draft *g);
 struct ht_schedule *ht_draft_free(struct ht_draft *g);
 

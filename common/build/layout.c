@@ -52,10 +52,14 @@ static void cut_by_shares(const struct ht_scenario *sc, int32_t unit, const stru
     }
 }
 
+/* Gives every rank all of its part. */
 static void copy(const struct ht_scenario *sc, int32_t unit, struct ht_layout *l)
 {
-    int64_t params = ht_unit_params(&sc->model, unit);
-    for (int32_t r = 0; r < l->n_ranks; r++) l->shards[unit * l->n_ranks + r] = (struct ht_shard){0, params, params};
+    for (int32_t r = 0; r < l->n_ranks; r++) {
+        struct ht_model part = ht_model_part(&sc->model, ht_layout_part(l, r), l->tp);
+        int64_t params = ht_unit_params(&part, unit);
+        l->shards[unit * l->n_ranks + r] = (struct ht_shard){0, params, params};
+    }
 }
 
 /* Appends a replica, which takes the next ranks and micro-batches. */
@@ -78,6 +82,7 @@ static struct ht_layout *create(const struct ht_scenario *sc, enum ht_sharding s
 {
     struct ht_layout *l = HT_NEW(struct ht_layout);
     *l = (struct ht_layout){.sharding = sharding,
+                            .tp = 1,
                             .n_ranks = (int32_t)ht_scenario_ranks(sc),
                             .n_units = (int32_t)ht_model_units(&sc->model)};
     l->replicas = HT_NEW_ARRAY(struct ht_replica, n_replicas);
@@ -156,13 +161,20 @@ enum ht_status ht_layout_equal(const struct ht_scenario *sc, struct ht_error *er
 }
 
 enum ht_status ht_layout_pipelines(const struct ht_scenario *sc, int32_t n, const int64_t *ranks,
-                                   const int64_t *micro_batches, struct ht_error *err, struct ht_layout **out)
+                                   const int64_t *micro_batches, int32_t tp, struct ht_error *err,
+                                   struct ht_layout **out)
 {
     int64_t all_ranks = 0, all = 0;
+    char what[64];
     for (int32_t k = 0; k < n; k++) {
         all_ranks += ranks[k];
         all += micro_batches[k];
+        if (ranks[k] % tp)
+            return ht_fail(err, HT_BAD_INPUT, "tp %d does not divide the %lld devices of a pipeline", tp,
+                           (long long)ranks[k]);
     }
+    if (ht_model_cannot_part(&sc->model, tp, what, sizeof(what)))
+        return ht_fail(err, HT_BAD_INPUT, "tp %d does not divide the %s of %s", tp, what, sc->model.name);
     if (all_ranks != ht_scenario_ranks(sc))
         return ht_fail(err, HT_BAD_INPUT, "the pipelines have %lld devices; cluster '%s' has %lld",
                        (long long)all_ranks, sc->cluster->name, (long long)ht_scenario_ranks(sc));
@@ -170,11 +182,22 @@ enum ht_status ht_layout_pipelines(const struct ht_scenario *sc, int32_t n, cons
         return ht_fail(err, HT_BAD_INPUT, "the pipelines have %lld micro-batches; the batch has %lld", (long long)all,
                        (long long)ht_scenario_micro_batches(sc));
     struct ht_layout *l = create(sc, HT_SHARD_NONE, n);
+    l->tp = tp;
     for (int32_t k = 0; k < n; k++) add_replica(l, (int32_t)ranks[k], micro_batches[k], sc->micro_batch);
     l->shards = HT_NEW_ARRAY(struct ht_shard, l->n_units * l->n_ranks);
     for (int32_t u = 0; u < l->n_units; u++) copy(sc, u, l);
     *out = l;
     return HT_OK;
+}
+
+int32_t ht_layout_rank(const struct ht_layout *l, int32_t replica, int32_t stage, int32_t part)
+{
+    return l->replicas[replica].first_rank + stage * l->tp + part;
+}
+
+int32_t ht_layout_part(const struct ht_layout *l, int32_t rank)
+{
+    return rank % l->tp; /* tp divides every replica's ranks */
 }
 
 void ht_layout_destroy(struct ht_layout *l)

@@ -10,6 +10,14 @@
  *     rank 2                                       none
  *     round       0     1     2                    what the replicas do at a time
  *
+ * Each stage is cut into tp tensor-parallel parts (common/model/model.h), one a rank: its ranks lie one after the other, on
+ * one node or on several. Two pipelines of two stages, tp 2:
+ *
+ *     replica    0 0 0 0 1 1 1 1
+ *     stage      0 0 1 1 0 0 1 1
+ *     part       0 1 0 1 0 1 0 1
+ *     rank       0 1 2 3 4 5 6 7
+ *
  * Shards cut a unit's parameters, gradient and optimizer states over the ranks, one after the other. They may be uneven
  * and empty; even ones are padded to one size, so that every rank moves and steps the same. Without sharding every rank
  * holds all of every unit. In a pipeline whole units lie where their stage runs, which common/schedule/pipeline.h says.
@@ -46,6 +54,7 @@ enum ht_sharding {
 struct ht_layout {
     enum ht_sharding sharding;
     int32_t n_ranks, n_units, n_replicas;
+    int32_t tp;                  /* tensor-parallel degree of every stage; 1: none */
     int32_t n_micro_batches;     /* of the iteration, over all replicas */
     int32_t rounds;              /* micro-batches of the replica that has most */
     bool alike;                  /* every replica has as many, of one size */
@@ -66,12 +75,17 @@ enum ht_status ht_layout_equal(const struct ht_scenario *scenario, struct ht_err
 enum ht_status ht_layout_uneven(const struct ht_scenario *scenario, enum ht_sharding sharding,
                                 const struct ht_portion *portions, struct ht_error *err, struct ht_layout **out);
 
-/* Lays out n pipelines of so many ranks each, first to last, which take so many micro-batches of the scenario's size. HT_BAD_INPUT
-   where they do not add up to the cluster or to the batch. */
+/* Lays out n pipelines of so many ranks each, first to last, which take so many micro-batches of the scenario's size, stages in tp
+   parts. HT_BAD_INPUT where they do not add up to the cluster or to the batch, or tp does not divide a pipeline's ranks or
+   the model. */
 enum ht_status ht_layout_pipelines(const struct ht_scenario *scenario, int32_t n, const int64_t *ranks,
-                                   const int64_t *micro_batches, struct ht_error *err, struct ht_layout **out);
+                                   const int64_t *micro_batches, int32_t tp, struct ht_error *err,
+                                   struct ht_layout **out);
 void ht_layout_destroy(struct ht_layout *l); /* accepts NULL */
 
+/* Returns the rank that has a part of a replica's stage, and the part that a rank has. */
+int32_t ht_layout_rank(const struct ht_layout *l, int32_t replica, int32_t stage, int32_t part);
+int32_t ht_layout_part(const struct ht_layout *l, int32_t rank);
 /* Returns what a rank holds of a unit. */
 const struct ht_shard *ht_layout_shard(const struct ht_layout *l, int32_t unit, int32_t rank);
 /* Returns the iteration's number of a replica's micro-batch of a round. Of one that the replica lacks: that of another

@@ -203,6 +203,26 @@ void ht_charge_collective(struct ht_schedule *s, const struct ht_ports *ports, b
     }
 }
 
+bool ht_links_cross(const struct ht_schedule *s, const struct ht_ports *ports, int32_t rank, const int32_t *group,
+                    int32_t n)
+{
+    const int32_t *node = s->rank_node;
+    bool elsewhere = false;
+    for (int32_t i = 0; i < n; i++) {
+        if (group[i] < rank && node[group[i]] == node[rank] && !ports[group[i]].emulated) return false;
+        elsewhere |= node[group[i]] != node[rank];
+    }
+    return elsewhere;
+}
+
+void ht_charge_parts(struct ht_schedule *s, const struct ht_ports *ports, int32_t first, int32_t n, int64_t bytes)
+{
+    int32_t rank = ht_op_rank(s, s->n_ops - 1), *group = HT_NEW_ARRAY(int32_t, n);
+    for (int32_t i = 0; i < n; i++) group[i] = first + i;
+    if (bytes && !ports[rank].emulated) ht_charge_collective(s, ports, ht_links_cross(s, ports, rank, group, n), bytes);
+    free(group);
+}
+
 void ht_charge_message(struct ht_schedule *s, const struct ht_ports *ports, int32_t peer, bool from_host, int64_t bytes)
 {
     const struct ht_ports *p = of_last(s, ports);

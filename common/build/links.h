@@ -58,6 +58,15 @@ void ht_charge_copy(struct ht_schedule *s, const struct ht_ports *ports, enum ht
    ranks the one that leads its node). */
 void ht_charge_collective(struct ht_schedule *s, const struct ht_ports *ports, bool crosses, int64_t bytes);
 
+/* Charges a pass of one of n tensor-parallel parts, on ranks from `first` on, which sends and receives `bytes` inside: as a
+   collective of theirs, on the compute lane. What emulated devices exchange is in the op's cost alone. */
+void ht_charge_parts(struct ht_schedule *s, const struct ht_ports *ports, int32_t first, int32_t n, int64_t bytes);
+
+/* Does the rank's member of a group take its node's NIC? The group's first real device there does, if the group is on
+   several nodes. */
+bool ht_links_cross(const struct ht_schedule *s, const struct ht_ports *ports, int32_t rank, const int32_t *group,
+                    int32_t n);
+
 /* Charges a message's member; the op's kind says which. peer: the other one's rank. Inside a node a message takes NVLink, or the
    sender's port up and the receiver's down, and stays below shared uplinks; between nodes the ports and both NICs.
    from_host: a one-sided read of the sender's node's memory, which takes that node's DRAM in place of the sender's port.

@@ -25,12 +25,15 @@ static int32_t pass(struct ht_draft *g, enum ht_op_kind kind, char letter, int32
     struct ht_work w = work_of(g, kind, HT_LANE_COMPUTE, unit);
     struct ht_label about = ht_draft_label(g, unit, mb);
     w.n_units = about.n_units = n;
+    w.tp = g->layout->tp;
     int32_t op = ht_add_op(g->schedule, kind, g->lanes->compute, about, ht_add_work(g->schedule, &w));
     if (g->n_mb > 1)
         ht_op_name(g->schedule, "%c%d.%d", letter, unit, mb);
     else
         ht_op_name(g->schedule, "%c%d", letter, unit);
     ht_charge_work(g->schedule, g->ports, 0);
+    struct ht_part_sums sums = ht_work_part_sums(&w);
+    ht_charge_parts(g->schedule, g->ports, g->rank - g->part, w.tp, sums.n * sums.bytes);
     ht_draft_chain(g);
     g->computed = op;
     return op;

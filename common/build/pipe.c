@@ -22,9 +22,14 @@ static int32_t pipelines(const struct ht_pipe_style *y)
     return y->layout ? y->layout->n_replicas : 1;
 }
 
+static int32_t tp_of(const struct ht_pipe_style *y)
+{
+    return y->layout ? y->layout->tp : 1;
+}
+
 static struct ht_pipe_shape shape_of(const struct ht_pipe_style *y, const struct ht_replica *x)
 {
-    return (struct ht_pipe_shape){.ranks = x->n_ranks,
+    return (struct ht_pipe_shape){.ranks = x->n_ranks / tp_of(y),
                                   .micro_batches = x->n_micro_batches,
                                   .v = y->v,
                                   .d = y->d,
@@ -40,7 +45,7 @@ struct ht_pipe_shape ht_pipe_shape_of(const struct ht_scenario *scenario, const 
 
 static int64_t stages_of(const struct ht_pipe_style *y, const struct ht_replica *x)
 {
-    return (int64_t)x->n_ranks * y->v * y->d;
+    return (int64_t)x->n_ranks / tp_of(y) * y->v * y->d;
 }
 
 /* Returns the blocks of each stage of pipeline k; NULL: even. */
@@ -78,7 +83,7 @@ int32_t ht_pipe_holder(const struct ht_pipe *g, int32_t k, int32_t unit)
     struct ht_pipe_shape shape = shape_of(g->style, x);
     int32_t n = ht_pipe_backward_stages(&shape), q = n - 1;
     while (first_unit(g->d.scenario, blocks, n, q) > unit) q--;
-    return x->first_rank + ht_pipe_backward_rank(&shape, q);
+    return ht_layout_rank(g->d.layout, k, ht_pipe_backward_rank(&shape, q), g->d.part);
 }
 
 /* Returns the control of the graph, and how it undoes steps: the method's own and in its own way. On one device a
@@ -399,16 +404,16 @@ static void add_rows(struct ht_pipe *g)
     }
 }
 
-/* Writes pipeline k, under control. */
+/* Writes a part of pipeline k, under control. */
 static enum ht_status write_draft(const struct ht_scenario *scenario, const struct ht_pipe_style *style,
-                                  const struct ht_layout *layout, int32_t k, const char *name, struct ht_error *err,
-                                  struct ht_schedule **out)
+                                  const struct ht_layout *layout, int32_t k, int32_t part, const char *name,
+                                  struct ht_error *err, struct ht_schedule **out)
 {
     struct ht_pipe g = {.style = style, .shape = shape_of(style, &layout->replicas[k])};
     struct ht_control_style control_style = {0};
     const int64_t *blocks = blocks_of(scenario, style, k);
     int64_t ranks = g.shape.ranks;
-    ht_draft_init(&g.d, scenario, layout, k, name);
+    ht_draft_init(&g.d, scenario, layout, k, part, name);
     g.control = control_of(scenario, style, &control_style.undo);
     g.n_forward = ht_pipe_forward_stages(&g.shape);
     g.n_backward = ht_pipe_backward_stages(&g.shape);
@@ -443,13 +448,14 @@ enum ht_status ht_pipe_build(const struct ht_scenario *scenario, const struct ht
     int64_t ranks = ht_scenario_ranks(scenario), micro_batches = ht_scenario_micro_batches(scenario);
     struct ht_layout *one = NULL;
     enum ht_status status = HT_OK;
-    if (!style->layout) status = ht_layout_pipelines(scenario, 1, &ranks, &micro_batches, err, &one);
+    if (!style->layout) status = ht_layout_pipelines(scenario, 1, &ranks, &micro_batches, 1, err, &one);
     if (status) return status;
     const struct ht_layout *layout = one ? one : style->layout;
-    struct ht_schedule **drafts = HT_NEW_ARRAY(struct ht_schedule *, layout->n_replicas);
-    for (int32_t k = 0; k < layout->n_replicas && !status; k++)
-        status = write_draft(scenario, style, layout, k, name, err, &drafts[k]);
-    status = ht_schedule_join(drafts, layout->n_replicas, status, err, out);
+    int32_t n = layout->n_replicas * layout->tp;
+    struct ht_schedule **drafts = HT_NEW_ARRAY(struct ht_schedule *, n);
+    for (int32_t i = 0; i < n && !status; i++)
+        status = write_draft(scenario, style, layout, i / layout->tp, i % layout->tp, name, err, &drafts[i]);
+    status = ht_schedule_join(drafts, n, layout->tp, status, err, out);
     ht_layout_destroy(one);
     return status;
 }

@@ -33,6 +33,10 @@
  *
  *     reduce   AR(L+1) AR(L) ..               the one order of all pipelines; each starts when its sum is there
  *
+ * Tensor parallelism: a stage may be several ranks, a part each. A draft is then one part of all stages of a pipeline; part q
+ * sends its X and DX, which all parts have alike, to part q of the next stage, and its gradients are all-reduced with those of
+ * part q of the other pipelines.
+ *
  * Parameters lie in host memory of the node whose rank runs the stage backward, and are fetched from there by every rank
  * that uses them. A rank has two buffers: a visit (consecutive passes over the same stage) is fetched once the visit
  * before last has ended, and freed when it ends.
@@ -64,7 +68,8 @@ struct ht_pipe_hooks {
 struct ht_pipe_style {
     enum ht_pipe_order order;
     int32_t v, d;
-    const struct ht_layout *layout; /* of several pipelines, which keep everything on the devices; NULL: one of all ranks */
+    const struct ht_layout *layout; /* of several pipelines, or of stages in several parts, which keep everything on the
+                                       devices; NULL: one of all ranks */
     const int64_t *blocks;          /* [n_blocks] of each backward stage, of one pipeline after the other, or, where all
                                        are as deep, of each of them; NULL: as even as can be */
     int32_t n_blocks;

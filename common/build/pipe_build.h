@@ -13,7 +13,8 @@ struct ht_pipe_visit {
     int32_t last_op;                     /* its last compute op, once emitted */
 };
 
-/* A pipeline. Its ranks and micro-batches count from 0; in the graph they are the replica's. */
+/* A pipeline, or one tensor-parallel part of all its stages. Its ranks and micro-batches count from 0; in the graph they are
+   the replica's. */
 struct ht_pipe {
     struct ht_draft d; /* x, a, dx of a unit are where its forward, its backward run */
     const struct ht_pipe_style *style;
@@ -39,7 +40,10 @@ struct ht_pipe {
 
 static inline int32_t ht_pipe_at(const struct ht_pipe *g, int32_t unit, int32_t mb) { return ht_draft_at(&g->d, unit, mb); }
 static inline const struct ht_replica *ht_pipe_replica(const struct ht_pipe *g) { return &g->d.layout->replicas[g->d.replica]; }
-static inline int32_t ht_pipe_rank(const struct ht_pipe *g, int32_t rank) { return ht_pipe_replica(g)->first_rank + rank; }
+static inline int32_t ht_pipe_rank(const struct ht_pipe *g, int32_t rank) 
+{
+    return ht_layout_rank(g->d.layout, g->d.replica, rank, g->d.part);
+}
 /* Gives a rank the turn: what is appended next is on its lanes. */
 static inline void ht_pipe_turn(struct ht_pipe *g, int32_t rank)
 {

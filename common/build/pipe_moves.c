@@ -108,27 +108,16 @@ static int32_t find_holders(const struct ht_pipe *g, int32_t unit, int32_t *rank
     return n;
 }
 
-/* Does a member take its node's NIC? The group's first real device there does, if the group is on several nodes. */
-static bool crosses(const struct ht_pipe *g, int32_t rank, const int32_t *ranks, int32_t n)
-{
-    const int32_t *node = g->d.schedule->rank_node;
-    bool elsewhere = false;
-    for (int32_t i = 0; i < n; i++) {
-        if (ranks[i] < rank && node[ranks[i]] == node[rank] && !g->d.ports[ranks[i]].emulated) return false;
-        elsewhere |= node[ranks[i]] != node[rank];
-    }
-    return elsewhere;
-}
-
 void ht_pipe_all_reduce(struct ht_pipe *g, int32_t unit)
 {
     const struct ht_replica *own = ht_pipe_replica(g);
+    const struct ht_schedule *s = g->d.schedule;
     int32_t *ranks = HT_NEW_ARRAY(int32_t, 2 * g->d.layout->n_replicas), n = find_holders(g, unit, ranks);
     for (int32_t i = 0, index = unit; i < n && n > 1; i++) {
         int32_t rank = ranks[i] - own->first_rank;
         if (rank < 0 || rank >= own->n_ranks) continue;
-        ht_pipe_turn(g, rank);
-        ht_zero_all_reduce(&g->d, index, n, crosses(g, ranks[i], ranks, n));
+        ht_pipe_turn(g, rank / g->d.layout->tp);
+        ht_zero_all_reduce(&g->d, index, n, ht_links_cross(s, g->d.ports, ranks[i], ranks, n));
         ht_op_match(g->d.schedule, g->match);
         index = g->d.table;
     }

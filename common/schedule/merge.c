@@ -6,14 +6,14 @@
 #include <stdlib.h>
 
 struct taken {
-    int32_t draft, op, round;
+    int32_t draft, op, group; /* group: of several drafts, or -1 */
 };
 
 struct merge {
     struct ht_schedule *const *drafts;
-    int32_t n;
-    struct taken *order; /* [n_ops] of the graph */
-    int32_t n_ops, n_rounds;
+    int32_t n, parts;
+    struct taken *order;     /* [n_ops] of the graph */
+    int32_t n_ops, n_groups; /* n_groups: numbers that groups of several drafts take up */
     size_t order_cap;
     int32_t **new_op;     /* [n][ops of the draft] */
     int32_t **new_row;    /* [n][tensors of the draft] */
@@ -24,70 +24,126 @@ struct merge {
 
 /* ---- order ----------------------------------------------------------------------------------------------------- */
 
-static bool is_joint(const struct merge *m, int32_t draft, int32_t op)
+/* The drafts that an op is in common with: first, first + step, ..; n 1: it is the draft's own. */
+struct team {
+    int32_t first, step, n;
+};
+
+static struct team team_of(const struct merge *m, int32_t draft, int32_t op)
 {
     const struct ht_schedule *s = m->drafts[draft];
-    return m->n > 1 && s->lanes[s->ops[op].lane].kind == HT_LANE_COLLECTIVE;
+    const struct ht_op *o = &s->ops[op];
+    if (s->lanes[o->lane].kind == HT_LANE_COLLECTIVE && (m->parts == 1 || o->label.unit < 0))
+        return (struct team){0, 1, m->n};
+    if (s->lanes[o->lane].kind == HT_LANE_COLLECTIVE) return (struct team){draft % m->parts, m->parts, m->n / m->parts};
+    if (s->works[o->work].tp > 1) return (struct team){draft - draft % m->parts, 1, m->parts};
+    return (struct team){draft, 1, 1};
 }
 
 /* Takes an op with all of its group. Returns the draft's next. */
-static int32_t take(struct merge *m, int32_t draft, int32_t op, int32_t round)
+static int32_t take(struct merge *m, int32_t draft, int32_t op, int32_t group)
 {
     const struct ht_schedule *s = m->drafts[draft];
     int32_t match = s->ops[op].match;
     do {
-        m->new_op[draft][op] = m->n_ops;
-        HT_PUSH(m->order, m->n_ops, m->order_cap, ((struct taken){draft, op++, round}));
+        HT_PUSH(m->order, m->n_ops, m->order_cap, ((struct taken){draft, op++, group}));
     } while (match >= 0 && op < s->n_ops && s->ops[op].match == match);
     return op;
 }
 
-/* All drafts stand before a collective: the same one? */
-static enum ht_status check_joint(const struct merge *m, const int32_t *next, struct ht_error *err)
+/* All drafts of the team stand before an op in common: the same one? */
+static enum ht_status check_joint(const struct merge *m, struct team t, const int32_t *next, struct ht_error *err)
 {
-    char words[2][64];
-    for (int32_t d = 1; d < m->n; d++) {
-        const struct ht_op *a = &m->drafts[0]->ops[next[0]], *b = &m->drafts[d]->ops[next[d]];
+    char words[2][96];
+    for (int32_t d = t.first + t.step; d < t.first + t.n * t.step; d += t.step) {
+        const struct ht_op *a = &m->drafts[t.first]->ops[next[t.first]], *b = &m->drafts[d]->ops[next[d]];
         if (a->kind == b->kind && a->label.unit == b->label.unit && a->label.n_units == b->label.n_units) continue;
-        return ht_fail(err, HT_FAILED, "drafts 0 and %d of '%s' differ: the first has %s next, the other %s", d,
-                       m->drafts[0]->name, ht_op_words(m->drafts[0], next[0], words[0], sizeof words[0]),
+        return ht_fail(err, HT_FAILED, "drafts %d and %d of '%s' differ: the first has %s next, the other %s", t.first,
+                       d, m->drafts[0]->name, ht_op_words(m->drafts[t.first], next[t.first], words[0], sizeof words[0]),
                        ht_op_words(m->drafts[d], next[d], words[1], sizeof words[1]));
     }
     return HT_OK;
 }
 
-static enum ht_status say_stuck(const struct merge *m, const int32_t *next, struct ht_error *err)
+static bool same_team(struct team a, struct team b)
 {
-    int32_t waits = -1, ended = -1;
-    char words[64];
-    for (int32_t d = 0; d < m->n; d++) *(next[d] < m->drafts[d]->n_ops ? &waits : &ended) = d;
-    return ht_fail(err, HT_FAILED, "drafts %d and %d of '%s' differ: one has ended, the other has %s next", ended,
-                   waits, m->drafts[0]->name, ht_op_words(m->drafts[waits], next[waits], words, sizeof words));
+    return a.first == b.first && a.step == b.step && a.n == b.n;
+}
+
+/* Do all drafts of the team stand before an op of this team? Else *odd is one that does not. */
+static bool all_wait(const struct merge *m, struct team t, const int32_t *next, const bool *waits, int32_t *odd)
+{
+    for (int32_t d = t.first; d < t.first + t.n * t.step; d += t.step) {
+        *odd = d;
+        if (!waits[d] || !same_team(team_of(m, d, next[d]), t)) return false;
+    }
+    return true;
+}
+
+/* No draft can go on: the first that has not ended waits for one that never comes. */
+static enum ht_status say_stuck(const struct merge *m, const int32_t *next, const bool *waits, struct ht_error *err)
+{
+    int32_t d = 0, odd = 0;
+    char words[2][96];
+    while (!waits[d]) d++;
+    all_wait(m, team_of(m, d, next[d]), next, waits, &odd);
+    ht_op_words(m->drafts[d], next[d], words[0], sizeof words[0]);
+    if (!waits[odd])
+        return ht_fail(err, HT_FAILED, "drafts %d and %d of '%s' differ: one has ended, the other has %s next", odd, d,
+                       m->drafts[0]->name, words[0]);
+    return ht_fail(err, HT_FAILED, "drafts %d and %d of '%s' differ: the first has %s next, the other %s", d, odd,
+                   m->drafts[0]->name, words[0], ht_op_words(m->drafts[odd], next[odd], words[1], sizeof words[1]));
+}
+
+static int by_rank(const void *x, const void *y, void *arg)
+{
+    const struct taken *a = x, *b = y;
+    const struct merge *m = arg;
+    int32_t i = ht_op_rank(m->drafts[a->draft], a->op), k = ht_op_rank(m->drafts[b->draft], b->op);
+    return (i > k) - (i < k);
+}
+
+/* Takes the ops that drafts have in common and that all of a team have come to; members in the order of their ranks. */
+static enum ht_status take_joint(struct merge *m, int32_t *next, bool *waits, int32_t round, struct ht_error *err)
+{
+    for (int32_t k = 0; k < m->n; k++) {
+        if (!waits[k]) continue;
+        struct team t = team_of(m, k, next[k]);
+        int32_t begin = m->n_ops, group = m->parts == 1 ? round : m->n_groups, odd;
+        if (t.first != k || !all_wait(m, t, next, waits, &odd)) continue;
+        enum ht_status status = check_joint(m, t, next, err);
+        if (status) return status;
+        for (int32_t d = t.first; d < t.first + t.n * t.step; d += t.step) {
+            next[d] = take(m, d, next[d], group);
+            waits[d] = false;
+        }
+        qsort_r(m->order + begin, (size_t)(m->n_ops - begin), sizeof *m->order, by_rank, m);
+        m->n_groups = group + 1;
+    }
+    return HT_OK;
 }
 
 static enum ht_status take_all(struct merge *m, int32_t *next, struct ht_error *err)
 {
     int64_t left = 0;
+    bool *waits = HT_NEW_ARRAY(bool, m->n);
+    enum ht_status status = HT_OK;
+    int32_t round = 0;
     for (int32_t d = 0; d < m->n; d++) left += m->drafts[d]->n_ops;
-    for (int32_t round = 0; left > 0; round++) {
-        int32_t waiting = 0, before = m->n_ops;
+    for (; left > 0 && !status; round++) {
+        int32_t before = m->n_ops;
         for (int32_t d = 0; d < m->n; d++) {
-            if (next[d] == m->drafts[d]->n_ops) continue;
-            if (is_joint(m, d, next[d]))
-                waiting++;
-            else
-                next[d] = take(m, d, next[d], round);
+            waits[d] = next[d] < m->drafts[d]->n_ops && team_of(m, d, next[d]).n > 1;
+            if (!waits[d] && next[d] < m->drafts[d]->n_ops) next[d] = take(m, d, next[d], -1);
         }
-        if (waiting == m->n) {
-            enum ht_status status = check_joint(m, next, err);
-            if (status) return status;
-            for (int32_t d = 0; d < m->n; d++) next[d] = take(m, d, next[d], round);
-        }
-        if (m->n_ops == before) return say_stuck(m, next, err);
+        status = take_joint(m, next, waits, round, err);
+        if (!status && m->n_ops == before) status = say_stuck(m, next, waits, err);
         left -= m->n_ops - before;
-        m->n_rounds = round + 1;
     }
-    return HT_OK;
+    if (m->parts == 1 && m->n > 1) m->n_groups = round;
+    for (int32_t i = 0; i < m->n_ops; i++) m->new_op[m->order[i].draft][m->order[i].op] = i;
+    free(waits);
+    return status;
 }
 
 /* ---- tables ---------------------------------------------------------------------------------------------------- */
@@ -95,7 +151,7 @@ static enum ht_status take_all(struct merge *m, int32_t *next, struct ht_error *
 /* One draft keeps the numbers of its groups. Those of several follow the rounds, one draft's after the other's. */
 static void number_groups(struct merge *m)
 {
-    int32_t next = m->n > 1 ? m->n_rounds : 0;
+    int32_t next = m->n_groups;
     for (int32_t d = 0; d < m->n; d++) {
         int32_t first = m->first_group[d] = next;
         for (int32_t i = 0; i < m->drafts[d]->n_ops; i++)
@@ -154,7 +210,8 @@ static void add_op(struct merge *m, int32_t at)
     if (op->name[0]) ht_op_name(out, "%.16s", op->name);
     ht_op_priority(out, op->priority);
     ht_op_when(out, (enum ht_when)op->when);
-    ht_op_match(out, is_joint(m, d, i) ? m->order[at].round : op->match < 0 ? -1 : m->first_group[d] + op->match);
+    int32_t own = op->match < 0 ? -1 : m->first_group[d] + op->match;
+    ht_op_match(out, m->order[at].group >= 0 ? m->order[at].group : own);
     for (int64_t k = s->deps_begin[i]; k < s->deps_begin[i + 1]; k++) ht_op_after(out, m->new_op[d][s->deps[k]]);
     for (int64_t k = s->prev_begin[i]; k < s->prev_begin[i + 1]; k++) ht_op_after_prev(out, m->new_op[d][s->prev[k]]);
     for (int64_t k = s->effects_begin[i]; k < s->effects_begin[i + 1]; k++)
@@ -163,10 +220,11 @@ static void add_op(struct merge *m, int32_t at)
         ht_op_use(out, s->uses[k].resource, s->uses[k].amount);
 }
 
-enum ht_status ht_schedule_merge(struct ht_schedule *const *drafts, int32_t n, struct ht_error *err,
+enum ht_status ht_schedule_merge(struct ht_schedule *const *drafts, int32_t n, int32_t parts, struct ht_error *err,
                                  struct ht_schedule **out)
 {
-    struct merge m = {.drafts = drafts, .n = n};
+    struct merge m = {.drafts = drafts, .n = n, .parts = parts};
+    assert(parts >= 1 && n % parts == 0);
     int32_t *next = HT_NEW_ARRAY(int32_t, n);
     m.first_lane = HT_NEW_ARRAY(int32_t, n);
     m.first_group = HT_NEW_ARRAY(int32_t, n);
@@ -198,11 +256,11 @@ enum ht_status ht_schedule_merge(struct ht_schedule *const *drafts, int32_t n, s
     return status;
 }
 
-enum ht_status ht_schedule_join(struct ht_schedule **drafts, int32_t n, enum ht_status status, struct ht_error *err,
-                                struct ht_schedule **out)
+enum ht_status ht_schedule_join(struct ht_schedule **drafts, int32_t n, int32_t parts, enum ht_status status,
+                                struct ht_error *err, struct ht_schedule **out)
 {
     struct ht_schedule *graph = NULL;
-    if (!status && n > 1) status = ht_schedule_merge(drafts, n, err, &graph);
+    if (!status && n > 1) status = ht_schedule_merge(drafts, n, parts, err, &graph);
     if (!status && n == 1) {
         graph = drafts[0];
         drafts[0] = NULL;

@@ -160,7 +160,7 @@ START_TEST(pipelines_by_hand)
     struct ht_scenario s = scenario_of(4, 12, 2);
     struct ht_error err = {0};
     struct ht_layout *l = NULL;
-    ck_assert_msg(ht_layout_pipelines(&s, 2, (int64_t[]){3, 1}, (int64_t[]){2, 4}, &err, &l) == HT_OK, "%s", err.text);
+    ck_assert_msg(ht_layout_pipelines(&s, 2, (int64_t[]){3, 1}, (int64_t[]){2, 4}, 1, &err, &l) == HT_OK, "%s", err.text);
     static const struct ht_replica expected[] = {{0, 3, 0, 2, 0, 2}, {3, 1, 2, 4, 4, 2}};
     ck_assert_int_eq(l->n_replicas, 2);
     ck_assert_mem_eq(l->replicas, expected, sizeof expected);
@@ -174,10 +174,24 @@ START_TEST(pipelines_by_hand)
     }
     ht_schedule_destroy(g);
     ht_layout_destroy(l);
-    ck_assert_int_eq(ht_layout_pipelines(&s, 2, (int64_t[]){2, 1}, (int64_t[]){2, 4}, &err, &l), HT_BAD_INPUT);
+    ck_assert_int_eq(ht_layout_pipelines(&s, 2, (int64_t[]){2, 1}, (int64_t[]){2, 4}, 1, &err, &l), HT_BAD_INPUT);
     ck_assert_str_eq(err.text, "the pipelines have 3 devices; cluster 'autohete-4gpu' has 4");
-    ck_assert_int_eq(ht_layout_pipelines(&s, 2, (int64_t[]){2, 2}, (int64_t[]){2, 2}, &err, &l), HT_BAD_INPUT);
+    ck_assert_int_eq(ht_layout_pipelines(&s, 2, (int64_t[]){2, 2}, (int64_t[]){2, 2}, 1, &err, &l), HT_BAD_INPUT);
     ck_assert_str_eq(err.text, "the pipelines have 4 micro-batches; the batch has 6");
+    ck_assert_int_eq(ht_layout_pipelines(&s, 2, (int64_t[]){1, 3}, (int64_t[]){2, 4}, 2, &err, &l), HT_BAD_INPUT);
+    ck_assert_str_eq(err.text, "tp 2 does not divide the 1 devices of a pipeline");
+    s.model.heads = 6;
+    ck_assert_int_eq(ht_layout_pipelines(&s, 1, (int64_t[]){4}, (int64_t[]){6}, 4, &err, &l), HT_BAD_INPUT);
+    ck_assert_str_eq(err.text, "tp 4 does not divide the 6 heads of gpt-tiny");
+    /* Stages of two parts: ranks 0 and 1 are the first pipeline's only one, and each holds all of its part. */
+    ck_assert_int_eq(ht_layout_pipelines(&s, 2, (int64_t[]){2, 2}, (int64_t[]){2, 4}, 2, &err, &l), HT_OK);
+    ck_assert_int_eq(ht_layout_rank(l, 1, 0, 1), 3);
+    for (int32_t r = 0; r < 4; r++) {
+        struct ht_model part = ht_model_part(&s.model, r % 2, 2);
+        ck_assert_int_eq(ht_layout_part(l, r), r % 2);
+        ck_assert_int_eq(ht_layout_shard(l, 1, r)->end, ht_unit_params(&part, 1));
+    }
+    ht_layout_destroy(l);
     ht_scenario_free(&s);
 }
 END_TEST

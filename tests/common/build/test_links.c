@@ -215,6 +215,36 @@ START_TEST(real_and_emulated)
 }
 END_TEST
 
+/* Eight ranks on two nodes of four: parts on ranks 2 to 5 lie on both. Each sends through its port, and of each node the first
+   over the NIC as well. */
+START_TEST(parts_over_nodes)
+{
+    struct ht_scenario sc;
+    struct ht_error err = {0};
+    struct ht_scenario_request r = {.model = "gpt-tiny", .cluster = "sysx-2node"};
+    ck_assert_msg(ht_scenario_create(&r, &err, &sc) == HT_OK, "%s", err.text);
+    struct graph g = {.sc = sc, .s = ht_links_schedule(&sc, "parts")};
+    g.ports = ht_links_add(g.s, sc.cluster, false);
+    const struct {
+        int32_t rank, first;
+        const char *takes;
+    } cases[] = {{2, 2, "rank 2 pcie d2h=5, node 0 nic out=5, rank 2 pcie h2d=5, node 0 nic in=5"},
+                 {3, 2, "rank 3 pcie d2h=5, rank 3 pcie h2d=5"},
+                 {4, 2, "rank 4 pcie d2h=5, node 1 nic out=5, rank 4 pcie h2d=5, node 1 nic in=5"},
+                 {1, 0, "rank 1 pcie d2h=5, rank 1 pcie h2d=5"},
+                 {0, 0, "rank 0 pcie d2h=5, rank 0 pcie h2d=5"}};
+    for (int32_t i = 0; i < (int32_t)(sizeof cases / sizeof *cases); i++) {
+        add_op(&g, HT_OP_FORWARD, HT_LANE_COMPUTE, cases[i].rank, 0);
+        ht_charge_parts(g.s, g.ports, cases[i].first, 4, 5);
+        takes(&g, i, 1, cases[i].takes);
+    }
+    add_op(&g, HT_OP_FORWARD, HT_LANE_COMPUTE, 0, 0);
+    ht_charge_parts(g.s, g.ports, 0, 1, 0); /* a whole stage sends nothing */
+    takes(&g, g.s->n_ops - 1, 1, "");
+    free_graph(&g);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("links");
@@ -224,6 +254,7 @@ int main(void)
     tcase_add_test(t, domains);
     tcase_add_test(t, a_domain_has_its_own_memory);
     tcase_add_test(t, real_and_emulated);
+    tcase_add_test(t, parts_over_nodes);
     suite_add_tcase(suite, t);
     SRunner *r = srunner_create(suite);
     srunner_run_all(r, CK_NORMAL);

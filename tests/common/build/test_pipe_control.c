@@ -154,7 +154,7 @@ START_TEST(drafts_agree)
         ck_assert(ht_control_apply(plain, &gate, (struct ht_control_style){0}, &err, &drafts[d]) == HT_OK);
         ht_schedule_destroy(plain);
     }
-    ck_assert_msg(ht_schedule_merge(drafts, 2, &err, &s) == HT_OK, "%s", err.text);
+    ck_assert_msg(ht_schedule_merge(drafts, 2, 1, &err, &s) == HT_OK, "%s", err.text);
     ht_schedule_link(s);
     ck_assert_msg(ht_schedule_verify(s, &err, NULL) == HT_OK, "%s", err.text);
     expect_order(s, "B0 B2 B1 B3 R0 R1 R2 R3 V0 V2 V1 V3 agree agree agree agree verdict verdict verdict verdict "

@@ -43,7 +43,7 @@ START_TEST(any_depths)
         sc.control.mode = controls[ht_random_below(seed, i++, 3)];
         struct ht_layout *layout = NULL;
         struct ht_error err = {0};
-        ck_assert_msg(ht_layout_pipelines(&sc, n, ranks, l, &err, &layout) == HT_OK, "%s", err.text);
+        ck_assert_msg(ht_layout_pipelines(&sc, n, ranks, l, 1, &err, &layout) == HT_OK, "%s", err.text);
         struct ht_pipe_style y = {.order = orders[seed % 3], .v = seed % 3 == 2 ? v : 1, .d = 1, .layout = layout, .recompute = seed & 8,
                                   .blocking_sends = seed & 16};
         if (ht_pipe_check(&sc, &y, &err) == HT_OK) {
@@ -62,6 +62,51 @@ START_TEST(any_depths)
 }
 END_TEST
 
+/* Passes over n parts are groups of n consecutive ranks, all of one micro-batch. */
+static void check_passes(const struct ht_schedule *s, int32_t n)
+{
+    for (int32_t op = 0, end; op < s->n_ops; op = end) {
+        int kind = s->ops[op].kind;
+        end = ht_step_end(s, op);
+        if (kind != HT_OP_FORWARD && kind != HT_OP_RECOMPUTE && kind != HT_OP_BACKWARD) continue;
+        ck_assert_int_eq(end - op, n);
+        ck_assert_int_eq(ht_op_rank(s, op) % n, 0);
+        for (int32_t q = 1; q < n; q++) ck_assert_int_eq(ht_op_rank(s, op + q), ht_op_rank(s, op) + q);
+    }
+}
+
+/* Pipelines whose stages are cut into two or four parts, one of them or two: each gradient is summed with those of its part. */
+START_TEST(tensor_parallel)
+{
+    static const enum ht_pipe_order orders[] = {HT_PIPE_AFAB, HT_PIPE_1F1B, HT_PIPE_INTERLEAVED};
+    static const enum ht_control_mode controls[] = {HT_CONTROL_NONE, HT_CONTROL_GATE, HT_CONTROL_ROLLBACK};
+    for (uint64_t seed = 0; seed < 60; seed++) {
+        uint64_t i = 0;
+        int32_t n = 1 + (int32_t)ht_random_below(seed, i++, 2), tp = 2 << ht_random_below(seed, i++, 2);
+        int64_t stages = 1 + (int64_t)ht_random_below(seed, i++, 2), each = 2 * stages;
+        int64_t ranks[2] = {stages * tp, stages * tp}, l[2] = {each, each}, nodes = 1 + (int64_t)ht_random_below(seed, i++, 2);
+        struct ht_scenario sc = pipe_scenario(n * stages * tp, nodes, 4, n * each);
+        struct ht_layout *layout = NULL;
+        struct ht_error err = {0};
+        sc.control.mode = controls[ht_random_below(seed, i++, 3)];
+        sc.model.tied = stages == 1 && seed & 32;
+        if (tp == 4) sc.model.kv_heads = 4;
+        ck_assert_msg(ht_layout_pipelines(&sc, n, ranks, l, tp, &err, &layout) == HT_OK, "%s", err.text);
+        struct ht_pipe_style y = {.order = orders[seed % 3], .v = 1, .d = 1, .layout = layout, .recompute = seed & 8,
+                                  .blocking_sends = seed & 16};
+        ck_assert_msg(ht_pipe_check(&sc, &y, &err) == HT_OK, "%s", err.text);
+        struct ht_schedule *s = pipe_build(&sc, &y);
+        struct ht_profile *costs = ht_profile_modelled(sc.cluster);
+        check_passes(s, tp);
+        runs_in_proved_memory(s, costs, seed, 1);
+        ht_profile_destroy(costs);
+        ht_schedule_destroy(s);
+        ht_layout_destroy(layout);
+        ht_scenario_free(&sc);
+    }
+}
+END_TEST
+
 /* Two GPipes of two devices, two blocks, one and three micro-batches; T_f = 1, T_b = 2. The last device's gradients are
    there at 3 in the first and at 3 + 1 + 3 x 2 = 10 in the second: f f f at 1, 2, 3, then b b b. */
 START_TEST(all_reduces_start_when_the_last_has_its_sum)
@@ -69,7 +114,7 @@ START_TEST(all_reduces_start_when_the_last_has_its_sum)
     struct ht_scenario sc = pipe_scenario(4, 1, 2, 4);
     struct ht_error err = {0};
     struct ht_layout *layout = NULL;
-    ck_assert_msg(ht_layout_pipelines(&sc, 2, (int64_t[]){2, 2}, (int64_t[]){1, 3}, &err, &layout) == HT_OK, "%s", err.text);
+    ck_assert_msg(ht_layout_pipelines(&sc, 2, (int64_t[]){2, 2}, (int64_t[]){1, 3}, 1, &err, &layout) == HT_OK, "%s", err.text);
     struct ht_pipe_style y = pipe_gpipe;
     y.layout = layout;
     struct pipe_run r = pipe_run(pipe_build(&sc, &y), &y, (struct pipe_prices){.forward = 1, .backward = 2}, 1, 0, NULL);
@@ -120,6 +165,7 @@ int main(void)
     TCase *t = tcase_create("pipelines");
     tcase_set_timeout(t, 120);
     tcase_add_test(t, any_depths);
+    tcase_add_test(t, tensor_parallel);
     tcase_add_test(t, all_reduces_start_when_the_last_has_its_sum);
     tcase_add_test(t, blocks_of_stages);
     suite_add_tcase(suite, t);

@@ -21,14 +21,16 @@ static struct ht_schedule *draft(int32_t rank, int32_t ranks)
     return s;
 }
 
-/* 'f': compute; a digit: an all-reduce about that unit, after the op before it. */
-static void write(struct ht_schedule *s, const char *ops)
+/* 'f': compute; 'p': a pass over a part; a digit: an all-reduce about that unit, after the op before it; 'a': about none. */
+static void write(struct ht_schedule *s, const char *ops, int32_t parts)
 {
     for (; *ops; ops++) {
-        bool joint = *ops != 'f';
+        bool pass = *ops == 'f' || *ops == 'p', joint = !pass;
         struct ht_label label = none;
-        struct ht_work w = {.kind = joint ? HT_OP_ALL_REDUCE : HT_OP_FORWARD, .tp = 1, .ranks = joint ? s->n_ranks : 1};
-        if (joint) label = (struct ht_label){.unit = *ops - '0', .n_units = 1, .sub_ops = HT_ALL_SUB_OPS, .micro_batch = -1};
+        struct ht_work w = {.kind = joint ? HT_OP_ALL_REDUCE : HT_OP_FORWARD, .tp = *ops == 'p' ? parts : 1, .ranks = 1};
+        if (joint) w.ranks = *ops == 'a' ? s->n_ranks : s->n_ranks / parts;
+        if (joint && *ops != 'a')
+            label = (struct ht_label){.unit = *ops - '0', .n_units = 1, .sub_ops = HT_ALL_SUB_OPS, .micro_batch = -1};
         w.where = joint ? HT_LANE_COLLECTIVE : HT_LANE_COMPUTE;
         w.bytes = joint ? 8 : 0;
         ht_add_op(s, w.kind, joint, label, ht_add_work(s, &w));
@@ -39,11 +41,12 @@ static void write(struct ht_schedule *s, const char *ops)
     }
 }
 
-static enum ht_status merge(const char *const *ops, int32_t n, struct ht_error *err, struct ht_schedule **out)
+static enum ht_status merge(const char *const *ops, int32_t n, int32_t parts, struct ht_error *err,
+                            struct ht_schedule **out)
 {
     struct ht_schedule *drafts[4] = {NULL};
-    for (int32_t r = 0; r < n; r++) write(drafts[r] = draft(r, n), ops[r]);
-    enum ht_status status = ht_schedule_merge(drafts, n, err, out);
+    for (int32_t r = 0; r < n; r++) write(drafts[r] = draft(r, n), ops[r], parts);
+    enum ht_status status = ht_schedule_merge(drafts, n, parts, err, out);
     for (int32_t r = 0; r < n; r++) ht_schedule_destroy(drafts[r]);
     return status;
 }
@@ -65,21 +68,24 @@ START_TEST(orders_by_hand)
 {
     static const struct {
         const char *ops[4];
-        int32_t n;
+        int32_t n, parts;
         const char *shape;
     } cases[] = {
-        {{"f1f"}, 1, "f0 10 f0"}, /* one draft keeps its ops as they are */
-        {{"f1f", "f1f"}, 2, "f0 f1 (10 11) f0 f1"},
-        {{"f1", "fff1f"}, 2, "f0 f1 f1 f1 (10 11) f1"},
-        {{"1ff2", "12"}, 2, "(10 11) f0 f0 (20 21)"},
-        {{"ffff", "", "f"}, 3, "f0 f2 f0 f0 f0"},
-        {{"f12f", "1f2", "ff12"}, 3, "f0 f2 f2 (10 11 12) f1 (20 21 22) f0"},
+        {{"f1f"}, 1, 1, "f0 10 f0"}, /* one draft keeps its ops as they are */
+        {{"f1f", "f1f"}, 2, 1, "f0 f1 (10 11) f0 f1"},
+        {{"f1", "fff1f"}, 2, 1, "f0 f1 f1 f1 (10 11) f1"},
+        {{"1ff2", "12"}, 2, 1, "(10 11) f0 f0 (20 21)"},
+        {{"ffff", "", "f"}, 3, 1, "f0 f2 f0 f0 f0"},
+        {{"f12f", "1f2", "ff12"}, 3, 1, "f0 f2 f2 (10 11 12) f1 (20 21 22) f0"},
+        {{"pfp", "fpp"}, 2, 2, "f1 (p0 p1) f0 (p0 p1)"},
+        /* two replicas of two parts: sums of a part, an agreement of all */
+        {{"p1a", "p1a", "fp1a", "p1a"}, 4, 2, "f2 (p0 p1) (p2 p3) (10 12) (11 13) (a0 a1 a2 a3)"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct ht_schedule *s = NULL;
         struct ht_error err = {0};
         char shape[256];
-        ck_assert_msg(merge(cases[i].ops, cases[i].n, &err, &s) == HT_OK, "%s", err.text);
+        ck_assert_msg(merge(cases[i].ops, cases[i].n, cases[i].parts, &err, &s) == HT_OK, "%s", err.text);
         shape_of(s, shape);
         ck_assert_str_eq(shape, cases[i].shape);
         ht_schedule_link(s);
@@ -96,13 +102,13 @@ START_TEST(tables_by_hand)
     struct ht_error err = {0};
     struct ht_tensor more = {.class = HT_STAGING, .label = none, .bytes = 16, .rank = 1};
     int32_t extra = ht_add_tensor(drafts[1], more), last = ht_mark_create(drafts[1]);
-    write(drafts[0], "f1");
-    write(drafts[1], "f");
+    write(drafts[0], "f1", 1);
+    write(drafts[1], "f", 1);
     ht_op_after_prev(drafts[1], last);
     ht_op_effect(drafts[1], extra, HT_HOST, HT_PRODUCE | HT_RELEASE);
-    write(drafts[1], "1f");
+    write(drafts[1], "1f", 1);
     ht_mark_set(drafts[1], last);
-    ck_assert_int_eq(ht_schedule_merge(drafts, 2, &err, &s), HT_OK);
+    ck_assert_int_eq(ht_schedule_merge(drafts, 2, 1, &err, &s), HT_OK);
     /* f0 f1 (10 11) f1 */
     ck_assert_int_eq(s->n_lanes, 4);
     ck_assert_int_eq(s->lanes[2].rank, 1);
@@ -160,7 +166,7 @@ START_TEST(drafts_of_several_ranks)
     struct ht_schedule *drafts[2] = {pipe_draft(0, "mma"), pipe_draft(2, "mam")}, *s = NULL;
     struct ht_error err = {0};
     char shape[256];
-    ck_assert_msg(ht_schedule_merge(drafts, 2, &err, &s) == HT_OK, "%s", err.text);
+    ck_assert_msg(ht_schedule_merge(drafts, 2, 1, &err, &s) == HT_OK, "%s", err.text);
     shape_of(s, shape);
     ck_assert_str_eq(shape, "(m0 m1) (m2 m3) (m0 m1) (a0 a1 a2 a3) (m2 m3)");
     for (int32_t i = 0; i < s->n_ops; i++) /* a number a group */
@@ -176,18 +182,20 @@ START_TEST(drafts_that_do_not_fit)
 {
     static const struct {
         const char *ops[4];
-        int32_t n;
+        int32_t n, parts;
         const char *says;
     } cases[] = {
-        {{"f12", "f21"}, 2, "drafts 0 and 1 of 'draft' differ: the first has all reduce"},
-        {{"1", "1", "2"}, 3, "drafts 0 and 2 of 'draft' differ"},
-        {{"f1", "f"}, 2, "drafts 1 and 0 of 'draft' differ: one has ended, the other has all reduce"},
-        {{"", "11"}, 2, "drafts 0 and 1 of 'draft' differ: one has ended"},
+        {{"f12", "f21"}, 2, 1, "drafts 0 and 1 of 'draft' differ: the first has all reduce"},
+        {{"1", "1", "2"}, 3, 1, "drafts 0 and 2 of 'draft' differ"},
+        {{"f1", "f"}, 2, 1, "drafts 1 and 0 of 'draft' differ: one has ended, the other has all reduce"},
+        {{"", "11"}, 2, 1, "drafts 0 and 1 of 'draft' differ: one has ended"},
+        {{"p", "f"}, 2, 2, "drafts 1 and 0 of 'draft' differ: one has ended, the other has forward next"},
+        {{"1p", "p1", "p1", "1p"}, 4, 2, "drafts 0 and 2 of 'draft' differ: the first has all reduce of unit 1 next, the other forward"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct ht_schedule *s = NULL;
         struct ht_error err = {0};
-        ck_assert_int_eq(merge(cases[i].ops, cases[i].n, &err, &s), HT_FAILED);
+        ck_assert_int_eq(merge(cases[i].ops, cases[i].n, cases[i].parts, &err, &s), HT_FAILED);
         ck_assert_msg(!strncmp(err.text, cases[i].says, strlen(cases[i].says)), "%s", err.text);
         ck_assert_ptr_null(s);
     }
@@ -213,7 +221,7 @@ START_TEST(random_drafts)
         }
         struct ht_schedule *s = NULL;
         struct ht_error err = {0};
-        ck_assert_msg(merge(each, n, &err, &s) == HT_OK, "%s", err.text);
+        ck_assert_msg(merge(each, n, 1, &err, &s) == HT_OK, "%s", err.text);
         size_t at[4] = {0};
         for (int32_t i = 0; i < s->n_ops; i++) {
             int32_t r = ht_op_rank(s, i);
