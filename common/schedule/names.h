@@ -28,6 +28,9 @@ extern const char *const ht_unit_kind_names[HT_N_UNIT_KINDS];
 extern const char *const ht_work_arch_names[HT_N_ARCHS];
 extern const char *const ht_work_dtype_names[HT_N_DTYPES];
 
+/* " (qkv, attention)" where the label is about some of a unit's sub-ops, else nothing; into buf. */
+const char *ht_sub_op_words(const struct ht_label *l, char *buf, size_t n);
+
 /* Copies at most n - 1 bytes of src, and pads with zeros, so that equal names are equal bytes. */
 void ht_copy_name(char *dst, size_t n, const char *src);
 

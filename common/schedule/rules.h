@@ -22,6 +22,7 @@ enum ht_status ht_rule_control(const struct ht_schedule *s, struct ht_error *err
 enum ht_status ht_rule_hazards(const struct ht_schedule *s, const struct ht_places *p, struct ht_error *err);
 enum ht_status ht_rule_closure(const struct ht_schedule *s, const struct ht_places *p, struct ht_error *err);
 enum ht_status ht_rule_coverage(const struct ht_schedule *s, struct ht_error *err);
+enum ht_status ht_rule_activations(const struct ht_schedule *s, struct ht_error *err); /* part of coverage */
 enum ht_status ht_rule_updates(const struct ht_schedule *s, struct ht_error *err);
 enum ht_status ht_rule_gradients(const struct ht_schedule *s, const struct ht_places *p, struct ht_error *err); /* part of updates */
 /* Fills footprints[ht_n_spaces]; HT_INFEASIBLE when one does not fit. */

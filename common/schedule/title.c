@@ -17,16 +17,25 @@ const char *ht_space_name(const struct ht_schedule *s, int32_t space, char *buf,
     return buf;
 }
 
-/* "3", "3-5", "3.1" (micro-batch 1, where there are several), "" */
+const char *ht_sub_op_words(const struct ht_label *l, char *buf, size_t n)
+{
+    char names[64];
+    buf[0] = 0;
+    if (l->unit >= 0 && l->sub_ops && l->sub_ops != HT_ALL_SUB_OPS)
+        snprintf(buf, n, " (%s)", ht_sub_ops_text(l->sub_ops, names, sizeof names));
+    return buf;
+}
+
+/* "3", "3-5", "3.1" (micro-batch 1, where there are several), "3 (qkv)" (of some sub-ops), "" */
 static void short_label(const struct ht_schedule *s, const struct ht_label *l, char *buf, size_t n)
 {
-    char range[32] = "", batch[16] = "";
+    char range[32] = "", batch[16] = "", sub_ops[72];
     if (l->unit >= 0 && l->n_units > 1)
         snprintf(range, sizeof range, "%d-%lld", l->unit, (long long)l->unit + l->n_units - 1);
     else if (l->unit >= 0)
         snprintf(range, sizeof range, "%d", l->unit);
     if (l->micro_batch >= 0 && s->n_micro_batches > 1) snprintf(batch, sizeof batch, ".%d", l->micro_batch);
-    snprintf(buf, n, "%s%s", range, batch);
+    snprintf(buf, n, "%s%s%s", range, batch, ht_sub_op_words(l, sub_ops, sizeof sub_ops));
 }
 
 const char *ht_op_title(const struct ht_schedule *s, int32_t op, char *buf, size_t n)
@@ -40,7 +49,7 @@ const char *ht_op_title(const struct ht_schedule *s, int32_t op, char *buf, size
     };
     // clang-format on
     const struct ht_op *o = &s->ops[op];
-    char label[64];
+    char label[128];
     if (o->name[0]) {
         snprintf(buf, n, "%s", o->name);
         return buf;
@@ -82,7 +91,7 @@ const char *ht_op_words(const struct ht_schedule *s, int32_t op, char *buf, size
 {
     const struct ht_op *o = &s->ops[op];
     const struct ht_label *l = &o->label;
-    char what[48] = "", part[40] = "", about[96] = "", batch[40] = "", kind[24];
+    char what[48] = "", part[40] = "", about[96] = "", sub_ops[72], batch[40] = "", kind[24];
     snprintf(kind, sizeof kind, "%s", ht_op_kind_name(o->kind));
     for (char *c = kind; *c; c++)
         if (*c == '_') *c = ' ';
@@ -108,6 +117,6 @@ const char *ht_op_words(const struct ht_schedule *s, int32_t op, char *buf, size
     }
     if (l->micro_batch >= 0 && s->n_micro_batches > 1)
         snprintf(batch, sizeof batch, ", micro-batch %d", l->micro_batch);
-    snprintf(buf, n, "%s%s%s%s%s", kind, what, part, about, batch);
+    snprintf(buf, n, "%s%s%s%s%s%s", kind, what, part, about, ht_sub_op_words(l, sub_ops, sizeof sub_ops), batch);
     return buf;
 }

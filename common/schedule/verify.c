@@ -30,11 +30,12 @@ struct ht_phrase ht_phrase_tensor(const struct ht_schedule *s, int32_t tensor)
 {
     struct ht_phrase p;
     const struct ht_tensor *t = &s->tensors[tensor];
-    char part[40] = "", unit[32] = "", batch[32] = "";
+    char part[40] = "", unit[32] = "", sub_ops[72], batch[32] = "";
     if (t->parts > 1) snprintf(part, sizeof part, " of part %d of %d", t->part, t->parts);
     if (t->label.unit >= 0) snprintf(unit, sizeof unit, " of unit %d", t->label.unit);
     if (t->label.micro_batch >= 0) snprintf(batch, sizeof batch, ", micro-batch %d", t->label.micro_batch);
-    snprintf(p.text, sizeof p.text, "tensor %d (%s%s%s%s)", tensor, ht_tensor_class_name(t->class), part, unit, batch);
+    snprintf(p.text, sizeof p.text, "tensor %d (%s%s%s%s%s)", tensor, ht_tensor_class_name(t->class), part, unit,
+             ht_sub_op_words(&t->label, sub_ops, sizeof sub_ops), batch);
     return p;
 }
 
@@ -95,7 +96,7 @@ enum ht_status ht_schedule_verify(const struct ht_schedule *s, struct ht_error *
     v.proved[HT_RULE_HAZARD] = true;
     if ((status = ht_rule_closure(s, &places, err))) goto out;
     v.proved[HT_RULE_CLOSURE] = true;
-    if ((status = ht_rule_coverage(s, err))) goto out;
+    if ((status = ht_rule_coverage(s, err)) || (status = ht_rule_activations(s, err))) goto out;
     v.proved[HT_RULE_COVERAGE] = true;
     if ((status = ht_rule_updates(s, err)) || (status = ht_rule_gradients(s, &places, err))) goto out;
     v.proved[HT_RULE_UPDATE] = true;

@@ -13,7 +13,8 @@
  *              validate op of its rank that judges a unit's gradient; these cover all gradients that are stepped. Both
  *              branches are walked for everything below
  *   coverage   the micro-batches tile the batch; each passes every unit forward and backward once (recomputation apart),
- *              with as many sequences as it has; sub-op masks add up
+ *              with as many sequences as it has; sub-op masks add up. Whatever rows a block's activations are cut into, a
+ *              backward pass reads each sub-op's once, and a recomputation what ht_sub_ops_read names
  *   updates    every momentum row is stepped once (or, in the bad branch, all of them not at all), with a gradient that
  *              has every micro-batch once; the shards of a unit tile it, alike for momentum, variance and master parameters. A
  *              fragment (n_units 0) without a step is let be

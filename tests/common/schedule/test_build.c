@@ -229,6 +229,10 @@ START_TEST(titles)
     s->n_units = 8;
     ck_assert_str_eq(ht_op_title(s, 0, t, sizeof t), "F3.1");
     ck_assert_str_eq(ht_op_words(s, 0, t, sizeof t), "forward of block 3, micro-batch 1");
+    s->ops[0].kind = HT_OP_RECOMPUTE;
+    s->ops[0].label.sub_ops = 1u << HT_SUB_QKV | 1u << HT_SUB_GELU;
+    ck_assert_str_eq(ht_op_title(s, 0, t, sizeof t), "R3.1 (qkv, gelu)");
+    ck_assert_str_eq(ht_op_words(s, 0, t, sizeof t), "recompute of block 3 (qkv, gelu), micro-batch 1");
     l.n_units = 3;
     l.micro_batch = -1;
     ht_add_op(s, HT_OP_OPTIMIZER_STEP, 0, l, 0);
@@ -272,6 +276,7 @@ START_TEST(hash_sees_everything)
                         (uint8_t *)&s->tensors[2].bytes,
                         (uint8_t *)&s->tensors[2].label.micro_batch,
                         (uint8_t *)&s->tensors[2].parts,
+                        (uint8_t *)&s->tensors[2].label.sub_ops,
                         (uint8_t *)&s->residents[1].tier,
                         (uint8_t *)&s->works[1].width,
                         (uint8_t *)s->works[1].custom,
@@ -279,6 +284,7 @@ START_TEST(hash_sees_everything)
                         (uint8_t *)&s->ops[4].when,
                         (uint8_t *)&s->ops[4].match,
                         (uint8_t *)&s->ops[4].label.unit,
+                        (uint8_t *)&s->ops[4].label.sub_ops,
                         (uint8_t *)&s->deps[3],
                         (uint8_t *)&s->prev[0],
                         (uint8_t *)&s->effects[5].tensor,

@@ -1,0 +1,140 @@
+/*
+ * Activations by sub-op: each pass finds the rows that it reads and writes, wherever the block's activations are cut.
+ *
+ *     forward       writes each sub-op's in exactly one row, or none of them
+ *     recompute     reads what ht_sub_ops_read names of the input and of the other sub-ops' rows; writes each of its
+ *                   sub-ops' in exactly one row, and makes no row that it does not fill
+ *     backward      reads each sub-op's in exactly one row
+ *
+ * What is read is there, and what is made is not yet: these are the hazards.
+ *
+ * Not followed: units and micro-batches that have no row of their own; forward and backward passes of some sub-ops.
+ */
+#include "common/schedule/rules.h"
+
+#include "common/base/array.h"
+#include "common/schedule/names.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { READS = HT_NEED | HT_UPDATE, WRITES = HT_PRODUCE | HT_UPDATE };
+
+struct walk {
+    const struct ht_schedule *s;
+    bool *kept, *input; /* [n_units * n_micro_batches]: there are such rows */
+};
+
+/* The unit and micro-batch that a row of one unit is about, as an index; -1: none. */
+static int64_t cell_of(const struct ht_schedule *s, const struct ht_label *l)
+{
+    bool one = l->unit >= 0 && l->n_units == 1 && l->micro_batch >= 0 && l->micro_batch < s->n_micro_batches;
+    return one ? (int64_t)l->unit * s->n_micro_batches + l->micro_batch : -1;
+}
+
+static bool is_row(const struct walk *w, int64_t effect, enum ht_tensor_class class, int64_t cell, unsigned flags)
+{
+    const struct ht_effect *e = &w->s->effects[effect];
+    const struct ht_tensor *t = &w->s->tensors[e->tensor];
+    return e->tier == HT_DEVICE && e->flags & flags && t->class == class && cell_of(w->s, &t->label) == cell;
+}
+
+/* What an op of several units makes for one of them it may read for another. */
+static unsigned reading(const struct ht_op *op)
+{
+    return op->label.n_units > 1 ? READS | HT_PRODUCE : READS;
+}
+
+/* "the activations of unit 3 (qkv, attention), micro-batch 1" */
+static struct ht_phrase acts_of(const struct walk *w, int64_t cell, unsigned sub_ops)
+{
+    struct ht_phrase p;
+    char names[72];
+    struct ht_label l = {.unit = (int32_t)(cell / w->s->n_micro_batches), .sub_ops = sub_ops};
+    snprintf(p.text, sizeof p.text, "the activations of unit %d%s, micro-batch %d", l.unit,
+             ht_sub_op_words(&l, names, sizeof names), (int)(cell % w->s->n_micro_batches));
+    return p;
+}
+
+/* Checks that each of the sub-ops is in one of the rows on which the op has an effect with one of the flags. */
+static enum ht_status check_covered(const struct walk *w, int32_t i, int64_t cell, unsigned flags, unsigned sub_ops,
+                                    struct ht_error *err)
+{
+    unsigned seen = 0, twice = 0;
+    bool reads = flags & HT_NEED;
+    for (int64_t e = w->s->effects_begin[i]; e < w->s->effects_begin[i + 1]; e++) {
+        if (!is_row(w, e, HT_ACTIVATION, cell, flags)) continue;
+        unsigned here = w->s->tensors[w->s->effects[e].tensor].label.sub_ops & sub_ops;
+        twice |= seen & here;
+        seen |= here;
+    }
+    if (twice)
+        return ht_broken_op(w->s, i, err, "%s %s twice", reads ? "reads" : "writes", acts_of(w, cell, twice).text);
+    if (sub_ops & ~seen)
+        return ht_broken_op(w->s, i, err, "does not %s %s", reads ? "read" : "write",
+                            acts_of(w, cell, sub_ops & ~seen).text);
+    return HT_OK;
+}
+
+/* Has the op an effect with one of the flags on a row? */
+static bool touches(const struct walk *w, int32_t i, enum ht_tensor_class class, int64_t cell, unsigned flags)
+{
+    for (int64_t e = w->s->effects_begin[i]; e < w->s->effects_begin[i + 1]; e++)
+        if (is_row(w, e, class, cell, flags)) return true;
+    return false;
+}
+
+static enum ht_status check_recompute(const struct walk *w, int32_t i, int64_t cell, struct ht_error *err)
+{
+    const struct ht_op *op = &w->s->ops[i];
+    unsigned sub_ops = op->label.sub_ops;
+    bool output = touches(w, i, HT_CHECKPOINT, cell + w->s->n_micro_batches, WRITES);
+    struct ht_sub_op_reads reads = ht_sub_ops_read(output ? sub_ops : sub_ops & ~(1u << HT_SUB_FC2));
+    enum ht_status status = check_covered(w, i, cell, reading(op), reads.sub_ops, err);
+    if (!status) status = check_covered(w, i, cell, WRITES, sub_ops, err);
+    for (int64_t e = w->s->effects_begin[i]; e < w->s->effects_begin[i + 1] && !status; e++) {
+        unsigned more = w->s->tensors[w->s->effects[e].tensor].label.sub_ops & ~sub_ops;
+        if (more && is_row(w, e, HT_ACTIVATION, cell, HT_PRODUCE))
+            status = ht_broken_op(w->s, i, err, "makes a row for %s and leaves it empty", acts_of(w, cell, more).text);
+    }
+    if (!status && reads.input && w->input[cell] && !touches(w, i, HT_CHECKPOINT, cell, reading(op)))
+        status = ht_broken_op(w->s, i, err, "does not read the input of unit %d, micro-batch %d",
+                              (int)(cell / w->s->n_micro_batches), op->label.micro_batch);
+    return status;
+}
+
+static enum ht_status check_pass(const struct walk *w, int32_t i, struct ht_error *err)
+{
+    const struct ht_schedule *s = w->s;
+    const struct ht_op *op = &s->ops[i];
+    enum ht_status status = HT_OK;
+    for (int32_t u = op->label.unit; u < op->label.unit + op->label.n_units && !status; u++) {
+        int64_t cell = cell_of(s, &(struct ht_label){.unit = u, .n_units = 1, .micro_batch = op->label.micro_batch});
+        bool whole = op->label.sub_ops == HT_ALL_SUB_OPS;
+        if (cell < 0 || !w->kept[cell]) continue;
+        if (op->kind == HT_OP_RECOMPUTE) status = check_recompute(w, i, cell, err);
+        if (op->kind == HT_OP_BACKWARD && whole) status = check_covered(w, i, cell, reading(op), HT_ALL_SUB_OPS, err);
+        if (op->kind == HT_OP_FORWARD && whole && touches(w, i, HT_ACTIVATION, cell, WRITES))
+            status = check_covered(w, i, cell, WRITES, HT_ALL_SUB_OPS, err);
+    }
+    return status;
+}
+
+enum ht_status ht_rule_activations(const struct ht_schedule *s, struct ht_error *err)
+{
+    int64_t n = (int64_t)s->n_units * s->n_micro_batches;
+    struct walk w = {.s = s, .kept = HT_NEW_ARRAY(bool, n), .input = HT_NEW_ARRAY(bool, n)};
+    enum ht_status status = HT_OK;
+    for (int32_t t = 0; t < s->n_tensors && n; t++) {
+        int64_t cell = cell_of(s, &s->tensors[t].label);
+        if (cell >= 0 && s->tensors[t].class == HT_ACTIVATION) w.kept[cell] = true;
+        if (cell >= 0 && s->tensors[t].class == HT_CHECKPOINT) w.input[cell] = true;
+    }
+    for (int32_t i = 0; i < s->n_ops && n && !status; i++) {
+        enum ht_op_kind kind = (enum ht_op_kind)s->ops[i].kind;
+        if (kind == HT_OP_FORWARD || kind == HT_OP_RECOMPUTE || kind == HT_OP_BACKWARD) status = check_pass(&w, i, err);
+    }
+    free(w.kept);
+    free(w.input);
+    return status;
+}
