@@ -1,8 +1,8 @@
 /*
  * The profiler's output (Sec. 3.1) for a scenario: what one block takes in memory and time, and what is constant.
  *
- * Times are those of the very ops that the schedule will have: a probe of one block is built with the shared building
- * blocks and its works are put to the profile. Bytes come from common/model, as the tensors' do.
+ * Times are those of the very ops that the schedule will have: the slowest rank's, since all ranks have one plan
+ * (common/build/cost_query.h). Bytes come from common/model, as the tensors' do.
  *
  * M_gc and M_cc. The paper gives "constant GPU storage requirements (e.g., activations) outside the transformer model"
  * and "the CPU storage requirements beyond the transformer model (e.g., the embedding layer)". Here
@@ -29,7 +29,8 @@
  */
 #include "autohete/autohete.h"
 #include "common/build/control.h"
-#include "common/build/draft.h"
+#include "common/build/cost_query.h"
+#include "common/build/layout.h"
 
 static int64_t larger(int64_t a, int64_t b)
 {
@@ -118,111 +119,77 @@ static void add_bytes(const struct ht_scenario *sc, bool on_host, struct autohet
 
 /* ---- times ----------------------------------------------------------------------------------------------------- */
 
-struct probe {
-    struct ht_draft g;
-    const struct ht_profile *costs;
-    struct ht_error *err;
-    enum ht_status status;
-};
-
-/* Cost of an op of the probe; after an error, 0. */
-static int64_t ask(struct probe *p, int32_t op)
+/* Returns how many ranks do the same at a time on what the lane works with. */
+static int64_t sharers(const struct ht_cost_query *q, enum ht_lane_kind where)
 {
-    const struct ht_schedule *s = p->g.schedule;
-    int64_t ns = 0;
-    if (p->status == HT_OK) p->status = ht_profile_cost(p->costs, 0, &s->works[s->ops[op].work], p->err, &ns);
-    return p->status == HT_OK ? ns : 0;
+    return where == HT_LANE_HOST ? ht_scenario_ranks_per_node(q->scenario) : 1;
 }
 
-static int64_t passes_of(struct probe *p, int32_t unit)
+static int64_t passes_of(struct ht_cost_query *q, int64_t unit)
 {
-    int64_t forward = ask(p, ht_draft_forward(&p->g, unit, 0, true));
-    return forward + ask(p, ht_draft_backward(&p->g, unit, 0));
+    return ht_query_pass(q, HT_OP_FORWARD, unit) + ht_query_pass(q, HT_OP_BACKWARD, unit);
 }
 
-static int64_t in_of(struct probe *p, int32_t unit)
+static int64_t in_of(struct ht_cost_query *q, int64_t unit)
 {
-    return ask(p, ht_draft_copy(&p->g, p->g.param[unit], HT_HOST, HT_DEVICE, HT_PRODUCE, false));
+    int64_t param_bytes = ht_dtype_bytes(q->scenario->numerics.param);
+    return ht_query_copy(q, HT_LANE_H2D, ht_equal_shard(q->scenario, unit) * param_bytes);
 }
 
-static int64_t out_of(struct probe *p, int32_t unit)
+static int64_t out_of(struct ht_cost_query *q, int64_t unit)
 {
-    return ask(p, ht_draft_copy(&p->g, p->g.grad[unit], HT_DEVICE, HT_HOST, HT_PRODUCE, true));
+    enum ht_dtype grad = ht_stepped_gradient(&q->scenario->numerics, q->micro_batches);
+    return ht_query_copy(q, HT_LANE_D2H, ht_equal_shard(q->scenario, unit) * ht_dtype_bytes(grad));
 }
 
-/* How many ranks do the same at a time on what the lane works with. */
-static int64_t sharers(const struct probe *p, int32_t lane)
+static int64_t sum_of(struct ht_cost_query *q, enum ht_lane_kind where, int64_t unit)
 {
-    return lane == p->g.lanes->host ? ht_scenario_ranks_per_node(p->g.scenario) : 1;
+    return sharers(q, where) * ht_query_accumulate(q, where, ht_equal_shard(q->scenario, unit));
 }
 
-/* One more micro-batch's gradient of the unit, and its step. */
-static int64_t sum_of(struct probe *p, int32_t lane, int32_t unit)
+static int64_t step_of(struct ht_cost_query *q, enum ht_lane_kind where, int64_t unit)
 {
-    return p->g.n_mb > 1 ? sharers(p, lane) * ask(p, ht_draft_accumulate(&p->g, lane, unit, 1)) : 0;
+    return sharers(q, where) * ht_query_step(q, where, ht_equal_shard(q->scenario, unit));
 }
 
-/* The step, and what control has beside it: the gradient judged, the log written. */
-static int64_t step_of(struct probe *p, int32_t lane, int32_t unit)
+/* Of a block: all shards but the rank's own pass it. */
+static int64_t collective_of(struct ht_cost_query *q, enum ht_op_kind kind, enum ht_dtype dtype)
 {
-    const struct ht_schedule *s = p->g.schedule;
-    int32_t op = ht_draft_step(&p->g, lane, unit, 1, true);
-    int64_t ns = 0, judge_ns = 0;
-    if (p->g.scenario->control.mode == HT_CONTROL_NONE) return sharers(p, lane) * ask(p, op);
-    struct ht_work step = s->works[s->ops[op].work], judge;
-    ht_control_works(&p->g.scenario->control, &step, &judge);
-    if (p->status == HT_OK) p->status = ht_profile_cost(p->costs, 0, &step, p->err, &ns);
-    if (p->status == HT_OK) p->status = ht_profile_cost(p->costs, 0, &judge, p->err, &judge_ns);
-    return sharers(p, lane) * (ns + judge_ns);
-}
-
-/* Of the block's collectives; 0 when it has none of that kind. */
-static int64_t collective_of(struct probe *p, enum ht_op_kind kind)
-{
-    const struct ht_schedule *s = p->g.schedule;
-    for (int32_t op = 0; op < s->n_ops; op++)
-        if (s->ops[op].kind == kind && s->ops[op].label.unit == 1) return ask(p, op);
-    return 0;
+    int64_t others = ht_scenario_ranks(q->scenario) - 1;
+    return ht_query_collective(q, kind, dtype, others * ht_equal_shard(q->scenario, 1));
 }
 
 /* Embedding and head: their passes, sums and steps on the compute lane; or, on the host, what the embedding adds at the
    iteration's boundary, where its gradient is the last and its parameters are the first: copy out, step, copy in. */
-static int64_t const_of(struct probe *p, int64_t micro_batches, bool on_host)
+static int64_t const_of(struct ht_cost_query *q, bool on_host)
 {
-    const int32_t embedding = 0, head = 2, gpu = p->g.lanes->compute;
-    int64_t ns = micro_batches * (passes_of(p, embedding) + passes_of(p, head));
+    const enum ht_lane_kind gpu = HT_LANE_COMPUTE, cpu = HT_LANE_HOST;
+    int64_t embedding = 0, head = q->scenario->model.layers + 1;
+    int64_t ns = q->micro_batches * (passes_of(q, embedding) + passes_of(q, head));
     if (on_host)
-        return ns + out_of(p, embedding) + sum_of(p, p->g.lanes->host, embedding) + step_of(p, p->g.lanes->host, embedding) +
-               in_of(p, embedding);
-    ns += (micro_batches - 1) * (sum_of(p, gpu, embedding) + sum_of(p, gpu, head));
-    return ns + step_of(p, gpu, embedding) + step_of(p, gpu, head);
+        return ns + out_of(q, embedding) + sum_of(q, cpu, embedding) + step_of(q, cpu, embedding) + in_of(q, embedding);
+    ns += (q->micro_batches - 1) * (sum_of(q, gpu, embedding) + sum_of(q, gpu, head));
+    return ns + step_of(q, gpu, embedding) + step_of(q, gpu, head);
 }
 
 enum ht_status autohete_measure(const struct ht_scenario *scenario, const struct ht_profile *costs, bool on_host,
                                 struct ht_error *err, struct autohete_profile *out)
 {
-    /* The probe: one block, and two micro-batches where the scenario has several. */
-    struct ht_scenario one = *scenario;
-    int64_t m = ht_equal_rounds(scenario);
-    one.model.layers = 1;
-    one.batch = (m > 1 ? 2 : 1) * one.micro_batch * ht_scenario_ranks(scenario);
-    struct probe p = {.costs = costs, .err = err};
-    struct autohete_profile f = {.layers = scenario->model.layers, .micro_batches = m};
-    ht_draft_begin(&p.g, &one, "probe");
-    f.fp_ns = ask(&p, ht_draft_forward(&p.g, 1, 0, true));
-    f.bp_ns = ask(&p, ht_draft_backward(&p.g, 1, 0));
-    int64_t gather_ns = collective_of(&p, HT_OP_ALL_GATHER);
-    f.fp_ns = larger(f.fp_ns, gather_ns);
-    f.bp_ns = larger(f.bp_ns, gather_ns + collective_of(&p, HT_OP_REDUCE_SCATTER));
-    f.h2d_ns = in_of(&p, 1);
-    f.d2h_ns = out_of(&p, 1);
-    f.cpu_ns = step_of(&p, p.g.lanes->host, 1);
-    f.gpu_ns = step_of(&p, p.g.lanes->compute, 1);
-    f.cpu_sum_ns = sum_of(&p, p.g.lanes->host, 1);
-    f.gpu_sum_ns = sum_of(&p, p.g.lanes->compute, 1);
-    f.const_ns = const_of(&p, m, on_host);
-    ht_schedule_destroy(ht_draft_end(&p.g));
-    if (p.status != HT_OK) return p.status;
+    const struct ht_numerics *n = &scenario->numerics;
+    struct ht_cost_query q = ht_query_slowest(scenario, costs, err);
+    struct autohete_profile f = {.layers = scenario->model.layers, .micro_batches = q.micro_batches};
+    int64_t gather_ns = collective_of(&q, HT_OP_ALL_GATHER, n->param);
+    int64_t scatter_ns = collective_of(&q, HT_OP_REDUCE_SCATTER, n->reduce);
+    f.fp_ns = larger(ht_query_pass(&q, HT_OP_FORWARD, 1), gather_ns);
+    f.bp_ns = larger(ht_query_pass(&q, HT_OP_BACKWARD, 1), gather_ns + scatter_ns);
+    f.h2d_ns = in_of(&q, 1);
+    f.d2h_ns = out_of(&q, 1);
+    f.cpu_ns = step_of(&q, HT_LANE_HOST, 1);
+    f.gpu_ns = step_of(&q, HT_LANE_COMPUTE, 1);
+    f.cpu_sum_ns = sum_of(&q, HT_LANE_HOST, 1);
+    f.gpu_sum_ns = sum_of(&q, HT_LANE_COMPUTE, 1);
+    f.const_ns = const_of(&q, on_host);
+    if (q.status != HT_OK) return q.status;
     add_bytes(scenario, on_host, &f);
     *out = f;
     return HT_OK;

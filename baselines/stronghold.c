@@ -41,6 +41,7 @@
 #include "baselines/baselines.h"
 #include "baselines/passes.h"
 
+#include "common/build/cost_query.h"
 #include "common/plan/candidate.h"
 
 #include <stdio.h>
@@ -220,28 +221,6 @@ static enum ht_status largest_window(const struct ht_system *self, const struct 
     return HT_OK;
 }
 
-/* Asks the profile for t_fp and t_h2d of a block. */
-static enum ht_status ask_profile(const struct ht_system *self, const struct ht_scenario *scenario,
-                                  const struct ht_profile *profile, struct ht_error *err, int64_t *fp, int64_t *h2d)
-{
-    struct ht_plan p = plan_of(0, 1, 0);
-    struct ht_schedule *s = NULL;
-    enum ht_status status = build(self, scenario, &p, err, &s);
-    int64_t fp_ns = 0, h2d_ns = 0;
-    for (int32_t i = 0; !status && i < s->n_ops; i++) {
-        const struct ht_op *op = &s->ops[i];
-        bool block = op->label.unit >= 1 && op->label.unit <= scenario->model.layers;
-        if (!fp_ns && block && op->kind == HT_OP_FORWARD)
-            status = ht_profile_cost(profile, 0, &s->works[op->work], err, &fp_ns);
-        if (!status && !h2d_ns && block && s->lanes[op->lane].kind == HT_LANE_H2D)
-            status = ht_profile_cost(profile, 0, &s->works[op->work], err, &h2d_ns);
-    }
-    ht_schedule_destroy(s);
-    *fp = fp_ns;
-    *h2d = h2d_ns;
-    return status;
-}
-
 /* Returns m_hide, the least m with m t_fp >= t_h2d. */
 static int64_t hiding_window(int64_t fp_ns, int64_t h2d_ns)
 {
@@ -293,7 +272,13 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
     }
     bool too_small = w.m == 0;
     if (too_small) w = (struct window){.m = 1, .need_bytes = w.next_bytes}; /* the verifier says what is missing */
-    if (!status && profile) status = ask_profile(self, scenario, profile, err, &fp_ns, &h2d_ns);
+    if (!status && profile) {
+        struct ht_cost_query q = ht_query_slowest(scenario, profile, err);
+        int64_t block_bytes = ht_equal_shard(scenario, 1) * ht_dtype_bytes(scenario->numerics.param);
+        fp_ns = ht_query_pass(&q, HT_OP_FORWARD, 1);
+        if (scenario->model.layers > 1) h2d_ns = ht_query_copy(&q, HT_LANE_H2D, block_bytes); /* one is never fetched */
+        status = q.status;
+    }
     if (status) return status;
     int64_t m = w.m, m_hide = profile ? hiding_window(fp_ns, h2d_ns) : 0;
     *out = plan_of(c, m, e);

@@ -79,7 +79,7 @@ static void add_parameters(struct ht_draft *g, int32_t u)
     g->momentum[u] = shard(g, HT_MOMENTUM, u, -1, HT_F32);
     g->variance[u] = shard(g, HT_VARIANCE, u, -1, HT_F32);
     /* With one micro-batch the fresh gradient is the gradient; with more, sums are kept in the accumulation type. */
-    g->grad[u] = shard(g, HT_GRAD, u, -1, g->n_mb > 1 ? n->accumulate : n->grad);
+    g->grad[u] = shard(g, HT_GRAD, u, -1, ht_stepped_gradient(n, g->n_mb));
     for (int32_t j = 1; j < g->n_mb && !g->reduce_once; j++)
         if (g->sharded || j < g->own_mb) g->grad_mb[ht_draft_at(g, u, j)] = shard(g, HT_GRAD, u, j, n->grad);
 }

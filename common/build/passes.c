@@ -2,11 +2,11 @@
 #include "common/build/draft_build.h"
 #include "common/build/works.h"
 
-static struct ht_work work_of(const struct ht_draft *g, enum ht_op_kind kind, enum ht_lane_kind where, int32_t unit)
+/* Adds the row of a work about units, with the replica's own micro-batch. */
+static int32_t add_work(struct ht_draft *g, struct ht_work w)
 {
-    struct ht_work w = ht_scenario_work(g->scenario, kind, where, ht_draft_unit(g, unit));
     w.batch = g->micro_batch;
-    return w;
+    return ht_add_work(g->schedule, &w);
 }
 
 void ht_draft_chain(struct ht_draft *g)
@@ -22,11 +22,11 @@ void ht_draft_chain(struct ht_draft *g)
 /* Appends an op on a micro-batch of n units of one kind. */
 static int32_t pass(struct ht_draft *g, enum ht_op_kind kind, char letter, int32_t unit, int32_t n, int32_t mb)
 {
-    struct ht_work w = work_of(g, kind, HT_LANE_COMPUTE, unit);
+    struct ht_work w = ht_scenario_work(g->scenario, kind, HT_LANE_COMPUTE, unit);
     struct ht_label about = ht_draft_label(g, unit, mb);
     w.n_units = about.n_units = n;
     w.tp = g->layout->tp;
-    int32_t op = ht_add_op(g->schedule, kind, g->lanes->compute, about, ht_add_work(g->schedule, &w));
+    int32_t op = ht_add_op(g->schedule, kind, g->lanes->compute, about, add_work(g, w));
     if (g->n_mb > 1)
         ht_op_name(g->schedule, "%c%d.%d", letter, unit, mb);
     else
@@ -179,33 +179,30 @@ int32_t ht_draft_accumulate(struct ht_draft *g, int32_t lane, int32_t unit, int3
 {
     if (!g->sharded && mb >= g->own_mb) return -1;
     int32_t at = ht_draft_at(g, unit, mb), sum = g->reduce_once ? g->full_sum[unit] : g->grad[unit];
-    struct ht_work w = work_of(g, HT_OP_ACCUMULATE, g->schedule->lanes[lane].kind, unit);
-    w.params =
-        g->reduce_once ? ht_unit_params(&g->scenario->model, ht_draft_unit(g, unit)) : ht_draft_shard(g, unit)->padded;
-    w.dtype = g->scenario->numerics.accumulate;
-    int32_t op =
-        ht_add_op(g->schedule, HT_OP_ACCUMULATE, lane, ht_draft_label(g, unit, mb), ht_add_work(g->schedule, &w));
-    ht_op_name(g->schedule, "A%d.%d", ht_draft_unit(g, unit), mb);
+    int32_t of = ht_draft_unit(g, unit);
+    int64_t params = g->reduce_once ? ht_unit_params(&g->scenario->model, of) : ht_draft_shard(g, unit)->padded;
+    struct ht_work w = ht_accumulate_work(g->scenario, g->schedule->lanes[lane].kind, of, params);
+    int32_t op = ht_add_op(g->schedule, HT_OP_ACCUMULATE, lane, ht_draft_label(g, unit, mb), add_work(g, w));
+    ht_op_name(g->schedule, "A%d.%d", of, mb);
     enum ht_tier tier = tier_of(g, lane);
     ht_op_effect(g->schedule, sum, tier, HT_UPDATE);
     ht_op_effect(g->schedule, g->reduce_once ? g->full_grad[at] : g->grad_mb[at], tier, HT_NEED | HT_RELEASE);
     /* Reads both, writes one. */
     int64_t element = 2 * ht_dtype_bytes(g->scenario->numerics.accumulate) + ht_dtype_bytes(g->scenario->numerics.grad);
-    ht_charge_work(g->schedule, g->ports, w.params * element);
+    ht_charge_work(g->schedule, g->ports, params * element);
     ht_draft_chain(g);
     return op;
 }
 
 int32_t ht_draft_step(struct ht_draft *g, int32_t lane, int32_t unit, int32_t n, bool release_grad)
 {
-    const struct ht_numerics *numerics = &g->scenario->numerics;
-    struct ht_work w = work_of(g, HT_OP_OPTIMIZER_STEP, g->schedule->lanes[lane].kind, unit);
     struct ht_label about = ht_draft_label(g, unit, -1);
     enum ht_tier tier = tier_of(g, lane);
+    int64_t params = 0;
     about.n_units = n;
-    for (int32_t u = unit; u < unit + n; u++) w.params += ht_draft_shard(g, u)->padded;
-    if (g->n_mb > 1) w.grad_dtype = numerics->accumulate;
-    int32_t op = ht_add_op(g->schedule, HT_OP_OPTIMIZER_STEP, lane, about, ht_add_work(g->schedule, &w));
+    for (int32_t u = unit; u < unit + n; u++) params += ht_draft_shard(g, u)->padded;
+    struct ht_work w = ht_step_work(g->scenario, g->schedule->lanes[lane].kind, about.unit, params, g->n_mb);
+    int32_t op = ht_add_op(g->schedule, HT_OP_OPTIMIZER_STEP, lane, about, add_work(g, w));
     ht_op_name(g->schedule, "%c%d", tier == HT_HOST ? 'O' : 'U', about.unit);
     for (int32_t u = unit; u < unit + n; u++) {
         if (tier == HT_HOST || !g->cast[u])
@@ -215,7 +212,7 @@ int32_t ht_draft_step(struct ht_draft *g, int32_t lane, int32_t unit, int32_t n,
         ht_op_effect(g->schedule, g->variance[u], tier, HT_UPDATE);
         ht_op_effect(g->schedule, g->grad[u], tier, release_grad ? HT_NEED | HT_RELEASE : HT_NEED);
     }
-    ht_charge_work(g->schedule, g->ports, w.params * ht_step_traffic_bytes(numerics, w.grad_dtype));
+    ht_charge_work(g->schedule, g->ports, params * ht_step_traffic_bytes(&g->scenario->numerics, w.grad_dtype));
     ht_draft_chain(g);
     return op;
 }
@@ -224,7 +221,7 @@ int32_t ht_draft_transfer(struct ht_draft *g, struct ht_label about, enum ht_tie
 {
     struct ht_schedule *s = g->schedule;
     int32_t lane = from == HT_DEVICE ? g->lanes->d2h : g->lanes->h2d;
-    struct ht_work w = {.kind = HT_OP_COPY, .where = s->lanes[lane].kind, .tp = 1, .ranks = 1, .bytes = bytes};
+    struct ht_work w = ht_copy_work(s->lanes[lane].kind, bytes);
     int32_t op = ht_add_op(s, HT_OP_COPY, lane, about, ht_add_work(s, &w));
     ht_charge_copy(s, g->ports, from, to, bytes);
     ht_draft_chain(g);

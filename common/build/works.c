@@ -26,6 +26,38 @@ struct ht_work ht_scenario_work(const struct ht_scenario *s, enum ht_op_kind kin
                             .ranks = 1};
 }
 
+struct ht_work ht_accumulate_work(const struct ht_scenario *s, enum ht_lane_kind where, int64_t unit, int64_t params)
+{
+    struct ht_work w = ht_scenario_work(s, HT_OP_ACCUMULATE, where, unit);
+    w.params = params;
+    w.dtype = s->numerics.accumulate;
+    return w;
+}
+
+struct ht_work ht_step_work(const struct ht_scenario *s, enum ht_lane_kind where, int64_t unit, int64_t params,
+                            int64_t micro_batches)
+{
+    struct ht_work w = ht_scenario_work(s, HT_OP_OPTIMIZER_STEP, where, unit);
+    w.params = params;
+    w.grad_dtype = ht_stepped_gradient(&s->numerics, micro_batches);
+    return w;
+}
+
+struct ht_work ht_copy_work(enum ht_lane_kind where, int64_t bytes)
+{
+    return (struct ht_work){.kind = HT_OP_COPY, .where = where, .tp = 1, .ranks = 1, .bytes = bytes};
+}
+
+struct ht_work ht_collective_work(enum ht_op_kind kind, int32_t ranks, enum ht_dtype dtype, int64_t elements)
+{
+    return (struct ht_work){.kind = kind,
+                            .where = HT_LANE_COLLECTIVE,
+                            .tp = 1,
+                            .ranks = ranks,
+                            .grad_dtype = dtype,
+                            .bytes = elements * ht_dtype_bytes(dtype)};
+}
+
 int64_t ht_step_traffic_bytes(const struct ht_numerics *n, enum ht_dtype grad)
 {
     return 24 + ht_dtype_bytes(grad) + (ht_numerics_has_master(n) ? ht_dtype_bytes(n->param) : 0);

@@ -1,4 +1,4 @@
-/* Works of a scenario's ops: the keys under which their costs are asked, the same for every builder. */
+/* Works of a scenario's ops: the keys under which their costs are asked, the same for builders and planners. */
 #ifndef HT_BUILD_WORKS_H
 #define HT_BUILD_WORKS_H
 
@@ -9,6 +9,15 @@
    parameters. */
 struct ht_work ht_scenario_work(const struct ht_scenario *s, enum ht_op_kind kind, enum ht_lane_kind where,
                                 int64_t unit);
+
+/* Adding a micro-batch's gradient to the sum, and the optimizer step: of so many of a unit's parameters. micro_batches: of a
+   rank; with several of them sums are stepped. */
+struct ht_work ht_accumulate_work(const struct ht_scenario *s, enum ht_lane_kind where, int64_t unit, int64_t params);
+struct ht_work ht_step_work(const struct ht_scenario *s, enum ht_lane_kind where, int64_t unit, int64_t params,
+                            int64_t micro_batches);
+struct ht_work ht_copy_work(enum ht_lane_kind where, int64_t bytes);
+/* A collective of so many ranks, through each of which `elements` pass each way. */
+struct ht_work ht_collective_work(enum ht_op_kind kind, int32_t ranks, enum ht_dtype dtype, int64_t elements);
 
 /* Memory traffic per parameter of an optimizer step on gradients of a type: master parameters, momentum, variance and
    gradient are read; the first three are written, and the 16-bit copy if there is one. */

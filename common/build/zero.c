@@ -50,8 +50,7 @@ static void collective(struct ht_draft *g, enum ht_op_kind kind, int32_t lane, i
                        int64_t sent, int32_t members, bool crosses)
 {
     struct ht_schedule *s = g->schedule;
-    struct ht_work w = {.kind = kind, .where = HT_LANE_COLLECTIVE, .tp = 1, .ranks = members, .grad_dtype = dtype};
-    w.bytes = sent * ht_dtype_bytes(dtype);
+    struct ht_work w = ht_collective_work(kind, members, dtype, sent);
     /* About no micro-batch: the ranks' are different ones. */
     ht_add_op(s, kind, lane, ht_draft_label(g, unit, -1), ht_add_work(s, &w));
     ht_charge_collective(s, g->ports, crosses, w.bytes);

@@ -61,7 +61,7 @@ enum ht_status ht_profile_cost(const struct ht_profile *p, int64_t rank, const s
     return ht_modelled_cost(p->cluster, rank, crosses, work, err, ns);
 }
 
-/* ---- a whole schedule ---- */
+/* ---- kinds of ranks ---- */
 
 /* Two ranks are of one kind when no formula can tell them apart. */
 static bool ht_same_kind(const struct ht_cluster *c, int64_t a, int64_t b)
@@ -76,6 +76,22 @@ static bool ht_same_kind(const struct ht_cluster *c, int64_t a, int64_t b)
            m->has_nic == n->has_nic && memcmp(&m->nic, &n->nic, sizeof(m->nic)) == 0 && m->has_ssds == n->has_ssds &&
            m->n_ssds == n->n_ssds && memcmp(&m->ssd, &n->ssd, sizeof(m->ssd)) == 0;
 }
+
+enum ht_status ht_profile_slowest_cost(const struct ht_profile *p, const struct ht_work *work, struct ht_error *err,
+                                       int64_t *ns)
+{
+    int64_t ranks = p->cluster ? p->cluster->n_gpus : 1, most = 0, cost;
+    for (int64_t rank = 0; rank < ranks; rank++) {
+        if (rank && ht_same_kind(p->cluster, rank - 1, rank)) continue;
+        enum ht_status st = ht_profile_cost(p, rank, work, err, &cost);
+        if (st) return st;
+        if (cost > most) most = cost;
+    }
+    *ns = most;
+    return HT_OK;
+}
+
+/* ---- a whole schedule ---- */
 
 /* kinds[rank] and one rank of each kind; returns how many. */
 static int32_t ht_rank_kinds(const struct ht_profile *p, int32_t n_ranks, int32_t *kinds, int32_t *examples)

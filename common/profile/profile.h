@@ -51,6 +51,10 @@ enum ht_status ht_profile_save(const struct ht_profile *profile, FILE *out, stru
 enum ht_status ht_profile_cost(const struct ht_profile *profile, int64_t rank, const struct ht_work *work,
                                struct ht_error *err, int64_t *ns);
 
+/* The largest cost of the work over all ranks of the cluster. */
+enum ht_status ht_profile_slowest_cost(const struct ht_profile *profile, const struct ht_work *work,
+                                       struct ht_error *err, int64_t *ns);
+
 /* The cost of every op, cost_ns[n_ops]: one answer per distinct work and kind of rank, spread over the ops. Whether a
    group leaves its node is read off its members. On error cost_ns holds nothing of use. */
 enum ht_status ht_profile_costs(const struct ht_profile *profile, const struct ht_schedule *schedule, int64_t *cost_ns,

@@ -116,12 +116,84 @@ START_TEST(printed_plans_build_the_same_graph)
 }
 END_TEST
 
+/* ---- unlike ranks ---------------------------------------------------------------------------------------------- */
+
+static double input_of(const struct ht_plan *plan, const char *name)
+{
+    for (int i = 0; i < plan->n_inputs; i++)
+        if (!strcmp(plan->inputs[i].name, name)) return plan->inputs[i].value;
+    ck_abort_msg("no input is called %s", name);
+    return 0;
+}
+
+static void plan_for(const struct ht_system *system, const struct ht_scenario *scenario, struct ht_plan *plan)
+{
+    struct ht_profile *profile = ht_profile_modelled(scenario->cluster);
+    struct ht_error err = {0};
+    ck_assert_msg(system->plan(system, scenario, profile, NULL, &err, plan) == HT_OK, "%s: %s", system->name, err.text);
+    ht_profile_destroy(profile);
+}
+
+static void check_same(const struct ht_system *system, const struct ht_plan *a, const struct ht_plan *b)
+{
+    ck_assert_int_eq(a->n_variables, b->n_variables);
+    ck_assert_int_eq(a->n_inputs, b->n_inputs);
+    for (int i = 0; i < a->n_variables; i++)
+        ck_assert_msg(a->variables[i].value == b->variables[i].value, "%s: %s is %lld or %lld", system->name,
+                      a->variables[i].name, (long long)a->variables[i].value, (long long)b->variables[i].value);
+    for (int i = 0; i < a->n_inputs; i++)
+        ck_assert_msg(fabs(a->inputs[i].value - b->inputs[i].value) == 0, "%s: %s is %g or %g", system->name,
+                      a->inputs[i].name, a->inputs[i].value, b->inputs[i].value);
+}
+
+/*
+ * Two A100 on one node, two V100 on another: whichever comes first, a planner for ranks that are all alike plans for the
+ * slower device, the slower link and the smaller memories. A block of autohete-2b has 12 C^2 + 13 C parameters, C = 2048,
+ * a quarter of which each rank steps: with FP32 sums of two micro-batches 30 bytes each on the device, at 900 x 0.88 GB/s
+ * of a V100 (1555 x 0.88 of an A100), and 2 bytes of copy from the host over PCIe 3, 15.75 x 0.76 GB/s (PCIe 4: 31.5 x
+ * 0.79).
+ */
+START_TEST(planners_ask_the_slowest_rank)
+{
+    struct ht_scenario_request request = {
+        .cluster = HT_SOURCE_DIR "/tests/data/mixed-2x2.yaml", .model = "autohete-2b", .micro_batch = 1, .seq = 512};
+    struct ht_scenario sc;
+    struct ht_error err = {0};
+    const struct ht_system *system;
+    int planned = 0;
+    ck_assert_msg(ht_scenario_create(&request, &err, &sc) == HT_OK, "%s", err.text);
+    for (size_t i = 0; (system = ht_system_at(i)); i++) {
+        struct ht_plan first = {0}, second = {0};
+        if (system->division != HT_EQUAL_REPLICAS) continue;
+        plan_for(system, &sc, &first);
+        struct ht_machine node = sc.cluster->nodes[0];
+        sc.cluster->nodes[0] = sc.cluster->nodes[1];
+        sc.cluster->nodes[1] = node;
+        plan_for(system, &sc, &second);
+        check_same(system, &first, &second);
+        if (!strcmp(system->name, "autohete")) {
+            double params = (12.0 * 2048 * 2048 + 13 * 2048) / 4;
+            ck_assert_double_eq_tol(input_of(&first, "t_optim_gpu"), 30 * params / (900e9 * 0.88), 5e-6);
+            ck_assert_double_eq_tol(input_of(&first, "t_h2d"), 2 * params / (15.75e9 * 0.76), 15e-6);
+            ck_assert_double_eq(input_of(&first, "device_memory"), 31.75 * (1 << 30));
+            ck_assert_double_eq(input_of(&first, "host_memory"), 440e9);
+        }
+        ht_plan_free(&first);
+        ht_plan_free(&second);
+        planned++;
+    }
+    ck_assert_int_gt(planned, 10);
+    ht_scenario_free(&sc);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("plan");
     TCase *tc = tcase_create("plan");
     tcase_set_timeout(tc, 300);
     tcase_add_test(tc, printed_plans_build_the_same_graph);
+    tcase_add_test(tc, planners_ask_the_slowest_rank);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
