@@ -28,13 +28,12 @@ enum { REDUCE_ONCE, REDUCE_EACH, REPLICATE };
 
 #define KNOB_M {"m", "sequences of a micro-batch of each rank", 1, 1 << 20, HT_VARIABLE_BY_RANK, false}
 #define KNOB_L {"l", "micro-batches of each rank", 0, 1 << 20, HT_VARIABLE_BY_RANK, false}
-#define KNOB_C {"c", "blocks with activation checkpointing, the first ones", 0, -1, HT_VARIABLE_NUMBER, false}
 
 static const struct ht_knob knobs[] = {
     KNOB_M, KNOB_L, {"share", "of the parameters that each rank holds, as weights", 0, 1000, HT_VARIABLE_BY_RANK, true},
     {"keep", "1: whole parameters stay on the device from the first pass to the last", 0, 1, HT_VARIABLE_NUMBER, false},
-    KNOB_C, {0}};
-static const struct ht_knob ddp_knobs[] = {KNOB_M, KNOB_L, KNOB_C, {0}};
+    HT_KNOB_C, {0}};
+static const struct ht_knob ddp_knobs[] = {KNOB_M, KNOB_L, HT_KNOB_C, {0}};
 
 static enum ht_status layout_of(const struct ht_system *self, const struct ht_scenario *scenario, const struct ht_plan *plan,
                                 struct ht_error *err, struct ht_layout **out)

@@ -12,7 +12,7 @@
 
 #include <stdio.h>
 
-static const struct ht_knob knobs[] = {{"c", "blocks with activation checkpointing, the first ones", .max = -1}, {0}};
+static const struct ht_knob knobs[] = {HT_KNOB_C, {0}};
 
 static enum ht_status plan(const struct ht_system *self, const struct ht_scenario *scenario,
                            const struct ht_profile *profile, const struct ht_settings *settings, struct ht_error *err,
@@ -26,7 +26,7 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
     else
         snprintf(out->why, sizeof(out->why), "nothing is offloaded");
     out->planned_bytes[HT_DEVICE] = ht_model_state_bytes(&scenario->numerics) * ht_equal_params(scenario);
-    ht_plan_set(out, "c", ht_setting(settings, "c", self->variant ? scenario->model.layers : 0));
+    ht_plan_set(out, "c", ht_checkpointed_blocks(self, scenario, settings));
     return HT_OK;
 }
 

@@ -52,8 +52,7 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
                            struct ht_plan *out)
 {
     (void)profile;
-    int64_t most = scenario->model.layers / ht_scenario_ranks(scenario);
-    int64_t v = ht_setting(settings, "v", most < 2 ? 1 : 2);
+    int64_t v = ht_setting(settings, "v", ht_pipe_stages_each(scenario, 2, ht_scenario_ranks(scenario)));
     int64_t early = ht_setting(settings, "early", self->variant == HT_PIPE_AFAB);
     int64_t head = ht_setting(settings, "head", 0);
     struct ht_pipe_style style = style_of(self, v, early, head);
@@ -62,8 +61,7 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
     *out = (struct ht_plan){.planned_bytes = {-1, -1, 0, 0}, .why = "fixed: blocks shared out evenly"};
     out->planned_bytes[HT_DEVICE] = ht_pipe_device_bytes(scenario, &style);
     out->planned_bytes[HT_HOST] = ht_pipe_host_bytes(scenario, &style);
-    ht_plan_input(out, "L", "", (double)scenario->model.layers);
-    ht_plan_input(out, "devices", "", (double)ht_scenario_ranks(scenario));
+    ht_pipe_plan_inputs(scenario, out);
     ht_plan_set(out, "v", v);
     ht_plan_set(out, "early", early);
     ht_plan_set(out, "head", head);

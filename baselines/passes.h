@@ -3,6 +3,17 @@
 #define HT_BASELINES_PASSES_H
 
 #include "common/build/draft.h"
+#include "common/plan/system.h"
+
+#define HT_KNOB_C {"c", "blocks with activation checkpointing, the first ones", 0, -1, HT_VARIABLE_NUMBER, false}
+
+/* Returns the forced c; otherwise a system that is named for full checkpointing (variant 1) checkpoints all blocks, others
+   none. */
+static inline int64_t ht_checkpointed_blocks(const struct ht_system *self, const struct ht_scenario *scenario,
+                                             const struct ht_settings *settings)
+{
+    return ht_setting(settings, "c", self->variant ? scenario->model.layers : 0);
+}
 
 /* Blocks 1 .. c drop their activations. */
 static inline bool ht_is_checkpointed(const struct ht_draft *g, int32_t unit, int32_t c)

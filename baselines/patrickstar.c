@@ -56,7 +56,7 @@
 #include <stdlib.h>
 
 static const struct ht_knob knobs[] = {
-    {"c", "blocks with activation checkpointing, the first ones", .max = -1},
+    HT_KNOB_C,
     {"chunk", "parameters in a chunk", .min = 1, .max = (int64_t)1 << 40},
     {"os", "chunks with optimizer states on the device, the first ones", .max = 1 << 20},
     {"gpu_ratio", "overall_gpu_mem_ratio in percent", .min = 1, .max = 100},
@@ -315,7 +315,7 @@ static enum ht_status decide(const struct ht_system *self, const struct ht_scena
                              const struct ht_settings *settings, struct ht_error *err, struct ht_plan *out,
                              struct prepared *p)
 {
-    int64_t c = ht_setting(settings, "c", self->variant ? scenario->model.layers : 0);
+    int64_t c = ht_checkpointed_blocks(self, scenario, settings);
     int64_t gpu_ratio = ht_setting(settings, "gpu_ratio", 80), cpu_ratio = ht_setting(settings, "cpu_ratio", 80);
     int64_t usable = percent_of(ht_scenario_device_bytes(scenario), gpu_ratio);
     int64_t elements = ht_setting(settings, "chunk", -1);

@@ -106,13 +106,12 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
     int64_t deepest = pipelines ? 1 : ht_scenario_ranks(scenario), tp = ht_setting(settings, "tp", 1);
     for (int32_t k = 0; pipelines && k < pipelines->n; k++)
         if (pipelines->values[k] > deepest) deepest = pipelines->values[k];
-    int64_t most = scenario->model.layers * tp / deepest;
+    int64_t stages = deepest < tp ? 1 : deepest / tp;
     struct ht_layout *layout;
     struct ht_pipe_style style;
     *out = (struct ht_plan){.planned_bytes = {-1, 0, 0, 0}};
-    ht_plan_input(out, "L", "", (double)scenario->model.layers);
-    ht_plan_input(out, "devices", "", (double)ht_scenario_ranks(scenario));
-    if (chunks) ht_plan_set(out, "v", ht_setting(settings, "v", most < 2 ? 1 : 2));
+    ht_pipe_plan_inputs(scenario, out);
+    if (chunks) ht_plan_set(out, "v", ht_setting(settings, "v", ht_pipe_stages_each(scenario, 2, stages)));
     enum ht_status status = set_pipelines(scenario, settings, err, out);
     if (status) return status;
     if (blocks) ht_plan_set_vector(out, blocks);

@@ -47,7 +47,7 @@
 #include <stdio.h>
 
 static const struct ht_knob knobs[] = {
-    {"c", "blocks with activation checkpointing, the first ones", .max = -1},
+    HT_KNOB_C,
     {"m", "blocks in the working window", .min = 1, .max = -1},
     {"e", "optimizer states of embedding and head: 0 on the device, 1 on the host", .max = 1},
     {0},
@@ -258,7 +258,7 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
                            const struct ht_profile *profile, const struct ht_settings *settings, struct ht_error *err,
                            struct ht_plan *out)
 {
-    int64_t c = ht_setting(settings, "c", self->variant ? scenario->model.layers : 0);
+    int64_t c = ht_checkpointed_blocks(self, scenario, settings);
     int64_t forced_m = ht_setting(settings, "m", 0), forced_e = ht_setting(settings, "e", -1), fp_ns = 0, h2d_ns = 0;
     struct window w = {.m = forced_m};
     int64_t e = forced_e >= 0 ? forced_e : 0;

@@ -20,7 +20,7 @@
 #include "baselines/passes.h"
 #include "common/base/array.h"
 
-static const struct ht_knob knobs[] = {{"c", "blocks with activation checkpointing, the first ones", .max = -1}, {0}};
+static const struct ht_knob knobs[] = {HT_KNOB_C, {0}};
 
 static enum ht_status plan(const struct ht_system *self, const struct ht_scenario *scenario,
                            const struct ht_profile *profile, const struct ht_settings *settings, struct ht_error *err,
@@ -32,7 +32,7 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
         (struct ht_plan){.planned_bytes = {-1, -1, 0, 0}, .why = "fixed: everything on the host, a unit fetched ahead"};
     out->planned_bytes[HT_HOST] =
         each * ht_equal_params(scenario) * ht_scenario_ranks_per_node(scenario); /* 16M */
-    ht_plan_set(out, "c", ht_setting(settings, "c", self->variant ? scenario->model.layers : 0));
+    ht_plan_set(out, "c", ht_checkpointed_blocks(self, scenario, settings));
     return HT_OK;
 }
 

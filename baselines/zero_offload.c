@@ -24,7 +24,7 @@
 #include "baselines/baselines.h"
 #include "baselines/passes.h"
 
-static const struct ht_knob knobs[] = {{"c", "blocks with activation checkpointing, the first ones", .max = -1}, {0}};
+static const struct ht_knob knobs[] = {HT_KNOB_C, {0}};
 
 static enum ht_status plan(const struct ht_system *self, const struct ht_scenario *scenario,
                            const struct ht_profile *profile, const struct ht_settings *settings, struct ht_error *err,
@@ -37,7 +37,7 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
                             .why = "fixed: parameters on the device, gradients and optimizer on the host"};
     out->planned_bytes[HT_DEVICE] = ht_dtype_bytes(n->param) * params;             /* 2M */
     out->planned_bytes[HT_HOST] = (12 + ht_dtype_bytes(n->grad)) * params * ranks; /* 14M */
-    ht_plan_set(out, "c", ht_setting(settings, "c", self->variant ? scenario->model.layers : 0));
+    ht_plan_set(out, "c", ht_checkpointed_blocks(self, scenario, settings));
     return HT_OK;
 }
 

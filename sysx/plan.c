@@ -25,12 +25,6 @@ static const struct ht_knob cfg0_knobs[] = {V, EARLY, HEAD, STRICT, {0}},
                             synchronous_knobs[] = {V, D, EARLY, HEAD, STRICT, {0}};
 static const struct ht_knob knobs[] = {V, D, EARLY, HEAD, STRICT, LOG, {0}};
 
-/* The largest value up to `wanted` for which there is a block for each stage; at least 1. */
-static int64_t at_most(int64_t wanted, int64_t room)
-{
-    return room < 1 ? 1 : wanted < room ? wanted : room;
-}
-
 /* Device memory by stages, as ht_pipe_device_bytes counts it: parameters of two forward stages i, or those of two of
    the finer backward stages k, a gradient and one on its way, and what the blocks of one keep; and the checkpoints:
 
@@ -49,10 +43,10 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
                            struct ht_plan *out)
 {
     (void)profile;
-    int64_t layers = scenario->model.layers, ranks = ht_scenario_ranks(scenario);
+    int64_t ranks = ht_scenario_ranks(scenario);
     struct sysx_choice c = {.d = 1};
-    c.v = ht_setting(settings, "v", at_most(2, layers / ranks));
-    if (self->variant != SYSX_CFG0) c.d = ht_setting(settings, "d", at_most(3, layers / (ranks * c.v)));
+    c.v = ht_setting(settings, "v", ht_pipe_stages_each(scenario, 2, ranks));
+    if (self->variant != SYSX_CFG0) c.d = ht_setting(settings, "d", ht_pipe_stages_each(scenario, 3, ranks * c.v));
     c.early = ht_setting(settings, "early", 1);
     c.head = ht_setting(settings, "head", 0);
     c.strict = ht_setting(settings, "strict", 1);
@@ -63,8 +57,7 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
     *out = (struct ht_plan){.planned_bytes = {-1, -1, 0, 0}};
     out->planned_bytes[HT_DEVICE] = device_bytes(scenario, &style);
     out->planned_bytes[HT_HOST] = ht_pipe_host_bytes(scenario, &style);
-    ht_plan_input(out, "L", "", (double)layers);
-    ht_plan_input(out, "devices", "", (double)ranks);
+    ht_pipe_plan_inputs(scenario, out);
     ht_plan_set(out, "v", c.v);
     ht_plan_set(out, "d", c.d);
     ht_plan_set(out, "early", c.early);

@@ -165,6 +165,20 @@ enum ht_status ht_pipe_check(const struct ht_scenario *scenario, const struct ht
     return HT_OK;
 }
 
+/* ---- planning ---------------------------------------------------------------------------------------------------- */
+
+int64_t ht_pipe_stages_each(const struct ht_scenario *scenario, int64_t wanted, int64_t of)
+{
+    int64_t most = scenario->model.layers / of;
+    return most < 1 ? 1 : wanted < most ? wanted : most;
+}
+
+void ht_pipe_plan_inputs(const struct ht_scenario *scenario, struct ht_plan *plan)
+{
+    ht_plan_input(plan, "L", "", (double)scenario->model.layers);
+    ht_plan_input(plan, "devices", "", (double)ht_scenario_ranks(scenario));
+}
+
 /* ---- memory by stages ------------------------------------------------------------------------------------------ */
 
 static int64_t larger(int64_t a, int64_t b)

@@ -106,6 +106,12 @@ enum ht_status ht_pipe_build(const struct ht_scenario *scenario, const struct ht
 /* Returns the first unit of backward stage q; of N_sb the number of units. For one pipeline of all ranks. */
 int32_t ht_pipe_first_unit(const struct ht_scenario *scenario, const struct ht_pipe_style *style, int32_t q);
 
+/* Returns how many stages each of so many devices or stages is given: as many as wanted, or fewer where there is not a block
+   for each; at least 1. */
+int64_t ht_pipe_stages_each(const struct ht_scenario *scenario, int64_t wanted, int64_t of);
+/* Records what the number of stages follows from. */
+void ht_pipe_plan_inputs(const struct ht_scenario *scenario, struct ht_plan *plan);
+
 /* The order's shape on the scenario. */
 struct ht_pipe_shape ht_pipe_shape_of(const struct ht_scenario *scenario, const struct ht_pipe_style *style);
 
