@@ -112,7 +112,7 @@ static enum ht_status build(const struct ht_system *self, const struct ht_scenar
     if (status) return status;
     struct ht_program program = {.name = self->name,
                                  .layout = layout,
-                                 .gather_once = ht_plan_get(plan, "keep"),
+                                 .keeps = ht_plan_get(plan, "keep") ? HT_GATHER_ITERATION : HT_GATHER_PASS,
                                  .reduce_once = self->variant == REDUCE_ONCE,
                                  .emit = ht_train_in_memory,
                                  .context = plan};

@@ -97,6 +97,11 @@ static void add_activations(struct ht_draft *g, int32_t u, int32_t j)
         g->logits[j] = add(g, HT_LOGITS, u, j, ht_logits_bytes(&sc->model, g->micro_batch, sc->seq), rank);
 }
 
+bool ht_draft_begins_anew(const struct ht_draft *g, int32_t unit)
+{
+    return unit == 0 && g->scenario->model.tied && (g->table > 0 || (g->keeps == HT_GATHER_VISIT && g->reduce_once));
+}
+
 /* Adds what a rank has whole for a time, where it keeps a shard. */
 static void add_whole(struct ht_draft *g, int32_t u)
 {
@@ -105,7 +110,7 @@ static void add_whole(struct ht_draft *g, int32_t u)
     if (g->own_mb) g->full_param[u] = ht_draft_row(g, HT_COMM, u, -1, params * ht_dtype_bytes(n->param));
     if (g->own_mb && g->reduce_once)
         g->full_sum[u] = ht_draft_row(g, HT_GRAD, u, -1, params * ht_dtype_bytes(n->accumulate));
-    for (int32_t j = g->reduce_once; j < g->own_mb; j++)
+    for (int32_t j = g->reduce_once && !ht_draft_begins_anew(g, u); j < g->own_mb; j++)
         g->full_grad[ht_draft_at(g, u, j)] = ht_draft_row(g, HT_GRAD, u, j, params * ht_dtype_bytes(n->grad));
 }
 
@@ -189,7 +194,7 @@ static void begin(struct ht_draft *g, const struct ht_scenario *scenario, const 
                   const struct ht_program *program, int32_t rank)
 {
     ht_draft_init(g, scenario, layout, rank, 0, program->name);
-    g->gather_once = program->gather_once;
+    g->keeps = program->keeps;
     g->reduce_once = program->reduce_once && g->sharded && g->n_mb > 1;
     struct ht_schedule *s = g->schedule;
     struct ht_lanes *l = g->lanes = HT_NEW(struct ht_lanes);

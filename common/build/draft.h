@@ -23,6 +23,14 @@
 #include "common/build/layout.h"
 #include "common/build/links.h"
 
+/* How long a rank keeps whole parameters that it has gathered. */
+enum ht_gather {
+    HT_GATHER_PASS,      /* from each pass to its end, the head's from forward to backward: ZeRO-3 */
+    HT_GATHER_VISIT,     /* for passes of all micro-batches, which the program runs one after the other, unit by unit:
+                            layered gradient accumulation (Cephalo, Sec. 3.2) */
+    HT_GATHER_ITERATION, /* from a unit's first pass of the iteration to its last: ZeRO-2 */
+};
+
 /* Lanes of a rank; -1 where there is none. */
 struct ht_lanes {
     int32_t compute, h2d, d2h, host;
@@ -42,7 +50,8 @@ struct ht_draft {
     int32_t own_mb;        /* micro-batches of this one: passes of others append their collectives alone */
     int64_t micro_batch;   /* sequences of each */
     bool sharded;                  /* there are several ranks, and each has a shard; else P, G, .. are whole */
-    bool gather_once, reduce_once; /* see struct ht_program; the latter false where nothing is sharded or in one round */
+    enum ht_gather keeps;   /* see struct ht_program */
+    bool reduce_once;       /* likewise; false where nothing is sharded or in one round */
     int32_t rank;           /* whose turn it is */
     struct ht_lanes *lanes; /* its lanes */
     struct ht_ports *ports; /* [n_ranks], see common/build/links.h */
@@ -83,8 +92,7 @@ struct ht_program {
     const char *name; /* of the graph */
     const struct ht_layout *layout; /* NULL: equal ranks */
     enum ht_lane_order h2d_order, d2h_order, host_order;
-    bool gather_once; /* whole parameters stay from a unit's first pass of the iteration to its last (ZeRO-2), else from
-                         each pass to its end (ZeRO-3) */
+    enum ht_gather keeps;
     bool reduce_once; /* whole gradients are added up on each rank and scattered once an iteration, not once a micro-batch */
     void (*emit)(struct ht_draft *g, const void *context);
     const void *context;

@@ -15,6 +15,9 @@ struct ht_schedule *ht_draft_free(struct ht_draft *g);
 int32_t ht_draft_unit(const struct ht_draft *g, int32_t index);
 /* Returns what the unit's holder has of it. */
 const struct ht_shard *ht_draft_shard(const struct ht_draft *g, int32_t unit);
+/* Does the embedding begin a gradient of its own, though the model is tied? When the head has a table of its own, and when it
+   has added up the head's gradients of all micro-batches before. */
+bool ht_draft_begins_anew(const struct ht_draft *g, int32_t unit);
 /* Adds a row of the rank whose turn it is. */
 int32_t ht_draft_row(struct ht_draft *g, enum ht_tensor_class class, int32_t unit, int32_t mb, int64_t bytes);
 
@@ -22,7 +25,9 @@ int32_t ht_draft_row(struct ht_draft *g, enum ht_tensor_class class, int32_t uni
 void ht_zero_begin_slot(struct ht_draft *g);
 /* Appends AG(u) for a pass of micro-batch mb, unless its parameters are there. */
 void ht_zero_gather(struct ht_draft *g, int32_t unit, int32_t mb);
-/* Appends RS(u,j), or with reduce_once the sum with G(u,j) and after the last one RS(u). */
+/* With reduce_once, appends the rank's own sum with G(u,j); begins: the first micro-batch's is the sum. */
+void ht_zero_sum(struct ht_draft *g, int32_t unit, int32_t mb, bool begins);
+/* Appends RS(u,j), or with reduce_once after the last one RS(u). */
 void ht_zero_reduce(struct ht_draft *g, int32_t unit, int32_t mb);
 /* Appends a rank's member of AR(u), of so many. crosses: as ht_charge_collective. */
 void ht_zero_all_reduce(struct ht_draft *g, int32_t unit, int32_t members, bool crosses);

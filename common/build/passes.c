@@ -44,12 +44,25 @@ static void on_device(struct ht_draft *g, int32_t t, unsigned flags)
     if (t >= 0) ht_op_effect(g->schedule, t, HT_DEVICE, flags);
 }
 
-/* last: with several ranks, nothing reads what was gathered after this. */
-static void read_param(struct ht_draft *g, int32_t unit, bool last)
+/* What a pass is to the parameters that it reads. */
+enum use {
+    BETWEEN,    /* another pass over the unit follows at once */
+    ENDS_STAY,  /* the last of a forward pass, or over a table that the embedding's backward reads again */
+    ENDS_USE,   /* the last of the iteration */
+};
+
+/* Are whole parameters dropped by a pass of this micro-batch, of so many? */
+static bool drops(const struct ht_draft *g, enum use use, int32_t mb, int32_t rounds)
+{
+    bool ends = use == ENDS_USE || (use == ENDS_STAY && g->keeps != HT_GATHER_ITERATION);
+    return ends && (g->keeps == HT_GATHER_PASS || mb + 1 == rounds);
+}
+
+static void read_param(struct ht_draft *g, int32_t unit, int32_t mb, enum use use)
 {
     if (g->sharded) {
-        on_device(g, g->full_param[unit], last ? HT_NEED | HT_RELEASE : HT_NEED);
-        g->gathered[unit] = g->gather_once || !last;
+        on_device(g, g->full_param[unit], drops(g, use, mb, g->own_mb) ? HT_NEED | HT_RELEASE : HT_NEED);
+        g->gathered[unit] = !drops(g, use, mb, g->n_mb);
         return;
     }
     if (g->cast[unit]) on_device(g, g->master[unit], HT_NEED);
@@ -78,22 +91,22 @@ static void gather(struct ht_draft *g, int32_t unit, int32_t mb)
 }
 
 /* Stands for a pass that only other ranks have: notes as dropped what they drop. Returns -1. */
-static int32_t leave_out(struct ht_draft *g, int32_t unit, bool last)
+static int32_t leave_out(struct ht_draft *g, int32_t unit, int32_t mb, enum use use)
 {
     if (!g->sharded) return -1;
-    g->gathered[unit] = g->gather_once || !last;
-    if (head_uses_table(g, unit)) g->gathered[0] = g->gathered[unit];
+    g->gathered[unit] = !drops(g, use, mb, g->n_mb);
+    if (head_uses_table(g, unit)) g->gathered[0] = !drops(g, use == ENDS_USE ? ENDS_STAY : use, mb, g->n_mb);
     return -1;
 }
 
 int32_t ht_draft_forward(struct ht_draft *g, int32_t unit, int32_t mb, bool keep)
 {
-    bool head = unit == g->n_units - 1; /* its backward comes next */
+    enum use use = unit == g->n_units - 1 ? BETWEEN : ENDS_STAY; /* the head's backward comes next */
     gather(g, unit, mb);
-    if (mb >= g->own_mb) return leave_out(g, unit, !head);
+    if (mb >= g->own_mb) return leave_out(g, unit, mb, use);
     int32_t op = pass(g, HT_OP_FORWARD, 'F', unit, 1, mb), at = ht_draft_at(g, unit, mb);
-    read_param(g, unit, !head && !g->gather_once);
-    if (head_uses_table(g, unit)) read_param(g, g->table, false);
+    read_param(g, unit, mb, use);
+    if (head_uses_table(g, unit)) read_param(g, g->table, mb, BETWEEN);
     on_device(g, g->x[at], HT_NEED);
     on_device(g, g->a[at], keep ? HT_PRODUCE : HT_PRODUCE | HT_RELEASE);
     if (unit == g->n_units - 1)
@@ -107,11 +120,11 @@ int32_t ht_draft_forward(struct ht_draft *g, int32_t unit, int32_t mb, bool keep
 int32_t ht_draft_recompute(struct ht_draft *g, int32_t unit, int32_t n, int32_t mb)
 {
     for (int32_t u = unit; u < unit + n; u++) gather(g, u, mb);
-    if (mb >= g->own_mb) return leave_out(g, unit, false);
+    if (mb >= g->own_mb) return leave_out(g, unit, mb, BETWEEN);
     int32_t op = pass(g, HT_OP_RECOMPUTE, 'R', unit, n, mb);
     for (int32_t u = unit; u < unit + n; u++) {
-        read_param(g, u, false);
-        if (head_uses_table(g, u)) read_param(g, g->table, false);
+        read_param(g, u, mb, BETWEEN);
+        if (head_uses_table(g, u)) read_param(g, g->table, mb, BETWEEN);
         on_device(g, g->x[ht_draft_at(g, u, mb)], u == unit ? HT_NEED : HT_PRODUCE);
         on_device(g, g->a[ht_draft_at(g, u, mb)], HT_PRODUCE);
         if (u == g->n_units - 1) on_device(g, g->logits[mb], HT_PRODUCE);
@@ -120,11 +133,11 @@ int32_t ht_draft_recompute(struct ht_draft *g, int32_t unit, int32_t n, int32_t 
     return op;
 }
 
-/* What a backward op writes. */
-static int32_t fresh_gradient(const struct ht_draft *g, int32_t unit, int32_t mb)
+/* What a backward op writes. at_first: nothing of the unit's gradient is there. */
+static int32_t fresh_gradient(const struct ht_draft *g, int32_t unit, int32_t mb, bool at_first)
 {
     int32_t at = ht_draft_at(g, unit, mb);
-    if (g->reduce_once && mb == 0) return g->full_sum[unit];
+    if (g->reduce_once && mb == 0 && at_first) return g->full_sum[unit];
     if (g->sharded) return g->full_grad[at];
     return mb ? g->grad_mb[at] : g->grad[unit];
 }
@@ -134,11 +147,11 @@ static int32_t backward(struct ht_draft *g, int32_t unit, int32_t mb)
     int32_t op = pass(g, HT_OP_BACKWARD, 'B', unit, 1, mb), at = ht_draft_at(g, unit, mb);
     /* The embedding's gradient takes no parameters. But modules are gathered and fetched whole before their backward;
        a pipeline brings what is read. */
-    if (unit > 0 || !g->holder) read_param(g, unit, !g->gather_once || mb + 1 == g->own_mb);
+    if (unit > 0 || !g->holder) read_param(g, unit, mb, ENDS_USE);
     if (unit == g->n_units - 1) {
         if (g->scenario->model.tied) {
-            read_param(g, g->table, !g->gather_once);
-            on_device(g, fresh_gradient(g, g->table, mb), HT_PRODUCE);
+            read_param(g, g->table, mb, ENDS_STAY);
+            on_device(g, fresh_gradient(g, g->table, mb, true), HT_PRODUCE);
         }
         on_device(g, g->logits[mb], HT_NEED | HT_RELEASE);
     } else {
@@ -147,9 +160,9 @@ static int32_t backward(struct ht_draft *g, int32_t unit, int32_t mb)
     on_device(g, g->x[at], HT_NEED | HT_RELEASE);
     on_device(g, g->a[at], HT_NEED | HT_RELEASE);
     on_device(g, g->dx[at], HT_PRODUCE);
-    /* The head has written its share of a tied table's gradient, unless it has a table of its own. */
-    bool begun = unit == 0 && g->scenario->model.tied && g->table == 0;
-    on_device(g, fresh_gradient(g, unit, mb), begun ? HT_UPDATE : HT_PRODUCE);
+    /* The head has written its share of a tied table's gradient. */
+    bool anew = ht_draft_begins_anew(g, unit), begun = unit == 0 && g->scenario->model.tied && !anew;
+    on_device(g, fresh_gradient(g, unit, mb, !anew), begun ? HT_UPDATE : HT_PRODUCE);
     scratch(g, unit, mb, true);
     return op;
 }
@@ -157,8 +170,11 @@ static int32_t backward(struct ht_draft *g, int32_t unit, int32_t mb)
 int32_t ht_draft_backward(struct ht_draft *g, int32_t unit, int32_t mb)
 {
     gather(g, unit, mb);
-    int32_t op = mb < g->own_mb ? backward(g, unit, mb) : leave_out(g, unit, true);
-    if (g->sharded) ht_zero_reduce(g, unit, mb);
+    int32_t op = mb < g->own_mb ? backward(g, unit, mb) : leave_out(g, unit, mb, ENDS_USE);
+    if (!g->sharded) return op;
+    if (head_uses_table(g, unit) && ht_draft_begins_anew(g, 0)) ht_zero_sum(g, 0, mb, true);
+    if (g->reduce_once) ht_zero_sum(g, unit, mb, !ht_draft_begins_anew(g, unit));
+    ht_zero_reduce(g, unit, mb);
     return op;
 }
 

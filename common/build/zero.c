@@ -72,13 +72,18 @@ void ht_zero_gather(struct ht_draft *g, int32_t unit, int32_t mb)
     g->gathered[unit] = true;
 }
 
+void ht_zero_sum(struct ht_draft *g, int32_t unit, int32_t mb, bool begins)
+{
+    if (mb >= g->own_mb || (mb == 0 && begins)) return;
+    g->computed = ht_draft_accumulate(g, g->lanes->compute, unit, mb);
+}
+
 void ht_zero_reduce(struct ht_draft *g, int32_t unit, int32_t mb)
 {
     const struct ht_numerics *n = &g->scenario->numerics;
     struct ht_schedule *s = g->schedule;
     bool own = mb < g->own_mb, once = g->reduce_once;
     int32_t at = ht_draft_at(g, unit, mb), whole = once ? g->full_sum[unit] : own ? g->full_grad[at] : -1;
-    if (once && own && mb) g->computed = ht_draft_accumulate(g, g->lanes->compute, unit, mb);
     if (once && mb + 1 < g->n_mb) return;
     collective(g, HT_OP_REDUCE_SCATTER, g->lanes->reduce, unit, once ? n->accumulate : n->reduce,
                traffic(g, unit, whole >= 0), g->layout->n_ranks, g->ports[g->rank].leads);

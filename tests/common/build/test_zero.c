@@ -30,8 +30,32 @@ static struct ht_scenario scenario_of(const char *model, int64_t ranks, int64_t 
 /* What the toy system is: where states lie and steps run, and when gradients are reduced. */
 struct toy {
     const struct ht_layout *layout; /* NULL: equal ranks */
-    bool on_host, gather_once, reduce_once;
+    bool on_host, reduce_once;
+    enum ht_gather keeps; /* HT_GATHER_VISIT: unit by unit, all micro-batches of each */
 };
+
+static void visit(struct ht_draft *g, int32_t u, bool backward)
+{
+    bool head = u == g->n_units - 1;
+    for (int32_t j = 0; j < g->n_mb; j++) {
+        if (!backward) ht_draft_forward(g, u, j, u != 1);
+        if (backward && u == 1) ht_draft_recompute(g, u, 1, j);
+        if (backward || head) ht_draft_backward(g, u, j);
+    }
+}
+
+/* Layered gradient accumulation; the head's two passes over a micro-batch follow each other. */
+static void emit_layered(struct ht_draft *g, const void *context)
+{
+    (void)context;
+    for (int32_t u = 0; u < g->n_units; u++) {
+        ht_draft_place(g, g->param[u], HT_DEVICE);
+        ht_draft_place_states(g, u, HT_DEVICE);
+    }
+    for (int32_t u = 0; u < g->n_units; u++) visit(g, u, false);
+    for (int32_t u = g->n_units - 2; u >= 0; u--) visit(g, u, true);
+    for (int32_t u = 0; u < g->n_units; u++) ht_draft_step(g, g->lanes->compute, u, 1, true);
+}
 
 /* All on the device and stepped there, or states, sums and steps on the host once all gradients are there. */
 static void emit(struct ht_draft *g, const void *context)
@@ -65,8 +89,12 @@ static void emit(struct ht_draft *g, const void *context)
 
 static struct ht_schedule *build_toy(const struct ht_scenario *sc, const struct toy *toy)
 {
-    struct ht_program program = {
-        .name = "toy", .layout = toy->layout, .gather_once = toy->gather_once, .reduce_once = toy->reduce_once, .emit = emit, .context = toy};
+    struct ht_program program = {.name = "toy",
+                                 .layout = toy->layout,
+                                 .keeps = toy->keeps,
+                                 .reduce_once = toy->reduce_once,
+                                 .emit = toy->keeps == HT_GATHER_VISIT ? emit_layered : emit,
+                                 .context = toy};
     struct ht_error err = {0};
     struct ht_schedule *s = NULL;
     ck_assert_msg(ht_build_graph(sc, &program, &err, &s) == HT_OK, "%s", err.text);
@@ -436,7 +464,14 @@ START_TEST(uneven_ranks)
         struct ht_scenario sc = scenario_of("gpt-tiny", ranks, 1);
         sc.batch = batch;
         sc.numerics.accumulate = seed % 2 ? HT_F32 : sc.numerics.grad;
-        struct toy toy = {.on_host = !whole && seed & 2, .reduce_once = seed & 4, .gather_once = seed & 8};
+        bool layered = !whole && seed % 3 == 0;
+        struct toy toy = {.on_host = !whole && seed & 2,
+                          .reduce_once = seed & 4 || layered,
+                          .keeps = layered    ? HT_GATHER_VISIT
+                                   : seed & 8 ? HT_GATHER_ITERATION
+                                              : HT_GATHER_PASS};
+        sc.model.tied = seed % 7;
+        int64_t each_round = 2 * ht_model_units(&sc.model) - !sc.model.tied;
         struct ht_layout *layout = NULL;
         struct ht_error err = {0};
         ck_assert_msg(ht_layout_uneven(&sc, whole ? HT_SHARD_NONE : HT_SHARD_ALL, p, &err, &layout) == HT_OK, "%s", err.text);
@@ -449,7 +484,8 @@ START_TEST(uneven_ranks)
             reduces += s->ops[op].kind == HT_OP_ALL_REDUCE;
         }
         ck_assert_int_eq(reduces, whole ? ranks * units : 0);
-        if (!whole) ck_assert_int_eq(gathers, ranks * (toy.gather_once ? units : rounds * (2 * units - !sc.model.tied)));
+        if (toy.keeps == HT_GATHER_ITERATION) each_round = units;
+        if (!whole) ck_assert_int_eq(gathers, ranks * (toy.keeps == HT_GATHER_PASS ? rounds : 1) * each_round);
         ck_assert_int_eq(scatters, whole ? 0 : ranks * reductions * units);
         struct ht_profile *costs = ht_profile_modelled(sc.cluster);
         runs_in_proved_memory(s, costs, seed, 1);
