@@ -127,7 +127,7 @@ static void forward_pass(struct build *b, int32_t mb)
 {
     for (int32_t u = 0; u < b->g->n_units; u++) {
         if (on_host(b, u) && (mb == 0 || offloaded(b, u))) fetch(b, u, mb, false);
-        b->forward[u] = b->compute = ht_draft_forward(b->g, u, mb, !checkpointed(b, u));
+        b->forward[u] = b->compute = ht_draft_forward(b->g, u, mb, checkpointed(b, u) ? 0 : HT_ALL_SUB_OPS);
         if (dropped(b, u)) drop(b, u);
     }
 }
@@ -181,7 +181,7 @@ static void backward_pass(struct build *b, int32_t mb)
             fetch(b, u, mb, true);
             ht_op_after(b->g->schedule, release_of(b, u));
         }
-        if (checkpointed(b, u)) ht_draft_recompute(b->g, u, 1, mb);
+        if (checkpointed(b, u)) ht_draft_recompute(b->g, u, 1, mb, HT_ALL_SUB_OPS);
         b->compute = ht_draft_backward(b->g, u, mb);
         if (on_host(b, u) && (last(b, mb) || offloaded(b, u))) drop(b, u);
         if (on_host(b, u))

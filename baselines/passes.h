@@ -21,6 +21,12 @@ static inline bool ht_is_checkpointed(const struct ht_draft *g, int32_t unit, in
     return unit <= c && ht_draft_kind(g, unit) == HT_UNIT_BLOCK;
 }
 
+/* Returns the sub-ops whose activations stay from the forward pass to the backward pass: all or none. */
+static inline unsigned ht_kept(const struct ht_draft *g, int32_t unit, int32_t c)
+{
+    return ht_is_checkpointed(g, unit, c) ? 0 : HT_ALL_SUB_OPS;
+}
+
 /* Writes the draft of in_memory (struct ht_program.emit): everything stays on the device. plan: has "c". */
 void ht_train_in_memory(struct ht_draft *g, const void *plan);
 
@@ -28,7 +34,7 @@ void ht_train_in_memory(struct ht_draft *g, const void *plan);
 static inline void ht_forward_pass(struct ht_draft *g, int32_t mb, int32_t c, int32_t barrier)
 {
     for (int32_t u = 0; u < g->n_units; u++) {
-        ht_draft_forward(g, u, mb, !ht_is_checkpointed(g, u, c));
+        ht_draft_forward(g, u, mb, ht_kept(g, u, c));
         if (u == 0 && mb == 0) ht_op_after_prev(g->schedule, barrier);
     }
 }
@@ -36,7 +42,7 @@ static inline void ht_forward_pass(struct ht_draft *g, int32_t mb, int32_t c, in
 /* Returns B's id. */
 static inline int32_t ht_backward_step(struct ht_draft *g, int32_t unit, int32_t mb, int32_t c)
 {
-    if (ht_is_checkpointed(g, unit, c)) ht_draft_recompute(g, unit, 1, mb);
+    if (ht_is_checkpointed(g, unit, c)) ht_draft_recompute(g, unit, 1, mb, HT_ALL_SUB_OPS);
     return ht_draft_backward(g, unit, mb);
 }
 

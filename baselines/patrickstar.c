@@ -470,7 +470,7 @@ static void forward_pass(struct build *b, int32_t mb)
 {
     for (int32_t u = 0; u < b->g->n_units; u++) {
         arrive(b);
-        ht_draft_forward(b->g, u, mb, !ht_is_checkpointed(b->g, u, b->c));
+        ht_draft_forward(b->g, u, mb, ht_kept(b->g, u, b->c));
     }
 }
 
@@ -497,7 +497,7 @@ static void backward_pass(struct build *b, int32_t mb)
     for (int32_t u = b->g->n_units - 1; u >= 0; u--) {
         if (ht_is_checkpointed(b->g, u, b->c)) {
             arrive(b);
-            ht_draft_recompute(b->g, u, 1, mb);
+            ht_draft_recompute(b->g, u, 1, mb, HT_ALL_SUB_OPS);
         }
         arrive(b);
         ht_draft_backward(b->g, u, mb);

@@ -117,7 +117,7 @@ static void forward_pass(struct build *b, int32_t mb)
 {
     for (int32_t u = 0; u < b->g->n_units; u++) {
         if (is_block(b, u) && fetched(b, u + b->m)) prefetch(b, u + b->m);
-        b->compute = ht_draft_forward(b->g, u, mb, !ht_is_checkpointed(b->g, u, b->c));
+        b->compute = ht_draft_forward(b->g, u, mb, ht_kept(b->g, u, b->c));
         if (fetched_twice(b, u)) drop(b, u);
         if (u == 0 && mb == 0) ht_op_after_prev(b->g->schedule, b->barrier);
     }

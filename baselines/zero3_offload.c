@@ -81,7 +81,7 @@ static void offload_gradient(struct build *b, int32_t unit)
 
 static void forward(struct build *b, int32_t u)
 {
-    b->left = ht_draft_forward(b->g, u, b->mb, !ht_is_checkpointed(b->g, u, b->c));
+    b->left = ht_draft_forward(b->g, u, b->mb, ht_kept(b->g, u, b->c));
     if (u < b->g->n_units - 1) drop(b, u);
 }
 

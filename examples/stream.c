@@ -57,7 +57,7 @@ static void emit(struct ht_draft *g, const void *plan)
     for (int32_t j = 0; j < g->n_mb; j++) {
         for (int32_t u = 0; u < g->n_units; u++) {
             fetch(g, u);
-            ht_draft_forward(g, u, j, true);
+            ht_draft_forward(g, u, j, HT_ALL_SUB_OPS);
             drop(g, u);
         }
         for (int32_t u = g->n_units - 1; u >= 0; u--) {

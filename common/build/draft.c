@@ -92,7 +92,8 @@ static void add_activations(struct ht_draft *g, int32_t u, int32_t j)
     int32_t at = ht_draft_at(g, u, j), rank = holder(g, u);
     g->x[at] = add(g, HT_CHECKPOINT, u, j, input, maker(g, u));
     g->dx[at] = add(g, HT_ACT_GRAD, u, j, input, rank);
-    g->a[at] = add(g, HT_ACTIVATION, u, j, kept, rank);
+    int32_t row = add(g, HT_ACTIVATION, u, j, kept, rank);
+    for (int s = 0; s < HT_N_SUB_OPS; s++) g->a[at][s] = row;
     if (u == g->n_units - 1)
         g->logits[j] = add(g, HT_LOGITS, u, j, ht_logits_bytes(&sc->model, g->micro_batch, sc->seq), rank);
 }
@@ -100,6 +101,25 @@ static void add_activations(struct ht_draft *g, int32_t u, int32_t j)
 bool ht_draft_begins_anew(const struct ht_draft *g, int32_t unit)
 {
     return unit == 0 && g->scenario->model.tied && (g->table > 0 || (g->keeps == HT_GATHER_VISIT && g->reduce_once));
+}
+
+void ht_draft_cut(struct ht_draft *g, int32_t unit, int32_t mb, const unsigned *parts, int32_t n)
+{
+    const struct ht_scenario *sc = g->scenario;
+    if (mb >= g->own_mb) return; /* others have it */
+    int32_t *rows = g->a[ht_draft_at(g, unit, mb)], row = rows[0];
+    unsigned cut = 0;
+    for (int32_t i = 0; i < n; i++) {
+        struct ht_tensor t = g->schedule->tensors[row];
+        assert(parts[i] && !(parts[i] & cut) && ht_draft_kind(g, unit) == HT_UNIT_BLOCK);
+        cut |= t.label.sub_ops = parts[i];
+        t.bytes = ht_sub_ops_activation_bytes(&sc->model, parts[i], g->micro_batch, sc->seq, sc->numerics.param);
+        if (i) row = ht_add_tensor(g->schedule, t);
+        g->schedule->tensors[row] = t;
+        for (int s = 0; s < HT_N_SUB_OPS; s++)
+            if (parts[i] >> s & 1) rows[s] = row;
+    }
+    assert(cut == HT_ALL_SUB_OPS);
 }
 
 /* Adds what a rank has whole for a time, where it keeps a shard. */
@@ -167,9 +187,10 @@ void ht_draft_init(struct ht_draft *g, const struct ht_scenario *scenario, const
                            .blocking_prev = -1};
     ht_layout_slice(layout, g->schedule);
     int32_t **per_unit[] = {&g->param, &g->master, &g->momentum, &g->variance, &g->grad, &g->full_param, &g->full_sum};
-    int32_t **per_pass[] = {&g->grad_mb, &g->x, &g->a, &g->dx, &g->full_grad};
+    int32_t **per_pass[] = {&g->grad_mb, &g->x, &g->dx, &g->full_grad};
     for (size_t i = 0; i < HT_COUNT(per_unit); i++) *per_unit[i] = ht_alloc_ids(rows);
     for (size_t i = 0; i < HT_COUNT(per_pass); i++) *per_pass[i] = ht_alloc_ids(rows * g->n_mb);
+    g->a = (int32_t(*)[HT_N_SUB_OPS])ht_alloc_ids(rows * g->n_mb * HT_N_SUB_OPS);
     g->logits = ht_alloc_ids(g->n_mb);
     g->cast = HT_NEW_ARRAY(bool, rows);
     g->fresh = HT_NEW_ARRAY(bool, rows);
@@ -178,10 +199,11 @@ void ht_draft_init(struct ht_draft *g, const struct ht_scenario *scenario, const
 
 struct ht_schedule *ht_draft_free(struct ht_draft *g)
 {
-    int32_t *arrays[] = {g->param, g->master, g->momentum, g->variance,   g->grad,      g->grad_mb, g->x,
-                         g->a,     g->dx,     g->logits,   g->full_param, g->full_grad, g->full_sum};
+    int32_t *arrays[] = {g->param, g->master, g->momentum, g->variance,   g->grad,      g->grad_mb,
+                         g->x,     g->dx,     g->logits,   g->full_param, g->full_grad, g->full_sum};
     for (size_t i = 0; i < HT_COUNT(arrays); i++) free(arrays[i]);
     free(g->of_part);
+    free(g->a);
     free(g->ports);
     free(g->cast);
     free(g->fresh);

@@ -65,7 +65,8 @@ struct ht_draft {
     int32_t *param, *master, *momentum, *variance;
     int32_t *grad;       /* the accumulator, which is also micro-batch 0's fresh gradient */
     int32_t *grad_mb;    /* fresh gradient of micro-batch j > 0 */
-    int32_t *x, *a, *dx; /* by unit and micro-batch */
+    int32_t *x, *dx; /* by unit and micro-batch */
+    int32_t (*a)[HT_N_SUB_OPS]; /* the same: the row of what each sub-op keeps, of all of them unless A(u,j) is cut */
     int32_t *logits;     /* [n_mb] */
     int32_t *full_param; /* all shards gathered. Like full_grad and full_sum only where there are shards, else -1 */
     int32_t *full_grad;  /* fresh gradient before it is scattered */
@@ -119,17 +120,21 @@ void ht_draft_place_states(struct ht_draft *g, int32_t unit, enum ht_tier tier);
 /* Returns the label of a unit and of the replica's micro-batch mb, which it counts over all replicas; mb -1: of none. */
 struct ht_label ht_draft_label(const struct ht_draft *g, int32_t unit, int32_t mb);
 
+/* Cuts A(u,j) of a block into n rows, row i of what the sub-ops parts[i] keep: one can stay, another be copied, a third
+   recomputed. The parts are disjoint and have all sub-ops; no op is about A(u,j) yet. */
+void ht_draft_cut(struct ht_draft *g, int32_t unit, int32_t mb, const unsigned *parts, int32_t n);
+
 enum ht_unit_kind ht_draft_kind(const struct ht_draft *g, int32_t unit);
 static inline int32_t ht_draft_at(const struct ht_draft *g, int32_t unit, int32_t mb) { return unit * g->n_mb + mb; }
 
 /* ---- ops; each returns the op's id ----------------------------------------------------------------------------- */
 
-/* Appends F(u,j), and before it AG(u) where there are shards. keep: A(u,j) stays for the backward pass
-   (otherwise it is scratch, to be recomputed). */
-int32_t ht_draft_forward(struct ht_draft *g, int32_t unit, int32_t mb, bool keep);
+/* Appends F(u,j), and before it AG(u) where there are shards. keep: sub-ops of the rows of A(u,j) that stay for the backward
+   pass; the others are scratch, to be recomputed. */
+int32_t ht_draft_forward(struct ht_draft *g, int32_t unit, int32_t mb, unsigned keep);
 /* Appends R(u,j), which makes A(u,j) again, of n units in one op: the inputs of all but the first are made as well. The head's
-   makes its logits. */
-int32_t ht_draft_recompute(struct ht_draft *g, int32_t unit, int32_t n, int32_t mb);
+   makes its logits. sub_ops: all, or of one block those of some of its rows, made from what ht_sub_ops_read names. */
+int32_t ht_draft_recompute(struct ht_draft *g, int32_t unit, int32_t n, int32_t mb, unsigned sub_ops);
 /* Appends B(u,j): makes D(u,j) and the fresh gradient, frees A(u,j), X(u,j), D(u+1,j). Where there are shards
    RS(u,j) follows and is the last op; the returned id is B's. */
 int32_t ht_draft_backward(struct ht_draft *g, int32_t unit, int32_t mb);

@@ -2,6 +2,8 @@
 #include "common/build/draft_build.h"
 #include "common/build/works.h"
 
+#include <assert.h>
+
 /* Adds the row of a work about units, with the replica's own micro-batch. */
 static int32_t add_work(struct ht_draft *g, struct ht_work w)
 {
@@ -19,17 +21,19 @@ void ht_draft_chain(struct ht_draft *g)
         ht_op_after_prev(s, g->blocking_prev);
 }
 
-/* Appends an op on a micro-batch of n units of one kind. */
-static int32_t pass(struct ht_draft *g, enum ht_op_kind kind, char letter, int32_t unit, int32_t n, int32_t mb)
+/* Appends an op on a micro-batch of n units of one kind, or of some sub-ops of a block, which its title names. */
+static int32_t pass(struct ht_draft *g, enum ht_op_kind kind, char letter, int32_t unit, int32_t n, int32_t mb,
+                    unsigned sub_ops)
 {
     struct ht_work w = ht_scenario_work(g->scenario, kind, HT_LANE_COMPUTE, unit);
     struct ht_label about = ht_draft_label(g, unit, mb);
     w.n_units = about.n_units = n;
+    w.sub_ops = about.sub_ops = sub_ops;
     w.tp = g->layout->tp;
     int32_t op = ht_add_op(g->schedule, kind, g->lanes->compute, about, add_work(g, w));
-    if (g->n_mb > 1)
+    if (g->n_mb > 1 && sub_ops == HT_ALL_SUB_OPS)
         ht_op_name(g->schedule, "%c%d.%d", letter, unit, mb);
-    else
+    else if (sub_ops == HT_ALL_SUB_OPS)
         ht_op_name(g->schedule, "%c%d", letter, unit);
     ht_charge_work(g->schedule, g->ports, 0);
     struct ht_part_sums sums = ht_work_part_sums(&w);
@@ -44,11 +48,22 @@ static void on_device(struct ht_draft *g, int32_t t, unsigned flags)
     if (t >= 0) ht_op_effect(g->schedule, t, HT_DEVICE, flags);
 }
 
+/* Touches the rows of A(u,j) that hold what some of these sub-ops keep. */
+static void on_parts(struct ht_draft *g, int32_t unit, int32_t mb, unsigned sub_ops, unsigned flags)
+{
+    const int32_t *rows = g->a[ht_draft_at(g, unit, mb)];
+    while (sub_ops && rows[0] >= 0) {
+        int32_t row = rows[__builtin_ctz(sub_ops)];
+        on_device(g, row, flags);
+        sub_ops &= ~g->schedule->tensors[row].label.sub_ops;
+    }
+}
+
 /* What a pass is to the parameters that it reads. */
 enum use {
-    BETWEEN,    /* another pass over the unit follows at once */
-    ENDS_STAY,  /* the last of a forward pass, or over a table that the embedding's backward reads again */
-    ENDS_USE,   /* the last of the iteration */
+    BETWEEN,   /* another pass over the unit follows at once */
+    ENDS_STAY, /* the last of a forward pass, or over a table that the embedding's backward reads again */
+    ENDS_USE,  /* the last of the iteration */
 };
 
 /* Are whole parameters dropped by a pass of this micro-batch, of so many? */
@@ -99,16 +114,17 @@ static int32_t leave_out(struct ht_draft *g, int32_t unit, int32_t mb, enum use 
     return -1;
 }
 
-int32_t ht_draft_forward(struct ht_draft *g, int32_t unit, int32_t mb, bool keep)
+int32_t ht_draft_forward(struct ht_draft *g, int32_t unit, int32_t mb, unsigned keep)
 {
     enum use use = unit == g->n_units - 1 ? BETWEEN : ENDS_STAY; /* the head's backward comes next */
     gather(g, unit, mb);
     if (mb >= g->own_mb) return leave_out(g, unit, mb, use);
-    int32_t op = pass(g, HT_OP_FORWARD, 'F', unit, 1, mb), at = ht_draft_at(g, unit, mb);
+    int32_t op = pass(g, HT_OP_FORWARD, 'F', unit, 1, mb, HT_ALL_SUB_OPS);
     read_param(g, unit, mb, use);
     if (head_uses_table(g, unit)) read_param(g, g->table, mb, BETWEEN);
-    on_device(g, g->x[at], HT_NEED);
-    on_device(g, g->a[at], keep ? HT_PRODUCE : HT_PRODUCE | HT_RELEASE);
+    on_device(g, g->x[ht_draft_at(g, unit, mb)], HT_NEED);
+    on_parts(g, unit, mb, keep, HT_PRODUCE);
+    on_parts(g, unit, mb, HT_ALL_SUB_OPS & ~keep, HT_PRODUCE | HT_RELEASE);
     if (unit == g->n_units - 1)
         on_device(g, g->logits[mb], HT_PRODUCE);
     else
@@ -117,19 +133,23 @@ int32_t ht_draft_forward(struct ht_draft *g, int32_t unit, int32_t mb, bool keep
     return op;
 }
 
-int32_t ht_draft_recompute(struct ht_draft *g, int32_t unit, int32_t n, int32_t mb)
+int32_t ht_draft_recompute(struct ht_draft *g, int32_t unit, int32_t n, int32_t mb, unsigned sub_ops)
 {
+    struct ht_sub_op_reads reads =
+        ht_sub_ops_read(sub_ops & ~(1u << HT_SUB_FC2)); /* the last one's output is not made */
+    assert(n == 1 || sub_ops == HT_ALL_SUB_OPS);
     for (int32_t u = unit; u < unit + n; u++) gather(g, u, mb);
     if (mb >= g->own_mb) return leave_out(g, unit, mb, BETWEEN);
-    int32_t op = pass(g, HT_OP_RECOMPUTE, 'R', unit, n, mb);
+    int32_t op = pass(g, HT_OP_RECOMPUTE, 'R', unit, n, mb, sub_ops);
     for (int32_t u = unit; u < unit + n; u++) {
         read_param(g, u, mb, BETWEEN);
         if (head_uses_table(g, u)) read_param(g, g->table, mb, BETWEEN);
-        on_device(g, g->x[ht_draft_at(g, u, mb)], u == unit ? HT_NEED : HT_PRODUCE);
-        on_device(g, g->a[ht_draft_at(g, u, mb)], HT_PRODUCE);
+        if (reads.input) on_device(g, g->x[ht_draft_at(g, u, mb)], u == unit ? HT_NEED : HT_PRODUCE);
+        on_parts(g, u, mb, reads.sub_ops, HT_NEED);
+        on_parts(g, u, mb, sub_ops, HT_PRODUCE);
         if (u == g->n_units - 1) on_device(g, g->logits[mb], HT_PRODUCE);
     }
-    scratch(g, unit, mb, false);
+    if (sub_ops >> HT_SUB_ATTENTION & 1) scratch(g, unit, mb, false);
     return op;
 }
 
@@ -144,7 +164,7 @@ static int32_t fresh_gradient(const struct ht_draft *g, int32_t unit, int32_t mb
 
 static int32_t backward(struct ht_draft *g, int32_t unit, int32_t mb)
 {
-    int32_t op = pass(g, HT_OP_BACKWARD, 'B', unit, 1, mb), at = ht_draft_at(g, unit, mb);
+    int32_t op = pass(g, HT_OP_BACKWARD, 'B', unit, 1, mb, HT_ALL_SUB_OPS), at = ht_draft_at(g, unit, mb);
     /* The embedding's gradient takes no parameters. But modules are gathered and fetched whole before their backward;
        a pipeline brings what is read. */
     if (unit > 0 || !g->holder) read_param(g, unit, mb, ENDS_USE);
@@ -158,7 +178,7 @@ static int32_t backward(struct ht_draft *g, int32_t unit, int32_t mb)
         on_device(g, g->dx[ht_draft_at(g, unit + 1, mb)], HT_NEED | HT_RELEASE);
     }
     on_device(g, g->x[at], HT_NEED | HT_RELEASE);
-    on_device(g, g->a[at], HT_NEED | HT_RELEASE);
+    on_parts(g, unit, mb, HT_ALL_SUB_OPS, HT_NEED | HT_RELEASE);
     on_device(g, g->dx[at], HT_PRODUCE);
     /* The head has written its share of a tied table's gradient. */
     bool anew = ht_draft_begins_anew(g, unit), begun = unit == 0 && g->scenario->model.tied && !anew;
@@ -250,14 +270,17 @@ int32_t ht_draft_copy_rows(struct ht_draft *g, const int32_t *rows, int32_t n, e
     struct ht_schedule *s = g->schedule;
     const struct ht_tensor *first = &s->tensors[rows[0]], *last = &s->tensors[rows[n - 1]];
     struct ht_label about = first->label;
-    char letter = first->class == HT_GRAD ? 'G' : 'P';
+    char letter = first->class == HT_GRAD ? 'G' : first->class == HT_PARAM ? 'P' : 0; /* the title names the others */
     int64_t bytes = 0;
     about.n_units = last->label.unit + last->label.n_units - about.unit;
-    for (int32_t i = 0; i < n; i++) bytes += s->tensors[rows[i]].bytes;
+    for (int32_t i = 0; i < n; i++) {
+        bytes += s->tensors[rows[i]].bytes;
+        about.sub_ops |= s->tensors[rows[i]].label.sub_ops;
+    }
     int32_t op = ht_draft_transfer(g, about, from, to, bytes);
-    if (g->n_mb > 1 && about.micro_batch >= 0)
+    if (letter && g->n_mb > 1 && about.micro_batch >= 0)
         ht_op_name(s, "%c%d.%d", letter, about.unit, ht_layout_round(g->layout, about.micro_batch));
-    else
+    else if (letter)
         ht_op_name(s, "%c%d", letter, about.unit);
     for (int32_t i = 0; i < n; i++) {
         ht_op_effect(s, rows[i], from, release_from ? HT_NEED | HT_RELEASE : HT_NEED);

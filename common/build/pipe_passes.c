@@ -97,7 +97,7 @@ static bool stays(const struct ht_pipe *g, int32_t unit)
 static void forward_head(struct ht_pipe *g, int32_t rank, int64_t n, const struct ht_pipe_pass *x)
 {
     int32_t j = x->micro_batch, u = ht_pipe_head(g);
-    ht_draft_forward(&g->d, u, j, false);
+    ht_draft_forward(&g->d, u, j, 0);
     in_pass(g, rank, x);
     drop_head(g, rank, n);
     drop(g, g->d.logits[j]);
@@ -110,7 +110,7 @@ void ht_pipe_forward_pass(struct ht_pipe *g, int32_t rank, int64_t n)
     int32_t j = x->micro_batch, d = g->shape.d, head = ht_pipe_head(g);
     bool has_head = forward_has_head(g, x->stage);
     for (int32_t u = g->first[x->stage * d]; u < g->first[(x->stage + 1) * d] && u < head; u++) {
-        ht_draft_forward(&g->d, u, j, !g->style->recompute);
+        ht_draft_forward(&g->d, u, j, g->style->recompute ? 0 : HT_ALL_SUB_OPS);
         in_pass(g, rank, x);
         if (!(u == 0 && has_head && g->d.scenario->model.tied)) drop_param(g, rank, n, u);
         if (!stays(g, u)) drop(g, g->d.x[ht_pipe_at(g, u, j)]);
@@ -136,7 +136,7 @@ static void accumulate(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pas
 static void recompute(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pass *x)
 {
     int32_t j = x->micro_batch, begin = ht_pipe_first_block(g, x->stage), end = ht_pipe_end_block(g, x->stage);
-    ht_draft_recompute(&g->d, begin, end - begin, j);
+    ht_draft_recompute(&g->d, begin, end - begin, j, HT_ALL_SUB_OPS);
     in_pass(g, rank, x);
     if (!g->style->early_recompute) ht_op_after(g->d.schedule, g->arrival[x->stage * g->d.n_mb + j]);
     if (ht_pipe_has_head(g, x->stage) && g->style->recompute_output)
@@ -148,9 +148,9 @@ static void head(struct ht_pipe *g, int32_t rank, int64_t n, const struct ht_pip
 {
     int32_t j = x->micro_batch, u = ht_pipe_head(g);
     if (g->style->forward_head)
-        ht_draft_recompute(&g->d, u, 1, j);
+        ht_draft_recompute(&g->d, u, 1, j, HT_ALL_SUB_OPS);
     else
-        ht_draft_forward(&g->d, u, j, true);
+        ht_draft_forward(&g->d, u, j, HT_ALL_SUB_OPS);
     in_pass(g, rank, x);
     backward(g, rank, x, u);
     drop_head(g, rank, n);

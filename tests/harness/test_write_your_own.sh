@@ -15,7 +15,7 @@ done < <(grep '^    build/hetbench ' "$page")
 [ "$n" -ge 4 ] || fail "$page has $n commands"
 
 [ "$(wc -l <examples/stream.c)" -lt 150 ] || fail "examples/stream.c is no longer small"
-for line in 'ht_draft_place_states(g, u, HT_HOST);' 'ht_draft_forward(g, u, j, true);' \
+for line in 'ht_draft_place_states(g, u, HT_HOST);' 'ht_draft_forward(g, u, j, HT_ALL_SUB_OPS);' \
     'if (!is_streamed(g, u)) ht_draft_place(g, g->param[u], HT_DEVICE);'; do
     for file in "$page" examples/stream.c; do
         grep -qF "$line" "$file" || fail "'$line' is not in $file"

@@ -85,7 +85,7 @@ static void emit(struct ht_draft *g, const void *context)
         bool last = j == g->n_mb - 1;
         for (int32_t u = 0; u < g->n_units; u++) {
             if (style == FRESH && j == 0) ht_draft_copy(g, g->param[u], HT_HOST, HT_DEVICE, HT_PRODUCE, g->fresh[u]);
-            ht_draft_forward(g, u, j, true);
+            ht_draft_forward(g, u, j, HT_ALL_SUB_OPS);
         }
         for (int32_t u = g->n_units - 1; u >= 0; u--) {
             ht_draft_backward(g, u, j);

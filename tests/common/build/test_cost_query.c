@@ -33,10 +33,10 @@ static void emit(struct ht_draft *g, const void *context)
         ht_draft_place_states(g, u, host ? HT_HOST : HT_DEVICE);
     }
     for (int32_t j = 0; j < g->n_mb; j++) {
-        for (int32_t u = 0; u < g->n_units; u++) ht_draft_forward(g, u, j, u != 1);
+        for (int32_t u = 0; u < g->n_units; u++) ht_draft_forward(g, u, j, u == 1 ? 0 : HT_ALL_SUB_OPS);
         for (int32_t u = g->n_units - 1; u >= 0; u--) {
             int32_t fresh = j ? g->grad_mb[ht_draft_at(g, u, j)] : g->grad[u];
-            if (u == 1) ht_draft_recompute(g, u, 1, j);
+            if (u == 1) ht_draft_recompute(g, u, 1, j, HT_ALL_SUB_OPS);
             ht_draft_backward(g, u, j);
             if (u != 2) ht_draft_copy(g, fresh, HT_DEVICE, HT_HOST, HT_PRODUCE, true);
             if (j) ht_draft_accumulate(g, u == 2 ? g->lanes->compute : g->lanes->host, u, j);

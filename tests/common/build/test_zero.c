@@ -38,8 +38,8 @@ static void visit(struct ht_draft *g, int32_t u, bool backward)
 {
     bool head = u == g->n_units - 1;
     for (int32_t j = 0; j < g->n_mb; j++) {
-        if (!backward) ht_draft_forward(g, u, j, u != 1);
-        if (backward && u == 1) ht_draft_recompute(g, u, 1, j);
+        if (!backward) ht_draft_forward(g, u, j, u == 1 ? 0 : HT_ALL_SUB_OPS);
+        if (backward && u == 1) ht_draft_recompute(g, u, 1, j, HT_ALL_SUB_OPS);
         if (backward || head) ht_draft_backward(g, u, j);
     }
 }
@@ -69,9 +69,9 @@ static void emit(struct ht_draft *g, const void *context)
         ht_draft_place_states(g, u, tier);
     }
     for (int32_t j = 0; j < g->n_mb; j++) {
-        for (int32_t u = 0; u < g->n_units; u++) ht_draft_forward(g, u, j, u != 1);
+        for (int32_t u = 0; u < g->n_units; u++) ht_draft_forward(g, u, j, u == 1 ? 0 : HT_ALL_SUB_OPS);
         for (int32_t u = g->n_units - 1; u >= 0; u--) {
-            if (u == 1) ht_draft_recompute(g, u, 1, j);
+            if (u == 1) ht_draft_recompute(g, u, 1, j, HT_ALL_SUB_OPS);
             last = ht_draft_backward(g, u, j);
             if (g->reduce_once && j + 1 < g->n_mb) continue;
             int32_t fresh = j && !g->reduce_once ? g->grad_mb[ht_draft_at(g, u, j)] : g->grad[u];
