@@ -98,7 +98,7 @@ static int64_t percent_of(int64_t bytes, int64_t percent)
 static struct ht_schedule *warm_up_graph(const struct ht_scenario *scenario, int32_t c)
 {
     struct ht_draft g;
-    ht_draft_begin(&g, scenario, "warm-up");
+    ht_draft_begin(&g, scenario, &(struct ht_program){.name = "warm-up"});
     for (int32_t u = 0; u < g.n_units; u++) ht_draft_place(&g, g.param[u], HT_DEVICE);
     for (int32_t j = 0; j < g.n_mb; j++) {
         ht_forward_pass(&g, j, c, -1);

@@ -237,19 +237,20 @@ static struct ht_schedule *end(struct ht_draft *g)
     return ht_draft_free(g);
 }
 
-void ht_draft_begin(struct ht_draft *g, const struct ht_scenario *scenario, const char *name)
+void ht_draft_begin(struct ht_draft *g, const struct ht_scenario *scenario, const struct ht_program *program)
 {
-    struct ht_layout *layout;
-    enum ht_status status = ht_layout_equal(scenario, NULL, &layout);
+    struct ht_layout *equal = NULL;
+    enum ht_status status = program->layout ? HT_OK : ht_layout_equal(scenario, NULL, &equal);
     assert(!status);
     (void)status;
-    begin(g, scenario, layout, &(struct ht_program){.name = name}, 0);
+    begin(g, scenario, equal ? equal : program->layout, program, 0);
+    g->own_layout = equal;
 }
 
 struct ht_schedule *ht_draft_end(struct ht_draft *g)
 {
     struct ht_schedule *s = end(g);
-    ht_layout_destroy((struct ht_layout *)g->layout);
+    ht_layout_destroy(g->own_layout);
     ht_schedule_link(s);
     return s;
 }

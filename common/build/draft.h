@@ -44,6 +44,7 @@ struct ht_draft {
     const struct ht_scenario *scenario;
     struct ht_scenario *of_part; /* the scenario where there are several parts, else NULL */
     const struct ht_layout *layout;
+    struct ht_layout *own_layout; /* the layout where ht_draft_begin has made it, else NULL */
     int32_t replica, part; /* whose draft this is; the scenario's model is that part */
     struct ht_schedule *schedule;
     int32_t n_units, n_mb; /* units 0 .. L+1; micro-batches of the replica that has most */
@@ -104,9 +105,9 @@ struct ht_program {
 enum ht_status ht_build_graph(const struct ht_scenario *scenario, const struct ht_program *program, struct ht_error *err,
                               struct ht_schedule **out);
 
-/* Begins the first rank's draft, ranks being equal: lanes, resources and all tensor rows. Planners append ops to it and read
-   sizes and costs off them. */
-void ht_draft_begin(struct ht_draft *g, const struct ht_scenario *scenario, const char *name);
+/* Begins the first rank's draft of a program: lanes, resources and all tensor rows. Planners append ops to it and read what is
+   live off it. */
+void ht_draft_begin(struct ht_draft *g, const struct ht_scenario *scenario, const struct ht_program *program);
 /* Frees the index arrays and hands out the draft, linked. Its collectives lack their peers. */
 struct ht_schedule *ht_draft_end(struct ht_draft *g);
 

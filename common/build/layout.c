@@ -52,6 +52,15 @@ static void cut_by_shares(const struct ht_scenario *sc, int32_t unit, const stru
     }
 }
 
+void ht_layout_cut(struct ht_layout *l, int32_t unit, const int64_t *elements, bool even)
+{
+    struct ht_shard *shards = &l->shards[unit * l->n_ranks];
+    for (int32_t r = 0; r < l->n_ranks; r++) {
+        int64_t begin = r ? shards[r - 1].end : 0;
+        shards[r] = (struct ht_shard){begin, begin + elements[r], even ? elements[0] : elements[r]};
+    }
+}
+
 /* Gives every rank all of its part. */
 static void copy(const struct ht_scenario *sc, int32_t unit, struct ht_layout *l)
 {

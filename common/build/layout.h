@@ -86,6 +86,10 @@ void ht_layout_destroy(struct ht_layout *l); /* accepts NULL */
 /* Returns the rank that has a part of a replica's stage, and the part that a rank has. */
 int32_t ht_layout_rank(const struct ht_layout *l, int32_t replica, int32_t stage, int32_t part);
 int32_t ht_layout_part(const struct ht_layout *l, int32_t rank);
+/* Cuts a unit anew: elements[n_ranks] of each rank, one after the other, which add up to the unit. even: all but those at the
+   end are of one size, to which these are padded. */
+void ht_layout_cut(struct ht_layout *l, int32_t unit, const int64_t *elements, bool even);
+
 /* Returns what a rank holds of a unit. */
 const struct ht_shard *ht_layout_shard(const struct ht_layout *l, int32_t unit, int32_t rank);
 /* Returns the iteration's number of a replica's micro-batch of a round. Of one that the replica lacks: that of another
