@@ -114,22 +114,23 @@ enum ht_status ht_slots_create(const struct ht_schedule *s, int32_t node, struct
     x->is_resident = HT_NEW_ARRAY(bool, n);
     x->latest = HT_NEW_ARRAY(int32_t, n);
     number_places(x, places, n);
+    enum ht_status status = HT_OK;
+    for (int64_t i = 0; i < n && !status; i++) {
+        char name[32];
+        if (arenas[places[i].space] || s->tensors[places[i].tensor].bytes == 0) continue;
+        status = ht_fail(err, HT_FAILED, "schedule '%s' keeps tensors in %s, for which there is no arena", s->name,
+                         ht_space_name(s, places[i].space, name, sizeof(name)));
+    }
     free(places);
     for (int32_t op = 0; op < s->n_ops; op++) {
         int32_t n_op = (int32_t)(s->effects_begin[op + 1] - s->effects_begin[op]);
         if (n_op > x->max_effects) x->max_effects = n_op;
     }
-    for (int32_t i = 0; i < x->n_places; i++) {
-        char name[32];
-        if (arenas[x->space[i]]) continue;
-        enum ht_status status =
-            ht_fail(err, HT_FAILED, "schedule '%s' keeps tensors in %s, for which there is no arena", s->name,
-                    ht_space_name(s, x->space[i], name, sizeof(name)));
+    if (status)
         ht_slots_destroy(x);
-        return status;
-    }
-    *out = x;
-    return HT_OK;
+    else
+        *out = x;
+    return status;
 }
 
 void ht_slots_destroy(struct ht_slots *x)

@@ -552,6 +552,10 @@ START_TEST(test_refused_before_it_begins)
     r = run(s, &log, 1, 0);
     ck_assert_int_eq(r.status, HT_FAILED);
     ck_assert_msg(strstr(r.err.text, "host 0, for which there is no arena"), "%s", r.err.text);
+    s->tensors[0].bytes = 0; /* takes no room, so it needs no arena */
+    r = run(s, &log, 1, 0);
+    ck_assert_msg(r.status == HT_OK, "%s", r.err.text);
+    ht_trace_destroy(r.trace);
     ht_schedule_destroy(s);
 }
 END_TEST
