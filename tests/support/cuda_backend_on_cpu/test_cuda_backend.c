@@ -6,6 +6,7 @@
 #include "harness/engine.h"
 #include "harness/registry.h"
 #include "harness/train.h"
+#include "tests/support/sub_op_rows.h"
 
 #include <check.h>
 #include <math.h>
@@ -110,12 +111,36 @@ START_TEST(test_case)
 }
 END_TEST
 
+/* Activations in rows by sub-op, some draws: the kernels find each sub-op's where its row is. */
+START_TEST(test_sub_op_rows)
+{
+    static const struct {
+        enum ht_arch arch;
+        const char *numerics;
+        bool flash;
+    } of[] = {{HT_ARCH_GPT, "fp32", false}, {HT_ARCH_GPT, "bf16", true}, {HT_ARCH_LLAMA, "bf16", false}};
+    struct ht_scenario sc = rows_scenario(of[_i].arch, of[_i].numerics, of[_i].flash, NULL);
+    struct rows_outcome want = {0};
+    struct ht_schedule *in_memory = rows_build(&sc, NULL);
+    rows_train(&sc, in_memory, false, true, NULL, 0, &want);
+    for (uint64_t seed = 1; seed <= 4; seed++) {
+        struct rows_choice choice = rows_draw_choice(seed);
+        choice.blocking = seed % 2;
+        rows_compare(&sc, &choice, true, NULL, seed, &want);
+    }
+    rows_outcome_free(&want);
+    ht_schedule_destroy(in_memory);
+    ht_scenario_free(&sc);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("cuda_backend");
     TCase *tc = tcase_create("cuda_backend");
     tcase_set_timeout(tc, 600);
     tcase_add_loop_test(tc, test_case, 0, (int)HT_COUNT(cases));
+    tcase_add_loop_test(tc, test_sub_op_rows, 0, 3);
     suite_add_tcase(s, tc);
     SRunner *sr = srunner_create(s);
     srunner_run_all(sr, CK_ENV);
