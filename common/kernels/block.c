@@ -21,6 +21,7 @@
 
 #include "common/kernels/attention.h"
 #include "common/kernels/convert.h"
+#include "common/kernels/part_sum.h"
 #include "common/kernels/rotary.h"
 #include "common/kernels/rows.h"
 #include "common/kernels/unit.h"
@@ -48,6 +49,7 @@ struct block {
     bool rotates, gated; /* LLaMA */
     struct ht_rotary rotary;
     struct ht_attention attention;
+    bool first; /* the part that adds residuals and biases to what is summed, or the whole */
     struct kept act;
     const void *x;
     void *out; /* forward */
@@ -82,9 +84,11 @@ static void block_init(struct block *b, const struct ht_unit_args *args, const v
     void *const *kept = act->of;
     const struct ht_model *m = args->model;
     bool llama = m->arch == HT_ARCH_LLAMA;
-    int64_t C = m->width, K = ht_model_kv_width(m), F = m->ffn, D = C / m->heads;
-    assert(!m->dropout && C % m->heads == 0 && m->heads % ht_model_kv_heads(m) == 0);
-    assert(llama ? D % 2 == 0 : K == C);
+    int64_t C = m->width, Q = ht_model_q_width(m), K = ht_model_kv_width(m), F = ht_model_ffn(m), D = C / m->heads;
+    int64_t H = ht_model_heads(m);
+    bool first = m->part == 0;
+    assert(!m->dropout && C % m->heads == 0 && H % ht_model_kv_heads(m) == 0);
+    assert(llama ? D % 2 == 0 : K == Q);
     struct ht_param_part parts[HT_MAX_PARAM_PARTS];
     ht_unit_param_parts(m, 1, parts);
     const void *p[N_PARTS];
@@ -102,10 +106,11 @@ static void block_init(struct block *b, const struct ht_unit_args *args, const v
         .n_rows = args->batch * args->seq,
         .norm1 = {p[LN1_W], p[LN1_B], C, (float)m->norm_eps},
         .norm2 = {p[LN2_W], p[LN2_B], C, (float)m->norm_eps},
-        .qkv = {p[QKV_W], p[QKV_B], .in = C, .out = C + 2 * K, .y_type = args->dtype},
-        .proj = {p[PROJ_W], p[PROJ_B], .in = C, .out = C, .y_type = args->dtype},
+        .qkv = {p[QKV_W], p[QKV_B], .in = C, .out = Q + 2 * K, .y_type = args->dtype},
+        .proj = {p[PROJ_W], first ? p[PROJ_B] : NULL, .in = Q, .out = C, .y_type = args->dtype},
         .fc1 = {p[FC1_W], p[FC1_B], .in = C, .out = llama ? 2 * F : F, .y_type = args->dtype},
-        .fc2 = {p[FC2_W], p[FC2_B], .in = F, .out = C, .y_type = args->dtype},
+        .fc2 = {p[FC2_W], first ? p[FC2_B] : NULL, .in = F, .out = C, .y_type = args->dtype},
+        .first = first,
         .rotates = llama,
         .gated = llama,
         .act = {.norm1 = kept[HT_SUB_NORM1],
@@ -120,16 +125,16 @@ static void block_init(struct block *b, const struct ht_unit_args *args, const v
         .x = x,
     };
     b->rotary = (struct ht_rotary){.seq = args->seq,
-                                   .heads = m->heads + ht_model_kv_heads(m),
+                                   .heads = H + ht_model_kv_heads(m),
                                    .head_size = D,
                                    .stride = b->qkv.out,
                                    .theta = m->rope_theta};
     b->attention = (struct ht_attention){
         .batch = args->batch,
         .seq = args->seq,
-        .heads = m->heads,
+        .heads = H,
         .kv_heads = ht_model_kv_heads(m),
-        .width = C,
+        .width = Q,
         .type = args->dtype,
         .qkv = b->act.qkv,
         .out = b->act.attention,
@@ -197,16 +202,24 @@ static void activate(const struct block *b, struct ht_range rows)
     }
 }
 
-static void forward_after_attention(void *arg, int worker, int n_workers)
+static void forward_projection(void *arg, int worker, int n_workers)
 {
     struct block *b = arg;
     struct ht_range rows = my_rows(b, worker, n_workers);
-    if (wants(b, HT_SUB_PROJ)) ht_rows_linear(b->simd, &b->proj, b->act.attention, b->x, b->act.proj, rows);
+    if (wants(b, HT_SUB_PROJ))
+        ht_rows_linear(b->simd, &b->proj, b->act.attention, b->first ? b->x : NULL, b->act.proj, rows);
+}
+
+static void forward_after_projection(void *arg, int worker, int n_workers)
+{
+    struct block *b = arg;
+    struct ht_range rows = my_rows(b, worker, n_workers);
     if (wants(b, HT_SUB_NORM2))
         ht_rows_norm(b->simd, &b->norm2, b->act.proj, b->act.norm2, b->act.norm2_stats, b->n_rows, rows);
     if (wants(b, HT_SUB_FC1)) ht_rows_linear(b->simd, &b->fc1, b->act.norm2, NULL, b->act.fc1, rows);
     if (wants(b, HT_SUB_GELU)) activate(b, rows);
-    if (wants(b, HT_SUB_FC2)) ht_rows_linear(b->simd, &b->fc2, b->act.gelu, b->act.proj, b->out, rows);
+    if (wants(b, HT_SUB_FC2))
+        ht_rows_linear(b->simd, &b->fc2, b->act.gelu, b->first ? b->act.proj : NULL, b->out, rows);
 }
 
 void ht_block_forward(const struct ht_unit_args *args, unsigned sub_ops, const void *params, const void *x,
@@ -218,7 +231,8 @@ void ht_block_forward(const struct ht_unit_args *args, unsigned sub_ops, const v
     b.out = out;
     ht_pool_run(args->pool, forward_before_attention, &b);
     if (wants(&b, HT_SUB_ATTENTION)) ht_pool_run(args->pool, forward_attention, &b);
-    ht_pool_run(args->pool, forward_after_attention, &b);
+    ht_run_rows(args, &b, forward_projection, wants(&b, HT_SUB_PROJ) ? b.act.proj : NULL, forward_after_projection);
+    if (wants(&b, HT_SUB_FC2)) ht_sum_parts(args, b.out);
 }
 
 /* ---- backward ---- */
@@ -252,12 +266,18 @@ static void activate_backward(const struct block *b, struct ht_range rows)
     }
 }
 
-static void backward_after_attention(void *arg, int worker, int n_workers)
+static void backward_mlp(void *arg, int worker, int n_workers)
 {
     struct block *b = arg;
     struct ht_range rows = my_rows(b, worker, n_workers);
     activate_backward(b, rows);
     ht_rows_linear_backward(b->simd, &b->fc1, b->dwide, b->dnorm, rows); /* of norm2 */
+}
+
+static void backward_projection(void *arg, int worker, int n_workers)
+{
+    struct block *b = arg;
+    struct ht_range rows = my_rows(b, worker, n_workers);
     ht_rows_norm_backward(b->simd, &b->norm2, b->act.proj, b->dnorm, b->act.norm2_stats, b->dout, b->dx, b->n_rows,
                           rows); /* of proj */
     ht_rows_linear_backward(b->simd, &b->proj, b->dx, b->dattention, rows);
@@ -284,12 +304,18 @@ static void backward_attention(void *arg, int worker, int n_workers)
     ht_attention_backward(b->simd, &b->attention, b->dattention, b->dwide, worker, n_workers); /* dwide: of qkv */
 }
 
-static void backward_before_attention(void *arg, int worker, int n_workers)
+static void backward_qkv(void *arg, int worker, int n_workers)
 {
     struct block *b = arg;
     struct ht_range rows = my_rows(b, worker, n_workers);
     if (b->rotates) ht_rows_rotate(b->simd, &b->rotary, true, b->dwide, rows);
     ht_rows_linear_backward(b->simd, &b->qkv, b->dwide, b->dnorm, rows); /* of norm1 */
+}
+
+static void backward_input(void *arg, int worker, int n_workers)
+{
+    struct block *b = arg;
+    struct ht_range rows = my_rows(b, worker, n_workers);
     ht_rows_norm_backward(b->simd, &b->norm1, b->x, b->dnorm, b->act.norm1_stats, b->dx, b->dx, b->n_rows, rows);
 }
 
@@ -312,9 +338,9 @@ void ht_block_backward(const struct ht_unit_args *args, const void *params, cons
     block_init(&b, args, params, x, act, grad, workspace);
     b.dout = dout;
     b.dx = dx;
-    ht_pool_run(args->pool, backward_after_attention, &b);
+    ht_run_rows(args, &b, backward_mlp, b.dnorm, backward_projection);
     ht_pool_run(args->pool, grads_after_attention, &b);
     ht_pool_run(args->pool, backward_attention, &b);
-    ht_pool_run(args->pool, backward_before_attention, &b);
+    ht_run_rows(args, &b, backward_qkv, b.dnorm, backward_input);
     ht_pool_run(args->pool, grads_before_attention, &b);
 }

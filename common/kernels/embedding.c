@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "common/kernels/convert.h"
+#include "common/kernels/part_sum.h"
 #include "common/kernels/rows.h"
 #include "common/kernels/unit.h"
 
@@ -17,26 +18,54 @@ struct embedding {
     const struct ht_simd *simd;
     const struct ht_unit_args *args;
     const int32_t *tokens;
+    int64_t first_token, V; /* the table's rows: of a part some tokens */
     const void *wte, *wpe, *dout;
     void *out, *dwte, *dwpe; /* wpe, dwpe: NULL in LLaMA */
     int32_t *first, *next;   /* (V), (B,T); NULL in FP32 */
 };
 
-static void forward(void *arg, int worker, int n_workers)
+/* The table's row of a row's token; -1 where the part does not have it. */
+static int64_t table_row(const struct embedding *e, int64_t r)
+{
+    int64_t row = e->tokens[r] - e->first_token;
+    assert(e->tokens[r] >= 0 && e->tokens[r] < e->args->model->vocab);
+    return row >= 0 && row < e->V ? row : -1;
+}
+
+static void forward_tokens(void *arg, int worker, int n_workers)
+{
+    const struct embedding *e = arg;
+    int64_t C = e->args->model->width, bytes = C * ht_dtype_bytes(e->args->dtype);
+    struct ht_range rows = ht_range_split(e->args->batch * e->args->seq, HT_ROW_GRAIN, worker, n_workers);
+    for (int64_t r = rows.begin; r < rows.end; r++) {
+        int64_t row = table_row(e, r);
+        void *out = ht_element(e->out, e->args->dtype, r * C);
+        if (row < 0)
+            memset(out, 0, (size_t)bytes);
+        else
+            memcpy(out, ht_element(e->wte, e->args->dtype, row * C), (size_t)bytes);
+    }
+}
+
+static void forward_positions(void *arg, int worker, int n_workers)
 {
     const struct embedding *e = arg;
     enum ht_dtype type = e->args->dtype;
     int64_t T = e->args->seq, C = e->args->model->width;
     struct ht_range rows = ht_range_split(e->args->batch * T, HT_ROW_GRAIN, worker, n_workers);
-    for (int64_t r = rows.begin; r < rows.end; r++) {
-        assert(e->tokens[r] >= 0 && e->tokens[r] < e->args->model->vocab);
-        const void *token = ht_element(e->wte, type, e->tokens[r] * C);
+    for (int64_t r = rows.begin; r < rows.end && e->wpe; r++) {
         void *out = ht_element(e->out, type, r * C);
-        if (e->wpe)
-            e->simd->add(token, ht_element(e->wpe, type, r % T * C), out, C);
-        else
-            memcpy(out, token, (size_t)(C * ht_dtype_bytes(type)));
+        e->simd->add(out, ht_element(e->wpe, type, r % T * C), out, C);
     }
+}
+
+static struct embedding embedding_of(const struct ht_unit_args *args, const int32_t *tokens)
+{
+    return (struct embedding){.simd = ht_simd_for(args->dtype),
+                              .args = args,
+                              .tokens = tokens,
+                              .first_token = ht_model_first_token(args->model),
+                              .V = ht_model_vocab(args->model)};
 }
 
 void ht_embedding_forward(const struct ht_unit_args *args, const int32_t *tokens, const void *params, void *out)
@@ -44,13 +73,11 @@ void ht_embedding_forward(const struct ht_unit_args *args, const int32_t *tokens
     const struct ht_model *m = args->model;
     bool positions = m->arch == HT_ARCH_GPT;
     assert(args->seq <= m->max_seq);
-    struct embedding e = {.simd = ht_simd_for(args->dtype),
-                          .args = args,
-                          .tokens = tokens,
-                          .wte = params,
-                          .wpe = positions ? ht_element(params, args->dtype, m->vocab * m->width) : NULL,
-                          .out = out};
-    ht_pool_run(args->pool, forward, &e);
+    struct embedding e = embedding_of(args, tokens);
+    e.wte = params;
+    e.wpe = positions ? ht_element(params, args->dtype, e.V * m->width) : NULL;
+    e.out = out;
+    ht_run_rows(args, &e, forward_tokens, out, forward_positions);
 }
 
 /* ---- backward ---- */
@@ -82,13 +109,16 @@ static void zero_rows(const struct embedding *e, void *table, int64_t begin, int
 /* In place in the FP32 table. */
 static void add_tokens(const struct embedding *e, struct ht_range columns)
 {
-    for (int64_t r = 0; r < e->args->batch * e->args->seq; r++)
-        add_row(e, r, columns.begin, columns.end - columns.begin, grad_at(e, e->dwte, e->tokens[r], columns.begin));
+    for (int64_t r = 0; r < e->args->batch * e->args->seq; r++) {
+        int64_t row = table_row(e, r);
+        if (row < 0) continue;
+        add_row(e, r, columns.begin, columns.end - columns.begin, grad_at(e, e->dwte, row, columns.begin));
+    }
 }
 
 static void sum_tokens(const struct embedding *e, struct ht_range columns)
 {
-    for (int64_t v = 0; v < e->args->model->vocab; v++)
+    for (int64_t v = 0; v < e->V; v++)
         for (int64_t c = columns.begin, n; c < columns.end && e->first[v] >= 0; c += n) {
             float sums[COLUMNS];
             n = columns.end - c < COLUMNS ? columns.end - c : COLUMNS;
@@ -116,7 +146,7 @@ static void backward(void *arg, int worker, int n_workers)
     const struct ht_model *m = e->args->model;
     struct ht_range columns = ht_range_split(m->width, HT_FEATURE_GRAIN, worker, n_workers);
     if (columns.begin == columns.end) return;
-    if (!m->tied) zero_rows(e, e->dwte, 0, m->vocab, columns);
+    if (!m->tied) zero_rows(e, e->dwte, 0, e->V, columns);
     if (e->first)
         sum_tokens(e, columns);
     else
@@ -128,10 +158,12 @@ static void backward(void *arg, int worker, int n_workers)
 
 static void list_rows(const struct embedding *e)
 {
-    for (int64_t v = 0; v < e->args->model->vocab; v++) e->first[v] = -1;
+    for (int64_t v = 0; v < e->V; v++) e->first[v] = -1;
     for (int64_t r = e->args->batch * e->args->seq - 1; r >= 0; r--) {
-        e->next[r] = e->first[e->tokens[r]];
-        e->first[e->tokens[r]] = (int32_t)r;
+        int64_t row = table_row(e, r);
+        if (row < 0) continue;
+        e->next[r] = e->first[row];
+        e->first[row] = (int32_t)r;
     }
 }
 
@@ -143,15 +175,13 @@ void ht_embedding_backward(const struct ht_unit_args *args, const int32_t *token
     struct ht_workspace_layout w;
     ht_unit_workspace(m, 0, args->batch, args->seq, args->dtype, true, &w);
     assert(args->dtype != HT_F32 || args->grad == HT_F32);
-    struct embedding e = {.simd = ht_simd_for(args->dtype),
-                          .args = args,
-                          .tokens = tokens,
-                          .dout = dout,
-                          .dwte = grad,
-                          .dwpe = positions ? ht_element(grad, args->grad_store, m->vocab * m->width) : NULL};
+    struct embedding e = embedding_of(args, tokens);
+    e.dout = dout;
+    e.dwte = grad;
+    e.dwpe = positions ? ht_element(grad, args->grad_store, e.V * m->width) : NULL;
     if (w.rows_of_tokens.bytes) {
         e.first = (int32_t *)((char *)workspace + w.rows_of_tokens.offset);
-        e.next = e.first + m->vocab;
+        e.next = e.first + e.V;
         list_rows(&e);
     }
     ht_pool_run(args->pool, backward, &e);

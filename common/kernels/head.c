@@ -3,11 +3,15 @@
  *
  *     forward     rows: norm, logits = norm W^T, loss and dlogits in place
  *     backward    rows: dnorm = dlogits W, dx | features: dW = dlogits^T norm, the norm's gradients
+ *
+ * A part (unit.h) has logits of its own tokens: their softmax first, which the others' log-sum-exp then scales down.
  */
 #include <assert.h>
+#include <math.h>
 #include <stddef.h>
 
 #include "common/kernels/convert.h"
+#include "common/kernels/part_sum.h"
 #include "common/kernels/rows.h"
 #include "common/kernels/unit.h"
 
@@ -23,6 +27,9 @@ struct head {
     const int32_t *targets; /* NULL: logits only */
     float *logits;
     double *row_loss;
+    /* a part */
+    int64_t first_token, parts;
+    float *mine, *all; /* (B,T,2), (parts,B,T,2): log-sum-exp of a row's part, and the target's logit or 0 */
     /* backward */
     const float *dlogits;
     void *dnorm, *dx, *dnorm_weight, *dnorm_bias, *dmatrix;
@@ -44,13 +51,22 @@ static void head_init(struct head *h, const struct ht_unit_args *args, const voi
         .norm = {params, biased ? ht_element(params, args->dtype, C) : NULL, C, (float)m->norm_eps},
         .matrix = {.weight = m->tied ? wte : ht_element(params, args->dtype, n_norm),
                    .in = C,
-                   .out = m->vocab,
+                   .out = ht_model_vocab(m),
                    .y_stride = ht_logits_stride(m),
                    .y_type = HT_F32},
         .norm_out = (char *)act + l.norm1.offset,
         .stats = (float *)((char *)act + l.norm1_stats.offset),
         .x = x,
+        .first_token = ht_model_first_token(m),
+        .parts = ht_model_parts(m),
     };
+}
+
+/* The logit of a row's target, where the part has it; else NULL. */
+static float *target_of(const struct head *h, int64_t row)
+{
+    int64_t token = h->targets[row] - h->first_token;
+    return token >= 0 && token < h->matrix.out ? h->logits + row * h->matrix.y_stride + token : NULL;
 }
 
 static void forward(void *arg, int worker, int n_workers)
@@ -61,8 +77,36 @@ static void forward(void *arg, int worker, int n_workers)
     ht_rows_norm(h->simd, &h->norm, h->x, h->norm_out, h->stats, h->n_rows, rows);
     ht_rows_linear(h->simd, &h->matrix, h->norm_out, NULL, h->logits, rows);
     for (int64_t r = rows.begin; r < rows.end && h->targets; r++) {
+        float *logits = h->logits + r * h->matrix.y_stride;
+        if (h->parts > 1) {
+            const float *picked = target_of(h, r);
+            h->mine[2 * r + 1] = picked ? *picked : 0;
+            h->mine[2 * r] = h->simd->softmax(logits, V, V, 1);
+            continue;
+        }
         assert(h->targets[r] >= 0 && h->targets[r] < V);
-        h->row_loss[r] = h->simd->cross_entropy(h->logits + r * h->matrix.y_stride, V, h->targets[r], h->scale);
+        h->row_loss[r] = h->simd->cross_entropy(logits, V, h->targets[r], h->scale);
+    }
+}
+
+/* From the softmax of the part's tokens to that of all, and to the gradient. Every part adds up in the same order. */
+static void forward_part(void *arg, int worker, int n_workers)
+{
+    struct head *h = arg;
+    int64_t V = h->matrix.out, R = h->n_rows;
+    struct ht_range rows = ht_range_split(R, HT_ROW_GRAIN, worker, n_workers);
+    for (int64_t r = rows.begin; r < rows.end; r++) {
+        float *logits = h->logits + r * h->matrix.y_stride, *picked = target_of(h, r);
+        double max = h->all[2 * r], sum = 0, target = 0;
+        for (int64_t q = 1; q < h->parts; q++) max = fmax(max, h->all[2 * (q * R + r)]);
+        for (int64_t q = 0; q < h->parts; q++) {
+            sum += exp(h->all[2 * (q * R + r)] - max);
+            target += h->all[2 * (q * R + r) + 1];
+        }
+        float factor = (float)(exp(h->mine[2 * r] - max) / sum * h->scale);
+        for (int64_t v = 0; v < V; v++) logits[v] *= factor;
+        if (picked) *picked -= h->scale;
+        h->row_loss[r] = log(sum) + (max - target);
     }
 }
 
@@ -70,12 +114,20 @@ void ht_head_forward(const struct ht_unit_args *args, const void *params, const 
                      float *logits, const int32_t *targets, float scale, double *loss_sum, void *workspace)
 {
     struct head h;
+    struct ht_workspace_layout w;
     head_init(&h, args, params, wte, x, act);
+    ht_unit_workspace(args->model, args->model->layers + 1, args->batch, args->seq, args->dtype, false, &w);
     h.logits = logits;
     h.targets = targets;
     h.scale = scale;
     h.row_loss = workspace;
+    h.mine = (float *)((char *)workspace + w.part_rows.offset);
+    h.all = h.mine + 2 * h.n_rows;
     ht_pool_run(args->pool, forward, &h);
+    if (h.parts > 1) {
+        args->link->gather(args->link->ctx, h.mine, h.all, 2 * h.n_rows);
+        ht_pool_run(args->pool, forward_part, &h);
+    }
     double sum = 0;
     for (int64_t r = 0; r < h.n_rows; r++) sum += h.row_loss[r];
     *loss_sum = sum;
@@ -90,11 +142,17 @@ void ht_head_logits(const struct ht_unit_args *args, const void *params, const v
     ht_pool_run(args->pool, forward, &h);
 }
 
-static void backward_rows(void *arg, int worker, int n_workers)
+static void backward_logits(void *arg, int worker, int n_workers)
 {
     struct head *h = arg;
     struct ht_range rows = ht_range_split(h->n_rows, HT_ROW_GRAIN, worker, n_workers);
     ht_rows_linear_backward(h->simd, &h->matrix, h->dlogits, h->dnorm, rows);
+}
+
+static void backward_norm(void *arg, int worker, int n_workers)
+{
+    struct head *h = arg;
+    struct ht_range rows = ht_range_split(h->n_rows, HT_ROW_GRAIN, worker, n_workers);
     ht_rows_norm_backward(h->simd, &h->norm, h->x, h->dnorm, h->stats, NULL, h->dx, h->n_rows, rows);
 }
 
@@ -123,6 +181,6 @@ void ht_head_backward(const struct ht_unit_args *args, const void *params, const
     h.dnorm_bias = h.norm.bias ? ht_element(grad, args->grad_store, m->width) : NULL;
     h.dmatrix = m->tied ? dwte : ht_element(grad, args->grad_store, (h.norm.bias ? 2 : 1) * m->width);
     h.stored = (struct ht_stored){args->grad, args->grad_store};
-    ht_pool_run(args->pool, backward_rows, &h);
+    ht_run_rows(args, &h, backward_logits, h.dnorm, backward_norm);
     ht_pool_run(args->pool, backward_features, &h);
 }

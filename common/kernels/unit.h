@@ -14,6 +14,17 @@
  * The pool's workers split each step statically, and no sum is ever cut between two of them: the bits do not depend on
  * the number of workers. A worker needs HT_GEMM_STACK_BYTES of stack (common/kernels/gemm.h).
  *
+ * Tensor parallelism. Of a model that is part q of n (common/model/model.h) a pass computes with the part's heads, columns
+ * and tokens, and exchanges sums with the other parts on the way, for which args->link stands; all parts make the same
+ * pass at the same time. What every part has (inputs, outputs, norms) has the same bits in each:
+ *
+ *     forward     what the part adds to proj, and to out    summed; part 0 has added residual and bias before
+ *     backward    gradient of norm2, of norm1               summed
+ *     embedding   rows of the part's tokens, else 0         summed: exactly the token's row
+ *     head        log-sum-exp of each row's part            gathered, with the target's logit; dnorm summed
+ *
+ * Sums are from the left in the order of parts, FP32, rounded to the storage type once; each part's own was rounded before.
+ *
  * GPT and LLaMA, without dropout: the caller has rejected other models.
  */
 #ifndef HT_KERNELS_UNIT_H
@@ -24,6 +35,13 @@
 #include "common/base/pool.h"
 #include "common/model/model.h"
 
+/* Between the parts of a model. A link that fails notes it in ctx and returns; the pass goes on with any values. */
+struct ht_part_link {
+    void *ctx;
+    void (*sum)(void *ctx, void *data, enum ht_dtype type, int64_t n);          /* of all parts, in place */
+    void (*gather)(void *ctx, const float *mine, float *all, int64_t n); /* all: (parts, n) */
+};
+
 struct ht_unit_args {
     const struct ht_model *model;
     int64_t batch, seq;   /* B, T; T <= model->max_seq */
@@ -32,6 +50,7 @@ struct ht_unit_args {
     /* Gradients of parameters are rounded to `grad` and stored as grad_store: grad, or HT_F32 for an accumulator in
        FP32, so that a micro-batch's gradient has the same value wherever it is written. FP32 if dtype is. */
     enum ht_dtype grad, grad_store;
+    const struct ht_part_link *link; /* of a model in parts */
 };
 
 /* ---- embedding (unit 0) ---- */

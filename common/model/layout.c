@@ -405,6 +405,7 @@ void ht_unit_workspace(const struct ht_model *m, int64_t unit, int64_t batch, in
             add_act(&l, &out->narrow, BT * C * e);
         else
             add_act(&l, &out->row_loss, BT * 8);
+        if (!backward && ht_model_parts(m) > 1) add_act(&l, &out->part_rows, (1 + ht_model_parts(m)) * BT * 2 * 4);
         break;
     }
     out->tile_bytes = tile_bytes;

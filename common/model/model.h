@@ -189,6 +189,8 @@ struct ht_workspace_layout {
     struct ht_act_part dscores;   /* block backward: a tile a slot */
     struct ht_act_part dkv;       /* block backward in 16 bit: sums of a head's dk and dv, (T,2,C/H) a slot, FP32 */
     struct ht_act_part row_loss;  /* head forward: (B,T) losses, double */
+    struct ht_act_part part_rows; /* the same in parts: (B,T,2) log-sum-exp and target's logit, FP32, of this part, then of
+                                     each */
     struct ht_act_part rows_of_tokens; /* embedding backward in 16 bit: first (V) and next (B,T), int32 */
     int64_t tile_bytes, dkv_bytes;     /* of one slot */
     int64_t bytes;                /* of all of it */

@@ -304,13 +304,13 @@ const char *ht_work_key(const struct ht_work *w, char *buf, size_t n);
 enum { HT_WORK_KEY_MAX = 256 };
 
 /*
- * What a pass over n > 1 tensor-parallel parts sends: all-reduces inside the op, one after the other. Each is a ring's,
- * 2 (n - 1) / n of its elements from every member (Shoeybi et al. 2019, Sec. 3):
+ * What a pass over n > 1 tensor-parallel parts sends: all-reduces inside the op, one after the other (Shoeybi et al.
+ * 2019, Sec. 3). Each is a ring's, 2 (n - 1) / n of its elements from every member:
  *
  *     block       forward    behind the projection, behind fc2        (B,T,C) each
  *                 backward   behind fc1, behind query, key, value     (B,T,C) each
  *     embedding   forward    of the tokens' rows                      (B,T,C)
- *     head        forward    maximum, sum and target's logit          (B,T,3), FP32
+ *     head        forward    log-sum-exp and target's logit           (B,T,2), FP32, of each part: gathered
  *                 backward   of the gradient of its input             (B,T,C)
  */
 struct ht_part_sums {

@@ -94,7 +94,7 @@ struct ht_part_sums ht_work_part_sums(const struct ht_work *w)
 {
     bool backward = w->kind == HT_OP_BACKWARD, logits = w->unit == HT_UNIT_HEAD && !backward;
     uint32_t summed = backward ? 1u << HT_SUB_QKV | 1u << HT_SUB_FC1 : 1u << HT_SUB_PROJ | 1u << HT_SUB_FC2;
-    int64_t elements = w->batch * w->seq * (logits ? 3 : w->width);
+    int64_t elements = w->batch * w->seq * (logits ? w->tp : w->width); /* a gathering sends half of what a sum does */
     struct ht_part_sums sums = {0};
     if (w->tp <= 1) return sums;
     sums.n = w->unit == HT_UNIT_BLOCK ? __builtin_popcount(w->sub_ops & summed) : w->unit == HT_UNIT_HEAD || !backward;

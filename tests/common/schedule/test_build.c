@@ -183,8 +183,8 @@ START_TEST(keys)
 }
 END_TEST
 
-/* (B,T,C) = 2 x 8 x 10 = 160 elements, on 4 parts 40 each: 2 x 3 x 40 x 2 bytes go in a ring. Logits: 16 rows of 3 FP32,
-   12 elements a part. */
+/* (B,T,C) = 2 x 8 x 10 = 160 elements, on 4 parts 40 each: 2 x 3 x 40 x 2 bytes go in a ring. Logits: 16 rows of 2 FP32
+   go to each of 3. */
 START_TEST(sums_of_parts)
 {
     struct ht_work w = {.kind = HT_OP_FORWARD, .unit = HT_UNIT_BLOCK, .n_units = 1, .sub_ops = HT_ALL_SUB_OPS,
@@ -202,7 +202,7 @@ START_TEST(sums_of_parts)
                  {HT_OP_RECOMPUTE, HT_UNIT_BLOCK, 1u << HT_SUB_GELU, 1, 0, 480},
                  {HT_OP_FORWARD, HT_UNIT_EMBEDDING, HT_ALL_SUB_OPS, 1, 1, 480},
                  {HT_OP_BACKWARD, HT_UNIT_EMBEDDING, HT_ALL_SUB_OPS, 1, 0, 480},
-                 {HT_OP_FORWARD, HT_UNIT_HEAD, HT_ALL_SUB_OPS, 1, 1, 2 * 3 * 12 * 4},
+                 {HT_OP_FORWARD, HT_UNIT_HEAD, HT_ALL_SUB_OPS, 1, 1, 3 * 16 * 2 * 4},
                  {HT_OP_BACKWARD, HT_UNIT_HEAD, HT_ALL_SUB_OPS, 1, 1, 480}};
     for (size_t i = 0; i < HT_COUNT(cases); i++) {
         w.kind = cases[i].kind;
