@@ -243,6 +243,19 @@ static json_t *emulation_json(const struct ht_result *r, const struct ht_emulate
                      op_text(r->job, v->worst_op, title), "valid", (int)v->valid);
 }
 
+/* What the kernel saw in memory: arenas as far as they were touched, and everything beside them. */
+static void print_resident(int32_t n_ranks, const struct ht_training *t)
+{
+    char text[HT_QUANTITY_TEXT];
+    int32_t most = 0;
+    for (int32_t r = 1; r < n_ranks; r++)
+        if (t->resident_peak_bytes[r] > t->resident_peak_bytes[most]) most = r;
+    if (!t->resident_peak_bytes[most]) return;
+    printf("resident memory: at most %s", ht_format_quantity(HT_BYTES, (double)t->resident_peak_bytes[most], text));
+    if (n_ranks > 1) printf(", on rank %d of %d", most, n_ranks);
+    putchar('\n');
+}
+
 static void print_training(const struct ht_result *r, const struct ht_training *t, const struct prediction *p)
 {
     char a[HT_QUANTITY_TEXT], b[HT_QUANTITY_TEXT];
@@ -260,6 +273,7 @@ static void print_training(const struct ht_result *r, const struct ht_training *
     else
         printf("%d device core%s, %d host core%s%s\n", t->device_cores, t->device_cores == 1 ? "" : "s", t->host_cores,
                plural, t->shared_cores ? " (the same one)" : "");
+    print_resident(r->job->schedule->n_ranks, t);
     if (t->n_checkpoints)
         printf("checkpoints: %d written in %s, which is in no step's time\n", t->n_checkpoints,
                ht_format_quantity(HT_TIME, t->checkpoints_s * 1e9, a));
@@ -292,6 +306,9 @@ static json_t *training_json(const struct ht_options *o, const struct ht_result 
                              const struct prediction *p)
 {
     json_t *root = ht_result_json(r), *losses = json_array(), *times = json_array(), *predicted = json_array();
+    json_t *resident = json_array();
+    for (int32_t i = 0; i < r->job->schedule->n_ranks; i++)
+        json_array_append_new(resident, json_integer((json_int_t)t->resident_peak_bytes[i]));
     for (int32_t k = 0; k < t->steps; k++) {
         json_array_append_new(losses, real(t->losses[k]));
         json_array_append_new(times, json_real((double)t->step_ns[k] * 1e-9));
@@ -322,14 +339,14 @@ static json_t *training_json(const struct ht_options *o, const struct ht_result 
     json_object_set_new(root, "clock", json_string(t->emulated.scale > 0 ? "emu" : "run"));
     if (t->emulated.scale > 0) json_object_set_new(root, "emulation", emulation_json(r, &t->emulated, &p->model));
     json_object_set_new(root, "training",
-                        json_pack("{s:s,s:o,s:I,s:i,s:i,s:f,s:i,s:f,s:f,s:f,s:f,s:f,s:I,s:I,s:i,s:i}", "backend",
-                                  t->on_gpu ? "cuda" : "cpu", "data",
-                                  ht_json_text(o->data), "steps_asked", (json_int_t)o->steps, "first_step", (int)t->first_step, "checkpoints",
+                        json_pack("{s:s,s:o,s:I,s:i,s:i,s:f,s:i,s:f,s:f,s:f,s:f,s:f,s:I,s:I,s:i,s:i,s:o}", "backend",
+                                  t->on_gpu ? "cuda" : "cpu", "data", ht_json_text(o->data), "steps_asked",
+                                  (json_int_t)o->steps, "first_step", (int)t->first_step, "checkpoints",
                                   (int)t->n_checkpoints, "checkpoints_s", t->checkpoints_s, "steps_done", (int)t->steps,
                                   "lr", o->lr, "beta1", o->beta1, "beta2", o->beta2, "eps", o->eps, "weight_decay",
                                   o->weight_decay, "init_seed", (json_int_t)o->init_seed, "data_seed",
                                   (json_int_t)o->data_seed, "device_cores", t->device_cores, "host_cores",
-                                  t->host_cores));
+                                  t->host_cores, "resident_peak_bytes", resident));
     return root;
 }
 

@@ -144,6 +144,29 @@ enum ht_status ht_ranks_arenas(const struct ht_ranks *ranks, const struct ht_sch
     return status;
 }
 
+/* VmHWM of this process; 0: not told. */
+static int64_t resident_peak(void)
+{
+    char line[128];
+    long long kb = 0;
+    FILE *f = fopen("/proc/self/status", "re");
+    while (f && fgets(line, sizeof(line), f))
+        if (sscanf(line, "VmHWM: %lld kB", &kb) == 1) break;
+    if (f) fclose(f);
+    return kb * 1024;
+}
+
+enum ht_status ht_ranks_resident_peaks(const struct ht_ranks *ranks, int64_t *bytes, struct ht_error *err)
+{
+    int32_t n = ranks->comm ? ranks->comm->size : 1;
+    double *peaks = HT_NEW_ARRAY(double, n);
+    peaks[ranks->comm ? ranks->comm->rank : 0] = (double)resident_peak();
+    enum ht_status status = ht_ranks_sum(ranks, peaks, n, err);
+    for (int32_t r = 0; r < n; r++) bytes[r] = (int64_t)peaks[r];
+    free(peaks);
+    return status;
+}
+
 void ht_ranks_free_node(struct ht_ranks *ranks)
 {
     if (ranks->comm && !atomic_load(&ranks->comm->cancelled)) ht_node_destroy(ranks->node);

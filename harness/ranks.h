@@ -45,6 +45,9 @@ enum ht_status ht_ranks_sum(const struct ht_ranks *ranks, double *numbers, int64
 /* Of every space; -1 where nothing is kept. Rank 0 gets those of all nodes, other ranks need not look at theirs. */
 enum ht_status ht_ranks_arenas(const struct ht_ranks *ranks, const struct ht_schedule *s, int64_t *peak_bytes,
                                int64_t *extent_bytes, struct ht_error *err);
+/* Rank 0 gets the most memory that each rank's process has had resident, shared pages included, as the kernel counts it
+   (VmHWM): bytes [ranks]; 0 where it is not told. */
+enum ht_status ht_ranks_resident_peaks(const struct ht_ranks *ranks, int64_t *bytes, struct ht_error *err);
 /* Does this process speak for all? */
 bool ht_ranks_speaks(const struct ht_ranks *ranks);
 

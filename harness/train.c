@@ -403,6 +403,8 @@ enum ht_status ht_train(const struct ht_options *options, const struct ht_job *j
     if (status == HT_OK || status == HT_INTERRUPTED) {
         enum ht_status summed = sum_losses(&session, (int32_t)options->steps, err);
         if (!summed && emulation.emu) summed = ht_emulation_account(&emulation, t.trace, err, &t.emulated);
+        t.resident_peak_bytes = HT_NEW_ARRAY(int64_t, job->schedule->n_ranks);
+        if (!summed) summed = ht_ranks_resident_peaks(ranks, t.resident_peak_bytes, err);
         if (!summed && t.trace) account(job, &in, engine.arenas, &t);
         if (engine.gpu) t.foreign_bytes = ht_cuda_device_foreign_bytes(engine.gpu);
         if (!summed && ranks->comm) summed = account_ranks(job, ranks, err, &t);
@@ -430,6 +432,7 @@ void ht_training_free(struct ht_training *t)
     free(t->step_ns);
     free(t->arena_peak_bytes);
     free(t->arena_extent_bytes);
+    free(t->resident_peak_bytes);
     *t = (struct ht_training){0};
 }
 

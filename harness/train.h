@@ -25,6 +25,7 @@ struct ht_training {
     int64_t median_step_ns; /* without the first, when there are others */
     /* [n_spaces]; -1 where the schedule keeps nothing */
     int64_t *arena_peak_bytes, *arena_extent_bytes;
+    int64_t *resident_peak_bytes; /* [n_ranks] of each rank's process, everything in it; 0: not told */
     int32_t n_checkpoints; /* written, and the time that it took beside the steps' */
     double checkpoints_s;
     bool on_gpu; /* then device_cores counts nothing */

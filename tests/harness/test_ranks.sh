@@ -30,6 +30,9 @@ same 4 in_memory_ckpt --ranks 4
 same 4 zero_offload --cluster nodes.yaml --trace t.json --json
 [ "$(json out '(d["status"], len(d["losses"]), sorted(m["space"] for m in d["predicted_memory"])[-1])')" = "('ok', 3, 'host 1')" ] ||
     fail "the report of two nodes: $(cat out)"
+# A process is larger than what its device's arena has touched.
+[ "$(json out '[p > next(m["measured_bytes"] for m in d["predicted_memory"] if m["space"] == f"device {r}") > 0 for r, p in enumerate(d["training"]["resident_peak_bytes"])]')" = "[True, True, True, True]" ] ||
+    fail "resident memory of four ranks: $(json out 'd["training"]["resident_peak_bytes"], d["predicted_memory"]')"
 run 0 sim zero_offload "${common[@]:0:6}" --cluster nodes.yaml --replay t.json # order and times make sense, of all ranks
 
 # A pipeline's ranks send each other what they compute; every gradient is made in one place.
