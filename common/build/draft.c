@@ -103,7 +103,7 @@ bool ht_draft_begins_anew(const struct ht_draft *g, int32_t unit)
     return unit == 0 && g->scenario->model.tied && (g->table > 0 || (g->keeps == HT_GATHER_VISIT && g->reduce_once));
 }
 
-void ht_draft_cut(struct ht_draft *g, int32_t unit, int32_t mb, const unsigned *parts, int32_t n)
+void ht_draft_cut(struct ht_draft *g, int32_t unit, int32_t mb, const unsigned *sub_ops, int32_t n)
 {
     const struct ht_scenario *sc = g->scenario;
     if (mb >= g->own_mb) return; /* others have it */
@@ -111,13 +111,13 @@ void ht_draft_cut(struct ht_draft *g, int32_t unit, int32_t mb, const unsigned *
     unsigned cut = 0;
     for (int32_t i = 0; i < n; i++) {
         struct ht_tensor t = g->schedule->tensors[row];
-        assert(parts[i] && !(parts[i] & cut) && ht_draft_kind(g, unit) == HT_UNIT_BLOCK);
-        cut |= t.label.sub_ops = parts[i];
-        t.bytes = ht_sub_ops_activation_bytes(&sc->model, parts[i], g->micro_batch, sc->seq, sc->numerics.param);
+        assert(sub_ops[i] && !(sub_ops[i] & cut) && ht_draft_kind(g, unit) == HT_UNIT_BLOCK);
+        cut |= t.label.sub_ops = sub_ops[i];
+        t.bytes = ht_sub_ops_activation_bytes(&sc->model, sub_ops[i], g->micro_batch, sc->seq, sc->numerics.param);
         if (i) row = ht_add_tensor(g->schedule, t);
         g->schedule->tensors[row] = t;
         for (int s = 0; s < HT_N_SUB_OPS; s++)
-            if (parts[i] >> s & 1) rows[s] = row;
+            if (sub_ops[i] >> s & 1) rows[s] = row;
     }
     assert(cut == HT_ALL_SUB_OPS);
 }

@@ -121,9 +121,9 @@ void ht_draft_place_states(struct ht_draft *g, int32_t unit, enum ht_tier tier);
 /* Returns the label of a unit and of the replica's micro-batch mb, which it counts over all replicas; mb -1: of none. */
 struct ht_label ht_draft_label(const struct ht_draft *g, int32_t unit, int32_t mb);
 
-/* Cuts A(u,j) of a block into n rows, row i of what the sub-ops parts[i] keep: one can stay, another be copied, a third
-   recomputed. The parts are disjoint and have all sub-ops; no op is about A(u,j) yet. */
-void ht_draft_cut(struct ht_draft *g, int32_t unit, int32_t mb, const unsigned *parts, int32_t n);
+/* Cuts A(u,j) of a block into n rows, row i of what sub_ops[i] keep: one can stay, another be copied, a third recomputed.
+   The masks are disjoint and have all sub-ops; no op is about A(u,j) yet. */
+void ht_draft_cut(struct ht_draft *g, int32_t unit, int32_t mb, const unsigned *sub_ops, int32_t n);
 
 enum ht_unit_kind ht_draft_kind(const struct ht_draft *g, int32_t unit);
 static inline int32_t ht_draft_at(const struct ht_draft *g, int32_t unit, int32_t mb) { return unit * g->n_mb + mb; }

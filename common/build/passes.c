@@ -21,14 +21,17 @@ void ht_draft_chain(struct ht_draft *g)
         ht_op_after_prev(s, g->blocking_prev);
 }
 
-/* Appends an op on a micro-batch of n units of one kind, or of some sub-ops of a block, which its title names. */
+/* Appends an op on a micro-batch of n units of one kind, or of some sub-ops of a block, which its title names. Their
+   work is without fc2: it keeps nothing, and the output is not made. */
 static int32_t pass(struct ht_draft *g, enum ht_op_kind kind, char letter, int32_t unit, int32_t n, int32_t mb,
                     unsigned sub_ops)
 {
     struct ht_work w = ht_scenario_work(g->scenario, kind, HT_LANE_COMPUTE, unit);
     struct ht_label about = ht_draft_label(g, unit, mb);
     w.n_units = about.n_units = n;
-    w.sub_ops = about.sub_ops = sub_ops;
+    about.sub_ops = sub_ops;
+    if (sub_ops != HT_ALL_SUB_OPS) w.sub_ops = sub_ops & ~(1u << HT_SUB_FC2);
+    w.free = !w.sub_ops;
     w.tp = g->layout->tp;
     int32_t op = ht_add_op(g->schedule, kind, g->lanes->compute, about, add_work(g, w));
     if (g->n_mb > 1 && sub_ops == HT_ALL_SUB_OPS)
@@ -49,7 +52,7 @@ static void on_device(struct ht_draft *g, int32_t t, unsigned flags)
 }
 
 /* Touches the rows of A(u,j) that hold what some of these sub-ops keep. */
-static void on_parts(struct ht_draft *g, int32_t unit, int32_t mb, unsigned sub_ops, unsigned flags)
+static void on_activations(struct ht_draft *g, int32_t unit, int32_t mb, unsigned sub_ops, unsigned flags)
 {
     const int32_t *rows = g->a[ht_draft_at(g, unit, mb)];
     while (sub_ops && rows[0] >= 0) {
@@ -123,8 +126,8 @@ int32_t ht_draft_forward(struct ht_draft *g, int32_t unit, int32_t mb, unsigned 
     read_param(g, unit, mb, use);
     if (head_uses_table(g, unit)) read_param(g, g->table, mb, BETWEEN);
     on_device(g, g->x[ht_draft_at(g, unit, mb)], HT_NEED);
-    on_parts(g, unit, mb, keep, HT_PRODUCE);
-    on_parts(g, unit, mb, HT_ALL_SUB_OPS & ~keep, HT_PRODUCE | HT_RELEASE);
+    on_activations(g, unit, mb, keep, HT_PRODUCE);
+    on_activations(g, unit, mb, HT_ALL_SUB_OPS & ~keep, HT_PRODUCE | HT_RELEASE);
     if (unit == g->n_units - 1)
         on_device(g, g->logits[mb], HT_PRODUCE);
     else
@@ -135,8 +138,7 @@ int32_t ht_draft_forward(struct ht_draft *g, int32_t unit, int32_t mb, unsigned 
 
 int32_t ht_draft_recompute(struct ht_draft *g, int32_t unit, int32_t n, int32_t mb, unsigned sub_ops)
 {
-    struct ht_sub_op_reads reads =
-        ht_sub_ops_read(sub_ops & ~(1u << HT_SUB_FC2)); /* the last one's output is not made */
+    struct ht_sub_op_reads reads = ht_sub_ops_read(sub_ops & ~(1u << HT_SUB_FC2));
     assert(n == 1 || sub_ops == HT_ALL_SUB_OPS);
     for (int32_t u = unit; u < unit + n; u++) gather(g, u, mb);
     if (mb >= g->own_mb) return leave_out(g, unit, mb, BETWEEN);
@@ -145,8 +147,8 @@ int32_t ht_draft_recompute(struct ht_draft *g, int32_t unit, int32_t n, int32_t 
         read_param(g, u, mb, BETWEEN);
         if (head_uses_table(g, u)) read_param(g, g->table, mb, BETWEEN);
         if (reads.input) on_device(g, g->x[ht_draft_at(g, u, mb)], u == unit ? HT_NEED : HT_PRODUCE);
-        on_parts(g, u, mb, reads.sub_ops, HT_NEED);
-        on_parts(g, u, mb, sub_ops, HT_PRODUCE);
+        on_activations(g, u, mb, reads.sub_ops, HT_NEED);
+        on_activations(g, u, mb, sub_ops, HT_PRODUCE);
         if (u == g->n_units - 1) on_device(g, g->logits[mb], HT_PRODUCE);
     }
     if (sub_ops >> HT_SUB_ATTENTION & 1) scratch(g, unit, mb, false);
@@ -178,7 +180,7 @@ static int32_t backward(struct ht_draft *g, int32_t unit, int32_t mb)
         on_device(g, g->dx[ht_draft_at(g, unit + 1, mb)], HT_NEED | HT_RELEASE);
     }
     on_device(g, g->x[at], HT_NEED | HT_RELEASE);
-    on_parts(g, unit, mb, HT_ALL_SUB_OPS, HT_NEED | HT_RELEASE);
+    on_activations(g, unit, mb, HT_ALL_SUB_OPS, HT_NEED | HT_RELEASE);
     on_device(g, g->dx[at], HT_PRODUCE);
     /* The head has written its share of a tied table's gradient. */
     bool anew = ht_draft_begins_anew(g, unit), begun = unit == 0 && g->scenario->model.tied && !anew;
