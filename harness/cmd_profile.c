@@ -263,7 +263,9 @@ static enum ht_status save(const struct outcome *x, const char *path, struct ht_
     snprintf(text, sizeof(text), "%.40s measured", x->scenario->model.name);
     ht_shown(text, name, sizeof(name));
     json_decref(origin);
+    const struct ht_options *o = x->options;
     struct ht_profile *profile = ht_profile_create(name, source);
+    ht_profile_label(profile, o->for_device ? o->for_device : "", o->for_host ? o->for_host : "");
     for (size_t i = 0; i < x->samples.n; i++)
         ht_profile_add(profile, x->samples.rows[i].key, ht_sample_quantile(&x->samples.rows[i], 0.5));
     struct ht_output file;

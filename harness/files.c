@@ -12,11 +12,12 @@
 
 enum use {
     READS,
-    READS_PATH,   /* when the value is a path; else it is a built-in name */
-    READS_MODEL,  /* whole, before anything is written */
-    WRITES,       /* by ht_output_open */
-    WRITES_LATER, /* by code that checks by itself whether it can */
-    WRITES_MODEL, /* the same; a model may be trained in place */
+    READS_PROFILES, /* HT_MAX_PROFILES values */
+    READS_PATH,     /* when the value is a path; else it is a built-in name */
+    READS_MODEL,    /* whole, before anything is written */
+    WRITES,         /* by ht_output_open */
+    WRITES_LATER,   /* by code that checks by itself whether it can */
+    WRITES_MODEL,   /* the same; a model may be trained in place */
 };
 
 #define ANY_COMMAND (~0u)
@@ -31,7 +32,7 @@ static const struct row {
 } rows[] = {
     {"--model", AT(request.model), ANY_COMMAND, READS_PATH, NULL},
     {"--cluster", AT(request.cluster), ANY_COMMAND, READS_PATH, NULL},
-    {"--profile", AT(profile), ANY_COMMAND, READS, NULL},
+    {"--profile", AT(profiles), ANY_COMMAND, READS_PROFILES, NULL},
     {"--load", AT(load), ANY_COMMAND, READS, NULL},
     {"--replay", AT(replay), ANY_COMMAND, READS, NULL},
     {"--ledger", AT(ledger), ANY_COMMAND, READS, NULL},
@@ -145,15 +146,17 @@ static enum ht_status check_outputs(const struct file *files, size_t n, const st
 
 enum ht_status ht_files_check(const struct ht_command *command, const struct ht_options *options, struct ht_error *err)
 {
-    struct file *files = HT_NEW_ARRAY(struct file, HT_COUNT(rows));
+    struct file *files = HT_NEW_ARRAY(struct file, HT_COUNT(rows) + HT_MAX_PROFILES);
     enum ht_status status = HT_OK;
     size_t n = 0;
     for (size_t i = 0; i < HT_COUNT(rows) && status == HT_OK; i++) {
         const struct row *row = &rows[i];
-        const char *value = *(const char *const *)(const void *)((const char *)options + row->offset);
-        if (!value || !(row->groups & command->groups)) continue;
-        if (row->use == WRITES) status = ht_output_check(value, err);
-        n += find(row, value, &files[n]);
+        const char *const *values = (const void *)((const char *)options + row->offset);
+        for (int k = 0; k < (row->use == READS_PROFILES ? HT_MAX_PROFILES : 1); k++) {
+            if (!values[k] || !(row->groups & command->groups)) continue;
+            if (row->use == WRITES) status = ht_output_check(values[k], err);
+            n += find(row, values[k], &files[n]);
+        }
     }
     if (status == HT_OK) status = check_outputs(files, n, options, err);
     free(files);

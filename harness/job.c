@@ -41,9 +41,18 @@ static enum ht_status infeasible(struct ht_job *job, const char *status, const s
 
 static enum ht_status make_profile(const struct ht_options *o, struct ht_error *err, struct ht_job *job)
 {
-    if (o->profile) return ht_profile_load(o->profile, err, &job->profile);
-    if (ht_job_cluster(job)) job->profile = ht_profile_modelled(ht_job_cluster(job));
-    return HT_OK;
+    enum ht_status status = HT_OK;
+    for (int64_t i = 0; i < o->n_profiles && status == HT_OK; i++) {
+        struct ht_profile *more = NULL;
+        status = ht_profile_load(o->profiles[i], err, &more);
+        if (status == HT_OK && job->profile)
+            ht_profile_join(job->profile, more);
+        else if (status == HT_OK)
+            job->profile = more;
+    }
+    if (status == HT_OK && job->profile) return ht_profile_bind(job->profile, ht_job_cluster(job), err);
+    if (status == HT_OK && ht_job_cluster(job)) job->profile = ht_profile_modelled(ht_job_cluster(job));
+    return status;
 }
 
 static enum ht_status make_plan(const struct ht_options *o, const char *system, const char *model, struct ht_error *err,

@@ -56,8 +56,9 @@ static const struct row rows[] = {
      AT(request.device_cores), 1, 4096},
     {"set", "NAME=VALUE", "force a plan variable by the paper's name, c=3 or a vector m=4,2,1 (list systems); may be repeated", HT_OPT_SCENARIO, VALUE_LIST,
      AT(set), 0, HT_MAX_SET},
-    {"profile", "FILE", "costs from a profile file [modelled from the hardware catalogue]", HT_OPT_SCENARIO, VALUE_TEXT,
-     AT(profile), 0, 0},
+    {"profile", "FILE",
+     "costs from a profile file; may be repeated, for other kinds of devices [modelled from the hardware catalogue]",
+     HT_OPT_SCENARIO, VALUE_LIST, AT(profiles), 0, HT_MAX_PROFILES},
     {"load", "FILE", "a graph file instead of SYSTEM and scenario", HT_OPT_LOAD, VALUE_TEXT, AT(load), 0, 0},
     {"dump", "FILE", "write the op graph", HT_OPT_DUMP, VALUE_TEXT, AT(dump), 0, 0},
     {"iterations", "N", "iterations to simulate [8]", HT_OPT_SIM, VALUE_COUNT, AT(iterations), 1, 1000000},
@@ -74,6 +75,10 @@ static const struct row rows[] = {
     {"models", "A,B,...", "models to compare them on", HT_OPT_COMPARE, VALUE_TEXT, AT(models), 0, 0},
     {"out", "DIR", "write compare.json and compare.csv there", HT_OPT_COMPARE, VALUE_TEXT, AT(out), 0, 0},
     {"out", "FILE", "write the profile file", HT_OPT_PROFILE, VALUE_TEXT, AT(out), 0, 0},
+    {"for-device", "NAME", "write that these are costs of ranks with this device, as cluster files call it [of any]",
+     HT_OPT_PROFILE, VALUE_TEXT, AT(for_device), 0, 0},
+    {"for-host", "NAME", "write that these are costs of nodes with this CPU, as cluster files call it [of any]",
+     HT_OPT_PROFILE, VALUE_TEXT, AT(for_host), 0, 0},
     {"repeat", "N", "measured iterations of every system [9]", HT_OPT_PROFILE, VALUE_COUNT, AT(repeat), 1, 1000000},
     {"data", "FILE", "what to train on: a text, whose bytes are the tokens, or token ids", HT_OPT_TRAIN, VALUE_TEXT,
      AT(data), 0, 0},
@@ -147,6 +152,7 @@ static enum ht_status read_real(const struct row *row, const char *flag, const c
 }
 
 _Static_assert(AT(n_set) == AT(set) + sizeof(((struct ht_options *)0)->set), "VALUE_LIST");
+_Static_assert(AT(n_profiles) == AT(profiles) + sizeof(((struct ht_options *)0)->profiles), "VALUE_LIST");
 _Static_assert(AT(n_faults) == AT(faults) + sizeof(((struct ht_options *)0)->faults), "VALUE_LIST");
 
 static enum ht_status add_to_list(const struct row *row, const char *flag, const char *arg, struct ht_error *err,

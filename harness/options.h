@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { HT_MAX_WORDS = 2, HT_MAX_SET = 16, HT_MAX_FAULTS = 256 };
+enum { HT_MAX_WORDS = 2, HT_MAX_SET = 16, HT_MAX_PROFILES = 16, HT_MAX_FAULTS = 256 };
 
 struct ht_cuda_api; /* common/backend/cuda_api.h */
 
@@ -26,7 +26,8 @@ struct ht_options {
     struct ht_scenario_request request;
     const char *set[HT_MAX_SET]; /* "c=3" */
     int64_t n_set;
-    const char *profile;
+    const char *profiles[HT_MAX_PROFILES]; /* joined */
+    int64_t n_profiles;
     const char *load; /* graph file that stands for system and scenario */
     const char *dump;
 
@@ -43,6 +44,7 @@ struct ht_options {
 
     /* profile */
     int64_t repeat;
+    const char *for_device, *for_host; /* whose costs the file says it has */
 
     /* training */
     const char *data, *data_format, *losses, *backend;

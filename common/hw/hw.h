@@ -156,7 +156,8 @@ int64_t ht_machine_process_cores(const struct ht_machine *machine);
 /* The index-th catalogue name into buf; false past the end. The last cluster is "local". */
 bool ht_hw_cluster_name(int64_t index, char buf[HT_NAME_BYTES]);
 bool ht_hw_gpu_name(int64_t index, char buf[HT_NAME_BYTES]);
-/* One GPU by catalogue name. */
+/* One GPU, one CPU by catalogue name. */
 enum ht_status ht_gpu_load(const char *name, struct ht_error *err, struct ht_gpu *out);
+enum ht_status ht_cpu_load(const char *name, struct ht_error *err, struct ht_cpu *out);
 
 #endif

@@ -11,7 +11,6 @@ enum ht_status ht_part_link(const struct ht_node *node, struct ht_error *err, st
 enum ht_status ht_part_ssd(const struct ht_node *node, struct ht_error *err, struct ht_ssd *out);
 
 /* By catalogue name. */
-enum ht_status ht_cpu_load(const char *name, struct ht_error *err, struct ht_cpu *out);
 enum ht_status ht_link_load(const char *name, struct ht_error *err, struct ht_link *out);
 
 #endif

@@ -1,65 +1,43 @@
 /*
- * Profiles as lists of keys and times: loading, looking up, writing.
+ * Costs as lists of keys and times: adding, looking up, writing.
  */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/array.h"
 #include "common/profile/internal.h"
 
-struct ht_list_entry {
-    char name[HT_NAME_BYTES], source[HT_SOURCE_BYTES];
-    const struct ht_node *costs;
-};
-struct ht_cost_entry {
-    char work[HT_WORK_KEY_MAX];
-    int64_t ns;
-};
-
-#define AT(t, m) .offset = offsetof(struct t, m)
-static const struct ht_field ht_list_fields[] = {
-    {.key = "name", .type = HT_FIELD_STRING, AT(ht_list_entry, name), .size = HT_NAME_BYTES, .required = true},
-    {.key = "source", .type = HT_FIELD_STRING, AT(ht_list_entry, source), .size = HT_SOURCE_BYTES, .required = true},
-    {.key = "costs", .type = HT_FIELD_LIST_NODE, AT(ht_list_entry, costs), .required = true},
-    {0},
-};
-static const struct ht_field ht_cost_fields[] = {
-    {.key = "work", .type = HT_FIELD_STRING, AT(ht_cost_entry, work), .size = HT_WORK_KEY_MAX, .required = true},
-    {.key = "time",
-     .type = HT_FIELD_NS,
-     AT(ht_cost_entry, ns),
-     .min = 0,
-     .max = (double)HT_PROFILE_MAX_NS,
-     .required = true},
-    {0},
-};
+/* ---- one list ---- */
 
 /* Where the key is or would be. */
-static size_t ht_cost_place(const struct ht_profile *p, const char *key, bool *found)
+static size_t ht_cost_place(const struct ht_part *part, const char *key, bool *found)
 {
-    size_t lo = 0, hi = p->n_costs;
+    size_t lo = 0, hi = part->n_costs;
     while (lo < hi) {
         size_t mid = lo + (hi - lo) / 2;
-        if (strcmp(p->costs[mid].key, key) < 0)
+        if (strcmp(part->costs[mid].key, key) < 0)
             lo = mid + 1;
         else
             hi = mid;
     }
-    *found = lo < p->n_costs && strcmp(p->costs[lo].key, key) == 0;
+    *found = lo < part->n_costs && strcmp(part->costs[lo].key, key) == 0;
     return lo;
 }
 
 void ht_profile_add(struct ht_profile *p, const char *key, int64_t ns)
 {
+    struct ht_part *part = &p->parts[0];
     bool found;
-    size_t at = ht_cost_place(p, key, &found);
+    assert(p->n_parts == 1);
+    size_t at = ht_cost_place(part, key, &found);
     if (!found) {
-        HT_RESERVE(p->costs, p->costs_cap, p->n_costs + 1);
-        memmove(p->costs + at + 1, p->costs + at, (p->n_costs - at) * sizeof(*p->costs));
-        p->n_costs++;
-        p->costs[at].key = ht_strdup(key);
+        HT_RESERVE(part->costs, part->costs_cap, part->n_costs + 1);
+        memmove(part->costs + at + 1, part->costs + at, (part->n_costs - at) * sizeof(*part->costs));
+        part->n_costs++;
+        part->costs[at].key = ht_strdup(key);
     }
-    p->costs[at].ns = ns;
+    part->costs[at].ns = ns;
 }
 
 static int ht_by_key(const void *a, const void *b)
@@ -67,74 +45,99 @@ static int ht_by_key(const void *a, const void *b)
     return strcmp(((const struct ht_cost *)a)->key, ((const struct ht_cost *)b)->key);
 }
 
-/* Two entries of one work: found after sorting, reported at the later place in the file. */
-static enum ht_status ht_check_twice(const struct ht_profile *p, const struct ht_node *list, struct ht_error *err)
+const char *ht_part_sort(struct ht_part *part)
 {
-    for (size_t i = 1; i < p->n_costs; i++) {
-        if (strcmp(p->costs[i - 1].key, p->costs[i].key) != 0) continue;
-        const struct ht_node *last = NULL;
-        HT_EACH_CHILD(list, c)
-        {
-            const struct ht_node *work = ht_node_find(c, "work");
-            if (strcmp(work->text, p->costs[i].key) == 0) last = work;
+    if (part->n_costs > 1) qsort(part->costs, part->n_costs, sizeof(*part->costs), ht_by_key);
+    for (size_t i = 1; i < part->n_costs; i++)
+        if (strcmp(part->costs[i - 1].key, part->costs[i].key) == 0) return part->costs[i].key;
+    return NULL;
+}
+
+/* ---- whose it is ---- */
+
+bool ht_key_is_of_host(const char *key)
+{
+    static const char *const lanes[] = {" where=host", " where=disk"};
+    for (size_t i = 0; i < HT_COUNT(lanes); i++) {
+        const char *at = strstr(key, lanes[i]);
+        if (at && strchr(" ", at[strlen(lanes[i])])) return true; /* a space or the end */
+    }
+    return false;
+}
+
+/* A part that names no device but a host knows nothing of devices, and one that names a device alone nothing of hosts.
+ */
+bool ht_part_answers(const struct ht_part *part, struct ht_rank_kind kind, bool of_host)
+{
+    bool device = part->device[0], host = part->host[0];
+    if (device && (!kind.device || strcmp(part->device, kind.device) != 0)) return false;
+    if (host && (!kind.host || strcmp(part->host, kind.host) != 0)) return false;
+    return of_host ? host || !device : device || !host;
+}
+
+const char *ht_kind_words(const char *device, const char *host, char buf[HT_KIND_TEXT])
+{
+    bool both = device && *device && host && *host;
+    buf[0] = '\0';
+    if (device && *device) snprintf(buf, HT_KIND_TEXT, "device '%s'", device);
+    if (host && *host) snprintf(buf + strlen(buf), HT_KIND_TEXT - strlen(buf), "%shost '%s'", both ? " in " : "", host);
+    return buf;
+}
+
+/* ---- looking up ---- */
+
+static const struct ht_cost *ht_find_cost(const struct ht_profile *p, struct ht_rank_kind kind, const char *key)
+{
+    bool of_host = ht_key_is_of_host(key), found;
+    for (int32_t i = 0; i < p->n_parts; i++) {
+        if (!ht_part_answers(&p->parts[i], kind, of_host)) continue;
+        size_t at = ht_cost_place(&p->parts[i], key, &found);
+        if (found) return &p->parts[i].costs[at];
+    }
+    return NULL;
+}
+
+/* Says what is missing and what there is instead: the key for other ranks, or the nearest one. */
+static enum ht_status ht_no_cost(const struct ht_profile *p, struct ht_rank_kind kind, const char *key,
+                                 struct ht_error *err)
+{
+    char words[HT_KIND_TEXT], whose[HT_KIND_TEXT + 8] = "", instead[HT_WORK_KEY_MAX + 2 * HT_KIND_TEXT] = "it is empty";
+    size_t best = SIZE_MAX;
+    bool of_host = ht_key_is_of_host(key), found;
+    for (int32_t i = 0; i < p->n_parts && best; i++) {
+        const struct ht_part *part = &p->parts[i];
+        bool answers = ht_part_answers(part, kind, of_host);
+        if (part->device[0] || part->host[0])
+            snprintf(whose, sizeof(whose), " for %s", ht_kind_words(kind.device, kind.host, words));
+        if (part->n_costs && best == SIZE_MAX) snprintf(instead, sizeof(instead), "none of its lists is for these");
+        ht_cost_place(part, key, &found);
+        if (found) {
+            best = 0;
+            ht_kind_words(part->device, part->host, words);
+            snprintf(instead, sizeof(instead), "'%s' has it, for %s", part->name, words);
         }
-        return ht_node_error(last, err, "'%s' is given twice; expected it once", p->costs[i].key);
+        for (size_t c = 0; c < part->n_costs && answers; c++) {
+            size_t d = ht_edit_distance(key, part->costs[c].key);
+            if (d >= best) continue;
+            best = d;
+            snprintf(instead, sizeof(instead), "the nearest it has is '%s'", part->costs[c].key);
+        }
     }
-    return HT_OK;
+    return ht_fail(err, HT_BAD_INPUT, "profile '%s' has no cost of '%s'%s; %s", p->name, key, whose, instead);
 }
 
-enum ht_status ht_profile_parse(const struct ht_doc *doc, struct ht_error *err, struct ht_profile **out)
-{
-    struct ht_list_entry list = {0};
-    struct ht_profile *p = NULL;
-    const struct ht_node *root = ht_doc_root(doc), *map;
-    enum ht_status st = ht_node_get(root, "profile", err, &map);
-    if (!st && root->n_children > 1) {
-        HT_EACH_CHILD(root, c)
-        if (!st && c != map) st = ht_node_key_error(c, err, "is unknown here; expected only 'profile'");
-    }
-    if (!st) st = ht_config_load(map, ht_list_fields, err, &list);
-    if (st) return st;
-    p = ht_profile_create(list.name, list.source);
-    HT_EACH_CHILD(list.costs, c)
-    {
-        struct ht_cost_entry e = {0};
-        st = ht_config_load(c, ht_cost_fields, err, &e);
-        if (st) goto out;
-        struct ht_cost cost = {.key = ht_strdup(e.work), .ns = e.ns};
-        HT_PUSH(p->costs, p->n_costs, p->costs_cap, cost);
-    }
-    if (p->n_costs > 1) qsort(p->costs, p->n_costs, sizeof(*p->costs), ht_by_key);
-    st = ht_check_twice(p, list.costs, err);
-out:
-    if (st) {
-        ht_profile_destroy(p);
-        return st;
-    }
-    *out = p;
-    return HT_OK;
-}
-
-enum ht_status ht_profile_load(const char *path, struct ht_error *err, struct ht_profile **out)
-{
-    struct ht_doc *doc = NULL;
-    enum ht_status st = ht_doc_open(path, err, &doc);
-    if (!st) st = ht_profile_parse(doc, err, out);
-    ht_doc_destroy(doc);
-    return st;
-}
-
-enum ht_status ht_listed_cost(const struct ht_profile *p, const struct ht_work *work, struct ht_error *err, int64_t *ns)
+enum ht_status ht_listed_cost(const struct ht_profile *p, struct ht_rank_kind kind, const struct ht_work *work,
+                              struct ht_error *err, int64_t *ns)
 {
     char key[HT_WORK_KEY_MAX];
-    bool found;
+    const struct ht_cost *cost;
     if (work->free) {
         *ns = 0;
         return HT_OK;
     }
-    size_t at = ht_cost_place(p, ht_work_key(work, key, sizeof(key)), &found);
-    if (found) {
-        *ns = p->costs[at].ns;
+    cost = ht_find_cost(p, kind, ht_work_key(work, key, sizeof(key)));
+    if (cost) {
+        *ns = cost->ns;
         return HT_OK;
     }
     if (work->kind == HT_OP_RESTORE && work->params) {
@@ -142,17 +145,12 @@ enum ht_status ht_listed_cost(const struct ht_profile *p, const struct ht_work *
            writes the same copy and moves four times as much. */
         struct ht_work step = *work;
         step.kind = HT_OP_OPTIMIZER_STEP;
-        return ht_listed_cost(p, &step, err, ns);
+        return ht_listed_cost(p, kind, &step, err, ns);
     }
-    if (!p->n_costs) return ht_fail(err, HT_BAD_INPUT, "profile '%s' has no cost of '%s'; it is empty", p->name, key);
-    size_t nearest = 0, best = SIZE_MAX;
-    for (size_t i = 0; i < p->n_costs; i++) {
-        size_t d = ht_edit_distance(key, p->costs[i].key);
-        if (d < best) best = d, nearest = i;
-    }
-    return ht_fail(err, HT_BAD_INPUT, "profile '%s' has no cost of '%s'; the nearest it has is '%s'", p->name, key,
-                   p->costs[nearest].key);
+    return ht_no_cost(p, kind, key, err);
 }
+
+/* ---- writing ---- */
 
 /* A double-quoted YAML scalar. */
 static void ht_write_quoted(FILE *f, const char *s)
@@ -168,17 +166,26 @@ static void ht_write_quoted(FILE *f, const char *s)
     fputc('"', f);
 }
 
+static void ht_write_entry(FILE *f, const char *key, const char *value)
+{
+    fprintf(f, "\n  %s: ", key);
+    ht_write_quoted(f, value);
+}
+
 enum ht_status ht_profile_save(const struct ht_profile *p, FILE *f, struct ht_error *err)
 {
-    fprintf(f, "profile:\n  name: ");
-    ht_write_quoted(f, p->name);
-    fprintf(f, "\n  source: ");
-    ht_write_quoted(f, p->source);
-    fprintf(f, "\n  costs:%s\n", p->n_costs ? "" : " []");
-    for (size_t i = 0; i < p->n_costs; i++) {
+    const struct ht_part *part = &p->parts[0];
+    assert(p->n_parts == 1);
+    fprintf(f, "profile:");
+    ht_write_entry(f, "name", part->name);
+    ht_write_entry(f, "source", part->source);
+    if (part->device[0]) ht_write_entry(f, "device", part->device);
+    if (part->host[0]) ht_write_entry(f, "host", part->host);
+    fprintf(f, "\n  costs:%s\n", part->n_costs ? "" : " []");
+    for (size_t i = 0; i < part->n_costs; i++) {
         fprintf(f, "    - {work: ");
-        ht_write_quoted(f, p->costs[i].key);
-        fprintf(f, ", time: %lld ns}\n", (long long)p->costs[i].ns);
+        ht_write_quoted(f, part->costs[i].key);
+        fprintf(f, ", time: %lld ns}\n", (long long)part->costs[i].ns);
     }
     if (fflush(f) != 0 || ferror(f)) return ht_fail(err, HT_FAILED, "the profile '%s' cannot be written", p->name);
     return HT_OK;

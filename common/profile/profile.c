@@ -13,24 +13,66 @@
 struct ht_profile *ht_profile_create(const char *name, const char *source)
 {
     struct ht_profile *p = HT_NEW(struct ht_profile);
-    snprintf(p->name, sizeof(p->name), "%s", name);
-    snprintf(p->source, sizeof(p->source), "%s", source);
+    struct ht_part part = {0};
+    snprintf(part.name, sizeof(part.name), "%s", name);
+    snprintf(part.source, sizeof(part.source), "%s", source);
+    HT_PUSH(p->parts, p->n_parts, p->parts_cap, part);
+    ht_profile_rename(p);
     return p;
+}
+
+void ht_profile_label(struct ht_profile *p, const char *device, const char *host)
+{
+    struct ht_part *part = &p->parts[0];
+    snprintf(part->device, sizeof(part->device), "%s", device);
+    snprintf(part->host, sizeof(part->host), "%s", host);
 }
 
 struct ht_profile *ht_profile_modelled(const struct ht_cluster *cluster)
 {
-    struct ht_profile *p = ht_profile_create(cluster->name, cluster->source);
+    struct ht_profile *p = HT_NEW(struct ht_profile);
+    p->name = ht_strdup(cluster->name);
+    p->source = ht_strdup(cluster->source);
     p->cluster = cluster;
+    p->modelled = true;
     return p;
+}
+
+void ht_part_free(struct ht_part *part)
+{
+    for (size_t i = 0; i < part->n_costs; i++) free(part->costs[i].key);
+    free(part->costs);
+    free(part->device_at);
+    free(part->host_at);
 }
 
 void ht_profile_destroy(struct ht_profile *p)
 {
     if (!p) return;
-    for (size_t i = 0; i < p->n_costs; i++) free(p->costs[i].key);
-    free(p->costs);
+    for (int32_t i = 0; i < p->n_parts; i++) ht_part_free(&p->parts[i]);
+    free(p->parts);
+    free(p->name);
+    free(p->source);
     free(p);
+}
+
+void ht_append(char **text, const char *separator, const char *more)
+{
+    size_t n = *text ? strlen(*text) + strlen(separator) : 0, all = n + strlen(more) + 1;
+    *text = ht_realloc(*text, all);
+    if (n) memcpy(*text + n - strlen(separator), separator, strlen(separator));
+    memcpy(*text + n, more, strlen(more) + 1);
+}
+
+void ht_profile_rename(struct ht_profile *p)
+{
+    free(p->name);
+    free(p->source);
+    p->name = p->source = NULL;
+    for (int32_t i = 0; i < p->n_parts; i++) {
+        ht_append(&p->name, " + ", p->parts[i].name);
+        ht_append(&p->source, "; ", p->parts[i].source);
+    }
 }
 
 const char *ht_profile_name(const struct ht_profile *p)
@@ -43,22 +85,51 @@ const char *ht_profile_source(const struct ht_profile *p)
     return p->source;
 }
 
+/* ---- one work ---- */
+
+static bool ht_on_cluster(const struct ht_profile *p, int64_t rank)
+{
+    return p->cluster && rank >= 0 && rank < p->cluster->n_gpus;
+}
+
+/* The formulas need a rank of the cluster. */
 static enum ht_status ht_check_rank(const struct ht_profile *p, int64_t rank, struct ht_error *err)
 {
-    if (!p->cluster || (rank >= 0 && rank < p->cluster->n_gpus)) return HT_OK;
-    return ht_fail(err, HT_BAD_INPUT, "rank %lld is not on cluster '%s'; expected 0 to %lld", (long long)rank, p->name,
-                   (long long)p->cluster->n_gpus - 1);
+    if (!p->modelled || ht_on_cluster(p, rank)) return HT_OK;
+    return ht_fail(err, HT_BAD_INPUT, "rank %lld is not on cluster '%s'; expected 0 to %lld", (long long)rank,
+                   p->cluster->name, (long long)p->cluster->n_gpus - 1);
+}
+
+static struct ht_rank_kind ht_kind_of(const struct ht_profile *p, int64_t rank)
+{
+    if (!ht_on_cluster(p, rank)) return (struct ht_rank_kind){0};
+    return (struct ht_rank_kind){ht_cluster_gpu_of(p->cluster, rank)->name,
+                                 ht_cluster_node_of(p->cluster, rank, NULL)->cpu.name};
+}
+
+/* Is the cost one that the formulas say? */
+static bool ht_is_modelled(const struct ht_profile *p, int64_t rank, const struct ht_work *work)
+{
+    bool message = work->kind >= HT_OP_ALL_GATHER && work->kind <= HT_OP_RECEIVE && !work->custom[0];
+    return p->modelled || (p->messages_modelled && message && ht_on_cluster(p, rank));
+}
+
+/* The cost on a rank of the cluster, if there is one. crosses: the work's group leaves the node. */
+static enum ht_status ht_rank_cost(const struct ht_profile *p, int64_t rank, bool crosses, const struct ht_work *work,
+                                   struct ht_error *err, int64_t *ns)
+{
+    if (ht_is_modelled(p, rank, work)) return ht_modelled_cost(p->cluster, rank, crosses, work, err, ns);
+    return ht_listed_cost(p, ht_kind_of(p, rank), work, err, ns);
 }
 
 enum ht_status ht_profile_cost(const struct ht_profile *p, int64_t rank, const struct ht_work *work,
                                struct ht_error *err, int64_t *ns)
 {
-    if (!p->cluster) return ht_listed_cost(p, work, err, ns);
     enum ht_status st = ht_check_rank(p, rank, err);
     if (st) return st;
     int32_t members = work->tp > work->ranks ? work->tp : work->ranks;
-    bool crosses = members > ht_cluster_node_of(p->cluster, rank, NULL)->n_gpus;
-    return ht_modelled_cost(p->cluster, rank, crosses, work, err, ns);
+    bool crosses = ht_on_cluster(p, rank) && members > ht_cluster_node_of(p->cluster, rank, NULL)->n_gpus;
+    return ht_rank_cost(p, rank, crosses, work, err, ns);
 }
 
 /* ---- kinds of ranks ---- */
@@ -93,13 +164,20 @@ enum ht_status ht_profile_slowest_cost(const struct ht_profile *p, const struct 
 
 /* ---- a whole schedule ---- */
 
-/* kinds[rank] and one rank of each kind; returns how many. */
+/* Ranks beyond the cluster are of one kind. */
+static bool ht_alike(const struct ht_profile *p, int32_t a, int32_t b)
+{
+    bool known = ht_on_cluster(p, a);
+    return known == ht_on_cluster(p, b) && (!known || ht_same_kind(p->cluster, a, b));
+}
+
+/* Fills in kinds[rank] and one rank of each kind; returns how many there are. */
 static int32_t ht_rank_kinds(const struct ht_profile *p, int32_t n_ranks, int32_t *kinds, int32_t *examples)
 {
     int32_t n = 0;
     for (int32_t r = 0; r < n_ranks; r++) {
         int32_t k = 0;
-        while (k < n && p->cluster && !ht_same_kind(p->cluster, r, examples[k])) k++;
+        while (k < n && !ht_alike(p, r, examples[k])) k++;
         if (k == n) examples[n++] = r;
         kinds[r] = k;
     }
@@ -133,9 +211,7 @@ enum ht_status ht_profile_costs(const struct ht_profile *p, const struct ht_sche
         int32_t work = s->ops[op].work, kind = kinds[ht_op_rank(s, op)];
         bool crosses = p->cluster && ht_crosses(s, op);
         int64_t *cell = &table[(2 * (size_t)kind + crosses) * (size_t)s->n_works + (size_t)work];
-        if (*cell < 0)
-            st = p->cluster ? ht_modelled_cost(p->cluster, examples[kind], crosses, &s->works[work], err, cell)
-                            : ht_listed_cost(p, &s->works[work], err, cell);
+        if (*cell < 0) st = ht_rank_cost(p, examples[kind], crosses, &s->works[work], err, cell);
         cost_ns[op] = *cell;
     }
     free(table);

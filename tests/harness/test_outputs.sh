@@ -158,6 +158,7 @@ pair "--out: m.yaml is what --model reads" profile --model ./m.yaml --out m.yaml
 pair "--out: m.yaml is what --ledger reads" reproduce --ledger m.yaml --out m.yaml
 mkdir compared
 cp m.yaml compared/compare.csv
+pair "--trace: m.yaml is what --profile reads" sim in_memory --model gpt-tiny --cluster local --profile graph.yaml --profile m.yaml --trace m.yaml
 pair "--out: compared/compare.csv is what --profile reads" compare --models gpt-tiny --cluster local --profile compared/compare.csv --out compared
 ln -s compare.csv compared/compare.json
 pair "--out: compared/compare.csv is what --out writes, too" compare --models gpt-tiny --cluster local --out compared

@@ -50,6 +50,26 @@ done
 refused 2 ".* has no cost of 'forward embedding batch=2 .*nearest it has is 'forward embedding batch=1 " \
     sim in_memory --model gpt-mini --batch 2 --seq 16 --cluster local --profile p.yaml
 
+# A file says whose costs it has, by the names of the cluster file; several are joined, each work of a rank once.
+one=("${shape[@]}" --device-cores 1)
+here=("${one[@]}" --cluster local)
+run 0 profile "${one[@]}" --systems in_memory --repeat 1 --for-device cpu-1core --for-host local --out mine.yaml
+grep -q '^  device: "cpu-1core"' mine.yaml && grep -q '^  host: "local"' mine.yaml || fail "the profile does not say whose it is"
+sed 's/cpu-1core/rtx4090/; s/host: "local"/host: "epyc-7713"/; s/ measured"/ elsewhere"/' mine.yaml >elsewhere.yaml
+run 0 sim in_memory "${here[@]}" --profile elsewhere.yaml --profile mine.yaml --json
+[ "$(json out 'd["costs"]["name"]')" = "gpt-mini elsewhere + gpt-mini measured" ] || fail "two profiles: $(json out 'd["costs"]')"
+refused 2 "profile 'gpt-mini elsewhere' has no costs for device 'cpu-1core' in host 'local'; cluster 'local' has such" \
+    sim in_memory "${here[@]}" --profile elsewhere.yaml
+refused 2 "the cost of '.*' for device 'cpu-1core' in host 'local' is given twice, by 'gpt-mini measured' and by 'gpt-mini measured'" \
+    sim in_memory "${here[@]}" --profile mine.yaml --profile p.yaml
+sed 's/cpu-1core/cpu-core/' mine.yaml >typo.yaml
+refused 2 "typo.yaml:4:11: key 'device': cluster 'local' has no 'cpu-core': unknown gpu 'cpu-core'; expected " \
+    sim in_memory "${here[@]}" --profile typo.yaml
+run 0 sim in_memory "${here[@]}" --profile mine.yaml --dump graph.yaml
+run 0 sim --load graph.yaml --cluster local --device-cores 1 --profile mine.yaml
+refused 2 "'gpt-mini measured' has costs for device 'cpu-1core' in host 'local'; expected --cluster" \
+    sim --load graph.yaml --profile mine.yaml
+
 # Progress is for runs of over two seconds, results go to standard output. Under a sanitizer even this may take two.
 started=$(date +%s%N)
 run 0 profile "${shape[@]}" --repeat 1

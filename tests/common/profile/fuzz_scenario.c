@@ -24,6 +24,22 @@ static void check(enum ht_status st, const struct ht_error *err)
     }
 }
 
+/* Holds lists against a cluster and against none: an answer, or one line. */
+static void ask(struct ht_profile *p)
+{
+    struct ht_error err = {0};
+    struct ht_cluster *cluster = NULL;
+    struct ht_work w = {.kind = HT_OP_COPY, .where = HT_LANE_HOST, .tp = 1, .ranks = 1, .bytes = 64};
+    if (ht_cluster_local(2, 1, 1 << 20, &err, &cluster)) abort();
+    for (int bound = 0; bound < 2; bound++) {
+        int64_t ns = -1;
+        enum ht_status st = ht_profile_bind(p, bound ? cluster : NULL, &err);
+        if (!st) st = ht_profile_slowest_cost(p, &w, &err, &ns);
+        if (st ? st != HT_BAD_INPUT || strchr(err.text, '\n') : ns < 0 || ns > HT_PROFILE_MAX_NS) abort();
+    }
+    ht_cluster_destroy(cluster);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size == 0) return 0;
@@ -58,6 +74,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         break;
     case 2:
         st = ht_profile_parse(doc, &err, &profile);
+        if (!st) ask(profile);
         break;
     default:
         st = ht_hf_config_parse(doc, &err, &model);
