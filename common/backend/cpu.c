@@ -5,6 +5,7 @@
 #include "common/backend/cpu_steps.h"
 #include "common/base/array.h"
 #include "common/comm/comm.h"
+#include "common/schedule/places.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -125,12 +126,13 @@ static const struct {
     [HT_OP_RECEIVE] = {ht_cpu_pass, false, false},
 };
 
-static struct ht_cpu_call make_call(struct ht_cpu *cpu, int32_t iteration, int32_t op, const struct ht_buffer *buffers,
-                                    int32_t n, struct ht_error *err)
+static void make_call(struct ht_cpu *cpu, int32_t iteration, int32_t op, const struct ht_buffer *buffers, int32_t n,
+                      struct ht_error *err, struct ht_cpu_call *c)
 {
     const struct ht_schedule *s = cpu->s;
     bool on_device = s->lanes[s->ops[op].lane].kind == HT_LANE_COMPUTE;
-    return (struct ht_cpu_call){
+    int32_t tp = s->works[s->ops[op].work].tp;
+    *c = (struct ht_cpu_call){
         .options = &cpu->options,
         .s = s,
         .iteration = cpu->first_iteration + iteration,
@@ -151,6 +153,11 @@ static struct ht_cpu_call make_call(struct ht_cpu *cpu, int32_t iteration, int32
         .verdict = &cpu->verdict[op],
         .err = err,
     };
+    if (!calls[s->ops[op].kind].shaped || tp <= 1) return;
+    c->part = ht_model_part(&cpu->options.model, op - ht_step_begin(s, op), tp);
+    c->link = (struct ht_part_link){c, ht_cpu_sum_parts, ht_cpu_gather_parts};
+    c->args.model = &c->part;
+    c->args.link = &c->link;
 }
 
 static enum ht_status perform(struct ht_cpu_call *c)
@@ -170,7 +177,8 @@ static enum ht_status run_op(void *ctx, int32_t iteration, int32_t op, const str
                              struct ht_error *err)
 {
     struct ht_cpu *cpu = ctx;
-    struct ht_cpu_call c = make_call(cpu, iteration, op, buffers, n, err);
+    struct ht_cpu_call c;
+    make_call(cpu, iteration, op, buffers, n, err, &c);
     if (!calls[c.op->kind].pooled) return perform(&c);
     struct ht_cpu_cores *cores = c.tier == HT_DEVICE ? &cpu->device : &cpu->host;
     c.args.pool = ht_cpu_cores_take(cores);
@@ -183,7 +191,8 @@ static enum ht_status run_op(void *ctx, int32_t iteration, int32_t op, const str
 enum ht_status ht_cpu_run_on(struct ht_cpu *cpu, const struct ht_kernels *kernels, void *device, int32_t iteration,
                              int32_t op, const struct ht_buffer *buffers, int32_t n, struct ht_error *err)
 {
-    struct ht_cpu_call c = make_call(cpu, iteration, op, buffers, n, err);
+    struct ht_cpu_call c;
+    make_call(cpu, iteration, op, buffers, n, err, &c);
     c.kernels = kernels;
     c.device = device;
     return perform(&c);
@@ -192,7 +201,8 @@ enum ht_status ht_cpu_run_on(struct ht_cpu *cpu, const struct ht_kernels *kernel
 enum ht_status ht_cpu_conclude_on(struct ht_cpu *cpu, const struct ht_kernels *kernels, void *device, int32_t iteration,
                                   int32_t op, const struct ht_buffer *buffers, int32_t n, struct ht_error *err)
 {
-    struct ht_cpu_call c = make_call(cpu, iteration, op, buffers, n, err);
+    struct ht_cpu_call c;
+    make_call(cpu, iteration, op, buffers, n, err, &c);
     c.kernels = kernels;
     c.device = device;
     return conclude(&c);
@@ -233,6 +243,21 @@ static enum ht_status check_lane(struct ht_cpu_call *c)
                            ht_lane_kind_name(kind));
 }
 
+/* A pass over n parts is one of a group of n, and the model can be cut so. */
+static enum ht_status check_parts(const struct ht_cpu *cpu, int32_t op, struct ht_error *err)
+{
+    const struct ht_schedule *s = cpu->s;
+    int32_t first = ht_step_begin(s, op), members = ht_step_end(s, first) - first, tp = s->works[s->ops[op].work].tp;
+    char title[64], what[64];
+    if ((tp > 1 ? tp : 1) != members)
+        return ht_fail(err, HT_FAILED, "schedule '%s': op %d (%s) works on one of %d parts in a group of %d", s->name, op,
+                       ht_op_title(s, op, title, sizeof(title)), tp, members);
+    if (tp > 1 && ht_model_cannot_part(&cpu->options.model, tp, what, sizeof(what)))
+        return ht_fail(err, HT_FAILED, "schedule '%s': op %d (%s) works on one of %d parts of %s, which has %s", s->name, op,
+                       ht_op_title(s, op, title, sizeof(title)), tp, cpu->options.model.name, what);
+    return HT_OK;
+}
+
 static enum ht_status check_op(struct ht_cpu *cpu, int32_t op, struct ht_buffer *buffers, struct ht_error *err)
 {
     const struct ht_schedule *s = cpu->s;
@@ -242,24 +267,29 @@ static enum ht_status check_op(struct ht_cpu *cpu, int32_t op, struct ht_buffer 
         buffers[n++] = (struct ht_buffer){
             .tensor = f->tensor, .tier = f->tier, .flags = f->flags, .bytes = s->tensors[f->tensor].bytes};
     }
-    struct ht_cpu_call c = make_call(cpu, 0, op, buffers, n, err);
+    struct ht_cpu_call c;
+    enum ht_status status = calls[s->ops[op].kind].shaped ? check_parts(cpu, op, err) : HT_OK;
+    if (status) return status;
+    make_call(cpu, 0, op, buffers, n, err, &c);
     c.check_only = true;
     if (!calls[c.op->kind].fn)
         return ht_cpu_complain(&c, "this backend has no operation '%s'", ht_op_kind_name(c.op->kind));
-    enum ht_status status = check_lane(&c);
+    status = check_lane(&c);
     if (status == HT_OK && calls[c.op->kind].shaped) status = check_label(&c);
     return status ? status : calls[c.op->kind].fn(&c);
 }
 
 static struct ht_range elements_of(const struct ht_cpu *cpu, int32_t tensor)
 {
-    return ht_cpu_elements(&(struct ht_cpu_call){.s = cpu->s, .args = {.model = &cpu->options.model}}, tensor);
+    return ht_cpu_elements(&(struct ht_cpu_call){.s = cpu->s, .options = &cpu->options}, tensor);
 }
 
+/* Is the tensor a row of momentum that this rank steps? Others' rows, of the same elements perhaps, are not stepped here. */
 static bool is_momentum(const struct ht_cpu *cpu, int32_t tensor)
 {
     const struct ht_tensor *t = &cpu->s->tensors[tensor];
-    return t->class == HT_MOMENTUM && t->label.unit >= 0 && t->label.unit < ht_model_units(&cpu->options.model);
+    bool here = !cpu->options.comm || t->rank == cpu->options.comm->rank;
+    return here && t->class == HT_MOMENTUM && t->label.unit >= 0 && t->label.unit < ht_model_units(&cpu->options.model);
 }
 
 static enum ht_status begin_rows(struct ht_cpu *cpu, struct ht_error *err)
@@ -279,11 +309,11 @@ static enum ht_status begin_rows(struct ht_cpu *cpu, struct ht_error *err)
     return HT_OK;
 }
 
-/* Takes down how often this rank has stepped its rows. Others' rows, of the same elements perhaps, were not stepped here. */
+/* Takes down how often this rank has stepped its rows. */
 static void end_rows(struct ht_cpu *cpu)
 {
     for (int32_t i = 0; i < cpu->s->n_tensors; i++) {
-        if (!is_momentum(cpu, i) || (cpu->options.comm && cpu->s->tensors[i].rank != cpu->options.comm->rank)) continue;
+        if (!is_momentum(cpu, i)) continue;
         struct ht_range e = elements_of(cpu, i);
         ht_cpu_steps_put(cpu->steps, cpu->s->tensors[i].label.unit, e.begin, e.end, cpu->rows[i].steps);
     }
@@ -370,7 +400,8 @@ static enum ht_status init_params(const struct ht_cpu *cpu, const struct ht_tens
     if (t->label.unit < 0 || t->label.unit >= ht_model_units(m))
         return ht_fail(err, HT_FAILED, "tensor %d holds parameters of unit %d of a model with %lld", b.tensor,
                        t->label.unit, (long long)ht_model_units(m));
-    int64_t n = ht_unit_params(m, t->label.unit), begin = t->shard_begin;
+    struct ht_model part = ht_tensor_model(t, m);
+    int64_t n = ht_unit_params(&part, t->label.unit), begin = t->shard_begin;
     int64_t end = t->sharded ? t->shard_end : n;
     enum ht_dtype type = t->class == HT_PARAM ? cpu->options.numerics.param : HT_F32;
     int64_t bytes = (end - begin) * ht_dtype_bytes(type);
@@ -379,8 +410,10 @@ static enum ht_status init_params(const struct ht_cpu *cpu, const struct ht_tens
                        b.tensor, (long long)b.bytes, (long long)begin, (long long)end, t->label.unit, (long long)n);
     float values[4096];
     for (int64_t at = begin, next; at < end; at = next) {
-        next = end - at < (int64_t)HT_COUNT(values) ? end : at + (int64_t)HT_COUNT(values);
-        ht_unit_init_range(m, t->label.unit, cpu->options.seed, at, next, values);
+        struct ht_part_run r = ht_unit_part_run(&part, t->label.unit, at);
+        int64_t most = r.count < (int64_t)HT_COUNT(values) ? r.count : (int64_t)HT_COUNT(values);
+        next = end - at < most ? end : at + most;
+        ht_unit_init_range(m, t->label.unit, cpu->options.seed, r.whole, r.whole + next - at, values);
         ht_round_copy(NULL, values, ht_element(b.data, type, at - begin), type, next - at);
     }
     memset((char *)b.data + bytes, 0, (size_t)(b.bytes - bytes)); /* a shard may be padded */

@@ -125,7 +125,8 @@ struct ht_range ht_cpu_elements(const struct ht_cpu_call *c, int32_t tensor)
 {
     const struct ht_tensor *t = &c->s->tensors[tensor];
     if (t->sharded) return (struct ht_range){t->shard_begin, t->shard_end};
-    return (struct ht_range){0, ht_unit_params(c->args.model, t->label.unit)};
+    struct ht_model part = ht_tensor_model(t, &c->options->model);
+    return (struct ht_range){0, ht_unit_params(&part, t->label.unit)};
 }
 
 enum ht_dtype ht_cpu_dtype(const struct ht_cpu_call *c, enum ht_tensor_class class, int32_t micro_batch)

@@ -30,6 +30,8 @@ struct ht_cpu_call {
     const struct ht_kernels *kernels;
     void *device;             /* for them */
     struct ht_unit_args args; /* model, shape and the lane's pool */
+    struct ht_model part;     /* of a pass over tensor-parallel parts: this member's model, */
+    struct ht_part_link link; /* and its way to the others */
     bool check_only;
     bool has_sums; /* G(u) is a sum over micro-batches, made by ACCUMULATE */
     struct ht_cpu_row *rows; /* of each tensor; for momentum */
@@ -68,7 +70,7 @@ static inline double ht_cpu_loss_scale(const struct ht_cpu_call *c)
 bool ht_cpu_concerns(const struct ht_cpu_call *c, const struct ht_buffer *b, enum ht_tensor_class class,
                      unsigned flags);
 
-/* Elements [begin, end) of the unit's flat parameters that a tensor holds. */
+/* Elements [begin, end) that a tensor holds of the flat parameters of the unit, or of its part of it. */
 struct ht_range ht_cpu_elements(const struct ht_cpu_call *c, int32_t tensor);
 /* Data of these elements of (class, unit), micro_batch as above, in whichever shard holds them. */
 void *ht_cpu_find_elements(struct ht_cpu_call *c, enum ht_tensor_class class, int32_t unit, int32_t micro_batch,
@@ -105,6 +107,9 @@ enum ht_status ht_cpu_all_gather(struct ht_cpu_call *c);
 enum ht_status ht_cpu_reduce_scatter(struct ht_cpu_call *c);
 enum ht_status ht_cpu_all_reduce(struct ht_cpu_call *c);
 enum ht_status ht_cpu_pass(struct ht_cpu_call *c); /* SEND and RECEIVE */
+/* struct ht_part_link of a pass; ctx: its call, whose status an error goes to. */
+void ht_cpu_sum_parts(void *ctx, void *data, enum ht_dtype type, int64_t n);
+void ht_cpu_gather_parts(void *ctx, const float *mine, float *all, int64_t n);
 
 /* ---- cpu_optimizer.c ---- */
 enum ht_status ht_cpu_step(struct ht_cpu_call *c);

@@ -1,5 +1,5 @@
 /*
- * ALL_GATHER, REDUCE_SCATTER, ALL_REDUCE, SEND and RECEIVE. Each member of a group runs its own op, in its own process;
+ * ALL_GATHER, REDUCE_SCATTER, ALL_REDUCE, SEND and RECEIVE, and what passes over parts exchange. Each member of a group runs its own op, in its own process;
  * what the others bring is read off their effects, which every rank has.
  */
 #include "common/backend/cpu_call.h"
@@ -73,18 +73,19 @@ static enum ht_status count_shards(struct ht_cpu_call *c, const struct group *g,
                                    unsigned flags, int64_t *counts)
 {
     const struct ht_schedule *s = c->s;
-    int64_t end = 0;
+    int64_t end = 0, params = -1;
     for (int32_t i = 0; i < g->n && !c->status; i++) {
         int64_t e = effect_of(s, g->first + i, class, true, flags);
         if (e < 0) return ht_cpu_complain(c, "rank %d has no shard of a %s", g->ranks[i], ht_tensor_class_name(class));
         const struct ht_tensor *t = &s->tensors[s->effects[e].tensor];
+        struct ht_model part = ht_tensor_model(t, &c->options->model);
+        if (c->op->label.unit >= 0) params = ht_unit_params(&part, c->op->label.unit);
         counts[i] = t->shard_end - t->shard_begin;
         if (t->shard_begin != end || counts[i] < 0)
             ht_cpu_complain(c, "the shard of rank %d begins at element %lld, expected %lld", g->ranks[i],
                             (long long)t->shard_begin, (long long)end);
         end = t->shard_end;
     }
-    int64_t params = c->op->label.unit < 0 ? -1 : ht_unit_params(c->args.model, c->op->label.unit);
     if (end != params && !c->status)
         ht_cpu_complain(c, "the shards have %lld elements of the unit's %lld", (long long)end, (long long)params);
     return c->status;
@@ -311,4 +312,31 @@ enum ht_status ht_cpu_pass(struct ht_cpu_call *c)
     }
     free_group(&g);
     return status;
+}
+
+/* ---- inside a pass ---------------------------------------------------------------------------------------------- */
+
+void ht_cpu_sum_parts(void *ctx, void *data, enum ht_dtype type, int64_t n)
+{
+    struct ht_cpu_call *c = ctx;
+    struct group g = {0};
+    if (c->status) return;
+    if (!find_group(c, &g))
+        c->status = ht_comm_all_reduce(c->options->comm, team_of(&g), c->op->match, data, n, type_of(type), c->err);
+    free_group(&g);
+}
+
+void ht_cpu_gather_parts(void *ctx, const float *mine, float *all, int64_t n)
+{
+    struct ht_cpu_call *c = ctx;
+    struct group g = {0};
+    if (c->status) return;
+    if (!find_group(c, &g)) {
+        int64_t *counts = HT_NEW_ARRAY(int64_t, g.n);
+        for (int32_t i = 0; i < g.n; i++) counts[i] = n;
+        c->status =
+            ht_comm_all_gather(c->options->comm, team_of(&g), c->op->match, mine, all, counts, HT_COMM_F32, c->err);
+        free(counts);
+    }
+    free_group(&g);
 }

@@ -167,6 +167,7 @@ static int by_place(const void *x, const void *y)
 {
     const struct ht_cpu_judged *a = x, *b = y;
     if (a->unit != b->unit) return a->unit < b->unit ? -1 : 1;
+    if (a->part != b->part) return a->part < b->part ? -1 : 1;
     if (a->begin != b->begin) return a->begin < b->begin ? -1 : 1;
     if (a->end != b->end) return a->end < b->end ? -1 : 1; /* an empty shard comes before the one that begins there */
     return (a->tensor > b->tensor) - (a->tensor < b->tensor);
@@ -195,36 +196,45 @@ static void find_judged(struct ht_cpu_control *c, const struct ht_schedule *s, c
             if (!judges(s, model, op, &s->effects[e]) || seen[s->effects[e].tensor]) continue;
             seen[s->effects[e].tensor] = true;
             bool shard = t->sharded;
+            struct ht_model part = ht_tensor_model(t, model);
             struct ht_cpu_judged row = {.tensor = s->effects[e].tensor,
                                         .unit = t->label.unit,
+                                        .part = t->part,
                                         .op = op,
                                         .rank = ht_op_rank(s, op),
                                         .begin = shard ? t->shard_begin : 0,
-                                        .end = shard ? t->shard_end : ht_unit_params(model, t->label.unit)};
+                                        .end = shard ? t->shard_end : ht_unit_params(&part, t->label.unit)};
             HT_PUSH(c->judged, c->n_judged, cap, row);
         }
     if (c->n_judged) qsort(c->judged, (size_t)c->n_judged, sizeof(*c->judged), by_place);
     for (int32_t i = 1; i < c->n_judged; i++) {
         const struct ht_cpu_judged *a = &c->judged[i - 1], *b = &c->judged[i];
-        c->judged[i].again = a->unit == b->unit && a->begin == b->begin && a->end == b->end && a->rank != b->rank;
+        bool same = a->unit == b->unit && a->part == b->part && a->begin == b->begin && a->end == b->end;
+        c->judged[i].again = same && a->rank != b->rank;
     }
     free(seen);
 }
 
-/* Each element of the model is judged once, or once by every rank that has it. */
+/* Each element of the model, or of its parts, is judged once, or once by every rank that has it. */
 static enum ht_status check_all_judged(const struct ht_cpu_control *c, const struct ht_schedule *s,
                                        const struct ht_model *model, struct ht_error *err)
 {
     int32_t i = 0;
     for (int32_t u = 0; u < ht_model_units(model); u++) {
-        int64_t at = 0;
-        for (; i < c->n_judged && c->judged[i].unit == u && (c->judged[i].again || c->judged[i].begin == at); i++)
-            at = c->judged[i].end;
-        if (at != ht_unit_params(model, u))
-            return ht_fail(err, HT_FAILED,
-                           "schedule '%s' on the cpu backend: the gradient of unit %d is not judged once and whole, "
-                           "from element %lld on",
-                           s->name, u, (long long)at);
+        int32_t parts = i < c->n_judged ? s->tensors[c->judged[i].tensor].parts : 1;
+        for (int32_t q = 0; q < parts; q++) {
+            struct ht_model part = ht_model_part(model, q, parts);
+            int64_t at = 0;
+            for (; i < c->n_judged && c->judged[i].unit == u && c->judged[i].part == q &&
+                   (c->judged[i].again || c->judged[i].begin == at);
+                 i++)
+                at = c->judged[i].end;
+            if (at != ht_unit_params(&part, u))
+                return ht_fail(err, HT_FAILED,
+                               "schedule '%s' on the cpu backend: the gradient of unit %d is not judged once and "
+                               "whole, from element %lld on",
+                               s->name, u, (long long)at);
+        }
     }
     return HT_OK;
 }

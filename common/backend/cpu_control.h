@@ -32,8 +32,8 @@ struct ht_cpu_slot {
 
 /* The row of gradients that a partial is of. */
 struct ht_cpu_judged {
-    int32_t tensor, unit, op, rank; /* the first op that judges it, and its rank */
-    int64_t begin, end; /* elements of the unit */
+    int32_t tensor, unit, part, op, rank; /* the first op that judges it, and its rank */
+    int64_t begin, end; /* elements of the part */
     bool again;         /* what another rank, that has the same gradient, judges too: the norm counts it once */
 };
 

@@ -187,6 +187,33 @@ enum ht_status ht_cpu_undo(struct ht_cpu_call *c)
 
 /* ---- validate ---- */
 
+/* Judges a row of gradients, of a part but the first only what the others do not have, so that the norm counts it once. */
+static void judge_row(struct ht_cpu_call *c, int32_t tensor, const struct ht_adamw_step *step, const void *grad,
+                      struct ht_range e)
+{
+    const struct ht_tensor *t = &c->s->tensors[tensor];
+    struct ht_grad_partial *sum = &c->control->partials[tensor], partial;
+    enum ht_dtype type = ht_cpu_dtype(c, HT_GRAD, -1);
+    struct ht_model part = ht_tensor_model(t, &c->options->model);
+    if (t->part == 0) {
+        c->kernels->judge(c->device, c->args.pool, step, grad, type, e.end - e.begin, sum);
+        return;
+    }
+    *sum = (struct ht_grad_partial){.fits = true};
+    for (int64_t at = e.begin, own = at; at <= e.end;) { /* own: begin of what this part alone has, so far */
+        struct ht_part_run r = {.shared = true, .count = 1};
+        if (at < e.end) r = ht_unit_part_run(&part, t->label.unit, at);
+        if (r.count > e.end - at && at < e.end) r.count = e.end - at;
+        if (r.shared && own < at) {
+            c->kernels->judge(c->device, c->args.pool, step, ht_element(grad, type, own - e.begin), type, at - own, &partial);
+            sum->fits &= partial.fits;
+            sum->squares += partial.squares;
+        }
+        at += r.count;
+        if (r.shared) own = at;
+    }
+}
+
 /* The partials of the rows of gradients that the op reads; how many there are. */
 static int32_t judge_rows(struct ht_cpu_call *c)
 {
@@ -202,8 +229,7 @@ static int32_t judge_rows(struct ht_cpu_call *c)
         n++;
         /* A verdict may hold gradients that others have judged, so that they last until then. */
         if (c->check_only || !ht_cpu_judges(c->control, c->id, b->tensor)) continue;
-        c->kernels->judge(c->device, c->args.pool, &step, grad, ht_cpu_dtype(c, HT_GRAD, -1), e.end - e.begin,
-                          &c->control->partials[b->tensor]);
+        judge_row(c, b->tensor, &step, grad, e);
     }
     return n;
 }

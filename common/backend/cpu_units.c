@@ -123,7 +123,7 @@ static enum ht_status forward_embedding(struct ht_cpu_call *c)
     if (c->status || c->check_only) return c->status;
     enum ht_status status = batch_of(c, &tokens, &targets);
     if (status == HT_OK) c->kernels->embedding_forward(c->device, &c->args, tokens, p, out);
-    return status;
+    return status ? status : c->status;
 }
 
 /* A forward pass, or a recomputation of some sub-ops, which makes the output only where somebody wants it: the input of
@@ -144,10 +144,10 @@ static enum ht_status forward_block(struct ht_cpu_call *c, int32_t unit)
     void *out = wanted ? x_out(c, unit + 1) : NULL;
     if (c->status || c->check_only) return c->status;
     c->kernels->block_forward(c->device, &c->args, sub_ops, p, x, &act, out, scratch);
-    return HT_OK;
+    return c->status;
 }
 
-/* Its loss is taken down once, by the forward op; a recomputation gives the same one. */
+/* Its loss is taken down once, by the forward op, of parts by the first; a recomputation gives the same one. */
 static enum ht_status forward_head(struct ht_cpu_call *c, int32_t unit)
 {
     const void *p = param(c, unit), *wte = token_table(c), *x = x_in(c, unit);
@@ -161,9 +161,10 @@ static enum ht_status forward_head(struct ht_cpu_call *c, int32_t unit)
     bool dropped = ht_cpu_look(c, HT_LOGITS, unit, c->op->label.micro_batch, HT_RELEASE);
     float scale = (float)((dropped ? 1 : ht_cpu_loss_scale(c)) / (double)c->options->tokens_per_iteration);
     int64_t at = (int64_t)c->iteration * c->s->n_micro_batches + c->op->label.micro_batch;
-    double *loss = c->options->losses && c->op->kind == HT_OP_FORWARD ? &c->options->losses[at] : NULL;
+    bool noted = c->options->losses && c->op->kind == HT_OP_FORWARD && c->args.model->part == 0;
+    double *loss = noted ? &c->options->losses[at] : NULL;
     c->kernels->head_forward(c->device, &c->args, p, wte, x, act, out, targets, scale, loss, scratch);
-    return HT_OK;
+    return c->status;
 }
 
 enum ht_status ht_cpu_forward(struct ht_cpu_call *c)
@@ -204,7 +205,7 @@ static enum ht_status backward_head(struct ht_cpu_call *c, int32_t unit)
     void *scratch = workspace(c, unit, true);
     if (c->status || c->check_only) return c->status;
     c->kernels->head_backward(c->device, &c->args, p, wte, x, act, dlogits, out, grad, dwte, scratch);
-    return HT_OK;
+    return c->status;
 }
 
 static enum ht_status backward_block(struct ht_cpu_call *c, int32_t unit)
@@ -216,7 +217,7 @@ static enum ht_status backward_block(struct ht_cpu_call *c, int32_t unit)
     void *scratch = workspace(c, unit, true);
     if (c->status || c->check_only) return c->status;
     c->kernels->block_backward(c->device, &c->args, p, x, &act, dout, out, grad, scratch);
-    return HT_OK;
+    return c->status;
 }
 
 static enum ht_status backward_embedding(struct ht_cpu_call *c)

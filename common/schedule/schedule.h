@@ -287,6 +287,12 @@ static inline int32_t ht_op_rank(const struct ht_schedule *s, int32_t op) { retu
 /* Bytes a tensor counts for in memory: rounded up to 512, as allocators do. */
 static inline int64_t ht_live_bytes(int64_t bytes) { return (bytes + 511) & ~(int64_t)511; }
 
+/* The model whose unit a tensor holds elements of: a whole one, or the tensor's part of it. */
+static inline struct ht_model ht_tensor_model(const struct ht_tensor *t, const struct ht_model *whole)
+{
+    return t->parts > 1 ? ht_model_part(whole, t->part, t->parts) : *whole;
+}
+
 const char *ht_tier_name(enum ht_tier t);                   /* "device" ... */
 const char *ht_tensor_class_name(enum ht_tensor_class c);   /* "param" ... */
 const char *ht_tensor_class_plural(enum ht_tensor_class c); /* for sentences: "parameters" ... */
