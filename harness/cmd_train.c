@@ -5,13 +5,11 @@
 #include "common/base/text.h"
 #include "common/base/units.h"
 #include "common/exec/sim.h"
-#include "common/mem/arena.h"
 #include "harness/engine.h"
 #include "harness/heading.h"
 #include "harness/output.h"
 #include "harness/provenance.h"
 #include "harness/ranks.h"
-#include "harness/ranks_state.h"
 #include "harness/result.h"
 #include "harness/table.h"
 #include "harness/train.h"
@@ -360,52 +358,15 @@ static void add_arenas(struct ht_result *r, const struct ht_training *t)
 
 /* ---- the command ----------------------------------------------------------------------------------------------- */
 
-/* The state's memory, which no budget has, beside what the arenas can take of this machine. */
-static enum ht_status check_state_io(const struct ht_options *o, const struct ht_job *job, bool on_gpu,
-                                     struct ht_error *err)
-{
-    int64_t bytes = ht_persist_bytes(o, job);
-    char what[160], text[HT_QUANTITY_TEXT];
-    if (bytes == 0) return HT_OK;
-    snprintf(what, sizeof(what),
-             "training '%s' with %s of state I/O (%d bytes a parameter for --init, --save, "
-             "--checkpoint)",
-             job->schedule->name, ht_format_quantity(HT_BYTES, (double)bytes, text), HT_STATE_BYTES);
-    return ht_arena_check_machine(ht_engine_machine_bytes(job, on_gpu) + (double)bytes, what, err);
-}
-
-static void print_state_io(const struct ht_options *o, const struct ht_job *job)
-{
-    int64_t bytes = ht_persist_bytes(o, job);
-    char text[HT_QUANTITY_TEXT];
-    if (bytes == 0) return;
-    printf(
-        "\nstate I/O: %s of host memory outside the budget, %d bytes for each parameter of each rank that holds it\n",
-        ht_format_quantity(HT_BYTES, (double)bytes, text), HT_STATE_BYTES);
-}
-
-static void add_state_io(const struct ht_options *o, const struct ht_job *job, json_t *root)
-{
-    int64_t bytes = ht_persist_bytes(o, job);
-    if (bytes)
-        json_object_set_new(
-            root, "state_io",
-            json_pack("{s:I,s:i}", "bytes", (json_int_t)bytes, "bytes_per_parameter", (int)HT_STATE_BYTES));
-}
-
 /* It does not fit: the whole ledger, and the verifier's line as the reason. */
 static enum ht_status refuse(const struct ht_options *o, const struct ht_job *job, struct ht_error *err)
 {
     struct ht_result result = {0};
     enum ht_status status = ht_result_create(job, NULL, NULL, 0, err, &result);
-    if (status == HT_OK && o->json) {
-        json_t *root = ht_result_json(&result);
-        add_state_io(o, job, root);
-        status = ht_json_print(root, err);
-    } else if (status == HT_OK) {
+    if (status == HT_OK && o->json)
+        status = ht_json_print(ht_result_json(&result), err);
+    else if (status == HT_OK)
         ht_result_print(&result, stdout);
-        print_state_io(o, job);
-    }
     ht_result_free(&result);
     return status == HT_OK ? ht_fail(err, job->answer, "%s", job->reason) : status;
 }
@@ -445,28 +406,24 @@ static enum ht_status report(const struct ht_options *o, const struct ht_job *jo
     }
     if (o->json) {
         json_t *root = training_json(o, &result, t, p);
-        add_state_io(o, job, root);
         if (!valid) json_object_set_new(root, "status", json_string("invalid"));
         if (!whole) json_object_set_new(root, "status", json_string("interrupted"));
         status = ht_json_print(root, err);
     } else {
         print_training(&result, t, p);
-        print_state_io(o, job);
     }
     ht_result_free(&result);
     return status == HT_OK && whole && !valid ? invalid(&t->emulated, err) : status;
 }
 
-/* Weights that cannot be written take neither the report nor the other files with them. */
+/* Weights that could not be written take neither the report nor the other files with them. */
 static enum ht_status finish(const struct ht_options *o, const struct ht_job *job, struct ht_training *t,
-                             struct prediction *p, struct ht_persist *persist, bool speaks, struct ht_error *err)
+                             struct prediction *p, const struct ht_persist *persist, struct ht_error *err)
 {
-    struct ht_error why = {0};
-    enum ht_status saved = speaks ? ht_persist_save(persist, &why) : HT_OK;
     enum ht_status status = report(o, job, t, p, persist, true, err);
-    if (saved == HT_OK) return status;
-    *err = why; /* of two losses the dearer one */
-    return saved;
+    if (persist->save_error.status == HT_OK) return status;
+    *err = persist->save_error; /* of two losses the dearer one */
+    return persist->save_error.status;
 }
 
 /* The checkpoint is at the last step already: what it says is written, without a step. */
@@ -484,7 +441,6 @@ static enum ht_status export_checkpoint(const struct ht_options *o, const struct
     if (status != HT_OK) goto out;
     if (o->json) {
         json_t *root = ht_result_json(&result);
-        add_state_io(o, job, root);
         json_object_set_new(root, "losses", json_array());
         json_object_set_new(root, "training",
                             json_pack("{s:o,s:I,s:i,s:i}", "data", ht_json_text(o->data), "steps_asked", (json_int_t)o->steps,
@@ -529,7 +485,6 @@ static enum ht_status train(const struct ht_options *given, struct ht_ranks *ran
     if (status == HT_OK) status = check_job(&job, on_gpu, emulated, err);
     if (status == HT_OK) status = open_data(&options, &job, err, &tokens);
     if (status == HT_OK && job.answer != HT_OK) status = refuse(&options, &job, err);
-    if (status == HT_OK) status = check_state_io(&options, &job, on_gpu, err);
     if (status == HT_OK) status = ht_check_events(&job, "--steps", options.steps, err);
     if (status == HT_OK) status = ht_ranks_wanted(ranks, &job, err, &launch);
     if (status == HT_OK && launch) status = ht_output_check_ranks(options.losses, err);
@@ -543,12 +498,12 @@ static enum ht_status train(const struct ht_options *given, struct ht_ranks *ran
     if (status == HT_OK && speaks) status = predict(&job, err, &prediction);
     if (status == HT_OK) status = ht_persist_open(&options, &job, &tokens, speaks, err, &persist);
     status = ht_ranks_agree(ranks, status, err);
-    if (status == HT_OK) status = ht_ranks_share_state(ranks, &persist, err);
+    if (status == HT_OK) status = ht_persist_share(&persist, ranks, err);
     if (status == HT_OK && persist.first_step == options.steps) {
         if (speaks) status = export_checkpoint(&options, &job, &persist, err);
     } else if (status == HT_OK) {
         status = ht_train(&options, &job, &tokens, &persist, ranks, err, &training);
-        if (status == HT_OK) status = finish(&options, &job, &training, &prediction, &persist, speaks, err);
+        if (status == HT_OK) status = finish(&options, &job, &training, &prediction, &persist, err);
         if (status == HT_INTERRUPTED) {
             int32_t done = training.first_step + training.steps;
             int64_t kept = persist.checkpoints ? ht_checkpoints_latest(persist.checkpoints) : -1;

@@ -1,15 +1,13 @@
 #include "harness/persist.h"
 
-#include "common/base/half.h"
+#include "common/base/array.h"
 #include "common/base/text.h"
 #include "common/ckpt/durable.h"
-#include "common/ckpt/hf.h"
 #include "common/ckpt/model_folder.h"
-#include "harness/ranks_state.h"
+#include "common/comm/tags.h"
 
 #include <assert.h>
 #include <errno.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -217,7 +215,7 @@ static enum ht_status open_checkpoints(struct ht_persist *p, struct ht_error *er
     status = ht_checkpoints_load(p->checkpoints, p->settings, HT_PERSIST_SETTINGS, err, p->state, &step);
     if (status != HT_OK) return status;
     p->first_step = (int32_t)step;
-    p->loaded = p->resumed = true;
+    p->resumed = true;
     say_changes(p);
     return take_losses(p, err);
 }
@@ -227,24 +225,17 @@ static bool keeps_state(const struct ht_options *o)
     return o->init || o->save || o->checkpoint;
 }
 
-int64_t ht_persist_bytes(const struct ht_options *o, const struct ht_job *job)
-{
-    return keeps_state(o) && job->schedule ? ht_ranks_state_bytes(job->schedule, &job->scenario.model) : 0;
-}
-
 enum ht_status ht_persist_open(const struct ht_options *options, const struct ht_job *job, const struct ht_tokens *tokens,
                                bool keeps_files, struct ht_error *err, struct ht_persist *out)
 {
     struct ht_persist p = {.options = options, .job = job};
     enum ht_status status = check_options(options, err);
-    if (keeps_state(options)) p.state = ht_state_create(&job->scenario.model, job->scenario.numerics.param);
+    if (keeps_state(options)) p.state = ht_state_create(&job->scenario.model);
     describe(options, job, tokens, p.settings);
     if (status == HT_OK && keeps_files) status = check_save(options, job, err, &p.save_dtype, &p.save_lock);
     if (status == HT_OK && keeps_files && options->checkpoint) status = open_checkpoints(&p, err);
-    if (status == HT_OK && keeps_files && options->init && !p.loaded) {
-        status = ht_hf_load(options->init, err, p.state);
-        p.loaded = true;
-    }
+    if (status == HT_OK && keeps_files && options->init && !p.resumed)
+        status = ht_hf_open(options->init, err, p.state, &p.weights);
     if (status == HT_OK)
         *out = p;
     else
@@ -255,9 +246,51 @@ enum ht_status ht_persist_open(const struct ht_options *options, const struct ht
 void ht_persist_close(struct ht_persist *p)
 {
     ht_checkpoints_close(p->checkpoints);
+    ht_hf_close(p->weights);
     if (p->save_lock) closedir(p->save_lock);
     ht_state_destroy(p->state);
     *p = (struct ht_persist){0};
+}
+
+/* What rank 0 knows and the others do not, but for the steps by unit, which follow. */
+struct facts {
+    int32_t first_step;
+    bool resumed, scaler_anew;
+    unsigned parts;
+    int64_t good;
+    double loss_scale;
+};
+
+enum ht_status ht_persist_share(struct ht_persist *p, const struct ht_ranks *ranks, struct ht_error *err)
+{
+    struct ht_comm *c = ranks->comm;
+    struct ht_state *state = p->state;
+    if (!c || !state) return HT_OK;
+    int32_t *all = HT_NEW_ARRAY(int32_t, c->size);
+    for (int32_t i = 0; i < c->size; i++) all[i] = i;
+    struct ht_team team = {.ranks = all, .n = c->size, .me = c->rank};
+    struct facts f = {p->first_step, p->resumed, p->scaler_anew, state->values.parts, state->good, state->loss_scale};
+    enum ht_status status = ht_comm_broadcast(c, team, HT_TAG_STATE, 0, &f, sizeof(f), err);
+    if (status == HT_OK)
+        status =
+            ht_comm_broadcast(c, team, HT_TAG_STATE, 0, state->steps, state->n_units * (int64_t)sizeof(int64_t), err);
+    free(all);
+    if (status != HT_OK) return status;
+    p->first_step = f.first_step;
+    p->resumed = f.resumed;
+    p->scaler_anew = f.scaler_anew;
+    state->values.parts = f.parts;
+    state->good = f.good;
+    state->loss_scale = f.loss_scale;
+    return HT_OK;
+}
+
+void ht_persist_begin(struct ht_persist *p, struct ht_source residents)
+{
+    if (!p->state) return;
+    p->state->values = residents;
+    ht_hf_close(p->weights);
+    p->weights = NULL;
 }
 
 int32_t ht_persist_next(const struct ht_persist *p, int32_t step, int32_t last)
@@ -270,7 +303,6 @@ int32_t ht_persist_next(const struct ht_persist *p, int32_t step, int32_t last)
 enum ht_status ht_persist_reached(struct ht_persist *p, int32_t step, struct ht_error *err)
 {
     struct timespec begin, end;
-    if (!p->checkpoints) return HT_OK;
     clock_gettime(CLOCK_MONOTONIC, &begin);
     enum ht_status status = ht_checkpoints_save(p->checkpoints, p->state, step, p->settings, HT_PERSIST_SETTINGS, err);
     clock_gettime(CLOCK_MONOTONIC, &end);
@@ -279,28 +311,19 @@ enum ht_status ht_persist_reached(struct ht_persist *p, int32_t step, struct ht_
     return status;
 }
 
-/* Weights that a 16-bit float has no number for become infinite: said, not refused, after hours of training. */
-static void warn_of_overflow(const struct ht_state *state, const char *path)
-{
-    char shown[512];
-    int64_t n = 0;
-    for (int64_t u = 0; u < state->n_units; u++)
-        for (int64_t i = 0; i < state->units[u].n; i++) {
-            float x = state->units[u].values[HT_STATE_PARAM][i];
-            n += isfinite(x) && isinf(ht_f16_to_f32(ht_f32_to_f16(x)));
-        }
-    if (n)
-        fprintf(stderr, "hetbench: warning: %s: %lld weights are beyond F16 and became infinite; --save-dtype bf16 "
-                "or f32 has room for them\n", ht_shown(path, shown, sizeof(shown)), (long long)n);
-}
-
 enum ht_status ht_persist_save(struct ht_persist *p, struct ht_error *err)
 {
     const struct ht_options *o = p->options;
+    int64_t n_overflows = 0;
+    char shown[512];
     if (!o->save) return HT_OK;
-    if (p->save_dtype == HT_F16) warn_of_overflow(p->state, o->save);
-    enum ht_status status =
-        ht_hf_save(o->save, p->state, p->save_dtype, o->save_shard_bytes ? o->save_shard_bytes : shard_bytes, err);
+    enum ht_status status = ht_hf_save(o->save, p->state, p->save_dtype,
+                                       o->save_shard_bytes ? o->save_shard_bytes : shard_bytes, &n_overflows, err);
+    if (n_overflows) /* said, not refused, after hours of training */
+        fprintf(stderr,
+                "hetbench: warning: %s: %lld weights are beyond F16 and became infinite; --save-dtype bf16 "
+                "or f32 has room for them\n",
+                ht_shown(o->save, shown, sizeof(shown)), (long long)n_overflows);
     if (status != HT_BAD_INPUT) return status;
     if (err) err->status = HT_FAILED; /* check_save has found nothing wrong with what the user named */
     return HT_FAILED;

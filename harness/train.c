@@ -8,7 +8,7 @@
 #include "harness/emulate.h"
 #include "harness/engine.h"
 #include "harness/faults.h"
-#include "harness/ranks_state.h"
+#include "harness/stream.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -24,10 +24,11 @@ struct session {
     const struct ht_ranks *ranks;
     struct ht_engine *engine;
     struct ht_persist *persist;
+    struct ht_stream *stream;
     double *token_losses;                    /* [steps * n_micro_batches]: sums over a micro-batch's tokens */
     int32_t n_summed;                        /* steps of which rank 0 has the losses of all ranks */
     const struct ht_cpu_iteration *verdicts; /* [steps], or NULL */
-    int32_t run_begin;                       /* steps done when the executor's present run began */
+    int32_t run_begin, run_end;              /* steps done when the executor's present run began, and when it ends */
     int64_t began_ns, shown_ns;
     bool terminal, shown;
 };
@@ -47,34 +48,6 @@ static double mean_loss(const struct ht_job *job, const double *token_losses, in
     double sum = 0;
     for (int64_t j = 0; j < n_mb; j++) sum += token_losses[step * n_mb + j];
     return sum / (double)(s->batch * s->seq);
-}
-
-/* Gives a resident its first values. */
-static enum ht_status fill(void *ctx, int32_t space, struct ht_buffer buffer, struct ht_error *err)
-{
-    const struct session *s = ctx;
-    const struct ht_tensor *t = &s->job->schedule->tensors[buffer.tensor];
-    (void)space;
-    if (!s->persist->loaded || !ht_state_holds(t)) return ht_engine_init(s->engine, t, buffer, err);
-    void *values = ht_alloc((size_t)buffer.bytes);
-    enum ht_status status = ht_state_give(s->persist->state, t, values, err);
-    if (status == HT_OK) status = ht_engine_write(s->engine, values, buffer, err);
-    free(values);
-    return status;
-}
-
-/* Takes what a run has left into the state. */
-static enum ht_status take(void *ctx, int32_t space, struct ht_buffer buffer, struct ht_error *err)
-{
-    const struct session *s = ctx;
-    const struct ht_schedule *schedule = s->job->schedule;
-    (void)space;
-    if (!ht_state_holds(&schedule->tensors[buffer.tensor])) return HT_OK;
-    void *values = ht_alloc((size_t)buffer.bytes);
-    enum ht_status status = ht_engine_read(s->engine, buffer, values, err);
-    if (status == HT_OK) status = ht_state_take(s->persist->state, schedule, buffer.tensor, buffer.tier, values, err);
-    free(values);
-    return status;
 }
 
 static int32_t count(const struct ht_cpu_iteration *verdicts, int32_t n, enum ht_cpu_verdict which)
@@ -252,30 +225,9 @@ static void give_counts(const struct session *s)
     const struct ht_persist *p = s->persist;
     if (!p->resumed) return;
     for (int64_t u = 0; u < p->state->n_units; u++)
-        ht_cpu_set_row_steps(s->engine->cpu, (int32_t)u, 0, p->state->units[u].n, p->state->units[u].steps);
+        ht_cpu_set_row_steps(s->engine->cpu, (int32_t)u, 0, ht_unit_params(&p->state->model, u), p->state->steps[u]);
     if (p->scaler_anew) return;
     ht_cpu_control_set(s->engine->cpu, (struct ht_scaler){.scale = p->state->loss_scale, .good = p->state->good});
-}
-
-/* What the run's end has left, and its counts, as one whole. */
-static enum ht_status take_state(struct session *s, const struct ht_residents *residents, struct ht_error *err)
-{
-    struct ht_state *state = s->persist->state;
-    ht_state_take_begin(state);
-    enum ht_status status = ht_ranks_agree(s->ranks, ht_residents_each(residents, take, s, err), err);
-    if (status != HT_OK) return status;
-    if (s->ranks->comm) return ht_ranks_take_state(s->ranks, s->job->schedule, s->engine->cpu, s->persist, err);
-    status = ht_state_take_end(state, err);
-    if (status != HT_OK) return status;
-    for (int64_t u = 0; u < state->n_units; u++) {
-        state->units[u].steps = ht_cpu_row_steps(s->engine->cpu, (int32_t)u, 0, state->units[u].n);
-        if (state->units[u].steps < 0)
-            return ht_fail(err, HT_FAILED, "unit %lld: its parts were not stepped equally often", (long long)u);
-    }
-    struct ht_scaler scaler = ht_cpu_control_get(s->engine->cpu);
-    state->loss_scale = scaler.scale;
-    state->good = scaler.good;
-    return HT_OK;
 }
 
 /* Rank 0 gets the losses of all ranks, of the steps up to `end`; every rank takes part. */
@@ -298,6 +250,39 @@ static enum ht_status add_losses(struct session *s, int32_t begin, int32_t end, 
     return HT_OK;
 }
 
+/* ---- the state ---- */
+
+static enum ht_status write_checkpoint(void *ctx, struct ht_error *err)
+{
+    const struct session *s = ctx;
+    return ht_persist_reached(s->persist, s->run_end, err);
+}
+
+static enum ht_status write_weights(void *ctx, struct ht_error *err)
+{
+    const struct session *s = ctx;
+    return ht_persist_save(s->persist, err);
+}
+
+/* Makes the state that of the last run's end, and writes a checkpoint of it; every rank takes part. */
+static enum ht_status keep_state(struct session *s, int32_t begin, struct ht_error *err)
+{
+    struct ht_persist *p = s->persist;
+    if (!p->state) return HT_OK;
+    enum ht_status status = add_losses(s, begin, s->run_end, err);
+    if (status != HT_OK || !s->options->checkpoint) return status;
+    status = ht_stream_counts(s->stream, p->state, err);
+    return status == HT_OK ? ht_stream_read(s->stream, write_checkpoint, s, err) : status;
+}
+
+/* Writes the weights that are asked for; every rank takes part. A failure is kept: the report comes all the same. */
+static void save_weights(struct session *s)
+{
+    struct ht_persist *p = s->persist;
+    if (!p->state || !s->options->save) return;
+    p->save_error.status = ht_stream_read(s->stream, write_weights, s, &p->save_error);
+}
+
 /* From where the training stands to its end, in as many runs of the executor as there are checkpoints. *trace is of all
    that was done, NULL before anything. */
 static enum ht_status run_steps(struct session *session, struct ht_run_options *run, struct ht_error *err,
@@ -306,28 +291,22 @@ static enum ht_status run_steps(struct session *session, struct ht_run_options *
     struct ht_persist *p = session->persist;
     enum ht_status status = HT_OK;
     int32_t step = p->first_step, end = (int32_t)session->options->steps;
-    while (status == HT_OK && step < end) {
+    for (; status == HT_OK && step < end; step = session->run_end) {
         struct ht_trace *more = NULL;
-        int32_t next = ht_persist_next(p, step, end);
         session->run_begin = step;
-        run->iterations = next - step;
+        session->run_end = ht_persist_next(p, step, end);
+        run->iterations = session->run_end - step;
         ht_cpu_set_first_iteration(session->engine->cpu, step);
         status = ht_ranks_run(session->ranks, session->job->schedule, run, err, &more);
-        if (p->state) status = ht_ranks_agree(session->ranks, status, err);
-        if (p->state && status == HT_OK) status = take_state(session, run->residents, err);
         if (*trace && more) {
             ht_trace_append(*trace, more);
             ht_trace_destroy(more);
         } else if (more) {
             *trace = more;
         }
-        if (status != HT_OK) break;
-        p->loaded = p->state != NULL;
-        if (p->state) status = add_losses(session, step, next, err);
-        step = next;
-        if (status == HT_OK) status = ht_persist_reached(p, step, err);
-        if (p->state) status = ht_ranks_agree(session->ranks, status, err);
+        if (status == HT_OK) status = keep_state(session, step, err);
     }
+    if (status == HT_OK) save_weights(session);
     return status;
 }
 
@@ -393,8 +372,11 @@ enum ht_status ht_train(const struct ht_options *options, const struct ht_job *j
     give_counts(&session);
     t.loss_scale[0] = ht_cpu_control_get(engine.cpu).scale;
     status = ht_ranks_make_residents(ranks, job->schedule, engine.arenas, err, &run.residents);
-    if (status == HT_OK) status = ht_ranks_agree(ranks, ht_residents_each(run.residents, fill, &session, err), err);
+    if (status == HT_OK) status = ht_stream_create(ranks, job, &engine, run.residents, err, &session.stream);
+    if (status == HT_OK) status = ht_stream_fill(session.stream, persist->state, err);
+    if (status == HT_OK) ht_persist_begin(persist, ht_stream_source(session.stream));
     if (status == HT_OK) status = run_steps(&session, &run, err, &t.trace);
+    ht_stream_destroy(session.stream);
     ht_residents_destroy(run.residents);
     if (session.shown && session.terminal) fputs("\r\033[K", stderr);
     t.n_checkpoints = persist->n_saved;

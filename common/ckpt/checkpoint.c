@@ -24,6 +24,9 @@ struct ht_checkpoints {
     int64_t *steps; /* ascending */
     int64_t n_steps;
     size_t steps_cap;
+    struct ht_model model; /* of the loaded step, whose values are read: */
+    int64_t loaded, unit;  /* the step; the unit whose file is open */
+    struct ht_safetensors *file;
 };
 
 /* ---- the folder ---- */
@@ -116,6 +119,7 @@ enum ht_status ht_checkpoints_open(const char *dir, int64_t keep, struct ht_erro
 void ht_checkpoints_close(struct ht_checkpoints *c)
 {
     if (!c) return;
+    ht_safetensors_close(c->file);
     if (c->lock >= 0) close(c->lock);
     free(c->steps);
     free(c);
@@ -133,7 +137,8 @@ static void tensor_name(int part, const struct ht_param_part *p, char name[NAME_
     snprintf(name, NAME_BYTES, "%s.%s", ht_state_part_names[part], p->name);
 }
 
-static enum ht_status save_unit(const char *path, const struct ht_state *state, int64_t unit,
+/* buffer: for any piece of the model */
+static enum ht_status save_unit(const char *path, const struct ht_state *state, int64_t unit, float *buffer,
                                 struct ht_manifest_file *file, struct ht_error *err)
 {
     struct ht_param_part parts[HT_MAX_PARAM_PARTS];
@@ -147,8 +152,14 @@ static enum ht_status save_unit(const char *path, const struct ht_state *state, 
     }
     struct ht_st_writer *w = NULL;
     enum ht_status status = ht_st_writer_open(path, specs, HT_N_STATE_PARTS * n, NULL, 0, err, &w);
-    for (int i = 0; i < HT_N_STATE_PARTS * n && status == HT_OK; i++)
-        status = ht_st_writer_put(w, state->units[unit].values[i / n] + parts[i % n].offset, err);
+    for (int part = 0; part < HT_N_STATE_PARTS; part++)
+        for (int64_t at = 0, end, n_unit = ht_unit_params(&state->model, unit); at < n_unit && status == HT_OK;
+             at = end) {
+            end = n_unit - at < HT_PIECE_ELEMENTS ? n_unit : at + HT_PIECE_ELEMENTS;
+            struct ht_piece piece = {.unit = unit, .part = (enum ht_state_part)part, .begin = at, .end = end};
+            status = ht_state_read(state, piece, buffer, err);
+            if (status == HT_OK) status = ht_st_writer_put(w, buffer, end - at, err);
+        }
     if (status == HT_OK) return ht_st_writer_commit(w, err, &file->hash, &file->bytes);
     ht_st_writer_discard(w);
     return status;
@@ -168,26 +179,64 @@ static enum ht_status check_file(const char *path, const struct ht_manifest_file
     return HT_OK;
 }
 
-static enum ht_status load_unit(const char *path, const struct ht_manifest_file *file, struct ht_state *state,
-                                int64_t unit, struct ht_error *err)
+/* The tensor of a part of the unit, as it has to be. */
+static enum ht_status find_part(const struct ht_safetensors *st, int state_part, const struct ht_param_part *p,
+                                struct ht_error *err, const struct ht_st_tensor **out)
+{
+    char name[NAME_BYTES];
+    tensor_name(state_part, p, name);
+    const struct ht_st_tensor *t = ht_safetensors_find(st, name);
+    if (!t || t->n_dims != 2 || t->dims[0] != p->rows || t->dims[1] != p->cols)
+        return ht_fail(err, HT_BAD_INPUT, "%s: tensor '%s' of shape [%lld, %lld] is missing", ht_safetensors_name(st),
+                       name, (long long)p->rows, (long long)p->cols);
+    *out = t;
+    return ht_safetensors_check(st, t, err);
+}
+
+/* Everything but the values. */
+static enum ht_status check_unit(const char *path, const struct ht_manifest_file *file, const struct ht_model *model,
+                                 int64_t unit, struct ht_error *err)
 {
     struct ht_param_part parts[HT_MAX_PARAM_PARTS];
     struct ht_safetensors *st = NULL;
-    int n = ht_unit_param_parts(&state->model, unit, parts);
+    int n = ht_unit_param_parts(model, unit, parts);
     enum ht_status status = check_file(path, file, err);
     if (status == HT_OK) status = ht_safetensors_open(path, err, &st);
     for (int i = 0; i < HT_N_STATE_PARTS * n && status == HT_OK; i++) {
-        const struct ht_param_part *p = &parts[i % n];
-        char name[NAME_BYTES];
-        tensor_name(i / n, p, name);
-        const struct ht_st_tensor *t = ht_safetensors_find(st, name);
-        if (!t || t->n_dims != 2 || t->dims[0] != p->rows || t->dims[1] != p->cols)
-            status = ht_fail(err, HT_BAD_INPUT, "%s: tensor '%s' of shape [%lld, %lld] is missing", path, name,
-                             (long long)p->rows, (long long)p->cols);
-        else
-            status = ht_safetensors_read(st, t, err, state->units[unit].values[i / n] + p->offset);
+        const struct ht_st_tensor *t = NULL;
+        status = find_part(st, i / n, &parts[i % n], err, &t);
     }
     ht_safetensors_close(st);
+    return status;
+}
+
+/* Opens a unit's file of the loaded step, in place of the one that is open. */
+static enum ht_status open_unit(struct ht_checkpoints *c, int64_t unit, struct ht_error *err)
+{
+    char path[PATH_BYTES], name[40];
+    if (c->file && c->unit == unit) return HT_OK;
+    ht_safetensors_close(c->file);
+    c->file = NULL;
+    c->unit = unit;
+    ht_manifest_file_name(unit, name);
+    path_of(c, "step-", c->loaded, name, path);
+    return ht_safetensors_open(path, err, &c->file);
+}
+
+/* The struct ht_source of a loaded step. */
+static enum ht_status read_piece(void *ctx, struct ht_piece piece, float *out, struct ht_error *err)
+{
+    struct ht_checkpoints *c = ctx;
+    struct ht_param_part parts[HT_MAX_PARAM_PARTS];
+    int n = ht_unit_param_parts(&c->model, piece.unit, parts);
+    enum ht_status status = open_unit(c, piece.unit, err);
+    for (int i = 0; i < n && status == HT_OK; i++) {
+        const struct ht_st_tensor *t = NULL;
+        int64_t first, at, elements = ht_piece_overlap(piece, &parts[i], &first, &at);
+        if (!elements) continue;
+        status = find_part(c->file, piece.part, &parts[i], err, &t);
+        if (status == HT_OK) status = ht_safetensors_read(c->file, t, first, elements, err, out + at);
+    }
     return status;
 }
 
@@ -237,6 +286,7 @@ enum ht_status ht_checkpoints_save(struct ht_checkpoints *c, const struct ht_sta
     char folder[PATH_BYTES], place[PATH_BYTES], path[PATH_BYTES], name[40];
     assert(step > ht_checkpoints_latest(c));
     struct ht_manifest_file *files = HT_NEW_ARRAY(struct ht_manifest_file, state->n_units + 1);
+    float *buffer = HT_NEW_ARRAY(float, ht_piece_most(&state->model));
     enum ht_status status = HT_OK;
     path_of(c, ".partial-", step, NULL, folder);
     path_of(c, "step-", step, NULL, place);
@@ -244,7 +294,7 @@ enum ht_status ht_checkpoints_save(struct ht_checkpoints *c, const struct ht_sta
     for (int64_t u = 0; u < state->n_units && status == HT_OK; u++) {
         ht_manifest_file_name(u, name);
         path_of(c, ".partial-", step, name, path);
-        status = save_unit(path, state, u, &files[u], err);
+        status = save_unit(path, state, u, buffer, &files[u], err);
     }
     path_of(c, ".partial-", step, "losses.csv", path);
     if (status == HT_OK) status = save_losses(path, &state->losses, &files[state->n_units], err);
@@ -253,6 +303,7 @@ enum ht_status ht_checkpoints_save(struct ht_checkpoints *c, const struct ht_sta
     if (status == HT_OK) status = ht_sync_directory(folder, err);
     if (status == HT_OK && rename(folder, place) != 0)
         status = ht_fail(err, HT_FAILED, "%s: cannot be moved there: %s", place, strerror(errno));
+    free(buffer);
     free(files);
     if (status != HT_OK) {
         remove_folder(folder);
@@ -280,8 +331,8 @@ static enum ht_status advise(const struct ht_checkpoints *c, struct ht_error *er
     return ht_fail(err, HT_BAD_INPUT, "%.600s; the checkpoint is damaged: remove %.250s to %s", why.text, folder, way);
 }
 
-enum ht_status ht_checkpoints_load(const struct ht_checkpoints *c, struct ht_checkpoint_setting *settings,
-                                   int n_settings, struct ht_error *err, struct ht_state *state, int64_t *step)
+enum ht_status ht_checkpoints_load(struct ht_checkpoints *c, struct ht_checkpoint_setting *settings, int n_settings,
+                                   struct ht_error *err, struct ht_state *state, int64_t *step)
 {
     char path[PATH_BYTES], name[40];
     int64_t latest = ht_checkpoints_latest(c);
@@ -294,7 +345,7 @@ enum ht_status ht_checkpoints_load(const struct ht_checkpoints *c, struct ht_che
     for (int64_t u = 0; u < state->n_units && status == HT_OK; u++) {
         ht_manifest_file_name(u, name);
         path_of(c, "step-", latest, name, path);
-        status = load_unit(path, &files[u], state, u, &why);
+        status = check_unit(path, &files[u], &state->model, u, &why);
         damaged = status == HT_BAD_INPUT;
     }
     path_of(c, "step-", latest, "losses.csv", path);
@@ -307,6 +358,10 @@ enum ht_status ht_checkpoints_load(const struct ht_checkpoints *c, struct ht_che
         if (err) *err = why;
         return damaged ? advise(c, err ? err : &why) : status;
     }
-    *step = latest;
+    ht_safetensors_close(c->file);
+    c->file = NULL;
+    c->model = state->model;
+    *step = c->loaded = latest;
+    state->values = (struct ht_source){.read = read_piece, .ctx = c, .parts = HT_ALL_STATE_PARTS};
     return HT_OK;
 }

@@ -39,14 +39,15 @@ void ht_checkpoints_close(struct ht_checkpoints *c); /* accepts NULL */
 /* The newest step that is there, or -1. */
 int64_t ht_checkpoints_latest(const struct ht_checkpoints *c);
 
-/* Saves the state after `step` steps, step > ht_checkpoints_latest. HT_FAILED when it cannot be written; what was there
-   is there still. */
+/* Saves the state after `step` steps, step > ht_checkpoints_latest, piece by piece as the files have them. HT_FAILED
+   when it cannot be written, or read; what was there is there still. */
 enum ht_status ht_checkpoints_save(struct ht_checkpoints *c, const struct ht_state *state, int64_t step,
                                    const struct ht_checkpoint_setting *settings, int n_settings, struct ht_error *err);
 
-/* Loads the newest step into a state of the same model. HT_BAD_INPUT with one line that names the file and, where it is
-   damaged, says what can be done; *step is unchanged then, and the state is undefined. */
-enum ht_status ht_checkpoints_load(const struct ht_checkpoints *c, struct ht_checkpoint_setting *settings,
-                                   int n_settings, struct ht_error *err, struct ht_state *state, int64_t *step);
+/* Checks all of the newest step and makes it a state of the same model, whose values are read from the files until the
+   folder is closed. HT_BAD_INPUT with one line that names the file and, where it is damaged, says what can be done;
+   *step is unchanged then, and the state is undefined. */
+enum ht_status ht_checkpoints_load(struct ht_checkpoints *c, struct ht_checkpoint_setting *settings, int n_settings,
+                                   struct ht_error *err, struct ht_state *state, int64_t *step);
 
 #endif

@@ -2,6 +2,7 @@
 
 #include "common/base/array.h"
 
+#include <assert.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -70,6 +71,24 @@ enum ht_status ht_durable_write(struct ht_durable *d, const void *data, size_t b
     return HT_OK;
 }
 
+enum ht_status ht_durable_write_at(struct ht_durable *d, int64_t offset, const void *data, size_t bytes,
+                                   struct ht_error *err)
+{
+    if (d->hash) {
+        if (fflush(d->file) != 0) return broken(d, errno, err);
+        ht_hash_end(d->hash);
+        d->hash = NULL;
+    }
+    for (size_t done = 0; done < bytes;) {
+        ssize_t n = pwrite(fileno(d->file), (const char *)data + done, bytes - done, (off_t)(offset + (int64_t)done));
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return broken(d, errno, err);
+        done += (size_t)n;
+    }
+    if (offset + (int64_t)bytes > d->bytes) d->bytes = offset + (int64_t)bytes;
+    return HT_OK;
+}
+
 enum ht_status ht_durable_sync(struct ht_durable *d, struct ht_error *err)
 {
     if (d->synced) return HT_OK;
@@ -86,7 +105,8 @@ enum ht_status ht_durable_commit(struct ht_durable *d, struct ht_error *err, uin
     if (rc != 0) unlink(d->partial);
     fclose(d->file);
     d->file = NULL;
-    uint64_t found = ht_hash_end(d->hash);
+    assert(d->hash || !hash);
+    uint64_t found = d->hash ? ht_hash_end(d->hash) : 0;
     if (hash) *hash = found;
     d->hash = NULL;
     if (rc == 0) return HT_OK;
@@ -99,7 +119,7 @@ void ht_durable_discard(struct ht_durable *d)
     unlink(d->partial);
     fclose(d->file);
     d->file = NULL;
-    ht_hash_end(d->hash);
+    if (d->hash) ht_hash_end(d->hash);
     d->hash = NULL;
 }
 

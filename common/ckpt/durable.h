@@ -19,7 +19,7 @@ struct ht_hash;
 struct ht_durable {
     FILE *file; /* NULL when closed */
     char path[4096], partial[4128];
-    struct ht_hash *hash;
+    struct ht_hash *hash; /* NULL: none, they were not written in order */
     int64_t bytes;
     bool synced;
 };
@@ -28,9 +28,13 @@ struct ht_durable {
    is what the user named. */
 enum ht_status ht_durable_open(const char *path, struct ht_error *err, struct ht_durable *out);
 enum ht_status ht_durable_write(struct ht_durable *d, const void *data, size_t bytes, struct ht_error *err);
+/* Writes at an offset, over what was written or beyond it; the file then has no hash, and nothing is written but so. */
+enum ht_status ht_durable_write_at(struct ht_durable *d, int64_t offset, const void *data, size_t bytes,
+                                   struct ht_error *err);
 /* Makes what was written durable, so that commit is a rename alone. Nothing may be written after it. */
 enum ht_status ht_durable_sync(struct ht_durable *d, struct ht_error *err);
-/* Syncs and renames. *hash (may be NULL) is the XXH3 64-bit hash of the bytes. On error nothing is left. */
+/* Syncs and renames. *hash (may be NULL) is the XXH3 64-bit hash of the bytes, written in order. On error nothing is
+   left. */
 enum ht_status ht_durable_commit(struct ht_durable *d, struct ht_error *err, uint64_t *hash);
 void ht_durable_discard(struct ht_durable *d); /* accepts a closed one */
 

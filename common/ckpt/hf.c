@@ -55,35 +55,81 @@ void ht_hf_transpose(const float *from, int64_t rows, int64_t cols, float *to)
                 for (int64_t j = j0; j < cols && j < j0 + TILE; j++) to[j * rows + i] = from[i * cols + j];
 }
 
-int64_t ht_hf_largest_part(const struct ht_model *m)
+/* ---- loading ---- */
+
+struct ht_hf {
+    struct ht_model model;
+    struct ht_weights *weights;
+    const char *prefix; /* of the names */
+    float *tile[2];     /* [tile_elements]: as it lies in the file, and as it is wanted */
+};
+
+/* What of a piece lies in one tensor, in whole rows: at most two rows are more than that. */
+static int64_t tile_elements(const struct ht_model *m)
 {
-    int64_t most = 0;
+    int64_t widest = 0;
     for (int64_t u = 0; u < ht_model_units(m); u++) {
         struct ht_param_part parts[HT_MAX_PARAM_PARTS];
         int n = ht_unit_param_parts(m, u, parts);
         for (int k = 0; k < n; k++)
-            if (parts[k].rows * parts[k].cols > most) most = parts[k].rows * parts[k].cols;
+            if (parts[k].cols > widest) widest = parts[k].cols;
     }
-    return most;
+    return ht_piece_most(m) + 2 * widest;
 }
 
-/* ---- loading ---- */
-
-static enum ht_status load_part(const struct ht_weights *w, const struct ht_hf_stored *s, const struct ht_param_part *part,
-                                struct ht_error *err, float *scratch, float *out)
+/* The tensor that a part is stored as, and its file, as they have to be. */
+static enum ht_status find_part(const struct ht_hf *hf, const struct ht_hf_stored *s, struct ht_error *err,
+                                const struct ht_safetensors **file, const struct ht_st_tensor **out)
 {
     char want[160], got[160];
-    const struct ht_safetensors *file = NULL;
-    const struct ht_st_tensor *t = ht_weights_find(w, s->name, &file);
+    const struct ht_st_tensor *t = ht_weights_find(hf->weights, s->name, file);
     ht_st_shape_text(s->n_dims, s->dims, want, sizeof(want));
     if (!t)
-        return ht_fail(err, HT_BAD_INPUT, "%s: tensor '%s' of shape %s is missing", ht_weights_name(w), s->name, want);
+        return ht_fail(err, HT_BAD_INPUT, "%s: tensor '%s' of shape %s is missing", ht_weights_name(hf->weights),
+                       s->name, want);
     if (t->n_dims != s->n_dims || memcmp(t->dims, s->dims, (size_t)s->n_dims * sizeof(*t->dims)) != 0)
         return ht_fail(err, HT_BAD_INPUT, "%s: tensor '%s': its shape is %s; expected %s for this model",
-                       ht_safetensors_name(file), s->name, ht_st_shape_text(t->n_dims, t->dims, got, sizeof(got)),
+                       ht_safetensors_name(*file), s->name, ht_st_shape_text(t->n_dims, t->dims, got, sizeof(got)),
                        want);
-    enum ht_status status = ht_safetensors_read(file, t, err, s->transposed ? scratch : out);
-    if (status == HT_OK && s->transposed) ht_hf_transpose(scratch, part->cols, part->rows, out);
+    *out = t;
+    return ht_safetensors_check(*file, t, err);
+}
+
+/* Elements [first, first + n) of a part (rows, cols) that is stored as (cols, rows). */
+static enum ht_status read_transposed(const struct ht_hf *hf, const struct ht_safetensors *file,
+                                      const struct ht_st_tensor *t, const struct ht_param_part *part, int64_t first,
+                                      int64_t n, float *out, struct ht_error *err)
+{
+    int64_t row = first / part->cols, rows = (first + n - 1) / part->cols + 1 - row;
+    int64_t runs = rows < part->rows ? part->cols : 1, run = rows * part->cols / runs; /* all rows are one run */
+    enum ht_status status = HT_OK;
+    for (int64_t i = 0; i < runs && status == HT_OK; i++)
+        status = ht_safetensors_read(file, t, i * part->rows + row, run, err, hf->tile[0] + i * run);
+    if (status != HT_OK) return status;
+    ht_hf_transpose(hf->tile[0], part->cols, rows, hf->tile[1]);
+    memcpy(out, hf->tile[1] + (first - row * part->cols), (size_t)n * sizeof(*out));
+    return HT_OK;
+}
+
+/* The struct ht_source. */
+static enum ht_status read_piece(void *ctx, struct ht_piece piece, float *out, struct ht_error *err)
+{
+    const struct ht_hf *hf = ctx;
+    struct ht_param_part parts[HT_MAX_PARAM_PARTS];
+    int n = ht_unit_param_parts(&hf->model, piece.unit, parts);
+    enum ht_status status = HT_OK;
+    for (int k = 0; k < n && status == HT_OK; k++) {
+        struct ht_hf_stored s;
+        const struct ht_safetensors *file = NULL;
+        const struct ht_st_tensor *t = NULL;
+        int64_t first, at, elements = ht_piece_overlap(piece, &parts[k], &first, &at);
+        if (!elements) continue;
+        ht_hf_stored_as(&hf->model, piece.unit, &parts[k], hf->prefix, &s);
+        status = find_part(hf, &s, err, &file, &t);
+        if (status != HT_OK) return status;
+        status = s.transposed ? read_transposed(hf, file, t, &parts[k], first, elements, out + at, err)
+                              : ht_safetensors_read(file, t, first, elements, err, out + at);
+    }
     return status;
 }
 
@@ -123,29 +169,51 @@ static enum ht_status check_all_used(const struct ht_weights *w, const struct ht
     return status;
 }
 
-enum ht_status ht_hf_load(const char *path, struct ht_error *err, struct ht_state *state)
+/* Whether every tensor of the model is there. */
+static enum ht_status check_all_there(const struct ht_hf *hf, struct ht_error *err)
 {
-    const struct ht_model *m = &state->model;
-    struct ht_weights *w = NULL;
-    enum ht_status status = ht_weights_open(path, err, &w);
-    if (status != HT_OK) return status;
-    const char *first = m->arch == HT_ARCH_GPT ? "wte.weight" : "embed_tokens.weight";
-    const char *prefix = ht_weights_find(w, first, NULL) ? "" : ht_hf_prefix_of(m);
-    float *scratch = HT_NEW_ARRAY(float, ht_hf_largest_part(m));
-    for (int64_t u = 0; u < state->n_units && status == HT_OK; u++) {
+    enum ht_status status = HT_OK;
+    for (int64_t u = 0; u < ht_model_units(&hf->model) && status == HT_OK; u++) {
         struct ht_param_part parts[HT_MAX_PARAM_PARTS];
-        int n = ht_unit_param_parts(m, u, parts);
+        int n = ht_unit_param_parts(&hf->model, u, parts);
         for (int k = 0; k < n && status == HT_OK; k++) {
             struct ht_hf_stored s;
-            ht_hf_stored_as(m, u, &parts[k], prefix, &s);
-            status =
-                load_part(w, &s, &parts[k], err, scratch, state->units[u].values[HT_STATE_PARAM] + parts[k].offset);
+            const struct ht_safetensors *file = NULL;
+            const struct ht_st_tensor *t = NULL;
+            ht_hf_stored_as(&hf->model, u, &parts[k], hf->prefix, &s);
+            status = find_part(hf, &s, err, &file, &t);
         }
     }
-    if (status == HT_OK) status = check_all_used(w, m, prefix, err);
-    free(scratch);
-    ht_weights_close(w);
     return status;
+}
+
+enum ht_status ht_hf_open(const char *path, struct ht_error *err, struct ht_state *state, struct ht_hf **out)
+{
+    const struct ht_model *m = &state->model;
+    struct ht_hf *hf = HT_NEW(struct ht_hf);
+    hf->model = *m;
+    enum ht_status status = ht_weights_open(path, err, &hf->weights);
+    if (status != HT_OK) goto out;
+    const char *first = m->arch == HT_ARCH_GPT ? "wte.weight" : "embed_tokens.weight";
+    hf->prefix = ht_weights_find(hf->weights, first, NULL) ? "" : ht_hf_prefix_of(m);
+    status = check_all_there(hf, err);
+    if (status == HT_OK) status = check_all_used(hf->weights, m, hf->prefix, err);
+    if (status != HT_OK) goto out;
+    for (int i = 0; i < 2; i++) hf->tile[i] = HT_NEW_ARRAY(float, tile_elements(m));
+    state->values = (struct ht_source){.read = read_piece, .ctx = hf, .parts = 1u << HT_STATE_PARAM};
+    *out = hf;
+out:
+    if (status != HT_OK) ht_hf_close(hf);
+    return status;
+}
+
+void ht_hf_close(struct ht_hf *hf)
+{
+    if (!hf) return;
+    ht_weights_close(hf->weights);
+    free(hf->tile[0]);
+    free(hf->tile[1]);
+    free(hf);
 }
 
 bool ht_hf_is_file(const char *path)

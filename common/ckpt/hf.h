@@ -18,22 +18,26 @@
 
 #include "common/ckpt/state.h"
 
-/* Fills the state's parameters from a folder, an index or a file (common/ckpt/weights.h). HT_BAD_INPUT names the file
-   and the tensor; the parameters may have been filled in part then. HT_INFEASIBLE for a model that has no names here.
- */
-enum ht_status ht_hf_load(const char *path, struct ht_error *err, struct ht_state *state);
+struct ht_hf;
+
+/* Opens a folder, an index or a file (common/ckpt/weights.h) and checks that it has the tensors of the state's model
+   and no others; the state's values are then read from it, until it is closed. HT_BAD_INPUT names the file and the
+   tensor; the state is unchanged then. */
+enum ht_status ht_hf_open(const char *path, struct ht_error *err, struct ht_state *state, struct ht_hf **out);
+void ht_hf_close(struct ht_hf *hf); /* accepts NULL */
 
 /* Whether a path that is to be written means one file of weights, not a folder: it ends in ".safetensors". */
 bool ht_hf_is_file(const char *path);
 
 /*
- * Writes the parameters, rounded to dtype. A path that ht_hf_is_file gets the weights alone; of a symbolic link the
+ * Writes the parameters, rounded to dtype, piece by piece; *n_overflows of them (may be NULL), finite ones, became
+ * infinite for it. A path that ht_hf_is_file gets the weights alone; of a symbolic link the
  * target does. Else it is a folder, made when it is not there: config.json, and model.safetensors or, where that would
  * have more than shard_bytes of tensors, shards with model.safetensors.index.json. The folder's old model is replaced
- * as model_folder.h says: by the new one, whole and synced, or not at all. A config.json of the same model keeps what it
- * says, but for the type of the weights. The caller has the folder to itself (ht_model_folder_lock).
+ * as model_folder.h says: by the new one, whole and synced, or not at all. A config.json of the same model keeps what
+ * it says, but for the type of the weights. The caller has the folder to itself (ht_model_folder_lock).
  */
 enum ht_status ht_hf_save(const char *path, const struct ht_state *state, enum ht_dtype dtype, int64_t shard_bytes,
-                          struct ht_error *err);
+                          int64_t *n_overflows, struct ht_error *err);
 
 #endif

@@ -26,7 +26,4 @@ const char *ht_hf_prefix_of(const struct ht_model *m);
 /* to (cols, rows) = from (rows, cols), by tiles that fit a cache. */
 void ht_hf_transpose(const float *from, int64_t rows, int64_t cols, float *to);
 
-/* Elements of the largest part: what a transposition needs beside it. */
-int64_t ht_hf_largest_part(const struct ht_model *m);
-
 #endif

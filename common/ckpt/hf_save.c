@@ -8,6 +8,7 @@
 #include "common/ckpt/weights.h"
 #include "common/model/hf_config.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -22,55 +23,91 @@ struct saved {
     struct ht_param_part part;
 };
 
-/* The tensors of a model, spread over shards: the next one begins where a tensor would take this one beyond
-   shard_bytes; a tensor that is larger has one of its own. *total_bytes is of all tensors. */
-static struct saved *spread(const struct ht_state *state, enum ht_dtype dtype, int64_t shard_bytes, int64_t *n,
-                            int64_t *n_shards, int64_t *total_bytes)
+struct save {
+    const struct ht_state *state;
+    enum ht_dtype dtype;
+    struct saved *tensors;
+    int64_t n, n_shards, total_bytes; /* of all tensors */
+    float *piece, *tile;              /* as it is, and transposed */
+    int64_t n_overflows;
+};
+
+/* Spreads the tensors over shards: the next one begins where a tensor would take this one beyond shard_bytes; a tensor
+   that is larger has one of its own. */
+static void spread(struct save *save, int64_t shard_bytes)
 {
-    const struct ht_model *m = &state->model;
-    struct saved *all = HT_NEW_ARRAY(struct saved, state->n_units * HT_MAX_PARAM_PARTS);
+    const struct ht_model *m = &save->state->model;
     int64_t shard = 0, in_shard = 0;
-    *n = *total_bytes = 0;
-    for (int64_t u = 0; u < state->n_units; u++) {
+    save->tensors = HT_NEW_ARRAY(struct saved, save->state->n_units * HT_MAX_PARAM_PARTS);
+    for (int64_t u = 0; u < save->state->n_units; u++) {
         struct ht_param_part parts[HT_MAX_PARAM_PARTS];
         int n_parts = ht_unit_param_parts(m, u, parts);
         for (int k = 0; k < n_parts; k++) {
-            int64_t bytes = parts[k].rows * parts[k].cols * ht_dtype_bytes(dtype);
+            int64_t bytes = parts[k].rows * parts[k].cols * ht_dtype_bytes(save->dtype);
             if (in_shard && in_shard + bytes > shard_bytes) {
                 shard++;
                 in_shard = 0;
             }
             in_shard += bytes;
-            *total_bytes += bytes;
-            all[*n] = (struct saved){.unit = u, .shard = shard, .part = parts[k]};
-            ht_hf_stored_as(m, u, &parts[k], ht_hf_prefix_of(m), &all[(*n)++].as);
+            save->total_bytes += bytes;
+            save->tensors[save->n] = (struct saved){.unit = u, .shard = shard, .part = parts[k]};
+            ht_hf_stored_as(m, u, &parts[k], ht_hf_prefix_of(m), &save->tensors[save->n++].as);
         }
     }
-    *n_shards = shard + 1;
-    return all;
+    save->n_shards = shard + 1;
 }
 
-/* Writes tensors [0, n), all of one file, and makes them durable; *out is to be committed. */
-static enum ht_status write_file(const char *path, const struct ht_state *state, enum ht_dtype dtype,
-                                 const struct saved *saved, int64_t n, float *scratch, struct ht_error *err,
+/* Writes rows [row, row + rows) of a part (R, C) to a tensor (C, R): a run of each of its rows, or all of them at once.
+ */
+static enum ht_status put_columns(struct save *save, struct ht_st_writer *w, int64_t tensor,
+                                  const struct ht_param_part *p, int64_t row, int64_t rows, struct ht_error *err)
+{
+    enum ht_status status = HT_OK;
+    ht_hf_transpose(save->piece, rows, p->cols, save->tile);
+    if (rows == p->rows) return ht_st_writer_put_at(w, tensor, 0, save->tile, rows * p->cols, err);
+    for (int64_t c = 0; c < p->cols && status == HT_OK; c++)
+        status = ht_st_writer_put_at(w, tensor, c * p->rows + row, save->tile + c * rows, rows, err);
+    return status;
+}
+
+/* Writes one tensor, by as many whole rows of the part as a piece may have. */
+static enum ht_status put_tensor(struct save *save, struct ht_st_writer *w, int64_t tensor, const struct saved *s,
+                                 struct ht_error *err)
+{
+    const struct ht_param_part *p = &s->part;
+    int64_t most = HT_PIECE_ELEMENTS / p->cols;
+    enum ht_status status = HT_OK;
+    assert(most > 0);
+    for (int64_t row = 0, rows; row < p->rows && status == HT_OK; row += rows) {
+        rows = p->rows - row < most ? p->rows - row : most;
+        int64_t first = row * p->cols, n = rows * p->cols;
+        struct ht_piece piece = {
+            .unit = s->unit, .part = HT_STATE_PARAM, .begin = p->offset + first, .end = p->offset + first + n};
+        status = ht_state_read(save->state, piece, save->piece, err);
+        if (status != HT_OK) return status;
+        status = s->as.transposed ? put_columns(save, w, tensor, p, row, rows, err)
+                                  : ht_st_writer_put_at(w, tensor, first, save->piece, n, err);
+    }
+    return status;
+}
+
+/* Writes tensors [first, first + n), all of one file, and makes them durable; *out is to be committed. */
+static enum ht_status write_file(struct save *save, const char *path, int64_t first, int64_t n, struct ht_error *err,
                                  struct ht_st_writer **out)
 {
     static const char *const metadata[][2] = {{"format", "pt"}};
+    const struct saved *saved = save->tensors + first;
     struct ht_st_spec *specs = HT_NEW_ARRAY(struct ht_st_spec, n);
     struct ht_st_writer *w = NULL;
     for (int64_t i = 0; i < n; i++)
         specs[i] = (struct ht_st_spec){.name = saved[i].as.name,
-                                       .dtype = dtype,
+                                       .dtype = save->dtype,
                                        .n_dims = saved[i].as.n_dims,
                                        .dims = {saved[i].as.dims[0], saved[i].as.dims[1]}};
     enum ht_status status = ht_st_writer_open(path, specs, n, metadata, 1, err, &w);
-    for (int64_t i = 0; i < n && status == HT_OK; i++) {
-        const struct ht_param_part *p = &saved[i].part;
-        const float *values = state->units[saved[i].unit].values[HT_STATE_PARAM] + p->offset;
-        if (saved[i].as.transposed) ht_hf_transpose(values, p->rows, p->cols, scratch);
-        status = ht_st_writer_put(w, saved[i].as.transposed ? scratch : values, err);
-    }
+    for (int64_t i = 0; i < n && status == HT_OK; i++) status = put_tensor(save, w, i, &saved[i], err);
     free(specs);
+    if (status == HT_OK) save->n_overflows += ht_st_writer_overflows(w);
     if (status == HT_OK) status = ht_st_writer_sync(w, err);
     if (status == HT_OK)
         *out = w;
@@ -79,11 +116,10 @@ static enum ht_status write_file(const char *path, const struct ht_state *state,
     return status;
 }
 
-static enum ht_status save_file(const char *path, const struct ht_state *state, enum ht_dtype dtype,
-                                const struct saved *saved, int64_t n, float *scratch, struct ht_error *err)
+static enum ht_status save_file(struct save *save, const char *path, int64_t first, int64_t n, struct ht_error *err)
 {
     struct ht_st_writer *w = NULL;
-    enum ht_status status = write_file(path, state, dtype, saved, n, scratch, err, &w);
+    enum ht_status status = write_file(save, path, first, n, err, &w);
     return status == HT_OK ? ht_st_writer_commit(w, err, NULL, NULL) : status;
 }
 
@@ -97,17 +133,18 @@ static enum ht_status write_text(const char *path, const char *text, struct ht_e
     return status == HT_OK ? ht_durable_sync(out, err) : status;
 }
 
-static enum ht_status write_index(const struct ht_model_folder *f, enum ht_dtype dtype, const struct saved *saved,
-                                  int64_t n, int64_t total_bytes, struct ht_error *err, struct ht_durable *out)
+static enum ht_status write_index(const struct ht_model_folder *f, const struct save *save, struct ht_error *err,
+                                  struct ht_durable *out)
 {
     json_t *map = json_object();
     char name[64], path[HT_MODEL_PATH_BYTES];
-    for (int64_t i = 0; i < n; i++) {
-        ht_model_folder_name(f, saved[i].shard, name);
-        json_object_set_new(map, saved[i].as.name, json_string(name));
+    for (int64_t i = 0; i < save->n; i++) {
+        ht_model_folder_name(f, save->tensors[i].shard, name);
+        json_object_set_new(map, save->tensors[i].as.name, json_string(name));
     }
-    json_t *root = json_pack("{s:{s:I,s:I},s:o}", "metadata", "total_size", (json_int_t)total_bytes, "total_parameters",
-                             (json_int_t)(total_bytes / ht_dtype_bytes(dtype)), "weight_map", map);
+    json_t *root =
+        json_pack("{s:{s:I,s:I},s:o}", "metadata", "total_size", (json_int_t)save->total_bytes, "total_parameters",
+                  (json_int_t)(save->total_bytes / ht_dtype_bytes(save->dtype)), "weight_map", map);
     char *text = json_dumps(root, JSON_INDENT(2) | JSON_SORT_KEYS);
     json_decref(root);
     ht_model_folder_path(f, ht_model_index, path);
@@ -142,14 +179,14 @@ static char *revised(const char *path, const struct ht_state *state, enum ht_dty
 }
 
 /* *out stays closed when there is nothing to write. */
-static enum ht_status write_config(const struct ht_model_folder *f, const struct ht_state *state, enum ht_dtype dtype,
-                                   struct ht_error *err, struct ht_durable *out)
+static enum ht_status write_config(const struct ht_model_folder *f, const struct save *save, struct ht_error *err,
+                                   struct ht_durable *out)
 {
     char ours[2048], path[HT_MODEL_PATH_BYTES];
     ht_model_folder_path(f, "config.json", path);
-    enum ht_status status = ht_hf_config_text(&state->model, dtype, err, ours, sizeof(ours));
+    enum ht_status status = ht_hf_config_text(&save->state->model, save->dtype, err, ours, sizeof(ours));
     if (status != HT_OK) return status;
-    char *text = revised(path, state, dtype, ours);
+    char *text = revised(path, save->state, save->dtype, ours);
     if (text) status = write_text(path, text, err, out);
     free(text);
     return status;
@@ -171,24 +208,23 @@ static void discard(struct prepared *p)
     ht_durable_discard(&p->config);
 }
 
-static enum ht_status prepare(const struct ht_model_folder *f, const struct ht_state *state, enum ht_dtype dtype,
-                              const struct saved *saved, int64_t n, int64_t total_bytes, float *scratch,
-                              struct ht_error *err, struct prepared *p)
+static enum ht_status prepare(const struct ht_model_folder *f, struct save *save, struct ht_error *err,
+                              struct prepared *p)
 {
     char path[HT_MODEL_PATH_BYTES], name[64];
     enum ht_status status = HT_OK;
-    for (int64_t first = 0, i = 0; i < n && status == HT_OK; i++) {
-        if (i + 1 < n && saved[i + 1].shard == saved[i].shard) continue;
-        ht_model_folder_name(f, saved[i].shard, name);
+    for (int64_t first = 0, i = 0; i < save->n && status == HT_OK; i++) {
+        if (i + 1 < save->n && save->tensors[i + 1].shard == save->tensors[i].shard) continue;
+        ht_model_folder_name(f, save->tensors[i].shard, name);
         ht_model_folder_path(f, name, path);
         if (f->n_shards == 1)
-            status = write_file(path, state, dtype, saved, n, scratch, err, &p->whole);
+            status = write_file(save, path, 0, save->n, err, &p->whole);
         else
-            status = save_file(path, state, dtype, saved + first, i + 1 - first, scratch, err);
+            status = save_file(save, path, first, i + 1 - first, err);
         first = i + 1;
     }
-    if (status == HT_OK && f->n_shards > 1) status = write_index(f, dtype, saved, n, total_bytes, err, &p->index);
-    if (status == HT_OK) status = write_config(f, state, dtype, err, &p->config);
+    if (status == HT_OK && f->n_shards > 1) status = write_index(f, save, err, &p->index);
+    if (status == HT_OK) status = write_config(f, save, err, &p->config);
     return status == HT_OK ? ht_sync_directory(f->dir, err) : status;
 }
 
@@ -218,17 +254,15 @@ static enum ht_status replace(const struct ht_model_folder *f, struct prepared *
     return ht_st_writer_commit(w, err, NULL, NULL);
 }
 
-static enum ht_status save_folder(const char *dir, const struct ht_state *state, enum ht_dtype dtype,
-                                  const struct saved *saved, int64_t n, int64_t n_shards, int64_t total_bytes,
-                                  float *scratch, struct ht_error *err)
+static enum ht_status save_folder(const char *dir, struct save *save, struct ht_error *err)
 {
     struct ht_model_folder f;
     struct prepared p = {0};
     if (mkdir(dir, 0777) != 0 && errno != EEXIST)
         return ht_fail(err, HT_BAD_INPUT, "%s: cannot be made: %s", dir, strerror(errno));
-    enum ht_status status = ht_model_folder_begin(dir, n_shards, err, &f);
+    enum ht_status status = ht_model_folder_begin(dir, save->n_shards, err, &f);
     if (status != HT_OK) return status;
-    status = prepare(&f, state, dtype, saved, n, total_bytes, scratch, err, &p);
+    status = prepare(&f, save, err, &p);
     if (status == HT_OK) status = replace(&f, &p, err);
     if (status == HT_OK) {
         status = ht_sync_directory(dir, err);
@@ -248,8 +282,7 @@ static bool is_called(const char *file, const void *name)
     return strcmp(file, name) == 0;
 }
 
-static enum ht_status save_alone(const char *path, const struct ht_state *state, enum ht_dtype dtype,
-                                 const struct saved *saved, int64_t n, float *scratch, struct ht_error *err)
+static enum ht_status save_alone(const char *path, struct save *save, struct ht_error *err)
 {
     char target[HT_MODEL_PATH_BYTES], folder[HT_MODEL_PATH_BYTES];
     enum ht_status status = ht_follow_links(path, err, target);
@@ -257,28 +290,32 @@ static enum ht_status save_alone(const char *path, const struct ht_state *state,
     const char *slash = strrchr(target, '/');
     snprintf(folder, sizeof(folder), "%.*s", slash ? (int)(slash - target) + 1 : 2, slash ? target : "./");
     ht_durable_sweep(folder, is_called, slash ? slash + 1 : target);
-    status = save_file(target, state, dtype, saved, n, scratch, err);
+    status = save_file(save, target, 0, save->n, err);
     return status == HT_OK ? ht_sync_directory(folder, err) : status;
 }
 
 enum ht_status ht_hf_save(const char *path, const struct ht_state *state, enum ht_dtype dtype, int64_t shard_bytes,
-                          struct ht_error *err)
+                          int64_t *n_overflows, struct ht_error *err)
 {
-    int64_t n, n_shards, total_bytes;
     bool file = ht_hf_is_file(path);
     if (strlen(path) > HT_MODEL_PATH_BYTES - 128)
         return ht_fail(err, HT_BAD_INPUT, "%.60s...: the path is too long", path);
-    struct saved *saved = spread(state, dtype, file ? INT64_MAX : shard_bytes, &n, &n_shards, &total_bytes);
-    float *scratch = HT_NEW_ARRAY(float, ht_hf_largest_part(&state->model));
+    struct save save = {.state = state,
+                        .dtype = dtype,
+                        .piece = HT_NEW_ARRAY(float, ht_piece_most(&state->model)),
+                        .tile = HT_NEW_ARRAY(float, ht_piece_most(&state->model))};
     enum ht_status status;
+    spread(&save, file ? INT64_MAX : shard_bytes);
     if (file)
-        status = save_alone(path, state, dtype, saved, n, scratch, err);
-    else if (n_shards > 99999)
+        status = save_alone(path, &save, err);
+    else if (save.n_shards > 99999)
         status = ht_fail(err, HT_BAD_INPUT, "%s: %lld shards are more than their names can count", path,
-                         (long long)n_shards);
+                         (long long)save.n_shards);
     else
-        status = save_folder(path, state, dtype, saved, n, n_shards, total_bytes, scratch, err);
-    free(scratch);
-    free(saved);
+        status = save_folder(path, &save, err);
+    if (n_overflows) *n_overflows = save.n_overflows;
+    free(save.piece);
+    free(save.tile);
+    free(save.tensors);
     return status;
 }

@@ -48,7 +48,7 @@ enum ht_status ht_manifest_save(const char *path, const struct ht_state *state, 
     char hex[17], name[40];
     json_t *list = json_array(), *map = json_object(), *steps = json_array();
     for (int64_t u = 0; u < state->n_units; u++) {
-        json_array_append_new(steps, json_integer((json_int_t)state->units[u].steps));
+        json_array_append_new(steps, json_integer((json_int_t)state->steps[u]));
         ht_manifest_file_name(u, name);
         hex_of(files[u].hash, hex);
         json_array_append_new(
@@ -133,7 +133,7 @@ static bool read_progress(const json_t *body, int64_t step, struct ht_state *sta
                  isfinite((float)json_real_value(scale)) && json_real_value(scale) > 0 &&
                  read_count(json_object_get(body, "good_iterations"), step, &state->good);
     for (int64_t u = 0; u < state->n_units && sound; u++)
-        sound = read_count(json_array_get(steps, (size_t)u), step, &state->units[u].steps);
+        sound = read_count(json_array_get(steps, (size_t)u), step, &state->steps[u]);
     if (sound) state->loss_scale = json_real_value(scale);
     return sound;
 }

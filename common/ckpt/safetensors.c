@@ -4,6 +4,7 @@
 #include "common/base/array.h"
 #include "common/base/half.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -307,23 +308,27 @@ const struct ht_st_tensor *ht_safetensors_find(const struct ht_safetensors *st, 
     return bsearch(&key, st->tensors, (size_t)st->n_tensors, sizeof(key), by_name);
 }
 
-enum ht_status ht_safetensors_read(const struct ht_safetensors *st, const struct ht_st_tensor *t, struct ht_error *err,
-                                   float *out)
+enum ht_status ht_safetensors_check(const struct ht_safetensors *st, const struct ht_st_tensor *t, struct ht_error *err)
 {
-    enum { CHUNK = 1 << 16 };
-    if (!strcmp(t->dtype, "F32")) return fetch(st, t->offset, t->bytes, out, err);
+    if (!strcmp(t->dtype, "F32") || !strcmp(t->dtype, "F16") || !strcmp(t->dtype, "BF16")) return HT_OK;
+    return complain(st, err, NAMED "has dtype %s; expected F32, F16 or BF16", t->name, t->dtype);
+}
+
+enum ht_status ht_safetensors_read(const struct ht_safetensors *st, const struct ht_st_tensor *t, int64_t first,
+                                   int64_t n, struct ht_error *err, float *out)
+{
+    uint16_t half[4096];
+    enum ht_status status = ht_safetensors_check(st, t, err);
+    assert(first >= 0 && first + n <= t->elements);
+    if (status != HT_OK) return status;
+    if (!strcmp(t->dtype, "F32")) return fetch(st, t->offset + 4 * first, 4 * n, out, err);
     bool bf16 = !strcmp(t->dtype, "BF16");
-    if (!bf16 && strcmp(t->dtype, "F16") != 0)
-        return complain(st, err, NAMED "has dtype %s; expected F32, F16 or BF16", t->name, t->dtype);
-    uint16_t *half = HT_NEW_ARRAY(uint16_t, CHUNK);
-    enum ht_status status = HT_OK;
-    for (int64_t i = 0; i < t->elements && status == HT_OK; i += CHUNK) {
-        int64_t n = t->elements - i < CHUNK ? t->elements - i : CHUNK;
-        status = fetch(st, t->offset + 2 * i, 2 * n, half, err);
-        for (int64_t k = 0; k < n && status == HT_OK; k++)
+    for (int64_t i = 0, more; i < n && status == HT_OK; i += more) {
+        more = n - i < (int64_t)HT_COUNT(half) ? n - i : (int64_t)HT_COUNT(half);
+        status = fetch(st, t->offset + 2 * (first + i), 2 * more, half, err);
+        for (int64_t k = 0; k < more && status == HT_OK; k++)
             out[i + k] = bf16 ? ht_bf16_to_f32(half[k]) : ht_f16_to_f32(half[k]);
     }
-    free(half);
     return status;
 }
 

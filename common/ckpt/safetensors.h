@@ -46,9 +46,13 @@ int64_t ht_safetensors_count(const struct ht_safetensors *st);
 const struct ht_st_tensor *ht_safetensors_at(const struct ht_safetensors *st, int64_t index); /* by name, ascending */
 const struct ht_st_tensor *ht_safetensors_find(const struct ht_safetensors *st, const char *name); /* or NULL */
 
-/* Reads a tensor into out, [elements], as FP32. HT_BAD_INPUT when its dtype is none of ours or the file has shrunk. */
-enum ht_status ht_safetensors_read(const struct ht_safetensors *st, const struct ht_st_tensor *t, struct ht_error *err,
-                                   float *out);
+/* HT_BAD_INPUT unless the tensor is of a type that can be read. */
+enum ht_status ht_safetensors_check(const struct ht_safetensors *st, const struct ht_st_tensor *t,
+                                    struct ht_error *err);
+/* Reads n elements of a tensor from `first` on into out, as FP32. HT_BAD_INPUT as above, and when the file has shrunk.
+ */
+enum ht_status ht_safetensors_read(const struct ht_safetensors *st, const struct ht_st_tensor *t, int64_t first,
+                                   int64_t n, struct ht_error *err, float *out);
 
 /* "[2, 3]" into buf; returns buf. For errors. */
 char *ht_st_shape_text(int n_dims, const int64_t *dims, char *buf, size_t bytes);
@@ -71,8 +75,14 @@ struct ht_st_writer;
 enum ht_status ht_st_writer_open(const char *path, const struct ht_st_spec *specs, int64_t n,
                                  const char *const (*metadata)[2], int n_metadata, struct ht_error *err,
                                  struct ht_st_writer **out);
-/* The next tensor's data, all of its elements. After an error the writer is only good for discard. */
-enum ht_status ht_st_writer_put(struct ht_st_writer *w, const float *data, struct ht_error *err);
+/* Writes the next n elements, of one tensor after the other. After an error the writer is only good for discard. */
+enum ht_status ht_st_writer_put(struct ht_st_writer *w, const float *data, int64_t n, struct ht_error *err);
+/* Writes n elements of a tensor from `first` on, in any order; the file then has no hash, and all of it is written so.
+ */
+enum ht_status ht_st_writer_put_at(struct ht_st_writer *w, int64_t tensor, int64_t first, const float *data, int64_t n,
+                                   struct ht_error *err);
+/* Returns how many finite numbers have become infinite, their type being too small for them. */
+int64_t ht_st_writer_overflows(const struct ht_st_writer *w);
 /* Makes the file durable when all is put, so that commit is a rename alone. */
 enum ht_status ht_st_writer_sync(struct ht_st_writer *w, struct ht_error *err);
 /* Ends the file and destroys the writer, also on error. *hash, *bytes (both may be NULL): as ht_hash_file. */

@@ -7,6 +7,7 @@
 
 #include <assert.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,9 +15,11 @@ struct ht_st_writer {
     struct ht_durable file;
     struct tensor {
         enum ht_dtype dtype;
-        int64_t elements;
+        int64_t elements, offset; /* of the first byte, from the file's start */
     } * tensors;
-    int64_t n, next;
+    int64_t n, next, in_next; /* put in order up to so many elements of tensor `next` */
+    int64_t put_bytes, bytes; /* of the data: put, and in all */
+    int64_t n_overflows;
 };
 
 static int64_t elements_of(const struct ht_st_spec *spec)
@@ -62,8 +65,6 @@ enum ht_status ht_st_writer_open(const char *path, const struct ht_st_spec *spec
     }
     w->n = n;
     w->tensors = HT_NEW_ARRAY(struct tensor, n);
-    for (int64_t i = 0; i < n; i++)
-        w->tensors[i] = (struct tensor){.dtype = specs[i].dtype, .elements = elements_of(&specs[i])};
     json_t *header = make_header(specs, n, metadata, n_metadata);
     char *text = json_dumps(header, JSON_COMPACT);
     json_decref(header);
@@ -74,6 +75,12 @@ enum ht_status ht_st_writer_open(const char *path, const struct ht_st_spec *spec
     if (status == HT_OK) status = ht_durable_write(&w->file, text, bytes, err);
     if (status == HT_OK) status = ht_durable_write(&w->file, spaces, padding, err);
     free(text);
+    for (int64_t i = 0; i < n; i++) {
+        w->tensors[i] = (struct tensor){.dtype = specs[i].dtype,
+                                        .elements = elements_of(&specs[i]),
+                                        .offset = 8 + (int64_t)header_bytes + w->bytes};
+        w->bytes += w->tensors[i].elements * ht_dtype_bytes(specs[i].dtype);
+    }
     if (status == HT_OK)
         *out = w;
     else
@@ -81,33 +88,66 @@ enum ht_status ht_st_writer_open(const char *path, const struct ht_st_spec *spec
     return status;
 }
 
-enum ht_status ht_st_writer_put(struct ht_st_writer *w, const float *data, struct ht_error *err)
+/* Writes n elements in the tensor's type: at an offset, or -1: behind what is there. */
+static enum ht_status write_elements(struct ht_st_writer *w, enum ht_dtype dtype, int64_t offset, const float *data,
+                                     int64_t n, struct ht_error *err)
 {
-    enum { CHUNK = 1 << 16 };
-    assert(w->next < w->n);
-    struct tensor t = w->tensors[w->next++];
-    if (t.dtype == HT_F32) return ht_durable_write(&w->file, data, (size_t)t.elements * 4, err);
-    uint16_t *half = HT_NEW_ARRAY(uint16_t, CHUNK);
+    uint16_t half[4096];
+    int64_t each = ht_dtype_bytes(dtype), most = dtype == HT_F32 ? n : (int64_t)HT_COUNT(half);
     enum ht_status status = HT_OK;
-    for (int64_t i = 0; i < t.elements && status == HT_OK; i += CHUNK) {
-        int64_t n = t.elements - i < CHUNK ? t.elements - i : CHUNK;
-        for (int64_t k = 0; k < n; k++)
-            half[k] = t.dtype == HT_BF16 ? ht_f32_to_bf16(data[i + k]) : ht_f32_to_f16(data[i + k]);
-        status = ht_durable_write(&w->file, half, (size_t)n * 2, err);
+    for (int64_t i = 0, more; i < n && status == HT_OK; i += more) {
+        more = n - i < most ? n - i : most;
+        for (int64_t k = 0; k < more && dtype != HT_F32; k++) {
+            float x = data[i + k];
+            half[k] = dtype == HT_BF16 ? ht_f32_to_bf16(x) : ht_f32_to_f16(x);
+            w->n_overflows += dtype == HT_F16 && isfinite(x) && isinf(ht_f16_to_f32(half[k]));
+        }
+        const void *from = dtype == HT_F32 ? (const void *)data : half;
+        status = offset < 0 ? ht_durable_write(&w->file, from, (size_t)(more * each), err)
+                            : ht_durable_write_at(&w->file, offset + i * each, from, (size_t)(more * each), err);
     }
-    free(half);
+    w->put_bytes += n * each;
     return status;
+}
+
+enum ht_status ht_st_writer_put(struct ht_st_writer *w, const float *data, int64_t n, struct ht_error *err)
+{
+    enum ht_status status = HT_OK;
+    while (n > 0 && status == HT_OK) {
+        assert(w->next < w->n);
+        const struct tensor *t = &w->tensors[w->next];
+        int64_t more = t->elements - w->in_next < n ? t->elements - w->in_next : n;
+        status = write_elements(w, t->dtype, -1, data, more, err);
+        data += more;
+        n -= more;
+        w->in_next += more;
+        if (w->in_next == t->elements) w->next++, w->in_next = 0;
+    }
+    return status;
+}
+
+enum ht_status ht_st_writer_put_at(struct ht_st_writer *w, int64_t tensor, int64_t first, const float *data, int64_t n,
+                                   struct ht_error *err)
+{
+    const struct tensor *t = &w->tensors[tensor];
+    assert(tensor < w->n && first >= 0 && first + n <= t->elements);
+    return write_elements(w, t->dtype, t->offset + first * ht_dtype_bytes(t->dtype), data, n, err);
+}
+
+int64_t ht_st_writer_overflows(const struct ht_st_writer *w)
+{
+    return w->n_overflows;
 }
 
 enum ht_status ht_st_writer_sync(struct ht_st_writer *w, struct ht_error *err)
 {
-    assert(w->next == w->n);
+    assert(w->put_bytes == w->bytes);
     return ht_durable_sync(&w->file, err);
 }
 
 enum ht_status ht_st_writer_commit(struct ht_st_writer *w, struct ht_error *err, uint64_t *hash, int64_t *bytes)
 {
-    assert(w->next == w->n);
+    assert(w->put_bytes == w->bytes);
     if (bytes) *bytes = w->file.bytes;
     enum ht_status status = ht_durable_commit(&w->file, err, hash);
     ht_st_writer_discard(w);

@@ -122,6 +122,38 @@ done
 refused 2 "watched/step-0000000016/manifest.json: was made with --clip 1.5; this run has 2" train in_memory "${watched[@]}" --clip 2 \
     --numerics fp16 --control gate --steps 18 --checkpoint watched --resume
 
+# ---- a checkpoint that an older version wrote (tests/data/README.md) ----
+
+stored=(--model "$root/tests/data/checkpoint/model.yaml" --seq 8 --batch 7 --micro-batch 1 --numerics fp16 --clip 1 --data "$text" --checkpoint stored --resume)
+cp -r "$root/tests/data/checkpoint" stored
+run 0 train in_memory "${stored[@]}" --steps 3 --save stored.safetensors --save-dtype f32
+"$python" - stored/step-0000000003 <<'PY' || fail "the stored checkpoint's weights are not those that were saved"
+import json, struct, sys
+
+def tensors(path):
+    raw = open(path, "rb").read()
+    n = struct.unpack("<Q", raw[:8])[0]
+    header = json.loads(raw[8:8 + n])
+    return {k: (v["shape"], raw[8 + n + v["data_offsets"][0]:8 + n + v["data_offsets"][1]]) for k, v in header.items() if k != "__metadata__"}
+
+saved, n = tensors("stored.safetensors"), 0
+names = [("", "{}.weight"), ("h.0.", "{}"), ("", "{}")]
+for unit, (prefix, form) in enumerate(names):
+    for name, (shape, data) in tensors(f"{sys.argv[1]}/unit-{unit:04}.safetensors").items():
+        if not name.startswith("param."): continue
+        got_shape, got = saved["transformer." + prefix + form.format(name[6:])]
+        rows, cols = shape
+        if len(got_shape) == 2 and prefix and rows > 1: # a Conv1D
+            data = b"".join(data[4 * (r * cols + c):][:4] for c in range(cols) for r in range(rows))
+        assert got == data, name
+        n += 1
+assert n == len(saved) == 16, (n, len(saved))
+PY
+run 0 train in_memory "${stored[@]}" --steps 5 --losses stored.csv
+head -n 4 stored.csv | cmp -s - "$root/tests/data/checkpoint/step-0000000003/losses.csv" || fail "the stored losses: $(cat stored.csv)"
+[ "$(json stored/step-0000000005/manifest.json 'd["checkpoint"]["optimizer_steps"], d["checkpoint"]["loss_scale"]')" = "([4, 4, 4], 32768.0)" ] ||
+    fail "the stored checkpoint's counts went on otherwise"
+
 # ---- what is wrong: one line, and nothing is touched ----
 
 contents() { (cd "$1" && find . -type f ! -name .lock -exec cksum {} + | sort); }

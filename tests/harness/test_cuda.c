@@ -65,7 +65,7 @@ static enum ht_status train(const struct ht_options *o, const char *system, stru
     status = ht_tokens_open(o->data, HT_TOKENS_TEXT, job->scenario.model.vocab, job->scenario.seq, err, &tokens);
     if (status == HT_OK) status = ht_persist_open(o, job, &tokens, true, err, &persist);
     if (status == HT_OK) status = ht_train(o, job, &tokens, &persist, &one, err, out);
-    if (status == HT_OK) status = ht_persist_save(&persist, err);
+    if (status == HT_OK && persist.save_error.status) status = (*err = persist.save_error).status;
     ht_persist_close(&persist);
     ht_tokens_close(&tokens);
     return status;

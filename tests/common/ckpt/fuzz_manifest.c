@@ -19,15 +19,15 @@ static void parse(const char *text, size_t n)
 {
     struct ht_checkpoint_setting settings[] = {{.name = "--batch", .value = "4"},
                                                {.name = "--numerics", .value = "bf16", .may_change = true}};
-    struct ht_unit_state units[4];
-    struct ht_state state = {.model = model, .n_units = 4, .units = units};
+    int64_t steps[4];
+    struct ht_state state = {.model = model, .n_units = 4, .steps = steps};
     struct ht_error err = {0};
     struct ht_manifest_file files[5];
     bool damaged;
     enum ht_status status = ht_manifest_parse(text, n, "fuzz.json", 20, settings, 2, &err, &damaged, &state, files);
     assert(status == HT_OK || (status == HT_BAD_INPUT && err.text[0] && !strchr(err.text, '\n')));
     assert(status != HT_OK || !damaged);
-    for (int u = 0; u < 4 && status == HT_OK; u++) assert(units[u].steps >= 0 && units[u].steps <= 20);
+    for (int u = 0; u < 4 && status == HT_OK; u++) assert(steps[u] >= 0 && steps[u] <= 20);
     assert(status != HT_OK || (state.loss_scale > 0 && state.loss_scale <= 0x1p128 && state.good >= 0));
 }
 

@@ -20,7 +20,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
         assert(ht_safetensors_find(st, t->name) == t);
         covered += t->bytes;
         float *values = malloc((size_t)t->elements * sizeof(float) + 1);
-        status = ht_safetensors_read(st, t, &err, values);
+        status = ht_safetensors_read(st, t, 0, t->elements, &err, values);
         assert(status == HT_OK || status == HT_BAD_INPUT);
         free(values);
     }

@@ -1,4 +1,5 @@
 /* safetensors files byte by byte: what is read, what is refused and how it is said, what is written. */
+#include "common/ckpt/durable.h"
 #include "common/ckpt/safetensors.h"
 #include "common/ckpt/weights.h"
 
@@ -94,14 +95,14 @@ START_TEST(reads)
     ck_assert_msg(ht_safetensors_parse(file, n, "mem", &err, &st) == HT_OK, "%s", err.text);
     ck_assert_int_eq(ht_safetensors_count(st), 4);
     ck_assert_str_eq(ht_safetensors_at(st, 0)->name, "a");
-    ck_assert_int_eq(ht_safetensors_read(st, ht_safetensors_find(st, "a"), &err, x), HT_OK);
+    ck_assert_int_eq(ht_safetensors_read(st, ht_safetensors_find(st, "a"), 0, 2, &err, x), HT_OK);
     ck_assert(ht_float_bits(x[0]) == 0x03020100 && ht_float_bits(x[1]) == 0x07060504);
     ck_assert_int_eq(ht_safetensors_find(st, "b")->elements, 1);
-    ck_assert_int_eq(ht_safetensors_read(st, ht_safetensors_find(st, "b"), &err, x), HT_OK);
+    ck_assert_int_eq(ht_safetensors_read(st, ht_safetensors_find(st, "b"), 0, 1, &err, x), HT_OK);
     ck_assert(ht_float_bits(x[0]) == 0x09080000);
     ck_assert_int_eq(ht_safetensors_find(st, "empty")->elements, 0);
-    ck_assert_int_eq(ht_safetensors_read(st, ht_safetensors_find(st, "empty"), &err, NULL), HT_OK);
-    ck_assert_int_eq(ht_safetensors_read(st, ht_safetensors_find(st, "m"), &err, x), HT_BAD_INPUT);
+    ck_assert_int_eq(ht_safetensors_read(st, ht_safetensors_find(st, "empty"), 0, 0, &err, NULL), HT_OK);
+    ck_assert_int_eq(ht_safetensors_read(st, ht_safetensors_find(st, "m"), 0, 2, &err, x), HT_BAD_INPUT);
     ck_assert_str_eq(err.text, "mem: tensor 'm': has dtype U8; expected F32, F16 or BF16");
     ck_assert_ptr_null(ht_safetensors_find(st, "c"));
     ht_safetensors_close(st);
@@ -206,34 +207,72 @@ END_TEST
 
 /* ---- writing ---- */
 
+/* In order, in pieces that end anywhere; or in any order, by runs. The same file. */
+static void write_round_trip(const char *name, const struct ht_st_spec *specs, const float *const *data, bool in_order)
+{
+    static const char *const metadata[][2] = {{"format", "pt"}};
+    struct ht_error err = {0};
+    struct ht_st_writer *w = NULL;
+    ck_assert_msg(ht_st_writer_open(in_dir(name), specs, 3, metadata, 1, &err, &w) == HT_OK, "%s", err.text);
+    ck_assert(access(in_dir(name), F_OK) != 0); /* not there before it is whole */
+    for (int i = 0; i < 3; i++) {
+        int64_t n = specs[i].dims[0] * (specs[i].n_dims > 1 ? specs[i].dims[1] : 1), run = 30011;
+        for (int64_t at = 0, end; at < n && in_order; at = end) {
+            end = at + run < n ? at + run : n;
+            ck_assert_int_eq(ht_st_writer_put(w, data[i] + at, end - at, &err), HT_OK);
+        }
+        for (int64_t end = n, at; end > 0 && !in_order; end = at) {
+            at = end > run ? end - run : 0;
+            ck_assert_int_eq(ht_st_writer_put_at(w, i, at, data[i] + at, end - at, &err), HT_OK);
+        }
+    }
+    ck_assert_int_eq(ht_st_writer_overflows(w), 1);
+    uint64_t hash = 0, found;
+    int64_t bytes = 0, found_bytes;
+    ck_assert_int_eq(ht_st_writer_commit(w, &err, in_order ? &hash : NULL, &bytes), HT_OK);
+    ck_assert_int_eq(ht_hash_file(in_dir(name), &err, &found, &found_bytes), HT_OK);
+    ck_assert_int_eq(bytes, found_bytes);
+    if (in_order) ck_assert_uint_eq(hash, found);
+}
+
 START_TEST(round_trip)
 {
     enum { N = 70001 }; /* more than one chunk of the conversions */
-    static const char *const metadata[][2] = {{"format", "pt"}};
     const struct ht_st_spec specs[] = {{"w", HT_F32, 2, {3, 2}}, {"h", HT_F16, 1, {N}}, {"b", HT_BF16, 1, {N}}};
     const float w[6] = {0, -1, 2.5f, 0x1p-149f, INFINITY, 3};
     float *x = HT_NEW_ARRAY(float, N), *y = HT_NEW_ARRAY(float, N);
-    for (int i = 0; i < N; i++) x[i] = (float)(i % 201 - 100); /* exact in both */
+    for (int i = 0; i < N; i++) x[i] = (float)(i % 201 - 100); /* exact in both, but for */
+    x[N - 2] = 0x1p17f; /* beyond F16: counted; and what is infinite already is not */
+    x[N - 1] = INFINITY;
+    const float *const data[] = {w, x, x};
     struct ht_error err = {0};
     struct ht_st_writer *writer = NULL;
-    ck_assert_msg(ht_st_writer_open(in_dir("m.safetensors"), specs, 3, metadata, 1, &err, &writer) == HT_OK, "%s",
-                  err.text);
-    ck_assert(access(in_dir("m.safetensors"), F_OK) != 0); /* not there before it is whole */
-    ck_assert_int_eq(ht_st_writer_put(writer, w, &err), HT_OK);
-    ck_assert_int_eq(ht_st_writer_put(writer, x, &err), HT_OK);
-    ck_assert_int_eq(ht_st_writer_put(writer, x, &err), HT_OK);
-    ck_assert_int_eq(ht_st_writer_commit(writer, &err, NULL, NULL), HT_OK);
+    uint64_t hashes[2];
+    int64_t bytes;
+    for (int i = 0; i < 2; i++) {
+        const char *name = i ? "any_order.safetensors" : "m.safetensors";
+        write_round_trip(name, specs, data, i == 0);
+        ck_assert_int_eq(ht_hash_file(in_dir(name), &err, &hashes[i], &bytes), HT_OK);
+    }
+    ck_assert_uint_eq(hashes[0], hashes[1]);
 
     struct ht_safetensors *st = NULL;
     ck_assert_msg(ht_safetensors_open(in_dir("m.safetensors"), &err, &st) == HT_OK, "%s", err.text);
     const struct ht_st_tensor *t = ht_safetensors_find(st, "w");
     ck_assert(t && t->n_dims == 2 && t->dims[0] == 3 && t->dims[1] == 2 && t->offset % 64 == 0);
-    ck_assert_int_eq(ht_safetensors_read(st, t, &err, y), HT_OK);
+    ck_assert_int_eq(ht_safetensors_read(st, t, 0, 6, &err, y), HT_OK);
     ck_assert_mem_eq(y, w, sizeof(w));
+    ck_assert_int_eq(ht_safetensors_read(st, t, 2, 3, &err, y), HT_OK);
+    ck_assert_mem_eq(y, w + 2, 3 * sizeof(float));
     for (int k = 1; k < 3; k++) {
-        memset(y, 0xff, sizeof(float) * N);
-        ck_assert_int_eq(ht_safetensors_read(st, ht_safetensors_find(st, specs[k].name), &err, y), HT_OK);
-        ck_assert_mem_eq(y, x, sizeof(float) * N);
+        t = ht_safetensors_find(st, specs[k].name);
+        if (k == 1) x[N - 2] = INFINITY;
+        for (int64_t first = 0; first < N; first += 9001) { /* to the end, from anywhere */
+            memset(y, 0xff, sizeof(float) * N);
+            ck_assert_int_eq(ht_safetensors_read(st, t, first, N - first, &err, y), HT_OK);
+            ck_assert_mem_eq(y, x + first, sizeof(float) * (size_t)(N - first));
+        }
+        x[N - 2] = 0x1p17f;
     }
     ht_safetensors_close(st);
 
@@ -256,7 +295,7 @@ static void write_shard(const char *name, const char *tensor, float value)
     struct ht_error err = {0};
     struct ht_st_writer *w = NULL;
     ck_assert_int_eq(ht_st_writer_open(in_dir(name), &spec, 1, NULL, 0, &err, &w), HT_OK);
-    ck_assert_int_eq(ht_st_writer_put(w, &value, &err), HT_OK);
+    ck_assert_int_eq(ht_st_writer_put(w, &value, 1, &err), HT_OK);
     ck_assert_int_eq(ht_st_writer_commit(w, &err, NULL, NULL), HT_OK);
 }
 
@@ -288,7 +327,7 @@ START_TEST(shards)
     float x;
     const struct ht_st_tensor *b = ht_weights_find(w, "b", &st);
     ck_assert_ptr_nonnull(b);
-    ck_assert_int_eq(ht_safetensors_read(st, b, &err, &x), HT_OK);
+    ck_assert_int_eq(ht_safetensors_read(st, b, 0, 1, &err, &x), HT_OK);
     ck_assert(x == 2 && ht_weights_files(w) == 2 && !ht_weights_find(w, "c", NULL));
     ht_weights_close(w);
     for (size_t i = 0; i < HT_COUNT(wrong); i++) {

@@ -1,0 +1,195 @@
+#include "common/ckpt/state_map.h"
+
+#include "common/base/array.h"
+
+#include <stdlib.h>
+
+struct ht_state_map {
+    struct ht_state_copy *copies; /* by unit, part, rank */
+    int64_t *first;               /* [n_units * HT_N_STATE_PARTS + 1] of each part's */
+};
+
+/* ---- one tensor ---- */
+
+enum ht_state_part ht_state_part_of(const struct ht_tensor *t)
+{
+    switch (t->class) {
+    case HT_PARAM:
+    case HT_MASTER:
+        return HT_STATE_PARAM;
+    case HT_MOMENTUM:
+        return HT_STATE_MOMENTUM;
+    case HT_VARIANCE:
+        return HT_STATE_VARIANCE;
+    default:
+        return HT_N_STATE_PARTS;
+    }
+}
+
+bool ht_state_holds(const struct ht_tensor *t)
+{
+    return ht_state_part_of(t) != HT_N_STATE_PARTS;
+}
+
+/* Whether a tensor's bytes are those of its elements. The shard that ends with its unit may be padded, so that all
+   shards of the unit are of one size (common/build/zero.c). */
+static bool fits(const struct ht_tensor *t, int64_t elements, int64_t unit_elements, enum ht_dtype type)
+{
+    int64_t each = ht_dtype_bytes(type), room = t->bytes / each;
+    bool padded = t->sharded && t->shard_end == unit_elements;
+    if (elements < 0 || t->bytes % each) return false;
+    return padded ? room >= elements && room <= unit_elements : room == elements;
+}
+
+/* Fills in what the tensor says of its copy. */
+static enum ht_status describe(const struct ht_model *m, enum ht_dtype param, const struct ht_tensor *t,
+                               struct ht_error *err, struct ht_state_copy *c)
+{
+    int64_t unit = t->label.unit;
+    if (unit < 0 || unit >= ht_model_units(m))
+        return ht_fail(err, HT_FAILED, "a tensor of class '%s' is about unit %lld of a model with %lld",
+                       ht_tensor_class_name(t->class), (long long)unit, (long long)ht_model_units(m));
+    int64_t n = ht_unit_params(m, unit);
+    c->begin = t->shard_begin;
+    c->end = t->sharded ? t->shard_end : n;
+    c->type = t->class == HT_PARAM ? param : HT_F32;
+    if (c->begin >= 0 && c->end <= n && fits(t, c->end - c->begin, n, c->type)) return HT_OK;
+    return ht_fail(err, HT_FAILED, "unit %lld: a tensor of %lld bytes for elements %lld to %lld of %lld in %s",
+                   (long long)unit, (long long)t->bytes, (long long)c->begin, (long long)c->end, (long long)n,
+                   ht_dtype_name(c->type));
+}
+
+/* ---- all of them ---- */
+
+static int32_t holder_of(const struct ht_schedule *s, const struct ht_resident *r)
+{
+    int32_t first = 0;
+    if (r->tier == HT_DEVICE) return r->rank;
+    while (s->rank_node[first] != s->rank_node[r->rank]) first++;
+    return first;
+}
+
+/* [n_tensors] 1 << tier: where the tensor is resident and the optimizer steps it. */
+static unsigned *stepped_tiers(const struct ht_schedule *s)
+{
+    unsigned *stepped = HT_NEW_ARRAY(unsigned, s->n_tensors), *resident = HT_NEW_ARRAY(unsigned, s->n_tensors);
+    for (int32_t op = 0; op < s->n_ops; op++)
+        for (int64_t e = s->effects_begin[op]; s->ops[op].kind == HT_OP_OPTIMIZER_STEP && e < s->effects_begin[op + 1];
+             e++)
+            if (s->effects[e].flags & (HT_UPDATE | HT_PRODUCE))
+                stepped[s->effects[e].tensor] |= 1u << s->effects[e].tier;
+    for (int32_t i = 0; i < s->n_residents; i++) resident[s->residents[i].tensor] |= 1u << s->residents[i].tier;
+    for (int32_t i = 0; i < s->n_tensors; i++) stepped[i] &= resident[i];
+    free(resident);
+    return stepped;
+}
+
+struct entry {
+    int64_t list; /* unit * HT_N_STATE_PARTS + part */
+    struct ht_state_copy copy;
+};
+
+static int by_list(const void *va, const void *vb)
+{
+    const struct entry *a = va, *b = vb;
+    if (a->list != b->list) return a->list < b->list ? -1 : 1;
+    if (a->copy.rank != b->copy.rank) return a->copy.rank < b->copy.rank ? -1 : 1;
+    return (a->copy.resident > b->copy.resident) - (a->copy.resident < b->copy.resident);
+}
+
+static enum ht_status collect(const struct ht_schedule *s, const struct ht_model *m, enum ht_dtype param,
+                              struct ht_error *err, struct entry *entries, int64_t *n)
+{
+    unsigned *stepped = stepped_tiers(s);
+    enum ht_status status = HT_OK;
+    *n = 0;
+    for (int32_t i = 0; i < s->n_residents && status == HT_OK; i++) {
+        const struct ht_resident *r = &s->residents[i];
+        const struct ht_tensor *t = &s->tensors[r->tensor];
+        struct ht_state_copy c = {.resident = i};
+        if (!ht_state_holds(t) || t->bytes == 0) continue;
+        status = describe(m, param, t, err, &c);
+        c.rank = holder_of(s, r);
+        c.stale = c.type != HT_F32 || (stepped[r->tensor] && !(stepped[r->tensor] & 1u << r->tier));
+        if (c.begin < c.end)
+            entries[(*n)++] = (struct entry){t->label.unit * HT_N_STATE_PARTS + (int64_t)ht_state_part_of(t), c};
+    }
+    free(stepped);
+    return status;
+}
+
+/* Whether every element has a copy that can be read. */
+static enum ht_status check_cover(const struct ht_state_map *map, const struct ht_model *m, struct ht_error *err)
+{
+    for (int64_t u = 0; u < ht_model_units(m); u++)
+        for (int part = 0; part < HT_N_STATE_PARTS; part++) {
+            int64_t n = ht_unit_params(m, u), missing = 0;
+            struct ht_piece p = {.unit = u, .part = (enum ht_state_part)part};
+            for (; p.begin < n; p.begin = p.end) {
+                const struct ht_state_copy *copies;
+                bool readable = false;
+                p.end = n;
+                p = ht_state_map_cut(map, p);
+                int64_t n_copies = ht_state_map_copies(map, u, p.part, &copies);
+                for (int64_t i = 0; i < n_copies; i++) readable |= !copies[i].stale && ht_state_has(&copies[i], p);
+                if (!readable) missing += p.end - p.begin;
+            }
+            if (missing)
+                return ht_fail(err, HT_FAILED, "unit %lld: %lld of %lld elements of its %s are resident nowhere",
+                               (long long)u, (long long)missing, (long long)n, ht_state_part_names[part]);
+        }
+    return HT_OK;
+}
+
+enum ht_status ht_state_map_create(const struct ht_schedule *s, const struct ht_model *model, enum ht_dtype param,
+                                   struct ht_error *err, struct ht_state_map **out)
+{
+    int64_t n_lists = ht_model_units(model) * HT_N_STATE_PARTS, n;
+    struct entry *entries = HT_NEW_ARRAY(struct entry, s->n_residents);
+    struct ht_state_map *map = HT_NEW(struct ht_state_map);
+    enum ht_status status = collect(s, model, param, err, entries, &n);
+    qsort(entries, (size_t)n, sizeof(*entries), by_list);
+    map->copies = HT_NEW_ARRAY(struct ht_state_copy, n);
+    map->first = HT_NEW_ARRAY(int64_t, n_lists + 1);
+    for (int64_t i = 0; i < n; i++) {
+        map->copies[i] = entries[i].copy;
+        map->first[entries[i].list + 1] = i + 1;
+    }
+    for (int64_t i = 0; i < n_lists; i++)
+        if (map->first[i + 1] < map->first[i]) map->first[i + 1] = map->first[i];
+    free(entries);
+    if (status == HT_OK) status = check_cover(map, model, err);
+    if (status == HT_OK)
+        *out = map;
+    else
+        ht_state_map_destroy(map);
+    return status;
+}
+
+void ht_state_map_destroy(struct ht_state_map *map)
+{
+    if (!map) return;
+    free(map->copies);
+    free(map->first);
+    free(map);
+}
+
+int64_t ht_state_map_copies(const struct ht_state_map *map, int64_t unit, enum ht_state_part part,
+                            const struct ht_state_copy **out)
+{
+    int64_t list = unit * HT_N_STATE_PARTS + (int64_t)part;
+    *out = &map->copies[map->first[list]];
+    return map->first[list + 1] - map->first[list];
+}
+
+struct ht_piece ht_state_map_cut(const struct ht_state_map *map, struct ht_piece piece)
+{
+    const struct ht_state_copy *copies;
+    int64_t n = ht_state_map_copies(map, piece.unit, piece.part, &copies);
+    if (piece.end - piece.begin > HT_PIECE_ELEMENTS) piece.end = piece.begin + HT_PIECE_ELEMENTS;
+    for (int64_t i = 0; i < n; i++) {
+        if (piece.begin < copies[i].begin && copies[i].begin < piece.end) piece.end = copies[i].begin;
+        if (piece.begin < copies[i].end && copies[i].end < piece.end) piece.end = copies[i].end;
+    }
+    return piece;
+}
