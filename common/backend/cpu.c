@@ -243,18 +243,17 @@ static enum ht_status check_lane(struct ht_cpu_call *c)
                            ht_lane_kind_name(kind));
 }
 
-/* A pass over n parts is one of a group of n, and the model can be cut so. */
+/* Checks that a pass over n parts is one of a group of n, and that the model can be cut so. */
 static enum ht_status check_parts(const struct ht_cpu *cpu, int32_t op, struct ht_error *err)
 {
     const struct ht_schedule *s = cpu->s;
+    struct ht_cpu_call c = {.s = s, .id = op, .err = err};
     int32_t first = ht_step_begin(s, op), members = ht_step_end(s, first) - first, tp = s->works[s->ops[op].work].tp;
-    char title[64], what[64];
+    char what[64];
     if ((tp > 1 ? tp : 1) != members)
-        return ht_fail(err, HT_FAILED, "schedule '%s': op %d (%s) works on one of %d parts in a group of %d", s->name, op,
-                       ht_op_title(s, op, title, sizeof(title)), tp, members);
+        return ht_cpu_complain(&c, "works on one of %d parts in a group of %d", tp, members);
     if (tp > 1 && ht_model_cannot_part(&cpu->options.model, tp, what, sizeof(what)))
-        return ht_fail(err, HT_FAILED, "schedule '%s': op %d (%s) works on one of %d parts of %s, which has %s", s->name, op,
-                       ht_op_title(s, op, title, sizeof(title)), tp, cpu->options.model.name, what);
+        return ht_cpu_complain(&c, "works on one of %d parts, which do not divide the %s", tp, what);
     return HT_OK;
 }
 
@@ -284,7 +283,7 @@ static struct ht_range elements_of(const struct ht_cpu *cpu, int32_t tensor)
     return ht_cpu_elements(&(struct ht_cpu_call){.s = cpu->s, .options = &cpu->options}, tensor);
 }
 
-/* Is the tensor a row of momentum that this rank steps? Others' rows, of the same elements perhaps, are not stepped here. */
+/* Is the tensor a row of momentum that this rank steps? Others', of the same elements perhaps, are not stepped here. */
 static bool is_momentum(const struct ht_cpu *cpu, int32_t tensor)
 {
     const struct ht_tensor *t = &cpu->s->tensors[tensor];

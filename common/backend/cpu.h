@@ -82,6 +82,11 @@
  * lie one after the other in the order of ranks, of any sizes, also 0; a shard may be padded. Sums of 16-bit gradients over
  * ranks are rounded once, to that type (numerics.reduce, which is as numerics.grad), also where they are then kept in FP32.
  *
+ * Tensor parallelism: FORWARD, RECOMPUTE or BACKWARD whose work is of n parts is a group of n on compute lanes, ranks ascending.
+ * Member q computes with part q of n of the model (common/model/model.h): P, W, M, V, G, A, LOGITS and SCRATCH have its sizes,
+ * and shards count within it; X and DX are whole and alike on all. What the members sum on the way is theirs alone
+ * (common/kernels/unit.h), as a collective with the group's number. The first takes the loss down.
+ *
  * A written tensor may be PRODUCEd or UPDATEd (a buffer that is kept and overwritten); every write is in full, but for
  * those of BACKWARD 0 into a tied G(0) as said, and of a recomputation that UPDATEs a row of more sub-ops than it
  * runs. Forward drops rows of A(u,j) by P | RELEASE. COPY runs on any lane.

@@ -1,6 +1,6 @@
 /*
- * ALL_GATHER, REDUCE_SCATTER, ALL_REDUCE, SEND and RECEIVE, and what passes over parts exchange. Each member of a group runs its own op, in its own process;
- * what the others bring is read off their effects, which every rank has.
+ * ALL_GATHER, REDUCE_SCATTER, ALL_REDUCE, SEND and RECEIVE, and what passes over parts exchange. Each member of a group
+ * runs its own op, in its own process; what the others bring is read off their effects, which every rank has.
  */
 #include "common/backend/cpu_call.h"
 #include "common/base/array.h"

@@ -187,7 +187,7 @@ enum ht_status ht_cpu_undo(struct ht_cpu_call *c)
 
 /* ---- validate ---- */
 
-/* Judges a row of gradients, of a part but the first only what the others do not have, so that the norm counts it once. */
+/* Judges a row of gradients; of a part but the first only what no other part has, so that the norm counts it once. */
 static void judge_row(struct ht_cpu_call *c, int32_t tensor, const struct ht_adamw_step *step, const void *grad,
                       struct ht_range e)
 {
@@ -205,7 +205,8 @@ static void judge_row(struct ht_cpu_call *c, int32_t tensor, const struct ht_ada
         if (at < e.end) r = ht_unit_part_run(&part, t->label.unit, at);
         if (r.count > e.end - at && at < e.end) r.count = e.end - at;
         if (r.shared && own < at) {
-            c->kernels->judge(c->device, c->args.pool, step, ht_element(grad, type, own - e.begin), type, at - own, &partial);
+            const void *begin = ht_element(grad, type, own - e.begin);
+            c->kernels->judge(c->device, c->args.pool, step, begin, type, at - own, &partial);
             sum->fits &= partial.fits;
             sum->squares += partial.squares;
         }

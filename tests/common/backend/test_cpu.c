@@ -609,6 +609,15 @@ static void part_of_block(struct graph *g)
 {
     g->s->ops[1].label.sub_ops = 1;
 }
+static void lonely_part(struct graph *g)
+{
+    g->s->works[g->pass].tp = 2;
+}
+static void three_parts(struct graph *g)
+{
+    g->s->works[g->pass].tp = 3;
+    for (int32_t op = 0; op < 3; op++) g->s->ops[op].match = 0;
+}
 static void beyond_model(struct graph *g)
 {
     g->s->ops[0].label.n_units = UNITS + 1;
@@ -694,6 +703,8 @@ START_TEST(test_refusals)
     expect_refusal(move_lane, "forward on a h2d lane; expected a compute or host lane");
     expect_refusal(lonely_collective, "has the group -1");
     expect_refusal(part_of_block, "some sub-ops only");
+    expect_refusal(lonely_part, "works on one of 2 parts in a group of 1");
+    expect_refusal(three_parts, "works on one of 3 parts, which do not divide the 2 heads");
     expect_refusal(beyond_model, "units 0 to 4 of a model with 4");
     expect_refusal(long_sequence, "sequence 25 (the longest is 24)");
     expect_refusal(wrong_micro_batch, "micro-batch 1 of 1");

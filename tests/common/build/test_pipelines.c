@@ -89,7 +89,7 @@ START_TEST(tensor_parallel)
         struct ht_layout *layout = NULL;
         struct ht_error err = {0};
         sc.control.mode = controls[ht_random_below(seed, i++, 3)];
-        sc.model.tied = stages == 1 && seed & 32;
+        sc.model.tied = seed & 32;
         if (tp == 4) sc.model.kv_heads = 4;
         ck_assert_msg(ht_layout_pipelines(&sc, n, ranks, l, tp, &err, &layout) == HT_OK, "%s", err.text);
         struct ht_pipe_style y = {.order = orders[seed % 3], .v = 1, .d = 1, .layout = layout, .recompute = seed & 8,

@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# Stages cut into tensor-parallel parts, trained over ranks: in_memory's losses within the roundings of sums that are cut, on one node
+# and across two, alone, in pipelines and in replicas, with each control, and in predicted memory.
+set -euo pipefail
+# shellcheck source=tests/harness/support.sh
+. "$(dirname "$0")/support.sh"
+cd "$work"
+
+four=(sim gpipe --model llama-tiny --cluster autohete-4gpu --batch 8 --micro-batch 1)
+refused 2 "tp 3 does not divide the 4 devices of a pipeline" "${four[@]}" --set tp=3
+refused 2 "tp 4 does not divide the 2 heads of keys of llama-tiny" "${four[@]}" --set tp=4
+refused 2 "tp 2 does not divide the 3 devices of a pipeline" "${four[@]}" --set tp=2 --set pipelines=3,1 --set l=4,4
+
+gpt=(--model gpt-mini --seq 16 --data "$text" --steps 4 --batch 6 --micro-batch 1)
+llama=(--model llama-tiny --seq 16 --data "$text" --steps 4 --batch 8 --micro-batch 1)
+needs_ranks "${gpt[@]}"
+emulated_nodes 2 1 >nodes.yaml
+
+# One part is the whole.
+run 0 train gpipe "${llama[@]}" --ranks 2 --losses one.csv
+run 0 train gpipe "${llama[@]}" --ranks 2 --set tp=1 --losses u.csv
+cmp -s one.csv u.csv || fail "tp=1: $(paste one.csv u.csv)"
+
+# GPT's table is tied and its vocabulary, 256, is cut; LLaMA's two heads of keys are.
+run 0 train in_memory "${gpt[@]}" --losses gpt.csv
+run 0 train in_memory "${llama[@]}" --losses llama.csv
+while read -r devices system; do
+    for model in gpt llama; do
+        [ $model = gpt ] && common=("${gpt[@]}") || common=("${llama[@]}")
+        case "$model $system" in *"tp=4"*) [ $model = gpt ] || continue ;; esac
+        # shellcheck disable=SC2086 # words
+        run 0 train $system "${common[@]}" $devices --losses u.csv
+        near 1e-6 $model.csv u.csv
+        [[ $system = gpipe* ]] || continue # others' peaks go by when messages come
+        grep -q "device 1 .*+0.00%" out || fail "$model, $system: the peak is not the predicted one: $(grep device out)"
+    done
+done <<EOF
+--ranks=2 gpipe --set tp=2
+--ranks=4 gpipe --set tp=4
+--cluster=nodes.yaml gpipe --set tp=2
+--ranks=4 dapple --set tp=2 --set pipelines=2,2
+--ranks=4 interleaved --set tp=2 --set v=2 --set recompute=1
+EOF
+
+# Every part has norms and biases; the norm counts them once.
+for control in gate rollback; do
+    judged=(--control $control --clip 0.5 --inject-overflow 2:3)
+    run 0 train in_memory "${gpt[@]}" "${judged[@]}" --losses one.csv
+    run 0 train dapple "${gpt[@]}" "${judged[@]}" --ranks 4 --set tp=2 --losses u.csv
+    near 1e-6 one.csv u.csv
+done
+
+run 0 train in_memory "${llama[@]}" --numerics bf16 --losses one.csv
+run 0 train gpipe "${llama[@]}" --numerics bf16 --ranks 2 --set tp=2 --losses u.csv
+near 2e-3 one.csv u.csv
+finish
