@@ -2,6 +2,7 @@
 
 #include "autohete/autohete.h"
 #include "baselines/baselines.h"
+#include "cephalo/cephalo.h"
 #include "common/base/array.h"
 #include "common/base/config.h"
 #include "examples/examples.h"
@@ -30,6 +31,9 @@ static const struct ht_system *const systems[] = {
     &ht_megatron,
     &ht_autohete,
     &ht_autohete_nops,
+    &cephalo,
+    &cephalo_cb,
+    &cephalo_mb,
     &sysx,
     &sysx_cfg0,
     &sysx_cfg1,

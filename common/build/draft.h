@@ -27,7 +27,7 @@
 enum ht_gather {
     HT_GATHER_PASS,      /* from each pass to its end, the head's from forward to backward: ZeRO-3 */
     HT_GATHER_VISIT,     /* for passes of all micro-batches, which the program runs one after the other, unit by unit:
-                            layered gradient accumulation (Cephalo, Sec. 3.2) */
+                            layered gradient accumulation (Cephalo, Sec. 2.2) */
     HT_GATHER_ITERATION, /* from a unit's first pass of the iteration to its last: ZeRO-2 */
 };
 

@@ -1,0 +1,159 @@
+/*
+ * The schedule of a rank: layered gradient accumulation (Sec. 2.2), with what passes between layers in host memory
+ * (Sec. 3.3, Supplement B).
+ *
+ *     gather    AG0 AG1        AG2        AG3 ..   AG1            AG0
+ *     compute       F0.0 F0.1  F1.0 F1.1  F2.0 ..  R2.0 B2.0 R2.1 B2.1  R1.0 ..
+ *     reduce                                                            RS2         RS1
+ *     d2h                X1.0  X1.1  X2.0  X2.1 ..      D2.0      D2.1
+ *     h2d                      X1.0  X1.1  X2.0 ..  X2.0, D3.0  X2.1, D3.1
+ *
+ * A unit's passes over all micro-batches follow one another, a visit: one gathering serves them all, and one reduction
+ * their gradients, which are added up whole. The next unit is gathered while this one computes; two are there at a time.
+ * The forward pass keeps nothing of a block but its input; the backward pass recomputes from it. The head's forward and
+ * backward over a micro-batch follow each other, so that one micro-batch's logits are held.
+ *
+ * Boundary tensors, that is inputs X(u,j) and their gradients D(u,j), go to the host once they are made, and come back one
+ * step before they are needed, so that a device holds a few of them, whatever the number of micro-batches (Fig. 11). With
+ * one micro-batch a tensor that the next step needs does not leave; only inputs have a copy on the host, for the backward
+ * pass. offload=0 leaves all of them on the device.
+ *
+ * Departures. A micro-batch's gradient is formed fresh and then added (docs/architecture.md), so a whole gradient and a
+ * fresh one are held at a time. Gatherings and reductions have a lane each and share the links. The embedding is gathered
+ * for its backward as any module is.
+ */
+#include "cephalo/cephalo.h"
+#include "cephalo/partition.h"
+
+#include "common/base/array.h"
+
+#include <stdlib.h>
+
+/* The rank's own passes in order: step v l + j is visit v of micro-batch j. Visits 0 .. H - 1 are forward, visit H is
+   the head's, visit 2 H - u is the backward of unit u. */
+struct build {
+    struct ht_draft *g;
+    bool offload;
+    int32_t head;    /* H */
+    int32_t *passed; /* [steps] last compute op of each */
+};
+
+static bool swaps(const struct build *b)
+{
+    return b->offload && b->g->own_mb > 1;
+}
+
+static int32_t unit_of(const struct build *b, int32_t visit)
+{
+    return visit <= b->head ? visit : 2 * b->head - visit;
+}
+
+static void bring(const struct build *b, int32_t row, bool last, int32_t after)
+{
+    ht_draft_copy(b->g, row, HT_HOST, HT_DEVICE, HT_PRODUCE, last);
+    ht_op_after(b->g->schedule, after);
+}
+
+/* Fetches what a step needs from the host; the copies may run beside the step before it. */
+static void fetch(const struct build *b, int32_t step)
+{
+    const struct ht_draft *g = b->g;
+    int32_t visit = step / g->own_mb, j = step % g->own_mb, u = unit_of(b, visit);
+    int32_t after = step >= 2 ? b->passed[step - 2] : -1; /* whose room it takes */
+    bool backward = visit > b->head;
+    if (visit > 2 * b->head || u == 0) {
+        if (backward && u == 0 && swaps(b) && visit <= 2 * b->head) bring(b, g->dx[ht_draft_at(g, 1, j)], true, after);
+        return;
+    }
+    if (backward ? b->offload : swaps(b)) bring(b, g->x[ht_draft_at(g, u, j)], visit >= b->head, after);
+    if (backward && swaps(b)) bring(b, g->dx[ht_draft_at(g, u + 1, j)], true, after);
+}
+
+static void send(const struct build *b, int32_t row, bool leaves)
+{
+    ht_draft_copy(b->g, row, HT_DEVICE, HT_HOST, HT_PRODUCE, leaves);
+}
+
+static void forward(const struct build *b, int32_t u, int32_t j)
+{
+    struct ht_draft *g = b->g;
+    ht_draft_forward(g, u, j, 0);
+    if (!b->offload || j >= g->own_mb) return;
+    if (u > 0) ht_op_effect(g->schedule, g->x[ht_draft_at(g, u, j)], HT_DEVICE, HT_RELEASE); /* the host has it */
+    if (swaps(b) || u + 1 < b->head) send(b, g->x[ht_draft_at(g, u + 1, j)], swaps(b));
+}
+
+static void backward(const struct build *b, int32_t u, int32_t j)
+{
+    struct ht_draft *g = b->g;
+    if (u == b->head) ht_draft_forward(g, u, j, HT_ALL_SUB_OPS);
+    if (ht_draft_kind(g, u) == HT_UNIT_BLOCK) ht_draft_recompute(g, u, 1, j, HT_ALL_SUB_OPS);
+    ht_draft_backward(g, u, j);
+    if (u > 0 && swaps(b) && j < g->own_mb) send(b, g->dx[ht_draft_at(g, u, j)], true);
+}
+
+static void visit(const struct build *b, int32_t visit)
+{
+    struct ht_draft *g = b->g;
+    for (int32_t j = 0; j < g->n_mb; j++) {
+        int32_t step = visit * g->own_mb + j;
+        if (j < g->own_mb) fetch(b, step + 1);
+        (visit < b->head ? forward : backward)(b, unit_of(b, visit), j);
+        if (j < g->own_mb) b->passed[step] = g->computed;
+    }
+}
+
+void cephalo_emit(struct ht_draft *g, const void *plan)
+{
+    struct build b = {.g = g, .offload = ht_plan_get(plan, "offload"), .head = g->n_units - 1};
+    b.passed = HT_NEW_ARRAY(int32_t, (2 * b.head + 1) * g->own_mb);
+    for (int32_t u = 0; u < g->n_units; u++) {
+        ht_draft_place(g, g->param[u], HT_DEVICE);
+        ht_draft_place_states(g, u, HT_DEVICE);
+    }
+    for (int32_t v = 0; v <= 2 * b.head; v++) visit(&b, v);
+    for (int32_t u = 0; u < g->n_units; u++) ht_draft_step(g, g->lanes->compute, u, 1, true);
+    free(b.passed);
+}
+
+struct ht_program cephalo_program(const char *name, const struct ht_layout *layout, const struct ht_plan *plan)
+{
+    return (struct ht_program){.name = name,
+                               .layout = layout,
+                               .keeps = HT_GATHER_VISIT,
+                               .reduce_once = true,
+                               .emit = cephalo_emit,
+                               .context = plan};
+}
+
+/* Cuts the units so that few of them are uneven (Sec. 3.3). */
+static void cut_units(const struct ht_scenario *scenario, const struct ht_variable *share, struct ht_layout *layout)
+{
+    int32_t units = layout->n_units, ranks = layout->n_ranks;
+    int64_t *elements = HT_NEW_ARRAY(int64_t, units), *shards = HT_NEW_ARRAY(int64_t, (int64_t)units * ranks);
+    bool *even = HT_NEW_ARRAY(bool, units);
+    for (int32_t u = 0; u < units; u++) elements[u] = ht_unit_params(&scenario->model, u);
+    cephalo_partition_units(ranks, share->values, units, elements, shards, even);
+    for (int32_t u = 0; u < units; u++) ht_layout_cut(layout, u, shards + (int64_t)u * ranks, even[u]);
+    free(elements);
+    free(shards);
+    free(even);
+}
+
+enum ht_status cephalo_build(const struct ht_system *self, const struct ht_scenario *scenario, const struct ht_plan *plan,
+                             struct ht_error *err, struct ht_schedule **out)
+{
+    const struct ht_variable *m = ht_plan_variable(plan, "m"), *l = ht_plan_variable(plan, "l");
+    const struct ht_variable *share = ht_plan_variable(plan, "share");
+    struct ht_portion *portions = HT_NEW_ARRAY(struct ht_portion, m->n);
+    struct ht_layout *layout = NULL;
+    for (int32_t r = 0; r < m->n; r++) portions[r] = (struct ht_portion){m->values[r], l->values[r], share->values[r]};
+    enum ht_status status = ht_layout_uneven(scenario, HT_SHARD_ALL, portions, err, &layout);
+    free(portions);
+    if (status) return status;
+    cut_units(scenario, share, layout);
+    struct ht_program program = cephalo_program(self->name, layout, plan);
+    status = ht_build_graph(scenario, &program, err, out);
+    ht_layout_destroy(layout);
+    return status;
+}

@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# Cephalo: GPUs that take and hold unlike parts: planned on a mixed cluster, trained over ranks, its collectives counted.
+set -euo pipefail
+# shellcheck source=tests/harness/support.sh
+. "$(dirname "$0")/support.sh"
+cd "$work"
+model=(--model gpt-tiny --seq 16)
+mixed=$root/tests/data/mixed-2x2.yaml
+
+refused 2 "l is forced alone; expected m as well" sim cephalo "${model[@]}" --cluster "$mixed" --batch 8 --set l=2
+refused 2 "the GPUs' micro-batches have 9 sequences; the batch has 8" sim cephalo "${model[@]}" --cluster "$mixed" --batch 8 --set l=5,2,1,1 --set m=1
+refused 2 "the 4 GPUs do not divide the batch of 6 sequences" sim cephalo_mb "${model[@]}" --cluster "$mixed" --batch 6
+refused 3 ".*" sim cephalo --model autohete-22b --cluster "$mixed" --batch 8 --set usable=50
+
+# The faster half takes more than the other, and all of them less time than even parts.
+large=(--model autohete-2b --seq 512 --cluster "$mixed" --batch 64 --json)
+run 0 sim cephalo "${large[@]}"
+json out 'd["iteration_time_s"]' >times
+each=$(json out '[m * l for m, l in zip(d["plan"]["variables"]["m"], d["plan"]["variables"]["l"])]')
+"$python" -c "import sys; each = $each; sys.exit(not (sum(each) == 64 and min(each[:2]) > max(each[2:]) > 0))" || fail "parts of the batch: $each"
+run 0 sim fsdp "${large[@]}" --micro-batch 4
+json out 'd["iteration_time_s"]' >>times
+[ "$(sort -g times | head -n 1)" = "$(head -n 1 times)" ] || fail "FSDP is faster: $(cat times)"
+
+common=("${model[@]}" --data "$text" --steps 4)
+needs_ranks "${common[@]}"
+
+# count KIND: of its ops in an iteration of a rank, by the trace.
+count() {
+    "$python" - "$1" <<'PY'
+import json, sys
+d = json.load(open("t.json"))
+ranks = [sum(e["ph"] == "X" and e.get("pid") == r and e["name"].startswith(sys.argv[1]) for e in d["traceEvents"]) for r in range(4)]
+assert len(set(ranks)) == 1, ranks
+print(ranks[0] // d["otherData"]["iterations"])
+PY
+}
+
+# With one micro-batch a rank sums are those of one rank, whoever holds what.
+run 0 train in_memory "${common[@]}" --batch 4 --micro-batch 1 --losses one.csv
+for share in 0,0.3,0.7,0 3,1,1,1; do
+    run 0 train cephalo "${common[@]}" --batch 4 --ranks 4 --set m=1 --set l=1 --set share=$share --losses u.csv
+    cmp -s one.csv u.csv || fail "share=$share: $(paste one.csv u.csv)"
+done
+
+# Collectives do not depend on micro-batches: 2 U all-gathers of U = 6 units, of which the head saves one and a tied table takes one.
+for of in gpt-tiny llama-tiny; do
+    common=(--model $of --seq 16 --data "$text" --steps 4)
+    run 0 train in_memory "${common[@]}" --batch 9 --micro-batch 1 --losses one.csv
+    for parts in '--set l=5,2,1,1' '--set l=0,5,0,4 --set share=0.5,0,0,0.5' '--set l=5,2,1,1 --set offload=0'; do
+        # shellcheck disable=SC2086 # words
+        run 0 train cephalo "${common[@]}" --batch 9 --ranks 4 --set m=1 $parts --losses u.csv --trace t.json
+        near 1e-6 one.csv u.csv
+        [ "$(count AG) $(count RS)" = "$([ $of = gpt-tiny ] && echo 12 || echo 11) 6" ] || fail "$of: $(count AG) all-gathers, $(count RS) reduce-scatters"
+    done
+done
+run 0 train in_memory "${common[@]}" --batch 9 --micro-batch 1 --numerics bf16 --clip 0.5 --losses one.csv
+run 0 train cephalo "${common[@]}" --batch 9 --ranks 4 --set m=1,2,1,1 --set l=3,1,1,3 --numerics bf16 --clip 0.5 --losses u.csv
+near 1e-3 one.csv u.csv
+run 0 train cephalo_cb "${common[@]}" --batch 9 --ranks 4
+run 0 train cephalo_mb "${common[@]}" --batch 8 --ranks 4
+finish
