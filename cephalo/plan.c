@@ -2,17 +2,17 @@
  * Decides who takes what: m, l and share of each GPU.
  *
  *     tf(m), tb(m)   of a block, from the profile of the GPU's kind, for m = 1 .. 8; a line beyond (Sec. 2.3)
- *     M(m)           what a GPU needs that holds no state: the peak of the rank's own graph, for m = 1 .. 8; a line beyond
+ *     M(m)           what a GPU needs that holds no state: the peak of its own graph, for m = 1 .. 8; a line beyond
  *     cap            80% of the device's memory (Sec. 3.2), or as `usable` says
  *     AG, RS         of a block's parameters, evenly sharded; unevenly, a GPU may have to take in all of them
  *     S              bytes of parameters, gradients and optimizer states together
  *
- * optimize.c finds m and l, of eqs. 2 and 3 (objective=0) or of the paper's own program, eq. 4 (objective=1); partition.c
- * the shares. Where an even share fits on every GPU the state stays even (Sec. 2.3).
+ * optimize.c finds m and l, of eqs. 2 and 3 (objective=0) or of the paper's own program, eq. 4 (objective=1);
+ * partition.c the shares. Where an even share fits on every GPU the state stays even (Sec. 2.3).
  *
- * Departures. The paper multiplies uneven collectives by a measured 1.15. Here an uneven collective costs what a ring does,
- * which passes a GPU without a shard whole units through: N / (N - 1) of an even one. A GPU may take no samples and hold
- * state alone. M(m) is counted from the graph, not measured; so is what embedding and head need.
+ * Departures. The paper multiplies uneven collectives by a measured 1.15. Here an uneven collective costs what a ring
+ * does, which passes a GPU without a shard whole units through: N / (N - 1) of an even one. A GPU may take no samples
+ * and hold state alone. M(m) is counted from the graph, not measured; so is what embedding and head need.
  */
 #include "cephalo/cephalo.h"
 #include "cephalo/optimize.h"
@@ -63,8 +63,8 @@ static void free_known(struct known *k)
 static enum ht_status compute_bytes(const struct ht_scenario *scenario, const struct ht_plan *plan, int64_t m,
                                     struct ht_error *err, int64_t *out)
 {
-    const uint32_t state = HT_CLASS(HT_PARAM) | HT_CLASS(HT_MASTER) | HT_CLASS(HT_MOMENTUM) | HT_CLASS(HT_VARIANCE) |
-                           HT_CLASS(HT_GRAD);
+    const uint32_t state =
+        HT_CLASS(HT_PARAM) | HT_CLASS(HT_MASTER) | HT_CLASS(HT_MOMENTUM) | HT_CLASS(HT_VARIANCE) | HT_CLASS(HT_GRAD);
     struct ht_scenario probe = *scenario;
     int32_t ranks = (int32_t)ht_scenario_ranks(scenario);
     struct ht_portion *portions = HT_NEW_ARRAY(struct ht_portion, ranks);
@@ -108,7 +108,8 @@ static enum ht_status ask_times(const struct ht_scenario *scenario, const struct
 }
 
 /* Finds the kind of a rank, and makes one of it where no rank before was alike. */
-static void sort_in(struct known *k, int32_t rank, int32_t n, int64_t capacity, int64_t *forward_ns, int64_t *backward_ns)
+static void sort_in(struct known *k, int32_t rank, int32_t n, int64_t capacity, int64_t *forward_ns,
+                    int64_t *backward_ns)
 {
     size_t bytes = sizeof(int64_t) * (size_t)(n + 1);
     int32_t i = 0, max = k->problem.batch;
@@ -171,8 +172,7 @@ static enum ht_status ask_all(const struct ht_scenario *scenario, const struct h
 
 static void set_by_rank(struct ht_plan *plan, const char *name, int32_t n, const int64_t *values, bool decimal)
 {
-    struct ht_variable v = {
-        .kind = HT_VARIABLE_BY_RANK, .decimal = decimal, .n = n, .values = (int64_t *)values};
+    struct ht_variable v = {.kind = HT_VARIABLE_BY_RANK, .decimal = decimal, .n = n, .values = (int64_t *)values};
     snprintf(v.name, sizeof v.name, "%s", name);
     ht_plan_set_vector(plan, &v);
 }
@@ -191,8 +191,8 @@ static enum ht_status choose_parts(const struct ht_system *self, const struct ht
         parts[i] = (struct cephalo_part){l->values[i] ? (int32_t)m->values[i] : 0, (int32_t)l->values[i]};
     }
     if (m && all != p->batch)
-        return ht_fail(err, HT_BAD_INPUT, "the GPUs' micro-batches have %lld sequences; the batch has %d", (long long)all,
-                       p->batch);
+        return ht_fail(err, HT_BAD_INPUT, "the GPUs' micro-batches have %lld sequences; the batch has %d",
+                       (long long)all, p->batch);
     if (m) return HT_OK;
     if (self->variant == CEPHALO_MB && p->batch % p->n_gpus)
         return ht_fail(err, HT_BAD_INPUT, "the %d GPUs do not divide the batch of %d sequences", p->n_gpus, p->batch);

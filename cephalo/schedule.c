@@ -9,18 +9,18 @@
  *     h2d                      X1.0  X1.1  X2.0 ..  X2.0, D3.0  X2.1, D3.1
  *
  * A unit's passes over all micro-batches follow one another, a visit: one gathering serves them all, and one reduction
- * their gradients, which are added up whole. The next unit is gathered while this one computes; two are there at a time.
- * The forward pass keeps nothing of a block but its input; the backward pass recomputes from it. The head's forward and
- * backward over a micro-batch follow each other, so that one micro-batch's logits are held.
+ * their gradients, which are added up whole. The next unit is gathered while this one computes; two are there at a
+ * time. The forward pass keeps nothing of a block but its input; the backward pass recomputes from it. The head's
+ * forward and backward over a micro-batch follow each other, so that one micro-batch's logits are held.
  *
- * Boundary tensors, that is inputs X(u,j) and their gradients D(u,j), go to the host once they are made, and come back one
- * step before they are needed, so that a device holds a few of them, whatever the number of micro-batches (Fig. 11). With
- * one micro-batch a tensor that the next step needs does not leave; only inputs have a copy on the host, for the backward
- * pass. offload=0 leaves all of them on the device.
+ * Boundary tensors, that is inputs X(u,j) and their gradients D(u,j), go to the host once they are made, and come back
+ * one step before they are needed, so that a device holds a few of them, whatever the number of micro-batches (Fig.
+ * 11). With one micro-batch a tensor that the next step needs does not leave; only inputs have a copy on the host, for
+ * the backward pass. offload=0 leaves all of them on the device.
  *
  * Departures. A micro-batch's gradient is formed fresh and then added (docs/architecture.md), so a whole gradient and a
- * fresh one are held at a time. Gatherings and reductions have a lane each and share the links. The embedding is gathered
- * for its backward as any module is.
+ * fresh one are held at a time. Gatherings and reductions have a lane each and share the links. The embedding is
+ * gathered for its backward as any module is.
  */
 #include "cephalo/cephalo.h"
 #include "cephalo/partition.h"
@@ -140,8 +140,8 @@ static void cut_units(const struct ht_scenario *scenario, const struct ht_variab
     free(even);
 }
 
-enum ht_status cephalo_build(const struct ht_system *self, const struct ht_scenario *scenario, const struct ht_plan *plan,
-                             struct ht_error *err, struct ht_schedule **out)
+enum ht_status cephalo_build(const struct ht_system *self, const struct ht_scenario *scenario,
+                             const struct ht_plan *plan, struct ht_error *err, struct ht_schedule **out)
 {
     const struct ht_variable *m = ht_plan_variable(plan, "m"), *l = ht_plan_variable(plan, "l");
     const struct ht_variable *share = ht_plan_variable(plan, "share");
