@@ -192,6 +192,7 @@ START_TEST(test_measured)
     ck_assert_msg(ht_profile_costs(profile, s, cost_ns, &err) == HT_OK, "%s", err.text);
     for (int32_t op = 0; op < s->n_ops; op++) {
         char key[HT_WORK_KEY_MAX];
+        if (s->works[s->ops[op].work].free) continue; /* of fc2 alone */
         ck_assert_str_eq(samples.rows[cost_ns[op] - 1000].key,
                          ht_work_key(&s->works[s->ops[op].work], key, sizeof(key)));
     }
