@@ -69,12 +69,16 @@ enum { WARMUP_PERCENT = 10 }; /* warmup_gpu_chunk_mem_ratio */
 
 /* ---- warm-up --------------------------------------------------------------------------------------------------- */
 
-/* Holds what the planner learns from the warm-up iteration, and the moves that follow from it. A plan carries it to the
-   builder. */
+/* Holds what the planner learns of a rank's model data and from the warm-up iteration, and the moves that follow from it. A
+   plan carries it to the builder. */
 struct prepared {
+    int32_t c, n_units;
+    int64_t *unit_elements, largest_unit; /* [n_units] */
+    int64_t copy_bytes, states_bytes;     /* of a parameter */
     struct ht_chunks chunks;
     struct ht_chunk_moment *moments; /* one a forward, recompute and backward op */
     int32_t n_moments;
+    int64_t non_model_peak_bytes;
     struct ht_chunk_room room;
     struct ht_chunk_moves moves;
 };
@@ -84,8 +88,27 @@ static void prepared_destroy(void *prepared)
     struct prepared *p = prepared;
     ht_chunks_free(&p->chunks);
     ht_chunk_moves_free(&p->moves);
+    free(p->unit_elements);
     free(p->moments);
     free(p);
+}
+
+/* Optimizer states of a parameter are momentum, variance, and either the master copy or, where there is none or gradients
+   do not overwrite parameters, the gradient: the paper's 12 in 16 bit. */
+static struct prepared *prepared_create(const struct ht_scenario *scenario, int64_t c)
+{
+    struct prepared *p = HT_NEW(struct prepared);
+    bool own_gradient = !ht_numerics_has_master(&scenario->numerics) || ht_equal_rounds(scenario) > 1;
+    p->c = (int32_t)c;
+    p->n_units = (int32_t)ht_model_units(&scenario->model);
+    p->unit_elements = HT_NEW_ARRAY(int64_t, p->n_units);
+    for (int32_t u = 0; u < p->n_units; u++) {
+        p->unit_elements[u] = ht_equal_shard(scenario, u);
+        if (p->unit_elements[u] > p->largest_unit) p->largest_unit = p->unit_elements[u];
+    }
+    p->copy_bytes = ht_dtype_bytes(scenario->numerics.param);
+    p->states_bytes = ht_optimizer_state_bytes(&scenario->numerics) + (own_gradient ? 4 : 0);
+    return p;
 }
 
 static int64_t percent_of(int64_t bytes, int64_t percent)
@@ -121,58 +144,31 @@ static void need_chunk(struct ht_chunk_moment *m, int32_t chunk)
     assert(!"an op reads its unit's parameters and the table, no more");
 }
 
-static bool is_moment(const struct ht_schedule *s, int32_t op)
-{
-    return s->lanes[s->ops[op].lane].kind == HT_LANE_COMPUTE;
-}
-
-static int32_t count_moments(const struct ht_schedule *s)
-{
-    int32_t n = 0;
-    for (int32_t op = 0; op < s->n_ops; op++) n += is_moment(s, op);
-    return n;
-}
-
 /*
  * Non-model data is all but parameters. With several ranks: what a gathering reads is needed by the operator that follows
  * it; what is live while a gradient is scattered belongs to the operator before it.
  */
-static void read_moments(const struct ht_schedule *s, const struct ht_chunks *chunks, struct ht_chunk_moment *next)
+static void read_moments(const struct ht_schedule *s, struct prepared *p)
 {
     static const struct ht_chunk_moment nothing = {.needs = {-1, -1}};
     int64_t *live = HT_NEW_ARRAY(int64_t, s->n_ops);
+    struct ht_chunk_moment *next = p->moments = HT_NEW_ARRAY(struct ht_chunk_moment, s->n_ops + 1);
     ht_schedule_live(s, ht_space(s, HT_DEVICE, 0), HT_ALL_CLASSES & ~HT_CLASS(HT_PARAM), live);
     *next = nothing;
     for (int32_t op = 0; op < s->n_ops; op++) {
-        if (is_moment(s, op)) need_chunk(next, chunks->of_unit[s->ops[op].label.unit]);
+        bool moment = s->lanes[s->ops[op].lane].kind == HT_LANE_COMPUTE;
+        if (moment) need_chunk(next, p->chunks.of_unit[s->ops[op].label.unit]);
         for (int64_t e = s->effects_begin[op]; e < s->effects_begin[op + 1]; e++) {
             const struct ht_tensor *t = &s->tensors[s->effects[e].tensor];
-            if (t->class == HT_PARAM) need_chunk(next, chunks->of_unit[t->label.unit]);
+            if (t->class == HT_PARAM) need_chunk(next, p->chunks.of_unit[t->label.unit]);
         }
-        if (is_moment(s, op)) {
-            next++->non_model_bytes = live[op];
-            *next = nothing;
-        } else if (s->ops[op].kind == HT_OP_REDUCE_SCATTER && live[op] > next[-1].non_model_bytes) {
-            next[-1].non_model_bytes = live[op];
-        }
+        if (moment) *++next = nothing;
+        if (!moment && s->ops[op].kind != HT_OP_REDUCE_SCATTER) continue;
+        if (live[op] > next[-1].non_model_bytes) next[-1].non_model_bytes = live[op];
+        if (live[op] > p->non_model_peak_bytes) p->non_model_peak_bytes = live[op];
     }
+    p->n_moments = (int32_t)(next - p->moments);
     free(live);
-}
-
-/* Of one rank. */
-static int64_t *unit_elements(const struct ht_scenario *scenario)
-{
-    int64_t n = ht_model_units(&scenario->model), *elements = HT_NEW_ARRAY(int64_t, n);
-    for (int64_t u = 0; u < n; u++) elements[u] = ht_equal_shard(scenario, u);
-    return elements;
-}
-
-/* Optimizer states a parameter: momentum, variance, and either the master copy or, where there is none or gradients do
-   not overwrite parameters, the gradient. The paper's 12 in 16 bit. */
-static int64_t states_bytes(const struct ht_scenario *scenario)
-{
-    bool own_gradient = !ht_numerics_has_master(&scenario->numerics) || ht_equal_rounds(scenario) > 1;
-    return ht_optimizer_state_bytes(&scenario->numerics) + (own_gradient ? 4 : 0);
 }
 
 /* Under rollback gradients wait for the verdict beside a log, and parameters that were made anew in place of theirs
@@ -191,63 +187,32 @@ static int64_t waiting_bytes(const struct ht_scenario *scenario, const struct ht
     return bytes;
 }
 
-static int64_t chunk_bytes(const struct ht_scenario *scenario, int64_t elements)
+static enum ht_status warm_up(const struct ht_scenario *scenario, int64_t elements, struct ht_error *err,
+                              struct prepared *p)
 {
-    return elements * ht_dtype_bytes(scenario->numerics.param);
-}
-
-static enum ht_status warm_up(const struct ht_scenario *scenario, int64_t elements, int32_t c, struct ht_error *err,
-                              struct prepared *out)
-{
-    int64_t *units = unit_elements(scenario);
-    enum ht_status status =
-        ht_chunks_pack(units, (int32_t)ht_model_units(&scenario->model), elements, err, &out->chunks);
-    free(units);
+    enum ht_status status = ht_chunks_pack(p->unit_elements, p->n_units, elements, err, &p->chunks);
     if (status) return status;
-    struct ht_schedule *s = warm_up_graph(scenario, c);
-    out->n_moments = count_moments(s);
-    out->moments = HT_NEW_ARRAY(struct ht_chunk_moment, out->n_moments + 1); /* one more to collect needs in */
-    read_moments(s, &out->chunks, out->moments);
+    struct ht_schedule *s = warm_up_graph(scenario, p->c);
+    read_moments(s, p);
     ht_schedule_destroy(s);
     return HT_OK;
 }
 
 /* ---- plan ------------------------------------------------------------------------------------------------------ */
 
-static int64_t largest_unit(const struct ht_scenario *scenario)
+static int64_t search_chunk(const struct prepared *p, int64_t usable_bytes)
 {
-    int64_t largest = 0;
-    for (int64_t u = 0; u < ht_model_units(&scenario->model); u++)
-        if (ht_equal_shard(scenario, u) > largest) largest = ht_equal_shard(scenario, u);
-    return largest;
-}
-
-static int64_t search_chunk(const struct ht_scenario *scenario, int64_t usable_bytes)
-{
-    int64_t *units = unit_elements(scenario), largest = largest_unit(scenario);
-    int32_t n = (int32_t)ht_model_units(&scenario->model);
-    int64_t limit = percent_of(usable_bytes, WARMUP_PERCENT) / chunk_bytes(scenario, 2);
-    int64_t best = ht_chunks_search(units, n, limit < 2 * largest ? 2 * largest - 1 : limit);
-    free(units);
-    return best;
-}
-
-static int64_t largest_non_model(const struct prepared *p)
-{
-    int64_t largest = 0;
-    for (int32_t t = 0; t < p->n_moments; t++)
-        if (p->moments[t].non_model_bytes > largest) largest = p->moments[t].non_model_bytes;
-    return largest;
+    int64_t limit = percent_of(usable_bytes, WARMUP_PERCENT) / (2 * p->copy_bytes), most = 2 * p->largest_unit;
+    return ht_chunks_search(p->unit_elements, p->n_units, limit < most ? most - 1 : limit);
 }
 
 /* update_margin_mem in the repository's memtracer.py. */
-static int64_t margin_chunks(const struct ht_scenario *scenario, const struct prepared *p, int64_t usable_bytes,
-                             int64_t margin_percent)
+static int64_t margin_chunks(const struct prepared *p, int64_t usable_bytes, int64_t margin_percent)
 {
-    int64_t margin =
-        usable_bytes - largest_non_model(p) - p->chunks.n * chunk_bytes(scenario, p->chunks.elements);
+    int64_t elements = p->chunks.elements;
+    int64_t margin = usable_bytes - p->non_model_peak_bytes - p->chunks.n * elements * p->copy_bytes;
     if (margin <= 0) return 0;
-    int64_t n = percent_of(margin, margin_percent) / (states_bytes(scenario) * p->chunks.elements);
+    int64_t n = percent_of(margin, margin_percent) / (p->states_bytes * elements);
     return n < p->chunks.n ? n : p->chunks.n;
 }
 
@@ -259,11 +224,11 @@ static enum ht_status prepare(const struct ht_system *self, const struct ht_scen
     struct ht_error why = {0};
     int32_t where = 0;
     p->room = (struct ht_chunk_room){
-        .chunk_bytes = chunk_bytes(scenario, elements),
+        .chunk_bytes = elements * p->copy_bytes,
         .usable_bytes = usable_bytes,
         .n_pinned = (int32_t)os,
-        .fixed_bytes = os * elements * states_bytes(scenario) + chunk_bytes(scenario, elements) +
-                       waiting_bytes(scenario, &p->chunks, 0, (int32_t)os),
+        .fixed_bytes =
+            elements * (os * p->states_bytes + p->copy_bytes) + waiting_bytes(scenario, &p->chunks, 0, (int32_t)os),
     };
     if (!ht_chunks_move(p->moments, p->n_moments, p->chunks.n, &p->room, &why, &p->moves, &where)) return HT_OK;
     int64_t now = p->moments[where].non_model_bytes, next = p->moments[(where + 1) % p->n_moments].non_model_bytes;
@@ -281,11 +246,9 @@ static enum ht_status prepare(const struct ht_system *self, const struct ht_scen
    rollback keeps; of all ranks of a node. */
 static int64_t host_bytes(const struct ht_scenario *scenario, const struct prepared *p, int64_t os)
 {
-    int64_t waiting = waiting_bytes(scenario, &p->chunks, (int32_t)os, p->chunks.n);
-    return ((p->chunks.n - os) * p->chunks.elements *
-                (states_bytes(scenario) + ht_dtype_bytes(scenario->numerics.param)) +
-            waiting) *
-           ht_scenario_ranks_per_node(scenario);
+    int64_t bytes = (p->chunks.n - os) * p->chunks.elements * (p->states_bytes + p->copy_bytes);
+    bytes += waiting_bytes(scenario, &p->chunks, (int32_t)os, p->chunks.n);
+    return bytes * ht_scenario_ranks_per_node(scenario);
 }
 
 static enum ht_status check_host(const struct ht_system *self, const struct ht_scenario *scenario, int64_t need_bytes,
@@ -304,26 +267,25 @@ static void record_inputs(const struct ht_scenario *scenario, const struct prepa
 {
     ht_plan_input(out, "device_memory", "bytes", (double)ht_scenario_device_bytes(scenario));
     ht_plan_input(out, "host_memory", "bytes", (double)ht_scenario_host_bytes(scenario));
-    ht_plan_input(out, "non_model_peak", "bytes", (double)largest_non_model(p));
+    ht_plan_input(out, "non_model_peak", "bytes", (double)p->non_model_peak_bytes);
     ht_plan_input(out, "parameters", "", (double)ht_equal_params(scenario));
-    ht_plan_input(out, "parameters_of_largest_unit", "", (double)largest_unit(scenario));
-    ht_plan_input(out, "copy_of_a_parameter", "bytes", (double)ht_dtype_bytes(scenario->numerics.param));
-    ht_plan_input(out, "states_of_a_parameter", "bytes", (double)states_bytes(scenario));
+    ht_plan_input(out, "parameters_of_largest_unit", "", (double)p->largest_unit);
+    ht_plan_input(out, "copy_of_a_parameter", "bytes", (double)p->copy_bytes);
+    ht_plan_input(out, "states_of_a_parameter", "bytes", (double)p->states_bytes);
 }
 
 static enum ht_status decide(const struct ht_system *self, const struct ht_scenario *scenario,
                              const struct ht_settings *settings, struct ht_error *err, struct ht_plan *out,
                              struct prepared *p)
 {
-    int64_t c = ht_checkpointed_blocks(self, scenario, settings);
     int64_t gpu_ratio = ht_setting(settings, "gpu_ratio", 80), cpu_ratio = ht_setting(settings, "cpu_ratio", 80);
     int64_t usable = percent_of(ht_scenario_device_bytes(scenario), gpu_ratio);
     int64_t elements = ht_setting(settings, "chunk", -1);
-    if (elements < 0) elements = search_chunk(scenario, usable);
-    enum ht_status status = warm_up(scenario, elements, (int32_t)c, err, p);
+    if (elements < 0) elements = search_chunk(p, usable);
+    enum ht_status status = warm_up(scenario, elements, err, p);
     if (status) return status;
     int64_t margin_ratio = ht_setting(settings, "margin_ratio", 80), forced = ht_setting(settings, "os", -1);
-    int64_t os = forced >= 0 ? forced : margin_chunks(scenario, p, usable, margin_ratio);
+    int64_t os = forced >= 0 ? forced : margin_chunks(p, usable, margin_ratio);
     /* The margin does not leave out the buffer: where both and the chunks are too much, fewer states stay (departure
      * 3). */
     for (;; os--) {
@@ -331,7 +293,7 @@ static enum ht_status decide(const struct ht_system *self, const struct ht_scena
         status = prepare(self, scenario, os, usable, err, p);
         if (!status || forced >= 0 || os == 0) break;
     }
-    ht_plan_set(out, "c", c);
+    ht_plan_set(out, "c", p->c);
     ht_plan_set(out, "chunk", p->chunks.elements);
     ht_plan_set(out, "chunks", p->chunks.n);
     ht_plan_set(out, "os", os);
@@ -356,7 +318,7 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
                            struct ht_plan *out)
 {
     (void)profile;
-    struct prepared *p = HT_NEW(struct prepared);
+    struct prepared *p = prepared_create(scenario, ht_checkpointed_blocks(self, scenario, settings));
     *out = (struct ht_plan){.planned_bytes = {-1, -1, 0, 0}};
     enum ht_status status = decide(self, scenario, settings, err, out, p);
     if (status)
@@ -371,7 +333,7 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
 struct build {
     struct ht_draft *g;
     const struct prepared *p;
-    int32_t c, os;
+    int32_t os;
     bool master;
     bool *on_device;      /* [chunks] */
     bool *grad_in_place;  /* [n_units]: the chunk holds the unit's gradient instead of its parameters */
@@ -411,7 +373,7 @@ static void place(struct build *b)
         }
         b->pad[i] = -1;
         if (!chunks->unused[i]) continue;
-        b->pad[i] = padding(b, chunk_bytes(g->scenario, chunks->unused[i]));
+        b->pad[i] = padding(b, chunks->unused[i] * b->p->copy_bytes);
         place_row(b, b->pad[i], device, states);
         int32_t of_states = padding(b, chunks->unused[i] * ht_optimizer_state_bytes(&g->scenario->numerics));
         ht_draft_place(g, of_states, states);
@@ -470,7 +432,7 @@ static void forward_pass(struct build *b, int32_t mb)
 {
     for (int32_t u = 0; u < b->g->n_units; u++) {
         arrive(b);
-        ht_draft_forward(b->g, u, mb, ht_kept(b->g, u, b->c));
+        ht_draft_forward(b->g, u, mb, ht_kept(b->g, u, b->p->c));
     }
 }
 
@@ -495,7 +457,7 @@ static void keep_gradient(struct build *b, int32_t u, int32_t mb)
 static void backward_pass(struct build *b, int32_t mb)
 {
     for (int32_t u = b->g->n_units - 1; u >= 0; u--) {
-        if (ht_is_checkpointed(b->g, u, b->c)) {
+        if (ht_is_checkpointed(b->g, u, b->p->c)) {
             arrive(b);
             ht_draft_recompute(b->g, u, 1, mb, HT_ALL_SUB_OPS);
         }
@@ -527,17 +489,10 @@ static void adam_of_chunk(struct build *b, int32_t chunk)
         copy_row(b, g->param[u], true, b->master ? HT_NEED | HT_RELEASE : HT_NEED, one ? HT_PRODUCE : HT_UPDATE);
 }
 
-/* The plan, and the moves that follow from it. */
-struct choice {
-    const struct prepared *p;
-    const struct ht_plan *plan;
-};
-
 static void emit(struct ht_draft *g, const void *context)
 {
-    const struct choice *choice = context;
-    const struct prepared *p = choice->p;
-    struct build b = {.g = g, .p = p, .c = (int32_t)ht_plan_get(choice->plan, "c"), .os = p->room.n_pinned};
+    const struct prepared *p = context;
+    struct build b = {.g = g, .p = p, .os = p->room.n_pinned};
     g->blocking = true;
     g->blocking_prev = ht_mark_create(g->schedule); /* the last op that the program writes */
     b.master = ht_numerics_has_master(&g->scenario->numerics);
@@ -564,17 +519,16 @@ static enum ht_status prepare_again(const struct ht_system *self, const struct h
                                     const struct ht_plan *plan, struct ht_error *err, struct prepared *p)
 {
     int64_t usable = percent_of(ht_scenario_device_bytes(scenario), ht_plan_get(plan, "gpu_ratio"));
-    enum ht_status status = warm_up(scenario, ht_plan_get(plan, "chunk"), (int32_t)ht_plan_get(plan, "c"), err, p);
+    enum ht_status status = warm_up(scenario, ht_plan_get(plan, "chunk"), err, p);
     return status ? status : prepare(self, scenario, ht_plan_get(plan, "os"), usable, err, p);
 }
 
 static enum ht_status build(const struct ht_system *self, const struct ht_scenario *scenario,
                             const struct ht_plan *plan, struct ht_error *err, struct ht_schedule **out)
 {
-    struct prepared *own = plan->payload.data ? NULL : HT_NEW(struct prepared);
+    struct prepared *own = plan->payload.data ? NULL : prepared_create(scenario, ht_plan_get(plan, "c"));
     enum ht_status status = own ? prepare_again(self, scenario, plan, err, own) : HT_OK;
-    struct choice choice = {.p = own ? own : plan->payload.data, .plan = plan};
-    struct ht_program program = {.name = self->name, .emit = emit, .context = &choice};
+    struct ht_program program = {.name = self->name, .emit = emit, .context = own ? own : plan->payload.data};
     if (!status) status = ht_build_graph(scenario, &program, err, out);
     if (own) prepared_destroy(own);
     return status;
