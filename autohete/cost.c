@@ -11,14 +11,7 @@
  */
 #include "autohete/autohete.h"
 
-static int64_t larger(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-static int64_t smaller(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
+#include "common/base/minmax.h"
 
 /*
  * Eq. 1, bytes on the device at the transition from forward to backward:
@@ -56,7 +49,7 @@ int64_t autohete_host_bytes(const struct autohete_profile *f, struct autohete_ch
  */
 int64_t autohete_forward_ns(const struct autohete_profile *f, struct autohete_choice s)
 {
-    return larger(f->fp_ns * f->layers, f->h2d_ns * s.o + f->fp_ns);
+    return ht_max(f->fp_ns * f->layers, f->h2d_ns * s.o + f->fp_ns);
 }
 
 /*
@@ -70,14 +63,14 @@ int64_t autohete_forward_ns(const struct autohete_profile *f, struct autohete_ch
 int64_t autohete_overlapped(const struct autohete_profile *f, enum autohete_form form, struct autohete_choice s)
 {
     int64_t first = f->layers - s.o + (form == AUTOHETE_MENDED);
-    return larger(0, smaller(s.p, s.c - first));
+    return ht_max(0, ht_min(s.p, s.c - first));
 }
 
 /* Eq. 4: t_sync = v max(t_h2d - t_fp - t_bp, 0) + (p - v) max(t_h2d - t_bp, 0) */
 int64_t autohete_sync_ns(const struct autohete_profile *f, enum autohete_form form, struct autohete_choice s)
 {
     int64_t v = autohete_overlapped(f, form, s);
-    return v * larger(f->h2d_ns - f->fp_ns - f->bp_ns, 0) + (s.p - v) * larger(f->h2d_ns - f->bp_ns, 0);
+    return v * ht_max(f->h2d_ns - f->fp_ns - f->bp_ns, 0) + (s.p - v) * ht_max(f->h2d_ns - f->bp_ns, 0);
 }
 
 /*
@@ -91,7 +84,7 @@ int64_t autohete_backward_ns(const struct autohete_profile *f, enum autohete_for
     int64_t L = f->layers, more = f->micro_batches > 1;
     int64_t device =
         f->bp_ns * L + f->fp_ns * s.c + (f->gpu_ns + more * f->gpu_sum_ns) * (L - s.o) + autohete_sync_ns(f, form, s);
-    return larger(device, f->bp_ns + f->d2h_ns + (f->cpu_ns + more * f->cpu_sum_ns) * s.o);
+    return ht_max(device, f->bp_ns + f->d2h_ns + (f->cpu_ns + more * f->cpu_sum_ns) * s.o);
 }
 
 /*
@@ -105,8 +98,8 @@ int64_t autohete_backward_ns(const struct autohete_profile *f, enum autohete_for
 int64_t autohete_iteration_ns(const struct autohete_profile *f, enum autohete_form form, struct autohete_choice s)
 {
     int64_t L = f->layers;
-    int64_t forward = larger(f->fp_ns * L, f->h2d_ns * s.p + f->fp_ns);
-    int64_t backward = larger(f->bp_ns * L + f->fp_ns * s.c + f->gpu_sum_ns * (L - s.o) + autohete_sync_ns(f, form, s),
+    int64_t forward = ht_max(f->fp_ns * L, f->h2d_ns * s.p + f->fp_ns);
+    int64_t backward = ht_max(f->bp_ns * L + f->fp_ns * s.c + f->gpu_sum_ns * (L - s.o) + autohete_sync_ns(f, form, s),
                               f->bp_ns + f->d2h_ns + f->cpu_sum_ns * s.o);
     return autohete_forward_ns(f, s) + autohete_backward_ns(f, form, s) + (f->micro_batches - 1) * (forward + backward);
 }

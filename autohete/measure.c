@@ -28,14 +28,10 @@
  * the node's cores.
  */
 #include "autohete/autohete.h"
+#include "common/base/minmax.h"
 #include "common/build/control.h"
 #include "common/build/cost_query.h"
 #include "common/build/layout.h"
-
-static int64_t larger(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
 
 /* ---- bytes ----------------------------------------------------------------------------------------------------- */
 
@@ -56,7 +52,7 @@ static struct per_param per_param_of(const struct ht_scenario *sc)
     b.state = ht_optimizer_state_bytes(n) + b.shared;
     /* 16 bit: the copy and the gradient never live together (14), unless sums outlast a micro-batch or gradients the
        step. */
-    b.host = b.state + (!master ? grad : several || logged ? b.copy + grad : larger(b.copy, grad));
+    b.host = b.state + (!master ? grad : several || logged ? b.copy + grad : ht_max(b.copy, grad));
     return b;
 }
 
@@ -80,12 +76,12 @@ static int64_t device_const(const struct ht_scenario *sc, const struct per_param
     const struct ht_model *m = &sc->model;
     int64_t head = m->layers + 1, ends = ht_equal_shard(sc, 0) + ht_equal_shard(sc, head);
     enum ht_dtype act = sc->numerics.param;
-    int64_t params = on_host ? b->copy + larger(b->sum, b->grad) : b->copy - b->shared + b->state + b->sum + b->grad;
+    int64_t params = on_host ? b->copy + ht_max(b->sum, b->grad) : b->copy - b->shared + b->state + b->sum + b->grad;
     int64_t input = ht_unit_input_bytes(m, head, sc->micro_batch, sc->seq, act);
     return params * ends + gathered(sc, b) + 2 * input +
            ht_unit_activation_bytes(m, head, sc->micro_batch, sc->seq, act) +
            ht_logits_bytes(m, sc->micro_batch, sc->seq) +
-           larger(ht_unit_workspace_bytes(m, head, sc->micro_batch, sc->seq, act, false),
+           ht_max(ht_unit_workspace_bytes(m, head, sc->micro_batch, sc->seq, act, false),
                   ht_unit_workspace_bytes(m, head, sc->micro_batch, sc->seq, act, true));
 }
 
@@ -93,9 +89,9 @@ static int64_t host_const(const struct ht_scenario *sc, const struct per_param *
 {
     const struct ht_model *m = &sc->model;
     int64_t block = ht_equal_shard(sc, 1), table = ht_equal_shard(sc, 0);
-    int64_t ends = table + ht_equal_shard(sc, m->layers + 1), largest = on_host ? larger(block, table) : block;
+    int64_t ends = table + ht_equal_shard(sc, m->layers + 1), largest = on_host ? ht_max(block, table) : block;
     int64_t logs = log_bytes(sc, 0) + log_bytes(sc, m->layers + 1);
-    return ((on_host ? b->host * ends + logs : 0) + larger(b->copy, b->grad) * largest) *
+    return ((on_host ? b->host * ends + logs : 0) + ht_max(b->copy, b->grad) * largest) *
            ht_scenario_ranks_per_node(sc);
 }
 
@@ -180,8 +176,8 @@ enum ht_status autohete_measure(const struct ht_scenario *scenario, const struct
     struct autohete_profile f = {.layers = scenario->model.layers, .micro_batches = q.micro_batches};
     int64_t gather_ns = collective_of(&q, HT_OP_ALL_GATHER, n->param);
     int64_t scatter_ns = collective_of(&q, HT_OP_REDUCE_SCATTER, n->reduce);
-    f.fp_ns = larger(ht_query_pass(&q, HT_OP_FORWARD, 1), gather_ns);
-    f.bp_ns = larger(ht_query_pass(&q, HT_OP_BACKWARD, 1), gather_ns + scatter_ns);
+    f.fp_ns = ht_max(ht_query_pass(&q, HT_OP_FORWARD, 1), gather_ns);
+    f.bp_ns = ht_max(ht_query_pass(&q, HT_OP_BACKWARD, 1), gather_ns + scatter_ns);
     f.h2d_ns = in_of(&q, 1);
     f.d2h_ns = out_of(&q, 1);
     f.cpu_ns = step_of(&q, HT_LANE_HOST, 1);

@@ -20,14 +20,10 @@
 #include "autohete/autohete.h"
 #include "common/solve/milp.h"
 
+#include "common/base/minmax.h"
 #include "common/base/units.h"
 
 #include <stdbool.h>
-
-static int64_t larger(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
 
 /* Below this two objectives are the same: a millionth of the time that all blocks compute. */
 static int64_t tie_ns(const struct autohete_profile *f)
@@ -54,7 +50,7 @@ static struct program program_of(const struct autohete_profile *f, const struct 
     const int64_t times[] = {f->fp_ns, f->bp_ns, f->h2d_ns, f->d2h_ns, f->cpu_ns, f->gpu_ns};
     struct program q = {.m = ht_milp_create("AutoHete"), .ns = 1, .bytes = 1};
     for (int i = 0; i < 6; i++) q.ns = times[i] > q.ns ? (double)times[i] : q.ns;
-    q.bytes = (double)larger(larger(f->activation_bytes, f->state_bytes), larger(f->host_bytes, 1));
+    q.bytes = (double)ht_max(ht_max(f->activation_bytes, f->state_bytes), ht_max(f->host_bytes, 1));
     double L = (double)f->layers;
     q.c = ht_milp_variable(q.m, "c", HT_MILP_INTEGER, (double)box->lower.c, (double)box->upper.c);
     q.p = ht_milp_variable(q.m, "p", HT_MILP_INTEGER, (double)box->lower.p, (double)box->upper.p);

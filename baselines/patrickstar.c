@@ -47,6 +47,7 @@
 #include "baselines/passes.h"
 
 #include "common/base/array.h"
+#include "common/base/minmax.h"
 #include "common/base/units.h"
 #include "common/build/control.h"
 #include "common/schedule/live.h"
@@ -104,7 +105,7 @@ static struct prepared *prepared_create(const struct ht_scenario *scenario, int6
     p->unit_elements = HT_NEW_ARRAY(int64_t, p->n_units);
     for (int32_t u = 0; u < p->n_units; u++) {
         p->unit_elements[u] = ht_equal_shard(scenario, u);
-        if (p->unit_elements[u] > p->largest_unit) p->largest_unit = p->unit_elements[u];
+        p->largest_unit = ht_max(p->largest_unit, p->unit_elements[u]);
     }
     p->copy_bytes = ht_dtype_bytes(scenario->numerics.param);
     p->states_bytes = ht_optimizer_state_bytes(&scenario->numerics) + (own_gradient ? 4 : 0);
@@ -164,8 +165,8 @@ static void read_moments(const struct ht_schedule *s, struct prepared *p)
         }
         if (moment) *++next = nothing;
         if (!moment && s->ops[op].kind != HT_OP_REDUCE_SCATTER) continue;
-        if (live[op] > next[-1].non_model_bytes) next[-1].non_model_bytes = live[op];
-        if (live[op] > p->non_model_peak_bytes) p->non_model_peak_bytes = live[op];
+        next[-1].non_model_bytes = ht_max(live[op], next[-1].non_model_bytes);
+        p->non_model_peak_bytes = ht_max(live[op], p->non_model_peak_bytes);
     }
     p->n_moments = (int32_t)(next - p->moments);
     free(live);
@@ -202,8 +203,8 @@ static enum ht_status warm_up(const struct ht_scenario *scenario, int64_t elemen
 
 static int64_t search_chunk(const struct prepared *p, int64_t usable_bytes)
 {
-    int64_t limit = percent_of(usable_bytes, WARMUP_PERCENT) / (2 * p->copy_bytes), most = 2 * p->largest_unit;
-    return ht_chunks_search(p->unit_elements, p->n_units, limit < most ? most - 1 : limit);
+    int64_t limit = percent_of(usable_bytes, WARMUP_PERCENT) / (2 * p->copy_bytes);
+    return ht_chunks_search(p->unit_elements, p->n_units, ht_max(limit, 2 * p->largest_unit - 1));
 }
 
 /* update_margin_mem in the repository's memtracer.py. */
@@ -212,8 +213,7 @@ static int64_t margin_chunks(const struct prepared *p, int64_t usable_bytes, int
     int64_t elements = p->chunks.elements;
     int64_t margin = usable_bytes - p->non_model_peak_bytes - p->chunks.n * elements * p->copy_bytes;
     if (margin <= 0) return 0;
-    int64_t n = percent_of(margin, margin_percent) / (p->states_bytes * elements);
-    return n < p->chunks.n ? n : p->chunks.n;
+    return ht_min(percent_of(margin, margin_percent) / (p->states_bytes * elements), p->chunks.n);
 }
 
 /* Finds the moves when `os` chunks have their optimizer states on the device. */
@@ -238,7 +238,7 @@ static enum ht_status prepare(const struct ht_system *self, const struct ht_scen
                    "buffer %s)",
                    self->name, where + 1, p->n_moments, why.text,
                    ht_format_quantity(HT_BYTES, (double)p->room.usable_bytes, all),
-                   ht_format_quantity(HT_BYTES, (double)(now > next ? now : next), other),
+                   ht_format_quantity(HT_BYTES, (double)ht_max(now, next), other),
                    ht_format_quantity(HT_BYTES, (double)p->room.fixed_bytes, fixed));
 }
 
@@ -289,7 +289,7 @@ static enum ht_status decide(const struct ht_system *self, const struct ht_scena
     /* The margin does not leave out the buffer: where both and the chunks are too much, fewer states stay (departure
      * 3). */
     for (;; os--) {
-        os = os < p->chunks.n ? os : p->chunks.n;
+        os = ht_min(os, p->chunks.n);
         status = prepare(self, scenario, os, usable, err, p);
         if (!status || forced >= 0 || os == 0) break;
     }

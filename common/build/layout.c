@@ -1,6 +1,7 @@
 #include "common/build/layout.h"
 
 #include "common/base/array.h"
+#include "common/base/minmax.h"
 
 #include <stdlib.h>
 
@@ -24,18 +25,13 @@ int64_t ht_equal_params(const struct ht_scenario *sc)
     return sum;
 }
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* Cuts a unit into shards of one size; those at the end are shorter. */
 static void cut_evenly(const struct ht_scenario *sc, int32_t unit, struct ht_layout *l)
 {
     int64_t params = ht_unit_params(&sc->model, unit), each = ht_equal_shard(sc, unit);
     for (int32_t r = 0; r < l->n_ranks; r++)
         l->shards[unit * l->n_ranks + r] =
-            (struct ht_shard){least(r * each, params), least((r + 1) * each, params), each};
+            (struct ht_shard){ht_min(r * each, params), ht_min((r + 1) * each, params), each};
 }
 
 /* Cuts a unit where the shares so far end, rounded down. */

@@ -1,6 +1,7 @@
 #include "common/build/pipe_build.h"
 
 #include "common/base/array.h"
+#include "common/base/minmax.h"
 #include "common/kernels/undo.h"
 #include "common/schedule/merge.h"
 
@@ -181,11 +182,6 @@ void ht_pipe_plan_inputs(const struct ht_scenario *scenario, struct ht_plan *pla
 
 /* ---- memory by stages ------------------------------------------------------------------------------------------ */
 
-static int64_t larger(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
 void ht_pipe_largest_stage(const struct ht_scenario *sc, const struct ht_pipe_style *y, int32_t count, int64_t *params,
                            int64_t *kept_bytes)
 {
@@ -197,8 +193,8 @@ void ht_pipe_largest_stage(const struct ht_scenario *sc, const struct ht_pipe_st
             sum += ht_unit_params(&sc->model, u);
             acts += ht_unit_activation_bytes(&sc->model, u, sc->micro_batch, sc->seq, sc->numerics.param);
         }
-        *params = larger(*params, sum);
-        *kept_bytes = larger(*kept_bytes, acts);
+        *params = ht_max(*params, sum);
+        *kept_bytes = ht_max(*kept_bytes, acts);
     }
 }
 
@@ -232,7 +228,7 @@ int64_t ht_pipe_host_bytes(const struct ht_scenario *sc, const struct ht_pipe_st
             node_bytes[node] += each * params;
             if (logged) node_bytes[node] += ht_undo_log_bytes(params, ht_undo_usual_exceptions(params));
         }
-        most = larger(most, node_bytes[node]);
+        most = ht_max(most, node_bytes[node]);
     }
     free(node_bytes);
     return most;

@@ -1,6 +1,7 @@
 #include "common/plan/candidate.h"
 
 #include "common/base/array.h"
+#include "common/base/minmax.h"
 #include "common/exec/sim.h"
 
 #include <stdlib.h>
@@ -26,8 +27,7 @@ int64_t ht_candidate_peak_bytes(const struct ht_candidate *x, enum ht_tier tier)
 {
     int64_t most = 0;
     for (int32_t rank = 0; x->verdict.spaces && rank < x->schedule->n_ranks; rank++) {
-        int64_t bytes = x->verdict.spaces[ht_space(x->schedule, tier, rank)].peak_bytes;
-        if (bytes > most) most = bytes;
+        most = ht_max(most, x->verdict.spaces[ht_space(x->schedule, tier, rank)].peak_bytes);
     }
     return most;
 }
@@ -37,8 +37,7 @@ int64_t ht_candidate_short_bytes(const struct ht_candidate *x, enum ht_tier tier
     int64_t most = 0;
     for (int32_t rank = 0; x->verdict.spaces && rank < x->schedule->n_ranks; rank++) {
         int32_t space = ht_space(x->schedule, tier, rank);
-        int64_t bytes = ht_footprint_short_bytes(&x->verdict.spaces[space], x->schedule->capacity_bytes[space]);
-        if (bytes > most) most = bytes;
+        most = ht_max(most, ht_footprint_short_bytes(&x->verdict.spaces[space], x->schedule->capacity_bytes[space]));
     }
     return most;
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "common/base/array.h"
+#include "common/base/minmax.h"
 #include "common/profile/internal.h"
 
 struct ht_profile *ht_profile_create(const char *name, const char *source)
@@ -156,7 +157,7 @@ enum ht_status ht_profile_slowest_cost(const struct ht_profile *p, const struct 
         if (rank && ht_same_kind(p->cluster, rank - 1, rank)) continue;
         enum ht_status st = ht_profile_cost(p, rank, work, err, &cost);
         if (st) return st;
-        if (cost > most) most = cost;
+        most = ht_max(most, cost);
     }
     *ns = most;
     return HT_OK;
