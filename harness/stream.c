@@ -10,16 +10,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum what { TAKE, CHECK, GIVE, END };
+/* TAKE: reply with the values and their hash. CHECK: with the hash alone. GIVE: write the values that follow. */
+enum kind { TAKE, CHECK, GIVE, END };
 
-struct order {
-    enum what what; /* TAKE: hash and values; CHECK: the hash alone */
+struct request {
+    enum kind kind;
     struct ht_piece piece;
 };
 
-struct answer {
+struct reply {
     enum ht_status status;
-    uint64_t hash; /* of the values; when the status is HT_OK */
+    uint64_t hash; /* when the status is HT_OK */
     char text[1024];
 };
 
@@ -125,7 +126,7 @@ static enum ht_status write_here(struct ht_stream *x, struct ht_piece piece, con
     return status;
 }
 
-/* ---- orders ----------------------------------------------------------------------------------------------------- */
+/* ---- requests --------------------------------------------------------------------------------------------------- */
 
 static enum ht_status send(struct ht_comm *c, int32_t to, const void *data, int64_t bytes, struct ht_error *err)
 {
@@ -141,11 +142,11 @@ static enum ht_status receive(struct ht_comm *c, int32_t from, void *data, int64
     return ht_comm_wait(c, &m, err);
 }
 
-static enum ht_status order(struct ht_stream *x, int32_t to, enum what what, struct ht_piece piece,
-                            struct ht_error *err)
+static enum ht_status request(struct ht_stream *x, int32_t rank, enum kind kind, struct ht_piece piece,
+                              struct ht_error *err)
 {
-    struct order o = {.what = what, .piece = piece};
-    return send(x->comm, to, &o, sizeof(o), err);
+    struct request r = {.kind = kind, .piece = piece};
+    return send(x->comm, rank, &r, sizeof(r), err);
 }
 
 static int64_t bytes_of(struct ht_piece piece)
@@ -153,34 +154,34 @@ static int64_t bytes_of(struct ht_piece piece)
     return (piece.end - piece.begin) * (int64_t)sizeof(float);
 }
 
-/* Answers TAKE and CHECK. The answer has the error; this rank goes on. */
-static enum ht_status answer(struct ht_stream *x, struct order o, struct ht_error *err)
+/* Replies to TAKE and CHECK. An error of reading goes into the reply, and this rank serves on. */
+static enum ht_status reply(struct ht_stream *x, struct request r, struct ht_error *err)
 {
-    struct answer a = {0};
+    struct reply to = {0};
     struct ht_error why = {0};
-    a.status = read_here(x, o.piece, x->piece, &why);
-    memcpy(a.text, why.text, sizeof(a.text));
-    if (a.status == HT_OK) a.hash = ht_hash_bytes(x->piece, (size_t)bytes_of(o.piece));
-    enum ht_status status = send(x->comm, 0, &a, sizeof(a), err);
-    if (status == HT_OK && a.status == HT_OK && o.what == TAKE)
-        status = send(x->comm, 0, x->piece, bytes_of(o.piece), err);
+    to.status = read_here(x, r.piece, x->piece, &why);
+    memcpy(to.text, why.text, sizeof(to.text));
+    if (to.status == HT_OK) to.hash = ht_hash_bytes(x->piece, (size_t)bytes_of(r.piece));
+    enum ht_status status = send(x->comm, 0, &to, sizeof(to), err);
+    if (status == HT_OK && to.status == HT_OK && r.kind == TAKE)
+        status = send(x->comm, 0, x->piece, bytes_of(r.piece), err);
     return status;
 }
 
-/* Does what rank 0 orders, until the end. */
+/* Serves rank 0's requests until END. Returns how writing went, or the status of a message that failed. */
 static enum ht_status serve(struct ht_stream *x, struct ht_error *err)
 {
     enum ht_status written = HT_OK;
     for (;;) {
-        struct order o;
+        struct request r;
         struct ht_error why = {0};
-        enum ht_status status = receive(x->comm, 0, &o, sizeof(o), &why);
-        if (status == HT_OK && o.what == END) return written;
-        if (status == HT_OK && o.what == GIVE) {
-            status = receive(x->comm, 0, x->piece, bytes_of(o.piece), &why);
-            if (status == HT_OK && written == HT_OK) written = write_here(x, o.piece, x->piece, err);
+        enum ht_status status = receive(x->comm, 0, &r, sizeof(r), &why);
+        if (status == HT_OK && r.kind == END) return written;
+        if (status == HT_OK && r.kind == GIVE) {
+            status = receive(x->comm, 0, x->piece, bytes_of(r.piece), &why);
+            if (status == HT_OK && written == HT_OK) written = write_here(x, r.piece, x->piece, err);
         } else if (status == HT_OK) {
-            status = answer(x, o, &why);
+            status = reply(x, r, &why);
         }
         if (status == HT_OK) continue;
         if (err) *err = why;
@@ -188,11 +189,11 @@ static enum ht_status serve(struct ht_stream *x, struct ht_error *err)
     }
 }
 
-/* Ends what the others serve; status: how it went on rank 0. All ranks get the same. */
-static enum ht_status conclude(struct ht_stream *x, enum ht_status status, struct ht_error *err)
+/* Ends the serving of the other ranks; status: how it went on this one. Returns what all agree on. */
+static enum ht_status agree_on_end(struct ht_stream *x, enum ht_status status, struct ht_error *err)
 {
     for (int32_t r = 1; x->comm && x->rank == 0 && r < x->comm->size && !atomic_load(&x->comm->cancelled); r++)
-        if (order(x, r, END, (struct ht_piece){0}, NULL) != HT_OK && status == HT_OK)
+        if (request(x, r, END, (struct ht_piece){0}, NULL) != HT_OK && status == HT_OK)
             status = ht_fail(err, HT_FAILED, "rank %d cannot be reached", r);
     return ht_ranks_agree(x->ranks, status, err);
 }
@@ -209,47 +210,57 @@ static void find_ranks(struct ht_stream *x, struct ht_piece piece, bool stale_to
 
 /* ---- reading ---------------------------------------------------------------------------------------------------- */
 
-/* Receives a rank's answer, and values to `out` if it is not NULL. */
-static enum ht_status hear(struct ht_stream *x, int32_t rank, struct ht_piece piece, float *out, struct ht_error *err,
-                           uint64_t *hash)
+/* Receives a rank's reply, and the values into `out` unless it is NULL. */
+static enum ht_status receive_reply(struct ht_stream *x, int32_t rank, struct ht_piece piece, float *out,
+                                    uint64_t *hash, struct ht_error *err)
 {
-    struct answer a;
-    enum ht_status status = receive(x->comm, rank, &a, sizeof(a), err);
-    if (status == HT_OK && a.status != HT_OK) return ht_fail(err, a.status, "%.1023s", a.text);
+    struct reply r = {0};
+    enum ht_status status = receive(x->comm, rank, &r, sizeof(r), err);
+    if (status == HT_OK && r.status != HT_OK) return ht_fail(err, r.status, "%.1023s", r.text);
     if (status == HT_OK && out) status = receive(x->comm, rank, out, bytes_of(piece), err);
-    *hash = a.hash;
+    *hash = r.hash;
     return status;
 }
 
-/* Reads a piece that was cut: from the lowest rank that has it; the others say whether they have the same. */
-static enum ht_status read_cut(struct ht_stream *x, struct ht_piece piece, float *out, struct ht_error *err)
+/* Receives the hashes of all ranks after `first` that have the piece; they must be equal to its own. */
+static enum ht_status compare_copies(struct ht_stream *x, struct ht_piece piece, int32_t first, uint64_t hash,
+                                     struct ht_error *err)
 {
-    int32_t n_ranks = x->job->schedule->n_ranks, first = 0;
-    enum ht_status status = HT_OK, one = HT_OK;
-    uint64_t hash = 0, theirs;
-    bool others = false;
-    find_ranks(x, piece, false);
-    while (!x->has[first]) first++;
-    for (int32_t r = first; r < n_ranks && status == HT_OK; r++) {
-        if (x->has[r] && r > 0) status = order(x, r, r == first ? TAKE : CHECK, piece, err);
-        others |= x->has[r] && r > first;
-    }
-    if (status != HT_OK) return status;
-    status = first == 0 ? read_here(x, piece, out, err) : hear(x, first, piece, out, err, &hash);
-    if (first == 0 && others && status == HT_OK) hash = ht_hash_bytes(out, (size_t)bytes_of(piece));
-    for (int32_t r = first + 1; r < n_ranks && others; r++) { /* all answers come, whatever the first says */
+    enum ht_status status = HT_OK;
+    for (int32_t r = first + 1; r < x->job->schedule->n_ranks; r++) { /* every reply comes, also after a bad one */
         struct ht_error why = {0};
+        uint64_t theirs = hash;
         if (!x->has[r]) continue;
-        one = hear(x, r, piece, NULL, &why, &theirs);
-        if (one == HT_OK && theirs != hash && status == HT_OK)
-            status = ht_fail(err, HT_FAILED, "unit %lld: ranks %d and %d differ in elements %lld to %lld of its %s",
-                             (long long)piece.unit, first, r, (long long)piece.begin, (long long)piece.end,
-                             ht_state_part_names[piece.part]);
+        enum ht_status one = receive_reply(x, r, piece, NULL, &theirs, &why);
+        if (one == HT_OK && theirs != hash)
+            one = ht_fail(&why, HT_FAILED, "unit %lld: ranks %d and %d differ in elements %lld to %lld of its %s",
+                          (long long)piece.unit, first, r, (long long)piece.begin, (long long)piece.end,
+                          ht_state_part_names[piece.part]);
         if (one == HT_OK || status != HT_OK) continue;
         status = one;
         if (err) *err = why;
     }
     return status;
+}
+
+/* Reads a piece that was cut: from the lowest rank that has it. */
+static enum ht_status read_cut(struct ht_stream *x, struct ht_piece piece, float *out, struct ht_error *err)
+{
+    int32_t first = 0, n_others = 0;
+    enum ht_status status = HT_OK;
+    uint64_t hash = 0;
+    find_ranks(x, piece, false);
+    while (!x->has[first]) first++;
+    for (int32_t r = first; r < x->job->schedule->n_ranks && status == HT_OK; r++) {
+        if (x->has[r] && r > 0) status = request(x, r, r == first ? TAKE : CHECK, piece, err);
+        n_others += x->has[r] && r > first;
+    }
+    if (status != HT_OK) return status;
+    status = first == 0 ? read_here(x, piece, out, err) : receive_reply(x, first, piece, out, &hash, err);
+    if (n_others == 0) return status;
+    if (first == 0) hash = ht_hash_bytes(out, (size_t)bytes_of(piece));
+    enum ht_status equal = compare_copies(x, piece, first, hash, status == HT_OK ? err : NULL);
+    return status == HT_OK ? equal : status;
 }
 
 /* The struct ht_source of all ranks' residents. */
@@ -274,7 +285,7 @@ enum ht_status ht_stream_read(struct ht_stream *x, enum ht_status (*use)(void *c
                               struct ht_error *err)
 {
     enum ht_status status = x->rank == 0 ? use(ctx, err) : serve(x, err);
-    return conclude(x, status, err);
+    return agree_on_end(x, status, err);
 }
 
 /* ---- writing ---------------------------------------------------------------------------------------------------- */
@@ -287,7 +298,7 @@ static enum ht_status give(struct ht_stream *x, const struct ht_state *state, st
     find_ranks(x, piece, true);
     for (int32_t r = 1; r < x->job->schedule->n_ranks && status == HT_OK; r++) {
         if (!x->has[r]) continue;
-        status = order(x, r, GIVE, piece, err);
+        status = request(x, r, GIVE, piece, err);
         if (status == HT_OK) status = send(x->comm, r, x->piece, bytes_of(piece), err);
     }
     return status == HT_OK && x->has[0] ? write_here(x, piece, x->piece, err) : status;
@@ -337,7 +348,7 @@ enum ht_status ht_stream_fill(struct ht_stream *x, const struct ht_state *state,
     struct filling f = {.x = x, .parts = state ? state->values.parts : 0};
     enum ht_status status = ht_ranks_agree(x->ranks, ht_residents_each(x->residents, begin_with, &f, err), err);
     if (status != HT_OK || !f.parts) return status;
-    return conclude(x, x->rank == 0 ? give_all(x, state, err) : serve(x, err), err);
+    return agree_on_end(x, x->rank == 0 ? give_all(x, state, err) : serve(x, err), err);
 }
 
 /* ---- counts ----------------------------------------------------------------------------------------------------- */

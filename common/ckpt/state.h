@@ -4,8 +4,8 @@
  * of where a system keeps what, which is why what one system leaves another can take up. In 16-bit numerics the
  * parameters are the masters; the 16-bit copies are those rounded, which is how an optimizer step makes them.
  *
- * Nobody has to hold the values: they are read, piece by piece, from where they are by whoever wants them. So a process
- * needs a piece or two of memory beside its own part of the state, whatever the model's size.
+ * No process holds the values: a reader asks for them piece by piece where they are. So it needs a piece or two of
+ * memory beside its own part of the state, whatever the model's size.
  *
  *     residents (harness/stream.h) --------.                    .--> a checkpoint          (ht_checkpoints_save)
  *     a checkpoint (ht_checkpoints_load) --+--> ht_state_read --+--> Hugging Face's files  (ht_hf_save)

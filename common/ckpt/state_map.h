@@ -1,11 +1,11 @@
 /*
- * Which residents of a schedule hold which elements of the state, on which rank. Every rank makes the same map, so that
- * a piece's name is all that they have to tell each other.
+ * Maps the elements of the state to the residents of a schedule that hold them, and to their ranks. All ranks make the
+ * same map, so that rank 0 can request a piece by its name.
  *
  *     unit 3, param       | resident 7 on rank 0, whole                      |
  *                         | resident 9 on rank 1, whole                      |      data-parallel: two copies
  *     unit 3, momentum    | resident 8 on rank 0   | resident 10 on rank 1   |      shards
- *     pieces                                       ^ each copy has all of a piece, or nothing
+ *     pieces                                       ^ cut here: each copy has all of a piece, or nothing
  */
 #ifndef HT_CKPT_STATE_MAP_H
 #define HT_CKPT_STATE_MAP_H
@@ -23,28 +23,28 @@ struct ht_state_copy {
 
 struct ht_state_map;
 
-/* Whether a tensor is part of the state, or is made from it. */
+/* Returns whether a tensor is part of the state, or is made from it. */
 bool ht_state_holds(const struct ht_tensor *t);
-/* The part that such a tensor is of. */
+/* Returns the part that such a tensor is of. */
 enum ht_state_part ht_state_part_of(const struct ht_tensor *t);
 
 /*
- * A tensor that is resident in several tiers counts where the optimizer steps it, if it is resident there; the others
- * are stale. param: the type that computes. HT_FAILED when a tensor does not fit the model, or when elements are
- * resident nowhere.
+ * Makes the map. A tensor that is resident in several tiers counts where the optimizer steps it, if it is resident
+ * there; the others are stale. param: the type that computes. HT_FAILED when a tensor does not fit the model, or when
+ * elements are resident nowhere.
  */
 enum ht_status ht_state_map_create(const struct ht_schedule *s, const struct ht_model *model, enum ht_dtype param,
                                    struct ht_error *err, struct ht_state_map **out);
 void ht_state_map_destroy(struct ht_state_map *map); /* accepts NULL */
 
-/* The copies of a part of a unit, stale ones too, by rank; returns how many. */
+/* Gives the copies of a part of a unit, stale ones too, by rank; returns how many. */
 int64_t ht_state_map_copies(const struct ht_state_map *map, int64_t unit, enum ht_state_part part,
                             const struct ht_state_copy **out);
 
 /* Returns the beginning of a piece: as much of it as each copy has all of, or nothing, and as a piece may have. */
 struct ht_piece ht_state_map_cut(const struct ht_state_map *map, struct ht_piece piece);
 
-/* Whether a copy has a piece that was cut so. */
+/* Returns whether a copy has a piece that was cut so. */
 static inline bool ht_state_has(const struct ht_state_copy *c, struct ht_piece piece)
 {
     return c->begin <= piece.begin && piece.end <= c->end && piece.begin < piece.end;
