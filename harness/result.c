@@ -21,12 +21,10 @@ static double op_flops(const struct ht_schedule *s, const struct ht_model *m, in
     if (!backward && op->kind != HT_OP_FORWARD && op->kind != HT_OP_RECOMPUTE) return 0;
     double flops = 0;
     for (int64_t u = op->label.unit; u >= 0 && u < op->label.unit + op->label.n_units; u++) {
-        if (ht_model_unit_kind(m, u) != HT_UNIT_BLOCK || op->label.sub_ops == HT_ALL_SUB_OPS) {
-            flops += ht_unit_flops(m, u, w->batch, w->seq);
-            continue;
-        }
-        for (int sub = 0; sub < HT_N_SUB_OPS; sub++)
-            if (op->label.sub_ops & (1u << sub)) flops += ht_sub_op_flops(m, (enum ht_sub_op)sub, w->batch, w->seq);
+        bool block = ht_model_unit_kind(m, u) == HT_UNIT_BLOCK;
+        if (!block) flops += ht_unit_flops(m, u, w->batch, w->seq);
+        for (int sub = 0; sub < HT_N_SUB_OPS && block; sub++)
+            if (w->sub_ops >> sub & 1) flops += ht_sub_op_flops(m, (enum ht_sub_op)sub, w->batch, w->seq);
     }
     return flops * (backward ? 2 : 1) / (w->tp > 1 ? w->tp : 1);
 }

@@ -59,6 +59,14 @@ START_TEST(flops_and_rates)
     ck_assert_double_gt(r.hardware_flops, useful + 42 * (block - 2.0 * 8192 * 2048 * 8192) * (1 - 1e-12));
     ck_assert_double_lt(r.hardware_flops, useful + 42 * block * (1 + 1e-12));
     ht_result_free(&r);
+
+    /* Recomputing qkv alone: 6 B T C^2 a block, whatever else the op's label names. */
+    struct ht_error err;
+    for (int32_t i = 0; i < job.schedule->n_works; i++)
+        if (job.schedule->works[i].kind == HT_OP_RECOMPUTE) job.schedule->works[i].sub_ops = 1u << HT_SUB_QKV;
+    ck_assert_int_eq(ht_result_create(&job, NULL, NULL, 0, &err, &r), HT_OK);
+    ck_assert_double_eq_tol(r.hardware_flops, useful + 42 * 6.0 * 8192 * 2048 * 2048, useful * 1e-12);
+    ht_result_free(&r);
     ht_job_free(&job);
 }
 END_TEST
