@@ -484,7 +484,7 @@ START_TEST(test_profile)
     ck_assert_msg(ht_profile_load(path, &err, &profile) == HT_OK, "%s", err.text);
     ht_profile_destroy(profile);
     struct ht_options planned = options_of(gpt, "fp32", true);
-    planned.profile = path;
+    planned.profiles[planned.n_profiles++] = path;
     const char *systems[] = {"in_memory", "zero_offload_ckpt", "autohete"};
     for (size_t i = 0; i < HT_COUNT(systems); i++) {
         ck_assert_msg(ht_job_create(&planned, systems[i], NULL, HT_JOB_COSTS, &err, &job) == HT_OK, "%s", err.text);
