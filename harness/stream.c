@@ -16,6 +16,7 @@ enum kind { TAKE, CHECK, GIVE, END };
 struct request {
     enum kind kind;
     struct ht_piece piece;
+    int32_t share; /* of the piece (common/ckpt/state_map.h), where the rest is 0; -1: all of it */
 };
 
 struct reply {
@@ -32,7 +33,7 @@ struct ht_stream {
     struct ht_engine *engine;
     const struct ht_residents *residents;
     struct ht_state_map *map;
-    float *piece, *other; /* what is sent or was received; a second copy, or 16-bit values */
+    float *piece, *other; /* what is sent or was received, or a share; a second copy, or 16-bit values */
     bool *has;            /* [n_ranks]: those that have the piece */
 };
 
@@ -71,15 +72,15 @@ void ht_stream_destroy(struct ht_stream *x)
 
 /* ---- this rank's residents -------------------------------------------------------------------------------------- */
 
-/* The piece in a copy of this rank's. */
-static struct ht_buffer buffer_of(const struct ht_stream *x, const struct ht_state_copy *c, struct ht_piece piece)
+/* A run of a piece in a copy of this rank's. */
+static struct ht_buffer buffer_of(const struct ht_stream *x, const struct ht_state_copy *c, struct ht_state_run run)
 {
     struct ht_buffer b = {0};
     int64_t each = ht_dtype_bytes(c->type);
     bool here = ht_residents_get(x->residents, c->resident, &b);
     assert(here);
-    b.data = (char *)b.data + (piece.begin - c->begin) * each;
-    b.bytes = (piece.end - piece.begin) * each;
+    b.data = (char *)b.data + run.in_copy * each;
+    b.bytes = run.count * each;
     return b;
 }
 
@@ -92,8 +93,21 @@ static enum ht_status differ(const struct ht_stream *x, struct ht_piece piece, c
                    (long long)piece.unit, (long long)(piece.begin + i), ht_state_part_names[piece.part], x->rank);
 }
 
-/* Reads a piece that this rank has; all of its copies must agree. */
-static enum ht_status read_here(struct ht_stream *x, struct ht_piece piece, float *out, struct ht_error *err)
+/* Reads what a copy has of a piece; of a share the rest is 0. */
+static enum ht_status read_copy(struct ht_stream *x, const struct ht_state_copy *c, struct ht_piece piece,
+                                int32_t share, float *out, struct ht_error *err)
+{
+    enum ht_status status = HT_OK;
+    struct ht_state_run run;
+    if (share >= 0) memset(out, 0, (size_t)(piece.end - piece.begin) * sizeof(*out));
+    for (int64_t at = piece.begin; status == HT_OK && ht_state_next_run(x->map, c, piece, &at, &run);)
+        status = ht_engine_read(x->engine, buffer_of(x, c, run), out + run.in_piece, err);
+    return status;
+}
+
+/* Reads a piece, or a share of it, that this rank has; all of its copies must agree. */
+static enum ht_status read_here(struct ht_stream *x, struct ht_piece piece, int32_t share, float *out,
+                                struct ht_error *err)
 {
     const struct ht_state_copy *copies;
     int64_t n = ht_state_map_copies(x->map, piece.unit, piece.part, &copies);
@@ -101,8 +115,8 @@ static enum ht_status read_here(struct ht_stream *x, struct ht_piece piece, floa
     enum ht_status status = HT_OK;
     bool found = false;
     for (int64_t i = 0; i < n && status == HT_OK; i++) {
-        if (copies[i].rank != x->rank || copies[i].stale || !ht_state_has(&copies[i], piece)) continue;
-        status = ht_engine_read(x->engine, buffer_of(x, &copies[i], piece), found ? x->other : out, err);
+        if (copies[i].rank != x->rank || copies[i].stale || !ht_state_has(&copies[i], piece, share)) continue;
+        status = read_copy(x, &copies[i], piece, share, found ? x->other : out, err);
         if (status == HT_OK && found && memcmp(out, x->other, bytes) != 0)
             status = differ(x, piece, out, x->other, err);
         found = true;
@@ -118,10 +132,13 @@ static enum ht_status write_here(struct ht_stream *x, struct ht_piece piece, con
     enum ht_status status = HT_OK;
     for (int64_t i = 0; i < n && status == HT_OK; i++) {
         const struct ht_state_copy *c = &copies[i];
-        if (c->rank != x->rank || !ht_state_has(c, piece)) continue;
-        if (c->type != HT_F32) ht_round_copy(NULL, values, x->other, c->type, piece.end - piece.begin);
-        const void *from = c->type != HT_F32 ? (const void *)x->other : values;
-        status = ht_engine_write(x->engine, from, buffer_of(x, c, piece), err);
+        struct ht_state_run run;
+        if (c->rank != x->rank || !ht_state_has(c, piece, -1)) continue;
+        for (int64_t at = piece.begin; status == HT_OK && ht_state_next_run(x->map, c, piece, &at, &run);) {
+            const void *from = values + run.in_piece;
+            if (c->type != HT_F32) ht_round_copy(NULL, from, x->other, c->type, run.count);
+            status = ht_engine_write(x->engine, c->type != HT_F32 ? x->other : from, buffer_of(x, c, run), err);
+        }
     }
     return status;
 }
@@ -142,10 +159,10 @@ static enum ht_status receive(struct ht_comm *c, int32_t from, void *data, int64
     return ht_comm_wait(c, &m, err);
 }
 
-static enum ht_status request(struct ht_stream *x, int32_t rank, enum kind kind, struct ht_piece piece,
+static enum ht_status request(struct ht_stream *x, int32_t rank, enum kind kind, struct ht_piece piece, int32_t share,
                               struct ht_error *err)
 {
-    struct request r = {.kind = kind, .piece = piece};
+    struct request r = {.kind = kind, .piece = piece, .share = share};
     return send(x->comm, rank, &r, sizeof(r), err);
 }
 
@@ -159,7 +176,7 @@ static enum ht_status reply(struct ht_stream *x, struct request r, struct ht_err
 {
     struct reply to = {0};
     struct ht_error why = {0};
-    to.status = read_here(x, r.piece, x->piece, &why);
+    to.status = read_here(x, r.piece, r.share, x->piece, &why);
     memcpy(to.text, why.text, sizeof(to.text));
     if (to.status == HT_OK) to.hash = ht_hash_bytes(x->piece, (size_t)bytes_of(r.piece));
     enum ht_status status = send(x->comm, 0, &to, sizeof(to), err);
@@ -193,19 +210,19 @@ static enum ht_status serve(struct ht_stream *x, struct ht_error *err)
 static enum ht_status agree_on_end(struct ht_stream *x, enum ht_status status, struct ht_error *err)
 {
     for (int32_t r = 1; x->comm && x->rank == 0 && r < x->comm->size && !atomic_load(&x->comm->cancelled); r++)
-        if (request(x, r, END, (struct ht_piece){0}, NULL) != HT_OK && status == HT_OK)
+        if (request(x, r, END, (struct ht_piece){0}, -1, NULL) != HT_OK && status == HT_OK)
             status = ht_fail(err, HT_FAILED, "rank %d cannot be reached", r);
     return ht_ranks_agree(x->ranks, status, err);
 }
 
-/* Fills in x->has for a piece that was cut. */
-static void find_ranks(struct ht_stream *x, struct ht_piece piece, bool stale_too)
+/* Fills in x->has for a piece that was cut, or a share of it. */
+static void find_ranks(struct ht_stream *x, struct ht_piece piece, int32_t share, bool stale_too)
 {
     const struct ht_state_copy *copies;
     int64_t n = ht_state_map_copies(x->map, piece.unit, piece.part, &copies);
     memset(x->has, 0, (size_t)x->job->schedule->n_ranks * sizeof(*x->has));
     for (int64_t i = 0; i < n; i++)
-        if (ht_state_has(&copies[i], piece) && (stale_too || !copies[i].stale)) x->has[copies[i].rank] = true;
+        if (ht_state_has(&copies[i], piece, share) && (stale_too || !copies[i].stale)) x->has[copies[i].rank] = true;
 }
 
 /* ---- reading ---------------------------------------------------------------------------------------------------- */
@@ -243,24 +260,41 @@ static enum ht_status compare_copies(struct ht_stream *x, struct ht_piece piece,
     return status;
 }
 
-/* Reads a piece that was cut: from the lowest rank that has it. */
-static enum ht_status read_cut(struct ht_stream *x, struct ht_piece piece, float *out, struct ht_error *err)
+/* Reads a piece that was cut, or a share of it: from the lowest rank that has it. */
+static enum ht_status read_cut(struct ht_stream *x, struct ht_piece piece, int32_t share, float *out,
+                               struct ht_error *err)
 {
     int32_t first = 0, n_others = 0;
     enum ht_status status = HT_OK;
     uint64_t hash = 0;
-    find_ranks(x, piece, false);
+    find_ranks(x, piece, share, false);
     while (!x->has[first]) first++;
     for (int32_t r = first; r < x->job->schedule->n_ranks && status == HT_OK; r++) {
-        if (x->has[r] && r > 0) status = request(x, r, r == first ? TAKE : CHECK, piece, err);
+        if (x->has[r] && r > 0) status = request(x, r, r == first ? TAKE : CHECK, piece, share, err);
         n_others += x->has[r] && r > first;
     }
     if (status != HT_OK) return status;
-    status = first == 0 ? read_here(x, piece, out, err) : receive_reply(x, first, piece, out, &hash, err);
+    status = first == 0 ? read_here(x, piece, share, out, err) : receive_reply(x, first, piece, out, &hash, err);
     if (n_others == 0) return status;
     if (first == 0) hash = ht_hash_bytes(out, (size_t)bytes_of(piece));
     enum ht_status equal = compare_copies(x, piece, first, hash, status == HT_OK ? err : NULL);
     return status == HT_OK ? equal : status;
+}
+
+/* Reads all shares of a piece that was cut. */
+static enum ht_status read_shares(struct ht_stream *x, struct ht_piece piece, float *out, struct ht_error *err)
+{
+    int32_t shares = ht_state_map_shares(x->map, piece);
+    enum ht_status status = HT_OK;
+    if (shares == 1) return read_cut(x, piece, -1, out, err);
+    for (int32_t q = 0; q < shares && status == HT_OK; q++) {
+        struct ht_state_copy c = {.tp_part = q, .tp_parts = shares};
+        struct ht_state_run run;
+        status = read_cut(x, piece, q, x->piece, err);
+        for (int64_t at = piece.begin; status == HT_OK && ht_state_next_run(x->map, &c, piece, &at, &run);)
+            memcpy(out + run.in_piece, x->piece + run.in_piece, (size_t)run.count * sizeof(*out));
+    }
+    return status;
 }
 
 /* The struct ht_source of all ranks' residents. */
@@ -271,7 +305,7 @@ static enum ht_status read_piece(void *ctx, struct ht_piece piece, float *out, s
     for (struct ht_piece cut = piece; cut.begin < piece.end && status == HT_OK; cut.begin = cut.end) {
         cut.end = piece.end;
         cut = ht_state_map_cut(x->map, cut);
-        status = read_cut(x, cut, out + (cut.begin - piece.begin), err);
+        status = read_shares(x, cut, out + (cut.begin - piece.begin), err);
     }
     return status;
 }
@@ -295,10 +329,10 @@ static enum ht_status give(struct ht_stream *x, const struct ht_state *state, st
                            struct ht_error *err)
 {
     enum ht_status status = ht_state_read(state, piece, x->piece, err);
-    find_ranks(x, piece, true);
+    find_ranks(x, piece, -1, true);
     for (int32_t r = 1; r < x->job->schedule->n_ranks && status == HT_OK; r++) {
         if (!x->has[r]) continue;
-        status = request(x, r, GIVE, piece, err);
+        status = request(x, r, GIVE, piece, -1, err);
         if (status == HT_OK) status = send(x->comm, r, x->piece, bytes_of(piece), err);
     }
     return status == HT_OK && x->has[0] ? write_here(x, piece, x->piece, err) : status;
@@ -380,7 +414,8 @@ enum ht_status ht_stream_counts(struct ht_stream *x, struct ht_state *state, str
     for (int32_t i = 0; i < s->n_tensors; i++) {
         const struct ht_tensor *t = &s->tensors[i];
         if (!is_stepped(t) || by[i] != x->rank) continue;
-        int64_t end = t->sharded ? t->shard_end : ht_unit_params(&state->model, t->label.unit);
+        struct ht_model part = ht_tensor_model(t, &state->model);
+        int64_t end = t->sharded ? t->shard_end : ht_unit_params(&part, t->label.unit);
         counts[i] = (double)(ht_cpu_row_steps(cpu, t->label.unit, t->shard_begin, end) + 1);
     }
     enum ht_status status = ht_ranks_sum(x->ranks, counts, s->n_tensors, err);

@@ -10,6 +10,8 @@
  *     ht_stream_fill    rank 0   GIVE piece, values --.                       END --> all
  *                       all ranks with the piece      '--> write it to their residents
  *
+ * A piece of a matrix that tensor parallelism has cut is taken share by share, and given whole to whoever has any of it.
+ *
  * Where one rank has a piece in several residents, their bytes must be equal.
  */
 #ifndef HT_HARNESS_STREAM_H

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 struct ht_state_map {
+    struct ht_model model;
     struct ht_state_copy *copies; /* by unit, part, rank */
     int64_t *first;               /* [n_units * HT_N_STATE_PARTS + 1] of each part's */
 };
@@ -49,10 +50,17 @@ static enum ht_status describe(const struct ht_model *m, enum ht_dtype param, co
     if (unit < 0 || unit >= ht_model_units(m))
         return ht_fail(err, HT_FAILED, "a tensor of class '%s' is about unit %lld of a model with %lld",
                        ht_tensor_class_name(t->class), (long long)unit, (long long)ht_model_units(m));
-    int64_t n = ht_unit_params(m, unit);
+    struct ht_model part = ht_tensor_model(t, m);
+    int64_t n = ht_unit_params(&part, unit);
     c->begin = t->shard_begin;
     c->end = t->sharded ? t->shard_end : n;
     c->type = t->class == HT_PARAM ? param : HT_F32;
+    c->tp_part = t->part;
+    c->tp_parts = (int32_t)ht_model_parts(&part);
+    if (t->parts > 1 && c->end - c->begin != n)
+        return ht_fail(err, HT_FAILED,
+                       "unit %lld: a tensor has elements %lld to %lld of the %lld of part %d of %d; expected all",
+                       (long long)unit, (long long)c->begin, (long long)c->end, (long long)n, t->part, t->parts);
     if (c->begin >= 0 && c->end <= n && fits(t, c->end - c->begin, n, c->type)) return HT_OK;
     return ht_fail(err, HT_FAILED, "unit %lld: a tensor of %lld bytes for elements %lld to %lld of %lld in %s",
                    (long long)unit, (long long)t->bytes, (long long)c->begin, (long long)c->end, (long long)n,
@@ -118,6 +126,21 @@ static enum ht_status collect(const struct ht_schedule *s, const struct ht_model
     return status;
 }
 
+/* Whether a piece that was cut has a copy, or of each share one, that can be read. */
+static bool is_readable(const struct ht_state_map *map, struct ht_piece p)
+{
+    const struct ht_state_copy *copies;
+    int64_t n = ht_state_map_copies(map, p.unit, p.part, &copies);
+    int32_t shares = ht_state_map_shares(map, p);
+    for (int32_t q = 0; q < shares; q++) {
+        bool readable = false;
+        for (int64_t i = 0; i < n; i++)
+            readable |= !copies[i].stale && ht_state_has(&copies[i], p, shares > 1 ? q : -1);
+        if (!readable) return false;
+    }
+    return true;
+}
+
 /* Whether every element has a copy that can be read. */
 static enum ht_status check_cover(const struct ht_state_map *map, const struct ht_model *m, struct ht_error *err)
 {
@@ -126,13 +149,9 @@ static enum ht_status check_cover(const struct ht_state_map *map, const struct h
             int64_t n = ht_unit_params(m, u), missing = 0;
             struct ht_piece p = {.unit = u, .part = (enum ht_state_part)part};
             for (; p.begin < n; p.begin = p.end) {
-                const struct ht_state_copy *copies;
-                bool readable = false;
                 p.end = n;
                 p = ht_state_map_cut(map, p);
-                int64_t n_copies = ht_state_map_copies(map, u, p.part, &copies);
-                for (int64_t i = 0; i < n_copies; i++) readable |= !copies[i].stale && ht_state_has(&copies[i], p);
-                if (!readable) missing += p.end - p.begin;
+                if (!is_readable(map, p)) missing += p.end - p.begin;
             }
             if (missing)
                 return ht_fail(err, HT_FAILED, "unit %lld: %lld of %lld elements of its %s are resident nowhere",
@@ -147,6 +166,7 @@ enum ht_status ht_state_map_create(const struct ht_schedule *s, const struct ht_
     int64_t n_lists = ht_model_units(model) * HT_N_STATE_PARTS, n;
     struct entry *entries = HT_NEW_ARRAY(struct entry, s->n_residents);
     struct ht_state_map *map = HT_NEW(struct ht_state_map);
+    map->model = *model;
     enum ht_status status = collect(s, model, param, err, entries, &n);
     qsort(entries, (size_t)n, sizeof(*entries), by_list);
     map->copies = HT_NEW_ARRAY(struct ht_state_copy, n);
@@ -182,14 +202,61 @@ int64_t ht_state_map_copies(const struct ht_state_map *map, int64_t unit, enum h
     return map->first[list + 1] - map->first[list];
 }
 
+/* In how many parts the unit is. */
+static int32_t parts_of(const struct ht_state_map *map, struct ht_piece piece)
+{
+    const struct ht_state_copy *copies;
+    return ht_state_map_copies(map, piece.unit, piece.part, &copies) ? copies[0].tp_parts : 1;
+}
+
+/* The matrix or vector that element `at` of a unit is in. */
+static struct ht_param_part tensor_at(const struct ht_model *m, int64_t unit, int64_t at)
+{
+    struct ht_param_part tensors[HT_MAX_PARAM_PARTS];
+    int i = ht_unit_param_parts(m, unit, tensors) - 1;
+    while (tensors[i].offset > at) i--;
+    return tensors[i];
+}
+
 struct ht_piece ht_state_map_cut(const struct ht_state_map *map, struct ht_piece piece)
 {
     const struct ht_state_copy *copies;
     int64_t n = ht_state_map_copies(map, piece.unit, piece.part, &copies);
     if (piece.end - piece.begin > HT_PIECE_ELEMENTS) piece.end = piece.begin + HT_PIECE_ELEMENTS;
+    if (parts_of(map, piece) > 1) {
+        struct ht_param_part t = tensor_at(&map->model, piece.unit, piece.begin);
+        if (piece.end > t.offset + t.rows * t.cols) piece.end = t.offset + t.rows * t.cols;
+        return piece;
+    }
     for (int64_t i = 0; i < n; i++) {
         if (piece.begin < copies[i].begin && copies[i].begin < piece.end) piece.end = copies[i].begin;
         if (piece.begin < copies[i].end && copies[i].end < piece.end) piece.end = copies[i].end;
     }
     return piece;
+}
+
+int32_t ht_state_map_shares(const struct ht_state_map *map, struct ht_piece piece)
+{
+    bool cut = tensor_at(&map->model, piece.unit, piece.begin).split != HT_SPLIT_NONE;
+    return cut ? parts_of(map, piece) : 1;
+}
+
+bool ht_state_has(const struct ht_state_copy *c, struct ht_piece piece, int32_t share)
+{
+    if (c->tp_parts > 1) return share < 0 || share == c->tp_part;
+    return c->begin <= piece.begin && piece.end <= c->end && piece.begin < piece.end;
+}
+
+bool ht_state_next_run(const struct ht_state_map *map, const struct ht_state_copy *c, struct ht_piece piece,
+                       int64_t *at, struct ht_state_run *out)
+{
+    struct ht_part_run r = {*at, *at, piece.end - *at, false};
+    if (c->tp_parts > 1) {
+        struct ht_model part = ht_model_part(&map->model, c->tp_part, c->tp_parts);
+        r = ht_unit_part_find(&part, piece.unit, *at);
+    }
+    if (r.count > piece.end - r.whole) r.count = piece.end - r.whole;
+    *out = (struct ht_state_run){r.at - c->begin, r.whole - piece.begin, r.count};
+    *at = r.whole + r.count;
+    return r.count > 0;
 }

@@ -6,6 +6,9 @@
  *                         | resident 9 on rank 1, whole                      |      data-parallel: two copies
  *     unit 3, momentum    | resident 8 on rank 0   | resident 10 on rank 1   |      shards
  *     pieces                                       ^ cut here: each copy has all of a piece, or nothing
+ *
+ * Of a unit in tensor-parallel parts a copy has one part's elements, which in a cut matrix lie between the other
+ * parts'. A piece is then of one matrix or vector: either every part has all of it, or each has its share.
  */
 #ifndef HT_CKPT_STATE_MAP_H
 #define HT_CKPT_STATE_MAP_H
@@ -14,11 +17,12 @@
 #include "common/schedule/schedule.h"
 
 struct ht_state_copy {
-    int32_t resident;   /* row of the schedule's list */
-    int32_t rank;       /* that has it (common/exec/residents.h): its device's, or the first one of its node */
-    int64_t begin, end; /* elements of the unit's part */
-    enum ht_dtype type; /* other than HT_F32: a copy of a master */
-    bool stale;         /* not to be read: a copy of a master, or one that waits for the optimizer's step elsewhere */
+    int32_t resident;          /* row of the schedule's list */
+    int32_t rank;              /* that has it (common/exec/residents.h): its device's, or the first one of its node */
+    int64_t begin, end;        /* elements; of a tensor-parallel part, all that it has */
+    int32_t tp_part, tp_parts; /* of the unit; 0 of 1: the copy has elements of the whole */
+    enum ht_dtype type;        /* other than HT_F32: a copy of a master */
+    bool stale; /* not to be read: a copy of a master, or one that waits for the optimizer's step elsewhere */
 };
 
 struct ht_state_map;
@@ -44,10 +48,18 @@ int64_t ht_state_map_copies(const struct ht_state_map *map, int64_t unit, enum h
 /* Returns the beginning of a piece: as much of it as each copy has all of, or nothing, and as a piece may have. */
 struct ht_piece ht_state_map_cut(const struct ht_state_map *map, struct ht_piece piece);
 
-/* Returns whether a copy has a piece that was cut so. */
-static inline bool ht_state_has(const struct ht_state_copy *c, struct ht_piece piece)
-{
-    return c->begin <= piece.begin && piece.end <= c->end && piece.begin < piece.end;
-}
+/* Returns into how many shares such a piece falls, one a tensor-parallel part; 1: whoever has any of it has all. */
+int32_t ht_state_map_shares(const struct ht_state_map *map, struct ht_piece piece);
+
+/* Returns whether a copy has a share of a piece that was cut so; share -1: any of it. */
+bool ht_state_has(const struct ht_state_copy *c, struct ht_piece piece, int32_t share);
+
+/* Returns the next elements of a piece that lie next to each other in a copy that has a share of it: those from
+   element *at of the unit on, which moves behind them; false: there are no more. */
+struct ht_state_run {
+    int64_t in_copy, in_piece, count;
+};
+bool ht_state_next_run(const struct ht_state_map *map, const struct ht_state_copy *c, struct ht_piece piece, int64_t *at,
+                       struct ht_state_run *out);
 
 #endif

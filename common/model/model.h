@@ -237,11 +237,13 @@ const char *ht_model_cannot_part(const struct ht_model *m, int32_t parts, char *
 
 /* Elements of a part that lie next to each other in the part's flat buffer and in the whole unit's. */
 struct ht_part_run {
-    int64_t whole; /* where the first of them lies in the unit */
+    int64_t at, whole; /* where the first of them lies in the part's unit, and in the whole one */
     int64_t count;
     bool shared; /* every part has them */
 };
 /* Returns the run from element `at` of a part's unit to its end. A whole model's unit is one run. */
 struct ht_part_run ht_unit_part_run(const struct ht_model *part, int64_t unit, int64_t at);
+/* Returns the run from the first element that lies at `whole` of the whole unit or behind it; of 0 where there is none. */
+struct ht_part_run ht_unit_part_find(const struct ht_model *part, int64_t unit, int64_t whole);
 
 #endif

@@ -53,4 +53,25 @@ done
 run 0 train in_memory "${llama[@]}" --numerics bf16 --losses one.csv
 run 0 train gpipe "${llama[@]}" --numerics bf16 --ranks 2 --set tp=2 --losses u.csv
 near 2e-3 one.csv u.csv
+
+# A checkpoint is the model's, whoever has which part: parts take up what one rank has left, and leave the same bytes when they do
+# no step; one rank takes up what parts have left.
+half() { run 0 train "$@" --steps 2 --checkpoint ck; }
+for model in gpt llama; do
+    [ $model = gpt ] && common=("${gpt[@]}") || common=("${llama[@]}")
+    for numerics in fp32 bf16; do
+        rm -rf ck
+        half in_memory "${common[@]}" --numerics $numerics --save one.safetensors
+        half gpipe "${common[@]}" --numerics $numerics --ranks 2 --set tp=2 --resume --save parts.safetensors
+        cmp -s one.safetensors parts.safetensors || fail "$model, $numerics: parts save something else"
+    done
+    rm -rf ck
+    half in_memory "${common[@]}"
+    run 0 train dapple "${common[@]}" --ranks 4 --set tp=2 --checkpoint ck --resume --losses u.csv
+    near 1e-6 $model.csv u.csv
+    rm -rf ck
+    half gpipe "${common[@]}" --ranks 4 --set tp=2 --set pipelines=2,2
+    run 0 train in_memory "${common[@]}" --checkpoint ck --resume --losses u.csv
+    near 1e-6 $model.csv u.csv
+done
 finish

@@ -73,8 +73,15 @@ START_TEST(parts_are_the_whole)
         for (int32_t q = 0; q < parts; q++) {
             struct ht_model p = ht_model_part(&m, q, parts);
             struct ht_part_run r;
+            for (int64_t whole = n, next = n; whole-- > 0;) { /* the first element of this part from there on */
+                r = ht_unit_part_find(&p, u, whole);
+                if (r.count && r.whole == whole) next = whole;
+                ck_assert_int_eq(r.whole, next);
+                if (r.count) ck_assert_int_eq(ht_unit_part_run(&p, u, r.at).whole, next);
+            }
             for (int64_t at = 0; at < ht_unit_params(&p, u); at += r.count) {
                 r = ht_unit_part_run(&p, u, at);
+                ck_assert_int_eq(r.at, at);
                 ck_assert(r.count > 0 && r.whole >= 0 && r.whole + r.count <= n);
                 for (int64_t k = 0; k < r.count; k++) seen[r.whole + k] += r.shared ? 1 : parts;
             }
