@@ -143,7 +143,7 @@ START_TEST(test_what_a_recomputation_needs)
         unsigned sub_ops[] = {cases[i].sub_ops, HT_ALL_SUB_OPS & ~cases[i].sub_ops};
         bool input = false, scratch = false;
         char key[HT_WORK_KEY_MAX];
-        ht_draft_begin(&g, &sc, "one op");
+        ht_draft_begin(&g, &sc, &(struct ht_program){.name = "one op"});
         ht_draft_cut(&g, 1, 0, sub_ops, sub_ops[1] ? 2 : 1);
         int32_t op = ht_draft_recompute(&g, 1, 1, 0, cases[i].sub_ops);
         struct ht_schedule *s = g.schedule;

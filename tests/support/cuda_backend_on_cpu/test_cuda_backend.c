@@ -6,6 +6,7 @@
 #include "harness/engine.h"
 #include "harness/registry.h"
 #include "harness/train.h"
+#include "tests/support/sanitized.h"
 #include "tests/support/sub_op_rows.h"
 
 #include <check.h>
@@ -123,7 +124,7 @@ START_TEST(test_sub_op_rows)
     struct rows_outcome want = {0};
     struct ht_schedule *in_memory = rows_build(&sc, NULL);
     rows_train(&sc, in_memory, false, true, NULL, 0, &want);
-    for (uint64_t seed = 1; seed <= 4; seed++) {
+    for (uint64_t seed = 1; seed <= (SANITIZED ? 2 : 4); seed++) {
         struct rows_choice choice = rows_draw_choice(seed);
         choice.blocking = seed % 2;
         rows_compare(&sc, &choice, true, NULL, seed, &want);
@@ -140,6 +141,9 @@ int main(void)
     TCase *tc = tcase_create("cuda_backend");
     tcase_set_timeout(tc, 600);
     tcase_add_loop_test(tc, test_case, 0, (int)HT_COUNT(cases));
+    suite_add_tcase(s, tc);
+    tc = tcase_create("sub_op_rows");
+    tcase_set_timeout(tc, 600);
     tcase_add_loop_test(tc, test_sub_op_rows, 0, 3);
     suite_add_tcase(s, tc);
     SRunner *sr = srunner_create(s);
