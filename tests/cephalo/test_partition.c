@@ -168,14 +168,14 @@ START_TEST(units_of_any_size)
         cephalo_partition_units(n, weights, n_units, sizes, shards, even);
         for (int32_t u = 0; u < n_units; u++) {
             int64_t sum = 0, each = (sizes[u] + n - 1) / n;
+            bool well_cut = true; /* one assertion a unit: each is a message to the runner */
             for (int32_t i = 0; i < n; i++) {
                 int64_t x = shards[u * n + i], left = sizes[u] - i * each;
-                ck_assert_int_ge(x, 0);
-                if (even[u]) ck_assert_int_eq(x, left < 0 ? 0 : left < each ? left : each);
+                well_cut &= even[u] ? x == (left < 0 ? 0 : left < each ? left : each) : x >= 0;
                 sum += x;
                 of[i] += x;
             }
-            ck_assert_int_eq(sum, sizes[u]);
+            ck_assert_msg(well_cut && sum == sizes[u], "seed %d, unit %d", (int)seed, u);
             evens += even[u];
             if (even[u]) in_even += sizes[u];
             if (!even[u] && (!smallest || sizes[u] < smallest)) smallest = sizes[u];
