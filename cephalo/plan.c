@@ -45,6 +45,7 @@ struct known {
     struct cephalo_problem problem;
     struct cephalo_kind *kinds; /* their tables are owned */
     int32_t *kind_of;
+    bool timed; /* there is something to decide, for which times are asked; else they are 0 */
 };
 
 static void free_known(struct known *k)
@@ -140,7 +141,7 @@ static enum ht_status ask_all(const struct ht_scenario *scenario, const struct h
     k->problem = (struct cephalo_problem){.n_gpus = ranks, .batch = max, .may_idle = true};
     for (int32_t r = 0; r < ranks && !status; r++) {
         int64_t capacity = (int64_t)((__int128)empty->capacity_bytes[r] * usable / 100);
-        status = ask_times(scenario, profile, r, n, err, forward_ns, backward_ns);
+        if (k->timed) status = ask_times(scenario, profile, r, n, err, forward_ns, backward_ns);
         if (!status) sort_in(k, r, n, capacity, forward_ns, backward_ns);
     }
     ht_schedule_destroy(empty);
@@ -153,18 +154,18 @@ static enum ht_status ask_all(const struct ht_scenario *scenario, const struct h
     }
     cephalo_extend_memory(memory, n, max);
     if (!k->problem.n_kinds) free(memory);
-    if (status) return status;
+    struct cephalo_problem *p = &k->problem;
+    p->state_bytes = ht_model_params(&scenario->model) * ht_model_state_bytes(numerics);
+    p->kinds = k->kinds;
+    p->kind_of = k->kind_of;
+    if (status || !k->timed) return status;
 
     struct ht_cost_query q = ht_query_slowest(scenario, profile, err);
     int64_t shard = ht_equal_shard(scenario, 1), even = (ranks - 1) * shard, uneven = ranks * shard;
-    struct cephalo_problem *p = &k->problem;
     p->even.all_gather_ns = ht_query_collective(&q, HT_OP_ALL_GATHER, numerics->param, even);
     p->even.reduce_scatter_ns = ht_query_collective(&q, HT_OP_REDUCE_SCATTER, numerics->accumulate, even);
     p->uneven.all_gather_ns = ht_query_collective(&q, HT_OP_ALL_GATHER, numerics->param, uneven);
     p->uneven.reduce_scatter_ns = ht_query_collective(&q, HT_OP_REDUCE_SCATTER, numerics->accumulate, uneven);
-    p->state_bytes = ht_model_params(&scenario->model) * ht_model_state_bytes(numerics);
-    p->kinds = k->kinds;
-    p->kind_of = k->kind_of;
     return q.status;
 }
 
@@ -177,11 +178,13 @@ static void set_by_rank(struct ht_plan *plan, const char *name, int32_t n, const
     ht_plan_set_vector(plan, &v);
 }
 
-/* Takes the forced m and l, or asks the optimizer. */
+/* Takes the forced m and l, or asks the optimizer. One GPU has nothing to share out: it takes the scenario's
+   micro-batches. */
 static enum ht_status choose_parts(const struct ht_system *self, const struct ht_settings *settings,
-                                   struct cephalo_problem *p, int64_t objective, struct ht_error *err,
+                                   struct cephalo_problem *p, int64_t micro_batch, struct ht_error *err,
                                    struct cephalo_part *parts)
 {
+    int64_t objective = ht_setting(settings, "objective", 0);
     const struct ht_variable *m = ht_setting_variable(settings, "m"), *l = ht_setting_variable(settings, "l");
     if (!m != !l)
         return ht_fail(err, HT_BAD_INPUT, "%s is forced alone; expected %s as well", m ? "m" : "l", m ? "l" : "m");
@@ -194,6 +197,10 @@ static enum ht_status choose_parts(const struct ht_system *self, const struct ht
         return ht_fail(err, HT_BAD_INPUT, "the GPUs' micro-batches have %lld sequences; the batch has %d",
                        (long long)all, p->batch);
     if (m) return HT_OK;
+    if (p->n_gpus == 1) {
+        parts[0] = (struct cephalo_part){(int32_t)micro_batch, p->batch / (int32_t)micro_batch};
+        return HT_OK;
+    }
     if (self->variant == CEPHALO_MB && p->batch % p->n_gpus)
         return ht_fail(err, HT_BAD_INPUT, "the %d GPUs do not divide the batch of %d sequences", p->n_gpus, p->batch);
     for (int32_t i = 0; i < p->n_gpus; i++) parts[i] = (struct cephalo_part){1, p->batch / p->n_gpus};
@@ -226,20 +233,23 @@ static enum ht_status choose_shares(const struct ht_system *self, const struct c
     return status;
 }
 
-static void record_inputs(const struct cephalo_problem *p, struct ht_plan *out)
+static void record_inputs(const struct known *k, struct ht_plan *out)
 {
+    const struct cephalo_problem *p = &k->problem;
     char name[32];
-    ht_plan_input(out, "AG", "ns", (double)p->even.all_gather_ns);
-    ht_plan_input(out, "RS", "ns", (double)p->even.reduce_scatter_ns);
-    ht_plan_input(out, "AG uneven", "ns", (double)p->uneven.all_gather_ns);
-    ht_plan_input(out, "RS uneven", "ns", (double)p->uneven.reduce_scatter_ns);
+    if (k->timed) {
+        ht_plan_input(out, "AG", "ns", (double)p->even.all_gather_ns);
+        ht_plan_input(out, "RS", "ns", (double)p->even.reduce_scatter_ns);
+        ht_plan_input(out, "AG uneven", "ns", (double)p->uneven.all_gather_ns);
+        ht_plan_input(out, "RS uneven", "ns", (double)p->uneven.reduce_scatter_ns);
+    }
     ht_plan_input(out, "S", "B", (double)p->state_bytes);
     for (int32_t i = 0; i < p->n_kinds; i++) {
         int32_t rank = 0;
         while (p->kind_of[rank] != i) rank++;
         snprintf(name, sizeof name, "cap[%d]", rank);
         ht_plan_input(out, name, "B", (double)p->kinds[i].capacity_bytes);
-        for (int32_t m = 1; m <= p->batch && m <= ASKED; m++) {
+        for (int32_t m = 1; m <= p->batch && m <= ASKED && k->timed; m++) {
             snprintf(name, sizeof name, "tf[%d](%d)", rank, m);
             ht_plan_input(out, name, "ns", (double)p->kinds[i].forward_ns[m]);
             snprintf(name, sizeof name, "tb[%d](%d)", rank, m);
@@ -259,8 +269,8 @@ static enum ht_status decide(const struct ht_system *self, const struct ht_scena
     const struct ht_variable *share = ht_setting_variable(settings, "share");
     struct cephalo_part *parts = HT_NEW_ARRAY(struct cephalo_part, p->n_gpus);
     int64_t *m = HT_NEW_ARRAY(int64_t, p->n_gpus), *l = HT_NEW_ARRAY(int64_t, p->n_gpus);
-    int64_t *shares = HT_NEW_ARRAY(int64_t, p->n_gpus), objective = ht_setting(settings, "objective", 0);
-    enum ht_status status = choose_parts(self, settings, p, objective, err, parts);
+    int64_t *shares = HT_NEW_ARRAY(int64_t, p->n_gpus);
+    enum ht_status status = choose_parts(self, settings, p, scenario->micro_batch, err, parts);
     if (!status && !share) status = choose_shares(self, p, parts, err, shares);
     for (int32_t i = 0; i < p->n_gpus && !status; i++) {
         m[i] = parts[i].count ? parts[i].micro_batch : 1;
@@ -272,9 +282,16 @@ static enum ht_status decide(const struct ht_system *self, const struct ht_scena
         set_by_rank(out, "l", p->n_gpus, l, false);
         if (share) ht_plan_set_vector(out, share);
         if (!share) set_by_rank(out, "share", p->n_gpus, shares, true);
+        const char *state = share ? "forced" : x.uneven ? "uneven" : "even";
         out->planned_s = 1e-9 * (double)(x.forward_ns + x.backward_ns) * (double)scenario->model.layers;
         snprintf(out->why, sizeof out->why, "a block: T_f %.3f ms + T_b %.3f ms; state %s", 1e-6 * (double)x.forward_ns,
-                 1e-6 * (double)x.backward_ns, share ? "forced" : x.uneven ? "uneven" : "even");
+                 1e-6 * (double)x.backward_ns, state);
+        if (!k->timed)
+            snprintf(out->why, sizeof out->why, "m and l are %s; state %s",
+                     p->n_gpus == 1                ? "the scenario's"
+                     : self->variant == CEPHALO_MB ? "equal"
+                                                   : "forced",
+                     state);
     }
     free(parts);
     free(m);
@@ -287,12 +304,13 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
                            const struct ht_profile *profile, const struct ht_settings *settings, struct ht_error *err,
                            struct ht_plan *out)
 {
-    struct known k = {0};
+    struct known k = {.timed = ht_scenario_ranks(scenario) > 1 && self->variant != CEPHALO_MB};
+    k.timed &= !ht_setting_variable(settings, "m") || !ht_setting_variable(settings, "l");
     for (int tier = 0; tier < HT_N_TIERS; tier++) out->planned_bytes[tier] = -1;
     ht_plan_set(out, "offload", ht_setting(settings, "offload", 1));
     ht_plan_set(out, "usable", ht_setting(settings, "usable", 80));
     enum ht_status status = ask_all(scenario, profile, out, err, &k);
-    if (!status) record_inputs(&k.problem, out);
+    if (!status) record_inputs(&k, out);
     if (!status) status = decide(self, scenario, &k, settings, err, out);
     free_known(&k);
     return status;

@@ -89,6 +89,7 @@ static void backward(const struct build *b, int32_t u, int32_t j)
     if (u == b->head) ht_draft_forward(g, u, j, HT_ALL_SUB_OPS);
     if (ht_draft_kind(g, u) == HT_UNIT_BLOCK) ht_draft_recompute(g, u, 1, j, HT_ALL_SUB_OPS);
     ht_draft_backward(g, u, j);
+    if (j > 0 && !g->sharded) ht_draft_accumulate(g, g->lanes->compute, u, j); /* else the reduction's affair */
     if (u > 0 && swaps(b) && j < g->own_mb) send(b, g->dx[ht_draft_at(g, u, j)], true);
 }
 
