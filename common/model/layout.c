@@ -82,10 +82,14 @@ const char *ht_sub_ops_text(unsigned sub_ops, char *buf, size_t n)
 struct ht_sub_op_reads ht_sub_ops_read(unsigned sub_ops)
 {
     static const struct ht_sub_op_reads of[HT_N_SUB_OPS] = {
-        [HT_SUB_NORM1] = {.input = true},        [HT_SUB_QKV] = {1u << HT_SUB_NORM1},
-        [HT_SUB_ATTENTION] = {1u << HT_SUB_QKV}, [HT_SUB_PROJ] = {1u << HT_SUB_ATTENTION, .input = true},
-        [HT_SUB_NORM2] = {1u << HT_SUB_PROJ},    [HT_SUB_FC1] = {1u << HT_SUB_NORM2},
-        [HT_SUB_GELU] = {1u << HT_SUB_FC1},      [HT_SUB_FC2] = {1u << HT_SUB_GELU | 1u << HT_SUB_PROJ},
+        [HT_SUB_NORM1] = {.input = true},
+        [HT_SUB_QKV] = {.sub_ops = 1u << HT_SUB_NORM1},
+        [HT_SUB_ATTENTION] = {.sub_ops = 1u << HT_SUB_QKV},
+        [HT_SUB_PROJ] = {.sub_ops = 1u << HT_SUB_ATTENTION, .input = true},
+        [HT_SUB_NORM2] = {.sub_ops = 1u << HT_SUB_PROJ},
+        [HT_SUB_FC1] = {.sub_ops = 1u << HT_SUB_NORM2},
+        [HT_SUB_GELU] = {.sub_ops = 1u << HT_SUB_FC1},
+        [HT_SUB_FC2] = {.sub_ops = 1u << HT_SUB_GELU | 1u << HT_SUB_PROJ},
     };
     struct ht_sub_op_reads all = {0};
     for (int s = 0; s < HT_N_SUB_OPS; s++)
