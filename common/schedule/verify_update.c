@@ -12,6 +12,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* A step that updates a row in two places (its copy written through) is one step of that row. */
 static void count_steps(const struct ht_schedule *s, enum ht_when branch, int32_t *steps)
@@ -109,8 +110,8 @@ struct bound {
 static int by_place(const void *x, const void *y)
 {
     const struct bound *a = x, *b = y;
-    if (a->class != b->class) return a->class < b->class ? -1 : 1;
     if (a->unit != b->unit) return a->unit < b->unit ? -1 : 1;
+    if (a->class != b->class) return a->class < b->class ? -1 : 1;
     if (a->part != b->part) return a->part < b->part ? -1 : 1;
     return (a->at > b->at) - (a->at < b->at);
 }
@@ -151,7 +152,7 @@ struct extent {
     int64_t end, copies;
 };
 
-/* Checks the bounds of a class of a unit, of all its parts. extents: [parts]. */
+/* Checks the bounds of a class of a unit, of all its parts. extents: [parts], of the unit's classes before. */
 static enum ht_status check_unit(const struct ht_schedule *s, const struct bound *rows, int64_t n,
                                  struct extent *extents, struct ht_error *err)
 {
@@ -197,10 +198,11 @@ static enum ht_status check_shards(const struct ht_schedule *s, struct ht_error 
         if (x->parts > parts) parts = x->parts;
     }
     if (n > 0) qsort(bounds, (size_t)n, sizeof *bounds, by_place);
-    struct extent *extents = HT_NEW_ARRAY(struct extent, (int64_t)s->n_units * parts);
+    struct extent *extents = HT_NEW_ARRAY(struct extent, parts); /* of the unit of the row before */
     for (int64_t i = 0, end; i < n && !status; i = end) {
         for (end = i; end < n && bounds[end].class == bounds[i].class && bounds[end].unit == bounds[i].unit;) end++;
-        status = check_unit(s, bounds + i, end - i, &extents[(int64_t)bounds[i].unit * parts], err);
+        if (i > 0 && bounds[i].unit != bounds[i - 1].unit) memset(extents, 0, sizeof *extents * (size_t)parts);
+        status = check_unit(s, bounds + i, end - i, extents, err);
     }
     free(extents);
     free(bounds);
