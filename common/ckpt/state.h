@@ -7,7 +7,7 @@
  * No process holds the values: a reader asks for them piece by piece where they are. So it needs a piece or two of
  * memory beside its own part of the state, whatever the model's size.
  *
- *     residents (harness/stream.h) --------.                    .--> a checkpoint          (ht_checkpoints_save)
+ *     residents (harness/run/stream.h) --------.                    .--> a checkpoint          (ht_checkpoints_save)
  *     a checkpoint (ht_checkpoints_load) --+--> ht_state_read --+--> Hugging Face's files  (ht_hf_save)
  *     Hugging Face's files (ht_hf_open) ---'                    '--> residents
  */

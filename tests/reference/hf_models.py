@@ -7,7 +7,7 @@ is held against.
     python tests/reference/hf_models.py check HETBENCH   trains with the program HETBENCH, saves, loads the result with
                                                          transformers, compares every weight; in 16 bits, too
 
-needs numpy, torch, transformers. The batches are the suite's own (harness/tokens.h). AdamW decays every parameter, as ours
+needs numpy, torch, transformers. The batches are the suite's own (harness/run/tokens.h). AdamW decays every parameter, as ours
 does. The weights after the last step are stored as sums, so that the test needs no transformers: sum and sum of squares
 of every tensor (but c_attn.bias, whose key part has no gradient but rounding, which AdamW blows up).
 """

@@ -3,9 +3,9 @@
  * training in memory, in every numerics and under every control, and the losses of the CPU backend to rounding.
  */
 #include "common/base/array.h"
-#include "harness/engine.h"
-#include "harness/registry.h"
-#include "harness/train.h"
+#include "harness/run/engine.h"
+#include "harness/run/registry.h"
+#include "harness/run/train.h"
 #include "tests/support/sanitized.h"
 #include "tests/support/sub_op_rows.h"
 

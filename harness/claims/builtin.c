@@ -1,0 +1,16 @@
+#include "harness/claims/builtin.h"
+
+#include "common/base/array.h"
+
+HT_EMBED(ht_claims_autohete, "harness/claims/autohete.yaml");
+HT_EMBED(ht_claims_sysx, "harness/claims/sysx.yaml");
+
+static const struct ht_builtin ledgers[] = {
+    {"builtin:harness/claims/autohete.yaml", ht_claims_autohete, ht_claims_autohete_end},
+    {"builtin:harness/claims/sysx.yaml", ht_claims_sysx, ht_claims_sysx_end},
+};
+
+const struct ht_builtin *ht_claims_ledger(size_t index)
+{
+    return index < HT_COUNT(ledgers) ? &ledgers[index] : NULL;
+}

@@ -1,0 +1,145 @@
+#include "harness/claims/ledger.h"
+
+#include "harness/claims/ledger_parts.h"
+#include "common/base/array.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *const ht_claim_metric_names[] = {"throughput",        "fits",
+                                             "device_peak",       "device_peak_share",
+                                             "device_need",       "device_states",
+                                             "host_need",         "model_bytes",
+                                             "states_per_copy",   "copied_bytes",
+                                             "compute_time",      "plan",
+                                             "plan_time",         "plan_time_error",
+                                             "plan_memory_error", "lanes_end_in_order",
+                                             "compute_hidden",    "collectives",
+                                             "peak_at_turn",      "need_at_turn",
+                                             "backward_span",     "head_start",
+                                             "iteration_time",    "gpu_time",
+                                             "cpu_time",          "gpu_share",
+                                             "bubble_ratio",      "remote_checkpoints",
+                                             "fetched_bytes",     "device_activations",
+                                             "device_gradients",  "host_params",
+                                             "optimizer_overlap", "backward_per_forward",
+                                             "turn_idle",         "optimizers",
+                                             "parameters",        "loss_difference"};
+const char *const ht_claim_kind_names[] = {"value", "average", "max",    "min",        "largest", "smallest",
+                                           "steps", "spread",  "halves", "difference", "positive"};
+const char *const ht_claim_compare_names[] = {"about", "at-least", "at-most", "above", "below"};
+const char *const ht_claim_axis_names[] = {"models", "batches", "memory", "settings", "seq", "micro_batch", "systems"};
+const char *const ht_claim_unit_names[] = {"one", "params", "block_params", "block_activations", "block_forward"};
+_Static_assert(HT_COUNT(ht_claim_metric_names) == HT_N_CLAIM_METRICS, "a name for each metric");
+_Static_assert(HT_COUNT(ht_claim_axis_names) == HT_N_CLAIM_AXES, "a name for each axis");
+_Static_assert(HT_COUNT(ht_claim_kind_names) == HT_N_CLAIM_KINDS, "a name for each kind");
+
+/* ---- tolerances, systems --------------------------------------------------------------------------------------- */
+
+static enum ht_status load_tolerance(const struct ht_node *map, struct ht_error *err, struct ht_claim_tolerance *out)
+{
+    static const struct ht_field fields[] = {
+        {.key = "relative",
+         .type = HT_FIELD_DOUBLE,
+         .offset = offsetof(struct ht_claim_tolerance, relative),
+         .min = 0,
+         .max = 1},
+        {.key = "absolute",
+         .type = HT_FIELD_DOUBLE,
+         .offset = offsetof(struct ht_claim_tolerance, absolute),
+         .min = 0,
+         .max = 1e12},
+        {.key = "why",
+         .type = HT_FIELD_STRING,
+         .offset = offsetof(struct ht_claim_tolerance, why),
+         .required = true,
+         .size = sizeof(out->why)},
+        {0},
+    };
+    *out = (struct ht_claim_tolerance){.name = map->key, .relative = -1, .absolute = -1};
+    enum ht_status status = ht_config_load(map, fields, err, out);
+    if (status == HT_OK && (out->relative < 0) == (out->absolute < 0))
+        return ht_node_key_error(map, err, "is no tolerance; expected either 'relative' or 'absolute'");
+    return status;
+}
+
+static enum ht_status load_system(const struct ht_node *list, struct ht_error *err, struct ht_claim_system *out)
+{
+    *out = (struct ht_claim_system){.name = list->key};
+    enum ht_status status = ht_node_want(list, HT_NODE_LIST, err);
+    if (status != HT_OK) return status;
+    if (list->n_children < 1 || list->n_children > HT_CLAIM_SYSTEMS)
+        return ht_node_error(list, err, "has %u systems; expected 1 to %d", list->n_children, HT_CLAIM_SYSTEMS);
+    HT_EACH_CHILD(list, c)
+    {
+        status = ht_node_string(c, err, &out->variants[out->n_variants]);
+        if (status != HT_OK) return status;
+        if (strlen(out->variants[out->n_variants++]) >= HT_CLAIM_NAME)
+            return ht_node_error(c, err, "is too long; expected a system and settings such as 'autohete c=2'");
+    }
+    return HT_OK;
+}
+
+/* ---- the file -------------------------------------------------------------------------------------------------- */
+
+struct top {
+    char paper[256];
+    const struct ht_node *tolerances, *systems, *setups, *claims;
+};
+
+static enum ht_status load_all(const struct top *top, struct ht_error *err, struct ht_ledger *l)
+{
+    enum ht_status status = HT_OK;
+    l->tolerances = HT_NEW_ARRAY(struct ht_claim_tolerance, top->tolerances->n_children);
+    l->systems = HT_NEW_ARRAY(struct ht_claim_system, top->systems->n_children);
+    l->setups = HT_NEW_ARRAY(struct ht_claim_setup, top->setups->n_children);
+    l->claims = HT_NEW_ARRAY(struct ht_claim, top->claims->n_children);
+    HT_EACH_CHILD(top->tolerances, c)
+    if ((status = load_tolerance(c, err, &l->tolerances[l->n_tolerances++])) != HT_OK) return status;
+    HT_EACH_CHILD(top->systems, c)
+    if ((status = load_system(c, err, &l->systems[l->n_systems++])) != HT_OK) return status;
+    HT_EACH_CHILD(top->setups, c)
+    if ((status = ht_claim_load_setup(c, err, &l->setups[l->n_setups++])) != HT_OK) return status;
+    HT_EACH_CHILD(top->claims, c)
+    if ((status = ht_claim_load_row(l, c, err, &l->claims[l->n_claims++])) != HT_OK) return status;
+    return HT_OK;
+}
+
+enum ht_status ht_ledger_load(struct ht_doc *doc, struct ht_error *err, struct ht_ledger *out)
+{
+    static const struct ht_field fields[] = {
+        {.key = "paper",
+         .type = HT_FIELD_STRING,
+         .offset = offsetof(struct top, paper),
+         .required = true,
+         .size = sizeof(((struct top *)0)->paper)},
+        {.key = "tolerances", .type = HT_FIELD_MAP_NODE, .offset = offsetof(struct top, tolerances), .required = true},
+        {.key = "systems", .type = HT_FIELD_MAP_NODE, .offset = offsetof(struct top, systems), .required = true},
+        {.key = "setups", .type = HT_FIELD_MAP_NODE, .offset = offsetof(struct top, setups), .required = true},
+        {.key = "claims", .type = HT_FIELD_MAP_NODE, .offset = offsetof(struct top, claims), .required = true},
+        {0},
+    };
+    struct top top = {0};
+    struct ht_ledger l = {.doc = doc};
+    enum ht_status status = ht_config_load(ht_doc_root(doc), fields, err, &top);
+    if (status == HT_OK) status = load_all(&top, err, &l);
+    if (status != HT_OK) {
+        ht_ledger_free(&l);
+        *out = (struct ht_ledger){0};
+        return status;
+    }
+    memcpy(l.paper, top.paper, sizeof(l.paper));
+    *out = l;
+    return HT_OK;
+}
+
+void ht_ledger_free(struct ht_ledger *l)
+{
+    free(l->tolerances);
+    free(l->systems);
+    free(l->setups);
+    free(l->claims);
+    ht_doc_destroy(l->doc);
+    *l = (struct ht_ledger){0};
+}

@@ -1,0 +1,370 @@
+/* Rows of a ledger: which values they are made of, how, and what the paper says. */
+#include "harness/claims/ledger_parts.h"
+
+#include "common/base/array.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- names ----------------------------------------------------------------------------------------------------- */
+
+/* Text that names one of n things; `name_of` reads the i-th name. */
+static enum ht_status named(const struct ht_node *node, const char *what, size_t n,
+                            const char *(*name_of)(const void *, size_t), const void *things, struct ht_error *err,
+                            size_t *out)
+{
+    const char *text = NULL;
+    enum ht_status status = ht_node_string(node, err, &text);
+    if (status != HT_OK) return status;
+    const char **names = HT_NEW_ARRAY(const char *, n);
+    for (size_t i = 0; i < n; i++) {
+        names[i] = name_of(things, i);
+        if (!strcmp(names[i], text)) {
+            *out = i;
+            free(names);
+            return HT_OK;
+        }
+    }
+    const char *near = ht_nearest(text, names, n);
+    status = near ? ht_node_error(node, err, "names no %s of this file: '%.60s'; expected '%s'?", what, text, near)
+                  : ht_node_error(node, err, "names no %s of this file: '%.60s'", what, text);
+    free(names);
+    return status;
+}
+
+static const char *tolerance_name(const void *things, size_t i)
+{
+    return ((const struct ht_claim_tolerance *)things)[i].name;
+}
+
+static const char *system_name(const void *things, size_t i)
+{
+    return ((const struct ht_claim_system *)things)[i].name;
+}
+
+static const char *setup_name(const void *things, size_t i)
+{
+    return ((const struct ht_claim_setup *)things)[i].name;
+}
+
+/* ---- rows ------------------------------------------------------------------------------------------------------ */
+
+/* A row as it is written. */
+struct row {
+    struct ht_claim claim;
+    const struct ht_node *setup, *systems, *versus, *value, *tolerance, *metric, *kind, *over, *then, *at, *fails_in,
+        *variable;
+};
+
+#define AT(m)   .offset = offsetof(struct row, m)
+#define SIZE(m) .size = sizeof(((struct row *)0)->m)
+static const struct ht_field row_fields[] = {
+    {.key = "where", .type = HT_FIELD_STRING, AT(claim.where), .required = true, SIZE(claim.where)},
+    {.key = "statement", .type = HT_FIELD_STRING, AT(claim.statement), .required = true, SIZE(claim.statement)},
+    {.key = "unchecked", .type = HT_FIELD_STRING, AT(claim.unchecked), SIZE(claim.unchecked)},
+    {.key = "note", .type = HT_FIELD_STRING, AT(claim.note), SIZE(claim.note)},
+    {.key = "paper", .type = HT_FIELD_STRING, AT(claim.paper), SIZE(claim.paper)},
+    {.key = "setup", .type = HT_FIELD_ANY_NODE, AT(setup)},
+    {.key = "systems", .type = HT_FIELD_LIST_NODE, AT(systems)},
+    {.key = "versus", .type = HT_FIELD_ANY_NODE, AT(versus)},
+    {.key = "metric", .type = HT_FIELD_ANY_NODE, AT(metric)},
+    {.key = "kind", .type = HT_FIELD_ANY_NODE, AT(kind)},
+    {.key = "variable", .type = HT_FIELD_ANY_NODE, AT(variable)},
+    {.key = "over", .type = HT_FIELD_ANY_NODE, AT(over)},
+    {.key = "then", .type = HT_FIELD_MAP_NODE, AT(then)},
+    {.key = "at", .type = HT_FIELD_MAP_NODE, AT(at)},
+    {.key = "per",
+     .type = HT_FIELD_ENUM,
+     AT(claim.unit),
+     .fallback = "one",
+     .names = ht_claim_unit_names,
+     .n_names = HT_CLAIM_BLOCK_FORWARD + 1},
+    {.key = "compare",
+     .type = HT_FIELD_ENUM,
+     AT(claim.compare),
+     .fallback = "about",
+     .names = ht_claim_compare_names,
+     .n_names = HT_CLAIM_BELOW + 1},
+    {.key = "value", .type = HT_FIELD_ANY_NODE, AT(value)},
+    {.key = "fails_in", .type = HT_FIELD_ANY_NODE, AT(fails_in)},
+    {.key = "tolerance", .type = HT_FIELD_ANY_NODE, AT(tolerance)},
+    {0},
+};
+#undef AT
+#undef SIZE
+
+/* ---- steps ----------------------------------------------------------------------------------------------------- */
+
+static bool finds_border(enum ht_claim_kind kind)
+{
+    return kind == HT_CLAIM_LARGEST || kind == HT_CLAIM_SMALLEST;
+}
+
+bool ht_claim_is_boundary(const struct ht_claim *c)
+{
+    return c->metric == HT_CLAIM_FITS && finds_border(c->steps[0].kind);
+}
+
+enum ht_claim_axis ht_claim_first_axis(const struct ht_claim_step *step)
+{
+    int axis = 0;
+    while (!(step->over & (1u << axis))) axis++;
+    return (enum ht_claim_axis)axis;
+}
+
+bool ht_claim_next(const struct ht_claim *c, unsigned axes, int *at)
+{
+    for (int axis = 0; axis < HT_N_CLAIM_AXES; axis++) {
+        if (!(axes & (1u << axis))) continue;
+        if (++at[axis] < c->n[axis]) return true;
+        at[axis] = 0;
+    }
+    return false;
+}
+
+static enum ht_status load_axis(const struct ht_node *node, struct ht_error *err, unsigned *over)
+{
+    int axis = 0;
+    enum ht_status status = ht_node_enum(node, ht_claim_axis_names, HT_N_CLAIM_AXES, err, &axis);
+    if (status == HT_OK && *over & (1u << axis)) return ht_node_error(node, err, "goes over this list twice");
+    *over |= 1u << axis;
+    return status;
+}
+
+static enum ht_status load_step(const struct ht_node *kind, const struct ht_node *over, struct ht_error *err,
+                                struct ht_claim_step *out)
+{
+    int which = 0;
+    *out = (struct ht_claim_step){0};
+    enum ht_status status = ht_node_enum(kind, ht_claim_kind_names, HT_N_CLAIM_KINDS, err, &which);
+    out->kind = (enum ht_claim_kind)which;
+    if (!over) out->over = 1u << HT_CLAIM_MODELS;
+    if (over && over->kind == HT_NODE_LIST) {
+        if (over->n_children == 0) return ht_node_error(over, err, "is empty; expected lists such as [models, seq]");
+        HT_EACH_CHILD(over, c) if (status == HT_OK) status = load_axis(c, err, &out->over);
+    } else if (over && status == HT_OK) {
+        status = load_axis(over, err, &out->over);
+    }
+    return status;
+}
+
+static int n_values(const struct ht_claim *c, const struct ht_claim_step *step)
+{
+    int n = 1;
+    for (int axis = 0; axis < HT_N_CLAIM_AXES && n <= HT_CLAIM_VALUES; axis++)
+        if (step->over & (1u << axis)) n *= c->n[axis];
+    return n;
+}
+
+/* Kinds that speak of order need one list that has one. */
+static enum ht_status check_step(const struct ht_claim *c, const struct ht_claim_step *step, const struct ht_node *kind,
+                                 struct ht_error *err)
+{
+    enum ht_claim_axis axis = ht_claim_first_axis(step);
+    int n = n_values(c, step);
+    bool ordered = step->kind == HT_CLAIM_STEPS || step->kind == HT_CLAIM_HALVES || step->kind == HT_CLAIM_DIFFERENCE;
+    if ((ordered || finds_border(step->kind)) && step->over != 1u << axis)
+        return ht_node_error(kind, err, "goes along one list; expected one in 'over'");
+    if (n > HT_CLAIM_VALUES)
+        return ht_node_error(kind, err, "would be made of too many values; expected at most %d", HT_CLAIM_VALUES);
+    if (step->kind == HT_CLAIM_VALUE && n > 1)
+        return ht_node_error(kind, err,
+                             "is one value, not %d; expected one entry in each list of 'over', or another kind", n);
+    if (step->kind == HT_CLAIM_DIFFERENCE && n != 2)
+        return ht_node_error(kind, err, "needs a list of two; %s has %d", ht_claim_axis_names[axis], n);
+    if (ordered && n < 2)
+        return ht_node_error(kind, err, "needs a list of at least two; %s has one", ht_claim_axis_names[axis]);
+    return HT_OK;
+}
+
+static enum ht_status load_then(const struct row *row, struct ht_error *err, struct ht_claim *c)
+{
+    struct then {
+        const struct ht_node *kind, *over;
+    } then = {0};
+    static const struct ht_field fields[] = {
+        {.key = "kind", .type = HT_FIELD_ANY_NODE, .offset = offsetof(struct then, kind), .required = true},
+        {.key = "over", .type = HT_FIELD_ANY_NODE, .offset = offsetof(struct then, over), .required = true},
+        {0},
+    };
+    enum ht_status status = ht_config_load(row->then, fields, err, &then);
+    if (status == HT_OK) status = load_step(then.kind, then.over, err, &c->steps[1]);
+    if (status != HT_OK) return status;
+    if (finds_border(c->steps[0].kind) || finds_border(c->steps[1].kind))
+        return ht_node_error(row->then, err, "has no place beside largest or smallest");
+    if (c->steps[0].over & c->steps[1].over)
+        return ht_node_error(then.over, err, "goes over a list that the first step went over");
+    c->n_steps = 2;
+    return check_step(c, &c->steps[1], then.kind, err);
+}
+
+/* ---- the entries that a row takes ------------------------------------------------------------------------------ */
+
+static enum ht_status load_picks(const struct ht_node *node, enum ht_claim_axis axis, struct ht_error *err,
+                                 struct ht_claim *c)
+{
+    bool list = node->kind == HT_NODE_LIST;
+    if (list && (node->n_children < 1 || node->n_children > HT_CLAIM_LIST))
+        return ht_node_error(node, err, "has %u entries; expected 1 to %d", node->n_children, HT_CLAIM_LIST);
+    c->n[axis] = 0;
+    for (const struct ht_node *e = list ? node->child : node; e; e = list ? e->next : NULL) {
+        enum ht_status status = ht_claim_find_entry(c->setup, axis, e, err, &c->at[axis][c->n[axis]]);
+        if (status != HT_OK) return status;
+        c->n[axis]++;
+    }
+    return HT_OK;
+}
+
+/* All of the setup's entries, or those that `at` names. */
+static enum ht_status load_at(const struct ht_node *at, struct ht_error *err, struct ht_claim *c)
+{
+    enum ht_status status = HT_OK;
+    for (int axis = 0; axis < HT_N_CLAIM_AXES; axis++) {
+        c->n[axis] = axis == HT_CLAIM_BY_SYSTEM ? c->n_systems : c->setup->n[axis];
+        for (int i = 0; i < c->n[axis]; i++) c->at[axis][i] = i;
+    }
+    if (!at) return HT_OK;
+    HT_EACH_CHILD(at, list)
+    {
+        int axis = 0;
+        while (axis < HT_N_CLAIM_LISTS && strcmp(list->key, ht_claim_axis_names[axis]) != 0) axis++;
+        if (axis == HT_N_CLAIM_LISTS || axis == HT_CLAIM_SETTINGS)
+            return ht_node_key_error(list, err,
+                                     "is no list to take entries of; expected models, batches, memory, seq or "
+                                     "micro_batch");
+        if (status == HT_OK) status = load_picks(list, (enum ht_claim_axis)axis, err, c);
+    }
+    return status;
+}
+
+/* ---- a row ----------------------------------------------------------------------------------------------------- */
+
+/* The value: a number, or for a boundary an entry of the list. */
+static enum ht_status load_value(const struct row *row, struct ht_error *err, struct ht_claim *c)
+{
+    if (!ht_claim_is_boundary(c)) return ht_node_double(row->value, -1e18, 1e18, err, &c->value);
+    enum ht_claim_axis axis = ht_claim_first_axis(&c->steps[0]);
+    int entry = 0;
+    enum ht_status status = ht_claim_find_entry(c->setup, axis, row->value, err, &entry);
+    if (status != HT_OK) return status;
+    for (int i = 0; i < c->n[axis]; i++) {
+        if (c->at[axis][i] != entry) continue;
+        c->value = i;
+        return HT_OK;
+    }
+    return ht_node_error(row->value, err, "'%.60s' is not among the entries that the row takes", row->value->text);
+}
+
+/* "o", or of a vector an element: "m[2]". How many it has, the plan will say. */
+static enum ht_status load_variable(const struct ht_node *node, struct ht_error *err, struct ht_claim *c)
+{
+    const char *text = NULL;
+    enum ht_status status = ht_node_string(node, err, &text);
+    if (status != HT_OK) return status;
+    size_t name = strcspn(text, "["), digits = text[name] ? strspn(text + name + 1, "0123456789") : 0;
+    bool element = digits > 0 && digits <= 9 && !strcmp(text + name + 1 + digits, "]");
+    if (name == 0 || name >= sizeof(c->variable) || (text[name] && !element))
+        return ht_node_error(node, err, "'%.60s' is not a plan variable such as 'o' or an element such as 'm[2]'",
+                             text);
+    snprintf(c->variable, sizeof(c->variable), "%.*s", (int)name, text);
+    c->element = element ? strtoll(text + name + 1, NULL, 10) : -1;
+    c->variable_node = node;
+    return HT_OK;
+}
+
+/* What does not go together. */
+static enum ht_status check_row(const struct row *row, struct ht_error *err)
+{
+    const struct ht_claim *c = &row->claim;
+    bool border = finds_border(c->steps[0].kind);
+    if (border && c->metric != HT_CLAIM_FITS)
+        return ht_node_error(row->kind, err, "does not go with metric '%s'; expected 'fits' with largest or smallest",
+                             ht_claim_metric_names[c->metric]);
+    if (border && c->steps[0].over & (1u << HT_CLAIM_SETTINGS | 1u << HT_CLAIM_BY_SYSTEM))
+        return ht_node_error(row->kind, err,
+                             "is for lists of sizes; expected models, batches, memory, seq or micro_batch");
+    if (c->metric == HT_CLAIM_FITS && c->versus)
+        return ht_node_error(row->versus, err, "has no place beside metric 'fits'");
+    if ((c->metric == HT_CLAIM_PLAN_VARIABLE) != (c->variable[0] != 0))
+        return ht_node_error(row->metric, err, "and 'variable' go together: metric 'plan', variable such as 'o'");
+    if ((c->metric == HT_CLAIM_LOSS_DIFFERENCE) != (c->setup->train_steps > 0))
+        return ht_node_error(row->metric, err, "does not go with this setup: 'train_steps' and 'loss_difference' do");
+    if (c->metric == HT_CLAIM_LOSS_DIFFERENCE && !c->versus) return ht_node_error(row->metric, err, "needs 'versus'");
+    if (row->fails_in && c->metric != HT_CLAIM_FITS)
+        return ht_node_error(row->fails_in, err, "is for metric 'fits' only");
+    return check_step(c, &c->steps[0], row->kind, err);
+}
+
+static enum ht_status load_names(const struct ht_ledger *ledger, const struct row *row, struct ht_error *err,
+                                 struct ht_claim *c)
+{
+    size_t at = 0;
+    int which = 0;
+    enum ht_status status = named(row->setup, "setup", (size_t)ledger->n_setups, setup_name, ledger->setups, err, &at);
+    if (status != HT_OK) return status;
+    c->setup = &ledger->setups[at];
+    if (row->systems->n_children < 1 || row->systems->n_children > HT_CLAIM_SYSTEMS)
+        return ht_node_error(row->systems, err, "has %u entries; expected 1 to %d", row->systems->n_children,
+                             HT_CLAIM_SYSTEMS);
+    HT_EACH_CHILD(row->systems, s)
+    {
+        status = named(s, "system", (size_t)ledger->n_systems, system_name, ledger->systems, err, &at);
+        if (status != HT_OK) return status;
+        c->systems[c->n_systems++] = &ledger->systems[at];
+    }
+    if (row->versus) {
+        status = named(row->versus, "system", (size_t)ledger->n_systems, system_name, ledger->systems, err, &at);
+        if (status != HT_OK) return status;
+        c->versus = &ledger->systems[at];
+    }
+    status =
+        named(row->tolerance, "tolerance", (size_t)ledger->n_tolerances, tolerance_name, ledger->tolerances, err, &at);
+    if (status != HT_OK) return status;
+    c->tolerance = &ledger->tolerances[at];
+    status = ht_node_enum(row->metric, ht_claim_metric_names, HT_N_CLAIM_METRICS, err, &which);
+    c->metric = (enum ht_claim_metric)which;
+    if (status == HT_OK && row->fails_in) {
+        static const char *const tiers[] = {"device", "host"};
+        status = ht_node_enum(row->fails_in, tiers, 2, err, &which);
+        c->fails_in = which + 1;
+    }
+    return status;
+}
+
+static enum ht_status load_checked(const struct ht_ledger *ledger, struct row *row, struct ht_error *err)
+{
+    struct ht_claim *c = &row->claim;
+    enum ht_status status = load_names(ledger, row, err, c);
+    if (status == HT_OK) status = load_at(row->at, err, c);
+    if (status == HT_OK && row->variable) status = load_variable(row->variable, err, c);
+    c->n_steps = 1;
+    if (status == HT_OK) status = load_step(row->kind, row->over, err, &c->steps[0]);
+    if (status == HT_OK) status = check_row(row, err);
+    if (status == HT_OK && row->then) status = load_then(row, err, c);
+    return status == HT_OK ? load_value(row, err, c) : status;
+}
+
+enum ht_status ht_claim_load_row(const struct ht_ledger *ledger, const struct ht_node *map, struct ht_error *err,
+                                 struct ht_claim *out)
+{
+    struct row row = {.claim = {.id = map->key}};
+    enum ht_status status = ht_config_load(map, row_fields, err, &row);
+    if (status != HT_OK) return status;
+    const struct ht_node *needed[] = {row.setup, row.systems, row.metric, row.kind, row.value, row.tolerance};
+    const struct ht_node *optional[] = {row.versus, row.over, row.then, row.at, row.fails_in, row.variable};
+    static const char *const names[] = {"setup", "systems", "metric", "kind", "value", "tolerance"};
+    bool unchecked = row.claim.unchecked[0];
+    for (size_t i = 0; i < HT_COUNT(needed); i++) {
+        if (unchecked && needed[i]) return ht_node_key_error(needed[i], err, "has no place in a row that is unchecked");
+        if (!unchecked && !needed[i])
+            return ht_node_key_error(map, err, "lacks the key '%s'; expected it, or 'unchecked' with the reason",
+                                     names[i]);
+    }
+    for (size_t i = 0; i < HT_COUNT(optional); i++)
+        if (unchecked && optional[i])
+            return ht_node_key_error(optional[i], err, "has no place in a row that is unchecked");
+    if (!unchecked) status = load_checked(ledger, &row, err);
+    if (status == HT_OK) *out = row.claim;
+    return status;
+}

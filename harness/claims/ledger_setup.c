@@ -1,0 +1,302 @@
+/* Setups of a ledger: lists whose combinations are scenarios. */
+#include "harness/claims/ledger_parts.h"
+
+#include "common/base/array.h"
+#include "common/model/zoo.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- entries of lists ------------------------------------------------------------------------------------------ */
+
+static bool is_map(const struct ht_node *node)
+{
+    return node->kind == HT_NODE_MAP;
+}
+
+/* Does the model run on this cluster with these budgets? */
+static enum ht_status load_cluster(const struct ht_node *at, struct ht_error *err, struct ht_claim_setup *s, int i)
+{
+    struct ht_cluster *cluster = NULL;
+    struct ht_error why;
+    bool local = !strcmp(s->clusters[i], "local");
+    enum ht_status found = local ? HT_OK : ht_cluster_load(s->clusters[i], &why, &cluster);
+    int64_t most = 0; /* of the budgets; a device that has been given one is as large as that */
+    for (int k = 0; k < s->n[HT_CLAIM_MEMORY]; k++)
+        if (s->memory_bytes[k] > most) most = s->memory_bytes[k];
+    if (cluster && most) found = ht_cluster_set_device_memory(cluster, most, &why);
+    s->n_nodes[i] = cluster ? cluster->n_nodes : 1;
+    ht_cluster_destroy(cluster);
+    if (found != HT_OK) return ht_node_error(at, err, "%.800s", why.text);
+    if (s->train_steps && !local) return ht_node_error(at, err, "cannot be trained on; expected 'local'");
+    return HT_OK;
+}
+
+struct named_model {
+    const struct ht_node *name, *cluster;
+};
+
+/* "sysx-10b", or {name: sysx-10b, cluster: sysx-1node}. */
+static enum ht_status load_model(const struct ht_node *node, struct ht_error *err, struct ht_claim_setup *s, int i)
+{
+    static const struct ht_field fields[] = {
+        {.key = "name", .type = HT_FIELD_ANY_NODE, .offset = offsetof(struct named_model, name), .required = true},
+        {.key = "cluster",
+         .type = HT_FIELD_ANY_NODE,
+         .offset = offsetof(struct named_model, cluster),
+         .required = true},
+        {0},
+    };
+    struct named_model entry = {.name = node};
+    struct ht_model model;
+    struct ht_error why;
+    enum ht_status status = is_map(node) ? ht_config_load(node, fields, err, &entry) : HT_OK;
+    if (status == HT_OK) status = ht_node_string(entry.name, err, &s->models[i]);
+    if (status == HT_OK && strlen(s->models[i]) >= HT_CLAIM_MODEL)
+        status = ht_node_error(entry.name, err, "is too long; expected at most %d characters", HT_CLAIM_MODEL - 1);
+    if (status != HT_OK) return status;
+    if (ht_model_load(s->models[i], &why, &model) != HT_OK) return ht_node_error(entry.name, err, "%.800s", why.text);
+    for (int k = 0; k < s->n[HT_CLAIM_SEQS]; k++)
+        if (s->seqs[k] && ht_model_check_seq(&model, s->seqs[k], &why) != HT_OK)
+            return ht_node_error(entry.name, err, "%.800s", why.text);
+    s->model_params[i] = ht_model_params(&model);
+    s->n_units[i] = ht_model_units(&model);
+    const struct ht_node *setup = node->parent->parent;
+    if (!entry.cluster) entry.cluster = ht_node_find(setup, "cluster");
+    if (!entry.cluster)
+        return ht_node_error(node, err, "has no cluster; expected {name: .., cluster: ..}, or 'cluster' in the setup");
+    status = ht_node_string(entry.cluster, err, &s->clusters[i]);
+    if (status == HT_OK && strlen(s->clusters[i]) >= HT_CLAIM_NAME)
+        return ht_node_error(entry.cluster, err, "is too long; expected at most %d characters", HT_CLAIM_NAME - 1);
+    return status == HT_OK ? load_cluster(entry.cluster, err, s, i) : status;
+}
+
+/* "default": the device's own memory. */
+static enum ht_status load_memory(const struct ht_node *node, struct ht_error *err, int64_t *out)
+{
+    if (node->kind == HT_NODE_SCALAR && !strcmp(node->text, "default")) {
+        *out = 0;
+        return HT_OK;
+    }
+    return ht_node_whole(node, HT_BYTES, 1, INT64_MAX / 2, err, out);
+}
+
+/* A map of plan variables: {c: 3, p: 1, o: 5}. */
+static enum ht_status load_settings(const struct ht_node *node, struct ht_error *err, struct ht_claim_setup *s, int i)
+{
+    enum ht_status status = ht_node_want(node, HT_NODE_MAP, err);
+    if (status != HT_OK) return status;
+    if (node->n_children > HT_CLAIM_SET)
+        return ht_node_error(node, err, "sets %u variables; expected at most %d", node->n_children, HT_CLAIM_SET);
+    HT_EACH_CHILD(node, c)
+    {
+        int64_t value = 0;
+        status = ht_node_int(c, 0, 1 << 20, err, &value);
+        if (status != HT_OK) return status;
+        if (strlen(c->key) > 16) return ht_node_key_error(c, err, "is too long; expected a plan variable such as 'o'");
+        snprintf(s->settings[i][s->n_settings[i]++], sizeof(s->settings[i][0]), "%s=%lld", c->key, (long long)value);
+    }
+    return HT_OK;
+}
+
+static enum ht_status load_entry(const struct ht_node *node, enum ht_claim_axis axis, struct ht_error *err,
+                                 struct ht_claim_setup *s, int i)
+{
+    switch (axis) {
+    case HT_CLAIM_MODELS:
+        return load_model(node, err, s, i);
+    case HT_CLAIM_BATCHES:
+        return ht_node_int(node, 1, 1 << 20, err, &s->batches[i]);
+    case HT_CLAIM_MEMORY:
+        return load_memory(node, err, &s->memory_bytes[i]);
+    case HT_CLAIM_SEQS:
+        return ht_node_int(node, 1, 1 << 24, err, &s->seqs[i]);
+    case HT_CLAIM_MICRO_BATCHES:
+        return ht_node_int(node, 1, 1 << 20, err, &s->micro_batches[i]);
+    default:
+        return load_settings(node, err, s, i);
+    }
+}
+
+static enum ht_status load_list(enum ht_claim_axis axis, struct ht_error *err, struct ht_claim_setup *s)
+{
+    const struct ht_node *list = s->nodes_of[axis];
+    s->n[axis] = 1;
+    if (!list) return HT_OK;
+    if (list->kind != HT_NODE_LIST) return load_entry(list, axis, err, s, 0);
+    if (list->n_children < 1 || list->n_children > HT_CLAIM_LIST)
+        return ht_node_error(list, err, "has %u entries; expected 1 to %d", list->n_children, HT_CLAIM_LIST);
+    s->n[axis] = (int)list->n_children;
+    int i = 0;
+    HT_EACH_CHILD(list, c)
+    {
+        enum ht_status status = load_entry(c, axis, err, s, i++);
+        if (status != HT_OK) return status;
+    }
+    return HT_OK;
+}
+
+/* ---- a setup --------------------------------------------------------------------------------------------------- */
+
+#define AT(m) .offset = offsetof(struct ht_claim_units, m)
+#define SECONDS(m)                                                                                                     \
+    {                                                                                                                  \
+        .key = #m, .type = HT_FIELD_DOUBLE, AT(m), .required = true, .min = 0, .max = 1e6                              \
+    }
+static const struct ht_field unit_fields[] = {
+    {.key = "devices", .type = HT_FIELD_INT, AT(devices), .required = true, .min = 1, .max = 64},
+    {.key = "blocks", .type = HT_FIELD_INT, AT(blocks), .required = true, .min = 1, .max = 1024},
+    SECONDS(forward),
+    SECONDS(backward),
+    SECONDS(fetch),
+    SECONDS(offload),
+    SECONDS(step),
+    {0},
+};
+#undef SECONDS
+#undef AT
+
+#define AT(m)      .offset = offsetof(struct ht_claim_setup, m)
+#define LIST(axis) AT(nodes_of) + (axis) * sizeof(const struct ht_node *)
+static const struct ht_field setup_fields[] = {
+    {.key = "models", .type = HT_FIELD_LIST_NODE, LIST(HT_CLAIM_MODELS)},
+    {.key = "cluster", .type = HT_FIELD_STRING, AT(cluster), .size = HT_CLAIM_NAME},
+    {.key = "unit_times", .type = HT_FIELD_MAP, AT(units), .fields = unit_fields},
+    {.key = "batches", .type = HT_FIELD_LIST_NODE, LIST(HT_CLAIM_BATCHES)},
+    {.key = "batches_per_node", .type = HT_FIELD_LIST_NODE, AT(per_node)},
+    {.key = "memory", .type = HT_FIELD_LIST_NODE, LIST(HT_CLAIM_MEMORY)},
+    {.key = "settings", .type = HT_FIELD_LIST_NODE, LIST(HT_CLAIM_SETTINGS)},
+    {.key = "seq", .type = HT_FIELD_ANY_NODE, LIST(HT_CLAIM_SEQS)},
+    {.key = "micro_batch", .type = HT_FIELD_ANY_NODE, LIST(HT_CLAIM_MICRO_BATCHES)},
+    {.key = "numerics", .type = HT_FIELD_STRING, AT(numerics), .size = sizeof(((struct ht_claim_setup *)0)->numerics)},
+    {.key = "accumulate",
+     .type = HT_FIELD_STRING,
+     AT(accumulate),
+     .size = sizeof(((struct ht_claim_setup *)0)->accumulate)},
+    {.key = "iterations", .type = HT_FIELD_INT, AT(iterations), .fallback = "8", .min = 1, .max = 1000},
+    {.key = "train_steps", .type = HT_FIELD_INT, AT(train_steps), .min = 1, .max = 1000},
+    {.key = "note", .type = HT_FIELD_STRING, AT(note), .size = sizeof(((struct ht_claim_setup *)0)->note)},
+    {0},
+};
+#undef LIST
+#undef AT
+
+/* What it is run on: models on clusters, or equal blocks with times of their own. */
+static enum ht_status load_subject(const struct ht_node *map, struct ht_error *err, struct ht_claim_setup *s)
+{
+    static const char *const not_with_units[] = {"models",      "cluster",  "memory",    "seq",
+                                                 "train_steps", "numerics", "accumulate"};
+    if (!ht_node_find(map, "unit_times")) {
+        if (!s->nodes_of[HT_CLAIM_MODELS])
+            return ht_node_key_error(map, err, "lacks the key 'models'; expected it, or 'unit_times'");
+        return load_list(HT_CLAIM_MODELS, err, s);
+    }
+    for (size_t i = 0; i < HT_COUNT(not_with_units); i++) {
+        const struct ht_node *other = ht_node_find(map, not_with_units[i]);
+        if (other) return ht_node_key_error(other, err, "has no place beside 'unit_times'");
+    }
+    /* Blocks of a small model on emulated devices: neither sizes nor rates count, only that everything fits. */
+    s->n[HT_CLAIM_MODELS] = 1;
+    s->models[0] = "llama-tiny";
+    s->clusters[0] = "local";
+    s->n_nodes[0] = 1;
+    s->n_units[0] = s->units.blocks + 2;
+    s->seqs[0] = 16;
+    return HT_OK;
+}
+
+/* What scenarios say of numbers is known before any is made. */
+static enum ht_status check_numerics(const struct ht_node *map, struct ht_error *err)
+{
+    static const char *const numerics[] = {"fp32", "fp16", "bf16"}, *const sums[] = {"fp32", "16"};
+    const struct ht_node *n = ht_node_find(map, "numerics"), *a = ht_node_find(map, "accumulate");
+    int which = 0;
+    enum ht_status status = n ? ht_node_enum(n, numerics, HT_COUNT(numerics), err, &which) : HT_OK;
+    bool single = n && !which;
+    if (status == HT_OK && a) status = ht_node_enum(a, sums, HT_COUNT(sums), err, &which);
+    if (status == HT_OK && a && which && single)
+        return ht_node_error(a, err, "needs 16-bit gradients; numerics are fp32");
+    return status;
+}
+
+enum ht_status ht_claim_load_setup(const struct ht_node *map, struct ht_error *err, struct ht_claim_setup *out)
+{
+    *out = (struct ht_claim_setup){.name = map->key};
+    enum ht_status status = ht_config_load(map, setup_fields, err, out);
+    if (status != HT_OK) return status;
+    if (out->per_node && out->nodes_of[HT_CLAIM_BATCHES])
+        return ht_node_key_error(out->per_node, err, "has no place beside 'batches'");
+    if (out->per_node) out->nodes_of[HT_CLAIM_BATCHES] = out->per_node;
+    status = check_numerics(map, err);
+    for (int axis = HT_CLAIM_BATCHES; axis < HT_N_CLAIM_LISTS && status == HT_OK; axis++)
+        status = load_list((enum ht_claim_axis)axis, err, out);
+    return status == HT_OK ? load_subject(map, err, out) : status;
+}
+
+/* ---- reading --------------------------------------------------------------------------------------------------- */
+
+enum ht_status ht_claim_find_entry(const struct ht_claim_setup *s, enum ht_claim_axis axis, const struct ht_node *node,
+                                   struct ht_error *err, int *out)
+{
+    const int64_t *numbers = axis == HT_CLAIM_BATCHES  ? s->batches
+                             : axis == HT_CLAIM_MEMORY ? s->memory_bytes
+                             : axis == HT_CLAIM_SEQS   ? s->seqs
+                                                       : s->micro_batches;
+    int64_t number = 0;
+    enum ht_status status = ht_node_want(node, HT_NODE_SCALAR, err);
+    if (status == HT_OK && axis == HT_CLAIM_MEMORY) status = load_memory(node, err, &number);
+    if (status == HT_OK && axis != HT_CLAIM_MEMORY && axis != HT_CLAIM_MODELS)
+        status = ht_node_int(node, 1, 1 << 24, err, &number);
+    if (status != HT_OK) return status;
+    for (*out = 0; *out < s->n[axis]; ++*out)
+        if (axis == HT_CLAIM_MODELS ? !strcmp(s->models[*out], node->text) : numbers[*out] == number) return HT_OK;
+    return ht_node_error(node, err, "'%.60s' is not among the %s of setup '%s'", node->text, ht_claim_axis_names[axis],
+                         s->name);
+}
+
+int64_t ht_claim_batch(const struct ht_claim_setup *s, struct ht_claim_point p)
+{
+    return s->batches[p.at[HT_CLAIM_BATCHES]] * (s->per_node ? s->n_nodes[p.at[HT_CLAIM_MODELS]] : 1);
+}
+
+static void memory_text(int64_t bytes, char *buf, size_t n)
+{
+    char text[HT_QUANTITY_TEXT];
+    if (!bytes)
+        snprintf(buf, n, "its own");
+    else if (bytes % (1 << 30) == 0)
+        snprintf(buf, n, "%lld GiB", (long long)(bytes >> 30));
+    else
+        snprintf(buf, n, "%s", ht_format_quantity(HT_BYTES, (double)bytes, text));
+}
+
+const char *ht_claim_entry(const struct ht_claim_setup *s, enum ht_claim_axis axis, int i, char *buf, size_t n)
+{
+    switch (axis) {
+    case HT_CLAIM_MODELS:
+        if (s->units.devices)
+            snprintf(buf, n, "%lld blocks", (long long)s->units.blocks);
+        else
+            snprintf(buf, n, "%s", s->models[i]);
+        break;
+    case HT_CLAIM_BATCHES:
+        snprintf(buf, n, "%lld%s", (long long)s->batches[i], s->per_node ? " a node" : "");
+        break;
+    case HT_CLAIM_MEMORY:
+        memory_text(s->memory_bytes[i], buf, n);
+        break;
+    case HT_CLAIM_SEQS:
+        snprintf(buf, n, "%lld", (long long)s->seqs[i]);
+        break;
+    case HT_CLAIM_MICRO_BATCHES:
+        snprintf(buf, n, "%lld", (long long)s->micro_batches[i]);
+        break;
+    default: {
+        size_t at = 0;
+        buf[0] = '\0';
+        for (int k = 0; k < s->n_settings[i] && at < n; k++)
+            at += (size_t)snprintf(buf + at, n - at, "%s%s", k ? " " : "", s->settings[i][k]);
+    }
+    }
+    return buf;
+}

@@ -1,0 +1,253 @@
+#include "harness/claims/observe.h"
+
+#include "common/base/array.h"
+#include "common/base/interrupt.h"
+#include "common/base/rng.h"
+#include "harness/run/registry.h"
+#include "harness/run/train.h"
+#include "harness/run/simulate.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* ---- one observation ------------------------------------------------------------------------------------------- */
+
+static double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static struct ht_options options_of(const struct ht_claim_setup *s, struct ht_claim_point p)
+{
+    int set = p.at[HT_CLAIM_SETTINGS], model = p.at[HT_CLAIM_MODELS];
+    struct ht_options o = {.iterations = s->iterations,
+                           .warmup = s->iterations > 4 ? 2 : 0,
+                           .issue_ahead = -1,
+                           .seed = 1,
+                           .steps = s->train_steps,
+                           .init_seed = 1234,
+                           .data_seed = 5678,
+                           .lr = 3e-4,
+                           .beta1 = 0.9,
+                           .beta2 = 0.95,
+                           .eps = 1e-8,
+                           .weight_decay = 0.1,
+                           .n_set = s->n_settings[set]};
+    o.request = (struct ht_scenario_request){.model = s->models[model],
+                                             .cluster = s->clusters[model],
+                                             .batch = ht_claim_batch(s, p),
+                                             .micro_batch = s->micro_batches[p.at[HT_CLAIM_MICRO_BATCHES]],
+                                             .seq = s->seqs[p.at[HT_CLAIM_SEQS]],
+                                             .device_memory_bytes = s->memory_bytes[p.at[HT_CLAIM_MEMORY]],
+                                             .numerics = s->numerics[0] ? s->numerics : NULL,
+                                             .accumulate = s->accumulate[0] ? s->accumulate : NULL,
+                                             .blocks = s->units.blocks,
+                                             .ranks = s->units.devices};
+    for (int i = 0; i < s->n_settings[set]; i++) o.set[i] = s->settings[set][i];
+    return o;
+}
+
+/* Real training, on bytes drawn from a fixed seed: no claim is about the text. */
+static enum ht_status train(const struct ht_options *options, const struct ht_job *job, struct ht_error *err,
+                            struct ht_observation *o)
+{
+    enum { N_BYTES = 1 << 16 };
+    struct ht_tokens text = {.bytes = ht_alloc(N_BYTES), .n = N_BYTES, .fd = -1};
+    for (int64_t i = 0; i < N_BYTES; i++) text.bytes[i] = (unsigned char)(1 + ht_random_below(1, (uint64_t)i, 255));
+    struct ht_training t;
+    struct ht_persist nothing = {0};
+    struct ht_ranks one = {0};
+    enum ht_status status = ht_train(options, job, &text, &nothing, &one, err, &t);
+    if (status == HT_OK) {
+        o->losses = t.losses;
+        o->n_losses = t.steps;
+        t.losses = NULL;
+        o->metric[HT_CLAIM_LOSS_DIFFERENCE] = 0; /* to itself */
+        ht_training_free(&t);
+    }
+    free(text.bytes);
+    return status;
+}
+
+static void no_fit(const struct ht_job *job, struct ht_observation *o)
+{
+    o->sight = HT_SEEN_NO_FIT;
+    snprintf(o->why, sizeof(o->why), "%.500s", job->reason);
+    const struct ht_schedule *s = job->schedule;
+    for (int32_t i = 0; s && job->verdict.spaces && i < ht_n_spaces(s); i++)
+        if (!job->verdict.spaces[i].fits && !o->fails_in) o->fails_in = i < s->n_ranks ? 1 + HT_DEVICE : 1 + HT_HOST;
+}
+
+static enum ht_status simulate(const struct ht_options *options, const struct ht_job *job, struct ht_error *err,
+                               struct ht_observation *o)
+{
+    struct ht_trace *trace = NULL;
+    struct ht_result r = {0};
+    enum ht_status status = ht_simulate(options, job, err, &trace);
+    if (status == HT_OK) status = ht_result_create(job, trace, job->cost_ns, (int32_t)options->warmup, err, &r);
+    if (status != HT_OK) return status;
+    ht_observe_result(job, &r, o->metric);
+    ht_result_free(&r);
+    return HT_OK;
+}
+
+/* On a cluster of several devices a system has to use them all; one that cannot is not there yet. */
+static bool covers_cluster(const struct ht_job *job, struct ht_observation *o)
+{
+    int64_t devices = job->scenario.cluster->n_gpus;
+    if (!job->schedule || job->schedule->n_ranks == devices) return true;
+    o->sight = HT_SEEN_NOT_THERE;
+    snprintf(o->why, sizeof(o->why), "%s runs on one device yet, not on %lld", job->system->name, (long long)devices);
+    return false;
+}
+
+/* "autohete c=2 p=1": a system, and settings that make it a variant; cuts `words`. Returns the system's name. */
+static const char *variant_of(char *words, struct ht_options *options)
+{
+    char *save = NULL, *system = strtok_r(words, " ", &save);
+    for (char *w = strtok_r(NULL, " ", &save); w && options->n_set < HT_MAX_SET; w = strtok_r(NULL, " ", &save))
+        options->set[options->n_set++] = w;
+    return system ? system : "";
+}
+
+enum ht_status ht_look(const char *variant, const struct ht_claim_setup *setup, struct ht_claim_point point,
+                       struct ht_error *err, struct ht_observation *o)
+{
+    ht_observation_key(variant, setup, point, o->key);
+    for (int i = 0; i < HT_N_CLAIM_METRICS; i++) o->metric[i] = NAN;
+    for (size_t i = 0; i < HT_COUNT(o->unit); i++) o->unit[i] = NAN;
+    struct ht_options options = options_of(setup, point);
+    char words[HT_CLAIM_NAME];
+    snprintf(words, sizeof(words), "%s", variant);
+    const char *system = variant_of(words, &options);
+    const struct ht_system *known;
+    struct ht_job job = {0};
+    enum ht_status status = ht_system_find(system, err, &known);
+    if (status != HT_OK) {
+        o->sight = HT_SEEN_NOT_THERE;
+        snprintf(o->why, sizeof(o->why), "there is no system '%s' yet", system);
+        return HT_OK;
+    }
+    double began = now_s();
+    status = ht_job_create(&options, system, NULL, HT_JOB_PLAN, err, &job);
+    double planned = now_s() - began;
+    if (status == HT_OK) {
+        ht_job_free(&job);
+        status = ht_job_create(&options, system, NULL, HT_JOB_COSTS, err, &job);
+    }
+    if (status == HT_OK && setup->units.devices) ht_price_in_units(&setup->units, &job);
+    if (status == HT_OK && covers_cluster(&job, o)) {
+        if (job.schedule) {
+            ht_observe_tensors(job.schedule, o->metric);
+            ht_observe_units(&job, o->unit);
+        }
+        o->metric[HT_CLAIM_PLAN_TIME] = planned;
+        o->metric[HT_CLAIM_PARAMETERS] = (double)ht_model_params(&job.scenario.model);
+        if (job.answer != HT_OK)
+            no_fit(&job, o);
+        else
+            status = setup->train_steps ? train(&options, &job, err, o) : simulate(&options, &job, err, o);
+    }
+    o->plan = job.plan;
+    job.plan = (struct ht_plan){0};
+    ht_job_free(&job);
+    if (status == HT_OK || status == HT_INTERRUPTED) return status;
+    /* The ledger has been checked: names exist, numbers are in range. What is refused now, a system cannot do. */
+    o->sight = status == HT_BAD_INPUT ? HT_SEEN_NOT_THERE : HT_SEEN_BROKEN;
+    snprintf(o->why, sizeof(o->why), "%.500s", err->text);
+    return HT_OK;
+}
+
+/* ---- remembering ----------------------------------------------------------------------------------------------- */
+
+void ht_observation_key(const char *variant, const struct ht_claim_setup *s, struct ht_claim_point p,
+                        char key[HT_OBSERVATION_KEY])
+{
+    const struct ht_claim_units *u = &s->units;
+    int model = p.at[HT_CLAIM_MODELS], at;
+    at = snprintf(key, HT_OBSERVATION_KEY, "%s|%s|%s|%s|%s|%lld|%lld|%lld|%lld|%lld|%lld|", variant, s->models[model],
+                  s->clusters[model], s->numerics, s->accumulate, (long long)ht_claim_batch(s, p),
+                  (long long)s->memory_bytes[p.at[HT_CLAIM_MEMORY]], (long long)s->seqs[p.at[HT_CLAIM_SEQS]],
+                  (long long)s->micro_batches[p.at[HT_CLAIM_MICRO_BATCHES]], (long long)s->iterations,
+                  (long long)s->train_steps);
+    for (int i = 0; i < s->n_settings[p.at[HT_CLAIM_SETTINGS]] && at < HT_OBSERVATION_KEY; i++)
+        at += snprintf(key + at, HT_OBSERVATION_KEY - (size_t)at, " %s", s->settings[p.at[HT_CLAIM_SETTINGS]][i]);
+    if (u->devices && at < HT_OBSERVATION_KEY)
+        snprintf(key + at, HT_OBSERVATION_KEY - (size_t)at, "|%lld %lld %g %g %g %g %g", (long long)u->devices,
+                 (long long)u->blocks, u->forward, u->backward, u->fetch, u->offload, u->step);
+}
+
+const struct ht_observation *ht_observation_of(const struct ht_observations *seen, const char *key)
+{
+    for (size_t i = 0; i < seen->n; i++)
+        if (!strcmp(seen->list[i]->key, key)) return seen->list[i];
+    return NULL;
+}
+
+enum ht_status ht_observe(struct ht_observations *seen, const char *variant, const struct ht_claim_setup *setup,
+                          struct ht_claim_point point, struct ht_error *err, const struct ht_observation **out)
+{
+    char key[HT_OBSERVATION_KEY];
+    ht_observation_key(variant, setup, point, key);
+    *out = ht_observation_of(seen, key);
+    if (*out) return HT_OK;
+    if (ht_interrupted()) return ht_fail(err, HT_INTERRUPTED, "interrupted after %zu scenarios", seen->n);
+    struct ht_observation *o = HT_NEW(struct ht_observation);
+    enum ht_status status = ht_look(variant, setup, point, err, o);
+    if (status != HT_OK) {
+        ht_observation_destroy(o);
+        return status;
+    }
+    HT_PUSH(seen->list, seen->n, seen->cap, o);
+    *out = o;
+    return HT_OK;
+}
+
+void ht_observation_destroy(struct ht_observation *o)
+{
+    ht_plan_free(&o->plan);
+    free(o->losses);
+    free(o);
+}
+
+void ht_observations_free(struct ht_observations *seen)
+{
+    for (size_t i = 0; i < seen->n; i++) ht_observation_destroy(seen->list[i]);
+    free(seen->list);
+    *seen = (struct ht_observations){0};
+}
+
+static enum ht_status observed_variable(const struct ht_variable *v, const struct ht_claim *c, struct ht_error *err,
+                                        double *out)
+{
+    bool vector = v->kind != HT_VARIABLE_NUMBER;
+    if (c->element >= 0 && !vector)
+        return ht_node_error(c->variable_node, err, "names an element of %s, which is one number; expected '%s'",
+                             v->name, v->name);
+    if (c->element < 0 && vector)
+        return ht_node_error(c->variable_node, err,
+                             "names a vector of %d elements; expected one of them, such as '%s[0]'", v->n, v->name);
+    if (c->element >= v->n && vector)
+        return ht_node_error(c->variable_node, err,
+                             "element %lld of %s is out of range; the plan has %d elements, counted from 0",
+                             (long long)c->element, v->name, v->n);
+    *out = (double)(vector ? v->values[c->element] : v->value) / (double)(v->decimal ? HT_PPB : 1);
+    return HT_OK;
+}
+
+enum ht_status ht_observed(const struct ht_observation *o, const struct ht_claim *claim, struct ht_error *err,
+                           double *out)
+{
+    *out = NAN;
+    if (o->sight != HT_SEEN) return HT_OK;
+    if (claim->metric != HT_CLAIM_PLAN_VARIABLE) {
+        *out = o->metric[claim->metric] / o->unit[claim->unit];
+        return HT_OK;
+    }
+    const struct ht_variable *v = ht_plan_variable(&o->plan, claim->variable);
+    return v ? observed_variable(v, claim, err, out) : HT_OK;
+}

@@ -1,0 +1,76 @@
+/*
+ * What one of our systems does at one scenario, seen once: planned, proved, simulated (or trained), and reduced to the
+ * numbers that claims ask for. Claims share scenarios, so observations are kept for the run.
+ */
+#ifndef HT_HARNESS_CLAIMS_OBSERVE_H
+#define HT_HARNESS_CLAIMS_OBSERVE_H
+
+#include "harness/claims/ledger.h"
+#include "harness/result/result.h"
+
+enum ht_sight {
+    HT_SEEN,           /* it runs */
+    HT_SEEN_NO_FIT,    /* it does not fit: an answer */
+    HT_SEEN_NOT_THERE, /* we have no such system, or it cannot do this yet */
+    HT_SEEN_BROKEN,    /* it should have run: our bug */
+};
+
+enum { HT_OBSERVATION_KEY = 1024 }; /* whole with the longest names that a ledger may have */
+
+struct ht_observation {
+    char key[HT_OBSERVATION_KEY];
+    enum ht_sight sight;
+    char why[512];                     /* unless HT_SEEN */
+    int fails_in;                      /* HT_SEEN_NO_FIT: enum ht_tier + 1; 0: not known */
+    double metric[HT_N_CLAIM_METRICS]; /* NaN: has none */
+    double unit[HT_CLAIM_BLOCK_FORWARD + 1];
+    struct ht_plan plan;
+    double *losses; /* [train_steps] when trained */
+    int64_t n_losses;
+};
+
+struct ht_observations {
+    struct ht_observation **list; /* pointers stay valid */
+    size_t n, cap;
+};
+
+/* What tells scenarios apart. variant: a system, and settings: "autohete c=2 p=1". */
+void ht_observation_key(const char *variant, const struct ht_claim_setup *setup, struct ht_claim_point point,
+                        char key[HT_OBSERVATION_KEY]);
+/* NULL: not seen. */
+const struct ht_observation *ht_observation_of(const struct ht_observations *seen, const char *key);
+
+/* Looks. Several threads may, at different scenarios. An error is what the user can mend or an interrupt; what a system
+   cannot do is in the observation. */
+enum ht_status ht_look(const char *variant, const struct ht_claim_setup *setup, struct ht_claim_point point,
+                       struct ht_error *err, struct ht_observation *out);
+/* Looks, or remembers. */
+enum ht_status ht_observe(struct ht_observations *seen, const char *variant, const struct ht_claim_setup *setup,
+                          struct ht_claim_point point, struct ht_error *err, const struct ht_observation **out);
+void ht_observation_destroy(struct ht_observation *o);
+void ht_observations_free(struct ht_observations *seen);
+
+/* The metric of an observation; NaN when it has none. HT_BAD_INPUT, with the place in the ledger, when the claim names
+   an element that the plan's variable does not have. */
+enum ht_status ht_observed(const struct ht_observation *o, const struct ht_claim *claim, struct ht_error *err,
+                           double *out);
+
+/* ---- claims_gather.c ------------------------------------------------------------------------------------------- */
+
+/* Looks at all scenarios of these claims that are not seen yet, the largest first, as many at once as this machine has
+   processors; training, which takes the whole machine, is left to ht_observe. Says on stderr how far it is. */
+enum ht_status ht_claims_gather(const struct ht_claim *const *claims, size_t n, struct ht_observations *seen,
+                                struct ht_error *err);
+
+/* ---- claims_metrics.c: into metric[HT_N_CLAIM_METRICS], unit[] --------------------------------------------------- */
+
+void ht_observe_tensors(const struct ht_schedule *s, double *metric);
+void ht_observe_units(const struct ht_job *job, double *unit);
+void ht_observe_result(const struct ht_job *job, const struct ht_result *r, double *metric);
+
+/* ---- claims_units.c -------------------------------------------------------------------------------------------- */
+
+/* Prices a job's ops in units of time, with nothing shared, in place of what the catalogue says. */
+void ht_price_in_units(const struct ht_claim_units *units, struct ht_job *job);
+
+#endif

@@ -1,0 +1,116 @@
+/* hetbench experiment: a named experiment or a file of one's own, into DIR/results.json and DIR/results.csv. */
+#include "harness/cli/commands.h"
+
+#include "common/base/array.h"
+#include "common/base/text.h"
+#include "common/base/units.h"
+#include "harness/result/heading.h"
+#include "harness/result/result.h"
+#include "harness/sweep/sweep.h"
+#include "harness/result/table.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* As it was written where that was in GiB. */
+static const char *memory_text(int64_t bytes, char text[HT_QUANTITY_TEXT])
+{
+    static const int64_t gib = (int64_t)1 << 30;
+    if (bytes == 0) return "all";
+    if (bytes % gib) return ht_format_quantity(HT_BYTES, (double)bytes, text);
+    snprintf(text, HT_QUANTITY_TEXT, "%lld GiB", (long long)(bytes / gib));
+    return text;
+}
+
+/* Where the point stands: a cell for each list with more than one entry. */
+static void scenario_cells(const struct ht_experiment *e, const struct ht_point *p, struct ht_table *t)
+{
+    for (int axis = 0; axis < HT_N_AXES; axis++) {
+        if (e->n[axis] == 1 && axis != e->along) continue;
+        char text[HT_QUANTITY_TEXT];
+        int64_t value = e->values[axis][p->at[axis]];
+        if (axis == HT_AXIS_MODELS)
+            ht_table_cell(t, "%s", e->models[p->at[axis]]);
+        else if (axis == HT_AXIS_MEMORY)
+            ht_table_cell(t, "%s", memory_text(value, text));
+        else
+            ht_table_cell(t, "%lld", (long long)value);
+    }
+}
+
+/* A row a scenario, a column a series: useful TFLOP/s of the variant that stands for it, or why there is none. */
+static void print(const struct ht_experiment *e, const json_t *root)
+{
+    char header[2048] = "";
+    size_t at = 0;
+    for (int axis = 0; axis < HT_N_AXES; axis++) {
+        static const char *const titles[] = {"<model", ">batch", ">device memory", ">tokens"};
+        if (e->n[axis] == 1 && axis != e->along) continue;
+        at += (size_t)snprintf(header + at, sizeof(header) - at, "%s%s", at ? "|" : "", titles[axis]);
+    }
+    for (int64_t i = 0; i < e->n_series; i++)
+        at += (size_t)snprintf(header + at, sizeof(header) - at, "|>%.64s", e->series[i].label);
+    struct ht_table *t = ht_table_create(header);
+    const json_t *rows = json_object_get(root, "rows");
+    size_t r = 0;
+    for (int64_t i = 0; i < ht_experiment_points(e); i++) {
+        struct ht_point p = ht_experiment_point(e, i);
+        if (p.series == 0 && p.variant == 0) scenario_cells(e, &p, t);
+        const json_t *row = json_array_get(rows, r++);
+        if (!json_is_true(json_object_get(row, "chosen"))) continue;
+        const json_t *rate = json_object_get(row, "tflops_per_gpu");
+        if (json_is_number(rate))
+            ht_table_cell(t, "%.4g", json_number_value(rate));
+        else
+            ht_table_cell(t, "%s", json_string_value(json_object_get(row, "status")));
+    }
+    printf("%s: %s (simulated)\n", e->name, e->title);
+    ht_rows_print_scenario(rows, stdout);
+    puts("useful TFLOP/s per GPU (3 x forward matrix products)\n");
+    ht_table_print(t, "", stdout);
+    ht_table_destroy(t);
+}
+
+static enum ht_status run(const struct ht_options *options, struct ht_error *err)
+{
+    struct ht_experiment *e = ht_alloc(sizeof(*e));
+    struct ht_sweep_stats stats;
+    json_t *root = NULL;
+    char dir[4096];
+    enum ht_status status = ht_experiment_load(options->words[0], err, e);
+    if (status == HT_OK) {
+        if (options->out)
+            snprintf(dir, sizeof(dir), "%s", options->out);
+        else
+            snprintf(dir, sizeof(dir), "results/%s", e->name);
+        status = ht_sweep_run(e, dir, err, &stats, &root);
+    }
+    if (status == HT_OK && !options->json) {
+        char shown[sizeof(dir)];
+        ht_shown(dir, shown, sizeof(shown));
+        print(e, root);
+        printf("\n%lld points: %lld simulated, %lld taken over from before\n%s/results.json, %s/results.csv; "
+               "hetbench report %s draws them\n",
+               (long long)stats.points, (long long)stats.simulated, (long long)stats.reused, shown, shown, shown);
+    }
+    if (status == HT_OK && options->json) {
+        status = ht_json_print(root, err);
+        root = NULL;
+    }
+    json_decref(root);
+    ht_experiment_free(e);
+    free(e);
+    return status;
+}
+
+const struct ht_command ht_cmd_experiment = {
+    .name = "experiment",
+    .args = "NAME|FILE",
+    .help = "simulate an experiment: systems by models, batches, budgets; resumable\v"
+            "Names: hetbench list experiments. What is in DIR already, from the same program and commit, is not "
+            "simulated again.",
+    .groups = HT_OPT_EXPERIMENT,
+    .min_words = 1,
+    .max_words = 1,
+    .run = run,
+};

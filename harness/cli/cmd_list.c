@@ -1,0 +1,231 @@
+/* hetbench list: what can be named on the command line. */
+#include "harness/cli/commands.h"
+
+#include "common/base/array.h"
+#include "common/base/units.h"
+#include "common/model/zoo.h"
+#include "harness/sweep/builtin.h"
+#include "harness/sweep/experiment.h"
+#include "harness/result/heading.h"
+#include "harness/result/result.h"
+#include "harness/run/registry.h"
+#include "harness/result/table.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Where the figures of a table come from; too long for a column. */
+static void print_sources(const json_t *list)
+{
+    size_t i;
+    json_t *row;
+    printf("\nsources\n");
+    json_array_foreach(list, i, row)
+    {
+        printf("  %s: %s\n", json_string_value(json_object_get(row, "name")),
+               json_string_value(json_object_get(row, "source")));
+    }
+}
+
+/* What a vector looks like behind its knob's name; "" of a number. */
+static const char *how_given(const struct ht_knob *k)
+{
+    static const char *const integers[] = {"", "=4,2,.. by rank", "=4,2,..", "=1-5,9"};
+    static const char *const decimals[] = {"", "=0.3,0.7,.. by rank", "=0.3,0.7,.."};
+    return k->decimal ? decimals[k->kind] : integers[k->kind];
+}
+
+static json_t *knob_json(const struct ht_knob *k)
+{
+    json_t *max = k->max < 0 || k->kind == HT_VARIABLE_BLOCKS ? json_null() : json_integer(k->max);
+    return json_pack("{s:s,s:s,s:s,s:b,s:I,s:o}", "name", k->name, "meaning", k->meaning, "kind",
+                     ht_variable_kind_names[k->kind], "decimal", k->decimal, "min",
+                     (json_int_t)(k->kind == HT_VARIABLE_BLOCKS ? 1 : k->min), "max", max);
+}
+
+static enum ht_status list_systems(bool json, struct ht_error *err)
+{
+    struct ht_table *t = ht_table_create("<system|<what it does|<variables (--set)|<source");
+    json_t *list = json_array();
+    for (size_t i = 0; ht_system_at(i); i++) {
+        const struct ht_system *s = ht_system_at(i);
+        char knobs[512] = "";
+        json_t *variables = json_array();
+        for (const struct ht_knob *k = s->knobs; k && k->name; k++) {
+            size_t at = strlen(knobs);
+            snprintf(knobs + at, sizeof(knobs) - at, "%s%s%s", at ? ", " : "", k->name, how_given(k));
+            json_array_append_new(variables, knob_json(k));
+        }
+        ht_table_cell(t, "%s", s->name);
+        ht_table_cell(t, "%s", s->summary);
+        ht_table_cell(t, "%s", knobs);
+        ht_table_cell(t, "%s", s->source);
+        json_array_append_new(list, json_pack("{s:s,s:s,s:s,s:s,s:o}", "name", s->name, "title", s->title, "summary",
+                                              s->summary, "source", s->source, "variables", variables));
+    }
+    if (!json) ht_table_print(t, "", stdout);
+    ht_table_destroy(t);
+    if (json) return ht_json_print(json_pack("{s:o}", "systems", list), err);
+    json_decref(list);
+    return HT_OK;
+}
+
+static enum ht_status list_models(bool json, struct ht_error *err)
+{
+    struct ht_table *t = ht_table_create("<model|>parameters|>layers|>width|>heads|>vocabulary|>tokens at most");
+    json_t *list = json_array();
+    char name[64];
+    enum ht_status status = HT_OK;
+    for (int64_t i = 0; status == HT_OK && ht_model_zoo_name(i, name); i++) {
+        struct ht_model m;
+        status = ht_model_load(name, err, &m);
+        if (status != HT_OK) break;
+        ht_table_cell(t, "%s", name);
+        ht_table_cell(t, "%.4g", (double)ht_model_params(&m));
+        ht_table_cell(t, "%lld", (long long)m.layers);
+        ht_table_cell(t, "%lld", (long long)m.width);
+        ht_table_cell(t, "%lld", (long long)m.heads);
+        ht_table_cell(t, "%lld", (long long)m.vocab);
+        ht_table_cell(t, "%lld", (long long)m.max_seq);
+        json_array_append_new(list, json_pack("{s:s,s:I,s:I,s:I,s:I,s:I,s:I}", "name", name, "params",
+                                              (json_int_t)ht_model_params(&m), "layers", (json_int_t)m.layers, "width",
+                                              (json_int_t)m.width, "heads", (json_int_t)m.heads, "vocab",
+                                              (json_int_t)m.vocab, "max_seq", (json_int_t)m.max_seq));
+    }
+    if (!json && status == HT_OK) ht_table_print(t, "", stdout);
+    ht_table_destroy(t);
+    if (json && status == HT_OK) return ht_json_print(json_pack("{s:o}", "models", list), err);
+    json_decref(list);
+    return status;
+}
+
+/* "-": no such units; they are priced at the FP32 rate. */
+static void peak_cell(struct ht_table *t, double flops_per_s, bool lacks_units)
+{
+    char text[HT_QUANTITY_TEXT];
+    ht_table_cell(t, "%s", lacks_units ? "-" : ht_format_quantity(HT_FLOPS_PER_S, flops_per_s, text));
+}
+
+static enum ht_status list_gpus(bool json, struct ht_error *err)
+{
+    struct ht_table *t = ht_table_create("<gpu|>memory|>fp32 peak|>fp16 peak|>bf16 peak|>memory bandwidth");
+    json_t *list = json_array();
+    char name[HT_NAME_BYTES], text[HT_QUANTITY_TEXT];
+    enum ht_status status = HT_OK;
+    for (int64_t i = 0; ht_hw_gpu_name(i, name); i++) {
+        struct ht_gpu g;
+        status = ht_gpu_load(name, err, &g);
+        if (status != HT_OK) break;
+        ht_table_cell(t, "%s", name);
+        ht_table_bytes(t, g.memory_bytes);
+        ht_table_cell(t, "%s", ht_format_quantity(HT_FLOPS_PER_S, g.f32_flops_per_s, text));
+        peak_cell(t, g.f16_flops_per_s, g.lacks_f16);
+        peak_cell(t, g.bf16_flops_per_s, g.lacks_bf16);
+        ht_table_cell(t, "%s", ht_format_quantity(HT_BYTES_PER_S, g.memory_bytes_per_s, text));
+        json_array_append_new(list,
+                              json_pack("{s:s,s:I,s:f,s:f,s:f,s:f,s:b,s:b,s:s}", "name", name, "memory_bytes",
+                                        (json_int_t)g.memory_bytes, "f16_flops_per_s", g.f16_flops_per_s,
+                                        "bf16_flops_per_s", g.bf16_flops_per_s, "f32_flops_per_s", g.f32_flops_per_s,
+                                        "memory_bytes_per_s", g.memory_bytes_per_s, "f16_units", (int)!g.lacks_f16,
+                                        "bf16_units", (int)!g.lacks_bf16, "source", g.source));
+    }
+    if (!json && status == HT_OK) {
+        ht_table_print(t, "", stdout);
+        puts("\npeaks are dense, 16-bit ones with FP32 accumulation; -: no such units, priced at the fp32 peak");
+        print_sources(list);
+    }
+    ht_table_destroy(t);
+    if (json && status == HT_OK) return ht_json_print(json_pack("{s:o}", "gpus", list), err);
+    json_decref(list);
+    return status;
+}
+
+static enum ht_status list_clusters(bool json, struct ht_error *err)
+{
+    struct ht_table *t = ht_table_create("<cluster|>nodes|<devices (memory of each)|<processor of a node|>memory of a node");
+    json_t *list = json_array();
+    char name[HT_NAME_BYTES], devices[HT_HEADING_TEXT];
+    enum ht_status status = HT_OK;
+    for (int64_t i = 0; ht_hw_cluster_name(i, name); i++) {
+        struct ht_cluster *c;
+        status = ht_cluster_load(name, err, &c);
+        if (status != HT_OK) break;
+        const struct ht_machine *node = &c->nodes[0];
+        const struct ht_gpu *gpu = ht_cluster_gpu_of(c, 0);
+        ht_table_cell(t, "%s", name);
+        ht_table_cell(t, "%lld", (long long)c->n_nodes);
+        ht_table_cell(t, "%s", ht_cluster_devices(c, devices, sizeof(devices)));
+        ht_table_cell(t, "%s", node->cpu.name);
+        ht_table_bytes(t, node->ram_bytes);
+        json_array_append_new(list,
+                              json_pack("{s:s,s:I,s:I,s:s,s:I,s:s,s:I,s:s}", "name", name, "nodes",
+                                        (json_int_t)c->n_nodes, "devices", (json_int_t)c->n_gpus, "device", gpu->name,
+                                        "device_memory_bytes", (json_int_t)gpu->memory_bytes, "cpu", node->cpu.name,
+                                        "node_memory_bytes", (json_int_t)node->ram_bytes, "source", c->source));
+        ht_cluster_destroy(c);
+    }
+    if (!json && status == HT_OK) {
+        ht_table_print(t, "", stdout);
+        print_sources(list);
+    }
+    ht_table_destroy(t);
+    if (json && status == HT_OK) return ht_json_print(json_pack("{s:o}", "clusters", list), err);
+    json_decref(list);
+    return status;
+}
+
+static enum ht_status list_experiments(bool json, struct ht_error *err)
+{
+    struct ht_table *t = ht_table_create("<experiment|>points|<cluster|<what|<source");
+    json_t *list = json_array();
+    char name[64];
+    enum ht_status status = HT_OK;
+    for (int64_t i = 0; status == HT_OK && ht_experiment_name(i, name, sizeof(name)); i++) {
+        struct ht_experiment *e = ht_alloc(sizeof(*e));
+        status = ht_experiment_load(name, err, e);
+        if (status == HT_OK) {
+            int64_t points = ht_experiment_points(e);
+            ht_table_cell(t, "%s", name);
+            ht_table_cell(t, "%lld", (long long)points);
+            ht_table_cell(t, "%s", e->cluster);
+            ht_table_cell(t, "%s", e->title);
+            ht_table_cell(t, "%s", e->source);
+            json_array_append_new(list, json_pack("{s:s,s:I,s:s,s:s,s:s}", "name", name, "points", (json_int_t)points,
+                                                  "cluster", e->cluster, "title", e->title, "source", e->source));
+        }
+        ht_experiment_free(e);
+        free(e);
+    }
+    if (!json && status == HT_OK) ht_table_print(t, "", stdout);
+    ht_table_destroy(t);
+    if (json && status == HT_OK) return ht_json_print(json_pack("{s:o}", "experiments", list), err);
+    json_decref(list);
+    return status;
+}
+
+static enum ht_status run(const struct ht_options *options, struct ht_error *err)
+{
+    static const struct {
+        const char *name;
+        enum ht_status (*list)(bool json, struct ht_error *err);
+    } kinds[] = {{"systems", list_systems},
+                 {"models", list_models},
+                 {"gpus", list_gpus},
+                 {"clusters", list_clusters},
+                 {"experiments", list_experiments}};
+    for (size_t i = 0; i < HT_COUNT(kinds); i++)
+        if (!strcmp(options->words[0], kinds[i].name)) return kinds[i].list(options->json, err);
+    return ht_fail(err, HT_BAD_INPUT,
+                   "list: unknown kind '%s'; expected systems, models, gpus, clusters or experiments",
+                   options->words[0]);
+}
+
+const struct ht_command ht_cmd_list = {
+    .name = "list",
+    .args = "KIND",
+    .help = "what can be named: systems, models, gpus, clusters, experiments",
+    .groups = 0,
+    .min_words = 1,
+    .max_words = 1,
+    .run = run,
+};

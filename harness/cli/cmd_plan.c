@@ -1,0 +1,64 @@
+/* hetbench plan: what a system decides, and whether its schedule fits. */
+#include "harness/cli/commands.h"
+
+#include "common/base/units.h"
+#include "harness/result/result.h"
+#include "harness/result/table.h"
+
+#include <string.h>
+
+/* What the decision rests on. */
+static void print_inputs(const struct ht_plan *plan)
+{
+    if (!plan->n_inputs) return;
+    struct ht_table *t = ht_table_create("<input of the planner|>value");
+    for (int i = 0; i < plan->n_inputs; i++) {
+        const struct ht_plan_input *input = &plan->inputs[i];
+        char text[HT_QUANTITY_TEXT];
+        ht_table_cell(t, "%s", input->name);
+        if (!strcmp(input->unit, "s"))
+            ht_table_cell(t, "%s", ht_format_quantity(HT_TIME, input->value * 1e9, text));
+        else if (!strcmp(input->unit, "bytes"))
+            ht_table_cell(t, "%s", ht_format_quantity(HT_BYTES, input->value, text));
+        else
+            ht_table_cell(t, "%.10g%s%s", input->value, *input->unit ? " " : "", input->unit);
+    }
+    putchar('\n');
+    ht_table_print(t, "  ", stdout);
+    ht_table_destroy(t);
+}
+
+static enum ht_status run(const struct ht_options *options, struct ht_error *err)
+{
+    struct ht_job job;
+    struct ht_result result = {0};
+    enum ht_status status = ht_job_create(options, NULL, NULL, HT_JOB_VERIFIED, err, &job);
+    if (status != HT_OK) return status;
+    status = ht_result_create(&job, NULL, NULL, 0, err, &result);
+    if (status == HT_OK) status = ht_job_dump(&job, options->dump, err);
+    if (status == HT_OK && options->json) {
+        status = ht_json_print(ht_result_json(&result), err);
+    } else if (status == HT_OK) {
+        ht_job_print(&job, stdout);
+        char text[HT_QUANTITY_TEXT];
+        if (job.plan.planned_s > 0)
+            printf("iteration time by the paper's own model: %s\n",
+                   ht_format_quantity(HT_TIME, job.plan.planned_s * 1e9, text));
+        print_inputs(&job.plan);
+        ht_memory_print(&result, stdout);
+    }
+    if (status == HT_OK && job.answer != HT_OK) status = ht_fail(err, job.answer, "%s", job.reason);
+    ht_result_free(&result);
+    ht_job_free(&job);
+    return status;
+}
+
+const struct ht_command ht_cmd_plan = {
+    .name = "plan",
+    .args = "SYSTEM",
+    .help = "what a system decides for a scenario, and whether that fits",
+    .groups = HT_OPT_MODEL | HT_OPT_SCENARIO | HT_OPT_DUMP,
+    .min_words = 1,
+    .max_words = 1,
+    .run = run,
+};

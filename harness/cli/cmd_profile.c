@@ -1,0 +1,328 @@
+/*
+ * hetbench profile: what each piece of work costs on this machine, measured by running it.
+ *
+ * Which pieces there are is read off the schedules themselves: every system plans and builds the scenario, and every
+ * work that occurs in one of them is measured there (common/backend/measure.h). A system that does not fit the device
+ * is built for one that is large enough, since a cost does not depend on how much memory there is.
+ *
+ * Costs do not depend on the number of blocks either. Of a deep model only so many are run that their training state is
+ * several times what the caches hold (HT_CACHES), and at least HT_FEWEST_BLOCKS; all blocks, where these are fewer.
+ */
+#include "harness/cli/commands.h"
+
+#include "common/backend/measure.h"
+#include "common/base/array.h"
+#include "common/base/text.h"
+#include "common/base/interrupt.h"
+#include "common/base/units.h"
+#include "harness/run/engine.h"
+#include "harness/result/heading.h"
+#include "harness/run/job.h"
+#include "harness/run/output.h"
+#include "harness/result/provenance.h"
+#include "harness/run/registry.h"
+#include "harness/result/result.h"
+#include "harness/result/table.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { HT_WARMUP = 2, HT_CACHES = 4, HT_FEWEST_BLOCKS = 2 };
+
+#define HT_AMPLE_BYTES ((int64_t)1 << 50)
+
+static double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* Of the last level; 32 MiB where the system does not say. */
+static int64_t cache_bytes(void)
+{
+    long bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    return bytes > 0 ? bytes : 32L << 20;
+}
+
+static int64_t blocks_to_run(const struct ht_model *m, const struct ht_numerics *numerics)
+{
+    int64_t block_bytes = ht_model_state_bytes(numerics) * ht_unit_params(m, 1), want = HT_CACHES * cache_bytes();
+    int64_t n = (want + block_bytes - 1) / block_bytes;
+    if (n < HT_FEWEST_BLOCKS) n = HT_FEWEST_BLOCKS;
+    return n < m->layers ? n : m->layers;
+}
+
+/* ---- progress -------------------------------------------------------------------------------------------------- */
+
+struct progress {
+    const char *system;
+    int32_t index, n_systems, iterations;
+    double began_s, shown_s;
+    bool terminal, shown;
+};
+
+/* On stderr: on a terminal four times a second, elsewhere every two seconds; nothing before two seconds have passed. */
+static enum ht_status show_progress(void *ctx, int32_t done, struct ht_error *err)
+{
+    struct progress *p = ctx;
+    double now = now_s();
+    (void)err;
+    if (now - p->began_s < 2 || now - p->shown_s < (p->terminal ? 0.25 : 2)) return HT_OK;
+    p->shown_s = now;
+    p->shown = true;
+    fprintf(stderr, "%sprofile: %s (%d of %d), iteration %d of %d%s", p->terminal ? "\r\033[K" : "", p->system,
+            p->index + 1, p->n_systems, done, p->iterations, p->terminal ? "" : "\n");
+    return HT_OK;
+}
+
+/* ---- measuring ------------------------------------------------------------------------------------------------- */
+
+/* The system's schedule with its own plan. *out NULL: it has none for this scenario, whatever the memory. */
+static enum ht_status build(const struct ht_system *system, struct ht_scenario *scenario, struct ht_error *err,
+                            struct ht_schedule **out)
+{
+    struct ht_profile *profile = ht_profile_modelled(scenario->cluster);
+    struct ht_gpu *gpu = &scenario->cluster->nodes[0].groups[0].gpu;
+    int64_t given = gpu->memory_bytes;
+    enum ht_status status = HT_OK;
+    *out = NULL;
+    for (int attempt = 0; attempt < 2 && !*out; attempt++) {
+        struct ht_plan plan = {0};
+        gpu->memory_bytes = attempt ? HT_AMPLE_BYTES : given;
+        status = system->plan(system, scenario, profile, NULL, err, &plan);
+        if (status == HT_OK) status = system->build(system, scenario, &plan, err, out);
+        ht_plan_free(&plan);
+        if (status != HT_OK && status != HT_INFEASIBLE) break;
+        if (*out && !attempt && ht_schedule_verify(*out, err, NULL) == HT_INFEASIBLE) {
+            ht_schedule_destroy(*out);
+            *out = NULL;
+        }
+    }
+    gpu->memory_bytes = given;
+    ht_profile_destroy(profile);
+    return status == HT_INFEASIBLE ? HT_OK : status;
+}
+
+/* The next name of a list with commas; false at its end. */
+static bool next_name(const char **list, char name[HT_NAME_BYTES])
+{
+    size_t n = strcspn(*list, ",");
+    if (n == 0) return false;
+    snprintf(name, HT_NAME_BYTES, "%.*s", (int)n, *list);
+    *list += n + ((*list)[n] == ',');
+    return true;
+}
+
+static enum ht_status check_systems(const struct ht_options *o, struct ht_error *err)
+{
+    const char *list = o->systems ? o->systems : "";
+    const struct ht_system *ignored;
+    char name[HT_NAME_BYTES];
+    enum ht_status status = HT_OK;
+    while (status == HT_OK && next_name(&list, name)) status = ht_system_find(name, err, &ignored);
+    return status;
+}
+
+static bool is_asked_for(const struct ht_options *o, const struct ht_system *system)
+{
+    const char *list = o->systems ? o->systems : "";
+    char name[HT_NAME_BYTES];
+    bool found = !o->systems;
+    while (!found && next_name(&list, name)) found = !strcmp(name, system->name);
+    return found;
+}
+
+static enum ht_status measure(const struct ht_options *o, struct ht_scenario *scenario,
+                              const struct ht_cpu_split *split, struct ht_error *err, struct ht_samples *samples)
+{
+    bool on_gpu = ht_cluster_gpu_of(scenario->cluster, 0)->cores == 0;
+    struct progress progress = {
+        .began_s = now_s(), .iterations = HT_WARMUP + (int32_t)o->repeat, .terminal = isatty(STDERR_FILENO) != 0};
+    struct ht_measure_options options = {.model = scenario->model,
+                                         .numerics = scenario->numerics,
+                                         .tokens_per_iteration = scenario->batch * scenario->seq,
+                                         .split = *split,
+                                         .on_gpu = on_gpu,
+                                         .api = o->cuda_api,
+                                         .gpu = (int)o->device,
+                                         .warmup = HT_WARMUP,
+                                         .iterations = (int32_t)o->repeat,
+                                         .progress = show_progress,
+                                         .progress_ctx = &progress};
+    while (ht_system_at((size_t)progress.n_systems)) progress.n_systems++;
+    enum ht_status status = HT_OK;
+    for (; progress.index < progress.n_systems && status == HT_OK; progress.index++) {
+        const struct ht_system *system = ht_system_at((size_t)progress.index);
+        struct ht_schedule *schedule;
+        if (!is_asked_for(o, system)) continue;
+        progress.system = system->name;
+        status = build(system, scenario, err, &schedule);
+        if (status == HT_OK && schedule && schedule->n_ranks == 1)
+            status = ht_measure(schedule, &options, err, samples);
+        /* What a GPU is too small for is left out: most of its works are other systems', too. */
+        if (status == HT_INFEASIBLE && options.on_gpu) {
+            fprintf(stderr, "profile: %s is left out: %s\n", system->name, err->text);
+            status = HT_OK;
+        }
+        ht_schedule_destroy(schedule);
+        if (ht_interrupted()) status = HT_INTERRUPTED;
+    }
+    if (progress.shown && progress.terminal) fputs("\r\033[K", stderr);
+    ht_samples_sort(samples);
+    return status == HT_INTERRUPTED ? ht_fail(err, status, "interrupted; no profile was written") : status;
+}
+
+/* ---- what came out --------------------------------------------------------------------------------------------- */
+
+struct outcome {
+    const struct ht_options *options;
+    const struct ht_scenario *scenario; /* as asked for */
+    int64_t blocks;                     /* that were run */
+    struct ht_cpu_split split;
+    struct ht_samples samples;
+};
+
+static json_t *costs_json(const struct ht_samples *samples)
+{
+    json_t *costs = json_array();
+    for (size_t i = 0; i < samples->n; i++) {
+        const struct ht_sample *row = &samples->rows[i];
+        json_array_append_new(costs, json_pack("{s:s,s:I,s:I,s:I,s:I}", "work", row->key, "n", (json_int_t)row->n,
+                                               "median_ns", (json_int_t)ht_sample_quantile(row, 0.5), "quartile1_ns",
+                                               (json_int_t)ht_sample_quantile(row, 0.25), "quartile3_ns",
+                                               (json_int_t)ht_sample_quantile(row, 0.75)));
+    }
+    return costs;
+}
+
+static json_t *outcome_json(const struct outcome *x)
+{
+    const struct ht_scenario *s = x->scenario;
+    json_t *root = json_pack("{s:s,s:s,s:s,s:I,s:I,s:I,s:I,s:i,s:i,s:b,s:I}", "status", "ok", "obtained", "measured",
+                             "model", s->model.name, "batch", (json_int_t)s->batch, "micro_batch",
+                             (json_int_t)s->micro_batch, "seq", (json_int_t)s->seq, "blocks_run", (json_int_t)x->blocks,
+                             "device_cores", x->split.n_device, "host_cores", x->split.n_host, "shared_cores",
+                             (int)x->split.shared, "repeat", (json_int_t)x->options->repeat);
+    json_t *origin = ht_provenance_json();
+    json_object_update(root, origin);
+    json_decref(origin);
+    json_object_set_new(root, "scenario", ht_scenario_json(s, HT_EQUAL_REPLICAS));
+    json_object_set_new(root, "costs", costs_json(&x->samples));
+    return root;
+}
+
+static void print(const struct outcome *x)
+{
+    const struct ht_scenario *s = x->scenario;
+    const struct ht_gpu *gpu = ht_cluster_gpu_of(s->cluster, 0);
+    printf("model %s, %lld of its %lld blocks run (measured)\n", s->model.name, (long long)x->blocks,
+           (long long)s->model.layers);
+    ht_scenario_print(s, HT_EQUAL_REPLICAS, stdout);
+    putchar('\n');
+    if (gpu->cores == 0)
+        printf("GPU %s, %d host cores; median and quartiles over %lld iterations of every system\n\n", gpu->name,
+               x->split.n_host, (long long)x->options->repeat);
+    else
+        printf("%d device core%s, %d host core%s%s; median and quartiles over %lld iterations of every system\n\n",
+               x->split.n_device, x->split.n_device == 1 ? "" : "s", x->split.n_host, x->split.n_host == 1 ? "" : "s",
+               x->split.shared ? " (the same one)" : "", (long long)x->options->repeat);
+    struct ht_table *t = ht_table_create("<work|>n|>median|>1st quartile|>3rd quartile");
+    for (size_t i = 0; i < x->samples.n; i++) {
+        const struct ht_sample *row = &x->samples.rows[i];
+        char text[HT_QUANTITY_TEXT];
+        ht_table_cell(t, "%s", row->key);
+        ht_table_cell(t, "%zu", row->n);
+        static const double quantiles[] = {0.5, 0.25, 0.75};
+        for (size_t q = 0; q < HT_COUNT(quantiles); q++)
+            ht_table_cell(t, "%s", ht_format_quantity(HT_TIME, (double)ht_sample_quantile(row, quantiles[q]), text));
+    }
+    ht_table_print(t, "  ", stdout);
+    ht_table_destroy(t);
+}
+
+/* The profile file; its source says where it comes from, as far as the room goes. */
+static enum ht_status save(const struct outcome *x, const char *path, struct ht_error *err)
+{
+    json_t *origin = ht_provenance_json();
+    char text[2 * HT_SOURCE_BYTES], source[HT_SOURCE_BYTES], name[HT_NAME_BYTES];
+    const struct ht_gpu *gpu = ht_cluster_gpu_of(x->scenario->cluster, 0);
+    char device[HT_NAME_BYTES + 32];
+    if (gpu->cores)
+        snprintf(device, sizeof(device), "%d cores for the device", x->split.n_device);
+    else
+        snprintf(device, sizeof(device), "GPU %s, by its events", gpu->name);
+    snprintf(text, sizeof(text), "measured on %s, %s, %d cores for the host; commit %s; %s",
+             json_string_value(json_object_get(origin, "machine")), device, x->split.n_host,
+             json_string_value(json_object_get(origin, "commit")),
+             json_string_value(json_object_get(origin, "command")));
+    ht_shown(text, source, sizeof(source)); /* a whole number of characters */
+    snprintf(text, sizeof(text), "%.40s measured", x->scenario->model.name);
+    ht_shown(text, name, sizeof(name));
+    json_decref(origin);
+    const struct ht_options *o = x->options;
+    struct ht_profile *profile = ht_profile_create(name, source);
+    ht_profile_label(profile, o->for_device ? o->for_device : "", o->for_host ? o->for_host : "");
+    for (size_t i = 0; i < x->samples.n; i++)
+        ht_profile_add(profile, x->samples.rows[i].key, ht_sample_quantile(&x->samples.rows[i], 0.5));
+    struct ht_output file;
+    enum ht_status status = ht_output_open(path, err, &file);
+    if (status == HT_OK) {
+        status = ht_profile_save(profile, file.file, err);
+        if (status == HT_OK)
+            status = ht_output_commit(&file, err);
+        else
+            ht_output_discard(&file);
+    }
+    ht_profile_destroy(profile);
+    return status;
+}
+
+static enum ht_status run(const struct ht_options *o, struct ht_error *err)
+{
+    struct ht_scenario_request request = o->request;
+    struct ht_scenario scenario = {0}, small;
+    struct outcome x = {.options = o, .scenario = &scenario};
+    struct ht_gpu gpu;
+    bool on_gpu;
+    request.cluster = "local";
+    if (!request.model)
+        return ht_fail(err, HT_BAD_INPUT, "--model is missing; hetbench list models shows those there are");
+    enum ht_status status = check_systems(o, err);
+    if (status == HT_OK) status = ht_engine_wants_gpu(o, "profile", err, &on_gpu);
+    if (status == HT_OK && on_gpu) {
+        status = ht_engine_find_gpu(o, err, &gpu);
+        request.local_gpu = &gpu;
+    }
+    if (status == HT_OK) status = ht_scenario_create(&request, err, &scenario);
+    if (status != HT_OK) return status;
+    small = scenario;
+    small.model.layers = x.blocks = blocks_to_run(&scenario.model, &scenario.numerics);
+    int64_t cores = ht_cluster_gpu_of(scenario.cluster, 0)->cores;
+    status = ht_cpu_split_cores(cores ? (int)cores : 1, err, &x.split); /* 1: beside a GPU, for its lanes */
+    if (status == HT_OK) status = measure(o, &small, &x.split, err, &x.samples);
+    if (status == HT_OK && o->out) status = save(&x, o->out, err);
+    if (status == HT_OK && o->json)
+        status = ht_json_print(outcome_json(&x), err);
+    else if (status == HT_OK)
+        print(&x);
+    ht_samples_free(&x.samples);
+    ht_scenario_free(&scenario);
+    return status;
+}
+
+const struct ht_command ht_cmd_profile = {
+    .name = "profile",
+    .args = NULL,
+    .help = "measure what each piece of work costs on this machine"
+            "\vEvery system's schedule of the scenario (or those of --systems) is run, one op at a time, on the cores "
+            "and in the memory that "
+            "training uses; a work's cost is the median of its durations. --out FILE is what --profile takes.",
+    .groups = HT_OPT_MODEL | HT_OPT_PROFILE,
+    .min_words = 0,
+    .max_words = 0,
+    .run = run,
+};

@@ -1,0 +1,103 @@
+/* hetbench report: figures and one self-contained page from the results of experiments. The drawing is Python's
+   (harness/report/report.py, matplotlib); this finds the interpreter and the script, and passes on what they say. */
+#include "harness/cli/commands.h"
+
+#include "common/base/array.h"
+#include "common/base/interrupt.h"
+#include "harness/result/result.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+enum { PATH_BYTES = 4096, SAID_BYTES = 900 };
+
+/* The script stands in the tree that this was built from. */
+static enum ht_status find_script(char *path, size_t n, struct ht_error *err)
+{
+    static const char here[] = __FILE__, below[] = "cli/cmd_report.c";
+    int folder = (int)(sizeof(here) - sizeof(below));
+    snprintf(path, n, "%.*sreport/report.py", folder, here);
+    if (access(path, R_OK) == 0) return HT_OK;
+    return ht_fail(err, HT_INFEASIBLE, "%s is not there: report needs the tree that hetbench was built from", path);
+}
+
+/* Debian's own interpreter is the one that has Debian's matplotlib. */
+static const char *interpreter(void)
+{
+    static const char debian[] = "/usr/bin/python3";
+    return access(debian, X_OK) == 0 ? debian : "python3";
+}
+
+/* Runs it; the last line that it wrote to standard error is kept. */
+static enum ht_status run_python(char *const argv[], struct ht_error *err, int *code, char *said, size_t n)
+{
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) return ht_fail(err, HT_FAILED, "report: no pipe: %s", strerror(errno));
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, ends[1], STDERR_FILENO);
+    pid_t pid;
+    fflush(stdout);
+    int failed = posix_spawnp(&pid, argv[0], &actions, NULL, argv, environ);
+    posix_spawn_file_actions_destroy(&actions);
+    close(ends[1]);
+    FILE *in = fdopen(ends[0], "r");
+    char line[SAID_BYTES];
+    said[0] = '\0';
+    while (in && !failed && fgets(line, sizeof(line), in)) {
+        line[strcspn(line, "\n")] = '\0';
+        if (line[0]) snprintf(said, n, "%s", line);
+    }
+    if (in)
+        fclose(in);
+    else
+        close(ends[0]);
+    if (failed)
+        return ht_fail(err, HT_INFEASIBLE, "report draws with Python: %s cannot be started: %s", argv[0],
+                       strerror(failed));
+    int status = 0;
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+    }
+    *code = WIFEXITED(status) ? WEXITSTATUS(status) : HT_FAILED;
+    return HT_OK;
+}
+
+static enum ht_status run(const struct ht_options *options, struct ht_error *err)
+{
+    char script[PATH_BYTES], said[SAID_BYTES] = "";
+    int code = 0;
+    enum ht_status status = find_script(script, sizeof(script), err);
+    if (status != HT_OK) return status;
+    char *python = ht_strdup(interpreter()), *dir = ht_strdup(options->words[0]), *end = ht_strdup("--");
+    char *out = ht_strdup(options->out ? options->out : options->words[0]), *flag = ht_strdup("--out");
+    char *json = options->json ? ht_strdup("--json") : NULL;
+    char *plain[] = {python, script, flag, out, end, dir, NULL},
+         *as_json[] = {python, script, flag, out, json, end, dir, NULL};
+    status = run_python(json ? as_json : plain, err, &code, said, sizeof(said));
+    char *words[] = {python, dir, end, out, flag, json};
+    for (size_t i = 0; i < HT_COUNT(words); i++) free(words[i]);
+    if (status != HT_OK) return status;
+    if (ht_interrupted()) return ht_fail(err, HT_INTERRUPTED, "interrupted; no page was written");
+    if (code == 0) return HT_OK;
+    bool known = code == HT_BAD_INPUT || code == HT_INFEASIBLE;
+    return ht_fail(err, known ? (enum ht_status)code : HT_FAILED, "%s", said[0] ? said : "report: Python failed");
+}
+
+const struct ht_command ht_cmd_report = {
+    .name = "report",
+    .args = "DIR",
+    .help = "draw what experiments left in DIR: figures and one HTML page\v"
+            "DIR holds a results.json of hetbench experiment, or folders with one each. Writes report.html, which "
+            "needs nothing beside it, and the figures as PNG in figures/.",
+    .groups = HT_OPT_REPORT,
+    .min_words = 1,
+    .max_words = 1,
+    .run = run,
+};

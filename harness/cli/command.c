@@ -1,0 +1,321 @@
+#include "harness/cli/command.h"
+
+#include "common/base/array.h"
+#include "common/base/config.h"
+#include "common/base/units.h"
+
+#include <argp.h>
+#include <errno.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum value { VALUE_TEXT, VALUE_BYTES, VALUE_COUNT, VALUE_REAL, VALUE_LIST, VALUE_FLAG };
+
+struct row {
+    const char *name, *arg, *help;
+    unsigned groups;
+    enum value value;
+    size_t offset;
+    double min, max; /* VALUE_COUNT, VALUE_REAL; VALUE_LIST: at most max, whose number is the field after them */
+};
+
+#define AT(field) offsetof(struct ht_options, field)
+#define ANY       (~0u)
+#define SHAPE     (HT_OPT_SCENARIO | HT_OPT_PROFILE)
+
+static const struct row rows[] = {
+    {"model", "NAME|FILE", "what is trained: a built-in model (hetbench list models) or a YAML file", HT_OPT_MODEL,
+     VALUE_TEXT, AT(request.model), 0, 0},
+    {"cluster", "NAME|FILE",
+     "on what: a built-in cluster (hetbench list clusters), 'local' for this machine, or a file", HT_OPT_SCENARIO,
+     VALUE_TEXT, AT(request.cluster), 0, 0},
+    {"ranks", "N", "processes, one a device; cluster 'local' gets so many devices [the cluster's devices]", HT_OPT_SCENARIO,
+     VALUE_COUNT, AT(request.ranks), 1, 64},
+    {"batch", "N", "sequences per iteration [8]", SHAPE, VALUE_COUNT, AT(request.batch), 1, 1 << 20},
+    {"micro-batch", "N", "sequences per forward pass of a device [the batch over the devices]", SHAPE, VALUE_COUNT,
+     AT(request.micro_batch), 1, 1 << 20},
+    {"seq", "N", "tokens per sequence [the model's longest]", SHAPE, VALUE_COUNT, AT(request.seq), 1, 1 << 24},
+    {"numerics", "NAME", "fp32, fp16 or bf16 [fp16 on GPUs, fp32 on emulated devices]", SHAPE, VALUE_TEXT,
+     AT(request.numerics), 0, 0},
+    {"accumulate", "fp32|16", "sums of 16-bit gradients over micro-batches: in fp32 or in their own type [fp32]",
+     SHAPE, VALUE_TEXT, AT(request.accumulate), 0, 0},
+    {"control", "none|gate|rollback",
+     "steps wait until all gradients are known to be good, or are undone when they were not [none; train: gate in fp16 "
+     "and with --clip]",
+     SHAPE, VALUE_TEXT, AT(request.control), 0, 0},
+    {"clip", "X", "scale gradients down to this global norm; needs --control [off]", SHAPE, VALUE_REAL,
+     AT(request.clip), 1e-30, 1e30},
+    {"loss-scale", "dynamic|X", "scale of the loss for 16-bit gradients; dynamic needs --control [dynamic where fp16 has a control, else 1]",
+     SHAPE, VALUE_TEXT, AT(request.loss_scale), 0, 0},
+    {"device-memory", "SIZE", "budget of every device, such as '40 GB' or 512MiB [the device's own]", SHAPE,
+     VALUE_BYTES, AT(request.device_memory_bytes), 0, 0},
+    {"device-cores", "N", "cluster 'local': cores of the emulated device [all but one]", SHAPE, VALUE_COUNT,
+     AT(request.device_cores), 1, 4096},
+    {"set", "NAME=VALUE", "force a plan variable by the paper's name, c=3 or a vector m=4,2,1 (list systems); may be repeated", HT_OPT_SCENARIO, VALUE_LIST,
+     AT(set), 0, HT_MAX_SET},
+    {"profile", "FILE",
+     "costs from a profile file; may be repeated, for other kinds of devices [modelled from the hardware catalogue]",
+     HT_OPT_SCENARIO, VALUE_LIST, AT(profiles), 0, HT_MAX_PROFILES},
+    {"load", "FILE", "a graph file instead of SYSTEM and scenario", HT_OPT_LOAD, VALUE_TEXT, AT(load), 0, 0},
+    {"dump", "FILE", "write the op graph", HT_OPT_DUMP, VALUE_TEXT, AT(dump), 0, 0},
+    {"iterations", "N", "iterations to simulate [8]", HT_OPT_SIM, VALUE_COUNT, AT(iterations), 1, 1000000},
+    {"warmup", "N", "first iterations that are left out of the steady state [2]", HT_OPT_SIM, VALUE_COUNT, AT(warmup), 0,
+     1000000},
+    {"issue-ahead", "K", "ops that wait issued behind a lane's running one [2 on GPUs, 0 on emulated devices]",
+     HT_OPT_SIM, VALUE_COUNT, AT(issue_ahead), 0, 64},
+    {"jitter", "PERCENT", "spread every duration by up to this much [0]", HT_OPT_SIM, VALUE_COUNT, AT(jitter_percent),
+     0, 99},
+    {"seed", "N", "seed of --jitter [1]", HT_OPT_SIM, VALUE_COUNT, AT(seed), 0, 0x1p62},
+    {"replay", "FILE", "report on a trace of this graph instead of simulating", HT_OPT_REPLAY, VALUE_TEXT, AT(replay),
+     0, 0},
+    {"systems", "A,B,...", "which systems [all]", HT_OPT_COMPARE | HT_OPT_PROFILE, VALUE_TEXT, AT(systems), 0, 0},
+    {"models", "A,B,...", "models to compare them on", HT_OPT_COMPARE, VALUE_TEXT, AT(models), 0, 0},
+    {"out", "DIR", "write compare.json and compare.csv there", HT_OPT_COMPARE, VALUE_TEXT, AT(out), 0, 0},
+    {"out", "FILE", "write the profile file", HT_OPT_PROFILE, VALUE_TEXT, AT(out), 0, 0},
+    {"for-device", "NAME", "write that these are costs of ranks with this device, as cluster files call it [of any]",
+     HT_OPT_PROFILE, VALUE_TEXT, AT(for_device), 0, 0},
+    {"for-host", "NAME", "write that these are costs of nodes with this CPU, as cluster files call it [of any]",
+     HT_OPT_PROFILE, VALUE_TEXT, AT(for_host), 0, 0},
+    {"repeat", "N", "measured iterations of every system [9]", HT_OPT_PROFILE, VALUE_COUNT, AT(repeat), 1, 1000000},
+    {"data", "FILE", "what to train on: a text, whose bytes are the tokens, or token ids", HT_OPT_TRAIN, VALUE_TEXT,
+     AT(data), 0, 0},
+    {"data-format", "text|u16|u32", "of --data: little-endian ids of 16 or 32 bits [by extension .u16, .u32, .bin; text]",
+     HT_OPT_TRAIN, VALUE_TEXT, AT(data_format), 0, 0},
+    {"backend", "cpu|cuda", "what carries out the ops [cpu]", HT_OPT_TRAIN | HT_OPT_PROFILE, VALUE_TEXT,
+     AT(backend), 0, 0},
+    {"device", "N", "which GPU of --backend cuda, of those that CUDA shows [0]", HT_OPT_TRAIN | HT_OPT_PROFILE,
+     VALUE_COUNT, AT(device), 0, 1023},
+    {"clock", "run|emu", "run: as fast as this machine does; emu: as if on the cluster's hardware, every op held for its modelled time [run]",
+     HT_OPT_TRAIN, VALUE_TEXT, AT(clock), 0, 0},
+    {"emu-scale", "X|auto", "with --clock emu: how many times slower than modelled it runs [auto: so that every op's work fits]",
+     HT_OPT_TRAIN, VALUE_TEXT, AT(emu_scale), 0, 0},
+    {"steps", "N", "training steps [50]", HT_OPT_TRAIN, VALUE_COUNT, AT(steps), 1, 1000000000},
+    {"lr", "X", "learning rate [3e-4]", HT_OPT_TRAIN, VALUE_REAL, AT(lr), 0, 1e6},
+    {"beta1", "X", "AdamW: decay of the momentum [0.9]", HT_OPT_TRAIN, VALUE_REAL, AT(beta1), 0, 0.999999999},
+    {"beta2", "X", "AdamW: decay of the variance [0.95]", HT_OPT_TRAIN, VALUE_REAL, AT(beta2), 0, 0.999999999},
+    {"eps", "X", "AdamW: added to the variance's root [1e-8]", HT_OPT_TRAIN, VALUE_REAL, AT(eps), 1e-300, 1e6},
+    {"weight-decay", "X", "AdamW: decoupled weight decay [0.1]", HT_OPT_TRAIN, VALUE_REAL, AT(weight_decay), 0, 1e6},
+    {"init-seed", "N", "seed of the initial parameters [1234]", HT_OPT_TRAIN, VALUE_COUNT, AT(init_seed), 0, 0x1p62},
+    {"data-seed", "N", "seed of the choice of batches [5678]", HT_OPT_TRAIN, VALUE_COUNT, AT(data_seed), 0, 0x1p62},
+    {"init", "DIR|FILE", "begin with these weights (Hugging Face's names; DIR's config.json says the model)",
+     HT_OPT_TRAIN, VALUE_TEXT, AT(init), 0, 0},
+    {"save", "DIR|FILE", "write weights and config.json after the last step; to FILE.safetensors, the weights alone",
+     HT_OPT_TRAIN, VALUE_TEXT, AT(save), 0, 0},
+    {"save-dtype", "f32|f16|bf16", "of --save [that of the numerics' parameters]", HT_OPT_TRAIN, VALUE_TEXT,
+     AT(save_dtype), 0, 0},
+    {"save-shard", "SIZE", "of --save: more weights than this make several files and an index [5 GB]", HT_OPT_TRAIN,
+     VALUE_BYTES, AT(save_shard_bytes), 0, 0},
+    {"checkpoint", "DIR", "write checkpoints there", HT_OPT_TRAIN, VALUE_TEXT, AT(checkpoint), 0, 0},
+    {"every", "N", "steps from one checkpoint to the next; the last step always makes one [100]", HT_OPT_TRAIN,
+     VALUE_COUNT, AT(every), 1, 1000000000},
+    {"keep", "N", "checkpoints that are kept [2]", HT_OPT_TRAIN, VALUE_COUNT, AT(keep), 1, 1000000000},
+    {"resume", NULL, "go on from the newest checkpoint, if there is one; --steps counts from the beginning",
+     HT_OPT_TRAIN, VALUE_FLAG, AT(resume), 0, 0},
+    {"inject-overflow", "STEP:UNIT[:inf|nan|square]",
+     "a drill: spoil an element of the unit's gradient in that step; may be repeated", HT_OPT_TRAIN, VALUE_LIST,
+     AT(faults), 0, HT_MAX_FAULTS},
+    {"losses", "FILE", "write step,loss as CSV at full precision", HT_OPT_TRAIN, VALUE_TEXT, AT(losses), 0, 0},
+    {"trace", "FILE", "write a Chrome/Perfetto trace", HT_OPT_TRACE, VALUE_TEXT, AT(trace), 0, 0},
+    {"ledger", "FILE", "check the claims of this file [the built-in ledgers]", HT_OPT_REPRODUCE, VALUE_TEXT, AT(ledger),
+     0, 0},
+    {"out", "FILE", "write the table as CSV", HT_OPT_REPRODUCE, VALUE_TEXT, AT(out), 0, 0},
+    {"out", "DIR", "where results.json and results.csv are [results/NAME]", HT_OPT_EXPERIMENT, VALUE_TEXT, AT(out), 0,
+     0},
+    {"out", "DIR", "where page and figures go [DIR]", HT_OPT_REPORT, VALUE_TEXT, AT(out), 0, 0},
+    {"json", NULL, "machine-readable output on standard output", ANY, VALUE_FLAG, AT(json), 0, 0},
+    {"help", NULL, "show this help", ANY, VALUE_FLAG, AT(help), 0, 0},
+};
+
+enum { FIRST_KEY = 256, N_ROWS = HT_COUNT(rows) };
+
+struct parse {
+    const struct ht_command *command;
+    struct ht_options *options;
+    struct ht_error *err;
+    const char *stopped_at; /* the word at which getopt gave up */
+};
+
+static enum ht_status read_real(const struct row *row, const char *flag, const char *arg, struct ht_error *err,
+                                double *out)
+{
+    double value = 0;
+    struct ht_error why;
+    if (ht_parse_real(HT_REAL, arg, strlen(arg), &why, &value) != HT_OK)
+        return ht_fail(err, HT_BAD_INPUT, "%s: %.900s", flag, why.text);
+    if (!isfinite(value) || value < row->min || value > row->max)
+        return ht_fail(err, HT_BAD_INPUT, "%s: %s is out of range; expected %.9g to %.9g", flag, arg, row->min, row->max);
+    *out = value;
+    return HT_OK;
+}
+
+_Static_assert(AT(n_set) == AT(set) + sizeof(((struct ht_options *)0)->set), "VALUE_LIST");
+_Static_assert(AT(n_profiles) == AT(profiles) + sizeof(((struct ht_options *)0)->profiles), "VALUE_LIST");
+_Static_assert(AT(n_faults) == AT(faults) + sizeof(((struct ht_options *)0)->faults), "VALUE_LIST");
+
+static enum ht_status add_to_list(const struct row *row, const char *flag, const char *arg, struct ht_error *err,
+                                  const char **list)
+{
+    int64_t *n = (int64_t *)(void *)(list + (size_t)row->max);
+    if (*n == (int64_t)row->max) return ht_fail(err, HT_BAD_INPUT, "%s: given more than %.0f times", flag, row->max);
+    list[(*n)++] = arg;
+    return HT_OK;
+}
+
+static enum ht_status read_value(const struct row *row, const char *arg, struct parse *p)
+{
+    char flag[40];
+    snprintf(flag, sizeof(flag), "--%s", row->name);
+    void *field = (char *)p->options + row->offset;
+    switch (row->value) {
+    case VALUE_TEXT:
+        if (!*arg) return ht_fail(p->err, HT_BAD_INPUT, "%s: the value is empty; expected %s", flag, row->arg);
+        *(const char **)field = arg;
+        return HT_OK;
+    case VALUE_BYTES:
+        return ht_flag_bytes(flag, arg, p->err, field);
+    case VALUE_COUNT:
+        return ht_flag_count(flag, arg, (int64_t)row->min, (int64_t)row->max, p->err, field);
+    case VALUE_REAL:
+        return read_real(row, flag, arg, p->err, field);
+    case VALUE_LIST:
+        return add_to_list(row, flag, arg, p->err, field);
+    case VALUE_FLAG:
+        *(bool *)field = true;
+        return HT_OK;
+    }
+    return HT_OK;
+}
+
+static error_t on_key(int key, char *arg, struct argp_state *state)
+{
+    struct parse *p = state->input;
+    if (key >= FIRST_KEY && key < FIRST_KEY + N_ROWS)
+        return read_value(&rows[key - FIRST_KEY], arg, p) == HT_OK ? 0 : EINVAL;
+    if (key == ARGP_KEY_ARG) {
+        if (p->options->n_words == p->command->max_words) {
+            if (p->command->max_words)
+                ht_fail(p->err, HT_BAD_INPUT, "%s: unexpected word '%s'; expected %s and options", p->command->name,
+                        arg, p->command->args);
+            else
+                ht_fail(p->err, HT_BAD_INPUT, "%s: unexpected word '%s'; expected options only", p->command->name, arg);
+            return EINVAL;
+        }
+        p->options->words[p->options->n_words++] = arg;
+        return 0;
+    }
+    if (key == ARGP_KEY_ERROR && state->next >= 1 && state->next <= state->argc)
+        p->stopped_at = state->argv[state->next - 1];
+    return ARGP_ERR_UNKNOWN;
+}
+
+/* argp stopped at a word that it does not know, or that lacks its value: say which, in one line. */
+static enum ht_status unknown(const struct parse *p)
+{
+    const char *command = p->command->name, *word = p->stopped_at ? p->stopped_at : "";
+    const char *bare = word + strspn(word, "-");
+    char name[64];
+    snprintf(name, sizeof(name), "%.*s", (int)strcspn(bare, "="), bare);
+    const char *names[N_ROWS];
+    size_t n = 0;
+    int starts_with = 0;
+    for (size_t i = 0; i < N_ROWS; i++) {
+        if (!(rows[i].groups & p->command->groups) && rows[i].groups != ANY) continue;
+        if (!strcmp(rows[i].name, name)) {
+            if (rows[i].arg)
+                return ht_fail(p->err, HT_BAD_INPUT, "%s: --%s needs a value: %s", command, name, rows[i].arg);
+            return ht_fail(p->err, HT_BAD_INPUT, "%s: --%s takes no value", command, name);
+        }
+        starts_with += !strncmp(rows[i].name, name, strlen(name));
+        names[n++] = rows[i].name;
+    }
+    if (*name && starts_with > 1)
+        return ht_fail(p->err, HT_BAD_INPUT, "%s: option '%s' is short for several; write it out", command, word);
+    const char *near = *name ? ht_nearest(name, names, n) : NULL;
+    if (near) return ht_fail(p->err, HT_BAD_INPUT, "%s: unknown option '%s'; expected --%s?", command, word, near);
+    return ht_fail(p->err, HT_BAD_INPUT, "%s: unknown option '%s'; hetbench %s --help lists those there are", command,
+                   word, command);
+}
+
+/* Headings of the help, in their order. A row stands under the first that names one of its groups. */
+static const struct {
+    unsigned groups;
+    const char *title;
+} sections[] = {
+    {HT_OPT_MODEL | HT_OPT_LOAD | HT_OPT_SCENARIO, "Scenario:"},
+    {HT_OPT_SIM | HT_OPT_REPLAY, "Simulation:"},
+    {HT_OPT_COMPARE, "Comparison:"},
+    {HT_OPT_TRAIN, "Training:"},
+    {HT_OPT_PROFILE, "Measuring:"},
+    {ANY, "Output:"},
+};
+
+static int section_of(unsigned groups)
+{
+    int section = 0;
+    if (groups == ANY) return (int)HT_COUNT(sections) - 1;
+    while (!(sections[section].groups & groups)) section++;
+    return section;
+}
+
+/* The command's rows of the table as argp wants them, each section after its heading. */
+static void options_of(const struct ht_command *command, struct argp_option *out)
+{
+    bool begun[HT_COUNT(sections)] = {false};
+    size_t n = 0;
+    for (size_t i = 0; i < N_ROWS; i++) {
+        if (!(rows[i].groups & command->groups) && rows[i].groups != ANY) continue;
+        int section = section_of(rows[i].groups);
+        if (!begun[section]) out[n++] = (struct argp_option){.doc = sections[section].title, .group = section + 1};
+        begun[section] = true;
+        out[n++] = (struct argp_option){.name = rows[i].name,
+                                        .key = FIRST_KEY + (int)i,
+                                        .arg = rows[i].arg,
+                                        .doc = rows[i].help,
+                                        .group = section + 1};
+    }
+    out[n] = (struct argp_option){0};
+}
+
+enum ht_status ht_options_parse(const struct ht_command *command, int argc, char **argv, struct ht_error *err,
+                                struct ht_options *out)
+{
+    *out = (struct ht_options){.iterations = 8,
+                               .warmup = 2,
+                               .issue_ahead = -1,
+                               .seed = 1,
+                               .repeat = 9,
+                               .steps = 50,
+                               .init_seed = 1234,
+                               .data_seed = 5678,
+                               .lr = 3e-4,
+                               .beta1 = 0.9,
+                               .beta2 = 0.95,
+                               .eps = 1e-8,
+                               .weight_decay = 0.1};
+    out->request.training = command->groups & HT_OPT_TRAIN;
+    struct argp_option options[N_ROWS + HT_COUNT(sections) + 1];
+    options_of(command, options);
+    struct argp argp = {.options = options, .parser = on_key, .args_doc = command->args, .doc = command->help};
+    char name[64];
+    snprintf(name, sizeof(name), "hetbench %s", command->name);
+    struct parse p = {.command = command, .options = out, .err = err};
+    err->text[0] = '\0';
+    err->status = HT_OK;
+    /* argv[1], the command, stands where argp expects the program's name. */
+    error_t failed = argp_parse(&argp, argc - 1, argv + 1, ARGP_NO_ERRS | ARGP_NO_HELP | ARGP_NO_EXIT, NULL, &p);
+    if (out->help) {
+        argp_help(&argp, stdout, ARGP_HELP_STD_HELP & ~(ARGP_HELP_EXIT_OK | ARGP_HELP_EXIT_ERR), name);
+        return HT_OK;
+    }
+    if (failed) return err->status != HT_OK ? err->status : unknown(&p);
+    if (out->n_words < command->min_words && !out->load)
+        return ht_fail(err, HT_BAD_INPUT, "%s: expected %s; hetbench %s --help says more", command->name, command->args,
+                       command->name);
+    if (out->load && out->n_words)
+        return ht_fail(err, HT_BAD_INPUT, "%s: --load stands for a system; expected no '%s' beside it", command->name,
+                       out->words[0]);
+    return HT_OK;
+}

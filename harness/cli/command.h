@@ -1,0 +1,43 @@
+/*
+ * The command line: one table of options, and what each command takes of it.
+ *
+ * argp does the parsing and the help; what it would say about a wrong option in two lines is said in one here, with the
+ * nearest known option. Values are read by common/base/units.h, so "40" for a size or "3e9" for a count is refused the
+ * same way as in a file.
+ */
+#ifndef HT_HARNESS_CLI_COMMAND_H
+#define HT_HARNESS_CLI_COMMAND_H
+
+#include "harness/run/options.h"
+
+/* Groups of options that a command takes; each is a heading of its help. */
+enum ht_option_group {
+    HT_OPT_SCENARIO = 1,
+    HT_OPT_MODEL = 2, /* --model: compare has --models instead */
+    HT_OPT_LOAD = 4,
+    HT_OPT_DUMP = 8,
+    HT_OPT_SIM = 16,
+    HT_OPT_TRACE = 32,
+    HT_OPT_REPLAY = 64,
+    HT_OPT_COMPARE = 128,
+    HT_OPT_TRAIN = 256,
+    HT_OPT_PROFILE = 512,
+    HT_OPT_REPRODUCE = 1024,
+    HT_OPT_EXPERIMENT = 2048,
+    HT_OPT_REPORT = 4096,
+};
+
+struct ht_command {
+    const char *name;
+    const char *args; /* "SYSTEM" */
+    const char *help; /* one line; after a \v more, shown below the options */
+    unsigned groups;  /* mask of enum ht_option_group; --json and --help are always there */
+    int min_words, max_words;
+    enum ht_status (*run)(const struct ht_options *options, struct ht_error *err);
+};
+
+/* Reads argv[2..] for a command. HT_BAD_INPUT with one line. With options->help the help has been printed. */
+enum ht_status ht_options_parse(const struct ht_command *command, int argc, char **argv, struct ht_error *err,
+                                struct ht_options *out);
+
+#endif

@@ -1,0 +1,174 @@
+#include "harness/result/break_even.h"
+
+#include "common/base/array.h"
+#include "common/exec/flow.h"
+#include "harness/result/result.h"
+#include "harness/run/simulate.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+const char *const ht_rate_names[HT_N_RATES] = {"pcie", "cpu_adam"};
+
+enum { FREE_LOG2 = 20, CURVE_STEPS = 8 }; /* 2^20 stands for infinity; the curve goes from 2^-4 to 2^4 by half powers */
+static const double suffices = 1.01, precision = 1.01;
+
+static bool scales_op(const struct ht_schedule *s, enum ht_rate rate, int32_t i)
+{
+    enum ht_lane_kind lane = s->lanes[s->ops[i].lane].kind;
+    if (rate == HT_RATE_PCIE) return lane == HT_LANE_H2D || lane == HT_LANE_D2H;
+    return lane == HT_LANE_HOST && s->ops[i].kind == HT_OP_OPTIMIZER_STEP;
+}
+
+static bool scales_resource(enum ht_rate rate, enum ht_resource_kind kind)
+{
+    if (rate == HT_RATE_PCIE) return kind == HT_RES_PCIE_H2D || kind == HT_RES_PCIE_D2H || kind == HT_RES_PCIE_SWITCH;
+    return kind == HT_RES_DRAM;
+}
+
+static const struct ht_machine *machine_of(const struct ht_job *job)
+{
+    const struct ht_cluster *cluster = ht_job_cluster(job);
+    return cluster && cluster->n_nodes ? &cluster->nodes[0] : NULL;
+}
+
+static int64_t at_least_one(double value)
+{
+    return value < 1 ? 1 : value > 9e18 ? (int64_t)9e18 : (int64_t)ceil(value);
+}
+
+/* 17.6 TB/s is as near to infinity as the simulator's rates go. */
+static int64_t at_most(int64_t most, int64_t value)
+{
+    return value < most ? value : most;
+}
+
+static enum ht_status simulate(const struct ht_job *job, const struct ht_options *options, struct ht_error *err,
+                               int64_t *iteration_ns)
+{
+    struct ht_trace *trace = NULL;
+    struct ht_metrics metrics;
+    enum ht_status status = ht_simulate(options, job, err, &trace);
+    int32_t warmup =
+        options->warmup < options->iterations ? (int32_t)options->warmup : (int32_t)options->iterations - 1;
+    if (status == HT_OK) status = ht_metrics_compute(trace, job->cost_ns, warmup, err, &metrics);
+    if (status == HT_OK) {
+        *iteration_ns = metrics.iteration_ns;
+        ht_metrics_free(&metrics);
+    }
+    ht_trace_destroy(trace);
+    return status;
+}
+
+enum ht_status ht_scaled_time(struct ht_job *job, const struct ht_options *options, enum ht_rate rate, double x,
+                              struct ht_error *err, int64_t *iteration_ns)
+{
+    struct ht_schedule *s = job->schedule;
+    const struct ht_machine *machine = machine_of(job);
+    double latency = machine && rate == HT_RATE_PCIE ? (double)machine->pcie.latency_ns : 0;
+    int64_t *costs = job->cost_ns, *capacities = HT_NEW_ARRAY(int64_t, s->n_resources);
+    job->cost_ns = HT_NEW_ARRAY(int64_t, s->n_ops);
+    for (int32_t i = 0; i < s->n_ops; i++) {
+        double cost = (double)costs[i], fixed = latency < cost ? latency : cost;
+        job->cost_ns[i] = scales_op(s, rate, i) ? at_least_one(fixed + (cost - fixed) / x) : costs[i];
+    }
+    for (int32_t i = 0; i < s->n_resources; i++) {
+        capacities[i] = s->resources[i].capacity_per_s;
+        /* Slower steps do not make memory slower for others; faster ones need a memory that keeps up. */
+        double factor = rate == HT_RATE_CPU_ADAM && x < 1 ? 1 : x;
+        if (scales_resource(rate, s->resources[i].kind))
+            s->resources[i].capacity_per_s =
+                at_most(HT_FLOW_MAX_CAPACITY - 1, at_least_one((double)capacities[i] * factor));
+    }
+    enum ht_status status = simulate(job, options, err, iteration_ns);
+    for (int32_t i = 0; i < s->n_resources; i++) s->resources[i].capacity_per_s = capacities[i];
+    free(capacities);
+    free(job->cost_ns);
+    job->cost_ns = costs;
+    return status;
+}
+
+/* What the rate is now, in its unit: of the link, or of all optimizer steps on the host together; 0 when unknown. */
+static double rate_now(const struct ht_job *job, enum ht_rate rate)
+{
+    const struct ht_schedule *s = job->schedule;
+    const struct ht_machine *machine = machine_of(job);
+    if (rate == HT_RATE_PCIE) return machine ? ht_link_rate(&machine->pcie) : 0;
+    double params = 0, ns = 0;
+    for (int32_t i = 0; i < s->n_ops; i++) {
+        if (!scales_op(s, rate, i)) continue;
+        params += (double)s->works[s->ops[i].work].params;
+        ns += (double)job->cost_ns[i];
+    }
+    return ns > 0 ? params / ns * 1e9 : 0;
+}
+
+/* The smallest scale that suffices, to 1%: lo does not, hi does. */
+static enum ht_status bisect(struct ht_job *job, const struct ht_options *options, enum ht_rate rate, double target,
+                             double lo, double hi, struct ht_error *err, double *out)
+{
+    while (hi / lo > precision) {
+        double middle = sqrt(lo * hi);
+        int64_t ns = 0;
+        enum ht_status status = ht_scaled_time(job, options, rate, middle, err, &ns);
+        if (status != HT_OK) return status;
+        if ((double)ns <= target)
+            hi = middle;
+        else
+            lo = middle;
+    }
+    *out = hi;
+    return HT_OK;
+}
+
+static enum ht_status of_rate(struct ht_job *job, const struct ht_options *options, enum ht_rate rate,
+                              struct ht_error *err, json_t **out)
+{
+    json_t *curve = json_array();
+    int64_t ns = 0, free_ns = 0;
+    enum ht_status status = ht_scaled_time(job, options, rate, exp2(FREE_LOG2), err, &free_ns);
+    double target = suffices * (double)free_ns, lo = 0, hi = 0;
+    /* The grid brackets the bisection: lo is the last scale before the first that suffices. */
+    for (int k = -CURVE_STEPS; k <= CURVE_STEPS && status == HT_OK; k++) {
+        double x = exp2(0.5 * k);
+        status = ht_scaled_time(job, options, rate, x, err, &ns);
+        json_array_append_new(curve, json_pack("[f,f]", x, (double)ns * 1e-9));
+        if ((double)ns > target)
+            lo = x, hi = 0;
+        else if (hi == 0)
+            hi = x;
+    }
+    if (hi == 0) hi = exp2(FREE_LOG2);
+    double scale = hi;
+    if (status == HT_OK && lo > 0) status = bisect(job, options, rate, target, lo, hi, err, &scale);
+    if (status == HT_OK) status = ht_scaled_time(job, options, rate, scale, err, &ns);
+    if (status != HT_OK) {
+        json_decref(curve);
+        return status;
+    }
+    double now = rate_now(job, rate);
+    *out = json_pack("{s:s,s:f,s:f,s:f,s:b,s:f,s:f,s:o}", "unit", rate == HT_RATE_PCIE ? "bytes_per_s" : "params_per_s",
+                     "now", now, "needed", now * scale, "needed_scale", scale, "needed_is_at_most", lo == 0,
+                     "iteration_time_needed_s", (double)ns * 1e-9, "iteration_time_free_s", (double)free_ns * 1e-9,
+                     "curve", curve);
+    return HT_OK;
+}
+
+enum ht_status ht_break_even(struct ht_job *job, const struct ht_options *options, struct ht_error *err, json_t **out)
+{
+    json_t *all = json_object();
+    for (int rate = 0; rate < HT_N_RATES; rate++) {
+        json_t *one = NULL;
+        bool used = false;
+        for (int32_t i = 0; i < job->schedule->n_ops && !used; i++)
+            used = scales_op(job->schedule, (enum ht_rate)rate, i);
+        enum ht_status status = used ? of_rate(job, options, (enum ht_rate)rate, err, &one) : HT_OK;
+        if (status != HT_OK) {
+            json_decref(all);
+            return status;
+        }
+        json_object_set_new(all, ht_rate_names[rate], used ? one : json_null());
+    }
+    *out = all;
+    return HT_OK;
+}

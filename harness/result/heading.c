@@ -1,0 +1,198 @@
+#include "harness/result/heading.h"
+
+#include "common/base/array.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const char *ht_numerics_text(const struct ht_numerics *n, char buf[HT_HEADING_TEXT])
+{
+    if (!ht_numerics_has_master(n))
+        snprintf(buf, HT_HEADING_TEXT, "%s throughout", ht_dtype_name(n->param));
+    else if (n->grad == n->param)
+        snprintf(buf, HT_HEADING_TEXT, "%s parameters and gradients, summed in %s", ht_dtype_name(n->param),
+                 ht_dtype_name(n->accumulate));
+    else
+        snprintf(buf, HT_HEADING_TEXT, "%s parameters, %s gradients, summed in %s", ht_dtype_name(n->param),
+                 ht_dtype_name(n->grad), ht_dtype_name(n->accumulate));
+    return buf;
+}
+
+enum ht_dtype ht_rate_dtype(const struct ht_gpu *gpu, enum ht_dtype dtype)
+{
+    bool lacks = (dtype == HT_F16 && gpu->lacks_f16) || (dtype == HT_BF16 && gpu->lacks_bf16);
+    return lacks ? HT_F32 : dtype;
+}
+
+/* An emulated device computes in FP32 whatever the numerics; only of an accelerator is it worth a word. */
+static bool lacks_units(const struct ht_gpu *gpu, enum ht_dtype dtype)
+{
+    return gpu->cores == 0 && ht_rate_dtype(gpu, dtype) != dtype;
+}
+
+const char *ht_rate_note(const struct ht_scenario *s, char buf[HT_HEADING_TEXT])
+{
+    struct ht_device_kind *kinds = HT_NEW_ARRAY(struct ht_device_kind, s->cluster->n_gpus);
+    int64_t n_kinds = ht_cluster_kinds(s->cluster, kinds), n = 0;
+    size_t used = 0;
+    buf[0] = 0;
+    for (int64_t k = 0; k < n_kinds && used < HT_HEADING_TEXT; k++) {
+        if (!lacks_units(kinds[k].gpu, s->numerics.param)) continue;
+        used += (size_t)snprintf(buf + used, HT_HEADING_TEXT - used, "%s%s", n++ ? ", " : "", kinds[k].gpu->name);
+    }
+    free(kinds);
+    if (n && used < HT_HEADING_TEXT)
+        snprintf(buf + used, HT_HEADING_TEXT - used, " %s no %s units: priced at the f32 rate, also for MFU",
+                 n == 1 ? "has" : "have", ht_dtype_name(s->numerics.param));
+    return buf;
+}
+
+const char *ht_system_title(const struct ht_system *system, const struct ht_scenario *s)
+{
+    return system->ranks_title && ht_scenario_ranks(s) > 1 ? system->ranks_title : system->title;
+}
+
+static const char *parallelism(const struct ht_scenario *s, enum ht_division division)
+{
+    if (ht_scenario_ranks(s) == 1) return "none";
+    return division == HT_PIPELINES ? "pipeline" : division == HT_PLANNED_REPLICAS ? "planned" : "zero3";
+}
+
+void ht_scenario_print(const struct ht_scenario *s, enum ht_division division, FILE *out)
+{
+    char text[HT_HEADING_TEXT];
+    fprintf(out, "cluster %s: %s", s->cluster->name, ht_cluster_devices(s->cluster, text, sizeof(text)));
+    if (ht_scenario_ranks(s) > 1)
+        fputs(division == HT_PIPELINES       ? ", pipelined"
+              : division == HT_PLANNED_REPLICAS ? ", data-parallel as the plan says"
+                                                : ", data-parallel with ZeRO-3: parameters, gradients and optimizer states are sharded",
+              out);
+    fprintf(out, "\nbatch %lld x %lld tokens in micro-batches of ", (long long)s->batch, (long long)s->seq);
+    if (division == HT_PLANNED_REPLICAS)
+        fputs("the plan's sizes", out);
+    else
+        fprintf(out, "%lld", (long long)s->micro_batch);
+    fprintf(out, "; %s", ht_numerics_text(&s->numerics, text));
+}
+
+/* ---- JSON ------------------------------------------------------------------------------------------------------ */
+
+static json_t *devices_json(const struct ht_scenario *s)
+{
+    struct ht_device_kind *kinds = HT_NEW_ARRAY(struct ht_device_kind, s->cluster->n_gpus);
+    int64_t n_kinds = ht_cluster_kinds(s->cluster, kinds);
+    json_t *list = json_array();
+    for (int64_t k = 0; k < n_kinds; k++) {
+        const struct ht_gpu *gpu = kinds[k].gpu;
+        enum ht_dtype rate = ht_rate_dtype(gpu, s->numerics.param);
+        json_array_append_new(list, json_pack("{s:s,s:I,s:I,s:s}", "name", gpu->name, "count", (json_int_t)kinds[k].count,
+                                              "memory_bytes", (json_int_t)gpu->memory_bytes, "rate",
+                                              ht_dtype_name(rate)));
+    }
+    free(kinds);
+    return list;
+}
+
+json_t *ht_numerics_json(const struct ht_numerics *n)
+{
+    return json_pack("{s:s,s:s,s:s,s:s}", "param", ht_dtype_name(n->param), "grad", ht_dtype_name(n->grad), "accumulate",
+                     ht_dtype_name(n->accumulate), "reduce", ht_dtype_name(n->reduce));
+}
+
+/* Only where it is not as the papers have it, so that their results stay as they are. */
+static void add_control(const struct ht_scenario *s, json_t *scenario)
+{
+    const struct ht_control_options *o = &s->control.options;
+    if (ht_numerics_has_master(&s->numerics) && s->numerics.accumulate != HT_F32)
+        json_object_set_new(scenario, "accumulate", json_string(ht_dtype_name(s->numerics.accumulate)));
+    if (s->control.mode == HT_CONTROL_NONE && o->loss_scale == 1) return;
+    json_object_set_new(scenario, "control", json_string(ht_control_mode_names[s->control.mode]));
+    json_object_set_new(scenario, "clip", o->clip > 0 ? json_real(o->clip) : json_null());
+    json_object_set_new(scenario, "loss_scale", json_real(o->loss_scale));
+    json_object_set_new(scenario, "dynamic_loss_scale", json_boolean(o->dynamic));
+}
+
+json_t *ht_scenario_json(const struct ht_scenario *s, enum ht_division division)
+{
+    const struct ht_model *m = &s->model;
+    const struct ht_gpu *gpu = ht_cluster_gpu_of(s->cluster, 0);
+    char devices[HT_HEADING_TEXT], numerics[HT_HEADING_TEXT], note[HT_HEADING_TEXT];
+    json_t *root = json_pack(
+        "{s:{s:s,s:I,s:I,s:I,s:I,s:I},s:s,s:s,s:I,s:I,s:I,s:I,s:s}", "model", "name", m->name, "layers",
+        (json_int_t)m->layers, "width", (json_int_t)m->width, "heads", (json_int_t)m->heads, "vocab",
+        (json_int_t)m->vocab, "params", (json_int_t)ht_model_params(m), "cluster", s->cluster->name, "gpu", gpu->name,
+        "devices", (json_int_t)s->cluster->n_gpus, "batch", (json_int_t)s->batch, "micro_batch",
+        (json_int_t)s->micro_batch, "seq", (json_int_t)s->seq, "numerics", ht_dtype_name(s->numerics.param));
+    if (division == HT_PLANNED_REPLICAS) json_object_set_new(root, "micro_batch", json_null()); /* m of the plan */
+    json_object_set_new(root, "gpus", devices_json(s));
+    json_object_set_new(root, "gpus_text", json_string(ht_cluster_devices(s->cluster, devices, sizeof(devices))));
+    json_object_set_new(root, "dtypes", ht_numerics_json(&s->numerics));
+    json_object_set_new(root, "numerics_text", json_string(ht_numerics_text(&s->numerics, numerics)));
+    json_object_set_new(root, "parallelism", json_string(parallelism(s, division)));
+    json_object_set_new(root, "rate_note", *ht_rate_note(s, note) ? json_string(note) : json_null());
+    add_control(s, root);
+    return root;
+}
+
+/* ---- rows ------------------------------------------------------------------------------------------------------ */
+
+static const json_t *scenario_value(const json_t *row, const char *key)
+{
+    return json_object_get(json_object_get(row, "scenario"), key);
+}
+
+/* "8", or "1 or 8": the numbers or texts that the rows have there, each once. */
+/* Prints the different values of a key. Returns how many there are. */
+static int print_distinct(const json_t *rows, const char *key, FILE *out)
+{
+    size_t i;
+    const json_t *row;
+    int n = 0;
+    json_array_foreach(rows, i, row)
+    {
+        const json_t *value = scenario_value(row, key);
+        bool seen = false;
+        for (size_t j = 0; j < i && !seen; j++) seen = json_equal(value, scenario_value(json_array_get(rows, j), key));
+        if (seen || !value || json_is_null(value)) continue;
+        if (n++) fputs(" or ", out);
+        if (json_is_string(value))
+            fputs(json_string_value(value), out);
+        else
+            fprintf(out, "%lld", (long long)json_integer_value(value));
+    }
+    return n;
+}
+
+static bool any_row(const json_t *rows, const char *key, const char *is)
+{
+    size_t i;
+    const json_t *row;
+    json_array_foreach(rows, i, row)
+    {
+        const char *text = json_string_value(scenario_value(row, key));
+        if (text && !strcmp(text, is)) return true;
+    }
+    return false;
+}
+
+void ht_rows_print_scenario(const json_t *rows, FILE *out)
+{
+    const json_t *first = json_array_get(rows, 0);
+    const char *note = json_string_value(scenario_value(first, "rate_note"));
+    fprintf(out, "cluster %s: ", json_string_value(scenario_value(first, "cluster")));
+    print_distinct(rows, "gpus_text", out);
+    fputs("\nbatch ", out);
+    print_distinct(rows, "batch", out);
+    fputs(" x ", out);
+    print_distinct(rows, "seq", out);
+    fputs(" tokens in micro-batches of ", out);
+    if (print_distinct(rows, "micro_batch", out) == 0) fputs("the plan's sizes", out);
+    fputs("; ", out);
+    print_distinct(rows, "numerics_text", out);
+    putc('\n', out);
+    if (any_row(rows, "parallelism", "zero3"))
+        fprintf(out, "data-parallel with ZeRO-3: parameters, gradients and optimizer states are sharded%s%s\n",
+                any_row(rows, "parallelism", "pipeline") ? "; pipelines are not" : "",
+                any_row(rows, "parallelism", "planned") ? "; systems that plan their ranks: as their plans say" : "");
+    if (note) fprintf(out, "%s\n", note);
+}

@@ -1,0 +1,115 @@
+#include "harness/result/provenance.h"
+
+#include "common/base/text.h"
+#include "common/base/units.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <stdbool.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+/* Appends a word, in single quotes when a shell would read it differently. */
+static void append_word(char *buf, size_t n, const char *word)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./,:@%";
+    size_t at = strlen(buf);
+    if (at && at + 1 < n) buf[at++] = ' ';
+    bool quote = !*word || word[strspn(word, plain)];
+    if (quote && at + 1 < n) buf[at++] = '\'';
+    for (; *word && at + 6 < n; word++) {
+        if (*word == '\'')
+            at += (size_t)snprintf(buf + at, n - at, "'\\''");
+        else
+            buf[at++] = *word;
+    }
+    if (quote && at + 1 < n) buf[at++] = '\'';
+    buf[at] = '\0';
+}
+
+const char *ht_command_line(char *buf, size_t n)
+{
+    static const char cmdline[] = "/proc/self/cmdline";
+    char words[16384];
+    buf[0] = '\0';
+    FILE *in = fopen(cmdline, "r");
+    size_t bytes = in ? fread(words, 1, sizeof(words) - 1, in) : 0;
+    if (in) fclose(in);
+    words[bytes] = '\0';
+    for (size_t i = 0; i < bytes; i += strlen(words + i) + 1) append_word(buf, n, words + i);
+    return buf;
+}
+
+/* What a program prints on its first line; false when it cannot be run or fails. */
+static bool first_line_of(char *const argv[], char *buf, size_t n)
+{
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) return false;
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
+    posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
+    pid_t pid;
+    int failed = posix_spawnp(&pid, argv[0], &actions, NULL, argv, environ);
+    posix_spawn_file_actions_destroy(&actions);
+    close(ends[1]);
+    FILE *in = fdopen(ends[0], "r");
+    bool got = false;
+    if (in && !failed) got = fgets(buf, (int)n, in) != NULL;
+    if (in)
+        fclose(in);
+    else
+        close(ends[0]);
+    int status = 1;
+    if (!failed) waitpid(pid, &status, 0);
+    buf[got ? strcspn(buf, "\n") : 0] = '\0';
+    return got && status == 0;
+}
+
+/* The tree that this file was compiled from. */
+static bool commit_of_sources(char *buf, size_t n)
+{
+    static const char here[] = __FILE__, below[] = "/harness/result/provenance.c";
+    char root[4096];
+    size_t length = strlen(here);
+    if (length < sizeof(below) || strcmp(here + length - (sizeof(below) - 1), below) != 0) return false;
+    snprintf(root, sizeof(root), "%.*s", (int)(length - (sizeof(below) - 1)), here);
+    char git[] = "git", c[] = "-C", describe[] = "describe", always[] = "--always", dirty[] = "--dirty",
+         abbrev[] = "--abbrev=12";
+    char *argv[] = {git, c, root, describe, always, dirty, abbrev, NULL};
+    return first_line_of(argv, buf, n);
+}
+
+static void machine(char *buf, size_t n)
+{
+    char line[512], model[256] = "unknown processor", memory[HT_QUANTITY_TEXT] = "";
+    FILE *in = fopen("/proc/cpuinfo", "r");
+    while (in && fgets(line, sizeof(line), in))
+        if (sscanf(line, "model name : %255[^\n]", model) == 1) break;
+    if (in) fclose(in);
+    cpu_set_t cpus;
+    int n_cpus = sched_getaffinity(0, sizeof(cpus), &cpus) == 0 ? CPU_COUNT(&cpus) : 1;
+    double bytes = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGE_SIZE);
+    snprintf(buf, n, "%s, %d cores, %s", model, n_cpus, ht_format_quantity(HT_BYTES, bytes, memory));
+}
+
+json_t *ht_json_text(const char *text)
+{
+    char shown[8192];
+    json_t *string = json_string(text);
+    return string ? string : json_string(ht_shown(text, shown, sizeof(shown)));
+}
+
+json_t *ht_provenance_json(void)
+{
+    char command[8192], commit[256], where[512];
+    if (!commit_of_sources(commit, sizeof(commit))) snprintf(commit, sizeof(commit), "unknown");
+    machine(where, sizeof(where));
+    return json_pack("{s:o,s:s,s:s}", "command", ht_json_text(ht_command_line(command, sizeof(command))), "commit",
+                     commit, "machine", where);
+}

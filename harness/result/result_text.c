@@ -1,0 +1,254 @@
+/* Results for people. */
+#include "harness/result/result.h"
+
+#include "common/base/array.h"
+#include "common/base/units.h"
+#include "harness/result/heading.h"
+#include "harness/result/table.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char *ns_text(int64_t ns, char buf[HT_QUANTITY_TEXT])
+{
+    return ht_format_quantity(HT_TIME, (double)ns, buf);
+}
+
+/* What is not as the papers have it: ", control gate, clip 1, loss scale dynamic from 65536". */
+static void print_control(const struct ht_scenario *s, FILE *out)
+{
+    const struct ht_control_options *o = &s->control.options;
+    if (s->control.mode != HT_CONTROL_NONE) fprintf(out, ", control %s", ht_control_mode_names[s->control.mode]);
+    if (o->clip > 0) fprintf(out, ", clip %g", o->clip);
+    if (o->dynamic || o->loss_scale != 1) fprintf(out, ", loss scale %s%g", o->dynamic ? "dynamic from " : "", o->loss_scale);
+}
+
+/* " m=4,2,1,1", as --set takes it from a shell. */
+static void print_variable(const struct ht_variable *v, FILE *out)
+{
+    const char *quote = v->n > HT_SHORT_VECTOR ? "'" : "";
+    fprintf(out, " %s=%s", v->name, quote);
+    ht_variable_print(v, out);
+    fputs(quote, out);
+}
+
+void ht_job_print(const struct ht_job *job, FILE *out)
+{
+    if (!job->system) {
+        fprintf(out, "graph %s: %d ops on %d lanes, %d ranks\n", job->schedule->name, job->schedule->n_ops,
+                job->schedule->n_lanes, job->schedule->n_ranks);
+        return;
+    }
+    const struct ht_scenario *s = &job->scenario;
+    char note[HT_HEADING_TEXT];
+    fprintf(out, "%s (%s), model %s (%.4g parameters)\n", ht_system_title(job->system, s), job->system->name,
+            s->model.name, (double)ht_model_params(&s->model));
+    ht_scenario_print(s, job->system->division, out);
+    print_control(s, out);
+    putc('\n', out);
+    if (*ht_rate_note(s, note)) fprintf(out, "%s\n", note);
+    const struct ht_plan *p = &job->plan;
+    fputs("plan:", out);
+    for (int i = 0; i < p->n_variables; i++) print_variable(&p->variables[i], out);
+    if (*p->why) fprintf(out, "%s(%s)", p->n_variables ? "  " : " ", p->why);
+    if (!*p->why && job->answer != HT_OK) fputs(p->n_variables ? "  (does not fit)" : " none that fits", out);
+    putc('\n', out);
+    if (job->profile) fprintf(out, "costs: %s (%s)\n", ht_profile_name(job->profile), ht_profile_source(job->profile));
+}
+
+/* Lists the tensor classes in the spaces memory[first .. last], which are of one tier and hold the same. */
+static void print_classes(const struct ht_memory_row *first, const struct ht_memory_row *last, FILE *out)
+{
+    bool used[HT_N_TENSOR_CLASSES];
+    for (int c = 0; c < HT_N_TENSOR_CLASSES; c++) used[c] = first->by_class[c] > 0;
+    const char *comma = "", *when = first->peak_bytes >= 0 ? "peak" : "worst";
+    char text[HT_QUANTITY_TEXT];
+    if (first == last)
+        fprintf(out, "  %s at its %s: ", first->name, when);
+    else
+        fprintf(out, "  %s to %s, each at its %s: ", first->name, last->name, when);
+    for (;;) { /* largest first */
+        int best = -1;
+        for (int c = 0; c < HT_N_TENSOR_CLASSES; c++)
+            if (used[c] && (best < 0 || first->by_class[c] > first->by_class[best])) best = c;
+        if (best < 0) break;
+        used[best] = false;
+        fprintf(out, "%s%s %s", comma, ht_tensor_class_plural((enum ht_tensor_class)best),
+                ht_format_quantity(HT_BYTES, (double)first->by_class[best], text));
+        comma = ", ";
+    }
+    putc('\n', out);
+}
+
+static bool hold_the_same(const struct ht_memory_row *a, const struct ht_memory_row *b)
+{
+    return a->tier == b->tier && memcmp(a->by_class, b->by_class, sizeof(a->by_class)) == 0;
+}
+
+static bool any_planned(const struct ht_result *r)
+{
+    for (int32_t i = 0; i < r->n_memory; i++)
+        if (r->memory[i].planned_bytes >= 0) return true;
+    return false;
+}
+
+/* Of a run, with its real arenas when there were any. */
+static void print_peaks(const struct ht_result *r, FILE *out)
+{
+    bool arena = false, planned = any_planned(r);
+    for (int32_t i = 0; i < r->n_memory; i++) arena |= r->memory[i].arena_bytes >= 0;
+    fprintf(out, "\nmemory (%s; in id order: ops one at a time; bound: no order of execution needs more%s)\n",
+            ht_obtained(r), planned ? "; planned: the paper's equation" : "");
+    char header[160];
+    snprintf(header, sizeof(header), "<place|%s|>in id order|>bound%s|>capacity",
+             arena ? ">arena peak|>trace peak" : ">peak", planned ? "|>planned" : "");
+    struct ht_table *t = ht_table_create(header);
+    for (int32_t i = 0; i < r->n_memory; i++) {
+        const struct ht_memory_row *m = &r->memory[i];
+        ht_table_cell(t, "%s", m->name);
+        if (arena) ht_table_bytes(t, m->arena_bytes);
+        ht_table_bytes(t, m->peak_bytes);
+        ht_table_bytes(t, m->safe_bytes);
+        ht_table_bytes(t, m->bound_bytes);
+        if (planned) ht_table_bytes(t, m->planned_bytes);
+        ht_table_bytes(t, m->capacity_bytes);
+    }
+    ht_table_print(t, "  ", out);
+    ht_table_destroy(t);
+}
+
+/* Of a schedule that was not run: what it needs. */
+static void print_needs(const struct ht_result *r, FILE *out)
+{
+    fprintf(out, "\nmemory (computed from the graph, ops one at a time in order; planned: the paper's equation)\n");
+    struct ht_table *t = ht_table_create("<place|>needs|>capacity|>short by|>planned|>bound");
+    for (int32_t i = 0; i < r->n_memory; i++) {
+        const struct ht_memory_row *m = &r->memory[i];
+        ht_table_cell(t, "%s", m->name);
+        ht_table_bytes(t, m->safe_bytes);
+        ht_table_bytes(t, m->capacity_bytes);
+        ht_table_bytes(t, m->short_bytes ? m->short_bytes : -1);
+        ht_table_bytes(t, m->planned_bytes);
+        ht_table_bytes(t, m->bound_bytes);
+    }
+    ht_table_print(t, "  ", out);
+    ht_table_destroy(t);
+}
+
+void ht_memory_print(const struct ht_result *r, FILE *out)
+{
+    if (!r->n_memory) return;
+    if (r->trace)
+        print_peaks(r, out);
+    else
+        print_needs(r, out);
+    for (int32_t i = 0, end; i < r->n_memory; i = end) {
+        for (end = i + 1; end < r->n_memory && hold_the_same(&r->memory[i], &r->memory[end]);) end++;
+        print_classes(&r->memory[i], &r->memory[end - 1], out);
+    }
+}
+
+/* "gpu", or "rank 2 gpu" where there are several ranks. */
+static const char *lane_text(const struct ht_schedule *s, int32_t lane, char buf[64])
+{
+    if (s->n_ranks > 1)
+        snprintf(buf, 64, "rank %d %s", s->lanes[lane].rank, s->lanes[lane].name);
+    else
+        snprintf(buf, 64, "%s", s->lanes[lane].name);
+    return buf;
+}
+
+/* The lanes that the critical path spends most on, at most this many. */
+enum { CRITICAL_LANES = 6 };
+
+static void print_critical_path(const struct ht_result *r, FILE *out)
+{
+    const struct ht_schedule *s = r->job->schedule;
+    char text[HT_QUANTITY_TEXT], name[64];
+    bool *shown = HT_NEW_ARRAY(bool, s->n_lanes);
+    fprintf(out, "  critical path    ");
+    for (int i = 0; i < CRITICAL_LANES; i++) {
+        int32_t best = -1;
+        for (int32_t l = 0; l < s->n_lanes; l++)
+            if (!shown[l] && r->metrics.critical_ns[l] &&
+                (best < 0 || r->metrics.critical_ns[l] > r->metrics.critical_ns[best]))
+                best = l;
+        if (best < 0) break;
+        shown[best] = true;
+        fprintf(out, "%s %s, ", lane_text(s, best, name), ns_text(r->metrics.critical_ns[best], text));
+    }
+    fprintf(out, "waiting %s\n", ns_text(r->metrics.critical_wait_ns, text));
+    free(shown);
+}
+
+static void print_rates(const struct ht_result *r, FILE *out)
+{
+    const struct ht_metrics *m = &r->metrics;
+    char a[HT_QUANTITY_TEXT], b[HT_QUANTITY_TEXT], c[HT_QUANTITY_TEXT];
+    if (r->samples_per_s > 0)
+        fprintf(out, "  throughput       %.4g samples/s, %.4g tokens/s\n", r->samples_per_s, r->tokens_per_s);
+    fprintf(out, "  iteration time   %s steady (%d iterations after %d of warm-up; the first took %s)\n",
+            ns_text(m->iteration_ns, a), (int)(r->trace->iterations - m->warmup), (int)m->warmup,
+            ns_text(m->first_iteration_ns, b));
+    if (r->useful_flops > 0) {
+        double per_device_s = r->iteration_s * (double)r->n_devices;
+        fprintf(out, "  compute          %s per device useful (3 x forward matrix products), %s with recomputation\n",
+                ht_format_quantity(HT_FLOPS_PER_S, r->useful_flops / per_device_s, a),
+                ht_format_quantity(HT_FLOPS_PER_S, r->hardware_flops / per_device_s, b));
+        fprintf(out, "  MFU              %.3g%% of %s (dense %s peak", 100 * ht_result_mfu(r),
+                ht_format_quantity(HT_FLOPS_PER_S, r->peak_flops_per_s, a), r->peak_dtype);
+        if (r->n_devices > 1) fprintf(out, ", summed over %lld devices", (long long)r->n_devices);
+        fputs(")\n", out);
+    }
+    fprintf(out, "  lower bound      %s, set by %s; achieved is %.3g x that\n", ns_text(m->lower_bound_ns, a),
+            m->lower_bound_of, m->lower_bound_ns ? (double)m->iteration_ns / (double)m->lower_bound_ns : 0.0);
+    if (m->passes_ns)
+        fprintf(out, "  passes           %s from the first forward to the last backward, %s before them, %s of copies after\n",
+                ns_text(m->passes_ns, a), ns_text(m->fill_ns, b), ns_text(m->drain_ns, c));
+    fprintf(out, "  bubble           %.3g%% of the compute lanes' time is idle\n", 100 * m->bubble_ratio);
+    print_critical_path(r, out);
+}
+
+/* Lanes and resources that do anything; of very many the first ones. */
+enum { MOST_LANES = 48 };
+
+static void print_lanes(const struct ht_result *r, FILE *out)
+{
+    const struct ht_schedule *s = r->job->schedule;
+    const struct ht_metrics *m = &r->metrics;
+    char text[HT_QUANTITY_TEXT], name[64];
+    double whole = m->iteration_ns ? (double)m->iteration_ns : 1;
+    int32_t n = 0, idle = 0;
+    fprintf(out, "\nlanes and shared resources, per steady iteration (%s; h2d, d2h: copies to the device and back)\n", ht_obtained(r));
+    struct ht_table *t = ht_table_create("<name|<kind|>busy|>share");
+    for (int32_t l = 0; l < s->n_lanes; l++) {
+        idle += m->lane_busy_ns[l] == 0;
+        if (m->lane_busy_ns[l] == 0 || n++ >= MOST_LANES) continue;
+        ht_table_cell(t, "%s", lane_text(s, l, name));
+        ht_table_cell(t, "%s lane", ht_lane_kind_name(s->lanes[l].kind));
+        ht_table_cell(t, "%s", ns_text(m->lane_busy_ns[l], text));
+        ht_table_cell(t, "%.1f%%", 100 * (double)m->lane_busy_ns[l] / whole);
+    }
+    for (int32_t i = 0; i < s->n_resources; i++) {
+        if (n++ >= MOST_LANES) continue;
+        ht_table_cell(t, "%s", s->resources[i].name);
+        ht_table_cell(t, "resource");
+        ht_table_cell(t, "-");
+        ht_table_cell(t, "%.1f%%", 100 * m->resource_busy[i]);
+    }
+    ht_table_print(t, "  ", out);
+    ht_table_destroy(t);
+    if (n > MOST_LANES) fprintf(out, "  and %d more; --json has them all\n", n - MOST_LANES);
+    if (idle) fprintf(out, "  %d lane%s idle\n", idle, idle == 1 ? " is" : "s are");
+}
+
+void ht_result_print(const struct ht_result *r, FILE *out)
+{
+    ht_job_print(r->job, out);
+    if (r->has_metrics) {
+        fprintf(out, "\nrates (%s)\n", ht_obtained(r));
+        print_rates(r, out);
+        print_lanes(r, out);
+    }
+    ht_memory_print(r, out);
+}

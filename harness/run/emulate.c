@@ -1,0 +1,176 @@
+#include "harness/run/emulate.h"
+
+#include "common/base/array.h"
+#include "common/base/units.h"
+#include "common/comm/tags.h"
+#include "common/exec/sim.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MARGIN = 10 }; /* of auto: the machine may be busy, and waking a thread takes its time, too */
+
+enum ht_status ht_emulation_wanted(const struct ht_options *o, struct ht_error *err, bool *wanted, double *scale)
+{
+    struct ht_error why;
+    const char *text = o->emu_scale;
+    *wanted = o->clock && !strcmp(o->clock, "emu");
+    *scale = 0;
+    if (o->clock && !*wanted && strcmp(o->clock, "run") != 0)
+        return ht_fail(err, HT_BAD_INPUT, "train: --clock '%s' is not known; expected run or emu", o->clock);
+    if (text && !*wanted) return ht_fail(err, HT_BAD_INPUT, "train: --emu-scale stands beside --clock emu only");
+    if (*wanted && o->backend && strcmp(o->backend, "cpu") != 0)
+        return ht_fail(err, HT_BAD_INPUT,
+                       "train: --clock emu holds the ops of the CPU backend; expected no --backend %s", o->backend);
+    if (!text || !strcmp(text, "auto")) return HT_OK;
+    if (ht_parse_real(HT_REAL, text, strlen(text), &why, scale) != HT_OK)
+        return ht_fail(err, HT_BAD_INPUT, "--emu-scale: %.900s", why.text);
+    if (!isfinite(*scale) || *scale < 1e-3 || *scale > 1e9)
+        return ht_fail(err, HT_BAD_INPUT, "--emu-scale: %s is out of range; expected 0.001 to 1e9, or auto", text);
+    return HT_OK;
+}
+
+/* From rank 0 to all. */
+static enum ht_status tell(const struct ht_ranks *ranks, void *data, int64_t bytes, struct ht_error *err)
+{
+    struct ht_comm *c = ranks->comm;
+    if (!c) return HT_OK;
+    int32_t *all = HT_NEW_ARRAY(int32_t, c->size);
+    for (int32_t i = 0; i < c->size; i++) all[i] = i;
+    struct ht_team team = {.ranks = all, .n = c->size, .me = c->rank};
+    enum ht_status status = ht_comm_broadcast(c, team, HT_TAG_EMULATION, 0, data, bytes, err);
+    free(all);
+    return status;
+}
+
+enum ht_status ht_emulation_find_scale(const struct ht_ranks *ranks, const struct ht_trace *trace,
+                                       const int64_t *cost_ns, struct ht_error *err, struct ht_emulated *out)
+{
+    double fitting = trace ? ht_emu_fitting_scale(trace, cost_ns) : 0;
+    enum ht_status status = tell(ranks, &fitting, sizeof(fitting), err);
+    if (status == HT_OK && !(fitting > 0))
+        return ht_fail(err, HT_FAILED, "no op of the schedule has any modelled time; --emu-scale has to be given");
+    out->fitting_scale = fitting;
+    out->scale = MARGIN * fitting;
+    return status;
+}
+
+/* ---- begin, end ------------------------------------------------------------------------------------------------ */
+
+/* One broker for all ranks, of which rank 0 is the server. */
+static enum ht_status share_broker(struct ht_emulation *e, const struct ht_job *job, double scale, struct ht_error *err,
+                                   struct ht_broker_table **table)
+{
+    const struct ht_schedule *s = job->schedule;
+    int64_t bytes = ht_broker_table_bytes(s->n_lanes);
+    bool serves = e->ranks->comm->rank == 0;
+    enum ht_status status = HT_OK;
+    int32_t where[2] = {0};
+    if (serves) {
+        status = ht_window_create(bytes, err, &e->window);
+        if (status == HT_OK) {
+            *table = ht_broker_table_init(e->window.base, s->n_lanes);
+            status = ht_broker_start(s, job->cost_ns, scale, *table, err, &e->broker);
+        }
+        where[0] = e->window.pid;
+        where[1] = e->window.fd;
+    }
+    status = ht_ranks_agree(e->ranks, status, err);
+    if (status == HT_OK) status = tell(e->ranks, where, sizeof(where), err);
+    if (status == HT_OK && !serves) {
+        status = ht_window_attach(where[0], where[1], bytes, err, &e->window);
+        *table = e->window.base;
+    }
+    status = ht_ranks_agree(e->ranks, status, err);
+    if (status == HT_OK) ht_window_seal(&e->window);
+    return status;
+}
+
+enum ht_status ht_emulation_begin(const struct ht_ranks *ranks, const struct ht_job *job, double scale,
+                                  const struct ht_backend_ops *ops, void *ctx, struct ht_error *err,
+                                  struct ht_emulation *out)
+{
+    struct ht_emulation e = {.ranks = ranks, .window = {.fd = -1}};
+    struct ht_emu_options o = {
+        .schedule = job->schedule, .cost_ns = job->cost_ns, .scale = scale, .inner = ops, .inner_ctx = ctx};
+    enum ht_status status = HT_OK;
+    if (ranks->comm) {
+        status = share_broker(&e, job, scale, err, &o.table);
+        o.cancelled = &ranks->comm->cancelled;
+    }
+    if (status == HT_OK) status = ht_emu_create(&o, err, &e.emu);
+    status = ht_ranks_agree(ranks, status, err);
+    if (status != HT_OK) ht_emulation_end(&e);
+    *out = e;
+    return status;
+}
+
+void ht_emulation_end(struct ht_emulation *e)
+{
+    ht_emu_destroy(e->emu);
+    ht_broker_stop(e->broker);
+    if (e->window.base) ht_window_free(&e->window);
+    *e = (struct ht_emulation){0};
+}
+
+/* ---- what is said of it ---------------------------------------------------------------------------------------- */
+
+enum ht_status ht_emulation_account(const struct ht_emulation *e, struct ht_trace *trace, struct ht_error *err,
+                                    struct ht_emulated *out)
+{
+    struct ht_emu_verdict v = ht_emu_verdict(e->emu);
+    int32_t n = e->ranks->comm ? e->ranks->comm->size : 1, me = e->ranks->comm ? e->ranks->comm->rank : 0;
+    double *numbers = HT_NEW_ARRAY(double, 4 * n);
+    numbers[4 * me] = (double)v.n_ops;
+    numbers[4 * me + 1] = (double)v.n_overran;
+    numbers[4 * me + 2] = v.worst;
+    numbers[4 * me + 3] = v.worst_op;
+    enum ht_status status = ht_ranks_sum(e->ranks, numbers, 4 * n, err);
+    out->verdict = (struct ht_emu_verdict){.worst_op = -1, .valid = true};
+    for (int32_t i = 0; i < n; i++) {
+        const double *x = numbers + 4 * i;
+        ht_emu_add_verdict(&out->verdict, &(struct ht_emu_verdict){.n_ops = (int64_t)x[0],
+                                                                   .n_overran = (int64_t)x[1],
+                                                                   .worst = x[2],
+                                                                   .worst_op = (int32_t)x[3]});
+    }
+    free(numbers);
+    if (trace) ht_emu_rescale(e->emu, trace);
+    return status;
+}
+
+enum ht_status ht_emulation_model(const struct ht_job *job, int32_t iterations, int32_t warmup, struct ht_error *err,
+                                  struct ht_emulation_model *out)
+{
+    struct ht_sim_options options = {.iterations = iterations, .issue_ahead = job->issue_ahead};
+    struct ht_trace *trace = NULL;
+    struct ht_metrics m;
+    enum ht_status status = ht_sim_run(job->schedule, job->cost_ns, &options, err, &trace);
+    if (status == HT_OK) status = ht_metrics_compute(trace, job->cost_ns, warmup, err, &m);
+    if (status == HT_OK) {
+        *out = (struct ht_emulation_model){m.first_iteration_ns, m.iteration_ns, m.lower_bound_ns};
+        ht_metrics_free(&m);
+    }
+    ht_trace_destroy(trace);
+    return status;
+}
+
+enum ht_status ht_emulation_announce(const struct ht_ranks *ranks, const struct ht_job *job, int64_t steps,
+                                     struct ht_error *err, struct ht_emulated *out)
+{
+    enum { ENOUGH = 4 }; /* iterations to know the steady state */
+    struct ht_emulation_model m;
+    char each[HT_QUANTITY_TEXT], all[HT_QUANTITY_TEXT];
+    if (steps < 1 || !ht_ranks_speaks(ranks)) return HT_OK;
+    enum ht_status status =
+        ht_emulation_model(job, steps < ENOUGH ? (int32_t)steps : ENOUGH, steps > 1 ? 1 : 0, err, &m);
+    if (status != HT_OK) return status;
+    double held_ns = out->scale * ((double)m.first_iteration_ns + (double)(steps - 1) * (double)m.iteration_ns);
+    out->estimated_s = held_ns * 1e-9;
+    fprintf(stderr, "emulated clock: %lld step%s of %s, held %.4g times as long: about %s\n", (long long)steps,
+            steps == 1 ? "" : "s", ht_format_quantity(HT_TIME, (double)m.iteration_ns, each), out->scale,
+            ht_format_quantity(HT_TIME, held_ns, all));
+    return HT_OK;
+}

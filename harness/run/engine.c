@@ -1,0 +1,216 @@
+#include "harness/run/engine.h"
+
+#include "common/base/array.h"
+#include "common/base/units.h"
+#include "common/mem/arena.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum ht_status ht_engine_wants_gpu(const struct ht_options *options, const char *command, struct ht_error *err,
+                                   bool *wants)
+{
+    const char *name = options->backend ? options->backend : "cpu";
+    *wants = !strcmp(name, "cuda");
+    if (options->device && !*wants)
+        return ht_fail(err, HT_BAD_INPUT, "%s: --device stands beside --backend cuda only", command);
+    if (*wants || !strcmp(name, "cpu")) return HT_OK;
+    return ht_fail(err, HT_BAD_INPUT, "%s: --backend '%s' is not known; expected cpu or cuda", command, name);
+}
+
+/* ---- which GPU ---- */
+
+/* "h200-141gb" is "NVIDIA H200": the part before the dash is one of the words. */
+static bool is_called(const char *catalogue, const char *reported)
+{
+    size_t n = strcspn(catalogue, "-");
+    for (const char *at = reported; *at; at++) {
+        bool begins = at == reported || !isalnum((unsigned char)at[-1]);
+        if (begins && strncasecmp(at, catalogue, n) == 0 && !isalnum((unsigned char)at[n])) return true;
+    }
+    return false;
+}
+
+/* Of several (40 and 80 GB) the one whose memory is nearest. */
+static bool find_in_catalogue(const struct ht_cuda_properties *p, struct ht_gpu *out)
+{
+    char name[HT_NAME_BYTES];
+    bool found = false;
+    for (int64_t i = 0; ht_hw_gpu_name(i, name); i++) {
+        struct ht_gpu gpu;
+        struct ht_error err = {0};
+        if (!is_called(name, p->name) || ht_gpu_load(name, &err, &gpu) != HT_OK) continue;
+        if (!found || llabs(gpu.memory_bytes - p->total_bytes) < llabs(out->memory_bytes - p->total_bytes)) *out = gpu;
+        found = true;
+    }
+    return found;
+}
+
+/* Dense 16-bit operations of a multiprocessor in a clock, with FP32 sums (NVIDIA's white papers of the generations). */
+static double tensor_flops_per_clock(int major)
+{
+    if (major >= 10) return 8192;
+    if (major == 9) return 4096;
+    return major == 8 ? 2048 : 1024;
+}
+
+static void derive(const struct ht_cuda_properties *p, struct ht_gpu *out)
+{
+    double clocks_per_s = p->multiprocessors * (p->clock_hz > 0 ? p->clock_hz : 1e9);
+    *out = (struct ht_gpu){.f32_flops_per_s = 2 * 128 * clocks_per_s,
+                           .f16_flops_per_s = tensor_flops_per_clock(p->major) * clocks_per_s,
+                           .bf16_flops_per_s = p->major >= 8 ? tensor_flops_per_clock(p->major) * clocks_per_s : 0,
+                           .memory_bytes_per_s = p->memory_bytes_per_s > 0 ? p->memory_bytes_per_s : 5e11,
+                           .gemm_efficiency = 0.8,
+                           .memory_efficiency = 0.88,
+                           .launch_ns = 3000};
+    ht_gpu_complete(out);
+    snprintf(out->name, sizeof(out->name), "%.60s", p->name);
+    snprintf(out->source, sizeof(out->source), "peaks from what CUDA reports: %d multiprocessors, %.0f MHz",
+             p->multiprocessors, p->clock_hz * 1e-6);
+}
+
+enum ht_status ht_engine_find_gpu(const struct ht_options *options, struct ht_error *err, struct ht_gpu *out)
+{
+    struct ht_cuda_properties p;
+    enum ht_status status = ht_cuda_find(options->cuda_api, (int)options->device, err, &p);
+    if (status) return status;
+    if (!find_in_catalogue(&p, out)) derive(&p, out);
+    /* What is free, but for a fifth: holes between tensors, and CUDA's own. */
+    out->memory_bytes = p.free_bytes / 5 * 4;
+    return HT_OK;
+}
+
+enum ht_status ht_engine_take_reserve(const struct ht_options *options, struct ht_scenario *s, int64_t micro_batch,
+                                      int64_t n_micro_batches, struct ht_error *err, struct ht_cuda_reserve *out)
+{
+    char budget_text[HT_QUANTITY_TEXT], reserve_text[HT_QUANTITY_TEXT];
+    struct ht_gpu *gpu = &s->cluster->nodes[0].groups[0].gpu;
+    *out = ht_cuda_reserve_for(options->cuda_api, &s->model, s->numerics.param, micro_batch, s->seq, n_micro_batches);
+    int64_t bytes = ht_cuda_reserve_bytes(out);
+    if (bytes >= gpu->memory_bytes)
+        return ht_fail(err, HT_INFEASIBLE,
+                       "a device memory of %s has no room for tensors: the CUDA backend's reserve is %s (cuBLASLt's "
+                       "workspace, scratch, token ids, losses)",
+                       ht_format_quantity(HT_BYTES, (double)gpu->memory_bytes, budget_text),
+                       ht_format_quantity(HT_BYTES, (double)bytes, reserve_text));
+    gpu->memory_bytes -= bytes;
+    return HT_OK;
+}
+
+/* ---- the engine ---- */
+
+enum ht_status ht_engine_create(const struct ht_options *options, const struct ht_cpu_options *cpu,
+                                struct ht_error *err, struct ht_engine *out)
+{
+    struct ht_engine e = {0};
+    bool gpu;
+    enum ht_status status = ht_engine_wants_gpu(options, "train", err, &gpu);
+    if (status) return status;
+    if (gpu) {
+        status = ht_cuda_device_create(cpu, options->cuda_api, (int)options->device, err, &e.gpu);
+        if (status == HT_OK) e.cpu = ht_cuda_device_host(e.gpu);
+        e.ops = &ht_cuda_backend;
+        e.ctx = e.gpu;
+    } else {
+        status = ht_cpu_create(cpu, err, &e.cpu);
+        e.ops = &ht_cpu_backend;
+        e.ctx = e.cpu;
+    }
+    if (status == HT_OK) *out = e;
+    return status;
+}
+
+void ht_engine_destroy(struct ht_engine *e)
+{
+    for (int32_t i = 0; i < e->n_arenas && !e->gpu; i++) ht_arena_destroy(e->arenas[i]); /* the GPU's are its own */
+    free(e->arenas);
+    if (e->gpu)
+        ht_cuda_device_destroy(e->gpu);
+    else
+        ht_cpu_destroy(e->cpu);
+    *e = (struct ht_engine){0};
+}
+
+/* Address space for holes. On the host it costs nothing until it is used, unless it is pinned; on a GPU it is memory,
+   as far as there is. */
+static int64_t slack_of(const struct ht_engine *e, enum ht_tier tier, int64_t capacity, int64_t gpu_bytes)
+{
+    int64_t slack = capacity / (e->gpu && tier == HT_HOST ? 4 : 2) + (1 << 20);
+    if (!e->gpu || tier == HT_HOST || slack <= gpu_bytes - capacity) return slack;
+    return gpu_bytes > capacity ? gpu_bytes - capacity : 0;
+}
+
+/* Can the device take no more than any run can use? A real GPU, for another program may want the rest; one that is only
+   modelled (the emulated clock), whose memory this machine need not have. */
+static bool takes_what_it_can_use(const struct ht_job *job, int32_t rank)
+{
+    return ht_cluster_gpu_of(job->scenario.cluster, rank)->cores == 0;
+}
+
+int64_t ht_engine_capacity(const struct ht_job *job, int32_t space)
+{
+    int64_t bound = job->bound_bytes[space];
+    if (space >= job->schedule->n_ranks) return bound;
+    int64_t given = job->schedule->capacity_bytes[space];
+    return given > bound && takes_what_it_can_use(job, space) ? bound : given;
+}
+
+static enum ht_status make_arena(struct ht_engine *e, const struct ht_job *job, int32_t space, int64_t gpu_bytes,
+                                 struct ht_error *err)
+{
+    bool on_device = space < job->schedule->n_ranks;
+    int64_t capacity = ht_engine_capacity(job, space);
+    enum ht_tier tier = on_device ? HT_DEVICE : HT_HOST;
+    int64_t slack = slack_of(e, tier, capacity, gpu_bytes);
+    if (!e->gpu) return ht_arena_create(capacity, slack, false, err, &e->arenas[space]);
+    return ht_cuda_device_arena(e->gpu, tier, capacity, slack, err, &e->arenas[space]);
+}
+
+double ht_engine_machine_bytes(const struct ht_job *job, bool on_gpu)
+{
+    double most = 0;
+    for (int32_t i = on_gpu ? job->schedule->n_ranks : 0; i < ht_n_spaces(job->schedule); i++)
+        most += (on_gpu ? 1.25 : 1) * (double)job->bound_bytes[i]; /* pinned with its holes */
+    return most;
+}
+
+enum ht_status ht_engine_make_arenas(struct ht_engine *e, const struct ht_job *job, struct ht_error *err)
+{
+    const struct ht_schedule *s = job->schedule;
+    enum ht_status status = e->gpu ? ht_cuda_device_reserve(e->gpu, ht_cuda_reserve_bytes(&job->reserve), err) : HT_OK;
+    int64_t gpu_bytes = e->gpu ? ht_cuda_device_free_bytes(e->gpu) / 20 * 19 : 0;
+    char what[96];
+    e->n_arenas = ht_n_spaces(s);
+    e->arenas = HT_NEW_ARRAY(struct ht_arena *, e->n_arenas);
+    snprintf(what, sizeof(what), "training '%s'", s->name);
+    if (status == HT_OK) status = ht_arena_check_machine(ht_engine_machine_bytes(job, e->gpu != NULL), what, err);
+    for (int32_t i = 0; i < e->n_arenas && status == HT_OK; i++) {
+        if (job->verdict.spaces[i].peak_bytes) status = make_arena(e, job, i, gpu_bytes, err);
+    }
+    if (status == HT_OK && e->gpu && ht_cuda_device_note(e->gpu))
+        fprintf(stderr, "hetbench: warning: %s\n", ht_cuda_device_note(e->gpu));
+    return status;
+}
+
+enum ht_status ht_engine_init(struct ht_engine *e, const struct ht_tensor *t, struct ht_buffer buffer,
+                              struct ht_error *err)
+{
+    return e->gpu ? ht_cuda_device_init(e->gpu, t, buffer, err) : ht_cpu_init(e->cpu, t, buffer, err);
+}
+
+enum ht_status ht_engine_read(struct ht_engine *e, struct ht_buffer from, void *to, struct ht_error *err)
+{
+    if (e->gpu) return ht_cuda_device_read(e->gpu, from, to, err);
+    if (from.bytes) memcpy(to, from.data, (size_t)from.bytes); /* an empty shard has no address */
+    return HT_OK;
+}
+
+enum ht_status ht_engine_write(struct ht_engine *e, const void *from, struct ht_buffer to, struct ht_error *err)
+{
+    if (e->gpu) return ht_cuda_device_write(e->gpu, from, to, err);
+    if (to.bytes) memcpy(to.data, from, (size_t)to.bytes);
+    return HT_OK;
+}

@@ -1,0 +1,58 @@
+/*
+ * A job: everything that has to be there before a clock starts. Every command goes this way, as far as it needs to:
+ *
+ *     options --> scenario --> profile --> plan --> schedule --> verdict, bound, costs
+ *
+ * "It does not fit" is an answer: the job is then complete but for the costs, `answer` is HT_INFEASIBLE and `reason`
+ * says who needs what. Errors are errors.
+ */
+#ifndef HT_HARNESS_RUN_JOB_H
+#define HT_HARNESS_RUN_JOB_H
+
+#include "common/backend/cuda.h"
+#include "common/plan/system.h"
+#include "common/schedule/verify.h"
+#include "harness/run/options.h"
+
+struct ht_job {
+    const struct ht_system *system; /* NULL: the graph came from a file */
+    bool has_scenario;
+    struct ht_scenario scenario;
+    struct ht_cluster *loaded_cluster; /* --cluster beside --load: whose costs are meant */
+    struct ht_cuda_reserve reserve;    /* of the GPU's memory, under --backend cuda; not in the schedule's capacity */
+    struct ht_profile *profile;
+    struct ht_settings settings;
+    struct ht_plan plan;
+
+    struct ht_schedule *schedule; /* NULL when the planner already said no */
+    struct ht_verdict verdict;
+    int32_t issue_ahead;
+    int64_t *bound_bytes; /* [n_spaces]: no order of execution needs more; NULL when it does not fit */
+    int64_t *cost_ns;     /* [n_ops]; NULL unless asked for */
+
+    enum ht_status answer; /* HT_OK or HT_INFEASIBLE */
+    const char *status;    /* "ok", "oom", "infeasible" */
+    char reason[1024];     /* of HT_INFEASIBLE */
+};
+
+enum ht_job_extent {
+    HT_JOB_PLAN,     /* up to the plan */
+    HT_JOB_VERIFIED, /* the schedule is there and proved */
+    HT_JOB_COSTS,    /* and every op has its cost */
+};
+
+/* system and model: names, instead of the options' own when not NULL. *job is zero on error. */
+enum ht_status ht_job_create(const struct ht_options *options, const char *system, const char *model,
+                             enum ht_job_extent extent, struct ht_error *err, struct ht_job *job);
+void ht_job_free(struct ht_job *job);
+
+/* Does its schedule look at the gradients? With --control, and in pipelines that have a verdict of their own. */
+bool ht_job_judges(const struct ht_job *job);
+
+/* The cluster that costs come from; NULL for a graph file with a profile alone. */
+const struct ht_cluster *ht_job_cluster(const struct ht_job *job);
+
+/* --dump, when asked for. */
+enum ht_status ht_job_dump(const struct ht_job *job, const char *path, struct ht_error *err);
+
+#endif

@@ -1,0 +1,62 @@
+/*
+ * What a command was asked: the values of its options, with their defaults filled in. harness/cli/command.h reads them.
+ */
+#ifndef HT_HARNESS_RUN_OPTIONS_H
+#define HT_HARNESS_RUN_OPTIONS_H
+
+#include "common/plan/scenario.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { HT_MAX_WORDS = 2, HT_MAX_SET = 16, HT_MAX_PROFILES = 16, HT_MAX_FAULTS = 256 };
+
+struct ht_cuda_api; /* common/backend/cuda_api.h */
+
+struct ht_options {
+    const char *words[HT_MAX_WORDS]; /* what is no option: a system, a kind of list */
+    int64_t n_words;
+    bool json, help;
+
+    /* scenario */
+    struct ht_scenario_request request;
+    const char *set[HT_MAX_SET]; /* "c=3" */
+    int64_t n_set;
+    const char *profiles[HT_MAX_PROFILES]; /* joined */
+    int64_t n_profiles;
+    const char *load; /* graph file that stands for system and scenario */
+    const char *dump;
+
+    /* simulation */
+    int64_t iterations, warmup;
+    int64_t issue_ahead; /* -1: 2 on accelerators, 0 on emulated devices */
+    int64_t jitter_percent, seed;
+    const char *trace, *replay;
+
+    /* comparison */
+    const char *systems, *models; /* lists with commas */
+    const char *out;
+    const char *ledger; /* claims from a file instead of the built-in ones */
+
+    /* profile */
+    int64_t repeat;
+    const char *for_device, *for_host; /* whose costs the file says it has */
+
+    /* training */
+    const char *data, *data_format, *losses, *backend;
+    const char *clock, *emu_scale;
+    int64_t device; /* of --backend cuda */
+    const struct ht_cuda_api *cuda_api; /* of --backend cuda; NULL: this build's. Tests put another here */
+    const char *init, *save; /* weights with Hugging Face's names */
+    const char *save_dtype;
+    int64_t save_shard_bytes; /* 0: not given */
+    const char *checkpoint;  /* folder of checkpoints, one every `every` steps, the newest `keep` kept; 0: not given */
+    int64_t every, keep;
+    bool resume;
+    const char *faults[HT_MAX_FAULTS]; /* "STEP:UNIT[:KIND]" (harness/run/faults.h) */
+    int64_t n_faults;
+    int64_t steps, init_seed, data_seed;
+    double lr, beta1, beta2, eps, weight_decay;
+};
+
+#endif

@@ -1,0 +1,330 @@
+#include "harness/run/persist.h"
+
+#include "common/base/array.h"
+#include "common/base/text.h"
+#include "common/ckpt/durable.h"
+#include "common/ckpt/model_folder.h"
+#include "common/comm/tags.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Of --save-shard: what transformers' save_pretrained took for years. */
+static const int64_t shard_bytes = 5000000000;
+
+enum ht_status ht_persist_model(const struct ht_options *o, char path[4096], struct ht_error *err,
+                                struct ht_scenario_request *request)
+{
+    struct stat sb;
+    if (!o->init || request->model) return HT_OK;
+    if (stat(o->init, &sb) != 0 || !S_ISDIR(sb.st_mode))
+        return ht_fail(
+            err, HT_BAD_INPUT,
+            "--init %s: is no folder with a config.json; expected --model beside it to say the model's shape", o->init);
+    if (snprintf(path, 4096, "%s/config.json", o->init) >= 4096)
+        return ht_fail(err, HT_BAD_INPUT, "--init: the path is too long");
+    request->model = path;
+    return HT_OK;
+}
+
+static enum ht_status check_folder(const char *flag, const char *dir, struct ht_error *err)
+{
+    struct stat sb;
+    if (mkdir(dir, 0777) != 0 && errno != EEXIST)
+        return ht_fail(err, HT_BAD_INPUT, "%s: %s: cannot be made: %s", flag, dir, strerror(errno));
+    if (access(dir, W_OK | X_OK) != 0)
+        return ht_fail(err, HT_BAD_INPUT, "%s: %s: cannot be written: %s", flag, dir, strerror(errno));
+    if (stat(dir, &sb) != 0 || !S_ISDIR(sb.st_mode))
+        return ht_fail(err, HT_BAD_INPUT, "%s: %s: is no folder", flag, dir);
+    return HT_OK;
+}
+
+static enum ht_status dtype_of(const struct ht_options *o, const struct ht_job *job, struct ht_error *err,
+                               enum ht_dtype *out)
+{
+    static const enum ht_dtype dtypes[] = {HT_F32, HT_F16, HT_BF16};
+    *out = job->scenario.numerics.param;
+    if (!o->save_dtype) return HT_OK;
+    for (size_t i = 0; i < sizeof(dtypes) / sizeof(dtypes[0]); i++)
+        if (!strcmp(o->save_dtype, ht_dtype_name(dtypes[i]))) {
+            *out = dtypes[i];
+            return HT_OK;
+        }
+    return ht_fail(err, HT_BAD_INPUT, "--save-dtype '%s' is not known; expected f32, f16 or bf16", o->save_dtype);
+}
+
+/* Refuses before the first step what could not be written after the last. Locks a folder from then on. */
+static enum ht_status check_save(const struct ht_options *o, const struct ht_job *job, struct ht_error *err,
+                                 enum ht_dtype *dtype, DIR **lock)
+{
+    const char *alone = o->save_dtype ? "--save-dtype" : o->save_shard_bytes ? "--save-shard" : NULL;
+    char target[4096], folder[4096];
+    if (alone && !o->save) return ht_fail(err, HT_BAD_INPUT, "%s: --save is missing beside it", alone);
+    if (!o->save) return HT_OK;
+    if (strlen(o->save) > HT_MODEL_PATH_BYTES - 128) return ht_fail(err, HT_BAD_INPUT, "--save: the path is too long");
+    enum ht_status status = dtype_of(o, job, err, dtype);
+    if (status != HT_OK) return status;
+    if (!ht_hf_is_file(o->save)) {
+        status = check_folder("--save", o->save, err);
+        return status == HT_OK ? ht_model_folder_lock(o->save, err, lock) : status;
+    }
+    if (o->save_shard_bytes)
+        return ht_fail(err, HT_BAD_INPUT, "--save-shard: '%s' is one file; expected a folder to be filled with shards",
+                       o->save);
+    struct stat sb;
+    bool exists = stat(o->save, &sb) == 0;
+    if (exists && S_ISDIR(sb.st_mode))
+        return ht_fail(err, HT_BAD_INPUT, "--save: %s: is a folder; a name that ends in .safetensors is one file",
+                       o->save);
+    if (exists && !S_ISREG(sb.st_mode))
+        return ht_fail(err, HT_BAD_INPUT, "--save: %s: is a device or a pipe; expected a plain file or a folder", o->save);
+    if (exists && access(o->save, W_OK) != 0)
+        return ht_fail(err, HT_BAD_INPUT, "--save: %s: cannot be written: %s", o->save, strerror(errno));
+    status = ht_follow_links(o->save, err, target);
+    if (status != HT_OK) return status;
+    const char *slash = strrchr(target, '/');
+    snprintf(folder, sizeof(folder), "%.*s", slash ? (int)(slash - target) : 1, slash ? target : ".");
+    if (access(slash == target ? "/" : folder, W_OK | X_OK) != 0)
+        return ht_fail(err, HT_BAD_INPUT, "--save: %s: cannot be written: %s", o->save, strerror(errno));
+    return HT_OK;
+}
+
+/* The shortest decimal of those with 15 to 17 digits that reads as the same number. */
+static const char *exact(double x, char text[32])
+{
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(text, 32, "%.*g", digits, x);
+        if (strtod(text, NULL) == x) break;
+    }
+    return text;
+}
+
+/* Returns the size of all micro-batches; 0: there are several. */
+static int64_t micro_batch_of(const struct ht_schedule *g, int64_t batch)
+{
+    int64_t size = g->slices ? g->slices[0].count : batch / g->n_micro_batches;
+    for (int32_t j = 1; j < g->n_micro_batches && g->slices; j++)
+        if (g->slices[j].count != size) return 0;
+    return size;
+}
+
+/* What the steps depend on, beside the model. */
+static void describe(const struct ht_options *o, const struct ht_job *job, const struct ht_tokens *tokens,
+                     struct ht_checkpoint_setting settings[HT_PERSIST_SETTINGS])
+{
+    const struct ht_scenario *s = &job->scenario;
+    char number[32];
+    int n = 0;
+#define SETTING(label, ...)                                                                                            \
+    (settings[n].name = (label), snprintf(settings[n].value, sizeof(settings[n].value), __VA_ARGS__), n++)
+    SETTING("--batch", "%lld", (long long)s->batch);
+    int64_t size = micro_batch_of(job->schedule, s->batch);
+    if (size)
+        SETTING("--micro-batch", "%lld", (long long)size);
+    else
+        SETTING("--micro-batch", "of several sizes");
+    SETTING("--seq", "%lld", (long long)s->seq);
+    SETTING("--numerics", "%s/%s/%s/%s", ht_dtype_name(s->numerics.param), ht_dtype_name(s->numerics.grad),
+            ht_dtype_name(s->numerics.accumulate), ht_dtype_name(s->numerics.reduce));
+    settings[n - 1].may_change = true;
+    const struct ht_control_options *control = &s->control.options;
+    SETTING("--clip", "%s", control->clip ? exact(control->clip, number) : "none");
+    SETTING("--loss-scale", "%s%s", control->dynamic ? "dynamic from " : "", exact(control->loss_scale, number));
+    settings[n - 1].may_change = true;
+    SETTING("--data-seed", "%lld", (long long)o->data_seed);
+    SETTING("--data", "of %lld bytes with hash %016llx", (long long)ht_tokens_bytes(tokens),
+            (unsigned long long)tokens->hash);
+    SETTING("--lr", "%s", exact(o->lr, number));
+    SETTING("--beta1", "%s", exact(o->beta1, number));
+    SETTING("--beta2", "%s", exact(o->beta2, number));
+    SETTING("--eps", "%s", exact(o->eps, number));
+    SETTING("--weight-decay", "%s", exact(o->weight_decay, number));
+#undef SETTING
+    assert(n == HT_PERSIST_SETTINGS);
+}
+
+static enum ht_status check_options(const struct ht_options *o, struct ht_error *err)
+{
+    const char *alone = o->resume ? "--resume" : o->every ? "--every" : o->keep ? "--keep" : NULL;
+    if (alone && !o->checkpoint) return ht_fail(err, HT_BAD_INPUT, "%s: --checkpoint DIR is missing beside it", alone);
+    return HT_OK;
+}
+
+/* The state is FP32 in all numerics, so a training may go on in others: not to the same bits, which is said. The loss
+   scale of one kind of numbers says little about another's and begins anew. */
+static void say_changes(struct ht_persist *p)
+{
+    for (int i = 0; i < HT_PERSIST_SETTINGS; i++) {
+        const struct ht_checkpoint_setting *s = &p->settings[i];
+        char folder[512];
+        if (!s->changed) continue;
+        fprintf(stderr, "%s was made with %s %s; going on with %s from its FP32 state, with the loss scale begun anew\n",
+                ht_shown(p->options->checkpoint, folder, sizeof(folder)), s->name, s->was, s->value);
+        p->scaler_anew = true;
+    }
+}
+
+/* The steps before this process, for --losses. A checkpoint of an older version has none: then those that the file
+   has. What is there and is no such file was not meant to be overwritten. */
+static enum ht_status take_losses(struct ht_persist *p, struct ht_error *err)
+{
+    const char *path = p->options->losses;
+    struct ht_losses *known = &p->state->losses, there = {0}, all = {0};
+    struct stat sb;
+    enum ht_status status = HT_OK;
+    if (path && stat(path, &sb) == 0 && S_ISREG(sb.st_mode)) status = ht_losses_read(path, err, &there);
+    int64_t before = known->n ? known->rows[0].step : (int64_t)p->first_step + 1;
+    for (int64_t i = 0; i < there.n && there.rows[i].step < before; i++)
+        ht_losses_add(&all, there.rows[i].step, there.rows[i].loss);
+    for (int64_t i = 0; i < known->n; i++) ht_losses_add(&all, known->rows[i].step, known->rows[i].loss);
+    ht_losses_free(&there);
+    ht_losses_free(known);
+    *known = all;
+    p->n_losses_before = all.n;
+    return status;
+}
+
+/* Opens the folder and goes on from its newest checkpoint, when asked to. */
+static enum ht_status open_checkpoints(struct ht_persist *p, struct ht_error *err)
+{
+    const struct ht_options *o = p->options;
+    int64_t step = 0;
+    enum ht_status status = ht_checkpoints_open(o->checkpoint, o->keep ? o->keep : 2, err, &p->checkpoints);
+    if (status != HT_OK) return status;
+    int64_t latest = ht_checkpoints_latest(p->checkpoints);
+    if (latest >= 0 && !o->resume)
+        return ht_fail(err, HT_BAD_INPUT,
+                       "--checkpoint: %s holds a training up to step %lld; --resume goes on with it, another folder "
+                       "begins one",
+                       o->checkpoint, (long long)latest);
+    if (latest < 0) {
+        char folder[512];
+        ht_shown(o->checkpoint, folder, sizeof(folder));
+        if (o->resume) fprintf(stderr, "%s holds no checkpoint: beginning with step 1\n", folder);
+        return HT_OK;
+    }
+    if (latest > o->steps)
+        return ht_fail(err, HT_BAD_INPUT, "--steps: %s is at step %lld already; expected at least that", o->checkpoint,
+                       (long long)latest);
+    status = ht_checkpoints_load(p->checkpoints, p->settings, HT_PERSIST_SETTINGS, err, p->state, &step);
+    if (status != HT_OK) return status;
+    p->first_step = (int32_t)step;
+    p->resumed = true;
+    say_changes(p);
+    return take_losses(p, err);
+}
+
+static bool keeps_state(const struct ht_options *o)
+{
+    return o->init || o->save || o->checkpoint;
+}
+
+enum ht_status ht_persist_open(const struct ht_options *options, const struct ht_job *job, const struct ht_tokens *tokens,
+                               bool keeps_files, struct ht_error *err, struct ht_persist *out)
+{
+    struct ht_persist p = {.options = options, .job = job};
+    enum ht_status status = check_options(options, err);
+    if (keeps_state(options)) p.state = ht_state_create(&job->scenario.model);
+    describe(options, job, tokens, p.settings);
+    if (status == HT_OK && keeps_files) status = check_save(options, job, err, &p.save_dtype, &p.save_lock);
+    if (status == HT_OK && keeps_files && options->checkpoint) status = open_checkpoints(&p, err);
+    if (status == HT_OK && keeps_files && options->init && !p.resumed)
+        status = ht_hf_open(options->init, err, p.state, &p.weights);
+    if (status == HT_OK)
+        *out = p;
+    else
+        ht_persist_close(&p);
+    return status;
+}
+
+void ht_persist_close(struct ht_persist *p)
+{
+    ht_checkpoints_close(p->checkpoints);
+    ht_hf_close(p->weights);
+    if (p->save_lock) closedir(p->save_lock);
+    ht_state_destroy(p->state);
+    *p = (struct ht_persist){0};
+}
+
+/* What rank 0 knows and the others do not, but for the steps by unit, which follow. */
+struct facts {
+    int32_t first_step;
+    bool resumed, scaler_anew;
+    unsigned parts;
+    int64_t good;
+    double loss_scale;
+};
+
+enum ht_status ht_persist_share(struct ht_persist *p, const struct ht_ranks *ranks, struct ht_error *err)
+{
+    struct ht_comm *c = ranks->comm;
+    struct ht_state *state = p->state;
+    if (!c || !state) return HT_OK;
+    int32_t *all = HT_NEW_ARRAY(int32_t, c->size);
+    for (int32_t i = 0; i < c->size; i++) all[i] = i;
+    struct ht_team team = {.ranks = all, .n = c->size, .me = c->rank};
+    struct facts f = {p->first_step, p->resumed, p->scaler_anew, state->values.parts, state->good, state->loss_scale};
+    enum ht_status status = ht_comm_broadcast(c, team, HT_TAG_STATE, 0, &f, sizeof(f), err);
+    if (status == HT_OK)
+        status =
+            ht_comm_broadcast(c, team, HT_TAG_STATE, 0, state->steps, state->n_units * (int64_t)sizeof(int64_t), err);
+    free(all);
+    if (status != HT_OK) return status;
+    p->first_step = f.first_step;
+    p->resumed = f.resumed;
+    p->scaler_anew = f.scaler_anew;
+    state->values.parts = f.parts;
+    state->good = f.good;
+    state->loss_scale = f.loss_scale;
+    return HT_OK;
+}
+
+void ht_persist_begin(struct ht_persist *p, struct ht_source residents)
+{
+    if (!p->state) return;
+    p->state->values = residents;
+    ht_hf_close(p->weights);
+    p->weights = NULL;
+}
+
+int32_t ht_persist_next(const struct ht_persist *p, int32_t step, int32_t last)
+{
+    if (!p->options || !p->options->checkpoint) return last;
+    int64_t every = p->options->every ? p->options->every : 100, next = (step / every + 1) * every;
+    return next < last ? (int32_t)next : last;
+}
+
+enum ht_status ht_persist_reached(struct ht_persist *p, int32_t step, struct ht_error *err)
+{
+    struct timespec begin, end;
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    enum ht_status status = ht_checkpoints_save(p->checkpoints, p->state, step, p->settings, HT_PERSIST_SETTINGS, err);
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    p->n_saved++;
+    p->saving_s += (double)(end.tv_sec - begin.tv_sec) + (double)(end.tv_nsec - begin.tv_nsec) * 1e-9;
+    return status;
+}
+
+enum ht_status ht_persist_save(struct ht_persist *p, struct ht_error *err)
+{
+    const struct ht_options *o = p->options;
+    int64_t n_overflows = 0;
+    char shown[512];
+    if (!o->save) return HT_OK;
+    enum ht_status status = ht_hf_save(o->save, p->state, p->save_dtype,
+                                       o->save_shard_bytes ? o->save_shard_bytes : shard_bytes, &n_overflows, err);
+    if (n_overflows) /* said, not refused, after hours of training */
+        fprintf(stderr,
+                "hetbench: warning: %s: %lld weights are beyond F16 and became infinite; --save-dtype bf16 "
+                "or f32 has room for them\n",
+                ht_shown(o->save, shown, sizeof(shown)), (long long)n_overflows);
+    if (status != HT_BAD_INPUT) return status;
+    if (err) err->status = HT_FAILED; /* check_save has found nothing wrong with what the user named */
+    return HT_FAILED;
+}

@@ -1,0 +1,199 @@
+#include "harness/run/ranks.h"
+
+#include "common/base/array.h"
+#include "common/comm/launch.h"
+#include "common/comm/tags.h"
+#include "common/mem/arena.h"
+#include "harness/run/engine.h"
+#include "harness/run/output.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+bool ht_ranks_speaks(const struct ht_ranks *ranks)
+{
+    return !ranks->comm || ranks->comm->rank == 0;
+}
+
+enum ht_status ht_ranks_open(struct ht_error *err, struct ht_ranks *out)
+{
+    *out = (struct ht_ranks){.launcher = -1};
+    if (ht_launched_ranks() < 2) return HT_OK;
+    out->launcher = ht_launch_begin();
+    enum ht_status status = ht_comm_mpi(err, &out->comm);
+    if (!status) ht_launch_take_streams(out->launcher);
+    if (!status && out->comm->rank != 0 && !freopen("/dev/null", "w", stdout))
+        status = ht_fail(err, HT_FAILED, "/dev/null cannot be opened");
+    return status;
+}
+
+enum ht_status ht_ranks_wanted(const struct ht_ranks *ranks, const struct ht_job *job, struct ht_error *err,
+                               bool *launch)
+{
+    int32_t n = job->schedule ? job->schedule->n_ranks : 1, started = ranks->comm ? ranks->comm->size : 1;
+    *launch = false;
+    if (n == started) return HT_OK;
+    if (started > 1)
+        return ht_fail(err, HT_BAD_INPUT, "mpirun started %d ranks; the job has %d, one a device", started, n);
+    *launch = true;
+    return HT_OK;
+}
+
+enum ht_status ht_ranks_launch(const struct ht_job *job, struct ht_error *err)
+{
+    char **argv = NULL, *text = NULL;
+    size_t n = 0, cap = 0, n_text = 0, text_cap = 0;
+    if (!ht_comm_has_mpi()) {
+        struct ht_comm *none;
+        return ht_comm_mpi(err, &none); /* says so */
+    }
+    FILE *f = fopen("/proc/self/cmdline", "re");
+    if (!f) return ht_fail(err, HT_FAILED, "/proc/self/cmdline cannot be read, which says what the ranks are to do");
+    for (int c; (c = fgetc(f)) != EOF;) HT_PUSH(text, n_text, text_cap, (char)c);
+    fclose(f);
+    for (size_t at = 0; at < n_text; at += strlen(text + at) + 1) HT_PUSH(argv, n, cap, text + at);
+    HT_PUSH(argv, n, cap, NULL);
+    enum ht_status status = ht_launch(job->schedule->n_ranks, argv, err);
+    free(argv);
+    free(text);
+    return status;
+}
+
+enum ht_status ht_ranks_agree(const struct ht_ranks *ranks, enum ht_status status, struct ht_error *err)
+{
+    if (!ranks->comm || (status && atomic_load(&ranks->comm->cancelled))) return status; /* nobody would answer */
+    return ht_agree(ranks->comm, status, err);
+}
+
+enum { HT_EMPTY_SPACE = 512 }; /* where all tensors are empty: they have addresses */
+
+static bool holds_tensors(const struct ht_schedule *s, int32_t space)
+{
+    for (int32_t i = 0; i < s->n_residents; i++)
+        if (ht_space(s, s->residents[i].tier, s->residents[i].rank) == space) return true;
+    return false;
+}
+
+enum ht_status ht_ranks_make_node(struct ht_ranks *ranks, const struct ht_job *job, struct ht_error *err)
+{
+    const struct ht_schedule *s = job->schedule;
+    int32_t n = ht_n_spaces(s);
+    struct ht_space_size *sizes = HT_NEW_ARRAY(struct ht_space_size, n);
+    char what[96];
+    for (int32_t i = 0; i < n; i++) {
+        if (job->verdict.spaces[i].peak_bytes == 0 && !holds_tensors(s, i)) continue;
+        int64_t capacity = ht_engine_capacity(job, i);
+        if (capacity == 0) capacity = HT_EMPTY_SPACE;
+        sizes[i] = (struct ht_space_size){capacity, capacity / 2 + (1 << 20)};
+    }
+    snprintf(what, sizeof(what), "training '%s'", s->name);
+    enum ht_status status = ht_arena_check_machine(ht_engine_machine_bytes(job, false), what, err);
+    if (!status) status = ht_node_create(s, ranks->comm, sizes, err, &ranks->node);
+    free(sizes);
+    return status;
+}
+
+enum ht_status ht_ranks_make_residents(const struct ht_ranks *ranks, const struct ht_schedule *s,
+                                       struct ht_arena **arenas, struct ht_error *err, struct ht_residents **out)
+{
+    return ranks->node ? ht_residents_create_ranks(ranks->node, err, out) : ht_residents_create(s, arenas, err, out);
+}
+
+enum ht_status ht_ranks_run(const struct ht_ranks *ranks, const struct ht_schedule *s, const struct ht_run_options *o,
+                            struct ht_error *err, struct ht_trace **trace)
+{
+    return ranks->node ? ht_run_ranks(s, o, ranks->node, err, trace) : ht_run(s, o, err, trace);
+}
+
+enum ht_status ht_ranks_sum(const struct ht_ranks *ranks, double *numbers, int64_t n, struct ht_error *err)
+{
+    struct ht_comm *c = ranks->comm;
+    enum ht_status status = HT_OK;
+    if (!c || n == 0) return HT_OK;
+    int32_t *all = HT_NEW_ARRAY(int32_t, c->size);
+    int64_t *counts = HT_NEW_ARRAY(int64_t, c->size);
+    for (int32_t i = 0; i < c->size; i++) all[i] = i;
+    counts[0] = n;
+    struct ht_team team = {.ranks = all, .n = c->size, .me = c->rank};
+    status = ht_comm_reduce_scatter(c, team, HT_TAG_SUMS, numbers, numbers, counts, HT_COMM_F64, err);
+    free(all);
+    free(counts);
+    return status;
+}
+
+enum ht_status ht_ranks_arenas(const struct ht_ranks *ranks, const struct ht_schedule *s, int64_t *peak_bytes,
+                               int64_t *extent_bytes, struct ht_error *err)
+{
+    int32_t n = ht_n_spaces(s);
+    struct ht_arena **arenas = ht_node_arenas(ranks->node);
+    double *stats =
+        HT_NEW_ARRAY(double, 2 * n); /* a space is of one leader, so that sums are exact; 1 more than it is */
+    for (int32_t i = 0; i < n; i++) {
+        if (!arenas[i]) continue;
+        struct ht_arena_stats st = ht_arena_stats(arenas[i]);
+        stats[2 * i] = (double)st.peak_bytes + 1;
+        stats[2 * i + 1] = (double)st.extent_bytes + 1;
+    }
+    enum ht_status status = ht_ranks_sum(ranks, stats, 2 * n, err);
+    for (int32_t i = 0; i < n; i++) {
+        peak_bytes[i] = (int64_t)stats[2 * i] - 1;
+        extent_bytes[i] = (int64_t)stats[2 * i + 1] - 1;
+    }
+    free(stats);
+    return status;
+}
+
+/* VmHWM of this process; 0: not told. */
+static int64_t resident_peak(void)
+{
+    char line[128];
+    long long kb = 0;
+    FILE *f = fopen("/proc/self/status", "re");
+    while (f && fgets(line, sizeof(line), f))
+        if (sscanf(line, "VmHWM: %lld kB", &kb) == 1) break;
+    if (f) fclose(f);
+    return kb * 1024;
+}
+
+enum ht_status ht_ranks_resident_peaks(const struct ht_ranks *ranks, int64_t *bytes, struct ht_error *err)
+{
+    int32_t n = ranks->comm ? ranks->comm->size : 1;
+    double *peaks = HT_NEW_ARRAY(double, n);
+    peaks[ranks->comm ? ranks->comm->rank : 0] = (double)resident_peak();
+    enum ht_status status = ht_ranks_sum(ranks, peaks, n, err);
+    for (int32_t r = 0; r < n; r++) bytes[r] = (int64_t)peaks[r];
+    free(peaks);
+    return status;
+}
+
+void ht_ranks_free_node(struct ht_ranks *ranks)
+{
+    if (ranks->comm && !atomic_load(&ranks->comm->cancelled)) ht_node_destroy(ranks->node);
+    ranks->node = NULL;
+}
+
+enum ht_status ht_ranks_close(struct ht_ranks *ranks, enum ht_status status, struct ht_error *err)
+{
+    struct ht_comm *c = ranks->comm;
+    if (!c) return ht_launch_report(ranks->launcher, status, err) ? HT_OK : status;
+    bool lost = atomic_load(&c->cancelled),
+         speaks = ht_ranks_speaks(ranks); /* lost: others may wait for what will not come */
+    status = ht_flush_stdout(status, err);
+    if (!lost) {
+        if (status) err->status = status;
+        status = ht_agree(c, status, err);
+        lost = atomic_load(&c->cancelled);
+    }
+    if (lost) {
+        if (!ht_launch_report(ranks->launcher, status, err) && speaks) fprintf(stderr, "hetbench: %s\n", err->text);
+        ht_comm_abort(c, status ? (int)status : HT_FAILED);
+    }
+    ht_comm_close(c);
+    bool taken = ht_launch_report(ranks->launcher, status, err);
+    *ranks = (struct ht_ranks){.launcher = -1};
+    if (taken)
+        return freopen("/dev/null", "w", stdout) ? HT_OK : HT_FAILED; /* the launcher says it; main() tries again */
+    if (!speaks && !freopen("/dev/null", "w", stderr)) return status;
+    return status;
+}

@@ -1,0 +1,64 @@
+#include "harness/run/registry.h"
+
+#include "autohete/autohete.h"
+#include "baselines/baselines.h"
+#include "cephalo/cephalo.h"
+#include "common/base/array.h"
+#include "common/base/config.h"
+#include "examples/examples.h"
+#include "sysx/sysx.h"
+
+#include <string.h>
+
+static const struct ht_system *const systems[] = {
+    &ht_in_memory,
+    &ht_in_memory_ckpt,
+    &ht_ddp,
+    &ht_fsdp,
+    &ht_fsdp_ga,
+    &ht_zero_offload,
+    &ht_zero_offload_ckpt,
+    &ht_zero3_offload,
+    &ht_zero3_offload_ckpt,
+    &ht_patrickstar,
+    &ht_patrickstar_ckpt,
+    &ht_stronghold,
+    &ht_stronghold_ckpt,
+    &ht_gpipe,
+    &ht_dapple,
+    &ht_interleaved,
+    &ht_mobius,
+    &ht_megatron,
+    &ht_autohete,
+    &ht_autohete_nops,
+    &cephalo,
+    &cephalo_cb,
+    &cephalo_mb,
+    &sysx,
+    &sysx_cfg0,
+    &sysx_cfg1,
+    &sysx_cfg2,
+    &sysx_cfg3,
+    &sysx_cfg4,
+    &ht_example_stream,
+};
+
+const struct ht_system *ht_system_at(size_t index)
+{
+    return index < HT_COUNT(systems) ? systems[index] : NULL;
+}
+
+enum ht_status ht_system_find(const char *name, struct ht_error *err, const struct ht_system **out)
+{
+    const char *names[HT_COUNT(systems)];
+    for (size_t i = 0; i < HT_COUNT(systems); i++) {
+        names[i] = systems[i]->name;
+        if (!strcmp(names[i], name)) {
+            *out = systems[i];
+            return HT_OK;
+        }
+    }
+    const char *near = ht_nearest(name, names, HT_COUNT(systems));
+    if (near) return ht_fail(err, HT_BAD_INPUT, "unknown system '%s'; expected '%s'?", name, near);
+    return ht_fail(err, HT_BAD_INPUT, "unknown system '%s'; hetbench list systems shows those there are", name);
+}

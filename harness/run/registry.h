@@ -1,0 +1,13 @@
+/* The registry: every system that the command line knows, in the order in which it lists them. */
+#ifndef HT_HARNESS_RUN_REGISTRY_H
+#define HT_HARNESS_RUN_REGISTRY_H
+
+#include "common/plan/system.h"
+
+/* NULL past the end. */
+const struct ht_system *ht_system_at(size_t index);
+
+/* HT_BAD_INPUT names the nearest one. */
+enum ht_status ht_system_find(const char *name, struct ht_error *err, const struct ht_system **out);
+
+#endif

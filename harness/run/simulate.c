@@ -1,0 +1,45 @@
+#include "harness/run/simulate.h"
+
+#include "common/base/units.h"
+#include "common/exec/sim.h"
+#include "harness/run/output.h"
+
+#include <unistd.h>
+
+enum ht_status ht_check_events(const struct ht_job *job, const char *flag, int64_t iterations, struct ht_error *err)
+{
+    double needed = (double)iterations * job->schedule->n_ops * (double)sizeof(struct ht_trace_event);
+    double half = 0.5 * (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGE_SIZE);
+    char a[HT_QUANTITY_TEXT], b[HT_QUANTITY_TEXT];
+    if (needed <= half) return HT_OK;
+    return ht_fail(err, HT_BAD_INPUT,
+                   "%s: a trace of %lld iterations of %d ops takes %s of memory; expected at most %s", flag,
+                   (long long)iterations, job->schedule->n_ops, ht_format_quantity(HT_BYTES, needed, a),
+                   ht_format_quantity(HT_BYTES, half, b));
+}
+
+enum ht_status ht_simulate(const struct ht_options *o, const struct ht_job *job, struct ht_error *err,
+                           struct ht_trace **out)
+{
+    if (o->replay) return ht_trace_read(o->replay, job->schedule, err, out);
+    enum ht_status status = ht_check_events(job, "--iterations", o->iterations, err);
+    if (status != HT_OK) return status;
+    struct ht_sim_options sim = {.iterations = (int32_t)o->iterations,
+                                 .issue_ahead = job->issue_ahead,
+                                 .jitter_percent = (int32_t)o->jitter_percent,
+                                 .seed = (uint64_t)o->seed};
+    return ht_sim_run(job->schedule, job->cost_ns, &sim, err, out);
+}
+
+enum ht_status ht_save_trace(const struct ht_trace *trace, const char *path, struct ht_error *err)
+{
+    if (!trace || !path) return HT_OK;
+    struct ht_output file;
+    enum ht_status status = ht_output_open(path, err, &file);
+    if (status != HT_OK) return status;
+    struct ht_error why = {0};
+    status = ht_trace_write(trace, file.file, &why);
+    if (status == HT_OK) return ht_output_commit(&file, err);
+    ht_output_discard(&file);
+    return ht_fail(err, status, "%s: %.900s", path, why.text);
+}

@@ -1,0 +1,323 @@
+#include "harness/run/tokens.h"
+
+#include "common/base/array.h"
+#include "common/base/interrupt.h"
+#include "common/base/rng.h"
+#include "common/base/text.h"
+#include "common/base/units.h"
+#include "common/ckpt/durable.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { CHUNK_BYTES = 1 << 20, WORDS_BYTES = 4096 };
+static const int64_t most_in_memory_bytes = (int64_t)4 << 30;
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "ids are used as they lie in the file");
+
+static int64_t width_of(enum ht_token_format format)
+{
+    return format == HT_TOKENS_TEXT ? 1 : format == HT_TOKENS_U16 ? 2 : 4;
+}
+
+/* What a user should have given. */
+static const char *wanted(enum ht_token_format format)
+{
+    return format == HT_TOKENS_TEXT  ? "a text to train on"
+           : format == HT_TOKENS_U16 ? "16-bit token ids to train on"
+                                     : "32-bit token ids to train on";
+}
+
+static bool ends_with(const char *s, const char *end)
+{
+    size_t n = strlen(s), m = strlen(end);
+    return n >= m && strcmp(s + n - m, end) == 0;
+}
+
+enum ht_status ht_token_format_of(const char *path, const char *name, int64_t vocab, struct ht_error *err,
+                                  enum ht_token_format *out)
+{
+    static const char *const names[] = {"text", "u16", "u32"};
+    if (!name)
+        name = ends_with(path, ".u16")   ? "u16"
+               : ends_with(path, ".u32") ? "u32"
+               : !ends_with(path, ".bin") ? "text"
+               : vocab <= 65536           ? "u16"
+                                          : "u32";
+    for (size_t i = 0; i < HT_COUNT(names); i++)
+        if (!strcmp(names[i], name)) {
+            *out = (enum ht_token_format)i;
+            return HT_OK;
+        }
+    return ht_fail(err, HT_BAD_INPUT, "--data-format '%s' is not known; expected text, u16 or u32", name);
+}
+
+/* ---- reading --------------------------------------------------------------------------------------------------- */
+
+/* Bytes [at, at + bytes) of the file. */
+static enum ht_status fetch(const struct ht_tokens *t, int64_t at, int64_t bytes, void *out, struct ht_error *err)
+{
+    if (t->bytes) {
+        memcpy(out, t->bytes + at, (size_t)bytes);
+        return HT_OK;
+    }
+    for (int64_t done = 0; done < bytes;) {
+        ssize_t got = pread(t->fd, (char *)out + done, (size_t)(bytes - done), (off_t)(at + done));
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return ht_fail(err, HT_FAILED, "%s: cannot be read: %s", t->path, strerror(errno));
+        if (got == 0)
+            return ht_fail(err, HT_FAILED, "%s: ends at byte %lld; it was longer before", t->path,
+                           (long long)(at + done));
+        done += got;
+    }
+    return HT_OK;
+}
+
+/* The first of n tokens that the format or the vocabulary does not have, or n. */
+static int64_t first_wrong(const struct ht_tokens *t, const void *data, int64_t n)
+{
+    const unsigned char *nul = NULL;
+    const uint16_t *u16 = data;
+    const uint32_t *u32 = data;
+    int64_t i = 0;
+    switch (t->format) {
+    case HT_TOKENS_TEXT:
+        nul = memchr(data, 0, (size_t)n);
+        return nul ? nul - (const unsigned char *)data : n;
+    case HT_TOKENS_U16:
+        while (i < n && u16[i] < t->vocab) i++;
+        break;
+    case HT_TOKENS_U32:
+        while (i < n && u32[i] < t->vocab) i++;
+        break;
+    }
+    return i;
+}
+
+static enum ht_status complain(const struct ht_tokens *t, const void *data, int64_t index, int64_t token,
+                               struct ht_error *err)
+{
+    if (t->format == HT_TOKENS_TEXT)
+        return ht_fail(err, HT_BAD_INPUT,
+                       "%s: byte %lld is NUL: the file is binary; expected a text to train on, or --data-format u16 or "
+                       "u32 for token ids",
+                       t->path, (long long)token);
+    long long id = t->format == HT_TOKENS_U16 ? ((const uint16_t *)data)[index] : ((const uint32_t *)data)[index];
+    return ht_fail(err, HT_BAD_INPUT, "%s: token %lld, at byte %lld, is %lld; the model's vocabulary has ids 0 to %lld",
+                   t->path, (long long)token, (long long)(token * width_of(t->format)), id, (long long)t->vocab - 1);
+}
+
+/* ---- checking -------------------------------------------------------------------------------------------------- */
+
+static double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* Every two seconds; nothing for a file that takes less. */
+static void show_progress(const struct ht_tokens *t, int64_t done, int64_t bytes, double *shown_s)
+{
+    char a[HT_QUANTITY_TEXT], b[HT_QUANTITY_TEXT], path[512];
+    double now = now_s();
+    if (now - *shown_s < 2) return;
+    *shown_s = now;
+    fprintf(stderr, "checking %s: %s of %s\n", ht_shown(t->path, path, sizeof(path)), ht_format_quantity(HT_BYTES, (double)done, a),
+            ht_format_quantity(HT_BYTES, (double)bytes, b));
+}
+
+/* All of the file once: every token, and the hash. */
+static enum ht_status check_all(struct ht_tokens *t, struct ht_error *err)
+{
+    int64_t width = width_of(t->format), bytes = ht_tokens_bytes(t);
+    double shown_s = now_s();
+    unsigned char *chunk = ht_alloc(CHUNK_BYTES);
+    struct ht_hash *hash = ht_hash_begin();
+    enum ht_status status = HT_OK;
+    for (int64_t at = 0; at < bytes && status == HT_OK; at += CHUNK_BYTES) {
+        int64_t some = bytes - at < CHUNK_BYTES ? bytes - at : CHUNK_BYTES;
+        if (ht_interrupted()) {
+            status = ht_fail(err, HT_INTERRUPTED, "interrupted while %s was checked", t->path);
+            break;
+        }
+        status = fetch(t, at, some, chunk, err);
+        if (status != HT_OK) break;
+        ht_hash_add(hash, chunk, (size_t)some);
+        int64_t wrong = first_wrong(t, chunk, some / width);
+        if (wrong < some / width) status = complain(t, chunk, wrong, at / width + wrong, err);
+        show_progress(t, at + some, bytes, &shown_s);
+    }
+    t->hash = ht_hash_end(hash);
+    free(chunk);
+    return status;
+}
+
+static enum ht_status check_length(const struct ht_tokens *t, int64_t bytes, int64_t seq, struct ht_error *err)
+{
+    long long width = width_of(t->format), n = bytes;
+    if (n == 0) return ht_fail(err, HT_BAD_INPUT, "%s: is empty; expected %s", t->path, wanted(t->format));
+    if (n % width)
+        return ht_fail(err, HT_BAD_INPUT, "%s: has %lld bytes, which is no multiple of %lld; expected %s", t->path, n,
+                       width, wanted(t->format));
+    if (n / width < seq + 2)
+        return ht_fail(err, HT_BAD_INPUT,
+                       "%s: has %lld %s; expected at least %lld, a sequence of %lld tokens and two more", t->path,
+                       n / width, t->format == HT_TOKENS_TEXT ? "bytes" : "tokens", (long long)seq + 2, (long long)seq);
+    return HT_OK;
+}
+
+/* ---- opening --------------------------------------------------------------------------------------------------- */
+
+/* What has no size is read until it ends. */
+static enum ht_status read_all(struct ht_tokens *t, struct ht_error *err, int64_t *bytes)
+{
+    size_t cap = 0;
+    int64_t n = 0;
+    for (;;) {
+        HT_RESERVE(t->bytes, cap, (size_t)n + 65536);
+        ssize_t got = read(t->fd, t->bytes + n, cap - (size_t)n);
+        if (got < 0 && errno == EINTR && !ht_interrupted()) continue;
+        if (got < 0) return ht_fail(err, HT_BAD_INPUT, "%s: cannot be read: %s", t->path, strerror(errno));
+        if (got == 0) break;
+        n += got;
+        if (n > most_in_memory_bytes)
+            return ht_fail(err, HT_BAD_INPUT, "%s: is no plain file and gives more than 4 GiB", t->path);
+    }
+    close(t->fd);
+    t->fd = -1;
+    *bytes = n;
+    return HT_OK;
+}
+
+enum ht_status ht_tokens_open(const char *path, enum ht_token_format format, int64_t vocab, int64_t seq,
+                              struct ht_error *err, struct ht_tokens *out)
+{
+    struct ht_tokens t = {.path = path, .format = format, .vocab = vocab};
+    struct stat st = {0};
+    int64_t bytes = 0;
+    enum ht_status status = HT_OK;
+    t.fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (t.fd < 0)
+        return ht_fail(err, HT_BAD_INPUT, "%s: %s; expected %s", path, strerror(errno), wanted(format));
+    if (fstat(t.fd, &st) != 0)
+        status = ht_fail(err, HT_BAD_INPUT, "%s: %s", path, strerror(errno));
+    else if (S_ISDIR(st.st_mode))
+        status = ht_fail(err, HT_BAD_INPUT, "%s: is a directory; expected %s", path, wanted(format));
+    else if (S_ISREG(st.st_mode))
+        bytes = (int64_t)st.st_size;
+    else
+        status = read_all(&t, err, &bytes);
+    if (status == HT_OK) status = check_length(&t, bytes, seq, err);
+    if (status == HT_OK) {
+        t.n = bytes / width_of(format);
+        status = check_all(&t, err);
+    }
+    if (status == HT_OK)
+        *out = t;
+    else
+        ht_tokens_close(&t);
+    return status;
+}
+
+void ht_tokens_close(struct ht_tokens *t)
+{
+    if (t->path && t->fd >= 0) close(t->fd);
+    free(t->bytes);
+    *t = (struct ht_tokens){0};
+}
+
+int64_t ht_tokens_bytes(const struct ht_tokens *t)
+{
+    return t->n * width_of(t->format);
+}
+
+/* ---- batches --------------------------------------------------------------------------------------------------- */
+
+void ht_batches_init(struct ht_batches *b, const struct ht_tokens *from, uint64_t seed, int64_t batch, int32_t n,
+                     const struct ht_slice *slices, int64_t seq)
+{
+    *b = (struct ht_batches){.from = from, .seed = seed, .batch = batch, .seq = seq, .n_micro_batches = n};
+    pthread_mutex_init(&b->lock, NULL);
+    b->slices = HT_NEW_ARRAY(struct ht_slice, n);
+    for (int32_t j = 0; j < n; j++) b->slices[j] = slices ? slices[j] : (struct ht_slice){j * (batch / n), batch / n};
+    b->made_for = HT_NEW_ARRAY(int32_t, 2 * b->n_micro_batches);
+    for (int32_t i = 0; i < 2 * b->n_micro_batches; i++) b->made_for[i] = -1;
+    b->tokens = HT_NEW_ARRAY(int32_t, 2 * batch * 2 * seq);
+    b->row = HT_NEW_ARRAY(int32_t, seq + 1);
+}
+
+void ht_batches_free(struct ht_batches *b)
+{
+    if (!b->tokens) return;
+    pthread_mutex_destroy(&b->lock);
+    free(b->slices);
+    free(b->made_for);
+    free(b->tokens);
+    free(b->row);
+    *b = (struct ht_batches){0};
+}
+
+/* Tokens [at, at + n). They were checked when the file was opened; a file may change under a training that takes days,
+   and an id beyond the vocabulary would be an address beyond a table. */
+static enum ht_status read_tokens(const struct ht_tokens *t, int64_t at, int64_t n, int32_t *out, struct ht_error *err)
+{
+    unsigned char words[WORDS_BYTES] __attribute__((aligned(4)));
+    int64_t width = width_of(t->format), most = WORDS_BYTES / width;
+    for (int64_t i = 0; i < n; i += most) {
+        int64_t some = n - i < most ? n - i : most;
+        enum ht_status status = fetch(t, (at + i) * width, some * width, words, err);
+        if (status != HT_OK) return status;
+        if (first_wrong(t, words, some) < some)
+            return ht_fail(err, HT_FAILED, "%s: was changed while it is trained on", t->path);
+        for (int64_t k = 0; k < some; k++)
+            out[i + k] = width == 1   ? words[k]
+                         : width == 2 ? ((const uint16_t *)(const void *)words)[k]
+                                      : (int32_t)((const uint32_t *)(const void *)words)[k];
+    }
+    return HT_OK;
+}
+
+/* Reads a slice of the iteration's sequences: tokens, then targets, each (B,T). */
+static enum ht_status make(const struct ht_batches *b, int32_t iteration, struct ht_slice slice, int32_t *tokens,
+                           int32_t *targets, struct ht_error *err)
+{
+    uint64_t starts = (uint64_t)(b->from->n - b->seq - 1);
+    for (int64_t i = 0; i < slice.count; i++) {
+        uint64_t index = (uint64_t)iteration * (uint64_t)b->batch + (uint64_t)(slice.first + i);
+        int64_t begin = (int64_t)ht_random_below(b->seed, index, starts);
+        enum ht_status status = read_tokens(b->from, begin, b->seq + 1, b->row, err);
+        if (status != HT_OK) return status;
+        memcpy(tokens + i * b->seq, b->row, (size_t)b->seq * sizeof(*tokens));
+        memcpy(targets + i * b->seq, b->row + 1, (size_t)b->seq * sizeof(*targets));
+    }
+    return HT_OK;
+}
+
+enum ht_status ht_batches_get(void *ctx, int32_t iteration, int32_t micro_batch, const int32_t **tokens,
+                              const int32_t **targets, struct ht_error *err)
+{
+    struct ht_batches *b = ctx;
+    if (micro_batch < 0 || micro_batch >= b->n_micro_batches)
+        return ht_fail(err, HT_FAILED, "micro-batch %d of %d was asked for", micro_batch, b->n_micro_batches);
+    int32_t slot = iteration % 2 * b->n_micro_batches + micro_batch;
+    struct ht_slice slice = b->slices[micro_batch];
+    int32_t *x = b->tokens + 2 * b->seq * (iteration % 2 * b->batch + slice.first), *y = x + slice.count * b->seq;
+    enum ht_status status = HT_OK;
+    pthread_mutex_lock(&b->lock);
+    if (b->made_for[slot] != iteration) {
+        status = make(b, iteration, slice, x, y, err);
+        b->made_for[slot] = status == HT_OK ? iteration : -1;
+    }
+    pthread_mutex_unlock(&b->lock);
+    *tokens = x;
+    *targets = y;
+    return status;
+}

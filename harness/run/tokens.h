@@ -1,0 +1,73 @@
+/*
+ * Training data: a file of tokens, and the batches cut from it.
+ *
+ *     text   a token is a byte; no byte is NUL            the model's vocabulary has at least 256 ids
+ *     u16    16-bit ids, little-endian, nothing else      every id is in the model's vocabulary
+ *     u32    32-bit ids, likewise
+ *
+ * Sequence b of step s begins at token ht_random_below(seed, s B + b, n - T - 1); its targets are one token later. A
+ * batch is thereby a pure function of (file, seed, step): every system trains on the same ones, and tests/reference
+ * makes them again in numpy.
+ *
+ * A file is read through once, to check and to hash it, and then a sequence at a time where it lies: it may be larger
+ * than memory. Reading, not mapping, since a mapped file that somebody shortens ends the process without a word.
+ */
+#ifndef HT_HARNESS_RUN_TOKENS_H
+#define HT_HARNESS_RUN_TOKENS_H
+
+#include "common/base/status.h"
+#include "common/schedule/schedule.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum ht_token_format { HT_TOKENS_TEXT, HT_TOKENS_U16, HT_TOKENS_U32 };
+
+struct ht_tokens {
+    const char *path; /* borrowed */
+    enum ht_token_format format;
+    int64_t n;            /* tokens */
+    int64_t vocab;        /* ids are below */
+    int fd;               /* -1: in memory */
+    unsigned char *bytes; /* of what is no plain file, such as a pipe: all of it */
+    uint64_t hash;        /* XXH3 of the bytes */
+};
+
+/* The format that --data-format names; NULL: by the file's extension. .u16 and .u32 say themselves; .bin is u16 where
+   65536 ids suffice for the vocabulary, else u32; anything else is text. HT_BAD_INPUT for an unknown name. */
+enum ht_status ht_token_format_of(const char *path, const char *name, int64_t vocab, struct ht_error *err,
+                                  enum ht_token_format *out);
+
+/* Opens and checks a file to be trained on with sequences of `seq` tokens. HT_BAD_INPUT with one line for one that is
+   missing, a directory, empty, no whole number of ids, shorter than seq + 2 tokens, or not what its format says (with
+   the first offending place); HT_INTERRUPTED. */
+enum ht_status ht_tokens_open(const char *path, enum ht_token_format format, int64_t vocab, int64_t seq,
+                              struct ht_error *err, struct ht_tokens *out);
+void ht_tokens_close(struct ht_tokens *t); /* accepts zero */
+
+int64_t ht_tokens_bytes(const struct ht_tokens *t);
+
+/* Batches of micro-batches: two iterations are kept, since two may be in flight. */
+struct ht_batches {
+    const struct ht_tokens *from;
+    uint64_t seed;
+    int64_t batch, seq;
+    int32_t n_micro_batches;
+    struct ht_slice *slices; /* [n_micro_batches] */
+    pthread_mutex_t lock;
+    int32_t *made_for; /* [2 * n_micro_batches]: iteration that the slot holds, or -1 */
+    int32_t *tokens;   /* [2 iterations] of the batch: each micro-batch's (B,T) tokens, then its (B,T) targets */
+    int32_t *row;      /* [seq + 1]: a sequence as it is read */
+};
+
+/* Sets up n micro-batches of the batch. slices: [n], which tile it, copied; NULL: equally many sequences each, in order. */
+void ht_batches_init(struct ht_batches *b, const struct ht_tokens *from, uint64_t seed, int64_t batch, int32_t n,
+                     const struct ht_slice *slices, int64_t seq);
+void ht_batches_free(struct ht_batches *b);
+
+/* ht_cpu_options.data; ctx is the struct ht_batches. HT_FAILED when the file is no longer what was checked. */
+enum ht_status ht_batches_get(void *ctx, int32_t iteration, int32_t micro_batch, const int32_t **tokens,
+                              const int32_t **targets, struct ht_error *err);
+
+#endif

@@ -1,0 +1,438 @@
+#include "harness/run/train.h"
+
+#include "common/base/array.h"
+#include "common/base/interrupt.h"
+#include "common/exec/run.h"
+#include "common/exec/sim.h"
+#include "common/mem/arena.h"
+#include "harness/run/emulate.h"
+#include "harness/run/engine.h"
+#include "harness/run/faults.h"
+#include "harness/run/stream.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* What the executor's hooks see. */
+struct session {
+    const struct ht_options *options;
+    const struct ht_job *job;
+    const struct ht_ranks *ranks;
+    struct ht_engine *engine;
+    struct ht_persist *persist;
+    struct ht_stream *stream;
+    double *token_losses;                    /* [steps * n_micro_batches]: sums over a micro-batch's tokens */
+    int32_t n_summed;                        /* steps of which rank 0 has the losses of all ranks */
+    const struct ht_cpu_iteration *verdicts; /* [steps], or NULL */
+    int32_t run_begin, run_end;              /* steps done when the executor's present run began, and when it ends */
+    int64_t began_ns, shown_ns;
+    bool terminal, shown;
+};
+
+static int64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* Returns the mean over the batch's tokens. The sums must be those of all ranks. */
+static double mean_loss(const struct ht_job *job, const double *token_losses, int32_t step)
+{
+    const struct ht_scenario *s = &job->scenario;
+    int64_t n_mb = job->schedule->n_micro_batches;
+    double sum = 0;
+    for (int64_t j = 0; j < n_mb; j++) sum += token_losses[step * n_mb + j];
+    return sum / (double)(s->batch * s->seq);
+}
+
+static int32_t count(const struct ht_cpu_iteration *verdicts, int32_t n, enum ht_cpu_verdict which)
+{
+    int32_t sum = 0;
+    for (int32_t k = 0; verdicts && k < n; k++) sum += verdicts[k].verdict == which;
+    return sum;
+}
+
+/* Progress on stderr: on a terminal four times a second, elsewhere every two seconds; nothing for a run shorter than
+   that. Of several ranks one speaks, and says nothing of the loss, of which it has a part at most until all is done. */
+static enum ht_status on_iteration(void *ctx, int32_t iteration, struct ht_error *err)
+{
+    struct session *s = ctx;
+    (void)err;
+    if (!ht_ranks_speaks(s->ranks)) return HT_OK;
+    int64_t now = now_ns();
+    if (now - s->shown_ns < (s->terminal ? 250000000 : 2000000000)) return HT_OK;
+    s->shown_ns = now;
+    s->shown = true;
+    int64_t steps = s->options->steps, done = s->run_begin + iteration + 1;
+    int32_t first = s->persist->first_step;
+    double each_s = (double)(now - s->began_ns) * 1e-9 / (double)(done - first);
+    int32_t skipped = s->verdicts ? count(s->verdicts + first, (int32_t)done - first, HT_CPU_SKIPPED) : 0;
+    char loss[32] = "", left_out[32] = "";
+    if (!s->ranks->comm)
+        snprintf(loss, sizeof(loss), "  loss %.4f", mean_loss(s->job, s->token_losses, (int32_t)done - 1));
+    if (skipped) snprintf(left_out, sizeof(left_out), "  %d skipped", skipped);
+    fprintf(stderr, "%sstep %lld/%lld%s%s  %.3g s/step  %.0f s left%s", s->terminal ? "\r" : "", (long long)done,
+            (long long)steps, loss, left_out, each_s, each_s * (double)(steps - done), s->terminal ? "   " : "\n");
+    return HT_OK;
+}
+
+/* ---- parts ----------------------------------------------------------------------------------------------------- */
+
+/* What the backend reads and writes during the run. */
+struct inputs {
+    struct ht_batches batches;
+    struct ht_cpu_fault *faults;
+    double *token_losses;
+    struct ht_cpu_iteration *verdicts;
+};
+
+static enum ht_status make_inputs(const struct ht_options *o, const struct ht_job *job, const struct ht_tokens *tokens,
+                                  struct ht_error *err, struct inputs *in)
+{
+    const struct ht_scenario *s = &job->scenario;
+    bool judged = ht_job_judges(job);
+    if (o->n_faults && !judged)
+        return ht_fail(
+            err, HT_BAD_INPUT,
+            "--inject-overflow: nothing looks at the gradients; expected --control gate or rollback beside it");
+    enum ht_status status = ht_faults_parse(o->faults, o->n_faults, ht_model_units(&s->model), err, &in->faults);
+    if (status != HT_OK) return status;
+    in->token_losses = HT_NEW_ARRAY(double, o->steps * job->schedule->n_micro_batches);
+    if (judged) in->verdicts = HT_NEW_ARRAY(struct ht_cpu_iteration, o->steps);
+    ht_batches_init(&in->batches, tokens, (uint64_t)o->data_seed, s->batch, job->schedule->n_micro_batches,
+                    job->schedule->slices, s->seq);
+    return HT_OK;
+}
+
+static void free_inputs(struct inputs *in)
+{
+    ht_batches_free(&in->batches);
+    free(in->faults);
+    free(in->token_losses);
+    free(in->verdicts);
+}
+
+static enum ht_status make_engine(const struct ht_options *o, const struct ht_job *job, const struct ht_ranks *ranks,
+                                  struct inputs *in, struct ht_error *err, struct ht_engine *out,
+                                  struct ht_training *training)
+{
+    const struct ht_scenario *s = &job->scenario;
+    struct ht_cpu_split split;
+    int32_t rank = ranks->comm ? ranks->comm->rank : 0, n_ranks = ranks->comm ? ranks->comm->size : 1;
+    bool on_gpu, emulated;
+    double scale;
+    enum ht_status status = ht_engine_wants_gpu(o, "train", err, &on_gpu);
+    if (status == HT_OK) status = ht_emulation_wanted(o, err, &emulated, &scale);
+    if (status != HT_OK) return status;
+    /* A modelled device has as many as there are; beside a GPU one serves its lanes. */
+    int64_t cores = on_gpu ? 1 : emulated ? 0 : ht_cluster_gpu_of(s->cluster, rank)->cores;
+    status = ht_cpu_split_for_rank((int)cores, rank, n_ranks, err, &split);
+    if (status != HT_OK) return status;
+    training->on_gpu = on_gpu;
+    training->device_cores = on_gpu ? 0 : split.n_device;
+    training->host_cores = split.n_host;
+    training->shared_cores = split.shared;
+    struct ht_cpu_options options = {
+        .model = s->model,
+        .numerics = s->numerics,
+        .tokens_per_iteration = s->batch * s->seq,
+        .seed = (uint64_t)o->init_seed,
+        .adamw = {.lr = o->lr, .beta1 = o->beta1, .beta2 = o->beta2, .eps = o->eps, .weight_decay = o->weight_decay},
+        .data = ht_batches_get,
+        .data_ctx = &in->batches,
+        .losses = in->token_losses,
+        .control = s->control.options,
+        .verdicts = in->verdicts,
+        .faults = in->faults,
+        .n_faults = (int32_t)o->n_faults,
+        .comm = ranks->comm,
+        .split = &split};
+    return ht_engine_create(o, &options, err, out);
+}
+
+static int compare_ns(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static int64_t median_of(const int64_t *ns, int32_t n)
+{
+    if (n < 1) return 0;
+    int64_t *sorted = HT_NEW_ARRAY(int64_t, n);
+    memcpy(sorted, ns, (size_t)n * sizeof(*ns));
+    qsort(sorted, (size_t)n, sizeof(*sorted), compare_ns);
+    int64_t median = n % 2 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2;
+    free(sorted);
+    return median;
+}
+
+/* Fills in what the trace, the losses and the arenas say. */
+static void account(const struct ht_job *job, const struct inputs *in, struct ht_arena *const *arenas,
+                    struct ht_training *t)
+{
+    int32_t n = ht_n_spaces(job->schedule);
+    t->steps = t->trace->iterations;
+    t->losses = HT_NEW_ARRAY(double, t->steps);
+    t->step_ns = HT_NEW_ARRAY(int64_t, t->steps);
+    for (int32_t k = 0; k < t->steps; k++) {
+        t->losses[k] = mean_loss(job, in->token_losses, t->first_step + k);
+        t->step_ns[k] = t->trace->iteration_end_ns[k] - (k ? t->trace->iteration_end_ns[k - 1] : 0);
+    }
+    if (in->verdicts) {
+        t->verdicts = HT_NEW_ARRAY(struct ht_cpu_iteration, t->steps);
+        memcpy(t->verdicts, in->verdicts + t->first_step, (size_t)t->steps * sizeof(*t->verdicts));
+        t->skipped = count(t->verdicts, t->steps, HT_CPU_SKIPPED);
+        t->redone = count(t->verdicts, t->steps, HT_CPU_REDONE);
+    }
+    t->median_step_ns = t->steps > 1 ? median_of(t->step_ns + 1, t->steps - 1) : median_of(t->step_ns, t->steps);
+    t->arena_peak_bytes = HT_NEW_ARRAY(int64_t, n);
+    t->arena_extent_bytes = HT_NEW_ARRAY(int64_t, n);
+    for (int32_t i = 0; i < n && arenas; i++) {
+        struct ht_arena_stats stats = {.peak_bytes = -1, .extent_bytes = -1};
+        if (arenas[i]) stats = ht_arena_stats(arenas[i]);
+        t->arena_peak_bytes[i] = stats.peak_bytes;
+        t->arena_extent_bytes[i] = stats.extent_bytes;
+    }
+}
+
+/* The arenas of all nodes; every rank takes part. */
+static enum ht_status account_ranks(const struct ht_job *job, const struct ht_ranks *ranks, struct ht_error *err,
+                                    struct ht_training *t)
+{
+    int32_t n = ht_n_spaces(job->schedule);
+    int64_t *peak_bytes = HT_NEW_ARRAY(int64_t, n), *extent_bytes = HT_NEW_ARRAY(int64_t, n);
+    enum ht_status status = ht_ranks_arenas(ranks, job->schedule, peak_bytes, extent_bytes, err);
+    if (t->trace) {
+        memcpy(t->arena_peak_bytes, peak_bytes, (size_t)n * sizeof(*peak_bytes));
+        memcpy(t->arena_extent_bytes, extent_bytes, (size_t)n * sizeof(*extent_bytes));
+    }
+    free(peak_bytes);
+    free(extent_bytes);
+    return status;
+}
+
+/* ---- the run --------------------------------------------------------------------------------------------------- */
+
+/* What the state has beside tensors, to and from the backend, between runs. */
+static void give_counts(const struct session *s)
+{
+    const struct ht_persist *p = s->persist;
+    if (!p->resumed) return;
+    for (int64_t u = 0; u < p->state->n_units; u++)
+        ht_cpu_set_row_steps(s->engine->cpu, (int32_t)u, 0, ht_unit_params(&p->state->model, u), p->state->steps[u]);
+    if (p->scaler_anew) return;
+    ht_cpu_control_set(s->engine->cpu, (struct ht_scaler){.scale = p->state->loss_scale, .good = p->state->good});
+}
+
+/* Rank 0 gets the losses of all ranks, of the steps up to `end`; every rank takes part. */
+static enum ht_status sum_losses(struct session *s, int32_t end, struct ht_error *err)
+{
+    int64_t n_mb = s->job->schedule->n_micro_batches;
+    enum ht_status status =
+        ht_ranks_sum(s->ranks, s->token_losses + s->n_summed * n_mb, (end - s->n_summed) * n_mb, err);
+    s->n_summed = end;
+    return status;
+}
+
+/* The state's losses go on with the steps [begin, end). */
+static enum ht_status add_losses(struct session *s, int32_t begin, int32_t end, struct ht_error *err)
+{
+    enum ht_status status = sum_losses(s, end, err);
+    if (status != HT_OK || !ht_ranks_speaks(s->ranks)) return status;
+    for (int32_t k = begin; k < end; k++)
+        ht_losses_add(&s->persist->state->losses, k + 1, mean_loss(s->job, s->token_losses, k));
+    return HT_OK;
+}
+
+/* ---- the state ---- */
+
+static enum ht_status write_checkpoint(void *ctx, struct ht_error *err)
+{
+    const struct session *s = ctx;
+    return ht_persist_reached(s->persist, s->run_end, err);
+}
+
+static enum ht_status write_weights(void *ctx, struct ht_error *err)
+{
+    const struct session *s = ctx;
+    return ht_persist_save(s->persist, err);
+}
+
+/* Makes the state that of the last run's end, and writes a checkpoint of it; every rank takes part. */
+static enum ht_status keep_state(struct session *s, int32_t begin, struct ht_error *err)
+{
+    struct ht_persist *p = s->persist;
+    if (!p->state) return HT_OK;
+    enum ht_status status = add_losses(s, begin, s->run_end, err);
+    if (status != HT_OK || !s->options->checkpoint) return status;
+    status = ht_stream_counts(s->stream, p->state, err);
+    return status == HT_OK ? ht_stream_read(s->stream, write_checkpoint, s, err) : status;
+}
+
+/* Writes the weights that are asked for; every rank takes part. A failure is kept: the report comes all the same. */
+static void save_weights(struct session *s)
+{
+    struct ht_persist *p = s->persist;
+    if (!p->state || !s->options->save) return;
+    p->save_error.status = ht_stream_read(s->stream, write_weights, s, &p->save_error);
+}
+
+/* From where the training stands to its end, in as many runs of the executor as there are checkpoints. *trace is of all
+   that was done, NULL before anything. */
+static enum ht_status run_steps(struct session *session, struct ht_run_options *run, struct ht_error *err,
+                                struct ht_trace **trace)
+{
+    struct ht_persist *p = session->persist;
+    enum ht_status status = HT_OK;
+    int32_t step = p->first_step, end = (int32_t)session->options->steps;
+    for (; status == HT_OK && step < end; step = session->run_end) {
+        struct ht_trace *more = NULL;
+        session->run_begin = step;
+        session->run_end = ht_persist_next(p, step, end);
+        run->iterations = session->run_end - step;
+        ht_cpu_set_first_iteration(session->engine->cpu, step);
+        status = ht_ranks_run(session->ranks, session->job->schedule, run, err, &more);
+        if (*trace && more) {
+            ht_trace_append(*trace, more);
+            ht_trace_destroy(more);
+        } else if (more) {
+            *trace = more;
+        }
+        if (status == HT_OK) status = keep_state(session, step, err);
+    }
+    if (status == HT_OK) save_weights(session);
+    return status;
+}
+
+/* The scale of the emulated clock: as given, or of a few steps beforehand that nobody holds, and that leave nothing. */
+static enum ht_status find_scale(const struct ht_options *options, const struct ht_job *job,
+                                 const struct ht_tokens *tokens, struct ht_ranks *ranks, struct ht_error *err,
+                                 struct ht_emulated *out)
+{
+    enum { STEPS = 3 };
+    bool wanted;
+    enum ht_status status = ht_emulation_wanted(options, err, &wanted, &out->scale);
+    if (status != HT_OK || !wanted || out->scale > 0) return status;
+    struct ht_options probe = *options;
+    struct ht_persist nothing = {0};
+    struct ht_training t;
+    probe.clock = NULL;
+    probe.emu_scale = NULL;
+    probe.steps = STEPS;
+    probe.n_faults = 0;
+    status = ht_train(&probe, job, tokens, &nothing, ranks, err, &t);
+    if (status == HT_OK) status = ht_emulation_find_scale(ranks, t.trace, job->cost_ns, err, out);
+    ht_training_free(&t);
+    return status;
+}
+
+enum ht_status ht_train(const struct ht_options *options, const struct ht_job *job, const struct ht_tokens *tokens,
+                        struct ht_persist *persist, struct ht_ranks *ranks, struct ht_error *err,
+                        struct ht_training *out)
+{
+    struct ht_training t = {0};
+    struct inputs in = {0};
+    struct ht_engine engine = {0};
+    struct ht_emulation emulation = {0};
+    enum ht_status status = find_scale(options, job, tokens, ranks, err, &t.emulated);
+    if (status == HT_OK && t.emulated.scale > 0)
+        status = ht_emulation_announce(ranks, job, options->steps - persist->first_step, err, &t.emulated);
+    if (status == HT_OK) status = make_inputs(options, job, tokens, err, &in);
+    if (status == HT_OK) status = make_engine(options, job, ranks, &in, err, &engine, &t);
+    status = ht_ranks_agree(ranks, status, err);
+    if (status == HT_OK)
+        status = ranks->comm ? ht_ranks_make_node(ranks, job, err) : ht_engine_make_arenas(&engine, job, err);
+    if (status == HT_OK && t.emulated.scale > 0)
+        status = ht_emulation_begin(ranks, job, t.emulated.scale, engine.ops, engine.ctx, err, &emulation);
+    if (status != HT_OK) goto out;
+
+    struct session session = {.options = options,
+                              .job = job,
+                              .ranks = ranks,
+                              .engine = &engine,
+                              .persist = persist,
+                              .token_losses = in.token_losses,
+                              .verdicts = in.verdicts,
+                              .began_ns = now_ns(),
+                              .terminal = isatty(STDERR_FILENO) != 0};
+    session.shown_ns = session.began_ns;
+    session.n_summed = persist->first_step;
+    struct ht_run_options run = {.backend = emulation.emu ? ht_emu_backend(emulation.emu) : engine.ops,
+                                 .backend_ctx = emulation.emu ? (void *)emulation.emu : engine.ctx,
+                                 .arenas = engine.arenas,
+                                 .hooks_ctx = &session,
+                                 .iteration_done = on_iteration};
+    t.first_step = persist->first_step;
+    give_counts(&session);
+    t.loss_scale[0] = ht_cpu_control_get(engine.cpu).scale;
+    status = ht_ranks_make_residents(ranks, job->schedule, engine.arenas, err, &run.residents);
+    if (status == HT_OK) status = ht_stream_create(ranks, job, &engine, run.residents, err, &session.stream);
+    if (status == HT_OK) status = ht_stream_fill(session.stream, persist->state, err);
+    if (status == HT_OK) ht_persist_begin(persist, ht_stream_source(session.stream));
+    if (status == HT_OK) status = run_steps(&session, &run, err, &t.trace);
+    ht_stream_destroy(session.stream);
+    ht_residents_destroy(run.residents);
+    if (session.shown && session.terminal) fputs("\r\033[K", stderr);
+    t.n_checkpoints = persist->n_saved;
+    t.checkpoints_s = persist->saving_s;
+    t.loss_scale[1] = ht_cpu_control_get(engine.cpu).scale;
+    if (status == HT_OK || status == HT_INTERRUPTED) {
+        enum ht_status summed = sum_losses(&session, (int32_t)options->steps, err);
+        if (!summed && emulation.emu) summed = ht_emulation_account(&emulation, t.trace, err, &t.emulated);
+        t.resident_peak_bytes = HT_NEW_ARRAY(int64_t, job->schedule->n_ranks);
+        if (!summed) summed = ht_ranks_resident_peaks(ranks, t.resident_peak_bytes, err);
+        if (!summed && t.trace) account(job, &in, engine.arenas, &t);
+        if (engine.gpu) t.foreign_bytes = ht_cuda_device_foreign_bytes(engine.gpu);
+        if (!summed && ranks->comm) summed = account_ranks(job, ranks, err, &t);
+        if (summed) status = summed;
+    }
+out:
+    if (status == HT_OK || status == HT_INTERRUPTED)
+        *out = t;
+    else {
+        ht_training_free(&t);
+        *out = t;
+    }
+    ht_emulation_end(&emulation);
+    ht_ranks_free_node(ranks);
+    ht_engine_destroy(&engine);
+    free_inputs(&in);
+    return status;
+}
+
+void ht_training_free(struct ht_training *t)
+{
+    ht_trace_destroy(t->trace);
+    free(t->losses);
+    free(t->verdicts);
+    free(t->step_ns);
+    free(t->arena_peak_bytes);
+    free(t->arena_extent_bytes);
+    free(t->resident_peak_bytes);
+    *t = (struct ht_training){0};
+}
+
+enum ht_status ht_predict_peaks(const struct ht_job *job, struct ht_error *err, int64_t *low_bytes, int64_t *high_bytes)
+{
+    enum ht_status status = HT_OK;
+    for (int run = 0; run < HT_RANGE_RUNS && status == HT_OK; run++) {
+        struct ht_sim_options options = {.iterations = HT_RANGE_ITERATIONS,
+                                         .issue_ahead = job->issue_ahead,
+                                         .jitter_percent = HT_RANGE_JITTER_PERCENT,
+                                         .seed = (uint64_t)run + 1};
+        struct ht_trace *trace = NULL;
+        status = ht_sim_run(job->schedule, job->cost_ns, &options, err, &trace);
+        for (int32_t i = 0; trace && i < ht_n_spaces(job->schedule); i++) {
+            if (!run || trace->peak_bytes[i] < low_bytes[i]) low_bytes[i] = trace->peak_bytes[i];
+            if (!run || trace->peak_bytes[i] > high_bytes[i]) high_bytes[i] = trace->peak_bytes[i];
+        }
+        ht_trace_destroy(trace);
+    }
+    return status;
+}

@@ -1,0 +1,20 @@
+#include "harness/sweep/builtin.h"
+
+#include "common/base/array.h"
+
+HT_EMBED(ht_experiments_autohete, "harness/sweep/autohete.yaml");
+
+static const struct ht_builtin files[] = {
+    {"builtin:harness/sweep/autohete.yaml", ht_experiments_autohete, ht_experiments_autohete_end},
+};
+
+enum ht_status ht_experiment_find(const char *name, struct ht_error *err, struct ht_doc **doc,
+                                  const struct ht_node **entry)
+{
+    return ht_builtin_find(files, HT_COUNT(files), "experiment", name, err, doc, entry);
+}
+
+bool ht_experiment_name(int64_t index, char *buf, size_t bytes)
+{
+    return ht_builtin_name(files, HT_COUNT(files), index, buf, bytes);
+}

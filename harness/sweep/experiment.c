@@ -1,0 +1,325 @@
+#include "harness/sweep/experiment.h"
+
+#include "common/base/array.h"
+#include "common/model/zoo.h"
+#include "harness/sweep/builtin.h"
+#include "harness/run/registry.h"
+
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *const ht_axis_names[HT_N_AXES] = {"models", "batches", "device_memory", "seqs"};
+
+/* The keys of a file, as read by the table; lists are looked at afterwards. */
+struct file {
+    struct ht_experiment e;
+    int numerics, accumulate, control; /* -1: the default */
+    char loss_scale[32];
+    const struct ht_node *lists[HT_N_AXES], *systems, *timelines;
+};
+
+static const char *const numerics_names[] = {"fp32", "fp16", "bf16"};
+static const char *const accumulate_names[] = {"fp32", "16"};
+
+#define AT(field) offsetof(struct file, field)
+static const struct ht_field fields[] = {
+    {.key = "name", .type = HT_FIELD_STRING, .offset = AT(e.name), .size = sizeof(((struct file *)0)->e.name)},
+    {.key = "title", .type = HT_FIELD_STRING, .offset = AT(e.title), .size = sizeof(((struct file *)0)->e.title)},
+    {.key = "source", .type = HT_FIELD_STRING, .offset = AT(e.source), .size = sizeof(((struct file *)0)->e.source)},
+    {.key = "cluster",
+     .type = HT_FIELD_STRING,
+     .offset = AT(e.cluster),
+     .required = true,
+     .size = sizeof(((struct file *)0)->e.cluster)},
+    {.key = "numerics", .type = HT_FIELD_ENUM, .offset = AT(numerics), .names = numerics_names, .n_names = 3},
+    {.key = "accumulate", .type = HT_FIELD_ENUM, .offset = AT(accumulate), .names = accumulate_names, .n_names = 2},
+    {.key = "control",
+     .type = HT_FIELD_ENUM,
+     .offset = AT(control),
+     .names = ht_control_mode_names,
+     .n_names = HT_N_CONTROL_MODES},
+    {.key = "clip", .type = HT_FIELD_DOUBLE, .offset = AT(e.clip), .fallback = "0", .min = 0, .max = 1e30},
+    {.key = "loss_scale", .type = HT_FIELD_STRING, .offset = AT(loss_scale), .size = sizeof(((struct file *)0)->loss_scale)},
+    {.key = "micro_batch", .type = HT_FIELD_INT, .offset = AT(e.micro_batch), .min = 1, .max = 1 << 20},
+    {.key = "iterations", .type = HT_FIELD_INT, .offset = AT(e.iterations), .fallback = "8", .min = 1, .max = 1000},
+    {.key = "warmup", .type = HT_FIELD_INT, .offset = AT(e.warmup), .fallback = "2", .min = 0, .max = 1000},
+    {.key = "break_even", .type = HT_FIELD_BOOL, .offset = AT(e.break_even), .fallback = "false"},
+    {.key = "along", .type = HT_FIELD_ENUM, .offset = AT(e.along), .names = ht_axis_names, .n_names = HT_N_AXES},
+    {.key = "models", .type = HT_FIELD_LIST_NODE, .offset = AT(lists[HT_AXIS_MODELS]), .required = true},
+    {.key = "batches", .type = HT_FIELD_LIST_NODE, .offset = AT(lists[HT_AXIS_BATCHES])},
+    {.key = "device_memory", .type = HT_FIELD_LIST_NODE, .offset = AT(lists[HT_AXIS_MEMORY])},
+    {.key = "seqs", .type = HT_FIELD_LIST_NODE, .offset = AT(lists[HT_AXIS_SEQS])},
+    {.key = "systems", .type = HT_FIELD_LIST_NODE, .offset = AT(systems), .required = true},
+    {.key = "timelines", .type = HT_FIELD_MAP_NODE, .offset = AT(timelines)},
+    {.key = NULL},
+};
+
+/* What a name means is asked of its catalogue; what that says is put at the place in the file. */
+static enum ht_status at_node(const struct ht_node *node, enum ht_status status, const struct ht_error *why,
+                              struct ht_error *err)
+{
+    return status == HT_OK ? HT_OK : ht_node_error(node, err, "%.800s", why->text);
+}
+
+static enum ht_status read_model(const struct ht_node *node, struct ht_error *err, const char **out)
+{
+    struct ht_error why = {0};
+    struct ht_model model;
+    enum ht_status status = ht_node_string(node, err, out);
+    return status == HT_OK ? at_node(node, ht_model_load(*out, &why, &model), &why, err) : status;
+}
+
+static enum ht_status read_system(const struct ht_node *node, struct ht_error *err, const char **out)
+{
+    struct ht_error why = {0};
+    const struct ht_system *system;
+    enum ht_status status = ht_node_string(node, err, out);
+    return status == HT_OK ? at_node(node, ht_system_find(*out, &why, &system), &why, err) : status;
+}
+
+static enum ht_status check_cluster(const struct ht_node *map, const struct ht_experiment *e, struct ht_error *err)
+{
+    struct ht_error why = {0};
+    struct ht_cluster *cluster = NULL;
+    enum ht_status status = !strcmp(e->cluster, "local") ? ht_cluster_local(1, 0, 0, &why, &cluster)
+                                                         : ht_cluster_load(e->cluster, &why, &cluster);
+    ht_cluster_destroy(cluster);
+    return at_node(ht_node_find(map, "cluster"), status, &why, err);
+}
+
+static enum ht_status read_value(enum ht_axis axis, const struct ht_node *node, struct ht_error *err, int64_t *out)
+{
+    if (axis == HT_AXIS_BATCHES) return ht_node_int(node, 1, 1 << 20, err, out);
+    if (axis == HT_AXIS_SEQS) return ht_node_int(node, 1, 1 << 24, err, out);
+    *out = 0;
+    if (node->kind == HT_NODE_SCALAR && !strcmp(node->text, "all")) return HT_OK;
+    return ht_node_whole(node, HT_BYTES, 1, INT64_MAX, err, out);
+}
+
+/* One list of the sweep. An absent one stands for the default alone. */
+static enum ht_status read_axis(struct file *f, enum ht_axis axis, struct ht_error *err)
+{
+    const struct ht_node *list = f->lists[axis];
+    struct ht_experiment *e = &f->e;
+    enum ht_status status = HT_OK;
+    if (!list) {
+        e->n[axis] = 1;
+        return HT_OK;
+    }
+    if (!list->n_children || list->n_children > HT_AXIS_MAX)
+        return ht_node_error(list, err, "the list has %u entries; expected 1 to %d", list->n_children, HT_AXIS_MAX);
+    HT_EACH_CHILD(list, node)
+    {
+        int64_t i = e->n[axis]++;
+        status = axis == HT_AXIS_MODELS ? read_model(node, err, &e->models[i])
+                                        : read_value(axis, node, err, &e->values[axis][i]);
+        for (int64_t j = 0; j < i && status == HT_OK; j++)
+            if (axis == HT_AXIS_MODELS ? !strcmp(e->models[j], e->models[i]) : e->values[axis][j] == e->values[axis][i])
+                status = ht_node_error(node, err, "stands in the list twice; expected each entry once");
+        if (status != HT_OK) return status;
+    }
+    return HT_OK;
+}
+
+/* What a list's entries have to do with the models and with micro_batch. */
+static enum ht_status check_shapes(const struct ht_node *map, const struct file *f, struct ht_error *err)
+{
+    const struct ht_experiment *e = &f->e;
+    enum ht_status status = HT_OK;
+    for (int64_t m = 0; m < e->n[HT_AXIS_MODELS] && f->lists[HT_AXIS_SEQS]; m++) {
+        struct ht_model model;
+        struct ht_error why = {0};
+        status = ht_model_load(e->models[m], err, &model);
+        if (status != HT_OK) return status;
+        int64_t i = 0;
+        HT_EACH_CHILD(f->lists[HT_AXIS_SEQS], node)
+        {
+            status = ht_model_check_seq(&model, e->values[HT_AXIS_SEQS][i++], &why);
+            if (status != HT_OK) return at_node(node, status, &why, err);
+        }
+    }
+    for (int64_t i = 0; i < e->n[HT_AXIS_BATCHES] && e->micro_batch; i++) {
+        int64_t batch = e->values[HT_AXIS_BATCHES][i] ? e->values[HT_AXIS_BATCHES][i] : 8;
+        if (batch % e->micro_batch)
+            return ht_node_error(ht_node_find(map, "micro_batch"), err, "%lld does not divide the batch of %lld",
+                                 (long long)e->micro_batch, (long long)batch);
+    }
+    return HT_OK;
+}
+
+static enum ht_status read_series(const struct ht_node *node, struct ht_error *err, struct ht_series *out)
+{
+    const struct ht_node *label, *best_of;
+    if (node->kind == HT_NODE_SCALAR) {
+        out->n_systems = 1;
+        out->label = node->text;
+        return read_system(node, err, &out->systems[0]);
+    }
+    enum ht_status status = ht_node_want(node, HT_NODE_MAP, err);
+    if (status == HT_OK) status = ht_node_get(node, "label", err, &label);
+    if (status == HT_OK) status = ht_node_string(label, err, &out->label);
+    if (status == HT_OK && (strlen(out->label) > HT_LABEL_MAX || strpbrk(out->label, "|\n\r\t")))
+        status =
+            ht_node_error(label, err, "is no label; expected at most %d bytes on one line without '|'", HT_LABEL_MAX);
+    if (status == HT_OK) status = ht_node_get(node, "best_of", err, &best_of);
+    if (status == HT_OK) status = ht_node_want(best_of, HT_NODE_LIST, err);
+    if (status != HT_OK) return status;
+    HT_EACH_CHILD(node, key)
+    if (strcmp(key->key, "label") && strcmp(key->key, "best_of"))
+        return ht_node_key_error(key, err, "unknown key; expected label and best_of");
+    if (!best_of->n_children || best_of->n_children > HT_VARIANTS_MAX)
+        return ht_node_error(best_of, err, "the list has %u entries; expected 1 to %d systems", best_of->n_children,
+                             HT_VARIANTS_MAX);
+    HT_EACH_CHILD(best_of, system)
+    {
+        status = read_system(system, err, &out->systems[out->n_systems++]);
+        if (status != HT_OK) return status;
+    }
+    return HT_OK;
+}
+
+static enum ht_status read_systems(struct file *f, struct ht_error *err)
+{
+    struct ht_experiment *e = &f->e;
+    if (!f->systems->n_children || f->systems->n_children > HT_SERIES_MAX)
+        return ht_node_error(f->systems, err, "the list has %u entries; expected 1 to %d systems",
+                             f->systems->n_children, HT_SERIES_MAX);
+    HT_EACH_CHILD(f->systems, node)
+    {
+        struct ht_series *s = &e->series[e->n_series++];
+        enum ht_status status = read_series(node, err, s);
+        if (status != HT_OK) return status;
+        for (int64_t i = 0; i < e->n_series - 1; i++)
+            if (!strcmp(e->series[i].label, s->label))
+                return ht_node_error(node, err, "'%s' stands in the list twice; expected each label once", s->label);
+    }
+    return HT_OK;
+}
+
+static enum ht_status read_timelines(struct file *f, struct ht_error *err)
+{
+    struct {
+        const struct ht_node *model, *systems;
+        int64_t batch, device_memory_bytes;
+    } t = {0};
+    static const struct ht_field keys[] = {
+        {.key = "model", .type = HT_FIELD_ANY_NODE, .offset = 0, .required = true},
+        {.key = "systems", .type = HT_FIELD_LIST_NODE, .offset = sizeof(void *), .required = true},
+        {.key = "batch", .type = HT_FIELD_INT, .offset = 2 * sizeof(void *), .min = 1, .max = 1 << 20},
+        {.key = "device_memory", .type = HT_FIELD_BYTES, .offset = 2 * sizeof(void *) + sizeof(int64_t)},
+        {.key = NULL},
+    };
+    if (!f->timelines) return HT_OK;
+    enum ht_status status = ht_config_load(f->timelines, keys, err, &t);
+    if (status == HT_OK) status = read_model(t.model, err, &f->e.timelines.model);
+    if (status != HT_OK) return status;
+    f->e.timelines.batch = t.batch;
+    f->e.timelines.device_memory_bytes = t.device_memory_bytes;
+    if (t.systems->n_children > HT_SERIES_MAX)
+        return ht_node_error(t.systems, err, "the list has %u entries; expected at most %d", t.systems->n_children,
+                             HT_SERIES_MAX);
+    HT_EACH_CHILD(t.systems, node)
+    {
+        status = read_system(node, err, &f->e.timelines.systems[f->e.timelines.n_systems++]);
+        if (status != HT_OK) return status;
+    }
+    return HT_OK;
+}
+
+/* Names become files and folders. */
+static enum ht_status check_name(const struct ht_node *map, const struct ht_experiment *e, struct ht_error *err)
+{
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+    const struct ht_node *name = ht_node_find(map, "name");
+    if (e->name[strspn(e->name, allowed)] || e->name[0] == '.')
+        return ht_node_error(name ? name : map, err, "'%s' is no name; expected letters, digits, '.', '_' and '-'",
+                             e->name);
+    return HT_OK;
+}
+
+static enum ht_status read_map(const struct ht_node *map, struct ht_error *err, struct file *f)
+{
+    enum ht_status status = ht_node_want(map, HT_NODE_MAP, err);
+    f->e.along = f->numerics = f->accumulate = f->control = -1;
+    if (status == HT_OK) status = ht_config_load(map, fields, err, f);
+    if (status == HT_OK && !f->e.name[0]) {
+        if (map->parent)
+            snprintf(f->e.name, sizeof(f->e.name), "%s", map->key);
+        else
+            status = ht_node_error(map, err, "key 'name' is missing; expected the experiment's name");
+    }
+    if (status == HT_OK && f->numerics >= 0) f->e.numerics = numerics_names[f->numerics];
+    if (status == HT_OK && f->accumulate >= 0) f->e.accumulate = accumulate_names[f->accumulate];
+    if (status == HT_OK && f->control >= 0) f->e.control = ht_control_mode_names[f->control];
+    if (status == HT_OK && f->loss_scale[0]) f->e.loss_scale = ht_node_find(map, "loss_scale")->text;
+    if (status == HT_OK) status = check_name(map, &f->e, err);
+    if (status == HT_OK) status = check_cluster(map, &f->e, err);
+    for (int axis = 0; axis < HT_N_AXES && status == HT_OK; axis++) status = read_axis(f, (enum ht_axis)axis, err);
+    if (status == HT_OK) status = check_shapes(map, f, err);
+    if (status == HT_OK) status = read_systems(f, err);
+    if (status == HT_OK) status = read_timelines(f, err);
+    if (f->e.along < 0) {
+        f->e.along = HT_AXIS_MODELS;
+        for (int axis = 1; axis < HT_N_AXES; axis++)
+            if (f->e.n[axis] > f->e.n[f->e.along]) f->e.along = axis;
+    }
+    return status;
+}
+
+enum ht_status ht_experiment_load(const char *name_or_path, struct ht_error *err, struct ht_experiment *out)
+{
+    struct file *f = HT_NEW(struct file);
+    const struct ht_node *map = NULL;
+    enum ht_status status;
+    if (ht_is_path(name_or_path)) {
+        status = ht_doc_open(name_or_path, err, &f->e.doc);
+        if (status == HT_OK) map = ht_doc_root(f->e.doc);
+    } else {
+        status = ht_experiment_find(name_or_path, err, &f->e.doc, &map);
+    }
+    if (status == HT_OK) status = read_map(map, err, f);
+    if (status == HT_OK)
+        *out = f->e;
+    else {
+        ht_experiment_free(&f->e);
+        *out = (struct ht_experiment){0};
+    }
+    free(f);
+    return status;
+}
+
+void ht_experiment_free(struct ht_experiment *e)
+{
+    ht_doc_destroy(e->doc);
+    e->doc = NULL;
+}
+
+static int64_t variants(const struct ht_experiment *e)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < e->n_series; i++) n += e->series[i].n_systems;
+    return n;
+}
+
+int64_t ht_experiment_points(const struct ht_experiment *e)
+{
+    int64_t n = variants(e);
+    for (int axis = 0; axis < HT_N_AXES; axis++) n *= e->n[axis];
+    return n;
+}
+
+/* Models outermost, then batches, budgets, lengths; systems innermost: a table that is read from the top is comparable
+   row by row even when it is not finished. */
+struct ht_point ht_experiment_point(const struct ht_experiment *e, int64_t index)
+{
+    struct ht_point p = {0};
+    p.variant = index % variants(e);
+    index /= variants(e);
+    while (p.variant >= e->series[p.series].n_systems) p.variant -= e->series[p.series++].n_systems;
+    for (int axis = HT_N_AXES - 1; axis >= 0; axis--) {
+        p.at[axis] = index % e->n[axis];
+        index /= e->n[axis];
+    }
+    return p;
+}

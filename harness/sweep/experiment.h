@@ -1,0 +1,76 @@
+/*
+ * An experiment file: several systems over every combination of the lists of a sweep.
+ *
+ *     name:          my-sweep                     of a user's file; a built-in entry is named by its key
+ *     title, source: free text
+ *     cluster:       autohete-1gpu
+ *     models:        [autohete-4b, my-model.yaml]
+ *     batches:       [8, 16]                      default [8]
+ *     device_memory: [16 GiB, all]                default [all]: the device's own
+ *     seqs:          [1024]                       default: the model's longest
+ *     along:         batches                      the list along the axis of figures; default the longest
+ *     systems:                                    a name, or a label with variants of which the fastest stands for it
+ *       - zero_offload
+ *       - {label: PatrickStar, best_of: [patrickstar, patrickstar_ckpt]}
+ *     break_even:    true                         also find the PCIe and CPU Adam rates that would suffice
+ *     timelines:     {model: .., batch: .., device_memory: .., systems: [..]}     points whose traces are kept
+ *
+ * Everything is checked when the file is read: a wrong model, cluster or system is an error at its place in the file.
+ */
+#ifndef HT_HARNESS_SWEEP_EXPERIMENT_H
+#define HT_HARNESS_SWEEP_EXPERIMENT_H
+
+#include "common/base/config.h"
+#include "common/hw/hw.h"
+
+enum ht_axis { HT_AXIS_MODELS, HT_AXIS_BATCHES, HT_AXIS_MEMORY, HT_AXIS_SEQS, HT_N_AXES };
+extern const char *const ht_axis_names[HT_N_AXES]; /* as in the file */
+
+enum { HT_AXIS_MAX = 64, HT_SERIES_MAX = 16, HT_VARIANTS_MAX = 8, HT_LABEL_MAX = 64 };
+
+/* What is one line or one colour of a figure. */
+struct ht_series {
+    const char *label;
+    const char *systems[HT_VARIANTS_MAX];
+    int64_t n_systems;
+};
+
+/* Points of which a trace is kept. */
+struct ht_timelines {
+    const char *model;                  /* NULL: none */
+    int64_t batch, device_memory_bytes; /* 0: the default */
+    const char *systems[HT_SERIES_MAX];
+    int64_t n_systems;
+};
+
+struct ht_experiment {
+    struct ht_doc *doc; /* the strings point into it */
+    char name[64], title[256], source[256], cluster[256];
+    const char *numerics, *accumulate, *control, *loss_scale; /* as the options of that name; NULL: the default */
+    double clip;                                              /* 0: none */
+    int64_t iterations, warmup, micro_batch; /* micro_batch 0: the batch */
+    bool break_even;
+    int along; /* enum ht_axis */
+
+    int64_t n[HT_N_AXES];
+    const char *models[HT_AXIS_MAX];
+    int64_t values[HT_N_AXES][HT_AXIS_MAX]; /* of the other axes; 0: the default */
+
+    struct ht_series series[HT_SERIES_MAX];
+    int64_t n_series;
+    struct ht_timelines timelines;
+};
+
+/* A built-in name or a file. HT_BAD_INPUT with file, line, column and key. *out is zero on error. */
+enum ht_status ht_experiment_load(const char *name_or_path, struct ht_error *err, struct ht_experiment *out);
+void ht_experiment_free(struct ht_experiment *e);
+
+/* One combination. Variants of a series are neighbours. */
+struct ht_point {
+    int64_t series, variant;
+    int64_t at[HT_N_AXES]; /* index into each list */
+};
+int64_t ht_experiment_points(const struct ht_experiment *e);
+struct ht_point ht_experiment_point(const struct ht_experiment *e, int64_t index);
+
+#endif
