@@ -21,9 +21,7 @@ enum { PATH_BYTES = 4096, SAID_BYTES = 900 };
 /* The script stands in the tree that this was built from. */
 static enum ht_status find_script(char *path, size_t n, struct ht_error *err)
 {
-    static const char here[] = __FILE__, below[] = "cli/cmd_report.c";
-    int folder = (int)(sizeof(here) - sizeof(below));
-    snprintf(path, n, "%.*sreport/report.py", folder, here);
+    snprintf(path, n, "%s", HT_SOURCE_DIR "/harness/report/report.py");
     if (access(path, R_OK) == 0) return HT_OK;
     return ht_fail(err, HT_INFEASIBLE, "%s is not there: report needs the tree that hetbench was built from", path);
 }

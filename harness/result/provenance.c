@@ -74,11 +74,7 @@ static bool first_line_of(char *const argv[], char *buf, size_t n)
 /* The tree that this file was compiled from. */
 static bool commit_of_sources(char *buf, size_t n)
 {
-    static const char here[] = __FILE__, below[] = "/harness/result/provenance.c";
-    char root[4096];
-    size_t length = strlen(here);
-    if (length < sizeof(below) || strcmp(here + length - (sizeof(below) - 1), below) != 0) return false;
-    snprintf(root, sizeof(root), "%.*s", (int)(length - (sizeof(below) - 1)), here);
+    char root[] = HT_SOURCE_DIR;
     char git[] = "git", c[] = "-C", describe[] = "describe", always[] = "--always", dirty[] = "--dirty",
          abbrev[] = "--abbrev=12";
     char *argv[] = {git, c, root, describe, always, dirty, abbrev, NULL};
