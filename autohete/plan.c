@@ -122,7 +122,8 @@ static enum ht_status fine_tune(const struct planner *q, struct outcome *r, stru
     int64_t best_ns = r->simulated_ns, fetched = r->s.p - (r->s.p == r->s.o); /* block L keeps its parameters */
     enum ht_status status = HT_OK;
     *ahead = 1;
-    if (!r->fits || fetched <= 0 || autohete_sync_ns(&r->f, AUTOHETE_MENDED, r->s) == 0) return HT_OK; /* nothing stalls */
+    if (!r->fits || fetched <= 0 || autohete_sync_ns(&r->f, AUTOHETE_MENDED, r->s) == 0)
+        return HT_OK; /* nothing stalls */
     for (int64_t a = 2; status == HT_OK && a <= r->f.layers; a *= 2) {
         int64_t ns = 0;
         status = simulate(q, r, a, err, &ns);
@@ -246,13 +247,16 @@ const struct ht_system ht_autohete = {
     .knobs = knobs,
     .variant = AUTOHETE_PS,
     .plan = autohete_plan,
-    .build = autohete_build};
+    .build = autohete_build,
+};
 
-const struct ht_system ht_autohete_nops = {.name = "autohete_nops",
-                                           .title = "AutoHete without priority scheduling",
-                                           .source = SOURCE,
-                                           .summary = "AutoHete with gradients and CPU steps in backward order",
-                                           .knobs = knobs,
-                                           .variant = AUTOHETE_NOPS,
-                                           .plan = autohete_plan,
-                                           .build = autohete_build};
+const struct ht_system ht_autohete_nops = {
+    .name = "autohete_nops",
+    .title = "AutoHete without priority scheduling",
+    .source = SOURCE,
+    .summary = "AutoHete with gradients and CPU steps in backward order",
+    .knobs = knobs,
+    .variant = AUTOHETE_NOPS,
+    .plan = autohete_plan,
+    .build = autohete_build,
+};

@@ -223,9 +223,9 @@ enum ht_status autohete_build(const struct ht_system *self, const struct ht_scen
     struct ht_program program = {
         .name = self->name, .d2h_order = order, .host_order = order, .emit = emit, .context = &x};
     if (x.c < 0 || x.c > L || x.p < 0 || x.p > x.o || x.o > L || x.ahead < 1)
-        return ht_fail(
-            err, HT_BAD_INPUT,
-            "%s: the plan c=%d p=%d o=%d ahead=%d is out of range; expected 0 <= c <= %d, 0 <= p <= o <= %d, ahead >= 1",
-            self->name, x.c, x.p, x.o, x.ahead, L, L);
+        return ht_fail(err, HT_BAD_INPUT,
+                       "%s: the plan c=%d p=%d o=%d ahead=%d is out of range; expected 0 <= c <= %d, 0 <= p <= o <= "
+                       "%d, ahead >= 1",
+                       self->name, x.c, x.p, x.o, x.ahead, L, L);
     return ht_build_graph(scenario, &program, err, out);
 }

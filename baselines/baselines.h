@@ -4,23 +4,23 @@
 
 #include "common/plan/system.h"
 
-extern const struct ht_system ht_in_memory;         /* everything on the device: the reference for losses */
-extern const struct ht_system ht_in_memory_ckpt;    /* the same with every block checkpointed */
-extern const struct ht_system ht_ddp;               /* everything on every device, gradients all-reduced */
-extern const struct ht_system ht_fsdp;              /* sharded states, unequal ranks; gradients reduced once an iteration */
-extern const struct ht_system ht_fsdp_ga;           /* the same, reduced once a micro-batch */
-extern const struct ht_system ht_zero_offload;      /* gradients and optimizer on the host */
+extern const struct ht_system ht_in_memory;      /* everything on the device: the reference for losses */
+extern const struct ht_system ht_in_memory_ckpt; /* the same with every block checkpointed */
+extern const struct ht_system ht_ddp;            /* everything on every device, gradients all-reduced */
+extern const struct ht_system ht_fsdp;         /* sharded states, unequal ranks; gradients reduced once an iteration */
+extern const struct ht_system ht_fsdp_ga;      /* the same, reduced once a micro-batch */
+extern const struct ht_system ht_zero_offload; /* gradients and optimizer on the host */
 extern const struct ht_system ht_zero_offload_ckpt;
-extern const struct ht_system ht_patrickstar;       /* parameters in chunks, fetched when needed, nothing overlapped */
+extern const struct ht_system ht_patrickstar; /* parameters in chunks, fetched when needed, nothing overlapped */
 extern const struct ht_system ht_patrickstar_ckpt;
-extern const struct ht_system ht_stronghold;        /* a window of blocks on the device, CPU steps in the backward pass */
+extern const struct ht_system ht_stronghold; /* a window of blocks on the device, CPU steps in the backward pass */
 extern const struct ht_system ht_stronghold_ckpt;
-extern const struct ht_system ht_zero3_offload;     /* everything on the host, a unit at a time on the device */
+extern const struct ht_system ht_zero3_offload; /* everything on the host, a unit at a time on the device */
 extern const struct ht_system ht_zero3_offload_ckpt;
-extern const struct ht_system ht_gpipe;             /* pipelines on the devices */
+extern const struct ht_system ht_gpipe; /* pipelines on the devices */
 extern const struct ht_system ht_dapple;
 extern const struct ht_system ht_interleaved;
-extern const struct ht_system ht_mobius;            /* pipelines with everything in host memory */
+extern const struct ht_system ht_mobius; /* pipelines with everything in host memory */
 extern const struct ht_system ht_megatron;
 
 #endif

@@ -26,17 +26,21 @@
 
 enum { REDUCE_ONCE, REDUCE_EACH, REPLICATE };
 
-#define KNOB_M {"m", "sequences of a micro-batch of each rank", 1, 1 << 20, HT_VARIABLE_BY_RANK, false}
-#define KNOB_L {"l", "micro-batches of each rank", 0, 1 << 20, HT_VARIABLE_BY_RANK, false}
+#define KNOB_M "m", "sequences of a micro-batch of each rank", 1, 1 << 20, HT_VARIABLE_BY_RANK, false
+#define KNOB_L "l", "micro-batches of each rank", 0, 1 << 20, HT_VARIABLE_BY_RANK, false
 
 static const struct ht_knob knobs[] = {
-    KNOB_M, KNOB_L, {"share", "of the parameters that each rank holds, as weights", 0, 1000, HT_VARIABLE_BY_RANK, true},
+    {KNOB_M},
+    {KNOB_L},
+    {"share", "of the parameters that each rank holds, as weights", 0, 1000, HT_VARIABLE_BY_RANK, true},
     {"keep", "1: whole parameters stay on the device from the first pass to the last", 0, 1, HT_VARIABLE_NUMBER, false},
-    HT_KNOB_C, {0}};
-static const struct ht_knob ddp_knobs[] = {KNOB_M, KNOB_L, HT_KNOB_C, {0}};
+    HT_KNOB_C,
+    {0},
+};
+static const struct ht_knob ddp_knobs[] = {{KNOB_M}, {KNOB_L}, HT_KNOB_C, {0}};
 
-static enum ht_status layout_of(const struct ht_system *self, const struct ht_scenario *scenario, const struct ht_plan *plan,
-                                struct ht_error *err, struct ht_layout **out)
+static enum ht_status layout_of(const struct ht_system *self, const struct ht_scenario *scenario,
+                                const struct ht_plan *plan, struct ht_error *err, struct ht_layout **out)
 {
     const struct ht_variable *m = ht_plan_variable(plan, "m"), *l = ht_plan_variable(plan, "l");
     const struct ht_variable *share = ht_plan_variable(plan, "share");
@@ -71,7 +75,8 @@ static enum ht_status rest(const struct ht_scenario *scenario, const struct ht_v
     for (int32_t i = 0; i < forced->n; i++) sum += forced->values[i];
     *out = sum ? scenario->batch / sum : 0;
     if (*out && scenario->batch % sum == 0) return HT_OK;
-    return ht_fail(err, HT_BAD_INPUT, "the sum of %s is %lld, which does not divide the batch of %lld sequences; expected %s as well",
+    return ht_fail(err, HT_BAD_INPUT,
+                   "the sum of %s is %lld, which does not divide the batch of %lld sequences; expected %s as well",
                    forced->name, (long long)sum, (long long)scenario->batch, other);
 }
 
@@ -100,7 +105,8 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
     ht_layout_destroy(layout);
     snprintf(out->why, sizeof(out->why), "states are %s %d device%s; %s",
              self->variant == REPLICATE ? "whole on" : "sharded over", ranks, ranks == 1 ? "" : "s",
-             m || l || ht_setting_variable(settings, "share") ? "who takes what is forced" : "all take and hold as much");
+             m || l || ht_setting_variable(settings, "share") ? "who takes what is forced"
+                                                              : "all take and hold as much");
     return HT_OK;
 }
 
@@ -121,14 +127,38 @@ static enum ht_status build(const struct ht_system *self, const struct ht_scenar
     return status;
 }
 
-const struct ht_system ht_fsdp = {.name = "fsdp", .title = "FSDP", .source = "Zhao et al., VLDB 2023",
-    .summary = "sharded states, also unevenly; gradients reduced once an iteration", .knobs = knobs, .variant = REDUCE_ONCE,
-    .division = HT_PLANNED_REPLICAS, .plan = plan, .build = build};
+const struct ht_system ht_fsdp = {
+    .name = "fsdp",
+    .title = "FSDP",
+    .source = "Zhao et al., VLDB 2023",
+    .summary = "sharded states, also unevenly; gradients reduced once an iteration",
+    .knobs = knobs,
+    .variant = REDUCE_ONCE,
+    .division = HT_PLANNED_REPLICAS,
+    .plan = plan,
+    .build = build,
+};
 
-const struct ht_system ht_fsdp_ga = {.name = "fsdp_ga", .title = "FSDP, reduction a micro-batch", .source = "Zhao et al., VLDB 2023",
-    .summary = "fsdp with gradients reduced once a micro-batch", .knobs = knobs, .variant = REDUCE_EACH,
-    .division = HT_PLANNED_REPLICAS, .plan = plan, .build = build};
+const struct ht_system ht_fsdp_ga = {
+    .name = "fsdp_ga",
+    .title = "FSDP, reduction a micro-batch",
+    .source = "Zhao et al., VLDB 2023",
+    .summary = "fsdp with gradients reduced once a micro-batch",
+    .knobs = knobs,
+    .variant = REDUCE_EACH,
+    .division = HT_PLANNED_REPLICAS,
+    .plan = plan,
+    .build = build,
+};
 
-const struct ht_system ht_ddp = {.name = "ddp", .title = "DDP", .source = "Li et al., VLDB 2020",
-    .summary = "whole states on every device, gradients all-reduced", .knobs = ddp_knobs, .variant = REPLICATE,
-    .division = HT_PLANNED_REPLICAS, .plan = plan, .build = build};
+const struct ht_system ht_ddp = {
+    .name = "ddp",
+    .title = "DDP",
+    .source = "Li et al., VLDB 2020",
+    .summary = "whole states on every device, gradients all-reduced",
+    .knobs = ddp_knobs,
+    .variant = REPLICATE,
+    .division = HT_PLANNED_REPLICAS,
+    .plan = plan,
+    .build = build,
+};

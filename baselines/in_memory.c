@@ -64,12 +64,25 @@ static enum ht_status build(const struct ht_system *self, const struct ht_scenar
 }
 
 const struct ht_system ht_in_memory = {
-    .name = "in_memory", .title = "In memory", .ranks_title = "In memory, ZeRO-3",
+    .name = "in_memory",
+    .title = "In memory",
+    .ranks_title = "In memory, ZeRO-3",
     .source = "plain training; the reference of every comparison",
-    .summary = "everything on the device; on several devices ZeRO-3 (sharded states)", .knobs = knobs, .variant = 0,
-    .plan = plan, .build = build};
+    .summary = "everything on the device; on several devices ZeRO-3 (sharded states)",
+    .knobs = knobs,
+    .variant = 0,
+    .plan = plan,
+    .build = build,
+};
 
 const struct ht_system ht_in_memory_ckpt = {
-    .name = "in_memory_ckpt", .title = "In memory, full checkpointing",
-    .ranks_title = "In memory, ZeRO-3, full checkpointing", .source = "Chen et al. 2016 (checkpointing)",
-    .summary = "in_memory with every block recomputed", .knobs = knobs, .variant = 1, .plan = plan, .build = build};
+    .name = "in_memory_ckpt",
+    .title = "In memory, full checkpointing",
+    .ranks_title = "In memory, ZeRO-3, full checkpointing",
+    .source = "Chen et al. 2016 (checkpointing)",
+    .summary = "in_memory with every block recomputed",
+    .knobs = knobs,
+    .variant = 1,
+    .plan = plan,
+    .build = build,
+};

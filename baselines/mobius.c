@@ -85,16 +85,18 @@ const struct ht_system ht_mobius = {
     .division = HT_PIPELINES,
     .ranks_control = HT_CONTROL_GATE,
     .plan = plan,
-    .build = build};
+    .build = build,
+};
 
-const struct ht_system ht_megatron = {.name = "megatron",
-                                      .title = "Megatron with offloading",
-                                      .source = "Narayanan et al. 2021, SC; offloading as in SysX",
-                                      .summary =
-                                          "pipeline: interleaved 1F1B, offloaded, CPU optimizer after all gradients",
-                                      .knobs = knobs,
-                                      .variant = HT_PIPE_INTERLEAVED,
-                                      .division = HT_PIPELINES,
-                                      .ranks_control = HT_CONTROL_GATE,
-                                      .plan = plan,
-                                      .build = build};
+const struct ht_system ht_megatron = {
+    .name = "megatron",
+    .title = "Megatron with offloading",
+    .source = "Narayanan et al. 2021, SC; offloading as in SysX",
+    .summary = "pipeline: interleaved 1F1B, offloaded, CPU optimizer after all gradients",
+    .knobs = knobs,
+    .variant = HT_PIPE_INTERLEAVED,
+    .division = HT_PIPELINES,
+    .ranks_control = HT_CONTROL_GATE,
+    .plan = plan,
+    .build = build,
+};

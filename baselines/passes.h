@@ -5,7 +5,10 @@
 #include "common/build/draft.h"
 #include "common/plan/system.h"
 
-#define HT_KNOB_C {"c", "blocks with activation checkpointing, the first ones", 0, -1, HT_VARIABLE_NUMBER, false}
+#define HT_KNOB_C                                                                                                      \
+    {                                                                                                                  \
+        "c", "blocks with activation checkpointing, the first ones", 0, -1, HT_VARIABLE_NUMBER, false                  \
+    }
 
 /* Returns the forced c; otherwise a system that is named for full checkpointing (variant 1) checkpoints all blocks, others
    none. */

@@ -349,8 +349,8 @@ static bool on_device_stepped(const struct build *b, int32_t unit)
 static int32_t padding(struct build *b, int64_t bytes)
 {
     struct ht_label none = {.unit = -1, .micro_batch = -1};
-    return ht_add_tensor(b->g->schedule, (struct ht_tensor){
-                                             .class = HT_STAGING, .label = none, .bytes = bytes, .rank = b->g->rank});
+    return ht_add_tensor(b->g->schedule,
+                         (struct ht_tensor){.class = HT_STAGING, .label = none, .bytes = bytes, .rank = b->g->rank});
 }
 
 /* Places a row of a chunk; FP32 parameters that are stepped on the host are there as well. */
@@ -388,7 +388,8 @@ static void begin_copy(struct build *b, int32_t chunk, bool to_device, char lett
                              .n_units = b->p->chunks.first[chunk + 1] - b->p->chunks.first[chunk],
                              .sub_ops = HT_ALL_SUB_OPS,
                              .micro_batch = -1};
-    ht_draft_transfer(g, about, to_device ? HT_HOST : HT_DEVICE, to_device ? HT_DEVICE : HT_HOST, b->p->room.chunk_bytes);
+    ht_draft_transfer(g, about, to_device ? HT_HOST : HT_DEVICE, to_device ? HT_DEVICE : HT_HOST,
+                      b->p->room.chunk_bytes);
     ht_op_name(g->schedule, "%c%d", letter, chunk);
 }
 
@@ -534,20 +535,24 @@ static enum ht_status build(const struct ht_system *self, const struct ht_scenar
     return status;
 }
 
-const struct ht_system ht_patrickstar = {.name = "patrickstar",
-                                         .title = "PatrickStar",
-                                         .source = "Fang et al. 2022, IEEE TPDS",
-                                         .summary = "parameters in chunks, moved when needed; Adam on device and host",
-                                         .knobs = knobs,
-                                         .variant = 0,
-                                         .plan = plan,
-                                         .build = build};
+const struct ht_system ht_patrickstar = {
+    .name = "patrickstar",
+    .title = "PatrickStar",
+    .source = "Fang et al. 2022, IEEE TPDS",
+    .summary = "parameters in chunks, moved when needed; Adam on device and host",
+    .knobs = knobs,
+    .variant = 0,
+    .plan = plan,
+    .build = build,
+};
 
-const struct ht_system ht_patrickstar_ckpt = {.name = "patrickstar_ckpt",
-                                              .title = "PatrickStar, full checkpointing",
-                                              .source = "Fang et al. 2022, IEEE TPDS",
-                                              .summary = "PatrickStar with every block recomputed",
-                                              .knobs = knobs,
-                                              .variant = 1,
-                                              .plan = plan,
-                                              .build = build};
+const struct ht_system ht_patrickstar_ckpt = {
+    .name = "patrickstar_ckpt",
+    .title = "PatrickStar, full checkpointing",
+    .source = "Fang et al. 2022, IEEE TPDS",
+    .summary = "PatrickStar with every block recomputed",
+    .knobs = knobs,
+    .variant = 1,
+    .plan = plan,
+    .build = build,
+};

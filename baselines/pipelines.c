@@ -76,16 +76,19 @@ static enum ht_status style_of(const struct ht_system *self, const struct ht_sce
 static enum ht_status set_pipelines(const struct ht_scenario *scenario, const struct ht_settings *settings,
                                     struct ht_error *err, struct ht_plan *out)
 {
-    const struct ht_variable *pipelines = ht_setting_variable(settings, "pipelines"), *l = ht_setting_variable(settings, "l");
+    const struct ht_variable *pipelines = ht_setting_variable(settings, "pipelines"),
+                             *l = ht_setting_variable(settings, "l");
     int64_t all = ht_scenario_micro_batches(scenario);
-    if (!pipelines && l) return ht_fail(err, HT_BAD_INPUT, "l says how many micro-batches each of several pipelines takes; pipelines is missing");
+    if (!pipelines && l)
+        return ht_fail(err, HT_BAD_INPUT,
+                       "l says how many micro-batches each of several pipelines takes; pipelines is missing");
     if (!pipelines) return HT_OK;
     if (l && l->n != pipelines->n)
-        return ht_fail(err, HT_BAD_INPUT, "l has %d element%s; expected %d, one a pipeline", l->n,
-                       l->n == 1 ? "" : "s", pipelines->n);
+        return ht_fail(err, HT_BAD_INPUT, "l has %d element%s; expected %d, one a pipeline", l->n, l->n == 1 ? "" : "s",
+                       pipelines->n);
     if (!l && all % pipelines->n)
-        return ht_fail(err, HT_BAD_INPUT, "%d pipelines do not divide the %lld micro-batches; expected l as well", pipelines->n,
-                       (long long)all);
+        return ht_fail(err, HT_BAD_INPUT, "%d pipelines do not divide the %lld micro-batches; expected l as well",
+                       pipelines->n, (long long)all);
     struct ht_variable equal = ht_variable_copy(pipelines);
     snprintf(equal.name, sizeof(equal.name), "l");
     for (int32_t k = 0; k < equal.n; k++) equal.values[k] = all / equal.n;
@@ -117,7 +120,8 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
     if (blocks) ht_plan_set_vector(out, blocks);
     if (ht_setting_variable(settings, "tp")) ht_plan_set(out, "tp", tp);
     ht_plan_set(out, "recompute", ht_setting(settings, "recompute", 0));
-    snprintf(out->why, sizeof(out->why), "%s", blocks ? "blocks of stages are forced" : "fixed: blocks shared out evenly");
+    snprintf(out->why, sizeof(out->why), "%s",
+             blocks ? "blocks of stages are forced" : "fixed: blocks shared out evenly");
     status = style_of(self, scenario, out, err, &layout, &style);
     if (!status) status = ht_pipe_check(scenario, &style, err);
     ht_layout_destroy(layout);
@@ -135,32 +139,38 @@ static enum ht_status build(const struct ht_system *self, const struct ht_scenar
     return status;
 }
 
-const struct ht_system ht_gpipe = {.name = "gpipe",
-                                   .title = "GPipe",
-                                   .source = "Huang et al. 2019, NeurIPS",
-                                   .summary = "pipeline: all forwards, then all backwards",
-                                   .knobs = knobs,
-                                   .variant = HT_PIPE_AFAB,
-                                   .division = HT_PIPELINES,
-                                   .plan = plan,
-                                   .build = build};
+const struct ht_system ht_gpipe = {
+    .name = "gpipe",
+    .title = "GPipe",
+    .source = "Huang et al. 2019, NeurIPS",
+    .summary = "pipeline: all forwards, then all backwards",
+    .knobs = knobs,
+    .variant = HT_PIPE_AFAB,
+    .division = HT_PIPELINES,
+    .plan = plan,
+    .build = build,
+};
 
-const struct ht_system ht_dapple = {.name = "dapple",
-                                    .title = "DAPPLE (1F1B)",
-                                    .source = "Fan et al. 2021, PPoPP",
-                                    .summary = "pipeline: one forward, one backward in turn",
-                                    .knobs = knobs,
-                                    .variant = HT_PIPE_1F1B,
-                                    .division = HT_PIPELINES,
-                                    .plan = plan,
-                                    .build = build};
+const struct ht_system ht_dapple = {
+    .name = "dapple",
+    .title = "DAPPLE (1F1B)",
+    .source = "Fan et al. 2021, PPoPP",
+    .summary = "pipeline: one forward, one backward in turn",
+    .knobs = knobs,
+    .variant = HT_PIPE_1F1B,
+    .division = HT_PIPELINES,
+    .plan = plan,
+    .build = build,
+};
 
-const struct ht_system ht_interleaved = {.name = "interleaved",
-                                         .title = "Interleaved 1F1B",
-                                         .source = "Narayanan et al. 2021, SC",
-                                         .summary = "pipeline: 1F1B over several stages a device",
-                                         .knobs = chunk_knobs,
-                                         .variant = HT_PIPE_INTERLEAVED,
-                                         .division = HT_PIPELINES,
-                                         .plan = plan,
-                                         .build = build};
+const struct ht_system ht_interleaved = {
+    .name = "interleaved",
+    .title = "Interleaved 1F1B",
+    .source = "Narayanan et al. 2021, SC",
+    .summary = "pipeline: 1F1B over several stages a device",
+    .knobs = chunk_knobs,
+    .variant = HT_PIPE_INTERLEAVED,
+    .division = HT_PIPELINES,
+    .plan = plan,
+    .build = build,
+};

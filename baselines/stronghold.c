@@ -294,21 +294,24 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
     return HT_OK;
 }
 
-const struct ht_system ht_stronghold = {.name = "stronghold",
-                                        .title = "StrongHold",
-                                        .source = "Sun et al. 2022, SC",
-                                        .summary =
-                                            "a window of blocks on the device, CPU steps during the backward pass",
-                                        .knobs = knobs,
-                                        .variant = 0,
-                                        .plan = plan,
-                                        .build = build};
+const struct ht_system ht_stronghold = {
+    .name = "stronghold",
+    .title = "StrongHold",
+    .source = "Sun et al. 2022, SC",
+    .summary = "a window of blocks on the device, CPU steps during the backward pass",
+    .knobs = knobs,
+    .variant = 0,
+    .plan = plan,
+    .build = build,
+};
 
-const struct ht_system ht_stronghold_ckpt = {.name = "stronghold_ckpt",
-                                             .title = "StrongHold, full checkpointing",
-                                             .source = "Sun et al. 2022, SC",
-                                             .summary = "StrongHold with every block recomputed",
-                                             .knobs = knobs,
-                                             .variant = 1,
-                                             .plan = plan,
-                                             .build = build};
+const struct ht_system ht_stronghold_ckpt = {
+    .name = "stronghold_ckpt",
+    .title = "StrongHold, full checkpointing",
+    .source = "Sun et al. 2022, SC",
+    .summary = "StrongHold with every block recomputed",
+    .knobs = knobs,
+    .variant = 1,
+    .plan = plan,
+    .build = build,
+};

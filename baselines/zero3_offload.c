@@ -30,8 +30,7 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
     int64_t each = ht_model_state_bytes(&scenario->numerics);
     *out =
         (struct ht_plan){.planned_bytes = {-1, -1, 0, 0}, .why = "fixed: everything on the host, a unit fetched ahead"};
-    out->planned_bytes[HT_HOST] =
-        each * ht_equal_params(scenario) * ht_scenario_ranks_per_node(scenario); /* 16M */
+    out->planned_bytes[HT_HOST] = each * ht_equal_params(scenario) * ht_scenario_ranks_per_node(scenario); /* 16M */
     ht_plan_set(out, "c", ht_checkpointed_blocks(self, scenario, settings));
     return HT_OK;
 }
@@ -125,20 +124,24 @@ static enum ht_status build(const struct ht_system *self, const struct ht_scenar
     return ht_build_graph(scenario, &program, err, out);
 }
 
-const struct ht_system ht_zero3_offload = {.name = "zero3_offload",
-                                           .title = "ZeRO-3, offloaded",
-                                           .source = "Rajbhandari et al. 2021, SC (ZeRO-Infinity)",
-                                           .summary = "everything on the host, parameters fetched unit by unit",
-                                           .knobs = knobs,
-                                           .variant = 0,
-                                           .plan = plan,
-                                           .build = build};
+const struct ht_system ht_zero3_offload = {
+    .name = "zero3_offload",
+    .title = "ZeRO-3, offloaded",
+    .source = "Rajbhandari et al. 2021, SC (ZeRO-Infinity)",
+    .summary = "everything on the host, parameters fetched unit by unit",
+    .knobs = knobs,
+    .variant = 0,
+    .plan = plan,
+    .build = build,
+};
 
-const struct ht_system ht_zero3_offload_ckpt = {.name = "zero3_offload_ckpt",
-                                                .title = "ZeRO-3, offloaded, full checkpointing",
-                                                .source = "Rajbhandari et al. 2021, SC (ZeRO-Infinity)",
-                                                .summary = "the same with every block recomputed",
-                                                .knobs = knobs,
-                                                .variant = 1,
-                                                .plan = plan,
-                                                .build = build};
+const struct ht_system ht_zero3_offload_ckpt = {
+    .name = "zero3_offload_ckpt",
+    .title = "ZeRO-3, offloaded, full checkpointing",
+    .source = "Rajbhandari et al. 2021, SC (ZeRO-Infinity)",
+    .summary = "the same with every block recomputed",
+    .knobs = knobs,
+    .variant = 1,
+    .plan = plan,
+    .build = build,
+};

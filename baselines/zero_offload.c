@@ -65,7 +65,8 @@ static void offload_gradient(struct ht_draft *g, int32_t unit, int32_t mb)
 static void emit(struct ht_draft *g, const void *plan)
 {
     int32_t c = (int32_t)ht_plan_get(plan, "c");
-    int32_t last_copy = ht_mark_create(g->schedule); /* the next iteration starts after it: optimizer.step() returns then */
+    int32_t last_copy =
+        ht_mark_create(g->schedule); /* the next iteration starts after it: optimizer.step() returns then */
     place(g);
     for (int32_t j = 0; j < g->n_mb; j++) {
         ht_forward_pass(g, j, c, last_copy);
@@ -91,10 +92,23 @@ static enum ht_status build(const struct ht_system *self, const struct ht_scenar
 }
 
 const struct ht_system ht_zero_offload = {
-    .name = "zero_offload", .title = "ZeRO-Offload", .source = "Ren et al. 2021, USENIX ATC",
-    .summary = "gradients and optimizer on the host, parameters on the device", .knobs = knobs, .variant = 0,
-    .plan = plan, .build = build};
+    .name = "zero_offload",
+    .title = "ZeRO-Offload",
+    .source = "Ren et al. 2021, USENIX ATC",
+    .summary = "gradients and optimizer on the host, parameters on the device",
+    .knobs = knobs,
+    .variant = 0,
+    .plan = plan,
+    .build = build,
+};
 
 const struct ht_system ht_zero_offload_ckpt = {
-    .name = "zero_offload_ckpt", .title = "ZeRO-Offload, full checkpointing", .source = "Ren et al. 2021, USENIX ATC",
-    .summary = "ZeRO-Offload with every block recomputed", .knobs = knobs, .variant = 1, .plan = plan, .build = build};
+    .name = "zero_offload_ckpt",
+    .title = "ZeRO-Offload, full checkpointing",
+    .source = "Ren et al. 2021, USENIX ATC",
+    .summary = "ZeRO-Offload with every block recomputed",
+    .knobs = knobs,
+    .variant = 1,
+    .plan = plan,
+    .build = build,
+};

@@ -440,8 +440,9 @@ static void memory(void)
     must(cudaMemsetAsync(g, 0, (size_t)(4 * n_rows), cuda.stream), "targets");
     fill(HT_F32, p, n_rows * stride, 5);
     /* The logits are read twice; row by row they stay in the L2 cache for the second time. */
-    report("cross-entropy", HT_BF16, n_rows * V, (double)(n_rows * V) * 6,
-           [&]() { ht_cuda_cross_entropy(&cuda, HT_BF16, p, (const int32_t *)g, n_rows, V, stride, 1, (double *)log); });
+    report("cross-entropy", HT_BF16, n_rows * V, (double)(n_rows * V) * 6, [&]() {
+        ht_cuda_cross_entropy(&cuda, HT_BF16, p, (const int32_t *)g, n_rows, V, stride, 1, (double *)log);
+    });
     for (void *x : {(void *)p, (void *)m, (void *)v, g, h, log, weight, bias}) must(cudaFree(x), "free");
 }
 

@@ -22,7 +22,7 @@ extern const struct ht_system cephalo, cephalo_cb, cephalo_mb;
 void cephalo_emit(struct ht_draft *g, const void *plan);
 /* Returns the program that it is. */
 struct ht_program cephalo_program(const char *name, const struct ht_layout *layout, const struct ht_plan *plan);
-enum ht_status cephalo_build(const struct ht_system *self, const struct ht_scenario *scenario, const struct ht_plan *plan,
-                             struct ht_error *err, struct ht_schedule **out);
+enum ht_status cephalo_build(const struct ht_system *self, const struct ht_scenario *scenario,
+                             const struct ht_plan *plan, struct ht_error *err, struct ht_schedule **out);
 
 #endif

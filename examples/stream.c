@@ -91,4 +91,5 @@ const struct ht_system ht_example_stream = {
     .source = "docs/write-your-own-system.md",
     .summary = "blocks live on the host, the device borrows them one at a time",
     .plan = plan,
-    .build = build};
+    .build = build,
+};

@@ -26,14 +26,14 @@ struct ht_cpu_call {
     const struct ht_op *op;
     const struct ht_buffer *buffers;
     int32_t n_buffers;
-    enum ht_tier tier;        /* where the op works */
+    enum ht_tier tier; /* where the op works */
     const struct ht_kernels *kernels;
     void *device;             /* for them */
     struct ht_unit_args args; /* model, shape and the lane's pool */
     struct ht_model part;     /* of a pass over tensor-parallel parts: this member's model, */
     struct ht_part_link link; /* and its way to the others */
     bool check_only;
-    bool has_sums; /* G(u) is a sum over micro-batches, made by ACCUMULATE */
+    bool has_sums;           /* G(u) is a sum over micro-batches, made by ACCUMULATE */
     struct ht_cpu_row *rows; /* of each tensor; for momentum */
     struct ht_cpu_control *control;
     bool *verdict; /* validate writes it */

@@ -137,12 +137,13 @@ static enum ht_status gather(struct ht_cpu_call *c, struct group *g, int64_t *co
     int64_t each = ht_dtype_bytes(c->args.dtype);
     if (count_shards(c, g, HT_PARAM, HT_NEED | HT_PRODUCE, counts)) return c->status;
     if (find_without(c, g, HT_COMM, HT_CPU_WRITE) < 0) return c->status;
-    const struct ht_buffer *shard = buffer_of(c, HT_PARAM, true, HT_NEED | HT_PRODUCE, counts[g->me] * each), *whole = NULL;
+    const struct ht_buffer *shard = buffer_of(c, HT_PARAM, true, HT_NEED | HT_PRODUCE, counts[g->me] * each),
+                           *whole = NULL;
     if (!g->without[g->me]) whole = buffer_of(c, HT_COMM, false, HT_CPU_WRITE, sum_of(counts, g->n) * each);
     if (!c->status) cast_shard(c, shard, counts[g->me]);
     if (c->status || c->check_only) return c->status;
-    return ht_comm_all_gather(c->options->comm, team_of(g), c->op->match, shard->data, whole ? whole->data : NULL, counts,
-                              type_of(c->args.dtype), c->err);
+    return ht_comm_all_gather(c->options->comm, team_of(g), c->op->match, shard->data, whole ? whole->data : NULL,
+                              counts, type_of(c->args.dtype), c->err);
 }
 
 /* FP32 from the n 16-bit values in the second half of the same memory: none is overwritten before it is read. */
@@ -181,11 +182,12 @@ static enum ht_status scatter(struct ht_cpu_call *c, struct group *g, int64_t *c
     int64_t mine = counts[g->me] * ht_dtype_bytes(kept);
     const struct ht_buffer *shard = buffer_of(c, HT_GRAD, true, HT_PRODUCE, mine), *whole = NULL;
     if (!g->without[g->me]) whole = buffer_of(c, HT_GRAD, false, HT_CPU_READ, sum_of(counts, g->n) * each);
-    if (kept != type && kept != HT_F32) ht_cpu_complain(c, "keeps sums of %s in %s", ht_dtype_name(type), ht_dtype_name(kept));
+    if (kept != type && kept != HT_F32)
+        ht_cpu_complain(c, "keeps sums of %s in %s", ht_dtype_name(type), ht_dtype_name(kept));
     if (c->status || c->check_only) return c->status;
     char *sum = (char *)shard->data + (mine - counts[g->me] * each);
-    enum ht_status status = ht_comm_reduce_scatter(c->options->comm, team_of(g), c->op->match, whole ? whole->data : NULL,
-                                                   sum, counts, type_of(type), c->err);
+    enum ht_status status = ht_comm_reduce_scatter(c->options->comm, team_of(g), c->op->match,
+                                                   whole ? whole->data : NULL, sum, counts, type_of(type), c->err);
     if (!status && kept != type) widen(shard->data, counts[g->me], type);
     if (!status && shard->bytes > mine) memset((char *)shard->data + mine, 0, (size_t)(shard->bytes - mine));
     return status;

@@ -33,15 +33,15 @@ struct ht_cpu_slot {
 /* The row of gradients that a partial is of. */
 struct ht_cpu_judged {
     int32_t tensor, unit, part, op, rank; /* the first op that judges it, and its rank */
-    int64_t begin, end; /* elements of the part */
-    bool again;         /* what another rank, that has the same gradient, judges too: the norm counts it once */
+    int64_t begin, end;                   /* elements of the part */
+    bool again; /* what another rank, that has the same gradient, judges too: the norm counts it once */
 };
 
 struct ht_cpu_control {
     struct ht_control_options options; /* filled */
     struct ht_scaler scaler;           /* of the iteration after the last verdict */
     struct ht_cpu_slot slots[HT_CPU_SLOTS];
-    int32_t rank;                      /* this process's */
+    int32_t rank; /* this process's */
     /* While a run has a schedule open: */
     int32_t verdict;              /* op of this rank, or -1 */
     bool undoes;                  /* steps come before the verdict and are taken back */

@@ -224,8 +224,7 @@ static bool draws_itself(const struct ht_cuda_device *d, const struct ht_tensor 
 {
     bool params = t->class == HT_PARAM || t->class == HT_MASTER;
     return params && d->api->unit_init && t->label.unit >= 0 && t->label.unit < ht_model_units(&d->model) &&
-           !t->sharded &&
-           t->bytes == ht_unit_params(&d->model, t->label.unit) * ht_dtype_bytes(type);
+           !t->sharded && t->bytes == ht_unit_params(&d->model, t->label.unit) * ht_dtype_bytes(type);
 }
 
 enum ht_status ht_cuda_device_init(struct ht_cuda_device *d, const struct ht_tensor *t, struct ht_buffer buffer,

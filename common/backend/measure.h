@@ -42,11 +42,11 @@ struct ht_measure_options {
     struct ht_numerics numerics;
     int64_t tokens_per_iteration;
     struct ht_cpu_split split;
-    bool on_gpu;                   /* on the CUDA backend, timed by its events; beside it the host's cores of the split */
+    bool on_gpu; /* on the CUDA backend, timed by its events; beside it the host's cores of the split */
     const struct ht_cuda_api *api; /* of it; NULL: this build's */
     int gpu;                       /* which */
-    int32_t warmup;     /* iterations left out: >= 0; two let every buffer be touched once */
-    int32_t iterations; /* measured: >= 1 */
+    int32_t warmup;                /* iterations left out: >= 0; two let every buffer be touched once */
+    int32_t iterations;            /* measured: >= 1 */
     /* Optional: after every iteration, those of the warm-up included. A status other than HT_OK ends the measuring. */
     enum ht_status (*progress)(void *ctx, int32_t done, struct ht_error *err);
     void *progress_ctx;

@@ -13,7 +13,8 @@ _Noreturn void ht_out_of_memory(size_t n, size_t bytes)
 {
     char line[128], times[32] = "";
     if (n != 1) snprintf(times, sizeof(times), "%zu times ", n);
-    int length = snprintf(line, sizeof(line), "hetbench: out of memory: %s%zu bytes cannot be allocated\n", times, bytes);
+    int length =
+        snprintf(line, sizeof(line), "hetbench: out of memory: %s%zu bytes cannot be allocated\n", times, bytes);
     if (!getenv(HT_LAUNCHER_VARIABLE)) (void)!write(STDERR_FILENO, line, (size_t)length);
     _exit(HT_INFEASIBLE);
 }

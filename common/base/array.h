@@ -19,7 +19,7 @@
 
 void *ht_alloc(size_t bytes); /* zeroed; bytes 0 gives a valid pointer */
 void *ht_alloc_array(size_t n, size_t bytes);
-int32_t *ht_alloc_ids(int64_t n);       /* n times -1: no op, row or lane yet */
+int32_t *ht_alloc_ids(int64_t n);                       /* n times -1: no op, row or lane yet */
 void *ht_alloc_aligned(size_t alignment, size_t bytes); /* zeroed; a power of two */
 void *ht_realloc(void *old, size_t bytes);              /* the grown part is not zeroed */
 /* Ends the process with one line and HT_INFEASIBLE: n times so many bytes cannot be allocated. In a rank the launcher
@@ -29,22 +29,22 @@ _Noreturn void ht_out_of_memory(size_t n, size_t bytes);
 void *ht_grow(void *old, size_t bytes, size_t want, size_t *cap);
 char *ht_strdup(const char *s);
 
-#define HT_NEW(type)           ((type *)ht_alloc(sizeof(type)))
-#define HT_NEW_ARRAY(type, n)  ((type *)ht_alloc_array((size_t)(n), sizeof(type)))
+#define HT_NEW(type)          ((type *)ht_alloc(sizeof(type)))
+#define HT_NEW_ARRAY(type, n) ((type *)ht_alloc_array((size_t)(n), sizeof(type)))
 
-#define HT_RESERVE(v, cap, want)                                                                                         \
-    do {                                                                                                                 \
-        if ((size_t)(want) > (size_t)(cap)) {                                                                            \
-            size_t ht_cap_ = (size_t)(cap);                                                                              \
-            (v) = ht_grow((v), sizeof(*(v)), (size_t)(want), &ht_cap_);                                                  \
-            (cap) = ht_cap_;                                                                                             \
-        }                                                                                                                \
+#define HT_RESERVE(v, cap, want)                                                                                       \
+    do {                                                                                                               \
+        if ((size_t)(want) > (size_t)(cap)) {                                                                          \
+            size_t ht_cap_ = (size_t)(cap);                                                                            \
+            (v) = ht_grow((v), sizeof(*(v)), (size_t)(want), &ht_cap_);                                                \
+            (cap) = ht_cap_;                                                                                           \
+        }                                                                                                              \
     } while (0)
 
-#define HT_PUSH(v, n, cap, value)                                                                                        \
-    do {                                                                                                                 \
-        HT_RESERVE(v, cap, (size_t)(n) + 1);                                                                             \
-        (v)[(n)++] = (value);                                                                                            \
+#define HT_PUSH(v, n, cap, value)                                                                                      \
+    do {                                                                                                               \
+        HT_RESERVE(v, cap, (size_t)(n) + 1);                                                                           \
+        (v)[(n)++] = (value);                                                                                          \
     } while (0)
 
 #define HT_COUNT(a) (sizeof(a) / sizeof((a)[0]))

@@ -47,11 +47,11 @@
 
 /* What a rollback goes by. */
 enum ht_undo_kind {
-    HT_UNDO_AND_REDO,  /* a log for each step, freed with the iteration; a redo follows the undo */
-    HT_UNDO_LASTING,   /* logs that stay from one iteration to the next. The undo op itself makes the step again where that
+    HT_UNDO_AND_REDO, /* a log for each step, freed with the iteration; a redo follows the undo */
+    HT_UNDO_LASTING, /* logs that stay from one iteration to the next. The undo op itself makes the step again where that
                           is wanted (common/backend/cpu.h); no clipping. A simulation counts that the whole log passes the
                           memory, but not the time that it adds to a step of its own, nor the step made again */
-    HT_UNDO_UNLOGGED,  /* no logs: steps are reversed by arithmetic, which is not exact. Simulation only; no clipping */
+    HT_UNDO_UNLOGGED, /* no logs: steps are reversed by arithmetic, which is not exact. Simulation only; no clipping */
 };
 
 /* What belongs to a system's method. */

@@ -6,7 +6,18 @@
 #include "common/build/control.h"
 
 /* One op of the new graph, in order. `at`: an op of the old graph, a rank (agreement, verdict), or a step. */
-enum ht_rebuilt { HT_KEEP, HT_JUDGE, HT_AGREE, HT_VERDICT, HT_FREE, HT_RECAST, HT_FETCH, HT_UNDO_STEP, HT_REDO, HT_SEND_ON };
+enum ht_rebuilt {
+    HT_KEEP,
+    HT_JUDGE,
+    HT_AGREE,
+    HT_VERDICT,
+    HT_FREE,
+    HT_RECAST,
+    HT_FETCH,
+    HT_UNDO_STEP,
+    HT_REDO,
+    HT_SEND_ON
+};
 
 struct ht_rebuilt_op {
     enum ht_rebuilt what;
@@ -20,8 +31,9 @@ struct ht_controlled_step {
     int32_t judged_after; /* op of the old graph after which all its gradients are final, and where they are; gate */
     enum ht_tier judged_in;
     int32_t place; /* op of the old graph before it on its FIFO lane that does not move with it, or -1; gate */
-    int32_t judge;     /* op of the new graph */
-    int64_t work_bytes, moved_bytes; /* what its logs add to its work, and to what it takes of shared memory; rollback */
+    int32_t judge; /* op of the new graph */
+    /* Rollback: what its logs add to its work, and to what it takes of shared memory. */
+    int64_t work_bytes, moved_bytes;
 };
 
 struct ht_rebuild {

@@ -38,19 +38,23 @@ struct ht_lanes {
     int32_t act_out, act_in, grad_out, grad_in, get; /* messages of a pipeline, see common/build/pipe.h */
     int32_t own_out, own_in;                         /* messages of a method's own */
 };
-#define HT_NO_LANES (struct ht_lanes){-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1}
+#define HT_NO_LANES                                                                                                    \
+    (struct ht_lanes)                                                                                                  \
+    {                                                                                                                  \
+        -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1                                                             \
+    }
 
 struct ht_draft {
     const struct ht_scenario *scenario;
     struct ht_scenario *of_part; /* the scenario where there are several parts, else NULL */
     const struct ht_layout *layout;
     struct ht_layout *own_layout; /* the layout where ht_draft_begin has made it, else NULL */
-    int32_t replica, part; /* whose draft this is; the scenario's model is that part */
+    int32_t replica, part;        /* whose draft this is; the scenario's model is that part */
     struct ht_schedule *schedule;
-    int32_t n_units, n_mb; /* units 0 .. L+1; micro-batches of the replica that has most */
-    int32_t own_mb;        /* micro-batches of this one: passes of others append their collectives alone */
-    int64_t micro_batch;   /* sequences of each */
-    bool sharded;                  /* there are several ranks, and each has a shard; else P, G, .. are whole */
+    int32_t n_units, n_mb;  /* units 0 .. L+1; micro-batches of the replica that has most */
+    int32_t own_mb;         /* micro-batches of this one: passes of others append their collectives alone */
+    int64_t micro_batch;    /* sequences of each */
+    bool sharded;           /* there are several ranks, and each has a shard; else P, G, .. are whole */
     enum ht_gather keeps;   /* see struct ht_program */
     bool reduce_once;       /* likewise; false where nothing is sharded or in one round */
     int32_t rank;           /* whose turn it is */
@@ -64,19 +68,17 @@ struct ht_draft {
     int32_t table;
     /* tensors: [n_units + 1], or [(n_units + 1) * n_mb] at u * n_mb + j; -1 where there is none */
     int32_t *param, *master, *momentum, *variance;
-    int32_t *grad;       /* the accumulator, which is also micro-batch 0's fresh gradient */
-    int32_t *grad_mb;    /* fresh gradient of micro-batch j > 0 */
-    int32_t *x, *dx; /* by unit and micro-batch */
+    int32_t *grad;              /* the accumulator, which is also micro-batch 0's fresh gradient */
+    int32_t *grad_mb;           /* fresh gradient of micro-batch j > 0 */
+    int32_t *x, *dx;            /* by unit and micro-batch */
     int32_t (*a)[HT_N_SUB_OPS]; /* the same: the row of what each sub-op keeps, of all of them unless A(u,j) is cut */
-    int32_t *logits;     /* [n_mb] */
+    int32_t *logits;            /* [n_mb] */
     int32_t *full_param; /* all shards gathered. Like full_grad and full_sum only where there are shards, else -1 */
     int32_t *full_grad;  /* fresh gradient before it is scattered */
     int32_t *full_sum;   /* with reduce_once, sum of the rank's own ones; micro-batch 0 writes it */
-    /* How the 16-bit P of a unit is kept; [n_units + 1], false until a builder says otherwise, and only where there is W.
-     */
-    bool *cast;  /* on the device not at all: every op that reads it casts W, which is resident there, and drops the cast */
-    bool *fresh; /* where it is stepped only while it is current: freed once read, so the optimizer step allocates it anew
-                    (it can then share memory with G, which lives between the last reading and the step) */
+    /* How the 16-bit P of a unit is kept, where there is W; [n_units + 1], false until a builder says otherwise. */
+    bool *cast;  /* no persistent copy on the device: each op that reads it casts the resident W and drops the result */
+    bool *fresh; /* freed after its last reader; the step allocates it anew, so P and G can share memory */
     /* Gathering; see common/build/zero.c. */
     bool *gathered;      /* [n_units + 1]: full_param is there */
     int32_t computed;    /* last compute op of a pass, or -1 */
@@ -91,19 +93,20 @@ struct ht_draft {
 /* A system's way to write the draft of a rank. With several ranks, a pass of a micro-batch that the rank lacks appends
    what the others' passes need of it: its shards. */
 struct ht_program {
-    const char *name; /* of the graph */
+    const char *name;               /* of the graph */
     const struct ht_layout *layout; /* NULL: equal ranks */
     enum ht_lane_order h2d_order, d2h_order, host_order;
     enum ht_gather keeps;
-    bool reduce_once; /* whole gradients are added up on each rank and scattered once an iteration, not once a micro-batch */
+    /* Whole gradients are summed on each rank and reduce-scattered once an iteration, not once a micro-batch. */
+    bool reduce_once;
     void (*emit)(struct ht_draft *g, const void *context);
     const void *context;
 };
 
 /* Runs the program for every rank, puts the scenario's control into each draft (common/build/control.h), merges and links.
    HT_INFEASIBLE where control has no treatment for the draft; HT_FAILED where drafts do not fit together. */
-enum ht_status ht_build_graph(const struct ht_scenario *scenario, const struct ht_program *program, struct ht_error *err,
-                              struct ht_schedule **out);
+enum ht_status ht_build_graph(const struct ht_scenario *scenario, const struct ht_program *program,
+                              struct ht_error *err, struct ht_schedule **out);
 
 /* Begins the first rank's draft of a program: lanes, resources and all tensor rows. Planners append ops to it and read what is
    live off it. */
@@ -126,7 +129,10 @@ struct ht_label ht_draft_label(const struct ht_draft *g, int32_t unit, int32_t m
 void ht_draft_cut(struct ht_draft *g, int32_t unit, int32_t mb, const unsigned *sub_ops, int32_t n);
 
 enum ht_unit_kind ht_draft_kind(const struct ht_draft *g, int32_t unit);
-static inline int32_t ht_draft_at(const struct ht_draft *g, int32_t unit, int32_t mb) { return unit * g->n_mb + mb; }
+static inline int32_t ht_draft_at(const struct ht_draft *g, int32_t unit, int32_t mb)
+{
+    return unit * g->n_mb + mb;
+}
 
 /* ---- ops; each returns the op's id ----------------------------------------------------------------------------- */
 

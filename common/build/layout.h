@@ -102,8 +102,8 @@ void ht_layout_slice(const struct ht_layout *l, struct ht_schedule *s);
 
 /* ---- of equal ranks, for planners ------------------------------------------------------------------------------- */
 
-int64_t ht_equal_rounds(const struct ht_scenario *scenario);               /* micro-batches of each rank */
-int64_t ht_equal_shard(const struct ht_scenario *scenario, int64_t unit);  /* elements of each rank's shard, padded */
-int64_t ht_equal_params(const struct ht_scenario *scenario);               /* the same of all units together */
+int64_t ht_equal_rounds(const struct ht_scenario *scenario);              /* micro-batches of each rank */
+int64_t ht_equal_shard(const struct ht_scenario *scenario, int64_t unit); /* elements of each rank's shard, padded */
+int64_t ht_equal_params(const struct ht_scenario *scenario);              /* the same of all units together */
 
 #endif

@@ -27,7 +27,7 @@ struct ht_ports {
     int32_t pcie_d2h, pcie_h2d, switch_d2h, switch_h2d, nvlink_out, nvlink_in; /* of its device */
     int32_t cores, dram;                                                       /* of its domain */
     int32_t nic_out, nic_in, disk_read, disk_write;                            /* of its node */
-    int64_t host_cores;  /* of its process */
+    int64_t host_cores;                                                        /* of its process */
     double write_weight; /* bytes that the disk could read while it writes one; 1 where the resources are two */
     bool emulated;
     bool one_core; /* for device and host alike */
@@ -71,6 +71,7 @@ bool ht_links_cross(const struct ht_schedule *s, const struct ht_ports *ports, i
    sender's port up and the receiver's down, and stays below shared uplinks; between nodes the ports and both NICs.
    from_host: a one-sided read of the sender's node's memory, which takes that node's DRAM in place of the sender's port.
    Of emulated devices the receiver keeps a core busy. */
-void ht_charge_message(struct ht_schedule *s, const struct ht_ports *ports, int32_t peer, bool from_host, int64_t bytes);
+void ht_charge_message(struct ht_schedule *s, const struct ht_ports *ports, int32_t peer, bool from_host,
+                       int64_t bytes);
 
 #endif

@@ -60,7 +60,8 @@ struct ht_pipe; /* common/build/pipe_build.h */
 
 /* What a method adds to a pipeline; each may be NULL. A hook appends ops and lanes by the functions of pipe_build.h. */
 struct ht_pipe_hooks {
-    void (*add_lanes)(struct ht_pipe *g, int32_t rank); /* behind those of messages; stages may get one for their steps */
+    void (*add_lanes)(struct ht_pipe *g,
+                      int32_t rank); /* behind those of messages; stages may get one for their steps */
     void (*begin)(struct ht_pipe *g, const struct ht_pipe_pass *x); /* before the first op of a pass */
     void (*end)(struct ht_pipe *g, const struct ht_pipe_pass *x);   /* its boundary has been sent */
 };
@@ -74,18 +75,18 @@ struct ht_pipe_style {
                                        are as deep, of each of them; NULL: as even as can be */
     int32_t n_blocks;
     int32_t (*backward_rank)(const struct ht_pipe_shape *p, int32_t q); /* where backward stages run, as in the shape */
-    bool offload;             /* parameters and optimizer in host memory; a stage is stepped there once its sum is. Else on
+    bool offload; /* parameters and optimizer in host memory; a stage is stepped there once its sum is. Else on
                                  the device, after all passes */
     enum ht_control_mode own; /* the method's own control, in the graph where the scenario asks for none */
     enum ht_undo_kind undo;   /* of its own rollback */
-    bool recompute;           /* a block keeps nothing; a backward stage recomputes from its input. Stages whose backward
+    bool recompute;       /* a block keeps nothing; a backward stage recomputes from its input. Stages whose backward
                                  runs elsewhere need it */
-    bool early_recompute;     /* may begin before the gradient is there */
-    bool forward_head;        /* the last forward pass runs the head, for its loss, and the backward pass runs it again; else
+    bool early_recompute; /* may begin before the gradient is there */
+    bool forward_head; /* the last forward pass runs the head, for its loss, and the backward pass runs it again; else
                                  the head runs forward in its backward pass. Only with recomputation */
-    bool recompute_output;    /* the last backward stage recomputes X(L+1,j), too; else the last forward stage sends it */
+    bool recompute_output; /* the last backward stage recomputes X(L+1,j), too; else the last forward stage sends it */
     bool blocking_sends;
-    bool free_messages;       /* between ranks: cost nothing */
+    bool free_messages; /* between ranks: cost nothing */
     struct ht_pipe_hooks hooks;
 };
 

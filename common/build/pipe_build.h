@@ -21,12 +21,12 @@ struct ht_pipe {
     struct ht_pipe_shape shape;
     int32_t n_forward, n_backward;
     struct ht_control control; /* of the graph */
-    int32_t *first;      /* [n_backward + 1] first unit of a backward stage */
-    int32_t *stage_of;   /* [n_units] backward stage */
-    int32_t *holder, *maker; /* [n_units + 1], the draft's */
-    struct ht_lanes *lanes;  /* [ranks] */
-    int32_t *stage_lane; /* [n_backward] where its optimizer runs; -1: not there yet */
-    int32_t *serve;      /* [ranks * ranks]: lane of the owner that the reader has, or -1 */
+    int32_t *first;            /* [n_backward + 1] first unit of a backward stage */
+    int32_t *stage_of;         /* [n_units] backward stage */
+    int32_t *holder, *maker;   /* [n_units + 1], the draft's */
+    struct ht_lanes *lanes;    /* [ranks] */
+    int32_t *stage_lane;       /* [n_backward] where its optimizer runs; -1: not there yet */
+    int32_t *serve;            /* [ranks * ranks]: lane of the owner that the reader has, or -1 */
     /* passes */
     struct ht_pipe_pass *passes;  /* [ranks * n_passes] */
     struct ht_pipe_visit *visits; /* [ranks][n_passes], the first n_visits[rank] used */
@@ -38,9 +38,15 @@ struct ht_pipe {
     int32_t *arrival;            /* [n_backward * n_mb] receive that brings what a backward pass starts from, or -1 */
 };
 
-static inline int32_t ht_pipe_at(const struct ht_pipe *g, int32_t unit, int32_t mb) { return ht_draft_at(&g->d, unit, mb); }
-static inline const struct ht_replica *ht_pipe_replica(const struct ht_pipe *g) { return &g->d.layout->replicas[g->d.replica]; }
-static inline int32_t ht_pipe_rank(const struct ht_pipe *g, int32_t rank) 
+static inline int32_t ht_pipe_at(const struct ht_pipe *g, int32_t unit, int32_t mb)
+{
+    return ht_draft_at(&g->d, unit, mb);
+}
+static inline const struct ht_replica *ht_pipe_replica(const struct ht_pipe *g)
+{
+    return &g->d.layout->replicas[g->d.replica];
+}
+static inline int32_t ht_pipe_rank(const struct ht_pipe *g, int32_t rank)
 {
     return ht_layout_rank(g->d.layout, g->d.replica, rank, g->d.part);
 }
@@ -50,8 +56,14 @@ static inline void ht_pipe_turn(struct ht_pipe *g, int32_t rank)
     g->d.rank = ht_pipe_rank(g, rank);
     g->d.lanes = &g->lanes[rank];
 }
-static inline bool ht_pipe_offloads(const struct ht_pipe *g) { return g->style->offload; }
-static inline int32_t ht_pipe_head(const struct ht_pipe *g) { return g->d.n_units - 1; }
+static inline bool ht_pipe_offloads(const struct ht_pipe *g)
+{
+    return g->style->offload;
+}
+static inline int32_t ht_pipe_head(const struct ht_pipe *g)
+{
+    return g->d.n_units - 1;
+}
 /* Who steps a unit, and in whose node's memory it lies. */
 static inline int32_t ht_pipe_owner(const struct ht_pipe *g, int32_t unit)
 {

@@ -23,7 +23,8 @@ void ht_hf_stored_as(const struct ht_model *m, int64_t unit, const struct ht_par
     bool vector =
         !strncmp(part->name, "ln_", 3) || ends_with(part->name, "norm.weight") || ends_with(part->name, ".bias");
     if (block)
-        snprintf(out->name, HT_HF_NAME_BYTES, "%s%s.%lld.%s", prefix, gpt ? "h" : "layers", (long long)unit - 1, part->name);
+        snprintf(out->name, HT_HF_NAME_BYTES, "%s%s.%lld.%s", prefix, gpt ? "h" : "layers", (long long)unit - 1,
+                 part->name);
     else if (unit == 0)
         snprintf(out->name, HT_HF_NAME_BYTES, "%s%s%s", prefix, part->name, gpt ? ".weight" : "");
     else

@@ -196,7 +196,7 @@ static enum ht_status write_config(const struct ht_model_folder *f, const struct
 
 /* A new model beside the old one: all of its bytes are durable, and no reader looks at them. */
 struct prepared {
-    struct ht_st_writer *whole; /* the one file of weights; NULL where there are shards, which have their names already */
+    struct ht_st_writer *whole; /* the one file of weights; NULL: shards, which have their names already */
     struct ht_durable index;    /* names the shards; closed where `whole` is the model */
     struct ht_durable config;   /* closed where the old config.json stays */
 };

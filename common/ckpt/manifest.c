@@ -55,10 +55,9 @@ enum ht_status ht_manifest_save(const char *path, const struct ht_state *state, 
             list, json_pack("{s:s,s:I,s:s}", "file", name, "bytes", (json_int_t)files[u].bytes, "xxh3", hex));
     }
     for (int i = 0; i < n_settings; i++) json_object_set_new(map, settings[i].name, json_string(settings[i].value));
-    json_t *body =
-        json_pack("{s:i,s:I,s:o,s:o,s:o,s:f,s:I,s:o}", "format", FORMAT, "step", (json_int_t)step, "model",
-                  model_json(&state->model), "settings", map, "optimizer_steps", steps, "loss_scale",
-                  state->loss_scale, "good_iterations", (json_int_t)state->good, "files", list);
+    json_t *body = json_pack("{s:i,s:I,s:o,s:o,s:o,s:f,s:I,s:o}", "format", FORMAT, "step", (json_int_t)step, "model",
+                             model_json(&state->model), "settings", map, "optimizer_steps", steps, "loss_scale",
+                             state->loss_scale, "good_iterations", (json_int_t)state->good, "files", list);
     const struct ht_manifest_file *losses = &files[state->n_units];
     hex_of(losses->hash, hex);
     if (losses->bytes >= 0)
@@ -216,7 +215,8 @@ enum ht_status ht_manifest_parse(const char *text, size_t bytes, const char *pat
         status = ht_fail(err, HT_BAD_INPUT, "%s: does not list the %lld files of step %lld", path,
                          (long long)state->n_units, (long long)step);
     else if (!read_progress(body, step, state))
-        status = ht_fail(err, HT_BAD_INPUT, "%s: does not say what the optimizer's steps and the loss scale were", path);
+        status =
+            ht_fail(err, HT_BAD_INPUT, "%s: does not say what the optimizer's steps and the loss scale were", path);
     else
         *damaged = false;
 out:

@@ -59,7 +59,7 @@ bool ht_state_has(const struct ht_state_copy *c, struct ht_piece piece, int32_t 
 struct ht_state_run {
     int64_t in_copy, in_piece, count;
 };
-bool ht_state_next_run(const struct ht_state_map *map, const struct ht_state_copy *c, struct ht_piece piece, int64_t *at,
-                       struct ht_state_run *out);
+bool ht_state_next_run(const struct ht_state_map *map, const struct ht_state_copy *c, struct ht_piece piece,
+                       int64_t *at, struct ht_state_run *out);
 
 #endif

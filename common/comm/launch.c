@@ -162,8 +162,8 @@ enum ht_status ht_launch(int32_t ranks, char *const argv[], struct ht_error *err
     char folder[4000];
     struct command c = {0};
     int lock = -1, ends[2], fd;
-    while ((fd = open("/dev/null", O_RDONLY)) >= 0 && fd <= STDERR_FILENO)
-        continue; /* a closed stream stays unusable */
+    /* A closed stream stays unusable. */
+    while ((fd = open("/dev/null", O_RDONLY)) >= 0 && fd <= STDERR_FILENO) continue;
     if (fd >= 0) close(fd);
     enum ht_status status = check_limits(ranks, err);
     if (!status) status = make_folder(folder, sizeof(folder), &lock, err);

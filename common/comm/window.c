@@ -24,8 +24,8 @@ enum ht_status ht_window_create(int64_t bytes, struct ht_error *err, struct ht_w
     *w = (struct ht_window){.pid = (int32_t)getpid(), .fd = memfd_create("hetbench", MFD_CLOEXEC)};
     enum ht_status status = HT_OK;
     if (w->fd < 0 || ftruncate(w->fd, bytes))
-        status =
-            ht_fail(err, HT_INFEASIBLE, "cannot make %lld bytes of shared memory: %s", (long long)bytes, strerror(errno));
+        status = ht_fail(err, HT_INFEASIBLE, "cannot make %lld bytes of shared memory: %s", (long long)bytes,
+                         strerror(errno));
     if (!status) status = map(w->fd, bytes, err, w);
     if (!status) return HT_OK;
     ht_window_seal(w);

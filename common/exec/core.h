@@ -34,9 +34,9 @@ struct ht_core;
 
 struct ht_core_options {
     int32_t iterations; /* >= 1 */
-    int32_t
-        issue_ahead; /* FIFO lanes on the device (compute, copies, collectives, P2P); host and disk lanes: always 0 */
-    bool one_node;   /* only the ops of `node` are this core's; those of other nodes are heard of. See below */
+    /* Of FIFO lanes on the device (compute, copies, collectives, P2P); host and disk lanes: always 0. */
+    int32_t issue_ahead;
+    bool one_node; /* only the ops of `node` are this core's; those of other nodes are heard of. See below */
     int32_t node;
 };
 

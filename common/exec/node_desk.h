@@ -23,7 +23,7 @@ struct ht_box {
     _Alignas(64) int32_t iteration, op; /* OP */
     bool verdict;                       /* of a validate op */
     enum ht_status status;              /* of the answer, or of END */
-    int64_t start_ns, end_ns; /* of OP on CLOCK_MONOTONIC */
+    int64_t start_ns, end_ns;           /* of OP on CLOCK_MONOTONIC */
     char text[1024];
     int64_t offsets[]; /* of each effect's buffer in its space; -1: NULL */
 };

@@ -71,8 +71,8 @@ struct ht_backend_ops {
     void (*op_times)(void *ctx, int32_t iteration, int32_t op, int64_t *start_ns, int64_t *end_ns);
     void (*drain)(void *ctx);
 
-    void (*lane_end)(void *ctx, int32_t lane);                 /* optional */
-    void (*close)(void *ctx);                                  /* optional */
+    void (*lane_end)(void *ctx, int32_t lane); /* optional */
+    void (*close)(void *ctx);                  /* optional */
 };
 
 struct ht_run_options {

@@ -211,7 +211,8 @@ enum ht_status ht_ahead_create(const struct ht_ahead_options *options, struct ht
         x->started = rc == 0;
         if (x->started) continue;
         ht_ahead_destroy(a);
-        return ht_fail(err, HT_INFEASIBLE, "cannot start a thread for lane '%s': %s", s->lanes[lane].name, strerror(rc));
+        return ht_fail(err, HT_INFEASIBLE, "cannot start a thread for lane '%s': %s", s->lanes[lane].name,
+                       strerror(rc));
     }
     *out = a;
     return HT_OK;

@@ -31,7 +31,7 @@ struct ht_gpu {
     char name[HT_NAME_BYTES];
     int64_t memory_bytes;
     double f32_flops_per_s, f16_flops_per_s, bf16_flops_per_s; /* dense; 16-bit with FP32 accumulation */
-    bool lacks_f16, lacks_bf16; /* no such units: the rate above is that of FP32 */
+    bool lacks_f16, lacks_bf16;                                /* no such units: the rate above is that of FP32 */
     double memory_bytes_per_s;
     double gemm_efficiency;   /* share of the peak that a large matrix product reaches */
     int64_t gemm_half_rows;   /* rows of tokens at which a product reaches half of that; 0: any number does */
@@ -75,8 +75,8 @@ struct ht_machine {
     int64_t n_groups, n_gpus;
     struct ht_link pcie;     /* of each GPU, to the host */
     int64_t gpus_per_switch; /* GPUs that share one such uplink; 1: each has its own */
-    int64_t domains;         /* of its cores and memory, equal: a device's process keeps to its own one. 1: all of the node */
-    bool peer;               /* GPUs write to each other over PCIe; else what one sends lies in host memory on its way */
+    int64_t domains; /* of its cores and memory, equal: a device's process keeps to its own one. 1: all of the node */
+    bool peer;       /* GPUs write to each other over PCIe; else what one sends lies in host memory on its way */
     bool has_nvlink, has_nic, has_ssds;
     struct ht_link nvlink; /* of each GPU, to the others in the node */
     struct ht_link nic;    /* of the node */

@@ -20,13 +20,13 @@ static const struct ht_builtin ht_link_file = {"builtin:links.yaml", ht_links_ya
 static const struct ht_builtin ht_ssd_file = {"builtin:ssds.yaml", ht_ssds_yaml, ht_ssds_yaml_end};
 
 /* Upper bounds keep every product of a rate, a size and a count far inside int64_t nanoseconds and bytes. */
-#define HT_MAX_MEMORY 1e15 /* bytes */
-#define HT_MAX_CORES  4096
+#define HT_MAX_MEMORY    1e15 /* bytes */
+#define HT_MAX_CORES     4096
 #define HT_MAX_HALF_ROWS 1000000
-#define HT_SECOND_NS  1e9
-#define HT_MIN_RATE   1e3 /* bytes or FLOP a second: slower is a slip of the pen */
-#define HT_MAX_RATE   1e18
-#define HT_MIN_SHARE  0.001
+#define HT_SECOND_NS     1e9
+#define HT_MIN_RATE      1e3 /* bytes or FLOP a second: slower is a slip of the pen */
+#define HT_MAX_RATE      1e18
+#define HT_MIN_SHARE     0.001
 
 #define AT(t, m) .offset = offsetof(struct t, m)
 #define HT_TEXT(t, k, m, must)                                                                                         \

@@ -38,7 +38,7 @@
 /* Between the parts of a model. A link that fails notes it in ctx and returns; the pass goes on with any values. */
 struct ht_part_link {
     void *ctx;
-    void (*sum)(void *ctx, void *data, enum ht_dtype type, int64_t n);          /* of all parts, in place */
+    void (*sum)(void *ctx, void *data, enum ht_dtype type, int64_t n);   /* of all parts, in place */
     void (*gather)(void *ctx, const float *mine, float *all, int64_t n); /* all: (parts, n) */
 };
 

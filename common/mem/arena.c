@@ -400,5 +400,6 @@ enum ht_status ht_arena_check_machine(double bytes, const char *what, struct ht_
 {
     double have = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGE_SIZE);
     if (bytes <= 0.9 * have) return HT_OK;
-    return ht_fail(err, HT_INFEASIBLE, "%s can take %.4g GB; this machine has %.4g GB", what, bytes * 1e-9, have * 1e-9);
+    return ht_fail(err, HT_INFEASIBLE, "%s can take %.4g GB; this machine has %.4g GB", what, bytes * 1e-9,
+                   have * 1e-9);
 }

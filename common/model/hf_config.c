@@ -102,7 +102,8 @@ static enum ht_status add_theta(const struct ht_node *node, struct ht_error *err
     enum ht_status status = node ? ht_node_double(node, 1, 1e12, err, &value) : HT_OK;
     if (!node || status != HT_OK) return status;
     if (*seen && value != *theta)
-        return ht_node_error(node, err, "%g differs from %g on line %u; expected the same", value, *theta, (*seen)->line);
+        return ht_node_error(node, err, "%g differs from %g on line %u; expected the same", value, *theta,
+                             (*seen)->line);
     *seen = node;
     *theta = value;
     return HT_OK;
@@ -133,7 +134,8 @@ static enum ht_status check_rope(const struct ht_node *rope, struct ht_error *er
             status = ht_node_double(c, 0, 1, err, &factor);
             if (status == HT_OK && factor != 1) status = ht_node_error(c, err, "has no kernel; expected 1");
         } else {
-            status = ht_node_key_error(c, err, "scaled rotary embeddings have no kernel; expected rope_type and rope_theta");
+            status =
+                ht_node_key_error(c, err, "scaled rotary embeddings have no kernel; expected rope_type and rope_theta");
         }
         if (status != HT_OK) return status;
     }

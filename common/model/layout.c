@@ -145,7 +145,8 @@ static void llama_block_parts(const struct ht_model *m, struct part_list *l)
 {
     int64_t C = m->width, Q = ht_model_q_width(m), K = ht_model_kv_width(m), F = ht_model_ffn(m);
     add_part(l, "input_layernorm.weight", 1, C, HT_SPLIT_NONE);
-    add_part(l, "self_attn.q_proj.weight", Q, C, HT_SPLIT_OUT); /* q, k and v lie together: one (C + 2K, C) matrix, as GPT's */
+    add_part(l, "self_attn.q_proj.weight", Q, C,
+             HT_SPLIT_OUT); /* q, k and v lie together: one (C + 2K, C) matrix, as GPT's */
     add_part(l, "self_attn.k_proj.weight", K, C, HT_SPLIT_OUT);
     add_part(l, "self_attn.v_proj.weight", K, C, HT_SPLIT_OUT);
     add_part(l, "self_attn.o_proj.weight", C, Q, HT_SPLIT_IN);

@@ -69,9 +69,9 @@ struct ht_model {
     int64_t kv_heads;  /* Hkv; divides H; 0 stands for H */
     double rope_theta; /* base of the rotary frequencies */
     double norm_eps;   /* RMSNorm: added to the mean square */
-    bool tied;       /* the head's matrix is the token table */
-    bool flash;      /* attention keeps log-sum-exp instead of the probabilities */
-    bool dropout;    /* keeps one mask byte per element, and the dropped-out probabilities
+    bool tied;         /* the head's matrix is the token table */
+    bool flash;        /* attention keeps log-sum-exp instead of the probabilities */
+    bool dropout;      /* keeps one mask byte per element, and the dropped-out probabilities
                         (Korthikanti et al. 2022, Sec. 4.1: 34 BTC + 5 BHTT bytes a block in 16 bit with both) */
     /* Tensor parallelism: all that this header says of units is then of part `part` of `parts`. 0 parts stand for 1. */
     int32_t part, parts;
@@ -86,7 +86,7 @@ struct ht_numerics {
 };
 
 int64_t ht_dtype_bytes(enum ht_dtype t);
-const char *ht_dtype_name(enum ht_dtype t);        /* "f32", "f16", "bf16" */
+const char *ht_dtype_name(enum ht_dtype t);               /* "f32", "f16", "bf16" */
 bool ht_numerics_has_master(const struct ht_numerics *n); /* param is 16-bit, so an FP32 master copy exists */
 
 /* Returns the optimizer states of one parameter, in bytes: momentum and variance, and the FP32 master copy where there is
@@ -98,6 +98,7 @@ int64_t ht_model_state_bytes(const struct ht_numerics *n);
 /* Returns the type of the gradients that are stepped: of sums, where a rank has several micro-batches. */
 enum ht_dtype ht_stepped_gradient(const struct ht_numerics *n, int64_t micro_batches);
 
+/* clang-format off */
 static inline int64_t ht_model_units(const struct ht_model *m) { return m->layers + 2; }
 /* Heads, columns of the feed-forward network and rows of the token table, and the widths of one token's queries (C when
    whole), and of its keys, as of its values (K). */
@@ -107,6 +108,7 @@ static inline int64_t ht_model_kv_heads(const struct ht_model *m) { return (m->k
 static inline int64_t ht_model_q_width(const struct ht_model *m) { return m->width / m->heads * ht_model_heads(m); }
 static inline int64_t ht_model_kv_width(const struct ht_model *m) { return m->width / m->heads * ht_model_kv_heads(m); }
 static inline int64_t ht_model_ffn(const struct ht_model *m) { return m->ffn / ht_model_parts(m); }
+/* clang-format on */
 int64_t ht_model_first_token(const struct ht_model *m); /* of the part's rows of the table; 0 when whole */
 int64_t ht_model_vocab(const struct ht_model *m);       /* how many rows; V when whole */
 enum ht_unit_kind ht_model_unit_kind(const struct ht_model *m, int64_t unit);
@@ -189,11 +191,11 @@ struct ht_workspace_layout {
     struct ht_act_part dscores;   /* block backward: a tile a slot */
     struct ht_act_part dkv;       /* block backward in 16 bit: sums of a head's dk and dv, (T,2,C/H) a slot, FP32 */
     struct ht_act_part row_loss;  /* head forward: (B,T) losses, double */
-    struct ht_act_part part_rows; /* the same in parts: (B,T,2) log-sum-exp and target's logit, FP32, of this part, then of
-                                     each */
+    /* The same in parts: (B,T,2) log-sum-exp and logit of the target, FP32, of this part and then of each. */
+    struct ht_act_part part_rows;
     struct ht_act_part rows_of_tokens; /* embedding backward in 16 bit: first (V) and next (B,T), int32 */
     int64_t tile_bytes, dkv_bytes;     /* of one slot */
-    int64_t bytes;                /* of all of it */
+    int64_t bytes;                     /* of all of it */
 };
 void ht_unit_workspace(const struct ht_model *m, int64_t unit, int64_t batch, int64_t seq, enum ht_dtype act,
                        bool backward, struct ht_workspace_layout *out);
@@ -209,8 +211,8 @@ enum ht_split {
 
 /* Parameters of a unit, by name, as element offsets in its flat buffer. Gradients, momentum and variance use the same. */
 struct ht_param_part {
-    const char *name; /* Hugging Face style: "wte", "attn.c_attn.weight", ... */
-    int64_t offset;   /* elements */
+    const char *name;   /* Hugging Face style: "wte", "attn.c_attn.weight", ... */
+    int64_t offset;     /* elements */
     int64_t rows, cols; /* a vector has rows = 1 */
     enum ht_split split;
 };

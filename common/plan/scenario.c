@@ -80,15 +80,16 @@ static enum ht_status control_of(const struct ht_scenario_request *r, const stru
 static enum ht_status cluster_of(const struct ht_scenario_request *r, struct ht_error *err, struct ht_cluster **out)
 {
     bool local = !strcmp(r->cluster, "local"), gpu = local && r->local_gpu;
-    if (local && !gpu) return ht_cluster_local(r->ranks ? r->ranks : 1, r->device_cores, r->device_memory_bytes, err, out);
+    if (local && !gpu)
+        return ht_cluster_local(r->ranks ? r->ranks : 1, r->device_cores, r->device_memory_bytes, err, out);
     if (r->device_cores && gpu)
         return ht_fail(err, HT_BAD_INPUT, "device cores are a choice for an emulated device only, not for a GPU");
     if (r->device_cores)
-        return ht_fail(err, HT_BAD_INPUT, "device cores are a choice for cluster 'local' only; '%s' has its own devices",
-                       r->cluster);
-    enum ht_status status =
-        gpu ? ht_cluster_local_gpu(r->local_gpu, err, out) : ht_cluster_load(r->cluster, err, out);
-    if (status == HT_OK && r->device_memory_bytes) status = ht_cluster_set_device_memory(*out, r->device_memory_bytes, err);
+        return ht_fail(err, HT_BAD_INPUT,
+                       "device cores are a choice for cluster 'local' only; '%s' has its own devices", r->cluster);
+    enum ht_status status = gpu ? ht_cluster_local_gpu(r->local_gpu, err, out) : ht_cluster_load(r->cluster, err, out);
+    if (status == HT_OK && r->device_memory_bytes)
+        status = ht_cluster_set_device_memory(*out, r->device_memory_bytes, err);
     return status;
 }
 
@@ -99,7 +100,8 @@ static enum ht_status shape_of(const struct ht_scenario_request *r, struct ht_er
     s->batch = r->batch ? r->batch : 8;
     s->micro_batch = r->micro_batch ? r->micro_batch : s->batch;
     if (s->batch < 1 || s->batch > 1 << 20)
-        return ht_fail(err, HT_BAD_INPUT, "batch %lld is out of range; expected 1 to %d sequences", (long long)s->batch, 1 << 20);
+        return ht_fail(err, HT_BAD_INPUT, "batch %lld is out of range; expected 1 to %d sequences", (long long)s->batch,
+                       1 << 20);
     if (s->micro_batch < 1 || s->batch % s->micro_batch)
         return ht_fail(err, HT_BAD_INPUT, "micro-batch %lld does not divide the batch of %lld sequences",
                        (long long)s->micro_batch, (long long)s->batch);
@@ -107,7 +109,8 @@ static enum ht_status shape_of(const struct ht_scenario_request *r, struct ht_er
 }
 
 /* Refuses a number of ranks that is not the number of devices. */
-static enum ht_status check_ranks(const struct ht_scenario_request *r, const struct ht_scenario *s, struct ht_error *err)
+static enum ht_status check_ranks(const struct ht_scenario_request *r, const struct ht_scenario *s,
+                                  struct ht_error *err)
 {
     int64_t ranks = ht_scenario_ranks(s);
     if (!r->ranks || r->ranks == ranks) return HT_OK;
@@ -115,7 +118,8 @@ static enum ht_status check_ranks(const struct ht_scenario_request *r, const str
                    (long long)r->ranks, s->cluster->name, (long long)ranks, ranks == 1 ? "" : "s");
 }
 
-enum ht_status ht_scenario_create(const struct ht_scenario_request *request, struct ht_error *err, struct ht_scenario *out)
+enum ht_status ht_scenario_create(const struct ht_scenario_request *request, struct ht_error *err,
+                                  struct ht_scenario *out)
 {
     struct ht_scenario s = {0};
     enum ht_status status = ht_hf_is_config(request->model) ? ht_hf_config_load(request->model, err, &s.model)
@@ -128,8 +132,7 @@ enum ht_status ht_scenario_create(const struct ht_scenario_request *request, str
     if (status == HT_OK) status = check_ranks(request, &s, err);
     if (status == HT_OK && !request->micro_batch)
         s.micro_batch = s.batch % ht_scenario_ranks(&s) ? 1 : s.batch / ht_scenario_ranks(&s);
-    if (status == HT_OK)
-        status = numerics_of(request, ht_cluster_gpu_of(s.cluster, 0)->cores > 0, err, &s.numerics);
+    if (status == HT_OK) status = numerics_of(request, ht_cluster_gpu_of(s.cluster, 0)->cores > 0, err, &s.numerics);
     if (status == HT_OK) status = control_of(request, &s.numerics, err, &s.control);
     if (status != HT_OK) {
         ht_scenario_free(&s);

@@ -30,24 +30,24 @@ struct ht_scenario {
 
 /* What a command line or an experiment file names; zero or NULL means the default. */
 struct ht_scenario_request {
-    const char *model, *cluster; /* built-in name or file; both required. A model may be a
+    const char *model, *cluster;    /* built-in name or file; both required. A model may be a
                                     config.json of transformers (common/model/hf_config.h) */
-    int64_t blocks;              /* default the model's own; else it has so many */
-    int64_t batch;               /* default 8 */
-    int64_t micro_batch;         /* default batch over the cluster's devices, or 1 if that is no whole number */
-    int64_t seq;                 /* default the model's max_seq */
-    int64_t device_memory_bytes; /* default the device's own */
-    int64_t ranks;               /* one a device, of which `local` then has so many; default the cluster's devices */
-    int64_t device_cores;        /* cluster `local` only: cores of the emulated device; default all but one */
+    int64_t blocks;                 /* default the model's own; else it has so many */
+    int64_t batch;                  /* default 8 */
+    int64_t micro_batch;            /* default batch over the cluster's devices, or 1 if that is no whole number */
+    int64_t seq;                    /* default the model's max_seq */
+    int64_t device_memory_bytes;    /* default the device's own */
+    int64_t ranks;                  /* one a device, of which `local` then has so many; default the cluster's devices */
+    int64_t device_cores;           /* cluster `local` only: cores of the emulated device; default all but one */
     const struct ht_gpu *local_gpu; /* cluster `local` only: the machine's own GPU instead of an emulated device; its
                                        memory is what device_memory_bytes may not exceed. Borrowed */
-    const char *numerics;        /* "fp32", "fp16", "bf16"; default fp16 on GPUs, fp32 on emulated devices */
-    const char *accumulate;      /* sums over micro-batches: "fp32" (default), or "16": the type of 16-bit gradients */
-    const char *control;         /* "none", "gate", "rollback"; default none, and see `training` */
-    double clip;                 /* largest norm of the gradients; 0: no clipping. Needs gate or rollback */
-    const char *loss_scale;      /* "dynamic", which needs gate or rollback, or a number; default dynamic in FP16 where
+    const char *numerics;           /* "fp32", "fp16", "bf16"; default fp16 on GPUs, fp32 on emulated devices */
+    const char *accumulate; /* sums over micro-batches: "fp32" (default), or "16": the type of 16-bit gradients */
+    const char *control;    /* "none", "gate", "rollback"; default none, and see `training` */
+    double clip;            /* largest norm of the gradients; 0: no clipping. Needs gate or rollback */
+    const char *loss_scale; /* "dynamic", which needs gate or rollback, or a number; default dynamic in FP16 where
                                     there is control, else 1 */
-    bool training;               /* real numbers: then the default control is gate in FP16 and for a clip, else none */
+    bool training;          /* real numbers: then the default control is gate in FP16 and for a clip, else none */
 };
 
 /* HT_BAD_INPUT with one line when a name is unknown, a number is out of range, the batch does not divide into

@@ -37,8 +37,7 @@ struct ht_plan {
     int n_inputs;
     size_t inputs_cap;
     struct ht_plan_payload payload;    /* owned; holds for the scenario that was planned for */
-    int64_t planned_bytes[HT_N_TIERS]; /* what the paper's own equations say is needed per rank (device) and node; -1: it
-                                          has none */
+    int64_t planned_bytes[HT_N_TIERS]; /* by the paper's own equations, per rank (device) and node; -1: it has none */
     double planned_s;                  /* iteration time by the paper's own model; 0: it has none */
     char why[256];                     /* one line: what the choice rests on */
 };
@@ -57,14 +56,14 @@ enum ht_division {
 };
 
 struct ht_system {
-    const char *name;    /* "zero_offload" */
-    const char *title;   /* "ZeRO-Offload" */
-    const char *ranks_title; /* on several devices, where that is another one; else NULL */
-    const char *source;  /* the paper, short */
-    const char *summary; /* one line for `hetbench list systems` */
-    const struct ht_knob *knobs; /* ends with a NULL name; may be NULL */
-    int variant;         /* what tells tables that share code apart */
-    enum ht_division division; /* of the batch over the ranks */
+    const char *name;                   /* "zero_offload" */
+    const char *title;                  /* "ZeRO-Offload" */
+    const char *ranks_title;            /* on several devices, where that is another one; else NULL */
+    const char *source;                 /* the paper, short */
+    const char *summary;                /* one line for `hetbench list systems` */
+    const struct ht_knob *knobs;        /* ends with a NULL name; may be NULL */
+    int variant;                        /* what tells tables that share code apart */
+    enum ht_division division;          /* of the batch over the ranks */
     enum ht_control_mode ranks_control; /* of a pipeline over several ranks: its own, which training takes unless told
                                            otherwise; NONE: it has none */
 
@@ -84,7 +83,7 @@ struct ht_system {
 void ht_plan_set(struct ht_plan *plan, const char *name, int64_t value);
 /* Copies a vector, elements included, or a decimal. */
 void ht_plan_set_vector(struct ht_plan *plan, const struct ht_variable *v);
-int64_t ht_plan_get(const struct ht_plan *plan, const char *name); /* 0 when absent */
+int64_t ht_plan_get(const struct ht_plan *plan, const char *name);                        /* 0 when absent */
 const struct ht_variable *ht_plan_variable(const struct ht_plan *plan, const char *name); /* NULL when absent */
 /* Records what the decision rests on. */
 void ht_plan_input(struct ht_plan *plan, const char *name, const char *unit, double value);

@@ -141,12 +141,12 @@ static bool ht_same_kind(const struct ht_cluster *c, int64_t a, int64_t b)
     const struct ht_machine *m = ht_cluster_node_of(c, a, NULL), *n = ht_cluster_node_of(c, b, NULL);
     if (memcmp(ht_cluster_gpu_of(c, a), ht_cluster_gpu_of(c, b), sizeof(struct ht_gpu)) != 0) return false;
     if (m == n) return true;
-    return m->n_gpus == n->n_gpus && ht_machine_host_cores(m) == ht_machine_host_cores(n) &&
-           m->domains == n->domains && m->peer == n->peer &&
-           memcmp(&m->cpu, &n->cpu, sizeof(m->cpu)) == 0 && memcmp(&m->pcie, &n->pcie, sizeof(m->pcie)) == 0 &&
-           m->has_nvlink == n->has_nvlink && memcmp(&m->nvlink, &n->nvlink, sizeof(m->nvlink)) == 0 &&
-           m->has_nic == n->has_nic && memcmp(&m->nic, &n->nic, sizeof(m->nic)) == 0 && m->has_ssds == n->has_ssds &&
-           m->n_ssds == n->n_ssds && memcmp(&m->ssd, &n->ssd, sizeof(m->ssd)) == 0;
+    return m->n_gpus == n->n_gpus && ht_machine_host_cores(m) == ht_machine_host_cores(n) && m->domains == n->domains &&
+           m->peer == n->peer && memcmp(&m->cpu, &n->cpu, sizeof(m->cpu)) == 0 &&
+           memcmp(&m->pcie, &n->pcie, sizeof(m->pcie)) == 0 && m->has_nvlink == n->has_nvlink &&
+           memcmp(&m->nvlink, &n->nvlink, sizeof(m->nvlink)) == 0 && m->has_nic == n->has_nic &&
+           memcmp(&m->nic, &n->nic, sizeof(m->nic)) == 0 && m->has_ssds == n->has_ssds && m->n_ssds == n->n_ssds &&
+           memcmp(&m->ssd, &n->ssd, sizeof(m->ssd)) == 0;
 }
 
 enum ht_status ht_profile_slowest_cost(const struct ht_profile *p, const struct ht_work *work, struct ht_error *err,

@@ -9,8 +9,9 @@
 #include <string.h>
 #include <xxhash.h>
 
-const char *const ht_schedule_part_names[HT_N_SCHEDULE_PARTS] = {"header", "lanes", "resources", "tensors", "residents", "works",
-                                                                 "ops", "groups", "edges", "effects", "uses", "names"};
+const char *const ht_schedule_part_names[HT_N_SCHEDULE_PARTS] = {"header",    "lanes",   "resources", "tensors",
+                                                                 "residents", "works",   "ops",       "groups",
+                                                                 "edges",     "effects", "uses",      "names"};
 
 /* Fields are gathered in a buffer; the hash sees only whole ones. */
 struct stream {

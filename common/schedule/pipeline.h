@@ -30,19 +30,26 @@ struct ht_pipe_shape {
     int32_t micro_batches; /* N_m >= 1 */
     int32_t v, d;          /* >= 1 */
     enum ht_pipe_order order;
-    int32_t (*backward_rank)(const struct ht_pipe_shape *p, int32_t q); /* of a backward stage; NULL: its forward stage's */
+    int32_t (*backward_rank)(const struct ht_pipe_shape *p,
+                             int32_t q); /* of a backward stage; NULL: its forward stage's */
 };
 
 /* One stage on one micro-batch. */
 struct ht_pipe_pass {
     bool forward;
-    int32_t stage;          /* i of a forward, q of a backward */
+    int32_t stage; /* i of a forward, q of a backward */
     int32_t micro_batch;
-    int64_t start, end;     /* ht_pipe_layout */
+    int64_t start, end; /* ht_pipe_layout */
 };
 
-static inline int32_t ht_pipe_forward_stages(const struct ht_pipe_shape *p) { return p->v * p->ranks; }
-static inline int32_t ht_pipe_backward_stages(const struct ht_pipe_shape *p) { return p->d * p->v * p->ranks; }
+static inline int32_t ht_pipe_forward_stages(const struct ht_pipe_shape *p)
+{
+    return p->v * p->ranks;
+}
+static inline int32_t ht_pipe_backward_stages(const struct ht_pipe_shape *p)
+{
+    return p->d * p->v * p->ranks;
+}
 /* Passes of each rank: as many of each stage as there are micro-batches. */
 static inline int64_t ht_pipe_passes(const struct ht_pipe_shape *p)
 {

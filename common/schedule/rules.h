@@ -10,7 +10,7 @@
 #define HT_MAX_RANKS         65536
 #define HT_MAX_UNITS         65536
 #define HT_MAX_MICRO_BATCHES (1 << 20)
-#define HT_MAX_SEQUENCES (1 << 20)
+#define HT_MAX_SEQUENCES     (1 << 20)
 #define HT_MAX_UNIT_BATCHES  (1 << 24)          /* units x micro-batches */
 #define HT_MAX_TENSOR_BYTES  ((int64_t)1 << 50) /* 1 PiB */
 #define HT_MAX_AMOUNT        ((int64_t)1 << 60) /* of a resource, by one op */
@@ -24,7 +24,8 @@ enum ht_status ht_rule_closure(const struct ht_schedule *s, const struct ht_plac
 enum ht_status ht_rule_coverage(const struct ht_schedule *s, struct ht_error *err);
 enum ht_status ht_rule_activations(const struct ht_schedule *s, struct ht_error *err); /* part of coverage */
 enum ht_status ht_rule_updates(const struct ht_schedule *s, struct ht_error *err);
-enum ht_status ht_rule_gradients(const struct ht_schedule *s, const struct ht_places *p, struct ht_error *err); /* part of updates */
+enum ht_status ht_rule_gradients(const struct ht_schedule *s, const struct ht_places *p,
+                                 struct ht_error *err); /* part of updates */
 /* Fills footprints[ht_n_spaces]; HT_INFEASIBLE when one does not fit. */
 enum ht_status ht_rule_memory(const struct ht_schedule *s, struct ht_error *err, struct ht_footprint *footprints);
 

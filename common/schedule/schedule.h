@@ -44,18 +44,18 @@
 enum ht_tier { HT_DEVICE, HT_HOST, HT_DISK, HT_REMOTE, HT_N_TIERS };
 
 enum ht_tensor_class {
-    HT_PARAM,           /* compute copy of parameters (the papers' P16); in FP32 numerics also the master copy */
-    HT_MASTER,          /* FP32 master parameters, only where the compute copy is 16-bit (P32) */
-    HT_MOMENTUM,        /* FP32 */
-    HT_VARIANCE,        /* FP32 */
-    HT_GRAD,            /* parameter gradients */
-    HT_ACTIVATION,      /* what a unit's forward leaves for its backward */
-    HT_CHECKPOINT,      /* a unit's input (B,T,C): boundary activation */
-    HT_ACT_GRAD,        /* gradient of a unit's input */
+    HT_PARAM,      /* compute copy of parameters (the papers' P16); in FP32 numerics also the master copy */
+    HT_MASTER,     /* FP32 master parameters, only where the compute copy is 16-bit (P32) */
+    HT_MOMENTUM,   /* FP32 */
+    HT_VARIANCE,   /* FP32 */
+    HT_GRAD,       /* parameter gradients */
+    HT_ACTIVATION, /* what a unit's forward leaves for its backward */
+    HT_CHECKPOINT, /* a unit's input (B,T,C): boundary activation */
+    HT_ACT_GRAD,   /* gradient of a unit's input */
     HT_LOGITS,
-    HT_WORKSPACE,       /* scratch of one op */
-    HT_STAGING,         /* pinned or bounce buffers */
-    HT_COMM,            /* communication buffers */
+    HT_WORKSPACE, /* scratch of one op */
+    HT_STAGING,   /* pinned or bounce buffers */
+    HT_COMM,      /* communication buffers */
     HT_N_TENSOR_CLASSES,
 };
 
@@ -63,28 +63,28 @@ enum ht_op_kind {
     HT_OP_FORWARD,
     HT_OP_RECOMPUTE,
     HT_OP_BACKWARD,
-    HT_OP_COPY,           /* every tensor NEEDed in one place and PRODUCEd or UPDATEd in another is copied */
-    HT_OP_ACCUMULATE,     /* gradient of one micro-batch added to the accumulator */
+    HT_OP_COPY,       /* every tensor NEEDed in one place and PRODUCEd or UPDATEd in another is copied */
+    HT_OP_ACCUMULATE, /* gradient of one micro-batch added to the accumulator */
     HT_OP_OPTIMIZER_STEP,
-    HT_OP_UNDO,           /* bit-exact inverse of the optimizer step */
+    HT_OP_UNDO, /* bit-exact inverse of the optimizer step */
     HT_OP_ALL_GATHER,
     HT_OP_REDUCE_SCATTER,
     HT_OP_ALL_REDUCE,
     HT_OP_SEND,
     HT_OP_RECEIVE,
-    HT_OP_VALIDATE,       /* writes the iteration's control scalar: ok or bad */
-    HT_OP_RESTORE,        /* recovery: a state tensor read back */
+    HT_OP_VALIDATE, /* writes the iteration's control scalar: ok or bad */
+    HT_OP_RESTORE,  /* recovery: a state tensor read back */
     HT_N_OP_KINDS,
 };
 
 enum ht_lane_kind {
-    HT_LANE_COMPUTE,    /* device compute */
+    HT_LANE_COMPUTE, /* device compute */
     HT_LANE_H2D,
     HT_LANE_D2H,
-    HT_LANE_HOST,       /* CPU optimizer and other host work */
+    HT_LANE_HOST, /* CPU optimizer and other host work */
     HT_LANE_DISK,
     HT_LANE_COLLECTIVE,
-    HT_LANE_P2P,        /* send and receive */
+    HT_LANE_P2P, /* send and receive */
     HT_N_LANE_KINDS,
 };
 
@@ -95,10 +95,10 @@ enum ht_resource_kind {
     HT_RES_PCIE_D2H, /* the other */
     HT_RES_PCIE_SWITCH,
     HT_RES_DRAM,
-    HT_RES_CORES,    /* processor cores: capacity in core-nanoseconds per second, 1e9 for each */
+    HT_RES_CORES, /* processor cores: capacity in core-nanoseconds per second, 1e9 for each */
     HT_RES_NVLINK,
     HT_RES_NIC,
-    HT_RES_SSD,      /* of a node: its reads, its writes, or both where the array is simplex */
+    HT_RES_SSD, /* of a node: its reads, its writes, or both where the array is simplex */
     HT_N_RESOURCE_KINDS,
 };
 
@@ -117,12 +117,12 @@ struct ht_label {
 struct ht_tensor {
     enum ht_tensor_class class;
     struct ht_label label;
-    int64_t bytes;                /* of this row, i.e. of the shard */
-    int64_t shard_begin, shard_end; /* of a shard: elements of the unit's flat parameter buffer, none if they are equal */
-    int32_t part, parts;          /* tensor parallelism: the row holds part `part` of `parts` of the unit, whose elements a
+    int64_t bytes;                  /* of this row, i.e. of the shard */
+    int64_t shard_begin, shard_end; /* elements of the unit's flat parameter buffer; none if they are equal */
+    int32_t part, parts; /* tensor parallelism: the row holds part `part` of `parts` of the unit, whose elements a
                                      shard counts; ht_add_tensor makes 0 parts 1, the whole */
-    int32_t rank;                 /* owner: which replica of the state this is */
-    bool sharded;                 /* a shard, even an empty one; ht_add_tensor sets it where shard_end > 0 */
+    int32_t rank;        /* owner: which replica of the state this is */
+    bool sharded;        /* a shard, even an empty one; ht_add_tensor sets it where shard_end > 0 */
 };
 
 /* Sequences [first, first + count) of the batch. */
@@ -159,18 +159,18 @@ struct ht_work {
     enum ht_arch arch;
     int32_t n_units;
     uint32_t sub_ops;
-    int64_t batch, seq;                 /* of the micro-batch */
-    int64_t width, heads, ffn, vocab;   /* of the model */
-    int64_t kv_heads;                   /* LLaMA: Hkv, 0 stands for heads; GPT: 0 */
+    int64_t batch, seq;               /* of the micro-batch */
+    int64_t width, heads, ffn, vocab; /* of the model */
+    int64_t kv_heads;                 /* LLaMA: Hkv, 0 stands for heads; GPT: 0 */
     bool tied, flash, dropout;
-    enum ht_dtype dtype;                /* of activations and compute parameters */
+    enum ht_dtype dtype; /* of activations and compute parameters */
     enum ht_dtype grad_dtype;
-    int32_t tp;                         /* tensor-parallel degree, 1 when none */
-    int32_t ranks;                      /* of the communicator, 1 when none */
-    int64_t params;                     /* elements: optimizer, undo, accumulate */
-    int64_t bytes;                      /* copies and collectives: moved by this op */
-    bool free;                          /* bookkeeping that costs nothing */
-    char custom[32];                    /* not empty: a name that stands for the whole key (hand-written graphs) */
+    int32_t tp;      /* tensor-parallel degree, 1 when none */
+    int32_t ranks;   /* of the communicator, 1 when none */
+    int64_t params;  /* elements: optimizer, undo, accumulate */
+    int64_t bytes;   /* copies and collectives: moved by this op */
+    bool free;       /* bookkeeping that costs nothing */
+    char custom[32]; /* not empty: a name that stands for the whole key (hand-written graphs) */
 };
 
 struct ht_effect {
@@ -181,7 +181,8 @@ struct ht_effect {
 
 struct ht_use {
     int32_t resource;
-    int64_t amount; /* bytes; for HT_RES_CORES the cores that it keeps busy as long as it runs: a time is a profile's affair */
+    /* Bytes; of HT_RES_CORES the cores that it keeps busy while it runs (a time is a profile's affair). */
+    int64_t amount;
 };
 
 struct ht_op {
@@ -192,30 +193,50 @@ struct ht_op {
     int32_t priority; /* on PRIORITY lanes: the smallest of the ready runs first, then the smallest id */
     int32_t match;    /* group, or -1 */
     struct ht_label label;
-    char name[16];    /* optional, for people: "F3"; may be empty */
+    char name[16]; /* optional, for people: "F3"; may be empty */
 };
 
 struct ht_schedule {
     char name[64];
     int32_t n_ranks, n_nodes;
-    int32_t *rank_node;              /* [n_ranks] */
-    int64_t *capacity_bytes;         /* [ht_n_spaces]: device of each rank, host of each node, disk of each node, remote */
-    int32_t n_units;                 /* 0: hand-written fragment, coverage of units is not checked */
+    int32_t *rank_node;      /* [n_ranks] */
+    int64_t *capacity_bytes; /* [ht_n_spaces]: device of each rank, host of each node, disk of each node, remote */
+    int32_t n_units;         /* 0: hand-written fragment, coverage of units is not checked */
     int32_t n_micro_batches;
-    struct ht_slice *slices;         /* [n_micro_batches]: the sequences of each; NULL: equally many, in order */
+    struct ht_slice *slices; /* [n_micro_batches]: the sequences of each; NULL: equally many, in order */
 
-    struct ht_lane *lanes;           int32_t n_lanes;      size_t lanes_cap;
-    struct ht_resource *resources;   int32_t n_resources;  size_t resources_cap;
-    struct ht_tensor *tensors;       int32_t n_tensors;    size_t tensors_cap;
-    struct ht_resident *residents;   int32_t n_residents;  size_t residents_cap;
-    struct ht_work *works;           int32_t n_works;      size_t works_cap;
-    struct ht_op *ops;               int32_t n_ops;        size_t ops_cap;
+    struct ht_lane *lanes;
+    int32_t n_lanes;
+    size_t lanes_cap;
+    struct ht_resource *resources;
+    int32_t n_resources;
+    size_t resources_cap;
+    struct ht_tensor *tensors;
+    int32_t n_tensors;
+    size_t tensors_cap;
+    struct ht_resident *residents;
+    int32_t n_residents;
+    size_t residents_cap;
+    struct ht_work *works;
+    int32_t n_works;
+    size_t works_cap;
+    struct ht_op *ops;
+    int32_t n_ops;
+    size_t ops_cap;
 
     /* Lists of op i are [begin[i], begin[i+1]) of the flat arrays. begin arrays have n_ops + 1 entries. */
-    int32_t *deps;          int64_t *deps_begin;     size_t deps_cap, deps_begin_cap;
-    int32_t *prev;          int64_t *prev_begin;     size_t prev_cap, prev_begin_cap;
-    struct ht_effect *effects; int64_t *effects_begin; size_t effects_cap, effects_begin_cap;
-    struct ht_use *uses;    int64_t *uses_begin;     size_t uses_cap, uses_begin_cap;
+    int32_t *deps;
+    int64_t *deps_begin;
+    size_t deps_cap, deps_begin_cap;
+    int32_t *prev;
+    int64_t *prev_begin;
+    size_t prev_cap, prev_begin_cap;
+    struct ht_effect *effects;
+    int64_t *effects_begin;
+    size_t effects_cap, effects_begin_cap;
+    struct ht_use *uses;
+    int64_t *uses_begin;
+    size_t uses_cap, uses_begin_cap;
 
     void *work_index; /* builders only: hash of works */
 };
@@ -241,8 +262,9 @@ int32_t ht_add_work(struct ht_schedule *s, const struct ht_work *work);
 /* Appends an op and returns its id; the calls below then describe this last op. */
 int32_t ht_add_op(struct ht_schedule *s, enum ht_op_kind kind, int32_t lane, struct ht_label label, int32_t work);
 void ht_op_name(struct ht_schedule *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-void ht_op_after(struct ht_schedule *s, int32_t op);      /* same iteration; < 0 is ignored; repeats are ignored */
-void ht_op_after_prev(struct ht_schedule *s, int32_t op); /* previous iteration; may be an id still to come, or a mark */
+void ht_op_after(struct ht_schedule *s, int32_t op); /* same iteration; < 0 is ignored; repeats are ignored */
+void ht_op_after_prev(struct ht_schedule *s,
+                      int32_t op); /* previous iteration; may be an id still to come, or a mark */
 void ht_op_effect(struct ht_schedule *s, int32_t tensor, enum ht_tier tier, unsigned flags);
 void ht_op_use(struct ht_schedule *s, int32_t resource, int64_t amount);
 void ht_op_priority(struct ht_schedule *s, int32_t key);
@@ -267,25 +289,38 @@ void ht_schedule_link(struct ht_schedule *s);
 
 /* ---- reading --------------------------------------------------------------------------------------------------- */
 
-static inline int32_t ht_n_spaces(const struct ht_schedule *s) { return s->n_ranks + 2 * s->n_nodes + 1; }
+static inline int32_t ht_n_spaces(const struct ht_schedule *s)
+{
+    return s->n_ranks + 2 * s->n_nodes + 1;
+}
 
 /* Index of a place's memory: device of each rank, then host of each node, disk of each node, remote. */
 static inline int32_t ht_space(const struct ht_schedule *s, enum ht_tier tier, int32_t rank)
 {
     switch (tier) {
-    case HT_DEVICE: return rank;
-    case HT_HOST: return s->n_ranks + s->rank_node[rank];
-    case HT_DISK: return s->n_ranks + s->n_nodes + s->rank_node[rank];
-    default: return s->n_ranks + 2 * s->n_nodes;
+    case HT_DEVICE:
+        return rank;
+    case HT_HOST:
+        return s->n_ranks + s->rank_node[rank];
+    case HT_DISK:
+        return s->n_ranks + s->n_nodes + s->rank_node[rank];
+    default:
+        return s->n_ranks + 2 * s->n_nodes;
     }
 }
 /* "device 0", "host 1", ... into buf. */
 const char *ht_space_name(const struct ht_schedule *s, int32_t space, char *buf, size_t n);
 
-static inline int32_t ht_op_rank(const struct ht_schedule *s, int32_t op) { return s->lanes[s->ops[op].lane].rank; }
+static inline int32_t ht_op_rank(const struct ht_schedule *s, int32_t op)
+{
+    return s->lanes[s->ops[op].lane].rank;
+}
 
 /* Bytes a tensor counts for in memory: rounded up to 512, as allocators do. */
-static inline int64_t ht_live_bytes(int64_t bytes) { return (bytes + 511) & ~(int64_t)511; }
+static inline int64_t ht_live_bytes(int64_t bytes)
+{
+    return (bytes + 511) & ~(int64_t)511;
+}
 
 /* The model whose unit a tensor holds elements of: a whole one, or the tensor's part of it. */
 static inline struct ht_model ht_tensor_model(const struct ht_tensor *t, const struct ht_model *whole)

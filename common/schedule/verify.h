@@ -29,18 +29,26 @@
 
 #include "common/schedule/schedule.h"
 
-enum ht_rule { HT_RULE_SHAPE, HT_RULE_HAZARD, HT_RULE_CONTROL, HT_RULE_COVERAGE, HT_RULE_UPDATE, HT_RULE_CLOSURE,
-               HT_RULE_MEMORY, HT_N_RULES };
+enum ht_rule {
+    HT_RULE_SHAPE,
+    HT_RULE_HAZARD,
+    HT_RULE_CONTROL,
+    HT_RULE_COVERAGE,
+    HT_RULE_UPDATE,
+    HT_RULE_CLOSURE,
+    HT_RULE_MEMORY,
+    HT_N_RULES
+};
 
 /* Bytes that the safe sequence needs, and who holds them at its worst point. */
 struct ht_footprint {
-    int64_t peak_bytes; /* of the safe sequence */
-    int32_t peak_op;    /* where; -1: at the boundary */
+    int64_t peak_bytes;                    /* of the safe sequence */
+    int32_t peak_op;                       /* where; -1: at the boundary */
     int64_t by_class[HT_N_TENSOR_CLASSES]; /* at that point, the op's own allocations included */
     bool fits;
-    int32_t first_oom_op;                  /* first op that does not fit; -1: none, or the residents already do not */
-    int64_t oom_needs_bytes;               /* what it (its group) asked for in this space, */
-    int64_t oom_held_bytes;                /* what was held before, */
+    int32_t first_oom_op;    /* first op that does not fit; -1: none, or the residents already do not */
+    int64_t oom_needs_bytes; /* what it (its group) asked for in this space, */
+    int64_t oom_held_bytes;  /* what was held before, */
     int64_t oom_held_by_class[HT_N_TENSOR_CLASSES]; /* and by whom */
 };
 
@@ -64,6 +72,7 @@ int32_t ht_footprints_first_oom(const struct ht_footprint *spaces, int32_t n_spa
 /* "OOM at backward of block 17 on device 0: needs 1.2 GB, 38.9 GB of 40 GB held (activations 21.4 GB, ...); the
    iteration needs 52.3 GB, short by 12.3 GB", or, if it fits, "device 0: peak 38.9 GB of 40 GB at backward of block 17
    (activations 21.4 GB, ...)". The op is the first one that cannot be given its memory. */
-void ht_footprint_describe(const struct ht_schedule *s, int32_t space, const struct ht_footprint *f, char *buf, size_t n);
+void ht_footprint_describe(const struct ht_schedule *s, int32_t space, const struct ht_footprint *f, char *buf,
+                           size_t n);
 
 #endif

@@ -88,8 +88,9 @@ static enum ht_status check_slices(const struct ht_schedule *s, struct ht_error 
     qsort(sorted, (size_t)s->n_micro_batches, sizeof *sorted, by_first);
     for (int32_t j = 0; j < s->n_micro_batches && !status; end += sorted[j++].count)
         if (sorted[j].first != end || sorted[j].count < 1 || sorted[j].count > HT_MAX_SEQUENCES)
-            status = ht_broken(s, err, "the micro-batches do not tile the batch: %lld sequences from %lld on after the first %lld",
-                               (long long)sorted[j].count, (long long)sorted[j].first, (long long)end);
+            status = ht_broken(
+                s, err, "the micro-batches do not tile the batch: %lld sequences from %lld on after the first %lld",
+                (long long)sorted[j].count, (long long)sorted[j].first, (long long)end);
     free(sorted);
     return status;
 }
@@ -106,7 +107,8 @@ static enum ht_status check_sizes(const struct ht_schedule *s, struct ht_error *
         if (s->slices && op->label.micro_batch >= 0) all = s->slices[op->label.micro_batch].count;
         if (all == 0) all = batch;
         if (batch != all)
-            return ht_broken_op(s, i, err, "works on %lld sequences; its micro-batch has %lld", (long long)batch, (long long)all);
+            return ht_broken_op(s, i, err, "works on %lld sequences; its micro-batch has %lld", (long long)batch,
+                                (long long)all);
     }
     return HT_OK;
 }

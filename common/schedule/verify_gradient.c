@@ -134,7 +134,8 @@ static void find_wanted(struct walk *w)
         }
         for (int64_t e = begin; e < end; e++) {
             int32_t g = gradient_of(w, e);
-            if (g < 0 || !writes(&s->effects[e]) || is_about(&op->label, g / w->parts) || has_written(w, i, e, g)) continue;
+            if (g < 0 || !writes(&s->effects[e]) || is_about(&op->label, g / w->parts) || has_written(w, i, e, g))
+                continue;
             w->want[g] = plus(w->want[g], contribution(&op->label, false));
         }
     }
@@ -147,13 +148,15 @@ static struct contents *held_at(const struct walk *w, int64_t effect)
 
 /* Adds up what ops [first, end) read of the gradient. Reading by UPDATE counts where `in_place`; the effect `but`
    does not count. */
-static struct contents sum_read(const struct walk *w, int32_t first, int32_t end, int32_t gradient, bool in_place, int64_t but)
+static struct contents sum_read(const struct walk *w, int32_t first, int32_t end, int32_t gradient, bool in_place,
+                                int64_t but)
 {
     const struct ht_schedule *s = w->s;
     struct contents c = {0};
     for (int64_t e = s->effects_begin[first]; e < s->effects_begin[end]; e++) {
         unsigned flags = s->effects[e].flags;
-        if (e == but || gradient_of(w, e) != gradient || !(flags & HT_NEED || (in_place && flags & HT_UPDATE))) continue;
+        if (e == but || gradient_of(w, e) != gradient || !(flags & HT_NEED || (in_place && flags & HT_UPDATE)))
+            continue;
         c = plus(c, *held_at(w, e));
     }
     return c;
@@ -231,10 +234,11 @@ static enum ht_status check_step(const struct walk *w, int32_t i, struct ht_erro
         if (!is_about(label, u)) return ht_broken_op(s, i, err, "reads the gradient of unit %d%s", u, branch);
         if (same(held, want)) continue;
         if (held.n == want.n)
-            return ht_broken_op(s, i, err, "steps unit %d with a gradient that has a backward pass twice and lacks one%s",
-                                u, branch);
+            return ht_broken_op(
+                s, i, err, "steps unit %d with a gradient that has a backward pass twice and lacks one%s", u, branch);
         if (held.n < 0)
-            return ht_broken_op(s, i, err, "steps unit %d with a gradient that is not of this iteration alone%s", u, branch);
+            return ht_broken_op(s, i, err, "steps unit %d with a gradient that is not of this iteration alone%s", u,
+                                branch);
         return ht_broken_op(s, i, err, "steps unit %d with the gradients of %lld backward passes; expected %lld%s", u,
                             (long long)held.n, (long long)want.n, branch);
     }

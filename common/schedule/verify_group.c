@@ -67,7 +67,8 @@ static bool share_tensor(const struct ht_schedule *s, int32_t send, int32_t rece
         if (!(s->effects[a].flags & HT_NEED)) continue;
         sends = true;
         for (int64_t b = s->effects_begin[receive]; b < s->effects_begin[receive + 1]; b++)
-            if (s->effects[b].tensor == s->effects[a].tensor && s->effects[b].flags & (HT_PRODUCE | HT_UPDATE)) return true;
+            if (s->effects[b].tensor == s->effects[a].tensor && s->effects[b].flags & (HT_PRODUCE | HT_UPDATE))
+                return true;
     }
     for (int64_t b = s->effects_begin[receive]; b < s->effects_begin[receive + 1]; b++)
         receives |= (s->effects[b].flags & (HT_PRODUCE | HT_UPDATE)) != 0;

@@ -192,8 +192,8 @@ void ht_footprint_describe(const struct ht_schedule *s, int32_t space, const str
         snprintf(words, sizeof words, "the start of the iteration");
     describe_classes(f->fits ? f->by_class : f->oom_held_by_class, classes, sizeof classes);
     if (f->fits) {
-        snprintf(buf, n, "%s: peak %s of %s at %s%s", where, amount(f->peak_bytes, peak), amount(capacity, limit), words,
-                 classes);
+        snprintf(buf, n, "%s: peak %s of %s at %s%s", where, amount(f->peak_bytes, peak), amount(capacity, limit),
+                 words, classes);
         return;
     }
     size_t used = (size_t)snprintf(buf, n, "OOM at %s on %s: ", words, where);

@@ -23,13 +23,13 @@ struct ht_trace {
     enum ht_clock clock;
     const struct ht_schedule *schedule; /* borrowed */
     int32_t iterations;
-    struct ht_trace_event *events;      /* [iterations * n_ops], event of (k, op) at k * n_ops + op */
+    struct ht_trace_event *events; /* [iterations * n_ops], event of (k, op) at k * n_ops + op */
     int64_t n_events;
-    int64_t end_ns;                     /* of the whole run */
-    int64_t *iteration_end_ns;          /* [iterations]: when the last op of each ended */
-    int64_t *peak_bytes;                /* [ht_n_spaces]: as the semantics counts them */
-    int64_t begin_ns;                   /* of a real run: on CLOCK_MONOTONIC; else 0 */
-    bool exact;                         /* simulated without jitter: what an op took beyond its cost, it waited */
+    int64_t end_ns;            /* of the whole run */
+    int64_t *iteration_end_ns; /* [iterations]: when the last op of each ended */
+    int64_t *peak_bytes;       /* [ht_n_spaces]: as the semantics counts them */
+    int64_t begin_ns;          /* of a real run: on CLOCK_MONOTONIC; else 0 */
+    bool exact;                /* simulated without jitter: what an op took beyond its cost, it waited */
 };
 
 struct ht_trace *ht_trace_create(const struct ht_schedule *s, enum ht_clock clock, int32_t iterations);
@@ -60,21 +60,21 @@ struct ht_metrics {
                                    last when it is the only one: nothing follows it, so it is not steady) */
     int64_t first_iteration_ns; /* cold start */
     int32_t warmup;
-    int64_t *lane_busy_ns;      /* [n_lanes] per steady iteration */
-    double *resource_busy;      /* [n_resources] share of capacity used in the steady state */
-    int64_t lower_bound_ns;     /* largest of: busiest lane, busiest resource, longest dependency chain (per iteration);
+    int64_t *lane_busy_ns;    /* [n_lanes] per steady iteration */
+    double *resource_busy;    /* [n_resources] share of capacity used in the steady state */
+    int64_t lower_bound_ns;   /* largest of: busiest lane, busiest resource, longest dependency chain (per iteration);
                                    never above iteration_ns */
-    char lower_bound_of[64];    /* "lane gpu of rank 0", "resource dram", "dependency chain" */
-    int64_t *critical_ns;       /* [n_lanes]: how much of a steady iteration the critical path spends on each lane */
-    int64_t critical_wait_ns;   /* and how much it spends where no lane is busy (contention counts as busy) */
-    double bubble_ratio;        /* 1 - mean over compute lanes of busy / iteration */
-    int64_t passes_ns;          /* first forward to last backward over all compute lanes, per steady iteration; 0: none */
-    int64_t fill_ns, drain_ns;  /* before them, from the end of the iteration before; after them, to the end of the last
+    char lower_bound_of[64];  /* "lane gpu of rank 0", "resource dram", "dependency chain" */
+    int64_t *critical_ns;     /* [n_lanes]: how much of a steady iteration the critical path spends on each lane */
+    int64_t critical_wait_ns; /* and how much it spends where no lane is busy (contention counts as busy) */
+    double bubble_ratio;      /* 1 - mean over compute lanes of busy / iteration */
+    int64_t passes_ns;        /* first forward to last backward over all compute lanes, per steady iteration; 0: none */
+    int64_t fill_ns, drain_ns; /* before them, from the end of the iteration before; after them, to the end of the last
                                    copy from a device. What is left of the iteration, the devices only wait for the host */
 };
 /* cost_ns: uncontended cost of each op, [n_ops] (for a real run: NULL, then the events' own durations are taken). */
-enum ht_status ht_metrics_compute(const struct ht_trace *t, const int64_t *cost_ns, int32_t warmup, struct ht_error *err,
-                                  struct ht_metrics *out);
+enum ht_status ht_metrics_compute(const struct ht_trace *t, const int64_t *cost_ns, int32_t warmup,
+                                  struct ht_error *err, struct ht_metrics *out);
 void ht_metrics_free(struct ht_metrics *m);
 
 /* ---- perfetto.c ------------------------------------------------------------------------------------------------ */
@@ -83,6 +83,7 @@ void ht_metrics_free(struct ht_metrics *m);
    and in each op's args its iteration, op id, grant_seq and release_seq, so that the file can be replayed. */
 enum ht_status ht_trace_write(const struct ht_trace *t, FILE *out, struct ht_error *err);
 /* Reads a file written by ht_trace_write for this very schedule (the hash is in the file); else HT_BAD_INPUT. */
-enum ht_status ht_trace_read(const char *path, const struct ht_schedule *s, struct ht_error *err, struct ht_trace **out);
+enum ht_status ht_trace_read(const char *path, const struct ht_schedule *s, struct ht_error *err,
+                             struct ht_trace **out);
 
 #endif

@@ -200,8 +200,8 @@ struct ht_claim {
     char variable[24];
     int64_t element;                     /* of a vector, from 0; -1: the variable is a number */
     const struct ht_node *variable_node; /* where the ledger names it; NULL: nowhere */
-    int fails_in; /* enum ht_tier + 1 of the first that does not fit; 0: any */
-    double value; /* kinds largest and smallest: which of the row's entries of the list */
+    int fails_in;                        /* enum ht_tier + 1 of the first that does not fit; 0: any */
+    double value;                        /* kinds largest and smallest: which of the row's entries of the list */
     const struct ht_claim_tolerance *tolerance;
 };
 

@@ -109,12 +109,14 @@ static void add_row(const struct ht_result *r, struct ht_table *t, struct notes 
 /* The rows' JSON is the one source of both files. */
 static void write_csv(const json_t *rows, FILE *out)
 {
+    /* clang-format off */
     static const char *const columns[] = {
-        "model",          "params",      "system",      "device_peak_bytes", "host_peak_bytes", "status",
-        "samples_per_s",  "tokens_per_s", "iteration_time_s", "tflops_per_gpu", "mfu",          "lower_bound_s",
-        "lower_bound_of", "bubble_ratio", "reason",     "short_of",          "short_bytes",     "plan_why",
-        "cluster",        "gpus_text",   "batch",       "micro_batch",       "seq",             "numerics_text",
-        "parallelism",    "rate_note"};
+        "model", "params", "system", "device_peak_bytes", "host_peak_bytes", "status", "samples_per_s",
+        "tokens_per_s", "iteration_time_s", "tflops_per_gpu", "mfu", "lower_bound_s", "lower_bound_of",
+        "bubble_ratio", "reason", "short_of", "short_bytes", "plan_why", "cluster", "gpus_text", "batch",
+        "micro_batch", "seq", "numerics_text", "parallelism", "rate_note",
+    };
+    /* clang-format on */
     ht_rows_csv(rows, columns, HT_COUNT(columns), ht_row_value, out);
 }
 
@@ -170,9 +172,9 @@ static enum ht_status run(const struct ht_options *options, struct ht_error *err
     words_of(options->systems ? options->systems : "", &systems);
     if (!options->systems)
         for (size_t i = 0; ht_system_at(i); i++) HT_PUSH(systems.list, systems.n, systems.cap, ht_system_at(i)->name);
-    struct ht_table *table =
-        ht_table_create("<model|>parameters|>tokens|<system|>micro-batch|<status|>samples/s|>iteration|>TFLOP/s per GPU|"
-                        ">MFU|>device memory|>host memory|<what binds");
+    struct ht_table *table = ht_table_create(
+        "<model|>parameters|>tokens|<system|>micro-batch|<status|>samples/s|>iteration|>TFLOP/s per GPU|"
+        ">MFU|>device memory|>host memory|<what binds");
     struct notes notes = {0};
     json_t *root = json_pack("{s:s}", "obtained", "simulated"), *from = ht_provenance_json(), *rows = json_array();
     json_object_update(root, from);
@@ -184,15 +186,18 @@ static enum ht_status run(const struct ht_options *options, struct ht_error *err
         if (ht_interrupted())
             status = ht_fail(err, HT_INTERRUPTED, "interrupted after %zu of %zu rows; nothing was written", i, n);
         else
-            status = run_one(options, systems.list[i % systems.n], models.list[i / systems.n], table, &notes, rows, err);
+            status =
+                run_one(options, systems.list[i % systems.n], models.list[i / systems.n], table, &notes, rows, err);
     }
     if (status == HT_OK && options->out) status = write_files(root, options->out, err);
     if (status == HT_OK && !options->json) {
         printf("%zu system%s on %zu model%s (simulated)\n", systems.n, systems.n == 1 ? "" : "s", models.n,
                models.n == 1 ? "" : "s");
         ht_rows_print_scenario(rows, stdout);
-        puts("TFLOP/s and MFU: 3 x forward matrix products, against the dense peak of all devices. Memory: the largest peak of "
-             "any\ndevice and host; of oom rows what they would need. What binds: what sets the lower bound of the iteration "
+        puts("TFLOP/s and MFU: 3 x forward matrix products, against the dense peak of all devices. Memory: the largest "
+             "peak of "
+             "any\ndevice and host; of oom rows what they would need. What binds: what sets the lower bound of the "
+             "iteration "
              "time.\n");
         ht_table_print(table, "", stdout);
         notes_print(&notes, stdout);

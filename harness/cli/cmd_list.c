@@ -142,7 +142,8 @@ static enum ht_status list_gpus(bool json, struct ht_error *err)
 
 static enum ht_status list_clusters(bool json, struct ht_error *err)
 {
-    struct ht_table *t = ht_table_create("<cluster|>nodes|<devices (memory of each)|<processor of a node|>memory of a node");
+    struct ht_table *t =
+        ht_table_create("<cluster|>nodes|<devices (memory of each)|<processor of a node|>memory of a node");
     json_t *list = json_array();
     char name[HT_NAME_BYTES], devices[HT_HEADING_TEXT];
     enum ht_status status = HT_OK;

@@ -135,7 +135,8 @@ static enum ht_status write_losses(const struct ht_training *t, const struct ht_
 
 /* ---- reports --------------------------------------------------------------------------------------------------- */
 
-static const char *const verdict_names[] = {[HT_CPU_OK] = "ok", [HT_CPU_SKIPPED] = "skipped", [HT_CPU_REDONE] = "redone"};
+static const char *const verdict_names[] = {
+    [HT_CPU_OK] = "ok", [HT_CPU_SKIPPED] = "skipped", [HT_CPU_REDONE] = "redone"};
 
 static void print_losses(const struct ht_training *t)
 {
@@ -194,13 +195,14 @@ static void print_prediction(const struct ht_result *r, const struct ht_training
 static void print_reserve(const struct ht_cuda_reserve *r, int64_t foreign_bytes)
 {
     char a[HT_QUANTITY_TEXT], b[HT_QUANTITY_TEXT], c[HT_QUANTITY_TEXT], d[HT_QUANTITY_TEXT], e[HT_QUANTITY_TEXT];
-    printf("  reserve on the GPU %s, of the same budget: matrix products %s, scratch %s, token ids, losses and verdicts "
-           "%s\n  beside both, at the end: %s (CUDA's context and code, other programs)\n",
-           ht_format_quantity(HT_BYTES, (double)ht_cuda_reserve_bytes(r), a),
-           ht_format_quantity(HT_BYTES, (double)r->products_bytes, b),
-           ht_format_quantity(HT_BYTES, (double)r->scratch_bytes, c),
-           ht_format_quantity(HT_BYTES, (double)r->aside_bytes, d),
-           ht_format_quantity(HT_BYTES, (double)foreign_bytes, e));
+    printf(
+        "  reserve on the GPU %s, of the same budget: matrix products %s, scratch %s, token ids, losses and verdicts "
+        "%s\n  beside both, at the end: %s (CUDA's context and code, other programs)\n",
+        ht_format_quantity(HT_BYTES, (double)ht_cuda_reserve_bytes(r), a),
+        ht_format_quantity(HT_BYTES, (double)r->products_bytes, b),
+        ht_format_quantity(HT_BYTES, (double)r->scratch_bytes, c),
+        ht_format_quantity(HT_BYTES, (double)r->aside_bytes, d),
+        ht_format_quantity(HT_BYTES, (double)foreign_bytes, e));
 }
 
 static double error_percent(const struct ht_result *r, const struct ht_emulation_model *model)
@@ -234,8 +236,7 @@ static json_t *emulation_json(const struct ht_result *r, const struct ht_emulate
     char title[64];
     return json_pack("{s:f,s:o,s:f,s:f,s:f,s:f,s:f,s:I,s:I,s:f,s:s,s:b}", "scale", e->scale, "fitting_scale",
                      e->fitting_scale > 0 ? json_real(e->fitting_scale) : json_null(), "estimated_s", e->estimated_s,
-                     "iteration_s",
-                     (double)r->metrics.iteration_ns * 1e-9, "simulated_iteration_s",
+                     "iteration_s", (double)r->metrics.iteration_ns * 1e-9, "simulated_iteration_s",
                      (double)model->iteration_ns * 1e-9, "error_percent", error_percent(r, model),
                      "simulated_lower_bound_s", (double)model->lower_bound_ns * 1e-9, "ops", (json_int_t)v->n_ops,
                      "overran", (json_int_t)v->n_overran, "worst_overrun", v->worst, "worst_op",
@@ -402,7 +403,8 @@ static enum ht_status report(const struct ht_options *o, const struct ht_job *jo
     add_arenas(&result, t);
     for (int32_t k = 0; k < t->steps; k++) {
         if (isfinite(t->losses[k])) continue;
-        fprintf(stderr, "hetbench: warning: the loss is not finite from step %d on (null in JSON)\n", t->first_step + k + 1);
+        fprintf(stderr, "hetbench: warning: the loss is not finite from step %d on (null in JSON)\n",
+                t->first_step + k + 1);
         break;
     }
     if (o->json) {
@@ -444,8 +446,8 @@ static enum ht_status export_checkpoint(const struct ht_options *o, const struct
         json_t *root = ht_result_json(&result);
         json_object_set_new(root, "losses", json_array());
         json_object_set_new(root, "training",
-                            json_pack("{s:o,s:I,s:i,s:i}", "data", ht_json_text(o->data), "steps_asked", (json_int_t)o->steps,
-                                      "first_step", (int)persist->first_step, "steps_done", 0));
+                            json_pack("{s:o,s:I,s:i,s:i}", "data", ht_json_text(o->data), "steps_asked",
+                                      (json_int_t)o->steps, "first_step", (int)persist->first_step, "steps_done", 0));
         status = ht_json_print(root, err);
     } else {
         printf("%s is at step %d already: no step was run%s%s\n", ht_shown(o->checkpoint, folder, sizeof(folder)),

@@ -25,8 +25,8 @@ enum use {
 
 static const struct row {
     const char *option;
-    size_t offset;      /* of its value */
-    unsigned groups;    /* of the command: --out differs between them */
+    size_t offset;   /* of its value */
+    unsigned groups; /* of the command: --out differs between them */
     enum use use;
     const char *inside; /* a file in the folder that the value names; NULL: the value is it */
 } rows[] = {
@@ -114,7 +114,8 @@ static bool find(const struct row *row, const char *value, struct file *out)
     struct ht_error ignored;
     if (row->use == READS_PATH && !ht_is_path(value)) return false;
     out->row = row;
-    int n = snprintf(out->path, sizeof(out->path), "%s%s%s", value, row->inside ? "/" : "", row->inside ? row->inside : "");
+    int n =
+        snprintf(out->path, sizeof(out->path), "%s%s%s", value, row->inside ? "/" : "", row->inside ? row->inside : "");
     if (n >= (int)sizeof(out->path) || ht_target_find(out->path, &ignored, &out->target) != HT_OK) return false;
     if (out->target.exists) return true;
     n = snprintf(folder, sizeof(folder), "%.*s.", (int)(name_of(out) - out->target.path), out->target.path);
@@ -130,7 +131,8 @@ static enum ht_status check_pair(const struct file *output, const struct file *o
                    output->path, other->row->option, writes(other->row) ? "writes, too" : "reads");
 }
 
-static enum ht_status check_outputs(const struct file *files, size_t n, const struct ht_options *o, struct ht_error *err)
+static enum ht_status check_outputs(const struct file *files, size_t n, const struct ht_options *o,
+                                    struct ht_error *err)
 {
     enum ht_status status = HT_OK;
     for (size_t i = 0; i < n && status == HT_OK; i++) {

@@ -63,9 +63,10 @@ void ht_scenario_print(const struct ht_scenario *s, enum ht_division division, F
     char text[HT_HEADING_TEXT];
     fprintf(out, "cluster %s: %s", s->cluster->name, ht_cluster_devices(s->cluster, text, sizeof(text)));
     if (ht_scenario_ranks(s) > 1)
-        fputs(division == HT_PIPELINES       ? ", pipelined"
-              : division == HT_PLANNED_REPLICAS ? ", data-parallel as the plan says"
-                                                : ", data-parallel with ZeRO-3: parameters, gradients and optimizer states are sharded",
+        fputs(division == HT_PIPELINES ? ", pipelined"
+              : division == HT_PLANNED_REPLICAS
+                  ? ", data-parallel as the plan says"
+                  : ", data-parallel with ZeRO-3: parameters, gradients and optimizer states are sharded",
               out);
     fprintf(out, "\nbatch %lld x %lld tokens in micro-batches of ", (long long)s->batch, (long long)s->seq);
     if (division == HT_PLANNED_REPLICAS)
@@ -85,9 +86,9 @@ static json_t *devices_json(const struct ht_scenario *s)
     for (int64_t k = 0; k < n_kinds; k++) {
         const struct ht_gpu *gpu = kinds[k].gpu;
         enum ht_dtype rate = ht_rate_dtype(gpu, s->numerics.param);
-        json_array_append_new(list, json_pack("{s:s,s:I,s:I,s:s}", "name", gpu->name, "count", (json_int_t)kinds[k].count,
-                                              "memory_bytes", (json_int_t)gpu->memory_bytes, "rate",
-                                              ht_dtype_name(rate)));
+        json_array_append_new(list,
+                              json_pack("{s:s,s:I,s:I,s:s}", "name", gpu->name, "count", (json_int_t)kinds[k].count,
+                                        "memory_bytes", (json_int_t)gpu->memory_bytes, "rate", ht_dtype_name(rate)));
     }
     free(kinds);
     return list;
@@ -95,8 +96,8 @@ static json_t *devices_json(const struct ht_scenario *s)
 
 json_t *ht_numerics_json(const struct ht_numerics *n)
 {
-    return json_pack("{s:s,s:s,s:s,s:s}", "param", ht_dtype_name(n->param), "grad", ht_dtype_name(n->grad), "accumulate",
-                     ht_dtype_name(n->accumulate), "reduce", ht_dtype_name(n->reduce));
+    return json_pack("{s:s,s:s,s:s,s:s}", "param", ht_dtype_name(n->param), "grad", ht_dtype_name(n->grad),
+                     "accumulate", ht_dtype_name(n->accumulate), "reduce", ht_dtype_name(n->reduce));
 }
 
 /* Only where it is not as the papers have it, so that their results stay as they are. */
@@ -117,12 +118,12 @@ json_t *ht_scenario_json(const struct ht_scenario *s, enum ht_division division)
     const struct ht_model *m = &s->model;
     const struct ht_gpu *gpu = ht_cluster_gpu_of(s->cluster, 0);
     char devices[HT_HEADING_TEXT], numerics[HT_HEADING_TEXT], note[HT_HEADING_TEXT];
-    json_t *root = json_pack(
-        "{s:{s:s,s:I,s:I,s:I,s:I,s:I},s:s,s:s,s:I,s:I,s:I,s:I,s:s}", "model", "name", m->name, "layers",
-        (json_int_t)m->layers, "width", (json_int_t)m->width, "heads", (json_int_t)m->heads, "vocab",
-        (json_int_t)m->vocab, "params", (json_int_t)ht_model_params(m), "cluster", s->cluster->name, "gpu", gpu->name,
-        "devices", (json_int_t)s->cluster->n_gpus, "batch", (json_int_t)s->batch, "micro_batch",
-        (json_int_t)s->micro_batch, "seq", (json_int_t)s->seq, "numerics", ht_dtype_name(s->numerics.param));
+    json_t *root =
+        json_pack("{s:{s:s,s:I,s:I,s:I,s:I,s:I},s:s,s:s,s:I,s:I,s:I,s:I,s:s}", "model", "name", m->name, "layers",
+                  (json_int_t)m->layers, "width", (json_int_t)m->width, "heads", (json_int_t)m->heads, "vocab",
+                  (json_int_t)m->vocab, "params", (json_int_t)ht_model_params(m), "cluster", s->cluster->name, "gpu",
+                  gpu->name, "devices", (json_int_t)s->cluster->n_gpus, "batch", (json_int_t)s->batch, "micro_batch",
+                  (json_int_t)s->micro_batch, "seq", (json_int_t)s->seq, "numerics", ht_dtype_name(s->numerics.param));
     if (division == HT_PLANNED_REPLICAS) json_object_set_new(root, "micro_batch", json_null()); /* m of the plan */
     json_object_set_new(root, "gpus", devices_json(s));
     json_object_set_new(root, "gpus_text", json_string(ht_cluster_devices(s->cluster, devices, sizeof(devices))));

@@ -39,9 +39,11 @@ static void count_flops(struct ht_result *r)
     for (int32_t i = 0; i < s->n_ops; i++) r->hardware_flops += op_flops(s, &scenario->model, i);
     r->n_devices = s->n_ranks; /* those that the system uses */
     for (int64_t rank = 0; rank < r->n_devices; rank++) {
-        const char *rate = ht_dtype_name(ht_rate_dtype(ht_cluster_gpu_of(scenario->cluster, rank), scenario->numerics.param));
+        const char *rate =
+            ht_dtype_name(ht_rate_dtype(ht_cluster_gpu_of(scenario->cluster, rank), scenario->numerics.param));
         if (rank == 0) r->peak_dtype = rate;
-        if (strcmp(r->peak_dtype, rate) != 0) r->peak_dtype = scenario->numerics.param == HT_F16 ? "f16 or f32" : "bf16 or f32";
+        if (strcmp(r->peak_dtype, rate) != 0)
+            r->peak_dtype = scenario->numerics.param == HT_F16 ? "f16 or f32" : "bf16 or f32";
     }
     for (int64_t rank = 0; rank < r->n_devices; rank++)
         r->peak_flops_per_s += dense_peak(ht_cluster_gpu_of(scenario->cluster, rank), scenario->numerics.param);

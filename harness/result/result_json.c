@@ -101,10 +101,11 @@ json_t *ht_memory_json(const struct ht_result *r)
     json_t *list = json_array();
     for (int32_t i = 0; i < r->n_memory; i++) {
         const struct ht_memory_row *m = &r->memory[i];
-        json_t *row = json_pack("{s:s,s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "space", m->name, "tier", ht_tier_name(m->tier),
-                                "capacity_bytes", bytes(m->capacity_bytes), "peak_bytes", bytes(m->peak_bytes),
-                                "safe_sequence_bytes", bytes(m->safe_bytes), "short_bytes", bytes(m->short_bytes), "bound_bytes", bytes(m->bound_bytes),
-                                "planned_bytes", bytes(m->planned_bytes), "by_class", classes_json(m->by_class));
+        json_t *row = json_pack("{s:s,s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "space", m->name, "tier",
+                                ht_tier_name(m->tier), "capacity_bytes", bytes(m->capacity_bytes), "peak_bytes",
+                                bytes(m->peak_bytes), "safe_sequence_bytes", bytes(m->safe_bytes), "short_bytes",
+                                bytes(m->short_bytes), "bound_bytes", bytes(m->bound_bytes), "planned_bytes",
+                                bytes(m->planned_bytes), "by_class", classes_json(m->by_class));
         if (m->arena_bytes >= 0) {
             json_object_set_new(row, "arena_peak_bytes", bytes(m->arena_bytes));
             json_object_set_new(row, "arena_extent_bytes", bytes(m->extent_bytes));
@@ -161,7 +162,8 @@ static void add_rates(const struct ht_result *r, json_t *root)
         "hardware_tflops_per_gpu", positive(ht_result_tflops(r, r->hardware_flops)), "mfu", positive(ht_result_mfu(r)),
         "lower_bound_s", real(seconds(m->lower_bound_ns)), "lower_bound_of", m->lower_bound_of, "bubble_ratio",
         real(m->bubble_ratio), "fill_s", real(seconds(m->fill_ns)), "passes_s", real(seconds(m->passes_ns)), "drain_s",
-        real(seconds(m->drain_ns)), "critical_wait_s", real(seconds(m->critical_wait_ns)), "iterations", (int)r->trace->iterations, "warmup", (int)m->warmup);
+        real(seconds(m->drain_ns)), "critical_wait_s", real(seconds(m->critical_wait_ns)), "iterations",
+        (int)r->trace->iterations, "warmup", (int)m->warmup);
     json_object_update(root, rates);
     json_decref(rates);
     if (r->peak_flops_per_s > 0) {

@@ -20,7 +20,8 @@ static void print_control(const struct ht_scenario *s, FILE *out)
     const struct ht_control_options *o = &s->control.options;
     if (s->control.mode != HT_CONTROL_NONE) fprintf(out, ", control %s", ht_control_mode_names[s->control.mode]);
     if (o->clip > 0) fprintf(out, ", clip %g", o->clip);
-    if (o->dynamic || o->loss_scale != 1) fprintf(out, ", loss scale %s%g", o->dynamic ? "dynamic from " : "", o->loss_scale);
+    if (o->dynamic || o->loss_scale != 1)
+        fprintf(out, ", loss scale %s%g", o->dynamic ? "dynamic from " : "", o->loss_scale);
 }
 
 /* " m=4,2,1,1", as --set takes it from a shell. */
@@ -203,8 +204,10 @@ static void print_rates(const struct ht_result *r, FILE *out)
     fprintf(out, "  lower bound      %s, set by %s; achieved is %.3g x that\n", ns_text(m->lower_bound_ns, a),
             m->lower_bound_of, m->lower_bound_ns ? (double)m->iteration_ns / (double)m->lower_bound_ns : 0.0);
     if (m->passes_ns)
-        fprintf(out, "  passes           %s from the first forward to the last backward, %s before them, %s of copies after\n",
-                ns_text(m->passes_ns, a), ns_text(m->fill_ns, b), ns_text(m->drain_ns, c));
+        fprintf(
+            out,
+            "  passes           %s from the first forward to the last backward, %s before them, %s of copies after\n",
+            ns_text(m->passes_ns, a), ns_text(m->fill_ns, b), ns_text(m->drain_ns, c));
     fprintf(out, "  bubble           %.3g%% of the compute lanes' time is idle\n", 100 * m->bubble_ratio);
     print_critical_path(r, out);
 }
@@ -219,7 +222,8 @@ static void print_lanes(const struct ht_result *r, FILE *out)
     char text[HT_QUANTITY_TEXT], name[64];
     double whole = m->iteration_ns ? (double)m->iteration_ns : 1;
     int32_t n = 0, idle = 0;
-    fprintf(out, "\nlanes and shared resources, per steady iteration (%s; h2d, d2h: copies to the device and back)\n", ht_obtained(r));
+    fprintf(out, "\nlanes and shared resources, per steady iteration (%s; h2d, d2h: copies to the device and back)\n",
+            ht_obtained(r));
     struct ht_table *t = ht_table_create("<name|<kind|>busy|>share");
     for (int32_t l = 0; l < s->n_lanes; l++) {
         idle += m->lane_busy_ns[l] == 0;

@@ -41,8 +41,8 @@ static enum ht_status read_fault(const char *text, int64_t n_units, struct ht_er
     bool sound = read_number(&at, &step) && *at++ == ':' && read_number(&at, &unit);
     if (sound && *at == ':') sound = read_kind(at + 1, &kind);
     if (!sound)
-        return ht_fail(err, HT_BAD_INPUT, "--inject-overflow '%.60s': expected STEP:UNIT or STEP:UNIT:inf, nan or square",
-                       text);
+        return ht_fail(err, HT_BAD_INPUT,
+                       "--inject-overflow '%.60s': expected STEP:UNIT or STEP:UNIT:inf, nan or square", text);
     if (step < 1 || step > INT32_MAX)
         return ht_fail(err, HT_BAD_INPUT, "--inject-overflow '%s': steps count from 1", text);
     if (unit >= n_units)

@@ -162,8 +162,7 @@ static enum ht_status take_planned_reserve(const struct ht_options *o, struct ht
     int64_t largest = job->scenario.batch / s->n_micro_batches;
     for (int32_t j = 0; j < s->n_micro_batches && s->slices; j++)
         if (s->slices[j].count > largest) largest = s->slices[j].count;
-    enum ht_status status =
-        ht_engine_take_reserve(o, &job->scenario, largest, s->n_micro_batches, err, &job->reserve);
+    enum ht_status status = ht_engine_take_reserve(o, &job->scenario, largest, s->n_micro_batches, err, &job->reserve);
     ht_schedule_set_capacity(s, HT_DEVICE, 0, ht_cluster_gpu_of(job->scenario.cluster, 0)->memory_bytes);
     return status;
 }

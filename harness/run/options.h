@@ -45,12 +45,12 @@ struct ht_options {
     /* training */
     const char *data, *data_format, *losses, *backend;
     const char *clock, *emu_scale;
-    int64_t device; /* of --backend cuda */
+    int64_t device;                     /* of --backend cuda */
     const struct ht_cuda_api *cuda_api; /* of --backend cuda; NULL: this build's. Tests put another here */
-    const char *init, *save; /* weights with Hugging Face's names */
+    const char *init, *save;            /* weights with Hugging Face's names */
     const char *save_dtype;
     int64_t save_shard_bytes; /* 0: not given */
-    const char *checkpoint;  /* folder of checkpoints, one every `every` steps, the newest `keep` kept; 0: not given */
+    const char *checkpoint;   /* folder of checkpoints, one every `every` steps, the newest `keep` kept; 0: not given */
     int64_t every, keep;
     bool resume;
     const char *faults[HT_MAX_FAULTS]; /* "STEP:UNIT[:KIND]" (harness/run/faults.h) */

@@ -170,7 +170,8 @@ enum ht_status ht_output_check_ranks(const char *path, struct ht_error *err)
     struct ht_target t;
     enum ht_status status = path ? ht_target_find(path, err, &t) : HT_OK;
     if (!path || status || !t.descriptor || t.fd <= STDERR_FILENO || !S_ISREG(t.st.st_mode)) return status;
-    return ht_fail(err, HT_BAD_INPUT, "%s: is a descriptor of a plain file; expected the file's name, as ranks write it", path);
+    return ht_fail(err, HT_BAD_INPUT,
+                   "%s: is a descriptor of a plain file; expected the file's name, as ranks write it", path);
 }
 
 enum ht_status ht_output_commit(struct ht_output *out, struct ht_error *err)

@@ -83,7 +83,8 @@ static enum ht_status check_save(const struct ht_options *o, const struct ht_job
         return ht_fail(err, HT_BAD_INPUT, "--save: %s: is a folder; a name that ends in .safetensors is one file",
                        o->save);
     if (exists && !S_ISREG(sb.st_mode))
-        return ht_fail(err, HT_BAD_INPUT, "--save: %s: is a device or a pipe; expected a plain file or a folder", o->save);
+        return ht_fail(err, HT_BAD_INPUT, "--save: %s: is a device or a pipe; expected a plain file or a folder",
+                       o->save);
     if (exists && access(o->save, W_OK) != 0)
         return ht_fail(err, HT_BAD_INPUT, "--save: %s: cannot be written: %s", o->save, strerror(errno));
     status = ht_follow_links(o->save, err, target);
@@ -164,7 +165,8 @@ static void say_changes(struct ht_persist *p)
         const struct ht_checkpoint_setting *s = &p->settings[i];
         char folder[512];
         if (!s->changed) continue;
-        fprintf(stderr, "%s was made with %s %s; going on with %s from its FP32 state, with the loss scale begun anew\n",
+        fprintf(stderr,
+                "%s was made with %s %s; going on with %s from its FP32 state, with the loss scale begun anew\n",
                 ht_shown(p->options->checkpoint, folder, sizeof(folder)), s->name, s->was, s->value);
         p->scaler_anew = true;
     }
@@ -225,8 +227,9 @@ static bool keeps_state(const struct ht_options *o)
     return o->init || o->save || o->checkpoint;
 }
 
-enum ht_status ht_persist_open(const struct ht_options *options, const struct ht_job *job, const struct ht_tokens *tokens,
-                               bool keeps_files, struct ht_error *err, struct ht_persist *out)
+enum ht_status ht_persist_open(const struct ht_options *options, const struct ht_job *job,
+                               const struct ht_tokens *tokens, bool keeps_files, struct ht_error *err,
+                               struct ht_persist *out)
 {
     struct ht_persist p = {.options = options, .job = job};
     enum ht_status status = check_options(options, err);

@@ -49,8 +49,9 @@ enum ht_status ht_persist_model(const struct ht_options *o, char path[4096], str
 
 /* Opens what the training begins with, and checks all of it. HT_BAD_INPUT with one line; nothing has been overwritten
    then. Of several ranks only the one that keeps the files opens them. */
-enum ht_status ht_persist_open(const struct ht_options *options, const struct ht_job *job, const struct ht_tokens *tokens,
-                               bool keeps_files, struct ht_error *err, struct ht_persist *out);
+enum ht_status ht_persist_open(const struct ht_options *options, const struct ht_job *job,
+                               const struct ht_tokens *tokens, bool keeps_files, struct ht_error *err,
+                               struct ht_persist *out);
 void ht_persist_close(struct ht_persist *p);
 /* All ranks learn from rank 0 where the training stands, and what there is of its state. */
 enum ht_status ht_persist_share(struct ht_persist *p, const struct ht_ranks *ranks, struct ht_error *err);

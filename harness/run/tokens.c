@@ -46,8 +46,8 @@ enum ht_status ht_token_format_of(const char *path, const char *name, int64_t vo
 {
     static const char *const names[] = {"text", "u16", "u32"};
     if (!name)
-        name = ends_with(path, ".u16")   ? "u16"
-               : ends_with(path, ".u32") ? "u32"
+        name = ends_with(path, ".u16")    ? "u16"
+               : ends_with(path, ".u32")  ? "u32"
                : !ends_with(path, ".bin") ? "text"
                : vocab <= 65536           ? "u16"
                                           : "u32";
@@ -130,8 +130,8 @@ static void show_progress(const struct ht_tokens *t, int64_t done, int64_t bytes
     double now = now_s();
     if (now - *shown_s < 2) return;
     *shown_s = now;
-    fprintf(stderr, "checking %s: %s of %s\n", ht_shown(t->path, path, sizeof(path)), ht_format_quantity(HT_BYTES, (double)done, a),
-            ht_format_quantity(HT_BYTES, (double)bytes, b));
+    fprintf(stderr, "checking %s: %s of %s\n", ht_shown(t->path, path, sizeof(path)),
+            ht_format_quantity(HT_BYTES, (double)done, a), ht_format_quantity(HT_BYTES, (double)bytes, b));
 }
 
 /* All of the file once: every token, and the hash. */
@@ -205,8 +205,7 @@ enum ht_status ht_tokens_open(const char *path, enum ht_token_format format, int
     int64_t bytes = 0;
     enum ht_status status = HT_OK;
     t.fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (t.fd < 0)
-        return ht_fail(err, HT_BAD_INPUT, "%s: %s; expected %s", path, strerror(errno), wanted(format));
+    if (t.fd < 0) return ht_fail(err, HT_BAD_INPUT, "%s: %s; expected %s", path, strerror(errno), wanted(format));
     if (fstat(t.fd, &st) != 0)
         status = ht_fail(err, HT_BAD_INPUT, "%s: %s", path, strerror(errno));
     else if (S_ISDIR(st.st_mode))

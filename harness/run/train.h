@@ -14,21 +14,21 @@
 #include "harness/run/tokens.h"
 
 struct ht_training {
-    struct ht_trace *trace; /* of the steps that were done; the caller's */
-    int32_t first_step;     /* done before, by the run that this one resumes */
-    int32_t steps;          /* done */
-    double *losses;         /* [steps]: mean over the batch's tokens of -log p(target) */
+    struct ht_trace *trace;            /* of the steps that were done; the caller's */
+    int32_t first_step;                /* done before, by the run that this one resumes */
+    int32_t steps;                     /* done */
+    double *losses;                    /* [steps]: mean over the batch's tokens of -log p(target) */
     struct ht_cpu_iteration *verdicts; /* [steps]; NULL when the schedule looks at no gradients */
     int32_t skipped, redone;           /* of them */
     double loss_scale[2];              /* of the first of these steps, and of the one after the last */
-    int64_t *step_ns;       /* [steps]: from the end of the step before (the first: from the start) */
-    int64_t median_step_ns; /* without the first, when there are others */
+    int64_t *step_ns;                  /* [steps]: from the end of the step before (the first: from the start) */
+    int64_t median_step_ns;            /* without the first, when there are others */
     /* [n_spaces]; -1 where the schedule keeps nothing */
     int64_t *arena_peak_bytes, *arena_extent_bytes;
     int64_t *resident_peak_bytes; /* [n_ranks] of each rank's process, everything in it; 0: not told */
-    int32_t n_checkpoints; /* written, and the time that it took beside the steps' */
+    int32_t n_checkpoints;        /* written, and the time that it took beside the steps' */
     double checkpoints_s;
-    bool on_gpu; /* then device_cores counts nothing */
+    bool on_gpu;           /* then device_cores counts nothing */
     int64_t foreign_bytes; /* of the GPU's memory at the end, beside arena and reserve: CUDA's own, other programs' */
     int device_cores, host_cores;
     bool shared_cores;

@@ -48,7 +48,7 @@ struct ht_experiment {
     char name[64], title[256], source[256], cluster[256];
     const char *numerics, *accumulate, *control, *loss_scale; /* as the options of that name; NULL: the default */
     double clip;                                              /* 0: none */
-    int64_t iterations, warmup, micro_batch; /* micro_batch 0: the batch */
+    int64_t iterations, warmup, micro_batch;                  /* micro_batch 0: the batch */
     bool break_even;
     int along; /* enum ht_axis */
 

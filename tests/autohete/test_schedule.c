@@ -96,8 +96,7 @@ START_TEST(memory_of_figure_2)
 
     int64_t gradients = ht_live_bytes(2 * ht_unit_params(m, 0)),
             scratch = ht_unit_workspace_bytes(m, 1, 2, sc.seq, HT_F16, true);
-    ck_assert_int_eq(live[b5],
-                     3 * in + 2 * act + 4 * copy + ends + gradients + 2 * in + copy + ht_live_bytes(scratch));
+    ck_assert_int_eq(live[b5], 3 * in + 2 * act + 4 * copy + ends + gradients + 2 * in + copy + ht_live_bytes(scratch));
 
     struct ht_profile *costs = ht_profile_modelled(sc.cluster);
     struct autohete_profile f;

@@ -8,19 +8,26 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct ht_system *const systems[] = {&ht_in_memory, &ht_in_memory_ckpt, &ht_zero_offload, &ht_zero_offload_ckpt};
+static const struct ht_system *const systems[] = {&ht_in_memory, &ht_in_memory_ckpt, &ht_zero_offload,
+                                                  &ht_zero_offload_ckpt};
 
-static struct ht_scenario scenario_of(int64_t batch, int64_t micro_batch, const char *numerics, int64_t device_memory_bytes)
+static struct ht_scenario scenario_of(int64_t batch, int64_t micro_batch, const char *numerics,
+                                      int64_t device_memory_bytes)
 {
-    struct ht_scenario_request r = {.model = "gpt-tiny", .cluster = "local", .batch = batch, .micro_batch = micro_batch,
-                                    .numerics = numerics, .device_memory_bytes = device_memory_bytes};
+    struct ht_scenario_request r = {.model = "gpt-tiny",
+                                    .cluster = "local",
+                                    .batch = batch,
+                                    .micro_batch = micro_batch,
+                                    .numerics = numerics,
+                                    .device_memory_bytes = device_memory_bytes};
     struct ht_scenario s;
     struct ht_error err = {0};
     ck_assert_msg(ht_scenario_create(&r, &err, &s) == HT_OK, "%s", err.text);
     return s;
 }
 
-static struct ht_schedule *build_of(const struct ht_system *system, const struct ht_scenario *sc, int64_t c, struct ht_plan *plan)
+static struct ht_schedule *build_of(const struct ht_system *system, const struct ht_scenario *sc, int64_t c,
+                                    struct ht_plan *plan)
 {
     struct ht_settings settings = {.n = 0};
     struct ht_error err = {0};
@@ -121,7 +128,8 @@ START_TEST(zero_offload_residents_by_hand)
         struct ht_plan plan = {0};
         struct ht_schedule *s = build_of(&ht_zero_offload, &sc, 0, &plan);
         int64_t tier_bytes[HT_N_TIERS] = {0};
-        for (int32_t r = 0; r < s->n_residents; r++) tier_bytes[s->residents[r].tier] += s->tensors[s->residents[r].tensor].bytes;
+        for (int32_t r = 0; r < s->n_residents; r++)
+            tier_bytes[s->residents[r].tier] += s->tensors[s->residents[r].tensor].bytes;
         ck_assert_int_eq(tier_bytes[HT_DEVICE], expected[i].device * ht_model_params(&sc.model));
         ck_assert_int_eq(tier_bytes[HT_HOST], expected[i].host * ht_model_params(&sc.model));
         ck_assert_int_eq(plan.planned_bytes[HT_DEVICE], tier_bytes[HT_DEVICE]);
@@ -152,8 +160,9 @@ START_TEST(settings_are_checked)
 {
     static const struct {
         const char *text, *says;
-    } bad[] = {{"c", "NAME=VALUE"}, {"d=1", "no variable"}, {"c=x", "not an integer"}, {"c=1.5", "not an integer"},
-               {"c=99", "out of range"}, {"c=-1", "out of range"}, {"=1", "NAME=VALUE"}};
+    } bad[] = {{"c", "NAME=VALUE"},         {"d=1", "no variable"},   {"c=x", "not an integer"},
+               {"c=1.5", "not an integer"}, {"c=99", "out of range"}, {"c=-1", "out of range"},
+               {"=1", "NAME=VALUE"}};
     struct ht_scenario sc = scenario_of(8, 8, "fp32", 0);
     for (size_t i = 0; i < HT_COUNT(bad); i++) {
         struct ht_settings settings = {.n = 0};

@@ -53,7 +53,8 @@ template <class T, int N> struct own_packs {
             int64_t i = threadIdx.x + k * (int64_t)blockDim.x;                                                         \
             if (i < (n)) __VA_ARGS__                                                                                   \
         }                                                                                                              \
-        REST_UNROLL for (int64_t i = threadIdx.x + KEEP * (int64_t)blockDim.x; i < (n); i += blockDim.x) {             \
+        REST_UNROLL for (int64_t i = threadIdx.x + KEEP * (int64_t)blockDim.x; i < (n); i += blockDim.x)               \
+        {                                                                                                              \
             const int k = -1;                                                                                          \
             __VA_ARGS__                                                                                                \
         }                                                                                                              \

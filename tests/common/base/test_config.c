@@ -111,7 +111,8 @@ static const struct bad_case bad[] = {
     {"\"a\\nb\": 1\n", "t.yaml:1:1: key 'a\\nb': is unknown here"},
     /* values */
     {"layers: 1\nname: \"a\\nb\"\n", "t.yaml:2:7: key 'name': holds a control character or a line end; expected one"},
-    {"layers: 1\nname: \"a\\x9b31mb\"\n", "t.yaml:2:7: key 'name': holds a control character"}, /* C1, which no file holds raw */
+    {"layers: 1\nname: \"a\\x9b31mb\"\n",
+     "t.yaml:2:7: key 'name': holds a control character"}, /* C1, which no file holds raw */
     {"\"\\e[31m\": 1\n", "t.yaml:1:1: key '\\x1b[31m': is unknown here"},
     {"layers: many\n", "t.yaml:1:9: key 'layers': 'many' is not a number; expected a whole number such as '8'"},
     {"layers: '4'\n", "t.yaml:1:9: key 'layers': '4' is in quotes; expected a whole number such as '8'"},

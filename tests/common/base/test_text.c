@@ -16,11 +16,15 @@ static const struct {
     {"\xc3\xa9\xe6\xbc\xa2\xf0\x9f\x98\x80", "\xc3\xa9\xe6\xbc\xa2\xf0\x9f\x98\x80"}, /* letters stay */
     {"a\nb\r\tc", "a\\nb\\r\\tc"},
     {"\x1b[31mred\x07\x7f", "\\x1b[31mred\\x07\\x7f"},
-    {"\xc2\x9b" "31m", "\\xc2\\x9b31m"},   /* U+009B, another way to write ESC [ */
-    {"\x9b" "31m\xff", "\\x9b31m\\xff"},   /* its raw byte, which is not UTF-8 */
-    {"\xc3", "\\xc3"},                     /* ends within a character */
+    {"\xc2\x9b"
+     "31m",
+     "\\xc2\\x9b31m"}, /* U+009B, another way to write ESC [ */
+    {"\x9b"
+     "31m\xff",
+     "\\x9b31m\\xff"},                                     /* its raw byte, which is not UTF-8 */
+    {"\xc3", "\\xc3"},                                     /* ends within a character */
     {"\xc0\xaf\xed\xa0\x80", "\\xc0\\xaf\\xed\\xa0\\x80"}, /* overlong, surrogate */
-    {"\xe2\x80\xa8", "\\xe2\\x80\\xa8"},   /* U+2028, a line end */
+    {"\xe2\x80\xa8", "\\xe2\\x80\\xa8"},                   /* U+2028, a line end */
 };
 
 START_TEST(shown)
@@ -39,7 +43,10 @@ START_TEST(whole_characters)
 {
     char buf[6];
     ck_assert_str_eq(ht_shown("abcd\xc3\xa9", buf, sizeof(buf)), "abcd");
-    ck_assert_str_eq(ht_shown("ab\x1b" "c", buf, sizeof(buf)), "ab");
+    ck_assert_str_eq(ht_shown("ab\x1b"
+                              "c",
+                              buf, sizeof(buf)),
+                     "ab");
     ck_assert_str_eq(ht_shown("abc\xc3\xa9", buf, sizeof(buf)), "abc\xc3\xa9");
 }
 END_TEST

@@ -100,8 +100,9 @@ START_TEST(random_portions)
         struct ht_portion p[MOST];
         int64_t batch = 0, all = 0;
         for (int32_t r = 0; r < ranks; r++) {
-            p[r] = (struct ht_portion){1 + (int64_t)ht_random_below(seed, i, 3), (int64_t)ht_random_below(seed, i + 1, 4),
-                                       ht_random_below(seed, i + 2, 3) ? (int64_t)ht_random_below(seed, i + 3, 1000000001) : 0};
+            p[r] = (struct ht_portion){
+                1 + (int64_t)ht_random_below(seed, i, 3), (int64_t)ht_random_below(seed, i + 1, 4),
+                ht_random_below(seed, i + 2, 3) ? (int64_t)ht_random_below(seed, i + 3, 1000000001) : 0};
             i += 4;
             if (r == ranks - 1) p[r].count++, p[r].share++;
             batch += p[r].micro_batch * p[r].count;
@@ -140,8 +141,14 @@ START_TEST(no_layouts)
     } cases[] = {
         {8, HT_SHARD_ALL, {{2, 2, 1}, {1, 3, 1}}, "the ranks' micro-batches have 7 sequences; the batch has 8"},
         {8, HT_SHARD_ALL, {{2, 2, 0}, {1, 4, 0}}, "no rank has a share of the parameters"},
-        {8, HT_SHARD_NONE, {{2, 4, 1}, {1, 0, 1}}, "rank 1 has no micro-batch, and nothing is sharded of which it could hold a part"},
-        {1 << 20, HT_SHARD_NONE, {{1, 1 << 19, 1}, {1, 1 << 19, 1}}, "1048576 micro-batches make too large a graph of 'gpt-tiny'; expected at most 349525"},
+        {8,
+         HT_SHARD_NONE,
+         {{2, 4, 1}, {1, 0, 1}},
+         "rank 1 has no micro-batch, and nothing is sharded of which it could hold a part"},
+        {1 << 20,
+         HT_SHARD_NONE,
+         {{1, 1 << 19, 1}, {1, 1 << 19, 1}},
+         "1048576 micro-batches make too large a graph of 'gpt-tiny'; expected at most 349525"},
     };
     for (size_t i = 0; i < HT_COUNT(cases); i++) {
         struct ht_scenario s = scenario_of(2, cases[i].batch, 1);
@@ -160,7 +167,8 @@ START_TEST(pipelines_by_hand)
     struct ht_scenario s = scenario_of(4, 12, 2);
     struct ht_error err = {0};
     struct ht_layout *l = NULL;
-    ck_assert_msg(ht_layout_pipelines(&s, 2, (int64_t[]){3, 1}, (int64_t[]){2, 4}, 1, &err, &l) == HT_OK, "%s", err.text);
+    ck_assert_msg(ht_layout_pipelines(&s, 2, (int64_t[]){3, 1}, (int64_t[]){2, 4}, 1, &err, &l) == HT_OK, "%s",
+                  err.text);
     static const struct ht_replica expected[] = {{0, 3, 0, 2, 0, 2}, {3, 1, 2, 4, 4, 2}};
     ck_assert_int_eq(l->n_replicas, 2);
     ck_assert_mem_eq(l->replicas, expected, sizeof expected);

@@ -44,7 +44,11 @@ START_TEST(any_depths)
         struct ht_layout *layout = NULL;
         struct ht_error err = {0};
         ck_assert_msg(ht_layout_pipelines(&sc, n, ranks, l, 1, &err, &layout) == HT_OK, "%s", err.text);
-        struct ht_pipe_style y = {.order = orders[seed % 3], .v = seed % 3 == 2 ? v : 1, .d = 1, .layout = layout, .recompute = seed & 8,
+        struct ht_pipe_style y = {.order = orders[seed % 3],
+                                  .v = seed % 3 == 2 ? v : 1,
+                                  .d = 1,
+                                  .layout = layout,
+                                  .recompute = seed & 8,
                                   .blocking_sends = seed & 16};
         if (ht_pipe_check(&sc, &y, &err) == HT_OK) {
             struct ht_schedule *s = pipe_build(&sc, &y);
@@ -84,7 +88,8 @@ START_TEST(tensor_parallel)
         uint64_t i = 0;
         int32_t n = 1 + (int32_t)ht_random_below(seed, i++, 2), tp = 2 << ht_random_below(seed, i++, 2);
         int64_t stages = 1 + (int64_t)ht_random_below(seed, i++, 2), each = 2 * stages;
-        int64_t ranks[2] = {stages * tp, stages * tp}, l[2] = {each, each}, nodes = 1 + (int64_t)ht_random_below(seed, i++, 2);
+        int64_t ranks[2] = {stages * tp, stages * tp}, l[2] = {each, each},
+                nodes = 1 + (int64_t)ht_random_below(seed, i++, 2);
         struct ht_scenario sc = pipe_scenario(n * stages * tp, nodes, 4, n * each);
         struct ht_layout *layout = NULL;
         struct ht_error err = {0};
@@ -92,7 +97,11 @@ START_TEST(tensor_parallel)
         sc.model.tied = seed & 32;
         if (tp == 4) sc.model.kv_heads = 4;
         ck_assert_msg(ht_layout_pipelines(&sc, n, ranks, l, tp, &err, &layout) == HT_OK, "%s", err.text);
-        struct ht_pipe_style y = {.order = orders[seed % 3], .v = 1, .d = 1, .layout = layout, .recompute = seed & 8,
+        struct ht_pipe_style y = {.order = orders[seed % 3],
+                                  .v = 1,
+                                  .d = 1,
+                                  .layout = layout,
+                                  .recompute = seed & 8,
                                   .blocking_sends = seed & 16};
         ck_assert_msg(ht_pipe_check(&sc, &y, &err) == HT_OK, "%s", err.text);
         struct ht_schedule *s = pipe_build(&sc, &y);
@@ -114,10 +123,12 @@ START_TEST(all_reduces_start_when_the_last_has_its_sum)
     struct ht_scenario sc = pipe_scenario(4, 1, 2, 4);
     struct ht_error err = {0};
     struct ht_layout *layout = NULL;
-    ck_assert_msg(ht_layout_pipelines(&sc, 2, (int64_t[]){2, 2}, (int64_t[]){1, 3}, 1, &err, &layout) == HT_OK, "%s", err.text);
+    ck_assert_msg(ht_layout_pipelines(&sc, 2, (int64_t[]){2, 2}, (int64_t[]){1, 3}, 1, &err, &layout) == HT_OK, "%s",
+                  err.text);
     struct ht_pipe_style y = pipe_gpipe;
     y.layout = layout;
-    struct pipe_run r = pipe_run(pipe_build(&sc, &y), &y, (struct pipe_prices){.forward = 1, .backward = 2}, 1, 0, NULL);
+    struct pipe_run r =
+        pipe_run(pipe_build(&sc, &y), &y, (struct pipe_prices){.forward = 1, .backward = 2}, 1, 0, NULL);
     ck_assert_double_eq_tol(pipe_start(&r, 0, "AR2"), 10, 1e-9); /* the block of the last stages */
     ck_assert_double_eq_tol(pipe_start(&r, 0, "AR1"), 12, 1e-9); /* that of the first: a backward later */
     pipe_run_free(&r);
@@ -151,7 +162,8 @@ START_TEST(blocks_of_stages)
             struct ht_schedule *s = pipe_build(&sc, &y);
             ck_assert_msg(ht_schedule_verify(s, &err, NULL) == HT_OK, "%s", err.text);
             for (int32_t t = 0; t < s->n_tensors; t++)
-                if (s->tensors[t].class == HT_PARAM) ck_assert_int_eq(s->tensors[t].rank, rank_of[s->tensors[t].label.unit]);
+                if (s->tensors[t].class == HT_PARAM)
+                    ck_assert_int_eq(s->tensors[t].rank, rank_of[s->tensors[t].label.unit]);
             ht_schedule_destroy(s);
         }
         ht_scenario_free(&sc);

@@ -454,8 +454,9 @@ START_TEST(uneven_ranks)
         bool whole = seed % 5 == 0; /* nothing is sharded */
         struct ht_portion p[5];
         for (int64_t r = 0; r < ranks; r++, i += 3) {
-            p[r] = (struct ht_portion){1 + (int64_t)ht_random_below(seed, i, 2), (int64_t)ht_random_below(seed, i + 1, 4),
-                                       (int64_t)ht_random_below(seed, i + 2, 3)};
+            p[r] =
+                (struct ht_portion){1 + (int64_t)ht_random_below(seed, i, 2), (int64_t)ht_random_below(seed, i + 1, 4),
+                                    (int64_t)ht_random_below(seed, i + 2, 3)};
             if (r == ranks - 1) p[r].count++, p[r].share++;
             if (whole && !p[r].count) p[r].count = 1;
             batch += p[r].micro_batch * p[r].count;
@@ -474,7 +475,8 @@ START_TEST(uneven_ranks)
         int64_t each_round = 2 * ht_model_units(&sc.model) - !sc.model.tied;
         struct ht_layout *layout = NULL;
         struct ht_error err = {0};
-        ck_assert_msg(ht_layout_uneven(&sc, whole ? HT_SHARD_NONE : HT_SHARD_ALL, p, &err, &layout) == HT_OK, "%s", err.text);
+        ck_assert_msg(ht_layout_uneven(&sc, whole ? HT_SHARD_NONE : HT_SHARD_ALL, p, &err, &layout) == HT_OK, "%s",
+                      err.text);
         toy.layout = layout;
         struct ht_schedule *s = build_toy(&sc, &toy);
         int64_t gathers = 0, scatters = 0, units = s->n_units, reductions = toy.reduce_once ? 1 : rounds;

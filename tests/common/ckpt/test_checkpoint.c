@@ -18,7 +18,8 @@
 
 static const struct ht_model model = {
     .arch = HT_ARCH_GPT, .layers = 2, .width = 6, .heads = 2, .ffn = 24, .vocab = 11, .max_seq = 5, .tied = true};
-static struct ht_checkpoint_setting settings[] = {{.name = "--batch", .value = "8"}, {.name = "--lr", .value = "0.001"}};
+static struct ht_checkpoint_setting settings[] = {{.name = "--batch", .value = "8"},
+                                                  {.name = "--lr", .value = "0.001"}};
 
 static struct held *random_state(uint64_t seed)
 {
@@ -140,10 +141,20 @@ START_TEST(files_of_losses)
     static const struct {
         const char *text;
         int64_t rows; /* -1: refused */
-    } cases[] = {{"", 0}, {"step,loss\n", 0}, {"step,loss\n3,1\n7,0x1p-2\n", 2}, {"step,loss\n3,nan\n", 1},
-                 {"step,loss", -1}, {"step;loss\n", -1}, {"1,2\n", -1}, {"step,loss\n2,1\n2,1\n", -1},
-                 {"step,loss\n0,1\n", -1}, {"step,loss\n-1,1\n", -1}, {"step,loss\n1,\n", -1},
-                 {"step,loss\n1,2,3\n", -1}, {"step,loss\n1,2", -1}, {"step,loss\n\n", -1},
+    } cases[] = {{"", 0},
+                 {"step,loss\n", 0},
+                 {"step,loss\n3,1\n7,0x1p-2\n", 2},
+                 {"step,loss\n3,nan\n", 1},
+                 {"step,loss", -1},
+                 {"step;loss\n", -1},
+                 {"1,2\n", -1},
+                 {"step,loss\n2,1\n2,1\n", -1},
+                 {"step,loss\n0,1\n", -1},
+                 {"step,loss\n-1,1\n", -1},
+                 {"step,loss\n1,\n", -1},
+                 {"step,loss\n1,2,3\n", -1},
+                 {"step,loss\n1,2", -1},
+                 {"step,loss\n\n", -1},
                  {"step,loss\n99999999999999999999,1\n", -1}};
     char path[] = "/tmp/ht_losses_XXXXXX";
     int fd = mkstemp(path);
@@ -261,8 +272,14 @@ END_TEST
 /* The text of a stored manifest with some of it replaced, in an envelope with the right hash. */
 static enum ht_status parse_changed(const char *from, const char *to, struct ht_error *err, bool *damaged)
 {
-    static const struct ht_model nano = {.arch = HT_ARCH_GPT, .layers = 2, .width = 16, .heads = 2, .ffn = 64,
-                                         .vocab = 256, .max_seq = 32, .tied = true};
+    static const struct ht_model nano = {.arch = HT_ARCH_GPT,
+                                         .layers = 2,
+                                         .width = 16,
+                                         .heads = 2,
+                                         .ffn = 64,
+                                         .vocab = 256,
+                                         .max_seq = 32,
+                                         .tied = true};
     static char text[8192], body[16384], whole[20000];
     FILE *f = fopen(HT_SOURCE_DIR "/tests/common/ckpt/manifest.json", "rb");
     ck_assert_ptr_nonnull(f);
@@ -296,18 +313,18 @@ START_TEST(manifests)
     static const struct {
         const char *from, *to, *why;
         bool damaged;
-    } wrong[] = {{"\"format\": 2", "\"format\": 1", "m: has format 1; expected 2: go on with the version that wrote it", false},
-                 {"\"loss_scale\": 16384.0", "\"loss_scale\": 1e39", "does not say what the optimizer's steps", true},
-                 {"\"loss_scale\": 16384.0", "\"loss_scale\": 0.0", "does not say what the optimizer's steps", true},
-                 {"\"loss_scale\": 16384.0", "\"loss_scale\": \"1\"", "does not say what the optimizer's steps", true},
-                 {"\"good_iterations\": 11", "\"good_iterations\": 21", "does not say what the optimizer's steps", true},
-                 {"18", "21", "does not say what the optimizer's steps", true},
-                 {"18", "-1", "does not say what the optimizer's steps", true},
-                 {"   18,\n", "", "does not say what the optimizer's steps", true},
-                 {"\"files\"", "\"losses\": {\"bytes\": 10, \"xxh3\": \"0\"}, \"files\"", "does not list", true},
-                 {"\"files\"", "\"losses\": {\"bytes\": -1, \"xxh3\": \"0123456789abcdef\"}, \"files\"", "does not list",
-                  true},
-                 {"\"bytes\"", "\"Bytes\"", "does not list the 4 files of step 20", true}};
+    } wrong[] = {
+        {"\"format\": 2", "\"format\": 1", "m: has format 1; expected 2: go on with the version that wrote it", false},
+        {"\"loss_scale\": 16384.0", "\"loss_scale\": 1e39", "does not say what the optimizer's steps", true},
+        {"\"loss_scale\": 16384.0", "\"loss_scale\": 0.0", "does not say what the optimizer's steps", true},
+        {"\"loss_scale\": 16384.0", "\"loss_scale\": \"1\"", "does not say what the optimizer's steps", true},
+        {"\"good_iterations\": 11", "\"good_iterations\": 21", "does not say what the optimizer's steps", true},
+        {"18", "21", "does not say what the optimizer's steps", true},
+        {"18", "-1", "does not say what the optimizer's steps", true},
+        {"   18,\n", "", "does not say what the optimizer's steps", true},
+        {"\"files\"", "\"losses\": {\"bytes\": 10, \"xxh3\": \"0\"}, \"files\"", "does not list", true},
+        {"\"files\"", "\"losses\": {\"bytes\": -1, \"xxh3\": \"0123456789abcdef\"}, \"files\"", "does not list", true},
+        {"\"bytes\"", "\"Bytes\"", "does not list the 4 files of step 20", true}};
     struct ht_error err = {0};
     bool damaged = true;
     ck_assert_msg(parse_changed("18", "18", &err, &damaged) == HT_OK && !damaged, "%s", err.text);

@@ -208,8 +208,8 @@ static void hit_everywhere(enum how kind)
                 if (end) ck_assert(is_new);
                 if (kind == DIE && !end) ck_assert_int_eq(status, -1);
                 if (kind == FAIL && !end) {
-                    ck_assert_msg(status == HT_FAILED || (status == HT_OK && is_new), "%d to %d, call %d: status %d: %s",
-                                  from, to, at, status, now);
+                    ck_assert_msg(status == HT_FAILED || (status == HT_OK && is_new),
+                                  "%d to %d, call %d: status %d: %s", from, to, at, status, now);
                     if (is_old && from == to) ck_assert_msg(!strcmp(now, listings[from]), "call %d left %s", at, now);
                 }
                 /* The next one, of any kind, leaves itself and the user's file. */
@@ -294,8 +294,9 @@ START_TEST(names_alternate)
     put_file(dir, "weights-a.safetensors", "");
     put_file(dir, "notes.json", "");
     put_file(dir, "model-notes.safetensors", "");
-    put_file(dir, "model.safetensors.index.json", "{\"weight_map\": {\"x\": \"weights-a.safetensors\", \"y\": "
-                                                  "\"../z.safetensors\", \"n\": \"notes.json\"}}");
+    put_file(dir, "model.safetensors.index.json",
+             "{\"weight_map\": {\"x\": \"weights-a.safetensors\", \"y\": "
+             "\"../z.safetensors\", \"n\": \"notes.json\"}}");
     ck_assert_int_eq(ht_hf_save(dir, state->state, HT_F32, ONE, NULL, NULL), HT_OK);
     ck_assert_str_eq(listing(dir, now),
                      "config.json mine.safetensors model-notes.safetensors model.safetensors notes.json ");
@@ -307,8 +308,9 @@ END_TEST
 /* A config.json of the same model keeps its text but for the type of the weights; another model's is replaced. */
 START_TEST(configs)
 {
-    static const char users[] = "{\"model_type\": \"gpt2\", \"n_layer\": 2, \"n_embd\": 6, \"n_head\": 2, \"vocab_size\": 11,"
-                                " \"n_positions\": 5, \"eos_token_id\": 7, \"torch_dtype\": \"float32\"}\n";
+    static const char users[] =
+        "{\"model_type\": \"gpt2\", \"n_layer\": 2, \"n_embd\": 6, \"n_head\": 2, \"vocab_size\": 11,"
+        " \"n_positions\": 5, \"eos_token_id\": 7, \"torch_dtype\": \"float32\"}\n";
     char dir[] = "/tmp/ht_save_XXXXXX", path[64], text[4096];
     struct held *state = random_params(1);
     ck_assert_ptr_nonnull(mkdtemp(dir));

@@ -48,8 +48,7 @@ struct maker {
     struct pass *passes[2][MAX_STAGES]; /* [n_passes] in the GPU's order */
     int32_t gpu[2][MAX_STAGES][MAX_TP], p2p[2][MAX_STAGES][MAX_TP], coll[2][MAX_STAGES][MAX_TP];
     int32_t param[2][MAX_LAYERS][MAX_TP], state[3][2][MAX_LAYERS][MAX_TP], grad[2][MAX_LAYERS][MAX_TP];
-    int32_t *kept, *input,
-        *input_grad; /* [micro-batch of the job][layer][tp]; inputs of a stage's first layer, [..][0] */
+    int32_t *kept, *input, *input_grad; /* [micro-batch][layer][tp]; inputs of a stage's first layer, [..][0] */
     int32_t match;
 };
 

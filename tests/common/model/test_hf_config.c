@@ -7,11 +7,11 @@
 
 #include "common/base/array.h"
 
-#define GPT2                                                                                                             \
-    "{\"model_type\": \"gpt2\", \"n_layer\": 2, \"n_embd\": 16, \"n_head\": 2, \"n_positions\": 32, "                    \
+#define GPT2                                                                                                           \
+    "{\"model_type\": \"gpt2\", \"n_layer\": 2, \"n_embd\": 16, \"n_head\": 2, \"n_positions\": 32, "                  \
     "\"vocab_size\": 256"
-#define LLAMA                                                                                                            \
-    "{\"model_type\": \"llama\", \"num_hidden_layers\": 2, \"hidden_size\": 16, \"num_attention_heads\": 4, "            \
+#define LLAMA                                                                                                          \
+    "{\"model_type\": \"llama\", \"num_hidden_layers\": 2, \"hidden_size\": 16, \"num_attention_heads\": 4, "          \
     "\"intermediate_size\": 40, \"max_position_embeddings\": 32, \"vocab_size\": 256"
 
 static enum ht_status parse(const char *base, const char *more, struct ht_error *err, struct ht_model *m)
@@ -65,17 +65,21 @@ END_TEST
 static const struct {
     const char *base, *more, *says;
 } bad[] = {
-    {GPT2, "\"activation_function\": \"gelu\"", AT(24, "activation_function") "'gelu' has no kernel; expected gelu_new"},
+    {GPT2, "\"activation_function\": \"gelu\"",
+     AT(24, "activation_function") "'gelu' has no kernel; expected gelu_new"},
     {GPT2, "\"layer_norm_epsilon\": 1e-6", AT(23, "layer_norm_epsilon") "the kernels have another; expected 1e-05"},
-    {GPT2, "\"scale_attn_weights\": false", AT(23, "scale_attn_weights") "the kernels have nothing else; expected true"},
+    {GPT2, "\"scale_attn_weights\": false",
+     AT(23, "scale_attn_weights") "the kernels have nothing else; expected true"},
     {GPT2, "\"scale_attn_by_inverse_layer_idx\": true",
      AT(36, "scale_attn_by_inverse_layer_idx") "the kernels have nothing else; expected false"},
     {GPT2, "\"add_cross_attention\": true", AT(24, "add_cross_attention") "the kernels have nothing else"},
     {GPT2, "\"quantization_config\": {\"load_in_4bit\": true}",
      AT(1, "quantization_config") "a quantized model is not supported; expected null"},
-    {GPT2, "\"pruned_heads\": {\"0\": [1]}", AT(1, "pruned_heads") "a model without some of its heads is not supported"},
+    {GPT2, "\"pruned_heads\": {\"0\": [1]}",
+     AT(1, "pruned_heads") "a model without some of its heads is not supported"},
     {GPT2, "\"is_causal\": false", AT(14, "is_causal") "the kernels have nothing else; expected true"},
-    {LLAMA, "\"quantization_config\": {\"quant_method\": \"fp8\"}", AT(1, "quantization_config") "a quantized model is"},
+    {LLAMA, "\"quantization_config\": {\"quant_method\": \"fp8\"}",
+     AT(1, "quantization_config") "a quantized model is"},
     {LLAMA, "\"quantization_config\": \"gptq\"", AT(1, "quantization_config") "a quantized model is"},
     {LLAMA, "\"compression_config\": {\"format\": \"dense\"}", AT(1, "compression_config") "a compressed model is"},
     {LLAMA, "\"hidden_act\": \"gelu\"", AT(15, "hidden_act") "'gelu' has no kernel; expected silu"},
@@ -85,17 +89,24 @@ static const struct {
     {LLAMA, "\"sliding_window\": 16", AT(1, "sliding_window") "attention to a window is not supported; expected null"},
     {LLAMA, "\"partial_rotary_factor\": 0.5", AT(26, "partial_rotary_factor") "has no kernel; expected 1"},
     /* Scaled rotary embeddings: before transformers 4.43, before 5, since; by kind of layer. */
-    {LLAMA, "\"rope_scaling\": {\"type\": \"linear\", \"factor\": 2.0}", AT(26, "type") "'linear' has no kernel; expected default"},
-    {LLAMA, "\"rope_scaling\": {\"factor\": 2.0}", AT(18, "factor") "scaled rotary embeddings have no kernel; expected rope_type"},
+    {LLAMA, "\"rope_scaling\": {\"type\": \"linear\", \"factor\": 2.0}",
+     AT(26, "type") "'linear' has no kernel; expected default"},
+    {LLAMA, "\"rope_scaling\": {\"factor\": 2.0}",
+     AT(18, "factor") "scaled rotary embeddings have no kernel; expected rope_type"},
     {LLAMA, "\"rope_scaling\": {\"rope_type\": \"llama3\"}", AT(31, "rope_type") "'llama3' has no kernel"},
     {LLAMA, "\"rope_scaling\": \"linear\"", AT(17, "rope_scaling") "is no map; expected null or a map with rope_type"},
     {LLAMA, "\"rope_scaling\": [2]", AT(17, "rope_scaling") "is no map"},
-    {LLAMA, "\"rope_parameters\": {\"rope_type\": \"yarn\"}", AT(34, "rope_type") "'yarn' has no kernel; expected default"},
+    {LLAMA, "\"rope_parameters\": {\"rope_type\": \"yarn\"}",
+     AT(34, "rope_type") "'yarn' has no kernel; expected default"},
     {LLAMA, "\"rope_parameters\": {\"type\": \"linear\"}", AT(29, "type") "'linear' has no kernel; expected default"},
-    {LLAMA, "\"rope_parameters\": {\"rope_type\": \"default\", \"type\": \"linear\"}", AT(53, "type") "'linear' has no kernel"},
-    {LLAMA, "\"rope_parameters\": {\"rope_type\": \"default\", \"factor\": 2}", AT(45, "factor") "scaled rotary embeddings"},
-    {LLAMA, "\"rope_parameters\": {\"full_attention\": {\"rope_theta\": 5e5}}", AT(21, "full_attention") "scaled rotary"},
-    {LLAMA, "\"rope_parameters\": {\"partial_rotary_factor\": 0.5}", AT(46, "partial_rotary_factor") "has no kernel; expected 1"},
+    {LLAMA, "\"rope_parameters\": {\"rope_type\": \"default\", \"type\": \"linear\"}",
+     AT(53, "type") "'linear' has no kernel"},
+    {LLAMA, "\"rope_parameters\": {\"rope_type\": \"default\", \"factor\": 2}",
+     AT(45, "factor") "scaled rotary embeddings"},
+    {LLAMA, "\"rope_parameters\": {\"full_attention\": {\"rope_theta\": 5e5}}",
+     AT(21, "full_attention") "scaled rotary"},
+    {LLAMA, "\"rope_parameters\": {\"partial_rotary_factor\": 0.5}",
+     AT(46, "partial_rotary_factor") "has no kernel; expected 1"},
     {LLAMA, "\"rope_parameters\": 3", AT(20, "rope_parameters") "is no map; expected null or a map with rope_type"},
     {LLAMA, "\"rope_parameters\": {\"rope_theta\": 5e5}, \"rope_theta\": 1e4",
      AT(35, "rope_theta") "500000 differs from 10000 on line 2; expected the same"},

@@ -187,8 +187,15 @@ END_TEST
    go to each of 3. */
 START_TEST(sums_of_parts)
 {
-    struct ht_work w = {.kind = HT_OP_FORWARD, .unit = HT_UNIT_BLOCK, .n_units = 1, .sub_ops = HT_ALL_SUB_OPS,
-                        .batch = 2, .seq = 8, .width = 10, .dtype = HT_BF16, .tp = 4};
+    struct ht_work w = {.kind = HT_OP_FORWARD,
+                        .unit = HT_UNIT_BLOCK,
+                        .n_units = 1,
+                        .sub_ops = HT_ALL_SUB_OPS,
+                        .batch = 2,
+                        .seq = 8,
+                        .width = 10,
+                        .dtype = HT_BF16,
+                        .tp = 4};
     const struct {
         enum ht_op_kind kind;
         enum ht_unit_kind unit;

@@ -58,7 +58,8 @@ START_TEST(round_trip_of_oddities)
                           .shard_end = INT64_MAX,
                           .rank = 2};
     int32_t a = ht_add_tensor(s, t), b = ht_add_tensor(s, t);
-    ht_add_tensor(s, (struct ht_tensor){.class = HT_PARAM, .label = t.label, .sharded = true}); /* the first shard is empty */
+    ht_add_tensor(
+        s, (struct ht_tensor){.class = HT_PARAM, .label = t.label, .sharded = true}); /* the first shard is empty */
     ht_add_tensor(s, (struct ht_tensor){.class = HT_GRAD, .label = t.label, .part = 2, .parts = 3});
     ht_schedule_set_micro_batches(s, 4, (struct ht_slice[]){{2, 5}, {0, 2}, {7, 1}, {8, 3}});
     t.label = (struct ht_label){.unit = -1, .n_units = 0, .sub_ops = HT_ALL_SUB_OPS, .micro_batch = -1};

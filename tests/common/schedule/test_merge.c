@@ -27,7 +27,8 @@ static void write(struct ht_schedule *s, const char *ops, int32_t parts)
     for (; *ops; ops++) {
         bool pass = *ops == 'f' || *ops == 'p', joint = !pass;
         struct ht_label label = none;
-        struct ht_work w = {.kind = joint ? HT_OP_ALL_REDUCE : HT_OP_FORWARD, .tp = *ops == 'p' ? parts : 1, .ranks = 1};
+        struct ht_work w = {
+            .kind = joint ? HT_OP_ALL_REDUCE : HT_OP_FORWARD, .tp = *ops == 'p' ? parts : 1, .ranks = 1};
         if (joint) w.ranks = *ops == 'a' ? s->n_ranks : s->n_ranks / parts;
         if (joint && *ops != 'a')
             label = (struct ht_label){.unit = *ops - '0', .n_units = 1, .sub_ops = HT_ALL_SUB_OPS, .micro_batch = -1};
@@ -147,7 +148,9 @@ static struct ht_schedule *pipe_draft(int32_t rank, const char *ops)
     for (; *ops; ops++, group++)
         for (int32_t member = 0; member < 2; member++) {
             bool joint = *ops == 'a';
-            struct ht_work w = {.kind = joint ? HT_OP_ALL_REDUCE : member ? HT_OP_RECEIVE : HT_OP_SEND,
+            struct ht_work w = {.kind = joint    ? HT_OP_ALL_REDUCE
+                                        : member ? HT_OP_RECEIVE
+                                                 : HT_OP_SEND,
                                 .where = joint ? HT_LANE_COLLECTIVE : HT_LANE_P2P,
                                 .tp = 1,
                                 .ranks = joint ? 4 : 2,
@@ -190,7 +193,10 @@ START_TEST(drafts_that_do_not_fit)
         {{"f1", "f"}, 2, 1, "drafts 1 and 0 of 'draft' differ: one has ended, the other has all reduce"},
         {{"", "11"}, 2, 1, "drafts 0 and 1 of 'draft' differ: one has ended"},
         {{"p", "f"}, 2, 2, "drafts 1 and 0 of 'draft' differ: one has ended, the other has forward next"},
-        {{"1p", "p1", "p1", "1p"}, 4, 2, "drafts 0 and 2 of 'draft' differ: the first has all reduce of unit 1 next, the other forward"},
+        {{"1p", "p1", "p1", "1p"},
+         4,
+         2,
+         "drafts 0 and 2 of 'draft' differ: the first has all reduce of unit 1 next, the other forward"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct ht_schedule *s = NULL;

@@ -178,7 +178,8 @@ START_TEST(gradients)
     /* The gradient of unit 1 passes for one of unit 0, which then has more than it wants. */
     o.batches = 1;
     s = sample_build(o);
-    for (int r = 0; r < 2; r++) s->tensors[effect_on(s, nth_of(s, HT_OP_BACKWARD, 1, r), HT_GRAD)->tensor].label.unit = 0;
+    for (int r = 0; r < 2; r++)
+        s->tensors[effect_on(s, nth_of(s, HT_OP_BACKWARD, 1, r), HT_GRAD)->tensor].label.unit = 0;
     says(s, "reads the gradient of unit 0");
 }
 END_TEST
@@ -194,10 +195,15 @@ START_TEST(parts)
         int32_t part, parts;
         const char *text;
     } rows[TP] = {
-        {HT_OP_FORWARD, 0, HT_ACTIVATION, 1, 2, "op 0 (F0): is about part 0 of 2, but has tensor 3 (activation of part 1 of 2 of unit 0, micro-batch 0)"},
-        {HT_OP_OPTIMIZER_STEP, 1, HT_MOMENTUM, 0, 2, "op 13 (O1): is about part 1 of 2, but has tensor 5 (momentum of part 0 of 2 of unit 0)"},
-        {HT_OP_ALL_REDUCE, 2, HT_GRAD, 0, 2, "op 5 (B1): is about part 1 of 2, but has tensor 6 (grad of part 0 of 2 of unit 0)"},
-        {HT_OP_BACKWARD, 3, HT_PARAM, 0, 1, "tensor 12 (param of unit 0): the unit is in 1 parts, elsewhere (tensor 0 (param of part 0 of 2 of unit 0)) in 2"},
+        {HT_OP_FORWARD, 0, HT_ACTIVATION, 1, 2,
+         "op 0 (F0): is about part 0 of 2, but has tensor 3 (activation of part 1 of 2 of unit 0, micro-batch 0)"},
+        {HT_OP_OPTIMIZER_STEP, 1, HT_MOMENTUM, 0, 2,
+         "op 13 (O1): is about part 1 of 2, but has tensor 5 (momentum of part 0 of 2 of unit 0)"},
+        {HT_OP_ALL_REDUCE, 2, HT_GRAD, 0, 2,
+         "op 5 (B1): is about part 1 of 2, but has tensor 6 (grad of part 0 of 2 of unit 0)"},
+        {HT_OP_BACKWARD, 3, HT_PARAM, 0, 1,
+         "tensor 12 (param of unit 0): the unit is in 1 parts, elsewhere (tensor 0 (param of part 0 of 2 of unit 0)) "
+         "in 2"},
     };
     struct ht_error err = {0};
     struct ht_schedule *s;
@@ -261,9 +267,9 @@ START_TEST(footprint)
     ck_assert_int_eq(v.spaces[2].peak_bytes, 0);
     ck_assert_int_eq(v.spaces[2].peak_op, -1);
     ht_footprint_describe(s, 0, &v.spaces[0], text, sizeof text);
-    ck_assert_str_eq(text,
-                     "device 0: peak 5.12 kB of 8 kB at backward of embedding (parameters 2.048 kB, gradients 2.048 kB, "
-                     "activations 1.024 kB)");
+    ck_assert_str_eq(
+        text, "device 0: peak 5.12 kB of 8 kB at backward of embedding (parameters 2.048 kB, gradients 2.048 kB, "
+              "activations 1.024 kB)");
     ht_footprint_describe(s, 2, &v.spaces[2], text, sizeof text);
     ck_assert_str_eq(text, "disk 0: peak 0 B of unlimited at the start of the iteration");
     ht_verdict_free(&v);
@@ -273,8 +279,9 @@ START_TEST(footprint)
     ck_assert_int_eq(ht_schedule_verify(s, &err, NULL), HT_OK);
     ht_schedule_set_capacity(s, HT_DEVICE, 0, 5119);
     ck_assert_int_eq(ht_schedule_verify(s, &err, &v), HT_INFEASIBLE);
-    ck_assert_str_eq(err.text, "OOM at backward of embedding on device 0: needs 2.048 kB, 3.072 kB of 5.119 kB held "
-                               "(parameters 2.048 kB, activations 1.024 kB); the iteration needs 5.12 kB, short by 1 B");
+    ck_assert_str_eq(err.text,
+                     "OOM at backward of embedding on device 0: needs 2.048 kB, 3.072 kB of 5.119 kB held "
+                     "(parameters 2.048 kB, activations 1.024 kB); the iteration needs 5.12 kB, short by 1 B");
     ck_assert(!v.proved[HT_RULE_MEMORY] && v.proved[HT_RULE_UPDATE]);
     ck_assert_int_eq(v.spaces[0].first_oom_op, 2);
     ck_assert_int_eq(v.spaces[0].oom_needs_bytes, 2048);

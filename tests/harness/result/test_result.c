@@ -130,9 +130,8 @@ START_TEST(vectors_of_a_plan)
     for (int i = 0; i < 64; i++) m[i] = i < 16 ? 4 : 2;
     ck_assert_int_eq(ht_job_create(&o, "in_memory", NULL, HT_JOB_PLAN, &err, &job), HT_OK);
     ht_plan_set_vector(&job.plan, &(struct ht_variable){"m", .kind = HT_VARIABLE_BY_RANK, .n = 64, .values = m});
-    ht_plan_set_vector(
-        &job.plan,
-        &(struct ht_variable){"share", .kind = HT_VARIABLE_BY_RANK, .decimal = true, .n = 3, .values = share});
+    ht_plan_set_vector(&job.plan, &(struct ht_variable){"share", .kind = HT_VARIABLE_BY_RANK, .decimal = true, .n = 3,
+                                                        .values = share});
     ht_plan_set_vector(&job.plan, &(struct ht_variable){"C", .kind = HT_VARIABLE_BLOCKS, .n = 4, .values = blocks});
     json_t *root = ht_job_json(&job), *variables = json_object_get(json_object_get(root, "plan"), "variables");
     const json_t *as_json = json_object_get(variables, "m");

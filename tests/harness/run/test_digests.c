@@ -31,13 +31,17 @@ static const struct sweep {
     {"1 a100, fp32", {.cluster = "autohete-1gpu", .model = "gpt-tiny", .numerics = "fp32", .micro_batch = 2}},
     {"1 a100, bf16, 16-bit sums",
      {.cluster = "autohete-1gpu", .model = "llama-tiny", .numerics = "bf16", .micro_batch = 2, .accumulate = "16"}},
-    {"1 a100, gate",
-     {.cluster = "autohete-1gpu", .model = "gpt-tiny", .control = "gate", .clip = 1, .micro_batch = 4}},
+    {"1 a100, gate", {.cluster = "autohete-1gpu", .model = "gpt-tiny", .control = "gate", .clip = 1, .micro_batch = 4}},
     {"1 a100, rollback",
      {.cluster = "autohete-1gpu", .model = "llama-tiny", .control = "rollback", .clip = 1, .micro_batch = 4}},
     {"4 a100, fp16", {.cluster = "autohete-4gpu", .model = "autohete-8b", .batch = 32, .micro_batch = 4}},
     {"4 a100, fp32",
-     {.cluster = "autohete-4gpu", .model = "llama-tiny", .blocks = 16, .batch = 16, .numerics = "fp32", .micro_batch = 1}},
+     {.cluster = "autohete-4gpu",
+      .model = "llama-tiny",
+      .blocks = 16,
+      .batch = 16,
+      .numerics = "fp32",
+      .micro_batch = 1}},
     {"4 a100, gate",
      {.cluster = "autohete-4gpu", .model = "llama-tiny", .blocks = 16, .control = "gate", .clip = 1, .micro_batch = 1}},
     {"4 a100, rollback",
@@ -81,7 +85,8 @@ static void simulate(const struct ht_job *job, struct row *row)
     struct ht_error err = {0};
     struct ht_trace *trace = NULL;
     struct ht_sim_options options = {.iterations = 3, .issue_ahead = job->issue_ahead};
-    ck_assert_msg(ht_sim_run(job->schedule, job->cost_ns, &options, &err, &trace) == HT_OK, "%s: %s", row->key, err.text);
+    ck_assert_msg(ht_sim_run(job->schedule, job->cost_ns, &options, &err, &trace) == HT_OK, "%s: %s", row->key,
+                  err.text);
     row->columns[TIME] = (uint64_t)trace->end_ns;
     row->columns[DEVICE] = largest_peak(trace, HT_DEVICE);
     row->columns[HOST] = largest_peak(trace, HT_HOST);
@@ -157,8 +162,8 @@ static int compare(const struct row *was, const struct row *is, size_t n)
             if (!same(&was[i], &is[i], c)) differ++, first = i;
         if (!differ) continue;
         columns++;
-        fprintf(stderr, "  %s: %zu of %zu rows differ, the first is '%s'\n", c < 0 ? "status" : column_name(c), differ, n,
-                is[first].key);
+        fprintf(stderr, "  %s: %zu of %zu rows differ, the first is '%s'\n", c < 0 ? "status" : column_name(c), differ,
+                n, is[first].key);
     }
     return columns;
 }

@@ -118,10 +118,10 @@ START_TEST(formats)
         const char *path, *name;
         int64_t vocab;
         enum ht_token_format format;
-    } rules[] = {{"a.txt", NULL, 256, HT_TOKENS_TEXT},    {"a.u16", NULL, 256, HT_TOKENS_U16},
-                 {"a.u32", NULL, 256, HT_TOKENS_U32},     {"train.bin", NULL, 65536, HT_TOKENS_U16},
+    } rules[] = {{"a.txt", NULL, 256, HT_TOKENS_TEXT},      {"a.u16", NULL, 256, HT_TOKENS_U16},
+                 {"a.u32", NULL, 256, HT_TOKENS_U32},       {"train.bin", NULL, 65536, HT_TOKENS_U16},
                  {"train.bin", NULL, 65537, HT_TOKENS_U32}, {"u16", NULL, 256, HT_TOKENS_TEXT},
-                 {"a.u16", "text", 256, HT_TOKENS_TEXT},  {"a", "u32", 256, HT_TOKENS_U32}};
+                 {"a.u16", "text", 256, HT_TOKENS_TEXT},    {"a", "u32", 256, HT_TOKENS_U32}};
     struct ht_error err;
     enum ht_token_format format;
     for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++) {
