@@ -93,9 +93,9 @@ static void place(struct build *b)
     struct ht_draft *g = b->g;
     for (int32_t u = 0; u < g->n_units; u++) {
         bool master = g->master[u] >= 0, host = on_host(b, u);
-        g->fresh[u] = master && host;
-        g->cast[u] = master && !host && is_block(b, u);
-        if (!g->cast[u]) ht_draft_place(g, g->param[u], host ? HT_HOST : HT_DEVICE);
+        g->realloc_on_step[u] = master && host;
+        g->cast_on_use[u] = master && !host && is_block(b, u);
+        if (!g->cast_on_use[u]) ht_draft_place(g, g->param[u], host ? HT_HOST : HT_DEVICE);
         ht_draft_place_states(g, u, host ? HT_HOST : HT_DEVICE);
     }
 }
@@ -105,7 +105,7 @@ static int32_t fetch(struct build *b, int32_t u, int32_t mb, bool backward)
 {
     struct ht_draft *g = b->g;
     bool last_fetch = dropped(b, u) ? backward && last(b, mb) : !offloaded(b, u) || last(b, mb);
-    int32_t op = ht_draft_copy(g, g->param[u], HT_HOST, HT_DEVICE, HT_PRODUCE, g->fresh[u] && last_fetch);
+    int32_t op = ht_draft_copy(g, g->param[u], HT_HOST, HT_DEVICE, HT_PRODUCE, g->realloc_on_step[u] && last_fetch);
     if (g->n_mb > 1)
         ht_op_name(g->schedule, "P%c%d.%d", backward ? 'B' : 'F', u, mb);
     else
@@ -167,7 +167,7 @@ static void update_on_host(struct build *b, int32_t u, int32_t mb)
 /* unit -1: what is left of the pass. */
 static void update_on_device(struct build *b, int32_t unit, int32_t mb)
 {
-    int32_t u = ht_draft_settled(b->g, unit);
+    int32_t u = ht_draft_wait_reduced(b->g, unit);
     if (u < 0) return;
     if (mb) b->compute = ht_draft_accumulate(b->g, b->g->lanes->compute, u, mb);
     if (last(b, mb)) b->compute = ht_draft_step(b->g, b->g->lanes->compute, u, 1, true);

@@ -32,7 +32,7 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
 
 static void accumulate(struct ht_draft *g, int32_t unit, int32_t mb)
 {
-    int32_t u = ht_draft_settled(g, unit);
+    int32_t u = ht_draft_wait_reduced(g, unit);
     if (u < 0) return;
     if (mb && !g->reduce_once) ht_draft_accumulate(g, g->lanes->compute, u, mb);
     if (mb + 1 == g->n_mb) ht_draft_all_reduce(g, u);

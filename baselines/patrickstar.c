@@ -480,7 +480,7 @@ static void adam_of_chunk(struct build *b, int32_t chunk)
         for (int32_t u = begin; u < end; u++) copy_row(b, g->grad[u], false, HT_NEED | HT_RELEASE, HT_PRODUCE);
     }
     for (int32_t u = begin; u < end; u++) {
-        g->fresh[u] = b->master && (one || there_and_back);
+        g->realloc_on_step[u] = b->master && (one || there_and_back);
         ht_draft_step(g, on_host ? g->lanes->host : g->lanes->compute, u, 1, true);
         b->grad_in_place[u] = false;
     }

@@ -94,8 +94,8 @@ static void place(struct build *b)
     struct ht_draft *g = b->g;
     for (int32_t u = 0; u < g->n_units; u++) {
         bool host = on_host(b, u), resting = is_block(b, u) && !host;
-        g->cast[u] = resting && g->master[u] >= 0;
-        if (!fetched(b, u) && !g->cast[u]) ht_draft_place(g, g->param[u], HT_DEVICE);
+        g->cast_on_use[u] = resting && g->master[u] >= 0;
+        if (!fetched(b, u) && !g->cast_on_use[u]) ht_draft_place(g, g->param[u], HT_DEVICE);
         if (host) ht_draft_place(g, g->param[u], HT_HOST);
         ht_draft_place_states(g, u, host ? HT_HOST : HT_DEVICE);
     }
@@ -138,7 +138,7 @@ static void update_on_host(struct build *b, int32_t u, int32_t mb)
 /* unit -1: what is left of the pass. */
 static void update_on_device(struct build *b, int32_t unit, int32_t mb)
 {
-    int32_t u = ht_draft_settled(b->g, unit);
+    int32_t u = ht_draft_wait_reduced(b->g, unit);
     if (u < 0) return;
     if (mb) b->compute = ht_draft_accumulate(b->g, b->g->lanes->compute, u, mb);
     if (last(b, mb)) b->compute = ht_draft_step(b->g, b->g->lanes->compute, u, 1, true);
@@ -208,7 +208,7 @@ static enum ht_status largest_window(const struct ht_system *self, const struct 
         struct ht_plan p = plan_of(c, mid, e);
         struct ht_candidate x;
         enum ht_status status = ht_candidate_prove(self, scenario, &p, err, &x);
-        bool proved = x.verdict.spaces, fits = ht_candidate_short_bytes(&x, HT_DEVICE) == 0;
+        bool proved = x.proof.spaces, fits = ht_candidate_short_bytes(&x, HT_DEVICE) == 0;
         *(fits ? &w->need_bytes : &w->next_bytes) = ht_candidate_peak_bytes(&x, HT_DEVICE);
         ht_candidate_free(&x);
         if (!proved) return status;

@@ -209,7 +209,7 @@ static void carry_out(struct data *d, const struct kase *c)
         ht_round_copy(d->pool, row.param, row.copy, row.copy_type, row.n);
         break;
     case PARTIAL:
-        d->checksum += ht_grad_judge(d->pool, &d->step, row.grad, row.grad_type, row.n).squares;
+        d->checksum += ht_grad_check(d->pool, &d->step, row.grad, row.grad_type, row.n).squares;
         break;
     }
 }

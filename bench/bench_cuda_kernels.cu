@@ -414,7 +414,7 @@ static void memory(void)
         report("AdamW, logged", t, n, N * (27 + e + (t == HT_F32 ? 0 : e)),
                [&]() { ht_cuda_adamw_step_logged(&cuda, &step, &a, log, log_bytes); });
         struct ht_cuda_grad_partial *partial = (struct ht_cuda_grad_partial *)log;
-        report("judge gradients", t, n, N * e, [&]() { ht_cuda_grad_judge(&cuda, &step, t, g, n, partial); });
+        report("judge gradients", t, n, N * e, [&]() { ht_cuda_grad_check(&cuda, &step, t, g, n, partial); });
         report("accumulate", t, n, N * (8 + e), [&]() { ht_cuda_accumulate(&cuda, HT_F32, p, t, g, n); });
 
         /* x in p, y in m, dy in g, dx in v: the residual is added where it lies, as in training. */

@@ -80,14 +80,14 @@ static void lane_begin(void *ctx, int32_t lane)
     pin_to(lane);
 }
 
-static bool owns_core(void *ctx, int32_t lane)
+static bool has_dedicated_core(void *ctx, int32_t lane)
 {
     const struct order *o = ctx;
     return lane < o->n_awake && n_cpus > 1;
 }
 
 static const struct ht_backend_ops backend = {
-    .name = "empty", .lane_begin = lane_begin, .owns_core = owns_core, .run_op = run_op};
+    .name = "empty", .lane_begin = lane_begin, .has_dedicated_core = has_dedicated_core, .run_op = run_op};
 
 /* Runs the schedule once; ns per iteration, -1 when something is wrong. */
 static double time_run(const struct ht_schedule *s, bool chain, int n_awake)

@@ -23,7 +23,7 @@
  * then each undoes its steps or not. Bit-exact undo takes a log of about 4 bytes a parameter, which the paper's
  * arithmetic reversal (log = 0) does not.
  */
-#include "common/build/pipe_build.h"
+#include "common/build/pipe_internal.h"
 #include "sysx/sysx.h"
 
 #include <stdio.h>

@@ -5,7 +5,7 @@
 #include "common/backend/cpu_steps.h"
 #include "common/base/array.h"
 #include "common/comm/comm.h"
-#include "common/schedule/places.h"
+#include "common/schedule/residency.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@ struct ht_cpu {
     struct ht_cpu_row *rows;     /* [n_tensors] */
     struct ht_cpu_steps *steps;  /* the same between runs */
     struct ht_cpu_control control;
-    bool *verdict; /* [n_ops] of validate ops, the last one each; read by the lane that wrote it */
+    bool *ok; /* [n_ops] of validate ops, the last one each; read by the lane that wrote it */
     int32_t n_compute_lanes;
     bool has_sums;
     int32_t first_iteration; /* added to what the executor counts from 0 */
@@ -97,7 +97,7 @@ void ht_cpu_destroy(struct ht_cpu *cpu)
     ht_cpu_cores_free(&cpu->host);
     ht_cpu_steps_destroy(cpu->steps);
     free(cpu->rows);
-    free(cpu->verdict);
+    free(cpu->ok);
     free(cpu);
 }
 
@@ -150,7 +150,7 @@ static void make_call(struct ht_cpu *cpu, int32_t iteration, int32_t op, const s
         .has_sums = cpu->has_sums,
         .rows = cpu->rows,
         .control = &cpu->control,
-        .verdict = &cpu->verdict[op],
+        .ok = &cpu->ok[op],
         .err = err,
     };
     if (!calls[s->ops[op].kind].shaped || tp <= 1) return;
@@ -169,8 +169,8 @@ static enum ht_status perform(struct ht_cpu_call *c)
 
 static enum ht_status conclude(struct ht_cpu_call *c)
 {
-    if (c->op->kind == HT_OP_VALIDATE) return ht_cpu_conclude_validate(c);
-    return c->op->kind == HT_OP_OPTIMIZER_STEP ? ht_cpu_conclude_step(c) : HT_OK;
+    if (c->op->kind == HT_OP_VALIDATE) return ht_cpu_finalize_validate(c);
+    return c->op->kind == HT_OP_OPTIMIZER_STEP ? ht_cpu_finalize_step(c) : HT_OK;
 }
 
 static enum ht_status run_op(void *ctx, int32_t iteration, int32_t op, const struct ht_buffer *buffers, int32_t n,
@@ -198,7 +198,7 @@ enum ht_status ht_cpu_run_on(struct ht_cpu *cpu, const struct ht_kernels *kernel
     return perform(&c);
 }
 
-enum ht_status ht_cpu_conclude_on(struct ht_cpu *cpu, const struct ht_kernels *kernels, void *device, int32_t iteration,
+enum ht_status ht_cpu_finalize_on(struct ht_cpu *cpu, const struct ht_kernels *kernels, void *device, int32_t iteration,
                                   int32_t op, const struct ht_buffer *buffers, int32_t n, struct ht_error *err)
 {
     struct ht_cpu_call c;
@@ -212,7 +212,7 @@ static bool control(void *ctx, int32_t iteration, int32_t op)
 {
     const struct ht_cpu *cpu = ctx;
     (void)iteration;
-    return cpu->verdict[op];
+    return cpu->ok[op];
 }
 
 /* ---- checking, before anything runs ---- */
@@ -322,9 +322,9 @@ static void free_run(struct ht_cpu *cpu)
 {
     ht_cpu_control_close(&cpu->control);
     free(cpu->rows);
-    free(cpu->verdict);
+    free(cpu->ok);
     cpu->rows = NULL;
-    cpu->verdict = NULL;
+    cpu->ok = NULL;
     cpu->s = NULL;
 }
 
@@ -355,7 +355,7 @@ static enum ht_status open_backend(void *ctx, const struct ht_schedule *s, struc
     cpu->s = s;
     cpu->has_sums = has_sums(s);
     status = begin_rows(cpu, err);
-    cpu->verdict = HT_NEW_ARRAY(bool, s->n_ops);
+    cpu->ok = HT_NEW_ARRAY(bool, s->n_ops);
     cpu->n_compute_lanes = 0;
     for (int32_t i = 0; i < s->n_lanes; i++) cpu->n_compute_lanes += s->lanes[i].kind == HT_LANE_COMPUTE;
     if (status == HT_OK) status = ht_cpu_control_open(&cpu->control, s, &cpu->options.model, err);
@@ -373,7 +373,7 @@ static void lane_begin(void *ctx, int32_t lane)
     ht_cpu_pin_lane(cpu->options.split, cpu->s->lanes[lane].kind);
 }
 
-static bool owns_core(void *ctx, int32_t lane)
+static bool has_dedicated_core(void *ctx, int32_t lane)
 {
     const struct ht_cpu *cpu = ctx;
     bool pinned = cpu->options.split && !cpu->options.split->shared;
@@ -384,7 +384,7 @@ const struct ht_backend_ops ht_cpu_backend = {
     .name = "cpu",
     .open = open_backend,
     .lane_begin = lane_begin,
-    .owns_core = owns_core,
+    .has_dedicated_core = has_dedicated_core,
     .run_op = run_op,
     .control = control,
     .close = close_backend,

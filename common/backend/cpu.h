@@ -163,7 +163,7 @@ struct ht_cpu_split {
 enum ht_status ht_cpu_split_cores(int device_cores, struct ht_error *err, struct ht_cpu_split *out);
 
 /* What became of an iteration. */
-enum ht_cpu_verdict {
+enum ht_cpu_outcome {
     HT_CPU_OK,      /* stepped; clipped, if the steps waited for the verdict */
     HT_CPU_SKIPPED, /* its gradients were bad: nothing was stepped, or what was is undone */
     HT_CPU_REDONE,  /* stepped, undone, stepped again with the clip factor */
@@ -172,7 +172,7 @@ struct ht_cpu_iteration {
     double loss_scale;  /* of this iteration */
     double norm;        /* of the unscaled gradients; infinite or NaN if they are */
     double clip_factor; /* at most 1; 1 when skipped */
-    enum ht_cpu_verdict verdict;
+    enum ht_cpu_outcome outcome;
 };
 
 /* A fault for tests and drills: right after the backward op of (unit, micro_batch) one element of the gradient that it
@@ -215,7 +215,7 @@ struct ht_cpu_options {
     struct ht_control_options control;
     /* [iterations], the caller's, indexed as losses: what the verdict of each was. May be NULL; only written when the
        schedule has a verdict. */
-    struct ht_cpu_iteration *verdicts;
+    struct ht_cpu_iteration *outcomes;
     const struct ht_cpu_fault *faults; /* [n_faults], the caller's */
     int32_t n_faults;
     struct ht_comm *comm;             /* of the schedule's ranks, when each is a process; NULL: there is one */

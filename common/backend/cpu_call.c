@@ -11,7 +11,7 @@ enum ht_status ht_cpu_complain(struct ht_cpu_call *c, const char *fmt, ...)
     vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
     c->status = ht_fail(c->err, HT_FAILED, "schedule '%s': op %d (%s) on the cpu backend: %s", c->s->name, c->id,
-                        ht_op_title(c->s, c->id, title, sizeof(title)), text);
+                        ht_op_label(c->s, c->id, title, sizeof(title)), text);
     return c->status;
 }
 

@@ -36,7 +36,7 @@ struct ht_cpu_call {
     bool has_sums;           /* G(u) is a sum over micro-batches, made by ACCUMULATE */
     struct ht_cpu_row *rows; /* of each tensor; for momentum */
     struct ht_cpu_control *control;
-    bool *verdict; /* validate writes it */
+    bool *ok; /* validate writes it */
     struct ht_error *err;
     enum ht_status status; /* of the first lookup that failed */
 };
@@ -82,7 +82,7 @@ void *ht_cpu_elements_if_any(struct ht_cpu_call *c, enum ht_tensor_class class, 
 
 /* Runs an op with other kernels than the CPU's; the backend is open. What the host makes of it when it has ended is for
    the other one: with the same buffers, and kernels of which only judge and undo_summary are called, and waited for. */
-enum ht_status ht_cpu_conclude_on(struct ht_cpu *cpu, const struct ht_kernels *kernels, void *device, int32_t iteration,
+enum ht_status ht_cpu_finalize_on(struct ht_cpu *cpu, const struct ht_kernels *kernels, void *device, int32_t iteration,
                                   int32_t op, const struct ht_buffer *buffers, int32_t n, struct ht_error *err);
 enum ht_status ht_cpu_run_on(struct ht_cpu *cpu, const struct ht_kernels *kernels, void *device, int32_t iteration,
                              int32_t op, const struct ht_buffer *buffers, int32_t n, struct ht_error *err);
@@ -115,7 +115,7 @@ void ht_cpu_gather_parts(void *ctx, const float *mine, float *all, int64_t n);
 enum ht_status ht_cpu_step(struct ht_cpu_call *c);
 enum ht_status ht_cpu_undo(struct ht_cpu_call *c);
 enum ht_status ht_cpu_validate(struct ht_cpu_call *c);
-enum ht_status ht_cpu_conclude_step(struct ht_cpu_call *c); /* of a step, and of VALIDATE, when they have ended */
-enum ht_status ht_cpu_conclude_validate(struct ht_cpu_call *c);
+enum ht_status ht_cpu_finalize_step(struct ht_cpu_call *c); /* of a step, and of VALIDATE, when they have ended */
+enum ht_status ht_cpu_finalize_validate(struct ht_cpu_call *c);
 
 #endif

@@ -7,15 +7,15 @@
 
 /* ---- the verdict ---- */
 
-bool ht_cpu_judge(struct ht_cpu_control *c, int32_t iteration, struct ht_cpu_iteration *out)
+bool ht_cpu_check(struct ht_cpu_control *c, int32_t iteration, struct ht_cpu_iteration *out)
 {
     struct ht_cpu_slot *slot = ht_cpu_slot(c, iteration);
     bool fits = true;
     double squares = 0;
-    for (int32_t i = 0; i < c->n_judged; i++) {
-        const struct ht_grad_partial *p = &c->partials[c->judged[i].tensor];
+    for (int32_t i = 0; i < c->n_checked; i++) {
+        const struct ht_grad_partial *p = &c->partials[c->checked[i].tensor];
         fits &= p->fits;
-        squares += c->judged[i].again ? 0 : p->squares;
+        squares += c->checked[i].again ? 0 : p->squares;
     }
     double norm = sqrt(squares) / slot->loss_scale;
     slot->finite = fits;
@@ -27,17 +27,17 @@ bool ht_cpu_judge(struct ht_cpu_control *c, int32_t iteration, struct ht_cpu_ite
     *out = (struct ht_cpu_iteration){.loss_scale = slot->loss_scale,
                                      .norm = norm,
                                      .clip_factor = slot->clip_factor,
-                                     .verdict = !fits    ? HT_CPU_SKIPPED
+                                     .outcome = !fits    ? HT_CPU_SKIPPED
                                                 : redone ? HT_CPU_REDONE
                                                          : HT_CPU_OK};
     return fits && !redone;
 }
 
-bool ht_cpu_judges(const struct ht_cpu_control *c, int32_t op, int32_t tensor)
+bool ht_cpu_checks(const struct ht_cpu_control *c, int32_t op, int32_t tensor)
 {
     int32_t i = 0;
-    while (i < c->n_judged && c->judged[i].tensor != tensor) i++;
-    return i < c->n_judged && c->judged[i].op == op;
+    while (i < c->n_checked && c->checked[i].tensor != tensor) i++;
+    return i < c->n_checked && c->checked[i].op == op;
 }
 
 /* ---- agreeing ---- */
@@ -45,16 +45,16 @@ bool ht_cpu_judges(const struct ht_cpu_control *c, int32_t op, int32_t tensor)
 int64_t ht_cpu_said_by(const struct ht_cpu_control *c, int32_t of)
 {
     int64_t n = 1;
-    for (int32_t i = 0; i < c->n_judged; i++) n += c->judged[i].rank == of ? 2 : 0;
+    for (int32_t i = 0; i < c->n_checked; i++) n += c->checked[i].rank == of ? 2 : 0;
     return n;
 }
 
 void ht_cpu_say(const struct ht_cpu_control *c, int32_t iteration, double *numbers)
 {
     *numbers++ = c->slots[iteration % HT_CPU_SLOTS].left_out;
-    for (int32_t i = 0; i < c->n_judged; i++) {
-        const struct ht_grad_partial *p = &c->partials[c->judged[i].tensor];
-        if (c->judged[i].rank != c->rank) continue;
+    for (int32_t i = 0; i < c->n_checked; i++) {
+        const struct ht_grad_partial *p = &c->partials[c->checked[i].tensor];
+        if (c->checked[i].rank != c->rank) continue;
         *numbers++ = p->fits;
         *numbers++ = p->squares;
     }
@@ -63,9 +63,9 @@ void ht_cpu_say(const struct ht_cpu_control *c, int32_t iteration, double *numbe
 void ht_cpu_hear(struct ht_cpu_control *c, int32_t iteration, int32_t from, const double *numbers)
 {
     if (*numbers++ != 0) ht_cpu_slot(c, iteration)->left_out = true;
-    for (int32_t i = 0; i < c->n_judged; i++) {
-        struct ht_grad_partial *p = &c->partials[c->judged[i].tensor];
-        if (c->judged[i].rank != from) continue;
+    for (int32_t i = 0; i < c->n_checked; i++) {
+        struct ht_grad_partial *p = &c->partials[c->checked[i].tensor];
+        if (c->checked[i].rank != from) continue;
         p->fits = *numbers++ != 0;
         p->squares = *numbers++;
     }
@@ -77,7 +77,7 @@ static enum ht_status wrong(const struct ht_schedule *s, int32_t op, struct ht_e
 {
     char title[64];
     return ht_fail(err, HT_FAILED, "schedule '%s': op %d (%s) on the cpu backend: %s", s->name, op,
-                   ht_op_title(s, op, title, sizeof(title)), text);
+                   ht_op_label(s, op, title, sizeof(title)), text);
 }
 
 /* The op of each FIFO lane that comes just before each op on it, or -1. Freed by the caller. */
@@ -106,11 +106,11 @@ static void mark(const struct ht_schedule *s, int32_t op, bool *marked)
    out: all are undone and made again, by steps of the bad branch, or by the undo ops where there are none. */
 static enum ht_status check_partials_first(struct ht_cpu_control *c, const struct ht_schedule *s, struct ht_error *err)
 {
-    int32_t verdict = c->verdict, steps = 0, undone = 0, again = 0, *before = before_on_lane(s), missing = -1;
+    int32_t final_check = c->final_check, steps = 0, undone = 0, again = 0, *before = before_on_lane(s), missing = -1;
     bool heard = true;
     bool *earlier = HT_NEW_ARRAY(bool, s->n_ops); /* the verdict waits for it */
-    earlier[verdict] = true;
-    for (int32_t op = verdict; op >= 0; op--) {
+    earlier[final_check] = true;
+    for (int32_t op = final_check; op >= 0; op--) {
         if (!earlier[op]) continue;
         if (before[op] >= 0) mark(s, before[op], earlier);
         for (int64_t k = s->deps_begin[op]; k < s->deps_begin[op + 1]; k++) mark(s, s->deps[k], earlier);
@@ -142,7 +142,7 @@ bool ht_cpu_scales(const struct ht_schedule *s, int32_t op)
 }
 
 /* The next iteration's head, which reads the loss scale, waits for the verdict of its rank. */
-static enum ht_status check_next_waits(const struct ht_schedule *s, int32_t verdict, struct ht_error *err)
+static enum ht_status check_next_waits(const struct ht_schedule *s, int32_t final_check, struct ht_error *err)
 {
     bool *now = HT_NEW_ARRAY(bool, s->n_ops), *next = HT_NEW_ARRAY(bool, s->n_ops); /* they wait for it */
     bool *lane = HT_NEW_ARRAY(bool, s->n_lanes);
@@ -150,11 +150,11 @@ static enum ht_status check_next_waits(const struct ht_schedule *s, int32_t verd
     for (int turn = 0; turn < 2; turn++)
         for (int32_t op = 0; op < s->n_ops; op++) {
             bool *waits = turn ? next : now, fifo = s->lanes[s->ops[op].lane].order == HT_FIFO;
-            waits[op] = (!turn && op == verdict) || (fifo && lane[s->ops[op].lane]);
+            waits[op] = (!turn && op == final_check) || (fifo && lane[s->ops[op].lane]);
             for (int64_t k = s->deps_begin[op]; k < s->deps_begin[op + 1]; k++) waits[op] |= waits[s->deps[k]];
             for (int64_t k = s->prev_begin[op]; turn && k < s->prev_begin[op + 1]; k++) waits[op] |= now[s->prev[k]];
             if (fifo) lane[s->ops[op].lane] |= waits[op];
-            bool scales = ht_cpu_scales(s, op) && ht_op_rank(s, op) == ht_op_rank(s, verdict);
+            bool scales = ht_cpu_scales(s, op) && ht_op_rank(s, op) == ht_op_rank(s, final_check);
             if (turn && scales && !waits[op]) early = op;
         }
     free(now);
@@ -165,7 +165,7 @@ static enum ht_status check_next_waits(const struct ht_schedule *s, int32_t verd
 
 static int by_place(const void *x, const void *y)
 {
-    const struct ht_cpu_judged *a = x, *b = y;
+    const struct ht_cpu_checked *a = x, *b = y;
     if (a->unit != b->unit) return a->unit < b->unit ? -1 : 1;
     if (a->part != b->part) return a->part < b->part ? -1 : 1;
     if (a->begin != b->begin) return a->begin < b->begin ? -1 : 1;
@@ -174,7 +174,7 @@ static int by_place(const void *x, const void *y)
 }
 
 /* Does a validate op judge this gradient? As ht_cpu_validate finds them. */
-static bool judges(const struct ht_schedule *s, const struct ht_model *model, int32_t op, const struct ht_effect *f)
+static bool checks(const struct ht_schedule *s, const struct ht_model *model, int32_t op, const struct ht_effect *f)
 {
     const struct ht_tensor *t = &s->tensors[f->tensor];
     const struct ht_label *l = &s->ops[op].label;
@@ -186,49 +186,49 @@ static bool judges(const struct ht_schedule *s, const struct ht_model *model, in
 }
 
 /* The rows of gradients that validate ops judge. */
-static void find_judged(struct ht_cpu_control *c, const struct ht_schedule *s, const struct ht_model *model)
+static void find_checked(struct ht_cpu_control *c, const struct ht_schedule *s, const struct ht_model *model)
 {
     bool *seen = HT_NEW_ARRAY(bool, s->n_tensors);
     size_t cap = 0;
     for (int32_t op = 0; op < s->n_ops; op++)
         for (int64_t e = s->effects_begin[op]; e < s->effects_begin[op + 1]; e++) {
             const struct ht_tensor *t = &s->tensors[s->effects[e].tensor];
-            if (!judges(s, model, op, &s->effects[e]) || seen[s->effects[e].tensor]) continue;
+            if (!checks(s, model, op, &s->effects[e]) || seen[s->effects[e].tensor]) continue;
             seen[s->effects[e].tensor] = true;
             bool shard = t->sharded;
             struct ht_model part = ht_tensor_model(t, model);
-            struct ht_cpu_judged row = {.tensor = s->effects[e].tensor,
-                                        .unit = t->label.unit,
-                                        .part = t->part,
-                                        .op = op,
-                                        .rank = ht_op_rank(s, op),
-                                        .begin = shard ? t->shard_begin : 0,
-                                        .end = shard ? t->shard_end : ht_unit_params(&part, t->label.unit)};
-            HT_PUSH(c->judged, c->n_judged, cap, row);
+            struct ht_cpu_checked row = {.tensor = s->effects[e].tensor,
+                                         .unit = t->label.unit,
+                                         .part = t->part,
+                                         .op = op,
+                                         .rank = ht_op_rank(s, op),
+                                         .begin = shard ? t->shard_begin : 0,
+                                         .end = shard ? t->shard_end : ht_unit_params(&part, t->label.unit)};
+            HT_PUSH(c->checked, c->n_checked, cap, row);
         }
-    if (c->n_judged) qsort(c->judged, (size_t)c->n_judged, sizeof(*c->judged), by_place);
-    for (int32_t i = 1; i < c->n_judged; i++) {
-        const struct ht_cpu_judged *a = &c->judged[i - 1], *b = &c->judged[i];
+    if (c->n_checked) qsort(c->checked, (size_t)c->n_checked, sizeof(*c->checked), by_place);
+    for (int32_t i = 1; i < c->n_checked; i++) {
+        const struct ht_cpu_checked *a = &c->checked[i - 1], *b = &c->checked[i];
         bool same = a->unit == b->unit && a->part == b->part && a->begin == b->begin && a->end == b->end;
-        c->judged[i].again = same && a->rank != b->rank;
+        c->checked[i].again = same && a->rank != b->rank;
     }
     free(seen);
 }
 
 /* Each element of the model, or of its parts, is judged once, or once by every rank that has it. */
-static enum ht_status check_all_judged(const struct ht_cpu_control *c, const struct ht_schedule *s,
-                                       const struct ht_model *model, struct ht_error *err)
+static enum ht_status check_all_checked(const struct ht_cpu_control *c, const struct ht_schedule *s,
+                                        const struct ht_model *model, struct ht_error *err)
 {
     int32_t i = 0;
     for (int32_t u = 0; u < ht_model_units(model); u++) {
-        int32_t parts = i < c->n_judged ? s->tensors[c->judged[i].tensor].parts : 1;
+        int32_t parts = i < c->n_checked ? s->tensors[c->checked[i].tensor].parts : 1;
         for (int32_t q = 0; q < parts; q++) {
             struct ht_model part = ht_model_part(model, q, parts);
             int64_t at = 0;
-            for (; i < c->n_judged && c->judged[i].unit == u && c->judged[i].part == q &&
-                   (c->judged[i].again || c->judged[i].begin == at);
+            for (; i < c->n_checked && c->checked[i].unit == u && c->checked[i].part == q &&
+                   (c->checked[i].again || c->checked[i].begin == at);
                  i++)
-                at = c->judged[i].end;
+                at = c->checked[i].end;
             if (at != ht_unit_params(&part, u))
                 return ht_fail(err, HT_FAILED,
                                "schedule '%s' on the cpu backend: the gradient of unit %d is not judged once and "
@@ -239,7 +239,7 @@ static enum ht_status check_all_judged(const struct ht_cpu_control *c, const str
     return HT_OK;
 }
 
-static enum ht_status find_verdict(struct ht_cpu_control *c, const struct ht_schedule *s, struct ht_error *err)
+static enum ht_status find_final_check(struct ht_cpu_control *c, const struct ht_schedule *s, struct ht_error *err)
 {
     int32_t partial = -1;
     for (int32_t op = 0; op < s->n_ops; op++) {
@@ -250,10 +250,10 @@ static enum ht_status find_verdict(struct ht_cpu_control *c, const struct ht_sch
             continue;
         }
         if (ht_op_rank(s, op) != c->rank) continue;
-        if (c->verdict >= 0) return wrong(s, op, err, "is a second verdict");
-        c->verdict = op;
+        if (c->final_check >= 0) return wrong(s, op, err, "is a second verdict");
+        c->final_check = op;
     }
-    if (partial >= 0 && c->verdict < 0) return wrong(s, partial, err, "judges gradients, but there is no verdict");
+    if (partial >= 0 && c->final_check < 0) return wrong(s, partial, err, "judges gradients, but there is no verdict");
     return HT_OK;
 }
 
@@ -262,7 +262,7 @@ static enum ht_status check_steps(const struct ht_cpu_control *c, const struct h
 {
     bool needed = c->options.clip > 0 || c->options.dynamic;
     if (!needed) return HT_OK;
-    if (c->verdict < 0)
+    if (c->final_check < 0)
         return ht_fail(err, HT_FAILED,
                        "schedule '%s' on the cpu backend: clipping and a dynamic loss scale need a verdict (a validate "
                        "op about no unit)",
@@ -275,34 +275,34 @@ static enum ht_status check_steps(const struct ht_cpu_control *c, const struct h
             return wrong(s, op, err, "steps whatever the verdict is, and is not undone");
     }
     if (c->options.clip > 0 && c->undoes && !redoes)
-        return wrong(s, c->verdict, err, "may undo steps to clip them, but nothing makes them again");
+        return wrong(s, c->final_check, err, "may undo steps to clip them, but nothing makes them again");
     return HT_OK;
 }
 
 enum ht_status ht_cpu_control_open(struct ht_cpu_control *c, const struct ht_schedule *s, const struct ht_model *model,
                                    struct ht_error *err)
 {
-    c->verdict = -1;
+    c->final_check = -1;
     c->undoes = false;
-    c->n_judged = 0;
+    c->n_checked = 0;
     c->redoes = c->undo_steps = false;
     for (int i = 0; i < HT_CPU_SLOTS; i++) c->slots[i] = (struct ht_cpu_slot){.loss_scale = c->scaler.scale};
-    enum ht_status status = find_verdict(c, s, err);
+    enum ht_status status = find_final_check(c, s, err);
     if (!status) status = check_steps(c, s, err);
-    if (status || c->verdict < 0) return status;
-    find_judged(c, s, model);
+    if (status || c->final_check < 0) return status;
+    find_checked(c, s, model);
     c->partials = HT_NEW_ARRAY(struct ht_grad_partial, s->n_tensors);
-    status = check_all_judged(c, s, model, err);
+    status = check_all_checked(c, s, model, err);
     if (!status) status = check_partials_first(c, s, err);
-    if (!status) status = check_next_waits(s, c->verdict, err);
+    if (!status) status = check_next_waits(s, c->final_check, err);
     return status;
 }
 
 void ht_cpu_control_close(struct ht_cpu_control *c)
 {
-    free(c->judged);
+    free(c->checked);
     free(c->partials);
-    c->judged = NULL;
+    c->checked = NULL;
     c->partials = NULL;
-    c->n_judged = 0;
+    c->n_checked = 0;
 }

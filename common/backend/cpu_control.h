@@ -31,7 +31,7 @@ struct ht_cpu_slot {
 };
 
 /* The row of gradients that a partial is of. */
-struct ht_cpu_judged {
+struct ht_cpu_checked {
     int32_t tensor, unit, part, op, rank; /* the first op that judges it, and its rank */
     int64_t begin, end;                   /* elements of the part */
     bool again; /* what another rank, that has the same gradient, judges too: the norm counts it once */
@@ -43,12 +43,12 @@ struct ht_cpu_control {
     struct ht_cpu_slot slots[HT_CPU_SLOTS];
     int32_t rank; /* this process's */
     /* While a run has a schedule open: */
-    int32_t verdict;              /* op of this rank, or -1 */
-    bool undoes;                  /* steps come before the verdict and are taken back */
-    bool redoes;                  /* and can be made again: all of them, and the verdict waits for them */
-    bool undo_steps;              /* by the undo op itself: the schedule has no steps for it */
-    struct ht_cpu_judged *judged; /* in the order of units and elements */
-    int32_t n_judged;
+    int32_t final_check;            /* op of this rank, or -1 */
+    bool undoes;                    /* steps come before the verdict and are taken back */
+    bool redoes;                    /* and can be made again: all of them, and the verdict waits for them */
+    bool undo_steps;                /* by the undo op itself: the schedule has no steps for it */
+    struct ht_cpu_checked *checked; /* in the order of units and elements */
+    int32_t n_checked;
     struct ht_grad_partial *partials; /* [n_tensors] */
 };
 
@@ -66,7 +66,7 @@ static inline struct ht_cpu_slot *ht_cpu_slot(struct ht_cpu_control *c, int32_t 
 bool ht_cpu_scales(const struct ht_schedule *s, int32_t op);
 
 /* Is the op the one whose partial of the row counts? */
-bool ht_cpu_judges(const struct ht_cpu_control *c, int32_t op, int32_t tensor);
+bool ht_cpu_checks(const struct ht_cpu_control *c, int32_t op, int32_t tensor);
 
 /* What this rank tells the others when they agree, and what it heard of all of them: for each row that rank `of` judges two
    numbers, and one more. */
@@ -76,6 +76,6 @@ void ht_cpu_hear(struct ht_cpu_control *c, int32_t iteration, int32_t from, cons
 
 /* Reduces the partials of an iteration, begins the next one's slot. Returns what the executor is to be told: ok or bad.
  */
-bool ht_cpu_judge(struct ht_cpu_control *c, int32_t iteration, struct ht_cpu_iteration *out);
+bool ht_cpu_check(struct ht_cpu_control *c, int32_t iteration, struct ht_cpu_iteration *out);
 
 #endif

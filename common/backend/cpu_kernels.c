@@ -81,11 +81,11 @@ static void adamw(void *device, struct ht_pool *pool, const struct ht_adamw_step
     ht_adamw_update_row(pool, step, row);
 }
 
-static void judge(void *device, struct ht_pool *pool, const struct ht_adamw_step *step, const void *grad,
-                  enum ht_dtype type, int64_t n, struct ht_grad_partial *out)
+static void grad_check(void *device, struct ht_pool *pool, const struct ht_adamw_step *step, const void *grad,
+                       enum ht_dtype type, int64_t n, struct ht_grad_partial *out)
 {
     (void)device;
-    *out = ht_grad_judge(pool, step, grad, type, n);
+    *out = ht_grad_check(pool, step, grad, type, n);
 }
 
 static void step_logged(void *device, const struct ht_undo *u, const struct ht_adamw_step *step)
@@ -118,7 +118,7 @@ const struct ht_kernels ht_cpu_kernels = {
     .round_copy = round_copy,
     .grad_sum = grad_sum,
     .adamw = adamw,
-    .judge = judge,
+    .grad_check = grad_check,
     .step_logged = step_logged,
     .undo = undo,
     .undo_summary = undo_summary,

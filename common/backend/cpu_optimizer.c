@@ -72,14 +72,14 @@ static struct ht_undo row_at(struct ht_cpu_call *c, const struct ht_buffer *buff
 /* ---- step ---- */
 
 /* A logged step has ended. If its log had no room for all exceptions, nothing was stepped. */
-static enum ht_status conclude_row(struct ht_cpu_call *c, const struct ht_undo *u, struct ht_cpu_row *row, int32_t unit)
+static enum ht_status finalize_row(struct ht_cpu_call *c, const struct ht_undo *u, struct ht_cpu_row *row, int32_t unit)
 {
     struct ht_undo_summary said = c->kernels->undo_summary(c->device, u->log, u->log_bytes, u->row.n);
     struct ht_grad_partial partial = {0};
     if (said.state != HT_UNDO_REFUSED) return HT_OK;
     struct ht_adamw_step step = coefficients(c, row->steps--);
     row->left_out = true;
-    c->kernels->judge(c->device, u->pool, &step, u->row.grad, u->row.grad_type, u->row.n, &partial);
+    c->kernels->grad_check(c->device, u->pool, &step, u->row.grad, u->row.grad_type, u->row.n, &partial);
     if (!partial.fits) return HT_OK;
     if (c->control->redoes) {
         ht_cpu_slot(c->control, c->iteration)->left_out = true;
@@ -133,7 +133,7 @@ enum ht_status ht_cpu_step(struct ht_cpu_call *c)
     return n ? HT_OK : ht_cpu_complain(c, "updates no momentum in %s memory", ht_tier_name(c->tier));
 }
 
-enum ht_status ht_cpu_conclude_step(struct ht_cpu_call *c)
+enum ht_status ht_cpu_finalize_step(struct ht_cpu_call *c)
 {
     if (nothing_to_redo(c)) return HT_OK;
     for (int32_t i = 0; i < c->n_buffers; i++) {
@@ -141,7 +141,7 @@ enum ht_status ht_cpu_conclude_step(struct ht_cpu_call *c)
         if (!ht_cpu_concerns(c, b, HT_MOMENTUM, HT_UPDATE)) continue;
         struct ht_undo u = row_at(c, b, HT_CPU_WRITE);
         if (!u.log) continue;
-        enum ht_status status = conclude_row(c, &u, &c->rows[b->tensor], c->s->tensors[b->tensor].label.unit);
+        enum ht_status status = finalize_row(c, &u, &c->rows[b->tensor], c->s->tensors[b->tensor].label.unit);
         if (status) return status;
     }
     return HT_OK;
@@ -188,7 +188,7 @@ enum ht_status ht_cpu_undo(struct ht_cpu_call *c)
 /* ---- validate ---- */
 
 /* Judges a row of gradients; of a part but the first only what no other part has, so that the norm counts it once. */
-static void judge_row(struct ht_cpu_call *c, int32_t tensor, const struct ht_adamw_step *step, const void *grad,
+static void check_row(struct ht_cpu_call *c, int32_t tensor, const struct ht_adamw_step *step, const void *grad,
                       struct ht_range e)
 {
     const struct ht_tensor *t = &c->s->tensors[tensor];
@@ -196,7 +196,7 @@ static void judge_row(struct ht_cpu_call *c, int32_t tensor, const struct ht_ada
     enum ht_dtype type = ht_cpu_dtype(c, HT_GRAD, -1);
     struct ht_model part = ht_tensor_model(t, &c->options->model);
     if (t->part == 0) {
-        c->kernels->judge(c->device, c->args.pool, step, grad, type, e.end - e.begin, sum);
+        c->kernels->grad_check(c->device, c->args.pool, step, grad, type, e.end - e.begin, sum);
         return;
     }
     *sum = (struct ht_grad_partial){.fits = true};
@@ -206,7 +206,7 @@ static void judge_row(struct ht_cpu_call *c, int32_t tensor, const struct ht_ada
         if (r.count > e.end - at && at < e.end) r.count = e.end - at;
         if (r.shared && own < at) {
             const void *begin = ht_element(grad, type, own - e.begin);
-            c->kernels->judge(c->device, c->args.pool, step, begin, type, at - own, &partial);
+            c->kernels->grad_check(c->device, c->args.pool, step, begin, type, at - own, &partial);
             sum->fits &= partial.fits;
             sum->squares += partial.squares;
         }
@@ -216,7 +216,7 @@ static void judge_row(struct ht_cpu_call *c, int32_t tensor, const struct ht_ada
 }
 
 /* The partials of the rows of gradients that the op reads; how many there are. */
-static int32_t judge_rows(struct ht_cpu_call *c)
+static int32_t check_rows(struct ht_cpu_call *c)
 {
     struct ht_adamw config = c->options->adamw;
     struct ht_adamw_step step = ht_adamw_step(&config, 1, 1 / ht_cpu_loss_scale(c));
@@ -229,26 +229,26 @@ static int32_t judge_rows(struct ht_cpu_call *c)
         const void *grad = ht_cpu_find_elements(c, HT_GRAD, t->label.unit, -1, HT_NEED, e);
         n++;
         /* A verdict may hold gradients that others have judged, so that they last until then. */
-        if (c->check_only || !ht_cpu_judges(c->control, c->id, b->tensor)) continue;
-        judge_row(c, b->tensor, &step, grad, e);
+        if (c->check_only || !ht_cpu_checks(c->control, c->id, b->tensor)) continue;
+        check_row(c, b->tensor, &step, grad, e);
     }
     return n;
 }
 
 enum ht_status ht_cpu_validate(struct ht_cpu_call *c)
 {
-    bool is_verdict = c->op->label.unit < 0; /* of this rank, or when checked of another */
-    int32_t n = judge_rows(c);
+    bool is_final_check = c->op->label.unit < 0; /* of this rank, or when checked of another */
+    int32_t n = check_rows(c);
     if (c->status) return c->status;
-    if (n == 0 && !is_verdict) return ht_cpu_complain(c, "reads no gradient in %s memory", ht_tier_name(c->tier));
+    if (n == 0 && !is_final_check) return ht_cpu_complain(c, "reads no gradient in %s memory", ht_tier_name(c->tier));
     return HT_OK;
 }
 
-enum ht_status ht_cpu_conclude_validate(struct ht_cpu_call *c)
+enum ht_status ht_cpu_finalize_validate(struct ht_cpu_call *c)
 {
-    bool is_verdict = c->op->label.unit < 0;
+    bool is_final_check = c->op->label.unit < 0;
     struct ht_cpu_iteration said;
-    *c->verdict = is_verdict ? ht_cpu_judge(c->control, c->iteration, &said) : true;
-    if (is_verdict && c->options->verdicts) c->options->verdicts[c->iteration] = said;
+    *c->ok = is_final_check ? ht_cpu_check(c->control, c->iteration, &said) : true;
+    if (is_final_check && c->options->outcomes) c->options->outcomes[c->iteration] = said;
     return HT_OK;
 }

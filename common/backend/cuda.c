@@ -43,7 +43,7 @@ static enum ht_status failed_op(const struct ht_cuda_device *d, int32_t op, cons
 {
     char title[64];
     return text ? ht_fail(err, HT_FAILED, "cuda: schedule '%s': op %d (%s): %s", d->s->name, op,
-                          ht_op_title(d->s, op, title, sizeof(title)), text)
+                          ht_op_label(d->s, op, title, sizeof(title)), text)
                 : HT_OK;
 }
 
@@ -83,11 +83,11 @@ enum ht_status ht_cuda_device_create(const struct ht_cpu_options *options, const
     d->model = options->model;
     d->param = options->numerics.param;
     d->seed = options->seed;
-    pthread_mutex_init(&d->aside_lock, NULL);
+    pthread_mutex_init(&d->side_lock, NULL);
     pthread_mutex_init(&d->base_lock, NULL);
     status = ht_cpu_create(options, err, &d->cpu);
     if (status == HT_OK) status = ht_cuda_failed(d->api->select(device), "the GPU", err);
-    if (status == HT_OK) status = ht_cuda_lane_open(d, &d->aside, NULL, err);
+    if (status == HT_OK) status = ht_cuda_lane_open(d, &d->side, NULL, err);
     if (status == HT_OK)
         *out = d;
     else
@@ -106,9 +106,9 @@ void ht_cuda_device_destroy(struct ht_cuda_device *d)
     }
     free(d->arenas);
     if (d->reserve) (void)d->api->free(d->reserve);
-    ht_cuda_lane_close(d, &d->aside);
+    ht_cuda_lane_close(d, &d->side);
     ht_cpu_destroy(d->cpu);
-    pthread_mutex_destroy(&d->aside_lock);
+    pthread_mutex_destroy(&d->side_lock);
     pthread_mutex_destroy(&d->base_lock);
     free(d);
 }
@@ -196,11 +196,11 @@ int64_t ht_cuda_device_free_bytes(const struct ht_cuda_device *d)
 static enum ht_status copy_now(struct ht_cuda_device *d, void *to, const void *from, int64_t bytes,
                                struct ht_error *err)
 {
-    pthread_mutex_lock(&d->aside_lock);
+    pthread_mutex_lock(&d->side_lock);
     const char *why = d->api->select(d->index);
-    if (!why) why = d->api->copy(to, from, bytes, d->aside.stream);
-    if (!why) why = d->api->stream_finish(d->aside.stream);
-    pthread_mutex_unlock(&d->aside_lock);
+    if (!why) why = d->api->copy(to, from, bytes, d->side.stream);
+    if (!why) why = d->api->stream_finish(d->side.stream);
+    pthread_mutex_unlock(&d->side_lock);
     return ht_cuda_failed(why, "a copy", err);
 }
 
@@ -234,15 +234,15 @@ enum ht_status ht_cuda_device_init(struct ht_cuda_device *d, const struct ht_ten
     enum ht_dtype type = t->class == HT_PARAM ? d->param : HT_F32;
     const char *why = d->api->select(d->index);
     if (!why && draws_itself(d, t, type)) {
-        d->api->unit_init(d->aside.context, &d->model, t->label.unit, d->seed, type, buffer.data);
-        why = d->api->context_status(d->aside.context);
-        if (!why) why = d->api->stream_finish(d->aside.stream);
+        d->api->unit_init(d->side.context, &d->model, t->label.unit, d->seed, type, buffer.data);
+        why = d->api->context_status(d->side.context);
+        if (!why) why = d->api->stream_finish(d->side.stream);
         return ht_cuda_failed(why, "initial parameters", err);
     }
     if (!why && t->class != HT_PARAM && t->class != HT_MASTER) { /* as ht_cpu_init: state is 0, all else NaN */
         bool state = t->class == HT_MOMENTUM || t->class == HT_VARIANCE;
-        why = d->api->fill(buffer.data, state ? 0 : 0xff, buffer.bytes, d->aside.stream);
-        if (!why) why = d->api->stream_finish(d->aside.stream);
+        why = d->api->fill(buffer.data, state ? 0 : 0xff, buffer.bytes, d->side.stream);
+        if (!why) why = d->api->stream_finish(d->side.stream);
         return ht_cuda_failed(why, "initial values", err);
     }
     if (why) return ht_cuda_failed(why, "the GPU", err);
@@ -256,9 +256,9 @@ enum ht_status ht_cuda_device_init(struct ht_cuda_device *d, const struct ht_ten
 
 /* ---- ops ---- */
 
-static struct ht_cuda_flight *flight_of(struct ht_cuda_device *d, int32_t iteration, int32_t op)
+static struct ht_cuda_in_flight *in_flight_of(struct ht_cuda_device *d, int32_t iteration, int32_t op)
 {
-    return &d->flights[(int64_t)op * HT_CUDA_TURNS + iteration % HT_CUDA_TURNS];
+    return &d->in_flight[(int64_t)op * HT_CUDA_TURNS + iteration % HT_CUDA_TURNS];
 }
 
 /* All but undoing, which has a `when`: it is not known beforehand whether it comes at all. */
@@ -268,49 +268,49 @@ static bool is_async(void *ctx, int32_t op)
     return d->lanes[d->s->ops[op].lane].is_stream && d->s->ops[op].kind != HT_OP_UNDO;
 }
 
-static int32_t awaits(void *ctx, int32_t op, const int32_t **ops)
+static int32_t host_deps(void *ctx, int32_t op, const int32_t **ops)
 {
     const struct ht_cuda_device *d = ctx;
-    *ops = d->awaits[op].ops;
-    return (int32_t)d->awaits[op].n;
+    *ops = d->host_deps[op].ops;
+    return (int32_t)d->host_deps[op].n;
 }
 
-static void keep_buffers(struct ht_cuda_flight *f, const struct ht_buffer *buffers, int32_t n)
+static void keep_buffers(struct ht_cuda_in_flight *f, const struct ht_buffer *buffers, int32_t n)
 {
     if (!f->buffers) f->buffers = HT_NEW_ARRAY(struct ht_buffer, n);
-    if (!f->answers) f->answers = HT_NEW_ARRAY(struct ht_cuda_answer, f->aside->max_answers);
+    if (!f->host_results) f->host_results = HT_NEW_ARRAY(struct ht_cuda_result, f->results->max_results);
     for (int32_t i = 0; i < n; i++) f->buffers[i] = buffers[i];
     f->n_buffers = n;
 }
 
 /* The op has ended on the device: what it left comes to where it belongs. */
-static enum ht_status land(struct ht_cuda_flight *f, int32_t iteration, int32_t op, struct ht_error *err)
+static enum ht_status land(struct ht_cuda_in_flight *f, int32_t iteration, int32_t op, struct ht_error *err)
 {
     struct ht_cuda_device *d = f->d;
-    ht_cuda_aside_land(f);
-    if (!ht_cuda_is_concluded(d->s, op)) return HT_OK;
+    ht_cuda_collect_results(f);
+    if (!ht_cuda_is_finalized(d->s, op)) return HT_OK;
     f->why = NULL;
     enum ht_status status =
-        ht_cpu_conclude_on(d->cpu, &ht_cuda_landing_kernels, f, iteration, op, f->buffers, f->n_buffers, err);
+        ht_cpu_finalize_on(d->cpu, &ht_cuda_collect_kernels, f, iteration, op, f->buffers, f->n_buffers, err);
     return f->why ? failed_op(d, op, f->why, err) : status;
 }
 
 /* Everything that the op enqueues, by the CPU backend's own code with the device's kernels. */
-static enum ht_status launch(struct ht_cuda_flight *f, int32_t iteration, int32_t op, const struct ht_buffer *buffers,
-                             int32_t n, struct ht_error *err)
+static enum ht_status launch(struct ht_cuda_in_flight *f, int32_t iteration, int32_t op,
+                             const struct ht_buffer *buffers, int32_t n, struct ht_error *err)
 {
     struct ht_cuda_device *d = f->d;
     char title[64];
-    f->n_answers = 0;
-    if (ht_cuda_is_concluded(d->s, op)) keep_buffers(f, buffers, n);
-    if (d->api->mark_begin) d->api->mark_begin(ht_op_title(d->s, op, title, sizeof(title)));
-    enum ht_status status = ht_cpu_run_on(d->cpu, &ht_cuda_flight_kernels, f, iteration, op, buffers, n, err);
+    f->n_results = 0;
+    if (ht_cuda_is_finalized(d->s, op)) keep_buffers(f, buffers, n);
+    if (d->api->mark_begin) d->api->mark_begin(ht_op_label(d->s, op, title, sizeof(title)));
+    enum ht_status status = ht_cpu_run_on(d->cpu, &ht_cuda_enqueue_kernels, f, iteration, op, buffers, n, err);
     if (d->api->mark_end) d->api->mark_end();
     const char *why = d->api->context_status(f->context); /* the cause, should the op have something to say, too */
     return why ? failed_op(d, op, why, err) : status;
 }
 
-static const char *prepare(struct ht_cuda_device *d, struct ht_cuda_flight *f)
+static const char *prepare(struct ht_cuda_device *d, struct ht_cuda_in_flight *f)
 {
     const char *why = d->api->select(d->index);
     if (!why && !f->begin) why = d->api->event_create(&f->begin);
@@ -322,11 +322,11 @@ static enum ht_status enqueue(void *ctx, int32_t iteration, int32_t op, const st
                               const struct ht_inst *after, int32_t n_after, struct ht_error *err)
 {
     struct ht_cuda_device *d = ctx;
-    struct ht_cuda_flight *f = flight_of(d, iteration, op);
+    struct ht_cuda_in_flight *f = in_flight_of(d, iteration, op);
     void *stream = d->lanes[d->s->ops[op].lane].stream;
     const char *why = prepare(d, f);
     for (int32_t i = 0; i < n_after && !why; i++)
-        why = d->api->stream_wait(stream, flight_of(d, after[i].iteration, after[i].op)->end);
+        why = d->api->stream_wait(stream, in_flight_of(d, after[i].iteration, after[i].op)->end);
     if (!why) why = d->api->event_record(f->begin, stream);
     if (why) return failed_op(d, op, why, err);
     enum ht_status status = launch(f, iteration, op, buffers, n, err);
@@ -340,7 +340,7 @@ static enum ht_status enqueue(void *ctx, int32_t iteration, int32_t op, const st
    yielded in between: where all cores are busy, the scheduler gives it back only after others' turns of a millisecond,
    which a thread that sleeps need not wait for. Between two questions the driver's locks are free for ASK_NS, since
    other threads enqueue ops meanwhile. */
-static const char *wait_for_end(const struct ht_cuda_device *d, const struct ht_cuda_flight *f)
+static const char *wait_for_end(const struct ht_cuda_device *d, const struct ht_cuda_in_flight *f)
 {
     enum { POLL_NS = 100000, ASK_NS = 1000 };
     int64_t until = ht_cuda_now_ns() + POLL_NS;
@@ -357,7 +357,7 @@ static const char *wait_for_end(const struct ht_cuda_device *d, const struct ht_
 static enum ht_status wait_op(void *ctx, int32_t iteration, int32_t op, struct ht_error *err)
 {
     struct ht_cuda_device *d = ctx;
-    struct ht_cuda_flight *f = flight_of(d, iteration, op);
+    struct ht_cuda_in_flight *f = in_flight_of(d, iteration, op);
     const char *why = wait_for_end(d, f);
     if (why) return failed_op(d, op, why, err);
     return land(f, iteration, op, err);
@@ -371,17 +371,17 @@ static enum ht_status run_op(void *ctx, int32_t iteration, int32_t op, const str
     const struct ht_cuda_lane *lane = &d->lanes[d->s->ops[op].lane];
     if (!lane->is_stream && d->s->ops[op].kind != HT_OP_COPY)
         return ht_cpu_backend.run_op(d->cpu, iteration, op, buffers, n, err);
-    struct ht_cuda_flight here = *flight_of(d, iteration, op), *f = &here;
-    bool aside = !lane->is_stream;
+    struct ht_cuda_in_flight here = *in_flight_of(d, iteration, op), *f = &here;
+    bool on_side = !lane->is_stream;
     enum ht_status status = ht_cuda_failed(d->api->select(d->index), "the GPU", err);
     if (status) return status;
-    if (aside) {
-        pthread_mutex_lock(&d->aside_lock);
-        f->context = d->aside.context;
+    if (on_side) {
+        pthread_mutex_lock(&d->side_lock);
+        f->context = d->side.context;
     }
     status = launch(f, iteration, op, buffers, n, err);
-    const char *why = d->api->stream_finish(aside ? d->aside.stream : lane->stream);
-    if (aside) pthread_mutex_unlock(&d->aside_lock);
+    const char *why = d->api->stream_finish(on_side ? d->side.stream : lane->stream);
+    if (on_side) pthread_mutex_unlock(&d->side_lock);
     if (status == HT_OK) status = failed_op(d, op, why, err);
     return status == HT_OK ? land(f, iteration, op, err) : status;
 }
@@ -395,7 +395,7 @@ static bool control(void *ctx, int32_t iteration, int32_t op)
 static void renew_base(struct ht_cuda_device *d)
 {
     int64_t passed_ns;
-    if (d->api->event_record(d->next_base, d->aside.stream) || d->api->event_finish(d->next_base)) return;
+    if (d->api->event_record(d->next_base, d->side.stream) || d->api->event_finish(d->next_base)) return;
     if (d->api->event_between(d->base, d->next_base, &passed_ns)) return;
     void *old = d->base;
     d->base = d->next_base;
@@ -406,7 +406,7 @@ static void renew_base(struct ht_cuda_device *d)
 static void op_times(void *ctx, int32_t iteration, int32_t op, int64_t *start_ns, int64_t *end_ns)
 {
     struct ht_cuda_device *d = ctx;
-    const struct ht_cuda_flight *f = flight_of(d, iteration, op);
+    const struct ht_cuda_in_flight *f = in_flight_of(d, iteration, op);
     int64_t until_end_ns = 0, took_ns = 0;
     *start_ns = *end_ns = ht_cuda_now_ns(); /* should CUDA fail here, of all places */
     pthread_mutex_lock(&d->base_lock);
@@ -440,7 +440,7 @@ const struct ht_backend_ops ht_cuda_backend = {
     .control = control,
     .issue_ahead = 2,
     .is_async = is_async,
-    .awaits = awaits,
+    .host_deps = host_deps,
     .enqueue = enqueue,
     .wait = wait_op,
     .op_times = op_times,

@@ -38,7 +38,7 @@ struct ht_cuda_device;
 /* The reserve of a training, known before it is planned: with one lane that multiplies matrices, and four at most that
    judge gradients. api NULL: this build's, which has a CUDA backend. */
 struct ht_cuda_reserve {
-    int64_t products_bytes, scratch_bytes, aside_bytes;
+    int64_t products_bytes, scratch_bytes, results_bytes;
 };
 struct ht_cuda_reserve ht_cuda_reserve_for(const struct ht_cuda_api *api, const struct ht_model *m, enum ht_dtype param,
                                            int64_t batch, int64_t seq, int64_t n_micro_batches);

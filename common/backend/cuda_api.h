@@ -68,8 +68,8 @@ struct ht_cuda_api {
     /* judge: what ht_kernels' says, with the kernel's scratch in so many bytes on the device; of which the first are
        the answer, and what they say, when they are on the host. */
     int64_t partial_bytes, partial_said_bytes;
-    void (*judge)(void *context, const struct ht_adamw_step *step, const void *grad, enum ht_dtype type, int64_t n,
-                  void *partial);
+    void (*grad_check)(void *context, const struct ht_adamw_step *step, const void *grad, enum ht_dtype type, int64_t n,
+                       void *partial);
     struct ht_grad_partial (*partial_of)(const void *partial);
     /* The first bytes of a log, and what they say, when they are on the host. */
     int64_t log_header_bytes;

@@ -39,7 +39,7 @@ static int64_t scratch_bytes(const struct ht_cuda_api *api, const struct ht_mode
 
 int64_t ht_cuda_reserve_bytes(const struct ht_cuda_reserve *r)
 {
-    return r->products_bytes + r->scratch_bytes + r->aside_bytes;
+    return r->products_bytes + r->scratch_bytes + r->results_bytes;
 }
 
 struct ht_cuda_reserve ht_cuda_reserve_for(const struct ht_cuda_api *given, const struct ht_model *m,
@@ -50,7 +50,7 @@ struct ht_cuda_reserve ht_cuda_reserve_for(const struct ht_cuda_api *given, cons
     return (struct ht_cuda_reserve){
         .products_bytes = aligned(api->products_bytes),
         .scratch_bytes = scratch_bytes(api, m, param, batch, seq),
-        .aside_bytes = HT_CUDA_TURNS * ENDS * n_micro_batches * ids + JUDGES * aligned(api->partial_bytes),
+        .results_bytes = HT_CUDA_TURNS * ENDS * n_micro_batches * ids + JUDGES * aligned(api->partial_bytes),
     };
 }
 
@@ -148,7 +148,7 @@ static enum ht_status lay_out(struct ht_cuda_device *d, struct ht_error *err)
 {
     int64_t sum, partial = aligned(d->api->partial_bytes); /* one more for what is concluded */
     struct share *shares = shares_of(d, &sum);
-    enum ht_status status = see_that_there_are(d, sum + partial + ht_cuda_asides_plan(d), err);
+    enum ht_status status = see_that_there_are(d, sum + partial + ht_cuda_results_plan(d), err);
     char *at = (char *)(((uintptr_t)d->reserve + ALIGN - 1) / ALIGN * ALIGN);
     for (int32_t i = 0; i < d->s->n_lanes && status == HT_OK; i++) {
         struct ht_cuda_lane *l = &d->lanes[i];
@@ -157,8 +157,8 @@ static enum ht_status lay_out(struct ht_cuda_device *d, struct ht_error *err)
         l->scratch = take(&at, shares[i].scratch);
         l->partial = take(&at, shares[i].partial);
     }
-    d->aside.partial = take(&at, partial);
-    if (status == HT_OK) status = ht_cuda_asides_create(d, at, err);
+    d->side.partial = take(&at, partial);
+    if (status == HT_OK) status = ht_cuda_results_create(d, at, err);
     free(shares);
     return status;
 }
@@ -175,12 +175,12 @@ static bool has_log(const struct ht_schedule *s, int32_t op)
 }
 
 /* Does the host make something of the op when it has ended? */
-bool ht_cuda_is_concluded(const struct ht_schedule *s, int32_t op)
+bool ht_cuda_is_finalized(const struct ht_schedule *s, int32_t op)
 {
     return s->ops[op].kind == HT_OP_VALIDATE || (s->ops[op].kind == HT_OP_OPTIMIZER_STEP && has_log(s, op));
 }
 
-static bool is_verdict(const struct ht_schedule *s, int32_t op)
+static bool is_final_check(const struct ht_schedule *s, int32_t op)
 {
     return s->ops[op].kind == HT_OP_VALIDATE && s->ops[op].label.unit < 0;
 }
@@ -188,19 +188,20 @@ static bool is_verdict(const struct ht_schedule *s, int32_t op)
 /* Whether a logged step was made is known when it has ended. Before the row's next step it must be, since that counts
    on; and before the gradient is overwritten, for if it was not made, its gradient is looked at. (What else depends on
    it, undone steps and steps that are made again, has a `when` and comes after the verdict.) */
-static void list_awaits(struct ht_cuda_device *d)
+static void list_host_deps(struct ht_cuda_device *d)
 {
     const struct ht_schedule *s = d->s;
-    int32_t verdict = -1, *read_by = HT_NEW_ARRAY(int32_t, s->n_tensors); /* by a logged step; 0: none, else op + 1 */
-    d->awaits = HT_NEW_ARRAY(struct ht_cuda_awaits, s->n_ops);
+    int32_t final_check = -1,
+            *read_by = HT_NEW_ARRAY(int32_t, s->n_tensors); /* by a logged step; 0: none, else op + 1 */
+    d->host_deps = HT_NEW_ARRAY(struct ht_cuda_host_deps, s->n_ops);
     for (int32_t op = 0; op < s->n_ops; op++) {
-        if (is_verdict(s, op)) verdict = op;
-        for (int64_t e = s->effects_begin[op]; ht_cuda_is_concluded(s, op) && e < s->effects_begin[op + 1]; e++)
+        if (is_final_check(s, op)) final_check = op;
+        for (int64_t e = s->effects_begin[op]; ht_cuda_is_finalized(s, op) && e < s->effects_begin[op + 1]; e++)
             if (s->ops[op].kind == HT_OP_OPTIMIZER_STEP) read_by[s->effects[e].tensor] = op + 1;
     }
     for (int32_t op = 0; op < s->n_ops; op++) {
-        struct ht_cuda_awaits *a = &d->awaits[op];
-        if (verdict >= 0 && ht_cpu_scales(s, op)) HT_PUSH(a->ops, a->n, a->cap, verdict);
+        struct ht_cuda_host_deps *a = &d->host_deps[op];
+        if (final_check >= 0 && ht_cpu_scales(s, op)) HT_PUSH(a->ops, a->n, a->cap, final_check);
         for (int64_t e = s->effects_begin[op]; e < s->effects_begin[op + 1]; e++) {
             const struct ht_effect *f = &s->effects[e];
             enum ht_tensor_class class = s->tensors[f->tensor].class;
@@ -222,7 +223,7 @@ static enum ht_status make_base(struct ht_cuda_device *d, struct ht_error *err)
     int64_t narrowest_ns = INT64_MAX;
     for (int i = 0; i < BASE_TRIES && !why; i++) {
         int64_t before_ns = ht_cuda_now_ns();
-        why = d->api->event_record(d->next_base, d->aside.stream);
+        why = d->api->event_record(d->next_base, d->side.stream);
         if (!why) why = d->api->event_finish(d->next_base);
         int64_t took_ns = ht_cuda_now_ns() - before_ns;
         if (took_ns >= narrowest_ns) continue;
@@ -241,23 +242,23 @@ void ht_cuda_close(void *ctx)
     const struct ht_schedule *s = d->s;
     (void)d->api->select(d->index);
     for (int32_t i = 0; d->lanes && i < s->n_lanes; i++) ht_cuda_lane_close(d, &d->lanes[i]);
-    for (int64_t i = 0; d->flights && i < (int64_t)s->n_ops * HT_CUDA_TURNS; i++) {
-        if (d->flights[i].begin) (void)d->api->event_destroy(d->flights[i].begin);
-        if (d->flights[i].end) (void)d->api->event_destroy(d->flights[i].end);
-        free(d->flights[i].answers);
-        free(d->flights[i].buffers);
+    for (int64_t i = 0; d->in_flight && i < (int64_t)s->n_ops * HT_CUDA_TURNS; i++) {
+        if (d->in_flight[i].begin) (void)d->api->event_destroy(d->in_flight[i].begin);
+        if (d->in_flight[i].end) (void)d->api->event_destroy(d->in_flight[i].end);
+        free(d->in_flight[i].host_results);
+        free(d->in_flight[i].buffers);
     }
-    for (int32_t op = 0; d->awaits && op < s->n_ops; op++) free(d->awaits[op].ops);
+    for (int32_t op = 0; d->host_deps && op < s->n_ops; op++) free(d->host_deps[op].ops);
     if (d->base) (void)d->api->event_destroy(d->base);
     if (d->next_base) (void)d->api->event_destroy(d->next_base);
     d->base = d->next_base = NULL;
-    ht_cuda_asides_destroy(d);
+    ht_cuda_results_destroy(d);
     free(d->lanes);
-    free(d->flights);
-    free(d->awaits);
+    free(d->in_flight);
+    free(d->host_deps);
     d->lanes = NULL;
-    d->flights = NULL;
-    d->awaits = NULL;
+    d->in_flight = NULL;
+    d->host_deps = NULL;
     d->s = NULL;
     ht_cpu_backend.close(d->cpu);
 }
@@ -272,18 +273,18 @@ enum ht_status ht_cuda_open(void *ctx, const struct ht_schedule *s, struct ht_er
     if (status) return status;
     d->s = s;
     d->lanes = HT_NEW_ARRAY(struct ht_cuda_lane, s->n_lanes);
-    d->flights = HT_NEW_ARRAY(struct ht_cuda_flight, (int64_t)s->n_ops * HT_CUDA_TURNS);
+    d->in_flight = HT_NEW_ARRAY(struct ht_cuda_in_flight, (int64_t)s->n_ops * HT_CUDA_TURNS);
     status = ht_cuda_failed(d->api->select(d->index), "the GPU", err);
     for (int32_t i = 0; i < s->n_lanes; i++) d->lanes[i].is_stream = is_stream(s->lanes[i].kind);
     if (status == HT_OK) status = lay_out(d, err);
     for (int64_t i = 0; i < (int64_t)s->n_ops * HT_CUDA_TURNS && status == HT_OK; i++) {
-        d->flights[i].d = d;
-        d->flights[i].aside = &d->asides[i];
-        d->flights[i].context = d->lanes[s->ops[i / HT_CUDA_TURNS].lane].context;
-        d->flights[i].partial = d->lanes[s->ops[i / HT_CUDA_TURNS].lane].partial;
-        d->flights[i].scratch = d->lanes[s->ops[i / HT_CUDA_TURNS].lane].scratch;
+        d->in_flight[i].d = d;
+        d->in_flight[i].results = &d->results[i];
+        d->in_flight[i].context = d->lanes[s->ops[i / HT_CUDA_TURNS].lane].context;
+        d->in_flight[i].partial = d->lanes[s->ops[i / HT_CUDA_TURNS].lane].partial;
+        d->in_flight[i].scratch = d->lanes[s->ops[i / HT_CUDA_TURNS].lane].scratch;
     }
-    list_awaits(d);
+    list_host_deps(d);
     if (status == HT_OK) status = make_base(d, err);
     if (status) ht_cuda_close(d);
     return ht_cuda_not_there(status, err);

@@ -365,11 +365,11 @@ static bool fetch(struct context *c, void *to, const void *from, size_t bytes)
            ht_cuda_check(&c->cuda, cudaStreamSynchronize(c->cuda.stream), "an answer", __FILE__, __LINE__);
 }
 
-static void judge(void *context, const struct ht_adamw_step *step, const void *grad, enum ht_dtype type, int64_t n,
-                  void *partial)
+static void grad_check(void *context, const struct ht_adamw_step *step, const void *grad, enum ht_dtype type, int64_t n,
+                       void *partial)
 {
     struct context *c = context;
-    ht_cuda_grad_judge(&c->cuda, step, type, grad, n, partial);
+    ht_cuda_grad_check(&c->cuda, step, type, grad, n, partial);
 }
 
 static struct ht_grad_partial partial_of(const void *partial)
@@ -475,7 +475,7 @@ static const struct ht_cuda_api api = {
     .kernels = &kernels,
     .partial_bytes = sizeof(struct ht_cuda_grad_partial),
     .partial_said_bytes = offsetof(struct ht_cuda_grad_partial, bad) + sizeof(uint32_t),
-    .judge = judge,
+    .grad_check = grad_check,
     .partial_of = partial_of,
     .log_header_bytes = sizeof(struct ht_cuda_undo_header),
     .summary_of = summary_of,

@@ -11,34 +11,34 @@
 enum { HT_CUDA_TURNS = 3 };
 
 /* What an op needs on the device beside tensors, and what it leaves for the host. */
-struct ht_cuda_aside {
+struct ht_cuda_results {
     int64_t n_tokens;          /* 0: it looks at none */
-    int32_t max_answers;       /* of rows of gradients that it judges, or of logged steps */
-    char *on_host, *on_device; /* tokens, targets, loss; or answers: as cuda_aside.c lays them out */
+    int32_t max_results;       /* of rows of gradients that it judges, or of logged steps */
+    char *on_host, *on_device; /* tokens, targets, loss; or answers: as cuda_results.c lays them out */
 };
 
 /* What the host is to know when the op has ended. */
-struct ht_cuda_answer {
+struct ht_cuda_result {
     struct ht_grad_partial *to; /* of a judge; NULL: the header of a log, */
     const void *log;            /* of this one */
 };
 
 /* An op on its way. */
-struct ht_cuda_flight {
+struct ht_cuda_in_flight {
     struct ht_cuda_device *d;
     void *context, *scratch, *partial; /* of its lane */
     void *begin, *end;                 /* events; NULL until first used */
-    struct ht_cuda_aside *aside;
+    struct ht_cuda_results *results;
     double *loss_to; /* where the loss goes when it has ended; NULL: nowhere */
     const char *why; /* what failed when the host looked once more at what the op has left; NULL: nothing */
     /* NULL until first used, and where the host concludes nothing: */
-    struct ht_cuda_answer *answers; /* [aside->max_answers] */
-    struct ht_buffer *buffers;      /* the op's */
-    int32_t n_answers, n_buffers;
+    struct ht_cuda_result *host_results; /* [aside->max_answers] */
+    struct ht_buffer *buffers;           /* the op's */
+    int32_t n_results, n_buffers;
 };
 
 /* Ops of the previous iteration, as ht_backend_ops' awaits has them. */
-struct ht_cuda_awaits {
+struct ht_cuda_host_deps {
     int32_t *ops;
     size_t n, cap;
 };
@@ -58,8 +58,8 @@ struct ht_cuda_device {
     uint64_t seed; /* of the initial parameters */
     char note[512];
     struct ht_cpu *cpu;
-    struct ht_cuda_lane aside; /* for copies of hooks, and of ops on host lanes */
-    pthread_mutex_t aside_lock;
+    struct ht_cuda_lane side; /* for copies of hooks, and of ops on host lanes */
+    pthread_mutex_t side_lock;
     void *reserve; /* device memory beside the arena */
     int64_t reserve_bytes;
     bool reserve_is_fixed; /* by ht_cuda_device_reserve; else it is made as large as a schedule needs */
@@ -72,11 +72,11 @@ struct ht_cuda_device {
 
     /* While a run has a schedule open: */
     const struct ht_schedule *s;
-    struct ht_cuda_lane *lanes;     /* [n_lanes] */
-    struct ht_cuda_flight *flights; /* [n_ops * HT_CUDA_TURNS] */
-    struct ht_cuda_aside *asides;   /* [n_ops * HT_CUDA_TURNS] */
-    void *asides_on_host;
-    struct ht_cuda_awaits *awaits; /* [n_ops] */
+    struct ht_cuda_lane *lanes;          /* [n_lanes] */
+    struct ht_cuda_in_flight *in_flight; /* [n_ops * HT_CUDA_TURNS] */
+    struct ht_cuda_results *results;     /* [n_ops * HT_CUDA_TURNS] */
+    void *results_on_host;
+    struct ht_cuda_host_deps *host_deps; /* [n_ops] */
     /* An event and when it was reached, on CLOCK_MONOTONIC. */
     void *base, *next_base;
     int64_t base_ns;
@@ -96,21 +96,21 @@ enum ht_status ht_cuda_lane_open(struct ht_cuda_device *d, struct ht_cuda_lane *
                                  struct ht_error *err);
 void ht_cuda_lane_close(struct ht_cuda_device *d, struct ht_cuda_lane *l);
 /* Does the host make something of the op when it has ended? */
-bool ht_cuda_is_concluded(const struct ht_schedule *s, int32_t op);
+bool ht_cuda_is_finalized(const struct ht_schedule *s, int32_t op);
 /* Of ht_cuda_backend. */
 enum ht_status ht_cuda_open(void *device, const struct ht_schedule *s, struct ht_error *err);
 void ht_cuda_close(void *device);
 
-/* ---- cuda_aside.c ---- */
+/* ---- cuda_results.c ---- */
 /* Their kernels: what the ops call, with a flight as `device`. */
-extern const struct ht_kernels ht_cuda_flight_kernels;
+extern const struct ht_kernels ht_cuda_enqueue_kernels;
 /* How much device memory they need; then, at `on_device`, they are made. */
-int64_t ht_cuda_asides_plan(struct ht_cuda_device *d);
-enum ht_status ht_cuda_asides_create(struct ht_cuda_device *d, char *on_device, struct ht_error *err);
-void ht_cuda_asides_destroy(struct ht_cuda_device *d);
+int64_t ht_cuda_results_plan(struct ht_cuda_device *d);
+enum ht_status ht_cuda_results_create(struct ht_cuda_device *d, char *on_device, struct ht_error *err);
+void ht_cuda_results_destroy(struct ht_cuda_device *d);
 /* The op has ended: what it left aside goes where it belongs. */
-void ht_cuda_aside_land(struct ht_cuda_flight *f);
+void ht_cuda_collect_results(struct ht_cuda_in_flight *f);
 /* For what the host concludes then: answers that have landed; what else is asked is waited for. */
-extern const struct ht_kernels ht_cuda_landing_kernels;
+extern const struct ht_kernels ht_cuda_collect_kernels;
 
 #endif

@@ -41,8 +41,8 @@ struct ht_kernels {
     void (*adamw)(void *device, struct ht_pool *pool, const struct ht_adamw_step *step, const struct ht_adamw_row *row);
 
     /* common/kernels/grad_check.h and undo.h. */
-    void (*judge)(void *device, struct ht_pool *pool, const struct ht_adamw_step *step, const void *grad,
-                  enum ht_dtype type, int64_t n, struct ht_grad_partial *out);
+    void (*grad_check)(void *device, struct ht_pool *pool, const struct ht_adamw_step *step, const void *grad,
+                       enum ht_dtype type, int64_t n, struct ht_grad_partial *out);
     void (*step_logged)(void *device, const struct ht_undo *u, const struct ht_adamw_step *step);
     bool (*undo)(void *device, const struct ht_undo *u);
     struct ht_undo_summary (*undo_summary)(void *device, const void *log, int64_t log_bytes, int64_t n);

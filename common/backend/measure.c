@@ -118,7 +118,7 @@ static void make_batch(const struct ht_measure_options *o, struct batch *b)
 }
 
 /* All arenas are touched, so the machine has to have what they take. */
-static enum ht_status check_memory(const struct ht_schedule *s, const struct ht_verdict *v, bool on_gpu,
+static enum ht_status check_memory(const struct ht_schedule *s, const struct ht_proof *v, bool on_gpu,
                                    struct ht_error *err)
 {
     double need = 0;
@@ -130,7 +130,7 @@ static enum ht_status check_memory(const struct ht_schedule *s, const struct ht_
 
 /* As large as the safe sequence needs, which is the order in which everything runs here; touched, so that no page is
    new when an op is timed. Half as much again is address space for holes. */
-static enum ht_status make_arenas(struct ht_schedule *s, const struct ht_verdict *v, struct ht_cuda_device *gpu,
+static enum ht_status make_arenas(struct ht_schedule *s, const struct ht_proof *v, struct ht_cuda_device *gpu,
                                   struct ht_error *err, struct ht_arena **arenas)
 {
     enum ht_status status = HT_OK;
@@ -207,7 +207,7 @@ enum ht_status ht_measure(const struct ht_schedule *given, const struct ht_measu
                        given->name, given->n_ranks);
     struct ht_schedule *s = ht_schedule_one_at_a_time(given);
     struct ht_arena **arenas = HT_NEW_ARRAY(struct ht_arena *, ht_n_spaces(s));
-    struct ht_verdict verdict = {0};
+    struct ht_proof proof = {0};
     struct session session = {.options = options, .s = s};
     struct ht_residents *residents = NULL;
     struct batch batch;
@@ -225,12 +225,12 @@ enum ht_status ht_measure(const struct ht_schedule *given, const struct ht_measu
                                  .faults = faults,
                                  .n_faults = n_faults,
                                  .split = &options->split};
-    enum ht_status status = ht_schedule_verify(s, err, &verdict);
-    if (status == HT_OK) status = check_memory(s, &verdict, options->on_gpu, err);
+    enum ht_status status = ht_schedule_verify(s, err, &proof);
+    if (status == HT_OK) status = check_memory(s, &proof, options->on_gpu, err);
     if (status == HT_OK)
         status = options->on_gpu ? ht_cuda_device_create(&cpu, options->api, options->gpu, err, &session.gpu)
                                  : ht_cpu_create(&cpu, err, &session.cpu);
-    if (status == HT_OK) status = make_arenas(s, &verdict, session.gpu, err, arenas);
+    if (status == HT_OK) status = make_arenas(s, &proof, session.gpu, err, arenas);
     if (status == HT_OK) status = ht_residents_create(s, arenas, err, &residents);
     if (status == HT_OK) status = ht_residents_each(residents, fill, &session, err);
     if (status != HT_OK) goto out;
@@ -253,7 +253,7 @@ out:
     free(arenas);
     free(faults);
     free(batch.tokens);
-    ht_verdict_free(&verdict);
+    ht_proof_free(&proof);
     ht_schedule_destroy(s);
     return status;
 }

@@ -104,7 +104,7 @@ static enum ht_status ht_read_error(struct ht_reader *r, uint32_t line, uint32_t
     return ht_fail(r->err, HT_BAD_INPUT, "%s:%u:%u: %s", r->doc->name, line, column, what);
 }
 
-static void ht_place(struct ht_reader *r, const struct fy_token *token)
+static void ht_residency(struct ht_reader *r, const struct fy_token *token)
 {
     const struct fy_mark *mark = token ? fy_token_start_mark((struct fy_token *)token) : NULL;
     if (!mark) return;
@@ -247,21 +247,21 @@ static enum ht_status ht_read_event(struct ht_reader *r, struct fy_event *e, int
             return ht_read_error(r, r->line + 1, 1, NULL, "a second document begins; expected one document a file");
         return HT_OK;
     case FYET_ALIAS:
-        ht_place(r, e->alias.anchor);
+        ht_residency(r, e->alias.anchor);
         return ht_read_error(r, r->line, r->column, NULL, "aliases are not supported; expected the value itself");
     case FYET_SCALAR:
-        ht_place(r, e->scalar.value);
+        ht_residency(r, e->scalar.value);
         if (ht_is_quoted(e->scalar.value)) r->column -= r->column > 1; /* libfyaml points behind the quote */
         anchor = e->scalar.anchor;
         tag = e->scalar.tag;
         break;
     case FYET_MAPPING_START:
-        ht_place(r, e->mapping_start.mapping_start);
+        ht_residency(r, e->mapping_start.mapping_start);
         anchor = e->mapping_start.anchor;
         tag = e->mapping_start.tag;
         break;
     case FYET_SEQUENCE_START:
-        ht_place(r, e->sequence_start.sequence_start);
+        ht_residency(r, e->sequence_start.sequence_start);
         anchor = e->sequence_start.anchor;
         tag = e->sequence_start.tag;
         break;
@@ -274,7 +274,7 @@ static enum ht_status ht_read_event(struct ht_reader *r, struct fy_event *e, int
         return HT_OK;
     }
     if (anchor || tag) {
-        ht_place(r, anchor ? anchor : tag);
+        ht_residency(r, anchor ? anchor : tag);
         return ht_read_error(r, r->line, r->column, NULL,
                              anchor ? "anchors are not supported; expected a plain value"
                                     : "tags are not supported; expected a plain value");

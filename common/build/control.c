@@ -42,7 +42,7 @@ static enum ht_status refuse(const struct ht_rebuild *r, int32_t op, struct ht_e
     char title[64];
     return ht_fail(err, HT_INFEASIBLE, "schedule '%.64s': control '%s' has no treatment for op %d (%s): it %s",
                    r->in->name, ht_control_mode_names[r->control->mode], op,
-                   ht_op_title(r->in, op, title, sizeof title), why);
+                   ht_op_label(r->in, op, title, sizeof title), why);
 }
 
 /* ---- steps ----------------------------------------------------------------------------------------------------- */
@@ -61,7 +61,7 @@ static enum ht_status read_step(struct ht_rebuild *r, int32_t op, struct ht_erro
 {
     const struct ht_schedule *s = r->in;
     const struct ht_lane *lane = &s->lanes[s->ops[op].lane];
-    struct ht_controlled_step x = {.op = op, .rank = lane->rank, .judged_after = -1, .place = -1, .judge = -1};
+    struct ht_controlled_step x = {.op = op, .rank = lane->rank, .checked_after = -1, .place = -1, .grad_check = -1};
     bool has_grad = false, has_momentum = false;
     x.tier = lane->kind == HT_LANE_COMPUTE ? HT_DEVICE : HT_HOST;
     for (int64_t k = s->effects_begin[op]; k < s->effects_begin[op + 1]; k++) {
@@ -99,8 +99,8 @@ static void put(struct ht_rebuild *r, enum ht_rebuilt what, int32_t at, enum ht_
 {
     struct ht_rebuilt_op row = {.what = what, .at = at, .tier = tier};
     if (what == HT_KEEP) r->new_id[at] = (int32_t)r->n_order;
-    if (what == HT_JUDGE) r->steps[at].judge = (int32_t)r->n_order;
-    if (what == HT_VERDICT) r->verdict[at] = (int32_t)r->n_order;
+    if (what == HT_JUDGE) r->steps[at].grad_check = (int32_t)r->n_order;
+    if (what == HT_FINAL_CHECK) r->final_check[at] = (int32_t)r->n_order;
     if (what == HT_AGREE) r->agreed[at] = (int32_t)r->n_order;
     HT_PUSH(r->order, r->n_order, r->order_cap, row);
 }
@@ -111,7 +111,7 @@ static void put_verdicts(struct ht_rebuild *r)
     for (int32_t rank = 0; rank < r->in->n_ranks; rank++)
         if (ht_rebuild_last_lane(r->in, rank, HT_LANE_COLLECTIVE) >= 0) put(r, HT_AGREE, rank, HT_HOST);
     for (int32_t rank = 0; rank < r->in->n_ranks; rank++)
-        if (ht_rebuild_last_lane(r->in, rank, HT_LANE_HOST) >= 0) put(r, HT_VERDICT, rank, HT_HOST);
+        if (ht_rebuild_last_lane(r->in, rank, HT_LANE_HOST) >= 0) put(r, HT_FINAL_CHECK, rank, HT_HOST);
 }
 
 /* ---- gate ------------------------------------------------------------------------------------------------------ */
@@ -169,11 +169,11 @@ static enum ht_status find_site(const struct ht_rebuild *r, const struct site *s
         if (!ht_rebuild_gradient(s, &s->effects[k])) continue;
         struct site site = sites[s->effects[k].tensor];
         if (!site.op) return refuse(r, x->op, err, "reads a gradient that nothing has written before");
-        if (x->judged_after >= 0 && site.tier != x->judged_in)
+        if (x->checked_after >= 0 && site.tier != x->checked_in)
             return refuse(r, x->op, err, "steps with gradients that are in two tiers");
         int32_t end = group_end(s, site.op - 1);
-        if (end > x->judged_after) x->judged_after = end;
-        x->judged_in = site.tier;
+        if (end > x->checked_after) x->checked_after = end;
+        x->checked_in = site.tier;
     }
     return HT_OK;
 }
@@ -232,7 +232,7 @@ static enum ht_status order_gate(struct ht_rebuild *r, struct ht_error *err)
     find_moved(r);
     enum ht_status status = find_gradients(r, err);
     for (int32_t i = r->n_steps; i-- > 0 && !status;) {
-        int32_t after = r->steps[i].judged_after;
+        int32_t after = r->steps[i].checked_after;
         next[i] = first[after];
         first[after] = i + 1;
     }
@@ -362,7 +362,7 @@ enum ht_status ht_control_apply(const struct ht_schedule *in, const struct ht_co
     r.new_id = ht_alloc_ids(in->n_ops);
     r.log = ht_alloc_ids(in->n_tensors);
     r.agreed = ht_alloc_ids(in->n_ranks);
-    r.verdict = ht_alloc_ids(in->n_ranks);
+    r.final_check = ht_alloc_ids(in->n_ranks);
     r.moved = HT_NEW_ARRAY(bool, in->n_ops);
     r.current = HT_NEW_ARRAY(uint8_t, in->n_tensors);
     if (control->mode != HT_CONTROL_NONE) status = read_steps(&r, err);
@@ -377,7 +377,7 @@ enum ht_status ht_control_apply(const struct ht_schedule *in, const struct ht_co
         ht_rebuild_write(&r);
         *out = r.out;
     }
-    int32_t *ids[] = {r.step_of, r.new_id, r.log, r.agreed, r.verdict};
+    int32_t *ids[] = {r.step_of, r.new_id, r.log, r.agreed, r.final_check};
     for (size_t i = 0; i < HT_COUNT(ids); i++) free(ids[i]);
     free(r.steps);
     free(r.moved);

@@ -69,7 +69,7 @@ enum ht_status ht_control_apply(const struct ht_schedule *in, const struct ht_co
                                 struct ht_control_style style, struct ht_error *err, struct ht_schedule **out);
 
 /* Turns the work of a step into that of the step under this control, and gives that of V(u). */
-void ht_control_works(const struct ht_control *control, struct ht_work *step, struct ht_work *judge);
+void ht_control_works(const struct ht_control *control, struct ht_work *step, struct ht_work *grad_check);
 
 /* Bytes of LOG(u) for a unit's elements under this control; 0 but for rollback. */
 int64_t ht_control_log_bytes(const struct ht_control *control, int64_t elements);

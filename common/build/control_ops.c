@@ -55,10 +55,10 @@ static void add_logs(struct ht_rebuild *r, struct ht_controlled_step *x)
     }
 }
 
-void ht_control_works(const struct ht_control *control, struct ht_work *step, struct ht_work *judge)
+void ht_control_works(const struct ht_control *control, struct ht_work *step, struct ht_work *grad_check)
 {
-    *judge = *step;
-    judge->kind = HT_OP_VALIDATE;
+    *grad_check = *step;
+    grad_check->kind = HT_OP_VALIDATE;
     step->bytes = log_traffic_bytes(control, step->params);
 }
 
@@ -74,7 +74,7 @@ static void add(struct ht_rebuild *r, enum ht_op_kind kind, int32_t lane, struct
 static void when(struct ht_rebuild *r, enum ht_when branch)
 {
     ht_op_when(r->out, branch);
-    ht_op_after(r->out, r->verdict[ht_op_rank(r->out, r->out->n_ops - 1)]);
+    ht_op_after(r->out, r->final_check[ht_op_rank(r->out, r->out->n_ops - 1)]);
 }
 
 /* An op about what a step is about is named after it: "undo3" where the step is "O3". */
@@ -176,7 +176,7 @@ static void keep(struct ht_rebuild *r, int32_t at)
     if (x) {
         step_effects(r, x);
         if (rolls_back(r))
-            ht_op_after(r->out, x->judge);
+            ht_op_after(r->out, x->grad_check);
         else
             when(r, HT_WHEN_OK);
         return;
@@ -185,10 +185,10 @@ static void keep(struct ht_rebuild *r, int32_t at)
         ht_op_effect(r->out, s->effects[k].tensor, (enum ht_tier)s->effects[k].tier, s->effects[k].flags);
 }
 
-static void judge(struct ht_rebuild *r, const struct ht_controlled_step *x)
+static void grad_check(struct ht_rebuild *r, const struct ht_controlled_step *x)
 {
     const struct ht_schedule *s = r->in;
-    enum ht_tier tier = rolls_back(r) ? x->tier : x->judged_in;
+    enum ht_tier tier = rolls_back(r) ? x->tier : x->checked_in;
     int32_t lane = s->ops[x->op].lane;
     int64_t bytes = 0;
     if (tier != x->tier) lane = ht_rebuild_lane(s, x->rank, tier == HT_DEVICE ? HT_LANE_COMPUTE : HT_LANE_HOST);
@@ -211,7 +211,7 @@ static void conclude(struct ht_rebuild *r, int32_t rank, enum ht_op_kind kind, i
     ht_op_after(r->out, r->agreed[rank] < r->out->n_ops - 1 ? r->agreed[rank] : -1);
     for (int32_t i = 0; i < r->n_steps; i++) {
         if (r->steps[i].rank != rank) continue;
-        ht_op_after(r->out, r->steps[i].judge);
+        ht_op_after(r->out, r->steps[i].grad_check);
         if (rolls_back(r)) ht_op_after(r->out, r->new_id[r->steps[i].op]);
     }
 }
@@ -228,7 +228,7 @@ static void agree(struct ht_rebuild *r, int32_t rank)
     ht_op_match(r->out, group);
 }
 
-static void verdict(struct ht_rebuild *r, int32_t rank)
+static void final_check(struct ht_rebuild *r, int32_t rank)
 {
     int32_t lane = ht_rebuild_last_lane(r->in, rank, HT_LANE_HOST);
     conclude(r, rank, HT_OP_VALIDATE, lane, (struct ht_work){.tp = 1, .ranks = 1});
@@ -329,17 +329,17 @@ static void write_op(struct ht_rebuild *r, const struct ht_rebuilt_op *row)
         keep(r, row->at);
         return;
     }
-    bool of_rank = row->what == HT_AGREE || row->what == HT_VERDICT;
+    bool of_rank = row->what == HT_AGREE || row->what == HT_FINAL_CHECK;
     const struct ht_controlled_step *x = of_rank ? NULL : &r->steps[row->at];
     switch (row->what) {
     case HT_JUDGE:
-        judge(r, x);
+        grad_check(r, x);
         break;
     case HT_AGREE:
         agree(r, row->at);
         break;
-    case HT_VERDICT:
-        verdict(r, row->at);
+    case HT_FINAL_CHECK:
+        final_check(r, row->at);
         break;
     case HT_FREE:
         free_kept(r, x);

@@ -10,7 +10,7 @@ enum ht_rebuilt {
     HT_KEEP,
     HT_JUDGE,
     HT_AGREE,
-    HT_VERDICT,
+    HT_FINAL_CHECK,
     HT_FREE,
     HT_RECAST,
     HT_FETCH,
@@ -28,10 +28,10 @@ struct ht_rebuilt_op {
 struct ht_controlled_step {
     int32_t op, rank; /* op: of the old graph */
     enum ht_tier tier;
-    int32_t judged_after; /* op of the old graph after which all its gradients are final, and where they are; gate */
-    enum ht_tier judged_in;
-    int32_t place; /* op of the old graph before it on its FIFO lane that does not move with it, or -1; gate */
-    int32_t judge; /* op of the new graph */
+    int32_t checked_after; /* op of the old graph after which all its gradients are final, and where they are; gate */
+    enum ht_tier checked_in;
+    int32_t place;      /* op of the old graph before it on its FIFO lane that does not move with it, or -1; gate */
+    int32_t grad_check; /* op of the new graph */
     /* Rollback: what its logs add to its work, and to what it takes of shared memory. */
     int64_t work_bytes, moved_bytes;
 };
@@ -51,7 +51,7 @@ struct ht_rebuild {
     int32_t *new_id; /* [in ops] */
     int32_t *log;    /* [in tensors] of a momentum: its log, a row of the new graph; or -1 */
     struct ht_schedule *out;
-    int32_t *agreed, *verdict; /* [ranks] ops of the new graph; -1 where there is none */
+    int32_t *agreed, *final_check; /* [ranks] ops of the new graph; -1 where there is none */
 };
 
 /* The first lane of a kind on a rank, and the last; or -1. */

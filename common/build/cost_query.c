@@ -45,10 +45,10 @@ int64_t ht_query_accumulate(struct ht_cost_query *q, enum ht_lane_kind where, in
 
 int64_t ht_query_step(struct ht_cost_query *q, enum ht_lane_kind where, int64_t params)
 {
-    struct ht_work step = ht_step_work(q->scenario, where, 0, params, q->micro_batches), judge;
+    struct ht_work step = ht_step_work(q->scenario, where, 0, params, q->micro_batches), grad_check;
     if (q->scenario->control.mode == HT_CONTROL_NONE) return ht_query_work(q, &step);
-    ht_control_works(&q->scenario->control, &step, &judge);
-    return ht_query_work(q, &step) + ht_query_work(q, &judge);
+    ht_control_works(&q->scenario->control, &step, &grad_check);
+    return ht_query_work(q, &step) + ht_query_work(q, &grad_check);
 }
 
 int64_t ht_query_collective(struct ht_cost_query *q, enum ht_op_kind kind, enum ht_dtype dtype, int64_t elements)

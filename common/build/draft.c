@@ -1,6 +1,6 @@
 #include "common/base/array.h"
 #include "common/build/control.h"
-#include "common/build/draft_build.h"
+#include "common/build/draft_internal.h"
 #include "common/schedule/merge.h"
 
 #include <assert.h>
@@ -183,7 +183,7 @@ void ht_draft_init(struct ht_draft *g, const struct ht_scenario *scenario, const
                            .computed = -1,
                            .slot = -1,
                            .ahead = -1,
-                           .scattering = -1,
+                           .pending_reduce = -1,
                            .blocking_prev = -1};
     ht_layout_slice(layout, g->schedule);
     int32_t **per_unit[] = {&g->param, &g->master, &g->momentum, &g->variance, &g->grad, &g->full_param, &g->full_sum};
@@ -192,8 +192,8 @@ void ht_draft_init(struct ht_draft *g, const struct ht_scenario *scenario, const
     for (size_t i = 0; i < HT_COUNT(per_pass); i++) *per_pass[i] = ht_alloc_ids(rows * g->n_mb);
     g->a = (int32_t(*)[HT_N_SUB_OPS])ht_alloc_ids(rows * g->n_mb * HT_N_SUB_OPS);
     g->logits = ht_alloc_ids(g->n_mb);
-    g->cast = HT_NEW_ARRAY(bool, rows);
-    g->fresh = HT_NEW_ARRAY(bool, rows);
+    g->cast_on_use = HT_NEW_ARRAY(bool, rows);
+    g->realloc_on_step = HT_NEW_ARRAY(bool, rows);
     g->gathered = HT_NEW_ARRAY(bool, rows);
 }
 
@@ -204,9 +204,9 @@ struct ht_schedule *ht_draft_free(struct ht_draft *g)
     for (size_t i = 0; i < HT_COUNT(arrays); i++) free(arrays[i]);
     free(g->of_part);
     free(g->a);
-    free(g->ports);
-    free(g->cast);
-    free(g->fresh);
+    free(g->links);
+    free(g->cast_on_use);
+    free(g->realloc_on_step);
     free(g->gathered);
     return g->schedule;
 }
@@ -227,7 +227,7 @@ static void begin(struct ht_draft *g, const struct ht_scenario *scenario, const 
     l->host = ht_add_lane(s, "cpu", HT_LANE_HOST, rank, program->host_order);
     if (g->sharded) l->gather = ht_add_lane(s, "gather", HT_LANE_COLLECTIVE, rank, HT_FIFO);
     if (layout->n_ranks > 1) l->reduce = ht_add_lane(s, "reduce", HT_LANE_COLLECTIVE, rank, HT_FIFO);
-    g->ports = ht_links_add(s, scenario->cluster, false);
+    g->links = ht_links_add(s, scenario->cluster, false);
     ht_draft_add_rows(g);
 }
 

@@ -59,7 +59,7 @@ struct ht_draft {
     bool reduce_once;       /* likewise; false where nothing is sharded or in one round */
     int32_t rank;           /* whose turn it is */
     struct ht_lanes *lanes; /* its lanes */
-    struct ht_ports *ports; /* [n_ranks], see common/build/links.h */
+    struct ht_links *links; /* [n_ranks], see common/build/links.h */
     /* Of a pipeline, [n_units]: the rank that steps a unit and runs its backward, and the one that runs its forward. NULL:
        the draft is one rank's. */
     const int32_t *holder, *maker;
@@ -77,13 +77,14 @@ struct ht_draft {
     int32_t *full_grad;  /* fresh gradient before it is scattered */
     int32_t *full_sum;   /* with reduce_once, sum of the rank's own ones; micro-batch 0 writes it */
     /* How the 16-bit P of a unit is kept, where there is W; [n_units + 1], false until a builder says otherwise. */
-    bool *cast;  /* no persistent copy on the device: each op that reads it casts the resident W and drops the result */
-    bool *fresh; /* freed after its last reader; the step allocates it anew, so P and G can share memory */
+    bool *
+        cast_on_use; /* no persistent copy on the device: each op that reads it casts the resident W and drops the result */
+    bool *realloc_on_step; /* freed after its last reader; the step allocates it anew, so P and G can share memory */
     /* Gathering; see common/build/zero.c. */
-    bool *gathered;      /* [n_units + 1]: full_param is there */
-    int32_t computed;    /* last compute op of a pass, or -1 */
-    int32_t slot, ahead; /* op before the slot at hand, and before the slot before it; or -1 */
-    int32_t scattering;  /* unit last given to ht_draft_settled, or -1 */
+    bool *gathered;         /* [n_units + 1]: full_param is there */
+    int32_t computed;       /* last compute op of a pass, or -1 */
+    int32_t slot, ahead;    /* op before the slot at hand, and before the slot before it; or -1 */
+    int32_t pending_reduce; /* unit last given to ht_draft_wait_reduced, or -1 */
     /* A builder's choice: nothing overlaps. Every op waits for the one before it, the iteration's first for the op of
        the iteration before that the mark `blocking_prev` names (-1: none). */
     bool blocking;
@@ -150,7 +151,7 @@ int32_t ht_draft_backward(struct ht_draft *g, int32_t unit, int32_t mb);
  * `unit`. With several, the one given before (-1: none), since `unit`'s gradient is being scattered while the next
  * backward runs, for which the lane would stand still. -1 at the end of a pass gives the last one.
  */
-int32_t ht_draft_settled(struct ht_draft *g, int32_t unit);
+int32_t ht_draft_wait_reduced(struct ht_draft *g, int32_t unit);
 /* Where several replicas have whole gradients, appends AR(u) after a unit's last micro-batch, on the device: G(u) becomes the
    sum of all replicas' (Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", VLDB 2020). */
 void ht_draft_all_reduce(struct ht_draft *g, int32_t unit);

@@ -76,7 +76,7 @@ static void add_link(struct ht_schedule *s, int32_t rank, struct owner o, const 
 }
 
 static void add_disk(struct ht_schedule *s, int32_t rank, struct owner node, const struct ht_machine *m,
-                     struct ht_ports *p)
+                     struct ht_links *p)
 {
     double read = m->ssd.read_bytes_per_s * (double)m->n_ssds, write = m->ssd.write_bytes_per_s * (double)m->n_ssds;
     p->disk_read = add(s, rank, node, m->ssd.duplex ? ssd.in : ssd.both, ssd.in_kind, read);
@@ -86,7 +86,7 @@ static void add_disk(struct ht_schedule *s, int32_t rank, struct owner node, con
 
 /* Adds cores and memory of the domain; devices are dealt out evenly. */
 static void add_domain(struct ht_schedule *s, int32_t rank, struct owner o, const struct ht_machine *m,
-                       bool shares_cores, struct ht_ports *p)
+                       bool shares_cores, struct ht_links *p)
 {
     if (shares_cores && p->cores < 0) p->cores = add(s, rank, o, "cores", HT_RES_CORES, (double)p->host_cores * 1e9);
     if (p->dram < 0 && !p->emulated)
@@ -94,7 +94,7 @@ static void add_domain(struct ht_schedule *s, int32_t rank, struct owner o, cons
 }
 
 static void add_device(struct ht_schedule *s, int32_t rank, struct owner o, const struct ht_machine *m,
-                       struct ht_ports *p)
+                       struct ht_links *p)
 {
     add_link(s, rank, o, &pcie, &m->pcie, &p->pcie_d2h, &p->pcie_h2d);
     if (m->gpus_per_switch > 1 && m->n_gpus > 1 && p->switch_d2h < 0)
@@ -104,19 +104,19 @@ static void add_device(struct ht_schedule *s, int32_t rank, struct owner o, cons
 
 /* Adds what the place-th rank of a node has, and takes over what the ranks before it there have already. */
 static void add_rank(struct ht_schedule *s, const struct ht_cluster *cluster, bool shares_cores, int32_t rank,
-                     int32_t place, struct ht_ports *p)
+                     int32_t place, struct ht_links *p)
 {
     int64_t node;
     const struct ht_machine *m = ht_cluster_node_of(cluster, rank, &node);
     int64_t domain = place * m->domains / m->n_gpus, each = m->gpus_per_switch > 1 ? m->gpus_per_switch : 1;
     int32_t domains_before = 0;
-    *p = (struct ht_ports){-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, .write_weight = 1, .leads = true};
+    *p = (struct ht_links){-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, .write_weight = 1, .leads = true};
     for (int64_t n = 0; n < node; n++) domains_before += (int32_t)cluster->nodes[n].domains;
     p->host_cores = ht_machine_process_cores(m);
     p->emulated = ht_cluster_gpu_of(cluster, rank)->cores > 0;
     p->one_core = p->emulated && m->cpu.cores * m->cpu.sockets == 1;
     for (int32_t k = 0; k < place; k++) {
-        const struct ht_ports *q = p - place + k;
+        const struct ht_links *q = p - place + k;
         bool real = !q->emulated && !p->emulated;
         if (k * m->domains / m->n_gpus == domain) p->cores = q->cores;
         if (k * m->domains / m->n_gpus == domain && real) p->dram = q->dram;
@@ -134,14 +134,14 @@ static void add_rank(struct ht_schedule *s, const struct ht_cluster *cluster, bo
     if (m->has_ssds && p->disk_read < 0) add_disk(s, rank, of_node, m, p);
 }
 
-struct ht_ports *ht_links_add(struct ht_schedule *s, const struct ht_cluster *cluster, bool host_lanes)
+struct ht_links *ht_links_add(struct ht_schedule *s, const struct ht_cluster *cluster, bool host_lanes)
 {
-    struct ht_ports *ports = HT_NEW_ARRAY(struct ht_ports, s->n_ranks);
+    struct ht_links *links = HT_NEW_ARRAY(struct ht_links, s->n_ranks);
     for (int32_t r = 0, place = 0; r < s->n_ranks; r++) {
         place = r > 0 && s->rank_node[r] == s->rank_node[r - 1] ? place + 1 : 0;
-        add_rank(s, cluster, host_lanes || s->n_ranks > 1, r, place, &ports[r]);
+        add_rank(s, cluster, host_lanes || s->n_ranks > 1, r, place, &links[r]);
     }
-    return ports;
+    return links;
 }
 
 /* ---- what an op takes ------------------------------------------------------------------------------------------ */
@@ -151,20 +151,20 @@ static void use(struct ht_schedule *s, int32_t resource, int64_t amount)
     if (resource >= 0 && amount > 0) ht_op_use(s, resource, amount);
 }
 
-static const struct ht_ports *of_last(const struct ht_schedule *s, const struct ht_ports *ports)
+static const struct ht_links *of_last(const struct ht_schedule *s, const struct ht_links *links)
 {
-    return &ports[ht_op_rank(s, s->n_ops - 1)];
+    return &links[ht_op_rank(s, s->n_ops - 1)];
 }
 
-static void use_port(struct ht_schedule *s, const struct ht_ports *p, bool to_device, int64_t bytes)
+static void use_port(struct ht_schedule *s, const struct ht_links *p, bool to_device, int64_t bytes)
 {
     use(s, to_device ? p->pcie_h2d : p->pcie_d2h, bytes);
     use(s, to_device ? p->switch_h2d : p->switch_d2h, bytes);
 }
 
-void ht_charge_work(struct ht_schedule *s, const struct ht_ports *ports, int64_t bytes)
+void ht_charge_work(struct ht_schedule *s, const struct ht_links *links, int64_t bytes)
 {
-    const struct ht_ports *p = of_last(s, ports);
+    const struct ht_links *p = of_last(s, links);
     if (s->lanes[s->ops[s->n_ops - 1].lane].kind != HT_LANE_HOST) {
         if (p->one_core) use(s, p->cores, 1);
         return;
@@ -173,10 +173,10 @@ void ht_charge_work(struct ht_schedule *s, const struct ht_ports *ports, int64_t
     use(s, p->dram, bytes);
 }
 
-void ht_charge_copy(struct ht_schedule *s, const struct ht_ports *ports, enum ht_tier from, enum ht_tier to,
+void ht_charge_copy(struct ht_schedule *s, const struct ht_links *links, enum ht_tier from, enum ht_tier to,
                     int64_t bytes)
 {
-    const struct ht_ports *p = of_last(s, ports);
+    const struct ht_links *p = of_last(s, links);
     if (p->emulated) {
         use(s, p->cores, 1);
     } else {
@@ -187,9 +187,9 @@ void ht_charge_copy(struct ht_schedule *s, const struct ht_ports *ports, enum ht
     if (to == HT_DISK) use(s, p->disk_write, (int64_t)ceil((double)bytes * p->write_weight));
 }
 
-void ht_charge_collective(struct ht_schedule *s, const struct ht_ports *ports, bool crosses, int64_t bytes)
+void ht_charge_collective(struct ht_schedule *s, const struct ht_links *links, bool crosses, int64_t bytes)
 {
-    const struct ht_ports *p = of_last(s, ports);
+    const struct ht_links *p = of_last(s, links);
     if (p->emulated) {
         use(s, p->cores, 1);
         return;
@@ -203,29 +203,29 @@ void ht_charge_collective(struct ht_schedule *s, const struct ht_ports *ports, b
     }
 }
 
-bool ht_links_cross(const struct ht_schedule *s, const struct ht_ports *ports, int32_t rank, const int32_t *group,
+bool ht_links_cross(const struct ht_schedule *s, const struct ht_links *links, int32_t rank, const int32_t *group,
                     int32_t n)
 {
     const int32_t *node = s->rank_node;
     bool elsewhere = false;
     for (int32_t i = 0; i < n; i++) {
-        if (group[i] < rank && node[group[i]] == node[rank] && !ports[group[i]].emulated) return false;
+        if (group[i] < rank && node[group[i]] == node[rank] && !links[group[i]].emulated) return false;
         elsewhere |= node[group[i]] != node[rank];
     }
     return elsewhere;
 }
 
-void ht_charge_parts(struct ht_schedule *s, const struct ht_ports *ports, int32_t first, int32_t n, int64_t bytes)
+void ht_charge_parts(struct ht_schedule *s, const struct ht_links *links, int32_t first, int32_t n, int64_t bytes)
 {
     int32_t rank = ht_op_rank(s, s->n_ops - 1), *group = HT_NEW_ARRAY(int32_t, n);
     for (int32_t i = 0; i < n; i++) group[i] = first + i;
-    if (bytes && !ports[rank].emulated) ht_charge_collective(s, ports, ht_links_cross(s, ports, rank, group, n), bytes);
+    if (bytes && !links[rank].emulated) ht_charge_collective(s, links, ht_links_cross(s, links, rank, group, n), bytes);
     free(group);
 }
 
-void ht_charge_message(struct ht_schedule *s, const struct ht_ports *ports, int32_t peer, bool from_host, int64_t bytes)
+void ht_charge_message(struct ht_schedule *s, const struct ht_links *links, int32_t peer, bool from_host, int64_t bytes)
 {
-    const struct ht_ports *p = of_last(s, ports);
+    const struct ht_links *p = of_last(s, links);
     int32_t op = s->n_ops - 1;
     bool in = s->ops[op].kind == HT_OP_RECEIVE, crosses = s->rank_node[ht_op_rank(s, op)] != s->rank_node[peer];
     bool by_nvlink = !crosses && p->nvlink_out >= 0;

@@ -23,7 +23,7 @@
 #include "common/schedule/schedule.h"
 
 /* The resources of a rank; -1 where there is none. Both directions of a simplex link are the same one. */
-struct ht_ports {
+struct ht_links {
     int32_t pcie_d2h, pcie_h2d, switch_d2h, switch_h2d, nvlink_out, nvlink_in; /* of its device */
     int32_t cores, dram;                                                       /* of its domain */
     int32_t nic_out, nic_in, disk_read, disk_write;                            /* of its node */
@@ -40,38 +40,38 @@ struct ht_schedule *ht_links_schedule(const struct ht_scenario *scenario, const 
 
 /* Adds the resources of all ranks to a graph of ht_links_schedule. host_lanes: a rank may have several, so that even a
    lone device's need the cores as a resource. Returns the table, [ranks]; the caller frees it. */
-struct ht_ports *ht_links_add(struct ht_schedule *s, const struct ht_cluster *cluster, bool host_lanes);
+struct ht_links *ht_links_add(struct ht_schedule *s, const struct ht_cluster *cluster, bool host_lanes);
 
 /* ---- Charges of the last op; ports: the table --------------------------------------------------------------------- */
 
 /* Charges work on its lane. The host's takes all cores of its process and `bytes` of its DRAM; a device's nothing, unless device
    and host are the same core. */
-void ht_charge_work(struct ht_schedule *s, const struct ht_ports *ports, int64_t bytes);
+void ht_charge_work(struct ht_schedule *s, const struct ht_links *links, int64_t bytes);
 
 /* Charges a copy between two tiers of its rank: the port and uplink on the device's side, DRAM on the host's, the SSDs on the
    disk's. An emulated device's copy keeps one core busy in place of port and DRAM. */
-void ht_charge_copy(struct ht_schedule *s, const struct ht_ports *ports, enum ht_tier from, enum ht_tier to,
+void ht_charge_copy(struct ht_schedule *s, const struct ht_links *links, enum ht_tier from, enum ht_tier to,
                     int64_t bytes);
 
 /* Charges a collective's member, which sends and receives `bytes`: NVLink in both directions, else port and uplink, as without
    peer access between devices. crosses: it takes the NIC too, as one member a node does in a ring over several (of all
    ranks the one that leads its node). */
-void ht_charge_collective(struct ht_schedule *s, const struct ht_ports *ports, bool crosses, int64_t bytes);
+void ht_charge_collective(struct ht_schedule *s, const struct ht_links *links, bool crosses, int64_t bytes);
 
 /* Charges a pass of one of n tensor-parallel parts, on ranks from `first` on, which sends and receives `bytes` inside: as a
    collective of theirs, on the compute lane. What emulated devices exchange is in the op's cost alone. */
-void ht_charge_parts(struct ht_schedule *s, const struct ht_ports *ports, int32_t first, int32_t n, int64_t bytes);
+void ht_charge_parts(struct ht_schedule *s, const struct ht_links *links, int32_t first, int32_t n, int64_t bytes);
 
 /* Does the rank's member of a group take its node's NIC? The group's first real device there does, if the group is on
    several nodes. */
-bool ht_links_cross(const struct ht_schedule *s, const struct ht_ports *ports, int32_t rank, const int32_t *group,
+bool ht_links_cross(const struct ht_schedule *s, const struct ht_links *links, int32_t rank, const int32_t *group,
                     int32_t n);
 
 /* Charges a message's member; the op's kind says which. peer: the other one's rank. Inside a node a message takes NVLink, or the
    sender's port up and the receiver's down, and stays below shared uplinks; between nodes the ports and both NICs.
    from_host: a one-sided read of the sender's node's memory, which takes that node's DRAM in place of the sender's port.
    Of emulated devices the receiver keeps a core busy. */
-void ht_charge_message(struct ht_schedule *s, const struct ht_ports *ports, int32_t peer, bool from_host,
+void ht_charge_message(struct ht_schedule *s, const struct ht_links *links, int32_t peer, bool from_host,
                        int64_t bytes);
 
 #endif

@@ -1,5 +1,5 @@
 /* The ops of a draft: what each reads, makes and frees. */
-#include "common/build/draft_build.h"
+#include "common/build/draft_internal.h"
 #include "common/build/works.h"
 
 #include <assert.h>
@@ -38,9 +38,9 @@ static int32_t pass(struct ht_draft *g, enum ht_op_kind kind, char letter, int32
         ht_op_name(g->schedule, "%c%d.%d", letter, unit, mb);
     else if (sub_ops == HT_ALL_SUB_OPS)
         ht_op_name(g->schedule, "%c%d", letter, unit);
-    ht_charge_work(g->schedule, g->ports, 0);
+    ht_charge_work(g->schedule, g->links, 0);
     struct ht_part_sums sums = ht_work_part_sums(&w);
-    ht_charge_parts(g->schedule, g->ports, g->rank - g->part, w.tp, sums.n * sums.bytes);
+    ht_charge_parts(g->schedule, g->links, g->rank - g->part, w.tp, sums.n * sums.bytes);
     ht_draft_chain(g);
     g->computed = op;
     return op;
@@ -83,8 +83,8 @@ static void read_param(struct ht_draft *g, int32_t unit, int32_t mb, enum use us
         g->gathered[unit] = !drops(g, use, mb, g->n_mb);
         return;
     }
-    if (g->cast[unit]) on_device(g, g->master[unit], HT_NEED);
-    on_device(g, g->param[unit], g->cast[unit] ? HT_PRODUCE | HT_RELEASE : HT_NEED);
+    if (g->cast_on_use[unit]) on_device(g, g->master[unit], HT_NEED);
+    on_device(g, g->param[unit], g->cast_on_use[unit] ? HT_PRODUCE | HT_RELEASE : HT_NEED);
 }
 
 static void scratch(struct ht_draft *g, int32_t unit, int32_t mb, bool backward)
@@ -104,8 +104,8 @@ static void gather(struct ht_draft *g, int32_t unit, int32_t mb)
 {
     if (!g->sharded) return;
     if (!g->gathered[unit]) ht_zero_begin_slot(g);
-    ht_zero_gather(g, unit, mb);
-    if (head_uses_table(g, unit)) ht_zero_gather(g, 0, mb);
+    ht_zero_all_gather(g, unit, mb);
+    if (head_uses_table(g, unit)) ht_zero_all_gather(g, 0, mb);
 }
 
 /* Stands for a pass that only other ranks have: notes as dropped what they drop. Returns -1. */
@@ -196,15 +196,15 @@ int32_t ht_draft_backward(struct ht_draft *g, int32_t unit, int32_t mb)
     if (!g->sharded) return op;
     if (head_uses_table(g, unit) && ht_draft_begins_anew(g, 0)) ht_zero_sum(g, 0, mb, true);
     if (g->reduce_once) ht_zero_sum(g, unit, mb, !ht_draft_begins_anew(g, unit));
-    ht_zero_reduce(g, unit, mb);
+    ht_zero_reduce_scatter(g, unit, mb);
     return op;
 }
 
-int32_t ht_draft_settled(struct ht_draft *g, int32_t unit)
+int32_t ht_draft_wait_reduced(struct ht_draft *g, int32_t unit)
 {
-    int32_t before = g->scattering;
+    int32_t before = g->pending_reduce;
     if (!g->sharded) return unit;
-    g->scattering = unit;
+    g->pending_reduce = unit;
     return before;
 }
 
@@ -227,7 +227,7 @@ int32_t ht_draft_accumulate(struct ht_draft *g, int32_t lane, int32_t unit, int3
     ht_op_effect(g->schedule, g->reduce_once ? g->full_grad[at] : g->grad_mb[at], tier, HT_NEED | HT_RELEASE);
     /* Reads both, writes one. */
     int64_t element = 2 * ht_dtype_bytes(g->scenario->numerics.accumulate) + ht_dtype_bytes(g->scenario->numerics.grad);
-    ht_charge_work(g->schedule, g->ports, params * element);
+    ht_charge_work(g->schedule, g->links, params * element);
     ht_draft_chain(g);
     return op;
 }
@@ -243,14 +243,14 @@ int32_t ht_draft_step(struct ht_draft *g, int32_t lane, int32_t unit, int32_t n,
     int32_t op = ht_add_op(g->schedule, HT_OP_OPTIMIZER_STEP, lane, about, add_work(g, w));
     ht_op_name(g->schedule, "%c%d", tier == HT_HOST ? 'O' : 'U', about.unit);
     for (int32_t u = unit; u < unit + n; u++) {
-        if (tier == HT_HOST || !g->cast[u])
-            ht_op_effect(g->schedule, g->param[u], tier, g->fresh[u] ? HT_PRODUCE : HT_UPDATE);
+        if (tier == HT_HOST || !g->cast_on_use[u])
+            ht_op_effect(g->schedule, g->param[u], tier, g->realloc_on_step[u] ? HT_PRODUCE : HT_UPDATE);
         if (g->master[u] >= 0) ht_op_effect(g->schedule, g->master[u], tier, HT_UPDATE);
         ht_op_effect(g->schedule, g->momentum[u], tier, HT_UPDATE);
         ht_op_effect(g->schedule, g->variance[u], tier, HT_UPDATE);
         ht_op_effect(g->schedule, g->grad[u], tier, release_grad ? HT_NEED | HT_RELEASE : HT_NEED);
     }
-    ht_charge_work(g->schedule, g->ports, params * ht_step_traffic_bytes(&g->scenario->numerics, w.grad_dtype));
+    ht_charge_work(g->schedule, g->links, params * ht_step_traffic_bytes(&g->scenario->numerics, w.grad_dtype));
     ht_draft_chain(g);
     return op;
 }
@@ -261,7 +261,7 @@ int32_t ht_draft_transfer(struct ht_draft *g, struct ht_label about, enum ht_tie
     int32_t lane = from == HT_DEVICE ? g->lanes->d2h : g->lanes->h2d;
     struct ht_work w = ht_copy_work(s->lanes[lane].kind, bytes);
     int32_t op = ht_add_op(s, HT_OP_COPY, lane, about, ht_add_work(s, &w));
-    ht_charge_copy(s, g->ports, from, to, bytes);
+    ht_charge_copy(s, g->links, from, to, bytes);
     ht_draft_chain(g);
     return op;
 }

@@ -1,4 +1,4 @@
-#include "common/build/pipe_build.h"
+#include "common/build/pipe_internal.h"
 
 #include "common/base/array.h"
 #include "common/base/minmax.h"
@@ -440,7 +440,7 @@ static enum ht_status write_draft(const struct ht_scenario *scenario, const stru
     g.lanes = HT_NEW_ARRAY(struct ht_lanes, ranks);
     for (int32_t r = 0; r < ranks; r++) add_lanes_of(&g, r);
     add_rows(&g);
-    g.d.ports = ht_links_add(g.d.schedule, scenario->cluster, true);
+    g.d.links = ht_links_add(g.d.schedule, scenario->cluster, true);
     lay_out(&g);
     emit(&g);
     struct ht_schedule *plain = ht_draft_free(&g.d);

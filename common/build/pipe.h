@@ -56,9 +56,9 @@
 #include "common/plan/system.h"
 #include "common/schedule/pipeline.h"
 
-struct ht_pipe; /* common/build/pipe_build.h */
+struct ht_pipe; /* common/build/pipe_internal.h */
 
-/* What a method adds to a pipeline; each may be NULL. A hook appends ops and lanes by the functions of pipe_build.h. */
+/* What a method adds to a pipeline; each may be NULL. A hook appends ops and lanes by the functions of pipe_internal.h. */
 struct ht_pipe_hooks {
     void (*add_lanes)(struct ht_pipe *g,
                       int32_t rank); /* behind those of messages; stages may get one for their steps */

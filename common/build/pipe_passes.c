@@ -1,5 +1,5 @@
 /* The ops of a pass, on the rank's compute lane, and of a stage's step: what each reads, makes and frees. */
-#include "common/build/pipe_build.h"
+#include "common/build/pipe_internal.h"
 
 /* ---- what a pass needs of a stage ------------------------------------------------------------------------------ */
 

@@ -27,7 +27,7 @@
  * Ranks with fewer micro-batches than others, or none, join the collectives of the rounds that they lack: a gathering
  * sends their shard and brings them nothing, a reduction brings them their shard of the others' sum.
  */
-#include "common/build/draft_build.h"
+#include "common/build/draft_internal.h"
 #include "common/build/works.h"
 
 void ht_zero_begin_slot(struct ht_draft *g)
@@ -53,21 +53,21 @@ static void collective(struct ht_draft *g, enum ht_op_kind kind, int32_t lane, i
     struct ht_work w = ht_collective_work(kind, members, dtype, sent);
     /* About no micro-batch: the ranks' are different ones. */
     ht_add_op(s, kind, lane, ht_draft_label(g, unit, -1), ht_add_work(s, &w));
-    ht_charge_collective(s, g->ports, crosses, w.bytes);
+    ht_charge_collective(s, g->links, crosses, w.bytes);
     ht_draft_chain(g);
 }
 
-void ht_zero_gather(struct ht_draft *g, int32_t unit, int32_t mb)
+void ht_zero_all_gather(struct ht_draft *g, int32_t unit, int32_t mb)
 {
     struct ht_schedule *s = g->schedule;
     bool takes_part = mb < g->own_mb;
     if (g->gathered[unit]) return;
     collective(g, HT_OP_ALL_GATHER, g->lanes->gather, unit, g->scenario->numerics.param, traffic(g, unit, takes_part),
-               g->layout->n_ranks, g->ports[g->rank].leads);
+               g->layout->n_ranks, g->links[g->rank].leads);
     ht_op_name(s, "AG%d", unit);
     ht_op_after(s, g->ahead);
-    if (g->cast[unit]) ht_op_effect(s, g->master[unit], HT_DEVICE, HT_NEED);
-    ht_op_effect(s, g->param[unit], HT_DEVICE, g->cast[unit] ? HT_PRODUCE | HT_RELEASE : HT_NEED);
+    if (g->cast_on_use[unit]) ht_op_effect(s, g->master[unit], HT_DEVICE, HT_NEED);
+    ht_op_effect(s, g->param[unit], HT_DEVICE, g->cast_on_use[unit] ? HT_PRODUCE | HT_RELEASE : HT_NEED);
     if (takes_part) ht_op_effect(s, g->full_param[unit], HT_DEVICE, HT_PRODUCE);
     g->gathered[unit] = true;
 }
@@ -78,7 +78,7 @@ void ht_zero_sum(struct ht_draft *g, int32_t unit, int32_t mb, bool begins)
     g->computed = ht_draft_accumulate(g, g->lanes->compute, unit, mb);
 }
 
-void ht_zero_reduce(struct ht_draft *g, int32_t unit, int32_t mb)
+void ht_zero_reduce_scatter(struct ht_draft *g, int32_t unit, int32_t mb)
 {
     const struct ht_numerics *n = &g->scenario->numerics;
     struct ht_schedule *s = g->schedule;
@@ -86,7 +86,7 @@ void ht_zero_reduce(struct ht_draft *g, int32_t unit, int32_t mb)
     int32_t at = ht_draft_at(g, unit, mb), whole = once ? g->full_sum[unit] : own ? g->full_grad[at] : -1;
     if (once && mb + 1 < g->n_mb) return;
     collective(g, HT_OP_REDUCE_SCATTER, g->lanes->reduce, unit, once ? n->accumulate : n->reduce,
-               traffic(g, unit, whole >= 0), g->layout->n_ranks, g->ports[g->rank].leads);
+               traffic(g, unit, whole >= 0), g->layout->n_ranks, g->links[g->rank].leads);
     if (g->n_mb > 1 && !once)
         ht_op_name(s, "RS%d.%d", unit, mb);
     else
@@ -107,5 +107,5 @@ void ht_zero_all_reduce(struct ht_draft *g, int32_t unit, int32_t members, bool 
 void ht_draft_all_reduce(struct ht_draft *g, int32_t unit)
 {
     int32_t n = g->layout->n_replicas;
-    if (n > 1 && !g->sharded) ht_zero_all_reduce(g, unit, n, g->ports[g->rank].leads);
+    if (n > 1 && !g->sharded) ht_zero_all_reduce(g, unit, n, g->links[g->rank].leads);
 }

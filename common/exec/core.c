@@ -49,38 +49,39 @@ static bool lane_candidate(const struct ht_core *c, const struct lane *l, uint64
     return true;
 }
 
-static void poke(struct ht_core *c, int32_t lane)
+static void make_ready(struct ht_core *c, int32_t lane)
 {
     struct lane *l = &c->lanes[lane];
     uint64_t key;
-    if (!lane_candidate(c, l, &key) || (l->poked && l->poke_key == key)) return;
-    l->poked = true;
-    l->poke_key = key;
-    HT_RESERVE(c->pokes, c->pokes_cap, c->n_pokes + 1);
-    int64_t i = c->n_pokes++;
-    for (; i > 0 && c->pokes[(i - 1) / 2].key > key; i = (i - 1) / 2) c->pokes[i] = c->pokes[(i - 1) / 2];
-    c->pokes[i] = (struct poke){key, lane};
+    if (!lane_candidate(c, l, &key) || (l->is_ready && l->ready_key == key)) return;
+    l->is_ready = true;
+    l->ready_key = key;
+    HT_RESERVE(c->ready_lanes, c->ready_cap, c->n_ready + 1);
+    int64_t i = c->n_ready++;
+    for (; i > 0 && c->ready_lanes[(i - 1) / 2].key > key; i = (i - 1) / 2)
+        c->ready_lanes[i] = c->ready_lanes[(i - 1) / 2];
+    c->ready_lanes[i] = (struct ready_lane){key, lane};
 }
 
-static struct poke pop_poke(struct ht_core *c)
+static struct ready_lane pop_ready(struct ht_core *c)
 {
-    struct poke top = c->pokes[0], last = c->pokes[--c->n_pokes];
+    struct ready_lane top = c->ready_lanes[0], last = c->ready_lanes[--c->n_ready];
     int64_t i = 0;
-    for (int64_t child; (child = 2 * i + 1) < c->n_pokes; i = child) {
-        if (child + 1 < c->n_pokes && c->pokes[child + 1].key < c->pokes[child].key) child++;
-        if (last.key <= c->pokes[child].key) break;
-        c->pokes[i] = c->pokes[child];
+    for (int64_t child; (child = 2 * i + 1) < c->n_ready; i = child) {
+        if (child + 1 < c->n_ready && c->ready_lanes[child + 1].key < c->ready_lanes[child].key) child++;
+        if (last.key <= c->ready_lanes[child].key) break;
+        c->ready_lanes[i] = c->ready_lanes[child];
     }
-    c->pokes[i] = last;
+    c->ready_lanes[i] = last;
     return top;
 }
 
 /* The lanes of the other members of the op's group. */
-static void poke_others(struct ht_core *c, int32_t op)
+static void ready_others(struct ht_core *c, int32_t op)
 {
     for (int32_t m = c->info[op].first, left = c->info[op].size; left; m++) {
         if (!c->info[m].mine) continue;
-        if (m != op) poke(c, c->info[m].lane);
+        if (m != op) make_ready(c, c->info[m].lane);
         left--;
     }
 }
@@ -99,21 +100,21 @@ static bool arrive_at_start(struct ht_core *c, struct lane *l)
     if (sl->ops[first].at_start < n) return false;
     for (int32_t m = first, left = n; left; m++)
         if (c->info[m].mine) sl->ops[m].state = GO, left--;
-    poke_others(c, op);
+    ready_others(c, op);
     return true;
 }
 
-int32_t ht_core_next_poke(struct ht_core *c)
+int32_t ht_core_next_ready(struct ht_core *c)
 {
-    while (c->n_pokes) {
-        struct poke p = pop_poke(c);
+    while (c->n_ready) {
+        struct ready_lane p = pop_ready(c);
         struct lane *l = &c->lanes[p.lane];
-        if (!l->poked || l->poke_key != p.key) continue; /* superseded */
-        l->poked = false;
+        if (!l->is_ready || l->ready_key != p.key) continue; /* superseded */
+        l->is_ready = false;
         uint64_t key;
         if (!lane_candidate(c, l, &key)) continue;
         if (key == p.key && (!may_try_start(c, l) || arrive_at_start(c, l))) return p.lane;
-        poke(c, p.lane); /* it has moved on since: its new candidate takes its turn */
+        make_ready(c, p.lane); /* it has moved on since: its new candidate takes its turn */
     }
     return -1;
 }
@@ -155,10 +156,10 @@ static void became_ready(struct ht_core *c, int32_t iteration, int32_t op)
     struct lane *l = &c->lanes[lane];
     if (!l->fifo) {
         heap_push(l, (struct ready){iteration, c->s->ops[op].priority, op});
-        poke(c, lane);
+        make_ready(c, lane);
     } else if ((l->iteration == iteration && l->next < l->n_ops && l->ops[l->next] == op) ||
                (l->n_queue && l->queue[0].iteration == iteration && l->queue[0].op == op)) {
-        poke(c, lane);
+        make_ready(c, lane);
     }
 }
 
@@ -182,7 +183,7 @@ static void open_iteration(struct ht_core *c, int32_t iteration)
         if (!pending && !c->lanes[c->info[op].lane].fifo) became_ready(c, iteration, op);
     }
     for (int32_t lane = 0; lane < s->n_lanes; lane++)
-        if (c->lanes[lane].fifo && c->lanes[lane].iteration == iteration) poke(c, lane);
+        if (c->lanes[lane].fifo && c->lanes[lane].iteration == iteration) make_ready(c, lane);
 }
 
 /* ---- finishing ------------------------------------------------------------------------------------------------- */
@@ -191,7 +192,7 @@ static void wake_waiters(struct ht_core *c)
 {
     for (int32_t space; (space = ht_grants_next_changed(c->grants)) >= 0;) {
         struct waiters *w = &c->waiters[space];
-        for (int32_t i = 0; i < w->n; i++) poke(c, w->lanes[i]);
+        for (int32_t i = 0; i < w->n; i++) make_ready(c, w->lanes[i]);
         w->n = 0;
     }
 }
@@ -213,7 +214,7 @@ static void count_down_successors(struct ht_core *c, int32_t iteration, int32_t 
     if (is_open(c, iteration + 1)) count_down(c, iteration + 1, succ + info->n_succ, info->n_next);
 }
 
-static void heard(struct ht_core *c, struct ht_told e)
+static void heard(struct ht_core *c, struct ht_completion e)
 {
     slot_of(c, e.inst.iteration)->ok &= e.ok;
     count_down_successors(c, e.inst.iteration, e.inst.op);
@@ -247,9 +248,10 @@ static void done(struct ht_core *c, int32_t iteration, int32_t op)
 {
     count_down_successors(c, iteration, op);
     slot_of(c, iteration)->unfinished--;
-    if (c->info[op].told) {
-        struct ht_told told = {{iteration, op}, c->s->ops[op].kind != HT_OP_VALIDATE || slot_of(c, iteration)->ok};
-        HT_PUSH(c->to_tell, c->n_to_tell, c->to_tell_cap, told);
+    if (c->info[op].is_remote_dep) {
+        struct ht_completion told = {{iteration, op},
+                                     c->s->ops[op].kind != HT_OP_VALIDATE || slot_of(c, iteration)->ok};
+        HT_PUSH(c->completions, c->n_completions, c->completions_cap, told);
     }
     end_iterations(c);
     wake_waiters(c);
@@ -265,7 +267,7 @@ int64_t ht_core_finish(struct ht_core *c, struct ht_inst inst)
     int64_t seq = c->seq++;
     ht_grants_release(c->grants, inst.iteration, inst.op);
     done(c, inst.iteration, inst.op);
-    poke(c, lane);
+    make_ready(c, lane);
     return seq;
 }
 
@@ -296,7 +298,7 @@ static bool ask(struct ht_core *c, int32_t lane, int32_t iteration, int32_t op)
         sl->ops[m].grant_seq = c->seq++;
         left--;
     }
-    poke_others(c, op);
+    ready_others(c, op);
     wake_waiters(c);
     return true;
 }
@@ -367,7 +369,7 @@ static bool issue_fifo(struct ht_core *c, int32_t lane, struct ht_inst *inst)
         take_up(c, l, iteration, op, inst);
         advance(l);
         fetch_ahead(c, l);
-        if (l->n_queue <= l->ahead) poke(c, lane);
+        if (l->n_queue <= l->ahead) make_ready(c, lane);
         return true;
     }
     return false;
@@ -394,7 +396,7 @@ static bool issue_priority(struct ht_core *c, int32_t lane, struct ht_inst *inst
     }
     for (int32_t i = 0; i < n_denied; i++) heap_push(l, l->denied[i]);
     /* Passing an op over may have made room, while the denied ones were out of the heap and could not be poked for. */
-    if (skipped && !issued) poke(c, lane);
+    if (skipped && !issued) make_ready(c, lane);
     return issued;
 }
 
@@ -412,7 +414,7 @@ bool ht_core_start(struct ht_core *c, int32_t lane, struct ht_inst *inst)
     if (sl->ops[op].pending || !arrive_at_start(c, l)) return false;
     sl->ops[op].state = RUNNING;
     l->running = true;
-    if (l->n_queue <= l->ahead) poke(c, lane);
+    if (l->n_queue <= l->ahead) make_ready(c, lane);
     *inst = l->queue[0];
     return true;
 }
@@ -452,26 +454,26 @@ void ht_core_cut(struct ht_core *c, int32_t iterations)
     if (iterations < c->iterations) c->iterations = iterations;
 }
 
-void ht_core_heard_end(struct ht_core *c, struct ht_inst inst, bool ok)
+void ht_core_remote_end(struct ht_core *c, struct ht_inst inst, bool ok)
 {
-    struct ht_told e = {inst, ok};
+    struct ht_completion e = {inst, ok};
     if (is_open(c, inst.iteration))
         heard(c, e);
     else
         HT_PUSH(c->early, c->n_early, c->early_cap, e);
 }
 
-void ht_core_heard_ended(struct ht_core *c, int32_t n)
+void ht_core_remote_ended(struct ht_core *c, int32_t n)
 {
     c->elsewhere = n;
     end_iterations(c);
 }
 
-bool ht_core_next_told(struct ht_core *c, struct ht_told *told)
+bool ht_core_next_completion(struct ht_core *c, struct ht_completion *told)
 {
-    if (!c->n_to_tell) return false;
-    *told = c->to_tell[0];
-    memmove(c->to_tell, c->to_tell + 1, sizeof(*c->to_tell) * --c->n_to_tell);
+    if (!c->n_completions) return false;
+    *told = c->completions[0];
+    memmove(c->completions, c->completions + 1, sizeof(*c->completions) * --c->n_completions);
     return true;
 }
 
@@ -505,7 +507,7 @@ void ht_core_describe_stall(const struct ht_core *c, char *buf, size_t n)
         int32_t op = (int32_t)(uint32_t)key;
         int written = snprintf(buf + at, n - at, "%s%s of rank %d: %s waits for %d dependencies", at ? "; " : "",
                                c->s->lanes[lane].name, c->s->lanes[lane].rank,
-                               ht_op_title(c->s, op, title, sizeof(title)), c->slots[(key >> 32) & 1].ops[op].pending);
+                               ht_op_label(c->s, op, title, sizeof(title)), c->slots[(key >> 32) & 1].ops[op].pending);
         at += (size_t)written;
         if (l->denied_by >= 0 && at < n)
             at += (size_t)snprintf(buf + at, n - at, " or memory of %s",

@@ -5,7 +5,7 @@
  * op" means. It knows nothing of time or data. It is not thread-safe: the simulator is single-threaded, the real
  * executor holds one lock around each call (all of them are short).
  *
- *     while ((lane = ht_core_next_poke(core)) >= 0) {
+ *     while ((lane = ht_core_next_ready(core)) >= 0) {
  *         if (ht_core_start(core, lane, &inst)) ...          run it; then ht_core_finish(core, inst), which pokes lanes
  *         else if (ht_core_issue(core, lane, &inst)) ...     memory was granted; now try ht_core_start
  *     }                                                      the lane is poked again if it may go on
@@ -63,7 +63,7 @@ int64_t ht_core_finish(struct ht_core *core, struct ht_inst inst);
  * long as any lane can issue or start anything, the one with the smallest candidate does. Right after creation every
  * lane is poked.
  */
-int32_t ht_core_next_poke(struct ht_core *core);
+int32_t ht_core_next_ready(struct ht_core *core);
 
 /* An op that the lane comes to soon, or -1: a hint of what to fetch into the cache. Only FIFO lanes know. */
 int32_t ht_core_upcoming(const struct ht_core *core, int32_t lane);
@@ -90,17 +90,17 @@ void ht_core_cut(struct ht_core *core, int32_t iterations);
  */
 /* An op of another node has ended or was passed over; ok: unless it was a validate op that said otherwise. May come
    before its iteration has opened here. Pokes lanes. */
-void ht_core_heard_end(struct ht_core *core, struct ht_inst inst, bool ok);
+void ht_core_remote_end(struct ht_core *core, struct ht_inst inst, bool ok);
 /* Iterations 0 .. n - 1 have ended on all other nodes. An iteration opens when the one two before it has ended
  * everywhere. */
-void ht_core_heard_ended(struct ht_core *core, int32_t n);
+void ht_core_remote_ended(struct ht_core *core, int32_t n);
 /* Takes one op that has ended or was passed over here and that an op of another node depends on, or that is a validate op:
    all nodes have to know the verdict, which is as the iteration stood when it ended. False: none is left. */
-struct ht_told {
+struct ht_completion {
     struct ht_inst inst;
     bool ok;
 };
-bool ht_core_next_told(struct ht_core *core, struct ht_told *told);
+bool ht_core_next_completion(struct ht_core *core, struct ht_completion *told);
 /* Iterations 0 .. n - 1 have ended on this node. */
 int32_t ht_core_own_ended(const struct ht_core *core);
 

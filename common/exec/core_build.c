@@ -13,11 +13,11 @@ static void invert(struct ht_core *c)
         bool mine = c->info[op].mine;
         for (int64_t d = s->deps_begin[op]; d < s->deps_begin[op + 1]; d++) {
             c->info[s->deps[d]].n_succ += mine;
-            c->info[s->deps[d]].told |= !mine && c->info[s->deps[d]].mine;
+            c->info[s->deps[d]].is_remote_dep |= !mine && c->info[s->deps[d]].mine;
         }
         for (int64_t d = s->prev_begin[op]; d < s->prev_begin[op + 1]; d++) {
             c->info[s->prev[d]].n_next += mine;
-            c->info[s->prev[d]].told |= !mine && c->info[s->prev[d]].mine;
+            c->info[s->prev[d]].is_remote_dep |= !mine && c->info[s->prev[d]].mine;
         }
     }
     int64_t total = 0;
@@ -47,7 +47,7 @@ static void sort_out(struct ht_core *c)
         for (int32_t m = op; m < op + n; m++) {
             bool mine = c->node < 0 || s->rank_node[ht_op_rank(s, m)] == c->node;
             c->info[m] = (struct info){.lane = s->ops[m].lane, .when = s->ops[m].when, .mine = mine};
-            c->info[m].told = mine && c->node >= 0 && s->ops[m].kind == HT_OP_VALIDATE;
+            c->info[m].is_remote_dep = mine && c->node >= 0 && s->ops[m].kind == HT_OP_VALIDATE;
             if (mine && first < 0) first = m;
             size += mine;
         }
@@ -120,8 +120,8 @@ void ht_core_destroy(struct ht_core *c)
     free(c->lanes);
     for (int32_t i = 0; i < ht_n_spaces(c->s); i++) free(c->waiters[i].lanes);
     free(c->waiters);
-    free(c->pokes);
+    free(c->ready_lanes);
     free(c->early);
-    free(c->to_tell);
+    free(c->completions);
     free(c);
 }

@@ -36,8 +36,8 @@ struct lane {
     struct ht_inst *queue; /* issued, oldest first; [ahead + 1] */
     int32_t n_queue;
     bool running; /* queue[0] runs */
-    bool poked;
-    uint64_t poke_key;
+    bool is_ready;
+    uint64_t ready_key;
     int32_t denied_by; /* space that last denied memory, or -1; for describe_stall */
 };
 
@@ -47,7 +47,7 @@ struct waiters { /* lanes that a space denied memory since it last changed */
     size_t cap;
 };
 
-struct poke {
+struct ready_lane {
     uint64_t key;
     int32_t lane;
 };
@@ -58,7 +58,7 @@ struct info {
     int32_t first, size; /* of its group the first that is mine, and how many are; itself and 1 without one */
     uint16_t when;
     bool mine;          /* to issue: of the core's node, where it has one */
-    bool told;          /* an op of another node depends on it */
+    bool is_remote_dep; /* an op of another node depends on it */
     int64_t succ_begin; /* its successors in the same iteration, then those in the next */
     int32_t n_succ, n_next;
 };
@@ -83,11 +83,11 @@ struct ht_core {
     int32_t iterations, oldest; /* oldest: first iteration that has not ended; it and the next are open */
     int32_t node;               /* -1: all ops are mine */
     int32_t n_mine;
-    int32_t elsewhere;     /* iterations that have ended on all other nodes; INT32_MAX where there are none */
-    struct ht_told *early; /* heard to have ended, of iterations that are not open yet */
+    int32_t elsewhere;           /* iterations that have ended on all other nodes; INT32_MAX where there are none */
+    struct ht_completion *early; /* heard to have ended, of iterations that are not open yet */
     size_t n_early, early_cap;
-    struct ht_told *to_tell;
-    size_t n_to_tell, to_tell_cap;
+    struct ht_completion *completions;
+    size_t n_completions, completions_cap;
     struct info *info; /* [n_ops] */
     int32_t *succ;
     int32_t *lane_ops;
@@ -95,9 +95,9 @@ struct ht_core {
     struct slot slots[2];
     struct ht_grants *grants;
     struct waiters *waiters; /* [n_spaces] */
-    struct poke *pokes;
-    int64_t n_pokes;
-    size_t pokes_cap;
+    struct ready_lane *ready_lanes;
+    int64_t n_ready;
+    size_t ready_cap;
     int64_t seq;
 };
 

@@ -12,10 +12,10 @@ struct ht_emu {
     struct ht_emu_options o;
     struct ht_backend_ops ops;
     int64_t *cost_ns;
-    struct ht_broker_table *table, *own_table;
-    struct ht_broker *broker; /* of own_table */
-    pthread_mutex_t lock;     /* of the verdict */
-    struct ht_emu_verdict verdict;
+    struct ht_pacer_table *table, *own_table;
+    struct ht_pacer *pacer; /* of own_table */
+    pthread_mutex_t lock;   /* of the verdict */
+    struct ht_emu_overruns overruns;
 };
 
 static enum ht_status open_emu(void *ctx, const struct ht_schedule *s, struct ht_error *err)
@@ -52,11 +52,11 @@ static void take_down(struct ht_emu *e, int32_t op, int64_t late_ns)
 {
     double share = (double)late_ns / ((double)e->cost_ns[op] * e->o.scale);
     pthread_mutex_lock(&e->lock);
-    e->verdict.n_ops++;
-    e->verdict.n_overran += late_ns > 0;
-    if (share > e->verdict.worst) {
-        e->verdict.worst = share;
-        e->verdict.worst_op = op;
+    e->overruns.n_ops++;
+    e->overruns.n_overran += late_ns > 0;
+    if (share > e->overruns.worst) {
+        e->overruns.worst = share;
+        e->overruns.worst_op = op;
     }
     pthread_mutex_unlock(&e->lock);
 }
@@ -70,13 +70,13 @@ static enum ht_status run_op(void *ctx, int32_t iteration, int32_t op, const str
     bool held = e->cost_ns[op] > 0 || s->ops[op].match >= 0 || s->uses_begin[op] < s->uses_begin[op + 1];
     if (!held) return e->o.inner->run_op(e->o.inner_ctx, iteration, op, buffers, n, err);
     int32_t lane = s->ops[op].lane;
-    ht_broker_begin(e->table, lane, iteration, op);
+    ht_pacer_begin(e->table, lane, iteration, op);
     enum ht_status status = e->o.inner->run_op(e->o.inner_ctx, iteration, op, buffers, n, err);
     if (status) { /* the run is over */
-        ht_broker_cancel(e->table);
+        ht_pacer_cancel(e->table);
         return status;
     }
-    int64_t late_ns = ht_broker_end(e->table, lane, e->o.cancelled);
+    int64_t late_ns = ht_pacer_end(e->table, lane, e->o.cancelled);
     if (e->cost_ns[op] > 0) take_down(e, op, late_ns);
     return HT_OK;
 }
@@ -94,17 +94,17 @@ enum ht_status ht_emu_create(const struct ht_emu_options *options, struct ht_err
     e->ops.run_op = run_op;
     e->ops.control = control;
     e->ops.close = close_emu;
-    e->ops.owns_core = NULL; /* lanes wait for the clock; none is to spin */
-    e->verdict.worst_op = -1;
+    e->ops.has_dedicated_core = NULL; /* lanes wait for the clock; none is to spin */
+    e->overruns.worst_op = -1;
     pthread_mutex_init(&e->lock, NULL);
     e->cost_ns = HT_NEW_ARRAY(int64_t, s->n_ops);
     memcpy(e->cost_ns, options->cost_ns, (size_t)s->n_ops * sizeof(*e->cost_ns));
     e->table = options->table;
     enum ht_status status = HT_OK;
     if (!e->table) {
-        void *memory = ht_alloc_aligned(64, (size_t)ht_broker_table_bytes(s->n_lanes));
-        e->table = e->own_table = ht_broker_table_init(memory, s->n_lanes);
-        status = ht_broker_start(s, e->cost_ns, options->scale, e->table, err, &e->broker);
+        void *memory = ht_alloc_aligned(64, (size_t)ht_pacer_table_bytes(s->n_lanes));
+        e->table = e->own_table = ht_pacer_table_init(memory, s->n_lanes);
+        status = ht_pacer_start(s, e->cost_ns, options->scale, e->table, err, &e->pacer);
     }
     if (status != HT_OK) {
         ht_emu_destroy(e);
@@ -117,7 +117,7 @@ enum ht_status ht_emu_create(const struct ht_emu_options *options, struct ht_err
 void ht_emu_destroy(struct ht_emu *e)
 {
     if (!e) return;
-    ht_broker_stop(e->broker);
+    ht_pacer_stop(e->pacer);
     free(e->own_table);
     free(e->cost_ns);
     pthread_mutex_destroy(&e->lock);
@@ -146,19 +146,19 @@ void ht_emu_rescale(const struct ht_emu *e, struct ht_trace *t)
     t->clock = HT_CLOCK_EMU;
 }
 
-static bool is_valid(const struct ht_emu_verdict *v)
+static bool is_valid(const struct ht_emu_overruns *v)
 {
     return v->n_overran * 100 <= v->n_ops * OVERRAN_PERCENT_ALLOWED;
 }
 
-struct ht_emu_verdict ht_emu_verdict(const struct ht_emu *e)
+struct ht_emu_overruns ht_emu_overruns(const struct ht_emu *e)
 {
-    struct ht_emu_verdict v = e->verdict;
+    struct ht_emu_overruns v = e->overruns;
     v.valid = is_valid(&v);
     return v;
 }
 
-void ht_emu_add_verdict(struct ht_emu_verdict *v, const struct ht_emu_verdict *other)
+void ht_emu_add_overruns(struct ht_emu_overruns *v, const struct ht_emu_overruns *other)
 {
     v->n_ops += other->n_ops;
     v->n_overran += other->n_overran;

@@ -2,7 +2,7 @@
 
 #include "common/base/array.h"
 #include "common/comm/tags.h"
-#include "common/exec/node_desk.h"
+#include "common/exec/node_mailbox.h"
 #include "common/mem/arena.h"
 
 #include <errno.h>
@@ -73,16 +73,16 @@ static void find_places(struct ht_node *n)
     n->leader = n->ranks[0];
 }
 
-static int64_t desk_bytes(struct ht_node *n)
+static int64_t mailboxes_bytes(struct ht_node *n)
 {
     const struct ht_schedule *s = n->s;
     int64_t most = 1;
     for (int32_t op = 0; op < s->n_ops; op++)
         if (s->effects_begin[op + 1] - s->effects_begin[op] > most)
             most = s->effects_begin[op + 1] - s->effects_begin[op];
-    n->box_bytes = ((int64_t)sizeof(struct ht_box) + most * 8 + 63) / 64 * 64;
-    n->boxes_bytes = ((int64_t)s->n_lanes + s->n_ranks) * n->box_bytes;
-    return 64 + n->boxes_bytes + s->n_residents * (int64_t)sizeof(int64_t);
+    n->mailbox_bytes = ((int64_t)sizeof(struct ht_mailbox) + most * 8 + 63) / 64 * 64;
+    n->mailboxes_bytes = ((int64_t)s->n_lanes + s->n_ranks) * n->mailbox_bytes;
+    return 64 + n->mailboxes_bytes + s->n_residents * (int64_t)sizeof(int64_t);
 }
 
 static bool is_device(const struct ht_node *n, int32_t space)
@@ -106,22 +106,22 @@ static enum ht_status share(struct ht_node *n, struct ht_error *err)
     int64_t n_shared = 1 + n_spaces;
     int32_t *where = HT_NEW_ARRAY(int32_t, 1 + n_shared); /* the leader's pid; a file descriptor a window, or -1 */
     enum ht_status status = HT_OK;
-    int64_t desk = desk_bytes(n);
+    int64_t mailboxes = mailboxes_bytes(n);
     bool leads = ht_node_leads(n);
     while (n->ranks[me] != n->rank) me++;
     struct ht_team team = {.ranks = n->ranks, .n = n->n_ranks, .me = me};
     if (leads) {
-        status = ht_window_create(desk, err, &n->desk);
+        status = ht_window_create(mailboxes, err, &n->mailboxes);
         for (int32_t i = 0; i < n_spaces && !status; i++)
             if (!is_device(n, i) && is_here(n, i)) status = ht_window_create(n->bytes[i], err, &n->windows[i]);
         where[0] = (int32_t)getpid();
-        where[1] = n->desk.fd;
+        where[1] = n->mailboxes.fd;
         for (int32_t i = 0; i < n_spaces; i++) where[2 + i] = n->windows[i].fd;
     }
     status = ht_agree(n->comm, status, err);
     if (!status) status = ht_comm_broadcast(n->comm, team, HT_TAG_NODE, 0, where, (1 + n_shared) * 4, err);
     if (!status && !leads) {
-        status = ht_window_attach(where[0], where[1], desk, err, &n->desk);
+        status = ht_window_attach(where[0], where[1], mailboxes, err, &n->mailboxes);
         for (int32_t i = 0; i < n_spaces && !status; i++)
             if (!is_device(n, i) && is_here(n, i))
                 status = ht_window_attach(where[0], where[2 + i], n->bytes[i], err, &n->windows[i]);
@@ -129,10 +129,10 @@ static enum ht_status share(struct ht_node *n, struct ht_error *err)
     free(where);
     status = ht_agree(n->comm, status, err);
     if (status) return status;
-    ht_window_seal(&n->desk);
+    ht_window_seal(&n->mailboxes);
     for (int32_t i = 0; i < n_spaces; i++) ht_window_seal(&n->windows[i]);
-    n->failed = n->desk.base;
-    n->resident_offsets = (int64_t *)((char *)n->desk.base + 64 + n->boxes_bytes);
+    n->failed = n->mailboxes.base;
+    n->resident_offsets = (int64_t *)((char *)n->mailboxes.base + 64 + n->mailboxes_bytes);
     return HT_OK;
 }
 
@@ -208,7 +208,7 @@ enum ht_status ht_node_create(const struct ht_schedule *s, struct ht_comm *comm,
     n->reserved = HT_NEW_ARRAY(void *, n_spaces);
     n->bytes = HT_NEW_ARRAY(int64_t, n_spaces);
     n->pids = HT_NEW_ARRAY(int32_t, s->n_ranks);
-    n->desk.fd = -1;
+    n->mailboxes.fd = -1;
     for (int32_t i = 0; i < n_spaces; i++) {
         n->windows[i].fd = -1;
         if (sizes[i].capacity_bytes) n->bytes[i] = round_up(sizes[i].capacity_bytes) + round_up(sizes[i].slack_bytes);
@@ -238,7 +238,7 @@ void ht_node_destroy(struct ht_node *n)
         ht_window_free(&n->windows[i]);
         if (n->reserved[i]) munmap(n->reserved[i], (size_t)n->bytes[i]);
     }
-    ht_window_free(&n->desk);
+    ht_window_free(&n->mailboxes);
     free(n->arenas);
     free(n->bases);
     free(n->windows);

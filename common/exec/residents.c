@@ -1,7 +1,7 @@
 #include "common/exec/residents.h"
 
 #include "common/base/array.h"
-#include "common/exec/node_desk.h"
+#include "common/exec/node_mailbox.h"
 #include "common/exec/run_slots.h"
 
 #include <stdlib.h>

@@ -22,7 +22,7 @@
 #include "common/base/futex.h"
 #include "common/base/interrupt.h"
 #include "common/exec/core.h"
-#include "common/exec/peers.h"
+#include "common/exec/node_link.h"
 #include "common/exec/run_ahead.h"
 #include "common/exec/run_slots.h"
 
@@ -40,7 +40,7 @@ struct lane {
     _Alignas(64) atomic_uint word;
     _Alignas(64) struct run *run;
     int32_t id;
-    bool owns_core;
+    bool has_dedicated_core;
     bool busy;                 /* has an op in hand; under the lock */
     struct ht_inst inst;       /* the op in hand */
     struct ht_buffer *buffers; /* and its effects */
@@ -132,7 +132,7 @@ static unsigned spin(struct lane *l)
 /* Waits for GO or EXIT. */
 static enum word wait_for_order(struct lane *l)
 {
-    unsigned word = l->owns_core ? spin(l) : WAITING;
+    unsigned word = l->has_dedicated_core ? spin(l) : WAITING;
     if (word == WAITING &&
         atomic_compare_exchange_strong_explicit(&l->word, &word, ASLEEP, memory_order_acq_rel, memory_order_acquire))
         word = ASLEEP;
@@ -154,7 +154,7 @@ static void end_run(struct run *r, struct lane *self, const struct ht_error *why
     if (why && (first || (worse && why->status != HT_INTERRUPTED))) r->error = *why;
     if (r->over) return;
     r->over = true;
-    if (r->o->peers && why) ht_peers_fail(r->o->peers, why->text);
+    if (r->o->peers && why) ht_node_link_fail(r->o->peers, why->text);
     for (int32_t i = 0; i < r->s->n_lanes; i++)
         if (!r->lanes[i].busy && &r->lanes[i] != self) order(self, &r->lanes[i], EXIT);
 }
@@ -183,11 +183,11 @@ static bool take_op(struct run *r, struct lane *l, int64_t now, enum ht_status *
 static void cut(struct run *r)
 {
     int32_t iterations = ht_core_own_ended(r->core) + 2;
-    if (r->cut || ht_peers_node(r->o->peers) != r->s->rank_node[0]) return;
+    if (r->cut || ht_node_link_node(r->o->peers) != r->s->rank_node[0]) return;
     if (iterations >= r->o->iterations + 2) return; /* all has been done here, and everybody else knows */
     r->cut = true;
     ht_core_cut(r->core, iterations);
-    ht_peers_cut(r->o->peers, iterations);
+    ht_node_link_cut(r->o->peers, iterations);
 }
 
 /* Puts the lane's next op into its hands, if there is one. */
@@ -215,14 +215,14 @@ static void dispatch(struct run *r, struct lane *self, int64_t now)
         end_run(r, self, &err);
         return;
     }
-    for (int32_t lane; (lane = ht_core_next_poke(r->core)) >= 0;) {
+    for (int32_t lane; (lane = ht_core_next_ready(r->core)) >= 0;) {
         enum ht_status status = serve(r, self, &r->lanes[lane], now, &err);
         if (status) {
             fail(r, self, status, &err);
             return;
         }
     }
-    ht_peers_look(r->o->peers, r->core);
+    ht_node_link_send_ends(r->o->peers, r->core);
     if (ht_core_done(r->core)) {
         end_run(r, self, NULL);
     } else if (r->n_busy == 0 && !r->o->peers) {
@@ -258,17 +258,17 @@ static void report(struct run *r, struct lane *self)
 
 /* ---- other nodes ----------------------------------------------------------------------------------------------- */
 
-static void take_note(struct run *r, struct lane *self, const struct ht_note *note)
+static void take_note(struct run *r, struct lane *self, const struct ht_node_message *note)
 {
     struct ht_error err = {.status = HT_FAILED};
     switch (note->kind) {
-    case HT_NOTE_END:
-        ht_core_heard_end(r->core, (struct ht_inst){note->iteration, note->op}, note->ok);
+    case HT_MESSAGE_END:
+        ht_core_remote_end(r->core, (struct ht_inst){note->iteration, note->op}, note->ok);
         break;
-    case HT_NOTE_ENDED:
-        ht_core_heard_ended(r->core, ht_peers_ended(r->o->peers, note));
+    case HT_MESSAGE_ENDED:
+        ht_core_remote_ended(r->core, ht_node_link_ended(r->o->peers, note));
         break;
-    case HT_NOTE_CUT:
+    case HT_MESSAGE_CUT:
         r->cut = true;
         ht_core_cut(r->core, note->iteration);
         break;
@@ -280,9 +280,9 @@ static void take_note(struct run *r, struct lane *self, const struct ht_note *no
 
 static void take_notes(struct run *r, struct lane *self)
 {
-    struct ht_note note;
+    struct ht_node_message note;
     pthread_mutex_lock(&r->lock);
-    while (ht_peers_take(r->o->peers, &note)) take_note(r, self, &note);
+    while (ht_node_link_take(r->o->peers, &note)) take_note(r, self, &note);
     dispatch(r, self, now_ns(r));
     report(r, self);
     pthread_mutex_unlock(&r->lock);
@@ -299,7 +299,7 @@ static void on_news(void *ctx)
 /* ---- a lane's thread ------------------------------------------------------------------------------------------- */
 
 /* Ends the op in hand and decides what that made possible. False: this lane got nothing more to do for now. */
-static bool end_op(struct lane *l, enum ht_status status, bool verdict, int64_t now)
+static bool end_op(struct lane *l, enum ht_status status, bool ok, int64_t now)
 {
     struct run *r = l->run;
     struct ht_inst inst = l->inst;
@@ -310,7 +310,7 @@ static bool end_op(struct lane *l, enum ht_status status, bool verdict, int64_t 
     if (status) {
         fail(r, l, status, &l->error);
     } else {
-        if (r->s->ops[inst.op].kind == HT_OP_VALIDATE) ht_core_set_control(r->core, inst.iteration, verdict);
+        if (r->s->ops[inst.op].kind == HT_OP_VALIDATE) ht_core_set_control(r->core, inst.iteration, ok);
         if (now > r->trace->iteration_end_ns[inst.iteration]) r->trace->iteration_end_ns[inst.iteration] = now;
         ht_slots_release(r->slots, inst);
         event_of(r, inst)->release_seq = ht_core_finish(r->core, inst);
@@ -353,16 +353,16 @@ static bool run_op(struct lane *l)
     const struct ht_backend_ops *b = r->o->backend;
     struct ht_trace_event *event = event_of(r, l->inst);
     struct ht_inst inst = l->inst;
-    bool verdict = true, ahead = ht_ahead_takes(r->ahead, inst.op);
+    bool ok = true, ahead = ht_ahead_takes(r->ahead, inst.op);
     event->start_ns = now_ns(r);
     enum ht_status status =
         ahead ? ht_ahead_wait(r->ahead, inst, &l->error)
               : b->run_op(r->o->backend_ctx, inst.iteration, inst.op, l->buffers, l->n_buffers, &l->error);
     if (!status && b->control && r->s->ops[inst.op].kind == HT_OP_VALIDATE)
-        verdict = b->control(r->o->backend_ctx, inst.iteration, inst.op);
+        ok = b->control(r->o->backend_ctx, inst.iteration, inst.op);
     int64_t now = event->end_ns = now_ns(r);
     if (ahead && !status && b->op_times) take_times(r, event, now);
-    return end_op(l, status, verdict, now);
+    return end_op(l, status, ok, now);
 }
 
 static void *lane_main(void *arg)
@@ -371,7 +371,7 @@ static void *lane_main(void *arg)
     struct run *r = l->run;
     const struct ht_backend_ops *b = r->o->backend;
     if (b->lane_begin) b->lane_begin(r->o->backend_ctx, l->id);
-    l->owns_core = b->owns_core && b->owns_core(r->o->backend_ctx, l->id);
+    l->has_dedicated_core = b->has_dedicated_core && b->has_dedicated_core(r->o->backend_ctx, l->id);
     pthread_mutex_lock(&r->lock);
     r->n_up++;
     pthread_cond_signal(&r->all_up);
@@ -432,7 +432,7 @@ static void run_threads(struct run *r)
     pthread_mutex_unlock(&r->lock);
     wake_noted(self);
     if (r->o->peers) {
-        ht_peers_on_news(r->o->peers, on_news, r);
+        ht_node_link_on_message(r->o->peers, on_news, r);
         take_notes(r, self); /* what came before */
     }
     for (int32_t i = 0; i < n; i++) pthread_join(r->lanes[i].thread, NULL);
@@ -482,7 +482,7 @@ static enum ht_status run_open(struct run *r, struct ht_error *err)
     status = ht_ahead_create(&ahead, err, &r->ahead);
     if (status) return status;
     run_threads(r);
-    if (r->o->peers) ht_peers_on_news(r->o->peers, NULL, NULL);
+    if (r->o->peers) ht_node_link_on_message(r->o->peers, NULL, NULL);
     if (r->cut && !r->error.status) r->error.status = HT_INTERRUPTED;
     ht_ahead_destroy(r->ahead);
     finish_trace(r);
@@ -504,7 +504,7 @@ enum ht_status ht_run(const struct ht_schedule *s, const struct ht_run_options *
     *out = NULL;
     pthread_mutex_init(&r.lock, NULL);
     pthread_cond_init(&r.all_up, NULL);
-    int32_t node = options->peers ? ht_peers_node(options->peers) : -1;
+    int32_t node = options->peers ? ht_node_link_node(options->peers) : -1;
     struct ht_core_options core = {
         .iterations = options->iterations, .issue_ahead = b->issue_ahead, .one_node = node >= 0, .node = node};
     enum ht_status status = ht_core_create(s, core, err, &r.core);

@@ -19,7 +19,7 @@
 #include "common/trace/trace.h"
 
 struct ht_arena;
-struct ht_peers;     /* common/exec/peers.h */
+struct ht_node_link; /* common/exec/node_link.h */
 struct ht_residents; /* common/exec/residents.h */
 struct ht_inst;      /* common/exec/core.h: (iteration, op) */
 
@@ -43,7 +43,7 @@ struct ht_backend_ops {
     /* optional: after lane_begin. True: the thread shares its core with no other lane, so that it may stay awake for
        some microseconds while it waits; this saves a hand-off the wake-up. On a shared core that would hold up the
        others. */
-    bool (*owns_core)(void *ctx, int32_t lane);
+    bool (*has_dedicated_core)(void *ctx, int32_t lane);
     /* Performs one op on resolved buffers (one per effect, in the effects' order). */
     enum ht_status (*run_op)(void *ctx, int32_t iteration, int32_t op, const struct ht_buffer *buffers, int32_t n,
                              struct ht_error *err);
@@ -64,7 +64,7 @@ struct ht_backend_ops {
      */
     int32_t issue_ahead; /* k of the semantics: 2, or 0 without these */
     bool (*is_async)(void *ctx, int32_t op);
-    int32_t (*awaits)(void *ctx, int32_t op, const int32_t **ops);
+    int32_t (*host_deps)(void *ctx, int32_t op, const int32_t **ops);
     enum ht_status (*enqueue)(void *ctx, int32_t iteration, int32_t op, const struct ht_buffer *buffers, int32_t n,
                               const struct ht_inst *after, int32_t n_after, struct ht_error *err);
     enum ht_status (*wait)(void *ctx, int32_t iteration, int32_t op, struct ht_error *err);
@@ -79,8 +79,8 @@ struct ht_run_options {
     int32_t iterations; /* >= 1 */
     const struct ht_backend_ops *backend;
     void *backend_ctx;
-    struct ht_arena **arenas; /* [ht_n_spaces]; NULL where the schedule keeps nothing */
-    struct ht_peers *peers;   /* only this node's ops are run, the others are heard of; NULL: there is one node */
+    struct ht_arena **arenas;   /* [ht_n_spaces]; NULL where the schedule keeps nothing */
+    struct ht_node_link *peers; /* only this node's ops are run, the others are heard of; NULL: there is one node */
     /* What the run begins with, and leaves what it ends with, in these arenas; after another status than HT_OK they are
        good for ht_residents_destroy only. NULL: residents of undefined contents, which end with the run. */
     struct ht_residents *residents;

@@ -49,7 +49,7 @@ static bool is_posted(const struct ht_ahead *a, struct ht_inst inst)
 static bool is_told(const struct ht_ahead *a, struct ht_inst inst)
 {
     const int32_t *ops;
-    int32_t n = a->o.backend->awaits ? a->o.backend->awaits(a->o.backend_ctx, inst.op, &ops) : 0;
+    int32_t n = a->o.backend->host_deps ? a->o.backend->host_deps(a->o.backend_ctx, inst.op, &ops) : 0;
     for (int32_t i = 0; i < n; i++)
         if (!has_ended(a, (struct ht_inst){inst.iteration - 1, ops[i]})) return false;
     return true;

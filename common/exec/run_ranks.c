@@ -7,8 +7,8 @@
 
 #include "common/base/array.h"
 #include "common/comm/tags.h"
-#include "common/exec/node_desk.h"
-#include "common/exec/peers.h"
+#include "common/exec/node_mailbox.h"
+#include "common/exec/node_link.h"
 #include "common/trace/trace.h"
 
 #include <assert.h>
@@ -72,10 +72,11 @@ static void lead_lane_begin(void *ctx, int32_t lane)
     if (is_mine(x, lane) && x->o->backend->lane_begin) x->o->backend->lane_begin(x->o->backend_ctx, lane);
 }
 
-static bool lead_owns_core(void *ctx, int32_t lane)
+static bool lead_has_dedicated_core(void *ctx, int32_t lane)
 {
     struct leader *x = ctx;
-    return is_mine(x, lane) && x->o->backend->owns_core && x->o->backend->owns_core(x->o->backend_ctx, lane);
+    return is_mine(x, lane) && x->o->backend->has_dedicated_core &&
+           x->o->backend->has_dedicated_core(x->o->backend_ctx, lane);
 }
 
 static void lead_lane_end(void *ctx, int32_t lane)
@@ -95,14 +96,14 @@ static enum ht_status run_elsewhere(struct leader *x, int32_t iteration, int32_t
 {
     const struct ht_schedule *s = x->node->s;
     int32_t rank = rank_of(x, op);
-    struct ht_box *box = ht_node_lane_box(x->node, s->ops[op].lane);
+    struct ht_mailbox *box = ht_node_lane_mailbox(x->node, s->ops[op].lane);
     box->iteration = iteration;
     box->op = op;
     for (int32_t i = 0; i < n; i++)
         box->offsets[i] = ht_node_offset(x->node, ht_space(s, (enum ht_tier)buffers[i].tier, rank), buffers[i].data);
     int64_t begin = clock_ns(), at = (int64_t)iteration * s->n_ops + op;
-    ht_box_order(box, HT_ORDER_OP);
-    enum ht_status status = ht_box_await(x->node, box, rank, err);
+    ht_mailbox_request(box, HT_REQUEST_OP);
+    enum ht_status status = ht_mailbox_await(x->node, box, rank, err);
     x->later_ns[at] = box->start_ns - begin;
     x->earlier_ns[at] = clock_ns() - box->end_ns;
     return status;
@@ -122,14 +123,14 @@ static enum ht_status lead_run_op(void *ctx, int32_t iteration, int32_t op, cons
 static bool lead_control(void *ctx, int32_t iteration, int32_t op)
 {
     struct leader *x = ctx;
-    if (rank_of(x, op) != x->node->rank) return ht_node_lane_box(x->node, x->node->s->ops[op].lane)->verdict;
+    if (rank_of(x, op) != x->node->rank) return ht_node_lane_mailbox(x->node, x->node->s->ops[op].lane)->ok;
     return !x->o->backend->control || x->o->backend->control(x->o->backend_ctx, iteration, op);
 }
 
 static const struct ht_backend_ops leader_backend = {.name = "ranks",
                                                      .open = lead_open,
                                                      .lane_begin = lead_lane_begin,
-                                                     .owns_core = lead_owns_core,
+                                                     .has_dedicated_core = lead_has_dedicated_core,
                                                      .run_op = lead_run_op,
                                                      .control = lead_control,
                                                      .lane_end = lead_lane_end,
@@ -153,11 +154,11 @@ static void dismiss(struct leader *x, enum ht_status status, const struct ht_err
     const struct ht_schedule *s = x->node->s;
     for (int32_t i = 0; i < s->n_lanes; i++)
         if (s->rank_node[s->lanes[i].rank] == x->node->node && !is_mine(x, i))
-            ht_box_order(ht_node_lane_box(x->node, i), HT_ORDER_END);
+            ht_mailbox_request(ht_node_lane_mailbox(x->node, i), HT_REQUEST_END);
     for (int32_t i = 1; i < x->node->n_ranks; i++) {
-        struct ht_box *box = ht_node_rank_box(x->node, x->node->ranks[i]);
+        struct ht_mailbox *box = ht_node_rank_mailbox(x->node, x->node->ranks[i]);
         box->status = text_status(status, err, box->text);
-        ht_box_order(box, HT_ORDER_END);
+        ht_mailbox_request(box, HT_REQUEST_END);
     }
 }
 
@@ -278,16 +279,16 @@ static enum ht_status lead(const struct ht_schedule *s, const struct ht_run_opti
                                .backend = &leader_backend,
                                .backend_ctx = &x,
                                .arenas = node->arenas,
-                               .peers = several_nodes(node) ? ht_peers_create(node) : NULL,
+                               .peers = several_nodes(node) ? ht_node_link_create(node) : NULL,
                                .residents = options->residents,
                                .iteration_done = options->iteration_done,
                                .hooks_ctx = options->hooks_ctx};
     enum ht_status status = ht_run(s, &o, &why, out);
     if (status != HT_OK && status != HT_INTERRUPTED && o.peers && x.opened) {
-        ht_peers_fail(o.peers, why.text); /* other nodes may have begun, and wait for this one */
+        ht_node_link_fail(o.peers, why.text); /* other nodes may have begun, and wait for this one */
         ht_node_fail(node);
     }
-    ht_peers_destroy(o.peers);
+    ht_node_link_destroy(o.peers);
     if (*out) correct_times(&x, *out);
     if (*out && o.peers) {
         enum ht_status gathered = gather_traces(node, &why, out);
@@ -317,7 +318,7 @@ struct served_lane {
     bool up;
 };
 
-static void serve_op(struct follower *x, struct ht_box *box, struct ht_buffer *buffers)
+static void serve_op(struct follower *x, struct ht_mailbox *box, struct ht_buffer *buffers)
 {
     const struct ht_schedule *s = x->node->s;
     const struct ht_backend_ops *b = x->o->backend;
@@ -335,12 +336,12 @@ static void serve_op(struct follower *x, struct ht_box *box, struct ht_buffer *b
     }
     box->start_ns = clock_ns();
     enum ht_status status = b->run_op(x->o->backend_ctx, box->iteration, box->op, buffers, n, &err);
-    box->verdict = true;
+    box->ok = true;
     if (!status && b->control && s->ops[box->op].kind == HT_OP_VALIDATE)
-        box->verdict = b->control(x->o->backend_ctx, box->iteration, box->op);
+        box->ok = b->control(x->o->backend_ctx, box->iteration, box->op);
     box->end_ns = clock_ns();
     box->status = text_status(status, &err, box->text);
-    ht_box_answer(box);
+    ht_mailbox_reply(box);
 }
 
 static void *serve_lane(void *arg)
@@ -348,11 +349,11 @@ static void *serve_lane(void *arg)
     struct served_lane *l = arg;
     struct follower *x = l->x;
     const struct ht_backend_ops *b = x->o->backend;
-    struct ht_box *box = ht_node_lane_box(x->node, l->lane);
-    struct ht_buffer *buffers = HT_NEW_ARRAY(struct ht_buffer, x->node->box_bytes / 8);
+    struct ht_mailbox *box = ht_node_lane_mailbox(x->node, l->lane);
+    struct ht_buffer *buffers = HT_NEW_ARRAY(struct ht_buffer, x->node->mailbox_bytes / 8);
     if (b->lane_begin) b->lane_begin(x->o->backend_ctx, l->lane);
-    bool owns_core = b->owns_core && b->owns_core(x->o->backend_ctx, l->lane);
-    while (ht_box_take(x->node, box, owns_core ? SPIN_NS : 0) == HT_ORDER_OP) serve_op(x, box, buffers);
+    bool has_dedicated_core = b->has_dedicated_core && b->has_dedicated_core(x->o->backend_ctx, l->lane);
+    while (ht_mailbox_take(x->node, box, has_dedicated_core ? SPIN_NS : 0) == HT_REQUEST_OP) serve_op(x, box, buffers);
     if (b->lane_end) b->lane_end(x->o->backend_ctx, l->lane);
     free(buffers);
     return NULL;
@@ -361,8 +362,8 @@ static void *serve_lane(void *arg)
 /* Returns how the run ended, as the leader says. */
 static enum ht_status await_end(const struct follower *x, struct ht_error *err)
 {
-    struct ht_box *box = ht_node_rank_box(x->node, x->node->rank);
-    ht_box_take(x->node, box, 0);
+    struct ht_mailbox *box = ht_node_rank_mailbox(x->node, x->node->rank);
+    ht_mailbox_take(x->node, box, 0);
     return box->status ? ht_fail(err, box->status, "%.1023s", box->text) : HT_OK;
 }
 
@@ -385,7 +386,7 @@ static enum ht_status follow(const struct ht_schedule *s, const struct ht_run_op
     enum ht_status all = ht_agree(node->comm, status, err);
     if (all) { /* the leader does not run, so nobody else ends the lanes */
         for (int32_t i = 0; i < s->n_lanes; i++)
-            if (lanes[i].up) ht_box_order(ht_node_lane_box(node, i), HT_ORDER_END);
+            if (lanes[i].up) ht_mailbox_request(ht_node_lane_mailbox(node, i), HT_REQUEST_END);
     } else {
         all = await_end(&x, err);
     }

@@ -205,7 +205,7 @@ static enum ht_status not_live(const struct ht_slots *x, struct ht_inst inst, co
     char title[64];
     return ht_fail(err, HT_FAILED,
                    "schedule '%s': %s (op %d, iteration %d) uses what is not live: tensor %d (%s) in %s memory",
-                   x->s->name, ht_op_title(x->s, inst.op, title, sizeof(title)), inst.op, inst.iteration, f->tensor,
+                   x->s->name, ht_op_label(x->s, inst.op, title, sizeof(title)), inst.op, inst.iteration, f->tensor,
                    ht_tensor_class_name(x->s->tensors[f->tensor].class), ht_tier_name(f->tier));
 }
 
@@ -261,7 +261,7 @@ enum ht_status ht_slots_allocate(struct ht_slots *x, struct ht_inst inst, struct
         /* What becomes resident, and so may outlive the iteration, keeps apart from what is gone at its end. */
         void *data = ht_arena_alloc(x->arenas[x->space[place]], bytes, x->is_resident[place]);
         char title[64];
-        if (!data) return no_hole(x, f->tensor, x->space[place], ht_op_title(s, inst.op, title, sizeof(title)), err);
+        if (!data) return no_hole(x, f->tensor, x->space[place], ht_op_label(s, inst.op, title, sizeof(title)), err);
         add(x, place, data, key_of(inst));
     }
     return HT_OK;

@@ -17,14 +17,14 @@
 #include "common/exec/core.h"
 #include "common/exec/flow.h"
 #include "common/exec/sim_heap.h"
-#include "common/exec/sim_steps.h"
+#include "common/exec/sim_groups.h"
 
 #include <stdlib.h>
 
 struct sim {
     const struct ht_schedule *s;
     const struct ht_sim_options *options;
-    struct ht_sim_steps steps;
+    struct ht_sim_groups steps;
     struct ht_core *core;
     struct ht_flows *flows;
     struct ht_sim_heap heap;
@@ -71,7 +71,7 @@ static void fetch(const struct sim *sim, int32_t op, int32_t iteration)
 static void dispatch(struct sim *sim)
 {
     struct ht_inst inst;
-    for (int32_t lane; (lane = ht_core_next_poke(sim->core)) >= 0;) {
+    for (int32_t lane; (lane = ht_core_next_ready(sim->core)) >= 0;) {
         if (!ht_core_start(sim->core, lane, &inst)) {
             if (!ht_core_issue(sim->core, lane, &inst)) continue;
             struct ht_trace_event *e = &sim->trace->events[(int64_t)inst.iteration * sim->s->n_ops + inst.op];
@@ -162,7 +162,7 @@ enum ht_status ht_sim_run(const struct ht_schedule *s, const int64_t *cost_ns, c
     ht_sim_heap_init(&sim.heap, s->n_lanes);
     sim.running = HT_NEW_ARRAY(int64_t, s->n_lanes);
     sim.changed = HT_NEW_ARRAY(int32_t, s->n_lanes);
-    status = ht_sim_steps_init(s, cost_ns, err, &sim.steps);
+    status = ht_sim_groups_init(s, cost_ns, err, &sim.steps);
     if (status != HT_OK) goto out;
     status = ht_flows_create(s->n_resources, capacity, s->n_lanes, sim.steps.max_uses, err, &sim.flows);
     if (status != HT_OK) goto out;
@@ -181,7 +181,7 @@ out:
     ht_core_destroy(sim.core);
     ht_flows_destroy(sim.flows);
     ht_sim_heap_free(&sim.heap);
-    ht_sim_steps_free(&sim.steps);
+    ht_sim_groups_free(&sim.steps);
     free(capacity);
     free(sim.running);
     free(sim.changed);

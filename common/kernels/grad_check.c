@@ -18,10 +18,10 @@ struct lanes {
 };
 static const uint32_t infinite = 0x7f800000u;
 
-typedef void (*judge_fn)(const void *x, enum ht_dtype type, int64_t n, float scale, float factor, struct lanes *l);
+typedef void (*check_fn)(const void *x, enum ht_dtype type, int64_t n, float scale, float factor, struct lanes *l);
 
 struct job {
-    judge_fn judge;
+    check_fn grad_check;
     const void *grad;
     enum ht_dtype type;
     int64_t n;
@@ -31,7 +31,7 @@ struct job {
     double squares[HT_GRAD_PARTS];
 };
 
-static inline __attribute__((always_inline)) void judge_one(float x, float scale, float factor, double *sum,
+static inline __attribute__((always_inline)) void check_one(float x, float scale, float factor, double *sum,
                                                             uint32_t *most)
 {
     float g = x * scale, square = factor * g * g;
@@ -42,16 +42,16 @@ static inline __attribute__((always_inline)) void judge_one(float x, float scale
 }
 
 /* n floats, of which the first belongs to lane 0. */
-static inline __attribute__((always_inline)) void judge_floats(const float *restrict x, int64_t n, float scale,
+static inline __attribute__((always_inline)) void check_floats(const float *restrict x, int64_t n, float scale,
                                                                float factor, struct lanes *restrict l)
 {
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES)
-        for (int lane = 0; lane < LANES; lane++) judge_one(x[i + lane], scale, factor, &l->sums[lane], &l->most[lane]);
-    for (int lane = 0; i + lane < n; lane++) judge_one(x[i + lane], scale, factor, &l->sums[lane], &l->most[lane]);
+        for (int lane = 0; lane < LANES; lane++) check_one(x[i + lane], scale, factor, &l->sums[lane], &l->most[lane]);
+    for (int lane = 0; i + lane < n; lane++) check_one(x[i + lane], scale, factor, &l->sums[lane], &l->most[lane]);
 }
 
-static inline __attribute__((always_inline)) void judge_blocks(const void *x, enum ht_dtype type, int64_t n,
+static inline __attribute__((always_inline)) void check_blocks(const void *x, enum ht_dtype type, int64_t n,
                                                                float scale, float factor, struct lanes *l)
 {
     float wide[BLOCK];
@@ -59,21 +59,21 @@ static inline __attribute__((always_inline)) void judge_blocks(const void *x, en
         int64_t block = n - i < BLOCK ? n - i : BLOCK;
         const void *from = ht_element(x, type, i);
         if (type != HT_F32) ht_widen_copy(NULL, from, type, wide, block);
-        judge_floats(type == HT_F32 ? from : wide, block, scale, factor, l);
+        check_floats(type == HT_F32 ? from : wide, block, scale, factor, l);
     }
 }
 
-static void judge_portable(const void *x, enum ht_dtype type, int64_t n, float scale, float factor, struct lanes *l)
+static void check_portable(const void *x, enum ht_dtype type, int64_t n, float scale, float factor, struct lanes *l)
 {
-    judge_blocks(x, type, n, scale, factor, l);
+    check_blocks(x, type, n, scale, factor, l);
 }
 
 #if defined(__x86_64__)
 
-__attribute__((target("avx2"))) static void judge_avx2(const void *x, enum ht_dtype type, int64_t n, float scale,
+__attribute__((target("avx2"))) static void check_avx2(const void *x, enum ht_dtype type, int64_t n, float scale,
                                                        float factor, struct lanes *l)
 {
-    judge_blocks(x, type, n, scale, factor, l);
+    check_blocks(x, type, n, scale, factor, l);
 }
 
 #define AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl")))
@@ -89,7 +89,7 @@ static inline AVX512 __attribute__((always_inline)) __m512 load16(const void *x,
 }
 
 /* All of the lanes in registers. Returns how many elements were judged: a multiple of LANES. */
-static inline AVX512 __attribute__((always_inline)) int64_t judge_wide(const void *x, enum ht_dtype type, int64_t n,
+static inline AVX512 __attribute__((always_inline)) int64_t check_wide(const void *x, enum ht_dtype type, int64_t n,
                                                                        float scale, float factor, struct lanes *l)
 {
     const __m512 s = _mm512_set1_ps(scale), f = _mm512_set1_ps(factor);
@@ -109,35 +109,35 @@ static inline AVX512 __attribute__((always_inline)) int64_t judge_wide(const voi
     return i;
 }
 
-AVX512 static void judge_avx512(const void *x, enum ht_dtype type, int64_t n, float scale, float factor,
+AVX512 static void check_avx512(const void *x, enum ht_dtype type, int64_t n, float scale, float factor,
                                 struct lanes *l)
 {
-    int64_t done = type == HT_F32   ? judge_wide(x, HT_F32, n, scale, factor, l)
-                   : type == HT_F16 ? judge_wide(x, HT_F16, n, scale, factor, l)
-                                    : judge_wide(x, HT_BF16, n, scale, factor, l);
-    judge_blocks(ht_element(x, type, done), type, n - done, scale, factor, l);
+    int64_t done = type == HT_F32   ? check_wide(x, HT_F32, n, scale, factor, l)
+                   : type == HT_F16 ? check_wide(x, HT_F16, n, scale, factor, l)
+                                    : check_wide(x, HT_BF16, n, scale, factor, l);
+    check_blocks(ht_element(x, type, done), type, n - done, scale, factor, l);
 }
 
 #endif
 
-static judge_fn judge_at(enum ht_simd_level level)
+static check_fn check_at(enum ht_simd_level level)
 {
 #if defined(__x86_64__)
     if (level == HT_SIMD_AVX512)
         return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")
-                   ? judge_avx512
+                   ? check_avx512
                    : NULL;
-    if (level == HT_SIMD_AVX2) return __builtin_cpu_supports("avx2") ? judge_avx2 : NULL;
+    if (level == HT_SIMD_AVX2) return __builtin_cpu_supports("avx2") ? check_avx2 : NULL;
 #endif
-    return level == HT_SIMD_PORTABLE ? judge_portable : NULL;
+    return level == HT_SIMD_PORTABLE ? check_portable : NULL;
 }
 
-static void judge_part(struct job *j, int part)
+static void check_part(struct job *j, int part)
 {
     struct ht_range r = ht_range_split(j->n, LANES, part, j->n_parts);
     struct lanes l = {0};
-    j->judge(ht_element(j->grad, j->type, r.begin), j->type, r.end - r.begin, j->scale, j->factor, &l);
+    j->grad_check(ht_element(j->grad, j->type, r.begin), j->type, r.end - r.begin, j->scale, j->factor, &l);
     j->bad[part] = false;
     for (int lane = 0; lane < LANES; lane++) j->bad[part] |= l.most[lane] >= infinite;
     for (int half = LANES / 2; half; half /= 2)
@@ -145,18 +145,18 @@ static void judge_part(struct job *j, int part)
     j->squares[part] = l.sums[0];
 }
 
-static void judge_share(void *arg, int worker, int n_workers)
+static void check_share(void *arg, int worker, int n_workers)
 {
     struct job *j = arg;
     struct ht_range r = ht_range_split(j->n_parts, 1, worker, n_workers);
-    for (int64_t part = r.begin; part < r.end; part++) judge_part(j, (int)part);
+    for (int64_t part = r.begin; part < r.end; part++) check_part(j, (int)part);
 }
 
-struct ht_grad_partial ht_grad_judge_at(enum ht_simd_level level, struct ht_pool *pool,
+struct ht_grad_partial ht_grad_check_at(enum ht_simd_level level, struct ht_pool *pool,
                                         const struct ht_adamw_step *step, const void *grad, enum ht_dtype type,
                                         int64_t n)
 {
-    struct job j = {.judge = judge_at(level),
+    struct job j = {.grad_check = check_at(level),
                     .grad = grad,
                     .type = type,
                     .n = n,
@@ -164,8 +164,8 @@ struct ht_grad_partial ht_grad_judge_at(enum ht_simd_level level, struct ht_pool
                     .factor = step->one_less_beta2,
                     .n_parts = ht_grad_parts(n)};
     struct ht_grad_partial p = {.fits = true};
-    if (!j.judge) return (struct ht_grad_partial){0};
-    ht_pool_run(pool, judge_share, &j);
+    if (!j.grad_check) return (struct ht_grad_partial){0};
+    ht_pool_run(pool, check_share, &j);
     for (int part = 0; part < j.n_parts; part++) {
         p.fits &= !j.bad[part];
         p.squares += j.squares[part];
@@ -173,10 +173,10 @@ struct ht_grad_partial ht_grad_judge_at(enum ht_simd_level level, struct ht_pool
     return p;
 }
 
-struct ht_grad_partial ht_grad_judge(struct ht_pool *pool, const struct ht_adamw_step *step, const void *grad,
+struct ht_grad_partial ht_grad_check(struct ht_pool *pool, const struct ht_adamw_step *step, const void *grad,
                                      enum ht_dtype type, int64_t n)
 {
     enum ht_simd_level level = HT_SIMD_AVX512;
-    while (!judge_at(level)) level--;
-    return ht_grad_judge_at(level, pool, step, grad, type, n);
+    while (!check_at(level)) level--;
+    return ht_grad_check_at(level, pool, step, grad, type, n);
 }

@@ -33,10 +33,10 @@ static inline int ht_grad_parts(int64_t n)
 
 /* n gradients of `type`. Of `step` grad_scale and beta2 count. Sums are cut into ht_grad_parts, kept in 16 lanes, in
    double, and added up in their order: the same bits on every path and for any pool (NULL: the caller alone). */
-struct ht_grad_partial ht_grad_judge(struct ht_pool *pool, const struct ht_adamw_step *step, const void *grad,
+struct ht_grad_partial ht_grad_check(struct ht_pool *pool, const struct ht_adamw_step *step, const void *grad,
                                      enum ht_dtype type, int64_t n);
 /* On a certain path; does not fit when this CPU does not have it. For tests. */
-struct ht_grad_partial ht_grad_judge_at(enum ht_simd_level level, struct ht_pool *pool,
+struct ht_grad_partial ht_grad_check_at(enum ht_simd_level level, struct ht_pool *pool,
                                         const struct ht_adamw_step *step, const void *grad, enum ht_dtype type,
                                         int64_t n);
 

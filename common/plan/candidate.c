@@ -13,12 +13,12 @@ enum ht_status ht_candidate_prove(const struct ht_system *system, const struct h
 {
     *out = (struct ht_candidate){0};
     enum ht_status status = system->build(system, scenario, plan, err, &out->schedule);
-    return status ? status : ht_schedule_verify(out->schedule, err, &out->verdict);
+    return status ? status : ht_schedule_verify(out->schedule, err, &out->proof);
 }
 
 void ht_candidate_free(struct ht_candidate *x)
 {
-    ht_verdict_free(&x->verdict);
+    ht_proof_free(&x->proof);
     ht_schedule_destroy(x->schedule);
     *x = (struct ht_candidate){0};
 }
@@ -26,8 +26,8 @@ void ht_candidate_free(struct ht_candidate *x)
 int64_t ht_candidate_peak_bytes(const struct ht_candidate *x, enum ht_tier tier)
 {
     int64_t most = 0;
-    for (int32_t rank = 0; x->verdict.spaces && rank < x->schedule->n_ranks; rank++) {
-        most = ht_max(most, x->verdict.spaces[ht_space(x->schedule, tier, rank)].peak_bytes);
+    for (int32_t rank = 0; x->proof.spaces && rank < x->schedule->n_ranks; rank++) {
+        most = ht_max(most, x->proof.spaces[ht_space(x->schedule, tier, rank)].peak_bytes);
     }
     return most;
 }
@@ -35,9 +35,9 @@ int64_t ht_candidate_peak_bytes(const struct ht_candidate *x, enum ht_tier tier)
 int64_t ht_candidate_short_bytes(const struct ht_candidate *x, enum ht_tier tier)
 {
     int64_t most = 0;
-    for (int32_t rank = 0; x->verdict.spaces && rank < x->schedule->n_ranks; rank++) {
+    for (int32_t rank = 0; x->proof.spaces && rank < x->schedule->n_ranks; rank++) {
         int32_t space = ht_space(x->schedule, tier, rank);
-        most = ht_max(most, ht_footprint_short_bytes(&x->verdict.spaces[space], x->schedule->capacity_bytes[space]));
+        most = ht_max(most, ht_footprint_short_bytes(&x->proof.spaces[space], x->schedule->capacity_bytes[space]));
     }
     return most;
 }

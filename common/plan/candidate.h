@@ -18,7 +18,7 @@
 
 struct ht_candidate {
     struct ht_schedule *schedule; /* NULL where the builder refuses the plan */
-    struct ht_verdict verdict;    /* what each space needs; empty then */
+    struct ht_proof proof;        /* what each space needs; empty then */
 };
 
 /* Builds and proves the schedule of a plan. HT_INFEASIBLE where the builder refuses the plan, or where a space is too

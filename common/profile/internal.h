@@ -48,7 +48,7 @@ bool ht_key_is_of_host(const char *key);
 bool ht_part_answers(const struct ht_part *part, struct ht_rank_kind kind, bool of_host);
 /* list.c: "device 'a100-40gb' in host 'epyc-7713'", into buf; "" for no names. */
 enum { HT_KIND_TEXT = 2 * HT_NAME_BYTES + 32 };
-const char *ht_kind_words(const char *device, const char *host, char buf[HT_KIND_TEXT]);
+const char *ht_kind_description(const char *device, const char *host, char buf[HT_KIND_TEXT]);
 
 /* Modelled: the cost on a rank of the cluster; crosses: the work's group leaves the node. */
 enum ht_status ht_modelled_cost(const struct ht_cluster *cluster, int64_t rank, bool crosses,

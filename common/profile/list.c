@@ -75,7 +75,7 @@ bool ht_part_answers(const struct ht_part *part, struct ht_rank_kind kind, bool 
     return of_host ? host || !device : device || !host;
 }
 
-const char *ht_kind_words(const char *device, const char *host, char buf[HT_KIND_TEXT])
+const char *ht_kind_description(const char *device, const char *host, char buf[HT_KIND_TEXT])
 {
     bool both = device && *device && host && *host;
     buf[0] = '\0';
@@ -108,12 +108,12 @@ static enum ht_status ht_no_cost(const struct ht_profile *p, struct ht_rank_kind
         const struct ht_part *part = &p->parts[i];
         bool answers = ht_part_answers(part, kind, of_host);
         if (part->device[0] || part->host[0])
-            snprintf(whose, sizeof(whose), " for %s", ht_kind_words(kind.device, kind.host, words));
+            snprintf(whose, sizeof(whose), " for %s", ht_kind_description(kind.device, kind.host, words));
         if (part->n_costs && best == SIZE_MAX) snprintf(instead, sizeof(instead), "none of its lists is for these");
         ht_cost_place(part, key, &found);
         if (found) {
             best = 0;
-            ht_kind_words(part->device, part->host, words);
+            ht_kind_description(part->device, part->host, words);
             snprintf(instead, sizeof(instead), "'%s' has it, for %s", part->name, words);
         }
         for (size_t c = 0; c < part->n_costs && answers; c++) {

@@ -52,7 +52,7 @@ static enum ht_status ht_given_twice(const struct ht_node *list, const char *key
 }
 
 /* "p.yaml:3:11" of an entry; NULL: it is not there. The caller frees it. */
-static char *ht_place_of(const struct ht_doc *doc, const struct ht_node *map, const char *key)
+static char *ht_residency_of(const struct ht_doc *doc, const struct ht_node *map, const char *key)
 {
     const struct ht_node *at = ht_node_find(map, key);
     char text[1024];
@@ -75,8 +75,8 @@ static enum ht_status ht_read_part(const struct ht_doc *doc, const struct ht_nod
     memcpy(part.source, list.source, sizeof(part.source));
     memcpy(part.device, list.device, sizeof(part.device));
     memcpy(part.host, list.host, sizeof(part.host));
-    part.device_at = ht_place_of(doc, map, "device");
-    part.host_at = ht_place_of(doc, map, "host");
+    part.device_at = ht_residency_of(doc, map, "device");
+    part.host_at = ht_residency_of(doc, map, "host");
     HT_EACH_CHILD(list.costs, c)
     {
         struct ht_cost_entry e = {0};
@@ -176,9 +176,9 @@ static enum ht_status ht_check_pair(const struct ht_part *a, const struct ht_par
         const char *key = a->costs[i].key;
         int order = strcmp(key, b->costs[j].key);
         if (order == 0 && both[ht_key_is_of_host(key)])
-            return ht_fail(err, HT_BAD_INPUT,
-                           "the cost of '%s'%s%s is given twice, by '%s' and by '%s'; expected it once", key,
-                           kind.device ? " for " : "", ht_kind_words(kind.device, kind.host, words), a->name, b->name);
+            return ht_fail(
+                err, HT_BAD_INPUT, "the cost of '%s'%s%s is given twice, by '%s' and by '%s'; expected it once", key,
+                kind.device ? " for " : "", ht_kind_description(kind.device, kind.host, words), a->name, b->name);
         i += order <= 0;
         j += order >= 0;
     }
@@ -197,7 +197,7 @@ static enum ht_status ht_check_kind(const struct ht_profile *p, struct ht_rank_k
     }
     if (st || covered) return st;
     return ht_fail(err, HT_BAD_INPUT, "profile '%s' has no costs for %s; cluster '%s' has such", p->name,
-                   ht_kind_words(kind.device, kind.host, words), p->cluster ? p->cluster->name : "");
+                   ht_kind_description(kind.device, kind.host, words), p->cluster ? p->cluster->name : "");
 }
 
 /* Has a list the cost of a collective or a message? */
@@ -220,7 +220,7 @@ enum ht_status ht_profile_bind(struct ht_profile *p, const struct ht_cluster *cl
         char words[HT_KIND_TEXT];
         if (!cluster && (part->device[0] || part->host[0]))
             st = ht_fail(err, HT_BAD_INPUT, "'%s' has costs for %s; expected --cluster, which says what the ranks are",
-                         part->name, ht_kind_words(part->device, part->host, words));
+                         part->name, ht_kind_description(part->device, part->host, words));
         if (!st && cluster) st = ht_check_name(cluster, part->device, part->device_at, "device", true, err);
         if (!st && cluster) st = ht_check_name(cluster, part->host, part->host_at, "host", false, err);
     }

@@ -36,6 +36,6 @@ struct ht_effect *ht_find_effect(struct ht_schedule *s, int32_t tensor, enum ht_
 
 /* The fields of a work in a fixed order, for comparing and hashing. The custom name follows as four words. */
 enum { HT_WORK_WORDS = 27 };
-void ht_work_words(const struct ht_work *w, int64_t words[HT_WORK_WORDS]);
+void ht_work_description(const struct ht_work *w, int64_t words[HT_WORK_WORDS]);
 
 #endif

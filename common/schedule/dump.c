@@ -271,8 +271,8 @@ static void put_works(struct dumper *d)
         struct ht_work bare = {0};
         int64_t x[HT_WORK_WORDS], y[HT_WORK_WORDS];
         ht_copy_name(bare.custom, sizeof bare.custom, w->custom);
-        ht_work_words(w, x);
-        ht_work_words(&bare, y);
+        ht_work_description(w, x);
+        ht_work_description(&bare, y);
         if (w->custom[0] && memcmp(x, y, sizeof x) == 0) {
             fputs("  - ", d->out);
             if (ht_all_digits(w->custom))

@@ -128,7 +128,7 @@ static void put_tables(struct streams *h, const struct ht_schedule *s)
     put(h, HT_PART_WORKS, s->n_works);
     for (int32_t i = 0; i < s->n_works; i++) {
         int64_t words[HT_WORK_WORDS];
-        ht_work_words(&s->works[i], words);
+        ht_work_description(&s->works[i], words);
         for (int k = 0; k < HT_WORK_WORDS; k++) put(h, HT_PART_WORKS, words[k]);
     }
 }

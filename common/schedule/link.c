@@ -29,7 +29,7 @@
 #include "common/schedule/schedule.h"
 
 #include "common/base/array.h"
-#include "common/schedule/places.h"
+#include "common/schedule/residency.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -62,7 +62,7 @@ struct edges {
 
 struct walk {
     const struct ht_schedule *s;
-    const struct ht_places *places;
+    const struct ht_residencies *places;
     enum ht_when branch;
     struct state *states; /* [places] */
     struct reader *readers;
@@ -214,7 +214,7 @@ static void merge(const struct ht_schedule *s, const struct edges *edges, int32_
 
 void ht_schedule_link(struct ht_schedule *s)
 {
-    struct ht_places places;
+    struct ht_residencies places;
     struct edges here = {0}, back = {0};
     struct walk walks[2] = {0};
     ht_marks_resolve(s);

@@ -1,6 +1,6 @@
 #include "common/schedule/live.h"
 
-#include "common/schedule/places.h"
+#include "common/schedule/residency.h"
 
 /* Adds up what an op's effects with this flag have in the space. */
 static int64_t sum(const struct ht_schedule *s, int32_t op, int32_t space, uint32_t classes, unsigned flag)

@@ -59,8 +59,9 @@ static enum ht_status check_joint(const struct merge *m, struct team t, const in
         const struct ht_op *a = &m->drafts[t.first]->ops[next[t.first]], *b = &m->drafts[d]->ops[next[d]];
         if (a->kind == b->kind && a->label.unit == b->label.unit && a->label.n_units == b->label.n_units) continue;
         return ht_fail(err, HT_FAILED, "drafts %d and %d of '%s' differ: the first has %s next, the other %s", t.first,
-                       d, m->drafts[0]->name, ht_op_words(m->drafts[t.first], next[t.first], words[0], sizeof words[0]),
-                       ht_op_words(m->drafts[d], next[d], words[1], sizeof words[1]));
+                       d, m->drafts[0]->name,
+                       ht_op_description(m->drafts[t.first], next[t.first], words[0], sizeof words[0]),
+                       ht_op_description(m->drafts[d], next[d], words[1], sizeof words[1]));
     }
     return HT_OK;
 }
@@ -87,12 +88,13 @@ static enum ht_status say_stuck(const struct merge *m, const int32_t *next, cons
     char words[2][96];
     while (!waits[d]) d++;
     all_wait(m, team_of(m, d, next[d]), next, waits, &odd);
-    ht_op_words(m->drafts[d], next[d], words[0], sizeof words[0]);
+    ht_op_description(m->drafts[d], next[d], words[0], sizeof words[0]);
     if (!waits[odd])
         return ht_fail(err, HT_FAILED, "drafts %d and %d of '%s' differ: one has ended, the other has %s next", odd, d,
                        m->drafts[0]->name, words[0]);
     return ht_fail(err, HT_FAILED, "drafts %d and %d of '%s' differ: the first has %s next, the other %s", d, odd,
-                   m->drafts[0]->name, words[0], ht_op_words(m->drafts[odd], next[odd], words[1], sizeof words[1]));
+                   m->drafts[0]->name, words[0],
+                   ht_op_description(m->drafts[odd], next[odd], words[1], sizeof words[1]));
 }
 
 static int by_rank(const void *x, const void *y, void *arg)

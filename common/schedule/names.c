@@ -15,7 +15,7 @@ const char *const ht_tensor_class_names[HT_N_TENSOR_CLASSES] = {
     [HT_WORKSPACE] = "workspace",   [HT_STAGING] = "staging",       [HT_COMM] = "comm",
 };
 
-const char *const ht_tensor_class_words[HT_N_TENSOR_CLASSES] = {
+const char *const ht_tensor_class_descriptions[HT_N_TENSOR_CLASSES] = {
     [HT_PARAM] = "parameters",       [HT_MASTER] = "master parameters",       [HT_MOMENTUM] = "momentum",
     [HT_VARIANCE] = "variance",      [HT_GRAD] = "gradients",                 [HT_ACTIVATION] = "activations",
     [HT_CHECKPOINT] = "checkpoints", [HT_ACT_GRAD] = "activation gradients",  [HT_LOGITS] = "logits",
@@ -75,7 +75,7 @@ const char *ht_tier_name(enum ht_tier t)
 
 const char *ht_tensor_class_plural(enum ht_tensor_class c)
 {
-    return ht_tensor_class_words[c];
+    return ht_tensor_class_descriptions[c];
 }
 
 const char *ht_tensor_class_name(enum ht_tensor_class c)

@@ -16,7 +16,7 @@ enum {
 
 extern const char *const ht_tier_names[HT_N_TIERS];
 extern const char *const ht_tensor_class_names[HT_N_TENSOR_CLASSES];
-extern const char *const ht_tensor_class_words[HT_N_TENSOR_CLASSES]; /* plural, for sentences: "activations" */
+extern const char *const ht_tensor_class_descriptions[HT_N_TENSOR_CLASSES]; /* plural, for sentences: "activations" */
 extern const char *const ht_op_kind_names[HT_N_OP_KINDS];
 extern const char *const ht_lane_kind_names[HT_N_LANE_KINDS];
 extern const char *const ht_lane_order_names[HT_N_LANE_ORDERS];
@@ -29,7 +29,7 @@ extern const char *const ht_work_arch_names[HT_N_ARCHS];
 extern const char *const ht_work_dtype_names[HT_N_DTYPES];
 
 /* " (qkv, attention)" where the label is about some of a unit's sub-ops, else nothing; into buf. */
-const char *ht_sub_op_words(const struct ht_label *l, char *buf, size_t n);
+const char *ht_sub_op_descriptions(const struct ht_label *l, char *buf, size_t n);
 
 /* Copies at most n - 1 bytes of src, and pads with zeros, so that equal names are equal bytes. */
 void ht_copy_name(char *dst, size_t n, const char *src);

@@ -3,7 +3,7 @@
 #ifndef HT_SCHEDULE_RULES_H
 #define HT_SCHEDULE_RULES_H
 
-#include "common/schedule/places.h"
+#include "common/schedule/residency.h"
 #include "common/schedule/verify.h"
 
 /* Bounds that keep every sum in 64 bits and every table in memory. Graph files are held to the same. */
@@ -19,12 +19,12 @@ enum ht_status ht_rule_shape(const struct ht_schedule *s, struct ht_error *err);
 enum ht_status ht_rule_groups(const struct ht_schedule *s, struct ht_error *err); /* part of shape */
 enum ht_status ht_rule_parts(const struct ht_schedule *s, struct ht_error *err);  /* part of shape */
 enum ht_status ht_rule_control(const struct ht_schedule *s, struct ht_error *err);
-enum ht_status ht_rule_hazards(const struct ht_schedule *s, const struct ht_places *p, struct ht_error *err);
-enum ht_status ht_rule_closure(const struct ht_schedule *s, const struct ht_places *p, struct ht_error *err);
+enum ht_status ht_rule_hazards(const struct ht_schedule *s, const struct ht_residencies *p, struct ht_error *err);
+enum ht_status ht_rule_closure(const struct ht_schedule *s, const struct ht_residencies *p, struct ht_error *err);
 enum ht_status ht_rule_coverage(const struct ht_schedule *s, struct ht_error *err);
 enum ht_status ht_rule_activations(const struct ht_schedule *s, struct ht_error *err); /* part of coverage */
 enum ht_status ht_rule_updates(const struct ht_schedule *s, struct ht_error *err);
-enum ht_status ht_rule_gradients(const struct ht_schedule *s, const struct ht_places *p,
+enum ht_status ht_rule_gradients(const struct ht_schedule *s, const struct ht_residencies *p,
                                  struct ht_error *err); /* part of updates */
 /* Fills footprints[ht_n_spaces]; HT_INFEASIBLE when one does not fit. */
 enum ht_status ht_rule_memory(const struct ht_schedule *s, struct ht_error *err, struct ht_footprint *footprints);
@@ -42,7 +42,7 @@ struct ht_phrase {
 };
 struct ht_phrase ht_phrase_op(const struct ht_schedule *s, int32_t op);
 struct ht_phrase ht_phrase_tensor(const struct ht_schedule *s, int32_t tensor);
-struct ht_phrase ht_phrase_place(const struct ht_schedule *s, const struct ht_place *place);
+struct ht_phrase ht_phrase_residency(const struct ht_schedule *s, const struct ht_residency *place);
 
 /* The branches to walk: both, or (false) only the first. "" or " when bad" for texts. */
 static inline int ht_n_branches(const struct ht_schedule *s)
@@ -53,6 +53,6 @@ static inline enum ht_when ht_branch(int i)
 {
     return i == 0 ? HT_WHEN_OK : HT_WHEN_BAD;
 }
-const char *ht_branch_words(const struct ht_schedule *s, enum ht_when branch);
+const char *ht_branch_description(const struct ht_schedule *s, enum ht_when branch);
 
 #endif

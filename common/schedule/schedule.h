@@ -336,9 +336,9 @@ const char *ht_lane_kind_name(enum ht_lane_kind k);         /* "compute" ... */
 const char *ht_resource_kind_name(enum ht_resource_kind k); /* "pcie_h2d" ... */
 
 /* The op's name, or one made of kind, unit and micro-batch: "F3", "B3.1", "h2d param 3"; into buf. */
-const char *ht_op_title(const struct ht_schedule *s, int32_t op, char *buf, size_t n);
+const char *ht_op_label(const struct ht_schedule *s, int32_t op, char *buf, size_t n);
 /* The op in words, for sentences: "backward of block 17, micro-batch 2", "optimizer step of embedding"; into buf. */
-const char *ht_op_words(const struct ht_schedule *s, int32_t op, char *buf, size_t n);
+const char *ht_op_description(const struct ht_schedule *s, int32_t op, char *buf, size_t n);
 
 /* Canonical key of a work: one line, "forward block batch=8 seq=1024 width=4096 ...", or the custom name. */
 const char *ht_work_key(const struct ht_work *w, char *buf, size_t n);

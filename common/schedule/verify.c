@@ -22,7 +22,7 @@ struct ht_phrase ht_phrase_op(const struct ht_schedule *s, int32_t op)
 {
     struct ht_phrase p;
     char title[64];
-    snprintf(p.text, sizeof p.text, "op %d (%s)", op, ht_op_title(s, op, title, sizeof title));
+    snprintf(p.text, sizeof p.text, "op %d (%s)", op, ht_op_label(s, op, title, sizeof title));
     return p;
 }
 
@@ -35,11 +35,11 @@ struct ht_phrase ht_phrase_tensor(const struct ht_schedule *s, int32_t tensor)
     if (t->label.unit >= 0) snprintf(unit, sizeof unit, " of unit %d", t->label.unit);
     if (t->label.micro_batch >= 0) snprintf(batch, sizeof batch, ", micro-batch %d", t->label.micro_batch);
     snprintf(p.text, sizeof p.text, "tensor %d (%s%s%s%s%s)", tensor, ht_tensor_class_name(t->class), part, unit,
-             ht_sub_op_words(&t->label, sub_ops, sizeof sub_ops), batch);
+             ht_sub_op_descriptions(&t->label, sub_ops, sizeof sub_ops), batch);
     return p;
 }
 
-struct ht_phrase ht_phrase_place(const struct ht_schedule *s, const struct ht_place *place)
+struct ht_phrase ht_phrase_residency(const struct ht_schedule *s, const struct ht_residency *place)
 {
     struct ht_phrase p, tensor = ht_phrase_tensor(s, place->tensor);
     char space[32];
@@ -47,7 +47,7 @@ struct ht_phrase ht_phrase_place(const struct ht_schedule *s, const struct ht_pl
     return p;
 }
 
-const char *ht_branch_words(const struct ht_schedule *s, enum ht_when branch)
+const char *ht_branch_description(const struct ht_schedule *s, enum ht_when branch)
 {
     if (!ht_has_branches(s)) return "";
     return branch == HT_WHEN_OK ? ", when ok" : ", when bad";
@@ -74,17 +74,17 @@ enum ht_status ht_broken(const struct ht_schedule *s, struct ht_error *err, cons
     return ht_fail(err, HT_FAILED, "schedule '%.64s': %s", s->name, text);
 }
 
-void ht_verdict_free(struct ht_verdict *v)
+void ht_proof_free(struct ht_proof *v)
 {
     if (!v) return;
     free(v->spaces);
-    *v = (struct ht_verdict){0};
+    *v = (struct ht_proof){0};
 }
 
-enum ht_status ht_schedule_verify(const struct ht_schedule *s, struct ht_error *err, struct ht_verdict *verdict)
+enum ht_status ht_schedule_verify(const struct ht_schedule *s, struct ht_error *err, struct ht_proof *proof)
 {
-    struct ht_verdict v = {0};
-    struct ht_places places = {0};
+    struct ht_proof v = {0};
+    struct ht_residencies places = {0};
     enum ht_status status;
 
     if ((status = ht_rule_shape(s, err)) || (status = ht_rule_groups(s, err)) || (status = ht_rule_parts(s, err)))
@@ -108,10 +108,10 @@ enum ht_status ht_schedule_verify(const struct ht_schedule *s, struct ht_error *
     v.proved[HT_RULE_MEMORY] = status == HT_OK;
 out:
     ht_places_free(&places);
-    if (verdict && (status == HT_OK || status == HT_INFEASIBLE))
-        *verdict = v;
+    if (proof && (status == HT_OK || status == HT_INFEASIBLE))
+        *proof = v;
     else
-        ht_verdict_free(&v);
-    if (verdict && status == HT_FAILED) *verdict = (struct ht_verdict){0};
+        ht_proof_free(&v);
+    if (proof && status == HT_FAILED) *proof = (struct ht_proof){0};
     return status;
 }

@@ -52,15 +52,15 @@ struct ht_footprint {
     int64_t oom_held_by_class[HT_N_TENSOR_CLASSES]; /* and by whom */
 };
 
-struct ht_verdict {
+struct ht_proof {
     bool proved[HT_N_RULES];
     int32_t n_spaces;
     struct ht_footprint *spaces; /* [n_spaces] */
 };
 
 /* Stops at the first broken rule with its text. On HT_OK and HT_INFEASIBLE `verdict` (may be NULL) is filled; free it. */
-enum ht_status ht_schedule_verify(const struct ht_schedule *s, struct ht_error *err, struct ht_verdict *verdict);
-void ht_verdict_free(struct ht_verdict *v);
+enum ht_status ht_schedule_verify(const struct ht_schedule *s, struct ht_error *err, struct ht_proof *proof);
+void ht_proof_free(struct ht_proof *v);
 const char *ht_rule_name(enum ht_rule r);
 
 /* Returns the need of the whole safe sequence minus the capacity, in bytes; 0 when it fits. Every "short by" is this. */

@@ -52,7 +52,7 @@ static struct ht_phrase acts_of(const struct walk *w, int64_t cell, unsigned sub
     char names[72];
     struct ht_label l = {.unit = (int32_t)(cell / w->s->n_micro_batches), .sub_ops = sub_ops};
     snprintf(p.text, sizeof p.text, "the activations of unit %d%s, micro-batch %d", l.unit,
-             ht_sub_op_words(&l, names, sizeof names), (int)(cell % w->s->n_micro_batches));
+             ht_sub_op_descriptions(&l, names, sizeof names), (int)(cell % w->s->n_micro_batches));
     return p;
 }
 

@@ -14,11 +14,11 @@
 
 struct control {
     const struct ht_schedule *s;
-    bool *lane_told;    /* [lanes] FIFO, and a verdict came before */
-    int32_t *judged_by; /* [tensors] partial + 1 that read it since it was last changed */
-    int32_t *partials;  /* [ranks] how many so far */
-    int32_t *verdict;   /* [ranks] the first + 1 that goes by partials */
-    int32_t *seen;      /* [ops] verdict + 1 that has an edge from it */
+    bool *lane_told;      /* [lanes] FIFO, and a verdict came before */
+    int32_t *checked_by;  /* [tensors] partial + 1 that read it since it was last changed */
+    int32_t *partials;    /* [ranks] how many so far */
+    int32_t *final_check; /* [ranks] the first + 1 that goes by partials */
+    int32_t *seen;        /* [ops] verdict + 1 that has an edge from it */
 };
 
 static bool reads_something(const struct ht_schedule *s, int32_t op)
@@ -33,7 +33,7 @@ static bool is_partial(const struct ht_schedule *s, int32_t op)
     return s->ops[op].kind == HT_OP_VALIDATE && s->ops[op].label.unit >= 0;
 }
 
-static bool is_verdict(const struct ht_schedule *s, int32_t op)
+static bool is_final_check(const struct ht_schedule *s, int32_t op)
 {
     return s->ops[op].kind == HT_OP_VALIDATE && s->ops[op].label.unit < 0;
 }
@@ -56,7 +56,7 @@ static enum ht_status check_verdict(struct control *c, int32_t i, struct ht_erro
     if (waited < c->partials[rank])
         return ht_broken_op(s, i, err, "has edges from %d of the %d validate ops of its rank", waited,
                             c->partials[rank]);
-    if (!c->verdict[rank]) c->verdict[rank] = i + 1;
+    if (!c->final_check[rank]) c->final_check[rank] = i + 1;
     return HT_OK;
 }
 
@@ -65,10 +65,10 @@ static enum ht_status check_validate(struct control *c, int32_t i, struct ht_err
     const struct ht_schedule *s = c->s;
     int32_t rank = ht_op_rank(s, i);
     if (s->ops[i].when != HT_ALWAYS) return ht_broken_op(s, i, err, "is a validate op and cannot itself be skipped");
-    if (is_verdict(s, i)) return check_verdict(c, i, err);
+    if (is_final_check(s, i)) return check_verdict(c, i, err);
     if (s->n_units && !reads_something(s, i))
         return ht_broken_op(s, i, err, "is a validate op that reads nothing of its unit");
-    if (c->verdict[rank]) return ht_broken_op(s, i, err, "validates after the verdict has been given");
+    if (c->final_check[rank]) return ht_broken_op(s, i, err, "validates after the verdict has been given");
     c->partials[rank]++;
     return HT_OK;
 }
@@ -80,19 +80,19 @@ static void note_gradients(struct control *c, int32_t i)
     for (int64_t e = s->effects_begin[i]; e < s->effects_begin[i + 1]; e++) {
         const struct ht_effect *x = &s->effects[e];
         if (s->tensors[x->tensor].class != HT_GRAD) continue;
-        if (is_partial(s, i) && x->flags & HT_NEED) c->judged_by[x->tensor] = i + 1;
-        if (s->ops[i].kind != HT_OP_COPY && x->flags & (HT_PRODUCE | HT_UPDATE)) c->judged_by[x->tensor] = 0;
+        if (is_partial(s, i) && x->flags & HT_NEED) c->checked_by[x->tensor] = i + 1;
+        if (s->ops[i].kind != HT_OP_COPY && x->flags & (HT_PRODUCE | HT_UPDATE)) c->checked_by[x->tensor] = 0;
     }
 }
 
 /* Of a rank whose verdict goes by partials. */
-static enum ht_status check_judged(const struct control *c, int32_t i, struct ht_error *err)
+static enum ht_status check_gradient_checks(const struct control *c, int32_t i, struct ht_error *err)
 {
     const struct ht_schedule *s = c->s;
-    if (s->ops[i].kind != HT_OP_OPTIMIZER_STEP || !c->verdict[ht_op_rank(s, i)]) return HT_OK;
+    if (s->ops[i].kind != HT_OP_OPTIMIZER_STEP || !c->final_check[ht_op_rank(s, i)]) return HT_OK;
     for (int64_t e = s->effects_begin[i]; e < s->effects_begin[i + 1]; e++) {
         const struct ht_effect *x = &s->effects[e];
-        if (s->tensors[x->tensor].class != HT_GRAD || !(x->flags & HT_NEED) || c->judged_by[x->tensor]) continue;
+        if (s->tensors[x->tensor].class != HT_GRAD || !(x->flags & HT_NEED) || c->checked_by[x->tensor]) continue;
         return ht_broken_op(s, i, err, "steps with %s, which no validate op has read since it was last changed",
                             ht_phrase_tensor(s, x->tensor).text);
     }
@@ -105,9 +105,9 @@ enum ht_status ht_rule_control(const struct ht_schedule *s, struct ht_error *err
     if (!ht_has_branches(s)) return HT_OK;
     struct control c = {.s = s,
                         .lane_told = HT_NEW_ARRAY(bool, s->n_lanes),
-                        .judged_by = HT_NEW_ARRAY(int32_t, s->n_tensors),
+                        .checked_by = HT_NEW_ARRAY(int32_t, s->n_tensors),
                         .partials = HT_NEW_ARRAY(int32_t, s->n_ranks),
-                        .verdict = HT_NEW_ARRAY(int32_t, s->n_ranks),
+                        .final_check = HT_NEW_ARRAY(int32_t, s->n_ranks),
                         .seen = HT_NEW_ARRAY(int32_t, s->n_ops)};
     for (int32_t i = 0; i < s->n_ops && !status; i++) {
         const struct ht_op *op = &s->ops[i];
@@ -117,14 +117,14 @@ enum ht_status ht_rule_control(const struct ht_schedule *s, struct ht_error *err
             continue;
         }
         bool told = op->when == HT_ALWAYS || c.lane_told[op->lane];
-        for (int64_t k = s->deps_begin[i]; k < s->deps_begin[i + 1] && !told; k++) told = is_verdict(s, s->deps[k]);
+        for (int64_t k = s->deps_begin[i]; k < s->deps_begin[i + 1] && !told; k++) told = is_final_check(s, s->deps[k]);
         if (!told) status = ht_broken_op(s, i, err, "has a 'when' without an edge from a validate op");
     }
-    for (int32_t i = 0; i < s->n_ops && !status; i++) status = check_judged(&c, i, err);
+    for (int32_t i = 0; i < s->n_ops && !status; i++) status = check_gradient_checks(&c, i, err);
     free(c.lane_told);
-    free(c.judged_by);
+    free(c.checked_by);
     free(c.partials);
-    free(c.verdict);
+    free(c.final_check);
     free(c.seen);
     return status;
 }

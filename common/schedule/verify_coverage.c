@@ -35,11 +35,11 @@ static enum ht_status cover(const struct ht_schedule *s, struct cells *c, int32_
         unsigned done = forward ? c->forward[cell] : c->backward[cell];
         if (done & l->sub_ops)
             return ht_broken_op(s, i, err, "is the second %s of unit %d (%s), micro-batch %d%s", kind, u,
-                                sub_op_of(done & l->sub_ops), l->micro_batch, ht_branch_words(s, branch));
+                                sub_op_of(done & l->sub_ops), l->micro_batch, ht_branch_description(s, branch));
         if (!forward && (l->sub_ops & ~(unsigned)c->forward[cell]))
             return ht_broken_op(s, i, err, "comes before the forward of unit %d (%s), micro-batch %d%s", u,
                                 sub_op_of(l->sub_ops & ~(unsigned)c->forward[cell]), l->micro_batch,
-                                ht_branch_words(s, branch));
+                                ht_branch_description(s, branch));
         *(forward ? &c->forward[cell] : &c->backward[cell]) |= (uint16_t)l->sub_ops;
     }
     return HT_OK;
@@ -52,7 +52,7 @@ static enum ht_status all_covered(const struct ht_schedule *s, const uint16_t *c
         if (cells[i] != HT_ALL_SUB_OPS)
             return ht_broken(s, err, "unit %d (%s) has no %s for micro-batch %d%s", (int)(i / s->n_micro_batches),
                              sub_op_of(HT_ALL_SUB_OPS & ~(unsigned)cells[i]), kind, (int)(i % s->n_micro_batches),
-                             ht_branch_words(s, branch));
+                             ht_branch_description(s, branch));
     return HT_OK;
 }
 

@@ -38,7 +38,7 @@ struct contents {
 
 struct walk {
     const struct ht_schedule *s;
-    const struct ht_places *places;
+    const struct ht_residencies *places;
     enum ht_when branch;
     int32_t parts;         /* most of a gradient; part q of unit u is number u parts + q */
     bool *followed;        /* [n_units] */
@@ -220,7 +220,7 @@ static enum ht_status check_step(const struct walk *w, int32_t i, struct ht_erro
 {
     const struct ht_schedule *s = w->s;
     const struct ht_label *label = &s->ops[i].label;
-    const char *branch = ht_branch_words(s, w->branch);
+    const char *branch = ht_branch_description(s, w->branch);
     for (int32_t u = label->unit; u >= 0 && u < label->unit + label->n_units; u++) {
         bool reads = !w->followed[u];
         for (int64_t e = s->effects_begin[i]; e < s->effects_begin[i + 1] && !reads; e++)
@@ -278,7 +278,7 @@ static enum ht_status check_group(struct walk *w, int32_t first, int32_t end, st
     return HT_OK;
 }
 
-enum ht_status ht_rule_gradients(const struct ht_schedule *s, const struct ht_places *places, struct ht_error *err)
+enum ht_status ht_rule_gradients(const struct ht_schedule *s, const struct ht_residencies *places, struct ht_error *err)
 {
     enum ht_status status = HT_OK;
     if (!s->n_units) return HT_OK; /* a fragment */

@@ -47,7 +47,7 @@ struct place_walk {
 
 struct checker {
     const struct ht_schedule *s;
-    const struct ht_places *places;
+    const struct ht_residencies *places;
     int64_t *begin;      /* accesses of place p are [begin[p], begin[p + 1]) */
     int64_t *access;     /* effect rows, sorted by place */
     int32_t *op_of;      /* op of an effect row */
@@ -62,7 +62,7 @@ struct checker {
     enum ht_when found_branch;
 };
 
-static void checker_init(struct checker *c, const struct ht_schedule *s, const struct ht_places *p)
+static void checker_init(struct checker *c, const struct ht_schedule *s, const struct ht_residencies *p)
 {
     int64_t n = s->effects_begin[s->n_ops];
     *c = (struct checker){.s = s, .places = p, .found_op = INT32_MAX};
@@ -223,7 +223,7 @@ static enum ht_status unmet(const struct checker *c, const struct obligation *o,
         [READ] = "reads", [OVERWRITE] = "overwrites", [FREE] = "releases", [PRODUCE_AGAIN] = "produces"};
     struct ht_phrase earlier = ht_phrase_op(c->s, o->earlier);
     return ht_broken_op(c->s, o->later, err, "%s %s without an edge from %s%s, which %s", did[o->reason],
-                        ht_phrase_place(c->s, &c->places->rows[o->place]).text, earlier.text,
+                        ht_phrase_residency(c->s, &c->places->rows[o->place]).text, earlier.text,
                         back ? " of the previous iteration" : "",
                         o->earlier_wrote ? "wrote or released it" : "reads it");
 }
@@ -257,7 +257,7 @@ static enum ht_status settle(const struct checker *c, const struct obligations *
     return status;
 }
 
-enum ht_status ht_rule_hazards(const struct ht_schedule *s, const struct ht_places *p, struct ht_error *err)
+enum ht_status ht_rule_hazards(const struct ht_schedule *s, const struct ht_residencies *p, struct ht_error *err)
 {
     struct checker c;
     enum ht_status status = HT_OK;
@@ -265,7 +265,8 @@ enum ht_status ht_rule_hazards(const struct ht_schedule *s, const struct ht_plac
     collect(&c);
     if (c.found_op != INT32_MAX)
         status = ht_broken_op(s, c.found_op, err, "%s %s%s", c.found_what,
-                              ht_phrase_place(s, &p->rows[c.found_place]).text, ht_branch_words(s, c.found_branch));
+                              ht_phrase_residency(s, &p->rows[c.found_place]).text,
+                              ht_branch_description(s, c.found_branch));
     if (!status) status = settle(&c, &c.here, s->deps, s->deps_begin, false, err);
     if (!status) status = settle(&c, &c.back, s->prev, s->prev_begin, true, err);
     checker_free(&c);
@@ -273,14 +274,14 @@ enum ht_status ht_rule_hazards(const struct ht_schedule *s, const struct ht_plac
 }
 
 /* Presence was checked access by access, so the last active one that changes it says how an iteration ends. */
-enum ht_status ht_rule_closure(const struct ht_schedule *s, const struct ht_places *p, struct ht_error *err)
+enum ht_status ht_rule_closure(const struct ht_schedule *s, const struct ht_residencies *p, struct ht_error *err)
 {
     enum ht_status status = HT_OK;
     bool *present = HT_NEW_ARRAY(bool, p->n);
     for (int32_t i = 0; i < s->n_residents && !status; i++) {
         if (present[p->of_resident[i]])
-            status =
-                ht_broken(s, err, "lists %s twice as resident", ht_phrase_place(s, &p->rows[p->of_resident[i]]).text);
+            status = ht_broken(s, err, "lists %s twice as resident",
+                               ht_phrase_residency(s, &p->rows[p->of_resident[i]]).text);
         present[p->of_resident[i]] = true;
     }
     for (int b = 0; b < ht_n_branches(s) && !status; b++) {
@@ -293,8 +294,8 @@ enum ht_status ht_rule_closure(const struct ht_schedule *s, const struct ht_plac
         for (int64_t i = 0; i < p->n && !status; i++)
             if (present[i] != p->rows[i].resident)
                 status = ht_broken(s, err, "%s is %s at the end of an iteration but %s at its start%s",
-                                   ht_phrase_place(s, &p->rows[i]).text, present[i] ? "there" : "gone",
-                                   present[i] ? "not" : "there", ht_branch_words(s, ht_branch(b)));
+                                   ht_phrase_residency(s, &p->rows[i]).text, present[i] ? "there" : "gone",
+                                   present[i] ? "not" : "there", ht_branch_description(s, ht_branch(b)));
     }
     free(present);
     return status;

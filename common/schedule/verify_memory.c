@@ -166,8 +166,8 @@ static void describe_classes(const int64_t by_class[HT_N_TENSOR_CLASSES], char *
             if (!told[c] && by_class[c] > 0 && (best < 0 || by_class[c] > by_class[best])) best = c;
         if (best < 0 || used + 64 > n) break;
         told[best] = true;
-        used += (size_t)snprintf(buf + used, n - used, "%s%s %s", used ? ", " : " (", ht_tensor_class_words[best],
-                                 amount(by_class[best], text));
+        used += (size_t)snprintf(buf + used, n - used, "%s%s %s", used ? ", " : " (",
+                                 ht_tensor_class_descriptions[best], amount(by_class[best], text));
     }
     if (used) snprintf(buf + used, n - used, ")");
 }
@@ -187,7 +187,7 @@ void ht_footprint_describe(const struct ht_schedule *s, int32_t space, const str
     int32_t op = f->fits ? f->peak_op : f->first_oom_op;
     ht_space_name(s, space, where, sizeof where);
     if (op >= 0)
-        ht_op_words(s, op, words, sizeof words);
+        ht_op_description(s, op, words, sizeof words);
     else
         snprintf(words, sizeof words, "the start of the iteration");
     describe_classes(f->fits ? f->by_class : f->oom_held_by_class, classes, sizeof classes);

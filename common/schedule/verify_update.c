@@ -48,10 +48,10 @@ static enum ht_status check_branch(const struct ht_schedule *s, enum ht_when bra
         struct ht_phrase name = ht_phrase_tensor(s, t);
         if (witness >= 0 && witness != t)
             status = ht_broken(s, err, "%s is stepped %d times an iteration, but %s %d times%s", name.text, steps[t],
-                               ht_phrase_tensor(s, witness).text, want, ht_branch_words(s, branch));
+                               ht_phrase_tensor(s, witness).text, want, ht_branch_description(s, branch));
         else
             status = ht_broken(s, err, "%s is stepped %d times an iteration; expected once%s", name.text, steps[t],
-                               ht_branch_words(s, branch));
+                               ht_branch_description(s, branch));
     }
     free(steps);
     return status;
@@ -91,7 +91,7 @@ static enum ht_status check_complete(const struct ht_schedule *s, enum ht_when b
                 stepped[u] = i + 1;
             else if (last >= 0 && ht_op_rank(s, last) == ht_op_rank(s, i))
                 status = ht_broken_op(s, i, err, "adds to the gradient of unit %d after its step, %s%s", u,
-                                      ht_phrase_op(s, last).text, ht_branch_words(s, branch));
+                                      ht_phrase_op(s, last).text, ht_branch_description(s, branch));
         }
     }
     free(stepped);
@@ -122,7 +122,7 @@ static struct ht_phrase of(const struct bound *b)
     struct ht_phrase p;
     char part[40] = "";
     if (b->parts > 1) snprintf(part, sizeof part, "part %d of %d of ", b->part, b->parts);
-    snprintf(p.text, sizeof p.text, "the %s of %sunit %d", ht_tensor_class_words[b->class], part, b->unit);
+    snprintf(p.text, sizeof p.text, "the %s of %sunit %d", ht_tensor_class_descriptions[b->class], part, b->unit);
     return p;
 }
 

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-void ht_work_words(const struct ht_work *w, int64_t words[HT_WORK_WORDS])
+void ht_work_description(const struct ht_work *w, int64_t words[HT_WORK_WORDS])
 {
     int64_t fields[HT_WORK_WORDS - 4] = {
         (int64_t)w->kind,
@@ -46,15 +46,15 @@ void ht_work_words(const struct ht_work *w, int64_t words[HT_WORK_WORDS])
 static uint64_t work_hash(const struct ht_work *w)
 {
     int64_t words[HT_WORK_WORDS];
-    ht_work_words(w, words);
+    ht_work_description(w, words);
     return XXH3_64bits(words, sizeof words);
 }
 
 static bool work_equal(const struct ht_work *a, const struct ht_work *b)
 {
     int64_t x[HT_WORK_WORDS], y[HT_WORK_WORDS];
-    ht_work_words(a, x);
-    ht_work_words(b, y);
+    ht_work_description(a, x);
+    ht_work_description(b, y);
     return memcmp(x, y, sizeof x) == 0;
 }
 

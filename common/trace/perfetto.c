@@ -115,7 +115,7 @@ enum ht_status ht_trace_write(const struct ht_trace *t, FILE *out, struct ht_err
         char title[64];
         const struct ht_op *op = &s->ops[e->op];
         fputs(",\n{\"ph\":\"X\",\"name\":", out);
-        write_string(out, ht_op_title(s, e->op, title, sizeof(title)));
+        write_string(out, ht_op_label(s, e->op, title, sizeof(title)));
         fprintf(out, ",\"cat\":\"%s\",\"pid\":%d,\"tid\":%d", ht_op_kind_name((enum ht_op_kind)op->kind),
                 s->lanes[op->lane].rank, op->lane);
         write_us(out, "ts", e->start_ns);

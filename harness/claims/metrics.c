@@ -218,7 +218,7 @@ static void observe_device(const struct ht_job *job, const struct ht_trace *t, d
 static double need_at_turn(const struct ht_job *job)
 {
     const struct ht_schedule *s = job->schedule;
-    int32_t forward = -1, backward = -1, peak = job->verdict.spaces[0].peak_op;
+    int32_t forward = -1, backward = -1, peak = job->proof.spaces[0].peak_op;
     for (int32_t i = 0; i < s->n_ops; i++) {
         if (s->ops[i].label.unit != job->scenario.model.layers || ht_op_rank(s, i) != 0) continue;
         if (s->ops[i].kind == HT_OP_FORWARD) forward = i;

@@ -78,8 +78,8 @@ static void no_fit(const struct ht_job *job, struct ht_observation *o)
     o->sight = HT_SEEN_NO_FIT;
     snprintf(o->why, sizeof(o->why), "%.500s", job->reason);
     const struct ht_schedule *s = job->schedule;
-    for (int32_t i = 0; s && job->verdict.spaces && i < ht_n_spaces(s); i++)
-        if (!job->verdict.spaces[i].fits && !o->fails_in) o->fails_in = i < s->n_ranks ? 1 + HT_DEVICE : 1 + HT_HOST;
+    for (int32_t i = 0; s && job->proof.spaces && i < ht_n_spaces(s); i++)
+        if (!job->proof.spaces[i].fits && !o->fails_in) o->fails_in = i < s->n_ranks ? 1 + HT_DEVICE : 1 + HT_HOST;
 }
 
 static enum ht_status simulate(const struct ht_options *options, const struct ht_job *job, struct ht_error *err,

@@ -135,14 +135,14 @@ static enum ht_status write_losses(const struct ht_training *t, const struct ht_
 
 /* ---- reports --------------------------------------------------------------------------------------------------- */
 
-static const char *const verdict_names[] = {
+static const char *const outcome_names[] = {
     [HT_CPU_OK] = "ok", [HT_CPU_SKIPPED] = "skipped", [HT_CPU_REDONE] = "redone"};
 
 static void print_losses(const struct ht_training *t)
 {
     printf("\nlosses (%s)\n", t->emulated.scale > 0 ? "measured; times emulated" : "measured");
     struct ht_table *table =
-        ht_table_create(t->verdicts ? ">step|>loss|>time|>norm|>loss scale|<verdict" : ">step|>loss|>time");
+        ht_table_create(t->outcomes ? ">step|>loss|>time|>norm|>loss scale|<verdict" : ">step|>loss|>time");
     int32_t every = t->steps > 20 ? (t->steps + 9) / 10 : 1;
     for (int32_t k = 0; k < t->steps; k++) {
         if (k % every != 0 && k != t->steps - 1) continue;
@@ -150,10 +150,10 @@ static void print_losses(const struct ht_training *t)
         ht_table_cell(table, "%d", t->first_step + k + 1);
         ht_table_cell(table, "%.9g", t->losses[k]);
         ht_table_cell(table, "%s", ht_format_quantity(HT_TIME, (double)t->step_ns[k], text));
-        if (!t->verdicts) continue;
-        ht_table_cell(table, "%.6g", t->verdicts[k].norm);
-        ht_table_cell(table, "%g", t->verdicts[k].loss_scale);
-        ht_table_cell(table, "%s", verdict_names[t->verdicts[k].verdict]);
+        if (!t->outcomes) continue;
+        ht_table_cell(table, "%.6g", t->outcomes[k].norm);
+        ht_table_cell(table, "%g", t->outcomes[k].loss_scale);
+        ht_table_cell(table, "%s", outcome_names[t->outcomes[k].outcome]);
     }
     ht_table_print(table, "  ", stdout);
     ht_table_destroy(table);
@@ -167,7 +167,7 @@ static void print_control(const struct ht_scenario *s, const struct ht_training 
            ht_control_mode_names[c->mode], c->options.dynamic ? "dynamic" : "fixed", t->loss_scale[0]);
     if (t->loss_scale[1] != t->loss_scale[0]) printf(", then %g", t->loss_scale[1]);
     if (c->options.clip) printf(", norm clipped to %g", c->options.clip);
-    if (t->verdicts) printf("; of %d steps %d skipped, %d redone", t->steps, t->skipped, t->redone);
+    if (t->outcomes) printf("; of %d steps %d skipped, %d redone", t->steps, t->skipped, t->redone);
     putchar('\n');
 }
 
@@ -201,7 +201,7 @@ static void print_reserve(const struct ht_cuda_reserve *r, int64_t foreign_bytes
         ht_format_quantity(HT_BYTES, (double)ht_cuda_reserve_bytes(r), a),
         ht_format_quantity(HT_BYTES, (double)r->products_bytes, b),
         ht_format_quantity(HT_BYTES, (double)r->scratch_bytes, c),
-        ht_format_quantity(HT_BYTES, (double)r->aside_bytes, d),
+        ht_format_quantity(HT_BYTES, (double)r->results_bytes, d),
         ht_format_quantity(HT_BYTES, (double)foreign_bytes, e));
 }
 
@@ -212,13 +212,13 @@ static double error_percent(const struct ht_result *r, const struct ht_emulation
 
 static const char *op_text(const struct ht_job *job, int32_t op, char text[64])
 {
-    return op < 0 ? "none" : ht_op_title(job->schedule, op, text, 64);
+    return op < 0 ? "none" : ht_op_label(job->schedule, op, text, 64);
 }
 
 static void print_emulation(const struct ht_result *r, const struct ht_emulated *e,
                             const struct ht_emulation_model *model)
 {
-    const struct ht_emu_verdict *v = &e->verdict;
+    const struct ht_emu_overruns *v = &e->overruns;
     char a[HT_QUANTITY_TEXT], b[HT_QUANTITY_TEXT], title[64];
     printf("\nemulated clock: every op held for %.6g times its modelled cost", e->scale);
     if (e->fitting_scale > 0) printf(" (auto: without a hold, one took %.6g times as long)", e->fitting_scale);
@@ -232,7 +232,7 @@ static void print_emulation(const struct ht_result *r, const struct ht_emulated 
 static json_t *emulation_json(const struct ht_result *r, const struct ht_emulated *e,
                               const struct ht_emulation_model *model)
 {
-    const struct ht_emu_verdict *v = &e->verdict;
+    const struct ht_emu_overruns *v = &e->overruns;
     char title[64];
     return json_pack("{s:f,s:o,s:f,s:f,s:f,s:f,s:f,s:I,s:I,s:f,s:s,s:b}", "scale", e->scale, "fitting_scale",
                      e->fitting_scale > 0 ? json_real(e->fitting_scale) : json_null(), "estimated_s", e->estimated_s,
@@ -288,18 +288,18 @@ static json_t *real(double x)
 static json_t *control_json(const struct ht_scenario *s, const struct ht_training *t)
 {
     const struct ht_control *c = &s->control;
-    json_t *norms = json_array(), *scales = json_array(), *factors = json_array(), *verdicts = json_array();
-    for (int32_t k = 0; t->verdicts && k < t->steps; k++) {
-        json_array_append_new(norms, real(t->verdicts[k].norm));
-        json_array_append_new(scales, real(t->verdicts[k].loss_scale));
-        json_array_append_new(factors, real(t->verdicts[k].clip_factor));
-        json_array_append_new(verdicts, json_string(verdict_names[t->verdicts[k].verdict]));
+    json_t *norms = json_array(), *scales = json_array(), *factors = json_array(), *outcomes = json_array();
+    for (int32_t k = 0; t->outcomes && k < t->steps; k++) {
+        json_array_append_new(norms, real(t->outcomes[k].norm));
+        json_array_append_new(scales, real(t->outcomes[k].loss_scale));
+        json_array_append_new(factors, real(t->outcomes[k].clip_factor));
+        json_array_append_new(outcomes, json_string(outcome_names[t->outcomes[k].outcome]));
     }
     return json_pack("{s:s,s:o,s:b,s:f,s:f,s:i,s:i,s:o,s:o,s:o,s:o}", "mode", ht_control_mode_names[c->mode], "clip",
                      c->options.clip ? json_real(c->options.clip) : json_null(), "dynamic", (int)c->options.dynamic,
                      "loss_scale_first", t->loss_scale[0], "loss_scale_next", t->loss_scale[1], "skipped",
                      (int)t->skipped, "redone", (int)t->redone, "norms", norms, "loss_scales", scales, "clip_factors",
-                     factors, "verdicts", verdicts);
+                     factors, "verdicts", outcomes);
 }
 
 static json_t *training_json(const struct ht_options *o, const struct ht_result *r, const struct ht_training *t,
@@ -332,7 +332,7 @@ static json_t *training_json(const struct ht_options *o, const struct ht_result 
                             json_pack("{s:I,s:I,s:I,s:I,s:I}", "bytes", (json_int_t)ht_cuda_reserve_bytes(reserve),
                                       "products_bytes", (json_int_t)reserve->products_bytes, "scratch_bytes",
                                       (json_int_t)reserve->scratch_bytes, "aside_bytes",
-                                      (json_int_t)reserve->aside_bytes, "foreign_bytes_at_end",
+                                      (json_int_t)reserve->results_bytes, "foreign_bytes_at_end",
                                       (json_int_t)t->foreign_bytes));
     json_object_set_new(root, "numerics", ht_numerics_json(&r->job->scenario.numerics));
     json_object_set_new(root, "control", control_json(&r->job->scenario, t));
@@ -375,7 +375,7 @@ static enum ht_status refuse(const struct ht_options *o, const struct ht_job *jo
 
 static enum ht_status invalid(const struct ht_emulated *e, struct ht_error *err)
 {
-    const struct ht_emu_verdict *v = &e->verdict;
+    const struct ht_emu_overruns *v = &e->overruns;
     return ht_fail(
         err, HT_FAILED,
         "INVALID emulation: %lld of %lld ops (%.1f%%) took longer than their model at scale %.6g; expected at "
@@ -391,7 +391,7 @@ static enum ht_status report(const struct ht_options *o, const struct ht_job *jo
     struct ht_result result;
     if (t->steps == 0) return HT_OK;
     enum ht_status status = HT_OK;
-    bool emulated = t->emulated.scale > 0, valid = !emulated || t->emulated.verdict.valid;
+    bool emulated = t->emulated.scale > 0, valid = !emulated || t->emulated.overruns.valid;
     if (emulated) status = ht_emulation_model(job, t->steps, warmup_of(t->steps), err, &p->model);
     if (whole && valid && status == HT_OK && o->losses) status = write_losses(t, persist, o->losses, err);
     if (whole && valid && status == HT_OK) status = ht_save_trace(t->trace, o->trace, err);

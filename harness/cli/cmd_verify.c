@@ -7,7 +7,7 @@ static json_t *rules_json(const struct ht_job *job)
 {
     json_t *rules = json_object();
     for (int r = 0; r < HT_N_RULES; r++)
-        json_object_set_new(rules, ht_rule_name((enum ht_rule)r), json_boolean(job->verdict.proved[r]));
+        json_object_set_new(rules, ht_rule_name((enum ht_rule)r), json_boolean(job->proof.proved[r]));
     return rules;
 }
 
@@ -18,7 +18,7 @@ static void print_rules(const struct ht_job *job)
         (long long)(job->schedule->deps_begin[job->schedule->n_ops] + job->schedule->prev_begin[job->schedule->n_ops]),
         (unsigned long long)ht_schedule_hash(job->schedule));
     for (int r = 0; r < HT_N_RULES; r++)
-        if (job->verdict.proved[r]) printf(" %s", ht_rule_name((enum ht_rule)r));
+        if (job->proof.proved[r]) printf(" %s", ht_rule_name((enum ht_rule)r));
     putchar('\n');
 }
 

@@ -72,12 +72,12 @@ static void fill_memory(struct ht_result *r)
 {
     const struct ht_job *job = r->job;
     const struct ht_schedule *s = job->schedule;
-    if (!s || !job->verdict.spaces) return;
+    if (!s || !job->proof.spaces) return;
     r->memory = HT_NEW_ARRAY(struct ht_memory_row, ht_n_spaces(s));
     int64_t(*at_peak)[HT_N_TENSOR_CLASSES] = ht_alloc((size_t)ht_n_spaces(s) * sizeof(*at_peak));
     if (r->trace) ht_trace_peaks(r->trace, at_peak);
     for (int32_t space = 0; space < ht_n_spaces(s); space++) {
-        const struct ht_footprint *f = &job->verdict.spaces[space];
+        const struct ht_footprint *f = &job->proof.spaces[space];
         if (f->peak_bytes == 0 && f->fits) continue;
         struct ht_memory_row *row = &r->memory[r->n_memory++];
         *row = (struct ht_memory_row){.space = space,
@@ -99,7 +99,7 @@ static void fill_memory(struct ht_result *r)
 
 const struct ht_memory_row *ht_result_oom(const struct ht_result *r)
 {
-    const struct ht_verdict *v = &r->job->verdict;
+    const struct ht_proof *v = &r->job->proof;
     int32_t space = v->spaces ? ht_footprints_first_oom(v->spaces, v->n_spaces) : -1;
     for (int32_t i = 0; i < r->n_memory; i++)
         if (r->memory[i].space == space) return &r->memory[i];

@@ -60,19 +60,19 @@ enum ht_status ht_emulation_find_scale(const struct ht_ranks *ranks, const struc
 /* ---- begin, end ------------------------------------------------------------------------------------------------ */
 
 /* One broker for all ranks, of which rank 0 is the server. */
-static enum ht_status share_broker(struct ht_emulation *e, const struct ht_job *job, double scale, struct ht_error *err,
-                                   struct ht_broker_table **table)
+static enum ht_status share_pacer(struct ht_emulation *e, const struct ht_job *job, double scale, struct ht_error *err,
+                                  struct ht_pacer_table **table)
 {
     const struct ht_schedule *s = job->schedule;
-    int64_t bytes = ht_broker_table_bytes(s->n_lanes);
+    int64_t bytes = ht_pacer_table_bytes(s->n_lanes);
     bool serves = e->ranks->comm->rank == 0;
     enum ht_status status = HT_OK;
     int32_t where[2] = {0};
     if (serves) {
         status = ht_window_create(bytes, err, &e->window);
         if (status == HT_OK) {
-            *table = ht_broker_table_init(e->window.base, s->n_lanes);
-            status = ht_broker_start(s, job->cost_ns, scale, *table, err, &e->broker);
+            *table = ht_pacer_table_init(e->window.base, s->n_lanes);
+            status = ht_pacer_start(s, job->cost_ns, scale, *table, err, &e->broker);
         }
         where[0] = e->window.pid;
         where[1] = e->window.fd;
@@ -97,7 +97,7 @@ enum ht_status ht_emulation_begin(const struct ht_ranks *ranks, const struct ht_
         .schedule = job->schedule, .cost_ns = job->cost_ns, .scale = scale, .inner = ops, .inner_ctx = ctx};
     enum ht_status status = HT_OK;
     if (ranks->comm) {
-        status = share_broker(&e, job, scale, err, &o.table);
+        status = share_pacer(&e, job, scale, err, &o.table);
         o.cancelled = &ranks->comm->cancelled;
     }
     if (status == HT_OK) status = ht_emu_create(&o, err, &e.emu);
@@ -110,7 +110,7 @@ enum ht_status ht_emulation_begin(const struct ht_ranks *ranks, const struct ht_
 void ht_emulation_end(struct ht_emulation *e)
 {
     ht_emu_destroy(e->emu);
-    ht_broker_stop(e->broker);
+    ht_pacer_stop(e->broker);
     if (e->window.base) ht_window_free(&e->window);
     *e = (struct ht_emulation){0};
 }
@@ -120,7 +120,7 @@ void ht_emulation_end(struct ht_emulation *e)
 enum ht_status ht_emulation_account(const struct ht_emulation *e, struct ht_trace *trace, struct ht_error *err,
                                     struct ht_emulated *out)
 {
-    struct ht_emu_verdict v = ht_emu_verdict(e->emu);
+    struct ht_emu_overruns v = ht_emu_overruns(e->emu);
     int32_t n = e->ranks->comm ? e->ranks->comm->size : 1, me = e->ranks->comm ? e->ranks->comm->rank : 0;
     double *numbers = HT_NEW_ARRAY(double, 4 * n);
     numbers[4 * me] = (double)v.n_ops;
@@ -128,13 +128,13 @@ enum ht_status ht_emulation_account(const struct ht_emulation *e, struct ht_trac
     numbers[4 * me + 2] = v.worst;
     numbers[4 * me + 3] = v.worst_op;
     enum ht_status status = ht_ranks_sum(e->ranks, numbers, 4 * n, err);
-    out->verdict = (struct ht_emu_verdict){.worst_op = -1, .valid = true};
+    out->overruns = (struct ht_emu_overruns){.worst_op = -1, .valid = true};
     for (int32_t i = 0; i < n; i++) {
         const double *x = numbers + 4 * i;
-        ht_emu_add_verdict(&out->verdict, &(struct ht_emu_verdict){.n_ops = (int64_t)x[0],
-                                                                   .n_overran = (int64_t)x[1],
-                                                                   .worst = x[2],
-                                                                   .worst_op = (int32_t)x[3]});
+        ht_emu_add_overruns(&out->overruns, &(struct ht_emu_overruns){.n_ops = (int64_t)x[0],
+                                                                      .n_overran = (int64_t)x[1],
+                                                                      .worst = x[2],
+                                                                      .worst_op = (int32_t)x[3]});
     }
     free(numbers);
     if (trace) ht_emu_rescale(e->emu, trace);

@@ -19,13 +19,13 @@ struct ht_emulated {
     double scale;         /* 0: there was no emulation */
     double fitting_scale; /* measured, of which `scale` is a multiple; 0: the scale was given */
     double estimated_s;   /* wall-clock time that the steps were expected to take */
-    struct ht_emu_verdict verdict;
+    struct ht_emu_overruns overruns;
 };
 
 struct ht_emulation {
     const struct ht_ranks *ranks;
     struct ht_window window; /* of several ranks: the broker's table */
-    struct ht_broker *broker;
+    struct ht_pacer *broker;
     struct ht_emu *emu;
 };
 

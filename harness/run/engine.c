@@ -188,7 +188,7 @@ enum ht_status ht_engine_make_arenas(struct ht_engine *e, const struct ht_job *j
     snprintf(what, sizeof(what), "training '%s'", s->name);
     if (status == HT_OK) status = ht_arena_check_machine(ht_engine_machine_bytes(job, e->gpu != NULL), what, err);
     for (int32_t i = 0; i < e->n_arenas && status == HT_OK; i++) {
-        if (job->verdict.spaces[i].peak_bytes) status = make_arena(e, job, i, gpu_bytes, err);
+        if (job->proof.spaces[i].peak_bytes) status = make_arena(e, job, i, gpu_bytes, err);
     }
     if (status == HT_OK && e->gpu && ht_cuda_device_note(e->gpu))
         fprintf(stderr, "hetbench: warning: %s\n", ht_cuda_device_note(e->gpu));

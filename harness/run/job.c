@@ -21,7 +21,7 @@ void ht_job_free(struct ht_job *job)
 {
     free(job->cost_ns);
     free(job->bound_bytes);
-    ht_verdict_free(&job->verdict);
+    ht_proof_free(&job->proof);
     ht_plan_free(&job->plan);
     ht_settings_free(&job->settings);
     ht_schedule_destroy(job->schedule);
@@ -116,7 +116,7 @@ static int32_t issue_ahead_of(const struct ht_options *o, const struct ht_job *j
 
 static enum ht_status verify(const struct ht_options *o, struct ht_error *err, struct ht_job *job)
 {
-    enum ht_status status = ht_schedule_verify(job->schedule, err, &job->verdict);
+    enum ht_status status = ht_schedule_verify(job->schedule, err, &job->proof);
     if (status == HT_INFEASIBLE) return infeasible(job, "oom", err);
     if (status == HT_FAILED && o->load) {
         /* A builder's bug, were it ours; of a file it is the file that is wrong. */
@@ -139,7 +139,7 @@ static enum ht_status make_costs(struct ht_error *err, struct ht_job *job)
     return ht_profile_costs(job->profile, job->schedule, job->cost_ns, err);
 }
 
-bool ht_job_judges(const struct ht_job *job)
+bool ht_job_checks_gradients(const struct ht_job *job)
 {
     const struct ht_schedule *s = job->schedule;
     for (int32_t op = 0; op < s->n_ops; op++)
@@ -151,7 +151,7 @@ bool ht_job_judges(const struct ht_job *job)
 static enum ht_status check_control(const struct ht_job *job, struct ht_error *err)
 {
     enum ht_control_mode mode = job->scenario.control.mode;
-    if (mode == HT_CONTROL_NONE || ht_job_judges(job)) return HT_OK;
+    if (mode == HT_CONTROL_NONE || ht_job_checks_gradients(job)) return HT_OK;
     return ht_fail(err, HT_INFEASIBLE, "%s has no control '%s'", job->system->name, ht_control_mode_names[mode]);
 }
 

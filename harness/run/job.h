@@ -25,7 +25,7 @@ struct ht_job {
     struct ht_plan plan;
 
     struct ht_schedule *schedule; /* NULL when the planner already said no */
-    struct ht_verdict verdict;
+    struct ht_proof proof;
     int32_t issue_ahead;
     int64_t *bound_bytes; /* [n_spaces]: no order of execution needs more; NULL when it does not fit */
     int64_t *cost_ns;     /* [n_ops]; NULL unless asked for */
@@ -47,7 +47,7 @@ enum ht_status ht_job_create(const struct ht_options *options, const char *syste
 void ht_job_free(struct ht_job *job);
 
 /* Does its schedule look at the gradients? With --control, and in pipelines that have a verdict of their own. */
-bool ht_job_judges(const struct ht_job *job);
+bool ht_job_checks_gradients(const struct ht_job *job);
 
 /* The cluster that costs come from; NULL for a graph file with a profile alone. */
 const struct ht_cluster *ht_job_cluster(const struct ht_job *job);

@@ -82,7 +82,7 @@ enum ht_status ht_ranks_make_node(struct ht_ranks *ranks, const struct ht_job *j
     struct ht_space_size *sizes = HT_NEW_ARRAY(struct ht_space_size, n);
     char what[96];
     for (int32_t i = 0; i < n; i++) {
-        if (job->verdict.spaces[i].peak_bytes == 0 && !holds_tensors(s, i)) continue;
+        if (job->proof.spaces[i].peak_bytes == 0 && !holds_tensors(s, i)) continue;
         int64_t capacity = ht_engine_capacity(job, i);
         if (capacity == 0) capacity = HT_EMPTY_SPACE;
         sizes[i] = (struct ht_space_size){capacity, capacity / 2 + (1 << 20)};

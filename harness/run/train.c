@@ -27,7 +27,7 @@ struct session {
     struct ht_stream *stream;
     double *token_losses;                    /* [steps * n_micro_batches]: sums over a micro-batch's tokens */
     int32_t n_summed;                        /* steps of which rank 0 has the losses of all ranks */
-    const struct ht_cpu_iteration *verdicts; /* [steps], or NULL */
+    const struct ht_cpu_iteration *outcomes; /* [steps], or NULL */
     int32_t run_begin, run_end;              /* steps done when the executor's present run began, and when it ends */
     int64_t began_ns, shown_ns;
     bool terminal, shown;
@@ -50,10 +50,10 @@ static double mean_loss(const struct ht_job *job, const double *token_losses, in
     return sum / (double)(s->batch * s->seq);
 }
 
-static int32_t count(const struct ht_cpu_iteration *verdicts, int32_t n, enum ht_cpu_verdict which)
+static int32_t count(const struct ht_cpu_iteration *outcomes, int32_t n, enum ht_cpu_outcome which)
 {
     int32_t sum = 0;
-    for (int32_t k = 0; verdicts && k < n; k++) sum += verdicts[k].verdict == which;
+    for (int32_t k = 0; outcomes && k < n; k++) sum += outcomes[k].outcome == which;
     return sum;
 }
 
@@ -71,7 +71,7 @@ static enum ht_status on_iteration(void *ctx, int32_t iteration, struct ht_error
     int64_t steps = s->options->steps, done = s->run_begin + iteration + 1;
     int32_t first = s->persist->first_step;
     double each_s = (double)(now - s->began_ns) * 1e-9 / (double)(done - first);
-    int32_t skipped = s->verdicts ? count(s->verdicts + first, (int32_t)done - first, HT_CPU_SKIPPED) : 0;
+    int32_t skipped = s->outcomes ? count(s->outcomes + first, (int32_t)done - first, HT_CPU_SKIPPED) : 0;
     char loss[32] = "", left_out[32] = "";
     if (!s->ranks->comm)
         snprintf(loss, sizeof(loss), "  loss %.4f", mean_loss(s->job, s->token_losses, (int32_t)done - 1));
@@ -88,22 +88,22 @@ struct inputs {
     struct ht_batches batches;
     struct ht_cpu_fault *faults;
     double *token_losses;
-    struct ht_cpu_iteration *verdicts;
+    struct ht_cpu_iteration *outcomes;
 };
 
 static enum ht_status make_inputs(const struct ht_options *o, const struct ht_job *job, const struct ht_tokens *tokens,
                                   struct ht_error *err, struct inputs *in)
 {
     const struct ht_scenario *s = &job->scenario;
-    bool judged = ht_job_judges(job);
-    if (o->n_faults && !judged)
+    bool checked = ht_job_checks_gradients(job);
+    if (o->n_faults && !checked)
         return ht_fail(
             err, HT_BAD_INPUT,
             "--inject-overflow: nothing looks at the gradients; expected --control gate or rollback beside it");
     enum ht_status status = ht_faults_parse(o->faults, o->n_faults, ht_model_units(&s->model), err, &in->faults);
     if (status != HT_OK) return status;
     in->token_losses = HT_NEW_ARRAY(double, o->steps * job->schedule->n_micro_batches);
-    if (judged) in->verdicts = HT_NEW_ARRAY(struct ht_cpu_iteration, o->steps);
+    if (checked) in->outcomes = HT_NEW_ARRAY(struct ht_cpu_iteration, o->steps);
     ht_batches_init(&in->batches, tokens, (uint64_t)o->data_seed, s->batch, job->schedule->n_micro_batches,
                     job->schedule->slices, s->seq);
     return HT_OK;
@@ -114,7 +114,7 @@ static void free_inputs(struct inputs *in)
     ht_batches_free(&in->batches);
     free(in->faults);
     free(in->token_losses);
-    free(in->verdicts);
+    free(in->outcomes);
 }
 
 static enum ht_status make_engine(const struct ht_options *o, const struct ht_job *job, const struct ht_ranks *ranks,
@@ -147,7 +147,7 @@ static enum ht_status make_engine(const struct ht_options *o, const struct ht_jo
         .data_ctx = &in->batches,
         .losses = in->token_losses,
         .control = s->control.options,
-        .verdicts = in->verdicts,
+        .outcomes = in->outcomes,
         .faults = in->faults,
         .n_faults = (int32_t)o->n_faults,
         .comm = ranks->comm,
@@ -184,11 +184,11 @@ static void account(const struct ht_job *job, const struct inputs *in, struct ht
         t->losses[k] = mean_loss(job, in->token_losses, t->first_step + k);
         t->step_ns[k] = t->trace->iteration_end_ns[k] - (k ? t->trace->iteration_end_ns[k - 1] : 0);
     }
-    if (in->verdicts) {
-        t->verdicts = HT_NEW_ARRAY(struct ht_cpu_iteration, t->steps);
-        memcpy(t->verdicts, in->verdicts + t->first_step, (size_t)t->steps * sizeof(*t->verdicts));
-        t->skipped = count(t->verdicts, t->steps, HT_CPU_SKIPPED);
-        t->redone = count(t->verdicts, t->steps, HT_CPU_REDONE);
+    if (in->outcomes) {
+        t->outcomes = HT_NEW_ARRAY(struct ht_cpu_iteration, t->steps);
+        memcpy(t->outcomes, in->outcomes + t->first_step, (size_t)t->steps * sizeof(*t->outcomes));
+        t->skipped = count(t->outcomes, t->steps, HT_CPU_SKIPPED);
+        t->redone = count(t->outcomes, t->steps, HT_CPU_REDONE);
     }
     t->median_step_ns = t->steps > 1 ? median_of(t->step_ns + 1, t->steps - 1) : median_of(t->step_ns, t->steps);
     t->arena_peak_bytes = HT_NEW_ARRAY(int64_t, n);
@@ -358,7 +358,7 @@ enum ht_status ht_train(const struct ht_options *options, const struct ht_job *j
                               .engine = &engine,
                               .persist = persist,
                               .token_losses = in.token_losses,
-                              .verdicts = in.verdicts,
+                              .outcomes = in.outcomes,
                               .began_ns = now_ns(),
                               .terminal = isatty(STDERR_FILENO) != 0};
     session.shown_ns = session.began_ns;
@@ -410,7 +410,7 @@ void ht_training_free(struct ht_training *t)
 {
     ht_trace_destroy(t->trace);
     free(t->losses);
-    free(t->verdicts);
+    free(t->outcomes);
     free(t->step_ns);
     free(t->arena_peak_bytes);
     free(t->arena_extent_bytes);

@@ -18,7 +18,7 @@ struct ht_training {
     int32_t first_step;                /* done before, by the run that this one resumes */
     int32_t steps;                     /* done */
     double *losses;                    /* [steps]: mean over the batch's tokens of -log p(target) */
-    struct ht_cpu_iteration *verdicts; /* [steps]; NULL when the schedule looks at no gradients */
+    struct ht_cpu_iteration *outcomes; /* [steps]; NULL when the schedule looks at no gradients */
     int32_t skipped, redone;           /* of them */
     double loss_scale[2];              /* of the first of these steps, and of the one after the last */
     int64_t *step_ns;                  /* [steps]: from the end of the step before (the first: from the start) */

@@ -101,12 +101,12 @@ START_TEST(memory_of_figure_2)
     struct ht_profile *costs = ht_profile_modelled(sc.cluster);
     struct autohete_profile f;
     struct ht_error err = {0};
-    struct ht_verdict v;
+    struct ht_proof v;
     ck_assert_msg(autohete_measure(&sc, costs, false, &err, &f) == HT_OK, "%s", err.text);
     ck_assert_int_eq(ht_schedule_verify(s, &err, &v), HT_OK);
     ck_assert_int_ge(autohete_device_bytes(&f, AUTOHETE_MENDED, (struct autohete_choice){3, 1, 5}),
                      v.spaces[0].peak_bytes);
-    ht_verdict_free(&v);
+    ht_proof_free(&v);
     free(live);
     ht_profile_destroy(costs);
     ht_schedule_destroy(s);
@@ -130,11 +130,11 @@ START_TEST(residents_by_hand)
     ck_assert_int_eq(bytes[HT_DEVICE], 12 * 2 * block + 14 * ends);
     ck_assert_int_eq(bytes[HT_HOST], 14 * 3 * block);
     struct ht_error err = {0};
-    struct ht_verdict v;
+    struct ht_proof v;
     ck_assert_int_eq(ht_schedule_verify(s, &err, &v), HT_OK);
     ck_assert_int_le(v.spaces[1].peak_bytes,
                      3 * (3 * ht_live_bytes(4 * block) + ht_live_bytes(2 * block)) + ht_live_bytes(2 * block));
-    ht_verdict_free(&v);
+    ht_proof_free(&v);
     ht_schedule_destroy(s);
     ht_scenario_free(&sc);
 }
@@ -162,7 +162,7 @@ START_TEST(equation_1_against_the_proven_peak)
                 for (int64_t o = 0; o <= 6; o++)
                     for (int64_t p = 0; p <= o; p++, n++) {
                         struct ht_schedule *s = build(&ht_autohete, &sc, plan_by_hand(c, p, o, e, 1));
-                        struct ht_verdict v;
+                        struct ht_proof v;
                         ck_assert_int_eq(ht_schedule_verify(s, &err, &v), HT_OK);
                         for (int form = 0; form < 2 && c == 6; form++)
                             above[form] +=
@@ -175,7 +175,7 @@ START_TEST(equation_1_against_the_proven_peak)
                         /* Each of at most 8 units' 4 tensors is rounded up to 512. */
                         ck_assert_int_le(v.spaces[1].peak_bytes,
                                          autohete_host_bytes(&f, (struct autohete_choice){c, p, o}) + 512 * 4 * 8);
-                        ht_verdict_free(&v);
+                        ht_proof_free(&v);
                         ht_schedule_destroy(s);
                     }
         }
@@ -201,7 +201,7 @@ static struct outcome outcome_of(const struct ht_system *system, const struct ht
 {
     struct ht_schedule *s = build(system, sc, plan);
     struct ht_error err = {0};
-    struct ht_verdict v;
+    struct ht_proof v;
     ck_assert_int_eq(ht_schedule_verify(s, &err, &v), HT_OK);
     struct outcome r = {.capacity_bytes = v.spaces[0].peak_bytes * slack / 100};
     ht_schedule_set_capacity(s, HT_DEVICE, 0, r.capacity_bytes);
@@ -211,7 +211,7 @@ static struct outcome outcome_of(const struct ht_system *system, const struct ht
     r.period_ms = period(trace, 6);
     r.peak_bytes = trace->peak_bytes[0];
     ck_assert_int_le(r.peak_bytes, bound[0]);
-    ht_verdict_free(&v);
+    ht_proof_free(&v);
     ht_trace_destroy(trace);
     ht_schedule_destroy(s);
     return r;

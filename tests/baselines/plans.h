@@ -70,13 +70,13 @@ static inline double input_of(const struct ht_plan *plan, const char *name)
 static inline int64_t proved_peak(const struct ht_schedule *s, const char *what)
 {
     struct ht_error err = {0};
-    struct ht_verdict verdict;
-    ck_assert_msg(ht_schedule_verify(s, &err, &verdict) == HT_OK, "%s: %s", what, err.text);
-    int64_t bound[4], peak = verdict.spaces[0].peak_bytes;
+    struct ht_proof proof;
+    ck_assert_msg(ht_schedule_verify(s, &err, &proof) == HT_OK, "%s: %s", what, err.text);
+    int64_t bound[4], peak = proof.spaces[0].peak_bytes;
     ck_assert_int_eq(ht_n_spaces(s), 4);
     ht_schedule_bound(s, 0, bound);
-    for (int32_t i = 0; i < 4; i++) ck_assert_int_le(verdict.spaces[i].peak_bytes, bound[i]);
-    ht_verdict_free(&verdict);
+    for (int32_t i = 0; i < 4; i++) ck_assert_int_le(proof.spaces[i].peak_bytes, bound[i]);
+    ht_proof_free(&proof);
     return peak;
 }
 

@@ -52,13 +52,13 @@ START_TEST(every_plan_is_proved)
                     struct ht_plan plan = {0};
                     struct ht_schedule *s = build_of(systems[i], &sc, c, &plan);
                     struct ht_error err = {0};
-                    struct ht_verdict verdict;
-                    ck_assert_msg(ht_schedule_verify(s, &err, &verdict) == HT_OK, "%s", err.text);
+                    struct ht_proof proof;
+                    ck_assert_msg(ht_schedule_verify(s, &err, &proof) == HT_OK, "%s", err.text);
                     int64_t bound[4];
                     ck_assert_int_eq(ht_n_spaces(s), 4);
                     ht_schedule_bound(s, 0, bound);
-                    for (int32_t sp = 0; sp < 4; sp++) ck_assert_int_le(verdict.spaces[sp].peak_bytes, bound[sp]);
-                    ht_verdict_free(&verdict);
+                    for (int32_t sp = 0; sp < 4; sp++) ck_assert_int_le(proof.spaces[sp].peak_bytes, bound[sp]);
+                    ht_proof_free(&proof);
                     ht_schedule_destroy(s);
                     ht_plan_free(&plan);
                 }
@@ -100,15 +100,15 @@ START_TEST(in_memory_peak_by_hand)
     struct ht_plan plan = {0};
     struct ht_schedule *s = build_of(&ht_in_memory, &sc, 0, &plan);
     struct ht_error err = {0};
-    struct ht_verdict verdict;
-    ck_assert_msg(ht_schedule_verify(s, &err, &verdict) == HT_OK, "%s", err.text);
-    ck_assert_int_eq(verdict.spaces[0].peak_bytes, worst);
-    ck_assert_int_eq(verdict.spaces[1].peak_bytes, 0);
+    struct ht_proof proof;
+    ck_assert_msg(ht_schedule_verify(s, &err, &proof) == HT_OK, "%s", err.text);
+    ck_assert_int_eq(proof.spaces[0].peak_bytes, worst);
+    ck_assert_int_eq(proof.spaces[1].peak_bytes, 0);
     /* One lane uses the device: nothing can run ahead, so the bound is the peak. */
     int64_t bound[4];
     ht_schedule_bound(s, 0, bound);
     ck_assert_int_eq(bound[0], worst);
-    ht_verdict_free(&verdict);
+    ht_proof_free(&proof);
     ht_schedule_destroy(s);
     ht_plan_free(&plan);
     ht_scenario_free(&sc);
@@ -146,10 +146,10 @@ START_TEST(too_small_a_device_is_an_answer)
     struct ht_plan plan = {0};
     struct ht_schedule *s = build_of(&ht_in_memory, &sc, 0, &plan);
     struct ht_error err = {0};
-    struct ht_verdict verdict;
-    ck_assert_int_eq(ht_schedule_verify(s, &err, &verdict), HT_INFEASIBLE);
+    struct ht_proof proof;
+    ck_assert_int_eq(ht_schedule_verify(s, &err, &proof), HT_INFEASIBLE);
     ck_assert_ptr_nonnull(strstr(err.text, "OOM"));
-    ht_verdict_free(&verdict);
+    ht_proof_free(&proof);
     ht_schedule_destroy(s);
     ht_plan_free(&plan);
     ht_scenario_free(&sc);

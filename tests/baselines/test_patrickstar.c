@@ -317,13 +317,13 @@ START_TEST(the_host_keeps_to_the_plan)
         struct ht_scenario sc = scenario_of(MODEL, 1, 1, 16, "fp16", mib << 20);
         struct ht_plan plan = {0};
         struct ht_error err = {0};
-        struct ht_verdict verdict;
+        struct ht_proof proof;
         struct ht_schedule *s = build_with(&ht_patrickstar_ckpt, &sc, "", &plan);
-        ck_assert_msg(ht_schedule_verify(s, &err, &verdict) == HT_OK, "%s", err.text);
+        ck_assert_msg(ht_schedule_verify(s, &err, &proof) == HT_OK, "%s", err.text);
         int64_t largest = 2 * ht_unit_params(&sc.model, 1), rounding = 512 * (int64_t)s->n_tensors;
-        int64_t peak = verdict.spaces[ht_space(s, HT_HOST, 0)].peak_bytes;
+        int64_t peak = proof.spaces[ht_space(s, HT_HOST, 0)].peak_bytes;
         ck_assert_int_le(peak, plan.planned_bytes[HT_HOST] + largest + rounding);
-        ht_verdict_free(&verdict);
+        ht_proof_free(&proof);
         ht_schedule_destroy(s);
         ht_plan_free(&plan);
         ht_scenario_free(&sc);

@@ -74,7 +74,7 @@ START_TEST(zero3_offload)
     int64_t *cost_ns = HT_NEW_ARRAY(int64_t, s->n_ops);
     struct ht_error err = {0};
     struct ht_sim_options options = {.iterations = 2};
-    struct ht_verdict v;
+    struct ht_proof v;
     struct ht_trace *trace = NULL;
     ck_assert_msg(ht_schedule_verify(s, &err, &v) == HT_OK, "%s", err.text);
     for (int64_t u = 0; u < s->uses_begin[s->n_ops]; u++) s->uses[u].amount = 0;
@@ -89,7 +89,7 @@ START_TEST(zero3_offload)
     ck_assert_int_eq(plan.planned_bytes[HT_HOST], 16 * params);
     ck_assert_int_le(v.spaces[s->n_ranks].peak_bytes - 16 * params, 512 * s->n_residents);
     ht_trace_destroy(trace);
-    ht_verdict_free(&v);
+    ht_proof_free(&v);
     free(cost_ns);
     ht_schedule_destroy(s);
     ht_plan_free(&plan);

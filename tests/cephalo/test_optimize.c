@@ -21,7 +21,7 @@ static int64_t max2(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-static void judge(struct enumeration *e)
+static void grad_check(struct enumeration *e)
 {
     const struct cephalo_problem *p = e->p;
     int64_t bytes = 0, room = 0, slowest = 0;
@@ -62,7 +62,7 @@ static void enumerate(struct enumeration *e, int32_t gpu, int32_t left)
 {
     const struct cephalo_problem *p = e->p;
     if (gpu == p->n_gpus) {
-        if (!left) judge(e);
+        if (!left) grad_check(e);
         return;
     }
     if (p->may_idle) {
@@ -97,7 +97,7 @@ static void check_best(const struct cephalo_problem *p, enum cephalo_objective o
         batch += x.micro_batch * x.count;
     }
     ck_assert_int_eq(batch, p->batch);
-    judge(&own);
+    grad_check(&own);
     ck_assert_msg(own.found, "seed %d: the plan does not satisfy the constraints", (int)seed);
     for (int c = 0; c < 4; c++)
         ck_assert_msg(own.best[c] == all.best[c], "seed %d objective %d, %d: %lld, expected %lld", (int)seed, objective,

@@ -77,7 +77,7 @@ static void perform(void *arg)
         k->adamw(NULL, NULL, &c->step, &c->row);
         break;
     case JUDGE:
-        k->judge(NULL, NULL, &c->step, in[0], c->types[0], c->n, out[0]);
+        k->grad_check(NULL, NULL, &c->step, in[0], c->types[0], c->n, out[0]);
         break;
     case STEP_LOGGED:
         k->step_logged(NULL, &c->undo, &c->step);
@@ -185,8 +185,8 @@ static void adamw(void *device, struct ht_pool *pool, const struct ht_adamw_step
 
 /* ---- what answers ---- */
 
-void fake_cuda_judge(void *context, const struct ht_adamw_step *step, const void *grad, enum ht_dtype type, int64_t n,
-                     void *partial)
+void fake_cuda_grad_check(void *context, const struct ht_adamw_step *step, const void *grad, enum ht_dtype type,
+                          int64_t n, void *partial)
 {
     launch(context,
            (struct call){.kind = JUDGE, .in = {grad}, .out = {partial}, .types = {type}, .n = n, .step = *step});

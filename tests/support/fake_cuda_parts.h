@@ -19,8 +19,8 @@ void fake_cuda_move(struct stream *stream, void *to, const void *from, int64_t b
 
 extern const struct ht_kernels fake_cuda_kernels;
 /* Of struct ht_cuda_api. */
-void fake_cuda_judge(void *context, const struct ht_adamw_step *step, const void *grad, enum ht_dtype type, int64_t n,
-                     void *partial);
+void fake_cuda_grad_check(void *context, const struct ht_adamw_step *step, const void *grad, enum ht_dtype type,
+                          int64_t n, void *partial);
 struct ht_grad_partial fake_cuda_partial_of(const void *partial);
 struct ht_undo_summary fake_cuda_summary_of(const void *header, int64_t n);
 

@@ -15,7 +15,7 @@
 static inline void runs_in_proved_memory(struct ht_schedule *s, const struct ht_profile *costs, uint64_t seed, int n)
 {
     struct ht_error err = {0};
-    struct ht_verdict v = {0};
+    struct ht_proof v = {0};
     ck_assert_msg(ht_schedule_verify(s, &err, &v) == HT_OK, "%s, seed %d: %s", s->name, (int)seed, err.text);
     for (int32_t sp = 0; sp < ht_n_spaces(s); sp++) s->capacity_bytes[sp] = v.spaces[sp].peak_bytes;
     int64_t *cost_ns = HT_NEW_ARRAY(int64_t, s->n_ops);
@@ -28,7 +28,7 @@ static inline void runs_in_proved_memory(struct ht_schedule *s, const struct ht_
         ht_trace_destroy(t);
     }
     free(cost_ns);
-    ht_verdict_free(&v);
+    ht_proof_free(&v);
 }
 
 #endif

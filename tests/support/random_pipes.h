@@ -43,12 +43,12 @@ static inline void check_random(uint64_t seed, uint64_t *at, struct ht_pipe_styl
     if (sc.control.mode == HT_CONTROL_ROLLBACK && y.undo == HT_UNDO_UNLOGGED) y.undo = HT_UNDO_LASTING;
     ck_assert_msg(ht_pipe_check(&sc, &y, &err) == HT_OK, "%s", err.text);
     struct ht_schedule *s = pipe_build(&sc, &y);
-    struct ht_verdict v;
+    struct ht_proof v;
     ck_assert_msg(ht_schedule_verify(s, &err, &v) == HT_OK, "seed %d: %s", (int)seed, err.text);
     char why[256];
     ck_assert_msg(values_hold(s, "pipeline", seed, why), "seed %d: %s", (int)seed, why);
     for (int32_t r = 0; r < s->n_ranks; r++) ht_schedule_set_capacity(s, HT_DEVICE, r, v.spaces[r].peak_bytes);
-    ht_verdict_free(&v);
+    ht_proof_free(&v);
     int64_t *cost_ns = HT_NEW_ARRAY(int64_t, s->n_ops);
     for (int32_t op = 0; op < s->n_ops; op++) cost_ns[op] = (int64_t)draw(seed, at, 1000) * (int64_t)draw(seed, at, 2);
     bool bad[] = {draw(seed, at, 2), false, true};

@@ -10,7 +10,7 @@
 
 enum { POISON = 0xdd };
 
-bool stamps_verdict(const struct stamps *w, int32_t iteration)
+bool stamps_outcome(const struct stamps *w, int32_t iteration)
 {
     return ht_random(w->seed, (uint64_t)iteration) & 1;
 }
@@ -18,7 +18,7 @@ bool stamps_verdict(const struct stamps *w, int32_t iteration)
 static bool passed_over(const struct stamps *w, int32_t iteration, int32_t op)
 {
     enum ht_when when = w->s->ops[op].when;
-    return when != HT_ALWAYS && (when == HT_WHEN_OK) != stamps_verdict(w, iteration);
+    return when != HT_ALWAYS && (when == HT_WHEN_OK) != stamps_outcome(w, iteration);
 }
 
 static uint64_t stamp_of(int32_t iteration, int32_t op)
@@ -117,7 +117,7 @@ enum ht_status stamps_run_op(void *ctx, int32_t iteration, int32_t op, const str
 bool stamps_control(void *ctx, int32_t iteration, int32_t op)
 {
     (void)op;
-    return stamps_verdict(ctx, iteration);
+    return stamps_outcome(ctx, iteration);
 }
 
 enum ht_status stamps_init(void *ctx, int32_t space, struct ht_buffer b, struct ht_error *err)

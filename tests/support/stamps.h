@@ -32,7 +32,7 @@ struct stamps {
 void stamps_expect(struct stamps *w);
 void stamps_free(struct stamps *w);
 /* Is iteration's verdict ok? */
-bool stamps_verdict(const struct stamps *w, int32_t iteration);
+bool stamps_outcome(const struct stamps *w, int32_t iteration);
 
 /* Entries of a struct ht_backend_ops and of ht_run_options, with the struct stamps as context. */
 enum ht_status stamps_run_op(void *ctx, int32_t iteration, int32_t op, const struct ht_buffer *b, int32_t n,

@@ -285,7 +285,7 @@ static inline void rows_train(const struct ht_scenario *sc, struct ht_schedule *
                                .losses = out->losses,
                                .control = sc->control.options};
     struct ht_error err = {0};
-    struct ht_verdict v = {0};
+    struct ht_proof v = {0};
     struct ht_arena *arenas[8] = {0};
     struct ht_residents *residents = NULL;
     struct ht_trace *trace = NULL;
@@ -294,7 +294,7 @@ static inline void rows_train(const struct ht_scenario *sc, struct ht_schedule *
         for (uint64_t i = 0; i <= ROWS_B * ROWS_T; i++) rows_text[k][i] = (int32_t)ht_random_below(k, i, ROWS_V);
     ck_assert_msg(ht_schedule_verify(s, &err, &v) == HT_OK, "seed %d: %s", (int)seed, err.text);
     for (int32_t i = 0; i < ht_n_spaces(s); i++) s->capacity_bytes[i] = v.spaces[i].peak_bytes;
-    ht_verdict_free(&v);
+    ht_proof_free(&v);
     rows_check_simulated(s, on_gpu ? 2 : 0, blocking, seed);
     enum ht_status status = on_gpu ? ht_cuda_device_create(&o, api, 0, &err, &x.gpu) : ht_cpu_create(&o, &err, &x.cpu);
     for (int32_t i = 0; i < ht_n_spaces(s) && !status; i++) {

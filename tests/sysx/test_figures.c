@@ -345,14 +345,14 @@ START_TEST(host_bytes)
     }
     ck_assert_double_eq(all, 2.0 * (double)ht_model_params(&sc.model));
     /* the estimate is what the graph holds, but for rounding to 512 bytes */
-    struct ht_verdict v;
+    struct ht_proof v;
     ck_assert_msg(ht_schedule_verify(s, &err, &v) == HT_OK, "%s", err.text);
     int64_t most = 0, host = ht_pipe_host_bytes(&sc, &y);
     for (int n = 0; n < 8; n++)
         if (v.spaces[32 + n].peak_bytes > most) most = v.spaces[32 + n].peak_bytes;
     ck_assert_int_ge(most, host);
     ck_assert_int_le(most, host + 1000000);
-    ht_verdict_free(&v);
+    ht_proof_free(&v);
     ht_schedule_destroy(s);
     ht_scenario_free(&sc);
 }

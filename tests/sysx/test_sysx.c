@@ -67,7 +67,7 @@ static struct outcome simulate(const struct ht_system *system, const struct ht_s
     struct ht_plan p = plan_of(system, sc, set);
     struct ht_schedule *s = NULL;
     struct ht_error err = {0};
-    struct ht_verdict v;
+    struct ht_proof v;
     ck_assert_msg(system->build(system, sc, &p, &err, &s) == HT_OK, "%s", err.text);
     ck_assert_msg(ht_schedule_verify(s, &err, &v) == HT_OK, "%s", err.text);
     struct ht_profile *profile = ht_profile_modelled(sc->cluster);
@@ -79,7 +79,7 @@ static struct outcome simulate(const struct ht_system *system, const struct ht_s
                         .gpu_s = pipe_gpu_time(&r) * 1e-9 * (double)PIPE_UNIT_NS,
                         .device_bytes = v.spaces[0].peak_bytes,
                         .host_bytes = v.spaces[s->n_ranks].peak_bytes};
-    ht_verdict_free(&v);
+    ht_proof_free(&v);
     ht_profile_destroy(profile);
     pipe_run_free(&r);
     ht_plan_free(&p);

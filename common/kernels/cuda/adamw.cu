@@ -79,7 +79,7 @@ static __device__ __forceinline__ bool not_finite(float x)
 
 template <class T, int N>
 __global__ void __launch_bounds__(JUDGES)
-    judge(const T *x, float scale, float factor, int64_t n, uint32_t *part_bad, double *part_squares)
+    grad_check(const T *x, float scale, float factor, int64_t n, uint32_t *part_bad, double *part_squares)
 {
     __shared__ ht_pack<float, N> tiles[2][TILE / N];
     __shared__ double lanes[LANES];
@@ -146,21 +146,21 @@ static __global__ void fold_parts(struct ht_cuda_grad_partial *p, int n_parts)
 }
 
 template <class T, int N>
-static void judge_as(struct ht_cuda *cuda, const struct ht_adamw_step *step, const T *grad, int64_t n,
+static void check_as(struct ht_cuda *cuda, const struct ht_adamw_step *step, const T *grad, int64_t n,
                      struct ht_cuda_grad_partial *partial)
 {
-    HT_LAUNCH(cuda, (judge<T, N>), dim3((unsigned)ht_grad_parts(n)), dim3(JUDGES), 0, grad, step->grad_scale,
+    HT_LAUNCH(cuda, (grad_check<T, N>), dim3((unsigned)ht_grad_parts(n)), dim3(JUDGES), 0, grad, step->grad_scale,
               step->one_less_beta2, n, partial->part_bad, partial->part_squares);
 }
 
-void ht_cuda_grad_judge(struct ht_cuda *cuda, const struct ht_adamw_step *step, enum ht_dtype type, const void *grad,
+void ht_cuda_grad_check(struct ht_cuda *cuda, const struct ht_adamw_step *step, enum ht_dtype type, const void *grad,
                         int64_t n, struct ht_cuda_grad_partial *partial)
 {
     HT_WITH_TYPE(type, {
         if ((uintptr_t)grad % 16 == 0)
-            judge_as<T, 4>(cuda, step, (const T *)grad, n, partial);
+            check_as<T, 4>(cuda, step, (const T *)grad, n, partial);
         else
-            judge_as<T, 1>(cuda, step, (const T *)grad, n, partial);
+            check_as<T, 1>(cuda, step, (const T *)grad, n, partial);
     })
     HT_LAUNCH(cuda, fold_parts, dim3(1), dim3(THREADS), 0, partial, ht_grad_parts(n));
 }

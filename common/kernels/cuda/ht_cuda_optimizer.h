@@ -48,7 +48,7 @@ void ht_cuda_adamw_step_logged(struct ht_cuda *cuda, const struct ht_adamw_step 
    this is no log of n elements, or an empty or refused one. */
 void ht_cuda_adamw_undo(struct ht_cuda *cuda, const struct ht_cuda_adamw *a, void *log, int64_t log_bytes);
 
-/* What a row of gradients says, as common/kernels/grad_check.h's ht_grad_judge: the same sum, bit for bit. In device
+/* What a row of gradients says, as common/kernels/grad_check.h's ht_grad_check: the same sum, bit for bit. In device
    memory; what comes first is written. */
 struct ht_cuda_grad_partial {
     double squares; /* of the gradients as stored */
@@ -56,7 +56,7 @@ struct ht_cuda_grad_partial {
     uint32_t part_bad[HT_GRAD_PARTS]; /* scratch */
     double part_squares[HT_GRAD_PARTS];
 };
-void ht_cuda_grad_judge(struct ht_cuda *cuda, const struct ht_adamw_step *step, enum ht_dtype type, const void *grad,
+void ht_cuda_grad_check(struct ht_cuda *cuda, const struct ht_adamw_step *step, enum ht_dtype type, const void *grad,
                         int64_t n, struct ht_cuda_grad_partial *partial);
 
 /* Values before rounding of common/kernels/unit.h's ht_unit_init, rounded to `type`: the CPU's bits. */

@@ -65,7 +65,7 @@ struct course {
     struct ht_control_options control;
     struct ht_cpu_fault faults[FAULTS];
     double losses[ITERATIONS * MOST_MB];
-    struct ht_cpu_iteration verdicts[ITERATIONS];
+    struct ht_cpu_iteration outcomes[ITERATIONS];
     struct ht_scaler scaler; /* at the end */
     int64_t steps;
     float *w[UNITS], *m[UNITS], *v[UNITS];
@@ -170,7 +170,7 @@ static void plain_gradients(struct plain *p, struct course *c, int k, double sca
 }
 
 /* The verdict; squares are summed as common/kernels/grad_check.h does it, since the order decides the last bits. */
-static struct ht_cpu_iteration plain_verdict(const struct plain *p, double clip, double scale)
+static struct ht_cpu_iteration plain_outcome(const struct plain *p, double clip, double scale)
 {
     struct ht_adamw_step step = ht_adamw_step(&adamw, 1, 1 / scale);
     enum ht_dtype type = gradient_type(p->v);
@@ -182,11 +182,11 @@ static struct ht_cpu_iteration plain_verdict(const struct plain *p, double clip,
             float g = get(p->grad[u], type, i) * step.grad_scale;
             good &= isfinite(g) && isfinite(step.one_less_beta2 * g * g);
         }
-        squares += ht_grad_judge(NULL, &step, p->grad[u], type, n).squares;
+        squares += ht_grad_check(NULL, &step, p->grad[u], type, n).squares;
     }
     double norm = sqrt(squares) / scale, factor = good && clip > 0 ? fmin(1, clip / (norm + 1e-6)) : 1;
     return (struct ht_cpu_iteration){
-        .loss_scale = scale, .norm = norm, .clip_factor = factor, .verdict = good ? HT_CPU_OK : HT_CPU_SKIPPED};
+        .loss_scale = scale, .norm = norm, .clip_factor = factor, .outcome = good ? HT_CPU_OK : HT_CPU_SKIPPED};
 }
 
 static void plain_step(const struct plain *p, struct course *c, const struct ht_cpu_iteration *said)
@@ -226,9 +226,9 @@ static void run_plain(const struct variant *v, struct course *c)
     c->scaler = (struct ht_scaler){.scale = c->control.loss_scale};
     for (int k = 0; k < ITERATIONS; k++) {
         plain_gradients(&p, c, k, c->scaler.scale);
-        c->verdicts[k] = plain_verdict(&p, c->control.clip, c->scaler.scale);
-        bool good = c->verdicts[k].verdict == HT_CPU_OK;
-        if (good) plain_step(&p, c, &c->verdicts[k]);
+        c->outcomes[k] = plain_outcome(&p, c->control.clip, c->scaler.scale);
+        bool good = c->outcomes[k].outcome == HT_CPU_OK;
+        if (good) plain_step(&p, c, &c->outcomes[k]);
         plain_scale(c, good);
     }
     plain_free(&p);

@@ -20,7 +20,7 @@ struct graph {
     enum ht_tier home; /* of the optimizer */
     int32_t gpu, h2d, d2h, cpu, optimizer, work, pass;
     int32_t param[UNITS], master[UNITS], grad[UNITS], m[UNITS], vv[UNITS], log[UNITS];
-    int32_t verdict;
+    int32_t final_check;
 };
 
 static struct ht_label about(int32_t unit, int32_t n_units, int32_t mb)
@@ -122,7 +122,7 @@ static void copy(struct graph *g, int32_t lane, int32_t u, int32_t t, enum ht_ti
     effect(g, t, to, made);
 }
 
-static void judge(struct graph *g, int32_t u)
+static void grad_check(struct graph *g, int32_t u)
 {
     ht_add_op(g->s, HT_OP_VALIDATE, g->optimizer, about(u, 1, -1), g->work);
     effect(g, g->grad[u], g->home, HT_NEED);
@@ -130,20 +130,20 @@ static void judge(struct graph *g, int32_t u)
 
 static void add_verdict(struct graph *g)
 {
-    g->verdict = ht_add_op(g->s, HT_OP_VALIDATE, g->optimizer, about(-1, 0, -1), g->work);
-    for (int32_t op = 0; op < g->verdict; op++)
+    g->final_check = ht_add_op(g->s, HT_OP_VALIDATE, g->optimizer, about(-1, 0, -1), g->work);
+    for (int32_t op = 0; op < g->final_check; op++)
         if (g->s->ops[op].kind == HT_OP_VALIDATE) ht_op_after(g->s, op);
 }
 
 static void when(struct graph *g, enum ht_when branch)
 {
-    ht_op_after(g->s, g->verdict);
+    ht_op_after(g->s, g->final_check);
     ht_op_when(g->s, branch);
 }
 
 static void gate(struct graph *g)
 {
-    for (int32_t u = UNITS - 1; u >= 0; u--) judge(g, u);
+    for (int32_t u = UNITS - 1; u >= 0; u--) grad_check(g, u);
     add_verdict(g);
     for (int32_t u = UNITS - 1; u >= 0; u--) {
         update(g, HT_OP_OPTIMIZER_STEP, u, g->v->made ? HT_PRODUCE : HT_UPDATE, 0);
@@ -158,7 +158,7 @@ static void gate(struct graph *g)
 
 static void rollback(struct graph *g)
 {
-    for (int32_t u = UNITS - 1; u >= 0; u--) judge(g, u);
+    for (int32_t u = UNITS - 1; u >= 0; u--) grad_check(g, u);
     if (g->v->early) add_verdict(g);
     for (int32_t u = UNITS - 1; u >= 0; u--)
         update(g, HT_OP_OPTIMIZER_STEP, u, g->v->made ? HT_PRODUCE : HT_UPDATE, HT_UPDATE);
@@ -262,7 +262,7 @@ static enum ht_status create(const struct variant *v, struct course *c, struct h
                                 .data = data,
                                 .losses = c->losses,
                                 .control = c->control,
-                                .verdicts = c->verdicts,
+                                .outcomes = c->outcomes,
                                 .faults = c->faults,
                                 .n_faults = FAULTS};
     return ht_cpu_create(&co, err, out);
@@ -325,11 +325,11 @@ static struct course draw(const struct variant *v, uint64_t seed)
 static void compare(const struct variant *v, const struct course *got, const struct course *expected)
 {
     for (int k = 0; k < ITERATIONS; k++) {
-        const struct ht_cpu_iteration *x = &got->verdicts[k], *y = &expected->verdicts[k];
-        bool good = y->verdict == HT_CPU_OK, redone = v->rollback && y->clip_factor < 1;
+        const struct ht_cpu_iteration *x = &got->outcomes[k], *y = &expected->outcomes[k];
+        bool good = y->outcome == HT_CPU_OK, redone = v->rollback && y->clip_factor < 1;
         ck_assert_msg(x->loss_scale == y->loss_scale, "iteration %d: loss scale %g, not %g", k, x->loss_scale,
                       y->loss_scale);
-        ck_assert_int_eq(x->verdict, good && redone ? HT_CPU_REDONE : y->verdict);
+        ck_assert_int_eq(x->outcome, good && redone ? HT_CPU_REDONE : y->outcome);
         ck_assert(!good || (x->norm == y->norm && x->clip_factor == y->clip_factor));
     }
     ck_assert_mem_eq(got->losses, expected->losses, sizeof(double) * (size_t)(ITERATIONS * v->n_mb));
@@ -370,10 +370,10 @@ struct tally {
 static void count(struct tally *t, const struct course *c)
 {
     for (int k = 0; k < ITERATIONS; k++) {
-        bool good = c->verdicts[k].verdict == HT_CPU_OK;
+        bool good = c->outcomes[k].outcome == HT_CPU_OK;
         t->skipped += !good;
-        t->clipped += good && c->verdicts[k].clip_factor < 1;
-        t->whole += good && c->verdicts[k].clip_factor == 1;
+        t->clipped += good && c->outcomes[k].clip_factor < 1;
+        t->whole += good && c->outcomes[k].clip_factor == 1;
     }
 }
 
@@ -399,24 +399,24 @@ END_TEST
 
 static void no_verdict(struct graph *g)
 {
-    g->s->ops[g->verdict].kind = HT_OP_ACCUMULATE;
+    g->s->ops[g->final_check].kind = HT_OP_ACCUMULATE;
 }
 static void two_verdicts(struct graph *g)
 {
-    for (int32_t op = 0; op < g->verdict; op++)
+    for (int32_t op = 0; op < g->final_check; op++)
         if (g->s->ops[op].kind == HT_OP_VALIDATE && g->s->ops[op].label.unit == 1) g->s->ops[op].label.unit = -1;
 }
-static void not_judged(struct graph *g)
+static void not_checked(struct graph *g)
 {
-    for (int32_t op = 0; op < g->verdict; op++)
+    for (int32_t op = 0; op < g->final_check; op++)
         for (int64_t e = g->s->effects_begin[op]; e < g->s->effects_begin[op + 1]; e++)
             if (g->s->ops[op].kind == HT_OP_VALIDATE && g->s->ops[op].label.unit == 2)
                 g->s->effects[e].tensor = g->grad[1];
 }
 static void does_not_wait(struct graph *g) /* of several partials on a lane without order */
 {
-    int64_t begin = g->s->deps_begin[g->verdict];
-    for (int64_t k = begin; k < g->s->deps_begin[g->verdict + 1]; k++) g->s->deps[k] = g->s->deps[begin];
+    int64_t begin = g->s->deps_begin[g->final_check];
+    for (int64_t k = begin; k < g->s->deps_begin[g->final_check + 1]; k++) g->s->deps[k] = g->s->deps[begin];
 }
 static void step_regardless(struct graph *g)
 {
@@ -424,7 +424,7 @@ static void step_regardless(struct graph *g)
 }
 static void no_redo(struct graph *g)
 {
-    for (int32_t op = g->verdict; op < g->s->n_ops; op++)
+    for (int32_t op = g->final_check; op < g->s->n_ops; op++)
         if (g->s->ops[op].kind == HT_OP_OPTIMIZER_STEP) g->s->ops[op].kind = HT_OP_ACCUMULATE;
 }
 static void too_soon(struct graph *g) /* the parameters of the next iteration wait for nothing */
@@ -462,7 +462,7 @@ START_TEST(test_refusals)
     const struct variant back = {.param = HT_F16, .n_mb = 1, .rollback = true, .offload = true, .clip = 1};
     expect_failure(gated, no_verdict, "there is no verdict");
     expect_failure(gated, two_verdicts, "is a second verdict");
-    expect_failure(gated, not_judged, "of unit 2 is not judged once and whole");
+    expect_failure(gated, not_checked, "of unit 2 is not judged once and whole");
     expect_failure(gated, does_not_wait, "the verdict does not wait for it");
     expect_failure(gated, step_regardless, "is not undone");
     expect_failure(back, no_redo, "nothing makes them again");

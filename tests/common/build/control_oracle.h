@@ -40,7 +40,7 @@ struct oracle {
             (o)->wrong = true;                                                                                         \
             snprintf(why_, sizeof why_, __VA_ARGS__);                                                                  \
             snprintf((o)->text, sizeof(o)->text, "%.60s, iteration %d: op %d (%s): %s", (o)->what, (o)->iteration, op, \
-                     ht_op_title((o)->s, op, title_, sizeof title_), why_);                                            \
+                     ht_op_label((o)->s, op, title_, sizeof title_), why_);                                            \
         }                                                                                                              \
     } while (0)
 

@@ -42,7 +42,7 @@ static void place(struct ht_draft *g, enum style style)
     bool host = style >= OFFLOAD;
     for (int32_t u = 0; u < g->n_units; u++) {
         enum ht_tier states = style == ON_DISK ? HT_DISK : host ? HT_HOST : HT_DEVICE;
-        g->fresh[u] = style == FRESH && g->master[u] >= 0;
+        g->realloc_on_step[u] = style == FRESH && g->master[u] >= 0;
         if (style != FRESH) ht_draft_place(g, g->param[u], HT_DEVICE);
         if (style == FRESH || style == OFFLOAD) ht_draft_place(g, g->param[u], HT_HOST);
         if (style == ON_DISK) ht_draft_place(g, g->param[u], HT_DISK);
@@ -84,7 +84,8 @@ static void emit(struct ht_draft *g, const void *context)
     for (int32_t j = 0; j < g->n_mb; j++) {
         bool last = j == g->n_mb - 1;
         for (int32_t u = 0; u < g->n_units; u++) {
-            if (style == FRESH && j == 0) ht_draft_copy(g, g->param[u], HT_HOST, HT_DEVICE, HT_PRODUCE, g->fresh[u]);
+            if (style == FRESH && j == 0)
+                ht_draft_copy(g, g->param[u], HT_HOST, HT_DEVICE, HT_PRODUCE, g->realloc_on_step[u]);
             ht_draft_forward(g, u, j, HT_ALL_SUB_OPS);
         }
         for (int32_t u = g->n_units - 1; u >= 0; u--) {
@@ -359,16 +360,16 @@ START_TEST(test_mutations_are_refused)
     ck_assert_int_eq(op_named(s, "V1"), sum + 1);
     s->ops[sum + 1] = s->ops[sum];
     s->ops[sum] = early;
-    struct ht_effect *judge = &s->effects[s->effects_begin[sum + 1]];
-    struct ht_effect saved = *judge;
+    struct ht_effect *grad_check = &s->effects[s->effects_begin[sum + 1]];
+    struct ht_effect saved = *grad_check;
     int64_t n = s->effects_begin[sum + 1] - s->effects_begin[sum]; /* of the sum: two; of the judge: one */
     ck_assert_int_eq(n, 2);
     s->effects[s->effects_begin[sum] + 2] = s->effects[s->effects_begin[sum] + 1];
     s->effects[s->effects_begin[sum] + 1] = s->effects[s->effects_begin[sum]];
     s->effects[s->effects_begin[sum]] = saved;
     s->effects_begin[sum + 1] = s->effects_begin[sum] + 1;
-    int32_t verdict = op_named(s, "verdict");
-    for (int64_t k = s->deps_begin[verdict]; k < s->deps_begin[verdict + 1]; k++)
+    int32_t final_check = op_named(s, "verdict");
+    for (int64_t k = s->deps_begin[final_check]; k < s->deps_begin[final_check + 1]; k++)
         if (s->deps[k] == sum + 1) s->deps[k] = sum;
     refused(s, "(U1): steps with tensor");
     ht_schedule_destroy(s);
@@ -414,7 +415,7 @@ START_TEST(test_several_ranks)
             .model = "gpt-tiny", .cluster = "autohete-4gpu", .control = mode ? "rollback" : "gate", .clip = 1};
         ck_assert(ht_scenario_create(&r, &err, &sc) == HT_OK);
         struct ht_schedule *s = built(&sc, ON_DEVICE);
-        int32_t agreed = 0, verdicts = 0;
+        int32_t agreed = 0, final_checks = 0;
         for (int32_t op = 0; op < s->n_ops; op++) {
             bool whole = s->ops[op].label.unit < 0;
             agreed += whole && s->ops[op].kind == HT_OP_ALL_REDUCE;
@@ -423,10 +424,10 @@ START_TEST(test_several_ranks)
             for (int64_t k = s->deps_begin[op]; k < s->deps_begin[op + 1]; k++)
                 waits |= s->ops[s->deps[k]].kind == HT_OP_ALL_REDUCE && ht_op_rank(s, s->deps[k]) == ht_op_rank(s, op);
             ck_assert_msg(waits, "the verdict of rank %d waits for no agreement", ht_op_rank(s, op));
-            verdicts++;
+            final_checks++;
         }
         ck_assert_int_eq(agreed, 4);
-        ck_assert_int_eq(verdicts, 4);
+        ck_assert_int_eq(final_checks, 4);
         ck_assert_msg(ht_schedule_verify(s, &err, NULL) == HT_OK, "%s", err.text);
         ht_schedule_destroy(s);
         ht_scenario_free(&sc);

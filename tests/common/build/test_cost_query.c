@@ -93,12 +93,12 @@ static void check_answers(const struct ht_scenario *sc)
     struct ht_error err = {0};
     struct ht_cost_query q = ht_query_slowest(sc, p, &err);
     int32_t head = (int32_t)sc->model.layers + 1;
-    bool judged = sc->control.mode != HT_CONTROL_NONE, sums = q.micro_batches > 1;
+    bool checked = sc->control.mode != HT_CONTROL_NONE, sums = q.micro_batches > 1;
     for (int32_t u = 0; u <= head; u++) {
         enum ht_lane_kind where = u == 2 ? gpu : cpu;
         int64_t params = ht_equal_shard(sc, u), others = (ht_scenario_ranks(sc) - 1) * params;
         int64_t step_ns = time_of(s, p, HT_OP_OPTIMIZER_STEP, where, u);
-        if (judged) step_ns += time_of(s, p, HT_OP_VALIDATE, where, u);
+        if (checked) step_ns += time_of(s, p, HT_OP_VALIDATE, where, u);
         ck_assert_int_eq(ht_query_pass(&q, HT_OP_FORWARD, u), time_of(s, p, HT_OP_FORWARD, gpu, u));
         ck_assert_int_eq(ht_query_pass(&q, HT_OP_BACKWARD, u), time_of(s, p, HT_OP_BACKWARD, gpu, u));
         ck_assert_int_eq(ht_query_step(&q, where, params), step_ns);

@@ -44,7 +44,7 @@ static struct ht_scenario scenario_of(const char *gpus, int domains, bool duplex
 struct graph {
     struct ht_scenario sc;
     struct ht_schedule *s;
-    struct ht_ports *ports;
+    struct ht_links *ports;
 };
 
 static struct graph graph_on(const char *gpus, int domains, bool duplex_disk)

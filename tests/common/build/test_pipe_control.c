@@ -24,7 +24,7 @@ static void expect_agreement(const struct ht_schedule *s)
 {
     int32_t group = -1;
     for (int32_t op = 0; op < s->n_ops; op++) {
-        int32_t rank = ht_op_rank(s, op), own = 0, judged = 0;
+        int32_t rank = ht_op_rank(s, op), own = 0, checked = 0;
         if (s->ops[op].label.unit >= 0 || s->ops[op].kind == HT_OP_ALL_REDUCE) {
             if (s->ops[op].kind == HT_OP_ALL_REDUCE) ck_assert(group < 0 || s->ops[op].match == group);
             if (s->ops[op].kind == HT_OP_ALL_REDUCE) group = s->ops[op].match;
@@ -33,10 +33,10 @@ static void expect_agreement(const struct ht_schedule *s)
         for (int64_t k = s->deps_begin[op]; k < s->deps_begin[op + 1]; k++) {
             ck_assert_int_eq(ht_op_rank(s, s->deps[k]), rank);
             own += s->ops[s->deps[k]].kind == HT_OP_ALL_REDUCE;
-            judged += s->ops[s->deps[k]].kind == HT_OP_VALIDATE;
+            checked += s->ops[s->deps[k]].kind == HT_OP_VALIDATE;
         }
         ck_assert_int_eq(own, 1);
-        ck_assert_int_eq(judged, 1);
+        ck_assert_int_eq(checked, 1);
     }
     ck_assert_int_ge(group, 0);
 }
@@ -86,7 +86,7 @@ START_TEST(logs)
         struct ht_scenario sc = pipe_scenario(2, 1, 2, 2);
         struct ht_schedule *s = pipe_build(&sc, &y);
         struct ht_error err = {0};
-        struct ht_verdict v;
+        struct ht_proof v;
         int rows = 0, resident = 0, undone = 0;
         for (int32_t t = 0; t < s->n_tensors; t++) rows += s->tensors[t].class == HT_STAGING;
         for (int32_t i = 0; i < s->n_residents; i++) resident += s->tensors[s->residents[i].tensor].class == HT_STAGING;
@@ -104,7 +104,7 @@ START_TEST(logs)
         int64_t host = ht_pipe_host_bytes(&sc, &y); /* but for rounding */
         ck_assert_int_ge(v.spaces[2].peak_bytes, host);
         ck_assert_int_lt(v.spaces[2].peak_bytes, host + 512 * s->n_tensors);
-        ht_verdict_free(&v);
+        ht_proof_free(&v);
         ht_schedule_destroy(s);
         ht_scenario_free(&sc);
     }

@@ -1,7 +1,7 @@
 /* Several pipelines that share a batch: of any depths, proved and simulated in the memory that was proved; who takes part
    in an all-reduce, and when it starts, by hand. */
 #include "common/base/rng.h"
-#include "common/schedule/places.h"
+#include "common/schedule/residency.h"
 #include "tests/support/pipes.h"
 #include "tests/support/proved.h"
 

@@ -71,7 +71,7 @@ static int32_t titled(const struct ht_schedule *s, const char *title)
 {
     char text[128];
     for (int32_t op = 0; op < s->n_ops; op++)
-        if (!strcmp(ht_op_title(s, op, text, sizeof text), title)) return op;
+        if (!strcmp(ht_op_label(s, op, text, sizeof text), title)) return op;
     ck_abort_msg("no op is called %s", title);
     return -1;
 }

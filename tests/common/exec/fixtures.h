@@ -72,7 +72,7 @@ struct price {
 /* A graph that was verified, and what running it gave. */
 struct fixture {
     struct ht_schedule *s; /* owned */
-    struct ht_verdict verdict;
+    struct ht_proof proof;
     int64_t *cost_ns;
     struct ht_trace *trace; /* NULL until run */
 };
@@ -82,8 +82,8 @@ static inline struct fixture fixture_of(struct ht_schedule *s)
 {
     struct fixture f = {.s = s};
     struct ht_error err = {0};
-    ck_assert_msg(ht_schedule_verify(s, &err, &f.verdict) == HT_OK, "%s", err.text);
-    for (int rule = 0; rule < HT_N_RULES; rule++) ck_assert_msg(f.verdict.proved[rule], "%s", ht_rule_name(rule));
+    ck_assert_msg(ht_schedule_verify(s, &err, &f.proof) == HT_OK, "%s", err.text);
+    for (int rule = 0; rule < HT_N_RULES; rule++) ck_assert_msg(f.proof.proved[rule], "%s", ht_rule_name(rule));
     f.cost_ns = HT_NEW_ARRAY(int64_t, s->n_ops);
     return f;
 }
@@ -102,7 +102,7 @@ static inline void fixture_free(struct fixture *f)
 {
     ht_trace_destroy(f->trace);
     free(f->cost_ns);
-    ht_verdict_free(&f->verdict);
+    ht_proof_free(&f->proof);
     ht_schedule_destroy(f->s);
 }
 
@@ -230,7 +230,7 @@ static inline void check_ahead(struct fixture *f)
 /* Of the safe sequence, in KiB. */
 static inline void check_footprint(const struct fixture *f, enum ht_tier tier, int32_t rank, int64_t kib)
 {
-    ck_assert_int_eq(f->verdict.spaces[ht_space(f->s, tier, rank)].peak_bytes, kib * 1024);
+    ck_assert_int_eq(f->proof.spaces[ht_space(f->s, tier, rank)].peak_bytes, kib * 1024);
 }
 
 /* The file in tests/fixtures is what the builder makes; FIXTURES_UPDATE=1 in the environment writes it anew. */

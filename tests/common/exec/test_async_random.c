@@ -53,7 +53,7 @@ struct world {
     bool given_up;
 };
 
-static struct flight *flight_of(struct world *w, int32_t iteration, int32_t op)
+static struct flight *in_flight_of(struct world *w, int32_t iteration, int32_t op)
 {
     return &w->flights[(int64_t)op * PARITIES + iteration % PARITIES];
 }
@@ -93,7 +93,7 @@ static bool is_async(void *ctx, int32_t op)
 }
 
 /* Some ops want to be enqueued only when the host has heard of what they wait for in the previous iteration. */
-static int32_t awaits(void *ctx, int32_t op, const int32_t **ops)
+static int32_t host_deps(void *ctx, int32_t op, const int32_t **ops)
 {
     const struct world *w = ctx;
     const struct ht_schedule *s = w->stamps.s;
@@ -105,9 +105,9 @@ static int32_t awaits(void *ctx, int32_t op, const int32_t **ops)
 static void check_heard(struct world *w, int32_t iteration, int32_t op)
 {
     const int32_t *ops;
-    int32_t n = iteration ? awaits(w, op, &ops) : 0;
+    int32_t n = iteration ? host_deps(w, op, &ops) : 0;
     for (int32_t i = 0; i < n; i++) {
-        const struct flight *f = flight_of(w, iteration - 1, ops[i]);
+        const struct flight *f = in_flight_of(w, iteration - 1, ops[i]);
         if (f->w && f->iteration == iteration - 1) ck_assert(f->heard); /* else it was passed over, or not enqueued */
     }
     w->n_awaited += n;
@@ -123,7 +123,7 @@ static enum ht_status enqueue(void *ctx, int32_t iteration, int32_t op, const st
                               const struct ht_inst *after, int32_t n_after, struct ht_error *err)
 {
     struct world *w = ctx;
-    struct flight *f = flight_of(w, iteration, op);
+    struct flight *f = in_flight_of(w, iteration, op);
     struct stream *stream = w->lanes[w->stamps.s->ops[op].lane];
     (void)err;
     check_heard(w, iteration, op);
@@ -132,7 +132,7 @@ static enum ht_status enqueue(void *ctx, int32_t iteration, int32_t op, const st
     if (!f->buffers) f->buffers = HT_NEW_ARRAY(struct ht_buffer, n);
     memcpy(f->buffers, buffers, sizeof(*buffers) * (size_t)n);
     for (int32_t i = 0; i < n_after; i++) {
-        struct flight *before = flight_of(w, after[i].iteration, after[i].op);
+        struct flight *before = in_flight_of(w, after[i].iteration, after[i].op);
         ck_assert(is_async(w, after[i].op) && before->iteration == after[i].iteration);
         stream_wait(stream, before->end);
     }
@@ -145,7 +145,7 @@ static enum ht_status enqueue(void *ctx, int32_t iteration, int32_t op, const st
 
 static enum ht_status wait_op(void *ctx, int32_t iteration, int32_t op, struct ht_error *err)
 {
-    struct flight *f = flight_of(ctx, iteration, op);
+    struct flight *f = in_flight_of(ctx, iteration, op);
     stream_event_finish(f->end);
     ck_assert(f->iteration == iteration);
     take_turn(ctx, iteration, op);
@@ -156,7 +156,7 @@ static enum ht_status wait_op(void *ctx, int32_t iteration, int32_t op, struct h
 
 static void op_times(void *ctx, int32_t iteration, int32_t op, int64_t *start_ns, int64_t *end_ns)
 {
-    struct flight *f = flight_of(ctx, iteration, op);
+    struct flight *f = in_flight_of(ctx, iteration, op);
     *start_ns = stream_event_ns(f->begin);
     *end_ns = stream_event_ns(f->end);
 }
@@ -181,7 +181,7 @@ static const struct ht_backend_ops backend = {.name = "streams",
                                               .control = stamps_control,
                                               .issue_ahead = AHEAD,
                                               .is_async = is_async,
-                                              .awaits = awaits,
+                                              .host_deps = host_deps,
                                               .enqueue = enqueue,
                                               .wait = wait_op,
                                               .op_times = op_times,
@@ -396,7 +396,7 @@ static enum conformity conform(uint64_t seed, int64_t *n_ahead)
     struct ht_schedule *s = make_graph(seed, &cost_ns);
     struct world w = {.stamps = {.s = s, .cost_ns = cost_ns, .seed = seed}};
     bool bad[ITERATIONS];
-    for (int32_t k = 0; k < ITERATIONS; k++) bad[k] = !stamps_verdict(&w.stamps, k);
+    for (int32_t k = 0; k < ITERATIONS; k++) bad[k] = !stamps_outcome(&w.stamps, k);
     for (int32_t op = 0; op < s->n_ops; op++)
         cost_ns[op] = 1000 + (int64_t)ht_random_below(seed + 5, (uint64_t)op, 1 << 20);
     struct ht_sim_options o = {.iterations = ITERATIONS, .issue_ahead = AHEAD, .bad = bad};

@@ -34,7 +34,7 @@ static int ran_with(bool first_ok, bool second_ok, bool second_ends_first)
     int ran = 0, n_open = 0; /* bit 2 k: the ok op of iteration k ran; bit 2 k + 1: the bad one */
     while (!ht_core_done(core)) {
         int32_t lane;
-        while ((lane = ht_core_next_poke(core)) >= 0) {
+        while ((lane = ht_core_next_ready(core)) >= 0) {
             if (!ht_core_start(core, lane, &inst) &&
                 !(ht_core_issue(core, lane, &inst) && ht_core_start(core, lane, &inst)))
                 continue;

@@ -40,7 +40,7 @@ static const struct ht_backend_ops idle_backend = {.name = "idle", .run_op = idl
 
 /* Runs f's graph under the emulated clock; the trace is in modelled time, NULL when the run failed. */
 static struct ht_trace *emulate(const struct fixture *f, struct idle *idle, double scale,
-                                struct ht_emu_verdict *verdict)
+                                struct ht_emu_overruns *overruns)
 {
     const struct ht_schedule *s = f->s;
     struct ht_error err = {0};
@@ -56,7 +56,7 @@ static struct ht_trace *emulate(const struct fixture *f, struct idle *idle, doub
     struct ht_trace *t;
     enum ht_status status = ht_run(s, &run, &err, &t);
     ck_assert_msg(idle->fails ? !strcmp(err.text, "as told") : status == HT_OK, "%s", err.text);
-    *verdict = ht_emu_verdict(emu);
+    *overruns = ht_emu_overruns(emu);
     if (t) ht_emu_rescale(emu, t);
     ht_emu_destroy(emu);
     for (int32_t i = 0; i < ht_n_spaces(s); i++) ht_arena_destroy(arenas[i]);
@@ -72,8 +72,8 @@ static void check_figure(const char *name)
     load_prices(&f, name);
     for (int32_t i = 0; i < f.s->n_lanes; i++) f.s->lanes[i].order = HT_FIFO;
     run(&f, ITERATIONS);
-    struct ht_emu_verdict verdict;
-    struct ht_trace *t = emulate(&f, &(struct idle){.slow_op = -1}, 1.0, &verdict);
+    struct ht_emu_overruns overruns;
+    struct ht_trace *t = emulate(&f, &(struct idle){.slow_op = -1}, 1.0, &overruns);
     ck_assert_int_eq(t->clock, HT_CLOCK_EMU);
     ck_assert_int_eq(t->iterations, ITERATIONS);
     double worst = 0;
@@ -133,8 +133,8 @@ static struct fixture pair(int64_t amount, int32_t match)
 START_TEST(test_sharing)
 {
     struct fixture f = pair(FIXTURE_UNIT_NS, -1);
-    struct ht_emu_verdict verdict;
-    struct ht_trace *t = emulate(&f, &(struct idle){.slow_op = -1}, 20.0, &verdict);
+    struct ht_emu_overruns overruns;
+    struct ht_trace *t = emulate(&f, &(struct idle){.slow_op = -1}, 20.0, &overruns);
     const struct ht_trace_event *e = &t->events[0], *other = &t->events[1];
     /* How much of the short op lay beside the long one is the machine's doing: at least the last iteration's share. */
     int64_t beside =
@@ -150,8 +150,8 @@ END_TEST
 START_TEST(test_group)
 {
     struct fixture f = pair(0, 0);
-    struct ht_emu_verdict verdict;
-    struct ht_trace *t = emulate(&f, &(struct idle){.slow_op = -1}, 5.0, &verdict);
+    struct ht_emu_overruns overruns;
+    struct ht_trace *t = emulate(&f, &(struct idle){.slow_op = -1}, 5.0, &overruns);
     for (int64_t i = 0; i < t->n_events; i++)
         ck_assert_int_ge(t->events[i].end_ns - t->events[i].start_ns, 4 * FIXTURE_UNIT_NS - 1);
     ht_trace_destroy(t);
@@ -162,14 +162,14 @@ END_TEST
 START_TEST(test_overrun)
 {
     struct fixture f = pair(0, -1);
-    struct ht_emu_verdict verdict;
+    struct ht_emu_overruns overruns;
     struct idle slow = {.slow_op = 0, .slow_ns = 60 * FIXTURE_UNIT_NS}; /* held for 20 */
-    struct ht_trace *t = emulate(&f, &slow, 20.0, &verdict);
-    ck_assert(!verdict.valid);
-    ck_assert_int_eq(verdict.n_ops, 2 * ITERATIONS);
-    ck_assert_int_ge(verdict.n_overran, ITERATIONS);
-    ck_assert_int_eq(verdict.worst_op, 0);
-    ck_assert(verdict.worst > 1.5);
+    struct ht_trace *t = emulate(&f, &slow, 20.0, &overruns);
+    ck_assert(!overruns.valid);
+    ck_assert_int_eq(overruns.n_ops, 2 * ITERATIONS);
+    ck_assert_int_ge(overruns.n_overran, ITERATIONS);
+    ck_assert_int_eq(overruns.worst_op, 0);
+    ck_assert(overruns.worst > 1.5);
     ht_trace_destroy(t);
     fixture_free(&f);
 }
@@ -180,9 +180,9 @@ START_TEST(test_failure)
 {
     for (int32_t match = -1; match <= 0; match++) {
         struct fixture f = pair(0, match);
-        struct ht_emu_verdict verdict;
+        struct ht_emu_overruns overruns;
         struct idle bad = {.slow_op = 1, .slow_ns = 20000000, .fails = true};
-        struct ht_trace *t = emulate(&f, &bad, 3.6e12 / (double)FIXTURE_UNIT_NS * 10, &verdict);
+        struct ht_trace *t = emulate(&f, &bad, 3.6e12 / (double)FIXTURE_UNIT_NS * 10, &overruns);
         ck_assert_ptr_null(t);
         fixture_free(&f);
     }

@@ -116,7 +116,7 @@ START_TEST(memory)
     static const char *const graphs[] = {"autohete", "autohete_fifo"};
     for (size_t i = 0; i < HT_COUNT(graphs); i++) {
         struct fixture f = loaded(graphs[i], "autohete");
-        const struct ht_footprint *device = &f.verdict.spaces[ht_space(f.s, HT_DEVICE, 0)];
+        const struct ht_footprint *device = &f.proof.spaces[ht_space(f.s, HT_DEVICE, 0)];
         check_footprint(&f, HT_DEVICE, 0, 86);
         check_footprint(&f, HT_HOST, 0, 288);
         ck_assert_int_eq(device->peak_op, op_named(f.s, "B5"));

@@ -20,14 +20,14 @@
 enum { ITERATIONS = STAMPS_ITERATIONS };
 
 /* In every fourth graph two lanes stay awake while they wait. */
-static bool owns_core(void *ctx, int32_t lane)
+static bool has_dedicated_core(void *ctx, int32_t lane)
 {
     const struct stamps *w = ctx;
     return w->seed % 4 == 0 && lane < 2;
 }
 
 static const struct ht_backend_ops backend = {
-    .name = "stamps", .owns_core = owns_core, .run_op = stamps_run_op, .control = stamps_control};
+    .name = "stamps", .has_dedicated_core = has_dedicated_core, .run_op = stamps_run_op, .control = stamps_control};
 
 static void check_memory(const struct ht_trace *t, struct ht_arena **arenas)
 {

@@ -68,8 +68,8 @@ static void run_one(uint64_t seed, struct random_graph_options options, struct t
     int64_t *cost_ns;
     struct ht_schedule *s = random_graph(seed, options, &cost_ns);
     struct ht_error err = {0};
-    enum ht_status verdict = ht_schedule_verify(s, &err, NULL);
-    ck_assert_msg(verdict == HT_OK || verdict == HT_INFEASIBLE, "seed %llu: %s", (unsigned long long)seed, err.text);
+    enum ht_status proof = ht_schedule_verify(s, &err, NULL);
+    ck_assert_msg(proof == HT_OK || proof == HT_INFEASIBLE, "seed %llu: %s", (unsigned long long)seed, err.text);
     bool bad[ITERATIONS];
     for (int k = 0; k < ITERATIONS; k++) bad[k] = ht_random_below(seed, 1000000 + (uint64_t)k, 3) == 0;
     for (int ahead = 0; ahead <= 2; ahead += 2) {
@@ -81,7 +81,7 @@ static void run_one(uint64_t seed, struct random_graph_options options, struct t
         struct reference_result want = reference_run(s, cost_ns, &o);
         struct ht_trace *t;
         enum ht_status status = ht_sim_run(s, cost_ns, &o, &err, &t);
-        if (verdict == HT_INFEASIBLE) {
+        if (proof == HT_INFEASIBLE) {
             ck_assert_msg(status == HT_INFEASIBLE && want.answer == REFERENCE_OOM, "seed %llu: the verifier says OOM",
                           (unsigned long long)seed);
             tally->oom++;

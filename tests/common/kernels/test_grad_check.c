@@ -37,10 +37,10 @@ static void *random_array(uint64_t seed, enum ht_dtype type, int64_t n, float a)
 /* The same on every path. */
 static bool fit(struct ht_pool *pool, const struct ht_adamw_step *s, const void *g, enum ht_dtype type, int64_t n)
 {
-    bool fits = ht_grad_judge(pool, s, g, type, n).fits;
+    bool fits = ht_grad_check(pool, s, g, type, n).fits;
     for (int level = 0; level < HT_N_SIMD_LEVELS; level++) {
         if (!ht_simd_at((enum ht_simd_level)level, HT_F32)) continue;
-        ck_assert_int_eq(ht_grad_judge_at((enum ht_simd_level)level, pool, s, g, type, n).fits, fits);
+        ck_assert_int_eq(ht_grad_check_at((enum ht_simd_level)level, pool, s, g, type, n).fits, fits);
     }
     return fits;
 }
@@ -96,10 +96,10 @@ START_TEST(test_sum_by_hand)
             for (int64_t i = 0; i < sizes[k]; i++) put(g, types[t], i, i % 2 ? 0.5f : -0.5f);
             put(g, types[t], 0, 3);
             put(g, types[t], sizes[k] - 1, -4);
-            struct ht_grad_partial p = ht_grad_judge(NULL, &s, g, types[t], sizes[k]);
+            struct ht_grad_partial p = ht_grad_check(NULL, &s, g, types[t], sizes[k]);
             ck_assert(p.fits && p.squares == 25 + (double)(sizes[k] - 2) / 4);
             put(g, types[t], sizes[k] / 2, INFINITY);
-            p = ht_grad_judge(NULL, &s, g, types[t], sizes[k]);
+            p = ht_grad_check(NULL, &s, g, types[t], sizes[k]);
             ck_assert(!p.fits && isinf(p.squares));
             free(g);
         }
@@ -113,17 +113,17 @@ START_TEST(test_sum_everywhere)
     for (size_t t = 0; t < HT_COUNT(types); t++)
         for (int64_t n = 1; n < 200000; n = 3 * n + 1) {
             void *g = random_array(5, types[t], n, 1e-2f);
-            double expected = ht_grad_judge(NULL, &s, g, types[t], n).squares, plain = 0;
+            double expected = ht_grad_check(NULL, &s, g, types[t], n).squares, plain = 0;
             for (int64_t i = 0; i < n; i++) plain += (double)get(g, types[t], i) * (double)get(g, types[t], i);
             assert_close(expected / plain, 1, 1e-12, "sum", n);
             for (int level = 0; level < HT_N_SIMD_LEVELS; level++) {
                 if (!ht_simd_at((enum ht_simd_level)level, HT_F32)) continue;
-                double squares = ht_grad_judge_at((enum ht_simd_level)level, NULL, &s, g, types[t], n).squares;
+                double squares = ht_grad_check_at((enum ht_simd_level)level, NULL, &s, g, types[t], n).squares;
                 ck_assert_mem_eq(&squares, &expected, sizeof(squares));
             }
             for (int threads = 2; threads <= 5; threads++) {
                 struct ht_pool *pool = ht_pool_create(threads, NULL);
-                double squares = ht_grad_judge(pool, &s, g, types[t], n).squares;
+                double squares = ht_grad_check(pool, &s, g, types[t], n).squares;
                 ck_assert_mem_eq(&squares, &expected, sizeof(squares));
                 ht_pool_destroy(pool);
             }

@@ -26,7 +26,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct ht_error err = {0};
     struct ht_schedule *s = NULL;
-    struct ht_verdict v = {0};
+    struct ht_proof v = {0};
     if (ht_schedule_load_text("fuzz", (const char *)data, size, &err, &s)) {
         if (!err.text[0] || strchr(err.text, '\n') || s) abort();
         return 0;
@@ -39,7 +39,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     } else if (!err.text[0] || strchr(err.text, '\n')) {
         abort();
     }
-    ht_verdict_free(&v);
+    ht_proof_free(&v);
     reload(s);
     ht_schedule_destroy(s);
     return 0;

@@ -80,11 +80,11 @@ START_TEST(sweep)
                     struct sample o = {units, batches, ranks, (enum sample_control)control, false};
                     struct ht_schedule *s = sample_build(o);
                     struct ht_error err = {0};
-                    struct ht_verdict v = {0};
+                    struct ht_proof v = {0};
                     ck_assert_msg(ht_schedule_verify(s, &err, &v) == HT_OK, "%s", err.text);
                     for (int r = 0; r < HT_N_RULES; r++) ck_assert(v.proved[r]);
                     ck_assert_int_eq(v.n_spaces, ht_n_spaces(s));
-                    ht_verdict_free(&v);
+                    ht_proof_free(&v);
                     ht_schedule_destroy(s);
                     o.unlinked = true;
                     s = sample_build(o);
@@ -253,7 +253,7 @@ START_TEST(footprint)
 {
     struct ht_error err = {0};
     struct ht_schedule *s = NULL;
-    struct ht_verdict v = {0};
+    struct ht_proof v = {0};
     char text[256];
     ck_assert_int_eq(ht_schedule_load(GRAPHS "good-offload.yaml", &err, &s), HT_OK);
     ck_assert_int_eq(ht_schedule_verify(s, &err, &v), HT_OK);
@@ -272,7 +272,7 @@ START_TEST(footprint)
               "activations 1.024 kB)");
     ht_footprint_describe(s, 2, &v.spaces[2], text, sizeof text);
     ck_assert_str_eq(text, "disk 0: peak 0 B of unlimited at the start of the iteration");
-    ht_verdict_free(&v);
+    ht_proof_free(&v);
 
     /* to the byte: 5120 fits, 5119 does not */
     ht_schedule_set_capacity(s, HT_DEVICE, 0, 5120);
@@ -287,7 +287,7 @@ START_TEST(footprint)
     ck_assert_int_eq(v.spaces[0].oom_needs_bytes, 2048);
     ck_assert_int_eq(v.spaces[0].oom_held_bytes, 3072);
     ck_assert(v.spaces[1].fits);
-    ht_verdict_free(&v);
+    ht_proof_free(&v);
 
     /* 3000: an earlier op is the first that fails, but what is lacking is still 5120 - 3000 */
     ht_schedule_set_capacity(s, HT_DEVICE, 0, 3000);
@@ -296,7 +296,7 @@ START_TEST(footprint)
     ck_assert_int_eq(ht_footprint_short_bytes(&v.spaces[0], 3000), 2120);
     ck_assert_msg(strstr(err.text, "; the iteration needs 5.12 kB, short by 2.12 kB"), "%s", err.text);
     ck_assert_int_eq(ht_footprint_short_bytes(&v.spaces[1], 8192), 0);
-    ht_verdict_free(&v);
+    ht_proof_free(&v);
     ht_schedule_destroy(s);
 }
 END_TEST

@@ -103,7 +103,7 @@ static void compare(const char *model, const char *numerics, const char *control
     }
     ck_assert_msg(train(&cpu, "in_memory", &job, &err, &want) == HT_OK, "%s", err.text);
     ht_job_free(&job);
-    int n_run = 0, n_ahead = 0, n_judged = 0;
+    int n_run = 0, n_ahead = 0, n_checked = 0;
     const struct ht_system *system;
     for (size_t i = 0; (system = ht_system_at(i)) != NULL; i++) {
         int64_t plenty = 0, reserve = 0;
@@ -130,14 +130,14 @@ static void compare(const char *model, const char *numerics, const char *control
                 const struct ht_trace_event *event = &got.trace->events[e];
                 bool ahead = event->issue_ns < event->start_ns;
                 n_ahead += ahead;
-                n_judged += ahead && job.schedule->ops[event->op].kind == HT_OP_VALIDATE;
+                n_checked += ahead && job.schedule->ops[event->op].kind == HT_OP_VALIDATE;
             }
             ht_training_free(&got);
             ht_job_free(&job);
             ck_assert_int_eq(fake_cuda_leaks(), 0);
         }
     }
-    if (control) ck_assert(want.skipped == 1 && want.verdicts[0].clip_factor < 1 && n_judged > 0);
+    if (control) ck_assert(want.skipped == 1 && want.outcomes[0].clip_factor < 1 && n_checked > 0);
     ht_training_free(&want);
     printf("%s, %s, control %s: %d trainings, %d ops issued before they began\n", model, numerics,
            control ? control : "none", n_run, n_ahead);

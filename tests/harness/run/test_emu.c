@@ -96,7 +96,7 @@ static int64_t compare(const char *system, const char *cluster, int64_t device_b
     ck_assert_msg(!memcmp(want.losses, got.losses, sizeof(double) * STEPS), "%s: losses are not in_memory's", system);
     ck_assert_int_eq(got.trace->clock, HT_CLOCK_EMU);
     ck_assert(got.emulated.scale > got.emulated.fitting_scale && got.emulated.fitting_scale > 0);
-    ck_assert_int_gt(got.emulated.verdict.n_ops, 0);
+    ck_assert_int_gt(got.emulated.overruns.n_ops, 0);
     ck_assert(!ht_emulation_model(&job, STEPS, 1, &err, &model));
     check_memory(&job, &got);
     check_times(&job, &got, &model);
@@ -104,7 +104,7 @@ static int64_t compare(const char *system, const char *cluster, int64_t device_b
     int64_t n_choices = trace_check_lanes(got.trace);
     printf("%-14s scale %.0f: %.4g ms, simulated %.4g; %lld of %lld ops overran; %lld choices\n", system,
            got.emulated.scale, (double)got.median_step_ns * 1e-6, (double)model.iteration_ns * 1e-6,
-           (long long)got.emulated.verdict.n_overran, (long long)got.emulated.verdict.n_ops, (long long)n_choices);
+           (long long)got.emulated.overruns.n_overran, (long long)got.emulated.overruns.n_ops, (long long)n_choices);
     ht_training_free(&want);
     ht_training_free(&got);
     ht_job_free(&reference);

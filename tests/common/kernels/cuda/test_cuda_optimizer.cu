@@ -184,7 +184,7 @@ static void no_log(void)
     release_all(d);
 }
 
-static void check_judge(enum ht_dtype t, floats x, int64_t shift)
+static void check_validate(enum ht_dtype t, floats x, int64_t shift)
 {
     int64_t n = (int64_t)x.size();
     struct ht_adamw_step step = step_of(1);
@@ -193,9 +193,9 @@ static void check_judge(enum ht_dtype t, floats x, int64_t shift)
         x[(size_t)i] = rounded(t, x[(size_t)i]);
         half[(size_t)i] = t == HT_F16 ? ht_f32_to_f16(x[(size_t)i]) : ht_f32_to_bf16(x[(size_t)i]);
     }
-    struct ht_grad_partial cpu = ht_grad_judge(NULL, &step, t == HT_F32 ? (void *)x.data() : half.data(), t, n);
+    struct ht_grad_partial cpu = ht_grad_check(NULL, &step, t == HT_F32 ? (void *)x.data() : half.data(), t, n);
     struct buffer b = put(t, x, shift), to = buffer_of(sizeof(struct ht_cuda_grad_partial));
-    ht_cuda_grad_judge(&cuda, &step, t, b.at(), n, (struct ht_cuda_grad_partial *)to.at());
+    ht_cuda_grad_check(&cuda, &step, t, b.at(), n, (struct ht_cuda_grad_partial *)to.at());
     struct ht_cuda_grad_partial gpu;
     memcpy(&gpu, bytes_of(to).data(), sizeof(gpu));
     expect((gpu.bad == 0) == cpu.fits, "%lld of %s: bad is %u", (long long)n, ht_dtype_name(t), gpu.bad);
@@ -205,27 +205,27 @@ static void check_judge(enum ht_dtype t, floats x, int64_t shift)
     release(to);
 }
 
-static void judge(void)
+static void grad_check(void)
 {
     for (enum ht_dtype t : every_type) {
-        for (int64_t n : {1, 15, 16, 17, 1000, 5000, 70001}) check_judge(t, numbers(1, n, 3, t), n == 1000 ? 4 : 0);
-        check_judge(t, numbers(3, HT_GRAD_PART_ELEMENTS * 3 + 1, 3, t), 2 * ht_dtype_bytes(t));
-        if (!emulated) check_judge(t, numbers(1, 20000003, 3, t), 0);
+        for (int64_t n : {1, 15, 16, 17, 1000, 5000, 70001}) check_validate(t, numbers(1, n, 3, t), n == 1000 ? 4 : 0);
+        check_validate(t, numbers(3, HT_GRAD_PART_ELEMENTS * 3 + 1, 3, t), 2 * ht_dtype_bytes(t));
+        if (!emulated) check_validate(t, numbers(1, 20000003, 3, t), 0);
         floats x = numbers(2, 5000, 1, t);
         for (float bad : {INFINITY, -INFINITY, (float)NAN, 1e20f})
             for (size_t at : {(size_t)0, (size_t)2345, (size_t)4999}) {
                 floats y = x;
                 y[at] = bad;
-                check_judge(t, y, 0);
+                check_validate(t, y, 0);
             }
     }
 }
 
 /* More elements than parts of the smallest size hold. */
-static void judge_many(void)
+static void check_many(void)
 {
     int64_t n = (int64_t)HT_GRAD_PARTS * HT_GRAD_PART_ELEMENTS + 5003;
-    check_judge(HT_BF16, numbers(4, n, 1, HT_BF16), 0);
+    check_validate(HT_BF16, numbers(4, n, 1, HT_BF16), 0);
 }
 
 static void initial_values(void)
@@ -257,5 +257,5 @@ static void initial_values(void)
             }
 }
 
-CUDA_TEST_MAIN({"update", update}, {"undo", undo}, {"no_log", no_log}, {"judge", judge}, {"judge_many", judge_many},
-               {"initial_values", initial_values})
+CUDA_TEST_MAIN({"update", update}, {"undo", undo}, {"no_log", no_log}, {"judge", grad_check},
+               {"judge_many", check_many}, {"initial_values", initial_values})

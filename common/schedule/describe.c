@@ -17,7 +17,7 @@ const char *ht_space_name(const struct ht_schedule *s, int32_t space, char *buf,
     return buf;
 }
 
-const char *ht_sub_op_words(const struct ht_label *l, char *buf, size_t n)
+const char *ht_sub_op_descriptions(const struct ht_label *l, char *buf, size_t n)
 {
     char names[64];
     buf[0] = 0;
@@ -35,10 +35,10 @@ static void short_label(const struct ht_schedule *s, const struct ht_label *l, c
     else if (l->unit >= 0)
         snprintf(range, sizeof range, "%d", l->unit);
     if (l->micro_batch >= 0 && s->n_micro_batches > 1) snprintf(batch, sizeof batch, ".%d", l->micro_batch);
-    snprintf(buf, n, "%s%s%s", range, batch, ht_sub_op_words(l, sub_ops, sizeof sub_ops));
+    snprintf(buf, n, "%s%s%s", range, batch, ht_sub_op_descriptions(l, sub_ops, sizeof sub_ops));
 }
 
-const char *ht_op_title(const struct ht_schedule *s, int32_t op, char *buf, size_t n)
+const char *ht_op_label(const struct ht_schedule *s, int32_t op, char *buf, size_t n)
 {
     // clang-format off
     static const char *const letters[HT_N_OP_KINDS] = {
@@ -87,7 +87,7 @@ static const struct ht_tensor *part_of(const struct ht_schedule *s, int32_t op)
     return NULL;
 }
 
-const char *ht_op_words(const struct ht_schedule *s, int32_t op, char *buf, size_t n)
+const char *ht_op_description(const struct ht_schedule *s, int32_t op, char *buf, size_t n)
 {
     const struct ht_op *o = &s->ops[op];
     const struct ht_label *l = &o->label;
@@ -98,7 +98,7 @@ const char *ht_op_words(const struct ht_schedule *s, int32_t op, char *buf, size
     if (o->kind == HT_OP_COPY && s->effects_begin[op] < s->effects_begin[op + 1]) {
         int32_t t = s->effects[s->effects_begin[op]].tensor;
         if (t >= 0 && t < s->n_tensors && (unsigned)s->tensors[t].class < HT_N_TENSOR_CLASSES)
-            snprintf(what, sizeof what, " of %s", ht_tensor_class_words[s->tensors[t].class]);
+            snprintf(what, sizeof what, " of %s", ht_tensor_class_descriptions[s->tensors[t].class]);
     }
     const struct ht_tensor *of = part_of(s, op);
     if (of) snprintf(part, sizeof part, " of part %d of %d", of->part, of->parts);
@@ -117,6 +117,7 @@ const char *ht_op_words(const struct ht_schedule *s, int32_t op, char *buf, size
     }
     if (l->micro_batch >= 0 && s->n_micro_batches > 1)
         snprintf(batch, sizeof batch, ", micro-batch %d", l->micro_batch);
-    snprintf(buf, n, "%s%s%s%s%s%s", kind, what, part, about, ht_sub_op_words(l, sub_ops, sizeof sub_ops), batch);
+    snprintf(buf, n, "%s%s%s%s%s%s", kind, what, part, about, ht_sub_op_descriptions(l, sub_ops, sizeof sub_ops),
+             batch);
     return buf;
 }

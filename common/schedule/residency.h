@@ -5,25 +5,25 @@
  *
  * Every index in the schedule must be in range.
  */
-#ifndef HT_SCHEDULE_PLACES_H
-#define HT_SCHEDULE_PLACES_H
+#ifndef HT_SCHEDULE_RESIDENCY_H
+#define HT_SCHEDULE_RESIDENCY_H
 
 #include "common/schedule/schedule.h"
 
-struct ht_place {
+struct ht_residency {
     int32_t tensor, space;
     bool resident; /* at the iteration's boundary */
 };
 
-struct ht_places {
+struct ht_residencies {
     int64_t n;
-    struct ht_place *rows; /* [n] */
-    int32_t *of_effect;    /* [effects] */
-    int32_t *of_resident;  /* [n_residents] */
+    struct ht_residency *rows; /* [n] */
+    int32_t *of_effect;        /* [effects] */
+    int32_t *of_resident;      /* [n_residents] */
 };
 
-void ht_places_init(struct ht_places *p, const struct ht_schedule *s);
-void ht_places_free(struct ht_places *p);
+void ht_places_init(struct ht_residencies *p, const struct ht_schedule *s);
+void ht_places_free(struct ht_residencies *p);
 
 /* An op is active in a branch unless its `when` is the other one. */
 static inline bool ht_active(const struct ht_op *op, enum ht_when branch)

@@ -4,8 +4,8 @@
  * A step is an op, or a whole group: its members start and end together, so it takes the longest member's time and
  * draws on the union of their resources (amounts on the same resource add up). It is listed under its first op.
  */
-#ifndef HT_EXEC_SIM_STEPS_H
-#define HT_EXEC_SIM_STEPS_H
+#ifndef HT_EXEC_SIM_GROUPS_H
+#define HT_EXEC_SIM_GROUPS_H
 
 #include "common/exec/flow.h"
 #include "common/exec/sim.h"
@@ -30,7 +30,7 @@ struct ht_sim_row {
 };
 enum { HT_SIM_NO_FLOW = -1, HT_SIM_MEMBER = -2 };
 
-struct ht_sim_steps {
+struct ht_sim_groups {
     struct ht_sim_row *rows; /* [n_ops] */
     struct ht_sim_flow *flows;
     struct ht_flow_use *uses;
@@ -39,9 +39,9 @@ struct ht_sim_steps {
 };
 
 /* HT_BAD_INPUT names the op or resource whose numbers are beyond what the simulator's integers hold. */
-enum ht_status ht_sim_steps_init(const struct ht_schedule *s, const int64_t *cost_ns, struct ht_error *err,
-                                 struct ht_sim_steps *out);
-void ht_sim_steps_free(struct ht_sim_steps *steps);
+enum ht_status ht_sim_groups_init(const struct ht_schedule *s, const int64_t *cost_ns, struct ht_error *err,
+                                  struct ht_sim_groups *out);
+void ht_sim_groups_free(struct ht_sim_groups *steps);
 
 /* The cost in this run: times 1 + u, u uniform in +-percent (steps of a millionth), rounded down. At least 1 ns
  * stays 1. */

@@ -1,5 +1,5 @@
 /* Copies between device and host, and messages between ranks. */
-#include "common/build/pipe_build.h"
+#include "common/build/pipe_internal.h"
 
 #include "common/base/array.h"
 
@@ -54,7 +54,7 @@ static void get(struct ht_pipe *g, int32_t rank, int32_t begin, int32_t end, int
         ht_op_after(g->d.schedule, after);
         for (int32_t u = begin; u < end; u++)
             ht_op_effect(g->d.schedule, g->d.param[u], receives ? HT_DEVICE : HT_HOST, receives ? HT_PRODUCE : HT_NEED);
-        ht_charge_message(g->d.schedule, g->d.ports, ht_pipe_rank(g, receives ? owner : rank), true, bytes);
+        ht_charge_message(g->d.schedule, g->d.links, ht_pipe_rank(g, receives ? owner : rank), true, bytes);
     }
     g->match++;
 }
@@ -117,7 +117,7 @@ void ht_pipe_all_reduce(struct ht_pipe *g, int32_t unit)
         int32_t rank = ranks[i] - own->first_rank;
         if (rank < 0 || rank >= own->n_ranks) continue;
         ht_pipe_turn(g, rank / g->d.layout->tp);
-        ht_zero_all_reduce(&g->d, index, n, ht_links_cross(s, g->d.ports, ranks[i], ranks, n));
+        ht_zero_all_reduce(&g->d, index, n, ht_links_cross(s, g->d.links, ranks[i], ranks, n));
         ht_op_match(g->d.schedule, g->match);
         index = g->d.table;
     }
@@ -144,7 +144,7 @@ struct ht_pipe_message ht_pipe_message(struct ht_pipe *g, int32_t from, int32_t 
         ht_op_match(g->d.schedule, g->match);
         ht_op_after(g->d.schedule, after);
         ht_op_effect(g->d.schedule, tensor, HT_DEVICE, receives ? HT_PRODUCE : HT_NEED | HT_RELEASE);
-        if (!free) ht_charge_message(g->d.schedule, g->d.ports, ht_pipe_rank(g, receives ? from : to), false, bytes);
+        if (!free) ht_charge_message(g->d.schedule, g->d.links, ht_pipe_rank(g, receives ? from : to), false, bytes);
     }
     g->match++;
     return (struct ht_pipe_message){ids[0], ids[1]};

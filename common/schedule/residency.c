@@ -1,4 +1,4 @@
-#include "common/schedule/places.h"
+#include "common/schedule/residency.h"
 
 #include "common/base/array.h"
 #include "common/base/rng.h"
@@ -12,7 +12,7 @@ struct table {
     size_t n_slots, cap;
 };
 
-static size_t slot_of(const struct ht_places *p, const struct table *t, int32_t tensor, int32_t space)
+static size_t slot_of(const struct ht_residencies *p, const struct table *t, int32_t tensor, int32_t space)
 {
     size_t i = ht_mix64((uint64_t)(uint32_t)tensor << 32 | (uint32_t)space) & (t->n_slots - 1);
     while (t->slots[i] >= 0 && (p->rows[t->slots[i]].tensor != tensor || p->rows[t->slots[i]].space != space))
@@ -20,7 +20,7 @@ static size_t slot_of(const struct ht_places *p, const struct table *t, int32_t 
     return i;
 }
 
-static void grow(struct ht_places *p, struct table *t)
+static void grow(struct ht_residencies *p, struct table *t)
 {
     t->n_slots = t->n_slots ? 2 * t->n_slots : 256;
     t->slots = ht_realloc(t->slots, t->n_slots * sizeof *t->slots);
@@ -28,22 +28,22 @@ static void grow(struct ht_places *p, struct table *t)
     for (int64_t i = 0; i < p->n; i++) t->slots[slot_of(p, t, p->rows[i].tensor, p->rows[i].space)] = (int32_t)i;
 }
 
-static int32_t number(struct ht_places *p, struct table *t, int32_t tensor, int32_t space)
+static int32_t number(struct ht_residencies *p, struct table *t, int32_t tensor, int32_t space)
 {
     if (2 * ((size_t)p->n + 1) > t->n_slots) grow(p, t);
     size_t i = slot_of(p, t, tensor, space);
     if (t->slots[i] < 0) {
-        struct ht_place row = {.tensor = tensor, .space = space};
+        struct ht_residency row = {.tensor = tensor, .space = space};
         t->slots[i] = (int32_t)p->n;
         HT_PUSH(p->rows, p->n, t->cap, row);
     }
     return t->slots[i];
 }
 
-void ht_places_init(struct ht_places *p, const struct ht_schedule *s)
+void ht_places_init(struct ht_residencies *p, const struct ht_schedule *s)
 {
     struct table t = {0};
-    *p = (struct ht_places){0};
+    *p = (struct ht_residencies){0};
     p->of_resident = HT_NEW_ARRAY(int32_t, s->n_residents);
     p->of_effect = HT_NEW_ARRAY(int32_t, s->effects_begin[s->n_ops]);
     for (int32_t i = 0; i < s->n_residents; i++) {
@@ -59,12 +59,12 @@ void ht_places_init(struct ht_places *p, const struct ht_schedule *s)
     free(t.slots);
 }
 
-void ht_places_free(struct ht_places *p)
+void ht_places_free(struct ht_residencies *p)
 {
     free(p->rows);
     free(p->of_effect);
     free(p->of_resident);
-    *p = (struct ht_places){0};
+    *p = (struct ht_residencies){0};
 }
 
 bool ht_has_branches(const struct ht_schedule *s)

@@ -2,7 +2,7 @@
 #ifndef HT_BUILD_PIPE_BUILD_H
 #define HT_BUILD_PIPE_BUILD_H
 
-#include "common/build/draft_build.h"
+#include "common/build/draft_internal.h"
 #include "common/build/pipe.h"
 
 /* Consecutive passes of a rank over the same stage: one stay of its parameters. */
@@ -88,7 +88,7 @@ void ht_pipe_backward_pass(struct ht_pipe *g, int32_t rank, int64_t n);
 bool ht_pipe_drops(const struct ht_pipe *g, int32_t rank, int64_t n, int32_t unit);
 bool ht_pipe_visit_reads(const struct ht_pipe *g, const struct ht_pipe_visit *v, int32_t unit);
 
-/* pipe_moves.c: copies and messages. */
+/* pipe_transfers.c: copies and messages. */
 void ht_pipe_fetch(struct ht_pipe *g, int32_t rank, int32_t visit);
 void ht_pipe_send_boundary(struct ht_pipe *g, int32_t from, int32_t to, int32_t tensor, int32_t for_backward);
 struct ht_pipe_message {
@@ -100,7 +100,7 @@ struct ht_pipe_message ht_pipe_message(struct ht_pipe *g, int32_t from, int32_t 
                                        int32_t tensor, char letter, int32_t after);
 void ht_pipe_offload(struct ht_pipe *g, int32_t q);
 
-/* pipe_moves.c. Appends this pipeline's members of AR(u): the unit's gradients of all pipelines, and of a tied table those of
+/* pipe_transfers.c. Appends this pipeline's members of AR(u): the unit's gradients of all pipelines, and of a tied table those of
    embedding and head, are added up where each has its own. Nothing where there is but one. */
 void ht_pipe_all_reduce(struct ht_pipe *g, int32_t unit);
 

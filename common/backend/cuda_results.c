@@ -23,37 +23,37 @@ static int64_t aligned(int64_t bytes)
     return (bytes + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-static int64_t ids_bytes(const struct ht_cuda_aside *a)
+static int64_t ids_bytes(const struct ht_cuda_results *a)
 {
     return aligned(a->n_tokens * (int64_t)sizeof(int32_t));
 }
 
-static int64_t answer_bytes(const struct ht_cuda_device *d)
+static int64_t result_bytes(const struct ht_cuda_device *d)
 {
     int64_t most = d->api->partial_said_bytes;
     if (d->api->log_header_bytes > most) most = d->api->log_header_bytes;
     return aligned(most);
 }
 
-static int64_t device_bytes(const struct ht_cuda_aside *a)
+static int64_t device_bytes(const struct ht_cuda_results *a)
 {
     return a->n_tokens ? 2 * ids_bytes(a) + ALIGN : 0;
 }
 
-static int64_t host_bytes(const struct ht_cuda_device *d, const struct ht_cuda_aside *a)
+static int64_t host_bytes(const struct ht_cuda_device *d, const struct ht_cuda_results *a)
 {
-    return device_bytes(a) + a->max_answers * answer_bytes(d);
+    return device_bytes(a) + a->max_results * result_bytes(d);
 }
 
 /* Does the op look at token ids or targets, or leave a loss? */
-static bool needs_aside(const struct ht_schedule *s, int32_t op)
+static bool needs_results(const struct ht_schedule *s, int32_t op)
 {
     enum ht_op_kind kind = s->ops[op].kind;
     return kind == HT_OP_FORWARD || kind == HT_OP_RECOMPUTE || kind == HT_OP_BACKWARD;
 }
 
 /* Rows of gradients that the op judges, or logs that it writes. */
-static int32_t count_answers(const struct ht_schedule *s, int32_t op)
+static int32_t count_results(const struct ht_schedule *s, int32_t op)
 {
     enum ht_op_kind kind = s->ops[op].kind;
     int32_t n = 0;
@@ -64,52 +64,52 @@ static int32_t count_answers(const struct ht_schedule *s, int32_t op)
     return n;
 }
 
-int64_t ht_cuda_asides_plan(struct ht_cuda_device *d)
+int64_t ht_cuda_results_plan(struct ht_cuda_device *d)
 {
     const struct ht_schedule *s = d->s;
     int64_t n = (int64_t)s->n_ops * HT_CUDA_TURNS, total = 0;
-    d->asides = HT_NEW_ARRAY(struct ht_cuda_aside, n);
+    d->results = HT_NEW_ARRAY(struct ht_cuda_results, n);
     for (int64_t i = 0; i < n; i++) {
         int32_t op = (int32_t)(i / HT_CUDA_TURNS);
         const struct ht_work *w = &s->works[s->ops[op].work];
         const struct ht_label *l = &s->ops[op].label;
         bool at_an_end = l->unit == 0 || l->unit + l->n_units == ht_model_units(&d->model);
-        if (needs_aside(s, op) && at_an_end) d->asides[i].n_tokens = w->batch * w->seq;
-        if (d->lanes[s->ops[op].lane].is_stream) d->asides[i].max_answers = count_answers(s, op);
-        total += device_bytes(&d->asides[i]);
+        if (needs_results(s, op) && at_an_end) d->results[i].n_tokens = w->batch * w->seq;
+        if (d->lanes[s->ops[op].lane].is_stream) d->results[i].max_results = count_results(s, op);
+        total += device_bytes(&d->results[i]);
     }
     return total;
 }
 
-enum ht_status ht_cuda_asides_create(struct ht_cuda_device *d, char *on_device, struct ht_error *err)
+enum ht_status ht_cuda_results_create(struct ht_cuda_device *d, char *on_device, struct ht_error *err)
 {
     int64_t n = (int64_t)d->s->n_ops * HT_CUDA_TURNS, total = 0;
-    for (int64_t i = 0; i < n; i++) total += host_bytes(d, &d->asides[i]);
+    for (int64_t i = 0; i < n; i++) total += host_bytes(d, &d->results[i]);
     if (total == 0) return HT_OK;
     enum ht_status status =
-        ht_cuda_failed(d->api->host_malloc(&d->asides_on_host, total), "pinned memory for token ids and losses", err);
+        ht_cuda_failed(d->api->host_malloc(&d->results_on_host, total), "pinned memory for token ids and losses", err);
     int64_t at = 0;
     for (int64_t i = 0; i < n && status == HT_OK; i++) {
-        d->asides[i].on_host = (char *)d->asides_on_host + at;
-        d->asides[i].on_device = on_device;
-        at += host_bytes(d, &d->asides[i]);
-        on_device += device_bytes(&d->asides[i]);
+        d->results[i].on_host = (char *)d->results_on_host + at;
+        d->results[i].on_device = on_device;
+        at += host_bytes(d, &d->results[i]);
+        on_device += device_bytes(&d->results[i]);
     }
     return status;
 }
 
-void ht_cuda_asides_destroy(struct ht_cuda_device *d)
+void ht_cuda_results_destroy(struct ht_cuda_device *d)
 {
-    if (d->asides_on_host) (void)d->api->host_free(d->asides_on_host);
-    d->asides_on_host = NULL;
-    free(d->asides);
-    d->asides = NULL;
+    if (d->results_on_host) (void)d->api->host_free(d->results_on_host);
+    d->results_on_host = NULL;
+    free(d->results);
+    d->results = NULL;
 }
 
 /* Brings ids to the `which`-th place on the device. */
-static const int32_t *bring(struct ht_cuda_flight *f, const int32_t *ids, int which)
+static const int32_t *bring(struct ht_cuda_in_flight *f, const int32_t *ids, int which)
 {
-    const struct ht_cuda_aside *a = f->aside;
+    const struct ht_cuda_results *a = f->results;
     int64_t at = which * ids_bytes(a), bytes = a->n_tokens * (int64_t)sizeof(*ids);
     memcpy(a->on_host + at, ids, (size_t)bytes);
     f->d->api->kernels->copy(f->context, a->on_device + at, a->on_host + at, bytes);
@@ -117,30 +117,31 @@ static const int32_t *bring(struct ht_cuda_flight *f, const int32_t *ids, int wh
 }
 
 /* The place of an answer that the op's kernels are about to leave. */
-static int32_t add_answer(struct ht_cuda_flight *f, struct ht_cuda_answer answer)
+static int32_t add_result(struct ht_cuda_in_flight *f, struct ht_cuda_result answer)
 {
-    assert(f->n_answers < f->aside->max_answers);
-    f->answers[f->n_answers] = answer;
-    return f->n_answers++;
+    assert(f->n_results < f->results->max_results);
+    f->host_results[f->n_results] = answer;
+    return f->n_results++;
 }
 
-void ht_cuda_aside_land(struct ht_cuda_flight *f)
+void ht_cuda_collect_results(struct ht_cuda_in_flight *f)
 {
-    if (f->loss_to) memcpy(f->loss_to, f->aside->on_host + 2 * ids_bytes(f->aside), sizeof(double));
+    if (f->loss_to) memcpy(f->loss_to, f->results->on_host + 2 * ids_bytes(f->results), sizeof(double));
     f->loss_to = NULL;
-    for (int32_t i = 0; i < f->n_answers; i++)
-        if (f->answers[i].to) *f->answers[i].to = f->d->api->partial_of(f->aside->on_host + i * answer_bytes(f->d));
+    for (int32_t i = 0; i < f->n_results; i++)
+        if (f->host_results[i].to)
+            *f->host_results[i].to = f->d->api->partial_of(f->results->on_host + i * result_bytes(f->d));
 }
 
 /* ---- kernels whose device is a flight ---- */
 
 /* The graph's workspace, or the lane's own. */
-static void *scratch(const struct ht_cuda_flight *f, void *workspace)
+static void *scratch(const struct ht_cuda_in_flight *f, void *workspace)
 {
     return f->scratch ? f->scratch : workspace;
 }
 
-static const struct ht_kernels *kernels_of(const struct ht_cuda_flight *f)
+static const struct ht_kernels *kernels_of(const struct ht_cuda_in_flight *f)
 {
     return f->d->api->kernels;
 }
@@ -148,28 +149,28 @@ static const struct ht_kernels *kernels_of(const struct ht_cuda_flight *f)
 static void embedding_forward(void *device, const struct ht_unit_args *args, const int32_t *tokens, const void *params,
                               void *out)
 {
-    struct ht_cuda_flight *f = device;
+    struct ht_cuda_in_flight *f = device;
     kernels_of(f)->embedding_forward(f->context, args, bring(f, tokens, 0), params, out);
 }
 
 static void embedding_backward(void *device, const struct ht_unit_args *args, const int32_t *tokens, const void *dout,
                                void *grad, void *workspace)
 {
-    struct ht_cuda_flight *f = device;
+    struct ht_cuda_in_flight *f = device;
     kernels_of(f)->embedding_backward(f->context, args, bring(f, tokens, 0), dout, grad, scratch(f, workspace));
 }
 
 static void block_forward(void *device, const struct ht_unit_args *args, unsigned sub_ops, const void *params,
                           const void *x, const struct ht_block_acts *act, void *out, void *workspace)
 {
-    struct ht_cuda_flight *f = device;
+    struct ht_cuda_in_flight *f = device;
     kernels_of(f)->block_forward(f->context, args, sub_ops, params, x, act, out, scratch(f, workspace));
 }
 
 static void block_backward(void *device, const struct ht_unit_args *args, const void *params, const void *x,
                            const struct ht_block_acts *act, const void *dout, void *dx, void *grad, void *workspace)
 {
-    struct ht_cuda_flight *f = device;
+    struct ht_cuda_in_flight *f = device;
     kernels_of(f)->block_backward(f->context, args, params, x, act, dout, dx, grad, scratch(f, workspace));
 }
 
@@ -177,11 +178,11 @@ static void head_forward(void *device, const struct ht_unit_args *args, const vo
                          const void *x, void *act, float *logits, const int32_t *targets, float scale, double *loss_sum,
                          void *workspace)
 {
-    struct ht_cuda_flight *f = device;
-    int64_t at = 2 * ids_bytes(f->aside);
+    struct ht_cuda_in_flight *f = device;
+    int64_t at = 2 * ids_bytes(f->results);
     kernels_of(f)->head_forward(f->context, args, params, wte, x, act, logits, bring(f, targets, 1), scale,
-                                (double *)(f->aside->on_device + at), scratch(f, workspace));
-    kernels_of(f)->copy(f->context, f->aside->on_host + at, f->aside->on_device + at, sizeof(double));
+                                (double *)(f->results->on_device + at), scratch(f, workspace));
+    kernels_of(f)->copy(f->context, f->results->on_host + at, f->results->on_device + at, sizeof(double));
     f->loss_to = loss_sum;
 }
 
@@ -189,68 +190,68 @@ static void head_backward(void *device, const struct ht_unit_args *args, const v
                           const void *x, const void *act, const float *dlogits, void *dx, void *grad, void *dwte,
                           void *workspace)
 {
-    struct ht_cuda_flight *f = device;
+    struct ht_cuda_in_flight *f = device;
     kernels_of(f)->head_backward(f->context, args, params, wte, x, act, dlogits, dx, grad, dwte, scratch(f, workspace));
 }
 
 static void copy(void *device, void *to, const void *from, int64_t bytes)
 {
-    struct ht_cuda_flight *f = device;
+    struct ht_cuda_in_flight *f = device;
     kernels_of(f)->copy(f->context, to, from, bytes);
 }
 
 static void zero(void *device, void *at, int64_t bytes)
 {
-    struct ht_cuda_flight *f = device;
+    struct ht_cuda_in_flight *f = device;
     kernels_of(f)->zero(f->context, at, bytes);
 }
 
 static void round_copy(void *device, struct ht_pool *pool, const float *from, void *to, enum ht_dtype type, int64_t n)
 {
-    struct ht_cuda_flight *f = device;
+    struct ht_cuda_in_flight *f = device;
     kernels_of(f)->round_copy(f->context, pool, from, to, type, n);
 }
 
 static void grad_sum(void *device, struct ht_pool *pool, void *acc, enum ht_dtype acc_type, const void *add,
                      enum ht_dtype add_type, int64_t n)
 {
-    struct ht_cuda_flight *f = device;
+    struct ht_cuda_in_flight *f = device;
     kernels_of(f)->grad_sum(f->context, pool, acc, acc_type, add, add_type, n);
 }
 
 static void adamw(void *device, struct ht_pool *pool, const struct ht_adamw_step *step, const struct ht_adamw_row *row)
 {
-    struct ht_cuda_flight *f = device;
+    struct ht_cuda_in_flight *f = device;
     kernels_of(f)->adamw(f->context, pool, step, row);
 }
 
-static void judge(void *device, struct ht_pool *pool, const struct ht_adamw_step *step, const void *grad,
-                  enum ht_dtype type, int64_t n, struct ht_grad_partial *out)
+static void grad_check(void *device, struct ht_pool *pool, const struct ht_adamw_step *step, const void *grad,
+                       enum ht_dtype type, int64_t n, struct ht_grad_partial *out)
 {
-    struct ht_cuda_flight *f = device;
+    struct ht_cuda_in_flight *f = device;
     const struct ht_cuda_api *api = f->d->api;
-    int64_t at = add_answer(f, (struct ht_cuda_answer){.to = out}) * answer_bytes(f->d);
+    int64_t at = add_result(f, (struct ht_cuda_result){.to = out}) * result_bytes(f->d);
     (void)pool;
-    api->judge(f->context, step, grad, type, n, f->partial);
-    api->kernels->copy(f->context, f->aside->on_host + at, f->partial, api->partial_said_bytes);
+    api->grad_check(f->context, step, grad, type, n, f->partial);
+    api->kernels->copy(f->context, f->results->on_host + at, f->partial, api->partial_said_bytes);
 }
 
 static void step_logged(void *device, const struct ht_undo *u, const struct ht_adamw_step *step)
 {
-    struct ht_cuda_flight *f = device;
+    struct ht_cuda_in_flight *f = device;
     const struct ht_cuda_api *api = f->d->api;
-    int64_t at = add_answer(f, (struct ht_cuda_answer){.log = u->log}) * answer_bytes(f->d);
+    int64_t at = add_result(f, (struct ht_cuda_result){.log = u->log}) * result_bytes(f->d);
     api->kernels->step_logged(f->context, u, step);
-    api->kernels->copy(f->context, f->aside->on_host + at, u->log, api->log_header_bytes);
+    api->kernels->copy(f->context, f->results->on_host + at, u->log, api->log_header_bytes);
 }
 
 static bool undo(void *device, const struct ht_undo *u)
 {
-    struct ht_cuda_flight *f = device;
+    struct ht_cuda_in_flight *f = device;
     return kernels_of(f)->undo(f->context, u);
 }
 
-const struct ht_kernels ht_cuda_flight_kernels = {
+const struct ht_kernels ht_cuda_enqueue_kernels = {
     .embedding_forward = embedding_forward,
     .embedding_backward = embedding_backward,
     .block_forward = block_forward,
@@ -262,7 +263,7 @@ const struct ht_kernels ht_cuda_flight_kernels = {
     .round_copy = round_copy,
     .grad_sum = grad_sum,
     .adamw = adamw,
-    .judge = judge,
+    .grad_check = grad_check,
     .step_logged = step_logged,
     .undo = undo,
 };
@@ -271,29 +272,29 @@ const struct ht_kernels ht_cuda_flight_kernels = {
 
 static struct ht_undo_summary landed_summary(void *device, const void *log, int64_t log_bytes, int64_t n)
 {
-    const struct ht_cuda_flight *f = device;
+    const struct ht_cuda_in_flight *f = device;
     int32_t i = 0;
     (void)log_bytes;
-    while (i < f->n_answers && f->answers[i].log != log) i++;
-    if (i == f->n_answers) return (struct ht_undo_summary){.state = HT_UNDO_EMPTY};
-    return f->d->api->summary_of(f->aside->on_host + i * answer_bytes(f->d), n);
+    while (i < f->n_results && f->host_results[i].log != log) i++;
+    if (i == f->n_results) return (struct ht_undo_summary){.state = HT_UNDO_EMPTY};
+    return f->d->api->summary_of(f->results->on_host + i * result_bytes(f->d), n);
 }
 
 /* Of a step that was refused, which is rare. Its own answer has been heard, so its places are free. */
-static void landed_judge(void *device, struct ht_pool *pool, const struct ht_adamw_step *step, const void *grad,
-                         enum ht_dtype type, int64_t n, struct ht_grad_partial *out)
+static void collected_grad_check(void *device, struct ht_pool *pool, const struct ht_adamw_step *step, const void *grad,
+                                 enum ht_dtype type, int64_t n, struct ht_grad_partial *out)
 {
-    struct ht_cuda_flight *f = device;
+    struct ht_cuda_in_flight *f = device;
     struct ht_cuda_device *d = f->d;
     (void)pool;
-    pthread_mutex_lock(&d->aside_lock);
-    d->api->judge(d->aside.context, step, grad, type, n, d->aside.partial);
-    const char *why = d->api->context_status(d->aside.context);
-    if (!why) why = d->api->copy(f->aside->on_host, d->aside.partial, d->api->partial_said_bytes, d->aside.stream);
-    if (!why) why = d->api->stream_finish(d->aside.stream);
-    *out = why ? (struct ht_grad_partial){0} : d->api->partial_of(f->aside->on_host);
+    pthread_mutex_lock(&d->side_lock);
+    d->api->grad_check(d->side.context, step, grad, type, n, d->side.partial);
+    const char *why = d->api->context_status(d->side.context);
+    if (!why) why = d->api->copy(f->results->on_host, d->side.partial, d->api->partial_said_bytes, d->side.stream);
+    if (!why) why = d->api->stream_finish(d->side.stream);
+    *out = why ? (struct ht_grad_partial){0} : d->api->partial_of(f->results->on_host);
     f->why = why;
-    pthread_mutex_unlock(&d->aside_lock);
+    pthread_mutex_unlock(&d->side_lock);
 }
 
-const struct ht_kernels ht_cuda_landing_kernels = {.judge = landed_judge, .undo_summary = landed_summary};
+const struct ht_kernels ht_cuda_collect_kernels = {.grad_check = collected_grad_check, .undo_summary = landed_summary};

@@ -1,4 +1,4 @@
-#include "common/exec/node_desk.h"
+#include "common/exec/node_mailbox.h"
 
 #include "common/base/futex.h"
 
@@ -9,17 +9,17 @@
 
 enum { LOOK_NS = 100000000 };
 
-static struct ht_box *box_at(const struct ht_node *n, int64_t i)
+static struct ht_mailbox *box_at(const struct ht_node *n, int64_t i)
 {
-    return (struct ht_box *)((char *)n->desk.base + 64 + i * n->box_bytes);
+    return (struct ht_mailbox *)((char *)n->mailboxes.base + 64 + i * n->mailbox_bytes);
 }
 
-struct ht_box *ht_node_lane_box(const struct ht_node *n, int32_t lane)
+struct ht_mailbox *ht_node_lane_mailbox(const struct ht_node *n, int32_t lane)
 {
     return box_at(n, lane);
 }
 
-struct ht_box *ht_node_rank_box(const struct ht_node *n, int32_t rank)
+struct ht_mailbox *ht_node_rank_mailbox(const struct ht_node *n, int32_t rank)
 {
     return box_at(n, (int64_t)n->s->n_lanes + rank);
 }
@@ -48,17 +48,17 @@ static unsigned sleep_on(const struct ht_node *n, atomic_uint *word, unsigned no
     }
 }
 
-void ht_box_order(struct ht_box *box, enum ht_order what)
+void ht_mailbox_request(struct ht_mailbox *box, enum ht_request what)
 {
-    atomic_store_explicit(&box->answer, HT_ANSWER_NONE, memory_order_relaxed);
-    if (atomic_exchange_explicit(&box->order, what, memory_order_acq_rel) == HT_ORDER_ASLEEP)
+    atomic_store_explicit(&box->answer, HT_REPLY_NONE, memory_order_relaxed);
+    if (atomic_exchange_explicit(&box->order, what, memory_order_acq_rel) == HT_REQUEST_ASLEEP)
         ht_futex_wake_shared(&box->order, 1);
 }
 
-enum ht_status ht_box_await(const struct ht_node *n, struct ht_box *box, int32_t rank, struct ht_error *err)
+enum ht_status ht_mailbox_await(const struct ht_node *n, struct ht_mailbox *box, int32_t rank, struct ht_error *err)
 {
-    unsigned answer = sleep_on(n, &box->answer, HT_ANSWER_NONE, HT_ANSWER_ASLEEP, rank);
-    if (answer != HT_ANSWER_DONE) return ht_fail(err, HT_FAILED, "rank %d (process %d) is gone", rank, n->pids[rank]);
+    unsigned answer = sleep_on(n, &box->answer, HT_REPLY_NONE, HT_REPLY_ASLEEP, rank);
+    if (answer != HT_REPLY_DONE) return ht_fail(err, HT_FAILED, "rank %d (process %d) is gone", rank, n->pids[rank]);
     return box->status ? ht_fail(err, box->status, "%s", box->text) : HT_OK;
 }
 
@@ -69,27 +69,27 @@ static int64_t now_ns(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-enum ht_order ht_box_take(const struct ht_node *n, struct ht_box *box, int64_t spin_ns)
+enum ht_request ht_mailbox_take(const struct ht_node *n, struct ht_mailbox *box, int64_t spin_ns)
 {
     unsigned order = atomic_load_explicit(&box->order, memory_order_acquire);
     if (spin_ns) {
         int64_t until = now_ns() + spin_ns;
-        while (order == HT_ORDER_NONE && now_ns() < until)
+        while (order == HT_REQUEST_NONE && now_ns() < until)
             order = atomic_load_explicit(&box->order, memory_order_acquire);
     }
-    if (order == HT_ORDER_NONE) order = sleep_on(n, &box->order, HT_ORDER_NONE, HT_ORDER_ASLEEP, n->leader);
-    if (order <= HT_ORDER_ASLEEP) { /* the leader is gone */
+    if (order == HT_REQUEST_NONE) order = sleep_on(n, &box->order, HT_REQUEST_NONE, HT_REQUEST_ASLEEP, n->leader);
+    if (order <= HT_REQUEST_ASLEEP) { /* the leader is gone */
         box->status = HT_FAILED;
         snprintf(box->text, sizeof(box->text), "rank %d (process %d) is gone", n->leader, n->pids[n->leader]);
-        return HT_ORDER_END;
+        return HT_REQUEST_END;
     }
-    atomic_store_explicit(&box->order, HT_ORDER_NONE, memory_order_relaxed);
-    return (enum ht_order)order;
+    atomic_store_explicit(&box->order, HT_REQUEST_NONE, memory_order_relaxed);
+    return (enum ht_request)order;
 }
 
-void ht_box_answer(struct ht_box *box)
+void ht_mailbox_reply(struct ht_mailbox *box)
 {
-    if (atomic_exchange_explicit(&box->answer, HT_ANSWER_DONE, memory_order_acq_rel) == HT_ANSWER_ASLEEP)
+    if (atomic_exchange_explicit(&box->answer, HT_REPLY_DONE, memory_order_acq_rel) == HT_REPLY_ASLEEP)
         ht_futex_wake_shared(&box->answer, 1);
 }
 

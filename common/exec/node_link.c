@@ -1,22 +1,22 @@
-#include "common/exec/peers.h"
+#include "common/exec/node_link.h"
 
 #include "common/base/array.h"
-#include "common/exec/node_desk.h"
+#include "common/exec/node_mailbox.h"
 
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-enum { SHORT_NOTE_BYTES = offsetof(struct ht_note, text) };
+enum { SHORT_NOTE_BYTES = offsetof(struct ht_node_message, text) };
 
 struct sent {
     struct ht_message message;
-    struct ht_note note;
+    struct ht_node_message note;
     struct sent *next;
 };
 
-struct ht_peers {
+struct ht_node_link {
     const struct ht_schedule *s;
     struct ht_comm *comm;
     struct ht_node *home;
@@ -28,8 +28,8 @@ struct ht_peers {
     int32_t *ended;     /* [n_nodes] */
 
     pthread_mutex_t lock; /* of what is heard */
-    struct ht_note *heard;
-    size_t n_heard, heard_cap, taken;
+    struct ht_node_message *received;
+    size_t n_received, received_cap, taken;
     pthread_mutex_t calling; /* held while `news` is called: */
     void (*news)(void *ctx);
     void *news_ctx;
@@ -37,25 +37,25 @@ struct ht_peers {
 
 static void hear(void *ctx, int32_t from, const void *data, int64_t bytes)
 {
-    struct ht_peers *p = ctx;
-    struct ht_note note = {0};
+    struct ht_node_link *p = ctx;
+    struct ht_node_message note = {0};
     (void)from;
     memcpy(&note, data, (size_t)bytes < sizeof(note) ? (size_t)bytes : sizeof(note));
-    if (note.kind == HT_NOTE_FAILED) {
+    if (note.kind == HT_MESSAGE_FAILED) {
         atomic_store(&p->failed, true);
         ht_node_fail(p->home);
     }
     pthread_mutex_lock(&p->lock);
-    HT_PUSH(p->heard, p->n_heard, p->heard_cap, note);
+    HT_PUSH(p->received, p->n_received, p->received_cap, note);
     pthread_mutex_unlock(&p->lock);
     pthread_mutex_lock(&p->calling);
     if (p->news) p->news(p->news_ctx);
     pthread_mutex_unlock(&p->calling);
 }
 
-struct ht_peers *ht_peers_create(struct ht_node *node)
+struct ht_node_link *ht_node_link_create(struct ht_node *node)
 {
-    struct ht_peers *p = HT_NEW(struct ht_peers);
+    struct ht_node_link *p = HT_NEW(struct ht_node_link);
     p->s = node->s;
     p->comm = node->comm;
     p->leaders = node->leaders;
@@ -70,7 +70,7 @@ struct ht_peers *ht_peers_create(struct ht_node *node)
 }
 
 /* Frees what has arrived; true if nothing is left. */
-static bool collect(struct ht_peers *p)
+static bool collect(struct ht_node_link *p)
 {
     for (struct sent **at = &p->sent; *at;) {
         struct sent *x = *at;
@@ -84,7 +84,7 @@ static bool collect(struct ht_peers *p)
     return !p->sent;
 }
 
-void ht_peers_destroy(struct ht_peers *p)
+void ht_node_link_destroy(struct ht_node_link *p)
 {
     const struct timespec nap = {.tv_nsec = 1000000};
     if (!p) return;
@@ -92,17 +92,17 @@ void ht_peers_destroy(struct ht_peers *p)
     ht_comm_listen(p->comm, NULL, NULL);
     pthread_mutex_destroy(&p->lock);
     pthread_mutex_destroy(&p->calling);
-    free(p->heard);
+    free(p->received);
     free(p->ended);
     free(p);
 }
 
-int32_t ht_peers_node(const struct ht_peers *p)
+int32_t ht_node_link_node(const struct ht_node_link *p)
 {
     return p->node;
 }
 
-void ht_peers_on_news(struct ht_peers *p, void (*news)(void *ctx), void *ctx)
+void ht_node_link_on_message(struct ht_node_link *p, void (*news)(void *ctx), void *ctx)
 {
     pthread_mutex_lock(&p->calling);
     p->news = news;
@@ -110,17 +110,17 @@ void ht_peers_on_news(struct ht_peers *p, void (*news)(void *ctx), void *ctx)
     pthread_mutex_unlock(&p->calling);
 }
 
-bool ht_peers_take(struct ht_peers *p, struct ht_note *note)
+bool ht_node_link_take(struct ht_node_link *p, struct ht_node_message *note)
 {
     pthread_mutex_lock(&p->lock);
-    bool any = p->taken < p->n_heard;
-    if (any) *note = p->heard[p->taken++];
-    if (p->taken == p->n_heard) p->taken = p->n_heard = 0;
+    bool any = p->taken < p->n_received;
+    if (any) *note = p->received[p->taken++];
+    if (p->taken == p->n_received) p->taken = p->n_received = 0;
     pthread_mutex_unlock(&p->lock);
     return any;
 }
 
-int32_t ht_peers_ended(struct ht_peers *p, const struct ht_note *note)
+int32_t ht_node_link_ended(struct ht_node_link *p, const struct ht_node_message *note)
 {
     int32_t least = INT32_MAX;
     p->ended[note->from] = note->iteration;
@@ -129,7 +129,7 @@ int32_t ht_peers_ended(struct ht_peers *p, const struct ht_note *note)
     return least;
 }
 
-static void tell(struct ht_peers *p, struct ht_note note)
+static void tell(struct ht_node_link *p, struct ht_node_message note)
 {
     note.from = p->node;
     collect(p);
@@ -140,31 +140,31 @@ static void tell(struct ht_peers *p, struct ht_note note)
         x->next = p->sent;
         p->sent = x;
         ht_comm_note(p->comm, p->leaders[i], &x->note,
-                     note.kind == HT_NOTE_FAILED ? (int64_t)sizeof(note) : (int64_t)SHORT_NOTE_BYTES, &x->message);
+                     note.kind == HT_MESSAGE_FAILED ? (int64_t)sizeof(note) : (int64_t)SHORT_NOTE_BYTES, &x->message);
     }
 }
 
-void ht_peers_look(struct ht_peers *p, struct ht_core *core)
+void ht_node_link_send_ends(struct ht_node_link *p, struct ht_core *core)
 {
-    struct ht_told told;
+    struct ht_completion told;
     if (!p) return;
-    while (ht_core_next_told(core, &told))
-        tell(p, (struct ht_note){
-                    .kind = HT_NOTE_END, .iteration = told.inst.iteration, .op = told.inst.op, .ok = told.ok});
+    while (ht_core_next_completion(core, &told))
+        tell(p, (struct ht_node_message){
+                    .kind = HT_MESSAGE_END, .iteration = told.inst.iteration, .op = told.inst.op, .ok = told.ok});
     int32_t ended = ht_core_own_ended(core);
     if (ended == p->own_ended) return;
     p->own_ended = ended;
-    tell(p, (struct ht_note){.kind = HT_NOTE_ENDED, .iteration = ended});
+    tell(p, (struct ht_node_message){.kind = HT_MESSAGE_ENDED, .iteration = ended});
 }
 
-void ht_peers_cut(struct ht_peers *p, int32_t iterations)
+void ht_node_link_cut(struct ht_node_link *p, int32_t iterations)
 {
-    tell(p, (struct ht_note){.kind = HT_NOTE_CUT, .iteration = iterations});
+    tell(p, (struct ht_node_message){.kind = HT_MESSAGE_CUT, .iteration = iterations});
 }
 
-void ht_peers_fail(struct ht_peers *p, const char *text)
+void ht_node_link_fail(struct ht_node_link *p, const char *text)
 {
-    struct ht_note note = {.kind = HT_NOTE_FAILED};
+    struct ht_node_message note = {.kind = HT_MESSAGE_FAILED};
     if (atomic_exchange(&p->failed, true)) return;
     strncpy(note.text, text, sizeof(note.text) - 1);
     tell(p, note);

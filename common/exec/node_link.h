@@ -11,19 +11,19 @@
  *              anywhere, since the iteration two before it has not ended on rank 0's node
  *     FAILED   an op has failed: everybody stops
  */
-#ifndef HT_EXEC_PEERS_H
-#define HT_EXEC_PEERS_H
+#ifndef HT_EXEC_NODE_LINK_H
+#define HT_EXEC_NODE_LINK_H
 
 #include "common/exec/core.h"
 #include "common/exec/node.h"
 
 #include <pthread.h>
 
-struct ht_peers;
+struct ht_node_link;
 
-enum ht_note_kind { HT_NOTE_END, HT_NOTE_ENDED, HT_NOTE_CUT, HT_NOTE_FAILED };
+enum ht_node_message_kind { HT_MESSAGE_END, HT_MESSAGE_ENDED, HT_MESSAGE_CUT, HT_MESSAGE_FAILED };
 
-struct ht_note {
+struct ht_node_message {
     int32_t kind, from; /* node */
     int32_t iteration;  /* END; ENDED, CUT: how many */
     int32_t op;
@@ -33,23 +33,23 @@ struct ht_note {
 
 /* Of a leader. Hears from now on; what it hears is kept until somebody takes it. When it hears that somebody failed,
    all ranks of the node give up what they wait for. */
-struct ht_peers *ht_peers_create(struct ht_node *node);
+struct ht_node_link *ht_node_link_create(struct ht_node *node);
 /* What it has sent has arrived, if it can. Accepts NULL. */
-void ht_peers_destroy(struct ht_peers *p);
+void ht_node_link_destroy(struct ht_node_link *p);
 
-int32_t ht_peers_node(const struct ht_peers *p);
+int32_t ht_node_link_node(const struct ht_node_link *p);
 /* Called, from the progress thread, when there is something to take; NULL: nobody is. Returns when whoever was called
    before is not being called any more. */
-void ht_peers_on_news(struct ht_peers *p, void (*news)(void *ctx), void *ctx);
-bool ht_peers_take(struct ht_peers *p, struct ht_note *note);
+void ht_node_link_on_message(struct ht_node_link *p, void (*news)(void *ctx), void *ctx);
+bool ht_node_link_take(struct ht_node_link *p, struct ht_node_message *note);
 /* Iterations that have ended on all other nodes, by the ENDED notes among those given here. */
-int32_t ht_peers_ended(struct ht_peers *p, const struct ht_note *note);
+int32_t ht_node_link_ended(struct ht_node_link *p, const struct ht_node_message *note);
 
 /* From one thread at a time: */
 /* What the core has to tell. */
-void ht_peers_look(struct ht_peers *p, struct ht_core *core);
-void ht_peers_cut(struct ht_peers *p, int32_t iterations);
+void ht_node_link_send_ends(struct ht_node_link *p, struct ht_core *core);
+void ht_node_link_cut(struct ht_node_link *p, int32_t iterations);
 /* Nothing, when the reason is that another node has failed. */
-void ht_peers_fail(struct ht_peers *p, const char *text);
+void ht_node_link_fail(struct ht_node_link *p, const char *text);
 
 #endif

@@ -8,13 +8,13 @@
  * The lane sleeps on its row's state, the server on the bell, at most until the next end that it knows of. The server
  * goes by the ends that it has computed, not by when it was woken: being late for one does not make the next one late.
  */
-#include "common/exec/broker.h"
+#include "common/exec/pacer.h"
 
 #include "common/base/array.h"
 #include "common/base/futex.h"
 #include "common/base/interrupt.h"
 #include "common/exec/sim_heap.h"
-#include "common/exec/sim_steps.h"
+#include "common/exec/sim_groups.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -31,7 +31,7 @@ struct row {
     int64_t due_ns;        /* when its time was up */
 };
 
-struct ht_broker_table {
+struct ht_pacer_table {
     _Alignas(64) atomic_uint bell;
     atomic_bool over; /* nobody is held any more */
     int32_t n_lanes;
@@ -39,11 +39,11 @@ struct ht_broker_table {
     struct row rows[];
 };
 
-struct ht_broker {
+struct ht_pacer {
     const struct ht_schedule *s;
-    struct ht_broker_table *table;
+    struct ht_pacer_table *table;
     double scale;
-    struct ht_sim_steps steps;
+    struct ht_sim_groups steps;
     struct ht_flows *flows;
     struct ht_sim_heap heap; /* ends, in modelled time since `origin_ns`, by lane of a step's first op */
     int32_t *changed;        /* [n_lanes] scratch */
@@ -60,37 +60,37 @@ static int64_t wall_ns(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-static int64_t modelled_ns(const struct ht_broker *b, int64_t wall)
+static int64_t modelled_ns(const struct ht_pacer *b, int64_t wall)
 {
     return (int64_t)((double)(wall - b->origin_ns) / b->scale);
 }
 
-static int64_t wall_of(const struct ht_broker *b, int64_t modelled)
+static int64_t wall_of(const struct ht_pacer *b, int64_t modelled)
 {
     return b->origin_ns + (int64_t)((double)modelled * b->scale);
 }
 
 /* ---- the table ------------------------------------------------------------------------------------------------- */
 
-int64_t ht_broker_table_bytes(int32_t n_lanes)
+int64_t ht_pacer_table_bytes(int32_t n_lanes)
 {
-    return (int64_t)(sizeof(struct ht_broker_table) + (size_t)n_lanes * sizeof(struct row));
+    return (int64_t)(sizeof(struct ht_pacer_table) + (size_t)n_lanes * sizeof(struct row));
 }
 
-struct ht_broker_table *ht_broker_table_init(void *memory, int32_t n_lanes)
+struct ht_pacer_table *ht_pacer_table_init(void *memory, int32_t n_lanes)
 {
-    struct ht_broker_table *t = memory;
+    struct ht_pacer_table *t = memory;
     t->n_lanes = n_lanes;
     return t;
 }
 
-static void ring(struct ht_broker_table *t)
+static void ring(struct ht_pacer_table *t)
 {
     atomic_fetch_add_explicit(&t->bell, 1, memory_order_release);
     ht_futex_wake_shared(&t->bell, 1);
 }
 
-void ht_broker_begin(struct ht_broker_table *table, int32_t lane, int32_t iteration, int32_t op)
+void ht_pacer_begin(struct ht_pacer_table *table, int32_t lane, int32_t iteration, int32_t op)
 {
     struct row *r = &table->rows[lane];
     r->iteration = iteration;
@@ -100,7 +100,7 @@ void ht_broker_begin(struct ht_broker_table *table, int32_t lane, int32_t iterat
     ring(table);
 }
 
-int64_t ht_broker_end(struct ht_broker_table *table, int32_t lane, const atomic_bool *cancelled)
+int64_t ht_pacer_end(struct ht_pacer_table *table, int32_t lane, const atomic_bool *cancelled)
 {
     enum { LOOK_AGAIN_NS = 100000000 };
     struct row *r = &table->rows[lane];
@@ -113,7 +113,7 @@ int64_t ht_broker_end(struct ht_broker_table *table, int32_t lane, const atomic_
     return done_ns > r->due_ns ? done_ns - r->due_ns : 0;
 }
 
-void ht_broker_cancel(struct ht_broker_table *table)
+void ht_pacer_cancel(struct ht_pacer_table *table)
 {
     atomic_store(&table->over, true);
     ring(table);
@@ -129,13 +129,13 @@ static void let_go(struct row *r, int64_t due_ns)
 /* ---- the server ------------------------------------------------------------------------------------------------ */
 
 /* The first op of the step that op belongs to. */
-static int32_t first_of(const struct ht_broker *b, int32_t op)
+static int32_t first_of(const struct ht_pacer *b, int32_t op)
 {
     while (b->steps.rows[op].flow == HT_SIM_MEMBER) op--;
     return op;
 }
 
-static void begin_step(struct ht_broker *b, int32_t first, int32_t iteration, int64_t now)
+static void begin_step(struct ht_pacer *b, int32_t first, int32_t iteration, int64_t now)
 {
     const struct ht_sim_row *row = &b->steps.rows[first];
     int32_t slot = b->s->ops[first].lane;
@@ -148,7 +148,7 @@ static void begin_step(struct ht_broker *b, int32_t first, int32_t iteration, in
     ht_flows_start(b->flows, slot, now, row->cost_ns, flow->cap, b->steps.uses + flow->uses_begin, flow->n_uses);
 }
 
-static void end_step(struct ht_broker *b, struct ht_sim_entry e)
+static void end_step(struct ht_pacer *b, struct ht_sim_entry e)
 {
     int32_t first = (int32_t)(e.id % b->s->n_ops);
     const struct ht_sim_row *row = &b->steps.rows[first];
@@ -157,7 +157,7 @@ static void end_step(struct ht_broker *b, struct ht_sim_entry e)
         let_go(&b->table->rows[b->s->ops[op].lane], wall_of(b, e.time_ns));
 }
 
-static void settle(struct ht_broker *b, int64_t now)
+static void settle(struct ht_pacer *b, int64_t now)
 {
     int32_t n = ht_flows_settle(b->flows, now, b->changed);
     for (int32_t i = 0; i < n; i++) {
@@ -169,7 +169,7 @@ static void settle(struct ht_broker *b, int64_t now)
 }
 
 /* The row that was posted first of those that are waiting to be taken up, or NULL. */
-static struct row *first_post(const struct ht_broker *b)
+static struct row *first_post(const struct ht_pacer *b)
 {
     struct row *first = NULL;
     for (int32_t lane = 0; lane < b->table->n_lanes; lane++) {
@@ -181,7 +181,7 @@ static struct row *first_post(const struct ht_broker *b)
 }
 
 /* The last member's begin is the step's. */
-static void take_post(struct ht_broker *b, struct row *r, int64_t begin)
+static void take_post(struct ht_pacer *b, struct row *r, int64_t begin)
 {
     int32_t first = first_of(b, r->op), iteration = r->iteration;
     atomic_store_explicit(&r->state, HELD, memory_order_relaxed);
@@ -193,7 +193,7 @@ static void take_post(struct ht_broker *b, struct row *r, int64_t begin)
 
 /* All that has begun and ended up to now, in the order of its times: flows may not go back in time, or what begins late
    would be paced as if it had begun with what ended before. Returns the time of the last. */
-static int64_t catch_up(struct ht_broker *b, int64_t last)
+static int64_t catch_up(struct ht_pacer *b, int64_t last)
 {
     int64_t now = modelled_ns(b, wall_ns());
     for (;;) {
@@ -218,7 +218,7 @@ static int64_t catch_up(struct ht_broker *b, int64_t last)
 static void *serve(void *arg)
 {
     enum { IDLE_NS = 100000000 };
-    struct ht_broker *b = arg;
+    struct ht_pacer *b = arg;
     int64_t last = 0;
     while (!atomic_load(&b->stop) && !atomic_load(&b->table->over) && !ht_interrupted()) {
         unsigned bell = atomic_load_explicit(&b->table->bell, memory_order_acquire);
@@ -233,17 +233,17 @@ static void *serve(void *arg)
 
 /* ---- its life -------------------------------------------------------------------------------------------------- */
 
-static void free_broker(struct ht_broker *b)
+static void free_pacer(struct ht_pacer *b)
 {
     ht_flows_destroy(b->flows);
     ht_sim_heap_free(&b->heap);
-    ht_sim_steps_free(&b->steps);
+    ht_sim_groups_free(&b->steps);
     free(b->changed);
     free(b->posted);
     free(b);
 }
 
-static enum ht_status make_flows(struct ht_broker *b, struct ht_error *err)
+static enum ht_status make_flows(struct ht_pacer *b, struct ht_error *err)
 {
     const struct ht_schedule *s = b->s;
     int64_t *capacity = HT_NEW_ARRAY(int64_t, s->n_resources);
@@ -253,39 +253,39 @@ static enum ht_status make_flows(struct ht_broker *b, struct ht_error *err)
     return status;
 }
 
-enum ht_status ht_broker_start(const struct ht_schedule *s, const int64_t *cost_ns, double scale,
-                               struct ht_broker_table *table, struct ht_error *err, struct ht_broker **out)
+enum ht_status ht_pacer_start(const struct ht_schedule *s, const int64_t *cost_ns, double scale,
+                              struct ht_pacer_table *table, struct ht_error *err, struct ht_pacer **out)
 {
     *out = NULL;
     if (!(scale > 0)) return ht_fail(err, HT_BAD_INPUT, "emulation scale %g; expected more than 0", scale);
-    struct ht_broker *b = HT_NEW(struct ht_broker);
+    struct ht_pacer *b = HT_NEW(struct ht_pacer);
     b->s = s;
     b->table = table;
     b->scale = scale;
     ht_sim_heap_init(&b->heap, s->n_lanes);
     b->changed = HT_NEW_ARRAY(int32_t, s->n_lanes);
     b->posted = HT_NEW_ARRAY(int32_t, s->n_ops);
-    enum ht_status status = ht_sim_steps_init(s, cost_ns, err, &b->steps);
+    enum ht_status status = ht_sim_groups_init(s, cost_ns, err, &b->steps);
     if (status == HT_OK) status = make_flows(b, err);
     b->origin_ns = wall_ns();
     table->server_pid = (int32_t)getpid();
     if (status == HT_OK) {
         int rc = pthread_create(&b->thread, NULL, serve, b);
-        if (rc) status = ht_fail(err, HT_INFEASIBLE, "cannot start the broker's thread: %s", strerror(rc));
+        if (rc) status = ht_fail(err, HT_INFEASIBLE, "cannot start the pacer's thread: %s", strerror(rc));
     }
     if (status != HT_OK) {
-        free_broker(b);
+        free_pacer(b);
         return status;
     }
     *out = b;
     return HT_OK;
 }
 
-void ht_broker_stop(struct ht_broker *b)
+void ht_pacer_stop(struct ht_pacer *b)
 {
     if (!b) return;
     atomic_store(&b->stop, true);
     ring(b->table);
     pthread_join(b->thread, NULL);
-    free_broker(b);
+    free_pacer(b);
 }

@@ -1,4 +1,4 @@
-#include "common/exec/sim_steps.h"
+#include "common/exec/sim_groups.h"
 
 #include "common/base/array.h"
 #include "common/base/rng.h"
@@ -25,7 +25,7 @@ static int64_t core_ns(int64_t cores, int64_t cost_ns)
    step's list, or -1. */
 static enum ht_status add_uses(const struct ht_schedule *s, int32_t first, int32_t end, int64_t cost_ns, int32_t *at,
                                int64_t **amounts, size_t *amounts_cap, size_t *uses_cap, struct ht_error *err,
-                               struct ht_sim_steps *out, struct ht_sim_flow *flow)
+                               struct ht_sim_groups *out, struct ht_sim_flow *flow)
 {
     int64_t *amount = *amounts;
     int32_t n = 0;
@@ -47,7 +47,7 @@ static enum ht_status add_uses(const struct ht_schedule *s, int32_t first, int32
         if (a < 0 || a >= HT_FLOW_MAX_AMOUNT - amount[at[r]]) {
             char title[64];
             status = ht_fail(err, HT_BAD_INPUT, "op %d (%s): amount %lld on resource '%s'; expected 0 to %lld", first,
-                             ht_op_title(s, first, title, sizeof(title)), (long long)a, s->resources[r].name,
+                             ht_op_label(s, first, title, sizeof(title)), (long long)a, s->resources[r].name,
                              (long long)HT_FLOW_MAX_AMOUNT - 1);
             break;
         }
@@ -95,10 +95,10 @@ static enum ht_status check_resources(const struct ht_schedule *s, struct ht_err
     return HT_OK;
 }
 
-enum ht_status ht_sim_steps_init(const struct ht_schedule *s, const int64_t *cost_ns, struct ht_error *err,
-                                 struct ht_sim_steps *out)
+enum ht_status ht_sim_groups_init(const struct ht_schedule *s, const int64_t *cost_ns, struct ht_error *err,
+                                  struct ht_sim_groups *out)
 {
-    *out = (struct ht_sim_steps){0};
+    *out = (struct ht_sim_groups){0};
     enum ht_status status = check_resources(s, err);
     if (status != HT_OK) return status;
     out->rows = HT_NEW_ARRAY(struct ht_sim_row, s->n_ops);
@@ -132,19 +132,19 @@ enum ht_status ht_sim_steps_init(const struct ht_schedule *s, const int64_t *cos
             char title[64];
             status =
                 ht_fail(err, HT_BAD_INPUT, "op %d (%s): its cost, or what its resources need, is outside 0 to %lld ns",
-                        first, ht_op_title(s, first, title, sizeof(title)), (long long)HT_SIM_MAX_COST_NS - 1);
+                        first, ht_op_label(s, first, title, sizeof(title)), (long long)HT_SIM_MAX_COST_NS - 1);
         }
     }
     free(amounts);
     free(at);
-    if (status != HT_OK) ht_sim_steps_free(out);
+    if (status != HT_OK) ht_sim_groups_free(out);
     return status;
 }
 
-void ht_sim_steps_free(struct ht_sim_steps *steps)
+void ht_sim_groups_free(struct ht_sim_groups *steps)
 {
     free(steps->rows);
     free(steps->flows);
     free(steps->uses);
-    *steps = (struct ht_sim_steps){0};
+    *steps = (struct ht_sim_groups){0};
 }
