@@ -1,5 +1,5 @@
 /* Graph files: works and ops. */
-#include "common/schedule/load.h"
+#include "common/schedule/load_ops.h"
 
 #include "common/base/array.h"
 #include "common/schedule/build.h"

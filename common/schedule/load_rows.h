@@ -1,6 +1,6 @@
-/* Reading a graph file: what the tables (load.c) and the ops (load_ops.c) share. Internal. */
-#ifndef HT_SCHEDULE_LOAD_H
-#define HT_SCHEDULE_LOAD_H
+/* Reading a graph file: the loader, and the parts of rows that tables (load.c) and ops (load_ops.c) share. Internal. */
+#ifndef HT_SCHEDULE_LOAD_ROWS_H
+#define HT_SCHEDULE_LOAD_ROWS_H
 
 #include "common/base/config.h"
 #include "common/schedule/schedule.h"
@@ -55,8 +55,5 @@ enum ht_status ht_load_place(struct ht_loader *l, const struct ht_node *node, co
 /* "4096", "4 MB", and for cores "5 ms". */
 enum ht_status ht_load_amount(struct ht_loader *l, const struct ht_node *node, bool cores, int64_t min, int64_t max,
                               int64_t *out);
-
-enum ht_status ht_load_works(struct ht_loader *l, const struct ht_node *list);
-enum ht_status ht_load_ops(struct ht_loader *l, const struct ht_node *list);
 
 #endif
