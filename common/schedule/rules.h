@@ -5,6 +5,7 @@
 
 #include "common/schedule/residency.h"
 #include "common/schedule/verify.h"
+#include "common/schedule/violation.h"
 
 /* Bounds that keep every sum in 64 bits and every table in memory. Graph files are held to the same. */
 #define HT_MAX_RANKS         65536
@@ -29,22 +30,7 @@ enum ht_status ht_rule_gradients(const struct ht_schedule *s, const struct ht_re
 /* Fills footprints[ht_n_spaces]; HT_INFEASIBLE when one does not fit. */
 enum ht_status ht_rule_memory(const struct ht_schedule *s, struct ht_error *err, struct ht_footprint *footprints);
 
-/* "schedule 'x': op 12 (B3): ...": HT_FAILED */
-enum ht_status ht_broken_op(const struct ht_schedule *s, int32_t op, struct ht_error *err, const char *fmt, ...)
-    __attribute__((format(printf, 4, 5)));
-/* "schedule 'x': ...": HT_FAILED */
-enum ht_status ht_broken(const struct ht_schedule *s, struct ht_error *err, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
-
-/* "op 7 (F3)", "tensor 5 (activation of unit 3, micro-batch 1)" and "... on device 0", for texts. */
-struct ht_phrase {
-    char text[160];
-};
-struct ht_phrase ht_phrase_op(const struct ht_schedule *s, int32_t op);
-struct ht_phrase ht_phrase_tensor(const struct ht_schedule *s, int32_t tensor);
-struct ht_phrase ht_phrase_residency(const struct ht_schedule *s, const struct ht_residency *place);
-
-/* The branches to walk: both, or (false) only the first. "" or " when bad" for texts. */
+/* The branches to walk: both, or only the first where no op has a `when`. */
 static inline int ht_n_branches(const struct ht_schedule *s)
 {
     return ht_has_branches(s) ? 2 : 1;
@@ -53,6 +39,5 @@ static inline enum ht_when ht_branch(int i)
 {
     return i == 0 ? HT_WHEN_OK : HT_WHEN_BAD;
 }
-const char *ht_branch_description(const struct ht_schedule *s, enum ht_when branch);
 
 #endif
