@@ -3,8 +3,8 @@
 
 #include "common/base/array.h"
 #include "common/schedule/load_ops.h"
+#include "common/schedule/limits.h"
 #include "common/schedule/names.h"
-#include "common/schedule/rules.h"
 
 #include <stdio.h>
 #include <stdlib.h>

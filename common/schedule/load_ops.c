@@ -3,8 +3,8 @@
 
 #include "common/base/array.h"
 #include "common/schedule/build.h"
+#include "common/schedule/limits.h"
 #include "common/schedule/names.h"
-#include "common/schedule/rules.h"
 
 #include <stdlib.h>
 #include <string.h>

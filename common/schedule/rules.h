@@ -7,15 +7,6 @@
 #include "common/schedule/verify.h"
 #include "common/schedule/violation.h"
 
-/* Bounds that keep every sum in 64 bits and every table in memory. Graph files are held to the same. */
-#define HT_MAX_RANKS         65536
-#define HT_MAX_UNITS         65536
-#define HT_MAX_MICRO_BATCHES (1 << 20)
-#define HT_MAX_SEQUENCES     (1 << 20)
-#define HT_MAX_UNIT_BATCHES  (1 << 24)          /* units x micro-batches */
-#define HT_MAX_TENSOR_BYTES  ((int64_t)1 << 50) /* 1 PiB */
-#define HT_MAX_AMOUNT        ((int64_t)1 << 60) /* of a resource, by one op */
-
 enum ht_status ht_rule_shape(const struct ht_schedule *s, struct ht_error *err);
 enum ht_status ht_rule_groups(const struct ht_schedule *s, struct ht_error *err); /* part of shape */
 enum ht_status ht_rule_parts(const struct ht_schedule *s, struct ht_error *err);  /* part of shape */

@@ -2,6 +2,7 @@
 #include "common/schedule/rules.h"
 
 #include "common/base/array.h"
+#include "common/schedule/limits.h"
 #include "common/schedule/names.h"
 
 #include <stdlib.h>

@@ -3,6 +3,7 @@
 #include "common/schedule/rules.h"
 
 #include "common/base/array.h"
+#include "common/schedule/limits.h"
 #include "common/schedule/names.h"
 
 #include <stdio.h>
