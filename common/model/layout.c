@@ -110,6 +110,23 @@ enum ht_unit_kind ht_model_unit_kind(const struct ht_model *m, int64_t unit)
 
 /* ---- parameters ---- */
 
+/* Rows of the token table that every part but the last has. */
+static int64_t tokens_each(const struct ht_model *m)
+{
+    return (m->vocab + ht_model_parts(m) - 1) / ht_model_parts(m);
+}
+
+int64_t ht_model_first_token(const struct ht_model *m)
+{
+    return m->part * tokens_each(m);
+}
+
+int64_t ht_model_vocab(const struct ht_model *m)
+{
+    int64_t left = m->vocab - ht_model_first_token(m), each = tokens_each(m);
+    return left < each ? left : each;
+}
+
 struct part_list {
     struct ht_param_part *parts;
     int n;

@@ -13,23 +13,6 @@ struct ht_model ht_model_part(const struct ht_model *m, int32_t part, int32_t pa
     return p;
 }
 
-/* Rows of the token table that every part but the last has. */
-static int64_t tokens_each(const struct ht_model *m)
-{
-    return (m->vocab + ht_model_parts(m) - 1) / ht_model_parts(m);
-}
-
-int64_t ht_model_first_token(const struct ht_model *m)
-{
-    return m->part * tokens_each(m);
-}
-
-int64_t ht_model_vocab(const struct ht_model *m)
-{
-    int64_t left = m->vocab - ht_model_first_token(m), each = tokens_each(m);
-    return left < each ? left : each;
-}
-
 const char *ht_model_cannot_part(const struct ht_model *m, int32_t parts, char *buf, size_t n)
 {
     struct ht_model last = *m;
