@@ -1,8 +1,8 @@
 /* Opening and closing the CUDA backend: the reserve, lanes, and what is known of the schedule's ops beforehand. */
-#include "common/backend/cuda.h"
+#include "common/backend/cuda_open.h"
 
 #include "common/backend/cpu_control.h"
-#include "common/backend/cuda_state.h"
+#include "common/backend/cuda_results.h"
 #include "common/base/array.h"
 #include "common/base/units.h"
 #include "common/exec/core.h"
@@ -12,12 +12,7 @@
 
 /* ENDS: ops a micro-batch that may look at token ids or targets: both of the embedding, three of a head that is
    recomputed. */
-enum { BASE_TRIES = 8, ALIGN = 512, ENDS = 5, JUDGES = 5 };
-
-static int64_t aligned(int64_t bytes)
-{
-    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
-}
+enum { BASE_TRIES = 8, ENDS = 5, JUDGES = 5 };
 
 /* ---- the reserve ---- */
 
@@ -34,7 +29,7 @@ static int64_t scratch_bytes(const struct ht_cuda_api *api, const struct ht_mode
             lacks |= need > ht_unit_workspace_bytes(m, u, batch, seq, param, back);
             if (need > most) most = need;
         }
-    return lacks ? aligned(most) : 0;
+    return lacks ? ht_cuda_aligned(most) : 0;
 }
 
 int64_t ht_cuda_reserve_bytes(const struct ht_cuda_reserve *r)
@@ -46,43 +41,15 @@ struct ht_cuda_reserve ht_cuda_reserve_for(const struct ht_cuda_api *given, cons
                                            enum ht_dtype param, int64_t batch, int64_t seq, int64_t n_micro_batches)
 {
     const struct ht_cuda_api *api = given ? given : ht_cuda_api_real();
-    int64_t ids = 2 * aligned(batch * seq * (int64_t)sizeof(int32_t)) + ALIGN;
+    int64_t ids = 2 * ht_cuda_aligned(batch * seq * (int64_t)sizeof(int32_t)) + HT_CUDA_ALIGN;
     return (struct ht_cuda_reserve){
-        .products_bytes = aligned(api->products_bytes),
+        .products_bytes = ht_cuda_aligned(api->products_bytes),
         .scratch_bytes = scratch_bytes(api, m, param, batch, seq),
-        .results_bytes = HT_CUDA_TURNS * ENDS * n_micro_batches * ids + JUDGES * aligned(api->partial_bytes),
+        .results_bytes = HT_CUDA_TURNS * ENDS * n_micro_batches * ids + JUDGES * ht_cuda_aligned(api->partial_bytes),
     };
 }
 
-enum ht_status ht_cuda_device_reserve(struct ht_cuda_device *d, int64_t bytes, struct ht_error *err)
-{
-    char text[HT_QUANTITY_TEXT];
-    const char *why = d->api->select(d->index);
-    if (!why && bytes) why = d->api->malloc(&d->reserve, bytes + ALIGN);
-    if (why)
-        return ht_fail(err, HT_INFEASIBLE, "the GPU does not give the %s of the backend's reserve: %s",
-                       ht_format_quantity(HT_BYTES, (double)bytes, text), why);
-    d->reserve_bytes = bytes;
-    d->reserve_is_fixed = true;
-    return HT_OK;
-}
-
 /* ---- lanes ---- */
-
-enum ht_status ht_cuda_lane_open(struct ht_cuda_device *d, struct ht_cuda_lane *l, void *products, struct ht_error *err)
-{
-    enum ht_status status = ht_cuda_failed(d->api->stream_create(&l->stream), "a stream", err);
-    if (status == HT_OK)
-        status = ht_cuda_failed(d->api->context_create(l->stream, products, &l->context), "the kernels' context", err);
-    return status;
-}
-
-void ht_cuda_lane_close(struct ht_cuda_device *d, struct ht_cuda_lane *l)
-{
-    if (l->context) d->api->context_destroy(l->context);
-    if (l->stream) (void)d->api->stream_destroy(l->stream);
-    *l = (struct ht_cuda_lane){0};
-}
 
 static bool is_stream(enum ht_lane_kind kind)
 {
@@ -110,10 +77,10 @@ static struct share *shares_of(const struct ht_cuda_device *d, int64_t *sum)
         const struct ht_work *w = &s->works[s->ops[op].work];
         struct share *share = &shares[s->ops[op].lane];
         if (!d->lanes[s->ops[op].lane].is_stream) continue;
-        if (s->ops[op].kind == HT_OP_VALIDATE) share->partial = aligned(d->api->partial_bytes);
+        if (s->ops[op].kind == HT_OP_VALIDATE) share->partial = ht_cuda_aligned(d->api->partial_bytes);
         if (!multiplies(s, op)) continue;
         int64_t bytes = scratch_bytes(d->api, &d->model, d->param, w->batch, w->seq);
-        share->products = aligned(d->api->products_bytes);
+        share->products = ht_cuda_aligned(d->api->products_bytes);
         if (bytes > share->scratch) share->scratch = bytes;
     }
     for (int32_t i = 0; i < s->n_lanes; i++) *sum += shares[i].products + shares[i].scratch + shares[i].partial;
@@ -146,10 +113,10 @@ static void *take(char **at, int64_t bytes)
 
 static enum ht_status lay_out(struct ht_cuda_device *d, struct ht_error *err)
 {
-    int64_t sum, partial = aligned(d->api->partial_bytes); /* one more for what is concluded */
+    int64_t sum, partial = ht_cuda_aligned(d->api->partial_bytes); /* one more for what is concluded */
     struct share *shares = shares_of(d, &sum);
     enum ht_status status = see_that_there_are(d, sum + partial + ht_cuda_results_plan(d), err);
-    char *at = (char *)(((uintptr_t)d->reserve + ALIGN - 1) / ALIGN * ALIGN);
+    char *at = (char *)ht_cuda_aligned((intptr_t)d->reserve);
     for (int32_t i = 0; i < d->s->n_lanes && status == HT_OK; i++) {
         struct ht_cuda_lane *l = &d->lanes[i];
         if (!l->is_stream) continue;
@@ -174,7 +141,6 @@ static bool has_log(const struct ht_schedule *s, int32_t op)
     return false;
 }
 
-/* Does the host make something of the op when it has ended? */
 bool ht_cuda_is_finalized(const struct ht_schedule *s, int32_t op)
 {
     return s->ops[op].kind == HT_OP_VALIDATE || (s->ops[op].kind == HT_OP_OPTIMIZER_STEP && has_log(s, op));

@@ -9,35 +9,29 @@
  * All of it is copied on the op's own stream, so nobody waits for it but who waits for the op, and its place is free
  * again when the op has ended.
  */
-#include "common/backend/cuda_state.h"
+#include "common/backend/cuda_results.h"
+
 #include "common/base/array.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALIGN = 512 };
-
-static int64_t aligned(int64_t bytes)
-{
-    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
-}
-
 static int64_t ids_bytes(const struct ht_cuda_results *a)
 {
-    return aligned(a->n_tokens * (int64_t)sizeof(int32_t));
+    return ht_cuda_aligned(a->n_tokens * (int64_t)sizeof(int32_t));
 }
 
 static int64_t result_bytes(const struct ht_cuda_device *d)
 {
     int64_t most = d->api->partial_said_bytes;
     if (d->api->log_header_bytes > most) most = d->api->log_header_bytes;
-    return aligned(most);
+    return ht_cuda_aligned(most);
 }
 
 static int64_t device_bytes(const struct ht_cuda_results *a)
 {
-    return a->n_tokens ? 2 * ids_bytes(a) + ALIGN : 0;
+    return a->n_tokens ? 2 * ids_bytes(a) + HT_CUDA_ALIGN : 0;
 }
 
 static int64_t host_bytes(const struct ht_cuda_device *d, const struct ht_cuda_results *a)

@@ -1,4 +1,4 @@
-/* The CUDA backend's books. Internal to common/backend. */
+/* The CUDA backend's books, and the ground that its files stand on. Internal to common/backend. */
 #ifndef HT_BACKEND_CUDA_STATE_H
 #define HT_BACKEND_CUDA_STATE_H
 
@@ -9,6 +9,13 @@
 /* An event is recorded anew three iterations later: whoever waits for it belongs to this iteration or the next, and has
    been enqueued by then, since only two are in flight. */
 enum { HT_CUDA_TURNS = 3 };
+
+/* Device memory is given out in multiples of this, in bytes. */
+enum { HT_CUDA_ALIGN = 512 };
+static inline int64_t ht_cuda_aligned(int64_t bytes)
+{
+    return (bytes + HT_CUDA_ALIGN - 1) / HT_CUDA_ALIGN * HT_CUDA_ALIGN;
+}
 
 /* What an op needs on the device beside tensors, and what it leaves for the host. */
 struct ht_cuda_results {
@@ -32,7 +39,7 @@ struct ht_cuda_in_flight {
     double *loss_to; /* where the loss goes when it has ended; NULL: nowhere */
     const char *why; /* what failed when the host looked once more at what the op has left; NULL: nothing */
     /* NULL until first used, and where the host concludes nothing: */
-    struct ht_cuda_result *host_results; /* [aside->max_answers] */
+    struct ht_cuda_result *host_results; /* [results->max_results] */
     struct ht_buffer *buffers;           /* the op's */
     int32_t n_results, n_buffers;
 };
@@ -90,27 +97,9 @@ enum ht_status ht_cuda_not_there(enum ht_status status, struct ht_error *err);
 
 int64_t ht_cuda_now_ns(void); /* CLOCK_MONOTONIC */
 
-/* ---- cuda_open.c ---- */
 /* products: of the reserve, or NULL. Closing does nothing to what has not been opened. */
 enum ht_status ht_cuda_lane_open(struct ht_cuda_device *d, struct ht_cuda_lane *l, void *products,
                                  struct ht_error *err);
 void ht_cuda_lane_close(struct ht_cuda_device *d, struct ht_cuda_lane *l);
-/* Does the host make something of the op when it has ended? */
-bool ht_cuda_is_finalized(const struct ht_schedule *s, int32_t op);
-/* Of ht_cuda_backend. */
-enum ht_status ht_cuda_open(void *device, const struct ht_schedule *s, struct ht_error *err);
-void ht_cuda_close(void *device);
-
-/* ---- cuda_results.c ---- */
-/* Their kernels: what the ops call, with a flight as `device`. */
-extern const struct ht_kernels ht_cuda_enqueue_kernels;
-/* How much device memory they need; then, at `on_device`, they are made. */
-int64_t ht_cuda_results_plan(struct ht_cuda_device *d);
-enum ht_status ht_cuda_results_create(struct ht_cuda_device *d, char *on_device, struct ht_error *err);
-void ht_cuda_results_destroy(struct ht_cuda_device *d);
-/* The op has ended: what it left aside goes where it belongs. */
-void ht_cuda_collect_results(struct ht_cuda_in_flight *f);
-/* For what the host concludes then: answers that have landed; what else is asked is waited for. */
-extern const struct ht_kernels ht_cuda_collect_kernels;
 
 #endif

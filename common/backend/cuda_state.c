@@ -1,0 +1,50 @@
+/* Ground of the CUDA backend: failures, the host's clock, a lane's stream and context. */
+#include "common/backend/cuda_state.h"
+
+#include "common/base/array.h"
+
+#include <string.h>
+#include <time.h>
+
+enum ht_status ht_cuda_failed(const char *text, const char *what, struct ht_error *err)
+{
+    return text ? ht_fail(err, HT_FAILED, "cuda: %s: %s", what, text) : HT_OK;
+}
+
+enum ht_status ht_cuda_not_there(enum ht_status status, struct ht_error *err)
+{
+    static const char *const lacks[] = {"cudaErrorMemoryAllocation",
+                                        "cudaErrorNoKernelImageForDevice",
+                                        "cudaErrorUnsupportedPtxVersion",
+                                        "cudaErrorInvalidDeviceFunction",
+                                        "cudaErrorInsufficientDriver",
+                                        "cudaErrorNoDevice",
+                                        "cudaErrorInvalidDevice",
+                                        "cuBLASLt is not here",
+                                        "HT_CUBLASLT: "};
+    for (size_t i = 0; i < HT_COUNT(lacks) && status == HT_FAILED; i++)
+        if (err && strstr(err->text, lacks[i])) status = err->status = HT_INFEASIBLE;
+    return status;
+}
+
+int64_t ht_cuda_now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+enum ht_status ht_cuda_lane_open(struct ht_cuda_device *d, struct ht_cuda_lane *l, void *products, struct ht_error *err)
+{
+    enum ht_status status = ht_cuda_failed(d->api->stream_create(&l->stream), "a stream", err);
+    if (status == HT_OK)
+        status = ht_cuda_failed(d->api->context_create(l->stream, products, &l->context), "the kernels' context", err);
+    return status;
+}
+
+void ht_cuda_lane_close(struct ht_cuda_device *d, struct ht_cuda_lane *l)
+{
+    if (l->context) d->api->context_destroy(l->context);
+    if (l->stream) (void)d->api->stream_destroy(l->stream);
+    *l = (struct ht_cuda_lane){0};
+}
