@@ -1,14 +1,12 @@
-/* Ops on the GPU: enqueued, waited for, and their times. */
+/* Ops on the GPU: enqueued, and waited for. */
 #include "common/backend/cuda.h"
 
 #include "common/backend/cpu_call.h"
+#include "common/backend/cuda_clock.h"
 #include "common/backend/cuda_open.h"
 #include "common/backend/cuda_results.h"
 #include "common/base/array.h"
 #include "common/exec/core.h"
-
-/* cudaEventElapsedTime counts milliseconds in a float; after so long a new base keeps its steps below a microsecond. */
-#define BASE_AGE_NS ((int64_t)8 * 1000000000)
 
 /* "cuda: schedule 'x': op 12 (B3.0): cudaErrorX: ..": the title has kind, unit and micro-batch. */
 static enum ht_status failed_op(const struct ht_cuda_device *d, int32_t op, const char *text, struct ht_error *err)
@@ -154,31 +152,10 @@ static bool control(void *ctx, int32_t iteration, int32_t op)
     return ht_cpu_backend.control(((struct ht_cuda_device *)ctx)->cpu, iteration, op);
 }
 
-/* From now on times are counted from an event of now. */
-static void renew_base(struct ht_cuda_device *d)
-{
-    int64_t passed_ns;
-    if (d->api->event_record(d->next_base, d->side.stream) || d->api->event_finish(d->next_base)) return;
-    if (d->api->event_between(d->base, d->next_base, &passed_ns)) return;
-    void *old = d->base;
-    d->base = d->next_base;
-    d->next_base = old;
-    d->base_ns += passed_ns;
-}
-
 static void op_times(void *ctx, int32_t iteration, int32_t op, int64_t *start_ns, int64_t *end_ns)
 {
     struct ht_cuda_device *d = ctx;
-    const struct ht_cuda_in_flight *f = in_flight_of(d, iteration, op);
-    int64_t until_end_ns = 0, took_ns = 0;
-    *start_ns = *end_ns = ht_cuda_now_ns(); /* should CUDA fail here, of all places */
-    pthread_mutex_lock(&d->base_lock);
-    if (!d->api->event_between(d->base, f->end, &until_end_ns) && !d->api->event_between(f->begin, f->end, &took_ns)) {
-        *end_ns = d->base_ns + until_end_ns;
-        *start_ns = *end_ns - took_ns;
-        if (until_end_ns > BASE_AGE_NS) renew_base(d);
-    }
-    pthread_mutex_unlock(&d->base_lock);
+    ht_cuda_clock_times(d, in_flight_of(d, iteration, op), start_ns, end_ns);
 }
 
 static void drain(void *ctx)

@@ -2,6 +2,7 @@
 #include "common/backend/cuda_open.h"
 
 #include "common/backend/cpu_control.h"
+#include "common/backend/cuda_clock.h"
 #include "common/backend/cuda_results.h"
 #include "common/base/array.h"
 #include "common/base/units.h"
@@ -12,7 +13,7 @@
 
 /* ENDS: ops a micro-batch that may look at token ids or targets: both of the embedding, three of a head that is
    recomputed. */
-enum { BASE_TRIES = 8, ENDS = 5, JUDGES = 5 };
+enum { ENDS = 5, JUDGES = 5 };
 
 /* ---- the reserve ---- */
 
@@ -181,27 +182,6 @@ static void list_host_deps(struct ht_cuda_device *d)
 
 /* ---- open and close ---- */
 
-/* When an event was reached lies between asking for it and hearing of it: the quickest of some tries tells it best. */
-static enum ht_status make_base(struct ht_cuda_device *d, struct ht_error *err)
-{
-    const char *why = d->api->event_create(&d->base);
-    if (!why) why = d->api->event_create(&d->next_base);
-    int64_t narrowest_ns = INT64_MAX;
-    for (int i = 0; i < BASE_TRIES && !why; i++) {
-        int64_t before_ns = ht_cuda_now_ns();
-        why = d->api->event_record(d->next_base, d->side.stream);
-        if (!why) why = d->api->event_finish(d->next_base);
-        int64_t took_ns = ht_cuda_now_ns() - before_ns;
-        if (took_ns >= narrowest_ns) continue;
-        narrowest_ns = took_ns;
-        d->base_ns = before_ns + took_ns / 2;
-        void *best = d->next_base;
-        d->next_base = d->base;
-        d->base = best;
-    }
-    return ht_cuda_failed(why, "the device's clock", err);
-}
-
 void ht_cuda_close(void *ctx)
 {
     struct ht_cuda_device *d = ctx;
@@ -215,9 +195,7 @@ void ht_cuda_close(void *ctx)
         free(d->in_flight[i].buffers);
     }
     for (int32_t op = 0; d->host_deps && op < s->n_ops; op++) free(d->host_deps[op].ops);
-    if (d->base) (void)d->api->event_destroy(d->base);
-    if (d->next_base) (void)d->api->event_destroy(d->next_base);
-    d->base = d->next_base = NULL;
+    ht_cuda_clock_close(d);
     ht_cuda_results_destroy(d);
     free(d->lanes);
     free(d->in_flight);
@@ -251,7 +229,7 @@ enum ht_status ht_cuda_open(void *ctx, const struct ht_schedule *s, struct ht_er
         d->in_flight[i].scratch = d->lanes[s->ops[i / HT_CUDA_TURNS].lane].scratch;
     }
     list_host_deps(d);
-    if (status == HT_OK) status = make_base(d, err);
+    if (status == HT_OK) status = ht_cuda_clock_open(d, err);
     if (status) ht_cuda_close(d);
     return ht_cuda_not_there(status, err);
 }

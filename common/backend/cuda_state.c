@@ -1,10 +1,9 @@
-/* Ground of the CUDA backend: failures, the host's clock, a lane's stream and context. */
+/* Ground of the CUDA backend: failures, a lane's stream and context. */
 #include "common/backend/cuda_state.h"
 
 #include "common/base/array.h"
 
 #include <string.h>
-#include <time.h>
 
 enum ht_status ht_cuda_failed(const char *text, const char *what, struct ht_error *err)
 {
@@ -25,13 +24,6 @@ enum ht_status ht_cuda_not_there(enum ht_status status, struct ht_error *err)
     for (size_t i = 0; i < HT_COUNT(lacks) && status == HT_FAILED; i++)
         if (err && strstr(err->text, lacks[i])) status = err->status = HT_INFEASIBLE;
     return status;
-}
-
-int64_t ht_cuda_now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
 enum ht_status ht_cuda_lane_open(struct ht_cuda_device *d, struct ht_cuda_lane *l, void *products, struct ht_error *err)

@@ -95,8 +95,6 @@ enum ht_status ht_cuda_failed(const char *text, const char *what, struct ht_erro
 /* Before anything runs: a failure that says that the machine has not what is needed is HT_INFEASIBLE. */
 enum ht_status ht_cuda_not_there(enum ht_status status, struct ht_error *err);
 
-int64_t ht_cuda_now_ns(void); /* CLOCK_MONOTONIC */
-
 /* products: of the reserve, or NULL. Closing does nothing to what has not been opened. */
 enum ht_status ht_cuda_lane_open(struct ht_cuda_device *d, struct ht_cuda_lane *l, void *products,
                                  struct ht_error *err);
