@@ -6,6 +6,7 @@
 #include "common/base/array.h"
 #include "common/exec/sim.h"
 #include "common/schedule/verify.h"
+#include "tests/support/scenario.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -22,9 +23,7 @@ static inline struct ht_scenario tiny(int64_t layers, int64_t batch, int64_t mic
                                     .micro_batch = micro_batch,
                                     .numerics = numerics,
                                     .device_memory_bytes = device_memory_bytes};
-    struct ht_scenario s;
-    struct ht_error err = {0};
-    ck_assert_msg(ht_scenario_create(&r, &err, &s) == HT_OK, "%s", err.text);
+    struct ht_scenario s = scenario_from(&r);
     s.model.layers = layers;
     return s;
 }

@@ -2,6 +2,7 @@
 #include "tests/autohete/helpers.h"
 
 #include "common/base/rng.h"
+#include "tests/support/scenario.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -16,10 +17,7 @@ static struct ht_scenario paper(const char *model, int64_t batch, int64_t device
 {
     struct ht_scenario_request r = {
         .model = model, .cluster = "autohete-1gpu", .batch = batch, .device_memory_bytes = device_memory_bytes};
-    struct ht_scenario s;
-    struct ht_error err = {0};
-    ck_assert_msg(ht_scenario_create(&r, &err, &s) == HT_OK, "%s", err.text);
-    return s;
+    return scenario_from(&r);
 }
 
 /* "c=3 p=1" into settings. */
@@ -270,10 +268,9 @@ START_TEST(the_inputs_give_the_plan)
     for (int64_t k = 0; k < 4; k++) {
         struct ht_scenario_request request = {
             .model = "autohete-10b", .cluster = clusters[k / 2], .batch = 32, .micro_batch = k % 2 ? 2 : 0};
-        struct ht_scenario sc;
         struct ht_plan p = {0};
         struct ht_error err = {0};
-        ck_assert_msg(ht_scenario_create(&request, &err, &sc) == HT_OK, "%s", err.text);
+        struct ht_scenario sc = scenario_from(&request);
         ck_assert_msg(plan(&ht_autohete, &sc, "", &err, &p) == HT_OK, "%s", err.text);
         struct autohete_profile f = {.layers = (int64_t)input_of(&p, "L"),
                                      .micro_batches = (int64_t)input_of(&p, "micro_batches"),

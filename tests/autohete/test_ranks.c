@@ -1,6 +1,7 @@
 /* AutoHete's equations on several ranks, by hand. */
 #include "autohete/autohete.h"
 #include "common/base/array.h"
+#include "tests/support/scenario.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -8,10 +9,8 @@
 static struct ht_scenario scenario_of(int64_t ranks)
 {
     struct ht_scenario_request r = {.model = "autohete-10b", .cluster = "autohete-4gpu", .batch = 8};
-    struct ht_scenario s;
-    struct ht_error err = {0};
-    ck_assert_msg(ht_scenario_create(&r, &err, &s) == HT_OK, "%s", err.text);
-    s.cluster->nodes[0].groups[0].count = s.cluster->nodes[0].n_gpus = s.cluster->n_gpus = ranks;
+    struct ht_scenario s = scenario_from(&r);
+    use_gpus(&s, ranks);
     s.batch = s.micro_batch * ranks; /* equal passes */
     return s;
 }

@@ -8,6 +8,7 @@
 #include "common/exec/sim.h"
 #include "common/schedule/bound.h"
 #include "common/schedule/verify.h"
+#include "tests/support/scenario.h"
 
 #include <check.h>
 #include <math.h>
@@ -25,10 +26,7 @@ static inline struct ht_scenario scenario_of(const char *model, int64_t batch, i
                                     .seq = seq,
                                     .numerics = numerics,
                                     .device_memory_bytes = device_memory_bytes};
-    struct ht_scenario s;
-    struct ht_error err = {0};
-    ck_assert_msg(ht_scenario_create(&r, &err, &s) == HT_OK, "%s", err.text);
-    return s;
+    return scenario_from(&r);
 }
 
 /* Plans with variables forced: "c=3 m=2". *plan is zero or a plan, which is replaced. */

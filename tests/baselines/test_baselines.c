@@ -3,6 +3,7 @@
 #include "common/base/array.h"
 #include "common/schedule/bound.h"
 #include "common/schedule/verify.h"
+#include "tests/support/scenario.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -20,10 +21,7 @@ static struct ht_scenario scenario_of(int64_t batch, int64_t micro_batch, const 
                                     .micro_batch = micro_batch,
                                     .numerics = numerics,
                                     .device_memory_bytes = device_memory_bytes};
-    struct ht_scenario s;
-    struct ht_error err = {0};
-    ck_assert_msg(ht_scenario_create(&r, &err, &s) == HT_OK, "%s", err.text);
-    return s;
+    return scenario_from(&r);
 }
 
 static struct ht_schedule *build_of(const struct ht_system *system, const struct ht_scenario *sc, int64_t c,

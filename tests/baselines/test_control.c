@@ -1,6 +1,7 @@
 /* Gate and rollback in every baseline: verified, followed value by value, and simulated with random verdicts. */
 #include "tests/baselines/plans.h"
 #include "tests/common/build/control_oracle.h"
+#include "tests/support/scenario.h"
 
 static const struct ht_system *const systems[] = {
     &ht_in_memory,        &ht_in_memory_ckpt, &ht_zero_offload,    &ht_zero_offload_ckpt, &ht_patrickstar,
@@ -19,9 +20,7 @@ static struct ht_scenario scenario_with(const char *model, const char *cluster, 
                                     .seq = 32,
                                     .numerics = numerics[n],
                                     .device_memory_bytes = device_bytes};
-    struct ht_scenario sc;
-    struct ht_error err = {0};
-    ck_assert_msg(ht_scenario_create(&r, &err, &sc) == HT_OK, "%s", err.text);
+    struct ht_scenario sc = scenario_from(&r);
     sc.control = swept_controls[k];
     snprintf(what, 128, "%s on %s %s x%d %s clip %g, %lld bytes", model, cluster, numerics[n], (int)micro_batches,
              ht_control_mode_names[sc.control.mode], sc.control.options.clip, (long long)device_bytes);

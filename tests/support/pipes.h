@@ -12,6 +12,7 @@
 #include "common/exec/sim.h"
 #include "common/build/pipe.h"
 #include "common/schedule/verify.h"
+#include "tests/support/scenario.h"
 
 #include <check.h>
 #include <math.h>
@@ -30,9 +31,7 @@ static inline struct ht_scenario pipe_scenario(int64_t ranks, int64_t nodes, int
     static const char *const clusters[] = {"", "sysx-1node", "sysx-2node", "", "sysx-4node"};
     struct ht_scenario_request r = {
         .model = "llama-tiny", .cluster = clusters[nodes], .batch = micro_batches, .micro_batch = 1, .seq = 16};
-    struct ht_scenario s;
-    struct ht_error err = {0};
-    ck_assert_msg(ht_scenario_create(&r, &err, &s) == HT_OK, "%s", err.text);
+    struct ht_scenario s = scenario_from(&r);
     for (int64_t n = 0; n < nodes; n++)
         s.cluster->nodes[n].groups[0].count = s.cluster->nodes[n].n_gpus = ranks / nodes;
     s.cluster->n_gpus = ranks;

@@ -15,6 +15,7 @@
 #include "common/mem/arena.h"
 #include "common/plan/system.h"
 #include "common/schedule/verify.h"
+#include "tests/support/scenario.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -150,9 +151,7 @@ static inline struct ht_scenario rows_scenario(enum ht_arch arch, const char *nu
                                     .control = control,
                                     .clip = control ? 1 : 0,
                                     .training = control != NULL};
-    struct ht_scenario s;
-    struct ht_error err = {0};
-    ck_assert_msg(ht_scenario_create(&r, &err, &s) == HT_OK, "%s", err.text);
+    struct ht_scenario s = scenario_from(&r);
     s.model = (struct ht_model){.name = "two blocks",
                                 .arch = arch,
                                 .layers = ROWS_L,

@@ -2,6 +2,7 @@
    pipelines: tests/common/build/test_pipe.c. */
 #include "sysx/sysx.h"
 #include "tests/support/random_pipes.h"
+#include "tests/support/scenario.h"
 
 static struct ht_pipe_style style_of(enum sysx_variant variant)
 {
@@ -331,10 +332,9 @@ START_TEST(host_bytes)
 {
     struct ht_scenario_request r = {
         .model = "sysx-110b", .cluster = "sysx-8node", .batch = 128, .micro_batch = 2, .seq = 1024};
-    struct ht_scenario sc;
     struct ht_error err = {0};
     struct ht_pipe_style y = pipe_with(whole, 2, 3);
-    ck_assert_msg(ht_scenario_create(&r, &err, &sc) == HT_OK, "%s", err.text);
+    struct ht_scenario sc = scenario_from(&r);
     struct ht_schedule *s = pipe_build(&sc, &y);
     double of_node[8] = {0}, all = 0;
     for (int32_t t = 0; t < s->n_tensors; t++)

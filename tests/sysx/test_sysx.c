@@ -2,6 +2,7 @@
 #include "sysx/sysx.h"
 #include "common/schedule/verify.h"
 #include "tests/support/pipes.h"
+#include "tests/support/scenario.h"
 
 static struct ht_scenario on_paper(const char *model, const char *cluster, int64_t batch, int64_t micro_batch)
 {
@@ -11,10 +12,7 @@ static struct ht_scenario on_paper(const char *model, const char *cluster, int64
                                     .micro_batch = micro_batch,
                                     .seq = 1024,
                                     .accumulate = "16"};
-    struct ht_scenario s;
-    struct ht_error err = {0};
-    ck_assert_msg(ht_scenario_create(&r, &err, &s) == HT_OK, "%s", err.text);
-    return s;
+    return scenario_from(&r);
 }
 
 static struct ht_plan plan_of(const struct ht_system *system, const struct ht_scenario *sc, struct ht_settings set)

@@ -3,6 +3,7 @@
 
 #include "common/kernels/undo.h"
 #include "common/build/draft.h"
+#include "tests/support/scenario.h"
 
 /* One block, so units 0, 1, 2. */
 static struct ht_scenario scenario_of(const char *numerics, int64_t micro_batches, enum ht_control_mode mode,
@@ -14,9 +15,7 @@ static struct ht_scenario scenario_of(const char *numerics, int64_t micro_batche
                                     .micro_batch = 1,
                                     .seq = 16,
                                     .numerics = numerics};
-    struct ht_scenario s;
-    struct ht_error err = {0};
-    ck_assert_msg(ht_scenario_create(&r, &err, &s) == HT_OK, "%s", err.text);
+    struct ht_scenario s = scenario_from(&r);
     s.model.layers = 1;
     s.cluster->nodes[0].has_ssds = true; /* of ON_DISK */
     s.cluster->nodes[0].n_ssds = 1;

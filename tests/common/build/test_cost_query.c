@@ -2,6 +2,7 @@
 #include "common/base/array.h"
 #include "common/build/cost_query.h"
 #include "common/build/draft.h"
+#include "tests/support/scenario.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -16,10 +17,7 @@ static struct ht_scenario scenario_of(const char *cluster, const char *numerics,
                                     .micro_batch = micro_batch,
                                     .numerics = numerics,
                                     .control = control};
-    struct ht_scenario s;
-    struct ht_error err = {0};
-    ck_assert_msg(ht_scenario_create(&r, &err, &s) == HT_OK, "%s", err.text);
-    return s;
+    return scenario_from(&r);
 }
 
 /* Gradients go to the host, where units are stepped; but block 2 is stepped on the device. Block 1 is recomputed. */

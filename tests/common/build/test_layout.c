@@ -3,6 +3,7 @@
 
 #include "common/base/array.h"
 #include "common/base/rng.h"
+#include "tests/support/scenario.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -14,10 +15,8 @@ static struct ht_scenario scenario_of(int64_t ranks, int64_t batch, int64_t micr
 {
     struct ht_scenario_request r = {
         .model = "gpt-tiny", .cluster = "autohete-4gpu", .batch = batch, .micro_batch = micro_batch, .seq = 16};
-    struct ht_scenario s;
-    struct ht_error err = {0};
-    ck_assert_msg(ht_scenario_create(&r, &err, &s) == HT_OK, "%s", err.text);
-    s.cluster->nodes[0].groups[0].count = s.cluster->nodes[0].n_gpus = s.cluster->n_gpus = ranks;
+    struct ht_scenario s = scenario_from(&r);
+    use_gpus(&s, ranks);
     return s;
 }
 

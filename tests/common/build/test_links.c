@@ -4,6 +4,7 @@
 #include "common/base/array.h"
 #include "common/exec/sim.h"
 #include "common/profile/profile.h"
+#include "tests/support/scenario.h"
 
 #include <check.h>
 #include <stdio.h>
@@ -32,9 +33,8 @@ static struct ht_scenario scenario_of(const char *gpus, int domains, bool duplex
     ck_assert_msg(!ht_doc_parse(text, strlen(text), "c.yaml", &err, &doc), "%s", err.text);
     ck_assert_msg(!ht_cluster_parse(doc, &err, &cluster), "%s", err.text);
     ht_doc_destroy(doc);
-    struct ht_scenario sc;
     struct ht_scenario_request r = {.model = "gpt-tiny", .cluster = "autohete-1gpu"};
-    ck_assert_msg(ht_scenario_create(&r, &err, &sc) == HT_OK, "%s", err.text);
+    struct ht_scenario sc = scenario_from(&r);
     ht_cluster_destroy(sc.cluster);
     sc.cluster = cluster;
     return sc;
@@ -219,10 +219,8 @@ END_TEST
    over the NIC as well. */
 START_TEST(parts_over_nodes)
 {
-    struct ht_scenario sc;
-    struct ht_error err = {0};
     struct ht_scenario_request r = {.model = "gpt-tiny", .cluster = "sysx-2node"};
-    ck_assert_msg(ht_scenario_create(&r, &err, &sc) == HT_OK, "%s", err.text);
+    struct ht_scenario sc = scenario_from(&r);
     struct graph g = {.sc = sc, .s = ht_links_schedule(&sc, "parts")};
     g.ports = ht_links_add(g.s, sc.cluster, false);
     const struct {

@@ -1,6 +1,7 @@
 /* The builder of pipelines: closed forms out of real graphs, what lies and goes where, and 1,000 random ones. The
    figures of SysX and Mobius: tests/sysx/test_figures.c. */
 #include "tests/support/random_pipes.h"
+#include "tests/support/scenario.h"
 
 /* The closed forms against the simulator: N_g 2, 3, 4, 8, v 1 .. 3, T_b = 2 or 3 T_f, N_m from N_g on. T_f
  * = 1. */
@@ -143,9 +144,7 @@ START_TEST(device_bytes)
                                         .batch = 32 * cases[i].nodes,
                                         .micro_batch = 8,
                                         .seq = 1024};
-        struct ht_scenario sc;
-        struct ht_error err = {0};
-        ck_assert_msg(ht_scenario_create(&r, &err, &sc) == HT_OK, "%s", err.text);
+        struct ht_scenario sc = scenario_from(&r);
         double s = 1024, b = 8, h = (double)sc.model.width, a = (double)sc.model.heads;
         double blocks = (double)sc.model.layers / (double)(8 * cases[i].nodes);
         int64_t ours = ht_unit_activation_bytes(&sc.model, 1, 8, 1024, HT_F16);

@@ -3,6 +3,7 @@
 #include "common/build/draft.h"
 #include "common/profile/profile.h"
 #include "tests/support/proved.h"
+#include "tests/support/scenario.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -18,10 +19,8 @@ static struct ht_scenario scenario_of(int64_t ranks, const char *control)
                                     .batch = 8,
                                     .micro_batch = 2,
                                     .control = control};
-    struct ht_scenario s;
-    struct ht_error err = {0};
-    ck_assert_msg(ht_scenario_create(&r, &err, &s) == HT_OK, "%s", err.text);
-    s.cluster->nodes[0].groups[0].count = s.cluster->nodes[0].n_gpus = s.cluster->n_gpus = ranks;
+    struct ht_scenario s = scenario_from(&r);
+    use_gpus(&s, ranks);
     s.batch = 4 * ranks;
     return s;
 }

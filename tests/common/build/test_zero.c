@@ -8,6 +8,7 @@
 #include "common/schedule/verify.h"
 
 #include "tests/support/proved.h"
+#include "tests/support/scenario.h"
 
 #include <check.h>
 #include <stdio.h>
@@ -18,10 +19,8 @@
 static struct ht_scenario scenario_of(const char *model, int64_t ranks, int64_t micro_batch)
 {
     struct ht_scenario_request r = {.model = model, .cluster = "autohete-4gpu", .batch = 16};
-    struct ht_scenario s;
-    struct ht_error err = {0};
-    ck_assert_msg(ht_scenario_create(&r, &err, &s) == HT_OK, "%s", err.text);
-    s.cluster->nodes[0].groups[0].count = s.cluster->nodes[0].n_gpus = s.cluster->n_gpus = ranks;
+    struct ht_scenario s = scenario_from(&r);
+    use_gpus(&s, ranks);
     s.batch = 4 * ranks;
     s.micro_batch = micro_batch;
     return s;
@@ -389,9 +388,8 @@ START_TEST(nodes_differ)
 {
     struct ht_scenario_request request = {
         .model = "gpt-tiny", .cluster = HT_SOURCE_DIR "/tests/data/mixed-2x2.yaml", .batch = 8};
-    struct ht_scenario sc;
     struct ht_error err = {0};
-    ck_assert_msg(ht_scenario_create(&request, &err, &sc) == HT_OK, "%s", err.text);
+    struct ht_scenario sc = scenario_from(&request);
     struct ht_schedule *s = build(&sc, true);
     prove(s);
     carries(s, "rank 1 pcie h2d", 0, 31.5e9 * 0.79);

@@ -1,5 +1,6 @@
 /* Candidates: what the spaces of unlike ranks lack, and the time of an iteration, both by hand. */
 #include "common/plan/candidate.h"
+#include "tests/support/scenario.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -90,12 +91,11 @@ END_TEST
 START_TEST(a_steady_iteration)
 {
     struct ht_scenario_request request = {.model = "gpt-tiny", .cluster = "local", .ranks = 2};
-    struct ht_scenario scenario;
     struct ht_error err = {0};
     struct ht_candidate x;
     struct ht_profile *costs = ht_profile_create("by hand", "the test");
     int64_t ns = 0;
-    ck_assert_msg(ht_scenario_create(&request, &err, &scenario) == HT_OK, "%s", err.text);
+    struct ht_scenario scenario = scenario_from(&request);
     ck_assert_int_eq(prove(512, 512, &x), HT_OK);
     ht_profile_add(costs, "first", 30);
     ck_assert_int_eq(ht_candidate_simulate(&x, &scenario, costs, &err, &ns), HT_BAD_INPUT);

@@ -3,6 +3,7 @@
 
 #include "common/base/array.h"
 #include "common/base/rng.h"
+#include "tests/support/scenario.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -26,10 +27,7 @@ static struct ht_scenario scenario_of(int64_t ranks)
 {
     struct ht_scenario_request r = {
         .model = "gpt-tiny", .blocks = 12, .cluster = "local", .ranks = ranks, .batch = ranks};
-    struct ht_scenario s;
-    struct ht_error err = {0};
-    ck_assert_msg(ht_scenario_create(&r, &err, &s) == HT_OK, "%s", err.text);
-    return s;
+    return scenario_from(&r);
 }
 
 /* As --set gives it. */

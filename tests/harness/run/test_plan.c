@@ -3,6 +3,7 @@
 #include "harness/run/job.h"
 #include "harness/run/registry.h"
 #include "harness/result/result.h"
+#include "tests/support/scenario.h"
 
 #include <check.h>
 #include <math.h>
@@ -157,11 +158,9 @@ START_TEST(planners_ask_the_slowest_rank)
 {
     struct ht_scenario_request request = {
         .cluster = HT_SOURCE_DIR "/tests/data/mixed-2x2.yaml", .model = "autohete-2b", .micro_batch = 1, .seq = 512};
-    struct ht_scenario sc;
-    struct ht_error err = {0};
     const struct ht_system *system;
     int planned = 0;
-    ck_assert_msg(ht_scenario_create(&request, &err, &sc) == HT_OK, "%s", err.text);
+    struct ht_scenario sc = scenario_from(&request);
     for (size_t i = 0; (system = ht_system_at(i)); i++) {
         struct ht_plan first = {0}, second = {0};
         if (system->division != HT_EQUAL_REPLICAS) continue;

@@ -8,6 +8,7 @@
 #include "harness/result/result.h"
 #include "harness/run/simulate.h"
 #include "tests/support/proved.h"
+#include "tests/support/scenario.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -22,10 +23,8 @@ static struct ht_scenario scenario_of(int64_t ranks, int64_t micro_batch, const 
                                     .cluster = "autohete-4gpu",
                                     .batch = 8,
                                     .numerics = numerics};
-    struct ht_scenario s;
-    struct ht_error err = {0};
-    ck_assert_msg(ht_scenario_create(&r, &err, &s) == HT_OK, "%s", err.text);
-    s.cluster->nodes[0].groups[0].count = s.cluster->nodes[0].n_gpus = s.cluster->n_gpus = ranks;
+    struct ht_scenario s = scenario_from(&r);
+    use_gpus(&s, ranks);
     s.batch = 2 * ranks;
     s.micro_batch = micro_batch;
     return s;
