@@ -4,13 +4,12 @@
  * under mpirun.
  */
 #include "common/backend/cpu.h"
-#include "common/comm/launch.h"
 #include "common/exec/node.h"
 #include "common/exec/residents.h"
 #include "common/model/zoo.h"
+#include "tests/support/ranks.h"
 
 #include <check.h>
-#include <stdio.h>
 #include <string.h>
 
 enum { RANKS = 3, N = 1000, ROUNDS = 3 };
@@ -122,29 +121,9 @@ static enum ht_status run_rank(struct ht_comm *comm, struct ht_error *err)
     return status;
 }
 
-static int rank_main(void)
-{
-    struct ht_comm *comm;
-    struct ht_error err = {0};
-    int launcher = ht_launch_begin();
-    enum ht_status status = ht_comm_mpi(&err, &comm);
-    if (status) return 1;
-    status = run_rank(comm, &err);
-    ht_launch_report(launcher, status, &err);
-    if (atomic_load(&comm->cancelled)) ht_comm_abort(comm, 1);
-    ht_comm_close(comm);
-    return 0;
-}
-
 START_TEST(test_three_ranks)
 {
-    struct ht_error err = {0};
-    char *argv[] = {"test", "rank", NULL};
-    if (!ht_comm_has_mpi()) {
-        puts("skipped: this build has no MPI");
-        return;
-    }
-    ck_assert_msg(ht_launch(RANKS, argv, &err) == HT_OK, "%s", err.text);
+    launch_ranks(RANKS);
 }
 END_TEST
 
@@ -175,7 +154,7 @@ END_TEST
 
 int main(int argc, char **argv)
 {
-    if (argc > 1 && !strcmp(argv[1], "rank")) return rank_main();
+    if (argc > 1 && !strcmp(argv[1], "rank")) return run_as_rank(run_rank);
     Suite *s = suite_create("cpu_ranks");
     TCase *tc = tcase_create("cpu_ranks");
     tcase_set_timeout(tc, 60);

@@ -4,9 +4,8 @@
  */
 #include "common/base/array.h"
 #include "common/base/half.h"
-#include "common/comm/comm.h"
-#include "common/comm/launch.h"
 #include "common/comm/sum.h"
+#include "tests/support/ranks.h"
 
 #include <check.h>
 #include <signal.h>
@@ -289,13 +288,7 @@ END_TEST
 
 START_TEST(test_ranks)
 {
-    struct ht_error err = {0};
-    char *argv[] = {"test_comm", "rank", NULL};
-    if (!ht_comm_has_mpi()) {
-        puts("skipped: this build has no MPI");
-        return;
-    }
-    ck_assert_msg(ht_launch(_i, argv, &err) == HT_OK, "%s", err.text);
+    launch_ranks(_i);
 }
 END_TEST
 

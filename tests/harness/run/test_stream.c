@@ -4,10 +4,10 @@
  * starts itself again under mpirun.
  */
 #include "common/base/half.h"
-#include "common/comm/launch.h"
 #include "common/mem/arena.h"
 #include "harness/run/stream.h"
 #include "tests/common/ckpt/held.h"
+#include "tests/support/ranks.h"
 
 #include <check.h>
 #include <stdio.h>
@@ -217,32 +217,18 @@ static enum ht_status go_through(struct setting *x, struct ht_error *err)
     return ht_ranks_agree(ranks, status, err);
 }
 
-static int rank_main(void)
+static enum ht_status run_rank(struct ht_comm *comm, struct ht_error *err)
 {
-    struct ht_comm *comm;
-    struct ht_error err = {0};
     struct setting x;
-    int launcher = ht_launch_begin();
-    enum ht_status status = ht_comm_mpi(&err, &comm);
-    if (status) return 1;
-    status = open_setting(comm, &x, &err);
-    if (!status) status = go_through(&x, &err);
+    enum ht_status status = open_setting(comm, &x, err);
+    if (!status) status = go_through(&x, err);
     close_setting(&x);
-    ht_launch_report(launcher, status, &err);
-    if (atomic_load(&comm->cancelled)) ht_comm_abort(comm, 1);
-    ht_comm_close(comm);
-    return 0;
+    return status;
 }
 
 START_TEST(three_ranks)
 {
-    struct ht_error err = {0};
-    char *argv[] = {"test", "rank", NULL};
-    if (!ht_comm_has_mpi()) {
-        puts("skipped: this build has no MPI");
-        return;
-    }
-    ck_assert_msg(ht_launch(RANKS, argv, &err) == HT_OK, "%s", err.text);
+    launch_ranks(RANKS);
 }
 END_TEST
 
@@ -258,7 +244,7 @@ END_TEST
 
 int main(int argc, char **argv)
 {
-    if (argc > 1 && !strcmp(argv[1], "rank")) return rank_main();
+    if (argc > 1 && !strcmp(argv[1], "rank")) return run_as_rank(run_rank);
     Suite *s = suite_create("stream");
     TCase *tc = tcase_create("stream");
     tcase_set_timeout(tc, 60);
