@@ -9,9 +9,9 @@
 #include "harness/cli/commands.h"
 #include "harness/run/engine.h"
 #include "harness/run/registry.h"
-#include "harness/run/train.h"
 #include "tests/support/fake_cuda.h"
 #include "tests/support/sanitized.h"
+#include "tests/support/training.h"
 
 #include <check.h>
 #include <stdio.h>
@@ -28,22 +28,15 @@ static struct ht_gpu gpu;
 
 static struct ht_options options_of(const char *model, const char *numerics, bool cuda)
 {
-    int64_t seq = SANITIZED ? 8 : 32;
-    struct ht_options o = {.request = {.model = model, .cluster = "local", .batch = 4, .micro_batch = 2, .seq = seq},
-                           .issue_ahead = -1,
-                           .steps = STEPS,
-                           .init_seed = 1,
-                           .data_seed = 1,
-                           .lr = 3e-4,
-                           .beta1 = 0.9,
-                           .beta2 = 0.95,
-                           .eps = 1e-8,
-                           .weight_decay = 0.1,
-                           .data = HT_SOURCE_DIR "/tests/data/kjv-200k.txt",
-                           .cuda_api = fake_cuda_api()};
+    struct ht_options o = training_options((struct ht_scenario_request){.model = model,
+                                                                        .cluster = "local",
+                                                                        .batch = 4,
+                                                                        .micro_batch = 2,
+                                                                        .seq = SANITIZED ? 8 : 32,
+                                                                        .numerics = numerics},
+                                           STEPS);
     struct ht_error err = {0};
-    o.request.numerics = numerics;
-    o.request.training = true;
+    o.cuda_api = fake_cuda_api();
     if (!cuda) return o;
     o.backend = "cuda";
     ck_assert_msg(ht_engine_find_gpu(&o, &err, &gpu) == HT_OK, "%s", err.text);
@@ -69,22 +62,6 @@ static enum ht_status train(const struct ht_options *o, const char *system, stru
     ht_persist_close(&persist);
     ht_tokens_close(&tokens);
     return status;
-}
-
-static void check_memory(const struct ht_job *job, const struct ht_training *t)
-{
-    const struct ht_schedule *s = job->schedule;
-    struct ht_error err = {0};
-    int64_t *replayed = HT_NEW_ARRAY(int64_t, ht_n_spaces(s));
-    ck_assert_msg(ht_trace_replay(t->trace, &err, replayed) == HT_OK, "%s", err.text);
-    for (int32_t i = 0; i < ht_n_spaces(s); i++) {
-        if (t->arena_peak_bytes[i] < 0) continue;
-        ck_assert_int_eq(t->arena_peak_bytes[i], t->trace->peak_bytes[i]);
-        ck_assert_int_eq(t->arena_peak_bytes[i], replayed[i]);
-        ck_assert_int_le(t->arena_peak_bytes[i], job->bound_bytes[i]);
-        ck_assert_int_le(t->arena_peak_bytes[i], s->capacity_bytes[i]);
-    }
-    free(replayed);
 }
 
 /* Memory in which the system's own plan has to be a tight one: what its safe sequence needs when there is plenty, less

@@ -5,9 +5,9 @@
  */
 #include "common/base/array.h"
 #include "common/exec/sim.h"
-#include "harness/run/train.h"
 #include "tests/support/sanitized.h"
 #include "tests/support/trace_rules.h"
+#include "tests/support/training.h"
 
 #include <check.h>
 #include <stdio.h>
@@ -20,24 +20,17 @@ static const char slow_link[] = HT_SOURCE_DIR "/tests/data/slow-link.yaml";
 
 static struct ht_options options_of(const char *cluster, const char *clock, int64_t device_bytes)
 {
-    return (struct ht_options){.request = {.model = "gpt-tiny",
-                                           .cluster = cluster,
-                                           .batch = 4,
-                                           .micro_batch = 2,
-                                           .seq = 32,
-                                           .numerics = "fp32",
-                                           .device_memory_bytes = device_bytes,
-                                           .training = true},
-                               .steps = STEPS,
-                               .init_seed = 1,
-                               .data_seed = 1,
-                               .lr = 3e-4,
-                               .beta1 = 0.9,
-                               .beta2 = 0.95,
-                               .eps = 1e-8,
-                               .weight_decay = 0.1,
-                               .data = HT_SOURCE_DIR "/tests/data/kjv-200k.txt",
-                               .clock = clock};
+    struct ht_options o = training_options((struct ht_scenario_request){.model = "gpt-tiny",
+                                                                        .cluster = cluster,
+                                                                        .batch = 4,
+                                                                        .micro_batch = 2,
+                                                                        .seq = 32,
+                                                                        .numerics = "fp32",
+                                                                        .device_memory_bytes = device_bytes},
+                                           STEPS);
+    o.issue_ahead = 0; /* the CPU backend's, whatever the cluster's devices would do */
+    o.clock = clock;
+    return o;
 }
 
 static void train(const struct ht_options *o, const char *system, struct ht_job *job, struct ht_training *out)
@@ -51,22 +44,6 @@ static void train(const struct ht_options *o, const char *system, struct ht_job 
     ck_assert(!ht_tokens_open(o->data, HT_TOKENS_TEXT, job->scenario.model.vocab, 32, &err, &tokens));
     ck_assert_msg(!ht_train(o, job, &tokens, &nothing, &one, &err, out), "%s: %s", system, err.text);
     ht_tokens_close(&tokens);
-}
-
-static void check_memory(const struct ht_job *job, const struct ht_training *t)
-{
-    const struct ht_schedule *s = job->schedule;
-    struct ht_error err = {0};
-    int64_t *replayed = HT_NEW_ARRAY(int64_t, ht_n_spaces(s));
-    ck_assert_msg(ht_trace_replay(t->trace, &err, replayed) == HT_OK, "%s", err.text);
-    for (int32_t i = 0; i < ht_n_spaces(s); i++) {
-        if (t->arena_peak_bytes[i] < 0) continue;
-        ck_assert_int_eq(t->arena_peak_bytes[i], t->trace->peak_bytes[i]);
-        ck_assert_int_eq(t->arena_peak_bytes[i], replayed[i]);
-        ck_assert_int_le(t->arena_peak_bytes[i], job->bound_bytes[i]);
-        ck_assert_int_le(t->arena_peak_bytes[i], s->capacity_bytes[i]);
-    }
-    free(replayed);
 }
 
 /* Every op is held for its modelled cost, and the whole for what the bound says of the iterations between the first and

@@ -5,9 +5,9 @@
 #include "common/base/array.h"
 #include "harness/run/engine.h"
 #include "harness/run/registry.h"
-#include "harness/run/train.h"
 #include "tests/support/sanitized.h"
 #include "tests/support/sub_op_rows.h"
+#include "tests/support/training.h"
 
 #include <check.h>
 #include <math.h>
@@ -21,24 +21,14 @@ static struct ht_gpu gpu;
 
 static struct ht_options options_of(const char *model, const char *numerics, const char *control, bool cuda)
 {
-    struct ht_options o = {.request = {.model = model,
-                                       .cluster = "local",
-                                       .batch = 2,
-                                       .micro_batch = 1,
-                                       .seq = 16,
-                                       .numerics = numerics,
-                                       .control = control,
-                                       .training = true},
-                           .issue_ahead = -1,
-                           .steps = STEPS,
-                           .init_seed = 1,
-                           .data_seed = 1,
-                           .lr = 3e-4,
-                           .beta1 = 0.9,
-                           .beta2 = 0.95,
-                           .eps = 1e-8,
-                           .weight_decay = 0.1,
-                           .data = HT_SOURCE_DIR "/tests/data/kjv-200k.txt"};
+    struct ht_options o = training_options((struct ht_scenario_request){.model = model,
+                                                                        .cluster = "local",
+                                                                        .batch = 2,
+                                                                        .micro_batch = 1,
+                                                                        .seq = 16,
+                                                                        .numerics = numerics,
+                                                                        .control = control},
+                                           STEPS);
     struct ht_error err = {0};
     if (control) { /* clipped, and the gradients of the second step are bad */
         o.request.clip = 1;
