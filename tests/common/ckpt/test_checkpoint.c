@@ -15,9 +15,8 @@
 #include <unistd.h>
 
 #include "tests/common/ckpt/held.h"
+#include "tests/common/ckpt/models.h"
 
-static const struct ht_model model = {
-    .arch = HT_ARCH_GPT, .layers = 2, .width = 6, .heads = 2, .ffn = 24, .vocab = 11, .max_seq = 5, .tied = true};
 static struct ht_checkpoint_setting settings[] = {{.name = "--batch", .value = "8"},
                                                   {.name = "--lr", .value = "0.001"}};
 
@@ -176,22 +175,14 @@ END_TEST
 /* Units of more elements than a piece has. */
 START_TEST(many_pieces)
 {
-    static const struct ht_model wide = {.arch = HT_ARCH_LLAMA,
-                                         .layers = 0,
-                                         .width = 500,
-                                         .heads = 2,
-                                         .kv_heads = 2,
-                                         .ffn = 8,
-                                         .vocab = 4300,
-                                         .max_seq = 5};
     char dir[] = "/tmp/ht_checkpoint_XXXXXX", command[64];
     struct ht_error err = {0};
     struct ht_checkpoints *c = NULL;
-    struct held *held = held_random(&wide, 9);
-    struct ht_state *got = ht_state_create(&wide);
+    struct held *held = held_random(&wide_model, 9);
+    struct ht_state *got = ht_state_create(&wide_model);
     int64_t step;
     ck_assert_ptr_nonnull(mkdtemp(dir));
-    ck_assert_int_gt(ht_unit_params(&wide, 0), 2 * HT_PIECE_ELEMENTS);
+    ck_assert_int_gt(ht_unit_params(&wide_model, 0), 2 * HT_PIECE_ELEMENTS);
     ck_assert_int_eq(ht_checkpoints_open(dir, 2, &err, &c), HT_OK);
     ck_assert_msg(ht_checkpoints_save(c, held->state, 1, settings, 2, &err) == HT_OK, "%s", err.text);
     ck_assert_msg(ht_checkpoints_load(c, settings, 2, &err, got, &step) == HT_OK, "%s", err.text);

@@ -12,6 +12,7 @@
 #include "common/ckpt/model_folder.h"
 #include "common/model/hf_config.h"
 #include "tests/common/ckpt/held.h"
+#include "tests/common/ckpt/models.h"
 
 #include <check.h>
 #include <dirent.h>
@@ -78,9 +79,6 @@ int counted_fsync(int fd)
 }
 
 /* ---- models ---- */
-
-static const struct ht_model model = {
-    .arch = HT_ARCH_GPT, .layers = 2, .width = 6, .heads = 2, .ffn = 24, .vocab = 11, .max_seq = 5, .tied = true};
 
 /* Parameters alone: the rest is 0, as what is read of a model. */
 static struct held *random_params(uint64_t seed)

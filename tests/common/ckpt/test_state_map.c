@@ -2,13 +2,12 @@
 #include "common/ckpt/state_map.h"
 
 #include "common/base/array.h"
+#include "tests/common/ckpt/models.h"
 
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const struct ht_model model = {
-    .arch = HT_ARCH_GPT, .layers = 2, .width = 6, .heads = 2, .ffn = 24, .vocab = 11, .max_seq = 5, .tied = true};
 static const struct ht_label nothing = {.unit = -1, .micro_batch = -1};
 
 /* Shards as common/build/zero.c cuts them: of ceil(n / N) elements, those that reach beyond the unit padded. A unit
@@ -191,25 +190,17 @@ END_TEST
 /* A piece is no larger than what everybody has room for. */
 START_TEST(long_pieces)
 {
-    static const struct ht_model wide = {.arch = HT_ARCH_LLAMA,
-                                         .layers = 0,
-                                         .width = 500,
-                                         .heads = 2,
-                                         .kv_heads = 2,
-                                         .ffn = 8,
-                                         .vocab = 4300,
-                                         .max_seq = 5};
     struct ht_schedule *s = ht_schedule_create("wide", 1, 1, NULL);
     struct ht_state_map *map;
     struct ht_error err = {0};
     for (int32_t u = 0; u < 2; u++)
         for (size_t c = 0; c < HT_COUNT(classes); c++) {
             struct ht_tensor t = {
-                .class = classes[c], .label = {.unit = u, .n_units = 1}, .bytes = 4 * ht_unit_params(&wide, u)};
+                .class = classes[c], .label = {.unit = u, .n_units = 1}, .bytes = 4 * ht_unit_params(&wide_model, u)};
             if (classes[c] != HT_MASTER) ht_add_resident(s, ht_add_tensor(s, t), HT_DEVICE, 0);
         }
-    ck_assert_msg(ht_state_map_create(s, &wide, HT_F32, &err, &map) == HT_OK, "%s", err.text);
-    struct ht_piece p = ht_state_map_cut(map, (struct ht_piece){0, HT_STATE_PARAM, 10, ht_unit_params(&wide, 0)});
+    ck_assert_msg(ht_state_map_create(s, &wide_model, HT_F32, &err, &map) == HT_OK, "%s", err.text);
+    struct ht_piece p = ht_state_map_cut(map, (struct ht_piece){0, HT_STATE_PARAM, 10, ht_unit_params(&wide_model, 0)});
     ck_assert_int_eq(p.end, 10 + HT_PIECE_ELEMENTS);
     ht_state_map_destroy(map);
     ht_schedule_destroy(s);

@@ -7,15 +7,13 @@
 #include "common/mem/arena.h"
 #include "harness/run/stream.h"
 #include "tests/common/ckpt/held.h"
+#include "tests/common/ckpt/models.h"
 #include "tests/support/ranks.h"
 
 #include <check.h>
 #include <stdio.h>
 
 enum { RANKS = 3, SEED = 11 };
-
-static const struct ht_model model = {
-    .arch = HT_ARCH_GPT, .layers = 2, .width = 6, .heads = 2, .ffn = 24, .vocab = 11, .max_seq = 5, .tied = true};
 
 static void keep(struct ht_schedule *s, enum ht_tensor_class class, int32_t unit, int64_t element_bytes,
                  const enum ht_tier *tiers, int n_tiers, int32_t rank)
