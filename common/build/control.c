@@ -1,41 +1,10 @@
-/* Which ops there are under control, and in which order. The ops themselves: control_ops.c. */
+/* Control of a schedule: decides which ops there are, and in which order. control_ops.c writes them. */
 #include "common/build/control.h"
 
 #include "common/base/array.h"
-#include "common/kernels/undo.h"
-#include "common/build/control_rebuild.h"
+#include "common/build/control_ops.h"
 
 #include <stdlib.h>
-
-enum { WRITES = HT_PRODUCE | HT_UPDATE };
-
-int64_t ht_control_log_bytes(const struct ht_control *control, int64_t elements)
-{
-    if (control->mode != HT_CONTROL_ROLLBACK) return 0;
-    return ht_undo_log_bytes(elements, ht_undo_usual_exceptions(elements));
-}
-
-int32_t ht_rebuild_lane(const struct ht_schedule *s, int32_t rank, enum ht_lane_kind kind)
-{
-    for (int32_t i = 0; i < s->n_lanes; i++)
-        if (s->lanes[i].kind == kind && s->lanes[i].rank == rank) return i;
-    return -1;
-}
-
-int32_t ht_rebuild_last_lane(const struct ht_schedule *s, int32_t rank, enum ht_lane_kind kind)
-{
-    int32_t lane = s->n_lanes - 1;
-    while (lane >= 0 && (s->lanes[lane].kind != kind || s->lanes[lane].rank != rank)) lane--;
-    return lane;
-}
-
-int32_t ht_rebuild_copy_lane(const struct ht_schedule *s, int32_t rank, enum ht_tier from, enum ht_tier to)
-{
-    if (from == HT_DISK || to == HT_DISK) return ht_rebuild_lane(s, rank, HT_LANE_DISK);
-    if (from == HT_DEVICE && to == HT_HOST) return ht_rebuild_lane(s, rank, HT_LANE_D2H);
-    if (from == HT_HOST && to == HT_DEVICE) return ht_rebuild_lane(s, rank, HT_LANE_H2D);
-    return -1;
-}
 
 static enum ht_status refuse(const struct ht_rebuild *r, int32_t op, struct ht_error *err, const char *why)
 {
@@ -46,16 +15,6 @@ static enum ht_status refuse(const struct ht_rebuild *r, int32_t op, struct ht_e
 }
 
 /* ---- steps ----------------------------------------------------------------------------------------------------- */
-
-bool ht_rebuild_gradient(const struct ht_schedule *s, const struct ht_effect *e)
-{
-    return s->tensors[e->tensor].class == HT_GRAD && e->flags & HT_NEED;
-}
-
-bool ht_rebuild_momentum(const struct ht_schedule *s, const struct ht_effect *e)
-{
-    return s->tensors[e->tensor].class == HT_MOMENTUM && e->flags & HT_UPDATE;
-}
 
 static enum ht_status read_step(struct ht_rebuild *r, int32_t op, struct ht_error *err)
 {
@@ -186,7 +145,7 @@ static enum ht_status find_gradients(struct ht_rebuild *r, struct ht_error *err)
     for (int32_t op = 0; op < s->n_ops && !status; op++)
         for (int64_t k = s->effects_begin[op]; k < s->effects_begin[op + 1] && !status; k++) {
             const struct ht_effect *e = &s->effects[k];
-            if (s->tensors[e->tensor].class != HT_GRAD || !(e->flags & WRITES)) continue;
+            if (s->tensors[e->tensor].class != HT_GRAD || !(e->flags & HT_WRITES)) continue;
             if (!r->moved[op] && e->tier <= HT_HOST) sites[e->tensor] = (struct site){op + 1, (enum ht_tier)e->tier};
             if (r->moved[op] && s->ops[op].kind != HT_OP_COPY)
                 status = refuse(r, op, err, "makes a gradient after a step on which it depends");
@@ -258,22 +217,6 @@ static enum ht_status order_gate(struct ht_rebuild *r, struct ht_error *err)
 
 /* ---- rollback -------------------------------------------------------------------------------------------------- */
 
-bool ht_rebuild_writes(const struct ht_effect *e)
-{
-    return e->flags & WRITES && !(e->flags & HT_RELEASE);
-}
-
-bool ht_rebuild_carried(const struct ht_rebuild *r, const struct ht_effect *e, enum ht_tier to)
-{
-    return ht_rebuild_writes(e) && to != e->tier && r->current[e->tensor] >> to & 1;
-}
-
-bool ht_rebuild_fetched(const struct ht_rebuild *r, const struct ht_effect *e, enum ht_tier from)
-{
-    unsigned current = r->current[e->tensor], below = (1u << from) - 1;
-    return ht_rebuild_carried(r, e, from) && !(current >> e->tier & 1) && !(current & below);
-}
-
 /* step: [tensors] who has stepped it, + 1. */
 static enum ht_status follow_op(struct ht_rebuild *r, int32_t *step, int32_t op, struct ht_error *err)
 {
@@ -284,10 +227,10 @@ static enum ht_status follow_op(struct ht_rebuild *r, int32_t *step, int32_t op,
         uint8_t bit = (uint8_t)(1u << e->tier);
         bool steps = r->step_of[op] >= 0 && ht_rebuild_writes(e);
         if (steps && step[t]) return refuse(r, op, err, "steps what another one has stepped");
-        if (!steps && step[t] && s->ops[op].kind != HT_OP_COPY && e->flags & (HT_NEED | WRITES))
+        if (!steps && step[t] && s->ops[op].kind != HT_OP_COPY && e->flags & (HT_NEED | HT_WRITES))
             return refuse(r, op, err, "uses in the same iteration what a step has made");
         if (steps) step[t] = r->step_of[op] + 1;
-        if (e->flags & WRITES) r->current[t] = steps ? bit : (uint8_t)(r->current[t] | bit);
+        if (e->flags & HT_WRITES) r->current[t] = steps ? bit : (uint8_t)(r->current[t] | bit);
         if (e->flags & HT_RELEASE) r->current[t] &= (uint8_t)~bit;
     }
     return HT_OK;

@@ -1,8 +1,7 @@
 /* The ops of a graph under control, in the order that control.c has decided. */
-#include "common/build/control_rebuild.h"
+#include "common/build/control_ops.h"
 
 #include "common/base/array.h"
-#include "common/kernels/undo.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -30,12 +29,6 @@ static bool rolls_back(const struct ht_rebuild *r)
     return r->control->mode == HT_CONTROL_ROLLBACK;
 }
 
-/* What of a log is written and read when it has no exceptions. */
-static int64_t log_traffic_bytes(const struct ht_control *control, int64_t elements)
-{
-    return control->mode == HT_CONTROL_ROLLBACK ? ht_undo_log_bytes(elements, 0) : 0;
-}
-
 /* A log for each momentum that a step updates. */
 static void add_logs(struct ht_rebuild *r, struct ht_controlled_step *x)
 {
@@ -50,16 +43,9 @@ static void add_logs(struct ht_rebuild *r, struct ht_controlled_step *x)
         row.bytes = ht_control_log_bytes(r->control, elements);
         int32_t log = r->log[s->effects[k].tensor] = ht_add_tensor(r->out, row);
         if (lasts) ht_add_resident(r->out, log, x->tier, x->rank);
-        x->work_bytes += lasts ? 0 : log_traffic_bytes(r->control, elements);
-        x->moved_bytes += lasts ? row.bytes : log_traffic_bytes(r->control, elements);
+        x->work_bytes += lasts ? 0 : ht_rebuild_log_traffic_bytes(r->control, elements);
+        x->moved_bytes += lasts ? row.bytes : ht_rebuild_log_traffic_bytes(r->control, elements);
     }
-}
-
-void ht_control_works(const struct ht_control *control, struct ht_work *step, struct ht_work *grad_check)
-{
-    *grad_check = *step;
-    grad_check->kind = HT_OP_VALIDATE;
-    step->bytes = log_traffic_bytes(control, step->params);
 }
 
 /* ---- pieces of an op ------------------------------------------------------------------------------------------- */

@@ -1,9 +1,11 @@
-/* What the two halves of ht_control_apply share: control.c decides the order, control_ops.c writes the ops. Internal.
- */
+/* A graph that is rebuilt under control, and questions about its lanes, effects and logs that control.c, which orders
+   ops, and control_ops.c, which writes them, have in common. Internal. */
 #ifndef HT_BUILD_CONTROL_REBUILD_H
 #define HT_BUILD_CONTROL_REBUILD_H
 
 #include "common/build/control.h"
+
+enum { HT_WRITES = HT_PRODUCE | HT_UPDATE }; /* flags of an effect */
 
 /* One op of the new graph, in order. `at`: an op of the old graph, a rank (agreement, verdict), or a step. */
 enum ht_rebuilt {
@@ -70,7 +72,7 @@ bool ht_rebuild_writes(const struct ht_effect *e);
 bool ht_rebuild_carried(const struct ht_rebuild *r, const struct ht_effect *e, enum ht_tier to);
 bool ht_rebuild_fetched(const struct ht_rebuild *r, const struct ht_effect *e, enum ht_tier from);
 
-/* Writes r->order into r->out. */
-void ht_rebuild_write(struct ht_rebuild *r);
+/* Returns how many bytes of a log without exceptions are written and read for so many elements; 0 but for rollback. */
+int64_t ht_rebuild_log_traffic_bytes(const struct ht_control *control, int64_t elements);
 
 #endif
