@@ -156,6 +156,18 @@ void ht_draft_place_states(struct ht_draft *g, int32_t unit, enum ht_tier tier)
     ht_draft_place(g, g->variance[unit], tier);
 }
 
+/* ---- ops -------------------------------------------------------------------------------------------------------- */
+
+void ht_draft_chain(struct ht_draft *g)
+{
+    struct ht_schedule *s = g->schedule;
+    if (!g->blocking) return;
+    if (s->n_ops > 1)
+        ht_op_after(s, s->n_ops - 2);
+    else
+        ht_op_after_prev(s, g->blocking_prev);
+}
+
 /* ---- begin and end --------------------------------------------------------------------------------------------- */
 
 void ht_draft_init(struct ht_draft *g, const struct ht_scenario *scenario, const struct ht_layout *layout,

@@ -25,8 +25,6 @@ int32_t ht_draft_row(struct ht_draft *g, enum ht_tensor_class class, int32_t uni
 void ht_zero_begin_slot(struct ht_draft *g);
 /* Appends AG(u) for a pass of micro-batch mb, unless its parameters are there. */
 void ht_zero_all_gather(struct ht_draft *g, int32_t unit, int32_t mb);
-/* With reduce_once, appends the rank's own sum with G(u,j); begins: the first micro-batch's is the sum. */
-void ht_zero_sum(struct ht_draft *g, int32_t unit, int32_t mb, bool begins);
 /* Appends RS(u,j), or with reduce_once after the last one RS(u). */
 void ht_zero_reduce_scatter(struct ht_draft *g, int32_t unit, int32_t mb);
 /* Appends a rank's member of AR(u), of so many. crosses: as ht_charge_collective. */

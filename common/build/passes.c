@@ -11,16 +11,6 @@ static int32_t add_work(struct ht_draft *g, struct ht_work w)
     return ht_add_work(g->schedule, &w);
 }
 
-void ht_draft_chain(struct ht_draft *g)
-{
-    struct ht_schedule *s = g->schedule;
-    if (!g->blocking) return;
-    if (s->n_ops > 1)
-        ht_op_after(s, s->n_ops - 2);
-    else
-        ht_op_after_prev(s, g->blocking_prev);
-}
-
 /* Appends an op on a micro-batch of n units of one kind, or of some sub-ops of a block, which its title names. Their
    work is without fc2: it keeps nothing, and the output is not made. */
 static int32_t pass(struct ht_draft *g, enum ht_op_kind kind, char letter, int32_t unit, int32_t n, int32_t mb,
@@ -189,13 +179,20 @@ static int32_t backward(struct ht_draft *g, int32_t unit, int32_t mb)
     return op;
 }
 
+/* Appends the rank's own sum with G(u,j); begins: the first micro-batch's is the sum. */
+static void add_to_sum(struct ht_draft *g, int32_t unit, int32_t mb, bool begins)
+{
+    if (mb >= g->own_mb || (mb == 0 && begins)) return;
+    g->computed = ht_draft_accumulate(g, g->lanes->compute, unit, mb);
+}
+
 int32_t ht_draft_backward(struct ht_draft *g, int32_t unit, int32_t mb)
 {
     gather(g, unit, mb);
     int32_t op = mb < g->own_mb ? backward(g, unit, mb) : leave_out(g, unit, mb, ENDS_USE);
     if (!g->sharded) return op;
-    if (head_uses_table(g, unit) && ht_draft_begins_anew(g, 0)) ht_zero_sum(g, 0, mb, true);
-    if (g->reduce_once) ht_zero_sum(g, unit, mb, !ht_draft_begins_anew(g, unit));
+    if (head_uses_table(g, unit) && ht_draft_begins_anew(g, 0)) add_to_sum(g, 0, mb, true);
+    if (g->reduce_once) add_to_sum(g, unit, mb, !ht_draft_begins_anew(g, unit));
     ht_zero_reduce_scatter(g, unit, mb);
     return op;
 }

@@ -72,12 +72,6 @@ void ht_zero_all_gather(struct ht_draft *g, int32_t unit, int32_t mb)
     g->gathered[unit] = true;
 }
 
-void ht_zero_sum(struct ht_draft *g, int32_t unit, int32_t mb, bool begins)
-{
-    if (mb >= g->own_mb || (mb == 0 && begins)) return;
-    g->computed = ht_draft_accumulate(g, g->lanes->compute, unit, mb);
-}
-
 void ht_zero_reduce_scatter(struct ht_draft *g, int32_t unit, int32_t mb)
 {
     const struct ht_numerics *n = &g->scenario->numerics;
