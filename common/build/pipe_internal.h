@@ -69,9 +69,23 @@ static inline int32_t ht_pipe_owner(const struct ht_pipe *g, int32_t unit)
 {
     return ht_pipe_backward_rank(&g->shape, g->stage_of[unit]);
 }
-/* pipe.c. Returns the graph's rank that steps a unit in pipeline k. */
+static inline int32_t ht_pipe_add_lane(struct ht_pipe *g, const char *name, enum ht_lane_kind kind, int32_t rank)
+{
+    return ht_add_lane(g->d.schedule, name, kind, ht_pipe_rank(g, rank), HT_FIFO);
+}
+
+/* pipe_stages.c. Returns the order's shape in one pipeline. */
+struct ht_pipe_shape ht_pipe_replica_shape(const struct ht_pipe_style *y, const struct ht_replica *x);
+/* Returns the first unit of backward stage q of pipeline k; of the number of stages the number of units. */
+int32_t ht_pipe_first_unit_in(const struct ht_scenario *sc, const struct ht_pipe_style *y, int32_t k, int32_t q);
+/* Returns the graph's rank that steps a unit in pipeline k. */
 int32_t ht_pipe_holder(const struct ht_pipe *g, int32_t k, int32_t unit);
-/* The first block of a backward stage, and one past its last. */
+/* Returns the control of the graph, and how it undoes steps: the method's own and in its own way. On one device a
+   scenario's takes its place, and wherever norms are clipped, for which steps have to be made again. */
+struct ht_control ht_pipe_control(const struct ht_scenario *scenario, const struct ht_pipe_style *style,
+                                  enum ht_undo_kind *undo);
+
+/* pipe_passes.c. The first block of a backward stage, and one past its last. */
 int32_t ht_pipe_first_block(const struct ht_pipe *g, int32_t q);
 int32_t ht_pipe_end_block(const struct ht_pipe *g, int32_t q);
 bool ht_pipe_has_head(const struct ht_pipe *g, int32_t q);
@@ -79,9 +93,7 @@ bool ht_pipe_has_head(const struct ht_pipe *g, int32_t q);
 bool ht_pipe_forward_reads(const struct ht_pipe *g, int32_t i, int32_t unit);
 bool ht_pipe_backward_reads(const struct ht_pipe *g, int32_t q, int32_t unit);
 
-int32_t ht_pipe_add_lane(struct ht_pipe *g, const char *name, enum ht_lane_kind kind, int32_t rank); /* FIFO */
-
-/* pipe_passes.c: the ops of a pass on the compute lane. n: of the rank's passes. */
+/* The ops of a pass on the compute lane. n: of the rank's passes. */
 void ht_pipe_forward_pass(struct ht_pipe *g, int32_t rank, int64_t n);
 void ht_pipe_backward_pass(struct ht_pipe *g, int32_t rank, int64_t n);
 /* Is the unit freed on the rank's device after pass n? */
