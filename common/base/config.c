@@ -14,7 +14,7 @@
 /* ---- errors ---- */
 
 /* "gpus[2]" for the third element of the list 'gpus'; the key of a map's entry; empty for the root. */
-static void ht_node_title(const struct ht_node *at, char *buf, size_t bytes)
+static void write_title(const struct ht_node *at, char *buf, size_t bytes)
 {
     char index[64] = "";
     while (at->parent && at->parent->kind == HT_NODE_LIST) {
@@ -28,13 +28,13 @@ static void ht_node_title(const struct ht_node *at, char *buf, size_t bytes)
     snprintf(buf, bytes, "%.80s%s", at->parent ? at->key : "", index);
 }
 
-static enum ht_status ht_vnode_error(const struct ht_node *at, uint32_t line, uint32_t column, struct ht_error *err,
-                                     const char *fmt, va_list ap)
+static enum ht_status error_at(const struct ht_node *at, uint32_t line, uint32_t column, struct ht_error *err,
+                               const char *fmt, va_list ap)
 {
     char title[160], text[700];
     const struct ht_node *root = at;
     while (root->parent) root = root->parent;
-    ht_node_title(at, title, sizeof(title));
+    write_title(at, title, sizeof(title));
     vsnprintf(text, sizeof(text), fmt, ap);
     if (title[0]) return ht_fail(err, HT_BAD_INPUT, "%s:%u:%u: key '%s': %s", root->key, line, column, title, text);
     return ht_fail(err, HT_BAD_INPUT, "%s:%u:%u: %s", root->key, line, column, text);
@@ -44,7 +44,7 @@ enum ht_status ht_node_error(const struct ht_node *at, struct ht_error *err, con
 {
     va_list ap;
     va_start(ap, fmt);
-    enum ht_status st = ht_vnode_error(at, at->line, at->column, err, fmt, ap);
+    enum ht_status st = error_at(at, at->line, at->column, err, fmt, ap);
     va_end(ap);
     return st;
 }
@@ -55,7 +55,7 @@ enum ht_status ht_node_key_error(const struct ht_node *at, struct ht_error *err,
     va_list ap;
     va_start(ap, fmt);
     enum ht_status st =
-        ht_vnode_error(at, keyed ? at->key_line : at->line, keyed ? at->key_column : at->column, err, fmt, ap);
+        error_at(at, keyed ? at->key_line : at->line, keyed ? at->key_column : at->column, err, fmt, ap);
     va_end(ap);
     return st;
 }
@@ -95,7 +95,7 @@ const char *ht_nearest(const char *word, const char *const names[], size_t n)
 
 /* ---- nodes ---- */
 
-static const char *ht_kind_name(const struct ht_node *node)
+static const char *kind_name(const struct ht_node *node)
 {
     if (node->kind == HT_NODE_MAP) return "a map";
     if (node->kind == HT_NODE_LIST) return "a list";
@@ -107,7 +107,7 @@ enum ht_status ht_node_want(const struct ht_node *node, enum ht_node_kind kind, 
     static const char *const wanted[] = {"a value", "a list", "a map ('key: value' lines)"};
     if (node->kind == kind && (kind != HT_NODE_SCALAR || node->text_bytes)) return HT_OK;
     if (kind == HT_NODE_SCALAR && node->kind == kind) return ht_node_error(node, err, "has no value; expected one");
-    return ht_node_error(node, err, "is %s; expected %s", ht_kind_name(node), wanted[kind]);
+    return ht_node_error(node, err, "is %s; expected %s", kind_name(node), wanted[kind]);
 }
 
 const struct ht_node *ht_node_find(const struct ht_node *map, const char *key)
@@ -129,12 +129,12 @@ enum ht_status ht_node_get(const struct ht_node *map, const char *key, struct ht
 }
 
 /* Parses a scalar by kind; the parser's text is put behind the place. */
-static enum ht_status ht_scalar(const struct ht_node *node, enum ht_quantity kind, struct ht_error *err, int64_t *whole,
-                                double *real)
+static enum ht_status scan_scalar(const struct ht_node *node, enum ht_quantity kind, struct ht_error *err,
+                                  int64_t *whole, double *real)
 {
     struct ht_error inner;
     if (node->kind != HT_NODE_SCALAR || !node->text_bytes)
-        return ht_node_error(node, err, "is %s; expected %s", ht_kind_name(node), ht_quantity_example(kind));
+        return ht_node_error(node, err, "is %s; expected %s", kind_name(node), ht_quantity_example(kind));
     if (node->quoted && (kind == HT_COUNT_OF || kind == HT_REAL))
         return ht_node_error(node, err, "'%.60s' is in quotes; expected %s", node->text, ht_quantity_example(kind));
     if (whole ? ht_parse_whole(kind, node->text, node->text_bytes, &inner, whole)
@@ -143,7 +143,7 @@ static enum ht_status ht_scalar(const struct ht_node *node, enum ht_quantity kin
     return HT_OK;
 }
 
-static const char *ht_bound(enum ht_quantity kind, double v, char buf[HT_QUANTITY_TEXT])
+static const char *bound_text(enum ht_quantity kind, double v, char buf[HT_QUANTITY_TEXT])
 {
     if (kind != HT_REAL) return ht_format_quantity(kind, v, buf);
     snprintf(buf, HT_QUANTITY_TEXT, "%g", v);
@@ -155,7 +155,7 @@ enum ht_status ht_node_whole(const struct ht_node *node, enum ht_quantity kind, 
 {
     int64_t v = 0;
     char lo[HT_QUANTITY_TEXT], hi[HT_QUANTITY_TEXT];
-    enum ht_status st = ht_scalar(node, kind, err, &v, NULL);
+    enum ht_status st = scan_scalar(node, kind, err, &v, NULL);
     if (st) return st;
     if (v >= min && v <= max) {
         *out = v;
@@ -166,9 +166,9 @@ enum ht_status ht_node_whole(const struct ht_node *node, enum ht_quantity kind, 
                              v < 0    ? "negative"
                              : v == 0 ? "zero"
                                       : "too small",
-                             ht_bound(kind, (double)min, lo));
+                             bound_text(kind, (double)min, lo));
     return ht_node_error(node, err, "'%.60s' is %s; expected %s to %s", node->text, v < 0 ? "negative" : "out of range",
-                         ht_bound(kind, (double)min, lo), ht_bound(kind, (double)max, hi));
+                         bound_text(kind, (double)min, lo), bound_text(kind, (double)max, hi));
 }
 
 enum ht_status ht_node_int(const struct ht_node *node, int64_t min, int64_t max, struct ht_error *err, int64_t *out)
@@ -181,7 +181,7 @@ enum ht_status ht_node_real(const struct ht_node *node, enum ht_quantity kind, d
 {
     double v = 0;
     char lo[HT_QUANTITY_TEXT], hi[HT_QUANTITY_TEXT];
-    enum ht_status st = ht_scalar(node, kind, err, NULL, &v);
+    enum ht_status st = scan_scalar(node, kind, err, NULL, &v);
     if (st) return st;
     if (v >= min && v <= max) {
         *out = v;
@@ -190,9 +190,9 @@ enum ht_status ht_node_real(const struct ht_node *node, enum ht_quantity kind, d
     if (isinf(max))
         return ht_node_error(node, err, "'%.60s' is out of range; expected %s%s", node->text,
                              min > 0 && min < 1e-300 ? "more than " : "at least ",
-                             min > 0 && min < 1e-300 ? "0" : ht_bound(kind, min, lo));
-    return ht_node_error(node, err, "'%.60s' is out of range; expected %s to %s", node->text, ht_bound(kind, min, lo),
-                         ht_bound(kind, max, hi));
+                             min > 0 && min < 1e-300 ? "0" : bound_text(kind, min, lo));
+    return ht_node_error(node, err, "'%.60s' is out of range; expected %s to %s", node->text, bound_text(kind, min, lo),
+                         bound_text(kind, max, hi));
 }
 
 enum ht_status ht_node_double(const struct ht_node *node, double min, double max, struct ht_error *err, double *out)
@@ -222,7 +222,7 @@ enum ht_status ht_node_string(const struct ht_node *node, struct ht_error *err, 
 }
 
 /* "a, b or c" */
-static void ht_join_names(const char *const names[], int n, char *buf, size_t bytes)
+static void join_names(const char *const names[], int n, char *buf, size_t bytes)
 {
     size_t used = 0;
     buf[0] = 0;
@@ -236,9 +236,9 @@ enum ht_status ht_node_enum(const struct ht_node *node, const char *const names[
                             int *out)
 {
     char all[300];
-    ht_join_names(names, n_names, all, sizeof(all));
+    join_names(names, n_names, all, sizeof(all));
     if (node->kind != HT_NODE_SCALAR || !node->text_bytes)
-        return ht_node_error(node, err, "is %s; expected %s", ht_kind_name(node), all);
+        return ht_node_error(node, err, "is %s; expected %s", kind_name(node), all);
     for (int i = 0; i < n_names; i++)
         if (strcmp(node->text, names[i]) == 0) {
             *out = i;
@@ -249,8 +249,7 @@ enum ht_status ht_node_enum(const struct ht_node *node, const char *const names[
 
 /* ---- tables ---- */
 
-static enum ht_status ht_load_field(const struct ht_node *node, const struct ht_field *f, struct ht_error *err,
-                                    void *out)
+static enum ht_status load_field(const struct ht_node *node, const struct ht_field *f, struct ht_error *err, void *out)
 {
     char *at = (char *)out + f->offset;
     bool positive = f->min == 0 && f->max == 0;
@@ -299,7 +298,7 @@ static enum ht_status ht_load_field(const struct ht_node *node, const struct ht_
     return HT_OK;
 }
 
-static enum ht_status ht_unknown_key(const struct ht_node *node, const struct ht_field *fields, struct ht_error *err)
+static enum ht_status unknown_key(const struct ht_node *node, const struct ht_field *fields, struct ht_error *err)
 {
     const char *names[64];
     char all[400];
@@ -307,13 +306,13 @@ static enum ht_status ht_unknown_key(const struct ht_node *node, const struct ht
     for (const struct ht_field *f = fields; f->key && n < 64; f++) names[n++] = f->key;
     const char *near = ht_nearest(node->key, names, (size_t)n);
     if (near) return ht_node_key_error(node, err, "is unknown here; expected '%s'?", near);
-    ht_join_names(names, n, all, sizeof(all));
+    join_names(names, n, all, sizeof(all));
     return ht_node_key_error(node, err, "is unknown here; expected %s", all);
 }
 
 /* The fallback is read as if it stood in the document, as a value of the map. */
-static enum ht_status ht_load_fallback(const struct ht_node *map, const struct ht_field *f, struct ht_error *err,
-                                       void *out)
+static enum ht_status load_fallback(const struct ht_node *map, const struct ht_field *f, struct ht_error *err,
+                                    void *out)
 {
     struct ht_node node = {.kind = HT_NODE_SCALAR,
                            .line = map->line,
@@ -322,7 +321,7 @@ static enum ht_status ht_load_fallback(const struct ht_node *map, const struct h
                            .text = f->fallback,
                            .text_bytes = (uint32_t)strlen(f->fallback),
                            .parent = map};
-    return ht_load_field(&node, f, err, out);
+    return load_field(&node, f, err, out);
 }
 
 enum ht_status ht_config_load(const struct ht_node *map, const struct ht_field *fields, struct ht_error *err, void *out)
@@ -333,16 +332,16 @@ enum ht_status ht_config_load(const struct ht_node *map, const struct ht_field *
     {
         const struct ht_field *f = fields;
         while (f->key && strcmp(f->key, c->key) != 0) f++;
-        if (!f->key) return ht_unknown_key(c, fields, err);
+        if (!f->key) return unknown_key(c, fields, err);
     }
     for (const struct ht_field *f = fields; f->key; f++) {
         const struct ht_node *node = ht_node_find(map, f->key);
         if (node) {
-            st = ht_load_field(node, f, err, out);
+            st = load_field(node, f, err, out);
         } else if (f->required) {
             st = ht_node_error(map, err, "the key '%s' is missing; expected '%s: ...'", f->key, f->key);
         } else if (f->fallback) {
-            st = ht_load_fallback(map, f, err, out);
+            st = load_fallback(map, f, err, out);
         } else if (f->type >= HT_FIELD_MAP_NODE) {
             memset((char *)out + f->offset, 0, sizeof(node));
         }

@@ -17,43 +17,43 @@
 #include "common/base/text.h"
 
 enum {
-    HT_DOC_MAX_NODES = 32 << 20,
-    HT_DOC_CHUNK_NODES = 1024,
-    HT_DOC_CHUNK_BYTES = 1 << 16,
+    MAX_NODES = 32 << 20,
+    CHUNK_NODES = 1024,
+    CHUNK_BYTES = 1 << 16,
 };
 
-struct ht_chunk {
-    struct ht_chunk *next;
+struct chunk {
+    struct chunk *next;
     size_t used, size;
     _Alignas(16) char data[];
 };
 
 struct ht_doc {
-    struct ht_node *root; /* the only node without a parent; its key is the document's name (see ht_name_of) */
+    struct ht_node *root; /* the only node without a parent; its key is the document's name */
     char *name;
-    struct ht_chunk *nodes, *strings;
+    struct chunk *nodes, *strings;
     size_t n_nodes;
 };
 
-struct ht_frame {
+struct frame {
     struct ht_node *node, *last; /* open list or map, and its last child */
     const char *key;             /* map: read, its value still to come */
     uint32_t key_line, key_column;
 };
 
-struct ht_reader {
+struct reader {
     struct ht_doc *doc;
     const char *input; /* the document's bytes */
     size_t input_bytes;
     struct ht_error *err;
-    struct ht_frame stack[HT_DOC_MAX_DEPTH];
+    struct frame stack[HT_DOC_MAX_DEPTH];
     int depth;
     uint32_t line, column; /* of the last event that had a place */
 };
 
-static void *ht_chunk_get(struct ht_chunk **list, size_t bytes, size_t chunk_bytes)
+static void *chunk_get(struct chunk **list, size_t bytes, size_t chunk_bytes)
 {
-    struct ht_chunk *c = *list;
+    struct chunk *c = *list;
     if (!c || c->size - c->used < bytes) {
         size_t size = bytes > chunk_bytes ? bytes : chunk_bytes;
         c = ht_alloc(sizeof(*c) + size);
@@ -66,10 +66,10 @@ static void *ht_chunk_get(struct ht_chunk **list, size_t bytes, size_t chunk_byt
     return p;
 }
 
-static void ht_chunks_free(struct ht_chunk *c)
+static void chunks_free(struct chunk *c)
 {
     while (c) {
-        struct ht_chunk *next = c->next;
+        struct chunk *next = c->next;
         free(c);
         c = next;
     }
@@ -78,8 +78,8 @@ static void ht_chunks_free(struct ht_chunk *c)
 void ht_doc_destroy(struct ht_doc *doc)
 {
     if (!doc) return;
-    ht_chunks_free(doc->nodes);
-    ht_chunks_free(doc->strings);
+    chunks_free(doc->nodes);
+    chunks_free(doc->strings);
     free(doc->name);
     free(doc);
 }
@@ -96,15 +96,14 @@ const char *ht_doc_name(const struct ht_doc *doc)
 
 /* ---- events to nodes ---- */
 
-static enum ht_status ht_read_error(struct ht_reader *r, uint32_t line, uint32_t column, const char *key,
-                                    const char *text)
+static enum ht_status read_error(struct reader *r, uint32_t line, uint32_t column, const char *key, const char *text)
 {
     char what[400];
     snprintf(what, sizeof(what), "%s%.80s%s%s", key ? "key '" : "", key ? key : "", key ? "': " : "", text);
     return ht_fail(r->err, HT_BAD_INPUT, "%s:%u:%u: %s", r->doc->name, line, column, what);
 }
 
-static void ht_residency(struct ht_reader *r, const struct fy_token *token)
+static void note_place(struct reader *r, const struct fy_token *token)
 {
     const struct fy_mark *mark = token ? fy_token_start_mark((struct fy_token *)token) : NULL;
     if (!mark) return;
@@ -113,12 +112,12 @@ static void ht_residency(struct ht_reader *r, const struct fy_token *token)
 }
 
 /* Appends a node to the open list or map, or makes it the root. */
-static enum ht_status ht_append(struct ht_reader *r, enum ht_node_kind kind, struct ht_node **out)
+static enum ht_status append_node(struct reader *r, enum ht_node_kind kind, struct ht_node **out)
 {
     struct ht_doc *doc = r->doc;
-    if (++doc->n_nodes > HT_DOC_MAX_NODES)
-        return ht_read_error(r, r->line, r->column, NULL, "the document has too many values; expected at most 32 Mi");
-    struct ht_node *node = ht_chunk_get(&doc->nodes, sizeof(*node), sizeof(*node) * HT_DOC_CHUNK_NODES);
+    if (++doc->n_nodes > MAX_NODES)
+        return read_error(r, r->line, r->column, NULL, "the document has too many values; expected at most 32 Mi");
+    struct ht_node *node = chunk_get(&doc->nodes, sizeof(*node), sizeof(*node) * CHUNK_NODES);
     node->kind = kind;
     node->line = r->line;
     node->column = r->column;
@@ -126,7 +125,7 @@ static enum ht_status ht_append(struct ht_reader *r, enum ht_node_kind kind, str
         node->key = doc->name;
         doc->root = node;
     } else {
-        struct ht_frame *top = &r->stack[r->depth - 1];
+        struct frame *top = &r->stack[r->depth - 1];
         node->parent = top->node;
         node->key = top->key;
         node->key_line = top->key_line;
@@ -143,23 +142,23 @@ static enum ht_status ht_append(struct ht_reader *r, enum ht_node_kind kind, str
     return HT_OK;
 }
 
-static enum ht_status ht_open_frame(struct ht_reader *r, enum ht_node_kind kind)
+static enum ht_status open_frame(struct reader *r, enum ht_node_kind kind)
 {
-    struct ht_frame *top = r->depth ? &r->stack[r->depth - 1] : NULL;
+    struct frame *top = r->depth ? &r->stack[r->depth - 1] : NULL;
     if (top && top->node->kind == HT_NODE_MAP && !top->key)
-        return ht_read_error(r, r->line, r->column, NULL, "a list or map is used as a key; expected a word");
+        return read_error(r, r->line, r->column, NULL, "a list or map is used as a key; expected a word");
     if (r->depth == HT_DOC_MAX_DEPTH)
-        return ht_read_error(r, r->line, r->column, NULL,
-                             "lists and maps are nested too deep; expected at most 32 levels");
+        return read_error(r, r->line, r->column, NULL,
+                          "lists and maps are nested too deep; expected at most 32 levels");
     struct ht_node *node;
-    enum ht_status st = ht_append(r, kind, &node);
+    enum ht_status st = append_node(r, kind, &node);
     if (st) return st;
-    r->stack[r->depth++] = (struct ht_frame){.node = node};
+    r->stack[r->depth++] = (struct frame){.node = node};
     return HT_OK;
 }
 
 /* libfyaml 0.7.12 leaks when it unescapes a single-quoted scalar with '' after '': such a scalar is refused unread. */
-static bool ht_leaks(const struct ht_reader *r, struct fy_token *token)
+static bool leaks(const struct reader *r, struct fy_token *token)
 {
     const struct fy_mark *from = fy_token_start_mark(token), *to = fy_token_end_mark(token);
     if (fy_token_scalar_style(token) != FYSS_SINGLE_QUOTED || !from || !to || to->input_pos > r->input_bytes)
@@ -167,33 +166,33 @@ static bool ht_leaks(const struct ht_reader *r, struct fy_token *token)
     return memmem(r->input + from->input_pos, to->input_pos - from->input_pos, "''''", 4) != NULL;
 }
 
-static enum ht_status ht_read_scalar(struct ht_reader *r, struct fy_token *token)
+static enum ht_status read_scalar(struct reader *r, struct fy_token *token)
 {
     size_t bytes = 0;
-    if (token && ht_leaks(r, token))
-        return ht_read_error(r, r->line, r->column, NULL,
-                             "a value holds two quotes in a row; expected double quotes around it");
+    if (token && leaks(r, token))
+        return read_error(r, r->line, r->column, NULL,
+                          "a value holds two quotes in a row; expected double quotes around it");
     const char *text = token ? fy_token_get_text(token, &bytes) : "";
     enum fy_scalar_style style = token ? fy_token_scalar_style(token) : FYSS_PLAIN;
     if (!text || bytes > UINT32_MAX - 1 || memchr(text, 0, bytes))
-        return ht_read_error(r, r->line, r->column, NULL, "a value holds a NUL character; expected text");
-    char *copy = ht_chunk_get(&r->doc->strings, bytes + 1, HT_DOC_CHUNK_BYTES);
+        return read_error(r, r->line, r->column, NULL, "a value holds a NUL character; expected text");
+    char *copy = chunk_get(&r->doc->strings, bytes + 1, CHUNK_BYTES);
     memcpy(copy, text, bytes);
     copy[bytes] = 0;
 
-    struct ht_frame *top = r->depth ? &r->stack[r->depth - 1] : NULL;
+    struct frame *top = r->depth ? &r->stack[r->depth - 1] : NULL;
     if (top && top->node->kind == HT_NODE_MAP && !top->key) {
-        if (!bytes) return ht_read_error(r, r->line, r->column, NULL, "an entry has no key; expected 'key: value'");
+        if (!bytes) return read_error(r, r->line, r->column, NULL, "an entry has no key; expected 'key: value'");
         if (strcmp(copy, "<<") == 0 && style == FYSS_PLAIN)
-            return ht_read_error(r, r->line, r->column, copy,
-                                 "merge keys are not supported; expected the keys themselves");
+            return read_error(r, r->line, r->column, copy,
+                              "merge keys are not supported; expected the keys themselves");
         top->key = copy;
         top->key_line = r->line;
         top->key_column = r->column;
         return HT_OK;
     }
     struct ht_node *node;
-    enum ht_status st = ht_append(r, HT_NODE_SCALAR, &node);
+    enum ht_status st = append_node(r, HT_NODE_SCALAR, &node);
     if (st) return st;
     node->text = copy;
     node->text_bytes = (uint32_t)bytes;
@@ -201,7 +200,7 @@ static enum ht_status ht_read_scalar(struct ht_reader *r, struct fy_token *token
     return HT_OK;
 }
 
-static int ht_by_key(const void *a, const void *b)
+static int by_key(const void *a, const void *b)
 {
     const struct ht_node *x = *(const struct ht_node *const *)a, *y = *(const struct ht_node *const *)b;
     int c = strcmp(x->key, y->key);
@@ -210,7 +209,7 @@ static int ht_by_key(const void *a, const void *b)
 }
 
 /* Duplicate keys of a finished map: pairwise when small, sorted when large. */
-static enum ht_status ht_check_keys(struct ht_reader *r, const struct ht_node *map)
+static enum ht_status check_keys(struct reader *r, const struct ht_node *map)
 {
     const struct ht_node *first = NULL, *second = NULL;
     if (map->n_children <= 16) {
@@ -221,7 +220,7 @@ static enum ht_status ht_check_keys(struct ht_reader *r, const struct ht_node *m
         const struct ht_node **v = HT_NEW_ARRAY(const struct ht_node *, map->n_children);
         size_t n = 0;
         HT_EACH_CHILD(map, c) v[n++] = c;
-        qsort(v, n, sizeof(*v), ht_by_key);
+        qsort(v, n, sizeof(*v), by_key);
         for (size_t i = 1; i < n && !second; i++)
             if (strcmp(v[i - 1]->key, v[i]->key) == 0) first = v[i - 1], second = v[i];
         free(v);
@@ -229,44 +228,44 @@ static enum ht_status ht_check_keys(struct ht_reader *r, const struct ht_node *m
     if (!second) return HT_OK;
     char text[96];
     snprintf(text, sizeof(text), "is given twice; expected it once (first on line %u)", first->key_line);
-    return ht_read_error(r, second->key_line, second->key_column, second->key, text);
+    return read_error(r, second->key_line, second->key_column, second->key, text);
 }
 
-static bool ht_is_quoted(struct fy_token *token)
+static bool is_quoted(struct fy_token *token)
 {
     enum fy_scalar_style style = token ? fy_token_scalar_style(token) : FYSS_PLAIN;
     return style == FYSS_SINGLE_QUOTED || style == FYSS_DOUBLE_QUOTED;
 }
 
-static enum ht_status ht_read_event(struct ht_reader *r, struct fy_event *e, int *n_documents)
+static enum ht_status read_event(struct reader *r, struct fy_event *e, int *n_documents)
 {
     struct fy_token *anchor = NULL, *tag = NULL;
     switch (e->type) {
     case FYET_DOCUMENT_START:
         if (++*n_documents > 1)
-            return ht_read_error(r, r->line + 1, 1, NULL, "a second document begins; expected one document a file");
+            return read_error(r, r->line + 1, 1, NULL, "a second document begins; expected one document a file");
         return HT_OK;
     case FYET_ALIAS:
-        ht_residency(r, e->alias.anchor);
-        return ht_read_error(r, r->line, r->column, NULL, "aliases are not supported; expected the value itself");
+        note_place(r, e->alias.anchor);
+        return read_error(r, r->line, r->column, NULL, "aliases are not supported; expected the value itself");
     case FYET_SCALAR:
-        ht_residency(r, e->scalar.value);
-        if (ht_is_quoted(e->scalar.value)) r->column -= r->column > 1; /* libfyaml points behind the quote */
+        note_place(r, e->scalar.value);
+        if (is_quoted(e->scalar.value)) r->column -= r->column > 1; /* libfyaml points behind the quote */
         anchor = e->scalar.anchor;
         tag = e->scalar.tag;
         break;
     case FYET_MAPPING_START:
-        ht_residency(r, e->mapping_start.mapping_start);
+        note_place(r, e->mapping_start.mapping_start);
         anchor = e->mapping_start.anchor;
         tag = e->mapping_start.tag;
         break;
     case FYET_SEQUENCE_START:
-        ht_residency(r, e->sequence_start.sequence_start);
+        note_place(r, e->sequence_start.sequence_start);
         anchor = e->sequence_start.anchor;
         tag = e->sequence_start.tag;
         break;
     case FYET_MAPPING_END:
-        return ht_check_keys(r, r->stack[--r->depth].node);
+        return check_keys(r, r->stack[--r->depth].node);
     case FYET_SEQUENCE_END:
         r->depth--;
         return HT_OK;
@@ -274,17 +273,17 @@ static enum ht_status ht_read_event(struct ht_reader *r, struct fy_event *e, int
         return HT_OK;
     }
     if (anchor || tag) {
-        ht_residency(r, anchor ? anchor : tag);
-        return ht_read_error(r, r->line, r->column, NULL,
-                             anchor ? "anchors are not supported; expected a plain value"
-                                    : "tags are not supported; expected a plain value");
+        note_place(r, anchor ? anchor : tag);
+        return read_error(r, r->line, r->column, NULL,
+                          anchor ? "anchors are not supported; expected a plain value"
+                                 : "tags are not supported; expected a plain value");
     }
-    if (e->type == FYET_SCALAR) return ht_read_scalar(r, e->scalar.value);
-    return ht_open_frame(r, e->type == FYET_MAPPING_START ? HT_NODE_MAP : HT_NODE_LIST);
+    if (e->type == FYET_SCALAR) return read_scalar(r, e->scalar.value);
+    return open_frame(r, e->type == FYET_MAPPING_START ? HT_NODE_MAP : HT_NODE_LIST);
 }
 
 /* libfyaml's first complaint, made one line of ours. */
-static enum ht_status ht_syntax_error(struct ht_reader *r, struct fy_diag *diag)
+static enum ht_status syntax_error(struct reader *r, struct fy_diag *diag)
 {
     void *it = NULL;
     const struct fy_diag_error *e = fy_diag_errors_iterate(diag, &it);
@@ -292,10 +291,10 @@ static enum ht_status ht_syntax_error(struct ht_reader *r, struct fy_diag *diag)
     snprintf(text, sizeof(text), "%.180s; expected YAML", e && e->msg ? e->msg : "syntax error");
     uint32_t line = e && e->line > 0 ? (uint32_t)e->line : r->line ? r->line : 1;
     uint32_t column = e && e->column > 0 ? (uint32_t)e->column : 1;
-    return ht_read_error(r, line, column, NULL, text);
+    return read_error(r, line, column, NULL, text);
 }
 
-static enum ht_status ht_read_tree(struct ht_reader *r, const char *text, size_t bytes, bool json)
+static enum ht_status read_tree(struct reader *r, const char *text, size_t bytes, bool json)
 {
     enum ht_status st = HT_OK;
     struct fy_diag_cfg dc;
@@ -316,12 +315,12 @@ static enum ht_status ht_read_tree(struct ht_reader *r, const char *text, size_t
     int n_documents = 0;
     struct fy_event *e;
     while (st == HT_OK && (e = fy_parser_parse(parser))) {
-        st = ht_read_event(r, e, &n_documents);
+        st = read_event(r, e, &n_documents);
         fy_parser_event_free(parser, e);
     }
-    if (st == HT_OK && fy_parser_get_stream_error(parser)) st = ht_syntax_error(r, diag);
+    if (st == HT_OK && fy_parser_get_stream_error(parser)) st = syntax_error(r, diag);
     if (st == HT_OK && !r->doc->root)
-        st = ht_read_error(r, 1, 1, NULL, "the document is empty; expected 'key: value' lines");
+        st = read_error(r, 1, 1, NULL, "the document is empty; expected 'key: value' lines");
 out:
     if (parser) fy_parser_destroy(parser);
     if (diag) fy_diag_destroy(diag);
@@ -330,7 +329,7 @@ out:
 
 /* ---- bytes ---- */
 
-static enum ht_status ht_check_text(struct ht_reader *r, const char *text, size_t bytes)
+static enum ht_status check_text(struct reader *r, const char *text, size_t bytes)
 {
     uint32_t line = 1, column = 1;
     for (size_t i = 0; i < bytes;) {
@@ -338,7 +337,7 @@ static enum ht_status ht_check_text(struct ht_reader *r, const char *text, size_
         if (!n) {
             char what[80];
             snprintf(what, sizeof(what), "the byte 0x%02x is not text; expected UTF-8", (unsigned char)text[i]);
-            return ht_read_error(r, line, column, NULL, what);
+            return read_error(r, line, column, NULL, what);
         }
         column++;
         if (text[i] == '\n') line++, column = 1;
@@ -347,7 +346,7 @@ static enum ht_status ht_check_text(struct ht_reader *r, const char *text, size_
     return HT_OK;
 }
 
-static bool ht_ends_with(const char *s, const char *end)
+static bool ends_with(const char *s, const char *end)
 {
     size_t n = strlen(s), m = strlen(end);
     return n >= m && strcmp(s + n - m, end) == 0;
@@ -356,14 +355,14 @@ static bool ht_ends_with(const char *s, const char *end)
 enum ht_status ht_doc_parse(const char *text, size_t bytes, const char *name, struct ht_error *err, struct ht_doc **out)
 {
     struct ht_doc *doc = HT_NEW(struct ht_doc);
-    struct ht_reader r = {.doc = doc, .err = err};
+    struct reader r = {.doc = doc, .err = err};
     doc->name = ht_strdup(name);
     enum ht_status st;
     if (bytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) text += 3, bytes -= 3;
     if (bytes > HT_DOC_MAX_BYTES)
         st = ht_fail(err, HT_BAD_INPUT, "%s: the document is too large; expected at most 256 MiB", name);
-    else if (!(st = ht_check_text(&r, text, bytes)))
-        st = ht_read_tree(&r, text, bytes, ht_ends_with(name, ".json"));
+    else if (!(st = check_text(&r, text, bytes)))
+        st = read_tree(&r, text, bytes, ends_with(name, ".json"));
     if (st) {
         ht_doc_destroy(doc);
         return st;
