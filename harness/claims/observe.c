@@ -3,9 +3,9 @@
 #include "common/base/array.h"
 #include "common/base/interrupt.h"
 #include "common/base/rng.h"
+#include "harness/result/evaluate.h"
 #include "harness/run/registry.h"
 #include "harness/run/train.h"
-#include "harness/run/simulate.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -85,10 +85,8 @@ static void no_fit(const struct ht_job *job, struct ht_observation *o)
 static enum ht_status simulate(const struct ht_options *options, const struct ht_job *job, struct ht_error *err,
                                struct ht_observation *o)
 {
-    struct ht_trace *trace = NULL;
-    struct ht_result r = {0};
-    enum ht_status status = ht_simulate(options, job, err, &trace);
-    if (status == HT_OK) status = ht_result_create(job, trace, job->cost_ns, (int32_t)options->warmup, err, &r);
+    struct ht_result r;
+    enum ht_status status = ht_evaluate_job(options, job, err, &r);
     if (status != HT_OK) return status;
     ht_observe_result(job, &r, o->metric);
     ht_result_free(&r);

@@ -4,14 +4,13 @@
 #include "common/base/array.h"
 #include "common/base/interrupt.h"
 #include "common/base/units.h"
+#include "harness/result/evaluate.h"
 #include "harness/result/heading.h"
-#include "harness/run/output.h"
 #include "harness/result/provenance.h"
-#include "harness/result/result.h"
-#include "harness/run/registry.h"
 #include "harness/result/rows.h"
 #include "harness/result/table.h"
-#include "harness/run/simulate.h"
+#include "harness/run/output.h"
+#include "harness/run/registry.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -127,30 +126,18 @@ static enum ht_status write_files(const json_t *root, const char *dir, struct ht
     return status;
 }
 
-/* One system on one model. */
+/* Runs one system on one model. */
 static enum ht_status run_one(const struct ht_options *options, const char *system, const char *model,
-                              struct ht_table *table, struct notes *notes, json_t *rows, struct ht_error *err)
+                              struct ht_table *table, struct notes *notes, json_t *from, json_t *rows,
+                              struct ht_error *err)
 {
-    struct ht_job job;
-    struct ht_result result = {0};
-    struct ht_trace *trace = NULL;
-    enum ht_status status = ht_job_create(options, system, model, HT_JOB_COSTS, err, &job);
+    struct ht_evaluation e;
+    enum ht_status status = ht_evaluate(options, system, model, err, &e);
     if (status != HT_OK) return status;
-    if (job.answer == HT_OK) status = ht_simulate(options, &job, err, &trace);
-    if (status == HT_OK) status = ht_result_create(&job, trace, job.cost_ns, (int32_t)options->warmup, err, &result);
-    if (status == HT_OK) {
-        add_row(&result, table, notes);
-        json_t *row = ht_result_json(&result);
-        for (int tier = HT_DEVICE; tier <= HT_HOST; tier++) {
-            int64_t peak = ht_result_peak(&result, (enum ht_tier)tier);
-            json_object_set_new(row, tier == HT_DEVICE ? "device_peak_bytes" : "host_peak_bytes",
-                                peak < 0 ? json_null() : json_integer(peak));
-        }
-        json_array_append_new(rows, row);
-    }
-    ht_result_free(&result);
-    ht_job_free(&job);
-    return status;
+    add_row(&e.result, table, notes);
+    json_array_append_new(rows, ht_evaluation_row(&e, from));
+    ht_evaluation_free(&e);
+    return HT_OK;
 }
 
 static enum ht_status check_request(const struct ht_options *options, const struct words *models,
@@ -178,7 +165,6 @@ static enum ht_status run(const struct ht_options *options, struct ht_error *err
     struct notes notes = {0};
     json_t *root = json_pack("{s:s}", "obtained", "simulated"), *from = ht_provenance_json(), *rows = json_array();
     json_object_update(root, from);
-    json_decref(from);
     json_object_set_new(root, "rows", rows);
     enum ht_status status = check_request(options, &models, &systems, err);
     size_t n = models.n * systems.n;
@@ -186,8 +172,8 @@ static enum ht_status run(const struct ht_options *options, struct ht_error *err
         if (ht_interrupted())
             status = ht_fail(err, HT_INTERRUPTED, "interrupted after %zu of %zu rows; nothing was written", i, n);
         else
-            status =
-                run_one(options, systems.list[i % systems.n], models.list[i / systems.n], table, &notes, rows, err);
+            status = run_one(options, systems.list[i % systems.n], models.list[i / systems.n], table, &notes, from,
+                             rows, err);
     }
     if (status == HT_OK && options->out) status = write_files(root, options->out, err);
     if (status == HT_OK && !options->json) {
@@ -206,6 +192,7 @@ static enum ht_status run(const struct ht_options *options, struct ht_error *err
         status = ht_json_print(root, err);
     else
         json_decref(root);
+    json_decref(from);
     ht_table_destroy(table);
     notes_free(&notes);
     words_free(&models);

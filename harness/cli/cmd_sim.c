@@ -2,7 +2,7 @@
 #include "harness/cli/commands.h"
 
 #include "common/base/array.h"
-#include "harness/result/result.h"
+#include "harness/result/evaluate.h"
 #include "harness/run/simulate.h"
 
 #include <stdlib.h>
@@ -22,29 +22,18 @@ static enum ht_status check_replay(const struct ht_trace *t, struct ht_error *er
 
 static enum ht_status run(const struct ht_options *options, struct ht_error *err)
 {
-    struct ht_job job;
-    struct ht_result result = {0};
-    struct ht_trace *trace = NULL;
-    enum ht_status status = ht_job_create(options, NULL, NULL, HT_JOB_COSTS, err, &job);
+    struct ht_evaluation e;
+    enum ht_status status = ht_evaluate(options, NULL, NULL, err, &e);
     if (status != HT_OK) return status;
-    if (job.answer == HT_OK) status = ht_simulate(options, &job, err, &trace);
-    if (status == HT_OK && trace) status = check_replay(trace, err);
-    if (status == HT_OK) status = ht_save_trace(trace, options->trace, err);
-    if (status == HT_OK) status = ht_job_dump(&job, options->dump, err);
-    if (status != HT_OK) {
-        ht_trace_destroy(trace);
-        ht_job_free(&job);
-        return status;
-    }
-    bool real = trace && trace->clock != HT_CLOCK_SIM;
-    status = ht_result_create(&job, trace, real ? NULL : job.cost_ns, (int32_t)options->warmup, err, &result);
+    if (e.result.trace) status = check_replay(e.result.trace, err);
+    if (status == HT_OK) status = ht_save_trace(e.result.trace, options->trace, err);
+    if (status == HT_OK) status = ht_job_dump(&e.job, options->dump, err);
     if (status == HT_OK && options->json)
-        status = ht_json_print(ht_result_json(&result), err);
+        status = ht_json_print(ht_result_json(&e.result), err);
     else if (status == HT_OK)
-        ht_result_print(&result, stdout);
-    if (status == HT_OK && job.answer != HT_OK) status = ht_fail(err, job.answer, "%s", job.reason);
-    ht_result_free(&result);
-    ht_job_free(&job);
+        ht_result_print(&e.result, stdout);
+    if (status == HT_OK && e.job.answer != HT_OK) status = ht_fail(err, e.job.answer, "%s", e.job.reason);
+    ht_evaluation_free(&e);
     return status;
 }
 

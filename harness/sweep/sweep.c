@@ -4,10 +4,10 @@
 #include "common/base/builtin.h"
 #include "common/base/interrupt.h"
 #include "harness/result/break_even.h"
-#include "harness/run/output.h"
+#include "harness/result/evaluate.h"
 #include "harness/result/provenance.h"
-#include "harness/result/result.h"
 #include "harness/result/rows.h"
+#include "harness/run/output.h"
 #include "harness/run/simulate.h"
 
 #include <errno.h>
@@ -243,48 +243,23 @@ static struct ht_options options_of(const struct ht_experiment *e)
     return o;
 }
 
-/* Runs one point. With `trace` its trace is written there instead of anything else. */
+/* Runs one point. With `trace` its trace is written there; else the rates that would suffice are found where asked for. */
 static enum ht_status simulate(const struct sweep *s, const struct ht_options *o, const char *system, const char *trace,
                                struct ht_error *err, json_t **out)
 {
-    struct ht_job job;
-    struct ht_result result = {0};
-    struct ht_trace *events = NULL;
-    enum ht_status status = ht_job_create(o, system, NULL, HT_JOB_COSTS, err, &job);
+    struct ht_evaluation e;
+    json_t *rates = NULL;
+    enum ht_status status = ht_evaluate(o, system, NULL, err, &e);
     if (status != HT_OK) return status;
-    if (job.answer == HT_OK) status = ht_simulate(o, &job, err, &events);
-    if (status == HT_OK) status = ht_result_create(&job, events, job.cost_ns, (int32_t)o->warmup, err, &result);
-    json_t *row = NULL;
+    if (trace)
+        status = ht_save_trace(e.result.trace, trace, err);
+    else if (s->e->break_even && e.job.answer == HT_OK)
+        status = ht_break_even(&e.job, o, err, &rates);
     if (status == HT_OK) {
-        row = ht_result_values_json(&result);
-        for (int tier = HT_DEVICE; tier <= HT_HOST; tier++) {
-            int64_t peak = ht_result_peak(&result, (enum ht_tier)tier);
-            json_object_set_new(row, tier == HT_DEVICE ? "device_peak_bytes" : "host_peak_bytes",
-                                peak < 0 ? json_null() : json_integer(peak));
-        }
+        *out = ht_evaluation_row(&e, NULL);
+        if (rates) json_object_set_new(*out, "break_even", rates);
     }
-    if (status == HT_OK && trace && result.trace) {
-        struct ht_output file;
-        status = ht_output_open(trace, err, &file);
-        if (status == HT_OK) {
-            status = ht_trace_write(result.trace, file.file, err);
-            if (status == HT_OK)
-                status = ht_output_commit(&file, err);
-            else
-                ht_output_discard(&file);
-        }
-    }
-    if (status == HT_OK && !trace && s->e->break_even && job.answer == HT_OK) {
-        json_t *rates = NULL;
-        status = ht_break_even(&job, o, err, &rates);
-        if (status == HT_OK) json_object_set_new(row, "break_even", rates);
-    }
-    ht_result_free(&result);
-    ht_job_free(&job);
-    if (status == HT_OK)
-        *out = row;
-    else
-        json_decref(row);
+    ht_evaluation_free(&e);
     return status;
 }
 

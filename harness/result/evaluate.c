@@ -1,0 +1,55 @@
+#include "harness/result/evaluate.h"
+
+#include "harness/run/simulate.h"
+
+/* A graph over 32 devices comes to about 48 kB a pass, over fewer devices to less; its trace to some 12 ops of 70 bytes a
+   pass and iteration. */
+static const double graph_bytes = 64e3, iteration_bytes = 1e3;
+
+enum ht_status ht_evaluate_job(const struct ht_options *o, const struct ht_job *job, struct ht_error *err,
+                               struct ht_result *out)
+{
+    struct ht_trace *trace = NULL;
+    enum ht_status status = job->answer == HT_OK ? ht_simulate(o, job, err, &trace) : HT_OK;
+    if (status != HT_OK) return status;
+    bool real = trace && trace->clock != HT_CLOCK_SIM;
+    return ht_result_create(job, trace, real ? NULL : job->cost_ns, (int32_t)o->warmup, err, out);
+}
+
+enum ht_status ht_evaluate(const struct ht_options *o, const char *system, const char *model, struct ht_error *err,
+                           struct ht_evaluation *out)
+{
+    enum ht_status status = ht_job_create(o, system, model, HT_JOB_COSTS, err, &out->job);
+    if (status != HT_OK) return status;
+    status = ht_evaluate_job(o, &out->job, err, &out->result);
+    if (status != HT_OK) ht_job_free(&out->job);
+    return status;
+}
+
+void ht_evaluation_free(struct ht_evaluation *e)
+{
+    ht_result_free(&e->result);
+    ht_job_free(&e->job);
+}
+
+static void add_peak(const struct ht_result *r, enum ht_tier tier, const char *key, json_t *row)
+{
+    int64_t peak = ht_result_peak(r, tier);
+    json_object_set_new(row, key, peak < 0 ? json_null() : json_integer(peak));
+}
+
+json_t *ht_evaluation_row(const struct ht_evaluation *e, json_t *provenance)
+{
+    json_t *row = ht_result_values_json(&e->result);
+    if (provenance) json_object_update(row, provenance);
+    add_peak(&e->result, HT_DEVICE, "device_peak_bytes", row);
+    add_peak(&e->result, HT_HOST, "host_peak_bytes", row);
+    return row;
+}
+
+double ht_evaluation_bytes(const struct ht_options *o, int64_t n_units)
+{
+    const struct ht_scenario_request *r = &o->request;
+    double micro_batches = (double)(r->batch ? r->batch : 8) / (double)(r->micro_batch ? r->micro_batch : 1);
+    return micro_batches * (double)n_units * (graph_bytes + (double)o->iterations * iteration_bytes);
+}

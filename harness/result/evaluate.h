@@ -1,0 +1,36 @@
+/*
+ * From options to a result: the one way of `sim`, of an experiment's points, of compare's rows and of claims' scenarios.
+ *
+ *     options --> job --> trace --> result --> row of JSON
+ *
+ * Several threads may evaluate at once: an evaluation shares nothing with others.
+ */
+#ifndef HT_HARNESS_RESULT_EVALUATE_H
+#define HT_HARNESS_RESULT_EVALUATE_H
+
+#include "harness/result/result.h"
+
+struct ht_evaluation {
+    struct ht_job job;
+    struct ht_result result; /* borrows the job, so that an evaluation is never copied */
+};
+
+/* Plans, proves and simulates a system on a scenario (or reads --replay). system and model: names, instead of the options'
+   own when not NULL. HT_OK also when it does not fit: see out->job.answer. *out needs no freeing after an error. */
+enum ht_status ht_evaluate(const struct ht_options *options, const char *system, const char *model,
+                           struct ht_error *err, struct ht_evaluation *out);
+void ht_evaluation_free(struct ht_evaluation *e);
+
+/* Does the same from a job with costs on. The result of a job that does not fit has no trace. */
+enum ht_status ht_evaluate_job(const struct ht_options *options, const struct ht_job *job, struct ht_error *err,
+                               struct ht_result *out);
+
+/* Returns ht_result_values_json with `provenance` (may be NULL) and then device_peak_bytes and host_peak_bytes: most on any
+   device and host, or what would be needed where it does not fit; null when there is none. The caller owns it. */
+json_t *ht_evaluation_row(const struct ht_evaluation *e, json_t *provenance);
+
+/* Estimates the memory that an evaluation takes on this machine, in bytes. It grows with the passes of micro-batches through
+   the model's n_units units; a request without a micro-batch counts one for each sequence. */
+double ht_evaluation_bytes(const struct ht_options *options, int64_t n_units);
+
+#endif
