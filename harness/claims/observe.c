@@ -160,6 +160,12 @@ enum ht_status ht_look(const char *variant, const struct ht_claim_setup *setup, 
     return HT_OK;
 }
 
+double ht_look_bytes(const struct ht_claim_setup *setup, struct ht_claim_point point)
+{
+    struct ht_options options = options_of(setup, point);
+    return ht_evaluation_bytes(&options, setup->n_units[point.at[HT_CLAIM_MODELS]]);
+}
+
 /* ---- remembering ----------------------------------------------------------------------------------------------- */
 
 void ht_observation_key(const char *variant, const struct ht_claim_setup *s, struct ht_claim_point p,

@@ -44,6 +44,8 @@ const struct ht_observation *ht_observation_of(const struct ht_observations *see
    cannot do is in the observation. */
 enum ht_status ht_look(const char *variant, const struct ht_claim_setup *setup, struct ht_claim_point point,
                        struct ht_error *err, struct ht_observation *out);
+/* Estimates the memory that ht_look takes there, in bytes. */
+double ht_look_bytes(const struct ht_claim_setup *setup, struct ht_claim_point point);
 /* Looks, or remembers. */
 enum ht_status ht_observe(struct ht_observations *seen, const char *variant, const struct ht_claim_setup *setup,
                           struct ht_claim_point point, struct ht_error *err, const struct ht_observation **out);
@@ -55,20 +57,20 @@ void ht_observations_free(struct ht_observations *seen);
 enum ht_status ht_observed(const struct ht_observation *o, const struct ht_claim *claim, struct ht_error *err,
                            double *out);
 
-/* ---- claims_gather.c ------------------------------------------------------------------------------------------- */
+/* ---- gather.c ---------------------------------------------------------------------------------------------------- */
 
 /* Looks at all scenarios of these claims that are not seen yet, the largest first, as many at once as this machine has
    processors; training, which takes the whole machine, is left to ht_observe. Says on stderr how far it is. */
 enum ht_status ht_claims_gather(const struct ht_claim *const *claims, size_t n, struct ht_observations *seen,
                                 struct ht_error *err);
 
-/* ---- claims_metrics.c: into metric[HT_N_CLAIM_METRICS], unit[] --------------------------------------------------- */
+/* ---- metrics.c: into metric[HT_N_CLAIM_METRICS], unit[] ---------------------------------------------------------- */
 
 void ht_observe_tensors(const struct ht_schedule *s, double *metric);
 void ht_observe_units(const struct ht_job *job, double *unit);
 void ht_observe_result(const struct ht_job *job, const struct ht_result *r, double *metric);
 
-/* ---- claims_units.c -------------------------------------------------------------------------------------------- */
+/* ---- units.c ----------------------------------------------------------------------------------------------------- */
 
 /* Prices a job's ops in units of time, with nothing shared, in place of what the catalogue says. */
 void ht_price_in_units(const struct ht_claim_units *units, struct ht_job *job);

@@ -1,0 +1,153 @@
+#include "harness/sweep/tasks.h"
+
+#include "common/base/array.h"
+#include "common/base/interrupt.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+struct task {
+    size_t i;
+    double bytes;
+};
+
+struct pool {
+    const struct ht_tasks *tasks;
+    struct task *order; /* [tasks->n] */
+    double memory_bytes;
+    pthread_mutex_t lock; /* over what follows */
+    pthread_cond_t freed;
+    size_t next, n_succeeded; /* next: in order */
+    int n_running;
+    double taken_bytes;
+    enum ht_status status;
+    struct ht_error *err;
+    double shown_s;
+    bool shown;
+};
+
+static double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static int larger_first(const void *a, const void *b)
+{
+    const struct task *x = a, *y = b;
+    if (x->bytes != y->bytes) return x->bytes < y->bytes ? 1 : -1;
+    return (x->i > y->i) - (x->i < y->i);
+}
+
+static struct task *order_of(const struct ht_tasks *tasks)
+{
+    struct task *order = HT_NEW_ARRAY(struct task, tasks->n);
+    for (size_t i = 0; i < tasks->n; i++) order[i] = (struct task){.i = i, .bytes = tasks->bytes ? tasks->bytes[i] : 0};
+    qsort(order, tasks->n, sizeof(*order), larger_first);
+    return order;
+}
+
+/* ---- under the lock -------------------------------------------------------------------------------------------- */
+
+static void fail(struct pool *p, enum ht_status status, const struct ht_error *why)
+{
+    bool replaces = p->status == HT_INTERRUPTED && status != HT_INTERRUPTED;
+    if (p->status != HT_OK && !replaces) return;
+    p->status = status;
+    *p->err = *why;
+}
+
+static void show(struct pool *p)
+{
+    const struct ht_tasks *t = p->tasks;
+    bool terminal = isatty(STDERR_FILENO);
+    double now = now_s();
+    if (now - p->shown_s < (terminal ? 0.2 : 5)) return;
+    p->shown_s = now;
+    p->shown = true;
+    fprintf(stderr, "%s%s: %zu of %zu %s%s", terminal ? "\r\033[K" : "", t->name, p->n_succeeded, t->n, t->noun,
+            terminal ? "" : "\n");
+}
+
+/* Takes the next task, waiting for memory. Returns NULL when there is none, or the run has ended. */
+static const struct task *take(struct pool *p)
+{
+    struct ht_error interrupted = {0};
+    if (p->status != HT_OK || p->next == p->tasks->n) return NULL;
+    const struct task *task = &p->order[p->next++];
+    while (p->status == HT_OK && p->n_running && p->taken_bytes + task->bytes > p->memory_bytes)
+        pthread_cond_wait(&p->freed, &p->lock);
+    if (ht_interrupted()) fail(p, ht_fail(&interrupted, HT_INTERRUPTED, "interrupted"), &interrupted);
+    if (p->status != HT_OK) return NULL;
+    p->taken_bytes += task->bytes;
+    p->n_running++;
+    return task;
+}
+
+static void give_back(struct pool *p, const struct task *task, enum ht_status status, struct ht_error *err)
+{
+    p->taken_bytes = --p->n_running ? p->taken_bytes - task->bytes : 0; /* no rounding stays */
+    pthread_cond_broadcast(&p->freed);
+    if (status == HT_OK) {
+        p->n_succeeded++;
+        if (p->tasks->finished) status = p->tasks->finished(p->tasks->ctx, task->i, err);
+        show(p);
+    }
+    if (status != HT_OK) fail(p, status, err);
+}
+
+/* ---- threads --------------------------------------------------------------------------------------------------- */
+
+static void *work(void *arg)
+{
+    struct pool *p = arg;
+    const struct task *task;
+    pthread_mutex_lock(&p->lock);
+    while ((task = take(p))) {
+        struct ht_error err = {0};
+        pthread_mutex_unlock(&p->lock);
+        enum ht_status status = p->tasks->run(p->tasks->ctx, task->i, &err);
+        pthread_mutex_lock(&p->lock);
+        give_back(p, task, status, &err);
+    }
+    pthread_mutex_unlock(&p->lock);
+    return NULL;
+}
+
+static size_t n_threads(const struct ht_tasks *tasks)
+{
+    cpu_set_t cpus;
+    size_t n = (size_t)tasks->n_threads;
+    if (!n) n = sched_getaffinity(0, sizeof(cpus), &cpus) == 0 ? (size_t)CPU_COUNT(&cpus) : 1;
+    return n < tasks->n ? n : tasks->n;
+}
+
+enum ht_status ht_tasks_run(const struct ht_tasks *tasks, struct ht_error *err)
+{
+    double ram = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGE_SIZE);
+    struct pool p = {.tasks = tasks,
+                     .order = order_of(tasks),
+                     .memory_bytes = tasks->memory_bytes > 0 ? tasks->memory_bytes : 0.5 * ram,
+                     .err = err,
+                     .shown_s = now_s()};
+    size_t wanted = n_threads(tasks), n = 0;
+    pthread_t *threads = HT_NEW_ARRAY(pthread_t, wanted);
+    pthread_mutex_init(&p.lock, NULL);
+    pthread_cond_init(&p.freed, NULL);
+    while (n + 1 < wanted && pthread_create(&threads[n], NULL, work, &p) == 0) n++;
+    work(&p); /* the caller is one of them */
+    for (size_t i = 0; i < n; i++) pthread_join(threads[i], NULL);
+    pthread_cond_destroy(&p.freed);
+    pthread_mutex_destroy(&p.lock);
+    free(threads);
+    free(p.order);
+    if (p.shown && isatty(STDERR_FILENO)) fputs("\r\033[K", stderr);
+    if (p.status != HT_INTERRUPTED) return p.status;
+    return ht_fail(err, HT_INTERRUPTED, "interrupted after %zu of %zu %s", p.n_succeeded, tasks->n, tasks->noun);
+}

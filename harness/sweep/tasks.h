@@ -1,0 +1,40 @@
+/*
+ * Independent tasks over the machine's processors: points of an experiment, rows of a comparison, scenarios of claims.
+ *
+ * Tasks start in the order of their estimated memory, the largest first, so that no long one is left over at the end. A
+ * task waits until its estimate fits the budget beside those that run; one that is larger than the budget runs alone.
+ *
+ * An error ends the run: no task starts any more, those that run finish. The first error is returned, and Ctrl-C is one
+ * (HT_INTERRUPTED), but a real error replaces it.
+ *
+ * A run that lasts shows on stderr how far it is: on a terminal in one line that is rewritten and wiped out at the end,
+ * else in a line every 5 s. A quick run says nothing.
+ */
+#ifndef HT_HARNESS_SWEEP_TASKS_H
+#define HT_HARNESS_SWEEP_TASKS_H
+
+#include "common/base/status.h"
+
+#include <stddef.h>
+
+struct ht_tasks {
+    const char *name, *noun; /* of the progress: "NAME: 3 of 14 NOUN" */
+    size_t n;
+    const double
+        *bytes; /* [n] memory that each task takes, estimated; NULL: none, and the order is that of the tasks */
+    void *ctx;  /* passed to the functions below */
+
+    /* Runs task i. Several threads call it at once, each i once. */
+    enum ht_status (*run)(void *ctx, size_t i, struct ht_error *err);
+    /* Takes note that task i has succeeded. Called under a lock, one call at a time; an error counts as one of run.
+       NULL: nothing to do. */
+    enum ht_status (*finished)(void *ctx, size_t i, struct ht_error *err);
+
+    int n_threads;       /* 0: one for each processor that the process may use */
+    double memory_bytes; /* the budget; 0: half of the machine's memory */
+};
+
+/* Runs all tasks and returns when none is running. HT_INTERRUPTED says in *err how many have succeeded. */
+enum ht_status ht_tasks_run(const struct ht_tasks *tasks, struct ht_error *err);
+
+#endif
