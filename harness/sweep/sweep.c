@@ -3,12 +3,14 @@
 #include "common/base/array.h"
 #include "common/base/builtin.h"
 #include "common/base/interrupt.h"
+#include "common/model/zoo.h"
 #include "harness/result/break_even.h"
 #include "harness/result/evaluate.h"
 #include "harness/result/provenance.h"
 #include "harness/result/rows.h"
 #include "harness/run/output.h"
 #include "harness/run/simulate.h"
+#include "harness/sweep/tasks.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -19,16 +21,30 @@
 
 enum { WRITE_EVERY_MS = 2000, ISSUE_AHEAD_DEFAULT = -1 };
 
+/* A point, or a system of the timelines. */
+struct slot {
+    struct ht_options options;
+    const char *system;
+    const struct ht_series *series; /* NULL: of the timelines */
+    double bytes;                   /* of memory that it takes while it runs, estimated */
+    char key[24];
+    json_t *found; /* what a run of it made, and nobody has taken note of yet */
+    json_t *row;   /* NULL: not there yet */
+    bool reused;   /* the row is of an earlier run */
+};
+
 struct sweep {
     const struct ht_experiment *e;
     const char *dir;
     uint64_t program; /* hash of the executable's file */
     json_t *root;     /* the document */
-    json_t *rows, *traces, *old_rows;
-    json_t *old_traces;
+    json_t *old_rows, *old_traces;
     const char *commit;
-    struct ht_sweep_stats *stats;
-    int64_t written_ms, shown_ms;
+    struct slot *slots; /* points in the experiment's order, then timelines */
+    size_t n_points, n_slots;
+    size_t *todo; /* slots without a row of an earlier run */
+    size_t n_todo;
+    int64_t written_ms;
 };
 
 static int64_t now_ms(void)
@@ -203,28 +219,46 @@ static json_t *document(const struct ht_experiment *e)
     return root;
 }
 
-/* The fastest of the last n rows, which are the variants of one series, stands for it. Where none runs, the last one
-   does: variants are listed with the one that needs least memory last. */
-static void choose(json_t *rows, int64_t n)
+/* Marks the row that stands for a series: the fastest of its n variants. Where none runs it is the last one: variants
+   are listed with the one that needs least memory last. Marks none while a variant is missing. */
+static void choose(const struct slot *variants, size_t n)
 {
-    size_t first = json_array_size(rows) - (size_t)n, best = first + (size_t)n - 1;
+    size_t best = n - 1, there = 0;
     double most = 0;
-    for (size_t i = first; i < first + (size_t)n; i++) {
-        json_t *row = json_array_get(rows, i);
-        double rate = json_number_value(json_object_get(row, "samples_per_s"));
-        json_object_set_new(row, "chosen", json_false());
+    for (size_t i = 0; i < n; i++) {
+        double rate = json_number_value(json_object_get(variants[i].row, "samples_per_s"));
+        there += variants[i].row != NULL;
         if (rate <= most) continue;
         most = rate;
         best = i;
     }
-    json_object_set_new(json_array_get(rows, best), "chosen", json_true());
+    for (size_t i = 0; i < n; i++) {
+        if (there == n)
+            json_object_set_new(variants[i].row, "chosen", json_boolean(i == best));
+        else if (variants[i].row)
+            json_object_del(variants[i].row, "chosen"); /* an earlier run's */
+    }
+}
+
+/* Puts the rows that there are into the document, in the experiment's order. */
+static void collect(struct sweep *s)
+{
+    json_t *rows = json_array(), *traces = json_array();
+    for (size_t i = 0; i < s->n_points; i += (size_t)s->slots[i].series->n_systems)
+        choose(&s->slots[i], (size_t)s->slots[i].series->n_systems);
+    for (size_t i = 0; i < s->n_slots; i++)
+        if (s->slots[i].row) json_array_append(s->slots[i].series ? rows : traces, s->slots[i].row);
+    json_object_set_new(s->root, "rows", rows);
+    json_object_set_new(s->root, "traces", traces);
 }
 
 static enum ht_status write_files(struct sweep *s, bool complete, struct ht_error *err)
 {
+    collect(s);
     json_object_set_new(s->root, "complete", json_boolean(complete));
+    enum ht_status status = ht_rows_write(s->root, s->dir, "results", write_csv, err);
     s->written_ms = now_ms();
-    return ht_rows_write(s->root, s->dir, "results", write_csv, err);
+    return status;
 }
 
 /* ---- points ---------------------------------------------------------------------------------------------------- */
@@ -243,152 +277,206 @@ static struct ht_options options_of(const struct ht_experiment *e)
     return o;
 }
 
-/* Runs one point. With `trace` its trace is written there; else the rates that would suffice are found where asked for. */
-static enum ht_status simulate(const struct sweep *s, const struct ht_options *o, const char *system, const char *trace,
-                               struct ht_error *err, json_t **out)
+/* Of a timeline: its file in the experiment's folder. */
+static void trace_name(const struct slot *slot, char name[256])
+{
+    snprintf(name, 256, "%s.trace.json", slot->system);
+}
+
+static void trace_path(const struct sweep *s, const struct slot *slot, char path[HT_PATH_BYTES])
+{
+    char name[256];
+    trace_name(slot, name);
+    snprintf(path, HT_PATH_BYTES, "%s/%s", s->dir, name);
+}
+
+static void finish_row(const struct sweep *s, const struct slot *slot, json_t *row)
+{
+    if (slot->series) {
+        int64_t budget = slot->options.request.device_memory_bytes;
+        json_object_set_new(row, "series", json_string(slot->series->label));
+        json_object_set_new(row, "device_memory_bytes", budget ? json_integer(budget) : json_null());
+    } else {
+        char name[256];
+        trace_name(slot, name);
+        bool ran = json_object_get(row, "iteration_time_s") != NULL;
+        json_object_set_new(row, "file", ran ? json_string(name) : json_null());
+    }
+    json_object_set_new(row, "commit", json_string(s->commit));
+    json_object_set_new(row, "key", json_string(slot->key));
+}
+
+/* Takes over the row of an earlier run. A trace counts with its file only. */
+static void reuse(const struct sweep *s, struct slot *slot)
+{
+    json_t *old = json_object_get(slot->series ? s->old_rows : s->old_traces, slot->key);
+    char path[HT_PATH_BYTES];
+    trace_path(s, slot, path);
+    if (!slot->series && access(path, R_OK) != 0 && !json_is_null(json_object_get(old, "file"))) return;
+    slot->reused = old != NULL;
+    slot->row = json_copy(old); /* two series may have the same point */
+    if (old && slot->series) finish_row(s, slot, slot->row);
+}
+
+static bool is_listed_before(const struct ht_timelines *t, int64_t i)
+{
+    for (int64_t j = 0; j < i; j++)
+        if (!strcmp(t->systems[j], t->systems[i])) return true;
+    return false;
+}
+
+static enum ht_status add_slot(struct sweep *s, struct slot slot, struct ht_error *err)
+{
+    struct ht_model model;
+    enum ht_status status = ht_model_load(slot.options.request.model, err, &model);
+    if (status != HT_OK) return status;
+    slot.bytes = ht_evaluation_bytes(&slot.options, ht_model_units(&model));
+    key_of(s, &slot.options, slot.system,
+           !slot.series       ? "trace"
+           : s->e->break_even ? "row break-even"
+                              : "row",
+           slot.key);
+    reuse(s, &slot);
+    if (!slot.row) s->todo[s->n_todo++] = s->n_slots;
+    s->slots[s->n_slots++] = slot;
+    return HT_OK;
+}
+
+static enum ht_status add_slots(struct sweep *s, struct ht_error *err)
+{
+    const struct ht_experiment *e = s->e;
+    const struct ht_timelines *t = &e->timelines;
+    enum ht_status status = HT_OK;
+    s->slots = HT_NEW_ARRAY(struct slot, s->n_points + (size_t)t->n_systems);
+    s->todo = HT_NEW_ARRAY(size_t, s->n_points + (size_t)t->n_systems);
+    for (size_t i = 0; i < s->n_points && status == HT_OK; i++) {
+        struct ht_point p = ht_experiment_point(e, (int64_t)i);
+        struct slot slot = {.options = options_of(e), .series = &e->series[p.series]};
+        struct ht_scenario_request *r = &slot.options.request;
+        slot.system = slot.series->systems[p.variant];
+        r->model = e->models[p.at[HT_AXIS_MODELS]];
+        r->batch = e->values[HT_AXIS_BATCHES][p.at[HT_AXIS_BATCHES]];
+        r->device_memory_bytes = e->values[HT_AXIS_MEMORY][p.at[HT_AXIS_MEMORY]];
+        r->seq = e->values[HT_AXIS_SEQS][p.at[HT_AXIS_SEQS]];
+        status = add_slot(s, slot, err);
+    }
+    for (int64_t i = 0; i < t->n_systems && status == HT_OK; i++) {
+        struct slot slot = {.options = options_of(e), .system = t->systems[i]};
+        slot.options.request.model = t->model;
+        slot.options.request.batch = t->batch;
+        slot.options.request.device_memory_bytes = t->device_memory_bytes;
+        if (!is_listed_before(t, i)) status = add_slot(s, slot, err);
+    }
+    return status;
+}
+
+/* Evaluates a slot. Of a point the rates that would suffice are found too, where asked for; of a timeline the trace is
+   kept, unless the system does not fit. */
+static enum ht_status evaluate(const struct sweep *s, const struct slot *slot, struct ht_error *err, json_t **out)
 {
     struct ht_evaluation e;
+    char path[HT_PATH_BYTES];
     json_t *rates = NULL;
-    enum ht_status status = ht_evaluate(o, system, NULL, err, &e);
+    enum ht_status status = ht_evaluate(&slot->options, slot->system, NULL, err, &e);
     if (status != HT_OK) return status;
-    if (trace)
-        status = ht_save_trace(e.result.trace, trace, err);
+    trace_path(s, slot, path);
+    if (!slot->series)
+        status = ht_save_trace(e.result.trace, path, err);
     else if (s->e->break_even && e.job.answer == HT_OK)
-        status = ht_break_even(&e.job, o, err, &rates);
+        status = ht_break_even(&e.job, &slot->options, err, &rates);
     if (status == HT_OK) {
         *out = ht_evaluation_row(&e, NULL);
         if (rates) json_object_set_new(*out, "break_even", rates);
+        finish_row(s, slot, *out);
     }
     ht_evaluation_free(&e);
     return status;
 }
 
-static void progress(struct sweep *s, int64_t done, const char *what)
+static enum ht_status run_slot(void *ctx, size_t i, struct ht_error *err)
 {
-    int64_t now = now_ms();
-    bool terminal = isatty(STDERR_FILENO);
-    if (done < s->stats->points && now - s->shown_ms < (terminal ? 100 : 5000)) return;
-    s->shown_ms = now;
-    fprintf(stderr, "%s%s: %lld of %lld points%s%s%s", terminal ? "\r\033[K" : "", s->e->name, (long long)done,
-            (long long)s->stats->points, *what ? ", now " : "", what, terminal && done < s->stats->points ? "" : "\n");
+    const struct sweep *s = ctx;
+    struct slot *slot = &s->slots[s->todo[i]];
+    enum ht_status status = evaluate(s, slot, err, &slot->found);
+    if (status == HT_OK || status == HT_INTERRUPTED) return status;
+    struct ht_error why = *err;
+    return ht_fail(err, status, "%s, %s on %s: %.800s", s->e->name, slot->system, slot->options.request.model,
+                   why.text);
 }
 
-static enum ht_status run_points(struct sweep *s, struct ht_error *err)
+static enum ht_status slot_finished(void *ctx, size_t i, struct ht_error *err)
 {
-    const struct ht_experiment *e = s->e;
-    for (int64_t i = 0; i < s->stats->points; i++) {
-        if (ht_interrupted()) {
-            s->stats->interrupted = true;
-            return HT_OK;
-        }
-        struct ht_point p = ht_experiment_point(e, i);
-        const struct ht_series *series = &e->series[p.series];
-        const char *system = series->systems[p.variant];
-        struct ht_options o = options_of(e);
-        o.request.model = e->models[p.at[HT_AXIS_MODELS]];
-        o.request.batch = e->values[HT_AXIS_BATCHES][p.at[HT_AXIS_BATCHES]];
-        o.request.device_memory_bytes = e->values[HT_AXIS_MEMORY][p.at[HT_AXIS_MEMORY]];
-        o.request.seq = e->values[HT_AXIS_SEQS][p.at[HT_AXIS_SEQS]];
-        char key[24], what[256];
-        key_of(s, &o, system, e->break_even ? "row break-even" : "row", key);
-        snprintf(what, sizeof(what), "%s on %s", system, o.request.model);
-        progress(s, i, what);
-        json_t *row = json_incref(json_object_get(s->old_rows, key));
-        if (row) {
-            s->stats->reused++;
-        } else {
-            enum ht_status status = simulate(s, &o, system, NULL, err, &row);
-            if (status == HT_INTERRUPTED) {
-                s->stats->interrupted = true;
-                return HT_OK;
-            }
-            if (status != HT_OK) {
-                struct ht_error why = *err;
-                return ht_fail(err, status, "%s, %s: %.800s", e->name, what, why.text);
-            }
-            s->stats->simulated++;
-        }
-        json_object_set_new(row, "series", json_string(series->label));
-        json_object_set_new(row, "device_memory_bytes",
-                            o.request.device_memory_bytes ? json_integer(o.request.device_memory_bytes) : json_null());
-        json_object_set_new(row, "commit", json_string(s->commit));
-        json_object_set_new(row, "key", json_string(key));
-        json_array_append_new(s->rows, row);
-        if (p.variant == series->n_systems - 1) choose(s->rows, series->n_systems);
-        if (now_ms() - s->written_ms > WRITE_EVERY_MS) {
-            enum ht_status status = write_files(s, false, err);
-            if (status != HT_OK) return status;
-        }
-    }
-    return HT_OK;
+    struct sweep *s = ctx;
+    struct slot *slot = &s->slots[s->todo[i]];
+    slot->row = slot->found;
+    return now_ms() - s->written_ms > WRITE_EVERY_MS ? write_files(s, false, err) : HT_OK;
 }
 
-/* The traces that figures of timelines are made from. A system that does not fit has none. */
-static enum ht_status run_timelines(struct sweep *s, struct ht_error *err)
+static enum ht_status run_slots(struct sweep *s, struct ht_error *err)
 {
-    const struct ht_timelines *t = &s->e->timelines;
-    for (int64_t i = 0; i < t->n_systems; i++) {
-        if (ht_interrupted()) {
-            s->stats->interrupted = true;
-            return HT_OK;
-        }
-        struct ht_options o = options_of(s->e);
-        o.request.model = t->model;
-        o.request.batch = t->batch;
-        o.request.device_memory_bytes = t->device_memory_bytes;
-        char key[24], name[256], path[4096];
-        key_of(s, &o, t->systems[i], "trace", key);
-        snprintf(name, sizeof(name), "%s.trace.json", t->systems[i]);
-        snprintf(path, sizeof(path), "%s/%s", s->dir, name);
-        json_t *old = json_object_get(s->old_traces, key);
-        if (old && (access(path, R_OK) == 0 || json_is_null(json_object_get(old, "file")))) {
-            json_array_append(s->traces, old);
-            continue;
-        }
-        json_t *row = NULL;
-        enum ht_status status = simulate(s, &o, t->systems[i], path, err, &row);
-        if (status == HT_INTERRUPTED) {
-            s->stats->interrupted = true;
-            return HT_OK;
-        }
-        if (status != HT_OK) return status;
-        bool ran = json_object_get(row, "iteration_time_s") != NULL;
-        json_object_set_new(row, "file", ran ? json_string(name) : json_null());
-        json_object_set_new(row, "commit", json_string(s->commit));
-        json_object_set_new(row, "key", json_string(key));
-        json_array_append_new(s->traces, row);
+    double *bytes = HT_NEW_ARRAY(double, s->n_todo);
+    for (size_t i = 0; i < s->n_todo; i++) bytes[i] = s->slots[s->todo[i]].bytes;
+    struct ht_tasks tasks = {.name = s->e->name,
+                             .noun = "simulations",
+                             .n = s->n_todo,
+                             .bytes = bytes,
+                             .ctx = s,
+                             .run = run_slot,
+                             .finished = slot_finished};
+    enum ht_status status = ht_tasks_run(&tasks, err);
+    free(bytes);
+    return status;
+}
+
+static struct ht_sweep_stats stats_of(const struct sweep *s)
+{
+    struct ht_sweep_stats stats = {.points = (int64_t)s->n_points};
+    for (size_t i = 0; i < s->n_slots; i++) {
+        if (!s->slots[i].series || !s->slots[i].row) continue;
+        stats.reused += s->slots[i].reused;
+        stats.simulated += !s->slots[i].reused;
     }
-    return HT_OK;
+    return stats;
+}
+
+static void sweep_free(struct sweep *s)
+{
+    for (size_t i = 0; i < s->n_slots; i++) json_decref(s->slots[i].row);
+    free(s->slots);
+    free(s->todo);
+    json_decref(s->old_rows);
+    json_decref(s->old_traces);
 }
 
 enum ht_status ht_sweep_run(const struct ht_experiment *e, const char *dir, struct ht_error *err,
                             struct ht_sweep_stats *stats, json_t **out)
 {
-    *stats = (struct ht_sweep_stats){.points = ht_experiment_points(e)};
-    struct sweep s = {.e = e, .dir = dir, .stats = stats, .program = hash_file("/proc/self/exe")};
-    s.root = document(e);
-    s.rows = json_object_get(s.root, "rows");
-    s.traces = json_object_get(s.root, "traces");
+    struct sweep s = {.e = e,
+                      .dir = dir,
+                      .program = hash_file("/proc/self/exe"),
+                      .root = document(e),
+                      .n_points = (size_t)ht_experiment_points(e),
+                      .written_ms = now_ms()};
     s.commit = json_string_value(json_object_get(s.root, "commit"));
-    s.shown_ms = s.written_ms = now_ms();
     enum ht_status status = ht_make_directory(dir, err);
     if (status == HT_OK) status = read_old(&s, err);
-    if (status == HT_OK) status = run_points(&s, err);
-    if (status == HT_OK && !stats->interrupted) status = run_timelines(&s, err);
+    if (status == HT_OK) status = add_slots(&s, err);
+    bool began = status == HT_OK;
+    if (began) status = run_slots(&s, err);
+    *stats = stats_of(&s);
+    int64_t there = stats->simulated + stats->reused;
     /* What was done is kept, also when a point failed. */
-    if (s.old_rows && (status == HT_OK || json_array_size(s.rows))) {
+    if (began && (there || status == HT_OK || status == HT_INTERRUPTED)) {
         struct ht_error also = {0};
-        enum ht_status written = write_files(&s, status == HT_OK && !stats->interrupted, &also);
-        if (status == HT_OK && written != HT_OK) *err = also, status = written;
+        enum ht_status written = write_files(&s, status == HT_OK, &also);
+        if (written != HT_OK && (status == HT_OK || status == HT_INTERRUPTED)) *err = also, status = written;
     }
-    if (status == HT_OK && !stats->interrupted) progress(&s, stats->points, "");
-    if (status == HT_OK && stats->interrupted)
-        status = ht_fail(err, HT_INTERRUPTED,
-                         "interrupted after %zu of %lld points; %s/results.json has them, and the "
-                         "same command goes on from there",
-                         json_array_size(s.rows), (long long)stats->points, dir);
-    json_decref(s.old_rows);
-    json_decref(s.old_traces);
+    if (status == HT_INTERRUPTED)
+        ht_fail(err, HT_INTERRUPTED,
+                "interrupted after %lld of %lld points; %s/results.json has them, and the same command goes on from "
+                "there",
+                (long long)there, (long long)stats->points, dir);
+    sweep_free(&s);
     *out = s.root;
     return status;
 }

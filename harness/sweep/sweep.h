@@ -1,15 +1,20 @@
 /*
- * An experiment, run: every point through the job's way, into DIR/results.json and DIR/results.csv.
+ * Runs an experiment: every point by the way of `hetbench sim`, as many at a time as there are processors, into
+ * DIR/results.json and DIR/results.csv. Rows stand in the experiment's order, whatever the number of threads.
  *
  * Resuming. A row carries the commit and a key: a hash of the program's file and of everything that the point depends
- * on, the contents of named files included. A row of an earlier run with the same commit and key is taken over, others
- * are dropped. The files are written whole, beside their place, every few seconds, at the end and at Ctrl-C: `complete`
- * says whether every point is there.
+ * on, the contents of named files included. Rows of an earlier run with the same commit and key are taken over, others
+ * are dropped. The files are written whole, every few seconds, at the end and at Ctrl-C.
  *
- *     {"experiment": .., "title": .., "obtained": "simulated", "command": .., "commit": .., "machine": .., "complete":
- * true, "axes": {"models": [..], ..}, "along": "models", "series": [{"label": .., "systems": [..]}], "rows":
- * [{"series": .., "chosen": true, "key": .., "commit": .., "device_memory_bytes": .., <fields of sim>}], "traces":
- * [{"file": .., "system": .., "key": .., ..}]}
+ *     {"experiment": .., "title": .., "source": .., "obtained": "simulated",
+ *      "complete": true,                                      every point is there
+ *      "command": .., "commit": .., "machine": .., "cluster": ..,
+ *      "axes":   {"models": [..], ..}, "along": "models",
+ *      "series": [{"label": .., "systems": [..]}],
+ *      "rows":   [{<fields of sim>, "device_peak_bytes": .., "host_peak_bytes": .., "break_even": {..},
+ *                  "series": .., "device_memory_bytes": .., "commit": .., "key": .., "chosen": true}],
+ *      "traces": [{<fields of sim>, "device_peak_bytes": .., "host_peak_bytes": ..,
+ *                  "file": .., "commit": .., "key": ..}]}
  */
 #ifndef HT_HARNESS_SWEEP_SWEEP_H
 #define HT_HARNESS_SWEEP_SWEEP_H
@@ -17,14 +22,13 @@
 #include "harness/sweep/experiment.h"
 
 #include <jansson.h>
-#include <stdbool.h>
 
 struct ht_sweep_stats {
     int64_t points, simulated, reused;
-    bool interrupted;
 };
 
-/* HT_INTERRUPTED after Ctrl-C, with the files written and *out filled. *out: the document; the caller releases it. */
+/* Runs it, or goes on with it. After Ctrl-C and after the error of a point the files hold the points that are done.
+   *out is the document, also on error; the caller releases it. */
 enum ht_status ht_sweep_run(const struct ht_experiment *e, const char *dir, struct ht_error *err,
                             struct ht_sweep_stats *stats, json_t **out);
 

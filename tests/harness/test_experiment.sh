@@ -97,6 +97,20 @@ for a in d["rows"]:
 assert [t["system"] for t in d["traces"]] == ["autohete", "autohete_nops"]
 PY
 
+# Rows and files are the same on one processor.
+"$python" -c 'import os, sys
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+os.execv(sys.argv[1], sys.argv[1:])' "$hetbench" experiment small.yaml --out alone >out
+cmp small/results.csv alone/results.csv || fail "results.csv depends on the number of threads"
+"$python" - <<'PY' || fail "results.json depends on the number of threads"
+import json
+
+a, b = (json.load(open(f"{d}/results.json")) for d in ("small", "alone"))
+for d in (a, b):
+    del d["command"], d["machine"]
+assert json.dumps(a) == json.dumps(b)
+PY
+
 # PatrickStar moves chunks and steps one after the other: with copies or steps x times as fast an iteration takes
 # T(x) = a + b / x, so (T(1/16) - T(1)) / (T(1) - T(4)) = (16 - 1) / (1 - 1/4) = 20. (Beyond that DRAM limits copies.)
 printf '%s\n' 'name: line' 'cluster: autohete-1gpu' 'models: [autohete-10b]' 'systems: [patrickstar_ckpt]' 'break_even: true' >line.yaml
