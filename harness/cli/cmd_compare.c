@@ -2,8 +2,8 @@
 #include "harness/cli/commands.h"
 
 #include "common/base/array.h"
-#include "common/base/interrupt.h"
 #include "common/base/units.h"
+#include "common/model/zoo.h"
 #include "harness/result/evaluate.h"
 #include "harness/result/heading.h"
 #include "harness/result/provenance.h"
@@ -11,6 +11,7 @@
 #include "harness/result/table.h"
 #include "harness/run/output.h"
 #include "harness/run/registry.h"
+#include "harness/sweep/tasks.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -62,50 +63,66 @@ static void notes_free(struct notes *notes)
     free(notes->list);
 }
 
-/* "lane cpu of rank 0"; of what does not run "device 0 short by 717 MB [1]", with the note that has the reason. */
-static void add_binding(const struct ht_result *r, struct ht_table *t, struct notes *notes)
+static const char *text_of(const json_t *row, const char *key)
 {
-    const struct ht_memory_row *oom = ht_result_oom(r);
+    return json_string_value(ht_row_value(row, key));
+}
+
+static double number_of(const json_t *row, const char *key)
+{
+    return json_number_value(ht_row_value(row, key));
+}
+
+/* "lane cpu of rank 0"; of what does not run "device 0 short by 717 MB [1]", with the note that has the reason. */
+static void add_bottleneck(const json_t *row, struct ht_table *t, struct notes *notes)
+{
     char text[HT_QUANTITY_TEXT];
-    if (r->has_metrics) {
-        ht_table_cell(t, "%s", r->metrics.lower_bound_of);
+    const char *lane = text_of(row, "lower_bound_of"), *space = text_of(row, "short_of");
+    if (lane) {
+        ht_table_cell(t, "%s", lane);
         return;
     }
-    size_t note = note_of(notes, r->job->reason);
-    if (oom)
-        ht_table_cell(t, "%s short by %s [%zu]", oom->name,
-                      ht_format_quantity(HT_BYTES, (double)oom->short_bytes, text), note);
+    size_t note = note_of(notes, text_of(row, "reason"));
+    if (space)
+        ht_table_cell(t, "%s short by %s [%zu]", space,
+                      ht_format_quantity(HT_BYTES, number_of(row, "short_bytes"), text), note);
     else
         ht_table_cell(t, "no plan [%zu]", note);
 }
 
-static void add_row(const struct ht_result *r, struct ht_table *t, struct notes *notes)
+static void add_peak(const json_t *row, const char *key, struct ht_table *t)
 {
-    const struct ht_job *job = r->job;
+    const json_t *peak = ht_row_value(row, key);
+    ht_table_bytes(t, json_is_integer(peak) ? json_integer_value(peak) : -1);
+}
+
+static void add_row(const json_t *row, struct ht_table *t, struct notes *notes)
+{
     char text[HT_QUANTITY_TEXT];
-    ht_table_cell(t, "%s", job->scenario.model.name);
-    ht_table_cell(t, "%.4g", (double)ht_model_params(&job->scenario.model));
-    ht_table_cell(t, "%lld", (long long)job->scenario.seq);
-    ht_table_cell(t, "%s", job->system->name);
-    if (job->system->division == HT_PLANNED_REPLICAS)
-        ht_table_cell(t, "plan");
+    const json_t *micro_batch = ht_row_value(row, "micro_batch");
+    ht_table_cell(t, "%s", text_of(row, "model"));
+    ht_table_cell(t, "%.4g", number_of(row, "params"));
+    ht_table_cell(t, "%.0f", number_of(row, "seq"));
+    ht_table_cell(t, "%s", text_of(row, "system"));
+    if (json_is_integer(micro_batch))
+        ht_table_cell(t, "%lld", (long long)json_integer_value(micro_batch));
     else
-        ht_table_cell(t, "%lld", (long long)job->scenario.micro_batch);
-    ht_table_cell(t, "%s", job->status);
-    if (r->has_metrics) {
-        ht_table_cell(t, "%.4g", r->samples_per_s);
-        ht_table_cell(t, "%s", ht_format_quantity(HT_TIME, (double)r->metrics.iteration_ns, text));
-        ht_table_cell(t, "%.4g", ht_result_tflops(r, r->useful_flops));
-        ht_table_cell(t, "%.3g%%", 100 * ht_result_mfu(r));
+        ht_table_cell(t, "plan");
+    ht_table_cell(t, "%s", text_of(row, "status"));
+    if (json_object_get(row, "iteration_time_s")) {
+        ht_table_cell(t, "%.4g", number_of(row, "samples_per_s"));
+        ht_table_cell(t, "%s", ht_format_quantity(HT_TIME, 1e9 * number_of(row, "iteration_time_s"), text));
+        ht_table_cell(t, "%.4g", number_of(row, "tflops_per_gpu"));
+        ht_table_cell(t, "%.3g%%", 100 * number_of(row, "mfu"));
     } else {
         for (int i = 0; i < 4; i++) ht_table_cell(t, "-");
     }
-    ht_table_bytes(t, ht_result_peak(r, HT_DEVICE));
-    ht_table_bytes(t, ht_result_peak(r, HT_HOST));
-    add_binding(r, t, notes);
+    add_peak(row, "device_peak_bytes", t);
+    add_peak(row, "host_peak_bytes", t);
+    add_bottleneck(row, t, notes);
 }
 
-/* The rows' JSON is the one source of both files. */
+/* Writes compare.csv: like the table it is made from the rows' JSON. */
 static void write_csv(const json_t *rows, FILE *out)
 {
     /* clang-format off */
@@ -126,18 +143,76 @@ static enum ht_status write_files(const json_t *root, const char *dir, struct ht
     return status;
 }
 
-/* Runs one system on one model. */
-static enum ht_status run_one(const struct ht_options *options, const char *system, const char *model,
-                              struct ht_table *table, struct notes *notes, json_t *from, json_t *rows,
-                              struct ht_error *err)
+/* Systems by models; models outermost. */
+struct comparison {
+    const struct ht_options *options;
+    struct words models, systems;
+    json_t *from; /* provenance */
+    json_t **rows;
+};
+
+static enum ht_status run_row(void *ctx, size_t i, struct ht_error *err)
 {
+    const struct comparison *c = ctx;
     struct ht_evaluation e;
-    enum ht_status status = ht_evaluate(options, system, model, err, &e);
+    enum ht_status status =
+        ht_evaluate(c->options, c->systems.list[i % c->systems.n], c->models.list[i / c->systems.n], err, &e);
     if (status != HT_OK) return status;
-    add_row(&e.result, table, notes);
-    json_array_append_new(rows, ht_evaluation_row(&e, from));
+    c->rows[i] = ht_evaluation_row(&e, c->from);
     ht_evaluation_free(&e);
     return HT_OK;
+}
+
+/* Returns the memory that each row takes while it runs, estimated. */
+static double *estimate(const struct comparison *c, size_t n)
+{
+    double *bytes = HT_NEW_ARRAY(double, n);
+    for (size_t i = 0; i < n; i++) {
+        struct ht_model model;
+        struct ht_error ignored; /* the row will say it */
+        if (ht_model_load(c->models.list[i / c->systems.n], &ignored, &model) == HT_OK)
+            bytes[i] = ht_evaluation_bytes(c->options, ht_model_units(&model));
+    }
+    return bytes;
+}
+
+static enum ht_status run_rows(struct comparison *c, struct ht_error *err, json_t *rows)
+{
+    size_t n = c->models.n * c->systems.n;
+    double *bytes = estimate(c, n);
+    struct ht_tasks tasks = {.name = "compare", .noun = "rows", .n = n, .bytes = bytes, .ctx = c, .run = run_row};
+    c->rows = HT_NEW_ARRAY(json_t *, n);
+    enum ht_status status = ht_tasks_run(&tasks, err);
+    for (size_t i = 0; i < n; i++)
+        if (c->rows[i]) json_array_append_new(rows, c->rows[i]);
+    free(c->rows);
+    free(bytes);
+    if (status != HT_INTERRUPTED) return status;
+    struct ht_error why = *err;
+    return ht_fail(err, HT_INTERRUPTED, "%.900s; nothing was written", why.text);
+}
+
+static void print_rows(const struct comparison *c, const json_t *rows)
+{
+    struct ht_table *table = ht_table_create(
+        "<model|>parameters|>tokens|<system|>micro-batch|<status|>samples/s|>iteration|>TFLOP/s per GPU|"
+        ">MFU|>device memory|>host memory|<what binds");
+    struct notes notes = {0};
+    size_t i;
+    const json_t *row;
+    json_array_foreach(rows, i, row) add_row(row, table, &notes);
+    printf("%zu system%s on %zu model%s (simulated)\n", c->systems.n, c->systems.n == 1 ? "" : "s", c->models.n,
+           c->models.n == 1 ? "" : "s");
+    ht_rows_print_scenario(rows, stdout);
+    puts("TFLOP/s and MFU: 3 x forward matrix products, against the dense peak of all devices. Memory: the largest "
+         "peak of "
+         "any\ndevice and host; of oom rows what they would need. What binds: what sets the lower bound of the "
+         "iteration "
+         "time.\n");
+    ht_table_print(table, "", stdout);
+    notes_print(&notes, stdout);
+    ht_table_destroy(table);
+    notes_free(&notes);
 }
 
 static enum ht_status check_request(const struct ht_options *options, const struct words *models,
@@ -154,49 +229,26 @@ static enum ht_status check_request(const struct ht_options *options, const stru
 
 static enum ht_status run(const struct ht_options *options, struct ht_error *err)
 {
-    struct words models, systems;
-    words_of(options->models ? options->models : "", &models);
-    words_of(options->systems ? options->systems : "", &systems);
+    struct comparison c = {.options = options, .from = ht_provenance_json()};
+    words_of(options->models ? options->models : "", &c.models);
+    words_of(options->systems ? options->systems : "", &c.systems);
     if (!options->systems)
-        for (size_t i = 0; ht_system_at(i); i++) HT_PUSH(systems.list, systems.n, systems.cap, ht_system_at(i)->name);
-    struct ht_table *table = ht_table_create(
-        "<model|>parameters|>tokens|<system|>micro-batch|<status|>samples/s|>iteration|>TFLOP/s per GPU|"
-        ">MFU|>device memory|>host memory|<what binds");
-    struct notes notes = {0};
-    json_t *root = json_pack("{s:s}", "obtained", "simulated"), *from = ht_provenance_json(), *rows = json_array();
-    json_object_update(root, from);
+        for (size_t i = 0; ht_system_at(i); i++)
+            HT_PUSH(c.systems.list, c.systems.n, c.systems.cap, ht_system_at(i)->name);
+    json_t *root = json_pack("{s:s}", "obtained", "simulated"), *rows = json_array();
+    json_object_update(root, c.from);
     json_object_set_new(root, "rows", rows);
-    enum ht_status status = check_request(options, &models, &systems, err);
-    size_t n = models.n * systems.n;
-    for (size_t i = 0; i < n && status == HT_OK; i++) {
-        if (ht_interrupted())
-            status = ht_fail(err, HT_INTERRUPTED, "interrupted after %zu of %zu rows; nothing was written", i, n);
-        else
-            status = run_one(options, systems.list[i % systems.n], models.list[i / systems.n], table, &notes, from,
-                             rows, err);
-    }
+    enum ht_status status = check_request(options, &c.models, &c.systems, err);
+    if (status == HT_OK) status = run_rows(&c, err, rows);
     if (status == HT_OK && options->out) status = write_files(root, options->out, err);
-    if (status == HT_OK && !options->json) {
-        printf("%zu system%s on %zu model%s (simulated)\n", systems.n, systems.n == 1 ? "" : "s", models.n,
-               models.n == 1 ? "" : "s");
-        ht_rows_print_scenario(rows, stdout);
-        puts("TFLOP/s and MFU: 3 x forward matrix products, against the dense peak of all devices. Memory: the largest "
-             "peak of "
-             "any\ndevice and host; of oom rows what they would need. What binds: what sets the lower bound of the "
-             "iteration "
-             "time.\n");
-        ht_table_print(table, "", stdout);
-        notes_print(&notes, stdout);
-    }
+    if (status == HT_OK && !options->json) print_rows(&c, rows);
     if (status == HT_OK && options->json)
         status = ht_json_print(root, err);
     else
         json_decref(root);
-    json_decref(from);
-    ht_table_destroy(table);
-    notes_free(&notes);
-    words_free(&models);
-    words_free(&systems);
+    json_decref(c.from);
+    words_free(&c.models);
+    words_free(&c.systems);
     return status;
 }
 

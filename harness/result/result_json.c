@@ -66,7 +66,7 @@ json_t *ht_job_json(const struct ht_job *job)
 {
     json_t *root = json_object();
     json_object_set_new(root, "status", json_string(job->status));
-    if (job->answer != HT_OK) json_object_set_new(root, "reason", json_string(job->reason));
+    if (job->answer != HT_OK) json_object_set_new(root, "reason", ht_json_text(job->reason));
     if (job->schedule) {
         json_object_set_new(root, "schedule", json_string(job->schedule->name));
         char hash[24];
