@@ -196,7 +196,7 @@ static void print_rows(const struct comparison *c, const json_t *rows)
 {
     struct ht_table *table = ht_table_create(
         "<model|>parameters|>tokens|<system|>micro-batch|<status|>samples/s|>iteration|>TFLOP/s per GPU|"
-        ">MFU|>device memory|>host memory|<what binds");
+        ">MFU|>device memory|>host memory|<bottleneck");
     struct notes notes = {0};
     size_t i;
     const json_t *row;
@@ -205,10 +205,8 @@ static void print_rows(const struct comparison *c, const json_t *rows)
            c->models.n == 1 ? "" : "s");
     ht_rows_print_scenario(rows, stdout);
     puts("TFLOP/s and MFU: 3 x forward matrix products, against the dense peak of all devices. Memory: the largest "
-         "peak of "
-         "any\ndevice and host; of oom rows what they would need. What binds: what sets the lower bound of the "
-         "iteration "
-         "time.\n");
+         "peak of any\ndevice and host; of oom rows what they would need. Bottleneck: what sets the lower bound of the "
+         "iteration time.\n");
     ht_table_print(table, "", stdout);
     notes_print(&notes, stdout);
     ht_table_destroy(table);
