@@ -108,7 +108,7 @@ class Experiment:
             self.traces = root["traces"]
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as why:
             kind = f"no key {why}" if isinstance(why, KeyError) else str(why)
-            raise BadInput(f"{path}: is no results file that hetbench experiment wrote: {kind}") from None
+            raise BadInput(f"{path}: not a results file that hetbench experiment wrote: {kind}") from None
         self.root, self.folder = root, pathlib.Path(path).parent
         self.chosen = {(r.series, r.place): r for r in self.rows if r.chosen}
         models = list(dict.fromkeys(r.place[0] for r in self.rows))

@@ -11,7 +11,7 @@
 
 const char *const ht_axis_names[HT_N_AXES] = {"models", "batches", "device_memory", "seqs"};
 
-/* The keys of a file, as read by the table; lists are looked at afterwards. */
+/* A file as the table of fields reads it. Its lists are checked afterwards. */
 struct file {
     struct ht_experiment e;
     int numerics, accumulate, control; /* -1: the default */
@@ -58,7 +58,7 @@ static const struct ht_field fields[] = {
     {.key = NULL},
 };
 
-/* What a name means is asked of its catalogue; what that says is put at the place in the file. */
+/* Turns a catalogue's complaint about a name into an error at the name's place in the file. */
 static enum ht_status at_node(const struct ht_node *node, enum ht_status status, const struct ht_error *why,
                               struct ht_error *err)
 {
@@ -100,7 +100,7 @@ static enum ht_status read_value(enum ht_axis axis, const struct ht_node *node, 
     return ht_node_whole(node, HT_BYTES, 1, INT64_MAX, err, out);
 }
 
-/* One list of the sweep. An absent one stands for the default alone. */
+/* Reads one list of the sweep. An absent list has one entry, the default. */
 static enum ht_status read_axis(struct file *f, enum ht_axis axis, struct ht_error *err)
 {
     const struct ht_node *list = f->lists[axis];
@@ -125,7 +125,7 @@ static enum ht_status read_axis(struct file *f, enum ht_axis axis, struct ht_err
     return HT_OK;
 }
 
-/* What a list's entries have to do with the models and with micro_batch. */
+/* Checks sequence lengths against every model, and batches against micro_batch. */
 static enum ht_status check_shapes(const struct ht_node *map, const struct file *f, struct ht_error *err)
 {
     const struct ht_experiment *e = &f->e;
@@ -164,7 +164,7 @@ static enum ht_status read_series(const struct ht_node *node, struct ht_error *e
     if (status == HT_OK) status = ht_node_string(label, err, &out->label);
     if (status == HT_OK && (strlen(out->label) > HT_LABEL_MAX || strpbrk(out->label, "|\n\r\t")))
         status =
-            ht_node_error(label, err, "is no label; expected at most %d bytes on one line without '|'", HT_LABEL_MAX);
+            ht_node_error(label, err, "invalid label; expected at most %d bytes on one line without '|'", HT_LABEL_MAX);
     if (status == HT_OK) status = ht_node_get(node, "best_of", err, &best_of);
     if (status == HT_OK) status = ht_node_want(best_of, HT_NODE_LIST, err);
     if (status != HT_OK) return status;
@@ -230,13 +230,13 @@ static enum ht_status read_timelines(struct file *f, struct ht_error *err)
     return HT_OK;
 }
 
-/* Names become files and folders. */
+/* Checks the experiment's name, which becomes a folder's. */
 static enum ht_status check_name(const struct ht_node *map, const struct ht_experiment *e, struct ht_error *err)
 {
     static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
     const struct ht_node *name = ht_node_find(map, "name");
     if (e->name[strspn(e->name, allowed)] || e->name[0] == '.')
-        return ht_node_error(name ? name : map, err, "'%s' is no name; expected letters, digits, '.', '_' and '-'",
+        return ht_node_error(name ? name : map, err, "invalid name '%s'; expected letters, digits, '.', '_' and '-'",
                              e->name);
     return HT_OK;
 }
@@ -312,8 +312,8 @@ int64_t ht_experiment_points(const struct ht_experiment *e)
     return n;
 }
 
-/* Models outermost, then batches, budgets, lengths; systems innermost: a table that is read from the top is comparable
-   row by row even when it is not finished. */
+/* Counts models outermost, then batches, budgets and lengths, systems innermost: the rows of an unfinished table can be
+   compared too. */
 struct ht_point ht_experiment_point(const struct ht_experiment *e, int64_t index)
 {
     struct ht_point p = {0};

@@ -1,5 +1,5 @@
 /*
- * An experiment file: several systems over every combination of the lists of a sweep.
+ * An experiment file: several systems over every combination of a sweep's lists.
  *
  *     name:          my-sweep                     of a user's file; a built-in entry is named by its key
  *     title, source: free text
@@ -12,10 +12,10 @@
  *     systems:                                    a name, or a label with variants of which the fastest stands for it
  *       - zero_offload
  *       - {label: PatrickStar, best_of: [patrickstar, patrickstar_ckpt]}
- *     break_even:    true                         also find the PCIe and CPU Adam rates that would suffice
+ *     break_even:    true                         also find the break-even rates of PCIe and CPU Adam
  *     timelines:     {model: .., batch: .., device_memory: .., systems: [..]}     points whose traces are kept
  *
- * Everything is checked when the file is read: a wrong model, cluster or system is an error at its place in the file.
+ * Everything is checked when the file is read. A wrong model, cluster or system is an error at its place in the file.
  */
 #ifndef HT_HARNESS_SWEEP_EXPERIMENT_H
 #define HT_HARNESS_SWEEP_EXPERIMENT_H
@@ -28,14 +28,14 @@ extern const char *const ht_axis_names[HT_N_AXES]; /* as in the file */
 
 enum { HT_AXIS_MAX = 64, HT_SERIES_MAX = 16, HT_VARIANTS_MAX = 8, HT_LABEL_MAX = 64 };
 
-/* What is one line or one colour of a figure. */
+/* One line or one colour of a figure. */
 struct ht_series {
     const char *label;
     const char *systems[HT_VARIANTS_MAX];
     int64_t n_systems;
 };
 
-/* Points of which a trace is kept. */
+/* Points whose traces are kept. */
 struct ht_timelines {
     const char *model;                  /* NULL: none */
     int64_t batch, device_memory_bytes; /* 0: the default */
@@ -61,16 +61,18 @@ struct ht_experiment {
     struct ht_timelines timelines;
 };
 
-/* A built-in name or a file. HT_BAD_INPUT with file, line, column and key. *out is zero on error. */
+/* Loads a built-in experiment or a file. HT_BAD_INPUT comes with file, line, column and key. *out is zero on error. */
 enum ht_status ht_experiment_load(const char *name_or_path, struct ht_error *err, struct ht_experiment *out);
 void ht_experiment_free(struct ht_experiment *e);
 
-/* One combination. Variants of a series are neighbours. */
+/* One combination. */
 struct ht_point {
     int64_t series, variant;
     int64_t at[HT_N_AXES]; /* index into each list */
 };
+/* Returns the number of points. */
 int64_t ht_experiment_points(const struct ht_experiment *e);
+/* Returns the point at an index. The variants of a series follow each other. */
 struct ht_point ht_experiment_point(const struct ht_experiment *e, int64_t index);
 
 #endif

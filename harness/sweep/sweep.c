@@ -28,7 +28,7 @@ struct slot {
     const struct ht_series *series; /* NULL: of the timelines */
     double bytes;                   /* of memory that it takes while it runs, estimated */
     char key[24];
-    json_t *found; /* what a run of it made, and nobody has taken note of yet */
+    json_t *found; /* the row that its task has made, until the pool takes note of it */
     json_t *row;   /* NULL: not there yet */
     bool reused;   /* the row is of an earlier run */
 };
@@ -56,7 +56,7 @@ static int64_t now_ms(void)
 
 /* ---- keys ------------------------------------------------------------------------------------------------------ */
 
-/* 0 when it cannot be read: whoever needs the file will say so. */
+/* Returns 0 when the file cannot be read: the point that needs it will report that. */
 static uint64_t hash_file(const char *path)
 {
     FILE *in = fopen(path, "rb");
@@ -73,7 +73,7 @@ static uint64_t hash_file(const char *path)
     return hash;
 }
 
-/* A built-in name is part of the program; a file counts by what is in it. */
+/* Returns the hash of a file's contents, and 0 for a built-in name, which is part of the program. */
 static uint64_t hash_of_named(const char *name)
 {
     return ht_is_path(name) ? hash_file(name) : 0;
@@ -142,7 +142,7 @@ static void write_csv(const json_t *rows, FILE *out)
     ht_rows_csv(rows, columns, HT_COUNT(columns), value_of, out);
 }
 
-/* Rows and traces of an earlier run by key. What is no results file of ours is left alone by refusing to go on. */
+/* Reads the rows and traces of an earlier run by key. Refuses to go on beside a file that is not this experiment's. */
 static enum ht_status read_old(struct sweep *s, struct ht_error *err)
 {
     char path[4096];
@@ -158,7 +158,7 @@ static enum ht_status read_old(struct sweep *s, struct ht_error *err)
             json_is_string(name)
                 ? ht_fail(err, HT_BAD_INPUT, "%s: holds experiment '%s'; expected '%s', or another --out", path,
                           json_string_value(name), s->e->name)
-                : ht_fail(err, HT_BAD_INPUT, "%s: is no results file of an experiment; expected one, or another --out",
+                : ht_fail(err, HT_BAD_INPUT, "%s: not a results file of an experiment; expected one, or another --out",
                           path);
         json_decref(old);
         return status;
@@ -240,7 +240,7 @@ static void choose(const struct slot *variants, size_t n)
     }
 }
 
-/* Puts the rows that there are into the document, in the experiment's order. */
+/* Puts the rows that are done into the document, in the experiment's order. */
 static void collect(struct sweep *s)
 {
     json_t *rows = json_array(), *traces = json_array();
@@ -277,7 +277,7 @@ static struct ht_options options_of(const struct ht_experiment *e)
     return o;
 }
 
-/* Of a timeline: its file in the experiment's folder. */
+/* Writes the name of a timeline's file in the experiment's folder. */
 static void trace_name(const struct slot *slot, char name[256])
 {
     snprintf(name, 256, "%s.trace.json", slot->system);
@@ -370,8 +370,8 @@ static enum ht_status add_slots(struct sweep *s, struct ht_error *err)
     return status;
 }
 
-/* Evaluates a slot. Of a point the rates that would suffice are found too, where asked for; of a timeline the trace is
-   kept, unless the system does not fit. */
+/* Evaluates a slot. A point also gets its break-even rates where the experiment asks for them; a timeline leaves its
+   trace in a file, unless the system does not fit. */
 static enum ht_status evaluate(const struct sweep *s, const struct slot *slot, struct ht_error *err, json_t **out)
 {
     struct ht_evaluation e;
@@ -465,7 +465,7 @@ enum ht_status ht_sweep_run(const struct ht_experiment *e, const char *dir, stru
     if (began) status = run_slots(&s, err);
     *stats = stats_of(&s);
     int64_t there = stats->simulated + stats->reused;
-    /* What was done is kept, also when a point failed. */
+    /* Keeps what is done, also when a point failed. */
     if (began && (there || status == HT_OK || status == HT_INTERRUPTED)) {
         struct ht_error also = {0};
         enum ht_status written = write_files(&s, status == HT_OK, &also);

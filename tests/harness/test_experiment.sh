@@ -32,9 +32,9 @@ bad "5:11: key 'numerics': .*fp16" "$head\nnumerics: fp8"
 bad "5:8: key 'along': " "$head\nalong: batch"
 bad "5:13: key 'break_even': " "$head\nbreak_even: yes"
 bad "5:16: key 'best': unknown key; expected label and best_of" "${head%[*}\n  - {label: x, best: [zero_offload], best_of: [zero_offload]}"
-bad "5:13: key 'label': is no label" "${head%[*}\n  - {label: 'a|b', best_of: [zero_offload]}"
+bad "5:13: key 'label': invalid label" "${head%[*}\n  - {label: 'a|b', best_of: [zero_offload]}"
 bad "5:5: key 'systems\[0\]': .*best_of" "${head%[*}\n  - {label: x}"
-bad "1:7: key 'name': '../x' is no name" "name: ../x${head#name: bad}"
+bad "1:7: key 'name': invalid name '../x'" "name: ../x${head#name: bad}"
 bad "5:12: key 'timelines': .*model" "$head\ntimelines: {systems: [zero_offload]}"
 bad "1:1: .*name" "${head#name: bad\\n}"
 printf 'name: bad\nmodels: [' >bad.yaml
@@ -141,7 +141,7 @@ grep -q '36 simulated, 0 taken over' out || fail "rows of another commit are tak
 sed 's/^name: small/name: other/' small.yaml >other.yaml
 refused 2 "small/results.json: holds experiment 'small'; expected 'other'" experiment other.yaml --out small
 mkdir broken && echo '{"rows": 7' >broken/results.json
-refused 2 "broken/results.json: is no results file" experiment small.yaml --out broken
+refused 2 "broken/results.json: not a results file" experiment small.yaml --out broken
 [ "$(cat broken/results.json)" = '{"rows": 7' ] || fail "a file that is not ours was overwritten"
 
 # ---- Ctrl-C keeps what is done, and the same command goes on from there ----
@@ -173,7 +173,7 @@ grep -q "240 points: $((240 - kept)) simulated, $kept taken over" out || fail "d
 refused 2 ".*nowhere" report nowhere
 mkdir -p empty
 refused 2 "empty: holds no results.json" report empty
-refused 2 "broken/results.json: is no results file" report broken
+refused 2 "broken/results.json: not a results file" report broken
 "$python" -c 'import matplotlib' 2>/dev/null || finish
 "$python" -c 'import matplotlib' 2>/dev/null || exit 0
 export MPLCONFIGDIR=$work/mpl
