@@ -110,11 +110,11 @@ bool ht_outcome_has_figure(const struct ht_outcome *o)
 
 struct stand_in {
     const struct ht_observation *best; /* HT_SEEN; NULL: nothing runs */
-    const struct ht_observation *last; /* why, when nothing runs: of the last variant that is there */
+    const struct ht_observation *last; /* of the last variant that exists: says why nothing runs */
     const char *by;
 };
 
-/* Sets outcome->verdict when the row cannot be decided. */
+/* Finds the best variant of a system at a scenario. Sets the outcome's verdict when the row cannot be decided. */
 static enum ht_status find_best(const struct ht_claim_system *system, const struct ht_claim *c,
                                 struct ht_claim_point point, struct ht_observations *seen, struct ht_error *err,
                                 struct ht_outcome *out, struct stand_in *best)
@@ -163,7 +163,7 @@ static bool undecidable(const struct ht_outcome *out)
     return out->verdict == HT_CLAIM_BROKEN || out->verdict == HT_CLAIM_NOT_THERE;
 }
 
-/* "SysX sysx-10b batch 16 a node": the system, and the entries of lists that have several. */
+/* Writes "SysX sysx-10b batch 16 a node": the system, and the entries of lists that have several. */
 static void name_place(const struct ht_claim *c, struct ht_claim_point p, unsigned axes, char *buf, size_t n)
 {
     size_t at = 0;
@@ -194,7 +194,7 @@ static struct ht_claim_point point_of(const struct ht_claim *c, const int *at)
     return p;
 }
 
-/* Of a alone when b is NULL. */
+/* Returns the ratio of a's metric to b's, or a's metric when b is NULL. */
 static enum ht_status observed_ratio(const struct ht_observation *a, const struct ht_observation *b,
                                      const struct ht_claim *c, struct ht_error *err, double *out)
 {
@@ -205,7 +205,7 @@ static enum ht_status observed_ratio(const struct ht_observation *a, const struc
     return status;
 }
 
-/* The value of a row at a scenario, remembered in the outcome. */
+/* Computes a row's value at a scenario and adds it to the outcome. */
 static enum ht_status value_at(const struct ht_claim *c, const int *at, struct ht_observations *seen,
                                struct ht_error *err, struct ht_outcome *out, double *value, int *fails_in)
 {
@@ -240,19 +240,19 @@ static enum ht_status value_at(const struct ht_claim *c, const int *at, struct h
 
 /* ---- a row ----------------------------------------------------------------------------------------------------- */
 
-/* One number out of the row's steps, for one choice of the lists that they do not go over. */
+/* The number that the row's steps make, for one choice of the lists that they do not go over. */
 struct group {
     double ours;
     bool good, hole;
     double badness;
-    int failing_tier; /* of the first entry that does not fit; without a border of any */
+    int failing_tier; /* of the first entry that does not fit; of any where the row looks for no border */
     char where[96];
     int n_values, n_missing; /* scenarios with and without a value */
-    int n_last;              /* what the last step is made of, */
-    double low, high;        /* from where to where */
+    int n_last;              /* values that the last step is made of, */
+    double low, high;        /* and their range */
 };
 
-/* The first `n_steps` steps, at at[]. `fits`, `tiers`: of a row that looks for a border, or NULL. */
+/* Applies the first `n_steps` steps at at[]. `fits`, `tiers`: of a row that looks for a border, or NULL. */
 static enum ht_status reduce(const struct ht_claim *c, int n_steps, const int *at, struct ht_observations *seen,
                              struct ht_error *err, struct ht_outcome *out, struct group *g, bool *fits, int *tiers,
                              double *ours)
@@ -319,7 +319,7 @@ static enum ht_status check_group(const struct ht_claim *c, const int *at, struc
     return HT_OK;
 }
 
-/* What one of the row's entries stands for, as a number; NaN for -1. */
+/* Returns the size that one of the row's entries stands for, NaN for -1. */
 static double entry_value(const struct ht_claim *c, double index)
 {
     enum ht_claim_axis axis = ht_claim_first_axis(&c->steps[0]);
@@ -397,7 +397,7 @@ static void describe(const struct ht_claim *c, const struct group *worst, int n_
     if (c->paper[0]) snprintf(out->paper_text, sizeof(out->paper_text), "%s", c->paper);
 }
 
-/* "simulated on sysx-1node", ".. on sysx-1node to sysx-8node", "units of time on 4 devices". */
+/* Writes "simulated on sysx-1node", ".. on sysx-1node to sysx-8node", "units of time on 4 devices". */
 static void describe_how(const struct ht_claim *c, struct ht_outcome *out)
 {
     const struct ht_claim_setup *s = c->setup;

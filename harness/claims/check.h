@@ -1,5 +1,5 @@
 /*
- * A row of the ledger against what our systems do: the number, the deviation, the verdict.
+ * Checks a row of the ledger against our systems: the number, the deviation, the verdict.
  *
  *     for each combination of the lists that no step goes over, the row's systems among them:
  *         values along the lists `over`  --kind-->  (several of these  --then-->)  one number
@@ -19,7 +19,7 @@ enum ht_claim_verdict {
     HT_CLAIM_WITHIN,
     HT_CLAIM_OUTSIDE,
     HT_CLAIM_UNCHECKED, /* the ledger says why */
-    HT_CLAIM_NOT_THERE, /* a system it needs is not there yet */
+    HT_CLAIM_NOT_THERE, /* a system that it needs is missing */
     HT_CLAIM_BROKEN,    /* something that should have run failed: our bug */
     HT_N_CLAIM_VERDICTS,
 };
@@ -31,39 +31,39 @@ struct ht_claim_value {
     struct ht_claim_point point;
     char where[96]; /* "AutoHete autohete-4b" */
     char by[96];    /* our systems: "autohete / patrickstar_ckpt" */
-    double value;   /* NaN: it has none */
-    char why[256];  /* then: why */
+    double value;   /* NaN: none */
+    char why[256];  /* why there is none */
 };
 
 struct ht_outcome {
     const struct ht_claim *claim;
     enum ht_claim_verdict verdict;
-    double ours;      /* NaN: none. Boundaries: which of the row's entries, -1 when nothing fits */
-    double deviation; /* ours / the paper's - 1; NaN: has none */
+    double ours;      /* NaN: none. Of a boundary: the index into the row's entries, -1 when nothing fits */
+    double deviation; /* ours / the paper's - 1; NaN: none */
     char paper_text[64], ours_text[64];
     char how[128];  /* "simulated on autohete-1gpu" */
-    char why[1024]; /* what stands behind the number, or why there is none */
+    char why[1024]; /* how the number came about, or why there is none */
     struct ht_claim_value *values;
     size_t n_values, values_cap;
 };
 
-/* Errors are interrupts and the like; whatever a system answers is an outcome. */
+/* Checks one row. Returns an error for an interrupt and the like only: any answer of a system is an outcome. */
 enum ht_status ht_claim_check(const struct ht_claim *claim, struct ht_observations *seen, struct ht_error *err,
                               struct ht_outcome *out);
 void ht_outcome_free(struct ht_outcome *outcome);
 
-/* Whether the row counts into the mean deviation: simulated rates and times, their ratios, and plan variables, with a
-   figure. Identities of the method (bytes a parameter, units of time) would only flatter it. */
+/* Returns true when the row counts into the mean deviation: simulated rates and times, their ratios, and plan
+   variables, with a figure. Identities of the method (bytes a parameter, units of time) would only flatter it. */
 bool ht_outcome_has_figure(const struct ht_outcome *outcome);
 
 /* ---- the arithmetic, apart from systems ------------------------------------------------------------------------ */
 
-/* At most HT_CLAIM_VALUES values along lists to one number; NaN entries are left out (difference: need both). NaN when
-   nothing is left. Not for boundaries. */
+/* Reduces at most HT_CLAIM_VALUES values to one number, leaving out NaN (a difference needs both values). Returns NaN
+   when nothing is left. Not for boundaries. */
 double ht_claim_reduce(enum ht_claim_kind kind, const double *values, int n);
-/* The entry at the border of what fits, -1 when there is none. *hole: an entry on the wrong side of it. */
+/* Returns the entry at the border of what fits, -1 when there is none. *hole: an entry is on the wrong side of it. */
 int ht_claim_boundary(enum ht_claim_kind kind, const bool *fits, int n, bool *hole);
-/* Whether ours satisfies the row; *badness grows with how far it is off. */
+/* Returns true when ours satisfies the row. *badness grows with the distance from it. */
 bool ht_claim_good(const struct ht_claim *claim, double ours, double *badness);
 
 #endif

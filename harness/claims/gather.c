@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A scenario to evaluate, and the place for what is observed. */
 struct errand {
     const char *variant;
     const struct ht_claim_setup *setup;
@@ -20,6 +21,7 @@ struct gathering {
     size_t n, cap;
 };
 
+/* Adds a system's variants at a scenario, unless they are known or added already. */
 static void add(struct gathering *g, const struct ht_observations *seen, const struct ht_claim_system *system,
                 const struct ht_claim_setup *setup, struct ht_claim_point point)
 {

@@ -60,7 +60,7 @@ static enum ht_status load_tolerance(const struct ht_node *map, struct ht_error 
     *out = (struct ht_claim_tolerance){.name = map->key, .relative = -1, .absolute = -1};
     enum ht_status status = ht_config_load(map, fields, err, out);
     if (status == HT_OK && (out->relative < 0) == (out->absolute < 0))
-        return ht_node_key_error(map, err, "is no tolerance; expected either 'relative' or 'absolute'");
+        return ht_node_key_error(map, err, "invalid tolerance; expected either 'relative' or 'absolute'");
     return status;
 }
 
@@ -70,13 +70,14 @@ static enum ht_status load_system(const struct ht_node *list, struct ht_error *e
     enum ht_status status = ht_node_want(list, HT_NODE_LIST, err);
     if (status != HT_OK) return status;
     if (list->n_children < 1 || list->n_children > HT_CLAIM_SYSTEMS)
-        return ht_node_error(list, err, "has %u systems; expected 1 to %d", list->n_children, HT_CLAIM_SYSTEMS);
+        return ht_node_error(list, err, "the list has %u systems; expected 1 to %d", list->n_children,
+                             HT_CLAIM_SYSTEMS);
     HT_EACH_CHILD(list, c)
     {
         status = ht_node_string(c, err, &out->variants[out->n_variants]);
         if (status != HT_OK) return status;
         if (strlen(out->variants[out->n_variants++]) >= HT_CLAIM_NAME)
-            return ht_node_error(c, err, "is too long; expected a system and settings such as 'autohete c=2'");
+            return ht_node_error(c, err, "too long; expected a system and settings such as 'autohete c=2'");
     }
     return HT_OK;
 }

@@ -1,5 +1,5 @@
 /*
- * The ledger of a paper's claims: what it states, under which scenarios, and how far we may be off.
+ * The ledger of a paper's claims: its statements, their scenarios, and our tolerances.
  *
  *     paper:      title
  *     tolerances: name -> {relative | absolute, why}        set by the kind of claim, before anything was computed
@@ -100,7 +100,7 @@ enum ht_claim_kind {
 
 enum ht_claim_compare { HT_CLAIM_ABOUT, HT_CLAIM_AT_LEAST, HT_CLAIM_AT_MOST, HT_CLAIM_ABOVE, HT_CLAIM_BELOW };
 
-/* The lists of a setup, and what a row may go over: those, and its systems. */
+/* The lists of a setup; a row may also go over its systems. */
 enum ht_claim_axis {
     HT_CLAIM_MODELS,
     HT_CLAIM_BATCHES,
@@ -113,7 +113,7 @@ enum ht_claim_axis {
     HT_N_CLAIM_AXES,
 };
 
-/* What values are counted in; of the scenario's model. */
+/* The unit that values are counted in; of the scenario's model. */
 enum ht_claim_unit {
     HT_CLAIM_NO_UNIT,
     HT_CLAIM_PARAMS,            /* parameters */
@@ -122,9 +122,8 @@ enum ht_claim_unit {
     HT_CLAIM_BLOCK_FORWARD,     /* s of a block's forward pass: t_fp */
 };
 
-extern const char *const ht_claim_metric_names[], *const ht_claim_kind_names[], *const ht_claim_compare_names[],
-                                                                                    *const ht_claim_axis_names[],
-                                                                                        *const ht_claim_unit_names[];
+extern const char *const ht_claim_metric_names[], *const ht_claim_kind_names[], *const ht_claim_compare_names[];
+extern const char *const ht_claim_axis_names[], *const ht_claim_unit_names[];
 
 enum {
     HT_CLAIM_LIST = 32,
@@ -148,8 +147,7 @@ struct ht_claim_system {
     int n_variants;
 };
 
-/* Seconds that a block's work takes; a backward pass includes its recomputation. devices 0: the setup has no such
- * times. */
+/* Seconds that a block's work takes; a backward pass includes its recomputation. devices 0: the setup has none. */
 struct ht_claim_units {
     int64_t devices, blocks;
     double forward, backward, fetch, offload, step;
@@ -177,7 +175,7 @@ struct ht_claim_point {
     int at[HT_N_CLAIM_AXES];
 };
 
-/* Values along lists to one. */
+/* A step that makes one value of the values along lists. */
 struct ht_claim_step {
     enum ht_claim_kind kind;
     unsigned over; /* mask of enum ht_claim_axis */
@@ -215,20 +213,21 @@ struct ht_ledger {
     int64_t n_tolerances, n_systems, n_setups, n_claims;
 };
 
-/* Takes the document. HT_BAD_INPUT with file, line, column and key; *out is then zero and the document destroyed. */
+/* Reads a ledger and takes the document. On HT_BAD_INPUT (file, line, column and key) *out is zero and the document
+   destroyed. */
 enum ht_status ht_ledger_load(struct ht_doc *doc, struct ht_error *err, struct ht_ledger *out);
 void ht_ledger_free(struct ht_ledger *ledger);
 
-/* "autohete-4b", "24", "16 GB", "c=3 p=1 o=5": an entry of a list, for people. Returns buf. */
+/* Writes an entry of a list for people: "autohete-4b", "24", "16 GB", "c=3 p=1 o=5". Returns buf. */
 const char *ht_claim_entry(const struct ht_claim_setup *setup, enum ht_claim_axis axis, int index, char *buf, size_t n);
-/* Sequences of a scenario's iteration; 0: the default. */
+/* Returns the sequences of a scenario's iteration, 0 for the default. */
 int64_t ht_claim_batch(const struct ht_claim_setup *setup, struct ht_claim_point point);
-/* Is the row's one step to find the border of what fits? */
+/* Returns true when the row's one step finds the border of what fits. */
 bool ht_claim_is_boundary(const struct ht_claim *claim);
-/* The first list of a step. */
+/* Returns the first list of a step. */
 enum ht_claim_axis ht_claim_first_axis(const struct ht_claim_step *step);
-/* The next choice among the row's entries of the lists in `axes` (a mask): at[] counts them, see `at` of the row. False
-   after the last, with all back at the first. */
+/* Advances at[] to the next choice among the row's entries of the lists in `axes` (a mask); at[] are indices into the
+   row's own `at`. Returns false after the last, with all back at the first. */
 bool ht_claim_next(const struct ht_claim *claim, unsigned axes, int *at);
 
 #endif

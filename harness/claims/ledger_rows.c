@@ -1,4 +1,4 @@
-/* Rows of a ledger: which values they are made of, how, and what the paper says. */
+/* Rows of a ledger: the values that they are made of, how, and the paper's figure. */
 #include "harness/claims/ledger_parts.h"
 
 #include "common/base/array.h"
@@ -9,7 +9,7 @@
 
 /* ---- names ----------------------------------------------------------------------------------------------------- */
 
-/* Text that names one of n things; `name_of` reads the i-th name. */
+/* Finds which of n things a text names; `name_of` reads the i-th name. */
 static enum ht_status named(const struct ht_node *node, const char *what, size_t n,
                             const char *(*name_of)(const void *, size_t), const void *things, struct ht_error *err,
                             size_t *out)
@@ -27,8 +27,8 @@ static enum ht_status named(const struct ht_node *node, const char *what, size_t
         }
     }
     const char *near = ht_nearest(text, names, n);
-    status = near ? ht_node_error(node, err, "names no %s of this file: '%.60s'; expected '%s'?", what, text, near)
-                  : ht_node_error(node, err, "names no %s of this file: '%.60s'", what, text);
+    status = near ? ht_node_error(node, err, "unknown %s '%.60s'; expected '%s'?", what, text, near)
+                  : ht_node_error(node, err, "unknown %s '%.60s'; expected one of this file", what, text);
     free(names);
     return status;
 }
@@ -50,7 +50,7 @@ static const char *setup_name(const void *things, size_t i)
 
 /* ---- rows ------------------------------------------------------------------------------------------------------ */
 
-/* A row as it is written. */
+/* A row as the ledger writes it. */
 struct row {
     struct ht_claim claim;
     const struct ht_node *setup, *systems, *versus, *value, *tolerance, *metric, *kind, *over, *then, *at, *fails_in,
@@ -127,7 +127,8 @@ static enum ht_status load_axis(const struct ht_node *node, struct ht_error *err
 {
     int axis = 0;
     enum ht_status status = ht_node_enum(node, ht_claim_axis_names, HT_N_CLAIM_AXES, err, &axis);
-    if (status == HT_OK && *over & (1u << axis)) return ht_node_error(node, err, "goes over this list twice");
+    if (status == HT_OK && *over & (1u << axis))
+        return ht_node_error(node, err, "repeated list; expected each list once");
     *over |= 1u << axis;
     return status;
 }
@@ -141,7 +142,7 @@ static enum ht_status load_step(const struct ht_node *kind, const struct ht_node
     out->kind = (enum ht_claim_kind)which;
     if (!over) out->over = 1u << HT_CLAIM_MODELS;
     if (over && over->kind == HT_NODE_LIST) {
-        if (over->n_children == 0) return ht_node_error(over, err, "is empty; expected lists such as [models, seq]");
+        if (over->n_children == 0) return ht_node_error(over, err, "empty list; expected lists such as [models, seq]");
         HT_EACH_CHILD(over, c) if (status == HT_OK) status = load_axis(c, err, &out->over);
     } else if (over && status == HT_OK) {
         status = load_axis(over, err, &out->over);
@@ -157,7 +158,7 @@ static int n_values(const struct ht_claim *c, const struct ht_claim_step *step)
     return n;
 }
 
-/* Kinds that speak of order need one list that has one. */
+/* Checks that a step has as many values as its kind needs: kinds that speak of order need one list. */
 static enum ht_status check_step(const struct ht_claim *c, const struct ht_claim_step *step, const struct ht_node *kind,
                                  struct ht_error *err)
 {
@@ -165,16 +166,16 @@ static enum ht_status check_step(const struct ht_claim *c, const struct ht_claim
     int n = n_values(c, step);
     bool ordered = step->kind == HT_CLAIM_STEPS || step->kind == HT_CLAIM_HALVES || step->kind == HT_CLAIM_DIFFERENCE;
     if ((ordered || finds_border(step->kind)) && step->over != 1u << axis)
-        return ht_node_error(kind, err, "goes along one list; expected one in 'over'");
+        return ht_node_error(kind, err, "several lists in 'over'; expected one");
     if (n > HT_CLAIM_VALUES)
-        return ht_node_error(kind, err, "would be made of too many values; expected at most %d", HT_CLAIM_VALUES);
+        return ht_node_error(kind, err, "made of too many values; expected at most %d", HT_CLAIM_VALUES);
     if (step->kind == HT_CLAIM_VALUE && n > 1)
-        return ht_node_error(kind, err,
-                             "is one value, not %d; expected one entry in each list of 'over', or another kind", n);
+        return ht_node_error(kind, err, "made of %d values; expected one entry in each list of 'over', or another kind",
+                             n);
     if (step->kind == HT_CLAIM_DIFFERENCE && n != 2)
-        return ht_node_error(kind, err, "needs a list of two; %s has %d", ht_claim_axis_names[axis], n);
+        return ht_node_error(kind, err, "%s has %d entries; expected two", ht_claim_axis_names[axis], n);
     if (ordered && n < 2)
-        return ht_node_error(kind, err, "needs a list of at least two; %s has one", ht_claim_axis_names[axis]);
+        return ht_node_error(kind, err, "%s has one entry; expected at least two", ht_claim_axis_names[axis]);
     return HT_OK;
 }
 
@@ -192,9 +193,9 @@ static enum ht_status load_then(const struct row *row, struct ht_error *err, str
     if (status == HT_OK) status = load_step(then.kind, then.over, err, &c->steps[1]);
     if (status != HT_OK) return status;
     if (finds_border(c->steps[0].kind) || finds_border(c->steps[1].kind))
-        return ht_node_error(row->then, err, "has no place beside largest or smallest");
+        return ht_node_error(row->then, err, "not allowed beside kind largest or smallest");
     if (c->steps[0].over & c->steps[1].over)
-        return ht_node_error(then.over, err, "goes over a list that the first step went over");
+        return ht_node_error(then.over, err, "list of the first step; expected other lists");
     c->n_steps = 2;
     return check_step(c, &c->steps[1], then.kind, err);
 }
@@ -206,7 +207,7 @@ static enum ht_status load_picks(const struct ht_node *node, enum ht_claim_axis 
 {
     bool list = node->kind == HT_NODE_LIST;
     if (list && (node->n_children < 1 || node->n_children > HT_CLAIM_LIST))
-        return ht_node_error(node, err, "has %u entries; expected 1 to %d", node->n_children, HT_CLAIM_LIST);
+        return ht_node_error(node, err, "the list has %u entries; expected 1 to %d", node->n_children, HT_CLAIM_LIST);
     c->n[axis] = 0;
     for (const struct ht_node *e = list ? node->child : node; e; e = list ? e->next : NULL) {
         enum ht_status status = ht_claim_find_entry(c->setup, axis, e, err, &c->at[axis][c->n[axis]]);
@@ -216,7 +217,7 @@ static enum ht_status load_picks(const struct ht_node *node, enum ht_claim_axis 
     return HT_OK;
 }
 
-/* All of the setup's entries, or those that `at` names. */
+/* Takes all of the setup's entries, or those that `at` names. */
 static enum ht_status load_at(const struct ht_node *at, struct ht_error *err, struct ht_claim *c)
 {
     enum ht_status status = HT_OK;
@@ -230,9 +231,7 @@ static enum ht_status load_at(const struct ht_node *at, struct ht_error *err, st
         int axis = 0;
         while (axis < HT_N_CLAIM_LISTS && strcmp(list->key, ht_claim_axis_names[axis]) != 0) axis++;
         if (axis == HT_N_CLAIM_LISTS || axis == HT_CLAIM_SETTINGS)
-            return ht_node_key_error(list, err,
-                                     "is no list to take entries of; expected models, batches, memory, seq or "
-                                     "micro_batch");
+            return ht_node_key_error(list, err, "unknown list; expected models, batches, memory, seq or micro_batch");
         if (status == HT_OK) status = load_picks(list, (enum ht_claim_axis)axis, err, c);
     }
     return status;
@@ -240,7 +239,7 @@ static enum ht_status load_at(const struct ht_node *at, struct ht_error *err, st
 
 /* ---- a row ----------------------------------------------------------------------------------------------------- */
 
-/* The value: a number, or for a boundary an entry of the list. */
+/* Reads the value: a number, or for a boundary an entry of the list. */
 static enum ht_status load_value(const struct row *row, struct ht_error *err, struct ht_claim *c)
 {
     if (!ht_claim_is_boundary(c)) return ht_node_double(row->value, -1e18, 1e18, err, &c->value);
@@ -256,7 +255,7 @@ static enum ht_status load_value(const struct row *row, struct ht_error *err, st
     return ht_node_error(row->value, err, "'%.60s' is not among the entries that the row takes", row->value->text);
 }
 
-/* "o", or of a vector an element: "m[2]". How many it has, the plan will say. */
+/* Reads a variable, "o", or an element of a vector, "m[2]". Only the plan knows how many elements there are. */
 static enum ht_status load_variable(const struct ht_node *node, struct ht_error *err, struct ht_claim *c)
 {
     const char *text = NULL;
@@ -265,34 +264,39 @@ static enum ht_status load_variable(const struct ht_node *node, struct ht_error 
     size_t name = strcspn(text, "["), digits = text[name] ? strspn(text + name + 1, "0123456789") : 0;
     bool element = digits > 0 && digits <= 9 && !strcmp(text + name + 1 + digits, "]");
     if (name == 0 || name >= sizeof(c->variable) || (text[name] && !element))
-        return ht_node_error(node, err, "'%.60s' is not a plan variable such as 'o' or an element such as 'm[2]'",
-                             text);
+        return ht_node_error(
+            node, err, "invalid plan variable '%.60s'; expected one such as 'o', or an element such as 'm[2]'", text);
     snprintf(c->variable, sizeof(c->variable), "%.*s", (int)name, text);
     c->element = element ? strtoll(text + name + 1, NULL, 10) : -1;
     c->variable_node = node;
     return HT_OK;
 }
 
-/* What does not go together. */
+/* Refuses keys that do not go together. */
 static enum ht_status check_row(const struct row *row, struct ht_error *err)
 {
     const struct ht_claim *c = &row->claim;
     bool border = finds_border(c->steps[0].kind);
     if (border && c->metric != HT_CLAIM_FITS)
-        return ht_node_error(row->kind, err, "does not go with metric '%s'; expected 'fits' with largest or smallest",
+        return ht_node_error(row->kind, err, "not allowed with metric '%s'; expected 'fits' with largest or smallest",
                              ht_claim_metric_names[c->metric]);
     if (border && c->steps[0].over & (1u << HT_CLAIM_SETTINGS | 1u << HT_CLAIM_BY_SYSTEM))
         return ht_node_error(row->kind, err,
-                             "is for lists of sizes; expected models, batches, memory, seq or micro_batch");
+                             "not a list of sizes; expected models, batches, memory, seq or micro_batch");
     if (c->metric == HT_CLAIM_FITS && c->versus)
-        return ht_node_error(row->versus, err, "has no place beside metric 'fits'");
+        return ht_node_error(row->versus, err, "not allowed beside metric 'fits'");
     if ((c->metric == HT_CLAIM_PLAN_VARIABLE) != (c->variable[0] != 0))
-        return ht_node_error(row->metric, err, "and 'variable' go together: metric 'plan', variable such as 'o'");
+        return ht_node_error(
+            row->metric, err,
+            "metric and 'variable' disagree; expected metric 'plan' together with a variable such as 'o'");
     if ((c->metric == HT_CLAIM_LOSS_DIFFERENCE) != (c->setup->train_steps > 0))
-        return ht_node_error(row->metric, err, "does not go with this setup: 'train_steps' and 'loss_difference' do");
-    if (c->metric == HT_CLAIM_LOSS_DIFFERENCE && !c->versus) return ht_node_error(row->metric, err, "needs 'versus'");
+        return ht_node_error(
+            row->metric, err,
+            "not for this setup; expected 'loss_difference' exactly where the setup has 'train_steps'");
+    if (c->metric == HT_CLAIM_LOSS_DIFFERENCE && !c->versus)
+        return ht_node_error(row->metric, err, "'versus' is missing; expected the system to compare with");
     if (row->fails_in && c->metric != HT_CLAIM_FITS)
-        return ht_node_error(row->fails_in, err, "is for metric 'fits' only");
+        return ht_node_error(row->fails_in, err, "not allowed with this metric; expected 'fits'");
     return check_step(c, &c->steps[0], row->kind, err);
 }
 
@@ -305,7 +309,7 @@ static enum ht_status load_names(const struct ht_ledger *ledger, const struct ro
     if (status != HT_OK) return status;
     c->setup = &ledger->setups[at];
     if (row->systems->n_children < 1 || row->systems->n_children > HT_CLAIM_SYSTEMS)
-        return ht_node_error(row->systems, err, "has %u entries; expected 1 to %d", row->systems->n_children,
+        return ht_node_error(row->systems, err, "the list has %u entries; expected 1 to %d", row->systems->n_children,
                              HT_CLAIM_SYSTEMS);
     HT_EACH_CHILD(row->systems, s)
     {
@@ -356,14 +360,14 @@ enum ht_status ht_claim_load_row(const struct ht_ledger *ledger, const struct ht
     static const char *const names[] = {"setup", "systems", "metric", "kind", "value", "tolerance"};
     bool unchecked = row.claim.unchecked[0];
     for (size_t i = 0; i < HT_COUNT(needed); i++) {
-        if (unchecked && needed[i]) return ht_node_key_error(needed[i], err, "has no place in a row that is unchecked");
+        if (unchecked && needed[i]) return ht_node_key_error(needed[i], err, "not allowed in a row that is unchecked");
         if (!unchecked && !needed[i])
-            return ht_node_key_error(map, err, "lacks the key '%s'; expected it, or 'unchecked' with the reason",
+            return ht_node_key_error(map, err, "key '%s' is missing; expected it, or 'unchecked' with the reason",
                                      names[i]);
     }
     for (size_t i = 0; i < HT_COUNT(optional); i++)
         if (unchecked && optional[i])
-            return ht_node_key_error(optional[i], err, "has no place in a row that is unchecked");
+            return ht_node_key_error(optional[i], err, "not allowed in a row that is unchecked");
     if (!unchecked) status = load_checked(ledger, &row, err);
     if (status == HT_OK) *out = row.claim;
     return status;

@@ -14,21 +14,22 @@ static bool is_map(const struct ht_node *node)
     return node->kind == HT_NODE_MAP;
 }
 
-/* Does the model run on this cluster with these budgets? */
+/* Checks that the model's cluster exists and takes the budgets; notes its nodes. */
 static enum ht_status load_cluster(const struct ht_node *at, struct ht_error *err, struct ht_claim_setup *s, int i)
 {
     struct ht_cluster *cluster = NULL;
     struct ht_error why;
     bool local = !strcmp(s->clusters[i], "local");
     enum ht_status found = local ? HT_OK : ht_cluster_load(s->clusters[i], &why, &cluster);
-    int64_t most = 0; /* of the budgets; a device that has been given one is as large as that */
+    int64_t most = 0; /* the largest of the budgets: if it fits the device, all do */
     for (int k = 0; k < s->n[HT_CLAIM_MEMORY]; k++)
         if (s->memory_bytes[k] > most) most = s->memory_bytes[k];
     if (cluster && most) found = ht_cluster_set_device_memory(cluster, most, &why);
     s->n_nodes[i] = cluster ? cluster->n_nodes : 1;
     ht_cluster_destroy(cluster);
     if (found != HT_OK) return ht_node_error(at, err, "%.800s", why.text);
-    if (s->train_steps && !local) return ht_node_error(at, err, "cannot be trained on; expected 'local'");
+    if (s->train_steps && !local)
+        return ht_node_error(at, err, "cluster for simulation only; expected 'local' beside 'train_steps'");
     return HT_OK;
 }
 
@@ -36,7 +37,7 @@ struct named_model {
     const struct ht_node *name, *cluster;
 };
 
-/* "sysx-10b", or {name: sysx-10b, cluster: sysx-1node}. */
+/* Reads "sysx-10b", or {name: sysx-10b, cluster: sysx-1node}. */
 static enum ht_status load_model(const struct ht_node *node, struct ht_error *err, struct ht_claim_setup *s, int i)
 {
     static const struct ht_field fields[] = {
@@ -71,7 +72,7 @@ static enum ht_status load_model(const struct ht_node *node, struct ht_error *er
     return status == HT_OK ? load_cluster(entry.cluster, err, s, i) : status;
 }
 
-/* "default": the device's own memory. */
+/* Reads a budget in bytes, or "default" for the device's own memory: 0. */
 static enum ht_status load_memory(const struct ht_node *node, struct ht_error *err, int64_t *out)
 {
     if (node->kind == HT_NODE_SCALAR && !strcmp(node->text, "default")) {
@@ -81,7 +82,7 @@ static enum ht_status load_memory(const struct ht_node *node, struct ht_error *e
     return ht_node_whole(node, HT_BYTES, 1, INT64_MAX / 2, err, out);
 }
 
-/* A map of plan variables: {c: 3, p: 1, o: 5}. */
+/* Reads a map of plan variables: {c: 3, p: 1, o: 5}. */
 static enum ht_status load_settings(const struct ht_node *node, struct ht_error *err, struct ht_claim_setup *s, int i)
 {
     enum ht_status status = ht_node_want(node, HT_NODE_MAP, err);
@@ -125,7 +126,7 @@ static enum ht_status load_list(enum ht_claim_axis axis, struct ht_error *err, s
     if (!list) return HT_OK;
     if (list->kind != HT_NODE_LIST) return load_entry(list, axis, err, s, 0);
     if (list->n_children < 1 || list->n_children > HT_CLAIM_LIST)
-        return ht_node_error(list, err, "has %u entries; expected 1 to %d", list->n_children, HT_CLAIM_LIST);
+        return ht_node_error(list, err, "the list has %u entries; expected 1 to %d", list->n_children, HT_CLAIM_LIST);
     s->n[axis] = (int)list->n_children;
     int i = 0;
     HT_EACH_CHILD(list, c)
@@ -181,21 +182,21 @@ static const struct ht_field setup_fields[] = {
 #undef LIST
 #undef AT
 
-/* What it is run on: models on clusters, or equal blocks with times of their own. */
+/* Reads the models on their clusters, or makes equal blocks with times of their own. */
 static enum ht_status load_subject(const struct ht_node *map, struct ht_error *err, struct ht_claim_setup *s)
 {
     static const char *const not_with_units[] = {"models",      "cluster",  "memory",    "seq",
                                                  "train_steps", "numerics", "accumulate"};
     if (!ht_node_find(map, "unit_times")) {
         if (!s->nodes_of[HT_CLAIM_MODELS])
-            return ht_node_key_error(map, err, "lacks the key 'models'; expected it, or 'unit_times'");
+            return ht_node_key_error(map, err, "key 'models' is missing; expected it, or 'unit_times'");
         return load_list(HT_CLAIM_MODELS, err, s);
     }
     for (size_t i = 0; i < HT_COUNT(not_with_units); i++) {
         const struct ht_node *other = ht_node_find(map, not_with_units[i]);
-        if (other) return ht_node_key_error(other, err, "has no place beside 'unit_times'");
+        if (other) return ht_node_key_error(other, err, "not allowed beside 'unit_times'");
     }
-    /* Blocks of a small model on emulated devices: neither sizes nor rates count, only that everything fits. */
+    /* Takes blocks of a small model on emulated devices: sizes and rates do not count, but everything has to fit. */
     s->n[HT_CLAIM_MODELS] = 1;
     s->models[0] = "llama-tiny";
     s->clusters[0] = "local";
@@ -205,7 +206,7 @@ static enum ht_status load_subject(const struct ht_node *map, struct ht_error *e
     return HT_OK;
 }
 
-/* What scenarios say of numbers is known before any is made. */
+/* Checks numerics and sums before any scenario is made. */
 static enum ht_status check_numerics(const struct ht_node *map, struct ht_error *err)
 {
     static const char *const numerics[] = {"fp32", "fp16", "bf16"}, *const sums[] = {"fp32", "16"};
@@ -225,7 +226,7 @@ enum ht_status ht_claim_load_setup(const struct ht_node *map, struct ht_error *e
     enum ht_status status = ht_config_load(map, setup_fields, err, out);
     if (status != HT_OK) return status;
     if (out->per_node && out->nodes_of[HT_CLAIM_BATCHES])
-        return ht_node_key_error(out->per_node, err, "has no place beside 'batches'");
+        return ht_node_key_error(out->per_node, err, "not allowed beside 'batches'");
     if (out->per_node) out->nodes_of[HT_CLAIM_BATCHES] = out->per_node;
     status = check_numerics(map, err);
     for (int axis = HT_CLAIM_BATCHES; axis < HT_N_CLAIM_LISTS && status == HT_OK; axis++)

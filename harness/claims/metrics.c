@@ -1,4 +1,4 @@
-/* The numbers that claims ask for, out of a schedule, a result and a trace. */
+/* Computes the numbers that claims ask for from a schedule, a result and a trace. */
 #include "harness/claims/observe.h"
 
 #include "common/base/array.h"
@@ -13,7 +13,7 @@ static bool is_state(enum ht_tensor_class class)
     return class == HT_MASTER || class == HT_MOMENTUM || class == HT_VARIANCE;
 }
 
-/* Of parameters that copies and messages bring to devices. */
+/* Returns the bytes of parameters that copies and messages bring to devices. */
 static double fetched_bytes(const struct ht_schedule *s)
 {
     double bytes = 0;
@@ -53,8 +53,8 @@ static double host_params(const struct ht_schedule *s)
     return most;
 }
 
-/* Inputs of units that are sent to a rank which does not run the unit forward: it wants them for the backward. Per
-   micro-batch. */
+/* Counts, per micro-batch, the inputs of units that are sent to a rank which does not run the unit forward: it needs
+   them for the backward. */
 static double remote_checkpoints(const struct ht_schedule *s)
 {
     bool *runs = HT_NEW_ARRAY(bool, (size_t)s->n_ranks *(size_t)(s->n_units + 1));
@@ -77,7 +77,7 @@ static double remote_checkpoints(const struct ht_schedule *s)
     return (double)n / (s->n_micro_batches > 0 ? s->n_micro_batches : 1);
 }
 
-/* Every row of the tensor table once, wherever it lies. */
+/* Counts every row of the tensor table once, wherever it resides. */
 void ht_observe_tensors(const struct ht_schedule *s, double *metric)
 {
     double states = 0, copies = 0, grads = 0;
@@ -114,7 +114,7 @@ void ht_observe_units(const struct ht_job *job, double *unit)
     }
 }
 
-/* The worst device and the worst host: those with the most bytes. */
+/* Takes the device and the host with the most bytes. */
 static void observe_memory(const struct ht_result *r, double *metric)
 {
     const struct ht_memory_row *device = NULL;
@@ -139,8 +139,8 @@ static void observe_memory(const struct ht_result *r, double *metric)
 
 /* ---- from the trace -------------------------------------------------------------------------------------------- */
 
-/* When things happened in one iteration, on rank 0; -1: they did not. Lanes: work on blocks only. The papers count
-   blocks; an embedding's backward pass and step at the end of an iteration would hide which lane is behind. */
+/* Times in one iteration on rank 0; -1: it did not happen. Lanes count work on blocks only, as the papers do: an
+   embedding's backward pass and step at the end of an iteration would hide which lane is behind. */
 struct moments {
     int64_t lane_end[HT_N_LANE_KINDS];
     int64_t host_begin, host_busy_ns;
@@ -188,8 +188,9 @@ static struct moments moments_of(const struct ht_job *job, const struct ht_trace
     return m;
 }
 
-/* Device 0's memory over the whole run. Whether the peak is reached between F_L and B_L of an iteration (of any: they
-   are alike in the steady state): ends and starts of ops are when memory changes hands, so the borders belong to it. */
+/* Observes device 0's memory over the whole run. The peak is at the turn when it lies between F_L and B_L of any
+   iteration (they are alike in the steady state). Memory changes hands when ops end and start, so the borders belong to
+   the turn. */
 static void observe_device(const struct ht_job *job, const struct ht_trace *t, double *metric)
 {
     struct ht_memory_sample *samples;
@@ -213,8 +214,8 @@ static void observe_device(const struct ht_job *job, const struct ht_trace *t, d
     }
 }
 
-/* The op at which the safe sequence needs most of device 0: after the last F_L and not after the last B_L, the head's
-   passes among them. */
+/* Returns 1 when the safe sequence needs most of device 0 from the last F_L to the last B_L, the head's passes among
+   them. */
 static double need_at_turn(const struct ht_job *job)
 {
     const struct ht_schedule *s = job->schedule;
@@ -227,7 +228,7 @@ static double need_at_turn(const struct ht_job *job)
     return peak >= forward && peak <= backward;
 }
 
-/* Backward passes against forward ones, and the optimizer against both, in the last iteration. */
+/* Compares backward passes with forward ones, and the optimizer with both, in the last iteration. */
 static void observe_passes(const struct ht_job *job, const struct ht_trace *t, double *metric)
 {
     const struct ht_schedule *s = job->schedule;
@@ -244,7 +245,7 @@ static void observe_passes(const struct ht_job *job, const struct ht_trace *t, d
         *(goes_back ? &backward : &forward) += events[i].end_ns - events[i].start_ns;
         if (s->lanes[op->lane].rank != 0) continue;
         if (!goes_back) later(&last_forward, events[i].end_ns);
-        /* In units of time a recomputation takes none: it is not what the device waits for. */
+        /* In units of time a recomputation takes none: the device does not wait for it. */
         bool works = events[i].end_ns > events[i].start_ns;
         if (goes_back && works && events[i].start_ns < first_backward) first_backward = events[i].start_ns;
     }

@@ -51,7 +51,7 @@ static struct ht_options options_of(const struct ht_claim_setup *s, struct ht_cl
     return o;
 }
 
-/* Real training, on bytes drawn from a fixed seed: no claim is about the text. */
+/* Trains for real, on bytes drawn from a fixed seed: no claim is about the text. */
 static enum ht_status train(const struct ht_options *options, const struct ht_job *job, struct ht_error *err,
                             struct ht_observation *o)
 {
@@ -93,17 +93,17 @@ static enum ht_status simulate(const struct ht_options *options, const struct ht
     return HT_OK;
 }
 
-/* On a cluster of several devices a system has to use them all; one that cannot is not there yet. */
+/* Returns false, and says so in the observation, when the system leaves devices of the cluster unused. */
 static bool covers_cluster(const struct ht_job *job, struct ht_observation *o)
 {
     int64_t devices = job->scenario.cluster->n_gpus;
     if (!job->schedule || job->schedule->n_ranks == devices) return true;
     o->sight = HT_SEEN_NOT_THERE;
-    snprintf(o->why, sizeof(o->why), "%s runs on one device yet, not on %lld", job->system->name, (long long)devices);
+    snprintf(o->why, sizeof(o->why), "%s does not run on all %lld devices yet", job->system->name, (long long)devices);
     return false;
 }
 
-/* "autohete c=2 p=1": a system, and settings that make it a variant; cuts `words`. Returns the system's name. */
+/* Splits "autohete c=2 p=1", a system and the settings that make it a variant. Cuts `words` and returns the system. */
 static const char *variant_of(char *words, struct ht_options *options)
 {
     char *save = NULL, *system = strtok_r(words, " ", &save);
@@ -154,7 +154,7 @@ enum ht_status ht_look(const char *variant, const struct ht_claim_setup *setup, 
     job.plan = (struct ht_plan){0};
     ht_job_free(&job);
     if (status == HT_OK || status == HT_INTERRUPTED) return status;
-    /* The ledger has been checked: names exist, numbers are in range. What is refused now, a system cannot do. */
+    /* The ledger's names exist and its numbers are in range, so a refusal means that the system cannot do it. */
     o->sight = status == HT_BAD_INPUT ? HT_SEEN_NOT_THERE : HT_SEEN_BROKEN;
     snprintf(o->why, sizeof(o->why), "%.500s", err->text);
     return HT_OK;
@@ -166,7 +166,7 @@ double ht_look_bytes(const struct ht_claim_setup *setup, struct ht_claim_point p
     return ht_evaluation_bytes(&options, setup->n_units[point.at[HT_CLAIM_MODELS]]);
 }
 
-/* ---- remembering ----------------------------------------------------------------------------------------------- */
+/* ---- observations ----------------------------------------------------------------------------------------------- */
 
 void ht_observation_key(const char *variant, const struct ht_claim_setup *s, struct ht_claim_point p,
                         char key[HT_OBSERVATION_KEY])

@@ -1,5 +1,5 @@
 /*
- * What one of our systems does at one scenario, seen once: planned, proved, simulated (or trained), and reduced to the
+ * An observation: one of our systems at one scenario, planned, proved, simulated (or trained), and reduced to the
  * numbers that claims ask for. Claims share scenarios, so observations are kept for the run.
  */
 #ifndef HT_HARNESS_CLAIMS_OBSERVE_H
@@ -11,18 +11,18 @@
 enum ht_sight {
     HT_SEEN,           /* it runs */
     HT_SEEN_NO_FIT,    /* it does not fit: an answer */
-    HT_SEEN_NOT_THERE, /* we have no such system, or it cannot do this yet */
+    HT_SEEN_NOT_THERE, /* the system is missing, or cannot do this yet */
     HT_SEEN_BROKEN,    /* it should have run: our bug */
 };
 
-enum { HT_OBSERVATION_KEY = 1024 }; /* whole with the longest names that a ledger may have */
+enum { HT_OBSERVATION_KEY = 1024 }; /* has room for the longest names of a ledger */
 
 struct ht_observation {
     char key[HT_OBSERVATION_KEY];
     enum ht_sight sight;
     char why[512];                     /* unless HT_SEEN */
     int fails_in;                      /* HT_SEEN_NO_FIT: enum ht_tier + 1; 0: not known */
-    double metric[HT_N_CLAIM_METRICS]; /* NaN: has none */
+    double metric[HT_N_CLAIM_METRICS]; /* NaN: none */
     double unit[HT_CLAIM_BLOCK_FORWARD + 1];
     struct ht_plan plan;
     double *losses; /* [train_steps] when trained */
@@ -34,33 +34,33 @@ struct ht_observations {
     size_t n, cap;
 };
 
-/* What tells scenarios apart. variant: a system, and settings: "autohete c=2 p=1". */
+/* Writes the key that tells scenarios apart. variant: a system with its settings, "autohete c=2 p=1". */
 void ht_observation_key(const char *variant, const struct ht_claim_setup *setup, struct ht_claim_point point,
                         char key[HT_OBSERVATION_KEY]);
-/* NULL: not seen. */
+/* Finds an observation by its key. Returns NULL when there is none. */
 const struct ht_observation *ht_observation_of(const struct ht_observations *seen, const char *key);
 
-/* Looks. Several threads may, at different scenarios. An error is what the user can mend or an interrupt; what a system
-   cannot do is in the observation. */
+/* Makes an observation. Several threads may call it for different scenarios. Returns an error for an interrupt only: a
+   system's refusal or failure is in the observation. */
 enum ht_status ht_look(const char *variant, const struct ht_claim_setup *setup, struct ht_claim_point point,
                        struct ht_error *err, struct ht_observation *out);
 /* Estimates the memory that ht_look takes there, in bytes. */
 double ht_look_bytes(const struct ht_claim_setup *setup, struct ht_claim_point point);
-/* Looks, or remembers. */
+/* Returns the observation in `seen`, or makes it and adds it. */
 enum ht_status ht_observe(struct ht_observations *seen, const char *variant, const struct ht_claim_setup *setup,
                           struct ht_claim_point point, struct ht_error *err, const struct ht_observation **out);
 void ht_observation_destroy(struct ht_observation *o);
 void ht_observations_free(struct ht_observations *seen);
 
-/* The metric of an observation; NaN when it has none. HT_BAD_INPUT, with the place in the ledger, when the claim names
-   an element that the plan's variable does not have. */
+/* Reads the metric of an observation, NaN when it has none. Returns HT_BAD_INPUT, with the place in the ledger, when
+   the claim names an element that the plan's variable does not have. */
 enum ht_status ht_observed(const struct ht_observation *o, const struct ht_claim *claim, struct ht_error *err,
                            double *out);
 
 /* ---- gather.c ---------------------------------------------------------------------------------------------------- */
 
-/* Looks at all scenarios of these claims that are not seen yet, the largest first, as many at once as this machine has
-   processors; training, which takes the whole machine, is left to ht_observe. Says on stderr how far it is. */
+/* Observes all scenarios of these claims that are not in `seen` yet, on the pool of tasks. Training takes the whole
+   machine and is left to ht_observe. */
 enum ht_status ht_claims_gather(const struct ht_claim *const *claims, size_t n, struct ht_observations *seen,
                                 struct ht_error *err);
 

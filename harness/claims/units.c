@@ -1,6 +1,6 @@
 /*
- * Schedules in the units of the papers' figures: what a block's work takes, in seconds, is said by the ledger; all else
- * (embedding, head, messages, verdicts, sums) takes no time, and no port, bus or core is shared.
+ * Prices schedules in the units of the papers' figures: the ledger says how many seconds a block's work takes. All else
+ * (embedding, head, messages, gradient checks, sums) takes no time, and no link, bus or core is shared.
  */
 #include "harness/claims/observe.h"
 
@@ -12,7 +12,7 @@ static bool is_block(const struct ht_job *job, int64_t unit)
            ht_model_unit_kind(&job->scenario.model, unit) == HT_UNIT_BLOCK;
 }
 
-/* Blocks whose parameters or gradients the op reads. */
+/* Counts the blocks whose tensors of a class (parameters, gradients) the op reads. */
 static int64_t blocks_of(const struct ht_job *job, int32_t op, enum ht_tensor_class class)
 {
     const struct ht_schedule *s = job->schedule;

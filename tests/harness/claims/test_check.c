@@ -127,10 +127,12 @@ START_TEST(ledger)
     ht_ledger_free(&l);
 
     refused_row(RATIO ", tolerances: ratio", "l.yaml:7:");
-    refused_row("setup: s", "lacks the key 'systems'");
-    refused_row("unchecked: why, setup: s", "l.yaml:7:47: key 'setup': has no place");
-    refused_row("setup: t, systems: [A], metric: throughput, kind: max, value: 1, tolerance: ratio", "names no setup");
-    refused_row("setup: s, systems: [C], metric: throughput, kind: max, value: 1, tolerance: ratio", "names no system");
+    refused_row("setup: s", "key 'systems' is missing");
+    refused_row("unchecked: why, setup: s", "l.yaml:7:47: key 'setup': not allowed");
+    refused_row("setup: t, systems: [A], metric: throughput, kind: max, value: 1, tolerance: ratio",
+                "unknown setup 't'");
+    refused_row("setup: s, systems: [C], metric: throughput, kind: max, value: 1, tolerance: ratio",
+                "unknown system 'C'");
     refused_row("setup: s, systems: [A], metric: throughput, kind: max, value: 1, tolerance: ratoi",
                 "expected 'ratio'");
     refused_row("setup: s, systems: [A], metric: thruput, kind: max, value: 1, tolerance: ratio", "key 'metric'");
@@ -147,13 +149,13 @@ START_TEST(ledger)
         snprintf(row, sizeof(row),
                  "setup: s, systems: [A], metric: plan, variable: '%s', kind: max, value: 1, tolerance: ratio",
                  variables[i]);
-        snprintf(says, sizeof(says), "key 'variable': '%s' is not a plan variable", variables[i]);
+        snprintf(says, sizeof(says), "key 'variable': invalid plan variable '%s'", variables[i]);
         refused_row(row, says);
     }
-    refused_row("unchecked: why, variable: o", "has no place");
+    refused_row("unchecked: why, variable: o", "not allowed");
     refused_row("setup: s, systems: [A], metric: throughput, kind: difference, over: batches, value: 1, "
                 "tolerance: ratio",
-                "needs a list of two");
+                "expected two");
     refused("paper: P\n", "l.yaml:");
     refused("[]", "l.yaml:");
     refused("paper: P\ntolerances: {a: {why: x}}\nsystems: {}\nsetups: {}\nclaims: {}\n", "l.yaml:2:14: key 'a'");
@@ -287,19 +289,19 @@ START_TEST(scenarios)
     ht_ledger_free(&l);
 
     refused_wide("kind: average, over: nodes", "l.yaml:13:");
-    refused_wide("kind: average, over: [models, models]", "over this list twice");
-    refused_wide("kind: average, over: []", "is empty");
-    refused_wide("kind: steps, over: [models, seq]", "goes along one list");
-    refused_wide("kind: average, then: {kind: max, over: models}", "the first step went over");
+    refused_wide("kind: average, over: [models, models]", "repeated list");
+    refused_wide("kind: average, over: []", "empty list");
+    refused_wide("kind: steps, over: [models, seq]", "several lists in 'over'");
+    refused_wide("kind: average, then: {kind: max, over: models}", "list of the first step");
     refused_wide("kind: average, then: {kind: max}", "over");
-    refused_wide("kind: average, then: {kind: largest, over: seq}", "key 'then': has no place");
-    refused_wide("kind: average, then: {kind: difference, over: micro_batch}", "needs a list of two");
+    refused_wide("kind: average, then: {kind: largest, over: seq}", "key 'then': not allowed");
+    refused_wide("kind: average, then: {kind: difference, over: micro_batch}", "expected two");
     refused_wide("kind: average, at: {seq: 512}", "l.yaml:13:30: key 'seq': '512' is not among the seq of setup 's'");
-    refused_wide("kind: average, at: {settings: x}", "is no list to take entries of");
+    refused_wide("kind: average, at: {settings: x}", "unknown list");
     refused_wide("kind: average, at: {models: []}", "has 0 entries");
-    refused_wide("kind: average, fails_in: device", "metric 'fits' only");
-    refused_wide("kind: value", "key 'kind': is one value, not 2");
-    refused_wide("kind: average, then: {kind: value, over: seq}", "key 'kind': is one value, not 2");
+    refused_wide("kind: average, fails_in: device", "not allowed with this metric");
+    refused_wide("kind: value", "key 'kind': made of 2 values");
+    refused_wide("kind: average, then: {kind: value, over: seq}", "key 'kind': made of 2 values");
 }
 END_TEST
 
@@ -312,14 +314,14 @@ static void refused_setup(const char *setup, const char *expected)
 
 START_TEST(setups)
 {
-    refused_setup("cluster: local", "lacks the key 'models'");
+    refused_setup("cluster: local", "key 'models' is missing");
     refused_setup("models: [gpt-tiny]", "key 'models[0]': has no cluster");
     refused_setup("models: [{name: gpt-tiny}]", "cluster");
     char long_name[400];
     snprintf(long_name, sizeof(long_name), "models: [./%0300d.yaml], cluster: local", 0);
     refused_setup(long_name, "key 'models[0]': is too long");
     refused_setup("models: [{name: gpt-tiny, cluster: nowhere}]", "l.yaml:5:42: key 'cluster': unknown cluster");
-    refused_setup("models: [{name: gpt-tiny, cluster: sysx-1node}], train_steps: 2", "cannot be trained on");
+    refused_setup("models: [{name: gpt-tiny, cluster: sysx-1node}], train_steps: 2", "cluster for simulation only");
     refused_setup("models: [gpt-tiny], cluster: local, batches: [1], batches_per_node: [1]", "beside 'batches'");
     refused_setup("models: [gpt-tiny], cluster: local, seq: [64, 1000000]", "key 'models[0]': sequence length");
     refused_setup("models: [gpt-tiny], cluster: local, seq: long", "key 'seq'");
@@ -333,7 +335,7 @@ START_TEST(setups)
                   "key 'forward'");
     refused_setup("unit_times: {devices: 2, blocks: 4, forward: 1, backward: 1, fetch: 0, offload: 0, step: 0}, "
                   "cluster: local",
-                  "key 'cluster': has no place beside 'unit_times'");
+                  "key 'cluster': not allowed beside 'unit_times'");
 }
 END_TEST
 
