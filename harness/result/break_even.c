@@ -37,7 +37,7 @@ static int64_t at_least_one(double value)
     return value < 1 ? 1 : value > 9e18 ? (int64_t)9e18 : (int64_t)ceil(value);
 }
 
-/* 17.6 TB/s is as near to infinity as the simulator's rates go. */
+/* Limits a rate to the simulator's largest: 17.6 TB/s is as near to infinity as it goes. */
 static int64_t at_most(int64_t most, int64_t value)
 {
     return value < most ? value : most;
@@ -88,7 +88,8 @@ enum ht_status ht_scaled_time(struct ht_job *job, const struct ht_options *optio
     return status;
 }
 
-/* What the rate is now, in its unit: of the link, or of all optimizer steps on the host together; 0 when unknown. */
+/* Returns the present rate in its unit: the link's, or that of all optimizer steps on the host together; 0 when
+   unknown. */
 static double rate_now(const struct ht_job *job, enum ht_rate rate)
 {
     const struct ht_schedule *s = job->schedule;
@@ -103,7 +104,7 @@ static double rate_now(const struct ht_job *job, enum ht_rate rate)
     return ns > 0 ? params / ns * 1e9 : 0;
 }
 
-/* The smallest scale that suffices, to 1%: lo does not, hi does. */
+/* Finds the smallest scale that suffices, to 1%: lo does not, hi does. */
 static enum ht_status bisect(struct ht_job *job, const struct ht_options *options, enum ht_rate rate, double target,
                              double lo, double hi, struct ht_error *err, double *out)
 {

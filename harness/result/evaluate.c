@@ -2,7 +2,7 @@
 
 #include "harness/run/simulate.h"
 
-/* A graph over 32 devices comes to about 48 kB a pass, over fewer devices to less; its trace to some 12 ops of 70 bytes a
+/* A graph over 32 devices takes about 48 kB a pass, over fewer devices less. Its trace takes some 12 ops of 70 bytes a
    pass and iteration. */
 static const double graph_bytes = 64e3, iteration_bytes = 1e3;
 

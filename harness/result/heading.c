@@ -24,7 +24,7 @@ enum ht_dtype ht_rate_dtype(const struct ht_gpu *gpu, enum ht_dtype dtype)
     return lacks ? HT_F32 : dtype;
 }
 
-/* An emulated device computes in FP32 whatever the numerics; only of an accelerator is it worth a word. */
+/* Returns true for an accelerator without units for the dtype. An emulated device computes in FP32 anyway. */
 static bool lacks_units(const struct ht_gpu *gpu, enum ht_dtype dtype)
 {
     return gpu->cores == 0 && ht_rate_dtype(gpu, dtype) != dtype;
@@ -100,7 +100,7 @@ json_t *ht_numerics_json(const struct ht_numerics *n)
                      "accumulate", ht_dtype_name(n->accumulate), "reduce", ht_dtype_name(n->reduce));
 }
 
-/* Only where it is not as the papers have it, so that their results stay as they are. */
+/* Adds the control options that differ from the papers'. */
 static void add_control(const struct ht_scenario *s, json_t *scenario)
 {
     const struct ht_control_options *o = &s->control.options;
@@ -142,8 +142,7 @@ static const json_t *scenario_value(const json_t *row, const char *key)
     return json_object_get(json_object_get(row, "scenario"), key);
 }
 
-/* "8", or "1 or 8": the numbers or texts that the rows have there, each once. */
-/* Prints the different values of a key. Returns how many there are. */
+/* Prints the different values that the rows have under a key: "8", or "1 or 8". Returns their number. */
 static int print_distinct(const json_t *rows, const char *key, FILE *out)
 {
     size_t i;

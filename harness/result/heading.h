@@ -1,5 +1,5 @@
 /*
- * The words and the JSON that say what a report is about: devices, numerics, parallelism, micro-batches.
+ * The heading of a report, in words and as JSON: devices, numerics, parallelism, micro-batches.
  */
 #ifndef HT_HARNESS_RESULT_HEADING_H
 #define HT_HARNESS_RESULT_HEADING_H
@@ -11,26 +11,28 @@
 
 enum { HT_HEADING_TEXT = 512 };
 
-/* "f16 parameters and gradients, summed in f32". Returns buf. */
+/* Writes "f16 parameters and gradients, summed in f32". Returns buf. */
 const char *ht_numerics_text(const struct ht_numerics *numerics, char buf[HT_HEADING_TEXT]);
 
-/* The type whose dense peak prices a device's matrix products: FP32 where it has no units for the numerics' own. */
+/* Returns the type whose dense peak prices a device's matrix products: FP32 where it has no units for the numerics'
+   own. */
 enum ht_dtype ht_rate_dtype(const struct ht_gpu *gpu, enum ht_dtype dtype);
 
-/* "v100-32gb has no bf16 units: priced at the f32 rate, also for MFU"; "" where every device has the units.
+/* Writes "v100-32gb has no bf16 units: priced at the f32 rate, also for MFU", or "" where every device has the units.
    Returns buf. */
 const char *ht_rate_note(const struct ht_scenario *s, char buf[HT_HEADING_TEXT]);
 
-/* The system's title on so many devices. */
+/* Returns the system's title for the scenario's number of devices. */
 const char *ht_system_title(const struct ht_system *system, const struct ht_scenario *s);
 
-/* Two lines, the second one without its end: cluster and devices; batch, micro-batch and numerics. */
+/* Prints two lines, the second one without its end: cluster and devices; batch, micro-batch and numerics. */
 void ht_scenario_print(const struct ht_scenario *s, enum ht_division division, FILE *out);
 
-/* The same and the rate note, of rows of JSON that share a cluster: what differs is listed ("micro-batches of 1 or 8"). */
+/* Prints the heading and the rate note of rows of JSON that share a cluster; lists different values ("micro-batches of
+   1 or 8"). */
 void ht_rows_print_scenario(const json_t *rows, FILE *out);
 
-/* The caller owns what is returned. */
+/* Return JSON that the caller owns. */
 json_t *ht_scenario_json(const struct ht_scenario *s, enum ht_division division);
 json_t *ht_numerics_json(const struct ht_numerics *numerics);
 

@@ -45,7 +45,7 @@ const char *ht_command_line(char *buf, size_t n)
     return buf;
 }
 
-/* What a program prints on its first line; false when it cannot be run or fails. */
+/* Reads the first line that a program prints. Returns false when it cannot be run or fails. */
 static bool first_line_of(char *const argv[], char *buf, size_t n)
 {
     int ends[2];
@@ -71,7 +71,7 @@ static bool first_line_of(char *const argv[], char *buf, size_t n)
     return got && status == 0;
 }
 
-/* The tree that this file was compiled from. */
+/* Describes the commit of the tree that this file was compiled from. */
 static bool commit_of_sources(char *buf, size_t n)
 {
     char root[] = HT_SOURCE_DIR;

@@ -8,7 +8,7 @@
 
 /* ---- FLOPs ----------------------------------------------------------------------------------------------------- */
 
-/* Floating-point operations of one compute op, by its label and its row of works. */
+/* Counts the floating-point operations of one compute op, by its label and its work. */
 static double op_flops(const struct ht_schedule *s, const struct ht_model *m, int32_t i)
 {
     const struct ht_op *op = &s->ops[i];
@@ -37,7 +37,7 @@ static void count_flops(struct ht_result *r)
     if (!r->job->has_scenario || !s) return;
     r->useful_flops = ht_scenario_useful_flops(scenario);
     for (int32_t i = 0; i < s->n_ops; i++) r->hardware_flops += op_flops(s, &scenario->model, i);
-    r->n_devices = s->n_ranks; /* those that the system uses */
+    r->n_devices = s->n_ranks; /* the devices that the system uses */
     for (int64_t rank = 0; rank < r->n_devices; rank++) {
         const char *rate =
             ht_dtype_name(ht_rate_dtype(ht_cluster_gpu_of(scenario->cluster, rank), scenario->numerics.param));

@@ -1,8 +1,8 @@
 /*
- * What a run amounts to, whichever clock ran it: rates, bounds, lanes, memory. Filled from a trace; written as a table
- * for people (result_text.c) or as JSON (result_json.c).
+ * The result of a run under any clock: rates, bounds, lanes, memory. Filled from a trace; written as a table for people
+ * (result_text.c) or as JSON (result_json.c).
  *
- * Throughput arithmetic, once and for all:
+ * Throughput arithmetic:
  *
  *     useful FLOPs     3 x forward of the whole batch (ht_scenario_useful_flops): matrix products, attention in full
  *     hardware FLOPs   the useful ones plus what the schedule recomputes
@@ -24,12 +24,12 @@ struct ht_memory_row {
     char name[24];
     int64_t capacity_bytes;                /* INT64_MAX: no limit */
     int64_t peak_bytes;                    /* of the trace */
-    int64_t safe_bytes;                    /* of the safe sequence: what has to fit */
-    int64_t short_bytes;                   /* what of it does not; 0 when all fits */
+    int64_t safe_bytes;                    /* of the safe sequence, which has to fit */
+    int64_t short_bytes;                   /* safe_bytes beyond the capacity; 0 when all fits */
     int64_t bound_bytes;                   /* no order of execution needs more */
     int64_t planned_bytes;                 /* the paper's own equation */
-    int64_t arena_bytes;                   /* a real run's arena: its own high-water mark */
-    int64_t extent_bytes;                  /* and the addresses it used: peak plus fragmentation */
+    int64_t arena_bytes;                   /* high-water mark of a real run's arena */
+    int64_t extent_bytes;                  /* addresses that the arena used: peak plus fragmentation */
     int64_t by_class[HT_N_TENSOR_CLASSES]; /* at the peak (without a trace: of the safe sequence) */
 };
 
@@ -49,36 +49,37 @@ struct ht_result {
     int32_t n_memory; /* spaces that hold anything */
 };
 
-/* Takes the trace (may be NULL). cost_ns as for ht_metrics_compute. */
+/* Fills a result and takes the trace (may be NULL). cost_ns as for ht_metrics_compute. */
 enum ht_status ht_result_create(const struct ht_job *job, struct ht_trace *trace, const int64_t *cost_ns,
                                 int32_t warmup, struct ht_error *err, struct ht_result *out);
 void ht_result_free(struct ht_result *r);
 
-/* "simulated", "emulated" or "measured". */
+/* Returns "simulated", "emulated" or "measured". */
 const char *ht_obtained(const struct ht_result *r);
 double ht_result_tflops(const struct ht_result *r, double flops); /* per device; 0 when unknown */
 double ht_result_mfu(const struct ht_result *r);
-/* Most of any space of the tier: of the trace, or of the safe sequence when nothing ran; -1 when there is none. */
+/* Returns the largest peak of the tier's spaces: of the trace, or of the safe sequence when nothing ran; -1: no
+   space. */
 int64_t ht_result_peak(const struct ht_result *r, enum ht_tier tier);
 
-/* The space that the reason of an OOM is about; NULL when all fit, or nothing was built. */
+/* Returns the space that an OOM's reason names; NULL when all fit, or nothing was built. */
 const struct ht_memory_row *ht_result_oom(const struct ht_result *r);
 
 /* ---- result_json.c: the caller owns what is returned ----------------------------------------------------------- */
 
-/* Everything, provenance included; and without command, commit and machine, for rows that share them. */
+/* Return everything; the second one without command, commit and machine, for rows that share them. */
 json_t *ht_result_json(const struct ht_result *r);
 json_t *ht_result_values_json(const struct ht_result *r);
 json_t *ht_job_json(const struct ht_job *job); /* system, scenario, plan, status and reason */
 json_t *ht_memory_json(const struct ht_result *r);
-/* Prints and releases. */
+/* Prints a value and releases it. */
 enum ht_status ht_json_print(json_t *value, struct ht_error *err);
 
 /* ---- result_text.c --------------------------------------------------------------------------------------------- */
 
 void ht_result_print(const struct ht_result *r, FILE *out);
-void ht_job_print(const struct ht_job *job, FILE *out); /* the first lines: what, on what, with which plan */
-/* One row a space, then who holds the bytes. */
+void ht_job_print(const struct ht_job *job, FILE *out); /* the first lines: system, scenario, plan */
+/* Prints a row for each space, then the tensor classes that hold the bytes. */
 void ht_memory_print(const struct ht_result *r, FILE *out);
 
 #endif

@@ -1,4 +1,4 @@
-/* Results as JSON. Field names carry their units; what is not known is null. */
+/* Results as JSON. Field names carry their units; unknown values are null. */
 #include "harness/result/result.h"
 
 #include "harness/result/heading.h"
@@ -27,7 +27,7 @@ static double seconds(int64_t ns)
     return (double)ns * 1e-9;
 }
 
-/* Parts per billion as a double: up to 15 digits, which is what a decimal below a million has, come back as they were. */
+/* Returns parts per billion as a double: a decimal below a million has up to 15 digits, which all come back. */
 static json_t *number_json(int64_t value, bool decimal)
 {
     return decimal ? json_real((double)value / (double)HT_PPB) : json_integer(value);
@@ -115,7 +115,7 @@ json_t *ht_memory_json(const struct ht_result *r)
     return list;
 }
 
-/* {"device 0": .., "host 0": ..}: one figure of every space. */
+/* Returns {"device 0": .., "host 0": ..}: one figure of every space. */
 static json_t *by_space(const struct ht_result *r, size_t offset)
 {
     json_t *o = json_object();

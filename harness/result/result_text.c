@@ -14,7 +14,7 @@ static const char *ns_text(int64_t ns, char buf[HT_QUANTITY_TEXT])
     return ht_format_quantity(HT_TIME, (double)ns, buf);
 }
 
-/* What is not as the papers have it: ", control gate, clip 1, loss scale dynamic from 65536". */
+/* Prints the options that differ from the papers': ", control gate, clip 1, loss scale dynamic from 65536". */
 static void print_control(const struct ht_scenario *s, FILE *out)
 {
     const struct ht_control_options *o = &s->control.options;
@@ -24,7 +24,7 @@ static void print_control(const struct ht_scenario *s, FILE *out)
         fprintf(out, ", loss scale %s%g", o->dynamic ? "dynamic from " : "", o->loss_scale);
 }
 
-/* " m=4,2,1,1", as --set takes it from a shell. */
+/* Prints " m=4,2,1,1", as --set takes it from a shell. */
 static void print_variable(const struct ht_variable *v, FILE *out)
 {
     const char *quote = v->n > HT_SHORT_VECTOR ? "'" : "";
@@ -93,7 +93,7 @@ static bool any_planned(const struct ht_result *r)
     return false;
 }
 
-/* Of a run, with its real arenas when there were any. */
+/* Prints the memory of a run, with its arenas when there were any. */
 static void print_peaks(const struct ht_result *r, FILE *out)
 {
     bool arena = false, planned = any_planned(r);
@@ -118,7 +118,7 @@ static void print_peaks(const struct ht_result *r, FILE *out)
     ht_table_destroy(t);
 }
 
-/* Of a schedule that was not run: what it needs. */
+/* Prints the memory that a schedule needs which was not run. */
 static void print_needs(const struct ht_result *r, FILE *out)
 {
     fprintf(out, "\nmemory (computed from the graph, ops one at a time in order; planned: the paper's equation)\n");
@@ -149,7 +149,7 @@ void ht_memory_print(const struct ht_result *r, FILE *out)
     }
 }
 
-/* "gpu", or "rank 2 gpu" where there are several ranks. */
+/* Writes "gpu", or "rank 2 gpu" where there are several ranks. */
 static const char *lane_text(const struct ht_schedule *s, int32_t lane, char buf[64])
 {
     if (s->n_ranks > 1)
@@ -159,7 +159,7 @@ static const char *lane_text(const struct ht_schedule *s, int32_t lane, char buf
     return buf;
 }
 
-/* The lanes that the critical path spends most on, at most this many. */
+/* Prints the lanes that the critical path spends most time on, at most this many. */
 enum { CRITICAL_LANES = 6 };
 
 static void print_critical_path(const struct ht_result *r, FILE *out)
@@ -212,7 +212,7 @@ static void print_rates(const struct ht_result *r, FILE *out)
     print_critical_path(r, out);
 }
 
-/* Lanes and resources that do anything; of very many the first ones. */
+/* Prints the lanes and resources that do anything; the first ones when there are very many. */
 enum { MOST_LANES = 48 };
 
 static void print_lanes(const struct ht_result *r, FILE *out)

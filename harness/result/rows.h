@@ -7,15 +7,16 @@
 #include <jansson.h>
 #include <stdio.h>
 
-/* Returns a row's value for a column: its own key, else its scenario's; `model`, `params` and `plan_why` of the parts. */
+/* Returns a row's value for a column: its own key, else its scenario's; `model`, `params` and `plan_why` of the
+   parts. */
 const json_t *ht_row_value(const json_t *row, const char *column);
 
-/* A header and a line a row. Strings stand in quotes, whole numbers as they are, reals with all digits, booleans as yes and
-   no, null is empty. */
+/* Writes a header and a line for each row. Strings are quoted, whole numbers as they are, reals with all digits,
+   booleans yes and no, null is empty. */
 void ht_rows_csv(const json_t *rows, const char *const *columns, size_t n_columns,
                  const json_t *(*value_of)(const json_t *row, const char *column), FILE *out);
 
-/* Both files, each whole or not at all. write_csv gets root's "rows". */
+/* Writes both files, each whole or not at all. write_csv gets root's "rows". */
 enum ht_status ht_rows_write(const json_t *root, const char *dir, const char *name,
                              void (*write_csv)(const json_t *rows, FILE *out), struct ht_error *err);
 

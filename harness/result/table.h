@@ -13,10 +13,10 @@
 
 struct ht_table;
 
-/* Columns between '|', each begins with '<' (left) or '>' (right). */
+/* Creates a table of columns between '|'; each begins with '<' (left) or '>' (right). */
 struct ht_table *ht_table_create(const char *header);
 void ht_table_cell(struct ht_table *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* "39.06 GB", or "-" for less than 0 and "no limit" for INT64_MAX. */
+/* Adds a cell "39.06 GB", or "-" for less than 0 and "no limit" for INT64_MAX. */
 void ht_table_bytes(struct ht_table *t, int64_t bytes);
 void ht_table_print(const struct ht_table *t, const char *indent, FILE *out);
 void ht_table_destroy(struct ht_table *t); /* accepts NULL */
