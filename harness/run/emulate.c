@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MARGIN = 10 }; /* of auto: the machine may be busy, and waking a thread takes its time, too */
+enum { MARGIN = 10 }; /* of auto: the machine may be busy, and waking a thread takes time */
 
 enum ht_status ht_emulation_wanted(const struct ht_options *o, struct ht_error *err, bool *wanted, double *scale)
 {
@@ -20,7 +20,7 @@ enum ht_status ht_emulation_wanted(const struct ht_options *o, struct ht_error *
     *scale = 0;
     if (o->clock && !*wanted && strcmp(o->clock, "run") != 0)
         return ht_fail(err, HT_BAD_INPUT, "train: --clock '%s' is not known; expected run or emu", o->clock);
-    if (text && !*wanted) return ht_fail(err, HT_BAD_INPUT, "train: --emu-scale stands beside --clock emu only");
+    if (text && !*wanted) return ht_fail(err, HT_BAD_INPUT, "train: --emu-scale needs --clock emu");
     if (*wanted && o->backend && strcmp(o->backend, "cpu") != 0)
         return ht_fail(err, HT_BAD_INPUT,
                        "train: --clock emu holds the ops of the CPU backend; expected no --backend %s", o->backend);
@@ -32,7 +32,7 @@ enum ht_status ht_emulation_wanted(const struct ht_options *o, struct ht_error *
     return HT_OK;
 }
 
-/* From rank 0 to all. */
+/* Sends rank 0's data to all ranks. */
 static enum ht_status tell(const struct ht_ranks *ranks, void *data, int64_t bytes, struct ht_error *err)
 {
     struct ht_comm *c = ranks->comm;
@@ -51,7 +51,7 @@ enum ht_status ht_emulation_find_scale(const struct ht_ranks *ranks, const struc
     double fitting = trace ? ht_emu_fitting_scale(trace, cost_ns) : 0;
     enum ht_status status = tell(ranks, &fitting, sizeof(fitting), err);
     if (status == HT_OK && !(fitting > 0))
-        return ht_fail(err, HT_FAILED, "no op of the schedule has any modelled time; --emu-scale has to be given");
+        return ht_fail(err, HT_FAILED, "no op of the schedule has any modelled time; expected --emu-scale");
     out->fitting_scale = fitting;
     out->scale = MARGIN * fitting;
     return status;
@@ -59,7 +59,7 @@ enum ht_status ht_emulation_find_scale(const struct ht_ranks *ranks, const struc
 
 /* ---- begin, end ------------------------------------------------------------------------------------------------ */
 
-/* One broker for all ranks, of which rank 0 is the server. */
+/* Begins the one pacer of all ranks; rank 0 serves it. */
 static enum ht_status share_pacer(struct ht_emulation *e, const struct ht_job *job, double scale, struct ht_error *err,
                                   struct ht_pacer_table **table)
 {
@@ -115,7 +115,7 @@ void ht_emulation_end(struct ht_emulation *e)
     *e = (struct ht_emulation){0};
 }
 
-/* ---- what is said of it ---------------------------------------------------------------------------------------- */
+/* ---- reports ---------------------------------------------------------------------------------------- */
 
 enum ht_status ht_emulation_account(const struct ht_emulation *e, struct ht_trace *trace, struct ht_error *err,
                                     struct ht_emulated *out)

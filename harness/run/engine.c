@@ -14,15 +14,14 @@ enum ht_status ht_engine_wants_gpu(const struct ht_options *options, const char 
 {
     const char *name = options->backend ? options->backend : "cpu";
     *wants = !strcmp(name, "cuda");
-    if (options->device && !*wants)
-        return ht_fail(err, HT_BAD_INPUT, "%s: --device stands beside --backend cuda only", command);
+    if (options->device && !*wants) return ht_fail(err, HT_BAD_INPUT, "%s: --device needs --backend cuda", command);
     if (*wants || !strcmp(name, "cpu")) return HT_OK;
     return ht_fail(err, HT_BAD_INPUT, "%s: --backend '%s' is not known; expected cpu or cuda", command, name);
 }
 
 /* ---- which GPU ---- */
 
-/* "h200-141gb" is "NVIDIA H200": the part before the dash is one of the words. */
+/* Matches "h200-141gb" with "NVIDIA H200": the part before the dash is one of the words. */
 static bool is_called(const char *catalogue, const char *reported)
 {
     size_t n = strcspn(catalogue, "-");
@@ -33,7 +32,7 @@ static bool is_called(const char *catalogue, const char *reported)
     return false;
 }
 
-/* Of several (40 and 80 GB) the one whose memory is nearest. */
+/* Returns the catalogue's GPU of that name; of several (40 and 80 GB) the one whose memory is nearest. */
 static bool find_in_catalogue(const struct ht_cuda_properties *p, struct ht_gpu *out)
 {
     char name[HT_NAME_BYTES];
@@ -48,7 +47,7 @@ static bool find_in_catalogue(const struct ht_cuda_properties *p, struct ht_gpu 
     return found;
 }
 
-/* Dense 16-bit operations of a multiprocessor in a clock, with FP32 sums (NVIDIA's white papers of the generations). */
+/* Returns the dense 16-bit operations of a multiprocessor in a clock, with FP32 sums (NVIDIA's white papers). */
 static double tensor_flops_per_clock(int major)
 {
     if (major >= 10) return 8192;
@@ -78,7 +77,7 @@ enum ht_status ht_engine_find_gpu(const struct ht_options *options, struct ht_er
     enum ht_status status = ht_cuda_find(options->cuda_api, (int)options->device, err, &p);
     if (status) return status;
     if (!find_in_catalogue(&p, out)) derive(&p, out);
-    /* What is free, but for a fifth: holes between tensors, and CUDA's own. */
+    /* Four fifths of the free memory: the rest is for holes between tensors and for CUDA. */
     out->memory_bytes = p.free_bytes / 5 * 4;
     return HT_OK;
 }
@@ -92,7 +91,7 @@ enum ht_status ht_engine_take_reserve(const struct ht_options *options, struct h
     int64_t bytes = ht_cuda_reserve_bytes(out);
     if (bytes >= gpu->memory_bytes)
         return ht_fail(err, HT_INFEASIBLE,
-                       "a device memory of %s has no room for tensors: the CUDA backend's reserve is %s (cuBLASLt's "
+                       "a device memory of %s leaves no room for tensors: the CUDA backend's reserve is %s (cuBLASLt's "
                        "workspace, scratch, token ids, losses)",
                        ht_format_quantity(HT_BYTES, (double)gpu->memory_bytes, budget_text),
                        ht_format_quantity(HT_BYTES, (double)bytes, reserve_text));
@@ -134,8 +133,8 @@ void ht_engine_destroy(struct ht_engine *e)
     *e = (struct ht_engine){0};
 }
 
-/* Address space for holes. On the host it costs nothing until it is used, unless it is pinned; on a GPU it is memory,
-   as far as there is. */
+/* Returns the address space of an arena, with holes. On the host it costs nothing until it is used, unless it is
+   pinned; on a GPU it is memory, as far as there is. */
 static int64_t slack_of(const struct ht_engine *e, enum ht_tier tier, int64_t capacity, int64_t gpu_bytes)
 {
     int64_t slack = capacity / (e->gpu && tier == HT_HOST ? 4 : 2) + (1 << 20);
@@ -143,8 +142,8 @@ static int64_t slack_of(const struct ht_engine *e, enum ht_tier tier, int64_t ca
     return gpu_bytes > capacity ? gpu_bytes - capacity : 0;
 }
 
-/* Can the device take no more than any run can use? A real GPU, for another program may want the rest; one that is only
-   modelled (the emulated clock), whose memory this machine need not have. */
+/* Returns true when the device's arena is no larger than any run can use: a real GPU's, as other programs may want the
+   rest, and a modelled device's (the emulated clock), whose memory this machine need not have. */
 static bool takes_what_it_can_use(const struct ht_job *job, int32_t rank)
 {
     return ht_cluster_gpu_of(job->scenario.cluster, rank)->cores == 0;

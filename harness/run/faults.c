@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A whole number and the ':' or end after it. */
+/* Reads a whole number that ':' or the end follows. */
 static bool read_number(const char **at, int64_t *out)
 {
     const char *p = *at;
@@ -46,7 +46,7 @@ static enum ht_status read_fault(const char *text, int64_t n_units, struct ht_er
     if (step < 1 || step > INT32_MAX)
         return ht_fail(err, HT_BAD_INPUT, "--inject-overflow '%s': steps count from 1", text);
     if (unit >= n_units)
-        return ht_fail(err, HT_BAD_INPUT, "--inject-overflow '%s': unit %lld is none of 0 to %lld", text,
+        return ht_fail(err, HT_BAD_INPUT, "--inject-overflow '%s': unit %lld is out of range 0..%lld", text,
                        (long long)unit, (long long)n_units - 1);
     *out = (struct ht_cpu_fault){.iteration = (int32_t)step - 1,
                                  .unit = (int32_t)unit,

@@ -80,7 +80,7 @@ static enum ht_status make_plan(const struct ht_options *o, const char *system, 
     enum ht_control_mode own = job->system->ranks_control;
     if (!request.control && own && job->scenario.cluster->n_gpus > 1 && job->scenario.control.mode)
         job->scenario.control.mode = own;
-    if (job->system->division != HT_PLANNED_REPLICAS) /* of these the plan's layout says it */
+    if (job->system->division != HT_PLANNED_REPLICAS) /* the plan's layout sizes these */
         status = ht_layout_check_size(&job->scenario, ht_scenario_micro_batches(&job->scenario), err);
     if (status == HT_OK) status = make_profile(o, err, job);
     for (int64_t i = 0; i < o->n_set && status == HT_OK; i++)
@@ -90,14 +90,15 @@ static enum ht_status make_plan(const struct ht_options *o, const char *system, 
     return status == HT_INFEASIBLE ? infeasible(job, "infeasible", err) : status;
 }
 
-/* A graph file stands for itself: what describes a scenario has no place beside it. */
+/* Loads a graph file. Refuses options that describe a scenario: the file stands for all of it. */
 static enum ht_status load_graph(const struct ht_options *o, struct ht_error *err, struct ht_job *job)
 {
     const struct ht_scenario_request *r = &o->request;
     if (r->model || r->batch || r->micro_batch || r->seq || r->numerics || r->accumulate || r->control || r->clip > 0 ||
         r->loss_scale || r->device_memory_bytes || r->ranks || o->n_set)
         return ht_fail(err, HT_BAD_INPUT,
-                       "--load stands for a whole scenario; beside it only --profile or --cluster, for the costs");
+                       "--load stands for a whole scenario; expected only --profile or --cluster beside it, for the "
+                       "costs");
     enum ht_status status = ht_schedule_load(o->load, err, &job->schedule);
     if (status != HT_OK) return status;
     if (r->cluster && !strcmp(r->cluster, "local"))
@@ -119,7 +120,7 @@ static enum ht_status verify(const struct ht_options *o, struct ht_error *err, s
     enum ht_status status = ht_schedule_verify(job->schedule, err, &job->proof);
     if (status == HT_INFEASIBLE) return infeasible(job, "oom", err);
     if (status == HT_FAILED && o->load) {
-        /* A builder's bug, were it ours; of a file it is the file that is wrong. */
+        /* A graph that our builders made would be our bug; here the file is wrong. */
         struct ht_error why = *err;
         return ht_fail(err, HT_BAD_INPUT, "%s: %.900s", o->load, why.text);
     }
@@ -133,8 +134,7 @@ static enum ht_status verify(const struct ht_options *o, struct ht_error *err, s
 static enum ht_status make_costs(struct ht_error *err, struct ht_job *job)
 {
     if (!job->profile)
-        return ht_fail(err, HT_BAD_INPUT,
-                       "a graph file has no costs of its own: --profile FILE or --cluster NAME is missing");
+        return ht_fail(err, HT_BAD_INPUT, "a graph file has no costs; expected --profile FILE or --cluster NAME");
     job->cost_ns = HT_NEW_ARRAY(int64_t, job->schedule->n_ops);
     return ht_profile_costs(job->profile, job->schedule, job->cost_ns, err);
 }
@@ -147,7 +147,7 @@ bool ht_job_checks_gradients(const struct ht_job *job)
     return false;
 }
 
-/* A builder that does not know of control must not pass for one that does. */
+/* Refuses a builder that leaves out the control that the scenario asks for. */
 static enum ht_status check_control(const struct ht_job *job, struct ht_error *err)
 {
     enum ht_control_mode mode = job->scenario.control.mode;
@@ -155,7 +155,7 @@ static enum ht_status check_control(const struct ht_job *job, struct ht_error *e
     return ht_fail(err, HT_INFEASIBLE, "%s has no control '%s'", job->system->name, ht_control_mode_names[mode]);
 }
 
-/* Takes the reserve of the GPU's backend where the plan has sized the micro-batches, which the graph tells. */
+/* Takes the reserve of the GPU's backend when the plan sizes the micro-batches: the graph has their sizes. */
 static enum ht_status take_planned_reserve(const struct ht_options *o, struct ht_job *job, struct ht_error *err)
 {
     struct ht_schedule *s = job->schedule;

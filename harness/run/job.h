@@ -1,10 +1,10 @@
 /*
- * A job: everything that has to be there before a clock starts. Every command goes this way, as far as it needs to:
+ * A job: everything that a clock needs before it starts. Every command goes this way, as far as it needs to:
  *
- *     options --> scenario --> profile --> plan --> schedule --> verdict, bound, costs
+ *     options --> scenario --> profile --> plan --> schedule --> proof, bound, costs
  *
- * "It does not fit" is an answer: the job is then complete but for the costs, `answer` is HT_INFEASIBLE and `reason`
- * says who needs what. Errors are errors.
+ * "It does not fit" is an answer and no error: the job is then complete but for the costs, `answer` is HT_INFEASIBLE,
+ * and `reason` says who needs what.
  */
 #ifndef HT_HARNESS_RUN_JOB_H
 #define HT_HARNESS_RUN_JOB_H
@@ -18,13 +18,13 @@ struct ht_job {
     const struct ht_system *system; /* NULL: the graph came from a file */
     bool has_scenario;
     struct ht_scenario scenario;
-    struct ht_cluster *loaded_cluster; /* --cluster beside --load: whose costs are meant */
+    struct ht_cluster *loaded_cluster; /* --cluster beside --load: has the costs */
     struct ht_cuda_reserve reserve;    /* of the GPU's memory, under --backend cuda; not in the schedule's capacity */
     struct ht_profile *profile;
     struct ht_settings settings;
     struct ht_plan plan;
 
-    struct ht_schedule *schedule; /* NULL when the planner already said no */
+    struct ht_schedule *schedule; /* NULL when the planner has refused */
     struct ht_proof proof;
     int32_t issue_ahead;
     int64_t *bound_bytes; /* [n_spaces]: no order of execution needs more; NULL when it does not fit */
@@ -37,22 +37,22 @@ struct ht_job {
 
 enum ht_job_extent {
     HT_JOB_PLAN,     /* up to the plan */
-    HT_JOB_VERIFIED, /* the schedule is there and proved */
-    HT_JOB_COSTS,    /* and every op has its cost */
+    HT_JOB_VERIFIED, /* and the schedule, proved */
+    HT_JOB_COSTS,    /* and the costs of all ops */
 };
 
-/* system and model: names, instead of the options' own when not NULL. *job is zero on error. */
+/* Creates a job. system and model: names, instead of the options' own when not NULL. *job is zero on error. */
 enum ht_status ht_job_create(const struct ht_options *options, const char *system, const char *model,
                              enum ht_job_extent extent, struct ht_error *err, struct ht_job *job);
 void ht_job_free(struct ht_job *job);
 
-/* Does its schedule look at the gradients? With --control, and in pipelines that have a verdict of their own. */
+/* Returns true when the schedule has a gradient check: with --control, and in pipelines that have one of their own. */
 bool ht_job_checks_gradients(const struct ht_job *job);
 
-/* The cluster that costs come from; NULL for a graph file with a profile alone. */
+/* Returns the cluster that costs come from; NULL for a graph file with a profile alone. */
 const struct ht_cluster *ht_job_cluster(const struct ht_job *job);
 
-/* --dump, when asked for. */
+/* Writes the graph to --dump's path; does nothing when that is NULL or there is no graph. */
 enum ht_status ht_job_dump(const struct ht_job *job, const char *path, struct ht_error *err);
 
 #endif

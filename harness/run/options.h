@@ -1,5 +1,5 @@
 /*
- * What a command was asked: the values of its options, with their defaults filled in. harness/cli/command.h reads them.
+ * The values of a command's options, with their defaults filled in. harness/cli/command.h reads them.
  */
 #ifndef HT_HARNESS_RUN_OPTIONS_H
 #define HT_HARNESS_RUN_OPTIONS_H
@@ -14,7 +14,7 @@ enum { HT_MAX_WORDS = 2, HT_MAX_SET = 16, HT_MAX_PROFILES = 16, HT_MAX_FAULTS = 
 struct ht_cuda_api; /* common/backend/cuda_api.h */
 
 struct ht_options {
-    const char *words[HT_MAX_WORDS]; /* what is no option: a system, a kind of list */
+    const char *words[HT_MAX_WORDS]; /* not options: a system, a kind of list */
     int64_t n_words;
     bool json, help;
 
@@ -40,13 +40,13 @@ struct ht_options {
 
     /* profile */
     int64_t repeat;
-    const char *for_device, *for_host; /* whose costs the file says it has */
+    const char *for_device, *for_host; /* the names that the file gives its costs */
 
     /* training */
     const char *data, *data_format, *losses, *backend;
     const char *clock, *emu_scale;
     int64_t device;                     /* of --backend cuda */
-    const struct ht_cuda_api *cuda_api; /* of --backend cuda; NULL: this build's. Tests put another here */
+    const struct ht_cuda_api *cuda_api; /* of --backend cuda; NULL: this build's. Tests pass another */
     const char *init, *save;            /* weights with Hugging Face's names */
     const char *save_dtype;
     int64_t save_shard_bytes; /* 0: not given */

@@ -10,17 +10,17 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ---- where a path leads ---------------------------------------------------------------------------------------- */
+/* ---- targets ---------------------------------------------------------------------------------------- */
 
-/* The path's last component. */
+/* Returns the path's last component. */
 static const char *base_of(const char *path)
 {
     const char *slash = strrchr(path, '/');
     return slash ? slash + 1 : path;
 }
 
-/* Is it the N of a /proc/PID/fd/N? Linux shows a descriptor there as a link, which may name a plain file: opening that
-   by its name would lose what others write through the descriptor. */
+/* Returns true for a /proc/PID/fd/N. Linux shows a descriptor there as a link, which may name a plain file: opening
+   that by its name would lose what others write through the descriptor. */
 static bool is_descriptor(const char *path, int *pid, int *fd)
 {
     const char *base = base_of(path);
@@ -35,7 +35,8 @@ static bool is_descriptor(const char *path, int *pid, int *fd)
     return sscanf(real, "/proc/%d/task/%d/fd%n", pid, &task, &end) == 2 && end && !real[end];
 }
 
-/* mpirun closes what a rank inherits beyond its standard streams, and keeps them open itself. */
+/* Finds the target of a descriptor. mpirun closes descriptors beyond the standard streams in a rank but keeps them open
+   itself. */
 static void find_descriptor(int pid, int fd, struct ht_target *t)
 {
     t->descriptor = true;
@@ -76,7 +77,7 @@ enum ht_status ht_target_find(const char *path, struct ht_error *err, struct ht_
 
 /* ---- writing --------------------------------------------------------------------------------------------------- */
 
-/* A new file beside the target, with the mode and owner of what it will replace. */
+/* Opens a new file beside the target, with the mode and owner of the file that it will replace. */
 static int open_partial(const struct ht_target *t, struct ht_output *out)
 {
     const char *base = base_of(t->path);
@@ -93,7 +94,7 @@ static int open_partial(const struct ht_target *t, struct ht_output *out)
     return fd;
 }
 
-/* Opens what cannot be replaced. Appends where a plain file is behind another process's descriptor. */
+/* Opens a target that cannot be replaced. Appends to a plain file behind another process's descriptor. */
 static int open_direct(const struct ht_target *t)
 {
     if (t->fd < 0) return open(t->path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOCTTY);
@@ -131,8 +132,8 @@ enum ht_status ht_output_open(const char *path, struct ht_error *err, struct ht_
     return ht_fail(err, HT_BAD_INPUT, "%s: cannot be written: %s", path, strerror(reason));
 }
 
-/* Whether it could be written to. A pipe is not opened, for it would wait for its reader; a device is: /dev/tty needs a
-   terminal, which ranks do not have. */
+/* Returns true when the target could be written to. Opens a device, since /dev/tty needs a terminal, which ranks do not
+   have; does not open a pipe, which would wait for its reader. */
 static bool check_direct(const struct ht_target *t)
 {
     if (t->fd < 0 && t->exists && S_ISCHR(t->st.st_mode)) {
@@ -141,7 +142,7 @@ static bool check_direct(const struct ht_target *t)
         return fd >= 0;
     }
     if (t->fd < 0) {
-        errno = ENXIO; /* what opening a socket by its name says */
+        errno = ENXIO; /* as open() has for a socket */
         return t->exists && !S_ISSOCK(t->st.st_mode) && access(t->path, W_OK) == 0;
     }
     int flags = fcntl(t->fd, F_GETFL);
@@ -170,8 +171,8 @@ enum ht_status ht_output_check_ranks(const char *path, struct ht_error *err)
     struct ht_target t;
     enum ht_status status = path ? ht_target_find(path, err, &t) : HT_OK;
     if (!path || status || !t.descriptor || t.fd <= STDERR_FILENO || !S_ISREG(t.st.st_mode)) return status;
-    return ht_fail(err, HT_BAD_INPUT,
-                   "%s: is a descriptor of a plain file; expected the file's name, as ranks write it", path);
+    return ht_fail(err, HT_BAD_INPUT, "%s: a descriptor of a plain file; expected the file's name, as ranks write it",
+                   path);
 }
 
 enum ht_status ht_output_commit(struct ht_output *out, struct ht_error *err)
@@ -222,6 +223,6 @@ enum ht_status ht_make_directory(const char *path, struct ht_error *err)
         if (!was) break;
     }
     struct stat st;
-    if (stat(path, &st) != 0 || !S_ISDIR(st.st_mode)) return ht_fail(err, HT_BAD_INPUT, "%s: is not a directory", path);
+    if (stat(path, &st) != 0 || !S_ISDIR(st.st_mode)) return ht_fail(err, HT_BAD_INPUT, "%s: not a directory", path);
     return HT_OK;
 }

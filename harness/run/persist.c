@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Of --save-shard: what transformers' save_pretrained took for years. */
+/* The default of --save-shard, which transformers' save_pretrained had for years. */
 static const int64_t shard_bytes = 5000000000;
 
 enum ht_status ht_persist_model(const struct ht_options *o, char path[4096], struct ht_error *err,
@@ -26,7 +26,7 @@ enum ht_status ht_persist_model(const struct ht_options *o, char path[4096], str
     if (stat(o->init, &sb) != 0 || !S_ISDIR(sb.st_mode))
         return ht_fail(
             err, HT_BAD_INPUT,
-            "--init %s: is no folder with a config.json; expected --model beside it to say the model's shape", o->init);
+            "--init %s: not a folder with a config.json; expected --model beside it to say the model's shape", o->init);
     if (snprintf(path, 4096, "%s/config.json", o->init) >= 4096)
         return ht_fail(err, HT_BAD_INPUT, "--init: the path is too long");
     request->model = path;
@@ -41,7 +41,7 @@ static enum ht_status check_folder(const char *flag, const char *dir, struct ht_
     if (access(dir, W_OK | X_OK) != 0)
         return ht_fail(err, HT_BAD_INPUT, "%s: %s: cannot be written: %s", flag, dir, strerror(errno));
     if (stat(dir, &sb) != 0 || !S_ISDIR(sb.st_mode))
-        return ht_fail(err, HT_BAD_INPUT, "%s: %s: is no folder", flag, dir);
+        return ht_fail(err, HT_BAD_INPUT, "%s: %s: not a folder", flag, dir);
     return HT_OK;
 }
 
@@ -59,7 +59,7 @@ static enum ht_status dtype_of(const struct ht_options *o, const struct ht_job *
     return ht_fail(err, HT_BAD_INPUT, "--save-dtype '%s' is not known; expected f32, f16 or bf16", o->save_dtype);
 }
 
-/* Refuses before the first step what could not be written after the last. Locks a folder from then on. */
+/* Checks before the first step that --save can be written after the last. Locks a folder from then on. */
 static enum ht_status check_save(const struct ht_options *o, const struct ht_job *job, struct ht_error *err,
                                  enum ht_dtype *dtype, DIR **lock)
 {
@@ -96,7 +96,7 @@ static enum ht_status check_save(const struct ht_options *o, const struct ht_job
     return HT_OK;
 }
 
-/* The shortest decimal of those with 15 to 17 digits that reads as the same number. */
+/* Writes the shortest decimal, of 15 to 17 digits, that reads as the same number. */
 static const char *exact(double x, char text[32])
 {
     for (int digits = 15; digits <= 17; digits++) {
@@ -106,7 +106,7 @@ static const char *exact(double x, char text[32])
     return text;
 }
 
-/* Returns the size of all micro-batches; 0: there are several. */
+/* Returns the size of all micro-batches, 0 when they differ. */
 static int64_t micro_batch_of(const struct ht_schedule *g, int64_t batch)
 {
     int64_t size = g->slices ? g->slices[0].count : batch / g->n_micro_batches;
@@ -115,7 +115,7 @@ static int64_t micro_batch_of(const struct ht_schedule *g, int64_t batch)
     return size;
 }
 
-/* What the steps depend on, beside the model. */
+/* Lists the settings that the steps depend on, beside the model. */
 static void describe(const struct ht_options *o, const struct ht_job *job, const struct ht_tokens *tokens,
                      struct ht_checkpoint_setting settings[HT_PERSIST_SETTINGS])
 {
@@ -157,8 +157,8 @@ static enum ht_status check_options(const struct ht_options *o, struct ht_error 
     return HT_OK;
 }
 
-/* The state is FP32 in all numerics, so a training may go on in others: not to the same bits, which is said. The loss
-   scale of one kind of numbers says little about another's and begins anew. */
+/* Warns of other numerics than the checkpoint's. The state is FP32 in all, so a training may go on, but not to the same
+   bits; the loss scale, which says little about other numerics, begins anew. */
 static void say_changes(struct ht_persist *p)
 {
     for (int i = 0; i < HT_PERSIST_SETTINGS; i++) {
@@ -172,8 +172,8 @@ static void say_changes(struct ht_persist *p)
     }
 }
 
-/* The steps before this process, for --losses. A checkpoint of an older version has none: then those that the file
-   has. What is there and is no such file was not meant to be overwritten. */
+/* Takes the losses of the steps before this process, for --losses. A checkpoint of an older version has none: then the
+   file's count. A file of any other kind is refused: it was not meant to be overwritten. */
 static enum ht_status take_losses(struct ht_persist *p, struct ht_error *err)
 {
     const char *path = p->options->losses;
@@ -192,7 +192,7 @@ static enum ht_status take_losses(struct ht_persist *p, struct ht_error *err)
     return status;
 }
 
-/* Opens the folder and goes on from its newest checkpoint, when asked to. */
+/* Opens the folder of checkpoints; with --resume goes on from the newest one. */
 static enum ht_status open_checkpoints(struct ht_persist *p, struct ht_error *err)
 {
     const struct ht_options *o = p->options;
@@ -255,7 +255,7 @@ void ht_persist_close(struct ht_persist *p)
     *p = (struct ht_persist){0};
 }
 
-/* What rank 0 knows and the others do not, but for the steps by unit, which follow. */
+/* Rank 0's message to the others. The steps by unit follow it. */
 struct facts {
     int32_t first_step;
     bool resumed, scaler_anew;
@@ -322,12 +322,12 @@ enum ht_status ht_persist_save(struct ht_persist *p, struct ht_error *err)
     if (!o->save) return HT_OK;
     enum ht_status status = ht_hf_save(o->save, p->state, p->save_dtype,
                                        o->save_shard_bytes ? o->save_shard_bytes : shard_bytes, &n_overflows, err);
-    if (n_overflows) /* said, not refused, after hours of training */
+    if (n_overflows) /* a warning, no refusal, after hours of training */
         fprintf(stderr,
                 "hetbench: warning: %s: %lld weights are beyond F16 and became infinite; --save-dtype bf16 "
                 "or f32 has room for them\n",
                 ht_shown(o->save, shown, sizeof(shown)), (long long)n_overflows);
     if (status != HT_BAD_INPUT) return status;
-    if (err) err->status = HT_FAILED; /* check_save has found nothing wrong with what the user named */
+    if (err) err->status = HT_FAILED; /* check_save has accepted the user's path */
     return HT_FAILED;
 }

@@ -46,10 +46,10 @@ enum ht_status ht_ranks_launch(const struct ht_job *job, struct ht_error *err)
     size_t n = 0, cap = 0, n_text = 0, text_cap = 0;
     if (!ht_comm_has_mpi()) {
         struct ht_comm *none;
-        return ht_comm_mpi(err, &none); /* says so */
+        return ht_comm_mpi(err, &none); /* fills in the error */
     }
     FILE *f = fopen("/proc/self/cmdline", "re");
-    if (!f) return ht_fail(err, HT_FAILED, "/proc/self/cmdline cannot be read, which says what the ranks are to do");
+    if (!f) return ht_fail(err, HT_FAILED, "/proc/self/cmdline cannot be read; the ranks need its command line");
     for (int c; (c = fgetc(f)) != EOF;) HT_PUSH(text, n_text, text_cap, (char)c);
     fclose(f);
     for (size_t at = 0; at < n_text; at += strlen(text + at) + 1) HT_PUSH(argv, n, cap, text + at);
@@ -66,7 +66,7 @@ enum ht_status ht_ranks_agree(const struct ht_ranks *ranks, enum ht_status statu
     return ht_agree(ranks->comm, status, err);
 }
 
-enum { HT_EMPTY_SPACE = 512 }; /* where all tensors are empty: they have addresses */
+enum { HT_EMPTY_SPACE = 512 }; /* of a space whose tensors are all empty: they have addresses */
 
 static bool holds_tensors(const struct ht_schedule *s, int32_t space)
 {
@@ -144,7 +144,7 @@ enum ht_status ht_ranks_arenas(const struct ht_ranks *ranks, const struct ht_sch
     return status;
 }
 
-/* VmHWM of this process; 0: not told. */
+/* Returns VmHWM of this process in bytes, 0 when the kernel does not tell. */
 static int64_t resident_peak(void)
 {
     char line[128];

@@ -4,10 +4,10 @@
 
 #include "common/plan/system.h"
 
-/* NULL past the end. */
+/* Returns the i-th system, NULL past the end. */
 const struct ht_system *ht_system_at(size_t index);
 
-/* HT_BAD_INPUT names the nearest one. */
+/* Finds a system by name. Returns HT_BAD_INPUT, with the nearest name, when there is none. */
 enum ht_status ht_system_find(const char *name, struct ht_error *err, const struct ht_system **out);
 
 #endif

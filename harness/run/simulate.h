@@ -1,5 +1,5 @@
 /*
- * A job under the simulator's clock, or a trace of it read from a file.
+ * Runs a job under the simulator's clock, or reads a trace of it from a file.
  */
 #ifndef HT_HARNESS_RUN_SIMULATE_H
 #define HT_HARNESS_RUN_SIMULATE_H
@@ -7,14 +7,15 @@
 #include "common/trace/trace.h"
 #include "harness/run/job.h"
 
-/* A trace of that many iterations has to fit this machine's memory: else HT_BAD_INPUT, naming the flag. */
+/* Checks that a trace of so many iterations fits this machine's memory. Returns HT_BAD_INPUT, with the flag,
+   otherwise. */
 enum ht_status ht_check_events(const struct ht_job *job, const char *flag, int64_t iterations, struct ht_error *err);
 
 /* Simulates a job by its options, or reads --replay. job->answer is HT_OK. */
 enum ht_status ht_simulate(const struct ht_options *options, const struct ht_job *job, struct ht_error *err,
                            struct ht_trace **out);
 
-/* --trace: nothing when there is no trace or no path. */
+/* Writes a trace to --trace's path; does nothing when either is NULL. */
 enum ht_status ht_save_trace(const struct ht_trace *trace, const char *path, struct ht_error *err);
 
 #endif

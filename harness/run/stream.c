@@ -16,7 +16,7 @@ enum kind { TAKE, CHECK, GIVE, END };
 struct request {
     enum kind kind;
     struct ht_piece piece;
-    int32_t share; /* of the piece (common/ckpt/state_map.h), where the rest is 0; -1: all of it */
+    int32_t share; /* of the piece (common/ckpt/state_map.h), the rest being 0; -1: all of it */
 };
 
 struct reply {
@@ -33,7 +33,7 @@ struct ht_stream {
     struct ht_engine *engine;
     const struct ht_residents *residents;
     struct ht_state_map *map;
-    float *piece, *other; /* what is sent or was received, or a share; a second copy, or 16-bit values */
+    float *piece, *other; /* a piece sent or received, or a share; a second copy, or 16-bit values */
     bool *has;            /* [n_ranks]: those that have the piece */
 };
 
@@ -93,7 +93,7 @@ static enum ht_status differ(const struct ht_stream *x, struct ht_piece piece, c
                    (long long)piece.unit, (long long)(piece.begin + i), ht_state_part_names[piece.part], x->rank);
 }
 
-/* Reads what a copy has of a piece; of a share the rest is 0. */
+/* Reads a copy's part of a piece; the rest of a share is 0. */
 static enum ht_status read_copy(struct ht_stream *x, const struct ht_state_copy *c, struct ht_piece piece,
                                 int32_t share, float *out, struct ht_error *err)
 {
@@ -359,7 +359,7 @@ struct filling {
     unsigned parts; /* that come from a state */
 };
 
-/* Initial values, or of what comes from a state its padding: 0. */
+/* Fills a resident with initial values, or the padding of one that comes from a state with 0. */
 static enum ht_status begin_with(void *ctx, int32_t space, struct ht_buffer b, struct ht_error *err)
 {
     const struct filling *f = ctx;
@@ -387,7 +387,7 @@ enum ht_status ht_stream_fill(struct ht_stream *x, const struct ht_state *state,
 
 /* ---- counts ----------------------------------------------------------------------------------------------------- */
 
-/* [n_tensors] whose optimizer updates a tensor; -1: nobody's. */
+/* Returns, for each tensor, the rank whose optimizer updates it; -1: none. */
 static int32_t *find_steppers(const struct ht_schedule *s)
 {
     int32_t *by = ht_alloc_ids(s->n_tensors);
@@ -398,7 +398,8 @@ static int32_t *find_steppers(const struct ht_schedule *s)
     return by;
 }
 
-/* A row of momentum that has elements; an empty shard of a small unit has none, and so no count of steps. */
+/* Returns true for a momentum tensor with elements. An empty shard of a small unit has none, and so no count of
+   steps. */
 static bool is_stepped(const struct ht_tensor *t)
 {
     bool empty = t->sharded && t->shard_begin == t->shard_end;
@@ -424,8 +425,8 @@ enum ht_status ht_stream_counts(struct ht_stream *x, struct ht_state *state, str
         if (!is_stepped(&s->tensors[i])) continue;
         int64_t *steps = &state->steps[s->tensors[i].label.unit], these = (int64_t)counts[i] - 1;
         if (these < 0 || (*steps >= 0 && *steps != these))
-            status =
-                ht_fail(err, HT_FAILED, "unit %d: its parts were not stepped equally often", s->tensors[i].label.unit);
+            status = ht_fail(err, HT_FAILED, "unit %d: its parts were stepped differently often; expected equally",
+                             s->tensors[i].label.unit);
         *steps = these;
     }
     struct ht_scaler scaler = ht_cpu_control_get(cpu);

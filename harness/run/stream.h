@@ -10,7 +10,7 @@
  *     ht_stream_fill    rank 0   GIVE piece, values --.                       END --> all
  *                       all ranks with the piece      '--> write it to their residents
  *
- * A piece of a matrix that tensor parallelism has cut is taken share by share, and given whole to whoever has any of it.
+ * A piece of a matrix that tensor parallelism has cut is taken share by share, and given whole to all with a share.
  *
  * Where one rank has a piece in several residents, their bytes must be equal.
  */

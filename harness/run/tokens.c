@@ -27,7 +27,7 @@ static int64_t width_of(enum ht_token_format format)
     return format == HT_TOKENS_TEXT ? 1 : format == HT_TOKENS_U16 ? 2 : 4;
 }
 
-/* What a user should have given. */
+/* Returns the kind of file that was expected. */
 static const char *wanted(enum ht_token_format format)
 {
     return format == HT_TOKENS_TEXT  ? "a text to train on"
@@ -61,7 +61,7 @@ enum ht_status ht_token_format_of(const char *path, const char *name, int64_t vo
 
 /* ---- reading --------------------------------------------------------------------------------------------------- */
 
-/* Bytes [at, at + bytes) of the file. */
+/* Reads bytes [at, at + bytes) of the file. */
 static enum ht_status fetch(const struct ht_tokens *t, int64_t at, int64_t bytes, void *out, struct ht_error *err)
 {
     if (t->bytes) {
@@ -80,7 +80,7 @@ static enum ht_status fetch(const struct ht_tokens *t, int64_t at, int64_t bytes
     return HT_OK;
 }
 
-/* The first of n tokens that the format or the vocabulary does not have, or n. */
+/* Returns the index of the first of n tokens that the format or the vocabulary lacks, or n. */
 static int64_t first_wrong(const struct ht_tokens *t, const void *data, int64_t n)
 {
     const unsigned char *nul = NULL;
@@ -123,7 +123,7 @@ static double now_s(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* Every two seconds; nothing for a file that takes less. */
+/* Shows the progress every two seconds; says nothing about a file that takes less. */
 static void show_progress(const struct ht_tokens *t, int64_t done, int64_t bytes, double *shown_s)
 {
     char a[HT_QUANTITY_TEXT], b[HT_QUANTITY_TEXT], path[512];
@@ -134,7 +134,7 @@ static void show_progress(const struct ht_tokens *t, int64_t done, int64_t bytes
             ht_format_quantity(HT_BYTES, (double)done, a), ht_format_quantity(HT_BYTES, (double)bytes, b));
 }
 
-/* All of the file once: every token, and the hash. */
+/* Reads all of the file once: checks every token, and makes the hash. */
 static enum ht_status check_all(struct ht_tokens *t, struct ht_error *err)
 {
     int64_t width = width_of(t->format), bytes = ht_tokens_bytes(t);
@@ -165,8 +165,8 @@ static enum ht_status check_length(const struct ht_tokens *t, int64_t bytes, int
     long long width = width_of(t->format), n = bytes;
     if (n == 0) return ht_fail(err, HT_BAD_INPUT, "%s: is empty; expected %s", t->path, wanted(t->format));
     if (n % width)
-        return ht_fail(err, HT_BAD_INPUT, "%s: has %lld bytes, which is no multiple of %lld; expected %s", t->path, n,
-                       width, wanted(t->format));
+        return ht_fail(err, HT_BAD_INPUT, "%s: has %lld bytes, not a multiple of %lld; expected %s", t->path, n, width,
+                       wanted(t->format));
     if (n / width < seq + 2)
         return ht_fail(err, HT_BAD_INPUT,
                        "%s: has %lld %s; expected at least %lld, a sequence of %lld tokens and two more", t->path,
@@ -176,7 +176,7 @@ static enum ht_status check_length(const struct ht_tokens *t, int64_t bytes, int
 
 /* ---- opening --------------------------------------------------------------------------------------------------- */
 
-/* What has no size is read until it ends. */
+/* Reads a pipe or the like, which has no size, until it ends. */
 static enum ht_status read_all(struct ht_tokens *t, struct ht_error *err, int64_t *bytes)
 {
     size_t cap = 0;
@@ -189,7 +189,8 @@ static enum ht_status read_all(struct ht_tokens *t, struct ht_error *err, int64_
         if (got == 0) break;
         n += got;
         if (n > most_in_memory_bytes)
-            return ht_fail(err, HT_BAD_INPUT, "%s: is no plain file and gives more than 4 GiB", t->path);
+            return ht_fail(err, HT_BAD_INPUT, "%s: gives more than 4 GiB; expected a plain file for that much",
+                           t->path);
     }
     close(t->fd);
     t->fd = -1;
@@ -264,8 +265,8 @@ void ht_batches_free(struct ht_batches *b)
     *b = (struct ht_batches){0};
 }
 
-/* Tokens [at, at + n). They were checked when the file was opened; a file may change under a training that takes days,
-   and an id beyond the vocabulary would be an address beyond a table. */
+/* Reads tokens [at, at + n) and checks them again: a file may change under a training that takes days, and an id beyond
+   the vocabulary would be an address beyond a table. */
 static enum ht_status read_tokens(const struct ht_tokens *t, int64_t at, int64_t n, int32_t *out, struct ht_error *err)
 {
     unsigned char words[WORDS_BYTES] __attribute__((aligned(4)));

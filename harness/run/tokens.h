@@ -30,18 +30,18 @@ struct ht_tokens {
     int64_t n;            /* tokens */
     int64_t vocab;        /* ids are below */
     int fd;               /* -1: in memory */
-    unsigned char *bytes; /* of what is no plain file, such as a pipe: all of it */
+    unsigned char *bytes; /* all bytes of a pipe or the like; NULL for a plain file */
     uint64_t hash;        /* XXH3 of the bytes */
 };
 
-/* The format that --data-format names; NULL: by the file's extension. .u16 and .u32 say themselves; .bin is u16 where
-   65536 ids suffice for the vocabulary, else u32; anything else is text. HT_BAD_INPUT for an unknown name. */
+/* Finds the format that --data-format names; NULL: by the file's extension. .u16 and .u32 are these; .bin is u16 where
+   65536 ids suffice for the vocabulary, else u32; anything else is text. Returns HT_BAD_INPUT for an unknown name. */
 enum ht_status ht_token_format_of(const char *path, const char *name, int64_t vocab, struct ht_error *err,
                                   enum ht_token_format *out);
 
-/* Opens and checks a file to be trained on with sequences of `seq` tokens. HT_BAD_INPUT with one line for one that is
-   missing, a directory, empty, no whole number of ids, shorter than seq + 2 tokens, or not what its format says (with
-   the first offending place); HT_INTERRUPTED. */
+/* Opens and checks a file to be trained on with sequences of `seq` tokens. Returns HT_BAD_INPUT, with one line, for a
+   file that is missing, a directory, empty, not a whole number of ids, shorter than seq + 2 tokens, or not of its
+   format (with the first offending place); HT_INTERRUPTED after Ctrl-C. */
 enum ht_status ht_tokens_open(const char *path, enum ht_token_format format, int64_t vocab, int64_t seq,
                               struct ht_error *err, struct ht_tokens *out);
 void ht_tokens_close(struct ht_tokens *t); /* accepts zero */
@@ -61,12 +61,14 @@ struct ht_batches {
     int32_t *row;      /* [seq + 1]: a sequence as it is read */
 };
 
-/* Sets up n micro-batches of the batch. slices: [n], which tile it, copied; NULL: equally many sequences each, in order. */
+/* Sets up n micro-batches of the batch. slices: [n], which tile it, copied; NULL: equally many sequences each, in
+   order. */
 void ht_batches_init(struct ht_batches *b, const struct ht_tokens *from, uint64_t seed, int64_t batch, int32_t n,
                      const struct ht_slice *slices, int64_t seq);
 void ht_batches_free(struct ht_batches *b);
 
-/* ht_cpu_options.data; ctx is the struct ht_batches. HT_FAILED when the file is no longer what was checked. */
+/* Reads a micro-batch: ht_cpu_options.data, whose ctx is the struct ht_batches. Returns HT_FAILED when the file has
+   changed since it was checked. */
 enum ht_status ht_batches_get(void *ctx, int32_t iteration, int32_t micro_batch, const int32_t **tokens,
                               const int32_t **targets, struct ht_error *err);
 

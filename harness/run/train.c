@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* What the executor's hooks see. */
+/* The context of the executor's hooks. */
 struct session {
     const struct ht_options *options;
     const struct ht_job *job;
@@ -57,8 +57,8 @@ static int32_t count(const struct ht_cpu_iteration *outcomes, int32_t n, enum ht
     return sum;
 }
 
-/* Progress on stderr: on a terminal four times a second, elsewhere every two seconds; nothing for a run shorter than
-   that. Of several ranks one speaks, and says nothing of the loss, of which it has a part at most until all is done. */
+/* Shows the progress on stderr: on a terminal four times a second, elsewhere every two seconds; nothing in a run
+   shorter than that. One of several ranks speaks, without the loss, of which it has only a part until the end. */
 static enum ht_status on_iteration(void *ctx, int32_t iteration, struct ht_error *err)
 {
     struct session *s = ctx;
@@ -83,7 +83,7 @@ static enum ht_status on_iteration(void *ctx, int32_t iteration, struct ht_error
 
 /* ---- parts ----------------------------------------------------------------------------------------------------- */
 
-/* What the backend reads and writes during the run. */
+/* Fills in what the backend reads and writes during the run. */
 struct inputs {
     struct ht_batches batches;
     struct ht_cpu_fault *faults;
@@ -97,9 +97,8 @@ static enum ht_status make_inputs(const struct ht_options *o, const struct ht_jo
     const struct ht_scenario *s = &job->scenario;
     bool checked = ht_job_checks_gradients(job);
     if (o->n_faults && !checked)
-        return ht_fail(
-            err, HT_BAD_INPUT,
-            "--inject-overflow: nothing looks at the gradients; expected --control gate or rollback beside it");
+        return ht_fail(err, HT_BAD_INPUT,
+                       "--inject-overflow: no gradient check; expected --control gate or rollback beside it");
     enum ht_status status = ht_faults_parse(o->faults, o->n_faults, ht_model_units(&s->model), err, &in->faults);
     if (status != HT_OK) return status;
     in->token_losses = HT_NEW_ARRAY(double, o->steps * job->schedule->n_micro_batches);
@@ -129,7 +128,7 @@ static enum ht_status make_engine(const struct ht_options *o, const struct ht_jo
     enum ht_status status = ht_engine_wants_gpu(o, "train", err, &on_gpu);
     if (status == HT_OK) status = ht_emulation_wanted(o, err, &emulated, &scale);
     if (status != HT_OK) return status;
-    /* A modelled device has as many as there are; beside a GPU one serves its lanes. */
+    /* A modelled device has all cores that there are; beside a GPU one core serves its lanes. */
     int64_t cores = on_gpu ? 1 : emulated ? 0 : ht_cluster_gpu_of(s->cluster, rank)->cores;
     status = ht_cpu_split_for_rank((int)cores, rank, n_ranks, err, &split);
     if (status != HT_OK) return status;
@@ -172,7 +171,7 @@ static int64_t median_of(const int64_t *ns, int32_t n)
     return median;
 }
 
-/* Fills in what the trace, the losses and the arenas say. */
+/* Fills in the figures of the trace, the losses and the arenas. */
 static void account(const struct ht_job *job, const struct inputs *in, struct ht_arena *const *arenas,
                     struct ht_training *t)
 {
@@ -201,7 +200,7 @@ static void account(const struct ht_job *job, const struct inputs *in, struct ht
     }
 }
 
-/* The arenas of all nodes; every rank takes part. */
+/* Gathers the arenas' peaks of all nodes; every rank takes part. */
 static enum ht_status account_ranks(const struct ht_job *job, const struct ht_ranks *ranks, struct ht_error *err,
                                     struct ht_training *t)
 {
@@ -219,7 +218,7 @@ static enum ht_status account_ranks(const struct ht_job *job, const struct ht_ra
 
 /* ---- the run --------------------------------------------------------------------------------------------------- */
 
-/* What the state has beside tensors, to and from the backend, between runs. */
+/* Gives the backend the step counts and the loss scale of a resumed state. */
 static void give_counts(const struct session *s)
 {
     const struct ht_persist *p = s->persist;
@@ -230,7 +229,7 @@ static void give_counts(const struct session *s)
     ht_cpu_control_set(s->engine->cpu, (struct ht_scaler){.scale = p->state->loss_scale, .good = p->state->good});
 }
 
-/* Rank 0 gets the losses of all ranks, of the steps up to `end`; every rank takes part. */
+/* Sums on rank 0 the losses of all ranks, of the steps up to `end`; every rank takes part. */
 static enum ht_status sum_losses(struct session *s, int32_t end, struct ht_error *err)
 {
     int64_t n_mb = s->job->schedule->n_micro_batches;
@@ -240,7 +239,7 @@ static enum ht_status sum_losses(struct session *s, int32_t end, struct ht_error
     return status;
 }
 
-/* The state's losses go on with the steps [begin, end). */
+/* Appends the steps [begin, end) to the state's losses. */
 static enum ht_status add_losses(struct session *s, int32_t begin, int32_t end, struct ht_error *err)
 {
     enum ht_status status = sum_losses(s, end, err);
@@ -264,7 +263,7 @@ static enum ht_status write_weights(void *ctx, struct ht_error *err)
     return ht_persist_save(s->persist, err);
 }
 
-/* Makes the state that of the last run's end, and writes a checkpoint of it; every rank takes part. */
+/* Updates the state to the last run's end and writes a checkpoint of it; every rank takes part. */
 static enum ht_status keep_state(struct session *s, int32_t begin, struct ht_error *err)
 {
     struct ht_persist *p = s->persist;
@@ -275,7 +274,7 @@ static enum ht_status keep_state(struct session *s, int32_t begin, struct ht_err
     return status == HT_OK ? ht_stream_read(s->stream, write_checkpoint, s, err) : status;
 }
 
-/* Writes the weights that are asked for; every rank takes part. A failure is kept: the report comes all the same. */
+/* Writes the weights of --save; every rank takes part. Keeps a failure for later: the report comes all the same. */
 static void save_weights(struct session *s)
 {
     struct ht_persist *p = s->persist;
@@ -283,8 +282,8 @@ static void save_weights(struct session *s)
     p->save_error.status = ht_stream_read(s->stream, write_weights, s, &p->save_error);
 }
 
-/* From where the training stands to its end, in as many runs of the executor as there are checkpoints. *trace is of all
-   that was done, NULL before anything. */
+/* Trains to the end, in as many runs of the executor as there are checkpoints. *trace covers all that was done, NULL
+   before anything was. */
 static enum ht_status run_steps(struct session *session, struct ht_run_options *run, struct ht_error *err,
                                 struct ht_trace **trace)
 {
@@ -310,7 +309,8 @@ static enum ht_status run_steps(struct session *session, struct ht_run_options *
     return status;
 }
 
-/* The scale of the emulated clock: as given, or of a few steps beforehand that nobody holds, and that leave nothing. */
+/* Finds the scale of the emulated clock: the given one, or from a few steps beforehand that are not held and leave
+   nothing. */
 static enum ht_status find_scale(const struct ht_options *options, const struct ht_job *job,
                                  const struct ht_tokens *tokens, struct ht_ranks *ranks, struct ht_error *err,
                                  struct ht_emulated *out)

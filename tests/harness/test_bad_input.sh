@@ -31,7 +31,7 @@ refused 2 "--batch: -1 is out of range; expected 1 to" sim zero_offload "${tiny[
 refused 2 "--batch: 0 is out of range" sim zero_offload "${tiny[@]}" --batch 0
 refused 2 "--batch: '8.5' " sim zero_offload "${tiny[@]}" --batch 8.5
 refused 2 "--batch: '99999999999999999999' " sim zero_offload "${tiny[@]}" --batch 99999999999999999999
-refused 2 "train: --device stands beside --backend cuda only" train in_memory --model gpt-tiny --data "$text" --device 1
+refused 2 "train: --device needs --backend cuda" train in_memory --model gpt-tiny --data "$text" --device 1
 refused 2 "--device-memory: '40' has no unit; expected a size" sim zero_offload --model gpt-tiny --cluster local --device-memory 40
 refused 2 "--device-memory: '40 GX' has the unknown unit" sim zero_offload --model gpt-tiny --cluster local --device-memory '40 GX'
 refused 2 "--device-memory: '40 GB/s' " sim zero_offload --model gpt-tiny --cluster local --device-memory '40 GB/s'
@@ -57,8 +57,8 @@ for fault in 3 x:1 1:x 1: :1 1:1: 1:1:huge 1:1:inf:2 1:-1 -1:1 99999999999:1; do
     drill "--inject-overflow '$fault': expected STEP:UNIT or STEP:UNIT:inf, nan or square" --inject-overflow="$fault"
 done
 drill "--inject-overflow '0:1': steps count from 1" --inject-overflow 0:1
-drill "--inject-overflow '1:6': unit 6 is none of 0 to 5" --inject-overflow 1:6
-refused 2 "--inject-overflow: nothing looks at the gradients; expected --control gate or rollback" train in_memory "${tiny[@]}" \
+drill "--inject-overflow '1:6': unit 6 is out of range 0..5" --inject-overflow 1:6
+refused 2 "--inject-overflow: no gradient check; expected --control gate or rollback" train in_memory "${tiny[@]}" \
     --data "$text" --inject-overflow 1:1
 
 # ---- model and cluster files: file, line, column, key ----
@@ -123,7 +123,7 @@ train "--data-format 'u8' is not known; expected text, u16 or u32" ids.u16 --dat
 printf '\377\001' >>ids.u16
 train "ids.u16: token 200, at byte 400, is 511; the model's vocabulary has ids 0 to 255" ids.u16
 printf x >>ids.u16
-train "ids.u16: has 403 bytes, which is no multiple of 2; expected 16-bit token ids to train on" ids.u16
+train "ids.u16: has 403 bytes, not a multiple of 2; expected 16-bit token ids to train on" ids.u16
 train "none.u32: No such file or directory; expected 32-bit token ids" none.u32
 printf 'arch: gpt\nlayers: 1\nwidth: 8\nheads: 2\nvocab: 100\nmax_seq: 16\nname: m\nsource: test\n' >small.yaml
 refused 2 "model 'm' has a vocabulary of 100" train in_memory --model "$work/small.yaml" --data "$text" --steps 1

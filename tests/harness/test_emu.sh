@@ -58,7 +58,7 @@ tail -n 1 err | grep -Eq "^hetbench: INVALID emulation: [0-9]+ of [0-9]+ ops .* 
 grep -q ': INVALID$' out || fail "the report does not say INVALID"
 [ ! -e none.csv ] && [ ! -e none.json ] || fail "an invalid run wrote files"
 refused 2 "train: --clock 'wall' is not known; expected run or emu" train in_memory --model gpt-tiny "${common[@]}" --clock wall
-refused 2 "train: --emu-scale stands beside --clock emu only" train in_memory --model gpt-tiny "${common[@]}" --emu-scale 3
+refused 2 "train: --emu-scale needs --clock emu" train in_memory --model gpt-tiny "${common[@]}" --emu-scale 3
 refused 2 "--emu-scale: 0 is out of range" train in_memory --model gpt-tiny "${common[@]}" --clock emu --emu-scale 0
 refused 2 "--emu-scale: " train in_memory --model gpt-tiny "${common[@]}" --clock emu --emu-scale fast
 refused 2 "train: --clock emu holds the ops of the CPU backend" train in_memory --model gpt-tiny "${common[@]}" --clock emu \

@@ -175,7 +175,7 @@ fi
 # ---- what is wrong ----
 
 train() { refused 2 "$1" train in_memory --batch 4 --data "$text" --steps 1 "${@:2}"; }
-train "--init none: is no folder with a config.json" --init none
+train "--init none: not a folder with a config.json" --init none
 train "none: cannot be opened: No such file" --init none --model gpt-tiny
 train ".*gpt2-nano/model.safetensors: tensor 'transformer.wte.weight': its shape is \[256, 16\]; expected \[256, 128\] for" \
     --init "$nano" --model gpt-tiny

@@ -96,7 +96,7 @@ if "$hetbench" train "${mini[@]}" --ranks 2 --losses ranks.csv >out 2>err; then
     cmp -s ranks.csv seven || fail "two ranks, a descriptor: $(cat seven)"
     exec 7>seven
     echo before >&7
-    refused 2 "/dev/fd/7: is a descriptor of a plain file; expected the file's name, as ranks write it" train "${mini[@]}" --ranks 2 --losses /dev/fd/7
+    refused 2 "/dev/fd/7: a descriptor of a plain file; expected the file's name, as ranks write it" train "${mini[@]}" --ranks 2 --losses /dev/fd/7
     exec 7>&-
     [ "$(cat seven)" = before ] || fail "two ranks, a file by its descriptor: $(cat seven)"
 else

@@ -100,7 +100,7 @@ START_TEST(flat_ids)
                  1199999 * width);
         refused(format, VOCAB - 1, T, why);
         write_file(ids, (size_t)(N * width - 1));
-        refused(format, VOCAB, T, "which is no multiple of");
+        refused(format, VOCAB, T, "not a multiple of");
         write_file(ids, (size_t)(5 * width));
         refused(format, VOCAB, 4, "has 5 tokens; expected at least 6");
     }
