@@ -1,4 +1,4 @@
-/* hetbench compare: systems by models, one row each. A row that does not fit says so, and the others go on. */
+/* hetbench compare: a row for each system and model. A row that does not fit says so, and the others go on. */
 #include "harness/cli/commands.h"
 
 #include "common/base/array.h"
@@ -37,13 +37,13 @@ static void words_free(struct words *w)
     free(w->text);
 }
 
-/* Reasons of rows that do not run: each is listed once, whole, below the table. */
+/* Reasons of rows that do not run. Each is listed once, whole, below the table. */
 struct notes {
     char **list;
     size_t n, cap;
 };
 
-/* Its number, from 1. */
+/* Returns the number of a reason, from 1. */
 static size_t note_of(struct notes *notes, const char *reason)
 {
     for (size_t i = 0; i < notes->n; i++)
@@ -73,7 +73,7 @@ static double number_of(const json_t *row, const char *key)
     return json_number_value(ht_row_value(row, key));
 }
 
-/* "lane cpu of rank 0"; of what does not run "device 0 short by 717 MB [1]", with the note that has the reason. */
+/* Adds the cell "lane cpu of rank 0", or of a row that does not run "device 0 short by 717 MB [1]" with its note. */
 static void add_bottleneck(const json_t *row, struct ht_table *t, struct notes *notes)
 {
     char text[HT_QUANTITY_TEXT];
@@ -122,7 +122,7 @@ static void add_row(const json_t *row, struct ht_table *t, struct notes *notes)
     add_bottleneck(row, t, notes);
 }
 
-/* Writes compare.csv: like the table it is made from the rows' JSON. */
+/* Writes compare.csv. Like the table it is made from the rows' JSON. */
 static void write_csv(const json_t *rows, FILE *out)
 {
     /* clang-format off */
@@ -169,7 +169,7 @@ static double *estimate(const struct comparison *c, size_t n)
     double *bytes = HT_NEW_ARRAY(double, n);
     for (size_t i = 0; i < n; i++) {
         struct ht_model model;
-        struct ht_error ignored; /* the row will say it */
+        struct ht_error ignored; /* the row reports it */
         if (ht_model_load(c->models.list[i / c->systems.n], &ignored, &model) == HT_OK)
             bytes[i] = ht_evaluation_bytes(c->options, ht_model_units(&model));
     }
@@ -205,7 +205,7 @@ static void print_rows(const struct comparison *c, const json_t *rows)
            c->models.n == 1 ? "" : "s");
     ht_rows_print_scenario(rows, stdout);
     puts("TFLOP/s and MFU: 3 x forward matrix products, against the dense peak of all devices. Memory: the largest "
-         "peak of any\ndevice and host; of oom rows what they would need. Bottleneck: what sets the lower bound of the "
+         "peak of any\ndevice and host; of oom rows the need. Bottleneck: what sets the lower bound of the "
          "iteration time.\n");
     ht_table_print(table, "", stdout);
     notes_print(&notes, stdout);

@@ -1,4 +1,4 @@
-/* hetbench experiment: a named experiment or a file of one's own, into DIR/results.json and DIR/results.csv. */
+/* hetbench experiment: a built-in experiment or a user's file, into DIR/results.json and DIR/results.csv. */
 #include "harness/cli/commands.h"
 
 #include "common/base/array.h"
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* As it was written where that was in GiB. */
+/* Writes a budget in GiB where it is a whole number of them. */
 static const char *memory_text(int64_t bytes, char text[HT_QUANTITY_TEXT])
 {
     static const int64_t gib = (int64_t)1 << 30;
@@ -22,7 +22,7 @@ static const char *memory_text(int64_t bytes, char text[HT_QUANTITY_TEXT])
     return text;
 }
 
-/* Where the point stands: a cell for each list with more than one entry. */
+/* Adds a point's scenario: a cell for each list with more than one entry. */
 static void scenario_cells(const struct ht_experiment *e, const struct ht_point *p, struct ht_table *t)
 {
     for (int axis = 0; axis < HT_N_AXES; axis++) {
@@ -38,7 +38,7 @@ static void scenario_cells(const struct ht_experiment *e, const struct ht_point 
     }
 }
 
-/* A row a scenario, a column a series: useful TFLOP/s of the variant that stands for it, or why there is none. */
+/* Prints a row for each scenario with a column for each series: useful TFLOP/s of its chosen variant, or the status. */
 static void print(const struct ht_experiment *e, const json_t *root)
 {
     char header[2048] = "";
@@ -107,8 +107,8 @@ const struct ht_command ht_cmd_experiment = {
     .name = "experiment",
     .args = "NAME|FILE",
     .help = "simulate an experiment: systems by models, batches, budgets; resumable\v"
-            "Names: hetbench list experiments. What is in DIR already, from the same program and commit, is not "
-            "simulated again.",
+            "Names: hetbench list experiments. Rows that DIR has already, from the same program and commit, "
+            "are not simulated again.",
     .groups = HT_OPT_EXPERIMENT,
     .min_words = 1,
     .max_words = 1,

@@ -1,4 +1,4 @@
-/* hetbench list: what can be named on the command line. */
+/* hetbench list: the names that the command line takes. */
 #include "harness/cli/commands.h"
 
 #include "common/base/array.h"
@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Where the figures of a table come from; too long for a column. */
+/* Prints the sources of a table's figures, which are too long for a column. */
 static void print_sources(const json_t *list)
 {
     size_t i;
@@ -27,7 +27,7 @@ static void print_sources(const json_t *list)
     }
 }
 
-/* What a vector looks like behind its knob's name; "" of a number. */
+/* Returns the shape of a vector behind its knob's name, "" for a number. */
 static const char *how_given(const struct ht_knob *k)
 {
     static const char *const integers[] = {"", "=4,2,.. by rank", "=4,2,..", "=1-5,9"};
@@ -99,7 +99,7 @@ static enum ht_status list_models(bool json, struct ht_error *err)
     return status;
 }
 
-/* "-": no such units; they are priced at the FP32 rate. */
+/* Adds the rate of a dtype, or "-" where the device has no units for it and is priced at the FP32 rate. */
 static void peak_cell(struct ht_table *t, double flops_per_s, bool lacks_units)
 {
     char text[HT_QUANTITY_TEXT];

@@ -1,4 +1,4 @@
-/* hetbench plan: what a system decides, and whether its schedule fits. */
+/* hetbench plan: a system's decisions, and whether its schedule fits. */
 #include "harness/cli/commands.h"
 
 #include "common/base/units.h"
@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-/* What the decision rests on. */
+/* Prints the inputs that the decision rests on. */
 static void print_inputs(const struct ht_plan *plan)
 {
     if (!plan->n_inputs) return;

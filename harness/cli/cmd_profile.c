@@ -1,8 +1,8 @@
 /*
- * hetbench profile: what each piece of work costs on this machine, measured by running it.
+ * hetbench profile: the cost of each piece of work on this machine, measured by running it.
  *
- * Which pieces there are is read off the schedules themselves: every system plans and builds the scenario, and every
- * work that occurs in one of them is measured there (common/backend/measure.h). A system that does not fit the device
+ * The schedules themselves say which pieces there are: every system plans and builds the scenario, and every work that
+ * occurs in one of them is measured there (common/backend/measure.h). A system that does not fit the device
  * is built for one that is large enough, since a cost does not depend on how much memory there is.
  *
  * Costs do not depend on the number of blocks either. Of a deep model only so many are run that their training state is
@@ -41,7 +41,7 @@ static double now_s(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* Of the last level; 32 MiB where the system does not say. */
+/* Returns the bytes of the last level of cache; 32 MiB where the system does not tell. */
 static int64_t cache_bytes(void)
 {
     long bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
@@ -65,7 +65,8 @@ struct progress {
     bool terminal, shown;
 };
 
-/* On stderr: on a terminal four times a second, elsewhere every two seconds; nothing before two seconds have passed. */
+/* Shows the progress on stderr: on a terminal four times a second, elsewhere every two seconds; nothing in the first
+   two seconds. */
 static enum ht_status show_progress(void *ctx, int32_t done, struct ht_error *err)
 {
     struct progress *p = ctx;
@@ -81,7 +82,7 @@ static enum ht_status show_progress(void *ctx, int32_t done, struct ht_error *er
 
 /* ---- measuring ------------------------------------------------------------------------------------------------- */
 
-/* The system's schedule with its own plan. *out NULL: it has none for this scenario, whatever the memory. */
+/* Builds the system's schedule with its own plan. *out NULL: it has none for this scenario, whatever the memory. */
 static enum ht_status build(const struct ht_system *system, struct ht_scenario *scenario, struct ht_error *err,
                             struct ht_schedule **out)
 {
@@ -107,7 +108,7 @@ static enum ht_status build(const struct ht_system *system, struct ht_scenario *
     return status == HT_INFEASIBLE ? HT_OK : status;
 }
 
-/* The next name of a list with commas; false at its end. */
+/* Takes the next name of a list with commas. Returns false at its end. */
 static bool next_name(const char **list, char name[HT_NAME_BYTES])
 {
     size_t n = strcspn(*list, ",");
@@ -163,7 +164,7 @@ static enum ht_status measure(const struct ht_options *o, struct ht_scenario *sc
         status = build(system, scenario, err, &schedule);
         if (status == HT_OK && schedule && schedule->n_ranks == 1)
             status = ht_measure(schedule, &options, err, samples);
-        /* What a GPU is too small for is left out: most of its works are other systems', too. */
+        /* Leaves out systems that a GPU is too small for: other systems have most of their works, too. */
         if (status == HT_INFEASIBLE && options.on_gpu) {
             fprintf(stderr, "profile: %s is left out: %s\n", system->name, err->text);
             status = HT_OK;
@@ -176,7 +177,7 @@ static enum ht_status measure(const struct ht_options *o, struct ht_scenario *sc
     return status == HT_INTERRUPTED ? ht_fail(err, status, "interrupted; no profile was written") : status;
 }
 
-/* ---- what came out --------------------------------------------------------------------------------------------- */
+/* ---- reports --------------------------------------------------------------------------------------------- */
 
 struct outcome {
     const struct ht_options *options;
@@ -244,7 +245,7 @@ static void print(const struct outcome *x)
     ht_table_destroy(t);
 }
 
-/* The profile file; its source says where it comes from, as far as the room goes. */
+/* Writes the profile file. Its source says where it comes from, cut to the room that there is. */
 static enum ht_status save(const struct outcome *x, const char *path, struct ht_error *err)
 {
     json_t *origin = ht_provenance_json();

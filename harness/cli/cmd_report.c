@@ -1,5 +1,5 @@
-/* hetbench report: figures and one self-contained page from the results of experiments. The drawing is Python's
-   (harness/report/report.py, matplotlib); this finds the interpreter and the script, and passes on what they say. */
+/* hetbench report: figures and one self-contained page from the results of experiments. A Python script draws them
+   (harness/report/report.py, matplotlib). This file finds interpreter and script, and passes their last message on. */
 #include "harness/cli/commands.h"
 
 #include "common/base/array.h"
@@ -18,22 +18,22 @@ extern char **environ;
 
 enum { PATH_BYTES = 4096, SAID_BYTES = 900 };
 
-/* The script stands in the tree that this was built from. */
+/* Finds the script in the tree that this was built from. */
 static enum ht_status find_script(char *path, size_t n, struct ht_error *err)
 {
     snprintf(path, n, "%s", HT_SOURCE_DIR "/harness/report/report.py");
     if (access(path, R_OK) == 0) return HT_OK;
-    return ht_fail(err, HT_INFEASIBLE, "%s is not there: report needs the tree that hetbench was built from", path);
+    return ht_fail(err, HT_INFEASIBLE, "%s: missing; report needs the tree that hetbench was built from", path);
 }
 
-/* Debian's own interpreter is the one that has Debian's matplotlib. */
+/* Returns the interpreter: Debian's own is the one that has Debian's matplotlib. */
 static const char *interpreter(void)
 {
     static const char debian[] = "/usr/bin/python3";
     return access(debian, X_OK) == 0 ? debian : "python3";
 }
 
-/* Runs it; the last line that it wrote to standard error is kept. */
+/* Runs the script and keeps the last line that it wrote to standard error. */
 static enum ht_status run_python(char *const argv[], struct ht_error *err, int *code, char *said, size_t n)
 {
     int ends[2];

@@ -1,5 +1,4 @@
-/* hetbench reproduce: the papers' claims against our systems. A claim that does not come out is a row like any other.
- */
+/* hetbench reproduce: checks the papers' claims against our systems. A claim that fails is a row like any other. */
 #include "harness/cli/commands.h"
 
 #include "harness/claims/builtin.h"
@@ -76,7 +75,7 @@ static enum ht_status check_all(const char *pattern, struct reproduction *r, str
         }
     enum ht_status status = n ? ht_claims_gather(picked, n, &r->seen, err)
                               : ht_fail(err, HT_BAD_INPUT,
-                                        "reproduce: no claim is called '%s'; expected an id or a pattern such as "
+                                        "reproduce: unknown claim '%s'; expected an id or a pattern such as "
                                         "'autohete.fig3a.*'",
                                         pattern ? pattern : "");
     for (size_t i = 0; i < n && status == HT_OK; i++) {
@@ -97,7 +96,7 @@ struct summary {
     double mean_deviation; /* absolute, of the rows with a figure; NaN when there is none */
 };
 
-/* Rows "claim/part" that follow each other are one claim. */
+/* Returns true for ids "claim/part" of one claim. Its rows follow each other. */
 static bool same_claim(const char *a, const char *b)
 {
     size_t n = strcspn(a, "/");
@@ -188,7 +187,7 @@ static json_t *number(double value)
     return isfinite(value) ? json_real(value) : json_null();
 }
 
-/* 0: the default. */
+/* Returns null for 0, the default. */
 static json_t *count(int64_t value)
 {
     return value ? json_integer(value) : json_null();
@@ -266,7 +265,7 @@ static json_t *reproduction_json(const struct reproduction *r)
     return root;
 }
 
-/* The entries of a list that the row takes, with blanks between: "1024 2048". */
+/* Writes the entries of a list that the row takes, with blanks between: "1024 2048". */
 static void entries_text(const struct ht_claim *c, enum ht_claim_axis axis, char *buf, size_t n)
 {
     size_t at = 0;
@@ -347,10 +346,9 @@ static enum ht_status run(const struct ht_options *options, struct ht_error *err
 const struct ht_command ht_cmd_reproduce = {
     .name = "reproduce",
     .args = "[PATTERN]",
-    .help =
-        "check the papers' claims: their figure, ours, deviation, verdict"
-        "\vPATTERN picks claims by id, with * and ?: 'autohete.fig3a.*'. A claim that does not come out is shown as "
-        "it is and fails nothing. docs/claims.md describes the ledgers and says what we think of the misses.",
+    .help = "check the papers' claims: their figure, ours, deviation, verdict"
+            "\vPATTERN picks claims by id, with * and ?: 'autohete.fig3a.*'. A claim that fails is a row like any "
+            "other: the exit status is 0. docs/claims.md describes the ledgers and explains the misses.",
     .groups = HT_OPT_REPRODUCE,
     .min_words = 0,
     .max_words = 1,

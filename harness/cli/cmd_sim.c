@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The trace's grants and releases give its peaks once more: the executor's book against the order of events. */
+/* Replays the trace's grants and releases and checks that they give its peaks. */
 static enum ht_status check_replay(const struct ht_trace *t, struct ht_error *err)
 {
     int32_t n = ht_n_spaces(t->schedule);

@@ -1,4 +1,4 @@
-/* hetbench train: real training on this machine, or the ledger of why it does not fit. */
+/* hetbench train: real training on this machine, or the memory ledger when it does not fit. */
 #include "harness/cli/commands.h"
 
 #include "common/base/array.h"
@@ -20,11 +20,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What was predicted before the run, by space. */
+/* The predictions before the run, by space. */
 struct prediction {
     int64_t *peak_bytes, *low_bytes, *high_bytes; /* without jitter; over the jittered runs */
     int64_t iteration_ns;
-    struct ht_emulation_model model; /* of the emulated clock's very run */
+    struct ht_emulation_model model; /* of the very run under the emulated clock */
 };
 
 static void prediction_free(struct prediction *p)
@@ -35,7 +35,7 @@ static void prediction_free(struct prediction *p)
     *p = (struct prediction){0};
 }
 
-/* Iterations of a training's trace that are no steady state. */
+/* Returns the iterations of a training's trace before the steady state. */
 static int32_t warmup_of(int64_t steps)
 {
     return steps > 1 ? 1 : 0;
@@ -68,7 +68,7 @@ static enum ht_status predict(const struct ht_job *job, struct ht_error *err, st
     return status;
 }
 
-/* What this build cannot train is not there: HT_INFEASIBLE. What the user got wrong is HT_BAD_INPUT. */
+/* Checks that this build can train the job: HT_INFEASIBLE when it cannot, HT_BAD_INPUT when the user erred. */
 static enum ht_status check_request(const struct ht_options *o, struct ht_error *err)
 {
     if (!o->data) return ht_fail(err, HT_BAD_INPUT, "train: --data is missing; expected a text or token ids");
@@ -142,7 +142,7 @@ static void print_losses(const struct ht_training *t)
 {
     printf("\nlosses (%s)\n", t->emulated.scale > 0 ? "measured; times emulated" : "measured");
     struct ht_table *table =
-        ht_table_create(t->outcomes ? ">step|>loss|>time|>norm|>loss scale|<verdict" : ">step|>loss|>time");
+        ht_table_create(t->outcomes ? ">step|>loss|>time|>norm|>loss scale|<outcome" : ">step|>loss|>time");
     int32_t every = t->steps > 20 ? (t->steps + 9) / 10 : 1;
     for (int32_t k = 0; k < t->steps; k++) {
         if (k % every != 0 && k != t->steps - 1) continue;
@@ -191,12 +191,12 @@ static void print_prediction(const struct ht_result *r, const struct ht_training
     ht_table_destroy(table);
 }
 
-/* What is on the GPU beside the arena. */
+/* Prints what the GPU holds beside the arena. */
 static void print_reserve(const struct ht_cuda_reserve *r, int64_t foreign_bytes)
 {
     char a[HT_QUANTITY_TEXT], b[HT_QUANTITY_TEXT], c[HT_QUANTITY_TEXT], d[HT_QUANTITY_TEXT], e[HT_QUANTITY_TEXT];
     printf(
-        "  reserve on the GPU %s, of the same budget: matrix products %s, scratch %s, token ids, losses and verdicts "
+        "  reserve on the GPU %s, of the same budget: matrix products %s, scratch %s, token ids, losses and outcomes "
         "%s\n  beside both, at the end: %s (CUDA's context and code, other programs)\n",
         ht_format_quantity(HT_BYTES, (double)ht_cuda_reserve_bytes(r), a),
         ht_format_quantity(HT_BYTES, (double)r->products_bytes, b),
@@ -243,7 +243,7 @@ static json_t *emulation_json(const struct ht_result *r, const struct ht_emulate
                      op_text(r->job, v->worst_op, title), "valid", (int)v->valid);
 }
 
-/* What the kernel saw in memory: arenas as far as they were touched, and everything beside them. */
+/* Prints the resident memory by the kernel's count: arenas as far as they were touched, and everything beside them. */
 static void print_resident(int32_t n_ranks, const struct ht_training *t)
 {
     char text[HT_QUANTITY_TEXT];
@@ -284,7 +284,7 @@ static json_t *real(double x)
     return isfinite(x) ? json_real(x) : json_null();
 }
 
-/* How the steps were judged; the lists are empty where nothing looks at the gradients. */
+/* Adds the outcomes of the steps; the lists are empty without a gradient check. */
 static json_t *control_json(const struct ht_scenario *s, const struct ht_training *t)
 {
     const struct ht_control *c = &s->control;
@@ -360,7 +360,7 @@ static void add_arenas(struct ht_result *r, const struct ht_training *t)
 
 /* ---- the command ----------------------------------------------------------------------------------------------- */
 
-/* It does not fit: the whole ledger, and the verifier's line as the reason. */
+/* Prints the whole ledger of a job that does not fit, and fails with the verifier's reason. */
 static enum ht_status refuse(const struct ht_options *o, const struct ht_job *job, struct ht_error *err)
 {
     struct ht_result result = {0};
@@ -383,8 +383,8 @@ static enum ht_status invalid(const struct ht_emulated *e, struct ht_error *err)
         (long long)v->n_overran, (long long)v->n_ops, 100 * (double)v->n_overran / (double)v->n_ops, e->scale);
 }
 
-/* Reports on what was done, all of it or up to Ctrl-C; a run that was interrupted, or is no emulation, writes no files.
- */
+/* Reports on the steps that are done, all or up to Ctrl-C. An interrupted run, and an invalid emulation, write no
+   files. */
 static enum ht_status report(const struct ht_options *o, const struct ht_job *job, struct ht_training *t,
                              struct prediction *p, const struct ht_persist *persist, bool whole, struct ht_error *err)
 {
@@ -397,7 +397,7 @@ static enum ht_status report(const struct ht_options *o, const struct ht_job *jo
     if (whole && valid && status == HT_OK) status = ht_save_trace(t->trace, o->trace, err);
     if (status != HT_OK) return status;
     struct ht_trace *trace = t->trace;
-    t->trace = NULL; /* the result's from here on */
+    t->trace = NULL; /* the result has it now */
     status = ht_result_create(job, trace, NULL, warmup_of(t->steps), err, &result);
     if (status != HT_OK) return status;
     add_arenas(&result, t);
@@ -419,17 +419,17 @@ static enum ht_status report(const struct ht_options *o, const struct ht_job *jo
     return status == HT_OK && whole && !valid ? invalid(&t->emulated, err) : status;
 }
 
-/* Weights that could not be written take neither the report nor the other files with them. */
+/* Writes the other files and the report also when the weights could not be written. */
 static enum ht_status finish(const struct ht_options *o, const struct ht_job *job, struct ht_training *t,
                              struct prediction *p, const struct ht_persist *persist, struct ht_error *err)
 {
     enum ht_status status = report(o, job, t, p, persist, true, err);
     if (persist->save_error.status == HT_OK) return status;
-    *err = persist->save_error; /* of two losses the dearer one */
+    *err = persist->save_error; /* the worse of two errors */
     return persist->save_error.status;
 }
 
-/* The checkpoint is at the last step already: what it says is written, without a step. */
+/* Writes the files of a checkpoint that is at the last step already, without a step. */
 static enum ht_status export_checkpoint(const struct ht_options *o, const struct ht_job *job,
                                         struct ht_persist *persist, struct ht_error *err)
 {
@@ -478,7 +478,7 @@ static enum ht_status train(const struct ht_options *given, struct ht_ranks *ran
     enum ht_status status = check_request(&options, err);
     if (status == HT_OK) status = ht_emulation_wanted(&options, err, &emulated, &scale);
     if (status == HT_OK) status = ht_engine_wants_gpu(&options, "train", err, &on_gpu);
-    if (emulated) options.issue_ahead = 0; /* the CPU backend's, whatever the cluster's devices would do */
+    if (emulated) options.issue_ahead = 0; /* as the CPU backend has it, whatever the cluster's devices would do */
     if (status == HT_OK && on_gpu) {
         status = ht_engine_find_gpu(&options, err, &gpu);
         options.request.local_gpu = &gpu;
@@ -540,7 +540,7 @@ const struct ht_command ht_cmd_train = {
     .help = "train for real on this machine: losses, times, memory"
             "\vThe cluster is 'local' unless another with an emulated device is named, or any under --clock emu. "
             "--device-memory sets what the "
-            "device has; what does not fit is refused with the ledger of who needs what (exit status 3). A cluster of "
+            "device has; a job that does not fit is refused with its memory ledger (exit status 3). A cluster of "
             "several "
             "emulated devices, or --ranks N, trains in as many processes, which mpirun starts.",
     .groups = HT_OPT_MODEL | HT_OPT_SCENARIO | HT_OPT_TRAIN | HT_OPT_DUMP | HT_OPT_TRACE,

@@ -43,7 +43,7 @@ static const struct row rows[] = {
     {"accumulate", "fp32|16", "sums of 16-bit gradients over micro-batches: in fp32 or in their own type [fp32]", SHAPE,
      VALUE_TEXT, AT(request.accumulate), 0, 0},
     {"control", "none|gate|rollback",
-     "steps wait until all gradients are known to be good, or are undone when they were not [none; train: gate in fp16 "
+     "steps wait for the gradient check (gate), or are undone after an overflow (rollback) [none; train: gate in fp16 "
      "and with --clip]",
      SHAPE, VALUE_TEXT, AT(request.control), 0, 0},
     {"clip", "X", "scale gradients down to this global norm; needs --control [off]", SHAPE, VALUE_REAL,
@@ -141,7 +141,7 @@ struct parse {
     const struct ht_command *command;
     struct ht_options *options;
     struct ht_error *err;
-    const char *stopped_at; /* the word at which getopt gave up */
+    const char *stopped_at; /* the word at which getopt stopped */
 };
 
 static enum ht_status read_real(const struct row *row, const char *flag, const char *arg, struct ht_error *err,
@@ -218,7 +218,7 @@ static error_t on_key(int key, char *arg, struct argp_state *state)
     return ARGP_ERR_UNKNOWN;
 }
 
-/* argp stopped at a word that it does not know, or that lacks its value: say which, in one line. */
+/* Names, in one line, the word that argp does not know, or that lacks its value. */
 static enum ht_status unknown(const struct parse *p)
 {
     const char *command = p->command->name, *word = p->stopped_at ? p->stopped_at : "";
@@ -246,7 +246,7 @@ static enum ht_status unknown(const struct parse *p)
                    word, command);
 }
 
-/* Headings of the help, in their order. A row stands under the first that names one of its groups. */
+/* The headings of the help, in their order. A row is under the first that names one of its groups. */
 static const struct {
     unsigned groups;
     const char *title;
@@ -267,7 +267,7 @@ static int section_of(unsigned groups)
     return section;
 }
 
-/* The command's rows of the table as argp wants them, each section after its heading. */
+/* Makes the command's rows of the table for argp, each section after its heading. */
 static void options_of(const struct ht_command *command, struct argp_option *out)
 {
     bool begun[HT_COUNT(sections)] = {false};
@@ -311,7 +311,7 @@ enum ht_status ht_options_parse(const struct ht_command *command, int argc, char
     struct parse p = {.command = command, .options = out, .err = err};
     err->text[0] = '\0';
     err->status = HT_OK;
-    /* argv[1], the command, stands where argp expects the program's name. */
+    /* argp expects the program's name where argv[1], the command, is. */
     error_t failed = argp_parse(&argp, argc - 1, argv + 1, ARGP_NO_ERRS | ARGP_NO_HELP | ARGP_NO_EXIT, NULL, &p);
     if (out->help) {
         argp_help(&argp, stdout, ARGP_HELP_STD_HELP & ~(ARGP_HELP_EXIT_OK | ARGP_HELP_EXIT_ERR), name);

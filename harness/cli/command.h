@@ -1,8 +1,8 @@
 /*
- * The command line: one table of options, and what each command takes of it.
+ * The command line: one table of options, of which each command takes groups.
  *
- * argp does the parsing and the help; what it would say about a wrong option in two lines is said in one here, with the
- * nearest known option. Values are read by common/base/units.h, so "40" for a size or "3e9" for a count is refused the
+ * argp does the parsing and the help. Its two lines about a wrong option become one here, with the nearest known
+ * option. Values are read by common/base/units.h, so "40" for a size or "3e9" for a count is refused the
  * same way as in a file.
  */
 #ifndef HT_HARNESS_CLI_COMMAND_H
@@ -30,13 +30,13 @@ enum ht_option_group {
 struct ht_command {
     const char *name;
     const char *args; /* "SYSTEM" */
-    const char *help; /* one line; after a \v more, shown below the options */
+    const char *help; /* one line; after a \v more, which --help prints below the options */
     unsigned groups;  /* mask of enum ht_option_group; --json and --help are always there */
     int min_words, max_words;
     enum ht_status (*run)(const struct ht_options *options, struct ht_error *err);
 };
 
-/* Reads argv[2..] for a command. HT_BAD_INPUT with one line. With options->help the help has been printed. */
+/* Reads argv[2..] for a command. Returns HT_BAD_INPUT with one line. With options->help the help has been printed. */
 enum ht_status ht_options_parse(const struct ht_command *command, int argc, char **argv, struct ht_error *err,
                                 struct ht_options *out);
 

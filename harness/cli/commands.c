@@ -36,7 +36,7 @@ static void help(FILE *out)
 
 enum ht_status ht_hetbench(int argc, char **argv, struct ht_error *err)
 {
-    json_set_alloc_funcs(ht_alloc, free); /* or a document lacks what there was no memory for */
+    json_set_alloc_funcs(ht_alloc, free); /* or documents lack members when memory runs out */
     if (argc < 2) return ht_fail(err, HT_BAD_INPUT, "a command is missing; hetbench --help lists them");
     const char *names[HT_COUNT(commands)];
     for (size_t i = 0; i < HT_COUNT(commands); i++) names[i] = commands[i]->name;
@@ -45,7 +45,7 @@ enum ht_status ht_hetbench(int argc, char **argv, struct ht_error *err)
         struct ht_options options;
         enum ht_status status = ht_options_parse(commands[i], argc, argv, err, &options);
         if (status != HT_OK || options.help) return status;
-        /* Before anything is computed: a file that cannot be written should not be found out afterwards. */
+        /* Checks the files before anything is computed, so that no result is lost for a file that cannot be written. */
         status = ht_files_check(commands[i], &options, err);
         return status == HT_OK ? commands[i]->run(&options, err) : status;
     }

@@ -7,8 +7,8 @@
 extern const struct ht_command ht_cmd_list, ht_cmd_plan, ht_cmd_sim, ht_cmd_compare, ht_cmd_verify, ht_cmd_profile,
     ht_cmd_train, ht_cmd_reproduce, ht_cmd_experiment, ht_cmd_report;
 
-/* The whole program but for the signal handler: picks the command, parses, runs it. Returns the exit code; what has to
-   be said about it is in *err. */
+/* Runs the whole program but for the signal handler: picks the command, parses, runs it. Returns the exit code, with
+   the message in *err. */
 enum ht_status ht_hetbench(int argc, char **argv, struct ht_error *err);
 
 #endif

@@ -16,7 +16,7 @@ enum use {
     READS_PATH,     /* when the value is a path; else it is a built-in name */
     READS_MODEL,    /* whole, before anything is written */
     WRITES,         /* by ht_output_open */
-    WRITES_LATER,   /* by code that checks by itself whether it can */
+    WRITES_LATER,   /* by code with a check of its own */
     WRITES_MODEL,   /* the same; a model may be trained in place */
 };
 
@@ -28,7 +28,7 @@ static const struct row {
     size_t offset;   /* of its value */
     unsigned groups; /* of the command: --out differs between them */
     enum use use;
-    const char *inside; /* a file in the folder that the value names; NULL: the value is it */
+    const char *inside; /* a file in the folder that the value names; NULL: the value is the file */
 } rows[] = {
     {"--model", AT(request.model), ANY_COMMAND, READS_PATH, NULL},
     {"--cluster", AT(request.cluster), ANY_COMMAND, READS_PATH, NULL},
@@ -62,10 +62,10 @@ static bool writes(const struct row *row)
     return row->use >= WRITES;
 }
 
-/* A file that an option names: what it is, or where it will be. */
+/* A file that an option names: an existing one, or its future folder. */
 struct file {
     const struct row *row;
-    char path[HT_PATH_BYTES]; /* as it was named */
+    char path[HT_PATH_BYTES]; /* as the user named it */
     struct ht_target target;
     struct stat folder; /* where it does not exist */
 };
@@ -93,7 +93,7 @@ static bool same(const struct file *a, const struct file *b)
     return same_inode(&a->folder, &b->folder) && !strcmp(name_of(a), name_of(b));
 }
 
-/* Returns the stream that would write into the option's file as well, standard output or standard error; NULL: neither. */
+/* Returns the stream that would write into the option's file, too: standard output or standard error. NULL: neither. */
 static const char *stream_of(const struct file *f, bool json)
 {
     static const char *const names[] = {[STDOUT_FILENO] = "standard output", [STDERR_FILENO] = "standard error"};
@@ -107,7 +107,7 @@ static const char *stream_of(const struct file *f, bool json)
     return NULL;
 }
 
-/* False: the value names nothing that is a file or could become one. */
+/* Finds the file that an option's value names. Returns false when it is no file and cannot become one. */
 static bool find(const struct row *row, const char *value, struct file *out)
 {
     char folder[HT_PATH_BYTES];
@@ -122,7 +122,7 @@ static bool find(const struct row *row, const char *value, struct file *out)
     return writes(row) && n < (int)sizeof(folder) && stat(folder, &out->folder) == 0;
 }
 
-/* Two options: the first writes. */
+/* Checks two options, of which the first writes. */
 static enum ht_status check_pair(const struct file *output, const struct file *other, struct ht_error *err)
 {
     if (!same(output, other)) return HT_OK;

@@ -164,7 +164,7 @@ PY
 run 0 reproduce 't.f*' --ledger l.yaml
 [ "$(grep -c '^t\.' out)" = 2 ] || fail "the pattern 't.f*' does not pick two rows"
 run 0 reproduce sysx.s5.1.no-recompute-oom # both ledgers are there; nothing to simulate
-refused 2 "reproduce: no claim is called 'autohete.nothing'" reproduce autohete.nothing
+refused 2 "reproduce: unknown claim 'autohete.nothing'" reproduce autohete.nothing
 refused 2 "reproduce: unexpected word" reproduce a b
 refused 2 "reproduce: unknown option '--ledgr'; expected --ledger" reproduce --ledgr x
 
