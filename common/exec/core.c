@@ -22,9 +22,10 @@ static bool is_open(const struct ht_core *c, int32_t iteration)
     return iteration < c->iterations && iteration <= c->oldest + 1;
 }
 
-/* ---- pokes: a heap of lanes by their next candidate ------------------------------------------------------------ */
+/* ---- ready lanes: a heap by next candidate ---------------------------------------------------------------------- */
 
-/* The lane is idle, and its first issued op waits for nothing but perhaps the other members of its group. */
+/* Returns true when the lane is idle and its first issued op waits for nothing, except perhaps other members of its
+   group. */
 static bool may_try_start(const struct ht_core *c, const struct lane *l)
 {
     if (!l->n_queue || l->running) return false;
@@ -76,7 +77,7 @@ static struct ready_lane pop_ready(struct ht_core *c)
     return top;
 }
 
-/* The lanes of the other members of the op's group. */
+/* Readies the lanes of the other members of the op's group. */
 static void ready_others(struct ht_core *c, int32_t op)
 {
     for (int32_t m = c->info[op].first, left = c->info[op].size; left; m++) {
@@ -86,8 +87,8 @@ static void ready_others(struct ht_core *c, int32_t op)
     }
 }
 
-/* The lane's first issued op has its dependencies done and the lane is idle. May it start? In a group, only when all
-   members have come this far; the last to come lets the others go. */
+/* Returns true when the lane's first issued op may start; its dependencies are done and the lane is idle. A group
+   starts when its last member has come this far, which readies the others' lanes. */
 static bool arrive_at_start(struct ht_core *c, struct lane *l)
 {
     int32_t op = l->queue[0].op, first = c->info[op].first, n = c->info[op].size;
@@ -114,7 +115,7 @@ int32_t ht_core_next_ready(struct ht_core *c)
         uint64_t key;
         if (!lane_candidate(c, l, &key)) continue;
         if (key == p.key && (!may_try_start(c, l) || arrive_at_start(c, l))) return p.lane;
-        make_ready(c, p.lane); /* it has moved on since: its new candidate takes its turn */
+        make_ready(c, p.lane); /* the lane has another candidate by now, which takes its turn */
     }
     return -1;
 }
@@ -149,7 +150,7 @@ static struct ready heap_pop(struct lane *l)
     return top;
 }
 
-/* The op's dependencies are done. */
+/* Readies the lane of an op whose last dependency has ended, if it is the op's turn. */
 static void became_ready(struct ht_core *c, int32_t iteration, int32_t op)
 {
     int32_t lane = c->info[op].lane;
@@ -173,7 +174,7 @@ static void open_iteration(struct ht_core *c, int32_t iteration)
     now->unfinished = c->n_mine;
     now->ok = true;
     for (int32_t op = 0; op < s->n_ops; op++) {
-        now->ops[op] = (struct stand){.state = WAITING, .grant_seq = -1};
+        now->ops[op] = (struct op_state){.state = WAITING, .grant_seq = -1};
         if (!c->info[op].mine) continue;
         int32_t pending = (int32_t)(s->deps_begin[op + 1] - s->deps_begin[op]);
         if (last)
@@ -204,7 +205,7 @@ static void count_down(struct ht_core *c, int32_t iteration, const int32_t *succ
         if (--sl->ops[*succ].pending == 0) became_ready(c, iteration, *succ);
 }
 
-/* What the end of an op, whosever it is, makes possible. */
+/* Marks an op of any node as done and counts down its successors. */
 static void count_down_successors(struct ht_core *c, int32_t iteration, int32_t op)
 {
     slot_of(c, iteration)->ops[op].state = DONE;
@@ -214,19 +215,19 @@ static void count_down_successors(struct ht_core *c, int32_t iteration, int32_t 
     if (is_open(c, iteration + 1)) count_down(c, iteration + 1, succ + info->n_succ, info->n_next);
 }
 
-static void heard(struct ht_core *c, struct ht_completion e)
+static void apply_remote_end(struct ht_core *c, struct ht_completion e)
 {
     slot_of(c, e.inst.iteration)->ok &= e.ok;
     count_down_successors(c, e.inst.iteration, e.inst.op);
 }
 
-/* Those of them that have been waiting for their iteration to open. */
-static void hear_early(struct ht_core *c)
+/* Applies the remote ends that came before their iteration opened. */
+static void apply_early_ends(struct ht_core *c)
 {
     size_t kept = 0;
     for (size_t i = 0; i < c->n_early; i++) {
         if (is_open(c, c->early[i].inst.iteration))
-            heard(c, c->early[i]);
+            apply_remote_end(c, c->early[i]);
         else
             c->early[kept++] = c->early[i];
     }
@@ -235,23 +236,23 @@ static void hear_early(struct ht_core *c)
 
 static void end_iterations(struct ht_core *c)
 {
-    while (c->oldest < c->iterations && c->oldest < c->elsewhere && slot_of(c, c->oldest)->unfinished == 0) {
+    while (c->oldest < c->iterations && c->oldest < c->others_ended && slot_of(c, c->oldest)->unfinished == 0) {
         c->oldest++;
         if (c->oldest + 1 < c->iterations) open_iteration(c, c->oldest + 1);
-        if (c->oldest + 1 < c->iterations && c->n_early) hear_early(c);
+        if (c->oldest + 1 < c->iterations && c->n_early) apply_early_ends(c);
         if (c->oldest >= c->iterations) break;
     }
 }
 
-/* The op has ended or been passed over. */
+/* Records that an op has ended or was skipped. */
 static void done(struct ht_core *c, int32_t iteration, int32_t op)
 {
     count_down_successors(c, iteration, op);
     slot_of(c, iteration)->unfinished--;
     if (c->info[op].is_remote_dep) {
-        struct ht_completion told = {{iteration, op},
-                                     c->s->ops[op].kind != HT_OP_VALIDATE || slot_of(c, iteration)->ok};
-        HT_PUSH(c->completions, c->n_completions, c->completions_cap, told);
+        struct ht_completion completion = {{iteration, op},
+                                           c->s->ops[op].kind != HT_OP_VALIDATE || slot_of(c, iteration)->ok};
+        HT_PUSH(c->completions, c->n_completions, c->completions_cap, completion);
     }
     end_iterations(c);
     wake_waiters(c);
@@ -282,7 +283,7 @@ static void wait_for_memory(struct ht_core *c, int32_t lane, int32_t space)
     HT_PUSH(w->lanes, w->n, w->cap, lane);
 }
 
-/* Memory for a single op, or for all members of a group. */
+/* Asks for the memory of an op, or of all members of its group. */
 static bool ask(struct ht_core *c, int32_t lane, int32_t iteration, int32_t op)
 {
     int32_t first = c->info[op].first, denied = ht_grants_ask(c->grants, iteration, first);
@@ -303,14 +304,14 @@ static bool ask(struct ht_core *c, int32_t lane, int32_t iteration, int32_t op)
     return true;
 }
 
-/* Is the op's `when` false? Its dependencies are done, so the control scalar is known. */
-static bool passed_over(struct ht_core *c, int32_t iteration, int32_t op)
+/* Returns true when the op's `when` is false. Its dependencies are done, so the iteration's outcome is known. */
+static bool is_skipped(struct ht_core *c, int32_t iteration, int32_t op)
 {
     enum ht_when when = (enum ht_when)c->info[op].when;
     return when != HT_ALWAYS && (when == HT_WHEN_OK) != slot_of(c, iteration)->ok;
 }
 
-static void take_up(struct ht_core *c, struct lane *l, int32_t iteration, int32_t op, struct ht_inst *inst)
+static void issue_op(struct ht_core *c, struct lane *l, int32_t iteration, int32_t op, struct ht_inst *inst)
 {
     slot_of(c, iteration)->ops[op].state = ISSUED;
     *inst = l->queue[l->n_queue++] = (struct ht_inst){iteration, op};
@@ -323,8 +324,8 @@ static void advance(struct lane *l)
     l->iteration++;
 }
 
-/* A lane walks its ops in a known order, but each op's rows are far from the last one's: fetched two ops ahead, they
-   are there when their turn comes. */
+/* Prefetches the data of the lane's next ops. A lane's ops have a known order, but each op's data lie far from the last
+   one's. */
 static void fetch_ahead(const struct ht_core *c, const struct lane *l)
 {
     if (l->next + 2 >= l->n_ops) return;
@@ -350,7 +351,7 @@ static bool issue_fifo(struct ht_core *c, int32_t lane, struct ht_inst *inst)
         if (sl->ops[op].state != GRANTED) {
             bool conditional = c->info[op].when != HT_ALWAYS;
             if ((l->ahead == 0 || conditional) && sl->ops[op].pending) return false;
-            if (conditional && passed_over(c, iteration, op)) {
+            if (conditional && is_skipped(c, iteration, op)) {
                 if (op == c->info[op].first) ht_grants_skip(c->grants, iteration, op);
                 advance(l);
                 done(c, iteration, op);
@@ -366,7 +367,7 @@ static bool issue_fifo(struct ht_core *c, int32_t lane, struct ht_inst *inst)
             }
             if (!ask(c, lane, iteration, op)) return false;
         }
-        take_up(c, l, iteration, op, inst);
+        issue_op(c, l, iteration, op, inst);
         advance(l);
         fetch_ahead(c, l);
         if (l->n_queue <= l->ahead) make_ready(c, lane);
@@ -383,19 +384,20 @@ static bool issue_priority(struct ht_core *c, int32_t lane, struct ht_inst *inst
     bool issued = false, skipped = false;
     while (l->n_heap && !issued) {
         struct ready r = heap_pop(l);
-        if (passed_over(c, r.iteration, r.op)) {
+        if (is_skipped(c, r.iteration, r.op)) {
             ht_grants_skip(c->grants, r.iteration, r.op);
             done(c, r.iteration, r.op);
             skipped = true;
         } else if (ask(c, lane, r.iteration, r.op)) {
-            take_up(c, l, r.iteration, r.op, inst);
+            issue_op(c, l, r.iteration, r.op, inst);
             issued = true;
         } else {
             HT_PUSH(l->denied, n_denied, l->denied_cap, r);
         }
     }
     for (int32_t i = 0; i < n_denied; i++) heap_push(l, l->denied[i]);
-    /* Passing an op over may have made room, while the denied ones were out of the heap and could not be poked for. */
+    /* A skipped op may have made room while the denied ops were out of the heap, where nothing could ready the lane for
+       them. */
     if (skipped && !issued) make_ready(c, lane);
     return issued;
 }
@@ -458,21 +460,21 @@ void ht_core_remote_end(struct ht_core *c, struct ht_inst inst, bool ok)
 {
     struct ht_completion e = {inst, ok};
     if (is_open(c, inst.iteration))
-        heard(c, e);
+        apply_remote_end(c, e);
     else
         HT_PUSH(c->early, c->n_early, c->early_cap, e);
 }
 
 void ht_core_remote_ended(struct ht_core *c, int32_t n)
 {
-    c->elsewhere = n;
+    c->others_ended = n;
     end_iterations(c);
 }
 
-bool ht_core_next_completion(struct ht_core *c, struct ht_completion *told)
+bool ht_core_next_completion(struct ht_core *c, struct ht_completion *completion)
 {
     if (!c->n_completions) return false;
-    *told = c->completions[0];
+    *completion = c->completions[0];
     memmove(c->completions, c->completions + 1, sizeof(*c->completions) * --c->n_completions);
     return true;
 }
@@ -503,11 +505,11 @@ void ht_core_describe_stall(const struct ht_core *c, char *buf, size_t n)
         const struct lane *l = &c->lanes[lane];
         uint64_t key;
         if (l->running || !lane_candidate(c, l, &key)) continue;
-        char title[64], space[32];
+        char label[64], space[32];
         int32_t op = (int32_t)(uint32_t)key;
         int written = snprintf(buf + at, n - at, "%s%s of rank %d: %s waits for %d dependencies", at ? "; " : "",
                                c->s->lanes[lane].name, c->s->lanes[lane].rank,
-                               ht_op_label(c->s, op, title, sizeof(title)), c->slots[(key >> 32) & 1].ops[op].pending);
+                               ht_op_label(c->s, op, label, sizeof(label)), c->slots[(key >> 32) & 1].ops[op].pending);
         at += (size_t)written;
         if (l->denied_by >= 0 && at < n)
             at += (size_t)snprintf(buf + at, n - at, " or memory of %s",
@@ -523,5 +525,5 @@ void ht_core_begin(struct ht_core *c)
     }
     open_iteration(c, 0);
     if (c->iterations > 1) open_iteration(c, 1);
-    end_iterations(c); /* of a node without ops */
+    end_iterations(c); /* on a node without ops, all have ended */
 }

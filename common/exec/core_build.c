@@ -1,11 +1,12 @@
-/* A core from a schedule: which ops are its own, their groups, who comes after whom, and the lanes. */
+/* Creates a core from a schedule: selects its own ops, and sets up groups, successors and lanes. */
 #include "common/base/array.h"
 #include "common/exec/core_state.h"
 
 #include <stdlib.h>
 
-/* Successor lists from dependency lists: of each op those of mine in the same iteration, then those in the next. */
-static void invert(struct ht_core *c)
+/* Builds successor lists from dependency lists: for each op its own successors in the same iteration, then those in the
+   next. */
+static void list_successors(struct ht_core *c)
 {
     const struct ht_schedule *s = c->s;
     int32_t n = s->n_ops;
@@ -37,8 +38,8 @@ static void invert(struct ht_core *c)
     free(next);
 }
 
-/* Whose ops are mine, and their groups. */
-static void sort_out(struct ht_core *c)
+/* Selects the ops that run on this node, and their groups. */
+static void select_ops(struct ht_core *c)
 {
     const struct ht_schedule *s = c->s;
     for (int32_t op = 0, n; op < s->n_ops; op += n) {
@@ -92,13 +93,13 @@ enum ht_status ht_core_create(const struct ht_schedule *s, struct ht_core_option
     c->iterations = options.iterations;
     c->grants = grants;
     c->node = options.one_node ? options.node : -1;
-    c->elsewhere = options.one_node ? 0 : INT32_MAX;
+    c->others_ended = options.one_node ? 0 : INT32_MAX;
     c->info = HT_NEW_ARRAY(struct info, s->n_ops);
-    sort_out(c);
-    invert(c);
+    select_ops(c);
+    list_successors(c);
     c->waiters = HT_NEW_ARRAY(struct waiters, ht_n_spaces(s));
     lay_out_lanes(c, options.issue_ahead);
-    for (int i = 0; i < 2; i++) c->slots[i].ops = HT_NEW_ARRAY(struct stand, s->n_ops);
+    for (int i = 0; i < 2; i++) c->slots[i].ops = HT_NEW_ARRAY(struct op_state, s->n_ops);
     ht_core_begin(c);
     *out = c;
     return HT_OK;

@@ -13,8 +13,8 @@ struct ht_emu {
     struct ht_backend_ops ops;
     int64_t *cost_ns;
     struct ht_pacer_table *table, *own_table;
-    struct ht_pacer *pacer; /* of own_table */
-    pthread_mutex_t lock;   /* of the verdict */
+    struct ht_pacer *pacer; /* serves own_table */
+    pthread_mutex_t lock;   /* guards overruns */
     struct ht_emu_overruns overruns;
 };
 
@@ -48,7 +48,7 @@ static void close_emu(void *ctx)
     if (e->o.inner->close) e->o.inner->close(e->o.inner_ctx);
 }
 
-static void take_down(struct ht_emu *e, int32_t op, int64_t late_ns)
+static void record_overrun(struct ht_emu *e, int32_t op, int64_t late_ns)
 {
     double share = (double)late_ns / ((double)e->cost_ns[op] * e->o.scale);
     pthread_mutex_lock(&e->lock);
@@ -66,7 +66,7 @@ static enum ht_status run_op(void *ctx, int32_t iteration, int32_t op, const str
 {
     struct ht_emu *e = ctx;
     const struct ht_schedule *s = e->o.schedule;
-    /* A member of a group that costs nothing itself still ends with the others. */
+    /* A member of a group without a cost of its own still ends with the others. */
     bool held = e->cost_ns[op] > 0 || s->ops[op].match >= 0 || s->uses_begin[op] < s->uses_begin[op + 1];
     if (!held) return e->o.inner->run_op(e->o.inner_ctx, iteration, op, buffers, n, err);
     int32_t lane = s->ops[op].lane;
@@ -77,7 +77,7 @@ static enum ht_status run_op(void *ctx, int32_t iteration, int32_t op, const str
         return status;
     }
     int64_t late_ns = ht_pacer_end(e->table, lane, e->o.cancelled);
-    if (e->cost_ns[op] > 0) take_down(e, op, late_ns);
+    if (e->cost_ns[op] > 0) record_overrun(e, op, late_ns);
     return HT_OK;
 }
 
@@ -94,7 +94,7 @@ enum ht_status ht_emu_create(const struct ht_emu_options *options, struct ht_err
     e->ops.run_op = run_op;
     e->ops.control = control;
     e->ops.close = close_emu;
-    e->ops.has_dedicated_core = NULL; /* lanes wait for the clock; none is to spin */
+    e->ops.has_dedicated_core = NULL; /* lanes wait for the clock, so none should spin */
     e->overruns.worst_op = -1;
     pthread_mutex_init(&e->lock, NULL);
     e->cost_ns = HT_NEW_ARRAY(int64_t, s->n_ops);
@@ -169,9 +169,9 @@ void ht_emu_add_overruns(struct ht_emu_overruns *v, const struct ht_emu_overruns
     v->valid = is_valid(v);
 }
 
-/* ---- which scale ----------------------------------------------------------------------------------------------- */
+/* ---- the fitting scale ------------------------------------------------------------------------------------------ */
 
-/* The op after the last of the group that `first` begins. */
+/* Returns one past the last op of the group that `first` begins. */
 static int32_t group_end(const struct ht_schedule *s, int32_t first)
 {
     int32_t end = first + 1;
@@ -179,7 +179,7 @@ static int32_t group_end(const struct ht_schedule *s, int32_t first)
     return end;
 }
 
-/* Of the group's slowest op, from when the last of them began; INT64_MAX when it was passed over. */
+/* Returns the time from the last begin to the last end of the group's ops; INT64_MAX when it was skipped. */
 static int64_t group_ns(const struct ht_trace_event *events, int32_t first, int32_t end)
 {
     int64_t begin_ns = 0, end_ns = 0;

@@ -1,19 +1,18 @@
 /*
  * Max-min sharing, incrementally.
  *
- * Each resource keeps the list of its flows; each flow knows where it stands in those lists, so that leaving is a swap
- * with the last. Starting and finishing only edit lists and sums and mark resources; ht_flows_settle collects the
+ * Each resource keeps the list of its flows; each flow knows its position in those lists, so that removing it is a swap
+ * with the last. Starting and finishing only edit lists and sums and mark resources. ht_flows_settle collects the
  * marked component breadth first and fills it progressively. A run has at most as many flows as lanes, so all of this
  * stays in the first cache levels.
  *
- *     demand  sum of ceil(max(cap, 1) a / 2^16)   what the flows would draw at their caps
+ *     demand  sum of ceil(max(cap, 1) a / 2^16)   charges of the flows at their caps
  *     weight  sum of a
  */
 #include "common/exec/flow.h"
 
 #include "common/base/array.h"
 
-#include <assert.h>
 #include <assert.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -22,7 +21,7 @@
 
 struct member {
     int32_t slot;
-    int32_t use; /* which of the flow's uses */
+    int32_t use; /* index into the flow's uses */
 };
 
 struct resource {
@@ -31,7 +30,7 @@ struct resource {
     int32_t n;
     size_t cap;
     bool tight, marked;
-    /* of the filling in progress */
+    /* during a filling */
     bool listed;
     uint64_t left, open_weight, share;
 };
@@ -39,7 +38,7 @@ struct resource {
 struct flow {
     const struct ht_flow_use *uses;
     int32_t n_uses;
-    bool listed, fresh, frozen;
+    bool listed, is_new, frozen;
     uint64_t cap, speed, rate;
     int64_t left, at_ns, end_ns; /* work left at time at_ns */
 };
@@ -47,10 +46,10 @@ struct flow {
 struct ht_flows {
     struct resource *resources;
     struct flow *flows;
-    int32_t *place; /* [n_slots * max_uses]: where the flow stands in the resource's list */
+    int32_t *position; /* [n_slots * max_uses]: the flow's index in the resource's list */
     int32_t n_resources, n_slots, max_uses;
     int32_t *marked, n_marked; /* resources to settle */
-    int32_t *fresh, n_fresh;   /* flows without an end yet */
+    int32_t *new_flows, n_new; /* flows without an end yet */
     int32_t *todo, *tight;     /* scratch: the component's flows and tight resources */
 };
 
@@ -83,10 +82,10 @@ enum ht_status ht_flows_create(int32_t n_resources, const int64_t *capacity_per_
     f->max_uses = max_uses;
     f->resources = HT_NEW_ARRAY(struct resource, n_resources);
     f->flows = HT_NEW_ARRAY(struct flow, n_slots);
-    f->place = HT_NEW_ARRAY(int32_t, (int64_t)n_slots * max_uses);
+    f->position = HT_NEW_ARRAY(int32_t, (int64_t)n_slots * max_uses);
     f->marked = HT_NEW_ARRAY(int32_t, n_resources);
     f->tight = HT_NEW_ARRAY(int32_t, n_resources);
-    f->fresh = HT_NEW_ARRAY(int32_t, n_slots);
+    f->new_flows = HT_NEW_ARRAY(int32_t, n_slots);
     f->todo = HT_NEW_ARRAY(int32_t, n_slots);
     for (int32_t r = 0; r < n_resources; r++) f->resources[r].capacity = (uint64_t)capacity_per_s[r];
     *out = f;
@@ -99,25 +98,25 @@ void ht_flows_destroy(struct ht_flows *f)
     for (int32_t r = 0; r < f->n_resources; r++) free(f->resources[r].members);
     free(f->resources);
     free(f->flows);
-    free(f->place);
+    free(f->position);
     free(f->marked);
     free(f->tight);
-    free(f->fresh);
+    free(f->new_flows);
     free(f->todo);
     free(f);
 }
 
-static uint64_t drawn(uint64_t rate, uint32_t weight)
+static uint64_t charge(uint64_t rate, uint32_t weight)
 {
     return (rate * weight + ((1u << HT_FLOW_WEIGHT_BITS) - 1)) >> HT_FLOW_WEIGHT_BITS;
 }
 
-/* After an edit: a resource that was or has become tight needs settling. */
-static void touch(struct ht_flows *f, int32_t r)
+/* Marks an edited resource for settling if it was or has become tight. */
+static void mark_if_tight(struct ht_flows *f, int32_t r)
 {
     struct resource *res = &f->resources[r];
-    uint64_t step = (res->weight + ((1u << HT_FLOW_WEIGHT_BITS) - 1)) >> HT_FLOW_WEIGHT_BITS;
-    bool tight = res->demand + step > res->capacity;
+    uint64_t unit = (res->weight + ((1u << HT_FLOW_WEIGHT_BITS) - 1)) >> HT_FLOW_WEIGHT_BITS;
+    bool tight = res->demand + unit > res->capacity;
     if ((tight || res->tight) && !res->marked) {
         res->marked = true;
         f->marked[f->n_marked++] = r;
@@ -133,36 +132,36 @@ void ht_flows_start(struct ht_flows *f, int32_t slot, int64_t now_ns, int64_t co
     assert(!flow->uses);
     *flow = (struct flow){.uses = uses,
                           .n_uses = n_uses,
-                          .fresh = true,
+                          .is_new = true,
                           .cap = (uint64_t)cap,
                           .left = cost_ns << HT_FLOW_SPEED_BITS,
                           .at_ns = now_ns};
-    f->fresh[f->n_fresh++] = slot;
+    f->new_flows[f->n_new++] = slot;
     for (int32_t k = 0; k < n_uses; k++) {
         struct resource *r = &f->resources[uses[k].resource];
-        f->place[(int64_t)slot * f->max_uses + k] = r->n;
+        f->position[(int64_t)slot * f->max_uses + k] = r->n;
         HT_RESERVE(r->members, r->cap, r->n + 1);
         r->members[r->n++] = (struct member){.slot = slot, .use = k};
-        r->demand += drawn(cap > 0 ? (uint64_t)cap : 1, uses[k].weight);
+        r->demand += charge(cap > 0 ? (uint64_t)cap : 1, uses[k].weight);
         r->weight += uses[k].weight;
-        touch(f, uses[k].resource);
+        mark_if_tight(f, uses[k].resource);
     }
 }
 
 void ht_flows_finish(struct ht_flows *f, int32_t slot)
 {
     struct flow *flow = &f->flows[slot];
-    assert(flow->uses && !flow->fresh);
+    assert(flow->uses && !flow->is_new);
     for (int32_t k = 0; k < flow->n_uses; k++) {
         const struct ht_flow_use *use = &flow->uses[k];
         struct resource *r = &f->resources[use->resource];
-        int32_t at = f->place[(int64_t)slot * f->max_uses + k];
+        int32_t at = f->position[(int64_t)slot * f->max_uses + k];
         struct member last = r->members[--r->n];
         r->members[at] = last;
-        f->place[(int64_t)last.slot * f->max_uses + last.use] = at;
-        r->demand -= drawn(flow->cap ? flow->cap : 1, use->weight);
+        f->position[(int64_t)last.slot * f->max_uses + last.use] = at;
+        r->demand -= charge(flow->cap ? flow->cap : 1, use->weight);
         r->weight -= use->weight;
-        touch(f, use->resource);
+        mark_if_tight(f, use->resource);
     }
     flow->uses = NULL;
 }
@@ -178,13 +177,14 @@ static int32_t list_members(struct ht_flows *f, const struct resource *r, int32_
     return n;
 }
 
-/* The flows reached from what was marked, into todo; the tight resources among them, into tight. */
+/* Lists the flows reached from new flows and marked resources in todo, and the tight resources among them in tight.
+   Returns the number of flows. */
 static int32_t collect(struct ht_flows *f, int32_t *n_tight)
 {
     int32_t n = 0, nt = 0;
-    for (int32_t i = 0; i < f->n_fresh; i++) {
-        f->flows[f->fresh[i]].listed = true;
-        f->todo[n++] = f->fresh[i];
+    for (int32_t i = 0; i < f->n_new; i++) {
+        f->flows[f->new_flows[i]].listed = true;
+        f->todo[n++] = f->new_flows[i];
     }
     for (int32_t i = 0; i < f->n_marked; i++) {
         f->resources[f->marked[i]].marked = false;
@@ -202,13 +202,13 @@ static int32_t collect(struct ht_flows *f, int32_t *n_tight)
             n = list_members(f, r, n);
         }
     }
-    f->n_fresh = f->n_marked = 0;
+    f->n_new = f->n_marked = 0;
     *n_tight = nt;
     return n;
 }
 
-/* May this flow go no faster than the level? */
-static bool held_at(const struct ht_flows *f, const struct flow *flow, uint64_t level)
+/* Returns true when the flow can go no faster than the level. */
+static bool is_limited_at(const struct ht_flows *f, const struct flow *flow, uint64_t level)
 {
     if (flow->cap == level) return true;
     for (int32_t k = 0; k < flow->n_uses; k++) {
@@ -218,7 +218,7 @@ static bool held_at(const struct ht_flows *f, const struct flow *flow, uint64_t 
     return false;
 }
 
-/* Progressive filling of the collected component: sets every flow's rate. */
+/* Fills the collected component progressively: sets every flow's rate. */
 static void fill(struct ht_flows *f, int32_t n, int32_t n_tight)
 {
     int32_t open = n;
@@ -237,7 +237,7 @@ static void fill(struct ht_flows *f, int32_t n, int32_t n_tight)
         for (int32_t i = 0; i < open;) {
             int32_t slot = f->todo[i];
             struct flow *flow = &f->flows[slot];
-            if (!held_at(f, flow, level)) {
+            if (!is_limited_at(f, flow, level)) {
                 i++;
                 continue;
             }
@@ -245,8 +245,8 @@ static void fill(struct ht_flows *f, int32_t n, int32_t n_tight)
             for (int32_t k = 0; k < flow->n_uses; k++) {
                 struct resource *r = &f->resources[flow->uses[k].resource];
                 if (!r->listed) continue;
-                uint64_t take = drawn(flow->rate, flow->uses[k].weight);
-                r->left -= take < r->left ? take : r->left;
+                uint64_t taken = charge(flow->rate, flow->uses[k].weight);
+                r->left -= taken < r->left ? taken : r->left;
                 r->open_weight -= flow->uses[k].weight;
             }
             f->todo[i] = f->todo[--open];
@@ -257,7 +257,7 @@ static void fill(struct ht_flows *f, int32_t n, int32_t n_tight)
 
 int32_t ht_flows_settle(struct ht_flows *f, int64_t now_ns, int32_t *changed)
 {
-    if (!f->n_fresh && !f->n_marked) return 0;
+    if (!f->n_new && !f->n_marked) return 0;
     int32_t n_tight, n = collect(f, &n_tight), n_changed = 0;
     if (n_tight)
         fill(f, n, n_tight);
@@ -272,8 +272,8 @@ int32_t ht_flows_settle(struct ht_flows *f, int64_t now_ns, int32_t *changed)
             speed = (flow->rate << HT_FLOW_SPEED_BITS) / flow->cap;
             if (speed == 0) speed = 1;
         }
-        if (speed == flow->speed && !flow->fresh) continue;
-        flow->fresh = false;
+        if (speed == flow->speed && !flow->is_new) continue;
+        flow->is_new = false;
         flow->left -= (int64_t)flow->speed * (now_ns - flow->at_ns);
         if (flow->left < 0) flow->left = 0;
         flow->at_ns = now_ns;

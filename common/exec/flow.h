@@ -1,17 +1,17 @@
 /*
- * Flows that share resources by max-min fairness: the arithmetic of common/exec/sim.h, kept up to date as flows start
- * and finish.
+ * Flows that share resources by max-min fairness: the arithmetic of common/exec/sim.h, updated as flows start and
+ * finish.
  *
- * A resource is *slack* while its flows could all run at their own caps and leave room for one more step of the level:
+ * A resource is *slack* when its flows could all run at their own caps and still leave room for one unit of the level:
  *
  *     sum of ceil(max(cap_i, 1) a_ir / 2^16) + ceil(sum of a_ir / 2^16) <= capacity_r
  *
  * A slack resource never sets a level (its share exceeds the smallest cap of its unfrozen flows by at least one,
- * whatever the frozen ones were given), so it connects nothing: only the flows that reach a started or finished flow
- * over *tight* resources are filled anew. All others keep speed, work left and end to the last bit; the test is the
+ * whatever the frozen ones were given), so it connects nothing. Only flows that a started or finished flow reaches over
+ * *tight* resources are filled again. All others keep speed, work left and end to the last bit. The test is the
  * textbook definition over all flows at once, in 128-bit arithmetic (tests/support/reference_sim.c).
  *
- * Everything is uint64_t or int64_t; the limits below are what makes that exact.
+ * Everything is uint64_t or int64_t; the limits below make that exact.
  */
 #ifndef HT_EXEC_FLOW_H
 #define HT_EXEC_FLOW_H
@@ -34,24 +34,25 @@ struct ht_flow_use {
 
 struct ht_flows;
 
-/* Slots name the running flows: 0 <= slot < n_slots (the simulator takes lanes). max_uses: of any one flow.
-   HT_BAD_INPUT for a capacity outside [1, HT_FLOW_MAX_CAPACITY). */
+/* Creates flows. Slots name the running ones: 0 <= slot < n_slots (the simulator uses lanes). max_uses: the most that
+   any one flow has. Returns HT_BAD_INPUT for a capacity outside [1, HT_FLOW_MAX_CAPACITY). */
 enum ht_status ht_flows_create(int32_t n_resources, const int64_t *capacity_per_s, int32_t n_slots, int32_t max_uses,
                                struct ht_error *err, struct ht_flows **out);
 void ht_flows_destroy(struct ht_flows *f);
 
-/* A flow of uncontended time cost_ns in [1, HT_FLOW_MAX_NS) and rate cap (per second, < HT_FLOW_MAX_CAPACITY) begins.
+/* Starts a flow of uncontended time cost_ns in [1, HT_FLOW_MAX_NS) and rate cap (per second, < HT_FLOW_MAX_CAPACITY).
    uses: each resource at most once; borrowed until the flow has finished. */
 void ht_flows_start(struct ht_flows *f, int32_t slot, int64_t now_ns, int64_t cost_ns, int64_t cap,
                     const struct ht_flow_use *uses, int32_t n_uses);
 void ht_flows_finish(struct ht_flows *f, int32_t slot);
 
-/* Shares anew after any number of starts and finishes at now_ns. Writes the slots whose end is new or has moved to
-   `changed` (n_slots room) and returns how many. Nothing is lost or gained by calling it more often. */
+/* Shares the resources again after any number of starts and finishes at now_ns. Writes the slots whose end is new or
+   has moved to `changed` (room for n_slots) and returns their number. Calling it more often changes nothing. */
 int32_t ht_flows_settle(struct ht_flows *f, int64_t now_ns, int32_t *changed);
 int64_t ht_flows_end_ns(const struct ht_flows *f, int32_t slot);
 
-/* floor(a 1e9 / b) and its ceiling, exact for 0 <= a < 2^62, 1 <= b < 2^45; INT64_MAX when it does not fit. */
+/* Return floor(a 1e9 / b) and its ceiling, exact for 0 <= a < 2^62, 1 <= b < 2^45; INT64_MAX when the result does not
+   fit. */
 int64_t ht_flow_per_giga(int64_t a, int64_t b);
 int64_t ht_flow_per_giga_up(int64_t a, int64_t b);
 

@@ -12,31 +12,31 @@ struct node {
     int64_t sum, best;
 };
 
-/* One step's share in one space, or one op's release in it. */
-struct touch {
+/* Bytes of one issue group, or of one op's release, in one space. */
+struct amount {
     int32_t space, position;
     int64_t bytes;
 };
 
 struct space {
     int64_t capacity, live, peak;
-    int32_t n;            /* steps that touch the space */
+    int32_t n;            /* issue groups that touch the space */
     int32_t leaves;       /* power of two >= n */
     int64_t *need;        /* [n] */
     struct node *tree[2]; /* [2 * leaves]; node 1 is the root, leaf p is node leaves + p */
     uint8_t *granted[2];  /* [n]; cleared when the frontier passes */
-    int64_t *net[2];      /* [n] of steps granted beyond the frontier */
-    int64_t frontier;     /* iteration * n + position of the oldest ungranted step */
-    int64_t ahead;        /* sum of net over granted steps beyond the frontier */
+    int64_t *net[2];      /* [n] of groups granted beyond the frontier */
+    int64_t frontier;     /* iteration * n + position of the oldest ungranted group */
+    int64_t ahead;        /* sum of net over groups granted beyond the frontier */
     bool changed;
 };
 
 struct ht_grants {
     int32_t n_spaces;
     struct space *spaces;
-    struct touch *asks;     /* per step, listed under its first op */
-    int64_t *asks_begin;    /* [n_ops + 1] */
-    struct touch *releases; /* per op */
+    struct amount *asks;     /* per issue group, listed under its first op */
+    int64_t *asks_begin;     /* [n_ops + 1] */
+    struct amount *releases; /* per op */
     int64_t *releases_begin;
     int32_t *changed; /* stack of changed spaces */
     int32_t n_changed;
@@ -56,7 +56,7 @@ static void set_leaf(struct space *sp, int slot, int32_t position, struct node v
     for (i /= 2; i >= 1; i /= 2) t[i] = join(t[2 * i], t[2 * i + 1]);
 }
 
-/* Positions [from, to) of one tree, joined left to right. */
+/* Joins positions [from, to) of one tree, left to right. */
 static struct node query(const struct space *sp, int slot, int32_t from, int32_t to)
 {
     const struct node *t = sp->tree[slot];
@@ -75,8 +75,8 @@ static void mark_changed(struct ht_grants *g, int32_t space)
     g->changed[g->n_changed++] = space;
 }
 
-/* May the step at `position` have `bytes`? Equation (*) of the header. */
-static bool allowed(const struct space *sp, int32_t iteration, const struct touch *t)
+/* Returns true when t's group may have its bytes: equation (*) of the header. */
+static bool is_allowed(const struct space *sp, int32_t iteration, const struct amount *t)
 {
     if (t->bytes == 0) return true;
     if (sp->live + t->bytes > sp->capacity) return false;
@@ -92,8 +92,8 @@ static bool allowed(const struct space *sp, int32_t iteration, const struct touc
     return between.best + beyond + t->bytes <= sp->capacity;
 }
 
-/* Gives the step its bytes; moves the frontier past everything that is granted by now. */
-static void give(struct ht_grants *g, int32_t iteration, const struct touch *t, int64_t bytes)
+/* Grants `bytes` to t's group; moves the frontier past all groups granted by now. */
+static void grant(struct ht_grants *g, int32_t iteration, const struct amount *t, int64_t bytes)
 {
     struct space *sp = &g->spaces[t->space];
     sp->live += bytes;
@@ -105,7 +105,7 @@ static void give(struct ht_grants *g, int32_t iteration, const struct touch *t, 
         sp->net[slot][t->position] = bytes;
         sp->ahead += bytes;
         set_leaf(sp, slot, t->position, (struct node){bytes, NONE});
-        mark_changed(g, t->space); /* it no longer stands in the way of steps behind it */
+        mark_changed(g, t->space); /* it no longer limits the groups behind it */
         return;
     }
     for (;;) {
@@ -122,10 +122,10 @@ static void give(struct ht_grants *g, int32_t iteration, const struct touch *t, 
 
 int32_t ht_grants_ask(struct ht_grants *g, int32_t iteration, int32_t first)
 {
-    const struct touch *end = g->asks + g->asks_begin[first + 1];
-    for (const struct touch *t = g->asks + g->asks_begin[first]; t < end; t++)
-        if (!allowed(&g->spaces[t->space], iteration, t)) return t->space;
-    for (const struct touch *t = g->asks + g->asks_begin[first]; t < end; t++) give(g, iteration, t, t->bytes);
+    const struct amount *end = g->asks + g->asks_begin[first + 1];
+    for (const struct amount *t = g->asks + g->asks_begin[first]; t < end; t++)
+        if (!is_allowed(&g->spaces[t->space], iteration, t)) return t->space;
+    for (const struct amount *t = g->asks + g->asks_begin[first]; t < end; t++) grant(g, iteration, t, t->bytes);
     return -1;
 }
 
@@ -139,14 +139,14 @@ void ht_grants_fetch(const struct ht_grants *g, int32_t next, int32_t later)
 
 void ht_grants_skip(struct ht_grants *g, int32_t iteration, int32_t first)
 {
-    const struct touch *end = g->asks + g->asks_begin[first + 1];
-    for (const struct touch *t = g->asks + g->asks_begin[first]; t < end; t++) give(g, iteration, t, 0);
+    const struct amount *end = g->asks + g->asks_begin[first + 1];
+    for (const struct amount *t = g->asks + g->asks_begin[first]; t < end; t++) grant(g, iteration, t, 0);
 }
 
 void ht_grants_release(struct ht_grants *g, int32_t iteration, int32_t op)
 {
-    const struct touch *end = g->releases + g->releases_begin[op + 1];
-    for (const struct touch *t = g->releases + g->releases_begin[op]; t < end; t++) {
+    const struct amount *end = g->releases + g->releases_begin[op + 1];
+    for (const struct amount *t = g->releases + g->releases_begin[op]; t < end; t++) {
         struct space *sp = &g->spaces[t->space];
         sp->live -= t->bytes;
         if ((int64_t)iteration * sp->n + t->position > sp->frontier) {
@@ -174,7 +174,7 @@ int64_t ht_grants_peak(const struct ht_grants *g, int32_t space)
 
 /* ---- construction ---------------------------------------------------------------------------------------------- */
 
-/* While the safe sequence is walked: what the current step does to one space. */
+/* Bytes that the current issue group allocates and frees in one space. */
 struct pending {
     int64_t alloc, total_free;
     bool touched;
@@ -182,19 +182,19 @@ struct pending {
 
 struct walk {
     const struct ht_schedule *s;
-    int32_t node;            /* whose ops ask, or -1 */
+    int32_t node;            /* the node whose ops ask, or -1: all */
     struct pending *pending; /* [n_spaces] */
     int32_t *touched;        /* [n_spaces] list of touched spaces */
     int32_t n_touched;
-    int64_t *live[2]; /* [n_spaces] in the branch where validate says ok, and where it says bad */
+    int64_t *live[2]; /* [n_spaces] in the ok branch and in the bad branch */
 };
 
-static bool asks_here(const struct walk *w, int32_t op)
+static bool is_here(const struct walk *w, int32_t op)
 {
     return w->node < 0 || w->s->rank_node[ht_op_rank(w->s, op)] == w->node;
 }
 
-static void collect(struct walk *w, int32_t op)
+static void add_effects(struct walk *w, int32_t op)
 {
     const struct ht_schedule *s = w->s;
     int32_t rank = ht_op_rank(s, op);
@@ -213,32 +213,32 @@ static void collect(struct walk *w, int32_t op)
     }
 }
 
-/* By space. A step touches a few. */
-static void sort(struct touch *t, int32_t n)
+/* Sorts by space. Insertion is enough: a group touches a few spaces. */
+static void sort(struct amount *t, int32_t n)
 {
     for (int32_t i = 1; i < n; i++) {
-        struct touch x = t[i];
+        struct amount x = t[i];
         int32_t at = i;
         for (; at > 0 && t[at - 1].space > x.space; at--) t[at] = t[at - 1];
         t[at] = x;
     }
 }
 
-/* Appends the step's asks and its members' releases, and each touched space's need at this step. */
-static void add_step(struct ht_grants *g, struct walk *w, int32_t first, int32_t n, size_t *asks_cap, int64_t *n_asks,
-                     size_t *releases_cap, int64_t *n_releases, size_t *need_caps)
+/* Appends the issue group's asks and its members' releases, and its need in each space that it touches. */
+static void add_group(struct ht_grants *g, struct walk *w, int32_t first, int32_t n, size_t *asks_cap, int64_t *n_asks,
+                      size_t *releases_cap, int64_t *n_releases, size_t *need_caps)
 {
     const struct ht_schedule *s = w->s;
     int64_t begin_asks = *n_asks;
-    bool begun = false; /* asks stand under the first member that is of this node */
+    bool begun = false; /* asks are listed under the first member on this node */
     w->n_touched = 0;
     for (int32_t op = first; op < first + n; op++)
-        if (asks_here(w, op)) collect(w, op);
+        if (is_here(w, op)) add_effects(w, op);
     enum ht_when when = s->ops[first].when;
     for (int32_t i = 0; i < w->n_touched; i++) {
         struct space *sp = &g->spaces[w->touched[i]];
         struct pending *p = &w->pending[w->touched[i]];
-        struct touch t = {w->touched[i], sp->n, p->alloc};
+        struct amount t = {w->touched[i], sp->n, p->alloc};
         HT_PUSH(g->asks, *n_asks, *asks_cap, t);
         int64_t need = 0;
         for (int bad = 0; bad < 2; bad++) {
@@ -251,11 +251,11 @@ static void add_step(struct ht_grants *g, struct walk *w, int32_t first, int32_t
     }
     sort(g->asks + begin_asks, w->n_touched);
     for (int32_t op = first; op < first + n; op++) {
-        begun |= asks_here(w, op);
+        begun |= is_here(w, op);
         g->asks_begin[op + 1] = begun ? *n_asks : begin_asks;
         int32_t rank = ht_op_rank(s, op);
         int64_t begin = *n_releases;
-        for (int64_t e = s->effects_begin[op]; asks_here(w, op) && e < s->effects_begin[op + 1]; e++) {
+        for (int64_t e = s->effects_begin[op]; is_here(w, op) && e < s->effects_begin[op + 1]; e++) {
             if (!(s->effects[e].flags & HT_RELEASE)) continue;
             int32_t space = ht_space(s, s->effects[e].tier, rank);
             int64_t bytes = ht_live_bytes(s->tensors[s->effects[e].tensor].bytes), k = begin;
@@ -263,7 +263,7 @@ static void add_step(struct ht_grants *g, struct walk *w, int32_t first, int32_t
             if (k < *n_releases) {
                 g->releases[k].bytes += bytes;
             } else {
-                struct touch t = {space, g->spaces[space].n - 1, bytes};
+                struct amount t = {space, g->spaces[space].n - 1, bytes};
                 HT_PUSH(g->releases, *n_releases, *releases_cap, t);
             }
         }
@@ -272,7 +272,7 @@ static void add_step(struct ht_grants *g, struct walk *w, int32_t first, int32_t
     for (int32_t i = 0; i < w->n_touched; i++) w->pending[w->touched[i]].touched = false;
 }
 
-static void plant(struct space *sp)
+static void build_trees(struct space *sp)
 {
     sp->leaves = 1;
     while (sp->leaves < sp->n) sp->leaves *= 2;
@@ -301,7 +301,7 @@ enum ht_status ht_grants_create(const struct ht_schedule *s, int32_t node, struc
     for (int bad = 0; bad < 2; bad++) w.live[bad] = HT_NEW_ARRAY(int64_t, n_spaces);
     size_t *need_caps = HT_NEW_ARRAY(size_t, n_spaces), asks_cap = 0, releases_cap = 0;
     int64_t n_asks = 0, n_releases = 0;
-    /* At most one of each an effect; what is not used is never touched. */
+    /* At most one of each per effect. Memory that is not used is never touched. */
     HT_RESERVE(g->asks, asks_cap, s->effects_begin[s->n_ops]);
     HT_RESERVE(g->releases, releases_cap, s->effects_begin[s->n_ops]);
 
@@ -316,12 +316,12 @@ enum ht_status ht_grants_create(const struct ht_schedule *s, int32_t node, struc
     }
     for (int32_t op = 0, n; op < s->n_ops; op += n) {
         for (n = 1; s->ops[op].match >= 0 && op + n < s->n_ops && s->ops[op + n].match == s->ops[op].match;) n++;
-        add_step(g, &w, op, n, &asks_cap, &n_asks, &releases_cap, &n_releases, need_caps);
+        add_group(g, &w, op, n, &asks_cap, &n_asks, &releases_cap, &n_releases, need_caps);
     }
     enum ht_status status = HT_OK;
     for (int32_t i = 0; i < n_spaces; i++) {
         struct space *sp = &g->spaces[i];
-        int64_t most = sp->n || node < 0 ? sp->live : 0; /* a space that nobody here touches may be another node's */
+        int64_t most = sp->n || node < 0 ? sp->live : 0; /* a space that no op touches may be another node's */
         for (int32_t p = 0; p < sp->n; p++) most = sp->need[p] > most ? sp->need[p] : most;
         if (most > sp->capacity && status == HT_OK) {
             char name[32];
@@ -329,7 +329,7 @@ enum ht_status ht_grants_create(const struct ht_schedule *s, int32_t node, struc
                 ht_fail(err, HT_INFEASIBLE, "schedule '%s' does not fit %s: the safe sequence needs %lld bytes of %lld",
                         s->name, ht_space_name(s, i, name, sizeof(name)), (long long)most, (long long)sp->capacity);
         }
-        plant(sp);
+        build_trees(sp);
     }
     free(w.pending);
     free(w.touched);

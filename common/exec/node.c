@@ -13,7 +13,7 @@
 
 /* ---- agreement -------------------------------------------------------------------------------------------------- */
 
-static int32_t *count_up(int32_t n)
+static int32_t *iota(int32_t n)
 {
     int32_t *v = HT_NEW_ARRAY(int32_t, n);
     for (int32_t i = 0; i < n; i++) v[i] = i;
@@ -22,33 +22,33 @@ static int32_t *count_up(int32_t n)
 
 enum ht_status ht_agree(struct ht_comm *comm, enum ht_status status, struct ht_error *err)
 {
-    int32_t *all = count_up(comm->size), *said = HT_NEW_ARRAY(int32_t, comm->size), mine = (int32_t)status, first = 0;
+    int32_t *all = iota(comm->size), *statuses = HT_NEW_ARRAY(int32_t, comm->size), mine = (int32_t)status, first = 0;
     int64_t *counts = HT_NEW_ARRAY(int64_t, comm->size);
     struct ht_team team = {.ranks = all, .n = comm->size, .me = comm->rank};
     struct ht_error theirs = {0};
     for (int32_t i = 0; i < comm->size; i++) counts[i] = 1;
-    enum ht_status agreed = ht_comm_all_gather(comm, team, HT_TAG_AGREE, &mine, said, counts, HT_COMM_F32, &theirs);
-    while (!agreed && first < comm->size && !said[first]) first++;
+    enum ht_status agreed = ht_comm_all_gather(comm, team, HT_TAG_AGREE, &mine, statuses, counts, HT_COMM_F32, &theirs);
+    while (!agreed && first < comm->size && !statuses[first]) first++;
     if (!agreed && first < comm->size) {
         if (first == comm->rank && err) theirs = *err;
         agreed = ht_comm_broadcast(comm, team, HT_TAG_AGREE, first, theirs.text, sizeof(theirs.text), &theirs);
-        if (!agreed) agreed = (enum ht_status)said[first];
+        if (!agreed) agreed = (enum ht_status)statuses[first];
     }
     if (agreed && err) *err = theirs, err->status = agreed;
     free(all);
     free(counts);
-    if (!atomic_load(&comm->cancelled)) free(said);
+    if (!atomic_load(&comm->cancelled)) free(statuses);
     return agreed;
 }
 
-/* ---- parts ------------------------------------------------------------------------------------------------------ */
+/* ---- shared memory ---------------------------------------------------------------------------------------------- */
 
 static enum ht_status check_ranks(const struct ht_schedule *s, struct ht_comm *comm, struct ht_error *err)
 {
     if (comm->size != s->n_ranks)
-        return ht_fail(err, HT_BAD_INPUT, "the schedule '%s' has %d ranks; %d were started", s->name, s->n_ranks,
-                       comm->size);
-    int32_t *all = count_up(comm->size);
+        return ht_fail(err, HT_BAD_INPUT, "%d ranks were started; schedule '%s' expects %d", comm->size, s->name,
+                       s->n_ranks);
+    int32_t *all = iota(comm->size);
     uint64_t mine = ht_schedule_hash(s), theirs = mine;
     struct ht_team team = {.ranks = all, .n = comm->size, .me = comm->rank};
     enum ht_status status = ht_comm_broadcast(comm, team, HT_TAG_AGREE, 0, &theirs, sizeof(theirs), err);
@@ -59,7 +59,7 @@ static enum ht_status check_ranks(const struct ht_schedule *s, struct ht_comm *c
     return ht_agree(comm, status, err);
 }
 
-static void find_places(struct ht_node *n)
+static void find_node(struct ht_node *n)
 {
     const struct ht_schedule *s = n->s;
     n->node = s->rank_node[n->rank];
@@ -90,7 +90,7 @@ static bool is_device(const struct ht_node *n, int32_t space)
     return space < n->s->n_ranks;
 }
 
-/* A space of this node that holds something. The remote store is one node's alone. */
+/* Returns true when the space is this node's and holds something. The remote store belongs to one node. */
 static bool is_here(const struct ht_node *n, int32_t space)
 {
     const struct ht_schedule *s = n->s;
@@ -99,12 +99,13 @@ static bool is_here(const struct ht_node *n, int32_t space)
     return space == s->n_ranks + 2 * s->n_nodes || (space - s->n_ranks) % s->n_nodes == n->node;
 }
 
-/* Windows of the desk and of all shared spaces: made by the leader, which tells the others where to find them. */
-static enum ht_status share(struct ht_node *n, struct ht_error *err)
+/* Maps the windows of the mailboxes and of all shared spaces. The leader creates them and tells the others where to
+   find them. */
+static enum ht_status share_windows(struct ht_node *n, struct ht_error *err)
 {
     int32_t n_spaces = ht_n_spaces(n->s), me = 0;
     int64_t n_shared = 1 + n_spaces;
-    int32_t *where = HT_NEW_ARRAY(int32_t, 1 + n_shared); /* the leader's pid; a file descriptor a window, or -1 */
+    int32_t *where = HT_NEW_ARRAY(int32_t, 1 + n_shared); /* the leader's pid; each window's file descriptor, or -1 */
     enum ht_status status = HT_OK;
     int64_t mailboxes = mailboxes_bytes(n);
     bool leads = ht_node_leads(n);
@@ -136,7 +137,7 @@ static enum ht_status share(struct ht_node *n, struct ht_error *err)
     return HT_OK;
 }
 
-/* Memory of this rank's device; of the others', for a leader, only the addresses. */
+/* Maps memory for this rank's device. For another rank's device a leader reserves addresses only. */
 static enum ht_status reserve(struct ht_node *n, int32_t space, struct ht_error *err)
 {
     bool mine = space == n->rank;
@@ -154,7 +155,7 @@ static enum ht_status make_space(struct ht_node *n, int32_t space, struct ht_spa
 {
     bool leads = ht_node_leads(n);
     if (!is_here(n, space)) return HT_OK;
-    if (leads && space == n->rank) { /* with all that an arena of its own has: guards, poison */
+    if (leads && space == n->rank) { /* an arena with memory of its own has guards and poison */
         enum ht_status status = ht_arena_create(size.capacity_bytes, size.slack_bytes, false, err, &n->arenas[space]);
         if (!status) n->bases[space] = ht_arena_base(n->arenas[space], NULL);
         return status;
@@ -168,7 +169,7 @@ static enum ht_status make_space(struct ht_node *n, int32_t space, struct ht_spa
     return ht_arena_create_over(n->bases[space], size.capacity_bytes, size.slack_bytes, err, &n->arenas[space]);
 }
 
-/* ---- the whole -------------------------------------------------------------------------------------------------- */
+/* ---- create and destroy ----------------------------------------------------------------------------------------- */
 
 static int64_t round_up(int64_t bytes)
 {
@@ -213,13 +214,13 @@ enum ht_status ht_node_create(const struct ht_schedule *s, struct ht_comm *comm,
         n->windows[i].fd = -1;
         if (sizes[i].capacity_bytes) n->bytes[i] = round_up(sizes[i].capacity_bytes) + round_up(sizes[i].slack_bytes);
     }
-    find_places(n);
-    int32_t *all = count_up(s->n_ranks), pid = (int32_t)getpid();
+    find_node(n);
+    int32_t *all = iota(s->n_ranks), pid = (int32_t)getpid();
     int64_t *ones = HT_NEW_ARRAY(int64_t, s->n_ranks);
     for (int32_t r = 0; r < s->n_ranks; r++) ones[r] = 1;
     struct ht_team team = {.ranks = all, .n = s->n_ranks, .me = n->rank};
     status = ht_comm_all_gather(comm, team, HT_TAG_NODE, &pid, n->pids, ones, HT_COMM_F32, err);
-    if (!status) status = share(n, err);
+    if (!status) status = share_windows(n, err);
     if (!status) status = make_spaces(n, sizes, err);
     free(all);
     free(ones);

@@ -7,21 +7,21 @@
 #include <stdio.h>
 #include <time.h>
 
-enum { LOOK_NS = 100000000 };
+enum { POLL_NS = 100000000 };
 
-static struct ht_mailbox *box_at(const struct ht_node *n, int64_t i)
+static struct ht_mailbox *mailbox_at(const struct ht_node *n, int64_t i)
 {
     return (struct ht_mailbox *)((char *)n->mailboxes.base + 64 + i * n->mailbox_bytes);
 }
 
 struct ht_mailbox *ht_node_lane_mailbox(const struct ht_node *n, int32_t lane)
 {
-    return box_at(n, lane);
+    return mailbox_at(n, lane);
 }
 
 struct ht_mailbox *ht_node_rank_mailbox(const struct ht_node *n, int32_t rank)
 {
-    return box_at(n, (int64_t)n->s->n_lanes + rank);
+    return mailbox_at(n, (int64_t)n->s->n_lanes + rank);
 }
 
 int64_t ht_node_offset(const struct ht_node *n, int32_t space, const void *data)
@@ -34,32 +34,32 @@ static bool is_gone(const struct ht_node *n, int32_t rank)
     return kill(n->pids[rank], 0) && errno == ESRCH;
 }
 
-/* Waits, with its word at `asleep`, for as long as it takes or until the other is gone. */
+/* Sets the word to `asleep` and blocks until it changes or the other process is gone. Returns the word. */
 static unsigned sleep_on(const struct ht_node *n, atomic_uint *word, unsigned none, unsigned asleep, int32_t other)
 {
     unsigned seen = none;
     if (!atomic_compare_exchange_strong_explicit(word, &seen, asleep, memory_order_acq_rel, memory_order_acquire))
         return seen;
     for (;;) {
-        ht_futex_wait_shared(word, asleep, LOOK_NS);
+        ht_futex_wait_shared(word, asleep, POLL_NS);
         seen = atomic_load_explicit(word, memory_order_acquire);
         if (atomic_load(n->failed)) ht_comm_cancel(n->comm);
         if (seen != asleep || is_gone(n, other)) return seen;
     }
 }
 
-void ht_mailbox_request(struct ht_mailbox *box, enum ht_request what)
+void ht_mailbox_request(struct ht_mailbox *mailbox, enum ht_request request)
 {
-    atomic_store_explicit(&box->answer, HT_REPLY_NONE, memory_order_relaxed);
-    if (atomic_exchange_explicit(&box->order, what, memory_order_acq_rel) == HT_REQUEST_ASLEEP)
-        ht_futex_wake_shared(&box->order, 1);
+    atomic_store_explicit(&mailbox->reply, HT_REPLY_NONE, memory_order_relaxed);
+    if (atomic_exchange_explicit(&mailbox->request, request, memory_order_acq_rel) == HT_REQUEST_ASLEEP)
+        ht_futex_wake_shared(&mailbox->request, 1);
 }
 
-enum ht_status ht_mailbox_await(const struct ht_node *n, struct ht_mailbox *box, int32_t rank, struct ht_error *err)
+enum ht_status ht_mailbox_await(const struct ht_node *n, struct ht_mailbox *mailbox, int32_t rank, struct ht_error *err)
 {
-    unsigned answer = sleep_on(n, &box->answer, HT_REPLY_NONE, HT_REPLY_ASLEEP, rank);
-    if (answer != HT_REPLY_DONE) return ht_fail(err, HT_FAILED, "rank %d (process %d) is gone", rank, n->pids[rank]);
-    return box->status ? ht_fail(err, box->status, "%s", box->text) : HT_OK;
+    unsigned reply = sleep_on(n, &mailbox->reply, HT_REPLY_NONE, HT_REPLY_ASLEEP, rank);
+    if (reply != HT_REPLY_DONE) return ht_fail(err, HT_FAILED, "rank %d (process %d) is gone", rank, n->pids[rank]);
+    return mailbox->status ? ht_fail(err, mailbox->status, "%s", mailbox->text) : HT_OK;
 }
 
 static int64_t now_ns(void)
@@ -69,28 +69,29 @@ static int64_t now_ns(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-enum ht_request ht_mailbox_take(const struct ht_node *n, struct ht_mailbox *box, int64_t spin_ns)
+enum ht_request ht_mailbox_take(const struct ht_node *n, struct ht_mailbox *mailbox, int64_t spin_ns)
 {
-    unsigned order = atomic_load_explicit(&box->order, memory_order_acquire);
+    unsigned request = atomic_load_explicit(&mailbox->request, memory_order_acquire);
     if (spin_ns) {
         int64_t until = now_ns() + spin_ns;
-        while (order == HT_REQUEST_NONE && now_ns() < until)
-            order = atomic_load_explicit(&box->order, memory_order_acquire);
+        while (request == HT_REQUEST_NONE && now_ns() < until)
+            request = atomic_load_explicit(&mailbox->request, memory_order_acquire);
     }
-    if (order == HT_REQUEST_NONE) order = sleep_on(n, &box->order, HT_REQUEST_NONE, HT_REQUEST_ASLEEP, n->leader);
-    if (order <= HT_REQUEST_ASLEEP) { /* the leader is gone */
-        box->status = HT_FAILED;
-        snprintf(box->text, sizeof(box->text), "rank %d (process %d) is gone", n->leader, n->pids[n->leader]);
+    if (request == HT_REQUEST_NONE)
+        request = sleep_on(n, &mailbox->request, HT_REQUEST_NONE, HT_REQUEST_ASLEEP, n->leader);
+    if (request <= HT_REQUEST_ASLEEP) { /* the leader is gone */
+        mailbox->status = HT_FAILED;
+        snprintf(mailbox->text, sizeof(mailbox->text), "rank %d (process %d) is gone", n->leader, n->pids[n->leader]);
         return HT_REQUEST_END;
     }
-    atomic_store_explicit(&box->order, HT_REQUEST_NONE, memory_order_relaxed);
-    return (enum ht_request)order;
+    atomic_store_explicit(&mailbox->request, HT_REQUEST_NONE, memory_order_relaxed);
+    return (enum ht_request)request;
 }
 
-void ht_mailbox_reply(struct ht_mailbox *box)
+void ht_mailbox_reply(struct ht_mailbox *mailbox)
 {
-    if (atomic_exchange_explicit(&box->answer, HT_REPLY_DONE, memory_order_acq_rel) == HT_REPLY_ASLEEP)
-        ht_futex_wake_shared(&box->answer, 1);
+    if (atomic_exchange_explicit(&mailbox->reply, HT_REPLY_DONE, memory_order_acq_rel) == HT_REPLY_ASLEEP)
+        ht_futex_wake_shared(&mailbox->reply, 1);
 }
 
 void ht_node_fail(struct ht_node *n)

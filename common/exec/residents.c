@@ -12,7 +12,7 @@ enum ht_status ht_residents_create(const struct ht_schedule *s, struct ht_arena 
     struct ht_residents *r = HT_NEW(struct ht_residents);
     r->s = s;
     enum ht_status status = ht_slots_create(s, -1, arenas, err, &r->slots);
-    if (status == HT_OK) status = ht_slots_place_residents(r->slots, err);
+    if (status == HT_OK) status = ht_slots_allocate_residents(r->slots, err);
     if (status != HT_OK) {
         ht_residents_destroy(r);
         r = NULL;
@@ -26,7 +26,7 @@ static int32_t space_of(const struct ht_residents *r, int32_t i)
     return ht_space(r->s, r->s->residents[i].tier, r->s->residents[i].rank);
 }
 
-/* The leader says where the residents of other ranks' devices are. */
+/* Publishes the offsets of the residents to the other ranks of the node, from the leader. */
 static void publish(const struct ht_residents *r)
 {
     for (int32_t i = 0; i < r->s->n_residents; i++) {
@@ -45,7 +45,7 @@ enum ht_status ht_residents_create_ranks(struct ht_node *node, struct ht_error *
     r->node = node;
     if (ht_node_leads(node)) {
         status = ht_slots_create(node->s, node->node, node->arenas, err, &r->slots);
-        if (status == HT_OK) status = ht_slots_place_residents(r->slots, err);
+        if (status == HT_OK) status = ht_slots_allocate_residents(r->slots, err);
         if (status == HT_OK) publish(r);
     }
     status = ht_agree(node->comm, status, err);

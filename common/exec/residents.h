@@ -3,11 +3,11 @@
  *
  *     create --> fill --> ht_run --> read --> ht_run --> read --> .. --> destroy
  *
- * A run begins with what the residents hold and leaves in them what its last iteration left; nothing is copied in
- * between. Addresses are good until the next run, which may move a resident.
+ * A run begins with what the residents hold, and leaves in them what its last iteration left. Nothing is copied in
+ * between. Addresses are valid until the next run, which may move a resident.
  *
- * Over ranks each process has the residents of its rank's device, and a node's leader (node.h) those of the node's host
- * and disk as well.
+ * With several ranks, each process has the residents of its rank's device. A node's leader (node.h) also has those of
+ * the node's host memory and disk.
  */
 #ifndef HT_EXEC_RESIDENTS_H
 #define HT_EXEC_RESIDENTS_H
@@ -16,21 +16,21 @@
 
 struct ht_node;
 
-/* Allocates each resident in its space's arena, in the order of the schedule's list. What they hold is undefined.
-   arenas: [ht_n_spaces], borrowed until destroy. HT_FAILED when a space has no arena, or no room. */
+/* Allocates each resident in its space's arena, in the order of the schedule's list. Their contents are undefined.
+   arenas: [ht_n_spaces], borrowed until destroy. Returns HT_FAILED when a space has no arena or no room. */
 enum ht_status ht_residents_create(const struct ht_schedule *s, struct ht_arena **arenas, struct ht_error *err,
                                    struct ht_residents **out);
-/* The same over ranks; all of them call it, and all get the same status. */
+/* Allocates the residents of several ranks. All ranks call it and get the same status. */
 enum ht_status ht_residents_create_ranks(struct ht_node *node, struct ht_error *err, struct ht_residents **out);
-/* Accepts NULL. Frees what a run that failed or was interrupted has left there, too. */
+/* Frees the residents, and what a failed or interrupted run has left live. Accepts NULL. */
 void ht_residents_destroy(struct ht_residents *r);
 
-/* Returns whether this process has the i-th resident of the schedule's list; *out is its memory then (flags HT_UPDATE;
-   data NULL where it has no bytes). */
+/* Returns true when this process has the i-th resident of the schedule's list; then *out is its memory (flags
+   HT_UPDATE; data NULL when it has no bytes). */
 bool ht_residents_get(const struct ht_residents *r, int32_t i, struct ht_buffer *out);
 
-/* Calls fn for each resident that this process has, in the order of the list, until one call fails; returns its status.
- */
+/* Calls fn for each resident of this process, in the order of the list, until a call fails. Returns the last call's
+   status. */
 typedef enum ht_status (*ht_resident_fn)(void *ctx, int32_t space, struct ht_buffer buffer, struct ht_error *err);
 enum ht_status ht_residents_each(const struct ht_residents *r, ht_resident_fn fn, void *ctx, struct ht_error *err);
 

@@ -2,19 +2,18 @@
  * Threads and hand-over of the real executor.
  *
  * One mutex guards the core, the slots and the fields of struct run that say so. A lane's thread waits at its own futex
- * word for one of two orders:
+ * word for one of two commands:
  *
  *     WAITING --> (spin) --> ASLEEP       by the lane, before it sleeps on the word
- *     WAITING, ASLEEP --> GO              by whoever ended the op that this lane waited for; lane->inst and
- *                                         lane->buffers are filled in, so the lane runs it without any lock
- *     WAITING, ASLEEP --> EXIT            the run is over
+ *     WAITING, ASLEEP --> GO              by the thread that ended the op this lane waited for; lane->inst and
+ *                                         lane->buffers are filled in, so the lane runs the op without any lock
+ *     WAITING, ASLEEP --> EXIT            when the run is over
  *
  * Words are set under the lock, but sleepers are woken after it is released, so that they do not run into it. A lane
- * that has just ended an op and can go on takes no order: its next op is put into its hands in the same critical
- * section.
+ * that has just ended an op needs no command for its next one: it gives itself the op in the same critical section.
  *
- * A run is over when the core is done, when something failed, or when it is interrupted; from then on nothing is
- * issued. Idle lanes get EXIT, lanes with an op in hand end it and see for themselves.
+ * A run is over when the core is done, when something failed, or when it is interrupted. From then on nothing is
+ * issued. Idle lanes get EXIT; busy lanes end their op and find out by themselves.
  */
 #include "common/exec/run.h"
 
@@ -41,14 +40,14 @@ struct lane {
     _Alignas(64) struct run *run;
     int32_t id;
     bool has_dedicated_core;
-    bool busy;                 /* has an op in hand; under the lock */
-    struct ht_inst inst;       /* the op in hand */
+    bool busy;                 /* has an op to run; under the lock */
+    struct ht_inst inst;       /* the op to run */
     struct ht_buffer *buffers; /* and its effects */
     int32_t n_buffers;
-    struct lane **wake; /* [n_lanes] scratch: whom to wake when the lock is released */
+    struct lane **wake; /* [n_lanes] scratch: lanes to wake when the lock is released */
     int32_t n_wake;
     pthread_t thread;
-    struct ht_error error; /* of the op in hand */
+    struct ht_error error; /* of the op */
 };
 
 struct run {
@@ -58,19 +57,19 @@ struct run {
     int64_t begin_ns;
     struct lane *lanes;    /* [n_lanes], and two that only wake others: */
     struct lane *main;     /* for the calling thread */
-    struct lane *listener; /* for who hears of other nodes */
+    struct lane *receiver; /* for the thread that receives other nodes' messages */
 
-    pthread_mutex_t lock; /* from here on */
-    pthread_cond_t all_up;
-    int32_t n_up; /* lanes whose thread is ready */
+    pthread_mutex_t lock; /* guards all below */
+    pthread_cond_t all_begun;
+    int32_t n_begun; /* lanes whose thread has begun */
     struct ht_core *core;
     struct ht_slots *slots;
     struct ht_ahead *ahead; /* NULL: no lane is a stream */
     int32_t n_busy;
-    bool over, cut;        /* cut: with other nodes, interrupted; what all of them still do is agreed */
-    struct ht_error error; /* why it is over; status HT_OK: done */
-    int32_t n_reported;    /* iterations 0 .. n_reported - 1 have ended and iteration_done knows */
-    bool reporting;        /* some lane is in iteration_done */
+    bool over, cut;        /* cut: interrupted with other nodes; all agree on the iterations to finish */
+    struct ht_error error; /* why it is over; HT_OK: everything is done */
+    int32_t n_reported;    /* iterations 0 .. n_reported - 1 have ended and were reported to iteration_done */
+    bool reporting;        /* a thread is in iteration_done */
 };
 
 static int64_t clock_ns(void)
@@ -90,16 +89,17 @@ static struct ht_trace_event *event_of(struct run *r, struct ht_inst i)
     return &r->trace->events[(int64_t)i.iteration * r->s->n_ops + i.op];
 }
 
-/* ---- orders ---------------------------------------------------------------------------------------------------- */
+/* ---- commands to lanes ------------------------------------------------------------------------------------------ */
 
-/* Sets a lane's word; notes it in by->wake when it sleeps. Under the lock. */
-static void order(struct lane *by, struct lane *to, enum word word)
+/* Sets a lane's word; lists the lane in by->wake when it sleeps. Locked. */
+static void command(struct lane *by, struct lane *to, enum word word)
 {
     if (atomic_exchange_explicit(&to->word, word, memory_order_acq_rel) == ASLEEP) by->wake[by->n_wake++] = to;
 }
 
-/* After the lock is released. A lane may have seen the order by itself by now, and the wake-up is then spurious. */
-static void wake_noted(struct lane *by)
+/* Wakes the listed lanes, after the lock is released. A lane may have seen its command already; then the wake-up is
+   spurious. */
+static void wake_sleepers(struct lane *by)
 {
     for (int32_t i = 0; i < by->n_wake; i++) ht_futex_wake(&by->wake[i]->word, 1);
     by->n_wake = 0;
@@ -114,7 +114,7 @@ static void relax(void)
 #endif
 }
 
-/* A lane with a core of its own stays awake for about twice what a sleeper's wake-up costs. */
+/* Spins until the word changes, for about twice what waking a sleeper costs. Only for a lane with a core of its own. */
 static unsigned spin(struct lane *l)
 {
     enum { CHECKS_A_LOOK = 64 };
@@ -129,8 +129,8 @@ static unsigned spin(struct lane *l)
     return WAITING;
 }
 
-/* Waits for GO or EXIT. */
-static enum word wait_for_order(struct lane *l)
+/* Blocks until the lane gets GO or EXIT, and returns it. */
+static enum word wait_for_command(struct lane *l)
 {
     unsigned word = l->has_dedicated_core ? spin(l) : WAITING;
     if (word == WAITING &&
@@ -146,17 +146,17 @@ static enum word wait_for_order(struct lane *l)
 
 /* ---- decisions, under the lock --------------------------------------------------------------------------------- */
 
-/* Nothing is issued any more. Of several reasons the first counts, but what fails after Ctrl-C counts more; NULL:
-   everything is done. */
+/* Ends the run: nothing is issued any more. `why` NULL: everything is done. Keeps the first error, but a real error
+   replaces HT_INTERRUPTED. */
 static void end_run(struct run *r, struct lane *self, const struct ht_error *why)
 {
     bool first = r->error.status == HT_OK, worse = why && r->error.status == HT_INTERRUPTED;
     if (why && (first || (worse && why->status != HT_INTERRUPTED))) r->error = *why;
     if (r->over) return;
     r->over = true;
-    if (r->o->peers && why) ht_node_link_fail(r->o->peers, why->text);
+    if (r->o->link && why) ht_node_link_fail(r->o->link, why->text);
     for (int32_t i = 0; i < r->s->n_lanes; i++)
-        if (!r->lanes[i].busy && &r->lanes[i] != self) order(self, &r->lanes[i], EXIT);
+        if (!r->lanes[i].busy && &r->lanes[i] != self) command(self, &r->lanes[i], EXIT);
 }
 
 static void fail(struct run *r, struct lane *self, enum ht_status status, const struct ht_error *why)
@@ -166,8 +166,8 @@ static void fail(struct run *r, struct lane *self, enum ht_status status, const 
     end_run(r, self, &e);
 }
 
-/* Takes the lane's next op; false when there is none for now. A lane that is busy may still be issued one ahead. */
-static bool take_op(struct run *r, struct lane *l, int64_t now, enum ht_status *status, struct ht_error *err)
+/* Starts the lane's next op as l->inst; false when there is none for now. Even a busy lane may issue one ahead. */
+static bool start_op(struct run *r, struct lane *l, int64_t now, enum ht_status *status, struct ht_error *err)
 {
     struct ht_inst inst;
     if (ht_core_start(r->core, l->id, &l->inst)) return true;
@@ -179,36 +179,37 @@ static bool take_op(struct run *r, struct lane *l, int64_t now, enum ht_status *
     return *status == HT_OK && ht_core_start(r->core, l->id, &l->inst);
 }
 
-/* With other nodes nobody stops at once: a collective that has begun there would wait for ever. */
+/* Stops after the iterations that any node can have opened. Stopping at once would leave a collective that has begun on
+   another node waiting for ever. */
 static void cut(struct run *r)
 {
     int32_t iterations = ht_core_own_ended(r->core) + 2;
-    if (r->cut || ht_node_link_node(r->o->peers) != r->s->rank_node[0]) return;
-    if (iterations >= r->o->iterations + 2) return; /* all has been done here, and everybody else knows */
+    if (r->cut || ht_node_link_node(r->o->link) != r->s->rank_node[0]) return;
+    if (iterations >= r->o->iterations + 2) return; /* this node is done, and all others know */
     r->cut = true;
     ht_core_cut(r->core, iterations);
-    ht_node_link_cut(r->o->peers, iterations);
+    ht_node_link_cut(r->o->link, iterations);
 }
 
-/* Puts the lane's next op into its hands, if there is one. */
+/* Gives the lane its next op, if there is one. */
 static enum ht_status serve(struct run *r, struct lane *self, struct lane *l, int64_t now, struct ht_error *err)
 {
     enum ht_status status = HT_OK;
-    if (!take_op(r, l, now, &status, err)) return status;
+    if (!start_op(r, l, now, &status, err)) return status;
     status = ht_slots_resolve(r->slots, l->inst, l->buffers, &l->n_buffers, err);
     if (status) return status;
     l->busy = true;
     r->n_busy++;
-    if (l != self) order(self, l, GO);
+    if (l != self) command(self, l, GO);
     return HT_OK;
 }
 
-/* Serves every lane that can go on. */
+/* Gives every lane that can go on its next op. */
 static void dispatch(struct run *r, struct lane *self, int64_t now)
 {
     struct ht_error err = {0};
     if (r->over) return;
-    if (ht_interrupted() && r->o->peers) {
+    if (ht_interrupted() && r->o->link) {
         cut(r);
     } else if (ht_interrupted()) {
         err.status = HT_INTERRUPTED;
@@ -222,10 +223,10 @@ static void dispatch(struct run *r, struct lane *self, int64_t now)
             return;
         }
     }
-    ht_node_link_send_ends(r->o->peers, r->core);
+    ht_node_link_send_ends(r->o->link, r->core);
     if (ht_core_done(r->core)) {
         end_run(r, self, NULL);
-    } else if (r->n_busy == 0 && !r->o->peers) {
+    } else if (r->n_busy == 0 && !r->o->link) {
         char text[768];
         ht_core_describe_stall(r->core, text, sizeof(text));
         ht_fail(&err, HT_FAILED, "schedule '%s' stalled: %s", r->s->name, text);
@@ -233,7 +234,7 @@ static void dispatch(struct run *r, struct lane *self, int64_t now)
     }
 }
 
-/* Reports ended iterations in order. One lane at a time does; it releases the lock for the callback. */
+/* Reports ended iterations in order. Only one thread does at a time; it releases the lock for the callback. */
 static void report(struct run *r, struct lane *self)
 {
     if (r->reporting) return;
@@ -243,10 +244,10 @@ static void report(struct run *r, struct lane *self)
         if (r->o->iteration_done) {
             struct ht_error err = {0};
             pthread_mutex_unlock(&r->lock);
-            wake_noted(self);
+            wake_sleepers(self);
             enum ht_status status = r->o->iteration_done(r->o->hooks_ctx, r->n_reported, &err);
             pthread_mutex_lock(&r->lock);
-            if (status == HT_INTERRUPTED && r->o->peers)
+            if (status == HT_INTERRUPTED && r->o->link)
                 cut(r);
             else if (status)
                 fail(r, self, status, &err);
@@ -258,47 +259,47 @@ static void report(struct run *r, struct lane *self)
 
 /* ---- other nodes ----------------------------------------------------------------------------------------------- */
 
-static void take_note(struct run *r, struct lane *self, const struct ht_node_message *note)
+static void handle_message(struct run *r, struct lane *self, const struct ht_node_message *message)
 {
     struct ht_error err = {.status = HT_FAILED};
-    switch (note->kind) {
+    switch (message->kind) {
     case HT_MESSAGE_END:
-        ht_core_remote_end(r->core, (struct ht_inst){note->iteration, note->op}, note->ok);
+        ht_core_remote_end(r->core, (struct ht_inst){message->iteration, message->op}, message->ok);
         break;
     case HT_MESSAGE_ENDED:
-        ht_core_remote_ended(r->core, ht_node_link_ended(r->o->peers, note));
+        ht_core_remote_ended(r->core, ht_node_link_ended(r->o->link, message));
         break;
     case HT_MESSAGE_CUT:
         r->cut = true;
-        ht_core_cut(r->core, note->iteration);
+        ht_core_cut(r->core, message->iteration);
         break;
     default:
-        memcpy(err.text, note->text, sizeof(err.text));
+        memcpy(err.text, message->text, sizeof(err.text));
         end_run(r, self, &err);
     }
 }
 
-static void take_notes(struct run *r, struct lane *self)
+static void handle_messages(struct run *r, struct lane *self)
 {
-    struct ht_node_message note;
+    struct ht_node_message message;
     pthread_mutex_lock(&r->lock);
-    while (ht_node_link_take(r->o->peers, &note)) take_note(r, self, &note);
+    while (ht_node_link_take(r->o->link, &message)) handle_message(r, self, &message);
     dispatch(r, self, now_ns(r));
     report(r, self);
     pthread_mutex_unlock(&r->lock);
-    wake_noted(self);
+    wake_sleepers(self);
 }
 
-/* From the progress thread. */
-static void on_news(void *ctx)
+/* Called on the progress thread. */
+static void on_message(void *ctx)
 {
     struct run *r = ctx;
-    take_notes(r, r->listener);
+    handle_messages(r, r->receiver);
 }
 
 /* ---- a lane's thread ------------------------------------------------------------------------------------------- */
 
-/* Ends the op in hand and decides what that made possible. False: this lane got nothing more to do for now. */
+/* Ends the lane's op and acts on what that made possible. Returns true when the lane has another op to run. */
 static bool end_op(struct lane *l, enum ht_status status, bool ok, int64_t now)
 {
     struct run *r = l->run;
@@ -315,22 +316,22 @@ static bool end_op(struct lane *l, enum ht_status status, bool ok, int64_t now)
         ht_slots_release(r->slots, inst);
         event_of(r, inst)->release_seq = ht_core_finish(r->core, inst);
         dispatch(r, l, now);
-        ht_ahead_look(r->ahead); /* even if the run is over: what has been started is to be posted */
-        more = l->busy;          /* from now on the lane may get another op only by an order */
+        ht_ahead_advance(r->ahead); /* even if the run is over: ops that have started must be enqueued */
+        more = l->busy;             /* from now on the lane gets its next op only by GO */
         report(r, l);
     }
-    bool awaited = l->busy && r->s->ops[l->inst.op].match >= 0; /* by the others of its group, which have begun */
+    bool awaited = l->busy && r->s->ops[l->inst.op].match >= 0; /* its group has begun */
     if (r->over && !awaited) {
-        if (l->busy) r->n_busy--; /* what it was given is never begun */
+        if (l->busy) r->n_busy--; /* the op it was given never begins */
         l->busy = more = false;
         atomic_store_explicit(&l->word, EXIT, memory_order_relaxed);
     }
     pthread_mutex_unlock(&r->lock);
-    wake_noted(l);
+    wake_sleepers(l);
     return more;
 }
 
-/* The device's own times, as far as they agree with what the host knows for certain. */
+/* Takes the op's times from the device, limited to what the host knows for certain. */
 static void take_times(struct run *r, struct ht_trace_event *event, int64_t now)
 {
     int64_t start, end;
@@ -346,14 +347,14 @@ static void take_times(struct run *r, struct ht_trace_event *event, int64_t now)
     event->end_ns = end > event->start_ns ? end : event->start_ns;
 }
 
-/* Runs the op in hand. */
+/* Runs the lane's op and ends it. Returns true when the lane has another op to run. */
 static bool run_op(struct lane *l)
 {
     struct run *r = l->run;
     const struct ht_backend_ops *b = r->o->backend;
     struct ht_trace_event *event = event_of(r, l->inst);
     struct ht_inst inst = l->inst;
-    bool ok = true, ahead = ht_ahead_takes(r->ahead, inst.op);
+    bool ok = true, ahead = ht_ahead_is_async(r->ahead, inst.op);
     event->start_ns = now_ns(r);
     enum ht_status status =
         ahead ? ht_ahead_wait(r->ahead, inst, &l->error)
@@ -373,10 +374,10 @@ static void *lane_main(void *arg)
     if (b->lane_begin) b->lane_begin(r->o->backend_ctx, l->id);
     l->has_dedicated_core = b->has_dedicated_core && b->has_dedicated_core(r->o->backend_ctx, l->id);
     pthread_mutex_lock(&r->lock);
-    r->n_up++;
-    pthread_cond_signal(&r->all_up);
+    r->n_begun++;
+    pthread_cond_signal(&r->all_begun);
     pthread_mutex_unlock(&r->lock);
-    while (wait_for_order(l) == GO)
+    while (wait_for_command(l) == GO)
         while (run_op(l)) continue;
     if (b->lane_end) b->lane_end(r->o->backend_ctx, l->id);
     return NULL;
@@ -396,7 +397,7 @@ static void lay_out_lanes(struct run *r)
         l->wake = HT_NEW_ARRAY(struct lane *, n);
     }
     r->main = &r->lanes[n];
-    r->listener = &r->lanes[n + 1];
+    r->receiver = &r->lanes[n + 1];
 }
 
 static void free_lanes(struct run *r)
@@ -408,7 +409,7 @@ static void free_lanes(struct run *r)
     free(r->lanes);
 }
 
-/* Starts the lanes' threads, runs everything, joins them. What came of it is in r->error. */
+/* Starts the lanes' threads, runs everything, joins them. The result is in r->error. */
 static void run_threads(struct run *r)
 {
     struct lane *self = r->main;
@@ -421,24 +422,24 @@ static void run_threads(struct run *r)
         break;
     }
     pthread_mutex_lock(&r->lock);
-    while (r->n_up < n) pthread_cond_wait(&r->all_up, &r->lock);
+    while (r->n_begun < n) pthread_cond_wait(&r->all_begun, &r->lock);
     r->begin_ns = r->trace->begin_ns = clock_ns();
     if (err.status)
         end_run(r, self, &err);
     else
         dispatch(r, self, 0);
-    ht_ahead_look(r->ahead);
-    report(r, self); /* for a schedule without ops */
+    ht_ahead_advance(r->ahead);
+    report(r, self); /* in case the schedule has no ops */
     pthread_mutex_unlock(&r->lock);
-    wake_noted(self);
-    if (r->o->peers) {
-        ht_node_link_on_message(r->o->peers, on_news, r);
-        take_notes(r, self); /* what came before */
+    wake_sleepers(self);
+    if (r->o->link) {
+        ht_node_link_on_message(r->o->link, on_message, r);
+        handle_messages(r, self); /* messages that came before */
     }
     for (int32_t i = 0; i < n; i++) pthread_join(r->lanes[i].thread, NULL);
 }
 
-/* Numbers the grants and releases of the kept events anew, 0, 1, 2 .. in their order, as a whole run has them. */
+/* Renumbers the grants and releases of the kept events 0, 1, 2 .. in their order, as a whole run has them. */
 static void renumber(struct ht_trace *t, int64_t n_seq)
 {
     int64_t *rank = HT_NEW_ARRAY(int64_t, n_seq + 1), n = 0;
@@ -454,7 +455,7 @@ static void renumber(struct ht_trace *t, int64_t n_seq)
     free(rank);
 }
 
-/* Keeps of the trace the iterations that ended. */
+/* Cuts the trace to the iterations that ended. */
 static void finish_trace(struct run *r)
 {
     struct ht_trace *t = r->trace;
@@ -468,10 +469,10 @@ static void finish_trace(struct run *r)
     for (int32_t i = 0; i < ht_n_spaces(r->s); i++) t->peak_bytes[i] = ht_core_peak_bytes(r->core, i);
 }
 
-/* Everything between the backend's open and close. */
+/* Runs the schedule between the backend's open and close. */
 static enum ht_status run_open(struct run *r, struct ht_error *err)
 {
-    enum ht_status status = r->o->residents ? HT_OK : ht_slots_place_residents(r->slots, err);
+    enum ht_status status = r->o->residents ? HT_OK : ht_slots_allocate_residents(r->slots, err);
     if (status) return status;
     struct ht_ahead_options ahead = {.schedule = r->s,
                                      .backend = r->o->backend,
@@ -482,7 +483,7 @@ static enum ht_status run_open(struct run *r, struct ht_error *err)
     status = ht_ahead_create(&ahead, err, &r->ahead);
     if (status) return status;
     run_threads(r);
-    if (r->o->peers) ht_node_link_on_message(r->o->peers, NULL, NULL);
+    if (r->o->link) ht_node_link_on_message(r->o->link, NULL, NULL);
     if (r->cut && !r->error.status) r->error.status = HT_INTERRUPTED;
     ht_ahead_destroy(r->ahead);
     finish_trace(r);
@@ -503,8 +504,8 @@ enum ht_status ht_run(const struct ht_schedule *s, const struct ht_run_options *
     struct run r = {.s = s, .o = options};
     *out = NULL;
     pthread_mutex_init(&r.lock, NULL);
-    pthread_cond_init(&r.all_up, NULL);
-    int32_t node = options->peers ? ht_node_link_node(options->peers) : -1;
+    pthread_cond_init(&r.all_begun, NULL);
+    int32_t node = options->link ? ht_node_link_node(options->link) : -1;
     struct ht_core_options core = {
         .iterations = options->iterations, .issue_ahead = b->issue_ahead, .one_node = node >= 0, .node = node};
     enum ht_status status = ht_core_create(s, core, err, &r.core);
@@ -529,7 +530,7 @@ out:
     ht_trace_destroy(r.trace);
     if (!options->residents) ht_slots_destroy(r.slots);
     ht_core_destroy(r.core);
-    pthread_cond_destroy(&r.all_up);
+    pthread_cond_destroy(&r.all_begun);
     pthread_mutex_destroy(&r.lock);
     return status;
 }

@@ -11,27 +11,27 @@ struct issuer {
     int32_t lane;
     bool started;
     pthread_t thread;
-    pthread_cond_t work, posted;
-    struct ht_inst *queue; /* issued and not handed over, oldest first */
+    pthread_cond_t work, enqueued;
+    struct ht_inst *queue; /* issued and not enqueued, oldest first */
     size_t n_queue, queue_cap;
-    int64_t cursor; /* of the oldest: so many of its dependencies are known to be posted or to have ended */
-    /* The op in the issuer's hands. */
+    int64_t cursor; /* how many dependencies of queue[0] are known to be enqueued or ended */
+    /* The op that the issuer enqueues. */
     bool busy;
     struct ht_inst inst;
     struct ht_buffer *buffers;
     int32_t n_buffers;
     struct ht_inst *after;
     size_t n_after, after_cap;
-    /* The first op that could not be posted; nothing is, behind it. */
+    /* The first error of an enqueue. Nothing is enqueued after it. */
     enum ht_status status;
     struct ht_error error;
 };
 
 struct ht_ahead {
     struct ht_ahead_options o;
-    struct issuer **issuers; /* [n_lanes]; NULL: the lane has no op that is posted */
-    bool *takes;             /* [n_ops] */
-    int32_t *posted;         /* [n_ops]: the last iteration of which it was; they come in order */
+    struct issuer **issuers; /* [n_lanes]; NULL: the lane has no async op */
+    bool *is_async;          /* [n_ops] */
+    int32_t *enqueued;       /* [n_ops]: the last iteration of which the op was enqueued, or -1 */
     bool over;
 };
 
@@ -40,13 +40,13 @@ static bool has_ended(const struct ht_ahead *a, struct ht_inst inst)
     return inst.iteration < 0 || ht_core_has_ended(a->o.core, inst);
 }
 
-static bool is_posted(const struct ht_ahead *a, struct ht_inst inst)
+static bool is_enqueued(const struct ht_ahead *a, struct ht_inst inst)
 {
-    return a->posted[inst.op] >= inst.iteration || has_ended(a, inst);
+    return a->enqueued[inst.op] >= inst.iteration || has_ended(a, inst);
 }
 
-/* Has the host heard of all that it has to know when it enqueues the op? */
-static bool is_told(const struct ht_ahead *a, struct ht_inst inst)
+/* Returns true when all host dependencies of the op have ended. */
+static bool host_deps_ended(const struct ht_ahead *a, struct ht_inst inst)
 {
     const int32_t *ops;
     int32_t n = a->o.backend->host_deps ? a->o.backend->host_deps(a->o.backend_ctx, inst.op, &ops) : 0;
@@ -55,7 +55,8 @@ static bool is_told(const struct ht_ahead *a, struct ht_inst inst)
     return true;
 }
 
-/* The i-th dependency: of this iteration, then of the previous one. */
+/* Writes the i-th dependency, counting those in this iteration, then those in the previous one. Returns false past the
+   last. */
 static bool dependency(const struct ht_schedule *s, struct ht_inst inst, int64_t i, struct ht_inst *out)
 {
     int64_t same = s->deps_begin[inst.op + 1] - s->deps_begin[inst.op];
@@ -76,7 +77,7 @@ static void drop_oldest(struct issuer *x)
     x->cursor = 0;
 }
 
-/* What the stream has to wait for: of its own lane it comes after everything anyway. */
+/* Lists the ops that the stream has to wait for. Ops of its own lane come before it anyway. */
 static void list_after(struct issuer *x)
 {
     const struct ht_schedule *s = x->ahead->o.schedule;
@@ -94,7 +95,7 @@ static void hand_over(struct issuer *x)
     enum ht_status status = ht_slots_resolve(a->o.slots, x->inst, x->buffers, &x->n_buffers, &x->error);
     if (status) {
         x->status = status;
-        pthread_cond_broadcast(&x->posted);
+        pthread_cond_broadcast(&x->enqueued);
         return;
     }
     list_after(x);
@@ -102,32 +103,32 @@ static void hand_over(struct issuer *x)
     pthread_cond_signal(&x->work);
 }
 
-static void look_at(struct issuer *x)
+static void advance(struct issuer *x)
 {
     struct ht_ahead *a = x->ahead;
     struct ht_inst d;
     while (!x->busy && !x->status && x->n_queue) {
-        if (!a->takes[x->queue[0].op]) {
+        if (!a->is_async[x->queue[0].op]) {
             if (!has_ended(a, x->queue[0])) return;
             drop_oldest(x);
             continue;
         }
         for (; dependency(a->o.schedule, x->queue[0], x->cursor, &d); x->cursor++)
-            if (!is_posted(a, d)) return;
-        if (!is_told(a, x->queue[0])) return;
+            if (!is_enqueued(a, d)) return;
+        if (!host_deps_ended(a, x->queue[0])) return;
         hand_over(x);
     }
 }
 
-void ht_ahead_look(struct ht_ahead *a)
+void ht_ahead_advance(struct ht_ahead *a)
 {
     for (int32_t lane = 0; a && lane < a->o.schedule->n_lanes; lane++)
-        if (a->issuers[lane]) look_at(a->issuers[lane]);
+        if (a->issuers[lane]) advance(a->issuers[lane]);
 }
 
-bool ht_ahead_takes(const struct ht_ahead *a, int32_t op)
+bool ht_ahead_is_async(const struct ht_ahead *a, int32_t op)
 {
-    return a && a->takes[op];
+    return a && a->is_async[op];
 }
 
 void ht_ahead_issued(struct ht_ahead *a, struct ht_inst inst)
@@ -140,13 +141,13 @@ enum ht_status ht_ahead_wait(struct ht_ahead *a, struct ht_inst inst, struct ht_
 {
     struct issuer *x = a->issuers[a->o.schedule->ops[inst.op].lane];
     pthread_mutex_lock(a->o.lock);
-    /* It has started, so everything before it has ended, and nothing keeps its issuer from posting it. */
-    while (a->posted[inst.op] < inst.iteration && !x->status) pthread_cond_wait(&x->posted, a->o.lock);
-    bool posted = a->posted[inst.op] >= inst.iteration;
-    if (!posted) *err = x->error;
-    enum ht_status status = posted ? HT_OK : x->status;
+    /* The op has started, so everything before it has ended, and its issuer can enqueue it. */
+    while (a->enqueued[inst.op] < inst.iteration && !x->status) pthread_cond_wait(&x->enqueued, a->o.lock);
+    bool enqueued = a->enqueued[inst.op] >= inst.iteration;
+    if (!enqueued) *err = x->error;
+    enum ht_status status = enqueued ? HT_OK : x->status;
     pthread_mutex_unlock(a->o.lock);
-    return posted ? a->o.backend->wait(a->o.backend_ctx, inst.iteration, inst.op, err) : status;
+    return enqueued ? a->o.backend->wait(a->o.backend_ctx, inst.iteration, inst.op, err) : status;
 }
 
 static void *issuer_main(void *arg)
@@ -167,10 +168,10 @@ static void *issuer_main(void *arg)
             x->status = status;
             x->error = error;
         } else {
-            a->posted[x->inst.op] = x->inst.iteration;
+            a->enqueued[x->inst.op] = x->inst.iteration;
         }
-        pthread_cond_broadcast(&x->posted);
-        ht_ahead_look(a);
+        pthread_cond_broadcast(&x->enqueued);
+        ht_ahead_advance(a);
     }
     pthread_mutex_unlock(a->o.lock);
     return NULL;
@@ -183,7 +184,7 @@ static struct issuer *make_issuer(struct ht_ahead *a, int32_t lane)
     x->lane = lane;
     x->buffers = HT_NEW_ARRAY(struct ht_buffer, ht_slots_max_effects(a->o.slots));
     pthread_cond_init(&x->work, NULL);
-    pthread_cond_init(&x->posted, NULL);
+    pthread_cond_init(&x->enqueued, NULL);
     return x;
 }
 
@@ -196,13 +197,13 @@ enum ht_status ht_ahead_create(const struct ht_ahead_options *options, struct ht
     struct ht_ahead *a = HT_NEW(struct ht_ahead);
     a->o = *options;
     a->issuers = HT_NEW_ARRAY(struct issuer *, s->n_lanes);
-    a->takes = HT_NEW_ARRAY(bool, s->n_ops);
-    a->posted = HT_NEW_ARRAY(int32_t, s->n_ops);
+    a->is_async = HT_NEW_ARRAY(bool, s->n_ops);
+    a->enqueued = HT_NEW_ARRAY(int32_t, s->n_ops);
     for (int32_t op = 0; op < s->n_ops; op++) {
         int32_t lane = s->ops[op].lane;
-        a->posted[op] = -1;
-        a->takes[op] = s->ops[op].match < 0 && b->is_async(options->backend_ctx, op);
-        if (a->takes[op] && !a->issuers[lane]) a->issuers[lane] = make_issuer(a, lane);
+        a->enqueued[op] = -1;
+        a->is_async[op] = s->ops[op].match < 0 && b->is_async(options->backend_ctx, op);
+        if (a->is_async[op] && !a->issuers[lane]) a->issuers[lane] = make_issuer(a, lane);
     }
     for (int32_t lane = 0; lane < s->n_lanes; lane++) {
         struct issuer *x = a->issuers[lane];
@@ -230,20 +231,20 @@ void ht_ahead_destroy(struct ht_ahead *a)
         struct issuer *x = a->issuers[i];
         if (x && x->started) pthread_join(x->thread, NULL);
     }
-    /* Of a run that ended early something may still be on its way, in memory that is about to go. */
+    /* After a run that ended early, enqueued ops may still use memory that is about to be freed. */
     if (a->o.backend->drain) a->o.backend->drain(a->o.backend_ctx);
     for (int32_t i = 0; i < a->o.schedule->n_lanes; i++) {
         struct issuer *x = a->issuers[i];
         if (!x) continue;
         pthread_cond_destroy(&x->work);
-        pthread_cond_destroy(&x->posted);
+        pthread_cond_destroy(&x->enqueued);
         free(x->queue);
         free(x->buffers);
         free(x->after);
         free(x);
     }
     free(a->issuers);
-    free(a->takes);
-    free(a->posted);
+    free(a->is_async);
+    free(a->enqueued);
     free(a);
 }

@@ -1,18 +1,18 @@
 /*
- * Lanes that are streams of a device: who hands them their ops, ahead of time. Internal to common/exec.
+ * Enqueues ops on the streams of a device, ahead of their start. Internal to common/exec.
  *
- * An op of such a lane has two threads. Its issuer enqueues it on the stream as soon as everything that it depends on
- * has ended or has been enqueued itself ("posted"): the device then waits by itself for what has not ended. The lane's
- * own thread waits for the end, when the core says that the op has started, and tells the core.
+ * Two threads handle an op of a lane that is a stream. The lane's issuer enqueues the op as soon as each of its
+ * dependencies has ended or has been enqueued itself; the device then waits by itself for those that have not ended.
+ * The lane's own thread waits for the end, once the core says that the op has started, and tells the core.
  *
  *     core        issue F4 (memory)  ............ start F4 ................ finish F4
  *     issuer              '--> enqueue F4 after C4
  *     stream                   [ waits for C4 ][ F4 ............ ]
  *     lane's thread                              wait for F4 ------------------'
  *
- * Ops of a lane are posted in the order in which they were issued. An op that the backend wants to run by itself
- * (is_async says no), or one of a group, is no different from an op of any other lane: it is run when the core starts
- * it, and what comes after it on its lane is posted when it has ended.
+ * A lane's ops are enqueued in the order in which they were issued. An op that the backend runs by itself (is_async
+ * says no), and a member of a group, are treated like an op of any other lane: they run when the core starts them, and
+ * later ops of the lane are enqueued when they have ended.
  */
 #ifndef HT_EXEC_RUN_AHEAD_H
 #define HT_EXEC_RUN_AHEAD_H
@@ -24,7 +24,7 @@
 
 struct ht_ahead;
 
-/* The executor's own parts, borrowed. `lock` guards core and slots; "locked" below means that the caller holds it. */
+/* The executor's own objects, borrowed. `lock` guards core and slots; "locked" below means that the caller holds it. */
 struct ht_ahead_options {
     const struct ht_schedule *schedule;
     const struct ht_backend_ops *backend;
@@ -34,18 +34,19 @@ struct ht_ahead_options {
     pthread_mutex_t *lock;
 };
 
-/* After the backend's open. *out NULL: the backend has no streams. HT_FAILED when a thread cannot be started. */
+/* Creates the issuers, after the backend's open. *out is NULL when the backend has no streams. Returns HT_INFEASIBLE
+   when a thread cannot be started. */
 enum ht_status ht_ahead_create(const struct ht_ahead_options *options, struct ht_error *err, struct ht_ahead **out);
-/* Joins the issuers and drains the streams; the lanes' threads are gone by then. Not locked. Accepts NULL. */
+/* Joins the issuers and drains the streams, after the lanes' threads have ended. Not locked. Accepts NULL. */
 void ht_ahead_destroy(struct ht_ahead *a);
 
-/* Is the op posted to a stream? If not, it is run as any other. a may be NULL. */
-bool ht_ahead_takes(const struct ht_ahead *a, int32_t op);
-/* Locked: an op has been issued and has its memory. a may be NULL, as in the next. */
+/* Returns true when the op is enqueued on a stream, false when it runs like any other. a may be NULL. */
+bool ht_ahead_is_async(const struct ht_ahead *a, int32_t op);
+/* Reports that an op was issued and has its memory. Locked. a may be NULL. */
 void ht_ahead_issued(struct ht_ahead *a, struct ht_inst inst);
-/* Locked: ops have ended; what may be posted now is handed to its issuer. */
-void ht_ahead_look(struct ht_ahead *a);
-/* Of a started op that is posted: returns when it has ended on the device. An error of enqueue shows here. */
+/* Hands each issuer the op that may be enqueued now; called when ops have ended. Locked. a may be NULL. */
+void ht_ahead_advance(struct ht_ahead *a);
+/* Blocks until a started op of a stream has ended on the device. Returns the error of its enqueue, if there was one. */
 enum ht_status ht_ahead_wait(struct ht_ahead *a, struct ht_inst inst, struct ht_error *err);
 
 #endif

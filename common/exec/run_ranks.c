@@ -1,7 +1,7 @@
 /*
- * ht_run over the ranks of a job; node.h says who does what. The leader runs the executor on a backend that is made
- * here: it passes its own rank's ops to the real backend, and those of other ranks through their boxes. The others
- * serve theirs, a thread a lane.
+ * ht_run over the ranks of a job; node.h describes the roles. The leader runs the executor on a backend defined here,
+ * which passes its own rank's ops to the real backend, and those of other ranks through their mailboxes. The other
+ * ranks serve their mailboxes, one thread for each lane.
  */
 #include "common/exec/node.h"
 
@@ -23,9 +23,9 @@ enum { SPIN_NS = 50000 }; /* as in run.c */
 struct leader {
     const struct ht_run_options *o;
     struct ht_node *node;
-    bool agreed, opened; /* all ranks know how opening their backends went; well */
-    /* [iterations * n_ops] of other ranks' ops: how much later they began and how much earlier they ended, in their own
-       rank, than their lane's thread here saw */
+    bool agreed, opened; /* agreed: all ranks know whether all backends opened; opened: they did */
+    /* [iterations * n_ops] for other ranks' ops: how much later they began and how much earlier they ended, on their
+       own rank, than their lane's thread here saw */
     int64_t *later_ns, *earlier_ns;
 };
 
@@ -91,21 +91,22 @@ static void lead_close(void *ctx)
     if (x->o->backend->close) x->o->backend->close(x->o->backend_ctx);
 }
 
-static enum ht_status run_elsewhere(struct leader *x, int32_t iteration, int32_t op, const struct ht_buffer *buffers,
-                                    int32_t n, struct ht_error *err)
+static enum ht_status run_remotely(struct leader *x, int32_t iteration, int32_t op, const struct ht_buffer *buffers,
+                                   int32_t n, struct ht_error *err)
 {
     const struct ht_schedule *s = x->node->s;
     int32_t rank = rank_of(x, op);
-    struct ht_mailbox *box = ht_node_lane_mailbox(x->node, s->ops[op].lane);
-    box->iteration = iteration;
-    box->op = op;
+    struct ht_mailbox *mailbox = ht_node_lane_mailbox(x->node, s->ops[op].lane);
+    mailbox->iteration = iteration;
+    mailbox->op = op;
     for (int32_t i = 0; i < n; i++)
-        box->offsets[i] = ht_node_offset(x->node, ht_space(s, (enum ht_tier)buffers[i].tier, rank), buffers[i].data);
+        mailbox->offsets[i] =
+            ht_node_offset(x->node, ht_space(s, (enum ht_tier)buffers[i].tier, rank), buffers[i].data);
     int64_t begin = clock_ns(), at = (int64_t)iteration * s->n_ops + op;
-    ht_mailbox_request(box, HT_REQUEST_OP);
-    enum ht_status status = ht_mailbox_await(x->node, box, rank, err);
-    x->later_ns[at] = box->start_ns - begin;
-    x->earlier_ns[at] = clock_ns() - box->end_ns;
+    ht_mailbox_request(mailbox, HT_REQUEST_OP);
+    enum ht_status status = ht_mailbox_await(x->node, mailbox, rank, err);
+    x->later_ns[at] = mailbox->start_ns - begin;
+    x->earlier_ns[at] = clock_ns() - mailbox->end_ns;
     return status;
 }
 
@@ -115,7 +116,7 @@ static enum ht_status lead_run_op(void *ctx, int32_t iteration, int32_t op, cons
     struct leader *x = ctx;
     enum ht_status status = rank_of(x, op) == x->node->rank
                                 ? x->o->backend->run_op(x->o->backend_ctx, iteration, op, buffers, n, err)
-                                : run_elsewhere(x, iteration, op, buffers, n, err);
+                                : run_remotely(x, iteration, op, buffers, n, err);
     if (status) ht_node_fail(x->node);
     return status;
 }
@@ -136,7 +137,7 @@ static const struct ht_backend_ops leader_backend = {.name = "ranks",
                                                      .lane_end = lead_lane_end,
                                                      .close = lead_close};
 
-/* The other ranks' ops, as they themselves saw them. */
+/* Corrects the times of other ranks' ops to those that the ranks measured. */
 static void correct_times(const struct leader *x, struct ht_trace *t)
 {
     for (int64_t i = 0; i < t->n_events; i++) {
@@ -148,28 +149,28 @@ static void correct_times(const struct leader *x, struct ht_trace *t)
     }
 }
 
-/* All other ranks of the node hear how it ended; their lanes have nothing to do any more. */
-static void dismiss(struct leader *x, enum ht_status status, const struct ht_error *err)
+/* Tells all other ranks of the node how the run ended, and ends their lanes. */
+static void end_other_ranks(struct leader *x, enum ht_status status, const struct ht_error *err)
 {
     const struct ht_schedule *s = x->node->s;
     for (int32_t i = 0; i < s->n_lanes; i++)
         if (s->rank_node[s->lanes[i].rank] == x->node->node && !is_mine(x, i))
             ht_mailbox_request(ht_node_lane_mailbox(x->node, i), HT_REQUEST_END);
     for (int32_t i = 1; i < x->node->n_ranks; i++) {
-        struct ht_mailbox *box = ht_node_rank_mailbox(x->node, x->node->ranks[i]);
-        box->status = text_status(status, err, box->text);
-        ht_mailbox_request(box, HT_REQUEST_END);
+        struct ht_mailbox *mailbox = ht_node_rank_mailbox(x->node, x->node->ranks[i]);
+        mailbox->status = text_status(status, err, mailbox->text);
+        ht_mailbox_request(mailbox, HT_REQUEST_END);
     }
 }
 
 /* ---- one trace of all nodes ------------------------------------------------------------------------------------- */
 
-struct part {
+struct trace_header {
     int64_t begin_ns, end_ns;
     int32_t iterations;
 };
 
-/* As if the run had begun earlier. */
+/* Moves the begin of the trace `ns` earlier. */
 static void begin_earlier(struct ht_trace *t, int64_t ns)
 {
     for (int64_t i = 0; i < t->n_events; i++) {
@@ -184,15 +185,15 @@ static void begin_earlier(struct ht_trace *t, int64_t ns)
     t->begin_ns -= ns;
 }
 
-/* Adds what another node did. Its grants and releases are numbered after those that are there: no space is of two
- * nodes. */
+/* Adds another node's events. Its grants and releases are numbered after those in the trace; no space belongs to two
+   nodes. */
 static void merge(struct ht_trace *t, const struct ht_trace_event *events, const int64_t *peaks,
-                  const int64_t *iteration_end_ns, struct part part, int32_t node)
+                  const int64_t *iteration_end_ns, struct trace_header header, int32_t node)
 {
     const struct ht_schedule *s = t->schedule;
     int64_t seq = 0;
-    if (part.begin_ns < t->begin_ns) begin_earlier(t, t->begin_ns - part.begin_ns);
-    int64_t later = part.begin_ns - t->begin_ns;
+    if (header.begin_ns < t->begin_ns) begin_earlier(t, t->begin_ns - header.begin_ns);
+    int64_t later = header.begin_ns - t->begin_ns;
     for (int64_t i = 0; i < t->n_events; i++)
         if (t->events[i].release_seq >= seq) seq = t->events[i].release_seq + 1;
     for (int64_t i = 0; i < t->n_events; i++) {
@@ -207,7 +208,7 @@ static void merge(struct ht_trace *t, const struct ht_trace_event *events, const
     }
     for (int32_t k = 0; k < t->iterations; k++)
         if (iteration_end_ns[k] + later > t->iteration_end_ns[k]) t->iteration_end_ns[k] = iteration_end_ns[k] + later;
-    if (part.end_ns + later > t->end_ns) t->end_ns = part.end_ns + later;
+    if (header.end_ns + later > t->end_ns) t->end_ns = header.end_ns + later;
     for (int32_t r = 0; r < s->n_ranks; r++) {
         if (s->rank_node[r] != node) continue;
         for (int tier = 0; tier < HT_REMOTE; tier++)
@@ -215,7 +216,8 @@ static void merge(struct ht_trace *t, const struct ht_trace_event *events, const
     }
 }
 
-static enum ht_status pass(struct ht_comm *c, int32_t peer, bool send, void *data, int64_t bytes, struct ht_error *err)
+static enum ht_status transfer(struct ht_comm *c, int32_t peer, bool send, void *data, int64_t bytes,
+                               struct ht_error *err)
 {
     struct ht_message m;
     if (bytes == 0) return HT_OK;
@@ -226,27 +228,30 @@ static enum ht_status pass(struct ht_comm *c, int32_t peer, bool send, void *dat
     return ht_comm_wait(c, &m, err);
 }
 
-/* A leader's trace to rank 0 (send), or what rank 0 receives of one. */
-static enum ht_status pass_trace(struct ht_node *n, int32_t peer, bool send, struct part *part, struct ht_trace *t,
-                                 struct ht_error *err)
+/* Sends a leader's trace to rank 0 (send), or receives it there. */
+static enum ht_status transfer_trace(struct ht_node *n, int32_t peer, bool send, struct trace_header *header,
+                                     struct ht_trace *t, struct ht_error *err)
 {
-    enum ht_status status = pass(n->comm, peer, send, part, sizeof(*part), err);
-    if (!status && part->iterations != t->iterations)
-        status = ht_fail(err, HT_FAILED, "nodes have done %d and %d iterations", part->iterations, t->iterations);
-    if (!status) status = pass(n->comm, peer, send, t->events, t->n_events * (int64_t)sizeof(*t->events), err);
-    if (!status) status = pass(n->comm, peer, send, t->peak_bytes, ht_n_spaces(n->s) * (int64_t)sizeof(int64_t), err);
-    if (!status) status = pass(n->comm, peer, send, t->iteration_end_ns, t->iterations * (int64_t)sizeof(int64_t), err);
+    enum ht_status status = transfer(n->comm, peer, send, header, sizeof(*header), err);
+    if (!status && header->iterations != t->iterations)
+        status = ht_fail(err, HT_FAILED, "nodes ended %d and %d iterations; expected the same number",
+                         header->iterations, t->iterations);
+    if (!status) status = transfer(n->comm, peer, send, t->events, t->n_events * (int64_t)sizeof(*t->events), err);
+    if (!status)
+        status = transfer(n->comm, peer, send, t->peak_bytes, ht_n_spaces(n->s) * (int64_t)sizeof(int64_t), err);
+    if (!status)
+        status = transfer(n->comm, peer, send, t->iteration_end_ns, t->iterations * (int64_t)sizeof(int64_t), err);
     return status;
 }
 
-/* Rank 0 gets those of all leaders into its own; theirs go. */
+/* Collects the traces of all leaders in rank 0's own. Frees the others. */
 static enum ht_status gather_traces(struct ht_node *n, struct ht_error *err, struct ht_trace **trace)
 {
     enum ht_status status = HT_OK;
     struct ht_trace *t = *trace;
-    struct part part = {t->begin_ns, t->end_ns, t->iterations};
+    struct trace_header header = {t->begin_ns, t->end_ns, t->iterations};
     if (n->rank != 0) {
-        status = pass_trace(n, 0, true, &part, t, err);
+        status = transfer_trace(n, 0, true, &header, t, err);
         ht_trace_destroy(t);
         *trace = NULL;
         return status;
@@ -254,8 +259,8 @@ static enum ht_status gather_traces(struct ht_node *n, struct ht_error *err, str
     for (int32_t i = 0; i < n->n_nodes && !status; i++) {
         if (n->leaders[i] <= 0) continue;
         struct ht_trace *theirs = ht_trace_create(n->s, t->clock, t->iterations);
-        status = pass_trace(n, n->leaders[i], false, &part, theirs, err);
-        if (!status) merge(t, theirs->events, theirs->peak_bytes, theirs->iteration_end_ns, part, i);
+        status = transfer_trace(n, n->leaders[i], false, &header, theirs, err);
+        if (!status) merge(t, theirs->events, theirs->peak_bytes, theirs->iteration_end_ns, header, i);
         ht_trace_destroy(theirs);
     }
     return status;
@@ -279,32 +284,32 @@ static enum ht_status lead(const struct ht_schedule *s, const struct ht_run_opti
                                .backend = &leader_backend,
                                .backend_ctx = &x,
                                .arenas = node->arenas,
-                               .peers = several_nodes(node) ? ht_node_link_create(node) : NULL,
+                               .link = several_nodes(node) ? ht_node_link_create(node) : NULL,
                                .residents = options->residents,
                                .iteration_done = options->iteration_done,
                                .hooks_ctx = options->hooks_ctx};
     enum ht_status status = ht_run(s, &o, &why, out);
-    if (status != HT_OK && status != HT_INTERRUPTED && o.peers && x.opened) {
-        ht_node_link_fail(o.peers, why.text); /* other nodes may have begun, and wait for this one */
+    if (status != HT_OK && status != HT_INTERRUPTED && o.link && x.opened) {
+        ht_node_link_fail(o.link, why.text); /* other nodes may have begun and wait for this one */
         ht_node_fail(node);
     }
-    ht_node_link_destroy(o.peers);
+    ht_node_link_destroy(o.link);
     if (*out) correct_times(&x, *out);
-    if (*out && o.peers) {
+    if (*out && o.link) {
         enum ht_status gathered = gather_traces(node, &why, out);
         if (gathered) status = gathered;
     }
     if (!x.agreed)
         status = ht_agree(node->comm, status, &why);
     else if (x.opened)
-        dismiss(&x, status, &why);
+        end_other_ranks(&x, status, &why);
     free(x.later_ns);
     free(x.earlier_ns);
     if (err) *err = why;
     return status;
 }
 
-/* ---- the others ------------------------------------------------------------------------------------------------- */
+/* ---- the other ranks -------------------------------------------------------------------------------------------- */
 
 struct follower {
     const struct ht_run_options *o;
@@ -315,15 +320,15 @@ struct served_lane {
     struct follower *x;
     int32_t lane;
     pthread_t thread;
-    bool up;
+    bool started;
 };
 
-static void serve_op(struct follower *x, struct ht_mailbox *box, struct ht_buffer *buffers)
+static void serve_op(struct follower *x, struct ht_mailbox *mailbox, struct ht_buffer *buffers)
 {
     const struct ht_schedule *s = x->node->s;
     const struct ht_backend_ops *b = x->o->backend;
-    int64_t begin = s->effects_begin[box->op];
-    int32_t n = (int32_t)(s->effects_begin[box->op + 1] - begin);
+    int64_t begin = s->effects_begin[mailbox->op];
+    int32_t n = (int32_t)(s->effects_begin[mailbox->op + 1] - begin);
     struct ht_error err = {0};
     for (int32_t i = 0; i < n; i++) {
         const struct ht_effect *f = &s->effects[begin + i];
@@ -331,17 +336,17 @@ static void serve_op(struct follower *x, struct ht_mailbox *box, struct ht_buffe
         buffers[i] = (struct ht_buffer){.tensor = f->tensor,
                                         .tier = f->tier,
                                         .flags = f->flags,
-                                        .data = box->offsets[i] < 0 ? NULL : base + box->offsets[i],
+                                        .data = mailbox->offsets[i] < 0 ? NULL : base + mailbox->offsets[i],
                                         .bytes = s->tensors[f->tensor].bytes};
     }
-    box->start_ns = clock_ns();
-    enum ht_status status = b->run_op(x->o->backend_ctx, box->iteration, box->op, buffers, n, &err);
-    box->ok = true;
-    if (!status && b->control && s->ops[box->op].kind == HT_OP_VALIDATE)
-        box->ok = b->control(x->o->backend_ctx, box->iteration, box->op);
-    box->end_ns = clock_ns();
-    box->status = text_status(status, &err, box->text);
-    ht_mailbox_reply(box);
+    mailbox->start_ns = clock_ns();
+    enum ht_status status = b->run_op(x->o->backend_ctx, mailbox->iteration, mailbox->op, buffers, n, &err);
+    mailbox->ok = true;
+    if (!status && b->control && s->ops[mailbox->op].kind == HT_OP_VALIDATE)
+        mailbox->ok = b->control(x->o->backend_ctx, mailbox->iteration, mailbox->op);
+    mailbox->end_ns = clock_ns();
+    mailbox->status = text_status(status, &err, mailbox->text);
+    ht_mailbox_reply(mailbox);
 }
 
 static void *serve_lane(void *arg)
@@ -349,22 +354,23 @@ static void *serve_lane(void *arg)
     struct served_lane *l = arg;
     struct follower *x = l->x;
     const struct ht_backend_ops *b = x->o->backend;
-    struct ht_mailbox *box = ht_node_lane_mailbox(x->node, l->lane);
+    struct ht_mailbox *mailbox = ht_node_lane_mailbox(x->node, l->lane);
     struct ht_buffer *buffers = HT_NEW_ARRAY(struct ht_buffer, x->node->mailbox_bytes / 8);
     if (b->lane_begin) b->lane_begin(x->o->backend_ctx, l->lane);
     bool has_dedicated_core = b->has_dedicated_core && b->has_dedicated_core(x->o->backend_ctx, l->lane);
-    while (ht_mailbox_take(x->node, box, has_dedicated_core ? SPIN_NS : 0) == HT_REQUEST_OP) serve_op(x, box, buffers);
+    while (ht_mailbox_take(x->node, mailbox, has_dedicated_core ? SPIN_NS : 0) == HT_REQUEST_OP)
+        serve_op(x, mailbox, buffers);
     if (b->lane_end) b->lane_end(x->o->backend_ctx, l->lane);
     free(buffers);
     return NULL;
 }
 
-/* Returns how the run ended, as the leader says. */
+/* Blocks until the leader sends END, and returns its status. */
 static enum ht_status await_end(const struct follower *x, struct ht_error *err)
 {
-    struct ht_mailbox *box = ht_node_rank_mailbox(x->node, x->node->rank);
-    ht_mailbox_take(x->node, box, 0);
-    return box->status ? ht_fail(err, box->status, "%.1023s", box->text) : HT_OK;
+    struct ht_mailbox *mailbox = ht_node_rank_mailbox(x->node, x->node->rank);
+    ht_mailbox_take(x->node, mailbox, 0);
+    return mailbox->status ? ht_fail(err, mailbox->status, "%.1023s", mailbox->text) : HT_OK;
 }
 
 static enum ht_status follow(const struct ht_schedule *s, const struct ht_run_options *options, struct ht_node *node,
@@ -379,19 +385,19 @@ static enum ht_status follow(const struct ht_schedule *s, const struct ht_run_op
         if (s->lanes[i].rank != node->rank) continue;
         lanes[i] = (struct served_lane){.x = &x, .lane = i};
         rc = pthread_create(&lanes[i].thread, NULL, serve_lane, &lanes[i]);
-        lanes[i].up = rc == 0;
+        lanes[i].started = rc == 0;
         if (rc)
             status = ht_fail(err, HT_FAILED, "cannot start a thread for lane '%s': %s", s->lanes[i].name, strerror(rc));
     }
     enum ht_status all = ht_agree(node->comm, status, err);
-    if (all) { /* the leader does not run, so nobody else ends the lanes */
+    if (all) { /* the leader does not run, so this rank ends its own lanes */
         for (int32_t i = 0; i < s->n_lanes; i++)
-            if (lanes[i].up) ht_mailbox_request(ht_node_lane_mailbox(node, i), HT_REQUEST_END);
+            if (lanes[i].started) ht_mailbox_request(ht_node_lane_mailbox(node, i), HT_REQUEST_END);
     } else {
         all = await_end(&x, err);
     }
     for (int32_t i = 0; i < s->n_lanes; i++)
-        if (lanes[i].up) pthread_join(lanes[i].thread, NULL);
+        if (lanes[i].started) pthread_join(lanes[i].thread, NULL);
     if (!mine && b->close) b->close(options->backend_ctx);
     free(lanes);
     return all;

@@ -1,12 +1,12 @@
 /*
- * The event loop. What may start is decided by common/exec/core.c alone; here are only the clock and the sharing.
+ * The event loop. common/exec/core.c alone decides what may start; this file has the clock and the sharing.
  *
  *     dispatch at 0
  *     while anything runs:
  *         now = the earliest end
- *         all ends at now, in id order      -> core
- *         serve pokes until there are none  -> issued, started: ends that are known at once go to the heap
- *         share resources anew              -> ends of flows; put off while more ends are due at now
+ *         all ends at now, in id order          -> core
+ *         serve ready lanes until there are none -> issued, started: ends that are known at once go to the heap
+ *         share resources again                 -> ends of flows; put off while more ends are due at now
  *
  * An op without cost that starts at now ends in the next round at the same now.
  */
@@ -24,12 +24,12 @@
 struct sim {
     const struct ht_schedule *s;
     const struct ht_sim_options *options;
-    struct ht_sim_groups steps;
+    struct ht_sim_groups groups;
     struct ht_core *core;
     struct ht_flows *flows;
     struct ht_sim_heap heap;
     struct ht_trace *trace;
-    int64_t *running; /* [n_lanes]: id of the step that the lane's slot stands for */
+    int64_t *running; /* [n_lanes]: id of the issue group that runs in the lane's slot */
     int32_t *changed; /* [n_lanes] scratch */
     int64_t now_ns;
     bool unsettled;
@@ -37,35 +37,35 @@ struct sim {
 
 static void begin(struct sim *sim, int32_t lane, struct ht_inst inst)
 {
-    const struct ht_sim_row *row = &sim->steps.rows[inst.op];
+    const struct ht_sim_op *info = &sim->groups.ops[inst.op];
     int64_t id = (int64_t)inst.iteration * sim->s->n_ops + inst.op;
     sim->trace->events[id].start_ns = sim->now_ns;
-    /* The step's slot is the lane of its first op; the other members start at the same instant and only take note. */
-    if (row->flow == HT_SIM_MEMBER) return;
-    int64_t cost = ht_sim_jitter(row->cost_ns, sim->options->jitter_percent, sim->options->seed, (uint64_t)id);
+    /* The group's slot is the lane of its first op. The other members start at the same instant and need no entry. */
+    if (info->flow == HT_SIM_MEMBER) return;
+    int64_t cost = ht_sim_jitter(info->cost_ns, sim->options->jitter_percent, sim->options->seed, (uint64_t)id);
     sim->running[lane] = id;
-    if (row->flow == HT_SIM_NO_FLOW) {
+    if (info->flow == HT_SIM_NO_FLOW) {
         ht_sim_heap_set(&sim->heap, (struct ht_sim_entry){sim->now_ns + cost, id, lane});
         return;
     }
-    const struct ht_sim_flow *flow = &sim->steps.flows[row->flow];
+    const struct ht_sim_flow *flow = &sim->groups.flows[info->flow];
     int64_t cap = flow->cap;
     if (sim->options->jitter_percent) {
         if (cost < flow->need_ns) cost = flow->need_ns;
         if (!flow->of_cores) cap = ht_flow_per_giga(flow->largest, cost);
     }
-    ht_flows_start(sim->flows, lane, sim->now_ns, cost, cap, sim->steps.uses + flow->uses_begin, flow->n_uses);
+    ht_flows_start(sim->flows, lane, sim->now_ns, cost, cap, sim->groups.uses + flow->uses_begin, flow->n_uses);
     sim->unsettled = true;
 }
 
-/* What begin() will read and write of an op that comes soon. */
+/* Prefetches what begin() reads and writes of an op that comes soon. */
 static void fetch(const struct sim *sim, int32_t op, int32_t iteration)
 {
     if (op < 0) return;
     const struct ht_trace_event *e = &sim->trace->events[(int64_t)iteration * sim->s->n_ops + op];
     __builtin_prefetch(e, 1);
     __builtin_prefetch((const char *)(e + 1) - 1, 1);
-    __builtin_prefetch(&sim->steps.rows[op]);
+    __builtin_prefetch(&sim->groups.ops[op]);
 }
 
 static void dispatch(struct sim *sim)
@@ -88,13 +88,13 @@ static void end(struct sim *sim, struct ht_sim_entry entry)
 {
     const struct ht_schedule *s = sim->s;
     int32_t iteration = (int32_t)(entry.id / s->n_ops), first = (int32_t)(entry.id % s->n_ops);
-    const struct ht_sim_row *row = &sim->steps.rows[first];
-    if (row->flow >= 0) {
+    const struct ht_sim_op *info = &sim->groups.ops[first];
+    if (info->flow >= 0) {
         ht_flows_finish(sim->flows, entry.slot);
         sim->unsettled = true;
     }
-    for (int32_t op = first, stop = first + (int32_t)row->size; op < stop; op++) {
-        if (sim->steps.rows[op].validate && sim->options->bad)
+    for (int32_t op = first, stop = first + (int32_t)info->size; op < stop; op++) {
+        if (sim->groups.ops[op].validate && sim->options->bad)
             ht_core_set_control(sim->core, iteration, !sim->options->bad[iteration]);
         struct ht_trace_event *e = &sim->trace->events[entry.id + (op - first)];
         e->end_ns = sim->now_ns;
@@ -118,7 +118,7 @@ static enum ht_status loop(struct sim *sim, struct ht_error *err)
     const struct ht_schedule *s = sim->s;
     dispatch(sim);
     for (int64_t rounds = 1;; rounds++) {
-        /* With more ends due at now, sharing anew before them would change nothing but the effort. */
+        /* While more ends are due at now, sharing before them would have no effect. */
         if (sim->unsettled && !(sim->heap.n && sim->heap.entries[0].time_ns == sim->now_ns)) settle(sim);
         if (!sim->heap.n) break;
         sim->now_ns = sim->heap.entries[0].time_ns;
@@ -162,9 +162,9 @@ enum ht_status ht_sim_run(const struct ht_schedule *s, const int64_t *cost_ns, c
     ht_sim_heap_init(&sim.heap, s->n_lanes);
     sim.running = HT_NEW_ARRAY(int64_t, s->n_lanes);
     sim.changed = HT_NEW_ARRAY(int32_t, s->n_lanes);
-    status = ht_sim_groups_init(s, cost_ns, err, &sim.steps);
+    status = ht_sim_groups_init(s, cost_ns, err, &sim.groups);
     if (status != HT_OK) goto out;
-    status = ht_flows_create(s->n_resources, capacity, s->n_lanes, sim.steps.max_uses, err, &sim.flows);
+    status = ht_flows_create(s->n_resources, capacity, s->n_lanes, sim.groups.max_uses, err, &sim.flows);
     if (status != HT_OK) goto out;
     struct ht_core_options core = {.iterations = options->iterations, .issue_ahead = options->issue_ahead};
     status = ht_core_create(s, core, err, &sim.core);
@@ -181,7 +181,7 @@ out:
     ht_core_destroy(sim.core);
     ht_flows_destroy(sim.flows);
     ht_sim_heap_free(&sim.heap);
-    ht_sim_groups_free(&sim.steps);
+    ht_sim_groups_free(&sim.groups);
     free(capacity);
     free(sim.running);
     free(sim.changed);

@@ -1,7 +1,7 @@
 /*
- * The simulator: the schedule under virtual time.
+ * The simulator: runs a schedule in virtual time.
  *
- * Deterministic on every build: integer nanoseconds and integer work, completions before dispatch, ties by id. An op of
+ * Deterministic on every build: integer nanoseconds and integer work, ends before dispatch, ties by id. An op of
  * uncontended cost T ns is T << 20 units of work. Its speed is 1 << 20 units per ns when nothing contends. An op that
  * uses shared resources is a flow; flows share by max-min fairness:
  *
@@ -14,10 +14,11 @@
  *   speed_i = 2^20 when x_i >= cap_i, else max(1, floor(2^20 x_i / cap_i)); an op ends ceil(left / speed) ns from now.
  *
  * Cores: an op that keeps k cores busy has the amount k times its cost, in core-nanoseconds.
- * T_i is at least what its other resources need when it is alone: max over r of ceil(amount 1e9 / capacity). Ops
- * without cost (T = 0) or without resources are no flows. A group is one flow: its members' longest cost, and their
- * amounts added up per resource. Limits (beyond them: HT_BAD_INPUT): T < 2^42 ns, capacity < 2^44 per second, amounts <
- * 2^47.
+ *
+ * T_i is at least the time that its other resources need when the flow runs alone: max over r of ceil(amount 1e9 /
+ * capacity). Ops without cost (T = 0) or without resources are no flows. A group is one flow: its members' longest
+ * cost, and their amounts added up per resource. Limits (beyond them: HT_BAD_INPUT): T < 2^42 ns, capacity < 2^44 per
+ * second, amounts < 2^47.
  */
 #ifndef HT_EXEC_SIM_H
 #define HT_EXEC_SIM_H
@@ -29,12 +30,12 @@ struct ht_sim_options {
     int32_t issue_ahead;    /* 0 for CPU, 2 for CUDA */
     int32_t jitter_percent; /* each cost is multiplied by 1 + u, u uniform in +-jitter (0..99) */
     uint64_t seed;          /* of the jitter */
-    /* Which iterations come out bad at validate; NULL: none. */
+    /* [iterations]: validate finds the iteration bad; NULL: none is. */
     const bool *bad;
 };
 
-/* cost_ns: [n_ops] uncontended costs, >= 0. The schedule must be verified. Ctrl-C (common/base/interrupt.h) gives
-   HT_INTERRUPTED. A stall is a bug and HT_FAILED with what every lane waits for. */
+/* Simulates a verified schedule. cost_ns: [n_ops] uncontended costs, >= 0. Returns HT_INTERRUPTED after Ctrl-C
+   (common/base/interrupt.h). A stall is a bug: HT_FAILED, with what every lane waits for. */
 enum ht_status ht_sim_run(const struct ht_schedule *s, const int64_t *cost_ns, const struct ht_sim_options *options,
                           struct ht_error *err, struct ht_trace **out);
 

@@ -14,15 +14,15 @@ int64_t ht_sim_jitter(int64_t cost_ns, int32_t percent, uint64_t seed, uint64_t 
     return cost ? (int64_t)cost : 1;
 }
 
-/* Core-nanoseconds of a step that keeps `cores` busy for cost_ns; what is beyond all limits stays so. */
+/* Returns the core-nanoseconds of a group that keeps `cores` busy for cost_ns; INT64_MAX on overflow. */
 static int64_t core_ns(int64_t cores, int64_t cost_ns)
 {
     int64_t product;
     return __builtin_mul_overflow(cores, cost_ns, &product) ? INT64_MAX : product;
 }
 
-/* The step's uses: merged by resource, weighted by the largest amount. `at` holds each resource's place in the current
-   step's list, or -1. */
+/* Appends the group's uses to out, merged by resource and weighted by the largest amount, and fills in *flow. `at`:
+   [n_resources] each resource's index in the group's list, or -1. */
 static enum ht_status add_uses(const struct ht_schedule *s, int32_t first, int32_t end, int64_t cost_ns, int32_t *at,
                                int64_t **amounts, size_t *amounts_cap, size_t *uses_cap, struct ht_error *err,
                                struct ht_sim_groups *out, struct ht_sim_flow *flow)
@@ -45,9 +45,9 @@ static enum ht_status add_uses(const struct ht_schedule *s, int32_t first, int32
             uses[out->n_uses + n++].resource = r;
         }
         if (a < 0 || a >= HT_FLOW_MAX_AMOUNT - amount[at[r]]) {
-            char title[64];
+            char label[64];
             status = ht_fail(err, HT_BAD_INPUT, "op %d (%s): amount %lld on resource '%s'; expected 0 to %lld", first,
-                             ht_op_label(s, first, title, sizeof(title)), (long long)a, s->resources[r].name,
+                             ht_op_label(s, first, label, sizeof(label)), (long long)a, s->resources[r].name,
                              (long long)HT_FLOW_MAX_AMOUNT - 1);
             break;
         }
@@ -76,8 +76,8 @@ static enum ht_status add_uses(const struct ht_schedule *s, int32_t first, int32
     return HT_OK;
 }
 
-/* One past the last member of the step that begins with op `first`. */
-static int32_t step_end(const struct ht_schedule *s, int32_t first)
+/* Returns one past the last member of the issue group that begins with op `first`. */
+static int32_t group_end(const struct ht_schedule *s, int32_t first)
 {
     int32_t match = s->ops[first].match, end = first + 1;
     if (match >= 0)
@@ -101,18 +101,18 @@ enum ht_status ht_sim_groups_init(const struct ht_schedule *s, const int64_t *co
     *out = (struct ht_sim_groups){0};
     enum ht_status status = check_resources(s, err);
     if (status != HT_OK) return status;
-    out->rows = HT_NEW_ARRAY(struct ht_sim_row, s->n_ops);
+    out->ops = HT_NEW_ARRAY(struct ht_sim_op, s->n_ops);
     size_t flows_cap = 0, uses_cap = 0, amounts_cap = 0;
     int64_t *amounts = NULL;
     int32_t *at = HT_NEW_ARRAY(int32_t, s->n_resources);
     for (int32_t r = 0; r < s->n_resources; r++) at[r] = -1;
 
     for (int32_t first = 0, end; first < s->n_ops && status == HT_OK; first = end) {
-        end = step_end(s, first);
+        end = group_end(s, first);
         int64_t cost = 0;
         for (int32_t op = first; op < end; op++) {
-            out->rows[op] = (struct ht_sim_row){.flow = op == first ? HT_SIM_NO_FLOW : HT_SIM_MEMBER,
-                                                .validate = s->ops[op].kind == HT_OP_VALIDATE};
+            out->ops[op] = (struct ht_sim_op){.flow = op == first ? HT_SIM_NO_FLOW : HT_SIM_MEMBER,
+                                              .validate = s->ops[op].kind == HT_OP_VALIDATE};
             if (cost_ns[op] > cost) cost = cost_ns[op];
             if (cost_ns[op] < 0) cost = HT_SIM_MAX_COST_NS;
         }
@@ -122,17 +122,17 @@ enum ht_status ht_sim_groups_init(const struct ht_schedule *s, const int64_t *co
             if (flow.need_ns > cost) cost = flow.need_ns;
             if (flow.n_uses && cost < HT_SIM_MAX_COST_NS && status == HT_OK) {
                 flow.cap = ht_flow_per_giga(flow.largest, cost);
-                out->rows[first].flow = out->n_flows;
+                out->ops[first].flow = out->n_flows;
                 HT_PUSH(out->flows, out->n_flows, flows_cap, flow);
             }
         }
-        out->rows[first].cost_ns = cost;
-        out->rows[first].size = (unsigned)(end - first) & INT32_MAX;
+        out->ops[first].cost_ns = cost;
+        out->ops[first].size = (unsigned)(end - first) & INT32_MAX;
         if (cost >= HT_SIM_MAX_COST_NS && status == HT_OK) {
-            char title[64];
+            char label[64];
             status =
                 ht_fail(err, HT_BAD_INPUT, "op %d (%s): its cost, or what its resources need, is outside 0 to %lld ns",
-                        first, ht_op_label(s, first, title, sizeof(title)), (long long)HT_SIM_MAX_COST_NS - 1);
+                        first, ht_op_label(s, first, label, sizeof(label)), (long long)HT_SIM_MAX_COST_NS - 1);
         }
     }
     free(amounts);
@@ -141,10 +141,10 @@ enum ht_status ht_sim_groups_init(const struct ht_schedule *s, const int64_t *co
     return status;
 }
 
-void ht_sim_groups_free(struct ht_sim_groups *steps)
+void ht_sim_groups_free(struct ht_sim_groups *groups)
 {
-    free(steps->rows);
-    free(steps->flows);
-    free(steps->uses);
-    *steps = (struct ht_sim_groups){0};
+    free(groups->ops);
+    free(groups->flows);
+    free(groups->uses);
+    *groups = (struct ht_sim_groups){0};
 }

@@ -1,7 +1,7 @@
 /*
- * When what ends: a 4-ary heap of running steps, by time and then by id, in which an entry can be moved.
+ * A 4-ary heap of the ends of running issue groups, by time and then by id, in which an entry can be moved.
  *
- * There is one slot per lane, since a lane runs one op at a time: the heap is small and stays in cache however large
+ * It has one slot per lane, since a lane runs one op at a time. So the heap is small and stays in cache however large
  * the graph is.
  */
 #ifndef HT_EXEC_SIM_HEAP_H
@@ -20,7 +20,7 @@ struct ht_sim_entry {
 
 struct ht_sim_heap {
     struct ht_sim_entry *entries;
-    int32_t *at; /* [n_slots]: place in entries, or -1 */
+    int32_t *at; /* [n_slots]: index into entries, or -1 */
     int32_t n;
 };
 
