@@ -9,14 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum word { UNDER_WAY, DONE, FAILED, SLEEPING };
-enum { LOOK_NS = 100000000 }; /* how often a sleeper looks whether all was cancelled */
+enum word { IN_FLIGHT, DONE, FAILED, SLEEPING };
+enum { POLL_NS = 100000000 }; /* how often a sleeper checks for a cancel */
 
 /* ---- messages --------------------------------------------------------------------------------------------------- */
 
 void ht_message_end(struct ht_message *m, bool ok)
 {
-    /* From here on the waiter may go on and reuse the message. */
+    /* After the exchange the waiter may go on and reuse the message. */
     atomic_uint *word = &m->word;
     if (atomic_exchange_explicit(word, ok ? DONE : FAILED, memory_order_acq_rel) == SLEEPING) ht_futex_wake(word, 1);
 }
@@ -24,7 +24,7 @@ void ht_message_end(struct ht_message *m, bool ok)
 static void post(struct ht_comm *c, struct ht_message *m, bool receive, int32_t peer, int32_t tag, void *data,
                  int64_t bytes)
 {
-    assert(peer >= 0 && peer < c->size && peer != c->rank && tag >= 0 && tag <= HT_TAG_NOTES);
+    assert(peer >= 0 && peer < c->size && peer != c->rank && tag >= 0 && tag <= HT_TAG_NOTIFY);
     m->receive = receive;
     m->peer = peer;
     m->tag = tag;
@@ -32,9 +32,9 @@ static void post(struct ht_comm *c, struct ht_message *m, bool receive, int32_t 
     m->bytes = bytes;
     m->parts = 0;
     m->next = NULL;
-    atomic_store_explicit(&m->word, UNDER_WAY, memory_order_relaxed);
-    /* After a cancel nobody waits for it, so that it may be gone before the transport comes to it. */
-    if (tag != HT_TAG_NOTES && atomic_load_explicit(&c->cancelled, memory_order_acquire)) return;
+    atomic_store_explicit(&m->word, IN_FLIGHT, memory_order_relaxed);
+    /* After a cancel no thread waits for the message, so its memory may be gone before the transport uses it. */
+    if (tag != HT_TAG_NOTIFY && atomic_load_explicit(&c->cancelled, memory_order_acquire)) return;
     c->ops->post(c, m);
 }
 
@@ -48,10 +48,10 @@ void ht_comm_receive(struct ht_comm *c, int32_t from, int32_t tag, void *data, i
     post(c, m, true, from, tag, data, bytes);
 }
 
-void ht_comm_note(struct ht_comm *c, int32_t to, const void *data, int64_t bytes, struct ht_message *m)
+void ht_comm_notify(struct ht_comm *c, int32_t to, const void *data, int64_t bytes, struct ht_message *m)
 {
-    assert(bytes >= 1 && bytes <= HT_COMM_NOTE_BYTES);
-    post(c, m, false, to, HT_TAG_NOTES, (void *)data, bytes);
+    assert(bytes >= 1 && bytes <= HT_COMM_NOTIFY_BYTES);
+    post(c, m, false, to, HT_TAG_NOTIFY, (void *)data, bytes);
 }
 
 void ht_comm_listen(struct ht_comm *c, ht_comm_listener fn, void *ctx)
@@ -68,13 +68,13 @@ bool ht_comm_done(const struct ht_message *m)
 enum ht_status ht_comm_wait(struct ht_comm *c, struct ht_message *m, struct ht_error *err)
 {
     unsigned word = atomic_load_explicit(&m->word, memory_order_acquire);
-    while (word == UNDER_WAY || word == SLEEPING) {
+    while (word == IN_FLIGHT || word == SLEEPING) {
         if (atomic_load_explicit(&c->cancelled, memory_order_acquire))
-            return ht_fail(err, HT_FAILED, "rank %d: given up while it waited for rank %d", c->rank, m->peer);
-        if (word == UNDER_WAY && !atomic_compare_exchange_strong_explicit(&m->word, &word, SLEEPING,
+            return ht_fail(err, HT_FAILED, "rank %d gave up waiting for rank %d", c->rank, m->peer);
+        if (word == IN_FLIGHT && !atomic_compare_exchange_strong_explicit(&m->word, &word, SLEEPING,
                                                                           memory_order_acq_rel, memory_order_acquire))
             continue;
-        ht_futex_wait_for(&m->word, SLEEPING, LOOK_NS);
+        ht_futex_wait_for(&m->word, SLEEPING, POLL_NS);
         word = atomic_load_explicit(&m->word, memory_order_acquire);
     }
     if (word == DONE) return HT_OK;
@@ -108,8 +108,8 @@ int64_t ht_comm_type_bytes(enum ht_comm_type t)
     return bytes[t];
 }
 
-/* Waits for all, even when one has failed: their memory is the caller's. After a cancel the transport keeps what it has
-   in hand, so the memory must stay; whoever cancels ends the process before it goes. */
+/* Waits for all messages, even when one has failed, because their memory is the caller's. After a cancel the transport
+   still uses it, so it must stay; a process that cancels ends before the memory goes. */
 static enum ht_status wait_all(struct ht_comm *c, struct ht_message *m, int32_t n, struct ht_error *err)
 {
     enum ht_status first = HT_OK;
@@ -120,7 +120,7 @@ static enum ht_status wait_all(struct ht_comm *c, struct ht_message *m, int32_t 
     return first;
 }
 
-/* After a cancel messages may still be under way; they are then never freed. */
+/* Frees messages that have ended. After a cancel they may still be in flight, and are never freed. */
 static void free_messages(struct ht_comm *c, void *messages)
 {
     if (!atomic_load(&c->cancelled)) free(messages);
@@ -154,8 +154,8 @@ static enum ht_status copy(struct ht_comm *c, void *to, const void *from, int64_
 }
 
 /*
- * Everybody sends its piece to everybody: N (N - 1) messages, of which the longest takes as long as the whole; the
- * bytes that a rank sends and receives are those of a ring.
+ * Sends each rank's piece to every other rank: N (N - 1) messages, of which the longest takes as long as the whole. A
+ * rank sends and receives as many bytes as in a ring.
  */
 enum ht_status ht_comm_all_gather(struct ht_comm *c, struct ht_team team, int32_t tag, const void *mine, void *all,
                                   const int64_t *counts, enum ht_comm_type type, struct ht_error *err)
@@ -181,7 +181,7 @@ enum ht_status ht_comm_all_gather(struct ht_comm *c, struct ht_team team, int32_
 
 enum { STAGE_BYTES = 1 << 18 };
 
-/* Everybody sends piece i to rank i, in stages; what is received of a stage is added up in the team's order. */
+/* Sends piece i of every rank to rank i, in stages. The pieces received in a stage are added up in the team's order. */
 enum ht_status ht_comm_reduce_scatter(struct ht_comm *c, struct ht_team team, int32_t tag, const void *all, void *mine,
                                       const int64_t *counts, enum ht_comm_type type, struct ht_error *err)
 {
@@ -261,17 +261,17 @@ enum ht_status ht_comm_barrier(struct ht_comm *c, struct ht_team team, int32_t t
     return status;
 }
 
-/* ---- a job of one ----------------------------------------------------------------------------------------------- */
+/* ---- a job of one rank ------------------------------------------------------------------------------------------ */
 
 static void self_post(struct ht_comm *c, struct ht_message *m)
 {
     (void)c;
-    ht_message_end(m, false); /* there is nobody to talk to */
+    ht_message_end(m, false); /* there is no other rank */
 }
 
 static void self_listen(struct ht_comm *c, ht_comm_listener fn, void *ctx)
 {
-    (void)c, (void)fn, (void)ctx; /* nobody will ever say anything */
+    (void)c, (void)fn, (void)ctx; /* no notification ever comes */
 }
 
 static void self_close(struct ht_comm *c, bool clean, int code)

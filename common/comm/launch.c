@@ -37,7 +37,7 @@ static void set(struct command *c, const char *name, const char *value)
     add(c, value);
 }
 
-/* All ranks on this machine, whatever it has of cores, networks, resource managers and rights. */
+/* Writes the mpirun command: all ranks on this machine, whatever its cores, networks, resource managers and rights. */
 static void write_command(struct command *c, int32_t ranks, const char *folder, char *const argv[])
 {
     char text[32], program[4096];
@@ -49,12 +49,12 @@ static void write_command(struct command *c, int32_t ranks, const char *folder, 
     add(c, "--bind-to");                               /* ranks choose their cores themselves */
     add(c, "none");
     set(c, "plm", "isolated");                      /* no ssh, no resource manager */
-    set(c, "ras", "^slurm,gridengine,tm,lsf,alps"); /* the ranks are this machine's, whose job it may be */
+    set(c, "ras", "^slurm,gridengine,tm,lsf,alps"); /* even inside a job of these, all ranks run on this machine */
     set(c, "oob_tcp_if_include", "lo");
     set(c, "btl", "self,vader"); /* shared memory, */
     set(c, "pml", "ob1");
     set(c, "btl_vader_single_copy_mechanism", "none"); /* without the right to read other processes' memory, */
-    set(c, "btl_vader_backing_directory", folder);     /* and not in /dev/shm, where it could be left */
+    set(c, "btl_vader_backing_directory", folder);     /* and not in /dev/shm, where files could be left */
     set(c, "orte_tmpdir_base", folder);
     set(c, "mpi_yield_when_idle", "1");
     add(c, "-n");
@@ -75,8 +75,8 @@ static void free_command(struct command *c)
 
 #define PREFIX "hetbench-ranks-"
 
-/* Opens the folder and locks it for as long as this process or a child of it lives; -1 when another has the lock or
-   removes the folder right now. Where the file system has no locks, nobody else can lock it either. */
+/* Opens the folder and locks it for as long as this process or a child of it lives. Returns -1 when another process has
+   the lock or is removing the folder. Where the file system has no locks, no other process can lock it either. */
 static int lock_folder(int at, const char *name)
 {
     struct stat sb;
@@ -88,7 +88,8 @@ static int lock_folder(int at, const char *name)
     return -1;
 }
 
-/* Removes the folders of this user's launchers that were killed together with their keepers: nobody has them locked. */
+/* Removes the folders that this user's launchers left when they were killed together with their keepers: unlocked
+   ones. */
 static void remove_stale(const char *base)
 {
     DIR *dir = opendir(base);
@@ -112,21 +113,21 @@ static enum ht_status make_folder(char *folder, size_t cap, int *lock, struct ht
         if (snprintf(folder, cap, "%s/" PREFIX "XXXXXX", base) >= (int)cap)
             return ht_fail(err, HT_FAILED, "TMPDIR is longer than %zu characters", cap - sizeof(PREFIX "/XXXXXX"));
         if (!mkdtemp(folder))
-            return ht_fail(err, HT_FAILED, "%s: no folder can be made for the ranks: %s", folder, strerror(errno));
+            return ht_fail(err, HT_FAILED, "%s: cannot create the ranks' folder: %s", folder, strerror(errno));
         *lock = lock_folder(AT_FDCWD, folder);
         if (*lock >= 0) return HT_OK;
-        rmdir(folder); /* another launcher took it for a stale one before it was locked */
+        rmdir(folder); /* another launcher removed it as stale before it was locked */
     }
-    return ht_fail(err, HT_FAILED, "%s: the folder for the ranks cannot be locked", base);
+    return ht_fail(err, HT_FAILED, "%s: cannot lock the ranks' folder", base);
 }
 
-/* mpirun waits for ever when it runs out of open files while the ranks connect to it. Measured with Open MPI 4.1: at
-   most 36 for 2 ranks, 48 for 4 and 64 for 8 are enough. */
+/* Checks the limit of open files: mpirun hangs when it runs out of them while the ranks connect to it. Measured with
+   Open MPI 4.1: at most 36 for 2 ranks, 48 for 4 and 64 for 8 are enough. */
 static enum ht_status check_limits(int32_t ranks, struct ht_error *err)
 {
     struct rlimit l;
     long long needed = 32 + 4LL * ranks;
-    DIR *d = opendir("/proc/self/fd"); /* what was open before is open in mpirun, too */
+    DIR *d = opendir("/proc/self/fd"); /* mpirun inherits the files that are open now */
     for (struct dirent *e; d && (e = readdir(d)) != NULL;) {
         int fd = atoi(e->d_name), flags = fd > STDERR_FILENO ? fcntl(fd, F_GETFD) : -1;
         needed += flags >= 0 && !(flags & FD_CLOEXEC);
@@ -139,22 +140,23 @@ static enum ht_status check_limits(int32_t ranks, struct ht_error *err)
 
 /* ---- the launcher ----------------------------------------------------------------------------------------------- */
 
-/* Passes interrupts on; returns what the keeper says, or what it is when it has been killed. */
-static enum ht_status wait_for(int keeper, struct ht_error *err)
+/* Waits for the keeper's report and passes interrupts on to it. Returns the reported status, or HT_FAILED when the
+   keeper was killed. */
+static enum ht_status wait_for_keeper(int keeper, struct ht_error *err)
 {
-    struct ht_error said;
+    struct ht_error report;
     ssize_t got = -1;
-    for (int told = 0; got < 0;) {
+    for (int n_sent = 0; got < 0;) {
         struct pollfd p = {.fd = keeper, .events = POLLIN};
         poll(&p, 1, 100);
-        for (; told < ht_interrupt_count(); told++) send(keeper, "i", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
-        got = recv(keeper, &said, sizeof(said), MSG_DONTWAIT);
+        for (; n_sent < ht_interrupt_count(); n_sent++) send(keeper, "i", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+        got = recv(keeper, &report, sizeof(report), MSG_DONTWAIT);
         if (got < 0 && errno != EAGAIN && errno != EINTR) got = 0;
     }
-    if (got != (ssize_t)sizeof(said))
+    if (got != (ssize_t)sizeof(report))
         return ht_fail(err, HT_FAILED, "the process that keeps the ranks was killed, which ends all of them");
-    if (err) *err = said;
-    return said.status;
+    if (err) *err = report;
+    return report.status;
 }
 
 enum ht_status ht_launch(int32_t ranks, char *const argv[], struct ht_error *err)
@@ -162,7 +164,7 @@ enum ht_status ht_launch(int32_t ranks, char *const argv[], struct ht_error *err
     char folder[4000];
     struct command c = {0};
     int lock = -1, ends[2], fd;
-    /* A closed stream stays unusable. */
+    /* Opens closed standard streams on /dev/null, read-only, so that no socket gets their descriptors. */
     while ((fd = open("/dev/null", O_RDONLY)) >= 0 && fd <= STDERR_FILENO) continue;
     if (fd >= 0) close(fd);
     enum ht_status status = check_limits(ranks, err);
@@ -172,7 +174,7 @@ enum ht_status ht_launch(int32_t ranks, char *const argv[], struct ht_error *err
     struct ht_keeper_job job = {.command = c.words, .ranks = ranks, .folder = folder, .name = strrchr(folder, '/') + 1};
     fflush(NULL);
     prctl(PR_SET_CHILD_SUBREAPER, 1UL);
-    signal(SIGCHLD, SIG_DFL); /* where it is ignored, nobody hears how mpirun ended */
+    signal(SIGCHLD, SIG_DFL); /* if it is ignored, waitpid cannot say how mpirun ended */
     ht_interrupt_keep();
     pid_t pid = -1;
     if (!socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends)) {
@@ -182,9 +184,9 @@ enum ht_status ht_launch(int32_t ranks, char *const argv[], struct ht_error *err
         if (pid < 0) close(ends[0]);
     }
     if (pid < 0) {
-        status = ht_fail(err, HT_FAILED, "mpirun cannot be started: %s", strerror(errno));
+        status = ht_fail(err, HT_FAILED, "cannot start mpirun: %s", strerror(errno));
     } else {
-        status = wait_for(ends[0], err);
+        status = wait_for_keeper(ends[0], err);
         close(ends[0]);
         while (waitpid(pid, NULL, 0) < 0 && errno == EINTR) continue;
         ht_keeper_end_children(job.name); /* the keeper has ended them unless it was killed */

@@ -1,7 +1,7 @@
 #include "common/comm/launch_keeper.h"
 
 #include "common/base/array.h"
-#include "common/comm/launch_word.h"
+#include "common/comm/launch_message.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -20,37 +20,37 @@
 #include <unistd.h>
 
 enum {
-    STARTING_MS = 2,  /* how often mpirun's children are looked at until all have connected */
-    ENDING_MS = 5,    /* how often mpirun is asked whether it has ended, from the first rank's end on */
-    QUIET_MS = 200,   /* otherwise */
-    GRACE_S = 3,      /* mpirun ends in less after a rank's death, or it hangs */
-    UNKNOWN_CODE = -1 /* the kernel has forgotten how the process ended */
+    STARTING_MS = 2,  /* how often to look for mpirun's children until all have connected */
+    ENDING_MS = 5,    /* how often to ask whether mpirun has ended, once a rank has */
+    QUIET_MS = 200,   /* how often to look otherwise */
+    GRACE_S = 3,      /* after a rank's death mpirun ends within this time, or it hangs */
+    UNKNOWN_CODE = -1 /* the kernel no longer knows how the process ended */
 };
 
 struct rank {
     pid_t pid;
     int32_t rank; /* -1: not known */
     int link;     /* -1: not connected yet, or no longer */
-    bool well, gone;
+    bool ok, gone;
 };
 
 struct keeper {
     const struct ht_keeper_job *job;
     int launcher, listener, output; /* output: what mpirun prints */
     pid_t mpirun;
-    struct rank *ranks; /* all processes that are known to be ranks */
+    struct rank *ranks; /* processes that are known to be ranks */
     size_t n, cap;
     int32_t n_connected;
     struct pollfd *poll;
     size_t poll_cap;
     int interrupts;
-    bool too_early;        /* the first one came before all ranks had connected */
-    int64_t deadline_ns;   /* 0: there is none */
+    bool too_early;        /* the first interrupt came before all ranks had connected */
+    int64_t deadline_ns;   /* 0: none */
     bool overdue;          /* mpirun was killed at the deadline */
-    struct ht_error first; /* the first error that a rank reported, before any died without a report */
-    bool died;             /* the first sign of trouble was a rank that died without a report */
-    int32_t dead;          /* its number, -1 when it is not known */
-    int code;              /* how it ended, as waitpid says it */
+    struct ht_error first; /* the first error that a rank reported, if none had died without a report before */
+    bool died;             /* a rank died without a report before any reported an error */
+    int32_t dead;          /* its number; -1: not known */
+    int code;              /* how it ended, in waitpid's form */
     char printed[4096];    /* the beginning of mpirun's output; ends with a zero */
     size_t n_printed;
 };
@@ -64,7 +64,7 @@ static int64_t now_ns(void)
 
 /* ---- /proc ------------------------------------------------------------------------------------------------------ */
 
-/* Reads a process's parent and, once it has ended and nobody has waited for it, how it ended. */
+/* Reads a process's parent and, for one that has ended and was not waited for, how it ended. */
 static bool read_stat(int pid, int *parent, char *state, int *code)
 {
     char path[64], text[1024];
@@ -79,8 +79,8 @@ static bool read_stat(int pid, int *parent, char *state, int *code)
     return true;
 }
 
-/* Finds a variable of a process; false when it cannot be read, as of one that is about to end or to become another
-   program. *value is NULL when the process does not have it; the caller frees it. */
+/* Finds an environment variable of a process. *value is NULL when the process does not have it; the caller frees it.
+   Returns false when it cannot be read, as when the process is about to end or to run another program. */
 static bool read_variable(int pid, const char *name, char **value)
 {
     char path[64], *word = NULL;
@@ -99,10 +99,11 @@ static bool read_variable(int pid, const char *name, char **value)
     return any;
 }
 
-/* ---- the end of all --------------------------------------------------------------------------------------------- */
+/* ---- ending all ------------------------------------------------------------------------------------------------- */
 
-/* Kills this launcher's processes among the children of this one, and says whether there was one. *unknown: of some
-   child nothing can be read. Whoever became this program may have had children before, such as a log's tee: they stay. */
+/* Kills this launcher's processes among the children of this one. Returns true when there was one. Sets *unknown when a
+   child cannot be read. This process may have had other children before it ran this program, such as a log's tee: they
+   stay. */
 static bool kill_children(const char *launcher, bool *unknown)
 {
     DIR *proc = opendir("/proc");
@@ -126,7 +127,7 @@ void ht_keeper_end_children(const char *name)
 {
     const struct timespec nap = {.tv_nsec = 10000000};
     bool unknown;
-    for (int i = 0, quiet = 0; i < 500 && quiet < 20; i++) { /* a stranger may stay unknown: without an environment */
+    for (int i = 0, quiet = 0; i < 500 && quiet < 20; i++) { /* another process may stay unreadable */
         while (waitpid(-1, NULL, WNOHANG) > 0) continue;
         quiet = kill_children(name, &unknown) ? 0 : quiet + 1;
         if (quiet && !unknown) return;
@@ -160,8 +161,8 @@ static void set_deadline(struct keeper *k)
     if (!k->deadline_ns) k->deadline_ns = now_ns() + (int64_t)GRACE_S * 1000000000;
 }
 
-/* Notes that a rank's process has ended. All others wait for one that did not end well. */
-static void note_end(struct keeper *k, struct rank *r)
+/* Records that a rank's process has ended. The others may wait for one that did not end well. */
+static void record_end(struct keeper *k, struct rank *r)
 {
     int parent, code = 0;
     char state;
@@ -170,15 +171,16 @@ static void note_end(struct keeper *k, struct rank *r)
     r->link = -1;
     r->gone = true;
     for (size_t i = 0; i < k->n; i++) all &= k->ranks[i].gone;
-    if (!r->well || (all && k->n_connected == k->job->ranks)) set_deadline(k);
-    if (r->well || k->first.status || k->died) return;
+    if (!r->ok || (all && k->n_connected == k->job->ranks)) set_deadline(k);
+    if (r->ok || k->first.status || k->died) return;
     k->died = true;
     k->dead = r->rank;
-    k->code = known && code ? code : UNKNOWN_CODE; /* 0: not permitted to know */
+    k->code = known && code ? code : UNKNOWN_CODE; /* 0: no permission to read it */
 }
 
-/* Finds ranks among mpirun's children. One that has not connected yet can die unnoticed, and mpirun may hang on it. */
-static void look_for_ranks(struct keeper *k)
+/* Finds ranks among mpirun's children. A rank that dies before it has connected would go unnoticed, and mpirun may hang
+   on it. */
+static void find_ranks(struct keeper *k)
 {
     char path[300];
     snprintf(path, sizeof(path), "/proc/%d/task", (int)k->mpirun);
@@ -202,7 +204,7 @@ static void look_for_ranks(struct keeper *k)
         int parent, code;
         char state;
         if (r->gone || r->link >= 0) continue;
-        if (!read_stat(r->pid, &parent, &state, &code) || state == 'Z' || state == 'X') note_end(k, r);
+        if (!read_stat(r->pid, &parent, &state, &code) || state == 'Z' || state == 'X') record_end(k, r);
     }
 }
 
@@ -239,36 +241,37 @@ static void give_streams(int link)
     sendmsg(link, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-static void take_word(struct keeper *k, struct rank *r, const struct ht_word *w)
+static void handle_message(struct keeper *k, struct rank *r, const struct ht_launch_message *w)
 {
     r->rank = w->rank;
     switch (w->kind) {
-    case HT_WORD_BEGUN:
+    case HT_LAUNCH_BEGUN:
         send(r->link, (char[]){k->interrupts > 0}, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
         return;
-    case HT_WORD_STREAMS:
+    case HT_LAUNCH_STREAMS:
         give_streams(r->link);
         return;
-    case HT_WORD_ENDED:
-        r->well = w->error.status == HT_OK;
-        if (!r->well && !k->first.status && !k->died) k->first = w->error;
+    case HT_LAUNCH_ENDED:
+        r->ok = w->error.status == HT_OK;
+        if (!r->ok && !k->first.status && !k->died) k->first = w->error;
     }
 }
 
-/* Takes all that the ranks have said, then notes who has ended: a report counts before the deaths that follow it. */
-static void hear_ranks(struct keeper *k)
+/* Takes all messages of the ranks, then records which have ended, so that a report counts before the deaths that follow
+   it. */
+static void read_ranks(struct keeper *k)
 {
     for (size_t i = 0; i < k->n; i++) {
         struct rank *r = &k->ranks[i];
-        struct ht_word w;
+        struct ht_launch_message w;
         ssize_t got = -1;
         while (r->link >= 0 && (got = recv(r->link, &w, sizeof(w), MSG_DONTWAIT)) > 0)
-            if (got == (ssize_t)sizeof(w)) take_word(k, r, &w);
+            if (got == (ssize_t)sizeof(w)) handle_message(k, r, &w);
         bool lost = r->link >= 0 && (got == 0 || (errno != EAGAIN && errno != EINTR));
-        if (lost) close(r->link), r->link = -2; /* noted below */
+        if (lost) close(r->link), r->link = -2; /* recorded below */
     }
     for (size_t i = 0; i < k->n; i++)
-        if (k->ranks[i].link == -2) note_end(k, &k->ranks[i]);
+        if (k->ranks[i].link == -2) record_end(k, &k->ranks[i]);
 }
 
 /* ---- mpirun ----------------------------------------------------------------------------------------------------- */
@@ -281,7 +284,7 @@ static _Noreturn void become_mpirun(const struct ht_keeper_job *job, int output,
     if (getppid() != keeper) _exit(HT_FAILED);
     setenv(HT_LAUNCHER_VARIABLE, job->name, 1);
 #ifdef __SANITIZE_ADDRESS__
-    setenv("LSAN_OPTIONS", "detect_leaks=0", 0); /* MPI never gives back what it has at its end */
+    setenv("LSAN_OPTIONS", "detect_leaks=0", 0); /* MPI never frees its memory */
 #endif
     int null = open("/dev/null", O_RDONLY);
     if (null >= 0) dup2(null, STDIN_FILENO);
@@ -309,7 +312,7 @@ static bool start(struct keeper *k)
     return k->mpirun > 0;
 }
 
-/* Keeps the beginning of what mpirun prints, and takes the rest, so that it never waits for a reader. */
+/* Reads all that mpirun prints, so that it never waits for a reader. Keeps the beginning. */
 static void read_output(struct keeper *k)
 {
     char text[4096];
@@ -327,9 +330,10 @@ static void read_output(struct keeper *k)
     }
 }
 
-/* ---- following them --------------------------------------------------------------------------------------------- */
+/* ---- following the ranks ---------------------------------------------------------------------------------------- */
 
-/* Before all have connected nothing has begun that could be ended in order. */
+/* Passes an interrupt on to the ranks. Before all have connected nothing has begun that could end in order, so it
+   kills. */
 static void interrupt(struct keeper *k)
 {
     k->interrupts++;
@@ -339,8 +343,8 @@ static void interrupt(struct keeper *k)
         if (k->ranks[i].link >= 0) kill(k->ranks[i].pid, SIGUSR1);
 }
 
-/* False: the launcher has gone. */
-static bool hear_launcher(struct keeper *k)
+/* Reads the launcher's interrupts. Returns false when the launcher has gone. */
+static bool read_launcher(struct keeper *k)
 {
     char byte;
     ssize_t got;
@@ -348,7 +352,7 @@ static bool hear_launcher(struct keeper *k)
     return got < 0 && (errno == EAGAIN || errno == EINTR);
 }
 
-static void wait_for_news(struct keeper *k)
+static void wait_for_events(struct keeper *k)
 {
     size_t n = 0;
     int ms = k->deadline_ns ? ENDING_MS : k->n_connected < k->job->ranks ? STARTING_MS : QUIET_MS;
@@ -360,16 +364,16 @@ static void wait_for_news(struct keeper *k)
     poll(k->poll, n, ms);
 }
 
-/* Returns when mpirun has ended; false when the launcher has. */
+/* Follows the ranks until mpirun has ended. Returns false when the launcher has gone. */
 static bool follow(struct keeper *k, int *waited)
 {
     while (waitpid(k->mpirun, waited, WNOHANG) == 0) {
-        wait_for_news(k);
-        if (!hear_launcher(k)) return false;
+        wait_for_events(k);
+        if (!read_launcher(k)) return false;
         accept_rank(k);
-        hear_ranks(k);
+        read_ranks(k);
         if (k->output >= 0) read_output(k);
-        if (k->n_connected < k->job->ranks) look_for_ranks(k);
+        if (k->n_connected < k->job->ranks) find_ranks(k);
         if (k->deadline_ns && now_ns() > k->deadline_ns && !k->overdue) {
             kill(k->mpirun, SIGKILL);
             k->overdue = true;
@@ -378,8 +382,8 @@ static bool follow(struct keeper *k, int *waited)
     return true;
 }
 
-/* Puts what mpirun printed into one line: words, without the dashes around its messages. */
-static void in_one_line(const struct keeper *k, char *out, size_t cap)
+/* Writes mpirun's output as one line, without the dashes around its messages. */
+static void join_lines(const struct keeper *k, char *out, size_t cap)
 {
     size_t n = 0;
     for (size_t i = 0; i < k->n_printed && n + 2 < cap; i++) {
@@ -396,17 +400,17 @@ static void in_one_line(const struct keeper *k, char *out, size_t cap)
     out[n] = '\0';
 }
 
-/* Returns the signal that killed the rank: the kernel has said it, or mpirun, by the status 128 + N or in words; else
- * 0. */
+/* Returns the signal that killed the rank, or 0. It comes from the kernel, or from mpirun: the status 128 + N, or its
+   text. */
 static int killed_by(const struct keeper *k, int waited)
 {
-    const char *words = "exited on signal ", *said = strstr(k->printed, words);
+    const char *words = "exited on signal ", *found = strstr(k->printed, words);
     if (k->code != UNKNOWN_CODE) return WTERMSIG(k->code);
     if (WIFEXITED(waited) && WEXITSTATUS(waited) > 128) return WEXITSTATUS(waited) - 128;
-    return said ? (int)strtol(said + strlen(words), NULL, 10) : 0;
+    return found ? (int)strtol(found + strlen(words), NULL, 10) : 0;
 }
 
-/* Fills in what may explain an end without a report: a full folder, else what mpirun printed. */
+/* Writes a possible reason for an end without a report: a full folder, else mpirun's output. */
 static void explain(const struct keeper *k, bool printed, char *out, size_t cap)
 {
     struct statvfs fs;
@@ -414,7 +418,7 @@ static void explain(const struct keeper *k, bool printed, char *out, size_t cap)
     if (statvfs(k->job->folder, &fs) == 0 && (double)fs.f_bavail * (double)fs.f_frsize < 1 << 20)
         n = snprintf(out, cap, ": TMPDIR is full (%s)", k->job->folder);
     else if (printed && k->n_printed)
-        n = snprintf(out, cap, ": "), in_one_line(k, out + n, cap - (size_t)n);
+        n = snprintf(out, cap, ": "), join_lines(k, out + n, cap - (size_t)n);
     if (n == 0) *out = '\0';
 }
 
@@ -425,7 +429,7 @@ static enum ht_status death(const struct keeper *k, int waited, struct ht_error 
     if (k->dead >= 0) snprintf(who, sizeof(who), "rank %d", k->dead);
     explain(k, !signo, why, sizeof(why));
     if (signo) return ht_fail(err, HT_FAILED, "%s was killed by signal %d, which ends all of them%s", who, signo, why);
-    if (status == HT_INFEASIBLE) /* ht_out_of_memory */
+    if (status == HT_INFEASIBLE) /* from ht_out_of_memory */
         return ht_fail(err, HT_INFEASIBLE, "%s ran out of memory, which ends all of them", who);
     return ht_fail(err, HT_FAILED, "%s ended without a report, which ends all of them%s", who, why);
 }
@@ -433,18 +437,18 @@ static enum ht_status death(const struct keeper *k, int waited, struct ht_error 
 static enum ht_status outcome(const struct keeper *k, int waited, struct ht_error *err)
 {
     char why[800];
-    int32_t n_well = 0;
+    int32_t n_ok = 0;
     bool exited = WIFEXITED(waited);
-    for (size_t i = 0; i < k->n; i++) n_well += k->ranks[i].well;
+    for (size_t i = 0; i < k->n; i++) n_ok += k->ranks[i].ok;
     if (exited && WEXITSTATUS(waited) == 127)
         return ht_fail(err, HT_INFEASIBLE, "mpirun is not installed, so there is one rank (Debian: openmpi-bin)");
     if (k->interrupts > 1 && k->first.status != HT_INTERRUPTED)
         return ht_fail(err, HT_INTERRUPTED, "interrupted twice, so the ranks were ended at once");
     if (k->first.status) return ht_fail(err, k->first.status, "%s", k->first.text);
     if (k->too_early) return ht_fail(err, HT_INTERRUPTED, "interrupted before the ranks had begun");
-    if (n_well == k->job->ranks) {
+    if (n_ok == k->job->ranks) {
         if (k->overdue || (exited && WEXITSTATUS(waited) == 0)) return HT_OK;
-        return ht_fail(err, HT_FAILED, "a rank did not end well, after all had been done");
+        return ht_fail(err, HT_FAILED, "a rank failed after all work was done");
     }
     if (k->interrupts) return ht_fail(err, HT_INTERRUPTED, "interrupted; the ranks ended without a report");
     if (!exited && !k->overdue)
@@ -465,16 +469,16 @@ _Noreturn void ht_keeper(const struct ht_keeper_job *job, int launcher)
     for (size_t i = 0; i < HT_COUNT(signals); i++) signal(signals[i], SIG_IGN);
     prctl(PR_SET_CHILD_SUBREAPER, 1UL);
     prctl(PR_SET_NAME,
-          (unsigned long)"ranks-keeper"); /* who kills all that are called hetbench leaves it to clean up */
+          (unsigned long)"ranks-keeper"); /* survives a kill of all processes named hetbench, and cleans up */
     if (start(&k)) {
-        bool heard = follow(&k, &waited);
-        if (!heard) kill(k.mpirun, SIGKILL);
+        bool followed = follow(&k, &waited);
+        if (!followed) kill(k.mpirun, SIGKILL);
         ht_keeper_end_children(job->name);
-        hear_ranks(&k);
+        read_ranks(&k);
         if (k.output >= 0) read_output(&k);
         err.status = outcome(&k, waited, &err);
     } else {
-        err.status = ht_fail(&err, HT_FAILED, "mpirun cannot be started: %s", strerror(errno));
+        err.status = ht_fail(&err, HT_FAILED, "cannot start mpirun: %s", strerror(errno));
     }
     ht_keeper_remove(job->folder);
     send(launcher, &err, sizeof(err), MSG_NOSIGNAL);

@@ -1,8 +1,8 @@
-/* The part of launch.h that runs in a rank. */
+/* The functions of launch.h that run in a rank. */
 #include "common/base/array.h"
 #include "common/base/interrupt.h"
 #include "common/comm/launch.h"
-#include "common/comm/launch_word.h"
+#include "common/comm/launch_message.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -32,15 +32,15 @@ int32_t ht_launched_ranks(void)
 socklen_t ht_launch_address(const char *name, struct sockaddr_un *out)
 {
     *out = (struct sockaddr_un){.sun_family = AF_UNIX};
-    int n = snprintf(out->sun_path + 1, sizeof(out->sun_path) - 1, "%s", name); /* abstract: it begins with a zero */
+    int n = snprintf(out->sun_path + 1, sizeof(out->sun_path) - 1, "%s", name); /* abstract: begins with a zero byte */
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
 }
 
-static bool say(int launcher, enum ht_word_kind kind, const struct ht_error *err)
+static bool send_message(int launcher, enum ht_launch_message_kind kind, const struct ht_error *err)
 {
-    struct ht_word word = {.kind = (int32_t)kind, .rank = number_in("OMPI_COMM_WORLD_RANK")};
-    if (err) word.error = *err;
-    return send(launcher, &word, sizeof(word), MSG_NOSIGNAL) == (ssize_t)sizeof(word);
+    struct ht_launch_message message = {.kind = (int32_t)kind, .rank = number_in("OMPI_COMM_WORLD_RANK")};
+    if (err) message.error = *err;
+    return send(launcher, &message, sizeof(message), MSG_NOSIGNAL) == (ssize_t)sizeof(message);
 }
 
 static void on_signal(int signo)
@@ -59,11 +59,12 @@ int ht_launch_begin(void)
     struct sigaction sa = {.sa_handler = on_signal};
     sigemptyset(&sa.sa_mask);
     sigaction(SIGUSR1, &sa, NULL); /* before the keeper knows this process */
-    ht_interrupt_keep();           /* it ends all at a second one; the first may come to every process of a job */
+    ht_interrupt_keep();           /* the keeper ends all at a second one; the first may reach every process of a job */
     socklen_t n = ht_launch_address(name, &address);
     int launcher = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-    if (launcher < 0 || connect(launcher, (struct sockaddr *)&address, n) || !say(launcher, HT_WORD_BEGUN, NULL))
-        _exit(HT_FAILED); /* the launcher has gone, so nobody would end this process */
+    if (launcher < 0 || connect(launcher, (struct sockaddr *)&address, n) ||
+        !send_message(launcher, HT_LAUNCH_BEGUN, NULL))
+        _exit(HT_FAILED); /* the launcher has gone, so no process would end this one */
     ssize_t got;
     do got = recv(launcher, &interrupted, 1, 0);
     while (got < 0 && errno == EINTR);
@@ -83,7 +84,7 @@ void ht_launch_take_streams(int launcher)
     struct msghdr m = {.msg_iov = &data, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)};
     int fds[2];
     ssize_t got;
-    if (launcher < 0 || !say(launcher, HT_WORD_STREAMS, NULL)) return;
+    if (launcher < 0 || !send_message(launcher, HT_LAUNCH_STREAMS, NULL)) return;
     do got = recvmsg(launcher, &m, MSG_CMSG_CLOEXEC);
     while (got < 0 && errno == EINTR);
     struct cmsghdr *c = got == 1 ? CMSG_FIRSTHDR(&m) : NULL;
@@ -97,8 +98,8 @@ void ht_launch_take_streams(int launcher)
 
 bool ht_launch_report(int launcher, enum ht_status status, const struct ht_error *err)
 {
-    struct ht_error said = {.status = status};
+    struct ht_error report = {.status = status};
     if (launcher < 0) return false;
-    if (status) memcpy(said.text, err->text, sizeof(said.text));
-    return say(launcher, HT_WORD_ENDED, &said);
+    if (status) memcpy(report.text, err->text, sizeof(report.text));
+    return send_message(launcher, HT_LAUNCH_ENDED, &report);
 }

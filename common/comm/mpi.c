@@ -1,8 +1,8 @@
 /*
- * MPI. One progress thread a process owns it: it calls MPI_Init_thread, every other MPI function, and MPI_Finalize, so
- * MPI_THREAD_FUNNELED is enough. Nothing it calls blocks; while anything is under way it asks MPI_Testsome, at first at
- * once, giving its core away in between, then with naps that grow, since a peer may compute for long and its core may
- * be this one. With nothing under way it sleeps.
+ * The MPI transport. One progress thread in each process calls all of MPI, from MPI_Init_thread to MPI_Finalize, so
+ * MPI_THREAD_FUNNELED is enough. No call blocks. While a message is in flight the thread polls MPI_Testsome: at first
+ * it yields its core in between, then it takes naps that grow, since a peer may compute for long and may need this
+ * core. With nothing in flight it sleeps.
  */
 #include "common/comm/comm.h"
 
@@ -35,7 +35,7 @@ enum ht_status ht_comm_mpi(struct ht_error *err, struct ht_comm **out)
 
 enum {
     LONGEST_PART = 1 << 30, /* MPI counts bytes in an int */
-    YIELDS = 50,            /* looks without a nap */
+    YIELDS = 50,            /* polls without a nap */
     SHORTEST_NAP_NS = 5000,
     LONGEST_NAP_NS = 200000,
 };
@@ -43,24 +43,24 @@ enum {
 struct impl {
     struct ht_comm *comm;
     pthread_t thread;
-    pthread_mutex_t lock; /* from here on */
-    pthread_cond_t news;
+    pthread_mutex_t lock; /* guards all down to `error` */
+    pthread_cond_t changed;
     struct ht_message *first, *last; /* posted, not begun */
     ht_comm_listener listener;       /* this and its ctx change under both locks */
     void *listener_ctx;
-    bool up, closing;
-    struct ht_error error;   /* of the start */
-    pthread_mutex_t hearing; /* taken before the lock; held while the listener is called */
+    bool started, closing;
+    struct ht_error error;         /* of start() */
+    pthread_mutex_t listener_lock; /* taken before `lock`; held during a call of the listener */
 
-    /* the progress thread's own */
+    /* Only for the progress thread. */
     MPI_Request *requests;
     struct ht_message **owners; /* of each request */
     size_t n, requests_cap, owners_cap;
     int *ended;
     size_t ended_cap;
-    bool listening;
-    MPI_Request heard;
-    char note[HT_COMM_NOTE_BYTES];
+    bool receiving;
+    MPI_Request notify_request;
+    char notification[HT_COMM_NOTIFY_BYTES];
 };
 
 static enum ht_status mpi_failed(int rc, const char *what, struct ht_error *err)
@@ -75,7 +75,7 @@ static enum ht_status mpi_failed(int rc, const char *what, struct ht_error *err)
 
 static void end_part(struct ht_message *m, bool ok)
 {
-    if (!ok) m->parts = -1; /* stays so: its other parts are lost with it */
+    if (!ok) m->parts = -1; /* stays -1 while its other parts end */
     if (m->parts > 0 && --m->parts == 0)
         ht_message_end(m, true);
     else if (!ok)
@@ -102,8 +102,8 @@ static void begin(struct impl *x, struct ht_message *m)
     }
 }
 
-/* Ends what has ended; true if anything has. */
-static bool look(struct impl *x)
+/* Ends the messages that are done. Returns true if there are any. */
+static bool poll_requests(struct impl *x)
 {
     int n = 0;
     if (!x->n) return false;
@@ -126,69 +126,70 @@ static bool look(struct impl *x)
     return true;
 }
 
-static bool hear_note(struct impl *x)
+static bool receive_notification(struct impl *x)
 {
     MPI_Status status;
-    int is_there = 0, bytes = 0;
+    int arrived = 0, bytes = 0;
     if (!x->listener) return false;
-    if (!x->listening)
-        MPI_Irecv(x->note, sizeof(x->note), MPI_BYTE, MPI_ANY_SOURCE, HT_TAG_NOTES, MPI_COMM_WORLD, &x->heard);
-    x->listening = true;
-    if (MPI_Test(&x->heard, &is_there, &status) || !is_there) return false;
+    if (!x->receiving)
+        MPI_Irecv(x->notification, sizeof(x->notification), MPI_BYTE, MPI_ANY_SOURCE, HT_TAG_NOTIFY, MPI_COMM_WORLD,
+                  &x->notify_request);
+    x->receiving = true;
+    if (MPI_Test(&x->notify_request, &arrived, &status) || !arrived) return false;
     MPI_Get_count(&status, MPI_BYTE, &bytes);
-    x->listening = false;
-    x->listener(x->listener_ctx, status.MPI_SOURCE, x->note, bytes);
+    x->receiving = false;
+    x->listener(x->listener_ctx, status.MPI_SOURCE, x->notification, bytes);
     return true;
 }
 
-static bool hear(struct impl *x)
+static bool poll_notification(struct impl *x)
 {
-    pthread_mutex_lock(&x->hearing);
-    bool heard = hear_note(x);
-    pthread_mutex_unlock(&x->hearing);
-    return heard;
+    pthread_mutex_lock(&x->listener_lock);
+    bool any = receive_notification(x);
+    pthread_mutex_unlock(&x->listener_lock);
+    return any;
 }
 
-/* Under the lock: waits for news, but not long while something is under way. */
-static void nap(struct impl *x, int quiet)
+/* Waits for a post; only for a short time while anything is in flight. Locked. */
+static void nap(struct impl *x, int idle)
 {
     if (x->first || x->closing) return;
     if (!x->n && !x->listener) {
-        pthread_cond_wait(&x->news, &x->lock);
+        pthread_cond_wait(&x->changed, &x->lock);
         return;
     }
-    if (quiet < YIELDS) {
+    if (idle < YIELDS) {
         pthread_mutex_unlock(&x->lock);
         sched_yield();
         pthread_mutex_lock(&x->lock);
         return;
     }
-    int64_t ns = (int64_t)SHORTEST_NAP_NS * (quiet - YIELDS + 1);
+    int64_t ns = (int64_t)SHORTEST_NAP_NS * (idle - YIELDS + 1);
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_nsec += ns < LONGEST_NAP_NS ? ns : LONGEST_NAP_NS;
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
-    pthread_cond_timedwait(&x->news, &x->lock, &until);
+    pthread_cond_timedwait(&x->changed, &x->lock, &until);
 }
 
 static void progress(struct impl *x)
 {
-    int quiet = 0;
+    int idle = 0;
     pthread_mutex_lock(&x->lock);
     while (!x->closing || x->first || x->n) {
         struct ht_message *posted = x->first;
         x->first = x->last = NULL;
         pthread_mutex_unlock(&x->lock);
-        quiet = posted ? 0 : quiet + 1;
+        idle = posted ? 0 : idle + 1;
         for (struct ht_message *m = posted, *next; m; m = next) {
             next = m->next;
             begin(x, m);
         }
-        if (look(x)) quiet = 0;
-        if (hear(x)) quiet = 0;
+        if (poll_requests(x)) idle = 0;
+        if (poll_notification(x)) idle = 0;
         pthread_mutex_lock(&x->lock);
-        nap(x, quiet);
+        nap(x, idle);
     }
     pthread_mutex_unlock(&x->lock);
 }
@@ -196,15 +197,15 @@ static void progress(struct impl *x)
 static enum ht_status start(struct impl *x, struct ht_error *err)
 {
     int provided = 0, has_most = 0, *most, rc = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
-    if (rc) return ht_fail(err, HT_FAILED, "MPI cannot start (MPI_Init_thread said %d)", rc);
+    if (rc) return ht_fail(err, HT_FAILED, "MPI cannot start (MPI_Init_thread returned %d)", rc);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     if (provided < MPI_THREAD_FUNNELED)
         return ht_fail(err, HT_INFEASIBLE, "this MPI cannot be used by a program with threads");
     if ((rc = MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &most, &has_most)))
         return mpi_failed(rc, "MPI_Comm_get_attr", err);
-    if (!has_most || *most < HT_TAG_NOTES)
+    if (!has_most || *most < HT_TAG_NOTIFY)
         return ht_fail(err, HT_INFEASIBLE, "this MPI has tags up to %d; expected %d or more (Open MPI: --mca pml ob1)",
-                       has_most ? *most : 0, HT_TAG_NOTES);
+                       has_most ? *most : 0, HT_TAG_NOTIFY);
     if ((rc = MPI_Comm_rank(MPI_COMM_WORLD, &x->comm->rank))) return mpi_failed(rc, "MPI_Comm_rank", err);
     if ((rc = MPI_Comm_size(MPI_COMM_WORLD, &x->comm->size))) return mpi_failed(rc, "MPI_Comm_size", err);
     return HT_OK;
@@ -217,14 +218,14 @@ static void *thread_main(void *arg)
     enum ht_status status = start(x, &x->error);
     pthread_mutex_lock(&x->lock);
     x->error.status = status;
-    x->up = true;
-    pthread_cond_broadcast(&x->news);
+    x->started = true;
+    pthread_cond_broadcast(&x->changed);
     pthread_mutex_unlock(&x->lock);
     if (status) return NULL;
     progress(x);
-    if (x->listening) {
-        MPI_Cancel(&x->heard);
-        MPI_Wait(&x->heard, MPI_STATUS_IGNORE); /* of a cancelled receive: at once */
+    if (x->receiving) {
+        MPI_Cancel(&x->notify_request);
+        MPI_Wait(&x->notify_request, MPI_STATUS_IGNORE); /* returns at once after a cancel */
     }
     MPI_Finalize();
     return NULL;
@@ -241,34 +242,34 @@ static void mpi_post(struct ht_comm *c, struct ht_message *m)
     else
         x->first = m;
     x->last = m;
-    pthread_cond_signal(&x->news);
+    pthread_cond_signal(&x->changed);
     pthread_mutex_unlock(&x->lock);
 }
 
 static void mpi_listen(struct ht_comm *c, ht_comm_listener fn, void *ctx)
 {
     struct impl *x = c->impl;
-    pthread_mutex_lock(&x->hearing);
+    pthread_mutex_lock(&x->listener_lock);
     pthread_mutex_lock(&x->lock);
     x->listener = fn;
     x->listener_ctx = ctx;
-    pthread_cond_signal(&x->news);
+    pthread_cond_signal(&x->changed);
     pthread_mutex_unlock(&x->lock);
-    pthread_mutex_unlock(&x->hearing);
+    pthread_mutex_unlock(&x->listener_lock);
 }
 
 static void mpi_close(struct ht_comm *c, bool clean, int code)
 {
     struct impl *x = c->impl;
-    if (!clean) MPI_Abort(MPI_COMM_WORLD, code); /* the one call from another thread: it is the last */
+    if (!clean) MPI_Abort(MPI_COMM_WORLD, code); /* the one call from another thread, and the last */
     pthread_mutex_lock(&x->lock);
     x->closing = true;
-    pthread_cond_signal(&x->news);
+    pthread_cond_signal(&x->changed);
     pthread_mutex_unlock(&x->lock);
     pthread_join(x->thread, NULL);
     pthread_mutex_destroy(&x->lock);
-    pthread_mutex_destroy(&x->hearing);
-    pthread_cond_destroy(&x->news);
+    pthread_mutex_destroy(&x->listener_lock);
+    pthread_cond_destroy(&x->changed);
     free(x->requests);
     free(x->owners);
     free(x->ended);
@@ -292,16 +293,16 @@ enum ht_status ht_comm_mpi(struct ht_error *err, struct ht_comm **out)
     c->impl = x;
     x->comm = c;
     pthread_mutex_init(&x->lock, NULL);
-    pthread_mutex_init(&x->hearing, NULL);
+    pthread_mutex_init(&x->listener_lock, NULL);
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&x->news, &attr);
+    pthread_cond_init(&x->changed, &attr);
     pthread_condattr_destroy(&attr);
     enum ht_status status = HT_OK;
     int rc = pthread_create(&x->thread, NULL, thread_main, x);
     if (rc) status = ht_fail(err, HT_INFEASIBLE, "cannot start the progress thread: %s", strerror(rc));
     pthread_mutex_lock(&x->lock);
-    while (!status && !x->up) pthread_cond_wait(&x->news, &x->lock);
+    while (!status && !x->started) pthread_cond_wait(&x->changed, &x->lock);
     pthread_mutex_unlock(&x->lock);
     if (!status && (status = x->error.status)) {
         pthread_join(x->thread, NULL);

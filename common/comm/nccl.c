@@ -1,7 +1,7 @@
 /*
- * The NCCL transport. A progress thread makes every call of NCCL but the first and the last. Ranks talk about their
- * messages in letters of one size over the transport beneath: wants to rank 0, rounds from rank 0. A rank that closes
- * says so and stays until all have: then no letter is awaited any more.
+ * The NCCL transport. A progress thread makes every call of NCCL but the first and the last. Ranks exchange letters of
+ * one size about their messages over the transport beneath: wants go to rank 0, rounds come from it. A rank that closes
+ * sends bye and stays until all have; then no letter is outstanding.
  */
 #include "common/comm/nccl.h"
 
@@ -16,13 +16,13 @@
 #include <time.h>
 
 enum {
-    MOST = 32,   /* wants of a letter, messages of a round */
-    YIELDS = 50, /* looks without a nap */
+    MOST = 32,   /* wants in a letter, messages in a round */
+    YIELDS = 50, /* polls without a nap */
     SHORTEST_NAP_NS = 5000,
     LONGEST_NAP_NS = 200000,
 };
 
-/* A part of a round: which of the rank's messages, and whether its two ends agree. */
+/* A part of a round: one of the rank's messages, and whether its two ends agree. */
 struct part {
     int64_t id;
     bool alike;
@@ -33,7 +33,7 @@ struct letter {
     bool bye;
     union {
         struct ht_nccl_want wants[MOST]; /* to rank 0 */
-        struct part parts[MOST];         /* from it: one round */
+        struct part parts[MOST];         /* from rank 0: one round */
     };
 };
 
@@ -43,20 +43,20 @@ struct sent {
     struct sent *next;
 };
 
-/* Where letters from one rank arrive. */
-struct box {
+/* Receive buffer for letters from one rank. */
+struct inbox {
     struct ht_message m;
     struct letter letter;
     bool awaited;
 };
 
-/* A message posted here, until it is part of a round. */
+/* A message posted here that is in no round yet. */
 struct pending {
     int64_t id;
     struct ht_message *m;
 };
 
-/* A group that was issued. */
+/* An issued group. */
 struct group {
     void *event;
     struct ht_message *messages[MOST];
@@ -71,26 +71,26 @@ struct impl {
     void *nccl, *stream, *copies;
     pthread_t thread;
     pthread_mutex_t copy_lock;
-    pthread_mutex_t lock; /* from here on */
-    pthread_cond_t news;
+    pthread_mutex_t lock; /* guards all down to `closing` */
+    pthread_cond_t changed;
     struct ht_message *first, *last; /* posted, not begun */
     bool closing;
 
-    /* the progress thread's own */
-    bool failed, said_bye, all_left;
-    int32_t left; /* rank 0: ranks that have said bye */
+    /* Only for the progress thread. */
+    bool failed, sent_bye, all_left;
+    int32_t left; /* on rank 0: how many ranks have sent bye */
     int64_t next_id;
     struct pending *pending;
     size_t n_pending, cap_pending;
     struct group *oldest, *newest;
     struct sent *sent;
-    struct box *boxes; /* of rank 0 one a rank, elsewhere one for rank 0 */
+    struct inbox *inboxes; /* on rank 0 one for each rank, elsewhere one for rank 0 */
     struct ht_nccl_order order;
 };
 
 /* ---- letters ---------------------------------------------------------------------------------------------------- */
 
-static void mail(struct impl *x, int32_t to, const struct letter *letter)
+static void send_letter(struct impl *x, int32_t to, const struct letter *letter)
 {
     struct sent *s = HT_NEW(struct sent);
     s->letter = *letter;
@@ -99,7 +99,7 @@ static void mail(struct impl *x, int32_t to, const struct letter *letter)
     ht_comm_send(x->over, to, HT_TAG_NCCL, &s->letter, sizeof(s->letter), &s->m);
 }
 
-static void forget_sent(struct impl *x)
+static void free_sent(struct impl *x)
 {
     for (struct sent **at = &x->sent; *at;) {
         struct sent *s = *at;
@@ -112,16 +112,16 @@ static void forget_sent(struct impl *x)
     }
 }
 
-static void await(struct impl *x, int32_t from)
+static void await_letter(struct impl *x, int32_t from)
 {
-    struct box *b = &x->boxes[from];
+    struct inbox *b = &x->inboxes[from];
     b->awaited = true;
     ht_comm_receive(x->over, from, HT_TAG_NCCL, &b->letter, sizeof(b->letter), &b->m);
 }
 
 /* ---- messages and groups ---------------------------------------------------------------------------------------- */
 
-/* The transport is broken: whatever is in hand fails, and so does what will be posted. */
+/* Fails all messages, now and later, because the transport is broken. */
 static void fail_all(struct impl *x)
 {
     x->failed = true;
@@ -133,7 +133,7 @@ static void fail_all(struct impl *x)
     }
 }
 
-static struct ht_message *take(struct impl *x, int64_t id)
+static struct ht_message *take_pending(struct impl *x, int64_t id)
 {
     for (size_t i = 0; i < x->n_pending; i++) {
         if (x->pending[i].id != id) continue;
@@ -163,7 +163,7 @@ static void begin_round(struct impl *x, const struct part *parts, int32_t n)
 {
     struct group *g = HT_NEW(struct group);
     for (int32_t i = 0; i < n; i++) {
-        struct ht_message *m = take(x, parts[i].id);
+        struct ht_message *m = take_pending(x, parts[i].id);
         if (m && parts[i].alike)
             g->messages[g->n++] = m;
         else if (m)
@@ -181,8 +181,8 @@ static void begin_round(struct impl *x, const struct part *parts, int32_t n)
     if (issue(x, g)) fail_all(x);
 }
 
-/* Ends the groups that are done, which they are in the order of their issue. */
-static bool look(struct impl *x)
+/* Ends the groups that are done; they end in the order of their issue. */
+static bool poll_groups(struct impl *x)
 {
     bool any = false, reached = true;
     while (x->oldest) {
@@ -201,8 +201,8 @@ static bool look(struct impl *x)
 
 /* ---- the order -------------------------------------------------------------------------------------------------- */
 
-/* Rank 0: makes rounds of what has met. All ranks are told of a round before this one issues its part, since that may
-   block it until they have come. */
+/* Makes rounds of the matches, on rank 0. Sends all letters of a round before this rank issues its own part, since that
+   may block until the others have come. */
 static void make_rounds(struct impl *x)
 {
     struct ht_nccl_order *o = &x->order;
@@ -218,15 +218,15 @@ static void make_rounds(struct impl *x)
             if (rank == 0)
                 own = l;
             else if (l.n)
-                mail(x, rank, &l);
+                send_letter(x, rank, &l);
         }
         begin_round(x, own.parts, own.n);
     }
     o->n_matches = 0;
 }
 
-/* Tells rank 0 of what was posted here. */
-static void want(struct impl *x, struct ht_message *posted)
+/* Sends rank 0 the wants of the messages posted here. */
+static void send_wants(struct impl *x, struct ht_message *posted)
 {
     struct letter l = {0};
     for (struct ht_message *m = posted, *next; m; m = next) {
@@ -244,16 +244,16 @@ static void want(struct impl *x, struct ht_message *posted)
         }
         l.wants[l.n++] = w;
         if (l.n == MOST) {
-            mail(x, 0, &l);
+            send_letter(x, 0, &l);
             l.n = 0;
         }
     }
-    if (l.n) mail(x, 0, &l);
+    if (l.n) send_letter(x, 0, &l);
 }
 
 static void read_letter(struct impl *x, int32_t from)
 {
-    const struct letter *l = &x->boxes[from].letter;
+    const struct letter *l = &x->inboxes[from].letter;
     bool bye = l->bye;
     if (x->comm->rank == 0)
         for (int32_t i = 0; i < l->n; i++) ht_nccl_order_add(&x->order, l->wants[i]);
@@ -261,7 +261,7 @@ static void read_letter(struct impl *x, int32_t from)
         begin_round(x, l->parts, l->n);
     if (bye && x->comm->rank == 0) x->left++;
     if (bye && x->comm->rank != 0) x->all_left = true;
-    if (!bye) await(x, from);
+    if (!bye) await_letter(x, from);
 }
 
 static bool read_letters(struct impl *x)
@@ -269,7 +269,7 @@ static bool read_letters(struct impl *x)
     int32_t n = x->comm->rank == 0 ? x->comm->size : 1;
     bool any = false;
     for (int32_t from = 0; from < n; from++) {
-        struct box *b = &x->boxes[from];
+        struct inbox *b = &x->inboxes[from];
         if (!b->awaited || !ht_comm_done(&b->m)) continue;
         b->awaited = false;
         any = true;
@@ -282,14 +282,14 @@ static bool read_letters(struct impl *x)
     return any;
 }
 
-/* True when all ranks have said that they close. Rank 0 hears it of all, and then tells all. */
+/* Sends bye, once. Rank 0 waits for all byes and then answers all. Returns true when all ranks close. */
 static bool leave(struct impl *x)
 {
     struct letter bye = {.bye = true};
-    if (x->comm->rank != 0 && !x->said_bye) mail(x, 0, &bye);
-    x->said_bye = true;
+    if (x->comm->rank != 0 && !x->sent_bye) send_letter(x, 0, &bye);
+    x->sent_bye = true;
     if (x->comm->rank == 0 && !x->all_left && x->left == x->comm->size - 1) {
-        for (int32_t rank = 1; rank < x->comm->size; rank++) mail(x, rank, &bye);
+        for (int32_t rank = 1; rank < x->comm->size; rank++) send_letter(x, rank, &bye);
         x->all_left = true;
     }
     return x->all_left && !x->sent;
@@ -297,46 +297,46 @@ static bool leave(struct impl *x)
 
 /* ---- the progress thread ---------------------------------------------------------------------------------------- */
 
-/* Under the lock. A letter is always awaited, so the naps have an end. */
-static void nap(struct impl *x, int quiet)
+/* Waits for a post, for a short time, because a letter may always come. Locked. */
+static void nap(struct impl *x, int idle)
 {
     if (x->first) return;
-    if (quiet < YIELDS) {
+    if (idle < YIELDS) {
         pthread_mutex_unlock(&x->lock);
         sched_yield();
         pthread_mutex_lock(&x->lock);
         return;
     }
-    int64_t ns = (int64_t)SHORTEST_NAP_NS * (quiet - YIELDS + 1);
+    int64_t ns = (int64_t)SHORTEST_NAP_NS * (idle - YIELDS + 1);
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_nsec += ns < LONGEST_NAP_NS ? ns : LONGEST_NAP_NS;
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
-    pthread_cond_timedwait(&x->news, &x->lock, &until);
+    pthread_cond_timedwait(&x->changed, &x->lock, &until);
 }
 
 static void *thread_main(void *arg)
 {
     struct impl *x = arg;
-    int quiet = 0;
+    int idle = 0;
     if (x->api->select(x->device)) fail_all(x);
     for (int32_t rank = 0; rank < x->comm->size; rank++)
-        if (x->comm->rank == 0 ? rank != 0 : rank == 0) await(x, rank);
+        if (x->comm->rank == 0 ? rank != 0 : rank == 0) await_letter(x, rank);
     for (bool done = false; !done;) {
         pthread_mutex_lock(&x->lock);
-        nap(x, quiet);
+        nap(x, idle);
         struct ht_message *posted = x->first;
         bool closing = x->closing;
         x->first = x->last = NULL;
         pthread_mutex_unlock(&x->lock);
-        quiet = quiet < 1000 ? quiet + 1 : quiet;
-        if (posted) quiet = 0;
-        want(x, posted);
-        if (read_letters(x)) quiet = 0;
+        idle = idle < 1000 ? idle + 1 : idle;
+        if (posted) idle = 0;
+        send_wants(x, posted);
+        if (read_letters(x)) idle = 0;
         make_rounds(x);
-        if (look(x)) quiet = 0;
-        forget_sent(x);
+        if (poll_groups(x)) idle = 0;
+        free_sent(x);
         done = closing && !posted && !x->n_pending && !x->oldest && leave(x);
     }
     return NULL;
@@ -364,7 +364,7 @@ static bool nccl_copy(struct ht_comm *c, void *to, const void *from, int64_t byt
 static void nccl_post(struct ht_comm *c, struct ht_message *m)
 {
     struct impl *x = c->impl;
-    if (m->tag == HT_TAG_NOTES || !m->bytes || !x->api->on_gpu(m->data)) {
+    if (m->tag == HT_TAG_NOTIFY || !m->bytes || !x->api->on_gpu(m->data)) {
         x->over->ops->post(x->over, m);
         return;
     }
@@ -374,7 +374,7 @@ static void nccl_post(struct ht_comm *c, struct ht_message *m)
     else
         x->first = m;
     x->last = m;
-    pthread_cond_signal(&x->news);
+    pthread_cond_signal(&x->changed);
     pthread_mutex_unlock(&x->lock);
 }
 
@@ -391,10 +391,10 @@ static void release(struct impl *x)
     if (x->copies) (void)x->api->stream_destroy(x->copies);
     pthread_mutex_destroy(&x->copy_lock);
     pthread_mutex_destroy(&x->lock);
-    pthread_cond_destroy(&x->news);
+    pthread_cond_destroy(&x->changed);
     ht_nccl_order_free(&x->order);
     free(x->pending);
-    free(x->boxes);
+    free(x->inboxes);
     free(x);
 }
 
@@ -402,12 +402,12 @@ static void nccl_close(struct ht_comm *c, bool clean, int code)
 {
     struct impl *x = c->impl;
     if (!clean) {
-        (void)x->api->abort(x->nccl); /* kernels that wait for a peer end */
+        (void)x->api->abort(x->nccl); /* ends kernels that wait for a peer */
         ht_comm_abort(x->over, code);
     }
     pthread_mutex_lock(&x->lock);
     x->closing = true;
-    pthread_cond_signal(&x->news);
+    pthread_cond_signal(&x->changed);
     pthread_mutex_unlock(&x->lock);
     if (c->size > 1) pthread_join(x->thread, NULL);
     release(x);
@@ -422,24 +422,24 @@ static const struct ht_comm_ops nccl_ops = {.name = "nccl",
 
 /* ---- the start -------------------------------------------------------------------------------------------------- */
 
-/* All ranks learn whether all are well, so that none waits for one that has given up. */
+/* Agrees with all ranks on success, so that none waits for one that has given up. `why` NULL: this rank succeeded. */
 static enum ht_status agree(struct ht_comm *over, const char *why, const char *what, struct ht_error *err)
 {
     int64_t *counts = HT_NEW_ARRAY(int64_t, over->size);
-    int32_t *everybody = HT_NEW_ARRAY(int32_t, over->size);
-    char *well = HT_NEW_ARRAY(char, over->size), mine = why == NULL;
+    int32_t *ranks = HT_NEW_ARRAY(int32_t, over->size);
+    char *ok = HT_NEW_ARRAY(char, over->size), mine = why == NULL;
     for (int32_t i = 0; i < over->size; i++) {
         counts[i] = 1;
-        everybody[i] = i;
+        ranks[i] = i;
     }
-    struct ht_team all = {.ranks = everybody, .n = over->size, .me = over->rank};
-    enum ht_status status = ht_comm_all_gather(over, all, HT_TAG_NCCL, &mine, well, counts, HT_COMM_BYTE, err);
+    struct ht_team all = {.ranks = ranks, .n = over->size, .me = over->rank};
+    enum ht_status status = ht_comm_all_gather(over, all, HT_TAG_NCCL, &mine, ok, counts, HT_COMM_BYTE, err);
     if (!status && why) status = ht_fail(err, HT_INFEASIBLE, "rank %d: NCCL: %s: %s", over->rank, what, why);
     for (int32_t i = 0; i < over->size && !status; i++)
-        if (!well[i]) status = ht_fail(err, HT_INFEASIBLE, "rank %d: NCCL: %s: failed on rank %d", over->rank, what, i);
+        if (!ok[i]) status = ht_fail(err, HT_INFEASIBLE, "rank %d: NCCL: %s: failed on rank %d", over->rank, what, i);
     free(counts);
-    free(everybody);
-    free(well);
+    free(ranks);
+    free(ok);
     return status;
 }
 
@@ -447,18 +447,18 @@ static enum ht_status connect_ranks(struct impl *x, struct ht_error *err)
 {
     char id[HT_NCCL_ID_BYTES] = "";
     const struct ht_nccl_api *api = x->api;
-    const char *why = api ? NULL : "this rank has none";
+    const char *why = api ? NULL : "NCCL is not available";
     if (!why) why = api->select(x->device);
     if (!why) why = api->stream_create(&x->stream);
     if (!why) why = api->stream_create(&x->copies);
     if (!why && x->over->rank == 0) why = api->unique_id(id);
     enum ht_status status = agree(x->over, why, "the start", err);
     if (status) return status;
-    int32_t *everybody = HT_NEW_ARRAY(int32_t, x->over->size);
-    for (int32_t i = 0; i < x->over->size; i++) everybody[i] = i;
-    struct ht_team all = {.ranks = everybody, .n = x->over->size, .me = x->over->rank};
+    int32_t *ranks = HT_NEW_ARRAY(int32_t, x->over->size);
+    for (int32_t i = 0; i < x->over->size; i++) ranks[i] = i;
+    struct ht_team all = {.ranks = ranks, .n = x->over->size, .me = x->over->rank};
     status = ht_comm_broadcast(x->over, all, HT_TAG_NCCL, 0, id, sizeof(id), err);
-    free(everybody);
+    free(ranks);
     if (status) return status;
     return agree(x->over, api->create(id, x->over->rank, x->over->size, &x->nccl), "a communicator", err);
 }
@@ -475,12 +475,12 @@ enum ht_status ht_comm_nccl(struct ht_comm *over, const struct ht_nccl_api *api,
     x->over = over;
     x->api = api;
     x->device = device;
-    x->boxes = HT_NEW_ARRAY(struct box, over->size);
+    x->inboxes = HT_NEW_ARRAY(struct inbox, over->size);
     pthread_mutex_init(&x->copy_lock, NULL);
     pthread_mutex_init(&x->lock, NULL);
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&x->news, &attr);
+    pthread_cond_init(&x->changed, &attr);
     pthread_condattr_destroy(&attr);
     enum ht_status status = connect_ranks(x, err);
     int rc = !status && c->size > 1 ? pthread_create(&x->thread, NULL, thread_main, x) : 0;

@@ -1,25 +1,25 @@
 /*
- * NCCL: a transport for buffers on GPUs, one GPU a rank, above another transport (MPI, or self) that carries all else:
- * buffers in host memory, messages of no bytes, notes, and what the ranks tell each other about NCCL.
+ * The NCCL transport, for buffers on GPUs, one GPU per rank. It is built on another transport (MPI, or self) that
+ * carries all else: buffers in host memory, messages of no bytes, notifications, and the ranks' letters about NCCL.
  *
- *     posted message -- on a GPU? -- no --> the transport beneath, as it is
+ *     posted message -- on a GPU? -- no --> the transport beneath, unchanged
  *                          | yes
  *                          v
- *     want {peer, tag, bytes} --> rank 0 finds the other half --> round --> ncclGroupStart .. ncclGroupEnd, event
+ *     want {peer, tag, bytes} --> rank 0 finds the other end --> round --> ncclGroupStart .. ncclGroupEnd, event
  *
  * Order. NCCL has no tags: between two ranks the first send meets the first receive; and a group holds its stream until
  * all of it is done. So rank 0 puts the messages into rounds. A message enters a round when both its ends have been
- * posted, and a rank issues its parts of the rounds in ascending order, each round as one group. No deadlock, even if a
- * group blocked its rank until all peers came: of the rounds that are not done the lowest one has ranks whose earlier
- * rounds are done, so all of them issue it, and within a group all sends and receives make progress together. In a
- * round the messages of two ranks have the same order at both ends. Nothing occupies a GPU that waits for a peer's
+ * posted, and a rank issues its parts of the rounds in ascending order, each round as one group. This cannot deadlock,
+ * even if a group blocked its rank until all peers came: the ranks of the lowest round that is not done have done all
+ * earlier rounds, so all of them issue it, and within a group all sends and receives make progress together. In a round
+ * the messages of two ranks have the same order at both ends. A GPU is never occupied by waiting for a peer's
  * computation.
  *
- * Buffers. Both ends of a message lie on GPUs, or both in host memory. What fills a sent buffer, or still reads a
- * receive's, has ended before the call: the transport has a stream of its own. Messages to or from GPUs are copies, and
- * so exact. Collectives: all_gather and broadcast take buffers on GPUs; sums are those of host memory (comm.h's order),
- * and of a buffer on a GPU they are refused with HT_INFEASIBLE unless the team has one rank. Host messages share the
- * tags of the transport beneath; tags.h says which is this file's.
+ * Buffers. Both ends of a message lie on GPUs, or both in host memory. The work that fills a sent buffer, or that still
+ * reads a received one, must have ended before the call: the transport has a stream of its own. Messages to or from
+ * GPUs are copies, and so exact. Collectives: all_gather and broadcast take buffers on GPUs. Sums are those of host
+ * memory (comm.h's order); for a buffer on a GPU they return HT_INFEASIBLE unless the team has one rank. Host messages
+ * share the tags of the transport beneath; tags.h lists the one for letters.
  */
 #ifndef HT_COMM_NCCL_H
 #define HT_COMM_NCCL_H
@@ -29,8 +29,8 @@
 enum { HT_NCCL_ID_BYTES = 128 };
 
 /*
- * What is asked of NCCL and CUDA: the real ones (nccl_real.c), or a test's. Functions return NULL, or a text that says
- * what went wrong, the caller's thread's until its next call. Communicators, streams and events are opaque.
+ * Functions of NCCL and CUDA: the real ones (nccl_real.c), or a test's. They return NULL, or a text that says what went
+ * wrong, valid until the calling thread's next call. Communicators, streams and events are opaque.
  */
 struct ht_nccl_api {
     const char *(*select)(int device); /* for the calling thread */
@@ -48,20 +48,20 @@ struct ht_nccl_api {
     /* Every rank calls it, and waits for the others. */
     const char *(*create)(const char id[HT_NCCL_ID_BYTES], int32_t rank, int32_t size, void **nccl);
     const char *(*destroy)(void *nccl);
-    const char *(*abort)(void *nccl); /* any thread: ends at once what is under way, and the communicator */
-    const char *(*state)(void *nccl); /* what has failed unasked */
+    const char *(*abort)(void *nccl); /* any thread: ends all operations and the communicator at once */
+    const char *(*state)(void *nccl); /* an asynchronous error */
     const char *(*group_begin)(void);
     const char *(*group_end)(void);
     const char *(*send)(void *nccl, const void *data, int64_t bytes, int32_t to, void *stream);
     const char *(*receive)(void *nccl, void *data, int64_t bytes, int32_t from, void *stream);
 };
 
-/* Opens libnccl.so.2, or the file that HT_NCCL names in the environment. HT_INFEASIBLE in a build without CUDA or
-   NCCL's header, and where the library is not there. */
+/* Opens libnccl.so.2, or the file that HT_NCCL names in the environment. Returns HT_INFEASIBLE in a build without CUDA
+   or NCCL's header, and when the library cannot be opened. */
 enum ht_status ht_nccl_api_real(const struct ht_nccl_api **out, struct ht_error *err);
 
-/* Every rank of `over` calls it. `api` may be NULL where there is none: all ranks then get HT_INFEASIBLE. `over` stays
-   the caller's and outlives *out; ht_comm_abort ends its job, too. */
+/* Creates the transport; every rank of `over` calls it. `api` may be NULL on a rank without NCCL: all ranks then get
+   HT_INFEASIBLE. `over` stays the caller's and outlives *out; ht_comm_abort ends its job, too. */
 enum ht_status ht_comm_nccl(struct ht_comm *over, const struct ht_nccl_api *api, int device, struct ht_error *err,
                             struct ht_comm **out);
 

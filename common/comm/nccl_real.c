@@ -1,4 +1,4 @@
-/* NCCL, opened at run time, and CUDA's streams and events for it. Without CUDA or nccl.h in the build there is none. */
+/* NCCL, opened at run time, and CUDA's streams and events for it. Needs CUDA and nccl.h in the build. */
 #include "common/comm/nccl.h"
 
 #ifndef HT_HAVE_NCCL
@@ -41,17 +41,17 @@ static struct {
 
 static struct {
     const char *name;
-    void *place;
+    void *function;
 } const functions[] = {
-#define EACH_PLACE(name)   {#name, &lib.name},
-    EACH_FUNCTION(EACH_PLACE)};
+#define EACH_ENTRY(name)   {#name, &lib.name},
+    EACH_FUNCTION(EACH_ENTRY)};
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static void *library;
 
-/* ---- what was said ---------------------------------------------------------------------------------------------- */
+/* ---- errors as text --------------------------------------------------------------------------------------------- */
 
-static const char *cuda_said(cudaError_t result)
+static const char *cuda_error(cudaError_t result)
 {
     static _Thread_local char text[256];
     if (result == cudaSuccess) return NULL;
@@ -60,66 +60,66 @@ static const char *cuda_said(cudaError_t result)
     return text;
 }
 
-static const char *nccl_said(ncclResult_t result)
+static const char *nccl_error(ncclResult_t result)
 {
     return result == ncclSuccess ? NULL : lib.ncclGetErrorString(result);
 }
 
 /* ---- CUDA ------------------------------------------------------------------------------------------------------- */
 
-static const char *choose(int device)
+static const char *select_device(int device)
 {
-    return cuda_said(cudaSetDevice(device));
+    return cuda_error(cudaSetDevice(device));
 }
 
 static bool on_gpu(const void *p)
 {
     struct cudaPointerAttributes a;
-    if (cuda_said(cudaPointerGetAttributes(&a, p))) return false;
+    if (cuda_error(cudaPointerGetAttributes(&a, p))) return false;
     return a.type == cudaMemoryTypeDevice;
 }
 
 static const char *copy(void *to, const void *from, int64_t bytes, void *stream)
 {
-    return cuda_said(cudaMemcpyAsync(to, from, (size_t)bytes, cudaMemcpyDefault, stream));
+    return cuda_error(cudaMemcpyAsync(to, from, (size_t)bytes, cudaMemcpyDefault, stream));
 }
 
 static const char *stream_create(void **stream)
 {
-    return cuda_said(cudaStreamCreateWithFlags((cudaStream_t *)stream, cudaStreamNonBlocking));
+    return cuda_error(cudaStreamCreateWithFlags((cudaStream_t *)stream, cudaStreamNonBlocking));
 }
 
 static const char *stream_destroy(void *stream)
 {
-    return cuda_said(cudaStreamDestroy(stream));
+    return cuda_error(cudaStreamDestroy(stream));
 }
 
 static const char *stream_finish(void *stream)
 {
-    return cuda_said(cudaStreamSynchronize(stream));
+    return cuda_error(cudaStreamSynchronize(stream));
 }
 
 static const char *event_create(void **event)
 {
-    return cuda_said(cudaEventCreateWithFlags((cudaEvent_t *)event, cudaEventDisableTiming));
+    return cuda_error(cudaEventCreateWithFlags((cudaEvent_t *)event, cudaEventDisableTiming));
 }
 
 static const char *event_destroy(void *event)
 {
-    return cuda_said(cudaEventDestroy(event));
+    return cuda_error(cudaEventDestroy(event));
 }
 
 static const char *event_record(void *event, void *stream)
 {
-    return cuda_said(cudaEventRecord(event, stream));
+    return cuda_error(cudaEventRecord(event, stream));
 }
 
 static const char *event_query(void *event, bool *reached)
 {
     cudaError_t result = cudaEventQuery(event);
     *reached = result == cudaSuccess;
-    if (result != cudaErrorNotReady) return cuda_said(result);
-    (void)cudaGetLastError(); /* which may keep it, and NCCL would find it */
+    if (result != cudaErrorNotReady) return cuda_error(result);
+    (void)cudaGetLastError(); /* else NCCL may find the error */
     return NULL;
 }
 
@@ -128,7 +128,7 @@ static const char *event_query(void *event, bool *reached)
 static const char *unique_id(char id[HT_NCCL_ID_BYTES])
 {
     ncclUniqueId unique;
-    const char *why = nccl_said(lib.ncclGetUniqueId(&unique));
+    const char *why = nccl_error(lib.ncclGetUniqueId(&unique));
     if (!why) memcpy(id, unique.internal, HT_NCCL_ID_BYTES);
     return why;
 }
@@ -137,47 +137,47 @@ static const char *create(const char id[HT_NCCL_ID_BYTES], int32_t rank, int32_t
 {
     ncclUniqueId unique;
     memcpy(unique.internal, id, HT_NCCL_ID_BYTES);
-    return nccl_said(lib.ncclCommInitRank((ncclComm_t *)nccl, size, unique, rank));
+    return nccl_error(lib.ncclCommInitRank((ncclComm_t *)nccl, size, unique, rank));
 }
 
 static const char *destroy(void *nccl)
 {
-    return nccl_said(lib.ncclCommDestroy(nccl));
+    return nccl_error(lib.ncclCommDestroy(nccl));
 }
 
-static const char *end_at_once(void *nccl)
+static const char *abort_comm(void *nccl)
 {
-    return nccl_said(lib.ncclCommAbort(nccl));
+    return nccl_error(lib.ncclCommAbort(nccl));
 }
 
 static const char *state(void *nccl)
 {
     ncclResult_t result = ncclSuccess;
-    const char *why = nccl_said(lib.ncclCommGetAsyncError(nccl, &result));
-    return why ? why : nccl_said(result);
+    const char *why = nccl_error(lib.ncclCommGetAsyncError(nccl, &result));
+    return why ? why : nccl_error(result);
 }
 
 static const char *group_begin(void)
 {
-    return nccl_said(lib.ncclGroupStart());
+    return nccl_error(lib.ncclGroupStart());
 }
 
 static const char *group_end(void)
 {
-    return nccl_said(lib.ncclGroupEnd());
+    return nccl_error(lib.ncclGroupEnd());
 }
 
 static const char *send(void *nccl, const void *data, int64_t bytes, int32_t to, void *stream)
 {
-    return nccl_said(lib.ncclSend(data, (size_t)bytes, ncclChar, to, nccl, stream));
+    return nccl_error(lib.ncclSend(data, (size_t)bytes, ncclChar, to, nccl, stream));
 }
 
 static const char *receive(void *nccl, void *data, int64_t bytes, int32_t from, void *stream)
 {
-    return nccl_said(lib.ncclRecv(data, (size_t)bytes, ncclChar, from, nccl, stream));
+    return nccl_error(lib.ncclRecv(data, (size_t)bytes, ncclChar, from, nccl, stream));
 }
 
-static const struct ht_nccl_api api = {.select = choose,
+static const struct ht_nccl_api api = {.select = select_device,
                                        .on_gpu = on_gpu,
                                        .copy = copy,
                                        .stream_create = stream_create,
@@ -190,22 +190,22 @@ static const struct ht_nccl_api api = {.select = choose,
                                        .unique_id = unique_id,
                                        .create = create,
                                        .destroy = destroy,
-                                       .abort = end_at_once,
+                                       .abort = abort_comm,
                                        .state = state,
                                        .group_begin = group_begin,
                                        .group_end = group_end,
                                        .send = send,
                                        .receive = receive};
 
-/* ---- finding it ------------------------------------------------------------------------------------------------- */
+/* ---- opening the library ---------------------------------------------------------------------------------------- */
 
-/* Under the lock. The library stays open: it has threads of its own. */
+/* Opens the library, under the lock. It is never closed, because it has threads of its own. */
 static enum ht_status open_library(struct ht_error *err)
 {
     const char *named = getenv("HT_NCCL");
     void *found = dlopen(named ? named : "libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
     if (!found)
-        return ht_fail(err, HT_INFEASIBLE, "NCCL is not here (%s); name its file in the environment as HT_NCCL",
+        return ht_fail(err, HT_INFEASIBLE, "cannot open NCCL (%s); name its file in the environment as HT_NCCL",
                        dlerror());
     for (size_t i = 0; i < sizeof(functions) / sizeof(functions[0]); i++) {
         void *f = dlsym(found, functions[i].name);
@@ -213,7 +213,7 @@ static enum ht_status open_library(struct ht_error *err)
             dlclose(found);
             return ht_fail(err, HT_INFEASIBLE, "this NCCL has no %s", functions[i].name);
         }
-        memcpy(functions[i].place, &f, sizeof(f));
+        memcpy(functions[i].function, &f, sizeof(f));
     }
     library = found;
     return HT_OK;

@@ -4,7 +4,7 @@
 
 #include <assert.h>
 
-enum { BLOCK = 256 }; /* elements summed at a time: they stay in the first cache */
+enum { BLOCK = 256 }; /* elements summed at a time, so that they stay in the first cache */
 
 static void widen(float *out, const void *in, int64_t begin, int64_t n, enum ht_comm_type type)
 {

@@ -85,7 +85,7 @@ FAKE=refuses refused 1 "mpirun ended with status 1 before the ranks did: There a
     --ranks 2 --steps 2
 (ulimit -n 36 && FAKE=slow refused 3 "2 ranks need [0-9]+ open files; the limit is 36" train "${common[@]}" --ranks 2 --steps 2 && finish >/dev/null) ||
     fail "few open files"
-TMPDIR=$work/none refused 1 ".*/none/hetbench-ranks-.*: no folder can be made for the ranks: No such file" train "${common[@]}" \
+TMPDIR=$work/none refused 1 ".*/none/hetbench-ranks-.*: cannot create the ranks' folder: No such file" train "${common[@]}" \
     --ranks 2 --steps 2
 
 # The ranks write to standard output themselves: a closed pipe is one line here, too.

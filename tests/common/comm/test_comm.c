@@ -200,7 +200,7 @@ static void try_notes(struct ht_comm *c)
     REQUIRE(ht_comm_barrier(c, world(c), 0, &err) == HT_OK, "%s", err.text);
     for (int i = 0; i < N; i++) {
         said[i] = i;
-        ht_comm_note(c, (c->rank + 1) % c->size, &said[i], sizeof(said[i]), &out[i]);
+        ht_comm_notify(c, (c->rank + 1) % c->size, &said[i], sizeof(said[i]), &out[i]);
     }
     for (int i = 0; i < N; i++) REQUIRE(ht_comm_wait(c, &out[i], &err) == HT_OK, "%s", err.text);
     while (atomic_load(&heard.n) < N) usleep(1000);
@@ -225,7 +225,7 @@ static void try_listener_leaves(struct ht_comm *c)
     struct ht_error err = {0};
     ht_comm_listen(c, on_long_note, NULL);
     REQUIRE(ht_comm_barrier(c, world(c), 0, &err) == HT_OK, "%s", err.text);
-    ht_comm_note(c, (c->rank + 1) % c->size, &said, sizeof(said), &out);
+    ht_comm_notify(c, (c->rank + 1) % c->size, &said, sizeof(said), &out);
     while (!atomic_load(&listening)) usleep(1000);
     ht_comm_listen(c, NULL, NULL);
     REQUIRE(atomic_load(&listening) == 2, "the listener is still being called");

@@ -45,7 +45,7 @@ static struct {
 static void wire_post(struct ht_comm *c, struct ht_message *m)
 {
     pthread_mutex_lock(&wire_lock);
-    if (m->tag == HT_TAG_NOTES) {
+    if (m->tag == HT_TAG_NOTIFY) {
         listeners[m->peer].fn(listeners[m->peer].ctx, c->rank, m->data, m->bytes);
         ht_message_end(m, true);
         pthread_mutex_unlock(&wire_lock);
@@ -399,17 +399,17 @@ static atomic_int heard;
 static void on_note(void *ctx, int32_t from, const void *data, int64_t bytes)
 {
     (void)ctx;
-    if (bytes == HT_COMM_NOTE_BYTES && *(const char *)data == 10 + from) heard++;
+    if (bytes == HT_COMM_NOTIFY_BYTES && *(const char *)data == 10 + from) heard++;
 }
 
 static void run_notes(struct ht_comm *c)
 {
     struct ht_error err = {0};
     struct ht_message m;
-    char note[HT_COMM_NOTE_BYTES] = {(char)(10 + c->rank)};
+    char note[HT_COMM_NOTIFY_BYTES] = {(char)(10 + c->rank)};
     ht_comm_listen(c, on_note, NULL);
     REQUIRE(ht_comm_barrier(c, world(c), 0, &err) == HT_OK, "%s", err.text);
-    ht_comm_note(c, (c->rank + 1) % c->size, note, sizeof(note), &m);
+    ht_comm_notify(c, (c->rank + 1) % c->size, note, sizeof(note), &m);
     REQUIRE(ht_comm_wait(c, &m, &err) == HT_OK, "%s", err.text);
     while (heard < c->size) usleep(100);
 }
@@ -476,7 +476,7 @@ static void run_cancel(struct ht_comm *c)
     pthread_t thread;
     ht_comm_receive(c, !c->rank, 0, arena[c->rank], 8, &m);
     REQUIRE(!pthread_create(&thread, NULL, cancel, c), "a thread");
-    REQUIRE(ht_comm_wait(c, &m, &err) == HT_FAILED && strstr(err.text, "given up"), "%s", err.text);
+    REQUIRE(ht_comm_wait(c, &m, &err) == HT_FAILED && strstr(err.text, "gave up"), "%s", err.text);
     REQUIRE(groups == 0, "%d groups", (int)groups);
     pthread_join(thread, NULL);
     if (c->rank == 1) pause();
@@ -537,7 +537,7 @@ static void *without(void *arg)
     struct ht_error err = {0};
     bool first = r->over.rank == 0;
     REQUIRE(ht_comm_nccl(&r->over, first ? &fake : NULL, 0, &err, &r->c) == HT_INFEASIBLE, "went well");
-    REQUIRE(strstr(err.text, first ? "failed on rank 1" : "this rank has none"), "%s", err.text);
+    REQUIRE(strstr(err.text, first ? "failed on rank 1" : "NCCL is not available"), "%s", err.text);
     return NULL;
 }
 

@@ -1,0 +1,32 @@
+/*
+ * Messages between a rank and its launcher's keeper, on a socket of type SOCK_SEQPACKET in the abstract namespace.
+ *
+ *     rank                                 keeper
+ *     connects
+ *     HT_LAUNCH_BEGUN                 ->
+ *                                   <-     one byte: 1 when an interrupt has come before, else 0
+ *     HT_LAUNCH_STREAMS               ->                                 (when MPI has started)
+ *                                   <-     one byte and two file descriptors: standard output, standard error
+ *     HT_LAUNCH_ENDED, status, text   ->                                 (last)
+ *     the kernel closes its end, however it ended
+ */
+#ifndef HT_COMM_LAUNCH_MESSAGE_H
+#define HT_COMM_LAUNCH_MESSAGE_H
+
+#include "common/base/status.h"
+
+#include <stdint.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+enum ht_launch_message_kind { HT_LAUNCH_BEGUN, HT_LAUNCH_STREAMS, HT_LAUNCH_ENDED };
+
+struct ht_launch_message {
+    int32_t kind, rank;
+    struct ht_error error; /* of HT_LAUNCH_ENDED */
+};
+
+/* Fills in the address of the launcher `name`. Returns its length. */
+socklen_t ht_launch_address(const char *name, struct sockaddr_un *out);
+
+#endif
