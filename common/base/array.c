@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Allocates nothing. Other threads may be running, so nothing is flushed or freed. The launcher knows a rank's reason by
-   its exit status. */
+/* Allocates, flushes and frees nothing, because other threads may be running. The launcher knows a rank's reason by its
+   exit status. */
 _Noreturn void ht_out_of_memory(size_t n, size_t bytes)
 {
     char line[128], times[32] = "";

@@ -4,9 +4,9 @@
  *     int *v = NULL; size_t n = 0, cap = 0;
  *     HT_PUSH(v, n, cap, 7);
  *
- * Running out of host memory for our own bookkeeping is not an answer that a caller could use: it ends the process with
- * one line and HT_INFEASIBLE, and so does a size that does not fit size_t. (Memory of the modelled or emulated machine is
- * another matter; that is common/mem.)
+ * When host memory for our own bookkeeping runs out, no caller could go on. So the process ends with one line and
+ * HT_INFEASIBLE, and so it does for a size that does not fit size_t. (common/mem handles memory of the modelled or
+ * emulated machine.)
  */
 #ifndef HT_BASE_ARRAY_H
 #define HT_BASE_ARRAY_H
@@ -19,13 +19,13 @@
 
 void *ht_alloc(size_t bytes); /* zeroed; bytes 0 gives a valid pointer */
 void *ht_alloc_array(size_t n, size_t bytes);
-int32_t *ht_alloc_ids(int64_t n);                       /* n times -1: no op, row or lane yet */
+int32_t *ht_alloc_ids(int64_t n);                       /* n times -1: not set */
 void *ht_alloc_aligned(size_t alignment, size_t bytes); /* zeroed; a power of two */
 void *ht_realloc(void *old, size_t bytes);              /* the grown part is not zeroed */
-/* Ends the process with one line and HT_INFEASIBLE: n times so many bytes cannot be allocated. In a rank the launcher
-   prints the line, once for all ranks. */
+/* Ends the process with one line and HT_INFEASIBLE, because n times `bytes` bytes cannot be allocated. In a rank the
+   launcher prints the line, once for all ranks. */
 _Noreturn void ht_out_of_memory(size_t n, size_t bytes);
-/* Room for `want` elements of so many bytes, at least twice what there was. */
+/* Grows an array to `want` elements of `bytes` bytes, at least doubling it. Updates *cap. */
 void *ht_grow(void *old, size_t bytes, size_t want, size_t *cap);
 char *ht_strdup(const char *s);
 

@@ -1,12 +1,12 @@
 /*
- * The YAML files of the tree that the binary carries (common/hw, common/model), so that a name is enough and no file
- * has to be found at run time. Their errors name them "builtin:gpus.yaml".
+ * YAML files of the source tree that the binary carries (common/hw, common/model), so that a name is enough and no file
+ * has to be found at run time. Error messages name them "builtin:gpus.yaml".
  *
  *     HT_EMBED(ht_gpus_yaml, "common/hw/gpus.yaml");
  *     static const struct ht_builtin files[] = {{"builtin:gpus.yaml", ht_gpus_yaml, ht_gpus_yaml_end}};
  *
- * Each file is a map from names to entries. A file in a folder is a dependency of every source of that folder (see
- * ht_module in CMakeLists.txt), so a change to it rebuilds.
+ * Each file is a map from names to entries. Every source of a folder depends on the folder's YAML files (see ht_module
+ * in CMakeLists.txt), so a change to one rebuilds it.
  */
 #ifndef HT_BASE_BUILTIN_H
 #define HT_BASE_BUILTIN_H
@@ -19,7 +19,7 @@ struct ht_builtin {
     const char *end;
 };
 
-/* Puts the file (path from the root of the tree) into read-only data between two symbols. */
+/* Embeds the file (path from the root of the tree) as read-only data between two symbols. */
 #define HT_EMBED(symbol, path)                                                                                         \
     __asm__(".pushsection .rodata\n"                                                                                   \
             ".balign 16\n" #symbol ":\n"                                                                               \
@@ -29,18 +29,19 @@ struct ht_builtin {
     extern const char symbol[] __attribute__((visibility("hidden")));                                                  \
     extern const char symbol##_end[] __attribute__((visibility("hidden")))
 
-/* Parses one; failing to is a bug in the tree, reported like any other file. */
+/* Parses an embedded file. A syntax error is a bug in the tree, reported like any other file's. */
 enum ht_status ht_builtin_open(const struct ht_builtin *file, struct ht_error *err, struct ht_doc **out);
 
-/* The entry called `name` in the first file that has one, and its document (the caller destroys it). An unknown name is
-   an error that says what exists: "unknown model 'gtp-tiny'; expected 'gpt-tiny'?". `what` is the kind of thing. */
+/* Finds the entry called `name` in the first file that has it, and its document, which the caller destroys. The error
+   for an unknown name suggests the nearest: "unknown model 'gtp-tiny'; expected 'gpt-tiny'?". `what` is the kind of
+   thing. */
 enum ht_status ht_builtin_find(const struct ht_builtin *files, size_t n_files, const char *what, const char *name,
                                struct ht_error *err, struct ht_doc **doc, const struct ht_node **entry);
 
-/* The index-th name over all files, in the order written, into buf; false past the end. */
+/* Writes the index-th name over all files, in the order written, to buf. Returns false past the end. */
 bool ht_builtin_name(const struct ht_builtin *files, size_t n_files, int64_t index, char *buf, size_t bytes);
 
-/* Whether a user's word is a path and not a built-in name: it has a '/' or ends in .yaml, .yml or .json. */
+/* Returns true when a user's word is a path and not a built-in name: it has a '/' or ends in .yaml, .yml or .json. */
 bool ht_is_path(const char *word);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * Reading values out of a document's tree (config_doc.c): places in errors, scalars with ranges, and tables.
+ * Reads values from a document's tree (config_doc.c): positions in errors, scalars with ranges, and tables.
  */
 #include "common/base/config.h"
 
@@ -13,8 +13,9 @@
 
 /* ---- errors ---- */
 
-/* "gpus[2]" for the third element of the list 'gpus'; the key of a map's entry; empty for the root. */
-static void write_title(const struct ht_node *at, char *buf, size_t bytes)
+/* Writes the name of a node: "gpus[2]" for the third element of the list 'gpus', the key of a map's entry, empty for
+   the root. */
+static void write_name(const struct ht_node *at, char *buf, size_t bytes)
 {
     char index[64] = "";
     while (at->parent && at->parent->kind == HT_NODE_LIST) {
@@ -31,12 +32,12 @@ static void write_title(const struct ht_node *at, char *buf, size_t bytes)
 static enum ht_status error_at(const struct ht_node *at, uint32_t line, uint32_t column, struct ht_error *err,
                                const char *fmt, va_list ap)
 {
-    char title[160], text[700];
+    char name[160], text[700];
     const struct ht_node *root = at;
     while (root->parent) root = root->parent;
-    write_title(at, title, sizeof(title));
+    write_name(at, name, sizeof(name));
     vsnprintf(text, sizeof(text), fmt, ap);
-    if (title[0]) return ht_fail(err, HT_BAD_INPUT, "%s:%u:%u: key '%s': %s", root->key, line, column, title, text);
+    if (name[0]) return ht_fail(err, HT_BAD_INPUT, "%s:%u:%u: key '%s': %s", root->key, line, column, name, text);
     return ht_fail(err, HT_BAD_INPUT, "%s:%u:%u: %s", root->key, line, column, text);
 }
 
@@ -128,7 +129,7 @@ enum ht_status ht_node_get(const struct ht_node *map, const char *key, struct ht
     return HT_OK;
 }
 
-/* Parses a scalar by kind; the parser's text is put behind the place. */
+/* Parses a scalar by kind. Puts the position before the parser's error text. */
 static enum ht_status scan_scalar(const struct ht_node *node, enum ht_quantity kind, struct ht_error *err,
                                   int64_t *whole, double *real)
 {
@@ -221,7 +222,7 @@ enum ht_status ht_node_string(const struct ht_node *node, struct ht_error *err, 
     return HT_OK;
 }
 
-/* "a, b or c" */
+/* Writes "a, b or c". */
 static void join_names(const char *const names[], int n, char *buf, size_t bytes)
 {
     size_t used = 0;
@@ -253,7 +254,7 @@ static enum ht_status load_field(const struct ht_node *node, const struct ht_fie
 {
     char *at = (char *)out + f->offset;
     bool positive = f->min == 0 && f->max == 0;
-    /* 2^63 as a double is beyond int64_t: anything from there on means no bound. */
+    /* 2^63 as a double is beyond int64_t: from there on there is no bound. */
     int64_t lo = positive ? 1 : (int64_t)f->min;
     int64_t hi = positive || f->max >= 0x1p63 ? INT64_MAX : (int64_t)f->max;
     double rlo = positive ? 5e-324 : f->min, rhi = positive ? INFINITY : f->max;
@@ -310,7 +311,7 @@ static enum ht_status unknown_key(const struct ht_node *node, const struct ht_fi
     return ht_node_key_error(node, err, "is unknown here; expected %s", all);
 }
 
-/* The fallback is read as if it stood in the document, as a value of the map. */
+/* Reads the fallback like a value of the map in the document. */
 static enum ht_status load_fallback(const struct ht_node *map, const struct ht_field *f, struct ht_error *err,
                                     void *out)
 {

@@ -1,12 +1,12 @@
 /*
- * Input documents: YAML or JSON into a read-only tree of nodes that know where they were written, and tables that turn
- * a map into a struct. Every complaint is one line with the place, the key, what is wrong and what was expected:
+ * Input documents: YAML or JSON, read into a tree of nodes that know where they were written, and tables that turn a
+ * map into a struct. An error is one line with the position, the key, what is wrong and what was expected:
  *
  *     my.yaml:12:11: key 'memory': '40' has no unit; expected a size such as '40 GB' or '512 MiB'
  *
- * and the status HT_BAD_INPUT. One document a file. Anchors, aliases, tags and merge keys are refused (nothing here
- * needs them, and they are how a small file becomes a huge tree), as are duplicate keys and nesting beyond
- * HT_DOC_MAX_DEPTH.
+ * and the status HT_BAD_INPUT. A file has one document. Anchors, aliases, tags and merge keys are refused: nothing here
+ * needs them, and with them a small file can become a huge tree. Duplicate keys and nesting beyond HT_DOC_MAX_DEPTH are
+ * refused, too.
  *
  * Reading is linear: events of libfyaml go straight into one arena of nodes, and strings into another.
  */
@@ -25,7 +25,7 @@
 
 enum ht_node_kind { HT_NODE_SCALAR, HT_NODE_LIST, HT_NODE_MAP };
 
-/* A node is valid, with its strings, until its document is destroyed. */
+/* A node and its strings are valid until its document is destroyed. */
 struct ht_node {
     enum ht_node_kind kind;
     bool quoted;                   /* scalar written in quotes or as a block: a string, never a number */
@@ -44,9 +44,9 @@ struct ht_node {
 
 struct ht_doc;
 
-/* Reads a file; "-" is not special. `*.json` is read strictly as JSON, everything else as YAML. */
+/* Reads a file; "-" is not special. Reads `*.json` strictly as JSON, everything else as YAML. */
 enum ht_status ht_doc_open(const char *path, struct ht_error *err, struct ht_doc **out);
-/* Reads `bytes` of text, which is copied as needed; `name` stands for the file in errors. */
+/* Parses `bytes` of text, which is copied as needed; `name` stands for the file in errors. */
 enum ht_status ht_doc_parse(const char *text, size_t bytes, const char *name, struct ht_error *err,
                             struct ht_doc **out);
 void ht_doc_destroy(struct ht_doc *doc);
@@ -57,29 +57,29 @@ const char *ht_doc_name(const struct ht_doc *doc);
    what was expected. A list element is named after its list: key 'gpus[2]'; the root has no key. */
 enum ht_status ht_node_error(const struct ht_node *at, struct ht_error *err, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-/* The same at the key instead of the value (unknown key). */
+/* Fills *err like ht_node_error, with the position of the key instead of the value (unknown key). */
 enum ht_status ht_node_key_error(const struct ht_node *at, struct ht_error *err, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* The entry of a map, or NULL (also when `map` is not a map). Linear in the map's size. */
+/* Returns the entry of a map, or NULL (also when `map` is not a map). Linear in the map's size. */
 const struct ht_node *ht_node_find(const struct ht_node *map, const char *key);
-/* The same, required: an absent key is an error at the map. */
+/* Finds an entry that must exist: an absent key is an error at the map. */
 enum ht_status ht_node_get(const struct ht_node *map, const char *key, struct ht_error *err,
                            const struct ht_node **out);
 enum ht_status ht_node_want(const struct ht_node *node, enum ht_node_kind kind, struct ht_error *err);
 
-/* Scalars, range-checked: min <= value <= max. *out is unchanged on error. */
+/* Read scalars and check min <= value <= max. *out is unchanged on error. */
 enum ht_status ht_node_int(const struct ht_node *node, int64_t min, int64_t max, struct ht_error *err, int64_t *out);
 enum ht_status ht_node_double(const struct ht_node *node, double min, double max, struct ht_error *err, double *out);
 enum ht_status ht_node_bool(const struct ht_node *node, struct ht_error *err, bool *out); /* true or false */
-/* Not empty, one line without control characters: it may be shown. */
+/* Reads a string that is fit for a terminal: not empty, one line, no control characters. */
 enum ht_status ht_node_string(const struct ht_node *node, struct ht_error *err, const char **out);
 enum ht_status ht_node_enum(const struct ht_node *node, const char *const names[], int n_names, struct ht_error *err,
                             int *out); /* index into names */
-/* HT_BYTES and HT_TIME (nanoseconds) as integers. */
+/* Reads HT_BYTES, or HT_TIME in nanoseconds. */
 enum ht_status ht_node_whole(const struct ht_node *node, enum ht_quantity kind, int64_t min, int64_t max,
                              struct ht_error *err, int64_t *out);
-/* Rates as reals in base units. */
+/* Reads a rate in base units. */
 enum ht_status ht_node_real(const struct ht_node *node, enum ht_quantity kind, double min, double max,
                             struct ht_error *err, double *out);
 
@@ -101,15 +101,15 @@ enum ht_field_type {
     HT_FIELD_ANY_NODE,    /* const struct ht_node *: anything, left to the caller */
 };
 
-/* One key of a document type. A table ends with a row whose key is NULL.
-   min == max == 0 stands for "positive": [1, INT64_MAX] for integers, (0, inf) for reals. */
+/* One key of a document type. A table ends with an entry whose key is NULL. min == max == 0 means "positive": [1,
+   INT64_MAX] for integers, (0, inf) for reals. */
 struct ht_field {
     const char *key;
     enum ht_field_type type;
     size_t offset; /* into the struct to fill */
     bool required;
-    const char *fallback; /* what an absent optional scalar reads as, in the document's own words: "128 GB".
-                             NULL: the struct keeps what it held */
+    const char *fallback; /* read for an absent optional scalar, written as in a document: "128 GB". NULL: the struct
+                             keeps its value */
     double min, max;
     size_t size;              /* HT_FIELD_STRING: bytes of the array */
     const char *const *names; /* HT_FIELD_ENUM */
@@ -118,17 +118,18 @@ struct ht_field {
 };
 
 /*
- * Fills *out from a map by a table. Unknown keys (the nearest known one is named), missing required keys and every
- * scalar error are reported as above; the first one ends the reading. Node fields of absent keys are set to NULL.
+ * Fills in *out from a map by a table. Reports unknown keys (with the nearest known one), missing required keys and
+ * scalar errors as above, and stops at the first one. Sets node fields of absent keys to NULL.
  */
 enum ht_status ht_config_load(const struct ht_node *map, const struct ht_field *fields, struct ht_error *err,
                               void *out);
 
-/* The nearest of n names to `word`, or NULL when none is near (edit distance over a third of its length): for "did you
-   mean". */
+/* Returns the nearest of n names to `word`, for "did you mean"; NULL when none is within an edit distance of a third of
+   its length. */
 const char *ht_nearest(const char *word, const char *const names[], size_t n);
 
-/* Insertions, deletions and replacements that turn a into b (Levenshtein); SIZE_MAX beyond 255 characters. */
+/* Returns how many insertions, deletions and replacements turn a into b (Levenshtein); SIZE_MAX beyond 255
+   characters. */
 size_t ht_edit_distance(const char *a, const char *b);
 
 #endif

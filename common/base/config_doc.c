@@ -1,8 +1,9 @@
 /*
- * The tree behind config.h: bytes -> checks (size, UTF-8, no control characters) -> libfyaml's events -> nodes.
+ * Builds the tree of config.h: bytes -> checks (size, UTF-8, no control characters) -> libfyaml's events -> nodes.
  *
- * Events rather than libfyaml's own documents: no resolving of aliases, no quadratic search for duplicate keys, and 80
- * bytes a node. A frame of the stack is an open list or map; a map's scalar events alternate between key and value.
+ * It uses events rather than libfyaml's own documents: no resolving of aliases, no quadratic search for duplicate keys,
+ * and 80 bytes per node. A frame of the stack is an open list or map; a map's scalar events alternate between key and
+ * value.
  */
 #include "common/base/config.h"
 
@@ -37,7 +38,7 @@ struct ht_doc {
 
 struct frame {
     struct ht_node *node, *last; /* open list or map, and its last child */
-    const char *key;             /* map: read, its value still to come */
+    const char *key;             /* map: a key whose value has not come yet */
     uint32_t key_line, key_column;
 };
 
@@ -48,7 +49,7 @@ struct reader {
     struct ht_error *err;
     struct frame stack[HT_DOC_MAX_DEPTH];
     int depth;
-    uint32_t line, column; /* of the last event that had a place */
+    uint32_t line, column; /* position of the last event that had one */
 };
 
 static void *chunk_get(struct chunk **list, size_t bytes, size_t chunk_bytes)
@@ -103,7 +104,7 @@ static enum ht_status read_error(struct reader *r, uint32_t line, uint32_t colum
     return ht_fail(r->err, HT_BAD_INPUT, "%s:%u:%u: %s", r->doc->name, line, column, what);
 }
 
-static void note_place(struct reader *r, const struct fy_token *token)
+static void set_position(struct reader *r, const struct fy_token *token)
 {
     const struct fy_mark *mark = token ? fy_token_start_mark((struct fy_token *)token) : NULL;
     if (!mark) return;
@@ -157,7 +158,8 @@ static enum ht_status open_frame(struct reader *r, enum ht_node_kind kind)
     return HT_OK;
 }
 
-/* libfyaml 0.7.12 leaks when it unescapes a single-quoted scalar with '' after '': such a scalar is refused unread. */
+/* Returns true for a single-quoted scalar with '' after '', which is refused unread, because libfyaml 0.7.12 leaks when
+   it unescapes it. */
 static bool leaks(const struct reader *r, struct fy_token *token)
 {
     const struct fy_mark *from = fy_token_start_mark(token), *to = fy_token_end_mark(token);
@@ -208,7 +210,7 @@ static int by_key(const void *a, const void *b)
     return x->key_line != y->key_line ? (x->key_line < y->key_line ? -1 : 1) : (x->key_column < y->key_column ? -1 : 1);
 }
 
-/* Duplicate keys of a finished map: pairwise when small, sorted when large. */
+/* Checks a finished map for duplicate keys: pairwise when it is small, sorted when it is large. */
 static enum ht_status check_keys(struct reader *r, const struct ht_node *map)
 {
     const struct ht_node *first = NULL, *second = NULL;
@@ -246,21 +248,21 @@ static enum ht_status read_event(struct reader *r, struct fy_event *e, int *n_do
             return read_error(r, r->line + 1, 1, NULL, "a second document begins; expected one document a file");
         return HT_OK;
     case FYET_ALIAS:
-        note_place(r, e->alias.anchor);
+        set_position(r, e->alias.anchor);
         return read_error(r, r->line, r->column, NULL, "aliases are not supported; expected the value itself");
     case FYET_SCALAR:
-        note_place(r, e->scalar.value);
+        set_position(r, e->scalar.value);
         if (is_quoted(e->scalar.value)) r->column -= r->column > 1; /* libfyaml points behind the quote */
         anchor = e->scalar.anchor;
         tag = e->scalar.tag;
         break;
     case FYET_MAPPING_START:
-        note_place(r, e->mapping_start.mapping_start);
+        set_position(r, e->mapping_start.mapping_start);
         anchor = e->mapping_start.anchor;
         tag = e->mapping_start.tag;
         break;
     case FYET_SEQUENCE_START:
-        note_place(r, e->sequence_start.sequence_start);
+        set_position(r, e->sequence_start.sequence_start);
         anchor = e->sequence_start.anchor;
         tag = e->sequence_start.tag;
         break;
@@ -273,7 +275,7 @@ static enum ht_status read_event(struct reader *r, struct fy_event *e, int *n_do
         return HT_OK;
     }
     if (anchor || tag) {
-        note_place(r, anchor ? anchor : tag);
+        set_position(r, anchor ? anchor : tag);
         return read_error(r, r->line, r->column, NULL,
                           anchor ? "anchors are not supported; expected a plain value"
                                  : "tags are not supported; expected a plain value");
@@ -282,7 +284,7 @@ static enum ht_status read_event(struct reader *r, struct fy_event *e, int *n_do
     return open_frame(r, e->type == FYET_MAPPING_START ? HT_NODE_MAP : HT_NODE_LIST);
 }
 
-/* libfyaml's first complaint, made one line of ours. */
+/* Reports libfyaml's first error as one line of our form. */
 static enum ht_status syntax_error(struct reader *r, struct fy_diag *diag)
 {
     void *it = NULL;
@@ -309,7 +311,7 @@ static enum ht_status read_tree(struct reader *r, const char *text, size_t bytes
     if (diag) fy_diag_set_collect_errors(diag, true);
     struct fy_parser *parser = diag ? fy_parser_create(&cfg) : NULL;
     if (!parser || fy_parser_set_string(parser, text, bytes)) {
-        st = ht_fail(r->err, HT_FAILED, "%s: the YAML parser cannot be set up", r->doc->name);
+        st = ht_fail(r->err, HT_FAILED, "%s: cannot set up the YAML parser", r->doc->name);
         goto out;
     }
     int n_documents = 0;

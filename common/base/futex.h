@@ -1,8 +1,8 @@
 /*
- * A futex word: threads of one process (or, with _shared, of several) sleep until its value is no longer what they saw.
+ * A futex word: threads of one process (or, with _shared, of several) sleep until its value changes.
  *
- * A waiter checks the word itself before and after: a wake-up may be spurious. With ThreadSanitizer in mind, the order
- * of data is carried by the word's own acquire and release, never by the system call.
+ * A waiter checks the word itself before and after, because a wake-up may be spurious. The word's own acquire and
+ * release order the data, never the system call, so that ThreadSanitizer sees the order.
  */
 #ifndef HT_BASE_FUTEX_H
 #define HT_BASE_FUTEX_H
@@ -15,20 +15,20 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Sleeps if *word is still `seen`; returns at a wake-up, at a signal, or at once. */
+/* Sleeps if *word is still `seen`. Returns at a wake-up, at a signal, or at once. */
 static inline void ht_futex_wait(atomic_uint *word, unsigned seen)
 {
     syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
 }
 
-/* The same, but for at most `ns`. */
+/* Sleeps like ht_futex_wait, but at most `ns`. */
 static inline void ht_futex_wait_for(atomic_uint *word, unsigned seen, int64_t ns)
 {
     struct timespec t = {.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
     syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, &t, NULL, 0);
 }
 
-/* Of a word in memory that several processes share. */
+/* Sleeps at most `ns` on a word that several processes share. */
 static inline void ht_futex_wait_shared(atomic_uint *word, unsigned seen, int64_t ns)
 {
     struct timespec t = {.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};

@@ -1,6 +1,6 @@
 /*
- * 16-bit floating point: IEEE binary16 (F16) and the upper half of binary32 (BF16), as bits, to and from FP32. To FP32
- * is exact; from FP32 rounds to nearest, ties to even, overflows to infinity, and keeps NaN a (quiet) NaN.
+ * 16-bit floating point as bits: IEEE binary16 (F16) and the upper half of binary32 (BF16). Conversion to FP32 is
+ * exact. Conversion from FP32 rounds to nearest, ties to even, overflows to infinity, and keeps NaN a (quiet) NaN.
  */
 #ifndef HT_BASE_HALF_H
 #define HT_BASE_HALF_H
@@ -30,7 +30,7 @@ static inline float ht_bf16_to_f32(uint16_t h)
 static inline uint16_t ht_f32_to_bf16(float x)
 {
     uint32_t u = ht_float_bits(x);
-    if ((u & 0x7fffffffu) > 0x7f800000u) return (uint16_t)(u >> 16 | 0x40); /* quiet, so that it stays one */
+    if ((u & 0x7fffffffu) > 0x7f800000u) return (uint16_t)(u >> 16 | 0x40); /* quiet, so that it stays a NaN */
     return (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
 }
 
@@ -48,7 +48,7 @@ static inline uint16_t ht_f32_to_f16(float x)
 {
     uint32_t u = ht_float_bits(x), sign = u >> 16 & 0x8000, a = u & 0x7fffffffu;
     if (a > 0x7f800000u) return (uint16_t)(sign | 0x7e00 | (a >> 13 & 1023));
-    if (a >= 0x477ff000u) return (uint16_t)(sign | 0x7c00); /* 65520, halfway beyond the largest, and more */
+    if (a >= 0x477ff000u) return (uint16_t)(sign | 0x7c00); /* from 65520 on, halfway beyond the largest */
     if (a < 0x38800000u) {                                  /* below 2^-14: a multiple of 2^-24 */
         float scaled = ht_bits_float(a) + 0.5f;             /* 0.5 has an ulp of 2^-24, so this addition rounds */
         return (uint16_t)(sign | (ht_float_bits(scaled) - 0x3f000000u));

@@ -1,4 +1,4 @@
-/* The larger and the smaller of two counts, sizes or times. */
+/* Maximum and minimum of two counts, sizes or times. */
 #ifndef HT_BASE_MINMAX_H
 #define HT_BASE_MINMAX_H
 

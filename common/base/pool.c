@@ -36,7 +36,7 @@ struct worker {
 struct ht_pool {
     _Alignas(64) atomic_uint generation;
     _Alignas(64) atomic_uint unfinished;
-    ht_pool_fn fn; /* NULL asks the workers to end */
+    ht_pool_fn fn; /* NULL tells the workers to end */
     void *arg;
     int n_threads;
     struct worker *workers; /* n_threads; [0] is the caller */
@@ -59,7 +59,7 @@ static void futex_wake_all(atomic_uint *word)
     syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
-/* Waits until *word is not `seen`; returns what it became. */
+/* Waits until *word is not `seen`. Returns the new value. */
 static unsigned wait_while(atomic_uint *word, unsigned seen)
 {
     for (int i = 0; i < SPINS; i++) {
@@ -96,7 +96,7 @@ static void start(struct ht_pool *p, ht_pool_fn fn, void *arg)
     futex_wake_all(&p->generation);
 }
 
-/* Starts worker `index`; returns 0 or an errno. */
+/* Starts worker `index`. Returns 0 or an errno. */
 static int start_worker(struct ht_pool *p, int index, const int *cpus)
 {
     struct worker *w = &p->workers[index];

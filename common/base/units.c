@@ -77,12 +77,12 @@ const char *ht_quantity_example(enum ht_quantity kind)
     return "a quantity";
 }
 
-/* A number as it was written: digits * 10^exponent, and what follows it. */
+/* A number as written: digits * 10^exponent, and the text after it. */
 struct ht_number {
     bool negative, has_exponent;
     __int128 digits;
     int exponent;
-    const char *rest; /* the unit, leading blanks skipped */
+    const char *rest; /* the unit, without leading blanks */
     int rest_len;
 };
 
@@ -94,13 +94,13 @@ static bool ht_is_digit(char c)
 static enum ht_status ht_wrong(enum ht_quantity kind, const char *text, size_t len, const char *what,
                                struct ht_error *err)
 {
-    /* A long value is cut: the place in the file says the rest. */
+    /* A long value is cut; its position in the file identifies it. */
     return ht_fail(err, HT_BAD_INPUT, "'%.*s%s' %s; expected %s", (int)(len > 60 ? 60 : len), text,
                    len > 60 ? "..." : "", what, ht_quantity_example(kind));
 }
 
-/* number = ["-"] digits ["." digits] [("e" | "E") ["+" | "-"] digits]. At most 30 significant digits: far beyond any
-   quantity, and no overflow of the 128-bit accumulator (30 digits < 2^100). */
+/* Parses number = ["-"] digits ["." digits] [("e" | "E") ["+" | "-"] digits]. Takes at most 30 significant digits: far
+   beyond any quantity, and no overflow of the 128-bit accumulator (30 digits < 2^100). */
 static const char *ht_scan_number(const char *text, size_t len, struct ht_number *out)
 {
     const char *p = text, *end = text + len;
@@ -147,7 +147,7 @@ static const char *ht_scan_number(const char *text, size_t len, struct ht_number
     return NULL;
 }
 
-/* Finds the unit behind the number. A kind without units takes none. */
+/* Finds the unit after the number. A kind without units takes none. */
 static enum ht_status ht_scan_unit(enum ht_quantity kind, const char *text, size_t len, const struct ht_number *n,
                                    struct ht_error *err, const struct ht_unit_name **out)
 {
@@ -219,7 +219,7 @@ enum ht_status ht_parse_real(enum ht_quantity kind, const char *text, size_t len
     if (st) return st;
     if (n.negative && kind != HT_REAL) return ht_wrong(kind, text, len, "is negative", err);
 
-    /* strtod rounds the decimal correctly; the number is rebuilt so that it sees no unit and no locale. */
+    /* strtod rounds the decimal correctly. The number is written again, so that strtod sees no unit and no locale. */
     char buf[64], digits[40];
     int k = sizeof(digits) - 1;
     digits[k] = 0;

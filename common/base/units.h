@@ -1,6 +1,6 @@
 /*
- * Quantities as people write them: "40 GB", "25 GB/s", "312 TFLOP/s", "10 us". One grammar for YAML files and for the
- * command line; wrong input is refused with what was expected, never guessed at.
+ * Quantities as people write them: "40 GB", "25 GB/s", "312 TFLOP/s", "10 us". YAML files and the command line share
+ * one grammar. Wrong input is refused with what was expected, never guessed at.
  *
  *     quantity = number [" "] unit          a unit is always written; a count has none
  *     number   = digits ["." digits]        rates, times and reals also take an exponent: 3.12e2
@@ -28,29 +28,29 @@ enum ht_quantity {
 };
 
 /*
- * Reads all of `text` (len bytes) as a quantity of the given kind, in its base unit: count, bytes or nanoseconds.
- * HT_COUNT_OF, HT_BYTES and HT_TIME only. Decimal fractions are exact: "1.5 kB" is 1500, "1.5 B" is an error; a time
- * finer than a nanosecond is one too. A count may be negative ("-1"), the others not. On error err->text says what is
- * wrong and what was expected ("'40 XB' has the unknown unit 'XB'; expected ...") and *out is unchanged.
+ * Parses all of `text` (len bytes) as a quantity of the given kind, in its base unit: count, bytes or nanoseconds.
+ * HT_COUNT_OF, HT_BYTES and HT_TIME only. Decimal fractions are exact: "1.5 kB" is 1500, "1.5 B" is an error, and so is
+ * a time finer than a nanosecond. A count may be negative ("-1"), the others not. On error err->text says what is wrong
+ * and what was expected ("'40 XB' has the unknown unit 'XB'; expected ...") and *out is unchanged.
  */
 enum ht_status ht_parse_whole(enum ht_quantity kind, const char *text, size_t len, struct ht_error *err, int64_t *out);
 
-/* The same for HT_REAL and the rates (base units: 1, bytes/s, flops/s) and for HT_TIME in seconds. Always finite;
-   only HT_REAL may be negative. */
+/* Parses HT_REAL, a rate (base units: 1, bytes/s, flops/s), or HT_TIME in seconds, like ht_parse_whole. The result is
+   finite; only HT_REAL may be negative. */
 enum ht_status ht_parse_real(enum ht_quantity kind, const char *text, size_t len, struct ht_error *err, double *out);
 
-/* For command-line flags: the whole of a C string as bytes (>= 1) or as a count in [min, max]. `flag` is named in the
-   error: "--device-memory: '40' has no unit; expected ...". */
+/* Parse the value of a command-line flag: bytes (>= 1), or a count in [min, max]. The error names `flag`:
+   "--device-memory: '40' has no unit; expected ...". */
 enum ht_status ht_flag_bytes(const char *flag, const char *text, struct ht_error *err, int64_t *out);
 enum ht_status ht_flag_count(const char *flag, const char *text, int64_t min, int64_t max, struct ht_error *err,
                              int64_t *out);
 
-/* For people: about four digits and the largest decimal unit that keeps the number at 1 or above: "39.06 GB",
-   "1.215 ms", "312 TFLOP/s", "8". `value` is in the base unit (time: nanoseconds). Returns buf. */
+/* Formats a quantity for people: about four digits and the largest decimal unit that keeps the number at 1 or above:
+   "39.06 GB", "1.215 ms", "312 TFLOP/s", "8". `value` is in the base unit (time: nanoseconds). Returns buf. */
 enum { HT_QUANTITY_TEXT = 32 };
 const char *ht_format_quantity(enum ht_quantity kind, double value, char buf[HT_QUANTITY_TEXT]);
 
-/* An example of the kind for messages: "a size such as '40 GB' or '512 MiB'". */
+/* Returns an example of the kind for messages: "a size such as '40 GB' or '512 MiB'". */
 const char *ht_quantity_example(enum ht_quantity kind);
 
 #endif

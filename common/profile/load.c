@@ -52,7 +52,7 @@ static enum ht_status ht_given_twice(const struct ht_node *list, const char *key
 }
 
 /* "p.yaml:3:11" of an entry; NULL: it is not there. The caller frees it. */
-static char *ht_residency_of(const struct ht_doc *doc, const struct ht_node *map, const char *key)
+static char *ht_position_of(const struct ht_doc *doc, const struct ht_node *map, const char *key)
 {
     const struct ht_node *at = ht_node_find(map, key);
     char text[1024];
@@ -75,8 +75,8 @@ static enum ht_status ht_read_part(const struct ht_doc *doc, const struct ht_nod
     memcpy(part.source, list.source, sizeof(part.source));
     memcpy(part.device, list.device, sizeof(part.device));
     memcpy(part.host, list.host, sizeof(part.host));
-    part.device_at = ht_residency_of(doc, map, "device");
-    part.host_at = ht_residency_of(doc, map, "host");
+    part.device_at = ht_position_of(doc, map, "device");
+    part.host_at = ht_position_of(doc, map, "host");
     HT_EACH_CHILD(list.costs, c)
     {
         struct ht_cost_entry e = {0};
