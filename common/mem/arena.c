@@ -1,16 +1,16 @@
 /*
- * The arena: best fit over holes sorted by size, books kept outside the mapping.
+ * The arena: best fit over holes sorted by size, with its tables outside the mapping.
  *
- *     block[]    every block, live or hole, linked to its neighbours in address order; rows are recycled
+ *     block[]    every block, live or hole, linked to its neighbours in address order; entries are reused
  *     holes[]    the holes sorted by (bytes, offset): best fit is a binary search
- *     index[]    block of the granule (512 bytes) at which a live block starts: how free() finds its block. A sparse
- *                mapping, so it costs a page where blocks start and nothing elsewhere.
+ *     index[]    block of the granule (512 bytes) at which a live block starts, so that free() finds its block. A
+ *                sparse mapping: it costs a page where blocks start and nothing elsewhere.
  *     tail       offset from which on nothing is live; not a hole, so that it is used last
  *
- * Nothing inside the arena is ever touched by the allocator. Two free neighbours never exist: free() joins them at
+ * The allocator touches nothing inside the arena. Two neighbouring blocks are never both free: free() joins them at
  * once, and a hole that reaches the tail becomes part of it. A schedule keeps tens to hundreds of holes, so moving the
- * sorted array on insertion (24 bytes a hole) is cheaper than any tree. Once the tables have grown to what an
- * iteration needs, no call allocates.
+ * sorted array on insertion (24 bytes a hole) is cheaper than any tree. Once the tables have grown to an iteration's
+ * needs, no call allocates.
  */
 #include "common/mem/arena.h"
 
@@ -39,7 +39,7 @@ enum { GRANULE = 512, NONE = -1 };
 
 struct block {
     int64_t offset, bytes; /* multiples of GRANULE */
-    int32_t below, above;  /* neighbours in address order, or NONE; `above` also links unused rows */
+    int32_t below, above;  /* neighbours in address order, or NONE; `above` also links unused entries */
     bool live;
 };
 
@@ -53,19 +53,19 @@ struct ht_arena {
     char *base;
     bool given;           /* base is the caller's */
     int64_t usable_bytes; /* capacity + slack */
-    size_t mapped_bytes;  /* the same in whole pages, and one guard page */
+    size_t mapped_bytes;  /* the same in whole pages, plus one guard page */
     int32_t *index;       /* [usable_bytes / GRANULE] */
     size_t index_bytes;
 
     struct block *blocks;
     size_t n_blocks, blocks_cap;
-    int32_t unused; /* recycled rows of blocks */
+    int32_t unused; /* first unused entry of blocks */
     int32_t last;   /* block below the tail, or NONE */
     int64_t tail;
     struct hole *holes;
     size_t n_holes, holes_cap;
 
-    struct ht_arena_stats stats; /* but largest_hole_bytes, which is asked for rarely */
+    struct ht_arena_stats stats; /* without largest_hole_bytes, which ht_arena_stats computes */
 };
 
 static int64_t round_up(int64_t bytes, int64_t to)
@@ -90,7 +90,7 @@ static enum ht_status map(struct ht_arena *a, struct ht_error *err)
     if (pages && mprotect(a->base, (size_t)pages, PROT_READ | PROT_WRITE))
         return ht_fail(err, HT_INFEASIBLE, "cannot open %s of memory for an arena: %s",
                        ht_format_quantity(HT_BYTES, (double)pages, text), strerror(errno));
-    if (pages) (void)madvise(a->base, (size_t)pages, MADV_HUGEPAGE); /* fewer TLB misses in matrix products; a wish */
+    if (pages) (void)madvise(a->base, (size_t)pages, MADV_HUGEPAGE); /* a hint: fewer TLB misses in matrix products */
     return HT_OK;
 }
 
@@ -106,7 +106,7 @@ static enum ht_status map_index(struct ht_arena *a, struct ht_error *err)
     return HT_OK;
 }
 
-static void touch(struct ht_arena *a, int64_t bytes)
+static void prefault_pages(struct ht_arena *a, int64_t bytes)
 {
     int64_t page = sysconf(_SC_PAGESIZE);
     for (int64_t at = 0; at < bytes; at += page) *(volatile char *)(a->base + at) = 0;
@@ -142,7 +142,7 @@ enum ht_status ht_arena_create(int64_t capacity_bytes, int64_t slack_bytes, bool
 {
     enum ht_status status = create(NULL, capacity_bytes, slack_bytes, err, out);
     if (status) return status;
-    if (prefault) touch(*out, (*out)->stats.capacity_bytes);
+    if (prefault) prefault_pages(*out, (*out)->stats.capacity_bytes);
     POISON((*out)->base, (*out)->usable_bytes);
     return HT_OK;
 }
@@ -194,7 +194,7 @@ static void drop_block(struct ht_arena *a, int32_t id)
     a->unused = id;
 }
 
-/* First hole that is not smaller than (bytes, offset). */
+/* Returns the first hole that is not smaller than (bytes, offset). */
 static size_t find_hole(const struct ht_arena *a, int64_t bytes, int64_t offset)
 {
     size_t low = 0, high = a->n_holes;
@@ -230,7 +230,7 @@ static void remove_hole(struct ht_arena *a, int32_t id)
 
 /* ---- allocation ---- */
 
-/* Cuts `bytes` from a hole, at its low or its high end; returns the live block. */
+/* Cuts `bytes` from a hole, at its low or its high end. Returns the live block. */
 static int32_t take_from_hole(struct ht_arena *a, int32_t hole, int64_t bytes, bool low_end)
 {
     remove_hole(a, hole);
@@ -251,7 +251,7 @@ static int32_t take_from_hole(struct ht_arena *a, int32_t hole, int64_t bytes, b
         if (cut.below != NONE) a->blocks[cut.below].above = id;
     } else {
         h->above = id;
-        a->blocks[cut.above].below = id; /* a hole always has a neighbour above: else it were the tail */
+        a->blocks[cut.above].below = id; /* a hole always has a neighbour above; else it would be the tail */
     }
     add_hole(a, hole);
     return id;
@@ -268,7 +268,7 @@ static int32_t take_from_tail(struct ht_arena *a, int64_t bytes)
     return id;
 }
 
-/* Of the smallest holes that fit: the lowest, or for transient blocks the highest. NONE: no hole fits. */
+/* Returns, among the smallest holes that fit, the lowest, or for transient blocks the highest. NONE: no hole fits. */
 static int32_t best_hole(const struct ht_arena *a, int64_t bytes, bool persistent)
 {
     size_t at = find_hole(a, bytes, 0);
@@ -277,7 +277,7 @@ static int32_t best_hole(const struct ht_arena *a, int64_t bytes, bool persisten
     return a->holes[at].block;
 }
 
-static int32_t take(struct ht_arena *a, int64_t bytes, bool persistent)
+static int32_t alloc_block(struct ht_arena *a, int64_t bytes, bool persistent)
 {
     if (bytes > a->stats.capacity_bytes - a->stats.live_bytes) return NONE;
     int32_t hole = best_hole(a, bytes, persistent);
@@ -292,7 +292,7 @@ void *ht_arena_alloc(struct ht_arena *a, int64_t bytes, bool persistent)
     if (bytes > a->stats.capacity_bytes) return NULL; /* also keeps the rounding from overflowing */
     void *p = NULL;
     pthread_mutex_lock(&a->lock);
-    int32_t id = take(a, round_up(bytes, GRANULE), persistent);
+    int32_t id = alloc_block(a, round_up(bytes, GRANULE), persistent);
     if (id != NONE) {
         const struct block *b = &a->blocks[id];
         a->index[b->offset / GRANULE] = id;
@@ -308,8 +308,8 @@ void *ht_arena_alloc(struct ht_arena *a, int64_t bytes, bool persistent)
 
 /* ---- freeing ---- */
 
-/* Joins `id` with the free block above it; the row of that one is dropped. */
-static void swallow_above(struct ht_arena *a, int32_t id)
+/* Joins `id` with the free block above it, whose entry becomes unused. */
+static void merge_above(struct ht_arena *a, int32_t id)
 {
     struct block *b = &a->blocks[id];
     int32_t above = b->above;
@@ -322,18 +322,18 @@ static void swallow_above(struct ht_arena *a, int32_t id)
     drop_block(a, above);
 }
 
-static void give(struct ht_arena *a, int32_t id)
+static void free_block(struct ht_arena *a, int32_t id)
 {
     struct block *b = &a->blocks[id];
     b->live = false;
     if (b->above != NONE && !a->blocks[b->above].live) {
         remove_hole(a, b->above);
-        swallow_above(a, id);
+        merge_above(a, id);
     }
     if (b->below != NONE && !a->blocks[b->below].live) {
         int32_t below = b->below;
         remove_hole(a, below);
-        swallow_above(a, below);
+        merge_above(a, below);
         id = below;
         b = &a->blocks[id];
     }
@@ -359,11 +359,11 @@ void ht_arena_free(struct ht_arena *a, void *p)
     if (!a->given) POISON(p, bytes);
     a->stats.live_bytes -= bytes;
     a->stats.n_frees++;
-    give(a, id);
+    free_block(a, id);
     pthread_mutex_unlock(&a->lock);
 }
 
-/* ---- the books ---- */
+/* ---- statistics ---- */
 
 struct ht_arena_stats ht_arena_stats(const struct ht_arena *a)
 {
