@@ -1,4 +1,4 @@
-/* Building and checking a problem; solving is in milp_glpk.c. */
+/* Builds and checks a problem; milp_glpk.c solves it. */
 #include "common/solve/problem.h"
 
 #include "common/base/array.h"
@@ -87,7 +87,7 @@ void ht_milp_objective_term(struct ht_milp *m, int objective, int variable, doub
 
 /* ---- checks ---------------------------------------------------------------------------------------------------- */
 
-/* Beyond this a bound or coefficient says nothing to a solver that works with tolerances of 1e-7. */
+/* Largest bound or coefficient. A larger one means nothing to a solver with tolerances of 1e-7. */
 static const double largest = 1e15;
 
 static enum ht_status check_bounds(const struct ht_milp *m, const char *what, const char *name, double lower,

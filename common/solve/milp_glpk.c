@@ -1,8 +1,8 @@
 /*
- * Solving through GLPK 5: branch and bound with its presolver, one run an objective.
+ * Solves with GLPK 5: branch and bound with its presolver, one run for each objective.
  *
- * The one place where GLPK's codes become ours. Should GLPK complain all the same (its way is to print and abort), the
- * error hook jumps back here; its environment, which belongs to the thread, is then discarded as its manual asks.
+ * The one place where GLPK's codes become ours. If GLPK still reports an error (it prints and aborts), the error hook
+ * jumps back here. GLPK's environment, which belongs to the thread, is then discarded, as its manual says.
  */
 #include "common/solve/problem.h"
 
@@ -21,23 +21,23 @@ bool ht_milp_available(void)
     return true;
 }
 
-/* What is carried through GLPK's hooks. */
+/* Data of GLPK's hooks. */
 struct session {
     const struct ht_milp *m;
     glp_prob *lp;
     jmp_buf back;
-    char said[256]; /* GLPK's last words */
+    char message[256]; /* the last line that GLPK printed */
 };
 
-static int listen(void *info, const char *text)
+static int capture_output(void *info, const char *text)
 {
     struct session *s = info;
     size_t n = strcspn(text, "\n");
-    if (n) snprintf(s->said, sizeof(s->said), "%.*s", (int)(n < 200 ? n : 200), text);
-    return 1; /* nothing is printed */
+    if (n) snprintf(s->message, sizeof(s->message), "%.*s", (int)(n < 200 ? n : 200), text);
+    return 1; /* prints nothing */
 }
 
-static void give_up(void *info)
+static void on_error(void *info)
 {
     struct session *s = info;
     longjmp(s->back, 1);
@@ -51,7 +51,7 @@ static int bounds_type(double lower, double upper)
 
 static void set_row(glp_prob *lp, int row, const struct ht_milp_sum *sum, double lower, double upper)
 {
-    /* GLPK counts from 1 and leaves entry 0 alone. */
+    /* GLPK counts from 1 and ignores entry 0. */
     int *index = HT_NEW_ARRAY(int, sum->n_terms + 1), n = 0;
     double *value = HT_NEW_ARRAY(double, sum->n_terms + 1);
     for (int i = 0; i < sum->n_terms; i++) {
@@ -91,14 +91,14 @@ static enum ht_status run(struct session *s, const struct ht_milp_sum *objective
     options.tm_lim = HT_MILP_TIME_LIMIT_MS;
     int code = glp_intopt(s->lp, &options), state = glp_mip_status(s->lp);
     if (code == GLP_ENOPFS || (code == 0 && state == GLP_NOFEAS))
-        return ht_fail(err, HT_INFEASIBLE, "%s: nothing satisfies all rows", s->m->name);
+        return ht_fail(err, HT_INFEASIBLE, "%s: no point satisfies all rows", s->m->name);
     if (code == GLP_ENODFS || (code == 0 && state == GLP_UNBND))
         return ht_fail(err, HT_FAILED, "%s: objective '%s' is unbounded", s->m->name, objective->name);
     if (code == GLP_ETMLIM)
         return ht_fail(err, HT_FAILED, "%s: not solved within %d ms", s->m->name, HT_MILP_TIME_LIMIT_MS);
     if (code || state != GLP_OPT)
         return ht_fail(err, HT_FAILED, "%s: GLPK %s:%d: code %d, status %d: %s", s->m->name, __FILE__, __LINE__, code,
-                       state, s->said);
+                       state, s->message);
     return HT_OK;
 }
 
@@ -134,17 +134,17 @@ enum ht_status ht_milp_solve(const struct ht_milp *m, struct ht_error *err, doub
     if (status != HT_OK) return status;
     struct session *s = HT_NEW(struct session);
     s->m = m;
-    glp_term_hook(listen, s);
-    glp_error_hook(give_up, s);
+    glp_term_hook(capture_output, s);
+    glp_error_hook(on_error, s);
     if (setjmp(s->back)) {
-        ht_fail(err, HT_FAILED, "%s: GLPK %s:%d: %s", m->name, __FILE__, __LINE__, s->said);
-        glp_free_env(); /* with all its problems; the next call makes a new one */
+        ht_fail(err, HT_FAILED, "%s: GLPK %s:%d: %s", m->name, __FILE__, __LINE__, s->message);
+        glp_free_env(); /* with all its problems; the next call creates a new one */
         free(s);
         return HT_FAILED;
     }
     status = solve_in_order(s, err, values);
     glp_delete_prob(s->lp);
-    glp_free_env(); /* this thread's, with the hooks: a thread that ends would leave it behind */
+    glp_free_env(); /* this thread's, with the hooks; it would outlive the thread */
     free(s);
     return status;
 }

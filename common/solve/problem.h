@@ -1,4 +1,4 @@
-/* The tables of a problem. Internal to common/solve. */
+/* Tables of a problem. Internal to common/solve. */
 #ifndef HT_SOLVE_PROBLEM_H
 #define HT_SOLVE_PROBLEM_H
 
@@ -12,7 +12,7 @@ struct ht_milp_var {
     double lower, upper;
 };
 
-/* A row, or an objective (then lower and upper are not used). */
+/* A row, or an objective, which uses no lower and upper. */
 struct ht_milp_sum {
     char name[32];
     double lower, upper, slack;
@@ -30,7 +30,7 @@ struct ht_milp {
     size_t vars_cap, rows_cap, objectives_cap;
 };
 
-/* Nothing in it can make the solver abort. */
+/* Checks everything that could make the solver abort. */
 enum ht_status ht_milp_check(const struct ht_milp *m, struct ht_error *err);
 
 #endif
