@@ -1,5 +1,5 @@
 /*
- * Clusters: out of the catalogue or a user's file, ranks to devices, and this machine.
+ * Clusters: from the catalogue or a user's file, ranks to devices, and this machine.
  */
 #include <math.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@ static const struct ht_builtin ht_cluster_file = {"builtin:clusters.yaml", ht_cl
 
 enum { HT_MAX_NODES = 4096, HT_MAX_GPUS_PER_NODE = 64 };
 
-/* A cluster, a node, and a group of devices, as they are written. */
+/* A cluster, a node, and a group of devices, as written in a file. */
 struct ht_cluster_entry {
     struct ht_cluster cluster;
     const struct ht_node *nodes;

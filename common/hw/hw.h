@@ -1,9 +1,9 @@
 /*
- * The hardware: what a device, a processor, a link or a disk can do, and clusters made of them.
+ * Hardware: rates and sizes of devices, processors, links and disks, and clusters made of them.
  *
- * Every entry of the catalogue (the YAML files here) and of a user's file carries a `source`: the datasheet or the
- * measurement its figures come from. A device has datasheet peaks and a few efficiencies (the share of a peak that good
- * code reaches on it); they belong to the device alone, never to a system, a model or an experiment.
+ * Every entry of the catalogue (the YAML files here) and of a user's file has a `source`: the datasheet or the
+ * measurement of its figures. A device has datasheet peaks and a few efficiencies (the share of a peak that good code
+ * reaches on it). They belong to the device alone, never to a system, a model or an experiment.
  */
 #ifndef HT_HW_HW_H
 #define HT_HW_HW_H
@@ -15,13 +15,13 @@
 
 enum { HT_NAME_BYTES = 64, HT_SOURCE_BYTES = 512 };
 
-/* A way between two places: a PCIe slot, an NVLink bundle, a network card. */
+/* A connection: a PCIe slot, an NVLink bundle, a network card. */
 struct ht_link {
     char name[HT_NAME_BYTES];
     double bytes_per_s; /* raw, in one direction */
     double efficiency;  /* share of it that a large copy reaches, (0, 1] */
-    double staged;      /* share that a message between two devices reaches which lies in host memory on its way; 0 (not
-                           given): half of what a copy does, since it goes up and then down */
+    double staged;      /* share that a message between two devices reaches through host memory; 0 (not given): half of
+                           a copy's, since the message goes up and then down */
     bool duplex;        /* both directions at once, each at the full rate */
     int64_t latency_ns; /* a copy's fixed cost */
     char source[HT_SOURCE_BYTES];
@@ -31,7 +31,7 @@ struct ht_gpu {
     char name[HT_NAME_BYTES];
     int64_t memory_bytes;
     double f32_flops_per_s, f16_flops_per_s, bf16_flops_per_s; /* dense; 16-bit with FP32 accumulation */
-    bool lacks_f16, lacks_bf16;                                /* no such units: the rate above is that of FP32 */
+    bool lacks_f16, lacks_bf16;                                /* has no such units: the rate above is FP32's */
     double memory_bytes_per_s;
     double gemm_efficiency;   /* share of the peak that a large matrix product reaches */
     int64_t gemm_half_rows;   /* rows of tokens at which a product reaches half of that; 0: any number does */
@@ -70,13 +70,13 @@ struct ht_gpu_group {
 /* One computer. */
 struct ht_machine {
     struct ht_cpu cpu;
-    int64_t ram_bytes; /* what the job may use */
+    int64_t ram_bytes; /* that the job may use */
     struct ht_gpu_group *groups;
     int64_t n_groups, n_gpus;
     struct ht_link pcie;     /* of each GPU, to the host */
     int64_t gpus_per_switch; /* GPUs that share one such uplink; 1: each has its own */
-    int64_t domains; /* of its cores and memory, equal: a device's process keeps to its own one. 1: all of the node */
-    bool peer;       /* GPUs write to each other over PCIe; else what one sends lies in host memory on its way */
+    int64_t domains;         /* equal parts of its cores and memory; a device's process uses one. 1: all of the node */
+    bool peer;               /* GPUs write to each other over PCIe; else through host memory */
     bool has_nvlink, has_nic, has_ssds;
     struct ht_link nvlink; /* of each GPU, to the others in the node */
     struct ht_link nic;    /* of the node */
@@ -87,76 +87,76 @@ struct ht_machine {
 struct ht_cluster {
     char name[HT_NAME_BYTES];
     char source[HT_SOURCE_BYTES];
-    struct ht_machine *nodes; /* one row a node: `count: 8` in the file makes 8 rows */
+    struct ht_machine *nodes; /* one entry per node: `count: 8` in the file makes 8 entries */
     int64_t n_nodes, n_gpus;
 };
 
-/* A cluster by built-in name, "local" included, or by path (anything with a '/' or ending in .yaml, .yml or .json).
-   An unknown name lists the nearest. The caller destroys it. */
+/* Loads a cluster by built-in name, "local" included, or by path (with a '/' or ending in .yaml, .yml or .json). The
+   error for an unknown name suggests the nearest. The caller destroys the cluster. */
 enum ht_status ht_cluster_load(const char *name_or_path, struct ht_error *err, struct ht_cluster **out);
 enum ht_status ht_cluster_parse(const struct ht_doc *doc, struct ht_error *err, struct ht_cluster **out);
 void ht_cluster_destroy(struct ht_cluster *cluster);
 
-/* The node and GPU of a rank: nodes in order, in a node groups in order. 0 <= rank < n_gpus. */
+/* Return the node and the GPU of a rank: nodes in order, and in a node groups in order. 0 <= rank < n_gpus. */
 const struct ht_machine *ht_cluster_node_of(const struct ht_cluster *cluster, int64_t rank, int64_t *node);
 const struct ht_gpu *ht_cluster_gpu_of(const struct ht_cluster *cluster, int64_t rank);
 
-/* Devices of one kind have the same name and memory. */
+/* Devices with the same name and memory. */
 struct ht_device_kind {
     const struct ht_gpu *gpu; /* the first one */
     int64_t count;
 };
-/* kinds[n_gpus], in order of the ranks; returns how many there are. */
+/* Lists the kinds in order of the ranks, in kinds[n_gpus]. Returns their number. */
 int64_t ht_cluster_kinds(const struct ht_cluster *cluster, struct ht_device_kind *kinds);
-/* "4 x a100-40gb (42.41 GB) + 4 x v100-32gb (34.36 GB)"; cut off where the room ends. Returns buf. */
+/* Writes "4 x a100-40gb (42.41 GB) + 4 x v100-32gb (34.36 GB)", cut to buf[n]. Returns buf. */
 const char *ht_cluster_devices(const struct ht_cluster *cluster, char *buf, size_t n);
 
-/* Gives the 16-bit rates that are 0 the FP32 rate, and notes that their units are lacking. */
+/* Sets 16-bit rates that are 0 to the FP32 rate, and records that the GPU lacks these units. */
 void ht_gpu_complete(struct ht_gpu *gpu);
 
-/* Every device gets this budget instead of its own memory (--device-memory); it may not exceed a real device's. */
+/* Sets the memory budget of every device (--device-memory). It may not exceed a real device's memory. */
 enum ht_status ht_cluster_set_device_memory(struct ht_cluster *cluster, int64_t bytes, struct ht_error *err);
 
 /*
- * This machine as found: its cores and memory, with n_devices emulated devices (1 to 64) of `device_cores` cores each
- * (0: all but one, shared out, at least one) and `device_memory_bytes` each (0: a quarter of the memory, shared out).
- * The host keeps the other cores, or shares the only one. Rates are declared, not measured (entry `local` of
- * cpus.yaml): `hetbench profile` measures them.
+ * Describes this machine: its cores and memory, with n_devices emulated devices (1 to 64) of `device_cores` cores each
+ * (0: all but one, divided, at least one) and `device_memory_bytes` each (0: a quarter of the memory, divided). The
+ * host keeps the other cores, or shares the only one. Rates are declared, not measured (entry `local` of cpus.yaml):
+ * `hetbench profile` measures them.
  */
 enum ht_status ht_cluster_local(int64_t n_devices, int64_t device_cores, int64_t device_memory_bytes,
                                 struct ht_error *err, struct ht_cluster **out);
 
-/* This machine with a GPU of its own instead of emulated devices. The link to it is declared as PCIe 5; a profile
+/* Describes this machine with its GPU instead of emulated devices. The link to it is declared as PCIe 5; a profile
    measures it. */
 enum ht_status ht_cluster_local_gpu(const struct ht_gpu *gpu, struct ht_error *err, struct ht_cluster **out);
 
-/* What a large copy reaches in one direction. */
+/* Returns the rate of a large copy in one direction. */
 static inline double ht_link_rate(const struct ht_link *link)
 {
     return link->bytes_per_s * link->efficiency;
 }
 
-/* What a large message through host memory reaches. */
+/* Returns the rate of a large message through host memory. */
 static inline double ht_link_staged_rate(const struct ht_link *link)
 {
     return link->bytes_per_s * (link->staged > 0 ? link->staged : link->efficiency / 2);
 }
 
-/* What streaming over all cores reaches, reads and writes together. */
+/* Returns the rate of streaming over all cores, reads and writes together. */
 static inline double ht_machine_dram_rate(const struct ht_machine *machine)
 {
     return machine->cpu.dram_bytes_per_s * (double)machine->cpu.sockets * machine->cpu.dram_efficiency;
 }
 
-/* Cores of a node that are not given to emulated devices; at least 1. */
+/* Returns the cores of a node that no emulated device has; at least 1. */
 int64_t ht_machine_host_cores(const struct ht_machine *machine);
-/* Of them, those of one domain: what one device's process may use. */
+/* Returns the host cores of one domain, which one device's process may use. */
 int64_t ht_machine_process_cores(const struct ht_machine *machine);
 
-/* The index-th catalogue name into buf; false past the end. The last cluster is "local". */
+/* Writes the index-th catalogue name to buf. Returns false past the end. The last cluster is "local". */
 bool ht_hw_cluster_name(int64_t index, char buf[HT_NAME_BYTES]);
 bool ht_hw_gpu_name(int64_t index, char buf[HT_NAME_BYTES]);
-/* One GPU, one CPU by catalogue name. */
+/* Load a GPU or a CPU by catalogue name. */
 enum ht_status ht_gpu_load(const char *name, struct ht_error *err, struct ht_gpu *out);
 enum ht_status ht_cpu_load(const char *name, struct ht_error *err, struct ht_cpu *out);
 

@@ -1,5 +1,5 @@
 /*
- * Devices, processors, links and disks out of the catalogue or out of a user's map.
+ * Devices, processors, links and disks from the catalogue or from a user's map.
  */
 #include "common/hw/parts.h"
 
@@ -24,7 +24,7 @@ static const struct ht_builtin ht_ssd_file = {"builtin:ssds.yaml", ht_ssds_yaml,
 #define HT_MAX_CORES     4096
 #define HT_MAX_HALF_ROWS 1000000
 #define HT_SECOND_NS     1e9
-#define HT_MIN_RATE      1e3 /* bytes or FLOP a second: slower is a slip of the pen */
+#define HT_MIN_RATE      1e3 /* bytes or FLOP per second; a slower rate is a typing error */
 #define HT_MAX_RATE      1e18
 #define HT_MIN_SHARE     0.001
 
@@ -55,7 +55,7 @@ static const struct ht_field ht_gpu_fields[] = {
      .max = HT_MAX_MEMORY,
      .required = true},
     HT_RATE(ht_gpu, "fp32", HT_FIELD_FLOPS_PER_S, f32_flops_per_s, true),
-    HT_RATE(ht_gpu, "fp16", HT_FIELD_FLOPS_PER_S, f16_flops_per_s, false), /* absent: no such units, as FP32 */
+    HT_RATE(ht_gpu, "fp16", HT_FIELD_FLOPS_PER_S, f16_flops_per_s, false), /* absent: no such units, as fast as FP32 */
     HT_RATE(ht_gpu, "bf16", HT_FIELD_FLOPS_PER_S, bf16_flops_per_s, false),
     HT_RATE(ht_gpu, "memory_bandwidth", HT_FIELD_BYTES_PER_S, memory_bytes_per_s, true),
     HT_SHARE(ht_gpu, "gemm_efficiency", gemm_efficiency),
@@ -106,7 +106,7 @@ static const struct ht_field ht_ssd_fields[] = {
     {0},
 };
 
-/* One kind of part: its file, its table, and the word for it. Every part's struct begins with its name. */
+/* A kind of part: its name in messages, its file, its table. Every part's struct begins with its name. */
 struct ht_part_kind {
     const char *what;
     const struct ht_builtin *file;
@@ -128,7 +128,7 @@ static enum ht_status ht_part_named(const struct ht_part_kind *kind, const char 
     return st;
 }
 
-/* `out` is zeroed by the caller. */
+/* Reads a part into `out`, which the caller has zeroed. */
 static enum ht_status ht_part(const struct ht_part_kind *kind, const struct ht_node *node, struct ht_error *err,
                               void *out)
 {

@@ -1,16 +1,16 @@
-/* The catalogue's tables, shared by the files of this folder. */
+/* Parts of a cluster, from the catalogue or a file. Internal to common/hw. */
 #ifndef HT_HW_PARTS_H
 #define HT_HW_PARTS_H
 
 #include "common/hw/hw.h"
 
-/* A part of a cluster file: a catalogue name or a map like the catalogue's entries with a name of its own. */
+/* Read a part of a cluster file: a catalogue name, or a map like the catalogue's entries with a name of its own. */
 enum ht_status ht_part_gpu(const struct ht_node *node, struct ht_error *err, struct ht_gpu *out);
 enum ht_status ht_part_cpu(const struct ht_node *node, struct ht_error *err, struct ht_cpu *out);
 enum ht_status ht_part_link(const struct ht_node *node, struct ht_error *err, struct ht_link *out);
 enum ht_status ht_part_ssd(const struct ht_node *node, struct ht_error *err, struct ht_ssd *out);
 
-/* By catalogue name. */
+/* Loads a link by catalogue name. */
 enum ht_status ht_link_load(const char *name, struct ht_error *err, struct ht_link *out);
 
 #endif
