@@ -1,14 +1,14 @@
 /*
- * From the op that ended the window, walk back: what determined that this op started when it did?
+ * Walks back from the op that ended the window. At each op it finds the event that determined the op's start:
  *
  *     candidates   its dependencies, in this iteration and in the previous one
  *                  the op that ran before it on its lane
- *                  the same of every other member of its group
+ *                  these of every other member of its group
  *                  the release numbered last before its grant: when none of these explains why it was issued so late,
  *                  it waited for memory, or for its iteration to open
  *
- * The candidate that ended last is the one; every candidate ended before the op started, so the walk only moves back.
- * The op's own time (contention included) goes to its lane, the gap between the two ends up as waiting.
+ * It is the candidate that ended last. Every candidate ended before the op started, so the walk only moves back. The
+ * op's own time (contention included) counts for its lane, the gap between the two for waiting.
  */
 #include "common/trace/critical.h"
 
@@ -18,7 +18,7 @@
 
 struct walk {
     const struct ht_trace *t;
-    int64_t *lane_before; /* [n_events]: event that ran before on the same lane, or -1 */
+    int64_t *lane_before; /* [n_events]: previous event of the same lane, or -1 */
     int64_t *released;    /* [2 n_events + 1]: event released last before this number, or -1 */
 };
 
@@ -27,8 +27,8 @@ static bool ran(const struct ht_trace_event *e)
     return e->grant_seq >= 0 && e->release_seq >= 0;
 }
 
-/* Ops of a lane ran in the order of their releases; finding them in that order gives each one its forerunner. */
-static void build(struct walk *w)
+/* Finds each event's predecessor on its lane. Ops of a lane ran in the order of their releases. */
+static void index_events(struct walk *w)
 {
     const struct ht_trace *t = w->t;
     const struct ht_schedule *s = t->schedule;
@@ -54,12 +54,12 @@ static void build(struct walk *w)
 }
 
 /* Keeps the candidate that ended last. */
-static void offer(const struct walk *w, const struct ht_trace_event *e, int64_t candidate, int64_t *best)
+static void consider(const struct walk *w, const struct ht_trace_event *e, int64_t candidate, int64_t *best)
 {
     if (candidate < 0) return;
     const struct ht_trace_event *c = &w->t->events[candidate];
-    /* Numbers, not times, keep the walk from circling among ops without duration: a cause is released before its
-     * effect. */
+    /* Compares numbers, not times, so that the walk cannot circle among ops without duration: a cause is released
+       before its effect. */
     if (!ran(c) || c->end_ns > e->start_ns || c->release_seq >= e->release_seq) return;
     const struct ht_trace_event *b = *best < 0 ? NULL : &w->t->events[*best];
     if (!b || c->end_ns > b->end_ns) *best = candidate;
@@ -75,20 +75,20 @@ static int64_t cause(const struct walk *w, int64_t event)
     while (match >= 0 && first > 0 && s->ops[first - 1].match == match) first--;
     while (match >= 0 && end < s->n_ops && s->ops[end].match == match) end++;
     for (int32_t op = first; op < end; op++) {
-        for (int64_t d = s->deps_begin[op]; d < s->deps_begin[op + 1]; d++) offer(w, e, base + s->deps[d], &best);
+        for (int64_t d = s->deps_begin[op]; d < s->deps_begin[op + 1]; d++) consider(w, e, base + s->deps[d], &best);
         for (int64_t d = s->prev_begin[op]; e->iteration > 0 && d < s->prev_begin[op + 1]; d++)
-            offer(w, e, base - s->n_ops + s->prev[d], &best);
-        offer(w, e, w->lane_before[base + op], &best);
+            consider(w, e, base - s->n_ops + s->prev[d], &best);
+        consider(w, e, w->lane_before[base + op], &best);
     }
     int64_t explained_ns = best < 0 ? -1 : t->events[best].end_ns;
-    if (e->issue_ns > explained_ns && e->grant_seq <= 2 * t->n_events) offer(w, e, w->released[e->grant_seq], &best);
+    if (e->issue_ns > explained_ns && e->grant_seq <= 2 * t->n_events) consider(w, e, w->released[e->grant_seq], &best);
     return best;
 }
 
 void ht_critical_path(const struct ht_trace *t, const struct ht_window *window, int64_t *critical_ns, int64_t *wait_ns)
 {
     struct walk w = {.t = t};
-    build(&w);
+    index_events(&w);
     *wait_ns = 0;
     int64_t at = -1, now_ns = window->end_ns;
     for (int64_t i = 0; i < t->n_events; i++) {

@@ -1,4 +1,5 @@
-/* The critical path of a trace: which op made which op wait, from the window's end back to its beginning. */
+/* The critical path of a trace: the chain of ops that delayed each other, from the window's end back to its
+   beginning. */
 #ifndef HT_TRACE_CRITICAL_H
 #define HT_TRACE_CRITICAL_H
 
@@ -10,8 +11,8 @@ struct ht_window {
     int32_t iterations;
 };
 
-/* Adds up, over the whole window, the time that the path spends on each lane's ops and the time between ops:
-   sum of critical_ns + *wait_ns = end_ns - begin_ns. */
+/* Adds up, over the whole window, the path's time on each lane's ops and its time between ops: sum of critical_ns +
+   *wait_ns = end_ns - begin_ns. */
 void ht_critical_path(const struct ht_trace *t, const struct ht_window *w, int64_t *critical_ns /* [n_lanes] */,
                       int64_t *wait_ns);
 

@@ -1,17 +1,17 @@
 /*
- * What a trace says about the schedule: iteration time, busy shares, lower bound, bubble.
+ * Metrics of a trace: iteration time, busy shares, lower bound, bubble.
  *
- * The window. The first `warmup` iterations fill the machine and are dropped; so is the last, when at least two remain
- * after them, because nothing follows it to be prefetched or to contend with. With E_k the time at which iterations 0
- * to k have all ended (two may be in flight, and the later one may end first),
+ * The window. The first `warmup` iterations fill the machine and are dropped. So is the last, when at least two remain
+ * after them, because no next iteration prefetches or contends beside it. With E_k the time at which iterations 0 to k
+ * have all ended (two may be in flight, and the later one may end first),
  *
  *     window = (E_{warmup-1}, E_last],   last = K - 2, or K - 1 when only one iteration remains
  *     iteration_ns = (E_last - E_{warmup-1}) / (last - warmup + 1)
  *
- * The lower bound is what the window's own work would take at least. An op counts when it starts and ends inside the
+ * The lower bound is the least time that the window's own work takes. An op counts when it starts and ends inside the
  * window, with weight w = min(its uncontended cost, its duration) (jitter can make an op shorter than its cost). Work
- * of the first iteration that was done ahead, before the window, does not count; the like of it from the iteration
- * after the last does. Three bounds, each at most the window's length W:
+ * of the first iteration that was done ahead, before the window, does not count; such work of the iteration after the
+ * last does. Three bounds, each at most the window's length W:
  *
  *   lane      A lane runs one op at a time, so the w of its ops are lengths of disjoint parts of the window:
  *             sum of w <= W.
@@ -21,13 +21,13 @@
  *             true rate exceeds x_i by at most x_i / cap_i <= 1, since cap_i and speed_i are rounded down. An amount
  *             is at most a_ir B_i / 2^16. So the window moves at most (capacity + 2 F) W / 1e9, and
  *             floor(amounts 1e9 / (capacity + 2 F)) <= W.
- *             (A flow slowed down 2^20 times is held at speed 1 and escapes this; no number of lanes comes near.)
+ *             (A flow slowed down 2^20 times keeps speed 1 and escapes this; no number of lanes comes near.)
  *             Simulated time only: real hardware is not bound by the catalogue's figures.
  *   chain     Along dependencies (of this iteration and of the previous one) an op starts when the one before it has
  *             ended, so the w along a chain are lengths of disjoint parts of the window. Longest such sum <= W.
  *
- * Divided by the number of iterations and rounded down, each is at most iteration_ns. Once the run repeats itself
- * from iteration to iteration, lane and resource bounds are those of one whole iteration.
+ * Divided by the number of iterations and rounded down, each is at most iteration_ns. Once the run repeats itself from
+ * iteration to iteration, lane and resource bounds are those of one whole iteration.
  */
 #include "common/trace/critical.h"
 
@@ -46,8 +46,8 @@ static bool inside(const struct ht_window *w, const struct ht_trace_event *e)
     return ran(e) && e->start_ns >= w->begin_ns && e->end_ns <= w->end_ns;
 }
 
-/* A group lasts as long as its longest member: that is every member's cost. */
-static int64_t *step_costs(const struct ht_schedule *s, const int64_t *cost_ns)
+/* Returns each op's cost; every member of a group has the cost of the longest. */
+static int64_t *group_costs(const struct ht_schedule *s, const int64_t *cost_ns)
 {
     int64_t *cost = HT_NEW_ARRAY(int64_t, s->n_ops);
     for (int32_t first = 0, end; first < s->n_ops; first = end) {
@@ -66,7 +66,7 @@ static int64_t weight(const struct ht_trace_event *e, const int64_t *cost)
     return cost && cost[e->op] < duration ? cost[e->op] : duration;
 }
 
-static void offer(struct ht_metrics *m, int64_t bound_ns, const char *kind, const char *name)
+static void raise_bound(struct ht_metrics *m, int64_t bound_ns, const char *kind, const char *name)
 {
     if (bound_ns <= m->lower_bound_ns) return;
     m->lower_bound_ns = bound_ns;
@@ -91,17 +91,17 @@ static void lanes(const struct ht_trace *t, const struct ht_window *w, const int
         m->lane_busy_ns[l] /= w->iterations;
         char name[48];
         snprintf(name, sizeof(name), "%s of rank %d", s->lanes[l].name, s->lanes[l].rank);
-        offer(m, least[l] / w->iterations, "lane", name);
+        raise_bound(m, least[l] / w->iterations, "lane", name);
         if (s->lanes[l].kind != HT_LANE_COMPUTE) continue;
         compute += (double)m->lane_busy_ns[l];
         n_compute++;
     }
     m->bubble_ratio = n_compute && m->iteration_ns ? 1 - compute / n_compute / (double)m->iteration_ns : 0;
-    if (m->bubble_ratio < 0) m->bubble_ratio = 0; /* rounding of iteration_ns */
+    if (m->bubble_ratio < 0) m->bubble_ratio = 0; /* caused by the rounding of iteration_ns */
     free(least);
 }
 
-/* E_k: when iteration k and all before it had ended; 0 for k = -1. */
+/* Returns E_k: when iteration k and all before it had ended; 0 for k = -1. */
 static int64_t ended_by(const struct ht_trace *t, int32_t k)
 {
     int64_t end = 0;
@@ -115,8 +115,8 @@ static int64_t not_negative(int64_t ns)
     return ns > 0 ? ns : 0;
 }
 
-/* From the first forward to the last backward of an iteration, whatever stands still between; what is before and after
-   them: means over the window. */
+/* Computes the means over the window of the times from first forward to last backward, idle times included, and before
+   and after them. */
 static void passes(const struct ht_trace *t, int32_t first, int32_t last, struct ht_metrics *out)
 {
     const struct ht_schedule *s = t->schedule;
@@ -139,7 +139,7 @@ static void passes(const struct ht_trace *t, int32_t first, int32_t last, struct
     out->drain_ns /= last - first + 1;
 }
 
-/* How many lanes have ops that use each resource. */
+/* Returns how many lanes have ops that use each resource. */
 static int32_t *flows_at_once(const struct ht_schedule *s)
 {
     int32_t *n = HT_NEW_ARRAY(int32_t, s->n_resources);
@@ -154,9 +154,9 @@ static int32_t *flows_at_once(const struct ht_schedule *s)
     return n;
 }
 
-/* Cores are busy for as long as an op would take alone. A trace tells that only when it is exact; with jitter, and in a
-   real run, the duration counts waiting for the cores too: then their share is an upper bound, at most 1, and no lower
-   bound rests on it. */
+/* Computes the resources' busy shares and bounds. Cores are busy for as long as an op would take alone. Only an exact
+   trace tells that time; with jitter, and in a real run, a duration includes waiting for the cores. Then their share is
+   an upper bound, at most 1, and gives no lower bound. */
 static void resources(const struct ht_trace *t, const struct ht_window *w, const int64_t *cost, struct ht_metrics *m)
 {
     const struct ht_schedule *s = t->schedule;
@@ -186,14 +186,15 @@ static void resources(const struct ht_trace *t, const struct ht_window *w, const
             m->resource_busy[r] = moved[r] * 1e9 / ((double)s->resources[r].capacity_per_s * (double)window_ns);
         if (s->resources[r].kind == HT_RES_CORES && m->resource_busy[r] > 1) m->resource_busy[r] = 1;
         if (t->clock == HT_CLOCK_SIM)
-            offer(m, (int64_t)(least[r] * 1000000000 / capacity) / w->iterations, "resource", s->resources[r].name);
+            raise_bound(m, (int64_t)(least[r] * 1000000000 / capacity) / w->iterations, "resource",
+                        s->resources[r].name);
     }
     free(n_flows);
     free(moved);
     free(least);
 }
 
-/* Longest chain of ops inside the window. Only the ends of the previous iteration's chains are kept. */
+/* Returns the longest chain of ops inside the window. Keeps only the chains that end in the previous iteration. */
 static int64_t longest_chain(const struct ht_trace *t, const struct ht_window *w, const int64_t *cost)
 {
     const struct ht_schedule *s = t->schedule;
@@ -237,10 +238,10 @@ enum ht_status ht_metrics_compute(const struct ht_trace *t, const int64_t *cost_
                                .lane_busy_ns = HT_NEW_ARRAY(int64_t, s->n_lanes),
                                .resource_busy = HT_NEW_ARRAY(double, s->n_resources),
                                .critical_ns = HT_NEW_ARRAY(int64_t, s->n_lanes)};
-    int64_t *cost = cost_ns ? step_costs(s, cost_ns) : NULL;
+    int64_t *cost = cost_ns ? group_costs(s, cost_ns) : NULL;
     lanes(t, &w, cost, out);
     resources(t, &w, cost, out);
-    offer(out, longest_chain(t, &w, cost) / w.iterations, "dependency chain", "");
+    raise_bound(out, longest_chain(t, &w, cost) / w.iterations, "dependency chain", "");
     ht_critical_path(t, &w, out->critical_ns, &out->critical_wait_ns);
     for (int32_t l = 0; l < s->n_lanes; l++) out->critical_ns[l] /= w.iterations;
     out->critical_wait_ns /= w.iterations;

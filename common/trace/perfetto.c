@@ -1,5 +1,5 @@
 /*
- * Traces as Chrome trace-event JSON: opens in ui.perfetto.dev and in chrome://tracing, and reads back to the same
+ * Traces as Chrome trace-event JSON. Files open in ui.perfetto.dev and in chrome://tracing, and read back as the same
  * trace.
  *
  *     {"displayTimeUnit":"ns","otherData":{"format":"hetbench-trace-1","hash":"...","clock":"sim",...},"traceEvents":[
@@ -9,8 +9,8 @@
  *     ...
  *     {"ph":"M","name":"end","pid":0}]}
  *
- * Times are microseconds there, written with all their nanoseconds; `args` repeats them as integers, which is what is
- * read back. A process is a rank, its threads are the rank's lanes; one more process holds the memory counters.
+ * Times there are microseconds with three decimals. `args` repeats them as integers, which the reader takes. A process
+ * is a rank, its threads are the rank's lanes; one more process has the memory counters.
  *
  * The reader takes one event a line, as written, so that a file of millions of events never becomes a tree in memory.
  */
@@ -27,7 +27,7 @@
 
 static const char *const clock_names[] = {"sim", "emu", "run"};
 
-/* A JSON string with its quotes. */
+/* Writes a JSON string with its quotes. */
 static void write_string(FILE *out, const char *s)
 {
     putc('"', out);
@@ -36,7 +36,7 @@ static void write_string(FILE *out, const char *s)
         if (ch == '"' || ch == '\\')
             fprintf(out, "\\%c", ch);
         else if (ch < 0x20 || ch >= 0x7f)
-            fprintf(out, "\\u%04x", ch); /* names are ASCII; anything else must at least be valid JSON */
+            fprintf(out, "\\u%04x", ch); /* names are ASCII; any other byte must give valid JSON */
         else
             putc(ch, out);
     }
@@ -80,7 +80,7 @@ static void write_counters(const struct ht_trace *t, int32_t space, FILE *out)
             if (samples[i].by_class[c]) used[c] = any = true;
     char name[64];
     for (int64_t i = 0; any && i < n; i++) {
-        if (i + 1 < n && samples[i + 1].time_ns == samples[i].time_ns) continue; /* the last of an instant is seen */
+        if (i + 1 < n && samples[i + 1].time_ns == samples[i].time_ns) continue; /* not the last at this time */
         fputs(",\n{\"ph\":\"C\",\"name\":", out);
         write_string(out, ht_space_name(s, space, name, sizeof(name)));
         fprintf(out, ",\"pid\":%d,\"tid\":0", s->n_ranks);
@@ -112,10 +112,10 @@ enum ht_status ht_trace_write(const struct ht_trace *t, FILE *out, struct ht_err
     for (int64_t i = 0; i < t->n_events; i++) {
         const struct ht_trace_event *e = &t->events[i];
         if (e->grant_seq < 0) continue;
-        char title[64];
+        char label[64];
         const struct ht_op *op = &s->ops[e->op];
         fputs(",\n{\"ph\":\"X\",\"name\":", out);
-        write_string(out, ht_op_label(s, e->op, title, sizeof(title)));
+        write_string(out, ht_op_label(s, e->op, label, sizeof(label)));
         fprintf(out, ",\"cat\":\"%s\",\"pid\":%d,\"tid\":%d", ht_op_kind_name((enum ht_op_kind)op->kind),
                 s->lanes[op->lane].rank, op->lane);
         write_us(out, "ts", e->start_ns);
@@ -148,7 +148,7 @@ static enum ht_status bad(const struct reader *r, const char *what)
                    (long long)r->line, what);
 }
 
-/* The first line ends inside the list of events; closed here, it is a document of its own. */
+/* Reads the first line, which ends inside the list of events; with the list closed it is a document. */
 static enum ht_status read_head(struct reader *r, const char *line, size_t n, enum ht_clock *clock, int32_t *iterations,
                                 int64_t *end_ns)
 {
@@ -162,7 +162,7 @@ static enum ht_status read_head(struct reader *r, const char *line, size_t n, en
     enum ht_status status = HT_OK;
     if (!root || json_unpack(root, "{s:{s:s,s:s,s:s,s:I,s:I}}", "otherData", "format", &format, "hash", &hash, "clock",
                              &clock_name, "iterations", &k, "end_ns", &end) != 0) {
-        status = bad(r, "the first line is no head of a trace");
+        status = bad(r, "the first line is not the head of a trace");
         goto out;
     }
     if (strcmp(format, FORMAT) != 0) {
@@ -197,7 +197,7 @@ static enum ht_status read_event(struct reader *r, const char *line, size_t n, i
     json_int_t k, op, issue, start, end, grant, release;
     enum ht_status status = HT_OK;
     if (!root || json_unpack(root, "{s:s}", "ph", &phase) != 0) {
-        status = bad(r, "this line is no event");
+        status = bad(r, "this line is not an event");
         goto out;
     }
     if (strcmp(phase, "X") != 0) goto out;
@@ -225,7 +225,8 @@ out:
     return status;
 }
 
-/* The collected events as a trace. Most ops of an iteration run, so the head cannot make us allocate at will. */
+/* Makes a trace of the collected events. Most ops of an iteration run, so checking their number keeps a bad head from
+   allocating at will. */
 static enum ht_status assemble(struct reader *r, enum ht_clock clock, int32_t iterations, int64_t end_ns,
                                struct ht_trace **out)
 {
@@ -238,7 +239,7 @@ static enum ht_status assemble(struct reader *r, enum ht_clock clock, int32_t it
         struct ht_trace_event *to = &t->events[(int64_t)e->iteration * r->s->n_ops + e->op];
         if (to->grant_seq >= 0 || e->end_ns > end_ns) {
             ht_trace_destroy(t);
-            return ht_fail(r->err, HT_BAD_INPUT, "%s: op %d of iteration %d is there twice, or ends after the run",
+            return ht_fail(r->err, HT_BAD_INPUT, "%s: op %d of iteration %d is listed twice, or ends after the run",
                            r->path, e->op, e->iteration);
         }
         *to = *e;
@@ -279,7 +280,7 @@ enum ht_status ht_trace_read(const char *path, const struct ht_schedule *s, stru
     }
     if (status == HT_OK && ferror(in)) status = ht_fail(err, HT_BAD_INPUT, "%s: %s", path, strerror(errno));
     if (status == HT_OK && r.line == 0) status = bad(&r, "the file is empty");
-    if (status == HT_OK && !ended) status = bad(&r, "the file breaks off");
+    if (status == HT_OK && !ended) status = bad(&r, "the file is truncated");
     if (status == HT_OK) status = assemble(&r, clock, iterations, end_ns, out);
     fclose(in);
     free(line);

@@ -1,8 +1,8 @@
 /*
- * Replay: the grants and releases of a trace, applied again in their order.
+ * Replays the grants and releases of a trace in their order.
  *
- * The executor numbers every grant and every release from one counter. Events are put back into that order by counting
- * (the numbers are below twice the number of events), so a replay is linear; it knows nothing of times.
+ * The executor numbers every grant and every release with one counter. Replay puts events back into that order by
+ * counting (the numbers are below twice the number of events), so it is linear; it does not use times.
  */
 #include "common/base/array.h"
 #include "common/trace/trace.h"
@@ -10,7 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* order[seq]: 1 + event of the grant, or -(1 + event) of the release, or 0: nothing has this number. */
+/* Sorts grants and releases. order[seq]: 1 + event of the grant, or -(1 + event) of the release, or 0: no event has
+   this number. */
 static enum ht_status put_in_order(const struct ht_trace *t, struct ht_error *err, int64_t **out)
 {
     int64_t n = 2 * t->n_events;
@@ -94,7 +95,7 @@ int64_t ht_trace_memory(const struct ht_trace *t, int32_t space, struct ht_memor
             moved = moved || bytes;
         }
         if (!moved) continue;
-        /* A real run takes its time stamps outside the lock: never let the curve run backwards. */
+        /* A real run takes its time stamps outside the lock, so the curve must be kept from running backwards. */
         int64_t time_ns = grant ? event->issue_ns : event->end_ns;
         if (time_ns > now.time_ns) now.time_ns = time_ns;
         HT_PUSH(*samples, n, cap, now);
