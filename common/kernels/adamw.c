@@ -1,7 +1,7 @@
 /*
- * The step is bound by memory: 28 bytes for each parameter. Four streams are read at once, which is within what
- * hardware prefetchers follow, but they stop at page ends; the prefetches half a kilobyte ahead cross them. The 16-bit
- * copy is only written, so on AVX-512 it goes past the caches in whole lines.
+ * The step is bound by memory: 28 bytes for each parameter. It reads four streams at once, which hardware prefetchers
+ * can follow, but they stop at page ends; the prefetches half a kilobyte ahead cross them. The 16-bit copy is only
+ * written, so on AVX-512 it bypasses the caches in whole lines.
  */
 #include "common/kernels/adamw.h"
 
@@ -40,7 +40,7 @@ struct ht_adamw_row ht_adamw_slice(const struct ht_adamw_row *row, int64_t begin
     return r;
 }
 
-/* ---- the definition; the paths below are this, wider ---- */
+/* ---- the definition; the paths below compute the same on vectors ---- */
 
 static inline float update_one(const struct ht_adamw_step *s, float *param, float *m, float *v, float grad)
 {
@@ -76,7 +76,7 @@ static void update_portable(const struct ht_adamw_step *s, const struct ht_adamw
 
 enum { AHEAD = 128 }; /* elements: 512 bytes of FP32 */
 
-/* Of one cache line's worth of elements. Hints: beyond the end they do nothing. */
+/* Prefetches one cache line of elements. Beyond the end the hints do nothing. */
 static inline void fetch_ahead(const struct ht_adamw_row *r, int64_t i)
 {
     __builtin_prefetch((const void *)((uintptr_t)(r->param + i) + 4 * AHEAD), 1);
@@ -84,7 +84,7 @@ static inline void fetch_ahead(const struct ht_adamw_row *r, int64_t i)
     __builtin_prefetch((const void *)((uintptr_t)(r->v + i) + 4 * AHEAD), 1);
 }
 
-/* The body of a path for each pair of types, each compiled for its pair: `switch` outside the loops. */
+/* Expands a path's body for each pair of types, so that the `switch` is outside the loops. */
 #define FOR_TYPES(body, s, r)                                                                                          \
     do {                                                                                                               \
         bool has_copy = (r)->copy != NULL, half = (r)->copy_type == HT_F16;                                            \
@@ -176,7 +176,7 @@ __attribute__((target("avx2,f16c"))) static void update_avx2(const struct ht_ada
 #define AVX512_TARGET "avx512f,avx512bw,avx512vl"
 #define AVX512        static inline __attribute__((always_inline, target(AVX512_TARGET)))
 
-/* The coefficients in registers. */
+/* Coefficients in registers. */
 struct wide {
     __m512 grad_scale, keep, b1, beta2, b2, step_size, root, eps;
 };
@@ -199,7 +199,7 @@ AVX512 __m256i round16(__m512 p, enum ht_dtype type)
     return _mm512_cvtepi32_epi16(_mm512_mask_or_epi32(up, nan, high, _mm512_set1_epi32(0x40)));
 }
 
-/* Steps the elements of `in` from i on; returns the parameters. */
+/* Steps the elements of `in` from i on. Returns the parameters. */
 AVX512 __m512 step16(const struct wide *w, const struct ht_adamw_row *r, enum ht_dtype grad_type, int64_t i,
                      __mmask16 in)
 {
@@ -217,7 +217,7 @@ AVX512 __m512 step16(const struct wide *w, const struct ht_adamw_row *r, enum ht
     return p;
 }
 
-/* Elements [i, end), a vector at a time. */
+/* Steps elements [i, end), a vector at a time. */
 AVX512 void steps16(const struct wide *w, const struct ht_adamw_row *r, enum ht_dtype grad_type,
                     enum ht_dtype copy_type, int64_t i, int64_t end)
 {
@@ -228,7 +228,7 @@ AVX512 void steps16(const struct wide *w, const struct ht_adamw_row *r, enum ht_
     }
 }
 
-/* Two vectors, a cache line of 16-bit numbers, from i on. `copy` is aligned to a line there. */
+/* Steps two vectors, a cache line of 16-bit numbers, from i on. `copy` is aligned to a line there. */
 AVX512 void step32(const struct wide *w, const struct ht_adamw_row *r, enum ht_dtype grad_type, enum ht_dtype copy_type,
                    int64_t i)
 {
@@ -253,7 +253,7 @@ AVX512 void body_avx512(const struct ht_adamw_step *s, const struct ht_adamw_row
                            .root = _mm512_set1_ps(s->root),
                            .eps = _mm512_set1_ps(s->eps)};
     int64_t i = 0;
-    if (copy_type != HT_F32) { /* up to where a line of the copy begins */
+    if (copy_type != HT_F32) { /* steps singly until a line of the copy begins */
         i = (int64_t)((64 - (uintptr_t)r->copy % 64) % 64 / 2);
         if (i > r->n) i = r->n;
         steps16(&w, r, grad_type, copy_type, 0, i);

@@ -7,7 +7,7 @@
  *
  *     dv = P^T dout        dP = dout v^T        dS = scale P (dP - dot)           dq = dS k        dk = dS^T q
  *
- * Flash (Dao et al. 2022) here means what it saves: P is not kept but made again, tile by tile, from S and the rows'
+ * Flash (Dao et al. 2022) here means that P is not kept. It is recomputed, tile by tile, from S and the rows'
  * log-sum-exp. A tile spans all keys of its rows, so no running rescale is needed.
  */
 #include "common/kernels/attention.h"
@@ -18,11 +18,11 @@
 #include "common/kernels/convert.h"
 #include "common/model/model.h"
 
-/* One pair's matrices, by where they start; rows of q, k, v are W = C + 2K apart, of out C apart. */
+/* Offsets of one pair's matrices; rows of q, k, v are W = C + 2K apart, of out C apart. */
 struct pair {
     int64_t T, D, C, W, index;
     int64_t q_at, k_at, v_at, out_at;   /* elements */
-    bool first_of_group, last_of_group; /* among the query heads that share a key and a value */
+    bool first_of_group, last_of_group; /* first and last query head of a group */
     float scale;
 };
 
@@ -44,28 +44,28 @@ static struct pair pair_at(const struct ht_attention *a, int64_t index)
                          .scale = 1.0f / sqrtf((float)D)};
 }
 
-/* A factor or a result of a product: element `at` of an array, its rows apart. */
-struct place {
+/* A matrix operand: element `at` of an array, with a row stride. */
+struct operand {
     void *p;
     enum ht_dtype type;
     int64_t stride;
 };
 
-static struct place stored(const struct ht_attention *a, const void *p, int64_t at, int64_t stride)
+static struct operand stored(const struct ht_attention *a, const void *p, int64_t at, int64_t stride)
 {
-    return (struct place){ht_element(p, a->type, at), a->type, stride};
+    return (struct operand){ht_element(p, a->type, at), a->type, stride};
 }
 
-static struct place in_f32(float *p, int64_t stride)
+static struct operand in_f32(float *p, int64_t stride)
 {
-    return (struct place){p, HT_F32, stride};
+    return (struct operand){p, HT_F32, stride};
 }
 
 enum transposed { NEITHER, A_TRANSPOSED, B_TRANSPOSED };
 
-/* c (m,n) = or += a (m,k) b (k,n). */
-static void gemm(const struct ht_simd *simd, enum transposed t, int64_t m, int64_t n, int64_t k, struct place a,
-                 struct place b, bool add, struct place c)
+/* Computes c (m,n) = or += a (m,k) b (k,n). */
+static void gemm(const struct ht_simd *simd, enum transposed t, int64_t m, int64_t n, int64_t k, struct operand a,
+                 struct operand b, bool add, struct operand c)
 {
     simd->gemm(&(struct ht_gemm){.a_transposed = t == A_TRANSPOSED,
                                  .b_transposed = t == B_TRANSPOSED,
@@ -84,7 +84,7 @@ static void gemm(const struct ht_simd *simd, enum transposed t, int64_t m, int64
                                  .c_stored = {c.type, c.type}});
 }
 
-/* Scores of query rows [i0, i1) against keys [0, i1), rows of s T apart. */
+/* Computes the scores of query rows [i0, i1) against keys [0, i1), rows of s T apart. */
 static void tile_scores(const struct ht_simd *simd, const struct ht_attention *a, const struct pair *p, int64_t i0,
                         int64_t i1, float *s)
 {
@@ -97,8 +97,8 @@ static int64_t tile_end(int64_t i0, int64_t T)
     return i0 + HT_ATTENTION_ROWS < T ? i0 + HT_ATTENTION_ROWS : T;
 }
 
-/* The tile's kept probabilities, in their type. */
-static struct place kept(const struct ht_attention *a, const struct pair *p, int64_t i0)
+/* Returns the tile's kept probabilities, in their type. */
+static struct operand kept(const struct ht_attention *a, const struct pair *p, int64_t i0)
 {
     return stored(a, a->probs, (p->index * p->T + i0) * p->T, p->T);
 }
@@ -108,7 +108,7 @@ static void forward_pair(const struct ht_simd *simd, const struct ht_attention *
     struct pair p = pair_at(a, index);
     for (int64_t i0 = 0; i0 < p.T; i0 = tile_end(i0, p.T)) {
         int64_t i1 = tile_end(i0, p.T);
-        struct place probs = kept(a, &p, i0);
+        struct operand probs = kept(a, &p, i0);
         float *s = a->probs && a->type == HT_F32 ? probs.p : a->scores + slot * a->tile_floats;
         tile_scores(simd, a, &p, i0, i1, s);
         for (int64_t i = i0; i < i1; i++) {
@@ -123,9 +123,9 @@ static void forward_pair(const struct ht_simd *simd, const struct ht_attention *
     }
 }
 
-/* What a group's dk and dv are summed in: their place in dqkv, or the slot's FP32. */
+/* Sums of a group's dk and dv: in dqkv itself, or in the slot's FP32. */
 struct sums {
-    struct place dk, dv;
+    struct operand dk, dv;
 };
 
 static struct sums sums_of(const struct ht_attention *a, const struct pair *p, void *dqkv, int64_t slot)
@@ -135,7 +135,7 @@ static struct sums sums_of(const struct ht_attention *a, const struct pair *p, v
     return (struct sums){in_f32(dkv, 2 * p->D), in_f32(dkv + p->D, 2 * p->D)};
 }
 
-/* From the sums to dqkv. */
+/* Rounds the sums to dqkv. */
 static void round_sums(const struct ht_simd *simd, const struct ht_attention *a, const struct pair *p,
                        const struct sums *sums, void *dqkv)
 {
@@ -147,9 +147,9 @@ static void round_sums(const struct ht_simd *simd, const struct ht_attention *a,
     }
 }
 
-/* Probabilities of the tile: as kept, or made again. */
-static struct place tile_probs(const struct ht_simd *simd, const struct ht_attention *a, const struct pair *p,
-                               int64_t i0, int64_t i1, int64_t slot)
+/* Returns the tile's probabilities: kept, or recomputed. */
+static struct operand tile_probs(const struct ht_simd *simd, const struct ht_attention *a, const struct pair *p,
+                                 int64_t i0, int64_t i1, int64_t slot)
 {
     if (a->probs) return kept(a, p, i0);
     float *s = a->scores + slot * a->tile_floats;
@@ -165,15 +165,15 @@ static void backward_pair(const struct ht_simd *simd, const struct ht_attention 
     struct pair p = pair_at(a, index);
     struct sums sums = sums_of(a, &p, dqkv, slot);
     float *ds = a->dscores + slot * a->tile_floats;
-    /* From the last tile, whose rows see every key: the group's first pair writes all of dk and dv there, the others
-       add to their part. */
+    /* Starts with the last tile, whose rows see every key: the group's first pair writes all of dk and dv there, the
+       others add to their part. */
     int64_t last = (p.T - 1) / HT_ATTENTION_ROWS * HT_ATTENTION_ROWS;
     for (int64_t i0 = last; i0 >= 0; i0 -= HT_ATTENTION_ROWS) {
         int64_t i1 = tile_end(i0, p.T), n = i1 - i0;
         bool add = i0 != last || !p.first_of_group;
-        struct place probs = tile_probs(simd, a, &p, i0, i1, slot);
+        struct operand probs = tile_probs(simd, a, &p, i0, i1, slot);
         const struct ht_simd *of_probs = ht_simd_for(probs.type);
-        struct place rows = stored(a, dout, p.out_at + i0 * p.C, p.C);
+        struct operand rows = stored(a, dout, p.out_at + i0 * p.C, p.C);
         gemm(simd, A_TRANSPOSED, i1, p.D, n, probs, rows, add, sums.dv);
         gemm(simd, B_TRANSPOSED, n, i1, p.D, rows, stored(a, a->qkv, p.v_at, p.W), false, in_f32(ds, p.T));
         for (int64_t i = i0; i < i1; i++) {
@@ -189,7 +189,7 @@ static void backward_pair(const struct ht_simd *simd, const struct ht_attention 
     if (a->dkv && p.last_of_group) round_sums(simd, a, &p, &sums, dqkv);
 }
 
-/* The pairs of one worker: whole groups. Workers beyond the slots have none. */
+/* Returns the pairs of one worker: whole groups. Workers beyond the slots have none. */
 static struct ht_range share(const struct ht_attention *a, int worker, int n_workers)
 {
     int64_t active = n_workers < a->slots ? n_workers : a->slots, sharing = a->heads / a->kv_heads;

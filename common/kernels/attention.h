@@ -1,16 +1,15 @@
 /*
- * Internal: causal attention of one micro-batch, all heads.
+ * Causal attention of one micro-batch, all heads. Internal to common/kernels.
  *
- * Grouped-query attention: H / Hkv query heads in a row share a head of keys and values; with Hkv = H each has its own.
- * K = Hkv C / H.
+ * Grouped-query attention: H / Hkv consecutive query heads share a head of keys and values; with Hkv = H each has its
+ * own. K = Hkv C / H.
  *
- * Groups (sequence, head of keys) are split over the workers, which take a group's query heads in order: so the sums of
- * dk and dv over them are one chain. A pair (sequence, query head) goes through its query rows in tiles of
- * HT_ATTENTION_ROWS, and a tile looks only at the keys up to its last row, so about half of the square is never
- * computed.
+ * Groups (sequence, head of keys) are split over the workers. A worker takes a group's query heads in order, so the
+ * sums of dk and dv over them are one chain. A pair (sequence, query head) goes through its query rows in tiles of
+ * HT_ATTENTION_ROWS, and a tile reads only the keys up to its last row, so about half of the square is never computed.
  *
- * Scores are FP32. Probabilities that are kept are rounded to the storage type, and used as rounded; flash has them in
- * FP32 only. In 16 bit a group's dk and dv are summed in FP32 beside dqkv, and rounded when its last head is done.
+ * Scores are FP32. Kept probabilities are rounded to the storage type, and used as rounded; flash has them in FP32
+ * only. In 16 bit a group's dk and dv are summed in FP32 beside dqkv, and rounded after its last head.
  */
 #ifndef HT_KERNELS_ATTENTION_H
 #define HT_KERNELS_ATTENTION_H

@@ -6,11 +6,11 @@
  *     att   = attention(qkv)             gelu  = gelu(fc1)
  *     proj  = x + att Wp^T + b           out   = proj + gelu W2^T + b
  *
- * LLaMA's is the same with other parts: no b, RMSNorm, queries and keys of qkv rotated in place, F -> 2F in fc1 (gate,
- * up), and gelu = silu(gate) up. Below, E is the width of fc1 (F or 2F) and W that of qkv (3C or C + 2K).
+ * LLaMA's has other parts: no b, RMSNorm, queries and keys of qkv rotated in place, F -> 2F in fc1 (gate, up), and
+ * gelu = silu(gate) up. Below, E is the width of fc1 (F or 2F) and W that of qkv (3C or C + 2K).
  *
- * Only attention and the parameters' gradients mix tokens, so a pass is a few parallel steps, each worker chaining all
- * that it can do with its own rows:
+ * Only attention and the parameters' gradients mix tokens, so a pass is a few parallel steps. In each step a worker
+ * chains all work that needs only its own rows:
  *
  *     forward     rows: norm1, qkv | pairs: attention | rows: proj, norm2, fc1, gelu, out
  *     backward    rows: dgelu, dfc1, dnorm2, dproj, datt | features: dW2, dW1, dnorm2's, dWp | pairs: attention |
@@ -26,15 +26,15 @@
 #include "common/kernels/rows.h"
 #include "common/kernels/unit.h"
 
-/* What a block computes with, and which of its parameter parts (ht_unit_param_parts) that is: -1 where there is none.
-   LLaMA's q, k, v are the rows of one matrix, and so are gate and up: the place is that of the first. */
+/* Parameters of a block, and the part (ht_unit_param_parts) of each: -1 where the architecture has none. LLaMA's q, k,
+   v are rows of one matrix, and so are gate and up: the entry is the first part. */
 enum { LN1_W, LN1_B, QKV_W, QKV_B, PROJ_W, PROJ_B, LN2_W, LN2_B, FC1_W, FC1_B, FC2_W, FC2_B, N_PARTS };
 static const int part_of[][N_PARTS] = {
     [HT_ARCH_GPT] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11},
     [HT_ARCH_LLAMA] = {0, -1, 1, -1, 4, -1, 5, -1, 6, -1, 8, -1},
 };
 
-/* The kept activations as pointers; shapes in model.h. */
+/* Pointers to the kept activations; shapes in model.h. */
 struct kept {
     void *norm1, *qkv, *attention, *proj, *norm2, *fc1, *gelu;
     float *norm1_stats, *norm2_stats;
@@ -49,7 +49,7 @@ struct block {
     bool rotates, gated; /* LLaMA */
     struct ht_rotary rotary;
     struct ht_attention attention;
-    bool first; /* the part that adds residuals and biases to what is summed, or the whole */
+    bool first; /* adds residuals and biases to the sum over parts; true for a whole model */
     struct kept act;
     const void *x;
     void *out; /* forward */
@@ -57,8 +57,8 @@ struct block {
     const void *dout;
     void *dx;                         /* holds the gradient of proj until the last rows step */
     void *dwide, *dnorm, *dattention; /* (B,T,E) or (B,T,W); (B,T,C); (B,T,C) */
-    struct ht_stored stored;          /* parameters' gradients */
-    void *grad[N_PARTS];              /* NULL where there is no such part */
+    struct ht_stored stored;          /* of the parameters' gradients */
+    void *grad[N_PARTS];              /* NULL: no such part */
 };
 
 static void *at(void *base, struct ht_act_part part)
@@ -66,13 +66,13 @@ static void *at(void *base, struct ht_act_part part)
     return (char *)base + part.offset;
 }
 
-/* Element i of a matrix that is stored as the block's activations. */
+/* Returns element i of a matrix in the type of the block's activations. */
 static void *element(const struct block *b, const void *matrix, int64_t i)
 {
     return ht_element(matrix, b->simd->stored, i);
 }
 
-/* Returns where a part begins that its sub-op keeps behind the first; NULL where what the sub-op keeps is not there. */
+/* Returns the beginning of a part that its sub-op keeps behind the first; NULL when the sub-op's row is absent. */
 static void *behind(void *first_at, struct ht_act_part first, struct ht_act_part part)
 {
     return first_at ? (char *)first_at + (part.offset - first.offset) : NULL;
@@ -187,7 +187,7 @@ static void forward_attention(void *arg, int worker, int n_workers)
     ht_attention_forward(b->simd, &b->attention, worker, n_workers);
 }
 
-/* gelu (rows, F) from fc1 (rows, E). */
+/* Computes gelu (rows, F) from fc1 (rows, E). */
 static void activate(const struct block *b, struct ht_range rows)
 {
     int64_t F = b->fc2.in;
@@ -237,8 +237,8 @@ void ht_block_forward(const struct ht_unit_args *args, unsigned sub_ops, const v
 
 /* ---- backward ---- */
 
-/* dwide (rows, E), the gradient of fc1, from dout. The product with W2 is the gradient of gelu; where there is a gate
-   it goes to the place of up's (the right half of each row), which swiglu_backward turns into that of up. */
+/* Computes dwide (rows, E), the gradient of fc1, from dout. The product with W2 is the gradient of gelu. With a gate it
+   goes to the right half of each row, which swiglu_backward turns into the gradient of up. */
 static void activate_backward(const struct block *b, struct ht_range rows)
 {
     int64_t F = b->fc2.in, C = b->fc2.out, n = rows.end - rows.begin;

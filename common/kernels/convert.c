@@ -9,7 +9,7 @@ struct convert {
     int64_t n;
 };
 
-enum { GRAIN = 32 }; /* two bytes each fill a cache line */
+enum { GRAIN = 32 }; /* elements; a cache line in 16 bit holds as many */
 
 static void round_share(void *arg, int worker, int n_workers)
 {

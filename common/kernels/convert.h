@@ -11,12 +11,12 @@
 #include "common/base/pool.h"
 #include "common/model/model.h"
 
-/* n numbers of FP32 as `type` (HT_F32: as they are). Arrays of any alignment of their type, not overlapping. */
+/* Copies n FP32 numbers to `type` (HT_F32: unchanged). Arrays of any alignment of their type, not overlapping. */
 void ht_round_copy(struct ht_pool *pool, const float *from, void *to, enum ht_dtype type, int64_t n);
-/* The other way. */
+/* Copies n numbers of `type` to FP32. */
 void ht_widen_copy(struct ht_pool *pool, const void *from, enum ht_dtype type, float *to, int64_t n);
 
-/* Where element i of an array of `type` lies; NULL stays NULL. */
+/* Returns the address of element i of an array of `type`; NULL stays NULL. */
 static inline void *ht_element(const void *array, enum ht_dtype type, int64_t i)
 {
     return array ? (char *)array + i * (type == HT_F32 ? 4 : 2) : NULL;

@@ -1,11 +1,11 @@
 /*
- * Between FP32 and 16 bit, included by each simd_<level>.c after it has defined
+ * Conversions between FP32 and 16 bit. Each simd_<level>.c includes this file after it has defined
  *
  *     SIMD_BYTES           width of a register
  *     F16_WIDEN(p)         a register of FP32 from the F16 numbers at p       (where the CPU can)
  *     F16_NARROW(p, v)     a register rounded to nearest even, to p
  *
- * All else is half.h, whose bits are the same: the compiler makes vectors of BF16's integer arithmetic by itself.
+ * All else is half.h's code, which gives the same bits: the compiler vectorises BF16's integer arithmetic by itself.
  */
 #include <string.h>
 
@@ -62,7 +62,7 @@ static void simd_narrow(const float *x, enum ht_dtype type, void *y, int64_t n)
         narrow_bf16(x, y, n);
 }
 
-/* y may be x where it is stored as FP32. */
+/* Stores FP32 numbers; y may be x when they are stored as FP32. */
 static void simd_store(const float *x, struct ht_stored stored, void *y, int64_t n)
 {
     enum { TILE = 256 };

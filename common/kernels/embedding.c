@@ -1,9 +1,9 @@
 /*
- * Embedding: token table, in GPT plus position table. Backward splits the columns, so that every worker goes over all
- * tokens in order: no two of them touch the same element, and the sum's order does not depend on their number.
+ * Embedding: token table, in GPT plus position table. Backward splits the columns, so every worker goes over all tokens
+ * in order: no two of them touch the same element, and the order of a sum does not depend on the number of workers.
  *
- * An FP32 gradient carries the sums itself. In 16 bit a token's rows are summed beside it, for which the workspace
- * lists every token's rows in order: first[v] of token v, next[r] after row r; -1 ends a list.
+ * An FP32 gradient holds the sums itself. In 16 bit a token's rows are summed beside it; for that the workspace lists
+ * every token's rows in order: first[v] of token v, next[r] after row r; -1 ends a list.
  */
 #include <assert.h>
 #include <stddef.h>
@@ -18,13 +18,13 @@ struct embedding {
     const struct ht_simd *simd;
     const struct ht_unit_args *args;
     const int32_t *tokens;
-    int64_t first_token, V; /* the table's rows: of a part some tokens */
+    int64_t first_token, V; /* the table's rows; a part has some tokens */
     const void *wte, *wpe, *dout;
     void *out, *dwte, *dwpe; /* wpe, dwpe: NULL in LLaMA */
     int32_t *first, *next;   /* (V), (B,T); NULL in FP32 */
 };
 
-/* The table's row of a row's token; -1 where the part does not have it. */
+/* Returns the table's row for a row's token; -1 when the part does not have it. */
 static int64_t table_row(const struct embedding *e, int64_t r)
 {
     int64_t row = e->tokens[r] - e->first_token;
@@ -82,14 +82,14 @@ void ht_embedding_forward(const struct ht_unit_args *args, const int32_t *tokens
 
 /* ---- backward ---- */
 
-enum { COLUMNS = 256 }; /* whose sums are on the stack at a time */
+enum { COLUMNS = 256 }; /* columns that are summed on the stack at a time */
 
 static void *grad_at(const struct embedding *e, void *table, int64_t row, int64_t column)
 {
     return ht_element(table, e->args->grad_store, row * e->args->model->width + column);
 }
 
-/* sums[k] += dout[r, c + k] for k < n */
+/* Adds a row: sums[k] += dout[r, c + k] for k < n. */
 static void add_row(const struct embedding *e, int64_t r, int64_t c, int64_t n, float *sums)
 {
     e->simd->column_sum(ht_element(e->dout, e->args->dtype, r * e->args->model->width + c), 1, 0, n, sums);
@@ -106,7 +106,7 @@ static void zero_rows(const struct embedding *e, void *table, int64_t begin, int
     for (int64_t row = begin; row < end; row++) memset(grad_at(e, table, row, columns.begin), 0, bytes);
 }
 
-/* In place in the FP32 table. */
+/* Adds the tokens' rows in place in the FP32 table. */
 static void add_tokens(const struct embedding *e, struct ht_range columns)
 {
     for (int64_t r = 0; r < e->args->batch * e->args->seq; r++) {

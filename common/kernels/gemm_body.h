@@ -1,5 +1,5 @@
 /*
- * Matrix product, included by each simd_<level>.c after it has defined
+ * Matrix product. Each simd_<level>.c includes this file after it has defined
  *
  *     SIMD_BYTES               width of a register
  *     GEMM_ROWS                rows of the tile of C that is held in registers
@@ -16,9 +16,8 @@
  *     a column         [c c]
  *     a step of k      [c c]
  *
- * Strips are padded with zeros, and a tile that sticks out of C goes through a buffer. C carries the sums from one
- * block of k to the next, so where it is not FP32 a part of it (PART, COLUMNS) is held in FP32 beside it, and stored
- * once.
+ * Strips are padded with zeros, and a tile that exceeds C goes through a buffer. C carries the sums from one block of k
+ * to the next, so when C is not FP32, a part of it (PART, COLUMNS) is held in FP32 beside it, and stored once.
  */
 #include <assert.h>
 #include <string.h>
@@ -40,7 +39,7 @@ typedef float gemm_vec_at __attribute__((vector_size(SIMD_BYTES), aligned(4), ma
 typedef float gemm_quad __attribute__((vector_size(16)));
 typedef float gemm_quad_at __attribute__((vector_size(16), aligned(4), may_alias));
 
-/* c (GEMM_ROWS, GEMM_COLUMNS) = or += strip of A by strip of B, over k steps. */
+/* Computes c (GEMM_ROWS, GEMM_COLUMNS) = or += strip of A by strip of B, over k steps. */
 static void gemm_tile(const float *a, const float *b, int64_t k, bool add, float *c, int64_t c_stride)
 {
     gemm_vec acc[GEMM_ROWS][GEMM_VECS];
@@ -64,7 +63,7 @@ static void gemm_tile(const float *a, const float *b, int64_t k, bool add, float
         for (int v = 0; v < GEMM_VECS; v++) *(gemm_vec_at *)(c + r * c_stride + v * GEMM_PER_VEC) = acc[r][v];
 }
 
-/* A tile of which only (m, n) lies in C. */
+/* Computes a tile of which only (m, n) lies in C. */
 static void gemm_edge_tile(const float *a, const float *b, int64_t k, bool add, float *c, int64_t c_stride, int64_t m,
                            int64_t n)
 {
@@ -75,7 +74,7 @@ static void gemm_edge_tile(const float *a, const float *b, int64_t k, bool add, 
     for (int64_t r = 0; r < m; r++) memcpy(c + r * c_stride, tile + r * GEMM_COLUMNS, bytes);
 }
 
-/* dst[j * dst_stride + i] = src[i * src_stride + j] for i, j in 0..3 */
+/* Transposes: dst[j * dst_stride + i] = src[i * src_stride + j] for i, j in 0..3. */
 static inline void gemm_transpose4(const float *src, int64_t src_stride, float *dst, int64_t dst_stride)
 {
     gemm_quad r0 = *(const gemm_quad_at *)src, r1 = *(const gemm_quad_at *)(src + src_stride);
@@ -88,7 +87,7 @@ static inline void gemm_transpose4(const float *src, int64_t src_stride, float *
     *(gemm_quad_at *)(dst + 3 * dst_stride) = __builtin_shufflevector(hi01, hi23, 2, 3, 6, 7);
 }
 
-/* A matrix, from some element on. */
+/* A matrix from some element on. */
 struct gemm_matrix {
     const void *at;
     enum ht_dtype type;
@@ -101,10 +100,10 @@ static inline struct gemm_matrix gemm_from(const void *at, enum ht_dtype type, i
     return (struct gemm_matrix){ht_element(at, type, row * stride + column), type, stride};
 }
 
-enum { GEMM_CONVERTED = 4 }; /* rows at a time */
+enum { GEMM_CONVERTED = 4 }; /* rows converted at a time */
 typedef float gemm_rows[GEMM_CONVERTED * GEMM_BLOCK_COLUMNS];
 
-/* `rows` (at most GEMM_CONVERTED) rows of n (at most GEMM_BLOCK_COLUMNS) in FP32: where they are, or converted. */
+/* Returns `rows` (at most GEMM_CONVERTED) rows of n (at most GEMM_BLOCK_COLUMNS) in FP32: in place, or converted. */
 static inline const float *gemm_in_f32(struct gemm_matrix s, int64_t row, int64_t rows, int64_t n, gemm_rows converted,
                                        int64_t *stride)
 {
@@ -118,8 +117,8 @@ static inline const float *gemm_in_f32(struct gemm_matrix s, int64_t row, int64_
     return converted;
 }
 
-/* One strip from a matrix whose rows run along k: dst[p * width + i] = src[(first + i) * stride + p], i < n, 0 for
-   n <= i < width. */
+/* Packs one strip from a matrix whose rows run along k: dst[p * width + i] = src[(first + i) * stride + p], i < n, 0
+   for n <= i < width. */
 static void gemm_pack_across(struct gemm_matrix src, int64_t first, int64_t n, int64_t k, float *dst, int64_t width)
 {
     gemm_rows converted;
@@ -139,7 +138,8 @@ static void gemm_pack_across(struct gemm_matrix src, int64_t first, int64_t n, i
         for (int64_t p = 0; p < k; p++) dst[p * width + i] = 0;
 }
 
-/* Strips from a matrix whose rows run across k: dst[strip][p * width + i] = src[p * stride + strip * width + i]. */
+/* Packs strips from a matrix whose rows run across k: dst[strip][p * width + i] = src[p * stride + strip * width +
+   i]. */
 static void gemm_pack_along(struct gemm_matrix src, int64_t n, int64_t k, float *dst, int64_t width)
 {
     gemm_rows converted;
@@ -155,7 +155,7 @@ static void gemm_pack_along(struct gemm_matrix src, int64_t n, int64_t k, float 
     }
 }
 
-/* A block n wide (rows of A, columns of B) and k deep into strips. `along`: the matrix has k as its rows. */
+/* Packs a block n wide (rows of A, columns of B) and k deep into strips. `along`: the matrix has k as its rows. */
 static inline void gemm_pack(struct gemm_matrix src, bool along, int64_t n, int64_t k, float *dst, int64_t width)
 {
     if (along) {
@@ -171,7 +171,7 @@ static inline int64_t gemm_min(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* Tiles of a block of C (m, n). */
+/* Computes the tiles of a block of C (m, n). */
 static void gemm_block(const float *a, const float *b, int64_t m, int64_t n, int64_t k, bool add, float *c,
                        int64_t c_stride)
 {
@@ -197,7 +197,7 @@ struct gemm_packed {
     _Alignas(64) float a[GEMM_BLOCK_HEIGHT * GEMM_BLOCK_DEPTH], b[GEMM_BLOCK_COLUMNS * GEMM_BLOCK_DEPTH];
 };
 
-/* Lays down what the sums start from. False when that is 0, and nothing was written. */
+/* Writes the sums' initial values. Returns false, and writes nothing, when they are 0. */
 static bool gemm_start(const struct ht_gemm *g, const struct gemm_part *part)
 {
     float bias[GEMM_BLOCK_COLUMNS];
@@ -214,7 +214,7 @@ static bool gemm_start(const struct ht_gemm *g, const struct gemm_part *part)
     return true;
 }
 
-/* The product's sums in a part of C, from start to end. */
+/* Computes all sums of a part of C. */
 static void gemm_sums(const struct ht_gemm *g, const struct gemm_part *part, struct gemm_packed *packed)
 {
     bool add = gemm_start(g, part);

@@ -10,11 +10,12 @@
 
 enum { LANES = 16, BLOCK = 1024 };
 
-/* What is kept of the elements i, i + LANES, i + 2 LANES ... of a part. */
+/* Sums and maxima of elements i, i + LANES, i + 2 LANES ... of a part. */
 struct lanes {
     double sums[LANES];
-    uint32_t most[LANES]; /* the largest square as AdamW forms it, as bits: it is not negative, so they are in order,
-                             and infinity and NaN, whatever its sign, come last. Neither g nor g scaled is worse. */
+    uint32_t most[LANES]; /* largest square as AdamW forms it, as bits. Squares are not negative, so their bits are in
+                             order, and infinity and NaN (of either sign) come last. If the square is finite, so are g
+                             and g scaled. */
 };
 static const uint32_t infinite = 0x7f800000u;
 
@@ -41,7 +42,7 @@ static inline __attribute__((always_inline)) void check_one(float x, float scale
     *sum += (double)x * (double)x;
 }
 
-/* n floats, of which the first belongs to lane 0. */
+/* Checks n floats, of which the first belongs to lane 0. */
 static inline __attribute__((always_inline)) void check_floats(const float *restrict x, int64_t n, float scale,
                                                                float factor, struct lanes *restrict l)
 {
@@ -88,7 +89,7 @@ static inline AVX512 __attribute__((always_inline)) __m512 load16(const void *x,
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
 }
 
-/* All of the lanes in registers. Returns how many elements were judged: a multiple of LANES. */
+/* Checks with all lanes in registers. Returns how many elements it checked: a multiple of LANES. */
 static inline AVX512 __attribute__((always_inline)) int64_t check_wide(const void *x, enum ht_dtype type, int64_t n,
                                                                        float scale, float factor, struct lanes *l)
 {
@@ -100,7 +101,7 @@ static inline AVX512 __attribute__((always_inline)) int64_t check_wide(const voi
         __m512 v = load16(x, type, i), g = _mm512_mul_ps(v, s);
         most = _mm512_max_epu32(most, _mm512_castps_si512(_mm512_mul_ps(_mm512_mul_ps(f, g), g)));
         __m512d a = _mm512_cvtps_pd(_mm512_castps512_ps256(v)), b = _mm512_cvtps_pd(_mm512_extractf32x8_ps(v, 1));
-        low = _mm512_fmadd_pd(a, a, low); /* the square of a float is exact in double: as rounded twice */
+        low = _mm512_fmadd_pd(a, a, low); /* exact: a float's square fits a double */
         high = _mm512_fmadd_pd(b, b, high);
     }
     _mm512_storeu_pd(l->sums, low);

@@ -12,7 +12,7 @@ struct sum {
     int64_t n;
 };
 
-/* At most BLOCK elements, by way of FP32 where they are not. */
+/* Adds at most BLOCK elements; converts 16-bit ones to FP32 first. */
 static void sum_block(const struct sum *s, int64_t at, int64_t n)
 {
     const struct ht_simd *simd = ht_simd();

@@ -4,7 +4,8 @@
  *     forward     rows: norm, logits = norm W^T, loss and dlogits in place
  *     backward    rows: dnorm = dlogits W, dx | features: dW = dlogits^T norm, the norm's gradients
  *
- * A part (unit.h) has logits of its own tokens: their softmax first, which the others' log-sum-exp then scales down.
+ * A part (unit.h) has logits of its own tokens: it computes their softmax first, and scales it down by the others'
+ * log-sum-exp.
  */
 #include <assert.h>
 #include <math.h>
@@ -27,13 +28,13 @@ struct head {
     const int32_t *targets; /* NULL: logits only */
     float *logits;
     double *row_loss;
-    /* a part */
+    /* for a part of a tensor-parallel model */
     int64_t first_token, parts;
     float *mine, *all; /* (B,T,2), (parts,B,T,2): log-sum-exp of a row's part, and the target's logit or 0 */
     /* backward */
     const float *dlogits;
     void *dnorm, *dx, *dnorm_weight, *dnorm_bias, *dmatrix;
-    struct ht_stored stored; /* parameters' gradients */
+    struct ht_stored stored; /* of the parameters' gradients */
 };
 
 static void head_init(struct head *h, const struct ht_unit_args *args, const void *params, const void *wte,
@@ -41,7 +42,7 @@ static void head_init(struct head *h, const struct ht_unit_args *args, const voi
 {
     const struct ht_model *m = args->model;
     bool biased = m->arch == HT_ARCH_GPT;
-    int64_t C = m->width, n_norm = biased ? 2 * C : C; /* elements of the norm, the matrix comes after */
+    int64_t C = m->width, n_norm = biased ? 2 * C : C; /* the matrix follows the norm's elements */
     assert(m->tied == (wte != NULL));
     struct ht_act_layout l;
     ht_head_activations(m, args->batch, args->seq, args->dtype, &l);
@@ -62,7 +63,7 @@ static void head_init(struct head *h, const struct ht_unit_args *args, const voi
     };
 }
 
-/* The logit of a row's target, where the part has it; else NULL. */
+/* Returns the logit of a row's target, or NULL when another part has it. */
 static float *target_of(const struct head *h, int64_t row)
 {
     int64_t token = h->targets[row] - h->first_token;
@@ -89,7 +90,8 @@ static void forward(void *arg, int worker, int n_workers)
     }
 }
 
-/* From the softmax of the part's tokens to that of all, and to the gradient. Every part adds up in the same order. */
+/* Computes the gradient from the softmax of the part's tokens and the others' log-sum-exp. Every part adds up in the
+   same order. */
 static void forward_part(void *arg, int worker, int n_workers)
 {
     struct head *h = arg;
@@ -173,7 +175,7 @@ void ht_head_backward(const struct ht_unit_args *args, const void *params, const
     const struct ht_model *m = args->model;
     struct head h;
     assert(m->tied == (dwte != NULL));
-    head_init(&h, args, params, wte, x, (void *)act); /* act is not written by the steps below */
+    head_init(&h, args, params, wte, x, (void *)act); /* the backward steps do not write act */
     h.dlogits = dlogits;
     h.dnorm = workspace;
     h.dx = dx;

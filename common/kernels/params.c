@@ -11,7 +11,7 @@ static bool ends_with(const char *s, const char *end)
     return n >= m && strcmp(s + n - m, end) == 0;
 }
 
-/* Half-width of the uniform distribution that a matrix starts from. */
+/* Returns the half-width of the uniform distribution of a matrix's initial values. */
 static float init_range(const struct ht_model *model, const struct ht_param_part *part)
 {
     double a = 0.02 * sqrt(3.0);

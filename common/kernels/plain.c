@@ -12,8 +12,8 @@
 struct unit {
     int64_t n; /* parameters */
     float *master, *m, *v;
-    void *param;        /* what the kernels read: master, or that rounded */
-    void *grad, *fresh; /* of the first micro-batch and then of all; of another one */
+    void *param;        /* read by the kernels: the master, or its rounded copy */
+    void *grad, *fresh; /* grad: of the first micro-batch, then the sum; fresh: of another micro-batch */
     void *input;        /* (B,T,C); NULL for unit 0 */
     void *act;
 };
@@ -28,7 +28,7 @@ struct ht_plain {
     int64_t step;
 };
 
-/* Cache-line aligned, as an arena's buffers are. */
+/* Allocates a cache-line aligned buffer, as an arena does. */
 static void *buffer(int64_t bytes)
 {
     return ht_alloc_aligned(64, (size_t)bytes + 64);
@@ -44,7 +44,7 @@ static void init_states(struct ht_plain *p, int64_t u, uint64_t seed)
     ht_unit_init(&p->model, u, seed, unit->master);
     unit->param = type == HT_F32 ? unit->master : buffer(unit->n * ht_dtype_bytes(type));
     if (unit->param != unit->master) ht_round_copy(p->args.pool, unit->master, unit->param, type, unit->n);
-    unit->grad = buffer(unit->n * (int64_t)sizeof(float)); /* the largest type that may accumulate */
+    unit->grad = buffer(unit->n * (int64_t)sizeof(float)); /* room for the largest type of a sum */
     unit->fresh = buffer(unit->n * ht_dtype_bytes(p->numerics.grad));
 }
 
@@ -89,7 +89,7 @@ void ht_plain_destroy(struct ht_plain *p)
     for (size_t i = 0; i < HT_COUNT(shared); i++) free(shared[i]);
 }
 
-/* Up to the head's input. */
+/* Computes all blocks, up to the head's input. */
 static void forward_blocks(struct ht_plain *p, const int32_t *tokens)
 {
     const struct ht_unit_args *a = &p->args;
@@ -101,7 +101,7 @@ static void forward_blocks(struct ht_plain *p, const int32_t *tokens)
     }
 }
 
-/* Forward and backward of one micro-batch into grad (first) or fresh. Returns the summed loss. */
+/* Runs forward and backward of one micro-batch into grad (first) or fresh. Returns the summed loss. */
 static double micro_batch(struct ht_plain *p, const int32_t *tokens, const int32_t *targets, float scale, bool first)
 {
     const struct ht_unit_args *a = &p->args;

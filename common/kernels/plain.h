@@ -1,15 +1,15 @@
 /*
- * The plain trainer: everything in memory, one unit after another, no graph, no arena. It is what units are for, in a
- * hundred lines, and what systems' losses are compared with; it is itself compared with PyTorch
+ * The plain trainer: everything in memory, one unit after another, no graph, no arena. It shows the use of units in a
+ * hundred lines, and systems' losses are compared with its own; it is itself compared with PyTorch
  * (tests/common/kernels/test_torch.c).
  *
  * One step, over M micro-batches of (B,T) tokens:
  *
- *     for each micro-batch    forward all units; backward all units, gradients formed fresh
+ *     for each micro-batch    forward all units; backward all units, with fresh gradients
  *                             the first one's gradients are the accumulator, later ones are added to it
  *     AdamW on every unit
  *
- * In 16-bit numerics AdamW steps FP32 master copies; what the units read is these, rounded.
+ * In 16-bit numerics AdamW steps FP32 master copies; the units read these, rounded.
  */
 #ifndef HT_KERNELS_PLAIN_H
 #define HT_KERNELS_PLAIN_H
@@ -19,20 +19,21 @@
 
 struct ht_plain;
 
-/* pool stays the caller's. numerics: NULL for FP32. Parameters are those of ht_unit_init(seed), rounded where they are
-   not FP32. */
+/* Creates a trainer. pool stays the caller's. numerics: NULL for FP32. Parameters are those of ht_unit_init(seed),
+   rounded where they are not FP32. */
 struct ht_plain *ht_plain_create(const struct ht_model *model, const struct ht_numerics *numerics, int64_t batch,
                                  int64_t seq, struct ht_pool *pool, uint64_t seed);
 void ht_plain_destroy(struct ht_plain *p); /* accepts NULL */
 
-/* tokens, targets: (M,B,T). Gradients are formed of loss_scale times the loss, and divided by it again in the step,
-   which is made whatever they are. Returns the mean loss over the M B T tokens, not scaled, before the update. */
+/* Runs one step. tokens, targets: (M,B,T). Computes gradients of loss_scale times the loss; the step divides by it
+   again, and is made whatever the gradients are. Returns the mean loss over the M B T tokens, not scaled, before the
+   update. */
 double ht_plain_step(struct ht_plain *p, int64_t n_micro, const int32_t *tokens, const int32_t *targets,
                      const struct ht_adamw *adamw, double loss_scale);
-/* tokens: (B,T). Returns logits (B,T,V), rows ht_logits_stride apart, valid until the next call. */
+/* Returns the logits (B,T,V) of tokens (B,T), rows ht_logits_stride apart, valid until the next call. */
 const float *ht_plain_logits(struct ht_plain *p, const int32_t *tokens);
 
-/* A unit's flat parameters in FP32 (the master copy), for comparison. */
+/* Returns a unit's flat parameters in FP32 (the master copy), for comparison. */
 const float *ht_plain_params(const struct ht_plain *p, int64_t unit);
 
 #endif

@@ -4,7 +4,7 @@
 
 #include "common/kernels/convert.h"
 
-enum { FREQUENCIES = 64 }; /* at a time: D/2 of a head of 128, in one go */
+enum { FREQUENCIES = 64 }; /* computed at a time: all D/2 of a head of 128 */
 
 void ht_rows_rotate(const struct ht_simd *simd, const struct ht_rotary *rotary, bool back, void *x,
                     struct ht_range rows)
@@ -23,7 +23,7 @@ void ht_rows_rotate(const struct ht_simd *simd, const struct ht_rotary *rotary, 
                 cosine[i] = (float)c;
                 sine[i] = (float)(back ? -s : s);
             }
-            for (int64_t r = row; r < rows.end; r += rotary->seq) { /* the sequences' rows at this position */
+            for (int64_t r = row; r < rows.end; r += rotary->seq) { /* rows of all sequences at this position */
                 for (int64_t h = 0; h < rotary->heads; h++) {
                     int64_t low = r * rotary->stride + h * D + first;
                     simd->rotate(cosine, sine, ht_element(x, simd->stored, low),

@@ -51,7 +51,7 @@ void ht_rows_linear_backward(const struct ht_simd *simd, const struct ht_linear 
                                  .c_stored = {simd->stored, simd->stored}});
 }
 
-enum { COLUMNS = 256 }; /* whose sums are on the stack at a time */
+enum { COLUMNS = 256 }; /* columns that are summed on the stack at a time */
 
 void ht_features_linear_grad(const struct ht_simd *simd, const struct ht_linear *l, const void *x, const void *dy,
                              int64_t n_rows, struct ht_stored stored, void *dweight, void *dbias,

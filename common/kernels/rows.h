@@ -1,6 +1,6 @@
 /*
- * Internal: what one worker does to its share of a (rows, width) matrix. Rows are tokens, B * T of them. `const void *`
- * and `void *` are of simd's storage type unless something else is said.
+ * Layers on one worker's share of a (rows, width) matrix. Internal to common/kernels. Rows are tokens, B * T of them.
+ * `const void *` and `void *` have simd's storage type unless a comment says otherwise.
  *
  * "rows" functions need only the rows they are given, so one worker can chain them; "features" functions sum over all
  * tokens for a range of output features, and need a finished matrix.
@@ -16,17 +16,18 @@ struct ht_linear {
     const void *weight; /* (out, in) */
     const void *bias;   /* (out), or NULL */
     int64_t in, out;
-    int64_t y_stride;     /* of y and dy, elements from row to row; 0: out */
+    int64_t y_stride;     /* row stride of y and dy in elements; 0: out */
     enum ht_dtype y_type; /* of y and dy */
 };
 
-/* y[r] = x[r] W^T + b + residual[r] for r in rows. residual: (rows, out), rows as far apart as y's, or NULL. */
+/* Computes y[r] = x[r] W^T + b + residual[r] for r in rows. residual: (rows, out), rows as far apart as y's, or
+   NULL. */
 void ht_rows_linear(const struct ht_simd *simd, const struct ht_linear *l, const void *x, const void *residual, void *y,
                     struct ht_range rows);
-/* dx[r] = dy[r] W. */
+/* Computes dx[r] = dy[r] W. */
 void ht_rows_linear_backward(const struct ht_simd *simd, const struct ht_linear *l, const void *dy, void *dx,
                              struct ht_range rows);
-/* dweight[o] = sum over all n_rows of dy[r,o] x[r], dbias[o] = sum of dy[r,o], for o in features. dbias may be
+/* Computes dweight[o] = sum over all n_rows of dy[r,o] x[r], dbias[o] = sum of dy[r,o], for o in features. dbias may be
    NULL; else dy is of simd's type. */
 void ht_features_linear_grad(const struct ht_simd *simd, const struct ht_linear *l, const void *x, const void *dy,
                              int64_t n_rows, struct ht_stored stored, void *dweight, void *dbias,
@@ -39,13 +40,13 @@ struct ht_norm {
     float eps; /* RMSNorm's; LayerNorm's is a constant */
 };
 
-/* stats: (n_rows) means, then (n_rows) 1/std; RMSNorm: (n_rows) 1/rms. */
+/* Computes the norm of rows. stats: (n_rows) means, then (n_rows) 1/std; RMSNorm: (n_rows) 1/rms. */
 void ht_rows_norm(const struct ht_simd *simd, const struct ht_norm *n, const void *x, void *y, float *stats,
                   int64_t n_rows, struct ht_range rows);
-/* dx[r] = residual[r] + gradient of x[r] through the norm. residual: NULL or (rows, width); may be dx. */
+/* Computes dx[r] = residual[r] + gradient of x[r] through the norm. residual: NULL or (rows, width); may be dx. */
 void ht_rows_norm_backward(const struct ht_simd *simd, const struct ht_norm *n, const void *x, const void *dy,
                            const float *stats, const void *residual, void *dx, int64_t n_rows, struct ht_range rows);
-/* dbias: NULL for RMSNorm. */
+/* Computes the gradients of weight and bias. dbias: NULL for RMSNorm. */
 void ht_features_norm_grad(const struct ht_simd *simd, const struct ht_norm *n, const void *x, const void *dy,
                            const float *stats, int64_t n_rows, struct ht_stored stored, void *dweight, void *dbias,
                            struct ht_range features);

@@ -1,11 +1,11 @@
 /*
- * The element-wise and reducing loops of the kernels, compiled three times (AVX-512, AVX2, portable) from one body and
+ * Element-wise and reducing loops of the kernels, compiled three times (AVX-512, AVX2, portable) from one body and
  * chosen at run time. All three give the same bits: every sum is kept in 16 lanes and folded in the same order, and
  * nothing is contracted into fused multiply-adds. (Matrix products are the exception, see gemm.h.)
  *
- * `const void *` and `void *` are arrays of the table's storage type; arithmetic, sums, statistics and what is given as
- * float is FP32. What is stored is rounded once, to nearest even. Pointers need only the alignment of their type. Every
- * function writes all of its output and reads none of its old values, but where "added" is said.
+ * `const void *` and `void *` are arrays of the table's storage type; arithmetic, sums, statistics and `float`
+ * arguments are FP32. Stored numbers are rounded once, to nearest even. Pointers need only the alignment of their type.
+ * Every function writes all of its output and reads none of its old values, unless its comment says "added".
  */
 #ifndef HT_KERNELS_SIMD_H
 #define HT_KERNELS_SIMD_H
@@ -20,7 +20,7 @@ enum ht_simd_level { HT_SIMD_PORTABLE, HT_SIMD_AVX2, HT_SIMD_AVX512, HT_N_SIMD_L
 struct ht_simd {
     enum ht_dtype stored;
 
-    void (*gemm)(const struct ht_gemm *g); /* matrix product, gemm.h: says the types itself */
+    void (*gemm)(const struct ht_gemm *g); /* matrix product (gemm.h), with types of its own */
 
     /* y[i] = exp(x[i]), within 2 ulp; overflows to inf, underflows through the denormals to 0. x may be y. */
     void (*exp)(const float *x, float *y, int64_t n);
@@ -79,11 +79,11 @@ struct ht_simd {
     void (*add)(const void *x, const void *y, void *z, int64_t n); /* z = x + y; z may be either */
 };
 
-/* The best that this CPU has, for FP32. */
+/* Returns the best table that this CPU has, for FP32. */
 const struct ht_simd *ht_simd(void);
-/* The same for another storage type. */
+/* Returns the best table for a storage type. */
 const struct ht_simd *ht_simd_for(enum ht_dtype stored);
-/* A certain one, or NULL when this CPU (or this build) does not have it. For tests. */
+/* Returns the table of this level, or NULL when this CPU (or this build) does not have it. For tests. */
 const struct ht_simd *ht_simd_at(enum ht_simd_level level, enum ht_dtype stored);
 
 #endif

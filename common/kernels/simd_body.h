@@ -1,5 +1,6 @@
 /*
- * The body of struct ht_simd (simd.h), included once by each simd_<level>.c after it has chosen its instructions and
+ * The body of struct ht_simd (simd.h). Each simd_<level>.c includes this file once, after it has chosen its
+ * instructions, has defined
  *
  *     SIMD_BYTES   width of its registers
  *     SIMD_TABLES  name of the tables to define, one for each storage type
@@ -7,10 +8,10 @@
  * and has included convert_body.h and gemm_body.h.
  *
  * Element-wise loops are plain C that the compiler vectorises. Sums are written out in 16 lanes, because a compiler may
- * not reorder them; lanes are held in 64 / SIMD_BYTES registers, and the lanes' order does not depend on how many.
+ * not reorder them; lanes are held in 64 / SIMD_BYTES registers, and their order does not depend on that number.
  *
- * What reads or writes stored numbers is in simd_stored.h, included once for each type. Loops are over spans in FP32:
- * a stored array of FP32 is one, a 16-bit one is converted in spans that stay in the first cache.
+ * Code that reads or writes stored numbers is in simd_stored.h, included once for each type. Loops run over spans in
+ * FP32: a stored array of FP32 is one span, a 16-bit one is converted in spans that stay in the first cache.
  */
 #include <math.h>
 #include <string.h>
@@ -19,11 +20,11 @@
 #include "common/kernels/simd.h"
 
 enum { LANES = 16, PER_VEC = SIMD_BYTES / 4, VECS = LANES / PER_VEC };
-enum { SPAN = 256 }; /* of numbers that are converted; a multiple of LANES */
+enum { SPAN = 256 }; /* numbers converted at a time; a multiple of LANES */
 typedef float vec __attribute__((vector_size(SIMD_BYTES)));
 typedef uint16_t half_vec __attribute__((vector_size(SIMD_BYTES / 2)));
 typedef uint32_t word_vec __attribute__((vector_size(SIMD_BYTES)));
-typedef float vec_at __attribute__((vector_size(SIMD_BYTES), aligned(4), may_alias)); /* anywhere in a float array */
+typedef float vec_at __attribute__((vector_size(SIMD_BYTES), aligned(4), may_alias)); /* at any float's address */
 
 struct lanes {
     vec v[VECS];
@@ -38,10 +39,10 @@ struct lanes {
 #define GELU_CUBIC     0.044715f
 #define NORM_EPSILON   1e-5f
 
-/* For functions whose storage type is known where they are called. */
+/* For functions whose caller passes a constant storage type. */
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
-/* The loop may read and write the same array, but only at the same index. */
+/* The next loop may read and write the same array, but only at the same index. */
 #if defined(__clang__)
 #define IVDEP _Pragma("clang loop vectorize(assume_safety)")
 #else
@@ -50,7 +51,7 @@ struct lanes {
 
 /* ---- stored numbers ---- */
 
-/* A register of numbers i, i + 1 .. in FP32. */
+/* Loads numbers i, i + 1 .. as a register of FP32. */
 ALWAYS_INLINE vec load(enum ht_dtype t, const void *x, int64_t i)
 {
     if (t == HT_F32) return *(const vec_at *)((const float *)x + i);
@@ -80,7 +81,7 @@ ALWAYS_INLINE float one(enum ht_dtype t, const void *x, int64_t i)
 #define EACH_SPAN(t, at, n, total)                                                                                     \
     for (int64_t at = 0, n = 0; n = (t) == HT_F32 || (total)-at < SPAN ? (total)-at : SPAN, at < (total); at += n)
 
-/* The span's numbers as FP32: where they are, or in `span`. */
+/* Returns the span's numbers as FP32: in place, or converted in `span`. */
 ALWAYS_INLINE float *get(enum ht_dtype t, const void *x, int64_t at, int64_t n, float span[SPAN])
 {
     if (t == HT_F32) return (float *)x + at;
@@ -88,8 +89,8 @@ ALWAYS_INLINE float *get(enum ht_dtype t, const void *x, int64_t at, int64_t n, 
     return span;
 }
 
-/* Where to write the span's numbers, and then to have them stored. */
-ALWAYS_INLINE float *place(enum ht_dtype t, void *x, int64_t at, float span[SPAN])
+/* Returns a buffer for the span's numbers, which are stored from it afterwards. */
+ALWAYS_INLINE float *store_buffer(enum ht_dtype t, void *x, int64_t at, float span[SPAN])
 {
     return t == HT_F32 ? (float *)x + at : span;
 }
@@ -163,7 +164,7 @@ ALWAYS_INLINE float dot_three(enum ht_dtype t, const void *x, const void *y, con
     return s;
 }
 
-/* Largest of x; n >= 1. NaN may or may not be seen: the exponentials that follow carry it anyway. */
+/* Returns the largest of x; n >= 1. May miss a NaN: the exponentials that follow carry it anyway. */
 static float simd_max(const float *x, int64_t n)
 {
     float m[LANES], best = x[0];
@@ -178,8 +179,8 @@ static float simd_max(const float *x, int64_t n)
 
 /* ---- exponential and GELU ---- */
 
-/* exp(x) = 2^n exp(r), r = x - n ln 2 in [-0.35, 0.35]; the polynomial is Cephes' expf. 2^n goes in as two factors, so
-   that results near the largest float and below the smallest normal one are reached. */
+/* Computes exp(x) = 2^n exp(r), r = x - n ln 2 in [-0.35, 0.35]; the polynomial is Cephes' expf. 2^n is applied as two
+   factors, which reaches results near the largest float and below the smallest normal one. */
 static inline float exp_one(float x)
 {
     x = x < -104.0f ? -104.0f : x;
@@ -210,14 +211,14 @@ static void simd_exp(const float *x, float *y, int64_t n)
     IVDEP for (int64_t i = 0; i < n; i++) y[i] = exp_one(x[i]);
 }
 
-/* (1 + tanh u) / 2 = 1 / (1 + exp(-2u)): no cancellation, and one exponential. */
+/* Computes (1 + tanh u) / 2 = 1 / (1 + exp(-2u)): no cancellation, and one exponential. */
 static inline float gelu_gate(float x)
 {
     float u = SQRT_2_OVER_PI * (x + GELU_CUBIC * x * x * x);
     return 1.0f / (1.0f + exp_one(-2.0f * u));
 }
 
-/* exp_one saturates, so that a very negative x gives 0 and no NaN. */
+/* Computes 1 / (1 + exp(-x)). exp_one saturates, so a very negative x gives 0 and no NaN. */
 static inline float sigmoid(float x)
 {
     return 1.0f / (1.0f + exp_one(-x));
@@ -251,7 +252,7 @@ static double simd_cross_entropy(float *logits, int64_t n, int64_t target, float
     return log((double)total) + ((double)max - (double)picked);
 }
 
-/* ---- one table a storage type ---- */
+/* ---- one table for each storage type ---- */
 
 #define STORED  HT_F32
 #define S(name) simd_##name##_f32

@@ -1,5 +1,5 @@
 /*
- * LLaMA's part of simd_stored.h, and so compiled once a level and a storage type. The rules are those of simd_body.h:
+ * LLaMA's part of simd_stored.h, compiled once for each level and storage type. The rules are those of simd_body.h:
  * sums in 16 lanes, nothing contracted, the same bits everywhere.
  */
 
@@ -12,7 +12,7 @@ static void S(rms_norm)(const void *x, const void *weight, float eps, void *y, f
     EACH_SPAN(STORED, at, m, n)
     {
         const float *restrict a = get(STORED, x, at, m, xs), *restrict w = get(STORED, weight, at, m, ws);
-        float *restrict out = place(STORED, y, at, ys);
+        float *restrict out = store_buffer(STORED, y, at, ys);
         for (int64_t i = 0; i < m; i++) out[i] = a[i] * r * w[i];
         put(STORED, out, y, at, m);
     }
@@ -29,7 +29,7 @@ static void S(rms_norm_backward)(const void *x, const void *weight, const void *
     {
         const float *a = get(STORED, x, at, m, xs), *w = get(STORED, weight, at, m, ws);
         const float *d = get(STORED, dy, at, m, dys), *more = residual ? get(STORED, residual, at, m, rs) : NULL;
-        float *out = place(STORED, dx, at, dxs);
+        float *out = store_buffer(STORED, dx, at, dxs);
         if (more) {
             IVDEP for (int64_t i = 0; i < m; i++) out[i] = more[i] + rrms * (d[i] * w[i] - a[i] * mean);
         } else {
@@ -60,7 +60,7 @@ static void S(swiglu)(const void *gate, const void *up, void *y, int64_t n)
     EACH_SPAN(STORED, at, m, n)
     {
         const float *restrict g = get(STORED, gate, at, m, gs), *restrict u = get(STORED, up, at, m, us);
-        float *restrict out = place(STORED, y, at, ys);
+        float *restrict out = store_buffer(STORED, y, at, ys);
         for (int64_t i = 0; i < m; i++) out[i] = g[i] * sigmoid(g[i]) * u[i];
         put(STORED, out, y, at, m);
     }
@@ -73,7 +73,7 @@ static void S(swiglu_backward)(const void *gate, const void *up, void *dgate, vo
     EACH_SPAN(STORED, at, m, n)
     {
         const float *restrict gates = get(STORED, gate, at, m, gs), *restrict ups = get(STORED, up, at, m, us);
-        float *restrict out = place(STORED, dgate, at, dgs), *restrict dys = get(STORED, d, at, m, ds);
+        float *restrict out = store_buffer(STORED, dgate, at, dgs), *restrict dys = get(STORED, d, at, m, ds);
         for (int64_t i = 0; i < m; i++) {
             float g = gates[i], s = sigmoid(g), dy = dys[i];
             out[i] = dy * ups[i] * (s + g * s * (1.0f - s));

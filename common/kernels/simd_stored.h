@@ -1,5 +1,6 @@
 /*
- * What reads or writes stored numbers, included by simd_body.h once for each storage type, after it has defined
+ * Functions that read or write stored numbers. simd_body.h includes this file once for each storage type, after it has
+ * defined
  *
  *     STORED    the type, enum ht_dtype
  *     S(name)   the name of a function for it
@@ -13,7 +14,7 @@ static void S(gelu)(const void *x, void *y, int64_t n)
     EACH_SPAN(STORED, at, m, n)
     {
         const float *restrict a = get(STORED, x, at, m, xs);
-        float *restrict b = place(STORED, y, at, ys);
+        float *restrict b = store_buffer(STORED, y, at, ys);
         for (int64_t i = 0; i < m; i++) b[i] = a[i] * gelu_gate(a[i]);
         put(STORED, b, y, at, m);
     }
@@ -46,7 +47,7 @@ static void S(norm)(const void *x, const void *weight, const void *bias, void *y
     {
         const float *restrict a = get(STORED, x, at, k, xs), *restrict w = get(STORED, weight, at, k, ws);
         const float *restrict b = get(STORED, bias, at, k, bs);
-        float *restrict out = place(STORED, y, at, ys);
+        float *restrict out = store_buffer(STORED, y, at, ys);
         for (int64_t i = 0; i < k; i++) out[i] = (a[i] - m) * r * w[i] + b[i];
         put(STORED, out, y, at, k);
     }
@@ -64,7 +65,7 @@ static void S(norm_backward)(const void *x, const void *weight, const void *dy, 
     {
         const float *a = get(STORED, x, at, k, xs), *w = get(STORED, weight, at, k, ws);
         const float *d = get(STORED, dy, at, k, dys), *more = residual ? get(STORED, residual, at, k, rs) : NULL;
-        float *out = place(STORED, dx, at, dxs);
+        float *out = store_buffer(STORED, dx, at, dxs);
         if (more) {
             IVDEP for (int64_t i = 0; i < k; i++) out[i] = more[i] + rstd * (d[i] * w[i] - m1 - (a[i] - mean) * m2);
         } else {
@@ -126,7 +127,7 @@ static void S(add)(const void *x, const void *y, void *z, int64_t n)
     EACH_SPAN(STORED, at, m, n)
     {
         const float *a = get(STORED, x, at, m, xs), *b = get(STORED, y, at, m, ys);
-        float *c = place(STORED, z, at, zs);
+        float *c = store_buffer(STORED, z, at, zs);
         IVDEP for (int64_t i = 0; i < m; i++) c[i] = a[i] + b[i];
         put(STORED, c, z, at, m);
     }

@@ -1,4 +1,4 @@
-/* The log: header, table, differences, kept values. The loops over elements are in undo_path.c. */
+/* The log of the undo: header, table, differences, kept values. undo_path.c has the loops over elements. */
 #include "common/kernels/undo.h"
 
 #include <assert.h>
@@ -99,7 +99,7 @@ struct block {
     int8_t *d[3];
 };
 
-/* 16-bit gradients are widened into `wide` first. */
+/* Returns a block; widens 16-bit gradients into `wide` first. */
 static struct block block_at(const struct job *j, int64_t index, float wide[HT_UNDO_BLOCK])
 {
     int64_t begin = index * HT_UNDO_BLOCK, left = j->u->row.n - begin, n = left < HT_UNDO_BLOCK ? left : HT_UNDO_BLOCK;
@@ -114,7 +114,7 @@ static struct block block_at(const struct job *j, int64_t index, float wide[HT_U
                           .d = {d, d ? d + n : NULL, d ? d + 2 * n : NULL}};
 }
 
-/* While the block is still in the nearest cache. */
+/* Writes the 16-bit copy while the block is still in the nearest cache. */
 static void write_copy(const struct block *b)
 {
     if (b->row.copy) ht_round_copy(NULL, b->row.param, b->row.copy, b->row.copy_type, b->n);
@@ -125,14 +125,14 @@ static void copy(float *to, const float *from, int64_t n)
     memcpy(to, from, (size_t)n * sizeof(float));
 }
 
-/* The first escape from i on, or n: they are few, and memchr is fast. */
+/* Returns the first escape from i on, or n. Escapes are few, and memchr is fast. */
 static int64_t next_escape(const int8_t *d, int64_t i, int64_t n)
 {
     const int8_t *at = i < n ? memchr(d + i, HT_UNDO_ESCAPE & 0xff, (size_t)(n - i)) : NULL;
     return at ? at - d : n;
 }
 
-/* The values whose differences are escapes, from `old` into the log. */
+/* Copies the values whose differences are escapes from `old` into the log. */
 static void keep(const struct block *b, const struct ht_undo_values *old, uint32_t *kept)
 {
     const float *values[3] = {old->p, old->m, old->v};
@@ -141,7 +141,8 @@ static void keep(const struct block *b, const struct ht_undo_values *old, uint32
             memcpy(kept++, values[k] + i, sizeof(*kept));
 }
 
-/* Into the log; when it is full, the whole step is going to be refused, and the block is taken back at once. */
+/* Logs a block's escapes. When the log is full, the whole step is going to be refused, and the block is undone at
+   once. */
 static void log_escapes(struct job *j, const struct block *b, const struct ht_undo_values *old, int64_t escapes)
 {
     int64_t at = atomic_fetch_add_explicit(&j->exceptions, escapes, memory_order_relaxed);

@@ -1,4 +1,4 @@
-/* One body, compiled for each instruction set; the compiler makes the vectors. */
+/* One body, compiled for each instruction set; the compiler vectorises it. */
 #include "common/kernels/undo_path.h"
 
 #include <math.h>
@@ -21,14 +21,14 @@ BODY float float_of(uint32_t bits)
     return x;
 }
 
-/* Floats in order, as integers: ... -2^-149, -0 is -1, +0 is 0, 2^-149 is 1 ... One to one, NaNs included; being its
+/* Maps floats to ordered integers: ... -2^-149, -0 is -1, +0 is 0, 2^-149 is 1 ... One to one, NaNs included, and its
    own inverse. Differences are taken modulo 2^32. */
 BODY uint32_t in_order(uint32_t bits)
 {
     return bits ^ (bits >> 31 ? 0x7fffffffu : 0);
 }
 
-/* Which NaN comes out of an operation depends on the order of its operands, which is the compiler's to choose. */
+/* Replaces every NaN by one: the operands' order, which the compiler chooses, decides which NaN an operation gives. */
 BODY float one_nan(float x)
 {
     uint32_t bits = bits_of(x);
@@ -49,8 +49,9 @@ BODY struct reciprocals reciprocals_of(const struct ht_adamw_step *c)
     return (struct reciprocals){1 / c->keep, 1 / (1 - c->one_less_beta1), 1 / c->beta2};
 }
 
-/* What the log's differences are from, for one element; g is the scaled gradient. The paper's reversal, but for
-   products with reciprocals: they spare three of five quotients, and that they are less exact costs nothing here. */
+/* Estimates one element's values before the step, from which the log's differences count; g is the scaled gradient.
+   This is the paper's reversal with products by reciprocals, which save three of five divisions; that they are less
+   exact costs nothing here. */
 BODY struct values estimate(const struct ht_adamw_step *c, struct reciprocals r, float p, float m, float v, float g)
 {
     float update = c->step_size * m / (sqrtf(v) / c->root + c->eps);
@@ -72,8 +73,7 @@ BODY void reverse_body(const struct ht_adamw_step *s, float *restrict p, float *
     }
 }
 
-/* Hints to fetch half a kilobyte on: hardware stops at the ends of pages, and this crosses them. Also beyond the block:
-   what follows is the next one. */
+/* Prefetches half a kilobyte ahead, across page ends, where hardware stops. Beyond the block follows the next one. */
 BODY void fetch_ahead(const float *x)
 {
     for (int line = 0; line < 4; line++) __builtin_prefetch((const void *)((uintptr_t)x + 512 + 64 * (uintptr_t)line));
@@ -81,7 +81,7 @@ BODY void fetch_ahead(const float *x)
 
 enum { STRIP = 64 };
 
-/* How far truth is from the estimate, modulo 2^32. */
+/* Returns the distance from the estimate to the truth, modulo 2^32. */
 BODY uint32_t distance(float truth, float estimate)
 {
     return in_order(bits_of(truth)) - in_order(bits_of(estimate));
@@ -98,7 +98,7 @@ BODY int32_t narrow(const uint32_t *restrict by, int64_t n, int8_t *restrict d)
     return escapes;
 }
 
-/* At most STRIP elements. The step itself is update_one of adamw.c, operation by operation. */
+/* Steps at most STRIP elements. The step itself is update_one of adamw.c, operation by operation. */
 BODY int32_t step_strip(const struct ht_adamw_step *c, struct reciprocals r, float *restrict p, float *restrict m,
                         float *restrict v, const float *restrict grad, int64_t n, float *restrict old_p,
                         float *restrict old_m, float *restrict old_v, int8_t *dp, int8_t *dm, int8_t *dv)
@@ -141,7 +141,7 @@ BODY int64_t step_body(const struct ht_adamw_step *s, float *p, float *m, float 
                                 d[0] + i, d[1] + i, d[2] + i);
 }
 
-/* At most STRIP elements. */
+/* Undoes at most STRIP elements. */
 BODY void undo_strip(const struct ht_adamw_step *c, struct reciprocals r, float *restrict p, float *restrict m,
                      float *restrict v, const float *restrict grad, int64_t n, const int8_t *restrict dp,
                      const int8_t *restrict dm, const int8_t *restrict dv)

@@ -1,4 +1,4 @@
-/* The loops over one block of the undo (undo.h), a table for each instruction set. Internal to common/kernels. */
+/* Loops over one block of the undo (undo.h), a table for each instruction set. Internal to common/kernels. */
 #ifndef HT_KERNELS_UNDO_PATH_H
 #define HT_KERNELS_UNDO_PATH_H
 
@@ -12,14 +12,14 @@ struct ht_undo_values {
 };
 
 struct ht_undo_path {
-    /* ht_adamw_update; in the same pass the values from before to `old`, and to d (of p, m, v) what has to be added to
-       the estimate to get them, or HT_UNDO_ESCAPE where that does not fit. Returns how many did not. */
+    /* Steps as ht_adamw_update does. In the same pass writes the values from before to `old`, and to d (of p, m, v) the
+       difference from the estimate to them, or HT_UNDO_ESCAPE when it does not fit. Returns how many did not. */
     int64_t (*step)(const struct ht_adamw_step *s, float *p, float *m, float *v, const float *grad, int64_t n,
                     struct ht_undo_values *old, int8_t *const d[3]);
-    /* The values before the step; anything where d is HT_UNDO_ESCAPE. Undoes the step of any path. */
+    /* Restores the values before the step, of any path; leaves undefined values where d is HT_UNDO_ESCAPE. */
     void (*undo)(const struct ht_adamw_step *s, float *p, float *m, float *v, const float *grad, int64_t n,
                  int8_t *const d[3]);
-    /* The paper's arithmetic reversal, in place. */
+    /* Applies the paper's arithmetic reversal, in place. */
     void (*reverse)(const struct ht_adamw_step *s, float *p, float *m, float *v, const float *grad, int64_t n);
 };
 

@@ -1,29 +1,30 @@
 /*
- * Forward and backward passes of whole units on the CPU: what an executor calls.
+ * Forward and backward passes of whole units on the CPU, which executors call.
  *
- * Every buffer is the caller's (an arena's), laid out by common/model/model.h; the kernels allocate nothing. An output
- * is written in full and its old contents are never read, so dirty memory cannot be told from clean, with one exception
- * that is named below (the tied token table's gradient). Outputs may not overlap inputs or one another.
+ * The caller (an arena) owns every buffer, laid out by common/model/model.h; the kernels allocate nothing. An output is
+ * written in full and its old contents are never read, so dirty memory gives the same results as clean, with one
+ * exception that is named below (the tied token table's gradient). Outputs may not overlap inputs or one another.
  *
  * Arithmetic is FP32, and so are all sums, the norms' statistics, log-sum-exp, logits and their gradient. Parameters,
  * activations and their gradients are stored as args->dtype: each element is rounded once, to nearest even, when it is
- * stored, and what is read later is the rounded number, so that a recomputed activation has the same bits. (LLaMA's
- * queries and keys are rounded as projected and again as turned, in place.) Between the steps of a backward pass
- * gradients lie in the workspace as args->dtype too, but for the scores' and for sums that are not complete.
+ * stored, and later reads use the rounded number, so a recomputed activation has the same bits. (LLaMA's queries and
+ * keys are rounded as projected and again as rotated, in place.) Between the steps of a backward pass gradients lie in
+ * the workspace as args->dtype, too, except the scores' and sums that are not complete.
  *
  * The pool's workers split each step statically, and no sum is ever cut between two of them: the bits do not depend on
  * the number of workers. A worker needs HT_GEMM_STACK_BYTES of stack (common/kernels/gemm.h).
  *
- * Tensor parallelism. Of a model that is part q of n (common/model/model.h) a pass computes with the part's heads, columns
- * and tokens, and exchanges sums with the other parts on the way, for which args->link stands; all parts make the same
- * pass at the same time. What every part has (inputs, outputs, norms) has the same bits in each:
+ * Tensor parallelism. For a model that is part q of n (common/model/model.h) a pass computes with the part's heads,
+ * columns and tokens, and exchanges sums with the other parts through args->link; all parts run the same pass at the
+ * same time. Data that every part has (inputs, outputs, norms) have the same bits in each:
  *
  *     forward     what the part adds to proj, and to out    summed; part 0 has added residual and bias before
  *     backward    gradient of norm2, of norm1               summed
  *     embedding   rows of the part's tokens, else 0         summed: exactly the token's row
  *     head        log-sum-exp of each row's part            gathered, with the target's logit; dnorm summed
  *
- * Sums are from the left in the order of parts, FP32, rounded to the storage type once; each part's own was rounded before.
+ * Sums are from the left in the order of parts, in FP32, rounded to the storage type once; each part's own term was
+ * rounded before.
  *
  * GPT and LLaMA, without dropout: the caller has rejected other models.
  */
@@ -35,10 +36,11 @@
 #include "common/base/pool.h"
 #include "common/model/model.h"
 
-/* Between the parts of a model. A link that fails notes it in ctx and returns; the pass goes on with any values. */
+/* Exchange between the parts of a model. A link that fails records it in ctx and returns; the pass goes on with
+   undefined values. */
 struct ht_part_link {
     void *ctx;
-    void (*sum)(void *ctx, void *data, enum ht_dtype type, int64_t n);   /* of all parts, in place */
+    void (*sum)(void *ctx, void *data, enum ht_dtype type, int64_t n);   /* sums over all parts, in place */
     void (*gather)(void *ctx, const float *mine, float *all, int64_t n); /* all: (parts, n) */
 };
 
@@ -48,29 +50,29 @@ struct ht_unit_args {
     struct ht_pool *pool; /* NULL: the caller alone */
     enum ht_dtype dtype;  /* storage: struct ht_numerics.param */
     /* Gradients of parameters are rounded to `grad` and stored as grad_store: grad, or HT_F32 for an accumulator in
-       FP32, so that a micro-batch's gradient has the same value wherever it is written. FP32 if dtype is. */
+       FP32. So a micro-batch's gradient has the same value wherever it is written. FP32 if dtype is. */
     enum ht_dtype grad, grad_store;
-    const struct ht_part_link *link; /* of a model in parts */
+    const struct ht_part_link *link; /* for a model in parts */
 };
 
 /* ---- embedding (unit 0) ---- */
 
-/* out = wte[token] + wpe[position]; LLaMA: wte[token]. tokens: (B,T), each in [0, V); out: (B,T,C). */
+/* Computes out = wte[token] + wpe[position]; LLaMA: wte[token]. tokens: (B,T), each in [0, V); out: (B,T,C). */
 void ht_embedding_forward(const struct ht_unit_args *args, const int32_t *tokens, const void *params, void *out);
 
-/* dout: (B,T,C). grad, unit 0's: the wpe part, if there is one, is written (rows from T on are 0). The wte part is
-   ADDED to when the model is tied, since the head wrote its contribution there first (ht_head_backward); otherwise it
-   is written. A token's rows are added in FP32, in order, to what the head stored, and the sum is rounded once.
-   workspace: ht_unit_workspace_bytes(.., backward = true), which is 0 for FP32. */
+/* Computes unit 0's gradient. dout: (B,T,C). grad: the wpe part, if there is one, is written (rows from T on are 0).
+   The wte part is ADDED to when the model is tied, since the head wrote its contribution there first
+   (ht_head_backward); otherwise it is written. A token's rows are added in FP32, in order, to what the head stored, and
+   the sum is rounded once. workspace: ht_unit_workspace_bytes(.., backward = true), which is 0 for FP32. */
 void ht_embedding_backward(const struct ht_unit_args *args, const int32_t *tokens, const void *dout, void *grad,
                            void *workspace);
 
 /* ---- block ---- */
 
 /* Runs the sub-ops in `sub_ops` (bits 1 << HT_SUB_...): all of them are the forward pass, some a recomputation with the
-   same bits. Writes what they keep to act; reads x and what ht_sub_ops_read names of act.
-   x: (B,T,C). act: each sub-op's as ht_block_activations has it. out: (B,T,C), NULL without HT_SUB_FC2.
-   workspace: ht_unit_workspace_bytes(.., backward = false), NULL without HT_SUB_ATTENTION. */
+   same bits. Writes what they keep to act; reads x and those activations that ht_sub_ops_read names. x: (B,T,C). act:
+   each sub-op's, laid out by ht_block_activations. out: (B,T,C), NULL without HT_SUB_FC2. workspace:
+   ht_unit_workspace_bytes(.., backward = false), NULL without HT_SUB_ATTENTION. */
 void ht_block_forward(const struct ht_unit_args *args, unsigned sub_ops, const void *params, const void *x,
                       const struct ht_block_acts *act, void *out, void *workspace);
 
@@ -82,40 +84,41 @@ static inline struct ht_block_acts ht_block_acts_at(const struct ht_unit_args *a
     return acts;
 }
 
-/* dout: (B,T,C) gradient of the output; dx: (B,T,C) of the input; grad: of the parameters. All of act is read, nothing
-   written. */
+/* Computes a block's gradients. dout: (B,T,C) of the output; dx: (B,T,C) of the input; grad: of the parameters. Reads
+   all of act and writes none of it. */
 void ht_block_backward(const struct ht_unit_args *args, const void *params, const void *x,
                        const struct ht_block_acts *act, const void *dout, void *dx, void *grad, void *workspace);
 
 /* ---- head (unit L + 1) ---- */
 
-/* wte: the tied token table (V,C); NULL when the model is not tied (the matrix is then in params). logits: (B,T,V),
-   rows ht_logits_stride apart, left as their own gradient: (softmax - onehot(target)) * scale, where scale is the loss
-   scale (1 in FP32) divided by the tokens of the whole batch; all gradients carry it.
-   targets: (B,T), each in [0, V). *loss_sum: sum over the B T tokens of -log p(target), not scaled, summed in order. */
+/* Computes loss and the gradient of the logits. wte: the tied token table (V,C); NULL when the model is not tied (the
+   matrix is then in params). logits: (B,T,V), rows ht_logits_stride apart, hold their own gradient afterwards: (softmax
+   - onehot(target)) * scale, where scale is the loss scale (1 in FP32) divided by the tokens of the whole batch; all
+   gradients carry it. targets: (B,T), each in [0, V). *loss_sum: sum over the B T tokens of -log p(target), not scaled,
+   summed in order. */
 void ht_head_forward(const struct ht_unit_args *args, const void *params, const void *wte, const void *x, void *act,
                      float *logits, const int32_t *targets, float scale, double *loss_sum, void *workspace);
 
-/* The forward pass without loss: logits stay logits. */
+/* Computes the logits, without a loss. */
 void ht_head_logits(const struct ht_unit_args *args, const void *params, const void *wte, const void *x, void *act,
                     float *logits);
 
-/* dlogits: as ht_head_forward left them, FP32. grad: of the head's own parameters. dwte: (V,C), written: the wte part
-   of unit 0's gradient; NULL when the model is not tied. */
+/* Computes the head's gradients. dlogits: as ht_head_forward left them, FP32. grad: of the head's own parameters. dwte:
+   (V,C), written: the wte part of unit 0's gradient; NULL when the model is not tied. */
 void ht_head_backward(const struct ht_unit_args *args, const void *params, const void *wte, const void *x,
                       const void *act, const float *dlogits, void *dx, void *grad, void *dwte, void *workspace);
 
 /* ---- initial values ---- */
 
 /*
- * Initial parameters of a unit, a pure function of (model, unit, seed). Norm weights 1, biases 0. Any other element i
- * of the unit's flat buffer is a * (2 u - 1), u = ht_random_float(ht_random(seed, unit), i), rounded to FP32 after each
- * operation. a = 0.02 sqrt(3) as float: the standard deviation of GPT-2's initialisation, 0.02. For the two projections
- * back into the residual stream a is divided by sqrt(2 L) in double before it is rounded (Radford et al. 2019,
- * Sec. 2.3). LLaMA: 0.02 for every matrix, the initializer_range of transformers' LlamaConfig.
+ * Computes the initial parameters of a unit, a pure function of (model, unit, seed). Norm weights are 1, biases 0. Any
+ * other element i of the unit's flat buffer is a * (2 u - 1), u = ht_random_float(ht_random(seed, unit), i), rounded to
+ * FP32 after each operation. a = 0.02 sqrt(3) as float: the standard deviation of GPT-2's initialisation, 0.02. For the
+ * two projections back into the residual stream a is divided by sqrt(2 L) in double before it is rounded (Radford et
+ * al. 2019, Sec. 2.3). LLaMA: 0.02 for every matrix, the initializer_range of transformers' LlamaConfig.
  */
 void ht_unit_init(const struct ht_model *model, int64_t unit, uint64_t seed, float *params);
-/* Elements [begin, end) of them; out: [end - begin]. */
+/* Computes elements [begin, end) of a unit's initial parameters; out: [end - begin]. */
 void ht_unit_init_range(const struct ht_model *model, int64_t unit, uint64_t seed, int64_t begin, int64_t end,
                         float *out);
 

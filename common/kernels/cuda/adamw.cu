@@ -1,4 +1,4 @@
-/* AdamW, checks of gradients and initial values: bound by memory, four elements a thread and turn. */
+/* AdamW, the gradient check and initial values. All are bound by memory; a thread takes four elements a turn. */
 #include <math.h>
 #include <string.h>
 
@@ -36,7 +36,7 @@ static bool aligned(const struct ht_cuda_adamw *a)
            0;
 }
 
-/* Elements from `begin` on, N at a time. */
+/* Launches over the elements from `begin` on, N at a time. */
 template <class G, int N, class C>
 static void launch(struct ht_cuda *cuda, const struct ht_adamw_step *s, const struct ht_cuda_adamw *a, int64_t begin,
                    int64_t n)
@@ -65,12 +65,12 @@ void ht_cuda_adamw_update(struct ht_cuda *cuda, const struct ht_adamw_step *step
     HT_WITH_TYPE(a->grad_type, update_from<T>(cuda, step, a))
 }
 
-/* ---- checks and the sum of squares ---- */
+/* ---- the gradient check ---- */
 
 /* The CPU's sum has ht_grad_parts parts of 16 lanes, each lane one chain of additions. Here a block takes a part: all
-   of its threads read a tile, while 16 of them add the squares (exact in double) of the last one to their chains.
+   of its threads read a tile, while 16 of them add the squares (exact in double) of the previous tile to their chains.
    Blocks are small, so that all parts are on the GPU at once. */
-enum { LANES = 16, JUDGES = 128, TILE = 1024 };
+enum { LANES = 16, CHECKERS = 128, TILE = 1024 };
 
 static __device__ __forceinline__ bool not_finite(float x)
 {
@@ -78,7 +78,7 @@ static __device__ __forceinline__ bool not_finite(float x)
 }
 
 template <class T, int N>
-__global__ void __launch_bounds__(JUDGES)
+__global__ void __launch_bounds__(CHECKERS)
     grad_check(const T *x, float scale, float factor, int64_t n, uint32_t *part_bad, double *part_squares)
 {
     __shared__ ht_pack<float, N> tiles[2][TILE / N];
@@ -93,7 +93,7 @@ __global__ void __launch_bounds__(JUDGES)
     for (int64_t t = 0; t <= n_tiles; t++) { /* tile t is read, tile t - 1 added */
         if (t < n_tiles) {
 #pragma unroll
-            for (int k = 0; k < TILE / N; k += JUDGES) {
+            for (int k = 0; k < TILE / N; k += CHECKERS) {
                 int64_t i = begin + t * TILE + (k + tid) * N;
                 ht_pack<T, N> p = {};
                 if (i + N <= end)
@@ -127,7 +127,7 @@ __global__ void __launch_bounds__(JUDGES)
     part_bad[blockIdx.x] = any != 0;
 }
 
-/* One thread adds the parts, in their order; all of the block bring them. */
+/* Adds the parts in their order: all threads of the block load them, one adds. */
 static __global__ void fold_parts(struct ht_cuda_grad_partial *p, int n_parts)
 {
     __shared__ double squares[HT_GRAD_PARTS];
@@ -149,7 +149,7 @@ template <class T, int N>
 static void check_as(struct ht_cuda *cuda, const struct ht_adamw_step *step, const T *grad, int64_t n,
                      struct ht_cuda_grad_partial *partial)
 {
-    HT_LAUNCH(cuda, (grad_check<T, N>), dim3((unsigned)ht_grad_parts(n)), dim3(JUDGES), 0, grad, step->grad_scale,
+    HT_LAUNCH(cuda, (grad_check<T, N>), dim3((unsigned)ht_grad_parts(n)), dim3(CHECKERS), 0, grad, step->grad_scale,
               step->one_less_beta2, n, partial->part_bad, partial->part_squares);
 }
 
@@ -183,7 +183,8 @@ static uint64_t host_mix64(uint64_t x)
     return x ^ (x >> 31);
 }
 
-/* Elements [begin, begin + n) of a unit: a (2 u - 1), or `constant` where a is 0. mixed: mix64 of the unit's stream. */
+/* Computes elements [begin, begin + n) of a unit: a (2 u - 1), or `constant` where a is 0. mixed: mix64 of the unit's
+   stream. */
 template <class T> __global__ void init(T *params, int64_t begin, int64_t n, uint64_t mixed, float a, float constant)
 {
     HT_EACH(i, n)

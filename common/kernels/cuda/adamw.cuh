@@ -1,4 +1,4 @@
-/* One element of AdamW and of its reversal: what common/kernels/adamw.c and undo_path.c do, operation by operation. */
+/* One element of AdamW and of its reversal, operation by operation as in common/kernels/adamw.c and undo_path.c. */
 #ifndef HT_CUDA_ADAMW_CUH
 #define HT_CUDA_ADAMW_CUH
 
@@ -9,14 +9,14 @@ struct ht_adamw_values {
     float p, m, v;
 };
 
-/* step_size m / (sqrt(v) / root + eps) */
+/* Returns step_size m / (sqrt(v) / root + eps). */
 static __device__ __forceinline__ float ht_adamw_move(const struct ht_adamw_step &s, float m, float v)
 {
     float denominator = __fadd_rn(__fdiv_rn(__fsqrt_rn(v), s.root), s.eps);
     return __fdiv_rn(__fmul_rn(s.step_size, m), denominator);
 }
 
-/* g: the gradient, already scaled. */
+/* Steps one element. g: the gradient, already scaled. */
 static __device__ __forceinline__ struct ht_adamw_values ht_adamw_one(const struct ht_adamw_step &s,
                                                                       struct ht_adamw_values x, float g)
 {
@@ -32,7 +32,7 @@ static __device__ __forceinline__ float ht_one_nan(float x)
     return (__float_as_uint(x) & 0x7fffffffu) > 0x7f800000u ? __uint_as_float(0x7fc00000u) : x;
 }
 
-/* What the log's differences are from. */
+/* Estimates the values before the step, from which the log's differences count. */
 static __device__ __forceinline__ struct ht_adamw_values ht_adamw_estimate(const struct ht_adamw_step &s,
                                                                            struct ht_adamw_values y, float g)
 {
@@ -45,7 +45,7 @@ static __device__ __forceinline__ struct ht_adamw_values ht_adamw_estimate(const
     return x;
 }
 
-/* Floats in order, as integers; its own inverse. */
+/* Maps floats to ordered integers; its own inverse. */
 static __device__ __forceinline__ uint32_t ht_in_order(uint32_t bits)
 {
     return bits ^ (bits >> 31 ? 0x7fffffffu : 0);

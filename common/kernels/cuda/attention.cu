@@ -1,10 +1,10 @@
-/* Which kernels do a case of attention, the rows' dots, and the way with kept probabilities. */
+/* Selects the kernels for a case of attention; the rows' dots; attention with kept probabilities. */
 #include "common/kernels/cuda/attention.cuh"
 #include "common/kernels/cuda/ht_cuda_gemm.h"
 
 enum { THREADS = 256 };
 
-/* dot (B,H,T) = sum over a head's columns of dout out; a warp each, N columns a lane and turn. */
+/* Computes dot (B,H,T) = sum over a head's columns of dout out; a warp takes a dot, a lane N columns a turn. */
 template <class T, int N>
 __global__ void row_dots(const T *dout, const T *out, float *dot, int64_t batch, int64_t seq, int64_t heads, int64_t D)
 {
@@ -41,7 +41,7 @@ static void find_dots(struct ht_cuda *cuda, const struct ht_cuda_attention *a)
 
 /* ---- with kept probabilities ---- */
 
-/* Row i of the scores (n, T, T), FP32, becomes row i of the probabilities; the two may be the same. */
+/* Turns row i of the scores (n, T, T), FP32, into row i of the probabilities; the two may be the same. */
 template <class T> __global__ void softmax(const float *scores, T *probs, int64_t seq, float scale)
 {
     int64_t row = blockIdx.x, valid = row % seq + 1;
@@ -55,7 +55,8 @@ template <class T> __global__ void softmax(const float *scores, T *probs, int64_
         probs[row * seq + j] = ht_store<T>(j < valid ? expf(s[j] * scale - max) * inverse : 0);
 }
 
-/* Row i of dP (n, T, T), FP32, becomes row i of dS = P (dP - dot) scale, of type T, at the start of its old place. */
+/* Turns row i of dP (n, T, T), FP32, into row i of dS = P (dP - dot) scale, of type T, at the beginning of the FP32
+   row. */
 template <class T>
 __global__ void softmax_backward(float *dp, const T *probs, const float *dot, int64_t seq, float scale)
 {
@@ -64,12 +65,12 @@ __global__ void softmax_backward(float *dp, const T *probs, const float *dot, in
     for (int64_t first = 0; first < seq; first += blockDim.x) {
         int64_t j = first + threadIdx.x;
         float x = j < seq ? ht_load(probs[row * seq + j]) * (d[j] - mine) * scale : 0;
-        if (sizeof(T) < sizeof(float)) __syncthreads(); /* all have read what is written over */
+        if (sizeof(T) < sizeof(float)) __syncthreads(); /* all have read the row that is overwritten */
         if (j < seq) ((T *)d)[j] = ht_store<T>(x);
     }
 }
 
-/* FP32 sums (T, D) to a head's columns of dqkv. */
+/* Stores FP32 sums (T, D) in a head's columns of dqkv. */
 template <class T> __global__ void put_head(const float *sum, T *to, int64_t seq, int64_t D, int64_t stride)
 {
     HT_EACH(i, seq * D) to[i / D * stride + i % D] = ht_store<T>(sum[i]);
@@ -77,7 +78,7 @@ template <class T> __global__ void put_head(const float *sum, T *to, int64_t seq
 
 enum { SCORES_BYTES = 64 << 20 };
 
-/* Heads whose scores are in the scratch at once: of one group if heads share keys. */
+/* Returns how many heads' scores the scratch holds at once: of one group if heads share keys. */
 static int64_t heads_at_once(int64_t heads, int64_t kv_heads, int64_t seq)
 {
     int64_t fit = SCORES_BYTES / (seq * seq * 4), most = kv_heads == heads ? heads : heads / kv_heads;
@@ -92,7 +93,7 @@ int64_t ht_cuda_attention_scratch_bytes(const struct ht_model *m, int64_t batch,
     return dots + sums + heads_at_once(m->heads, kv_heads, seq) * seq * seq * 4;
 }
 
-/* The heads [head, head + n) of a sequence, and where their matrices are. */
+/* Heads [head, head + n) of a sequence, and offsets of their matrices. */
 struct some_heads {
     const struct ht_cuda_attention *a;
     int64_t n, W, C, D, T;
@@ -107,7 +108,7 @@ static struct some_heads some_heads_at(const struct ht_cuda_attention *a, int64_
     struct some_heads s = {};
     int64_t sharing = a->heads / a->kv_heads, T = a->seq, D = a->head_size, C = a->heads * D, K = a->kv_heads * D;
     int64_t most = heads_at_once(a->heads, a->kv_heads, T);
-    int64_t end = sharing > 1 ? (head / sharing + 1) * sharing : a->heads; /* of those that may go together */
+    int64_t end = sharing > 1 ? (head / sharing + 1) * sharing : a->heads; /* one past the heads that may go together */
     s.a = a;
     s.n = head + most < end ? most : end - head;
     s.W = C + 2 * K;
@@ -166,7 +167,8 @@ static void probs_forward(struct ht_cuda *cuda, const struct some_heads *s)
     multiply(cuda, s, a->dtype, T, D, T, false, probs, T, T * T, false, s->v, s->W, s->step, out, s->C, D);
 }
 
-/* dkv (T, D) of the keys or values that the heads share = the sum over them of left^T right, in FP32 and in order. */
+/* Computes dkv (T, D) of the keys or values that the heads share: the sum over them of left^T right, in FP32 and in
+   order. */
 static void shared_sum(struct ht_cuda *cuda, const struct some_heads *s, const void *left, int64_t left_stride,
                        int64_t left_step, const void *right, int64_t right_stride, float *sum, bool add)
 {
@@ -195,7 +197,7 @@ static void put_sum(struct ht_cuda *cuda, const struct some_heads *s, const floa
                                         (T *)s->a->dqkv + at, s->T, s->D, s->W))
 }
 
-/* first, last: of the heads that share keys. */
+/* Computes the gradients of some heads. first, last: the heads include the first or last one that shares these keys. */
 static void probs_backward(struct ht_cuda *cuda, const struct some_heads *s, bool first, bool last)
 {
     const struct ht_cuda_attention *a = s->a;
@@ -239,7 +241,7 @@ static void all_probs(struct ht_cuda *cuda, const struct ht_cuda_attention *a, b
         }
 }
 
-/* ---- */
+/* ---- the public functions ---- */
 
 static bool in_range(struct ht_cuda *cuda, const struct ht_cuda_attention *a)
 {

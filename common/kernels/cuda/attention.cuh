@@ -1,6 +1,7 @@
 /*
- * Internal: causal attention with its log-sum-exp kept and the scores never stored. q, k, v of one token lie in one row
- * of qkv (H heads of q, Hkv of k, Hkv of v, D each); H / Hkv query heads in a row share a head of keys and values.
+ * Causal attention that keeps its log-sum-exp and never stores scores. Internal to common/kernels/cuda. q, k, v of one
+ * token lie in one row of qkv (H heads of q, Hkv of k, Hkv of v, D each); H / Hkv consecutive query heads share a head
+ * of keys and values.
  */
 #ifndef HT_CUDA_ATTENTION_CUH
 #define HT_CUDA_ATTENTION_CUH
@@ -8,7 +9,7 @@
 #include "common/kernels/cuda/device.cuh"
 #include "common/kernels/cuda/ht_cuda_attention.h"
 
-/* What kernels are given: addresses, and strides in elements. */
+/* Arguments of kernels: addresses, and strides in elements. */
 template <class T> struct ht_heads {
     const T *qkv, *out, *dout; /* (B,T,W), (B,T,C), (B,T,C) */
     T *to, *dqkv;              /* forward's output (B,T,C); backward's (B,T,W) */
@@ -38,7 +39,7 @@ template <class T> static inline ht_heads<T> ht_heads_of(const struct ht_cuda_at
     return h;
 }
 
-/* Element offsets of row 0 of a head's q, k, v (rows `stride` apart) and of its output (rows `width` apart). */
+/* Return element offsets of row 0 of a head's q, k, v (rows `stride` apart) and of its output (rows `width` apart). */
 template <class T> static __device__ __forceinline__ int64_t ht_q_at(const ht_heads<T> &h, int64_t batch, int head)
 {
     return batch * h.seq * h.stride + (int64_t)head * h.head_size;
@@ -60,7 +61,8 @@ template <class T> static __device__ __forceinline__ int64_t ht_stat_at(const ht
     return (batch * h.heads + head) * h.seq;
 }
 
-/* Tensor cores: false if this is not a case of theirs. Any case: the general ones. */
+/* The mma functions run on tensor cores and return false for a case that they do not cover; the general ones cover any
+   case. */
 bool ht_attention_mma_forward(struct ht_cuda *cuda, const struct ht_cuda_attention *a);
 bool ht_attention_mma_backward(struct ht_cuda *cuda, const struct ht_cuda_attention *a);
 void ht_attention_general_forward(struct ht_cuda *cuda, const struct ht_cuda_attention *a);

@@ -1,11 +1,11 @@
 /*
- * Attention for FP32 and for head sizes that the tensor cores' kernels do not know: the same plan (attention_mma.cuh),
+ * Attention for FP32 and for head sizes that the tensor cores' kernels do not cover: the same plan (attention_mma.cuh),
  * in FP32 arithmetic on the ordinary cores.
  *
  * 256 threads are 16 by 16; with tiles of R rows each has R/16 by R/16 scores and R/16 by WIDE/16 elements of a result.
  * Tiles lie in shared memory as FP32, rows WIDE + 1 apart, so that neither rows nor columns share a bank; WIDE is the
- * head size rounded up, and the columns between are 0. R is what fits into the 99 KB that the smallest GPUs give a
- * block.
+ * head size rounded up, and the columns between are 0. R is the largest that fits into the 99 KB that the smallest GPUs
+ * give a block.
  */
 #include "common/kernels/cuda/attention.cuh"
 
@@ -27,7 +27,7 @@ template <int WIDE> struct shape {
     static_assert(BACKWARD_BYTES <= 99 * 1024, "what the smallest GPUs give a block");
 };
 
-/* Rows first .. of a head to shared memory; 0 beyond row n and column D. */
+/* Copies rows first .. of a head to shared memory; 0 beyond row n and column D. */
 template <int WIDE, class T>
 static __device__ void fill(float *to, const T *from, int64_t stride, int first, int n, int D)
 {
@@ -38,7 +38,7 @@ static __device__ void fill(float *to, const T *from, int64_t stride, int first,
     }
 }
 
-/* s[i][j] = row (y + 16 i) of a times row (x + 16 j) of b */
+/* Computes s[i][j] = row (y + 16 i) of a times row (x + 16 j) of b. */
 template <int WIDE>
 static __device__ void row_products(float s[shape<WIDE>::N][shape<WIDE>::N], const float *a, const float *b, int y,
                                     int x, int D)
@@ -60,7 +60,7 @@ static __device__ void row_products(float s[shape<WIDE>::N][shape<WIDE>::N], con
     }
 }
 
-/* sum[i][c] += over k of s[row (y + 16 i)][k] b[k][x + 16 c]; transposed: s[k][row] */
+/* Computes sum[i][c] += over k of s[row (y + 16 i)][k] b[k][x + 16 c]; transposed: s[k][row]. */
 template <int WIDE, bool TRANSPOSED>
 static __device__ void add_product(float sum[shape<WIDE>::N][shape<WIDE>::COLUMNS], const float *s, const float *b,
                                    int y, int x)
@@ -98,7 +98,7 @@ static __device__ void write(T *to, int64_t stride, float sum[shape<WIDE>::N][sh
         }
 }
 
-/* Over the 16 threads of a row of threads: half a warp. */
+/* Folds x over a row of 16 threads: half a warp. */
 template <class Op> static __device__ __forceinline__ float fold_row(float x)
 {
     for (int by = SIDE / 2; by > 0; by /= 2) x = Op::of(x, __shfl_xor_sync(0xffffffffu, x, by));
@@ -158,8 +158,8 @@ template <class T, int WIDE> __global__ void __launch_bounds__(THREADS, 2) gener
     write<WIDE>(h.to + ht_out_at(h, batch, head), h.width, o, 1, q0, h.seq, D, y, x);
 }
 
-/* P of a tile, query rows q0 .. and keys k0 ..: thread (y, x) makes rows y + 16 i and columns x + 16 j.
-   A key that a query does not see has 0. */
+/* Computes P of a tile, query rows q0 .. and keys k0 ..: thread (y, x) makes rows y + 16 i and columns x + 16 j. P is 0
+   for a key that a query does not see. */
 template <int WIDE>
 static __device__ void tile_p(float p[shape<WIDE>::N][shape<WIDE>::N], const float *q, const float *k, const float *lse,
                               float scale, int q0, int k0, int y, int x, int D)
@@ -189,7 +189,7 @@ template <int WIDE> static __device__ void put(float *to, float s[shape<WIDE>::N
         for (int j = 0; j < shape<WIDE>::N; j++) to[(y + SIDE * i) * (shape<WIDE>::ROWS + 1) + x + SIDE * j] = s[i][j];
 }
 
-/* Statistics of query rows q0 ..: lse infinity, and so P = 0, where there is none. */
+/* Loads the statistics of query rows q0 ..; beyond the last row lse is infinity, and so P = 0. */
 template <int WIDE, class T>
 static __device__ void fill_stats(const ht_heads<T> &h, int64_t batch, int head, int q0, float *lse, float *dot)
 {

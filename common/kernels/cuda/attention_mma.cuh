@@ -1,6 +1,6 @@
 /*
- * Attention on the tensor cores: what the forward and the backward kernels share. T is a 16-bit type, D the head size,
- * a multiple of 16.
+ * Attention on the tensor cores: common parts of the forward and the backward kernels. T is a 16-bit type, D the head
+ * size, a multiple of 16.
  *
  *     forward   a block has 128 queries; a turn is 64 keys   S = Q K^T; P = exp(S - max); O += P V
  *     dk, dv    a block has 128 keys; a turn is 64 queries   S^T = K Q^T; dV += P^T dO; dP^T = V dO^T; dK += dS^T Q
@@ -9,8 +9,8 @@
  * with P = exp(scale S - lse), dS = P (dP - dot), dot = sum of dO O, and the scale of dS put on the sums at the end.
  *
  * A warp owns 16 rows of a result (forward: 32) and all of its columns, so a row's statistics are folded over 4 lanes,
- * and the product of one step is, in registers, the left factor of the next. Shared memory is what limits such kernels:
- * a matrix load of 512 bytes takes as long as two mma do on an A100, and longer than those on an H100. So the forward
+ * and the product of one step is, in registers, the left factor of the next. Shared memory limits such kernels: a
+ * matrix load of 512 bytes takes as long as two mma do on an A100, and longer than those on an H100. So the forward
  * pass uses each right factor for 32 rows, and the backward ones keep their left factors in registers.
  *
  * Rows in shared memory are D + 8 elements apart: an odd number of 16 bytes, so that the eight rows of a matrix load
@@ -24,15 +24,15 @@
 
 #define HT_LOG2E 1.4426950408889634f
 
-enum { HT_MMA_OWN = 128 }; /* rows of a result that a block has */
+enum { HT_MMA_OWN = 128 }; /* rows of a result per block */
 
-/* Rows first .. first + ROWS - 1 of a head to shared memory, zeros beyond row n. Where the threads make whole rows,
-   each copies one column, and goes down by a fixed step. */
+/* Copies rows first .. first + ROWS - 1 of a head to shared memory, zeros beyond row n. When the threads make whole
+   rows, each copies one column, and goes down by a fixed step. */
 template <int D, int ROWS, int THREADS, class T>
 __device__ __forceinline__ void ht_copy_tile(T *to, const T *from, int64_t stride, int first, int n)
 {
     enum { PER_ROW = D / 8, N = ROWS * PER_ROW, STEP = THREADS / PER_ROW };
-    int tid = ht_fresh((int)threadIdx.x), left = n - first; /* rows that there are */
+    int tid = ht_fresh((int)threadIdx.x), left = n - first; /* left: rows that exist */
     if (THREADS % PER_ROW == 0) {
         int row = tid / PER_ROW, column = tid % PER_ROW * 8;
         const T *at = from + (first + row) * stride + column;
@@ -50,14 +50,14 @@ __device__ __forceinline__ void ht_copy_tile(T *to, const T *from, int64_t strid
     }
 }
 
-/* A fragment: 16 rows from `rows` on, columns 16 k .. 16 k + 15. */
+/* Loads an A fragment: 16 rows from `rows` on, columns 16 k .. 16 k + 15. */
 template <int D, class T> __device__ __forceinline__ void ht_left(uint32_t a[4], const T *rows, int k)
 {
     int lane = (int)threadIdx.x % HT_WARP;
     ht_load_matrix(a, rows + lane % 16 * (D + 8) + 16 * k + lane / 16 * 8);
 }
 
-/* B fragments of two column tiles, the factor stored transposed: rows 16 n .. of `rows` are its columns. */
+/* Loads B fragments of two column tiles of a factor stored transposed: rows 16 n .. of `rows` are its columns. */
 template <int D, class T>
 __device__ __forceinline__ void ht_right_transposed(uint32_t b[4], const T *rows, int n, int k)
 {
@@ -65,14 +65,15 @@ __device__ __forceinline__ void ht_right_transposed(uint32_t b[4], const T *rows
     ht_load_matrix(b, rows + (16 * n + lane % 8 + lane / 16 * 8) * (D + 8) + 16 * k + lane / 8 % 2 * 8);
 }
 
-/* The same, the factor stored as it is: rows 16 k .. are its rows, columns 16 n .. its columns. */
+/* Loads B fragments of two column tiles of a factor stored as it is: rows 16 k .. are its rows, columns 16 n .. its
+   columns. */
 template <int D, class T> __device__ __forceinline__ void ht_right(uint32_t b[4], const T *rows, int n, int k)
 {
     int lane = (int)threadIdx.x % HT_WARP;
     ht_load_matrix_transposed(b, rows + (16 * k + lane % 16) * (D + 8) + 16 * n + lane / 16 * 8);
 }
 
-/* The left factor's fragment that columns 16 k .. 16 k + 15 of a product make. */
+/* Makes the left factor's fragment from columns 16 k .. 16 k + 15 of a product. */
 template <class T> __device__ __forceinline__ void ht_as_left(uint32_t a[4], float (*s)[4], int k)
 {
     a[0] = ht_pair(T(), s[2 * k][0], s[2 * k][1]);
@@ -81,8 +82,8 @@ template <class T> __device__ __forceinline__ void ht_as_left(uint32_t a[4], flo
     a[3] = ht_pair(T(), s[2 * k + 1][2], s[2 * k + 1][3]);
 }
 
-/* 16 rows of results, times `low` (rows 0-7) and `high`, to rows first .. of `to` that are before n, through the warp's
-   own rows of shared memory. */
+/* Writes 16 rows of results, times `low` (rows 0-7) and `high`, to rows first .. of `to` that are before n, through the
+   warp's own rows of shared memory. */
 template <int D, class T>
 __device__ __forceinline__ void ht_write_rows(T *rows, float sum[D / 8][4], float low, float high, T *to,
                                               int64_t stride, int first, int n)

@@ -25,7 +25,8 @@ template <int D> struct shape {
     static_assert(KEYS_BYTES <= 99 * 1024 && QUERIES_BYTES <= 99 * 1024, "what the smallest GPUs give a block");
 };
 
-/* s (16,N) = left (16,D) right (N,D)^T; of the left factor `kept` has the fragments, or shared memory has the rows. */
+/* Computes s (16,N) = left (16,D) right (N,D)^T; the left factor is in the fragments of `kept`, or in the rows of
+   shared memory. */
 template <int D, int N, class T>
 static __device__ __forceinline__ void scores(float s[N / 8][4], const uint32_t (*kept)[4], const T *rows,
                                               const T *right)
@@ -45,7 +46,7 @@ static __device__ __forceinline__ void scores(float s[N / 8][4], const uint32_t 
     }
 }
 
-/* sum (16,D) += left (16,N) right (N,D) */
+/* Computes sum (16,D) += left (16,N) right (N,D). */
 template <int D, int N, class T>
 static __device__ __forceinline__ void add_product(float sum[D / 8][4], float left[N / 8][4], const T *right)
 {
@@ -64,8 +65,8 @@ static __device__ __forceinline__ void add_product(float sum[D / 8][4], float le
 
 /* ---- keys and values ---- */
 
-/* Rows q0 .. of Q and dO on their way to a stage, and their statistics. A row that is none is zeros, and lse and dot 0:
-   its P is 1, its dO and dS are 0. */
+/* Starts copying rows q0 .. of Q and dO to a stage, and loads their statistics. Beyond the last row all are zeros, lse
+   and dot, too: P is 1 there, dO and dS are 0. */
 template <class T, int D>
 static __device__ __forceinline__ void fetch_queries(const ht_heads<T> &h, int of_batch, int head, int q0, T *q,
                                                      T *dout, float *stats)
@@ -120,7 +121,7 @@ template <class T, int D> static __global__ void __launch_bounds__(THREADS, 1) b
         bool last = q0 + TURN >= h.seq;
         int next = last ? k0 : q0 + TURN, next_head = head + last;
         ht_copy_wait<0>();
-        __syncthreads(); /* this turn's tiles are there, and the last one's no longer needed */
+        __syncthreads(); /* this turn's tiles have arrived, the last one's are free */
         if (next_head < end) {
             T *to = shared + (stage ^ 1) * 2 * TILE;
             fetch_queries<T, D>(h, batch, next_head, next, to, to + TILE, stats + (stage ^ 1) * STATS);
@@ -203,7 +204,7 @@ template <class T, int D> static __global__ void __launch_bounds__(THREADS) back
     ht_copy_commit();
     for (int k0 = 0, stage = 0; k0 < end; k0 += TURN, stage ^= 1) {
         ht_copy_wait<0>();
-        __syncthreads(); /* this turn's tiles are there, and the last one's no longer needed */
+        __syncthreads(); /* this turn's tiles have arrived, and the last one's are no longer needed */
         if (k0 + TURN < end) {
             T *to = shared + (stage ^ 1) * 2 * TILE;
             ht_copy_tile<D, TURN, THREADS>(to, from_k, h.stride, k0 + TURN, h.seq);

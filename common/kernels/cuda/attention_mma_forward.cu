@@ -1,7 +1,7 @@
 /*
  * Attention's forward pass on the tensor cores (attention_mma.cuh): a block of 4 warps has 128 queries and goes through
- * the keys, 64 a turn. While a turn multiplies Q and K its values are on their way, and the next turn's keys while it
- * multiplies P and V.
+ * the keys, 64 a turn. While a turn multiplies Q and K its values are being copied, and while it multiplies P and V the
+ * next turn's keys are.
  */
 #include "common/kernels/cuda/attention_mma.cuh"
 
@@ -12,8 +12,8 @@ template <int D> struct shape {
     static_assert(BYTES <= 99 * 1024, "what the smallest GPUs give a block");
 };
 
-/* One key tile into the running maximum, sum and output of 16 rows (Milakov and Gimelshein 2018); s becomes P. Where no
-   row of the warp has a new maximum, which is most of the time, nothing has to shrink. */
+/* Adds one key tile to the running maximum, sum and output of 16 rows (Milakov and Gimelshein 2018); s becomes P. When
+   no row of the warp has a new maximum, which is most of the time, nothing has to shrink. */
 template <int D>
 static __device__ __forceinline__ void online_softmax(float s[TURN / 8][4], float o[D / 8][4], float max[2],
                                                       float sum[2], float scale_log2)
@@ -63,7 +63,7 @@ template <class T, int D> static __global__ void __launch_bounds__(THREADS) forw
     int64_t batch = blockIdx.x / (unsigned)h.heads;
     const T *keys = h.qkv + ht_k_at(h, batch, head / h.sharing);
     int to_values = (int)(h.stride - h.width) / 2;               /* from a key's row */
-    int end = q0 + HT_MMA_OWN < h.seq ? q0 + HT_MMA_OWN : h.seq; /* keys from here on are seen by none */
+    int end = q0 + HT_MMA_OWN < h.seq ? q0 + HT_MMA_OWN : h.seq; /* no query of the block sees keys from here on */
     int first_row = q0 + warp * ROWS;                            /* the warp's */
     float scale_log2 = h.scale * HT_LOG2E;
     float o[M][D / 8][4], max[M][2], sum[M][2];
@@ -79,10 +79,10 @@ template <class T, int D> static __global__ void __launch_bounds__(THREADS) forw
     ht_copy_commit();
     for (int k0 = 0; k0 < end; k0 += TURN) {
         ht_copy_wait<0>();
-        __syncthreads(); /* the keys are there, and the last values no longer needed */
+        __syncthreads(); /* the keys have arrived, and the last values are no longer needed */
         ht_copy_tile<D, TURN, THREADS>(v, keys + to_values, h.stride, k0, h.seq);
         ht_copy_commit();
-        bool sees = k0 < first_row + ROWS; /* any of these keys */
+        bool sees = k0 < first_row + ROWS; /* sees any of these keys */
         float s[M][TURN / 8][4];
         if (sees) {
 #pragma unroll
@@ -116,7 +116,7 @@ template <class T, int D> static __global__ void __launch_bounds__(THREADS) forw
             }
         }
         ht_copy_wait<0>();
-        __syncthreads(); /* the values are there, and the keys no longer needed */
+        __syncthreads(); /* the values have arrived, and the keys are no longer needed */
         if (k0 + TURN < end) {
             ht_copy_tile<D, TURN, THREADS>(k, keys, h.stride, k0 + TURN, h.seq);
             ht_copy_commit();

@@ -4,7 +4,7 @@
  */
 #include "common/kernels/cuda/unit.cuh"
 
-/* Which of the parameter parts each is, as in common/kernels/block.c: -1 where there is none. */
+/* Index of each among the parameter parts, as in common/kernels/block.c: -1 where the architecture has none. */
 enum { LN1_W, LN1_B, QKV_W, QKV_B, PROJ_W, PROJ_B, LN2_W, LN2_B, FC1_W, FC1_B, FC2_W, FC2_B, N_PARTS };
 static const int part_of[][N_PARTS] = {
     {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11},     /* HT_ARCH_GPT */
@@ -25,12 +25,12 @@ struct block {
     struct ht_cuda_linear qkv, proj, fc1, fc2;
     struct kept act;
     struct ht_cuda_attention attention;
-    void *grad[N_PARTS]; /* backward; NULL where there is none */
+    void *grad[N_PARTS]; /* backward; NULL: no such part */
     void *dwide, *dnorm, *dattention;
     float *columns;
 };
 
-/* Returns where a part begins that its sub-op keeps behind the first; NULL where what the sub-op keeps is not there. */
+/* Returns the beginning of a part that its sub-op keeps behind the first; NULL when the sub-op's row is absent. */
 static float *behind(void *first_at, struct ht_act_part first, struct ht_act_part part)
 {
     return first_at ? (float *)((char *)first_at + (part.offset - first.offset)) : NULL;
@@ -172,7 +172,8 @@ void ht_cuda_block_forward(const struct ht_cuda_args *args, unsigned sub_ops, co
 
 /* ---- backward ---- */
 
-/* dwide (B T, E): the gradient of fc1. With a gate that of gelu goes to the right half of each row first. */
+/* Computes dwide (B T, E), the gradient of fc1. With a gate the gradient of gelu goes to the right half of each row
+   first. */
 static void activate_backward(const struct block *b, const void *dout)
 {
     enum ht_dtype t = b->args->dtype;

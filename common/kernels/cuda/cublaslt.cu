@@ -1,4 +1,4 @@
-/* Finding cuBLASLt. */
+/* Finds and opens cuBLASLt. */
 #include "common/kernels/cuda/cublaslt.cuh"
 
 #include <dlfcn.h>
@@ -16,8 +16,8 @@ static const char *const names[] = {
 #undef HT_EACH_FUNCTION
 };
 
-/* Once opened it stays: threads that have used it run its clean-up when they end, and a context that is made again need
-   not load its kernels again. */
+/* An opened library stays open: threads that have used it run its clean-up when they end, and a new context need not
+   load its kernels again. */
 enum { HOW = RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE };
 
 enum ht_status ht_cublaslt_open(struct ht_cublaslt *lt, struct ht_error *err)

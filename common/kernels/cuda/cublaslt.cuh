@@ -1,9 +1,9 @@
 /*
- * Internal: cuBLASLt, opened when the first matrix product's context is made. So a program with the CUDA backend in it
- * starts where there is no CUDA, and does not map half a gigabyte of kernels to print its help.
+ * cuBLASLt, opened when the first matrix product's context is created. Internal to common/kernels/cuda. So a program
+ * with the CUDA backend starts without CUDA, and does not map half a gigabyte of kernels to print its help.
  *
- * Looked for, in this order: the file that the environment's HT_CUBLASLT names; libcublasLt.so.<major of the headers>
- * as the loader finds it (run path, LD_LIBRARY_PATH, system); the same in /usr/local/cuda/lib64.
+ * Searched in this order: the file that the environment's HT_CUBLASLT names; libcublasLt.so.<major of the headers> as
+ * the loader finds it (run path, LD_LIBRARY_PATH, system); the same name in /usr/local/cuda/lib64.
  */
 #ifndef HT_CUDA_CUBLASLT_CUH
 #define HT_CUDA_CUBLASLT_CUH

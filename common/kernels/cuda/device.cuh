@@ -1,5 +1,5 @@
 /*
- * What the kernels of this folder share: storage types, 16-byte loads, sums over a warp or a block, launches.
+ * Common parts of the kernels of this folder: storage types, 16-byte loads, sums over a warp or a block, launches.
  *
  * Arithmetic is FP32; a 16-bit type is storage only, read exactly and rounded once (to nearest, ties to even) when
  * written. Sources compile with nvcc, and with a C++ compiler over tests/support/cuda_on_cpu.
@@ -26,8 +26,8 @@
 #define HT_LAUNCH_(kernel, grid, block, bytes, stream, ...) kernel<<<grid, block, bytes, stream>>>(__VA_ARGS__)
 #endif
 
-/* Launches on the context's stream and keeps a failure. kernel: a name, in parentheses if it has template arguments.
-   Nothing happens for an empty grid, or after a failure. */
+/* Launches on the context's stream and records a failure. kernel: a name, in parentheses if it has template arguments.
+   Does nothing for an empty grid, or after a failure. */
 #define HT_LAUNCH(cuda, kernel, grid, block, bytes, ...)                                                               \
     do {                                                                                                               \
         dim3 grid_ = (grid), block_ = (block);                                                                         \
@@ -37,7 +37,7 @@
         }                                                                                                              \
     } while (0)
 
-/* Lets a kernel have more than 48 KB of shared memory. */
+/* Allows a kernel more than 48 KB of shared memory. */
 #define HT_ALLOW_SHARED(cuda, kernel, bytes)                                                                           \
     ht_cuda_check((cuda), cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)(bytes)),     \
                   #kernel, __FILE__, __LINE__)
@@ -126,14 +126,15 @@ template <class T, int N> __device__ __forceinline__ void ht_pack_to(T *x, const
     *(ht_pack<T, N> *)x = p;
 }
 
-/* Host: may rows of `width` elements at these addresses be read 16 bytes at a time? NULL may. */
+/* Returns true when rows of `width` elements at these addresses may be read 16 bytes at a time; NULL may. On the
+   host. */
 template <class T> static inline bool ht_is_wide(int64_t width, const void *a, const void *b = 0, const void *c = 0)
 {
     return width * (int64_t)sizeof(T) % 16 == 0 && (uintptr_t)a % 16 == 0 && (uintptr_t)b % 16 == 0 &&
            (uintptr_t)c % 16 == 0;
 }
 
-/* Runs a statement with the type T that a dtype stands for. */
+/* Runs a statement with T as the dtype's type. */
 #define HT_WITH_TYPE(dtype, ...)                                                                                       \
     switch (dtype) {                                                                                                   \
     case HT_F32: {                                                                                                     \
@@ -205,14 +206,14 @@ struct ht_max {
     static __device__ __forceinline__ float of(float a, float b) { return fmaxf(a, b); }
 };
 
-/* The same in every lane. */
+/* Folds x over a warp; every lane gets the result. */
 template <class Op, class X> __device__ __forceinline__ X ht_warp_fold(X x)
 {
     for (int by = HT_WARP / 2; by > 0; by /= 2) x = Op::of(x, __shfl_xor_sync(0xffffffffu, x, by));
     return x;
 }
 
-/* The same in every thread of a block of whole warps. Every thread of the block must come. */
+/* Folds x over a block of whole warps; every thread of the block must call it and gets the result. */
 template <class Op, class X> __device__ __forceinline__ X ht_block_fold(X x)
 {
     __shared__ X of_warp[HT_MAX_WARPS];
@@ -226,15 +227,15 @@ template <class Op, class X> __device__ __forceinline__ X ht_block_fold(X x)
     return sum;
 }
 
-/* Threads of a block that goes over a row of so many pieces. */
+/* Returns the threads of a block for a row of `pieces`. */
 static inline unsigned ht_row_threads(int64_t pieces)
 {
     int64_t warps = (pieces + HT_WARP - 1) / HT_WARP;
     return (unsigned)((warps < 1 ? 1 : warps > 8 ? 8 : warps) * HT_WARP);
 }
 
-/* Blocks of a kernel that strides over n pieces with so many threads: enough for any GPU, and few enough to be cheap.
- */
+/* Returns the blocks of a kernel that strides over n pieces with so many threads: enough for any GPU, and few enough to
+   be cheap. */
 static inline unsigned ht_grid_for(int64_t n, int threads)
 {
     int64_t blocks = (n + threads - 1) / threads;

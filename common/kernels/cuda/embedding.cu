@@ -1,9 +1,9 @@
 /*
  * Embedding.
  *
- * Backward, in time linear in the tokens: a counting sort by token, whose buckets are filled in any order; then a block
- * a bucket (and a piece of the columns) sorts the bucket's places, in shared memory, and adds their rows up in that
- * order. A bucket that does not fit there finds its places by going through all tokens.
+ * Backward takes time linear in the tokens. A counting sort by token fills buckets in any order. Then one block per
+ * bucket (and piece of the columns) sorts the bucket's positions in shared memory, and adds their rows up in that
+ * order. For a bucket that does not fit there, it finds the positions by going through all tokens.
  */
 #include "common/kernels/cuda/device.cuh"
 #include "common/kernels/cuda/ht_cuda_ops.h"
@@ -42,7 +42,7 @@ void ht_cuda_embed(struct ht_cuda *cuda, enum ht_dtype dtype, const int32_t *tok
 
 /* ---- backward: positions ---- */
 
-/* Rows of the position table: sums over the sequences, 0 beyond the sequence's length. */
+/* Computes rows of the position table's gradient: sums over the sequences, 0 beyond the sequence's length. */
 template <class T, int N>
 __global__ void embed_positions(const T *dout, struct ht_grad_type type, void *dwpe, int64_t batch, int64_t seq,
                                 int64_t C, int64_t max_seq)
@@ -62,7 +62,8 @@ __global__ void embed_positions(const T *dout, struct ht_grad_type type, void *d
 
 /* ---- backward: tokens ---- */
 
-/* The scratch: at (V), then places (B T). Token v's bucket is places [at[v - 1], at[v]), once they are filled. */
+/* Layout of the scratch: at (V), then places (B T). Token v's bucket is places [at[v - 1], at[v]), once they are
+   filled. */
 int64_t ht_cuda_embed_scratch_bytes(int64_t n_tokens, int64_t vocab)
 {
     return (vocab + n_tokens) * (int64_t)sizeof(int32_t);
@@ -70,12 +71,12 @@ int64_t ht_cuda_embed_scratch_bytes(int64_t n_tokens, int64_t vocab)
 
 static __global__ void count_tokens(const int32_t *tokens, int64_t n, int32_t *at)
 {
-    HT_EACH(i, n) atomicAdd(&at[tokens[i]], 1); /* whole numbers: in any order */
+    HT_EACH(i, n) atomicAdd(&at[tokens[i]], 1); /* integers, so any order gives the same sum */
 }
 
-enum { SCANNERS = 1024, SCAN = 4 }; /* a block; counts of a thread and turn */
+enum { SCANNERS = 1024, SCAN = 4 }; /* threads of a block; counts of a thread in a turn */
 
-/* Counts become where each bucket begins. */
+/* Turns counts into the beginnings of the buckets. */
 static __global__ void __launch_bounds__(SCANNERS) begin_buckets(int32_t *at, int64_t vocab)
 {
     __shared__ int32_t of_warp[SCANNERS / HT_WARP];
@@ -105,15 +106,15 @@ static __global__ void __launch_bounds__(SCANNERS) begin_buckets(int32_t *at, in
     }
 }
 
-/* Fills the buckets in any order; at becomes where each ends. */
+/* Fills the buckets in any order; `at` then has their ends. */
 static __global__ void fill_buckets(const int32_t *tokens, int64_t n, int32_t *at, int32_t *places)
 {
     HT_EACH(i, n) places[atomicAdd(&at[tokens[i]], 1)] = (int32_t)i;
 }
 
-enum { SUMMERS = 128, LIST = 2048, ROWS = 4 }; /* a block; places it sorts; rows whose loads are under way at once */
+enum { SUMMERS = 128, LIST = 2048, ROWS = 4 }; /* threads of a block; positions that it sorts; rows loaded at once */
 
-/* list[0..n) in ascending order (bitonic; LIST is a power of two). */
+/* Sorts list[0..n) (bitonic; LIST is a power of two). */
 static __device__ void sort_list(int32_t *list, int n)
 {
     int m = 1;
@@ -134,7 +135,7 @@ static __device__ void sort_list(int32_t *list, int n)
     __syncthreads();
 }
 
-/* The places of a token among [first, first + LIST) of the tokens, in order. Returns how many. */
+/* Lists the positions of a token among [first, first + LIST) of the tokens, in order. Returns their number. */
 static __device__ int list_window(int32_t *list, const int32_t *tokens, int64_t first, int64_t n, int32_t token)
 {
     __shared__ int of_warp[SUMMERS / HT_WARP];
@@ -142,7 +143,7 @@ static __device__ int list_window(int32_t *list, const int32_t *tokens, int64_t 
     for (int64_t i = first + threadIdx.x; i < first + LIST + threadIdx.x; i += SUMMERS) {
         bool mine = i < n && tokens[i] == token;
         unsigned ballot = __ballot_sync(0xffffffffu, mine);
-        __syncthreads(); /* what was there has been read */
+        __syncthreads(); /* all have read the old contents */
         if (lane == 0) of_warp[warp] = __popc(ballot);
         __syncthreads();
         int to = found + __popc(ballot & ((1u << lane) - 1));
@@ -156,7 +157,7 @@ static __device__ int list_window(int32_t *list, const int32_t *tokens, int64_t 
     return found;
 }
 
-/* sum[k] += column k of the rows list[0..n), in that order. */
+/* Computes sum[k] += column k of the rows list[0..n), in that order. */
 template <class T, int N>
 static __device__ __forceinline__ void add_rows(float sum[N], const int32_t *list, int n, const T *column, int64_t C)
 {
@@ -177,8 +178,8 @@ static __device__ __forceinline__ void add_rows(float sum[N], const int32_t *lis
     }
 }
 
-/* blockIdx.x: a place in the sorted list, of which the first of each bucket does the work; blockIdx.y: a piece of the
-   columns. */
+/* Sums the tokens' rows. blockIdx.x: a position in the sorted list; the first of each bucket does the work. blockIdx.y:
+   a piece of the columns. */
 template <class T, int N>
 __global__ void __launch_bounds__(SUMMERS, 6)
     embed_tokens(const int32_t *tokens, const int32_t *at, const int32_t *places, const T *dout,

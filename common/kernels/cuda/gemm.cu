@@ -11,11 +11,11 @@
 #include "common/kernels/cuda/gemm_plain.cuh"
 #include "common/kernels/cuda/ht_cuda_gemm.h"
 
-/* More alignment than 16 bytes is not told: an algorithm, and with it the bits, must not depend on where in an arena a
-   system has put a tensor. */
+/* cuBLASLt learns of no alignment above 16 bytes: an algorithm, and with it the bits, must not depend on a tensor's
+   position in an arena. */
 enum { SLOTS = 512, MAX_ALIGNMENT = 16 };
 
-/* All that the choice of an algorithm depends on; padding is 0, since keys are compared as bytes. */
+/* All that the choice of an algorithm depends on. Padding is 0, since keys are compared as bytes. */
 struct key {
     int64_t m, n, k, a_stride, b_stride, c_stride, count, a_step, b_step, c_step;
     int32_t in, out, a_transposed, b_transposed, biased, adds;
@@ -73,7 +73,7 @@ static cudaDataType_t data_type(enum ht_dtype t)
     return t == HT_F16 ? CUDA_R_16F : t == HT_BF16 ? CUDA_R_16BF : CUDA_R_32F;
 }
 
-/* The largest power of two, at most MAX_ALIGNMENT, that the address of every one of the matrices is a multiple of. */
+/* Returns the largest power of two, at most MAX_ALIGNMENT, that divides the address of every matrix. */
 static uint32_t alignment(const void *at, int64_t step, enum ht_dtype t)
 {
     uintptr_t bits = (uintptr_t)at | (uintptr_t)(step * ht_dtype_bytes(t)) | MAX_ALIGNMENT;
@@ -105,8 +105,7 @@ static struct key key_of(const struct ht_cuda_product *p)
     key.a_alignment = alignment(p->a, key.a_step, p->in);
     key.b_alignment = alignment(p->b, key.b_step, p->in);
     key.c_alignment = alignment(p->c, key.c_step, p->out);
-    if (p->bias &&
-        alignment(p->bias, 0, p->out) < key.c_alignment) /* there is no wish for the bias: C's stands for it */
+    if (p->bias && alignment(p->bias, 0, p->out) < key.c_alignment) /* C's alignment also stands for the bias's */
         key.c_alignment = alignment(p->bias, 0, p->out);
     key.add_alignment = p->add ? alignment(p->add, key.c_step, p->out) : key.c_alignment;
     return key;
@@ -121,12 +120,12 @@ static struct slot *slot_of(struct ht_cuda_gemm *g, const struct key *key)
         struct slot *s = &g->slots[(hash + i) % SLOTS];
         if (!s->used || memcmp(&s->key, key, sizeof(*key)) == 0) return s;
     }
-    struct slot *s = &g->slots[hash % SLOTS]; /* full: somebody's place is taken */
+    struct slot *s = &g->slots[hash % SLOTS]; /* full: replaces another key */
     s->used = false;
     return s;
 }
 
-/* Keeps cuBLASLt's first refusal of a call. */
+/* Records cuBLASLt's first refusal of a call. Returns true on success. */
 static bool ok(struct ht_cuda *cuda, cublasStatus_t status, const char *what, const struct key *key, int line)
 {
     if (status == CUBLAS_STATUS_SUCCESS) return true;
@@ -179,7 +178,7 @@ static bool operation_init(struct ht_cuda *cuda, const struct key *key, const vo
            layout_init(cuda, key, &o->c, key->out, key->n, key->m, key->c_stride, key->c_step);
 }
 
-/* cuBLASLt's own first choice among the algorithms that always give the same bits. */
+/* Chooses cuBLASLt's first algorithm among those that always give the same bits. */
 static bool choose(struct ht_cuda *cuda, const struct key *key, struct operation *o, struct slot *slot)
 {
     struct ht_cuda_gemm *g = cuda->gemm;

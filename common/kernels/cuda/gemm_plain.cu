@@ -1,6 +1,6 @@
 /*
- * Matrix products on the ordinary cores, for what cuBLASLt has no algorithm for (16-bit matrices with odd strides, for
- * one). A block makes a tile of 32 by 32; each element is one sum over k in order.
+ * Matrix products on the ordinary cores, for shapes that cuBLASLt has no algorithm for (such as 16-bit matrices with
+ * odd strides). A block makes a tile of 32 by 32; each element is one sum over k in order.
  */
 #include "common/kernels/cuda/device.cuh"
 #include "common/kernels/cuda/gemm_plain.cuh"
@@ -15,7 +15,7 @@ template <class I, class O> __global__ void multiply_plain(struct ht_cuda_produc
     const I *a = (const I *)p.a + blockIdx.z * p.a_step, *b = (const I *)p.b + blockIdx.z * p.b_step;
     float sum[EACH] = {0};
     for (int64_t k0 = 0; k0 < p.k; k0 += TILE) {
-        for (int i = 0; i < EACH; i++) { /* x runs along the rows as they are stored */
+        for (int i = 0; i < EACH; i++) { /* x runs along the stored rows */
             int other = y + ROWS * i;
             int64_t ar = r0 + (p.a_transposed ? x : other), ak = k0 + (p.a_transposed ? other : x);
             int64_t bc = c0 + (p.b_transposed ? other : x), bk = k0 + (p.b_transposed ? x : other);

@@ -1,4 +1,4 @@
-/* Internal: a product as ht_cuda_multiply's, without cuBLASLt and slowly. */
+/* Computes ht_cuda_multiply's product slowly, without cuBLASLt. Internal to common/kernels/cuda. */
 #ifndef HT_CUDA_GEMM_PLAIN_CUH
 #define HT_CUDA_GEMM_PLAIN_CUH
 

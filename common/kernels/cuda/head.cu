@@ -1,4 +1,4 @@
-/* The embedding's and the head's units: common/kernels/embedding.c and head.c. */
+/* Units of embedding and head: common/kernels/embedding.c and head.c. */
 #include "common/kernels/cuda/unit.cuh"
 
 void ht_cuda_embedding_forward(const struct ht_cuda_args *args, const int32_t *tokens, const void *params, void *out)
@@ -20,7 +20,7 @@ void ht_cuda_embedding_backward(const struct ht_cuda_args *args, const int32_t *
 
 struct head {
     int64_t rows, C, V, stride; /* of the logits */
-    int64_t matrix_at;          /* elements of the norm, after which the head's own matrix comes */
+    int64_t matrix_at;          /* the head's own matrix follows the norm's elements */
     struct ht_cuda_norm norm;
     struct ht_cuda_linear matrix;
     void *norm_out;

@@ -1,11 +1,11 @@
 /*
- * Kernels on an NVIDIA GPU: what they run on, and how they fail.
+ * Kernels on an NVIDIA GPU: their context, and their errors.
  *
  * The functions of this folder enqueue work on a stream and return; they allocate nothing, wait for nothing, and read
  * nothing back. Every buffer is the caller's, in device memory, and starts at a multiple of 16 bytes.
  *
- * The first failure is kept in the context, every later call does nothing, and whoever waits for the stream asks
- * ht_cuda_status. So calls read as on the CPU, and no launch goes unchecked.
+ * The context keeps the first failure, and every later call does nothing. After waiting for the stream, the caller
+ * checks ht_cuda_status. So calls read as on the CPU, and no launch goes unchecked.
  *
  * The same call with the same inputs on the same GPU gives the same bits every time, wherever the buffers lie: no
  * kernel adds numbers with rounding atomically, and matrix products use no algorithm that does.
@@ -31,13 +31,13 @@ struct ht_cuda {
     struct ht_error error;     /* the first failure; status HT_OK: none */
 };
 
-/* What went wrong first, in *err as well (which may be NULL); HT_OK if nothing did. Errors of kernels that were
-   launched and have not ended are not known yet: ask after the stream was waited for, with that call's result. */
+/* Returns the first failure, in *err as well (which may be NULL); HT_OK if there is none. Errors of launched kernels
+   are known only when they have ended: call it after waiting for the stream, with that call's result. */
 enum ht_status ht_cuda_status(struct ht_cuda *cuda, cudaError_t of_wait, struct ht_error *err);
 
-/* Internal. True: nothing has failed yet. Keeps `result`, if it is a failure, as the context's. */
+/* Returns true when nothing has failed yet. Records `result` as the context's failure if it is one. Internal. */
 bool ht_cuda_check(struct ht_cuda *cuda, cudaError_t result, const char *what, const char *file, int line);
-/* Keeps a text of our own. */
+/* Records a failure with a text of our own. */
 void ht_cuda_fail(struct ht_cuda *cuda, enum ht_status status, const char *text, const char *file, int line);
 
 #ifdef __cplusplus

@@ -2,12 +2,11 @@
  * Matrix products through cuBLASLt: C = A B, row-major, either factor transposed, as common/kernels/gemm.h; FP32 sums,
  * C rounded once.
  *
- * Only algorithms that give the same bits every time are asked for: sums over k that are cut are put together in a
- * fixed order and in FP32 (CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE) or are not cut at all. FP32 products are FP32, not
- * TF32. The algorithm of a shape is asked for once and kept. Where cuBLASLt has none, a slow kernel of our own is the
- * answer.
+ * Uses only algorithms that give the same bits every time: sums over k that are cut are put together in a fixed order
+ * and in FP32 (CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE) or are not cut at all. FP32 products are FP32, not TF32. The
+ * algorithm of a shape is chosen once and kept. If cuBLASLt has none, a slow kernel of our own runs.
  *
- * Why no epilogue but the bias. GELU (GELU_AUX) would be taken of the FP32 sum, whereas here it is of the stored,
+ * The bias is the only epilogue. GELU (GELU_AUX) would be taken of the FP32 sum, whereas here it is of the stored,
  * rounded fc1, so that recomputing it alone gives the same bits; DGELU would save a pass over the gradient of fc1, but
  * its GELU is not the one whose error is stated; BGRAD gives the bias's gradient in C's type only.
  */
@@ -20,8 +19,9 @@
 extern "C" {
 #endif
 
-/* workspace: device memory of the caller's, for cuBLASLt's use on this context's stream alone. NVIDIA recommends 32 MiB
-   on Hopper; less, or none, only narrows the choice of algorithms. NULL with *err filled if cuBLASLt does not start. */
+/* Creates a cuBLASLt context. workspace: device memory of the caller's, for cuBLASLt's use on this context's stream
+   alone. NVIDIA recommends 32 MiB on Hopper; less, or none, only narrows the choice of algorithms. Returns NULL with
+   *err filled if cuBLASLt does not start. */
 struct ht_cuda_gemm *ht_cuda_gemm_create(void *workspace, int64_t workspace_bytes, struct ht_error *err);
 void ht_cuda_gemm_destroy(struct ht_cuda_gemm *gemm); /* accepts NULL */
 enum { HT_CUDA_GEMM_WORKSPACE_BYTES = 32 << 20 };
@@ -31,12 +31,12 @@ struct ht_cuda_product {
     bool a_transposed, b_transposed; /* a is (k,m), else (m,k); b is (n,k), else (k,n) */
     int64_t m, n, k;
     const void *a, *b;
-    int64_t a_stride, b_stride; /* elements from row to row */
+    int64_t a_stride, b_stride; /* row strides in elements */
     void *c;                    /* (m,n) */
     int64_t c_stride;
     const void *bias; /* (n), of type `out`, added to every row; NULL: none */
     const void *add;  /* (m,n), of c's type and stride, added; may be c; NULL: none */
-    /* `count` products, whose matrices lie so many elements apart; 0 and 1: one. */
+    /* `count` products, whose matrices lie a_step, b_step, c_step elements apart; 0 and 1: one. */
     int64_t count, a_step, b_step, c_step;
 };
 

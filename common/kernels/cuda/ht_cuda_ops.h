@@ -1,8 +1,8 @@
 /*
- * The pieces that units are made of (ht_cuda_unit.h), each a launch or two. `dtype` is the storage of activations and
+ * Building blocks of units (ht_cuda_unit.h), a launch or two each. `dtype` is the storage of activations and
  * parameters; statistics, log-sum-exp and logits are FP32. Rows are tokens, B T of them. Every output is written in
- * full and its old contents are never read, where nothing else is said. The CPU's definitions are in
- * common/kernels/simd.h.
+ * full and its old contents are never read, unless a comment says otherwise. common/kernels/simd.h has the CPU's
+ * definitions.
  */
 #ifndef HT_CUDA_OPS_H
 #define HT_CUDA_OPS_H
@@ -22,68 +22,69 @@ struct ht_cuda_norm {
     float eps;                 /* RMSNorm's; LayerNorm's is 1e-5 */
 };
 
-/* y (n_rows, width). stats, FP32: (n_rows) means, then (n_rows) 1/std; RMSNorm: (n_rows) 1/rms. */
+/* Computes y (n_rows, width). stats, FP32: (n_rows) means, then (n_rows) 1/std; RMSNorm: (n_rows) 1/rms. */
 void ht_cuda_norm_forward(struct ht_cuda *cuda, const struct ht_cuda_norm *n, const void *x, void *y, float *stats);
-/* dx = residual + gradient of x; residual: NULL (0) or (n_rows, width), may be dx. */
+/* Computes dx = residual + gradient of x; residual: NULL (0) or (n_rows, width), may be dx. */
 void ht_cuda_norm_backward(struct ht_cuda *cuda, const struct ht_cuda_norm *n, const void *x, const void *dy,
                            const float *stats, const void *residual, void *dx);
 
-/* Scratch of the sums over rows: ht_cuda_column_scratch_bytes(width). */
+/* Returns the scratch bytes of sums over rows. */
 int64_t ht_cuda_column_scratch_bytes(int64_t width);
-/* Gradients of weight and bias (the latter NULL for RMSNorm), rounded to `grad` and stored as `store`. The rows are cut
-   into chunks by their number alone; a chunk's rows are summed in a fixed order, and so are the chunks. */
+/* Computes the gradients of weight and bias (the latter NULL for RMSNorm), rounded to `grad` and stored as `store`. The
+   rows are cut into chunks by their number alone; a chunk's rows are summed in a fixed order, and so are the chunks.
+   scratch: ht_cuda_column_scratch_bytes(width). */
 void ht_cuda_norm_grad(struct ht_cuda *cuda, const struct ht_cuda_norm *n, const void *x, const void *dy,
                        const float *stats, enum ht_dtype grad, enum ht_dtype store, void *dweight, void *dbias,
                        float *scratch);
-/* out[c] = sum over rows of x[r,c]: a bias's gradient. */
+/* Computes out[c] = sum over rows of x[r,c]: a bias's gradient. */
 void ht_cuda_column_sum(struct ht_cuda *cuda, enum ht_dtype dtype, const void *x, int64_t n_rows, int64_t width,
                         enum ht_dtype grad, enum ht_dtype store, void *out, float *scratch);
 
 /* ---- element by element (pointwise.cu) ---- */
 
 void ht_cuda_gelu(struct ht_cuda *cuda, enum ht_dtype dtype, const void *x, void *y, int64_t n);
-/* d: gradient of the output in, of the input out. */
+/* Computes the gradient. d: of the output in, of the input out. */
 void ht_cuda_gelu_backward(struct ht_cuda *cuda, enum ht_dtype dtype, const void *x, void *d, int64_t n);
-/* x (n_rows, 2 F): gate and up side by side; y (n_rows, F) = silu(gate) up. */
+/* Computes y (n_rows, F) = silu(gate) up. x (n_rows, 2 F): gate and up side by side. */
 void ht_cuda_swiglu(struct ht_cuda *cuda, enum ht_dtype dtype, const void *x, void *y, int64_t n_rows, int64_t F);
-/* d (n_rows, 2 F): gradient of y in its right half in, of gate and up out. */
+/* Computes the gradient. d (n_rows, 2 F): of y in its right half in, of gate and up out. */
 void ht_cuda_swiglu_backward(struct ht_cuda *cuda, enum ht_dtype dtype, const void *x, void *d, int64_t n_rows,
                              int64_t F);
-/* Turns the first `heads` heads of each row of x (B T, stride) in place (common/kernels/rotary.h); back: the other way.
-   Sine and cosine are computed in double. */
+/* Rotates the first `heads` heads of each row of x (B T, stride) in place (common/kernels/rotary.h); back: by the
+   opposite angles. Sine and cosine are computed in double. */
 void ht_cuda_rotate(struct ht_cuda *cuda, enum ht_dtype dtype, void *x, int64_t batch, int64_t seq, int64_t heads,
                     int64_t head_size, int64_t stride, double theta, bool back);
-/* to[i] = from[i] rounded to `to_type`; the two are the same array, of the same type, or do not overlap. */
+/* Computes to[i] = from[i] rounded to `to_type`; the two are the same array, of the same type, or do not overlap. */
 void ht_cuda_convert(struct ht_cuda *cuda, enum ht_dtype from_type, const void *from, enum ht_dtype to_type, void *to,
                      int64_t n);
-/* FP32 values are rounded to what `grad` can hold, in place. */
+/* Rounds FP32 values to those that `grad` can hold, in place. */
 void ht_cuda_round(struct ht_cuda *cuda, enum ht_dtype grad, float *x, int64_t n);
-/* acc[i] = acc[i] + add[i], rounded to acc's type. */
+/* Computes acc[i] = acc[i] + add[i], rounded to acc's type. */
 void ht_cuda_accumulate(struct ht_cuda *cuda, enum ht_dtype acc_type, void *acc, enum ht_dtype add_type,
                         const void *add, int64_t n);
 
 /* ---- embedding (embedding.cu) and loss (loss.cu) ---- */
 
-/* out (B,T,C) = wte[token] + wpe[position]; wpe may be NULL. */
+/* Computes out (B,T,C) = wte[token] + wpe[position]; wpe may be NULL. */
 void ht_cuda_embed(struct ht_cuda *cuda, enum ht_dtype dtype, const int32_t *tokens, const void *wte, const void *wpe,
                    void *out, int64_t batch, int64_t seq, int64_t C);
-/* dwte (V,C): added to when `tied`, else written. dwpe: NULL or (max_seq, C), written. A row's gradients are summed in
-   the order of the tokens, from the old value if there is one, and rounded once. scratch: int32,
-   ht_cuda_embed_scratch_bytes(batch * seq, vocab). Fewer than 2^31 tokens. */
+/* Computes dwte (V,C), which is added to when `tied`, else written, and dwpe, NULL or (max_seq, C), written. A row's
+   gradients are summed in the order of the tokens, from the old value if there is one, and rounded once. scratch:
+   int32, ht_cuda_embed_scratch_bytes(batch * seq, vocab). Fewer than 2^31 tokens. */
 int64_t ht_cuda_embed_scratch_bytes(int64_t n_tokens, int64_t vocab);
 void ht_cuda_embed_backward(struct ht_cuda *cuda, enum ht_dtype dtype, const int32_t *tokens, const void *dout,
                             enum ht_dtype grad, enum ht_dtype store, void *dwte, void *dwpe, bool tied, int64_t batch,
                             int64_t seq, int64_t C, int64_t vocab, int64_t max_seq, int32_t *scratch);
 
 /*
- * logits (n_rows, V), FP32, rows `stride` apart, become their own gradient in place: (softmax - onehot(target)) scale.
- * With a 16-bit `dtype` that gradient is rounded to it, since tensor cores multiply factors of one type, and row r then
- * lies at the start of the row's old place: element (r, c) is 16-bit element 2 stride r + c of the buffer. row_loss
+ * Turns logits (n_rows, V), FP32, rows `stride` apart, into their own gradient in place: (softmax - onehot(target))
+ * scale. With a 16-bit `dtype` that gradient is rounded to it, since tensor cores multiply factors of one type, and row
+ * r then begins where the FP32 row began: element (r, c) is 16-bit element 2 stride r + c of the buffer. row_loss
  * (n_rows): -log p(target).
  */
 void ht_cuda_cross_entropy(struct ht_cuda *cuda, enum ht_dtype dtype, float *logits, const int32_t *targets,
                            int64_t n_rows, int64_t V, int64_t stride, float scale, double *row_loss);
-/* *sum = the n values added up, in a fixed order, by one block. */
+/* Adds up n values in a fixed order, by one block, into *sum. */
 void ht_cuda_sum(struct ht_cuda *cuda, const double *x, int64_t n, double *sum);
 
 #ifdef __cplusplus

@@ -2,12 +2,12 @@
  * Forward and backward passes of whole units on a GPU: common/kernels/unit.h with a stream. Layouts of parameters and
  * activations, meaning of every argument and the rule of rounding are the CPU's, with these differences:
  *
- *   - Buffers are device memory, tokens, targets and *loss_sum too; nothing has happened yet when a call returns.
+ *   - Buffers are device memory, tokens, targets and *loss_sum too; a call returns before its work has begun.
  *   - The workspace is ht_cuda_unit_workspace_bytes, not the CPU's.
  *   - With 16-bit storage ht_cuda_head_forward leaves the logits' gradient in 16 bits (ht_cuda_ops.h).
  *   - Matrix products of 16-bit types take 16-bit gradients of parameters only of that same type, or FP32.
  *
- * Tokens outside [0, V) are read as addresses: the caller has looked at them.
+ * Tokens outside [0, V) would be read as addresses: the caller must have checked them.
  */
 #ifndef HT_CUDA_UNIT_H
 #define HT_CUDA_UNIT_H

@@ -15,7 +15,7 @@ void ht_cuda_workspace_of(const struct ht_model *m, int64_t unit, int64_t batch,
     int64_t wide = fc1 > qkv ? fc1 : qkv;
     struct ht_cuda_workspace w = {};
     switch (ht_model_unit_kind(m, unit)) {
-    case HT_UNIT_EMBEDDING: /* rounded as the CPU's workspace is, which it equals in 16 bit */
+    case HT_UNIT_EMBEDDING: /* rounded as the CPU's workspace, which has the same size in 16 bit */
         if (backward) w.bytes = (ht_cuda_embed_scratch_bytes(rows, m->vocab) + 63) / 64 * 64;
         break;
     case HT_UNIT_BLOCK:

@@ -1,6 +1,6 @@
 /*
- * Softmax cross-entropy in place, a block a row: the largest logit and the sum of exponentials in one pass (online, as
- * in Milakov and Gimelshein 2018), the gradient in a second one.
+ * Softmax cross-entropy in place, one block per row: the largest logit and the sum of exponentials in one pass (online,
+ * as in Milakov and Gimelshein 2018), the gradient in a second one.
  */
 #include "common/kernels/cuda/device.cuh"
 #include "common/kernels/cuda/ht_cuda_ops.h"
@@ -22,8 +22,8 @@ struct join_peaks {
     }
 };
 
-/* A thread's logits of the turn that starts at `first`; beyond the row's end -inf. Neighbours lie with neighbours, so
-   that loads are whole lines wherever a row starts. */
+/* Reads a thread's logits of the turn that starts at `first`; beyond the row's end -inf. Neighbouring threads read
+   neighbouring logits, so loads are whole lines wherever a row starts. */
 static __device__ __forceinline__ void read(const float *x, int64_t first, int64_t V, float v[N])
 {
 #pragma unroll
@@ -58,8 +58,8 @@ static __device__ struct peak row_peak(const float *x, int64_t V)
     return p;
 }
 
-/* A gradient of type T is written over logits that the block has read: all threads read a turn's logits before any of
-   them writes, and what a turn writes lies at or before what it read. */
+/* Writes a gradient of type T over logits that the block has read: all threads read a turn's logits before any of them
+   writes, and a turn writes at or before the addresses that it read. */
 template <class T>
 __global__ void cross_entropy(float *logits, const int32_t *targets, int64_t V, int64_t stride, float scale,
                               double *row_loss)

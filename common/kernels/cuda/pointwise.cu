@@ -60,12 +60,12 @@ static __device__ __forceinline__ float sigmoid(float x)
     return 1.0f / (1.0f + expf(-x));
 }
 
-/* y: (n_rows, F), or in the backward pass d (n_rows, 2 F). */
+/* Computes SwiGLU. y: (n_rows, F), or in the backward pass d (n_rows, 2 F). */
 template <class T, int N, bool BACK> __global__ void swiglu(const T *x, T *y, int64_t n_packs, int64_t row_packs)
 {
     HT_EACH(i, n_packs)
     {
-        int64_t row = n_packs <= UINT32_MAX ? (uint32_t)i / (uint32_t)row_packs : i / row_packs; /* 64 bit: slow */
+        int64_t row = n_packs <= UINT32_MAX ? (uint32_t)i / (uint32_t)row_packs : i / row_packs; /* 64 bit is slow */
         int64_t at = (i + row * row_packs) * N, up = row_packs * N;
         ht_pack<T, N> g = ht_pack_at<T, N>(x + at), u = ht_pack_at<T, N>(x + at + up), d = g;
         if (BACK) d = ht_pack_at<T, N>(y + at + up);
@@ -114,8 +114,8 @@ void ht_cuda_swiglu_backward(struct ht_cuda *cuda, enum ht_dtype dtype, const vo
 
 /* ---- rotary positions ---- */
 
-/* A block takes a position. A thread computes sine and cosine of a frequency, in double, and turns that pair of every
-   head of every sequence: for them there is one angle. */
+/* Rotates heads. A block takes a position. A thread computes sine and cosine of a frequency once, in double, and
+   rotates that pair of every head of every sequence. */
 template <class T>
 __global__ void rotate(T *x, int64_t batch, int64_t seq, int64_t heads, int64_t half, int64_t stride, double theta,
                        bool back)

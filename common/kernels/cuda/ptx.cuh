@@ -1,6 +1,6 @@
 /*
- * The instructions that attention's kernels are made of: matrix fragments, their loads from shared memory, asynchronous
- * copies, and 2^x. All are sm_80's. For lane l, g = l / 4 and t = l % 4 (PTX manual, mma.m16n8k16):
+ * Instructions of attention's kernels: matrix fragments, their loads from shared memory, asynchronous copies, and 2^x.
+ * All are sm_80's. For lane l, g = l / 4 and t = l % 4 (PTX manual, mma.m16n8k16):
  *
  *     A (16,16)   a[0] = (g, 2t..2t+1)   a[1] = (g+8, 2t..)   a[2] = (g, 2t+8..)   a[3] = (g+8, 2t+8..)
  *     B (16,8)    b[0] = (2t..2t+1, g)   b[1] = (2t+8.., g)
@@ -11,7 +11,7 @@
 
 #include "common/kernels/cuda/device.cuh"
 
-/* Two floats as one register of fragments: `low` in the lower half. */
+/* Packs two floats into one register of a fragment, `low` in the lower half. */
 static __device__ __forceinline__ uint32_t ht_pair(ht_f16, float low, float high);
 static __device__ __forceinline__ uint32_t ht_pair(ht_bf16, float low, float high);
 
@@ -82,7 +82,7 @@ static __device__ __forceinline__ uint32_t ht_pair(ht_bf16, float low, float hig
     return r;
 }
 
-/* d += a b */
+/* Computes d += a b. */
 static __device__ __forceinline__ void ht_mma(ht_f16, float d[4], const uint32_t a[4], const uint32_t b[2])
 {
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
@@ -98,8 +98,8 @@ static __device__ __forceinline__ void ht_mma(ht_bf16, float d[4], const uint32_
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-/* Four 8x8 matrices of 16-bit elements; lanes 8i .. 8i+7 give the addresses of the rows of matrix i, in shared memory
-   and 16-byte aligned. Register i of lane l has elements (l/4, 2(l%4) .. +1) of matrix i; transposed: of its
+/* Loads four 8x8 matrices of 16-bit elements; lanes 8i .. 8i+7 give the addresses of the rows of matrix i, in shared
+   memory and 16-byte aligned. Register i of lane l has elements (l/4, 2(l%4) .. +1) of matrix i; transposed: of its
    transpose. */
 static __device__ __forceinline__ void ht_load_matrix(uint32_t r[4], const void *row)
 {
@@ -118,7 +118,7 @@ static __device__ __forceinline__ void ht_load_matrix_transposed(uint32_t r[4], 
                  : "memory");
 }
 
-/* 16 bytes, or 4, from global to shared memory; zeros if not valid: the source is then not read, wherever it is. */
+/* Copies 16 bytes, or 4, from global to shared memory; zeros if not valid, without reading the source. */
 static __device__ __forceinline__ void ht_copy_16(void *to, const void *from, bool valid)
 {
     unsigned at = (unsigned)__cvta_generic_to_shared(to);
@@ -135,7 +135,7 @@ static __device__ __forceinline__ void ht_copy_commit(void)
 {
     asm volatile("cp.async.commit_group;" : : : "memory");
 }
-/* Until at most PENDING of the thread's groups have not arrived. */
+/* Waits until at most PENDING of the thread's groups have not arrived. */
 template <int PENDING> __device__ __forceinline__ void ht_copy_wait(void)
 {
     asm volatile("cp.async.wait_group %0;" : : "n"(PENDING) : "memory");
@@ -148,7 +148,8 @@ static __device__ __forceinline__ float ht_exp2(float x)
     return y;
 }
 
-/* x. What is computed from it is computed here and now, instead of before a loop and kept in registers throughout. */
+/* Returns x. The compiler then computes values from it here, instead of before a loop and kept in registers
+   throughout. */
 static __device__ __forceinline__ int ht_fresh(int x)
 {
     asm volatile("" : "+r"(x));

@@ -1,27 +1,26 @@
 /*
  * Norms of rows, and sums over rows.
  *
- * A block takes a row, which its threads keep in registers (what of a very wide row does not fit is read again). Sums
- * over rows
+ * A block takes a row, which its threads keep in registers (the rest of a very wide row is read again). Sums over rows
  * (gradients of weights and biases) take two launches: a block sums a chunk of rows for 32 groups of columns, and one
- * thread a column adds the chunks up. The number of chunks depends on the number of rows alone.
+ * thread per column adds the chunks up. The number of chunks depends on the number of rows alone.
  */
 #include "common/kernels/cuda/device.cuh"
 #include "common/kernels/cuda/ht_cuda_ops.h"
 
 static const float NORM_EPSILON = 1e-5f; /* common/kernels/simd_body.h */
 
-enum { KEEP = 2, MOST = 512 }; /* packs of a thread; threads */
+enum { KEEP = 2, MOST = 512 }; /* packs kept by a thread; most threads */
 
-/* Stands before the loop over the packs that are not kept. nvcc 13.0 unrolls it four times, and on sm_100 two kernels
-   then spill registers; without unrolling none does. */
+/* Precedes the loop over the packs that are not kept. nvcc 13.0 unrolls it four times, and on sm_100 two kernels then
+   spill registers; without unrolling none does. */
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
 #define REST_UNROLL _Pragma("unroll 1")
 #else
 #define REST_UNROLL
 #endif
 
-/* Threads for a row of so many packs: 256 at most, unless more of them are needed to keep the row. */
+/* Returns the threads for a row of so many packs: 256 at most, unless more of them are needed to keep the row. */
 static unsigned threads_for(int64_t packs)
 {
     int64_t needed = (packs + KEEP * HT_WARP - 1) / (KEEP * HT_WARP) * HT_WARP;
@@ -44,8 +43,8 @@ template <class T, int N> struct own_packs {
     }
 };
 
-/* Runs the statement for each of the thread's packs: i is its number, k where it is kept. First those that are, then,
-   with k = -1, the others. */
+/* Runs the statement for each of the thread's packs; i is its number. Takes the kept ones first, with k their index,
+   then the others, with k = -1. */
 #define EACH_PACK(n, ...)                                                                                              \
     do {                                                                                                               \
         _Pragma("unroll") for (int k = 0; k < KEEP; k++)                                                               \
@@ -129,8 +128,8 @@ void ht_cuda_norm_forward(struct ht_cuda *cuda, const struct ht_cuda_norm *n, co
 
 /* ---- backward ---- */
 
-/* dx = residual + rstd (dy w - mean(dy w) - xhat mean(dy w xhat)), xhat = (x - mean) rstd; RMSNorm has no second term.
- */
+/* Computes dx = residual + rstd (dy w - mean(dy w) - xhat mean(dy w xhat)), xhat = (x - mean) rstd; RMSNorm has no
+   second term. */
 template <class T, int N, bool LAYER>
 __global__ void __launch_bounds__(MOST) norm_backward(const T *x, const T *weight, const T *dy, const float *stats,
                                                       const T *residual, T *dx, int64_t n_rows, int64_t width)
@@ -190,10 +189,10 @@ void ht_cuda_norm_backward(struct ht_cuda *cuda, const struct ht_cuda_norm *n, c
 
 /* ---- sums over rows ---- */
 
-enum { CHUNKS = 64, CHUNK_ROWS = 32, SUM_ROWS = 8 }; /* chunks at most; rows of one at least; rows taken at once */
+enum { CHUNKS = 64, CHUNK_ROWS = 32, SUM_ROWS = 8 }; /* most chunks; least rows of a chunk; rows taken at once */
 
 struct chunks {
-    int64_t rows, n; /* of a chunk; chunks */
+    int64_t rows, n; /* rows of a chunk; number of chunks */
 };
 
 static struct chunks chunks_of(int64_t n_rows)
@@ -211,7 +210,8 @@ int64_t ht_cuda_column_scratch_bytes(int64_t width)
 
 enum sums { PLAIN, LAYER_NORM, RMS_NORM };
 
-/* partial (n_chunks, width): sums of dy (PLAIN) or of dy xhat; after those, for LayerNorm, the sums of dy. */
+/* Sums a chunk of rows. partial (n_chunks, width): sums of dy (PLAIN) or of dy xhat; after those, for LayerNorm, the
+   sums of dy. */
 template <class T, int N, int SUMS>
 __global__ void column_sums(const T *x, const T *dy, const float *stats, int64_t n_rows, int64_t width,
                             int64_t chunk_rows, float *partial)
@@ -247,7 +247,7 @@ __global__ void column_sums(const T *x, const T *dy, const float *stats, int64_t
     }
 }
 
-/* blockIdx.y: 0 the first sum, 1 the second. */
+/* Adds up the chunks. blockIdx.y: 0 the first sum, 1 the second. */
 static __global__ void fold_columns(const float *partial, int64_t n_chunks, int64_t width, struct ht_grad_type type,
                                     void *first, void *second)
 {

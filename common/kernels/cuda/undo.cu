@@ -1,7 +1,7 @@
 /*
- * The logged step and its exact undo. A thread block takes one block of the log, ELEMENTS elements; where its
- * exceptions go is handed out by a counter, so their places differ from run to run and nothing else does. Layout of the
- * log: header (64 bytes), table (4 bytes a block), differences (3 bytes an element: p of the block, m, v), kept values.
+ * The logged step and its exact undo. A thread block takes one block of the log, ELEMENTS elements. A counter hands out
+ * the positions of its exceptions, so these differ from run to run and nothing else does. Layout of the log: header (64
+ * bytes), table (4 bytes a block), differences (3 bytes an element: p of the block, m, v), kept values.
  */
 #include "common/kernels/cuda/adamw.cuh"
 
@@ -44,7 +44,7 @@ static __global__ void open_log(struct log l, int64_t n, struct ht_adamw_step st
     l.header->step = step;
 }
 
-/* after_step: was everything logged? Otherwise the log is emptied. */
+/* Closes the log: after a step records whether everything was logged; otherwise empties the log. */
 static __global__ void close_log(struct log l, int64_t n, bool after_step)
 {
     if (l.header->magic != MAGIC || l.header->n != n) return;
@@ -53,7 +53,7 @@ static __global__ void close_log(struct log l, int64_t n, bool after_step)
                                                       : HT_CUDA_UNDO_STEPPED;
 }
 
-/* The exclusive sum over the block's threads of `mine`, and in *all the whole. */
+/* Returns the exclusive sum over the block's threads of `mine`; *all is the whole sum. */
 static __device__ int block_offset(int mine, int *all)
 {
     __shared__ int of_warp[THREADS / HT_WARP];
@@ -74,16 +74,16 @@ static __device__ int block_offset(int mine, int *all)
     return before;
 }
 
-/* Thread t has the elements t TURNS .. t TURNS + TURNS - 1 of its block, so that exceptions lie in order. */
-struct place {
+/* A thread's elements. Thread t has t TURNS .. t TURNS + TURNS - 1 of its block, so that exceptions are in order. */
+struct position {
     int64_t begin; /* of the block */
     int n, first;  /* the block's elements; the thread's first */
     int8_t *d;     /* the block's differences */
 };
 
-static __device__ struct place place_of(const struct log &l, int64_t n)
+static __device__ struct position position_of(const struct log &l, int64_t n)
 {
-    struct place at;
+    struct position at;
     at.begin = (int64_t)blockIdx.x * ELEMENTS;
     at.n = n - at.begin < ELEMENTS ? (int)(n - at.begin) : ELEMENTS;
     at.first = (int)threadIdx.x * TURNS;
@@ -91,9 +91,9 @@ static __device__ struct place place_of(const struct log &l, int64_t n)
     return at;
 }
 
-/* A thread's elements of an array of the block, at once if that is allowed; those beyond the block are left alone. */
+/* Reads a thread's elements of an array of the block, at once if `wide`; leaves those beyond the block unset. */
 template <class T>
-static __device__ __forceinline__ void read(T x[TURNS], const T *from, const struct place &at, bool wide)
+static __device__ __forceinline__ void read(T x[TURNS], const T *from, const struct position &at, bool wide)
 {
     if (wide) {
         ht_pack<T, TURNS> p = ht_pack_at<T, TURNS>(from + at.first);
@@ -105,7 +105,7 @@ static __device__ __forceinline__ void read(T x[TURNS], const T *from, const str
 }
 
 template <class T>
-static __device__ __forceinline__ void write(T *to, const T x[TURNS], const struct place &at, bool wide)
+static __device__ __forceinline__ void write(T *to, const T x[TURNS], const struct position &at, bool wide)
 {
     if (wide) {
         ht_pack<T, TURNS> p;
@@ -122,7 +122,7 @@ __global__ void step_logged(struct ht_adamw_step s, float *p, float *m, float *v
                             struct log l, bool aligned)
 {
     __shared__ unsigned long long kept_at;
-    struct place at = place_of(l, n);
+    struct position at = position_of(l, n);
     float *x[3] = {p + at.begin, m + at.begin, v + at.begin};
     float old[3][TURNS], now[3][TURNS];
     int8_t d[3][TURNS];
@@ -166,14 +166,15 @@ __global__ void step_logged(struct ht_adamw_step s, float *p, float *m, float *v
     }
 }
 
-/* refusing: undoes what was stepped if something did not fit; otherwise undoes what the log says was stepped. */
+/* Undoes a step. refusing: undoes the blocks that were stepped if an exception did not fit; otherwise undoes the logged
+   step. */
 template <class G, class C>
 __global__ void undo(float *p, float *m, float *v, const G *grad, C *copy, int64_t n, struct log l, bool aligned,
                      bool refusing)
 {
     if (l.header->magic != MAGIC || l.header->n != n) return;
     if (refusing ? l.header->exceptions <= l.room : l.header->state != HT_CUDA_UNDO_STEPPED) return;
-    struct place at = place_of(l, n);
+    struct position at = position_of(l, n);
     struct ht_adamw_step s = l.header->step;
     float *x[3] = {p + at.begin, m + at.begin, v + at.begin};
     uint32_t kept_at = l.table[blockIdx.x];
@@ -214,7 +215,7 @@ __global__ void undo(float *p, float *m, float *v, const G *grad, C *copy, int64
     if (copy) write(copy + at.begin, copied, at, wide);
 }
 
-/* May four elements be read and written at once? */
+/* Returns true when four elements may be read and written at once. */
 static bool aligned(const struct ht_cuda_adamw *a)
 {
     return ((uintptr_t)a->param | (uintptr_t)a->m | (uintptr_t)a->v | (uintptr_t)a->grad | (uintptr_t)a->copy) % 16 ==

@@ -1,4 +1,4 @@
-/* Internal: what blocks and heads share: linear layers, and where things lie in a workspace. */
+/* Common parts of blocks and heads: linear layers, and layouts of workspaces. Internal to common/kernels/cuda. */
 #ifndef HT_CUDA_UNIT_CUH
 #define HT_CUDA_UNIT_CUH
 
@@ -8,7 +8,7 @@
 #include "common/kernels/cuda/ht_cuda_ops.h"
 #include "common/kernels/cuda/ht_cuda_unit.h"
 
-/* A workspace's parts, as offsets in bytes and multiples of 256. */
+/* Offsets of a workspace's parts, in bytes and multiples of 256. */
 struct ht_cuda_workspace {
     int64_t wide, narrow, attention; /* backward: as in struct ht_workspace_layout */
     int64_t scratch;                 /* of attention */
@@ -19,23 +19,24 @@ struct ht_cuda_workspace {
 void ht_cuda_workspace_of(const struct ht_model *m, int64_t unit, int64_t batch, int64_t seq, enum ht_dtype dtype,
                           bool backward, struct ht_cuda_workspace *out);
 
-/* y = x W^T + b. */
+/* A linear layer, y = x W^T + b. */
 struct ht_cuda_linear {
     const void *weight, *bias; /* (out, in); (out) or NULL */
     int64_t in, out;
 };
 
-/* y (B T, out) = x W^T + b + residual (NULL: none) */
+/* Computes y (B T, out) = x W^T + b + residual (NULL: none). */
 void ht_cuda_linear_forward(const struct ht_cuda_args *args, const struct ht_cuda_linear *l, const void *x,
                             const void *residual, void *y);
-/* dx = dy W; dy's rows are dy_stride apart, dx's dx_stride. */
+/* Computes dx = dy W; dy's rows are dy_stride apart, dx's dx_stride. */
 void ht_cuda_linear_backward(const struct ht_cuda_args *args, const struct ht_cuda_linear *l, const void *dy,
                              int64_t dy_stride, void *dx, int64_t dx_stride);
-/* dweight (out, in) = dy^T x; dbias (out) = sum of dy's rows, unless NULL; its rows then lie together. */
+/* Computes dweight (out, in) = dy^T x and dbias (out) = sum of dy's rows, unless NULL; with dbias the rows of dy are
+   contiguous. */
 void ht_cuda_linear_grad(const struct ht_cuda_args *args, const struct ht_cuda_linear *l, const void *x, const void *dy,
                          int64_t dy_stride, void *dweight, void *dbias, float *scratch);
 
-/* False, and an error, for types that are not supported together. */
+/* Returns true when the types are supported together; otherwise false, and records an error. */
 bool ht_cuda_types_fit(const struct ht_cuda_args *args);
 
 #endif

@@ -24,7 +24,7 @@ static inline void parts_free(struct parts *p)
     for (int s = 0; s < HT_N_SUB_OPS; s++) guarded_free(&p->guards[s]);
 }
 
-/* Are the pieces, one after the other, the bytes of `whole`? */
+/* Checks that the pieces, one after the other, are the bytes of `whole`. */
 static inline void parts_are(const struct parts *p, const unsigned char *whole)
 {
     for (int s = 0; s < HT_N_SUB_OPS; whole += p->bytes[s++])
@@ -32,8 +32,8 @@ static inline void parts_are(const struct parts *p, const unsigned char *whole)
                       ht_sub_op_name((enum ht_sub_op)s));
 }
 
-/* Every `every`-th subset of sub-ops is wiped and made again, with FC2 the output too: all bytes come back. Nothing is
-   given to the call that ht_sub_ops_read does not name. */
+/* Wipes and recomputes every `every`-th subset of sub-ops, with FC2 the output too: all bytes come back. The call gets
+   only the activations that ht_sub_ops_read names. */
 static inline void parts_recomputed(struct parts *p, const struct ht_unit_args *a, const void *params, const void *x,
                                     void *out, void *workspace, const unsigned char *whole, unsigned every)
 {

@@ -178,7 +178,7 @@ START_TEST(test_flash_forward_is_the_same)
 }
 END_TEST
 
-/* In pieces that lie apart, a block computes what it does in one; every subset of them is made again. */
+/* A block computes the same in separate pieces as in one; every subset of them is recomputed. */
 START_TEST(test_activations_in_parts)
 {
     for (int flash = 0; flash < 2; flash++) {

@@ -91,7 +91,7 @@ START_TEST(test_against_double)
 }
 END_TEST
 
-/* Rows and columns cut at odd places give the same bits as the whole. */
+/* Rows and columns cut at odd positions give the same bits as the whole. */
 START_TEST(test_cut_into_panels)
 {
     const int64_t size[3] = {101, 391, 263};

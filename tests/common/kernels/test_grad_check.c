@@ -1,4 +1,4 @@
-/* Gradients judged and added up: which are bad, the sum of squares, 16-bit types; the same bits for any pool. */
+/* The gradient check: overflow, the sum of squares, 16-bit types; the same bits for any pool. */
 #include <float.h>
 #include <stdio.h>
 
@@ -34,7 +34,7 @@ static void *random_array(uint64_t seed, enum ht_dtype type, int64_t n, float a)
     return x;
 }
 
-/* The same on every path. */
+/* Checks on every path, with the same result. */
 static bool fit(struct ht_pool *pool, const struct ht_adamw_step *s, const void *g, enum ht_dtype type, int64_t n)
 {
     bool fits = ht_grad_check(pool, s, g, type, n).fits;
@@ -106,7 +106,7 @@ START_TEST(test_sum_by_hand)
 }
 END_TEST
 
-/* The same bits on every path and however many workers; and the norm is that of a plain sum, to rounding. */
+/* Every path and any number of workers give the same bits; and the norm is that of a plain sum, to rounding. */
 START_TEST(test_sum_everywhere)
 {
     struct ht_adamw_step s = ht_adamw_step(&config, 1, 1);

@@ -409,7 +409,7 @@ static float rounded(double x, enum ht_dtype t)
     return t == HT_F32 ? y : (float)x;
 }
 
-/* What the table's gradient must be: sums in FP32, in order, from what the head stored; then rounded. */
+/* Computes the table's expected gradient: sums in FP32, in order, from what the head stored; then rounded. */
 static float *expected_gradient(const struct ht_model *m, const int32_t *tokens, const void *dout, const void *head,
                                 enum ht_dtype t)
 {

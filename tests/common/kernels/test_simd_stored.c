@@ -47,7 +47,7 @@ static int array(struct arrays *s, int64_t n, float a)
     return k;
 }
 
-/* Of what was written: 16 bit is FP32 rounded. */
+/* Checks that the 16-bit output is the FP32 output rounded. */
 static void same(const struct arrays *s, int k, const char *what)
 {
     for (int64_t i = 0; i < s->elements[k]; i++)

@@ -202,7 +202,7 @@ static void compare_pass(const struct pass *part, const struct pass *whole, doub
     }
 }
 
-/* What every part has is the same in this one as in part 0. */
+/* Checks that data of every part are the same in this one as in part 0. */
 static void same_as_first(const struct pass *p, const struct pass *first)
 {
     int64_t e = ht_dtype_bytes(p->dtype);

@@ -9,7 +9,7 @@
 static const char *const references[] = {HT_SOURCE_DIR "/tests/reference/torch_gpt_losses.json",
                                          HT_SOURCE_DIR "/tests/reference/torch_llama_losses.json"};
 
-/* How far the loss of a step is from the stored one, relative; fails beyond 1e-5. */
+/* Returns the relative difference of a step's loss from the stored one; fails beyond 1e-5. */
 static double apart_from(struct fy_node *c, const char *key, int step, double loss)
 {
     double expected = element(c, key, step);

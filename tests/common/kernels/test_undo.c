@@ -102,7 +102,7 @@ static uint16_t rounded(float x, enum ht_dtype type)
     return type == HT_F16 ? ht_f32_to_f16(x) : ht_f32_to_bf16(x);
 }
 
-/* From now on the gradients are of that type, and there is a copy unless copy_type is F32. */
+/* Sets the type of the gradients, and of the copy, unless copy_type is F32. */
 static void use_types(struct arrays *a, enum ht_dtype grad_type, enum ht_dtype copy_type)
 {
     if (copy_type != HT_F32) {

@@ -59,7 +59,7 @@ static void check(const struct product_case &c, bool plain)
     snprintf(what, sizeof(what), "%s (%d,%d,%d) pad %d, %s%s, %s to %s, %d%s%s", plain ? "plain" : "product", (int)c.m,
              (int)c.n, (int)c.k, (int)c.pad, c.at ? "T" : "N", c.bt ? "T" : "N", ht_dtype_name(c.in),
              ht_dtype_name(c.out), (int)c.count, c.bias ? ", bias" : "", c.add ? ", add" : "");
-    /* What lies between the rows is left alone. */
+    /* The elements between the rows are unchanged. */
     expect_close(what, get(c.out, bo), expected, 1.01 * roundoff(c.out) + 1e-6, 4e-7 * (double)c.k + 1e-6);
     for (struct buffer *f : {&ba, &bb, &bo, &bi}) release(*f);
 }

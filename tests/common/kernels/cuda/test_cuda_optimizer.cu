@@ -1,4 +1,4 @@
-/* AdamW, its undo, the judgement of gradients and initial values: the CPU's bits, whatever the numbers are. */
+/* AdamW, its undo, the gradient check and initial values: the CPU's bits, whatever the numbers are. */
 #include "common/kernels/cuda/ht_cuda_optimizer.h"
 #include "tests/support/cuda_test.h"
 

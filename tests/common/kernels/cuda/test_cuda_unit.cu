@@ -137,7 +137,7 @@ static void check_block(const struct unit_case &c, int64_t shift = 0)
     for (int s = 0; s < HT_SUB_FC2; s++) kept[s] = bytes_of(parts[s]);
     bytes_of(small);
 
-    /* Each sub-op's activations spoiled and made again, from what it reads and nothing else. */
+    /* Each sub-op's activations are spoiled and recomputed, from those that it reads and nothing else. */
     for (int s = 0; s < HT_SUB_FC2; s++) {
         struct ht_sub_op_reads reads = ht_sub_ops_read(1u << s);
         struct ht_block_acts some = {};
@@ -237,7 +237,7 @@ static void blocks(void)
         if (!emulated) check_block(c);
 }
 
-/* Where buffers lie is nothing that bits may depend on: systems place them differently. */
+/* Bits do not depend on the buffers' addresses: systems place them differently. */
 static void placement(void)
 {
     uint64_t before = seen_hash, here;
