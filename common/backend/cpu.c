@@ -15,14 +15,14 @@ struct ht_cpu {
     struct ht_cpu_options options;
     struct ht_cpu_split split;
     struct ht_cpu_cores device, host;
-    const struct ht_schedule *s; /* while a run has it open */
+    const struct ht_schedule *s; /* of the open run */
     struct ht_cpu_row *rows;     /* [n_tensors] */
-    struct ht_cpu_steps *steps;  /* the same between runs */
+    struct ht_cpu_steps *steps;  /* step counts between runs */
     struct ht_cpu_control control;
-    bool *ok; /* [n_ops] of validate ops, the last one each; read by the lane that wrote it */
+    bool *ok; /* [n_ops] outcome of each validate op's last run; read by the lane that wrote it */
     int32_t n_compute_lanes;
     bool has_sums;
-    int32_t first_iteration; /* added to what the executor counts from 0 */
+    int32_t first_iteration; /* added to the executor's iteration, which counts from 0 */
 };
 
 static enum ht_status check_model(const struct ht_cpu_options *o, struct ht_error *err)
@@ -105,7 +105,7 @@ void ht_cpu_destroy(struct ht_cpu *cpu)
 
 typedef enum ht_status (*call_fn)(struct ht_cpu_call *c);
 
-/* shaped: about units and a micro-batch, with the shape of the op's row of works. */
+/* shaped: the op has units and a micro-batch, and its work's shape. */
 static const struct {
     call_fn fn;
     bool shaped, pooled;
@@ -122,8 +122,8 @@ static const struct {
     [HT_OP_ALL_GATHER] = {ht_cpu_all_gather, false, false},
     [HT_OP_REDUCE_SCATTER] = {ht_cpu_reduce_scatter, false, false},
     [HT_OP_ALL_REDUCE] = {ht_cpu_all_reduce, false, false},
-    [HT_OP_SEND] = {ht_cpu_pass, false, false},
-    [HT_OP_RECEIVE] = {ht_cpu_pass, false, false},
+    [HT_OP_SEND] = {ht_cpu_send_receive, false, false},
+    [HT_OP_RECEIVE] = {ht_cpu_send_receive, false, false},
 };
 
 static void make_call(struct ht_cpu *cpu, int32_t iteration, int32_t op, const struct ht_buffer *buffers, int32_t n,
@@ -222,15 +222,15 @@ static enum ht_status check_label(struct ht_cpu_call *c)
     const struct ht_label *l = &c->op->label;
     int64_t units = ht_model_units(c->args.model);
     if (l->unit < 0 || l->n_units < 1 || l->unit + (int64_t)l->n_units > units)
-        return ht_cpu_complain(c, "is about units %d to %d of a model with %lld", l->unit, l->unit + l->n_units - 1,
-                               (long long)units);
+        return ht_cpu_fail(c, "is about units %d to %d of a model with %lld", l->unit, l->unit + l->n_units - 1,
+                           (long long)units);
     if (l->micro_batch < 0 || l->micro_batch >= c->s->n_micro_batches)
-        return ht_cpu_complain(c, "is about micro-batch %d of %d", l->micro_batch, c->s->n_micro_batches);
+        return ht_cpu_fail(c, "is about micro-batch %d of %d", l->micro_batch, c->s->n_micro_batches);
     if (c->args.batch < 1 || c->args.seq < 1 || c->args.seq > c->args.model->max_seq)
-        return ht_cpu_complain(c, "its work has the shape batch %lld, sequence %lld (the longest is %lld)",
-                               (long long)c->args.batch, (long long)c->args.seq, (long long)c->args.model->max_seq);
+        return ht_cpu_fail(c, "its work has the shape batch %lld, sequence %lld (the longest is %lld)",
+                           (long long)c->args.batch, (long long)c->args.seq, (long long)c->args.model->max_seq);
     if ((l->sub_ops & HT_ALL_SUB_OPS) != HT_ALL_SUB_OPS && c->op->kind != HT_OP_RECOMPUTE)
-        return ht_cpu_complain(c, "is about some sub-ops only; the cpu backend runs whole units");
+        return ht_cpu_fail(c, "is about some sub-ops only; the cpu backend runs whole units");
     return HT_OK;
 }
 
@@ -239,8 +239,8 @@ static enum ht_status check_lane(struct ht_cpu_call *c)
     enum ht_lane_kind kind = c->s->lanes[c->op->lane].kind;
     if (kind == HT_LANE_COMPUTE || kind == HT_LANE_HOST || c->op->kind == HT_OP_COPY) return HT_OK;
     if ((kind == HT_LANE_COLLECTIVE || kind == HT_LANE_P2P) && c->op->match >= 0) return HT_OK;
-    return ht_cpu_complain(c, "%s on a %s lane; expected a compute or host lane", ht_op_kind_name(c->op->kind),
-                           ht_lane_kind_name(kind));
+    return ht_cpu_fail(c, "%s on a %s lane; expected a compute or host lane", ht_op_kind_name(c->op->kind),
+                       ht_lane_kind_name(kind));
 }
 
 /* Checks that a pass over n parts is one of a group of n, and that the model can be cut so. */
@@ -250,10 +250,9 @@ static enum ht_status check_parts(const struct ht_cpu *cpu, int32_t op, struct h
     struct ht_cpu_call c = {.s = s, .id = op, .err = err};
     int32_t first = ht_step_begin(s, op), members = ht_step_end(s, first) - first, tp = s->works[s->ops[op].work].tp;
     char what[64];
-    if ((tp > 1 ? tp : 1) != members)
-        return ht_cpu_complain(&c, "works on one of %d parts in a group of %d", tp, members);
+    if ((tp > 1 ? tp : 1) != members) return ht_cpu_fail(&c, "works on one of %d parts in a group of %d", tp, members);
     if (tp > 1 && ht_model_cannot_part(&cpu->options.model, tp, what, sizeof(what)))
-        return ht_cpu_complain(&c, "works on one of %d parts, which do not divide the %s", tp, what);
+        return ht_cpu_fail(&c, "works on one of %d parts, which do not divide the %s", tp, what);
     return HT_OK;
 }
 
@@ -272,7 +271,7 @@ static enum ht_status check_op(struct ht_cpu *cpu, int32_t op, struct ht_buffer 
     make_call(cpu, 0, op, buffers, n, err, &c);
     c.check_only = true;
     if (!calls[c.op->kind].fn)
-        return ht_cpu_complain(&c, "this backend has no operation '%s'", ht_op_kind_name(c.op->kind));
+        return ht_cpu_fail(&c, "this backend has no operation '%s'", ht_op_kind_name(c.op->kind));
     status = check_lane(&c);
     if (status == HT_OK && calls[c.op->kind].shaped) status = check_label(&c);
     return status ? status : calls[c.op->kind].fn(&c);
@@ -283,7 +282,7 @@ static struct ht_range elements_of(const struct ht_cpu *cpu, int32_t tensor)
     return ht_cpu_elements(&(struct ht_cpu_call){.s = cpu->s, .options = &cpu->options}, tensor);
 }
 
-/* Is the tensor a row of momentum that this rank steps? Others', of the same elements perhaps, are not stepped here. */
+/* Returns true when the tensor is momentum that this rank steps. Other ranks may have momentum of the same elements. */
 static bool is_momentum(const struct ht_cpu *cpu, int32_t tensor)
 {
     const struct ht_tensor *t = &cpu->s->tensors[tensor];
@@ -300,15 +299,16 @@ static enum ht_status begin_rows(struct ht_cpu *cpu, struct ht_error *err)
         int32_t unit = cpu->s->tensors[i].label.unit;
         cpu->rows[i].steps = ht_cpu_row_steps(cpu, unit, e.begin, e.end);
         if (cpu->rows[i].steps < 0)
-            return ht_fail(err, HT_FAILED,
-                           "schedule '%s': the momentum of elements %lld to %lld of unit %d is one row, but they have "
-                           "not been stepped equally often",
-                           cpu->s->name, (long long)e.begin, (long long)e.end, unit);
+            return ht_fail(
+                err, HT_FAILED,
+                "schedule '%s': the momentum of elements %lld to %lld of unit %d is one tensor, but they have "
+                "not been stepped equally often",
+                cpu->s->name, (long long)e.begin, (long long)e.end, unit);
     }
     return HT_OK;
 }
 
-/* Takes down how often this rank has stepped its rows. */
+/* Records how often this rank has stepped its tensors. */
 static void end_rows(struct ht_cpu *cpu)
 {
     for (int32_t i = 0; i < cpu->s->n_tensors; i++) {
@@ -334,7 +334,7 @@ static void close_backend(void *ctx)
     free_run(ctx);
 }
 
-/* Are gradients sums of several micro-batches? Ops that free them are no additions. */
+/* Returns true when gradients are sums of several micro-batches. Ops that only free tensors do not count. */
 static bool has_sums(const struct ht_schedule *s)
 {
     for (int32_t op = 0; op < s->n_ops; op++)

@@ -2,16 +2,16 @@
 
 #include <stdio.h>
 
-enum ht_status ht_cpu_complain(struct ht_cpu_call *c, const char *fmt, ...)
+enum ht_status ht_cpu_fail(struct ht_cpu_call *c, const char *fmt, ...)
 {
     if (c->status) return c->status;
-    char text[512], title[64];
+    char text[512], label[64];
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
     c->status = ht_fail(c->err, HT_FAILED, "schedule '%s': op %d (%s) on the cpu backend: %s", c->s->name, c->id,
-                        ht_op_label(c->s, c->id, title, sizeof(title)), text);
+                        ht_op_label(c->s, c->id, label, sizeof(label)), text);
     return c->status;
 }
 
@@ -21,8 +21,8 @@ static bool in_reach(const struct ht_cpu_call *c, const struct ht_buffer *b, uns
     return b->tier == c->tier && (b->flags & flags);
 }
 
-const struct ht_buffer *ht_cpu_look(const struct ht_cpu_call *c, enum ht_tensor_class class, int32_t unit,
-                                    int32_t micro_batch, unsigned flags)
+const struct ht_buffer *ht_cpu_lookup(const struct ht_cpu_call *c, enum ht_tensor_class class, int32_t unit,
+                                      int32_t micro_batch, unsigned flags)
 {
     for (int32_t i = 0; i < c->n_buffers; i++) {
         const struct ht_tensor *t = &c->s->tensors[c->buffers[i].tensor];
@@ -52,15 +52,15 @@ void *ht_cpu_find(struct ht_cpu_call *c, enum ht_tensor_class class, int32_t uni
                   int64_t bytes)
 {
     char what[96];
-    const struct ht_buffer *b = ht_cpu_look(c, class, unit, micro_batch, flags);
+    const struct ht_buffer *b = ht_cpu_lookup(c, class, unit, micro_batch, flags);
     if (!b) {
-        ht_cpu_complain(c, "no effect %s the %s in %s memory", verb(flags),
-                        describe(class, unit, micro_batch, what, sizeof(what)), ht_tier_name(c->tier));
+        ht_cpu_fail(c, "no effect %s the %s in %s memory", verb(flags),
+                    describe(class, unit, micro_batch, what, sizeof(what)), ht_tier_name(c->tier));
         return NULL;
     }
     if (b->bytes != bytes)
-        ht_cpu_complain(c, "the %s has %lld bytes, expected %lld",
-                        describe(class, unit, micro_batch, what, sizeof(what)), (long long)b->bytes, (long long)bytes);
+        ht_cpu_fail(c, "the %s has %lld bytes, expected %lld", describe(class, unit, micro_batch, what, sizeof(what)),
+                    (long long)b->bytes, (long long)bytes);
     return b->data;
 }
 
@@ -80,20 +80,20 @@ void ht_cpu_find_acts(struct ht_cpu_call *c, int32_t unit, unsigned flags, unsig
             continue;
         int64_t bytes = ht_sub_ops_activation_bytes(a->model, here, a->batch, a->seq, a->dtype);
         if (b->bytes != bytes)
-            ht_cpu_complain(c, "the %s has %lld bytes for %s, expected %lld", what, (long long)b->bytes,
-                            ht_sub_ops_text(here, names, sizeof(names)), (long long)bytes);
+            ht_cpu_fail(c, "the %s has %lld bytes for %s, expected %lld", what, (long long)b->bytes,
+                        ht_sub_ops_text(here, names, sizeof(names)), (long long)bytes);
         if (found & here & sub_ops)
-            ht_cpu_complain(c, "two effects %s %s of the %s in %s memory", flags == HT_CPU_READ ? "read" : "write",
-                            ht_sub_ops_text(found & here & sub_ops, names, sizeof(names)), what, ht_tier_name(c->tier));
+            ht_cpu_fail(c, "two effects %s %s of the %s in %s memory", flags == HT_CPU_READ ? "read" : "write",
+                        ht_sub_ops_text(found & here & sub_ops, names, sizeof(names)), what, ht_tier_name(c->tier));
         if (flags == HT_CPU_WRITE && b->flags & HT_PRODUCE && here & ~sub_ops)
-            ht_cpu_complain(c, "produces %s of the %s without filling it in; expected UPDATE",
-                            ht_sub_ops_text(here & ~sub_ops, names, sizeof(names)), what);
+            ht_cpu_fail(c, "produces %s of the %s without filling it in; expected UPDATE",
+                        ht_sub_ops_text(here & ~sub_ops, names, sizeof(names)), what);
         found |= here;
         if (!c->check_only) ht_block_acts_place(a->model, here, a->batch, a->seq, a->dtype, b->data, acts);
     }
     if (sub_ops & ~found)
-        ht_cpu_complain(c, "no effect %s %s of the %s in %s memory", verb(flags),
-                        ht_sub_ops_text(sub_ops & ~found, names, sizeof(names)), what, ht_tier_name(c->tier));
+        ht_cpu_fail(c, "no effect %s %s of the %s in %s memory", verb(flags),
+                    ht_sub_ops_text(sub_ops & ~found, names, sizeof(names)), what, ht_tier_name(c->tier));
 }
 
 void *ht_cpu_workspace(struct ht_cpu_call *c, int64_t bytes)
@@ -107,9 +107,9 @@ void *ht_cpu_workspace(struct ht_cpu_call *c, int64_t bytes)
         if (b->bytes > largest) largest = b->bytes;
     }
     if (largest < 0)
-        ht_cpu_complain(c, "no workspace in %s memory; expected %lld bytes", ht_tier_name(c->tier), (long long)bytes);
+        ht_cpu_fail(c, "no workspace in %s memory; expected %lld bytes", ht_tier_name(c->tier), (long long)bytes);
     else
-        ht_cpu_complain(c, "the workspace has %lld bytes, expected %lld", (long long)largest, (long long)bytes);
+        ht_cpu_fail(c, "the workspace has %lld bytes, expected %lld", (long long)largest, (long long)bytes);
     return NULL;
 }
 
@@ -140,7 +140,7 @@ enum ht_dtype ht_cpu_dtype(const struct ht_cpu_call *c, enum ht_tensor_class cla
 void *ht_cpu_elements_if_any(struct ht_cpu_call *c, enum ht_tensor_class class, int32_t unit, int32_t micro_batch,
                              unsigned flags, struct ht_range elements)
 {
-    if (!ht_cpu_look(c, class, unit, micro_batch, flags)) return NULL;
+    if (!ht_cpu_lookup(c, class, unit, micro_batch, flags)) return NULL;
     return ht_cpu_find_elements(c, class, unit, micro_batch, flags, elements);
 }
 
@@ -158,13 +158,12 @@ void *ht_cpu_find_elements(struct ht_cpu_call *c, enum ht_tensor_class class, in
         if (held.begin > elements.begin || held.end < elements.end) continue;
         int64_t bytes = (held.end - held.begin) * ht_dtype_bytes(type);
         if (t->sharded ? b->bytes < bytes : b->bytes != bytes) /* a shard may be padded */
-            ht_cpu_complain(c, "the %s has %lld bytes for %lld elements of %s",
-                            describe(class, unit, micro_batch, what, sizeof(what)), (long long)b->bytes,
-                            (long long)(held.end - held.begin), ht_dtype_name(type));
+            ht_cpu_fail(c, "the %s has %lld bytes for %lld elements of %s",
+                        describe(class, unit, micro_batch, what, sizeof(what)), (long long)b->bytes,
+                        (long long)(held.end - held.begin), ht_dtype_name(type));
         return c->check_only ? NULL : ht_element(b->data, type, elements.begin - held.begin);
     }
-    ht_cpu_complain(c, "no effect %s elements %lld to %lld of the %s in %s memory", verb(flags),
-                    (long long)elements.begin, (long long)elements.end,
-                    describe(class, unit, micro_batch, what, sizeof(what)), ht_tier_name(c->tier));
+    ht_cpu_fail(c, "no effect %s elements %lld to %lld of the %s in %s memory", verb(flags), (long long)elements.begin,
+                (long long)elements.end, describe(class, unit, micro_batch, what, sizeof(what)), ht_tier_name(c->tier));
     return NULL;
 }

@@ -1,6 +1,7 @@
 /*
- * ALL_GATHER, REDUCE_SCATTER, ALL_REDUCE, SEND and RECEIVE, and what passes over parts exchange. Each member of a group
- * runs its own op, in its own process; what the others bring is read off their effects, which every rank has.
+ * ALL_GATHER, REDUCE_SCATTER, ALL_REDUCE, SEND and RECEIVE, and the exchange inside passes over parts. Each member of a
+ * group runs its own op, in its own process. It knows the other members' tensors from their effects, which every rank
+ * has.
  */
 #include "common/backend/cpu_call.h"
 #include "common/base/array.h"
@@ -14,14 +15,14 @@
 struct group {
     int32_t first, n, me;
     int32_t *ranks;
-    bool *without; /* members that have no micro-batch in this round, and so no whole tensor */
+    bool *without; /* members without a micro-batch in this round, and so without a whole tensor */
 };
 
 static enum ht_status find_group(struct ht_cpu_call *c, struct group *g)
 {
     const struct ht_schedule *s = c->s;
     int32_t match = c->op->match;
-    if (match < 0 || match >= HT_TAG_OPS_END) return ht_cpu_complain(c, "has the group %d", match);
+    if (match < 0 || match >= HT_TAG_OPS_END) return ht_cpu_fail(c, "has the group %d", match);
     *g = (struct group){.first = c->id};
     while (g->first > 0 && s->ops[g->first - 1].match == match) g->first--;
     while (g->first + g->n < s->n_ops && s->ops[g->first + g->n].match == match) g->n++;
@@ -32,10 +33,10 @@ static enum ht_status find_group(struct ht_cpu_call *c, struct group *g)
         bool pair = c->op->kind == HT_OP_SEND || c->op->kind == HT_OP_RECEIVE;
         g->ranks[i] = ht_op_rank(s, g->first + i);
         if (i && !pair && g->ranks[i] <= g->ranks[i - 1])
-            ht_cpu_complain(c, "the ranks of its group are not ascending: %d after %d", g->ranks[i], g->ranks[i - 1]);
+            ht_cpu_fail(c, "the ranks of its group are not ascending: %d after %d", g->ranks[i], g->ranks[i - 1]);
     }
     if (!c->status && !c->check_only && !c->options->comm)
-        ht_cpu_complain(c, "takes several ranks, each in a process of its own; there is one");
+        ht_cpu_fail(c, "takes several ranks, each in a process of its own; there is one");
     return c->status;
 }
 
@@ -57,7 +58,7 @@ static enum ht_comm_type type_of(enum ht_dtype t)
 
 /* ---- shards ----------------------------------------------------------------------------------------------------- */
 
-/* The op's first effect on a row of `class` that is a shard (or whole) and has one of the flags; -1: none. */
+/* Returns the op's first effect on a `class` tensor that is a shard (or whole) and has one of the flags; -1: none. */
 static int64_t effect_of(const struct ht_schedule *s, int32_t op, enum ht_tensor_class class, bool shard,
                          unsigned flags)
 {
@@ -68,7 +69,7 @@ static int64_t effect_of(const struct ht_schedule *s, int32_t op, enum ht_tensor
     return -1;
 }
 
-/* Elements of each member's shard; together they are the unit's, in the ranks' order. */
+/* Counts the elements of each member's shard; together they are the unit's, in the ranks' order. */
 static enum ht_status count_shards(struct ht_cpu_call *c, const struct group *g, enum ht_tensor_class class,
                                    unsigned flags, int64_t *counts)
 {
@@ -76,22 +77,22 @@ static enum ht_status count_shards(struct ht_cpu_call *c, const struct group *g,
     int64_t end = 0, params = -1;
     for (int32_t i = 0; i < g->n && !c->status; i++) {
         int64_t e = effect_of(s, g->first + i, class, true, flags);
-        if (e < 0) return ht_cpu_complain(c, "rank %d has no shard of a %s", g->ranks[i], ht_tensor_class_name(class));
+        if (e < 0) return ht_cpu_fail(c, "rank %d has no shard of a %s", g->ranks[i], ht_tensor_class_name(class));
         const struct ht_tensor *t = &s->tensors[s->effects[e].tensor];
         struct ht_model part = ht_tensor_model(t, &c->options->model);
         if (c->op->label.unit >= 0) params = ht_unit_params(&part, c->op->label.unit);
         counts[i] = t->shard_end - t->shard_begin;
         if (t->shard_begin != end || counts[i] < 0)
-            ht_cpu_complain(c, "the shard of rank %d begins at element %lld, expected %lld", g->ranks[i],
-                            (long long)t->shard_begin, (long long)end);
+            ht_cpu_fail(c, "the shard of rank %d begins at element %lld, expected %lld", g->ranks[i],
+                        (long long)t->shard_begin, (long long)end);
         end = t->shard_end;
     }
     if (end != params && !c->status)
-        ht_cpu_complain(c, "the shards have %lld elements of the unit's %lld", (long long)end, (long long)params);
+        ht_cpu_fail(c, "the shards have %lld elements of the unit's %lld", (long long)end, (long long)params);
     return c->status;
 }
 
-/* Returns the first member that has a whole tensor in the group's collective, or -1; notes those that have none. */
+/* Returns the first member that has a whole tensor in the group's collective, or -1. Marks those that have none. */
 static int32_t find_without(struct ht_cpu_call *c, struct group *g, enum ht_tensor_class class, unsigned flags)
 {
     int32_t first = -1;
@@ -99,7 +100,7 @@ static int32_t find_without(struct ht_cpu_call *c, struct group *g, enum ht_tens
         g->without[i] = effect_of(c->s, g->first + i, class, false, flags) < 0;
         if (!g->without[i]) first = i;
     }
-    if (first < 0) ht_cpu_complain(c, "no member of its group has a whole %s", ht_tensor_class_name(class));
+    if (first < 0) ht_cpu_fail(c, "no member of its group has a whole %s", ht_tensor_class_name(class));
     return first;
 }
 
@@ -109,10 +110,10 @@ static const struct ht_buffer *buffer_of(struct ht_cpu_call *c, enum ht_tensor_c
     int64_t e = effect_of(c->s, c->id, class, shard, flags);
     const struct ht_buffer *b = e < 0 ? NULL : &c->buffers[e - c->s->effects_begin[c->id]];
     if (!b)
-        ht_cpu_complain(c, "has no %s %s", shard ? "shard of a" : "whole", ht_tensor_class_name(class));
+        ht_cpu_fail(c, "has no %s %s", shard ? "shard of a" : "whole", ht_tensor_class_name(class));
     else if (shard ? b->bytes < bytes : b->bytes != bytes)
-        ht_cpu_complain(c, "its %s %s has %lld bytes, expected %lld", shard ? "shard of a" : "whole",
-                        ht_tensor_class_name(class), (long long)b->bytes, (long long)bytes);
+        ht_cpu_fail(c, "its %s %s has %lld bytes, expected %lld", shard ? "shard of a" : "whole",
+                    ht_tensor_class_name(class), (long long)b->bytes, (long long)bytes);
     return b;
 }
 
@@ -123,7 +124,7 @@ static int64_t sum_of(const int64_t *counts, int32_t n)
     return sum;
 }
 
-/* A shard that is made for this from the FP32 master. */
+/* Rounds the FP32 master to the shard that the collective sends. */
 static void cast_shard(struct ht_cpu_call *c, const struct ht_buffer *shard, int64_t count)
 {
     if (!(shard->flags & HT_PRODUCE)) return;
@@ -146,7 +147,8 @@ static enum ht_status gather(struct ht_cpu_call *c, struct group *g, int64_t *co
                               counts, type_of(c->args.dtype), c->err);
 }
 
-/* FP32 from the n 16-bit values in the second half of the same memory: none is overwritten before it is read. */
+/* Widens the n 16-bit values in the second half of the memory to FP32 in place: none is overwritten before it is
+   read. */
 static void widen(void *data, int64_t n, enum ht_dtype type)
 {
     char *to = data, *from = to + 2 * n;
@@ -158,19 +160,19 @@ static void widen(void *data, int64_t n, enum ht_dtype type)
     }
 }
 
-/* Returns the type of what the group adds up: fresh gradients, or sums of each rank's own. */
+/* Returns the type of the group's sum: fresh gradients, or sums of each rank's own. */
 static enum ht_dtype type_of_sum(struct ht_cpu_call *c, int32_t op)
 {
     int64_t e = effect_of(c->s, op, HT_GRAD, false, HT_CPU_READ);
     int32_t micro_batch = c->s->tensors[c->s->effects[e].tensor].label.micro_batch;
     enum ht_dtype type = ht_cpu_dtype(c, HT_GRAD, micro_batch);
     if (micro_batch >= 0 && c->options->numerics.reduce != type)
-        ht_cpu_complain(c, "the cpu backend cannot add up gradients of %s over ranks in %s", ht_dtype_name(type),
-                        ht_dtype_name(c->options->numerics.reduce));
+        ht_cpu_fail(c, "the cpu backend cannot add up gradients of %s over ranks in %s", ht_dtype_name(type),
+                    ht_dtype_name(c->options->numerics.reduce));
     return type;
 }
 
-/* The shard is made here: one that is there already would be added to, which no graph asks for yet. */
+/* Produces the shard. An existing one would have to be added to, which no graph needs yet. */
 static enum ht_status scatter(struct ht_cpu_call *c, struct group *g, int64_t *counts)
 {
     if (count_shards(c, g, HT_GRAD, HT_PRODUCE, counts)) return c->status;
@@ -183,7 +185,7 @@ static enum ht_status scatter(struct ht_cpu_call *c, struct group *g, int64_t *c
     const struct ht_buffer *shard = buffer_of(c, HT_GRAD, true, HT_PRODUCE, mine), *whole = NULL;
     if (!g->without[g->me]) whole = buffer_of(c, HT_GRAD, false, HT_CPU_READ, sum_of(counts, g->n) * each);
     if (kept != type && kept != HT_F32)
-        ht_cpu_complain(c, "keeps sums of %s in %s", ht_dtype_name(type), ht_dtype_name(kept));
+        ht_cpu_fail(c, "keeps sums of %s in %s", ht_dtype_name(type), ht_dtype_name(kept));
     if (c->status || c->check_only) return c->status;
     char *sum = (char *)shard->data + (mine - counts[g->me] * each);
     enum ht_status status = ht_comm_reduce_scatter(c->options->comm, team_of(g), c->op->match,
@@ -220,7 +222,7 @@ enum ht_status ht_cpu_reduce_scatter(struct ht_cpu_call *c)
 
 /* ---- whole tensors ---------------------------------------------------------------------------------------------- */
 
-/* The k-th effect of an op with one of the flags; -1: it has not so many. */
+/* Returns the k-th effect of an op with one of the flags; -1: it has fewer. */
 static int64_t kth_effect(const struct ht_schedule *s, int32_t op, int32_t k, unsigned flags)
 {
     for (int64_t e = s->effects_begin[op]; e < s->effects_begin[op + 1]; e++)
@@ -228,8 +230,8 @@ static int64_t kth_effect(const struct ht_schedule *s, int32_t op, int32_t k, un
     return -1;
 }
 
-/* Both ops have as many effects with these flags, of the same sizes. */
-static enum ht_status check_alike(struct ht_cpu_call *c, unsigned flags, int32_t other, unsigned others_flags)
+/* Checks that both ops have as many effects with these flags, of the same sizes. */
+static enum ht_status check_equal(struct ht_cpu_call *c, unsigned flags, int32_t other, unsigned others_flags)
 {
     const struct ht_schedule *s = c->s;
     int32_t k = 0;
@@ -237,9 +239,9 @@ static enum ht_status check_alike(struct ht_cpu_call *c, unsigned flags, int32_t
         int64_t a = kth_effect(s, c->id, k, flags), b = kth_effect(s, other, k, others_flags);
         if (a < 0 && b < 0) break;
         if (a < 0 || b < 0 || s->tensors[s->effects[a].tensor].bytes != s->tensors[s->effects[b].tensor].bytes)
-            return ht_cpu_complain(c, "tensor %d is not what the member of rank %d has there", k, ht_op_rank(s, other));
+            return ht_cpu_fail(c, "tensor %d is not what the member of rank %d has there", k, ht_op_rank(s, other));
     }
-    return k ? HT_OK : ht_cpu_complain(c, "has no tensor to talk about");
+    return k ? HT_OK : ht_cpu_fail(c, "has no tensor to talk about");
 }
 
 static enum ht_dtype dtype_of(struct ht_cpu_call *c, const struct ht_tensor *t)
@@ -248,22 +250,24 @@ static enum ht_dtype dtype_of(struct ht_cpu_call *c, const struct ht_tensor *t)
     return t->class == HT_MASTER || t->class == HT_MOMENTUM || t->class == HT_VARIANCE ? HT_F32 : c->args.dtype;
 }
 
-/* ALL_REDUCE about no unit and no tensor: what each rank's validate ops found is told to all (cpu_control.h). */
+/* Runs an ALL_REDUCE about no unit and no tensor: all ranks exchange the results of their validate ops
+   (cpu_control.h). */
 static enum ht_status agree(struct ht_cpu_call *c, const struct group *g)
 {
     if (g->n != c->s->n_ranks)
-        return ht_cpu_complain(c, "is an agreement of %d ranks; expected all %d", g->n, c->s->n_ranks);
+        return ht_cpu_fail(c, "is an agreement of %d ranks; expected all %d", g->n, c->s->n_ranks);
     if (c->check_only) return HT_OK;
     int64_t *counts = HT_NEW_ARRAY(int64_t, g->n), total = 0, mine = 0;
     for (int32_t i = 0; i < g->n; i++) {
         if (i == g->me) mine = total;
-        total += counts[i] = ht_cpu_said_by(c->control, i);
+        total += counts[i] = ht_cpu_agreement_size(c->control, i);
     }
     double *all = HT_NEW_ARRAY(double, total), *from = all;
-    ht_cpu_say(c->control, c->iteration, all + mine);
+    ht_cpu_agreement_pack(c->control, c->iteration, all + mine);
     enum ht_status status =
         ht_comm_all_gather(c->options->comm, team_of(g), c->op->match, all + mine, all, counts, HT_COMM_F64, c->err);
-    for (int32_t i = 0; i < g->n && !status; from += counts[i++]) ht_cpu_hear(c->control, c->iteration, i, from);
+    for (int32_t i = 0; i < g->n && !status; from += counts[i++])
+        ht_cpu_agreement_unpack(c->control, c->iteration, i, from);
     free(all);
     free(counts);
     return status;
@@ -279,7 +283,7 @@ enum ht_status ht_cpu_all_reduce(struct ht_cpu_call *c)
         return status;
     }
     for (int32_t i = 0; i < g.n && !status; i++)
-        if (i != g.me) status = check_alike(c, HT_UPDATE, g.first + i, HT_UPDATE);
+        if (i != g.me) status = check_equal(c, HT_UPDATE, g.first + i, HT_UPDATE);
     int64_t e;
     for (int32_t k = 0; !status && !c->check_only && (e = kth_effect(c->s, c->id, k, HT_UPDATE)) >= 0; k++) {
         const struct ht_buffer *b = &c->buffers[e - c->s->effects_begin[c->id]];
@@ -291,8 +295,8 @@ enum ht_status ht_cpu_all_reduce(struct ht_cpu_call *c)
     return status;
 }
 
-/* SEND passes on what it NEEDs, RECEIVE writes the same tensors' bytes in the same order. */
-enum ht_status ht_cpu_pass(struct ht_cpu_call *c)
+/* Sends the tensors that a SEND NEEDs, or receives the same tensors' bytes in the same order. */
+enum ht_status ht_cpu_send_receive(struct ht_cpu_call *c)
 {
     struct group g = {0};
     enum ht_status status = find_group(c, &g);
@@ -300,8 +304,8 @@ enum ht_status ht_cpu_pass(struct ht_cpu_call *c)
     unsigned flags = sends ? HT_NEED : HT_CPU_WRITE, others_flags = sends ? HT_CPU_WRITE : HT_NEED;
     int32_t other = g.first + !g.me;
     if (!status && (g.n != 2 || c->s->ops[other].kind != (sends ? HT_OP_RECEIVE : HT_OP_SEND)))
-        status = ht_cpu_complain(c, "is in a group of %d; expected one send and one receive", g.n);
-    if (!status) status = check_alike(c, flags, other, others_flags);
+        status = ht_cpu_fail(c, "is in a group of %d; expected one send and one receive", g.n);
+    if (!status) status = check_equal(c, flags, other, others_flags);
     int64_t e;
     for (int32_t k = 0; !status && !c->check_only && (e = kth_effect(c->s, c->id, k, flags)) >= 0; k++) {
         const struct ht_buffer *b = &c->buffers[e - c->s->effects_begin[c->id]];

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* ---- the verdict ---- */
+/* ---- the final check ---- */
 
 bool ht_cpu_check(struct ht_cpu_control *c, int32_t iteration, struct ht_cpu_iteration *out)
 {
@@ -40,16 +40,16 @@ bool ht_cpu_checks(const struct ht_cpu_control *c, int32_t op, int32_t tensor)
     return i < c->n_checked && c->checked[i].op == op;
 }
 
-/* ---- agreeing ---- */
+/* ---- agreement of the ranks ---- */
 
-int64_t ht_cpu_said_by(const struct ht_cpu_control *c, int32_t of)
+int64_t ht_cpu_agreement_size(const struct ht_cpu_control *c, int32_t of)
 {
     int64_t n = 1;
     for (int32_t i = 0; i < c->n_checked; i++) n += c->checked[i].rank == of ? 2 : 0;
     return n;
 }
 
-void ht_cpu_say(const struct ht_cpu_control *c, int32_t iteration, double *numbers)
+void ht_cpu_agreement_pack(const struct ht_cpu_control *c, int32_t iteration, double *numbers)
 {
     *numbers++ = c->slots[iteration % HT_CPU_SLOTS].left_out;
     for (int32_t i = 0; i < c->n_checked; i++) {
@@ -60,7 +60,7 @@ void ht_cpu_say(const struct ht_cpu_control *c, int32_t iteration, double *numbe
     }
 }
 
-void ht_cpu_hear(struct ht_cpu_control *c, int32_t iteration, int32_t from, const double *numbers)
+void ht_cpu_agreement_unpack(struct ht_cpu_control *c, int32_t iteration, int32_t from, const double *numbers)
 {
     if (*numbers++ != 0) ht_cpu_slot(c, iteration)->left_out = true;
     for (int32_t i = 0; i < c->n_checked; i++) {
@@ -71,16 +71,16 @@ void ht_cpu_hear(struct ht_cpu_control *c, int32_t iteration, int32_t from, cons
     }
 }
 
-/* ---- what is checked beforehand ---- */
+/* ---- checks at open ---- */
 
-static enum ht_status wrong(const struct ht_schedule *s, int32_t op, struct ht_error *err, const char *text)
+static enum ht_status fail_op(const struct ht_schedule *s, int32_t op, struct ht_error *err, const char *text)
 {
-    char title[64];
+    char label[64];
     return ht_fail(err, HT_FAILED, "schedule '%s': op %d (%s) on the cpu backend: %s", s->name, op,
-                   ht_op_label(s, op, title, sizeof(title)), text);
+                   ht_op_label(s, op, label, sizeof(label)), text);
 }
 
-/* The op of each FIFO lane that comes just before each op on it, or -1. Freed by the caller. */
+/* Returns, for each op on a FIFO lane, the op just before it, or -1. The caller frees the array. */
 static int32_t *before_on_lane(const struct ht_schedule *s)
 {
     int32_t *before = HT_NEW_ARRAY(int32_t, s->n_ops), *last = HT_NEW_ARRAY(int32_t, s->n_lanes);
@@ -94,7 +94,7 @@ static int32_t *before_on_lane(const struct ht_schedule *s)
     return before;
 }
 
-/* Marks an op, and with it its group: its members start together. */
+/* Marks an op and its group, whose members start together. */
 static void mark(const struct ht_schedule *s, int32_t op, bool *marked)
 {
     int32_t match = s->ops[op].match, first = op;
@@ -102,13 +102,14 @@ static void mark(const struct ht_schedule *s, int32_t op, bool *marked)
     for (int32_t i = first; i == op || (match >= 0 && i < s->n_ops && s->ops[i].match == match); i++) marked[i] = true;
 }
 
-/* Every op that judges gradients ends before the verdict begins. If all steps that are undone do, too, one may be left
-   out: all are undone and made again, by steps of the bad branch, or by the undo ops where there are none. */
+/* Checks that every op that checks gradients ends before the final check begins. If all steps that may be undone do,
+   too, one may be left out: all are undone and made again, by steps of the bad branch, or by the undo ops when there
+   are none. */
 static enum ht_status check_partials_first(struct ht_cpu_control *c, const struct ht_schedule *s, struct ht_error *err)
 {
     int32_t final_check = c->final_check, steps = 0, undone = 0, again = 0, *before = before_on_lane(s), missing = -1;
-    bool heard = true;
-    bool *earlier = HT_NEW_ARRAY(bool, s->n_ops); /* the verdict waits for it */
+    bool steps_first = true;
+    bool *earlier = HT_NEW_ARRAY(bool, s->n_ops); /* the final check waits for it */
     earlier[final_check] = true;
     for (int32_t op = final_check; op >= 0; op--) {
         if (!earlier[op]) continue;
@@ -122,13 +123,13 @@ static enum ht_status check_partials_first(struct ht_cpu_control *c, const struc
         if (s->ops[op].kind != HT_OP_OPTIMIZER_STEP) continue;
         steps += s->ops[op].when == HT_ALWAYS;
         again += s->ops[op].when == HT_WHEN_BAD;
-        heard &= s->ops[op].when != HT_ALWAYS || earlier[op];
+        steps_first &= s->ops[op].when != HT_ALWAYS || earlier[op];
     }
     c->undo_steps = again == 0;
-    c->redoes = c->undoes && heard && undone == steps && (again == steps || again == 0);
+    c->redoes = c->undoes && steps_first && undone == steps && (again == steps || again == 0);
     free(before);
     free(earlier);
-    return missing < 0 ? HT_OK : wrong(s, missing, err, "judges gradients, but the verdict does not wait for it");
+    return missing < 0 ? HT_OK : fail_op(s, missing, err, "checks gradients, but the final check does not wait for it");
 }
 
 bool ht_cpu_scales(const struct ht_schedule *s, int32_t op)
@@ -141,10 +142,10 @@ bool ht_cpu_scales(const struct ht_schedule *s, int32_t op)
     return false;
 }
 
-/* The next iteration's head, which reads the loss scale, waits for the verdict of its rank. */
+/* Checks that the next iteration's head, which reads the loss scale, waits for the final check of its rank. */
 static enum ht_status check_next_waits(const struct ht_schedule *s, int32_t final_check, struct ht_error *err)
 {
-    bool *now = HT_NEW_ARRAY(bool, s->n_ops), *next = HT_NEW_ARRAY(bool, s->n_ops); /* they wait for it */
+    bool *now = HT_NEW_ARRAY(bool, s->n_ops), *next = HT_NEW_ARRAY(bool, s->n_ops); /* ops that wait for it */
     bool *lane = HT_NEW_ARRAY(bool, s->n_lanes);
     int32_t early = -1;
     for (int turn = 0; turn < 2; turn++)
@@ -160,20 +161,20 @@ static enum ht_status check_next_waits(const struct ht_schedule *s, int32_t fina
     free(now);
     free(next);
     free(lane);
-    return early < 0 ? HT_OK : wrong(s, early, err, "does not wait for the verdict of the iteration before");
+    return early < 0 ? HT_OK : fail_op(s, early, err, "does not wait for the final check of the iteration before");
 }
 
-static int by_place(const void *x, const void *y)
+static int by_elements(const void *x, const void *y)
 {
     const struct ht_cpu_checked *a = x, *b = y;
     if (a->unit != b->unit) return a->unit < b->unit ? -1 : 1;
     if (a->part != b->part) return a->part < b->part ? -1 : 1;
     if (a->begin != b->begin) return a->begin < b->begin ? -1 : 1;
-    if (a->end != b->end) return a->end < b->end ? -1 : 1; /* an empty shard comes before the one that begins there */
+    if (a->end != b->end) return a->end < b->end ? -1 : 1; /* an empty shard comes before its neighbour */
     return (a->tensor > b->tensor) - (a->tensor < b->tensor);
 }
 
-/* Does a validate op judge this gradient? As ht_cpu_validate finds them. */
+/* Returns true when the validate op checks this gradient, by the rule of ht_cpu_validate. */
 static bool checks(const struct ht_schedule *s, const struct ht_model *model, int32_t op, const struct ht_effect *f)
 {
     const struct ht_tensor *t = &s->tensors[f->tensor];
@@ -185,7 +186,7 @@ static bool checks(const struct ht_schedule *s, const struct ht_model *model, in
            t->label.micro_batch < 0 && about && a_unit;
 }
 
-/* The rows of gradients that validate ops judge. */
+/* Lists the gradient tensors that validate ops check. */
 static void find_checked(struct ht_cpu_control *c, const struct ht_schedule *s, const struct ht_model *model)
 {
     bool *seen = HT_NEW_ARRAY(bool, s->n_tensors);
@@ -206,7 +207,7 @@ static void find_checked(struct ht_cpu_control *c, const struct ht_schedule *s, 
                                          .end = shard ? t->shard_end : ht_unit_params(&part, t->label.unit)};
             HT_PUSH(c->checked, c->n_checked, cap, row);
         }
-    if (c->n_checked) qsort(c->checked, (size_t)c->n_checked, sizeof(*c->checked), by_place);
+    if (c->n_checked) qsort(c->checked, (size_t)c->n_checked, sizeof(*c->checked), by_elements);
     for (int32_t i = 1; i < c->n_checked; i++) {
         const struct ht_cpu_checked *a = &c->checked[i - 1], *b = &c->checked[i];
         bool same = a->unit == b->unit && a->part == b->part && a->begin == b->begin && a->end == b->end;
@@ -215,7 +216,7 @@ static void find_checked(struct ht_cpu_control *c, const struct ht_schedule *s, 
     free(seen);
 }
 
-/* Each element of the model, or of its parts, is judged once, or once by every rank that has it. */
+/* Checks that each element of the model, or of its parts, is checked once, or once by every rank that has it. */
 static enum ht_status check_all_checked(const struct ht_cpu_control *c, const struct ht_schedule *s,
                                         const struct ht_model *model, struct ht_error *err)
 {
@@ -231,8 +232,8 @@ static enum ht_status check_all_checked(const struct ht_cpu_control *c, const st
                 at = c->checked[i].end;
             if (at != ht_unit_params(&part, u))
                 return ht_fail(err, HT_FAILED,
-                               "schedule '%s' on the cpu backend: the gradient of unit %d is not judged once and "
-                               "whole, from element %lld on",
+                               "schedule '%s' on the cpu backend: the gradient of unit %d is not checked exactly "
+                               "once, from element %lld on",
                                s->name, u, (long long)at);
         }
     }
@@ -250,32 +251,35 @@ static enum ht_status find_final_check(struct ht_cpu_control *c, const struct ht
             continue;
         }
         if (ht_op_rank(s, op) != c->rank) continue;
-        if (c->final_check >= 0) return wrong(s, op, err, "is a second verdict");
+        if (c->final_check >= 0) return fail_op(s, op, err, "is a second final check");
         c->final_check = op;
     }
-    if (partial >= 0 && c->final_check < 0) return wrong(s, partial, err, "judges gradients, but there is no verdict");
+    if (partial >= 0 && c->final_check < 0)
+        return fail_op(s, partial, err, "checks gradients, but the schedule has no final check");
     return HT_OK;
 }
 
-/* A step that does not wait for the verdict goes with its gradients as they are. */
+/* Checks that clipping and a dynamic scale can work: a step that does not wait for the final check uses its gradients
+   as they are. */
 static enum ht_status check_steps(const struct ht_cpu_control *c, const struct ht_schedule *s, struct ht_error *err)
 {
     bool needed = c->options.clip > 0 || c->options.dynamic;
     if (!needed) return HT_OK;
     if (c->final_check < 0)
-        return ht_fail(err, HT_FAILED,
-                       "schedule '%s' on the cpu backend: clipping and a dynamic loss scale need a verdict (a validate "
-                       "op about no unit)",
-                       s->name);
+        return ht_fail(
+            err, HT_FAILED,
+            "schedule '%s' on the cpu backend: clipping and a dynamic loss scale need a final check (a validate "
+            "op about no unit)",
+            s->name);
     bool redoes = false;
     for (int32_t op = 0; op < s->n_ops; op++) {
         if (s->ops[op].kind != HT_OP_OPTIMIZER_STEP) continue;
         redoes |= s->ops[op].when == HT_WHEN_BAD;
         if (s->ops[op].when == HT_ALWAYS && !c->undoes)
-            return wrong(s, op, err, "steps whatever the verdict is, and is not undone");
+            return fail_op(s, op, err, "steps whatever the final check finds, and is not undone");
     }
     if (c->options.clip > 0 && c->undoes && !redoes)
-        return wrong(s, c->final_check, err, "may undo steps to clip them, but nothing makes them again");
+        return fail_op(s, c->final_check, err, "may undo steps to clip them, but nothing makes them again");
     return HT_OK;
 }
 

@@ -91,7 +91,7 @@ static void grad_check(void *device, struct ht_pool *pool, const struct ht_adamw
 static void step_logged(void *device, const struct ht_undo *u, const struct ht_adamw_step *step)
 {
     (void)device;
-    (void)ht_adamw_step_logged(u, step); /* the log tells */
+    (void)ht_adamw_step_logged(u, step); /* the log has the result */
 }
 
 static bool undo(void *device, const struct ht_undo *u)

@@ -1,5 +1,5 @@
-/* COPY, ACCUMULATE and RESTORE: ops that go by the tensors they find among their effects, so that a row may be a whole
-   unit or a shard of one. And faults in gradients. */
+/* COPY, ACCUMULATE and RESTORE, which find their work by the tensors among their effects: a tensor may be a whole unit
+   or a shard. And faults in gradients. */
 #include "common/backend/cpu_call.h"
 #include "common/kernels/grad_sum.h"
 
@@ -7,7 +7,7 @@
 
 /* ---- copy ---- */
 
-/* Where the tensor is read, in another tier than `to`. */
+/* Returns the buffer of the tensor that is read, in another tier than `to`. */
 static const struct ht_buffer *source_of(const struct ht_cpu_call *c, const struct ht_buffer *to)
 {
     for (int32_t i = 0; i < c->n_buffers; i++) {
@@ -24,8 +24,8 @@ enum ht_status ht_cpu_copy(struct ht_cpu_call *c)
         if (!(to->flags & HT_CPU_WRITE) || c->s->tensors[to->tensor].class == HT_STAGING) continue;
         const struct ht_buffer *from = source_of(c, to);
         if (!from)
-            return ht_cpu_complain(c, "writes tensor %d (%s) in %s memory and reads it nowhere else", to->tensor,
-                                   ht_tensor_class_name(c->s->tensors[to->tensor].class), ht_tier_name(to->tier));
+            return ht_cpu_fail(c, "writes tensor %d (%s) in %s memory and reads it nowhere else", to->tensor,
+                               ht_tensor_class_name(c->s->tensors[to->tensor].class), ht_tier_name(to->tier));
         if (!c->check_only && to->bytes) c->kernels->copy(c->device, to->data, from->data, to->bytes);
     }
     return HT_OK;
@@ -33,7 +33,8 @@ enum ht_status ht_cpu_copy(struct ht_cpu_call *c)
 
 /* ---- gradients ---- */
 
-/* Nothing but RELEASE: how a graph frees what the one branch or the other was the last to use. */
+/* Returns true when the op's effects are RELEASE only: a graph frees with it what only one of the branches used
+   last. */
 static bool only_frees(const struct ht_cpu_call *c)
 {
     bool only = c->n_buffers > 0;
@@ -58,8 +59,7 @@ enum ht_status ht_cpu_accumulate(struct ht_cpu_call *c)
                                  ht_cpu_dtype(c, HT_GRAD, t->label.micro_batch), e.end - e.begin);
         n++;
     }
-    return n ? HT_OK
-             : ht_cpu_complain(c, "accumulates no gradient of a micro-batch in %s memory", ht_tier_name(c->tier));
+    return n ? HT_OK : ht_cpu_fail(c, "accumulates no gradient of a micro-batch in %s memory", ht_tier_name(c->tier));
 }
 
 /* ---- restore ---- */
@@ -68,7 +68,7 @@ enum ht_status ht_cpu_restore(struct ht_cpu_call *c)
 {
     int32_t n = 0;
     if (!ht_numerics_has_master(&c->options->numerics))
-        return ht_cpu_complain(c, "restores 16-bit parameters in FP32 numerics");
+        return ht_cpu_fail(c, "restores 16-bit parameters in FP32 numerics");
     for (int32_t i = 0; i < c->n_buffers; i++) {
         const struct ht_buffer *b = &c->buffers[i];
         if (!ht_cpu_concerns(c, b, HT_PARAM, HT_CPU_WRITE)) continue;
@@ -82,12 +82,12 @@ enum ht_status ht_cpu_restore(struct ht_cpu_call *c)
                                    e.end - e.begin);
         n++;
     }
-    return n ? HT_OK : ht_cpu_complain(c, "writes no parameters in %s memory", ht_tier_name(c->tier));
+    return n ? HT_OK : ht_cpu_fail(c, "writes no parameters in %s memory", ht_tier_name(c->tier));
 }
 
 /* ---- faults ---- */
 
-/* The bits of a fault in each type. They stay, since a device may read them when the op has long been enqueued. */
+/* Bits of a fault in each type. Static, since a device may read them long after the op was enqueued. */
 static const uint32_t fault_bits[][3] = {
     [HT_CPU_FAULT_INFINITE] = {[HT_F32] = 0x7f800000, [HT_F16] = 0x7c00, [HT_BF16] = 0x7f80},
     [HT_CPU_FAULT_NAN] = {[HT_F32] = 0x7fc00000, [HT_F16] = 0x7e00, [HT_BF16] = 0x7fc0},
@@ -103,8 +103,8 @@ void ht_cpu_inject(const struct ht_cpu_call *c)
                     f->unit < l->unit + l->n_units;
         if (!here) continue;
         int32_t j = f->micro_batch;
-        const struct ht_buffer *b = ht_cpu_look(c, HT_GRAD, f->unit, j, HT_CPU_WRITE);
-        if (!b) b = ht_cpu_look(c, HT_GRAD, f->unit, j = -1, HT_CPU_WRITE);
+        const struct ht_buffer *b = ht_cpu_lookup(c, HT_GRAD, f->unit, j, HT_CPU_WRITE);
+        if (!b) b = ht_cpu_lookup(c, HT_GRAD, f->unit, j = -1, HT_CPU_WRITE);
         enum ht_dtype type = ht_cpu_dtype(c, HT_GRAD, j);
         void *at = ht_element(b->data, type, f->element % (b->bytes / ht_dtype_bytes(type)));
         c->kernels->copy(c->device, at, &fault_bits[f->kind][type], ht_dtype_bytes(type));

@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-/* Spans do not overlap. There are about as many as there are rows of momentum. */
+/* A range of elements with one count. Spans do not overlap. There are about as many as momentum tensors. */
 struct span {
     int32_t unit;
     int64_t begin, end, steps;
@@ -30,7 +30,7 @@ void ht_cpu_steps_destroy(struct ht_cpu_steps *s)
 
 void ht_cpu_steps_put(struct ht_cpu_steps *s, int32_t unit, int64_t begin, int64_t end, int64_t steps)
 {
-    for (int32_t i = s->n - 1; i >= 0; i--) { /* what is left of the others, on both sides */
+    for (int32_t i = s->n - 1; i >= 0; i--) { /* keeps the rest of overlapped spans, on both sides */
         struct span old = s->spans[i];
         if (old.unit != unit || old.end <= begin || old.begin >= end) continue;
         s->spans[i] = s->spans[--s->n];

@@ -1,6 +1,6 @@
 /*
- * FORWARD, RECOMPUTE and BACKWARD: from an op's effects to the kernels of common/kernels/unit.h. The effects that each
- * expects are the table in cpu.h; each function here is one row of it.
+ * FORWARD, RECOMPUTE and BACKWARD: call the kernels of common/kernels/unit.h with an op's effects. The table in cpu.h
+ * says which effects each expects; each function here is one line of it.
  */
 #include "common/backend/cpu_call.h"
 
@@ -20,15 +20,15 @@ static void *workspace(struct ht_cpu_call *c, int32_t unit, bool backward)
     return ht_cpu_workspace(c, ht_unit_workspace_bytes(a->model, unit, a->batch, a->seq, a->dtype, backward));
 }
 
-/* P(u); where the op makes it and has W(u), it is made first. */
+/* Returns P(u). When the op produces it and has W(u), rounds it first. */
 static const void *param(struct ht_cpu_call *c, int32_t unit)
 {
     enum ht_dtype type = c->args.dtype;
-    if (!ht_cpu_look(c, HT_PARAM, unit, -1, HT_CPU_READ | HT_PRODUCE) &&
-        ht_cpu_look(c, HT_COMM, unit, -1, HT_CPU_READ)) /* gathered from all ranks' shards */
+    if (!ht_cpu_lookup(c, HT_PARAM, unit, -1, HT_CPU_READ | HT_PRODUCE) &&
+        ht_cpu_lookup(c, HT_COMM, unit, -1, HT_CPU_READ)) /* gathered from all ranks' shards */
         return ht_cpu_find(c, HT_COMM, unit, -1, HT_CPU_READ, param_bytes(c, unit, type));
-    bool cast = type != HT_F32 && ht_cpu_look(c, HT_MASTER, unit, -1, HT_NEED) &&
-                ht_cpu_look(c, HT_PARAM, unit, -1, HT_PRODUCE);
+    bool cast = type != HT_F32 && ht_cpu_lookup(c, HT_MASTER, unit, -1, HT_NEED) &&
+                ht_cpu_lookup(c, HT_PARAM, unit, -1, HT_PRODUCE);
     void *p = ht_cpu_find(c, HT_PARAM, unit, -1, cast ? HT_PRODUCE : HT_CPU_READ, param_bytes(c, unit, type));
     if (!cast) return p;
     const float *w = ht_cpu_find(c, HT_MASTER, unit, -1, HT_NEED, param_bytes(c, unit, HT_F32));
@@ -37,22 +37,22 @@ static const void *param(struct ht_cpu_call *c, int32_t unit)
     return p;
 }
 
-/* The head's matrix when it is tied: the token table, which comes first in unit 0. NULL when it is not. */
+/* Returns the token table, first in unit 0, which is a tied head's matrix; NULL when the head is not tied. */
 static const void *token_table(struct ht_cpu_call *c)
 {
     return c->args.model->tied ? param(c, 0) : NULL;
 }
 
-/* G(u,j) if the op has it, else G(u); sets how the kernel stores it. */
+/* Returns G(u,j) if the op has it, else G(u). Sets the kernel's storage type for it. */
 static void *gradient(struct ht_cpu_call *c, int32_t unit, unsigned flags)
 {
     int32_t j = c->op->label.micro_batch;
-    if (!ht_cpu_look(c, HT_GRAD, unit, j, flags)) j = -1;
+    if (!ht_cpu_lookup(c, HT_GRAD, unit, j, flags)) j = -1;
     c->args.grad_store = ht_cpu_dtype(c, HT_GRAD, j);
     return ht_cpu_find(c, HT_GRAD, unit, j, flags, param_bytes(c, unit, c->args.grad_store));
 }
 
-/* Bytes of the token table, which comes first in unit 0, in its gradient. */
+/* Returns the bytes of the token table, first in unit 0, in its gradient. */
 static int64_t table_bytes(const struct ht_cpu_call *c)
 {
     struct ht_param_part parts[HT_MAX_PARAM_PARTS];
@@ -65,15 +65,15 @@ static void zero(struct ht_cpu_call *c, void *grad, int64_t begin, int64_t end)
     if (!c->status && !c->check_only && begin < end) c->kernels->zero(c->device, (char *)grad + begin, end - begin);
 }
 
-/* The token table's part of it, for the head; the rest is 0. */
+/* Returns the token table's part of the gradient for the head; zeroes the rest. */
 static void *table_gradient(struct ht_cpu_call *c)
 {
     enum ht_dtype head = c->args.grad_store;
     if (!c->args.model->tied) return NULL;
     void *grad = gradient(c, 0, HT_CPU_WRITE);
     if (c->args.grad_store != head)
-        ht_cpu_complain(c, "writes gradients of %s and %s, its own and the token table's", ht_dtype_name(head),
-                        ht_dtype_name(c->args.grad_store));
+        ht_cpu_fail(c, "writes gradients of %s and %s, its own and the token table's", ht_dtype_name(head),
+                    ht_dtype_name(c->args.grad_store));
     zero(c, grad, table_bytes(c), param_bytes(c, 0, c->args.grad_store));
     return grad;
 }
@@ -88,7 +88,7 @@ static void *x_out(struct ht_cpu_call *c, int32_t unit)
     return ht_cpu_find(c, HT_CHECKPOINT, unit, c->op->label.micro_batch, HT_CPU_WRITE, input_bytes(c, unit));
 }
 
-/* What the head keeps: one row. */
+/* Returns the head's kept activations: one tensor. */
 static void *kept(struct ht_cpu_call *c, int32_t head, unsigned flags)
 {
     const struct ht_unit_args *a = &c->args;
@@ -126,14 +126,14 @@ static enum ht_status forward_embedding(struct ht_cpu_call *c)
     return status ? status : c->status;
 }
 
-/* A forward pass, or a recomputation of some sub-ops, which makes the output only where somebody wants it: the input of
-   a block that is recomputed next. */
+/* Runs a forward pass, or a recomputation of some sub-ops, which writes the output only if the op has it: as the input
+   of a block that is recomputed next. */
 static enum ht_status forward_block(struct ht_cpu_call *c, int32_t unit)
 {
     unsigned sub_ops = c->op->label.sub_ops & HT_ALL_SUB_OPS, fills = sub_ops;
-    bool wanted =
-        c->op->kind == HT_OP_FORWARD || ht_cpu_look(c, HT_CHECKPOINT, unit + 1, c->op->label.micro_batch, HT_CPU_WRITE);
-    if (wanted && !(sub_ops >> HT_SUB_FC2 & 1)) ht_cpu_complain(c, "makes the output of unit %d without fc2", unit);
+    bool wanted = c->op->kind == HT_OP_FORWARD ||
+                  ht_cpu_lookup(c, HT_CHECKPOINT, unit + 1, c->op->label.micro_batch, HT_CPU_WRITE);
+    if (wanted && !(sub_ops >> HT_SUB_FC2 & 1)) ht_cpu_fail(c, "makes the output of unit %d without fc2", unit);
     if (!wanted) sub_ops &= ~(1u << HT_SUB_FC2);
     struct ht_sub_op_reads reads = ht_sub_ops_read(sub_ops);
     struct ht_block_acts act = {{0}};
@@ -147,7 +147,8 @@ static enum ht_status forward_block(struct ht_cpu_call *c, int32_t unit)
     return c->status;
 }
 
-/* Its loss is taken down once, by the forward op, of parts by the first; a recomputation gives the same one. */
+/* Runs the head. The forward op records the loss, of several parts the first one; a recomputation gives the same
+   loss. */
 static enum ht_status forward_head(struct ht_cpu_call *c, int32_t unit)
 {
     const void *p = param(c, unit), *wte = token_table(c), *x = x_in(c, unit);
@@ -157,8 +158,8 @@ static enum ht_status forward_head(struct ht_cpu_call *c, int32_t unit)
     if (c->status || c->check_only) return c->status;
     enum ht_status status = batch_of(c, &tokens, &targets);
     if (status) return status;
-    /* Where the logits are dropped at once, no gradient comes of them, and the op need not wait for the scale. */
-    bool dropped = ht_cpu_look(c, HT_LOGITS, unit, c->op->label.micro_batch, HT_RELEASE);
+    /* With logits that are dropped at once, no gradient follows, and the op need not wait for the scale. */
+    bool dropped = ht_cpu_lookup(c, HT_LOGITS, unit, c->op->label.micro_batch, HT_RELEASE);
     float scale = (float)((dropped ? 1 : ht_cpu_loss_scale(c)) / (double)c->options->tokens_per_iteration);
     int64_t at = (int64_t)c->iteration * c->s->n_micro_batches + c->op->label.micro_batch;
     bool noted = c->options->losses && c->op->kind == HT_OP_FORWARD && c->args.model->part == 0;
@@ -187,7 +188,7 @@ enum ht_status ht_cpu_recompute(struct ht_cpu_call *c)
     int32_t end = c->op->label.unit + c->op->label.n_units;
     for (int32_t u = c->op->label.unit; u < end; u++) {
         enum ht_unit_kind kind = ht_model_unit_kind(c->args.model, u);
-        if (kind == HT_UNIT_EMBEDDING) return ht_cpu_complain(c, "recomputes unit %d, of which nothing is kept", u);
+        if (kind == HT_UNIT_EMBEDDING) return ht_cpu_fail(c, "recomputes unit %d, of which nothing is kept", u);
         enum ht_status status = kind == HT_UNIT_BLOCK ? forward_block(c, u) : forward_head(c, u);
         if (status) return status;
     }
@@ -222,12 +223,12 @@ static enum ht_status backward_block(struct ht_cpu_call *c, int32_t unit)
 
 static enum ht_status backward_embedding(struct ht_cpu_call *c)
 {
-    /* Tied: the head's contribution is already there, put by this op or by an earlier one. Where the head has a gradient
-       of its own, this one begins at 0. */
+    /* When tied, the head's contribution is already in the gradient, from this op or an earlier one. If the head has a
+       gradient of its own, this one begins at 0. */
     int64_t head = c->args.model->layers + 1;
     bool joins = c->args.model->tied && c->op->label.unit + c->op->label.n_units <= head;
-    bool begins = joins && (ht_cpu_look(c, HT_GRAD, 0, c->op->label.micro_batch, HT_PRODUCE) ||
-                            ht_cpu_look(c, HT_GRAD, 0, -1, HT_PRODUCE));
+    bool begins = joins && (ht_cpu_lookup(c, HT_GRAD, 0, c->op->label.micro_batch, HT_PRODUCE) ||
+                            ht_cpu_lookup(c, HT_GRAD, 0, -1, HT_PRODUCE));
     const void *dout = dx(c, 1, HT_CPU_READ);
     void *grad = gradient(c, 0, joins && !begins ? HT_UPDATE : HT_CPU_WRITE), *scratch = workspace(c, 0, true);
     const int32_t *tokens, *targets;

@@ -1,11 +1,11 @@
 /*
- * What ops call, wherever they run: the CPU's kernels, or a device's. Internal to common/backend.
+ * Kernels that ops call: the CPU's, or a device's. Internal to common/backend.
  *
- * `device` says where: NULL for the CPU, which has a pool instead. Of the CPU every call has ended when it returns. On
- * a device that is a stream it has been enqueued; what is written through pointers is there when the op has ended (the
- * loss and partials too), and so is a log. Only what is returned has to be waited for: `undo_summary` is asked once the
- * op has ended, and a device's ops that call `undo` are not enqueued ahead. Arguments are those of the functions that
- * the comments name.
+ * `device` selects the device: NULL for the CPU, which has a pool instead. On the CPU every call has ended when it
+ * returns. On a device with streams it has been enqueued; the data it writes through pointers are valid when the op has
+ * ended (the loss and partials, too), and so is a log. Only returned values need a wait: `undo_summary` is called after
+ * the op has ended, and a device's ops that call `undo` are not enqueued ahead. Arguments are those of the functions
+ * that the comments name.
  */
 #ifndef HT_BACKEND_KERNELS_H
 #define HT_BACKEND_KERNELS_H
@@ -32,7 +32,7 @@ struct ht_kernels {
                           const void *x, const void *act, const float *dlogits, void *dx, void *grad, void *dwte,
                           void *workspace);
 
-    /* Between any two memories; on a device `from` stays as it is until the op has ended. */
+    /* Copies between any two memories; on a device `from` must not change until the op has ended. */
     void (*copy)(void *device, void *to, const void *from, int64_t bytes);
     void (*zero)(void *device, void *at, int64_t bytes);
     void (*round_copy)(void *device, struct ht_pool *pool, const float *from, void *to, enum ht_dtype type, int64_t n);

@@ -93,7 +93,7 @@ struct ht_schedule *ht_schedule_one_at_a_time(const struct ht_schedule *s)
 
 /* ---- the run --------------------------------------------------------------------------------------------------- */
 
-/* Tokens stand for a text: what they are has next to no influence on the time. */
+/* Tokens in place of a text: their values hardly change the time. */
 struct batch {
     int32_t *tokens, *targets;
 };
@@ -117,7 +117,7 @@ static void make_batch(const struct ht_measure_options *o, struct batch *b)
         b->tokens[i] = (int32_t)ht_random_below(SEED, (uint64_t)i, (uint64_t)o->model.vocab);
 }
 
-/* All arenas are touched, so the machine has to have what they take. */
+/* Checks that the machine has the memory of all arenas, since all of it is touched. */
 static enum ht_status check_memory(const struct ht_schedule *s, const struct ht_proof *v, bool on_gpu,
                                    struct ht_error *err)
 {
@@ -128,8 +128,8 @@ static enum ht_status check_memory(const struct ht_schedule *s, const struct ht_
     return ht_arena_check_machine(need, what, err);
 }
 
-/* As large as the safe sequence needs, which is the order in which everything runs here; touched, so that no page is
-   new when an op is timed. Half as much again is address space for holes. */
+/* Creates arenas as large as the safe sequence needs, in whose order everything runs here. Touches them, so that no
+   page is new when an op is timed. Half as much again is address space for holes. */
 static enum ht_status make_arenas(struct ht_schedule *s, const struct ht_proof *v, struct ht_cuda_device *gpu,
                                   struct ht_error *err, struct ht_arena **arenas)
 {
@@ -138,7 +138,7 @@ static enum ht_status make_arenas(struct ht_schedule *s, const struct ht_proof *
         int64_t bytes = v->spaces[i].peak_bytes, slack = bytes / 2 + (1 << 20);
         if (!bytes) continue;
         if (gpu) {
-            s->capacity_bytes[i] = ht_live_bytes(bytes); /* memory is granted ahead, but not more than there is */
+            s->capacity_bytes[i] = ht_live_bytes(bytes); /* memory is granted ahead, within this capacity */
             status = ht_cuda_device_arena(gpu, i < s->n_ranks ? HT_DEVICE : HT_HOST, bytes, slack, err, &arenas[i]);
         } else {
             status = ht_arena_create(bytes, slack, true, err, &arenas[i]);
@@ -178,14 +178,14 @@ static void collect(const struct ht_trace *t, int32_t warmup, struct ht_samples 
         struct ht_sample *row = row_of(samples, ht_work_key(w, key, sizeof(key)));
         for (int32_t k = warmup; k < t->iterations; k++) {
             const struct ht_trace_event *e = &t->events[(int64_t)k * s->n_ops + op];
-            if (e->grant_seq < 0) continue; /* passed over */
+            if (e->grant_seq < 0) continue; /* skipped */
             HT_PUSH(row->ns, row->n, row->cap, e->end_ns - e->start_ns);
         }
     }
 }
 
-/* Ops that run only when gradients are bad are measured in as many iterations more, each with an infinity in the
-   gradient of the last unit. Returns how many faults that is; the caller frees them. */
+/* Makes faults that let ops of the bad branch run: as many iterations more, each with an infinity in the gradient of
+   the last unit. Returns the number of faults; the caller frees them. */
 static int32_t make_faults(const struct ht_schedule *s, const struct ht_measure_options *o, struct ht_cpu_fault **out)
 {
     bool undoes = false;

@@ -1,5 +1,7 @@
-/* What tests of control share: the model, the batches, the faults, and the rule of loss scaling and clipping written
-   out without graph, arena or executor. */
+/*
+ * Common parts of the tests of control: the model, the batches, the faults, and the rule of loss scaling and clipping
+ * written out without graph, arena or executor.
+ */
 #ifndef HT_TESTS_CONTROL_RULE_H
 #define HT_TESTS_CONTROL_RULE_H
 
@@ -33,7 +35,7 @@ struct variant {
     enum ht_dtype param;
     bool rollback, offload; /* else: gate; the optimizer on the device */
     bool made;              /* the step makes the host's 16-bit copy, which is gone again at the end */
-    bool early;             /* the verdict comes before the steps that are undone */
+    bool early;             /* the final check comes before the steps that are undone */
     int32_t n_mb;
     bool sum_f32; /* gradients are accumulated in FP32 */
     double clip;
@@ -60,7 +62,7 @@ static void draw_batches(void)
         for (int k = 0; k < 2; k++) all[k][i] = (int32_t)ht_random_below(SEED, n++, V);
 }
 
-/* What happens, and what came out. */
+/* Inputs of a training, and its results. */
 struct course {
     struct ht_control_options control;
     struct ht_cpu_fault faults[FAULTS];
@@ -169,7 +171,7 @@ static void plain_gradients(struct plain *p, struct course *c, int k, double sca
     }
 }
 
-/* The verdict; squares are summed as common/kernels/grad_check.h does it, since the order decides the last bits. */
+/* Computes the outcome. Squares are summed as in common/kernels/grad_check.h, since the order decides the last bits. */
 static struct ht_cpu_iteration plain_outcome(const struct plain *p, double clip, double scale)
 {
     struct ht_adamw_step step = ht_adamw_step(&adamw, 1, 1 / scale);

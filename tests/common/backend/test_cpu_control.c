@@ -1,7 +1,7 @@
 /*
- * Overflow, loss scale and clipping on the CPU backend. Schedules made by hand, one that waits for the verdict (gate)
- * and one that steps at once and takes back (rollback), in all numerics, with faults in random gradients. Each must
- * give, to the last bit, what the rule of control_rule.h gives: losses, parameters, momentum, variance, loss scales.
+ * Overflow, loss scale and clipping on the CPU backend. Runs schedules made by hand, one that waits for the final check
+ * (gate) and one that steps at once and undoes (rollback), in all numerics, with faults in random gradients. Each must
+ * give, to the last bit, the results of control_rule.h's rule: losses, parameters, momentum, variance, loss scales.
  */
 #include "common/kernels/undo.h"
 #include "common/mem/arena.h"
@@ -128,7 +128,7 @@ static void grad_check(struct graph *g, int32_t u)
     effect(g, g->grad[u], g->home, HT_NEED);
 }
 
-static void add_verdict(struct graph *g)
+static void add_final_check(struct graph *g)
 {
     g->final_check = ht_add_op(g->s, HT_OP_VALIDATE, g->optimizer, about(-1, 0, -1), g->work);
     for (int32_t op = 0; op < g->final_check; op++)
@@ -144,7 +144,7 @@ static void when(struct graph *g, enum ht_when branch)
 static void gate(struct graph *g)
 {
     for (int32_t u = UNITS - 1; u >= 0; u--) grad_check(g, u);
-    add_verdict(g);
+    add_final_check(g);
     for (int32_t u = UNITS - 1; u >= 0; u--) {
         update(g, HT_OP_OPTIMIZER_STEP, u, g->v->made ? HT_PRODUCE : HT_UPDATE, 0);
         when(g, HT_WHEN_OK);
@@ -159,10 +159,10 @@ static void gate(struct graph *g)
 static void rollback(struct graph *g)
 {
     for (int32_t u = UNITS - 1; u >= 0; u--) grad_check(g, u);
-    if (g->v->early) add_verdict(g);
+    if (g->v->early) add_final_check(g);
     for (int32_t u = UNITS - 1; u >= 0; u--)
         update(g, HT_OP_OPTIMIZER_STEP, u, g->v->made ? HT_PRODUCE : HT_UPDATE, HT_UPDATE);
-    if (!g->v->early) add_verdict(g);
+    if (!g->v->early) add_final_check(g);
     for (int32_t u = 0; u < UNITS; u++) {
         update(g, HT_OP_UNDO, u, HT_UPDATE, HT_NEED);
         when(g, HT_WHEN_BAD);
@@ -397,11 +397,11 @@ END_TEST
 
 /* ---- what is refused ---- */
 
-static void no_verdict(struct graph *g)
+static void no_final_check(struct graph *g)
 {
     g->s->ops[g->final_check].kind = HT_OP_ACCUMULATE;
 }
-static void two_verdicts(struct graph *g)
+static void two_final_checks(struct graph *g)
 {
     for (int32_t op = 0; op < g->final_check; op++)
         if (g->s->ops[op].kind == HT_OP_VALIDATE && g->s->ops[op].label.unit == 1) g->s->ops[op].label.unit = -1;
@@ -460,13 +460,13 @@ START_TEST(test_refusals)
 {
     const struct variant gated = {.param = HT_BF16, .n_mb = 2, .sum_f32 = true, .offload = true};
     const struct variant back = {.param = HT_F16, .n_mb = 1, .rollback = true, .offload = true, .clip = 1};
-    expect_failure(gated, no_verdict, "there is no verdict");
-    expect_failure(gated, two_verdicts, "is a second verdict");
-    expect_failure(gated, not_checked, "of unit 2 is not judged once and whole");
-    expect_failure(gated, does_not_wait, "the verdict does not wait for it");
+    expect_failure(gated, no_final_check, "has no final check");
+    expect_failure(gated, two_final_checks, "is a second final check");
+    expect_failure(gated, not_checked, "of unit 2 is not checked exactly once");
+    expect_failure(gated, does_not_wait, "the final check does not wait for it");
     expect_failure(gated, step_regardless, "is not undone");
     expect_failure(back, no_redo, "nothing makes them again");
-    expect_failure(gated, too_soon, "does not wait for the verdict of the iteration before");
+    expect_failure(gated, too_soon, "does not wait for the final check of the iteration before");
     expect_failure(gated, wide_copy, "bytes");
     expect_failure(gated, narrow_gradient, "bytes");
 }

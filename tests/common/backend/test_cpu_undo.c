@@ -39,7 +39,7 @@ struct variant {
     enum control control;
     bool offload;   /* optimizer on the host */
     bool shards;    /* state and log in two shards a unit */
-    bool transient; /* the log is made by the step and released when the iteration is judged */
+    bool transient; /* the step produces the log, which is released after the gradient check */
     bool no_room;   /* for more exceptions than good gradients make */
     bool none;      /* no room for any: good steps are left out, too, and made when all have been undone */
     bool cuda;      /* on the CUDA backend, over tests/support/fake_cuda.h: enqueued ahead */
@@ -211,7 +211,7 @@ static void build(struct graph *g, const struct variant *v)
 
 enum spoilt { GOOD, ONE_NAN, ONE_INFINITE, SQUARE_OVERFLOWS, ALL_NAN, N_SPOILT };
 
-/* What happens in which iteration, and what came out. */
+/* Inputs of each iteration, and the results. */
 struct course {
     const struct graph *g;
     struct ht_cpu *cpu;
@@ -285,8 +285,7 @@ static void close_backend(void *ctx)
 static const struct ht_backend_ops overflowing = {
     .name = "overflowing cpu", .open = open_backend, .run_op = run_op, .control = control, .close = close_backend};
 
-/* The same of the CUDA backend, whose context is not ours: only the backward pass, where there is one to spoil, is not
-   enqueued. */
+/* The course on the CUDA backend, whose context is not ours: only a backward pass with a fault is not enqueued. */
 static struct course *on_gpu;
 
 static enum ht_status cuda_run_op(void *ctx, int32_t iteration, int32_t op, const struct ht_buffer *buffers, int32_t n,
@@ -553,8 +552,8 @@ START_TEST(test_refusals)
                          tight = {.control = ROLLBACK, .no_room = true, .cuda = _i},
                          apart = {.control = ROLLBACK, .offload = true, .cuda = _i};
     struct course good = {0}, bad = {.spoilt = {ALL_NAN}, .unit = {1}, .spoils = true};
-    /* With no room at all, the second step's exceptions do not fit, or an earlier one's; and this graph's verdict, on
-       another lane, does not wait for steps. */
+    /* With no room at all, the second step's exceptions do not fit, or an earlier one's; and this graph's final check,
+       on another lane, does not wait for steps. */
     expect_failure(&apart, good, least_log, "the undo log of unit");
     expect_failure(&apart, good, least_log, "needs");
     expect_failure(&v, good, too_small_log, "expected at least");
@@ -564,8 +563,8 @@ START_TEST(test_refusals)
 }
 END_TEST
 
-/* Whatever fails on the device, it is the device's failure that is told: also where a step is taken back, and where the
-   gradients of one that was refused are looked at once more. */
+/* The error is the device's, whatever fails on it: also when a step is undone, and when the gradients of a refused step
+   are checked again. */
 START_TEST(test_device_failures)
 {
     const struct variant v = {.control = ROLLBACK, .no_room = true, .cuda = true};

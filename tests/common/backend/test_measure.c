@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of 40, 10, 20: sorted 10 20 40. Half is 20; a quarter lies half way between 10 and 20, three quarters half way
+/* 40, 10, 20 sorted: 10 20 40. The median is 20; a quarter lies half way between 10 and 20, three quarters half way
    between 20 and 40. */
 START_TEST(quantiles)
 {
