@@ -27,7 +27,7 @@
 #include "common/kernels/cuda/ht_cuda.h"
 #include "common/kernels/cuda/ht_cuda_gemm.h"
 
-/* The small shapes only: on the CPU, or as on it. */
+/* Only small shapes: on the CPU, or as on it. */
 #ifdef HT_CUDA_EMULATED
 static const bool emulated = true;
 #else
@@ -38,7 +38,7 @@ typedef std::vector<float> floats;
 typedef std::vector<double> doubles;
 
 static struct ht_cuda cuda;
-static uint64_t seen_hash; /* of all bytes that came back */
+static uint64_t seen_hash; /* hash of all bytes that came back from the device */
 static const char *running = "";
 
 __attribute__((format(printf, 2, 3))) static inline void expect(bool good, const char *fmt, ...)
@@ -64,7 +64,7 @@ enum { GUARD_BYTES = 256, GUARD = 0xa5 };
 
 struct buffer {
     unsigned char *base;
-    int64_t bytes, shift; /* shift: bytes that the caller's part is off a multiple of 256 */
+    int64_t bytes, shift; /* shift: offset of the caller's part from a multiple of 256 */
     void *at(void) const { return base + GUARD_BYTES + shift; }
 };
 
@@ -92,7 +92,7 @@ static inline void finish(void)
     expect(s == HT_OK, "%s", err.text);
 }
 
-/* What is in it; the guards are looked at as well. */
+/* Returns the contents, after checking the guards. */
 static inline std::vector<unsigned char> bytes_of(const struct buffer &b)
 {
     std::vector<unsigned char> all((size_t)(b.bytes + 2 * GUARD_BYTES));
@@ -122,13 +122,13 @@ static inline float rounded(enum ht_dtype t, float x)
     return x;
 }
 
-/* Unit roundoff of a type. */
+/* Returns the unit roundoff of a type. */
 static inline double roundoff(enum ht_dtype t)
 {
     return t == HT_F32 ? ldexp(1, -24) : t == HT_F16 ? ldexp(1, -11) : ldexp(1, -8);
 }
 
-/* n numbers in [-a, a) that `t` can hold. */
+/* Returns n numbers in [-a, a) that `t` can hold. */
 static inline floats numbers(uint64_t seed, int64_t n, float a, enum ht_dtype t)
 {
     floats x((size_t)n);
@@ -143,7 +143,7 @@ static inline std::vector<int32_t> token_list(uint64_t seed, int64_t n, int64_t 
     return t;
 }
 
-/* A buffer of type t with these numbers. */
+/* Creates a buffer of type t with these numbers. */
 static inline struct buffer put(enum ht_dtype t, const floats &x, int64_t shift = 0)
 {
     int64_t n = (int64_t)x.size();
@@ -175,7 +175,7 @@ static inline floats get(enum ht_dtype t, const struct buffer &b)
     return x;
 }
 
-/* |got - expected| <= relative |expected| + absolute, everywhere; NaN fails. */
+/* Checks |got - expected| <= relative |expected| + absolute, everywhere; NaN fails. */
 template <class E>
 static inline void expect_close(const char *what, const floats &got, const std::vector<E> &expected, double relative,
                                 double absolute)
@@ -188,7 +188,7 @@ static inline void expect_close(const char *what, const floats &got, const std::
     }
 }
 
-/* sqrt(sum of squares of the difference) <= tolerance sqrt(sum of squares of expected); NaN fails. */
+/* Checks sqrt(sum of squares of the difference) <= tolerance sqrt(sum of squares of expected); NaN fails. */
 template <class E>
 static inline void expect_near(const char *what, const floats &got, const std::vector<E> &expected, double tolerance)
 {

@@ -16,7 +16,7 @@
 enum { MAX_RANGES = 64, SMALL_BYTES = 64 << 10, PRODUCTS_BYTES = 16 << 10 };
 
 struct range {
-    char *base, *shadow; /* shadow: of device memory, where it can be touched */
+    char *base, *shadow; /* shadow: mapping of device memory that the device's threads can touch */
     int64_t bytes;
 };
 
@@ -60,7 +60,6 @@ static struct range take(struct range *ranges, void *p)
     return range;
 }
 
-/* Where a device's pointer really is. NULL stays NULL; what is not the device's is an error that nobody may miss. */
 void *fake_cuda_real(const void *p)
 {
     if (!p) return NULL;
@@ -246,7 +245,6 @@ static const char *status(void *context)
     return ((struct fake_cuda_context *)context)->failed;
 }
 
-/* True: this call is the one that is to fail, or an earlier one did. */
 bool fake_cuda_fails(struct fake_cuda_context *c)
 {
     int64_t call = ++fake.calls;
@@ -267,7 +265,8 @@ static void do_move(void *arg)
     memcpy(m->to, m->from, (size_t)m->bytes);
 }
 
-/* Where a copy goes or comes from; of the host only pinned memory, but for the hooks' copies, which are waited for. */
+/* Returns the address of a copy's end. Host memory must be pinned, except for the hooks' copies, which are waited
+   for. */
 static char *end_of(const void *p, int64_t bytes, bool *pinned)
 {
     pthread_mutex_lock(&fake.lock);

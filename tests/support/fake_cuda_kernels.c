@@ -7,7 +7,7 @@ static void kernel_copy(void *device, void *to, const void *from, int64_t bytes)
     if (!fake_cuda_fails(c)) fake_cuda_move(c->stream, to, from, bytes, true);
 }
 
-/* ---- kernels: the CPU's, with the arguments as they were ---- */
+/* ---- kernels: the CPU's, with the arguments of the call ---- */
 
 enum kind {
     E_FORWARD,
@@ -183,7 +183,7 @@ static void adamw(void *device, struct ht_pool *pool, const struct ht_adamw_step
     launch(device, (struct call){.kind = ADAMW, .step = *step, .row = real_row(row)});
 }
 
-/* ---- what answers ---- */
+/* ---- calls that return a result ---- */
 
 void fake_cuda_grad_check(void *context, const struct ht_adamw_step *step, const void *grad, enum ht_dtype type,
                           int64_t n, void *partial)
@@ -213,10 +213,10 @@ static void step_logged(void *device, const struct ht_undo *u, const struct ht_a
 
 struct ht_undo_summary fake_cuda_summary_of(const void *header, int64_t n)
 {
-    return ht_undo_summary(header, ht_undo_log_bytes(n, 0), n); /* looks at the header only */
+    return ht_undo_summary(header, ht_undo_log_bytes(n, 0), n); /* reads the header only */
 }
 
-/* Waits, and does the rest here. */
+/* Waits, and undoes here. */
 static bool undo(void *device, const struct ht_undo *u)
 {
     struct fake_cuda_context *c = device;

@@ -1,4 +1,4 @@
-/* A run on residents of its own: `fill` gives them their first values, `look` sees what a good run has left. */
+/* Runs on residents of its own: `fill` writes their first values, `look` checks what a good run has left. */
 #ifndef TESTS_SUPPORT_FILLED_H
 #define TESTS_SUPPORT_FILLED_H
 

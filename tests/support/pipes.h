@@ -25,7 +25,7 @@ struct pipe_prices {
     double forward, backward, fetch, offload, step;
 };
 
-/* One micro-batch a sequence. nodes divides ranks. */
+/* Returns a scenario with micro-batches of one sequence. nodes divides ranks. */
 static inline struct ht_scenario pipe_scenario(int64_t ranks, int64_t nodes, int64_t layers, int64_t micro_batches)
 {
     static const char *const clusters[] = {"", "sysx-1node", "sysx-2node", "", "sysx-4node"};
@@ -63,7 +63,7 @@ static inline struct ht_pipe_style pipe_with(struct ht_pipe_style y, int32_t v, 
     return y;
 }
 
-/* One block a backward stage. */
+/* Returns a scenario with one block per backward stage. */
 static inline struct ht_scenario pipe_scenario_for(const struct ht_pipe_style *y, int64_t ranks, int64_t nodes,
                                                    int64_t micro_batches)
 {
@@ -81,7 +81,7 @@ static inline int64_t pipe_ns(double units)
     return llround(units * (double)PIPE_UNIT_NS);
 }
 
-/* How many blocks' parameters or gradients the op's effects are about. */
+/* Counts the blocks whose parameters or gradients the op's effects have. */
 static inline int pipe_blocks(const struct ht_schedule *s, int32_t op, enum ht_tensor_class class)
 {
     int n = 0;
@@ -108,7 +108,7 @@ static inline int64_t pipe_price(const struct ht_schedule *s, int32_t op, const 
     return 0;
 }
 
-/* Takes the schedule. bad: [iterations] or NULL. */
+/* Runs the schedule, and takes it over. bad: [iterations] or NULL. */
 static inline struct pipe_run pipe_run(struct ht_schedule *s, const struct ht_pipe_style *y, struct pipe_prices p,
                                        int32_t iterations, int32_t issue_ahead, const bool *bad)
 {
@@ -129,7 +129,7 @@ static inline void pipe_run_free(struct pipe_run *r)
     free(r->cost_ns);
 }
 
-/* From the first forward's start to the last backward's end of the first iteration. */
+/* Returns the time from the first forward's start to the last backward's end of the first iteration. */
 static inline double pipe_gpu_time(const struct pipe_run *r)
 {
     int64_t begin = INT64_MAX, end = 0;
@@ -145,7 +145,7 @@ static inline double pipe_gpu_time(const struct pipe_run *r)
     return (double)(end - begin) / (double)PIPE_UNIT_NS;
 }
 
-/* Start of the named op's event in an iteration; -1: passed over. The op must be there. */
+/* Returns the start of the named op's event in an iteration; -1: skipped. The op must exist. */
 static inline double pipe_start(const struct pipe_run *r, int32_t iteration, const char *name)
 {
     for (int32_t op = 0; op < r->s->n_ops; op++)
@@ -157,7 +157,7 @@ static inline double pipe_start(const struct pipe_run *r, int32_t iteration, con
     return 0;
 }
 
-/* Builds and runs three iterations, at both depths of issue: GPU time of the first, and all of them as long. */
+/* Builds and runs three iterations, at both depths of issue; checks the first one's GPU time, and the length of all. */
 static inline void pipe_check(struct ht_scenario *sc, const struct ht_pipe_style *y, struct pipe_prices p, double gpu,
                               double iteration)
 {
@@ -177,7 +177,7 @@ static inline void pipe_times(struct ht_pipe_style y, int64_t ranks, int64_t mic
     ht_scenario_free(&sc);
 }
 
-/* The share of four GPUs' time that is lost with four micro-batches, T_f = 1. */
+/* Checks the share of four GPUs' time that is lost with four micro-batches, T_f = 1. */
 static inline void pipe_check_bubble(const struct ht_pipe_style *y, double backward, double bubble)
 {
     struct ht_scenario sc = pipe_scenario_for(y, 4, 1, 4);

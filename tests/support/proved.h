@@ -1,4 +1,4 @@
-/* Proves a schedule, and simulates it in exactly the memory that was proved. */
+/* Proves a schedule, and simulates it in exactly the proved memory. */
 #ifndef HT_TESTS_SUPPORT_PROVED_H
 #define HT_TESTS_SUPPORT_PROVED_H
 
@@ -10,7 +10,7 @@
 #include <check.h>
 #include <stdlib.h>
 
-/* Lowers every capacity to what the safe sequence needs, and simulates with durations that differ by 40%, for each of n
+/* Lowers every capacity to the safe sequence's need, and simulates with durations that differ by 40%, for each of n
    seeds from `seed` on. */
 static inline void runs_in_proved_memory(struct ht_schedule *s, const struct ht_profile *costs, uint64_t seed, int n)
 {

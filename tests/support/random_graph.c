@@ -8,13 +8,13 @@
 
 enum { MAX_RANKS = 8, MAX_TENSORS = 256, MAX_SPACES = MAX_RANKS + 2 * MAX_RANKS + 1 };
 
-/* A tensor while the safe sequence is being written. */
+/* State of a tensor while the safe sequence is written. */
 struct tensor {
     bool there[HT_N_TIERS];    /* now */
     bool resident[HT_N_TIERS]; /* at the boundary */
-    int32_t stamp[HT_N_TIERS]; /* last step that touched it, and whether it wrote */
+    int32_t stamp[HT_N_TIERS]; /* last group that touched it, and whether it wrote */
     bool wrote[HT_N_TIERS];
-    int32_t rank; /* whose places these are: a tensor stays with its rank's device and node */
+    int32_t rank; /* a tensor stays on its rank's device and node */
 };
 
 struct maker {
@@ -84,7 +84,7 @@ static void touch(struct maker *m, int32_t tensor, int32_t tier, unsigned flags)
     ht_op_effect(m->s, tensor, (enum ht_tier)tier, flags);
 }
 
-/* Which of the rank's tensors the op at hand has an effect on already: one effect a place. */
+/* Returns true when the current op has an effect on this residency already: one effect each. */
 static bool used_by_op(const struct maker *m, int32_t tensor, int32_t tier)
 {
     const struct ht_schedule *s = m->s;
@@ -93,7 +93,7 @@ static bool used_by_op(const struct maker *m, int32_t tensor, int32_t tier)
     return false;
 }
 
-/* A tensor of the rank that is (or is not) there, or -1. */
+/* Returns a tensor of the rank that is (or is not) in the tier, or -1. */
 static int32_t pick(struct maker *m, int32_t rank, int32_t tier, bool there)
 {
     for (int tries = 0; tries < 6 && m->n_tensors; tries++) {
@@ -103,7 +103,8 @@ static int32_t pick(struct maker *m, int32_t rank, int32_t tier, bool there)
     return -1;
 }
 
-/* conditional: the op may be passed over, so what is there afterwards must not depend on it. */
+/* Adds effects to the current op. conditional: the op may be skipped, so the tensors live after it must not depend on
+   it. */
 static void add_effects(struct maker *m, int32_t rank, bool conditional)
 {
     for (int64_t n = below(m, 4); n > 0; n--) {
@@ -154,7 +155,7 @@ static int32_t begin_op(struct maker *m, enum ht_op_kind kind, int32_t lane)
     return op;
 }
 
-/* A copy between two tiers of a rank. False: it has nothing to copy (and no op was added). */
+/* Adds a copy between two tiers of a rank. Returns false, without adding an op, when it has nothing to copy. */
 static bool add_copy(struct maker *m, int32_t rank, int32_t lane)
 {
     int32_t from = random_tier(m), to = random_tier(m), tensor = -1;
@@ -172,7 +173,7 @@ static bool add_copy(struct maker *m, int32_t rank, int32_t lane)
     return true;
 }
 
-/* Members on several ranks, on their lanes of one kind, without edges or shared writes among them. */
+/* Adds a group: members on several ranks, on their lanes of one kind, without edges or shared writes among them. */
 static void add_group(struct maker *m)
 {
     int32_t ranks[MAX_RANKS], n = 0, match = m->s->n_ops;
@@ -212,7 +213,7 @@ static void condition(struct maker *m, enum ht_when when)
     ht_op_after(m->s, m->validate);
 }
 
-/* Both branches do the same to a place, by different ops: what is there afterwards is the same. */
+/* Adds one op for each branch, with the same effect, so that both leave the same tensors. */
 static void add_branch_pair(struct maker *m, int32_t rank, int32_t lane)
 {
     int32_t tier = random_tier(m), tensor;
@@ -259,7 +260,7 @@ static void add_step(struct maker *m)
     add_effects(m, rank, conditional);
 }
 
-/* Puts back what is resident at the boundary and frees the rest, two places an op. */
+/* Restores the residents at the boundary and frees the rest, two residencies an op. */
 static void close_iteration(struct maker *m)
 {
     for (int32_t rank = 0; rank < m->s->n_ranks; rank++) {
@@ -278,7 +279,7 @@ static void close_iteration(struct maker *m)
     }
 }
 
-/* From the safe sequence's peak up: the tightest capacity that fits, a little more, or no limit. */
+/* Sets capacities from the safe sequence's peak up: the tightest that fits, a little more, or no limit. */
 static void set_capacities(struct maker *m)
 {
     struct ht_schedule *s = m->s;

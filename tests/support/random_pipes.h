@@ -1,5 +1,5 @@
-/* Random pipelines with random costs, in just the memory that the safe sequence needs: proved, none stalls, and
-   whatever the verdicts, every pass reads the parameters of the last step that counts. */
+/* Random pipelines with random costs, in just the memory that the safe sequence needs: they are proved, none stalls,
+   and whatever the outcomes, every pass reads the parameters of the last step that counts. */
 #ifndef HT_TESTS_SUPPORT_RANDOM_PIPES_H
 #define HT_TESTS_SUPPORT_RANDOM_PIPES_H
 

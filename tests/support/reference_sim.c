@@ -7,17 +7,17 @@
 
 typedef __int128 wide;
 
-/* An op in an iteration ("instance"): index iteration * n_ops + op, which is also its place in the safe sequence. */
+/* An op in an iteration ("instance"). Its index iteration * n_ops + op is also its position in the safe sequence. */
 enum state { WAITING, ISSUED, RUNNING, DONE, SKIPPED };
 
 struct instance {
     enum state state;
-    bool granted;  /* its memory was given at some time; SKIPPED ones count as granted, with nothing */
-    bool arrived;  /* of a group: its lane has come to it, and could issue it but for the others */
-    bool at_start; /* of a group: its lane could start it but for the others */
-    bool go;       /* of a group: may start, since all members could */
-    /* running steps, under the first member */
-    int64_t end_ns; /* of no flow */
+    bool granted;  /* its memory was granted; SKIPPED ones count as granted, with nothing */
+    bool arrived;  /* member of a group: its lane could issue it but for the other members */
+    bool at_start; /* member of a group: its lane could start it but for the other members */
+    bool go;       /* member of a group: may start, since all members could */
+    /* of running groups, under the first member */
+    int64_t end_ns; /* of a group without a flow */
     bool flow;
     wide left, cap, largest, rate, speed;
 };
@@ -29,14 +29,14 @@ struct ref {
     int64_t n; /* instances */
     struct instance *x;
     struct ht_trace_event *events;
-    int64_t *alloc, *freed; /* [n_ops * n_spaces]: what an op produces and releases */
-    int64_t *need;          /* [n_ops * n_spaces]: of the step that begins with op; the larger of both branches */
+    int64_t *alloc, *freed; /* [n_ops * n_spaces]: bytes that an op produces and releases */
+    int64_t *need;          /* [n_ops * n_spaces]: of the group that begins with op, in its worse branch */
     int64_t *live, *peak;   /* [n_spaces] */
     bool *ok;               /* [iterations] */
     int64_t now_ns, seq;
     int32_t oldest;                 /* first iteration that has not ended */
-    int64_t from, to;               /* its instances and those of the next: nothing else is in flight */
-    int32_t *lane_begin, *lane_ops; /* of each lane its ops, ascending */
+    int64_t from, to;               /* instances of this and the next iteration: no others are in flight */
+    int32_t *lane_begin, *lane_ops; /* each lane's ops, ascending */
 };
 
 static int n_spaces(const struct ref *r)
@@ -112,7 +112,8 @@ static bool when_false(const struct ref *r, int64_t i)
 
 /* ---- memory ---------------------------------------------------------------------------------------------------- */
 
-/* What the safe sequence needs at each step, with residents at its start, in the worse of its two branches. */
+/* Computes the safe sequence's need at each issue group, with residents at its start, in the worse of its two
+   branches. */
 static bool safe_sequence(struct ref *r)
 {
     const struct ht_schedule *s = r->s;
@@ -147,7 +148,8 @@ static bool safe_sequence(struct ref *r)
     return fits;
 }
 
-/* Can the step that begins with instance i have its memory? Word for word common/exec/grant.h, equation (*). */
+/* Returns true when the issue group that begins with instance `first` may have its memory: common/exec/grant.h,
+   equation (*), word for word. */
 static bool may_have(const struct ref *r, int64_t first, int32_t n)
 {
     int spaces = n_spaces(r);
@@ -156,7 +158,7 @@ static bool may_have(const struct ref *r, int64_t first, int32_t n)
         for (int64_t i = first; i < first + n; i++) want += r->alloc[(int64_t)op_of(r, i) * spaces + space];
         if (want == 0) continue;
         if (r->live[space] + want > capacity) return false;
-        int64_t extra = 0; /* net of granted steps behind w */
+        int64_t extra = 0; /* net of granted groups after w */
         for (int64_t w = r->to - 1; w >= r->from; w--) {
             int64_t at = (int64_t)op_of(r, w) * spaces + space;
             if (r->x[w].granted && r->x[w].state != SKIPPED) {
@@ -191,7 +193,8 @@ static int32_t room_behind(const struct ref *r, int32_t lane)
     return l->order == HT_FIFO && l->kind != HT_LANE_HOST && l->kind != HT_LANE_DISK ? r->o->issue_ahead : 0;
 }
 
-/* Issued or running ops of the lane; *oldest: the first of them in the order of issue (FIFO: the smallest instance). */
+/* Counts the issued or running ops of the lane. *oldest: the first of them in the order of issue (FIFO: the smallest
+   instance). */
 static int32_t queued(const struct ref *r, int32_t lane, int64_t *oldest)
 {
     int32_t n = 0;
@@ -206,7 +209,8 @@ static int32_t queued(const struct ref *r, int32_t lane, int64_t *oldest)
     return n;
 }
 
-/* FIFO: the first op not issued. PRIORITY: the best ready op that is not in `denied`. -1: none. */
+/* Returns the lane's next op. FIFO: the first op not issued. PRIORITY: the best ready op that is not in `denied`. -1:
+   none. */
 static int64_t next_on(const struct ref *r, int32_t lane, const bool *denied)
 {
     int64_t best = -1;
@@ -223,8 +227,8 @@ static int64_t next_on(const struct ref *r, int32_t lane, const bool *denied)
     return best;
 }
 
-/* The op that the lane would issue next (a PRIORITY lane's best, though another may be the first to get memory), or -1.
- */
+/* Returns the op that the lane would issue next, or -1. (For a PRIORITY lane its best, though another may be the first
+   to get memory.) */
 static int64_t candidate(const struct ref *r, int32_t lane)
 {
     int64_t oldest;
@@ -306,7 +310,7 @@ static wide ceil_div(wide a, wide b)
     return (a + b - 1) / b;
 }
 
-/* What the step that begins with op draws on a resource in all; cores are busy for as long as its longest member. */
+/* Returns the issue group's whole charge on a resource; cores are busy for as long as its longest member. */
 static wide amount_on(const struct ref *r, int32_t first, int32_t resource)
 {
     wide amount = 0;
@@ -329,7 +333,7 @@ static void set_going(struct ref *r, int64_t i)
         if (!cores && alone > need) need = alone;
     }
     if (need > cost) cost = need;
-    /* The rate at which cores are used does not depend on how long it lasts. */
+    /* The rate of a use of cores does not depend on its duration. */
     wide cap = cost ? largest * 1000000000 / cost : 0;
     if (r->o->jitter_percent && cost > 0) {
         wide range = (wide)r->o->jitter_percent * 10000;
@@ -423,7 +427,8 @@ static void start(struct ref *r, int32_t lane, bool *acted)
     if (op == first) set_going(r, i);
 }
 
-/* What can start, starts. As long as any lane can issue anything, the one with the smallest candidate does. */
+/* Starts everything that can start. Then, while any lane can issue anything, lets the one with the smallest candidate
+   do so. */
 static void dispatch(struct ref *r)
 {
     int32_t n = r->s->n_lanes;

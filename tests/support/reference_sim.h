@@ -1,6 +1,6 @@
 /*
- * The simulator once more, slow and obvious: at every instant it looks at every lane and every op, decides memory by
- * its definition and shares resources by filling all flows at once in 128-bit arithmetic. It shares no code with
+ * A second simulator, slow and obvious: at every instant it looks at every lane and every op, decides memory by its
+ * definition and shares resources by filling all flows at once in 128-bit arithmetic. It shares no code with
  * common/exec.
  */
 #ifndef TESTS_SUPPORT_REFERENCE_SIM_H

@@ -1,6 +1,6 @@
 /*
- * With a sanitizer everything takes five to twenty times as long and goes the same ways through the code: what a
- * release build repeats for its numbers' sake is repeated less there.
+ * With a sanitizer everything takes five to twenty times as long and takes the same paths through the code. So tests
+ * that repeat something for the sake of the numbers repeat it less there.
  */
 #ifndef TESTS_SUPPORT_SANITIZED_H
 #define TESTS_SUPPORT_SANITIZED_H
@@ -11,7 +11,7 @@ enum { SANITIZED = 1 };
 enum { SANITIZED = 0 };
 #endif
 
-/* A test's own slow reference, which is not what is tested. */
+/* Marks a test's own slow reference, which needs no sanitizer. */
 #define UNSANITIZED __attribute__((no_sanitize("address"), no_sanitize("undefined")))
 
 #endif

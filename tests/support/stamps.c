@@ -87,7 +87,7 @@ static enum ht_status check(struct stamps *w, int32_t iteration, int32_t op, con
     return HT_OK;
 }
 
-/* Takes some time, now and then long enough for others to be scheduled. */
+/* Wastes some time, sometimes enough for other threads to be scheduled. */
 static void dawdle(const struct stamps *w, int32_t iteration, int32_t op)
 {
     uint64_t roll = ht_random_below(w->seed + 7, stamp_of(iteration, op), 20);

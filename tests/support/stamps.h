@@ -1,10 +1,11 @@
 /*
  * A backend that proves every hazard on real bytes.
  *
- * The safe sequence (ops one at a time, in id order) says who wrote a place last before each op. The backend fills what
- * an op writes with that op's stamp and poisons what it releases; every op checks, at its begin and again at its end,
- * that what it reads carries the expected stamp. A missing edge, a buffer handed out twice or an instance mixed up
- * between iterations shows as a wrong stamp (and as a race under ThreadSanitizer, since stamps are plain memory).
+ * The safe sequence (ops one at a time, in id order) says which op wrote a residency last before each op. The backend
+ * fills the tensors that an op writes with that op's stamp and poisons those that it releases. Every op checks, at its
+ * begin and again at its end, that the tensors that it reads carry the expected stamp. A missing edge, a buffer handed
+ * out twice or an instance mixed up between iterations shows as a wrong stamp (and as a race under ThreadSanitizer,
+ * since stamps are plain memory).
  */
 #ifndef TESTS_SUPPORT_STAMPS_H
 #define TESTS_SUPPORT_STAMPS_H
@@ -19,10 +20,10 @@ struct stamps {
     const struct ht_schedule *s;
     const int64_t *cost_ns;
     uint64_t seed;
-    uint64_t *expected; /* [STAMPS_ITERATIONS * n_effects]: stamp before the op; 0: nothing there */
-    uint64_t *last;     /* [2 * place]: as the walk over the safe sequence stands */
+    uint64_t *expected; /* [STAMPS_ITERATIONS * n_effects]: stamp before the op; 0: none */
+    uint64_t *last;     /* [2 * residency]: state of the walk over the safe sequence */
     bool *resident;     /* [n_tensors * n_spaces] */
-    int64_t n_run;      /* ops that the walk did not pass over */
+    int64_t n_run;      /* ops that the walk did not skip */
     _Atomic int64_t began;
     int64_t fail_at, interrupt_at; /* n-th op, from 1; 0: never */
     int32_t n_done;
@@ -31,10 +32,10 @@ struct stamps {
 /* Walks the safe sequence of all iterations. The fields above the first blank are the caller's. */
 void stamps_expect(struct stamps *w);
 void stamps_free(struct stamps *w);
-/* Is iteration's verdict ok? */
+/* Returns true when the iteration is ok. */
 bool stamps_outcome(const struct stamps *w, int32_t iteration);
 
-/* Entries of a struct ht_backend_ops and of ht_run_options, with the struct stamps as context. */
+/* Functions for a struct ht_backend_ops and for ht_run_options, with the struct stamps as context. */
 enum ht_status stamps_run_op(void *ctx, int32_t iteration, int32_t op, const struct ht_buffer *b, int32_t n,
                              struct ht_error *err);
 bool stamps_control(void *ctx, int32_t iteration, int32_t op);

@@ -10,7 +10,7 @@
 
 struct streams {
     pthread_mutex_t lock;
-    pthread_cond_t moved; /* any stream did */
+    pthread_cond_t moved; /* signalled when any stream moves */
 };
 
 struct stream_event {
@@ -26,7 +26,7 @@ struct task {
     void (*fn)(void *arg);
     void *arg;
     struct stream_event *event;
-    int64_t count; /* of `recorded`, that is to be reached */
+    int64_t count; /* the value of `recorded` to reach */
     struct task *next;
 };
 
@@ -59,7 +59,7 @@ static int64_t now_ns(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* The lock is held, but not during a call. */
+/* Runs a task. The lock is held, but not during a call. */
 static void perform(struct stream *st, struct task *t)
 {
     struct streams *d = st->device;

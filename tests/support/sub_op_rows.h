@@ -1,7 +1,7 @@
 /*
- * Trainings that cut the activations of every block and micro-batch into rows by sub-op, each of which is kept, moved
- * to the host and back, or recomputed, as a seed says; run by the CPU backend or by the CUDA backend with a given
- * table.
+ * Trainings that cut the activations of every block and micro-batch into tensors by sub-op. A seed decides which of
+ * them are kept, which are copied to the host and back, and which are recomputed. They run on the CPU backend or on the
+ * CUDA backend with a given table.
  */
 #ifndef TESTS_SUPPORT_SUB_OP_ROWS_H
 #define TESTS_SUPPORT_SUB_OP_ROWS_H
@@ -25,12 +25,12 @@ enum { ROWS_L = 2, ROWS_UNITS = ROWS_L + 2, ROWS_MB = 2, ROWS_B = 1, ROWS_T = 16
 
 enum fate { KEPT, MOVED, AGAIN, N_FATES };
 
-/* How the activations of a block and micro-batch are cut, and what becomes of each row. */
+/* The cut of a block's activations of one micro-batch, and what becomes of each tensor. */
 struct rows_cut {
     unsigned parts[HT_N_SUB_OPS];
     enum fate fates[HT_N_SUB_OPS];
     int32_t n;
-    bool one_op; /* makes all again that are to be */
+    bool one_op; /* one op recomputes all */
 };
 
 struct rows_choice {
@@ -38,7 +38,7 @@ struct rows_choice {
     bool blocking; /* nothing overlaps */
 };
 
-/* ---- what is drawn ---- */
+/* ---- random choices ---- */
 
 struct rows_draw {
     uint64_t seed, n;
@@ -49,7 +49,7 @@ static inline int rows_below(struct rows_draw *d, int n)
     return (int)ht_random_below(d->seed, d->n++, (uint64_t)n);
 }
 
-/* Half are cut at every boundary; the others at some, or any sub-ops share a row. */
+/* Draws a cut: half are cut at every boundary; in the others some, or any sub-ops share a tensor. */
 static inline struct rows_cut rows_draw_cut(struct rows_draw *d)
 {
     struct rows_cut c = {.one_op = rows_below(d, 2)};
@@ -95,7 +95,7 @@ static inline unsigned rows_of_fate(const struct rows_cut *c, enum fate fate)
     return sub_ops;
 }
 
-/* Makes rows again one by one, each once all that it reads is there; rows that wait for one another in one op. */
+/* Recomputes tensors one by one, each after those that it reads; tensors that wait for one another in one op. */
 static inline void rows_remake(struct ht_draft *g, const struct rows_cut *c, int32_t u, int32_t j)
 {
     unsigned left = rows_of_fate(c, AGAIN);
@@ -139,7 +139,7 @@ static inline void rows_emit(struct ht_draft *g, const void *context)
     ht_mark_set(g->schedule, g->blocking_prev);
 }
 
-/* A scenario of this machine, with a model of two blocks. */
+/* Returns a scenario of this machine, with a model of two blocks. */
 static inline struct ht_scenario rows_scenario(enum ht_arch arch, const char *numerics, bool flash, const char *control)
 {
     struct ht_scenario_request r = {.model = arch == HT_ARCH_GPT ? "gpt-mini" : "llama-tiny",
@@ -168,7 +168,7 @@ static inline struct ht_scenario rows_scenario(enum ht_arch arch, const char *nu
     return s;
 }
 
-/* choice NULL: training in memory. */
+/* Builds the schedule. choice NULL: training in memory. */
 static inline struct ht_schedule *rows_build(const struct ht_scenario *sc, const struct rows_choice *choice)
 {
     struct ht_plan plan = {0};
@@ -184,7 +184,7 @@ static inline struct ht_schedule *rows_build(const struct ht_scenario *sc, const
 
 struct rows_outcome {
     double losses[ROWS_ITERATIONS * ROWS_MB];
-    float *states[3][ROWS_UNITS]; /* parameters as they are stepped, momentum, variance */
+    float *states[3][ROWS_UNITS]; /* parameters of the optimizer, momentum, variance */
 };
 
 static inline void rows_outcome_free(struct rows_outcome *o)
@@ -234,7 +234,7 @@ static inline enum ht_status rows_take(void *ctx, int32_t space, struct ht_buffe
     return HT_OK;
 }
 
-/* What the simulator sees of the memory, with durations of its own. */
+/* Checks the memory in the simulator, with durations of its own. */
 static inline void rows_check_simulated(const struct ht_schedule *s, int32_t issue_ahead, bool blocking, uint64_t seed)
 {
     struct ht_sim_options o = {.iterations = ROWS_ITERATIONS, .issue_ahead = issue_ahead};
@@ -251,8 +251,8 @@ static inline void rows_check_simulated(const struct ht_schedule *s, int32_t iss
     free(cost_ns);
 }
 
-/* The arenas, the trace and its replay saw the same peaks: within what was proved, and where nothing overlaps all of
- * it. */
+/* Checks that the arenas, the trace and its replay have the same peaks: within the proof, and equal to it when nothing
+   overlaps. */
 static inline void rows_check_measured(const struct ht_trace *t, struct ht_arena **arenas, bool blocking)
 {
     const struct ht_schedule *s = t->schedule;
@@ -269,8 +269,8 @@ static inline void rows_check_measured(const struct ht_trace *t, struct ht_arena
     }
 }
 
-/* Proves the schedule, gives it just the memory that was proved, simulates it and trains with it. api: of the CUDA
-   backend; on_gpu false: the CPU backend. Residents are not freed between iterations, so that the peak has them. */
+/* Proves the schedule, gives it just the proved memory, simulates it and trains with it. api: the CUDA backend's;
+   on_gpu false: the CPU backend. Residents are not freed between iterations, so the peak includes them. */
 static inline void rows_train(const struct ht_scenario *sc, struct ht_schedule *s, bool blocking, bool on_gpu,
                               const struct ht_cuda_api *api, uint64_t seed, struct rows_outcome *out)
 {

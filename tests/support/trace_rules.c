@@ -12,7 +12,7 @@ static bool ran(const struct ht_trace_event *e)
     return e->grant_seq >= 0;
 }
 
-/* Had ended, by the order of grants and releases, before number `seq`. */
+/* Returns true when the op had ended before number `seq`, by the order of grants and releases. */
 static bool ended_before(const struct ht_trace_event *e, int64_t seq)
 {
     return ran(e) && e->release_seq < seq;
@@ -38,7 +38,7 @@ void trace_check_dependencies(const struct ht_trace *t)
         }
 }
 
-/* Can an op have to wait for memory there? A place holds a few instances at most. */
+/* Returns true when an op may have to wait for memory in the space. A residency has a few instances at most. */
 static bool is_scarce(const struct ht_schedule *s, int32_t space)
 {
     double all = 0;
@@ -46,7 +46,7 @@ static bool is_scarce(const struct ht_schedule *s, int32_t space)
     return all > (double)s->capacity_bytes[space];
 }
 
-/* Was ready, waited for no memory, and could be issued at the time of number `seq`. */
+/* Returns true when the op was ready, waited for no memory, and could be issued at the time of number `seq`. */
 static bool was_ready(const struct ht_trace *t, int32_t k, int32_t op, int64_t seq)
 {
     const struct ht_schedule *s = t->schedule;
@@ -61,7 +61,6 @@ static bool was_ready(const struct ht_trace *t, int32_t k, int32_t op, int64_t s
     return s->ops[op].when == HT_ALWAYS;
 }
 
-/* FIFO: in id order, one at a time. PRIORITY: one at a time, and never past a ready op with a smaller key. */
 static int64_t check_lane(const struct ht_trace *t, int32_t lane)
 {
     const struct ht_schedule *s = t->schedule;
