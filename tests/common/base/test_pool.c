@@ -1,4 +1,4 @@
-/* The worker pool: everybody runs once, results are seen, ranges cover everything exactly once. */
+/* The worker pool: every worker runs once, results are seen, ranges cover everything exactly once. */
 #include <check.h>
 #include <pthread.h>
 #include <sched.h>

@@ -207,7 +207,7 @@ static void try_notes(struct ht_comm *c)
     REQUIRE(heard.wrong == 0, "%d notes out of order", heard.wrong);
 }
 
-static atomic_int listening; /* 1: a note is being heard, 2: it has been */
+static atomic_int listening; /* 1: the listener handles a notification, 2: it has returned */
 
 static void on_long_note(void *ctx, int32_t from, const void *data, int64_t bytes)
 {
@@ -217,7 +217,7 @@ static void on_long_note(void *ctx, int32_t from, const void *data, int64_t byte
     atomic_store(&listening, 2);
 }
 
-/* Who is called is done when the next listener, or none, is set: what it works on may then go. */
+/* Setting the next listener, or none, waits until the called one has returned, so that its context may be freed. */
 static void try_listener_leaves(struct ht_comm *c)
 {
     static struct ht_message out;

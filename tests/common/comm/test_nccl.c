@@ -468,7 +468,7 @@ static void *cancel(void *c)
     return NULL;
 }
 
-/* Nobody sends: the wait ends when it is cancelled, nothing was issued, and the job ends with the code. */
+/* No rank sends: the wait ends when it is cancelled, nothing was issued, and the job ends with the code. */
 static void run_cancel(struct ht_comm *c)
 {
     struct ht_error err = {0};

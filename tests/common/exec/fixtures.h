@@ -1,5 +1,5 @@
 /*
- * What the tests of hand-made graphs share: building blocks, loading and running a graph, and comparing times.
+ * Common parts of the tests of hand-made graphs: building blocks, loading and running a graph, and comparing times.
  *
  * Times are written in the units of the papers' figures; one is FIXTURE_UNIT_NS nanoseconds, so that halves and
  * hundredths compare exactly.
@@ -40,7 +40,7 @@ static inline int32_t add_tensor(struct ht_schedule *s, enum ht_tensor_class cla
     return ht_add_tensor(s, (struct ht_tensor){.class = class, .label = label, .bytes = bytes, .rank = rank});
 }
 
-/* A row of parameter-like state: elements [begin, end) of its unit. */
+/* Adds a tensor of parameter-like state: elements [begin, end) of its unit. */
 static inline int32_t add_shard(struct ht_schedule *s, enum ht_tensor_class class, int32_t unit, int64_t begin,
                                 int64_t end, int64_t element_bytes, int32_t rank)
 {
@@ -52,7 +52,7 @@ static inline int32_t add_shard(struct ht_schedule *s, enum ht_tensor_class clas
                                                .rank = rank});
 }
 
-/* An op whose cost goes by a name of its own. */
+/* Adds an op with a cost name of its own. */
 static inline int32_t add_op(struct ht_schedule *s, enum ht_op_kind kind, int32_t lane, struct ht_label label,
                              const char *cost)
 {
@@ -69,7 +69,7 @@ struct price {
     double units;
 };
 
-/* A graph that was verified, and what running it gave. */
+/* A verified graph, and the trace of its run. */
 struct fixture {
     struct ht_schedule *s; /* owned */
     struct ht_proof proof;
@@ -77,7 +77,7 @@ struct fixture {
     struct ht_trace *trace; /* NULL until run */
 };
 
-/* Takes the schedule; it must pass the verifier. */
+/* Makes a fixture of the schedule, and takes it over. It must pass the verifier. */
 static inline struct fixture fixture_of(struct ht_schedule *s)
 {
     struct fixture f = {.s = s};
@@ -119,7 +119,8 @@ static inline void set_prices(struct fixture *f, const struct price *prices, siz
     for (size_t i = 0; i < n; i++) set_price(f, prices[i].work, units(prices[i].units));
 }
 
-/* From tests/fixtures/<name>.costs.yaml (the format of common/profile). Each work of the graph must be there. */
+/* Loads prices from tests/fixtures/<name>.costs.yaml (the format of common/profile), which must have each work of the
+   graph. */
 static inline void load_prices(struct fixture *f, const char *name)
 {
     char path[512];
@@ -142,7 +143,7 @@ static inline void load_prices(struct fixture *f, const char *name)
     ht_doc_destroy(doc);
 }
 
-/* bad: [iterations], or NULL. */
+/* Simulates the graph. bad: [iterations], or NULL. */
 static inline void run_ahead(struct fixture *f, int32_t iterations, int32_t issue_ahead, const bool *bad)
 {
     struct ht_sim_options options = {.iterations = iterations, .issue_ahead = issue_ahead, .bad = bad};
@@ -196,14 +197,15 @@ static inline void check_ends(const struct fixture *f, int32_t iteration, double
                   iteration, (double)f->trace->iteration_end_ns[iteration] / FIXTURE_UNIT_NS, end);
 }
 
-/* From iteration `from` on, every op starts and ends exactly one period later than in the iteration before. */
+/* Checks that from iteration `from` on every op starts and ends exactly one period later than in the iteration
+   before. */
 static inline void check_period(const struct fixture *f, int32_t from, double period)
 {
     int64_t n = f->s->n_ops;
     ck_assert_int_lt(from, f->trace->iterations);
     for (int64_t i = from * n; i < f->trace->n_events; i++) {
         const struct ht_trace_event *now = &f->trace->events[i], *before = now - n;
-        if (now->grant_seq < 0 && before->grant_seq < 0) continue; /* passed over in both */
+        if (now->grant_seq < 0 && before->grant_seq < 0) continue; /* skipped in both */
         ck_assert_msg(now->start_ns - before->start_ns == units(period) &&
                           now->end_ns - before->end_ns == units(period),
                       "op %d of iteration %d comes %g after the iteration before, expected %g", now->op, now->iteration,
@@ -211,7 +213,7 @@ static inline void check_period(const struct fixture *f, int32_t from, double pe
     }
 }
 
-/* With memory for all, issuing two ops ahead (as on CUDA streams) changes no time. */
+/* Checks that with memory for all, issuing two ops ahead (as on CUDA streams) changes no time. */
 static inline void check_ahead(struct fixture *f)
 {
     int32_t iterations = f->trace->iterations;
@@ -227,13 +229,14 @@ static inline void check_ahead(struct fixture *f)
     ht_trace_destroy(trace);
 }
 
-/* Of the safe sequence, in KiB. */
+/* Checks the safe sequence's need, in KiB. */
 static inline void check_footprint(const struct fixture *f, enum ht_tier tier, int32_t rank, int64_t kib)
 {
     ck_assert_int_eq(f->proof.spaces[ht_space(f->s, tier, rank)].peak_bytes, kib * 1024);
 }
 
-/* The file in tests/fixtures is what the builder makes; FIXTURES_UPDATE=1 in the environment writes it anew. */
+/* Checks that the file in tests/fixtures is the builder's graph; FIXTURES_UPDATE=1 in the environment writes it
+   again. */
 static inline void check_file(const struct ht_schedule *s, const char *name)
 {
     char path[512];

@@ -339,7 +339,7 @@ static int32_t add_validate(struct maker *m)
     return validate;
 }
 
-/* What the end of a pass sets off. */
+/* Adds the ops that follow the end of a pass. */
 static void add_consequences(struct maker *m, const struct pass *x)
 {
     const struct shape *p = &m->p;
@@ -394,7 +394,7 @@ static struct ht_schedule *build(struct shape p)
     m.s->n_units = m.n_backward;
     m.s->n_micro_batches = p.n_micro;
     m.last_op = HT_NEW_ARRAY(int32_t, p.n_gpus * m.n_order);
-    /* Two parameter buffers, two of gradients, the checkpoints at the turn (N_m w of them), four messages under way. */
+    /* Two parameter buffers, two of gradients, the checkpoints at the turn (N_m w of them), four messages in flight. */
     int64_t bytes = 2 * PARAMS * 2 + 2 * PARAMS / p.d * 2 + (int64_t)(p.n_micro * p.v * p.d + 4) * BOUNDARY_BYTES;
     for (int r = 0; r < p.n_gpus; r++) ht_schedule_set_capacity(m.s, HT_DEVICE, r, bytes);
     add_lanes(&m);

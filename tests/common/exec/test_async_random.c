@@ -27,22 +27,22 @@
 
 enum { ITERATIONS = STAMPS_ITERATIONS, AHEAD = 2, PARITIES = 3 };
 
-/* One op on its way: its buffers, and what came of it. */
-struct flight {
+/* An enqueued op: its buffers, and its result. */
+struct enqueued_op {
     struct world *w;
     int32_t iteration, op, n;
     struct ht_buffer *buffers;
     enum ht_status status;
     struct ht_error err;
     struct stream_event *begin, *end;
-    atomic_bool heard; /* of its end, on the host */
+    atomic_bool ended_on_host; /* the host knows its end */
 };
 
 struct world {
     struct stamps stamps; /* first: it is the context of the hooks, too */
     struct streams *device;
-    struct stream **lanes;  /* [n_lanes] */
-    struct flight *flights; /* [n_ops * PARITIES] */
+    struct stream **lanes;         /* [n_lanes] */
+    struct enqueued_op *in_flight; /* [n_ops * PARITIES] */
     _Atomic int64_t n_enqueued, n_awaited;
 
     /* Conformance only: ops end in this order. */
@@ -53,13 +53,13 @@ struct world {
     bool given_up;
 };
 
-static struct flight *in_flight_of(struct world *w, int32_t iteration, int32_t op)
+static struct enqueued_op *in_flight_of(struct world *w, int32_t iteration, int32_t op)
 {
-    return &w->flights[(int64_t)op * PARITIES + iteration % PARITIES];
+    return &w->in_flight[(int64_t)op * PARITIES + iteration % PARITIES];
 }
 
-/* Holds an op's end back until those that are to end before it have, as far as can be seen from here. If they have come
-   into another order all the same, the one that is waited for may never come: then nothing is held back any more. */
+/* Holds an op's end back until the ops that should end before it have ended, as far as this thread can tell. If they
+   end in another order all the same, the awaited one may never come: then nothing is held back any more. */
 static void take_turn(struct world *w, int32_t iteration, int32_t op)
 {
     enum { GIVE_UP_S = 2, PAUSE_NS = 200000 };
@@ -73,7 +73,7 @@ static void take_turn(struct world *w, int32_t iteration, int32_t op)
         if (pthread_cond_timedwait(&w->moved, &w->lock, &until)) w->given_up = true;
     bool in_time = !w->given_up;
     pthread_mutex_unlock(&w->lock);
-    /* The one before has left this function; now it has to get through the executor. */
+    /* The previous op has left this function; it still has to get through the executor. */
     if (in_time) nanosleep(&pause, NULL);
     pthread_mutex_lock(&w->lock);
     w->next++;
@@ -89,10 +89,10 @@ static bool is_async(void *ctx, int32_t op)
     const struct ht_schedule *s = w->stamps.s;
     enum ht_lane_kind kind = s->lanes[s->ops[op].lane].kind;
     if (kind == HT_LANE_HOST || kind == HT_LANE_DISK) return false;
-    return ht_random_below(w->stamps.seed + 3, (uint64_t)op, 8) > 0; /* some run by themselves in between */
+    return ht_random_below(w->stamps.seed + 3, (uint64_t)op, 8) > 0; /* some ops in between are not enqueued */
 }
 
-/* Some ops want to be enqueued only when the host has heard of what they wait for in the previous iteration. */
+/* Lets some ops depend on the host's knowledge of their dependencies in the previous iteration. */
 static int32_t host_deps(void *ctx, int32_t op, const int32_t **ops)
 {
     const struct world *w = ctx;
@@ -107,15 +107,16 @@ static void check_heard(struct world *w, int32_t iteration, int32_t op)
     const int32_t *ops;
     int32_t n = iteration ? host_deps(w, op, &ops) : 0;
     for (int32_t i = 0; i < n; i++) {
-        const struct flight *f = in_flight_of(w, iteration - 1, ops[i]);
-        if (f->w && f->iteration == iteration - 1) ck_assert(f->heard); /* else it was passed over, or not enqueued */
+        const struct enqueued_op *f = in_flight_of(w, iteration - 1, ops[i]);
+        if (f->w && f->iteration == iteration - 1)
+            ck_assert(f->ended_on_host); /* else it was skipped, or not enqueued */
     }
     w->n_awaited += n;
 }
 
 static void fly(void *arg)
 {
-    struct flight *f = *(struct flight **)arg;
+    struct enqueued_op *f = *(struct enqueued_op **)arg;
     f->status = stamps_run_op(&f->w->stamps, f->iteration, f->op, f->buffers, f->n, &f->err);
 }
 
@@ -123,16 +124,16 @@ static enum ht_status enqueue(void *ctx, int32_t iteration, int32_t op, const st
                               const struct ht_inst *after, int32_t n_after, struct ht_error *err)
 {
     struct world *w = ctx;
-    struct flight *f = in_flight_of(w, iteration, op);
+    struct enqueued_op *f = in_flight_of(w, iteration, op);
     struct stream *stream = w->lanes[w->stamps.s->ops[op].lane];
     (void)err;
     check_heard(w, iteration, op);
-    f->heard = false;
+    f->ended_on_host = false;
     f->w = w, f->iteration = iteration, f->op = op, f->n = n;
     if (!f->buffers) f->buffers = HT_NEW_ARRAY(struct ht_buffer, n);
     memcpy(f->buffers, buffers, sizeof(*buffers) * (size_t)n);
     for (int32_t i = 0; i < n_after; i++) {
-        struct flight *before = in_flight_of(w, after[i].iteration, after[i].op);
+        struct enqueued_op *before = in_flight_of(w, after[i].iteration, after[i].op);
         ck_assert(is_async(w, after[i].op) && before->iteration == after[i].iteration);
         stream_wait(stream, before->end);
     }
@@ -145,18 +146,18 @@ static enum ht_status enqueue(void *ctx, int32_t iteration, int32_t op, const st
 
 static enum ht_status wait_op(void *ctx, int32_t iteration, int32_t op, struct ht_error *err)
 {
-    struct flight *f = in_flight_of(ctx, iteration, op);
+    struct enqueued_op *f = in_flight_of(ctx, iteration, op);
     stream_event_finish(f->end);
     ck_assert(f->iteration == iteration);
     take_turn(ctx, iteration, op);
-    f->heard = true;
+    f->ended_on_host = true;
     if (f->status) *err = f->err;
     return f->status;
 }
 
 static void op_times(void *ctx, int32_t iteration, int32_t op, int64_t *start_ns, int64_t *end_ns)
 {
-    struct flight *f = in_flight_of(ctx, iteration, op);
+    struct enqueued_op *f = in_flight_of(ctx, iteration, op);
     *start_ns = stream_event_ns(f->begin);
     *end_ns = stream_event_ns(f->end);
 }
@@ -196,10 +197,10 @@ static void open_world(struct world *w)
     w->device = streams_create();
     w->lanes = HT_NEW_ARRAY(struct stream *, s->n_lanes);
     for (int32_t i = 0; i < s->n_lanes; i++) w->lanes[i] = stream_create(w->device);
-    w->flights = HT_NEW_ARRAY(struct flight, (int64_t)s->n_ops * PARITIES);
+    w->in_flight = HT_NEW_ARRAY(struct enqueued_op, (int64_t)s->n_ops * PARITIES);
     for (int64_t i = 0; i < (int64_t)s->n_ops * PARITIES; i++) {
-        w->flights[i].begin = stream_event_create(w->device);
-        w->flights[i].end = stream_event_create(w->device);
+        w->in_flight[i].begin = stream_event_create(w->device);
+        w->in_flight[i].end = stream_event_create(w->device);
     }
 }
 
@@ -208,14 +209,14 @@ static void close_world(struct world *w)
     const struct ht_schedule *s = w->stamps.s;
     for (int32_t i = 0; i < s->n_lanes; i++) stream_destroy(w->lanes[i]);
     for (int64_t i = 0; i < (int64_t)s->n_ops * PARITIES; i++) {
-        stream_event_destroy(w->flights[i].begin);
-        stream_event_destroy(w->flights[i].end);
-        free(w->flights[i].buffers);
+        stream_event_destroy(w->in_flight[i].begin);
+        stream_event_destroy(w->in_flight[i].end);
+        free(w->in_flight[i].buffers);
     }
     streams_destroy(w->device);
     pthread_mutex_destroy(&w->lock);
     pthread_cond_destroy(&w->moved);
-    free(w->flights);
+    free(w->in_flight);
     free(w->lanes);
     stamps_free(&w->stamps);
 }
@@ -331,7 +332,7 @@ static int64_t try_graph(uint64_t seed, enum fate fate, int64_t *n_awaited)
         ck_assert_msg(status == HT_FAILED && !strcmp(err.text, "as told"), "seed %llu: status %d: %s",
                       (unsigned long long)seed, status, err.text);
     } else {
-        /* What was enqueued when the interrupt came is run, but is not part of the trace. */
+        /* Ops that were enqueued when the interrupt came run, but are not part of the trace. */
         ck_assert_msg(status == (at && fate == IS_INTERRUPTED ? HT_INTERRUPTED : HT_OK), "seed %llu: status %d: %s",
                       (unsigned long long)seed, status, err.text);
         ck_assert_int_eq(w.stamps.n_done, t->iterations);
@@ -351,8 +352,8 @@ static int64_t try_graph(uint64_t seed, enum fate fate, int64_t *n_awaited)
 
 /* ---- conformance ---- */
 
-/* The order in which ops end in the simulation; false if two end at once, when the executor, which takes ends one by
-   one, need not do as the simulator does. */
+/* Ranks ops by their end in the simulation. Returns false if two end at once, because the executor, which takes ends
+   one by one, may then differ from the simulator. */
 static bool order_of_ends(const struct ht_trace *t, int32_t *rank)
 {
     for (int64_t i = 0; i < t->n_events; i++) {

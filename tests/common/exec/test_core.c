@@ -1,12 +1,12 @@
-/* The state machine driven by hand: several validate ops in one iteration. */
+/* Drives the state machine by hand: several validate ops in one iteration. */
 #include "common/exec/core.h"
 
 #include <check.h>
 #include <stdlib.h>
 
 /*
- * Two validate ops on two lanes, then an op for either outcome. One bad verdict makes the iteration bad, whichever of
- * the two gives it and in whichever order they end; the next iteration begins as ok again.
+ * Two validate ops on two lanes, then an op for either outcome. One validate op that says bad makes the iteration bad,
+ * whichever of the two it is and in whichever order they end; the next iteration begins as ok again.
  *
  *     a   V0  N2 (when ok)
  *     b   V1  N3 (when bad)      both wait for V0 and V1
@@ -46,7 +46,7 @@ static int ran_with(bool first_ok, bool second_ok, bool second_ends_first)
         if (pick == 0) open[0] = open[1];
         n_open--;
         if (inst.op >= 2) ran |= 1 << (2 * inst.iteration + inst.op - 2);
-        /* The first iteration has the verdicts that were given, the second two good ones. */
+        /* The first iteration has the given outcomes, the second is ok. */
         if (inst.op < 2) ht_core_set_control(core, inst.iteration, inst.iteration || (inst.op ? second_ok : first_ok));
         ht_core_finish(core, inst);
     }

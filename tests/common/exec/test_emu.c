@@ -1,6 +1,6 @@
 /*
- * The emulated clock: hand-made graphs of the papers' figures, really run with every op held for its cost. Lateness is
- * the machine's and is printed, not judged; being early, or out of order, or off in memory is our own fault.
+ * The emulated clock: hand-made graphs of the papers' figures, really run with every op held for its cost. Lateness
+ * depends on the machine, so it is printed and not checked; being early, or out of order, or off in memory is a bug.
  */
 #include "common/exec/emu.h"
 
@@ -79,7 +79,7 @@ static void check_figure(const char *name)
     double worst = 0;
     for (int64_t i = 0; i < t->n_events; i++) {
         const struct ht_trace_event *e = &t->events[i], *sim = &f.trace->events[i];
-        if (e->grant_seq < 0) continue; /* passed over */
+        if (e->grant_seq < 0) continue; /* skipped */
         ck_assert_int_ge(e->end_ns - e->start_ns, f.cost_ns[e->op] - 1);
         if (f.s->n_resources == 0) ck_assert_int_ge(e->end_ns, sim->end_ns - 1);
         double late = (double)(e->end_ns - sim->end_ns) / (double)FIXTURE_UNIT_NS;
@@ -136,7 +136,7 @@ START_TEST(test_sharing)
     struct ht_emu_overruns overruns;
     struct ht_trace *t = emulate(&f, &(struct idle){.slow_op = -1}, 20.0, &overruns);
     const struct ht_trace_event *e = &t->events[0], *other = &t->events[1];
-    /* How much of the short op lay beside the long one is the machine's doing: at least the last iteration's share. */
+    /* The machine decides how much of the short op ran beside the long one: at least the last iteration's share. */
     int64_t beside =
         e->end_ns < other->start_ns ? 0 : e->end_ns - (e->start_ns > other->start_ns ? e->start_ns : other->start_ns);
     ck_assert_int_ge(e->end_ns - e->start_ns, FIXTURE_UNIT_NS + beside / 4 - FIXTURE_UNIT_NS / 50);
@@ -175,7 +175,7 @@ START_TEST(test_overrun)
 }
 END_TEST
 
-/* Nobody waits for his time, or for the rest of his group, once an op has failed: these would be held for hours. */
+/* After a failed op no other waits for its time or its group: these ops would be held for hours. */
 START_TEST(test_failure)
 {
     for (int32_t match = -1; match <= 0; match++) {

@@ -369,7 +369,7 @@ START_TEST(two_depths)
 }
 END_TEST
 
-/* The same with every stage on two GPUs: 10 ranks, ops of a stage as groups of two, and a ring per layer and part. */
+/* Two depths with every stage on two GPUs: 10 ranks, ops of a stage as groups of two, and a ring per layer and part. */
 START_TEST(tensor_parallel)
 {
     struct job job = {"autohet_tp", 2, {a, b}, 6, 2, false};

@@ -11,7 +11,7 @@ static struct fixture loaded(const char *graph, const char *prices)
     return f;
 }
 
-/* What both queues share: the GPU needs nothing of them in the first iteration. */
+/* Checks the first iteration on the GPU, which is the same for both queues. */
 static void check_gpu(const struct fixture *f)
 {
     CHECK_SPANS(f, 0, {"PF1", 0, 1}, {"PF2", 1, 2}, {"PF3", 2, 3}, {"PF4", 3, 4}, {"PF5", 4, 5}, {"F1", 1, 2},

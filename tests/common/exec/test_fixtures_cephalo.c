@@ -309,7 +309,7 @@ START_TEST(collectives)
 }
 END_TEST
 
-/* What a GPU gives to an all-gather is its own shard: 1920, 1152, 768 parameters of 4 bytes. */
+/* A GPU gives its own shard to an all-gather: 1920, 1152, 768 parameters of 4 bytes. */
 START_TEST(uneven_counts)
 {
     struct ht_schedule *s = build(uneven);

@@ -30,7 +30,7 @@ static struct fixture fixture_at(struct shape shape, double p, double g, double 
     return f;
 }
 
-/* From the first forward's start to the last backward's end, in units. */
+/* Returns the time from the first forward's start to the last backward's end, in units. */
 static double gpu_time(const struct fixture *f)
 {
     int64_t begin = INT64_MAX, end = 0;
@@ -125,7 +125,7 @@ START_TEST(bad_iteration)
     CHECK_SPANS(&sysx, 0, {"step0", 30, 32}, {"validate", 32, 32}, {"undo15", 32, 34}, {"undo0", 32, 34});
     check_ends(&sysx, 0, 34);
     check_ends(&sysx, 1, 66);
-    ck_assert_int_eq(event_of(&sysx, 1, "undo0")->grant_seq, -1); /* passed over */
+    ck_assert_int_eq(event_of(&sysx, 1, "undo0")->grant_seq, -1); /* skipped */
     run_ahead(&mobius, 2, 0, bad);
     ck_assert_int_eq(event_of(&mobius, 0, "step0")->grant_seq, -1);
     check_ends(&mobius, 0, 37);
@@ -230,7 +230,7 @@ START_TEST(checkpoints_sent_early)
 }
 END_TEST
 
-/* Parameters of stage 0 are fetched by GPU 0 (forward) and GPU 3 (unit 0 backward) from one place of the node. */
+/* GPU 0 (forward) and GPU 3 (unit 0 backward) fetch the parameters of stage 0 from one residency of the node. */
 START_TEST(shared_parameters)
 {
     struct ht_schedule *s = build(fig8_sysx);
@@ -263,7 +263,7 @@ START_TEST(two_nodes)
 }
 END_TEST
 
-/* What the command line loads: the same graphs and prices. */
+/* The command line loads the same graphs and prices. */
 START_TEST(files)
 {
     static const struct {

@@ -23,7 +23,7 @@ struct log {
     int fail_at, interrupt_at; /* n-th op, from 1; 0: never */
     bool fail_late;            /* the op that is to fail does so long after the interrupt */
     bool fail_open;
-    bool bad[16]; /* validate's verdict by iteration */
+    bool bad[16]; /* outcome by iteration */
     int n_init, n_final, done[16], n_done;
     int stop_after; /* iteration_done asks to stop after so many; 0: never */
     enum ht_status stop_status;
@@ -252,7 +252,7 @@ END_TEST
 
 START_TEST(test_branches)
 {
-    /* V, then "ok" and "bad" ops; iteration 1 is bad. Ops passed over leave no event. */
+    /* V, then "ok" and "bad" ops; iteration 1 is bad. Skipped ops leave no event. */
     struct ht_schedule *s = make(INT64_MAX);
     int32_t v = op(s, HT_OP_VALIDATE, GPU, -1), t = tensor(s, 512);
     op(s, HT_OP_OPTIMIZER_STEP, CPU, v);
@@ -417,7 +417,8 @@ START_TEST(test_open_fails)
 }
 END_TEST
 
-/* Adds one to every byte of what the op updates; an op that makes anew what it frees copies it, and adds one. */
+/* Adds one to every byte of the tensors that the op updates; an op that produces again what it frees copies it, and
+   adds one. */
 static enum ht_status count_up(void *ctx, int32_t iteration, int32_t op, const struct ht_buffer *b, int32_t n,
                                struct ht_error *err)
 {
@@ -442,8 +443,8 @@ static enum ht_status begin_with_0(void *ctx, int32_t space, struct ht_buffer b,
     return HT_OK;
 }
 
-/* `stays` is updated in place; `wanders` goes to the host and comes back into a place of its own. Three runs of one,
-   two and three iterations count to 1, 3 and 6; a run that fails leaves residents that can be destroyed. */
+/* `stays` is updated in place; `wanders` goes to the host and comes back into another buffer. Three runs of one, two
+   and three iterations count to 1, 3 and 6; a run that fails leaves residents that can be destroyed. */
 START_TEST(test_residents_outlive_runs)
 {
     static const struct ht_backend_ops counting = {.name = "counting", .run_op = count_up};

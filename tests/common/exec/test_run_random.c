@@ -1,6 +1,7 @@
 /*
- * The real executor on random schedules, with a backend that proves every hazard on real bytes (tests/support/stamps.h).
- * Afterwards the books have to agree: arena, core and replay of the trace to the byte, and the trace with the rules.
+ * The real executor on random schedules, with a backend that proves every hazard on real bytes
+ * (tests/support/stamps.h). Afterwards arena, core and replay of the trace must agree to the byte, and the trace must
+ * keep the rules.
  */
 #include "common/base/array.h"
 #include "common/base/interrupt.h"
@@ -39,7 +40,7 @@ static void check_memory(const struct ht_trace *t, struct ht_arena **arenas)
         ck_assert_int_eq(st.live_bytes, 0);
         ck_assert_int_eq(st.peak_bytes, t->peak_bytes[i]);
         ck_assert_int_le(t->peak_bytes[i], t->schedule->capacity_bytes[i]);
-        /* Of an interrupted run the trace lacks what the unfinished iterations took and gave back. */
+        /* After an interrupt the trace lacks the grants and releases of the unfinished iterations. */
         if (t->iterations == ITERATIONS) ck_assert_int_eq(peak[i], st.peak_bytes);
     }
     free(peak);

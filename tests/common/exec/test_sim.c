@@ -132,8 +132,8 @@ START_TEST(a_flow_over_two_resources)
     int32_t b = forward(gpu(1), 0);
     ht_op_use(s, dram, 200);
     run(once);
-    /* Alone each takes 100 ns, drawing 2 B/ns of DRAM. Together they get 1 B/ns each: 200 ns. The port, at half its
-       rate, limits nobody. */
+    /* Alone each takes 100 ns, at 2 B/ns of DRAM. Together they get 1 B/ns each: 200 ns. The port, at half its rate,
+       limits neither. */
     check_times(0, a, 0, 200);
     check_times(0, b, 0, 200);
     end();

@@ -287,7 +287,8 @@ START_TEST(test_guard_page)
 }
 END_TEST
 
-/* Memory that nobody here may touch: the books are kept elsewhere, and it is left alone when the arena goes. */
+/* An arena over memory that this process may not touch: its tables are elsewhere, and destroying it leaves the memory
+   alone. */
 START_TEST(test_over_given_memory)
 {
     struct ht_error err = {0};

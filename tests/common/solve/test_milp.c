@@ -86,7 +86,7 @@ START_TEST(infeasible_and_unbounded_are_told_apart)
 }
 END_TEST
 
-/* What would make GLPK abort is found before. */
+/* Finds numbers that would make GLPK abort before GLPK sees them. */
 START_TEST(bad_numbers_are_named)
 {
     static const struct {
