@@ -31,17 +31,17 @@ const struct ht_cuda_api *ht_cuda_api_real(void)
 #define HT_HAVE_NVTX
 #endif
 
-/* NULL, or "cudaErrorX: what it means (file:line)", for the thread that asked. */
-static const char *said(cudaError_t result, int line)
+/* Returns NULL, or "cudaErrorX: what it means (file:line)", in a buffer of the calling thread. */
+static const char *error_text(cudaError_t result, int line)
 {
     static _Thread_local char text[256];
     if (result == cudaSuccess) return NULL;
     snprintf(text, sizeof(text), "%s: %s (%s:%d)", cudaGetErrorName(result), cudaGetErrorString(result), "cuda_real.c",
              line);
-    (void)cudaGetLastError(); /* forgets it, if it can be forgotten */
+    (void)cudaGetLastError(); /* clears the error, if it can be cleared */
     return text;
 }
-#define SAID(call) said(call, __LINE__)
+#define SAID(call) error_text(call, __LINE__)
 
 /* ---- device ---- */
 
@@ -171,7 +171,7 @@ static const char *event_reached(void *event, bool *reached)
     cudaError_t answer = cudaEventQuery(event);
     *reached = answer == cudaSuccess;
     if (answer != cudaErrorNotReady) return SAID(answer);
-    (void)cudaGetLastError(); /* which may keep it, and the thread's next launch would be taken to have failed */
+    (void)cudaGetLastError(); /* else the thread's next launch would seem to have failed */
     return NULL;
 }
 
@@ -203,12 +203,13 @@ static const char *context_status(void *context)
     struct context *c = context;
     struct ht_error err = {0};
     if (ht_cuda_status(&c->cuda, cudaSuccess, &err) == HT_OK) return NULL;
-    const char *file = strstr(err.text, "common/kernels/"); /* the build's own folder is nobody's business */
+    const char *file = strstr(err.text, "common/kernels/"); /* leaves out the path of the build's folder */
     snprintf(c->text, sizeof(c->text), "%.511s", file ? file : err.text);
     return c->text;
 }
 
-/* Does the build have kernels for this GPU, and does the driver take them? Said here rather than by the first op. */
+/* Launches a kernel to find out whether the build has kernels for this GPU and the driver takes them, before the first
+   op does. */
 static const char *try_kernel(struct context *c, void *anywhere)
 {
     ht_cuda_convert(&c->cuda, HT_F32, anywhere, HT_F16, (char *)anywhere + 512, 1);
@@ -354,9 +355,9 @@ static void unit_init(void *context, const struct ht_model *m, int64_t unit, uin
     ht_cuda_unit_init(&c->cuda, m, unit, seed, type, params);
 }
 
-/* ---- what answers ---- */
+/* ---- calls that return a result ---- */
 
-/* Brings bytes here and waits for them; pinned memory is not needed, since the stream is waited for anyway. */
+/* Copies bytes to the host and waits for them. Pinned memory is not needed, since the stream is waited for anyway. */
 static bool fetch(struct context *c, void *to, const void *from, size_t bytes)
 {
     if (c->cuda.error.status) return false;
@@ -374,7 +375,7 @@ static void grad_check(void *context, const struct ht_adamw_step *step, const vo
 
 static struct ht_grad_partial partial_of(const void *partial)
 {
-    const struct ht_cuda_grad_partial *p = partial; /* its first bytes: the parts are not there */
+    const struct ht_cuda_grad_partial *p = partial; /* only its first bytes, without the parts */
     return (struct ht_grad_partial){.fits = !p->bad, .squares = p->squares};
 }
 
