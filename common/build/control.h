@@ -1,43 +1,43 @@
 /*
- * Overflow and clipping in any system's schedule: what tells whether an iteration's gradients are good, and what
- * happens to the optimizer steps when they are not.
+ * Overflow and clipping in any system's schedule: the gradient checks of an iteration, and the treatment of the
+ * optimizer steps if a check fails.
  *
- * A builder writes its graph as if every gradient were good. ht_control_apply makes of it one that looks first:
+ * A builder writes its graph as if every gradient were good. ht_control_apply turns it into a graph that checks first:
  *
- *     gate       every step waits until all gradients have been judged
+ *     gate       every step waits until all gradients have been checked
  *
- *         compute   F0 .. FH | BH VH B1 V1 B0 V0 |   UH U1 U0            V(u): N G(u), leaves its partial
- *         host                                   | v                     v: the verdict, from all partials
- *                                                  `--> when ok: steps;  when bad: gradients are freed, no more
+ *         compute   F0 .. FH | BH VH B1 V1 B0 V0 |   UH U1 U0            V(u): reads G(u), leaves its partial result
+ *         host                                   | v                     v: the final check, from all partial results
+ *                                                  `--> when ok: steps;  when bad: gradients are freed, nothing else
  *
- *     rollback   steps stay where they are and keep a log; the verdict comes after the last one
+ *     rollback   steps stay where they are and keep a log; the final check comes after the last step
  *
  *         host      V2 O2  V1 O1  V0 O0 | v |   when ok:  gradients and logs are freed
  *                                       |       when bad: undo2 redo2 undo1 redo1 ..
  *
- * A step that only has to be made smaller (clipping) is undone and made again with the factor; so is one whose log had
- * no room. One with bad gradients is undone, and the redo does nothing. Which of these it is, is the backend's affair.
+ * On the bad branch every step is undone. A step that only has to be smaller (clipping), or whose log had no room, is
+ * redone with the right factor. A step on an overflow is undone, and its redo does nothing. The backend decides which
+ * of these applies.
  *
- * What the rule "all that follows from a step" means:
+ * The other ops that depend on a step are treated as follows:
  *
- *     gate       ops that touch what a step touches, or wait for such an op, move behind the verdict together with it
- *                and keep their order; all others keep theirs, and if one only waits for a step's turn on its lane, it
- *                waits for the op before. What moves runs in both branches: what a step would have PRODUCEd
- *                is made by a RESTORE (the 16-bit copy, cast from the master that nobody changed), what it would have
- *                RELEASEd is freed by an op that does nothing else.
- *     rollback   what a step wrote and another op carried on is carried on once more, by copies `when: bad` after the
- *                undo. What was moved away altogether is brought back first. So the next iteration, which reads the
- * last that wrote, waits for the verdict by itself: ht_schedule_link sees to it.
+ *     gate       Ops that touch what a step touches, or wait for such an op, move behind the final check with the step
+ *                and keep their order. All other ops keep their place. One that only waits for a step's turn on its
+ *                lane waits for the op before the step instead. Moved ops run in both branches. On the bad branch a
+ *                RESTORE makes what the step would have PRODUCEd (the 16-bit copy, cast from the unchanged master),
+ *                and an op with no other effect frees what the step would have RELEASEd.
+ *     rollback   If other ops copied what a step wrote to another tier, copies `when: bad` repeat that after the undo.
+ *                If the original was moved away, a copy brings it back first. The next iteration reads the last write,
+ *                so it waits for the final check without further edges: ht_schedule_link adds them.
  *
- * Gradients are judged in the last place that they reach before any step, so V(u) is on the lane that works there. A step
- * of several units (a stage of a pipeline) is judged, undone and made again as a whole.
+ * Gradients are checked in the last residency that they reach before any step, so V(u) runs on the lane that works
+ * there. A step of several units (a stage of a pipeline) is checked, undone and redone as a whole.
  *
- * Several ranks have a verdict each, on the last host lane of each rank. Before it they agree: an all-reduce about no unit,
- * on the last collective lane of each rank. A draft of some ranks gets one of each for every rank; the agreements of all
- * drafts become one group in the merge (common/schedule/merge.h).
+ * Each of several ranks has a final check, on its last host lane. Before it the ranks agree by an all-reduce of no
+ * unit, on the last collective lane of each. A draft of some ranks gets one of each for every rank; merging makes the
+ * agreements of all drafts one group (common/schedule/merge.h).
  *
- * Words: SysX, Sec. 3.3 calls rollback "optimizer-state rollback"; ZeRO-Offload's and every GradScaler's way is the
- * gate.
+ * SysX, Sec. 3.3 calls rollback "optimizer-state rollback". ZeRO-Offload and every GradScaler use the gate.
  */
 #ifndef HT_BUILD_CONTROL_H
 #define HT_BUILD_CONTROL_H
@@ -45,33 +45,36 @@
 #include "common/plan/scenario.h"
 #include "common/schedule/schedule.h"
 
-/* What a rollback goes by. */
+/* How a rollback takes steps back. */
 enum ht_undo_kind {
-    HT_UNDO_AND_REDO, /* a log for each step, freed with the iteration; a redo follows the undo */
-    HT_UNDO_LASTING, /* logs that stay from one iteration to the next. The undo op itself makes the step again where that
-                          is wanted (common/backend/cpu.h); no clipping. A simulation counts that the whole log passes the
-                          memory, but not the time that it adds to a step of its own, nor the step made again */
-    HT_UNDO_UNLOGGED, /* no logs: steps are reversed by arithmetic, which is not exact. Simulation only; no clipping */
+    /* Each step keeps a log, which is freed in the iteration. A redo follows the undo. */
+    HT_UNDO_AND_REDO,
+    /* Logs stay resident from one iteration to the next. The undo op itself redoes the step if it must be redone
+       (common/backend/cpu.h). No clipping. A simulation charges the traffic of the whole log to memory, but neither the
+       time that writing it adds to a step nor the redone step. */
+    HT_UNDO_LASTING,
+    /* No logs: arithmetic reverses a step, which is not exact. Simulation only; no clipping. */
+    HT_UNDO_UNLOGGED,
 };
 
-/* What belongs to a system's method. */
+/* The part of control that belongs to a system's method. */
 struct ht_control_style {
-    bool blocking; /* nothing overlaps: every op waits for the one before it, over the iteration's boundary too */
+    bool blocking; /* nothing overlaps: every op waits for the op before it, across iterations too */
     enum ht_undo_kind undo;
 };
 
 /*
- * Puts control into the draft `in` of one or more ranks, linked or not, with its marks resolved. The result is unlinked.
- * With mode none, a copy. Edges that the builder added are kept.
- * HT_INFEASIBLE with the op's name where a pattern has no treatment; HT_FAILED when the graph has a control of its own.
+ * Applies control to the draft `in` of one or more ranks, linked or not, with its marks resolved. The result is
+ * unlinked; with mode none it is a copy. Keeps the edges that the builder added. HT_INFEASIBLE, with the op's name, if
+ * control cannot handle a pattern; HT_FAILED if the graph already has control.
  */
 enum ht_status ht_control_apply(const struct ht_schedule *in, const struct ht_control *control,
                                 struct ht_control_style style, struct ht_error *err, struct ht_schedule **out);
 
-/* Turns the work of a step into that of the step under this control, and gives that of V(u). */
+/* Adds to a step's work what this control adds to the step, and sets the work of its gradient check V(u). */
 void ht_control_works(const struct ht_control *control, struct ht_work *step, struct ht_work *grad_check);
 
-/* Bytes of LOG(u) for a unit's elements under this control; 0 but for rollback. */
+/* Returns the bytes of LOG(u) for a unit's elements under this control; 0 except for rollback. */
 int64_t ht_control_log_bytes(const struct ht_control *control, int64_t elements);
 
 #endif

@@ -1,4 +1,4 @@
-/* The ops of a graph under control, in the order that control.c has decided. */
+/* Writes the ops of a graph under control, in the order that control.c has decided. */
 #include "common/build/control_ops.h"
 
 #include "common/base/array.h"
@@ -29,7 +29,7 @@ static bool rolls_back(const struct ht_rebuild *r)
     return r->control->mode == HT_CONTROL_ROLLBACK;
 }
 
-/* A log for each momentum that a step updates. */
+/* Adds a log for each momentum that a step updates. */
 static void add_logs(struct ht_rebuild *r, struct ht_controlled_step *x)
 {
     const struct ht_schedule *s = r->in;
@@ -63,7 +63,7 @@ static void when(struct ht_rebuild *r, enum ht_when branch)
     ht_op_after(r->out, r->final_check[ht_op_rank(r->out, r->out->n_ops - 1)]);
 }
 
-/* An op about what a step is about is named after it: "undo3" where the step is "O3". */
+/* Names the last op after a step: "undo3" if the step is "O3". */
 static void name_after(struct ht_rebuild *r, const struct ht_controlled_step *x, const char *what)
 {
     const char *name = r->in->ops[x->op].name;
@@ -80,8 +80,8 @@ static bool keeps_cores_busy(const struct ht_rebuild *r, const struct ht_use *us
     return r->in->resources[use->resource].kind == HT_RES_CORES;
 }
 
-/* Like another op, which moves more_bytes fewer. */
-static void draw_as(struct ht_rebuild *r, int32_t op, int64_t more_bytes)
+/* Charges the last op like another op, plus more_bytes to each resource but cores. */
+static void charge_as(struct ht_rebuild *r, int32_t op, int64_t more_bytes)
 {
     for (int64_t k = r->in->uses_begin[op]; k < r->in->uses_begin[op + 1]; k++) {
         const struct ht_use *use = &r->in->uses[k];
@@ -89,8 +89,8 @@ static void draw_as(struct ht_rebuild *r, int32_t op, int64_t more_bytes)
     }
 }
 
-/* Like the ops of a lane, but with so many bytes. */
-static void draw(struct ht_rebuild *r, int32_t lane, int64_t bytes)
+/* Charges the last op like the other ops of its lane, but with this many bytes. */
+static void charge(struct ht_rebuild *r, int32_t lane, int64_t bytes)
 {
     const struct ht_schedule *s = r->in;
     int32_t op = 0;
@@ -99,8 +99,8 @@ static void draw(struct ht_rebuild *r, int32_t lane, int64_t bytes)
         ht_op_use(r->out, s->uses[k].resource, keeps_cores_busy(r, &s->uses[k]) ? s->uses[k].amount : bytes);
 }
 
-/* Before all others of a PRIORITY lane: the sooner the verdict is known, the better. */
-static void hurry(struct ht_rebuild *r, int32_t lane)
+/* Puts the last op ahead of all others on a PRIORITY lane, so that the outcome is known as soon as possible. */
+static void put_first(struct ht_rebuild *r, int32_t lane)
 {
     int32_t least = 0;
     for (int32_t op = 0; op < r->in->n_ops; op++)
@@ -117,9 +117,9 @@ static void on_logs(struct ht_rebuild *r, const struct ht_controlled_step *x, un
     }
 }
 
-/* ---- one op after another -------------------------------------------------------------------------------------- */
+/* ---- the ops --------------------------------------------------------------------------------------------------- */
 
-/* The step itself. One that may be undone keeps its gradient for that. */
+/* Adds the effects of a step. With rollback it keeps its gradient for an undo. */
 static void step_effects(struct ht_rebuild *r, const struct ht_controlled_step *x)
 {
     const struct ht_schedule *s = r->in;
@@ -136,7 +136,7 @@ static void wait_as_before(struct ht_rebuild *r, int32_t at)
     const struct ht_schedule *s = r->in;
     for (int64_t k = s->deps_begin[at]; k < s->deps_begin[at + 1]; k++) {
         int32_t before = s->deps[k];
-        if (r->moved[before] && !r->moved[at]) before = r->steps[r->step_of[before]].place;
+        if (r->moved[before] && !r->moved[at]) before = r->steps[r->step_of[before]].fifo_before;
         if (before >= 0) ht_op_after(r->out, r->new_id[before]);
     }
     for (int64_t k = s->prev_begin[at]; k < s->prev_begin[at + 1]; k++) {
@@ -158,7 +158,7 @@ static void keep(struct ht_rebuild *r, int32_t at)
     ht_op_match(r->out, op->match);
     ht_op_when(r->out, (enum ht_when)op->when);
     wait_as_before(r, at);
-    draw_as(r, at, x ? x->moved_bytes : 0);
+    charge_as(r, at, x ? x->moved_bytes : 0);
     if (x) {
         step_effects(r, x);
         if (rolls_back(r))
@@ -186,12 +186,12 @@ static void grad_check(struct ht_rebuild *r, const struct ht_controlled_step *x)
         ht_op_effect(r->out, t, tier, HT_NEED);
         bytes += s->tensors[t].bytes;
     }
-    draw(r, lane, bytes);
-    hurry(r, lane);
+    charge(r, lane, bytes);
+    put_first(r, lane);
 }
 
-/* An op of a rank about no unit, after all that the rank's verdict goes by. */
-static void conclude(struct ht_rebuild *r, int32_t rank, enum ht_op_kind kind, int32_t lane, struct ht_work work)
+/* Adds an op of a rank about no unit, after all checks (rollback: and steps) of the rank and its agreement. */
+static void add_rank_op(struct ht_rebuild *r, int32_t rank, enum ht_op_kind kind, int32_t lane, struct ht_work work)
 {
     add(r, kind, lane, (struct ht_label){.unit = -1, .n_units = 0, .sub_ops = HT_ALL_SUB_OPS, .micro_batch = -1}, work);
     ht_op_after(r->out, r->agreed[rank] < r->out->n_ops - 1 ? r->agreed[rank] : -1);
@@ -202,14 +202,15 @@ static void conclude(struct ht_rebuild *r, int32_t rank, enum ht_op_kind kind, i
     }
 }
 
-/* Each rank hears what the others found: a group of all that the draft has. */
+/* Adds a rank's member of the all-reduce in which the ranks exchange their results. All ranks of the draft are one
+   group. */
 static void agree(struct ht_rebuild *r, int32_t rank)
 {
     struct ht_work work = {.tp = 1, .ranks = r->in->n_ranks, .bytes = 4, .grad_dtype = HT_F32};
     int32_t group = 0;
     for (int32_t op = 0; op < r->in->n_ops; op++)
         if (r->in->ops[op].match >= group) group = r->in->ops[op].match + 1;
-    conclude(r, rank, HT_OP_ALL_REDUCE, ht_rebuild_last_lane(r->in, rank, HT_LANE_COLLECTIVE), work);
+    add_rank_op(r, rank, HT_OP_ALL_REDUCE, ht_rebuild_last_lane(r->in, rank, HT_LANE_COLLECTIVE), work);
     ht_op_name(r->out, "agree");
     ht_op_match(r->out, group);
 }
@@ -217,12 +218,12 @@ static void agree(struct ht_rebuild *r, int32_t rank)
 static void final_check(struct ht_rebuild *r, int32_t rank)
 {
     int32_t lane = ht_rebuild_last_lane(r->in, rank, HT_LANE_HOST);
-    conclude(r, rank, HT_OP_VALIDATE, lane, (struct ht_work){.tp = 1, .ranks = 1});
+    add_rank_op(r, rank, HT_OP_VALIDATE, lane, (struct ht_work){.tp = 1, .ranks = 1});
     ht_op_name(r->out, "verdict");
-    hurry(r, lane);
+    put_first(r, lane);
 }
 
-/* What the step would have freed (gate), or what only an undo needs (rollback). */
+/* Adds an op that frees what the step would have freed (gate), or what only an undo needs (rollback). */
 static void free_kept(struct ht_rebuild *r, const struct ht_controlled_step *x)
 {
     const struct ht_schedule *s = r->in;
@@ -237,7 +238,7 @@ static void free_kept(struct ht_rebuild *r, const struct ht_controlled_step *x)
     if (r->style.undo == HT_UNDO_AND_REDO) on_logs(r, x, HT_RELEASE);
 }
 
-/* The copy that a step would have made, of parameters that it did not change. */
+/* Adds the cast that makes, from the unchanged master, the copy that a step would have made. */
 static void recast(struct ht_rebuild *r, const struct ht_controlled_step *x)
 {
     const struct ht_schedule *s = r->in;
@@ -253,12 +254,12 @@ static void recast(struct ht_rebuild *r, const struct ht_controlled_step *x)
         if (master || made) bytes += s->tensors[e->tensor].bytes;
         if (master || made) ht_op_effect(r->out, e->tensor, x->tier, master ? HT_NEED : HT_PRODUCE);
     }
-    draw(r, op->lane, bytes);
+    charge(r, op->lane, bytes);
 }
 
-/* Undo or redo: the step's tensors, but for those that are nowhere any more. With the last of them goes the gradient,
-   and with the redo the log. */
-static void again(struct ht_rebuild *r, const struct ht_controlled_step *x, bool undo)
+/* Adds an undo or a redo of a step, on those of its tensors that are still somewhere. The last of the two frees the
+   gradient; the redo frees the log. */
+static void undo_or_redo(struct ht_rebuild *r, const struct ht_controlled_step *x, bool undo)
 {
     const struct ht_schedule *s = r->in;
     const struct ht_op *op = &s->ops[x->op];
@@ -277,13 +278,13 @@ static void again(struct ht_rebuild *r, const struct ht_controlled_step *x, bool
         unsigned flags = written ? HT_UPDATE : e->flags & ~(unsigned)HT_RELEASE;
         ht_op_effect(r->out, e->tensor, x->tier, flags | (release ? HT_RELEASE : 0));
     }
-    draw_as(r, x->op, undo ? x->moved_bytes : 0);
+    charge_as(r, x->op, undo ? x->moved_bytes : 0);
     on_logs(r, x, undo ? HT_NEED : HT_RELEASE);
 }
 
-/* Copies what a step wrote between its tier and another: back for the undo, or once more to where it had been carried.
- */
-static void carry(struct ht_rebuild *r, const struct ht_controlled_step *x, enum ht_tier other, bool back)
+/* Adds a copy of what a step wrote between its tier and another: back for the undo, or once more to the tier that had
+   it. */
+static void copy_written(struct ht_rebuild *r, const struct ht_controlled_step *x, enum ht_tier other, bool back)
 {
     const struct ht_schedule *s = r->in;
     const struct ht_op *op = &s->ops[x->op];
@@ -291,7 +292,7 @@ static void carry(struct ht_rebuild *r, const struct ht_controlled_step *x, enum
     int32_t lane = ht_rebuild_copy_lane(s, x->rank, from, to);
     int64_t bytes = 0, begin = s->effects_begin[x->op], end = s->effects_begin[x->op + 1];
     bool (*which)(const struct ht_rebuild *, const struct ht_effect *, enum ht_tier) =
-        back ? ht_rebuild_fetched : ht_rebuild_carried;
+        back ? ht_rebuild_fetched : ht_rebuild_copied;
     for (int64_t k = begin; k < end; k++)
         if (which(r, &s->effects[k], other)) bytes += s->tensors[s->effects[k].tensor].bytes;
     add(r, HT_OP_COPY, lane, op->label, (struct ht_work){.bytes = bytes, .tp = 1, .ranks = 1});
@@ -300,13 +301,13 @@ static void carry(struct ht_rebuild *r, const struct ht_controlled_step *x, enum
     when(r, HT_WHEN_BAD);
     for (int64_t k = begin; k < end; k++) {
         if (!which(r, &s->effects[k], other)) continue;
-        /* What was fetched goes when the last tier has it. */
+        /* A fetched tensor is freed when the last tier has it. */
         unsigned current = r->current[s->effects[k].tensor];
         bool frees = !back && !(current >> x->tier & 1) && !(current >> (other + 1));
         ht_op_effect(r->out, s->effects[k].tensor, from, frees ? HT_NEED | HT_RELEASE : HT_NEED);
         ht_op_effect(r->out, s->effects[k].tensor, to, back ? HT_PRODUCE : HT_UPDATE);
     }
-    draw(r, lane, bytes);
+    charge(r, lane, bytes);
 }
 
 static void write_op(struct ht_rebuild *r, const struct ht_rebuilt_op *row)
@@ -318,7 +319,7 @@ static void write_op(struct ht_rebuild *r, const struct ht_rebuilt_op *row)
     bool of_rank = row->what == HT_AGREE || row->what == HT_FINAL_CHECK;
     const struct ht_controlled_step *x = of_rank ? NULL : &r->steps[row->at];
     switch (row->what) {
-    case HT_JUDGE:
+    case HT_GRAD_CHECK:
         grad_check(r, x);
         break;
     case HT_AGREE:
@@ -334,16 +335,16 @@ static void write_op(struct ht_rebuild *r, const struct ht_rebuilt_op *row)
         recast(r, x);
         break;
     case HT_FETCH:
-        carry(r, x, row->tier, true);
+        copy_written(r, x, row->tier, true);
         break;
     case HT_UNDO_STEP:
-        again(r, x, true);
+        undo_or_redo(r, x, true);
         break;
     case HT_REDO:
-        again(r, x, false);
+        undo_or_redo(r, x, false);
         break;
     default:
-        carry(r, x, row->tier, false);
+        copy_written(r, x, row->tier, false);
         break;
     }
 }

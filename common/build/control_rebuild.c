@@ -44,7 +44,7 @@ bool ht_rebuild_writes(const struct ht_effect *e)
     return e->flags & HT_WRITES && !(e->flags & HT_RELEASE);
 }
 
-bool ht_rebuild_carried(const struct ht_rebuild *r, const struct ht_effect *e, enum ht_tier to)
+bool ht_rebuild_copied(const struct ht_rebuild *r, const struct ht_effect *e, enum ht_tier to)
 {
     return ht_rebuild_writes(e) && to != e->tier && r->current[e->tensor] >> to & 1;
 }
@@ -52,7 +52,7 @@ bool ht_rebuild_carried(const struct ht_rebuild *r, const struct ht_effect *e, e
 bool ht_rebuild_fetched(const struct ht_rebuild *r, const struct ht_effect *e, enum ht_tier from)
 {
     unsigned current = r->current[e->tensor], below = (1u << from) - 1;
-    return ht_rebuild_carried(r, e, from) && !(current >> e->tier & 1) && !(current & below);
+    return ht_rebuild_copied(r, e, from) && !(current >> e->tier & 1) && !(current & below);
 }
 
 /* ---- logs ---- */

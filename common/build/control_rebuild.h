@@ -7,10 +7,10 @@
 
 enum { HT_WRITES = HT_PRODUCE | HT_UPDATE }; /* flags of an effect */
 
-/* One op of the new graph, in order. `at`: an op of the old graph, a rank (agreement, verdict), or a step. */
+/* Kinds of ops in the new graph. */
 enum ht_rebuilt {
     HT_KEEP,
-    HT_JUDGE,
+    HT_GRAD_CHECK,
     HT_AGREE,
     HT_FINAL_CHECK,
     HT_FREE,
@@ -18,24 +18,25 @@ enum ht_rebuilt {
     HT_FETCH,
     HT_UNDO_STEP,
     HT_REDO,
-    HT_SEND_ON
+    HT_COPY_AGAIN
 };
 
+/* An op of the new graph. */
 struct ht_rebuilt_op {
     enum ht_rebuilt what;
-    int32_t at;
-    enum ht_tier tier; /* HT_FETCH: where from; HT_SEND_ON: where to */
+    int32_t at;        /* HT_KEEP: op of the old graph; HT_AGREE, HT_FINAL_CHECK: rank; else index of a step */
+    enum ht_tier tier; /* HT_FETCH: source; HT_COPY_AGAIN: target */
 };
 
+/* An optimizer step of the old graph. */
 struct ht_controlled_step {
     int32_t op, rank; /* op: of the old graph */
     enum ht_tier tier;
-    int32_t checked_after; /* op of the old graph after which all its gradients are final, and where they are; gate */
-    enum ht_tier checked_in;
-    int32_t place;      /* op of the old graph before it on its FIFO lane that does not move with it, or -1; gate */
-    int32_t grad_check; /* op of the new graph */
-    /* Rollback: what its logs add to its work, and to what it takes of shared memory. */
-    int64_t work_bytes, moved_bytes;
+    int32_t checked_after;   /* gate: op of the old graph after which all its gradients are final */
+    enum ht_tier checked_in; /* gate: tier where they are then */
+    int32_t fifo_before;     /* gate: last op of the old graph before it on its FIFO lane that does not move, or -1 */
+    int32_t grad_check;      /* op of the new graph */
+    int64_t work_bytes, moved_bytes; /* rollback: bytes that its logs add to its work, and to its memory traffic */
 };
 
 struct ht_rebuild {
@@ -45,31 +46,34 @@ struct ht_rebuild {
     struct ht_controlled_step *steps;
     int32_t n_steps;
     int32_t *step_of; /* [in ops], or -1 */
-    bool *moved;      /* [in ops] behind the verdict; gate */
-    uint8_t *current; /* [in tensors] the tiers, as bits, that have at the end what a step wrote; rollback */
+    bool *moved;      /* gate: [in ops] op moves behind the final check */
+    uint8_t *current; /* rollback: [in tensors] tiers, as bits, that hold at the end what a step wrote */
     struct ht_rebuilt_op *order;
     int64_t n_order;
     size_t steps_cap, order_cap;
     int32_t *new_id; /* [in ops] */
-    int32_t *log;    /* [in tensors] of a momentum: its log, a row of the new graph; or -1 */
+    int32_t *log;    /* [in tensors] of a momentum: row of its log in the new graph, or -1 */
     struct ht_schedule *out;
-    int32_t *agreed, *final_check; /* [ranks] ops of the new graph; -1 where there is none */
+    int32_t *agreed, *final_check; /* [ranks] ops of the new graph, or -1 */
 };
 
-/* The first lane of a kind on a rank, and the last; or -1. */
+/* Returns the first lane of a kind on a rank, or the last; -1 if the rank has none. */
 int32_t ht_rebuild_lane(const struct ht_schedule *s, int32_t rank, enum ht_lane_kind kind);
 int32_t ht_rebuild_last_lane(const struct ht_schedule *s, int32_t rank, enum ht_lane_kind kind);
-/* The lane of a rank that copies from one tier to another, or -1. */
+/* Returns the lane of a rank that copies from one tier to another, or -1. */
 int32_t ht_rebuild_copy_lane(const struct ht_schedule *s, int32_t rank, enum ht_tier from, enum ht_tier to);
 
-/* Is an effect of a step that on a gradient, by which it goes, or on a momentum, one for each of its units or shards? */
+/* Returns true for the effect of a step on a gradient that it reads, or on a momentum. A step has one of each for every
+   unit or shard. */
 bool ht_rebuild_gradient(const struct ht_schedule *s, const struct ht_effect *e);
 bool ht_rebuild_momentum(const struct ht_schedule *s, const struct ht_effect *e);
 
-/* What becomes of the tensor of a step's effect; rollback. Is it written there for good? Has it been copied to a tier
-   since? Must the undo get it from there, having been moved away altogether? */
+/* Returns true if a step's effect leaves what it writes in its tier (rollback). */
 bool ht_rebuild_writes(const struct ht_effect *e);
-bool ht_rebuild_carried(const struct ht_rebuild *r, const struct ht_effect *e, enum ht_tier to);
+/* Returns true if what a step's effect wrote has later been copied to a tier and is still there (rollback). */
+bool ht_rebuild_copied(const struct ht_rebuild *r, const struct ht_effect *e, enum ht_tier to);
+/* Returns true if the undo must fetch what a step's effect wrote from a tier: the step's own tier has lost
+   it, and this is the first tier that has it (rollback). */
 bool ht_rebuild_fetched(const struct ht_rebuild *r, const struct ht_effect *e, enum ht_tier from);
 
 /* Returns how many bytes of a log without exceptions are written and read for so many elements; 0 but for rollback. */

@@ -26,13 +26,13 @@ enum ht_unit_kind ht_draft_kind(const struct ht_draft *g, int32_t unit)
     return ht_model_unit_kind(&g->scenario->model, unit);
 }
 
-/* Adds a row; of no bytes none, which -1 says. */
+/* Adds a row and returns it, or returns -1 if it would have no bytes. */
 static int32_t add(struct ht_draft *g, enum ht_tensor_class class, int32_t unit, int32_t mb, int64_t bytes,
                    int32_t rank)
 {
     struct ht_tensor t = {.class = class, .label = ht_draft_label(g, unit, mb), .bytes = bytes, .rank = rank};
     if (bytes == 0) return -1;
-    if (class != HT_CHECKPOINT && class != HT_ACT_GRAD && class != HT_WORKSPACE) /* which every part has alike */
+    if (class != HT_CHECKPOINT && class != HT_ACT_GRAD && class != HT_WORKSPACE) /* every part has these alike */
         t.part = g->part, t.parts = g->layout->tp;
     return ht_add_tensor(g->schedule, t);
 }
@@ -46,9 +46,9 @@ static int32_t holder(const struct ht_draft *g, int32_t unit)
 {
     return g->holder ? g->holder[unit] : g->rank;
 }
-static int32_t maker(const struct ht_draft *g, int32_t unit)
+static int32_t forward_rank(const struct ht_draft *g, int32_t unit)
 {
-    return g->maker ? g->maker[unit] : g->rank;
+    return g->forward_rank ? g->forward_rank[unit] : g->rank;
 }
 
 const struct ht_shard *ht_draft_shard(const struct ht_draft *g, int32_t unit)
@@ -56,7 +56,7 @@ const struct ht_shard *ht_draft_shard(const struct ht_draft *g, int32_t unit)
     return ht_layout_shard(g->layout, ht_draft_unit(g, unit), holder(g, unit));
 }
 
-/* Adds a row for what the unit's holder has of it, be it empty. */
+/* Adds a row for the shard of a unit that its holder has, even if it is empty. */
 static int32_t shard(struct ht_draft *g, enum ht_tensor_class class, int32_t unit, int32_t mb, enum ht_dtype dtype)
 {
     const struct ht_shard *x = ht_draft_shard(g, unit);
@@ -90,7 +90,7 @@ static void add_activations(struct ht_draft *g, int32_t u, int32_t j)
     int64_t input = ht_unit_input_bytes(&sc->model, u, g->micro_batch, sc->seq, sc->numerics.param);
     int64_t kept = ht_unit_activation_bytes(&sc->model, u, g->micro_batch, sc->seq, sc->numerics.param);
     int32_t at = ht_draft_at(g, u, j), rank = holder(g, u);
-    g->x[at] = add(g, HT_CHECKPOINT, u, j, input, maker(g, u));
+    g->x[at] = add(g, HT_CHECKPOINT, u, j, input, forward_rank(g, u));
     g->dx[at] = add(g, HT_ACT_GRAD, u, j, input, rank);
     int32_t row = add(g, HT_ACTIVATION, u, j, kept, rank);
     for (int s = 0; s < HT_N_SUB_OPS; s++) g->a[at][s] = row;
@@ -106,7 +106,7 @@ bool ht_draft_begins_anew(const struct ht_draft *g, int32_t unit)
 void ht_draft_cut(struct ht_draft *g, int32_t unit, int32_t mb, const unsigned *sub_ops, int32_t n)
 {
     const struct ht_scenario *sc = g->scenario;
-    if (mb >= g->own_mb) return; /* others have it */
+    if (mb >= g->own_mb) return; /* only other ranks have this micro-batch */
     int32_t *rows = g->a[ht_draft_at(g, unit, mb)], row = rows[0];
     unsigned cut = 0;
     for (int32_t i = 0; i < n; i++) {
@@ -122,7 +122,7 @@ void ht_draft_cut(struct ht_draft *g, int32_t unit, int32_t mb, const unsigned *
     assert(cut == HT_ALL_SUB_OPS);
 }
 
-/* Adds what a rank has whole for a time, where it keeps a shard. */
+/* Adds the whole parameters and gradients that a rank has for a time while it keeps only a shard. */
 static void add_whole(struct ht_draft *g, int32_t u)
 {
     const struct ht_numerics *n = &g->scenario->numerics;
@@ -223,7 +223,7 @@ struct ht_schedule *ht_draft_free(struct ht_draft *g)
     return g->schedule;
 }
 
-/* Begins the draft of a program. */
+/* Begins the draft of a program's rank. */
 static void begin(struct ht_draft *g, const struct ht_scenario *scenario, const struct ht_layout *layout,
                   const struct ht_program *program, int32_t rank)
 {
@@ -269,7 +269,7 @@ struct ht_schedule *ht_draft_end(struct ht_draft *g)
 
 /* ---- programs -------------------------------------------------------------------------------------------------- */
 
-/* The draft of a rank, under control. */
+/* Writes the draft of a rank and applies control to it. */
 static enum ht_status write_draft(const struct ht_scenario *scenario, const struct ht_layout *layout,
                                   const struct ht_program *program, int32_t rank, struct ht_error *err,
                                   struct ht_schedule **out)

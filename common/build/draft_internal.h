@@ -1,33 +1,34 @@
-/* What the files that write drafts share. Internal to common/build; see draft.h. */
+/* Functions shared by the files that write drafts. Internal to common/build; see draft.h. */
 #ifndef HT_BUILD_DRAFT_BUILD_H
 #define HT_BUILD_DRAFT_BUILD_H
 
 #include "common/build/draft.h"
 
-/* draft.c: begins the draft of a replica's part, without lanes and rows; then its rows, of `rank`, or where `holder`, `maker` and `table` say;
-   frees all but the graph, and returns that. */
+/* Begins the draft of a replica's part, without lanes and rows (draft.c). */
 void ht_draft_init(struct ht_draft *g, const struct ht_scenario *scenario, const struct ht_layout *layout,
                    int32_t replica, int32_t part, const char *name);
+/* Adds the draft's rows on `rank`, or where `holder`, `forward_rank` and `table` say. */
 void ht_draft_add_rows(struct ht_draft *g);
+/* Frees all but the graph and returns it. */
 struct ht_schedule *ht_draft_free(struct ht_draft *g);
 
-/* Returns the unit that an index of the draft's arrays means. */
+/* Returns the unit that an index of the draft's arrays stands for. */
 int32_t ht_draft_unit(const struct ht_draft *g, int32_t index);
-/* Returns what the unit's holder has of it. */
+/* Returns the shard that a unit's holder has of it. */
 const struct ht_shard *ht_draft_shard(const struct ht_draft *g, int32_t unit);
-/* Does the embedding begin a gradient of its own, though the model is tied? When the head has a table of its own, and when it
-   has added up the head's gradients of all micro-batches before. */
+/* Returns true if the embedding's backward begins a new gradient though the model is tied: the head has a table of its
+   own, or it has already summed its gradients of all micro-batches. */
 bool ht_draft_begins_anew(const struct ht_draft *g, int32_t unit);
-/* Adds a row of the rank whose turn it is. */
+/* Adds a row of the current rank. */
 int32_t ht_draft_row(struct ht_draft *g, enum ht_tensor_class class, int32_t unit, int32_t mb, int64_t bytes);
 
-/* zero.c. The next gathering begins a new slot. */
+/* Begins a new slot with the next all-gather (zero.c). */
 void ht_zero_begin_slot(struct ht_draft *g);
-/* Appends AG(u) for a pass of micro-batch mb, unless its parameters are there. */
+/* Appends AG(u) for a pass of micro-batch mb, unless its whole parameters are on the device. */
 void ht_zero_all_gather(struct ht_draft *g, int32_t unit, int32_t mb);
-/* Appends RS(u,j), or with reduce_once after the last one RS(u). */
+/* Appends RS(u,j); with reduce_once RS(u), after the last micro-batch only. */
 void ht_zero_reduce_scatter(struct ht_draft *g, int32_t unit, int32_t mb);
-/* Appends a rank's member of AR(u), of so many. crosses: as ht_charge_collective. */
+/* Appends a rank's member of AR(u), which has `members` members. crosses: as for ht_charge_collective. */
 void ht_zero_all_reduce(struct ht_draft *g, int32_t unit, int32_t members, bool crosses);
 
 #endif

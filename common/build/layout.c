@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-enum { MOST_PASSES = 1 << 21 }; /* of an iteration, each way: graphs of millions of ops */
+enum { MOST_PASSES = 1 << 21 }; /* forward passes of an iteration; more would be a graph of millions of ops */
 
 int64_t ht_equal_rounds(const struct ht_scenario *sc)
 {
@@ -25,7 +25,7 @@ int64_t ht_equal_params(const struct ht_scenario *sc)
     return sum;
 }
 
-/* Cuts a unit into shards of one size; those at the end are shorter. */
+/* Cuts a unit into shards of one size; the last ones may be shorter. */
 static void cut_evenly(const struct ht_scenario *sc, int32_t unit, struct ht_layout *l)
 {
     int64_t params = ht_unit_params(&sc->model, unit), each = ht_equal_shard(sc, unit);
@@ -34,7 +34,7 @@ static void cut_evenly(const struct ht_scenario *sc, int32_t unit, struct ht_lay
             (struct ht_shard){ht_min(r * each, params), ht_min((r + 1) * each, params), each};
 }
 
-/* Cuts a unit where the shares so far end, rounded down. */
+/* Cuts a unit in proportion to the shares: each shard ends where the sum of shares so far does, rounded down. */
 static void cut_by_shares(const struct ht_scenario *sc, int32_t unit, const struct ht_portion *portions,
                           struct ht_layout *l)
 {
@@ -57,7 +57,7 @@ void ht_layout_cut(struct ht_layout *l, int32_t unit, const int64_t *elements, b
     }
 }
 
-/* Gives every rank all of its part. */
+/* Gives every rank the whole unit, or the whole of its tensor-parallel part. */
 static void copy(const struct ht_scenario *sc, int32_t unit, struct ht_layout *l)
 {
     for (int32_t r = 0; r < l->n_ranks; r++) {
@@ -67,7 +67,7 @@ static void copy(const struct ht_scenario *sc, int32_t unit, struct ht_layout *l
     }
 }
 
-/* Appends a replica, which takes the next ranks and micro-batches. */
+/* Appends a replica that takes the next ranks and micro-batches. */
 static void add_replica(struct ht_layout *l, int32_t n_ranks, int64_t n, int64_t micro_batch)
 {
     struct ht_replica x = {0, n_ranks, l->n_micro_batches, (int32_t)n, 0, micro_batch};
@@ -115,15 +115,15 @@ enum ht_status ht_layout_uneven(const struct ht_scenario *sc, enum ht_sharding s
         even &= portions[r].share == portions[0].share;
         if (sharding == HT_SHARD_NONE && !portions[r].count)
             return ht_fail(err, HT_BAD_INPUT,
-                           "rank %d has no micro-batch, and nothing is sharded of which it could hold a part", r);
+                           "rank %d has no micro-batch: expected at least one where nothing is sharded", r);
     }
     if (sequences != sc->batch)
-        return ht_fail(err, HT_BAD_INPUT, "the ranks' micro-batches have %lld sequences; the batch has %lld",
+        return ht_fail(err, HT_BAD_INPUT, "the ranks' micro-batches have %lld sequences: expected the batch's %lld",
                        (long long)sequences, (long long)sc->batch);
     enum ht_status status = ht_layout_check_size(sc, rounds * ranks, err);
     if (status) return status;
     if (shares == 0 && sharding == HT_SHARD_ALL)
-        return ht_fail(err, HT_BAD_INPUT, "no rank has a share of the parameters");
+        return ht_fail(err, HT_BAD_INPUT, "every rank's share of the parameters is 0: expected at least one above 0");
     struct ht_layout *l = create(sc, sharding, ranks);
     for (int32_t r = 0; r < ranks; r++) add_replica(l, 1, portions[r].count, portions[r].micro_batch);
     l->shards = HT_NEW_ARRAY(struct ht_shard, l->n_units * ranks);
@@ -170,7 +170,7 @@ enum ht_status ht_layout_pipelines(const struct ht_scenario *sc, int32_t n, cons
                                    struct ht_layout **out)
 {
     int64_t all_ranks = 0, all = 0;
-    char what[64];
+    char dimension[64];
     for (int32_t k = 0; k < n; k++) {
         all_ranks += ranks[k];
         all += micro_batches[k];
@@ -178,14 +178,14 @@ enum ht_status ht_layout_pipelines(const struct ht_scenario *sc, int32_t n, cons
             return ht_fail(err, HT_BAD_INPUT, "tp %d does not divide the %lld devices of a pipeline", tp,
                            (long long)ranks[k]);
     }
-    if (ht_model_cannot_part(&sc->model, tp, what, sizeof(what)))
-        return ht_fail(err, HT_BAD_INPUT, "tp %d does not divide the %s of %s", tp, what, sc->model.name);
+    if (ht_model_cannot_part(&sc->model, tp, dimension, sizeof(dimension)))
+        return ht_fail(err, HT_BAD_INPUT, "tp %d does not divide the %s of %s", tp, dimension, sc->model.name);
     if (all_ranks != ht_scenario_ranks(sc))
-        return ht_fail(err, HT_BAD_INPUT, "the pipelines have %lld devices; cluster '%s' has %lld",
-                       (long long)all_ranks, sc->cluster->name, (long long)ht_scenario_ranks(sc));
+        return ht_fail(err, HT_BAD_INPUT, "the pipelines have %lld devices: expected all %lld of cluster '%s'",
+                       (long long)all_ranks, (long long)ht_scenario_ranks(sc), sc->cluster->name);
     if (all != ht_scenario_micro_batches(sc))
-        return ht_fail(err, HT_BAD_INPUT, "the pipelines have %lld micro-batches; the batch has %lld", (long long)all,
-                       (long long)ht_scenario_micro_batches(sc));
+        return ht_fail(err, HT_BAD_INPUT, "the pipelines have %lld micro-batches: expected the batch's %lld",
+                       (long long)all, (long long)ht_scenario_micro_batches(sc));
     struct ht_layout *l = create(sc, HT_SHARD_NONE, n);
     l->tp = tp;
     for (int32_t k = 0; k < n; k++) add_replica(l, (int32_t)ranks[k], micro_batches[k], sc->micro_batch);

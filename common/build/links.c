@@ -37,9 +37,9 @@ struct ht_schedule *ht_links_schedule(const struct ht_scenario *sc, const char *
 
 /* ---- the table ------------------------------------------------------------------------------------------------- */
 
-/* Whose a resource is: "rank 2". An only one goes without. */
+/* Owner of a resource, the prefix of its name: "rank 2". The only owner of its kind has no prefix. */
 struct owner {
-    const char *what;
+    const char *kind;
     int32_t number;
     bool only;
 };
@@ -51,11 +51,11 @@ static int32_t add(struct ht_schedule *s, int32_t rank, struct owner o, const ch
     if (o.only)
         snprintf(text, sizeof text, "%s", name);
     else
-        snprintf(text, sizeof text, "%s %d %s", o.what, o.number, name);
+        snprintf(text, sizeof text, "%s %d %s", o.kind, o.number, name);
     return ht_add_resource(s, text, kind, s->rank_node[rank], (int64_t)per_s);
 }
 
-/* Names of a link's two directions and of the one resource of a simplex link, and their kinds. */
+/* Names of a link's two directions, of the one resource of a simplex link, and the kinds of the directions. */
 struct directions {
     const char *out, *in, *both;
     enum ht_resource_kind out_kind, in_kind;
@@ -84,7 +84,7 @@ static void add_disk(struct ht_schedule *s, int32_t rank, struct owner node, con
     p->write_weight = m->ssd.duplex ? 1 : read / write;
 }
 
-/* Adds cores and memory of the domain; devices are dealt out evenly. */
+/* Adds the cores and the memory of the rank's domain. A node's devices are spread evenly over its domains. */
 static void add_domain(struct ht_schedule *s, int32_t rank, struct owner o, const struct ht_machine *m,
                        bool shares_cores, struct ht_links *p)
 {
@@ -102,25 +102,25 @@ static void add_device(struct ht_schedule *s, int32_t rank, struct owner o, cons
     if (m->has_nvlink && s->n_ranks > 1) add_link(s, rank, o, &nvlink, &m->nvlink, &p->nvlink_out, &p->nvlink_in);
 }
 
-/* Adds what the place-th rank of a node has, and takes over what the ranks before it there have already. */
+/* Adds the resources of the nth rank of a node; shares those that the ranks before it on the node already have. */
 static void add_rank(struct ht_schedule *s, const struct ht_cluster *cluster, bool shares_cores, int32_t rank,
-                     int32_t place, struct ht_links *p)
+                     int32_t nth, struct ht_links *p)
 {
     int64_t node;
     const struct ht_machine *m = ht_cluster_node_of(cluster, rank, &node);
-    int64_t domain = place * m->domains / m->n_gpus, each = m->gpus_per_switch > 1 ? m->gpus_per_switch : 1;
+    int64_t domain = nth * m->domains / m->n_gpus, each = m->gpus_per_switch > 1 ? m->gpus_per_switch : 1;
     int32_t domains_before = 0;
     *p = (struct ht_links){-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, .write_weight = 1, .leads = true};
     for (int64_t n = 0; n < node; n++) domains_before += (int32_t)cluster->nodes[n].domains;
     p->host_cores = ht_machine_process_cores(m);
     p->emulated = ht_cluster_gpu_of(cluster, rank)->cores > 0;
     p->one_core = p->emulated && m->cpu.cores * m->cpu.sockets == 1;
-    for (int32_t k = 0; k < place; k++) {
-        const struct ht_links *q = p - place + k;
+    for (int32_t k = 0; k < nth; k++) {
+        const struct ht_links *q = p - nth + k;
         bool real = !q->emulated && !p->emulated;
         if (k * m->domains / m->n_gpus == domain) p->cores = q->cores;
         if (k * m->domains / m->n_gpus == domain && real) p->dram = q->dram;
-        if (k / each == place / each && real) p->switch_d2h = q->switch_d2h, p->switch_h2d = q->switch_h2d;
+        if (k / each == nth / each && real) p->switch_d2h = q->switch_d2h, p->switch_h2d = q->switch_h2d;
         p->nic_out = q->nic_out, p->nic_in = q->nic_in;
         p->disk_read = q->disk_read, p->disk_write = q->disk_write, p->write_weight = q->write_weight;
         p->leads &= q->emulated;
@@ -137,9 +137,9 @@ static void add_rank(struct ht_schedule *s, const struct ht_cluster *cluster, bo
 struct ht_links *ht_links_add(struct ht_schedule *s, const struct ht_cluster *cluster, bool host_lanes)
 {
     struct ht_links *links = HT_NEW_ARRAY(struct ht_links, s->n_ranks);
-    for (int32_t r = 0, place = 0; r < s->n_ranks; r++) {
-        place = r > 0 && s->rank_node[r] == s->rank_node[r - 1] ? place + 1 : 0;
-        add_rank(s, cluster, host_lanes || s->n_ranks > 1, r, place, &links[r]);
+    for (int32_t r = 0, nth = 0; r < s->n_ranks; r++) {
+        nth = r > 0 && s->rank_node[r] == s->rank_node[r - 1] ? nth + 1 : 0;
+        add_rank(s, cluster, host_lanes || s->n_ranks > 1, r, nth, &links[r]);
     }
     return links;
 }

@@ -1,18 +1,18 @@
-/* The ops of a draft: what each reads, makes and frees. */
+/* Appends the ops of a draft, with the effects of each. */
 #include "common/build/draft_internal.h"
 #include "common/build/works.h"
 
 #include <assert.h>
 
-/* Adds the row of a work about units, with the replica's own micro-batch. */
+/* Adds a work about units, with the size of the replica's own micro-batches. */
 static int32_t add_work(struct ht_draft *g, struct ht_work w)
 {
     w.batch = g->micro_batch;
     return ht_add_work(g->schedule, &w);
 }
 
-/* Appends an op on a micro-batch of n units of one kind, or of some sub-ops of a block, which its title names. Their
-   work is without fc2: it keeps nothing, and the output is not made. */
+/* Appends an op on a micro-batch of n units of one kind, or of some sub-ops of a block, which its label names. The work
+   of sub-ops leaves out fc2: fc2 keeps nothing, and the block's output is not made. */
 static int32_t pass(struct ht_draft *g, enum ht_op_kind kind, char letter, int32_t unit, int32_t n, int32_t mb,
                     unsigned sub_ops)
 {
@@ -41,7 +41,7 @@ static void on_device(struct ht_draft *g, int32_t t, unsigned flags)
     if (t >= 0) ht_op_effect(g->schedule, t, HT_DEVICE, flags);
 }
 
-/* Touches the rows of A(u,j) that hold what some of these sub-ops keep. */
+/* Adds effects on the rows of A(u,j) that keep these sub-ops. */
 static void on_activations(struct ht_draft *g, int32_t unit, int32_t mb, unsigned sub_ops, unsigned flags)
 {
     const int32_t *rows = g->a[ht_draft_at(g, unit, mb)];
@@ -52,14 +52,14 @@ static void on_activations(struct ht_draft *g, int32_t unit, int32_t mb, unsigne
     }
 }
 
-/* What a pass is to the parameters that it reads. */
+/* Position of a pass among those that read the same parameters. */
 enum use {
     BETWEEN,   /* another pass over the unit follows at once */
-    ENDS_STAY, /* the last of a forward pass, or over a table that the embedding's backward reads again */
-    ENDS_USE,  /* the last of the iteration */
+    ENDS_STAY, /* last one in a forward pass, or over a table that the embedding's backward reads again */
+    ENDS_USE,  /* last one of the iteration */
 };
 
-/* Are whole parameters dropped by a pass of this micro-batch, of so many? */
+/* Returns true if a pass of micro-batch mb, of `rounds` ones, drops the whole parameters that it reads. */
 static bool drops(const struct ht_draft *g, enum use use, int32_t mb, int32_t rounds)
 {
     bool ends = use == ENDS_USE || (use == ENDS_STAY && g->keeps != HT_GATHER_ITERATION);
@@ -89,8 +89,8 @@ static bool head_uses_table(const struct ht_draft *g, int32_t unit)
     return unit == g->n_units - 1 && g->scenario->model.tied;
 }
 
-/* Gathers before a pass the whole parameters that it reads, for those ranks that have the micro-batch. */
-static void gather(struct ht_draft *g, int32_t unit, int32_t mb)
+/* Appends, before a pass, the all-gathers of the whole parameters that it reads and that are not there. */
+static void gather_params(struct ht_draft *g, int32_t unit, int32_t mb)
 {
     if (!g->sharded) return;
     if (!g->gathered[unit]) ht_zero_begin_slot(g);
@@ -98,8 +98,8 @@ static void gather(struct ht_draft *g, int32_t unit, int32_t mb)
     if (head_uses_table(g, unit)) ht_zero_all_gather(g, 0, mb);
 }
 
-/* Stands for a pass that only other ranks have: notes as dropped what they drop. Returns -1. */
-static int32_t leave_out(struct ht_draft *g, int32_t unit, int32_t mb, enum use use)
+/* Records which parameters a pass that only other ranks have drops. Returns -1, the id of no op. */
+static int32_t skip_pass(struct ht_draft *g, int32_t unit, int32_t mb, enum use use)
 {
     if (!g->sharded) return -1;
     g->gathered[unit] = !drops(g, use, mb, g->n_mb);
@@ -110,8 +110,8 @@ static int32_t leave_out(struct ht_draft *g, int32_t unit, int32_t mb, enum use 
 int32_t ht_draft_forward(struct ht_draft *g, int32_t unit, int32_t mb, unsigned keep)
 {
     enum use use = unit == g->n_units - 1 ? BETWEEN : ENDS_STAY; /* the head's backward comes next */
-    gather(g, unit, mb);
-    if (mb >= g->own_mb) return leave_out(g, unit, mb, use);
+    gather_params(g, unit, mb);
+    if (mb >= g->own_mb) return skip_pass(g, unit, mb, use);
     int32_t op = pass(g, HT_OP_FORWARD, 'F', unit, 1, mb, HT_ALL_SUB_OPS);
     read_param(g, unit, mb, use);
     if (head_uses_table(g, unit)) read_param(g, g->table, mb, BETWEEN);
@@ -130,8 +130,8 @@ int32_t ht_draft_recompute(struct ht_draft *g, int32_t unit, int32_t n, int32_t 
 {
     struct ht_sub_op_reads reads = ht_sub_ops_read(sub_ops & ~(1u << HT_SUB_FC2));
     assert(n == 1 || sub_ops == HT_ALL_SUB_OPS);
-    for (int32_t u = unit; u < unit + n; u++) gather(g, u, mb);
-    if (mb >= g->own_mb) return leave_out(g, unit, mb, BETWEEN);
+    for (int32_t u = unit; u < unit + n; u++) gather_params(g, u, mb);
+    if (mb >= g->own_mb) return skip_pass(g, unit, mb, BETWEEN);
     int32_t op = pass(g, HT_OP_RECOMPUTE, 'R', unit, n, mb, sub_ops);
     for (int32_t u = unit; u < unit + n; u++) {
         read_param(g, u, mb, BETWEEN);
@@ -145,7 +145,7 @@ int32_t ht_draft_recompute(struct ht_draft *g, int32_t unit, int32_t n, int32_t 
     return op;
 }
 
-/* What a backward op writes. at_first: nothing of the unit's gradient is there. */
+/* Returns the gradient row that a backward op writes. at_first: the unit's gradient is empty before it. */
 static int32_t fresh_gradient(const struct ht_draft *g, int32_t unit, int32_t mb, bool at_first)
 {
     int32_t at = ht_draft_at(g, unit, mb);
@@ -157,8 +157,8 @@ static int32_t fresh_gradient(const struct ht_draft *g, int32_t unit, int32_t mb
 static int32_t backward(struct ht_draft *g, int32_t unit, int32_t mb)
 {
     int32_t op = pass(g, HT_OP_BACKWARD, 'B', unit, 1, mb, HT_ALL_SUB_OPS), at = ht_draft_at(g, unit, mb);
-    /* The embedding's gradient takes no parameters. But modules are gathered and fetched whole before their backward;
-       a pipeline brings what is read. */
+    /* The embedding's backward needs no parameters. In a draft of one rank they are gathered and fetched all the same,
+       as whole modules are before their backward; a pipeline brings only what is read. */
     if (unit > 0 || !g->holder) read_param(g, unit, mb, ENDS_USE);
     if (unit == g->n_units - 1) {
         if (g->scenario->model.tied) {
@@ -172,7 +172,7 @@ static int32_t backward(struct ht_draft *g, int32_t unit, int32_t mb)
     on_device(g, g->x[at], HT_NEED | HT_RELEASE);
     on_activations(g, unit, mb, HT_ALL_SUB_OPS, HT_NEED | HT_RELEASE);
     on_device(g, g->dx[at], HT_PRODUCE);
-    /* The head has written its share of a tied table's gradient. */
+    /* The head has already written its part of a tied table's gradient. */
     bool anew = ht_draft_begins_anew(g, unit), begun = unit == 0 && g->scenario->model.tied && !anew;
     on_device(g, fresh_gradient(g, unit, mb, !anew), begun ? HT_UPDATE : HT_PRODUCE);
     scratch(g, unit, mb, true);
@@ -188,8 +188,8 @@ static void add_to_sum(struct ht_draft *g, int32_t unit, int32_t mb, bool begins
 
 int32_t ht_draft_backward(struct ht_draft *g, int32_t unit, int32_t mb)
 {
-    gather(g, unit, mb);
-    int32_t op = mb < g->own_mb ? backward(g, unit, mb) : leave_out(g, unit, mb, ENDS_USE);
+    gather_params(g, unit, mb);
+    int32_t op = mb < g->own_mb ? backward(g, unit, mb) : skip_pass(g, unit, mb, ENDS_USE);
     if (!g->sharded) return op;
     if (head_uses_table(g, unit) && ht_draft_begins_anew(g, 0)) add_to_sum(g, 0, mb, true);
     if (g->reduce_once) add_to_sum(g, unit, mb, !ht_draft_begins_anew(g, unit));
@@ -222,7 +222,7 @@ int32_t ht_draft_accumulate(struct ht_draft *g, int32_t lane, int32_t unit, int3
     enum ht_tier tier = tier_of(g, lane);
     ht_op_effect(g->schedule, sum, tier, HT_UPDATE);
     ht_op_effect(g->schedule, g->reduce_once ? g->full_grad[at] : g->grad_mb[at], tier, HT_NEED | HT_RELEASE);
-    /* Reads both, writes one. */
+    /* It reads both gradients and writes one. */
     int64_t element = 2 * ht_dtype_bytes(g->scenario->numerics.accumulate) + ht_dtype_bytes(g->scenario->numerics.grad);
     ht_charge_work(g->schedule, g->links, params * element);
     ht_draft_chain(g);
@@ -269,7 +269,7 @@ int32_t ht_draft_copy_rows(struct ht_draft *g, const int32_t *rows, int32_t n, e
     struct ht_schedule *s = g->schedule;
     const struct ht_tensor *first = &s->tensors[rows[0]], *last = &s->tensors[rows[n - 1]];
     struct ht_label about = first->label;
-    char letter = first->class == HT_GRAD ? 'G' : first->class == HT_PARAM ? 'P' : 0; /* the title names the others */
+    char letter = first->class == HT_GRAD ? 'G' : first->class == HT_PARAM ? 'P' : 0; /* the label names the others */
     int64_t bytes = 0;
     about.n_units = last->label.unit + last->label.n_units - about.unit;
     for (int32_t i = 0; i < n; i++) {

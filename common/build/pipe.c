@@ -39,7 +39,7 @@ static void add_lanes_of(struct ht_pipe *g, int32_t rank)
 
 /* ---- passes and visits ----------------------------------------------------------------------------------------- */
 
-/* A stage's forward and backward are one visit only where the two are the same units. */
+/* Returns true if two passes can share a visit. A stage's forward and backward can only if they have the same units. */
 static bool same_visit(const struct ht_pipe *g, const struct ht_pipe_pass *a, const struct ht_pipe_pass *b)
 {
     return a->stage == b->stage && (a->forward == b->forward || g->shape.d == 1);
@@ -72,8 +72,8 @@ static void lay_out(struct ht_pipe *g)
         ht_pipe_rank_order(&g->shape, r, g->passes + r * n);
         find_visits(g, r);
     }
-    /* T_f = d, and a backward stage one d-th of the two (with recomputation three) forwards that a whole backward
-     * takes. */
+    /* T_f = d. A backward stage takes one d-th of a whole backward, which takes two forwards (with recomputation
+       three). */
     ht_pipe_layout(&g->shape, g->shape.d, g->style->recompute ? 3 : 2, g->passes);
 }
 
@@ -118,7 +118,7 @@ static void end_pass(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pass 
     ht_pipe_step(g, x->stage);
 }
 
-/* A pass begins or ends. */
+/* The begin or the end of a pass. */
 struct event {
     int64_t time;
     const struct ht_pipe_pass *pass;
@@ -155,24 +155,24 @@ static void emit(struct ht_pipe *g)
     for (int32_t q = g->n_backward - 1; q >= 0; q--) ht_pipe_step(g, q);
 }
 
-/* ---- the whole ------------------------------------------------------------------------------------------------- */
+/* ---- whole graph ----------------------------------------------------------------------------------------------- */
 
-/* Makes the rows, and what lies in memory between iterations. */
+/* Adds the rows, and makes those resident that stay in memory between iterations. */
 static void add_rows(struct ht_pipe *g)
 {
     bool offloads = ht_pipe_offloads(g);
     enum ht_tier tier = offloads ? HT_HOST : HT_DEVICE;
     int32_t head = ht_pipe_head(g);
     g->holder = HT_NEW_ARRAY(int32_t, g->d.n_units + 1);
-    g->maker = HT_NEW_ARRAY(int32_t, g->d.n_units + 1);
+    g->forward_rank = HT_NEW_ARRAY(int32_t, g->d.n_units + 1);
     for (int32_t u = 0; u < g->d.n_units; u++) {
         g->holder[u] = ht_pipe_rank(g, ht_pipe_owner(g, u));
-        g->maker[u] = ht_pipe_rank(g, ht_pipe_forward_rank(&g->shape, g->stage_of[u] / g->shape.d));
+        g->forward_rank[u] = ht_pipe_rank(g, ht_pipe_forward_rank(&g->shape, g->stage_of[u] / g->shape.d));
     }
     g->holder[g->d.n_units] = g->holder[head];
     if (g->d.scenario->model.tied && g->holder[0] != g->holder[head]) g->d.table = g->d.n_units;
     g->d.holder = g->holder;
-    g->d.maker = g->maker;
+    g->d.forward_rank = g->forward_rank;
     ht_draft_add_rows(&g->d);
     for (int32_t u = 0; u < g->d.n_units + (g->d.table > 0); u++) {
         ht_draft_place(&g->d, g->d.param[u], tier);
@@ -181,7 +181,7 @@ static void add_rows(struct ht_pipe *g)
     }
 }
 
-/* Writes a part of pipeline k, under control. */
+/* Writes the draft of one part of pipeline k and applies control to it. */
 static enum ht_status write_draft(const struct ht_scenario *scenario, const struct ht_pipe_style *style,
                                   const struct ht_layout *layout, int32_t k, int32_t part, const char *name,
                                   struct ht_error *err, struct ht_schedule **out)
@@ -210,8 +210,8 @@ static enum ht_status write_draft(const struct ht_scenario *scenario, const stru
     lay_out(&g);
     emit(&g);
     struct ht_schedule *plain = ht_draft_free(&g.d);
-    void *all[] = {g.first,   g.stage_of, g.holder, g.maker,    g.stage_lane, g.serve,  g.computed,
-                   g.sending, g.arrival,  g.lanes,  g.visit_of, g.n_visits,   g.passes, g.visits};
+    void *all[] = {g.first,   g.stage_of, g.holder, g.forward_rank, g.stage_lane, g.serve,  g.computed,
+                   g.sending, g.arrival,  g.lanes,  g.visit_of,     g.n_visits,   g.passes, g.visits};
     for (size_t i = 0; i < HT_COUNT(all); i++) free(all[i]);
     enum ht_status status = ht_control_apply(plain, &g.control, control_style, err, out);
     ht_schedule_destroy(plain);

@@ -1,52 +1,55 @@
 /*
  * Builds the graph of a training iteration of a pipeline: stages on several ranks, messages between them, and, with
- * offloading, parameters and optimizer in host memory. What a system is, is a struct ht_pipe_style; the orders stand in
- * common/schedule/pipeline.h.
+ * offloading, parameters and optimizer in host memory. A struct ht_pipe_style describes a system.
+ * common/schedule/pipeline.h has the orders.
  *
- * Units to stages. Backward stage q holds an equal share of the blocks (sizes differ by one where they do not
- * divide), or as many as the plan says, the first one the embedding too, the last one the head; forward stage i is
- * backward stages d i .. d i + d - 1. The head runs forward where and when its backward does, so that the logits of
- * one micro-batch are held at a time: what reaches it is X(L+1,j), a message like others.
+ * Units to stages. Backward stage q has an equal share of the blocks (sizes differ by one if the stages do not divide
+ * them), or as many as the plan says. The first stage also has the embedding, the last one the head. Forward stage i is
+ * backward stages d i .. d i + d - 1. The head's forward runs where and when its backward does, so that the logits of
+ * only one micro-batch are in memory at a time. Its input X(L+1,j) is a message like others.
  *
  * A pass is a few ops on the rank's compute lane, named after it ("f4.2": forward stage 4, micro-batch 2):
  *
- *     f(i,j)   F u for each of its units                                  a unit's activations at a time
- *     b(q,j)   [R blocks] [F head, B head] B u for each block [B embedding]   all activations of the stage
+ *     f(i,j)   F u for each of its units                                     one unit's activations at a time
+ *     b(q,j)   [R blocks] [F head, B head] B u for each block [B embedding]  all activations of the stage
  *
- * Tensors, their classes, labels and sizes are those of common/backend/cpu.h. A gradient is made fresh for each
- * micro-batch and goes into the sum on the device at once, unit by unit; sums leave for the host after the last one.
+ * Tensors, their classes, labels and sizes are those of common/backend/cpu.h. Each micro-batch makes a fresh gradient,
+ * which is added to the sum on the device at once, unit by unit. Sums go to the host after the last micro-batch.
  *
- * Lanes of a rank (p2p lanes only where there is more than one rank):
+ * Lanes of a rank (p2p lanes only if there is more than one rank):
  *
  *     compute                                passes
- *     h2d, d2h                               parameters of the next stage; sums of the stage before
- *     act out, act in, grad out, grad in     X and DX at stage boundaries; with blocking_sends the sender's next pass waits
- *     get, serve R                           parameters from another node's memory: a one-sided read by rank R, that is a
- *                                            copy through both NICs and R's port; its owner does nothing
+ *     h2d, d2h                               parameters of the next stage; sums of the previous stage
+ *     act out, act in, grad out, grad in     X and dX at stage boundaries; with blocking_sends the sender's next pass
+ *                                            waits for them
+ *     get, serve R                           parameters from another node's memory: a one-sided read by rank R, i.e. a
+ *                                            copy through both NICs and R's port; the owner does nothing
  *     cpu                                    optimizer of all of the rank's stages
- *     verdict, agree                         whether the iteration was good: of the rank, and of all (common/build/control.h)
+ *     verdict, agree                         outcome of the iteration: the rank's final check, and the agreement of all
+ *                                            ranks (common/build/control.h)
  *
- * Several pipelines, of the same or of different depth, share the batch (common/build/layout.h). Each is a draft; once all
- * passes are there, a unit's gradients are all-reduced over the ranks that hold it, units falling. A tied table that the
- * embedding has on one rank and the head on another is held by both, whole unit 0 with its states, and its gradients are
- * added up in the same way, also of one pipeline (Megatron-LM's embedding group: Shoeybi et al., "Megatron-LM", 2019):
+ * Several pipelines, of the same or of different depth, share the batch (common/build/layout.h). Each is a draft. After
+ * all passes a unit's gradients are all-reduced over the ranks that hold it, from the last unit to the first. If the
+ * embedding and a tied head are on different ranks, both ranks hold the table: a whole unit 0 with its states. Its
+ * gradients are added up in the same way, even with one pipeline (Megatron-LM's embedding group: Shoeybi et al.,
+ * "Megatron-LM", 2019):
  *
- *     reduce   AR(L+1) AR(L) ..               the one order of all pipelines; each starts when its sum is there
+ *     reduce   AR(L+1) AR(L) ..               one order for all pipelines; each starts when its sum is there
  *
- * Tensor parallelism: a stage may be several ranks, a part each. A draft is then one part of all stages of a pipeline; part q
- * sends its X and DX, which all parts have alike, to part q of the next stage, and its gradients are all-reduced with those of
- * part q of the other pipelines.
+ * Tensor parallelism: a stage may be several ranks, one per part. A draft is then one part of all stages of a pipeline.
+ * Part q sends its X and dX, which are the same for all parts, to part q of the next stage. Its gradients are
+ * all-reduced with those of part q of the other pipelines.
  *
- * Parameters lie in host memory of the node whose rank runs the stage backward, and are fetched from there by every rank
- * that uses them. A rank has two buffers: a visit (consecutive passes over the same stage) is fetched once the visit
- * before last has ended, and freed when it ends.
+ * Parameters are in host memory of the node whose rank runs the stage's backward. Every rank that uses them fetches
+ * them from there. A rank has two buffers. A visit is a run of passes over the same stage: its parameters are fetched
+ * once the visit before the previous one has ended, and freed when it ends.
  *
  *     h2d      P0 P4         P15 ..
  *     compute  f0.0 f0.1 ..  f4.0 f4.1 ..  b15.0 ..
  *
- * Ids follow the ideal schedule of ht_pipe_layout with messages that take no time: at one instant first what ends (by
- * stage), then what starts. That is also what keeps messages from deadlocking: at a timestep all ranks list their sends
- * and receives in one global order (SysX, Sec. 4, "Pipeline schedule").
+ * Ids follow the ideal schedule of ht_pipe_layout, in which messages take no time. Events of one instant are ordered:
+ * ends before starts, then by stage. This order also keeps messages from deadlocking: at a timestep all ranks list
+ * their sends and receives in one global order (SysX, Sec. 4, "Pipeline schedule").
  */
 #ifndef HT_BUILD_PIPE_H
 #define HT_BUILD_PIPE_H
@@ -58,79 +61,87 @@
 
 struct ht_pipe; /* common/build/pipe_internal.h */
 
-/* What a method adds to a pipeline; each may be NULL. A hook appends ops and lanes by the functions of pipe_internal.h. */
+/* What a method adds to a pipeline; each may be NULL. A hook appends ops and lanes with the functions of
+   pipe_internal.h. */
 struct ht_pipe_hooks {
-    void (*add_lanes)(struct ht_pipe *g,
-                      int32_t rank); /* behind those of messages; stages may get one for their steps */
-    void (*begin)(struct ht_pipe *g, const struct ht_pipe_pass *x); /* before the first op of a pass */
-    void (*end)(struct ht_pipe *g, const struct ht_pipe_pass *x);   /* its boundary has been sent */
+    /* Adds a rank's lanes after those of messages; may set a stage's lane for its steps. */
+    void (*add_lanes)(struct ht_pipe *g, int32_t rank);
+    void (*begin)(struct ht_pipe *g, const struct ht_pipe_pass *x); /* called before the first op of a pass */
+    void (*end)(struct ht_pipe *g, const struct ht_pipe_pass *x);   /* called after its boundary has been sent */
 };
 
 struct ht_pipe_style {
     enum ht_pipe_order order;
     int32_t v, d;
-    const struct ht_layout *layout; /* of several pipelines, or of stages in several parts, which keep everything on the
-                                       devices; NULL: one of all ranks */
-    const int64_t *blocks;          /* [n_blocks] of each backward stage, of one pipeline after the other, or, where all
-                                       are as deep, of each of them; NULL: as even as can be */
+    /* Layout of several pipelines, or of stages in several parts; these keep everything on the devices. NULL: one
+       pipeline of all ranks. */
+    const struct ht_layout *layout;
+    /* Blocks of each backward stage: [n_blocks] of one pipeline after another, or, if all are equally deep, of each of
+       them. NULL: as even as possible. */
+    const int64_t *blocks;
     int32_t n_blocks;
-    int32_t (*backward_rank)(const struct ht_pipe_shape *p, int32_t q); /* where backward stages run, as in the shape */
-    bool offload; /* parameters and optimizer in host memory; a stage is stepped there once its sum is. Else on
-                                 the device, after all passes */
-    enum ht_control_mode own; /* the method's own control, in the graph where the scenario asks for none */
+    int32_t (*backward_rank)(const struct ht_pipe_shape *p, int32_t q); /* rank of a backward stage, as in the shape */
+    /* Parameters and optimizer are in host memory, and a stage is stepped there when its sum arrives. Else they are on
+       the device, and all stages are stepped after all passes. */
+    bool offload;
+    enum ht_control_mode own; /* the method's own control, used if the scenario asks for none */
     enum ht_undo_kind undo;   /* of its own rollback */
-    bool recompute;       /* a block keeps nothing; a backward stage recomputes from its input. Stages whose backward
-                                 runs elsewhere need it */
-    bool early_recompute; /* may begin before the gradient is there */
-    bool forward_head; /* the last forward pass runs the head, for its loss, and the backward pass runs it again; else
-                                 the head runs forward in its backward pass. Only with recomputation */
+    /* A block keeps nothing; a backward stage recomputes from its input. Required if a stage's backward runs on another
+       rank than its forward. */
+    bool recompute;
+    bool early_recompute; /* recomputation may begin before the gradient arrives */
+    /* The last forward pass runs the head, for its loss, and the backward pass runs it again. Else the head's forward
+       runs in its backward pass. Only with recomputation. */
+    bool forward_head;
     bool recompute_output; /* the last backward stage recomputes X(L+1,j), too; else the last forward stage sends it */
-    bool blocking_sends;
-    bool free_messages; /* between ranks: cost nothing */
+    bool blocking_sends;   /* a rank's next pass waits for its sends */
+    bool free_messages;    /* messages between ranks cost nothing */
     struct ht_pipe_hooks hooks;
 };
 
-/* HT_INFEASIBLE, with one line, when the scenario has too few blocks for the stages, micro-batches that the order cannot
-   take, a tied table on two ranks of pipelines that offload, or asks for an exact undo of steps that keep no log. HT_BAD_INPUT for blocks that are
-   not the stages' or the model's. */
+/* Returns HT_INFEASIBLE, with one line, if the scenario has too few blocks for the stages, micro-batches that the order
+   cannot take, a tied table on two ranks of a pipeline that offloads, or asks for an exact undo of steps that keep no
+   log. Returns HT_BAD_INPUT if the blocks do not match the stages or the model. */
+
 enum ht_status ht_pipe_check(const struct ht_scenario *scenario, const struct ht_pipe_style *style,
                              struct ht_error *err);
 
 /*
- * Linked, ready for the verifier. ht_pipe_check has passed. The scenario's control (common/build/control.h), or else the
- * style's own, is put into a graph whose stages are stepped as if all gradients were good. HT_INFEASIBLE where it has no
- * treatment.
+ * Builds the graph, linked and ready for the verifier. ht_pipe_check must have passed. Applies the scenario's control
+ * (common/build/control.h), or else the style's own. HT_INFEASIBLE if control cannot handle the graph.
  */
 enum ht_status ht_pipe_build(const struct ht_scenario *scenario, const struct ht_pipe_style *style, const char *name,
                              struct ht_error *err, struct ht_schedule **out);
 
-/* Returns the first unit of backward stage q; of N_sb the number of units. For one pipeline of all ranks. */
+/* Returns the first unit of backward stage q, or the number of units for q = N_sb. For one pipeline of all ranks. */
 int32_t ht_pipe_first_unit(const struct ht_scenario *scenario, const struct ht_pipe_style *style, int32_t q);
 
-/* Returns how many stages each of so many devices or stages is given: as many as wanted, or fewer where there is not a block
-   for each; at least 1. */
+/* Returns the number of stages for each of `of` devices or stages: `wanted`, or fewer if there is not one block for
+   each; at least 1. */
 int64_t ht_pipe_stages_each(const struct ht_scenario *scenario, int64_t wanted, int64_t of);
-/* Records what the number of stages follows from. */
+/* Records the inputs from which a plan derives the number of stages. */
 void ht_pipe_plan_inputs(const struct ht_scenario *scenario, struct ht_plan *plan);
 
-/* The order's shape on the scenario. */
+/* Returns the order's shape for the scenario. */
 struct ht_pipe_shape ht_pipe_shape_of(const struct ht_scenario *scenario, const struct ht_pipe_style *style);
 
-/* Most parameters (elements) of `count` backward stages from a multiple of it on, and of what their units keep (bytes). */
+/* Computes, over runs of `count` backward stages that begin at a multiple of it, the most parameters (elements) and the
+   most that units keep (bytes). */
 void ht_pipe_largest_stage(const struct ht_scenario *scenario, const struct ht_pipe_style *style, int32_t count,
                            int64_t *params, int64_t *kept_bytes);
-/* Checkpoints that a rank comes to hold: N_m v d c, where c is the input of a block. */
+/* Returns the bytes of the checkpoints that a rank holds at most: N_m v d c, where c is the input of a block. */
 int64_t ht_pipe_checkpoint_bytes(const struct ht_scenario *scenario, const struct ht_pipe_style *style);
 /*
- * Device memory by stages, in bytes, with recomputation and offloading, of the largest stage i:
+ * Returns the device memory by stages, in bytes, with recomputation and offloading, of the largest stage i:
  *
  *     3 Psi_i + N_m v d c + A_i           parameters of two stages, a gradient, checkpoints
  *
- * Psi: 16-bit (FP32: 32-bit) parameters, A: what the blocks of a stage keep. Fresh gradients and scratch are left out:
- * what is proved is the schedule.
+ * Psi: 16-bit (FP32: 32-bit) parameters; A: what the blocks of a stage keep. Fresh gradients and scratch are left out.
+ * The verifier proves the memory of the schedule itself.
  */
 int64_t ht_pipe_device_bytes(const struct ht_scenario *scenario, const struct ht_pipe_style *style);
-/* Host memory of the fullest node: compute copies, master parameters and optimizer states, gradients, logs. */
+/* Returns the host memory, in bytes, of the fullest node: compute copies, master parameters and optimizer states,
+   gradients, logs. */
 int64_t ht_pipe_host_bytes(const struct ht_scenario *scenario, const struct ht_pipe_style *style);
 
 #endif

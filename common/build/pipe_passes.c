@@ -1,7 +1,7 @@
-/* The ops of a pass, on the rank's compute lane, and of a stage's step: what each reads, makes and frees. */
+/* Appends the ops of a pass to the rank's compute lane, and a stage's step, with the effects of each. */
 #include "common/build/pipe_internal.h"
 
-/* ---- what a pass needs of a stage ------------------------------------------------------------------------------ */
+/* ---- parameters that a pass reads ------------------------------------------------------------------------------ */
 
 int32_t ht_pipe_first_block(const struct ht_pipe *g, int32_t q)
 {
@@ -47,7 +47,7 @@ bool ht_pipe_drops(const struct ht_pipe *g, int32_t rank, int64_t n, int32_t uni
     int32_t k = g->visit_of[rank * g->n_passes + n];
     const struct ht_pipe_visit *v = &g->visits[rank * g->n_passes + k];
     if (!ht_pipe_offloads(g)) return false;
-    int64_t last = -1; /* pass of the visit that reads it */
+    int64_t last = -1; /* last pass of the visit that reads the unit */
     if (v->forward >= 0 && ht_pipe_forward_reads(g, v->forward, unit)) last = v->last_forward;
     if (v->backward >= 0 && ht_pipe_backward_reads(g, v->backward, unit) && v->last_backward > last)
         last = v->last_backward;
@@ -57,7 +57,7 @@ bool ht_pipe_drops(const struct ht_pipe *g, int32_t rank, int64_t n, int32_t uni
 
 /* ---- ops ------------------------------------------------------------------------------------------------------- */
 
-/* Names the last op after its pass, and has it wait for the message that holds its rank up. */
+/* Names the last op after its pass, and makes it wait for the message that blocks its rank. */
 static void in_pass(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pass *x)
 {
     struct ht_schedule *s = g->d.schedule;
@@ -67,13 +67,13 @@ static void in_pass(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pass *
     g->computed[rank] = s->n_ops - 1;
 }
 
-/* Frees on the device, when the last op ends. */
+/* Frees a tensor on the device when the last op ends. */
 static void drop(struct ht_pipe *g, int32_t tensor)
 {
     ht_op_effect(g->d.schedule, tensor, HT_DEVICE, HT_RELEASE);
 }
 
-/* Frees a unit's parameters with the last op, which is the last of the pass to read them. */
+/* Frees a unit's parameters when the last op ends, if no later op of the rank's nth pass or visit reads them. */
 static void drop_param(struct ht_pipe *g, int32_t rank, int64_t n, int32_t unit)
 {
     if (ht_pipe_drops(g, rank, n, unit)) drop(g, g->d.param[unit]);
@@ -85,15 +85,15 @@ static void drop_head(struct ht_pipe *g, int32_t rank, int64_t n)
     if (g->d.scenario->model.tied) drop_param(g, rank, n, 0);
 }
 
-/* Does a unit's input stay on the rank after its forward: as a checkpoint, to be sent from here or recomputed from, or
-   because nothing is recomputed? */
+/* Returns true if a unit's input stays on the rank after its forward: as a checkpoint that is sent or recomputed from,
+   or because nothing is recomputed. */
 static bool stays(const struct ht_pipe *g, int32_t unit)
 {
     if (!g->style->recompute) return true;
     return unit == 0 || unit == ht_pipe_first_block(g, g->stage_of[unit]);
 }
 
-/* For the loss; nothing of it is kept. */
+/* Appends the head's forward for the loss, and frees its results. */
 static void forward_head(struct ht_pipe *g, int32_t rank, int64_t n, const struct ht_pipe_pass *x)
 {
     int32_t j = x->micro_batch, u = ht_pipe_head(g);
@@ -125,7 +125,7 @@ static void backward(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pass 
     in_pass(g, rank, x);
 }
 
-/* What a micro-batch after the first has made goes into the sum at once, so that one unit's is held beside the sums. */
+/* Adds the fresh gradient of a micro-batch after the first to the sum at once, so that only one unit's is in memory. */
 static void accumulate(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pass *x, int32_t u)
 {
     if (x->micro_batch == 0) return;
@@ -143,7 +143,7 @@ static void recompute(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pass
         ht_op_effect(g->d.schedule, g->d.x[ht_pipe_at(g, end, j)], HT_DEVICE, HT_PRODUCE);
 }
 
-/* Forward and backward at once: the loss and its gradient. */
+/* Appends the head's forward and backward: the loss and its gradient. */
 static void head(struct ht_pipe *g, int32_t rank, int64_t n, const struct ht_pipe_pass *x)
 {
     int32_t j = x->micro_batch, u = ht_pipe_head(g);

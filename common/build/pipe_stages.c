@@ -9,7 +9,7 @@
 
 /* ---- shape ----------------------------------------------------------------------------------------------------- */
 
-/* Returns pipeline k, or the one that all ranks are. */
+/* Returns pipeline k, or the one of all ranks if there is no layout. */
 static struct ht_replica replica_of(const struct ht_scenario *sc, const struct ht_pipe_style *y, int32_t k)
 {
     if (y->layout) return y->layout->replicas[k];
@@ -49,7 +49,7 @@ static int64_t stages_of(const struct ht_pipe_style *y, const struct ht_replica 
     return (int64_t)x->n_ranks / tp_of(y) * y->v * y->d;
 }
 
-/* Returns the blocks of each stage of pipeline k; NULL: even. */
+/* Returns the blocks of each stage of pipeline k; NULL: evenly divided. */
 static const int64_t *blocks_of(const struct ht_scenario *sc, const struct ht_pipe_style *y, int32_t k)
 {
     int64_t before = 0;
@@ -62,7 +62,7 @@ static const int64_t *blocks_of(const struct ht_scenario *sc, const struct ht_pi
     return y->n_blocks == stages_of(y, &own) ? y->blocks : y->blocks + before;
 }
 
-/* Returns the first unit of backward stage q of n. */
+/* Returns the first unit of backward stage q of n stages. */
 static int32_t first_unit(const struct ht_scenario *sc, const int64_t *blocks, int64_t n, int32_t q)
 {
     int64_t block = blocks ? 0 : q * sc->model.layers / n;
@@ -104,7 +104,8 @@ struct ht_control ht_pipe_control(const struct ht_scenario *scenario, const stru
     return c;
 }
 
-/* Checks that there are as many as stages, in all or in each pipeline, and that each pipeline's are the model's. */
+/* Checks that the blocks have one element per stage, of all pipelines or of each, and that each pipeline has the
+   model's. */
 static enum ht_status check_blocks(const struct ht_scenario *sc, const struct ht_pipe_style *y, struct ht_error *err)
 {
     const struct ht_model *m = &sc->model;
@@ -125,8 +126,8 @@ static enum ht_status check_blocks(const struct ht_scenario *sc, const struct ht
         int64_t sum = 0;
         for (int64_t i = 0; i < stages_of(y, &x); i++) sum += blocks[i];
         if (sum != m->layers)
-            return ht_fail(err, HT_BAD_INPUT, "the stages of a pipeline have %lld blocks; %s has %lld", (long long)sum,
-                           m->name, (long long)m->layers);
+            return ht_fail(err, HT_BAD_INPUT, "the stages of a pipeline have %lld blocks: expected the %lld of %s",
+                           (long long)sum, (long long)m->layers, m->name);
     }
     return HT_OK;
 }
@@ -139,17 +140,17 @@ static enum ht_status check_pipeline(const struct ht_scenario *scenario, const s
     int64_t stages = stages_of(y, x);
     if (m->layers < stages)
         return ht_fail(err, HT_INFEASIBLE,
-                       "%s has %lld blocks for %lld stages (%d devices, v = %d, d = %d); expected at least one each",
+                       "%s has %lld blocks for %lld stages (%d devices, v = %d, d = %d): expected at least one each",
                        m->name, (long long)m->layers, (long long)stages, p.ranks, p.v, p.d);
     if (m->tied && p.ranks > 1 && y->offload)
         return ht_fail(err, HT_INFEASIBLE,
                        "%s ties its head to the token table, and a pipeline over %d devices has them on two of them, "
-                       "whose gradients would be added up in host memory; expected an untied model",
+                       "whose gradients would be added up in host memory: expected an untied model",
                        m->name, p.ranks);
     if (p.order == HT_PIPE_INTERLEAVED && p.micro_batches % p.ranks)
         return ht_fail(err, HT_INFEASIBLE,
-                       "the interleaved order takes micro-batches in rounds of %d, one a device; there are %d", p.ranks,
-                       p.micro_batches);
+                       "the interleaved order cannot take %d micro-batches: expected a multiple of %d, one a device",
+                       p.micro_batches, p.ranks);
     return HT_OK;
 }
 
@@ -165,8 +166,7 @@ enum ht_status ht_pipe_check(const struct ht_scenario *scenario, const struct ht
     if (status) return status;
     ht_pipe_control(scenario, y, &undo);
     if (scenario->control.mode == HT_CONTROL_ROLLBACK && undo == HT_UNDO_UNLOGGED)
-        return ht_fail(err, HT_INFEASIBLE,
-                       "control 'rollback' with a step that keeps no log: what it undoes is not exact");
+        return ht_fail(err, HT_INFEASIBLE, "control 'rollback' with a step that keeps no log: its undo is not exact");
     return HT_OK;
 }
 

@@ -1,4 +1,4 @@
-/* Copies between device and host, and messages between ranks. */
+/* Appends copies between device and host, and messages between ranks. */
 #include "common/build/pipe_internal.h"
 
 #include "common/base/array.h"
@@ -8,7 +8,8 @@
 
 /* ---- copies ---------------------------------------------------------------------------------------------------- */
 
-/* Does the visit bring a unit from this owner's node? Not if the visit before has left it there. */
+/* Returns true if a visit must fetch a unit's parameters. It need not if the visit before has left them on the
+   device. */
 static bool brings(const struct ht_pipe *g, int32_t rank, int32_t k, int32_t unit)
 {
     const struct ht_pipe_visit *v = &g->visits[rank * g->n_passes + k];
@@ -31,13 +32,13 @@ static int32_t get_lanes(struct ht_pipe *g, int32_t rank, int32_t owner)
     return *serve;
 }
 
-/* Members of a group come in ascending rank: is the receive this one? */
+/* Returns true if this member of a message is the receive. Members of a group are in ascending order of ranks. */
 static bool receives_at(int member, int32_t from, int32_t to)
 {
     return (member == 1) == (to > from);
 }
 
-/* Units [begin, end) of one owner on another node. */
+/* Fetches units [begin, end), which one owner on another node holds. */
 static void get(struct ht_pipe *g, int32_t rank, int32_t begin, int32_t end, int32_t after)
 {
     int32_t owner = ht_pipe_owner(g, begin), serve = get_lanes(g, rank, owner);
@@ -75,7 +76,8 @@ static void fetch_local(struct ht_pipe *g, int32_t rank, int32_t k, int32_t afte
 void ht_pipe_fetch(struct ht_pipe *g, int32_t rank, int32_t k)
 {
     if (!ht_pipe_offloads(g) || k >= g->n_visits[rank]) return;
-    int32_t after = k >= 2 ? g->visits[rank * g->n_passes + k - 2].last_op : -1; /* whose buffer it takes */
+    int32_t after =
+        k >= 2 ? g->visits[rank * g->n_passes + k - 2].last_op : -1; /* end of the visit whose buffer it takes */
     fetch_local(g, rank, k, after);
     for (int32_t u = 0, end; u < g->d.n_units; u = end) {
         end = u + 1;
@@ -95,8 +97,8 @@ void ht_pipe_offload(struct ht_pipe *g, int32_t q)
 
 /* ---- gradients of several ranks -------------------------------------------------------------------------------- */
 
-/* Lists the graph's ranks that have a gradient of a unit, ascending: one of each pipeline, and of a tied table the
-   head's, too. Returns how many. */
+/* Lists the graph's ranks that have a gradient of a unit, ascending, and returns how many: one of each pipeline, and
+   for a tied table the head's rank, too. */
 static int32_t find_holders(const struct ht_pipe *g, int32_t unit, int32_t *ranks)
 {
     int32_t n = 0;

@@ -1,31 +1,32 @@
 /*
- * ZeRO-3 (Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC 2020, Sec. 5):
- * what several data-parallel ranks add to the graph of one.
+ * The collectives that several data-parallel ranks add to the graph of one rank: ZeRO-3 (Rajbhandari et al., "ZeRO:
+ * Memory Optimizations Toward Training Trillion Parameter Models", SC 2020, Sec. 5).
  *
- * A unit is cut into shards, one a rank (common/build/layout.h): even ones of ceil(P / N) elements, the last padded, or
- * uneven ones. A rank's shard is resident wherever the system keeps parameters; a pass reads whole ones:
+ * A unit is cut into one shard per rank (common/build/layout.h): even shards of ceil(P / N) elements, the last one
+ * padded, or uneven ones. A rank's shard is resident wherever the system keeps parameters. A pass reads whole
+ * parameters:
  *
  *     gather   AG1 AG2 AG3 ..               AG3      AG2      AG1        shards --> whole parameters, on the device
  *     compute      F1  F2  F3 .. FH | BH .. R3 B3    R2 B2    R1 B1
  *     reduce                            RSH    RS3      RS2      RS1     whole gradient --> the rank's shard of the sum
  *
- * Each moves as many elements through every rank as the others' shards have: (N - 1) / N of P when they are even.
- * What is gathered lives until the pass has read it: it is gathered again for the backward pass, where recomputation
- * and backward share it. The head's (and with it a tied table) stays between its forward and its backward, which
- * follow each other. Gradients are scattered in every micro-batch, as ZeRO-3 has no room for whole ones; sums over
- * micro-batches are sums of shards. With reduce_once the sums are whole ones of a rank's own micro-batches, and are
- * scattered with the last.
+ * Each collective moves as many elements through a rank as the other ranks' shards have: (N - 1) / N of P if they are
+ * even. Gathered parameters live until the pass has read them. They are gathered again for the backward pass, where
+ * recomputation and backward share them. The head's parameters (and with them a tied table) stay between its forward
+ * and its backward, which follow each other. Gradients are scattered in every micro-batch, since ZeRO-3 has no room for
+ * whole ones; sums over micro-batches are sums of shards. With reduce_once a rank sums whole gradients of its own
+ * micro-batches and scatters the sum with the last one.
  *
- * One unit ahead. The slot of a unit is its forward, or its recomputation and backward. AG of a slot may run once the
- * slot before it begins, i.e. after the last op of the slot before that. Its id stands right before its own slot, so
- * that the safe sequence needs room for one gathered unit, not two; a second one is there when the memory rule grants
- * it.
+ * Gathering runs one unit ahead. The slot of a unit is its forward, or its recomputation and backward. The AG of a slot
+ * may run once the previous slot begins, i.e. after the last op of the slot before that. Its id comes right before its
+ * own slot, so the safe sequence needs room for one gathered unit, not two. A second unit is gathered when the memory
+ * rule grants it.
  *
- * Two lanes, since on one FIFO lane AG of the next unit would stand behind RS of this one, which waits for its
- * backward.
+ * There are two lanes. On one FIFO lane the AG of the next unit would queue behind the RS of this unit, which waits for
+ * its backward.
  *
- * Ranks with fewer micro-batches than others, or none, join the collectives of the rounds that they lack: a gathering
- * sends their shard and brings them nothing, a reduction brings them their shard of the others' sum.
+ * Ranks with fewer micro-batches than others, or none, join the collectives of the rounds that they lack: an all-gather
+ * sends their shard and gives them nothing, a reduce-scatter gives them their shard of the others' sum.
  */
 #include "common/build/draft_internal.h"
 #include "common/build/works.h"
@@ -36,9 +37,9 @@ void ht_zero_begin_slot(struct ht_draft *g)
     g->slot = g->computed;
 }
 
-/* Returns the elements that pass a rank each way. In a ring all shards but one go by, be they parameters or sums; its
-   own is taken for that one, so that uneven shards cost little more than even ones. A rank without a micro-batch in
-   this round (takes_part false) only sends its shard, or receives it. */
+/* Returns the elements that pass a rank each way. In a ring all shards but one pass it, whether parameters or sums. We
+   take the rank's own for that one, so that uneven shards cost little more than even ones. A rank without a micro-batch
+   in this round (takes_part false) only sends its shard, or only receives it. */
 static int64_t traffic(const struct ht_draft *g, int32_t unit, bool takes_part)
 {
     int64_t own = ht_layout_shard(g->layout, unit, g->rank)->padded, all = 0;
@@ -51,7 +52,7 @@ static void collective(struct ht_draft *g, enum ht_op_kind kind, int32_t lane, i
 {
     struct ht_schedule *s = g->schedule;
     struct ht_work w = ht_collective_work(kind, members, dtype, sent);
-    /* About no micro-batch: the ranks' are different ones. */
+    /* The label has no micro-batch: each rank has a different one. */
     ht_add_op(s, kind, lane, ht_draft_label(g, unit, -1), ht_add_work(s, &w));
     ht_charge_collective(s, g->links, crosses, w.bytes);
     ht_draft_chain(g);

@@ -10,11 +10,11 @@ model=(--model gpt-tiny --seq 16)
 four=(sim fsdp "${model[@]}" --cluster autohete-4gpu --batch 8)
 refused 2 "--set 'm=4,x': element 2 'x' is not an integer" "${four[@]}" --set m=4,x
 refused 2 "--set 'm=4,2,2': m has 3 elements; expected 4" "${four[@]}" --set m=4,2,2
-refused 2 "the ranks' micro-batches have 9 sequences; the batch has 8" "${four[@]}" --set m=1 --set l=5,2,1,1
-refused 2 "the ranks' micro-batches have 0 sequences; the batch has 8" "${four[@]}" --set m=1 --set l=0
+refused 2 "the ranks' micro-batches have 9 sequences: expected the batch's 8" "${four[@]}" --set m=1 --set l=5,2,1,1
+refused 2 "the ranks' micro-batches have 0 sequences: expected the batch's 8" "${four[@]}" --set m=1 --set l=0
 refused 2 "the sum of l is 9, which does not divide the batch of 8 sequences; expected m as well" "${four[@]}" --set l=5,2,1,1
 refused 2 "the sum of m is 12, which does not divide the batch of 8 sequences; expected l as well" "${four[@]}" --set m=3
-refused 2 "no rank has a share of the parameters" "${four[@]}" --set share=0
+refused 2 "every rank's share of the parameters is 0: expected at least one above 0" "${four[@]}" --set share=0
 refused 2 "the 4 devices of cluster 'autohete-4gpu' do not divide the batch of 6 sequences" sim fsdp "${model[@]}" --cluster autohete-4gpu --batch 6
 
 # Other systems beside it: sizes are the plan's.
@@ -78,7 +78,7 @@ done
 run 0 train ddp "${common[@]}" --batch 9 --ranks 4 --set l=5,2,1,1 --losses u.csv --trace t.json
 near 1e-6 one.csv u.csv
 [ "$(count AG) $(count RS) $(count AR)" = "0 0 6" ] || fail "ddp: $(count AG), $(count RS), $(count AR) collectives"
-refused 2 "rank 1 has no micro-batch, and nothing is sharded" sim ddp "${model[@]}" --cluster autohete-4gpu --batch 9 --set l=5,0,3,1
+refused 2 "rank 1 has no micro-batch: expected at least one" sim ddp "${model[@]}" --cluster autohete-4gpu --batch 9 --set l=5,0,3,1
 
 # Overflows are judged and undone wherever they are; what is resumed goes on as if it had never ended, on other ranks too.
 # shellcheck disable=SC2054 # vectors

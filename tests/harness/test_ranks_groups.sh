@@ -7,14 +7,14 @@ cd "$work"
 model=(--model llama-tiny --seq 16)
 
 four=(sim gpipe "${model[@]}" --cluster autohete-4gpu --batch 8 --micro-batch 1)
-refused 2 "the pipelines have 3 devices; cluster 'autohete-4gpu' has 4" "${four[@]}" --set pipelines=2,1 --set l=4,4
-refused 2 "the pipelines have 7 micro-batches; the batch has 8" "${four[@]}" --set pipelines=2,2 --set l=4,3
+refused 2 "the pipelines have 3 devices: expected all 4 of cluster 'autohete-4gpu'" "${four[@]}" --set pipelines=2,1 --set l=4,4
+refused 2 "the pipelines have 7 micro-batches: expected the batch's 8" "${four[@]}" --set pipelines=2,2 --set l=4,3
 refused 2 "l has 1 element; expected 2, one a pipeline" "${four[@]}" --set pipelines=2,2 --set l=8
 refused 2 "3 pipelines do not divide the 8 micro-batches; expected l as well" "${four[@]}" --set pipelines=2,1,1
 refused 2 "l says how many micro-batches each of several pipelines takes; pipelines is missing" "${four[@]}" --set l=8
 refused 2 "blocks has 2 elements; expected 4, one a stage" "${four[@]}" --set blocks=2,2
 refused 2 "blocks has 3 elements; expected 4, one a stage" "${four[@]}" --set pipelines=3,1 --set l=4,4 --set blocks=2,1,1
-refused 2 "the stages of a pipeline have 5 blocks; llama-tiny has 4" "${four[@]}" --set blocks=2,1,1,1
+refused 2 "the stages of a pipeline have 5 blocks: expected the 4 of llama-tiny" "${four[@]}" --set blocks=2,1,1,1
 
 common=("${model[@]}" --data "$text" --steps 4)
 needs_ranks "${common[@]}"
@@ -58,7 +58,7 @@ done << EOF
 2 interleaved --set v=2 --control rollback
 4 gpipe --set pipelines=3,1 --set l=2,4
 EOF
-refused 3 "gpt-tiny ties its head .* would be added up in host memory; expected an untied model" train sysx "${common[@]}" --batch 6 --micro-batch 1 --ranks 2
+refused 3 "gpt-tiny ties its head .* would be added up in host memory: expected an untied model" train sysx "${common[@]}" --batch 6 --micro-batch 1 --ranks 2
 run 0 train in_memory "${common[@]}" --batch 6 --micro-batch 1 --losses one.csv
 run 0 train gpipe "${model[@]}" --data "$text" --steps 2 --batch 6 --micro-batch 1 --ranks 3 --checkpoint tied
 run 0 train in_memory "${common[@]}" --batch 6 --micro-batch 1 --checkpoint tied --resume --losses u.csv

@@ -138,12 +138,15 @@ START_TEST(no_layouts)
         struct ht_portion portions[2];
         const char *says;
     } cases[] = {
-        {8, HT_SHARD_ALL, {{2, 2, 1}, {1, 3, 1}}, "the ranks' micro-batches have 7 sequences; the batch has 8"},
-        {8, HT_SHARD_ALL, {{2, 2, 0}, {1, 4, 0}}, "no rank has a share of the parameters"},
+        {8, HT_SHARD_ALL, {{2, 2, 1}, {1, 3, 1}}, "the ranks' micro-batches have 7 sequences: expected the batch's 8"},
+        {8,
+         HT_SHARD_ALL,
+         {{2, 2, 0}, {1, 4, 0}},
+         "every rank's share of the parameters is 0: expected at least one above 0"},
         {8,
          HT_SHARD_NONE,
          {{2, 4, 1}, {1, 0, 1}},
-         "rank 1 has no micro-batch, and nothing is sharded of which it could hold a part"},
+         "rank 1 has no micro-batch: expected at least one where nothing is sharded"},
         {1 << 20,
          HT_SHARD_NONE,
          {{1, 1 << 19, 1}, {1, 1 << 19, 1}},
@@ -182,9 +185,9 @@ START_TEST(pipelines_by_hand)
     ht_schedule_destroy(g);
     ht_layout_destroy(l);
     ck_assert_int_eq(ht_layout_pipelines(&s, 2, (int64_t[]){2, 1}, (int64_t[]){2, 4}, 1, &err, &l), HT_BAD_INPUT);
-    ck_assert_str_eq(err.text, "the pipelines have 3 devices; cluster 'autohete-4gpu' has 4");
+    ck_assert_str_eq(err.text, "the pipelines have 3 devices: expected all 4 of cluster 'autohete-4gpu'");
     ck_assert_int_eq(ht_layout_pipelines(&s, 2, (int64_t[]){2, 2}, (int64_t[]){2, 2}, 1, &err, &l), HT_BAD_INPUT);
-    ck_assert_str_eq(err.text, "the pipelines have 4 micro-batches; the batch has 6");
+    ck_assert_str_eq(err.text, "the pipelines have 4 micro-batches: expected the batch's 6");
     ck_assert_int_eq(ht_layout_pipelines(&s, 2, (int64_t[]){1, 3}, (int64_t[]){2, 4}, 2, &err, &l), HT_BAD_INPUT);
     ck_assert_str_eq(err.text, "tp 2 does not divide the 1 devices of a pipeline");
     s.model.heads = 6;

@@ -146,7 +146,7 @@ START_TEST(blocks_of_stages)
     } cases[] = {
         {{3, 1, 1}, 3, NULL},
         {{3, 2}, 2, "blocks has 2 elements; expected 3, one a stage"},
-        {{3, 1, 2}, 3, "the stages of a pipeline have 6 blocks; llama-tiny has 5"},
+        {{3, 1, 2}, 3, "the stages of a pipeline have 6 blocks: expected the 5 of llama-tiny"},
     };
     for (size_t i = 0; i < HT_COUNT(cases); i++) {
         struct ht_scenario sc = pipe_scenario(3, 1, 5, 2);
