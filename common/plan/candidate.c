@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-enum { ITERATIONS = 3 }; /* simulated; the first one starts cold */
+enum { ITERATIONS = 3 }; /* simulated iterations; the first one starts cold */
 
 enum ht_status ht_candidate_prove(const struct ht_system *system, const struct ht_scenario *scenario,
                                   const struct ht_plan *plan, struct ht_error *err, struct ht_candidate *out)

@@ -43,7 +43,7 @@ static enum ht_status loss_scale_of(const char *text, struct ht_error *err, stru
     }
     enum ht_status status = ht_parse_real(HT_REAL, text, strlen(text), &why, &out->loss_scale);
     if (status != HT_OK || !isfinite(out->loss_scale) || out->loss_scale < 0x1p-24 || out->loss_scale > 0x1p64)
-        return ht_fail(err, HT_BAD_INPUT, "loss scale '%s' is none; expected 'dynamic' or a number from 2^-24 to 2^64",
+        return ht_fail(err, HT_BAD_INPUT, "invalid loss scale '%s': expected 'dynamic' or a number from 2^-24 to 2^64",
                        text);
     return HT_OK;
 }
@@ -53,7 +53,7 @@ static enum ht_status control_of(const struct ht_scenario_request *r, const stru
 {
     *out = (struct ht_control){.mode = HT_CONTROL_NONE, .options = {.clip = r->clip}};
     if (!isfinite(r->clip) || r->clip < 0)
-        return ht_fail(err, HT_BAD_INPUT, "a norm cannot be clipped to %g; expected a positive number", r->clip);
+        return ht_fail(err, HT_BAD_INPUT, "invalid clip %g: expected a positive norm", r->clip);
     if (r->training && !r->control && (n->param == HT_F16 || r->clip > 0)) out->mode = HT_CONTROL_GATE;
     if (r->control) {
         int mode = 0;
@@ -62,16 +62,16 @@ static enum ht_status control_of(const struct ht_scenario_request *r, const stru
             return ht_fail(err, HT_BAD_INPUT, "control '%s' is not known; expected none, gate or rollback", r->control);
         out->mode = (enum ht_control_mode)mode;
     }
-    bool looks = out->mode != HT_CONTROL_NONE;
+    bool controlled = out->mode != HT_CONTROL_NONE;
     if (r->loss_scale) {
         enum ht_status status = loss_scale_of(r->loss_scale, err, &out->options);
         if (status != HT_OK) return status;
     } else {
-        out->options.dynamic = looks && n->param == HT_F16;
+        out->options.dynamic = controlled && n->param == HT_F16;
     }
-    if (!looks && (r->clip > 0 || out->options.dynamic))
+    if (!controlled && (r->clip > 0 || out->options.dynamic))
         return ht_fail(err, HT_BAD_INPUT,
-                       "%s needs to know all gradients before a step counts; expected control gate or rollback with it",
+                       "%s needs to know all gradients before a step counts: expected control gate or rollback with it",
                        r->clip > 0 ? "clipping" : "a dynamic loss scale");
     out->options = ht_control_filled(&out->options);
     return HT_OK;
@@ -83,17 +83,18 @@ static enum ht_status cluster_of(const struct ht_scenario_request *r, struct ht_
     if (local && !gpu)
         return ht_cluster_local(r->ranks ? r->ranks : 1, r->device_cores, r->device_memory_bytes, err, out);
     if (r->device_cores && gpu)
-        return ht_fail(err, HT_BAD_INPUT, "device cores are a choice for an emulated device only, not for a GPU");
+        return ht_fail(err, HT_BAD_INPUT, "device cores were given for a GPU: expected an emulated device");
     if (r->device_cores)
-        return ht_fail(err, HT_BAD_INPUT,
-                       "device cores are a choice for cluster 'local' only; '%s' has its own devices", r->cluster);
+        return ht_fail(err, HT_BAD_INPUT, "device cores were given for cluster '%s': expected cluster 'local'",
+                       r->cluster);
     enum ht_status status = gpu ? ht_cluster_local_gpu(r->local_gpu, err, out) : ht_cluster_load(r->cluster, err, out);
     if (status == HT_OK && r->device_memory_bytes)
         status = ht_cluster_set_device_memory(*out, r->device_memory_bytes, err);
     return status;
 }
 
-/* The batch divides into micro-batches, and the sequence fits the position table. */
+/* Sets batch, micro-batch and sequence. Checks that the batch divides into micro-batches and that the model takes the
+   sequence. */
 static enum ht_status shape_of(const struct ht_scenario_request *r, struct ht_error *err, struct ht_scenario *s)
 {
     s->seq = r->seq ? r->seq : s->model.max_seq;
@@ -108,7 +109,7 @@ static enum ht_status shape_of(const struct ht_scenario_request *r, struct ht_er
     return ht_model_check_seq(&s->model, s->seq, err);
 }
 
-/* Refuses a number of ranks that is not the number of devices. */
+/* Checks that the number of ranks, if given, is the number of devices. */
 static enum ht_status check_ranks(const struct ht_scenario_request *r, const struct ht_scenario *s,
                                   struct ht_error *err)
 {
@@ -128,7 +129,8 @@ enum ht_status ht_scenario_create(const struct ht_scenario_request *request, str
     if (status == HT_OK) status = shape_of(request, err, &s);
     if (status == HT_OK) status = cluster_of(request, err, &s.cluster);
     if (status == HT_OK && s.cluster->n_gpus == 0)
-        status = ht_fail(err, HT_BAD_INPUT, "cluster '%s' has no device to train on", s.cluster->name);
+        status = ht_fail(err, HT_BAD_INPUT, "cluster '%s' has no device: expected at least one to train on",
+                         s.cluster->name);
     if (status == HT_OK) status = check_ranks(request, &s, err);
     if (status == HT_OK && !request->micro_batch)
         s.micro_batch = s.batch % ht_scenario_ranks(&s) ? 1 : s.batch / ht_scenario_ranks(&s);

@@ -12,8 +12,8 @@ _Static_assert(HT_COUNT(ht_variable_kind_names) == HT_N_VARIABLE_KINDS, "a name 
 
 /* ---- numbers --------------------------------------------------------------------------------------------------- */
 
-enum { DECIMALS = 9 }; /* digits after the point that parts per billion have */
-
+enum { DECIMALS = 9 }; /* digits after the point in parts per billion */
+/* Part of the text that is parsed. */
 /* Characters of the text that is read. */
 struct span {
     const char *at;
@@ -30,7 +30,7 @@ static bool append_digit(int64_t *value, int digit)
     return true;
 }
 
-/* Takes the digits at the span's beginning out of it. Returns how many there were. */
+/* Removes the leading digits from the span and appends them to the value. Returns their number. */
 static size_t take_digits(struct span *s, int64_t *value, bool *fits)
 {
     size_t n = 0;
@@ -46,7 +46,7 @@ static bool take(struct span *s, char c)
     return true;
 }
 
-/* Reads all of the span: ["-"] digits ["." digits], the point in decimals only, which become parts per billion. */
+/* Parses the whole span: ["-"] digits ["." digits]. Only decimals have a point; they become parts per billion. */
 static enum reading read_number(struct span s, bool decimal, int64_t *out)
 {
     bool negative = take(&s, '-'), fits = true;
@@ -83,7 +83,7 @@ static void print_number(int64_t value, bool decimal, FILE *out)
 struct reader {
     const struct ht_knob *knob;
     const char *text;
-    int64_t min, max; /* as variables keep them */
+    int64_t min, max; /* in the variable's unit */
     struct ht_error *err;
 };
 
@@ -100,7 +100,7 @@ static enum ht_status refuse(const struct reader *r, const char *fmt, ...)
                    strlen(r->text) > 80 ? ".." : "", why);
 }
 
-/* element: counted from 1, as written; 0: the variable is a number. */
+/* Parses one number and checks its range. element: number of the element, from 1; 0 if the variable is not a vector. */
 static enum ht_status read_value(const struct reader *r, int element, struct span s, int64_t *out)
 {
     char what[32] = "";
@@ -119,7 +119,7 @@ static enum ht_status read_value(const struct reader *r, int element, struct spa
                   r->knob->name, r->min / one, r->max / one);
 }
 
-/* Cuts the next element off *rest, without the spaces around it; false after the last. */
+/* Cuts the next element off *rest and strips the spaces around it. Returns false after the last element. */
 static bool next_element(const char **rest, struct span *out)
 {
     if (!*rest) return false;
@@ -131,7 +131,7 @@ static bool next_element(const char **rest, struct span *out)
     return true;
 }
 
-/* Elements of a list: "4", or "4 x 16". */
+/* Parses the elements of a list: "4", or "4 x 16". */
 static enum ht_status read_list(const struct reader *r, struct ht_variable *v)
 {
     static const char times[] = " x ";
@@ -156,7 +156,7 @@ static enum ht_status read_list(const struct reader *r, struct ht_variable *v)
     return status;
 }
 
-/* One element stands for all ranks. */
+/* Repeats a single element for every rank. Any other number of elements must be the number of ranks. */
 static enum ht_status spread_over_ranks(const struct reader *r, int64_t ranks, struct ht_variable *v)
 {
     if (v->n == ranks) return HT_OK;
@@ -166,7 +166,7 @@ static enum ht_status spread_over_ranks(const struct reader *r, int64_t ranks, s
     return HT_OK;
 }
 
-/* "5", or "1-5". Marks them in has[1 .. r->max]. */
+/* Parses "5" or "1-5" and marks these blocks in has[1 .. r->max]. */
 static enum ht_status read_range(const struct reader *r, int element, struct span s, bool *has)
 {
     const char *dash = s.n ? memchr(s.at + 1, '-', s.n - 1) : NULL;
@@ -228,7 +228,7 @@ enum ht_status ht_variable_parse(const struct ht_knob *knob, struct ht_knob_rang
 
 /* ---- writing --------------------------------------------------------------------------------------------------- */
 
-/* Elements from i on that are equal, or in a set of blocks consecutive. */
+/* Returns how many elements from i on are equal, or consecutive in a set of blocks. */
 static int32_t run_at(const struct ht_variable *v, int32_t i)
 {
     int64_t step = v->kind == HT_VARIABLE_BLOCKS;

@@ -1,13 +1,13 @@
 /*
- * Decision variables: what a planner decides and what --set forces. A variable is a number or a vector of numbers; a
- * knob says which, and what values it may have. The command line and reports write them alike:
+ * Decision variables: what a planner decides and what --set forces. A variable is a number or a vector of numbers; its
+ * knob says which, and in what range. The command line and reports write variables alike:
  *
  *     number     c=3         r=0.25
- *     by rank    m=4,2,1,1   m=4         an element a rank; one alone stands for every rank
+ *     by rank    m=4,2,1,1   m=4         one element per rank; a single element stands for every rank
  *     list       a=3,1,4                 any number of elements
  *     blocks     C=1-5,9     C=none      a set of transformer blocks, counted from 1
  *
- * "4 x 16" stands for sixteen elements 4. A decimal has at most nine digits after the point and is kept as an integer,
+ * "4 x 16" stands for sixteen elements 4. A decimal has at most nine digits after the point. It is kept as an integer,
  * in parts per billion, so that sums of shares are exact.
  */
 #ifndef HT_PLAN_VARIABLE_H
@@ -33,7 +33,7 @@ extern const char *const ht_variable_kind_names[HT_N_VARIABLE_KINDS]; /* "number
 enum { HT_VARIABLE_NAME = 24, HT_MAX_ELEMENTS = 1 << 16 };
 
 struct ht_variable {
-    char name[HT_VARIABLE_NAME]; /* by the paper */
+    char name[HT_VARIABLE_NAME]; /* the paper's */
     int64_t value;               /* of a number */
     enum ht_variable_kind kind;
     bool decimal;    /* value and values are in parts per billion */
@@ -44,22 +44,22 @@ struct ht_variable {
 /* A variable that --set may force. */
 struct ht_knob {
     const char *name, *meaning;
-    int64_t min, max; /* of the number or of each element, in whole numbers; max -1 stands for the number of transformer
-                         blocks. A set of blocks needs none: its elements are 1 .. that number */
+    int64_t min, max; /* of the number or of each element, in whole numbers; max -1: the number of transformer blocks.
+                         Unused for a set of blocks: its elements are 1 .. that number */
     enum ht_variable_kind kind;
     bool decimal;
 };
 
-/* What a knob's values are held against. */
+/* Numbers of ranks and blocks of a scenario, which bound a knob's values. */
 struct ht_knob_range {
     int64_t ranks, blocks;
 };
 
-/* Reads "4,2,1" as the knob says into *out, to be freed. HT_BAD_INPUT with what is wrong, the element named. */
+/* Parses "4,2,1" as the knob says into *out, which the caller frees. HT_BAD_INPUT names the element that is wrong. */
 enum ht_status ht_variable_parse(const struct ht_knob *knob, struct ht_knob_range range, const char *text,
                                  struct ht_error *err, struct ht_variable *out);
-/* Writes the value, on one line; ht_variable_parse reads it back. Of more than HT_SHORT_VECTOR elements equal
-   neighbours are one: "4 x 16, 2 x 48". */
+/* Writes the value on one line; ht_variable_parse reads it back. In a vector of more than HT_SHORT_VECTOR elements,
+   equal neighbours are written as one: "4 x 16, 2 x 48". */
 enum { HT_SHORT_VECTOR = 8 };
 void ht_variable_print(const struct ht_variable *v, FILE *out);
 

@@ -470,11 +470,11 @@ START_TEST(test_scenarios)
     } bad[] = {
         {{.control = "gates"}, "control 'gates' is not known"},
         {{.clip = 1}, "clipping needs to know all gradients"},
-        {{.clip = -1, .control = "gate"}, "cannot be clipped to -1"},
+        {{.clip = -1, .control = "gate"}, "invalid clip -1: expected a positive norm"},
         {{.loss_scale = "dynamic"}, "a dynamic loss scale needs to know all gradients"},
         {{.training = true, .clip = 1, .control = "none"}, "clipping needs"},
-        {{.loss_scale = "big"}, "loss scale 'big' is none"},
-        {{.loss_scale = "0"}, "loss scale '0' is none"},
+        {{.loss_scale = "big"}, "invalid loss scale 'big': expected"},
+        {{.loss_scale = "0"}, "invalid loss scale '0': expected"},
         {{.accumulate = "fp64"}, "accumulation in 'fp64' is not known"},
         {{.accumulate = "16", .numerics = "fp32"}, "needs 16-bit gradients"},
     };
