@@ -1,8 +1,8 @@
 /*
- * A unit as the kernels that a good implementation launches: products by the roofline, everything else by its
- * memory traffic. N = B T rows, D = C / H, e bytes an element, t the tensor-parallel degree (heads, F and V are split
- * by it; the norms are not). Element-wise kernels are fused where the common training libraries fuse them: bias with
- * the product, scale, mask and softmax in one, residual with the projection's result.
+ * A unit is modelled as the kernels that a good implementation launches: products by the roofline, everything else by
+ * its memory traffic. N = B T rows, D = C / H, e bytes per element, t the tensor-parallel degree (heads, F and V are
+ * split by it; the norms are not). Element-wise kernels are fused as the common training libraries fuse them: bias with
+ * the product; scale, mask and softmax in one; residual with the projection's result.
  *
  *     sub-op      forward                                      backward
  *     norm1       2 N C e                                      4 N C e  (x, dy, residual's gradient, dx)
@@ -21,7 +21,7 @@
  *     head        norm 2 N C e, (N, V/t, C) to FP32 logits,    2 products on FP32 gradients, norm 3 N C e
  *                 cross-entropy 12 N V / t (read, read, write)
  *
- * The above is GPT. LLaMA, where it differs, K = Hkv D:
+ * This is GPT. The rows below hold for LLaMA where it differs; K = Hkv D:
  *
  *     qkv         (N, (C + 2K)/t, C), rotation             2 products, rotation 2 N (C + K) e / t
  *                 2 N (C + K) e / t
@@ -34,8 +34,8 @@
  *     fc2         the same                                 2 products
  *     embedding   2 N C e                                  the same
  *
- * Departures: weight gradients are counted as written in the operands' width; tensor-parallel all-reduces are ops of
- * their own. Checked by hand in tests/common/profile/test_formula.c.
+ * Departures: weight gradients are counted as written in the operands' width, and tensor-parallel all-reduces are ops
+ * of their own. tests/common/profile/test_formula.c checks the formulas by hand.
  */
 #include "common/profile/formula.h"
 
@@ -53,10 +53,10 @@ double ht_stream_s(const struct ht_roof *r, double bytes)
     return r->launch_s + bytes / r->bytes_per_s;
 }
 
-/* The shape of a work as reals. */
+/* The shape of a work, as real numbers. */
 struct ht_shape {
-    double N, B, T, C, H, D, F, V; /* H, F, V: this rank's share */
-    double K;                      /* width of keys, of all ranks as C */
+    double N, B, T, C, H, D, F, V; /* H, F, V: this rank's part */
+    double K;                      /* width of keys, over all ranks like C */
     double e, g, t;
     bool llama;
 };
@@ -82,8 +82,9 @@ static struct ht_shape ht_shape_of(const struct ht_work *w)
     };
 }
 
-/* A product of a linear layer: one of m, n, k is N, the rows of tokens. Few of them leave multiprocessors idle at the
-   kernel's end and its tiles' first loads unhidden; what of this a device shows is one number of its catalogue entry. */
+/* Returns the time of a product of a linear layer: one of m, n, k is N, the rows of tokens. With few rows,
+   multiprocessors idle at the kernel's end and its tiles' first loads are not hidden. One number of the device's
+   catalogue entry says how much of this it shows. */
 static double ht_product_s(const struct ht_roof *r, const struct ht_shape *s, double m, double n, double k,
                            double in_bytes, double out_bytes)
 {
@@ -92,7 +93,8 @@ static double ht_product_s(const struct ht_roof *r, const struct ht_shape *s, do
     return ht_gemm_s(&at_rows, 1, m, n, k, in_bytes, out_bytes);
 }
 
-/* y (N, out) = x (N, in) W: one product forward; dx = dy W^T and dW = x^T dy backward, and the bias's sum over rows. */
+/* Returns the time of y (N, out) = x (N, in) W: one product. The backward has dx = dy W^T, dW = x^T dy and the bias's
+   sum over rows. */
 static double ht_linear_s(const struct ht_roof *r, const struct ht_shape *s, double in, double out)
 {
     return ht_product_s(r, s, s->N, out, in, s->e, s->e);
@@ -104,7 +106,8 @@ static double ht_linear_back_s(const struct ht_roof *r, const struct ht_shape *s
     return ht_product_s(r, s, s->N, in, out, s->e, s->e) + ht_product_s(r, s, out, in, s->N, s->e, s->e) + bias_s;
 }
 
-/* A kernel that goes over all queries and keys once: rotation in place, or the sum of shared heads' gradients. */
+/* Returns the time of a kernel that passes over all queries and keys once: rotation in place, or the sum of shared
+   heads' gradients. */
 static double ht_queries_keys_s(const struct ht_roof *r, const struct ht_shape *s)
 {
     return ht_stream_s(r, 2 * s->N * (s->C + s->K) * s->e / s->t);
@@ -244,8 +247,7 @@ double ht_ring_s(enum ht_op_kind kind, int32_t ranks, double latency_s, double b
 
 int64_t ht_ns_up(double s)
 {
-    /* A product such as 2e-9 x 1e9 may land a rounding above a whole number: a millionth of a nanosecond is forgiven.
-     */
+    /* A product such as 2e-9 x 1e9 may come out just above a whole number; a millionth of a nanosecond is forgiven. */
     double ns = ceil(s * 1e9 - 1e-6);
     return ns < 1 ? 1 : ns >= 9e18 ? INT64_MAX : (int64_t)ns;
 }

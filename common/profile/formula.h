@@ -1,6 +1,6 @@
 /*
  * The formulas behind modelled costs. All take effective rates (a datasheet's peak times the device's efficiency) and
- * answer seconds. Nothing here knows a system, a model's name or an experiment.
+ * return seconds. No formula depends on a system, a model's name or an experiment.
  */
 #ifndef HT_PROFILE_FORMULA_H
 #define HT_PROFILE_FORMULA_H
@@ -9,44 +9,46 @@
 
 /* A device as the roofline model sees it. */
 struct ht_roof {
-    double flops_per_s; /* matrix products, in the work's type, with many rows of tokens */
+    double flops_per_s; /* of matrix products in the work's type, with many rows of tokens */
     double half_rows;   /* N rows reach N / (N + half_rows) of that in the linear layers, forward and backward */
-    double bytes_per_s; /* memory */
+    double bytes_per_s; /* of memory */
     double launch_s;    /* of one kernel */
 };
 
-/* `count` products (m,k) x (k,n) -> (m,n), in one kernel, operands of in_bytes and results of out_bytes an element:
+/* Returns the time of `count` products (m,k) x (k,n) -> (m,n) in one kernel, with operands of in_bytes and results of
+   out_bytes per element:
        launch + max(2 count m n k / flops_per_s, count ((m k + k n) in + m n out) / bytes_per_s) */
 double ht_gemm_s(const struct ht_roof *r, double count, double m, double n, double k, double in_bytes,
                  double out_bytes);
 
-/* An element-wise kernel that moves `bytes`, read and written: launch + bytes / bytes_per_s. */
+/* Returns the time of an element-wise kernel that reads and writes `bytes` in all: launch + bytes / bytes_per_s. */
 double ht_stream_s(const struct ht_roof *r, double bytes);
 
-/* Forward and backward of what `w` says: a unit or some sub-ops of blocks. The lists of kernels stand in formula.c. */
+/* Returns the time of the forward, or of the backward, of a unit or of some sub-ops of blocks. formula.c lists the
+   kernels. */
 double ht_forward_s(const struct ht_roof *r, const struct ht_work *w);
 double ht_backward_s(const struct ht_roof *r, const struct ht_work *w);
 
-/* Memory traffic of Adam per parameter: the gradient is read, FP32 parameter, momentum and variance are read and
-   written, and a 16-bit compute copy is written where there is one: g + 24 (+ 2). 28 for FP32, and for 16 bit with
+/* Returns the memory traffic of Adam per parameter: the gradient is read; FP32 parameter, momentum and variance are
+   read and written; a 16-bit compute copy, if there is one, is written: g + 24 (+ 2). 28 for FP32, and for 16 bit with
    16-bit gradients. */
 double ht_adam_bytes_per_param(enum ht_dtype param, enum ht_dtype grad);
 /* Arithmetic of Adam per parameter: 4 for momentum (2 products, 1 sum, 1 correction), 5 for variance, 5 for the update
    (root, sum, quotient, product, difference). */
 enum { HT_ADAM_FLOPS = 14 };
 
-/* max(params x bytes_per_param / bytes_per_s, params x HT_ADAM_FLOPS / flops_per_s) */
+/* Returns max(params x bytes_per_param / bytes_per_s, params x HT_ADAM_FLOPS / flops_per_s). */
 double ht_cpu_adam_s(double params, double bytes_per_param, double bytes_per_s, double flops_per_s);
 
-/* latency + bytes / bytes_per_s */
+/* Returns latency + bytes / bytes_per_s. */
 double ht_copy_s(double latency_s, double bytes, double bytes_per_s);
 
-/* A ring over `ranks`, each of which sends `bytes` in all. All-gather and reduce-scatter take ranks - 1 steps,
-   all-reduce (one after the other) 2 (ranks - 1):  steps x latency + bytes / bytes_per_s.  Patarasuk and Yuan 2009,
-   "Bandwidth optimal all-reduce algorithms for clusters of workstations". */
+/* Returns the time of a ring over `ranks`, each of which sends `bytes` in all: steps x latency + bytes / bytes_per_s.
+   An all-gather or reduce-scatter takes ranks - 1 steps; an all-reduce does one after the other and takes 2 (ranks -
+   1). Patarasuk and Yuan 2009, "Bandwidth optimal all-reduce algorithms for clusters of workstations". */
 double ht_ring_s(enum ht_op_kind kind, int32_t ranks, double latency_s, double bytes, double bytes_per_s);
 
-/* Rounded up to whole nanoseconds; at least 1. */
+/* Returns the time in whole nanoseconds, rounded up; at least 1. */
 int64_t ht_ns_up(double s);
 
 #endif

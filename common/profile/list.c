@@ -1,6 +1,4 @@
-/*
- * Costs as lists of keys and times: adding, looking up, writing.
- */
+/* Lists of keys and times: adding, looking up, writing. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +8,7 @@
 
 /* ---- one list ---- */
 
-/* Where the key is or would be. */
+/* Returns the index at which the key is or would be inserted. */
 static size_t ht_cost_place(const struct ht_part *part, const char *key, bool *found)
 {
     size_t lo = 0, hi = part->n_costs;
@@ -53,7 +51,7 @@ const char *ht_part_sort(struct ht_part *part)
     return NULL;
 }
 
-/* ---- whose it is ---- */
+/* ---- ranks that a list is for ---- */
 
 bool ht_key_is_of_host(const char *key)
 {
@@ -65,8 +63,7 @@ bool ht_key_is_of_host(const char *key)
     return false;
 }
 
-/* A part that names no device but a host knows nothing of devices, and one that names a device alone nothing of hosts.
- */
+/* A part that names only a host has no costs of devices, and a part that names only a device has no costs of hosts. */
 bool ht_part_answers(const struct ht_part *part, struct ht_rank_kind kind, bool of_host)
 {
     bool device = part->device[0], host = part->host[0];
@@ -97,24 +94,25 @@ static const struct ht_cost *ht_find_cost(const struct ht_profile *p, struct ht_
     return NULL;
 }
 
-/* Says what is missing and what there is instead: the key for other ranks, or the nearest one. */
+/* Fails with the missing key and what there is instead: the key in a list for other ranks, or the nearest key. */
 static enum ht_status ht_no_cost(const struct ht_profile *p, struct ht_rank_kind kind, const char *key,
                                  struct ht_error *err)
 {
-    char words[HT_KIND_TEXT], whose[HT_KIND_TEXT + 8] = "", instead[HT_WORK_KEY_MAX + 2 * HT_KIND_TEXT] = "it is empty";
+    char description[HT_KIND_TEXT], whose[HT_KIND_TEXT + 8] = "",
+                                                         instead[HT_WORK_KEY_MAX + 2 * HT_KIND_TEXT] = "it is empty";
     size_t best = SIZE_MAX;
     bool of_host = ht_key_is_of_host(key), found;
     for (int32_t i = 0; i < p->n_parts && best; i++) {
         const struct ht_part *part = &p->parts[i];
         bool answers = ht_part_answers(part, kind, of_host);
         if (part->device[0] || part->host[0])
-            snprintf(whose, sizeof(whose), " for %s", ht_kind_description(kind.device, kind.host, words));
+            snprintf(whose, sizeof(whose), " for %s", ht_kind_description(kind.device, kind.host, description));
         if (part->n_costs && best == SIZE_MAX) snprintf(instead, sizeof(instead), "none of its lists is for these");
         ht_cost_place(part, key, &found);
         if (found) {
             best = 0;
-            ht_kind_description(part->device, part->host, words);
-            snprintf(instead, sizeof(instead), "'%s' has it, for %s", part->name, words);
+            ht_kind_description(part->device, part->host, description);
+            snprintf(instead, sizeof(instead), "'%s' has it, for %s", part->name, description);
         }
         for (size_t c = 0; c < part->n_costs && answers; c++) {
             size_t d = ht_edit_distance(key, part->costs[c].key);
@@ -141,8 +139,8 @@ enum ht_status ht_listed_cost(const struct ht_profile *p, struct ht_rank_kind ki
         return HT_OK;
     }
     if (work->kind == HT_OP_RESTORE && work->params) {
-        /* Only bad iterations cast a copy anew, and no run may have cast this one: it is at most the step's cost, which
-           writes the same copy and moves four times as much. */
+        /* Only an iteration with an overflow casts a copy anew, and the profiled run may have had none. The step's cost
+           is an upper bound: it writes the same copy and moves four times as much. */
         struct ht_work step = *work;
         step.kind = HT_OP_OPTIMIZER_STEP;
         return ht_listed_cost(p, kind, &step, err, ns);
@@ -152,7 +150,7 @@ enum ht_status ht_listed_cost(const struct ht_profile *p, struct ht_rank_kind ki
 
 /* ---- writing ---- */
 
-/* A double-quoted YAML scalar. */
+/* Writes a double-quoted YAML scalar. */
 static void ht_write_quoted(FILE *f, const char *s)
 {
     fputc('"', f);

@@ -1,6 +1,6 @@
 /*
- * Profiles from files: one list of costs, or several, each for a kind of device or host. Lists of several files are
- * joined, and held against the cluster whose ranks are asked for.
+ * Profiles from files: one list of costs, or several, each for a kind of device or host. The lists of several files are
+ * joined, and checked against the cluster of the ranks.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -39,7 +39,7 @@ static const struct ht_field ht_cost_fields[] = {
 
 /* ---- reading ---- */
 
-/* Two entries of one work are reported at the later place in the file. */
+/* Fails at the later of two entries of one work. */
 static enum ht_status ht_given_twice(const struct ht_node *list, const char *key, struct ht_error *err)
 {
     const struct ht_node *last = NULL;
@@ -61,7 +61,7 @@ static char *ht_position_of(const struct ht_doc *doc, const struct ht_node *map,
     return ht_strdup(text);
 }
 
-/* Appends the list to the profile. */
+/* Reads a list of costs and appends it to the profile. */
 static enum ht_status ht_read_part(const struct ht_doc *doc, const struct ht_node *map, struct ht_error *err,
                                    struct ht_profile *p)
 {
@@ -132,9 +132,10 @@ void ht_profile_join(struct ht_profile *p, struct ht_profile *other)
     ht_profile_rename(p);
 }
 
-/* ---- whose ranks are asked for ---- */
+/* ---- binding to ranks ---- */
 
-/* A name that no rank of the cluster has may be meant for other clusters, but it has to be one. */
+/* Checks the name of a device or CPU. A name that is not on the cluster may be meant for another one, but the catalogue
+   must have it. */
 static enum ht_status ht_check_name(const struct ht_cluster *c, const char *name, const char *at, const char *key,
                                     bool is_device, struct ht_error *err)
 {
@@ -151,7 +152,7 @@ static enum ht_status ht_check_name(const struct ht_cluster *c, const char *name
                    why.text);
 }
 
-/* Fills in the kinds of ranks that names can tell apart; returns how many. */
+/* Fills in the kinds of ranks that differ by names; returns their number. */
 static int64_t ht_named_kinds(const struct ht_cluster *c, struct ht_rank_kind *kinds)
 {
     int64_t n = 0;
@@ -164,11 +165,11 @@ static int64_t ht_named_kinds(const struct ht_cluster *c, struct ht_rank_kind *k
     return n;
 }
 
-/* Two lists that answer for the same ranks have no key in common. */
+/* Checks that two lists have no key in common for ranks of this kind. */
 static enum ht_status ht_check_pair(const struct ht_part *a, const struct ht_part *b, struct ht_rank_kind kind,
                                     struct ht_error *err)
 {
-    char words[HT_KIND_TEXT];
+    char description[HT_KIND_TEXT];
     bool both[2];
     for (int of_host = 0; of_host < 2; of_host++)
         both[of_host] = ht_part_answers(a, kind, of_host) && ht_part_answers(b, kind, of_host);
@@ -178,17 +179,17 @@ static enum ht_status ht_check_pair(const struct ht_part *a, const struct ht_par
         if (order == 0 && both[ht_key_is_of_host(key)])
             return ht_fail(
                 err, HT_BAD_INPUT, "the cost of '%s'%s%s is given twice, by '%s' and by '%s'; expected it once", key,
-                kind.device ? " for " : "", ht_kind_description(kind.device, kind.host, words), a->name, b->name);
+                kind.device ? " for " : "", ht_kind_description(kind.device, kind.host, description), a->name, b->name);
         i += order <= 0;
         j += order >= 0;
     }
     return HT_OK;
 }
 
-/* The lists answer for ranks of this kind, and no two of them the same. */
+/* Checks that a list has costs for ranks of this kind, and that no two have the same cost. */
 static enum ht_status ht_check_kind(const struct ht_profile *p, struct ht_rank_kind kind, struct ht_error *err)
 {
-    char words[HT_KIND_TEXT];
+    char description[HT_KIND_TEXT];
     bool covered = false;
     enum ht_status st = HT_OK;
     for (int32_t i = 0; i < p->n_parts && !st; i++) {
@@ -196,11 +197,11 @@ static enum ht_status ht_check_kind(const struct ht_profile *p, struct ht_rank_k
         for (int32_t j = 0; j < i && !st; j++) st = ht_check_pair(&p->parts[j], &p->parts[i], kind, err);
     }
     if (st || covered) return st;
-    return ht_fail(err, HT_BAD_INPUT, "profile '%s' has no costs for %s; cluster '%s' has such", p->name,
-                   ht_kind_description(kind.device, kind.host, words), p->cluster ? p->cluster->name : "");
+    return ht_fail(err, HT_BAD_INPUT, "profile '%s' has no costs for %s; cluster '%s' has such ranks", p->name,
+                   ht_kind_description(kind.device, kind.host, description), p->cluster ? p->cluster->name : "");
 }
 
-/* Has a list the cost of a collective or a message? */
+/* Returns true if a list has the cost of a collective or a message. */
 static bool ht_lists_messages(const struct ht_profile *p)
 {
     for (int32_t i = 0; i < p->n_parts; i++)
@@ -217,10 +218,10 @@ enum ht_status ht_profile_bind(struct ht_profile *p, const struct ht_cluster *cl
     enum ht_status st = HT_OK;
     for (int32_t i = 0; i < p->n_parts && !st; i++) {
         const struct ht_part *part = &p->parts[i];
-        char words[HT_KIND_TEXT];
+        char description[HT_KIND_TEXT];
         if (!cluster && (part->device[0] || part->host[0]))
             st = ht_fail(err, HT_BAD_INPUT, "'%s' has costs for %s; expected --cluster, which says what the ranks are",
-                         part->name, ht_kind_description(part->device, part->host, words));
+                         part->name, ht_kind_description(part->device, part->host, description));
         if (!st && cluster) st = ht_check_name(cluster, part->device, part->device_at, "device", true, err);
         if (!st && cluster) st = ht_check_name(cluster, part->host, part->host_at, "host", false, err);
     }

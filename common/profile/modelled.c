@@ -1,26 +1,27 @@
 /*
- * From a work and a rank of a cluster to a formula and its rates.
+ * Maps a work and a rank of a cluster to a formula and its rates.
  *
- *     forward, recompute, backward    compute lane: the device's roof;  host lane: the host cores' roof. Over tensor-parallel
- *                                     parts also the all-reduces inside, one after the other, as collectives
- *     optimizer step, undo            compute lane: traffic over device memory;  host lane: CPU Adam. A logged step writes
- *                                     its log, the undo reads it: the work's bytes
- *     accumulate                      accumulator read and written, gradient read: where the lane is
- *     restore of parameters           master read, 16-bit copy written: where the lane is
- *     copy, other restore             h2d, d2h lanes: PCIe;  disk: the node's array;  compute, host: within that memory
- *     collectives, send, receive      NVLink where there is one, else PCIe (without peer access through host memory,
- *                                     at the link's staged rate); the NIC when the group leaves the node
- *     validate                        one kernel, and the gradients read when the work names parameters
+ *     forward, recompute, backward    compute lane: the device's roof;  host lane: the host cores' roof. With
+ *                                     tensor-parallel parts also the all-reduces inside, one after another, as
+ *                                     collectives
+ *     optimizer step, undo            compute lane: traffic of device memory;  host lane: CPU Adam. A logged step
+ *                                     writes its log and the undo reads it: the work's bytes
+ *     accumulate                      accumulator read and written, gradient read, in the lane's memory
+ *     restore of parameters           master read, 16-bit copy written, in the lane's memory
+ *     copy, other restore             h2d, d2h lanes: PCIe;  disk: the node's array;  compute, host: within its memory
+ *     collectives, send, receive      NVLink if there is one, else PCIe (without peer access through host memory, at
+ *                                     the link's staged rate); the NIC if the group leaves the node
+ *     validate                        one kernel; it reads the gradients if the work has parameters
  *
- * A recomputation costs what the forward of the same sub-ops costs. A work does not say whether a disk reads or writes:
- * its cost is that of the faster, and what the op takes of the array (common/build/links.h) makes the slower one longer.
+ * A recomputation costs as much as the forward of the same sub-ops. A work does not say whether a disk reads or writes:
+ * it costs the time of the faster, and the op's charge of the array (common/build/links.h) makes the slower one longer.
  */
 #include <math.h>
 
 #include "common/profile/formula.h"
 #include "common/profile/internal.h"
 
-enum { HT_HOST_LAUNCH_NS = 1000 }; /* waking the host's workers; assumed */
+enum { HT_HOST_LAUNCH_NS = 1000 }; /* time to wake the host's workers; assumed */
 
 static double ht_seconds(int64_t ns)
 {
@@ -38,8 +39,8 @@ static struct ht_roof ht_gpu_roof(const struct ht_gpu *gpu, enum ht_dtype dtype)
                             .launch_s = ht_seconds(gpu->launch_ns)};
 }
 
-/* The share of the node's cores that one process has: of a domain, without what emulated devices take. Its share of DRAM
-   goes with it. */
+/* Returns the share of the node's cores that one process has: its domain's, without those of emulated devices. It has
+   the same share of DRAM bandwidth. */
 static double ht_host_share(const struct ht_machine *m)
 {
     return (double)ht_machine_process_cores(m) / (double)(m->cpu.cores * m->cpu.sockets);
@@ -95,11 +96,12 @@ static enum ht_status ht_transfer_s(const struct ht_machine *m, const struct ht_
         r = ht_host_roof(m);
         break;
     }
-    *s = ht_stream_s(&r, 2 * bytes); /* read here, written here */
+    *s = ht_stream_s(&r, 2 * bytes); /* read and written in the same memory */
     return HT_OK;
 }
 
-/* The ring's slowest link: inside the node, and the NIC when it leaves the node. */
+/* Sets *s to the time of a collective or message over its slowest link: the link inside the node, or the NIC if the
+   group leaves the node and the NIC is slower. */
 static enum ht_status ht_network_s(const struct ht_machine *m, bool crosses, const struct ht_work *w,
                                    struct ht_error *err, double *s)
 {
@@ -116,7 +118,7 @@ static enum ht_status ht_network_s(const struct ht_machine *m, bool crosses, con
     return HT_OK;
 }
 
-/* The all-reduces inside a pass over tensor-parallel parts, which compute waits for. */
+/* Sets *s to the time of the all-reduces inside a pass over tensor-parallel parts, for which compute waits. */
 static enum ht_status ht_part_sums_s(const struct ht_machine *m, bool crosses, const struct ht_work *w,
                                      struct ht_error *err, double *s)
 {

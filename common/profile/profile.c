@@ -1,6 +1,4 @@
-/*
- * Profiles of either kind, and the costs of a whole schedule.
- */
+/* Profiles of either kind, and the costs of a whole schedule. */
 #include "common/profile/profile.h"
 
 #include <stdio.h>
@@ -93,7 +91,7 @@ static bool ht_on_cluster(const struct ht_profile *p, int64_t rank)
     return p->cluster && rank >= 0 && rank < p->cluster->n_gpus;
 }
 
-/* The formulas need a rank of the cluster. */
+/* Checks that a modelled profile is asked for a rank of its cluster. */
 static enum ht_status ht_check_rank(const struct ht_profile *p, int64_t rank, struct ht_error *err)
 {
     if (!p->modelled || ht_on_cluster(p, rank)) return HT_OK;
@@ -108,14 +106,14 @@ static struct ht_rank_kind ht_kind_of(const struct ht_profile *p, int64_t rank)
                                  ht_cluster_node_of(p->cluster, rank, NULL)->cpu.name};
 }
 
-/* Is the cost one that the formulas say? */
+/* Returns true if the formulas have the cost. */
 static bool ht_is_modelled(const struct ht_profile *p, int64_t rank, const struct ht_work *work)
 {
     bool message = work->kind >= HT_OP_ALL_GATHER && work->kind <= HT_OP_RECEIVE && !work->custom[0];
     return p->modelled || (p->messages_modelled && message && ht_on_cluster(p, rank));
 }
 
-/* The cost on a rank of the cluster, if there is one. crosses: the work's group leaves the node. */
+/* Sets *ns to the cost on a rank of the cluster, if there is a cluster. crosses: the work's group leaves the node. */
 static enum ht_status ht_rank_cost(const struct ht_profile *p, int64_t rank, bool crosses, const struct ht_work *work,
                                    struct ht_error *err, int64_t *ns)
 {
@@ -135,7 +133,7 @@ enum ht_status ht_profile_cost(const struct ht_profile *p, int64_t rank, const s
 
 /* ---- kinds of ranks ---- */
 
-/* Two ranks are of one kind when no formula can tell them apart. */
+/* Returns true if two ranks are of one kind: no formula can tell them apart. */
 static bool ht_same_kind(const struct ht_cluster *c, int64_t a, int64_t b)
 {
     const struct ht_machine *m = ht_cluster_node_of(c, a, NULL), *n = ht_cluster_node_of(c, b, NULL);
@@ -165,14 +163,14 @@ enum ht_status ht_profile_slowest_cost(const struct ht_profile *p, const struct 
 
 /* ---- a whole schedule ---- */
 
-/* Ranks beyond the cluster are of one kind. */
+/* Returns true if two ranks are of one kind. All ranks beyond the cluster are of one kind. */
 static bool ht_alike(const struct ht_profile *p, int32_t a, int32_t b)
 {
     bool known = ht_on_cluster(p, a);
     return known == ht_on_cluster(p, b) && (!known || ht_same_kind(p->cluster, a, b));
 }
 
-/* Fills in kinds[rank] and one rank of each kind; returns how many there are. */
+/* Fills in kinds[rank] and one example rank of each kind; returns the number of kinds. */
 static int32_t ht_rank_kinds(const struct ht_profile *p, int32_t n_ranks, int32_t *kinds, int32_t *examples)
 {
     int32_t n = 0;
@@ -185,7 +183,7 @@ static int32_t ht_rank_kinds(const struct ht_profile *p, int32_t n_ranks, int32_
     return n;
 }
 
-/* Whether the op's group has members on two nodes. Members have consecutive ids. */
+/* Returns true if the op's group has members on two nodes. Members have consecutive ids. */
 static bool ht_crosses(const struct ht_schedule *s, int32_t op)
 {
     int32_t match = s->ops[op].match, node = s->rank_node[ht_op_rank(s, op)];
@@ -204,7 +202,7 @@ enum ht_status ht_profile_costs(const struct ht_profile *p, const struct ht_sche
     if (st) return st;
     int32_t *kinds = HT_NEW_ARRAY(int32_t, 2 * (int64_t)s->n_ranks), *examples = kinds + s->n_ranks;
     int32_t n_kinds = ht_rank_kinds(p, s->n_ranks, kinds, examples);
-    /* table[(kind, crosses, work)]: -1 until asked for */
+    /* table[(kind, crosses, work)]: -1 until computed */
     size_t cells = 2 * (size_t)n_kinds * (size_t)s->n_works;
     int64_t *table = HT_NEW_ARRAY(int64_t, cells);
     memset(table, 0xff, cells * sizeof(*table));

@@ -58,7 +58,7 @@ grep -q '^  device: "cpu-1core"' mine.yaml && grep -q '^  host: "local"' mine.ya
 sed 's/cpu-1core/rtx4090/; s/host: "local"/host: "epyc-7713"/; s/ measured"/ elsewhere"/' mine.yaml >elsewhere.yaml
 run 0 sim in_memory "${here[@]}" --profile elsewhere.yaml --profile mine.yaml --json
 [ "$(json out 'd["costs"]["name"]')" = "gpt-mini elsewhere + gpt-mini measured" ] || fail "two profiles: $(json out 'd["costs"]')"
-refused 2 "profile 'gpt-mini elsewhere' has no costs for device 'cpu-1core' in host 'local'; cluster 'local' has such" \
+refused 2 "profile 'gpt-mini elsewhere' has no costs for device 'cpu-1core' in host 'local'; cluster 'local' has such ranks" \
     sim in_memory "${here[@]}" --profile elsewhere.yaml
 refused 2 "the cost of '.*' for device 'cpu-1core' in host 'local' is given twice, by 'gpt-mini measured' and by 'gpt-mini measured'" \
     sim in_memory "${here[@]}" --profile mine.yaml --profile p.yaml

@@ -534,7 +534,7 @@ static const struct {
      "p.yaml:1:61: key 'host': cluster 'mixed-2x2' has no 'epic': unknown cpu 'epic'; expected "},
     {{"profile: {name: A, source: a, " A100 ", costs: []}", NULL},
      false,
-     "profile 'A' has no costs for device 'v100-32gb-pcie' in host 'epyc-7452'; cluster 'mixed-2x2' has such"},
+     "profile 'A' has no costs for device 'v100-32gb-pcie' in host 'epyc-7452'; cluster 'mixed-2x2' has such ranks"},
     {{"profile: {name: A, source: a, costs: [{work: F, time: 1 ns}]}",
       "profile: {name: B, source: b, costs: [{work: E, time: 1 ns}, {work: F, time: 1 ns}]}"},
      true,
