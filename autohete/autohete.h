@@ -1,10 +1,10 @@
 /*
- * AutoHete (Zeng et al., "AutoHete: An Automatic and Efficient Heterogeneous Training System for LLMs"): activation
- * checkpointing, parameter offloading and optimizer offloading decided together by an integer program, and copies of
- * gradients and CPU steps ordered by priority so that the next iteration can begin early.
+ * AutoHete (Zeng et al., "AutoHete: An Automatic and Efficient Heterogeneous Training System for LLMs"). An integer
+ * program decides activation checkpointing, parameter offloading and optimizer offloading together. Copies of gradients
+ * and CPU steps are ordered by priority, so that the next iteration can begin early.
  *
- * Symbols. L transformer blocks, i = 1..L in forward order (unit i of the model); c, p, o of them are checkpointed,
- * have their parameters offloaded, have their optimizer offloaded:
+ * Symbols. L transformer blocks, i = 1..L in forward order (unit i of the model). c of them are checkpointed, p have
+ * their parameters offloaded, and o have their optimizer offloaded:
  *
  *     C = {1..c}      O = {L-o+1 .. L}      P = {L-o+1 .. L-o+p},  p <= o
  *
@@ -13,7 +13,7 @@
  *     O               x    x    x    x        states on the host, stepped there
  *     P               x                       compute copy dropped between F_i and B_i
  *
- * The files: cost.c (eqs. 1 to 5, one function each), plan.c (eq. 6 and what surrounds it), schedule.c (the graph).
+ * Files: cost.c (eqs. 1 to 5, one function each), solve.c (eq. 6), plan.c (the decision), schedule.c (the graph).
  */
 #ifndef AUTOHETE_AUTOHETE_H
 #define AUTOHETE_AUTOHETE_H
@@ -25,22 +25,22 @@ extern const struct ht_system ht_autohete_nops; /* gradients and steps in backwa
 
 enum { AUTOHETE_PS, AUTOHETE_NOPS }; /* ht_system.variant */
 
-/* Which form of eqs. 1 and 4 is meant (--set memory=0|1). */
+/* Form of eqs. 1 and 4 (--set memory=0|1). */
 enum autohete_form {
     AUTOHETE_LITERAL, /* as printed */
     AUTOHETE_MENDED,  /* by footnote 2, and with the exact v */
 };
 
-/* What the profiler finds out (Sec. 3.1), per transformer block, in bytes and ns; the paper's FP16 in brackets. */
+/* The profiler's output (Sec. 3.1) per transformer block, in bytes and ns. The paper's FP16 figures in brackets. */
 struct autohete_profile {
     int64_t layers;        /* L */
     int64_t micro_batches; /* m; the paper has 1 */
     /* memory */
     int64_t input_bytes;      /* M'_a: a block's input [2 M'_a] */
-    int64_t activation_bytes; /* M_a: all that a block keeps, its input included [2 M_a] */
+    int64_t activation_bytes; /* M_a: all that a block keeps, including its input [2 M_a] */
     int64_t copy_bytes;       /* compute copy of the parameters [2 M_p] */
     int64_t state_bytes;      /* optimizer states with the master parameters [12 M_p] */
-    int64_t shared_bytes; /* of state_bytes, what copy_bytes counts already: FP32 parameters are their own master [0] */
+    int64_t shared_bytes; /* part of state_bytes that copy_bytes counts too: FP32 parameters are their own master [0] */
     int64_t sum_bytes;    /* gradient sums over micro-batches on the device [0 for m = 1] */
     int64_t host_bytes;   /* of an offloaded block on the host [14 M_p] */
     int64_t device_const_bytes, host_const_bytes;       /* M_gc, M_cc */
@@ -49,15 +49,15 @@ struct autohete_profile {
     int64_t fp_ns, bp_ns;           /* t_fp, t_bp */
     int64_t h2d_ns, d2h_ns;         /* t_h2d, t_d2h */
     int64_t cpu_ns, gpu_ns;         /* t_optim^cpu, t_optim^gpu */
-    int64_t cpu_sum_ns, gpu_sum_ns; /* adding one more micro-batch's gradient; not used for m = 1 */
-    int64_t const_ns; /* embedding, head and loss, all micro-batches: a constant that eqs. 3 to 5 leave out */
+    int64_t cpu_sum_ns, gpu_sum_ns; /* adding one more micro-batch's gradient; unused for m = 1 */
+    int64_t const_ns; /* embedding, head and loss, over all micro-batches; eqs. 3 to 5 leave this constant out */
 };
 
 struct autohete_choice {
     int64_t c, p, o;
 };
 
-/* Profile for a scenario. on_host: the optimizer of embedding and head runs on the host. */
+/* Profiles a scenario. on_host: the optimizer of embedding and head runs on the host. */
 enum ht_status autohete_measure(const struct ht_scenario *scenario, const struct ht_profile *costs, bool on_host,
                                 struct ht_error *err, struct autohete_profile *out);
 
@@ -72,26 +72,26 @@ int64_t autohete_overlapped(const struct autohete_profile *f, enum autohete_form
 int64_t autohete_sync_ns(const struct autohete_profile *f, enum autohete_form form, struct autohete_choice s); /* 4 */
 int64_t autohete_backward_ns(const struct autohete_profile *f, enum autohete_form form,
                              struct autohete_choice s); /* 5 */
-/* The objective of eq. 6: T_fwd + T_bwd, and further micro-batches. */
+/* Returns the objective of eq. 6: T_fwd + T_bwd, plus a term for further micro-batches. */
 int64_t autohete_iteration_ns(const struct autohete_profile *f, enum autohete_form form, struct autohete_choice s);
 
 /* ---- solve.c: eq. 6 -------------------------------------------------------------------------------------------- */
 
-/* Bounds of c, p, o: a forced variable has equal ones. */
+/* Bounds of c, p, o. Those of a forced variable are equal. */
 struct autohete_box {
     struct autohete_choice lower, upper;
 };
 
-/* Two objectives within one part in AUTOHETE_TIE are a tie; ties go to the least p, then c, then o. */
+/* Objectives that differ by at most one part in AUTOHETE_TIE are a tie. A tie goes to the least p, then c, then o. */
 enum { AUTOHETE_TIE = 1000000 };
 
-/* The optimum of eq. 6 by GLPK. HT_INFEASIBLE: no point of the box satisfies eqs. 1, 2 and p <= o. */
+/* Solves eq. 6 with GLPK. HT_INFEASIBLE if no point of the box satisfies eqs. 1, 2 and p <= o. */
 enum ht_status autohete_solve(const struct autohete_profile *f, enum autohete_form form, const struct autohete_box *box,
                               struct ht_error *err, struct autohete_choice *out);
-/* The same by looking at every (c, o) and the least p that fits: all later p cost at least as much and lose ties. */
+/* Solves eq. 6 by trying every (c, o) with the least p that fits: larger p cost at least as much and lose ties. */
 enum ht_status autohete_search(const struct autohete_profile *f, enum autohete_form form,
                                const struct autohete_box *box, struct ht_error *err, struct autohete_choice *out);
-/* Which constraint leaves no point in the box, in words; HT_INFEASIBLE. */
+/* Fails (HT_INFEASIBLE) with the constraint that leaves no point in the box. */
 enum ht_status autohete_explain(const struct autohete_profile *f, enum autohete_form form,
                                 const struct autohete_box *box, struct ht_error *err);
 

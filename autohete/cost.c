@@ -1,13 +1,13 @@
 /*
- * AutoHete's cost model: equations (1) to (5) of Sec. 3.2.2, each a function, over the profile of one block.
+ * AutoHete's cost model: equations (1) to (5) of Sec. 3.2.2, one function each, over the profile of one block.
  *
- * The paper writes 2 for the bytes of an FP16 element and 12 for FP32 momentum, variance and parameters; here the
- * factors are inside the profile's byte counts, so that other numerics need no other formulas. In FP32 there is no
- * 16-bit copy: a parameter is its own master, 12 bytes with its momentum and variance, of which the 4 of the parameter
- * are what eq. 1 counts as the compute copy already (shared_bytes).
+ * The paper writes 2 for the bytes of an FP16 element and 12 for FP32 momentum, variance and parameters. Here the
+ * profile's byte counts contain these factors, so that other numerics need no other formulas. FP32 has no 16-bit copy:
+ * a parameter is its own master and has 12 bytes with its momentum and variance. Eq. 1 already counts the parameter's 4
+ * bytes as the compute copy (shared_bytes).
  *
- * [typo] Eqs. 3 to 5 print "delta-hat" where o-hat is meant, and Sec. 3.1 prints t_hd for t_h2d.
- * Several micro-batches are ours: see autohete_iteration_ns. Checked by hand in tests/autohete/test_cost.c.
+ * [typo] Eqs. 3 to 5 print "delta-hat" for o-hat, and Sec. 3.1 prints t_hd for t_h2d.
+ * Several micro-batches are ours: see autohete_iteration_ns. tests/autohete/test_cost.c checks the equations by hand.
  */
 #include "autohete/autohete.h"
 
@@ -18,10 +18,10 @@
  *
  *     2 M'_a c + 2 M_a (L - c + 1) + 2 M_p (L - p + 1) + 12 M_p (L - o) + M_gc <= M_gpu
  *
- * as printed (AUTOHETE_LITERAL). Footnote 2 says that the L - o blocks stepped on the device have no FP16 copy then, so
- * the mended form counts 2 M_p (o - p + 1). Either way "+1" stands for what the block at work needs besides: its
- * recomputed or gradient activations, and a parameter buffer. Gradients waiting for their copy are not in it; the
- * verifier counts them.
+ * as printed (AUTOHETE_LITERAL). By footnote 2 the L - o blocks stepped on the device have no FP16 copy then, so the
+ * mended form counts 2 M_p (o - p + 1). In both forms "+1" is what the current block needs on top: its recomputed or
+ * gradient activations, and a parameter buffer. Eq. 1 leaves out gradients that wait for their copy; the verifier
+ * counts them.
  *
  * With several micro-batches the L - o blocks also hold their gradient sums throughout.
  */
@@ -35,15 +35,15 @@ int64_t autohete_device_bytes(const struct autohete_profile *f, enum autohete_fo
     return activations + copies + states + f->device_const_bytes;
 }
 
-/* Eq. 2, bytes on the host: 14 M_p o + M_cc <= M_cpu. 12 for the states and 2 that FP16 parameters and gradients share.
- */
+/* Eq. 2, bytes on the host: 14 M_p o + M_cc <= M_cpu. The states take 12; FP16 parameters and gradients share 2. */
 int64_t autohete_host_bytes(const struct autohete_profile *f, struct autohete_choice s)
 {
     return f->host_bytes * s.o + f->host_const_bytes;
 }
 
 /*
- * Eq. 3: T_fwd = max(t_fp L, t_h2d o + t_fp). Prefetches run back to back; the last block computes after its own.
+ * Eq. 3: T_fwd = max(t_fp L, t_h2d o + t_fp). Prefetches run back to back; the last block computes after its own
+ * prefetch.
  * [gap] The exact maximum has a third term, t_h2d + o t_fp, which the printed form leaves out; it matters for o = L
  * only or when t_h2d > (L - o) t_fp. Kept as printed.
  */
@@ -53,12 +53,13 @@ int64_t autohete_forward_ns(const struct autohete_profile *f, struct autohete_ch
 }
 
 /*
- * v, "which can be derived by c, p, and o": blocks with both checkpointing and parameter offloading,
+ * v, "which can be derived by c, p, and o": the number of blocks with both checkpointing and parameter offloading,
  *
  *     v = |C intersect P| = max(0, min(p, c - (L - o)))
  *
- * [gap] What eq. 4 needs is how many blocks of P have a checkpointed successor, since PB_i overlaps with the backward
- * slot of block i+1: max(0, min(p, c - 1 - (L - o))). The mended form takes that; they differ by one at most.
+ * [gap] Eq. 4 really needs the number of blocks of P whose successor is checkpointed, since PB_i overlaps with the
+ * backward slot of block i+1: max(0, min(p, c - 1 - (L - o))). The mended form uses that. The two differ by at most
+ * one.
  */
 int64_t autohete_overlapped(const struct autohete_profile *f, enum autohete_form form, struct autohete_choice s)
 {
@@ -77,7 +78,7 @@ int64_t autohete_sync_ns(const struct autohete_profile *f, enum autohete_form fo
  * Eq. 5: T_bwd = max(t_bp L + t_fp c + t_gpu (L - o) + t_sync, t_bp + t_d2h + t_cpu o)
  *
  * [gap] The second term leaves out R_L when c = L, the d2h lane as the bottleneck, and the tail after a slower device.
- * Kept as printed. With several micro-batches each step is preceded by adding the last one's gradient.
+ * Kept as printed. With several micro-batches each step comes after the addition of the last micro-batch's gradient.
  */
 int64_t autohete_backward_ns(const struct autohete_profile *f, enum autohete_form form, struct autohete_choice s)
 {
@@ -88,12 +89,12 @@ int64_t autohete_backward_ns(const struct autohete_profile *f, enum autohete_for
 }
 
 /*
- * The objective of eq. 6, T_fwd + T_bwd. The paper has one micro-batch; each of the m - 1 others is ours:
+ * The objective of eq. 6, T_fwd + T_bwd. The paper has one micro-batch. We add a term for each of the m - 1 others:
  *
  *     T'_fwd = max(t_fp L, t_h2d p + t_fp)                 only P is fetched again
  *     T'_bwd = max(t_bp L + t_fp c + a_gpu (L - o) + t_sync, t_bp + t_d2h + a_cpu o)
  *
- * with a_gpu, a_cpu for adding a block's gradient where it is stepped.
+ * where a_gpu, a_cpu are the times to add a block's gradient where it is stepped.
  */
 int64_t autohete_iteration_ns(const struct autohete_profile *f, enum autohete_form form, struct autohete_choice s)
 {

@@ -1,31 +1,31 @@
 /*
- * The profiler's output (Sec. 3.1) for a scenario: what one block takes in memory and time, and what is constant.
+ * The profiler's output (Sec. 3.1) for a scenario: memory and time of one block, and the constants.
  *
- * Times are those of the very ops that the schedule will have: the slowest rank's, since all ranks have one plan
- * (common/build/cost_query.h). Bytes come from common/model, as the tensors' do.
+ * Times are those of the ops that the schedule will have, on the slowest rank, since all ranks share one plan
+ * (common/build/cost_query.h). Bytes come from common/model, like those of the tensors.
  *
  * M_gc and M_cc. The paper gives "constant GPU storage requirements (e.g., activations) outside the transformer model"
  * and "the CPU storage requirements beyond the transformer model (e.g., the embedding layer)". Here
  *
  *     M_gc = embedding and head: compute copy, gradients, and (optimizer on the device) states
  *          + the head's input, kept activations, logits, input gradient and scratch, all live in its backward pass
- *     M_cc = embedding and head with their optimizer on the host: as a block there
- *          + of the largest unit, what a step reads and writes at once where eq. 2 lets the two share memory
+ *     M_cc = embedding and head (optimizer on the host): as a block there
+ *          + what a step of the largest unit reads and writes at once, if eq. 2 lets the two share memory
  *
- * Control (common/build/control.h), which the paper does not have. Eq. 1 is about the transition from forward to backward,
- * when there are no gradients yet; that those of blocks stepped on the device then stay until the verdict, under rollback
- * with a log beside each, is the verifier's affair, as other gradients are. On the host, where eq. 2 counts all that there
- * ever is, rollback has the log, and the gradient beside the copy that the step makes.
+ * Control (common/build/control.h) is not in the paper. Eq. 1 describes the transition from forward to backward, when
+ * there are no gradients yet. Gradients of blocks stepped on the device then stay until the final check, with a log
+ * beside each under rollback; these are left to the verifier, like other gradients. On the host eq. 2 counts all that
+ * is ever there, so rollback adds the log, and the gradient beside the copy that the step makes.
  *
- * Several ranks (the paper says no more than that it used ZeRO-3). M_p is then a rank's share. On the device,
+ * Several ranks (the paper says only that it used ZeRO-3). M_p is then a rank's share. On the device,
  *
  *     2 M'_a c + 2 M_a (L - c + 1) + (2 M_p / N) (L - p) + 2 M_p (1 at work + 1 gathered ahead) + (12 M_p / N) (L - o)
- * + M_gc
+ *     + M_gc
  *
- * so M_gc takes two whole blocks less the share that eq. 1 counts as "+1", and embedding and head gathered, with whole
- * gradients. Host bytes are those of all ranks of the node, M_cpu being the node's. t_fp and t_bp are at least what the
- * collectives of a block take, which run beside them; t_optim^cpu is N times a rank's, since the steps of N ranks share
- * the node's cores.
+ * so M_gc takes two whole blocks, less the share that eq. 1 counts as "+1", and embedding and head gathered, with whole
+ * gradients. Host bytes are those of all ranks of the node, and M_cpu is the node's. t_fp and t_bp are at least the
+ * time of a block's collectives, which run beside them. t_optim^cpu is N times a rank's time, since the steps of N
+ * ranks share the node's cores.
  */
 #include "autohete/autohete.h"
 #include "common/base/minmax.h"
@@ -50,19 +50,19 @@ static struct per_param per_param_of(const struct ht_scenario *sc)
     struct per_param b = {.copy = ht_dtype_bytes(n->param), .grad = ht_dtype_bytes(n->grad), .sum = several ? grad : 0};
     b.shared = master ? 0 : b.copy;
     b.state = ht_optimizer_state_bytes(n) + b.shared;
-    /* 16 bit: the copy and the gradient never live together (14), unless sums outlast a micro-batch or gradients the
-       step. */
+    /* In 16 bit the copy and the gradient are never live together (14), unless sums outlive a micro-batch or gradients
+       outlive the step. */
     b.host = b.state + (!master ? grad : several || logged ? b.copy + grad : ht_max(b.copy, grad));
     return b;
 }
 
-/* The undo log of a rank's share of a unit; 0 where there is none. */
+/* Returns the bytes of the undo log of a rank's share of a unit; 0 without rollback. */
 static int64_t log_bytes(const struct ht_scenario *sc, int64_t unit)
 {
     return ht_control_log_bytes(&sc->control, ht_equal_shard(sc, unit));
 }
 
-/* Beside the shards: whole parameters and gradients. */
+/* Returns the bytes of whole parameters and gradients that a rank has beside its shards. */
 static int64_t gathered(const struct ht_scenario *sc, const struct per_param *b)
 {
     const struct ht_model *m = &sc->model;
@@ -115,7 +115,7 @@ static void add_bytes(const struct ht_scenario *sc, bool on_host, struct autohet
 
 /* ---- times ----------------------------------------------------------------------------------------------------- */
 
-/* Returns how many ranks do the same at a time on what the lane works with. */
+/* Returns the number of ranks that do the same work at a time on the memory or cores of a lane. */
 static int64_t sharers(const struct ht_cost_query *q, enum ht_lane_kind where)
 {
     return where == HT_LANE_HOST ? ht_scenario_ranks_per_node(q->scenario) : 1;
@@ -148,15 +148,16 @@ static int64_t step_of(struct ht_cost_query *q, enum ht_lane_kind where, int64_t
     return sharers(q, where) * ht_query_step(q, where, ht_equal_shard(q->scenario, unit));
 }
 
-/* Of a block: all shards but the rank's own pass it. */
+/* Returns the time of a collective of a block. All shards but the rank's own pass the rank. */
 static int64_t collective_of(struct ht_cost_query *q, enum ht_op_kind kind, enum ht_dtype dtype)
 {
     int64_t others = ht_scenario_ranks(q->scenario) - 1;
     return ht_query_collective(q, kind, dtype, others * ht_equal_shard(q->scenario, 1));
 }
 
-/* Embedding and head: their passes, sums and steps on the compute lane; or, on the host, what the embedding adds at the
-   iteration's boundary, where its gradient is the last and its parameters are the first: copy out, step, copy in. */
+/* Returns the time of embedding and head. With their optimizer on the device: their passes, sums and steps on the
+   compute lane. With it on the host: their passes, and what the embedding adds at the end of the iteration, where its
+   gradient is the last and its parameters are the first to be needed: copy out, step, copy in. */
 static int64_t const_of(struct ht_cost_query *q, bool on_host)
 {
     const enum ht_lane_kind gpu = HT_LANE_COMPUTE, cpu = HT_LANE_HOST;

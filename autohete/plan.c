@@ -1,26 +1,24 @@
 /*
- * AutoHete's planner: Sec. 3.2.2 from the cost model to the plan that the schedule is built from.
+ * AutoHete's planner: Sec. 3.2.2, from the cost model to the plan.
  *
- *     profile --> eq. 6 by GLPK --> [mended: build, prove the footprint, tighten eq. 1 or 2, solve again] -->
- * fine-tuning
+ *     profile --> eq. 6 by GLPK --> [mended: build, prove, tighten eq. 1 or 2, solve again] --> fine-tuning
  *
- * Two forms (--set memory=0|1). The literal one takes eqs. 1 to 5 as printed and leaves it at that: its plan may prove
- * too large. The mended one (the default) counts by footnote 2, with the exact v, and has its schedule verified: when
- * the safe sequence needs more than there is, the capacity in eq. 1 or 2 is lowered by what was missing, and eq. 6 is
- * solved again.
+ * Two forms (--set memory=0|1). The literal form takes eqs. 1 to 5 as printed; its plan may prove too large. The mended
+ * form (the default) counts by footnote 2, uses the exact v, and has its schedule verified. If the safe sequence needs
+ * more memory than there is, the planner lowers the capacity in eq. 1 or 2 by what was missing and solves eq. 6 again.
  *
- * Fine-tuning (Sec. 3.2.2, for which the paper gives no algorithm): "we fine-tune the parameter prefetching in the
- * backward phase to reduce the synchronization overhead. A simulator of heterogeneous training is constructed to
- * capture dynamic GPU memory allocation. We will advance a parameter prefetching operation if enough GPU memory is
- * available before it." Here PB_i is released when block i + ahead begins its backward slot; ahead = 1 is the base
- * rule. It is doubled while the simulated iteration gets shorter. Whether there is memory for one prefetch is asked
- * again for each, by the executors' memory rule, so one number for all blocks does not let an early prefetch take
- * memory that an earlier op needs. The simulator is the one of common/exec, on the real schedule.
+ * Fine-tuning (Sec. 3.2.2; the paper gives no algorithm): "we fine-tune the parameter prefetching in the backward phase
+ * to reduce the synchronization overhead. A simulator of heterogeneous training is constructed to capture dynamic GPU
+ * memory allocation. We will advance a parameter prefetching operation if enough GPU memory is available before it."
+ * Here PB_i is released when block i + ahead begins its backward slot; ahead = 1 is the base rule. The planner doubles
+ * `ahead` while the simulated iteration gets shorter. The executors' memory rule decides for each prefetch whether
+ * there is memory, so one number for all blocks does not let an early prefetch take memory that an earlier op needs.
+ * The simulator is the one of common/exec, on the real schedule.
  *
- * Embedding and head (the paper is silent but for "M_cc ... e.g., the embedding layer"): their optimizer on the device
- * (e = 0) or on the host (e = 1). Eq. 6 is solved for both and the simulator says which plan is faster; on the device
- * when equal. Eqs. 3 to 5 cannot say it: on the host the embedding's step stands between the last backward op and the
- * first forward op, where priorities cannot help it, while what it takes from the device may spare a block its own CPU
+ * Embedding and head (the paper says only "M_cc ... e.g., the embedding layer"). Their optimizer is on the device (e =
+ * 0) or on the host (e = 1). The planner solves eq. 6 for both and takes the plan that simulates faster, the device on
+ * a tie. Eqs. 3 to 5 cannot decide this. On the host the embedding's step comes between the last backward op and the
+ * first forward op, where priorities cannot help it; on the device it may take memory that would spare a block its CPU
  * step.
  */
 #include "autohete/autohete.h"
@@ -39,17 +37,17 @@ struct planner {
     const struct ht_profile *costs;
     enum autohete_form form;
     struct autohete_box box;
-    bool forced; /* c, p and o all are: the equations have nothing to say, the verifier has */
+    bool forced; /* c, p and o are all forced: no equation decides, only the verifier */
 };
 
-/* One placement of embedding and head, planned. */
+/* The plan for one choice of e. */
 struct outcome {
-    struct autohete_profile f; /* with capacities as tightened */
+    struct autohete_profile f; /* with the tightened capacities */
     struct autohete_choice s;
     int64_t e;
     int rounds;           /* of tightening */
-    bool fits;            /* its schedule was proved to */
-    int64_t simulated_ns; /* then */
+    bool fits;            /* the verifier proved its schedule */
+    int64_t simulated_ns; /* only if it fits */
     int64_t planned_ns;
 };
 
@@ -66,14 +64,14 @@ static struct ht_plan plan_of(const struct outcome *r, int64_t ahead)
 
 /* ---- proof and simulation -------------------------------------------------------------------------------------- */
 
-/* Lowers a capacity by what a space lacked, and at least so far that this plan's own figure is excluded. */
+/* Lowers a capacity by the bytes that a space lacked, and at least enough to exclude this plan's own bytes. */
 static void lower(int64_t *capacity, int64_t short_bytes, int64_t planned)
 {
     if (short_bytes > 0) *capacity = *capacity - short_bytes < planned ? *capacity - short_bytes : planned - 1;
 }
 
-/* Proves the schedule of this plan and simulates a steady iteration of it. HT_INFEASIBLE leaves tightened capacities in
-   r->f in the mended form. */
+/* Proves the schedule of this plan and simulates a steady iteration. If it does not fit (HT_INFEASIBLE), tightens the
+   capacities in r->f in the mended form. */
 static enum ht_status simulate(const struct planner *q, struct outcome *r, int64_t ahead, struct ht_error *err,
                                int64_t *ns)
 {
@@ -90,8 +88,8 @@ static enum ht_status simulate(const struct planner *q, struct outcome *r, int64
     return status;
 }
 
-/* Solves eq. 6 with this placement of embedding and head; in the mended form until its schedule fits. The literal form's
-   may not: then only its own model says how long it takes. */
+/* Solves eq. 6 for one e; the mended form repeats this until the schedule fits. If the literal form's schedule does not
+   fit, there is only its own model's time. */
 static enum ht_status choose(const struct planner *q, int64_t e, struct ht_error *err, struct outcome *r)
 {
     bool literal = q->form == AUTOHETE_LITERAL;
@@ -105,7 +103,7 @@ static enum ht_status choose(const struct planner *q, int64_t e, struct ht_error
         status = simulate(q, r, 1, &why, &r->simulated_ns);
         r->fits = status == HT_OK;
     } while (status == HT_INFEASIBLE && !literal && !q->forced && ++r->rounds < ROUNDS);
-    if (status != HT_OK && status == why.status) *err = why; /* the proof says it better than eq. 6 */
+    if (status != HT_OK && status == why.status) *err = why; /* the proof's message is more exact than eq. 6's */
     r->planned_ns = autohete_iteration_ns(&r->f, q->form, r->s) + r->f.const_ns;
     return literal && why.status == HT_INFEASIBLE ? HT_OK : status;
 }
@@ -116,7 +114,7 @@ static bool is_faster(const struct outcome *a, const struct outcome *b)
     return a->fits ? a->simulated_ns < b->simulated_ns : a->planned_ns < b->planned_ns;
 }
 
-/* Doubles `ahead` as long as that shortens the iteration by a thousandth at least. */
+/* Doubles `ahead` as long as that shortens the iteration by at least a thousandth. */
 static enum ht_status fine_tune(const struct planner *q, struct outcome *r, struct ht_error *err, int64_t *ahead)
 {
     int64_t best_ns = r->simulated_ns, fetched = r->s.p - (r->s.p == r->s.o); /* block L keeps its parameters */
@@ -153,7 +151,8 @@ static enum ht_status read_settings(struct planner *q, const struct ht_settings 
     return HT_OK;
 }
 
-/* Records the profiler's output, by which eqs. 1 to 6 can be computed again; M_gpu and M_cpu as tightened. */
+/* Records the profiler's output, from which eqs. 1 to 6 can be computed again. M_gpu and M_cpu are the tightened
+   ones. */
 static void record_inputs(const struct ht_scenario *scenario, const struct autohete_profile *f, struct ht_plan *plan)
 {
     const struct {
@@ -223,7 +222,7 @@ enum ht_status autohete_plan(const struct ht_system *self, const struct ht_scena
     out->planned_s = (double)best.planned_ns / 1e9;
     record_inputs(scenario, &best.f, out);
     describe(&q, &best, out);
-    if (err) *err = (struct ht_error){0}; /* what one placement of the embedding lacked, the other had */
+    if (err) *err = (struct ht_error){0}; /* one choice of e may have failed; the other has a plan */
     return HT_OK;
 }
 

@@ -1,20 +1,20 @@
 /*
- * AutoHete's schedule: Sec. 3.2.2 (what waits for what) and Sec. 3.3 (priority queues) as an op graph.
+ * AutoHete's schedule as an op graph: Sec. 3.2.2 (dependencies) and Sec. 3.3 (priority queues).
  *
  *     compute  F0 F1 .. FL FH | BH [RL] BL [UL] .. [R1] B1 [U1] B0          U: i not in O      R: i in C
  *     h2d      PF of O, in forward order | PB of P, descending              FIFO
- *     d2h          GL .. : the earliest block of those waiting              PRIORITY (FIFO without PS)
+ *     d2h          GL .. : the earliest waiting block first                 PRIORITY (FIFO without PS)
  *     cpu             OL .. : likewise                                      PRIORITY (FIFO without PS)
  *
  * F_i (i in O) waits for PF_i; R_i or B_i (i in P) for PB_i; G_i for B_i; O_i for G_i; PF_i of the next iteration for
- * O_i. All of these follow from the effects. What is added by hand is the release of PB_i: "prefetching parameters only
- * one transformer block in advance" (Sec. 3.2.2), that is, once block i+1 begins its backward slot; the fine-tuning
+ * O_i. All of these follow from the effects. The builder adds only the release of PB_i: "prefetching parameters only
+ * one transformer block in advance" (Sec. 3.2.2), that is, once block i+1 begins its backward slot. The fine-tuning
  * step advances it by more slots (plan variable `ahead`).
  *
- * Memory. PF_i and PB_i stand in id order right before the op that needs them, so that the safe sequence (ops one at a
- * time by id) fetches as late as possible. That they run earlier is the lane's doing, and how much earlier is up to the
- * memory rule of the executors: it is the paper's deferral ("we evaluate the GPU memory footprint before scheduling
- * parameter prefetching ... we defer parameter prefetching by one step", Sec. 3.3), also across iterations.
+ * Memory. In id order PF_i and PB_i come right before the op that needs them, so the safe sequence (ops one at a time
+ * by id) fetches as late as possible. Their lane runs them earlier, and the executors' memory rule decides how much
+ * earlier. That is the paper's deferral ("we evaluate the GPU memory footprint before scheduling parameter prefetching
+ * ... we defer parameter prefetching by one step", Sec. 3.3), across iterations too.
  *
  *     tensor                           tier    allocated            freed
  *     states (W, M, V), i not in O     device  resident
@@ -25,18 +25,18 @@
  *     16-bit P, i in O                 host    O_i                  last reading (PF_i or PB_i); G_i takes its place
  *     gradient                         device  B_i                  end of G_i, or of U_i
  *     gradient, i in O                 host    G_i                  O_i
- *     FP32 numerics                    P is its own master: resident where the states are, and on the device a second
- *                                      copy while i in O is used there
+ *     FP32 numerics                    P is its own master: resident where the states are, and a second copy is on the
+ *                                      device while i in O is used there
  *
  * Chosen where the paper is silent. Block L in P keeps its parameters between F_L and B_L (they would be fetched back
- * at once). The embedding's and the head's compute copy stays on the device throughout; their optimizer is on the
- * device, or on the host (plan variable `e`), then with the smallest key for the embedding, which the next iteration
- * needs first. Several micro-batches: i in O \ P is fetched once an iteration, i in P twice a micro-batch; gradients
- * are added where they are stepped, and steps come after the last micro-batch.
+ * at once). The embedding's and the head's compute copy stays on the device throughout. Their optimizer is on the
+ * device or on the host (plan variable `e`). On the host the embedding has the smallest key, since the next iteration
+ * needs it first. With several micro-batches i in O \ P is fetched once an iteration, i in P twice a micro-batch;
+ * gradients are added where they are stepped, and steps come after the last micro-batch.
  *
- * Several ranks ("we utilized the ZeRO-3 stage", Sec. 4): the above of a rank's 1/N of every unit; F, R and B read what
- * the ranks gather (common/build/zero.c). AG_i waits for PF_i or PB_i, G_i and U_i for RS_i; U_i comes one unit later,
- * so that the compute lane does not wait for RS_i.
+ * Several ranks ("we utilized the ZeRO-3 stage", Sec. 4): all of this for a rank's 1/N of every unit. F, R and B read
+ * what the ranks gather (common/build/zero.c). AG_i waits for PF_i or PB_i; G_i and U_i wait for RS_i. U_i comes one
+ * unit later, so that the compute lane does not wait for RS_i.
  */
 #include "autohete/autohete.h"
 #include "common/build/draft.h"
@@ -45,7 +45,7 @@
 
 #include <stdlib.h>
 
-/* The plan's variables, in range. */
+/* The plan's variables. */
 struct choice {
     int32_t c, p, o, ahead;
     bool ends_on_host, priority;
@@ -55,7 +55,7 @@ struct build {
     struct ht_draft *g;
     const struct choice *choice;
     int32_t L;
-    int32_t *forward; /* [n_units] F of the micro-batch at hand */
+    int32_t *forward; /* [n_units] F of the current micro-batch */
     int32_t *before;  /* [n_units] the compute op before the unit's backward slot */
     int32_t compute;  /* last op of the compute lane */
 };
@@ -65,19 +65,19 @@ static bool is_block(const struct build *b, int32_t u)
     return u >= 1 && u <= b->L;
 }
 
-/* i in O, and what goes with it. */
+/* Returns true if a unit's optimizer, and with it its parameters, are on the host: i in O for a block. */
 static bool on_host(const struct build *b, int32_t u)
 {
     return is_block(b, u) ? u > b->L - b->choice->o : b->choice->ends_on_host;
 }
 
-/* i in P */
+/* Returns true if i in P. */
 static bool offloaded(const struct build *b, int32_t u)
 {
     return is_block(b, u) && u > b->L - b->choice->o && u <= b->L - b->choice->o + b->choice->p;
 }
 
-/* Not on the device between its forward and its backward pass. */
+/* Returns true if the unit's parameters leave the device between its forward and its backward pass. */
 static bool dropped(const struct build *b, int32_t u)
 {
     return offloaded(b, u) && u != b->L;
@@ -88,7 +88,7 @@ static bool last(const struct build *b, int32_t mb)
     return mb == b->g->n_mb - 1;
 }
 
-static void place(struct build *b)
+static void place_residents(struct build *b)
 {
     struct ht_draft *g = b->g;
     for (int32_t u = 0; u < g->n_units; u++) {
@@ -100,7 +100,7 @@ static void place(struct build *b)
     }
 }
 
-/* PF or PB. The host's 16-bit copy is freed by the iteration's last reading. */
+/* Appends PF or PB. The last one of the iteration frees the host's 16-bit copy. */
 static int32_t fetch(struct build *b, int32_t u, int32_t mb, bool backward)
 {
     struct ht_draft *g = b->g;
@@ -132,8 +132,8 @@ static void forward_pass(struct build *b, int32_t mb)
     }
 }
 
-/* The op after whose end PB_u may run: block u + ahead begins its backward slot then. Beyond the head the slots go on
-   with those of the forward pass, back to the end of F_u. */
+/* Returns the op after which PB_u may run: block u + ahead begins its backward slot then. Beyond the head the forward
+   slots count, back to the end of F_u. */
 static int32_t release_of(const struct build *b, int32_t u)
 {
     int32_t head = b->L + 1, slot = u + b->choice->ahead;
@@ -142,13 +142,14 @@ static int32_t release_of(const struct build *b, int32_t u)
     return b->forward[forward > u ? forward : u];
 }
 
-/* On PRIORITY lanes the earlier block goes first: pq_d2h and pq_opt of Sec. 3.3. */
+/* Gives an op the priority of its block on a PRIORITY lane, where earlier blocks go first: pq_d2h and pq_opt of Sec.
+   3.3. */
 static void prefer_early(struct build *b, int32_t u)
 {
     if (b->choice->priority) ht_op_priority(b->g->schedule, u);
 }
 
-/* G_u, the sum over micro-batches, and after the last of these O_u. */
+/* Appends G_u, the addition to the sum, and after the last micro-batch O_u. */
 static void update_on_host(struct build *b, int32_t u, int32_t mb)
 {
     struct ht_draft *g = b->g;
@@ -164,7 +165,7 @@ static void update_on_host(struct build *b, int32_t u, int32_t mb)
     prefer_early(b, u);
 }
 
-/* unit -1: what is left of the pass. */
+/* Appends the addition to the sum, and after the last micro-batch U_u. unit -1: ends the pass. */
 static void update_on_device(struct build *b, int32_t unit, int32_t mb)
 {
     int32_t u = ht_draft_wait_reduced(b->g, unit);
@@ -200,7 +201,7 @@ static void emit(struct ht_draft *g, const void *context)
                       .choice = choice,
                       .forward = HT_NEW_ARRAY(int32_t, g->n_units),
                       .before = HT_NEW_ARRAY(int32_t, g->n_units)};
-    place(&b);
+    place_residents(&b);
     for (int32_t j = 0; j < g->n_mb; j++) {
         forward_pass(&b, j);
         backward_pass(&b, j);

@@ -3,19 +3,21 @@
  *
  * As an integer linear program. Integers c, p, o, v in 0..L, binary z, reals TF, TB (and TF', TB' for m > 1):
  *
- *     TF >= t_fp L                     TF - t_h2d o >= t_fp                                              both terms of
- * (3) TB - t_fp c + g o - (k1 - k2) v - k2 p >= (t_bp + g) L                                             first of (5)
- *     TB - t_cpu o >= t_bp + t_d2h                                                                       second of (5)
- *     2 (M'_a - M_a) c - 2 M_p p - 12 M_p o <= M_gpu - M_gc - 2 M_a (L+1) - 2 M_p (L+1) - 12 M_p L       (1), literal
- *     14 M_p o <= M_cpu - M_cc         p - o <= 0                                                        (2)
- *     v - p <= 0      v - c - o + B z <= B - L - s      v - L z <= 0      B = L + s                      v
+ *     TF >= t_fp L                     TF - t_h2d o >= t_fp                        both terms of (3)
+ *     TB - t_fp c + g o - (k1 - k2) v - k2 p >= (t_bp + g) L                       first term of (5)
+ *     TB - t_cpu o >= t_bp + t_d2h                                                 second term of (5)
+ *     2 (M'_a - M_a) c - 2 M_p p - 12 M_p o
+ *         <= M_gpu - M_gc - 2 M_a (L+1) - 2 M_p (L+1) - 12 M_p L                   (1), literal
+ *     14 M_p o <= M_cpu - M_cc                                                     (2)
+ *     p - o <= 0
+ *     v - p <= 0      v - c - o + B z <= B - L - s      v - L z <= 0               v
  *
- * k1 = max(t_h2d - t_fp - t_bp, 0), k2 = max(t_h2d - t_bp, 0), g = t_gpu; s is 1 for the exact v and else 0. The maxima
- * are minimised, so they become two rows each. v has the coefficient k1 - k2 <= 0: the solver pushes it up to min(p,
- * max(0, c - s - (L - o))); z = 0 means v = 0.
+ * k1 = max(t_h2d - t_fp - t_bp, 0), k2 = max(t_h2d - t_bp, 0), g = t_gpu, B = L + s; s is 1 for the exact v, else 0.
+ * The objective minimises the maxima, so each becomes two rows. v has the coefficient k1 - k2 <= 0, so the solver
+ * raises it to min(p, max(0, c - s - (L - o))). z = 0 means v = 0.
  *
- * The optimum is highly degenerate (with t_hd <= t_bp, p is free as far as time goes), so ties need a rule [ours]:
- * least p, then c, then o. All is scaled by the largest time and the largest byte count of a block.
+ * The optimum is highly degenerate (with t_h2d <= t_bp any p takes equal time), so ties need a rule [ours]: least p,
+ * then c, then o. Times are scaled by a block's largest time, bytes by its largest byte count.
  */
 #include "autohete/autohete.h"
 #include "common/solve/milp.h"
@@ -25,7 +27,7 @@
 
 #include <stdbool.h>
 
-/* Below this two objectives are the same: a millionth of the time that all blocks compute. */
+/* Returns the difference below which two objectives tie: a millionth of the time that all blocks compute. */
 static int64_t tie_ns(const struct autohete_profile *f)
 {
     return f->micro_batches * (f->fp_ns + f->bp_ns) * f->layers / AUTOHETE_TIE;
@@ -41,7 +43,7 @@ static bool fits(const struct autohete_profile *f, enum autohete_form form, stru
 
 struct program {
     struct ht_milp *m;
-    double ns, bytes; /* divide by these */
+    double ns, bytes; /* scales: divide times and bytes by these */
     int c, p, o, v, z;
 };
 
@@ -60,7 +62,7 @@ static struct program program_of(const struct autohete_profile *f, const struct 
     return q;
 }
 
-/* lower <= sum of c, p, o with these factors <= upper, in units of `scale`. */
+/* Adds a row: lower <= sum of c, p, o with these factors <= upper, all divided by `scale`. */
 static int add_row(struct program *q, const char *name, double lower, double upper, double c, double p, double o,
                    double scale)
 {
@@ -71,7 +73,7 @@ static int add_row(struct program *q, const char *name, double lower, double upp
     return r;
 }
 
-/* Bytes are integers: half a byte keeps rounding from turning away what just fits. */
+/* Adds the rows of eqs. 1 and 2 and p <= o. Half a byte of slack keeps rounding from refusing what just fits. */
 static void add_memory(struct program *q, const struct autohete_profile *f, enum autohete_form form)
 {
     const struct autohete_choice none = {0, 0, 0}, c = {1, 0, 0}, p = {0, 1, 0}, o = {0, 0, 1};
@@ -98,8 +100,8 @@ static void add_overlapped(struct program *q, const struct autohete_profile *f, 
     ht_milp_term(q->m, r, q->z, -L);
 }
 
-/* A forward and a backward pass, `weight` times in the objective. fetched: o, or p when only P is fetched; g and u:
-   device and host work a block beside the pass itself. */
+/* Adds a forward and a backward pass, `weight` times in the objective. all_fetched: O is fetched, else only P. g and u:
+   time per block on device and host beside the pass itself. */
 static void add_passes(struct program *q, const struct autohete_profile *f, int objective, double weight,
                        bool all_fetched, double g, double u)
 {
@@ -140,7 +142,7 @@ enum ht_status autohete_solve(const struct autohete_profile *f, enum autohete_fo
     if (status == HT_INFEASIBLE) return autohete_explain(f, form, box, err);
     if (status != HT_OK) return status;
     struct autohete_choice s = {(int64_t)values[q.c], (int64_t)values[q.p], (int64_t)values[q.o]};
-    /* GLPK's arithmetic is that of doubles with tolerances; the bytes decide. */
+    /* GLPK computes in doubles with tolerances; the exact bytes decide. */
     if (!fits(f, form, s)) return autohete_search(f, form, box, err, out);
     *out = s;
     return HT_OK;
@@ -148,7 +150,7 @@ enum ht_status autohete_solve(const struct autohete_profile *f, enum autohete_fo
 
 /* ---- the search ------------------------------------------------------------------------------------------------ */
 
-/* The least p of the box that fits with c and o; false if none does. */
+/* Finds the least p of the box that fits with c and o. Returns false if none does. */
 static bool least_p(const struct autohete_profile *f, enum autohete_form form, const struct autohete_box *box,
                     struct autohete_choice *s)
 {
@@ -169,7 +171,7 @@ enum ht_status autohete_search(const struct autohete_profile *f, enum autohete_f
 {
     int64_t best_ns = INT64_MAX;
     bool found = false;
-    for (int pass = 0; pass < 2; pass++) /* the least time, then the choice among those within a tie of it */
+    for (int pass = 0; pass < 2; pass++) /* first the least time, then the best choice that ties with it */
         for (struct autohete_choice s = box->lower; s.c <= box->upper.c; s.c++)
             for (s.o = box->lower.o; s.o <= box->upper.o; s.o++) {
                 if (!least_p(f, form, box, &s)) continue;
@@ -187,7 +189,7 @@ enum ht_status autohete_search(const struct autohete_profile *f, enum autohete_f
 enum ht_status autohete_explain(const struct autohete_profile *f, enum autohete_form form,
                                 const struct autohete_box *box, struct ht_error *err)
 {
-    /* Eq. 1 falls in c and p, and in o too, since a block's states weigh more than its copy. */
+    /* Eq. 1 falls in c and p. It falls in o too, since a block's states weigh more than its copy. */
     struct autohete_choice s = box->upper;
     if (s.p > s.o) s.p = s.o;
     int64_t need = autohete_device_bytes(f, form, s);
