@@ -1,21 +1,21 @@
 /*
- * The paper's dynamic program (eq. 4; Supplementary A.1, Algorithm 1), to compare the planner with.
+ * The paper's dynamic program (eq. 4; Supplementary A.1, Algorithm 1), for comparison with the planner.
  *
  *     D[i][j][k] = min over m, l of max(D[i-1][j - l m][k - m], T_i(m, l))
  *
- * is the least max T of the first i GPUs when they take j samples and their micro-batch sizes add up to k, which stands
- * for memory: sum M_i = sum a_i + c k.
+ * D is the least max T of the first i GPUs if they take j samples and their micro-batch sizes add up to k. k stands for
+ * memory: sum M_i = sum a_i + c k.
  *
  * Mended, in the order of Algorithm 1 as printed:
  *
  *     M(m, l)                        memory does not depend on l (Sec. 2.3); Table 6 has M(m)
- *     M of no GPU in particular      k stands for memory if all GPUs have one slope c; a_i may differ
- *     "continue with the next m"     is inside the loop over l: here the m is skipped before that loop
- *     minimumLatency <- 0            nothing is less: here it starts at infinity
+ *     M without a GPU's index        k stands for memory if all GPUs have one slope c; a_i may differ
+ *     "continue with the next m"     is inside the loop over l; here the m is skipped before that loop
+ *     minimumLatency <- 0            nothing is less than 0; here it starts at infinity
  *     the last loop                  takes any k; Sec. 2.4 means those that satisfy constraint (III)
  *     Table 6                        calls N layers, B GPUs and RS RG; Algorithm 1 has N GPUs and a batch of B
  *
- * Kept: each GPU switches to uneven collectives by itself, which Sec. 2.4 does for all GPUs at once, and the maximum is
+ * Kept: each GPU switches to uneven collectives by itself, while Sec. 2.4 switches all GPUs at once, and the maximum is
  * over the sum of both passes (optimize.h). Beyond the paper: idle GPUs (m = l = 0) and a largest l.
  */
 #include "cephalo/optimize.h"
@@ -26,12 +26,12 @@
 
 #define NEVER INT64_MAX
 
-/* A state's last step, to backtrack along: what its last GPU takes. */
+/* The part that a state's last GPU takes; steps are followed back from the last state. */
 struct step {
     int16_t m, l;
 };
 
-/* c of M_i(m) = a_i + c m. False if it is not the same everywhere. */
+/* Finds c of M_i(m) = a_i + c m. Returns false if it is not the same everywhere. */
 static bool find_slope(const struct cephalo_problem *p, int64_t *c)
 {
     bool found = false;
@@ -46,7 +46,7 @@ static bool find_slope(const struct cephalo_problem *p, int64_t *c)
     return true;
 }
 
-/* T_i(m, l), or NEVER where l micro-batches of m are not allowed. */
+/* Returns T_i(m, l), or NEVER if l micro-batches of m are not allowed. */
 static int64_t time_of(const struct cephalo_problem *p, int32_t gpu, int32_t m, int32_t l)
 {
     int32_t kind = p->kind_of[gpu];
@@ -60,7 +60,7 @@ static int64_t time_of(const struct cephalo_problem *p, int32_t gpu, int32_t m, 
     return (forward_ns > gather_ns ? forward_ns : gather_ns) + (backward_ns > both_ns ? backward_ns : both_ns);
 }
 
-/* The loops of Algorithm 1 over j, k, m, l for one GPU. from, to: D of the GPUs before it and with it, [B+1][B+1]. */
+/* Runs the loops of Algorithm 1 over j, k, m, l for one GPU. from, to: D without and with the GPU, [B+1][B+1]. */
 static void add_gpu(const struct cephalo_problem *p, int32_t gpu, const int64_t *from, int64_t *to, struct step *steps)
 {
     int32_t B = p->batch, m_end = p->kinds[p->kind_of[gpu]].max_micro_batch;

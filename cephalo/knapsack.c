@@ -1,14 +1,14 @@
 /*
- * The minimum is the entry B of the min-plus product of all F_i. A power of F is made by squaring. Two things keep the
- * product short.
+ * The minimum is entry B of the min-plus product of all F_i. Powers of F are computed by squaring. Two things keep the
+ * products short.
  *
  * Bounds. For any price mu of a sample, sum F_i(b_i) >= mu B + sum_i min_b (F_i(b) - mu b). The best mu is a slope of
- * the lower convex hulls: their edges, sorted by slope, are taken until B samples are reached. If even this is more
- * than there is room for, there is no solution; if not, what is left is the most by which an entry can be off the
- * price, F_i(b) - mu b above its minimum. Most entries are, where memory is short.
+ * the lower convex hulls: sort their edges by slope and take them until B samples are reached. If even this bound
+ * exceeds the room, there is no solution. Otherwise the difference is the most by which F_i(b) - mu b of an entry may
+ * exceed its minimum. If memory is short, most entries exceed it and are dropped.
  *
- * Offsets. The entries that stay are b = low..high. Only the sum of their offsets counts, from below or from above,
- * whichever is less: an upper bound on time that is close to the optimum leaves a few samples.
+ * Offsets. The remaining entries are b = low..high. Only the sum of their offsets matters, from below or from above,
+ * whichever is less. An upper bound on time that is close to the optimum leaves a few samples:
  *
  *     sum of low   240 ------- B = 256 -- 260   sum of high: products of length 4
  */
@@ -56,7 +56,7 @@ double *cephalo_knapsack_row(const struct cephalo_knapsack *k, int32_t kind)
 
 /* ---- bounds ---------------------------------------------------------------------------------------------------- */
 
-/* The lower convex hull of F's finite entries; returns how many points it has. */
+/* Finds the lower convex hull of F's finite entries; returns its number of points. */
 static int32_t make_hull(const double *f, int32_t reach, int32_t *hull)
 {
     int32_t n = 0;
@@ -76,7 +76,7 @@ static int by_bytes(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The price of a sample, mu. */
+/* Returns the price of a sample, mu. */
 static double find_price(struct cephalo_knapsack *k)
 {
     int64_t left = k->batch;
@@ -96,7 +96,7 @@ static double find_price(struct cephalo_knapsack *k)
     return n ? k->edges[i].bytes : 0;
 }
 
-/* Drops entries that no solution within `room` has, and sets low and high. False if there is no solution. */
+/* Drops entries that no solution within `room` has, and sets low and high. Returns false if there is no solution. */
 static bool prune(struct cephalo_knapsack *k, double room)
 {
     double price = find_price(k), bound = price * k->batch, size = fabs(bound) + fabs(room);
@@ -109,7 +109,7 @@ static bool prune(struct cephalo_knapsack *k, double room)
         bound += k->n_gpus[kind] * least;
         size += k->n_gpus[kind] * fabs(least);
     }
-    double left = room - bound + 1 + 1e-12 * size; /* a byte, and what these sums may be rounded by */
+    double left = room - bound + 1 + 1e-12 * size; /* a byte, and the rounding error of these sums */
     int64_t low = 0, high = 0;
     if (left < 0) return false;
     for (int32_t kind = 0; kind < k->n_kinds; kind++) {
@@ -130,9 +130,9 @@ static bool prune(struct cephalo_knapsack *k, double room)
 
 /* ---- products -------------------------------------------------------------------------------------------------- */
 
-/* How rows are read: row[x] is about x samples more than low, or less than high. */
+/* Direction in which rows are indexed: row[x] stands for x samples more than low, or x fewer than high. */
 struct axis {
-    int32_t length; /* entries 0..length matter, and the last one is the answer */
+    int32_t length; /* only entries 0..length matter; the last one is the answer */
     bool down;
 };
 
@@ -152,7 +152,7 @@ static int32_t least(int32_t a, int32_t b)
     return a < b ? a : b;
 }
 
-/* F of a kind along the axis; returns its last index. */
+/* Writes the row F of a kind along the axis; returns its last index. */
 static int32_t make_row(const struct cephalo_knapsack *k, int32_t kind, struct axis axis, double *row)
 {
     const double *f = cephalo_knapsack_row(k, kind);
@@ -161,7 +161,7 @@ static int32_t make_row(const struct cephalo_knapsack *k, int32_t kind, struct a
     return last;
 }
 
-/* out[z] = min over x + y = z of a[x] + b[y], z = 0..length; returns the last index of out. */
+/* Computes out[z] = min over x + y = z of a[x] + b[y], z = 0..length; returns the last index of out. */
 static int32_t multiply(const double *restrict a, int32_t last_a, const double *restrict b, int32_t last_b,
                         int32_t length, double *restrict out)
 {

@@ -1,20 +1,19 @@
 /*
  * The planner: parametric search instead of the dynamic program.
  *
- * Fix what a plan may last: with a bound on T_i, or one on T_f and one on T_b, each micro-batch size m of a GPU has a
- * largest count l that stays within it. So a GPU has a set of batches b = m l that it can take in time, and for each of
- * them the m that needs the least memory. A plan within the bounds exists exactly if
+ * Fix a bound on the duration of a plan: one on T_i, or one on T_f and one on T_b. Then each micro-batch size m of a
+ * GPU has a largest count l that stays within it. So a GPU has a set of batches b = m l that it can take in time, and
+ * for each of them the m that needs the least memory. A plan within the bounds exists exactly if
  *
  *     min { sum_i F_i(b_i) : sum_i b_i = B } <= sum cap - S        F_i(b) = least M_i(m) over the allowed (m, b / m)
  *
- * since b_i can be made by any of its m, and only the sum of memory is constrained. knapsack.c finds that minimum.
- * Raising a bound only adds to the sets, so the least bounds are found by bisection among the values that T_i, T_f and
- * T_b can take. Nothing is asked of the tables: M may have any shape, which the third dimension of eq. 4 does not allow
- * for.
+ * since any of its m can make up b_i, and only the sum of memory is constrained. knapsack.c finds that minimum. A
+ * higher bound only adds to the sets, so bisection among the values that T_i, T_f and T_b can take finds the least
+ * bounds. The tables may have any shape, even M, which the third dimension of eq. 4 does not allow.
  *
- * CEPHALO_SLOWEST_GPU begins at the least bound within which the GPUs reach B at all, whatever the memory. As a rule
- * that is the optimum or close to it; else the bound is raised by growing steps, and the last step is bisected.
- * CEPHALO_LAYER has two bounds, alpha on T_f and beta on T_b; the least beta that fits falls as alpha rises:
+ * CEPHALO_SLOWEST_GPU begins at the least bound within which the GPUs reach B at all, whatever the memory. This is
+ * usually the optimum or close to it; else the bound is raised by growing steps, and the last step is bisected.
+ * CEPHALO_LAYER has two bounds, alpha on T_f and beta on T_b. The least beta that fits falls as alpha rises:
  *
  *     beta  |  - + + + + + +      + fits, - does not
  *           |  - - + + + + +
@@ -22,8 +21,8 @@
  *           |  - - - - - - -
  *           +---------------- alpha
  *
- * Boxes of (alpha, beta) are halved. A box is left out if its lower left corner is no better than the best so far, or
- * if its upper right corner does not fit. The plan of CEPHALO_SLOWEST_GPU is the first best.
+ * The search halves boxes of (alpha, beta). It leaves out a box whose lower left corner is no better than the best so
+ * far, or whose upper right corner does not fit. The plan of CEPHALO_SLOWEST_GPU is the first best.
  */
 #include "cephalo/knapsack.h"
 #include "cephalo/optimize.h"
@@ -35,24 +34,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Memory is summed up in doubles, which the compiler can compare several of at a time; below this they are exact. */
+/* Memory is summed in doubles, several of which the compiler can compare at a time; they are exact below this. */
 #define MOST_BYTES (INT64_C(1) << 53)
 #define MOST_NS    (INT64_MAX / 64)
 
-/* A micro-batch size that fits a GPU (II), or none at all (m = 0). */
+/* A micro-batch size that fits a GPU (II); m = 0: no samples. */
 struct option {
     int32_t m, most; /* l is at most `most` */
-    bool uneven;     /* beside it an even share of the state does not fit */
+    bool uneven;     /* an even share of the state does not fit beside it */
     int64_t forward_ns, backward_ns;
     double bytes;
 };
 
-/* What l micro-batches may last: l tf, l tb, l (tf + tb). forward_ns is negative if the option is not allowed. */
+/* Bounds on l tf, l tb and l (tf + tb) of an option. forward_ns is negative if the option is not allowed. */
 struct limits {
     int64_t forward_ns, backward_ns, both_ns;
 };
 
-/* What a bound is on. */
+/* Quantity that a bound limits. */
 enum bound { ON_SLOWEST_GPU, ON_FORWARD, ON_BACKWARD };
 
 struct solver {
@@ -60,8 +59,8 @@ struct solver {
     struct option *options; /* those of kind k are [begin[k], begin[k+1]) */
     int32_t *begin;         /* [n_kinds + 1] */
     double room;            /* sum cap - S */
-    int64_t ceiling_ns;     /* no plan lasts longer */
-    bool uneven;            /* ON_FORWARD, ON_BACKWARD: which collectives everybody has */
+    int64_t ceiling_ns;     /* no plan takes longer */
+    bool uneven;            /* ON_FORWARD, ON_BACKWARD: collectives that all GPUs have */
     struct cephalo_knapsack knapsack;
 };
 
@@ -80,7 +79,7 @@ static const struct cephalo_collectives *collectives(const struct cephalo_proble
     return uneven ? &p->uneven : &p->even;
 }
 
-/* The floor under T_b: RS + AG. */
+/* Returns the floor under T_b: RS + AG. */
 static int64_t floor_ns(const struct cephalo_collectives *c)
 {
     return c->reduce_scatter_ns + c->all_gather_ns;
@@ -115,7 +114,7 @@ struct cephalo_outcome cephalo_evaluate(const struct cephalo_problem *p, const s
 
 /* ---- limits ---------------------------------------------------------------------------------------------------- */
 
-/* Of T_i <= x: options [0] with even collectives, [1] with uneven ones. */
+/* Sets the limits of T_i <= x: out[0] for options with even collectives, out[1] with uneven ones. */
 static void limit_gpu(const struct solver *s, int64_t x, struct limits out[2])
 {
     for (int uneven = 0; uneven <= 1; uneven++) {
@@ -125,8 +124,9 @@ static void limit_gpu(const struct solver *s, int64_t x, struct limits out[2])
     }
 }
 
-/* Of T_f <= alpha and T_b <= beta. With even collectives only those options are allowed that leave room for an even
-   share; with uneven ones all: that they all left room would be a plan of the other case, which lasts no longer. */
+/* Sets the limits of T_f <= alpha and T_b <= beta. With even collectives only options that leave room for an even share
+   are allowed. With uneven ones all are: if all left that room, the plan would be one of the even case, which is no
+   slower. */
 static void limit_layer(const struct solver *s, int64_t alpha, int64_t beta, struct limits out[2])
 {
     const struct cephalo_collectives *c = collectives(s->p, s->uneven);
@@ -143,7 +143,7 @@ static void limit(const struct solver *s, enum bound what, int64_t x, struct lim
         limit_layer(s, what == ON_FORWARD ? x : s->ceiling_ns, what == ON_BACKWARD ? x : s->ceiling_ns, out);
 }
 
-/* What is bounded, for an option taken l times. */
+/* Returns the bounded quantity for an option taken l times. */
 static int64_t value(const struct solver *s, enum bound what, const struct option *o, int64_t l)
 {
     const struct cephalo_collectives *c = collectives(s->p, what == ON_SLOWEST_GPU ? o->uneven : s->uneven);
@@ -152,7 +152,7 @@ static int64_t value(const struct solver *s, enum bound what, const struct optio
     return what == ON_FORWARD ? forward_ns : what == ON_BACKWARD ? backward_ns : forward_ns + backward_ns;
 }
 
-/* Returns the largest l within the limits, or -1 if the option cannot be taken. */
+/* Returns the largest l within the limits, or -1 if they do not allow the option. */
 static int32_t most(const struct option *o, const struct limits limits[2])
 {
     const struct limits *at = &limits[o->uneven];
@@ -164,7 +164,7 @@ static int32_t most(const struct option *o, const struct limits limits[2])
     return l || !o->m ? (int32_t)l : -1;
 }
 
-/* Sets every kind's b^. Returns their sum over all GPUs, or -1 if a GPU cannot take anything. */
+/* Sets every kind's reach. Returns the sum over all GPUs, or -1 if a GPU has no allowed option. */
 static int64_t reach_within(struct solver *s, const struct limits limits[2])
 {
     int64_t sum = 0;
@@ -180,7 +180,7 @@ static int64_t reach_within(struct solver *s, const struct limits limits[2])
     return sum;
 }
 
-/* Returns the least bound within which the GPUs together reach B, memory (III) aside; -1 if there is none. */
+/* Returns the least bound within which the GPUs together reach B, ignoring memory (III); -1 if there is none. */
 static int64_t least_reaching(struct solver *s, enum bound what)
 {
     struct limits limits[2];
@@ -203,7 +203,7 @@ static int64_t least_reaching(struct solver *s, enum bound what)
 
 /* ---- the least memory within limits ---------------------------------------------------------------------------- */
 
-/* F of a kind. */
+/* Fills in the row F of a kind. */
 static void make_frontier(const struct solver *s, int32_t kind, const struct limits limits[2])
 {
     double *f = cephalo_knapsack_row(&s->knapsack, kind);
@@ -216,7 +216,7 @@ static void make_frontier(const struct solver *s, int32_t kind, const struct lim
     }
 }
 
-/* Returns the least compute memory of a plan within the limits, or infinity if that is more than `room`. */
+/* Returns the least compute memory of a plan within the limits, or infinity if it exceeds `room`. */
 static double least_bytes(struct solver *s, const struct limits limits[2], double room)
 {
     if (reach_within(s, limits) < s->p->batch) return INFINITY;
@@ -230,7 +230,7 @@ static bool fits(struct solver *s, const struct limits limits[2])
     return !isinf(least_bytes(s, limits, s->room));
 }
 
-/* A GPU's m for a batch: of least memory, then of least time, then the smallest. */
+/* Returns a GPU's part for a batch: the m of least memory, then of least time, then the smallest. */
 static struct cephalo_part part_of(const struct solver *s, int32_t kind, const struct limits limits[2], int32_t batch)
 {
     struct cephalo_part best = {0, 0};
@@ -249,7 +249,7 @@ static struct cephalo_part part_of(const struct solver *s, int32_t kind, const s
     return best;
 }
 
-/* Writes the plan of least memory within limits that fit. */
+/* Writes the plan of least memory within limits that a plan fits. */
 static void make_plan(struct solver *s, const struct limits limits[2], struct cephalo_part *parts)
 {
     const struct cephalo_problem *p = s->p;
@@ -273,7 +273,7 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Returns, in ascending order, the values in (low, high] that a plan can have. */
+/* Returns the values in (low, high] that a plan can have, in ascending order. */
 static struct values candidates(const struct solver *s, enum bound what, int64_t low, int64_t high)
 {
     struct values c = {0};
@@ -295,13 +295,13 @@ static struct values candidates(const struct solver *s, enum bound what, int64_t
 
 /* ---- CEPHALO_SLOWEST_GPU --------------------------------------------------------------------------------------- */
 
-/* Sets the limits of the least max T_i. False if there is no plan. */
+/* Sets the limits of the least max T_i. Returns false if there is no plan. */
 static bool bound_slowest_gpu(struct solver *s, struct limits out[2])
 {
     int64_t low, high = least_reaching(s, ON_SLOWEST_GPU);
     if (high < 0) return false;
     limit_gpu(s, high, out);
-    if (fits(s, out)) return true; /* as a rule, unless memory is short */
+    if (fits(s, out)) return true; /* the usual case, unless memory is short */
     for (int64_t step = high / 64 + 1;; step *= 2) {
         low = high;
         if (low >= s->ceiling_ns) return false;
@@ -350,16 +350,16 @@ static bool fits_within(const struct staircase *c, int64_t alpha, int64_t beta)
     return fits(c->s, limits);
 }
 
-/* Searches alpha[a..a_end] with beta[b..b_end]. */
+/* Searches the box alpha[a..a_end], beta[b..b_end]. */
 static void descend(struct staircase *c, int64_t a, int64_t a_end, int64_t b, int64_t b_end)
 {
     const int64_t *alpha = c->alpha.v, *beta = c->beta.v;
     if (a > a_end || b > b_end || !is_better(c, alpha[a], beta[b])) return;
     while (!is_better(c, alpha[a_end], beta[b])) a_end--;
     while (!is_better(c, alpha[a], beta[b_end])) b_end--;
-    if (!fits_within(c, alpha[a_end], beta[b_end])) return; /* then nothing in the box does */
+    if (!fits_within(c, alpha[a_end], beta[b_end])) return; /* then nothing in the box fits */
     int64_t middle = a + (a_end - a) / 2;
-    int64_t low = b, high = b_end + 1; /* the first beta that fits, or with which the middle is of no use any more */
+    int64_t low = b, high = b_end + 1; /* first beta that fits, or that is no better than the best */
     while (low < high) {
         int64_t at = low + (high - low) / 2;
         if (!is_better(c, alpha[middle], beta[at]) || fits_within(c, alpha[middle], beta[at]))
@@ -373,7 +373,7 @@ static void descend(struct staircase *c, int64_t a, int64_t a_end, int64_t b, in
     descend(c, middle + 1, a_end, b, low - 1);
 }
 
-/* Sets the limits of the least T_f + T_b. False if there is no plan. */
+/* Sets the limits of the least T_f + T_b. Returns false if there is no plan. */
 static bool bound_layer(struct solver *s, struct limits out[2])
 {
     if (!bound_slowest_gpu(s, out)) return false;
@@ -381,8 +381,8 @@ static bool bound_layer(struct solver *s, struct limits out[2])
     make_plan(s, out, parts);
     struct cephalo_outcome first = cephalo_evaluate(s->p, parts);
     free(parts);
-    /* An upper bound whose alpha loses to every other: the search finds this plan again, or one that the ties prefer.
-     */
+    /* This upper bound has an alpha that loses to every other: the search finds this plan again, or one that wins the
+       tie. */
     struct staircase c = {.s = s, .best = {first.forward_ns + first.backward_ns + 1, -1, first.uneven}};
     for (int uneven = 0; uneven <= !s->p->even_only; uneven++) {
         s->uneven = uneven;
@@ -406,14 +406,15 @@ enum ht_status cephalo_check(const struct cephalo_problem *p, struct ht_error *e
 {
     int64_t room = 0, longest = larger(p->uneven.all_gather_ns, p->uneven.reduce_scatter_ns);
     if (p->batch < 1 || p->batch > INT16_MAX || p->n_gpus < 1 || p->n_gpus > INT16_MAX)
-        return ht_fail(err, HT_BAD_INPUT, "a batch of %d on %d GPUs; Cephalo plans for 1 to %d of each", p->batch,
-                       p->n_gpus, INT16_MAX);
+        return ht_fail(err, HT_BAD_INPUT, "Cephalo cannot plan a batch of %d on %d GPUs: expected 1 to %d of each",
+                       p->batch, p->n_gpus, INT16_MAX);
     if (p->state_bytes < 0 || p->state_bytes >= MOST_BYTES)
         return ht_fail(err, HT_BAD_INPUT, "a training state of %lld bytes; expected 0 to 2^53",
                        (long long)p->state_bytes);
     if (p->even.all_gather_ns < 0 || p->even.reduce_scatter_ns < 0 || p->uneven.all_gather_ns < p->even.all_gather_ns ||
         p->uneven.reduce_scatter_ns < p->even.reduce_scatter_ns)
-        return ht_fail(err, HT_BAD_INPUT, "uneven collectives take less time than even ones, or these less than none");
+        return ht_fail(err, HT_BAD_INPUT,
+                       "invalid times of collectives: expected 0 or more, and uneven ones no shorter");
     for (int32_t k = 0; k < p->n_kinds; k++) {
         const struct cephalo_kind *kind = &p->kinds[k];
         for (int32_t m = !p->may_idle; m <= kind->max_micro_batch; m++) {
@@ -429,7 +430,7 @@ enum ht_status cephalo_check(const struct cephalo_problem *p, struct ht_error *e
     for (int32_t i = 0; i < p->n_gpus; i++) {
         int64_t bytes = p->kinds[p->kind_of[i]].capacity_bytes;
         if (bytes < 0 || (room += bytes) >= MOST_BYTES || bytes >= MOST_BYTES)
-            return ht_fail(err, HT_BAD_INPUT, "the GPUs have less than no memory, or 2^53 bytes and more");
+            return ht_fail(err, HT_BAD_INPUT, "invalid memory of the GPUs: expected 0 to 2^53 bytes in all");
     }
     return HT_OK;
 }
@@ -490,7 +491,7 @@ enum ht_status cephalo_optimize(const struct cephalo_problem *p, enum cephalo_ob
     return found ? HT_OK : cephalo_explain(p, err);
 }
 
-/* Names the GPU that nothing fits on, if there is one. */
+/* Fails with the first GPU that no option fits; HT_OK if there is none. */
 static enum ht_status explain_gpu(const struct solver *s, struct ht_error *err)
 {
     const struct cephalo_problem *p = s->p;
@@ -500,7 +501,7 @@ static enum ht_status explain_gpu(const struct solver *s, struct ht_error *err)
         const struct cephalo_kind *kind = &p->kinds[k];
         if (s->begin[k] < s->begin[k + 1]) continue;
         if (kind->max_micro_batch < 1)
-            return ht_fail(err, HT_INFEASIBLE, "Cephalo has no plan: GPU %d takes no samples and may not be idle", i);
+            return ht_fail(err, HT_INFEASIBLE, "Cephalo has no plan: GPU %d takes no samples but may not be idle", i);
         int64_t bytes = kind->compute_bytes[!p->may_idle];
         ht_format_quantity(HT_BYTES, (double)bytes, need);
         ht_format_quantity(HT_BYTES, (double)p->state_bytes / p->n_gpus, share);

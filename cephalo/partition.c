@@ -8,9 +8,8 @@
 
 typedef __int128 wide; /* products of bytes and elements */
 
-/* Shares `whole` out by the largest fraction: floor(numerators / denominator), and one more where the remainder is
-   largest, of equals the first. The quotients add up to `whole`, so what is left is at most one for each that was
-   rounded down. */
+/* Divides `whole` by the largest fraction: floor(numerators / denominator), and one more where the remainder is largest
+   (of equals the first). The quotients add up to `whole`, so at most one is left for each that was rounded down. */
 static void apportion(int32_t n, const wide *numerators, wide denominator, int64_t whole, int64_t *out)
 {
     wide *rest = ht_alloc_array((size_t)n, sizeof(*rest));
@@ -30,8 +29,8 @@ static void apportion(int32_t n, const wide *numerators, wide denominator, int64
 }
 
 /*
- * The level u = (S + sum compute) / (sum capacity) over the GPUs below it. Starting with all GPUs, those that are
- * fuller than u without any state are dropped, which lowers u, until none is left to drop: at most N rounds of N.
+ * The level u is (S + sum compute) / (sum capacity) over the GPUs below it. Begins with all GPUs and drops those that
+ * are fuller than u without any state, which lowers u, until none is left to drop: at most N rounds of N.
  */
 enum ht_status cephalo_partition_state(int32_t n, const int64_t *compute_bytes, const int64_t *capacity_bytes,
                                        int64_t state_bytes, struct ht_error *err, int64_t *held)
@@ -71,7 +70,7 @@ out:
     return status;
 }
 
-/* Marks units even, the largest first, while N times the least weight has room for them. Returns their elements. */
+/* Marks units as even, the largest first, while N times the least weight has room for them. Returns their elements. */
 static wide choose_even(int32_t n_gpus, const int64_t *weights, wide all_weights, int32_t n_units,
                         const int64_t *elements, wide all_elements, bool *even)
 {
@@ -90,7 +89,7 @@ static wide choose_even(int32_t n_gpus, const int64_t *weights, wide all_weights
     return chosen;
 }
 
-/* Fills a unit from the GPU that lacks most, and so on. */
+/* Gives a unit's elements to the GPU that lacks most, then to the next, and so on. */
 static void fill(int32_t n_gpus, int64_t *lacking, int64_t elements, int64_t *shards)
 {
     while (elements > 0) {
@@ -111,7 +110,7 @@ void cephalo_partition_units(int32_t n_gpus, const int64_t *weights, int32_t n_u
     for (int32_t i = 0; i < n_gpus; i++) all_weights += weights[i];
     for (int32_t u = 0; u < n_units; u++) all_elements += elements[u];
     wide chosen = choose_even(n_gpus, weights, all_weights, n_units, elements, all_elements, even);
-    /* GPU i lacks w_i / W of all elements, less 1/N of those in even units: over the denominator N W. */
+    /* GPU i lacks w_i / W of all elements, less 1/N of those in even units: with the common denominator N W. */
     wide *numerators = ht_alloc_array((size_t)n_gpus, sizeof(*numerators));
     int64_t *lacking = HT_NEW_ARRAY(int64_t, n_gpus);
     for (int32_t i = 0; i < n_gpus; i++)

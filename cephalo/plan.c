@@ -1,18 +1,18 @@
 /*
- * Decides who takes what: m, l and share of each GPU.
+ * Cephalo's planner: decides m, l and share of each GPU.
  *
  *     tf(m), tb(m)   of a block, from the profile of the GPU's kind, for m = 1 .. 8; a line beyond (Sec. 2.3)
- *     M(m)           what a GPU needs that holds no state: the peak of its own graph, for m = 1 .. 8; a line beyond
- *     cap            80% of the device's memory (Sec. 3.2), or as `usable` says
- *     AG, RS         of a block's parameters, evenly sharded; unevenly, a GPU may have to take in all of them
+ *     M(m)           memory of a GPU that holds no state: the peak of its own graph, for m = 1 .. 8; a line beyond
+ *     cap            80% of the device's memory (Sec. 3.2), or what `usable` says
+ *     AG, RS         of a block's parameters, evenly sharded; unevenly sharded, a GPU may have to receive all of them
  *     S              bytes of parameters, gradients and optimizer states together
  *
- * optimize.c finds m and l, of eqs. 2 and 3 (objective=0) or of the paper's own program, eq. 4 (objective=1);
- * partition.c the shares. Where an even share fits on every GPU the state stays even (Sec. 2.3).
+ * optimize.c finds m and l by eqs. 2 and 3 (objective=0) or by the paper's own program, eq. 4 (objective=1).
+ * partition.c finds the shares. If an even share fits on every GPU, the state stays even (Sec. 2.3).
  *
  * Departures. The paper multiplies uneven collectives by a measured 1.15. Here an uneven collective costs what a ring
- * does, which passes a GPU without a shard whole units through: N / (N - 1) of an even one. A GPU may take no samples
- * and hold state alone. M(m) is counted from the graph, not measured; so is what embedding and head need.
+ * does, which passes whole units through a GPU without a share: N / (N - 1) of an even one. A GPU may take no samples
+ * and only hold state. M(m) is counted from the graph, not measured; so is what embedding and head need.
  */
 #include "cephalo/cephalo.h"
 #include "cephalo/optimize.h"
@@ -27,7 +27,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ASKED = 8, ROUNDS = 3 }; /* micro-batch sizes that are asked for; micro-batches of the graph that M(m) is of */
+enum { ASKED = 8, ROUNDS = 3 }; /* micro-batch sizes asked for; micro-batches of the graph of M(m) */
 
 /* clang-format off */
 #define M      {"m", "sequences of a micro-batch of each GPU", .min = 1, .max = 1 << 20, .kind = HT_VARIABLE_BY_RANK}
@@ -40,12 +40,12 @@ static const struct ht_knob knobs[] = {
     M, L, SHARE, OFFLOAD, USABLE, {"objective", "0: eqs. 2 and 3; 1: eq. 4, the slowest GPU", .max = 1}, {0}};
 static const struct ht_knob balance_knobs[] = {M, L, SHARE, OFFLOAD, USABLE, {0}};
 
-/* What is known of the GPUs, and the problem that it makes. */
+/* The GPUs' tables, and the problem that they make. */
 struct known {
     struct cephalo_problem problem;
     struct cephalo_kind *kinds; /* their tables are owned */
     int32_t *kind_of;
-    bool timed; /* there is something to decide, for which times are asked; else they are 0 */
+    bool timed; /* the decision needs times; else they are 0 */
 };
 
 static void free_known(struct known *k)
@@ -59,8 +59,8 @@ static void free_known(struct known *k)
     free(k->kind_of);
 }
 
-/* Bytes that a device needs for micro-batches of m sequences beside its share of the state: what the graph of a rank
-   without a share needs, if there are others to hold it. */
+/* Computes the bytes that a device needs for micro-batches of m sequences beside its share of the state: the peak of
+   the graph of a rank without a share, if other ranks can hold it. */
 static enum ht_status compute_bytes(const struct ht_scenario *scenario, const struct ht_plan *plan, int64_t m,
                                     struct ht_error *err, int64_t *out)
 {
@@ -93,7 +93,7 @@ static enum ht_status compute_bytes(const struct ht_scenario *scenario, const st
     return HT_OK;
 }
 
-/* Fills the tables of a rank's GPU for one to n sequences. */
+/* Fills the times of a rank's GPU for micro-batches of 1 to n sequences. */
 static enum ht_status ask_times(const struct ht_scenario *scenario, const struct ht_profile *profile, int64_t rank,
                                 int32_t n, struct ht_error *err, int64_t *forward_ns, int64_t *backward_ns)
 {
@@ -108,7 +108,7 @@ static enum ht_status ask_times(const struct ht_scenario *scenario, const struct
     return HT_OK;
 }
 
-/* Finds the kind of a rank, and makes one of it where no rank before was alike. */
+/* Sets the kind of a rank; adds a new kind if no rank before is alike. */
 static void sort_in(struct known *k, int32_t rank, int32_t n, int64_t capacity, int64_t *forward_ns,
                     int64_t *backward_ns)
 {
@@ -178,8 +178,8 @@ static void set_by_rank(struct ht_plan *plan, const char *name, int32_t n, const
     ht_plan_set_vector(plan, &v);
 }
 
-/* Takes the forced m and l, or asks the optimizer. One GPU has nothing to share out: it takes the scenario's
-   micro-batches. */
+/* Takes the forced m and l, or calls the optimizer. A single GPU takes the scenario's micro-batches, since there is
+   nothing to divide. */
 static enum ht_status choose_parts(const struct ht_system *self, const struct ht_settings *settings,
                                    struct cephalo_problem *p, int64_t micro_batch, struct ht_error *err,
                                    struct cephalo_part *parts)
@@ -187,14 +187,14 @@ static enum ht_status choose_parts(const struct ht_system *self, const struct ht
     int64_t objective = ht_setting(settings, "objective", 0);
     const struct ht_variable *m = ht_setting_variable(settings, "m"), *l = ht_setting_variable(settings, "l");
     if (!m != !l)
-        return ht_fail(err, HT_BAD_INPUT, "%s is forced alone; expected %s as well", m ? "m" : "l", m ? "l" : "m");
+        return ht_fail(err, HT_BAD_INPUT, "%s is forced alone: expected %s as well", m ? "m" : "l", m ? "l" : "m");
     int64_t all = 0;
     for (int32_t i = 0; m && i < p->n_gpus; i++) {
         all += m->values[i] * l->values[i];
         parts[i] = (struct cephalo_part){l->values[i] ? (int32_t)m->values[i] : 0, (int32_t)l->values[i]};
     }
     if (m && all != p->batch)
-        return ht_fail(err, HT_BAD_INPUT, "the GPUs' micro-batches have %lld sequences; the batch has %d",
+        return ht_fail(err, HT_BAD_INPUT, "the GPUs' micro-batches have %lld sequences: expected the batch's %d",
                        (long long)all, p->batch);
     if (m) return HT_OK;
     if (p->n_gpus == 1) {
@@ -210,7 +210,7 @@ static enum ht_status choose_parts(const struct ht_system *self, const struct ht
     return cephalo_optimize(p, objective ? CEPHALO_SLOWEST_GPU : CEPHALO_LAYER, err, parts);
 }
 
-/* Shares in parts per billion of what each GPU holds, which add up to one. */
+/* Computes each GPU's share in parts per billion; they add up to one. */
 static enum ht_status choose_shares(const struct ht_system *self, const struct cephalo_problem *p,
                                     const struct cephalo_part *parts, struct ht_error *err, int64_t *shares)
 {

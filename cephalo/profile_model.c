@@ -9,7 +9,7 @@ static double mean(const int64_t *y, int32_t first, int32_t last)
     return sum / (last - first + 1);
 }
 
-/* The line of y[first..last], first < last. */
+/* Fits a line to y[first..last], first < last. */
 static struct cephalo_line fit(const int64_t *y, int32_t first, int32_t last)
 {
     double x = 0.5 * (first + last), height = mean(y, first, last), xx = 0, xy = 0;

@@ -1,9 +1,10 @@
 /*
- * Cephalo's profile models (Guo et al., Sec. 2.3; Sec. 3.1): times and memory of all micro-batch sizes out of those of
- * a few small ones.
+ * Cephalo's profile models (Guo et al., Sec. 2.3; Sec. 3.1): times and memory of all micro-batch sizes, from those of a
+ * few small ones.
  *
- * Tables are y[0..max]; y[1..n] have been measured, or computed, one by one, n >= 2. The paper has n = 8 (Sec. 3.1).
- * Lines are fitted by least squares. One that falls, which noise alone can give, is replaced by the mean of its points.
+ * Tables are y[0..max]. y[1..n] have been measured, or computed, one by one, n >= 2; the paper has n = 8 (Sec. 3.1).
+ * Lines are fitted by least squares. A line that falls, which only noise can cause, is replaced by the mean of its
+ * points.
  */
 #ifndef CEPHALO_PROFILE_MODEL_H
 #define CEPHALO_PROFILE_MODEL_H
@@ -17,20 +18,20 @@ struct cephalo_line {
 };
 
 /*
- * Fills y[n+1..max] of a latency table, in ns; y[1..n] stay. Small micro-batches do not fill a GPU and lie above
- * the line of the larger ones (Fig. 5), so the line is fitted to the upper half, m = n/2..n [ours: the paper does not
- * say to which points].
+ * Fills y[n+1..max] of a latency table, in ns; y[1..n] stay. Small micro-batches do not fill a GPU and lie above the
+ * line of the larger ones (Fig. 5), so the line is fitted to the upper half, m = n/2..n [ours: the paper does not say
+ * to which points].
  */
 void cephalo_extend_latency(int64_t *y, int32_t n, int32_t max);
 
 /*
- * Fills y[0..max] of a memory table, in bytes, by the paper's model a + c m, fitted to all of y[1..n], which are
- * replaced as well. a and c are whole bytes, so that GPUs of one c are what Algorithm 1 takes for granted (optimize.h).
- * Returns the line; `worst` tells how much to keep free beside it.
+ * Fills y[0..max] of a memory table, in bytes, with the paper's model a + c m, fitted to all of y[1..n], which it
+ * replaces too. a and c are whole bytes, so that GPUs of one c satisfy Algorithm 1 (optimize.h). Returns the line;
+ * `worst` is what to keep free beside it.
  */
 struct cephalo_line cephalo_fit_memory(int64_t *y, int32_t n, int32_t max);
 
-/* Fills y[n+1..max] of a memory table whose first entries are exact, in bytes; y[0..n] stay. The line of all of
+/* Fills y[n+1..max] of a memory table, in bytes, whose first entries are exact; y[0..n] stay. Uses the line of all of
    y[1..n], raised until no point is above it. */
 void cephalo_extend_memory(int64_t *y, int32_t n, int32_t max);
 

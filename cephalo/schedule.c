@@ -1,26 +1,26 @@
 /*
- * The schedule of a rank: layered gradient accumulation (Sec. 2.2), with what passes between layers in host memory
+ * The schedule of a rank: layered gradient accumulation (Sec. 2.2), with the tensors between layers in host memory
  * (Sec. 3.3, Supplement B).
  *
- *     gather    AG0 AG1        AG2        AG3 ..   AG1            AG0
+ *     gather    AG0 AG1        AG2        AG3 ..   AG1              AG0
  *     compute       F0.0 F0.1  F1.0 F1.1  F2.0 ..  R2.0 B2.0 R2.1 B2.1  R1.0 ..
  *     reduce                                                            RS2         RS1
- *     d2h                X1.0  X1.1  X2.0  X2.1 ..      D2.0      D2.1
- *     h2d                      X1.0  X1.1  X2.0 ..  X2.0, D3.0  X2.1, D3.1
+ *     d2h                X1.0  X1.1  X2.0  X2.1 ..      dX2.0     dX2.1
+ *     h2d                      X1.0  X1.1  X2.0 ..  X2.0, dX3.0  X2.1, dX3.1
  *
- * A unit's passes over all micro-batches follow one another, a visit: one gathering serves them all, and one reduction
- * their gradients, which are added up whole. The next unit is gathered while this one computes; two are there at a
- * time. The forward pass keeps nothing of a block but its input; the backward pass recomputes from it. The head's
- * forward and backward over a micro-batch follow each other, so that one micro-batch's logits are held.
+ * A visit is a unit's passes over all micro-batches, which follow one another. One all-gather serves the whole visit,
+ * and one reduce-scatter its gradients, which are summed whole. The next unit is gathered while this one computes, so
+ * two are on the device. The forward pass keeps only a block's input; the backward pass recomputes from it. The head's
+ * forward and backward of a micro-batch follow each other, so only one micro-batch's logits are in memory.
  *
- * Boundary tensors, that is inputs X(u,j) and their gradients D(u,j), go to the host once they are made, and come back
- * one step before they are needed, so that a device holds a few of them, whatever the number of micro-batches (Fig.
- * 11). With one micro-batch a tensor that the next step needs does not leave; only inputs have a copy on the host, for
- * the backward pass. offload=0 leaves all of them on the device.
+ * Boundary tensors, i.e. inputs X(u,j) and their gradients dX(u,j), go to the host once they are made, and come back
+ * one step before they are needed. So a device holds a few of them, whatever the number of micro-batches (Fig. 11).
+ * With one micro-batch a tensor that the next step needs stays; only inputs are copied to the host, for the backward
+ * pass. offload=0 leaves all of them on the device.
  *
- * Departures. A micro-batch's gradient is formed fresh and then added (docs/architecture.md), so a whole gradient and a
- * fresh one are held at a time. Gatherings and reductions have a lane each and share the links. The embedding is
- * gathered for its backward as any module is.
+ * Departures. A micro-batch's gradient is formed fresh and then added (docs/architecture.md), so a whole sum and a
+ * fresh gradient are in memory at a time. All-gathers and reduce-scatters have a lane each and share the links. The
+ * embedding is gathered for its backward like any module.
  */
 #include "cephalo/cephalo.h"
 #include "cephalo/partition.h"
@@ -29,13 +29,13 @@
 
 #include <stdlib.h>
 
-/* The rank's own passes in order: step v l + j is visit v of micro-batch j. Visits 0 .. H - 1 are forward, visit H is
+/* The rank's own passes in order. Step v l + j is visit v of micro-batch j. Visits 0 .. H - 1 are forward, visit H is
    the head's, visit 2 H - u is the backward of unit u. */
 struct build {
     struct ht_draft *g;
     bool offload;
     int32_t head;    /* H */
-    int32_t *passed; /* [steps] last compute op of each */
+    int32_t *passed; /* [steps] last compute op of each step */
 };
 
 static bool swaps(const struct build *b)
@@ -54,12 +54,12 @@ static void bring(const struct build *b, int32_t row, bool last, int32_t after)
     ht_op_after(b->g->schedule, after);
 }
 
-/* Fetches what a step needs from the host; the copies may run beside the step before it. */
+/* Fetches from the host what a step needs; the copies may run beside the step before it. */
 static void fetch(const struct build *b, int32_t step)
 {
     const struct ht_draft *g = b->g;
     int32_t visit = step / g->own_mb, j = step % g->own_mb, u = unit_of(b, visit);
-    int32_t after = step >= 2 ? b->passed[step - 2] : -1; /* whose room it takes */
+    int32_t after = step >= 2 ? b->passed[step - 2] : -1; /* end of the step whose room it takes */
     bool backward = visit > b->head;
     if (visit > 2 * b->head || u == 0) {
         if (backward && u == 0 && swaps(b) && visit <= 2 * b->head) bring(b, g->dx[ht_draft_at(g, 1, j)], true, after);
@@ -89,7 +89,7 @@ static void backward(const struct build *b, int32_t u, int32_t j)
     if (u == b->head) ht_draft_forward(g, u, j, HT_ALL_SUB_OPS);
     if (ht_draft_kind(g, u) == HT_UNIT_BLOCK) ht_draft_recompute(g, u, 1, j, HT_ALL_SUB_OPS);
     ht_draft_backward(g, u, j);
-    if (j > 0 && !g->sharded) ht_draft_accumulate(g, g->lanes->compute, u, j); /* else the reduction's affair */
+    if (j > 0 && !g->sharded) ht_draft_accumulate(g, g->lanes->compute, u, j); /* else the reduce-scatter sums */
     if (u > 0 && swaps(b) && j < g->own_mb) send(b, g->dx[ht_draft_at(g, u, j)], true);
 }
 

@@ -414,7 +414,7 @@ START_TEST(refuses_numbers_it_cannot_compute_with)
 {
     struct instance x = plain(2, 4);
     x.problem.batch = 40000;
-    check_error(&x, HT_BAD_INPUT, "a batch of 40000 on 2 GPUs; Cephalo plans for 1 to 32767 of each");
+    check_error(&x, HT_BAD_INPUT, "Cephalo cannot plan a batch of 40000 on 2 GPUs: expected 1 to 32767 of each");
     x = plain(2, 4);
     x.backward_ns[1][3] = -1;
     check_error(&x, HT_BAD_INPUT, "GPU kind 1 has a negative time or memory for micro-batch 3");
@@ -424,13 +424,13 @@ START_TEST(refuses_numbers_it_cannot_compute_with)
                 "1024819115206086200 ns is too long for a layer's micro-batch or collective of a batch of 4");
     x = plain(2, 4);
     x.problem.even.all_gather_ns = 1;
-    check_error(&x, HT_BAD_INPUT, "uneven collectives take less time than even ones, or these less than none");
+    check_error(&x, HT_BAD_INPUT, "invalid times of collectives: expected 0 or more, and uneven ones no shorter");
     x = plain(2, 4);
     x.problem.state_bytes = INT64_C(1) << 53;
     check_error(&x, HT_BAD_INPUT, "a training state of 9007199254740992 bytes; expected 0 to 2^53");
     x = plain(2, 4);
     x.kinds[0].capacity_bytes = x.kinds[1].capacity_bytes = INT64_C(1) << 52;
-    check_error(&x, HT_BAD_INPUT, "the GPUs have less than no memory, or 2^53 bytes and more");
+    check_error(&x, HT_BAD_INPUT, "invalid memory of the GPUs: expected 0 to 2^53 bytes in all");
 }
 END_TEST
 

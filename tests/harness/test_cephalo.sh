@@ -7,8 +7,8 @@ cd "$work"
 model=(--model gpt-tiny --seq 16)
 mixed=$root/tests/data/mixed-2x2.yaml
 
-refused 2 "l is forced alone; expected m as well" sim cephalo "${model[@]}" --cluster "$mixed" --batch 8 --set l=2
-refused 2 "the GPUs' micro-batches have 9 sequences; the batch has 8" sim cephalo "${model[@]}" --cluster "$mixed" --batch 8 --set l=5,2,1,1 --set m=1
+refused 2 "l is forced alone: expected m as well" sim cephalo "${model[@]}" --cluster "$mixed" --batch 8 --set l=2
+refused 2 "the GPUs' micro-batches have 9 sequences: expected the batch's 8" sim cephalo "${model[@]}" --cluster "$mixed" --batch 8 --set l=5,2,1,1 --set m=1
 refused 2 "the 4 GPUs do not divide the batch of 6 sequences" sim cephalo_mb "${model[@]}" --cluster "$mixed" --batch 6
 refused 3 ".*" sim cephalo --model autohete-22b --cluster "$mixed" --batch 8 --set usable=50
 
