@@ -1,12 +1,12 @@
 /*
- * Decides the stages: v forward stages per GPU, d backward stages per forward stage.
+ * SysX's planner: decides the stages, v forward stages per GPU and d backward stages per forward stage.
  *
  * The paper says how stages are made (Sec. 3.1, eq. 4) and what its own runs used (appendix, Fig. 3: two forward and
- * six backward stages a GPU), not how to choose. v = 2, d = 3 as there: with recomputation a backward is worth three
- * forwards, so thirds of it last as long as a forward, which is what leaves no bubble between the passes (Sec. 3.1).
- * Fewer where the model has not so many blocks.
+ * six backward stages a GPU), but not how to choose. We take its v = 2, d = 3. With recomputation a backward takes as
+ * long as three forwards, so a third of it lasts as long as a forward, which leaves no bubble between the passes (Sec.
+ * 3.1). There are fewer stages if the model has too few blocks.
  *
- * Departure: stages may differ by one block in size; the paper's always divide.
+ * Departure: stages may differ by one block in size; the paper's are always equal.
  */
 #include "sysx/sysx.h"
 
@@ -25,10 +25,9 @@ static const struct ht_knob cfg0_knobs[] = {V, EARLY, HEAD, STRICT, {0}},
                             synchronous_knobs[] = {V, D, EARLY, HEAD, STRICT, {0}};
 static const struct ht_knob knobs[] = {V, D, EARLY, HEAD, STRICT, LOG, {0}};
 
-/* Device memory by stages, as ht_pipe_device_bytes counts it: parameters of two forward stages i, or those of two of
-   the finer backward stages k, a gradient and one on its way, and what the blocks of one keep; and the checkpoints:
-
-       max(2 Psi_i, 4 Psi_k + A_k) + N_m v d c */
+/* Returns the device memory by stages, counted as in ht_pipe_device_bytes. It is the larger of two: the parameters of
+   two forward stages i; or those of two of the finer backward stages k, a gradient, another gradient that is copied
+   out, and what the blocks of one stage keep. The checkpoints come on top:  max(2 Psi_i, 4 Psi_k + A_k) + N_m v d c */
 static int64_t device_bytes(const struct ht_scenario *scenario, const struct ht_pipe_style *style)
 {
     int64_t forward, backward, kept, e = ht_dtype_bytes(scenario->numerics.param);

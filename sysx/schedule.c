@@ -1,27 +1,29 @@
 /*
- * The schedule: an all-forward-all-backward pipeline whose backward stages go round the GPUs the other way.
+ * SysX's schedule: an all-forward-all-backward pipeline whose backward stages go round the GPUs in the opposite
+ * direction.
  *
  *     forward stage i    GPU  i mod N_g               backward stage q = d i + k    GPU  N_g - 1 - q mod N_g
  *
  *     N_g = 2, v = 1, d = 2, two micro-batches (Figs. 5(c) and 7(b)); b q: backward stage q
  *
- *     GPU 0   compute  f0 f0 b3 b3 b1 b1           c(0,0) is wanted on GPU 1 and sent when f0 is done; c(0,1) stays
- *             cpu 3               O3  O3           a step as soon as its gradient is there
+ *     GPU 0   compute  f0 f0 b3 b3 b1 b1           c(0,0) is needed on GPU 1 and sent when f0 ends; c(0,1) stays
+ *             cpu 3               O3  O3           a step starts as soon as its gradient is there
  *             cpu 1                     O1  O1
  *     GPU 1   compute     f1 f1 b2 b2 b0 b0
  *             cpu 2                  O2  O2
  *             cpu 0                        O0  O0  | agree | bad: undo 3, undo 2, undo 1, undo 0
  *
- * Passes, messages at stage boundaries and offloading are those of any pipeline (common/build/pipe.h). Here is what SysX
- * and its configurations (Table 3) add: where backward stages run, the checkpoints that they need from elsewhere, an
- * optimizer lane for each of them, and steps at once, which are undone when the verdict is bad (common/build/control.h).
+ * Passes, messages at stage boundaries and offloading are those of any pipeline (common/build/pipe.h). SysX and its
+ * configurations (Table 3) add what is here: the ranks of backward stages, the checkpoints that these need from other
+ * GPUs, an optimizer lane for each of them, and steps at once, which are undone on an overflow
+ * (common/build/control.h).
  *
- * Departures and choices. The assignment is deduced: the captions of Figs. 5 and 8 name stages and GPUs, and "falling
- * q, round the GPUs from the last" is what fits them all. The loss: its backward runs on GPU 0, which gets the last
- * forward stage's output as a message (strict = 1) or makes it again from the checkpoint (strict = 0); the paper does
- * not say. The verdict: every stage's gradients are judged before its step, the ranks agree once all have stepped, and
- * then each undoes its steps or not. Bit-exact undo takes a log of about 4 bytes a parameter, which the paper's
- * arithmetic reversal (log = 0) does not.
+ * Departures and choices. We deduced the assignment: the captions of Figs. 5 and 8 name stages and GPUs, and only
+ * "falling q, round the GPUs from the last" fits them all. Loss: its backward runs on GPU 0, which receives the last
+ * forward stage's output as a message (strict = 1) or recomputes it from the checkpoint (strict = 0); the paper does
+ * not say which. Final check: every stage's gradients are checked before its step, the ranks agree once all have
+ * stepped, and then each rank keeps or undoes its steps. A bit-exact undo takes a log of about 4 bytes a parameter; the
+ * paper's arithmetic reversal (log = 0) takes none.
  */
 #include "common/build/pipe_internal.h"
 #include "sysx/sysx.h"
@@ -42,7 +44,8 @@ static void add_checkpoint_lanes(struct ht_pipe *g, int32_t rank)
     g->lanes[rank].own_in = ht_pipe_add_lane(g, "ckpt in", HT_LANE_P2P, rank);
 }
 
-/* And an optimizer a backward stage, so that one which is late holds up no other (Sec. 4, "CPU optimizer"). */
+/* Adds the lanes of checkpoints and one optimizer lane per backward stage, so that a late stage delays no other (Sec.
+   4, "CPU optimizer"). */
 static void add_all_lanes(struct ht_pipe *g, int32_t rank)
 {
     add_checkpoint_lanes(g, rank);
@@ -56,7 +59,7 @@ static void add_all_lanes(struct ht_pipe *g, int32_t rank)
 
 /* ---- checkpoints ----------------------------------------------------------------------------------------------- */
 
-/* The input of backward stage q goes from where its forward stage made it to where its backward recomputes from it. */
+/* Sends the input of backward stage q from the rank of its forward stage to the rank that recomputes from it. */
 static void send_checkpoint(struct ht_pipe *g, int32_t q, int32_t micro_batch, int32_t after)
 {
     int32_t from = ht_pipe_forward_rank(&g->shape, q / g->shape.d), to = ht_pipe_backward_rank(&g->shape, q);
@@ -65,14 +68,14 @@ static void send_checkpoint(struct ht_pipe *g, int32_t q, int32_t micro_batch, i
                     g->d.x[ht_pipe_at(g, ht_pipe_first_block(g, q), micro_batch)], 'C', after);
 }
 
-/* CFG0, CFG1: when its backward stage is next on its GPU. */
+/* Sends a checkpoint when its backward stage is next on its GPU (CFG0, CFG1). */
 static void send_when_wanted(struct ht_pipe *g, const struct ht_pipe_pass *x)
 {
     if (!x->forward)
         send_checkpoint(g, x->stage, x->micro_batch, g->computed[ht_pipe_backward_rank(&g->shape, x->stage)]);
 }
 
-/* From CFG2 on: when it is made. */
+/* Sends a checkpoint when it is made (CFG2 and later). */
 static void send_early(struct ht_pipe *g, const struct ht_pipe_pass *x)
 {
     for (int32_t k = 0; x->forward && k < g->shape.d; k++)

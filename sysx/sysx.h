@@ -1,14 +1,14 @@
 /*
- * SysX: Ryu et al., "SysX: System for Training under Memory Constraints". A pipeline with everything in host memory,
- * whose forward and backward of one stage run on different GPUs. plan.c decides, schedule.c builds; see README.md.
+ * SysX: Ryu et al., "SysX: System for Training under Memory Constraints". A pipeline with everything in host memory
+ * that runs the forward and the backward of a stage on different GPUs. plan.c decides, schedule.c builds; see
+ * README.md.
  */
 #ifndef SYSX_SYSX_H
 #define SYSX_SYSX_H
 
 #include "common/build/pipe.h"
 
-/* What tells the systems of this folder apart. The configurations are those of Table 3, each with what the ones before
-   it have. */
+/* Variants of the systems in this folder. The configurations are those of Table 3; each adds to the one before. */
 enum sysx_variant {
     SYSX_CFG0, /* decoupled pass assignment */
     SYSX_CFG1, /* + fine backward stages */
@@ -31,7 +31,7 @@ struct sysx_choice {
 
 /* schedule.c */
 
-/* GPU of backward stage q: by falling q, round the GPUs from the last one. */
+/* Returns the GPU of backward stage q: with falling q, round the GPUs from the last one. */
 int32_t sysx_backward_rank(const struct ht_pipe_shape *p, int32_t q);
 struct ht_pipe_style sysx_style(enum sysx_variant variant, const struct sysx_choice *c);
 enum ht_status sysx_build(const struct ht_system *self, const struct ht_scenario *scenario, const struct ht_plan *p,
