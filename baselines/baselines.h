@@ -1,14 +1,14 @@
-/* The systems that the papers compare with. Each is a planner and a schedule builder (common/plan/system.h). */
+/* Systems that the papers compare with. Each is a planner and a schedule builder (common/plan/system.h). */
 #ifndef HT_BASELINES_BASELINES_H
 #define HT_BASELINES_BASELINES_H
 
 #include "common/plan/system.h"
 
 extern const struct ht_system ht_in_memory;      /* everything on the device: the reference for losses */
-extern const struct ht_system ht_in_memory_ckpt; /* the same with every block checkpointed */
+extern const struct ht_system ht_in_memory_ckpt; /* in_memory with every block checkpointed */
 extern const struct ht_system ht_ddp;            /* everything on every device, gradients all-reduced */
 extern const struct ht_system ht_fsdp;         /* sharded states, unequal ranks; gradients reduced once an iteration */
-extern const struct ht_system ht_fsdp_ga;      /* the same, reduced once a micro-batch */
+extern const struct ht_system ht_fsdp_ga;      /* fsdp with gradients reduced once a micro-batch */
 extern const struct ht_system ht_zero_offload; /* gradients and optimizer on the host */
 extern const struct ht_system ht_zero_offload_ckpt;
 extern const struct ht_system ht_patrickstar; /* parameters in chunks, fetched when needed, nothing overlapped */

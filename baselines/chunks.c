@@ -16,7 +16,7 @@ static int64_t largest_of(const int64_t *elements, int32_t n)
     return largest;
 }
 
-/* Chunks that units take when appended in order; out (may be NULL) notes which begin where. */
+/* Returns the number of chunks that units take if appended in order. out (may be NULL) records where each begins. */
 static int32_t append(const int64_t *unit_elements, int32_t n_units, int64_t elements, struct ht_chunks *out)
 {
     int32_t n = 0;
@@ -72,7 +72,8 @@ int64_t ht_chunks_search(const int64_t *unit_elements, int32_t n_units, int64_t 
             sum += unit_elements[u];
             if (sum > max_elements) break;
             if (sum <= largest) continue;
-            /* The units' own elements are the same for all sizes: fewest in all is fewest unused. */
+            /* The units' own elements are the same for all sizes, so the fewest elements in all are the fewest
+               unused. */
             int64_t total = append(unit_elements, n_units, sum, NULL) * sum;
             if (total > best_total || (total == best_total && sum >= best)) continue;
             best = sum;
@@ -113,7 +114,7 @@ static void note_uses(struct manager *g)
     g->use_begin[g->n_chunks] = n;
 }
 
-/* The first moment after t that needs the chunk, counted on into the next iteration. */
+/* Returns the first moment after t that needs the chunk; moments of the next iteration are numbered on. */
 static int32_t next_use(const struct manager *g, int32_t chunk, int32_t t)
 {
     int32_t begin = g->use_begin[chunk], end = g->use_begin[chunk + 1], low = begin, high = end;
@@ -128,7 +129,7 @@ static int32_t next_use(const struct manager *g, int32_t chunk, int32_t t)
     return low < end ? g->use[low] : g->n_moments + g->use[begin];
 }
 
-/* Of the chunks that may leave at moment t the one that is used last, of equal ones the first; -1: none may. */
+/* Returns the chunk that is used last of those that may leave at moment t, of equal ones the first; -1 if none may. */
 static int32_t farthest(const struct manager *g, int32_t t)
 {
     int32_t best = -1, best_use = -1;
@@ -181,7 +182,7 @@ static enum ht_status arrive(struct manager *g, int32_t t, struct ht_error *err,
     return HT_OK;
 }
 
-/* Brings every chunk to where it was when the iteration began; leaving first, so that there is room. */
+/* Brings every chunk back to where it was when the iteration began. Chunks leave first, so that there is room. */
 static void restore(struct manager *g, struct ht_chunk_moves *out)
 {
     for (int to_device = 0; to_device < 2; to_device++)

@@ -2,16 +2,16 @@
  * The chunk manager of PatrickStar (Fang et al., "PatrickStar: Parallel Training of Pre-trained Models via Chunk-based
  * Memory Management", IEEE TPDS 2022), run ahead of time.
  *
- * Parameters lie in chunks of one size. An iteration is a row of moments, one an operator; a warm-up iteration has told
- * what each moment needs: the chunks that must be on the device, and the bytes of everything that is no chunk
- * ("non-model data"). From this alone follows where every chunk is at every moment: a chunk is fetched when an operator
- * needs it, and when there is no room the chunk whose next use lies farthest ahead goes to the host (Belady 1966).
+ * Parameters are in chunks of one size. An iteration is a sequence of moments, one per operator. A warm-up iteration
+ * has found out what each moment needs: the chunks that must be on the device, and the bytes of everything outside
+ * chunks ("non-model data"). This determines the tier of every chunk at every moment. A chunk is fetched when an
+ * operator needs it; if there is no room, the chunk whose next use is farthest ahead goes to the host (Belady 1966).
  *
  *     units    0 1 | 2 3 | 4 5       three chunks, room for two on the device
  *     moment   F0 F1   F2 F3   F4 F5   B5 B4   B3 B2   B1 B0
  *     device   0       0 1     1 2     1 2     1 2     0 1         chunk 0 leaves before F4: it is used last
  *
- * Nothing here knows an op graph; baselines/patrickstar.c makes the moments from one and the moves into one.
+ * This file knows no op graph. baselines/patrickstar.c reads the moments from a graph and writes the moves into one.
  */
 #ifndef HT_BASELINES_CHUNKS_H
 #define HT_BASELINES_CHUNKS_H
@@ -29,17 +29,18 @@ struct ht_chunks {
     int32_t n, n_units;
     int32_t *of_unit; /* [n_units]: the chunk that holds the unit */
     int32_t *first;   /* [n + 1]: chunk i holds the units first[i] .. first[i + 1] - 1 */
-    int64_t *unused;  /* [n]: elements at the chunk's end that no unit has */
+    int64_t *unused;  /* [n]: elements at the chunk's end without a unit */
 };
 
-/* Appends units in order; one that does not fit into the rest of a chunk begins the next. HT_INFEASIBLE when a unit is
+/* Appends units in order; a unit that does not fit into the rest of a chunk begins the next. HT_INFEASIBLE if a unit is
    larger than a chunk. */
 enum ht_status ht_chunks_pack(const int64_t *unit_elements, int32_t n_units, int64_t elements, struct ht_error *err,
                               struct ht_chunks *out);
 void ht_chunks_free(struct ht_chunks *c);
 
-/* The size of at most `max_elements` that leaves the fewest elements unused over all chunks; of equal ones the
-   smallest. Only sums of consecutive units come into question. The largest unit when that is more than max_elements. */
+/* Returns the chunk size of at most `max_elements` that leaves the fewest elements unused over all chunks; of equal
+   ones the smallest. Only sums of consecutive units can be the best. Returns the largest unit if it exceeds
+   max_elements. */
 int64_t ht_chunks_search(const int64_t *unit_elements, int32_t n_units, int64_t max_elements);
 
 /* ---- moving ---------------------------------------------------------------------------------------------------- */
@@ -53,13 +54,13 @@ struct ht_chunk_moment {
 
 struct ht_chunk_room {
     int64_t chunk_bytes;
-    int64_t usable_bytes; /* what non-model data, optimizer states and chunks may fill together */
-    int64_t fixed_bytes;  /* of these, optimizer states on the device and the manager's buffer */
+    int64_t usable_bytes; /* room for non-model data, optimizer states and chunks together */
+    int64_t fixed_bytes;  /* part of it for optimizer states on the device and the manager's buffer */
     int32_t n_pinned;     /* chunks 0 .. n_pinned - 1 never leave the device */
 };
 
 struct ht_chunk_move {
-    int32_t moment, chunk; /* done before that moment; moment n: when the iteration is over */
+    int32_t moment, chunk; /* done before that moment; moment n: at the end of the iteration */
     bool to_device;
 };
 
@@ -67,19 +68,19 @@ struct ht_chunk_moves {
     struct ht_chunk_move *rows; /* in the order in which they are done */
     int32_t n;
     size_t cap;
-    bool *at_start; /* [chunks]: on the device when an iteration begins, and when it ends */
+    bool *at_start; /* [chunks]: on the device when an iteration begins and when it ends */
 };
 
 /*
- * The moves of one iteration in the steady state. At moment t chunks may fill
+ * Computes the moves of one iteration in the steady state. At moment t chunks may fill
  *
  *     usable_bytes - fixed_bytes - max(non_model_bytes of t, of the moment after t)
  *
- * (available_chunk_mem in the repository's memtracer.py). The iteration begins as the one before it ended; the first
- * begins with all chunks on the host but the pinned ones. Should places not repeat after HT_CHUNK_ROUNDS iterations,
- * the last moves bring the chunks back to where they were.
+ * (available_chunk_mem in the repository's memtracer.py). An iteration begins as the one before it ended. The first one
+ * begins with all chunks but the pinned ones on the host. If the tiers of chunks do not repeat after HT_CHUNK_ROUNDS
+ * iterations, the last moves bring the chunks back to where they were.
  *
- * HT_INFEASIBLE: at some moment (*where, may be NULL) the chunks needed do not fit; the text has the numbers.
+ * HT_INFEASIBLE if at some moment (*where, may be NULL) the chunks needed do not fit; the text has the numbers.
  */
 enum { HT_CHUNK_ROUNDS = 8 };
 enum ht_status ht_chunks_move(const struct ht_chunk_moment *moments, int32_t n_moments, int32_t n_chunks,

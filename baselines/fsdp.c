@@ -1,20 +1,20 @@
 /*
- * Data parallelism with everything on the device, where ranks may differ: rank r takes l[r] micro-batches of m[r]
+ * Data parallelism with everything on the device and ranks that may differ: rank r takes l[r] micro-batches of m[r]
  * sequences.
  *
- *     fsdp      Zhao et al., "PyTorch FSDP: Experiences on Scaling Fully Sharded Data Parallel", VLDB 2023, which Cephalo
- *               starts from. Rank r holds share[r] of every unit, and gathers a unit's parameters for each pass; whole
- *               gradients are added up on each rank and reduced once an iteration (no_sync())
+ *     fsdp      Zhao et al., "PyTorch FSDP: Experiences on Scaling Fully Sharded Data Parallel", VLDB 2023, from which
+ *               Cephalo starts. Rank r holds share[r] of every unit and gathers a unit's parameters for each pass. Each
+ *               rank sums whole gradients and reduces them once an iteration (no_sync()):
  *                   2 U max(l) all-gathers, U reduce-scatters of U units
- *     fsdp_ga   gradients are reduced once a micro-batch, and the shards added up
+ *     fsdp_ga   reduces gradients once a micro-batch and adds up the shards:
  *                   2 U max(l) all-gathers, U max(l) reduce-scatters
- *     ddp       Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", VLDB 2020. Every rank
- *               holds and steps everything
+ *     ddp       Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", VLDB 2020. Every
+ *               rank holds and steps everything:
  *                   U all-reduces
  *
- * Gatherings are those of a tied table; without one the head, whose forward and backward follow each other, saves one in
- * each round. With one micro-batch a rank fsdp and fsdp_ga are the same. keep=1 gathers once an iteration (SHARD_GRAD_OP,
- * as ZeRO-2): U all-gathers, and whole parameters on every device.
+ * These numbers hold for a tied table. Without one the head saves one all-gather in each round, since its forward and
+ * backward follow each other. With one micro-batch a rank fsdp and fsdp_ga are the same. keep=1 gathers once an
+ * iteration (SHARD_GRAD_OP, as ZeRO-2): U all-gathers, and whole parameters on every device.
  */
 #include "baselines/baselines.h"
 #include "baselines/passes.h"
@@ -53,7 +53,7 @@ static enum ht_status layout_of(const struct ht_system *self, const struct ht_sc
     return status;
 }
 
-/* Puts the forced vector into the plan, or one of equal elements. */
+/* Adds the forced vector to the plan, or a vector of equal elements. */
 static void set(const struct ht_settings *settings, const char *name, int32_t ranks, int64_t otherwise, bool decimal,
                 struct ht_plan *out)
 {
@@ -66,8 +66,8 @@ static void set(const struct ht_settings *settings, const char *name, int32_t ra
     ht_variable_free(&equal);
 }
 
-/* Finds the element of `other`, one for all ranks, with which the forced one of m and l makes up the batch. HT_BAD_INPUT
-   where there is none. */
+/* Finds the value of `other` (l or m), the same for all ranks, which with the forced one makes up the batch.
+   HT_BAD_INPUT if no value does. */
 static enum ht_status rest(const struct ht_scenario *scenario, const struct ht_variable *forced, const char *other,
                            struct ht_error *err, int64_t *out)
 {

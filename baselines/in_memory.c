@@ -3,9 +3,9 @@
  *
  *     compute   F0 F1 .. FL FH | BH [RL] BL .. [R1] B1 B0 | U0 U1 .. UH
  *
- * There is nothing to plan but c, the number of blocks (the first ones) whose activations are dropped and recomputed:
- * 0 for in_memory, all for in_memory_ckpt. Every other system is held against the losses of this one. On several devices
- * it is ZeRO-3: each device keeps a shard of the states (common/build/draft.h).
+ * The only variable is c, the number of blocks (the first ones) whose activations are dropped and recomputed: 0 for
+ * in_memory, all for in_memory_ckpt. The losses of every other system are compared with those of this one. On several
+ * devices it is ZeRO-3: each device keeps a shard of the states (common/build/draft.h).
  */
 #include "baselines/baselines.h"
 #include "baselines/passes.h"

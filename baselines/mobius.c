@@ -2,8 +2,8 @@
  * Pipelines with everything in host memory: Mobius, and Megatron's interleaved order extended by offloading.
  *
  * Feng et al., "Mobius: Fine Tuning Large-Scale Models on Commodity GPU Servers", ASPLOS 2023, as SysX describes and
- * compares it (its Sec. 2.2, 2.3, Fig. 2). v stages a device; a stage's parameters are fetched while the stage before
- * it computes, and freed after it; the forward order is that of GPipe, stage by stage:
+ * compares it (its Sec. 2.2, 2.3, Fig. 2). v stages a device. A stage's parameters are fetched while the previous stage
+ * computes, and freed after the stage. The forward order is that of GPipe, stage by stage:
  *
  *     h2d       P0 P4                     P0               (device 0 of four, eight stages)
  *     compute   f0 f0 f0 f0 f4 f4 f4 f4 . b4 b4 b4 b4 b0 b0 b0 b0
@@ -11,19 +11,19 @@
  *     cpu                                                 V4         V0 | agree | O4 O0
  *
  * The last forward stage of a device stays for its backward. When all devices know that no gradient has overflowed,
- * each one's CPU optimizer steps its stages one after the other; the next iteration begins after that.
+ * each device's CPU optimizer steps its stages one after another; the next iteration begins after that.
  *
- * megatron: the same with the order of Narayanan et al. 2021 (SC), Sec. 2.2. A device goes from one of its stages to
- * another every few passes, and fetches parameters every time; gradients stay on the device until a stage's last
- * micro-batch. Published Megatron does not offload; this is what SysX compares with (its Sec. 5.1, appendix Sec. 1).
- * While a device computes one pass of a turn, messages of the other are on their way, so that it waits for no send;
- * Mobius' passes, which are all of one stage, send before they go on.
+ * megatron has the order of Narayanan et al. 2021 (SC), Sec. 2.2, and is otherwise the same. A device changes from one
+ * of its stages to another every few passes and fetches parameters each time; gradients stay on the device until a
+ * stage's last micro-batch. Published Megatron does not offload; SysX compares with this version (its Sec. 5.1,
+ * appendix Sec. 1). While a device computes one pass of a pair, the messages of the other pass are on their way, so it
+ * waits for no send. Mobius' passes are all of one stage; each waits for its send before the next.
  *
- * A stage may be recomputed before its gradient arrives (early = 1, as the authors of SysX build Mobius and SysX;
- * Megatron's recomputation is part of the backward pass and waits with it: 0).
+ * A stage may be recomputed before its gradient arrives (early = 1, as the authors of SysX build Mobius and SysX).
+ * Megatron's recomputation is part of the backward pass and waits with it (early = 0).
  *
  * Departures: Mobius' own partition (an integer program over heterogeneous links) and its mapping of stages to PCIe
- * switches are left out: blocks are shared out evenly. Always with recomputation.
+ * switches are left out: blocks are divided evenly. Always with recomputation.
  */
 #include "baselines/baselines.h"
 #include "common/build/pipe.h"

@@ -10,15 +10,14 @@
         "c", "blocks with activation checkpointing, the first ones", 0, -1, HT_VARIABLE_NUMBER, false                  \
     }
 
-/* Returns the forced c; otherwise a system that is named for full checkpointing (variant 1) checkpoints all blocks, others
-   none. */
+/* Returns the forced c. Otherwise a system of full checkpointing (variant 1) checkpoints all blocks, others none. */
 static inline int64_t ht_checkpointed_blocks(const struct ht_system *self, const struct ht_scenario *scenario,
                                              const struct ht_settings *settings)
 {
     return ht_setting(settings, "c", self->variant ? scenario->model.layers : 0);
 }
 
-/* Blocks 1 .. c drop their activations. */
+/* Returns true for blocks 1 .. c, which drop their activations. */
 static inline bool ht_is_checkpointed(const struct ht_draft *g, int32_t unit, int32_t c)
 {
     return unit <= c && ht_draft_kind(g, unit) == HT_UNIT_BLOCK;
@@ -30,10 +29,11 @@ static inline unsigned ht_kept(const struct ht_draft *g, int32_t unit, int32_t c
     return ht_is_checkpointed(g, unit, c) ? 0 : HT_ALL_SUB_OPS;
 }
 
-/* Writes the draft of in_memory (struct ht_program.emit): everything stays on the device. plan: has "c". */
+/* Writes the draft of in_memory (struct ht_program.emit): everything stays on the device. plan: must have "c". */
 void ht_train_in_memory(struct ht_draft *g, const void *plan);
 
-/* barrier: op of the previous iteration that the first forward of all waits for, or a mark (ht_mark_create); or -1. */
+/* Appends the forward pass of a micro-batch. barrier: op of the previous iteration for which the very first forward
+   waits, or a mark (ht_mark_create); or -1. */
 static inline void ht_forward_pass(struct ht_draft *g, int32_t mb, int32_t c, int32_t barrier)
 {
     for (int32_t u = 0; u < g->n_units; u++) {
@@ -42,7 +42,7 @@ static inline void ht_forward_pass(struct ht_draft *g, int32_t mb, int32_t c, in
     }
 }
 
-/* Returns B's id. */
+/* Appends a unit's recomputation, if it is checkpointed, and its backward. Returns B's id. */
 static inline int32_t ht_backward_step(struct ht_draft *g, int32_t unit, int32_t mb, int32_t c)
 {
     if (ht_is_checkpointed(g, unit, c)) ht_draft_recompute(g, unit, 1, mb, HT_ALL_SUB_OPS);

@@ -2,13 +2,13 @@
  * PatrickStar (Fang et al., "PatrickStar: Parallel Training of Pre-trained Models via Chunk-based Memory Management",
  * IEEE TPDS 2022; repository Tencent/PatrickStar).
  *
- * 16-bit parameters lie in chunks of one size, each in one place at a time. A warm-up iteration measures how much
- * memory everything else takes at every operator; from then on a chunk comes to the device when an operator needs it,
- * and the one used last leaves when there is no room (baselines/chunks.h, run here before the first iteration: the
- * warm-up's statistics are read off the op graph). A gradient takes its parameter's place in the chunk, so that all
- * model data are 14 bytes a parameter. Adam runs after the whole backward pass, chunk by chunk: on the device for the
- * chunks whose optimizer states fit the margin that is left there, on the CPU for the others. Every move blocks the
- * computation:
+ * 16-bit parameters are in chunks of one size, and a chunk is in one tier at a time. A warm-up iteration measures how
+ * much memory everything else takes at every operator. From then on a chunk comes to the device when an operator needs
+ * it, and the chunk used last leaves when there is no room. (baselines/chunks.h computes this before the first
+ * iteration; the warm-up's statistics are read off the op graph.) A gradient replaces its parameter in the chunk, so
+ * that all model data are 14 bytes a parameter. Adam runs after the whole backward pass, chunk by chunk: on the device
+ * for the chunks whose optimizer states fit the margin that is left there, on the CPU for the others. Every move blocks
+ * the computation:
  *
  *     compute  F0 F1      F2 ..      | B2      B1 B0 |    U0 (chunk 0 in the margin)
  *     d2h            C0              |     C2        |          G1          G2
@@ -24,23 +24,23 @@
  *     room       usable - max(non-model now, at the next moment) - one chunk, optimizer states included     F and B
  *     margin     usable - largest non-model - all 16-bit chunks
  *     chunks with optimizer states on the device: the first  margin / (12 x chunk elements) x margin_use_ratio, 0.8
- *     chunk size the best used one of those of which two fit usable x warmup_gpu_chunk_mem_ratio, 0.1
+ *     chunk size the best used size of those of which two fit usable x warmup_gpu_chunk_mem_ratio, 0.1
  *
- * These ratios are the system's published defaults and stand in its plan; none is fitted.
+ * These ratios are the system's published defaults and are in its plan; none is fitted.
  *
- * Departures. (1) What a chunk is filled with is a whole unit here, not one weight matrix, so that no chunk is smaller
- * than a block; where that is beyond the original's limit, sizes below two of the largest unit are searched. A chunk is
- * the tensors of its units and a padding tensor, which move together in one copy of the chunk's size. (2) The embedding
- * is in chunks and on the device (the original can compute it on the CPU); a tied table's gradient is non-model data
- * from the head's backward pass until the table's own place is free. (3) Chunks whose optimizer states are on the
- * device stay there with them; the original could evict either. So where states by the margin, chunks and buffer are
- * too much together (the margin leaves the buffer out), the states of fewer chunks stay. (4) On the host one unit's
- * 16-bit parameters and gradients are there together while it is stepped. (5) Several micro-batches, which the paper
- * does not have: each gradient moves to where its unit is stepped as soon as it is there, is added there, and does not
- * overwrite the parameter. (6) In FP32 numerics the compute copy is the master copy: a host-stepped unit keeps its row
- * on the host, a chunk's way to the host writes it again with the same bits, and the gradient has a row of its own (16
- * bytes a parameter on the host at most); a unit stepped on the device keeps its parameter, and its gradient takes the
- * place that the master copy has in 16 bit.
+ * Departures. (1) A chunk is filled with whole units, not single weight matrices, so that no chunk is smaller than a
+ * block. If that exceeds the original's limit, the search takes sizes below two of the largest unit. A chunk is the
+ * tensors of its units and a padding tensor, which move together in one copy of the chunk's size. (2) The embedding is
+ * in chunks and on the device (the original can compute it on the CPU). A tied table's gradient is non-model data from
+ * the head's backward pass until the table's own residency is free. (3) Chunks whose optimizer states are on the device
+ * stay there with them; the original could evict either. The margin leaves the buffer out. If states by the margin,
+ * chunks and buffer are too much together, the states of fewer chunks stay. (4) On the host a unit's 16-bit parameters
+ * and gradients are both in memory while it is stepped. (5) Several micro-batches, which the paper does not have: each
+ * gradient moves at once to the tier where its unit is stepped, is added there, and does not overwrite the parameter.
+ * (6) In FP32 numerics the compute copy is the master copy. A host-stepped unit keeps its row on the host; a chunk's
+ * way to the host writes it again with the same bits, and the gradient has a row of its own (at most 16 bytes a
+ * parameter on the host). A unit stepped on the device keeps its parameter, and its gradient takes the memory that the
+ * master copy has in 16 bit.
  */
 #include "baselines/baselines.h"
 #include "baselines/chunks.h"
@@ -70,14 +70,14 @@ enum { WARMUP_PERCENT = 10 }; /* warmup_gpu_chunk_mem_ratio */
 
 /* ---- warm-up --------------------------------------------------------------------------------------------------- */
 
-/* Holds what the planner learns of a rank's model data and from the warm-up iteration, and the moves that follow from it. A
-   plan carries it to the builder. */
+/* Model data of a rank, results of the warm-up iteration, and the moves that follow from them. A plan carries it to the
+   builder. */
 struct prepared {
     int32_t c, n_units;
     int64_t *unit_elements, largest_unit; /* [n_units] */
     int64_t copy_bytes, states_bytes;     /* of a parameter */
     struct ht_chunks chunks;
-    struct ht_chunk_moment *moments; /* one a forward, recompute and backward op */
+    struct ht_chunk_moment *moments; /* one per forward, recompute and backward op */
     int32_t n_moments;
     int64_t non_model_peak_bytes;
     struct ht_chunk_room room;
@@ -94,8 +94,9 @@ static void prepared_destroy(void *prepared)
     free(p);
 }
 
-/* Optimizer states of a parameter are momentum, variance, and either the master copy or, where there is none or gradients
-   do not overwrite parameters, the gradient: the paper's 12 in 16 bit. */
+/* Creates the sizes of a rank's model data. The optimizer states of a parameter are momentum, variance, and a third
+   FP32 number: the master copy, or the gradient if there is no master copy or gradients do not overwrite parameters.
+   These are the paper's 12 bytes in 16 bit. */
 static struct prepared *prepared_create(const struct ht_scenario *scenario, int64_t c)
 {
     struct prepared *p = HT_NEW(struct prepared);
@@ -117,8 +118,8 @@ static int64_t percent_of(int64_t bytes, int64_t percent)
     return (int64_t)((__int128)bytes * percent / 100);
 }
 
-/* Compute ops of an iteration in order, with parameters always at hand. A gradient leaves when its unit's backward is
-   over: from then on it is in the chunk. */
+/* Returns the compute ops of an iteration in order, with all parameters on the device. A gradient is freed when its
+   unit's backward ends: from then on it is in the chunk. */
 static struct ht_schedule *warm_up_graph(const struct ht_scenario *scenario, int32_t c)
 {
     struct ht_draft g;
@@ -146,8 +147,9 @@ static void need_chunk(struct ht_chunk_moment *m, int32_t chunk)
 }
 
 /*
- * Non-model data is all but parameters. With several ranks: what a gathering reads is needed by the operator that follows
- * it; what is live while a gradient is scattered belongs to the operator before it.
+ * Reads the moments off the warm-up graph. Non-model data is everything but parameters. With several ranks the operator
+ * after an all-gather needs what the all-gather reads, and what is live during a reduce-scatter counts for the operator
+ * before it.
  */
 static void read_moments(const struct ht_schedule *s, struct prepared *p)
 {
@@ -172,8 +174,9 @@ static void read_moments(const struct ht_schedule *s, struct prepared *p)
     free(live);
 }
 
-/* Under rollback gradients wait for the verdict beside a log, and parameters that were made anew in place of theirs
-   (one micro-batch, 16 bit) beside them: bytes of the units of chunks [begin, end). */
+/* Returns the bytes that wait for the final check under rollback, of the units of chunks [begin, end). Gradients wait
+   beside a log. With one micro-batch in 16 bit the step also allocates the parameters anew, since gradients have
+   replaced them. */
 static int64_t waiting_bytes(const struct ht_scenario *scenario, const struct ht_chunks *chunks, int32_t begin,
                              int32_t end)
 {
@@ -207,7 +210,8 @@ static int64_t search_chunk(const struct prepared *p, int64_t usable_bytes)
     return ht_chunks_search(p->unit_elements, p->n_units, ht_max(limit, 2 * p->largest_unit - 1));
 }
 
-/* update_margin_mem in the repository's memtracer.py. */
+/* Returns the number of chunks whose optimizer states fit the device: update_margin_mem in the repository's
+   memtracer.py. */
 static int64_t margin_chunks(const struct prepared *p, int64_t usable_bytes, int64_t margin_percent)
 {
     int64_t elements = p->chunks.elements;
@@ -216,7 +220,7 @@ static int64_t margin_chunks(const struct prepared *p, int64_t usable_bytes, int
     return ht_min(percent_of(margin, margin_percent) / (p->states_bytes * elements), p->chunks.n);
 }
 
-/* Finds the moves when `os` chunks have their optimizer states on the device. */
+/* Computes the moves with the optimizer states of `os` chunks on the device. */
 static enum ht_status prepare(const struct ht_system *self, const struct ht_scenario *scenario, int64_t os,
                               int64_t usable_bytes, struct ht_error *err, struct prepared *p)
 {
@@ -242,8 +246,8 @@ static enum ht_status prepare(const struct ht_system *self, const struct ht_scen
                    ht_format_quantity(HT_BYTES, (double)p->room.fixed_bytes, fixed));
 }
 
-/* 14 bytes for each parameter that is stepped on the host (16 in FP32), unused parts of chunks included, and what
-   rollback keeps; of all ranks of a node. */
+/* Returns the host bytes of all ranks of a node: 14 for each parameter stepped on the host (16 in FP32), including
+   unused parts of chunks, and what rollback keeps. */
 static int64_t host_bytes(const struct ht_scenario *scenario, const struct prepared *p, int64_t os)
 {
     int64_t bytes = (p->chunks.n - os) * p->chunks.elements * (p->states_bytes + p->copy_bytes);
@@ -262,7 +266,7 @@ static enum ht_status check_host(const struct ht_system *self, const struct ht_s
                    ht_format_quantity(HT_BYTES, (double)percent_of(ram_bytes, percent), have), (long long)percent);
 }
 
-/* Records what the planner derives the size of chunks and os from. Parameters are those of one rank. */
+/* Records the inputs from which the planner derives the size of chunks and os. Parameters are those of one rank. */
 static void record_inputs(const struct ht_scenario *scenario, const struct prepared *p, struct ht_plan *out)
 {
     ht_plan_input(out, "device_memory", "bytes", (double)ht_scenario_device_bytes(scenario));
@@ -286,8 +290,7 @@ static enum ht_status decide(const struct ht_system *self, const struct ht_scena
     if (status) return status;
     int64_t margin_ratio = ht_setting(settings, "margin_ratio", 80), forced = ht_setting(settings, "os", -1);
     int64_t os = forced >= 0 ? forced : margin_chunks(p, usable, margin_ratio);
-    /* The margin does not leave out the buffer: where both and the chunks are too much, fewer states stay (departure
-     * 3). */
+    /* The margin leaves the buffer out: if both and the chunks are too much, fewer states stay (departure 3). */
     for (;; os--) {
         os = ht_min(os, p->chunks.n);
         status = prepare(self, scenario, os, usable, err, p);
@@ -337,8 +340,8 @@ struct build {
     bool master;
     bool *on_device;      /* [chunks] */
     bool *grad_in_place;  /* [n_units]: the chunk holds the unit's gradient instead of its parameters */
-    int32_t *pad;         /* [chunks]: the unused end, or -1 */
-    int32_t moment, move; /* next ones */
+    int32_t *pad;         /* [chunks]: row of the unused end, or -1 */
+    int32_t moment, move; /* next moment and next move */
 };
 
 static bool on_device_stepped(const struct build *b, int32_t unit)
@@ -353,14 +356,14 @@ static int32_t padding(struct build *b, int64_t bytes)
                          (struct ht_tensor){.class = HT_STAGING, .label = none, .bytes = bytes, .rank = b->g->rank});
 }
 
-/* Places a row of a chunk; FP32 parameters that are stepped on the host are there as well. */
+/* Makes a row of a chunk resident. FP32 parameters that are stepped on the host are there as well. */
 static void place_row(struct build *b, int32_t tensor, bool device, enum ht_tier states)
 {
     if (device) ht_draft_place(b->g, tensor, HT_DEVICE);
     if (!device || (!b->master && states == HT_HOST)) ht_draft_place(b->g, tensor, HT_HOST);
 }
 
-static void place(struct build *b)
+static void place_residents(struct build *b)
 {
     const struct ht_chunks *chunks = &b->p->chunks;
     struct ht_draft *g = b->g;
@@ -380,7 +383,7 @@ static void place(struct build *b)
     }
 }
 
-/* A copy of a chunk's size; its tensors follow. */
+/* Appends a copy of a chunk's size; the caller adds its rows. */
 static void begin_copy(struct build *b, int32_t chunk, bool to_device, char letter)
 {
     struct ht_draft *g = b->g;
@@ -399,7 +402,8 @@ static void copy_row(struct build *b, int32_t tensor, bool to_device, unsigned f
     ht_op_effect(b->g->schedule, tensor, to_device ? HT_DEVICE : HT_HOST, to_flags);
 }
 
-/* A chunk has one place; but FP32 parameters keep theirs on the host, where they are stepped. */
+/* Adds the effects of moving a row of a chunk. It leaves its tier, but FP32 parameters stay on the host if stepped
+   there. */
 static void move_row(struct build *b, int32_t tensor, bool to_device, bool stays)
 {
     bool keep = stays && to_device, overwrite = stays && !to_device;
@@ -420,8 +424,8 @@ static void move_chunk(struct build *b, int32_t chunk, bool to_device)
     b->on_device[chunk] = to_device;
 }
 
-/* The moves that come before the next moment. */
-static void arrive(struct build *b)
+/* Appends the moves before the next moment. */
+static void move_before_moment(struct build *b)
 {
     const struct ht_chunk_moves *m = &b->p->moves;
     for (; b->move < m->n && m->rows[b->move].moment == b->moment; b->move++)
@@ -432,12 +436,13 @@ static void arrive(struct build *b)
 static void forward_pass(struct build *b, int32_t mb)
 {
     for (int32_t u = 0; u < b->g->n_units; u++) {
-        arrive(b);
+        move_before_moment(b);
         ht_draft_forward(b->g, u, mb, ht_kept(b->g, u, b->p->c));
     }
 }
 
-/* With one micro-batch the gradient takes the parameter's place; else it goes to the others at once. */
+/* Keeps a fresh gradient. With one micro-batch it replaces the parameter in the chunk; else it is added to the sum at
+   once. */
 static void keep_gradient(struct build *b, int32_t u, int32_t mb)
 {
     struct ht_draft *g = b->g;
@@ -459,16 +464,17 @@ static void backward_pass(struct build *b, int32_t mb)
 {
     for (int32_t u = b->g->n_units - 1; u >= 0; u--) {
         if (ht_is_checkpointed(b->g, u, b->p->c)) {
-            arrive(b);
+            move_before_moment(b);
             ht_draft_recompute(b->g, u, 1, mb, HT_ALL_SUB_OPS);
         }
-        arrive(b);
+        move_before_moment(b);
         ht_draft_backward(b->g, u, mb);
         keep_gradient(b, u, mb);
     }
 }
 
-/* A chunk that is on the device and stepped on the host: its gradients go there, its parameters come back. */
+/* Appends the steps of a chunk. If it is on the device and stepped on the host, its gradients are copied there before,
+   and its parameters back after. */
 static void adam_of_chunk(struct build *b, int32_t chunk)
 {
     struct ht_draft *g = b->g;
@@ -495,19 +501,19 @@ static void emit(struct ht_draft *g, const void *context)
     const struct prepared *p = context;
     struct build b = {.g = g, .p = p, .os = p->room.n_pinned};
     g->blocking = true;
-    g->blocking_prev = ht_mark_create(g->schedule); /* the last op that the program writes */
+    g->blocking_prev = ht_mark_create(g->schedule); /* last op that the program writes */
     b.master = ht_numerics_has_master(&g->scenario->numerics);
     b.on_device = HT_NEW_ARRAY(bool, p->chunks.n);
     b.pad = HT_NEW_ARRAY(int32_t, p->chunks.n);
     b.grad_in_place = HT_NEW_ARRAY(bool, g->n_units);
-    place(&b);
+    place_residents(&b);
     for (int32_t j = 0; j < g->n_mb; j++) {
         forward_pass(&b, j);
         backward_pass(&b, j);
     }
     assert(b.moment == p->n_moments);
     for (int32_t i = 0; i < p->chunks.n; i++) adam_of_chunk(&b, i);
-    arrive(&b);
+    move_before_moment(&b);
     assert(b.move == p->moves.n);
     free(b.on_device);
     free(b.pad);
@@ -515,7 +521,7 @@ static void emit(struct ht_draft *g, const void *context)
     ht_mark_set(g->schedule, g->blocking_prev);
 }
 
-/* Computes from a plan's variables what its planner had. */
+/* Computes the planner's results again from a plan's variables. */
 static enum ht_status prepare_again(const struct ht_system *self, const struct ht_scenario *scenario,
                                     const struct ht_plan *plan, struct ht_error *err, struct prepared *p)
 {

@@ -2,26 +2,27 @@
  * Pipelines that keep everything on the devices.
  *
  *     gpipe         all forwards, then all backwards            f0 f1 f2 f3 . . . b0 b1 b2 b3
- *     dapple        one forward, one backward in turn           f0 f1 . b0 f2 b1 f3 b2 . b3
- *     interleaved   the same over v stages a device, so that the pipeline fills v times as fast
+ *     dapple        alternating forwards and backwards          f0 f1 . b0 f2 b1 f3 b2 . b3
+ *     interleaved   dapple over v stages a device, so that the pipeline fills v times as fast
  *
  * GPipe: Huang et al., "GPipe: Efficient Training of Giant Neural Networks using Pipeline Parallelism", NeurIPS 2019.
  * DAPPLE: Fan et al., "DAPPLE: A Pipelined Data Parallel Approach for Training Large Models", PPoPP 2021. Interleaved:
  * Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM", SC 2021,
  * Sec. 2.2.
  *
- * Every device holds its stages' parameters, optimizer states and gradients, and steps them once its backwards are
- * done. What SysX calls N_m M_a and N_g M_a (Sec. 2.1) are the activations that the first device comes to hold. GPipe's
- * own paper recomputes them: recompute=1. DAPPLE's planner of uneven stages is left out: blocks are shared out evenly
- * unless blocks= says otherwise. Its data parallelism is pipelines=2,2: two pipelines of two devices, which share the
- * batch and all-reduce their gradients once an iteration.
+ * Every device holds its stages' parameters, optimizer states and gradients, and steps them after its backwards. The
+ * first device holds the most activations: N_m M_a and N_g M_a in SysX's terms (Sec. 2.1). GPipe's own paper recomputes
+ * them: recompute=1. DAPPLE's planner of uneven stages is left out: blocks are divided evenly unless blocks= is given.
+ * Its data parallelism is pipelines=2,2: two pipelines of two devices, which share the batch and all-reduce their
+ * gradients once an iteration.
  *
- * tp=2 cuts every stage into two parts, a device each (Shoeybi et al., "Megatron-LM: Training Multi-Billion Parameter
+ * tp=2 cuts every stage into two parts, one per device (Shoeybi et al., "Megatron-LM: Training Multi-Billion Parameter
  * Language Models Using Model Parallelism", 2019): consecutive devices, which all-reduce activations twice a block each
- * way. With a stage a pipeline it is tensor and data parallelism alone: pipelines=2,2 tp=2 on four devices.
+ * way. With one stage a pipeline it is tensor and data parallelism alone: pipelines=2,2 tp=2 on four devices.
  *
- * GPipe and DAPPLE send before they go on; between the two passes of a turn the interleaved order receives what it
- * needs next, as Megatron-LM does with overlapped point-to-point communication, and waits for no send.
+ * GPipe and DAPPLE wait for a send before the next pass. The interleaved order receives the input of its next pass
+ * between the two passes of a pair, as Megatron-LM does with overlapped point-to-point communication, and waits for no
+ * send.
  */
 #include "baselines/baselines.h"
 #include "common/build/pipe.h"
@@ -44,7 +45,8 @@
 static const struct ht_knob knobs[] = {SHAPE, RECOMPUTE, {0}};
 static const struct ht_knob chunk_knobs[] = {{"v", "stages a device", .min = 1, .max = -1}, SHAPE, RECOMPUTE, {0}};
 
-/* Reads the style off a plan. The caller destroys *layout, which the style uses; NULL for one pipeline of whole stages. */
+/* Makes the style of a plan. The caller destroys *layout, which the style uses; NULL for one pipeline of whole
+   stages. */
 static enum ht_status style_of(const struct ht_system *self, const struct ht_scenario *scenario,
                                const struct ht_plan *plan, struct ht_error *err, struct ht_layout **layout,
                                struct ht_pipe_style *out)
@@ -57,7 +59,7 @@ static enum ht_status style_of(const struct ht_system *self, const struct ht_sce
         ht_layout_pipelines(scenario, pipelines ? pipelines->n : 1, pipelines ? pipelines->values : &ranks,
                             l ? l->values : &micro_batches, tp ? (int32_t)tp->value : 1, err, layout);
     if (status) return status;
-    if ((*layout)->n_replicas == 1 && (*layout)->tp == 1) { /* as if it had not been said */
+    if ((*layout)->n_replicas == 1 && (*layout)->tp == 1) { /* the same as without a layout */
         ht_layout_destroy(*layout);
         *layout = NULL;
     }
@@ -72,7 +74,7 @@ static enum ht_status style_of(const struct ht_system *self, const struct ht_sce
     return HT_OK;
 }
 
-/* Puts several pipelines and their micro-batches into the plan: the forced numbers, or as many for each. */
+/* Adds several pipelines and their micro-batches to the plan: the forced numbers, or equally many for each. */
 static enum ht_status set_pipelines(const struct ht_scenario *scenario, const struct ht_settings *settings,
                                     struct ht_error *err, struct ht_plan *out)
 {
@@ -81,7 +83,7 @@ static enum ht_status set_pipelines(const struct ht_scenario *scenario, const st
     int64_t all = ht_scenario_micro_batches(scenario);
     if (!pipelines && l)
         return ht_fail(err, HT_BAD_INPUT,
-                       "l says how many micro-batches each of several pipelines takes; pipelines is missing");
+                       "l is set without pipelines: expected pipelines as well, whose micro-batches l counts");
     if (!pipelines) return HT_OK;
     if (l && l->n != pipelines->n)
         return ht_fail(err, HT_BAD_INPUT, "l has %d element%s; expected %d, one a pipeline", l->n, l->n == 1 ? "" : "s",

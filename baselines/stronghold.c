@@ -1,11 +1,11 @@
 /*
  * StrongHold (Sun et al., "STRONGHOLD: Fast and Affordable Billion-scale Deep Learning Model Training", SC 2022).
  *
- * A working window of m blocks is on the device and moves along with the computation: while block i computes, block i+m
- * is prefetched and, once i is done, its place is free (backward: i-m). Gradients go to the host as they appear, where
- * the CPU steps the optimizer while the backward pass goes on. The first m blocks, on which the window comes to rest,
- * have their optimizer states on the device and are stepped there. The next iteration begins when the last CPU step is
- * over.
+ * A working window of m blocks is on the device and moves along with the computation. While block i computes, block i+m
+ * is prefetched; once i ends, its memory is free (backward: i-m). Gradients go to the host as they appear, and the CPU
+ * steps the optimizer there while the backward pass goes on. The first m blocks, on which the window comes to rest,
+ * have their optimizer states on the device and are stepped there. The next iteration begins when the last CPU step
+ * ends.
  *
  *     L = 4, m = 1
  *     compute  F0 | F1 F2 F3 F4 FH | BH B4 B3 B2 B1 U1 B0 U0 UH |            | F0
@@ -15,28 +15,27 @@
  *
  * Tensors of block i, M_p parameters, bytes in 16-bit numerics:
  *
- *     i <= m   states, 12 M_p: device. The 16-bit copy is cast from the master parameters by every op that reads it:
- * the window brings nothing from the host for these blocks, and leaves nothing behind i > m    states, 12 M_p, and
- * 16-bit parameters, 2 M_p: host. On the device 2 M_p from the prefetch to the end of F_i (the last m blocks: of B_i,
- * the window turns around on them), and again from the prefetch to the end of B_i; 2 M_p of gradient from B_i until it
- * has been copied
+ *     i <= m   states, 12 M_p: device. Every op that reads the 16-bit copy casts it from the master parameters. The
+ *              window fetches nothing from the host for these blocks, and leaves nothing behind.
+ *     i > m    states, 12 M_p, and 16-bit parameters, 2 M_p: host. On the device: 2 M_p of parameters from the prefetch
+ *              to the end of F_i (last m blocks: of B_i, since the window turns around on them), and again from the
+ *              prefetch to the end of B_i; 2 M_p of gradient from B_i until it has been copied.
  *
  * In FP32 numerics blocks 1..m keep their parameters, which are their own master copy, on the device.
  *
- * Why this m. The system's abstract says that it finds the least data to keep on the device. For the transfers the
- * window must hide, that is m_hide = ceil(t_h2d / t_fp): block i+m, whose prefetch begins with F_i, is there before its
- * turn comes m forwards later. But each block more in the window saves a gradient copy and a CPU step, and the
- * published comparisons have its throughput grow with device memory, so the planner takes the largest m that the
- * verifier lets through, by bisection (device memory grows with m, host memory falls). Both m and m_hide are in the
- * plan.
+ * The choice of m. The system's abstract says that it finds the least data to keep on the device. To hide the transfers
+ * the window needs m_hide = ceil(t_h2d / t_fp): the prefetch of block i+m begins with F_i and ends before its turn, m
+ * forwards later. But each further block in the window saves a gradient copy and a CPU step, and in the published
+ * comparisons its throughput grows with device memory. So the planner takes the largest m that the verifier accepts, by
+ * bisection (device memory grows with m, host memory falls). Both m and m_hide are in the plan.
  *
- * Departures and choices. Units are prefetched, not layers' single tensors. Embedding and head are on the device all
- * the time and are stepped there; where no window fits beside their states these are on the host (e = 1). Worker pool:
- * k workers would share the memory bandwidth that one vectorised Adam on all cores already fills, so there is one CPU
- * lane with the whole rate. Prefetches stand before the op they run beside in the graph's order, so that the window's
- * memory is proved to be there. With several micro-batches the window goes up and down once for each; sums of gradients
- * are kept where they are stepped. On several devices, ZeRO-3: the window moves a rank's 1/N of each block, which the
- * ranks gather one block ahead; of gathered parameters and whole gradients there is one unit's worth, whatever m.
+ * Departures and choices. Whole units are prefetched, not the single tensors of layers. Embedding and head are on the
+ * device throughout and are stepped there; if no window fits beside their states, these are on the host (e = 1). Worker
+ * pool: one vectorised Adam on all cores already fills the memory bandwidth that k workers would share, so there is one
+ * CPU lane with the whole rate. In the graph's order a prefetch comes before the op that it runs beside, so the proof
+ * includes the window's memory. With several micro-batches the window goes up and down once for each; sums of gradients
+ * are kept where they are stepped. On several devices, ZeRO-3: the window moves a rank's 1/N of each block, and the
+ * ranks gather one block ahead. Gathered parameters and whole gradients take one unit's memory, whatever m.
  */
 #include "baselines/baselines.h"
 #include "baselines/passes.h"
@@ -60,7 +59,7 @@ struct build {
     int32_t L, m, c;
     bool ends_on_host;
     int32_t compute; /* last op of the compute lane */
-    int32_t barrier; /* mark: the last op of the host's work for an iteration */
+    int32_t barrier; /* mark: last op of an iteration's work on the host */
 };
 
 static bool is_block(const struct build *b, int32_t u)
@@ -68,13 +67,14 @@ static bool is_block(const struct build *b, int32_t u)
     return u >= 1 && u <= b->L;
 }
 
-/* Where the unit is stepped. */
+/* Returns true if the unit is stepped on the host. */
 static bool on_host(const struct build *b, int32_t u)
 {
     return is_block(b, u) ? u > b->m : b->ends_on_host;
 }
 
-/* Blocks that the window brings and drops again; the last m stay from the forward to the backward pass. */
+/* Returns true if the window fetches the block. fetched_twice: and drops it in between; the last m blocks stay from the
+   forward to the backward pass. */
 static bool fetched(const struct build *b, int32_t u)
 {
     return is_block(b, u) && u > b->m;
@@ -89,7 +89,7 @@ static bool last(const struct build *b, int32_t mb)
     return mb == b->g->n_mb - 1;
 }
 
-static void place(struct build *b)
+static void place_residents(struct build *b)
 {
     struct ht_draft *g = b->g;
     for (int32_t u = 0; u < g->n_units; u++) {
@@ -101,7 +101,7 @@ static void place(struct build *b)
     }
 }
 
-/* Begins with the compute op that comes next. */
+/* Appends the fetch of a unit, which begins with the next compute op. */
 static void prefetch(struct build *b, int32_t u)
 {
     ht_draft_copy(b->g, b->g->param[u], HT_HOST, HT_DEVICE, HT_PRODUCE, false);
@@ -135,7 +135,7 @@ static void update_on_host(struct build *b, int32_t u, int32_t mb)
     ht_mark_set(g->schedule, b->barrier);
 }
 
-/* unit -1: what is left of the pass. */
+/* Appends the addition to the sum, and after the last micro-batch the step. unit -1: ends the pass. */
 static void update_on_device(struct build *b, int32_t unit, int32_t mb)
 {
     int32_t u = ht_draft_wait_reduced(b->g, unit);
@@ -167,7 +167,7 @@ static void emit(struct ht_draft *g, const void *plan)
                       .ends_on_host = ht_plan_get(plan, "e"),
                       .compute = -1,
                       .barrier = ht_mark_create(g->schedule)};
-    place(&b);
+    place_residents(&b);
     for (int32_t j = 0; j < g->n_mb; j++) {
         forward_pass(&b, j);
         backward_pass(&b, j);
@@ -192,16 +192,17 @@ static struct ht_plan plan_of(int64_t c, int64_t m, int64_t e)
     return p;
 }
 
-/* A window, and device bytes that its safe sequence and that of one block more need; 0: not asked. */
+/* A window. need_bytes, next_bytes: device bytes of its safe sequence, and of that of one block more; 0: not
+   computed. */
 struct window {
     int64_t m, need_bytes, next_bytes;
 };
 
-/* The largest m in 1 .. L whose window the device holds; 0: none. */
+/* Finds the largest m in 1 .. L whose window the device holds; 0 if none does. */
 static enum ht_status largest_window(const struct ht_system *self, const struct ht_scenario *scenario, int64_t c,
                                      int64_t e, struct ht_error *err, struct window *w)
 {
-    int64_t low = 0, high = scenario->model.layers; /* low fits (or is 0), above high none does */
+    int64_t low = 0, high = scenario->model.layers; /* low fits (or is 0); nothing above high fits */
     *w = (struct window){0};
     while (low < high) {
         int64_t mid = low + (high - low + 1) / 2;
@@ -228,8 +229,8 @@ static int64_t hiding_window(int64_t fp_ns, int64_t h2d_ns)
     return m < 1 ? 1 : m;
 }
 
-/* Model data by the window's own equation: 4 M_p (parameters and gradients) and 12 M_p of states for each of its m
-   blocks; the host has 16 bytes for each parameter that it steps. */
+/* Computes model data by the window's own equation: 4 M_p (parameters and gradients) and 12 M_p of states for each of
+   its m blocks. The host has 16 bytes for each parameter that it steps. */
 static void plan_bytes(const struct ht_scenario *scenario, int64_t m, int64_t e, struct ht_plan *out)
 {
     int64_t window = 0, ends = 0, rest = 0;
@@ -242,7 +243,7 @@ static void plan_bytes(const struct ht_scenario *scenario, int64_t m, int64_t e,
     out->planned_bytes[HT_HOST] = all * (rest + (e ? ends : 0)) * ht_scenario_ranks_per_node(scenario);
 }
 
-/* Records what m and m_hide follow from. */
+/* Records the inputs from which m and m_hide follow. */
 static void record_inputs(const struct ht_scenario *scenario, const struct window *w, int64_t fp_ns, int64_t h2d_ns,
                           struct ht_plan *out)
 {
@@ -271,12 +272,13 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
         }
     }
     bool too_small = w.m == 0;
-    if (too_small) w = (struct window){.m = 1, .need_bytes = w.next_bytes}; /* the verifier says what is missing */
+    if (too_small) w = (struct window){.m = 1, .need_bytes = w.next_bytes}; /* the verifier reports what is missing */
     if (!status && profile) {
         struct ht_cost_query q = ht_query_slowest(scenario, profile, err);
         int64_t block_bytes = ht_equal_shard(scenario, 1) * ht_dtype_bytes(scenario->numerics.param);
         fp_ns = ht_query_pass(&q, HT_OP_FORWARD, 1);
-        if (scenario->model.layers > 1) h2d_ns = ht_query_copy(&q, HT_LANE_H2D, block_bytes); /* one is never fetched */
+        if (scenario->model.layers > 1)
+            h2d_ns = ht_query_copy(&q, HT_LANE_H2D, block_bytes); /* a single block is never fetched */
         status = q.status;
     }
     if (status) return status;

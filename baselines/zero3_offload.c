@@ -2,19 +2,21 @@
  * ZeRO-3 with parameters offloaded (Rajbhandari et al., "ZeRO-Infinity: Breaking the GPU Memory Wall for Extreme Scale
  * Deep Learning", SC 2021, with the CPU as the only other tier).
  *
- * As ZeRO-Offload, but nothing rests on the device: the parameters of a unit come from the host right before the unit
- * needs them, the next unit's while this one computes, and are dropped after it.
+ * Like ZeRO-Offload, but nothing stays on the device. The parameters of a unit come from the host while the unit before
+ * it computes, and are dropped after the unit.
  *
  *     h2d       P0 P1 P2 .. PH          PL .. P1 P0         | P0 ..      each once the unit before last has left
  *     compute      F0 F1 .. FL FH | BH BL .. B1 B0          |
  *     d2h                         |    GH GL .. G1 G0       |
  *     cpu                                                O0 .. OH
  *
- * On several devices all of it is of a rank's 1/N, and whole parameters are gathered on the way (common/build/zero.c).
+ * On several devices all of this holds for a rank's 1/N, and whole parameters are gathered on the way
+ * (common/build/zero.c).
  *
- * Departures and choices. One unit is fetched ahead, in place of the paper's prefetcher, which looks at the bandwidths
- * (its Sec. 6.2). The head's parameters stay between its forward and its backward. A tied table comes once more for the
- * head. Steps begin when all gradients have arrived, and the next iteration when all are done, as in zero_offload.c.
+ * Departures and choices. One unit is fetched ahead, in place of the paper's prefetcher, which considers the bandwidths
+ * (its Sec. 6.2). The head's parameters stay between its forward and its backward. A tied table is fetched once more
+ * for the head. Steps begin when all gradients have arrived, and the next iteration when all are done, as in
+ * zero_offload.c.
  */
 #include "baselines/baselines.h"
 #include "baselines/passes.h"
@@ -38,10 +40,10 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
 struct build {
     struct ht_draft *g;
     int32_t c, mb;
-    int32_t left; /* last compute op of the turn before, or -1 */
+    int32_t left; /* last compute op of the previous turn, or -1 */
 };
 
-/* The turns of a micro-batch: 0 .. L, the head there and back, L .. 0. */
+/* Returns the number of turns of a micro-batch: units 0 .. L, the head's forward and backward, units L .. 0. */
 static int32_t n_turns(const struct build *b)
 {
     return 2 * b->g->n_units - 1;
@@ -51,7 +53,7 @@ static int32_t unit_at(const struct build *b, int32_t turn)
     return turn < b->g->n_units ? turn : 2 * (b->g->n_units - 1) - turn;
 }
 
-/* Begins with the turn before its own. */
+/* Appends the fetch of a turn's parameters, which begins with the turn before it. */
 static void fetch(struct build *b, int32_t turn)
 {
     struct ht_draft *g = b->g;

@@ -1,25 +1,25 @@
 /*
  * ZeRO-Offload (Ren et al., "ZeRO-Offload: Democratizing Billion-Scale Model Training", USENIX ATC 2021).
  *
- * Compute parameters stay on the device; gradients go to the host as the backward pass makes them; the CPU steps the
- * optimizer once all of them have arrived; updated parameters come back unit by unit while the CPU steps the next one.
+ * Compute parameters stay on the device. Gradients go to the host as the backward pass makes them. The CPU steps the
+ * optimizer once all of them have arrived. Updated parameters come back unit by unit while the CPU steps the next one.
  *
  *     compute   F0 .. FH | BH BL .. B1 B0 |                     | F0 ..
  *     d2h                |  GH GL .. G1 G0 |                    |
  *     cpu                                  | O0 O1 O2 .. OH     |
  *     h2d                                  |    P0 P1 P2 .. PH  |
  *
- * Where things are (Sec. 3 and 4.1 of that paper): 2M bytes of FP16 parameters on the device; FP32 parameters, momentum,
- * variance and the FP16 gradients, 14M bytes, on the host. In FP32 numerics the host's parameters are the master copy and
- * the device holds a second copy of them.
+ * Residencies (Sec. 3 and 4.1 of that paper): 2M bytes of FP16 parameters on the device; FP32 parameters, momentum,
+ * variance and the FP16 gradients, 14M bytes, on the host. In FP32 numerics the host's parameters are the master copy
+ * and the device holds a second copy of them.
  *
- * Departures and choices. The paper copies back tile by tile within the optimizer's loop (Sec. 5.1, Algorithm 1 line 15);
+ * Departures and choices. The paper copies back tile by tile in the optimizer's loop (Sec. 5.1, Algorithm 1 line 15);
  * here a tile is a unit. The one-step delayed parameter update (Sec. 5.2) is left out: it changes the losses. The host
  * also keeps the 16-bit parameters that the optimizer writes (pinned source of the copy back): 2 bytes a parameter that
  * the paper's 14M leaves out. With several micro-batches each one's gradient is copied and added on the host.
  *
- * On several devices, ZeRO-3 (the published comparison ran it so): all of the above of a rank's 1/N. The paper itself
- * partitions gradients and states only (its Sec. 4.2, ZeRO-2), with whole parameters on every device.
+ * On several devices, ZeRO-3 (the published comparison ran it so): all of this holds for a rank's 1/N. The paper itself
+ * partitions only gradients and states (its Sec. 4.2, ZeRO-2), with whole parameters on every device.
  */
 #include "baselines/baselines.h"
 #include "baselines/passes.h"
@@ -41,7 +41,7 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
     return HT_OK;
 }
 
-static void place(struct ht_draft *g)
+static void place_residents(struct ht_draft *g)
 {
     for (int32_t u = 0; u < g->n_units; u++) {
         ht_draft_place(g, g->param[u], HT_DEVICE);
@@ -51,7 +51,7 @@ static void place(struct ht_draft *g)
     }
 }
 
-/* Moves a unit's fresh gradient to the host and, from the second micro-batch on, adds it to the others. */
+/* Copies a unit's fresh gradient to the host and, from the second micro-batch on, adds it to the sum. */
 static void offload_gradient(struct ht_draft *g, int32_t unit, int32_t mb)
 {
     if (mb == 0) {
@@ -65,9 +65,8 @@ static void offload_gradient(struct ht_draft *g, int32_t unit, int32_t mb)
 static void emit(struct ht_draft *g, const void *plan)
 {
     int32_t c = (int32_t)ht_plan_get(plan, "c");
-    int32_t last_copy =
-        ht_mark_create(g->schedule); /* the next iteration starts after it: optimizer.step() returns then */
-    place(g);
+    int32_t last_copy = ht_mark_create(g->schedule); /* optimizer.step() returns after it; the next iteration waits */
+    place_residents(g);
     for (int32_t j = 0; j < g->n_mb; j++) {
         ht_forward_pass(g, j, c, last_copy);
         for (int32_t u = g->n_units - 1; u >= 0; u--) {

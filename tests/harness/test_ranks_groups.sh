@@ -11,7 +11,7 @@ refused 2 "the pipelines have 3 devices: expected all 4 of cluster 'autohete-4gp
 refused 2 "the pipelines have 7 micro-batches: expected the batch's 8" "${four[@]}" --set pipelines=2,2 --set l=4,3
 refused 2 "l has 1 element; expected 2, one a pipeline" "${four[@]}" --set pipelines=2,2 --set l=8
 refused 2 "3 pipelines do not divide the 8 micro-batches; expected l as well" "${four[@]}" --set pipelines=2,1,1
-refused 2 "l says how many micro-batches each of several pipelines takes; pipelines is missing" "${four[@]}" --set l=8
+refused 2 "l is set without pipelines: expected pipelines as well" "${four[@]}" --set l=8
 refused 2 "blocks has 2 elements; expected 4, one a stage" "${four[@]}" --set blocks=2,2
 refused 2 "blocks has 3 elements; expected 4, one a stage" "${four[@]}" --set pipelines=3,1 --set l=4,4 --set blocks=2,1,1
 refused 2 "the stages of a pipeline have 5 blocks: expected the 4 of llama-tiny" "${four[@]}" --set blocks=2,1,1,1
