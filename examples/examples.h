@@ -1,4 +1,4 @@
-/* Systems written to be read: docs/write-your-own-system.md explains them line by line. */
+/* Example systems. docs/write-your-own-system.md explains them line by line. */
 #ifndef HT_EXAMPLES_EXAMPLES_H
 #define HT_EXAMPLES_EXAMPLES_H
 

@@ -1,14 +1,14 @@
 /*
- * Streaming parameters: the host keeps everything about the blocks, and the device borrows one block's parameters when it
- * needs them. A teaching example; docs/write-your-own-system.md walks through it.
+ * Streaming parameters: the host keeps everything about the blocks, and the device borrows one block's parameters when
+ * it needs them. A teaching example; docs/write-your-own-system.md walks through it.
  *
  *     compute       F0 F1 F2 .. FH | BH BL .. B1 B0 |
  *     h2d        P1 P2 P3 ..       | PL .. P1       |          P0 PH        a block is fetched twice an iteration
  *     d2h                          |  GH GL .. G1 G0|
  *     cpu                                           | O0 O1 .. OH
  *
- * How far fetching runs ahead is nobody's decision here: a copy is issued when its memory is granted, which is as early
- * as the device's budget allows.
+ * The builder does not decide how far fetching runs ahead: a copy is issued when its memory is granted, which is as
+ * early as the device's budget allows.
  */
 #include "common/build/draft.h"
 #include "examples/examples.h"
@@ -22,7 +22,7 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
     return HT_OK;
 }
 
-/* Embedding and head stay on the device; the blocks' parameters are only visitors there. */
+/* Returns true if the unit's parameters are on the device only while it needs them. Embedding and head stay there. */
 static bool is_streamed(const struct ht_draft *g, int32_t unit)
 {
     return ht_draft_kind(g, unit) == HT_UNIT_BLOCK;
@@ -43,7 +43,7 @@ static void fetch(struct ht_draft *g, int32_t unit)
     if (is_streamed(g, unit)) ht_draft_copy(g, g->param[unit], HT_HOST, HT_DEVICE, HT_PRODUCE, false);
 }
 
-/* The op just appended is the last to read the parameters: they are freed when it ends. */
+/* Frees the parameters when the last op ends, which is the last to read them. */
 static void drop(struct ht_draft *g, int32_t unit)
 {
     if (is_streamed(g, unit)) ht_op_effect(g->schedule, g->param[unit], HT_DEVICE, HT_RELEASE);
