@@ -24,8 +24,8 @@ struct ht_checkpoints {
     int64_t *steps; /* ascending */
     int64_t n_steps;
     size_t steps_cap;
-    struct ht_model model; /* of the loaded step, whose values are read: */
-    int64_t loaded, unit;  /* the step; the unit whose file is open */
+    struct ht_model model; /* of the loaded step */
+    int64_t loaded, unit;  /* the loaded step; the unit whose file is open */
     struct ht_safetensors *file;
 };
 
@@ -37,7 +37,7 @@ static void path_of(const struct ht_checkpoints *c, const char *kind, int64_t st
     snprintf(path, PATH_BYTES, "%s/%s%010lld%s%s", c->dir, kind, (long long)step, file ? "/" : "", file ? file : "");
 }
 
-/* "step-0000000100" -> 100; -1 for any other name. */
+/* Returns the number of "step-0000000100", 100; -1 for any other name. */
 static int64_t step_of(const char *name)
 {
     int64_t step = 0;
@@ -51,7 +51,7 @@ static int64_t step_of(const char *name)
     return strcmp(name, again) == 0 ? step : -1;
 }
 
-/* Files first, then the folder. What cannot be removed is left: the next one who opens sweeps again. */
+/* Removes the files, then the folder. Leaves what cannot be removed: the next open sweeps again. */
 static void remove_folder(const char *path)
 {
     DIR *d = opendir(path);
@@ -68,7 +68,7 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Lists the steps and sweeps what a killed process left. */
+/* Lists the steps and sweeps what killed processes left. */
 static enum ht_status scan(struct ht_checkpoints *c, struct ht_error *err)
 {
     DIR *d = opendir(c->dir);
@@ -137,7 +137,7 @@ static void tensor_name(int part, const struct ht_param_part *p, char name[NAME_
     snprintf(name, NAME_BYTES, "%s.%s", ht_state_part_names[part], p->name);
 }
 
-/* buffer: for any piece of the model */
+/* Writes a unit's file. buffer: has room for any piece of the model. */
 static enum ht_status save_unit(const char *path, const struct ht_state *state, int64_t unit, float *buffer,
                                 struct ht_manifest_file *file, struct ht_error *err)
 {
@@ -179,7 +179,7 @@ static enum ht_status check_file(const char *path, const struct ht_manifest_file
     return HT_OK;
 }
 
-/* The tensor of a part of the unit, as it has to be. */
+/* Finds the tensor of a part of the unit and checks its type and shape. */
 static enum ht_status find_part(const struct ht_safetensors *st, int state_part, const struct ht_param_part *p,
                                 struct ht_error *err, const struct ht_st_tensor **out)
 {
@@ -193,7 +193,7 @@ static enum ht_status find_part(const struct ht_safetensors *st, int state_part,
     return ht_safetensors_check(st, t, err);
 }
 
-/* Everything but the values. */
+/* Checks everything in a unit's file but the values. */
 static enum ht_status check_unit(const char *path, const struct ht_manifest_file *file, const struct ht_model *model,
                                  int64_t unit, struct ht_error *err)
 {
@@ -210,7 +210,7 @@ static enum ht_status check_unit(const char *path, const struct ht_manifest_file
     return status;
 }
 
-/* Opens a unit's file of the loaded step, in place of the one that is open. */
+/* Opens a unit's file of the loaded step and closes the one that was open. */
 static enum ht_status open_unit(struct ht_checkpoints *c, int64_t unit, struct ht_error *err)
 {
     char path[PATH_BYTES], name[40];
@@ -223,7 +223,7 @@ static enum ht_status open_unit(struct ht_checkpoints *c, int64_t unit, struct h
     return ht_safetensors_open(path, err, &c->file);
 }
 
-/* The struct ht_source of a loaded step. */
+/* Reads a piece of a loaded step (struct ht_source.read). */
 static enum ht_status read_piece(void *ctx, struct ht_piece piece, float *out, struct ht_error *err)
 {
     struct ht_checkpoints *c = ctx;
@@ -275,7 +275,7 @@ static void forget_old(struct ht_checkpoints *c)
         char path[PATH_BYTES], away[PATH_BYTES];
         path_of(c, "step-", c->steps[0], NULL, path);
         path_of(c, ".removed-", c->steps[0], NULL, away);
-        if (rename(path, away) == 0) remove_folder(away); /* never half of a step-... */
+        if (rename(path, away) == 0) remove_folder(away); /* so no step-... is ever incomplete */
         memmove(c->steps, c->steps + 1, (size_t)(--c->n_steps) * sizeof(*c->steps));
     }
 }
@@ -307,7 +307,7 @@ enum ht_status ht_checkpoints_save(struct ht_checkpoints *c, const struct ht_sta
     free(files);
     if (status != HT_OK) {
         remove_folder(folder);
-        if (err && status == HT_BAD_INPUT) err->status = HT_FAILED; /* no input of the user's: the disk's */
+        if (err && status == HT_BAD_INPUT) err->status = HT_FAILED; /* the disk failed, not the user's input */
         return HT_FAILED;
     }
     HT_PUSH(c->steps, c->n_steps, c->steps_cap, step);
@@ -318,7 +318,7 @@ enum ht_status ht_checkpoints_save(struct ht_checkpoints *c, const struct ht_sta
 
 /* ---- loading ---- */
 
-/* A damaged checkpoint: the line also says how to go on. */
+/* Adds to a damaged checkpoint's message how to go on. */
 static enum ht_status advise(const struct ht_checkpoints *c, struct ht_error *err)
 {
     char folder[PATH_BYTES], way[128];

@@ -21,8 +21,9 @@ static enum ht_status broken(struct ht_durable *d, int reason, struct ht_error *
     return ht_fail(err, HT_FAILED, "%s: cannot be written: %s", d->path, strerror(reason));
 }
 
-/* Creates a file that no other process has, whatever its number is: two containers share a folder, but not their process
-   ids. The lock says that this process lives; a sweep may have come before it. -1: errno says why. */
+/* Creates a file that no other process has. Its name cannot rely on the process id: two containers may share a
+   folder, but not their process ids. The lock shows that this process lives; a sweep may come before it. Returns -1
+   with errno. */
 static int create_partial(struct ht_durable *d)
 {
     for (int attempt = 0; attempt < 100; attempt++) {
@@ -101,7 +102,7 @@ enum ht_status ht_durable_commit(struct ht_durable *d, struct ht_error *err, uin
 {
     enum ht_status status = ht_durable_sync(d, err);
     if (status != HT_OK) return status;
-    int rc = rename(d->partial, d->path), reason = errno; /* under the lock: a sweep would remove it */
+    int rc = rename(d->partial, d->path), reason = errno; /* under the lock, or a sweep would remove it */
     if (rc != 0) unlink(d->partial);
     fclose(d->file);
     d->file = NULL;
@@ -123,7 +124,7 @@ void ht_durable_discard(struct ht_durable *d)
     d->hash = NULL;
 }
 
-/* "model.safetensors.123.partial" -> "model.safetensors". */
+/* Returns the target's name of a partial file: "model.safetensors" for "model.safetensors.123.partial". */
 static bool partial_of(const char *entry, char name[256])
 {
     size_t n = strlen(entry), end = n > 8 ? n - 8 : 0, digits = 0;
@@ -193,7 +194,7 @@ uint64_t ht_hash_bytes(const void *data, size_t bytes)
     return XXH3_64bits(data, bytes);
 }
 
-/* struct ht_hash is XXH3's own state under a name of ours. */
+/* struct ht_hash is another name for XXH3's own state. */
 struct ht_hash *ht_hash_begin(void)
 {
     XXH3_state_t *state = XXH3_createState();

@@ -1,8 +1,8 @@
 /*
- * Files that survive: written beside their place under a temporary name, hashed on the way, synced to the disk and only
- * then renamed. Whoever is killed in between leaves the old file, or none, and a leftover that ends in ".partial".
+ * Durable files: written under a temporary name beside the final one, hashed while written, synced to the disk and only
+ * then renamed. A process killed in between leaves the old file, or none, and a leftover that ends in ".partial".
  *
- * Losing power is survived too, when the directory is synced afterwards (ht_sync_directory).
+ * The file also survives a power loss if the directory is synced afterwards (ht_sync_directory).
  */
 #ifndef HT_CKPT_DURABLE_H
 #define HT_CKPT_DURABLE_H
@@ -19,47 +19,50 @@ struct ht_hash;
 struct ht_durable {
     FILE *file; /* NULL when closed */
     char path[4096], partial[4128];
-    struct ht_hash *hash; /* NULL: none, they were not written in order */
+    struct ht_hash *hash; /* NULL: no hash, since bytes were not written in order */
     int64_t bytes;
     bool synced;
 };
 
-/* A file that is there already leaves its mode and owner to the new one. HT_BAD_INPUT when the path cannot be written: it
-   is what the user named. */
+/* Opens a file for writing. It takes mode and owner of the file that it will replace. HT_BAD_INPUT, not HT_FAILED, if
+   the path cannot be written: the user named it. */
 enum ht_status ht_durable_open(const char *path, struct ht_error *err, struct ht_durable *out);
 enum ht_status ht_durable_write(struct ht_durable *d, const void *data, size_t bytes, struct ht_error *err);
-/* Writes at an offset, over what was written or beyond it; the file then has no hash, and nothing is written but so. */
+/* Writes at an offset, over earlier bytes or beyond them. The file then has no hash, and every write must be at an
+   offset. */
 enum ht_status ht_durable_write_at(struct ht_durable *d, int64_t offset, const void *data, size_t bytes,
                                    struct ht_error *err);
-/* Makes what was written durable, so that commit is a rename alone. Nothing may be written after it. */
+/* Syncs what was written, so that commit only renames. Nothing may be written after it. */
 enum ht_status ht_durable_sync(struct ht_durable *d, struct ht_error *err);
-/* Syncs and renames. *hash (may be NULL) is the XXH3 64-bit hash of the bytes, written in order. On error nothing is
-   left. */
+/* Syncs and renames. *hash (may be NULL) is the XXH3 64-bit hash of the bytes, which must have been written in order.
+   On error nothing is left. */
 enum ht_status ht_durable_commit(struct ht_durable *d, struct ht_error *err, uint64_t *hash);
 void ht_durable_discard(struct ht_durable *d); /* accepts a closed one */
 
-/* Removes what killed processes left in a folder: partial files for names that are ours. A file that a living process
-   writes is left alone. */
+/* Removes partial files that killed processes left in a folder, for names that `ours` accepts. Keeps files that a
+   living process is writing. */
 void ht_durable_sweep(const char *dir, bool (*ours)(const char *name, const void *ctx), const void *ctx);
 
-/* Whether a symbolic link may be followed: not one that somebody else has put into a folder where anybody can, such as
-   /tmp (the rule of the kernel's fs.protected_symlinks). */
+/* Returns true if a symbolic link may be followed. It may not if somebody else has put it into a folder that anybody
+   can write, such as /tmp (the rule of the kernel's fs.protected_symlinks). */
 bool ht_link_is_trusted(const char *link);
-/* Gives a new file mode and owner of the one that it will replace; who may not set the group sets no rights for it. */
+/* Gives a new file the mode and owner of the file that it will replace. If the group cannot be set, it gets no
+   rights. */
 void ht_take_mode(int fd, const struct stat *old);
 
-/* The path that a path stands for: symbolic links of its last part are followed, also to a file that is not there. */
+/* Resolves symbolic links of a path's last part, even if the last target does not exist. */
 enum ht_status ht_follow_links(const char *path, struct ht_error *err, char out[4096]);
 
 /* Makes the names in a directory durable. */
 enum ht_status ht_sync_directory(const char *path, struct ht_error *err);
 
-/* The hash (and size) that ht_durable_commit gives: of bytes; of a file, HT_BAD_INPUT when it cannot be read. */
+/* Returns the hash of bytes, as ht_durable_commit does. */
 uint64_t ht_hash_bytes(const void *data, size_t bytes);
-/* The same of bytes that come in pieces: begin, add each, end, which destroys. */
+/* Hash bytes that come in pieces: begin, add each piece, end, which destroys the hash. */
 struct ht_hash *ht_hash_begin(void);
 void ht_hash_add(struct ht_hash *h, const void *data, size_t bytes);
 uint64_t ht_hash_end(struct ht_hash *h);
+/* Computes hash and size of a file. HT_BAD_INPUT if it cannot be read. */
 enum ht_status ht_hash_file(const char *path, struct ht_error *err, uint64_t *hash, int64_t *bytes);
 
 #endif

@@ -40,7 +40,7 @@ const char *ht_hf_prefix_of(const struct ht_model *m)
     return m->arch == HT_ARCH_GPT ? "transformer." : "model.";
 }
 
-/* Buffers that old versions saved beside the weights: causal masks, rotary frequencies. */
+/* Returns true for buffers that old versions saved beside the weights: causal masks, rotary frequencies. */
 static bool is_buffer(const char *name)
 {
     return ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias") ||
@@ -62,10 +62,10 @@ struct ht_hf {
     struct ht_model model;
     struct ht_weights *weights;
     const char *prefix; /* of the names */
-    float *tile[2];     /* [tile_elements]: as it lies in the file, and as it is wanted */
+    float *tile[2];     /* [tile_elements]: as in the file, and transposed */
 };
 
-/* What of a piece lies in one tensor, in whole rows: at most two rows are more than that. */
+/* Returns a bound on a piece's elements in one tensor after rounding out to whole rows: the piece's and two rows. */
 static int64_t tile_elements(const struct ht_model *m)
 {
     int64_t widest = 0;
@@ -78,7 +78,7 @@ static int64_t tile_elements(const struct ht_model *m)
     return ht_piece_most(m) + 2 * widest;
 }
 
-/* The tensor that a part is stored as, and its file, as they have to be. */
+/* Finds the tensor under which a part is stored, and its file; checks its type and shape. */
 static enum ht_status find_part(const struct ht_hf *hf, const struct ht_hf_stored *s, struct ht_error *err,
                                 const struct ht_safetensors **file, const struct ht_st_tensor **out)
 {
@@ -96,7 +96,7 @@ static enum ht_status find_part(const struct ht_hf *hf, const struct ht_hf_store
     return ht_safetensors_check(*file, t, err);
 }
 
-/* Elements [first, first + n) of a part (rows, cols) that is stored as (cols, rows). */
+/* Reads elements [first, first + n) of a part (rows, cols) that is stored as (cols, rows). */
 static enum ht_status read_transposed(const struct ht_hf *hf, const struct ht_safetensors *file,
                                       const struct ht_st_tensor *t, const struct ht_param_part *part, int64_t first,
                                       int64_t n, float *out, struct ht_error *err)
@@ -112,7 +112,7 @@ static enum ht_status read_transposed(const struct ht_hf *hf, const struct ht_sa
     return HT_OK;
 }
 
-/* The struct ht_source. */
+/* Reads a piece (struct ht_source.read). */
 static enum ht_status read_piece(void *ctx, struct ht_piece piece, float *out, struct ht_error *err)
 {
     const struct ht_hf *hf = ctx;
@@ -139,7 +139,7 @@ static int by_text(const void *a, const void *b)
     return strcmp(a, b);
 }
 
-/* Nothing may be left over: weights that we ignored would make it another model. */
+/* Checks that no tensor is left over: with weights that we ignore it would be another model. */
 static enum ht_status check_all_used(const struct ht_weights *w, const struct ht_model *m, const char *prefix,
                                      struct ht_error *err)
 {
@@ -170,7 +170,7 @@ static enum ht_status check_all_used(const struct ht_weights *w, const struct ht
     return status;
 }
 
-/* Whether every tensor of the model is there. */
+/* Checks that every tensor of the model exists. */
 static enum ht_status check_all_there(const struct ht_hf *hf, struct ht_error *err)
 {
     enum ht_status status = HT_OK;

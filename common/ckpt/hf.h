@@ -6,12 +6,12 @@
  *     0      wte, wpe                            transformer.wte.weight, ...         as ours
  *     1..L   ln_1.weight, attn.c_attn.bias ...   transformer.h.N.ln_1.weight ...     as ours; N from 0
  *            attn.c_attn.weight (3C,C) and the   transformer.h.N.attn.c_attn.weight  transposed (C,3C): they are
- * Conv1D, other three matrices                                                    (in, out) L+1    ln_f.weight,
- * ln_f.bias              transformer.ln_f.weight ...         as ours lm_head.weight, when not tied       lm_head.weight
- * as ours
+ *            other three matrices                                                    Conv1D, (in, out)
+ *     L+1    ln_f.weight, ln_f.bias              transformer.ln_f.weight ...         as ours
+ *            lm_head.weight, when not tied       lm_head.weight                      as ours
  *
- * A file of the bare GPT2Model has the names without "transformer."; both are read. What is there beside them is
- * refused, but for the causal masks of old files (attn.bias, attn.masked_bias) and the tied lm_head.weight.
+ * A file of the bare GPT2Model has the names without "transformer."; both are read. Any other tensor is refused, except
+ * the causal masks of old files (attn.bias, attn.masked_bias) and the tied lm_head.weight.
  */
 #ifndef HT_CKPT_HF_H
 #define HT_CKPT_HF_H
@@ -20,22 +20,22 @@
 
 struct ht_hf;
 
-/* Opens a folder, an index or a file (common/ckpt/weights.h) and checks that it has the tensors of the state's model
-   and no others; the state's values are then read from it, until it is closed. HT_BAD_INPUT names the file and the
-   tensor; the state is unchanged then. */
+/* Opens a folder, an index or a file (common/ckpt/weights.h) and checks that it has exactly the tensors of the state's
+   model. The state's values are read from it until it is closed. HT_BAD_INPUT names the file and the tensor; the state
+   is then unchanged. */
 enum ht_status ht_hf_open(const char *path, struct ht_error *err, struct ht_state *state, struct ht_hf **out);
 void ht_hf_close(struct ht_hf *hf); /* accepts NULL */
 
-/* Whether a path that is to be written means one file of weights, not a folder: it ends in ".safetensors". */
+/* Returns true if an output path means one file of weights, not a folder: it ends in ".safetensors". */
 bool ht_hf_is_file(const char *path);
 
 /*
- * Writes the parameters, rounded to dtype, piece by piece; *n_overflows of them (may be NULL), finite ones, became
- * infinite for it. A path that ht_hf_is_file gets the weights alone; of a symbolic link the
- * target does. Else it is a folder, made when it is not there: config.json, and model.safetensors or, where that would
- * have more than shard_bytes of tensors, shards with model.safetensors.index.json. The folder's old model is replaced
- * as model_folder.h says: by the new one, whole and synced, or not at all. A config.json of the same model keeps what
- * it says, but for the type of the weights. The caller has the folder to itself (ht_model_folder_lock).
+ * Writes the parameters, rounded to dtype, piece by piece. *n_overflows (may be NULL): number of finite parameters that
+ * became infinite in dtype. If ht_hf_is_file(path), writes only the weights; a symbolic link's target gets them.
+ * Otherwise path is a folder, created if it does not exist: config.json, and model.safetensors or, if that would exceed
+ * shard_bytes of tensors, shards with model.safetensors.index.json. The new model replaces the folder's old one as in
+ * model_folder.h: whole and synced, or not at all. A config.json of the same model is kept except for the type of the
+ * weights. The caller must hold the folder's lock (ht_model_folder_lock).
  */
 enum ht_status ht_hf_save(const char *path, const struct ht_state *state, enum ht_dtype dtype, int64_t shard_bytes,
                           int64_t *n_overflows, struct ht_error *err);

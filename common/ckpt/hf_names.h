@@ -1,5 +1,5 @@
 /*
- * The tensors that a model's parts are stored as (hf.h has the table), for what loads and what saves them. Internal to
+ * Names and shapes under which a model's parts are stored (table in hf.h), shared by loading and saving. Internal to
  * common/ckpt.
  */
 #ifndef HT_CKPT_HF_NAMES_H
@@ -9,7 +9,7 @@
 
 enum { HT_HF_NAME_BYTES = 128 };
 
-/* The tensor that a part is stored as. */
+/* The tensor under which a part is stored. */
 struct ht_hf_stored {
     char name[HT_HF_NAME_BYTES];
     bool transposed;
@@ -23,7 +23,7 @@ void ht_hf_stored_as(const struct ht_model *m, int64_t unit, const struct ht_par
 /* Returns the prefix of the names of a whole model's tensors: "transformer." or "model.". */
 const char *ht_hf_prefix_of(const struct ht_model *m);
 
-/* to (cols, rows) = from (rows, cols), by tiles that fit a cache. */
+/* Transposes: to (cols, rows) = from (rows, cols), by tiles that fit a cache. */
 void ht_hf_transpose(const float *from, int64_t rows, int64_t cols, float *to);
 
 #endif

@@ -1,4 +1,4 @@
-/* Writing a model under Hugging Face's names: a file, or a folder whose old model is replaced (model_folder.h). */
+/* Writes a model under Hugging Face's names: one file, or a folder whose old model is replaced (model_folder.h). */
 #include "common/ckpt/hf.h"
 
 #include "common/base/array.h"
@@ -28,12 +28,12 @@ struct save {
     enum ht_dtype dtype;
     struct saved *tensors;
     int64_t n, n_shards, total_bytes; /* of all tensors */
-    float *piece, *tile;              /* as it is, and transposed */
+    float *piece, *tile;              /* as in the state, and transposed */
     int64_t n_overflows;
 };
 
-/* Spreads the tensors over shards: the next one begins where a tensor would take this one beyond shard_bytes; a tensor
-   that is larger has one of its own. */
+/* Assigns the tensors to shards: a tensor that would take a shard beyond shard_bytes begins the next. A tensor that is
+   larger has its own shard. */
 static void spread(struct save *save, int64_t shard_bytes)
 {
     const struct ht_model *m = &save->state->model;
@@ -57,8 +57,8 @@ static void spread(struct save *save, int64_t shard_bytes)
     save->n_shards = shard + 1;
 }
 
-/* Writes rows [row, row + rows) of a part (R, C) to a tensor (C, R): a run of each of its rows, or all of them at once.
- */
+/* Writes rows [row, row + rows) of a part (R, C) to a tensor (C, R): a run of each of its rows, or all of them at
+   once. */
 static enum ht_status put_columns(struct save *save, struct ht_st_writer *w, int64_t tensor,
                                   const struct ht_param_part *p, int64_t row, int64_t rows, struct ht_error *err)
 {
@@ -70,7 +70,7 @@ static enum ht_status put_columns(struct save *save, struct ht_st_writer *w, int
     return status;
 }
 
-/* Writes one tensor, by as many whole rows of the part as a piece may have. */
+/* Writes one tensor, in as many whole rows of the part at a time as a piece may have. */
 static enum ht_status put_tensor(struct save *save, struct ht_st_writer *w, int64_t tensor, const struct saved *s,
                                  struct ht_error *err)
 {
@@ -91,7 +91,7 @@ static enum ht_status put_tensor(struct save *save, struct ht_st_writer *w, int6
     return status;
 }
 
-/* Writes tensors [first, first + n), all of one file, and makes them durable; *out is to be committed. */
+/* Writes tensors [first, first + n), all of one file, and syncs it; the caller commits *out. */
 static enum ht_status write_file(struct save *save, const char *path, int64_t first, int64_t n, struct ht_error *err,
                                  struct ht_st_writer **out)
 {
@@ -125,7 +125,7 @@ static enum ht_status save_file(struct save *save, const char *path, int64_t fir
 
 /* ---- the small files ---- */
 
-/* Writes a text beside its place and makes it durable; *out is to be committed. */
+/* Writes a text under a temporary name and syncs it; the caller commits *out. */
 static enum ht_status write_text(const char *path, const char *text, struct ht_error *err, struct ht_durable *out)
 {
     enum ht_status status = ht_durable_open(path, err, out);
@@ -154,8 +154,8 @@ static enum ht_status write_index(const struct ht_model_folder *f, const struct 
     return status;
 }
 
-/* A config.json of the same model is the user's: it stays, but for the type of the weights. The new text, or NULL when
-   it stays as it is; allocated. */
+/* Returns the new text of an existing config.json, allocated, or NULL if it stays unchanged. A config.json of the same
+   model is the user's: only the type of the weights is changed. */
 static char *revised(const char *path, const struct ht_state *state, enum ht_dtype dtype, const char *ours)
 {
     static const char *const keys[] = {"dtype", "torch_dtype"};
@@ -178,7 +178,7 @@ static char *revised(const char *path, const struct ht_state *state, enum ht_dty
     return text;
 }
 
-/* *out stays closed when there is nothing to write. */
+/* Writes config.json; *out stays closed if there is nothing to write. */
 static enum ht_status write_config(const struct ht_model_folder *f, const struct save *save, struct ht_error *err,
                                    struct ht_durable *out)
 {
@@ -194,11 +194,11 @@ static enum ht_status write_config(const struct ht_model_folder *f, const struct
 
 /* ---- a folder ---- */
 
-/* A new model beside the old one: all of its bytes are durable, and no reader looks at them. */
+/* A new model beside the old one: all of its bytes are synced, and no reader looks at them. */
 struct prepared {
-    struct ht_st_writer *whole; /* the one file of weights; NULL: shards, which have their names already */
-    struct ht_durable index;    /* names the shards; closed where `whole` is the model */
-    struct ht_durable config;   /* closed where the old config.json stays */
+    struct ht_st_writer *whole; /* the only file of weights; NULL: shards, already under their names */
+    struct ht_durable index;    /* names the shards; closed if `whole` is the model */
+    struct ht_durable config;   /* closed if the old config.json stays */
 };
 
 static void discard(struct prepared *p)
@@ -228,13 +228,14 @@ static enum ht_status prepare(const struct ht_model_folder *f, struct save *save
     return status == HT_OK ? ht_sync_directory(f->dir, err) : status;
 }
 
-/* The old model's config.json fits the new weights, unless it is another model that is replaced: then a process that is
-   killed between the last two calls leaves one model's config with the other's weights, which no reader takes. */
+/* Puts the new model in place. The old config.json fits the new weights, unless they belong to another model. In that
+   case a process killed between the last two calls leaves one model's config with the other's weights, which every
+   reader refuses. */
 static enum ht_status replace(const struct ht_model_folder *f, struct prepared *p, struct ht_error *err)
 {
     char whole[HT_MODEL_PATH_BYTES];
     ht_model_folder_path(f, ht_model_whole, whole);
-    bool hidden = f->n_shards > 1 && access(whole, F_OK) == 0; /* the index is not read as long as that is there */
+    bool hidden = f->n_shards > 1 && access(whole, F_OK) == 0; /* readers ignore the index while this file exists */
     enum ht_status status = HT_OK;
     if (hidden) {
         status = ht_durable_commit(&p->index, err, NULL);
@@ -243,7 +244,7 @@ static enum ht_status replace(const struct ht_model_folder *f, struct prepared *
     if (status == HT_OK && p->config.file) status = ht_durable_commit(&p->config, err, NULL);
     if (status == HT_OK && hidden && unlink(whole) != 0)
         status = ht_fail(err, HT_FAILED, "%s: cannot be removed: %s", whole, strerror(errno));
-    if (status != HT_OK && hidden) { /* the shards that it names go, too */
+    if (status != HT_OK && hidden) { /* the shards that it names are removed, too */
         ht_model_folder_path(f, ht_model_index, whole);
         unlink(whole);
     }

@@ -33,7 +33,7 @@ char *ht_losses_text(const struct ht_losses *l, size_t *bytes)
     return text;
 }
 
-/* "12,3.5\n" */
+/* Parses a row "12,3.5\n". */
 static bool read_row(const char *line, int64_t last_step, struct ht_loss *row)
 {
     char *end;

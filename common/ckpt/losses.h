@@ -1,5 +1,5 @@
 /*
- * The losses of a training's steps as a CSV that has all digits: what --losses writes, and what checkpoints keep.
+ * The losses of a training's steps as a CSV with all digits. --losses writes it, and checkpoints keep it.
  *
  *     step,loss
  *     1,5.5612487792968750
@@ -17,7 +17,7 @@ struct ht_loss {
     double loss;
 };
 
-/* Rows of ascending steps. */
+/* Losses in ascending order of steps. */
 struct ht_losses {
     struct ht_loss *rows;
     int64_t n;
@@ -27,10 +27,10 @@ struct ht_losses {
 void ht_losses_add(struct ht_losses *l, int64_t step, double loss);
 void ht_losses_free(struct ht_losses *l);
 
-/* The file's text, allocated. */
+/* Returns the file's text, allocated. */
 char *ht_losses_text(const struct ht_losses *l, size_t *bytes);
-/* Reads such a file; an empty one has no rows. HT_BAD_INPUT with one line when it is anything else; *out is unchanged
-   then. */
+/* Reads such a file; an empty file has no rows. HT_BAD_INPUT, with one line, for any other text; *out is then
+   unchanged. */
 enum ht_status ht_losses_read(const char *path, struct ht_error *err, struct ht_losses *out);
 
 #endif

@@ -29,7 +29,7 @@ static uint64_t hash_of(const json_t *body)
     return hash;
 }
 
-/* What makes a model another one. The parameters' shapes are in the files besides. */
+/* Returns the fields by which models differ. The files have the shapes of the parameters too. */
 static json_t *model_json(const struct ht_model *m)
 {
     return json_pack("{s:i,s:I,s:I,s:I,s:I,s:f,s:f,s:I,s:I,s:I,s:b,s:b}", "arch", (int)m->arch, "layers",
@@ -124,7 +124,7 @@ static bool read_count(const json_t *value, int64_t most, int64_t *out)
     return true;
 }
 
-/* The optimizer's steps and the loss scale: none of them can be more than the iterations there were. */
+/* Reads the optimizer's steps and the loss scale. No count may exceed the number of iterations. */
 static bool read_progress(const json_t *body, int64_t step, struct ht_state *state)
 {
     const json_t *steps = json_object_get(body, "optimizer_steps"), *scale = json_object_get(body, "loss_scale");
@@ -157,14 +157,14 @@ static bool read_file(const json_t *entry, int64_t unit, struct ht_manifest_file
     return file && !strcmp(file, name) && read_size(entry, out);
 }
 
-/* Checkpoints of older versions have no losses. */
+/* Reads the losses' entry; checkpoints of older versions have none. */
 static bool read_losses(const json_t *entry, struct ht_manifest_file *out)
 {
     *out = (struct ht_manifest_file){.bytes = -1};
     return !entry || read_size(entry, out);
 }
 
-/* The checkpoint's map, when the text is whole; owned by *root. */
+/* Parses the text, checks its hash and sets *body to the checkpoint's map, which *root owns. */
 static enum ht_status read_body(const char *text, size_t bytes, const char *path, struct ht_error *err, json_t **root,
                                 const json_t **body)
 {
@@ -181,7 +181,7 @@ static enum ht_status read_body(const char *text, size_t bytes, const char *path
     return HT_OK;
 }
 
-/* A sound manifest of another version: no damage. */
+/* Refuses an intact manifest of another version. */
 static enum ht_status check_format(const char *path, const json_t *body, struct ht_error *err)
 {
     long long format = json_integer_value(json_object_get(body, "format"));

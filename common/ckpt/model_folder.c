@@ -33,7 +33,7 @@ static void shard_name(int64_t version, int64_t shard, int64_t n_shards, char na
     snprintf(name, 64, "model-%s%05lld-of-%05lld.safetensors", tag, (long long)shard + 1, (long long)n_shards);
 }
 
-/* Whether a file is called as shards are here; then which one it is. */
+/* Returns true if a file has a shard's name, and parses it. */
 static bool read_shard_name(const char *file, int64_t *version, int64_t *n_shards)
 {
     long long shard, n, v = 1;
@@ -62,7 +62,7 @@ static bool is_model_file(const char *file, const void *ctx)
            !strcmp(file, ht_model_index) || !strcmp(file, "config.json");
 }
 
-/* The weights beside the index that it names. *known: there is no index, or it can be read. */
+/* Returns the weights that the folder's index names. *known: there is no index, or it could be read. */
 static json_t *named_by_index(const char *dir, bool *known)
 {
     char path[HT_MODEL_PATH_BYTES];
@@ -82,7 +82,7 @@ static json_t *named_by_index(const char *dir, bool *known)
     return names;
 }
 
-/* ---- what is to be removed ---- */
+/* ---- files to remove ---- */
 
 static bool is_new(const struct ht_model_folder *f, const char *file)
 {
@@ -92,7 +92,7 @@ static bool is_new(const struct ht_model_folder *f, const char *file)
            (read_shard_name(file, &version, &n_shards) && version == f->version && n_shards == f->n_shards);
 }
 
-/* A shard that no index names: of a save that was killed. */
+/* Returns true for a shard that no index names, left by a save that was killed. */
 static bool is_left_over(const struct ht_model_folder *f, const char *file)
 {
     int64_t version, n_shards;

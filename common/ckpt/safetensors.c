@@ -1,4 +1,4 @@
-/* Reading safetensors: the header is proved consistent with itself and with the file's size before anything is read. */
+/* Reads safetensors. Checks the header against itself and against the file's size before it reads anything else. */
 #include "common/ckpt/safetensors.h"
 
 #include "common/base/array.h"
@@ -18,8 +18,8 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "data is used as it li
 
 struct ht_safetensors {
     char *name;
-    int fd;                     /* -1: from memory */
-    const unsigned char *bytes; /* of the whole file, when from memory */
+    int fd;                     /* -1: the file is in memory */
+    const unsigned char *bytes; /* of the whole file if it is in memory */
     int64_t file_bytes, data_begin;
     json_t *header; /* owns the names */
     struct ht_st_tensor *tensors;
@@ -45,7 +45,7 @@ static enum ht_status complain(const struct ht_safetensors *st, struct ht_error 
     return ht_fail(err, HT_BAD_INPUT, "%.200s: %s", st->name, text);
 }
 
-/* What an error calls a tensor: the whole name, unless it is longer than any honest one. */
+/* Prefix that names a tensor in an error; cuts a name longer than any honest one. */
 #define NAMED "tensor '%.200s': "
 
 static bool get_int(const json_t *value, int64_t *out)
@@ -142,7 +142,7 @@ static int by_offset(const void *a, const void *b)
 {
     const struct ht_st_tensor *x = a, *y = b;
     if (x->offset != y->offset) return x->offset < y->offset ? -1 : 1;
-    return (x->bytes > y->bytes) - (x->bytes < y->bytes); /* what is empty lies before what follows it */
+    return (x->bytes > y->bytes) - (x->bytes < y->bytes); /* an empty tensor comes before others at its offset */
 }
 
 static int by_name(const void *a, const void *b)
@@ -150,7 +150,7 @@ static int by_name(const void *a, const void *b)
     return strcmp(((const struct ht_st_tensor *)a)->name, ((const struct ht_st_tensor *)b)->name);
 }
 
-/* Without gaps and overlaps, from the data's first byte to the file's last. */
+/* Checks that the tensors cover the data, from its first byte to the file's last, without gaps or overlaps. */
 static enum ht_status check_cover(struct ht_safetensors *st, struct ht_error *err)
 {
     int64_t at = st->data_begin;
@@ -195,7 +195,7 @@ static enum ht_status read_header(struct ht_safetensors *st, const char *text, i
     return check_cover(st, err);
 }
 
-/* `bytes` bytes at `offset` of the file. */
+/* Reads `bytes` bytes at `offset` of the file. */
 static enum ht_status fetch(const struct ht_safetensors *st, int64_t offset, int64_t bytes, void *out,
                             struct ht_error *err)
 {
@@ -214,7 +214,7 @@ static enum ht_status fetch(const struct ht_safetensors *st, int64_t offset, int
     return HT_OK;
 }
 
-/* Takes st over: closes it on error. */
+/* Reads and checks the header. Takes ownership of st and closes it on error. */
 static enum ht_status load(struct ht_safetensors *st, struct ht_error *err, struct ht_safetensors **out)
 {
     uint64_t header_bytes = 0;
@@ -284,7 +284,7 @@ void ht_safetensors_close(struct ht_safetensors *st)
     free(st);
 }
 
-/* ---- what is in it ---- */
+/* ---- contents ---- */
 
 const char *ht_safetensors_name(const struct ht_safetensors *st)
 {

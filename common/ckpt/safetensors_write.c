@@ -1,4 +1,4 @@
-/* Writing safetensors. The data begins at a multiple of 64, so that a file may be mapped and used in place. */
+/* Writes safetensors. The data begins at a multiple of 64, so that a file may be mapped and used in place. */
 #include "common/ckpt/safetensors.h"
 
 #include "common/base/array.h"
@@ -17,8 +17,8 @@ struct ht_st_writer {
         enum ht_dtype dtype;
         int64_t elements, offset; /* of the first byte, from the file's start */
     } * tensors;
-    int64_t n, next, in_next; /* put in order up to so many elements of tensor `next` */
-    int64_t put_bytes, bytes; /* of the data: put, and in all */
+    int64_t n, next, in_next; /* written in order up to element in_next of tensor `next` */
+    int64_t put_bytes, bytes; /* of the data: written, and in all */
     int64_t n_overflows;
 };
 
@@ -88,7 +88,7 @@ enum ht_status ht_st_writer_open(const char *path, const struct ht_st_spec *spec
     return status;
 }
 
-/* Writes n elements in the tensor's type: at an offset, or -1: behind what is there. */
+/* Writes n elements in the tensor's type at an offset; -1: at the end. */
 static enum ht_status write_elements(struct ht_st_writer *w, enum ht_dtype dtype, int64_t offset, const float *data,
                                      int64_t n, struct ht_error *err)
 {

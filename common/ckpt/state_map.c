@@ -7,7 +7,7 @@
 struct ht_state_map {
     struct ht_model model;
     struct ht_state_copy *copies; /* by unit, part, rank */
-    int64_t *first;               /* [n_units * HT_N_STATE_PARTS + 1] of each part's */
+    int64_t *first;               /* [n_units * HT_N_STATE_PARTS + 1] first copy of each part */
 };
 
 /* ---- one tensor ---- */
@@ -32,8 +32,8 @@ bool ht_state_holds(const struct ht_tensor *t)
     return ht_state_part_of(t) != HT_N_STATE_PARTS;
 }
 
-/* Whether a tensor's bytes are those of its elements. The shard that ends with its unit may be padded, so that all
-   shards of the unit are of one size (common/build/zero.c). */
+/* Returns true if a tensor has the bytes of its elements. The shard that ends with its unit may be padded, so that all
+   shards of the unit have one size (common/build/zero.c). */
 static bool fits(const struct ht_tensor *t, int64_t elements, int64_t unit_elements, enum ht_dtype type)
 {
     int64_t each = ht_dtype_bytes(type), room = t->bytes / each;
@@ -42,7 +42,7 @@ static bool fits(const struct ht_tensor *t, int64_t elements, int64_t unit_eleme
     return padded ? room >= elements && room <= unit_elements : room == elements;
 }
 
-/* Fills in what the tensor says of its copy. */
+/* Fills in the fields of a copy from its tensor. */
 static enum ht_status describe(const struct ht_model *m, enum ht_dtype param, const struct ht_tensor *t,
                                struct ht_error *err, struct ht_state_copy *c)
 {
@@ -77,7 +77,7 @@ static int32_t holder_of(const struct ht_schedule *s, const struct ht_resident *
     return first;
 }
 
-/* [n_tensors] 1 << tier: where the tensor is resident and the optimizer steps it. */
+/* Returns [n_tensors] the tiers, as 1 << tier, in which the tensor is resident and the optimizer steps it. */
 static unsigned *stepped_tiers(const struct ht_schedule *s)
 {
     unsigned *stepped = HT_NEW_ARRAY(unsigned, s->n_tensors), *resident = HT_NEW_ARRAY(unsigned, s->n_tensors);
@@ -126,7 +126,7 @@ static enum ht_status collect(const struct ht_schedule *s, const struct ht_model
     return status;
 }
 
-/* Whether a piece that was cut has a copy, or of each share one, that can be read. */
+/* Returns true if a cut piece has a readable copy, or each of its shares has one. */
 static bool is_readable(const struct ht_state_map *map, struct ht_piece p)
 {
     const struct ht_state_copy *copies;
@@ -141,7 +141,7 @@ static bool is_readable(const struct ht_state_map *map, struct ht_piece p)
     return true;
 }
 
-/* Whether every element has a copy that can be read. */
+/* Checks that every element has a readable copy. */
 static enum ht_status check_cover(const struct ht_state_map *map, const struct ht_model *m, struct ht_error *err)
 {
     for (int64_t u = 0; u < ht_model_units(m); u++)
@@ -202,14 +202,14 @@ int64_t ht_state_map_copies(const struct ht_state_map *map, int64_t unit, enum h
     return map->first[list + 1] - map->first[list];
 }
 
-/* In how many parts the unit is. */
+/* Returns the number of tensor-parallel parts of the unit. */
 static int32_t parts_of(const struct ht_state_map *map, struct ht_piece piece)
 {
     const struct ht_state_copy *copies;
     return ht_state_map_copies(map, piece.unit, piece.part, &copies) ? copies[0].tp_parts : 1;
 }
 
-/* The matrix or vector that element `at` of a unit is in. */
+/* Returns the matrix or vector that contains element `at` of a unit. */
 static struct ht_param_part tensor_at(const struct ht_model *m, int64_t unit, int64_t at)
 {
     struct ht_param_part tensors[HT_MAX_PARAM_PARTS];

@@ -55,7 +55,7 @@ static enum ht_status complain(const struct ht_weights *w, struct ht_error *err,
     return ht_fail(err, HT_BAD_INPUT, "%.300s: %s", w->name, text);
 }
 
-/* The shard is opened when it is named first. */
+/* Returns the shard of a tensor; opens it the first time it is named. */
 static enum ht_status shard_of(struct ht_weights *w, const char *tensor, const char *file, json_t *opened,
                                struct ht_error *err, struct ht_safetensors **out)
 {

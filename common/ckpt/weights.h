@@ -1,11 +1,12 @@
 /*
- * A model's weights as they lie on a disk, in one file or in several, as one set of named tensors:
+ * A model's weights on disk, in one file or several, as one set of named tensors:
  *
- *     DIR                               DIR/model.safetensors if it is there, else DIR/model.safetensors.index.json
+ *     DIR                               DIR/model.safetensors if it exists, else DIR/model.safetensors.index.json
  *     FILE.index.json                   {"weight_map": {"name": "model-00001-of-00002.safetensors", ...}}, shards
- * beside it any other FILE                    one safetensors file
+ *                                       beside it
+ *     any other FILE                    one safetensors file
  *
- * An index must name every tensor of its shards, each in the shard where it is, and shards by plain file names.
+ * An index must name every tensor of its shards, each in the shard that has it, and name shards by plain file names.
  */
 #ifndef HT_CKPT_WEIGHTS_H
 #define HT_CKPT_WEIGHTS_H
@@ -14,17 +15,17 @@
 
 struct ht_weights;
 
-/* HT_BAD_INPUT with one line that names the file. */
+/* Opens a set of weights. HT_BAD_INPUT with one line that names the file. */
 enum ht_status ht_weights_open(const char *path, struct ht_error *err, struct ht_weights **out);
 void ht_weights_close(struct ht_weights *w); /* accepts NULL */
 
-/* The file that stands for the set in errors. */
+/* Returns the file that stands for the set in errors. */
 const char *ht_weights_name(const struct ht_weights *w);
 
 int64_t ht_weights_files(const struct ht_weights *w);
 const struct ht_safetensors *ht_weights_file(const struct ht_weights *w, int64_t index);
 
-/* The tensor called `name`, and the file that holds it (*file may be NULL); NULL when there is none. */
+/* Returns the tensor called `name`, or NULL, and the file that holds it (*file may be NULL). */
 const struct ht_st_tensor *ht_weights_find(const struct ht_weights *w, const char *name,
                                            const struct ht_safetensors **file);
 
