@@ -1,3 +1,4 @@
+/* The launcher: mpirun's command, its folder, and the wait for the keeper. */
 #include "common/comm/launch.h"
 
 #include "common/base/array.h"

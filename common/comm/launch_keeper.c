@@ -1,3 +1,4 @@
+/* The keeper: starts mpirun, follows the ranks, and ends all of them. */
 #include "common/comm/launch_keeper.h"
 
 #include "common/base/array.h"

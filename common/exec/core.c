@@ -1,3 +1,4 @@
+/* The state machine of core.h: issues ops, gives them memory, starts them, and takes their ends. */
 #include "common/exec/core.h"
 
 #include "common/base/array.h"
