@@ -31,7 +31,7 @@ def stop(code, text):
 try:
     import figures
 except ImportError as why:
-    stop(3, f"report draws with matplotlib, which is not there ({why}); Debian has it as python3-matplotlib")
+    stop(3, f"report draws with matplotlib, which Python cannot import ({why}); Debian has it as python3-matplotlib")
 import pipeline
 import results
 import timeline

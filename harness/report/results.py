@@ -191,12 +191,12 @@ def load(folder):
     """The experiments below a folder: its own results.json, and those of the folders in it, by name."""
     folder = pathlib.Path(folder)
     if not folder.is_dir():
-        raise BadInput(f"{folder}: is no folder; expected one that hetbench experiment wrote")
+        raise BadInput(f"{folder}: not a folder; expected one that hetbench experiment wrote")
     paths = [p for p in [folder / "results.json", *sorted(folder.glob("*/results.json"))] if p.is_file()]
     if not paths:
         raise BadInput(f"{folder}: holds no results.json, nor do the folders in it; expected what hetbench experiment "
                        "wrote")
     experiments = [Experiment(p) for p in paths]
     if not any(e.rows for e in experiments):
-        raise BadInput(f"{folder}: there is no row in its results")
+        raise BadInput(f"{folder}: no rows in its results; expected at least one")
     return [e for e in experiments if e.rows]

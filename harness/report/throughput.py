@@ -33,7 +33,7 @@ def load(path):
             root = json.load(file)
         return root, root["rows"]
     except (OSError, ValueError, KeyError, TypeError) as why:
-        fail(f"{path}: no comparison that hetbench wrote: {why}")
+        fail(f"{path}: not a comparison that hetbench wrote: {why}")
 
 
 def draw(root, rows, out):
@@ -82,7 +82,7 @@ def main():
     args = parser.parse_args()
     root, rows = load(args.compare)
     if not rows:
-        fail(f"{args.compare}: there is no row in it")
+        fail(f"{args.compare}: no rows; expected at least one")
     draw(root, rows, args.out)
 
 

@@ -46,7 +46,7 @@ class Trace:
                 root = json.load(file)
             self.head, events = root["otherData"], root["traceEvents"]
         except (OSError, ValueError, KeyError, TypeError) as why:
-            fail(f"{path}: no trace that hetbench wrote: {why}")
+            fail(f"{path}: not a trace that hetbench wrote: {why}")
         self.lanes, self.ops, self.memory = {}, [], {}
         for e in events:
             if e["ph"] == "M" and e["name"] == "thread_name":
@@ -56,7 +56,7 @@ class Trace:
             elif e["ph"] == "C":
                 self.memory.setdefault(e["name"], []).append((e["ts"] * 1e-6, e["args"]))
         if not self.ops:
-            fail(f"{path}: there is no op in it")
+            fail(f"{path}: no ops; expected at least one")
         self.obtained = {"sim": "simulated", "emu": "emulated"}.get(self.head["clock"], "measured")
         self.schedule = self.head["schedule"]
 
@@ -64,7 +64,7 @@ class Trace:
         """Start of the iteration and its length: up to the start of the next one, or to its own end."""
         own = [o for o in self.ops if o[0] == iteration]
         if not own:
-            fail(f"there is no iteration {iteration}; the trace has {self.head['iterations']}")
+            fail(f"iteration {iteration} is out of range; the trace has {self.head['iterations']}")
         begin = min(o[2] for o in own)
         after = [o[2] for o in self.ops if o[0] == iteration + 1]
         return begin, (min(after) if after else max(o[2] + o[3] for o in own)) - begin
@@ -221,7 +221,7 @@ def main():
     for text in args.capacity:
         place, _, value = text.partition("=")
         if not value.isdigit():
-            fail(f"--capacity {text!r} is not PLACE=BYTES")
+            fail(f"invalid --capacity {text!r}: expected PLACE=BYTES")
         capacities[place] = int(value)
     draw([Trace(path) for path in args.traces], args.out, capacities, args.iteration)
 
