@@ -122,8 +122,3 @@ int64_t ht_pipe_layout(const struct ht_pipe_shape *p, int64_t forward, int64_t b
     free(now);
     return left ? -1 : last;
 }
-
-int64_t ht_pipe_length(const struct ht_pipe_shape *p, int64_t forward, int64_t backward)
-{
-    return ((int64_t)p->v * p->micro_batches + p->ranks - 1) * (forward + p->d * backward);
-}

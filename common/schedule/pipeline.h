@@ -74,8 +74,4 @@ void ht_pipe_rank_order(const struct ht_pipe_shape *p, int32_t rank, struct ht_p
  */
 int64_t ht_pipe_layout(const struct ht_pipe_shape *p, int64_t forward, int64_t backward, struct ht_pipe_pass *passes);
 
-/* Length of the compute part where backward stages are with their forward stages, N_m >= N_g (v = 1: SysX, eq. 2):
-   (v N_m + N_g - 1) (T_f + d T_b). Tests hold it against ht_pipe_layout and the simulator. */
-int64_t ht_pipe_length(const struct ht_pipe_shape *p, int64_t forward, int64_t backward);
-
 #endif
