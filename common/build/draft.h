@@ -14,7 +14,7 @@
  * collectives that gather whole parameters and scatter whole gradients (common/build/zero.c). A program need not know
  * about them; the ids, edges and residents that it handles are those of its draft.
  *
- * Names as in common/backend/cpu.h:  X(u,j) input of unit u for micro-batch j,  A(u,j) kept activations,
+ * Names as in common/build/effects.md:  X(u,j) input of unit u for micro-batch j,  A(u,j) kept activations,
  * dX(u,j) gradient of X(u,j),  P(u), G(u), M(u), V(u), W(u) parameters, gradient, momentum, variance, FP32 master.
  */
 #ifndef HT_BUILD_DRAFT_H

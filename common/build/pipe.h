@@ -13,8 +13,9 @@
  *     f(i,j)   F u for each of its units                                     one unit's activations at a time
  *     b(q,j)   [R blocks] [F head, B head] B u for each block [B embedding]  all activations of the stage
  *
- * Tensors, their classes, labels and sizes are those of common/backend/cpu.h. Each micro-batch makes a fresh gradient,
- * which is added to the sum on the device at once, unit by unit. Sums go to the host after the last micro-batch.
+ * Tensors, their classes, labels and sizes are those of common/build/effects.md. Each micro-batch makes a fresh
+ * gradient, which is added to the sum on the device at once, unit by unit. Sums go to the host after the last
+ * micro-batch.
  *
  * Lanes of a rank (p2p lanes only if there is more than one rank):
  *
