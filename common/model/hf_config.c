@@ -21,7 +21,7 @@ static enum ht_status get_int(const struct ht_node *map, const char *key, int64_
     return status == HT_OK ? ht_node_int(node, 1, max, err, out) : status;
 }
 
-/* An optional flag, which must have the value that the kernels have. */
+/* Checks an optional flag, which must have the value that the kernels implement. */
 static enum ht_status want_flag(const struct ht_node *map, const char *key, bool want, struct ht_error *err)
 {
     const struct ht_node *node = ht_node_find(map, key);
@@ -32,7 +32,7 @@ static enum ht_status want_flag(const struct ht_node *map, const char *key, bool
     return status;
 }
 
-/* An optional key for something that there is not: absent, null, or an empty map. */
+/* Checks an optional key of a feature that the kernels lack: absent, null, or an empty map. */
 static enum ht_status want_null(const struct ht_node *map, const char *key, const char *what, struct ht_error *err)
 {
     const struct ht_node *node = ht_node_find(map, key);
@@ -40,7 +40,7 @@ static enum ht_status want_null(const struct ht_node *map, const char *key, cons
     return ht_node_key_error(node, err, "%s is not supported; expected null", what);
 }
 
-/* Checks the keys that GPT-2 and LLaMA share. Dropout is ignored: there is none here. */
+/* Checks the keys that GPT-2 and LLaMA share. Dropout is ignored: the kernels have none. */
 static enum ht_status check_common(const struct ht_node *map, struct ht_error *err)
 {
     enum ht_status status = want_null(map, "quantization_config", "a quantized model", err);
@@ -68,7 +68,7 @@ static enum ht_status check_gpt2_arithmetic(const struct ht_node *map, struct ht
     return status;
 }
 
-/* "a/b/config.json" -> "b". */
+/* Returns the name of the folder that holds the file: "b" for "a/b/config.json". */
 static void name_of(const char *path, char *name, size_t bytes)
 {
     const char *end = strrchr(path, '/');
@@ -94,7 +94,8 @@ static enum ht_status parse_gpt2(const struct ht_node *map, struct ht_error *err
     return status == HT_OK ? check_gpt2_arithmetic(map, err) : status;
 }
 
-/* Takes a base of the rotary frequencies. Versions of transformers differ in which of two they believe. */
+/* Sets the base of the rotary frequencies. Versions of transformers differ in which of two keys they read, so both must
+   agree. */
 static enum ht_status add_theta(const struct ht_node *node, struct ht_error *err, const struct ht_node **seen,
                                 double *theta)
 {
@@ -110,15 +111,16 @@ static enum ht_status add_theta(const struct ht_node *node, struct ht_error *err
 }
 
 /*
- * rope_scaling (before transformers 5) or rope_parameters (since): null, or a map. Its type is called rope_type, or type
- * in older files; both are looked at. A map by kind of layer has maps in it. Only the unscaled embedding has a kernel.
+ * Checks rope_scaling (before transformers 5) or rope_parameters (since): null, or a map. Its type is called rope_type,
+ * or type in older files; both are read. A map by kind of layer has maps in it. Only the unscaled embedding has a kernel.
  */
 static enum ht_status check_rope(const struct ht_node *rope, struct ht_error *err, const struct ht_node **seen,
                                  double *theta)
 {
     enum ht_status status = HT_OK;
     if (!rope || is_null(rope)) return HT_OK;
-    if (rope->kind != HT_NODE_MAP) return ht_node_error(rope, err, "is no map; expected null or a map with rope_type");
+    if (rope->kind != HT_NODE_MAP)
+        return ht_node_error(rope, err, "is not a map; expected null or a map with rope_type");
     HT_EACH_CHILD(rope, c)
     {
         const char *type = "default";

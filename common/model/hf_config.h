@@ -5,9 +5,9 @@
  *     LLaMA   num_hidden_layers, hidden_size, num_attention_heads, num_key_value_heads, intermediate_size, vocab_size,
  *             max_position_embeddings, rms_norm_eps (1e-6), rope_theta (10000), tie_word_embeddings (false)
  *
- * Keys that change the arithmetic must have the values that our kernels have: activation_function gelu_new,
+ * Keys that change the arithmetic must have the values that our kernels implement: activation_function gelu_new,
  * layer_norm_epsilon 1e-5, scaled attention; hidden_act silu or swish, no biases, no window, rotary embeddings that are
- * not scaled (rope_scaling, rope_parameters, whose rope_theta counts too); no quantization, no pruned heads. Those of
+ * not scaled (rope_scaling, rope_parameters, whose rope_theta counts too); no quantization, no pruned heads. Keys of
  * dropout are ignored: models are trained without it. Other keys are not read.
  */
 #ifndef HT_MODEL_HF_CONFIG_H
@@ -18,14 +18,14 @@
 #include "common/base/config.h"
 #include "common/model/model.h"
 
-/* Whether a user's word for a model means such a file: it is called config.json. */
+/* Returns true if a user's model argument means such a file: it is called config.json. */
 bool ht_hf_is_config(const char *path);
-/* The model is named after the folder that holds the file. HT_BAD_INPUT with line and key; *out is unchanged then. */
+/* Loads a model, named after the folder of the file. HT_BAD_INPUT with line and key; *out is then unchanged. */
 enum ht_status ht_hf_config_load(const char *path, struct ht_error *err, struct ht_model *out);
 enum ht_status ht_hf_config_parse(const struct ht_doc *doc, struct ht_error *err, struct ht_model *out);
 
-/* Writes a config.json that transformers loads, with its line end. HT_INFEASIBLE for a model that it has no words for.
- */
+/* Writes a config.json that transformers loads, with its line end. HT_INFEASIBLE if transformers cannot express the
+   model. */
 enum ht_status ht_hf_config_text(const struct ht_model *model, enum ht_dtype dtype, struct ht_error *err, char *text,
                                  size_t bytes);
 

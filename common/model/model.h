@@ -1,14 +1,14 @@
 /*
- * What is trained: a decoder-only transformer as a list of units, and what each unit weighs.
+ * A model: a decoder-only transformer as a list of units, and the sizes of each unit.
  *
  *     unit 0          embedding: token table wte (V, C); GPT also position table wpe (maxT, C)
  *     unit 1 .. L     transformer blocks
  *     unit L + 1      head: final norm, logits against the (tied) token table, cross-entropy
  *
  * B is the micro-batch in sequences, T the sequence length in tokens, C the width, H the heads, F the feed-forward
- * width, V the vocabulary. A block is a fixed list of sub-ops (enum ht_sub_op): planning works on blocks or on sub-ops.
+ * width, V the vocabulary. A block is a fixed list of sub-ops (enum ht_sub_op); planners work on blocks or on sub-ops.
  *
- * LLaMA (Touvron et al. 2023) differs inside the units only: RMSNorm (Zhang and Sennrich 2019) instead of LayerNorm,
+ * LLaMA (Touvron et al. 2023) differs only inside the units: RMSNorm (Zhang and Sennrich 2019) instead of LayerNorm,
  * rotary positions (Su et al. 2021) instead of the table, SwiGLU (Shazeer 2020) instead of GELU, no biases, and Hkv
  * heads of keys and values that H / Hkv query heads share (Ainslie et al. 2023). K = Hkv C / H is the width of keys.
  */
@@ -23,8 +23,8 @@ enum ht_arch { HT_ARCH_GPT, HT_ARCH_LLAMA };
 enum ht_dtype { HT_F32, HT_F16, HT_BF16 };
 enum ht_unit_kind { HT_UNIT_EMBEDDING, HT_UNIT_BLOCK, HT_UNIT_HEAD };
 
-/* The sub-ops of a block, in forward order. Each names the activation that it leaves for the backward pass. Where LLaMA
-   keeps something else than GPT it stands after the bar. */
+/* The sub-ops of a block, in forward order. The comments name the activation that each keeps for the backward pass;
+   after the bar LLaMA's, if it differs from GPT's. */
 enum ht_sub_op {
     HT_SUB_NORM1,     /* (B,T,C) normalised input; mean and 1/std (B,T) in FP32 | 1/rms only */
     HT_SUB_QKV,       /* (B,T,3C) | (B,T,C+2K), queries and keys already rotated */
@@ -42,16 +42,16 @@ const char *ht_sub_op_name(enum ht_sub_op sub); /* "norm1", "qkv", ... */
 const char *ht_sub_ops_text(unsigned sub_ops, char *buf, size_t n);
 
 /*
- * Returns what a forward pass or a recomputation of some sub-ops (bits 1 << HT_SUB_...) reads beside the parameters and
- * what it makes itself: each sub-op reads what its nearest predecessors keep.
+ * Returns what a forward pass or a recomputation of some sub-ops (bits 1 << HT_SUB_...) reads, besides parameters and
+ * what it makes itself. Each sub-op reads what its nearest predecessors keep.
  *
  *     norm1 <- input    qkv <- norm1    attention <- qkv    proj <- attention, input
  *     norm2 <- proj     fc1 <- norm2    gelu <- fc1         fc2 <- gelu, proj
  *
- * FC2 makes the unit's output and keeps nothing: a recomputation that does not want the output leaves it out.
+ * FC2 makes the unit's output and keeps nothing. A recomputation that does not need the output leaves it out.
  */
 struct ht_sub_op_reads {
-    unsigned sub_ops; /* whose kept activations are read */
+    unsigned sub_ops; /* sub-ops whose kept activations are read */
     bool input;       /* the unit's input is read */
 };
 struct ht_sub_op_reads ht_sub_ops_read(unsigned sub_ops);
@@ -64,8 +64,8 @@ struct ht_model {
     int64_t heads;   /* H; divides C */
     int64_t ffn;     /* F */
     int64_t vocab;   /* V */
-    int64_t max_seq; /* rows of the position table; LLaMA has none, and is used up to here */
-    /* LLaMA only; kernels and sizes of GPT do not look at them. */
+    int64_t max_seq; /* rows of the position table; LLaMA has no table, and this is its longest sequence */
+    /* LLaMA only; ignored by kernels and sizes of GPT. */
     int64_t kv_heads;  /* Hkv; divides H; 0 stands for H */
     double rope_theta; /* base of the rotary frequencies */
     double norm_eps;   /* RMSNorm: added to the mean square */
@@ -73,11 +73,11 @@ struct ht_model {
     bool flash;        /* attention keeps log-sum-exp instead of the probabilities */
     bool dropout;      /* keeps one mask byte per element, and the dropped-out probabilities
                         (Korthikanti et al. 2022, Sec. 4.1: 34 BTC + 5 BHTT bytes a block in 16 bit with both) */
-    /* Tensor parallelism: all that this header says of units is then of part `part` of `parts`. 0 parts stand for 1. */
+    /* Tensor parallelism: the units in this header are then part `part` of `parts`. parts 0 stands for 1. */
     int32_t part, parts;
 };
 
-/* Rounding and storage. FP32 throughout means that the compute copy is the master copy (has_master is false). */
+/* Rounding and storage. In FP32 throughout the compute copy is the master copy (ht_numerics_has_master is false). */
 struct ht_numerics {
     enum ht_dtype param;      /* compute copy of parameters, activations, activation gradients */
     enum ht_dtype grad;       /* parameter gradients as stored */
@@ -89,19 +89,19 @@ int64_t ht_dtype_bytes(enum ht_dtype t);
 const char *ht_dtype_name(enum ht_dtype t);               /* "f32", "f16", "bf16" */
 bool ht_numerics_has_master(const struct ht_numerics *n); /* param is 16-bit, so an FP32 master copy exists */
 
-/* Returns the optimizer states of one parameter, in bytes: momentum and variance, and the FP32 master copy where there is
-   one. 12; in FP32 8. */
+/* Returns the bytes of optimizer states per parameter: momentum and variance, and the FP32 master copy if there is one.
+   12; in FP32 8. */
 int64_t ht_optimizer_state_bytes(const struct ht_numerics *n);
-/* Returns the model states of one parameter, in bytes: compute copy, gradient and optimizer states. 16 (Rajbhandari et al.,
+/* Returns the bytes of model states per parameter: compute copy, gradient and optimizer states. 16 (Rajbhandari et al.,
    "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC 2020, Sec. 3.1). */
 int64_t ht_model_state_bytes(const struct ht_numerics *n);
-/* Returns the type of the gradients that are stepped: of sums, where a rank has several micro-batches. */
+/* Returns the type of the gradients that the optimizer reads; with several micro-batches a rank these are sums. */
 enum ht_dtype ht_stepped_gradient(const struct ht_numerics *n, int64_t micro_batches);
 
 /* clang-format off */
 static inline int64_t ht_model_units(const struct ht_model *m) { return m->layers + 2; }
-/* Heads, columns of the feed-forward network and rows of the token table, and the widths of one token's queries (C when
-   whole), and of its keys, as of its values (K). */
+/* Return the number of parts, and of this part: heads, heads of keys, the width of one token's queries (C when whole)
+   and of its keys or values (K when whole), columns of the feed-forward network. */
 static inline int64_t ht_model_parts(const struct ht_model *m) { return m->parts ? m->parts : 1; }
 static inline int64_t ht_model_heads(const struct ht_model *m) { return m->heads / ht_model_parts(m); }
 static inline int64_t ht_model_kv_heads(const struct ht_model *m) { return (m->kv_heads ? m->kv_heads : m->heads) / ht_model_parts(m); }
@@ -109,25 +109,26 @@ static inline int64_t ht_model_q_width(const struct ht_model *m) { return m->wid
 static inline int64_t ht_model_kv_width(const struct ht_model *m) { return m->width / m->heads * ht_model_kv_heads(m); }
 static inline int64_t ht_model_ffn(const struct ht_model *m) { return m->ffn / ht_model_parts(m); }
 /* clang-format on */
-int64_t ht_model_first_token(const struct ht_model *m); /* of the part's rows of the table; 0 when whole */
-int64_t ht_model_vocab(const struct ht_model *m);       /* how many rows; V when whole */
+int64_t ht_model_first_token(const struct ht_model *m); /* first row of the token table in this part; 0 when whole */
+int64_t ht_model_vocab(const struct ht_model *m);       /* number of its rows; V when whole */
 enum ht_unit_kind ht_model_unit_kind(const struct ht_model *m, int64_t unit);
 
-/* Parameters (elements) of a unit. The head counts its norm, and its matrix only when it is not tied.
+/* Returns the parameters (elements) of a unit. The head counts its norm, and its matrix only if it is not tied.
    GPT block: 12 C^2 + 13 C when F = 4C. LLaMA block: 2 C^2 + 2 C K + 3 C F + 2 C. */
 int64_t ht_unit_params(const struct ht_model *m, int64_t unit);
 int64_t ht_model_params(const struct ht_model *m);
 
-/* Forward floating-point operations of one unit on one micro-batch (a multiply-add is 2). Matrix products only, causal
-   attention counted in full (as Megatron's and the papers' formulas do): a block is 8 B T C^2 + 4 B T^2 C + 4 B T C F
-   (LLaMA: 4 B T C (C + K) + 4 B T^2 C + 6 B T C F); the head 2 B T C V; the embedding 0. Backward is twice this. */
+/* Returns the forward floating-point operations of one unit, or one sub-op, on one micro-batch (a multiply-add is 2).
+   Counts only matrix products, and causal attention in full (as Megatron's and the papers' formulas do). A block is 8 B
+   T C^2 + 4 B T^2 C + 4 B T C F (LLaMA: 4 B T C (C + K) + 4 B T^2 C + 6 B T C F); the head 2 B T C V; the embedding 0.
+   Backward is twice this. */
 double ht_unit_flops(const struct ht_model *m, int64_t unit, int64_t batch, int64_t seq);
 double ht_sub_op_flops(const struct ht_model *m, enum ht_sub_op sub, int64_t batch, int64_t seq);
 
 /*
- * Where things lie inside a unit's buffers. The kernels, the builders and the planners all ask here, which is what makes
- * predicted bytes equal measured bytes. Offsets are in bytes from the buffer's start and multiples of 64. A part that a
- * model does not have is {0, 0}. Sub-ops lie in forward order, and what one sub-op keeps is contiguous.
+ * Layout of a unit's buffers. Kernels, builders and planners all use it, so predicted bytes equal measured bytes.
+ * Offsets are in bytes from the buffer's start and multiples of 64. A part that a model does not have is {0, 0}.
+ * Sub-ops are in forward order, and what one sub-op keeps is contiguous.
  */
 struct ht_act_part {
     int64_t offset, bytes; /* bytes is exact; the next part starts at the next multiple of 64 */
@@ -137,65 +138,68 @@ struct ht_act_layout {
     struct ht_act_part qkv, attention, lse, probs;
     struct ht_act_part dropped, attention_mask; /* with dropout and without flash: (B,H,T,T) each */
     struct ht_act_part proj, proj_mask, norm2, norm2_stats, fc1, gelu, fc2_mask;
-    int64_t bytes; /* of all of it: the sum over the sub-ops of what each keeps */
+    int64_t bytes; /* of the whole layout: the sum over its sub-ops */
 };
-/* Lays out what some sub-ops of a block keep, one after the other; with HT_ALL_SUB_OPS what the block keeps (the unit's
-   input is not among it: it is a tensor of its own). */
+/* Lays out what some sub-ops of a block keep, one after another. With HT_ALL_SUB_OPS that is what the block keeps; the
+   unit's input is not included, since it is a tensor of its own. */
 void ht_block_activations(const struct ht_model *m, unsigned sub_ops, int64_t batch, int64_t seq, enum ht_dtype act,
                           struct ht_act_layout *out);
 /* Returns the bytes of such a layout. */
 int64_t ht_sub_ops_activation_bytes(const struct ht_model *m, unsigned sub_ops, int64_t batch, int64_t seq,
                                     enum ht_dtype act);
-/* A block's kept activations, wherever they are: where the layout of each sub-op by itself begins. NULL where the sub-op
-   keeps nothing, and where a call neither reads nor writes what it keeps. */
+/* A block's kept activations, possibly in several buffers: the start of each sub-op's layout. NULL if the sub-op keeps
+   nothing, or if a call neither reads nor writes what it keeps. */
 struct ht_block_acts {
     void *of[HT_N_SUB_OPS];
 };
-/* Notes in `acts` where each of some sub-ops begins in their layout, which lies at `at`. */
+/* Sets in `acts` the start of each of some sub-ops, whose common layout begins at `at`. */
 void ht_block_acts_place(const struct ht_model *m, unsigned sub_ops, int64_t batch, int64_t seq, enum ht_dtype act,
                          void *at, struct ht_block_acts *acts);
-/* The head's: norm1 (the normalised input) and norm1_stats only. */
+/* Lays out what the head keeps: only norm1 (the normalised input) and norm1_stats. */
 void ht_head_activations(const struct ht_model *m, int64_t batch, int64_t seq, enum ht_dtype act,
                          struct ht_act_layout *out);
-/* Kept bytes of any unit: embedding 0; block as above; head: normalised input and statistics. */
+/* Returns the bytes that a unit keeps: embedding 0; block as above; head: normalised input and statistics. */
 int64_t ht_unit_activation_bytes(const struct ht_model *m, int64_t unit, int64_t batch, int64_t seq, enum ht_dtype act);
-/* A unit's input, (B,T,C). Unit 0's input is the token ids, which live with the data loader: 0 bytes. */
+/* Returns the bytes of a unit's input, (B,T,C). Unit 0's input is the token ids, which the data loader holds: 0
+   bytes. */
 int64_t ht_unit_input_bytes(const struct ht_model *m, int64_t unit, int64_t batch, int64_t seq, enum ht_dtype act);
 /*
- * Logits (B,T,V), FP32; the loss turns them into their own gradient in place. Rows are ht_logits_stride elements apart:
- * V rounded up to 128 bytes, a cache line of the GPU, so that each row begins at one, and its gradient in 16 bit, too
- * (ht_cuda_cross_entropy). cuBLAS asks for 16 bytes (NVIDIA, cuBLAS Library, "Tensor Core Usage"). Nothing is written
- * between a row's V elements and the next row, and no result depends on what lies there.
+ * Returns the stride between rows of the logits (elements); returns the bytes of the logits (B,T,V), FP32. The loss
+ * replaces them with their own gradient in place. The stride is V rounded up to 128 bytes, a cache line of the GPU, so
+ * that each row begins at one, and its gradient in 16 bit, too (ht_cuda_cross_entropy). cuBLAS asks for 16 bytes
+ * (NVIDIA, cuBLAS Library, "Tensor Core Usage"). The padding behind a row's V elements is never written, and no result
+ * depends on it.
  */
 int64_t ht_logits_stride(const struct ht_model *m);
 int64_t ht_logits_bytes(const struct ht_model *m, int64_t batch, int64_t seq);
-/* Scratch that a unit's forward or backward needs beside its tensors; freed when the op ends. In a block's forward
-   attention alone needs it: a recomputation without attention needs none. */
+/* Returns the bytes of scratch that a unit's forward or backward needs beside its tensors; it is freed when the op
+   ends. In a block's forward only attention needs it, so a recomputation without attention needs none. */
 int64_t ht_unit_workspace_bytes(const struct ht_model *m, int64_t unit, int64_t batch, int64_t seq, enum ht_dtype act,
                                 bool backward);
 
 /*
- * Inside a workspace. Attention goes over tiles of HT_ATTENTION_ROWS query rows by T keys, FP32; each worker that takes
- * part owns one tile ("slot"). At most HT_ATTENTION_MAX_WORKERS take part, so that the workspace does not depend on the
- * number of threads.
+ * Layout of a workspace. Attention goes over tiles of HT_ATTENTION_ROWS query rows by T keys, FP32. Each worker that
+ * takes part owns one tile ("slot"). At most HT_ATTENTION_MAX_WORKERS take part, so the workspace does not depend on
+ * the number of threads.
  */
 enum { HT_ATTENTION_ROWS = 64, HT_ATTENTION_MAX_WORKERS = 32 };
-/* min(B Hkv, HT_ATTENTION_MAX_WORKERS): the query heads that share keys are one worker's, in order, so that the sum
-   over them is cut nowhere. */
+/* Returns min(B Hkv, HT_ATTENTION_MAX_WORKERS). One worker computes all query heads that share keys, in order, so that
+   the sum over them is never split. */
 int64_t ht_attention_slots(const struct ht_model *m, int64_t batch);
 struct ht_workspace_layout {
     struct ht_act_part wide;      /* block backward: gradient of fc1, later of qkv, in their shapes */
     struct ht_act_part narrow;    /* backward: gradient of a norm's output (B,T,C) */
     struct ht_act_part attention; /* block backward: gradient of the attention's output (B,T,C) */
-    struct ht_act_part scores;    /* block with flash, and in 16 bit its forward: a tile a slot */
-    struct ht_act_part dscores;   /* block backward: a tile a slot */
-    struct ht_act_part dkv;       /* block backward in 16 bit: sums of a head's dk and dv, (T,2,C/H) a slot, FP32 */
+    struct ht_act_part scores;    /* block with flash, and in 16 bit its forward: one tile per slot */
+    struct ht_act_part dscores;   /* block backward: one tile per slot */
+    struct ht_act_part dkv;       /* block backward in 16 bit: sums of a head's dk and dv, (T,2,C/H) per slot, FP32 */
     struct ht_act_part row_loss;  /* head forward: (B,T) losses, double */
-    /* The same in parts: (B,T,2) log-sum-exp and logit of the target, FP32, of this part and then of each. */
+    /* Head forward in tensor-parallel parts: (B,T,2) log-sum-exp and logit of the target, FP32, of this part and then
+       of each. */
     struct ht_act_part part_rows;
     struct ht_act_part rows_of_tokens; /* embedding backward in 16 bit: first (V) and next (B,T), int32 */
     int64_t tile_bytes, dkv_bytes;     /* of one slot */
-    int64_t bytes;                     /* of all of it */
+    int64_t bytes;                     /* of the whole workspace */
 };
 void ht_unit_workspace(const struct ht_model *m, int64_t unit, int64_t batch, int64_t seq, enum ht_dtype act,
                        bool backward, struct ht_workspace_layout *out);
@@ -204,12 +208,13 @@ void ht_unit_workspace(const struct ht_model *m, int64_t unit, int64_t batch, in
 enum ht_split {
     HT_SPLIT_NONE,     /* every part has all of it */
     HT_SPLIT_OUT,      /* by outputs: rows of a matrix, columns of a vector */
-    HT_SPLIT_OUT_OF_3, /* the same of each of three that lie one after the other: query, key and value */
+    HT_SPLIT_OUT_OF_3, /* by outputs of each of three consecutive matrices or vectors: query, key and value */
     HT_SPLIT_IN,       /* by inputs: columns of a matrix */
     HT_SPLIT_TOKENS,   /* by rows of the token table */
 };
 
-/* Parameters of a unit, by name, as element offsets in its flat buffer. Gradients, momentum and variance use the same. */
+/* A parameter of a unit, by name, as a range of its flat buffer. Gradients, momentum and variance have the same
+   layout. */
 struct ht_param_part {
     const char *name;   /* Hugging Face style: "wte", "attn.c_attn.weight", ... */
     int64_t offset;     /* elements */
@@ -217,35 +222,35 @@ struct ht_param_part {
     enum ht_split split;
 };
 enum { HT_MAX_PARAM_PARTS = 16 };
-/* Returns how many parts; weights are (out, in) row-major, as PyTorch's Linear. */
+/* Returns the number of parts. Weights are (out, in) row-major, as PyTorch's Linear. */
 int ht_unit_param_parts(const struct ht_model *m, int64_t unit, struct ht_param_part parts[HT_MAX_PARAM_PARTS]);
 
 /*
  * Tensor parallelism (Shoeybi et al., "Megatron-LM: Training Multi-Billion Parameter Language Models Using Model
  * Parallelism", 2019, Sec. 3). Part q of n of a model is a model whose units are part q of the whole's:
  *
- *     query, key, value, fc1 (gate and up)    by outputs: H / n heads and Hkv / n of keys, F / n columns, with their biases
+ *     query, key, value, fc1 (gate and up)    by outputs, with biases: H / n heads, Hkv / n of keys, F / n columns
  *     projection, fc2                         by inputs: the same heads and columns
  *     token table, untied head                by rows: ceil(V / n) tokens, the last part fewer
  *     norms, other biases, positions          every part has all of them
  *
- * So each part computes with heads and columns of its own from the same (B,T,C) input, and what it adds to the (B,T,C)
- * output is summed over the parts. Norms and biases that every part has get the same gradient in each.
+ * So each part computes its own heads and columns from the same (B,T,C) input, and the parts' contributions to the
+ * (B,T,C) output are summed. Norms and biases that every part has get the same gradient in each.
  */
 struct ht_model ht_model_part(const struct ht_model *m, int32_t part, int32_t parts);
-/* Checks that a model can be cut so: n divides heads, heads of keys and F, and leaves each part a token. Returns NULL, or
-   what it does not divide, for a sentence: "12 heads". */
+/* Checks that a model can be cut into n parts: n divides heads, heads of keys and F, and leaves each part a token.
+   Returns NULL, or the dimension that n does not divide, for a sentence: "12 heads". */
 const char *ht_model_cannot_part(const struct ht_model *m, int32_t parts, char *buf, size_t n);
 
-/* Elements of a part that lie next to each other in the part's flat buffer and in the whole unit's. */
+/* Elements of a part that are adjacent both in the part's flat buffer and in the whole unit's. */
 struct ht_part_run {
-    int64_t at, whole; /* where the first of them lies in the part's unit, and in the whole one */
+    int64_t at, whole; /* index of the first of them in the part's unit, and in the whole one */
     int64_t count;
     bool shared; /* every part has them */
 };
 /* Returns the run from element `at` of a part's unit to its end. A whole model's unit is one run. */
 struct ht_part_run ht_unit_part_run(const struct ht_model *part, int64_t unit, int64_t at);
-/* Returns the run from the first element that lies at `whole` of the whole unit or behind it; of 0 where there is none. */
+/* Returns the run from the part's first element at or behind `whole` of the whole unit; count 0 if there is none. */
 struct ht_part_run ht_unit_part_find(const struct ht_model *part, int64_t unit, int64_t whole);
 
 #endif

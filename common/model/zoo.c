@@ -15,7 +15,7 @@ static const struct ht_builtin ht_zoo_files[] = {{"builtin:gpt.yaml", ht_gpt_yam
                                                  {"builtin:sysx.yaml", ht_sysx_yaml, ht_sysx_yaml_end},
                                                  {"builtin:spipe.yaml", ht_spipe_yaml, ht_spipe_yaml_end}};
 
-/* A model as it is written; ffn and kv_heads are 0 where they are left out, tied says what GPT takes then. */
+/* A model as files write it; ffn and kv_heads are 0 if they are left out, tied is then GPT's default. */
 struct ht_model_entry {
     struct ht_model model;
     char source[256], note[256];
@@ -45,7 +45,7 @@ static const struct ht_field ht_model_fields[] = {
     {0},
 };
 
-/* What only LLaMA has: refused elsewhere rather than ignored. */
+/* Refuses keys that only LLaMA has. */
 static enum ht_status ht_gpt_finish(const struct ht_node *map, struct ht_error *err, struct ht_model *m)
 {
     static const char *const foreign[] = {"kv_heads", "rope_theta", "norm_eps"};
@@ -59,7 +59,7 @@ static enum ht_status ht_gpt_finish(const struct ht_node *map, struct ht_error *
 
 static enum ht_status ht_llama_finish(const struct ht_node *map, struct ht_error *err, struct ht_model *m)
 {
-    if (m->ffn == 0) /* no multiple of the width is customary */
+    if (m->ffn == 0) /* LLaMA has no customary multiple of the width */
         return ht_node_error(map, err, "the key 'ffn' is missing; expected 'ffn: ...' with 'arch: llama'");
     if (m->width / m->heads % 2 != 0)
         return ht_node_error(ht_node_find(map, "heads"), err,
