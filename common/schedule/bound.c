@@ -28,7 +28,7 @@ static int32_t grant_lead(const struct order *o, int32_t lane)
     return o->issue_ahead && k != HT_LANE_HOST && k != HT_LANE_DISK ? o->issue_ahead + 1 : 0;
 }
 
-/* Has a surely ended when b is granted its memory? */
+/* Returns true if a has surely ended when b is granted its memory. */
 static bool is_before(const struct order *o, int32_t a, int32_t b)
 {
     const struct ht_schedule *s = o->s;
@@ -52,7 +52,7 @@ static void lower(int32_t *into, const int32_t *from, int32_t n)
     for (int32_t i = 0; i < n; i++) into[i] = from[i] < into[i] ? from[i] : into[i];
 }
 
-/* x starts after `a` has ended: so does all that comes after x. */
+/* Records that x starts after `a` has ended, and so does everything that comes after x. */
 static void follows(struct order *o, int32_t a, int32_t x)
 {
     int32_t m = o->s->n_lanes, *after = o->after + (int64_t)a * m;
@@ -70,7 +70,7 @@ static void make_order(struct order *o, const struct ht_schedule *s, int32_t iss
         o->position[x] = s->lanes[lane_of(o, x)].order == HT_FIFO ? count[lane_of(o, x)]++ : -1;
     for (int64_t i = 0; i < (int64_t)o->n * m; i++) o->after[i] = NEVER;
     for (int32_t i = 0; i < m; i++) next[i] = -1;
-    /* From the last instance to the first, each tells what it waits for; its own `after` is complete by then. */
+    /* From the last instance to the first: each one's `after` is complete when its dependencies read it. */
     for (int32_t x = o->n - 1; x >= 0; x--) {
         int32_t op = x % s->n_ops, base = x - op, lane = s->ops[op].lane;
         if (o->position[x] >= 0) {
@@ -84,7 +84,7 @@ static void make_order(struct order *o, const struct ht_schedule *s, int32_t iss
     free(next);
 }
 
-/* A stretch of a tensor's life in a space: from = -1: live from the start; to = -1: to the end. */
+/* A span of a tensor's life in a space. from = -1: live from the start; to = -1: to the end. */
 struct life {
     int32_t from, to;
     int64_t bytes;
@@ -101,10 +101,10 @@ static void add_life(struct lives *l, int32_t from, int32_t to, int64_t bytes)
     HT_PUSH(l->rows, l->n, l->cap, ((struct life){from, to, bytes}));
 }
 
-/* Splits every tensor's presence in every space into lives. Conditional releases do not end a life for sure. */
+/* Splits every tensor's presence in every space into lives. A conditional release does not end a life for sure. */
 static void collect(const struct ht_schedule *s, struct lives *lives)
 {
-    /* A tensor can be in the same tier of several ranks: keyed by space. open: index of the unfinished life. */
+    /* Keyed by space, since a tensor can be in the same tier of several ranks. open: index of the unfinished life. */
     int64_t n_keys = (int64_t)s->n_tensors * ht_n_spaces(s);
     int32_t *open = HT_NEW_ARRAY(int32_t, n_keys);
     for (int64_t i = 0; i < n_keys; i++) open[i] = -1;
@@ -133,15 +133,16 @@ static void collect(const struct ht_schedule *s, struct lives *lives)
     free(open);
 }
 
-/* ---- what can be live at once ---------------------------------------------------------------------------------- */
+/* ---- largest sum of what can be live at once ------------------------------------------------------------------- */
 
-/* Instances of a lane that make something in a space, by position: where the bound is looked for. */
+/* An instance of a lane that makes something in a space, in order of position; the bound is the largest sum over
+   these. */
 struct site {
     int32_t x;
     int64_t change; /* bytes of what can be live from here on, but not at the site before */
 };
 
-/* Can it be live when x is granted? */
+/* Returns true if the tensor can be live when x is granted. */
 static bool can_be_live(const struct order *o, const struct life *t, int32_t x)
 {
     bool ended = t->to >= 0 && t->to != x && is_before(o, t->to, x);
@@ -149,8 +150,8 @@ static bool can_be_live(const struct order *o, const struct life *t, int32_t x)
     return !ended && !to_come;
 }
 
-/* Returns how many of n sites of a FIFO lane, from the first on, are granted before `other` has surely ended, or else
-   (to_come) have surely ended when `other` is granted. */
+/* Returns how many of n sites of a FIFO lane, from the first on, are granted before `other` has surely ended; with
+   to_come, how many have surely ended when `other` is granted. */
 static int32_t count(const struct order *o, const struct site *sites, int32_t n, int32_t other, bool to_come)
 {
     int32_t low = 0, high = n;
@@ -164,8 +165,8 @@ static int32_t count(const struct order *o, const struct site *sites, int32_t n,
     return low;
 }
 
-/* On a FIFO lane what can be live at a site is so at consecutive ones: neither before it can have been made nor after
-   it must have been freed. So each life is two changes. */
+/* Returns the largest sum at the sites of a FIFO lane. A tensor can be live at consecutive sites: not before it can
+   have been made, nor after it must have been freed. So each life is two changes. */
 static int64_t most_on_fifo(const struct order *o, const struct lives *l, struct site *sites, int32_t n)
 {
     int64_t live = 0, most = 0;
@@ -196,7 +197,7 @@ static int64_t most_on_priority(const struct order *o, const struct lives *l, co
     return most;
 }
 
-/* Lives begin in the order of instances, and so do a FIFO lane's positions. */
+/* Returns the bound of a space. Lives begin in the order of instances, as do a FIFO lane's positions. */
 static int64_t bound_of(const struct order *o, const struct lives *l, int64_t capacity)
 {
     const struct ht_schedule *s = o->s;

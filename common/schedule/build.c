@@ -1,4 +1,4 @@
-/* Appending ops. Every list is flat and grows by doubling; nothing is allocated per op. */
+/* Appends ops. Every list is flat and grows by doubling; nothing is allocated per op. */
 #include "common/schedule/build.h"
 
 #include "common/base/array.h"
@@ -79,7 +79,7 @@ void ht_op_name(struct ht_schedule *s, const char *fmt, ...)
     ht_copy_name(op->name, sizeof op->name, text);
 }
 
-/* Appends `op` to the last op's list (deps or prev) unless it is there. */
+/* Appends `op` to the last op's list (deps or prev) unless the list has it. */
 static void add_edge(int32_t **list, int64_t *begin, size_t *cap, struct ht_sparse *seen, int32_t n_ops, int32_t op)
 {
     if (op < 0) return;
@@ -93,7 +93,7 @@ static void add_edge(int32_t **list, int64_t *begin, size_t *cap, struct ht_spar
 void ht_op_after(struct ht_schedule *s, int32_t op)
 {
     last(s);
-    assert(op >= -1); /* a mark names an op of the previous iteration */
+    assert(op >= -1); /* marks stand for ops of the previous iteration only */
     add_edge(&s->deps, s->deps_begin, &s->deps_cap, &ht_builder_of(s)->deps, s->n_ops, op);
 }
 

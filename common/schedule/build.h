@@ -1,13 +1,13 @@
-/* What a schedule under construction carries beside its tables (behind schedule.work_index). Internal. */
+/* State of a schedule under construction beside its tables (schedule.work_index). Internal. */
 #ifndef HT_SCHEDULE_BUILD_H
 #define HT_SCHEDULE_BUILD_H
 
 #include "common/schedule/schedule.h"
 
 /*
- * "Is this row already in the last op's list?" is answered in constant time by a sparse index: where[key] is the
- * position at which key was last appended. It counts only if that position lies in the last op's list and holds this
- * key, so nothing is ever cleared.
+ * A sparse index answers in constant time whether a row is already in the last op's list: where[key] is the position at
+ * which key was last appended. It counts only if that position is in the last op's list and has this key, so nothing is
+ * ever cleared.
  */
 struct ht_sparse {
     int64_t *where;
@@ -19,7 +19,7 @@ struct ht_builder {
     size_t n_slots; /* power of two */
     struct ht_sparse deps, prev, effects;
     struct ht_sparse lanes; /* highest index given to (rank, lane kind) */
-    int32_t *marks;         /* [n_marks] the op that each names, or -1; mark i is the id -2 - i */
+    int32_t *marks;         /* [n_marks] op that each stands for, or -1; mark i is the id -2 - i */
     int32_t n_marks;
     size_t marks_cap;
 };
@@ -27,14 +27,14 @@ struct ht_builder {
 struct ht_builder *ht_builder_of(struct ht_schedule *s);
 void ht_builder_destroy(struct ht_builder *b);
 
-/* Position remembered for `key`, or -1 if none was. */
+/* Returns the position stored for `key`, or -1. */
 int64_t ht_sparse_get(const struct ht_sparse *x, int64_t key);
 void ht_sparse_set(struct ht_sparse *x, int64_t key, int64_t position);
 
-/* The last op's effect on this tensor in this tier, or NULL. */
+/* Returns the last op's effect on this tensor in this tier, or NULL. */
 struct ht_effect *ht_find_effect(struct ht_schedule *s, int32_t tensor, enum ht_tier tier);
 
-/* The fields of a work in a fixed order, for comparing and hashing. The custom name follows as four words. */
+/* Writes the fields of a work in a fixed order, for comparing and hashing. The custom name follows as four words. */
 enum { HT_WORK_WORDS = 27 };
 void ht_work_description(const struct ht_work *w, int64_t words[HT_WORK_WORDS]);
 

@@ -1,4 +1,4 @@
-/* How ops and spaces are called in front of people. */
+/* Labels and descriptions of ops and spaces for people. */
 #include "common/schedule/names.h"
 
 #include <stdio.h>
@@ -26,7 +26,7 @@ const char *ht_sub_op_descriptions(const struct ht_label *l, char *buf, size_t n
     return buf;
 }
 
-/* "3", "3-5", "3.1" (micro-batch 1, where there are several), "3 (qkv)" (of some sub-ops), "" */
+/* Writes "3", "3-5", "3.1" (micro-batch 1, if there are several), "3 (qkv)" (some sub-ops) or "". */
 static void short_label(const struct ht_schedule *s, const struct ht_label *l, char *buf, size_t n)
 {
     char range[32] = "", batch[16] = "", sub_ops[72];
@@ -56,7 +56,7 @@ const char *ht_op_label(const struct ht_schedule *s, int32_t op, char *buf, size
     }
     short_label(s, &o->label, label, sizeof label);
     if (o->kind == HT_OP_COPY) {
-        /* the lane says which way, the first tensor says what */
+        /* the lane gives the direction, the first tensor the class */
         const char *lane = o->lane >= 0 && o->lane < s->n_lanes ? ht_lane_kind_name(s->lanes[o->lane].kind) : "copy";
         int64_t first = s->effects_begin[op];
         int32_t t = first < s->effects_begin[op + 1] ? s->effects[first].tensor : -1;
@@ -77,7 +77,7 @@ static enum ht_unit_kind unit_kind(const struct ht_schedule *s, int32_t unit)
     return unit == s->n_units - 1 ? HT_UNIT_HEAD : HT_UNIT_BLOCK;
 }
 
-/* The op's first row that is a tensor-parallel part, which says what part the op is about; NULL: none is. */
+/* Returns the op's first row that is a tensor-parallel part, which tells the op's part; NULL if there is none. */
 static const struct ht_tensor *part_of(const struct ht_schedule *s, int32_t op)
 {
     for (int64_t e = s->effects_begin[op]; e < s->effects_begin[op + 1]; e++) {
@@ -103,7 +103,7 @@ const char *ht_op_description(const struct ht_schedule *s, int32_t op, char *buf
     const struct ht_tensor *of = part_of(s, op);
     if (of) snprintf(part, sizeof part, " of part %d of %d", of->part, of->parts);
     if (l->unit >= 0) {
-        if (s->n_units == 0) /* a fragment does not say what its units are */
+        if (s->n_units == 0) /* the kinds of a fragment's units are unknown */
             snprintf(about, sizeof about, " of unit %d", l->unit);
         else if (unit_kind(s, l->unit) == HT_UNIT_BLOCK)
             snprintf(about, sizeof about, " of block %d", l->unit);

@@ -1,4 +1,4 @@
-/* Writing a graph file: one row a line, names where they are unambiguous, everything that differs from the defaults. */
+/* Writes a graph file: one row a line, names if they are unambiguous, and every field that differs from its default. */
 #include "common/schedule/file.h"
 
 #include "common/base/array.h"
@@ -19,10 +19,10 @@ struct dumper {
     char (*tensor_names)[TENSOR_NAME];
     struct ht_symbols ops, tensors, lanes, lanes_full, resources;
     char (*lane_full)[40];
-    const char *sep; /* before the next key of the row at hand */
+    const char *sep; /* separator before the next key of the current row */
 };
 
-/* A word that YAML reads as the string it is, anywhere in a flow collection. */
+/* Returns true if YAML reads the word as the same string, anywhere in a flow collection. */
 static bool is_plain(const char *text)
 {
     static const char *const taken[] = {"true", "false", "null", "yes", "no", "on", "off", "y", "n"};
@@ -191,7 +191,7 @@ static void put_lanes(struct dumper *d)
     free(counts.where);
 }
 
-/* "activation.3.1" for unit 3, micro-batch 1; with the row's number where several are called so. */
+/* Names tensors: "activation.3.1" for unit 3, micro-batch 1; with the row's number if several would have that name. */
 static void name_tensors(struct dumper *d)
 {
     const struct ht_schedule *s = d->s;
@@ -313,7 +313,7 @@ static void put_works(struct dumper *d)
 
 /* ---- ops ---- */
 
-/* Can the op be referred to by its name? */
+/* Returns true if the op can be referred to by its name. */
 static bool named(const struct dumper *d, int32_t op)
 {
     const char *name = d->s->ops[op].name;
@@ -336,7 +336,7 @@ static void put_edges(struct dumper *d, const char *name, const int32_t *list, i
     putc(']', d->out);
 }
 
-/* Lists are read need, produce, update, release; do they give the rows in this order? */
+/* Returns true if the op's effects are in the order of the lists: need, produce, update, release. */
 static bool in_list_order(const struct ht_schedule *s, int32_t op)
 {
     int64_t begin = s->effects_begin[op];
@@ -409,7 +409,7 @@ static void put_op(struct dumper *d, int32_t i)
     end_row(d);
 }
 
-/* Names that a file can carry: what the loader accepts as such. */
+/* Indexes the names and checks that a file can carry them, i.e. that the loader accepts them. */
 static enum ht_status index_names(struct dumper *d, struct ht_error *err)
 {
     const struct ht_schedule *s = d->s;

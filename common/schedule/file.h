@@ -1,5 +1,5 @@
 /* Graph files: a schedule as YAML (JSON is YAML), one op a line, so that a person can write one and read a dump.
-   The format is described, with an example, in docs/graph-format.md. */
+   docs/graph-format.md describes the format, with an example. */
 #ifndef HT_SCHEDULE_FILE_H
 #define HT_SCHEDULE_FILE_H
 
@@ -7,7 +7,7 @@
 
 #include <stdio.h>
 
-/* Loads a graph; every error is one line with file, line, column and key (HT_BAD_INPUT). The result is not verified. */
+/* Loads a graph. Every error is one line with file, line, column and key (HT_BAD_INPUT). The result is not verified. */
 enum ht_status ht_schedule_load(const char *path, struct ht_error *err, struct ht_schedule **out);
 enum ht_status ht_schedule_load_text(const char *name, const char *text, size_t n, struct ht_error *err,
                                      struct ht_schedule **out);

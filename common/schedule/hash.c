@@ -1,6 +1,6 @@
 /*
- * A hash over everything that executors read, and digests of its parts, which tell where two graphs differ. Structs have
- * padding, so rows are hashed field by field.
+ * A hash over everything that executors read, and digests of its parts, which show where two graphs differ. Structs
+ * have padding, so rows are hashed field by field.
  */
 #include "common/schedule/build.h"
 #include "common/schedule/names.h"
@@ -13,14 +13,14 @@ const char *const ht_schedule_part_names[HT_N_SCHEDULE_PARTS] = {"header",    "l
                                                                  "residents", "works",   "ops",       "groups",
                                                                  "edges",     "effects", "uses",      "names"};
 
-/* Fields are gathered in a buffer; the hash sees only whole ones. */
+/* A buffer of fields; the hash sees only full buffers. */
 struct stream {
     XXH3_state_t *state;
     int64_t words[256];
     size_t n;
 };
 
-/* One stream for each part, or the same one for all of them. */
+/* One stream per part, or the same one for all parts. */
 struct streams {
     struct stream *of[HT_N_SCHEDULE_PARTS];
 };

@@ -1,8 +1,8 @@
 /*
- * The edges that the effects demand.
+ * Adds the edges that the effects demand.
  *
- * In a place, an access is SHARED (NEED alone) or EXCLUSIVE (PRODUCE, UPDATE or RELEASE in it). Per place we remember
- * the last exclusive op and the shared ones since, and walk the ops in id order:
+ * In a residency an access is SHARED (only NEED) or EXCLUSIVE (with PRODUCE, UPDATE or RELEASE). For each residency we
+ * remember the last exclusive op and the shared ones since, and walk the ops in id order:
  *
  *     shared      waits for the last exclusive op                                        (read after write)
  *     exclusive   waits for every shared op since the last exclusive one                 (write or free after read)
@@ -12,19 +12,20 @@
  *       '--> S3 ----^         only one from S2, the last of that lane.
  *            S1, S2 (same lane): X1 --> S1 .. S2 --> X2
  *
- * The lane is worth it: 64 micro-batches that read a parameter on one lane take two edges, not 128.
+ * Using the lane pays: 64 micro-batches that read a parameter on one lane take two edges, not 128.
  *
- * Members of a group start together, so all of them are judged by the state before the group.
+ * Members of a group start together, so all of them wait by the state before the group.
  *
- * Branches. An op whose `when` is false does nothing, so nothing may rely on it. With any `when` in the schedule, the
- * walk is done once for the ops active when the control is ok and once for bad, and the edges of both are added: a
- * reader after a conditional writer thereby waits for it and for the writer before it.
+ * Branches. An op whose `when` is false does nothing, so nothing may rely on it. If any op has a `when`, the walk is
+ * done once for the ops active on the ok branch and once for the bad branch, and the edges of both are added. So a
+ * reader after a conditional writer waits for it and for the writer before it.
  *
- * The boundary. A place that is resident there is carried from one iteration to the next: what is first in an iteration
- * waits, by the same rules, for what was last in the one before (any of its branches with any of this one's). Two
- * iterations at most are in flight, so one back is enough. Other places have an instance of their own per iteration.
+ * The boundary. A residency that is resident there lasts from one iteration to the next. The first accesses of an
+ * iteration wait, by the same rules, for the last ones of the iteration before (any of its branches with any of this
+ * one's). At most two iterations are in flight, so one back is enough. Other residencies have a separate instance per
+ * iteration.
  *
- * The verifier does not use this file: it derives its obligations from the sorted accesses of each place.
+ * The verifier does not use this file: it derives its obligations from the sorted accesses of each residency.
  */
 #include "common/schedule/schedule.h"
 
@@ -38,15 +39,15 @@ struct reader {
     int32_t op, next;
 };
 
-/* Where a place stands. Readers of a FIFO lane are one row, the last; those of PRIORITY lanes are all kept. */
+/* State of a residency. Readers on a FIFO lane are one row, the last reader; those on PRIORITY lanes are all kept. */
 struct state {
     int32_t writer;                    /* last exclusive op, or -1 */
-    int32_t fifo_readers, any_readers; /* since then; heads of lists, or -1 */
+    int32_t fifo_readers, any_readers; /* since the writer; heads of lists, or -1 */
 };
 
-/* An access that comes before any exclusive one of its iteration (or is the first). */
+/* An access with no exclusive one before it in its iteration. */
 struct head {
-    int32_t place, op;
+    int32_t residency, op;
     bool exclusive, after_readers;
 };
 
@@ -62,9 +63,9 @@ struct edges {
 
 struct walk {
     const struct ht_schedule *s;
-    const struct ht_residencies *places;
+    const struct ht_residencies *residencies;
     enum ht_when branch;
-    struct state *states; /* [places] */
+    struct state *states; /* [residencies] */
     struct reader *readers;
     int64_t n_readers;
     size_t readers_cap;
@@ -91,7 +92,7 @@ static void need_readers(const struct walk *w, struct edges *edges, const struct
     for (int32_t r = st->any_readers; r >= 0; r = w->readers[r].next) need(edges, w->s, op, w->readers[r].op);
 }
 
-/* The row of the FIFO lane that `op` runs on, or -1. */
+/* Returns the row of readers on op's FIFO lane, or -1. */
 static int32_t lane_reader(const struct walk *w, const struct state *st, int32_t op)
 {
     for (int32_t r = st->fifo_readers; r >= 0; r = w->readers[r].next)
@@ -104,24 +105,24 @@ static bool is_exclusive(struct ht_effect e)
     return (e.flags & (HT_PRODUCE | HT_UPDATE | HT_RELEASE)) != 0;
 }
 
-static void wait_for(struct walk *w, struct edges *edges, int32_t op, int32_t place, bool exclusive)
+static void wait_for(struct walk *w, struct edges *edges, int32_t op, int32_t residency, bool exclusive)
 {
-    const struct state *st = &w->states[place];
+    const struct state *st = &w->states[residency];
     bool readers = st->fifo_readers >= 0 || st->any_readers >= 0;
     if (!exclusive && lane_reader(w, st, op) >= 0) return;
     if (exclusive && readers)
         need_readers(w, edges, st, op);
     else if (st->writer >= 0)
         need(edges, w->s, op, st->writer);
-    if (st->writer < 0 && w->places->rows[place].resident) {
-        struct head head = {.place = place, .op = op, .exclusive = exclusive, .after_readers = readers};
+    if (st->writer < 0 && w->residencies->rows[residency].resident) {
+        struct head head = {.residency = residency, .op = op, .exclusive = exclusive, .after_readers = readers};
         HT_PUSH(w->heads, w->n_heads, w->heads_cap, head);
     }
 }
 
-static void apply(struct walk *w, int32_t op, int32_t place, bool exclusive)
+static void apply(struct walk *w, int32_t op, int32_t residency, bool exclusive)
 {
-    struct state *st = &w->states[place];
+    struct state *st = &w->states[residency];
     if (exclusive) {
         *st = (struct state){.writer = op, .fifo_readers = -1, .any_readers = -1};
         return;
@@ -141,8 +142,8 @@ static void apply(struct walk *w, int32_t op, int32_t place, bool exclusive)
 static void walk_branch(struct walk *w, struct edges *edges)
 {
     const struct ht_schedule *s = w->s;
-    w->states = HT_NEW_ARRAY(struct state, w->places->n);
-    for (int64_t i = 0; i < w->places->n; i++)
+    w->states = HT_NEW_ARRAY(struct state, w->residencies->n);
+    for (int64_t i = 0; i < w->residencies->n; i++)
         w->states[i] = (struct state){.writer = -1, .fifo_readers = -1, .any_readers = -1};
     for (int32_t first = 0, end; first < s->n_ops; first = end) {
         end = ht_step_end(s, first);
@@ -150,22 +151,22 @@ static void walk_branch(struct walk *w, struct edges *edges)
             for (int32_t op = first; op < end; op++) {
                 if (!ht_active(&s->ops[op], w->branch)) continue;
                 for (int64_t e = s->effects_begin[op]; e < s->effects_begin[op + 1]; e++) {
-                    int32_t place = w->places->of_effect[e];
+                    int32_t residency = w->residencies->of_effect[e];
                     if (pass == 0)
-                        wait_for(w, edges, op, place, is_exclusive(s->effects[e]));
+                        wait_for(w, edges, op, residency, is_exclusive(s->effects[e]));
                     else
-                        apply(w, op, place, is_exclusive(s->effects[e]));
+                        apply(w, op, residency, is_exclusive(s->effects[e]));
                 }
             }
     }
 }
 
-/* What the heads of one walk wait for in the iteration before, which took the way of another. */
+/* Adds the edges from the heads of one walk to the iteration before, which took the branch of another walk. */
 static void cross(const struct walk *before, const struct walk *now, struct edges *edges)
 {
     for (int64_t i = 0; i < now->n_heads; i++) {
         const struct head *h = &now->heads[i];
-        const struct state *st = &before->states[h->place];
+        const struct state *st = &before->states[h->residency];
         bool readers = st->fifo_readers >= 0 || st->any_readers >= 0;
         if (h->exclusive && readers)
             need_readers(before, edges, st, h->op);
@@ -179,9 +180,9 @@ static void merge(const struct ht_schedule *s, const struct edges *edges, int32_
 {
     if (edges->n == 0) return;
     int32_t n = s->n_ops;
-    int64_t *slot = HT_NEW_ARRAY(int64_t, (int64_t)n + 1); /* edges by op, counting sort */
+    int64_t *slot = HT_NEW_ARRAY(int64_t, (int64_t)n + 1); /* ends of the edges by op, counting sort */
     int32_t *sorted = HT_NEW_ARRAY(int32_t, edges->n);
-    int32_t *seen = HT_NEW_ARRAY(int32_t, n); /* op + 1 that has it */
+    int32_t *seen = HT_NEW_ARRAY(int32_t, n); /* last op that has it, + 1 */
     for (int64_t i = 0; i < edges->n; i++) slot[edges->rows[i].op + 1]++;
     for (int32_t i = 0; i < n; i++) slot[i + 1] += slot[i];
     for (int64_t i = 0; i < edges->n; i++) sorted[slot[edges->rows[i].op]++] = edges->rows[i].before;
@@ -214,15 +215,15 @@ static void merge(const struct ht_schedule *s, const struct edges *edges, int32_
 
 void ht_schedule_link(struct ht_schedule *s)
 {
-    struct ht_residencies places;
+    struct ht_residencies residencies;
     struct edges here = {0}, back = {0};
     struct walk walks[2] = {0};
     ht_marks_resolve(s);
-    ht_places_init(&places, s);
+    ht_places_init(&residencies, s);
     int n_walks = ht_has_branches(s) ? 2 : 1;
     for (int i = 0; i < n_walks; i++) {
         walks[i].s = s;
-        walks[i].places = &places;
+        walks[i].residencies = &residencies;
         walks[i].branch = i == 0 ? HT_WHEN_OK : HT_WHEN_BAD;
         walk_branch(&walks[i], &here);
     }
@@ -237,5 +238,5 @@ void ht_schedule_link(struct ht_schedule *s)
     }
     free(here.rows);
     free(back.rows);
-    ht_places_free(&places);
+    ht_places_free(&residencies);
 }

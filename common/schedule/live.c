@@ -2,7 +2,7 @@
 
 #include "common/schedule/residency.h"
 
-/* Adds up what an op's effects with this flag have in the space. */
+/* Returns the bytes in the space of an op's effects with this flag. */
 static int64_t sum(const struct ht_schedule *s, int32_t op, int32_t space, uint32_t classes, unsigned flag)
 {
     int64_t bytes = 0;

@@ -6,14 +6,14 @@
 #include <stdlib.h>
 
 struct taken {
-    int32_t draft, op, group; /* group: of several drafts, or -1 */
+    int32_t draft, op, group; /* group: across drafts, or -1 */
 };
 
 struct merge {
     struct ht_schedule *const *drafts;
     int32_t n, parts;
     struct taken *order;     /* [n_ops] of the graph */
-    int32_t n_ops, n_groups; /* n_groups: numbers that groups of several drafts take up */
+    int32_t n_ops, n_groups; /* n_groups: numbers taken by groups across drafts */
     size_t order_cap;
     int32_t **new_op;     /* [n][ops of the draft] */
     int32_t **new_row;    /* [n][tensors of the draft] */
@@ -24,7 +24,7 @@ struct merge {
 
 /* ---- order ----------------------------------------------------------------------------------------------------- */
 
-/* The drafts that an op is in common with: first, first + step, ..; n 1: it is the draft's own. */
+/* The drafts that share an op: first, first + step, ..; n 1: the op belongs to one draft. */
 struct team {
     int32_t first, step, n;
 };
@@ -40,7 +40,7 @@ static struct team team_of(const struct merge *m, int32_t draft, int32_t op)
     return (struct team){draft, 1, 1};
 }
 
-/* Takes an op with all of its group. Returns the draft's next. */
+/* Takes an op with all of its group. Returns the draft's next op. */
 static int32_t take(struct merge *m, int32_t draft, int32_t op, int32_t group)
 {
     const struct ht_schedule *s = m->drafts[draft];
@@ -51,7 +51,7 @@ static int32_t take(struct merge *m, int32_t draft, int32_t op, int32_t group)
     return op;
 }
 
-/* All drafts of the team stand before an op in common: the same one? */
+/* Checks that all drafts of the team are at the same shared op. */
 static enum ht_status check_joint(const struct merge *m, struct team t, const int32_t *next, struct ht_error *err)
 {
     char words[2][96];
@@ -71,7 +71,7 @@ static bool same_team(struct team a, struct team b)
     return a.first == b.first && a.step == b.step && a.n == b.n;
 }
 
-/* Do all drafts of the team stand before an op of this team? Else *odd is one that does not. */
+/* Returns true if all drafts of the team wait at a shared op of this team; else *odd is one that does not. */
 static bool all_wait(const struct merge *m, struct team t, const int32_t *next, const bool *waits, int32_t *odd)
 {
     for (int32_t d = t.first; d < t.first + t.n * t.step; d += t.step) {
@@ -81,7 +81,7 @@ static bool all_wait(const struct merge *m, struct team t, const int32_t *next, 
     return true;
 }
 
-/* No draft can go on: the first that has not ended waits for one that never comes. */
+/* Fails: no draft can go on, and the first that has not ended waits for an op that never comes. */
 static enum ht_status say_stuck(const struct merge *m, const int32_t *next, const bool *waits, struct ht_error *err)
 {
     int32_t d = 0, odd = 0;
@@ -105,7 +105,7 @@ static int by_rank(const void *x, const void *y, void *arg)
     return (i > k) - (i < k);
 }
 
-/* Takes the ops that drafts have in common and that all of a team have come to; members in the order of their ranks. */
+/* Takes the shared ops that all drafts of a team have reached; members in the order of their ranks. */
 static enum ht_status take_joint(struct merge *m, int32_t *next, bool *waits, int32_t round, struct ht_error *err)
 {
     for (int32_t k = 0; k < m->n; k++) {
@@ -150,7 +150,7 @@ static enum ht_status take_all(struct merge *m, int32_t *next, struct ht_error *
 
 /* ---- tables ---------------------------------------------------------------------------------------------------- */
 
-/* One draft keeps the numbers of its groups. Those of several follow the rounds, one draft's after the other's. */
+/* Numbers the groups. A single draft keeps its numbers; with several, they follow the rounds, draft after draft. */
 static void number_groups(struct merge *m)
 {
     int32_t next = m->n_groups;

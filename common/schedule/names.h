@@ -1,4 +1,4 @@
-/* Names of the enums, as graph files, reports and keys write them. Internal to common/schedule: others call the
+/* Names of the enums in graph files, reports and keys. Internal to common/schedule: others call the
    functions of schedule.h. Each table is indexed by its enum. */
 #ifndef HT_SCHEDULE_NAMES_H
 #define HT_SCHEDULE_NAMES_H
@@ -28,7 +28,7 @@ extern const char *const ht_unit_kind_names[HT_N_UNIT_KINDS];
 extern const char *const ht_work_arch_names[HT_N_ARCHS];
 extern const char *const ht_work_dtype_names[HT_N_DTYPES];
 
-/* " (qkv, attention)" where the label is about some of a unit's sub-ops, else nothing; into buf. */
+/* Writes " (qkv, attention)" if the label is about some of a unit's sub-ops, else ""; returns buf. */
 const char *ht_sub_op_descriptions(const struct ht_label *l, char *buf, size_t n);
 
 /* Copies at most n - 1 bytes of src, and pads with zeros, so that equal names are equal bytes. */

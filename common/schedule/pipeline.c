@@ -40,8 +40,8 @@ static void afab(const struct ht_pipe_shape *p, int32_t rank, struct list *l)
         for (int32_t j = 0; j < p->micro_batches && ht_pipe_backward_rank(p, q) == rank; j++) add(l, false, q, j);
 }
 
-/* The k-th forward of a rank: in rounds of N_g micro-batches, which pass all chunks before the next round begins. The
-   k-th backward is its mirror image. v = 1: micro-batch k of the only chunk. */
+/* Adds the k-th forward of a rank, in rounds of N_g micro-batches, which pass all chunks before the next round begins.
+   The k-th backward is its mirror image. v = 1: micro-batch k of the only chunk. */
 static void add_kth(const struct ht_pipe_shape *p, int32_t rank, bool forward, int32_t k, struct list *l)
 {
     int32_t round = p->ranks * p->v, chunk = k % round / p->ranks;
@@ -81,7 +81,7 @@ struct layout {
     int64_t *forward_end, *backward_end; /* [stage * N_m + j]; -1: not yet */
 };
 
-/* When its input is there; -1: not known yet. */
+/* Returns the time at which a pass's input is there; -1: not known yet. */
 static int64_t ready(const struct layout *l, const struct ht_pipe_pass *x)
 {
     int64_t n_m = l->p->micro_batches, j = x->micro_batch;

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Open addressing over place numbers, at most half full. */
+/* Hash table of residency numbers: open addressing, at most half full. */
 struct table {
     int32_t *slots;
     size_t n_slots, cap;

@@ -1,7 +1,6 @@
 /*
- * Places: the (tensor, space) pairs that a schedule touches, numbered 0, 1, ... in the order of first mention
- * (residents first, then effects in id order). What the linker and the verifier prove, they prove place by place.
- * Internal.
+ * Residencies: the (tensor, space) pairs that a schedule touches, numbered 0, 1, ... in the order of first mention
+ * (residents first, then effects in id order). The linker and the verifier work residency by residency. Internal.
  *
  * Every index in the schedule must be in range.
  */
@@ -25,13 +24,13 @@ struct ht_residencies {
 void ht_places_init(struct ht_residencies *p, const struct ht_schedule *s);
 void ht_places_free(struct ht_residencies *p);
 
-/* An op is active in a branch unless its `when` is the other one. */
+/* Returns true if an op is active in a branch: its `when` is not the other one. */
 static inline bool ht_active(const struct ht_op *op, enum ht_when branch)
 {
     return op->when == HT_ALWAYS || op->when == branch;
 }
 
-/* One past the last member of the group that begins with op i (i + 1 for an op without a group). */
+/* Returns one past the last member of the group that begins with op i (i + 1 for an op without a group). */
 static inline int32_t ht_step_end(const struct ht_schedule *s, int32_t i)
 {
     int32_t end = i + 1, match = s->ops[i].match;
@@ -39,7 +38,7 @@ static inline int32_t ht_step_end(const struct ht_schedule *s, int32_t i)
     return end;
 }
 
-/* The first member of op i's group (i for an op without a group). */
+/* Returns the first member of op i's group (i for an op without a group). */
 static inline int32_t ht_step_begin(const struct ht_schedule *s, int32_t i)
 {
     int32_t match = s->ops[i].match;
@@ -47,7 +46,7 @@ static inline int32_t ht_step_begin(const struct ht_schedule *s, int32_t i)
     return i;
 }
 
-/* Does any op have a `when`? If not, one branch is all there is. */
+/* Returns true if any op has a `when`. If not, there is only one branch. */
 bool ht_has_branches(const struct ht_schedule *s);
 
 #endif

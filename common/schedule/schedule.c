@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A begin array starts with its one sentinel. */
+/* Starts a begin array with its one sentinel. */
 static void start_list(int64_t **begin, size_t *cap)
 {
     HT_RESERVE(*begin, *cap, 1);

@@ -1,35 +1,35 @@
 /*
- * The op graph of one training iteration: which op, on which rank and lane, after which ops, with which priority,
- * touching which tensors in which memory tier, using how much of which shared resource.
+ * The op graph of one training iteration. It says for each op its rank and lane, the ops that it waits for, its
+ * priority, the tensors that it touches in which memory tier, and how much of which shared resource it takes.
  *
  * A schedule is a template that is run again and again. It is append-only: an op's dependencies have smaller ids (this
- * iteration) or are any ids (the previous iteration), so ids are a topological order and a cycle cannot be written.
- * It never mentions CUDA, MPI or a duration: what an op costs is asked of a profile, under the key `struct ht_work`.
+ * iteration) or are any ids (the previous iteration), so ids are a topological order and a cycle cannot be written. It
+ * never mentions CUDA, MPI or a duration: a profile has the cost of an op, under the key `struct ht_work`.
  *
  *     rank 0, lane "gpu"   F0 F1 F2 .. B2 B1 B0      ids grow along every FIFO lane
  *     rank 0, lane "d2h"        G2 G1 G0             a copy names one tensor in two tiers
  *     rank 0, lane "cpu"           O2 O1 O0 --.
  *     rank 0, lane "h2d"  P0 P1 P2 <----------' edges to the previous iteration
  *
- * Memory. A tensor is a row of a table; it may be resident in several places at once. A place is (tier, rank): the tier
- * picks the rank's own device, its node's host memory, its node's disk, or the one remote store. An op's effects say
- * what happens to a tensor in a place:
+ * Memory. A tensor is a row of a table. It may have several residencies at once. A residency is the tensor in a space,
+ * which tier and rank select: the rank's own device, its node's host memory, its node's disk, or the one remote store.
+ * An op's effects say what it does to a tensor in a space:
  *
- *     NEED      it is read there
- *     PRODUCE   it is allocated there when the op's memory is granted, and written
- *     UPDATE    it is already there and is overwritten or modified in place
- *     RELEASE   it is freed there when the op ends (may be joined with any of the others; PRODUCE | RELEASE is scratch)
+ *     NEED      reads it
+ *     PRODUCE   allocates it when the op's memory is granted, and writes it
+ *     UPDATE    overwrites or modifies it in place
+ *     RELEASE   frees it when the op ends (may be joined with any of the others; PRODUCE | RELEASE is scratch)
  *
- * What is resident when an iteration starts is listed (`residents`) and must be resident again when it ends (closure).
- * Tensors that are not resident at the boundary have an instance of their own in every iteration, so that an iteration
- * may begin while the one before it still runs; at most two iterations are ever in flight.
+ * The tensors that are resident when an iteration starts are listed (`residents`) and must be resident again when it
+ * ends (closure). Other tensors have a separate instance in every iteration, so that an iteration may begin while the
+ * one before it still runs. At most two iterations are in flight.
  *
  * Groups. Ops that start and end together (the members of a collective, a send and its receive, one compute op spread
- * over tensor-parallel ranks) carry the same `match` >= 0, have consecutive ids, and depend on nothing within the group.
- * A group is thereby one step of the topological order: no deadlock can be written either. Of a compute op spread over
- * n ranks member q computes with part q of n of the unit's parameters.
+ * over tensor-parallel ranks) have the same `match` >= 0 and consecutive ids, and depend on nothing within the group.
+ * So a group is one step of the topological order, and no deadlock can be written either. In a compute op spread over n
+ * ranks member q computes with part q of n of the unit's parameters.
  *
- * Everything here is a plain array. Builders append; afterwards the schedule is read-only and may be shared by threads.
+ * Everything here is a plain array. Builders append; afterwards the schedule is read-only and threads may share it.
  */
 #ifndef HT_SCHEDULE_SCHEDULE_H
 #define HT_SCHEDULE_SCHEDULE_H
@@ -63,7 +63,7 @@ enum ht_op_kind {
     HT_OP_FORWARD,
     HT_OP_RECOMPUTE,
     HT_OP_BACKWARD,
-    HT_OP_COPY,       /* every tensor NEEDed in one place and PRODUCEd or UPDATEd in another is copied */
+    HT_OP_COPY,       /* copies every tensor NEEDed in one tier and PRODUCEd or UPDATEd in another */
     HT_OP_ACCUMULATE, /* gradient of one micro-batch added to the accumulator */
     HT_OP_OPTIMIZER_STEP,
     HT_OP_UNDO, /* bit-exact inverse of the optimizer step */
@@ -73,7 +73,7 @@ enum ht_op_kind {
     HT_OP_SEND,
     HT_OP_RECEIVE,
     HT_OP_VALIDATE, /* writes the iteration's control scalar: ok or bad */
-    HT_OP_RESTORE,  /* recovery: a state tensor read back */
+    HT_OP_RESTORE,  /* recovery: reads a state tensor back */
     HT_N_OP_KINDS,
 };
 
@@ -91,14 +91,14 @@ enum ht_lane_kind {
 enum ht_lane_order { HT_FIFO, HT_PRIORITY };
 
 enum ht_resource_kind {
-    HT_RES_PCIE_H2D, /* one direction of a device's port (full duplex), */
-    HT_RES_PCIE_D2H, /* the other */
+    HT_RES_PCIE_H2D, /* one direction of a device's port (full duplex) */
+    HT_RES_PCIE_D2H, /* the other direction */
     HT_RES_PCIE_SWITCH,
     HT_RES_DRAM,
     HT_RES_CORES, /* processor cores: capacity in core-nanoseconds per second, 1e9 for each */
     HT_RES_NVLINK,
     HT_RES_NIC,
-    HT_RES_SSD, /* of a node: its reads, its writes, or both where the array is simplex */
+    HT_RES_SSD, /* of a node: its reads, its writes, or both if the array is simplex */
     HT_N_RESOURCE_KINDS,
 };
 
@@ -106,7 +106,7 @@ enum ht_when { HT_ALWAYS, HT_WHEN_OK, HT_WHEN_BAD };
 
 enum ht_effect_flags { HT_NEED = 1, HT_PRODUCE = 2, HT_UPDATE = 4, HT_RELEASE = 8 };
 
-/* What an op is about. unit -1: not about a unit; micro_batch -1: not about one. */
+/* The unit and micro-batch that an op or a tensor is about. unit -1: no unit; micro_batch -1: no micro-batch. */
 struct ht_label {
     int32_t unit;        /* first unit */
     int32_t n_units;     /* >= 1 when unit >= 0 */
@@ -119,10 +119,11 @@ struct ht_tensor {
     struct ht_label label;
     int64_t bytes;                  /* of this row, i.e. of the shard */
     int64_t shard_begin, shard_end; /* elements of the unit's flat parameter buffer; none if they are equal */
-    int32_t part, parts; /* tensor parallelism: the row holds part `part` of `parts` of the unit, whose elements a
-                                     shard counts; ht_add_tensor makes 0 parts 1, the whole */
-    int32_t rank;        /* owner: which replica of the state this is */
-    bool sharded;        /* a shard, even an empty one; ht_add_tensor sets it where shard_end > 0 */
+    /* Tensor parallelism: the row holds part `part` of `parts` of the unit, and a shard counts that part's elements.
+       ht_add_tensor turns parts 0 into 1, the whole. */
+    int32_t part, parts;
+    int32_t rank; /* owner; distinguishes the replicas of a state */
+    bool sharded; /* a shard, possibly empty; ht_add_tensor sets it if shard_end > 0 */
 };
 
 /* Sequences [first, first + count) of the batch. */
@@ -133,7 +134,7 @@ struct ht_slice {
 struct ht_resident {
     int32_t tensor;
     enum ht_tier tier;
-    int32_t rank; /* any rank of the place: its device, or a rank on its node */
+    int32_t rank; /* any rank of the space: its device, or a rank on its node */
 };
 
 struct ht_lane {
@@ -151,7 +152,7 @@ struct ht_resource {
     int64_t capacity_per_s; /* bytes per second; for HT_RES_CORES core-nanoseconds per second */
 };
 
-/* The shape of a piece of work: with the op's kind and lane kind, the key under which a profile answers its cost. */
+/* The shape of a piece of work. With the op's kind and lane kind it is the key under which a profile has the cost. */
 struct ht_work {
     enum ht_op_kind kind;
     enum ht_lane_kind where;
@@ -175,13 +176,13 @@ struct ht_work {
 
 struct ht_effect {
     int32_t tensor;
-    uint8_t tier;  /* enum ht_tier; the place is that of the op's rank */
+    uint8_t tier;  /* enum ht_tier; in the space of the op's rank */
     uint8_t flags; /* enum ht_effect_flags */
 };
 
 struct ht_use {
     int32_t resource;
-    /* Bytes; of HT_RES_CORES the cores that it keeps busy while it runs (a time is a profile's affair). */
+    /* Bytes; for HT_RES_CORES the cores that it keeps busy while it runs (a profile has the time). */
     int64_t amount;
 };
 
@@ -243,7 +244,7 @@ struct ht_schedule {
 
 /* ---- building -------------------------------------------------------------------------------------------------- */
 
-/* rank_node may be NULL (all ranks on node 0). Capacities start unlimited (INT64_MAX). */
+/* Creates a schedule. rank_node may be NULL (all ranks on node 0). Capacities start unlimited (INT64_MAX). */
 struct ht_schedule *ht_schedule_create(const char *name, int32_t n_ranks, int32_t n_nodes, const int32_t *rank_node);
 void ht_schedule_destroy(struct ht_schedule *s);
 void ht_schedule_set_capacity(struct ht_schedule *s, enum ht_tier tier, int32_t rank, int64_t bytes);
@@ -256,15 +257,15 @@ int32_t ht_add_resource(struct ht_schedule *s, const char *name, enum ht_resourc
 void ht_schedule_set_micro_batches(struct ht_schedule *s, int32_t n, const struct ht_slice *slices);
 int32_t ht_add_tensor(struct ht_schedule *s, struct ht_tensor tensor);
 void ht_add_resident(struct ht_schedule *s, int32_t tensor, enum ht_tier tier, int32_t rank);
-/* Equal works share a row. */
+/* Adds a work and returns its row. Equal works share a row. */
 int32_t ht_add_work(struct ht_schedule *s, const struct ht_work *work);
 
 /* Appends an op and returns its id; the calls below then describe this last op. */
 int32_t ht_add_op(struct ht_schedule *s, enum ht_op_kind kind, int32_t lane, struct ht_label label, int32_t work);
 void ht_op_name(struct ht_schedule *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void ht_op_after(struct ht_schedule *s, int32_t op); /* same iteration; < 0 is ignored; repeats are ignored */
-void ht_op_after_prev(struct ht_schedule *s,
-                      int32_t op); /* previous iteration; may be an id still to come, or a mark */
+/* Adds an edge to an op of the previous iteration, whose id may be still to come, or to a mark. */
+void ht_op_after_prev(struct ht_schedule *s, int32_t op);
 void ht_op_effect(struct ht_schedule *s, int32_t tensor, enum ht_tier tier, unsigned flags);
 void ht_op_use(struct ht_schedule *s, int32_t resource, int64_t amount);
 void ht_op_priority(struct ht_schedule *s, int32_t key);
@@ -272,18 +273,18 @@ void ht_op_when(struct ht_schedule *s, enum ht_when when);
 void ht_op_match(struct ht_schedule *s, int32_t match);
 
 /*
- * A mark stands for an op whose id is not known yet. ht_op_after_prev takes it in place of the id; ht_mark_set names the
- * last op, and the last one named counts. ht_schedule_link puts the id in its place, and ht_marks_resolve before that for
- * code that reads an unlinked graph. A mark that was never set adds no edge.
+ * A mark stands for an op whose id is not known yet. ht_op_after_prev takes it in place of the id. ht_mark_set makes it
+ * stand for the last op; a later call replaces an earlier one. ht_schedule_link replaces marks by ids; ht_marks_resolve
+ * does so earlier, for code that reads an unlinked graph. A mark that was never set adds no edge.
  */
 int32_t ht_mark_create(struct ht_schedule *s); /* < -1 */
 void ht_mark_set(struct ht_schedule *s, int32_t mark);
 void ht_marks_resolve(struct ht_schedule *s);
 
 /*
- * Adds the edges that the effects demand and that the lanes do not already give: a reader after its producer, a release
- * or overwrite after the readers, a producer after the release, within the iteration and across its boundary. Builders
- * call it once at the end; what they add themselves is only what the system's method asks for beyond the data.
+ * Adds the edges that the effects demand and the lanes do not already give: a reader after its producer, a release or
+ * overwrite after the readers, a producer after the release, within the iteration and across its boundary. Builders
+ * call it once at the end. Edges that they add themselves are only those that the method demands beyond the data.
  */
 void ht_schedule_link(struct ht_schedule *s);
 
@@ -294,7 +295,7 @@ static inline int32_t ht_n_spaces(const struct ht_schedule *s)
     return s->n_ranks + 2 * s->n_nodes + 1;
 }
 
-/* Index of a place's memory: device of each rank, then host of each node, disk of each node, remote. */
+/* Returns the index of a space: device of each rank, then host of each node, disk of each node, remote. */
 static inline int32_t ht_space(const struct ht_schedule *s, enum ht_tier tier, int32_t rank)
 {
     switch (tier) {
@@ -308,7 +309,7 @@ static inline int32_t ht_space(const struct ht_schedule *s, enum ht_tier tier, i
         return s->n_ranks + 2 * s->n_nodes;
     }
 }
-/* "device 0", "host 1", ... into buf. */
+/* Writes "device 0", "host 1", ... into buf and returns it. */
 const char *ht_space_name(const struct ht_schedule *s, int32_t space, char *buf, size_t n);
 
 static inline int32_t ht_op_rank(const struct ht_schedule *s, int32_t op)
@@ -316,13 +317,13 @@ static inline int32_t ht_op_rank(const struct ht_schedule *s, int32_t op)
     return s->lanes[s->ops[op].lane].rank;
 }
 
-/* Bytes a tensor counts for in memory: rounded up to 512, as allocators do. */
+/* Returns the bytes that a tensor takes in memory: rounded up to 512, as allocators do. */
 static inline int64_t ht_live_bytes(int64_t bytes)
 {
     return (bytes + 511) & ~(int64_t)511;
 }
 
-/* The model whose unit a tensor holds elements of: a whole one, or the tensor's part of it. */
+/* Returns the model whose unit a tensor holds elements of: the whole model, or the tensor's part of it. */
 static inline struct ht_model ht_tensor_model(const struct ht_tensor *t, const struct ht_model *whole)
 {
     return t->parts > 1 ? ht_model_part(whole, t->part, t->parts) : *whole;
@@ -335,23 +336,24 @@ const char *ht_op_kind_name(enum ht_op_kind k);             /* "forward" ... */
 const char *ht_lane_kind_name(enum ht_lane_kind k);         /* "compute" ... */
 const char *ht_resource_kind_name(enum ht_resource_kind k); /* "pcie_h2d" ... */
 
-/* The op's name, or one made of kind, unit and micro-batch: "F3", "B3.1", "h2d param 3"; into buf. */
+/* Returns the op's name, or a label made of kind, unit and micro-batch: "F3", "B3.1", "h2d param 3"; uses buf. */
 const char *ht_op_label(const struct ht_schedule *s, int32_t op, char *buf, size_t n);
-/* The op in words, for sentences: "backward of block 17, micro-batch 2", "optimizer step of embedding"; into buf. */
+/* Describes the op in words, for sentences: "backward of block 17, micro-batch 2", "optimizer step of embedding"; in
+   buf. */
 const char *ht_op_description(const struct ht_schedule *s, int32_t op, char *buf, size_t n);
 
-/* Canonical key of a work: one line, "forward block batch=8 seq=1024 width=4096 ...", or the custom name. */
+/* Writes the canonical key of a work: one line, "forward block batch=8 seq=1024 width=4096 ...", or the custom name. */
 const char *ht_work_key(const struct ht_work *w, char *buf, size_t n);
 enum { HT_WORK_KEY_MAX = 256 };
 
 /*
- * What a pass over n > 1 tensor-parallel parts sends: all-reduces inside the op, one after the other (Shoeybi et al.
- * 2019, Sec. 3). Each is a ring's, 2 (n - 1) / n of its elements from every member:
+ * Returns what a pass over n > 1 tensor-parallel parts sends: all-reduces inside the op, one after another (Shoeybi et
+ * al. 2019, Sec. 3). Each is a ring's, 2 (n - 1) / n of its elements from every member:
  *
- *     block       forward    behind the projection, behind fc2        (B,T,C) each
- *                 backward   behind fc1, behind query, key, value     (B,T,C) each
+ *     block       forward    after the projection, after fc2          (B,T,C) each
+ *                 backward   after fc1, after query, key, value       (B,T,C) each
  *     embedding   forward    of the tokens' rows                      (B,T,C)
- *     head        forward    log-sum-exp and target's logit           (B,T,2), FP32, of each part: gathered
+ *     head        forward    log-sum-exp and target's logit           (B,T,2), FP32, of each part: all-gathered
  *                 backward   of the gradient of its input             (B,T,C)
  */
 struct ht_part_sums {
@@ -360,11 +362,11 @@ struct ht_part_sums {
 };
 struct ht_part_sums ht_work_part_sums(const struct ht_work *w);
 
-/* Hash over everything that executors read: ranks compare it before they start. */
+/* Returns a hash over everything that executors read. Ranks compare it before they start. */
 uint64_t ht_schedule_hash(const struct ht_schedule *s);
 
-/* The parts of a graph's hash. Edges are those to earlier ops and to the iteration before; names those of schedule, lanes,
-   resources and ops. */
+/* Parts of a graph's hash. Edges are those to earlier ops and to the iteration before. Names are those of the schedule,
+   lanes, resources and ops. */
 enum ht_schedule_part {
     HT_PART_HEADER, /* ranks, nodes, capacities, numbers of units and micro-batches */
     HT_PART_LANES,
@@ -383,7 +385,8 @@ enum ht_schedule_part {
 
 extern const char *const ht_schedule_part_names[HT_N_SCHEDULE_PARTS];
 
-/* A hash of each part. Rows count by position: a renumbered table changes the digests of the parts that refer to it. */
+/* Computes a hash of each part. Rows count by position: renumbering a table changes the digests of parts that refer to
+   it. */
 void ht_schedule_digests(const struct ht_schedule *s, uint64_t digests[HT_N_SCHEDULE_PARTS]);
 
 #endif

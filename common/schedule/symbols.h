@@ -1,4 +1,5 @@
-/* Names to numbers, for graph files. Internal. The names themselves belong to the caller and must outlive the table. */
+/* A table from names to numbers, for graph files. Internal. The names belong to the caller and must outlive the
+   table. */
 #ifndef HT_SCHEDULE_SYMBOLS_H
 #define HT_SCHEDULE_SYMBOLS_H
 
@@ -17,15 +18,15 @@ struct ht_symbols {
     size_t n_slots, n; /* n_slots: a power of two, at least twice n */
 };
 
-/* Adds a name; false if it was there (which keeps the first value and is ambiguous from now on). */
+/* Adds a name. Returns false if it existed; it then keeps its first value and becomes ambiguous. */
 bool ht_symbols_add(struct ht_symbols *t, const char *name, int32_t value);
-/* The entry, or NULL. */
+/* Returns the entry, or NULL. */
 const struct ht_symbol *ht_symbols_find(const struct ht_symbols *t, const char *name);
 void ht_symbols_free(struct ht_symbols *t);
 
-/* Is the text a number in a reference ("12") rather than a name? */
+/* Returns true if the text of a reference is a number ("12"), not a name. */
 bool ht_all_digits(const char *text);
-/* Printable ASCII only: what names are made of. */
+/* Returns true if the text is printable ASCII, as names must be. */
 bool ht_printable(const char *text, size_t max);
 
 #endif

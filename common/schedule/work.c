@@ -1,4 +1,4 @@
-/* Works: the keys under which a profile answers what an op costs. Equal works share a row. */
+/* Works: the keys under which a profile has the costs of ops. Equal works share a row. */
 #include "common/base/array.h"
 #include "common/schedule/build.h"
 #include "common/schedule/names.h"
@@ -65,7 +65,7 @@ static void insert(struct ht_builder *b, const struct ht_schedule *s, int32_t ro
     b->slots[i] = row;
 }
 
-/* At most half full, so that probing stays short. */
+/* Grows the table so that it stays at most half full, which keeps probing short. */
 static void grow(struct ht_builder *b, const struct ht_schedule *s)
 {
     b->n_slots = b->n_slots ? 2 * b->n_slots : 64;
@@ -94,7 +94,7 @@ struct ht_part_sums ht_work_part_sums(const struct ht_work *w)
 {
     bool backward = w->kind == HT_OP_BACKWARD, logits = w->unit == HT_UNIT_HEAD && !backward;
     uint32_t summed = backward ? 1u << HT_SUB_QKV | 1u << HT_SUB_FC1 : 1u << HT_SUB_PROJ | 1u << HT_SUB_FC2;
-    int64_t elements = w->batch * w->seq * (logits ? w->tp : w->width); /* a gathering sends half of what a sum does */
+    int64_t elements = w->batch * w->seq * (logits ? w->tp : w->width); /* an all-gather sends half as much */
     struct ht_part_sums sums = {0};
     if (w->tp <= 1) return sums;
     sums.n = w->unit == HT_UNIT_BLOCK ? __builtin_popcount(w->sub_ops & summed) : w->unit == HT_UNIT_HEAD || !backward;
@@ -131,7 +131,8 @@ static void add_where(struct text *t, const struct ht_work *w)
     add(t, " where=%s", ht_lane_kind_name(w->where));
 }
 
-/* Forward, recompute, backward: the shape of the unit. A whole block leaves out its sub-ops, GPT its name. */
+/* Adds the shape of the unit for forward, recompute and backward. A whole block leaves out its sub-ops; GPT is not
+   named. */
 static void compute_key(struct text *t, const struct ht_work *w)
 {
     bool block = w->unit == HT_UNIT_BLOCK;
