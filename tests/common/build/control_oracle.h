@@ -1,6 +1,6 @@
 /*
- * What a schedule under control must do, by following values instead of trusting effects: every copy of a unit's
- * parameters and states carries a version, every gradient the iteration that made it.
+ * Checks what a schedule under control does by following values instead of trusting effects: every copy of a unit's
+ * parameters and states carries a version, and every gradient the iteration that made it.
  */
 #ifndef HT_TESTS_BUILD_CONTROL_ORACLE_H
 #define HT_TESTS_BUILD_CONTROL_ORACLE_H
@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How an iteration turns out. When its gradients are too large, steps that were undone are made again, clipped. */
+/* Outcome of an iteration. If its gradients are too large, steps that were undone are redone, clipped. */
 enum outcome { GOOD, OVERFLOWN, TOO_LARGE };
 
 struct oracle {
@@ -66,7 +66,7 @@ static inline bool has_master(const struct ht_schedule *s, int32_t op)
     return false;
 }
 
-/* Forward, recompute, backward, accumulate. */
+/* Follows a forward, recompute, backward or accumulate op. */
 static inline void follow_pass(struct oracle *o, int32_t op)
 {
     const struct ht_schedule *s = o->s;
@@ -95,7 +95,7 @@ static inline void follow_copy(struct oracle *o, int32_t op)
         }
 }
 
-/* A receive of parameters: the other member of its group reads them. */
+/* Follows a receive of parameters: the other member of its group reads them. */
 static inline void follow_receive(struct oracle *o, int32_t op)
 {
     const struct ht_schedule *s = o->s;
@@ -106,7 +106,7 @@ static inline void follow_receive(struct oracle *o, int32_t op)
                 *value_of(o, op, &s->effects[k]) = *value_of(o, send, &s->effects[l]);
 }
 
-/* Step, redo, undo; of several units or of one. A redo of gradients that are not finite changes nothing. */
+/* Follows a step, redo or undo of one or more units. A redo with gradients that are not finite changes nothing. */
 static inline void follow_update(struct oracle *o, int32_t op)
 {
     const struct ht_schedule *s = o->s;
@@ -163,7 +163,7 @@ static inline void follow_op(struct oracle *o, int32_t op)
         if (s->effects[k].flags & HT_RELEASE) *value_of(o, op, &s->effects[k]) = -1;
 }
 
-/* After an iteration all copies that stay are those of the last step that counts. */
+/* Checks that after an iteration all remaining copies are those of the last step that counts. */
 static inline void follow_iteration(struct oracle *o)
 {
     const struct ht_schedule *s = o->s;
@@ -192,7 +192,7 @@ static inline void follow_iteration(struct oracle *o)
     }
 }
 
-/* Over some iterations with random outcomes; false with why[256]. */
+/* Runs some iterations with random outcomes; returns false with why[256]. */
 static inline bool values_hold(const struct ht_schedule *s, const char *what, uint64_t seed, char *why)
 {
     enum { ITERATIONS = 8 };
@@ -216,7 +216,7 @@ static inline bool values_hold(const struct ht_schedule *s, const char *what, ui
     return !o.wrong;
 }
 
-/* Simulated with jitter and random verdicts, at the costs of the cluster: no stall, and memory within the bound. */
+/* Simulates with jitter and random outcomes, at the costs of the cluster: no stall, and memory within the bound. */
 static inline void runs_in_bounds(const struct ht_schedule *s, const struct ht_scenario *sc, const char *what,
                                   uint64_t seed)
 {
@@ -244,7 +244,7 @@ static inline void runs_in_bounds(const struct ht_schedule *s, const struct ht_s
     free(bound);
 }
 
-/* Everything that a system's schedule under control has to prove. */
+/* Checks everything that a system's schedule under control has to prove. */
 static inline void prove_control(const struct ht_schedule *s, const struct ht_scenario *sc, const char *what,
                                  uint64_t seed)
 {
@@ -255,7 +255,7 @@ static inline void prove_control(const struct ht_schedule *s, const struct ht_sc
     runs_in_bounds(s, sc, what, seed);
 }
 
-/* The modes that are swept: both, with and without clipping. */
+/* Modes that are swept: gate and rollback, with and without clipping. */
 static const struct ht_control swept_controls[] = {
     {.mode = HT_CONTROL_GATE},
     {.mode = HT_CONTROL_GATE, .options = {.clip = 1}},

@@ -1,11 +1,11 @@
-/* Gate and rollback by hand: which ops there are, in which order, with which effects; what must be refused. */
+/* Gate and rollback by hand: the ops, their order and effects; and refusals. */
 #include "tests/common/build/control_oracle.h"
 
 #include "common/kernels/undo.h"
 #include "common/build/draft.h"
 #include "tests/support/scenario.h"
 
-/* One block, so units 0, 1, 2. */
+/* A scenario of one block, so units 0, 1, 2. */
 static struct ht_scenario scenario_of(const char *numerics, int64_t micro_batches, enum ht_control_mode mode,
                                       double clip)
 {
@@ -49,7 +49,7 @@ static void place(struct ht_draft *g, enum style style)
     }
 }
 
-/* All of a unit's state between host and disk. */
+/* Moves all of a unit's state between host and disk. */
 static void swap(struct ht_draft *g, int32_t lane, int32_t u, bool in)
 {
     struct ht_schedule *s = g->schedule;
@@ -171,7 +171,7 @@ START_TEST(test_gate_by_hand)
     expect_order(s, "F0 F1 F2 B2 V2 B1 V1 B0 V0 verdict U2+ free2- U1+ free1- U0+ free0-");
     ht_schedule_destroy(s);
 
-    /* Copies out stay where they are, so gradients are judged on the host; copies in move. */
+    /* Copies out stay where they are, so gradients are checked on the host; copies in move. */
     s = built(&sc, OFFLOAD);
     expect_order(s, "F0 F1 F2 B2 G2 V2 B1 G1 V1 B0 G0 V0 verdict O2+ free2- P2 O1+ free1- P1 O0+ free0- P0");
     expect_effect(s, "V1", HT_GRAD, HT_HOST, HT_NEED);
@@ -187,7 +187,7 @@ START_TEST(test_gate_by_hand)
     ht_schedule_destroy(s);
     ht_scenario_free(&sc);
 
-    /* FP32 has no copy to make. Two micro-batches: judged after the sum. */
+    /* FP32 has no copy to make. Two micro-batches: checked after the sum. */
     sc = scenario_of("fp32", 2, HT_CONTROL_GATE, 0);
     s = built(&sc, ON_DEVICE);
     expect_order(s, "F0.0 F1.0 F2.0 B2.0 B1.0 B0.0 F0.1 F1.1 F2.1 B2.1 A2.1 V2 B1.1 A1.1 V1 B0.1 A0.1 V0 verdict "
@@ -286,7 +286,7 @@ START_TEST(test_none_is_a_copy)
 }
 END_TEST
 
-/* ---- what must be refused -------------------------------------------------------------------------------------- */
+/* ---- refusals ----------------------------------------------------------------------------------------------- */
 
 static void refused(const struct ht_schedule *s, const char *text)
 {
@@ -295,7 +295,7 @@ static void refused(const struct ht_schedule *s, const char *text)
     ck_assert_msg(strstr(err.text, text) != NULL, "%s", err.text);
 }
 
-/* Takes an edge away: it becomes one of those that are there anyway. */
+/* Removes an edge: replaces it by one that is there anyway. */
 static void cut(int32_t *list, const int64_t *begin, int32_t op, int32_t before)
 {
     for (int64_t k = begin[op]; k < begin[op + 1]; k++)
@@ -335,25 +335,25 @@ START_TEST(test_mutations_are_refused)
     refused(s, "times an iteration");
     ht_schedule_destroy(s);
 
-    s = built(&sc, OFFLOAD); /* an undo that does not wait for the verdict */
+    s = built(&sc, OFFLOAD); /* an undo that does not wait for the final check */
     s->ops[op_named(s, "verdict")].lane = s->ops[op_named(s, "F0.0")].lane;
     cut(s->deps, s->deps_begin, op_named(s, "undo1"), op_named(s, "verdict"));
     refused(s, "has a 'when' without an edge from a validate op");
     ht_schedule_destroy(s);
 
-    s = built(&sc, OFFLOAD); /* a verdict that does not wait for all */
+    s = built(&sc, OFFLOAD); /* a final check that does not wait for all */
     cut(s->deps, s->deps_begin, op_named(s, "verdict"), op_named(s, "V1"));
     refused(s, "has edges from 2 of the 3 validate ops");
     ht_schedule_destroy(s);
     ht_scenario_free(&sc);
 
     sc = scenario_of("fp16", 2, HT_CONTROL_GATE, 0);
-    s = built(&sc, ON_DEVICE); /* a gradient that nobody judges */
+    s = built(&sc, ON_DEVICE); /* a gradient that nothing checks */
     effect_of(s, "V1", HT_GRAD, HT_DEVICE)->tensor = effect_of(s, "V2", HT_GRAD, HT_DEVICE)->tensor;
     refused(s, "(U1): steps with tensor");
     ht_schedule_destroy(s);
 
-    s = built(&sc, ON_DEVICE); /* judged before the second micro-batch is added */
+    s = built(&sc, ON_DEVICE); /* checked before the second micro-batch is added */
     struct ht_op early = s->ops[op_named(s, "V1")];
     int32_t sum = op_named(s, "A1.1");
     ck_assert_int_eq(op_named(s, "V1"), sum + 1);
@@ -361,7 +361,7 @@ START_TEST(test_mutations_are_refused)
     s->ops[sum] = early;
     struct ht_effect *grad_check = &s->effects[s->effects_begin[sum + 1]];
     struct ht_effect saved = *grad_check;
-    int64_t n = s->effects_begin[sum + 1] - s->effects_begin[sum]; /* of the sum: two; of the judge: one */
+    int64_t n = s->effects_begin[sum + 1] - s->effects_begin[sum]; /* of the sum: two; of the check: one */
     ck_assert_int_eq(n, 2);
     s->effects[s->effects_begin[sum] + 2] = s->effects[s->effects_begin[sum] + 1];
     s->effects[s->effects_begin[sum] + 1] = s->effects[s->effects_begin[sum]];
@@ -403,8 +403,8 @@ START_TEST(test_refusals)
 }
 END_TEST
 
-/* Each rank has a verdict of its own, after an agreement of all; without the agreement a verdict would know of its own
-   rank's gradients alone. */
+/* Each rank has its own final check, after an agreement of all. Without the agreement it would know only its own rank's
+   gradients. */
 START_TEST(test_several_ranks)
 {
     struct ht_error err = {0};

@@ -1,4 +1,4 @@
-/* What planners ask of a profile: the ops of a graph, and no others; of one rank, and of the slowest. */
+/* Costs that planners ask for: those of the ops of a graph, and no others; of one rank, and of the slowest. */
 #include "common/base/array.h"
 #include "common/build/cost_query.h"
 #include "common/build/draft.h"
@@ -55,7 +55,7 @@ static struct ht_schedule *build(const struct ht_scenario *sc)
     return s;
 }
 
-/* A time of its own for each work of the graph, and nothing else. */
+/* Makes a profile with a different time for each work of the graph, and nothing else. */
 static struct ht_profile *price(const struct ht_schedule *s)
 {
     struct ht_profile *p = ht_profile_create("by hand", "the test");
@@ -66,7 +66,7 @@ static struct ht_profile *price(const struct ht_schedule *s)
     return p;
 }
 
-/* The time of the first op about a unit of that kind, on that kind of lane. */
+/* Returns the time of the first op about a unit of that kind, on that kind of lane. */
 static int64_t time_of(const struct ht_schedule *s, const struct ht_profile *p, enum ht_op_kind kind,
                        enum ht_lane_kind lane, int32_t unit)
 {
@@ -163,7 +163,7 @@ START_TEST(the_slowest_rank)
 }
 END_TEST
 
-/* The first question without an answer is the one that is told; what is asked afterwards costs nothing. */
+/* The first query without an answer is the one reported; later queries cost 0. */
 START_TEST(the_first_error_is_kept)
 {
     struct ht_scenario sc = scenario_of("autohete-1gpu", "fp16", "none", 2);

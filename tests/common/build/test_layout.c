@@ -1,4 +1,4 @@
-/* Layouts: who computes and holds what, by hand and at random; what is no layout. */
+/* Layouts: the parts of ranks by hand and at random; and refusals. */
 #include "common/build/layout.h"
 
 #include "common/base/array.h"
@@ -10,7 +10,7 @@
 
 enum { MOST = 8 };
 
-/* A scenario on `ranks` of the devices of a node. */
+/* Makes a scenario on `ranks` of the devices of a node. */
 static struct ht_scenario scenario_of(int64_t ranks, int64_t batch, int64_t micro_batch)
 {
     struct ht_scenario_request r = {

@@ -1,4 +1,4 @@
-/* What ranks share, and what ops take of it: disks, domains, and times worked out by hand. */
+/* Shared resources and the charges of ops: disks, domains, and times worked out by hand. */
 #include "common/build/links.h"
 
 #include "common/base/array.h"
@@ -84,7 +84,7 @@ static void add_copy(struct graph *g, enum ht_lane_kind lane, enum ht_tier from,
     ht_charge_copy(g->s, g->ports, from, to, bytes);
 }
 
-/* "ssd=10, dram=4": what an op takes, in units of `unit`; of cores their number. */
+/* Writes the charges of an op, "ssd=10, dram=4", in units of `unit`; for cores their number. */
 static void takes(const struct graph *g, int32_t op, int64_t unit, const char *list)
 {
     char text[256] = "";
@@ -97,7 +97,7 @@ static void takes(const struct graph *g, int32_t op, int64_t unit, const char *l
     ck_assert_str_eq(text, list);
 }
 
-/* Runs all ops at once at their modelled costs, or at one for all; microseconds at which each ends. */
+/* Runs all ops at once at their modelled costs, or at one cost for all; gives the microseconds at which each ends. */
 static void ends(struct graph *g, int64_t cost_us, const int64_t *us)
 {
     struct ht_error err = {0};
@@ -194,7 +194,7 @@ START_TEST(a_domain_has_its_own_memory)
 }
 END_TEST
 
-/* Two real devices with an emulated one between them: both have the node's memory, and the first speaks for the node;
+/* Two real devices with an emulated one between them: both use the node's memory, and the first leads the node;
    the emulated one has cores only, of which its copies keep one busy. */
 START_TEST(real_and_emulated)
 {
@@ -215,8 +215,8 @@ START_TEST(real_and_emulated)
 }
 END_TEST
 
-/* Eight ranks on two nodes of four: parts on ranks 2 to 5 lie on both. Each sends through its port, and of each node the first
-   over the NIC as well. */
+/* Eight ranks on two nodes of four: parts on ranks 2 to 5 lie on both. Each sends through its port, and of each node
+   the first over the NIC as well. */
 START_TEST(parts_over_nodes)
 {
     struct ht_scenario_request r = {.model = "gpt-tiny", .cluster = "sysx-2node"};

@@ -1,4 +1,4 @@
-/* The builder of pipelines: closed forms out of real graphs, what lies and goes where, and 1,000 random ones. The
+/* The builder of pipelines: closed forms out of real graphs, residencies and messages, and 1,000 random graphs. The
    figures of SysX and Mobius: tests/sysx/test_figures.c. */
 #include "tests/support/random_pipes.h"
 #include "tests/support/scenario.h"
@@ -33,7 +33,7 @@ START_TEST(closed_forms)
 }
 END_TEST
 
-/* What `hetbench sim` calls the bubble: 3/7 of GPipe's and 1F1B's time with four and four (SysX, eq. 3), 9/33 of
+/* The bubble of `hetbench sim`: 3/7 of GPipe's and 1F1B's time with four and four (SysX, eq. 3), 9/33 of
    Mobius'. */
 START_TEST(bubbles)
 {
@@ -91,7 +91,7 @@ START_TEST(early_recompute)
 }
 END_TEST
 
-/* Most bytes of kept activations on rank 0 when ops run in id order. */
+/* Returns the most bytes of kept activations on rank 0 when ops run in id order. */
 static int64_t most_activations(const struct ht_schedule *s)
 {
     int64_t held = 0, most = 0;
@@ -183,7 +183,7 @@ START_TEST(does_not_fit)
 }
 END_TEST
 
-/* 1,000 random ones. */
+/* 1,000 random pipelines. */
 START_TEST(random_pipelines)
 {
     for (uint64_t seed = 0; seed < 1000; seed++) {

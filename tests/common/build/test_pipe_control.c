@@ -4,7 +4,7 @@
 
 static const struct ht_pipe_style gpipe = {.order = HT_PIPE_AFAB, .v = 1, .d = 1};
 
-/* "agree agree verdict verdict U1 .." of the ops that have no micro-batch: how often, by kind, branch and rank. */
+/* Counts the ops without a micro-batch ("agree agree verdict verdict U1 ..") by kind, branch and rank. */
 static void expect_order(const struct ht_schedule *s, const char *expected)
 {
     char text[1024] = "";
@@ -19,7 +19,7 @@ static void expect_order(const struct ht_schedule *s, const char *expected)
     ck_assert_str_eq(text, expected);
 }
 
-/* Agreements are one group; each rank's verdict waits for its own, and for what the rank has judged. */
+/* Agreements are one group; each rank's final check waits for its own agreement and for the rank's gradient checks. */
 static void expect_agreement(const struct ht_schedule *s)
 {
     int32_t group = -1;
@@ -54,9 +54,9 @@ static void check_order(const struct ht_pipe_style *y, enum ht_control_mode mode
     ht_scenario_free(&sc);
 }
 
-/* GPipe on two ranks, a stage each. Steps are those of a stage: under a gate judged where the last backward has left
-   the gradients, and made when all are good, or the gradients are freed; under rollback judged, made, undone and made
-   again. With parameters on the host the sums are judged there, and stay. */
+/* GPipe on two ranks, a stage each. Steps are those of a stage. Under a gate gradients are checked where the last
+   backward has left them; they are stepped if all are ok, else freed. Under rollback they are checked and stepped; the
+   step is undone and redone. With parameters on the host the sums are checked there, and stay. */
 START_TEST(control_over_ranks)
 {
     struct ht_pipe_style offloaded = gpipe;
@@ -142,7 +142,7 @@ static struct ht_schedule *draft_of_two(int32_t rank)
     return s;
 }
 
-/* Two drafts of two ranks under control, merged: gradients are judged when their sum is there, behind its whole group,
+/* Two drafts of two ranks under control, merged: gradients are checked when their sum is there, behind its whole group,
    and the agreements of all four ranks are one group. */
 START_TEST(drafts_agree)
 {

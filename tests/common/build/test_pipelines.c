@@ -1,5 +1,5 @@
-/* Several pipelines that share a batch: of any depths, proved and simulated in the memory that was proved; who takes part
-   in an all-reduce, and when it starts, by hand. */
+/* Several pipelines that share a batch: of any depths, proved and simulated in the proved memory; members of
+   all-reduces and their starts by hand. */
 #include "common/base/rng.h"
 #include "common/schedule/residency.h"
 #include "tests/support/pipes.h"
@@ -79,7 +79,7 @@ static void check_passes(const struct ht_schedule *s, int32_t n)
     }
 }
 
-/* Pipelines whose stages are cut into two or four parts, one of them or two: each gradient is summed with those of its part. */
+/* One or two pipelines whose stages are cut into two or four parts: each gradient is summed with those of its part. */
 START_TEST(tensor_parallel)
 {
     static const enum ht_pipe_order orders[] = {HT_PIPE_AFAB, HT_PIPE_1F1B, HT_PIPE_INTERLEAVED};

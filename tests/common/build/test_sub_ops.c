@@ -1,4 +1,4 @@
-/* A block's activations cut by sub-op: rows, effects, works and titles by hand; and cut drafts of several ranks. */
+/* A block's activations cut by sub-op: rows, effects, works and labels by hand; and cut drafts of several ranks. */
 #include "common/base/array.h"
 #include "common/build/draft.h"
 #include "common/profile/profile.h"
@@ -75,7 +75,7 @@ static int32_t titled(const struct ht_schedule *s, const char *title)
     return -1;
 }
 
-/* The flags of the op's effect on block 1's row of these sub-ops, micro-batch 0; 0: it has none. */
+/* Returns the flags of the op's effect on block 1's row of these sub-ops, micro-batch 0; 0 if it has none. */
 static unsigned flags_on(const struct ht_schedule *s, int32_t op, unsigned sub_ops, enum ht_tier tier)
 {
     for (int64_t e = s->effects_begin[op]; e < s->effects_begin[op + 1]; e++) {
@@ -162,7 +162,7 @@ START_TEST(test_what_a_recomputation_needs)
 }
 END_TEST
 
-/* Sharded over ranks, and under control: proved, and simulated in just that memory. */
+/* Sharded over ranks, and under control: proved, and simulated in exactly the proved memory. */
 START_TEST(test_ranks_and_control)
 {
     static const char *const controls[] = {NULL, "gate", "rollback"};

@@ -1,4 +1,4 @@
-/* Several ranks: the graph of N from that of one, what each rank holds and sends, and when, by hand. */
+/* Several ranks: the graph of N from that of one; memory, messages and times of each rank by hand. */
 #include "common/build/draft.h"
 
 #include "common/base/array.h"
@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A scenario on `ranks` of the devices of autohete-4gpu, four sequences a rank. */
+/* Makes a scenario on `ranks` of the devices of autohete-4gpu, four sequences a rank. */
 static struct ht_scenario scenario_of(const char *model, int64_t ranks, int64_t micro_batch)
 {
     struct ht_scenario_request r = {.model = model, .cluster = "autohete-4gpu", .batch = 16};
@@ -26,7 +26,7 @@ static struct ht_scenario scenario_of(const char *model, int64_t ranks, int64_t 
     return s;
 }
 
-/* What the toy system is: where states lie and steps run, and when gradients are reduced. */
+/* A toy system: residencies of states, lanes of steps, and times of reductions. */
 struct toy {
     const struct ht_layout *layout; /* NULL: equal ranks */
     bool on_host, reduce_once;
@@ -150,8 +150,8 @@ END_TEST
 
 /*
  * With U units and a tied table, a micro-batch gathers every unit for the forward pass, the table once more for the
- * head, and every unit but the head for the backward pass: 2 U. It scatters U gradients. A member of a gathering sends
- * ceil(P / N) (N - 1) elements of two bytes; so does one of a scattering.
+ * head, and every unit but the head for the backward pass: 2 U. It scatters U gradients. A member of an all-gather
+ * sends ceil(P / N) (N - 1) elements of two bytes; so does one of a reduce-scatter.
  */
 START_TEST(collectives_by_hand)
 {
@@ -226,7 +226,7 @@ END_TEST
 
 #define MS INT64_C(1000000)
 
-/* Blocks: F and R 2 ms, B 4, gathering and scattering 3, step 1. Embedding and head take no time. */
+/* Blocks: F and R 2 ms, B 4, all-gather and reduce-scatter 3, step 1. Embedding and head take no time. */
 static int64_t cost_of(const struct ht_schedule *s, int32_t op)
 {
     const struct ht_op *x = &s->ops[op];
@@ -310,7 +310,7 @@ START_TEST(one_unit_ahead_by_hand)
 }
 END_TEST
 
-/* From the first step's start to the last one's end, at modelled costs. */
+/* Returns the time from the first step's start to the last one's end, at modelled costs. */
 static double cpu_steps_s(int64_t ranks)
 {
     struct ht_scenario sc = scenario_of("autohete-2b", ranks, 4);
@@ -355,7 +355,7 @@ static const struct ht_resource *resource_named(const struct ht_schedule *s, con
     return NULL;
 }
 
-/* The resource is on the node and carries that much; 0: there is none. */
+/* Checks that the resource is on the node and carries that much; 0: it does not exist. */
 static void carries(const struct ht_schedule *s, const char *name, int32_t node, double per_s)
 {
     const struct ht_resource *r = resource_named(s, name);
@@ -366,7 +366,7 @@ static void carries(const struct ht_schedule *s, const char *name, int32_t node,
     ck_assert_double_eq_tol((double)r->capacity_per_s, per_s, 1);
 }
 
-/* "rank 2 pcie h2d, node 1 nic in": what the first op of that name takes on the rank. */
+/* Writes the charges of the first op of that name on the rank: "rank 2 pcie h2d, node 1 nic in". */
 static void takes(const struct ht_schedule *s, int32_t rank, const char *op, const char *list)
 {
     char text[256] = "";
@@ -442,8 +442,8 @@ END_TEST
 
 /* ---- scenarios -------------------------------------------------------------------------------------------------- */
 
-/* Ranks with other micro-batches, other numbers of them or none, and uneven and empty shards: proved, simulated in exactly
-   the memory that was proved, and with as many collectives as the rank that has most micro-batches asks for. */
+/* Ranks with other micro-batches, other numbers of them or none, and uneven and empty shards: proved, simulated in
+   exactly the proved memory, and with as many collectives as the rank with most micro-batches needs. */
 START_TEST(uneven_ranks)
 {
     for (uint64_t seed = 0; seed < 120; seed++) {
