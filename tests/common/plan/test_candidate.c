@@ -1,4 +1,4 @@
-/* Candidates: what the spaces of unlike ranks lack, and the time of an iteration, both by hand. */
+/* Candidates: the memory that spaces of unlike ranks lack, and the time of an iteration, both by hand. */
 #include "common/plan/candidate.h"
 #include "tests/support/scenario.h"
 

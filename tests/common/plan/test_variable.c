@@ -1,4 +1,4 @@
-/* Knobs of every kind: what --set accepts, what it says of what it does not, and that printed values read back. */
+/* Knobs of every kind: values that --set accepts, its refusals, and printed values that read back. */
 #include "common/plan/system.h"
 
 #include "common/base/array.h"
@@ -30,7 +30,7 @@ static struct ht_scenario scenario_of(int64_t ranks)
     return scenario_from(&r);
 }
 
-/* As --set gives it. */
+/* Parses a value as --set does. */
 static struct ht_variable set(const struct ht_scenario *sc, const char *text)
 {
     struct ht_settings settings = {0};
