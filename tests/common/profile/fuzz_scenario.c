@@ -1,7 +1,7 @@
 /*
- * Loaders of what a user can hand in beside a graph: model, cluster, profile and config.json files, from memory. The
- * first byte picks the loader (its lowest two bits) and JSON (the third); the rest is the document. Whatever comes, an
- * error is one line with a place, and nothing leaks.
+ * Fuzzes the loaders of a user's files other than graphs: model, cluster, profile and config.json, from memory. The
+ * first byte picks the loader (its lowest two bits) and JSON (the third); the rest is the document. Any error is one
+ * line with a position, and nothing leaks.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -24,7 +24,7 @@ static void check(enum ht_status st, const struct ht_error *err)
     }
 }
 
-/* Holds lists against a cluster and against none: an answer, or one line. */
+/* Binds lists to a cluster and to none: a profile, or one line. */
 static void ask(struct ht_profile *p)
 {
     struct ht_error err = {0};

@@ -1,4 +1,4 @@
-/* Every formula against arithmetic done by hand. The roof of most cases: 1 TFLOP/s, 100 GB/s, 1 us a kernel. */
+/* Checks every formula against arithmetic done by hand. The roof of most cases: 1 TFLOP/s, 100 GB/s, 1 us a kernel. */
 #include "common/profile/formula.h"
 
 #include <check.h>

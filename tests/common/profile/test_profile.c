@@ -55,7 +55,7 @@ START_TEST(modelled)
     ck_assert_int_eq((cost(p, 0, w) + 500) / 1000, 886);
 
     /* Under control. A log of 3 B: 31 B at 88.064 GB/s 70.889 ms and 1 us, on the device 4.562 ms and 3 us; the undo
-       reads it: the same. A gradient judged: 2 B, 0.294 ms and 3 us. A copy cast anew: 4 + 2 B, 0.883 ms and 3 us */
+       reads it: the same. A gradient checked: 2 B, 0.294 ms and 3 us. A copy cast anew: 4 + 2 B, 0.883 ms and 3 us */
     w = plain(HT_OP_OPTIMIZER_STEP, HT_LANE_HOST);
     w.params = BLOCK;
     w.bytes = 3 * BLOCK;
@@ -95,7 +95,7 @@ START_TEST(modelled)
     w.free = true;
     ck_assert_int_eq(cost(p, 0, w), 0);
 
-    /* What the cluster lacks is said. */
+    /* The message names what the cluster lacks. */
     int64_t ns;
     w = plain(HT_OP_COPY, HT_LANE_DISK);
     w.bytes = 1000;
@@ -142,7 +142,8 @@ START_TEST(domains_and_peers)
 }
 END_TEST
 
-/* A pass over two parts computes half and sums twice: 2 rings of a block's (B,T,C), each as an all-reduce of two ranks. */
+/* A pass over two parts computes half and sums twice: 2 rings of a block's (B,T,C), each as an all-reduce of two
+   ranks. */
 START_TEST(tensor_parallel)
 {
     struct ht_error err = {0};
@@ -335,7 +336,7 @@ START_TEST(from_file)
 }
 END_TEST
 
-/* A cast that nobody has measured is charged as the step of the same elements, on the same lane only. */
+/* A cast without a measurement is charged as the step of the same elements, on the same lane only. */
 START_TEST(cast_that_was_not_measured)
 {
     struct ht_error err = {0};
@@ -475,7 +476,7 @@ START_TEST(what_a_list_answers)
     ck_assert_int_eq(cost(p, 1, copy), 2);
     ck_assert_int_eq(cost(p, 1, step), 4);
     for (int64_t rank = 0; rank < 4; rank++) ck_assert_int_eq(cost(p, rank, (struct ht_work){.custom = "B"}), 6);
-    /* A step of another host's cores, and a copy that a host's list has: whose they are is said. */
+    /* A step of another host's cores, and a copy that a host's list has: the message names their ranks. */
     ck_assert_int_eq(ht_profile_cost(p, 2, &step, &err, &ns), HT_BAD_INPUT);
     ck_assert_str_eq(err.text,
                      "profile 'A + B + H + I + all' has no cost of '" KEY_STEP "' for device 'v100-32gb-pcie' in "
@@ -487,8 +488,8 @@ START_TEST(what_a_list_answers)
 }
 END_TEST
 
-/* hetbench profile measures neither collectives nor messages. Where no list has any they cost what the links do, as
-   without a profile; where one has, what it has. */
+/* hetbench profile measures neither collectives nor messages. If no list has any they cost what the links do, as
+   without a profile; if one has, its costs count. */
 START_TEST(messages_are_modelled_where_none_is_listed)
 {
     static const char *const texts[] = {
@@ -580,7 +581,7 @@ START_TEST(lists_that_are_not_needed)
 }
 END_TEST
 
-/* What is written for a device and a host is read as theirs. */
+/* A list that is saved for a device and a host is loaded as theirs. */
 START_TEST(labels_are_saved)
 {
     struct ht_cluster *c = mixed();
