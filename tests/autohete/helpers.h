@@ -1,4 +1,4 @@
-/* What AutoHete's tests share: small scenarios, plans by hand, costs by hand, and looking up events by name. */
+/* Helpers of AutoHete's tests: small scenarios, plans by hand, costs by hand, and looking up events by name. */
 #ifndef TESTS_AUTOHETE_HELPERS_H
 #define TESTS_AUTOHETE_HELPERS_H
 

@@ -50,7 +50,7 @@ static bool any_fits(const struct ht_scenario *sc)
     return fits(sc, plan_by_hand(BLOCKS, BLOCKS, BLOCKS, 1, 1)) || fits(sc, plan_by_hand(BLOCKS, BLOCKS, BLOCKS, 0, 1));
 }
 
-/* Whatever the budget, the planner's schedule fits under control; and it finds one down to nearly the least. */
+/* With any budget the planner's schedule fits under control; it finds one down to nearly the least budget. */
 START_TEST(the_planner_fits_what_it_is_given)
 {
     int planned = 0, missed = 0;

@@ -177,7 +177,7 @@ static bool fits(const struct ht_system *system, const struct ht_scenario *sc, c
     return status == HT_OK;
 }
 
-/* The mended planner's word is kept: whatever the budget, its schedule fits, or it says that there is none. Budgets
+/* The mended planner keeps its word: with any budget its schedule fits, or it says that there is none. Budgets
    from nothing to plenty, also those where c = L, for which eq. 1 leaves too little. */
 START_TEST(a_mended_plan_fits)
 {
@@ -202,7 +202,7 @@ START_TEST(a_mended_plan_fits)
 }
 END_TEST
 
-/* With c = p = o = 6 forced the equations are not asked; the verifier is, and says who holds what. */
+/* With c = p = o = 6 forced the verifier decides, not the equations; it names the classes that hold memory. */
 START_TEST(forced_plans)
 {
     struct ht_scenario sc = tiny(6, 4, 4, "fp32", 64 * MIB);
@@ -245,7 +245,7 @@ START_TEST(plenty_of_memory)
 }
 END_TEST
 
-/* ---- what the planner was given --------------------------------------------------------------------------------- */
+/* ---- the planner's inputs --------------------------------------------------------------------------------------- */
 
 static double input_of(const struct ht_plan *p, const char *name)
 {

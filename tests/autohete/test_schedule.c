@@ -60,7 +60,7 @@ END_TEST
 
 /* ---- memory by hand -------------------------------------------------------------------------------------------- */
 
-/* Bytes that an op allocates on the device. */
+/* Returns the bytes that an op allocates on the device. */
 static int64_t produced_by(const struct ht_schedule *s, int32_t op)
 {
     int64_t sum = 0;
@@ -72,11 +72,13 @@ static int64_t produced_by(const struct ht_schedule *s, int32_t op)
 
 /*
  * The plan of Fig. 2: L=5, c=3, p=1, o=5, FP16. At the end of F_5 the three checkpointed blocks hold their inputs,
- * blocks 4 and 5 all their activations, and blocks 2 to 5 their compute copies (block 1 has dropped its own): 3 in + 2
- * act + 4 copy                (in the example's bytes 6 + 40 + 32 = 78) and besides what is constant: embedding and
- * head with 2 + 12 bytes a parameter, and the head's input. During B_5 the gradients of block 5 come on top (78 + 8 =
- * 86), beside what M_gc and the "+1" of eq. 1 stand for: D(5), D(6), scratch and the embedding's gradient, while the
- * head's activations are gone. Eq. 1 is above both.
+ * blocks 4 and 5 all their activations, and blocks 2 to 5 their compute copies (block 1 has dropped its own):
+ *
+ *     3 in + 2 act + 4 copy      (in the example's bytes 6 + 40 + 32 = 78)
+ *
+ * and besides what is constant: embedding and head with 2 + 12 bytes a parameter, and the head's input. During B_5 the
+ * gradients of block 5 come on top (78 + 8 = 86), beside what M_gc and the "+1" of eq. 1 stand for: dX(5), dX(6),
+ * scratch and the embedding's gradient, while the head's activations are gone. Eq. 1 is above both.
  */
 START_TEST(memory_of_figure_2)
 {

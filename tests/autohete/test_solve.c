@@ -160,10 +160,10 @@ START_TEST(forced_variables)
 END_TEST
 
 /*
- * What binds is named. L=2, a block: 2 bytes of input, 20 of activations, 8 of copy, 48 of states, 56 on the host. The
- * leanest plan, c = p = o = 2, takes 4 + 20 + 8 = 32 bytes on the device in either form. With 31: eq. 1. With 100, o =
- * 0 needs at least 4 + 20 + 8 + 96, o = 1 (p = 1) 4 + 20 + 8 + 48 = 80 in the mended form: so o >= 1, 56 bytes; with 50
- * there: eq. 2.
+ * The message names the binding constraint. L=2, a block: 2 bytes of input, 20 of activations, 8 of copy, 48 of states,
+ * 56 on the host. The leanest plan, c = p = o = 2, takes 4 + 20 + 8 = 32 bytes on the device in either form. With 31:
+ * eq. 1. With 100, o = 0 needs at least 4 + 20 + 8 + 96, o = 1 (p = 1) 4 + 20 + 8 + 48 = 80 in the mended form: so o >=
+ * 1, 56 bytes; with 50 there: eq. 2.
  */
 START_TEST(the_binding_constraint_is_named)
 {
