@@ -38,7 +38,7 @@ static inline void link_tables(struct instance *x)
     x->problem.kind_of = x->kind_of;
 }
 
-/* How memory grows with m. */
+/* Growth of memory with m. */
 enum memory { LINEAR, RISING, ANY };
 
 /*

@@ -76,7 +76,7 @@ static void enumerate(struct enumeration *e, int32_t gpu, int32_t left)
         }
 }
 
-/* The plan is judged by the enumeration's own formulas and must come out as the best of all plans, ties included. */
+/* Checks with the enumeration's own formulas that the plan is the best of all, ties included. */
 static void check_best(const struct cephalo_problem *p, enum cephalo_objective objective, uint64_t seed, int *feasible)
 {
     struct enumeration all = {.p = p, .objective = objective}, own = all;

@@ -1,4 +1,4 @@
-/* Shares of the state and of units: worked examples, and what must hold for any. */
+/* Shares of the state and of units: worked examples, and properties of all. */
 #include "cephalo/partition.h"
 
 #include "common/base/rng.h"
@@ -147,7 +147,7 @@ START_TEST(the_largest_units_become_even_first)
 }
 END_TEST
 
-/* What is even is cut as common/build/layout.h cuts equal ranks; what a GPU holds is its weight's part. */
+/* Even units are cut as common/build/layout.h cuts equal ranks; a GPU holds its weight's part. */
 START_TEST(units_of_any_size)
 {
     int n_even = 0, n_uneven = 0;
