@@ -1,4 +1,4 @@
-/* SysX's graphs: the paper's figures and closed forms, what lies and goes where, and random ones. The common parts of
+/* SysX's graphs: the paper's figures and closed forms, residencies and messages, and random graphs. The common parts of
    pipelines: tests/common/build/test_pipe.c. */
 #include "sysx/sysx.h"
 #include "tests/support/random_pipes.h"
@@ -57,9 +57,9 @@ START_TEST(fig8)
 }
 END_TEST
 
-/* Fig. 7: d = 2, two steps a GPU: after the verdict 7 + 2 o, at once 7 + o. The last of four steps: 27 + 4 on a lane
-   for all as on four lanes; o = 5: a lane falls behind by one a stage, 27 + 8, four do not: 27 + 5. Mobius 33 + 2 x 8,
-   33 + 2 x 10. */
+/* Fig. 7: d = 2, two steps a GPU: after the final check 7 + 2 o, at once 7 + o. The last of four steps: 27 + 4 on a
+   lane for all as on four lanes; o = 5: a lane falls behind by one a stage, 27 + 8, four do not: 27 + 5. Mobius 33 + 2
+   x 8, 33 + 2 x 10. */
 START_TEST(optimizer_tail)
 {
     struct ht_pipe_style first = pipe_with(whole, 1, 2), one_lane = whole;
@@ -234,7 +234,7 @@ START_TEST(shared_parameters)
 }
 END_TEST
 
-/* "resource=amount ..." of the n-th op of that name; bytes in units of `unit`. */
+/* Writes "resource=amount ..." of the n-th op of that name; bytes in units of `unit`. */
 static const char *uses(const struct ht_schedule *s, const char *name, int nth, int64_t unit, char buf[256])
 {
     buf[0] = '\0';
@@ -358,7 +358,7 @@ START_TEST(host_bytes)
 }
 END_TEST
 
-/* 500 random ones: placement and hooks of any configuration, with anything else that a pipeline may have. */
+/* 500 random graphs: placement and hooks of any configuration, with anything else that a pipeline may have. */
 START_TEST(random_pipelines)
 {
     for (uint64_t seed = 0; seed < 500; seed++) {

@@ -1,4 +1,4 @@
-/* SysX's systems: what they plan, the configurations of Table 3 in order, and the paper's cluster. */
+/* SysX's systems: their plans, the configurations of Table 3 in order, and the paper's cluster. */
 #include "sysx/sysx.h"
 #include "common/schedule/verify.h"
 #include "tests/support/pipes.h"
@@ -59,7 +59,7 @@ struct outcome {
     int64_t device_bytes, host_bytes;
 };
 
-/* Proved and simulated on the modelled cluster. */
+/* Proves and simulates on the modelled cluster. */
 static struct outcome simulate(const struct ht_system *system, const struct ht_scenario *sc, struct ht_settings set)
 {
     struct ht_plan p = plan_of(system, sc, set);
