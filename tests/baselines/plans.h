@@ -1,4 +1,4 @@
-/* What the tests of baselines share: scenarios, forced plans, verified schedules, and simulated runs at hand-made
+/* Helpers of the baselines' tests: scenarios, forced plans, verified schedules, and simulated runs at hand-made
  * costs. */
 #ifndef HT_TESTS_BASELINES_PLANS_H
 #define HT_TESTS_BASELINES_PLANS_H
@@ -55,7 +55,7 @@ static inline struct ht_schedule *build_with(const struct ht_system *system, con
     return s;
 }
 
-/* A quantity that the planner says it was given. */
+/* Returns a quantity that the planner recorded as its input. */
 static inline double input_of(const struct ht_plan *plan, const char *name)
 {
     for (int i = 0; i < plan->n_inputs; i++)
@@ -64,7 +64,7 @@ static inline double input_of(const struct ht_plan *plan, const char *name)
     return 0;
 }
 
-/* Peak of the device's safe sequence; the schedule must be proved and the bound hold. */
+/* Returns the peak of the device's safe sequence; the schedule must be proved and the bound hold. */
 static inline int64_t proved_peak(const struct ht_schedule *s, const char *what)
 {
     struct ht_error err = {0};
@@ -78,7 +78,7 @@ static inline int64_t proved_peak(const struct ht_schedule *s, const char *what)
     return peak;
 }
 
-/* Bytes resident between iterations, by tier. */
+/* Computes the bytes resident between iterations, by tier. */
 static inline int64_t resident_bytes(const struct ht_schedule *s, enum ht_tier tier)
 {
     int64_t sum = 0;
@@ -109,7 +109,7 @@ static inline int64_t *priced(const struct ht_schedule *s, const struct price *p
     return cost_ns;
 }
 
-/* Without shared resources, so that an op takes its cost and the arithmetic can be done by hand. */
+/* Simulates without shared resources, so that an op takes its cost and the arithmetic can be done by hand. */
 static inline struct ht_trace *simulated(struct ht_schedule *s, const int64_t *cost_ns, int32_t iterations)
 {
     struct ht_sim_options options = {.iterations = iterations};

@@ -65,7 +65,7 @@ START_TEST(every_plan_is_proved)
 }
 END_TEST
 
-/* Sum of live bytes of X(1..u), and of A(1..u) of a model without checkpointing. */
+/* Returns the live bytes of X(1..u), and of A(1..u) of a model without checkpointing. */
 static int64_t kept(const struct ht_scenario *sc, int64_t u, bool activations)
 {
     int64_t sum = 0;
@@ -77,7 +77,7 @@ static int64_t kept(const struct ht_scenario *sc, int64_t u, bool activations)
 
 /*
  * In FP32 with one micro-batch, in-memory training holds 12 bytes a parameter all the time (P, M, V). When B(u) runs,
- * there are besides: X(1..u) and A(1..u); D(u+1), or the logits at the head; D(u); the gradients of units u..L+1 and,
+ * there are besides: X(1..u) and A(1..u); dX(u+1), or the logits at the head; dX(u); the gradients of units u..L+1 and,
  * since the table is tied, of unit 0; scratch. The peak is the worst of these, or of the steps' 16 bytes a parameter.
  */
 START_TEST(in_memory_peak_by_hand)

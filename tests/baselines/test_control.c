@@ -1,4 +1,4 @@
-/* Gate and rollback in every baseline: verified, followed value by value, and simulated with random verdicts. */
+/* Gate and rollback in every baseline: verified, followed value by value, and simulated with random outcomes. */
 #include "tests/baselines/plans.h"
 #include "tests/common/build/control_oracle.h"
 #include "tests/support/scenario.h"
@@ -27,7 +27,7 @@ static struct ht_scenario scenario_with(const char *model, const char *cluster, 
     return sc;
 }
 
-/* One system in one scenario with settings; false: the planner has no plan. */
+/* Checks one system in one scenario with settings; returns false if the planner has no plan. */
 static bool prove(const struct ht_system *system, const struct ht_scenario *sc, const char *set, const char *what,
                   struct ht_plan *plan)
 {

@@ -1,5 +1,5 @@
 /* PatrickStar: packing, evictions and an iteration worked out by hand; the manager's rules over random accesses; and
-   what the manager allows is what the verifier proves. */
+   the verifier proves what the manager allows. */
 #include "tests/baselines/plans.h"
 
 #include "baselines/chunks.h"
@@ -109,7 +109,8 @@ START_TEST(non_model_data_drive_chunks_out)
 }
 END_TEST
 
-/* First moment after t, counted on, at which the chunk is needed; by looking. */
+/* Finds by a plain search the first moment after t that needs the chunk; moments of the next iteration are numbered
+   on. */
 static int32_t used_next(const struct ht_chunk_moment *m, int32_t n, int32_t chunk, int32_t t)
 {
     for (int32_t k = 1; k <= n; k++)
@@ -226,7 +227,7 @@ END_TEST
 
 /*
  * Between iterations, n chunks of E parameters, the first `os` with their states on the device, unused ends counted. 16
- * bit: 2 E of parameters in one place and 12 E of states: 14 n E in all. FP32: parameters are master copies, 12 n E in
+ * bit: 2 E of parameters in one tier and 12 E of states: 14 n E in all. FP32: parameters are master copies, 12 n E in
  * all, and a second copy, 4 E, of each host-stepped chunk that is on the device.
  */
 START_TEST(fourteen_bytes_a_parameter)

@@ -2,7 +2,7 @@
  */
 #include "tests/baselines/plans.h"
 
-/* Units whose parameters are on the device, as a mask, when each op of the safe sequence runs. */
+/* Computes the units whose parameters are on the device, as a mask, when each op of the safe sequence runs. */
 static uint64_t *parameters_there(const struct ht_schedule *s)
 {
     uint64_t *at = HT_NEW_ARRAY(uint64_t, s->n_ops), live = 0;
@@ -26,9 +26,13 @@ static uint64_t *parameters_there(const struct ht_schedule *s)
 }
 
 /*
- * L = 4, m = 1, FP32, so that block 1 keeps its parameters and embedding (0) and head (5) theirs. Beside 0, 1 and 5
- * there are: F1: 2, fetched while 1 computes     B4: 4, the window turned around on it, and 3, fetched F2: 2 and 3,
- * fetched                B3: 3 and 2 F3: 3 and 4 (2 was dropped)         B2: 2 (1 is there) F4: 4 B1: none
+ * L = 4, m = 1, FP32, so that block 1 keeps its parameters, and embedding (0) and head (5) theirs. Beside 0, 1 and 5
+ * these are on the device:
+ *
+ *     F1: 2, fetched while 1 computes      B4: 4, since the window turned around on it, and 3, fetched
+ *     F2: 2 and 3, fetched                 B3: 3 and 2
+ *     F3: 3 and 4 (2 was dropped)          B2: 2 (1 is there)
+ *     F4: 4                                B1: none
  */
 START_TEST(the_window_by_hand)
 {
@@ -104,7 +108,7 @@ START_TEST(every_plan_is_proved)
                         snprintf(set, sizeof set, "c=%d m=%d e=%d", (int)cs[k], (int)m, e);
                         struct ht_schedule *s = build_with(&ht_stronghold, &sc, set, &plan);
                         int64_t peak = proved_peak(s, set);
-                        /* what the planner's bisection rests on */
+                        /* the planner's bisection relies on this */
                         if (m > 1) ck_assert_msg(peak >= before, "%s: peak %lld", set, (long long)peak);
                         before = peak;
                         ht_schedule_destroy(s);
