@@ -1,5 +1,5 @@
 /*
- * Any bytes are a manifest of the model below, or one line of complaint. A manifest carries its own hash, which no
+ * Any bytes are a manifest of the model below, or give one line of error. A manifest carries its own hash, which no
  * fuzzer guesses: so the bytes are also taken as the part that is hashed, with the right hash around it.
  */
 #include "common/ckpt/durable.h"

@@ -1,4 +1,4 @@
-/* Any bytes are a safetensors file whose every tensor lies inside it, or one line of complaint. */
+/* Any bytes are a safetensors file whose every tensor lies inside it, or give one line of error. */
 #include "common/ckpt/safetensors.h"
 
 #include <assert.h>

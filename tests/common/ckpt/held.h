@@ -1,4 +1,4 @@
-/* A state whose values are in memory: where tests write it from, and read it to. */
+/* A state whose values are in memory; tests write it to files and read files into it. */
 #ifndef TESTS_COMMON_CKPT_HELD_H
 #define TESTS_COMMON_CKPT_HELD_H
 
@@ -47,7 +47,7 @@ static inline struct held *held_random(const struct ht_model *model, uint64_t se
     return h;
 }
 
-/* Whether all values that can be read from a state, in pieces of `most` elements, are these. */
+/* Returns true if all values read from a state, in pieces of `most` elements, are these. */
 static inline bool held_equals(const struct held *h, const struct ht_state *state, int64_t most, struct ht_error *err)
 {
     bool same = true;

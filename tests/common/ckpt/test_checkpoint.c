@@ -208,8 +208,7 @@ static enum ht_status read_or_fail(void *ctx, struct ht_piece p, float *out, str
     return b->from.read(b->from.ctx, p, out, err);
 }
 
-/* A checkpoint that cannot be read to its end, or for which the disk is too small, is not there; the one before it is.
- */
+/* A checkpoint that fails to be read to its end, or for which the disk is too small, leaves only the one before it. */
 START_TEST(half_a_checkpoint)
 {
     char dir[] = "/tmp/ht_checkpoint_XXXXXX", command[96];

@@ -1,4 +1,4 @@
-/* safetensors files byte by byte: what is read, what is refused and how it is said, what is written. */
+/* safetensors files byte by byte: reading, refusals and their messages, writing. */
 #include "common/ckpt/durable.h"
 #include "common/ckpt/safetensors.h"
 #include "common/ckpt/weights.h"
@@ -214,7 +214,7 @@ static void write_round_trip(const char *name, const struct ht_st_spec *specs, c
     struct ht_error err = {0};
     struct ht_st_writer *w = NULL;
     ck_assert_msg(ht_st_writer_open(in_dir(name), specs, 3, metadata, 1, &err, &w) == HT_OK, "%s", err.text);
-    ck_assert(access(in_dir(name), F_OK) != 0); /* not there before it is whole */
+    ck_assert(access(in_dir(name), F_OK) != 0); /* does not exist before it is whole */
     for (int i = 0; i < 3; i++) {
         int64_t n = specs[i].dims[0] * (specs[i].n_dims > 1 ? specs[i].dims[1] : 1), run = 30011;
         for (int64_t at = 0, end; at < n && in_order; at = end) {

@@ -80,7 +80,7 @@ int counted_fsync(int fd)
 
 /* ---- models ---- */
 
-/* Parameters alone: the rest is 0, as what is read of a model. */
+/* Only parameters: the rest is 0, as when a model is loaded. */
 static struct held *random_params(uint64_t seed)
 {
     struct held *h = held_create(&model);
@@ -90,7 +90,7 @@ static struct held *random_params(uint64_t seed)
     return h;
 }
 
-/* Whether that model is there, as our reader takes it, in pieces of so many elements. */
+/* Returns true if our reader finds that model, in pieces of so many elements. */
 static bool reads_as(const char *path, const struct held *want, int64_t most)
 {
     struct ht_state *state = ht_state_create(&model);
@@ -101,7 +101,7 @@ static bool reads_as(const char *path, const struct held *want, int64_t most)
     return is;
 }
 
-/* Whether the folder holds that model, with a config.json of its shape. */
+/* Returns true if the folder has that model, with a config.json of its shape. */
 static bool holds(const char *dir, const struct held *want)
 {
     char path[256];
@@ -112,7 +112,7 @@ static bool holds(const char *dir, const struct held *want)
            said.layers == model.layers;
 }
 
-/* The names in a folder, sorted and joined. */
+/* Returns the names in a folder, sorted and joined. */
 static char *listing(const char *dir, char text[1024])
 {
     struct dirent **list;
@@ -153,7 +153,7 @@ static void remove_folder(const char *dir)
     ck_assert_int_eq(rmdir(dir), 0);
 }
 
-/* In a process of its own: saves, and is hit in call number `at`. Its exit status; -1: killed. */
+/* Saves in another process, which is hit in call number `at`. Returns its exit status; -1: killed. */
 static int save_hit(const char *dir, const struct held *held, int64_t shard_bytes, enum how kind, int at)
 {
     int status;

@@ -1,4 +1,4 @@
-/* Which residents hold which elements: shards, padded and empty ones, tiers, copies on several ranks. */
+/* Residents that hold the elements of the state: shards, padded and empty ones, tiers, copies on several ranks. */
 #include "common/ckpt/state_map.h"
 
 #include "common/base/array.h"
@@ -187,7 +187,7 @@ START_TEST(tiers_and_nodes)
 }
 END_TEST
 
-/* A piece is no larger than what everybody has room for. */
+/* A piece is no larger than the buffers of all ranks. */
 START_TEST(long_pieces)
 {
     struct ht_schedule *s = ht_schedule_create("wide", 1, 1, NULL);
