@@ -1,4 +1,4 @@
-/* Any text: is either refused with one line, or gives a schedule that can be verified, dumped and loaded back equal. */
+/* Any text is either refused with one line, or gives a schedule that can be verified, dumped and loaded back equal. */
 #include "common/schedule/file.h"
 #include "common/schedule/verify.h"
 
@@ -34,7 +34,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     enum ht_status status = ht_schedule_verify(s, &err, &v);
     if (status == HT_OK) {
         uint64_t before = ht_schedule_hash(s);
-        ht_schedule_link(s); /* what is proved needs no more edges */
+        ht_schedule_link(s); /* a proved schedule needs no more edges */
         if (ht_schedule_hash(s) != before) abort();
     } else if (!err.text[0] || strchr(err.text, '\n')) {
         abort();

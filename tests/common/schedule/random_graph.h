@@ -1,6 +1,6 @@
 /*
  * Random legal graphs, and an oracle that knows nothing of the linker's rules: it unrolls two iterations, closes the
- * order over edges and FIFO lanes, and asks whether every two conflicting accesses of a place are ordered.
+ * order over edges and FIFO lanes, and checks that every two conflicting accesses of a residency are ordered.
  */
 #ifndef TESTS_SCHEDULE_RANDOM_GRAPH_H
 #define TESTS_SCHEDULE_RANDOM_GRAPH_H
@@ -14,9 +14,9 @@ struct random_graph {
     struct ht_schedule *s;
     uint64_t seed, drawn;
     int32_t work, validate;         /* validate: -1 while there is none */
-    bool present[2][RANDOM_PLACES]; /* by branch; a place is tensor * n_spaces + space */
+    bool present[2][RANDOM_PLACES]; /* by branch; a residency is tensor * n_spaces + space */
     bool resident[RANDOM_PLACES];
-    int32_t touched_by[RANDOM_PLACES]; /* step that touched it last, and whether it wrote */
+    int32_t touched_by[RANDOM_PLACES]; /* issue group that touched it last, and whether it wrote */
     bool wrote[RANDOM_PLACES];
 };
 
@@ -30,7 +30,7 @@ static inline int32_t random_place(const struct random_graph *g, int32_t tensor,
     return tensor * ht_n_spaces(g->s) + ht_space(g->s, tier, rank);
 }
 
-/* One effect that is legal in every branch in which the op is active; false if the draw was not. */
+/* Adds one effect that is legal in every branch in which the op is active; returns false if the draw was not. */
 static inline bool random_effect(struct random_graph *g, int32_t op, int32_t step, enum ht_when when)
 {
     int32_t tensor = draw(g, g->s->n_tensors);
@@ -89,7 +89,7 @@ static inline void random_group(struct random_graph *g, int32_t match, int32_t l
     }
 }
 
-/* Brings every place back to what it was at the start. */
+/* Brings every residency back to its state at the start. */
 static inline void random_close(struct random_graph *g, int32_t lanes_per_rank)
 {
     struct ht_schedule *s = g->s;
@@ -107,7 +107,7 @@ static inline void random_close(struct random_graph *g, int32_t lanes_per_rank)
             }
 }
 
-/* Unlinked. */
+/* Makes a random graph, unlinked. */
 static inline struct ht_schedule *random_build(uint64_t seed)
 {
     struct random_graph g = {.seed = seed, .validate = -1};
@@ -198,7 +198,7 @@ struct oracle_access {
     bool writes;
 };
 
-/* Are all conflicting accesses ordered? */
+/* Returns true if all conflicting accesses are ordered. */
 static inline bool oracle_safe_in(const struct ht_schedule *s, const enum ht_when branch[2])
 {
     struct order o;

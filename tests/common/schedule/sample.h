@@ -1,6 +1,6 @@
 /*
  * Graphs for the tests: a small iteration in the manner of ZeRO-Offload, complete enough that every rule of the
- * verifier has something to say about it.
+ * verifier applies to it.
  *
  *     h2d    P0 P1 P2
  *     gpu       F0 F1 F2 B2 B1 B0          per micro-batch; gradients accumulate on the device
@@ -103,7 +103,7 @@ static inline void sample_prefetch(struct ht_schedule *s, const struct sample *o
     }
 }
 
-/* One micro-batch forward and backward. */
+/* Appends one micro-batch forward and backward. */
 static inline void sample_pass(struct ht_schedule *s, const struct sample *o, struct sample_rank *k, int32_t rank,
                                int32_t local)
 {
@@ -169,7 +169,7 @@ static inline int32_t sample_validate(struct ht_schedule *s, const struct sample
     return op;
 }
 
-/* What the branch that does not use the gradient does with it. */
+/* Frees the gradient in the branch that does not use it. */
 static inline void sample_drop(struct ht_schedule *s, const struct sample_rank *k, int32_t u, enum ht_when when,
                                int32_t validate)
 {
@@ -232,7 +232,7 @@ static inline struct ht_schedule *sample_build(struct sample o)
     return s;
 }
 
-/* A copy of s without op, edge or effect number `victim` of the chosen list. Groups and ids stay; a removed op loses
+/* Copies s without op, edge or effect number `victim` of the chosen list. Groups and ids stay; a removed op loses
    its effects and edges, and what waited for it no longer does. */
 enum cut { CUT_NOTHING, CUT_OP, CUT_DEP, CUT_PREV, CUT_EFFECT };
 
@@ -275,7 +275,7 @@ static inline struct ht_schedule *sample_cut(const struct ht_schedule *s, enum c
     return c;
 }
 
-/* The text of a dump; free it. */
+/* Returns the text of a dump; the caller frees it. */
 static inline char *sample_text(const struct ht_schedule *s, size_t *n)
 {
     char *text = NULL;

@@ -8,7 +8,7 @@
 
 enum { GRAPHS = SANITIZED ? 300 : 3000 };
 
-/* A stretch of a tensor's life in a space; from, to: nodes of the oracle, or -1. */
+/* A span of a tensor's life in a space; from, to: nodes of the oracle, or -1. */
 struct stretch {
     int32_t from, to, space;
     int64_t bytes;
@@ -39,7 +39,7 @@ static int32_t find_stretches(const struct ht_schedule *s, struct stretch *out)
     return n;
 }
 
-/* The most that can be live when a node makes something, and what rests there at the start. */
+/* Returns the most that can be live when a node makes something, and what is resident at the start. */
 static int64_t by_definition(const struct ht_schedule *s, const struct order *o, const struct stretch *all, int32_t n,
                              int32_t space)
 {

@@ -1,4 +1,4 @@
-/* Building: what the setters ignore, merge and share; keys, titles and the hash. */
+/* Building: rows that the setters ignore, merge and share; keys, labels and the hash. */
 #include "tests/common/schedule/sample.h"
 
 #include <check.h>
@@ -59,7 +59,8 @@ START_TEST(repeats)
 }
 END_TEST
 
-/* Marks a and b, and c that nothing sets: op 0 waits for a, 2, b, a and c; op 1 sets a, op 2 sets b, op 3 sets a again. */
+/* Marks a and b, and c that nothing sets: op 0 waits for a, 2, b, a and c; op 1 sets a, op 2 sets b, op 3 sets a
+   again. */
 START_TEST(marks)
 {
     struct ht_schedule *s = start();

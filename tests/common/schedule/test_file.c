@@ -1,4 +1,4 @@
-/* Graph files: what is written loads back equal, and what is wrong is refused with its place. */
+/* Graph files: a dump loads back equal, and errors are refused with their position. */
 #include "tests/common/schedule/sample.h"
 
 #include <check.h>
@@ -165,7 +165,7 @@ START_TEST(hand_written)
 }
 END_TEST
 
-/* What is wrong with a file, in full. */
+/* Messages of bad files, in full. */
 #define HEAD "lanes: [{name: gpu, kind: compute}]\ntensors: [{name: t, class: grad, bytes: 8}]\nops:\n"
 #define OP   "  - {name: A, kind: forward, lane: gpu, work: w"
 static const struct {
@@ -194,7 +194,7 @@ START_TEST(file_on_disk)
 }
 END_TEST
 
-/* A hundred thousand ops; the time is printed, not judged. */
+/* A hundred thousand ops; the time is printed, not checked. */
 START_TEST(large_dump)
 {
     struct sample o = {.units = 100, .batches = 500, .ranks = 1};

@@ -1,4 +1,4 @@
-/* What is live while each op runs, by hand. */
+/* Live memory while each op runs, by hand. */
 #include "common/schedule/live.h"
 
 #include <check.h>
@@ -20,7 +20,7 @@ static int32_t op(struct ht_schedule *s, int32_t lane, enum ht_when when)
 }
 
 /*
- * Two ranks on one node; P (1024 bytes) rests on device 0. In bytes, rounded up to 512:
+ * Two ranks on one node; P (1024 bytes) is resident on device 0. In bytes, rounded up to 512:
  *
  *     op   rank                                       device 0             of it no parameters   host
  *     0    0     makes A (600) on the device          1024 + 1024          1024                  0

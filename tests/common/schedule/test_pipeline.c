@@ -1,4 +1,4 @@
-/* Pipeline orders: who does what, against the papers' figures and closed forms. */
+/* Pipeline orders against the papers' figures and closed forms. */
 #include "common/schedule/pipeline.h"
 
 #include "common/base/array.h"
@@ -30,7 +30,7 @@ static int64_t length(struct ht_pipe_shape p, int64_t forward, int64_t backward)
     return n;
 }
 
-/* "f0.0 f0.1 b0.0": the order of a rank. */
+/* Writes the order of a rank: "f0.0 f0.1 b0.0". */
 static void check_order(struct ht_pipe_shape p, int32_t rank, const char *want)
 {
     char text[2048] = "";
@@ -91,7 +91,8 @@ START_TEST(one_forward_one_backward)
 }
 END_TEST
 
-/* How often rank r of 4 goes to another of its two chunks, the first one included: so often it fetches parameters. */
+/* Counts how often rank r of 4 changes between its two chunks, the first one included: it fetches parameters as
+   often. */
 START_TEST(interleaved)
 {
     static const int switches[3][4] = {{3, 3, 3, 3}, {11, 19, 13, 5}, {23, 47, 33, 9}};
@@ -170,7 +171,7 @@ START_TEST(closed_forms)
 }
 END_TEST
 
-/* Whatever the shape and the durations: every pass once, and nobody waits for ever. */
+/* For any shape and durations every pass runs once, and no rank waits for ever. */
 START_TEST(random_shapes)
 {
     for (uint64_t seed = 0; seed < 2000; seed++) {

@@ -1,4 +1,4 @@
-/* A million ops: that it works is asserted, how long it takes is printed. */
+/* A million ops: the result is checked, the time is printed. */
 #include "tests/common/schedule/sample.h"
 
 #include <check.h>

@@ -24,7 +24,7 @@ static int each_graph(const char *prefix, void (*run)(const char *path))
     return n;
 }
 
-/* The first line says what the verifier must say: "# expect: ..." */
+/* Reads the message that the verifier must give from the first line: "# expect: ...". */
 static void must_break(const char *path)
 {
     char line[512] = "";
@@ -140,7 +140,7 @@ START_TEST(mutations)
 }
 END_TEST
 
-/* The effect of the op's first row of a class. */
+/* Returns the effect of the op's first row of a class. */
 static struct ht_effect *effect_on(struct ht_schedule *s, int32_t op, enum ht_tensor_class class)
 {
     for (int64_t e = s->effects_begin[op]; e < s->effects_begin[op + 1]; e++)
@@ -175,7 +175,7 @@ START_TEST(gradients)
     s = sample_build(o);
     effect_on(s, nth_of(s, HT_OP_ALL_REDUCE, 0, 1), HT_GRAD)->flags = HT_NEED;
     says(s, "steps unit 0 with the gradients of 2 backward passes; expected 4");
-    /* The gradient of unit 1 passes for one of unit 0, which then has more than it wants. */
+    /* The gradient of unit 1 passes for one of unit 0, which then has one too many. */
     o.batches = 1;
     s = sample_build(o);
     for (int r = 0; r < 2; r++)
@@ -301,7 +301,7 @@ START_TEST(footprint)
 }
 END_TEST
 
-/* What no file can say, but a builder's bug can. */
+/* Faults that no file can have, but a builder's bug can. */
 START_TEST(wild_ids)
 {
     struct sample o = {2, 1, 1, SAMPLE_NONE, false};
