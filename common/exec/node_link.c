@@ -140,8 +140,8 @@ static void send_to_all(struct ht_node_link *p, struct ht_node_message message)
         x->next = p->sent;
         p->sent = x;
         ht_comm_notify(p->comm, p->leaders[i], &x->message,
-                     message.kind == HT_MESSAGE_FAILED ? (int64_t)sizeof(message) : (int64_t)HEADER_BYTES,
-                     &x->transfer);
+                       message.kind == HT_MESSAGE_FAILED ? (int64_t)sizeof(message) : (int64_t)HEADER_BYTES,
+                       &x->transfer);
     }
 }
 
