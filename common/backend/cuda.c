@@ -1,4 +1,4 @@
-/* Ops on the GPU: enqueued, and waited for. */
+/* Enqueues ops on the GPU, and waits for them. */
 #include "common/backend/cuda.h"
 
 #include "common/backend/cpu_call.h"
@@ -8,12 +8,12 @@
 #include "common/base/array.h"
 #include "common/exec/core.h"
 
-/* "cuda: schedule 'x': op 12 (B3.0): cudaErrorX: ..": the title has kind, unit and micro-batch. */
+/* Fails with "cuda: schedule 'x': op 12 (B3.0): cudaErrorX: ..". The label has kind, unit and micro-batch. */
 static enum ht_status failed_op(const struct ht_cuda_device *d, int32_t op, const char *text, struct ht_error *err)
 {
-    char title[64];
+    char label[64];
     return text ? ht_fail(err, HT_FAILED, "cuda: schedule '%s': op %d (%s): %s", d->s->name, op,
-                          ht_op_label(d->s, op, title, sizeof(title)), text)
+                          ht_op_label(d->s, op, label, sizeof(label)), text)
                 : HT_OK;
 }
 
@@ -22,7 +22,8 @@ static struct ht_cuda_in_flight *in_flight_of(struct ht_cuda_device *d, int32_t 
     return &d->in_flight[(int64_t)op * HT_CUDA_TURNS + iteration % HT_CUDA_TURNS];
 }
 
-/* All but undoing, which has a `when`: it is not known beforehand whether it comes at all. */
+/* Returns true for all ops on streams except UNDO, which has a `when`, so that it is not known beforehand whether it
+   runs. */
 static bool is_async(void *ctx, int32_t op)
 {
     const struct ht_cuda_device *d = ctx;
@@ -44,8 +45,8 @@ static void keep_buffers(struct ht_cuda_in_flight *f, const struct ht_buffer *bu
     f->n_buffers = n;
 }
 
-/* The op has ended on the device: what it left comes to where it belongs. */
-static enum ht_status land(struct ht_cuda_in_flight *f, int32_t iteration, int32_t op, struct ht_error *err)
+/* Collects the results of an op that has ended on the device. */
+static enum ht_status collect(struct ht_cuda_in_flight *f, int32_t iteration, int32_t op, struct ht_error *err)
 {
     struct ht_cuda_device *d = f->d;
     ht_cuda_collect_results(f);
@@ -56,18 +57,18 @@ static enum ht_status land(struct ht_cuda_in_flight *f, int32_t iteration, int32
     return f->why ? failed_op(d, op, f->why, err) : status;
 }
 
-/* Everything that the op enqueues, by the CPU backend's own code with the device's kernels. */
+/* Enqueues the op, by the CPU backend's own code with the device's kernels. */
 static enum ht_status launch(struct ht_cuda_in_flight *f, int32_t iteration, int32_t op,
                              const struct ht_buffer *buffers, int32_t n, struct ht_error *err)
 {
     struct ht_cuda_device *d = f->d;
-    char title[64];
+    char label[64];
     f->n_results = 0;
     if (ht_cuda_is_finalized(d->s, op)) keep_buffers(f, buffers, n);
-    if (d->api->mark_begin) d->api->mark_begin(ht_op_label(d->s, op, title, sizeof(title)));
+    if (d->api->mark_begin) d->api->mark_begin(ht_op_label(d->s, op, label, sizeof(label)));
     enum ht_status status = ht_cpu_run_on(d->cpu, &ht_cuda_enqueue_kernels, f, iteration, op, buffers, n, err);
     if (d->api->mark_end) d->api->mark_end();
-    const char *why = d->api->context_status(f->context); /* the cause, should the op have something to say, too */
+    const char *why = d->api->context_status(f->context); /* the cause, which goes before an error of the op */
     return why ? failed_op(d, op, why, err) : status;
 }
 
@@ -95,12 +96,12 @@ static enum ht_status enqueue(void *ctx, int32_t iteration, int32_t op, const st
     return failed_op(d, op, d->api->event_record(f->end, stream), err);
 }
 
-/* Waits for the op's end: asks for POLL_NS, then sleeps until the driver's interrupt, whose way to this thread takes
-   tens of microseconds. Copies, verdicts and small kernels end while they are asked for; to an op that takes longer an
-   interrupt adds little, and its core belongs to host lanes meanwhile. A core is kept at most POLL_NS an op. It is not
-   yielded in between: where all cores are busy, the scheduler gives it back only after others' turns of a millisecond,
-   which a thread that sleeps need not wait for. Between two questions the driver's locks are free for ASK_NS, since
-   other threads enqueue ops meanwhile. */
+/* Waits for the op's end: polls for POLL_NS, then sleeps until the driver's interrupt, which takes tens of microseconds
+   to reach this thread. Copies, gradient checks and small kernels end while it polls. For a longer op an interrupt adds
+   little, and host lanes have its core meanwhile. It keeps a core for at most POLL_NS per op. It does not yield in
+   between: when all cores are busy, the scheduler returns a yielded core only after others' turns of a millisecond, for
+   which a sleeping thread need not wait. Between two polls the driver's locks are free for ASK_NS, since other threads
+   enqueue ops meanwhile. */
 static const char *wait_for_end(const struct ht_cuda_device *d, const struct ht_cuda_in_flight *f)
 {
     enum { POLL_NS = 100000, ASK_NS = 1000 };
@@ -121,10 +122,11 @@ static enum ht_status wait_op(void *ctx, int32_t iteration, int32_t op, struct h
     struct ht_cuda_in_flight *f = in_flight_of(d, iteration, op);
     const char *why = wait_for_end(d, f);
     if (why) return failed_op(d, op, why, err);
-    return land(f, iteration, op, err);
+    return collect(f, iteration, op, err);
 }
 
-/* What is not enqueued: on host lanes the CPU's own, but for copies, which may be from or to the device. */
+/* Runs an op that is not enqueued: on host lanes with the CPU's kernels, except copies, which may be from or to the
+   device. */
 static enum ht_status run_op(void *ctx, int32_t iteration, int32_t op, const struct ht_buffer *buffers, int32_t n,
                              struct ht_error *err)
 {
@@ -144,7 +146,7 @@ static enum ht_status run_op(void *ctx, int32_t iteration, int32_t op, const str
     const char *why = d->api->stream_finish(on_side ? d->side.stream : lane->stream);
     if (on_side) pthread_mutex_unlock(&d->side_lock);
     if (status == HT_OK) status = failed_op(d, op, why, err);
-    return status == HT_OK ? land(f, iteration, op, err) : status;
+    return status == HT_OK ? collect(f, iteration, op, err) : status;
 }
 
 static bool control(void *ctx, int32_t iteration, int32_t op)

@@ -66,8 +66,8 @@ struct ht_cuda_api {
        undo_summary are absent: the functions below leave their results on the device. */
     const struct ht_kernels *kernels;
     /* Checks gradients. `partial`: partial_bytes on the device, for the result and the kernel's scratch; partial_of
-       reads the result from the first partial_said_bytes, copied to the host. */
-    int64_t partial_bytes, partial_said_bytes;
+       reads the result from the first partial_result_bytes, copied to the host. */
+    int64_t partial_bytes, partial_result_bytes;
     void (*grad_check)(void *context, const struct ht_adamw_step *step, const void *grad, enum ht_dtype type, int64_t n,
                        void *partial);
     struct ht_grad_partial (*partial_of)(const void *partial);

@@ -1,6 +1,6 @@
 /*
- * Times of ops on the host's clock. CUDA tells how long it took from one event to another, so an event whose time is
- * known, the base, dates all others:
+ * Times of ops on the host's clock. CUDA measures the time between two events, so one event whose time is known, the
+ * base, dates all others:
  *
  *     end of an op   = time of the base + from the base to the op's end
  *     start of an op = its end - from its begin to its end
@@ -9,7 +9,7 @@
 
 #include <time.h>
 
-/* Tries at finding out when the base was reached. */
+/* Tries to determine when the base was reached. */
 enum { BASE_TRIES = 8 };
 
 /* cudaEventElapsedTime counts milliseconds in a float; after so long a new base keeps its steps below a microsecond. */
@@ -22,7 +22,7 @@ int64_t ht_cuda_now_ns(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* When an event was reached lies between asking for it and hearing of it: the quickest of some tries tells it best. */
+/* An event was reached between the call that asks and its return: the quickest of some tries is the most exact. */
 enum ht_status ht_cuda_clock_open(struct ht_cuda_device *d, struct ht_error *err)
 {
     const char *why = d->api->event_create(&d->base);
@@ -66,7 +66,7 @@ void ht_cuda_clock_times(struct ht_cuda_device *d, const struct ht_cuda_in_fligh
                          int64_t *end_ns)
 {
     int64_t until_end_ns = 0, took_ns = 0;
-    *start_ns = *end_ns = ht_cuda_now_ns(); /* should CUDA fail here, of all places */
+    *start_ns = *end_ns = ht_cuda_now_ns(); /* in case CUDA fails here */
     pthread_mutex_lock(&d->base_lock);
     if (!d->api->event_between(d->base, f->end, &until_end_ns) && !d->api->event_between(f->begin, f->end, &took_ns)) {
         *end_ns = d->base_ns + until_end_ns;

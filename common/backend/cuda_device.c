@@ -1,4 +1,4 @@
-/* A GPU, its memory, and the values that are written there and read between runs. */
+/* A GPU, its memory, and the values that hooks write there and read between runs. */
 #include "common/backend/cuda.h"
 
 #include "common/backend/cuda_state.h"
@@ -24,7 +24,7 @@ enum ht_status ht_cuda_find(const struct ht_cuda_api *api, int device, struct ht
     if (device >= n)
         return ht_fail(err, HT_INFEASIBLE,
                        "no GPU %d for the cuda backend; CUDA shows %d (CUDA_VISIBLE_DEVICES counts)", device, n);
-    return ht_cuda_not_there(ht_cuda_failed(api->properties(device, out), "properties of the GPU", err), err);
+    return ht_cuda_infeasible(ht_cuda_failed(api->properties(device, out), "properties of the GPU", err), err);
 }
 
 enum ht_status ht_cuda_device_create(const struct ht_cpu_options *options, const struct ht_cuda_api *api, int device,
@@ -49,7 +49,7 @@ enum ht_status ht_cuda_device_create(const struct ht_cpu_options *options, const
         *out = d;
     else
         ht_cuda_device_destroy(d);
-    return ht_cuda_not_there(status, err);
+    return ht_cuda_infeasible(status, err);
 }
 
 void ht_cuda_device_destroy(struct ht_cuda_device *d)
@@ -164,7 +164,7 @@ enum ht_status ht_cuda_device_reserve(struct ht_cuda_device *d, int64_t bytes, s
 
 /* ---- tensors' values, between runs ---- */
 
-/* A copy of a hook's, waited for. */
+/* Copies for a hook, and waits for the end. */
 static enum ht_status copy_now(struct ht_cuda_device *d, void *to, const void *from, int64_t bytes,
                                struct ht_error *err)
 {
@@ -191,8 +191,8 @@ enum ht_status ht_cuda_device_write(struct ht_cuda_device *d, const void *from, 
     return HT_OK;
 }
 
-/* Parameters of a whole unit can be drawn where they are to be. */
-static bool draws_itself(const struct ht_cuda_device *d, const struct ht_tensor *t, enum ht_dtype type)
+/* Returns true when the device can compute the initial values itself: parameters of a whole unit. */
+static bool inits_on_device(const struct ht_cuda_device *d, const struct ht_tensor *t, enum ht_dtype type)
 {
     bool params = t->class == HT_PARAM || t->class == HT_MASTER;
     return params && d->api->unit_init && t->label.unit >= 0 && t->label.unit < ht_model_units(&d->model) &&
@@ -205,7 +205,7 @@ enum ht_status ht_cuda_device_init(struct ht_cuda_device *d, const struct ht_ten
     if (buffer.tier != HT_DEVICE || buffer.bytes == 0) return ht_cpu_init(d->cpu, t, buffer, err);
     enum ht_dtype type = t->class == HT_PARAM ? d->param : HT_F32;
     const char *why = d->api->select(d->index);
-    if (!why && draws_itself(d, t, type)) {
+    if (!why && inits_on_device(d, t, type)) {
         d->api->unit_init(d->side.context, &d->model, t->label.unit, d->seed, type, buffer.data);
         why = d->api->context_status(d->side.context);
         if (!why) why = d->api->stream_finish(d->side.stream);

@@ -1,4 +1,4 @@
-/* Opening and closing the CUDA backend: the reserve, lanes, and what is known of the schedule's ops beforehand. */
+/* Opens and closes the CUDA backend: the reserve, lanes, and facts about the schedule's ops. */
 #include "common/backend/cuda_open.h"
 
 #include "common/backend/cpu_control.h"
@@ -11,14 +11,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ENDS: ops a micro-batch that may look at token ids or targets: both of the embedding, three of a head that is
+/* ENDS: most ops of a micro-batch that use token ids or targets: two of the embedding, three of a head that is
    recomputed. */
-enum { ENDS = 5, JUDGES = 5 };
+enum { ENDS = 5, CHECKERS = 5 };
 
 /* ---- the reserve ---- */
 
-/* Graphs have the workspaces of the CPU's kernels. Where the device's need more, a lane has one for all of its ops, of
-   the size of the largest. */
+/* Returns the bytes of a lane's scratch: the largest workspace of the device's kernels; 0 when none needs more than the
+   graph's workspace, which fits the CPU's kernels. */
 static int64_t scratch_bytes(const struct ht_cuda_api *api, const struct ht_model *m, enum ht_dtype param,
                              int64_t batch, int64_t seq)
 {
@@ -46,7 +46,7 @@ struct ht_cuda_reserve ht_cuda_reserve_for(const struct ht_cuda_api *given, cons
     return (struct ht_cuda_reserve){
         .products_bytes = ht_cuda_aligned(api->products_bytes),
         .scratch_bytes = scratch_bytes(api, m, param, batch, seq),
-        .results_bytes = HT_CUDA_TURNS * ENDS * n_micro_batches * ids + JUDGES * ht_cuda_aligned(api->partial_bytes),
+        .results_bytes = HT_CUDA_TURNS * ENDS * n_micro_batches * ids + CHECKERS * ht_cuda_aligned(api->partial_bytes),
     };
 }
 
@@ -63,20 +63,20 @@ static bool multiplies(const struct ht_schedule *s, int32_t op)
     return kind == HT_OP_FORWARD || kind == HT_OP_RECOMPUTE || kind == HT_OP_BACKWARD;
 }
 
-/* What a lane takes of the reserve: cuBLASLt's workspace and scratch if it multiplies matrices, a place to judge
-   gradients at if it does. */
-struct share {
+/* A lane's part of the reserve: cuBLASLt's workspace and scratch if it multiplies matrices, a partial if it checks
+   gradients. */
+struct lane_share {
     int64_t products, scratch, partial;
 };
 
-static struct share *shares_of(const struct ht_cuda_device *d, int64_t *sum)
+static struct lane_share *shares_of(const struct ht_cuda_device *d, int64_t *sum)
 {
     const struct ht_schedule *s = d->s;
-    struct share *shares = HT_NEW_ARRAY(struct share, s->n_lanes);
+    struct lane_share *shares = HT_NEW_ARRAY(struct lane_share, s->n_lanes);
     *sum = 0;
     for (int32_t op = 0; op < s->n_ops; op++) {
         const struct ht_work *w = &s->works[s->ops[op].work];
-        struct share *share = &shares[s->ops[op].lane];
+        struct lane_share *share = &shares[s->ops[op].lane];
         if (!d->lanes[s->ops[op].lane].is_stream) continue;
         if (s->ops[op].kind == HT_OP_VALIDATE) share->partial = ht_cuda_aligned(d->api->partial_bytes);
         if (!multiplies(s, op)) continue;
@@ -88,8 +88,8 @@ static struct share *shares_of(const struct ht_cuda_device *d, int64_t *sum)
     return shares;
 }
 
-/* A reserve that was not fixed grows. */
-static enum ht_status see_that_there_are(struct ht_cuda_device *d, int64_t bytes, struct ht_error *err)
+/* Grows a reserve that is not fixed to `bytes`. */
+static enum ht_status grow_reserve(struct ht_cuda_device *d, int64_t bytes, struct ht_error *err)
 {
     char need[HT_QUANTITY_TEXT], have[HT_QUANTITY_TEXT];
     if (d->reserve_bytes >= bytes) return HT_OK;
@@ -104,7 +104,7 @@ static enum ht_status see_that_there_are(struct ht_cuda_device *d, int64_t bytes
     return status;
 }
 
-/* The next bytes of the reserve; NULL if there are none to take. */
+/* Takes the next bytes of the reserve; NULL for 0 bytes. */
 static void *take(char **at, int64_t bytes)
 {
     char *here = *at;
@@ -114,9 +114,9 @@ static void *take(char **at, int64_t bytes)
 
 static enum ht_status lay_out(struct ht_cuda_device *d, struct ht_error *err)
 {
-    int64_t sum, partial = ht_cuda_aligned(d->api->partial_bytes); /* one more for what is concluded */
-    struct share *shares = shares_of(d, &sum);
-    enum ht_status status = see_that_there_are(d, sum + partial + ht_cuda_results_plan(d), err);
+    int64_t sum, partial = ht_cuda_aligned(d->api->partial_bytes); /* one more for checks while finalizing */
+    struct lane_share *shares = shares_of(d, &sum);
+    enum ht_status status = grow_reserve(d, sum + partial + ht_cuda_results_plan(d), err);
     char *at = (char *)ht_cuda_aligned((intptr_t)d->reserve);
     for (int32_t i = 0; i < d->s->n_lanes && status == HT_OK; i++) {
         struct ht_cuda_lane *l = &d->lanes[i];
@@ -131,9 +131,9 @@ static enum ht_status lay_out(struct ht_cuda_device *d, struct ht_error *err)
     return status;
 }
 
-/* ---- what ops wait for ---- */
+/* ---- host dependencies of ops ---- */
 
-/* A step or an undo that has a log among its effects. */
+/* Returns true for a step or an undo with a log among its effects. */
 static bool has_log(const struct ht_schedule *s, int32_t op)
 {
     if (s->ops[op].kind != HT_OP_OPTIMIZER_STEP && s->ops[op].kind != HT_OP_UNDO) return false;
@@ -152,14 +152,15 @@ static bool is_final_check(const struct ht_schedule *s, int32_t op)
     return s->ops[op].kind == HT_OP_VALIDATE && s->ops[op].label.unit < 0;
 }
 
-/* Whether a logged step was made is known when it has ended. Before the row's next step it must be, since that counts
-   on; and before the gradient is overwritten, for if it was not made, its gradient is looked at. (What else depends on
-   it, undone steps and steps that are made again, has a `when` and comes after the verdict.) */
+/* Lists the host dependencies. The host learns only at the end of a logged step whether it was made. It must know that
+   before the tensor's next step, whose count depends on it; and before the gradient is overwritten, because it checks
+   the gradient of a step that was not made. (Undone and repeated steps depend on it as well, but they have a `when` and
+   come after the final check.) */
 static void list_host_deps(struct ht_cuda_device *d)
 {
     const struct ht_schedule *s = d->s;
     int32_t final_check = -1,
-            *read_by = HT_NEW_ARRAY(int32_t, s->n_tensors); /* by a logged step; 0: none, else op + 1 */
+            *read_by = HT_NEW_ARRAY(int32_t, s->n_tensors); /* the logged step that reads the tensor: op + 1; 0: none */
     d->host_deps = HT_NEW_ARRAY(struct ht_cuda_host_deps, s->n_ops);
     for (int32_t op = 0; op < s->n_ops; op++) {
         if (is_final_check(s, op)) final_check = op;
@@ -231,5 +232,5 @@ enum ht_status ht_cuda_open(void *ctx, const struct ht_schedule *s, struct ht_er
     list_host_deps(d);
     if (status == HT_OK) status = ht_cuda_clock_open(d, err);
     if (status) ht_cuda_close(d);
-    return ht_cuda_not_there(status, err);
+    return ht_cuda_infeasible(status, err);
 }

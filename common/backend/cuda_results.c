@@ -1,13 +1,12 @@
 /*
- * From ops to the device's kernels: token ids are brought to the device before them, and losses, what gradients say and
- * whether logged steps were made are brought back after them.
+ * Calls the device's kernels for ops: uploads token ids before them, and copies losses, partials of the gradient check
+ * and headers of logs back after them.
  *
  *     on the host (pinned), on the device:   tokens (B,T) int32 | targets (B,T) int32 | loss, double
- *     on the host only:                      answer 0 | answer 1 ..
+ *     on the host only:                      result 0 | result 1 ..
  *
- * What a kernel has to say of a gradient it writes to its lane's one place for that, from which it is copied.
- * All of it is copied on the op's own stream, so nobody waits for it but who waits for the op, and its place is free
- * again when the op has ended.
+ * A gradient check writes to its lane's one partial, from which the result is copied. All copies are on the op's own
+ * stream, so only the thread that waits for the op waits for them, and the memory is free again when the op has ended.
  */
 #include "common/backend/cuda_results.h"
 
@@ -24,7 +23,7 @@ static int64_t ids_bytes(const struct ht_cuda_results *a)
 
 static int64_t result_bytes(const struct ht_cuda_device *d)
 {
-    int64_t most = d->api->partial_said_bytes;
+    int64_t most = d->api->partial_result_bytes;
     if (d->api->log_header_bytes > most) most = d->api->log_header_bytes;
     return ht_cuda_aligned(most);
 }
@@ -39,14 +38,14 @@ static int64_t host_bytes(const struct ht_cuda_device *d, const struct ht_cuda_r
     return device_bytes(a) + a->max_results * result_bytes(d);
 }
 
-/* Does the op look at token ids or targets, or leave a loss? */
+/* Returns true when the op uses token ids or targets, or leaves a loss. */
 static bool needs_results(const struct ht_schedule *s, int32_t op)
 {
     enum ht_op_kind kind = s->ops[op].kind;
     return kind == HT_OP_FORWARD || kind == HT_OP_RECOMPUTE || kind == HT_OP_BACKWARD;
 }
 
-/* Rows of gradients that the op judges, or logs that it writes. */
+/* Counts the gradients that the op checks, or the logs that it writes. */
 static int32_t count_results(const struct ht_schedule *s, int32_t op)
 {
     enum ht_op_kind kind = s->ops[op].kind;
@@ -100,8 +99,8 @@ void ht_cuda_results_destroy(struct ht_cuda_device *d)
     d->results = NULL;
 }
 
-/* Brings ids to the `which`-th place on the device. */
-static const int32_t *bring(struct ht_cuda_in_flight *f, const int32_t *ids, int which)
+/* Uploads ids: 0 tokens, 1 targets. Returns their address on the device. */
+static const int32_t *upload(struct ht_cuda_in_flight *f, const int32_t *ids, int which)
 {
     const struct ht_cuda_results *a = f->results;
     int64_t at = which * ids_bytes(a), bytes = a->n_tokens * (int64_t)sizeof(*ids);
@@ -110,11 +109,11 @@ static const int32_t *bring(struct ht_cuda_in_flight *f, const int32_t *ids, int
     return (const int32_t *)(a->on_device + at);
 }
 
-/* The place of an answer that the op's kernels are about to leave. */
-static int32_t add_result(struct ht_cuda_in_flight *f, struct ht_cuda_result answer)
+/* Adds a result that the op's kernels are about to leave. Returns its index. */
+static int32_t add_result(struct ht_cuda_in_flight *f, struct ht_cuda_result result)
 {
     assert(f->n_results < f->results->max_results);
-    f->host_results[f->n_results] = answer;
+    f->host_results[f->n_results] = result;
     return f->n_results++;
 }
 
@@ -127,9 +126,10 @@ void ht_cuda_collect_results(struct ht_cuda_in_flight *f)
             *f->host_results[i].to = f->d->api->partial_of(f->results->on_host + i * result_bytes(f->d));
 }
 
-/* ---- kernels whose device is a flight ---- */
+/* ---- kernels that enqueue
+   ----------------------------------------------------------------------------------------- */
 
-/* The graph's workspace, or the lane's own. */
+/* Returns the lane's scratch, or the graph's workspace. */
 static void *scratch(const struct ht_cuda_in_flight *f, void *workspace)
 {
     return f->scratch ? f->scratch : workspace;
@@ -144,14 +144,14 @@ static void embedding_forward(void *device, const struct ht_unit_args *args, con
                               void *out)
 {
     struct ht_cuda_in_flight *f = device;
-    kernels_of(f)->embedding_forward(f->context, args, bring(f, tokens, 0), params, out);
+    kernels_of(f)->embedding_forward(f->context, args, upload(f, tokens, 0), params, out);
 }
 
 static void embedding_backward(void *device, const struct ht_unit_args *args, const int32_t *tokens, const void *dout,
                                void *grad, void *workspace)
 {
     struct ht_cuda_in_flight *f = device;
-    kernels_of(f)->embedding_backward(f->context, args, bring(f, tokens, 0), dout, grad, scratch(f, workspace));
+    kernels_of(f)->embedding_backward(f->context, args, upload(f, tokens, 0), dout, grad, scratch(f, workspace));
 }
 
 static void block_forward(void *device, const struct ht_unit_args *args, unsigned sub_ops, const void *params,
@@ -174,7 +174,7 @@ static void head_forward(void *device, const struct ht_unit_args *args, const vo
 {
     struct ht_cuda_in_flight *f = device;
     int64_t at = 2 * ids_bytes(f->results);
-    kernels_of(f)->head_forward(f->context, args, params, wte, x, act, logits, bring(f, targets, 1), scale,
+    kernels_of(f)->head_forward(f->context, args, params, wte, x, act, logits, upload(f, targets, 1), scale,
                                 (double *)(f->results->on_device + at), scratch(f, workspace));
     kernels_of(f)->copy(f->context, f->results->on_host + at, f->results->on_device + at, sizeof(double));
     f->loss_to = loss_sum;
@@ -227,7 +227,7 @@ static void grad_check(void *device, struct ht_pool *pool, const struct ht_adamw
     int64_t at = add_result(f, (struct ht_cuda_result){.to = out}) * result_bytes(f->d);
     (void)pool;
     api->grad_check(f->context, step, grad, type, n, f->partial);
-    api->kernels->copy(f->context, f->results->on_host + at, f->partial, api->partial_said_bytes);
+    api->kernels->copy(f->context, f->results->on_host + at, f->partial, api->partial_result_bytes);
 }
 
 static void step_logged(void *device, const struct ht_undo *u, const struct ht_adamw_step *step)
@@ -262,9 +262,10 @@ const struct ht_kernels ht_cuda_enqueue_kernels = {
     .undo = undo,
 };
 
-/* ---- and when it has ended ---- */
+/* ---- kernels that finalize
+   ---------------------------------------------------------------------------------------- */
 
-static struct ht_undo_summary landed_summary(void *device, const void *log, int64_t log_bytes, int64_t n)
+static struct ht_undo_summary collected_summary(void *device, const void *log, int64_t log_bytes, int64_t n)
 {
     const struct ht_cuda_in_flight *f = device;
     int32_t i = 0;
@@ -274,7 +275,8 @@ static struct ht_undo_summary landed_summary(void *device, const void *log, int6
     return f->d->api->summary_of(f->results->on_host + i * result_bytes(f->d), n);
 }
 
-/* Of a step that was refused, which is rare. Its own answer has been heard, so its places are free. */
+/* Checks the gradients of a step that was refused, which is rare. The op's own result has been collected, so its memory
+   is free. */
 static void collected_grad_check(void *device, struct ht_pool *pool, const struct ht_adamw_step *step, const void *grad,
                                  enum ht_dtype type, int64_t n, struct ht_grad_partial *out)
 {
@@ -284,11 +286,12 @@ static void collected_grad_check(void *device, struct ht_pool *pool, const struc
     pthread_mutex_lock(&d->side_lock);
     d->api->grad_check(d->side.context, step, grad, type, n, d->side.partial);
     const char *why = d->api->context_status(d->side.context);
-    if (!why) why = d->api->copy(f->results->on_host, d->side.partial, d->api->partial_said_bytes, d->side.stream);
+    if (!why) why = d->api->copy(f->results->on_host, d->side.partial, d->api->partial_result_bytes, d->side.stream);
     if (!why) why = d->api->stream_finish(d->side.stream);
     *out = why ? (struct ht_grad_partial){0} : d->api->partial_of(f->results->on_host);
     f->why = why;
     pthread_mutex_unlock(&d->side_lock);
 }
 
-const struct ht_kernels ht_cuda_collect_kernels = {.grad_check = collected_grad_check, .undo_summary = landed_summary};
+const struct ht_kernels ht_cuda_collect_kernels = {.grad_check = collected_grad_check,
+                                                   .undo_summary = collected_summary};

@@ -1,4 +1,4 @@
-/* Ground of the CUDA backend: failures, a lane's stream and context. */
+/* Functions that all files of the CUDA backend use: errors, a lane's stream and context. */
 #include "common/backend/cuda_state.h"
 
 #include "common/base/array.h"
@@ -10,7 +10,7 @@ enum ht_status ht_cuda_failed(const char *text, const char *what, struct ht_erro
     return text ? ht_fail(err, HT_FAILED, "cuda: %s: %s", what, text) : HT_OK;
 }
 
-enum ht_status ht_cuda_not_there(enum ht_status status, struct ht_error *err)
+enum ht_status ht_cuda_infeasible(enum ht_status status, struct ht_error *err)
 {
     static const char *const lacks[] = {"cudaErrorMemoryAllocation",
                                         "cudaErrorNoKernelImageForDevice",

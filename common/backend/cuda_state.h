@@ -1,4 +1,4 @@
-/* The CUDA backend's books, and the ground that its files stand on. Internal to common/backend. */
+/* State of the CUDA backend, and functions that all of its files use. Internal to common/backend. */
 #ifndef HT_BACKEND_CUDA_STATE_H
 #define HT_BACKEND_CUDA_STATE_H
 
@@ -6,45 +6,45 @@
 
 #include "common/backend/cuda.h"
 
-/* An event is recorded anew three iterations later: whoever waits for it belongs to this iteration or the next, and has
-   been enqueued by then, since only two are in flight. */
+/* Iterations after which an event is recorded again. Its waiters belong to this iteration or the next, and have been
+   enqueued by then, since only two iterations are in flight. */
 enum { HT_CUDA_TURNS = 3 };
 
-/* Device memory is given out in multiples of this, in bytes. */
+/* Device memory is allocated in multiples of this, in bytes. */
 enum { HT_CUDA_ALIGN = 512 };
 static inline int64_t ht_cuda_aligned(int64_t bytes)
 {
     return (bytes + HT_CUDA_ALIGN - 1) / HT_CUDA_ALIGN * HT_CUDA_ALIGN;
 }
 
-/* What an op needs on the device beside tensors, and what it leaves for the host. */
+/* Memory of an op beside its tensors: inputs on the device, and results for the host. */
 struct ht_cuda_results {
-    int64_t n_tokens;          /* 0: it looks at none */
-    int32_t max_results;       /* of rows of gradients that it judges, or of logged steps */
-    char *on_host, *on_device; /* tokens, targets, loss; or answers: as cuda_results.c lays them out */
+    int64_t n_tokens;          /* 0: the op uses none */
+    int32_t max_results;       /* gradients that it checks, or its logged steps */
+    char *on_host, *on_device; /* tokens, targets, loss; or results: laid out by cuda_results.c */
 };
 
-/* What the host is to know when the op has ended. */
+/* A result that the host collects when the op has ended. */
 struct ht_cuda_result {
-    struct ht_grad_partial *to; /* of a judge; NULL: the header of a log, */
-    const void *log;            /* of this one */
+    struct ht_grad_partial *to; /* of a gradient check; NULL: the header of a log, */
+    const void *log;            /* namely this one */
 };
 
-/* An op on its way. */
+/* An op in flight. */
 struct ht_cuda_in_flight {
     struct ht_cuda_device *d;
     void *context, *scratch, *partial; /* of its lane */
     void *begin, *end;                 /* events; NULL until first used */
     struct ht_cuda_results *results;
-    double *loss_to; /* where the loss goes when it has ended; NULL: nowhere */
-    const char *why; /* what failed when the host looked once more at what the op has left; NULL: nothing */
-    /* NULL until first used, and where the host concludes nothing: */
+    double *loss_to; /* destination of the loss when it has ended; NULL: none */
+    const char *why; /* error of a check while finalizing; NULL: none */
+    /* NULL until first used, and for an op without results: */
     struct ht_cuda_result *host_results; /* [results->max_results] */
     struct ht_buffer *buffers;           /* the op's */
     int32_t n_results, n_buffers;
 };
 
-/* Ops of the previous iteration, as ht_backend_ops' awaits has them. */
+/* Ops of the previous iteration, for ht_backend_ops.host_deps. */
 struct ht_cuda_host_deps {
     int32_t *ops;
     size_t n, cap;
@@ -53,8 +53,8 @@ struct ht_cuda_host_deps {
 struct ht_cuda_lane {
     bool is_stream;
     void *stream, *context;
-    void *partial; /* of the reserve: where a gradient is judged; or NULL */
-    void *scratch; /* of the reserve, instead of the graph's workspaces where these are too small; or NULL */
+    void *partial; /* part of the reserve for a gradient check's partial; or NULL */
+    void *scratch; /* part of the reserve, used when the graph's workspaces are too small; or NULL */
 };
 
 struct ht_cuda_device {
@@ -69,7 +69,7 @@ struct ht_cuda_device {
     pthread_mutex_t side_lock;
     void *reserve; /* device memory beside the arena */
     int64_t reserve_bytes;
-    bool reserve_is_fixed; /* by ht_cuda_device_reserve; else it is made as large as a schedule needs */
+    bool reserve_is_fixed; /* by ht_cuda_device_reserve; else it grows to a schedule's need */
     struct {               /* of ht_cuda_device_arena */
         struct ht_arena *arena;
         void *device, *registered;
@@ -90,12 +90,12 @@ struct ht_cuda_device {
     pthread_mutex_t base_lock;
 };
 
-/* A failure of CUDA's, as ours. NULL is HT_OK. */
+/* Turns CUDA's error text into a status; NULL is HT_OK. */
 enum ht_status ht_cuda_failed(const char *text, const char *what, struct ht_error *err);
-/* Before anything runs: a failure that says that the machine has not what is needed is HT_INFEASIBLE. */
-enum ht_status ht_cuda_not_there(enum ht_status status, struct ht_error *err);
+/* Turns a failure before any run, for lack of a resource, into HT_INFEASIBLE. */
+enum ht_status ht_cuda_infeasible(enum ht_status status, struct ht_error *err);
 
-/* products: of the reserve, or NULL. Closing does nothing to what has not been opened. */
+/* Opens a lane's stream and context. products: part of the reserve, or NULL. Closing an unopened lane does nothing. */
 enum ht_status ht_cuda_lane_open(struct ht_cuda_device *d, struct ht_cuda_lane *l, void *products,
                                  struct ht_error *err);
 void ht_cuda_lane_close(struct ht_cuda_device *d, struct ht_cuda_lane *l);
