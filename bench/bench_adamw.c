@@ -214,7 +214,7 @@ static void carry_out(struct data *d, const struct kase *c)
     }
 }
 
-/* The same arrays; three passes have the fused step's. */
+/* Runs the bound on the same arrays; three passes take those of the fused step. */
 static void carry_out_bound(struct data *d, const struct kase *c)
 {
     struct ht_adamw_row row = row_of(d, c);
@@ -244,8 +244,8 @@ static void fill(struct data *d)
     ht_round_copy(d->pool, grad, d->grad[HT_BF16], HT_BF16, d->row.n);
 }
 
-/* Of the first elements, each case of a step against the FP32 step of widened gradients, rounded. Returns 1 if wrong.
- */
+/* Compares each case of a step, on the first elements, with the FP32 step of widened gradients, rounded. Returns 1 if
+   one differs. */
 static int verify(const struct data *d)
 {
     enum { N = 1 << 16 };

@@ -1,5 +1,5 @@
 /*
- * What copies between pinned host memory and the GPU can do at most: cudaMemcpyAsync alone, each way and both at once.
+ * Measures the most that copies between pinned host memory and the GPU reach: cudaMemcpyAsync alone, each way and both.
  *
  *     bench_cuda_copies [--json]
  *

@@ -59,7 +59,7 @@ static __global__ void make_numbers(float *x, int64_t n, uint64_t seed)
     }
 }
 
-/* The same, rounded to t. */
+/* Fills p likewise, rounded to t. */
 static void fill(enum ht_dtype t, void *p, int64_t n, uint64_t seed)
 {
     float *x = t == HT_F32 ? (float *)p : (float *)device(4 * n);
@@ -414,7 +414,7 @@ static void memory(void)
         report("AdamW, logged", t, n, N * (27 + e + (t == HT_F32 ? 0 : e)),
                [&]() { ht_cuda_adamw_step_logged(&cuda, &step, &a, log, log_bytes); });
         struct ht_cuda_grad_partial *partial = (struct ht_cuda_grad_partial *)log;
-        report("judge gradients", t, n, N * e, [&]() { ht_cuda_grad_check(&cuda, &step, t, g, n, partial); });
+        report("check gradients", t, n, N * e, [&]() { ht_cuda_grad_check(&cuda, &step, t, g, n, partial); });
         report("accumulate", t, n, N * (8 + e), [&]() { ht_cuda_accumulate(&cuda, HT_F32, p, t, g, n); });
 
         /* x in p, y in m, dy in g, dx in v: the residual is added where it lies, as in training. */

@@ -1,5 +1,5 @@
 /*
- * What the real executor costs, beside the work itself.
+ * Measures the cost of the real executor, without the ops' own work.
  *
  *     lane     a chain of empty ops on one lane: ns an op. Nothing sleeps; it is all bookkeeping.
  *     hand-off empty ops that alternate between two lanes: ns from one lane to the other, beside what two bare threads

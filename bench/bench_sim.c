@@ -1,5 +1,5 @@
 /*
- * How fast is the simulator?
+ * Measures the speed of the simulator.
  *
  *     bench_sim [OPS] [RUNS] [ITERATIONS]      default: 100000 ops, median of 9 runs, 1 iteration
  *

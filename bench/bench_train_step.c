@@ -22,8 +22,8 @@
 
 enum { B = 4, T = 256, WARM_UP = 2, REPEATS = 9, INIT_SEED = 1, TOKEN_SEED = 2 };
 
-/* How far the losses may be from PyTorch's: FP32 1e-5; 16 bit what rounding does to one of the two (test_torch_half.c
-   sees 2.5e-5 in F16 and 4e-4 in BF16 over 20 steps). */
+/* Bounds on the difference from PyTorch's losses: 1e-5 in FP32; in 16 bit the rounding of one of the two
+   (test_torch_half.c sees 2.5e-5 in F16 and 4e-4 in BF16 over 20 steps). */
 static const struct numerics {
     enum ht_dtype type;
     double loss_scale, expected_losses[WARM_UP], tolerance;

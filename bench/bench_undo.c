@@ -1,5 +1,5 @@
 /*
- * What it costs to be able to take a step of AdamW back.
+ * Measures the cost of steps of AdamW that can be undone.
  *
  *     build/bench_undo [threads [parameters]]
  *

@@ -1,4 +1,4 @@
-/* What every benchmark does with a clock: read it, repeat, and give the median with its range. */
+/* Reads the clock, repeats, and gives the median with its range, for all benchmarks. */
 #ifndef HT_BENCH_TIMING_H
 #define HT_BENCH_TIMING_H
 
@@ -23,7 +23,7 @@ static inline int bench_by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Of n samples, which are sorted on the way. */
+/* Median and range of some samples. */
 struct bench_spread {
     double median, low, high;
 };

@@ -45,7 +45,7 @@
 #include "common/plan/scenario.h"
 #include "common/schedule/schedule.h"
 
-/* How a rollback takes steps back. */
+/* Ways in which a rollback undoes steps. */
 enum ht_undo_kind {
     /* Each step keeps a log, which is freed in the iteration. A redo follows the undo. */
     HT_UNDO_AND_REDO,

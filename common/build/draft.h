@@ -23,7 +23,7 @@
 #include "common/build/layout.h"
 #include "common/build/links.h"
 
-/* How long a rank keeps the whole parameters that it has gathered. */
+/* Time for which a rank keeps the whole parameters that it has gathered. */
 enum ht_gather {
     HT_GATHER_PASS,      /* for one pass; the head's from its forward to its backward: ZeRO-3 */
     HT_GATHER_VISIT,     /* for the passes of all micro-batches over a unit, which the program runs one after another:
@@ -77,7 +77,7 @@ struct ht_draft {
     int32_t *full_param;        /* all shards gathered; this, full_grad and full_sum are -1 without shards */
     int32_t *full_grad;         /* fresh gradient before it is scattered */
     int32_t *full_sum;          /* with reduce_once: sum over the rank's micro-batches; micro-batch 0 writes it */
-    /* How the 16-bit P of a unit is kept when there is W; [n_units + 1], false unless the builder sets it.
+    /* Storage of a unit's 16-bit P when there is W; [n_units + 1], false unless the builder sets it.
        cast_on_use: no persistent copy on the device. Each op that reads P casts the resident W and drops the result.
        realloc_on_step: freed after its last reader. The step allocates it anew, so P and G can share memory. */
     bool *cast_on_use;

@@ -62,7 +62,7 @@
 
 struct ht_pipe; /* common/build/pipe_internal.h */
 
-/* What a method adds to a pipeline; each may be NULL. A hook appends ops and lanes with the functions of
+/* Additions of a method to a pipeline; each may be NULL. A hook appends ops and lanes with the functions of
    pipe_internal.h. */
 struct ht_pipe_hooks {
     /* Adds a rank's lanes after those of messages; may set a stage's lane for its steps. */

@@ -204,7 +204,7 @@ struct ht_workspace_layout {
 void ht_unit_workspace(const struct ht_model *m, int64_t unit, int64_t batch, int64_t seq, enum ht_dtype act,
                        bool backward, struct ht_workspace_layout *out);
 
-/* How tensor parallelism cuts a matrix (out, in) or a vector (1, out). */
+/* Cuts that tensor parallelism makes through a matrix (out, in) or a vector (1, out). */
 enum ht_split {
     HT_SPLIT_NONE,     /* every part has all of it */
     HT_SPLIT_OUT,      /* by outputs: rows of a matrix, columns of a vector */

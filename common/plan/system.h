@@ -48,7 +48,7 @@ struct ht_settings {
     int n;
 };
 
-/* How the batch is divided over the ranks. */
+/* Division of the batch over the ranks. */
 enum ht_division {
     HT_EQUAL_REPLICAS,   /* every rank takes an equal part */
     HT_PLANNED_REPLICAS, /* every rank takes the part that the plan says */

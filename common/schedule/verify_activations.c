@@ -39,7 +39,7 @@ static bool is_row(const struct walk *w, int64_t effect, enum ht_tensor_class cl
     return e->tier == HT_DEVICE && e->flags & flags && t->class == class && cell_of(w->s, &t->label) == cell;
 }
 
-/* What an op of several units makes for one of them it may read for another. */
+/* Returns the flags with which an op reads. An op of several units may also read what it produces for one of them. */
 static unsigned reading(const struct ht_op *op)
 {
     return op->label.n_units > 1 ? READS | HT_PRODUCE : READS;
@@ -76,7 +76,7 @@ static enum ht_status check_covered(const struct walk *w, int32_t i, int64_t cel
     return HT_OK;
 }
 
-/* Has the op an effect with one of the flags on a row? */
+/* Returns true if the op has an effect with one of the flags on a tensor of the class and cell. */
 static bool touches(const struct walk *w, int32_t i, enum ht_tensor_class class, int64_t cell, unsigned flags)
 {
     for (int64_t e = w->s->effects_begin[i]; e < w->s->effects_begin[i + 1]; e++)

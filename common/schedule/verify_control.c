@@ -1,10 +1,10 @@
 /*
- * Control: what a `when` op goes by has been found out before, from everything that it is about.
+ * Control: a final check comes before every op with a `when`, and it covers all gradients that the rank steps.
  *
- * A validate op about no unit is a verdict; one about a unit leaves a partial for the verdict. A verdict reads what it
- * judges, or it has an edge from every partial of its rank; then every gradient that is stepped on that rank must have
- * been read by one of these partials after the last op that made or changed it (a copy does neither). That these
- * reads are of what was written is the hazard rule's affair.
+ * A validate op about no unit is a final check. One about a unit is a gradient check, and leaves a partial. A final
+ * check either reads the gradients itself, or it has an edge from every partial of its rank. Then one of these partials
+ * must have read every gradient that is stepped on that rank, after the last op that made or changed it (a copy does
+ * neither). The hazard rule proves that they read what was written.
  */
 #include "common/schedule/rules.h"
 
@@ -14,11 +14,11 @@
 
 struct control {
     const struct ht_schedule *s;
-    bool *lane_told;      /* [lanes] FIFO, and a verdict came before */
+    bool *lane_waits;     /* [lanes] FIFO, and a final check came before */
     int32_t *checked_by;  /* [tensors] partial + 1 that read it since it was last changed */
-    int32_t *partials;    /* [ranks] how many so far */
-    int32_t *final_check; /* [ranks] the first + 1 that goes by partials */
-    int32_t *seen;        /* [ops] verdict + 1 that has an edge from it */
+    int32_t *partials;    /* [ranks] number so far */
+    int32_t *final_check; /* [ranks] the first + 1 that adds up partials */
+    int32_t *seen;        /* [ops] final check + 1 that has an edge from it */
 };
 
 static bool reads_something(const struct ht_schedule *s, int32_t op)
@@ -42,7 +42,7 @@ static enum ht_status check_verdict(struct control *c, int32_t i, struct ht_erro
 {
     const struct ht_schedule *s = c->s;
     int32_t rank = ht_op_rank(s, i), waited = 0;
-    if (s->lanes[s->ops[i].lane].order == HT_FIFO) c->lane_told[s->ops[i].lane] = true;
+    if (s->lanes[s->ops[i].lane].order == HT_FIFO) c->lane_waits[s->ops[i].lane] = true;
     if (!s->n_units || reads_something(s, i)) return HT_OK;
     for (int64_t k = s->deps_begin[i]; k < s->deps_begin[i + 1]; k++) {
         int32_t before = s->deps[k];
@@ -51,8 +51,7 @@ static enum ht_status check_verdict(struct control *c, int32_t i, struct ht_erro
     }
     if (!waited)
         return ht_broken_op(s, i, err,
-                            "is a validate op that reads nothing, so it can pass before there is anything "
-                            "to judge");
+                            "is a validate op that reads nothing, so it can run before any gradient is there");
     if (waited < c->partials[rank])
         return ht_broken_op(s, i, err, "has edges from %d of the %d validate ops of its rank", waited,
                             c->partials[rank]);
@@ -68,13 +67,13 @@ static enum ht_status check_validate(struct control *c, int32_t i, struct ht_err
     if (is_final_check(s, i)) return check_verdict(c, i, err);
     if (s->n_units && !reads_something(s, i))
         return ht_broken_op(s, i, err, "is a validate op that reads nothing of its unit");
-    if (c->final_check[rank]) return ht_broken_op(s, i, err, "validates after the verdict has been given");
+    if (c->final_check[rank]) return ht_broken_op(s, i, err, "checks gradients after the final check");
     c->partials[rank]++;
     return HT_OK;
 }
 
-/* What changes a gradient takes its judgement back. */
-static void note_gradients(struct control *c, int32_t i)
+/* Records the gradients that the op checks, and forgets the checks of those that it changes. */
+static void follow_gradients(struct control *c, int32_t i)
 {
     const struct ht_schedule *s = c->s;
     for (int64_t e = s->effects_begin[i]; e < s->effects_begin[i + 1]; e++) {
@@ -85,7 +84,7 @@ static void note_gradients(struct control *c, int32_t i)
     }
 }
 
-/* Of a rank whose verdict goes by partials. */
+/* Checks a step of a rank whose final check adds up partials: every gradient that it reads has been checked. */
 static enum ht_status check_gradient_checks(const struct control *c, int32_t i, struct ht_error *err)
 {
     const struct ht_schedule *s = c->s;
@@ -104,24 +103,25 @@ enum ht_status ht_rule_control(const struct ht_schedule *s, struct ht_error *err
     enum ht_status status = HT_OK;
     if (!ht_has_branches(s)) return HT_OK;
     struct control c = {.s = s,
-                        .lane_told = HT_NEW_ARRAY(bool, s->n_lanes),
+                        .lane_waits = HT_NEW_ARRAY(bool, s->n_lanes),
                         .checked_by = HT_NEW_ARRAY(int32_t, s->n_tensors),
                         .partials = HT_NEW_ARRAY(int32_t, s->n_ranks),
                         .final_check = HT_NEW_ARRAY(int32_t, s->n_ranks),
                         .seen = HT_NEW_ARRAY(int32_t, s->n_ops)};
     for (int32_t i = 0; i < s->n_ops && !status; i++) {
         const struct ht_op *op = &s->ops[i];
-        note_gradients(&c, i);
+        follow_gradients(&c, i);
         if (op->kind == HT_OP_VALIDATE) {
             status = check_validate(&c, i, err);
             continue;
         }
-        bool told = op->when == HT_ALWAYS || c.lane_told[op->lane];
-        for (int64_t k = s->deps_begin[i]; k < s->deps_begin[i + 1] && !told; k++) told = is_final_check(s, s->deps[k]);
-        if (!told) status = ht_broken_op(s, i, err, "has a 'when' without an edge from a validate op");
+        bool ordered = op->when == HT_ALWAYS || c.lane_waits[op->lane];
+        for (int64_t k = s->deps_begin[i]; k < s->deps_begin[i + 1] && !ordered; k++)
+            ordered = is_final_check(s, s->deps[k]);
+        if (!ordered) status = ht_broken_op(s, i, err, "has a 'when' without an edge from a validate op");
     }
     for (int32_t i = 0; i < s->n_ops && !status; i++) status = check_gradient_checks(&c, i, err);
-    free(c.lane_told);
+    free(c.lane_waits);
     free(c.checked_by);
     free(c.partials);
     free(c.final_check);

@@ -91,7 +91,7 @@ static bool is_about(const struct ht_label *l, int32_t unit)
     return unit >= l->unit && unit < l->unit + l->n_units;
 }
 
-/* Does the op write the gradient, by an effect before `end`? */
+/* Returns true if the op writes the gradient by an effect before `end`. */
 static bool has_written(const struct walk *w, int32_t op, int64_t end, int32_t gradient)
 {
     for (int64_t e = w->s->effects_begin[op]; e < end; e++)
@@ -245,7 +245,7 @@ static enum ht_status check_step(const struct walk *w, int32_t i, struct ht_erro
     return HT_OK;
 }
 
-/* Do all members leave the same? */
+/* Returns true if all members of a collective are left with equal gradients. */
 static bool leaves_the_same(const struct ht_schedule *s, int32_t i, int64_t e)
 {
     int kind = s->ops[i].kind;

@@ -23,7 +23,7 @@ static bool same_label(const struct ht_label *a, const struct ht_label *b)
            a->micro_batch == b->micro_batch;
 }
 
-/* What holds for a member against the first of its group. `lane_seen[lane]` is the first op of the last group on it. */
+/* Checks a member against the first of its group. lane_seen[lane]: the first op of the last group on the lane. */
 static enum ht_status check_member(const struct ht_schedule *s, int32_t first, int32_t i, int32_t *lane_seen,
                                    struct ht_error *err)
 {

@@ -156,16 +156,16 @@ static const char *amount(int64_t bytes, char text[HT_QUANTITY_TEXT])
 /* " (activations 21.4 GB, parameters 12 GB)", largest first; classes that hold nothing are left out. */
 static void describe_classes(const int64_t by_class[HT_N_TENSOR_CLASSES], char *buf, size_t n)
 {
-    bool told[HT_N_TENSOR_CLASSES] = {false};
+    bool listed[HT_N_TENSOR_CLASSES] = {false};
     char text[HT_QUANTITY_TEXT];
     size_t used = 0;
     buf[0] = 0;
     for (;;) {
         int best = -1;
         for (int c = 0; c < HT_N_TENSOR_CLASSES; c++)
-            if (!told[c] && by_class[c] > 0 && (best < 0 || by_class[c] > by_class[best])) best = c;
+            if (!listed[c] && by_class[c] > 0 && (best < 0 || by_class[c] > by_class[best])) best = c;
         if (best < 0 || used + 64 > n) break;
-        told[best] = true;
+        listed[best] = true;
         used += (size_t)snprintf(buf + used, n - used, "%s%s %s", used ? ", " : " (",
                                  ht_tensor_class_descriptions[best], amount(by_class[best], text));
     }

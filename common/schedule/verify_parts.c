@@ -6,7 +6,7 @@
  *     accumulate, step, undo,           rows of one part of a unit, the same for all members of a group
  *     all-gather, reduction
  *
- * What only moves rows, or judges them, may take any.
+ * An op that only moves tensors, or checks gradients, may take any.
  */
 #include "common/schedule/rules.h"
 

@@ -123,7 +123,7 @@ static enum ht_status check_works(const struct ht_schedule *s, struct ht_error *
 
 #define LANE(k) (1u << HT_LANE_##k)
 
-/* What a lane can run. Copies run wherever bytes are moved, device-local ones on the compute lane. */
+/* Kinds of ops that a lane can run. Copies run on every lane that moves bytes, device-local ones on the compute lane. */
 // clang-format off
 static const unsigned lanes_of[HT_N_OP_KINDS] = {
     [HT_OP_FORWARD]        = LANE(COMPUTE),

@@ -99,7 +99,7 @@ static enum ht_status check_complete(const struct ht_schedule *s, enum ht_when b
     return status;
 }
 
-/* Where a shard of a part begins (+1) or ends (-1). */
+/* The begin (+1) or end (-1) of a shard of a part. */
 struct bound {
     int32_t class, unit, part;
     int64_t at;
@@ -147,7 +147,7 @@ static enum ht_status check_tiling(const struct ht_schedule *s, const struct bou
     return HT_OK;
 }
 
-/* What the first class of a unit has shown of a part of it: where its shards end, and how often they are there. */
+/* The end of a part's shards and their number of copies, as the unit's first class has them. */
 struct extent {
     int64_t end, copies;
 };

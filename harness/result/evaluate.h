@@ -22,7 +22,7 @@ enum ht_status ht_evaluate(const struct ht_options *options, const char *system,
                            struct ht_error *err, struct ht_evaluation *out);
 void ht_evaluation_free(struct ht_evaluation *e);
 
-/* Does the same from a job with costs on. The result of a job that does not fit has no trace. */
+/* Evaluates a job whose costs are there. The result of a job that does not fit has no trace. */
 enum ht_status ht_evaluate_job(const struct ht_options *options, const struct ht_job *job, struct ht_error *err,
                                struct ht_result *out);
 

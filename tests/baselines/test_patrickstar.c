@@ -29,7 +29,7 @@ START_TEST(packing_by_hand)
 END_TEST
 
 /*
- * The same units, 12 elements. All of a size's chunks together:
+ * Units as above, 12 elements. All chunks of a size together:
  *     4: [3][2 2][4][1]   16        6: [3 2][2 4][1]   18        8: [3 2 2][4 1]   16
  *     5: [3 2][2][4 1]    15        7: [3 2 2][4 1]    14
  */

@@ -51,7 +51,7 @@ START_TEST(memory_is_a_line_of_whole_bytes)
 }
 END_TEST
 
-/* The same points, 2.2 m + 100.5; the third lies 0.9 above the line: 101.4 + 2.2 * 5 = 112.4 and 114.6, rounded up. */
+/* Points as above, 2.2 m + 100.5; the third lies 0.9 above the line: 101.4 + 2.2 * 5 = 112.4 and 114.6, rounded up. */
 START_TEST(memory_beyond_a_table_is_no_less_than_it)
 {
     int64_t y[7] = {7, 103, 104, 108, 109};

@@ -252,7 +252,7 @@ static const char *uses(const struct ht_schedule *s, const char *name, int nth, 
     return NULL;
 }
 
-/* What is shared, over two nodes of two GPUs: copies take their port and the domain's DRAM, messages both ports and
+/* Shared resources, over two nodes of two GPUs: copies take their port and the domain's DRAM, messages both ports and
    between nodes both NICs, a read of another node's memory its DRAM, both NICs and the reader's port; host work the 8
    cores of its process's domain. */
 START_TEST(shares)

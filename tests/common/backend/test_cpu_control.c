@@ -362,7 +362,7 @@ static const struct variant variants[] = {
     {.param = HT_BF16, .n_mb = 2, .rollback = true, .clip = 1},
 };
 
-/* How often each thing happened: a test in which nothing is skipped or clipped would show nothing. */
+/* Counts of each event: a test in which nothing is skipped or clipped would show nothing. */
 struct tally {
     int skipped, clipped, whole;
 };

@@ -455,7 +455,7 @@ static void compare(const struct variant *v, uint64_t seed)
                 int64_t held = k == 0 ? n : i ? n - cut : cut;
                 ck_assert_mem_eq(c.state[k][u][i], good.state[k][u][i], 4 * (size_t)held);
             }
-    /* And the good iterations alone are what the plain trainer, which has no graph, makes of them. */
+    /* The plain trainer, which has no graph, gets the same from the good iterations alone. */
     struct ht_plain *p = ht_plain_create(&model, NULL, B, T, NULL, SEED);
     for (int i = 0; i < good.n; i++) ht_plain_step(p, 1, tokens[good.batch[i]], targets[good.batch[i]], &adamw, 1);
     for (int u = 0; u < UNITS; u++)

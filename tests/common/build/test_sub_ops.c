@@ -25,7 +25,7 @@ static struct ht_scenario scenario_of(int64_t ranks, const char *control)
     return s;
 }
 
-/* Of block 1: norm1 and qkv stay, attention and proj wait on the host, the others are dropped. Block 2 is whole. */
+/* Block 1: norm1 and qkv stay, attention and proj wait on the host, the others are dropped. Block 2 is whole. */
 static const unsigned kept = SUB(NORM1) | SUB(QKV), moved = SUB(ATTENTION) | SUB(PROJ), first = SUB(NORM2) | SUB(FC1),
                       last = SUB(GELU) | SUB(FC2);
 

@@ -198,8 +198,7 @@ START_TEST(residents_by_hand)
 }
 END_TEST
 
-/* Of three ranks, 256 parameters (the head's norm, width 128): [0,86), [86,172), [172,256), each kept as 86 elements.
- */
+/* Three ranks, 256 parameters (the head's norm, width 128): [0,86), [86,172), [172,256), each kept as 86 elements. */
 START_TEST(shards_by_hand)
 {
     static const int64_t begin[] = {0, 86, 172}, end[] = {86, 172, 256};

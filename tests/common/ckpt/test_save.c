@@ -273,7 +273,7 @@ START_TEST(full_disk)
 }
 END_TEST
 
-/* The same number of shards twice: the second set has other names, the third has the first's. */
+/* As many shards as before get other names; a third set gets the first's. */
 START_TEST(names_alternate)
 {
     char dir[] = "/tmp/ht_save_XXXXXX", now[1024];

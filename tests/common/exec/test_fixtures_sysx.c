@@ -114,7 +114,7 @@ START_TEST(fig8_skew)
 END_TEST
 
 /*
- * When the control is bad, SysX undoes: all 16 at once on their own lanes, at 32, for 2: 34; the next iteration fetches
+ * SysX undoes in the bad branch: all 16 at once on their own lanes, at 32, for 2: 34; the next iteration fetches
  * what was restored, so it takes [34, 66]. Mobius has not stepped yet: 45 - 2 x 4 = 37, and the next one [37, 82].
  */
 START_TEST(bad_iteration)

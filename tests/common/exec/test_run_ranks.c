@@ -21,7 +21,7 @@
 
 enum { GRAPHS = 12, ITERATIONS = STAMPS_ITERATIONS };
 
-/* What a rank's command line makes it do: rank NODES FATE SEED. */
+/* A rank's command line: rank NODES FATE SEED. */
 enum fate { RUNS, FAILS, IS_KILLED, IS_INTERRUPTED };
 static const char *const fates[] = {"runs", "fails", "killed", "interrupted"};
 

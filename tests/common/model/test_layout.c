@@ -171,7 +171,7 @@ START_TEST(test_korthikanti)
 }
 END_TEST
 
-/* The same block without dropout, FP32: (1 + 3 + 1 + 1 + 1 + 4 + 4) BTC = 15 * 16384 floats, 32768 probabilities,
+/* That block without dropout, FP32: (1 + 3 + 1 + 1 + 1 + 4 + 4) BTC = 15 * 16384 floats, 32768 probabilities,
    statistics 2048 bytes: 4 * (245760 + 32768) + 2048 = 1116160. Flash: log-sum-exp, 4 * 2 * 4 * 64 = 2048 bytes, in
    place of the probabilities: 1116160 - 131072 + 2048 = 987136. */
 START_TEST(test_kept_fp32)

@@ -235,7 +235,7 @@ static int64_t random_number(struct dice *d, const struct ht_knob *k)
     return roll(d, 20) == 0 ? max : min + roll(d, span) / coarse * coarse;
 }
 
-/* Of any number of elements, with runs. */
+/* Draws a variable of any number of elements, with runs. */
 static struct ht_variable random_variable(struct dice *d, const struct ht_knob *k, int64_t ranks)
 {
     struct ht_variable v = {.kind = k->kind, .decimal = k->decimal};

@@ -173,7 +173,7 @@ START_TEST(flops_only)
 }
 END_TEST
 
-/* The same block: N = 1024, C = 1024, V = 1000 */
+/* That block: N = 1024, C = 1024, V = 1000. */
 /* With as many rows as half_rows the linear layers' products take twice as long, and with three times as many 4/3;
    attention's, and what moves memory, take what they took. */
 START_TEST(few_rows)

@@ -281,7 +281,7 @@ START_TEST(schedules)
     ck_assert_int_eq(ns[2], ns[3]);
     ht_schedule_destroy(s);
 
-    /* The same pair on two nodes goes through the NIC: 15.75 x 0.76 = 11.97 GB/s, 83.542 ms and 10 us. */
+    /* The pair on two nodes goes through the NIC: 15.75 x 0.76 = 11.97 GB/s, 83.542 ms and 10 us. */
     s = two_ranks((const int32_t[]){0, 1}, f);
     ck_assert_msg(!ht_profile_costs(p, s, ns, &err), "%s", err.text);
     ck_assert_int_eq((ns[2] + 500) / 1000, 83552);

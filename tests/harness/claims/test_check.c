@@ -169,7 +169,7 @@ START_TEST(ledger)
 }
 END_TEST
 
-/* What a plan's variable says to a row that names it as `variable`, with the status of asking. */
+/* Gives a row that names `variable` the value of a plan's variable. Returns the status. */
 static enum ht_status observe(const struct ht_plan *plan, const char *variable, struct ht_error *err, double *out)
 {
     char text[2048], row[256];

@@ -208,7 +208,7 @@ START_TEST(test_reserve_of_the_plan)
 }
 END_TEST
 
-/* How often a training waits, as `count` says: for whole streams, or asleep for an event. */
+/* Returns how often a training waits, as `count` counts: for whole streams, or asleep for an event. */
 static int64_t waits(struct ht_options *o, const char *system, int64_t steps, int64_t (*count)(void))
 {
     struct ht_error err = {0};
@@ -347,7 +347,7 @@ static const char *no_cublaslt(void *stream, void *products, void **context)
                     : fake_cuda_api()->context_create(stream, products, context);
 }
 
-/* Where there is not enough: HT_INFEASIBLE in one line, before anything runs. */
+/* Too little memory is HT_INFEASIBLE in one line, before anything runs. */
 START_TEST(test_lacks)
 {
     struct ht_error err = {0};

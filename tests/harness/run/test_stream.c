@@ -40,7 +40,7 @@ static void keep_shard(struct ht_schedule *s, enum ht_tensor_class class, int32_
 }
 
 /*
- * Of each unit:   16-bit parameters   on every device
+ * Each unit has   16-bit parameters   on every device
  *                 masters             on node 0's host and the last rank's device: two ranks must agree
  *                 momentum            in shards, padded
  *                 variance            on the last rank's host and device: one rank has it twice
@@ -163,7 +163,7 @@ static enum ht_status use_and_fail(void *ctx, struct ht_error *err)
     return ht_fail(err, HT_BAD_INPUT, "the disk is full");
 }
 
-/* Whether reading ends on this rank with that status and text; what was wrong is no error any more. */
+/* Expects that reading ends on this rank with that status and text. Returns HT_OK then, whatever the status was. */
 static enum ht_status expect(struct setting *x, enum ht_status (*use)(void *, struct ht_error *), enum ht_status wanted,
                              const char *text, struct ht_error *err)
 {

@@ -70,7 +70,7 @@ END_TEST
 
 enum fault { UNREAD, UNREAD_SOURCE, DROPPED_SOURCE, TWICE, N_FAULTS };
 
-/* Is it an effect on a row of a block's activations that the fault can strike? */
+/* Returns true for an effect on a part of a block's activations that the fault can strike. */
 static bool can_strike(const struct ht_schedule *s, int32_t op, int64_t e, enum fault fault)
 {
     const struct ht_tensor *t = &s->tensors[s->effects[e].tensor];

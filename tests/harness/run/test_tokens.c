@@ -160,7 +160,7 @@ END_TEST
 
 START_TEST(micro_batches_tile_the_batch)
 {
-    /* The same 4 sequences, whether they come as one micro-batch or as four. */
+    /* One micro-batch of four and four of one have the same 4 sequences. */
     enum { B = 4, T = 3 };
     unsigned char bytes[64];
     for (int i = 0; i < 64; i++) bytes[i] = (unsigned char)(i + 1);
@@ -194,7 +194,7 @@ END_TEST
 
 START_TEST(two_iterations_are_kept)
 {
-    /* What iteration 4 was given stays as it is while iteration 5 asks for its own. */
+    /* Iteration 4's tokens stay as they are while iteration 5 asks for its own. */
     enum { T = 8 };
     unsigned char bytes[256];
     for (int i = 0; i < 256; i++) bytes[i] = (unsigned char)(i ? i : 1);
