@@ -7,11 +7,13 @@
 
 HT_EMBED(ht_gpt_yaml, "common/model/gpt.yaml");
 HT_EMBED(ht_llama_yaml, "common/model/llama.yaml");
+HT_EMBED(ht_cephalo_yaml, "common/model/cephalo.yaml");
 HT_EMBED(ht_sysx_yaml, "common/model/sysx.yaml");
 HT_EMBED(ht_spipe_yaml, "common/model/spipe.yaml");
 
 static const struct ht_builtin ht_zoo_files[] = {{"builtin:gpt.yaml", ht_gpt_yaml, ht_gpt_yaml_end},
                                                  {"builtin:llama.yaml", ht_llama_yaml, ht_llama_yaml_end},
+                                                 {"builtin:cephalo.yaml", ht_cephalo_yaml, ht_cephalo_yaml_end},
                                                  {"builtin:sysx.yaml", ht_sysx_yaml, ht_sysx_yaml_end},
                                                  {"builtin:spipe.yaml", ht_spipe_yaml, ht_spipe_yaml_end}};
 
