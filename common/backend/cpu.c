@@ -154,7 +154,7 @@ static void make_call(struct ht_cpu *cpu, int32_t iteration, int32_t op, const s
         .err = err,
     };
     if (!calls[s->ops[op].kind].shaped || tp <= 1) return;
-    c->part = ht_model_part(&cpu->options.model, op - ht_step_begin(s, op), tp);
+    c->part = ht_model_part(&cpu->options.model, op - ht_group_begin(s, op), tp);
     c->link = (struct ht_part_link){c, ht_cpu_sum_parts, ht_cpu_gather_parts};
     c->args.model = &c->part;
     c->args.link = &c->link;
@@ -248,7 +248,7 @@ static enum ht_status check_parts(const struct ht_cpu *cpu, int32_t op, struct h
 {
     const struct ht_schedule *s = cpu->s;
     struct ht_cpu_call c = {.s = s, .id = op, .err = err};
-    int32_t first = ht_step_begin(s, op), members = ht_step_end(s, first) - first, tp = s->works[s->ops[op].work].tp;
+    int32_t first = ht_group_begin(s, op), members = ht_group_end(s, first) - first, tp = s->works[s->ops[op].work].tp;
     char what[64];
     if ((tp > 1 ? tp : 1) != members) return ht_cpu_fail(&c, "works on one of %d parts in a group of %d", tp, members);
     if (tp > 1 && ht_model_cannot_part(&cpu->options.model, tp, what, sizeof(what)))

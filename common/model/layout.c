@@ -1,6 +1,6 @@
 /*
- * Sizes, offsets and FLOPs of units: the one place that says how many bytes a parameter, an activation or a workspace
- * takes. Planners and simulators add these up, the kernels lay out their buffers by them, so the two agree to the byte.
+ * Sizes, offsets and FLOPs of units. Only this file knows how many bytes a parameter, an activation or a workspace
+ * takes. Planners and simulators add these up and kernels lay out their buffers by them, so the two agree to the byte.
  *
  * The activation count of a GPT block, in elements of (B,T,C) unless said otherwise, F = 4C:
  *
@@ -20,9 +20,9 @@
  *                                             sum: 34 BTC + 5 BHTT
  *
  * which is equation (1) of Korthikanti et al. 2022, "Reducing activation recomputation in large transformer models".
- * A LLaMA block keeps C + 2 K instead of 3 C of qkv, 2 F of fc1 (gate and up), and half of the norms' statistics.
- * (With flash attention nothing of B*H*T*T is kept, the attention's dropout mask included: it is drawn again.)
- * Checked by hand in tests/common/model/test_layout.c.
+ * A LLaMA block keeps C + 2 K instead of 3 C of qkv, 2 F of fc1 (gate and up), and half of the norms' statistics. Flash
+ * attention keeps nothing of B*H*T*T, not even its dropout mask, which is drawn again. tests/common/model/test_layout.c
+ * checks the sizes by hand.
  */
 #include "common/model/model.h"
 
@@ -110,7 +110,7 @@ enum ht_unit_kind ht_model_unit_kind(const struct ht_model *m, int64_t unit)
 
 /* ---- parameters ---- */
 
-/* Rows of the token table that every part but the last has. */
+/* Returns the rows of the token table that every part but the last has. */
 static int64_t tokens_each(const struct ht_model *m)
 {
     return (m->vocab + ht_model_parts(m) - 1) / ht_model_parts(m);
@@ -163,7 +163,7 @@ static void llama_block_parts(const struct ht_model *m, struct part_list *l)
     int64_t C = m->width, Q = ht_model_q_width(m), K = ht_model_kv_width(m), F = ht_model_ffn(m);
     add_part(l, "input_layernorm.weight", 1, C, HT_SPLIT_NONE);
     add_part(l, "self_attn.q_proj.weight", Q, C,
-             HT_SPLIT_OUT); /* q, k and v lie together: one (C + 2K, C) matrix, as GPT's */
+             HT_SPLIT_OUT); /* q, k and v are adjacent: one (C + 2K, C) matrix, as GPT's */
     add_part(l, "self_attn.k_proj.weight", K, C, HT_SPLIT_OUT);
     add_part(l, "self_attn.v_proj.weight", K, C, HT_SPLIT_OUT);
     add_part(l, "self_attn.o_proj.weight", C, Q, HT_SPLIT_IN);
@@ -256,7 +256,7 @@ static int64_t align64(int64_t bytes)
     return (bytes + 63) / 64 * 64;
 }
 
-/* Appends a part of `bytes`; a part of 0 bytes keeps offset 0, so that nobody takes it for a place. */
+/* Appends a part of `bytes`; a part of 0 bytes keeps offset 0, so that no code uses it as a position. */
 static void add_act(struct ht_act_layout *l, struct ht_act_part *part, int64_t bytes)
 {
     if (bytes == 0) return;
@@ -269,13 +269,13 @@ static int64_t qkv_width(const struct ht_model *m)
     return ht_model_q_width(m) + 2 * ht_model_kv_width(m);
 }
 
-/* Mean and 1/std of every row, FP32; RMS norm (Llama) has no mean. */
+/* Returns the bytes of mean and 1/std of every row, FP32; RMS norm (LLaMA) has no mean. */
 static int64_t norm_stats_bytes(const struct ht_model *m, int64_t BT)
 {
     return (m->arch == HT_ARCH_GPT ? 2 : 1) * BT * 4;
 }
 
-/* Adds what `sub` keeps. The layout of a block is this for every sub-op in order, so the sums cannot disagree. */
+/* Adds what `sub` keeps. A block's layout calls this for every sub-op in order, so the sums cannot disagree. */
 static void add_sub_op(const struct ht_model *m, enum ht_sub_op sub, int64_t batch, int64_t seq, int64_t e,
                        struct ht_act_layout *l)
 {

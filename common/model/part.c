@@ -1,4 +1,4 @@
-/* Tensor-parallel parts of a model: where what a part has lies in the whole. */
+/* Tensor-parallel parts of a model: maps a part's elements to those of the whole. */
 #include "common/model/model.h"
 
 #include <assert.h>
@@ -32,13 +32,13 @@ const char *ht_model_cannot_part(const struct ht_model *m, int32_t parts, char *
     return buf;
 }
 
-/* Into how many matrices a matrix falls that are cut each by itself: query, key and value. */
+/* Returns the number of matrices in a matrix that are cut separately: 3 for query, key and value. */
 static int64_t thirds_of(const struct ht_param_part *p)
 {
     return p->split == HT_SPLIT_OUT_OF_3 ? 3 : 1;
 }
 
-/* The run from element `at` of a matrix or vector on, offsets within it; p: as the part has it, w: as the whole does. */
+/* Returns the run from element `at` of a matrix or vector on, with offsets in it. p: in the part, w: in the whole. */
 static struct ht_part_run run_in(const struct ht_model *m, const struct ht_param_part *p, const struct ht_param_part *w,
                                  int64_t at)
 {
@@ -51,7 +51,7 @@ static struct ht_part_run run_in(const struct ht_model *m, const struct ht_param
     case HT_SPLIT_IN:
         return (struct ht_part_run){at, at / p->cols * w->cols + m->part * p->cols + at % p->cols,
                                     p->cols - at % p->cols, false};
-    default: /* as many parts of each third as there are */
+    default: /* each third is cut into all parts */
         return (struct ht_part_run){at, (at / third * ht_model_parts(m) + m->part) * third + at % third,
                                     third - at % third, false};
     }
@@ -62,7 +62,7 @@ static int64_t clamp(int64_t x, int64_t most)
     return x < 0 ? 0 : x < most ? x : most;
 }
 
-/* The first element of the part's matrix or vector that lies at `whole` of the whole one or behind it; its size: none. */
+/* Returns the part's first element at or behind `whole` of the whole matrix or vector; its size if there is none. */
 static int64_t find_in(const struct ht_model *m, const struct ht_param_part *p, const struct ht_param_part *w,
                        int64_t whole)
 {

@@ -1,4 +1,5 @@
-/* Bounds that keep every sum in 64 bits and every table in memory. The verifier and graph files are held to them. */
+/* Bounds that keep every sum in 64 bits and every table in memory. The verifier and the graph file loader check
+   them. */
 #ifndef HT_SCHEDULE_LIMITS_H
 #define HT_SCHEDULE_LIMITS_H
 

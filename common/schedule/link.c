@@ -146,7 +146,7 @@ static void walk_branch(struct walk *w, struct edges *edges)
     for (int64_t i = 0; i < w->residencies->n; i++)
         w->states[i] = (struct state){.writer = -1, .fifo_readers = -1, .any_readers = -1};
     for (int32_t first = 0, end; first < s->n_ops; first = end) {
-        end = ht_step_end(s, first);
+        end = ht_group_end(s, first);
         for (int pass = 0; pass < 2; pass++)
             for (int32_t op = first; op < end; op++) {
                 if (!ht_active(&s->ops[op], w->branch)) continue;
@@ -219,7 +219,7 @@ void ht_schedule_link(struct ht_schedule *s)
     struct edges here = {0}, back = {0};
     struct walk walks[2] = {0};
     ht_marks_resolve(s);
-    ht_places_init(&residencies, s);
+    ht_residencies_init(&residencies, s);
     int n_walks = ht_has_branches(s) ? 2 : 1;
     for (int i = 0; i < n_walks; i++) {
         walks[i].s = s;
@@ -238,5 +238,5 @@ void ht_schedule_link(struct ht_schedule *s)
     }
     free(here.rows);
     free(back.rows);
-    ht_places_free(&residencies);
+    ht_residencies_free(&residencies);
 }

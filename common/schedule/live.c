@@ -25,7 +25,7 @@ void ht_schedule_live(const struct ht_schedule *s, int32_t space, uint32_t class
         if (counts && ht_space(s, r->tier, r->rank) == space) live += ht_live_bytes(t->bytes);
     }
     for (int32_t first = 0, end; first < s->n_ops; first = end) {
-        end = ht_step_end(s, first); /* a group is granted and released as one */
+        end = ht_group_end(s, first); /* a group is granted and released as one */
         bool active = ht_active(&s->ops[first], HT_WHEN_OK);
         for (int32_t op = first; op < end && active; op++) live += sum(s, op, space, classes, HT_PRODUCE);
         for (int32_t op = first; op < end; op++) bytes[op] = live;

@@ -59,7 +59,8 @@ static enum ht_status load_slices(struct ht_loader *l, const struct ht_node *lis
     for (const struct ht_node *e = list->child; e; e = e->next, n++) {
         const struct ht_node *first = e->kind == HT_NODE_LIST ? e->child : NULL, *count = first ? first->next : NULL;
         if (n == wanted) return ht_node_error(e, l->err, "is one slice more than there are micro-batches");
-        if (!count || count->next) return ht_node_error(e, l->err, "is no slice; expected [first, count] in sequences");
+        if (!count || count->next)
+            return ht_node_error(e, l->err, "is not a slice; expected [first, count] in sequences");
         enum ht_status status = ht_node_int(first, 0, HT_MAX_SEQUENCES, l->err, &l->s->slices[n].first);
         if (!status) status = ht_node_int(count, 1, HT_MAX_SEQUENCES, l->err, &l->s->slices[n].count);
         if (status) return status;
@@ -136,8 +137,8 @@ static enum ht_status load_lanes(struct ht_loader *l, const struct ht_node *list
         if (!status) status = ht_load_name(l, row.name, sizeof s->lanes->name, NULL, 0, &name);
         if (status) return status;
         if (ht_all_digits(name) || strchr(name, '@'))
-            return ht_node_error(row.name, l->err, "'%s' is no name; expected one that is no number and has no '@'",
-                                 name);
+            return ht_node_error(row.name, l->err,
+                                 "'%s' is not a name; expected one that is not a number and has no '@'", name);
         if (row.rank >= s->n_ranks)
             return ht_node_error(e, l->err, "is on rank %d; expected a rank below %d", (int)row.rank, s->n_ranks);
         char *full = l->lane_names + (size_t)s->n_lanes * FULL;
@@ -194,7 +195,7 @@ struct tensor_row {
 static enum ht_status load_shard(struct ht_loader *l, const struct ht_node *node, struct ht_tensor *t)
 {
     const struct ht_node *begin = node->kind == HT_NODE_LIST ? node->child : NULL, *end = begin ? begin->next : NULL;
-    if (!end || end->next) return ht_node_error(node, l->err, "is no shard; expected [begin, end] in elements");
+    if (!end || end->next) return ht_node_error(node, l->err, "is not a shard; expected [begin, end] in elements");
     t->sharded = true;
     enum ht_status status = ht_node_int(begin, 0, INT64_MAX, l->err, &t->shard_begin);
     return status ? status : ht_node_int(end, t->shard_begin, INT64_MAX, l->err, &t->shard_end);
@@ -204,7 +205,7 @@ static enum ht_status load_part(struct ht_loader *l, const struct ht_node *node,
 {
     const struct ht_node *part = node->kind == HT_NODE_LIST ? node->child : NULL, *parts = part ? part->next : NULL;
     int64_t n, q;
-    if (!parts || parts->next) return ht_node_error(node, l->err, "is no part; expected [part, parts]");
+    if (!parts || parts->next) return ht_node_error(node, l->err, "is not a part; expected [part, parts]");
     enum ht_status status = ht_node_int(parts, 1, HT_MAX_RANKS, l->err, &n);
     if (!status) status = ht_node_int(part, 0, n - 1, l->err, &q);
     if (status) return status;
@@ -258,14 +259,14 @@ static enum ht_status load_residents(struct ht_loader *l, const struct ht_node *
         int32_t tensor = -1, rank = -1;
         enum ht_tier tier = HT_DEVICE;
         enum ht_status status = ht_node_string(e, l->err, &text);
-        if (!status) status = ht_load_place(l, e, text, &tensor, &tier, &rank);
+        if (!status) status = ht_load_residency(l, e, text, &tensor, &tier, &rank);
         if (status) return status;
         ht_add_resident(l->s, tensor, tier, rank >= 0 ? rank : l->s->tensors[tensor].rank);
     }
     return HT_OK;
 }
 
-/* ---- the whole ---- */
+/* ---- whole file ---- */
 
 static enum ht_status load(struct ht_loader *l, const struct ht_node *root)
 {

@@ -1,4 +1,4 @@
-/* Graph files: works and ops. */
+/* Loads the works and ops of a graph file. */
 #include "common/schedule/load_ops.h"
 
 #include "common/base/array.h"
@@ -92,7 +92,7 @@ enum ht_status ht_load_works(struct ht_loader *l, const struct ht_node *list)
     return HT_OK;
 }
 
-/* Without a list of works, every name is that of a custom one. */
+/* Reads the work of an op. Without a list of works every name is a custom name. */
 static enum ht_status work_of(struct ht_loader *l, const struct ht_node *node, int32_t *out)
 {
     const char *name;
@@ -183,7 +183,7 @@ static enum ht_status add_effect(struct ht_loader *l, const struct ht_node *e, c
 {
     int32_t tensor = -1;
     enum ht_tier tier = HT_DEVICE;
-    enum ht_status status = ht_load_place(l, e, text, &tensor, &tier, NULL);
+    enum ht_status status = ht_load_residency(l, e, text, &tensor, &tier, NULL);
     if (status) return status;
     const struct ht_effect *old = ht_find_effect(l->s, tensor, tier);
     if (old && (old->flags & flags)) return ht_node_error(e, l->err, "duplicate: '%.80s' is listed twice", text);
@@ -191,7 +191,7 @@ static enum ht_status add_effect(struct ht_loader *l, const struct ht_node *e, c
     return HT_OK;
 }
 
-/* "need+release p1@device": effects in an order of their own. */
+/* Reads a list of effects in their own order: "need+release p1@device". */
 static enum ht_status load_effects(struct ht_loader *l, const struct ht_node *list)
 {
     HT_EACH_ELEMENT(list, e)
@@ -208,8 +208,8 @@ static enum ht_status load_effects(struct ht_loader *l, const struct ht_node *li
                 k++;
             end = text[n];
             if (k == HT_N_EFFECT_FLAGS || !end || flags >> k & 1)
-                return ht_node_error(e, l->err, "'%.80s' is no effect; expected one such as 'need+release p1@device'",
-                                     e->text);
+                return ht_node_error(
+                    e, l->err, "'%.80s' is not an effect; expected one such as 'need+release p1@device'", e->text);
             flags |= 1u << k;
             text += n + 1;
         }
@@ -265,17 +265,17 @@ static enum ht_status load_op(struct ht_loader *l, const struct ht_node *e, int3
     ht_op_match(l->s, (int32_t)row.match);
     if ((status = load_edges(l, row.after, self, n_ops, false))) return status;
     if ((status = load_edges(l, row.prev, self, n_ops, true))) return status;
-    for (int k = 0; k < HT_N_EFFECT_FLAGS; k++) HT_EACH_ELEMENT(row.effect[k], place)
+    for (int k = 0; k < HT_N_EFFECT_FLAGS; k++) HT_EACH_ELEMENT(row.effect[k], element)
         {
             const char *text;
-            if ((status = ht_node_string(place, l->err, &text))) return status;
-            if ((status = add_effect(l, place, text, 1u << k))) return status;
+            if ((status = ht_node_string(element, l->err, &text))) return status;
+            if ((status = add_effect(l, element, text, 1u << k))) return status;
         }
     if ((status = load_effects(l, row.effects))) return status;
     return row.use ? load_uses(l, row.use) : HT_OK;
 }
 
-/* Names first: edges to the previous iteration may point ahead. */
+/* Reads all names first, since edges to the previous iteration may point ahead. */
 static enum ht_status name_ops(struct ht_loader *l, const struct ht_node *list, int32_t *n_ops)
 {
     *n_ops = 0;

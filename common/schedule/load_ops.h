@@ -1,4 +1,4 @@
-/* Reading a graph file: its works and ops. Internal. */
+/* Readers of a graph file's works and ops. Internal. */
 #ifndef HT_SCHEDULE_LOAD_OPS_H
 #define HT_SCHEDULE_LOAD_OPS_H
 

@@ -57,13 +57,14 @@ enum ht_status ht_load_reference(struct ht_loader *l, const struct ht_node *node
     return HT_OK;
 }
 
-enum ht_status ht_load_place(struct ht_loader *l, const struct ht_node *node, const char *text, int32_t *tensor,
-                             enum ht_tier *tier, int32_t *rank)
+enum ht_status ht_load_residency(struct ht_loader *l, const struct ht_node *node, const char *text, int32_t *tensor,
+                                 enum ht_tier *tier, int32_t *rank)
 {
     char name[128];
     const char *at = strrchr(text, '@');
     if (!at || at == text || (size_t)(at - text) >= sizeof name)
-        return ht_node_error(node, l->err, "'%.80s' is no place; expected 'tensor@tier' such as 'p1@device'", text);
+        return ht_node_error(node, l->err, "'%.80s' is not a residency; expected 'tensor@tier' such as 'p1@device'",
+                             text);
     memcpy(name, text, (size_t)(at - text));
     name[at - text] = 0;
     enum ht_status status = ht_load_reference(l, node, name, "tensor", &l->tensors, l->s->n_tensors, tensor);
@@ -77,7 +78,7 @@ enum ht_status ht_load_place(struct ht_loader *l, const struct ht_node *node, co
             struct ht_symbols none = {0};
             return ht_load_reference(l, node, end + 1, "rank", &none, l->s->n_ranks, rank);
         }
-    return ht_node_error(node, l->err, "'%.40s' is no tier; expected device, host, disk or remote", at + 1);
+    return ht_node_error(node, l->err, "'%.40s' is not a tier; expected device, host, disk or remote", at + 1);
 }
 
 enum ht_status ht_load_amount(struct ht_loader *l, const struct ht_node *node, bool cores, int64_t min, int64_t max,
@@ -107,7 +108,7 @@ enum ht_status ht_load_sub_ops(struct ht_loader *l, const struct ht_node *node, 
     return HT_OK;
 }
 
-/* Without a unit: no units, no sub-ops. With one: one unit, the whole of it. */
+/* Fills in the defaults of a label: without a unit no units and no sub-ops, with one the whole of that unit. */
 enum ht_status ht_load_label(struct ht_loader *l, const struct ht_label_row *row, struct ht_label *out)
 {
     out->unit = (int32_t)row->unit;

@@ -62,7 +62,7 @@ const char *const ht_work_arch_names[HT_N_ARCHS] = {[HT_ARCH_GPT] = "gpt", [HT_A
 const char *const ht_work_dtype_names[HT_N_DTYPES] = {[HT_F32] = "f32", [HT_F16] = "f16", [HT_BF16] = "bf16"};
 // clang-format on
 
-/* Names are also asked for while a broken schedule is being reported, so an index out of range has an answer. */
+/* Returns a name. An index may be out of range: a broken schedule is being reported. */
 static const char *pick(const char *const names[], int n, int i)
 {
     return i >= 0 && i < n ? names[i] : "?";

@@ -40,7 +40,7 @@ static int32_t number(struct ht_residencies *p, struct table *t, int32_t tensor,
     return t->slots[i];
 }
 
-void ht_places_init(struct ht_residencies *p, const struct ht_schedule *s)
+void ht_residencies_init(struct ht_residencies *p, const struct ht_schedule *s)
 {
     struct table t = {0};
     *p = (struct ht_residencies){0};
@@ -59,7 +59,7 @@ void ht_places_init(struct ht_residencies *p, const struct ht_schedule *s)
     free(t.slots);
 }
 
-void ht_places_free(struct ht_residencies *p)
+void ht_residencies_free(struct ht_residencies *p)
 {
     free(p->rows);
     free(p->of_effect);

@@ -21,8 +21,8 @@ struct ht_residencies {
     int32_t *of_resident;      /* [n_residents] */
 };
 
-void ht_places_init(struct ht_residencies *p, const struct ht_schedule *s);
-void ht_places_free(struct ht_residencies *p);
+void ht_residencies_init(struct ht_residencies *p, const struct ht_schedule *s);
+void ht_residencies_free(struct ht_residencies *p);
 
 /* Returns true if an op is active in a branch: its `when` is not the other one. */
 static inline bool ht_active(const struct ht_op *op, enum ht_when branch)
@@ -31,7 +31,7 @@ static inline bool ht_active(const struct ht_op *op, enum ht_when branch)
 }
 
 /* Returns one past the last member of the group that begins with op i (i + 1 for an op without a group). */
-static inline int32_t ht_step_end(const struct ht_schedule *s, int32_t i)
+static inline int32_t ht_group_end(const struct ht_schedule *s, int32_t i)
 {
     int32_t end = i + 1, match = s->ops[i].match;
     while (match >= 0 && end < s->n_ops && s->ops[end].match == match) end++;
@@ -39,7 +39,7 @@ static inline int32_t ht_step_end(const struct ht_schedule *s, int32_t i)
 }
 
 /* Returns the first member of op i's group (i for an op without a group). */
-static inline int32_t ht_step_begin(const struct ht_schedule *s, int32_t i)
+static inline int32_t ht_group_begin(const struct ht_schedule *s, int32_t i)
 {
     int32_t match = s->ops[i].match;
     while (match >= 0 && i > 0 && s->ops[i - 1].match == match) i--;

@@ -26,7 +26,7 @@ void ht_proof_free(struct ht_proof *v)
 enum ht_status ht_schedule_verify(const struct ht_schedule *s, struct ht_error *err, struct ht_proof *proof)
 {
     struct ht_proof v = {0};
-    struct ht_residencies places = {0};
+    struct ht_residencies residencies = {0};
     enum ht_status status;
 
     if ((status = ht_rule_shape(s, err)) || (status = ht_rule_groups(s, err)) || (status = ht_rule_parts(s, err)))
@@ -34,14 +34,14 @@ enum ht_status ht_schedule_verify(const struct ht_schedule *s, struct ht_error *
     v.proved[HT_RULE_SHAPE] = true;
     if ((status = ht_rule_control(s, err))) goto out;
     v.proved[HT_RULE_CONTROL] = true;
-    ht_places_init(&places, s);
-    if ((status = ht_rule_hazards(s, &places, err))) goto out;
+    ht_residencies_init(&residencies, s);
+    if ((status = ht_rule_hazards(s, &residencies, err))) goto out;
     v.proved[HT_RULE_HAZARD] = true;
-    if ((status = ht_rule_closure(s, &places, err))) goto out;
+    if ((status = ht_rule_closure(s, &residencies, err))) goto out;
     v.proved[HT_RULE_CLOSURE] = true;
     if ((status = ht_rule_coverage(s, err)) || (status = ht_rule_activations(s, err))) goto out;
     v.proved[HT_RULE_COVERAGE] = true;
-    if ((status = ht_rule_updates(s, err)) || (status = ht_rule_gradients(s, &places, err))) goto out;
+    if ((status = ht_rule_updates(s, err)) || (status = ht_rule_gradients(s, &residencies, err))) goto out;
     v.proved[HT_RULE_UPDATE] = true;
 
     v.n_spaces = ht_n_spaces(s);
@@ -49,7 +49,7 @@ enum ht_status ht_schedule_verify(const struct ht_schedule *s, struct ht_error *
     status = ht_rule_memory(s, err, v.spaces);
     v.proved[HT_RULE_MEMORY] = status == HT_OK;
 out:
-    ht_places_free(&places);
+    ht_residencies_free(&residencies);
     if (proof && (status == HT_OK || status == HT_INFEASIBLE))
         *proof = v;
     else

@@ -1,14 +1,14 @@
 /*
- * Activations by sub-op: each pass finds the rows that it reads and writes, wherever the block's activations are cut.
+ * Activations by sub-op: each pass has effects on the rows that it reads and writes, however the activations are cut.
  *
- *     forward       writes each sub-op's in exactly one row, or none of them
+ *     forward       writes what each sub-op keeps in exactly one row, or nothing of any
  *     recompute     reads what ht_sub_ops_read names of the input and of the other sub-ops' rows; writes each of its
  *                   sub-ops' in exactly one row, and makes no row that it does not fill
  *     backward      reads each sub-op's in exactly one row
  *
- * What is read is there, and what is made is not yet: these are the hazards.
+ * The hazards rule checks that a row exists when it is read, and does not when it is made.
  *
- * Not followed: units and micro-batches that have no row of their own; forward and backward passes of some sub-ops.
+ * Not checked: units and micro-batches without a row; forward and backward passes of some sub-ops.
  */
 #include "common/schedule/rules.h"
 
@@ -25,7 +25,7 @@ struct walk {
     bool *kept, *input; /* [n_units * n_micro_batches]: there are such rows */
 };
 
-/* The unit and micro-batch that a row of one unit is about, as an index; -1: none. */
+/* Returns the index of the unit and micro-batch that a row of one unit is about; -1: none. */
 static int64_t cell_of(const struct ht_schedule *s, const struct ht_label *l)
 {
     bool one = l->unit >= 0 && l->n_units == 1 && l->micro_batch >= 0 && l->micro_batch < s->n_micro_batches;
@@ -45,7 +45,7 @@ static unsigned reading(const struct ht_op *op)
     return op->label.n_units > 1 ? READS | HT_PRODUCE : READS;
 }
 
-/* "the activations of unit 3 (qkv, attention), micro-batch 1" */
+/* Returns "the activations of unit 3 (qkv, attention), micro-batch 1". */
 static struct ht_phrase acts_of(const struct walk *w, int64_t cell, unsigned sub_ops)
 {
     struct ht_phrase p;

@@ -38,7 +38,7 @@ static bool is_final_check(const struct ht_schedule *s, int32_t op)
     return s->ops[op].kind == HT_OP_VALIDATE && s->ops[op].label.unit < 0;
 }
 
-static enum ht_status check_verdict(struct control *c, int32_t i, struct ht_error *err)
+static enum ht_status check_final_check(struct control *c, int32_t i, struct ht_error *err)
 {
     const struct ht_schedule *s = c->s;
     int32_t rank = ht_op_rank(s, i), waited = 0;
@@ -64,7 +64,7 @@ static enum ht_status check_validate(struct control *c, int32_t i, struct ht_err
     const struct ht_schedule *s = c->s;
     int32_t rank = ht_op_rank(s, i);
     if (s->ops[i].when != HT_ALWAYS) return ht_broken_op(s, i, err, "is a validate op and cannot itself be skipped");
-    if (is_final_check(s, i)) return check_verdict(c, i, err);
+    if (is_final_check(s, i)) return check_final_check(c, i, err);
     if (s->n_units && !reads_something(s, i))
         return ht_broken_op(s, i, err, "is a validate op that reads nothing of its unit");
     if (c->final_check[rank]) return ht_broken_op(s, i, err, "checks gradients after the final check");

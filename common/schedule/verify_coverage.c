@@ -1,4 +1,5 @@
-/* Coverage: the micro-batches are the batch, and each passes every unit forward and backward once, in either branch. */
+/* Checks coverage: the micro-batches are the batch, and each passes every unit forward and backward once, in either
+   branch. */
 #include "common/schedule/rules.h"
 
 #include "common/base/array.h"
@@ -10,7 +11,7 @@
 
 _Static_assert(HT_N_SUB_OPS <= 16, "a cell holds a mask of sub-ops");
 
-/* Per unit and micro-batch, the sub-ops that have been done. */
+/* The sub-ops done so far, per unit and micro-batch. */
 struct cells {
     uint16_t *forward, *backward; /* (n_units, n_micro_batches) */
 };
@@ -62,8 +63,8 @@ static enum ht_status cover_branch(const struct ht_schedule *s, enum ht_when bra
     int64_t n = (int64_t)s->n_units * s->n_micro_batches;
     struct cells c = {.forward = HT_NEW_ARRAY(uint16_t, n), .backward = HT_NEW_ARRAY(uint16_t, n)};
     enum ht_status status = HT_OK;
-    /* a group of compute ops is one op spread over tensor-parallel ranks: its first member stands for it */
-    for (int32_t i = 0; i < s->n_ops && !status; i = ht_step_end(s, i))
+    /* A group of compute ops is one op spread over tensor-parallel ranks; its first member stands for it. */
+    for (int32_t i = 0; i < s->n_ops && !status; i = ht_group_end(s, i))
         if (ht_active(&s->ops[i], branch) && (s->ops[i].kind == HT_OP_FORWARD || s->ops[i].kind == HT_OP_BACKWARD))
             status = cover(s, &c, i, branch, err);
     if (!status) status = all_covered(s, c.forward, "forward", branch, err);

@@ -1,28 +1,29 @@
 /*
- * Gradients: what a step reads has every micro-batch of the iteration exactly once, wherever it was computed.
+ * Gradients: the gradient that a step reads has every micro-batch of the iteration exactly once, wherever it was
+ * computed.
  *
- * Each place of a gradient has contents, a multiset of backward passes. In id order
+ * Each residency of a gradient has contents, a multiset of backward passes. In id order
  *
- *     start of the iteration       what is resident has contents that no step wants
+ *     start of the iteration       a resident has contents that no step accepts
  *     backward of (u, j)           PRODUCE: {(u, j)}    UPDATE: adds it
- *     accumulate                   the sum of what it reads and, with UPDATE, of what was there
- *     copy, message                what the row had where it came from
+ *     accumulate                   the sum of what it reads and, with UPDATE, of the old contents
+ *     copy, message                the contents of the source
  *     all-gather                   what all members read, if that is the same
- *     reduce-scatter               the sum of what all members read and, with UPDATE, of what was there
+ *     reduce-scatter               the sum of what all members read and, with UPDATE, of the old contents
  *     all-reduce                   the sum of what all members read or update
  *     optimizer step of u          reads a gradient of u with all backward passes of u once, and of no other unit
  *
- * A replica that misses its all-reduce, a micro-batch that is added twice or not at all, a sum that is never begun anew:
- * each is seen here. The head's backward pass adds to the gradient of a tied table; that is a pass of its own. Where a
- * block's passes are split by sub-ops, those count that write its gradient.
+ * This finds a replica that misses its all-reduce, a micro-batch that is added twice or not at all, and a sum that
+ * never begins anew. The head's backward pass adds to the gradient of a tied table; it counts as a separate pass. If a
+ * block's passes are split by sub-ops, those that write its gradient count.
  *
- * Tensor parallelism: part q of a gradient is a gradient of its own, which the q-th member of a backward group writes.
+ * Tensor parallelism: part q of a gradient is a separate gradient, which the q-th member of a backward group writes.
  *
- * Contents are kept as a count and a sum of random numbers, one for each pass: multisets that differ have different sums
- * but for chance, one in 2^64.
+ * Contents are a count and a sum of random numbers, one for each pass. Different multisets have different sums, except
+ * with probability 2^-64.
  *
- * Not followed: rows about several units, none, or sub-ops of a block; units whose backward pass is a group that writes
- * whole rows, which may be sums of a part of the tokens each; units whose gradient no backward pass writes.
+ * Not checked: rows about several units, none, or sub-ops of a block; units whose backward pass is a group that writes
+ * whole rows, which may be sums over a part of the tokens each; units whose gradient no backward pass writes.
  */
 #include "common/schedule/rules.h"
 
@@ -38,17 +39,17 @@ struct contents {
 
 struct walk {
     const struct ht_schedule *s;
-    const struct ht_residencies *places;
+    const struct ht_residencies *residencies;
     enum ht_when branch;
     int32_t parts;         /* most of a gradient; part q of unit u is number u parts + q */
     bool *followed;        /* [n_units] */
-    struct contents *held; /* [places] */
+    struct contents *held; /* [residencies] */
     struct contents *want; /* [n_units * parts] */
     struct contents *next; /* of a group's effects, before any of them is written */
     size_t next_cap;
 };
 
-static const struct contents none = {-1, 0}; /* what nothing wants */
+static const struct contents none = {-1, 0}; /* contents that no step accepts */
 
 static struct contents plus(struct contents a, struct contents b)
 {
@@ -66,7 +67,7 @@ static struct contents contribution(const struct ht_label *l, bool own)
     return (struct contents){1, ht_mix64((uint64_t)l->micro_batch << 33 | (uint64_t)l->sub_ops << 1 | own)};
 }
 
-/* The unit whose gradient the effect's row is, or -1. */
+/* Returns the unit whose gradient the effect's row is, or -1. */
 static int32_t row_unit(const struct ht_schedule *s, int64_t effect)
 {
     const struct ht_tensor *t = &s->tensors[s->effects[effect].tensor];
@@ -74,7 +75,7 @@ static int32_t row_unit(const struct ht_schedule *s, int64_t effect)
     return t->class == HT_GRAD && whole ? t->label.unit : -1;
 }
 
-/* The number of the gradient, or of its part, that the effect's row is; -1: none that is followed. */
+/* Returns the number of the gradient, or of its part, that the effect's row is; -1 if it is not checked. */
 static int32_t gradient_of(const struct walk *w, int64_t effect)
 {
     int32_t unit = row_unit(w->s, effect);
@@ -108,7 +109,7 @@ static void find_followed(struct walk *w)
         for (int32_t i = 0; i < s->n_ops; i++) {
             const struct ht_op *op = &s->ops[i];
             if (op->kind != HT_OP_BACKWARD || !ht_active(op, w->branch)) continue;
-            bool grouped = ht_step_end(s, i) - ht_step_begin(s, i) > 1;
+            bool grouped = ht_group_end(s, i) - ht_group_begin(s, i) > 1;
             for (int64_t e = s->effects_begin[i]; e < s->effects_begin[i + 1]; e++) {
                 bool whole = s->tensors[s->effects[e].tensor].parts == 1;
                 if (row_unit(s, e) >= 0 && s->effects[e].flags & (HT_PRODUCE | HT_UPDATE) &&
@@ -118,14 +119,14 @@ static void find_followed(struct walk *w)
         }
 }
 
-/* All contributions that there are. */
+/* Adds up all contributions of each gradient. */
 static void find_wanted(struct walk *w)
 {
     const struct ht_schedule *s = w->s;
     for (int32_t i = 0; i < s->n_ops; i++) {
         const struct ht_op *op = &s->ops[i];
         int64_t begin = s->effects_begin[i], end = s->effects_begin[i + 1];
-        int32_t part = i - ht_step_begin(s, i);
+        int32_t part = i - ht_group_begin(s, i);
         if (op->kind != HT_OP_BACKWARD || !ht_active(op, w->branch)) continue;
         for (int32_t u = op->label.unit; u < op->label.unit + op->label.n_units && part < w->parts; u++) {
             int32_t own = u * w->parts + part;
@@ -143,7 +144,7 @@ static void find_wanted(struct walk *w)
 
 static struct contents *held_at(const struct walk *w, int64_t effect)
 {
-    return &w->held[w->places->of_effect[effect]];
+    return &w->held[w->residencies->of_effect[effect]];
 }
 
 /* Adds up what ops [first, end) read of the gradient. Reading by UPDATE counts where `in_place`; the effect `but`
@@ -162,7 +163,7 @@ static struct contents sum_read(const struct walk *w, int32_t first, int32_t end
     return c;
 }
 
-/* Returns what each of the ops reads of the gradient; `none` when they differ. */
+/* Returns what each of the ops reads of the gradient; `none` if they differ. */
 static struct contents same_read(const struct walk *w, int32_t first, int32_t end, int32_t gradient)
 {
     const struct ht_schedule *s = w->s;
@@ -187,7 +188,7 @@ static struct contents moved(const struct walk *w, int32_t first, int32_t end, i
     return none;
 }
 
-/* Returns the contents of a place after the effect. */
+/* Returns the contents of a residency after the effect. */
 static struct contents written(const struct walk *w, int32_t first, int32_t end, int32_t i, int64_t e)
 {
     const struct ht_op *op = &w->s->ops[i];
@@ -253,7 +254,7 @@ static bool leaves_the_same(const struct ht_schedule *s, int32_t i, int64_t e)
     return kind == HT_OP_ALL_REDUCE || kind == HT_OP_ALL_GATHER || (kind == HT_OP_REDUCE_SCATTER && !adds);
 }
 
-/* Groups are one step: all members read what was there before it. */
+/* Checks a group. All members read the contents before the group. */
 static enum ht_status check_group(struct walk *w, int32_t first, int32_t end, struct ht_error *err)
 {
     const struct ht_schedule *s = w->s;
@@ -278,21 +279,22 @@ static enum ht_status check_group(struct walk *w, int32_t first, int32_t end, st
     return HT_OK;
 }
 
-enum ht_status ht_rule_gradients(const struct ht_schedule *s, const struct ht_residencies *places, struct ht_error *err)
+enum ht_status ht_rule_gradients(const struct ht_schedule *s, const struct ht_residencies *residencies,
+                                 struct ht_error *err)
 {
     enum ht_status status = HT_OK;
     if (!s->n_units) return HT_OK; /* a fragment */
     for (int b = 0; b < ht_n_branches(s) && !status; b++) {
-        struct walk w = {.s = s, .places = places, .branch = ht_branch(b), .parts = 1};
+        struct walk w = {.s = s, .residencies = residencies, .branch = ht_branch(b), .parts = 1};
         w.followed = HT_NEW_ARRAY(bool, s->n_units);
-        w.held = HT_NEW_ARRAY(struct contents, places->n);
-        for (int64_t p = 0; p < places->n; p++)
-            if (places->rows[p].resident) w.held[p] = none;
+        w.held = HT_NEW_ARRAY(struct contents, residencies->n);
+        for (int64_t p = 0; p < residencies->n; p++)
+            if (residencies->rows[p].resident) w.held[p] = none;
         find_followed(&w);
         w.want = HT_NEW_ARRAY(struct contents, (int64_t)s->n_units * w.parts);
         find_wanted(&w);
         for (int32_t i = 0, end; i < s->n_ops && !status; i = end) {
-            end = ht_step_end(s, i);
+            end = ht_group_end(s, i);
             status = check_group(&w, i, end, err);
         }
         free(w.followed);

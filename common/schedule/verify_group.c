@@ -1,4 +1,4 @@
-/* Groups: ops that start and end together must be one step of the order, and must fit one another. */
+/* Checks groups: ops that start and end together must be consecutive, independent, and match one another. */
 #include "common/schedule/rules.h"
 
 #include "common/base/array.h"
@@ -50,7 +50,7 @@ static enum ht_status check_member(const struct ht_schedule *s, int32_t first, i
                             ht_op_rank(s, i), ht_op_rank(s, i - 1));
     const struct ht_work *w = &s->works[op->work];
     if (is_collective(op->kind) && !w->custom[0]) {
-        int32_t n = ht_step_end(s, first) - first;
+        int32_t n = ht_group_end(s, first) - first;
         if (w->ranks != n)
             return ht_broken_op(s, i, err, "has a communicator of %d ranks in a group of %d (match %d)", w->ranks, n,
                                 op->match);
@@ -58,8 +58,8 @@ static enum ht_status check_member(const struct ht_schedule *s, int32_t first, i
     return HT_OK;
 }
 
-/* A tensor that the send reads and the receive writes. A pair without effects moves nothing that the graph knows of. Asked
-   of whole iterations; a fragment may take part in a pair for its timing alone. */
+/* Returns true if the receive writes a tensor that the send reads, or neither has effects. Checked only for whole
+   iterations: a fragment may have a pair for its timing alone. */
 static bool share_tensor(const struct ht_schedule *s, int32_t send, int32_t receive)
 {
     bool sends = false, receives = false;
@@ -108,7 +108,7 @@ enum ht_status ht_rule_groups(const struct ht_schedule *s, struct ht_error *err)
     size_t cap = 0;
     for (int32_t first = 0, end; first < s->n_ops && !status; first = end) {
         const struct ht_op *op = &s->ops[first];
-        end = ht_step_end(s, first);
+        end = ht_group_end(s, first);
         if (op->match < 0) {
             if (is_p2p(op->kind) || (is_collective(op->kind) && s->n_ranks > 1))
                 status = ht_broken_op(s, first, err, "has no match, so this %s has no peer", ht_op_kind_name(op->kind));

@@ -1,4 +1,4 @@
-/* Memory: the safe sequence, step by step in id order, in every space; and the words for what it needs. */
+/* Checks memory: runs the safe sequence, group by group in id order, in every space; and describes its needs. */
 #include "common/schedule/rules.h"
 
 #include "common/base/array.h"
@@ -9,13 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A space as the walk goes. `asked` is what the step at hand asked for, if `step` is its first op. */
+/* A space during the walk. `asked`: bytes that the current group needs, if `group` is its first op. */
 struct level {
     int64_t held;
     int64_t by_class[HT_N_TENSOR_CLASSES]; /* of held */
     int64_t asked;
     int64_t asked_by_class[HT_N_TENSOR_CLASSES];
-    int32_t step;
+    int32_t group;
 };
 
 struct meter {
@@ -42,7 +42,7 @@ static void note_oom(struct ht_footprint *f, const struct level *l, int32_t op)
     memcpy(f->oom_held_by_class, l->by_class, sizeof l->by_class);
 }
 
-/* Effect by effect: space, class and bytes. */
+/* Returns the level of an effect's space, and its class and bytes. */
 static struct level *level_of(struct meter *m, int32_t op, const struct ht_effect *e, int32_t *space, int64_t *bytes,
                               int *class)
 {
@@ -52,7 +52,7 @@ static struct level *level_of(struct meter *m, int32_t op, const struct ht_effec
     return &m->levels[*space];
 }
 
-/* All that the members of [first, end) produce, jointly; then who is above what was seen so far. */
+/* Grants all that the members of [first, end) produce, jointly; then records new peaks. */
 static void grant(struct meter *m, int32_t first, int32_t end)
 {
     const struct ht_schedule *s = m->s;
@@ -65,18 +65,18 @@ static void grant(struct meter *m, int32_t first, int32_t end)
                 if (!(s->effects[k].flags & HT_PRODUCE)) continue;
                 struct level *l = level_of(m, op, &s->effects[k], &space, &bytes, &class);
                 if (pass == 0) {
-                    if (l->step != first) {
-                        l->step = first;
+                    if (l->group != first) {
+                        l->group = first;
                         l->asked = 0;
                         memset(l->asked_by_class, 0, sizeof l->asked_by_class);
                     }
                     l->asked += bytes;
                     l->asked_by_class[class] += bytes;
                 } else if (pass == 1) {
-                    if (l->step != first) continue; /* seen */
+                    if (l->group != first) continue; /* seen */
                     note_peak(&m->f[space], l, first);
                     if (l->held + l->asked > s->capacity_bytes[space]) note_oom(&m->f[space], l, first);
-                    l->step = -1;
+                    l->group = -1;
                 } else {
                     l->held += bytes;
                     l->by_class[class] += bytes;
@@ -103,7 +103,7 @@ static void walk(struct meter *m, enum ht_when branch)
 {
     const struct ht_schedule *s = m->s;
     int32_t n = ht_n_spaces(s);
-    for (int32_t i = 0; i < n; i++) m->levels[i] = (struct level){.step = -1};
+    for (int32_t i = 0; i < n; i++) m->levels[i] = (struct level){.group = -1};
     for (int32_t i = 0; i < s->n_residents; i++) {
         const struct ht_resident *r = &s->residents[i];
         struct level *l = &m->levels[ht_space(s, r->tier, r->rank)];
@@ -116,7 +116,7 @@ static void walk(struct meter *m, enum ht_when branch)
         if (m->levels[i].held > s->capacity_bytes[i]) note_oom(&m->f[i], &m->levels[i], -1);
     }
     for (int32_t first = 0, end; first < s->n_ops; first = end) {
-        end = ht_step_end(s, first);
+        end = ht_group_end(s, first);
         if (!ht_active(&s->ops[first], branch)) continue; /* a group has one `when` */
         grant(m, first, end);
         release(m, first, end);
@@ -146,14 +146,14 @@ enum ht_status ht_rule_memory(const struct ht_schedule *s, struct ht_error *err,
     return ht_fail(err, HT_INFEASIBLE, "%s", text);
 }
 
-/* ---- in words ---- */
+/* ---- descriptions ---- */
 
 static const char *amount(int64_t bytes, char text[HT_QUANTITY_TEXT])
 {
     return bytes == INT64_MAX ? "unlimited" : ht_format_quantity(HT_BYTES, (double)bytes, text);
 }
 
-/* " (activations 21.4 GB, parameters 12 GB)", largest first; classes that hold nothing are left out. */
+/* Writes " (activations 21.4 GB, parameters 12 GB)", largest first, without classes of no bytes. */
 static void describe_classes(const int64_t by_class[HT_N_TENSOR_CLASSES], char *buf, size_t n)
 {
     bool listed[HT_N_TENSOR_CLASSES] = {false};

@@ -1,6 +1,6 @@
 /*
  * Tensor parallelism: a unit's parameters, gradients and optimizer states are in the same number of parts everywhere,
- * and whatever computes has rows of one part. That all parts are there is shown with the shards (verify_update.c).
+ * and an op that computes has rows of one part. The check of shards shows that all parts exist (verify_update.c).
  *
  *     forward, recompute, backward      a group of n ops, whose works are of n parts; member q has rows of part q of n
  *     accumulate, step, undo,           rows of one part of a unit, the same for all members of a group
@@ -21,7 +21,7 @@ static bool is_state(const struct ht_tensor *t)
            t->class == HT_GRAD;
 }
 
-/* Checks that all rows of a unit are of as many parts. */
+/* Checks that all rows of a unit have the same number of parts. */
 static enum ht_status check_rows(const struct ht_schedule *s, struct ht_error *err)
 {
     int32_t *first = HT_NEW_ARRAY(int32_t, s->n_units); /* the unit's first row + 1 */
@@ -51,10 +51,10 @@ static bool stays_in_part(int kind)
 }
 
 /* Checks ops [first, end), one or the members of a group. */
-static enum ht_status check_step(const struct ht_schedule *s, int32_t first, int32_t end, struct ht_error *err)
+static enum ht_status check_group(const struct ht_schedule *s, int32_t first, int32_t end, struct ht_error *err)
 {
     bool pass = is_pass(s->ops[first].kind);
-    int32_t n = end - first, part = -1, parts = n; /* of the first row that is a part, or the member's */
+    int32_t n = end - first, part = -1, parts = n; /* of the first row that is a part, or of the member */
     for (int32_t i = first; i < end; i++) {
         const struct ht_work *w = &s->works[s->ops[i].work];
         if (pass && !w->custom[0] && (w->tp > 1 ? w->tp : 1) != n)
@@ -76,8 +76,8 @@ enum ht_status ht_rule_parts(const struct ht_schedule *s, struct ht_error *err)
 {
     enum ht_status status = s->n_units ? check_rows(s, err) : HT_OK;
     for (int32_t first = 0, end; first < s->n_ops && !status; first = end) {
-        end = ht_step_end(s, first);
-        if (is_pass(s->ops[first].kind) || stays_in_part(s->ops[first].kind)) status = check_step(s, first, end, err);
+        end = ht_group_end(s, first);
+        if (is_pass(s->ops[first].kind) || stays_in_part(s->ops[first].kind)) status = check_group(s, first, end, err);
     }
     return status;
 }

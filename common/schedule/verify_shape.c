@@ -1,5 +1,4 @@
-/* Shape: every id in range, every dependency on an earlier op, every op on a lane that can run it. Linear in the rows.
- */
+/* Checks shape: every id in range, every dependency on an earlier op, every op on a lane that can run it. Linear. */
 #include "common/schedule/rules.h"
 
 #include "common/base/array.h"
@@ -173,7 +172,7 @@ static enum ht_status check_op(const struct ht_schedule *s, int32_t i, struct ht
     return HT_OK;
 }
 
-/* Per tensor, what the op at hand does with it: op + 1 and the tiers in which it reads and writes it. */
+/* Access of the current op to a tensor: op + 1, and the tiers in which it reads and writes the tensor. */
 struct touch {
     int32_t stamp;
     uint8_t reads, writes, seen;
@@ -190,7 +189,7 @@ static enum ht_status check_effects(const struct ht_schedule *s, int32_t i, stru
         if (e->flags == 0 || e->flags >= 16)
             return ht_broken_op(s, i, err, "has effect flags %u on %s", e->flags, ht_phrase_tensor(s, e->tensor).text);
         if ((e->flags & HT_PRODUCE) && (e->flags & (HT_NEED | HT_UPDATE)))
-            return ht_broken_op(s, i, err, "produces %s in the place where it also needs or updates it",
+            return ht_broken_op(s, i, err, "produces %s in the tier where it also needs or updates it",
                                 ht_phrase_tensor(s, e->tensor).text);
         struct touch *t = &touch[e->tensor];
         if (t->stamp != i + 1) *t = (struct touch){.stamp = i + 1};
@@ -205,11 +204,11 @@ static enum ht_status check_effects(const struct ht_schedule *s, int32_t i, stru
         if (t->writes && (t->reads & ~t->writes)) copies = true;
     }
     if (s->ops[i].kind == HT_OP_COPY && !copies)
-        return ht_broken_op(s, i, err, "copies nothing: no tensor is needed in one place and written in another");
+        return ht_broken_op(s, i, err, "copies nothing: no tensor is needed in one tier and written in another");
     return HT_OK;
 }
 
-/* The sum of all that is ever allocated bounds every sum in the memory rule. */
+/* Checks the sum of all allocations, which bounds every sum in the memory rule. */
 static enum ht_status check_bytes(const struct ht_schedule *s, struct ht_error *err)
 {
     __int128 sum = 0;

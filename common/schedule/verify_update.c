@@ -1,9 +1,9 @@
 /*
- * Updates: every row of momentum is stepped once, net of undone steps; when the control is bad, all of them once
- * (redone) or all of them not at all. And the shards of a unit's optimizer state tile the unit, as often everywhere.
+ * Updates: every row of momentum is stepped once, net of undone steps. On the bad branch either all rows are stepped
+ * once (redone) or none is. The shards of a unit's optimizer state tile the unit, equally often everywhere.
  *
- * A rank steps a unit after all of its backward passes and sums of that unit: the gradient of a later one would be left
- * out. Ids are a topological order, in which the hazards rule keeps whatever conflicts.
+ * A rank steps a unit after all of its backward passes and sums of that unit, or a later gradient would be left out.
+ * Ids are a topological order, and the hazards rule keeps conflicting ops in that order.
  */
 #include "common/schedule/rules.h"
 
@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A step that updates a row in two places (its copy written through) is one step of that row. */
+/* Counts the steps of each row. A step that updates a row in two tiers (its copy written through) counts once. */
 static void count_steps(const struct ht_schedule *s, enum ht_when branch, int32_t *steps)
 {
     int32_t *seen = HT_NEW_ARRAY(int32_t, s->n_tensors);
@@ -36,7 +36,7 @@ static enum ht_status check_branch(const struct ht_schedule *s, enum ht_when bra
 {
     enum ht_status status = HT_OK;
     int32_t *steps = HT_NEW_ARRAY(int32_t, s->n_tensors);
-    int32_t want = 1, witness = -1; /* the row that fixed `want` in the bad branch */
+    int32_t want = 1, witness = -1; /* row that fixed `want` on the bad branch */
     count_steps(s, branch, steps);
     for (int32_t t = 0; t < s->n_tensors && !status; t++) {
         if (s->tensors[t].class != HT_MOMENTUM) continue;
@@ -57,7 +57,7 @@ static enum ht_status check_branch(const struct ht_schedule *s, enum ht_when bra
     return status;
 }
 
-/* Op ids by rank, in order. */
+/* Returns the op ids by rank, in order. */
 static int32_t *ops_by_rank(const struct ht_schedule *s)
 {
     int32_t *order = HT_NEW_ARRAY(int32_t, s->n_ops), *at = HT_NEW_ARRAY(int32_t, (int64_t)s->n_ranks + 1);
@@ -107,7 +107,7 @@ struct bound {
     int32_t parts;
 };
 
-static int by_place(const void *x, const void *y)
+static int by_position(const void *x, const void *y)
 {
     const struct bound *a = x, *b = y;
     if (a->unit != b->unit) return a->unit < b->unit ? -1 : 1;
@@ -116,7 +116,7 @@ static int by_place(const void *x, const void *y)
     return (a->at > b->at) - (a->at < b->at);
 }
 
-/* "the momentum of part 1 of 2 of unit 3" */
+/* Returns "the momentum of part 1 of 2 of unit 3". */
 static struct ht_phrase of(const struct bound *b)
 {
     struct ht_phrase p;
@@ -126,8 +126,7 @@ static struct ht_phrase of(const struct bound *b)
     return p;
 }
 
-/* The bounds of one class and part of a unit, sorted: between the first and the last, the depth must be the same
- * everywhere. */
+/* Checks the sorted bounds of one class and part of a unit: from the first to the last the depth must be the same. */
 static enum ht_status check_tiling(const struct ht_schedule *s, const struct bound *rows, int64_t n,
                                    struct ht_error *err, int64_t *copies)
 {
@@ -152,7 +151,7 @@ struct extent {
     int64_t end, copies;
 };
 
-/* Checks the bounds of a class of a unit, of all its parts. extents: [parts], of the unit's classes before. */
+/* Checks the bounds of a class of a unit, in all its parts. extents: [parts], from the unit's earlier classes. */
 static enum ht_status check_unit(const struct ht_schedule *s, const struct bound *rows, int64_t n,
                                  struct extent *extents, struct ht_error *err)
 {
@@ -197,8 +196,8 @@ static enum ht_status check_shards(const struct ht_schedule *s, struct ht_error 
         HT_PUSH(bounds, n, cap, end);
         if (x->parts > parts) parts = x->parts;
     }
-    if (n > 0) qsort(bounds, (size_t)n, sizeof *bounds, by_place);
-    struct extent *extents = HT_NEW_ARRAY(struct extent, parts); /* of the unit of the row before */
+    if (n > 0) qsort(bounds, (size_t)n, sizeof *bounds, by_position);
+    struct extent *extents = HT_NEW_ARRAY(struct extent, parts); /* of the previous row's unit */
     for (int64_t i = 0, end; i < n && !status; i = end) {
         for (end = i; end < n && bounds[end].class == bounds[i].class && bounds[end].unit == bounds[i].unit;) end++;
         if (i > 0 && bounds[i].unit != bounds[i - 1].unit) memset(extents, 0, sizeof *extents * (size_t)parts);

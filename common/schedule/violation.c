@@ -27,11 +27,11 @@ struct ht_phrase ht_phrase_tensor(const struct ht_schedule *s, int32_t tensor)
     return p;
 }
 
-struct ht_phrase ht_phrase_residency(const struct ht_schedule *s, const struct ht_residency *place)
+struct ht_phrase ht_phrase_residency(const struct ht_schedule *s, const struct ht_residency *r)
 {
-    struct ht_phrase p, tensor = ht_phrase_tensor(s, place->tensor);
+    struct ht_phrase p, tensor = ht_phrase_tensor(s, r->tensor);
     char space[32];
-    snprintf(p.text, sizeof p.text, "%.110s on %s", tensor.text, ht_space_name(s, place->space, space, sizeof space));
+    snprintf(p.text, sizeof p.text, "%.110s on %s", tensor.text, ht_space_name(s, r->space, space, sizeof space));
     return p;
 }
 

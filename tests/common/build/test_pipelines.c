@@ -15,7 +15,7 @@ static void check_all_reduces(const struct ht_schedule *s, int32_t n_pipelines)
         const struct ht_op *x = &s->ops[op];
         if (x->kind != HT_OP_ALL_REDUCE || x->label.unit < 0) continue;
         if (op == 0 || s->ops[op - 1].match != x->match) {
-            ck_assert_int_eq(ht_step_end(s, op) - op, n_pipelines);
+            ck_assert_int_eq(ht_group_end(s, op) - op, n_pipelines);
             ck_assert_int_eq(x->label.unit, s->n_units - 1 - n / n_pipelines); /* units fall */
         }
         ck_assert_int_eq(s->effects_begin[op + 1] - s->effects_begin[op], 1);
@@ -71,7 +71,7 @@ static void check_passes(const struct ht_schedule *s, int32_t n)
 {
     for (int32_t op = 0, end; op < s->n_ops; op = end) {
         int kind = s->ops[op].kind;
-        end = ht_step_end(s, op);
+        end = ht_group_end(s, op);
         if (kind != HT_OP_FORWARD && kind != HT_OP_RECOMPUTE && kind != HT_OP_BACKWARD) continue;
         ck_assert_int_eq(end - op, n);
         ck_assert_int_eq(ht_op_rank(s, op) % n, 0);
