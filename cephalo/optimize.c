@@ -112,6 +112,43 @@ struct cephalo_outcome cephalo_evaluate(const struct cephalo_problem *p, const s
     return out;
 }
 
+/* Returns true if GPU i may have `part` in the place of its own: no worse than `before`. */
+static bool is_no_worse(const struct cephalo_problem *p, struct cephalo_part *parts, int32_t i,
+                        struct cephalo_part part, const struct cephalo_outcome *before)
+{
+    const struct cephalo_kind *k = &p->kinds[p->kind_of[i]];
+    struct cephalo_part own = parts[i];
+    if (k->compute_bytes[part.micro_batch] > k->capacity_bytes) return false;
+    parts[i] = part;
+    struct cephalo_outcome after = cephalo_evaluate(p, parts);
+    parts[i] = own;
+    __int128 room = -(__int128)p->state_bytes - after.compute_bytes;
+    for (int32_t g = 0; g < p->n_gpus; g++) room += p->kinds[p->kind_of[g]].capacity_bytes;
+    return room >= 0 && (!after.uneven || before->uneven) && after.forward_ns <= before->forward_ns &&
+           after.backward_ns <= before->backward_ns && after.slowest_gpu_ns <= before->slowest_gpu_ns;
+}
+
+void cephalo_enlarge(const struct cephalo_problem *p, struct cephalo_part *parts)
+{
+    struct cephalo_outcome before = cephalo_evaluate(p, parts);
+    bool *done = HT_NEW_ARRAY(bool, p->n_gpus);
+    for (int32_t n = 0; n < p->n_gpus; n++) {
+        int32_t next = -1;
+        for (int32_t i = 0; i < p->n_gpus; i++)
+            if (!done[i] && (next < 0 || parts[i].count > parts[next].count)) next = i;
+        int32_t batch = parts[next].micro_batch * parts[next].count;
+        int32_t m = (int32_t)smaller(batch, p->kinds[p->kind_of[next]].max_micro_batch);
+        for (; m > parts[next].micro_batch; m--) {
+            struct cephalo_part part = {m, batch / m};
+            if (batch % m || !is_no_worse(p, parts, next, part, &before)) continue;
+            parts[next] = part;
+            break;
+        }
+        done[next] = true;
+    }
+    free(done);
+}
+
 /* ---- limits ---------------------------------------------------------------------------------------------------- */
 
 /* Sets the limits of T_i <= x: out[0] for options with even collectives, out[1] with uneven ones. */

@@ -98,6 +98,14 @@ struct cephalo_outcome cephalo_evaluate(const struct cephalo_problem *problem, c
 enum ht_status cephalo_optimize(const struct cephalo_problem *problem, enum cephalo_objective objective,
                                 struct ht_error *err, struct cephalo_part *parts);
 
+/*
+ * Gives each GPU its batch in larger micro-batches, as long as no time of cephalo_evaluate grows, the plan satisfies the
+ * constraints as before, and an even state stays even. The paper leaves open which of equally good plans is taken.
+ * Equation 2 counts l tf(m) alone, so a plan of many small micro-batches looks as good as one of few; run, each
+ * micro-batch adds the unit's gradient to a sum. GPUs with more micro-batches come first.
+ */
+void cephalo_enlarge(const struct cephalo_problem *problem, struct cephalo_part *parts);
+
 /* Finds a plan with the least CEPHALO_SLOWEST_GPU by the paper's Algorithm 1, in O(N B^3 log B) steps and 4 N B^2
    bytes. HT_BAD_INPUT also if memory is not M_i(m) = a_i + c m with one c for all GPUs, as Algorithm 1 assumes. */
 enum ht_status cephalo_optimize_dp(const struct cephalo_problem *problem, struct ht_error *err,

@@ -207,7 +207,9 @@ static enum ht_status choose_parts(const struct ht_system *self, const struct ht
     if (self->variant == CEPHALO_MB) return HT_OK;
     p->even_only = self->variant == CEPHALO_CB;
     p->max_count = self->variant == CEPHALO_CB ? 1 : 0;
-    return cephalo_optimize(p, objective ? CEPHALO_SLOWEST_GPU : CEPHALO_LAYER, err, parts);
+    enum ht_status status = cephalo_optimize(p, objective ? CEPHALO_SLOWEST_GPU : CEPHALO_LAYER, err, parts);
+    if (status == HT_OK && !p->max_count) cephalo_enlarge(p, parts);
+    return status;
 }
 
 /* Computes each GPU's share in parts per billion; they add up to one. */

@@ -21,7 +21,7 @@ static int64_t max2(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-static void grad_check(struct enumeration *e)
+static void consider(struct enumeration *e)
 {
     const struct cephalo_problem *p = e->p;
     int64_t bytes = 0, room = 0, slowest = 0;
@@ -62,7 +62,7 @@ static void enumerate(struct enumeration *e, int32_t gpu, int32_t left)
 {
     const struct cephalo_problem *p = e->p;
     if (gpu == p->n_gpus) {
-        if (!left) grad_check(e);
+        if (!left) consider(e);
         return;
     }
     if (p->may_idle) {
@@ -97,7 +97,7 @@ static void check_best(const struct cephalo_problem *p, enum cephalo_objective o
         batch += x.micro_batch * x.count;
     }
     ck_assert_int_eq(batch, p->batch);
-    grad_check(&own);
+    consider(&own);
     ck_assert_msg(own.found, "seed %d: the plan does not satisfy the constraints", (int)seed);
     for (int c = 0; c < 4; c++)
         ck_assert_msg(own.best[c] == all.best[c], "seed %d objective %d, %d: %lld, expected %lld", (int)seed, objective,
@@ -121,6 +121,36 @@ START_TEST(planner_equals_enumeration)
     }
     ck_assert_int_gt(feasible, INSTANCES); /* of 2 INSTANCES */
     ck_assert_int_lt(feasible, 2 * INSTANCES - INSTANCES / 10);
+}
+END_TEST
+
+/* The plan stays as good in each of eqs. 2 to 4, no constraint breaks, and no GPU has more micro-batches. */
+START_TEST(enlarged_plans_are_no_worse)
+{
+    int enlarged = 0;
+    for (uint64_t seed = 0; seed < INSTANCES; seed++) {
+        struct instance x;
+        struct enumeration before, after;
+        make_instance(&x, seed, 1 + (int32_t)(seed % 4), 1 + (int32_t)(seed / 4 % 40), (enum memory)(seed % 3));
+        enum cephalo_objective objective = seed & 4 ? CEPHALO_LAYER : CEPHALO_SLOWEST_GPU;
+        before = (struct enumeration){.p = &x.problem, .objective = objective};
+        if (cephalo_optimize(&x.problem, objective, NULL, before.parts)) continue;
+        after = before;
+        cephalo_enlarge(&x.problem, after.parts);
+        struct cephalo_outcome a = cephalo_evaluate(&x.problem, before.parts);
+        struct cephalo_outcome b = cephalo_evaluate(&x.problem, after.parts);
+        ck_assert(b.forward_ns <= a.forward_ns && b.backward_ns <= a.backward_ns);
+        ck_assert(b.slowest_gpu_ns <= a.slowest_gpu_ns && b.uneven <= a.uneven);
+        for (int32_t i = 0; i < x.problem.n_gpus; i++) {
+            struct cephalo_part p = before.parts[i], q = after.parts[i];
+            ck_assert_int_eq(p.micro_batch * p.count, q.micro_batch * q.count);
+            ck_assert_int_le(q.count, p.count);
+            enlarged += q.count < p.count;
+        }
+        consider(&after);
+        ck_assert_msg(after.found, "seed %d: the plan does not satisfy the constraints", (int)seed);
+    }
+    ck_assert_int_gt(enlarged, INSTANCES / 10);
 }
 END_TEST
 
@@ -444,6 +474,7 @@ int main(void)
     tcase_add_test(tc, example_4);
     tcase_add_test(tc, example_5);
     tcase_add_test(tc, ties_spread_the_batch);
+    tcase_add_test(tc, enlarged_plans_are_no_worse);
     tcase_add_test(tc, a_gpu_that_only_stores);
     tcase_add_test(tc, kinds_do_not_matter);
     tcase_add_test(tc, says_what_leaves_no_plan);
