@@ -322,7 +322,7 @@ const struct ht_command ht_cmd_profile = {
             "\vEvery system's schedule of the scenario (or those of --systems) is run, one op at a time, on the cores "
             "and in the memory that "
             "training uses; a work's cost is the median of its durations. --out FILE is what --profile takes.",
-    .groups = HT_OPT_MODEL | HT_OPT_PROFILE,
+    .groups = HT_OPT_MODEL | HT_OPT_SHAPE | HT_OPT_PROFILE,
     .min_words = 0,
     .max_words = 0,
     .run = run,

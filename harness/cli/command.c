@@ -24,7 +24,7 @@ struct row {
 
 #define AT(field) offsetof(struct ht_options, field)
 #define ANY       (~0u)
-#define SHAPE     (HT_OPT_SCENARIO | HT_OPT_PROFILE)
+#define SHAPE     (HT_OPT_SCENARIO | HT_OPT_SHAPE)
 
 static const struct row rows[] = {
     {"model", "NAME|FILE", "what is trained: a built-in model (hetbench list models) or a YAML file", HT_OPT_MODEL,
@@ -246,12 +246,12 @@ static enum ht_status unknown(const struct parse *p)
                    word, command);
 }
 
-/* The headings of the help, in their order. A row is under the first that names one of its groups. */
+/* The headings of the help, in their order. A row is under the first that names a group of both row and command. */
 static const struct {
     unsigned groups;
     const char *title;
 } sections[] = {
-    {HT_OPT_MODEL | HT_OPT_LOAD | HT_OPT_SCENARIO, "Scenario:"},
+    {HT_OPT_MODEL | HT_OPT_LOAD | HT_OPT_SCENARIO | HT_OPT_SHAPE, "Scenario:"},
     {HT_OPT_SIM | HT_OPT_REPLAY, "Simulation:"},
     {HT_OPT_COMPARE, "Comparison:"},
     {HT_OPT_TRAIN, "Training:"},
@@ -259,11 +259,11 @@ static const struct {
     {ANY, "Output:"},
 };
 
-static int section_of(unsigned groups)
+static int section_of(const struct row *row, const struct ht_command *command)
 {
     int section = 0;
-    if (groups == ANY) return (int)HT_COUNT(sections) - 1;
-    while (!(sections[section].groups & groups)) section++;
+    if (row->groups == ANY) return (int)HT_COUNT(sections) - 1;
+    while (!(sections[section].groups & row->groups & command->groups)) section++;
     return section;
 }
 
@@ -274,7 +274,7 @@ static void options_of(const struct ht_command *command, struct argp_option *out
     size_t n = 0;
     for (size_t i = 0; i < N_ROWS; i++) {
         if (!(rows[i].groups & command->groups) && rows[i].groups != ANY) continue;
-        int section = section_of(rows[i].groups);
+        int section = section_of(&rows[i], command);
         if (!begun[section]) out[n++] = (struct argp_option){.doc = sections[section].title, .group = section + 1};
         begun[section] = true;
         out[n++] = (struct argp_option){.name = rows[i].name,

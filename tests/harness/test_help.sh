@@ -6,15 +6,19 @@ set -euo pipefail
 cd "$work"
 
 run 0 --help
-for command in list plan sim compare verify train profile; do
+commands=(list plan sim compare verify profile train reproduce experiment report)
+for command in "${commands[@]}"; do
     grep -q "^  $command " out || fail "hetbench --help does not name $command"
 done
-for command in list plan sim compare verify train profile; do
+for command in "${commands[@]}"; do
     run 0 "$command" --help
     grep -q "^Usage: hetbench $command" out || fail "$command --help shows no usage"
     grep -q -- "--json" out || fail "$command --help does not name --json"
     [ ! -s err ] || fail "$command --help writes to standard error"
 done
+# An option stands under a heading of the command: profile measures and trains nothing.
+run 0 profile --help
+[ "$(grep -oE '^ [A-Z][a-z]+:' out | tr -d '\n')" = " Scenario: Measuring: Output:" ] || fail "headings of profile: $(cat out)"
 
 tiny=(--model gpt-mini --cluster local --device-memory 100MB --batch 2)
 provenance='d["obtained"], len(d["command"]) > 0, len(d["commit"]) > 0, len(d["machine"]) > 0'
