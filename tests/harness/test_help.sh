@@ -15,6 +15,8 @@ for command in "${commands[@]}"; do
     grep -q "^Usage: hetbench $command" out || fail "$command --help shows no usage"
     grep -q -- "--json" out || fail "$command --help does not name --json"
     [ ! -s err ] || fail "$command --help writes to standard error"
+    # argp indents an option wrongly after some lengths of the text before it: another wording helps.
+    ! grep -qE '^ {30,}-' out || fail "$command --help has an option out of its column: $(grep -E '^ {30,}-' out)"
 done
 # An option stands under a heading of the command: profile measures and trains nothing.
 run 0 profile --help
