@@ -20,7 +20,7 @@ static void compare_with_plain(const struct variant *v, const struct outcome *ru
         for (int j = 0; j < v->n_mb; j++) sum += run->losses[k * v->n_mb + j];
         double loss = sum / (double)(v->n_mb * B * T);
         ck_assert_msg(memcmp(&loss, &plainly, sizeof(loss)) == 0, "loss %d: %.17g, plainly %.17g", k, loss, plainly);
-        if (k == 0) ck_assert_double_eq_tol(loss, 3.61, 0.1); /* ln(37) = 3.6109: nothing is known yet */
+        if (k == 0) ck_assert_double_eq_tol(loss, 3.61, 0.1); /* ln(37) = 3.6109, the loss of a uniform guess */
     }
     for (int u = 0; u < UNITS; u++) {
         int64_t n = ht_unit_params(&model, u);
@@ -95,7 +95,7 @@ START_TEST(test_with_pinned_cores)
     struct ht_cpu_split split;
     struct ht_error err = {0};
     ck_assert_msg(ht_cpu_split_cores(0, &err, &split) == HT_OK, "%s", err.text);
-    /* More than one device core may sum in another order than the plain loop's one worker: see unit.h. */
+    /* Several device cores may sum in another order than the plain trainer's one worker: see unit.h. */
     if (split.n_device > 1) split.n_device = 1;
     compare(&variants[7], &split);
 }
@@ -106,7 +106,7 @@ START_TEST(test_validate_sees_a_nan)
     struct variant v = {.n_mb = 1, .validate = true};
     struct graph g;
     build(&g, &v);
-    int32_t id = ht_add_op(g.s, HT_OP_COPY, g.d2h, about(-1, 0, -1), g.other); /* runs only when all is well */
+    int32_t id = ht_add_op(g.s, HT_OP_COPY, g.d2h, about(-1, 0, -1), g.other); /* runs only in the ok branch */
     for (int32_t op = 0; op < id; op++)
         if (g.s->ops[op].kind == HT_OP_VALIDATE) ht_op_after(g.s, op);
     ht_op_when(g.s, HT_WHEN_OK);

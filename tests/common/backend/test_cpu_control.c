@@ -1,7 +1,9 @@
 /*
- * Overflow, loss scale and clipping on the CPU backend. Runs schedules made by hand, one that waits for the final check
- * (gate) and one that steps at once and undoes (rollback), in all numerics, with faults in random gradients. Each must
- * give, to the last bit, the results of control_rule.h's rule: losses, parameters, momentum, variance, loss scales.
+ * Tests overflow, loss scale and clipping on the CPU backend.
+ *
+ * Runs schedules made by hand, one that waits for the final check (gate) and one that steps at once and undoes
+ * (rollback), in all numerics, with faults in random gradients. Losses, parameters, momentum, variance and loss scales
+ * must be those of the rule in control_rule.h, bit for bit.
  */
 #include "common/kernels/undo.h"
 #include "common/mem/arena.h"
@@ -68,7 +70,7 @@ static void workspace(struct graph *g, int32_t u, bool backward)
     if (bytes) effect(g, tensor(g, HT_WORKSPACE, u, -1, bytes), HT_DEVICE, HT_PRODUCE | HT_RELEASE);
 }
 
-/* All units in one op each way; later micro-batches are added to the first. */
+/* Adds one forward and one backward op for all units of a micro-batch; later micro-batches add to the gradients. */
 static void passes(struct graph *g, int32_t j)
 {
     int32_t x[UNITS], a[UNITS], fresh[UNITS], logits = tensor(g, HT_LOGITS, L + 1, j, ht_logits_bytes(&model, B, T));
@@ -195,7 +197,7 @@ static void build(struct graph *g, const struct variant *v)
         gate(g);
     for (int32_t u = 0; u < UNITS; u++) {
         if (v->offload) copy(g, g->h2d, u, g->param[u], HT_HOST, HT_DEVICE, v->made ? HT_RELEASE : 0, HT_UPDATE);
-        ht_add_op(g->s, HT_OP_ACCUMULATE, g->optimizer, about(u, 1, -1), g->work); /* frees, no more */
+        ht_add_op(g->s, HT_OP_ACCUMULATE, g->optimizer, about(u, 1, -1), g->work); /* only frees */
         effect(g, g->grad[u], g->home, HT_RELEASE);
     }
     ht_schedule_link(g->s);
@@ -227,7 +229,7 @@ static enum ht_status init(void *ctx, int32_t space, struct ht_buffer b, struct 
                                              [HT_MASTER] = x->c->w[t->label.unit],
                                              [HT_MOMENTUM] = x->c->m[t->label.unit],
                                              [HT_VARIANCE] = x->c->v[t->label.unit]};
-    if (!kept[t->class]) return ht_cpu_init(x->cpu, t, b, err); /* else from the run before */
+    if (!kept[t->class]) return ht_cpu_init(x->cpu, t, b, err); /* else it is kept from the previous run */
     memcpy(b.data, kept[t->class], (size_t)b.bytes);
     return HT_OK;
 }
@@ -281,7 +283,7 @@ static enum ht_status run(struct session *x, int32_t first, int32_t n, struct ht
     return status;
 }
 
-/* Cut into two runs of two backends after `cut` iterations, as a checkpoint would; 0: one. */
+/* Runs the iterations. After `cut` of them a second backend goes on, as after a checkpoint; 0: one backend runs all. */
 static void train(const struct variant *v, struct course *c, int32_t cut)
 {
     struct graph g;
@@ -311,7 +313,7 @@ static void train(const struct variant *v, struct course *c, int32_t cut)
 static struct course draw(const struct variant *v, uint64_t seed)
 {
     struct course c = {.control = {.clip = v->clip, .dynamic = true, .loss_scale = 65536, .growth = 2, .backoff = 0.5}};
-    if (seed % 5 == 4) c.control.loss_scale = 0x1p40, c.control.backoff = 0x1p-12; /* F16: nothing is finite at first */
+    if (seed % 5 == 4) c.control.loss_scale = 0x1p40, c.control.backoff = 0x1p-12; /* F16: overflows at first */
     c.control.growth_interval = 1 + (int64_t)ht_random_below(seed, 99, 4);
     for (uint64_t f = 0; f < FAULTS; f++)
         c.faults[f] = (struct ht_cpu_fault){.iteration = (int32_t)ht_random_below(seed, 5 * f, ITERATIONS - 1),
@@ -362,7 +364,7 @@ static const struct variant variants[] = {
     {.param = HT_BF16, .n_mb = 2, .rollback = true, .clip = 1},
 };
 
-/* Counts of each event: a test in which nothing is skipped or clipped would show nothing. */
+/* Counts each event: a test without skipped or clipped iterations would prove nothing. */
 struct tally {
     int skipped, clipped, whole;
 };
@@ -413,7 +415,7 @@ static void not_checked(struct graph *g)
             if (g->s->ops[op].kind == HT_OP_VALIDATE && g->s->ops[op].label.unit == 2)
                 g->s->effects[e].tensor = g->grad[1];
 }
-static void does_not_wait(struct graph *g) /* of several partials on a lane without order */
+static void does_not_wait(struct graph *g) /* does not wait for all partials, on a PRIORITY lane */
 {
     int64_t begin = g->s->deps_begin[g->final_check];
     for (int64_t k = begin; k < g->s->deps_begin[g->final_check + 1]; k++) g->s->deps[k] = g->s->deps[begin];
@@ -427,7 +429,7 @@ static void no_redo(struct graph *g)
     for (int32_t op = g->final_check; op < g->s->n_ops; op++)
         if (g->s->ops[op].kind == HT_OP_OPTIMIZER_STEP) g->s->ops[op].kind = HT_OP_ACCUMULATE;
 }
-static void too_soon(struct graph *g) /* the parameters of the next iteration wait for nothing */
+static void too_soon(struct graph *g) /* the next iteration waits for the first op of this one only */
 {
     for (int32_t op = 0; op < g->s->n_ops; op++)
         for (int64_t k = g->s->prev_begin[op]; k < g->s->prev_begin[op + 1]; k++) g->s->prev[k] = 0;

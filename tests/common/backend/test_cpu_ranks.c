@@ -1,7 +1,7 @@
 /*
- * ALL_REDUCE, SEND and RECEIVE of the CPU backend on three processes, and what it refuses. ALL_GATHER and
- * REDUCE_SCATTER are held against one rank's training by tests/harness/test_ranks.sh. This program starts itself again
- * under mpirun.
+ * Tests ALL_REDUCE, SEND and RECEIVE of the CPU backend on three processes, and the schedules that it refuses. The
+ * program starts itself again under mpirun. tests/harness/test_ranks.sh compares ALL_GATHER and REDUCE_SCATTER with
+ * training on one rank.
  */
 #include "common/backend/cpu.h"
 #include "common/exec/node.h"
@@ -108,7 +108,7 @@ static enum ht_status run_rank(struct ht_comm *comm, struct ht_error *err)
     struct ht_run_options o = {.backend = &ht_cpu_backend, .backend_ctx = cpu};
     if (!status) status = ht_residents_create_ranks(node, err, &o.residents);
     if (!status) status = ht_agree(comm, ht_residents_each(o.residents, init, &g, err), err);
-    for (int32_t done = 0; done < ROUNDS && !status; done += o.iterations) { /* cut: what the first has left counts */
+    for (int32_t done = 0; done < ROUNDS && !status; done += o.iterations) { /* each run continues the last */
         o.iterations = done ? ROUNDS - 1 : 1;
         status = ht_run_ranks(g.s, &o, node, err, &t);
         ht_trace_destroy(t);
@@ -127,7 +127,7 @@ START_TEST(test_three_ranks)
 }
 END_TEST
 
-/* All of it is found when the backend is opened, or, of one process, when the first op comes. */
+/* The backend refuses these when it opens, or, on one process, at the first op. */
 START_TEST(test_refusals)
 {
     static const char *const text[N_CASES] = {[OTHER_SIZE] = "tensor 0 is not what the member of rank 1 has there",

@@ -1,8 +1,8 @@
-/* Schedules, models and numerics that the CPU backend refuses, each with one line that says why. */
+/* The CPU backend refuses schedules, models and numerics that it cannot run, each with one line that says why. */
 #include "common/schedule/verify.h"
 #include "tests/common/backend/cpu_graph.h"
 
-/* Builds the plain variant, lets `spoil` break it, and expects the complaint. */
+/* Builds the plain variant, lets `spoil` break it, and expects the backend to refuse it with this text. */
 static void refused(const struct variant *variant, void (*spoil)(struct graph *g), const char *text)
 {
     struct variant v = *variant;
@@ -79,7 +79,7 @@ static void copy_from_nowhere(struct graph *g)
     ht_op_effect(g->s, g->param[0], HT_DEVICE, HT_UPDATE);
 }
 
-/* The first op of a kind that is about block 1, and its effect on one of the rows of that block. */
+/* Returns the first op of a kind for block 1, and its effect on one of that block's tensors. */
 static struct ht_effect *on_part(struct graph *g, enum ht_op_kind kind, int row)
 {
     for (int32_t op = 0; op < g->s->n_ops; op++)
@@ -152,7 +152,7 @@ START_TEST(test_refusals)
 }
 END_TEST
 
-/* The embedding begins a gradient that the head has begun: the backend would take it for a row of its own. */
+/* The embedding produces a gradient that the head has begun; the backend would take it for a separate tensor. */
 START_TEST(test_table_begun_twice)
 {
     struct variant v = {.n_mb = 1, .tied = true};

@@ -1,4 +1,4 @@
-/* Step counts between runs: what is set over what, and what is asked across it. */
+/* Tests the step counts that runs hand on: overlapping writes, and reads across their borders. */
 #include "common/backend/cpu_steps.h"
 
 #include "common/base/rng.h"
@@ -9,7 +9,7 @@
 START_TEST(test_by_hand)
 {
     struct ht_cpu_steps *s = ht_cpu_steps_create();
-    ck_assert_int_eq(ht_cpu_steps_get(s, 1, 0, 100, 7), 7); /* nothing is known */
+    ck_assert_int_eq(ht_cpu_steps_get(s, 1, 0, 100, 7), 7); /* none was put: the default */
     ht_cpu_steps_put(s, 1, 0, 100, 5);
     ht_cpu_steps_put(s, 2, 0, 100, 6);
     ht_cpu_steps_put(s, 1, 40, 60, 4); /* 0..40: 5, 40..60: 4, 60..100: 5 */
@@ -27,7 +27,7 @@ START_TEST(test_by_hand)
 }
 END_TEST
 
-/* Against an array with a count for each element. */
+/* Compares with an array that has a count for each element. */
 START_TEST(test_random)
 {
     enum { N = 50, CALLS = 3000, OTHERWISE = 3 };

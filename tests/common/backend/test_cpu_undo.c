@@ -1,7 +1,8 @@
 /*
- * A system that steps at once and takes back what it should not have done, on the CPU backend: step, validate, undo
- * when bad. Gradients are spoilt in random iterations and units; what comes out must be, to the last bit, what comes
- * out of the good iterations alone, by a graph without log, validate and undo: losses, parameters, momentum, variance.
+ * Tests undo on the CPU backend: a schedule steps at once, checks the gradients, and undoes the step when bad.
+ *
+ * Faults make gradients overflow in random iterations and units. Losses, parameters, momentum and variance must be, bit
+ * for bit, those of a graph without log, validate and undo that runs the ok iterations alone.
  */
 #include "common/backend/cuda.h"
 #include "common/base/array.h"
@@ -40,8 +41,8 @@ struct variant {
     bool offload;   /* optimizer on the host */
     bool shards;    /* state and log in two shards a unit */
     bool transient; /* the step produces the log, which is released after the gradient check */
-    bool no_room;   /* for more exceptions than good gradients make */
-    bool none;      /* no room for any: good steps are left out, too, and made when all have been undone */
+    bool no_room;   /* the log has room for the exceptions of ok gradients only */
+    bool none;      /* no room for any: ok steps are left out, too, and made when all have been undone */
     bool cuda;      /* on the CUDA backend, over tests/support/fake_cuda.h: enqueued ahead */
 };
 
@@ -108,7 +109,7 @@ static void workspace(struct graph *g, int32_t u, bool backward)
     if (bytes) effect(g, tensor(g, HT_WORKSPACE, u, -1, bytes), HT_DEVICE, HT_PRODUCE | HT_RELEASE);
 }
 
-/* All units in one op each way. */
+/* Adds one forward and one backward op for all units. */
 static void passes(struct graph *g)
 {
     int32_t x[UNITS], a[UNITS], logits = tensor(g, HT_LOGITS, L + 1, 0, ht_logits_bytes(&model, B, T));
@@ -184,7 +185,7 @@ static void optimize(struct graph *g)
     }
     for (int32_t u = 0; u < UNITS; u++) {
         if (g->v->offload) copy(g, g->h2d, u, g->param[u], HT_HOST, HT_DEVICE, false);
-        ht_add_op(g->s, HT_OP_ACCUMULATE, g->optimizer, about(u, 1, -1), g->work); /* frees, no more */
+        ht_add_op(g->s, HT_OP_ACCUMULATE, g->optimizer, about(u, 1, -1), g->work); /* only frees */
         effect(g, g->grad[u], g->home, HT_RELEASE);
         for (int i = 0; i < 2 && g->v->transient; i++) effect(g, g->log[u][i], g->home, HT_RELEASE);
     }
@@ -216,10 +217,10 @@ struct course {
     const struct graph *g;
     struct ht_cpu *cpu;
     struct ht_cuda_device *gpu;   /* instead of cpu */
-    bool spoils;                  /* some iteration */
+    bool spoils;                  /* a gradient in some iteration */
     int32_t n, batch[ITERATIONS]; /* iterations; the batch of each */
     enum spoilt spoilt[ITERATIONS];
-    int32_t unit[ITERATIONS]; /* the gradient that is spoilt */
+    int32_t unit[ITERATIONS]; /* whose gradient is spoilt */
     double losses[ITERATIONS];
     float *state[3][UNITS][2]; /* parameters ([0] only), momentum, variance, by shard */
 };
@@ -258,7 +259,7 @@ static void spoil(const struct course *c, int32_t iteration, const struct ht_buf
     }
 }
 
-/* The CPU backend, and an overflow after the backward pass. */
+/* Runs an op on the CPU backend, and makes a gradient overflow after a faulty backward pass. */
 static enum ht_status run_op(void *ctx, int32_t iteration, int32_t op, const struct ht_buffer *buffers, int32_t n,
                              struct ht_error *err)
 {
@@ -285,7 +286,8 @@ static void close_backend(void *ctx)
 static const struct ht_backend_ops overflowing = {
     .name = "overflowing cpu", .open = open_backend, .run_op = run_op, .control = control, .close = close_backend};
 
-/* The course on the CUDA backend, whose context is not ours: only a backward pass with a fault is not enqueued. */
+/* The course that runs on the CUDA backend, which has a context of its own. The host waits only for a backward pass
+   with a fault. */
 static struct course *on_gpu;
 
 static enum ht_status cuda_run_op(void *ctx, int32_t iteration, int32_t op, const struct ht_buffer *buffers, int32_t n,
@@ -408,7 +410,7 @@ static enum ht_status run(const struct variant *v, struct course *c, struct ht_e
     return status;
 }
 
-/* ---- the same as if it had not been ---- */
+/* ---- undone iterations leave nothing behind ---- */
 
 static void draw_batches(void)
 {
@@ -420,7 +422,7 @@ static void draw_batches(void)
         }
 }
 
-/* Every iteration is bad with a chance of 0.4, the last one never: it shows what the ones before have left. */
+/* Each iteration is bad with a chance of 0.4. The last one never is: it shows what the others have left. */
 static struct course draw(uint64_t seed)
 {
     struct course c = {.n = ITERATIONS, .spoils = true};
@@ -563,8 +565,8 @@ START_TEST(test_refusals)
 }
 END_TEST
 
-/* The error is the device's, whatever fails on it: also when a step is undone, and when the gradients of a refused step
-   are checked again. */
+/* Any failure on the device is returned as the device's error, also when a step is undone and when the gradients of a
+   refused step are checked again. */
 START_TEST(test_device_failures)
 {
     const struct variant v = {.control = ROLLBACK, .no_room = true, .cuda = true};

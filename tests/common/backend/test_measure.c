@@ -1,4 +1,4 @@
-/* Quantiles by hand, and schedules made to run one op at a time. What is measured is tested in tests/harness. */
+/* Tests quantiles by hand, and schedules that run one op at a time. tests/harness tests the measurements. */
 #include "common/backend/measure.h"
 #include "common/schedule/verify.h"
 #include "tests/support/random_graph.h"
@@ -32,8 +32,8 @@ static bool waits_for(const struct ht_schedule *s, int32_t op, int32_t before)
     return false;
 }
 
-/* Same ops, works and effects; each waits for the one before it, the first for the last of the iteration before; and it
-   is a schedule like any other to the verifier. */
+/* The serial schedule has the same ops, works and effects. Each op waits for the one before it, the first for the last
+   op of the previous iteration. The verifier accepts it. */
 START_TEST(one_at_a_time)
 {
     struct random_graph_options options = random_graph_everything();

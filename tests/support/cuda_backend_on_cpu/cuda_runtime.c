@@ -1,7 +1,7 @@
 /*
- * As much of CUDA's runtime as common/backend/cuda_real.c asks for, on the CPU: memory is malloc's, and whatever is
- * enqueued is done at once. With the kernels of tests/support/cuda_on_cpu beneath, the backend runs as it does on a
- * GPU, but for time: with its own table, its own kernels, and their own rounding.
+ * The part of CUDA's runtime that common/backend/cuda_real.c uses, on the CPU: malloc gives the memory, and enqueued
+ * work runs at once. With the kernels of tests/support/cuda_on_cpu the CUDA backend runs its own table and kernels,
+ * with their rounding, as on a GPU; only the timing differs.
  */
 #include <cuda_runtime_api.h>
 
@@ -14,10 +14,10 @@ enum { ALIGN = 512, FREE_BYTES = 1 << 30 };
 
 struct CUevent_st {
     double ms;
-    bool not_ready; /* is what the first who asks hears */
+    bool not_ready; /* the first query returns this, once */
 };
 
-extern _Thread_local int ht_emulated_last_error; /* tests/support/cuda_on_cpu: kernels' launches ask for it, too */
+extern _Thread_local int ht_emulated_last_error; /* of tests/support/cuda_on_cpu; launches read it, too */
 
 const char *cudaGetErrorName(cudaError_t error)
 {
@@ -88,7 +88,7 @@ cudaError_t cudaDeviceGetPCIBusId(char *id, int n, int device)
     return cudaSetDevice(device);
 }
 
-/* NaN, so that what is read before it is written shows. */
+/* Fills memory with NaN, so that a read before the first write shows. */
 cudaError_t cudaMalloc(void **p, size_t bytes)
 {
     *p = aligned_alloc(ALIGN, (bytes + ALIGN - 1) / ALIGN * ALIGN);

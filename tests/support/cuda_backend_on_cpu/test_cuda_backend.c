@@ -1,6 +1,6 @@
 /*
- * The CUDA backend with its own table and its own kernels, on the CPU (cuda_runtime.c): every system gives the bits of
- * training in memory, in every numerics and under every control, and the losses of the CPU backend to rounding.
+ * Runs the CUDA backend with its own table and kernels on the CPU (cuda_runtime.c). In every numerics and under every
+ * control, every system must give the bits of training in memory, and the losses of the CPU backend up to rounding.
  */
 #include "common/base/array.h"
 #include "harness/run/engine.h"
@@ -30,7 +30,7 @@ static struct ht_options options_of(const char *model, const char *numerics, con
                                                                         .control = control},
                                            STEPS);
     struct ht_error err = {0};
-    if (control) { /* clipped, and the gradients of the second step are bad */
+    if (control) { /* clipped, and the gradients of the second step overflow */
         o.request.clip = 1;
         o.faults[0] = "2:1";
         o.n_faults = 1;
@@ -63,7 +63,7 @@ static struct ht_training train(const struct ht_options *o, const char *system)
     return t;
 }
 
-/* tolerance: of losses, against the CPU's kernels. Of the systems every stride-th is run. */
+/* tolerance: of losses, against the CPU's kernels. stride: every stride-th system runs. */
 static void compare(const char *model, const char *numerics, const char *control, double tolerance, size_t stride)
 {
     struct ht_options cpu = options_of(model, numerics, control, false),
@@ -102,7 +102,7 @@ START_TEST(test_case)
 }
 END_TEST
 
-/* Activations in rows by sub-op, some draws: the kernels find each sub-op's where its row is. */
+/* Random divisions of activations into tensors by sub-op: the kernels find each sub-op's activations. */
 START_TEST(test_sub_op_rows)
 {
     static const struct {

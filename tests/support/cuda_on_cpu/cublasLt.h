@@ -1,4 +1,4 @@
-/* As much of cuBLASLt as common/kernels/cuda/gemm.cu asks for, on the CPU (cublaslt.cc). */
+/* The part of cuBLASLt that common/kernels/cuda/gemm.cu uses, on the CPU (cublaslt.cc). */
 #ifndef HT_CUDA_ON_CPU_CUBLASLT_H
 #define HT_CUDA_ON_CPU_CUBLASLT_H
 
@@ -52,7 +52,7 @@ typedef struct {
     uint32_t reductions, alignment[4];
 } cublasLtMatmulPreferenceOpaque_t, *cublasLtMatmulPreference_t;
 typedef struct {
-    uint32_t alignment[4]; /* that the choice relied on */
+    uint32_t alignment[4]; /* that the chosen algorithm relies on */
 } cublasLtMatmulAlgo_t;
 typedef struct {
     cublasLtMatmulAlgo_t algo;

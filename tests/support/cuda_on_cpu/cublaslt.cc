@@ -1,7 +1,8 @@
 /*
- * cuBLASLt on the CPU, column-major as it is: an element is one sum in FP32, rounded once. Calls that the real one
- * would refuse are refused, and a 16-bit matrix with an odd leading dimension has no algorithm, so that what happens
- * then is tested too. An algorithm that relies on more alignment than the matrices have, aborts.
+ * cuBLASLt on the CPU, column-major like the library. An element is one sum in FP32, rounded once.
+ *
+ * It refuses the calls that the library refuses. A 16-bit matrix with an odd leading dimension has no algorithm, so
+ * that tests reach the code for that case. An algorithm that relies on more alignment than the matrices have aborts.
  */
 #include <cublasLt.h>
 
@@ -98,7 +99,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t w
     return set(&wish->alignment[i], 4, value, bytes);
 }
 
-/* Rows and columns of op(layout). */
+/* Returns the rows and columns of op(layout). */
 static uint64_t rows_of(cublasLtMatrixLayout_t l, cublasOperation_t op)
 {
     return op == CUBLAS_OP_N ? l->rows : l->columns;

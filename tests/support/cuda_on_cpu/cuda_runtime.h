@@ -1,13 +1,14 @@
 /*
- * CUDA kernels on the CPU, for tests: found in place of CUDA's own header when a .cu file is compiled as C++ with this
- * folder first on the include path and HT_CUDA_EMULATED defined. It finds wrong indices, missing barriers, reads of
- * what was never written and writes beyond the end (under AddressSanitizer) without a GPU. It says nothing about speed.
+ * CUDA kernels on the CPU, for tests. The compiler takes this header for CUDA's own when it compiles a .cu file as C++
+ * with this folder first on the include path and HT_CUDA_EMULATED defined. Tests without a GPU then find wrong indices,
+ * missing barriers, reads of uninitialized memory and, under AddressSanitizer, writes beyond the end. They say nothing
+ * about speed.
  *
- * Every thread of a block is a fiber (ucontext); a fiber runs until it waits at a barrier of its block or its warp.
- * Blocks run one after another, so kernels whose blocks wait for one another cannot be run. A barrier that a thread of
- * the block (or lane of the warp) has left for good is reported, where hardware would hang or go on undefined.
- * Dynamic shared memory is NaN when a block starts. ht_emulator.reverse turns the order of the threads around: a kernel
- * that lacks a barrier gives other results.
+ * Every thread of a block is a fiber (ucontext), which runs until it waits at a barrier of its block or its warp.
+ * Blocks run one after another, so kernels whose blocks wait for one another cannot run. The emulator reports a barrier
+ * that a thread of the block (or lane of the warp) never reaches because it has returned; hardware would hang or have
+ * undefined behaviour. Dynamic shared memory is NaN when a block starts. ht_emulator.reverse reverses the order of the
+ * threads: a kernel that lacks a barrier then gives different results.
  */
 #ifndef HT_CUDA_ON_CPU_RUNTIME_H
 #define HT_CUDA_ON_CPU_RUNTIME_H
@@ -37,14 +38,14 @@ struct uint4 {
     unsigned x, y, z, w;
 };
 
-/* ---- what a kernel sees ---- */
+/* ---- for kernels ---- */
 
 struct ht_emulator {
     dim3 thread, block, block_dim, grid_dim; /* of the running fiber */
     void *shared;                            /* dynamic, 128-byte aligned */
     bool reverse;                            /* threads run from the last to the first */
     int64_t launches;
-    struct ht_emulated_stream *stream; /* all work belongs here; NULL: on any stream but the default one */
+    struct ht_emulated_stream *stream; /* the only stream that work may go to; NULL: any but the default one */
 };
 extern struct ht_emulator ht_emulator;
 #define threadIdx (ht_emulator.thread)
@@ -53,7 +54,8 @@ extern struct ht_emulator ht_emulator;
 #define gridDim   (ht_emulator.grid_dim)
 
 void ht_emulated_block_barrier(void);
-/* Lane's 64 bits in, all 32 lanes' out: the pointer is good until the lane's next exchange but one. */
+/* Exchanges 64 bits of each lane of the warp; returns those of all 32. The pointer stays valid during the lane's next
+   exchange. */
 const uint64_t *ht_emulated_exchange(uint64_t mine);
 int ht_emulated_lane(void);
 typedef struct ht_emulated_stream *cudaStream_t;
@@ -70,7 +72,7 @@ static inline void __syncthreads(void)
 
 static inline int __syncthreads_or(int value)
 {
-    static int any; /* of the block: barriers stand between its uses */
+    static int any; /* shared by the block; barriers separate its uses */
     ht_emulated_block_barrier();
     any = 0;
     ht_emulated_block_barrier();
@@ -141,7 +143,7 @@ template <class T> static inline T atomicOr(T *at, T value)
     return old;
 }
 
-/* Rounded one by one: this file's users are compiled with -ffp-contract=off. */
+/* These round after each operation: this file's users are compiled with -ffp-contract=off. */
 static inline float __fadd_rn(float a, float b)
 {
     return a + b;
@@ -183,7 +185,7 @@ static inline float __uint_as_float(unsigned u)
     return x;
 }
 
-/* ---- what a host sees ---- */
+/* ---- for the host ---- */
 
 typedef int cudaError_t;
 enum { cudaSuccess = 0, cudaErrorMemoryAllocation = 2 };
@@ -240,7 +242,7 @@ static inline cudaError_t cudaFree(void *at)
     free(at);
     return cudaSuccess;
 }
-/* There is no cudaMemcpy and no cudaMemset: these use the default stream, which waits for no non-blocking one. */
+/* cudaMemcpy and cudaMemset are left out: they use the default stream, which does not wait for non-blocking streams. */
 static inline cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind,
                                           cudaStream_t stream)
 {

@@ -1,15 +1,17 @@
 /*
  * The instructions of common/kernels/cuda/ptx.cuh in plain loops, with the layouts of fragments that the PTX manual
- * gives (sections on mma.m16n8k16 with .f16/.bf16 and on ldmatrix). Asynchronous copies are made as late as they may
- * be, at the wait for them: a kernel that waits for too few of them reads what was there before. With the threads in
- * the other order they are made at once: one that copies over what is still to be read gives other results.
+ * gives (sections on mma.m16n8k16 with .f16/.bf16 and on ldmatrix).
+ *
+ * Asynchronous copies take place as late as they may, at the wait for them: a kernel that waits for too few of them
+ * reads old data. With the threads in reverse order they take place at once: a kernel that copies over data that is
+ * still to be read gives different results.
  */
 #ifndef HT_CUDA_ON_CPU_EMULATED_PTX_H
 #define HT_CUDA_ON_CPU_EMULATED_PTX_H
 
 #include "common/base/half.h"
 
-/* lane's four registers from four 8x8 matrices of 16-bit elements; lanes 8i..8i+7 give the rows of matrix i */
+/* Loads a lane's four registers from four 8x8 matrices of 16-bit elements. Lanes 8i..8i+7 give the rows of matrix i. */
 static inline void ht_ldmatrix(uint32_t r[4], const void *row, bool transposed)
 {
     if ((uintptr_t)row % 16 != 0) abort(); /* hardware faults */
@@ -28,7 +30,7 @@ static inline void ht_ldmatrix(uint32_t r[4], const void *row, bool transposed)
     }
 }
 
-/* d (16,8) += a (16,16) b (16,8); to_float: of one 16-bit element */
+/* Adds a (16,16) b (16,8) to d (16,8). to_float converts one 16-bit element. */
 static inline void ht_emulated_mma(float d[4], const uint32_t a[4], const uint32_t b[2], float (*to_float)(uint16_t))
 {
     uint32_t all_a[4][32], all_b[2][32];

@@ -1,4 +1,4 @@
-/* Fibers, barriers and launches of cuda_runtime.h. */
+/* Implements the fibers, barriers and launches of cuda_runtime.h. */
 #include <setjmp.h>
 #include <stdio.h>
 #include <sys/mman.h>
@@ -24,16 +24,16 @@ struct copy {
 
 struct fiber {
     ucontext_t context;
-    jmp_buf place; /* where it stopped */
+    jmp_buf place; /* where the fiber stopped */
     bool begun;
     enum state state;
     dim3 thread;
-    int exchanges; /* so far; their parity picks the buffer */
+    int exchanges; /* so far; the parity selects the buffer */
     std::vector<struct copy> open;
     std::vector<std::vector<struct copy>> groups; /* committed, oldest first */
 };
 
-static struct fiber *fibers; /* made once and kept, as their stacks are */
+static struct fiber *fibers; /* created once and kept, with their stacks */
 static char *stacks;
 static int n_threads, current;
 static const std::function<void()> *kernel;
@@ -159,7 +159,7 @@ static void start(int i)
     makecontext(&f->context, enter, 0);
 }
 
-/* Runs a warp until all its lanes wait for the block, or are done. */
+/* Runs a warp until all its lanes wait for the block or have returned. */
 static void run_warp(int first)
 {
     int end = first + WARP < n_threads ? first + WARP : n_threads;
