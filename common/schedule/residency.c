@@ -28,14 +28,15 @@ static void grow(struct ht_residencies *p, struct table *t)
     for (int64_t i = 0; i < p->n; i++) t->slots[slot_of(p, t, p->rows[i].tensor, p->rows[i].space)] = (int32_t)i;
 }
 
+/* Returns the number of a residency, a new one at its first mention. */
 static int32_t number(struct ht_residencies *p, struct table *t, int32_t tensor, int32_t space)
 {
     if (2 * ((size_t)p->n + 1) > t->n_slots) grow(p, t);
     size_t i = slot_of(p, t, tensor, space);
     if (t->slots[i] < 0) {
-        struct ht_residency row = {.tensor = tensor, .space = space};
+        struct ht_residency residency = {.tensor = tensor, .space = space};
         t->slots[i] = (int32_t)p->n;
-        HT_PUSH(p->rows, p->n, t->cap, row);
+        HT_PUSH(p->rows, p->n, t->cap, residency);
     }
     return t->slots[i];
 }

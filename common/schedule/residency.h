@@ -1,8 +1,6 @@
 /*
- * Residencies: the (tensor, space) pairs that a schedule touches, numbered 0, 1, ... in the order of first mention
- * (residents first, then effects in id order). The linker and the verifier work residency by residency. Internal.
- *
- * Every index in the schedule must be in range.
+ * Residencies: the (tensor, space) pairs that a schedule touches, numbered 0, 1, ... in the order of first mention:
+ * residents first, then effects in id order. The linker and the verifier work residency by residency. Internal.
  */
 #ifndef HT_SCHEDULE_RESIDENCY_H
 #define HT_SCHEDULE_RESIDENCY_H
@@ -17,10 +15,11 @@ struct ht_residency {
 struct ht_residencies {
     int64_t n;
     struct ht_residency *rows; /* [n] */
-    int32_t *of_effect;        /* [effects] */
-    int32_t *of_resident;      /* [n_residents] */
+    int32_t *of_effect;        /* [effects] the effect's residency */
+    int32_t *of_resident;      /* [n_residents] the resident's */
 };
 
+/* Numbers the residencies of a schedule, whose indices must all be in range (ht_rule_shape). */
 void ht_residencies_init(struct ht_residencies *p, const struct ht_schedule *s);
 void ht_residencies_free(struct ht_residencies *p);
 

@@ -1,5 +1,5 @@
-/* The rules of the verifier, one file each. Internal. Each returns HT_OK, or HT_FAILED with its text. All but the first
-   rely on the first (ids in range). */
+/* The rules of the verifier, one file each. Internal. A rule that is broken returns HT_FAILED with its text. All rules
+   rely on ht_rule_shape, which proves that ids are in range. */
 #ifndef HT_SCHEDULE_RULES_H
 #define HT_SCHEDULE_RULES_H
 
@@ -18,10 +18,10 @@ enum ht_status ht_rule_activations(const struct ht_schedule *s, struct ht_error 
 enum ht_status ht_rule_updates(const struct ht_schedule *s, struct ht_error *err);
 enum ht_status ht_rule_gradients(const struct ht_schedule *s, const struct ht_residencies *p,
                                  struct ht_error *err); /* part of updates */
-/* Fills footprints[ht_n_spaces]; HT_INFEASIBLE if one does not fit. */
+/* Fills in footprints[ht_n_spaces]. Returns HT_INFEASIBLE if a space does not fit. */
 enum ht_status ht_rule_memory(const struct ht_schedule *s, struct ht_error *err, struct ht_footprint *footprints);
 
-/* Return the number of branches to walk, and branch i: ok, or ok and bad if any op has a `when`. */
+/* Returns the number of branches to walk: both, or only the first if no op has a `when`. */
 static inline int ht_n_branches(const struct ht_schedule *s)
 {
     return ht_has_branches(s) ? 2 : 1;

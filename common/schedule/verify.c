@@ -1,4 +1,4 @@
-/* The verifier: runs the rules in order and stops at the first that is broken. */
+/* Runs the verifier's rules in order and stops at the first that is broken. */
 #include "common/schedule/verify.h"
 
 #include "common/base/array.h"

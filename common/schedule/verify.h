@@ -14,9 +14,9 @@
  *              all gradients that are stepped. Everything below holds on both branches.
  *   coverage   The micro-batches tile the batch. Each passes every unit forward and backward once (besides
  *              recomputation), with all of its sequences. Sub-op masks add up: however a block's activations are cut
- *              into rows, a backward pass reads each sub-op's once, and a recomputation reads what ht_sub_ops_read
+ *              into tensors, a backward pass reads each sub-op's once, and a recomputation reads what ht_sub_ops_read
  *              names.
- *   updates    Every momentum row is stepped once (or, on the bad branch, none is), with a gradient that has every
+ *   updates    Every momentum tensor is stepped once (or, on the bad branch, none is), with a gradient that has every
  *              micro-batch once. The shards of a unit tile it, alike for momentum, variance and master parameters. A
  *              fragment (n_units 0) without a step passes.
  *   closure    The residents at the end are those at the start.

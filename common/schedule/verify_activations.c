@@ -1,14 +1,16 @@
 /*
- * Activations by sub-op: each pass has effects on the rows that it reads and writes, however the activations are cut.
+ * Activations: proves that each pass reads and writes the activations of each sub-op once, however the activations of a
+ * block are divided into tensors.
  *
- *     forward       writes what each sub-op keeps in exactly one row, or nothing of any
- *     recompute     reads what ht_sub_ops_read names of the input and of the other sub-ops' rows; writes each of its
- *                   sub-ops' in exactly one row, and makes no row that it does not fill
- *     backward      reads each sub-op's in exactly one row
+ *     forward       writes the activations of each sub-op to exactly one tensor, or writes none
+ *     recompute     reads the input and the other sub-ops' activations that ht_sub_ops_read names; writes those of each
+ *                   of its sub-ops to exactly one tensor, and allocates no tensor for others
+ *     backward      reads the activations of each sub-op from exactly one tensor
  *
- * The hazards rule checks that a row exists when it is read, and does not when it is made.
+ * The hazards rule proves that a tensor is present when it is read and absent when it is produced.
  *
- * Not checked: units and micro-batches without a row; forward and backward passes of some sub-ops.
+ * Not checked: units and micro-batches that have no activation tensor of their own; forward and backward passes of some
+ * sub-ops of a block.
  */
 #include "common/schedule/rules.h"
 
@@ -22,17 +24,18 @@ enum { READS = HT_NEED | HT_UPDATE, WRITES = HT_PRODUCE | HT_UPDATE };
 
 struct walk {
     const struct ht_schedule *s;
-    bool *kept, *input; /* [n_units * n_micro_batches]: there are such rows */
+    bool *kept, *input; /* [n_units * n_micro_batches] has a tensor of activations, of the input */
 };
 
-/* Returns the index of the unit and micro-batch that a row of one unit is about; -1: none. */
+/* Returns the index of a label's unit and micro-batch; -1: it is about several units or none. */
 static int64_t cell_of(const struct ht_schedule *s, const struct ht_label *l)
 {
     bool one = l->unit >= 0 && l->n_units == 1 && l->micro_batch >= 0 && l->micro_batch < s->n_micro_batches;
     return one ? (int64_t)l->unit * s->n_micro_batches + l->micro_batch : -1;
 }
 
-static bool is_row(const struct walk *w, int64_t effect, enum ht_tensor_class class, int64_t cell, unsigned flags)
+/* Returns true if an effect with one of the flags is on a device tensor of the class and cell. */
+static bool is_effect_on(const struct walk *w, int64_t effect, enum ht_tensor_class class, int64_t cell, unsigned flags)
 {
     const struct ht_effect *e = &w->s->effects[effect];
     const struct ht_tensor *t = &w->s->tensors[e->tensor];
@@ -56,14 +59,14 @@ static struct ht_phrase acts_of(const struct walk *w, int64_t cell, unsigned sub
     return p;
 }
 
-/* Checks that each of the sub-ops is in one of the rows on which the op has an effect with one of the flags. */
+/* Checks that each sub-op is in exactly one of the tensors on which the op has an effect with one of the flags. */
 static enum ht_status check_covered(const struct walk *w, int32_t i, int64_t cell, unsigned flags, unsigned sub_ops,
                                     struct ht_error *err)
 {
     unsigned seen = 0, twice = 0;
     bool reads = flags & HT_NEED;
     for (int64_t e = w->s->effects_begin[i]; e < w->s->effects_begin[i + 1]; e++) {
-        if (!is_row(w, e, HT_ACTIVATION, cell, flags)) continue;
+        if (!is_effect_on(w, e, HT_ACTIVATION, cell, flags)) continue;
         unsigned here = w->s->tensors[w->s->effects[e].tensor].label.sub_ops & sub_ops;
         twice |= seen & here;
         seen |= here;
@@ -80,7 +83,7 @@ static enum ht_status check_covered(const struct walk *w, int32_t i, int64_t cel
 static bool touches(const struct walk *w, int32_t i, enum ht_tensor_class class, int64_t cell, unsigned flags)
 {
     for (int64_t e = w->s->effects_begin[i]; e < w->s->effects_begin[i + 1]; e++)
-        if (is_row(w, e, class, cell, flags)) return true;
+        if (is_effect_on(w, e, class, cell, flags)) return true;
     return false;
 }
 
@@ -94,8 +97,8 @@ static enum ht_status check_recompute(const struct walk *w, int32_t i, int64_t c
     if (!status) status = check_covered(w, i, cell, WRITES, sub_ops, err);
     for (int64_t e = w->s->effects_begin[i]; e < w->s->effects_begin[i + 1] && !status; e++) {
         unsigned more = w->s->tensors[w->s->effects[e].tensor].label.sub_ops & ~sub_ops;
-        if (more && is_row(w, e, HT_ACTIVATION, cell, HT_PRODUCE))
-            status = ht_broken_op(w->s, i, err, "makes a row for %s and leaves it empty", acts_of(w, cell, more).text);
+        if (more && is_effect_on(w, e, HT_ACTIVATION, cell, HT_PRODUCE))
+            status = ht_broken_op(w->s, i, err, "allocates %s and does not write them", acts_of(w, cell, more).text);
     }
     if (!status && reads.input && w->input[cell] && !touches(w, i, HT_CHECKPOINT, cell, reading(op)))
         status = ht_broken_op(w->s, i, err, "does not read the input of unit %d, micro-batch %d",

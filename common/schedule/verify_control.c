@@ -1,10 +1,11 @@
 /*
- * Control: a final check comes before every op with a `when`, and it covers all gradients that the rank steps.
+ * Control: proves that a final check precedes every op with a `when`, and that it covers all gradients that its rank
+ * steps.
  *
- * A validate op about no unit is a final check. One about a unit is a gradient check, and leaves a partial. A final
- * check either reads the gradients itself, or it has an edge from every partial of its rank. Then one of these partials
- * must have read every gradient that is stepped on that rank, after the last op that made or changed it (a copy does
- * neither). The hazard rule proves that they read what was written.
+ * A validate op with a unit is a gradient check; its result is a partial. One without a unit is a final check, which
+ * reads the gradients itself or adds up partials. In the second case it has an edge from every gradient check of its
+ * rank. These have read each gradient that the rank steps, after the last op that produced or updated it; copies do not
+ * count as such. The hazards rule proves that a check reads the gradient as it was last written.
  */
 #include "common/schedule/rules.h"
 
@@ -14,11 +15,11 @@
 
 struct control {
     const struct ht_schedule *s;
-    bool *lane_waits;     /* [lanes] FIFO, and a final check came before */
-    int32_t *checked_by;  /* [tensors] partial + 1 that read it since it was last changed */
-    int32_t *partials;    /* [ranks] number so far */
+    bool *lane_waits;     /* [lanes] a FIFO lane that has run a final check */
+    int32_t *checked_by;  /* [tensors] gradient check + 1 that read it since its last change */
+    int32_t *partials;    /* [ranks] gradient checks so far */
     int32_t *final_check; /* [ranks] the first + 1 that adds up partials */
-    int32_t *seen;        /* [ops] final check + 1 that has an edge from it */
+    int32_t *seen;        /* [ops] the last final check + 1 that has an edge from the op */
 };
 
 static bool reads_something(const struct ht_schedule *s, int32_t op)
@@ -38,6 +39,7 @@ static bool is_final_check(const struct ht_schedule *s, int32_t op)
     return s->ops[op].kind == HT_OP_VALIDATE && s->ops[op].label.unit < 0;
 }
 
+/* Checks that a final check which adds up partials waits for all of them. */
 static enum ht_status check_final_check(struct control *c, int32_t i, struct ht_error *err)
 {
     const struct ht_schedule *s = c->s;
@@ -51,9 +53,9 @@ static enum ht_status check_final_check(struct control *c, int32_t i, struct ht_
     }
     if (!waited)
         return ht_broken_op(s, i, err,
-                            "is a validate op that reads nothing, so it can run before any gradient is there");
+                            "is a final check that reads nothing and has no edge from a gradient check of its rank");
     if (waited < c->partials[rank])
-        return ht_broken_op(s, i, err, "has edges from %d of the %d validate ops of its rank", waited,
+        return ht_broken_op(s, i, err, "has edges from %d of the %d gradient checks of its rank", waited,
                             c->partials[rank]);
     if (!c->final_check[rank]) c->final_check[rank] = i + 1;
     return HT_OK;
@@ -63,16 +65,16 @@ static enum ht_status check_validate(struct control *c, int32_t i, struct ht_err
 {
     const struct ht_schedule *s = c->s;
     int32_t rank = ht_op_rank(s, i);
-    if (s->ops[i].when != HT_ALWAYS) return ht_broken_op(s, i, err, "is a validate op and cannot itself be skipped");
+    if (s->ops[i].when != HT_ALWAYS)
+        return ht_broken_op(s, i, err, "is a validate op with a 'when'; expected it in both branches");
     if (is_final_check(s, i)) return check_final_check(c, i, err);
-    if (s->n_units && !reads_something(s, i))
-        return ht_broken_op(s, i, err, "is a validate op that reads nothing of its unit");
+    if (s->n_units && !reads_something(s, i)) return ht_broken_op(s, i, err, "is a gradient check that reads nothing");
     if (c->final_check[rank]) return ht_broken_op(s, i, err, "checks gradients after the final check");
     c->partials[rank]++;
     return HT_OK;
 }
 
-/* Records the gradients that the op checks, and forgets the checks of those that it changes. */
+/* Records the gradients that the op checks, and clears the checks of those that it changes. */
 static void follow_gradients(struct control *c, int32_t i)
 {
     const struct ht_schedule *s = c->s;
@@ -92,7 +94,7 @@ static enum ht_status check_gradient_checks(const struct control *c, int32_t i, 
     for (int64_t e = s->effects_begin[i]; e < s->effects_begin[i + 1]; e++) {
         const struct ht_effect *x = &s->effects[e];
         if (s->tensors[x->tensor].class != HT_GRAD || !(x->flags & HT_NEED) || c->checked_by[x->tensor]) continue;
-        return ht_broken_op(s, i, err, "steps with %s, which no validate op has read since it was last changed",
+        return ht_broken_op(s, i, err, "steps with %s, which no gradient check has read since its last change",
                             ht_phrase_tensor(s, x->tensor).text);
     }
     return HT_OK;
@@ -118,7 +120,7 @@ enum ht_status ht_rule_control(const struct ht_schedule *s, struct ht_error *err
         bool ordered = op->when == HT_ALWAYS || c.lane_waits[op->lane];
         for (int64_t k = s->deps_begin[i]; k < s->deps_begin[i + 1] && !ordered; k++)
             ordered = is_final_check(s, s->deps[k]);
-        if (!ordered) status = ht_broken_op(s, i, err, "has a 'when' without an edge from a validate op");
+        if (!ordered) status = ht_broken_op(s, i, err, "has a 'when' without an edge from a final check");
     }
     for (int32_t i = 0; i < s->n_ops && !status; i++) status = check_gradient_checks(&c, i, err);
     free(c.lane_waits);

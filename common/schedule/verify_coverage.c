@@ -1,5 +1,10 @@
-/* Checks coverage: the micro-batches are the batch, and each passes every unit forward and backward once, in either
-   branch. */
+/*
+ * Coverage: proves that the micro-batches tile the batch, and that each passes every unit forward and backward exactly
+ * once, in either branch.
+ *
+ * A cell per unit and micro-batch collects the sub-ops of the passes so far, in id order. A pass fails if it repeats a
+ * sub-op, or if it is a backward of one whose forward is missing. At the end every cell has all sub-ops.
+ */
 #include "common/schedule/rules.h"
 
 #include "common/base/array.h"
@@ -11,11 +16,12 @@
 
 _Static_assert(HT_N_SUB_OPS <= 16, "a cell holds a mask of sub-ops");
 
-/* The sub-ops done so far, per unit and micro-batch. */
+/* The sub-ops that have been passed, per unit and micro-batch. */
 struct cells {
     uint16_t *forward, *backward; /* (n_units, n_micro_batches) */
 };
 
+/* Returns the name of the first sub-op in the mask. */
 static const char *sub_op_of(unsigned mask)
 {
     for (int i = 0; i < HT_N_SUB_OPS; i++)
@@ -23,6 +29,7 @@ static const char *sub_op_of(unsigned mask)
     return "nothing";
 }
 
+/* Adds a pass to its cells. */
 static enum ht_status cover(const struct ht_schedule *s, struct cells *c, int32_t i, enum ht_when branch,
                             struct ht_error *err)
 {
@@ -63,7 +70,7 @@ static enum ht_status cover_branch(const struct ht_schedule *s, enum ht_when bra
     int64_t n = (int64_t)s->n_units * s->n_micro_batches;
     struct cells c = {.forward = HT_NEW_ARRAY(uint16_t, n), .backward = HT_NEW_ARRAY(uint16_t, n)};
     enum ht_status status = HT_OK;
-    /* A group of compute ops is one op spread over tensor-parallel ranks; its first member stands for it. */
+    /* the members of a group pass the same sub-ops, each its part: the first counts */
     for (int32_t i = 0; i < s->n_ops && !status; i = ht_group_end(s, i))
         if (ht_active(&s->ops[i], branch) && (s->ops[i].kind == HT_OP_FORWARD || s->ops[i].kind == HT_OP_BACKWARD))
             status = cover(s, &c, i, branch, err);
@@ -80,7 +87,7 @@ static int by_first(const void *x, const void *y)
     return (a->first > b->first) - (a->first < b->first);
 }
 
-/* Checks that every sequence of the batch, from 0 on, is in one micro-batch. */
+/* Checks that each sequence of the batch, from 0 on, is in exactly one micro-batch. */
 static enum ht_status check_slices(const struct ht_schedule *s, struct ht_error *err)
 {
     struct ht_slice *sorted = HT_NEW_ARRAY(struct ht_slice, s->n_micro_batches);
@@ -97,7 +104,8 @@ static enum ht_status check_slices(const struct ht_schedule *s, struct ht_error 
     return status;
 }
 
-/* Checks that passes work on as many sequences as their micro-batch has; without slices, on as many as all others. */
+/* Checks that each pass works on as many sequences as its micro-batch has; without slices, that all passes work on
+   equally many. */
 static enum ht_status check_sizes(const struct ht_schedule *s, struct ht_error *err)
 {
     int64_t all = 0;

@@ -1,29 +1,29 @@
 /*
- * Gradients: the gradient that a step reads has every micro-batch of the iteration exactly once, wherever it was
- * computed.
+ * Gradients: proves that every optimizer step reads a gradient that has each micro-batch of the iteration exactly once.
  *
- * Each residency of a gradient has contents, a multiset of backward passes. In id order
+ * Each residency of a gradient has contents: a multiset of backward passes. The walk follows them in id order:
  *
  *     start of the iteration       a resident has contents that no step accepts
- *     backward of (u, j)           PRODUCE: {(u, j)}    UPDATE: adds it
- *     accumulate                   the sum of what it reads and, with UPDATE, of the old contents
- *     copy, message                the contents of the source
+ *     backward of (u, j)           PRODUCE: {(u, j)}    UPDATE: adds (u, j)
+ *     accumulate                   the sum of what it reads and, with UPDATE, of the contents before
+ *     copy, message                the contents of the tensor at its source
  *     all-gather                   what all members read, if that is the same
- *     reduce-scatter               the sum of what all members read and, with UPDATE, of the old contents
+ *     reduce-scatter               the sum of what all members read and, with UPDATE, of the contents before
  *     all-reduce                   the sum of what all members read or update
  *     optimizer step of u          reads a gradient of u with all backward passes of u once, and of no other unit
  *
- * This finds a replica that misses its all-reduce, a micro-batch that is added twice or not at all, and a sum that
- * never begins anew. The head's backward pass adds to the gradient of a tied table; it counts as a separate pass. If a
- * block's passes are split by sub-ops, those that write its gradient count.
+ * So a replica that misses its all-reduce, a micro-batch that is added twice or never, and a sum that is not begun anew
+ * each break the rule. The head's backward pass adds to the gradient of a tied table; that counts as a pass of its own.
+ * Where a block's passes are split by sub-ops, those that write its gradient count.
  *
- * Tensor parallelism: part q of a gradient is a separate gradient, which the q-th member of a backward group writes.
+ * Tensor parallelism: part q of a gradient is a gradient of its own, which member q of a backward group writes.
  *
- * Contents are a count and a sum of random numbers, one for each pass. Different multisets have different sums, except
- * with probability 2^-64.
+ * Contents are kept as a count and a sum of random numbers, one number for each pass. Two different multisets have the
+ * same sum with a probability of 2^-64.
  *
- * Not checked: rows about several units, none, or sub-ops of a block; units whose backward pass is a group that writes
- * whole rows, which may be sums over a part of the tokens each; units whose gradient no backward pass writes.
+ * Not followed: tensors of several units, of no unit, or of some sub-ops; units whose backward pass is a group that
+ * writes undivided tensors, since each may be the sum over a part of the tokens; units whose gradient no backward pass
+ * writes.
  */
 #include "common/schedule/rules.h"
 
@@ -41,7 +41,7 @@ struct walk {
     const struct ht_schedule *s;
     const struct ht_residencies *residencies;
     enum ht_when branch;
-    int32_t parts;         /* most of a gradient; part q of unit u is number u parts + q */
+    int32_t parts;         /* largest number of parts of a gradient; part q of unit u has the number u * parts + q */
     bool *followed;        /* [n_units] */
     struct contents *held; /* [residencies] */
     struct contents *want; /* [n_units * parts] */
@@ -61,24 +61,24 @@ static bool same(struct contents a, struct contents b)
     return a.n == b.n && a.sum == b.sum;
 }
 
-/* Returns what a backward op adds to a gradient: its own unit's, or another one's, the table's. */
+/* Returns what a backward op adds to a gradient: to its own unit's, or to that of the tied table. */
 static struct contents contribution(const struct ht_label *l, bool own)
 {
     return (struct contents){1, ht_mix64((uint64_t)l->micro_batch << 33 | (uint64_t)l->sub_ops << 1 | own)};
 }
 
-/* Returns the unit whose gradient the effect's row is, or -1. */
-static int32_t row_unit(const struct ht_schedule *s, int64_t effect)
+/* Returns the unit whose whole gradient, or a part of it, the effect's tensor holds; -1: none. */
+static int32_t unit_of_gradient(const struct ht_schedule *s, int64_t effect)
 {
     const struct ht_tensor *t = &s->tensors[s->effects[effect].tensor];
     bool whole = t->label.n_units == 1 && t->label.sub_ops == HT_ALL_SUB_OPS;
     return t->class == HT_GRAD && whole ? t->label.unit : -1;
 }
 
-/* Returns the number of the gradient, or of its part, that the effect's row is; -1 if it is not checked. */
+/* Returns the number of the gradient that the effect's tensor holds; -1: none that is followed. */
 static int32_t gradient_of(const struct walk *w, int64_t effect)
 {
-    int32_t unit = row_unit(w->s, effect);
+    int32_t unit = unit_of_gradient(w->s, effect);
     return unit >= 0 && w->followed[unit] ? unit * w->parts + w->s->tensors[w->s->effects[effect].tensor].part : -1;
 }
 
@@ -100,6 +100,7 @@ static bool has_written(const struct walk *w, int32_t op, int64_t end, int32_t g
     return false;
 }
 
+/* Finds the number of parts and the units whose gradients are followed. */
 static void find_followed(struct walk *w)
 {
     const struct ht_schedule *s = w->s;
@@ -112,14 +113,14 @@ static void find_followed(struct walk *w)
             bool grouped = ht_group_end(s, i) - ht_group_begin(s, i) > 1;
             for (int64_t e = s->effects_begin[i]; e < s->effects_begin[i + 1]; e++) {
                 bool whole = s->tensors[s->effects[e].tensor].parts == 1;
-                if (row_unit(s, e) >= 0 && s->effects[e].flags & (HT_PRODUCE | HT_UPDATE) &&
+                if (unit_of_gradient(s, e) >= 0 && s->effects[e].flags & (HT_PRODUCE | HT_UPDATE) &&
                     (pass == 0 || (grouped && whole)))
-                    w->followed[row_unit(s, e)] = pass == 0;
+                    w->followed[unit_of_gradient(s, e)] = pass == 0;
             }
         }
 }
 
-/* Adds up all contributions of each gradient. */
+/* Adds up all contributions to each gradient: the contents that a step must read. */
 static void find_wanted(struct walk *w)
 {
     const struct ht_schedule *s = w->s;
@@ -147,8 +148,8 @@ static struct contents *held_at(const struct walk *w, int64_t effect)
     return &w->held[w->residencies->of_effect[effect]];
 }
 
-/* Adds up what ops [first, end) read of the gradient. Reading by UPDATE counts where `in_place`; the effect `but`
-   does not count. */
+/* Adds up what ops [first, end) read of the gradient, except by effect `but`. UPDATE counts as reading if `in_place`
+   is set. */
 static struct contents sum_read(const struct walk *w, int32_t first, int32_t end, int32_t gradient, bool in_place,
                                 int64_t but)
 {
@@ -163,7 +164,7 @@ static struct contents sum_read(const struct walk *w, int32_t first, int32_t end
     return c;
 }
 
-/* Returns what each of the ops reads of the gradient; `none` if they differ. */
+/* Returns what each of the ops reads of the gradient; `none` when they differ. */
 static struct contents same_read(const struct walk *w, int32_t first, int32_t end, int32_t gradient)
 {
     const struct ht_schedule *s = w->s;
@@ -178,7 +179,7 @@ static struct contents same_read(const struct walk *w, int32_t first, int32_t en
     return c;
 }
 
-/* Finds the row that the effect writes among what ops [first, end) read. */
+/* Returns what ops [first, end) read of the tensor that effect `to` writes; `none` if they do not read it. */
 static struct contents moved(const struct walk *w, int32_t first, int32_t end, int64_t to)
 {
     const struct ht_schedule *s = w->s;
@@ -188,7 +189,7 @@ static struct contents moved(const struct walk *w, int32_t first, int32_t end, i
     return none;
 }
 
-/* Returns the contents of a residency after the effect. */
+/* Returns the contents of a residency after effect e of op i, a member of group [first, end). */
 static struct contents written(const struct walk *w, int32_t first, int32_t end, int32_t i, int64_t e)
 {
     const struct ht_op *op = &w->s->ops[i];
@@ -225,7 +226,7 @@ static enum ht_status check_step(const struct walk *w, int32_t i, struct ht_erro
     for (int32_t u = label->unit; u >= 0 && u < label->unit + label->n_units; u++) {
         bool reads = !w->followed[u];
         for (int64_t e = s->effects_begin[i]; e < s->effects_begin[i + 1] && !reads; e++)
-            reads = row_unit(s, e) == u && s->effects[e].flags & HT_NEED;
+            reads = unit_of_gradient(s, e) == u && s->effects[e].flags & HT_NEED;
         if (!reads) return ht_broken_op(s, i, err, "steps unit %d without its gradient%s", u, branch);
     }
     for (int64_t e = s->effects_begin[i]; e < s->effects_begin[i + 1]; e++) {
@@ -235,11 +236,13 @@ static enum ht_status check_step(const struct walk *w, int32_t i, struct ht_erro
         if (!is_about(label, u)) return ht_broken_op(s, i, err, "reads the gradient of unit %d%s", u, branch);
         if (same(held, want)) continue;
         if (held.n == want.n)
-            return ht_broken_op(
-                s, i, err, "steps unit %d with a gradient that has a backward pass twice and lacks one%s", u, branch);
-        if (held.n < 0)
-            return ht_broken_op(s, i, err, "steps unit %d with a gradient that is not of this iteration alone%s", u,
+            return ht_broken_op(s, i, err,
+                                "steps unit %d with a gradient that has one backward pass twice and lacks another%s", u,
                                 branch);
+        if (held.n < 0)
+            return ht_broken_op(s, i, err,
+                                "steps unit %d with a gradient that is not a sum of this iteration's backward passes%s",
+                                u, branch);
         return ht_broken_op(s, i, err, "steps unit %d with the gradients of %lld backward passes; expected %lld%s", u,
                             (long long)held.n, (long long)want.n, branch);
     }
@@ -254,7 +257,7 @@ static bool leaves_the_same(const struct ht_schedule *s, int32_t i, int64_t e)
     return kind == HT_OP_ALL_REDUCE || kind == HT_OP_ALL_GATHER || (kind == HT_OP_REDUCE_SCATTER && !adds);
 }
 
-/* Checks a group. All members read the contents before the group. */
+/* Follows a group, or one op: all members read the contents before it. */
 static enum ht_status check_group(struct walk *w, int32_t first, int32_t end, struct ht_error *err)
 {
     const struct ht_schedule *s = w->s;

@@ -1,4 +1,11 @@
-/* Checks groups: ops that start and end together must be consecutive, independent, and match one another. */
+/*
+ * Groups: proves that the members of a group can start and end together.
+ *
+ * Members have consecutive ids, FIFO lanes of their own and no edges among each other, so no deadlock can be written.
+ * They agree in kind, `when` and label. The members of a collective are in ascending rank, and its communicator has as
+ * many ranks as it has members. A message is a group of one send and its receive, on two ranks, with equal bytes and a
+ * common tensor.
+ */
 #include "common/schedule/rules.h"
 
 #include "common/base/array.h"
@@ -23,7 +30,7 @@ static bool same_label(const struct ht_label *a, const struct ht_label *b)
            a->micro_batch == b->micro_batch;
 }
 
-/* Checks a member against the first of its group. lane_seen[lane]: the first op of the last group on the lane. */
+/* Checks a member against the first of its group. lane_seen[lane] is the first op + 1 of the last group on the lane. */
 static enum ht_status check_member(const struct ht_schedule *s, int32_t first, int32_t i, int32_t *lane_seen,
                                    struct ht_error *err)
 {
@@ -39,14 +46,14 @@ static enum ht_status check_member(const struct ht_schedule *s, int32_t first, i
         return ht_broken_op(s, i, err, "is of kind %s in a group of %s ops (match %d)", ht_op_kind_name(op->kind),
                             ht_op_kind_name(a->kind), op->match);
     if (a->when != op->when)
-        return ht_broken_op(s, i, err, "has another 'when' than op %d of its group (match %d)", first, op->match);
+        return ht_broken_op(s, i, err, "has a different 'when' from op %d of its group (match %d)", first, op->match);
     if (!same_label(&a->label, &op->label))
-        return ht_broken_op(s, i, err, "is about other units than op %d of its group (match %d)", first, op->match);
+        return ht_broken_op(s, i, err, "has a different label from op %d of its group (match %d)", first, op->match);
     for (int64_t k = s->deps_begin[i]; k < s->deps_begin[i + 1]; k++)
         if (s->deps[k] >= first)
             return ht_broken_op(s, i, err, "depends on op %d of its own group (match %d)", s->deps[k], op->match);
     if (!is_p2p(op->kind) && i > first && ht_op_rank(s, i) <= ht_op_rank(s, i - 1))
-        return ht_broken_op(s, i, err, "is on rank %d after rank %d: members of a group come in ascending rank",
+        return ht_broken_op(s, i, err, "is on rank %d after rank %d; expected the members of a group in ascending rank",
                             ht_op_rank(s, i), ht_op_rank(s, i - 1));
     const struct ht_work *w = &s->works[op->work];
     if (is_collective(op->kind) && !w->custom[0]) {
@@ -58,8 +65,8 @@ static enum ht_status check_member(const struct ht_schedule *s, int32_t first, i
     return HT_OK;
 }
 
-/* Returns true if the receive writes a tensor that the send reads, or neither has effects. Checked only for whole
-   iterations: a fragment may have a pair for its timing alone. */
+/* Returns true if there is a tensor that the send reads and the receive writes, or if neither has such an effect: then
+   the pair moves no tensor of the graph. */
 static bool share_tensor(const struct ht_schedule *s, int32_t send, int32_t receive)
 {
     bool sends = false, receives = false;
@@ -84,12 +91,14 @@ static enum ht_status check_pair(const struct ht_schedule *s, int32_t first, int
     if (ht_op_rank(s, first) == ht_op_rank(s, first + 1))
         return ht_broken_op(s, first, err, "sends from rank %d to itself", ht_op_rank(s, first));
     bool send_first = a->kind == HT_OP_SEND;
+    /* a fragment may have a pair for its timing alone */
     if (s->n_units && !share_tensor(s, send_first ? first : first + 1, send_first ? first + 1 : first))
-        return ht_broken_op(s, first, err, "and its peer %s have no tensor that one reads and the other writes",
-                            ht_phrase_op(s, first + 1).text);
+        return ht_broken_op(
+            s, first, err, "shares no tensor with its peer %s; expected one that the send reads and the receive writes",
+            ht_phrase_op(s, first + 1).text);
     const struct ht_work *x = &s->works[a->work], *y = &s->works[b->work];
     if (!x->custom[0] && !y->custom[0] && x->bytes != y->bytes)
-        return ht_broken_op(s, first, err, "moves %lld bytes, its peer %s %lld", (long long)x->bytes,
+        return ht_broken_op(s, first, err, "moves %lld bytes, but its peer %s moves %lld", (long long)x->bytes,
                             ht_phrase_op(s, first + 1).text, (long long)y->bytes);
     return HT_OK;
 }

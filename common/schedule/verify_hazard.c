@@ -1,14 +1,15 @@
 /*
- * Hazards and closure, residency by residency.
+ * Hazards: proves that no op reads, writes or frees a tensor before the ops that must come first have ended.
+ * Closure: proves that the tensors that are resident when an iteration ends are those that were when it began.
  *
- * 1. Sort the effects by residency (counting sort), so that each residency has its accesses in id order. 2. Walk a
- * residency's accesses in a branch. This shows whether the tensor exists when it should, and which pairs of ops
- *    must be ordered: the obligations (later, earlier).
- * 3. Sort the obligations by their later op. With that op's edges marked in an array, each takes one lookup.
+ * 1. A counting sort by residency gives each residency its accesses in id order.
+ * 2. A walk over a residency's accesses in one branch checks that the tensor is present where an op expects it. It also
+ *    collects obligations: pairs (later, earlier) of ops that must run in this order.
+ * 3. The obligations are sorted by their later op. With that op's edges marked in an array, each is checked in constant
+ *    time.
  *
- * An edge meets an obligation, and so does a FIFO lane that both ops are on. A residency that lasts over the boundary
- * gives the same obligations between the end of one iteration and the beginning of the next, for every pair of
- * branches.
+ * An edge between the two ops meets an obligation, and so does a FIFO lane that has both. Residents give the same
+ * obligations between the end of one iteration and the beginning of the next, for every pair of branches.
  */
 #include "common/schedule/rules.h"
 
@@ -21,8 +22,8 @@ enum reason { READ, OVERWRITE, FREE, PRODUCE_AGAIN };
 
 struct obligation {
     int32_t later, earlier, residency;
-    uint8_t reason;        /* access of `later` */
-    uint8_t earlier_wrote; /* wrote or freed; else read */
+    uint8_t reason;        /* enum reason: the access of `later` */
+    uint8_t earlier_wrote; /* `earlier` wrote or freed; if 0, it read */
 };
 
 struct obligations {
@@ -37,7 +38,7 @@ struct ops {
     size_t cap;
 };
 
-/* Walk over one residency in one branch. */
+/* The accesses of one residency in one branch. */
 struct residency_walk {
     struct ops first_readers;          /* before any write, one per FIFO lane */
     int32_t first_writer, last_writer; /* -1: none; an op that frees counts as a writer */
@@ -50,16 +51,16 @@ struct checker {
     const struct ht_schedule *s;
     const struct ht_residencies *residencies;
     int64_t *begin;      /* accesses of residency p are [begin[p], begin[p + 1]) */
-    int64_t *access;     /* effect rows, sorted by residency */
-    int32_t *op_of;      /* op of an effect row */
-    int32_t *group_of;   /* first op of an op's group */
-    int64_t *lane_stamp; /* epoch in which the lane read last */
-    int64_t *lane_row;   /* row of that read in last_readers */
+    int64_t *access;     /* indices of effects, sorted by residency */
+    int32_t *op_of;      /* [effects] the op that has the effect */
+    int32_t *group_of;   /* [ops] the first op of the op's group */
+    int64_t *lane_stamp; /* [lanes] epoch in which the lane last read */
+    int64_t *lane_row;   /* [lanes] the index of that reader in last_readers */
     int64_t epoch;
-    struct obligations here, back;
-    /* Error about presence with the smallest op so far. */
+    struct obligations here, back; /* to ops of this iteration, and of the previous one */
+    /* The violation of presence that has the smallest op so far. */
     int32_t found_op, found_residency;
-    const char *found_what;
+    const char *found_verb, *found_why; /* "reads", "which does not hold it" */
     enum ht_when found_branch;
 };
 
@@ -109,35 +110,37 @@ static void add_obligation(struct obligations *list, int32_t later, int32_t earl
     HT_PUSH(list->rows, list->n, list->cap, o);
 }
 
-static void report(struct checker *c, int32_t op, int32_t residency, const char *what, enum ht_when branch)
+/* Records a violation of presence, unless one with a smaller op is known. */
+static void report(struct checker *c, int32_t op, int32_t residency, const char *verb, const char *why,
+                   enum ht_when branch)
 {
     if (op >= c->found_op) return;
     c->found_op = op;
     c->found_residency = residency;
-    c->found_what = what;
+    c->found_verb = verb;
+    c->found_why = why;
     c->found_branch = branch;
 }
 
+/* Checks that an op finds the tensor unless it produces it, and follows whether it stays. */
 static void check_presence(struct checker *c, struct residency_walk *w, int32_t op, int32_t residency, unsigned flags,
                            enum ht_when branch)
 {
     if (flags & HT_PRODUCE) {
-        if (w->present) report(c, op, residency, "produces what is already there:", branch);
+        if (w->present) report(c, op, residency, "produces", "which already holds it", branch);
     } else if (!w->present) {
-        report(c, op, residency,
-               flags & HT_NEED     ? "reads what is not there:"
-               : flags & HT_UPDATE ? "updates what is not there:"
-                                   : "releases what is not there:",
-               branch);
+        const char *verb = flags & HT_NEED ? "reads" : flags & HT_UPDATE ? "updates" : "releases";
+        report(c, op, residency, verb, "which does not hold it", branch);
     }
     w->present = !(flags & HT_RELEASE);
 }
 
+/* Obliges a reader to follow the last writer. */
 static void note_read(struct checker *c, struct residency_walk *w, int32_t op, int32_t residency)
 {
     int32_t lane = c->s->ops[op].lane;
     bool fifo = c->s->lanes[lane].order == HT_FIFO;
-    if (fifo && c->lane_stamp[lane] == c->epoch) { /* an earlier reader of the lane already waits for the writer */
+    if (fifo && c->lane_stamp[lane] == c->epoch) { /* an earlier reader of the lane follows the writer */
         w->last_readers.rows[c->lane_row[lane]] = op;
         return;
     }
@@ -152,6 +155,7 @@ static void note_read(struct checker *c, struct residency_walk *w, int32_t op, i
     HT_PUSH(w->last_readers.rows, w->last_readers.n, w->last_readers.cap, op);
 }
 
+/* Obliges a writer to follow all readers since the last writer, or that writer if there are none. */
 static void note_write(struct checker *c, struct residency_walk *w, int32_t op, int32_t residency, unsigned flags)
 {
     enum reason reason = flags & HT_PRODUCE ? PRODUCE_AGAIN : flags & HT_UPDATE ? OVERWRITE : FREE;
@@ -170,7 +174,7 @@ static void note_write(struct checker *c, struct residency_walk *w, int32_t op, 
 
 static void walk_residency(struct checker *c, struct residency_walk *w, int32_t residency, enum ht_when branch)
 {
-    int32_t group = -1; /* of the previous access, and whether it wrote */
+    int32_t group = -1; /* of the previous access */
     bool group_wrote = false;
     w->first_readers.n = w->last_readers.n = 0;
     w->first_writer = w->last_writer = -1;
@@ -182,7 +186,8 @@ static void walk_residency(struct checker *c, struct residency_walk *w, int32_t 
         bool writes = (flags & ~(unsigned)HT_NEED) != 0;
         if (!ht_active(&c->s->ops[op], branch)) continue;
         if (c->group_of[op] == group && (writes || group_wrote))
-            report(c, op, residency, "together with another member of its group touches", branch);
+            report(c, op, residency, "accesses", "which another member of its group accesses, and one of them writes",
+                   branch);
         group_wrote = writes || (c->group_of[op] == group && group_wrote);
         group = c->group_of[op];
         check_presence(c, w, op, residency, flags, branch);
@@ -193,7 +198,7 @@ static void walk_residency(struct checker *c, struct residency_walk *w, int32_t 
     }
 }
 
-/* Adds the obligations from the end of an iteration in one branch to the beginning of the next in another. */
+/* Adds the obligations from the end of an iteration in one branch to the beginning of the next one in another. */
 static void cross(struct checker *c, const struct residency_walk *before, const struct residency_walk *now,
                   int32_t residency)
 {
@@ -203,7 +208,7 @@ static void cross(struct checker *c, const struct residency_walk *before, const 
     if (now->first_writer < 0) return;
     for (int64_t i = 0; i < before->last_readers.n; i++)
         add_obligation(&c->back, now->first_writer, before->last_readers.rows[i], residency, now->first_reason, false);
-    /* Readers on either side of the boundary are between the two writers. */
+    /* a reader on either side of the boundary already orders the two writers */
     if (before->last_readers.n == 0 && now->first_readers.n == 0 && before->last_writer >= 0)
         add_obligation(&c->back, now->first_writer, before->last_writer, residency, now->first_reason, true);
 }
@@ -235,7 +240,7 @@ static enum ht_status unmet(const struct checker *c, const struct obligation *o,
                         o->earlier_wrote ? "wrote or released it" : "reads it");
 }
 
-/* Checks the obligations (step 3). `list` and `begin` are the edges (deps or prev). */
+/* Checks that the edges in `list` (deps or prev) and FIFO lanes meet all obligations (step 3). */
 static enum ht_status check_obligations(const struct checker *c, const struct obligations *obligations,
                                         const int32_t *list, const int64_t *begin, bool back, struct ht_error *err)
 {
@@ -271,8 +276,8 @@ enum ht_status ht_rule_hazards(const struct ht_schedule *s, const struct ht_resi
     checker_init(&c, s, p);
     collect(&c);
     if (c.found_op != INT32_MAX)
-        status = ht_broken_op(s, c.found_op, err, "%s %s%s", c.found_what,
-                              ht_phrase_residency(s, &p->rows[c.found_residency]).text,
+        status = ht_broken_op(s, c.found_op, err, "%s %s, %s%s", c.found_verb,
+                              ht_phrase_residency(s, &p->rows[c.found_residency]).text, c.found_why,
                               ht_branch_description(s, c.found_branch));
     if (!status) status = check_obligations(&c, &c.here, s->deps, s->deps_begin, false, err);
     if (!status) status = check_obligations(&c, &c.back, s->prev, s->prev_begin, true, err);
@@ -280,7 +285,8 @@ enum ht_status ht_rule_hazards(const struct ht_schedule *s, const struct ht_resi
     return status;
 }
 
-/* Checks closure. Presence was checked access by access, so the last active access that changes it decides. */
+/* The hazards rule has proved presence at each access. So the last active access of a residency decides whether the
+   tensor is present when the iteration ends. */
 enum ht_status ht_rule_closure(const struct ht_schedule *s, const struct ht_residencies *p, struct ht_error *err)
 {
     enum ht_status status = HT_OK;
@@ -300,9 +306,9 @@ enum ht_status ht_rule_closure(const struct ht_schedule *s, const struct ht_resi
         }
         for (int64_t i = 0; i < p->n && !status; i++)
             if (present[i] != p->rows[i].resident)
-                status = ht_broken(s, err, "%s is %s at the end of an iteration but %s at its start%s",
-                                   ht_phrase_residency(s, &p->rows[i]).text, present[i] ? "there" : "gone",
-                                   present[i] ? "not" : "there", ht_branch_description(s, ht_branch(b)));
+                status = ht_broken(s, err, "%s is resident at the %s of an iteration but not at its %s%s",
+                                   ht_phrase_residency(s, &p->rows[i]).text, present[i] ? "end" : "start",
+                                   present[i] ? "start" : "end", ht_branch_description(s, ht_branch(b)));
     }
     free(present);
     return status;

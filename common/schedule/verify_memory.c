@@ -1,4 +1,11 @@
-/* Checks memory: runs the safe sequence, group by group in id order, in every space; and describes its needs. */
+/*
+ * Memory: proves that the safe sequence (ops one at a time in id order) fits the capacity of every space. Describes a
+ * footprint in words.
+ *
+ * A walk per branch keeps the bytes that each space holds, by tensor class. The members of a group allocate together
+ * before they start and release after they have ended. The peak of a space is the largest sum of held and asked bytes;
+ * the first op whose sum exceeds the capacity is the OOM.
+ */
 #include "common/schedule/rules.h"
 
 #include "common/base/array.h"
@@ -9,11 +16,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A space during the walk. `asked`: bytes that the current group needs, if `group` is its first op. */
+/* A space during the walk. */
 struct level {
     int64_t held;
     int64_t by_class[HT_N_TENSOR_CLASSES]; /* of held */
-    int64_t asked;
+    int64_t asked;                         /* by the current op or group, if `group` is its first op */
     int64_t asked_by_class[HT_N_TENSOR_CLASSES];
     int32_t group;
 };
@@ -42,7 +49,7 @@ static void note_oom(struct ht_footprint *f, const struct level *l, int32_t op)
     memcpy(f->oom_held_by_class, l->by_class, sizeof l->by_class);
 }
 
-/* Returns the level of an effect's space, and its class and bytes. */
+/* Returns the level of an effect's space, and the effect's space, bytes and class. */
 static struct level *level_of(struct meter *m, int32_t op, const struct ht_effect *e, int32_t *space, int64_t *bytes,
                               int *class)
 {
@@ -52,14 +59,14 @@ static struct level *level_of(struct meter *m, int32_t op, const struct ht_effec
     return &m->levels[*space];
 }
 
-/* Grants all that the members of [first, end) produce, jointly; then records new peaks. */
+/* Allocates all that ops [first, end) produce, at once. Notes new peaks and capacities that are exceeded. */
 static void grant(struct meter *m, int32_t first, int32_t end)
 {
     const struct ht_schedule *s = m->s;
     int32_t space;
     int64_t bytes;
     int class;
-    for (int pass = 0; pass < 3; pass++)
+    for (int pass = 0; pass < 3; pass++) /* sums what is asked, compares, holds it */
         for (int32_t op = first; op < end; op++)
             for (int64_t k = s->effects_begin[op]; k < s->effects_begin[op + 1]; k++) {
                 if (!(s->effects[k].flags & HT_PRODUCE)) continue;
@@ -73,7 +80,7 @@ static void grant(struct meter *m, int32_t first, int32_t end)
                     l->asked += bytes;
                     l->asked_by_class[class] += bytes;
                 } else if (pass == 1) {
-                    if (l->group != first) continue; /* seen */
+                    if (l->group != first) continue; /* compared already */
                     note_peak(&m->f[space], l, first);
                     if (l->held + l->asked > s->capacity_bytes[space]) note_oom(&m->f[space], l, first);
                     l->group = -1;
@@ -153,7 +160,7 @@ static const char *amount(int64_t bytes, char text[HT_QUANTITY_TEXT])
     return bytes == INT64_MAX ? "unlimited" : ht_format_quantity(HT_BYTES, (double)bytes, text);
 }
 
-/* Writes " (activations 21.4 GB, parameters 12 GB)", largest first, without classes of no bytes. */
+/* Writes " (activations 21.4 GB, parameters 12 GB)": the largest class first, without those that hold nothing. */
 static void describe_classes(const int64_t by_class[HT_N_TENSOR_CLASSES], char *buf, size_t n)
 {
     bool listed[HT_N_TENSOR_CLASSES] = {false};

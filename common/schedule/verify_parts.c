@@ -1,12 +1,15 @@
 /*
- * Tensor parallelism: a unit's parameters, gradients and optimizer states are in the same number of parts everywhere,
- * and an op that computes has rows of one part. The check of shards shows that all parts exist (verify_update.c).
+ * Parts: proves that tensor-parallel ops compute on the right parts of a unit.
  *
- *     forward, recompute, backward      a group of n ops, whose works are of n parts; member q has rows of part q of n
- *     accumulate, step, undo,           rows of one part of a unit, the same for all members of a group
+ * All parameters, gradients and optimizer states of a unit are divided into the same number of parts. An op that
+ * computes has effects on tensors of one part, and on undivided tensors:
+ *
+ *     forward, recompute, backward      a group of n ops whose works are of n parts; member q has part q of n
+ *     accumulate, step, undo,           one part of a unit, the same for all members of a group
  *     all-gather, reduction
  *
- * An op that only moves tensors, or checks gradients, may take any.
+ * An op that only moves tensors or checks gradients may have effects on any part. verify_update.c proves that all parts
+ * exist.
  */
 #include "common/schedule/rules.h"
 
@@ -21,19 +24,20 @@ static bool is_state(const struct ht_tensor *t)
            t->class == HT_GRAD;
 }
 
-/* Checks that all rows of a unit have the same number of parts. */
-static enum ht_status check_rows(const struct ht_schedule *s, struct ht_error *err)
+/* Checks that all states of a unit are divided into the same number of parts. */
+static enum ht_status check_states(const struct ht_schedule *s, struct ht_error *err)
 {
-    int32_t *first = HT_NEW_ARRAY(int32_t, s->n_units); /* the unit's first row + 1 */
+    int32_t *first = HT_NEW_ARRAY(int32_t, s->n_units); /* the unit's first tensor + 1 */
     enum ht_status status = HT_OK;
     for (int32_t i = 0; i < s->n_tensors && !status; i++) {
         const struct ht_tensor *t = &s->tensors[i];
         if (!is_state(t) || t->label.unit < 0 || t->label.n_units > 1) continue;
-        int32_t *row = &first[t->label.unit];
-        if (*row == 0) *row = i + 1;
-        if (s->tensors[*row - 1].parts != t->parts)
-            status = ht_broken(s, err, "%s: the unit is in %d parts, elsewhere (%s) in %d", ht_phrase_tensor(s, i).text,
-                               t->parts, ht_phrase_tensor(s, *row - 1).text, s->tensors[*row - 1].parts);
+        int32_t *known = &first[t->label.unit];
+        if (*known == 0) *known = i + 1;
+        if (s->tensors[*known - 1].parts != t->parts)
+            status = ht_broken(s, err, "%s: the unit is divided into %d parts here, but for %s into %d",
+                               ht_phrase_tensor(s, i).text, t->parts, ht_phrase_tensor(s, *known - 1).text,
+                               s->tensors[*known - 1].parts);
     }
     free(first);
     return status;
@@ -50,11 +54,11 @@ static bool stays_in_part(int kind)
            kind == HT_OP_REDUCE_SCATTER || kind == HT_OP_ALL_REDUCE;
 }
 
-/* Checks ops [first, end), one or the members of a group. */
+/* Checks ops [first, end): one op, or the members of a group. */
 static enum ht_status check_group(const struct ht_schedule *s, int32_t first, int32_t end, struct ht_error *err)
 {
     bool pass = is_pass(s->ops[first].kind);
-    int32_t n = end - first, part = -1, parts = n; /* of the first row that is a part, or of the member */
+    int32_t n = end - first, part = -1, parts = n; /* a pass: of the member; else: of the first tensor that is a part */
     for (int32_t i = first; i < end; i++) {
         const struct ht_work *w = &s->works[s->ops[i].work];
         if (pass && !w->custom[0] && (w->tp > 1 ? w->tp : 1) != n)
@@ -74,7 +78,7 @@ static enum ht_status check_group(const struct ht_schedule *s, int32_t first, in
 
 enum ht_status ht_rule_parts(const struct ht_schedule *s, struct ht_error *err)
 {
-    enum ht_status status = s->n_units ? check_rows(s, err) : HT_OK;
+    enum ht_status status = s->n_units ? check_states(s, err) : HT_OK;
     for (int32_t first = 0, end; first < s->n_ops && !status; first = end) {
         end = ht_group_end(s, first);
         if (is_pass(s->ops[first].kind) || stays_in_part(s->ops[first].kind)) status = check_group(s, first, end, err);

@@ -1,4 +1,10 @@
-/* Checks shape: every id in range, every dependency on an earlier op, every op on a lane that can run it. Linear. */
+/*
+ * Shape: proves that every index is in range, that every op depends on earlier ops only, and that every op is on a lane
+ * that can run its kind. The other rules rely on it.
+ *
+ * One pass over each table and over the ops, in time linear in their sizes. The sum of all allocated bytes is bounded
+ * last, so that no sum of the memory rule can overflow.
+ */
 #include "common/schedule/rules.h"
 
 #include "common/base/array.h"
@@ -22,7 +28,8 @@ static enum ht_status check_header(const struct ht_schedule *s, struct ht_error 
         return ht_broken(s, err, "has %d nodes; expected 1 to %d", s->n_nodes, HT_MAX_RANKS);
     for (int32_t r = 0; r < s->n_ranks; r++)
         if (!in(s->rank_node[r], s->n_nodes))
-            return ht_broken(s, err, "rank %d is on node %d of %d", r, s->rank_node[r], s->n_nodes);
+            return ht_broken(s, err, "rank %d is on node %d; the schedule has %d nodes", r, s->rank_node[r],
+                             s->n_nodes);
     for (int32_t i = 0; i < ht_n_spaces(s); i++) {
         char space[32];
         if (s->capacity_bytes[i] < 0)
@@ -38,19 +45,22 @@ static enum ht_status check_header(const struct ht_schedule *s, struct ht_error 
     return HT_OK;
 }
 
+/* Writes into `why` what is wrong with a label; "" if nothing is. */
 static enum ht_status check_label(const struct ht_schedule *s, const struct ht_label *l, char *why, size_t n)
 {
     why[0] = 0;
     if (l->unit < -1 || (s->n_units > 0 && l->unit >= s->n_units))
-        snprintf(why, n, "is about unit %d of %d", l->unit, s->n_units);
+        snprintf(why, n, "is about unit %d; the schedule has %d units", l->unit, s->n_units);
     else if (l->unit >= 0 && (l->n_units < 1 || l->n_units > HT_MAX_UNITS))
         snprintf(why, n, "is about %d units; expected 1 to %d", l->n_units, HT_MAX_UNITS);
     else if (l->unit >= 0 && s->n_units > 0 && (int64_t)l->unit + l->n_units > s->n_units)
-        snprintf(why, n, "is about units %d to %lld of %d", l->unit, (long long)l->unit + l->n_units - 1, s->n_units);
+        snprintf(why, n, "is about units %d to %lld; the schedule has %d units", l->unit,
+                 (long long)l->unit + l->n_units - 1, s->n_units);
     else if (l->sub_ops & ~HT_ALL_SUB_OPS)
         snprintf(why, n, "has unknown sub-ops 0x%x", l->sub_ops);
     else if (l->micro_batch < -1 || (s->n_micro_batches > 0 && l->micro_batch >= s->n_micro_batches))
-        snprintf(why, n, "is about micro-batch %d of %d", l->micro_batch, s->n_micro_batches);
+        snprintf(why, n, "is about micro-batch %d; the schedule has %d micro-batches", l->micro_batch,
+                 s->n_micro_batches);
     return why[0] ? HT_FAILED : HT_OK;
 }
 
@@ -59,18 +69,20 @@ static enum ht_status check_lanes(const struct ht_schedule *s, struct ht_error *
     for (int32_t i = 0; i < s->n_lanes; i++) {
         const struct ht_lane *l = &s->lanes[i];
         if (!in(l->rank, s->n_ranks))
-            return ht_broken(s, err, "lane %d (%.24s): is on rank %d of %d", i, l->name, l->rank, s->n_ranks);
+            return ht_broken(s, err, "lane %d (%.24s): is on rank %d; the schedule has %d ranks", i, l->name, l->rank,
+                             s->n_ranks);
         if (!in(l->kind, HT_N_LANE_KINDS)) return ht_broken(s, err, "lane %d (%.24s): has an unknown kind", i, l->name);
         if (l->order != HT_FIFO && l->order != HT_PRIORITY)
             return ht_broken(s, err, "lane %d (%.24s): has an unknown order", i, l->name);
         if (l->order != HT_FIFO && (l->kind == HT_LANE_COLLECTIVE || l->kind == HT_LANE_P2P))
-            return ht_broken(s, err, "lane %d (%.24s): a %s lane has peers and must be FIFO", i, l->name,
+            return ht_broken(s, err, "lane %d (%.24s): a %s lane has peers; expected the order FIFO", i, l->name,
                              ht_lane_kind_name(l->kind));
     }
     for (int32_t i = 0; i < s->n_resources; i++) {
         const struct ht_resource *r = &s->resources[i];
         if (!in(r->node, s->n_nodes))
-            return ht_broken(s, err, "resource %d (%.32s): is on node %d of %d", i, r->name, r->node, s->n_nodes);
+            return ht_broken(s, err, "resource %d (%.32s): is on node %d; the schedule has %d nodes", i, r->name,
+                             r->node, s->n_nodes);
         if (!in(r->kind, HT_N_RESOURCE_KINDS))
             return ht_broken(s, err, "resource %d (%.32s): has an unknown kind", i, r->name);
         if (r->capacity_per_s < 1)
@@ -95,7 +107,8 @@ static enum ht_status check_tensors(const struct ht_schedule *s, struct ht_error
         if (!in(t->parts - 1, HT_MAX_RANKS) || !in(t->part, t->parts))
             return ht_broken(s, err, "%s: is part %d of %d", ht_phrase_tensor(s, i).text, t->part, t->parts);
         if (!in(t->rank, s->n_ranks))
-            return ht_broken(s, err, "%s: is owned by rank %d of %d", ht_phrase_tensor(s, i).text, t->rank, s->n_ranks);
+            return ht_broken(s, err, "%s: is owned by rank %d; the schedule has %d ranks", ht_phrase_tensor(s, i).text,
+                             t->rank, s->n_ranks);
         if (check_label(s, &t->label, why, sizeof why))
             return ht_broken(s, err, "%s: %s", ht_phrase_tensor(s, i).text, why);
     }
@@ -122,7 +135,8 @@ static enum ht_status check_works(const struct ht_schedule *s, struct ht_error *
 
 #define LANE(k) (1u << HT_LANE_##k)
 
-/* Kinds of ops that a lane can run. Copies run on every lane that moves bytes, device-local ones on the compute lane. */
+/* The kinds of lanes that can run each kind of op. Copies run on every lane that moves bytes; those within a device run
+   on the compute lane. */
 // clang-format off
 static const unsigned lanes_of[HT_N_OP_KINDS] = {
     [HT_OP_FORWARD]        = LANE(COMPUTE),
@@ -147,8 +161,10 @@ static enum ht_status check_op(const struct ht_schedule *s, int32_t i, struct ht
     const struct ht_op *op = &s->ops[i];
     char why[96];
     if (op->kind >= HT_N_OP_KINDS) return ht_broken(s, err, "op %d: has an unknown kind", i);
-    if (!in(op->lane, s->n_lanes)) return ht_broken_op(s, i, err, "is on lane %d of %d", op->lane, s->n_lanes);
-    if (!in(op->work, s->n_works)) return ht_broken_op(s, i, err, "has work %d of %d", op->work, s->n_works);
+    if (!in(op->lane, s->n_lanes))
+        return ht_broken_op(s, i, err, "is on lane %d; the schedule has %d lanes", op->lane, s->n_lanes);
+    if (!in(op->work, s->n_works))
+        return ht_broken_op(s, i, err, "has work %d; the schedule has %d works", op->work, s->n_works);
     if (op->when > HT_WHEN_BAD) return ht_broken_op(s, i, err, "has an unknown 'when'");
     if (op->match < -1) return ht_broken_op(s, i, err, "has match %d; expected -1 or more", op->match);
     if (check_label(s, &op->label, why, sizeof why)) return ht_broken_op(s, i, err, "%s", why);
@@ -157,14 +173,16 @@ static enum ht_status check_op(const struct ht_schedule *s, int32_t i, struct ht
         return ht_broken_op(s, i, err, "%s cannot run on lane '%.24s' of kind %s", ht_op_kind_name(op->kind),
                             lane->name, ht_lane_kind_name(lane->kind));
     for (int64_t k = s->deps_begin[i]; k < s->deps_begin[i + 1]; k++) {
-        if (!in(s->deps[k], s->n_ops)) return ht_broken_op(s, i, err, "depends on op %d of %d", s->deps[k], s->n_ops);
+        if (!in(s->deps[k], s->n_ops))
+            return ht_broken_op(s, i, err, "depends on op %d; the schedule has %d ops", s->deps[k], s->n_ops);
         if (s->deps[k] >= i)
             return ht_broken_op(s, i, err, "depends on op %d, which %s", s->deps[k],
                                 s->deps[k] == i ? "is itself" : "comes later");
     }
     for (int64_t k = s->prev_begin[i]; k < s->prev_begin[i + 1]; k++)
         if (!in(s->prev[k], s->n_ops))
-            return ht_broken_op(s, i, err, "depends on op %d of %d of the previous iteration", s->prev[k], s->n_ops);
+            return ht_broken_op(s, i, err, "depends on op %d of the previous iteration; the schedule has %d ops",
+                                s->prev[k], s->n_ops);
     for (int64_t k = s->uses_begin[i]; k < s->uses_begin[i + 1]; k++)
         if (!in(s->uses[k].resource, s->n_resources) || s->uses[k].amount < 0 || s->uses[k].amount > HT_MAX_AMOUNT)
             return ht_broken_op(s, i, err, "uses %lld of resource %d of %d", (long long)s->uses[k].amount,
@@ -172,10 +190,10 @@ static enum ht_status check_op(const struct ht_schedule *s, int32_t i, struct ht
     return HT_OK;
 }
 
-/* Access of the current op to a tensor: op + 1, and the tiers in which it reads and writes the tensor. */
+/* The tiers in which the current op has effects on a tensor. */
 struct touch {
-    int32_t stamp;
-    uint8_t reads, writes, seen;
+    int32_t stamp;               /* current op + 1; another number: the op has no effect on it so far */
+    uint8_t reads, writes, seen; /* bit t: in tier t */
 };
 
 static enum ht_status check_effects(const struct ht_schedule *s, int32_t i, struct touch *touch, struct ht_error *err)
@@ -189,8 +207,8 @@ static enum ht_status check_effects(const struct ht_schedule *s, int32_t i, stru
         if (e->flags == 0 || e->flags >= 16)
             return ht_broken_op(s, i, err, "has effect flags %u on %s", e->flags, ht_phrase_tensor(s, e->tensor).text);
         if ((e->flags & HT_PRODUCE) && (e->flags & (HT_NEED | HT_UPDATE)))
-            return ht_broken_op(s, i, err, "produces %s in the tier where it also needs or updates it",
-                                ht_phrase_tensor(s, e->tensor).text);
+            return ht_broken_op(s, i, err, "produces %s in tier %s, where it also needs or updates it",
+                                ht_phrase_tensor(s, e->tensor).text, ht_tier_name((enum ht_tier)e->tier));
         struct touch *t = &touch[e->tensor];
         if (t->stamp != i + 1) *t = (struct touch){.stamp = i + 1};
         if (t->seen >> e->tier & 1)
@@ -204,11 +222,12 @@ static enum ht_status check_effects(const struct ht_schedule *s, int32_t i, stru
         if (t->writes && (t->reads & ~t->writes)) copies = true;
     }
     if (s->ops[i].kind == HT_OP_COPY && !copies)
-        return ht_broken_op(s, i, err, "copies nothing: no tensor is needed in one tier and written in another");
+        return ht_broken_op(s, i, err,
+                            "copies nothing; expected a tensor that it needs in one tier and writes in another");
     return HT_OK;
 }
 
-/* Checks the sum of all allocations, which bounds every sum in the memory rule. */
+/* Checks the sum of all bytes that are ever allocated. It bounds every sum of the memory rule. */
 static enum ht_status check_bytes(const struct ht_schedule *s, struct ht_error *err)
 {
     __int128 sum = 0;

@@ -1,9 +1,12 @@
 /*
- * Updates: every row of momentum is stepped once, net of undone steps. On the bad branch either all rows are stepped
- * once (redone) or none is. The shards of a unit's optimizer state tile the unit, equally often everywhere.
+ * Updates: proves that an iteration steps every parameter exactly once.
  *
- * A rank steps a unit after all of its backward passes and sums of that unit, or a later gradient would be left out.
- * Ids are a topological order, and the hazards rule keeps conflicting ops in that order.
+ * 1. Each momentum tensor is stepped once, undone steps subtracted. In the bad branch either all are (the iteration is
+ *    redone) or none is (it is skipped).
+ * 2. A rank steps a unit after its last backward pass and accumulation of that unit; a later one would not reach the
+ *    parameters. The order of ids decides: it is topological, and the hazards rule keeps conflicting ops in it.
+ * 3. The shards of a unit tile the unit, with the same number of copies of each element for momentum, variance and
+ *    master parameters, and for each tensor-parallel part.
  */
 #include "common/schedule/rules.h"
 
@@ -14,7 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Counts the steps of each row. A step that updates a row in two tiers (its copy written through) counts once. */
+/* Counts the steps of each momentum tensor less its undos. An op that updates a tensor in two tiers (a copy written
+   through) counts once. */
 static void count_steps(const struct ht_schedule *s, enum ht_when branch, int32_t *steps)
 {
     int32_t *seen = HT_NEW_ARRAY(int32_t, s->n_tensors);
@@ -32,11 +36,12 @@ static void count_steps(const struct ht_schedule *s, enum ht_when branch, int32_
     free(seen);
 }
 
+/* Checks point 1 in a branch. */
 static enum ht_status check_branch(const struct ht_schedule *s, enum ht_when branch, struct ht_error *err)
 {
     enum ht_status status = HT_OK;
     int32_t *steps = HT_NEW_ARRAY(int32_t, s->n_tensors);
-    int32_t want = 1, witness = -1; /* row that fixed `want` on the bad branch */
+    int32_t want = 1, witness = -1; /* the tensor that fixed `want` in the bad branch */
     count_steps(s, branch, steps);
     for (int32_t t = 0; t < s->n_tensors && !status; t++) {
         if (s->tensors[t].class != HT_MOMENTUM) continue;
@@ -57,7 +62,7 @@ static enum ht_status check_branch(const struct ht_schedule *s, enum ht_when bra
     return status;
 }
 
-/* Returns the op ids by rank, in order. */
+/* Returns the ids of all ops, sorted by rank and then by id; the caller frees them. */
 static int32_t *ops_by_rank(const struct ht_schedule *s)
 {
     int32_t *order = HT_NEW_ARRAY(int32_t, s->n_ops), *at = HT_NEW_ARRAY(int32_t, (int64_t)s->n_ranks + 1);
@@ -76,6 +81,7 @@ static bool adds_to_gradient(const struct ht_schedule *s, int32_t i)
     return false;
 }
 
+/* Checks point 2 in a branch. */
 static enum ht_status check_complete(const struct ht_schedule *s, enum ht_when branch, struct ht_error *err)
 {
     enum ht_status status = HT_OK;
@@ -99,7 +105,7 @@ static enum ht_status check_complete(const struct ht_schedule *s, enum ht_when b
     return status;
 }
 
-/* The begin (+1) or end (-1) of a shard of a part. */
+/* The begin (change +1) or end (-1) of a shard of a part, at an element. */
 struct bound {
     int32_t class, unit, part;
     int64_t at;
@@ -116,7 +122,7 @@ static int by_position(const void *x, const void *y)
     return (a->at > b->at) - (a->at < b->at);
 }
 
-/* Returns "the momentum of part 1 of 2 of unit 3". */
+/* "the momentum of part 1 of 2 of unit 3" */
 static struct ht_phrase of(const struct bound *b)
 {
     struct ht_phrase p;
@@ -126,7 +132,8 @@ static struct ht_phrase of(const struct bound *b)
     return p;
 }
 
-/* Checks the sorted bounds of one class and part of a unit: from the first to the last the depth must be the same. */
+/* Checks that the shards of one class and part of a unit tile it: between the first and the last of its sorted bounds
+   every element has the same number of copies. */
 static enum ht_status check_tiling(const struct ht_schedule *s, const struct bound *rows, int64_t n,
                                    struct ht_error *err, int64_t *copies)
 {
@@ -146,12 +153,12 @@ static enum ht_status check_tiling(const struct ht_schedule *s, const struct bou
     return HT_OK;
 }
 
-/* The end of a part's shards and their number of copies, as the unit's first class has them. */
+/* The end of a part's shards and the number of their copies. */
 struct extent {
     int64_t end, copies;
 };
 
-/* Checks the bounds of a class of a unit, in all its parts. extents: [parts], from the unit's earlier classes. */
+/* Checks all parts of a class of a unit. extents: [parts], as the unit's previous classes have them. */
 static enum ht_status check_unit(const struct ht_schedule *s, const struct bound *rows, int64_t n,
                                  struct extent *extents, struct ht_error *err)
 {
@@ -166,11 +173,11 @@ static enum ht_status check_unit(const struct ht_schedule *s, const struct bound
             return ht_broken(s, err, "the shards of %s end at element %lld, those of another class at %lld",
                              of(rows + i).text, (long long)found.end, (long long)known->end);
         if (known->copies && known->copies != found.copies)
-            return ht_broken(s, err, "%s is there %lld times, another class %lld times", of(rows + i).text,
+            return ht_broken(s, err, "%s has %lld copies; another class has %lld", of(rows + i).text,
                              (long long)found.copies, (long long)known->copies);
         *known = found;
         if (extents[0].copies != found.copies)
-            return ht_broken(s, err, "%s is there %lld times, the first part %lld times", of(rows + i).text,
+            return ht_broken(s, err, "%s has %lld copies; the first part has %lld", of(rows + i).text,
                              (long long)found.copies, (long long)extents[0].copies);
     }
     struct bound lacks = rows[0];
@@ -178,6 +185,7 @@ static enum ht_status check_unit(const struct ht_schedule *s, const struct bound
     return part == lacks.parts ? HT_OK : ht_broken(s, err, "%s has no shards", of(&lacks).text);
 }
 
+/* Checks point 3. */
 static enum ht_status check_shards(const struct ht_schedule *s, struct ht_error *err)
 {
     enum ht_status status = HT_OK;
@@ -197,7 +205,7 @@ static enum ht_status check_shards(const struct ht_schedule *s, struct ht_error 
         if (x->parts > parts) parts = x->parts;
     }
     if (n > 0) qsort(bounds, (size_t)n, sizeof *bounds, by_position);
-    struct extent *extents = HT_NEW_ARRAY(struct extent, parts); /* of the previous row's unit */
+    struct extent *extents = HT_NEW_ARRAY(struct extent, parts); /* of the current unit */
     for (int64_t i = 0, end; i < n && !status; i = end) {
         for (end = i; end < n && bounds[end].class == bounds[i].class && bounds[end].unit == bounds[i].unit;) end++;
         if (i > 0 && bounds[i].unit != bounds[i - 1].unit) memset(extents, 0, sizeof *extents * (size_t)parts);

@@ -1,4 +1,4 @@
-/* Errors of the verifier's rules: "schedule 'x': op 12 (B3): ...". */
+/* Writes the errors of the verifier's rules: "schedule 'x': op 12 (B3): ...". */
 #include "common/schedule/violation.h"
 
 #include "common/schedule/names.h"
@@ -9,8 +9,8 @@
 struct ht_phrase ht_phrase_op(const struct ht_schedule *s, int32_t op)
 {
     struct ht_phrase p;
-    char title[64];
-    snprintf(p.text, sizeof p.text, "op %d (%s)", op, ht_op_label(s, op, title, sizeof title));
+    char label[64];
+    snprintf(p.text, sizeof p.text, "op %d (%s)", op, ht_op_label(s, op, label, sizeof label));
     return p;
 }
 
@@ -27,11 +27,12 @@ struct ht_phrase ht_phrase_tensor(const struct ht_schedule *s, int32_t tensor)
     return p;
 }
 
-struct ht_phrase ht_phrase_residency(const struct ht_schedule *s, const struct ht_residency *r)
+struct ht_phrase ht_phrase_residency(const struct ht_schedule *s, const struct ht_residency *residency)
 {
-    struct ht_phrase p, tensor = ht_phrase_tensor(s, r->tensor);
+    struct ht_phrase p, tensor = ht_phrase_tensor(s, residency->tensor);
     char space[32];
-    snprintf(p.text, sizeof p.text, "%.110s on %s", tensor.text, ht_space_name(s, r->space, space, sizeof space));
+    snprintf(p.text, sizeof p.text, "%.110s on %s", tensor.text,
+             ht_space_name(s, residency->space, space, sizeof space));
     return p;
 }
 

@@ -327,7 +327,7 @@ START_TEST(test_mutations_are_refused)
 
     s = built(&sc, OFFLOAD); /* freed before the undo */
     effect_of(s, "O1", HT_GRAD, HT_HOST)->flags |= HT_RELEASE;
-    refused(s, "what is not there");
+    refused(s, "which does not hold it");
     ht_schedule_destroy(s);
 
     s = built(&sc, OFFLOAD); /* no redo of one unit */
@@ -338,12 +338,12 @@ START_TEST(test_mutations_are_refused)
     s = built(&sc, OFFLOAD); /* an undo that does not wait for the final check */
     s->ops[op_named(s, "verdict")].lane = s->ops[op_named(s, "F0.0")].lane;
     cut(s->deps, s->deps_begin, op_named(s, "undo1"), op_named(s, "verdict"));
-    refused(s, "has a 'when' without an edge from a validate op");
+    refused(s, "has a 'when' without an edge from a final check");
     ht_schedule_destroy(s);
 
     s = built(&sc, OFFLOAD); /* a final check that does not wait for all */
     cut(s->deps, s->deps_begin, op_named(s, "verdict"), op_named(s, "V1"));
-    refused(s, "has edges from 2 of the 3 validate ops");
+    refused(s, "has edges from 2 of the 3 gradient checks");
     ht_schedule_destroy(s);
     ht_scenario_free(&sc);
 

@@ -202,8 +202,8 @@ START_TEST(parts)
         {HT_OP_ALL_REDUCE, 2, HT_GRAD, 0, 2,
          "op 5 (B1): is about part 1 of 2, but has tensor 6 (grad of part 0 of 2 of unit 0)"},
         {HT_OP_BACKWARD, 3, HT_PARAM, 0, 1,
-         "tensor 12 (param of unit 0): the unit is in 1 parts, elsewhere (tensor 0 (param of part 0 of 2 of unit 0)) "
-         "in 2"},
+         "tensor 12 (param of unit 0): the unit is divided into 1 parts here, but for "
+         "tensor 0 (param of part 0 of 2 of unit 0) into 2"},
     };
     struct ht_error err = {0};
     struct ht_schedule *s;
@@ -240,7 +240,7 @@ START_TEST(parts)
     /* One replica has it. */
     ht_schedule_load(GRAPHS "good-gradient-parts.yaml", &err, &s);
     s->tensors[effect_on(s, nth_of(s, HT_OP_OPTIMIZER_STEP, 0, 3), HT_MOMENTUM)->tensor].shard_end = 0;
-    says(s, "the momentum of part 1 of 2 of unit 0 is there 1 times, the first part 2 times");
+    says(s, "the momentum of part 1 of 2 of unit 0 has 1 copies; the first part has 2");
 }
 END_TEST
 

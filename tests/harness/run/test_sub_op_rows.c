@@ -134,7 +134,7 @@ static bool strike(struct ht_schedule *s, int32_t op, int64_t e, enum fault faul
 START_TEST(test_broken_draws)
 {
     static const char *const verbs[] = {"does not read the activations", "does not read the activations",
-                                        "reads what is not there: tensor", "writes the activations"};
+                                        "which does not hold it", "writes the activations"};
     struct ht_scenario sc = rows_scenario(HT_ARCH_GPT, "fp32", true, NULL);
     int struck[N_FAULTS] = {0};
     for (uint64_t seed = 0; seed < (SANITIZED ? 80 : 400); seed++) {
