@@ -1,4 +1,4 @@
-/* Selects the kernels for a case of attention; the rows' dots; attention with kept probabilities. */
+/* Selects the attention kernels for a case. Computes the dots of rows, and attention with stored probabilities. */
 #include "common/kernels/cuda/attention.cuh"
 #include "common/kernels/cuda/ht_cuda_gemm.h"
 

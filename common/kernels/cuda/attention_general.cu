@@ -1,11 +1,11 @@
 /*
- * Attention for FP32 and for head sizes that the tensor cores' kernels do not cover: the same plan (attention_mma.cuh),
- * in FP32 arithmetic on the ordinary cores.
+ * Attention for FP32 and for head sizes that the tensor-core kernels do not cover. The algorithm is theirs
+ * (attention_mma.cuh), in FP32 arithmetic on the ordinary cores.
  *
- * 256 threads are 16 by 16; with tiles of R rows each has R/16 by R/16 scores and R/16 by WIDE/16 elements of a result.
- * Tiles lie in shared memory as FP32, rows WIDE + 1 apart, so that neither rows nor columns share a bank; WIDE is the
- * head size rounded up, and the columns between are 0. R is the largest that fits into the 99 KB that the smallest GPUs
- * give a block.
+ * The 256 threads form a square of 16 by 16. With tiles of R rows each thread computes R/16 by R/16 scores and R/16 by
+ * WIDE/16 elements of a result. Tiles are FP32 in shared memory with a row stride of WIDE + 1, so that neither rows nor
+ * columns share a bank. WIDE is the head size rounded up; the columns beyond the head size are 0. R is the largest that
+ * fits into the 99 KB that the smallest GPUs give a block.
  */
 #include "common/kernels/cuda/attention.cuh"
 

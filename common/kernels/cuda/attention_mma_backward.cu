@@ -1,6 +1,6 @@
 /*
- * Attention's backward pass on the tensor cores (attention_mma.cuh): a block of 8 warps owns 128 rows, whose left
- * factors stay in registers, and goes through the rows of the other side, two stages of which lie in shared memory.
+ * Attention's backward pass on the tensor cores (attention_mma.cuh). A block of 8 warps owns 128 rows and keeps their
+ * left factors in registers. It loops over the rows of the other side, of which shared memory holds two stages.
  */
 #include "common/kernels/cuda/attention_mma.cuh"
 

@@ -1,7 +1,7 @@
 /*
- * Attention's forward pass on the tensor cores (attention_mma.cuh): a block of 4 warps has 128 queries and goes through
- * the keys, 64 a turn. While a turn multiplies Q and K its values are being copied, and while it multiplies P and V the
- * next turn's keys are.
+ * Attention's forward pass on the tensor cores (attention_mma.cuh). A block of 4 warps owns 128 queries and loops over
+ * the keys, 64 a turn. The values are copied while a turn multiplies Q and K; the next turn's keys are copied while it
+ * multiplies P and V.
  */
 #include "common/kernels/cuda/attention_mma.cuh"
 

@@ -1,6 +1,6 @@
 /*
- * A block: common/kernels/block.c step by step. The residual stream's additions and the biases are part of the matrix
- * products, so that a stored element is rounded once.
+ * A block, in the steps of common/kernels/block.c. The matrix products add the residual stream and the biases
+ * themselves, so that a stored element is rounded once.
  */
 #include "common/kernels/cuda/unit.cuh"
 

@@ -1,4 +1,4 @@
-/* The context's error. */
+/* Keeps the first error of a context. */
 #include <stdio.h>
 
 #include "common/kernels/cuda/ht_cuda.h"

@@ -2,8 +2,8 @@
  * Embedding.
  *
  * Backward takes time linear in the tokens. A counting sort by token fills buckets in any order. Then one block per
- * bucket (and piece of the columns) sorts the bucket's positions in shared memory, and adds their rows up in that
- * order. For a bucket that does not fit there, it finds the positions by going through all tokens.
+ * bucket (and piece of the columns) sorts the bucket's positions in shared memory and adds up their rows in that order.
+ * If a bucket does not fit into shared memory, the block finds its positions by a pass over all tokens.
  */
 #include "common/kernels/cuda/device.cuh"
 #include "common/kernels/cuda/ht_cuda_ops.h"

@@ -1,7 +1,7 @@
 /*
- * cuBLASLt's matrices are column-major. A row-major C = A B is the column-major C^T = B^T A^T, and a row-major matrix
- * with rows `stride` apart is its own transpose in column-major order with the same leading dimension: so cuBLASLt's A
- * is our b, its B our a, its m our n, and its bias, one value a row, our one value a column.
+ * Matrix products by cuBLASLt, whose matrices are column-major. A row-major C = A B is the column-major C^T = B^T A^T,
+ * and a row-major matrix with rows `stride` apart is its own transpose in column-major order with the same leading
+ * dimension. So cuBLASLt's A is our b, its B our a, its m our n, and its bias, one value a row, is ours, one a column.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /*
  * Matrix products on the ordinary cores, for shapes that cuBLASLt has no algorithm for (such as 16-bit matrices with
- * odd strides). A block makes a tile of 32 by 32; each element is one sum over k in order.
+ * odd strides). A block computes a tile of 32 by 32; each element is one sum over k, in order.
  */
 #include "common/kernels/cuda/device.cuh"
 #include "common/kernels/cuda/gemm_plain.cuh"

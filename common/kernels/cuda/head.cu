@@ -1,4 +1,4 @@
-/* Units of embedding and head: common/kernels/embedding.c and head.c. */
+/* The embedding and head units, in the steps of common/kernels/embedding.c and head.c. */
 #include "common/kernels/cuda/unit.cuh"
 
 void ht_cuda_embedding_forward(const struct ht_cuda_args *args, const int32_t *tokens, const void *params, void *out)

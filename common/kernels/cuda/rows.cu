@@ -1,9 +1,10 @@
 /*
  * Norms of rows, and sums over rows.
  *
- * A block takes a row, which its threads keep in registers (the rest of a very wide row is read again). Sums over rows
- * (gradients of weights and biases) take two launches: a block sums a chunk of rows for 32 groups of columns, and one
- * thread per column adds the chunks up. The number of chunks depends on the number of rows alone.
+ * A block takes a row, which its threads keep in registers; they read the rest of a very wide row again. Sums over rows
+ * (gradients of weights and biases) take two launches. In the first, a block sums a chunk of rows for 32 groups of
+ * columns; in the second, one thread per column adds up the chunks. The number of chunks depends only on the number of
+ * rows.
  */
 #include "common/kernels/cuda/device.cuh"
 #include "common/kernels/cuda/ht_cuda_ops.h"

@@ -1,7 +1,9 @@
 /*
- * The logged step and its exact undo. A thread block takes one block of the log, ELEMENTS elements. A counter hands out
- * the positions of its exceptions, so these differ from run to run and nothing else does. Layout of the log: header (64
- * bytes), table (4 bytes a block), differences (3 bytes an element: p of the block, m, v), kept values.
+ * The logged optimizer step and its exact undo. A thread block takes one block of the log: ELEMENTS elements. An atomic
+ * counter assigns the positions of exceptions, so only these differ from run to run.
+ *
+ * Layout of the log: header (64 bytes), table (4 bytes a block), differences (3 bytes an element: p of the block, m,
+ * v), kept values.
  */
 #include "common/kernels/cuda/adamw.cuh"
 
