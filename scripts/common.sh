@@ -1,10 +1,10 @@
-# Shared by ./quickstart and ./check: steps with a clock, and Debian packages when they are missing. To be sourced by
-# bash with -euo pipefail; $root is the root of the tree.
+# Functions of ./quickstart and ./check: prints steps with the time, installs missing Debian packages. Source it in bash
+# with -euo pipefail; $root is the root of the tree.
 
 steps_began=$(date +%s)
 step_number=0
 
-# step TEXT: what is being done now, with the time since the start.
+# step TEXT: prints the step that begins, with the time since the start.
 step() {
     step_number=$((step_number + 1))
     local now
@@ -19,7 +19,7 @@ die() {
     exit 1
 }
 
-# quietly LOG COMMAND...: output goes to the log; the end of it is shown when the command fails.
+# quietly LOG COMMAND...: runs the command with its output in the log; prints the end of the log if it fails.
 quietly() {
     local log=$1
     shift
@@ -29,7 +29,7 @@ quietly() {
     fi
 }
 
-# as_root COMMAND...: with sudo, unless this is root already.
+# as_root COMMAND...: runs the command as root, with sudo if necessary.
 as_root() {
     if [ "$(id -u)" = 0 ]; then
         "$@"
@@ -38,7 +38,7 @@ as_root() {
     fi
 }
 
-# install_packages PACKAGE...: installs the Debian packages that are missing, and says which.
+# install_packages PACKAGE...: installs the Debian packages that are missing and names them.
 install_packages() {
     local package missing=()
     if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
@@ -56,7 +56,7 @@ install_packages() {
         return 0
     fi
     if [ "$(id -u)" != 0 ] && ! command -v sudo >/dev/null; then
-        die "these packages are missing and neither root nor sudo is at hand: apt-get install ${missing[*]}"
+        die "these packages are missing, and there is neither root nor sudo to install them: apt-get install ${missing[*]}"
     fi
     note "installing ${missing[*]}"
     local log
@@ -67,7 +67,7 @@ install_packages() {
     rm -f "$log"
 }
 
-# What the build needs. Used by whoever sources this file.
+# The packages that the build needs, for the scripts that source this file.
 # shellcheck disable=SC2034
 build_packages=(gcc libc6-dev cmake ninja-build pkg-config git libfyaml-dev libjansson-dev libxxhash-dev check
     libopenblas-pthread-dev libglpk-dev openmpi-bin libopenmpi-dev)
