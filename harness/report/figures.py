@@ -11,10 +11,10 @@ import timeline
 from results import AXIS_TITLES
 
 DPI = 120
-WIDTH = 12.5  # inches, of every figure: so all have the same size of letters on the page
+WIDTH = 12.5  # inches; the same for all figures, so that their letters have one size on the page
 SERIES_COLOURS = ["#0072b2", "#56b4e9", "#d55e00", "#e69f00", "#009e73", "#cc79a7", "#8c6d31", "#7f7f7f"]
 SERIES_MARKERS = "osD^vPX*"
-CRITICAL_PANELS = 4  # more rows than that nobody reads; the data has them all
+CRITICAL_PANELS = 4  # rows in the figure; the data has all of them
 LANE_COLOURS = {"compute": "#56b4e9", "h2d": "#009e73", "d2h": "#8fd3b6", "cpu": "#cc79a7", "gather": "#0072b2",
                 "reduce": "#3d6ea8", "messages": "#e69f00", "waiting": "#dddddd"}
 LANE_NAMES = {"compute": "device compute", "h2d": "copy to device", "d2h": "copy to host", "cpu": "CPU optimizer steps",
@@ -36,13 +36,13 @@ def save(figure, path):
 
 
 def legend(figure, handles):
-    """One row above everything."""
+    """Draws the legend in one row above the figure."""
     figure.legend(handles=handles, loc="lower left", bbox_to_anchor=(0.03, 1), ncol=len(handles), columnspacing=1.4,
                   handlelength=1.8)
 
 
 def grid(n, height):
-    """n plots that share their axis of values, three in a row."""
+    """Returns a figure with n plots that share their axis of values, three in a row."""
     columns = min(n, 3)
     rows = -(-n // columns)
     figure, axes = plt.subplots(rows, columns, figsize=(WIDTH, height if rows == 1 else 0.8 * height * rows + 0.3),
@@ -54,7 +54,7 @@ def grid(n, height):
 
 
 def flops_unit(most):
-    """Factor and name for a figure whose largest value is that many TFLOP/s."""
+    """Returns factor and unit for a figure whose largest value is that many TFLOP/s."""
     return (1, "TFLOP/s") if most >= 1 else (1000, "GFLOP/s")
 
 
@@ -69,7 +69,7 @@ def ticks(ax, experiment, places):
 
 
 def throughput(experiment, path):
-    """A line a series; what does not fit is a cross at the bottom, under its place on the axis."""
+    """Draws a line a series; a point that does not fit is a cross at the bottom, at its position on the axis."""
     panels = experiment.panels()
     figure, axes, columns = grid(len(panels), 3.9)
     factor, unit = flops_unit(max(r["tflops_per_gpu"] or 0 for r in experiment.rows))
@@ -118,7 +118,7 @@ def lane_colour(lane, seen):
 
 
 def critical(experiment, path):
-    """Shares of the critical path: a column a series, a row a panel of the sweep, a stacked bar a point."""
+    """Draws shares of the critical path: a column a series, a row a panel of the sweep, a stacked bar a point."""
     shown = [s for s in experiment.series if any(r.series == s and r.chosen and r.ok for r in experiment.rows)]
     panels = experiment.panels()[:CRITICAL_PANELS]
     if not shown:
@@ -159,7 +159,7 @@ def critical(experiment, path):
 
 
 def bounds(experiment, path):
-    """Achieved time over lower bound along the sweep; the rest is what a better schedule of these ops could gain."""
+    """Draws achieved time over lower bound along the sweep; a better schedule of these ops could gain the rest."""
     panels = experiment.panels()
     figure, axes, columns = grid(len(panels), 2.9)
     top = 1
@@ -190,7 +190,7 @@ RATE_TITLES = {"pcie": "PCIe bandwidth, GB/s per direction", "cpu_adam": "CPU Ad
 
 
 def break_even(experiment, place, path):
-    """Throughput at one place against PCIe bandwidth and against the rate of CPU Adam, all else equal."""
+    """Draws throughput at one point against PCIe bandwidth and against the rate of CPU Adam, all else equal."""
     rows = [(s, experiment.chosen.get((s, place))) for s in experiment.series]
     rows = [(s, r) for s, r in rows if r and r.ok and r["break_even"]]
     if not rows:
@@ -235,12 +235,12 @@ def capacities(raw):
 
 
 def timelines(traces, path):
-    """traces: [(raw row, timeline.Trace)], one above the other on one scale of time."""
+    """Draws traces, [(raw row, timeline.Trace)], one above the other on one scale of time."""
     timeline.draw([t for _, t in traces], path, capacities(traces[0][0]), None)
 
 
 def memory(traces, path):
-    """Who holds the memory over one iteration: a column a system, a row a memory space, one scale a row."""
+    """Draws memory by tensor class over one iteration: a column a system, a row a space, one scale a row."""
     spaces = list(dict.fromkeys(s for _, t in traces for s in t.memory))
     figure, axes = plt.subplots(len(spaces), len(traces), figsize=(WIDTH, 2.35 * len(spaces) + 0.6), sharey="row",
                                 sharex="col", squeeze=False)

@@ -9,7 +9,7 @@ import html
 import pathlib
 import sys
 
-# What is shown, in this order: a heading, what the reader sees, and the files.
+# The sections in order: heading, explanation, files.
 SECTIONS = [
     ("Would it fit, and how fast?", "Simulated: one A100 40 GB with modelled costs.", ["throughput.png", "compare.txt"]),
     ("Why that fast?", "Simulated: one iteration of ZeRO-Offload with full checkpointing on the 4B model.",

@@ -1,4 +1,4 @@
-"""One HTML page that needs nothing beside it: headings, figures embedded as base64, tables. No scripts, no network."""
+"""Writes one self-contained HTML page: headings, figures embedded as base64, tables. No scripts, no network."""
 
 import base64
 import html
@@ -42,7 +42,7 @@ class Page:
         self.title, self.parts, self.sections = title, [], []
 
     def section(self, name, heading, text=""):
-        """Opens a section; text is HTML. The page's index calls it by its name."""
+        """Opens a section; text is HTML. The page's index lists it by its name."""
         if self.sections:
             self.parts.append("</section>")
         self.sections.append(name)
@@ -64,7 +64,7 @@ class Page:
         self.parts.append(f'<figure><img alt="{html.escape(alt)}" src="data:image/png;base64,{data}"></figure>')
 
     def table(self, header, rows, summary=None):
-        """rows: cells, each text or (text, class) or (text, class, small text). With a summary it can be folded."""
+        """Adds a table. A cell is text, (text, class) or (text, class, small text). With a summary the table can be folded."""
         out = ["<div class=scroll><table><tr>"] + [f"<th>{html.escape(h)}</th>" for h in header] + ["</tr>"]
         for row in rows:
             out.append("<tr>")
@@ -80,7 +80,7 @@ class Page:
         self.parts.append(table)
 
     def html(self, intro):
-        """intro: HTML that stands under the title."""
+        """Returns the page. intro: HTML below the title."""
         links = "".join(f'<a href="#{n}">{html.escape(n.replace("-", " "))}</a>' for n in self.sections)
         close = "</section>" if self.sections else ""
         return (f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'

@@ -24,7 +24,7 @@ import timeline
 
 FORWARD = ["#9ecae1", "#4f9bd0", "#2b6ca8", "#c6dbef"]
 BACKWARD = ["#fff3b0", "#ffd64d", "#f5a623", "#c8742a", "#8c4a1f", "#e8b98a", "#d9a441", "#a65f2b"]
-STEP, STEP_DEVICE, UNDO, VERDICT = "#74c476", "#41ab5d", "#d55e00", "#999999"
+STEP, STEP_DEVICE, UNDO, CHECK = "#74c476", "#41ab5d", "#d55e00", "#999999"
 FETCH, OFFLOAD = "#9a9a9a", "#b07aa1"
 PASS = re.compile(r"([fb])(\d+)\.(\d+)$")
 COMPUTE = ("forward", "recompute", "backward", "accumulate")
@@ -69,12 +69,12 @@ class Pipeline:
         self.bubble = 1 - sum(self.busy) / (self.ranks * self.length)
 
     def span(self, trace):
-        """As Trace.span, but of what takes time: a copy that takes none may begin while the iteration before still runs."""
+        """Returns Trace.span of the ops that take time; others may begin while the previous iteration still runs."""
         trace.ops = [op for op in trace.ops if op[3] > 0]
         return trace.span(self.iteration)
 
     def add_compute(self, rank, kind, name, start, end):
-        """Ops of one pass are one box, unless it waited in between."""
+        """Adds an op to the box of its pass; a pass that waits in between has several spans."""
         match = PASS.match(name)
         which = (match.group(1), int(match.group(2)), int(match.group(3))) if match else ("u", 0, 0)
         passes = self.passes[rank]
@@ -88,7 +88,7 @@ class Pipeline:
             passes.append((*which, [(start, end)]))
 
     def label(self, letter, stage, micro_batch):
-        """Texts for a box, the best first, with about how many letters wide each is."""
+        """Returns the texts for a box, the best first, with their approximate widths in letters."""
         place = f"{stage // self.d},{stage % self.d}" if letter != "f" and self.d > 1 else f"{stage}"
         wide = 1 + 0.62 * len(place)
         if micro_batch is None:
@@ -97,7 +97,8 @@ class Pipeline:
 
 
 def shades(passes):
-    """Colour of each (f or b, stage) of a GPU, by the order of their first passes."""
+    """Returns the colours of a GPU's stages, {(f or b, stage): colour}, by the order of their first passes, and the numbers of
+    forward and backward stages."""
     order = {"f": [], "b": []}
     for letter, stage, *_ in passes:
         if letter in order and stage not in order[letter]:
@@ -118,8 +119,8 @@ def box(ax, y, height, start, end, colour, scale, text="", points=9):
 
 
 def fitting(texts, inches):
-    """Which of the texts (text, letters wide) is written in a box so wide, and in which size; None: none fits, and size 0: the box
-    is too narrow for a frame."""
+    """Returns the index of the first of texts (text, letters wide) that fits into a box, and the size of its letters. Index None:
+    none fits; size 0: the box is too narrow for a frame, too."""
     for i, (_, wide) in enumerate(texts):
         for points in (9, 7.5, 6):
             if inches > wide * points * 0.0092 + 0.03:
@@ -128,7 +129,7 @@ def fitting(texts, inches):
 
 
 def sub_rows(ops):
-    """Optimizers that run at once stand one below the other: the row of each, and how many rows."""
+    """Returns a row for each optimizer step and the number of rows: steps that run at the same time get different rows."""
     ends, rows = [], []
     for _, _, start, end in ops:
         row = next((i for i, e in enumerate(ends) if e <= start + 1e-12), len(ends))
@@ -155,7 +156,7 @@ def draw(ax, p, window, scale, inches_per_s, row_inches):
         widths = {}
         for letter, stage, _, spans in p.passes[rank]:
             widths.setdefault((letter, stage), []).append(max(end - start for start, end in spans))
-        # All boxes of a stage are labelled in the same way.
+        # All boxes of a stage have labels of the same form.
         ways = {stage: fitting(p.label(*stage, 0), sorted(w)[len(w) // 2] * inches_per_s) for stage, w in widths.items()}
         for letter, stage, micro_batch, spans in p.passes[rank]:
             way, points = ways[letter, stage]
@@ -173,7 +174,7 @@ def draw(ax, p, window, scale, inches_per_s, row_inches):
         labels.append(f"CPU {rank}")
         for (kind, stage, start, end), row in zip(p.host[rank], rows):
             height = 0.6 / n
-            colour = {"optimizer_step": STEP, "undo": UNDO}.get(kind, VERDICT)
+            colour = {"optimizer_step": STEP, "undo": UNDO}.get(kind, CHECK)
             texts = p.label("o", int(stage), None) if kind == "optimizer_step" and stage and n < 3 else []
             way, points = fitting(texts, (end - start) * inches_per_s)
             box(ax, y - 0.08 - 0.3 + (row + 0.5) * height, height, start, end, colour, scale,
@@ -204,7 +205,7 @@ def handles(pipelines, forwards, backwards):
     moves = {to_device for p in pipelines for ops in p.moves for to_device, *_ in ops}
     on_device = any(q[0] == "u" for p in pipelines for passes in p.passes for q in passes)
     for there, colour, label in (("optimizer_step" in kinds, STEP, "optimizer step (CPU)"), (on_device, STEP_DEVICE, "optimizer step"),
-                                 ("undo" in kinds, UNDO, "undone"), ("validate" in kinds, VERDICT, "gradients judged"),
+                                 ("undo" in kinds, UNDO, "undone"), ("validate" in kinds, CHECK, "gradients checked"),
                                  (True in moves, FETCH, "parameters in"), (False in moves, OFFLOAD, "gradients out")):
         if there:
             out.append(Patch(facecolor=colour, edgecolor="#444444", linewidth=0.5, label=label))
@@ -220,7 +221,7 @@ def is_pipeline(trace):
 
 
 def figure_of(pipelines, unit=None):
-    """One above the other, the longest iteration as wide as the figure. unit: seconds that are 1 on the axis."""
+    """Draws pipelines one above the other, the longest iteration as wide as the figure. unit: seconds that are 1 on the axis."""
     longest = max(p.length for p in pipelines)
     window = (-0.01 * longest, 1.01 * longest)
     scale, unit_name = (unit, "units") if unit else timeline.scale_of(longest, timeline.TIME_UNITS)

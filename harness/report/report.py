@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Figures and one self-contained HTML page from the results of experiments: what `hetbench report` runs.
+"""Draws figures and writes one self-contained HTML page from the results of experiments; `hetbench report` runs it.
 
     report.py [--out DIR] [--json] DIR
 
-DIR holds a results.json of `hetbench experiment`, or folders with one each. Written are report.html and figures/*.png.
-What is wrong is one line on standard error; exit status 2 for bad input, 3 when matplotlib is missing.
+DIR holds a results.json of `hetbench experiment`, or folders with one each. Writes report.html and figures/*.png.
+An error is one line on standard error; the exit status is 2 for bad input, 3 if matplotlib is missing.
 """
 
 import argparse
@@ -19,7 +19,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 
 def shown(text):
-    """As common/base/text.h shows names of files."""
+    """Returns a file's name as common/base/text.h prints it."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
@@ -79,7 +79,7 @@ def throughput(page, experiments, folder):
 
 
 def first_rank(trace):
-    """Leaves the lanes and spaces of rank 0 and its node: the other ranks do the same work."""
+    """Keeps only the lanes and spaces of rank 0 and its node: the other ranks do the same work."""
     lanes = {tid: name for tid, name in trace.lanes.items() if name.startswith("rank 0 ")}
     if len(lanes) < len(trace.lanes):
         trace.lanes, trace.ops = lanes, [op for op in trace.ops if op[1] in lanes]
@@ -88,7 +88,7 @@ def first_rank(trace):
 
 
 def load_traces(e):
-    """[(raw row, Trace)] of the traces that are there."""
+    """Returns [(raw row, Trace)] for the traces whose files exist."""
     out = []
     for raw in e.traces:
         path = e.folder / raw["file"] if raw.get("file") else None
@@ -202,7 +202,7 @@ def break_even(page, experiments, folder):
         page.heading(e.name)
         with_rates = [p for p in e.places() if any((r := e.chosen.get((s, p))) and r["break_even"] for s in e.series)]
         traced = [t["scenario"]["model"]["name"] for t in e.traces if "scenario" in t]
-        # Shown is the place of the timelines, or one where most systems run.
+        # Shows the point at which most systems run, preferably that of the timelines.
         place = max(with_rates, key=lambda p: (sum(e.chosen[(s, p)].ok for s in e.series if (s, p) in e.chosen),
                                                p[0] in traced))
         path = file_of(folder, f"break-even-{e.name}")
@@ -258,7 +258,7 @@ def provenance(page, experiments):
 
 
 def write(path, text):
-    path = path.resolve()  # a link stays, its target is replaced
+    path = path.resolve()  # keeps a link and replaces its target
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     partial.write_text(text, encoding="utf-8")
     partial.replace(path)

@@ -12,11 +12,11 @@ AXIS_TITLES = {"models": "model", "batches": "batch, sequences", "device_memory"
 
 
 class BadInput(Exception):
-    """One line for the user."""
+    """Bad input; the text is one line for the user."""
 
 
 def size(value):
-    """2.5 GiB for what was written so, else decimal units."""
+    """Formats bytes: multiples of a quarter GiB in GiB (2.5 GiB), others in decimal units."""
     if value % (GIB // 4) == 0:
         return f"{value / GIB:g} GiB"
     for factor, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
@@ -33,7 +33,7 @@ def seconds(value):
 
 
 def variable(value):
-    """A plan variable as hetbench prints it: 3, 4,2,1,1, and '4 x 16, 2 x 48' of more than eight elements."""
+    """Formats a plan variable as hetbench does: 3, 4,2,1,1, and '4 x 16, 2 x 48' for more than eight elements."""
     if not isinstance(value, list):
         return f"{value:.9f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
     if len(value) <= 8:
@@ -43,7 +43,7 @@ def variable(value):
 
 
 def common_prefix(names):
-    """'autohete-' of autohete-2b and autohete-22b: up to the last '-' that all share."""
+    """Returns 'autohete-' for autohete-2b and autohete-22b: the common prefix up to its last '-'."""
     prefix = names[0]
     for name in names[1:]:
         while not name.startswith(prefix):
@@ -52,8 +52,8 @@ def common_prefix(names):
 
 
 def setting(scenarios):
-    """Devices, batch, micro-batch, sequence length and numerics in one line; what differs is listed. Results of older programs
-    name less."""
+    """Describes devices, batch, micro-batch, sequence length and numerics in one line, and lists the values that differ. Results
+    of older versions name fewer of them."""
     def distinct(key):
         return " or ".join(dict.fromkeys(str(s[key]) for s in scenarios if s.get(key) is not None))
 
@@ -66,7 +66,7 @@ def setting(scenarios):
 
 
 class Row:
-    """One simulated point. `place` is where it stands in the sweep: a value of each axis."""
+    """One simulated point. `place` is its position in the sweep: a value of each axis."""
 
     def __init__(self, raw):
         scenario = raw["scenario"] if "scenario" in raw else {}
@@ -80,8 +80,8 @@ class Row:
         return self.raw.get(field)
 
     def lanes(self):
-        """Seconds of an iteration that the critical path spends on each lane, by the lane's name; the rest is waiting. Lanes of a
-        kind that a rank has several of (cpu 3, act out) go by one name."""
+        """Returns the seconds that an iteration's critical path spends on each lane, by the lane's name; the rest is waiting. Lanes
+        of one kind on a rank (cpu 3, act out) share a name."""
         out = {}
         for lane in self.raw["lane_busy"]:
             name = re.sub(" [0-9]+$", "", lane["lane"])
@@ -118,11 +118,11 @@ class Experiment:
         return setting([r.scenario for r in self.rows])
 
     def places(self):
-        """All points of the sweep that have rows, in the sweep's order."""
+        """Returns all positions of the sweep that have rows, in the sweep's order."""
         return list(dict.fromkeys(r.place for r in self.rows))
 
     def panels(self):
-        """Places grouped by all axes but the one along the figure: [(title, [place])]."""
+        """Groups the positions by all axes but the one along the figure: [(title, [place])]."""
         at, groups = AXES.index(self.along), {}
         for place in self.places():
             groups.setdefault(place[:at] + place[at + 1:], []).append(place)
@@ -146,17 +146,17 @@ class Experiment:
         return model.removeprefix(self.prefix)
 
     def describe(self, place):
-        """What tells this place from the others of the sweep: for tables."""
+        """Describes a position by the axes that vary in the sweep, for tables."""
         varying = [i for i, a in enumerate(AXES) if len(self.axes[a]) > 1] or [0]
         return ", ".join(self.label(place, i) for i in varying)
 
     def spell(self, place):
-        """The whole scenario of a place."""
+        """Describes the whole scenario of a position."""
         memory = f", {size(place[2])} of device memory" if place[2] else ""
         return f"{place[0]}, batch {place[1]}{memory}, {place[3]} tokens"
 
     def capacity(self, place):
-        """Bytes of the first device."""
+        """Returns the bytes of the first device."""
         for row in self.rows:
             if row.place == place:
                 for space in row.raw.get("memory") or []:
@@ -165,7 +165,7 @@ class Experiment:
         return place[2]
 
     def tick(self, place):
-        """(position, label) along the figure's axis; models are put side by side."""
+        """Returns (coordinate, label) along the figure's axis; models stand side by side."""
         at = AXES.index(self.along)
         value = place[at]
         if at == 0:
@@ -177,7 +177,7 @@ class Experiment:
         return value, str(value)
 
     def ratios(self):
-        """First series over each other one: (label, mean, least, most, count), over the places where both run."""
+        """Compares the first series with each other one: (label, mean, least, most, count), over the positions where both run."""
         out = []
         for other in self.series[1:]:
             pairs = [(self.chosen.get((self.series[0], p)), self.chosen.get((other, p))) for p in self.places()]
@@ -188,7 +188,7 @@ class Experiment:
 
 
 def load(folder):
-    """The experiments below a folder: its own results.json, and those of the folders in it, by name."""
+    """Loads the experiments of a folder: its own results.json, and those of the folders in it, by name."""
     folder = pathlib.Path(folder)
     if not folder.is_dir():
         raise BadInput(f"{folder}: not a folder; expected one that hetbench experiment wrote")

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Throughput of several systems over several models, from the compare.json that `hetbench compare --out DIR` writes.
+"""Draws the throughput of several systems over several models, from the compare.json that `hetbench compare --out DIR` writes.
 
     throughput.py --out FILE.png COMPARE.json
 
-A bar a system and model; what does not fit stands there as OOM.
+A bar a system and model; OOM marks a system that does not fit.
 """
 
 import argparse

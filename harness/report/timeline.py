@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Timelines from traces: a Gantt chart with one row a lane, and under it who holds the memory.
+"""Draws timelines from traces: a Gantt chart with one row a lane, and below it the memory by tensor class.
 
     timeline.py --out FILE.png [--capacity "device 0=12000000"] [--iteration K] TRACE [TRACE ...]
 
 A trace is what `hetbench sim --trace` and `hetbench train --trace` write (Chrome trace events; common/trace/perfetto.c).
-Several traces are drawn one above the other on the same scale of time. Shown is one iteration of the steady state in
-full colour, with the ends of its neighbours in pale.
+Several traces are drawn one above the other on the same scale of time. One iteration of the steady state has
+full colours; the ends of its neighbours are pale.
 """
 
 import argparse
@@ -38,7 +38,7 @@ def fail(text):
 
 
 class Trace:
-    """Lanes, ops and memory of one file; times in seconds."""
+    """The lanes, ops and memory of one file; times in seconds."""
 
     def __init__(self, path):
         try:
@@ -61,7 +61,7 @@ class Trace:
         self.schedule = self.head["schedule"]
 
     def span(self, iteration):
-        """Start of the iteration and its length: up to the start of the next one, or to its own end."""
+        """Returns the iteration's start and its length, up to the start of the next one or to its own end."""
         own = [o for o in self.ops if o[0] == iteration]
         if not own:
             fail(f"iteration {iteration} is out of range; the trace has {self.head['iterations']}")
@@ -70,7 +70,7 @@ class Trace:
         return begin, (min(after) if after else max(o[2] + o[3] for o in own)) - begin
 
     def steady(self):
-        """An iteration far from both ends whose length is the median of its kind: no outlier is shown as typical."""
+        """Returns an iteration far from both ends of the trace, of median length, so that no outlier is shown as typical."""
         n = self.head["iterations"]
         inner = list(range(min(2, n - 1), max(n - 1, min(2, n - 1) + 1)))
         by_length = sorted(inner, key=lambda k: self.span(k)[1])
@@ -104,7 +104,7 @@ BYTE_UNITS = [(1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1, "B")]
 
 
 def draw_lanes(ax, trace, iteration, begin, length, window, time_scale, inches_per_s):
-    """One row a lane; a bar's name is written in it where it fits."""
+    """Draws one row a lane; a bar has its name in it if that fits."""
     rows = {tid: i for i, tid in enumerate(sorted(trace.lanes))}
     left, right = begin + window[0], begin + window[1]
     kinds = []
@@ -131,7 +131,7 @@ def draw_lanes(ax, trace, iteration, begin, length, window, time_scale, inches_p
 
 
 def draw_memory(ax, trace, space, begin, length, window, time_scale, capacity):
-    """Stacked steps, the largest class at the bottom."""
+    """Draws stacked steps, the largest class at the bottom."""
     samples = trace.memory[space]
     left, right = begin + window[0], begin + window[1]
     before = [s for s in samples if s[0] <= left][-1:]

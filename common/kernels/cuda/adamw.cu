@@ -1,4 +1,4 @@
-/* AdamW, the gradient check and initial values. Memory bandwidth limits them all. A thread takes four elements a turn. */
+/* AdamW, the gradient check and initial values. Memory bandwidth limits all. A thread takes four elements a turn. */
 #include <math.h>
 #include <string.h>
 
