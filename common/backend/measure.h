@@ -9,7 +9,8 @@
  *     training      compute  F0 F1 F2 B2 B1 B0          measuring   F0 F1 F2 B2    B1    B0
  *                   d2h                  G2 G1 G0                               G2    G1    G0
  *
- * The executors decide which works run at the same time, and how that changes their times; it is no part of a cost.
+ * A cost is that of a work alone. The executors decide which works run at the same time, and how that changes their
+ * times.
  */
 #ifndef HT_BACKEND_MEASURE_H
 #define HT_BACKEND_MEASURE_H

@@ -51,7 +51,7 @@ static enum ht_status ht_given_twice(const struct ht_node *list, const char *key
     return ht_node_error(last, err, "'%s' is given twice; expected it once", key);
 }
 
-/* "p.yaml:3:11" of an entry; NULL: it is not there. The caller frees it. */
+/* Returns the position of an entry, "p.yaml:3:11", which the caller frees; NULL if the map has no such key. */
 static char *ht_position_of(const struct ht_doc *doc, const struct ht_node *map, const char *key)
 {
     const struct ht_node *at = ht_node_find(map, key);

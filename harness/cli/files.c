@@ -107,7 +107,7 @@ static const char *stream_of(const struct file *f, bool json)
     return NULL;
 }
 
-/* Finds the file that an option's value names. Returns false when it is no file and cannot become one. */
+/* Finds the file that an option's value names. Returns false if it is not a file and cannot become one. */
 static bool find(const struct row *row, const char *value, struct file *out)
 {
     char folder[HT_PATH_BYTES];

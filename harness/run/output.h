@@ -21,7 +21,7 @@ enum { HT_PATH_BYTES = 4096 };
 
 /* The target of a path. */
 struct ht_target {
-    char path[HT_PATH_BYTES]; /* its last component is no link, unless it is a descriptor's */
+    char path[HT_PATH_BYTES]; /* its last component is not a link, unless it is a descriptor's */
     int fd;                   /* the descriptor of this process that the path names, or -1 */
     bool descriptor;          /* it names a descriptor, of this process or another */
     bool exists;
@@ -34,7 +34,7 @@ struct ht_output {
     char target[HT_PATH_BYTES], partial[HT_PATH_BYTES]; /* partial is empty: the target is written to directly */
 };
 
-/* Follows links. HT_BAD_INPUT when they go in a circle or the path is too long; a missing file is no error. */
+/* Follows links. HT_BAD_INPUT when they go in a circle or the path is too long; a missing file is not an error. */
 enum ht_status ht_target_find(const char *path, struct ht_error *err, struct ht_target *out);
 
 /* Opens a path to write. Returns HT_BAD_INPUT when it cannot be written, as the user named it. */

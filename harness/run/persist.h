@@ -7,7 +7,7 @@
  *     init, checkpoint --> residents --> steps 1..N --> residents --> steps N+1..2N --> ... --> residents --> save
  *                                                           '--> checkpoint
  *
- * Nothing of the next run has begun when the state is read, so a resumed run cannot be told from one that was not
+ * Nothing of the next run has begun when the state is read, so a resumed run is identical to one that was not
  * stopped. Rank 0 keeps the files: they are the same whatever the ranks, and written whole or not at all.
  */
 #ifndef HT_HARNESS_RUN_PERSIST_H

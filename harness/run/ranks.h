@@ -18,7 +18,7 @@ struct ht_ranks {
 
 /* Joins the other ranks in a process that mpirun started as one of several. Called before anything is printed. */
 enum ht_status ht_ranks_open(struct ht_error *err, struct ht_ranks *out);
-/* Sets *launch when the job has several ranks and this process is none of them: ht_ranks_launch is next. Returns
+/* Sets *launch if the job has several ranks and this process is not one of them: then call ht_ranks_launch. Returns
    HT_BAD_INPUT when mpirun started another number of ranks. */
 enum ht_status ht_ranks_wanted(const struct ht_ranks *ranks, const struct ht_job *job, struct ht_error *err,
                                bool *launch);

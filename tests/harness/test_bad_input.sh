@@ -136,7 +136,7 @@ refused 2 "--load stands for a whole scenario" sim --load "$work/none.yaml" --mo
 run 0 plan zero_offload --model gpt-mini --cluster local --batch 1 --dump good.yaml
 refused 2 "a graph file has no costs" sim --load "$work/good.yaml"
 "$python" - <<'PY'
-# A graph file is text with one op a line; a cycle is an op that names a later one, a dangling id one that is not there.
+# A graph file is text with one op a line. A cycle is an op that names a later one; a dangling id names no op.
 import re
 
 lines = open("good.yaml").read().split("\n")
@@ -192,7 +192,7 @@ clean out
 printf 'name: "a\\e[31m"\n' >"$raw.yaml"
 refused 2 ".*key 'name': holds a control character" sim zero_offload --model "./$raw.yaml" --cluster local
 
-# ---- what does not fit, or is not there ----
+# ---- jobs that do not fit, devices that are missing ----
 
 refused 3 "OOM at .* on device 0: .*short by" sim zero_offload --model gpt-tiny --cluster local --device-memory 1MB
 refused 3 "OOM at .* on device 0: .*short by" train in_memory --model gpt-tiny --data "$text" --device-memory 1kB

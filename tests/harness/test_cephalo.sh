@@ -36,7 +36,7 @@ print(ranks[0] // d["otherData"]["iterations"])
 PY
 }
 
-# With one micro-batch a rank sums are those of one rank, whoever holds what.
+# With one micro-batch a rank sums are those of one rank, however the state is divided.
 run 0 train in_memory "${common[@]}" --batch 4 --micro-batch 1 --losses one.csv
 for share in 0,0.3,0.7,0 3,1,1,1; do
     run 0 train cephalo "${common[@]}" --batch 4 --ranks 4 --set m=1 --set l=1 --set share=$share --losses u.csv

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checkpoints: a resumed training cannot be told from one that was not stopped, in any system, numerics and control; what is
+# Checkpoints: a resumed training is identical to one that was not stopped, in any system, numerics and control; what is
 # damaged is named, and nothing is overwritten. Kills at any moment: test_kill.sh.
 set -euo pipefail
 # shellcheck source=tests/harness/support.sh
@@ -79,8 +79,8 @@ run 0 sim --load g.yaml --cluster local --replay t.json --json
 
 # ---- other numerics, another control ----
 
-# Under the verdict of a gate or a rollback, with iterations that are skipped before and after the cut: the optimizer's steps
-# and the loss scale go on from where they were, in another system, too.
+# With gate or rollback, and iterations that are skipped before and after the cut, the optimizer's step count and the loss scale
+# continue, in another system, too.
 watched=(--model gpt-mini --seq 16 --batch 4 --micro-batch 2 --data "$text" --loss-scale dynamic --clip 1.5)
 faults=(--inject-overflow 2:1 --inject-overflow 3:0:nan --inject-overflow 6:5:square --inject-overflow 11:3)
 for numerics in fp32 bf16 fp16; do

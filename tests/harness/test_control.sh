@@ -49,11 +49,11 @@ done
 kill -KILL "$pid"
 wait "$pid" 2>/dev/null || true
 grep -Eq '^step [0-9]+/1000000  loss [0-9.]+  1 skipped  ' progress || fail "progress does not show skipped steps: $(cat progress)"
-# A pipeline with a verdict of its own says what it was, without --control too.
+# A pipeline with a final check of its own reports its outcomes, without --control too.
 own=(--model llama-tiny --batch 2 --micro-batch 1 --seq 16 --numerics fp32 --data "$text" --steps 3 --inject-overflow 2:1:nan --json)
 run 0 train in_memory "${own[@]}" --control gate --losses gate.csv
 run 0 train sysx "${own[@]}" --losses own.csv
 cmp -s gate.csv own.csv || fail "sysx's own rollback: losses are not in_memory's"
 [ "$(json out 'd["control"]["mode"], d["control"]["skipped"], d["control"]["verdicts"]')" = "('none', 1, ['ok', 'skipped', 'ok'])" ] ||
-    fail "sysx does not tell of its verdicts: $(json out 'd["control"]')"
+    fail "sysx does not report its outcomes: $(json out 'd["control"]')"
 finish

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The emulated clock from the command line, in one process and over ranks: losses of a plain run, a trace that replays, what
-# is said of a run that is no emulation, Ctrl-C and killed ranks in the middle of ops that are held for minutes.
+# The emulated clock from the command line, in one process and over ranks: losses of a plain run, a trace that replays, the
+# message for a run that is not a valid emulation, Ctrl-C and killed ranks in the middle of ops that are held for minutes.
 set -euo pipefail
 # shellcheck source=tests/harness/support.sh
 . "$(dirname "$0")/support.sh"

@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$work"
 model=(--model gpt-tiny --seq 16)
 
-# What is no plan.
+# Invalid plans.
 four=(sim fsdp "${model[@]}" --cluster autohete-4gpu --batch 8)
 refused 2 "--set 'm=4,x': element 2 'x' is not an integer" "${four[@]}" --set m=4,x
 refused 2 "--set 'm=4,2,2': m has 3 elements; expected 4" "${four[@]}" --set m=4,2,2
@@ -80,14 +80,14 @@ near 1e-6 one.csv u.csv
 [ "$(count AG) $(count RS) $(count AR)" = "0 0 6" ] || fail "ddp: $(count AG), $(count RS), $(count AR) collectives"
 refused 2 "rank 1 has no micro-batch: expected at least one" sim ddp "${model[@]}" --cluster autohete-4gpu --batch 9 --set l=5,0,3,1
 
-# Overflows are judged and undone wherever they are; what is resumed goes on as if it had never ended, on other ranks too.
+# Overflows are found and undone on every rank. A resumed training continues as if it had not been stopped, on other ranks too.
 # shellcheck disable=SC2054 # vectors
 uneven=(--batch 9 --ranks 4 --set l=5,0,3,1 --set m=1 --set share=0,0.25,0,0.75)
 for control in gate rollback; do
     run 0 train in_memory "${common[@]}" --batch 9 --micro-batch 1 --numerics fp16 --control $control --losses one.csv --inject-overflow 2:1
     run 0 train fsdp "${common[@]}" "${uneven[@]}" --numerics fp16 --control $control --losses u.csv --inject-overflow 2:1
     near 1e-4 one.csv u.csv
-    # Every rank judges all gradients; the norm counts them once.
+    # The gradient checks of each rank cover all gradients; the norm counts them once.
     run 0 train in_memory "${common[@]}" --batch 4 --micro-batch 1 --control $control --clip 0.5 --losses one.csv
     run 0 train ddp "${common[@]}" --batch 4 --ranks 4 --control $control --clip 0.5 --losses u.csv
     near 1e-6 one.csv u.csv

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Killed at any moment, a training leaves its last complete checkpoint and goes on from there to the same losses and weights:
-# in three systems by turns, in 16-bit numerics under a verdict that skips and clips. Killed while it saves a model over an older one,
+# in three systems by turns, in 16-bit numerics with a final check that skips and clips. Killed while it saves a model over an older one,
 # it leaves one of the two.
 #
 #     test_kill.sh BUILD-DIRECTORY [--kills N] [--saves N]     30 and 8; a longer test takes some 0.3 s each

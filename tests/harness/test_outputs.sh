@@ -50,7 +50,7 @@ if [ "$(id -u)" != 0 ]; then
     refused 2 "hard: cannot be written: Permission denied" train "${mini[@]}" --losses hard
 fi
 
-# ---- what is no plain file ----
+# ---- outputs that are not plain files ----
 
 ln -s /proc/self/fd/1 stdout # as /dev/stdout is
 "$hetbench" train "${mini[@]}" --losses stdout >printed
@@ -162,7 +162,7 @@ pair "--trace: m.yaml is what --profile reads" sim in_memory --model gpt-tiny --
 pair "--out: compared/compare.csv is what --profile reads" compare --models gpt-tiny --cluster local --profile compared/compare.csv --out compared
 ln -s compare.csv compared/compare.json
 pair "--out: compared/compare.csv is what --out writes, too" compare --models gpt-tiny --cluster local --out compared
-# A built-in name is no file.
+# A built-in name does not stand for a file.
 touch gpt-mini
 losses --losses gpt-mini
 # The report's own file.

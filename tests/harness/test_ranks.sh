@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Several ranks for real: the losses of one rank whose micro-batches are the ranks' shares, to the last bit; what is said,
-# and by whom; and no rank, no file and no shared memory is left behind, whoever is killed.
+# and by whom; and no rank, no file and no shared memory is left behind, whichever process is killed.
 set -euo pipefail
 # shellcheck source=tests/harness/support.sh
 . "$(dirname "$0")/support.sh"
@@ -43,7 +43,7 @@ pipeline() {
 }
 pipeline gpipe --ranks 2
 pipeline interleaved --ranks 2
-pipeline sysx --ranks 2 # with a verdict, on which the ranks agree
+pipeline sysx --ranks 2 # with a final check, on which the ranks agree
 pipeline mobius --cluster nodes.yaml
 
 # More micro-batches a rank: (a0 + b0) + (a1 + b1) instead of ((a0 + a1) + b0) + b1, so rounding differs, no more.
@@ -106,7 +106,7 @@ wait "$pid" || true
 # shellcheck disable=SC2086
 gone 30 $all
 
-# A service manager's SIGTERM comes to every process of the job: an interrupt, whoever it reaches first.
+# A service manager sends SIGTERM to every process of the job: an interrupt, whichever process it reaches first.
 began --ranks 2
 all="$(mpirun_of "$pid") $(ranks_of "$pid")" status=0
 # shellcheck disable=SC2086
@@ -116,7 +116,7 @@ wait "$pid" || status=$?
 # shellcheck disable=SC2086
 gone 30 $all
 
-# A rank for whose books there is no memory, though the launcher had it: the launcher says so, once for all of them.
+# A rank has no memory for its tables, though the launcher had: the launcher reports it, once for all ranks.
 if [ -z "$sanitized" ]; then
     mkdir bin
     printf '#!/bin/sh\nulimit -v 400000\nexec %s "$@"\n' "$(command -v mpirun)" >bin/mpirun

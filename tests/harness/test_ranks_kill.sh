@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Eight ranks on two emulated nodes: whoever is killed in the middle of an iteration, and whenever Ctrl-C comes, once or twice, all
-# end within seconds, one line says why, and no process, shared memory or file is left. The moment the launcher has returned, not later.
+# Eight ranks on two emulated nodes. Whichever process is killed in the middle of an iteration, and whenever Ctrl-C comes, once or
+# twice, all end within seconds and one line says why. No process, shared memory or file is left the moment the launcher returns.
 set -euo pipefail
 # shellcheck source=tests/harness/support.sh
 . "$(dirname "$0")/support.sh"
@@ -14,10 +14,10 @@ needs_ranks "${common[@]}"
 shm=$(find /dev/shm | sort)
 slow=$([ -n "$sanitized" ] && echo 5 || echo 1)
 
-# job: all processes of the training, whoever their parents are.
+# job: all processes of the training, with any parent.
 job() { grep -lzxF "HETBENCH_TEST=$work" /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3 || true; }
 
-# began: starts a training of minutes, as process $pid. When it returns, signals are heard (a background job of a shell begins with
+# began: starts a training of minutes, as process $pid. When it returns, signals are handled (a background job of a shell begins with
 # SIGINT ignored).
 began() {
     rm -f l.csv err
@@ -120,7 +120,7 @@ for gap in 0 0.03 0.3; do
     ended 130 3 "interrupted" "Ctrl-C twice, $gap s apart"
 done
 
-# While the ranks are being started, and before that. What is not there yet cannot get a signal.
+# While the ranks start, and before. A process that does not exist yet cannot get a signal.
 for wait in 0.02 0.06 0.1 0.15 0.2 0.3; do
     began
     sleep "$wait"

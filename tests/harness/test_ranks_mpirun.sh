@@ -43,7 +43,7 @@ esac
 SH
 chmod +x bin/mpirun
 
-# job: all processes of the trainings, whoever their parents are.
+# job: all processes of the trainings, with any parent.
 job() { grep -lzxF "HETBENCH_TEST=$work" /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3 || true; }
 
 # These two have no sign of trouble for longer than a hang is given: mpirun takes its time; a rank is stopped, then goes on.

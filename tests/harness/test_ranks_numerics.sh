@@ -76,7 +76,7 @@ for name, most in ("two", 0.002), ("four", 0):
     far = sum(d > 0.1 for d in apart) / len(apart)
     assert len(apart) > 200000 and max(apart) > 0 and max(apart) <= 2.01 and far <= most, (name, len(apart), max(apart), far)
 PY
-# FP16 has its verdict by itself; an overflow in one rank's share skips the step for all.
+# FP16 has a final check by default; an overflow in one rank's share skips the step for all.
 run 0 train in_memory "${common[@]}" --numerics fp16 --micro-batch 2 --accumulate 16 --losses one.csv --inject-overflow 2:3
 run 0 train zero_offload "${common[@]}" --numerics fp16 --ranks 2 --losses ranks.csv --inject-overflow 2:3 --json
 cmp -s one.csv ranks.csv || fail "an overflow: $(paste one.csv ranks.csv)"

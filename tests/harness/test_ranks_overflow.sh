@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The drill: a gradient of one stage is spoilt at places taken at random, in pipelines over 2 and 4 ranks, FP32 and FP16. All ranks
-# skip the step, or take back what they have stepped: verdicts, norms, loss scales and losses of all steps are in_memory's on one
+# skip the step, or take back what they have stepped: outcomes, norms, loss scales and losses of all steps are in_memory's on one
 # rank, and so is every bit of parameters, momentum and variance, both of which are those of a training that never took the step.
 #
 #     test_ranks_overflow.sh BUILD-DIRECTORY [--places N]     20: each system with either number of ranks and either numerics
@@ -92,7 +92,7 @@ PY
     done
 done
 
-# A gradient twenty times as large as those before it is no bad one, but its step makes more exceptions than an undo log has room
+# A gradient twenty times as large as those before it is not bad, but its step makes more exceptions than an undo log has room
 # for: all ranks take their steps back, and make them again.
 if [ -z "$sanitized" ]; then
     small_llama 16 >spike.yaml

@@ -54,7 +54,7 @@ run 0 train in_memory "${llama[@]}" --numerics bf16 --losses one.csv
 run 0 train gpipe "${llama[@]}" --numerics bf16 --ranks 2 --set tp=2 --losses u.csv
 near 2e-3 one.csv u.csv
 
-# A checkpoint is the model's, whoever has which part: parts take up what one rank has left, and leave the same bytes when they do
+# A checkpoint is the whole model's, however it is divided into parts: parts take up what one rank has left, and leave the same bytes when they do
 # no step; one rank takes up what parts have left.
 half() { run 0 train "$@" --steps 2 --checkpoint ck; }
 for model in gpt llama; do

@@ -1,4 +1,4 @@
-/* Sizes that do not fit end the process as memory that is not there does: one line, exit status 3. */
+/* Sizes that overflow end the process as a failed allocation does: one line, exit status 3. */
 #include "common/base/array.h"
 #include "common/base/status.h"
 

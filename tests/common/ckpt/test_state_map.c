@@ -112,7 +112,7 @@ START_TEST(misfits)
     s->tensors[first].label.unit = 9;
     refused(s, HT_F32, "a tensor of class 'param' is about unit 9 of a model with 4");
     s = sharded(5, HT_BF16);
-    s->tensors[0].bytes *= 2; /* an FP32 copy beside a master is no such numerics */
+    s->tensors[0].bytes *= 2; /* no numerics have an FP32 copy beside a master */
     refused(s, HT_BF16, "unit 0: a tensor of ");
     s = sharded(5, HT_BF16); /* copies of 16 bits are not parameters */
     for (int32_t i = 0; i < s->n_tensors; i++)
@@ -187,7 +187,7 @@ START_TEST(tiers_and_nodes)
 }
 END_TEST
 
-/* A piece is no larger than the buffers of all ranks. */
+/* A piece is at most as large as the buffers of all ranks. */
 START_TEST(long_pieces)
 {
     struct ht_schedule *s = ht_schedule_create("wide", 1, 1, NULL);

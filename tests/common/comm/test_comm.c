@@ -310,8 +310,8 @@ START_TEST(test_sum_order)
 }
 END_TEST
 
-/* A rank that is killed takes the others, which wait for it, along; a child that the launcher has had before is none of
-   them. How they ended is known also to who began with SIGCHLD ignored. */
+/* A killed rank ends the others, which wait for it. A child that the launcher had before is not taken for a rank. The
+   launcher learns how the ranks ended even if it began with SIGCHLD ignored. */
 START_TEST(test_killed)
 {
     struct ht_error err = {0};

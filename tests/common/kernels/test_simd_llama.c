@@ -171,7 +171,7 @@ START_TEST(test_rotation)
             double at = x[r * stride + i], partner = i < used ? x[r * stride + (d < half ? i + half : i - half)] : 0;
             double expected = at * cos(angle) + (d < half ? -partner : partner) * sin(angle);
             if (i < used) assert_close(y[r * stride + i], expected, 2.5e-7, "rotated", r * stride + i);
-            if (i >= used) ck_assert(y[r * stride + i] == x[r * stride + i]); /* what is no head is left */
+            if (i >= used) ck_assert(y[r * stride + i] == x[r * stride + i]); /* not of a head: as before */
         }
     ht_rows_rotate(ht_simd(), &rotary, true, y, (struct ht_range){0, rows});
     for (int64_t i = 0; i < n; i++) assert_close(y[i], x[i], 5e-7, "rotated back", i);

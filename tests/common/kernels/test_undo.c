@@ -441,7 +441,7 @@ static struct deviation measure(int64_t t, const struct ht_adamw *c)
  * Here p comes out at 97.4% with decay and without. The product p keep is a float, and p' + update gives it back but
  * for the digits that the step lost; dividing it by keep gives p, unless the product was almost half a unit off. A
  * product with 1 / keep, which is itself rounded, gives p less often: 86% here, 30% at a learning rate of 3e-4. So the
- * 82% is no property of AdamW but of how one divides. m is exact in 50% (m' is formed as m + (1 - beta1)(g - m), not
+ * 82% is a property of the division, not of AdamW. m is exact in 50% (m' is formed as m + (1 - beta1)(g - m), not
  * from two products, and shares depend on how values are drawn). The bounds allow for that and still show a wrong
  * formula, which leaves next to nothing exact, or a reversal in double, which leaves everything.
  */

@@ -231,7 +231,7 @@ START_TEST(titles)
     struct ht_schedule *s = start();
     struct ht_label l = {.unit = 3, .n_units = 1, .sub_ops = HT_ALL_SUB_OPS, .micro_batch = 1};
     ht_add_op(s, HT_OP_FORWARD, 0, l, 0);
-    ck_assert_str_eq(ht_op_label(s, 0, t, sizeof t), "F3"); /* one micro-batch: not told */
+    ck_assert_str_eq(ht_op_label(s, 0, t, sizeof t), "F3"); /* one micro-batch: left out */
     ck_assert_str_eq(ht_op_description(s, 0, t, sizeof t), "forward of unit 3");
     s->n_micro_batches = 2;
     s->n_units = 8;

@@ -222,7 +222,7 @@ static int64_t waits(struct ht_options *o, const char *system, int64_t steps, in
     return count();
 }
 
-/* Nothing that comes again in every step waits for a stream: neither losses nor verdicts nor logged steps. */
+/* No step waits for a stream: neither for losses nor for gradient checks nor for logged steps. */
 START_TEST(test_no_step_waits_for_a_stream)
 {
     static const char *const controls[] = {NULL, "gate", "rollback"};

@@ -1,7 +1,7 @@
 /*
  * The emulated clock against the simulator: the same systems on the hardware of the catalogue, really run and held.
  * Order and memory keep the rules in both, losses are those of training in memory, and no run is shorter than it can
- * be. How far times are off is the machine's doing: printed, not judged.
+ * be. The error of times depends on the machine: the test prints it and has no bound for it.
  */
 #include "common/base/array.h"
 #include "common/exec/sim.h"

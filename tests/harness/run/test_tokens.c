@@ -1,4 +1,4 @@
-/* Training data: which tokens make which batch, and what is no text and no ids. */
+/* Tests training data: the tokens of each batch, and files that are refused because they hold neither text nor ids. */
 #include "harness/run/tokens.h"
 
 #include "common/base/rng.h"
