@@ -259,7 +259,7 @@ enum ht_status ht_safetensors_open(const char *path, struct ht_error *err, struc
                        strerror(errno));
     if (fstat(fd, &sb) != 0 || !S_ISREG(sb.st_mode)) {
         close(fd);
-        return ht_fail(err, HT_BAD_INPUT, "%s: is no plain file; expected a safetensors file", path);
+        return ht_fail(err, HT_BAD_INPUT, "%s: not a regular file; expected a safetensors file", path);
     }
     struct ht_safetensors *st = HT_NEW(struct ht_safetensors);
     *st = (struct ht_safetensors){.name = ht_strdup(path), .fd = fd, .file_bytes = (int64_t)sb.st_size};

@@ -29,7 +29,7 @@ static void help(FILE *out)
           "  hetbench sim zero_offload --model autohete-4b --cluster autohete-1gpu --batch 8\n"
           "  hetbench compare --models autohete-2b,autohete-4b --cluster autohete-1gpu\n"
           "  hetbench train in_memory --model gpt-tiny --data FILE --steps 50\n"
-          "\nExit status: 0 done, 1 failed while running, 2 bad input, 3 does not fit or is not there, 130 "
+          "\nExit status: 0 done, 1 failed while running, 2 bad input, 3 does not fit or is missing, 130 "
           "interrupted.\n",
           out);
 }
