@@ -20,13 +20,12 @@
 struct ht_tasks {
     const char *name, *noun; /* of the progress: "NAME: 3 of 14 NOUN" */
     size_t n;
-    const double
-        *bytes; /* [n] memory that each task takes, estimated; NULL: none, and the order is that of the tasks */
-    void *ctx;  /* passed to the functions below */
+    const double *bytes; /* [n] estimated memory of each task; NULL: none, and tasks start in their own order */
+    void *ctx;           /* passed to the functions below */
 
     /* Runs task i. Several threads call it at once, each i once. */
     enum ht_status (*run)(void *ctx, size_t i, struct ht_error *err);
-    /* Takes note that task i has succeeded. Called under a lock, one call at a time; an error counts as one of run.
+    /* Records that task i has succeeded. Called under a lock, one call at a time; an error counts as one of run.
        NULL: nothing to do. */
     enum ht_status (*finished)(void *ctx, size_t i, struct ht_error *err);
 
