@@ -11,6 +11,9 @@
  *     ddp       Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", VLDB 2020. Every
  *               rank holds and steps everything:
  *                   U all-reduces
+ *     whale     Jia et al., "Whale: Efficient Giant Model Training over Heterogeneous GPUs", USENIX ATC 2022, of which
+ *               Cephalo compares the data parallelism: ddp with a batch for each rank by its speed. It says nothing of
+ *               the buckets of its all-reduces; here each unit is one.
  *
  * These numbers hold for a tied table. Without one the head saves one all-gather in each round, since its forward and
  * backward follow each other. With one micro-batch a rank fsdp and fsdp_ga are the same. keep=1 gathers once an
@@ -20,11 +23,12 @@
 #include "baselines/passes.h"
 
 #include "common/base/array.h"
+#include "common/build/cost_query.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { REDUCE_ONCE, REDUCE_EACH, REPLICATE };
+enum { REDUCE_ONCE, REDUCE_EACH, REPLICATE, BY_SPEED };
 
 #define KNOB_M "m", "sequences of a micro-batch of each rank", 1, 1 << 20, HT_VARIABLE_BY_RANK, false
 #define KNOB_L "l", "micro-batches of each rank", 0, 1 << 20, HT_VARIABLE_BY_RANK, false
@@ -39,6 +43,11 @@ static const struct ht_knob knobs[] = {
 };
 static const struct ht_knob ddp_knobs[] = {{KNOB_M}, {KNOB_L}, HT_KNOB_C, {0}};
 
+static bool replicates(const struct ht_system *self)
+{
+    return self->variant == REPLICATE || self->variant == BY_SPEED;
+}
+
 static enum ht_status layout_of(const struct ht_system *self, const struct ht_scenario *scenario,
                                 const struct ht_plan *plan, struct ht_error *err, struct ht_layout **out)
 {
@@ -47,23 +56,28 @@ static enum ht_status layout_of(const struct ht_system *self, const struct ht_sc
     struct ht_portion *portions = HT_NEW_ARRAY(struct ht_portion, m->n);
     for (int32_t r = 0; r < m->n; r++)
         portions[r] = (struct ht_portion){m->values[r], l->values[r], share ? share->values[r] : 0};
-    enum ht_sharding sharding = self->variant == REPLICATE ? HT_SHARD_NONE : HT_SHARD_ALL;
+    enum ht_sharding sharding = replicates(self) ? HT_SHARD_NONE : HT_SHARD_ALL;
     enum ht_status status = ht_layout_uneven(scenario, sharding, portions, err, out);
     free(portions);
     return status;
 }
 
-/* Adds the forced vector to the plan, or a vector of equal elements. */
-static void set(const struct ht_settings *settings, const char *name, int32_t ranks, int64_t otherwise, bool decimal,
-                struct ht_plan *out)
+/* Returns a vector of equal elements. */
+static struct ht_variable equal(const char *name, int32_t ranks, int64_t value, bool decimal)
 {
-    const struct ht_variable *forced = ht_setting_variable(settings, name);
-    struct ht_variable equal = {.kind = HT_VARIABLE_BY_RANK, .decimal = decimal, .n = ranks};
-    snprintf(equal.name, sizeof(equal.name), "%s", name);
-    equal.values = HT_NEW_ARRAY(int64_t, ranks);
-    for (int32_t r = 0; r < ranks; r++) equal.values[r] = otherwise;
-    ht_plan_set_vector(out, forced ? forced : &equal);
-    ht_variable_free(&equal);
+    struct ht_variable out = {.kind = HT_VARIABLE_BY_RANK, .decimal = decimal, .n = ranks};
+    snprintf(out.name, sizeof(out.name), "%s", name);
+    out.values = HT_NEW_ARRAY(int64_t, ranks);
+    for (int32_t r = 0; r < ranks; r++) out.values[r] = value;
+    return out;
+}
+
+/* Adds the forced vector of that name to the plan, or `otherwise`, which it frees. */
+static void set(const struct ht_settings *settings, struct ht_variable otherwise, struct ht_plan *out)
+{
+    const struct ht_variable *forced = ht_setting_variable(settings, otherwise.name);
+    ht_plan_set_vector(out, forced ? forced : &otherwise);
+    ht_variable_free(&otherwise);
 }
 
 /* Finds the value of `other` (l or m), the same for all ranks, which with the forced one makes up the batch.
@@ -80,23 +94,56 @@ static enum ht_status rest(const struct ht_scenario *scenario, const struct ht_v
                    forced->name, (long long)sum, (long long)scenario->batch, other);
 }
 
+/* Divides the batch by the ranks' speeds, into one micro-batch each: after the first, each sequence goes to the rank that
+   would be done with it first. A rank's time is that of a block's passes, of a micro-batch of an even batch. */
+static enum ht_status divide_by_speed(const struct ht_scenario *scenario, const struct ht_profile *profile,
+                                      bool recompute, struct ht_error *err, struct ht_variable *m)
+{
+    struct ht_scenario even = *scenario;
+    enum ht_status status = HT_OK;
+    if (scenario->batch < m->n)
+        return ht_fail(err, HT_BAD_INPUT, "a batch of %lld: expected a sequence for each of %d devices",
+                       (long long)scenario->batch, m->n);
+    int64_t *ns = HT_NEW_ARRAY(int64_t, m->n);
+    even.micro_batch = scenario->batch / m->n;
+    for (int32_t r = 0; r < m->n && !status; r++) {
+        struct ht_cost_query q = {.scenario = &even, .profile = profile, .rank = r, .micro_batches = 1, .err = err};
+        ns[r] = ht_query_pass(&q, HT_OP_FORWARD, 1) + ht_query_pass(&q, HT_OP_BACKWARD, 1);
+        if (recompute) ns[r] += ht_query_pass(&q, HT_OP_RECOMPUTE, 1);
+        m->values[r] = 1;
+        status = q.status;
+    }
+    for (int64_t i = m->n; i < scenario->batch && !status; i++) {
+        int32_t first = 0;
+        for (int32_t r = 1; r < m->n; r++)
+            if ((double)(m->values[r] + 1) * (double)ns[r] < (double)(m->values[first] + 1) * (double)ns[first])
+                first = r;
+        m->values[first]++;
+    }
+    free(ns);
+    return status;
+}
+
 static enum ht_status plan(const struct ht_system *self, const struct ht_scenario *scenario,
                            const struct ht_profile *profile, const struct ht_settings *settings, struct ht_error *err,
                            struct ht_plan *out)
 {
-    (void)profile;
     const struct ht_variable *m = ht_setting_variable(settings, "m"), *l = ht_setting_variable(settings, "l");
     int32_t ranks = (int32_t)ht_scenario_ranks(scenario);
     int64_t each = scenario->micro_batch, count = ht_equal_rounds(scenario);
-    enum ht_status status = m || l ? HT_OK : ht_layout_check_equal(scenario, err);
+    bool by_speed = self->variant == BY_SPEED && !m && !l && ranks > 1;
+    enum ht_status status = m || l || by_speed ? HT_OK : ht_layout_check_equal(scenario, err);
     if (m && !l) status = rest(scenario, m, "l", err, &count);
     if (l && !m) status = rest(scenario, l, "m", err, &each);
     if (status) return status;
     for (int tier = 0; tier < HT_N_TIERS; tier++) out->planned_bytes[tier] = -1;
-    set(settings, "m", ranks, each, false, out);
-    set(settings, "l", ranks, count, false, out);
-    if (self->variant != REPLICATE) {
-        set(settings, "share", ranks, HT_PPB / ranks, true, out);
+    struct ht_variable own = equal("m", ranks, each, false);
+    if (by_speed) status = divide_by_speed(scenario, profile, ht_setting(settings, "c", 0) > 0, err, &own);
+    set(settings, own, out);
+    set(settings, equal("l", ranks, by_speed ? 1 : count, false), out);
+    if (status) return status;
+    if (!replicates(self)) {
+        set(settings, equal("share", ranks, HT_PPB / ranks, true), out);
         ht_plan_set(out, "keep", ht_setting(settings, "keep", 0));
     }
     ht_plan_set(out, "c", ht_setting(settings, "c", 0));
@@ -104,9 +151,10 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
     if ((status = layout_of(self, scenario, out, err, &layout))) return status;
     ht_layout_destroy(layout);
     snprintf(out->why, sizeof(out->why), "states are %s %d device%s; %s",
-             self->variant == REPLICATE ? "whole on" : "sharded over", ranks, ranks == 1 ? "" : "s",
-             m || l || ht_setting_variable(settings, "share") ? "who takes what is forced"
-                                                              : "all take and hold as much");
+             replicates(self) ? "whole on" : "sharded over", ranks, ranks == 1 ? "" : "s",
+             by_speed                                           ? "each takes what its speed allows"
+             : m || l || ht_setting_variable(settings, "share") ? "who takes what is forced"
+                                                                : "all take and hold as much");
     return HT_OK;
 }
 
@@ -158,6 +206,18 @@ const struct ht_system ht_ddp = {
     .summary = "whole states on every device, gradients all-reduced",
     .knobs = ddp_knobs,
     .variant = REPLICATE,
+    .division = HT_PLANNED_REPLICAS,
+    .plan = plan,
+    .build = build,
+};
+
+const struct ht_system ht_whale = {
+    .name = "whale",
+    .title = "Whale",
+    .source = "Jia et al., USENIX ATC 2022",
+    .summary = "ddp with a batch for each device by its speed",
+    .knobs = ddp_knobs,
+    .variant = BY_SPEED,
     .division = HT_PLANNED_REPLICAS,
     .plan = plan,
     .build = build,

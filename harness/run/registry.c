@@ -14,6 +14,7 @@ static const struct ht_system *const systems[] = {
     &ht_in_memory,
     &ht_in_memory_ckpt,
     &ht_ddp,
+    &ht_whale,
     &ht_fsdp,
     &ht_fsdp_ga,
     &ht_zero_offload,
