@@ -20,6 +20,7 @@
 #include "cephalo/profile_model.h"
 
 #include "common/base/array.h"
+#include "common/base/minmax.h"
 #include "common/build/cost_query.h"
 #include "common/schedule/live.h"
 
@@ -264,8 +265,35 @@ static void record_inputs(const struct known *k, struct ht_plan *out)
     }
 }
 
-static enum ht_status decide(const struct ht_system *self, const struct ht_scenario *scenario, struct known *k,
-                             const struct ht_settings *settings, struct ht_error *err, struct ht_plan *out)
+/* Computes the time of an iteration beside its layers: what eqs. 2 and 3, which are about one of many layers, leave out.
+   The first unit's AG and the last one's RS, which nothing hides; embedding and head, which wait for the slowest GPU; and
+   the slowest step of a GPU's share. HT_BAD_INPUT if the profile lacks one of these. */
+static enum ht_status beside_layers(const struct ht_scenario *scenario, const struct ht_profile *profile,
+                                    const struct cephalo_problem *p, const struct cephalo_part *parts,
+                                    const int64_t *shares, struct ht_error *err, int64_t *out)
+{
+    int64_t ends[] = {0, ht_model_units(&scenario->model) - 1}, longest[] = {0, 0}, step = 0;
+    struct cephalo_collectives c = cephalo_evaluate(p, parts).uneven ? p->uneven : p->even;
+    for (int32_t r = 0; r < p->n_gpus; r++) {
+        struct ht_scenario of = *scenario;
+        of.micro_batch = ht_max(1, parts[r].micro_batch);
+        struct ht_cost_query q = {
+            .scenario = &of, .profile = profile, .rank = r, .micro_batches = parts[r].count, .err = err};
+        for (int e = 0; e < 2; e++) {
+            int64_t ns = ht_query_pass(&q, HT_OP_FORWARD, ends[e]) + ht_query_pass(&q, HT_OP_BACKWARD, ends[e]);
+            longest[e] = ht_max(longest[e], parts[r].count * ns);
+        }
+        double owned = 1e-9 * (double)shares[r] * (double)ht_model_params(&scenario->model);
+        step = ht_max(step, ht_query_step(&q, HT_LANE_COMPUTE, (int64_t)owned));
+        if (q.status) return q.status;
+    }
+    *out = c.all_gather_ns + c.reduce_scatter_ns + longest[0] + longest[1] + step;
+    return HT_OK;
+}
+
+static enum ht_status decide(const struct ht_system *self, const struct ht_scenario *scenario,
+                             const struct ht_profile *profile, struct known *k, const struct ht_settings *settings,
+                             struct ht_error *err, struct ht_plan *out)
 {
     struct cephalo_problem *p = &k->problem;
     const struct ht_variable *share = ht_setting_variable(settings, "share");
@@ -285,7 +313,10 @@ static enum ht_status decide(const struct ht_system *self, const struct ht_scena
         if (share) ht_plan_set_vector(out, share);
         if (!share) set_by_rank(out, "share", p->n_gpus, shares, true);
         const char *state = share ? "forced" : x.uneven ? "uneven" : "even";
-        out->planned_s = 1e-9 * (double)(x.forward_ns + x.backward_ns) * (double)scenario->model.layers;
+        int64_t rest;
+        struct ht_error lacks;
+        if (k->timed && !share && !beside_layers(scenario, profile, p, parts, shares, &lacks, &rest))
+            out->planned_s = 1e-9 * (double)((x.forward_ns + x.backward_ns) * scenario->model.layers + rest);
         snprintf(out->why, sizeof out->why, "a block: T_f %.3f ms + T_b %.3f ms; state %s", 1e-6 * (double)x.forward_ns,
                  1e-6 * (double)x.backward_ns, state);
         if (!k->timed)
@@ -313,7 +344,7 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
     ht_plan_set(out, "usable", ht_setting(settings, "usable", 80));
     enum ht_status status = ask_all(scenario, profile, out, err, &k);
     if (!status) record_inputs(&k, out);
-    if (!status) status = decide(self, scenario, &k, settings, err, out);
+    if (!status) status = decide(self, scenario, profile, &k, settings, err, out);
     free_known(&k);
     return status;
 }
