@@ -36,7 +36,7 @@ enum { REDUCE_ONCE, REDUCE_EACH, REPLICATE, BY_SPEED };
 static const struct ht_knob knobs[] = {
     {KNOB_M},
     {KNOB_L},
-    {"share", "of the parameters that each rank holds, as weights", 0, 1000, HT_VARIABLE_BY_RANK, true},
+    {"share", "weights of the shares of the parameters that the ranks hold", 0, 1000, HT_VARIABLE_BY_RANK, true},
     {"keep", "1: whole parameters stay on the device from the first pass to the last", 0, 1, HT_VARIABLE_NUMBER, false},
     HT_KNOB_C,
     {0},

@@ -33,9 +33,9 @@ enum { ASKED = 8, ROUNDS = 3 }; /* micro-batch sizes asked for; micro-batches of
 /* clang-format off */
 #define M      {"m", "sequences of a micro-batch of each GPU", .min = 1, .max = 1 << 20, .kind = HT_VARIABLE_BY_RANK}
 #define L      {"l", "micro-batches of each GPU", .min = 0, .max = 1 << 20, .kind = HT_VARIABLE_BY_RANK}
-#define SHARE  {"share", "of the state that each GPU holds, as weights", .min = 0, .max = 1000, .kind = HT_VARIABLE_BY_RANK, .decimal = true}
+#define SHARE  {"share", "weights of the shares of the state that the GPUs hold", .min = 0, .max = 1000, .kind = HT_VARIABLE_BY_RANK, .decimal = true}
 #define OFFLOAD {"offload", "0: what passes between units stays on the devices", .max = 1}
-#define USABLE {"usable", "of a device's memory that is planned with, in percent", .min = 1, .max = 100}
+#define USABLE {"usable", "percent of a device's memory that the planner may use", .min = 1, .max = 100}
 /* clang-format on */
 static const struct ht_knob knobs[] = {
     M, L, SHARE, OFFLOAD, USABLE, {"objective", "0: eqs. 2 and 3; 1: eq. 4, the slowest GPU", .max = 1}, {0}};

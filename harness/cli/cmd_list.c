@@ -43,27 +43,65 @@ static json_t *knob_json(const struct ht_knob *k)
                      (json_int_t)(k->kind == HT_VARIABLE_BLOCKS ? 1 : k->min), "max", max);
 }
 
+/* Appends a word to a list with `between` between its words. */
+static void append(char *list, size_t bytes, const char *between, const char *word)
+{
+    size_t used = strlen(list);
+    snprintf(list + used, bytes - used, "%s%s", used ? between : "", word);
+}
+
+static bool is_same(const struct ht_knob *a, const struct ht_knob *b)
+{
+    return !strcmp(a->name, b->name) && !strcmp(a->meaning, b->meaning);
+}
+
+/* Prints each variable once, with the systems that have it. */
+static void print_variables(FILE *out)
+{
+    struct ht_table *t = ht_table_create("<variable (--set)|<meaning|<of");
+    for (size_t i = 0; ht_system_at(i); i++)
+        for (const struct ht_knob *k = ht_system_at(i)->knobs; k && k->name; k++) {
+            char of[256] = "";
+            bool listed = false;
+            for (size_t other = 0; ht_system_at(other); other++)
+                for (const struct ht_knob *x = ht_system_at(other)->knobs; x && x->name; x++) {
+                    if (!is_same(x, k)) continue;
+                    listed |= other < i;
+                    append(of, sizeof(of), " ", ht_system_at(other)->name);
+                }
+            if (listed) continue;
+            ht_table_cell(t, "%s%s", k->name, how_given(k));
+            ht_table_cell(t, "%s", k->meaning);
+            ht_table_cell(t, "%s", strlen(of) <= 40 ? of : "see above");
+        }
+    putc('\n', out);
+    ht_table_print(t, "", out);
+    ht_table_destroy(t);
+}
+
 static enum ht_status list_systems(bool json, struct ht_error *err)
 {
-    struct ht_table *t = ht_table_create("<system|<what it does|<variables (--set)|<source");
+    struct ht_table *t = ht_table_create("<system|<what it does|<variables");
     json_t *list = json_array();
     for (size_t i = 0; ht_system_at(i); i++) {
         const struct ht_system *s = ht_system_at(i);
-        char knobs[512] = "";
+        char names[256] = "";
         json_t *variables = json_array();
         for (const struct ht_knob *k = s->knobs; k && k->name; k++) {
-            size_t at = strlen(knobs);
-            snprintf(knobs + at, sizeof(knobs) - at, "%s%s%s", at ? ", " : "", k->name, how_given(k));
+            append(names, sizeof(names), " ", k->name);
             json_array_append_new(variables, knob_json(k));
         }
         ht_table_cell(t, "%s", s->name);
         ht_table_cell(t, "%s", s->summary);
-        ht_table_cell(t, "%s", knobs);
-        ht_table_cell(t, "%s", s->source);
+        ht_table_cell(t, "%s", names);
         json_array_append_new(list, json_pack("{s:s,s:s,s:s,s:s,s:o}", "name", s->name, "title", s->title, "summary",
                                               s->summary, "source", s->source, "variables", variables));
     }
-    if (!json) ht_table_print(t, "", stdout);
+    if (!json) {
+        ht_table_print(t, "", stdout);
+        print_variables(stdout);
+        print_sources(list);
+    }
     ht_table_destroy(t);
     if (json) return ht_json_print(json_pack("{s:o}", "systems", list), err);
     json_decref(list);

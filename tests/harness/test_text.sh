@@ -119,7 +119,11 @@ run 0 list clusters
 says "^sysx-2node +2  8 x v100-32gb-pcie \\(34.09 GB\\) "
 run 0 list systems
 says "^in_memory +everything on the device; on several devices ZeRO-3 \\(sharded states\\)"
-says "^fsdp .* m=4,2,.. by rank, l=4,2,.. by rank, share=0.3,0.7,.. by rank, keep, c  "
+says "^fsdp .* m l share keep c$"
+says "^m=4,2,.. by rank +sequences of a micro-batch of each rank "
+says "^m +blocks in the working window +stronghold stronghold_ckpt"
+says "^  fsdp_ga: Zhao et al., VLDB 2023$"
+[ "$(awk 'length > 170' out | wc -l)" = 0 ] || fail "list systems is too wide: $(awk 'length > 170' out | head -1)"
 run 0 plan fsdp --model llama-tiny --cluster autohete-4gpu --seq 16 --set m=4,2,1,1 --set l=1 --set share=0,0.3,0.7,0
 says "^plan: m=4,2,1,1 l=1,1,1,1 share=0,0.3,0.7,0 keep=0 c=0  \\("
 run 0 plan fsdp --model llama-tiny --cluster sysx-8node --batch 128 --seq 16 --set l=1 --set 'm=8 x 4, 4 x 20, 2 x 8'
