@@ -10,7 +10,7 @@ if(support)
   target_link_libraries(ht_test_support PUBLIC ht_common_kernels ht_common_schedule ht_common_base)
 endif()
 function(ht_link target dir)
-  string(REGEX REPLACE "^harness/.*" "harness/cli" dir ${dir}) # its tests go by commands and reports as well
+  string(REGEX REPLACE "^harness/(run|result|sweep|claims)$" "harness/cli" dir ${dir}) # its tests go by commands and reports as well
   string(REPLACE "/" "_" lib ${dir})
   target_include_directories(${target} PRIVATE ${CMAKE_SOURCE_DIR})
   target_compile_definitions(${target} PRIVATE HT_SOURCE_DIR="${CMAKE_SOURCE_DIR}" HT_BINARY_DIR="${CMAKE_BINARY_DIR}")
@@ -20,7 +20,7 @@ function(ht_link target dir)
 endfunction()
 
 set(dirs common/base common/solve common/hw common/model common/schedule common/profile common/plan common/build common/mem common/kernels common/comm common/trace
-    common/exec common/backend common/ckpt baselines autohete cephalo sysx harness/run harness/result harness/sweep harness/claims)
+    common/exec common/backend common/ckpt baselines autohete cephalo sysx harness/run harness/result harness/sweep harness/claims harness/claims/ledger)
 foreach(dir ${dirs})
   string(REPLACE "/" "_" under ${dir})
   file(GLOB tests CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/${dir}/test_*.c)

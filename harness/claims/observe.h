@@ -5,7 +5,7 @@
 #ifndef HT_HARNESS_CLAIMS_OBSERVE_H
 #define HT_HARNESS_CLAIMS_OBSERVE_H
 
-#include "harness/claims/ledger.h"
+#include "harness/claims/ledger/ledger.h"
 #include "harness/result/result.h"
 
 enum ht_sight {

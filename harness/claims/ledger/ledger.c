@@ -1,6 +1,6 @@
-#include "harness/claims/ledger.h"
+#include "harness/claims/ledger/ledger.h"
 
-#include "harness/claims/ledger_parts.h"
+#include "harness/claims/ledger/parts.h"
 #include "common/base/array.h"
 
 #include <stdio.h>

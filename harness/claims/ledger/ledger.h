@@ -35,8 +35,8 @@
  * A claim with several parts has a row for each, with ids "claim/part". A row that cannot be checked says why
  * (`unchecked`) and nothing else.
  */
-#ifndef HT_HARNESS_CLAIMS_LEDGER_H
-#define HT_HARNESS_CLAIMS_LEDGER_H
+#ifndef HT_HARNESS_CLAIMS_LEDGER_LEDGER_H
+#define HT_HARNESS_CLAIMS_LEDGER_LEDGER_H
 
 #include "common/base/config.h"
 #include "common/hw/hw.h"

@@ -1,5 +1,5 @@
 /* Rows of a ledger: the values that they are made of, how, and the paper's figure. */
-#include "harness/claims/ledger_parts.h"
+#include "harness/claims/ledger/parts.h"
 
 #include "common/base/array.h"
 

@@ -2,15 +2,15 @@
 #ifndef HT_HARNESS_CLAIMS_LEDGER_PARTS_H
 #define HT_HARNESS_CLAIMS_LEDGER_PARTS_H
 
-#include "harness/claims/ledger.h"
+#include "harness/claims/ledger/ledger.h"
 
-/* ---- ledger_setup.c */
+/* ---- setup.c */
 enum ht_status ht_claim_load_setup(const struct ht_node *map, struct ht_error *err, struct ht_claim_setup *out);
 /* Finds the entry of a setup's list that a scalar names. Returns HT_BAD_INPUT when there is none. */
 enum ht_status ht_claim_find_entry(const struct ht_claim_setup *setup, enum ht_claim_axis axis,
                                    const struct ht_node *node, struct ht_error *err, int *out);
 
-/* ---- ledger_rows.c: after the ledger's tolerances, systems and setups */
+/* ---- rows.c: after the ledger's tolerances, systems and setups */
 enum ht_status ht_claim_load_row(const struct ht_ledger *ledger, const struct ht_node *map, struct ht_error *err,
                                  struct ht_claim *out);
 

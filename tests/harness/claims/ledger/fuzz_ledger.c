@@ -1,5 +1,5 @@
 /* Any bytes are a ledger or one line of complaint. */
-#include "harness/claims/ledger.h"
+#include "harness/claims/ledger/ledger.h"
 
 #include <assert.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* Names of a ledger's metrics, kinds, comparisons, axes and units, as its file has them. */
 #include "common/base/array.h"
-#include "harness/claims/ledger.h"
+#include "harness/claims/ledger/ledger.h"
 
 const char *const ht_claim_metric_names[] = {"throughput",        "fits",
                                              "device_peak",       "device_peak_share",

@@ -1,5 +1,5 @@
 /* Setups of a ledger: lists whose combinations are scenarios. */
-#include "harness/claims/ledger_parts.h"
+#include "harness/claims/ledger/parts.h"
 
 #include "common/base/array.h"
 #include "common/model/zoo.h"
