@@ -217,7 +217,7 @@ static int64_t reach_within(struct solver *s, const struct limits limits[2])
     return sum;
 }
 
-/* Returns the least bound within which the GPUs together reach B, ignoring memory (III); -1 if there is none. */
+/* Returns the least bound within which the GPUs together reach B, ignoring memory (III); -1 if no bound suffices. */
 static int64_t least_reaching(struct solver *s, enum bound what)
 {
     struct limits limits[2];
@@ -528,7 +528,7 @@ enum ht_status cephalo_optimize(const struct cephalo_problem *p, enum cephalo_ob
     return found ? HT_OK : cephalo_explain(p, err);
 }
 
-/* Fails with the first GPU that no option fits; HT_OK if there is none. */
+/* Fails with the first GPU that no option fits. Returns HT_OK if every GPU has an option. */
 static enum ht_status explain_gpu(const struct solver *s, struct ht_error *err)
 {
     const struct cephalo_problem *p = s->p;

@@ -103,7 +103,6 @@ struct ht_pipe_style {
 /* Returns HT_INFEASIBLE, with one line, if the scenario has too few blocks for the stages, micro-batches that the order
    cannot take, a tied table on two ranks of a pipeline that offloads, or asks for an exact undo of steps that keep no
    log. Returns HT_BAD_INPUT if the blocks do not match the stages or the model. */
-
 enum ht_status ht_pipe_check(const struct ht_scenario *scenario, const struct ht_pipe_style *style,
                              struct ht_error *err);
 

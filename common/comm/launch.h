@@ -40,7 +40,8 @@ bool ht_launched_here(void);
 enum ht_status ht_launch(int32_t ranks, char *const argv[], struct ht_error *err);
 
 /* Begins a rank: ties its end to mpirun's and takes interrupts that the launcher passes on. Called first. Returns the
-   connection to the launcher, or -1 when there is none. Ends the process when the launcher has already gone. */
+   connection to the launcher, or -1 in a process that no launcher started. Ends the process if the launcher has already
+   gone. */
 int ht_launch_begin(void);
 /* Makes the launcher's standard output and standard error this rank's. Called when MPI has started. Before, both are
    mpirun's, and what it prints there is of use to it alone. */

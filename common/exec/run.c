@@ -166,7 +166,8 @@ static void fail(struct run *r, struct lane *self, enum ht_status status, const 
     end_run(r, self, &e);
 }
 
-/* Starts the lane's next op as l->inst; false when there is none for now. Even a busy lane may issue one ahead. */
+/* Starts the lane's next op as l->inst. Returns false if the core has no op for the lane now. The core may issue an op
+   ahead for a busy lane, too. */
 static bool start_op(struct run *r, struct lane *l, int64_t now, enum ht_status *status, struct ht_error *err)
 {
     struct ht_inst inst;

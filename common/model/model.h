@@ -250,7 +250,7 @@ struct ht_part_run {
 };
 /* Returns the run from element `at` of a part's unit to its end. A whole model's unit is one run. */
 struct ht_part_run ht_unit_part_run(const struct ht_model *part, int64_t unit, int64_t at);
-/* Returns the run from the part's first element at or behind `whole` of the whole unit; count 0 if there is none. */
+/* Returns the run from the part's first element at or behind `whole` of the whole unit; count 0 if no such element exists. */
 struct ht_part_run ht_unit_part_find(const struct ht_model *part, int64_t unit, int64_t whole);
 
 #endif

@@ -62,7 +62,7 @@ static int64_t clamp(int64_t x, int64_t most)
     return x < 0 ? 0 : x < most ? x : most;
 }
 
-/* Returns the part's first element at or behind `whole` of the whole matrix or vector; its size if there is none. */
+/* Returns the part's first element at or behind `whole` of the whole matrix or vector; its size if no such element exists. */
 static int64_t find_in(const struct ht_model *m, const struct ht_param_part *p, const struct ht_param_part *w,
                        int64_t whole)
 {

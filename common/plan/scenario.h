@@ -51,11 +51,8 @@ struct ht_scenario_request {
     bool training;                  /* trains for real: the default control is then gate in FP16 or with a clip */
 };
 
-/* Creates a scenario. HT_BAD_INPUT, with one line, if a name is unknown, a number is out of range, the batch does not
-   divide into micro-batches and ranks, or clipping or a dynamic scale is asked for without control. */
-
-/* HT_BAD_INPUT with one line when a name is unknown, a number is out of range, the batch does not divide into
-   micro-batches and ranks, or clipping or a dynamic scale has no control to go by. */
+/* Creates a scenario. Returns HT_BAD_INPUT, with one line, if a name is unknown, a number is out of range, the batch does
+   not divide into micro-batches and ranks, or clipping or a dynamic scale is asked for without control. */
 enum ht_status ht_scenario_create(const struct ht_scenario_request *request, struct ht_error *err,
                                   struct ht_scenario *out);
 void ht_scenario_free(struct ht_scenario *s);

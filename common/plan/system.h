@@ -90,9 +90,9 @@ const struct ht_variable *ht_plan_variable(const struct ht_plan *plan, const cha
 void ht_plan_input(struct ht_plan *plan, const char *name, const char *unit, double value);
 void ht_plan_free(struct ht_plan *plan);
 
-/* Returns the forced value (of a decimal in parts per billion), or `otherwise` if there is none. */
+/* Returns the forced value (of a decimal in parts per billion), or `otherwise` if the variable is not forced. */
 int64_t ht_setting(const struct ht_settings *settings, const char *name, int64_t otherwise);
-/* Returns the forced variable, such as a vector; NULL if there is none. */
+/* Returns the forced variable, such as a vector; NULL if it is not forced. */
 const struct ht_variable *ht_setting_variable(const struct ht_settings *settings, const char *name);
 void ht_settings_free(struct ht_settings *settings);
 /* Reads "c=3" or "m=4,2,1" into settings. HT_BAD_INPUT if the system has no such knob, or the text breaks the grammar

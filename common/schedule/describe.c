@@ -77,7 +77,7 @@ static enum ht_unit_kind unit_kind(const struct ht_schedule *s, int32_t unit)
     return unit == s->n_units - 1 ? HT_UNIT_HEAD : HT_UNIT_BLOCK;
 }
 
-/* Returns the op's first row that is a tensor-parallel part, which tells the op's part; NULL if there is none. */
+/* Returns the op's first row that is a tensor-parallel part, which tells the op's part; NULL if no row is a part. */
 static const struct ht_tensor *part_of(const struct ht_schedule *s, int32_t op)
 {
     for (int64_t e = s->effects_begin[op]; e < s->effects_begin[op + 1]; e++) {

@@ -61,7 +61,7 @@ bool ht_outcome_has_figure(const struct ht_outcome *outcome);
 /* Reduces at most HT_CLAIM_VALUES values to one number, leaving out NaN (a difference needs both values). Returns NaN
    when nothing is left. Not for boundaries. */
 double ht_claim_reduce(enum ht_claim_kind kind, const double *values, int n);
-/* Returns the entry at the border of what fits, -1 when there is none. *hole: an entry is on the wrong side of it. */
+/* Returns the entry at the border of what fits, or -1 if nothing fits. *hole: an entry is on the wrong side of it. */
 int ht_claim_boundary(enum ht_claim_kind kind, const bool *fits, int n, bool *hole);
 /* Returns true when ours satisfies the row. *badness grows with the distance from it. */
 bool ht_claim_good(const struct ht_claim *claim, double ours, double *badness);

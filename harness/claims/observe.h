@@ -37,7 +37,7 @@ struct ht_observations {
 /* Writes the key that tells scenarios apart. variant: a system with its settings, "autohete c=2 p=1". */
 void ht_observation_key(const char *variant, const struct ht_claim_setup *setup, struct ht_claim_point point,
                         char key[HT_OBSERVATION_KEY]);
-/* Finds an observation by its key. Returns NULL when there is none. */
+/* Finds an observation by its key. Returns NULL if no observation has it. */
 const struct ht_observation *ht_observation_of(const struct ht_observations *seen, const char *key);
 
 /* Makes an observation. Several threads may call it for different scenarios. Returns an error for an interrupt only: a

@@ -93,7 +93,7 @@ static enum ht_status check_all(const char *pattern, struct reproduction *r, str
 struct summary {
     int rows[HT_N_CLAIM_VERDICTS], claims[HT_N_CLAIM_VERDICTS];
     int n_rows, n_claims, n_figures;
-    double mean_deviation; /* absolute, of the rows with a figure; NaN when there is none */
+    double mean_deviation; /* absolute, of the rows with a figure; NaN if no row has a figure */
 };
 
 /* Returns true for ids "claim/part" of one claim. Its rows follow each other. */

@@ -7,7 +7,7 @@
 /* Returns the i-th system, NULL past the end. */
 const struct ht_system *ht_system_at(size_t index);
 
-/* Finds a system by name. Returns HT_BAD_INPUT, with the nearest name, when there is none. */
+/* Finds a system by name. Returns HT_BAD_INPUT, with the nearest name, if no system has that name. */
 enum ht_status ht_system_find(const char *name, struct ht_error *err, const struct ht_system **out);
 
 #endif

@@ -75,7 +75,7 @@ static void show(struct pool *p)
             terminal ? "" : "\n");
 }
 
-/* Takes the next task, waiting for memory. Returns NULL when there is none, or the run has ended. */
+/* Takes the next task, waiting for memory. Returns NULL when no task is left, or the run has ended. */
 static const struct task *take(struct pool *p)
 {
     struct ht_error interrupted = {0};

@@ -31,7 +31,7 @@ struct ht_cuda {
     struct ht_error error;     /* the first failure; status HT_OK: none */
 };
 
-/* Returns the first failure, in *err as well (which may be NULL); HT_OK if there is none. Errors of launched kernels
+/* Returns the first failure, in *err as well (which may be NULL); HT_OK if nothing failed. Errors of launched kernels
    are known only when they have ended: call it after waiting for the stream, with that call's result. */
 enum ht_status ht_cuda_status(struct ht_cuda *cuda, cudaError_t of_wait, struct ht_error *err);
 

@@ -6,7 +6,7 @@
 
 /* ---- setup.c */
 enum ht_status ht_claim_load_setup(const struct ht_node *map, struct ht_error *err, struct ht_claim_setup *out);
-/* Finds the entry of a setup's list that a scalar names. Returns HT_BAD_INPUT when there is none. */
+/* Finds the entry of a setup's list that a scalar names. Returns HT_BAD_INPUT if no entry matches. */
 enum ht_status ht_claim_find_entry(const struct ht_claim_setup *setup, enum ht_claim_axis axis,
                                    const struct ht_node *node, struct ht_error *err, int *out);
 
