@@ -35,11 +35,12 @@ enum { ASKED = 8, ROUNDS = 3 }; /* micro-batch sizes asked for; micro-batches of
 #define L      {"l", "micro-batches of each GPU", .min = 0, .max = 1 << 20, .kind = HT_VARIABLE_BY_RANK}
 #define SHARE  {"share", "weights of the shares of the state that the GPUs hold", .min = 0, .max = 1000, .kind = HT_VARIABLE_BY_RANK, .decimal = true}
 #define OFFLOAD {"offload", "0: what passes between units stays on the devices", .max = 1}
+#define OVERLAP {"overlap", "0: a unit is gathered when the passes over the one before it have ended", .max = 1}
 #define USABLE {"usable", "percent of a device's memory that the planner may use", .min = 1, .max = 100}
 /* clang-format on */
 static const struct ht_knob knobs[] = {
-    M, L, SHARE, OFFLOAD, USABLE, {"objective", "0: eqs. 2 and 3; 1: eq. 4, the slowest GPU", .max = 1}, {0}};
-static const struct ht_knob balance_knobs[] = {M, L, SHARE, OFFLOAD, USABLE, {0}};
+    M, L, SHARE, OFFLOAD, OVERLAP, USABLE, {"objective", "0: eqs. 2 and 3; 1: eq. 4, the slowest GPU", .max = 1}, {0}};
+static const struct ht_knob balance_knobs[] = {M, L, SHARE, OFFLOAD, OVERLAP, USABLE, {0}};
 
 /* The GPUs' tables, and the problem that they make. */
 struct known {
@@ -341,6 +342,7 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
     k.timed &= !ht_setting_variable(settings, "m") || !ht_setting_variable(settings, "l");
     for (int tier = 0; tier < HT_N_TIERS; tier++) out->planned_bytes[tier] = -1;
     ht_plan_set(out, "offload", ht_setting(settings, "offload", 1));
+    ht_plan_set(out, "overlap", ht_setting(settings, "overlap", 1));
     ht_plan_set(out, "usable", ht_setting(settings, "usable", 80));
     enum ht_status status = ask_all(scenario, profile, out, err, &k);
     if (!status) record_inputs(&k, out);

@@ -16,7 +16,7 @@
  * Boundary tensors, i.e. inputs X(u,j) and their gradients dX(u,j), go to the host once they are made, and come back
  * one step before they are needed. So a device holds a few of them, whatever the number of micro-batches (Fig. 11).
  * With one micro-batch a tensor that the next step needs stays; only inputs are copied to the host, for the backward
- * pass. offload=0 leaves all of them on the device.
+ * pass. offload=0 leaves all of them on the device. overlap=0 gathers a unit only when the one before it has ended.
  *
  * Departures. A micro-batch's gradient is formed fresh and then added (docs/architecture.md), so a whole sum and a
  * fresh gradient are in memory at a time. All-gathers and reduce-scatters have a lane each and share the links. The
@@ -123,6 +123,7 @@ struct ht_program cephalo_program(const char *name, const struct ht_layout *layo
                                .layout = layout,
                                .keeps = HT_GATHER_VISIT,
                                .reduce_once = true,
+                               .blocks_gathers = !ht_plan_get(plan, "overlap"),
                                .emit = cephalo_emit,
                                .context = plan};
 }

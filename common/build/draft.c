@@ -229,6 +229,7 @@ static void begin(struct ht_draft *g, const struct ht_scenario *scenario, const 
 {
     ht_draft_init(g, scenario, layout, rank, 0, program->name);
     g->keeps = program->keeps;
+    g->blocks_gathers = program->blocks_gathers;
     g->reduce_once = program->reduce_once && g->sharded && g->n_mb > 1;
     struct ht_schedule *s = g->schedule;
     struct ht_lanes *l = g->lanes = HT_NEW(struct ht_lanes);

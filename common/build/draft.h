@@ -57,6 +57,7 @@ struct ht_draft {
     bool sharded;           /* there are several ranks, and P, G, .. are shards; else they are whole */
     enum ht_gather keeps;   /* as in struct ht_program */
     bool reduce_once;       /* as in struct ht_program; false without sharding or with one round */
+    bool blocks_gathers;    /* as in struct ht_program */
     int32_t rank;           /* current rank */
     struct ht_lanes *lanes; /* of the current rank */
     struct ht_links *links; /* [n_ranks], see common/build/links.h */
@@ -102,6 +103,7 @@ struct ht_program {
     enum ht_gather keeps;
     /* Whole gradients are summed on each rank and reduce-scattered once an iteration, not once a micro-batch. */
     bool reduce_once;
+    bool blocks_gathers; /* a unit is gathered when the passes over the unit before it have ended, not beside them */
     void (*emit)(struct ht_draft *g, const void *context);
     const void *context;
 };

@@ -20,7 +20,7 @@
  * Gathering runs one unit ahead. The slot of a unit is its forward, or its recomputation and backward. The AG of a slot
  * may run once the previous slot begins, i.e. after the last op of the slot before that. Its id comes right before its
  * own slot, so the safe sequence needs room for one gathered unit, not two. A second unit is gathered when the memory
- * rule grants it.
+ * rule grants it. With blocks_gathers it waits for the last op before its own slot: nothing hides it.
  *
  * There are two lanes. On one FIFO lane the AG of the next unit would queue behind the RS of this unit, which waits for
  * its backward.
@@ -33,7 +33,7 @@
 
 void ht_zero_begin_slot(struct ht_draft *g)
 {
-    g->ahead = g->slot;
+    g->ahead = g->blocks_gathers ? g->computed : g->slot;
     g->slot = g->computed;
 }
 

@@ -22,6 +22,20 @@ run 0 sim fsdp "${large[@]}" --micro-batch 4
 json out 'd["iteration_time_s"]' >>times
 [ "$(sort -g times | head -n 1)" = "$(head -n 1 times)" ] || fail "FSDP is faster: $(cat times)"
 
+# Units are gathered beside the passes over the unit before them, or with overlap=0 between the two.
+beside_passes() {
+    "$python" - <<'PY'
+import json
+d = [e for e in json.load(open("t.json"))["traceEvents"] if e["ph"] == "X"]
+of = lambda letters: [(e["pid"], e["args"]["start_ns"], e["args"]["end_ns"]) for e in d if e["name"].startswith(letters)]
+print(sum(r == q and a < f and b < e for r, a, e in of("AG") for q, b, f in of(("F", "R0", "R1", "R2", "R3", "B"))))
+PY
+}
+run 0 sim cephalo "${model[@]}" --cluster "$mixed" --batch 9 --set m=1 --set l=5,2,1,1 --trace t.json
+[ "$(beside_passes)" -gt 0 ] || fail "no unit is gathered beside a pass"
+run 0 sim cephalo "${model[@]}" --cluster "$mixed" --batch 9 --set m=1 --set l=5,2,1,1 --set overlap=0 --trace t.json
+[ "$(beside_passes)" = 0 ] || fail "overlap=0: $(beside_passes) all-gathers run beside a pass"
+
 common=("${model[@]}" --data "$text" --steps 4)
 needs_ranks "${common[@]}"
 
@@ -47,7 +61,7 @@ done
 for of in gpt-tiny llama-tiny; do
     common=(--model $of --seq 16 --data "$text" --steps 4)
     run 0 train in_memory "${common[@]}" --batch 9 --micro-batch 1 --losses one.csv
-    for parts in '--set l=5,2,1,1' '--set l=0,5,0,4 --set share=0.5,0,0,0.5' '--set l=5,2,1,1 --set offload=0'; do
+    for parts in '--set l=5,2,1,1' '--set l=0,5,0,4 --set share=0.5,0,0,0.5' '--set l=5,2,1,1 --set offload=0 --set overlap=0'; do
         # shellcheck disable=SC2086 # words
         run 0 train cephalo "${common[@]}" --batch 9 --ranks 4 --set m=1 $parts --losses u.csv --trace t.json
         near 1e-6 one.csv u.csv
