@@ -4,7 +4,7 @@
  *     program ARGS                  ht_launch: waits, passes interrupts on
  *       '-- the keeper              a session of its own, so Ctrl-C reaches the launcher alone (launch_keeper.h)
  *             '-- mpirun            with the same ARGS
- *                   |-- rank 0      ht_launched_ranks() > 0; ht_launch_report says how it ended
+ *                   |-- rank 0      ht_launched_ranks finds N; ht_launch_report says how it ended
  *                   '-- rank 1 ..
  *
  * When one process dies, the others end. The keeper has a socket to each rank and to the launcher, so it knows at once
@@ -28,8 +28,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Returns how many ranks mpirun started with this process; 0 when mpirun did not start it. */
-int32_t ht_launched_ranks(void);
+/* Finds how many ranks a launcher started with this process: Open MPI's mpirun, or Slurm's srun, which starts them by
+   PMIx. 0: no launcher did. Returns HT_BAD_INPUT if a launcher started several processes but MPI cannot join them. */
+enum ht_status ht_launched_ranks(struct ht_error *err, int32_t *ranks);
 /* Returns true when ht_launch started this process, and not a user's own mpirun. */
 bool ht_launched_here(void);
 

@@ -24,9 +24,23 @@ bool ht_launched_here(void)
     return getenv(HT_LAUNCHER_VARIABLE) != NULL;
 }
 
-int32_t ht_launched_ranks(void)
+enum ht_status ht_launched_ranks(struct ht_error *err, int32_t *ranks)
 {
-    return number_in("OMPI_COMM_WORLD_SIZE");
+    int32_t step = number_in("SLURM_STEP_NUM_TASKS"); /* srun's; a batch script or salloc's shell is in no step */
+    bool pmix = getenv("PMIX_RANK") != NULL;
+    *ranks = number_in("OMPI_COMM_WORLD_SIZE");
+    if (*ranks > 0) return HT_OK;
+    if (step > 1 && !pmix)
+        return ht_fail(err, HT_BAD_INPUT,
+                       "srun started %d tasks without PMIx, so they cannot find each other: expected "
+                       "srun --mpi=pmix (srun --mpi=list shows what there is)",
+                       step);
+    if (pmix && step == 0)
+        return ht_fail(err, HT_BAD_INPUT,
+                       "PMIX_RANK is set, but neither OMPI_COMM_WORLD_SIZE nor SLURM_STEP_NUM_TASKS: "
+                       "expected mpirun or srun as the launcher");
+    *ranks = pmix ? step : 0;
+    return HT_OK;
 }
 
 socklen_t ht_launch_address(const char *name, struct sockaddr_un *out)

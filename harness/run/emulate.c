@@ -66,6 +66,10 @@ static enum ht_status share_pacer(struct ht_emulation *e, const struct ht_job *j
     const struct ht_schedule *s = job->schedule;
     int64_t bytes = ht_pacer_table_bytes(s->n_lanes);
     bool serves = e->ranks->comm->rank == 0;
+    if (e->ranks->hosts.n > 1)
+        return ht_fail(err, HT_INFEASIBLE,
+                       "--clock emu holds the ops of one host's ranks; these are on %d hosts: expected --clock run",
+                       e->ranks->hosts.n);
     enum ht_status status = HT_OK;
     int32_t where[2] = {0};
     if (serves) {

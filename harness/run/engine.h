@@ -38,7 +38,8 @@ void ht_engine_destroy(struct ht_engine *e);
 /* Returns the size of a space's arena. An emulated device's is the given size, another device's the smaller of that and
    the most that any run can use; of the other spaces it is the most that any run can use. */
 int64_t ht_engine_capacity(const struct ht_job *job, int32_t space);
-/* Returns the most that the arenas of all ranks can take of this machine's memory, without a real GPU's own. */
+/* Returns the most that the arenas of a training in one process can take of this machine's memory, without a real GPU's
+   own. */
 double ht_engine_machine_bytes(const struct ht_job *job, bool on_gpu);
 /* Makes an arena for each space that holds anything. */
 enum ht_status ht_engine_make_arenas(struct ht_engine *e, const struct ht_job *job, struct ht_error *err);

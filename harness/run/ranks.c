@@ -19,13 +19,35 @@ bool ht_ranks_speaks(const struct ht_ranks *ranks)
 enum ht_status ht_ranks_open(struct ht_error *err, struct ht_ranks *out)
 {
     *out = (struct ht_ranks){.launcher = -1};
-    if (ht_launched_ranks() < 2) return HT_OK;
+    int32_t n;
+    enum ht_status status = ht_launched_ranks(err, &n);
+    const char *task = getenv("SLURM_PROCID");
+    if (status && task && strcmp(task, "0") && !freopen("/dev/null", "w", stderr))
+        return status; /* the first one speaks */
+    if (status || n < 2) return status;
     out->launcher = ht_launch_begin();
-    enum ht_status status = ht_comm_mpi(err, &out->comm);
+    status = ht_comm_mpi(err, &out->comm);
     if (!status) ht_launch_take_streams(out->launcher);
+    if (!status) status = ht_hosts_find(out->comm, err, &out->hosts);
     if (!status && out->comm->rank != 0 && !freopen("/dev/null", "w", stdout))
         status = ht_fail(err, HT_FAILED, "/dev/null cannot be opened");
     return status;
+}
+
+/* A node's ranks share its memory: refuses a mapping that spreads them over hosts. */
+static enum ht_status check_hosts(const struct ht_hosts *hosts, const struct ht_schedule *s, struct ht_error *err)
+{
+    for (int32_t r = 1; r < s->n_ranks; r++) {
+        int32_t first = 0;
+        while (s->rank_node[first] != s->rank_node[r]) first++;
+        if (hosts->of[first] == hosts->of[r]) continue;
+        return ht_fail(
+            err, HT_BAD_INPUT,
+            "rank %d is on host %s and rank %d on host %s, but both are of node %d, whose ranks share memory: "
+            "expected a node's ranks on one host (mpirun --map-by slot, as many slots as the node has devices)",
+            first, hosts->hosts[hosts->of[first]].name, r, hosts->hosts[hosts->of[r]].name, s->rank_node[r]);
+    }
+    return HT_OK;
 }
 
 enum ht_status ht_ranks_wanted(const struct ht_ranks *ranks, const struct ht_job *job, struct ht_error *err,
@@ -33,7 +55,7 @@ enum ht_status ht_ranks_wanted(const struct ht_ranks *ranks, const struct ht_job
 {
     int32_t n = job->schedule ? job->schedule->n_ranks : 1, started = ranks->comm ? ranks->comm->size : 1;
     *launch = false;
-    if (n == started) return HT_OK;
+    if (n == started) return ranks->comm ? check_hosts(&ranks->hosts, job->schedule, err) : HT_OK;
     if (started > 1)
         return ht_fail(err, HT_BAD_INPUT, "mpirun started %d ranks; the job has %d, one a device", started, n);
     *launch = true;
@@ -66,6 +88,24 @@ enum ht_status ht_ranks_agree(const struct ht_ranks *ranks, enum ht_status statu
     return ht_agree(ranks->comm, status, err);
 }
 
+int32_t ht_ranks_local(const struct ht_ranks *ranks, int32_t *n)
+{
+    *n = ranks->comm ? ranks->hosts.hosts[ranks->hosts.of[ranks->comm->rank]].n_ranks : 1;
+    return ranks->comm ? ht_hosts_local_rank(&ranks->hosts, ranks->comm->rank) : 0;
+}
+
+/* Returns true if a space is in the memory of this rank's host. The first rank of its node has it, or for the remote
+   store rank 0. */
+static bool is_here(const struct ht_ranks *ranks, const struct ht_schedule *s, int32_t space)
+{
+    int32_t owner = space;
+    if (space >= s->n_ranks)
+        for (owner = 0;
+             space < s->n_ranks + 2 * s->n_nodes && s->rank_node[owner] != (space - s->n_ranks) % s->n_nodes;)
+            owner++;
+    return ranks->hosts.of[owner] == ranks->hosts.of[ranks->comm->rank];
+}
+
 enum { HT_EMPTY_SPACE = 512 }; /* of a space whose tensors are all empty: they have addresses */
 
 static bool holds_tensors(const struct ht_schedule *s, int32_t space)
@@ -80,15 +120,18 @@ enum ht_status ht_ranks_make_node(struct ht_ranks *ranks, const struct ht_job *j
     const struct ht_schedule *s = job->schedule;
     int32_t n = ht_n_spaces(s);
     struct ht_space_size *sizes = HT_NEW_ARRAY(struct ht_space_size, n);
-    char what[96];
+    char what[96 + HT_HOST_NAME];
+    double here = 0; /* bytes of this host */
     for (int32_t i = 0; i < n; i++) {
+        if (is_here(ranks, s, i)) here += (double)job->bound_bytes[i];
         if (job->proof.spaces[i].peak_bytes == 0 && !holds_tensors(s, i)) continue;
         int64_t capacity = ht_engine_capacity(job, i);
         if (capacity == 0) capacity = HT_EMPTY_SPACE;
         sizes[i] = (struct ht_space_size){capacity, capacity / 2 + (1 << 20)};
     }
-    snprintf(what, sizeof(what), "training '%s'", s->name);
-    enum ht_status status = ht_arena_check_machine(ht_engine_machine_bytes(job, false), what, err);
+    snprintf(what, sizeof(what), "training '%s' on %s", s->name,
+             ranks->hosts.hosts[ranks->hosts.of[ranks->comm->rank]].name);
+    enum ht_status status = ht_ranks_agree(ranks, ht_arena_check_machine(here, what, err), err);
     if (!status) status = ht_node_create(s, ranks->comm, sizes, err, &ranks->node);
     free(sizes);
     return status;
@@ -190,6 +233,7 @@ enum ht_status ht_ranks_close(struct ht_ranks *ranks, enum ht_status status, str
         ht_comm_abort(c, status ? (int)status : HT_FAILED);
     }
     ht_comm_close(c);
+    ht_hosts_free(&ranks->hosts);
     bool taken = ht_launch_report(ranks->launcher, status, err);
     *ranks = (struct ht_ranks){.launcher = -1};
     if (taken)

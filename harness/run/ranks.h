@@ -6,6 +6,7 @@
 #define HT_HARNESS_RUN_RANKS_H
 
 #include "common/comm/comm.h"
+#include "common/comm/hosts.h"
 #include "common/exec/node.h"
 #include "common/exec/residents.h"
 #include "harness/run/job.h"
@@ -13,13 +14,14 @@
 struct ht_ranks {
     struct ht_comm *comm; /* NULL: there is one rank */
     struct ht_node *node;
-    int launcher; /* ht_launch_begin's */
+    struct ht_hosts hosts; /* with comm */
+    int launcher;          /* ht_launch_begin's */
 };
 
 /* Joins the other ranks in a process that mpirun started as one of several. Called before anything is printed. */
 enum ht_status ht_ranks_open(struct ht_error *err, struct ht_ranks *out);
 /* Sets *launch if the job has several ranks and this process is not one of them: then call ht_ranks_launch. Returns
-   HT_BAD_INPUT when mpirun started another number of ranks. */
+   HT_BAD_INPUT if mpirun started another number of ranks, or ranks of one node on different hosts. */
 enum ht_status ht_ranks_wanted(const struct ht_ranks *ranks, const struct ht_job *job, struct ht_error *err,
                                bool *launch);
 /* Starts this very command line as the job's ranks. Blocks until they have ended. */
@@ -28,6 +30,9 @@ enum ht_status ht_ranks_launch(const struct ht_job *job, struct ht_error *err);
 /* Agrees on a status. All ranks call it at the same point, whatever has happened before. Returns HT_OK when all are
    well, else the same error on all. */
 enum ht_status ht_ranks_agree(const struct ht_ranks *ranks, enum ht_status status, struct ht_error *err);
+
+/* Returns this rank's index among those of its host, of *n. */
+int32_t ht_ranks_local(const struct ht_ranks *ranks, int32_t *n);
 
 /* Makes the memory that the node's ranks share. A device's arena has the given size, the others the most that any run
    can use. */

@@ -122,7 +122,7 @@ static enum ht_status make_engine(const struct ht_options *o, const struct ht_jo
 {
     const struct ht_scenario *s = &job->scenario;
     struct ht_cpu_split split;
-    int32_t rank = ranks->comm ? ranks->comm->rank : 0, n_ranks = ranks->comm ? ranks->comm->size : 1;
+    int32_t rank = ranks->comm ? ranks->comm->rank : 0, n_local, local = ht_ranks_local(ranks, &n_local);
     bool on_gpu, emulated;
     double scale;
     enum ht_status status = ht_engine_wants_gpu(o, "train", err, &on_gpu);
@@ -130,7 +130,7 @@ static enum ht_status make_engine(const struct ht_options *o, const struct ht_jo
     if (status != HT_OK) return status;
     /* A modelled device has all cores that there are; beside a GPU one core serves its lanes. */
     int64_t cores = on_gpu ? 1 : emulated ? 0 : ht_cluster_gpu_of(s->cluster, rank)->cores;
-    status = ht_cpu_split_for_rank((int)cores, rank, n_ranks, err, &split);
+    status = ht_cpu_split_for_rank((int)cores, local, n_local, err, &split);
     if (status != HT_OK) return status;
     training->on_gpu = on_gpu;
     training->device_cores = on_gpu ? 0 : split.n_device;
