@@ -7,8 +7,9 @@
 
 #include "common/base/array.h"
 #include "common/comm/tags.h"
-#include "common/exec/node_mailbox.h"
+#include "common/exec/node_clock.h"
 #include "common/exec/node_link.h"
+#include "common/exec/node_mailbox.h"
 #include "common/trace/trace.h"
 
 #include <assert.h>
@@ -244,14 +245,17 @@ static enum ht_status transfer_trace(struct ht_node *n, int32_t peer, bool send,
     return status;
 }
 
-/* Collects the traces of all leaders in rank 0's own. Frees the others. */
-static enum ht_status gather_traces(struct ht_node *n, struct ht_error *err, struct ht_trace **trace)
+/* Collects the traces of all leaders in rank 0's own, on its clock. Frees the others. */
+static enum ht_status gather_traces(struct ht_node *n, struct ht_node_clock *clock, struct ht_error *err,
+                                    struct ht_trace **trace)
 {
-    enum ht_status status = HT_OK;
     struct ht_trace *t = *trace;
-    struct trace_header header = {t->begin_ns, t->end_ns, t->iterations};
+    struct trace_header header;
+    enum ht_status status = ht_node_clock_compare(n->comm, n->leaders, n->n_nodes, 1, clock, err);
     if (n->rank != 0) {
-        status = transfer_trace(n, 0, true, &header, t, err);
+        if (!status) ht_node_clock_move(clock, t);
+        header = (struct trace_header){t->begin_ns, t->end_ns, t->iterations};
+        if (!status) status = transfer_trace(n, 0, true, &header, t, err);
         ht_trace_destroy(t);
         *trace = NULL;
         return status;
@@ -288,7 +292,10 @@ static enum ht_status lead(const struct ht_schedule *s, const struct ht_run_opti
                                .residents = options->residents,
                                .iteration_done = options->iteration_done,
                                .hooks_ctx = options->hooks_ctx};
-    enum ht_status status = ht_run(s, &o, &why, out);
+    struct ht_node_clock clock = {0};
+    enum ht_status status = HT_OK;
+    if (o.link) status = ht_node_clock_compare(node->comm, node->leaders, node->n_nodes, 0, &clock, &why);
+    if (status == HT_OK) status = ht_run(s, &o, &why, out);
     if (status != HT_OK && status != HT_INTERRUPTED && o.link && x.opened) {
         ht_node_link_fail(o.link, why.text); /* other nodes may have begun and wait for this one */
         ht_node_fail(node);
@@ -296,7 +303,7 @@ static enum ht_status lead(const struct ht_schedule *s, const struct ht_run_opti
     ht_node_link_destroy(o.link);
     if (*out) correct_times(&x, *out);
     if (*out && o.link) {
-        enum ht_status gathered = gather_traces(node, &why, out);
+        enum ht_status gathered = gather_traces(node, &clock, &why, out);
         if (gathered) status = gathered;
     }
     if (!x.agreed)
