@@ -77,19 +77,23 @@ enum ht_status ht_target_find(const char *path, struct ht_error *err, struct ht_
 
 /* ---- writing --------------------------------------------------------------------------------------------------- */
 
-/* Opens a new file beside the target, with the mode and owner of the file that it will replace. */
+/* Opens a new file beside the target, with the mode and owner of the file that it will replace. Processes of several hosts
+   may share the folder and have the same id. */
 static int open_partial(const struct ht_target *t, struct ht_output *out)
 {
     const char *base = base_of(t->path);
-    int n = snprintf(out->partial, sizeof(out->partial), "%.*s%.200s.%d.partial", (int)(base - t->path), t->path, base,
-                     (int)getpid());
-    if (n >= (int)sizeof(out->partial)) {
-        errno = ENAMETOOLONG;
-        return -1;
-    }
+    int fd = -1;
     if (t->exists && access(t->path, W_OK) != 0) return -1; /* its folder alone could be writable */
-    unlink(out->partial);                                   /* left by a process that was killed */
-    int fd = open(out->partial, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    for (int attempt = 0; fd < 0 && attempt < 100; attempt++) {
+        int n = snprintf(out->partial, sizeof(out->partial), "%.*s%.200s.%d%02d.partial", (int)(base - t->path),
+                         t->path, base, (int)getpid(), attempt);
+        if (n >= (int)sizeof(out->partial)) {
+            errno = ENAMETOOLONG;
+            return -1;
+        }
+        fd = open(out->partial, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (fd < 0 && errno != EEXIST) return -1;
+    }
     if (fd >= 0 && t->exists) ht_take_mode(fd, &t->st);
     return fd;
 }
