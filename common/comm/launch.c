@@ -3,6 +3,7 @@
 
 #include "common/base/array.h"
 #include "common/base/interrupt.h"
+#include "common/comm/launch_command.h"
 #include "common/comm/launch_keeper.h"
 
 #include <dirent.h>
@@ -21,55 +22,23 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-struct command {
-    char **words;
-    size_t n, cap;
-};
-
-static void add(struct command *c, const char *word)
-{
-    HT_PUSH(c->words, c->n, c->cap, word ? ht_strdup(word) : NULL);
-}
-
-static void set(struct command *c, const char *name, const char *value)
-{
-    add(c, "--mca");
-    add(c, name);
-    add(c, value);
-}
-
 /* Writes the mpirun command: all ranks on this machine, whatever its cores, networks, resource managers and rights. */
-static void write_command(struct command *c, int32_t ranks, const char *folder, char *const argv[])
+static void write_command(struct ht_launch_command *c, int32_t ranks, const char *folder, char *const argv[])
 {
-    char text[32], program[4096];
-    ssize_t n = readlink("/proc/self/exe", program, sizeof(program) - 1);
-    program[n > 0 ? n : 0] = '\0';
-    add(c, "mpirun");
-    if (geteuid() == 0) add(c, "--allow-run-as-root"); /* a container's only user */
-    add(c, "--oversubscribe");                         /* more ranks than cores */
-    add(c, "--bind-to");                               /* ranks choose their cores themselves */
-    add(c, "none");
-    set(c, "plm", "isolated");                      /* no ssh, no resource manager */
-    set(c, "ras", "^slurm,gridengine,tm,lsf,alps"); /* even inside a job of these, all ranks run on this machine */
-    set(c, "oob_tcp_if_include", "lo");
-    set(c, "btl", "self,vader"); /* shared memory, */
-    set(c, "pml", "ob1");
-    set(c, "btl_vader_single_copy_mechanism", "none"); /* without the right to read other processes' memory, */
-    set(c, "btl_vader_backing_directory", folder);     /* and not in /dev/shm, where files could be left */
-    set(c, "orte_tmpdir_base", folder);
-    set(c, "mpi_yield_when_idle", "1");
-    add(c, "-n");
-    snprintf(text, sizeof(text), "%d", ranks);
-    add(c, text);
-    add(c, n > 0 ? program : argv[0]);
-    for (int i = 1; argv[i]; i++) add(c, argv[i]);
-    add(c, NULL);
-}
-
-static void free_command(struct command *c)
-{
-    for (size_t i = 0; i < c->n; i++) free(c->words[i]);
-    free(c->words);
+    ht_launch_command_begin(c);
+    ht_launch_command_add(c, "--oversubscribe");                      /* more ranks than cores */
+    ht_launch_command_set(c, "plm", "isolated");                      /* no ssh, no resource manager */
+    ht_launch_command_set(c, "ras", "^slurm,gridengine,tm,lsf,alps"); /* even in a job of these: all on this machine */
+    ht_launch_command_set(c, "oob_tcp_if_include", "lo");
+    ht_launch_command_set(c, "btl", "self,vader"); /* shared memory, */
+    ht_launch_command_set(c, "pml", "ob1");
+    ht_launch_command_set(c, "btl_vader_single_copy_mechanism",
+                          "none"); /* without the right to read other processes, */
+    ht_launch_command_set(c, "btl_vader_backing_directory",
+                          folder); /* and not in /dev/shm, where files could be left */
+    ht_launch_command_set(c, "orte_tmpdir_base", folder);
+    ht_launch_command_set(c, "mpi_yield_when_idle", "1");
+    ht_launch_command_end(c, ranks, argv);
 }
 
 /* ---- the folder ------------------------------------------------------------------------------------------------- */
@@ -163,7 +132,7 @@ static enum ht_status wait_for_keeper(int keeper, struct ht_error *err)
 enum ht_status ht_launch(int32_t ranks, char *const argv[], struct ht_error *err)
 {
     char folder[4000];
-    struct command c = {0};
+    struct ht_launch_command c;
     int lock = -1, ends[2], fd;
     /* Opens closed standard streams on /dev/null, read-only, so that no socket gets their descriptors. */
     while ((fd = open("/dev/null", O_RDONLY)) >= 0 && fd <= STDERR_FILENO) continue;
@@ -194,6 +163,6 @@ enum ht_status ht_launch(int32_t ranks, char *const argv[], struct ht_error *err
     }
     ht_keeper_remove(folder);
     close(lock);
-    free_command(&c);
+    ht_launch_command_free(&c);
     return status;
 }

@@ -19,6 +19,11 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+/* Set for ranks over several hosts, which have no such socket. Rank 0 then writes the line HT_LAUNCH_BEGUN_LINE to standard
+   error when MPI has started on all of them. */
+#define HT_AWAY_VARIABLE     "HETBENCH_AWAY"
+#define HT_LAUNCH_BEGUN_LINE "hetbench: the ranks have begun"
+
 enum ht_launch_message_kind { HT_LAUNCH_BEGUN, HT_LAUNCH_STREAMS, HT_LAUNCH_ENDED };
 
 struct ht_launch_message {

@@ -98,6 +98,8 @@ void ht_launch_take_streams(int launcher)
     struct msghdr m = {.msg_iov = &data, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)};
     int fds[2];
     ssize_t got;
+    if (launcher < 0 && getenv(HT_AWAY_VARIABLE) && number_in("OMPI_COMM_WORLD_RANK") == 0)
+        fprintf(stderr, "%s\n", HT_LAUNCH_BEGUN_LINE);
     if (launcher < 0 || !send_message(launcher, HT_LAUNCH_STREAMS, NULL)) return;
     do got = recvmsg(launcher, &m, MSG_CMSG_CLOEXEC);
     while (got < 0 && errno == EINTR);

@@ -489,12 +489,13 @@ static enum ht_status train(const struct ht_options *given, struct ht_ranks *ran
     if (status == HT_OK) status = open_data(&options, &job, err, &tokens);
     if (status == HT_OK && job.answer != HT_OK) status = refuse(&options, &job, err);
     if (status == HT_OK) status = ht_check_events(&job, "--steps", options.steps, err);
+    if (status == HT_OK) status = ht_ranks_check_hosts(&options, &job, err);
     if (status == HT_OK) status = ht_ranks_wanted(ranks, &job, err, &launch);
     if (status == HT_OK && launch) status = ht_output_check_ranks(options.losses, err);
     if (status == HT_OK && launch) status = ht_output_check_ranks(options.trace, err);
     if (status == HT_OK && launch) status = ht_output_check_ranks(options.dump, err);
     if (status == HT_OK && launch) {
-        status = ht_ranks_launch(&job, err);
+        status = ht_ranks_launch(&options, &job, err);
         goto out;
     }
     if (status == HT_OK && speaks) status = ht_job_dump(&job, options.dump, err);

@@ -45,6 +45,8 @@ struct ht_options {
     /* training */
     const char *data, *data_format, *losses, *backend;
     const char *clock, *emu_scale;
+    const char *hosts, *hostfile;       /* of several ranks; NULL: this machine */
+    int64_t start_timeout;              /* s */
     int64_t device;                     /* of --backend cuda */
     const struct ht_cuda_api *cuda_api; /* of --backend cuda; NULL: this build's. Tests pass another */
     const char *init, *save;            /* weights with Hugging Face's names */

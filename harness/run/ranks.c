@@ -62,7 +62,41 @@ enum ht_status ht_ranks_wanted(const struct ht_ranks *ranks, const struct ht_job
     return HT_OK;
 }
 
-enum ht_status ht_ranks_launch(const struct ht_job *job, struct ht_error *err)
+/* Adds up the slots of a list such as "a:2,b", which has 3. */
+static enum ht_status count_slots(const char *list, struct ht_error *err, int64_t *slots)
+{
+    *slots = 0;
+    for (const char *p = list, *end; *p || p == list; p = end + (*end == ',')) {
+        end = p + strcspn(p, ",");
+        size_t name = strcspn(p, ":,");
+        char *rest = (char *)p + name;
+        long n = *rest == ':' ? strtol(rest + 1, &rest, 10) : 1;
+        if (name == 0 || rest != end || n < 1 || n > 4096 || strspn(p, " \t") || (*end == ',' && !end[1]))
+            return ht_fail(err, HT_BAD_INPUT, "--hosts: '%s': expected names and slots, such as a:2,b:2", list);
+        *slots += n;
+    }
+    return HT_OK;
+}
+
+enum ht_status ht_ranks_check_hosts(const struct ht_options *options, const struct ht_job *job, struct ht_error *err)
+{
+    int32_t n = job->schedule ? job->schedule->n_ranks : 1;
+    int64_t slots;
+    if (!options->hosts && !options->hostfile) return HT_OK;
+    if (options->hosts && options->hostfile)
+        return ht_fail(err, HT_BAD_INPUT, "--hosts and --hostfile say the same thing: expected one of them");
+    if (n == 1)
+        return ht_fail(err, HT_BAD_INPUT, "the job has one rank: expected several for --host%s",
+                       options->hosts ? "s" : "file");
+    if (options->hostfile) return HT_OK;
+    enum ht_status status = count_slots(options->hosts, err, &slots);
+    if (!status && slots < n)
+        status = ht_fail(err, HT_BAD_INPUT, "--hosts: '%s' has %lld slots; the job has %d ranks", options->hosts,
+                         (long long)slots, n);
+    return status;
+}
+
+enum ht_status ht_ranks_launch(const struct ht_options *options, const struct ht_job *job, struct ht_error *err)
 {
     char **argv = NULL, *text = NULL;
     size_t n = 0, cap = 0, n_text = 0, text_cap = 0;
@@ -76,7 +110,10 @@ enum ht_status ht_ranks_launch(const struct ht_job *job, struct ht_error *err)
     fclose(f);
     for (size_t at = 0; at < n_text; at += strlen(text + at) + 1) HT_PUSH(argv, n, cap, text + at);
     HT_PUSH(argv, n, cap, NULL);
-    enum ht_status status = ht_launch(job->schedule->n_ranks, argv, err);
+    struct ht_launch_where where = {options->hosts, options->hostfile, options->start_timeout};
+    bool away = where.hosts || where.hostfile;
+    enum ht_status status = away ? ht_launch_hosts(job->schedule->n_ranks, &where, argv, err)
+                                 : ht_launch(job->schedule->n_ranks, argv, err);
     free(argv);
     free(text);
     return status;

@@ -1,0 +1,232 @@
+/*
+ * Starts a program's ranks over several hosts: mpirun's own way, with what it prints turned into one line.
+ *
+ *     launcher  -- stderr --  mpirun  --  ssh, or a resource manager  --  ranks
+ *
+ * mpirun ends all ranks when one fails or a host is lost, and when the launcher dies. What ranks write to standard error
+ * passes through; mpirun's own messages are held: blocks between lines of dashes, and lines that begin with "[host:pid]".
+ * When all have ended, one line says why: the rank that was killed, the host that was lost, else what a rank said, else
+ * what mpirun said.
+ */
+#include "common/base/array.h"
+#include "common/base/interrupt.h"
+#include "common/comm/launch.h"
+#include "common/comm/launch_command.h"
+#include "common/comm/launch_message.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { TEXT = 8192, LINE = 2048, SAID = 900, MIN_DASHES = 10, GRACE_S = 5 };
+
+struct output {
+    char line[LINE]; /* not ended yet */
+    size_t n;
+    bool late;         /* the ranks had not begun in time */
+    bool begun;        /* the ranks have */
+    bool framed;       /* inside a block of mpirun's */
+    char mpirun[TEXT]; /* what it printed, as one line */
+    size_t n_mpirun;
+    char noted[SAID]; /* the first line that it signed */
+    char said[SAID];  /* first error line of a rank, without "hetbench: " */
+};
+
+/* Adds mpirun's text, with single spaces between words. */
+static void keep(struct output *o, const char *line)
+{
+    for (const char *p = line; *p && o->n_mpirun + 2 < TEXT; p++) {
+        bool space = isspace((unsigned char)*p) || iscntrl((unsigned char)*p);
+        if (!space)
+            o->mpirun[o->n_mpirun++] = *p;
+        else if (o->n_mpirun && o->mpirun[o->n_mpirun - 1] != ' ')
+            o->mpirun[o->n_mpirun++] = ' ';
+    }
+    if (o->n_mpirun && o->mpirun[o->n_mpirun - 1] != ' ') o->mpirun[o->n_mpirun++] = ' ';
+    o->mpirun[o->n_mpirun] = '\0';
+}
+
+/* Returns true if a line begins as mpirun's own do: "[host:00123] ". */
+static bool is_signed(const char *line)
+{
+    const char *colon = strchr(line, ':'), *end = strchr(line, ']');
+    return line[0] == '[' && colon && end && colon < end && isdigit((unsigned char)colon[1]);
+}
+
+static void take_line(struct output *o, char end)
+{
+    const char *prefix = "hetbench: ", *warning = "hetbench: warning: ";
+    o->line[o->n] = '\0';
+    o->n = 0;
+    if (strspn(o->line, "-") >= MIN_DASHES)
+        o->framed = !o->framed;
+    else if (!strcmp(o->line, HT_LAUNCH_BEGUN_LINE))
+        o->begun = true;
+    else if (!strncmp(o->line, prefix, strlen(prefix)) && strncmp(o->line, warning, strlen(warning))) {
+        if (!o->said[0]) snprintf(o->said, SAID, "%.890s", o->line + strlen(prefix));
+    } else if (o->framed) {
+        keep(o, o->line);
+    } else if (is_signed(o->line)) {
+        if (!o->noted[0]) snprintf(o->noted, SAID, "%.890s", o->line);
+    } else {
+        fprintf(stderr, "%s%c", o->line, end);
+    }
+}
+
+/* Reads what there is. Returns false at the end. */
+static bool read_output(struct output *o, int fd)
+{
+    char text[4096];
+    ssize_t got = read(fd, text, sizeof(text));
+    if (got < 0) return errno == EAGAIN || errno == EINTR;
+    for (ssize_t i = 0; i < got; i++) {
+        bool ends = text[i] == '\n' || text[i] == '\r';
+        if (!ends) o->line[o->n++] = text[i];
+        if (ends || o->n + 1 == LINE) take_line(o, text[i]);
+    }
+    return got > 0;
+}
+
+/* Copies the word behind `before`, if mpirun printed it. */
+static bool word_after(const char *text, const char *before, char *out, size_t cap)
+{
+    const char *p = strstr(text, before);
+    if (p) snprintf(out, cap, "%.*s", (int)strcspn(p + strlen(before), " ,;."), p + strlen(before));
+    return p && *out;
+}
+
+/* Returns why the job ended, from mpirun's exit status and what was printed. */
+static enum ht_status outcome(const struct output *o, int waited, int64_t start_s, struct ht_error *err)
+{
+    int code = WIFEXITED(waited) ? WEXITSTATUS(waited) : -1;
+    char rank[32], host[80], signal[32];
+    const char *noticed = strstr(o->mpirun, "mpirun noticed that process rank"),
+               *lost = strstr(o->mpirun, "lost communication with a remote daemon");
+    if (code == 0) return HT_OK;
+    if (code == 127) return ht_fail(err, HT_INFEASIBLE, "mpirun is not installed (Debian: openmpi-bin)");
+    if (lost && (lost = strstr(lost, "Remote daemon")) && word_after(lost, "on node ", host, sizeof(host)))
+        return ht_fail(err, HT_FAILED, "host %s was lost, which ends all ranks", host);
+    if (noticed && word_after(noticed, "process rank ", rank, sizeof(rank)) &&
+        word_after(noticed, "on node ", host, sizeof(host)) &&
+        word_after(noticed, "exited on signal ", signal, sizeof(signal)))
+        return ht_fail(err, HT_FAILED, "rank %s on host %s was killed by signal %s, which ends all of them", rank, host,
+                       signal);
+    bool known = code == HT_FAILED || code == HT_BAD_INPUT || code == HT_INFEASIBLE || code == HT_INTERRUPTED;
+    if (ht_interrupt_count()) return ht_fail(err, HT_INTERRUPTED, "%s", o->said[0] ? o->said : "interrupted");
+    if (o->said[0]) return ht_fail(err, known ? (enum ht_status)code : HT_FAILED, "%s", o->said);
+    if (strstr(o->mpirun, "unable to reliably start"))
+        return ht_fail(
+            err, HT_FAILED,
+            "mpirun cannot start its daemon on a host: expected ssh to each without a password, and Open MPI and "
+            "this program under the same paths there");
+    if (o->late)
+        return ht_fail(err, HT_FAILED,
+                       "the ranks had not begun after %lld s: a host may have been lost (--start-timeout)",
+                       (long long)start_s);
+    const char *why = o->n_mpirun ? o->mpirun : o->noted;
+    if (code < 0)
+        return ht_fail(err, HT_FAILED, "mpirun was killed by signal %d, which ends all ranks", WTERMSIG(waited));
+    return ht_fail(err, HT_FAILED, "mpirun ended with status %d%s%.800s", code, *why ? ": " : "", why);
+}
+
+/* Sets what a user may set otherwise, in the environment or in Open MPI's own files of parameters. */
+static void set_defaults(void)
+{
+    static const char *const defaults[][2] = {
+        {"OMPI_MCA_pml", "ob1"},                              /* others have too few tags */
+        {"OMPI_MCA_btl_vader_single_copy_mechanism", "none"}, /* needs no right to read other processes */
+        {"OMPI_MCA_mpi_yield_when_idle", "1"},
+        {"OMPI_MCA_oob_tcp_keepalive_time", "5"}, /* a host without power is missed after 8 s, not after 8 minutes */
+        {"OMPI_MCA_oob_tcp_keepalive_intvl", "1"},
+        {"OMPI_MCA_oob_tcp_keepalive_probes", "3"}};
+    for (size_t i = 0; i < HT_COUNT(defaults); i++) setenv(defaults[i][0], defaults[i][1], 0);
+}
+
+static _Noreturn void become_mpirun(char **words, int output, pid_t launcher)
+{
+    const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE};
+    for (size_t i = 0; i < HT_COUNT(signals); i++) signal(signals[i], SIG_DFL);
+    setsid(); /* a terminal's Ctrl-C reaches the launcher alone, which passes it on */
+    prctl(PR_SET_PDEATHSIG, (unsigned long)SIGTERM);
+    if (getppid() != launcher) _exit(HT_FAILED);
+    set_defaults();
+    int null = open("/dev/null", O_RDONLY);
+    if (null >= 0) dup2(null, STDIN_FILENO);
+    dup2(output, STDERR_FILENO);
+    execvp(words[0], words);
+    _exit(errno == ENOENT ? 127 : 126);
+}
+
+static int64_t now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec;
+}
+
+/* Passes on what mpirun prints, and interrupts to it, until it has ended. Kills it, and sets o->late, when the ranks have
+   not begun in time, or when it has not ended some seconds after a second interrupt. */
+static int follow(pid_t mpirun, int output, int64_t start_s, struct output *o)
+{
+    int waited = 0;
+    bool open = true;
+    int64_t begin_s = now_s(), second_s = -1;
+    for (int n_sent = 0;;) {
+        struct pollfd p = {.fd = output, .events = POLLIN};
+        if (open) poll(&p, 1, 100);
+        for (; n_sent < ht_interrupt_count(); n_sent++) kill(mpirun, SIGINT);
+        if (open && p.revents) open = read_output(o, output);
+        if (n_sent > 1 && second_s < 0) second_s = now_s();
+        bool late = !o->begun && now_s() - begin_s > start_s;
+        if (late || (second_s >= 0 && now_s() - second_s > GRACE_S)) kill(mpirun, SIGKILL), o->late |= late;
+        pid_t ended = waitpid(mpirun, &waited, open ? WNOHANG : 0);
+        if (ended < 0 && errno == EINTR) continue;
+        if (ended != 0) break;
+    }
+    while (open && read_output(o, output)) continue;
+    if (o->n) take_line(o, '\n');
+    return waited;
+}
+
+enum ht_status ht_launch_hosts(int32_t ranks, const struct ht_launch_where *where, char *const argv[],
+                               struct ht_error *err)
+{
+    struct ht_launch_command c;
+    int ends[2];
+    if (where->hostfile && access(where->hostfile, R_OK))
+        return ht_fail(err, HT_BAD_INPUT, "%s: cannot be read: %s", where->hostfile, strerror(errno));
+    if (pipe2(ends, O_CLOEXEC)) return ht_fail(err, HT_FAILED, "cannot start mpirun: %s", strerror(errno));
+    ht_launch_command_begin(&c);
+    ht_launch_command_add(&c, where->hostfile ? "--hostfile" : "--host");
+    ht_launch_command_add(&c, where->hostfile ? where->hostfile : where->hosts);
+    ht_launch_command_add(&c, "-x");
+    ht_launch_command_add(&c, HT_AWAY_VARIABLE "=1");
+    ht_launch_command_end(&c, ranks, argv);
+    fflush(NULL);
+    signal(SIGCHLD, SIG_DFL); /* if it is ignored, waitpid cannot say how mpirun ended */
+    ht_interrupt_keep();
+    pid_t launcher = getpid(), mpirun = fork();
+    if (mpirun == 0) become_mpirun(c.words, ends[1], launcher);
+    close(ends[1]);
+    enum ht_status status;
+    if (mpirun < 0) {
+        status = ht_fail(err, HT_FAILED, "cannot start mpirun: %s", strerror(errno));
+    } else {
+        struct output *o = HT_NEW(struct output);
+        int waited = follow(mpirun, ends[0], where->start_s, o);
+        status = outcome(o, waited, where->start_s, err);
+        free(o);
+    }
+    close(ends[0]);
+    ht_launch_command_free(&c);
+    return status;
+}
