@@ -1,0 +1,133 @@
+#!/usr/bin/env bash
+# Training over several hosts: two of tests/support/hosts, which are namespaces of this machine, joined by a network of their own.
+# The same losses as on one machine; a wrong mapping, a killed rank and a lost host end all with one line that names the host.
+set -euo pipefail
+# shellcheck source=tests/harness/support.sh
+. "$(dirname "$0")/support.sh"
+self=$(readlink -f "$0")
+hosts=$root/tests/support/hosts/hosts
+limit=120 # for a hang, no more
+if [ "${2:-}" != inside ]; then
+    cd "$work"
+    needs_ranks --model gpt-tiny --batch 4 --micro-batch 1 --seq 16 --data "$text"
+    clocks=(--clock 100) # the hosts' clocks differ by minutes
+    if ! timeout "$limit" "$hosts" with 2 "${clocks[@]}" -- true 2>err; then
+        echo "the hosts have one clock, as time namespaces cannot be made here: $(tail -n 1 err)"
+        clocks=()
+    fi
+    if ! timeout "$limit" "$hosts" with 2 "${clocks[@]}" -- true 2>err; then
+        echo "skipped: hosts of namespaces cannot be made here: $(tail -n 1 err)"
+        exit 77
+    fi
+    status=0
+    timeout 800 "$hosts" with 2 "${clocks[@]}" -- bash "$self" "$build" inside || status=$?
+    exit $status
+fi
+cd "$work"
+emulated_nodes 2 2 >nodes.yaml
+common=(--model gpt-tiny --cluster nodes.yaml --batch 4 --micro-batch 1 --seq 16 --data "$text")
+export OMPI_MCA_plm_rsh_agent=/run/bed/agent OMPI_MCA_plm_rsh_no_tree_spawn=1 # in place of ssh
+
+# away STATUS ARGUMENTS...: trains from the front end.
+away() {
+    local expected=$1 status=0
+    shift
+    timeout -k 5 "$limit" "$hosts" exec 0 "$hetbench" train "$@" >out 2>err || status=$?
+    [ "$status" = "$expected" ] || fail "train $*: status $status, expected $expected: $(cat out err)"
+}
+
+# says PATTERN: the last command gave one error line like this.
+says() {
+    [ "$(grep -c '^hetbench: ' err)" = 1 ] || fail "expected one line of hetbench, found: $(cat err)"
+    grep -Eq "^hetbench: $1" err || fail "expected '$1', found: $(cat err)"
+}
+
+nothing_left() {
+    local k
+    for k in 1 2; do
+        for _ in $(seq 100); do
+            "$hosts" exec $k sh -c "grep -lz [h]etbench /proc/[0-9]*/cmdline" >left 2>/dev/null || break
+            sleep 0.1
+        done
+        ! [ -s left ] || fail "left on h$k: $(cat left)"
+    done
+}
+
+for system in zero_offload fsdp gpipe; do
+    run 0 train $system "${common[@]}" --steps 3 --losses one.csv
+    away 0 $system "${common[@]}" --steps 3 --hosts h1:2,h2:2 --losses two.csv --trace two.json
+    cmp -s one.csv two.csv || fail "$system: losses over two hosts: $(paste one.csv two.csv)"
+done
+
+# The last trace, gpipe's, is of both hosts: by one clock, no message ends before its send has begun, in either direction. Half a
+# round trip may be missing, which is long on a busy machine.
+"$python" - <<'PY' || fail "a message is received before it was sent"
+import json
+events = [e for e in json.load(open("two.json"))["traceEvents"] if e["ph"] == "X" and e["cat"] in ("send", "receive")]
+key = lambda e: (e["args"]["iteration"], e["name"])
+sent = {key(e): e for e in events if e["cat"] == "send"}
+crossing = 0
+for e in events:
+    if e["cat"] != "receive":
+        continue
+    s = sent[key(e)]
+    crossing += e["pid"] // 2 != s["pid"] // 2
+    assert e["args"]["end_ns"] >= s["args"]["start_ns"] - 50e6, (s, e)
+assert crossing >= 12, crossing
+PY
+printf 'h1 slots=2\nh2 slots=2\n' >hostfile
+away 0 zero_offload "${common[@]}" --steps 3 --hostfile hostfile --losses two.csv
+run 0 train zero_offload "${common[@]}" --steps 3 --losses one.csv
+cmp -s one.csv two.csv || fail "losses with a hostfile: $(paste one.csv two.csv)"
+timeout "$limit" "$hosts" run -n 4 "$hetbench" train zero_offload "${common[@]}" --steps 3 --losses two.csv >out 2>err || fail "mpirun: $(cat err)"
+cmp -s one.csv two.csv || fail "losses under mpirun: $(paste one.csv two.csv)"
+
+away 2 zero_offload "${common[@]}" --hosts h1:1,h2:3
+says "rank 0 is on host h1 and rank 1 on host h2, but both are of node 0"
+away 2 zero_offload "${common[@]}" --hosts h1:2,h2:1
+says "--hosts: 'h1:2,h2:1' has 3 slots; the job has 4 ranks"
+for bad in 'h1,' :2 h1:0 h1:x 'h1:2 ,h2:2'; do
+    away 2 zero_offload "${common[@]}" --hosts "$bad"
+    says "--hosts: '.*': expected names and slots"
+done
+away 2 zero_offload "${common[@]}" --hosts h1:4 --hostfile hostfile
+says "--hosts and --hostfile"
+away 2 zero_offload "${common[@]}" --hostfile none
+says "none: cannot be read"
+away 2 zero_offload --model gpt-tiny --data "$text" --hosts h1:2
+says "the job has one rank"
+away 1 zero_offload "${common[@]}" --hosts h1:2,h9:2
+says "mpirun cannot start its daemon on a host"
+
+# ends WHAT COMMAND...: something happens once the training has begun.
+ends() {
+    local what=$1
+    shift
+    : >err
+    away 1 zero_offload "${common[@]}" --steps 1000000 --hosts h1:2,h2:2 &
+    for _ in $(seq 600); do
+        ! grep -q "^step" err || break
+        sleep 0.1
+    done
+    "$@"
+    wait $!
+    says "$what"
+    nothing_left
+}
+# shellcheck disable=SC2016 # the host's shell expands it
+ends "rank 2 on host h2 was killed by signal 9" "$hosts" exec 2 sh -c 'kill -KILL $(for p in /proc/[0-9]*; do tr "\0" "\n" <$p/environ 2>/dev/null | grep -qx OMPI_COMM_WORLD_RANK=2 && basename $p; done)'
+ends "host h2 was lost" "$hosts" kill 2
+"$hosts" boot 2
+away 0 zero_offload "${common[@]}" --steps 3 --hosts h1:2,h2:2 --losses two.csv
+cmp -s one.csv two.csv || fail "after the host is back: $(paste one.csv two.csv)"
+
+# Slurm over the hosts, where it is installed and this is root.
+if command -v srun slurmctld munged >programs && [ "$(id -u)" = 0 ]; then
+    "$hosts" slurm up
+    timeout "$limit" "$hosts" exec 0 srun -N2 -n4 "$hetbench" train zero_offload "${common[@]}" --steps 3 --losses two.csv >out 2>err || fail "srun: $(cat err)"
+    cmp -s one.csv two.csv || fail "losses under srun: $(paste one.csv two.csv)"
+    ! timeout "$limit" "$hosts" exec 0 srun --mpi=none -N2 -n4 "$hetbench" train zero_offload "${common[@]}" --steps 3 >out 2>err || fail "srun --mpi=none trained"
+    says "srun started 4 tasks without PMIx"
+    "$hosts" slurm down
+fi
+finish
