@@ -311,7 +311,7 @@ enum ht_status ht_grants_create(const struct ht_schedule *s, int32_t node, struc
     }
     for (int32_t i = 0; i < n_spaces; i++) {
         struct space *sp = &g->spaces[i];
-        sp->capacity = s->capacity_bytes[i];
+        sp->capacity = ht_space_bytes(s, i);
         sp->peak = w.live[0][i] = w.live[1][i] = sp->live;
     }
     for (int32_t op = 0, n; op < s->n_ops; op += n) {

@@ -3,7 +3,8 @@
  *
  * Running all ops one at a time in id order (the safe sequence) fits every space; the verifier has proved it. An op
  * that asks early gets memory only if every earlier op that has none yet could still run in id order afterwards. So
- * running ahead never deadlocks, and a prefetch waits rather than starves the compute lane.
+ * running ahead never deadlocks, and a prefetch waits rather than starves the compute lane. `capacity` below is that of
+ * a space, or the limit that the method declares if that is less.
  *
  * An issue group is an op alone, or all ops that carry one `match`. For a space, number the issue groups that touch it
  * 0, 1, 2, ... in id order, iteration after iteration.

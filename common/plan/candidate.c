@@ -37,7 +37,7 @@ int64_t ht_candidate_short_bytes(const struct ht_candidate *x, enum ht_tier tier
     int64_t most = 0;
     for (int32_t rank = 0; x->proof.spaces && rank < x->schedule->n_ranks; rank++) {
         int32_t space = ht_space(x->schedule, tier, rank);
-        most = ht_max(most, ht_footprint_short_bytes(&x->proof.spaces[space], x->schedule->capacity_bytes[space]));
+        most = ht_max(most, ht_footprint_short_bytes(&x->proof.spaces[space], ht_space_bytes(x->schedule, space)));
     }
     return most;
 }

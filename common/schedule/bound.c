@@ -3,7 +3,6 @@
 #include "common/base/array.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 enum { NEVER = INT32_MAX };
 #define TOO_MUCH ((int64_t)1 << 31) /* steps */
@@ -225,14 +224,14 @@ static int64_t bound_of(const struct order *o, const struct lives *l, int64_t ca
 void ht_schedule_bound(const struct ht_schedule *s, int32_t issue_ahead, int64_t *bytes)
 {
     int32_t n_spaces = ht_n_spaces(s);
-    memcpy(bytes, s->capacity_bytes, sizeof(*bytes) * (size_t)n_spaces);
+    for (int32_t i = 0; i < n_spaces; i++) bytes[i] = ht_space_bytes(s, i);
     if (2 * (int64_t)s->n_ops * (s->n_lanes + 1) > TOO_MUCH || (int64_t)s->n_tensors * n_spaces > TOO_MUCH) return;
     struct order o;
     make_order(&o, s, issue_ahead);
     struct lives *lives = HT_NEW_ARRAY(struct lives, n_spaces);
     collect(s, lives);
     for (int32_t i = 0; i < n_spaces; i++) {
-        bytes[i] = bound_of(&o, &lives[i], s->capacity_bytes[i]);
+        bytes[i] = bound_of(&o, &lives[i], ht_space_bytes(s, i));
         free(lives[i].rows);
     }
     free(lives);

@@ -4,7 +4,8 @@
  * At the moment when op x is granted its memory, a tensor that op a allocates and op r frees can be live unless r has
  * surely ended by then (r before x), or a cannot have been granted yet (x before a). "Before" is what edges and FIFO
  * lanes imply. The bound of a space is the largest sum over all x of what can be live there, over two consecutive
- * iterations (no more are ever in flight). It never exceeds the capacity, which the memory rule enforces.
+ * iterations (no more are ever in flight). It never exceeds the space (capacity and limit): the memory rule sees to
+ * that.
  *
  *     lanes:   compute  F1 F2 B2 B1        gradient of block 2: made by B2, freed by G2
  *              d2h            G2 G1        at B1, G2 may still be running: both gradients count
@@ -20,7 +21,7 @@
 
 /* Computes the bound of each space: bytes[ht_n_spaces]. issue_ahead as in the executors: memory is granted that much
    earlier. Takes O(edges x lanes), and for each space O(tensors x lanes x log ops), or O(tensors x ops) for tensors
-   that PRIORITY lanes make. If any of these exceeds 2^31 steps, the bound is the capacity. */
+   that PRIORITY lanes make. If any of these exceeds 2^31 steps, the bound is the space. */
 void ht_schedule_bound(const struct ht_schedule *s, int32_t issue_ahead, int64_t *bytes);
 
 #endif

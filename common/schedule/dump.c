@@ -125,9 +125,8 @@ static void put_bytes(struct dumper *d, int64_t bytes)
         fprintf(d->out, "%lld B", (long long)bytes);
 }
 
-static void put_capacity(struct dumper *d, const char *tier, int32_t first, int32_t end)
+static void put_tier(struct dumper *d, const char *tier, const int64_t *bytes, int32_t first, int32_t end)
 {
-    const int64_t *bytes = d->s->capacity_bytes;
     bool same = true;
     for (int32_t i = first; i < end; i++) same &= bytes[i] == bytes[first];
     key(d, tier);
@@ -137,6 +136,19 @@ static void put_capacity(struct dumper *d, const char *tier, int32_t first, int3
         put_bytes(d, bytes[i]);
     }
     if (!same) putc(']', d->out);
+}
+
+/* Writes a map of tiers to sizes. */
+static void put_spaces(struct dumper *d, const char *name, const int64_t *bytes)
+{
+    int32_t host = d->s->n_ranks, disk = host + d->s->n_nodes, remote = disk + d->s->n_nodes;
+    fprintf(d->out, "%s: {", name);
+    d->sep = "";
+    put_tier(d, "device", bytes, 0, host);
+    put_tier(d, "host", bytes, host, disk);
+    put_tier(d, "disk", bytes, disk, remote);
+    put_tier(d, "remote", bytes, remote, remote + 1);
+    fputs("}\n", d->out);
 }
 
 static void put_header(struct dumper *d)
@@ -153,14 +165,12 @@ static void put_header(struct dumper *d)
     }
     fprintf(d->out, "ranks: %d\nnodes: %d\nrank_node: [", s->n_ranks, s->n_nodes);
     for (int32_t i = 0; i < s->n_ranks; i++) fprintf(d->out, "%s%d", i ? ", " : "", s->rank_node[i]);
-    fputs("]\ncapacity: {", d->out);
-    d->sep = "";
-    int32_t host = s->n_ranks, disk = host + s->n_nodes, remote = disk + s->n_nodes;
-    put_capacity(d, "device", 0, host);
-    put_capacity(d, "host", host, disk);
-    put_capacity(d, "disk", disk, remote);
-    put_capacity(d, "remote", remote, remote + 1);
-    fprintf(d->out, "}\nn_units: %d\nn_micro_batches: %d\n", s->n_units, s->n_micro_batches);
+    fputs("]\n", d->out);
+    put_spaces(d, "capacity", s->capacity_bytes);
+    bool limited = false;
+    for (int32_t i = 0; i < ht_n_spaces(s); i++) limited |= s->limit_bytes[i] < INT64_MAX;
+    if (limited) put_spaces(d, "limit", s->limit_bytes);
+    fprintf(d->out, "n_units: %d\nn_micro_batches: %d\n", s->n_units, s->n_micro_batches);
     if (s->slices) fputs("slices: [", d->out);
     for (int32_t j = 0; j < s->n_micro_batches && s->slices; j++)
         fprintf(d->out, "%s[%lld, %lld]", j ? ", " : "", (long long)s->slices[j].first, (long long)s->slices[j].count);

@@ -81,6 +81,11 @@ static void put_tables(struct streams *h, const struct ht_schedule *s)
     put(h, HT_PART_HEADER, s->n_nodes);
     for (int32_t i = 0; i < s->n_ranks; i++) put(h, HT_PART_HEADER, s->rank_node[i]);
     for (int32_t i = 0; i < ht_n_spaces(s); i++) put(h, HT_PART_HEADER, s->capacity_bytes[i]);
+    for (int32_t i = 0; i < ht_n_spaces(s); i++) {
+        if (s->limit_bytes[i] == INT64_MAX) continue;
+        put(h, HT_PART_HEADER, -1 - i); /* which one: a graph without limits has the same hash as before */
+        put(h, HT_PART_HEADER, s->limit_bytes[i]);
+    }
     put(h, HT_PART_HEADER, s->n_units);
     put(h, HT_PART_HEADER, s->n_micro_batches);
     for (int32_t j = 0; j < s->n_micro_batches && s->slices; j++) {

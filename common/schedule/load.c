@@ -13,7 +13,8 @@
 /* ---- header ---- */
 
 struct header {
-    const struct ht_node *name, *rank_node, *capacity, *slices, *lanes, *resources, *tensors, *residents, *works, *ops;
+    const struct ht_node *name, *rank_node, *capacity, *limit, *slices;
+    const struct ht_node *lanes, *resources, *tensors, *residents, *works, *ops;
     int64_t ranks, nodes, n_units, n_micro_batches;
 };
 
@@ -23,6 +24,7 @@ static const struct ht_field header_fields[] = {
     HT_ROW_INT("nodes", header, nodes, 1, HT_MAX_RANKS),
     HT_ROW("rank_node", ANY_NODE, header, rank_node),
     HT_ROW("capacity", ANY_NODE, header, capacity),
+    HT_ROW("limit", ANY_NODE, header, limit),
     HT_ROW_INT("n_units", header, n_units, 0, HT_MAX_UNITS),
     HT_ROW_INT("n_micro_batches", header, n_micro_batches, 0, HT_MAX_MICRO_BATCHES),
     HT_ROW("slices", LIST_NODE, header, slices),
@@ -69,7 +71,8 @@ static enum ht_status load_slices(struct ht_loader *l, const struct ht_node *lis
     return ht_node_error(list, l->err, "has %d slices; expected one for each of %d micro-batches", n, wanted);
 }
 
-static enum ht_status load_capacity(struct ht_loader *l, const struct ht_node *node)
+/* Loads a map of tiers to sizes into bytes[ht_n_spaces]. */
+static enum ht_status load_spaces(struct ht_loader *l, const struct ht_node *node, int64_t *bytes_of)
 {
     struct ht_schedule *s = l->s;
     struct tiers {
@@ -93,14 +96,14 @@ static enum ht_status load_capacity(struct ht_loader *l, const struct ht_node *n
             bool unlimited = e->kind == HT_NODE_SCALAR && strcmp(e->text, "unlimited") == 0;
             if (!unlimited && (status = ht_node_whole(e, HT_BYTES, 0, INT64_MAX - 1, l->err, &bytes))) return status;
             if (tiers.of[t]->kind == HT_NODE_SCALAR)
-                while (at < first[t + 1]) s->capacity_bytes[at++] = bytes;
+                while (at < first[t + 1]) bytes_of[at++] = bytes;
             else if (at < first[t + 1])
-                s->capacity_bytes[at++] = bytes;
+                bytes_of[at++] = bytes;
             else
                 return ht_node_error(e, l->err, "is one too many; expected %d in all", first[t + 1] - first[t]);
         }
         if (at != first[t + 1])
-            status = ht_node_error(tiers.of[t], l->err, "lists %d capacities; expected one, or %d", at - first[t],
+            status = ht_node_error(tiers.of[t], l->err, "lists %d sizes; expected one, or %d", at - first[t],
                                    first[t + 1] - first[t]);
     }
     return status;
@@ -286,7 +289,8 @@ static enum ht_status load(struct ht_loader *l, const struct ht_node *root)
     l->s->n_units = (int32_t)h.n_units;
     l->s->n_micro_batches = (int32_t)h.n_micro_batches;
     if (h.slices && (status = load_slices(l, h.slices))) return status;
-    if (h.capacity && (status = load_capacity(l, h.capacity))) return status;
+    if (h.capacity && (status = load_spaces(l, h.capacity, l->s->capacity_bytes))) return status;
+    if (h.limit && (status = load_spaces(l, h.limit, l->s->limit_bytes))) return status;
     if ((status = load_lanes(l, h.lanes))) return status;
     if (h.resources && (status = load_resources(l, h.resources))) return status;
     if (h.tensors && (status = load_tensors(l, h.tensors))) return status;

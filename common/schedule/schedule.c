@@ -27,7 +27,8 @@ struct ht_schedule *ht_schedule_create(const char *name, int32_t n_ranks, int32_
     if (rank_node) memcpy(s->rank_node, rank_node, sizeof(int32_t) * (size_t)n_ranks);
     for (int32_t r = 0; r < n_ranks; r++) assert(s->rank_node[r] >= 0 && s->rank_node[r] < n_nodes);
     s->capacity_bytes = HT_NEW_ARRAY(int64_t, ht_n_spaces(s));
-    for (int32_t i = 0; i < ht_n_spaces(s); i++) s->capacity_bytes[i] = INT64_MAX;
+    s->limit_bytes = HT_NEW_ARRAY(int64_t, ht_n_spaces(s));
+    for (int32_t i = 0; i < ht_n_spaces(s); i++) s->capacity_bytes[i] = s->limit_bytes[i] = INT64_MAX;
     start_list(&s->deps_begin, &s->deps_begin_cap);
     start_list(&s->prev_begin, &s->prev_begin_cap);
     start_list(&s->effects_begin, &s->effects_begin_cap);
@@ -41,6 +42,7 @@ void ht_schedule_destroy(struct ht_schedule *s)
     ht_builder_destroy(s->work_index);
     free(s->rank_node);
     free(s->capacity_bytes);
+    free(s->limit_bytes);
     free(s->slices);
     free(s->lanes);
     free(s->resources);
@@ -63,6 +65,12 @@ void ht_schedule_set_capacity(struct ht_schedule *s, enum ht_tier tier, int32_t 
 {
     assert(rank >= 0 && rank < s->n_ranks && bytes >= 0);
     s->capacity_bytes[ht_space(s, tier, rank)] = bytes;
+}
+
+void ht_schedule_set_limit(struct ht_schedule *s, enum ht_tier tier, int32_t rank, int64_t bytes)
+{
+    assert(rank >= 0 && rank < s->n_ranks && bytes >= 0);
+    s->limit_bytes[ht_space(s, tier, rank)] = bytes;
 }
 
 int32_t ht_add_lane(struct ht_schedule *s, const char *name, enum ht_lane_kind kind, int32_t rank,

@@ -20,6 +20,9 @@
  *     UPDATE    overwrites or modifies it in place
  *     RELEASE   frees it when the op ends (may be joined with any of the others; PRODUCE | RELEASE is scratch)
  *
+ * A space has a capacity. A method may declare that it takes less (`limit_bytes`): the memory of its ops one at a time,
+ * and of what it overlaps. Ops that run ahead stay within that.
+ *
  * The tensors that are resident when an iteration starts are listed (`residents`) and must be resident again when it
  * ends (closure). Other tensors have a separate instance in every iteration, so that an iteration may begin while the
  * one before it still runs. At most two iterations are in flight.
@@ -202,6 +205,7 @@ struct ht_schedule {
     int32_t n_ranks, n_nodes;
     int32_t *rank_node;      /* [n_ranks] */
     int64_t *capacity_bytes; /* [ht_n_spaces]: device of each rank, host of each node, disk of each node, remote */
+    int64_t *limit_bytes;    /* [ht_n_spaces]: what the method takes of a space at most; INT64_MAX: not declared */
     int32_t n_units;         /* 0: hand-written fragment, coverage of units is not checked */
     int32_t n_micro_batches;
     struct ht_slice *slices; /* [n_micro_batches]: the sequences of each; NULL: equally many, in order */
@@ -244,10 +248,11 @@ struct ht_schedule {
 
 /* ---- building -------------------------------------------------------------------------------------------------- */
 
-/* Creates a schedule. rank_node may be NULL (all ranks on node 0). Capacities start unlimited (INT64_MAX). */
+/* Creates a schedule. rank_node may be NULL (all ranks on node 0). Capacities and limits start at INT64_MAX: none. */
 struct ht_schedule *ht_schedule_create(const char *name, int32_t n_ranks, int32_t n_nodes, const int32_t *rank_node);
 void ht_schedule_destroy(struct ht_schedule *s);
 void ht_schedule_set_capacity(struct ht_schedule *s, enum ht_tier tier, int32_t rank, int64_t bytes);
+void ht_schedule_set_limit(struct ht_schedule *s, enum ht_tier tier, int32_t rank, int64_t bytes);
 
 int32_t ht_add_lane(struct ht_schedule *s, const char *name, enum ht_lane_kind kind, int32_t rank,
                     enum ht_lane_order order);
@@ -308,6 +313,11 @@ static inline int32_t ht_space(const struct ht_schedule *s, enum ht_tier tier, i
     default:
         return s->n_ranks + 2 * s->n_nodes;
     }
+}
+/* Returns the most bytes that may be live in a space: its capacity, or what the method declares if that is less. */
+static inline int64_t ht_space_bytes(const struct ht_schedule *s, int32_t space)
+{
+    return s->limit_bytes[space] < s->capacity_bytes[space] ? s->limit_bytes[space] : s->capacity_bytes[space];
 }
 /* Writes "device 0", "host 1", ... into buf and returns it. */
 const char *ht_space_name(const struct ht_schedule *s, int32_t space, char *buf, size_t n);

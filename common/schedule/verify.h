@@ -20,7 +20,8 @@
  *              micro-batch once. The shards of a unit tile it, alike for momentum, variance and master parameters. A
  *              fragment (n_units 0) without a step passes.
  *   closure    The residents at the end are those at the start.
- *   memory     The safe sequence (ops one at a time in id order) fits every space. If not, that is the OOM.
+ *   memory     The safe sequence (ops one at a time in id order) fits every space: its capacity, and the limit that the
+ *              method declares. If not, that is the OOM.
  *
  * A broken rule is HT_FAILED ("schedule 'x': op 12 (B3): reads activation 3 without an edge from op 7 (F3)"): a bug of
  * the builder, or HT_BAD_INPUT if the graph came from a file (the caller maps it). OOM is HT_INFEASIBLE.
@@ -64,6 +65,11 @@ struct ht_proof {
 enum ht_status ht_schedule_verify(const struct ht_schedule *s, struct ht_error *err, struct ht_proof *proof);
 void ht_proof_free(struct ht_proof *v);
 const char *ht_rule_name(enum ht_rule r);
+
+/* Declares what the method takes of each device: the need of the safe sequence, and `beyond_bytes` for what it overlaps
+   beside that. Ops that run ahead then stay within it (common/exec/README.md, Memory). For a whole graph: merging and
+   control keep no limits. */
+void ht_schedule_limit_devices(struct ht_schedule *s, int64_t beyond_bytes);
 
 /* Returns the bytes by which the need of the whole safe sequence exceeds the capacity; 0 if it fits. Every "short by"
    in reports is this number. */

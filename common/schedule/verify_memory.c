@@ -1,10 +1,10 @@
 /*
- * Memory: proves that the safe sequence (ops one at a time in id order) fits the capacity of every space. Describes a
- * footprint in words.
+ * Memory: proves that the safe sequence (ops one at a time in id order) fits every space: its capacity, and the method's
+ * limit. Describes a footprint in words.
  *
  * A walk per branch keeps the bytes that each space holds, by tensor class. The members of a group allocate together
  * before they start and release after they have ended. The peak of a space is the largest sum of held and asked bytes;
- * the first op whose sum exceeds the capacity is the OOM.
+ * the first op whose sum exceeds the space is the OOM.
  */
 #include "common/schedule/rules.h"
 
@@ -59,7 +59,7 @@ static struct level *level_of(struct meter *m, int32_t op, const struct ht_effec
     return &m->levels[*space];
 }
 
-/* Allocates all that ops [first, end) produce, at once. Notes new peaks and capacities that are exceeded. */
+/* Allocates all that ops [first, end) produce, at once. Notes new peaks and spaces that are exceeded. */
 static void grant(struct meter *m, int32_t first, int32_t end)
 {
     const struct ht_schedule *s = m->s;
@@ -82,7 +82,7 @@ static void grant(struct meter *m, int32_t first, int32_t end)
                 } else if (pass == 1) {
                     if (l->group != first) continue; /* compared already */
                     note_peak(&m->f[space], l, first);
-                    if (l->held + l->asked > s->capacity_bytes[space]) note_oom(&m->f[space], l, first);
+                    if (l->held + l->asked > ht_space_bytes(s, space)) note_oom(&m->f[space], l, first);
                     l->group = -1;
                 } else {
                     l->held += bytes;
@@ -120,7 +120,7 @@ static void walk(struct meter *m, enum ht_when branch)
     }
     for (int32_t i = 0; i < n; i++) {
         note_peak(&m->f[i], &m->levels[i], -1);
-        if (m->levels[i].held > s->capacity_bytes[i]) note_oom(&m->f[i], &m->levels[i], -1);
+        if (m->levels[i].held > ht_space_bytes(s, i)) note_oom(&m->f[i], &m->levels[i], -1);
     }
     for (int32_t first = 0, end; first < s->n_ops; first = end) {
         end = ht_group_end(s, first);
@@ -151,6 +151,15 @@ enum ht_status ht_rule_memory(const struct ht_schedule *s, struct ht_error *err,
     char text[900];
     ht_footprint_describe(s, first, &footprints[first], text, sizeof text);
     return ht_fail(err, HT_INFEASIBLE, "%s", text);
+}
+
+void ht_schedule_limit_devices(struct ht_schedule *s, int64_t beyond_bytes)
+{
+    struct ht_footprint *f = HT_NEW_ARRAY(struct ht_footprint, ht_n_spaces(s));
+    for (int32_t r = 0; r < s->n_ranks; r++) s->limit_bytes[r] = INT64_MAX;
+    ht_rule_memory(s, NULL, f); /* that it does not fit a device is found again by the verifier */
+    for (int32_t r = 0; r < s->n_ranks; r++) s->limit_bytes[r] = f[r].peak_bytes + beyond_bytes;
+    free(f);
 }
 
 /* ---- descriptions ---- */
@@ -190,7 +199,8 @@ void ht_footprint_describe(const struct ht_schedule *s, int32_t space, const str
     char where[32], words[200], classes[500];
     char peak[HT_QUANTITY_TEXT], limit[HT_QUANTITY_TEXT], held[HT_QUANTITY_TEXT], asked[HT_QUANTITY_TEXT];
     char lacking[HT_QUANTITY_TEXT];
-    int64_t capacity = s->capacity_bytes[space];
+    int64_t capacity = f->fits ? s->capacity_bytes[space] : ht_space_bytes(s, space);
+    const char *whose = capacity < s->capacity_bytes[space] ? "the method's " : "";
     int32_t op = f->fits ? f->peak_op : f->first_oom_op;
     ht_space_name(s, space, where, sizeof where);
     if (op >= 0)
@@ -206,11 +216,11 @@ void ht_footprint_describe(const struct ht_schedule *s, int32_t space, const str
     size_t used = (size_t)snprintf(buf, n, "OOM at %s on %s: ", words, where);
     if (used >= n) return;
     if (op < 0)
-        used += (size_t)snprintf(buf + used, n - used, "holds %s of %s%s", amount(f->oom_held_bytes, held),
+        used += (size_t)snprintf(buf + used, n - used, "holds %s of %s%s%s", amount(f->oom_held_bytes, held), whose,
                                  amount(capacity, limit), classes);
     else
-        used += (size_t)snprintf(buf + used, n - used, "needs %s, %s of %s held%s", amount(f->oom_needs_bytes, asked),
-                                 amount(f->oom_held_bytes, held), amount(capacity, limit), classes);
+        used += (size_t)snprintf(buf + used, n - used, "needs %s, %s of %s%s held%s", amount(f->oom_needs_bytes, asked),
+                                 amount(f->oom_held_bytes, held), whose, amount(capacity, limit), classes);
     if (used >= n) return;
     snprintf(buf + used, n - used, "; the iteration needs %s, short by %s", amount(f->peak_bytes, peak),
              amount(ht_footprint_short_bytes(f, capacity), lacking));

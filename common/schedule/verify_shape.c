@@ -34,6 +34,8 @@ static enum ht_status check_header(const struct ht_schedule *s, struct ht_error 
         char space[32];
         if (s->capacity_bytes[i] < 0)
             return ht_broken(s, err, "%s has a negative capacity", ht_space_name(s, i, space, sizeof space));
+        if (s->limit_bytes[i] < 0)
+            return ht_broken(s, err, "%s has a negative limit", ht_space_name(s, i, space, sizeof space));
     }
     if (!in(s->n_units, HT_MAX_UNITS + 1))
         return ht_broken(s, err, "has %d units; expected 0 to %d", s->n_units, HT_MAX_UNITS);

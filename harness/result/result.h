@@ -23,9 +23,10 @@ struct ht_memory_row {
     enum ht_tier tier;
     char name[24];
     int64_t capacity_bytes;                /* INT64_MAX: no limit */
+    int64_t limit_bytes;                   /* what the method declares; INT64_MAX: nothing */
     int64_t peak_bytes;                    /* of the trace */
     int64_t safe_bytes;                    /* of the safe sequence, which has to fit */
-    int64_t short_bytes;                   /* safe_bytes beyond the capacity; 0 when all fits */
+    int64_t short_bytes;                   /* safe_bytes beyond capacity or limit; 0 when all fits */
     int64_t bound_bytes;                   /* no order of execution needs more */
     int64_t planned_bytes;                 /* the paper's own equation */
     int64_t arena_bytes;                   /* high-water mark of a real run's arena */

@@ -279,8 +279,17 @@ static void close_iteration(struct maker *m)
     }
 }
 
-/* Sets capacities from the safe sequence's peak up: the tightest that fits, a little more, or no limit. */
-static void set_capacities(struct maker *m)
+/* Draws the size of a space that needs `peak` bytes: the tightest that fits, a little more, or no limit; or too
+   little. */
+static int64_t draw_size(struct maker *m, int64_t peak)
+{
+    int64_t p = below(m, 10), room = p < 4 ? 0 : p < 8 ? 512 * below(m, 8) : INT64_MAX / 4;
+    if (m->o.may_oom && peak && chance(m, 3)) room = -1 - below(m, 600);
+    return peak + room > 0 ? peak + room : 0;
+}
+
+/* Draws capacities, and some limits, by the safe sequence's peak. */
+static void set_sizes(struct maker *m)
 {
     struct ht_schedule *s = m->s;
     int32_t n = ht_n_spaces(s);
@@ -306,9 +315,8 @@ static void set_capacities(struct maker *m)
                 }
         }
     for (int32_t i = 0; i < n; i++) {
-        int64_t p = below(m, 10), room = p < 4 ? 0 : p < 8 ? 512 * below(m, 8) : INT64_MAX / 4;
-        if (m->o.may_oom && peak[i] && chance(m, 3)) room = -1 - below(m, 600);
-        s->capacity_bytes[i] = peak[i] + room > 0 ? peak[i] + room : 0;
+        s->capacity_bytes[i] = draw_size(m, peak[i]);
+        if (chance(m, 20)) s->limit_bytes[i] = draw_size(m, peak[i]);
     }
 }
 
@@ -363,7 +371,7 @@ struct ht_schedule *random_graph(uint64_t seed, struct random_graph_options opti
     for (int tries = 0; m->s->n_ops < n_ops && tries < 20 * n_ops; tries++) add_step(m);
     close_iteration(m);
     ht_schedule_link(m->s);
-    set_capacities(m);
+    set_sizes(m);
     struct ht_schedule *s = m->s;
     if (cost_ns)
         *cost_ns = m->cost_ns;

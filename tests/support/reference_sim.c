@@ -104,6 +104,14 @@ static bool dependencies_done(const struct ref *r, int64_t i)
     return true;
 }
 
+/* What may be live in a space: its capacity, unless the method declares less. */
+static int64_t room_of(const struct ht_schedule *s, int space)
+{
+    int64_t room = s->capacity_bytes[space];
+    if (s->limit_bytes[space] < room) room = s->limit_bytes[space];
+    return room;
+}
+
 static bool when_false(const struct ref *r, int64_t i)
 {
     enum ht_when when = (enum ht_when)op_at(r, i)->when;
@@ -131,7 +139,7 @@ static bool safe_sequence(struct ref *r)
         }
     for (int space = 0; space < spaces; space++) {
         r->peak[space] = r->live[space];
-        if (r->live[space] > s->capacity_bytes[space]) fits = false;
+        if (r->live[space] > room_of(s, space)) fits = false;
         for (int bad = 0; bad < 2; bad++) {
             int64_t level = r->live[space];
             for (int32_t first = 0, n; first < s->n_ops; first += n) {
@@ -140,7 +148,7 @@ static bool safe_sequence(struct ref *r)
                 for (int32_t op = first; op < first + n; op++) level += r->alloc[(int64_t)op * spaces + space];
                 int64_t *need = &r->need[(int64_t)first * spaces + space];
                 if (level > *need) *need = level;
-                if (level > s->capacity_bytes[space]) fits = false;
+                if (level > room_of(s, space)) fits = false;
                 for (int32_t op = first; op < first + n; op++) level -= r->freed[(int64_t)op * spaces + space];
             }
         }
@@ -154,7 +162,7 @@ static bool may_have(const struct ref *r, int64_t first, int32_t n)
 {
     int spaces = n_spaces(r);
     for (int space = 0; space < spaces; space++) {
-        int64_t want = 0, capacity = r->s->capacity_bytes[space];
+        int64_t want = 0, capacity = room_of(r->s, space);
         for (int64_t i = first; i < first + n; i++) want += r->alloc[(int64_t)op_of(r, i) * spaces + space];
         if (want == 0) continue;
         if (r->live[space] + want > capacity) return false;

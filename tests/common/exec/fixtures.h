@@ -150,7 +150,7 @@ static inline void run_ahead(struct fixture *f, int32_t iterations, int32_t issu
     struct ht_error err = {0};
     ht_trace_destroy(f->trace);
     ck_assert_msg(ht_sim_run(f->s, f->cost_ns, &options, &err, &f->trace) == HT_OK, "%s", err.text);
-    for (int32_t i = 0; i < ht_n_spaces(f->s); i++) ck_assert_int_le(f->trace->peak_bytes[i], f->s->capacity_bytes[i]);
+    for (int32_t i = 0; i < ht_n_spaces(f->s); i++) ck_assert_int_le(f->trace->peak_bytes[i], ht_space_bytes(f->s, i));
 }
 
 static inline void run(struct fixture *f, int32_t iterations)

@@ -61,9 +61,9 @@ static enum ht_status check_trace(const struct stamps *w, const struct ht_trace 
     int64_t *peak = HT_NEW_ARRAY(int64_t, ht_n_spaces(s)), ran = 0;
     enum ht_status status = ht_trace_replay(t, err, peak);
     for (int32_t i = 0; i < ht_n_spaces(s) && !status && t->iterations == ITERATIONS; i++)
-        if (peak[i] != t->peak_bytes[i] || peak[i] > s->capacity_bytes[i])
+        if (peak[i] != t->peak_bytes[i] || peak[i] > ht_space_bytes(s, i))
             status = ht_fail(err, HT_FAILED, "space %d: replay's peak is %lld of %lld, the run's %lld", i,
-                             (long long)peak[i], (long long)s->capacity_bytes[i], (long long)t->peak_bytes[i]);
+                             (long long)peak[i], (long long)ht_space_bytes(s, i), (long long)t->peak_bytes[i]);
     for (int64_t i = 0; i < t->n_events && !status; i++) {
         const struct ht_trace_event *e = &t->events[i];
         ran += e->grant_seq >= 0;

@@ -316,6 +316,32 @@ START_TEST(prefetch_waits_for_memory)
 }
 END_TEST
 
+/* Running ahead stays within what the method declares, though the capacity has room, and however far ops are issued
+   ahead. 512 bytes: one prefetch at a time. */
+START_TEST(a_limit_holds_back_a_prefetch)
+{
+    for (int ahead = 0; ahead <= 2; ahead++) {
+        struct ht_sim_options o = {.iterations = 1, .issue_ahead = ahead};
+        int32_t x[3], c[3];
+        prefetch_graph(x, c);
+        ht_schedule_limit_devices(s, 0);
+        ck_assert_int_eq(s->limit_bytes[0], 512);
+        run(o);
+        check_times(0, x[1], 110, 120);
+        check_times(0, x[2], 220, 230);
+        check_times(0, c[2], 230, 330);
+        ck_assert_int_eq(t->peak_bytes[0], 512);
+        end();
+        prefetch_graph(x, c);
+        ht_schedule_limit_devices(s, 512);
+        run(o);
+        check_times(0, x[1], 10, 20);
+        ck_assert_int_eq(t->peak_bytes[0], 1024);
+        end();
+    }
+}
+END_TEST
+
 START_TEST(a_resident_leaves_less_to_prefetch)
 {
     int32_t x[3], c[3];
@@ -552,6 +578,7 @@ int main(void)
     tcase_add_test(tc, ops_without_cost_take_no_time);
     tcase_add_test(tc, two_iterations_in_flight);
     tcase_add_test(tc, prefetch_waits_for_memory);
+    tcase_add_test(tc, a_limit_holds_back_a_prefetch);
     tcase_add_test(tc, a_resident_leaves_less_to_prefetch);
     tcase_add_test(tc, an_early_grant_never_takes_what_an_earlier_op_needs);
     tcase_add_test(tc, issue_ahead_takes_memory_early);

@@ -240,6 +240,7 @@ static inline struct ht_schedule *sample_cut(const struct ht_schedule *s, enum c
 {
     struct ht_schedule *c = ht_schedule_create(s->name, s->n_ranks, s->n_nodes, s->rank_node);
     memcpy(c->capacity_bytes, s->capacity_bytes, sizeof(int64_t) * (size_t)ht_n_spaces(s));
+    memcpy(c->limit_bytes, s->limit_bytes, sizeof(int64_t) * (size_t)ht_n_spaces(s));
     c->n_units = s->n_units;
     c->n_micro_batches = s->n_micro_batches;
     for (int32_t i = 0; i < s->n_lanes; i++)

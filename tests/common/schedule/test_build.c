@@ -277,6 +277,7 @@ START_TEST(hash_sees_everything)
                         (uint8_t *)&s->n_units,
                         (uint8_t *)&s->n_micro_batches,
                         (uint8_t *)s->capacity_bytes,
+                        (uint8_t *)s->limit_bytes,
                         (uint8_t *)&s->lanes[1].name,
                         (uint8_t *)&s->lanes[1].order,
                         (uint8_t *)&s->lanes[1].index,

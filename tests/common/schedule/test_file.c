@@ -45,6 +45,8 @@ START_TEST(round_trip_of_oddities)
     s->n_units = 9;
     ht_schedule_set_capacity(s, HT_DEVICE, 1, 12345);
     ht_schedule_set_capacity(s, HT_HOST, 2, 0);
+    ht_schedule_set_limit(s, HT_DEVICE, 2, 54321);
+    ht_schedule_set_limit(s, HT_REMOTE, 0, 0);
     int32_t gpu0 = ht_add_lane(s, "gpu", HT_LANE_COMPUTE, 0, HT_FIFO);
     int32_t gpu2 = ht_add_lane(s, "gpu", HT_LANE_COMPUTE, 2, HT_FIFO);
     int32_t odd = ht_add_lane(s, "true: #x", HT_LANE_DISK, 1, HT_PRIORITY);
@@ -126,6 +128,7 @@ START_TEST(hand_written)
     static const char text[] = "name: two\n"
                                "ranks: 2\n"
                                "capacity: {device: [40 GB, 16 GiB], host: 64 GB}\n"
+                               "limit: {device: [unlimited, 2 MB]}\n"
                                "lanes:\n"
                                "  - {name: gpu, kind: compute}\n"
                                "  - {name: gpu, kind: compute, rank: 1}\n"
@@ -149,6 +152,11 @@ START_TEST(hand_written)
     ck_assert_int_eq(s->capacity_bytes[1], (int64_t)16 << 30);
     ck_assert_int_eq(s->capacity_bytes[ht_space(s, HT_HOST, 1)], 64000000000);
     ck_assert_int_eq(s->capacity_bytes[ht_space(s, HT_DISK, 1)], INT64_MAX);
+    ck_assert_int_eq(s->limit_bytes[0], INT64_MAX);
+    ck_assert_int_eq(s->limit_bytes[1], 2000000);
+    ck_assert_int_eq(s->limit_bytes[ht_space(s, HT_HOST, 1)], INT64_MAX);
+    ck_assert_int_eq(ht_space_bytes(s, 0), 40000000000);
+    ck_assert_int_eq(ht_space_bytes(s, 1), 2000000);
     ck_assert_int_eq(s->lanes[2].index, 0);
     ck_assert_int_eq(s->resources[1].capacity_per_s, 8000000000);
     ck_assert_int_eq(s->tensors[0].bytes, 2000000);

@@ -289,6 +289,20 @@ START_TEST(footprint)
     ck_assert(v.spaces[1].fits);
     ht_proof_free(&v);
 
+    /* a method's limit counts as the capacity does, and is named */
+    ht_schedule_set_capacity(s, HT_DEVICE, 0, 8000);
+    ht_schedule_set_limit(s, HT_DEVICE, 0, 5120);
+    ck_assert_int_eq(ht_schedule_verify(s, &err, NULL), HT_OK);
+    ht_schedule_set_limit(s, HT_DEVICE, 0, 5119);
+    ck_assert_int_eq(ht_schedule_verify(s, &err, NULL), HT_INFEASIBLE);
+    ck_assert_str_eq(err.text,
+                     "OOM at backward of embedding on device 0: needs 2.048 kB, 3.072 kB of the method's 5.119 kB held "
+                     "(parameters 2.048 kB, activations 1.024 kB); the iteration needs 5.12 kB, short by 1 B");
+    ht_schedule_limit_devices(s, 100);
+    ck_assert_int_eq(s->limit_bytes[0], 5220);
+    ck_assert_int_eq(s->limit_bytes[1], INT64_MAX);
+    ht_schedule_set_limit(s, HT_DEVICE, 0, INT64_MAX);
+
     /* 3000: an earlier op is the first that fails, but what is lacking is still 5120 - 3000 */
     ht_schedule_set_capacity(s, HT_DEVICE, 0, 3000);
     ck_assert_int_eq(ht_schedule_verify(s, &err, &v), HT_INFEASIBLE);

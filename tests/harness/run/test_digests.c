@@ -207,6 +207,8 @@ START_TEST(each_part_has_its_digest)
         for (int p = 0; p < HT_N_SCHEDULE_PARTS; p++) ck_assert((before[p] != after[p]) == (p == (part)));             \
     } while (0)
     CHANGES(HT_PART_HEADER, s->capacity_bytes[0]);
+    s->limit_bytes[1] = 1 << 20;
+    CHANGES(HT_PART_HEADER, s->limit_bytes[1]);
     CHANGES(HT_PART_LANES, s->lanes[1].index);
     CHANGES(HT_PART_RESOURCES, s->resources[0].capacity_per_s);
     CHANGES(HT_PART_TENSORS, s->tensors[s->n_tensors - 1].bytes);
