@@ -284,16 +284,24 @@ static void wait_for_memory(struct ht_core *c, int32_t lane, int32_t space)
     HT_PUSH(w->lanes, w->n, w->cap, lane);
 }
 
-/* Asks for the memory of an op, or of all members of its group. */
+/* Asks for the memory of an op, or of all members of its group. They wait if a dependency or an issued op of their lanes
+   has not ended. */
 static bool ask(struct ht_core *c, int32_t lane, int32_t iteration, int32_t op)
 {
-    int32_t first = c->info[op].first, denied = ht_grants_ask(c->grants, iteration, first);
+    struct slot *sl = slot_of(c, iteration);
+    int32_t first = c->info[op].first;
+    bool waits = false;
+    for (int32_t m = first, left = c->info[op].size; left; m++) {
+        if (!c->info[m].mine) continue;
+        waits |= sl->ops[m].pending || c->lanes[c->info[m].lane].n_queue;
+        left--;
+    }
+    int32_t denied = ht_grants_ask(c->grants, iteration, first, waits);
     if (denied >= 0) {
         wait_for_memory(c, lane, denied);
         return false;
     }
     c->lanes[lane].denied_by = -1;
-    struct slot *sl = slot_of(c, iteration);
     for (int32_t m = first, left = c->info[op].size; left; m++) {
         if (!c->info[m].mine) continue;
         sl->ops[m].state = GRANTED;

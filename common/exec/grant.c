@@ -19,15 +19,15 @@ struct amount {
 };
 
 struct space {
-    int64_t capacity, live, peak;
-    int32_t n;            /* issue groups that touch the space */
-    int32_t leaves;       /* power of two >= n */
-    int64_t *need;        /* [n] */
-    struct node *tree[2]; /* [2 * leaves]; node 1 is the root, leaf p is node leaves + p */
-    uint8_t *granted[2];  /* [n]; cleared when the frontier passes */
-    int64_t *net[2];      /* [n] of groups granted beyond the frontier */
-    int64_t frontier;     /* iteration * n + position of the oldest ungranted group */
-    int64_t ahead;        /* sum of net over groups granted beyond the frontier */
+    int64_t capacity, order, live, peak; /* order: the most that the safe sequence needs */
+    int32_t n;                           /* issue groups that touch the space */
+    int32_t leaves;                      /* power of two >= n */
+    int64_t *need;                       /* [n] */
+    struct node *tree[2];                /* [2 * leaves]; node 1 is the root, leaf p is node leaves + p */
+    uint8_t *granted[2];                 /* [n]; cleared when the frontier passes */
+    int64_t *net[2];                     /* [n] of groups granted beyond the frontier */
+    int64_t frontier;                    /* iteration * n + position of the oldest ungranted group */
+    int64_t ahead;                       /* sum of net over groups granted beyond the frontier */
     bool changed;
 };
 
@@ -76,10 +76,11 @@ static void mark_changed(struct ht_grants *g, int32_t space)
 }
 
 /* Returns true when t's group may have its bytes: equation (*) of the header. */
-static bool is_allowed(const struct space *sp, int32_t iteration, const struct amount *t)
+static bool is_allowed(const struct space *sp, int32_t iteration, const struct amount *t, bool waits)
 {
+    int64_t most = waits ? sp->order : sp->capacity;
     if (t->bytes == 0) return true;
-    if (sp->live + t->bytes > sp->capacity) return false;
+    if (sp->live + t->bytes > most) return false;
     int64_t at = (int64_t)iteration * sp->n + t->position;
     if (at == sp->frontier) return true;
     int32_t f_iteration = (int32_t)(sp->frontier / sp->n), f_position = (int32_t)(sp->frontier % sp->n);
@@ -89,7 +90,7 @@ static bool is_allowed(const struct space *sp, int32_t iteration, const struct a
     else
         between = join(query(sp, f_iteration & 1, f_position, sp->n), query(sp, iteration & 1, 0, t->position));
     int64_t beyond = sp->ahead - between.sum;
-    return between.best + beyond + t->bytes <= sp->capacity;
+    return between.best + beyond + t->bytes <= most;
 }
 
 /* Grants `bytes` to t's group; moves the frontier past all groups granted by now. */
@@ -120,11 +121,11 @@ static void grant(struct ht_grants *g, int32_t iteration, const struct amount *t
     mark_changed(g, t->space);
 }
 
-int32_t ht_grants_ask(struct ht_grants *g, int32_t iteration, int32_t first)
+int32_t ht_grants_ask(struct ht_grants *g, int32_t iteration, int32_t first, bool waits)
 {
     const struct amount *end = g->asks + g->asks_begin[first + 1];
     for (const struct amount *t = g->asks + g->asks_begin[first]; t < end; t++)
-        if (!is_allowed(&g->spaces[t->space], iteration, t)) return t->space;
+        if (!is_allowed(&g->spaces[t->space], iteration, t, waits)) return t->space;
     for (const struct amount *t = g->asks + g->asks_begin[first]; t < end; t++) grant(g, iteration, t, t->bytes);
     return -1;
 }
@@ -323,6 +324,7 @@ enum ht_status ht_grants_create(const struct ht_schedule *s, int32_t node, struc
         struct space *sp = &g->spaces[i];
         int64_t most = sp->n || node < 0 ? sp->live : 0; /* a space that no op touches may be another node's */
         for (int32_t p = 0; p < sp->n; p++) most = sp->need[p] > most ? sp->need[p] : most;
+        sp->order = most;
         if (most > sp->capacity && status == HT_OK) {
             char name[32];
             status =

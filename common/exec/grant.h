@@ -19,7 +19,8 @@
  *     live + a(x) <= capacity,  and  need(w) + extra(w) + a(x) <= capacity  for every w < x not yet granted.   (*)
  *
  * The second condition is the invariant that keeps the oldest ungranted issue group runnable: proof in
- * common/exec/README.md.
+ * common/exec/README.md. While x waits (it could not start if it were issued), the most that the safe sequence needs
+ * takes the place of `capacity`.
  *
  * Issue groups before the frontier (the oldest ungranted one) no longer matter. Those behind it that were granted early
  * are kept in a segment tree over the positions whose nodes hold
@@ -44,8 +45,8 @@ enum ht_status ht_grants_create(const struct ht_schedule *s, int32_t node, struc
 void ht_grants_destroy(struct ht_grants *g);
 
 /* Asks for the memory of the issue group that begins with op `first` (the op, or the node's members of its group), all
-   or nothing. Returns -1 when granted; otherwise the space that denied it: ask again after it has changed. */
-int32_t ht_grants_ask(struct ht_grants *g, int32_t iteration, int32_t first);
+   or nothing. waits: it could not start yet. Returns -1 when granted; otherwise the space that denied it: ask again after it has changed. */
+int32_t ht_grants_ask(struct ht_grants *g, int32_t iteration, int32_t first, bool waits);
 /* Skips an issue group whose `when` is false: it will neither ask nor release. */
 void ht_grants_skip(struct ht_grants *g, int32_t iteration, int32_t first);
 /* Prefetches the data of ops that ask soon: first `next`, then `later`. */

@@ -32,6 +32,7 @@ struct ref {
     int64_t *alloc, *freed; /* [n_ops * n_spaces]: bytes that an op produces and releases */
     int64_t *need;          /* [n_ops * n_spaces]: of the group that begins with op, in its worse branch */
     int64_t *live, *peak;   /* [n_spaces] */
+    int64_t *order;         /* [n_spaces]: the most that the safe sequence needs */
     bool *ok;               /* [iterations] */
     int64_t now_ns, seq;
     int32_t oldest;                 /* first iteration that has not ended */
@@ -138,7 +139,7 @@ static bool safe_sequence(struct ref *r)
             if (f->flags & HT_RELEASE) r->freed[at] += ht_live_bytes(s->tensors[f->tensor].bytes);
         }
     for (int space = 0; space < spaces; space++) {
-        r->peak[space] = r->live[space];
+        r->peak[space] = r->order[space] = r->live[space];
         if (r->live[space] > room_of(s, space)) fits = false;
         for (int bad = 0; bad < 2; bad++) {
             int64_t level = r->live[space];
@@ -148,6 +149,7 @@ static bool safe_sequence(struct ref *r)
                 for (int32_t op = first; op < first + n; op++) level += r->alloc[(int64_t)op * spaces + space];
                 int64_t *need = &r->need[(int64_t)first * spaces + space];
                 if (level > *need) *need = level;
+                if (level > r->order[space]) r->order[space] = level;
                 if (level > room_of(s, space)) fits = false;
                 for (int32_t op = first; op < first + n; op++) level -= r->freed[(int64_t)op * spaces + space];
             }
@@ -156,13 +158,32 @@ static bool safe_sequence(struct ref *r)
     return fits;
 }
 
+/* Counts the issued or running ops of the lane. *oldest: the first of them in the order of issue (FIFO: the smallest
+   instance). */
+static int32_t queued(const struct ref *r, int32_t lane, int64_t *oldest)
+{
+    int32_t n = 0;
+    *oldest = -1;
+    for (int64_t base = r->from; base < r->to; base += r->s->n_ops)
+        for (int32_t at = r->lane_begin[lane]; at < r->lane_begin[lane + 1]; at++) {
+            int64_t i = base + r->lane_ops[at];
+            if (r->x[i].state != ISSUED && r->x[i].state != RUNNING) continue;
+            if (*oldest < 0) *oldest = i;
+            n++;
+        }
+    return n;
+}
+
 /* Returns true when the issue group that begins with instance `first` may have its memory: common/exec/grant.h,
-   equation (*), word for word. */
+   equation (*), word for word. A group that could not start yet may have no more than the safe sequence needs. */
 static bool may_have(const struct ref *r, int64_t first, int32_t n)
 {
     int spaces = n_spaces(r);
+    bool waits = false;
+    for (int64_t i = first, oldest; i < first + n; i++)
+        waits = waits || !dependencies_done(r, i) || queued(r, op_at(r, i)->lane, &oldest);
     for (int space = 0; space < spaces; space++) {
-        int64_t want = 0, capacity = room_of(r->s, space);
+        int64_t want = 0, capacity = waits ? r->order[space] : room_of(r->s, space);
         for (int64_t i = first; i < first + n; i++) want += r->alloc[(int64_t)op_of(r, i) * spaces + space];
         if (want == 0) continue;
         if (r->live[space] + want > capacity) return false;
@@ -199,22 +220,6 @@ static int32_t room_behind(const struct ref *r, int32_t lane)
 {
     const struct ht_lane *l = &r->s->lanes[lane];
     return l->order == HT_FIFO && l->kind != HT_LANE_HOST && l->kind != HT_LANE_DISK ? r->o->issue_ahead : 0;
-}
-
-/* Counts the issued or running ops of the lane. *oldest: the first of them in the order of issue (FIFO: the smallest
-   instance). */
-static int32_t queued(const struct ref *r, int32_t lane, int64_t *oldest)
-{
-    int32_t n = 0;
-    *oldest = -1;
-    for (int64_t base = r->from; base < r->to; base += r->s->n_ops)
-        for (int32_t at = r->lane_begin[lane]; at < r->lane_begin[lane + 1]; at++) {
-            int64_t i = base + r->lane_ops[at];
-            if (r->x[i].state != ISSUED && r->x[i].state != RUNNING) continue;
-            if (*oldest < 0) *oldest = i;
-            n++;
-        }
-    return n;
 }
 
 /* Returns the lane's next op. FIFO: the first op not issued. PRIORITY: the best ready op that is not in `denied`. -1:
@@ -517,6 +522,7 @@ struct reference_result reference_run(const struct ht_schedule *s, const int64_t
     r.need = HT_NEW_ARRAY(int64_t, cells);
     r.live = HT_NEW_ARRAY(int64_t, n_spaces(&r));
     r.peak = HT_NEW_ARRAY(int64_t, n_spaces(&r));
+    r.order = HT_NEW_ARRAY(int64_t, n_spaces(&r));
     r.ok = HT_NEW_ARRAY(bool, options->iterations);
     list_lanes(&r);
     for (int64_t i = 0; i < r.n; i++)
@@ -544,6 +550,7 @@ struct reference_result reference_run(const struct ht_schedule *s, const int64_t
     free(r.freed);
     free(r.need);
     free(r.live);
+    free(r.order);
     free(r.ok);
     return result;
 }

@@ -381,6 +381,31 @@ START_TEST(an_early_grant_never_takes_what_an_earlier_op_needs)
 }
 END_TEST
 
+/* Three passes with 512 B of scratch each, and room for all. In order they need 512 at a time: no pass is given its
+   scratch before the one before it has ended, though two may be issued ahead. If a later pass needs 1024, one pass may
+   have its scratch early. */
+START_TEST(what_waits_takes_no_more_than_the_order_needs)
+{
+    for (int spare = 0; spare <= 1; spare++) {
+        begin(1);
+        int32_t g = gpu(0), pass[3];
+        for (int i = 0; i < 3; i++) {
+            pass[i] = forward(g, 100);
+            ht_op_effect(s, tensor(512), HT_DEVICE, HT_PRODUCE | HT_RELEASE);
+        }
+        forward(g, 100);
+        ht_op_effect(s, tensor(512 + 512 * spare), HT_DEVICE, HT_PRODUCE | HT_RELEASE);
+        run((struct ht_sim_options){.iterations = 1, .issue_ahead = 2});
+        for (int i = 0; i < 3; i++) {
+            check_times(0, pass[i], 100 * i, 100 * i + 100);
+            ck_assert_int_eq(t->events[pass[i]].issue_ns, i > spare ? 100 * (i - spare) : 0);
+        }
+        ck_assert_int_eq(t->peak_bytes[0], 512 + 512 * spare);
+        end();
+    }
+}
+END_TEST
+
 START_TEST(issue_ahead_takes_memory_early)
 {
     for (int ahead = 0; ahead <= 2; ahead += 2) {
@@ -581,6 +606,7 @@ int main(void)
     tcase_add_test(tc, a_limit_holds_back_a_prefetch);
     tcase_add_test(tc, a_resident_leaves_less_to_prefetch);
     tcase_add_test(tc, an_early_grant_never_takes_what_an_earlier_op_needs);
+    tcase_add_test(tc, what_waits_takes_no_more_than_the_order_needs);
     tcase_add_test(tc, issue_ahead_takes_memory_early);
     tcase_add_test(tc, group_starts_and_ends_together);
     tcase_add_test(tc, group_is_one_flow);
