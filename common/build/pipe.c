@@ -3,6 +3,7 @@
 
 #include "common/base/array.h"
 #include "common/schedule/merge.h"
+#include "common/schedule/verify.h"
 
 #include <stdlib.h>
 
@@ -218,6 +219,14 @@ static enum ht_status write_draft(const struct ht_scenario *scenario, const stru
     return status;
 }
 
+/* Returns the bytes of the largest backward stage's gradients, as they are summed. */
+static int64_t sums_of_a_stage(const struct ht_scenario *scenario, const struct ht_pipe_style *style)
+{
+    int64_t params, kept;
+    ht_pipe_largest_stage(scenario, style, 1, &params, &kept);
+    return params * ht_dtype_bytes(ht_stepped_gradient(&scenario->numerics, ht_scenario_micro_batches(scenario)));
+}
+
 enum ht_status ht_pipe_build(const struct ht_scenario *scenario, const struct ht_pipe_style *style, const char *name,
                              struct ht_error *err, struct ht_schedule **out)
 {
@@ -232,6 +241,7 @@ enum ht_status ht_pipe_build(const struct ht_scenario *scenario, const struct ht
     for (int32_t i = 0; i < n && !status; i++)
         status = write_draft(scenario, style, layout, i / layout->tp, i % layout->tp, name, err, &drafts[i]);
     status = ht_schedule_join(drafts, n, layout->tp, status, err, out);
+    if (!status && style->offload) ht_schedule_limit_devices(*out, sums_of_a_stage(scenario, style));
     ht_layout_destroy(one);
     return status;
 }

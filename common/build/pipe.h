@@ -48,6 +48,11 @@
  *     h2d      P0 P4         P15 ..
  *     compute  f0.0 f0.1 ..  f4.0 f4.1 ..  b15.0 ..
  *
+ * So the safe sequence holds the parameters of two stages, the activations and gradients of one, and the checkpoints.
+ * While a stage's sum is copied out, the next stage makes its gradients ("prefetching the next stage, performing
+ * forward/backward computations of the current stage, and offloading the gradients of the previous stage are thus
+ * processed in parallel": SysX, Sec. 4). Both together are the devices' limit, within which lanes run ahead.
+ *
  * Ids follow the ideal schedule of ht_pipe_layout, in which messages take no time. Events of one instant are ordered:
  * ends before starts, then by stage. This order also keeps messages from deadlocking: at a timestep all ranks list
  * their sends and receives in one global order (SysX, Sec. 4, "Pipeline schedule").

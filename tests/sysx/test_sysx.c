@@ -56,11 +56,14 @@ END_TEST
 
 struct outcome {
     double iteration_s, gpu_s;
-    int64_t device_bytes, host_bytes;
+    int64_t device_bytes, host_bytes; /* of the safe sequence */
+    int64_t peak_bytes;               /* of the fullest device in the simulated run */
+    int64_t limit_bytes;              /* of device 0 */
 };
 
 /* Proves and simulates on the modelled cluster. */
-static struct outcome simulate(const struct ht_system *system, const struct ht_scenario *sc, struct ht_settings set)
+static struct outcome simulate_ahead(const struct ht_system *system, const struct ht_scenario *sc,
+                                     struct ht_settings set, int issue_ahead)
 {
     struct ht_plan p = plan_of(system, sc, set);
     struct ht_schedule *s = NULL;
@@ -70,18 +73,28 @@ static struct outcome simulate(const struct ht_system *system, const struct ht_s
     ck_assert_msg(ht_schedule_verify(s, &err, &v) == HT_OK, "%s", err.text);
     struct ht_profile *profile = ht_profile_modelled(sc->cluster);
     struct pipe_run r = {.s = s, .cost_ns = HT_NEW_ARRAY(int64_t, s->n_ops)};
-    struct ht_sim_options options = {.iterations = 2, .issue_ahead = 2};
+    struct ht_sim_options options = {.iterations = 2, .issue_ahead = issue_ahead};
     ck_assert_msg(ht_profile_costs(profile, s, r.cost_ns, &err) == HT_OK, "%s", err.text);
     ck_assert_msg(ht_sim_run(s, r.cost_ns, &options, &err, &r.trace) == HT_OK, "%s", err.text);
     struct outcome o = {.iteration_s = 1e-9 * (double)(r.trace->iteration_end_ns[1] - r.trace->iteration_end_ns[0]),
                         .gpu_s = pipe_gpu_time(&r) * 1e-9 * (double)PIPE_UNIT_NS,
                         .device_bytes = v.spaces[0].peak_bytes,
-                        .host_bytes = v.spaces[s->n_ranks].peak_bytes};
+                        .host_bytes = v.spaces[s->n_ranks].peak_bytes,
+                        .limit_bytes = s->limit_bytes[0]};
+    for (int32_t rank = 0; rank < s->n_ranks; rank++) {
+        if (r.trace->peak_bytes[rank] > o.peak_bytes) o.peak_bytes = r.trace->peak_bytes[rank];
+        ck_assert_int_le(r.trace->peak_bytes[rank], s->limit_bytes[rank]);
+    }
     ht_proof_free(&v);
     ht_profile_destroy(profile);
     pipe_run_free(&r);
     ht_plan_free(&p);
     return o;
+}
+
+static struct outcome simulate(const struct ht_system *system, const struct ht_scenario *sc, struct ht_settings set)
+{
+    return simulate_ahead(system, sc, set, 2);
 }
 
 /* Sec. 5.4, Fig. 12: CFG0, 1, 2 shorten the GPUs' time, CFG3 the rest of the iteration; CFG4 is faster than any. */
@@ -130,6 +143,30 @@ START_TEST(fine_stages_take_less)
 }
 END_TEST
 
+/* A rank has two buffers of parameters, and a stage's gradients may leave while the next stage makes its own. How far
+   ops are issued ahead changes neither that by more than one fine stage's gradients, nor the time. */
+START_TEST(issuing_ahead_takes_no_memory)
+{
+    struct ht_scenario sc = on_paper("sysx-10b", "sysx-1node", 16, 2);
+    for (int64_t d = 1; d <= 3; d++) {
+        struct ht_settings set = {.n = 1, .values = {{"d", .value = d}}};
+        struct sysx_choice c = {.v = 2, .d = d, .early = 1, .strict = 1, .log = 1};
+        struct ht_pipe_style style = sysx_style(SYSX_CFG3, &c);
+        int64_t params, kept;
+        ht_pipe_largest_stage(&sc, &style, 1, &params, &kept);
+        struct outcome at_once = simulate_ahead(&sysx, &sc, set, 0);
+        ck_assert_int_eq(at_once.limit_bytes, at_once.device_bytes + 2 * params);
+        for (int ahead = 1; ahead <= 2; ahead++) {
+            struct outcome o = simulate_ahead(&sysx, &sc, set, ahead);
+            ck_assert_int_ge(o.peak_bytes, at_once.peak_bytes - 2 * params);
+            ck_assert_int_le(o.peak_bytes, at_once.peak_bytes + 2 * params);
+            ck_assert_double_eq_tol(o.iteration_s, at_once.iteration_s, 0.001 * at_once.iteration_s);
+        }
+    }
+    ht_scenario_free(&sc);
+}
+END_TEST
+
 /* The largest graph of the evaluation, 110B on 32 GPUs with 256 micro-batches: a few 100,000 ops. */
 START_TEST(scale)
 {
@@ -153,6 +190,7 @@ int main(void)
     tcase_add_test(tc, configurations);
     tcase_add_test(tc, rollback_without_a_log);
     tcase_add_test(tc, fine_stages_take_less);
+    tcase_add_test(tc, issuing_ahead_takes_no_memory);
     tcase_add_test(tc, scale);
     return pipe_main("SysX", tc);
 }
