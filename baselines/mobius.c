@@ -19,31 +19,35 @@
  * appendix Sec. 1). While a device computes one pass of a pair, the messages of the other pass are on their way, so it
  * waits for no send. Mobius' passes are all of one stage; each waits for its send before the next.
  *
+ * Stages are recomputed from their input (recompute = 1), as in all of SysX's experiments but its Fig. 13. There Mobius
+ * keeps all activations on the devices (recompute = 0). Activations are never offloaded.
+ *
  * A stage may be recomputed before its gradient arrives (early = 1, as the authors of SysX build Mobius and SysX).
  * Megatron's recomputation is part of the backward pass and waits with it (early = 0).
  *
  * Departures: Mobius' own partition (an integer program over heterogeneous links) and its mapping of stages to PCIe
- * switches are left out: blocks are divided evenly. Always with recomputation.
+ * switches are left out: blocks are divided evenly.
  */
 #include "baselines/baselines.h"
 #include "common/build/pipe.h"
 
 static const struct ht_knob knobs[] = {
     {"v", "stages a device", .min = 1, .max = -1},
+    {"recompute", "1: a block keeps nothing; backwards recompute from their stage's input", .max = 1},
     {"early", "1: recomputation may begin before the gradient is there", .max = 1},
     {"head", "1: the forward pass runs the head, for its loss, and the backward pass again", .max = 1},
     {0}};
 
-static struct ht_pipe_style style_of(const struct ht_system *self, int64_t v, int64_t early, int64_t head)
+static struct ht_pipe_style style_of(const struct ht_system *self, const struct ht_plan *plan)
 {
     return (struct ht_pipe_style){.order = (enum ht_pipe_order)self->variant,
-                                  .v = (int32_t)v,
+                                  .v = (int32_t)ht_plan_get(plan, "v"),
                                   .d = 1,
                                   .offload = true,
                                   .own = HT_CONTROL_GATE,
-                                  .recompute = true,
-                                  .early_recompute = early,
-                                  .forward_head = head,
+                                  .recompute = ht_plan_get(plan, "recompute"),
+                                  .early_recompute = ht_plan_get(plan, "early"),
+                                  .forward_head = ht_plan_get(plan, "head"),
                                   .blocking_sends = self->variant != HT_PIPE_INTERLEAVED};
 }
 
@@ -52,26 +56,32 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
                            struct ht_plan *out)
 {
     (void)profile;
-    int64_t v = ht_setting(settings, "v", ht_pipe_stages_each(scenario, 2, ht_scenario_ranks(scenario)));
-    int64_t early = ht_setting(settings, "early", self->variant == HT_PIPE_AFAB);
+    int64_t recompute = ht_setting(settings, "recompute", 1);
+    int64_t early = ht_setting(settings, "early", recompute && self->variant == HT_PIPE_AFAB);
     int64_t head = ht_setting(settings, "head", 0);
-    struct ht_pipe_style style = style_of(self, v, early, head);
-    enum ht_status status = ht_pipe_check(scenario, &style, err);
-    if (status) return status;
+    if (!recompute && (early || head))
+        return ht_fail(err, HT_BAD_INPUT,
+                       "%s=1 is set beside recompute=0; expected recompute=1, since nothing is "
+                       "recomputed without it",
+                       early ? "early" : "head");
     *out = (struct ht_plan){.planned_bytes = {-1, -1, 0, 0}, .why = "fixed: blocks shared out evenly"};
-    out->planned_bytes[HT_DEVICE] = ht_pipe_device_bytes(scenario, &style);
-    out->planned_bytes[HT_HOST] = ht_pipe_host_bytes(scenario, &style);
     ht_pipe_plan_inputs(scenario, out);
-    ht_plan_set(out, "v", v);
+    ht_plan_set(out, "v", ht_setting(settings, "v", ht_pipe_stages_each(scenario, 2, ht_scenario_ranks(scenario))));
+    ht_plan_set(out, "recompute", recompute);
     ht_plan_set(out, "early", early);
     ht_plan_set(out, "head", head);
+    struct ht_pipe_style style = style_of(self, out);
+    enum ht_status status = ht_pipe_check(scenario, &style, err);
+    if (status) return status;
+    out->planned_bytes[HT_DEVICE] = ht_pipe_device_bytes(scenario, &style);
+    out->planned_bytes[HT_HOST] = ht_pipe_host_bytes(scenario, &style);
     return HT_OK;
 }
 
 static enum ht_status build(const struct ht_system *self, const struct ht_scenario *scenario, const struct ht_plan *p,
                             struct ht_error *err, struct ht_schedule **out)
 {
-    struct ht_pipe_style style = style_of(self, ht_plan_get(p, "v"), ht_plan_get(p, "early"), ht_plan_get(p, "head"));
+    struct ht_pipe_style style = style_of(self, p);
     return ht_pipe_build(scenario, &style, self->name, err, out);
 }
 

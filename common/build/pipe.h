@@ -137,9 +137,10 @@ void ht_pipe_largest_stage(const struct ht_scenario *scenario, const struct ht_p
 /* Returns the bytes of the checkpoints that a rank holds at most: N_m v d c, where c is the input of a block. */
 int64_t ht_pipe_checkpoint_bytes(const struct ht_scenario *scenario, const struct ht_pipe_style *style);
 /*
- * Returns the device memory by stages, in bytes, with recomputation and offloading, of the largest stage i:
+ * Returns the device memory by stages, in bytes, with offloading, of the largest stage i:
  *
  *     3 Psi_i + N_m v d c + A_i           parameters of two stages, a gradient, checkpoints
+ *     3 Psi_i + N_m v (d c + A_i)         without recomputation: a device keeps the activations of all its stages
  *
  * Psi: 16-bit (FP32: 32-bit) parameters; A: what the blocks of a stage keep. Fresh gradients and scratch are left out.
  * The verifier proves the memory of the schedule itself.

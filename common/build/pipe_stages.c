@@ -212,6 +212,7 @@ int64_t ht_pipe_device_bytes(const struct ht_scenario *sc, const struct ht_pipe_
 {
     int64_t params, kept;
     ht_pipe_largest_stage(sc, y, y->d, &params, &kept);
+    if (!y->recompute) kept *= ht_pipe_shape_of(sc, y).micro_batches * y->v;
     return 3 * ht_dtype_bytes(sc->numerics.param) * params + ht_pipe_checkpoint_bytes(sc, y) + kept;
 }
 

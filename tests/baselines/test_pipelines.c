@@ -57,6 +57,40 @@ START_TEST(fetches)
 }
 END_TEST
 
+/* Four devices with two stages of a block each, six micro-batches: without recomputation a device holds 6 x 2 blocks'
+   activations at the turn, and the last one the head's of one micro-batch beside them. With it, one block's. */
+START_TEST(keeps_activations)
+{
+    enum { MICRO_BATCHES = 6, STAGES = 2 };
+    int64_t planned[2];
+    for (int recompute = 0; recompute < 2; recompute++) {
+        struct ht_scenario sc = pipe_scenario(4, 1, 8, MICRO_BATCHES);
+        struct ht_settings forced = {.values = {{.name = "recompute", .value = recompute}}, .n = 1};
+        struct ht_plan plan = {0};
+        struct ht_proof v;
+        struct ht_error err = {0};
+        struct ht_schedule *s = build(&ht_mobius, &sc, forced, &plan);
+        int64_t block = ht_unit_activation_bytes(&sc.model, 1, 1, sc.seq, sc.numerics.param);
+        int64_t head = ht_unit_activation_bytes(&sc.model, 9, 1, sc.seq, sc.numerics.param);
+        int n = 0;
+        for (int32_t op = 0; op < s->n_ops; op++) n += s->ops[op].kind == HT_OP_RECOMPUTE;
+        ck_assert_int_eq(n, recompute ? 8 * MICRO_BATCHES : 0);
+        ck_assert_int_eq(ht_plan_get(&plan, "early"), recompute);
+        ck_assert_msg(ht_schedule_verify(s, &err, &v) == HT_OK, "%s", err.text);
+        /* Device 0 needs most when it adds the second micro-batch's gradient to the first's, without the first's
+           activations. */
+        int64_t held = v.spaces[0].by_class[HT_ACTIVATION] / block;
+        ck_assert_int_eq(held, recompute ? 1 : MICRO_BATCHES * STAGES - 1);
+        planned[recompute] = plan.planned_bytes[HT_DEVICE];
+        if (recompute) ck_assert_int_eq(planned[0] - planned[1], (MICRO_BATCHES * STAGES - 1) * (block + head));
+        ht_proof_free(&v);
+        ht_schedule_destroy(s);
+        ht_plan_free(&plan);
+        ht_scenario_free(&sc);
+    }
+}
+END_TEST
+
 /*
  * ZeRO-3 with offloading, two blocks, one micro-batch; every pass 2, every copy and step 1. A fetch begins when the
  * turn before its own does:
@@ -102,6 +136,7 @@ int main(void)
     TCase *tc = tcase_create("pipelines");
     tcase_add_test(tc, orders);
     tcase_add_test(tc, fetches);
+    tcase_add_test(tc, keeps_activations);
     tcase_add_test(tc, zero3_offload);
     return pipe_main("pipelines as systems", tc);
 }

@@ -37,6 +37,9 @@ run 0 sim sysx "${big[@]}" --set v=1 --set d=2 --set strict=0 --set early=0 --se
 run 3 sim gpipe --model sysx-10b --cluster sysx-1node --batch 16 --micro-batch 2 # nothing is offloaded: out of memory
 run 3 sim mobius --model sysx-19b --cluster sysx-1node --batch 256 --micro-batch 64 --seq 2048
 
+run 3 sim mobius --model sysx-10b --cluster sysx-1node --batch 16 --micro-batch 1 --seq 2048 --set recompute=0
+refused 2 "early=1 is set beside recompute=0; expected recompute=1" plan mobius --model llama-tiny --cluster sysx-1node --set recompute=0 --set early=1
+
 refused 3 "llama-tiny has 4 blocks for 8 stages" verify mobius --model llama-tiny --cluster sysx-1node --batch 4 --set v=2
 refused 3 ".*ties its head" sim sysx --model gpt-tiny --cluster sysx-1node --batch 4
 refused 3 "the interleaved order cannot take 6 micro-batches: expected a multiple of 4" sim megatron --model llama-tiny --cluster sysx-1node --batch 6 --micro-batch 1

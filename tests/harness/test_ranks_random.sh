@@ -48,6 +48,7 @@ for ((i = 0; i < samples; i++)); do
     mobius)
         v=$((1 + RANDOM % 3))
         set+=(--set "early=$((RANDOM % 2))" --set "head=$((RANDOM % 2))")
+        [ $((RANDOM % 2)) = 1 ] || set=(--set recompute=0)
         ;;
     sysx*)
         v=$((1 + RANDOM % 2))

@@ -18,7 +18,7 @@ static inline struct ht_pipe_style random_style(uint64_t seed, uint64_t *at)
         .order = (enum ht_pipe_order)draw(seed, at, 3), .v = 1 + (int32_t)draw(seed, at, 3), .d = 1};
     y.offload = draw(seed, at, 3);
     y.own = (enum ht_control_mode)draw(seed, at, HT_N_CONTROL_MODES);
-    y.recompute = y.offload || draw(seed, at, 2);
+    y.recompute = draw(seed, at, 2);
     if (y.order == HT_PIPE_1F1B) y.v = 1;
     if (y.order == HT_PIPE_AFAB) y.d = 1 + (int32_t)draw(seed, at, 4);
     y.undo = (enum ht_undo_kind)draw(seed, at, 3);
