@@ -308,6 +308,10 @@ void ht_observe_result(const struct ht_job *job, const struct ht_result *r, doub
         metric[HT_CLAIM_CPU_TIME] = r->iteration_s - passes;
         metric[HT_CLAIM_GPU_SHARE] = passes / r->iteration_s;
     }
+    if (r->bad.n) {
+        metric[HT_CLAIM_BAD_TIME] = r->bad.bad_s;
+        metric[HT_CLAIM_BAD_OVERHEAD] = (r->bad.bad_s - passes) / r->bad.ok_s;
+    }
     if (job->plan.planned_s > 0) metric[HT_CLAIM_PLAN_TIME_ERROR] = fabs(job->plan.planned_s / r->iteration_s - 1);
     observe_memory(r, metric);
     observe_trace(job, r, metric);

@@ -12,6 +12,8 @@
 #include <string.h>
 #include <time.h>
 
+_Static_assert((int)HT_CLAIM_LIST <= (int)HT_MAX_BAD, "a setup's bad iterations are options");
+
 /* ---- one observation ------------------------------------------------------------------------------------------- */
 
 static double now_s(void)
@@ -47,6 +49,8 @@ static struct ht_options options_of(const struct ht_claim_setup *s, struct ht_cl
                                              .accumulate = s->accumulate[0] ? s->accumulate : NULL,
                                              .blocks = s->units.blocks,
                                              .ranks = s->units.devices};
+    o.n_bad = s->n_bad;
+    memcpy(o.bad, s->bad, sizeof(s->bad));
     for (int i = 0; i < s->n_settings[set]; i++) o.set[i] = s->settings[set][i];
     return o;
 }
@@ -180,6 +184,8 @@ void ht_observation_key(const char *variant, const struct ht_claim_setup *s, str
                   (long long)s->train_steps);
     for (int i = 0; i < s->n_settings[p.at[HT_CLAIM_SETTINGS]] && at < HT_OBSERVATION_KEY; i++)
         at += snprintf(key + at, HT_OBSERVATION_KEY - (size_t)at, " %s", s->settings[p.at[HT_CLAIM_SETTINGS]][i]);
+    for (int64_t i = 0; i < s->n_bad && at < HT_OBSERVATION_KEY; i++)
+        at += snprintf(key + at, HT_OBSERVATION_KEY - (size_t)at, " bad=%s", s->bad[i]);
     if (u->devices && at < HT_OBSERVATION_KEY)
         snprintf(key + at, HT_OBSERVATION_KEY - (size_t)at, "|%lld %lld %g %g %g %g %g", (long long)u->devices,
                  (long long)u->blocks, u->forward, u->backward, u->fetch, u->offload, u->step);

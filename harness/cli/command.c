@@ -75,6 +75,9 @@ static const struct row rows[] = {
     {"jitter", "PERCENT", "spread every duration by up to this much [0]", HT_OPT_SIM, VALUE_COUNT, AT(jitter_percent),
      0, 99},
     {"seed", "N", "seed of --jitter [1]", HT_OPT_SIM, VALUE_COUNT, AT(seed), 0, 0x1p62},
+    {"bad", "N",
+     "iteration whose gradients overflow, counted from 1; may be repeated; needs a schedule with a final check [none]",
+     HT_OPT_SIM, VALUE_LIST, AT(bad), 0, HT_MAX_BAD},
     {"replay", "FILE", "report on a trace of this graph, of sim or train, instead of simulating", HT_OPT_REPLAY,
      VALUE_TEXT, AT(replay), 0, 0},
     {"systems", "A,B,...", "systems to compare or measure [all]", HT_OPT_COMPARE | HT_OPT_PROFILE, VALUE_TEXT,
@@ -171,6 +174,7 @@ static enum ht_status read_real(const struct row *row, const char *flag, const c
 
 _Static_assert(AT(n_set) == AT(set) + sizeof(((struct ht_options *)0)->set), "VALUE_LIST");
 _Static_assert(AT(n_profiles) == AT(profiles) + sizeof(((struct ht_options *)0)->profiles), "VALUE_LIST");
+_Static_assert(AT(n_bad) == AT(bad) + sizeof(((struct ht_options *)0)->bad), "VALUE_LIST");
 _Static_assert(AT(n_faults) == AT(faults) + sizeof(((struct ht_options *)0)->faults), "VALUE_LIST");
 
 static enum ht_status add_to_list(const struct row *row, const char *flag, const char *arg, struct ht_error *err,

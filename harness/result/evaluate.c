@@ -2,18 +2,46 @@
 
 #include "harness/run/simulate.h"
 
+#include <stdlib.h>
+
 /* A graph over 32 devices takes about 48 kB a pass, over fewer devices less. Its trace takes some 12 ops of 70 bytes a
    pass and iteration. */
 static const double graph_bytes = 64e3, iteration_bytes = 1e3;
+
+/* Simulates the job again with ok iterations only, and compares. */
+static enum ht_status compare_outcomes(const struct ht_options *o, const struct ht_job *job, struct ht_error *err,
+                                       struct ht_result *r)
+{
+    struct ht_options without = *o;
+    struct ht_trace *ok = NULL;
+    struct ht_metrics m;
+    without.n_bad = 0;
+    enum ht_status status = ht_simulate(&without, job, err, &ok);
+    if (status != HT_OK) return status;
+    status = ht_metrics_compute(ok, job->cost_ns, r->metrics.warmup, err, &m);
+    if (status == HT_OK) {
+        free(ht_bad_iterations(o, &r->bad.n));
+        r->bad.ok_s = (double)m.iteration_ns * 1e-9;
+        r->bad.bad_s = r->bad.ok_s + (double)(r->trace->end_ns - ok->end_ns) * 1e-9 / (double)r->bad.n;
+        ht_metrics_free(&m);
+    }
+    ht_trace_destroy(ok);
+    return status;
+}
 
 enum ht_status ht_evaluate_job(const struct ht_options *o, const struct ht_job *job, struct ht_error *err,
                                struct ht_result *out)
 {
     struct ht_trace *trace = NULL;
-    enum ht_status status = job->answer == HT_OK ? ht_simulate(o, job, err, &trace) : HT_OK;
+    enum ht_status status = ht_check_bad(o, job, err);
+    if (status == HT_OK && job->answer == HT_OK) status = ht_simulate(o, job, err, &trace);
     if (status != HT_OK) return status;
     bool real = trace && trace->clock != HT_CLOCK_SIM;
-    return ht_result_create(job, trace, real ? NULL : job->cost_ns, (int32_t)o->warmup, err, out);
+    status = ht_result_create(job, trace, real ? NULL : job->cost_ns, (int32_t)o->warmup, err, out);
+    if (status != HT_OK || !trace || !o->n_bad) return status;
+    status = compare_outcomes(o, job, err, out);
+    if (status != HT_OK) ht_result_free(out);
+    return status;
 }
 
 enum ht_status ht_evaluate(const struct ht_options *o, const char *system, const char *model, struct ht_error *err,

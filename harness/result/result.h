@@ -34,11 +34,25 @@ struct ht_memory_row {
     int64_t by_class[HT_N_TENSOR_CLASSES]; /* at the peak (without a trace: of the safe sequence) */
 };
 
+/*
+ * Cost of iterations whose gradients overflow (--bad), from two simulations that differ in these outcomes alone:
+ *
+ *     bad_s = ok_s + (end of the run with n bad iterations - end of the run without) / n
+ *
+ * ok_s: the steady iteration of the run without. So bad_s has all that the outcome changes, in later iterations too.
+ */
+struct ht_bad_cost {
+    int64_t n;          /* bad iterations; 0: none, or nothing ran */
+    double ok_s, bad_s; /* an ok iteration, a bad one */
+};
+
 struct ht_result {
     const struct ht_job *job; /* borrowed */
     struct ht_trace *trace;   /* owned; NULL when it did not fit */
     struct ht_metrics metrics;
     bool has_metrics;
+
+    struct ht_bad_cost bad;
 
     double iteration_s, samples_per_s, tokens_per_s;
     double useful_flops, hardware_flops; /* per iteration; 0 without a scenario */

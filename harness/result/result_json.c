@@ -167,6 +167,11 @@ static void add_rates(const struct ht_result *r, json_t *root)
         (int)r->trace->iterations, "warmup", (int)m->warmup);
     json_object_update(root, rates);
     json_decref(rates);
+    if (r->bad.n) {
+        json_object_set_new(root, "bad_iterations", json_integer(r->bad.n));
+        json_object_set_new(root, "bad_iteration_time_s", real(r->bad.bad_s));
+        json_object_set_new(root, "ok_iteration_time_s", real(r->bad.ok_s));
+    }
     if (r->peak_flops_per_s > 0) {
         char formula[160];
         snprintf(formula, sizeof(formula), "useful: 3 x forward matrix products; mfu against the dense %s peak",

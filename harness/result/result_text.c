@@ -191,6 +191,10 @@ static void print_rates(const struct ht_result *r, FILE *out)
     fprintf(out, "  iteration time   %s steady (%d iterations after %d of warm-up; the first took %s)\n",
             ns_text(m->iteration_ns, a), (int)(r->trace->iterations - m->warmup), (int)m->warmup,
             ns_text(m->first_iteration_ns, b));
+    if (r->bad.n)
+        fprintf(out, "  bad iteration    %s, an ok one %s; %lld of %d are bad, which the rates include\n",
+                ht_format_quantity(HT_TIME, 1e9 * r->bad.bad_s, a), ht_format_quantity(HT_TIME, 1e9 * r->bad.ok_s, b),
+                (long long)r->bad.n, (int)r->trace->iterations);
     if (r->useful_flops > 0) {
         double per_device_s = r->iteration_s * (double)r->n_devices;
         fprintf(out, "  compute          %s per device useful (3 x forward matrix products), %s with recomputation\n",

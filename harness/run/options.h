@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { HT_MAX_WORDS = 2, HT_MAX_SET = 16, HT_MAX_PROFILES = 16, HT_MAX_FAULTS = 256 };
+enum { HT_MAX_WORDS = 2, HT_MAX_SET = 16, HT_MAX_PROFILES = 16, HT_MAX_FAULTS = 256, HT_MAX_BAD = 64 };
 
 struct ht_cuda_api; /* common/backend/cuda_api.h */
 
@@ -31,6 +31,8 @@ struct ht_options {
     int64_t iterations, warmup;
     int64_t issue_ahead; /* -1: 2 on accelerators, 0 on emulated devices */
     int64_t jitter_percent, seed;
+    const char *bad[HT_MAX_BAD]; /* "3": iterations whose gradients overflow, from 1 */
+    int64_t n_bad;
     const char *trace, *replay;
 
     /* comparison */

@@ -1,9 +1,11 @@
 #include "harness/run/simulate.h"
 
+#include "common/base/array.h"
 #include "common/base/units.h"
 #include "common/exec/sim.h"
 #include "harness/run/output.h"
 
+#include <stdlib.h>
 #include <unistd.h>
 
 enum ht_status ht_check_events(const struct ht_job *job, const char *flag, int64_t iterations, struct ht_error *err)
@@ -18,17 +20,61 @@ enum ht_status ht_check_events(const struct ht_job *job, const char *flag, int64
                    ht_format_quantity(HT_BYTES, half, b));
 }
 
+static bool has_final_check(const struct ht_schedule *s)
+{
+    for (int32_t op = 0; op < s->n_ops; op++)
+        if (s->ops[op].kind == HT_OP_VALIDATE) return true;
+    return false;
+}
+
+enum ht_status ht_check_bad(const struct ht_options *o, const struct ht_job *job, struct ht_error *err)
+{
+    int64_t ignored;
+    enum ht_status status = HT_OK;
+    for (int64_t i = 0; i < o->n_bad && status == HT_OK; i++)
+        status = ht_flag_count("--bad", o->bad[i], 1, o->iterations, err, &ignored);
+    if (status != HT_OK || !o->n_bad) return status;
+    if (o->replay)
+        return ht_fail(err, HT_BAD_INPUT, "--bad beside --replay; expected one of them: a trace has its outcomes");
+    if (job->schedule && !has_final_check(job->schedule))
+        return ht_fail(err, HT_BAD_INPUT,
+                       "--bad: schedule '%s' has no final check, so no outcome changes it; expected --control gate or "
+                       "rollback",
+                       job->schedule->name);
+    return HT_OK;
+}
+
+bool *ht_bad_iterations(const struct ht_options *o, int64_t *n)
+{
+    struct ht_error ignored;
+    int64_t k = 0;
+    *n = 0;
+    if (!o->n_bad) return NULL;
+    bool *bad = HT_NEW_ARRAY(bool, o->iterations);
+    for (int64_t i = 0; i < o->n_bad; i++) {
+        if (ht_flag_count("--bad", o->bad[i], 1, o->iterations, &ignored, &k) != HT_OK) continue;
+        *n += !bad[k - 1];
+        bad[k - 1] = true;
+    }
+    return bad;
+}
+
 enum ht_status ht_simulate(const struct ht_options *o, const struct ht_job *job, struct ht_error *err,
                            struct ht_trace **out)
 {
     if (o->replay) return ht_trace_read(o->replay, job->schedule, err, out);
     enum ht_status status = ht_check_events(job, "--iterations", o->iterations, err);
     if (status != HT_OK) return status;
+    int64_t n_bad;
+    bool *bad = ht_bad_iterations(o, &n_bad);
     struct ht_sim_options sim = {.iterations = (int32_t)o->iterations,
                                  .issue_ahead = job->issue_ahead,
                                  .jitter_percent = (int32_t)o->jitter_percent,
-                                 .seed = (uint64_t)o->seed};
-    return ht_sim_run(job->schedule, job->cost_ns, &sim, err, out);
+                                 .seed = (uint64_t)o->seed,
+                                 .bad = bad};
+    status = ht_sim_run(job->schedule, job->cost_ns, &sim, err, out);
+    free(bad);
+    return status;
 }
 
 enum ht_status ht_save_trace(const struct ht_trace *trace, const char *path, struct ht_error *err)

@@ -11,7 +11,14 @@
    otherwise. */
 enum ht_status ht_check_events(const struct ht_job *job, const char *flag, int64_t iterations, struct ht_error *err);
 
-/* Simulates a job by its options, or reads --replay. job->answer is HT_OK. */
+/* Checks --bad: whole numbers from 1 to --iterations, of a schedule with a final check, and not beside --replay. */
+enum ht_status ht_check_bad(const struct ht_options *options, const struct ht_job *job, struct ht_error *err);
+
+/* Returns [iterations]: which are bad by --bad; NULL if none is. *n: their number. ht_check_bad has passed. The caller
+   frees it. */
+bool *ht_bad_iterations(const struct ht_options *options, int64_t *n);
+
+/* Simulates a job by its options, or reads --replay. job->answer is HT_OK; ht_check_bad has passed. */
 enum ht_status ht_simulate(const struct ht_options *options, const struct ht_job *job, struct ht_error *err,
                            struct ht_trace **out);
 

@@ -16,7 +16,7 @@ struct file {
     struct ht_experiment e;
     int numerics, accumulate, control; /* -1: the default */
     char loss_scale[32];
-    const struct ht_node *lists[HT_N_AXES], *systems, *timelines;
+    const struct ht_node *lists[HT_N_AXES], *systems, *timelines, *bad;
 };
 
 static const char *const numerics_names[] = {"fp32", "fp16", "bf16"};
@@ -47,6 +47,7 @@ static const struct ht_field fields[] = {
     {.key = "micro_batch", .type = HT_FIELD_INT, .offset = AT(e.micro_batch), .min = 1, .max = 1 << 20},
     {.key = "iterations", .type = HT_FIELD_INT, .offset = AT(e.iterations), .fallback = "8", .min = 1, .max = 1000},
     {.key = "warmup", .type = HT_FIELD_INT, .offset = AT(e.warmup), .fallback = "2", .min = 0, .max = 1000},
+    {.key = "bad", .type = HT_FIELD_LIST_NODE, .offset = AT(bad)},
     {.key = "break_even", .type = HT_FIELD_BOOL, .offset = AT(e.break_even), .fallback = "false"},
     {.key = "along", .type = HT_FIELD_ENUM, .offset = AT(e.along), .names = ht_axis_names, .n_names = HT_N_AXES},
     {.key = "models", .type = HT_FIELD_LIST_NODE, .offset = AT(lists[HT_AXIS_MODELS]), .required = true},
@@ -200,6 +201,21 @@ static enum ht_status read_systems(struct file *f, struct ht_error *err)
     return HT_OK;
 }
 
+static enum ht_status read_bad(struct file *f, struct ht_error *err)
+{
+    if (!f->bad) return HT_OK;
+    if (!f->bad->n_children || f->bad->n_children > HT_MAX_BAD)
+        return ht_node_error(f->bad, err, "the list has %u entries; expected 1 to %d", f->bad->n_children, HT_MAX_BAD);
+    HT_EACH_CHILD(f->bad, node)
+    {
+        int64_t ignored;
+        enum ht_status status = ht_node_int(node, 1, f->e.iterations, err, &ignored);
+        if (status != HT_OK) return status;
+        f->e.bad[f->e.n_bad++] = node->text;
+    }
+    return HT_OK;
+}
+
 static enum ht_status read_timelines(struct file *f, struct ht_error *err)
 {
     struct {
@@ -261,6 +277,7 @@ static enum ht_status read_map(const struct ht_node *map, struct ht_error *err, 
     for (int axis = 0; axis < HT_N_AXES && status == HT_OK; axis++) status = read_axis(f, (enum ht_axis)axis, err);
     if (status == HT_OK) status = check_shapes(map, f, err);
     if (status == HT_OK) status = read_systems(f, err);
+    if (status == HT_OK) status = read_bad(f, err);
     if (status == HT_OK) status = read_timelines(f, err);
     if (f->e.along < 0) {
         f->e.along = HT_AXIS_MODELS;

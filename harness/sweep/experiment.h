@@ -22,6 +22,7 @@
 
 #include "common/base/config.h"
 #include "common/hw/hw.h"
+#include "harness/run/options.h"
 
 enum ht_axis { HT_AXIS_MODELS, HT_AXIS_BATCHES, HT_AXIS_MEMORY, HT_AXIS_SEQS, HT_N_AXES };
 extern const char *const ht_axis_names[HT_N_AXES]; /* as in the file */
@@ -48,7 +49,9 @@ struct ht_experiment {
     char name[64], title[256], source[256], cluster[256];
     const char *numerics, *accumulate, *control, *loss_scale; /* as the options of that name; NULL: the default */
     double clip;                                              /* 0: none */
-    int64_t iterations, warmup, micro_batch;                  /* micro_batch 0: the batch */
+    const char *bad[HT_MAX_BAD];                              /* "5": as --bad */
+    int64_t n_bad;
+    int64_t iterations, warmup, micro_batch; /* micro_batch 0: the batch */
     bool break_even;
     int along; /* enum ht_axis */
 

@@ -93,6 +93,10 @@ static void key_of(const struct sweep *s, const struct ht_options *o, const char
     if (r->accumulate || r->control || r->clip > 0 || r->loss_scale)
         snprintf(text + used, sizeof(text) - used, " %s %s %.17g %s", r->accumulate ? r->accumulate : "",
                  r->control ? r->control : "", r->clip, r->loss_scale ? r->loss_scale : "");
+    for (int64_t i = 0; i < o->n_bad; i++) {
+        used = strlen(text);
+        snprintf(text + used, sizeof(text) - used, " bad=%s", o->bad[i]);
+    }
     snprintf(key, 24, "%016llx", (unsigned long long)XXH3_64bits(text, strlen(text)));
 }
 
@@ -123,6 +127,8 @@ static void write_csv(const json_t *rows, FILE *out)
         "device_memory_bytes",
         "status",
         "iteration_time_s",
+        "ok_iteration_time_s",
+        "bad_iteration_time_s",
         "samples_per_s",
         "tokens_per_s",
         "tflops_per_gpu",
@@ -274,6 +280,8 @@ static struct ht_options options_of(const struct ht_experiment *e)
     o.request.clip = e->clip;
     o.request.loss_scale = e->loss_scale;
     o.request.micro_batch = e->micro_batch;
+    o.n_bad = e->n_bad;
+    memcpy(o.bad, e->bad, sizeof(o.bad));
     return o;
 }
 

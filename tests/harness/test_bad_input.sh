@@ -50,6 +50,14 @@ refused 2 "--beta1: 1 is out of range" train in_memory "${tiny[@]}" --data "$tex
 refused 2 "--iterations: .* memory" sim zero_offload "${tiny[@]}" --iterations 1000000 --batch 1024 --micro-batch 1
 refused 2 "--jitter: 100 is out of range" sim zero_offload "${tiny[@]}" --jitter 100
 
+# ---- bad iterations ----
+
+refused 2 "--bad: 0 is out of range; expected 1 to 8" sim zero_offload "${tiny[@]}" --control gate --bad 0
+refused 2 "--bad: 9 is out of range; expected 1 to 8" sim zero_offload "${tiny[@]}" --control gate --bad 9
+refused 2 "--bad: '2,3' has ',3' after the number; expected a whole number" sim zero_offload "${tiny[@]}" --control gate --bad 2,3
+refused 2 "--bad: schedule 'zero_offload' has no final check, so no outcome changes it; expected --control" sim zero_offload "${tiny[@]}" --bad 3
+refused 2 "--bad beside --replay; expected one of them" sim zero_offload "${tiny[@]}" --control gate --bad 3 --replay none.json
+
 # ---- drills ----
 
 drill() { refused 2 "$1" train in_memory "${tiny[@]}" --data "$text" --steps 3 --control gate "${@:2}"; }

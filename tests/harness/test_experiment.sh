@@ -29,6 +29,7 @@ bad "5:17: key 'device_memory\[0\]': '40' has no unit" "$head\ndevice_memory: [4
 bad "5:8: key 'seqs\[0\]': .*1024" "$head\nseqs: [2048]"
 bad "5:14: key 'micro_batch': 3 does not divide" "$head\nmicro_batch: 3"
 bad "5:11: key 'numerics': .*fp16" "$head\nnumerics: fp8"
+bad "5:10: key 'bad\[1\]': '9' is out of range; expected 1 to 8" "$head\nbad: [3, 9]"
 bad "5:8: key 'along': " "$head\nalong: batch"
 bad "5:13: key 'break_even': " "$head\nbreak_even: yes"
 bad "5:16: key 'best': unknown key; expected label and best_of" "${head%[*}\n  - {label: x, best: [zero_offload], best_of: [zero_offload]}"

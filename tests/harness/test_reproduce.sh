@@ -78,6 +78,7 @@ systems:
   nobody's: [there_is_none]
   pipe: [sysx log=0]
   other pipe: [mobius]
+  fine pipe: [sysx d=2 log=0]
   uneven: ["fsdp l=5,2,1,0 m=1"]
 setups:
   s: {models: [autohete-2b, autohete-14b], cluster: autohete-1gpu, batches: [8]}
@@ -85,6 +86,8 @@ setups:
   four: {models: [autohete-2b], cluster: autohete-4gpu, batches: [8], micro_batch: 2}
   wide: {models: [{name: sysx-10b, cluster: sysx-1node}, {name: sysx-30b, cluster: sysx-2node}], batches_per_node: [16],
     micro_batch: 2, seq: [512, 1024], numerics: fp16, accumulate: 16, iterations: 3}
+  fig8: {unit_times: {devices: 4, blocks: 16, forward: 0.5, backward: 1, fetch: 1, offload: 1, step: 2}, batches: [4],
+    micro_batch: 1, bad: [5]}
 claims:
   t.value: {where: x, statement: x, setup: s, systems: [mine], metric: throughput, kind: max, value: 1, tolerance: ratio}
   t.ratio: {where: x, statement: x, setup: s, systems: [mine], versus: theirs, metric: throughput, kind: average,
@@ -104,6 +107,10 @@ claims:
     then: {kind: positive, over: models}, value: 1, tolerance: same}
   t.time: {where: x, statement: x, setup: wide, at: {models: sysx-30b, seq: 512}, systems: [pipe], metric: cpu_time, kind: value,
     value: 1, tolerance: ratio}
+  t.undo: {where: x, statement: x, setup: fig8, systems: [fine pipe], metric: bad_time, kind: value, value: 34, tolerance: same}
+  t.lost: {where: x, statement: x, setup: fig8, systems: [fine pipe], metric: bad_overhead, kind: value, value: 0.21875,
+    tolerance: same}
+  t.skip: {where: x, statement: x, setup: fig8, systems: [other pipe], metric: bad_time, kind: value, value: 37, tolerance: same}
 YAML
 run 0 reproduce --ledger l.yaml --json
 mv out l.json
@@ -127,6 +134,10 @@ assert rows["t.fits"]["ours"] == "2" and rows["t.fits"]["verdict"] == "within", 
 assert rows["t.absent"]["verdict"] == "not there yet" and "there_is_none" in rows["t.absent"]["why"]
 assert rows["t.unchecked"]["verdict"] == "not checkable" and rows["t.unchecked"]["why"] == "because"
 assert rows["t.element"]["our_value"] == 2 and rows["t.element"]["verdict"] == "within", rows["t.element"]
+# SysX's Fig. 8 takes 32, of which 27 are passes; undoing a block takes as long as stepping it, 2, on every stage's own lane.
+# Mobius takes 45, of which two stages of two blocks are stepped in 8, or not at all.
+for name in ("undo", "lost", "skip"):
+    assert rows[f"t.{name}"]["verdict"] == "within", rows[f"t.{name}"]
 assert rows["t.four"]["verdict"] in ("not there yet", "within"), rows["t.four"]
 PY
 
@@ -163,7 +174,7 @@ PY
 
 run 0 reproduce 't.f*' --ledger l.yaml
 [ "$(grep -c '^t\.' out)" = 2 ] || fail "the pattern 't.f*' does not pick two rows"
-run 0 reproduce sysx.s5.1.no-recompute-oom # both ledgers are there; nothing to simulate
+run 0 reproduce sysx.s5.1.no-recompute-oom
 refused 2 "reproduce: unknown claim 'autohete.nothing'" reproduce autohete.nothing
 refused 2 "reproduce: unexpected word" reproduce a b
 refused 2 "reproduce: unknown option '--ledgr'; expected --ledger" reproduce --ledgr x
@@ -179,22 +190,24 @@ wrong 's/paper: test/papr: test/' "./w.yaml:1:1: key 'papr': .*paper"
 wrong 's/relative: 0.1/relative: 10%/' "./w.yaml:3:21: key 'relative': "
 wrong 's/relative: 0.1/relative: -1/' "./w.yaml:3:21: key 'relative': "
 wrong 's/absolute: 0, //' "./w.yaml:4:3: key 'same': .*'relative' or 'absolute'"
-wrong 's/autohete-14b\]/autohete-15b]/' "./w.yaml:13:29: key 'models\[1\]': unknown model"
-wrong 's/cluster: autohete-4gpu/cluster: autohete-5gpu/' "./w.yaml:15:42: key 'cluster': unknown cluster"
-wrong 's/512\]/0]/' "./w.yaml:14:70: key 'batches\[2\]': "
+wrong 's/autohete-14b\]/autohete-15b]/' "./w.yaml:14:29: key 'models\[1\]': unknown model"
+wrong 's/cluster: autohete-4gpu/cluster: autohete-5gpu/' "./w.yaml:16:42: key 'cluster': unknown cluster"
+wrong 's/512\]/0]/' "./w.yaml:15:70: key 'batches\[2\]': "
 wrong 's/fails_in: device/fails_in: disk/' "./w.yaml:[0-9]+:[0-9]+: key 'fails_in': "
 wrong 's/versus: theirs/versus: their/' "./w.yaml:[0-9]+:[0-9]+: key 'versus': .*expected 'theirs'"
 wrong 's/kind: average/kind: mean/' "./w.yaml:[0-9]+:[0-9]+: key 'kind': "
 wrong 's/value: 2,/value: 3,/' "./w.yaml:[0-9]+:[0-9]+: key 'value': '3' is not among the batches"
 wrong 's/unchecked: because/uncheckd: because/' "./w.yaml:[0-9]+:[0-9]+: key 'uncheckd': "
 wrong 's/, unchecked: because//' "./w.yaml:[0-9]+:[0-9]+: key 't.unchecked': key 'setup' is missing"
-wrong 's/cluster: sysx-2node/cluster: sysx-3node/' "./w.yaml:16:[0-9]+: key 'cluster': unknown cluster"
-wrong 's/{name: sysx-30b, cluster: sysx-2node}/sysx-30b/' "./w.yaml:16:[0-9]+: key 'models\[1\]': has no cluster"
+wrong 's/cluster: sysx-2node/cluster: sysx-3node/' "./w.yaml:17:[0-9]+: key 'cluster': unknown cluster"
+wrong 's/{name: sysx-30b, cluster: sysx-2node}/sysx-30b/' "./w.yaml:17:[0-9]+: key 'models\[1\]': has no cluster"
 wrong 's/over: \[models, seq\]/over: [models, sequ]/' "./w.yaml:[0-9]+:[0-9]+: key 'over\[1\]': "
 wrong 's/then: {kind: positive, over: models}/then: {kind: positive, over: seq}/' "./w.yaml:[0-9]+:[0-9]+: key 'over': list of the first step"
 wrong 's/seq: 512}/seq: 513}/' "./w.yaml:[0-9]+:[0-9]+: key 'seq': '513' is not among the seq of setup 'wide'"
-wrong 's/batches_per_node: \[16\]/batches: [16], batches_per_node: [16]/' "./w.yaml:16:[0-9]+: key 'batches_per_node': not allowed"
-wrong 's/accumulate: 16/accumulate: 8/' "./w.yaml:17:[0-9]+: key 'accumulate': "
+wrong 's/batches_per_node: \[16\]/batches: [16], batches_per_node: [16]/' "./w.yaml:17:[0-9]+: key 'batches_per_node': not allowed"
+wrong 's/accumulate: 16/accumulate: 8/' "./w.yaml:18:[0-9]+: key 'accumulate': "
+wrong 's/bad: \[5\]/bad: [9]/' "./w.yaml:20:[0-9]+: key 'bad\[0\]': '9' is out of range; expected 1 to 8"
+wrong 's/, bad: \[5\]//' "./w.yaml:[0-9]+:[0-9]+: key 'metric': not for this setup; expected a setup with 'bad'"
 wrong 's/metric: cpu_time/metric: plan, variable: "v[x]"/' "./w.yaml:[0-9]+:[0-9]+: key 'variable': invalid plan variable 'v\[x\]'"
 wrong 's/l\[1\]/l[4]/' "./w.yaml:[0-9]+:[0-9]+: key 'variable': element 4 of l is out of range; the plan has 4 elements"
 wrong 's/metric: cpu_time/metric: plan, variable: "v[1]"/' "./w.yaml:[0-9]+:[0-9]+: key 'variable': names an element of v, which is one number"

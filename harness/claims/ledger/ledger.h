@@ -79,6 +79,8 @@ enum ht_claim_metric {
     HT_CLAIM_TURN_IDLE,            /* s that device 0 waits between its last forward and its first backward */
     HT_CLAIM_OPTIMIZERS,           /* lanes of the host on which device 0's optimizer steps run */
     HT_CLAIM_PARAMETERS,           /* of the model */
+    HT_CLAIM_BAD_TIME,             /* s of an iteration whose gradients overflow; of setups with `bad` */
+    HT_CLAIM_BAD_OVERHEAD,         /* what it takes beyond the passes (undo, steps that nothing hides) / iteration */
     HT_CLAIM_LOSS_DIFFERENCE,      /* largest difference of losses to those of `versus`; the setup trains */
     HT_N_CLAIM_METRICS,
 };
@@ -156,10 +158,12 @@ struct ht_claim_units {
 struct ht_claim_setup {
     const char *name;
     char cluster[HT_CLAIM_NAME], numerics[16], accumulate[8], note[512];
-    int64_t iterations;  /* simulated; 1: nothing comes before or after */
+    int64_t iterations;             /* simulated; 1: nothing comes before or after */
+    const char *bad[HT_CLAIM_LIST]; /* "5": iterations whose gradients overflow, from 1 */
+    int64_t n_bad;
     int64_t train_steps; /* > 0: trained for real instead */
     struct ht_claim_units units;
-    const struct ht_node *nodes_of[HT_N_CLAIM_LISTS], *per_node; /* as they are written; may be NULL */
+    const struct ht_node *nodes_of[HT_N_CLAIM_LISTS], *per_node, *bad_nodes; /* as they are written; may be NULL */
 
     const char *models[HT_CLAIM_LIST], *clusters[HT_CLAIM_LIST]; /* a model's own cluster, or the setup's */
     int64_t model_params[HT_CLAIM_LIST], n_units[HT_CLAIM_LIST], n_nodes[HT_CLAIM_LIST];

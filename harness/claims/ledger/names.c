@@ -20,7 +20,8 @@ const char *const ht_claim_metric_names[] = {"throughput",        "fits",
                                              "device_gradients",  "host_params",
                                              "optimizer_overlap", "backward_per_forward",
                                              "turn_idle",         "optimizers",
-                                             "parameters",        "loss_difference"};
+                                             "parameters",        "bad_time",
+                                             "bad_overhead",      "loss_difference"};
 const char *const ht_claim_kind_names[] = {"value", "average", "max",    "min",        "largest", "smallest",
                                            "steps", "spread",  "halves", "difference", "positive"};
 const char *const ht_claim_compare_names[] = {"about", "at-least", "at-most", "above", "below"};

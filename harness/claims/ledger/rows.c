@@ -295,6 +295,8 @@ static enum ht_status check_row(const struct row *row, struct ht_error *err)
             "not for this setup; expected 'loss_difference' exactly where the setup has 'train_steps'");
     if (c->metric == HT_CLAIM_LOSS_DIFFERENCE && !c->versus)
         return ht_node_error(row->metric, err, "'versus' is missing; expected the system to compare with");
+    if ((c->metric == HT_CLAIM_BAD_TIME || c->metric == HT_CLAIM_BAD_OVERHEAD) && !c->setup->n_bad)
+        return ht_node_error(row->metric, err, "not for this setup; expected a setup with 'bad'");
     if (row->fails_in && c->metric != HT_CLAIM_FITS)
         return ht_node_error(row->fails_in, err, "not allowed with this metric; expected 'fits'");
     return check_step(c, &c->steps[0], row->kind, err);

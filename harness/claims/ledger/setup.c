@@ -175,6 +175,7 @@ static const struct ht_field setup_fields[] = {
      AT(accumulate),
      .size = sizeof(((struct ht_claim_setup *)0)->accumulate)},
     {.key = "iterations", .type = HT_FIELD_INT, AT(iterations), .fallback = "8", .min = 1, .max = 1000},
+    {.key = "bad", .type = HT_FIELD_LIST_NODE, AT(bad_nodes)},
     {.key = "train_steps", .type = HT_FIELD_INT, AT(train_steps), .min = 1, .max = 1000},
     {.key = "note", .type = HT_FIELD_STRING, AT(note), .size = sizeof(((struct ht_claim_setup *)0)->note)},
     {0},
@@ -206,6 +207,22 @@ static enum ht_status load_subject(const struct ht_node *map, struct ht_error *e
     return HT_OK;
 }
 
+static enum ht_status load_bad(const struct ht_node *list, struct ht_error *err, struct ht_claim_setup *s)
+{
+    if (!list) return HT_OK;
+    if (s->train_steps) return ht_node_key_error(list, err, "not allowed beside 'train_steps'");
+    if (list->n_children < 1 || list->n_children > HT_CLAIM_LIST)
+        return ht_node_error(list, err, "the list has %u entries; expected 1 to %d", list->n_children, HT_CLAIM_LIST);
+    HT_EACH_CHILD(list, c)
+    {
+        int64_t ignored;
+        enum ht_status status = ht_node_int(c, 1, s->iterations, err, &ignored);
+        if (status != HT_OK) return status;
+        s->bad[s->n_bad++] = c->text;
+    }
+    return HT_OK;
+}
+
 /* Checks numerics and sums before any scenario is made. */
 static enum ht_status check_numerics(const struct ht_node *map, struct ht_error *err)
 {
@@ -229,6 +246,7 @@ enum ht_status ht_claim_load_setup(const struct ht_node *map, struct ht_error *e
         return ht_node_key_error(out->per_node, err, "not allowed beside 'batches'");
     if (out->per_node) out->nodes_of[HT_CLAIM_BATCHES] = out->per_node;
     status = check_numerics(map, err);
+    if (status == HT_OK) status = load_bad(out->bad_nodes, err, out);
     for (int axis = HT_CLAIM_BATCHES; axis < HT_N_CLAIM_LISTS && status == HT_OK; axis++)
         status = load_list((enum ht_claim_axis)axis, err, out);
     return status == HT_OK ? load_subject(map, err, out) : status;
