@@ -48,6 +48,19 @@ static enum ht_status loss_scale_of(const char *text, struct ht_error *err, stru
     return HT_OK;
 }
 
+/* Fills the options of a dynamic scale, and the defaults. */
+static enum ht_status dynamic_scale_of(const struct ht_scenario_request *r, struct ht_error *err,
+                                       struct ht_control_options *out)
+{
+    if (!out->dynamic && (r->initial_scale != 0 || r->growth_interval))
+        return ht_fail(err, HT_BAD_INPUT, "%s is for a dynamic loss scale: expected loss scale dynamic with it",
+                       r->initial_scale != 0 ? "an initial scale" : "a growth interval");
+    if (out->dynamic) out->loss_scale = r->initial_scale;
+    out->growth_interval = r->growth_interval;
+    *out = ht_control_filled(out);
+    return HT_OK;
+}
+
 static enum ht_status control_of(const struct ht_scenario_request *r, const struct ht_numerics *n, struct ht_error *err,
                                  struct ht_control *out)
 {
@@ -73,8 +86,7 @@ static enum ht_status control_of(const struct ht_scenario_request *r, const stru
         return ht_fail(err, HT_BAD_INPUT,
                        "%s needs to know all gradients before a step counts: expected control gate or rollback with it",
                        r->clip > 0 ? "clipping" : "a dynamic loss scale");
-    out->options = ht_control_filled(&out->options);
-    return HT_OK;
+    return dynamic_scale_of(r, err, &out->options);
 }
 
 static enum ht_status cluster_of(const struct ht_scenario_request *r, struct ht_error *err, struct ht_cluster **out)

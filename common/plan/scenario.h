@@ -48,11 +48,14 @@ struct ht_scenario_request {
     double clip;                    /* largest norm of the gradients; 0: no clipping. Needs gate or rollback */
     const char *loss_scale;         /* a number, or "dynamic", which needs gate or rollback; default dynamic in FP16
                                        with control, else 1 */
+    double initial_scale;           /* of a dynamic loss scale; 0: 65536 */
+    int64_t growth_interval;        /* iterations in a row without overflow after which it grows; 0: 2000 */
     bool training;                  /* trains for real: the default control is then gate in FP16 or with a clip */
 };
 
 /* Creates a scenario. Returns HT_BAD_INPUT, with one line, if a name is unknown, a number is out of range, the batch does
-   not divide into micro-batches and ranks, or clipping or a dynamic scale is asked for without control. */
+   not divide into micro-batches and ranks, clipping or a dynamic scale is asked for without control, or an initial scale
+   or growth interval without a dynamic scale. */
 enum ht_status ht_scenario_create(const struct ht_scenario_request *request, struct ht_error *err,
                                   struct ht_scenario *out);
 void ht_scenario_free(struct ht_scenario *s);

@@ -111,6 +111,7 @@ static void add_control(const struct ht_scenario *s, json_t *scenario)
     json_object_set_new(scenario, "clip", o->clip > 0 ? json_real(o->clip) : json_null());
     json_object_set_new(scenario, "loss_scale", json_real(o->loss_scale));
     json_object_set_new(scenario, "dynamic_loss_scale", json_boolean(o->dynamic));
+    if (o->dynamic) json_object_set_new(scenario, "growth_interval", json_integer(o->growth_interval));
 }
 
 json_t *ht_scenario_json(const struct ht_scenario *s, enum ht_division division)

@@ -14,7 +14,8 @@ static const char *ns_text(int64_t ns, char buf[HT_QUANTITY_TEXT])
     return ht_format_quantity(HT_TIME, (double)ns, buf);
 }
 
-/* Prints the options that differ from the papers': ", control gate, clip 1, loss scale dynamic from 65536". */
+/* Prints the options that differ from the papers': ", control gate, clip 1, loss scale dynamic from 65536, doubled after 2000 iterations without
+   overflow". */
 static void print_control(const struct ht_scenario *s, FILE *out)
 {
     const struct ht_control_options *o = &s->control.options;
@@ -22,6 +23,7 @@ static void print_control(const struct ht_scenario *s, FILE *out)
     if (o->clip > 0) fprintf(out, ", clip %g", o->clip);
     if (o->dynamic || o->loss_scale != 1)
         fprintf(out, ", loss scale %s%g", o->dynamic ? "dynamic from " : "", o->loss_scale);
+    if (o->dynamic) fprintf(out, ", doubled after %lld iterations without overflow", (long long)o->growth_interval);
 }
 
 /* Prints " m=4,2,1,1", as --set takes it from a shell. */

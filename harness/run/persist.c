@@ -136,7 +136,11 @@ static void describe(const struct ht_options *o, const struct ht_job *job, const
     settings[n - 1].may_change = true;
     const struct ht_control_options *control = &s->control.options;
     SETTING("--clip", "%s", control->clip ? exact(control->clip, number) : "none");
-    SETTING("--loss-scale", "%s%s", control->dynamic ? "dynamic from " : "", exact(control->loss_scale, number));
+    char growth[48] = ""; /* the default is left out, as in checkpoints from before there was a choice */
+    if (control->growth_interval != ht_control_filled(&(struct ht_control_options){0}).growth_interval)
+        snprintf(growth, sizeof(growth), ", growing every %lld", (long long)control->growth_interval);
+    SETTING("--loss-scale", "%s%s%s", control->dynamic ? "dynamic from " : "", exact(control->loss_scale, number),
+            growth);
     settings[n - 1].may_change = true;
     SETTING("--data-seed", "%lld", (long long)o->data_seed);
     SETTING("--data", "of %lld bytes with hash %016llx", (long long)ht_tokens_bytes(tokens),

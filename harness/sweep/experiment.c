@@ -44,6 +44,8 @@ static const struct ht_field fields[] = {
      .type = HT_FIELD_STRING,
      .offset = AT(loss_scale),
      .size = sizeof(((struct file *)0)->loss_scale)},
+    {.key = "initial_scale", .type = HT_FIELD_DOUBLE, .offset = AT(e.initial_scale), .min = 0x1p-24, .max = 0x1p64},
+    {.key = "growth_interval", .type = HT_FIELD_INT, .offset = AT(e.growth_interval), .min = 1, .max = 1000000000},
     {.key = "micro_batch", .type = HT_FIELD_INT, .offset = AT(e.micro_batch), .min = 1, .max = 1 << 20},
     {.key = "iterations", .type = HT_FIELD_INT, .offset = AT(e.iterations), .fallback = "8", .min = 1, .max = 1000},
     {.key = "warmup", .type = HT_FIELD_INT, .offset = AT(e.warmup), .fallback = "2", .min = 0, .max = 1000},

@@ -48,7 +48,8 @@ struct ht_experiment {
     struct ht_doc *doc; /* the strings point into it */
     char name[64], title[256], source[256], cluster[256];
     const char *numerics, *accumulate, *control, *loss_scale; /* as the options of that name; NULL: the default */
-    double clip;                                              /* 0: none */
+    double clip, initial_scale;                               /* 0: none, the default */
+    int64_t growth_interval;                                  /* 0: the default */
     const char *bad[HT_MAX_BAD];                              /* "5": as --bad */
     int64_t n_bad;
     int64_t iterations, warmup, micro_batch; /* micro_batch 0: the batch */

@@ -93,6 +93,10 @@ static void key_of(const struct sweep *s, const struct ht_options *o, const char
     if (r->accumulate || r->control || r->clip > 0 || r->loss_scale)
         snprintf(text + used, sizeof(text) - used, " %s %s %.17g %s", r->accumulate ? r->accumulate : "",
                  r->control ? r->control : "", r->clip, r->loss_scale ? r->loss_scale : "");
+    if (r->initial_scale > 0 || r->growth_interval) {
+        used = strlen(text);
+        snprintf(text + used, sizeof(text) - used, " %.17g %lld", r->initial_scale, (long long)r->growth_interval);
+    }
     for (int64_t i = 0; i < o->n_bad; i++) {
         used = strlen(text);
         snprintf(text + used, sizeof(text) - used, " bad=%s", o->bad[i]);
@@ -279,6 +283,8 @@ static struct ht_options options_of(const struct ht_experiment *e)
     o.request.control = e->control;
     o.request.clip = e->clip;
     o.request.loss_scale = e->loss_scale;
+    o.request.initial_scale = e->initial_scale;
+    o.request.growth_interval = e->growth_interval;
     o.request.micro_batch = e->micro_batch;
     o.n_bad = e->n_bad;
     memcpy(o.bad, e->bad, sizeof(o.bad));

@@ -45,6 +45,10 @@ refused 2 "--set 'c=9': c is out of range; expected 0 to 4" sim zero_offload "${
 refused 2 "--set 'z=1': zero_offload has no variable 'z'" sim zero_offload "${tiny[@]}" --set z=1
 refused 2 "--set 'c' is not NAME=VALUE" sim zero_offload "${tiny[@]}" --set c
 refused 2 "numerics 'fp8' is not known" sim zero_offload "${tiny[@]}" --numerics fp8
+refused 2 "--initial-scale: 0 is out of range" sim zero_offload "${tiny[@]}" --initial-scale 0
+refused 2 "--growth-interval: 0 is out of range" sim zero_offload "${tiny[@]}" --growth-interval 0
+refused 2 "an initial scale is for a dynamic loss scale: expected loss scale dynamic with it" sim zero_offload "${tiny[@]}" --control gate --initial-scale 8
+refused 2 "a growth interval is for a dynamic loss scale" sim zero_offload "${tiny[@]}" --control gate --loss-scale 8 --growth-interval 8
 refused 2 "--lr: " train in_memory "${tiny[@]}" --data "$text" --lr fast
 refused 2 "--beta1: 1 is out of range" train in_memory "${tiny[@]}" --data "$text" --beta1 1
 refused 2 "--iterations: .* memory" sim zero_offload "${tiny[@]}" --iterations 1000000 --batch 1024 --micro-batch 1

@@ -39,6 +39,20 @@ run 0 train in_memory "${mini[@]}" --numerics bf16 --json
 [ "$(json out '[d["control"][k] for k in ("mode", "clip", "dynamic", "loss_scale_next", "skipped", "norms", "verdicts")]')" = \
     "['none', None, False, 1.0, 0, [], []]" ] || fail "JSON without control: $(json out 'd["control"]')"
 
+# A scale that begins at 1024 and doubles after two steps without overflow, counted on by a checkpoint.
+grows=(train in_memory "${mini[@]}" --numerics fp16 --initial-scale 1024 --growth-interval 2 --inject-overflow 4:1)
+run 0 "${grows[@]}" --json
+[ "$(json out '[int(x) for x in d["control"]["loss_scales"]]')" = "[1024, 1024, 2048, 2048, 1024, 1024, 2048, 2048]" ] ||
+    fail "a scale that grows: $(json out 'd["control"]["loss_scales"]')"
+run 0 "${grows[@]}" --steps 5 --checkpoint grown
+run 0 "${grows[@]}" --checkpoint grown --resume --json
+[ "$(json out '[int(x) for x in d["control"]["loss_scales"]]')" = "[1024, 2048, 2048]" ] || fail "resumed: $(json out 'd["control"]["loss_scales"]')"
+run 0 "${grows[@]}" --growth-interval 3 --steps 9 --checkpoint grown --resume
+grep -q "^grown was made with --loss-scale dynamic from 1024, growing every 2; going on with dynamic from 1024, growing every 3" err ||
+    fail "another interval is not said: $(cat err)"
+run 0 sim in_memory --model gpt-tiny --cluster local --numerics fp16 --control gate --initial-scale 8 --growth-interval 5
+grep -q "loss scale dynamic from 8, doubled after 5 iterations without overflow" out || fail "sim does not show the scale"
+
 # While it runs: progress comes every two seconds, with the steps skipped so far.
 "$hetbench" train in_memory "${mini[@]}" --steps 1000000 --control gate --inject-overflow 1:1 >/dev/null 2>progress &
 pid=$!

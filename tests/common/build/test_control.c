@@ -463,6 +463,7 @@ START_TEST(test_scenarios)
         {{.numerics = "fp16", .control = "gate", .loss_scale = "1024"}, HT_CONTROL_GATE, false, 1024, 0},
         {{.numerics = "bf16", .control = "gate", .loss_scale = "dynamic"}, HT_CONTROL_GATE, true, 65536, 0},
         {{.numerics = "fp16", .loss_scale = "128"}, HT_CONTROL_NONE, false, 128, 0},
+        {{.numerics = "fp16", .control = "gate", .initial_scale = 0.5}, HT_CONTROL_GATE, true, 0.5, 0},
     };
     static const struct {
         struct ht_scenario_request r;
@@ -475,6 +476,9 @@ START_TEST(test_scenarios)
         {{.training = true, .clip = 1, .control = "none"}, "clipping needs"},
         {{.loss_scale = "big"}, "invalid loss scale 'big': expected"},
         {{.loss_scale = "0"}, "invalid loss scale '0': expected"},
+        {{.initial_scale = 8}, "an initial scale is for a dynamic loss scale"},
+        {{.numerics = "fp16", .control = "gate", .loss_scale = "1024", .growth_interval = 8},
+         "a growth interval is for a dynamic loss scale"},
         {{.accumulate = "fp64"}, "accumulation in 'fp64' is not known"},
         {{.accumulate = "16", .numerics = "fp32"}, "needs 16-bit gradients"},
     };
@@ -490,6 +494,11 @@ START_TEST(test_scenarios)
     for (size_t i = 0; i < HT_COUNT(bad); i++) {
         ck_assert_int_eq(asked(bad[i].r, &err, &s), HT_BAD_INPUT);
         ck_assert_msg(strstr(err.text, bad[i].text) != NULL, "%s", err.text);
+    }
+    for (int64_t interval = 0; interval <= 7; interval += 7) {
+        struct ht_scenario_request grows = {.numerics = "fp16", .control = "gate", .growth_interval = interval};
+        ck_assert(asked(grows, &err, &s) == HT_OK && s.control.options.growth_interval == (interval ? 7 : 2000));
+        ht_scenario_free(&s);
     }
     struct ht_scenario_request r = {.numerics = "bf16", .accumulate = "16"};
     ck_assert(asked(r, &err, &s) == HT_OK && s.numerics.accumulate == HT_BF16);
