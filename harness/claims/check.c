@@ -19,6 +19,13 @@ static double mean_of(const double *v, int n)
     return n ? sum / n : NAN;
 }
 
+static double smallest_increment(const double *v, int n)
+{
+    double least = INFINITY;
+    for (int i = 1; i < n; i++) least = fmin(least, v[i] - v[i - 1]);
+    return n > 1 ? least : NAN;
+}
+
 double ht_claim_reduce(enum ht_claim_kind kind, const double *values, int n)
 {
     if (kind == HT_CLAIM_DIFFERENCE) return n == 2 ? values[0] - values[1] : NAN;
@@ -49,6 +56,10 @@ double ht_claim_reduce(enum ht_claim_kind kind, const double *values, int n)
         return high / low;
     case HT_CLAIM_HALVES:
         return m > 1 ? mean_of(v + m - m / 2, m / 2) / mean_of(v, m / 2) : NAN;
+    case HT_CLAIM_INCREMENT:
+        return smallest_increment(v, m);
+    case HT_CLAIM_BEND:
+        return m > 2 ? (v[m - 1] - v[m - 2]) - (v[1] - v[0]) : NAN;
     case HT_CLAIM_POSITIVE:
         return (double)positive / m;
     default:
@@ -102,8 +113,8 @@ bool ht_outcome_has_figure(const struct ht_outcome *o)
     bool simulated = c->metric == HT_CLAIM_THROUGHPUT || c->metric == HT_CLAIM_PLAN_VARIABLE ||
                      c->metric == HT_CLAIM_ITERATION_TIME || c->metric == HT_CLAIM_GPU_TIME ||
                      c->metric == HT_CLAIM_CPU_TIME || c->metric == HT_CLAIM_GPU_SHARE;
-    return (o->verdict == HT_CLAIM_WITHIN || o->verdict == HT_CLAIM_OUTSIDE) && c->compare == HT_CLAIM_ABOUT &&
-           simulated && !c->setup->units.devices && !isnan(o->deviation);
+    return !c->reading[0] && (o->verdict == HT_CLAIM_WITHIN || o->verdict == HT_CLAIM_OUTSIDE) &&
+           c->compare == HT_CLAIM_ABOUT && simulated && !c->setup->units.devices && !isnan(o->deviation);
 }
 
 /* ---- a system at a scenario ------------------------------------------------------------------------------------ */

@@ -53,7 +53,8 @@ enum ht_status ht_claim_check(const struct ht_claim *claim, struct ht_observatio
 void ht_outcome_free(struct ht_outcome *outcome);
 
 /* Returns true when the row counts into the mean deviation: simulated rates and times, their ratios, and plan
-   variables, with a figure. Identities of the method (bytes a parameter, units of time) would only flatter it. */
+   variables, with a figure. Identities of the method (bytes a parameter, units of time) would only flatter it, and a
+   second reading would count a claim twice. */
 bool ht_outcome_has_figure(const struct ht_outcome *outcome);
 
 /* ---- the arithmetic, apart from systems ------------------------------------------------------------------------ */

@@ -263,6 +263,33 @@ static void observe_passes(const struct ht_job *job, const struct ht_trace *t, d
         metric[HT_CLAIM_TURN_IDLE] = (double)(first_backward - last_forward) * 1e-9;
 }
 
+/* Returns the largest of the stages' ratios: the host's step of its units / all backward passes of its units, with what
+   they recompute, on the same rank. NaN where the host steps nothing. */
+static double step_per_backward(const struct ht_job *job, const struct ht_trace *t)
+{
+    const struct ht_schedule *s = job->schedule;
+    const struct ht_trace_event *events = &t->events[(int64_t)(t->iterations - 1) * s->n_ops];
+    int64_t *backward = HT_NEW_ARRAY(int64_t, (size_t)s->n_ranks * (size_t)s->n_units);
+    double most = NAN;
+    for (int32_t i = 0; i < s->n_ops; i++) {
+        const struct ht_op *op = &s->ops[i];
+        if (op->label.unit < 0 || op->label.unit >= s->n_units || events[i].grant_seq < 0) continue;
+        if (op->kind == HT_OP_BACKWARD || op->kind == HT_OP_RECOMPUTE)
+            backward[ht_op_rank(s, i) * s->n_units + op->label.unit] += events[i].end_ns - events[i].start_ns;
+    }
+    for (int32_t i = 0; i < s->n_ops; i++) {
+        const struct ht_op *op = &s->ops[i];
+        if (op->kind != HT_OP_OPTIMIZER_STEP || s->lanes[op->lane].kind != HT_LANE_HOST || op->label.unit < 0) continue;
+        int64_t passes = 0, step = events[i].end_ns - events[i].start_ns;
+        for (int32_t u = op->label.unit; u < op->label.unit + op->label.n_units && u < s->n_units; u++)
+            passes += backward[ht_op_rank(s, i) * s->n_units + u];
+        if (events[i].grant_seq >= 0 && passes > 0 && !((double)step / (double)passes <= most))
+            most = (double)step / (double)passes;
+    }
+    free(backward);
+    return most;
+}
+
 static void observe_trace(const struct ht_job *job, const struct ht_result *r, double *metric)
 {
     const struct ht_trace *t = r->trace;
@@ -285,6 +312,7 @@ static void observe_trace(const struct ht_job *job, const struct ht_result *r, d
     observe_device(job, t, metric);
     observe_passes(job, t, metric);
     metric[HT_CLAIM_NEED_AT_TURN] = need_at_turn(job);
+    metric[HT_CLAIM_STEP_PER_BACKWARD] = step_per_backward(job, t);
     double compute = 0, collectives = 0;
     bool has_collectives = false;
     for (int32_t i = 0; i < s->n_lanes; i++) {

@@ -91,8 +91,8 @@ static enum ht_status check_all(const char *pattern, struct reproduction *r, str
 /* ---- the summary ----------------------------------------------------------------------------------------------- */
 
 struct summary {
-    int rows[HT_N_CLAIM_VERDICTS], claims[HT_N_CLAIM_VERDICTS];
-    int n_rows, n_claims, n_figures;
+    int rows[HT_N_CLAIM_VERDICTS], claims[HT_N_CLAIM_VERDICTS], readings[HT_N_CLAIM_VERDICTS];
+    int n_rows, n_claims, n_figures, n_readings;
     double mean_deviation; /* absolute, of the rows with a figure; NaN if no row has a figure */
 };
 
@@ -108,22 +108,25 @@ static struct summary summarise(const struct reproduction *r)
     /* A claim with parts is as good as its worst part. */
     static const enum ht_claim_verdict badness[] = {HT_CLAIM_WITHIN, HT_CLAIM_UNCHECKED, HT_CLAIM_NOT_THERE,
                                                     HT_CLAIM_OUTSIDE, HT_CLAIM_BROKEN};
-    struct summary s = {.n_rows = (int)r->n_rows};
+    struct summary s = {0};
     double sum = 0;
-    int rank = 0;
+    int rank = 0, first_readings = 0;
     for (size_t i = 0; i < r->n_rows; i++) {
         const struct ht_outcome *o = &r->rows[i];
-        s.rows[o->verdict]++;
+        bool second = o->claim->reading[0];
+        (second ? s.readings : s.rows)[o->verdict]++;
+        *(second ? &s.n_readings : &s.n_rows) += 1;
         if (ht_outcome_has_figure(o)) {
             sum += fabs(o->deviation);
             s.n_figures++;
         }
-        for (int k = rank; k < HT_N_CLAIM_VERDICTS; k++)
+        for (int k = rank; k < HT_N_CLAIM_VERDICTS && !second; k++)
             if (badness[k] == o->verdict) rank = k;
+        first_readings += !second;
         if (i + 1 < r->n_rows && same_claim(o->claim->id, r->rows[i + 1].claim->id)) continue;
-        s.claims[badness[rank]]++;
-        s.n_claims++;
-        rank = 0;
+        s.claims[badness[rank]] += first_readings > 0;
+        s.n_claims += first_readings > 0;
+        rank = first_readings = 0;
     }
     s.mean_deviation = s.n_figures ? sum / s.n_figures : NAN;
     return s;
@@ -140,6 +143,9 @@ static void print_summary(const struct reproduction *r, FILE *out)
         if (n[HT_CLAIM_BROKEN]) fprintf(out, ", %d broken", n[HT_CLAIM_BROKEN]);
         fputs(claims ? " (a claim is as good as its worst row)\n" : "\n", out);
     }
+    if (s.n_readings)
+        fprintf(out, "second readings: %d of %d within tolerance, %d outside; counted nowhere else\n",
+                s.readings[HT_CLAIM_WITHIN], s.n_readings, s.readings[HT_CLAIM_OUTSIDE]);
     if (s.n_figures)
         fprintf(out, "mean absolute deviation over the %d rows with a figure of rate, time or plan: %.1f%%\n",
                 s.n_figures, 100 * s.mean_deviation);
@@ -174,9 +180,10 @@ static void print_table(const struct reproduction *r, FILE *out)
         else
             ht_table_cell(t, "-");
         ht_table_cell(t, "%s", tolerance[0] ? tolerance : "-");
-        ht_table_cell(t, "%s", ht_claim_verdict_names[o->verdict]);
+        const char *reading = o->claim->reading;
+        ht_table_cell(t, "%s%s", ht_claim_verdict_names[o->verdict], *reading ? ", 2nd reading" : "");
         ht_table_cell(t, "%s", o->how);
-        ht_table_cell(t, "%s", o->why);
+        ht_table_cell(t, "%s%s%s", reading, *reading && o->why[0] ? "; " : "", o->why);
     }
     ht_table_print(t, "", out);
     ht_table_destroy(t);
@@ -234,6 +241,7 @@ static json_t *row_json(const struct ht_outcome *o)
                                       c->tolerance->why));
     }
     if (c->note[0]) json_object_set_new(row, "note", json_string(c->note));
+    if (c->reading[0]) json_object_set_new(row, "reading", json_string(c->reading));
     json_object_set_new(row, "values", values);
     return row;
 }
@@ -257,6 +265,7 @@ static json_t *reproduction_json(const struct reproduction *r)
     json_object_set_new(root, "costs", json_string("modelled from the hardware catalogue"));
     json_object_set_new(root, "claims", counts_json(s.claims));
     json_object_set_new(root, "row_counts", counts_json(s.rows));
+    json_object_set_new(root, "second_readings", counts_json(s.readings));
     json_object_set_new(root, "mean_absolute_deviation", number(s.mean_deviation));
     json_object_set_new(root, "rows_in_mean", json_integer(s.n_figures));
     json_object_set_new(root, "scenarios", json_integer((json_int_t)r->seen.n));
@@ -276,7 +285,7 @@ static void entries_text(const struct ht_claim *c, enum ht_claim_axis axis, char
         const char *text = axis == HT_CLAIM_MODELS
                                ? c->setup->clusters[c->at[axis][i]]
                                : ht_claim_entry(c->setup, axis, c->at[axis][i], entry, sizeof(entry));
-        if (!strcmp(text, "0") || !strcmp(text, before))
+        if (!strcmp(text, "0") || !strcmp(text, before) || (axis == HT_CLAIM_MEMORY && c->setup->n[axis] == 1))
             continue; /* the default; models of one cluster follow each other */
         at += (size_t)snprintf(buf + at, n - at, "%s%s", at ? " " : "", text);
         before = axis == HT_CLAIM_MODELS ? text : "";
@@ -299,7 +308,7 @@ static enum ht_status write_csv(const struct reproduction *r, const char *path, 
     enum ht_status status = ht_output_open(path, err, &file);
     if (status != HT_OK) return status;
     fputs("id,where,statement,paper,ours,deviation_percent,in_mean,tolerance,verdict,how,clusters,seq,batches,micro_"
-          "batch,why\n",
+          "batch,memory,reading,why\n",
           file.file);
     for (size_t i = 0; i < r->n_rows; i++) {
         const struct ht_outcome *o = &r->rows[i];
@@ -313,12 +322,13 @@ static enum ht_status write_csv(const struct reproduction *r, const char *path, 
         csv_cell(file.file, ht_claim_verdict_names[o->verdict], ",");
         csv_cell(file.file, o->how, ",");
         static const enum ht_claim_axis lists[] = {HT_CLAIM_MODELS, HT_CLAIM_SEQS, HT_CLAIM_BATCHES,
-                                                   HT_CLAIM_MICRO_BATCHES};
+                                                   HT_CLAIM_MICRO_BATCHES, HT_CLAIM_MEMORY};
         for (size_t k = 0; k < HT_COUNT(lists); k++) {
             char entries[512] = "";
             if (!o->claim->unchecked[0]) entries_text(o->claim, lists[k], entries, sizeof(entries));
             csv_cell(file.file, entries, ",");
         }
+        csv_cell(file.file, o->claim->reading, ",");
         csv_cell(file.file, o->why, "\n");
     }
     return ht_output_commit(&file, err);

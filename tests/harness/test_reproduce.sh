@@ -19,7 +19,10 @@ d = json.load(open("rows.json"))
 rows = list(csv.DictReader(open("rows.csv")))
 table = open("table").read()
 assert d["commit"] and d["command"] and d["costs"]
-assert len(rows) == len(d["rows"]) == sum(d["row_counts"].values()) >= 48
+second = [r["id"] for r in d["rows"] if "reading" in r]
+assert len(rows) == len(d["rows"]) == sum(d["row_counts"].values()) + len(second) and len(rows) - len(second) >= 48
+assert len(second) == sum(d["second_readings"].values()) == sum(r["reading"] != "" for r in rows)
+assert len({r["id"].split("/")[0] for r in d["rows"] if r["id"] not in second}) == sum(d["claims"].values())
 assert d["row_counts"]["broken"] == 0, [r["why"] for r in d["rows"] if r["verdict"] == "broken"]
 assert len({r["id"] for r in d["rows"]}) == len(rows)
 counted = []
@@ -28,6 +31,7 @@ for a, b in zip(d["rows"], rows):
     assert a["ours"] == b["ours"] or a["how"].startswith("measured")  # two runs: what is simulated is the same
     assert a["id"] in table
     assert a["verdict"] not in ("not checkable", "not there yet") or a["why"]
+    assert not (a["counts_in_mean"] and a["id"] in second)
     if a["counts_in_mean"]:
         assert abs(a["our_value"] / a["paper_value"] - 1 - a["deviation"]) < 1e-12
         counted.append(abs(a["deviation"]))
@@ -86,6 +90,7 @@ setups:
   four: {models: [autohete-2b], cluster: autohete-4gpu, batches: [8], micro_batch: 2}
   wide: {models: [{name: sysx-10b, cluster: sysx-1node}, {name: sysx-30b, cluster: sysx-2node}], batches_per_node: [16],
     micro_batch: 2, seq: [512, 1024], numerics: fp16, accumulate: 16, iterations: 3}
+  m: {models: [autohete-2b], cluster: autohete-1gpu, batches: [8], memory: [16 GiB, 24 GiB, default]}
   fig8: {unit_times: {devices: 4, blocks: 16, forward: 0.5, backward: 1, fetch: 1, offload: 1, step: 2}, batches: [4],
     micro_batch: 1, bad: [5]}
 claims:
@@ -110,6 +115,12 @@ claims:
   t.undo: {where: x, statement: x, setup: fig8, systems: [fine pipe], metric: bad_time, kind: value, value: 34, tolerance: same}
   t.lost: {where: x, statement: x, setup: fig8, systems: [fine pipe], metric: bad_overhead, kind: value, value: 0.21875,
     tolerance: same}
+  t.step: {where: x, statement: x, setup: fig8, systems: [fine pipe], metric: step_per_backward, kind: value, value: 0.5,
+    tolerance: same}
+  t.step/other: {where: x, statement: x, reading: of Mobius, setup: fig8, systems: [other pipe], metric: step_per_backward, kind: value,
+    value: 0.6, tolerance: same}
+  t.budgets: {where: x, statement: x, setup: m, systems: [theirs], metric: device_peak_share, kind: increment, over: memory,
+    compare: below, value: 0, tolerance: same}
   t.skip: {where: x, statement: x, setup: fig8, systems: [other pipe], metric: bad_time, kind: value, value: 37, tolerance: same}
 YAML
 run 0 reproduce --ledger l.yaml --json
@@ -138,6 +149,12 @@ assert rows["t.element"]["our_value"] == 2 and rows["t.element"]["verdict"] == "
 # Mobius takes 45, of which two stages of two blocks are stepped in 8, or not at all.
 for name in ("undo", "lost", "skip"):
     assert rows[f"t.{name}"]["verdict"] == "within", rows[f"t.{name}"]
+# A fine stage's step, 2, over its four backward passes of 1; a row of Mobius' is another reading, which no total counts.
+assert rows["t.step"]["verdict"] == "within" and "reading" not in rows["t.step"], rows["t.step"]
+assert rows["t.step/other"]["our_value"] == 0.5 and rows["t.step/other"]["reading"] == "of Mobius", rows["t.step/other"]
+d = json.load(open("l.json"))
+assert d["second_readings"]["outside"] == 1 and sum(d["row_counts"].values()) == len(rows) - 1 == sum(d["claims"].values()), d["claims"]
+assert {v["device_memory_bytes"] for v in rows["t.budgets"]["values"]} == {16 << 30, 24 << 30, None}
 assert rows["t.four"]["verdict"] in ("not there yet", "within"), rows["t.four"]
 PY
 
@@ -206,7 +223,9 @@ wrong 's/then: {kind: positive, over: models}/then: {kind: positive, over: seq}/
 wrong 's/seq: 512}/seq: 513}/' "./w.yaml:[0-9]+:[0-9]+: key 'seq': '513' is not among the seq of setup 'wide'"
 wrong 's/batches_per_node: \[16\]/batches: [16], batches_per_node: [16]/' "./w.yaml:17:[0-9]+: key 'batches_per_node': not allowed"
 wrong 's/accumulate: 16/accumulate: 8/' "./w.yaml:18:[0-9]+: key 'accumulate': "
-wrong 's/bad: \[5\]/bad: [9]/' "./w.yaml:20:[0-9]+: key 'bad\[0\]': '9' is out of range; expected 1 to 8"
+wrong 's/metric: device_peak_share, kind: increment/metric: device_peak_share, kind: bend/; s/24 GiB, //' "./w.yaml:[0-9]+:[0-9]+: key 'kind': memory has 2 entries; expected at least three"
+wrong 's/unchecked: because/unchecked: because, reading: another/' "./w.yaml:[0-9]+:[0-9]+: key 'reading': not allowed in a row that is unchecked"
+wrong 's/bad: \[5\]/bad: [9]/' "./w.yaml:21:[0-9]+: key 'bad\[0\]': '9' is out of range; expected 1 to 8"
 wrong 's/, bad: \[5\]//' "./w.yaml:[0-9]+:[0-9]+: key 'metric': not for this setup; expected a setup with 'bad'"
 wrong 's/metric: cpu_time/metric: plan, variable: "v[x]"/' "./w.yaml:[0-9]+:[0-9]+: key 'variable': invalid plan variable 'v\[x\]'"
 wrong 's/l\[1\]/l[4]/' "./w.yaml:[0-9]+:[0-9]+: key 'variable': element 4 of l is out of range; the plan has 4 elements"

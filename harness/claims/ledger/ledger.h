@@ -33,7 +33,8 @@
  *     at: {models: [sysx-10b, sysx-19b]}, kind: average, over: [models, seq], then: {kind: steps, over: micro_batch}
  *
  * A claim with several parts has a row for each, with ids "claim/part". A row that cannot be checked says why
- * (`unchecked`) and nothing else.
+ * (`unchecked`) and nothing else. Where the paper leaves something unsaid, a claim may have a row for another reading of
+ * it (`reading`). Such rows are shown, but no total counts them.
  */
 #ifndef HT_HARNESS_CLAIMS_LEDGER_LEDGER_H
 #define HT_HARNESS_CLAIMS_LEDGER_LEDGER_H
@@ -79,6 +80,7 @@ enum ht_claim_metric {
     HT_CLAIM_TURN_IDLE,            /* s that device 0 waits between its last forward and its first backward */
     HT_CLAIM_OPTIMIZERS,           /* lanes of the host on which device 0's optimizer steps run */
     HT_CLAIM_PARAMETERS,           /* of the model */
+    HT_CLAIM_STEP_PER_BACKWARD,    /* host step of a stage / its backward passes, of the stage where it is largest */
     HT_CLAIM_BAD_TIME,             /* s of an iteration whose gradients overflow; of setups with `bad` */
     HT_CLAIM_BAD_OVERHEAD,         /* what it takes beyond the passes (undo, steps that nothing hides) / iteration */
     HT_CLAIM_LOSS_DIFFERENCE,      /* largest difference of losses to those of `versus`; the setup trains */
@@ -96,6 +98,8 @@ enum ht_claim_kind {
     HT_CLAIM_SPREAD,     /* largest / smallest */
     HT_CLAIM_HALVES,     /* mean of the upper half of the list / mean of its lower half (the middle one is left out) */
     HT_CLAIM_DIFFERENCE, /* first - second */
+    HT_CLAIM_INCREMENT,  /* smallest difference of a value to the one before it */
+    HT_CLAIM_BEND,       /* last such difference - first; below 0 the values level off */
     HT_CLAIM_POSITIVE,   /* share of the values that are above 0 */
     HT_N_CLAIM_KINDS,
 };
@@ -188,6 +192,7 @@ struct ht_claim_step {
 struct ht_claim {
     const char *id;
     char where[128], statement[512], note[512];
+    char reading[256];   /* not empty: which second reading this row is of a claim; it does not count */
     char unchecked[512]; /* not empty: why; the rest does not count */
     char paper[64];      /* the paper's value in words, for tables */
     const struct ht_claim_setup *setup;

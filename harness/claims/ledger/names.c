@@ -20,10 +20,12 @@ const char *const ht_claim_metric_names[] = {"throughput",        "fits",
                                              "device_gradients",  "host_params",
                                              "optimizer_overlap", "backward_per_forward",
                                              "turn_idle",         "optimizers",
-                                             "parameters",        "bad_time",
-                                             "bad_overhead",      "loss_difference"};
-const char *const ht_claim_kind_names[] = {"value", "average", "max",    "min",        "largest", "smallest",
-                                           "steps", "spread",  "halves", "difference", "positive"};
+                                             "parameters",        "step_per_backward",
+                                             "bad_time",          "bad_overhead",
+                                             "loss_difference"};
+const char *const ht_claim_kind_names[] = {"value",     "average", "max",     "min",    "largest",
+                                           "smallest",  "steps",   "spread",  "halves", "difference",
+                                           "increment", "bend",    "positive"};
 const char *const ht_claim_compare_names[] = {"about", "at-least", "at-most", "above", "below"};
 const char *const ht_claim_axis_names[] = {"models", "batches", "memory", "settings", "seq", "micro_batch", "systems"};
 const char *const ht_claim_unit_names[] = {"one", "params", "block_params", "block_activations", "block_forward"};

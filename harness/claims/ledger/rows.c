@@ -64,6 +64,7 @@ static const struct ht_field row_fields[] = {
     {.key = "statement", .type = HT_FIELD_STRING, AT(claim.statement), .required = true, SIZE(claim.statement)},
     {.key = "unchecked", .type = HT_FIELD_STRING, AT(claim.unchecked), SIZE(claim.unchecked)},
     {.key = "note", .type = HT_FIELD_STRING, AT(claim.note), SIZE(claim.note)},
+    {.key = "reading", .type = HT_FIELD_STRING, AT(claim.reading), SIZE(claim.reading)},
     {.key = "paper", .type = HT_FIELD_STRING, AT(claim.paper), SIZE(claim.paper)},
     {.key = "setup", .type = HT_FIELD_ANY_NODE, AT(setup)},
     {.key = "systems", .type = HT_FIELD_LIST_NODE, AT(systems)},
@@ -164,7 +165,9 @@ static enum ht_status check_step(const struct ht_claim *c, const struct ht_claim
 {
     enum ht_claim_axis axis = ht_claim_first_axis(step);
     int n = n_values(c, step);
-    bool ordered = step->kind == HT_CLAIM_STEPS || step->kind == HT_CLAIM_HALVES || step->kind == HT_CLAIM_DIFFERENCE;
+    bool bend = step->kind == HT_CLAIM_BEND, difference = step->kind == HT_CLAIM_DIFFERENCE;
+    bool ordered = step->kind == HT_CLAIM_STEPS || step->kind == HT_CLAIM_HALVES || step->kind == HT_CLAIM_INCREMENT ||
+                   difference || bend;
     if ((ordered || finds_border(step->kind)) && step->over != 1u << axis)
         return ht_node_error(kind, err, "several lists in 'over'; expected one");
     if (n > HT_CLAIM_VALUES)
@@ -172,8 +175,10 @@ static enum ht_status check_step(const struct ht_claim *c, const struct ht_claim
     if (step->kind == HT_CLAIM_VALUE && n > 1)
         return ht_node_error(kind, err, "made of %d values; expected one entry in each list of 'over', or another kind",
                              n);
-    if (step->kind == HT_CLAIM_DIFFERENCE && n != 2)
+    if (difference && n != 2)
         return ht_node_error(kind, err, "%s has %d entries; expected two", ht_claim_axis_names[axis], n);
+    if (bend && n < 3)
+        return ht_node_error(kind, err, "%s has %d entries; expected at least three", ht_claim_axis_names[axis], n);
     if (ordered && n < 2)
         return ht_node_error(kind, err, "%s has one entry; expected at least two", ht_claim_axis_names[axis]);
     return HT_OK;
@@ -370,6 +375,8 @@ enum ht_status ht_claim_load_row(const struct ht_ledger *ledger, const struct ht
     for (size_t i = 0; i < HT_COUNT(optional); i++)
         if (unchecked && optional[i])
             return ht_node_key_error(optional[i], err, "not allowed in a row that is unchecked");
+    if (unchecked && row.claim.reading[0])
+        return ht_node_key_error(ht_node_find(map, "reading"), err, "not allowed in a row that is unchecked");
     if (!unchecked) status = load_checked(ledger, &row, err);
     if (status == HT_OK) *out = row.claim;
     return status;

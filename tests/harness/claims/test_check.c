@@ -32,6 +32,13 @@ START_TEST(reduce)
     /* 0.1 and 3 of -1, 0, 0.1, 3; what does not run does not count */
     ck_assert_double_eq(ht_claim_reduce(HT_CLAIM_POSITIVE, (const double[]){-1, 0.1, N, 0, 3}, 5), 0.5);
     ck_assert(isnan(ht_claim_reduce(HT_CLAIM_POSITIVE, (const double[]){N}, 1)));
+    /* -0.5 and -0.5 of 2.0, 1.5, 1.0; 4, 2 and 0.5 of 1, 5, 7, 7.5: it levels off by 3.5 */
+    ck_assert_double_eq(ht_claim_reduce(HT_CLAIM_INCREMENT, v, 4), -0.5);
+    ck_assert_double_eq(ht_claim_reduce(HT_CLAIM_INCREMENT, (const double[]){1, 5, 7, 7.5}, 4), 0.5);
+    ck_assert_double_eq(ht_claim_reduce(HT_CLAIM_BEND, (const double[]){1, 5, 7, 7.5}, 4), -3.5);
+    ck_assert_double_eq(ht_claim_reduce(HT_CLAIM_BEND, v, 4), 0);
+    ck_assert(isnan(ht_claim_reduce(HT_CLAIM_INCREMENT, (const double[]){N, 7}, 2)));
+    ck_assert(isnan(ht_claim_reduce(HT_CLAIM_BEND, (const double[]){N, 7, 8}, 3)));
 }
 END_TEST
 
