@@ -19,10 +19,16 @@ static double mean_of(const double *v, int n)
     return n ? sum / n : NAN;
 }
 
+/* Returns b - a, and 0 where the two differ by their rounding only: equal ratios have no difference of 1e-15. */
+static double increment(double a, double b)
+{
+    return fabs(b - a) <= 1e-12 * fmax(fabs(a), fabs(b)) ? 0 : b - a;
+}
+
 static double smallest_increment(const double *v, int n)
 {
     double least = INFINITY;
-    for (int i = 1; i < n; i++) least = fmin(least, v[i] - v[i - 1]);
+    for (int i = 1; i < n; i++) least = fmin(least, increment(v[i - 1], v[i]));
     return n > 1 ? least : NAN;
 }
 
@@ -59,7 +65,7 @@ double ht_claim_reduce(enum ht_claim_kind kind, const double *values, int n)
     case HT_CLAIM_INCREMENT:
         return smallest_increment(v, m);
     case HT_CLAIM_BEND:
-        return m > 2 ? (v[m - 1] - v[m - 2]) - (v[1] - v[0]) : NAN;
+        return m > 2 ? increment(v[m - 2], v[m - 1]) - increment(v[0], v[1]) : NAN;
     case HT_CLAIM_POSITIVE:
         return (double)positive / m;
     default:

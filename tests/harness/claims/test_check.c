@@ -37,6 +37,7 @@ START_TEST(reduce)
     ck_assert_double_eq(ht_claim_reduce(HT_CLAIM_INCREMENT, (const double[]){1, 5, 7, 7.5}, 4), 0.5);
     ck_assert_double_eq(ht_claim_reduce(HT_CLAIM_BEND, (const double[]){1, 5, 7, 7.5}, 4), -3.5);
     ck_assert_double_eq(ht_claim_reduce(HT_CLAIM_BEND, v, 4), 0);
+    ck_assert_double_eq(ht_claim_reduce(HT_CLAIM_INCREMENT, (const double[]){1.0 / 3, 1.0 / 3 - 1e-16}, 2), 0);
     ck_assert(isnan(ht_claim_reduce(HT_CLAIM_INCREMENT, (const double[]){N, 7}, 2)));
     ck_assert(isnan(ht_claim_reduce(HT_CLAIM_BEND, (const double[]){N, 7, 8}, 3)));
 }
