@@ -107,15 +107,6 @@ static bool covers_cluster(const struct ht_job *job, struct ht_observation *o)
     return false;
 }
 
-/* Splits "autohete c=2 p=1", a system and the settings that make it a variant. Cuts `words` and returns the system. */
-static const char *variant_of(char *words, struct ht_options *options)
-{
-    char *save = NULL, *system = strtok_r(words, " ", &save);
-    for (char *w = strtok_r(NULL, " ", &save); w && options->n_set < HT_MAX_SET; w = strtok_r(NULL, " ", &save))
-        options->set[options->n_set++] = w;
-    return system ? system : "";
-}
-
 enum ht_status ht_look(const char *variant, const struct ht_claim_setup *setup, struct ht_claim_point point,
                        struct ht_error *err, struct ht_observation *o)
 {
@@ -125,7 +116,7 @@ enum ht_status ht_look(const char *variant, const struct ht_claim_setup *setup, 
     struct ht_options options = options_of(setup, point);
     char words[HT_CLAIM_NAME];
     snprintf(words, sizeof(words), "%s", variant);
-    const char *system = variant_of(words, &options);
+    const char *system = ht_variant_of(words, &options);
     const struct ht_system *known;
     struct ht_job job = {0};
     enum ht_status status = ht_system_find(system, err, &known);

@@ -22,13 +22,19 @@ static const char *memory_text(int64_t bytes, char text[HT_QUANTITY_TEXT])
     return text;
 }
 
-/* Adds a point's scenario: a cell for each list with more than one entry. */
+static bool shows(const struct ht_experiment *e, int axis)
+{
+    return e->n[axis] > 1 || axis == e->along || (axis == HT_AXIS_BATCHES && e->per_node);
+}
+
+/* Adds a point's scenario: a cell for each list that is shown. */
 static void scenario_cells(const struct ht_experiment *e, const struct ht_point *p, struct ht_table *t)
 {
     for (int axis = 0; axis < HT_N_AXES; axis++) {
-        if (e->n[axis] == 1 && axis != e->along) continue;
+        if (!shows(e, axis)) continue;
         char text[HT_QUANTITY_TEXT];
         int64_t value = e->values[axis][p->at[axis]];
+        if (axis == HT_AXIS_BATCHES) value = ht_experiment_batch(e, p->at);
         if (axis == HT_AXIS_MODELS)
             ht_table_cell(t, "%s", e->models[p->at[axis]]);
         else if (axis == HT_AXIS_MEMORY)
@@ -44,8 +50,8 @@ static void print(const struct ht_experiment *e, const json_t *root)
     char header[2048] = "";
     size_t at = 0;
     for (int axis = 0; axis < HT_N_AXES; axis++) {
-        static const char *const titles[] = {"<model", ">batch", ">device memory", ">tokens"};
-        if (e->n[axis] == 1 && axis != e->along) continue;
+        static const char *const titles[] = {"<model", ">batch", ">device memory", ">tokens", ">micro-batch"};
+        if (!shows(e, axis)) continue;
         at += (size_t)snprintf(header + at, sizeof(header) - at, "%s%s", at ? "|" : "", titles[axis]);
     }
     for (int64_t i = 0; i < e->n_series; i++)

@@ -226,11 +226,12 @@ static enum ht_status list_experiments(bool json, struct ht_error *err)
             int64_t points = ht_experiment_points(e);
             ht_table_cell(t, "%s", name);
             ht_table_cell(t, "%lld", (long long)points);
-            ht_table_cell(t, "%s", e->cluster);
+            ht_table_cell(t, "%s", e->cluster[0] ? e->cluster : "by model");
             ht_table_cell(t, "%s", e->title);
             ht_table_cell(t, "%s", e->source);
-            json_array_append_new(list, json_pack("{s:s,s:I,s:s,s:s,s:s}", "name", name, "points", (json_int_t)points,
-                                                  "cluster", e->cluster, "title", e->title, "source", e->source));
+            json_array_append_new(list, json_pack("{s:s,s:I,s:s?,s:s,s:s}", "name", name, "points", (json_int_t)points,
+                                                  "cluster", e->cluster[0] ? e->cluster : NULL, "title", e->title,
+                                                  "source", e->source));
         }
         ht_experiment_free(e);
         free(e);

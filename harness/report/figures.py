@@ -8,7 +8,6 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 import timeline
-from results import AXIS_TITLES
 
 DPI = 120
 WIDTH = 12.5  # inches; the same for all figures, so that their letters have one size on the page
@@ -16,9 +15,10 @@ SERIES_COLOURS = ["#0072b2", "#56b4e9", "#d55e00", "#e69f00", "#009e73", "#cc79a
 SERIES_MARKERS = "osD^vPX*"
 CRITICAL_PANELS = 4  # rows in the figure; the data has all of them
 LANE_COLOURS = {"compute": "#56b4e9", "h2d": "#009e73", "d2h": "#8fd3b6", "cpu": "#cc79a7", "gather": "#0072b2",
-                "reduce": "#3d6ea8", "messages": "#e69f00", "waiting": "#dddddd"}
+                "reduce": "#3d6ea8", "messages": "#e69f00", "get": "#d55e00", "waiting": "#dddddd"}
 LANE_NAMES = {"compute": "device compute", "h2d": "copy to device", "d2h": "copy to host", "cpu": "CPU optimizer steps",
-              "gather": "all-gather", "reduce": "reduce-scatter", "messages": "messages between stages", "waiting": "waiting"}
+              "gather": "all-gather", "reduce": "reduce-scatter", "messages": "messages between stages",
+              "get": "read of another node", "waiting": "waiting"}
 MORE_COLOURS = ["#e69f00", "#0072b2", "#d55e00", "#f0e442", "#999999"]
 
 
@@ -65,7 +65,10 @@ def colour_of(experiment, series):
 def ticks(ax, experiment, places):
     pairs = [experiment.tick(p) for p in places]
     ax.set_xticks([x for x, _ in pairs], [label for _, label in pairs])
-    ax.set_xlabel(AXIS_TITLES[experiment.along])
+    ax.set_xlabel(experiment.axis_title())
+    xs = [x for x, _ in pairs]
+    margin = 0.05 * (max(xs) - min(xs)) or 0.5
+    ax.set_xlim(min(xs) - margin, max(xs) + margin)  # points that do not fit keep their place
 
 
 def throughput(experiment, path):
@@ -151,7 +154,7 @@ def critical(experiment, path):
             ax.grid(axis="x", visible=False)
         line[0].set_ylabel("share of critical path, %")
     for ax in axes[-1]:
-        ax.set_xlabel(AXIS_TITLES[experiment.along])
+        ax.set_xlabel(experiment.axis_title())
     order = [lane for lane in LANE_NAMES if lane in lanes] + [lane for lane in lanes if lane not in LANE_NAMES]
     legend(figure, [Patch(color=lane_colour(lane, more), label=LANE_NAMES.get(lane, lane)) for lane in order])
     save(figure, path)

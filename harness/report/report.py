@@ -32,6 +32,7 @@ try:
     import figures
 except ImportError as why:
     stop(3, f"report draws with matplotlib, which Python cannot import ({why}); Debian has it as python3-matplotlib")
+import bars
 import pipeline
 import results
 import timeline
@@ -46,6 +47,19 @@ def file_of(folder, name):
 # ---- sections ----------------------------------------------------------------------------------------------------------
 
 
+# How an experiment is drawn, and a sentence on what is shown.
+DRAWINGS = {
+    "lines": (figures.throughput, None),
+    "bars": (bars.throughput, None),
+    "speedups": (bars.speedups, "Speed-ups over {}: of the whole iteration; of the devices' passes, from the first forward to the "
+                                "last backward; of the time beyond them, in which the host steps."),
+    "breakdown": (bars.breakdown, "An iteration in two parts: the devices' passes, from the first forward to the last backward, and "
+                                  "the rest, in which the host steps."),
+    "rollback": (bars.rollback, "An iteration whose gradients overflow, beyond the devices' passes: the steps that nothing hides, "
+                                "and what the overflow adds."),
+}
+
+
 def throughput(page, experiments, folder):
     page.section("throughput", "Throughput",
                  "Useful TFLOP/s per GPU: 3 × forward matrix products of the batch, recomputation not counted. Where a "
@@ -56,8 +70,11 @@ def throughput(page, experiments, folder):
         source = html.escape(e.root.get("source") or "")
         page.text(f'<span class="soft">{source + ". " if source else ""}{html.escape(e.setting())}</span>')
         path = file_of(folder, f"throughput-{e.name}")
-        figures.throughput(e, path)
-        page.figure(path, f"throughput of {', '.join(e.series)}")
+        draw, caption = DRAWINGS[e.figure]
+        draw(e, path)
+        if caption:
+            page.text(caption.format(html.escape(e.series[-1])))
+        page.figure(path, f"{e.title}: {', '.join(e.series)}")
         if not e.root["complete"]:
             page.warning(f"This experiment was interrupted: {len(e.rows)} points are there.")
         ratios = e.ratios()

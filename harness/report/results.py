@@ -6,9 +6,9 @@ import pathlib
 import re
 
 GIB = 1 << 30
-AXES = ("models", "batches", "device_memory", "seqs")
+AXES = ("models", "batches", "device_memory", "seqs", "micro_batches")
 AXIS_TITLES = {"models": "model", "batches": "batch, sequences", "device_memory": "device memory, GiB",
-               "seqs": "tokens per sequence"}
+               "seqs": "tokens per sequence", "micro_batches": "micro-batch, sequences"}
 
 
 class BadInput(Exception):
@@ -68,12 +68,14 @@ def setting(scenarios):
 class Row:
     """One simulated point. `place` is its position in the sweep: a value of each axis."""
 
-    def __init__(self, raw):
+    def __init__(self, raw, by_micro_batch=False):
         scenario = raw["scenario"] if "scenario" in raw else {}
         self.raw, self.series, self.system = raw, raw["series"], raw.get("system", "?")
         self.chosen, self.status, self.reason = raw.get("chosen", False), raw["status"], raw.get("reason", "")
         self.ok = raw.get("iteration_time_s") is not None
-        self.place = (scenario["model"]["name"], scenario["batch"], raw.get("device_memory_bytes"), scenario["seq"])
+        batch = raw.get("batch_per_node") or scenario["batch"]
+        micro_batch = scenario["micro_batch"] if by_micro_batch else None  # some systems plan their own
+        self.place = (scenario["model"]["name"], batch, raw.get("device_memory_bytes"), scenario["seq"], micro_batch)
         self.scenario = scenario
 
     def __getitem__(self, field):
@@ -101,10 +103,11 @@ class Experiment:
             with open(path, encoding="utf-8") as file:
                 root = json.load(file)
             self.name, self.title, self.along = root["experiment"], root["title"], root["along"]
-            self.axes = {a: root["axes"][a] for a in AXES}
+            self.axes = {a: root["axes"].get(a, [None]) for a in AXES}  # results of older versions have fewer
+            self.figure, self.per_node = root.get("figure", "lines"), root.get("batches_per_node", False)
             self.series = [s["label"] for s in root["series"]]
             self.variants = {s["label"]: s["systems"] for s in root["series"]}
-            self.rows = [Row(r) for r in root["rows"]]
+            self.rows = [Row(r, len(self.axes["micro_batches"]) > 1) for r in root["rows"]]
             self.traces = root["traces"]
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as why:
             kind = f"no key {why}" if isinstance(why, KeyError) else str(why)
@@ -133,14 +136,21 @@ class Experiment:
         return ", ".join(self.label(place, i) for i in varying) if n > 1 else ""
 
     def label(self, place, axis):
-        value = place[axis]
+        return self.entry(place[axis], axis)
+
+    def axis_title(self):
+        """Describes the list along the figure."""
+        return AXIS_TITLES[self.along] + (" a node" if self.along == "batches" and self.per_node else "")
+
+    def entry(self, value, axis):
+        """Describes an entry of a list."""
         if axis == 0:
             return self.short(value)
         if axis == 1:
-            return f"batch {value}"
+            return f"batch {value} a node" if self.per_node else f"batch {value}"
         if axis == 2:
             return size(value) if value else "all memory"
-        return f"{value} tokens"
+        return f"{value} tokens" if axis == 3 else f"micro-batch {value}"
 
     def short(self, model):
         return model.removeprefix(self.prefix)

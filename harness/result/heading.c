@@ -180,7 +180,9 @@ void ht_rows_print_scenario(const json_t *rows, FILE *out)
 {
     const json_t *first = json_array_get(rows, 0);
     const char *note = json_string_value(scenario_value(first, "rate_note"));
-    fprintf(out, "cluster %s: ", json_string_value(scenario_value(first, "cluster")));
+    fputs("cluster ", out);
+    print_distinct(rows, "cluster", out);
+    fputs(": ", out);
     print_distinct(rows, "gpus_text", out);
     fputs("\nbatch ", out);
     print_distinct(rows, "batch", out);

@@ -63,3 +63,11 @@ enum ht_status ht_system_find(const char *name, struct ht_error *err, const stru
     if (near) return ht_fail(err, HT_BAD_INPUT, "unknown system '%s'; expected '%s'?", name, near);
     return ht_fail(err, HT_BAD_INPUT, "unknown system '%s'; hetbench list systems shows those there are", name);
 }
+
+const char *ht_variant_of(char *words, struct ht_options *options)
+{
+    char *save = NULL, *system = strtok_r(words, " ", &save);
+    for (char *w = strtok_r(NULL, " ", &save); w && options->n_set < HT_MAX_SET; w = strtok_r(NULL, " ", &save))
+        options->set[options->n_set++] = w;
+    return system ? system : "";
+}

@@ -3,9 +3,11 @@
 #include "common/base/array.h"
 
 HT_EMBED(ht_experiments_autohete, "harness/sweep/autohete.yaml");
+HT_EMBED(ht_experiments_sysx, "harness/sweep/sysx.yaml");
 
 static const struct ht_builtin files[] = {
     {"builtin:harness/sweep/autohete.yaml", ht_experiments_autohete, ht_experiments_autohete_end},
+    {"builtin:harness/sweep/sysx.yaml", ht_experiments_sysx, ht_experiments_sysx_end},
 };
 
 enum ht_status ht_experiment_find(const char *name, struct ht_error *err, struct ht_doc **doc,

@@ -9,14 +9,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const ht_axis_names[HT_N_AXES] = {"models", "batches", "device_memory", "seqs"};
+const char *const ht_axis_names[HT_N_AXES] = {"models", "batches", "device_memory", "seqs", "micro_batches"};
+const char *const ht_figure_names[HT_N_FIGURES] = {"lines", "bars", "speedups", "breakdown", "rollback"};
 
 /* A file as the table of fields reads it. Its lists are checked afterwards. */
 struct file {
     struct ht_experiment e;
     int numerics, accumulate, control; /* -1: the default */
     char loss_scale[32];
-    const struct ht_node *lists[HT_N_AXES], *systems, *timelines, *bad;
+    const struct ht_node *lists[HT_N_AXES], *per_node, *systems, *timelines, *bad;
 };
 
 static const char *const numerics_names[] = {"fp32", "fp16", "bf16"};
@@ -27,11 +28,7 @@ static const struct ht_field fields[] = {
     {.key = "name", .type = HT_FIELD_STRING, .offset = AT(e.name), .size = sizeof(((struct file *)0)->e.name)},
     {.key = "title", .type = HT_FIELD_STRING, .offset = AT(e.title), .size = sizeof(((struct file *)0)->e.title)},
     {.key = "source", .type = HT_FIELD_STRING, .offset = AT(e.source), .size = sizeof(((struct file *)0)->e.source)},
-    {.key = "cluster",
-     .type = HT_FIELD_STRING,
-     .offset = AT(e.cluster),
-     .required = true,
-     .size = sizeof(((struct file *)0)->e.cluster)},
+    {.key = "cluster", .type = HT_FIELD_STRING, .offset = AT(e.cluster), .size = sizeof(((struct file *)0)->e.cluster)},
     {.key = "numerics", .type = HT_FIELD_ENUM, .offset = AT(numerics), .names = numerics_names, .n_names = 3},
     {.key = "accumulate", .type = HT_FIELD_ENUM, .offset = AT(accumulate), .names = accumulate_names, .n_names = 2},
     {.key = "control",
@@ -51,11 +48,19 @@ static const struct ht_field fields[] = {
     {.key = "warmup", .type = HT_FIELD_INT, .offset = AT(e.warmup), .fallback = "2", .min = 0, .max = 1000},
     {.key = "bad", .type = HT_FIELD_LIST_NODE, .offset = AT(bad)},
     {.key = "break_even", .type = HT_FIELD_BOOL, .offset = AT(e.break_even), .fallback = "false"},
+    {.key = "figure",
+     .type = HT_FIELD_ENUM,
+     .offset = AT(e.figure),
+     .fallback = "lines",
+     .names = ht_figure_names,
+     .n_names = HT_N_FIGURES},
     {.key = "along", .type = HT_FIELD_ENUM, .offset = AT(e.along), .names = ht_axis_names, .n_names = HT_N_AXES},
     {.key = "models", .type = HT_FIELD_LIST_NODE, .offset = AT(lists[HT_AXIS_MODELS]), .required = true},
     {.key = "batches", .type = HT_FIELD_LIST_NODE, .offset = AT(lists[HT_AXIS_BATCHES])},
+    {.key = "batches_per_node", .type = HT_FIELD_LIST_NODE, .offset = AT(per_node)},
     {.key = "device_memory", .type = HT_FIELD_LIST_NODE, .offset = AT(lists[HT_AXIS_MEMORY])},
     {.key = "seqs", .type = HT_FIELD_LIST_NODE, .offset = AT(lists[HT_AXIS_SEQS])},
+    {.key = "micro_batches", .type = HT_FIELD_LIST_NODE, .offset = AT(lists[HT_AXIS_MICRO_BATCHES])},
     {.key = "systems", .type = HT_FIELD_LIST_NODE, .offset = AT(systems), .required = true},
     {.key = "timelines", .type = HT_FIELD_MAP_NODE, .offset = AT(timelines)},
     {.key = NULL},
@@ -76,27 +81,56 @@ static enum ht_status read_model(const struct ht_node *node, struct ht_error *er
     return status == HT_OK ? at_node(node, ht_model_load(*out, &why, &model), &why, err) : status;
 }
 
+/* Reads "sysx", or "sysx d=2 log=0". The settings are checked when there is a scenario. */
 static enum ht_status read_system(const struct ht_node *node, struct ht_error *err, const char **out)
 {
     struct ht_error why = {0};
     const struct ht_system *system;
+    char name[HT_VARIANT_MAX];
     enum ht_status status = ht_node_string(node, err, out);
-    return status == HT_OK ? at_node(node, ht_system_find(*out, &why, &system), &why, err) : status;
+    if (status != HT_OK) return status;
+    if (strlen(*out) >= sizeof(name))
+        return ht_node_error(node, err, "too long; expected a system and settings such as 'autohete c=2'");
+    snprintf(name, sizeof(name), "%.*s", (int)strcspn(*out, " "), *out);
+    return at_node(node, ht_system_find(name, &why, &system), &why, err);
 }
 
-static enum ht_status check_cluster(const struct ht_node *map, const struct ht_experiment *e, struct ht_error *err)
+static enum ht_status read_cluster(const struct ht_node *node, const char *name, struct ht_error *err, int64_t *n_nodes)
 {
     struct ht_error why = {0};
     struct ht_cluster *cluster = NULL;
-    enum ht_status status = !strcmp(e->cluster, "local") ? ht_cluster_local(1, 0, 0, &why, &cluster)
-                                                         : ht_cluster_load(e->cluster, &why, &cluster);
+    enum ht_status status =
+        !strcmp(name, "local") ? ht_cluster_local(1, 0, 0, &why, &cluster) : ht_cluster_load(name, &why, &cluster);
+    if (status == HT_OK) *n_nodes = cluster->n_nodes;
     ht_cluster_destroy(cluster);
-    return at_node(ht_node_find(map, "cluster"), status, &why, err);
+    return at_node(node, status, &why, err);
+}
+
+/* Reads "sysx-10b", or {name: sysx-10b, cluster: sysx-1node}. */
+static enum ht_status read_placed_model(const struct ht_node *node, struct ht_error *err, struct ht_experiment *e,
+                                        int64_t i)
+{
+    struct placed {
+        const struct ht_node *name, *cluster;
+    } m = {.name = node, .cluster = ht_node_find(node->parent->parent, "cluster")};
+    static const struct ht_field keys[] = {
+        {.key = "name", .type = HT_FIELD_ANY_NODE, .offset = offsetof(struct placed, name), .required = true},
+        {.key = "cluster", .type = HT_FIELD_ANY_NODE, .offset = offsetof(struct placed, cluster), .required = true},
+        {.key = NULL},
+    };
+    enum ht_status status = node->kind == HT_NODE_MAP ? ht_config_load(node, keys, err, &m) : HT_OK;
+    if (status == HT_OK) status = read_model(m.name, err, &e->models[i]);
+    if (status != HT_OK) return status;
+    if (!m.cluster)
+        return ht_node_error(node, err,
+                             "has no cluster; expected {name: .., cluster: ..}, or 'cluster' in the experiment");
+    status = ht_node_string(m.cluster, err, &e->clusters[i]);
+    return status == HT_OK ? read_cluster(m.cluster, e->clusters[i], err, &e->n_nodes[i]) : status;
 }
 
 static enum ht_status read_value(enum ht_axis axis, const struct ht_node *node, struct ht_error *err, int64_t *out)
 {
-    if (axis == HT_AXIS_BATCHES) return ht_node_int(node, 1, 1 << 20, err, out);
+    if (axis == HT_AXIS_BATCHES || axis == HT_AXIS_MICRO_BATCHES) return ht_node_int(node, 1, 1 << 20, err, out);
     if (axis == HT_AXIS_SEQS) return ht_node_int(node, 1, 1 << 24, err, out);
     *out = 0;
     if (node->kind == HT_NODE_SCALAR && !strcmp(node->text, "all")) return HT_OK;
@@ -118,17 +152,31 @@ static enum ht_status read_axis(struct file *f, enum ht_axis axis, struct ht_err
     HT_EACH_CHILD(list, node)
     {
         int64_t i = e->n[axis]++;
-        status = axis == HT_AXIS_MODELS ? read_model(node, err, &e->models[i])
+        status = axis == HT_AXIS_MODELS ? read_placed_model(node, err, e, i)
                                         : read_value(axis, node, err, &e->values[axis][i]);
         for (int64_t j = 0; j < i && status == HT_OK; j++)
-            if (axis == HT_AXIS_MODELS ? !strcmp(e->models[j], e->models[i]) : e->values[axis][j] == e->values[axis][i])
+            if (axis == HT_AXIS_MODELS ? !strcmp(e->models[j], e->models[i]) && !strcmp(e->clusters[j], e->clusters[i])
+                                       : e->values[axis][j] == e->values[axis][i])
                 status = ht_node_error(node, err, "stands in the list twice; expected each entry once");
         if (status != HT_OK) return status;
     }
     return HT_OK;
 }
 
-/* Checks sequence lengths against every model, and batches against micro_batch. */
+/* Checks that micro-batches divide the batches; node: where the micro-batch is written. */
+static enum ht_status check_division(const struct ht_experiment *e, int64_t micro_batch, const struct ht_node *node,
+                                     struct ht_error *err)
+{
+    for (int64_t i = 0; i < e->n[HT_AXIS_BATCHES] && micro_batch; i++) {
+        int64_t batch = e->values[HT_AXIS_BATCHES][i] ? e->values[HT_AXIS_BATCHES][i] : 8;
+        if (batch % micro_batch)
+            return ht_node_error(node, err, "%lld does not divide the batch of %lld", (long long)micro_batch,
+                                 (long long)batch);
+    }
+    return HT_OK;
+}
+
+/* Checks sequence lengths against every model, and batches against micro-batches. */
 static enum ht_status check_shapes(const struct ht_node *map, const struct file *f, struct ht_error *err)
 {
     const struct ht_experiment *e = &f->e;
@@ -145,12 +193,26 @@ static enum ht_status check_shapes(const struct ht_node *map, const struct file 
             if (status != HT_OK) return at_node(node, status, &why, err);
         }
     }
-    for (int64_t i = 0; i < e->n[HT_AXIS_BATCHES] && e->micro_batch; i++) {
-        int64_t batch = e->values[HT_AXIS_BATCHES][i] ? e->values[HT_AXIS_BATCHES][i] : 8;
-        if (batch % e->micro_batch)
-            return ht_node_error(ht_node_find(map, "micro_batch"), err, "%lld does not divide the batch of %lld",
-                                 (long long)e->micro_batch, (long long)batch);
+    const struct ht_node *one = ht_node_find(map, "micro_batch"), *list = f->lists[HT_AXIS_MICRO_BATCHES];
+    if (one && list) return ht_node_key_error(one, err, "not allowed beside 'micro_batches'");
+    if (!list) return check_division(e, e->micro_batch, one, err);
+    int64_t k = 0;
+    HT_EACH_CHILD(list, node)
+    {
+        status = check_division(e, e->values[HT_AXIS_MICRO_BATCHES][k++], node, err);
+        if (status != HT_OK) return status;
     }
+    return HT_OK;
+}
+
+/* Checks that the figure has what it draws. */
+static enum ht_status check_figure(const struct ht_node *map, const struct ht_experiment *e, struct ht_error *err)
+{
+    const struct ht_node *figure = ht_node_find(map, "figure");
+    if (e->figure == HT_FIGURE_SPEEDUPS && e->n_series < 2)
+        return ht_node_error(figure, err, "one system; expected another one last, to compare with");
+    if (e->figure == HT_FIGURE_ROLLBACK && !e->n_bad)
+        return ht_node_error(figure, err, "key 'bad' is missing; expected iterations whose gradients overflow");
     return HT_OK;
 }
 
@@ -232,6 +294,8 @@ static enum ht_status read_timelines(struct file *f, struct ht_error *err)
         {.key = NULL},
     };
     if (!f->timelines) return HT_OK;
+    if (!f->e.cluster[0])
+        return ht_node_key_error(f->timelines, err, "not allowed without 'cluster', on which they are simulated");
     enum ht_status status = ht_config_load(f->timelines, keys, err, &t);
     if (status == HT_OK) status = read_model(t.model, err, &f->e.timelines.model);
     if (status != HT_OK) return status;
@@ -242,8 +306,11 @@ static enum ht_status read_timelines(struct file *f, struct ht_error *err)
                              HT_SERIES_MAX);
     HT_EACH_CHILD(t.systems, node)
     {
-        status = read_system(node, err, &f->e.timelines.systems[f->e.timelines.n_systems++]);
+        const char *system = NULL;
+        status = read_system(node, err, &system);
         if (status != HT_OK) return status;
+        if (strchr(system, ' ')) return ht_node_error(node, err, "has settings; expected a system alone");
+        f->e.timelines.systems[f->e.timelines.n_systems++] = system;
     }
     return HT_OK;
 }
@@ -275,12 +342,16 @@ static enum ht_status read_map(const struct ht_node *map, struct ht_error *err, 
     if (status == HT_OK && f->control >= 0) f->e.control = ht_control_mode_names[f->control];
     if (status == HT_OK && f->loss_scale[0]) f->e.loss_scale = ht_node_find(map, "loss_scale")->text;
     if (status == HT_OK) status = check_name(map, &f->e, err);
-    if (status == HT_OK) status = check_cluster(map, &f->e, err);
+    if (status == HT_OK && f->per_node && f->lists[HT_AXIS_BATCHES])
+        status = ht_node_key_error(f->per_node, err, "not allowed beside 'batches'");
+    f->e.per_node = f->per_node != NULL;
+    if (f->per_node) f->lists[HT_AXIS_BATCHES] = f->per_node;
     for (int axis = 0; axis < HT_N_AXES && status == HT_OK; axis++) status = read_axis(f, (enum ht_axis)axis, err);
     if (status == HT_OK) status = check_shapes(map, f, err);
     if (status == HT_OK) status = read_systems(f, err);
     if (status == HT_OK) status = read_bad(f, err);
     if (status == HT_OK) status = read_timelines(f, err);
+    if (status == HT_OK) status = check_figure(map, &f->e, err);
     if (f->e.along < 0) {
         f->e.along = HT_AXIS_MODELS;
         for (int axis = 1; axis < HT_N_AXES; axis++)
@@ -317,6 +388,11 @@ void ht_experiment_free(struct ht_experiment *e)
     e->doc = NULL;
 }
 
+int64_t ht_experiment_batch(const struct ht_experiment *e, const int64_t at[HT_N_AXES])
+{
+    return e->values[HT_AXIS_BATCHES][at[HT_AXIS_BATCHES]] * (e->per_node ? e->n_nodes[at[HT_AXIS_MODELS]] : 1);
+}
+
 static int64_t variants(const struct ht_experiment *e)
 {
     int64_t n = 0;
@@ -331,7 +407,7 @@ int64_t ht_experiment_points(const struct ht_experiment *e)
     return n;
 }
 
-/* Counts models outermost, then batches, budgets and lengths, systems innermost: the rows of an unfinished table can be
+/* Counts models outermost, then batches, budgets, lengths and micro-batches, systems innermost: the rows of an unfinished table can be
    compared too. */
 struct ht_point ht_experiment_point(const struct ht_experiment *e, int64_t index)
 {

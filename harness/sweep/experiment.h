@@ -5,12 +5,17 @@
  *     title, source: free text
  *     cluster:       autohete-1gpu
  *     models:        [autohete-4b, my-model.yaml]
+ *                    [{name: sysx-10b, cluster: sysx-1node}, ..]      each on a cluster of its own, without `cluster`
  *     batches:       [8, 16]                      default [8]
+ *     batches_per_node: [16]                      as many sequences a node of the model's cluster, instead
  *     device_memory: [16 GiB, all]                default [all]: the device's own
  *     seqs:          [1024]                       default: the model's longest
+ *     micro_batches: [1, 2, 4]                    default [micro_batch]
  *     along:         batches                      the list along the axis of figures; default the longest
- *     systems:                                    a name, or a label with variants of which the fastest stands for it
- *       - zero_offload
+ *     figure:        speedups                     how the report draws it: lines (default), bars, speedups (over the last
+ *                                                 of `systems`), breakdown, rollback
+ *     systems:                                    a name with settings, or a label with variants of which the fastest
+ *       - zero_offload c=4                          stands for it
  *       - {label: PatrickStar, best_of: [patrickstar, patrickstar_ckpt]}
  *     break_even:    true                         also find the break-even rates of PCIe and CPU Adam
  *     timelines:     {model: .., batch: .., device_memory: .., systems: [..]}     points whose traces are kept
@@ -24,15 +29,25 @@
 #include "common/hw/hw.h"
 #include "harness/run/options.h"
 
-enum ht_axis { HT_AXIS_MODELS, HT_AXIS_BATCHES, HT_AXIS_MEMORY, HT_AXIS_SEQS, HT_N_AXES };
+enum ht_axis { HT_AXIS_MODELS, HT_AXIS_BATCHES, HT_AXIS_MEMORY, HT_AXIS_SEQS, HT_AXIS_MICRO_BATCHES, HT_N_AXES };
 extern const char *const ht_axis_names[HT_N_AXES]; /* as in the file */
 
-enum { HT_AXIS_MAX = 64, HT_SERIES_MAX = 16, HT_VARIANTS_MAX = 8, HT_LABEL_MAX = 64 };
+enum ht_figure {
+    HT_FIGURE_LINES,     /* throughput along a list, a line a series */
+    HT_FIGURE_BARS,      /* the same as bars */
+    HT_FIGURE_SPEEDUPS,  /* over the last series: of iterations, of the devices' passes, of the rest */
+    HT_FIGURE_BREAKDOWN, /* iterations of each series in two parts: the devices' passes, the rest */
+    HT_FIGURE_ROLLBACK,  /* what `bad` iterations cost over an ok one */
+    HT_N_FIGURES
+};
+extern const char *const ht_figure_names[HT_N_FIGURES]; /* as in the file */
+
+enum { HT_AXIS_MAX = 64, HT_SERIES_MAX = 16, HT_VARIANTS_MAX = 8, HT_VARIANT_MAX = 128, HT_LABEL_MAX = 64 };
 
 /* One line or one colour of a figure. */
 struct ht_series {
     const char *label;
-    const char *systems[HT_VARIANTS_MAX];
+    const char *systems[HT_VARIANTS_MAX]; /* "sysx", or with settings: "sysx d=2 log=0" */
     int64_t n_systems;
 };
 
@@ -40,7 +55,7 @@ struct ht_series {
 struct ht_timelines {
     const char *model;                  /* NULL: none */
     int64_t batch, device_memory_bytes; /* 0: the default */
-    const char *systems[HT_SERIES_MAX];
+    const char *systems[HT_SERIES_MAX]; /* without settings */
     int64_t n_systems;
 };
 
@@ -54,11 +69,14 @@ struct ht_experiment {
     int64_t n_bad;
     int64_t iterations, warmup, micro_batch; /* micro_batch 0: the batch */
     bool break_even;
-    int along; /* enum ht_axis */
+    int along;  /* enum ht_axis */
+    int figure; /* enum ht_figure */
 
     int64_t n[HT_N_AXES];
-    const char *models[HT_AXIS_MAX];
-    int64_t values[HT_N_AXES][HT_AXIS_MAX]; /* of the other axes; 0: the default */
+    const char *models[HT_AXIS_MAX], *clusters[HT_AXIS_MAX]; /* clusters: a model's own, or the experiment's */
+    int64_t n_nodes[HT_AXIS_MAX];                            /* of these clusters */
+    bool per_node;                                           /* batches are of a node */
+    int64_t values[HT_N_AXES][HT_AXIS_MAX];                  /* of the other axes; 0: the default */
 
     struct ht_series series[HT_SERIES_MAX];
     int64_t n_series;
@@ -68,6 +86,9 @@ struct ht_experiment {
 /* Loads a built-in experiment or a file. HT_BAD_INPUT comes with file, line, column and key. *out is zero on error. */
 enum ht_status ht_experiment_load(const char *name_or_path, struct ht_error *err, struct ht_experiment *out);
 void ht_experiment_free(struct ht_experiment *e);
+
+/* Returns the sequences of an iteration at these indices into the lists; 0 for the default. */
+int64_t ht_experiment_batch(const struct ht_experiment *e, const int64_t at[HT_N_AXES]);
 
 /* One combination. */
 struct ht_point {

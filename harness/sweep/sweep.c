@@ -9,6 +9,7 @@
 #include "harness/result/provenance.h"
 #include "harness/result/rows.h"
 #include "harness/run/output.h"
+#include "harness/run/registry.h"
 #include "harness/run/simulate.h"
 #include "harness/sweep/tasks.h"
 
@@ -24,8 +25,9 @@ enum { WRITE_EVERY_MS = 2000, ISSUE_AHEAD_DEFAULT = -1 };
 /* A point, or a system of the timelines. */
 struct slot {
     struct ht_options options;
-    const char *system;
+    const char *system;             /* with its settings */
     const struct ht_series *series; /* NULL: of the timelines */
+    int64_t batch_per_node;         /* 0: the batch is of all nodes */
     double bytes;                   /* of memory that it takes while it runs, estimated */
     char key[24];
     json_t *found; /* the row that its task has made, until the pool takes note of it */
@@ -120,6 +122,7 @@ static void write_csv(const json_t *rows, FILE *out)
     static const char *const columns[] = {
         "series",
         "system",
+        "variant",
         "chosen",
         "model",
         "params",
@@ -217,7 +220,9 @@ static json_t *document(const struct ht_experiment *e)
     json_t *from = ht_provenance_json(), *series = json_array();
     json_object_update(root, from);
     json_decref(from);
-    json_object_set_new(root, "cluster", json_string(e->cluster));
+    json_object_set_new(root, "cluster", e->cluster[0] ? json_string(e->cluster) : json_null());
+    json_object_set_new(root, "figure", json_string(ht_figure_names[e->figure]));
+    json_object_set_new(root, "batches_per_node", json_boolean(e->per_node));
     json_object_set_new(root, "axes", axes_json(e));
     json_object_set_new(root, "along", json_string(ht_axis_names[e->along]));
     for (int64_t i = 0; i < e->n_series; i++)
@@ -310,6 +315,8 @@ static void finish_row(const struct sweep *s, const struct slot *slot, json_t *r
         int64_t budget = slot->options.request.device_memory_bytes;
         json_object_set_new(row, "series", json_string(slot->series->label));
         json_object_set_new(row, "device_memory_bytes", budget ? json_integer(budget) : json_null());
+        json_object_set_new(row, "variant", json_string(slot->system));
+        if (slot->batch_per_node) json_object_set_new(row, "batch_per_node", json_integer(slot->batch_per_node));
     } else {
         char name[256];
         trace_name(slot, name);
@@ -369,7 +376,11 @@ static enum ht_status add_slots(struct sweep *s, struct ht_error *err)
         struct ht_scenario_request *r = &slot.options.request;
         slot.system = slot.series->systems[p.variant];
         r->model = e->models[p.at[HT_AXIS_MODELS]];
-        r->batch = e->values[HT_AXIS_BATCHES][p.at[HT_AXIS_BATCHES]];
+        r->cluster = e->clusters[p.at[HT_AXIS_MODELS]];
+        r->batch = ht_experiment_batch(e, p.at);
+        if (e->values[HT_AXIS_MICRO_BATCHES][p.at[HT_AXIS_MICRO_BATCHES]])
+            r->micro_batch = e->values[HT_AXIS_MICRO_BATCHES][p.at[HT_AXIS_MICRO_BATCHES]];
+        slot.batch_per_node = e->per_node ? e->values[HT_AXIS_BATCHES][p.at[HT_AXIS_BATCHES]] : 0;
         r->device_memory_bytes = e->values[HT_AXIS_MEMORY][p.at[HT_AXIS_MEMORY]];
         r->seq = e->values[HT_AXIS_SEQS][p.at[HT_AXIS_SEQS]];
         status = add_slot(s, slot, err);
@@ -389,15 +400,18 @@ static enum ht_status add_slots(struct sweep *s, struct ht_error *err)
 static enum ht_status evaluate(const struct sweep *s, const struct slot *slot, struct ht_error *err, json_t **out)
 {
     struct ht_evaluation e;
-    char path[HT_PATH_BYTES];
+    char path[HT_PATH_BYTES], words[HT_VARIANT_MAX];
     json_t *rates = NULL;
-    enum ht_status status = ht_evaluate(&slot->options, slot->system, NULL, err, &e);
+    struct ht_options options = slot->options;
+    snprintf(words, sizeof(words), "%s", slot->system);
+    const char *system = ht_variant_of(words, &options);
+    enum ht_status status = ht_evaluate(&options, system, NULL, err, &e);
     if (status != HT_OK) return status;
     trace_path(s, slot, path);
     if (!slot->series)
         status = ht_save_trace(e.result.trace, path, err);
     else if (s->e->break_even && e.job.answer == HT_OK)
-        status = ht_break_even(&e.job, &slot->options, err, &rates);
+        status = ht_break_even(&e.job, &options, err, &rates);
     if (status == HT_OK) {
         *out = ht_evaluation_row(&e, NULL);
         if (rates) json_object_set_new(*out, "break_even", rates);

@@ -126,6 +126,70 @@ run 0 sim zero_offload_ckpt --model autohete-6b --cluster autohete-1gpu --batch 
     r["system"] == "zero_offload_ckpt" and r["scenario"]["batch"] == 8 and r["status"] == "ok"][-1]')" ] ||
     fail "sim and experiment disagree"
 
+# ---- clusters by model, batches a node, lists of micro-batches, settings, bad iterations ----
+
+cat >nodes.yaml <<'YAML'
+name: nodes
+models: [{name: llama-tiny, cluster: sysx-1node}, {name: cephalo-tiny-llama, cluster: sysx-2node}]
+batches_per_node: [8, 16]
+micro_batches: [1, 2]
+seqs: [16]
+along: batches
+figure: rollback
+bad: [3]
+iterations: 4
+warmup: 1
+numerics: fp16
+systems:
+  - {label: SysX, best_of: [sysx v=1 d=1 log=0]}
+  - mobius v=1
+YAML
+run 0 experiment nodes.yaml --out nodes
+grep -q "^cluster sysx-1node or sysx-2node" out || fail "the clusters are not shown"
+run 0 sim sysx --model cephalo-tiny-llama --cluster sysx-2node --batch 32 --micro-batch 2 --seq 16 --numerics fp16 --set v=1 --set d=1 --set log=0 \
+    --iterations 4 --warmup 1 --bad 3 --json
+mv out sim.json
+"$python" - <<'PY' || fail "rows by node"
+import json
+
+d, sim = json.load(open("nodes/results.json")), json.load(open("sim.json"))
+assert d["figure"] == "rollback" and d["cluster"] is None and d["axes"]["micro_batches"] == [1, 2]
+assert {(r["scenario"]["cluster"], r["scenario"]["batch"], r["batch_per_node"], r["scenario"]["micro_batch"], r["variant"]) for r in d["rows"]} == {
+    (c, n * b, b, m, v) for c, n in (("sysx-1node", 1), ("sysx-2node", 2)) for b in (8, 16) for m in (1, 2)
+    for v in ("sysx v=1 d=1 log=0", "mobius v=1")}
+(row,) = [r for r in d["rows"] if r["system"] == "sysx" and r["scenario"]["batch"] == 32 and r["scenario"]["micro_batch"] == 2]
+for key in ("iteration_time_s", "bad_iteration_time_s", "ok_iteration_time_s", "bad_iterations"):
+    assert row[key] == sim[key], key
+PY
+for figure in bars breakdown; do
+    sed "s/figure: rollback/figure: $figure/" nodes.yaml >drawn.yaml
+    run 0 experiment drawn.yaml --out "drawn-$figure"
+done
+sed 's/figure: rollback/figure: speedups/; s/along: batches/along: micro_batches/' nodes.yaml >drawn.yaml
+run 0 experiment drawn.yaml --out drawn-speedups
+if /usr/bin/python3 -c 'import matplotlib' 2>/dev/null; then
+    for dir in nodes drawn-bars drawn-breakdown drawn-speedups; do
+        run 0 report "$dir"
+        [ "$(wc -c <"$dir/figures/throughput-nodes.png")" -gt 8000 ] || fail "$dir: no figure"
+    done
+fi
+nodes() {
+    sed "$1" nodes.yaml >bad.yaml
+    refused 2 "bad.yaml:$2" experiment bad.yaml --out never
+}
+nodes 's/{name: llama-tiny, cluster: sysx-1node}/llama-tiny/' "2:10: key 'models\[0\]': has no cluster; expected {name: .., cluster: ..}"
+nodes 's/sysx-2node/sysx-3node/' "2:[0-9]+: key 'cluster': unknown cluster 'sysx-3node'"
+nodes 's/^seqs/batches: [8]\nseqs/' "3:1: key 'batches_per_node': not allowed beside 'batches'"
+nodes 's/^seqs/micro_batch: 2\nseqs/' "5:1: key 'micro_batch': not allowed beside 'micro_batches'"
+nodes 's/\[1, 2\]/[1, 3]/' "4:20: key 'micro_batches\[1\]': 3 does not divide the batch of 8"
+nodes 's/figure: rollback/figure: rollbacks/' "7:9: key 'figure': "
+nodes '/^bad/d' "7:9: key 'figure': key 'bad' is missing"
+nodes '/mobius/d; s/rollback/speedups/' "7:9: key 'figure': one system; expected another one last"
+nodes 's/mobius v=1/mobiu v=1/' "14:5: key 'systems\[1\]': unknown system 'mobiu'; expected 'mobius'"
+nodes 's/^bad/timelines: {model: llama-tiny, systems: [mobius]}\nbad/' "8:1: key 'timelines': not allowed without 'cluster'"
+sed 's/mobius v=1/mobius w=1/' nodes.yaml >bad.yaml
+refused 2 "nodes, mobius w=1 on .*: --set 'w=1': mobius has no variable 'w'" experiment bad.yaml --out wrong
+
 # ---- what is there is taken over, while it is of the same program, commit and file ----
 
 run 0 experiment small.yaml --out small
