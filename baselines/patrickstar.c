@@ -7,15 +7,25 @@
  * it, and the chunk used last leaves when there is no room. (baselines/chunks.h computes this before the first
  * iteration; the warm-up's statistics are read off the op graph.) A gradient replaces its parameter in the chunk, so
  * that all model data are 14 bytes a parameter. Adam runs after the whole backward pass, chunk by chunk: on the device
- * for the chunks whose optimizer states fit the margin that is left there, on the CPU for the others. Every move blocks
- * the computation:
+ * for the chunks whose optimizer states fit the margin that is left there, on the CPU for the others:
  *
- *     compute  F0 F1      F2 ..      | B2      B1 B0 |    U0 (chunk 0 in the margin)
- *     d2h            C0              |     C2        |          G1          G2
- *     h2d               C1           |        C0     |                P1          P2
- *     cpu                            |               |             O1          O2
+ *     compute  F0 F1 F2   F3 ..      | B3 B2    B1 B0 |    U0 (chunk 0 in the margin)
+ *     d2h         C0                 |    C2          |          G1          G2
+ *     h2d            C1              |       C0       |                P1          P2
+ *     cpu                            |                |             O1          O2
  *
- * The graph is one chain: every op waits for the one before it, the first for the last of the previous iteration.
+ * One host thread enqueues kernels, moves chunks and steps Adam on the CPU. A move blocks that thread, not the device:
+ * Chunk.move (patrickstar/core/chunk_data.py) copies with copy_(), which waits, on a stream of its own
+ * (patrickstar/manager/cuda_context.py). So a move runs beside the kernels that were enqueued before it, of which it
+ * waits for those that touch its chunk, and kernels behind it wait for it. Adam's copies
+ * (patrickstar/ops/chunk_io_buff.py) are on the kernels' stream and wait for these; they and the CPU's steps are one
+ * chain. With several ranks the moves are on the kernels' stream, too, and nothing overlaps: every op waits for the one
+ * before it.
+ *
+ * With a dynamic loss scale the repository checks each gradient for overflow as soon as its unit's backward has run,
+ * and reads the outcome on the host (check_overflow in patrickstar/core/hook.py, has_overflow in fp16/loss_scaler.py).
+ * The host thread then waits for each backward (check = 1), so that moves in the backward pass overlap recomputation
+ * alone. This is the default where the scenario has control. Without it overflow is left out, as in all systems.
  *
  * From the repository (patrickstar/core/memtracer/memtracer.py, eviction_policy.py,
  * examples/best_chunk_size_search.py):
@@ -63,6 +73,7 @@ static const struct ht_knob knobs[] = {
     {"gpu_ratio", "overall_gpu_mem_ratio in percent", .min = 1, .max = 100},
     {"cpu_ratio", "overall_cpu_mem_ratio in percent", .min = 1, .max = 100},
     {"margin_ratio", "margin_use_ratio in percent", .max = 100},
+    {"check", "1: the host waits for each unit's backward, to check its gradient for overflow", .max = 1},
     {0},
 };
 
@@ -74,6 +85,7 @@ enum { WARMUP_PERCENT = 10 }; /* warmup_gpu_chunk_mem_ratio */
    builder. */
 struct prepared {
     int32_t c, n_units;
+    bool check;
     int64_t *unit_elements, largest_unit; /* [n_units] */
     int64_t copy_bytes, states_bytes;     /* of a parameter */
     struct ht_chunks chunks;
@@ -303,6 +315,8 @@ static enum ht_status decide(const struct ht_system *self, const struct ht_scena
     ht_plan_set(out, "gpu_ratio", gpu_ratio);
     ht_plan_set(out, "cpu_ratio", cpu_ratio);
     ht_plan_set(out, "margin_ratio", margin_ratio);
+    p->check = ht_setting(settings, "check", scenario->control.mode != HT_CONTROL_NONE);
+    ht_plan_set(out, "check", p->check);
     record_inputs(scenario, p, out);
     out->planned_bytes[HT_HOST] = host_bytes(scenario, p, os);
     if (!status) status = check_host(self, scenario, out->planned_bytes[HT_HOST], cpu_ratio, err);
@@ -342,6 +356,7 @@ struct build {
     bool *grad_in_place;  /* [n_units]: the chunk holds the unit's gradient instead of its parameters */
     int32_t *pad;         /* [chunks]: row of the unused end, or -1 */
     int32_t moment, move; /* next moment and next move */
+    int32_t enqueued;     /* last kernel */
 };
 
 static bool on_device_stepped(const struct build *b, int32_t unit)
@@ -437,7 +452,7 @@ static void forward_pass(struct build *b, int32_t mb)
 {
     for (int32_t u = 0; u < b->g->n_units; u++) {
         move_before_moment(b);
-        ht_draft_forward(b->g, u, mb, ht_kept(b->g, u, b->p->c));
+        b->enqueued = ht_draft_forward(b->g, u, mb, ht_kept(b->g, u, b->p->c));
     }
 }
 
@@ -468,7 +483,8 @@ static void backward_pass(struct build *b, int32_t mb)
             ht_draft_recompute(b->g, u, 1, mb, HT_ALL_SUB_OPS);
         }
         move_before_moment(b);
-        ht_draft_backward(b->g, u, mb);
+        b->enqueued = ht_draft_backward(b->g, u, mb);
+        if (b->p->check && b->g->blocking == HT_BLOCKS_HOST) ht_draft_block(b->g);
         keep_gradient(b, u, mb);
     }
 }
@@ -483,15 +499,18 @@ static void adam_of_chunk(struct build *b, int32_t chunk)
     bool one = g->n_mb == 1, on_host = chunk >= b->os, there_and_back = on_host && b->on_device[chunk];
     if (there_and_back && one) {
         begin_copy(b, chunk, false, 'G');
+        ht_op_after(g->schedule, b->enqueued); /* on the kernels' stream */
         for (int32_t u = begin; u < end; u++) copy_row(b, g->grad[u], false, HT_NEED | HT_RELEASE, HT_PRODUCE);
     }
     for (int32_t u = begin; u < end; u++) {
         g->realloc_on_step[u] = b->master && (one || there_and_back);
-        ht_draft_step(g, on_host ? g->lanes->host : g->lanes->compute, u, 1, true);
+        int32_t step = ht_draft_step(g, on_host ? g->lanes->host : g->lanes->compute, u, 1, true);
+        if (!on_host) b->enqueued = step;
         b->grad_in_place[u] = false;
     }
     if (!there_and_back) return;
     begin_copy(b, chunk, true, 'P');
+    ht_op_after(g->schedule, b->enqueued);
     for (int32_t u = begin; u < end; u++)
         copy_row(b, g->param[u], true, b->master ? HT_NEED | HT_RELEASE : HT_NEED, one ? HT_PRODUCE : HT_UPDATE);
 }
@@ -500,8 +519,9 @@ static void emit(struct ht_draft *g, const void *context)
 {
     const struct prepared *p = context;
     struct build b = {.g = g, .p = p, .os = p->room.n_pinned};
-    g->blocking = true;
-    g->blocking_prev = ht_mark_create(g->schedule); /* last op that the program writes */
+    bool alone = g->layout->n_ranks == 1;
+    g->blocking = alone ? HT_BLOCKS_HOST : HT_BLOCKS_ALL;
+    g->blocking_prev = ht_mark_create(g->schedule); /* last op that blocks */
     b.master = ht_numerics_has_master(&g->scenario->numerics);
     b.on_device = HT_NEW_ARRAY(bool, p->chunks.n);
     b.pad = HT_NEW_ARRAY(int32_t, p->chunks.n);
@@ -518,7 +538,7 @@ static void emit(struct ht_draft *g, const void *context)
     free(b.on_device);
     free(b.pad);
     free(b.grad_in_place);
-    ht_mark_set(g->schedule, g->blocking_prev);
+    if (!alone) ht_mark_set(g->schedule, g->blocking_prev);
 }
 
 /* Computes the planner's results again from a plan's variables. */
@@ -527,6 +547,7 @@ static enum ht_status prepare_again(const struct ht_system *self, const struct h
 {
     int64_t usable = percent_of(ht_scenario_device_bytes(scenario), ht_plan_get(plan, "gpu_ratio"));
     enum ht_status status = warm_up(scenario, ht_plan_get(plan, "chunk"), err, p);
+    p->check = ht_plan_get(plan, "check");
     return status ? status : prepare(self, scenario, ht_plan_get(plan, "os"), usable, err, p);
 }
 

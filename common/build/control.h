@@ -57,9 +57,22 @@ enum ht_undo_kind {
     HT_UNDO_UNLOGGED,
 };
 
+/* What a program waits for that overlaps little or nothing, across iterations too. */
+enum ht_blocking {
+    HT_BLOCKS_NOTHING, /* data and lanes alone give the order */
+    /* The program enqueues kernels, and its one host thread waits for copies and works on the host. So each of these
+       waits for the one before it, and a kernel for the last one before it; they do not wait for kernels whose data
+       they do not touch. */
+    HT_BLOCKS_HOST,
+    HT_BLOCKS_ALL, /* nothing overlaps: every op waits for the op before it */
+};
+
+/* Returns true if the program's host thread waits for ops of a lane: copies and works on the host. */
+bool ht_blocks_host(enum ht_lane_kind lane);
+
 /* The part of control that belongs to a system's method. */
 struct ht_control_style {
-    bool blocking; /* nothing overlaps: every op waits for the op before it, across iterations too */
+    enum ht_blocking blocking;
     enum ht_undo_kind undo;
 };
 

@@ -349,14 +349,27 @@ static void write_op(struct ht_rebuild *r, const struct ht_rebuilt_op *row)
     }
 }
 
+bool ht_blocks_host(enum ht_lane_kind lane)
+{
+    return lane == HT_LANE_H2D || lane == HT_LANE_D2H || lane == HT_LANE_HOST;
+}
+
 void ht_rebuild_write(struct ht_rebuild *r)
 {
     r->out = copy_tables(r->in);
     for (int32_t i = 0; i < r->n_steps; i++) add_logs(r, &r->steps[i]);
+    int32_t blocked = -1, last = r->style.blocking == HT_BLOCKS_HOST ? ht_mark_create(r->out) : -1;
     for (int64_t i = 0; i < r->n_order; i++) {
         write_op(r, &r->order[i]);
-        if (!r->style.blocking) continue;
-        if (i > 0) ht_op_after(r->out, (int32_t)i - 1);
-        if (i == 0) ht_op_after_prev(r->out, (int32_t)r->n_order - 1);
+        if (r->style.blocking == HT_BLOCKS_ALL && i > 0) ht_op_after(r->out, (int32_t)i - 1);
+        if (r->style.blocking == HT_BLOCKS_ALL && i == 0) ht_op_after_prev(r->out, (int32_t)r->n_order - 1);
+        if (r->style.blocking != HT_BLOCKS_HOST) continue;
+        if (blocked >= 0)
+            ht_op_after(r->out, blocked);
+        else
+            ht_op_after_prev(r->out, last);
+        if (!ht_blocks_host(r->out->lanes[r->out->ops[i].lane].kind)) continue;
+        blocked = (int32_t)i;
+        ht_mark_set(r->out, last);
     }
 }

@@ -158,11 +158,35 @@ void ht_draft_place_states(struct ht_draft *g, int32_t unit, enum ht_tier tier)
 
 /* ---- ops -------------------------------------------------------------------------------------------------------- */
 
+void ht_draft_block(struct ht_draft *g)
+{
+    g->blocked = g->schedule->n_ops - 1;
+    ht_mark_set(g->schedule, g->blocking_prev);
+}
+
+/* Makes the last op wait for the host thread. Kernels after the first one follow it on their lane. */
+static void chain_to_host(struct ht_draft *g)
+{
+    struct ht_schedule *s = g->schedule;
+    bool host = ht_blocks_host(s->lanes[s->ops[s->n_ops - 1].lane].kind);
+    if (!host && g->followed == g->blocked) return;
+    if (g->blocked >= 0)
+        ht_op_after(s, g->blocked);
+    else
+        ht_op_after_prev(s, g->blocking_prev);
+    if (host)
+        ht_draft_block(g);
+    else
+        g->followed = g->blocked;
+}
+
 void ht_draft_chain(struct ht_draft *g)
 {
     struct ht_schedule *s = g->schedule;
-    if (!g->blocking) return;
-    if (s->n_ops > 1)
+    if (g->blocking == HT_BLOCKS_NOTHING) return;
+    if (g->blocking == HT_BLOCKS_HOST)
+        chain_to_host(g);
+    else if (s->n_ops > 1)
         ht_op_after(s, s->n_ops - 2);
     else
         ht_op_after_prev(s, g->blocking_prev);
@@ -196,7 +220,9 @@ void ht_draft_init(struct ht_draft *g, const struct ht_scenario *scenario, const
                            .slot = -1,
                            .ahead = -1,
                            .pending_reduce = -1,
-                           .blocking_prev = -1};
+                           .blocking_prev = -1,
+                           .blocked = -1,
+                           .followed = -2};
     ht_layout_slice(layout, g->schedule);
     int32_t **per_unit[] = {&g->param, &g->master, &g->momentum, &g->variance, &g->grad, &g->full_param, &g->full_sum};
     int32_t **per_pass[] = {&g->grad_mb, &g->x, &g->dx, &g->full_grad};
@@ -278,7 +304,7 @@ static enum ht_status write_draft(const struct ht_scenario *scenario, const stru
     struct ht_draft g;
     begin(&g, scenario, layout, program, rank);
     program->emit(&g, program->context);
-    bool blocking = g.blocking;
+    enum ht_blocking blocking = g.blocking;
     struct ht_schedule *plain = end(&g);
     if (scenario->control.mode == HT_CONTROL_NONE) {
         *out = plain;

@@ -20,6 +20,7 @@
 #ifndef HT_BUILD_DRAFT_H
 #define HT_BUILD_DRAFT_H
 
+#include "common/build/control.h"
 #include "common/build/layout.h"
 #include "common/build/links.h"
 
@@ -88,10 +89,13 @@ struct ht_draft {
     int32_t computed;       /* last compute op of a pass, or -1 */
     int32_t slot, ahead;    /* op before the current slot, and op before the previous slot; or -1 */
     int32_t pending_reduce; /* unit last passed to ht_draft_wait_reduced, or -1 */
-    /* Set by a builder that overlaps nothing: every op waits for the op before it. The iteration's first op waits for
-       the op of the iteration before that the mark `blocking_prev` names (-1: none). */
-    bool blocking;
+    /* Set by a builder that does not overlap everything. The iteration's first ops wait for the op of the iteration
+       before that the mark `blocking_prev` names (-1: none). With HT_BLOCKS_HOST that is the last op for which the host
+       waits, and the draft sets the mark. */
+    enum ht_blocking blocking;
     int32_t blocking_prev;
+    int32_t blocked;  /* HT_BLOCKS_HOST: the last op for which the host has waited in this iteration, or -1 */
+    int32_t followed; /* `blocked` when the last kernel was appended; -2: none was */
 };
 
 /* A system's way to write the draft of a rank. If the rank lacks a micro-batch that other ranks have, its passes append
@@ -178,8 +182,9 @@ int32_t ht_draft_copy(struct ht_draft *g, int32_t row, enum ht_tier from, enum h
                       bool release_from);
 /* Appends a copy of this many bytes; the caller adds the effects on its rows. */
 int32_t ht_draft_transfer(struct ht_draft *g, struct ht_label about, enum ht_tier from, enum ht_tier to, int64_t bytes);
-/* Makes the last op wait for the one before it if the draft is `blocking`. Builders call it after each op of their
-   own. */
+/* Makes the last op wait as the draft's `blocking` says. Builders call it after each op of their own. */
 void ht_draft_chain(struct ht_draft *g);
+/* Makes the host wait for the last op, a kernel, in a draft with HT_BLOCKS_HOST: the host reads its result. */
+void ht_draft_block(struct ht_draft *g);
 
 #endif

@@ -113,7 +113,7 @@ static inline void rows_remake(struct ht_draft *g, const struct rows_cut *c, int
 static inline void rows_emit(struct ht_draft *g, const void *context)
 {
     const struct rows_choice *choice = context;
-    g->blocking = choice->blocking;
+    g->blocking = choice->blocking ? HT_BLOCKS_ALL : HT_BLOCKS_NOTHING;
     g->blocking_prev = ht_mark_create(g->schedule);
     for (int32_t u = 0; u < g->n_units; u++) {
         ht_draft_place(g, g->param[u], HT_DEVICE);
