@@ -27,7 +27,9 @@
  * the window needs m_hide = ceil(t_h2d / t_fp): the prefetch of block i+m begins with F_i and ends before its turn, m
  * forwards later. But each further block in the window saves a gradient copy and a CPU step, and in the published
  * comparisons its throughput grows with device memory. So the planner takes the largest m that the verifier accepts, by
- * bisection (device memory grows with m, host memory falls). Both m and m_hide are in the plan.
+ * bisection (device memory grows with m, host memory falls). Both m and m_hide are in the plan. least = 1 takes m_hide.
+ * The published programs take a window from the user: 4 blocks unless told otherwise (github.com/strongh2/sc22-ae,
+ * examples/run.sh and SHv0/examples/pretrain_gpt_1gpu_offloading.sh), which is m = 4.
  *
  * Departures and choices. Whole units are prefetched, not the single tensors of layers. Embedding and head are on the
  * device throughout and are stepped there; if no window fits beside their states, these are on the host (e = 1). Worker
@@ -40,6 +42,7 @@
 #include "baselines/baselines.h"
 #include "baselines/passes.h"
 
+#include "common/base/minmax.h"
 #include "common/build/cost_query.h"
 #include "common/plan/candidate.h"
 
@@ -48,6 +51,7 @@
 static const struct ht_knob knobs[] = {
     HT_KNOB_C,
     {"m", "blocks in the working window", .min = 1, .max = -1},
+    {"least", "1: the least window that hides a block's way to the device, m_hide, in place of the largest", .max = 1},
     {"e", "optimizer states of embedding and head: 0 on the device, 1 on the host", .max = 1},
     {0},
 };
@@ -259,21 +263,13 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
                            const struct ht_profile *profile, const struct ht_settings *settings, struct ht_error *err,
                            struct ht_plan *out)
 {
-    int64_t c = ht_checkpointed_blocks(self, scenario, settings);
+    int64_t c = ht_checkpointed_blocks(self, scenario, settings), least = ht_setting(settings, "least", 0);
     int64_t forced_m = ht_setting(settings, "m", 0), forced_e = ht_setting(settings, "e", -1), fp_ns = 0, h2d_ns = 0;
-    struct window w = {.m = forced_m};
     int64_t e = forced_e >= 0 ? forced_e : 0;
     enum ht_status status = HT_OK;
-    if (!forced_m) {
-        status = largest_window(self, scenario, c, e, err, &w);
-        if (!status && w.m == 0 && forced_e < 0) {
-            e = 1;
-            status = largest_window(self, scenario, c, e, err, &w);
-        }
-    }
-    bool too_small = w.m == 0;
-    if (too_small) w = (struct window){.m = 1, .need_bytes = w.next_bytes}; /* the verifier reports what is missing */
-    if (!status && profile) {
+    if (forced_m && least) return ht_fail(err, HT_BAD_INPUT, "m is set beside least=1; expected one of them");
+    if (least && !profile) return ht_fail(err, HT_BAD_INPUT, "least=1 needs the costs of a block; expected a profile");
+    if (profile) {
         struct ht_cost_query q = ht_query_slowest(scenario, profile, err);
         int64_t block_bytes = ht_equal_shard(scenario, 1) * ht_dtype_bytes(scenario->numerics.param);
         fp_ns = ht_query_pass(&q, HT_OP_FORWARD, 1);
@@ -282,17 +278,29 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
         status = q.status;
     }
     if (status) return status;
-    int64_t m = w.m, m_hide = profile ? hiding_window(fp_ns, h2d_ns) : 0;
-    *out = plan_of(c, m, e);
+    int64_t m_hide = profile ? hiding_window(fp_ns, h2d_ns) : 0;
+    struct window w = {.m = least ? ht_min(m_hide, scenario->model.layers) : forced_m};
+    if (!w.m) {
+        status = largest_window(self, scenario, c, e, err, &w);
+        if (!status && w.m == 0 && forced_e < 0) {
+            e = 1;
+            status = largest_window(self, scenario, c, e, err, &w);
+        }
+    }
+    if (status) return status;
+    bool too_small = w.m == 0;
+    if (too_small) w = (struct window){.m = 1, .need_bytes = w.next_bytes}; /* the verifier reports what is missing */
+    *out = plan_of(c, w.m, e);
     out->planned_bytes[HT_DISK] = out->planned_bytes[HT_REMOTE] = 0;
-    plan_bytes(scenario, m, e, out);
+    plan_bytes(scenario, w.m, e, out);
     if (profile) ht_plan_set(out, "m_hide", m_hide);
     record_inputs(scenario, &w, fp_ns, h2d_ns, out);
     snprintf(out->why, sizeof(out->why), "%s%s",
-             forced_m    ? "m is forced"
+             least       ? "m is the least window that hides a block's way to the device"
+             : forced_m  ? "m is forced"
              : too_small ? "not even a window of one block fits the device"
                          : "m is the largest window that fits the device",
-             m < m_hide ? ", too small to hide a block's way to the device" : "");
+             w.m < m_hide ? ", too small to hide a block's way to the device" : "");
     return HT_OK;
 }
 

@@ -278,7 +278,8 @@ START_TEST(residents_by_hand)
 }
 END_TEST
 
-/* m_hide is the least m with m t_fp >= t_h2d: for t_fp = 10 and t_h2d = 1, 10, 11, 30, 31 it is 1, 1, 2, 3, 4. */
+/* m_hide is the least m with m t_fp >= t_h2d: for t_fp = 10 and t_h2d = 1, 10, 11, 30, 31 it is 1, 1, 2, 3, 4. With
+   least=1 it is the plan's window. */
 START_TEST(the_hiding_window_by_hand)
 {
     static const int64_t h2d[] = {1, 10, 11, 30, 31}, expected[] = {1, 1, 2, 3, 4};
@@ -297,6 +298,10 @@ START_TEST(the_hiding_window_by_hand)
         ck_assert_int_eq(ht_plan_get(&plan, "m_hide"), expected[i]);
         ck_assert_int_eq((int64_t)(ceil(input_of(&plan, "t_h2d") / input_of(&plan, "t_fp"))), expected[i]);
         ck_assert_int_eq(ht_plan_get(&plan, "m"), 4);
+        struct ht_settings least = {.n = 1, .values = {{.name = "least", .value = 1}}};
+        ht_plan_free(&plan);
+        ck_assert_msg(ht_stronghold.plan(&ht_stronghold, &sc, profile, &least, &err, &plan) == HT_OK, "%s", err.text);
+        ck_assert_int_eq(ht_plan_get(&plan, "m"), expected[i]);
         ht_profile_destroy(profile);
     }
     ht_schedule_destroy(s);

@@ -42,6 +42,7 @@ refused 2 "the 4 devices of cluster 'autohete-4gpu' do not divide the batch of 6
 refused 2 "micro-batch 4 does not divide the 2 sequences of each of 4 devices" sim zero_offload --model gpt-tiny --cluster autohete-4gpu --micro-batch 4
 refused 2 ".*129" sim zero_offload "${tiny[@]}" --seq 129
 refused 2 "--set 'c=9': c is out of range; expected 0 to 4" sim zero_offload "${tiny[@]}" --set c=9
+refused 2 "m is set beside least=1; expected one of them" plan stronghold "${tiny[@]}" --set m=2 --set least=1
 refused 2 "--set 'z=1': zero_offload has no variable 'z'" sim zero_offload "${tiny[@]}" --set z=1
 refused 2 "--set 'c' is not NAME=VALUE" sim zero_offload "${tiny[@]}" --set c
 refused 2 "numerics 'fp8' is not known" sim zero_offload "${tiny[@]}" --numerics fp8
