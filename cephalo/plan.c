@@ -356,7 +356,7 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
     {.name = NAME, .title = TITLE, .source = "Guo et al., Cephalo", .summary = SUMMARY, .knobs = KNOBS,                \
      .variant = VARIANT, .division = HT_PLANNED_REPLICAS, .plan = plan, .build = cephalo_build}
 const struct ht_system cephalo = CEPHALO("cephalo", "Cephalo", CEPHALO, knobs,
-    "sharded data parallelism on unlike GPUs: uneven batches, uneven state, layered gradient accumulation");
+    "sharded data parallelism on unlike GPUs: uneven batches and state, layered gradient accumulation");
 const struct ht_system cephalo_cb = CEPHALO("cephalo_cb", "Cephalo-CB", CEPHALO_CB, balance_knobs,
     "Cephalo with uneven batches alone: even state, no accumulation");
 const struct ht_system cephalo_mb = CEPHALO("cephalo_mb", "Cephalo-MB", CEPHALO_MB, balance_knobs,

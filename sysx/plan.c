@@ -76,7 +76,7 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
      .division = HT_PIPELINES, .ranks_control = VARIANT >= SYSX_CFG3 ? HT_CONTROL_ROLLBACK : HT_CONTROL_GATE,                             \
      .plan = plan, .build = sysx_build}
 const struct ht_system sysx = SYSX("sysx", "SysX", SYSX_CFG3, knobs,
-    "pipeline: forward and backward of a stage on different GPUs, fine backward stages, CPU optimizer at once");
+    "pipeline: passes of a stage on different GPUs, fine backward stages, CPU optimizer at once");
 const struct ht_system sysx_cfg0 = SYSX("sysx_cfg0", "SysX CFG0", SYSX_CFG0, cfg0_knobs,
     "SysX, decoupled pass assignment alone");
 const struct ht_system sysx_cfg1 = SYSX("sysx_cfg1", "SysX CFG1", SYSX_CFG1, synchronous_knobs, "CFG0 and fine backward stages");
