@@ -90,12 +90,12 @@ struct ht_draft {
     int32_t slot, ahead;    /* op before the current slot, and op before the previous slot; or -1 */
     int32_t pending_reduce; /* unit last passed to ht_draft_wait_reduced, or -1 */
     /* Set by a builder that does not overlap everything. The iteration's first ops wait for the op of the iteration
-       before that the mark `blocking_prev` names (-1: none). With HT_BLOCKS_HOST that is the last op for which the host
-       waits, and the draft sets the mark. */
+       before that the mark `blocking_prev` names (-1 if there is no such mark). With HT_BLOCKS_HOST that is the last op
+       for which the host waits, and the draft sets the mark. */
     enum ht_blocking blocking;
     int32_t blocking_prev;
-    int32_t blocked;  /* HT_BLOCKS_HOST: the last op for which the host has waited in this iteration, or -1 */
-    int32_t followed; /* `blocked` when the last kernel was appended; -2: none was */
+    int32_t blocked;  /* HT_BLOCKS_HOST: the last op for which the host has waited; -1 before the iteration's first */
+    int32_t followed; /* `blocked` when the last kernel was appended; -2 before the first */
 };
 
 /* A system's way to write the draft of a rank. If the rank lacks a micro-batch that other ranks have, its passes append
