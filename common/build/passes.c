@@ -247,7 +247,7 @@ int32_t ht_draft_step(struct ht_draft *g, int32_t lane, int32_t unit, int32_t n,
         ht_op_effect(g->schedule, g->variance[u], tier, HT_UPDATE);
         ht_op_effect(g->schedule, g->grad[u], tier, release_grad ? HT_NEED | HT_RELEASE : HT_NEED);
     }
-    ht_charge_work(g->schedule, g->links, params * ht_step_traffic_bytes(&g->scenario->numerics, w.grad_dtype));
+    ht_charge_work(g->schedule, g->links, params * ht_step_traffic_bytes(g->scenario, w.grad_dtype));
     ht_draft_chain(g);
     return op;
 }

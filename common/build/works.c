@@ -58,9 +58,11 @@ struct ht_work ht_collective_work(enum ht_op_kind kind, int32_t ranks, enum ht_d
                             .bytes = elements * ht_dtype_bytes(dtype)};
 }
 
-int64_t ht_step_traffic_bytes(const struct ht_numerics *n, enum ht_dtype grad)
+int64_t ht_step_traffic_bytes(const struct ht_scenario *s, enum ht_dtype grad)
 {
-    return 24 + ht_dtype_bytes(grad) + (ht_numerics_has_master(n) ? ht_dtype_bytes(n->param) : 0);
+    const struct ht_numerics *n = &s->numerics;
+    int64_t adam = 24 + ht_dtype_bytes(grad) + (ht_numerics_has_master(n) ? ht_dtype_bytes(n->param) : 0);
+    return adam + (int64_t)ht_step_beside_bytes(&s->software.step, n->param, grad);
 }
 
 int64_t ht_all_reduce_elements(const struct ht_scenario *s, int64_t unit, int64_t members)

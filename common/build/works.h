@@ -21,8 +21,9 @@ struct ht_work ht_copy_work(enum ht_lane_kind where, int64_t bytes);
 struct ht_work ht_collective_work(enum ht_op_kind kind, int32_t ranks, enum ht_dtype dtype, int64_t elements);
 
 /* Returns the bytes of memory traffic per parameter of an optimizer step on gradients of a type. The step reads master
-   parameters, momentum, variance and gradient; it writes the first three, and the 16-bit copy if there is one. */
-int64_t ht_step_traffic_bytes(const struct ht_numerics *n, enum ht_dtype grad);
+   parameters, momentum, variance and gradient; it writes the first three, and the 16-bit copy if there is one. The
+   software may do more beside it. */
+int64_t ht_step_traffic_bytes(const struct ht_scenario *s, enum ht_dtype grad);
 
 /* Returns the elements of a unit's gradient that pass a member of an all-reduce each way. A ring does a reduce-scatter
    and an all-gather: (n - 1) / n of the elements, twice, in parts rounded up (Patarasuk and Yuan, "Bandwidth Optimal

@@ -21,7 +21,8 @@
  *
  * which is equation (1) of Korthikanti et al. 2022, "Reducing activation recomputation in large transformer models".
  * A LLaMA block keeps C + 2 K instead of 3 C of qkv, 2 F of fc1 (gate and up), and half of the norms' statistics. Flash
- * attention keeps nothing of B*H*T*T, not even its dropout mask, which is drawn again. tests/common/model/test_layout.c
+ * attention keeps nothing of B*H*T*T, not even its dropout mask, which is drawn again. Kernels that are not fused hold
+ * further copies (struct ht_held). tests/common/model/test_layout.c
  * checks the sizes by hand.
  */
 #include "common/model/model.h"
@@ -275,6 +276,12 @@ static int64_t norm_stats_bytes(const struct ht_model *m, int64_t BT)
     return (m->arch == HT_ARCH_GPT ? 2 : 1) * BT * 4;
 }
 
+/* Returns the bytes of copies of `elements`, of which some are in the other of the compute type and FP32. */
+static int64_t held_bytes(int64_t elements, int64_t e, int64_t copies, int64_t casts)
+{
+    return elements * (copies * e + (e < 4 ? casts * 4 : 0));
+}
+
 /* Adds what `sub` keeps. A block's layout calls this for every sub-op in order, so the sums cannot disagree. */
 static void add_sub_op(const struct ht_model *m, enum ht_sub_op sub, int64_t batch, int64_t seq, int64_t e,
                        struct ht_act_layout *l)
@@ -285,6 +292,7 @@ static void add_sub_op(const struct ht_model *m, enum ht_sub_op sub, int64_t bat
     case HT_SUB_NORM1:
         add_act(l, &l->norm1, BTC * e);
         add_act(l, &l->norm1_stats, norm_stats_bytes(m, BT));
+        add_act(l, &l->norm1_held, held_bytes(BTC, e, m->held.norm, m->held.norm_casts));
         break;
     case HT_SUB_QKV:
         add_act(l, &l->qkv, BT * qkv_width(m) * e);
@@ -308,12 +316,14 @@ static void add_sub_op(const struct ht_model *m, enum ht_sub_op sub, int64_t bat
     case HT_SUB_NORM2:
         add_act(l, &l->norm2, BTC * e);
         add_act(l, &l->norm2_stats, norm_stats_bytes(m, BT));
+        add_act(l, &l->norm2_held, held_bytes(BTC, e, m->held.norm, m->held.norm_casts));
         break;
     case HT_SUB_FC1: /* Llama: gate and up side by side */
         add_act(l, &l->fc1, (m->arch == HT_ARCH_LLAMA ? 2 : 1) * BTF * e);
         break;
     case HT_SUB_GELU:
         add_act(l, &l->gelu, BTF * e);
+        add_act(l, &l->gelu_held, held_bytes(BTF, e, m->held.ffn, 0));
         break;
     case HT_SUB_FC2:
         if (m->dropout) add_act(l, &l->fc2_mask, BTC);
@@ -387,7 +397,7 @@ int64_t ht_logits_stride(const struct ht_model *m)
 
 int64_t ht_logits_bytes(const struct ht_model *m, int64_t batch, int64_t seq)
 {
-    return batch * seq * ht_logits_stride(m) * ht_dtype_bytes(HT_F32);
+    return (1 + m->held.logits) * batch * seq * ht_logits_stride(m) * ht_dtype_bytes(HT_F32);
 }
 
 /* ---- workspace ---- */
@@ -396,6 +406,28 @@ int64_t ht_attention_slots(const struct ht_model *m, int64_t batch)
 {
     int64_t groups = batch * ht_model_kv_heads(m);
     return groups < HT_ATTENTION_MAX_WORKERS ? groups : HT_ATTENTION_MAX_WORKERS;
+}
+
+/* Returns the bytes of a pass' scratch that our kernels do not need. A block's backward pass has that of attention or
+   that of the feed-forward network, not both at a time. */
+static int64_t held_scratch(const struct ht_model *m, int64_t unit, int64_t batch, int64_t seq, int64_t e,
+                            bool backward)
+{
+    const struct ht_held *h = &m->held;
+    int64_t BT = batch * seq, scores = m->flash ? 0 : BT * ht_model_heads(m) * seq * e, ffn = BT * ht_model_ffn(m) * e;
+    int64_t logits = BT * ht_logits_stride(m), half = e < 4 ? e : 0;
+    switch (ht_model_unit_kind(m, unit)) {
+    case HT_UNIT_BLOCK:
+        if (!backward) return h->scores_forward * scores;
+        scores *= h->scores_backward;
+        ffn *= h->ffn_backward;
+        return scores > ffn ? scores : ffn;
+    case HT_UNIT_HEAD:
+        if (backward) return logits * (h->logits_backward * 4 + h->half_logits_backward * half);
+        return logits * (h->logits_forward * 4 + h->half_logits_forward * half);
+    default:
+        return 0;
+    }
 }
 
 void ht_unit_workspace(const struct ht_model *m, int64_t unit, int64_t batch, int64_t seq, enum ht_dtype act,
@@ -430,6 +462,7 @@ void ht_unit_workspace(const struct ht_model *m, int64_t unit, int64_t batch, in
         if (!backward && ht_model_parts(m) > 1) add_act(&l, &out->part_rows, (1 + ht_model_parts(m)) * BT * 2 * 4);
         break;
     }
+    add_act(&l, &out->held, held_scratch(m, unit, batch, seq, e, backward));
     out->tile_bytes = tile_bytes;
     out->dkv_bytes = dkv_bytes;
     out->bytes = l.bytes;

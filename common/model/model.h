@@ -56,6 +56,17 @@ struct ht_sub_op_reads {
 };
 struct ht_sub_op_reads ht_sub_ops_read(unsigned sub_ops);
 
+/* Copies that a program's kernels hold beside the layouts below, by the software profile (common/model/software.h). All
+   0: fused kernels, as ours. Of the compute type, those of logits FP32; casts and half logits are of the other type, and
+   there are none in FP32. */
+struct ht_held {
+    int64_t norm, norm_casts;                          /* kept by each norm of a block and the head's: (B,T,C) */
+    int64_t ffn, ffn_backward;                         /* (B,T,F): kept; scratch of a backward pass */
+    int64_t scores_forward, scores_backward;           /* scratch: (B,H,T,T); none with flash attention */
+    int64_t logits, logits_forward, logits_backward;   /* (B,T,V): kept; scratch of the head's passes */
+    int64_t half_logits_forward, half_logits_backward; /* scratch */
+};
+
 struct ht_model {
     char name[64];
     enum ht_arch arch;
@@ -75,6 +86,7 @@ struct ht_model {
                         (Korthikanti et al. 2022, Sec. 4.1: 34 BTC + 5 BHTT bytes a block in 16 bit with both) */
     /* Tensor parallelism: the units in this header are then part `part` of `parts`. parts 0 stands for 1. */
     int32_t part, parts;
+    struct ht_held held;
 };
 
 /* Rounding and storage. In FP32 throughout the compute copy is the master copy (ht_numerics_has_master is false). */
@@ -138,7 +150,8 @@ struct ht_act_layout {
     struct ht_act_part qkv, attention, lse, probs;
     struct ht_act_part dropped, attention_mask; /* with dropout and without flash: (B,H,T,T) each */
     struct ht_act_part proj, proj_mask, norm2, norm2_stats, fc1, gelu, fc2_mask;
-    int64_t bytes; /* of the whole layout: the sum over its sub-ops */
+    struct ht_act_part norm1_held, norm2_held, gelu_held; /* copies that our kernels do not make (struct ht_held) */
+    int64_t bytes;                                        /* of the whole layout: the sum over its sub-ops */
 };
 /* Lays out what some sub-ops of a block keep, one after another. With HT_ALL_SUB_OPS that is what the block keeps; the
    unit's input is not included, since it is a tensor of its own. */
@@ -164,8 +177,8 @@ int64_t ht_unit_activation_bytes(const struct ht_model *m, int64_t unit, int64_t
    bytes. */
 int64_t ht_unit_input_bytes(const struct ht_model *m, int64_t unit, int64_t batch, int64_t seq, enum ht_dtype act);
 /*
- * Returns the stride between rows of the logits (elements); returns the bytes of the logits (B,T,V), FP32. The loss
- * replaces them with their own gradient in place. The stride is V rounded up to 128 bytes, a cache line of the GPU, so
+ * Returns the stride between rows of the logits (elements); returns the bytes of the logits (B,T,V), FP32, with the
+ * copies that a program keeps of them. The loss replaces them with their own gradient in place. The stride is V rounded up to 128 bytes, a cache line of the GPU, so
  * that each row begins at one, and its gradient in 16 bit, too (ht_cuda_cross_entropy). cuBLAS asks for 16 bytes
  * (NVIDIA, cuBLAS Library, "Tensor Core Usage"). The padding behind a row's V elements is never written, and no result
  * depends on it.
@@ -198,6 +211,7 @@ struct ht_workspace_layout {
        of each. */
     struct ht_act_part part_rows;
     struct ht_act_part rows_of_tokens; /* embedding backward in 16 bit: first (V) and next (B,T), int32 */
+    struct ht_act_part held;           /* copies that our kernels do not make (struct ht_held) */
     int64_t tile_bytes, dkv_bytes;     /* of one slot */
     int64_t bytes;                     /* of the whole workspace */
 };

@@ -131,6 +131,49 @@ static enum ht_status check_ranks(const struct ht_scenario_request *r, const str
                    (long long)r->ranks, s->cluster->name, (long long)ranks, ranks == 1 ? "" : "s");
 }
 
+/* Returns the channels of a GPU's communicator: two for each link of 25 GB/s, which NVLink's bundles are made of, at
+   least two and at most 32 (github.com/NVIDIA/nccl/issues/1703; MAXCHANNELS); 0 for a GPU alone. */
+static int64_t channels_of(const struct ht_cluster *cluster, const struct ht_machine *node)
+{
+    if (cluster->n_gpus == 1) return 0;
+    double channels = node->has_nvlink ? node->nvlink.bytes_per_s / 12.5e9 : 2;
+    return channels < 2 ? 2 : channels > 32 ? 32 : (int64_t)channels;
+}
+
+/* Takes what the program itself needs off the memory of every GPU. Emulated devices have no such program. */
+static enum ht_status take_software_reserve(const struct ht_software *software, struct ht_cluster *cluster,
+                                            struct ht_error *err)
+{
+    char memory[HT_QUANTITY_TEXT], reserve[HT_QUANTITY_TEXT];
+    for (int64_t i = 0; i < cluster->n_nodes; i++)
+        for (int64_t k = 0; k < cluster->nodes[i].n_groups; k++) {
+            struct ht_gpu *gpu = &cluster->nodes[i].groups[k].gpu;
+            int64_t bytes = ht_software_reserve_bytes(software, channels_of(cluster, &cluster->nodes[i]));
+            if (gpu->cores > 0) continue;
+            if (bytes >= gpu->memory_bytes)
+                return ht_fail(err, HT_BAD_INPUT,
+                               "a device memory of %s leaves no room for tensors: software '%s' takes %s for itself",
+                               ht_format_quantity(HT_BYTES, (double)gpu->memory_bytes, memory), software->name,
+                               ht_format_quantity(HT_BYTES, (double)bytes, reserve));
+            gpu->memory_bytes -= bytes;
+        }
+    return HT_OK;
+}
+
+/* Sets the software and what it holds. A training's kernels are ours. */
+static enum ht_status software_of(const struct ht_scenario_request *r, struct ht_error *err, struct ht_scenario *s)
+{
+    const char *name = r->software ? r->software : "fused";
+    enum ht_status status = ht_software_load(name, err, &s->software);
+    if (status != HT_OK) return status;
+    if (r->training && strcmp(s->software.name, "fused") != 0)
+        return ht_fail(err, HT_BAD_INPUT,
+                       "software '%s' cannot train: it holds what other programs' kernels do; expected fused",
+                       s->software.name);
+    ht_software_apply(&s->software, &s->model);
+    return take_software_reserve(&s->software, s->cluster, err);
+}
+
 enum ht_status ht_scenario_create(const struct ht_scenario_request *request, struct ht_error *err,
                                   struct ht_scenario *out)
 {
@@ -143,6 +186,7 @@ enum ht_status ht_scenario_create(const struct ht_scenario_request *request, str
     if (status == HT_OK && s.cluster->n_gpus == 0)
         status = ht_fail(err, HT_BAD_INPUT, "cluster '%s' has no device: expected at least one to train on",
                          s.cluster->name);
+    if (status == HT_OK) status = software_of(request, err, &s);
     if (status == HT_OK) status = check_ranks(request, &s, err);
     if (status == HT_OK && !request->micro_batch)
         s.micro_batch = s.batch % ht_scenario_ranks(&s) ? 1 : s.batch / ht_scenario_ranks(&s);

@@ -6,8 +6,9 @@
 #define HT_PLAN_SCENARIO_H
 
 #include "common/hw/hw.h"
-#include "common/model/model.h"
 #include "common/kernels/scaler.h"
+#include "common/model/model.h"
+#include "common/model/software.h"
 
 /* Treatment of gradients that overflow or whose norm is too large (common/build/control.h). */
 enum ht_control_mode { HT_CONTROL_NONE, HT_CONTROL_GATE, HT_CONTROL_ROLLBACK, HT_N_CONTROL_MODES };
@@ -19,7 +20,8 @@ struct ht_control {
 };
 
 struct ht_scenario {
-    struct ht_model model;
+    struct ht_model model; /* with what the software holds */
+    struct ht_software software;
     struct ht_cluster *cluster; /* owned */
     int64_t batch;              /* sequences per iteration, over all ranks */
     int64_t micro_batch;        /* sequences per forward pass, unless the plan says otherwise; divides batch */
@@ -50,12 +52,14 @@ struct ht_scenario_request {
                                        with control, else 1 */
     double initial_scale;           /* of a dynamic loss scale; 0: 65536 */
     int64_t growth_interval;        /* iterations in a row without overflow after which it grows; 0: 2000 */
+    const char *software;           /* software profile, by name or file (common/model/software.h); default fused */
     bool training;                  /* trains for real: the default control is then gate in FP16 or with a clip */
 };
 
-/* Creates a scenario. Returns HT_BAD_INPUT, with one line, if a name is unknown, a number is out of range, the batch does
-   not divide into micro-batches and ranks, clipping or a dynamic scale is asked for without control, or an initial scale
-   or growth interval without a dynamic scale. */
+/* Creates a scenario. What the software takes of a GPU comes off its memory. Returns HT_BAD_INPUT, with one line, if a
+   name is unknown, a number is out of range, the batch does not divide into micro-batches and ranks, clipping or a
+   dynamic scale is asked for without control, an initial scale or growth interval without a dynamic scale, or a training
+   with software other than ours. */
 enum ht_status ht_scenario_create(const struct ht_scenario_request *request, struct ht_error *err,
                                   struct ht_scenario *out);
 void ht_scenario_free(struct ht_scenario *s);

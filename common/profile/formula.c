@@ -1,41 +1,42 @@
 /*
- * A unit is modelled as the kernels that a good implementation launches: products by the roofline, everything else by
- * its memory traffic. N = B T rows, D = C / H, e bytes per element, t the tensor-parallel degree (heads, F and V are
- * split by it; the norms are not). Element-wise kernels are fused as the common training libraries fuse them: bias with
- * the product; scale, mask and softmax in one; residual with the projection's result.
+ * A unit is modelled as the kernels that its program launches: products by the roofline, everything else by its memory
+ * traffic. N = B T rows, D = C / H, e bytes per element, t the tensor-parallel degree (heads, F and V are split by it;
+ * the norms are not). Bias goes with the product. What the kernels between the products read and write is a property
+ * of the software (common/model/software.yaml): "norm of N C" is what its norm moves, times N C.
  *
  *     sub-op      forward                                      backward
- *     norm1       2 N C e                                      4 N C e  (x, dy, residual's gradient, dx)
+ *     norm1       norm of N C                                  norm of N C, residual's gradient of N C
  *     qkv         (N, 3C/t, C)                                 2 products, bias 3 N C e / t
- *     attention   B H/t x (T, T, D), softmax 2 BHTT e / t,     4 products, softmax 3 BHTT e / t
+ *     attention   B H/t x (T, T, D), scores of BHTT / t,       4 products, scores of BHTT / t
  *                 B H/t x (T, D, T)
  *       flash     2 products' FLOPs, 4 N C e / t               5 products' FLOPs, 8 N C e / t
- *     proj        (N, C, C/t), residual 3 N C e                2 products, bias N C e
- *     norm2       2 N C e                                      4 N C e
+ *     proj        (N, C, C/t), residual of N C                 2 products, bias N C e
+ *     norm2       norm of N C                                  norm of N C, residual's gradient of N C
  *     fc1         (N, F/t, C)                                  2 products, bias N F e / t
- *     gelu        2 N F e / t                                  3 N F e / t
- *     fc2         (N, C, F/t), residual 3 N C e                2 products, bias N C e
+ *     gelu        gelu of N F / t                              gelu of N F / t
+ *     fc2         (N, C, F/t), residual of N C                 2 products, bias N C e
  *     dropout     mask byte and one more pass: (2 e + 1) bytes an element of N C after proj and fc2 and of BHTT / t
  *                 after softmax, forward and backward
  *     embedding   3 N C e                                      N C (e + 2 g), untied also the table's V C g zeroed
- *     head        norm 2 N C e, (N, V/t, C) to FP32 logits,    2 products on FP32 gradients, norm 3 N C e
- *                 cross-entropy 12 N V / t (read, read, write)
+ *     head        norm of N C, (N, V/t, C), loss of N V / t    loss of N V / t, 2 products, norm of N C
  *
- * This is GPT. The rows below hold for LLaMA where it differs; K = Hkv D:
+ * The head's product writes FP32 logits and its backward reads their FP32 gradient, unless the software has half
+ * logits. This is GPT. The rows below hold for LLaMA where it differs; K = Hkv D:
  *
- *     qkv         (N, (C + 2K)/t, C), rotation             2 products, rotation 2 N (C + K) e / t
- *                 2 N (C + K) e / t
+ *     qkv         (N, (C + 2K)/t, C), rotary of            2 products, rotary of N (C + K) / t
+ *                 N (C + K) / t
  *     attention   as GPT's; every query head reads its     4 products; with Hkv < H the query heads' dk and dv are
  *                 own copy of the shared keys              summed: 2 N (C + K) e / t
  *       flash     2 N (C + K) e / t                        4 N (C + K) e / t
  *     proj        the same                                 2 products
  *     fc1         (N, 2F/t, C)                             2 products
- *     gelu        3 N F e / t (gate, up, product)          5 N F e / t
+ *     gelu        swiglu of N F / t                        swiglu of N F / t
  *     fc2         the same                                 2 products
  *     embedding   2 N C e                                  the same
  *
- * Departures: weight gradients are counted as written in the operands' width, and tensor-parallel all-reduces are ops
- * of their own. tests/common/profile/test_formula.c checks the formulas by hand.
+ * Departures: weight gradients are counted as written in the operands' width, tensor-parallel all-reduces are ops of
+ * their own, and what several kernels read and write has one launch, which is small against it.
+ * tests/common/profile/test_formula.c checks the formulas by hand.
  */
 #include "common/profile/formula.h"
 
@@ -106,11 +107,17 @@ static double ht_linear_back_s(const struct ht_roof *r, const struct ht_shape *s
     return ht_product_s(r, s, s->N, in, out, s->e, s->e) + ht_product_s(r, s, out, in, s->N, s->e, s->e) + bias_s;
 }
 
-/* Returns the time of a kernel that passes over all queries and keys once: rotation in place, or the sum of shared
-   heads' gradients. */
-static double ht_queries_keys_s(const struct ht_roof *r, const struct ht_shape *s)
+/* Returns the time of kernels that pass over all queries and keys. */
+static double ht_queries_keys_s(const struct ht_roof *r, const struct ht_shape *s, double bytes)
 {
-    return ht_stream_s(r, 2 * s->N * (s->C + s->K) * s->e / s->t);
+    return ht_stream_s(r, s->N * (s->C + s->K) * bytes / s->t);
+}
+
+/* Returns the time of the kernels of one kind, 0 if there are none. */
+static double ht_passes_s(const struct ht_roof *r, const struct ht_work *w, const struct ht_passes *p, double elements)
+{
+    double bytes = ht_passes_bytes(p, w->dtype);
+    return bytes > 0 ? ht_stream_s(r, elements * bytes) : 0;
 }
 
 static double ht_dropout_s(const struct ht_roof *r, const struct ht_work *w, const struct ht_shape *s, double elements)
@@ -118,18 +125,20 @@ static double ht_dropout_s(const struct ht_roof *r, const struct ht_work *w, con
     return w->dropout ? ht_stream_s(r, elements * (2 * s->e + 1)) : 0;
 }
 
-static double ht_attention_s(const struct ht_roof *r, const struct ht_work *w, const struct ht_shape *s)
+static double ht_attention_s(const struct ht_roof *r, const struct ht_software *sw, const struct ht_work *w,
+                             const struct ht_shape *s)
 {
     if (w->flash) {
         double flops_s = 4 * s->B * s->H * s->T * s->T * s->D / r->flops_per_s;
         return r->launch_s + fmax(flops_s, 2 * s->N * (s->C + s->K) * s->e / s->t / r->bytes_per_s);
     }
     double probs = s->B * s->H * s->T * s->T;
-    return ht_gemm_s(r, s->B * s->H, s->T, s->T, s->D, s->e, s->e) + ht_stream_s(r, 2 * probs * s->e) +
+    return ht_gemm_s(r, s->B * s->H, s->T, s->T, s->D, s->e, s->e) + ht_passes_s(r, w, &sw->scores.forward, probs) +
            ht_dropout_s(r, w, s, probs) + ht_gemm_s(r, s->B * s->H, s->T, s->D, s->T, s->e, s->e);
 }
 
-static double ht_attention_back_s(const struct ht_roof *r, const struct ht_work *w, const struct ht_shape *s)
+static double ht_attention_back_s(const struct ht_roof *r, const struct ht_software *sw, const struct ht_work *w,
+                                  const struct ht_shape *s)
 {
     if (w->flash) {
         double flops_s = 10 * s->B * s->H * s->T * s->T * s->D / r->flops_per_s;
@@ -138,89 +147,109 @@ static double ht_attention_back_s(const struct ht_roof *r, const struct ht_work 
     double probs = s->B * s->H * s->T * s->T;
     return ht_gemm_s(r, s->B * s->H, s->T, s->T, s->D, s->e, s->e) +     /* dP = dO V^T */
            3 * ht_gemm_s(r, s->B * s->H, s->T, s->D, s->T, s->e, s->e) + /* dV, dQ, dK */
-           ht_stream_s(r, 3 * probs * s->e) + ht_dropout_s(r, w, s, probs) +
-           (s->K < s->C ? ht_queries_keys_s(r, s) : 0);
+           ht_passes_s(r, w, &sw->scores.backward, probs) + ht_dropout_s(r, w, s, probs) +
+           (s->K < s->C ? ht_queries_keys_s(r, s, 2 * s->e) : 0);
 }
 
-static double ht_sub_forward_s(const struct ht_roof *r, const struct ht_work *w, const struct ht_shape *s, int sub)
+/* Returns the software's kernels of the arch: its norm; GELU or SwiGLU. */
+static const struct ht_pointwise *ht_norm_of(const struct ht_software *sw, const struct ht_shape *s)
 {
-    double NCe = s->N * s->C * s->e;
+    return s->llama ? &sw->rms_norm : &sw->layer_norm;
+}
+
+static const struct ht_pointwise *ht_activation_of(const struct ht_software *sw, const struct ht_shape *s)
+{
+    return s->llama ? &sw->swiglu : &sw->gelu;
+}
+
+static double ht_sub_forward_s(const struct ht_roof *r, const struct ht_software *sw, const struct ht_work *w,
+                               const struct ht_shape *s, int sub)
+{
+    double NC = s->N * s->C;
     switch (sub) {
     case HT_SUB_NORM1:
     case HT_SUB_NORM2:
-        return ht_stream_s(r, 2 * NCe);
+        return ht_passes_s(r, w, &ht_norm_of(sw, s)->forward, NC);
     case HT_SUB_QKV:
-        return ht_linear_s(r, s, s->C, (s->C + 2 * s->K) / s->t) + (s->llama ? ht_queries_keys_s(r, s) : 0);
+        return ht_linear_s(r, s, s->C, (s->C + 2 * s->K) / s->t) +
+               (s->llama ? ht_queries_keys_s(r, s, ht_passes_bytes(&sw->rotary.forward, w->dtype)) : 0);
     case HT_SUB_ATTENTION:
-        return ht_attention_s(r, w, s);
+        return ht_attention_s(r, sw, w, s);
     case HT_SUB_PROJ:
-        return ht_linear_s(r, s, s->C / s->t, s->C) + ht_stream_s(r, 3 * NCe) + ht_dropout_s(r, w, s, s->N * s->C);
+        return ht_linear_s(r, s, s->C / s->t, s->C) + ht_passes_s(r, w, &sw->residual.forward, NC) +
+               ht_dropout_s(r, w, s, NC);
     case HT_SUB_FC1:
         return ht_linear_s(r, s, s->C, (s->llama ? 2 : 1) * s->F);
     case HT_SUB_GELU:
-        return ht_stream_s(r, (s->llama ? 3 : 2) * s->N * s->F * s->e);
+        return ht_passes_s(r, w, &ht_activation_of(sw, s)->forward, s->N * s->F);
     case HT_SUB_FC2:
-        return ht_linear_s(r, s, s->F, s->C) + ht_stream_s(r, 3 * NCe) + ht_dropout_s(r, w, s, s->N * s->C);
+        return ht_linear_s(r, s, s->F, s->C) + ht_passes_s(r, w, &sw->residual.forward, NC) + ht_dropout_s(r, w, s, NC);
     default:
         return 0;
     }
 }
 
-static double ht_sub_backward_s(const struct ht_roof *r, const struct ht_work *w, const struct ht_shape *s, int sub)
+static double ht_sub_backward_s(const struct ht_roof *r, const struct ht_software *sw, const struct ht_work *w,
+                                const struct ht_shape *s, int sub)
 {
+    double NC = s->N * s->C;
     switch (sub) {
     case HT_SUB_NORM1:
     case HT_SUB_NORM2:
-        return ht_stream_s(r, 4 * s->N * s->C * s->e);
+        return ht_stream_s(r, NC * (ht_passes_bytes(&ht_norm_of(sw, s)->backward, w->dtype) +
+                                    ht_passes_bytes(&sw->residual.backward, w->dtype)));
     case HT_SUB_QKV:
-        return ht_linear_back_s(r, s, s->C, (s->C + 2 * s->K) / s->t) + (s->llama ? ht_queries_keys_s(r, s) : 0);
+        return ht_linear_back_s(r, s, s->C, (s->C + 2 * s->K) / s->t) +
+               (s->llama ? ht_queries_keys_s(r, s, ht_passes_bytes(&sw->rotary.backward, w->dtype)) : 0);
     case HT_SUB_ATTENTION:
-        return ht_attention_back_s(r, w, s);
+        return ht_attention_back_s(r, sw, w, s);
     case HT_SUB_PROJ:
-        return ht_linear_back_s(r, s, s->C / s->t, s->C) + ht_dropout_s(r, w, s, s->N * s->C);
+        return ht_linear_back_s(r, s, s->C / s->t, s->C) + ht_dropout_s(r, w, s, NC);
     case HT_SUB_FC1:
         return ht_linear_back_s(r, s, s->C, (s->llama ? 2 : 1) * s->F);
     case HT_SUB_GELU:
-        return ht_stream_s(r, (s->llama ? 5 : 3) * s->N * s->F * s->e);
+        return ht_passes_s(r, w, &ht_activation_of(sw, s)->backward, s->N * s->F);
     case HT_SUB_FC2:
-        return ht_linear_back_s(r, s, s->F, s->C) + ht_dropout_s(r, w, s, s->N * s->C);
+        return ht_linear_back_s(r, s, s->F, s->C) + ht_dropout_s(r, w, s, NC);
     default:
         return 0;
     }
 }
 
-double ht_forward_s(const struct ht_roof *r, const struct ht_work *w)
-{
-    struct ht_shape s = ht_shape_of(w);
-    double NCe = s.N * s.C * s.e, sum = 0;
-    switch (w->unit) {
-    case HT_UNIT_EMBEDDING:
-        return ht_stream_s(r, (s.llama ? 2 : 3) * NCe);
-    case HT_UNIT_HEAD:
-        return ht_stream_s(r, 2 * NCe) + ht_product_s(r, &s, s.N, s.V, s.C, s.e, 4) + ht_stream_s(r, 12 * s.N * s.V);
-    case HT_UNIT_BLOCK:
-        break;
-    }
-    for (int sub = 0; sub < HT_N_SUB_OPS; sub++)
-        if (w->sub_ops >> sub & 1) sum += ht_sub_forward_s(r, w, &s, sub);
-    return sum * (w->n_units > 1 ? w->n_units : 1);
-}
-
-double ht_backward_s(const struct ht_roof *r, const struct ht_work *w)
+double ht_forward_s(const struct ht_roof *r, const struct ht_software *sw, const struct ht_work *w)
 {
     struct ht_shape s = ht_shape_of(w);
     double NC = s.N * s.C, sum = 0;
     switch (w->unit) {
     case HT_UNIT_EMBEDDING:
-        return ht_stream_s(r, NC * (s.e + 2 * s.g) + (w->tied ? 0 : s.V * s.C * s.g));
-    case HT_UNIT_HEAD: /* dx = dlogits W (N, C, V), dW = dlogits^T x (V, C, N); gradients of logits in FP32 */
-        return ht_product_s(r, &s, s.N, s.C, s.V, 4, s.e) + ht_product_s(r, &s, s.V, s.C, s.N, 4, s.g) +
-               ht_stream_s(r, 3 * NC * s.e);
+        return ht_stream_s(r, (s.llama ? 2 : 3) * NC * s.e);
+    case HT_UNIT_HEAD:
+        return ht_passes_s(r, w, &ht_norm_of(sw, &s)->forward, NC) +
+               ht_product_s(r, &s, s.N, s.V, s.C, s.e, sw->half_logits ? s.e : 4) +
+               ht_passes_s(r, w, &sw->loss.forward, s.N * s.V);
     case HT_UNIT_BLOCK:
         break;
     }
     for (int sub = 0; sub < HT_N_SUB_OPS; sub++)
-        if (w->sub_ops >> sub & 1) sum += ht_sub_backward_s(r, w, &s, sub);
+        if (w->sub_ops >> sub & 1) sum += ht_sub_forward_s(r, sw, w, &s, sub);
+    return sum * (w->n_units > 1 ? w->n_units : 1);
+}
+
+double ht_backward_s(const struct ht_roof *r, const struct ht_software *sw, const struct ht_work *w)
+{
+    struct ht_shape s = ht_shape_of(w);
+    double NC = s.N * s.C, dlogits = sw->half_logits ? s.e : 4, sum = 0;
+    switch (w->unit) {
+    case HT_UNIT_EMBEDDING:
+        return ht_stream_s(r, NC * (s.e + 2 * s.g) + (w->tied ? 0 : s.V * s.C * s.g));
+    case HT_UNIT_HEAD: /* dx = dlogits W (N, C, V), dW = dlogits^T x (V, C, N) */
+        return ht_passes_s(r, w, &sw->loss.backward, s.N * s.V) + ht_product_s(r, &s, s.N, s.C, s.V, dlogits, s.e) +
+               ht_product_s(r, &s, s.V, s.C, s.N, dlogits, s.g) + ht_passes_s(r, w, &ht_norm_of(sw, &s)->backward, NC);
+    case HT_UNIT_BLOCK:
+        break;
+    }
+    for (int sub = 0; sub < HT_N_SUB_OPS; sub++)
+        if (w->sub_ops >> sub & 1) sum += ht_sub_backward_s(r, sw, w, &s, sub);
     return sum * (w->n_units > 1 ? w->n_units : 1);
 }
 

@@ -5,6 +5,7 @@
 #ifndef HT_PROFILE_FORMULA_H
 #define HT_PROFILE_FORMULA_H
 
+#include "common/model/software.h"
 #include "common/schedule/schedule.h"
 
 /* A device as the roofline model sees it. */
@@ -24,10 +25,10 @@ double ht_gemm_s(const struct ht_roof *r, double count, double m, double n, doub
 /* Returns the time of an element-wise kernel that reads and writes `bytes` in all: launch + bytes / bytes_per_s. */
 double ht_stream_s(const struct ht_roof *r, double bytes);
 
-/* Returns the time of the forward, or of the backward, of a unit or of some sub-ops of blocks. formula.c lists the
-   kernels. */
-double ht_forward_s(const struct ht_roof *r, const struct ht_work *w);
-double ht_backward_s(const struct ht_roof *r, const struct ht_work *w);
+/* Returns the time of the forward, or of the backward, of a unit or of some sub-ops of blocks, as the software runs it.
+   formula.c lists the kernels. */
+double ht_forward_s(const struct ht_roof *r, const struct ht_software *software, const struct ht_work *w);
+double ht_backward_s(const struct ht_roof *r, const struct ht_software *software, const struct ht_work *w);
 
 /* Returns the memory traffic of Adam per parameter: the gradient is read; FP32 parameter, momentum and variance are
    read and written; a 16-bit compute copy, if there is one, is written: g + 24 (+ 2). 28 for FP32, and for 16 bit with

@@ -23,6 +23,7 @@ struct ht_part {
 struct ht_profile {
     char *name, *source;              /* of all parts */
     const struct ht_cluster *cluster; /* of the ranks; NULL: not known */
+    struct ht_software software;      /* whose kernels are modelled */
     bool modelled;                    /* all costs are modelled on the cluster; else they are those of the parts */
     bool messages_modelled;           /* only collectives and messages are modelled, since no part has any */
     struct ht_part *parts;
@@ -51,8 +52,8 @@ enum { HT_KIND_TEXT = 2 * HT_NAME_BYTES + 32 };
 const char *ht_kind_description(const char *device, const char *host, char buf[HT_KIND_TEXT]);
 
 /* Sets *ns to the modelled cost on a rank of the cluster. crosses: the work's group leaves the node. */
-enum ht_status ht_modelled_cost(const struct ht_cluster *cluster, int64_t rank, bool crosses,
-                                const struct ht_work *work, struct ht_error *err, int64_t *ns);
+enum ht_status ht_modelled_cost(const struct ht_cluster *cluster, const struct ht_software *software, int64_t rank,
+                                bool crosses, const struct ht_work *work, struct ht_error *err, int64_t *ns);
 
 /* Sets *ns to the cost in the lists, for a rank of that kind. */
 enum ht_status ht_listed_cost(const struct ht_profile *profile, struct ht_rank_kind kind, const struct ht_work *work,

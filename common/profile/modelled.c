@@ -4,8 +4,9 @@
  *     forward, recompute, backward    compute lane: the device's roof;  host lane: the host cores' roof. With
  *                                     tensor-parallel parts also the all-reduces inside, one after another, as
  *                                     collectives
- *     optimizer step, undo            compute lane: traffic of device memory;  host lane: CPU Adam. A logged step
- *                                     writes its log and the undo reads it: the work's bytes
+ *     optimizer step, undo            compute lane: traffic of device memory;  host lane: CPU Adam, and at the rate of
+ *                                     streaming what the software does beside it. A logged step writes its log and
+ *                                     the undo reads it: the work's bytes
  *     accumulate                      accumulator read and written, gradient read, in the lane's memory
  *     restore of parameters           master read, 16-bit copy written, in the lane's memory
  *     copy, other restore             h2d, d2h lanes: PCIe;  disk: the node's array;  compute, host: within its memory
@@ -54,17 +55,20 @@ static struct ht_roof ht_host_roof(const struct ht_machine *m)
                             .launch_s = ht_seconds(HT_HOST_LAUNCH_NS)};
 }
 
-static double ht_update_s(const struct ht_machine *m, const struct ht_gpu *gpu, const struct ht_work *w)
+static double ht_update_s(const struct ht_machine *m, const struct ht_gpu *gpu, const struct ht_software *software,
+                          const struct ht_work *w)
 {
     double params = (double)w->params, each = ht_adam_bytes_per_param(w->dtype, w->grad_dtype);
+    double beside = params * ht_step_beside_bytes(&software->step, w->dtype, w->grad_dtype);
     if (params > 0) each += (double)w->bytes / params;
     if (w->where == HT_LANE_COMPUTE) {
         struct ht_roof r = ht_gpu_roof(gpu, w->dtype);
-        return ht_stream_s(&r, params * each);
+        return ht_stream_s(&r, params * each + beside);
     }
     double rate = m->cpu.dram_bytes_per_s * (double)m->cpu.sockets * m->cpu.adam_efficiency * ht_host_share(m);
     double flops = (double)ht_machine_process_cores(m) * m->cpu.core_flops_per_s;
-    return ht_seconds(HT_HOST_LAUNCH_NS) + ht_cpu_adam_s(params, each, rate, flops);
+    return ht_seconds(HT_HOST_LAUNCH_NS) + ht_cpu_adam_s(params, each, rate, flops) +
+           beside / (ht_machine_dram_rate(m) * ht_host_share(m));
 }
 
 static enum ht_status ht_lacks(struct ht_error *err, const struct ht_work *w, const char *what)
@@ -129,8 +133,8 @@ static enum ht_status ht_part_sums_s(const struct ht_machine *m, bool crosses, c
     return st;
 }
 
-enum ht_status ht_modelled_cost(const struct ht_cluster *cluster, int64_t rank, bool crosses, const struct ht_work *w,
-                                struct ht_error *err, int64_t *ns)
+enum ht_status ht_modelled_cost(const struct ht_cluster *cluster, const struct ht_software *software, int64_t rank,
+                                bool crosses, const struct ht_work *w, struct ht_error *err, int64_t *ns)
 {
     const struct ht_machine *m = ht_cluster_node_of(cluster, rank, NULL);
     const struct ht_gpu *gpu = ht_cluster_gpu_of(cluster, rank);
@@ -148,11 +152,11 @@ enum ht_status ht_modelled_cost(const struct ht_cluster *cluster, int64_t rank, 
     switch (w->kind) {
     case HT_OP_FORWARD:
     case HT_OP_RECOMPUTE:
-        s = ht_forward_s(&r, w);
+        s = ht_forward_s(&r, software, w);
         st = ht_part_sums_s(m, crosses, w, err, &sums_s);
         break;
     case HT_OP_BACKWARD:
-        s = ht_backward_s(&r, w);
+        s = ht_backward_s(&r, software, w);
         st = ht_part_sums_s(m, crosses, w, err, &sums_s);
         break;
     case HT_OP_ACCUMULATE:
@@ -160,7 +164,7 @@ enum ht_status ht_modelled_cost(const struct ht_cluster *cluster, int64_t rank, 
         break;
     case HT_OP_OPTIMIZER_STEP:
     case HT_OP_UNDO:
-        s = ht_update_s(m, gpu, w);
+        s = ht_update_s(m, gpu, software, w);
         break;
     case HT_OP_RESTORE:
         if (w->params) {

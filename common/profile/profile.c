@@ -1,6 +1,7 @@
 /* Profiles of either kind, and the costs of a whole schedule. */
 #include "common/profile/profile.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +35,16 @@ struct ht_profile *ht_profile_modelled(const struct ht_cluster *cluster)
     p->source = ht_strdup(cluster->source);
     p->cluster = cluster;
     p->modelled = true;
+    struct ht_error err;
+    enum ht_status status = ht_software_load("fused", &err, &p->software);
+    assert(status == HT_OK); /* the tree's own file */
+    (void)status;
     return p;
+}
+
+void ht_profile_set_software(struct ht_profile *p, const struct ht_software *software)
+{
+    p->software = *software;
 }
 
 void ht_part_free(struct ht_part *part)
@@ -117,7 +127,7 @@ static bool ht_is_modelled(const struct ht_profile *p, int64_t rank, const struc
 static enum ht_status ht_rank_cost(const struct ht_profile *p, int64_t rank, bool crosses, const struct ht_work *work,
                                    struct ht_error *err, int64_t *ns)
 {
-    if (ht_is_modelled(p, rank, work)) return ht_modelled_cost(p->cluster, rank, crosses, work, err, ns);
+    if (ht_is_modelled(p, rank, work)) return ht_modelled_cost(p->cluster, &p->software, rank, crosses, work, err, ns);
     return ht_listed_cost(p, ht_kind_of(p, rank), work, err, ns);
 }
 

@@ -33,12 +33,15 @@
 
 #include "common/base/config.h"
 #include "common/hw/hw.h"
+#include "common/model/software.h"
 #include "common/schedule/schedule.h"
 
 struct ht_profile;
 
-/* Creates a profile modelled on `cluster`, which must outlive it. Cannot fail. */
+/* Creates a profile modelled on `cluster`, which must outlive it, with our kernels (software fused). Cannot fail. */
 struct ht_profile *ht_profile_modelled(const struct ht_cluster *cluster);
+/* Sets the software whose kernels a modelled profile has the costs of; one from a file stays as it is. */
+void ht_profile_set_software(struct ht_profile *profile, const struct ht_software *software);
 /* Loads a profile from a file. HT_BAD_INPUT, with file, line and column, for wrong keys or units and duplicate
    works. */
 enum ht_status ht_profile_load(const char *path, struct ht_error *err, struct ht_profile **out);

@@ -3,7 +3,9 @@
 
 #include "common/base/array.h"
 #include "common/base/units.h"
+#include "common/model/software.h"
 #include "common/model/zoo.h"
+#include "common/profile/formula.h"
 #include "harness/sweep/builtin.h"
 #include "harness/sweep/experiment.h"
 #include "harness/result/heading.h"
@@ -243,27 +245,98 @@ static enum ht_status list_experiments(bool json, struct ht_error *err)
     return status;
 }
 
+static json_t *passes_json(const struct ht_passes *p)
+{
+    return json_pack("{s:f,s:f,s:f}", "passes", p->passes, "casts", p->casts, "fp32", p->fp32);
+}
+
+static json_t *pointwise_json(const struct ht_pointwise *p)
+{
+    return json_pack("{s:o,s:o,s:I,s:I,s:I,s:I,s:I,s:I,s:s}", "forward", passes_json(&p->forward), "backward",
+                     passes_json(&p->backward), "kept", (json_int_t)p->kept, "kept_casts", (json_int_t)p->kept_casts,
+                     "scratch_forward", (json_int_t)p->scratch_forward, "scratch_backward",
+                     (json_int_t)p->scratch_backward, "scratch_casts_forward", (json_int_t)p->scratch_casts_forward,
+                     "scratch_casts_backward", (json_int_t)p->scratch_casts_backward, "source", p->source);
+}
+
+static json_t *software_json(const struct ht_software *s)
+{
+    const struct ht_step_passes *t = &s->step;
+    const struct ht_software_memory *m = &s->memory;
+    json_t *o = json_pack("{s:s,s:s,s:b,s:b}", "name", s->name, "source", s->source, "dropout", s->dropout,
+                          "half_logits", s->half_logits);
+    json_object_set_new(o, "step",
+                        json_pack("{s:f,s:f,s:f,s:f,s:s}", "gradient_casts", t->gradient_casts, "unscale", t->unscale,
+                                  "parameter_casts", t->parameter_casts, "parameter_passes", t->parameter_passes,
+                                  "source", t->source));
+    json_object_set_new(o, "memory",
+                        json_pack("{s:I,s:I,s:I,s:I,s:s}", "context_bytes", (json_int_t)m->context, "workspace_bytes",
+                                  (json_int_t)m->workspace, "nccl_buffers_bytes", (json_int_t)m->nccl_buffers,
+                                  "nccl_peers", (json_int_t)m->nccl_peers, "source", m->source));
+    return o;
+}
+
+static enum ht_status list_software(bool json, struct ht_error *err)
+{
+    static const struct {
+        const char *name;
+        size_t offset;
+    } kinds[] = {
+        {"layer_norm", offsetof(struct ht_software, layer_norm)}, {"rms_norm", offsetof(struct ht_software, rms_norm)},
+        {"residual", offsetof(struct ht_software, residual)},     {"rotary", offsetof(struct ht_software, rotary)},
+        {"scores", offsetof(struct ht_software, scores)},         {"gelu", offsetof(struct ht_software, gelu)},
+        {"swiglu", offsetof(struct ht_software, swiglu)},         {"loss", offsetof(struct ht_software, loss)}};
+    struct ht_table *t = ht_table_create(
+        "<software|>layer_norm|>rms_norm|>residual|>rotary|>scores|>gelu|>swiglu|>loss|>Adam|>memory of a GPU");
+    json_t *list = json_array();
+    char name[64];
+    enum ht_status status = HT_OK;
+    for (int64_t i = 0; status == HT_OK && ht_software_name(i, name); i++) {
+        struct ht_software s;
+        status = ht_software_load(name, err, &s);
+        if (status != HT_OK) break;
+        json_t *row = software_json(&s);
+        ht_table_cell(t, "%s", name);
+        for (size_t k = 0; k < HT_COUNT(kinds); k++) {
+            const struct ht_pointwise *p = (const void *)((const char *)&s + kinds[k].offset);
+            ht_table_cell(t, "%g+%g", ht_passes_bytes(&p->forward, HT_F16), ht_passes_bytes(&p->backward, HT_F16));
+            json_object_set_new(row, kinds[k].name, pointwise_json(p));
+        }
+        ht_table_cell(t, "%g", ht_adam_bytes_per_param(HT_F16, HT_F16) + ht_step_beside_bytes(&s.step, HT_F16, HT_F16));
+        ht_table_bytes(t, ht_software_reserve_bytes(&s, 0));
+        json_array_append_new(list, row);
+    }
+    if (!json && status == HT_OK) {
+        ht_table_print(t, "", stdout);
+        puts("\nbytes an element, forward+backward, with 16-bit parameters and gradients; Adam: bytes a parameter; "
+             "memory: "
+             "without NCCL's");
+        print_sources(list);
+    }
+    ht_table_destroy(t);
+    if (json && status == HT_OK) return ht_json_print(json_pack("{s:o}", "software", list), err);
+    json_decref(list);
+    return status;
+}
+
 static enum ht_status run(const struct ht_options *options, struct ht_error *err)
 {
     static const struct {
         const char *name;
         enum ht_status (*list)(bool json, struct ht_error *err);
-    } kinds[] = {{"systems", list_systems},
-                 {"models", list_models},
-                 {"gpus", list_gpus},
-                 {"clusters", list_clusters},
-                 {"experiments", list_experiments}};
+    } kinds[] = {{"systems", list_systems},   {"models", list_models},     {"gpus", list_gpus},
+                 {"clusters", list_clusters}, {"software", list_software}, {"experiments", list_experiments}};
     for (size_t i = 0; i < HT_COUNT(kinds); i++)
         if (!strcmp(options->words[0], kinds[i].name)) return kinds[i].list(options->json, err);
     return ht_fail(err, HT_BAD_INPUT,
-                   "list: unknown kind '%s'; expected systems, models, gpus, clusters or experiments",
+                   "list: unknown kind '%s'; expected systems, models, gpus, clusters, software or experiments",
                    options->words[0]);
 }
 
 const struct ht_command ht_cmd_list = {
     .name = "list",
     .args = "KIND",
-    .help = "what can be named: systems, models, gpus, clusters, experiments",
+    .help = "what can be named: systems, models, gpus, clusters, software, experiments",
     .groups = 0,
     .min_words = 1,
     .max_words = 1,

@@ -3,6 +3,7 @@
 
 #include "harness/claims/builtin.h"
 #include "common/base/array.h"
+#include "common/model/software.h"
 #include "harness/claims/check.h"
 #include "harness/run/output.h"
 #include "harness/result/provenance.h"
@@ -40,25 +41,34 @@ static void reproduction_free(struct reproduction *r)
     ht_observations_free(&r->seen);
 }
 
-static enum ht_status add_ledger(struct reproduction *r, struct ht_doc *doc, struct ht_error *err)
+/* Adds a ledger. software: takes the place of its setups' choice; NULL: it does not. */
+static enum ht_status add_ledger(struct reproduction *r, struct ht_doc *doc, const char *software, struct ht_error *err)
 {
     struct ht_ledger ledger;
     enum ht_status status = ht_ledger_load(doc, err, &ledger);
-    if (status == HT_OK) HT_PUSH(r->ledgers, r->n_ledgers, r->ledgers_cap, ledger);
-    return status;
+    if (status != HT_OK) return status;
+    for (int64_t i = 0; i < ledger.n_setups && software; i++)
+        snprintf(ledger.setups[i].software.name, sizeof(ledger.setups[i].software.name), "%s", software);
+    HT_PUSH(r->ledgers, r->n_ledgers, r->ledgers_cap, ledger);
+    return HT_OK;
 }
 
 static enum ht_status load_ledgers(const struct ht_options *o, struct reproduction *r, struct ht_error *err)
 {
     struct ht_doc *doc;
-    enum ht_status status = HT_OK;
+    struct ht_software software;
+    enum ht_status status = o->request.software ? ht_software_load(o->request.software, err, &software) : HT_OK;
+    if (status != HT_OK) return status;
+    if (o->request.software && strlen(o->request.software) >= sizeof(((struct ht_claim_software *)0)->name))
+        return ht_fail(err, HT_BAD_INPUT, "--software: the file's name is too long; expected at most %zu characters",
+                       sizeof(((struct ht_claim_software *)0)->name) - 1);
     if (o->ledger) {
         status = ht_doc_open(o->ledger, err, &doc);
-        return status == HT_OK ? add_ledger(r, doc, err) : status;
+        return status == HT_OK ? add_ledger(r, doc, o->request.software, err) : status;
     }
     for (size_t i = 0; ht_claims_ledger(i) && status == HT_OK; i++) {
         status = ht_builtin_open(ht_claims_ledger(i), err, &doc);
-        if (status == HT_OK) status = add_ledger(r, doc, err);
+        if (status == HT_OK) status = add_ledger(r, doc, o->request.software, err);
     }
     return status;
 }
@@ -207,6 +217,8 @@ static json_t *value_json(const struct ht_claim_setup *s, const struct ht_claim_
     json_t *value = json_pack("{s:s,s:s,s:s,s:s,s:s,s:o}", "where", v->where, "by", v->by, "system", v->system->name,
                               "model", ht_claim_entry(s, HT_CLAIM_MODELS, p.at[HT_CLAIM_MODELS], model, sizeof(model)),
                               "cluster", s->clusters[p.at[HT_CLAIM_MODELS]], "value", number(v->value));
+    const char *software = ht_claim_software(s);
+    json_object_set_new(value, "software", json_string(software ? software : "fused"));
     json_object_set_new(value, "batch", count(ht_claim_batch(s, p)));
     json_object_set_new(value, "micro_batch", count(s->micro_batches[p.at[HT_CLAIM_MICRO_BATCHES]]));
     json_object_set_new(value, "seq", count(s->seqs[p.at[HT_CLAIM_SEQS]]));
@@ -307,8 +319,8 @@ static enum ht_status write_csv(const struct reproduction *r, const char *path, 
     struct ht_output file;
     enum ht_status status = ht_output_open(path, err, &file);
     if (status != HT_OK) return status;
-    fputs("id,where,statement,paper,ours,deviation_percent,in_mean,tolerance,verdict,how,clusters,seq,batches,micro_"
-          "batch,memory,reading,why\n",
+    fputs("id,where,statement,paper,ours,deviation_percent,in_mean,tolerance,verdict,how,software,clusters,seq,batches,"
+          "micro_batch,memory,reading,why\n",
           file.file);
     for (size_t i = 0; i < r->n_rows; i++) {
         const struct ht_outcome *o = &r->rows[i];
@@ -321,6 +333,8 @@ static enum ht_status write_csv(const struct reproduction *r, const char *path, 
         csv_cell(file.file, tolerance, ",");
         csv_cell(file.file, ht_claim_verdict_names[o->verdict], ",");
         csv_cell(file.file, o->how, ",");
+        const char *software = o->claim->unchecked[0] ? "" : ht_claim_software(o->claim->setup);
+        csv_cell(file.file, software ? software : "fused", ",");
         static const enum ht_claim_axis lists[] = {HT_CLAIM_MODELS, HT_CLAIM_SEQS, HT_CLAIM_BATCHES,
                                                    HT_CLAIM_MICRO_BATCHES, HT_CLAIM_MEMORY};
         for (size_t k = 0; k < HT_COUNT(lists); k++) {

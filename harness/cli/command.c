@@ -61,6 +61,11 @@ static const struct row rows[] = {
      VALUE_BYTES, AT(request.device_memory_bytes), 0, 0},
     {"device-cores", "N", "cluster 'local': cores of the emulated device [all but one]", SHAPE, VALUE_COUNT,
      AT(request.device_cores), 1, 4096},
+    {"software", "NAME|FILE",
+     "what the programs' kernels launch and hold (hetbench list software); train takes fused alone [fused]",
+     HT_OPT_SCENARIO, VALUE_TEXT, AT(request.software), 0, 0},
+    {"software", "NAME|FILE", "software profile of all scenarios that are simulated [the ledgers' choice]",
+     HT_OPT_REPRODUCE, VALUE_TEXT, AT(request.software), 0, 0},
     {"set", "NAME=VALUE",
      "force a plan variable by the paper's name (hetbench list systems): a number, c=3, or a vector, m=4,2,1; may be "
      "repeated [the planner decides]",

@@ -74,6 +74,7 @@ void ht_scenario_print(const struct ht_scenario *s, enum ht_division division, F
     else
         fprintf(out, "%lld", (long long)s->micro_batch);
     fprintf(out, "; %s", ht_numerics_text(&s->numerics, text));
+    if (strcmp(s->software.name, "fused") != 0) fprintf(out, "; software %s", s->software.name);
 }
 
 /* ---- JSON ------------------------------------------------------------------------------------------------------ */
@@ -130,6 +131,7 @@ json_t *ht_scenario_json(const struct ht_scenario *s, enum ht_division division)
     json_object_set_new(root, "gpus_text", json_string(ht_cluster_devices(s->cluster, devices, sizeof(devices))));
     json_object_set_new(root, "dtypes", ht_numerics_json(&s->numerics));
     json_object_set_new(root, "numerics_text", json_string(ht_numerics_text(&s->numerics, numerics)));
+    json_object_set_new(root, "software", json_string(s->software.name));
     json_object_set_new(root, "parallelism", json_string(parallelism(s, division)));
     json_object_set_new(root, "rate_note", *ht_rate_note(s, note) ? json_string(note) : json_null());
     add_control(s, root);
@@ -192,6 +194,10 @@ void ht_rows_print_scenario(const json_t *rows, FILE *out)
     if (print_distinct(rows, "micro_batch", out) == 0) fputs("the plan's sizes", out);
     fputs("; ", out);
     print_distinct(rows, "numerics_text", out);
+    if (!any_row(rows, "software", "fused")) {
+        fputs("; software ", out);
+        print_distinct(rows, "software", out);
+    }
     putc('\n', out);
     if (any_row(rows, "parallelism", "zero3"))
         fprintf(out, "data-parallel with ZeRO-3: parameters, gradients and optimizer states are sharded%s%s\n",

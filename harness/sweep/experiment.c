@@ -1,6 +1,7 @@
 #include "harness/sweep/experiment.h"
 
 #include "common/base/array.h"
+#include "common/model/software.h"
 #include "common/model/zoo.h"
 #include "harness/sweep/builtin.h"
 #include "harness/run/registry.h"
@@ -36,6 +37,10 @@ static const struct ht_field fields[] = {
      .offset = AT(control),
      .names = ht_control_mode_names,
      .n_names = HT_N_CONTROL_MODES},
+    {.key = "software",
+     .type = HT_FIELD_STRING,
+     .offset = AT(e.software),
+     .size = sizeof(((struct file *)0)->e.software)},
     {.key = "clip", .type = HT_FIELD_DOUBLE, .offset = AT(e.clip), .fallback = "0", .min = 0, .max = 1e30},
     {.key = "loss_scale",
      .type = HT_FIELD_STRING,
@@ -315,6 +320,14 @@ static enum ht_status read_timelines(struct file *f, struct ht_error *err)
     return HT_OK;
 }
 
+static enum ht_status check_software(const struct ht_node *map, const struct ht_experiment *e, struct ht_error *err)
+{
+    struct ht_software software;
+    struct ht_error why;
+    if (!e->software[0] || ht_software_load(e->software, &why, &software) == HT_OK) return HT_OK;
+    return ht_node_error(ht_node_find(map, "software"), err, "%.800s", why.text);
+}
+
 /* Checks the experiment's name, which becomes a folder's. */
 static enum ht_status check_name(const struct ht_node *map, const struct ht_experiment *e, struct ht_error *err)
 {
@@ -346,6 +359,7 @@ static enum ht_status read_map(const struct ht_node *map, struct ht_error *err, 
         status = ht_node_key_error(f->per_node, err, "not allowed beside 'batches'");
     f->e.per_node = f->per_node != NULL;
     if (f->per_node) f->lists[HT_AXIS_BATCHES] = f->per_node;
+    if (status == HT_OK) status = check_software(map, &f->e, err);
     for (int axis = 0; axis < HT_N_AXES && status == HT_OK; axis++) status = read_axis(f, (enum ht_axis)axis, err);
     if (status == HT_OK) status = check_shapes(map, f, err);
     if (status == HT_OK) status = read_systems(f, err);

@@ -62,6 +62,7 @@ struct ht_timelines {
 struct ht_experiment {
     struct ht_doc *doc; /* the strings point into it */
     char name[64], title[256], source[256], cluster[256];
+    char software[256];                                       /* profile, by name or file; empty: the default */
     const char *numerics, *accumulate, *control, *loss_scale; /* as the options of that name; NULL: the default */
     double clip, initial_scale;                               /* 0: none, the default */
     int64_t growth_interval;                                  /* 0: the default */

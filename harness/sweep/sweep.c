@@ -92,6 +92,9 @@ static void key_of(const struct sweep *s, const struct ht_options *o, const char
              (long long)r->seq, (long long)r->device_memory_bytes, r->numerics ? r->numerics : "",
              (long long)o->iterations, (long long)o->warmup);
     size_t used = strlen(text);
+    if (r->software)
+        used += (size_t)snprintf(text + used, sizeof(text) - used, " software=%s:%016llx", r->software,
+                                 (unsigned long long)hash_of_named(r->software));
     if (r->accumulate || r->control || r->clip > 0 || r->loss_scale)
         snprintf(text + used, sizeof(text) - used, " %s %s %.17g %s", r->accumulate ? r->accumulate : "",
                  r->control ? r->control : "", r->clip, r->loss_scale ? r->loss_scale : "");
@@ -131,6 +134,7 @@ static void write_csv(const json_t *rows, FILE *out)
         "micro_batch",
         "seq",
         "numerics",
+        "software",
         "device_memory_bytes",
         "status",
         "iteration_time_s",
@@ -290,6 +294,7 @@ static struct ht_options options_of(const struct ht_experiment *e)
     o.request.loss_scale = e->loss_scale;
     o.request.initial_scale = e->initial_scale;
     o.request.growth_interval = e->growth_interval;
+    o.request.software = e->software[0] ? e->software : NULL;
     o.request.micro_batch = e->micro_batch;
     o.n_bad = e->n_bad;
     memcpy(o.bad, e->bad, sizeof(o.bad));

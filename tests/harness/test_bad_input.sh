@@ -50,6 +50,10 @@ refused 2 "--initial-scale: 0 is out of range" sim zero_offload "${tiny[@]}" --i
 refused 2 "--growth-interval: 0 is out of range" sim zero_offload "${tiny[@]}" --growth-interval 0
 refused 2 "an initial scale is for a dynamic loss scale: expected loss scale dynamic with it" sim zero_offload "${tiny[@]}" --control gate --initial-scale 8
 refused 2 "a growth interval is for a dynamic loss scale" sim zero_offload "${tiny[@]}" --control gate --loss-scale 8 --growth-interval 8
+refused 2 "unknown software 'eagre'; expected 'eager'" sim zero_offload "${tiny[@]}" --software eagre
+refused 2 "software 'eager' cannot train: it holds what other programs' kernels do; expected fused" train in_memory "${tiny[@]}" --data "$text" --software eager
+refused 2 "unknown software 'lazy'" reproduce 'autohete.fig2.*' --software lazy
+refused 2 "no-such.yaml: " plan zero_offload "${tiny[@]}" --software no-such.yaml
 refused 2 "--lr: " train in_memory "${tiny[@]}" --data "$text" --lr fast
 refused 2 "--beta1: 1 is out of range" train in_memory "${tiny[@]}" --data "$text" --beta1 1
 refused 2 "--iterations: .* memory" sim zero_offload "${tiny[@]}" --iterations 1000000 --batch 1024 --micro-batch 1

@@ -58,7 +58,7 @@ static enum ht_status load_system(const struct ht_node *list, struct ht_error *e
 
 struct top {
     char paper[256];
-    const struct ht_node *tolerances, *systems, *setups, *claims;
+    const struct ht_node *tolerances, *systems, *software, *setups, *claims;
 };
 
 static enum ht_status load_all(const struct top *top, struct ht_error *err, struct ht_ledger *l)
@@ -72,8 +72,9 @@ static enum ht_status load_all(const struct top *top, struct ht_error *err, stru
     if ((status = load_tolerance(c, err, &l->tolerances[l->n_tolerances++])) != HT_OK) return status;
     HT_EACH_CHILD(top->systems, c)
     if ((status = load_system(c, err, &l->systems[l->n_systems++])) != HT_OK) return status;
+    if (top->software && (status = ht_claim_load_software(top->software, err, &l->software)) != HT_OK) return status;
     HT_EACH_CHILD(top->setups, c)
-    if ((status = ht_claim_load_setup(c, err, &l->setups[l->n_setups++])) != HT_OK) return status;
+    if ((status = ht_claim_load_setup(c, &l->software, err, &l->setups[l->n_setups++])) != HT_OK) return status;
     HT_EACH_CHILD(top->claims, c)
     if ((status = ht_claim_load_row(l, c, err, &l->claims[l->n_claims++])) != HT_OK) return status;
     return HT_OK;
@@ -89,6 +90,7 @@ enum ht_status ht_ledger_load(struct ht_doc *doc, struct ht_error *err, struct h
          .size = sizeof(((struct top *)0)->paper)},
         {.key = "tolerances", .type = HT_FIELD_MAP_NODE, .offset = offsetof(struct top, tolerances), .required = true},
         {.key = "systems", .type = HT_FIELD_MAP_NODE, .offset = offsetof(struct top, systems), .required = true},
+        {.key = "software", .type = HT_FIELD_MAP_NODE, .offset = offsetof(struct top, software)},
         {.key = "setups", .type = HT_FIELD_MAP_NODE, .offset = offsetof(struct top, setups), .required = true},
         {.key = "claims", .type = HT_FIELD_MAP_NODE, .offset = offsetof(struct top, claims), .required = true},
         {0},

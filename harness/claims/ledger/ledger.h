@@ -4,6 +4,7 @@
  *     paper:      title
  *     tolerances: name -> {relative | absolute, why}        set by the kind of claim, before anything was computed
  *     systems:    the paper's name -> our systems           the best of them that runs stands for it
+ *     software:   {name, why}                               what the paper's programs are; a setup may have its own
  *     setups:     name -> {models, cluster, batches, ...}   a set of scenarios: all combinations of its lists
  *     claims:     id -> row
  *
@@ -159,15 +160,23 @@ struct ht_claim_units {
     double forward, backward, fetch, offload, step;
 };
 
+/* The software profile of the paper's programs, and why it is that. */
+struct ht_claim_software {
+    char name[HT_CLAIM_MODEL]; /* or its file's; empty: fused */
+    char why[1024];
+};
+
 struct ht_claim_setup {
     const char *name;
     char cluster[HT_CLAIM_NAME], numerics[16], accumulate[8], note[512];
-    int64_t iterations;             /* simulated; 1: nothing comes before or after */
-    const char *bad[HT_CLAIM_LIST]; /* "5": iterations whose gradients overflow, from 1 */
+    struct ht_claim_software software; /* the setup's own, or the ledger's */
+    int64_t iterations;                /* simulated; 1: nothing comes before or after */
+    const char *bad[HT_CLAIM_LIST];    /* "5": iterations whose gradients overflow, from 1 */
     int64_t n_bad;
     int64_t train_steps; /* > 0: trained for real instead */
     struct ht_claim_units units;
-    const struct ht_node *nodes_of[HT_N_CLAIM_LISTS], *per_node, *bad_nodes; /* as they are written; may be NULL */
+    /* as they are written; may be NULL */
+    const struct ht_node *nodes_of[HT_N_CLAIM_LISTS], *per_node, *bad_nodes, *software_node;
 
     const char *models[HT_CLAIM_LIST], *clusters[HT_CLAIM_LIST]; /* a model's own cluster, or the setup's */
     int64_t model_params[HT_CLAIM_LIST], n_units[HT_CLAIM_LIST], n_nodes[HT_CLAIM_LIST];
@@ -215,6 +224,7 @@ struct ht_claim {
 struct ht_ledger {
     struct ht_doc *doc; /* names point into it */
     char paper[256];
+    struct ht_claim_software software;
     struct ht_claim_tolerance *tolerances;
     struct ht_claim_system *systems;
     struct ht_claim_setup *setups;
@@ -226,6 +236,9 @@ struct ht_ledger {
    destroyed. */
 enum ht_status ht_ledger_load(struct ht_doc *doc, struct ht_error *err, struct ht_ledger *out);
 void ht_ledger_free(struct ht_ledger *ledger);
+/* Returns the software of a setup's scenarios. What trains for real, or has no sizes and rates but units of time, has
+   ours: NULL. */
+const char *ht_claim_software(const struct ht_claim_setup *setup);
 
 /* Writes an entry of a list for people: "autohete-4b", "24", "16 GB", "c=3 p=1 o=5". Returns buf. */
 const char *ht_claim_entry(const struct ht_claim_setup *setup, enum ht_claim_axis axis, int index, char *buf, size_t n);

@@ -5,7 +5,11 @@
 #include "harness/claims/ledger/ledger.h"
 
 /* ---- setup.c */
-enum ht_status ht_claim_load_setup(const struct ht_node *map, struct ht_error *err, struct ht_claim_setup *out);
+/* Reads {name, why} of a software profile. Returns HT_BAD_INPUT if no such profile exists. */
+enum ht_status ht_claim_load_software(const struct ht_node *map, struct ht_error *err, struct ht_claim_software *out);
+/* Reads a setup. software: the ledger's, for setups without their own. */
+enum ht_status ht_claim_load_setup(const struct ht_node *map, const struct ht_claim_software *software,
+                                   struct ht_error *err, struct ht_claim_setup *out);
 /* Finds the entry of a setup's list that a scalar names. Returns HT_BAD_INPUT if no entry matches. */
 enum ht_status ht_claim_find_entry(const struct ht_claim_setup *setup, enum ht_claim_axis axis,
                                    const struct ht_node *node, struct ht_error *err, int *out);

@@ -2,6 +2,7 @@
 #include "harness/claims/ledger/parts.h"
 
 #include "common/base/array.h"
+#include "common/model/software.h"
 #include "common/model/zoo.h"
 
 #include <stdio.h>
@@ -137,6 +138,36 @@ static enum ht_status load_list(enum ht_claim_axis axis, struct ht_error *err, s
     return HT_OK;
 }
 
+/* ---- software --------------------------------------------------------------------------------------------------- */
+
+enum ht_status ht_claim_load_software(const struct ht_node *map, struct ht_error *err, struct ht_claim_software *out)
+{
+    static const struct ht_field fields[] = {
+        {.key = "name",
+         .type = HT_FIELD_STRING,
+         .offset = offsetof(struct ht_claim_software, name),
+         .required = true,
+         .size = sizeof(out->name)},
+        {.key = "why",
+         .type = HT_FIELD_STRING,
+         .offset = offsetof(struct ht_claim_software, why),
+         .required = true,
+         .size = sizeof(out->why)},
+        {0},
+    };
+    struct ht_software software;
+    struct ht_error why;
+    enum ht_status status = ht_config_load(map, fields, err, out);
+    if (status == HT_OK && ht_software_load(out->name, &why, &software) != HT_OK)
+        return ht_node_error(ht_node_find(map, "name"), err, "%.800s", why.text);
+    return status;
+}
+
+const char *ht_claim_software(const struct ht_claim_setup *s)
+{
+    return s->software.name[0] && !s->train_steps && !s->units.devices ? s->software.name : NULL;
+}
+
 /* ---- a setup --------------------------------------------------------------------------------------------------- */
 
 #define AT(m) .offset = offsetof(struct ht_claim_units, m)
@@ -177,6 +208,7 @@ static const struct ht_field setup_fields[] = {
     {.key = "iterations", .type = HT_FIELD_INT, AT(iterations), .fallback = "8", .min = 1, .max = 1000},
     {.key = "bad", .type = HT_FIELD_LIST_NODE, AT(bad_nodes)},
     {.key = "train_steps", .type = HT_FIELD_INT, AT(train_steps), .min = 1, .max = 1000},
+    {.key = "software", .type = HT_FIELD_MAP_NODE, AT(software_node)},
     {.key = "note", .type = HT_FIELD_STRING, AT(note), .size = sizeof(((struct ht_claim_setup *)0)->note)},
     {0},
 };
@@ -186,8 +218,8 @@ static const struct ht_field setup_fields[] = {
 /* Reads the models on their clusters, or makes equal blocks with times of their own. */
 static enum ht_status load_subject(const struct ht_node *map, struct ht_error *err, struct ht_claim_setup *s)
 {
-    static const char *const not_with_units[] = {"models",      "cluster",  "memory",    "seq",
-                                                 "train_steps", "numerics", "accumulate"};
+    static const char *const not_with_units[] = {"models",      "cluster",  "memory",     "seq",
+                                                 "train_steps", "numerics", "accumulate", "software"};
     if (!ht_node_find(map, "unit_times")) {
         if (!s->nodes_of[HT_CLAIM_MODELS])
             return ht_node_key_error(map, err, "key 'models' is missing; expected it, or 'unit_times'");
@@ -237,16 +269,20 @@ static enum ht_status check_numerics(const struct ht_node *map, struct ht_error 
     return status;
 }
 
-enum ht_status ht_claim_load_setup(const struct ht_node *map, struct ht_error *err, struct ht_claim_setup *out)
+enum ht_status ht_claim_load_setup(const struct ht_node *map, const struct ht_claim_software *software,
+                                   struct ht_error *err, struct ht_claim_setup *out)
 {
-    *out = (struct ht_claim_setup){.name = map->key};
+    *out = (struct ht_claim_setup){.name = map->key, .software = *software};
     enum ht_status status = ht_config_load(map, setup_fields, err, out);
     if (status != HT_OK) return status;
     if (out->per_node && out->nodes_of[HT_CLAIM_BATCHES])
         return ht_node_key_error(out->per_node, err, "not allowed beside 'batches'");
     if (out->per_node) out->nodes_of[HT_CLAIM_BATCHES] = out->per_node;
+    if (out->software_node && out->train_steps)
+        return ht_node_key_error(out->software_node, err, "not allowed beside 'train_steps'");
     status = check_numerics(map, err);
     if (status == HT_OK) status = load_bad(out->bad_nodes, err, out);
+    if (status == HT_OK && out->software_node) status = ht_claim_load_software(out->software_node, err, &out->software);
     for (int axis = HT_CLAIM_BATCHES; axis < HT_N_CLAIM_LISTS && status == HT_OK; axis++)
         status = load_list((enum ht_claim_axis)axis, err, out);
     return status == HT_OK ? load_subject(map, err, out) : status;

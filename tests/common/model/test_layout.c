@@ -3,7 +3,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-#include "common/model/model.h"
+#include "common/model/software.h"
 
 static struct ht_model gpt2(void)
 {
@@ -326,6 +326,54 @@ START_TEST(test_workspace)
 }
 END_TEST
 
+/* What PyTorch's and Megatron's programs hold more, on test_llama_block's model: N = 128, (N,C) has 16384 elements, (N,F)
+   12288, (B,H,T,T) 65536, the logits 128 rows of 100, padded to 128: 16384.
+     16 bit: a norm keeps x in FP32 and its normalised copy, 16384 (4 + 2) = 98304; silu(gate) 12288 * 2 = 24576.
+     FP32: the normalised copy alone, 65536; silu(gate) 49152. */
+START_TEST(test_software)
+{
+    struct ht_software eager, megatron;
+    struct ht_model m = {.arch = HT_ARCH_LLAMA,
+                         .layers = 1,
+                         .width = 128,
+                         .heads = 8,
+                         .kv_heads = 2,
+                         .ffn = 96,
+                         .vocab = 100,
+                         .max_seq = 64},
+                    e = m, g = m;
+    ck_assert(!ht_software_load("eager", NULL, &eager) && !ht_software_load("megatron", NULL, &megatron));
+    ht_software_apply(&eager, &e);
+    ht_software_apply(&megatron, &g);
+    ck_assert_int_eq(ht_unit_activation_bytes(&e, 1, 2, 64, HT_BF16) - ht_unit_activation_bytes(&m, 1, 2, 64, HT_BF16),
+                     2 * 98304 + 24576);
+    ck_assert_int_eq(ht_unit_activation_bytes(&e, 1, 2, 64, HT_F32), 771072 + 2 * 65536 + 49152);
+    ck_assert_int_eq(ht_unit_activation_bytes(&e, 2, 2, 64, HT_BF16) - ht_unit_activation_bytes(&m, 2, 2, 64, HT_BF16),
+                     98304);
+    ck_assert_int_eq(ht_unit_activation_bytes(&g, 1, 2, 64, HT_F32), 771072 + 49152); /* its norms are one kernel */
+    struct ht_act_layout l;
+    ht_block_activations(&e, 1u << HT_SUB_GELU, 2, 64, HT_F32, &l);
+    ck_assert_int_eq(l.gelu_held.offset, 49152); /* behind what our kernels keep */
+    ck_assert_int_eq(l.bytes, 2 * 49152);
+    /* The model's output keeps the logits beside the log-softmax; Megatron's softmax is all that is kept. */
+    ck_assert_int_eq(ht_logits_bytes(&e, 2, 64), 2 * 65536);
+    ck_assert_int_eq(ht_logits_bytes(&g, 2, 64), 65536);
+    /* A block's backward: two (B,H,T,T) of 2 bytes, more than one (N,F); forward one; with flash attention none. */
+    ck_assert_int_eq(ht_unit_workspace_bytes(&e, 1, 2, 64, HT_BF16, true),
+                     ht_unit_workspace_bytes(&m, 1, 2, 64, HT_BF16, true) + 2 * 131072);
+    ck_assert_int_eq(ht_unit_workspace_bytes(&e, 1, 2, 64, HT_F32, false), 262144);
+    e.flash = m.flash = true;
+    ck_assert_int_eq(ht_unit_workspace_bytes(&e, 1, 2, 64, HT_BF16, true),
+                     ht_unit_workspace_bytes(&m, 1, 2, 64, HT_BF16, true) + 24576);
+    /* The head's passes: the shifted logits in FP32; two gradients in FP32 and one in 16 bits. Megatron: logits in both. */
+    ck_assert_int_eq(ht_unit_workspace_bytes(&e, 2, 2, 64, HT_BF16, false), 1024 + 65536);
+    ck_assert_int_eq(ht_unit_workspace_bytes(&e, 2, 2, 64, HT_BF16, true), 32768 + 2 * 65536 + 32768);
+    ck_assert_int_eq(ht_unit_workspace_bytes(&e, 2, 2, 64, HT_F32, true), 65536 + 2 * 65536);
+    ck_assert_int_eq(ht_unit_workspace_bytes(&g, 2, 2, 64, HT_BF16, false), 1024 + 65536 + 32768);
+    ck_assert_int_eq(ht_unit_workspace_bytes(&g, 2, 2, 64, HT_BF16, true), 32768 + 32768);
+}
+END_TEST
+
 START_TEST(test_names_and_dtypes)
 {
     struct ht_numerics full = {HT_F32, HT_F32, HT_F32, HT_F32}, mixed = {HT_BF16, HT_BF16, HT_F32, HT_F32};
@@ -364,6 +412,7 @@ int main(void)
     tcase_add_test(t, test_logits);
     tcase_add_test(t, test_sub_ops_sum_to_block);
     tcase_add_test(t, test_workspace);
+    tcase_add_test(t, test_software);
     tcase_add_test(t, test_names_and_dtypes);
     suite_add_tcase(s, t);
     SRunner *r = srunner_create(s);

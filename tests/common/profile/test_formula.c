@@ -7,6 +7,15 @@
 
 static const struct ht_roof roof = {.flops_per_s = 1e12, .bytes_per_s = 1e11, .launch_s = 1e-6};
 
+static struct ht_software fused, eager, megatron;
+
+static void load_software(void)
+{
+    ck_assert(!ht_software_load("fused", NULL, &fused));
+    ck_assert(!ht_software_load("eager", NULL, &eager));
+    ck_assert(!ht_software_load("megatron", NULL, &megatron));
+}
+
 #define NEAR(a, b) ck_assert_double_eq_tol(a, b, 1e-12 * fabs(b))
 
 static struct ht_work block(int64_t batch, int64_t seq, int64_t width, int64_t heads)
@@ -55,33 +64,33 @@ START_TEST(block_by_hand)
     double launch = 1e-6, NCe = 2097152, P = 4194304, flops = 1e12, bw = 1e11;
     double GiF = 1024.0 * 1024 * 1024;
     w.sub_ops = 1u << HT_SUB_NORM1;
-    NEAR(ht_forward_s(&roof, &w), launch + 2 * NCe / bw);
-    NEAR(ht_backward_s(&roof, &w), launch + 4 * NCe / bw);
+    NEAR(ht_forward_s(&roof, &fused, &w), launch + 2 * NCe / bw);
+    NEAR(ht_backward_s(&roof, &fused, &w), launch + 4 * NCe / bw);
     /* qkv: 2 x 1024 x 3072 x 1024 = 6 GiFLOP = 6.4 ms; its bytes (1 + 3 + 3) x 2 MiB = 0.15 ms do not count */
     w.sub_ops = 1u << HT_SUB_QKV;
-    NEAR(ht_forward_s(&roof, &w), launch + 6 * GiF / flops);
-    NEAR(ht_backward_s(&roof, &w), 2 * (launch + 6 * GiF / flops) + launch + 3 * NCe / bw);
+    NEAR(ht_forward_s(&roof, &fused, &w), launch + 6 * GiF / flops);
+    NEAR(ht_backward_s(&roof, &fused, &w), 2 * (launch + 6 * GiF / flops) + launch + 3 * NCe / bw);
     /* attention: 16 products (512, 512, 128): 2 x 16 x 512 x 512 x 128 = 1 GiFLOP = 1.07 ms each against
        16 x (2 x 512 x 128 + 512 x 512) x 2 bytes = 12.6 MB = 0.126 ms; softmax reads and writes P */
     w.sub_ops = 1u << HT_SUB_ATTENTION;
-    NEAR(ht_forward_s(&roof, &w), 2 * (launch + GiF / flops) + launch + 2 * P * 2 / bw);
-    NEAR(ht_backward_s(&roof, &w), 4 * (launch + GiF / flops) + launch + 3 * P * 2 / bw);
+    NEAR(ht_forward_s(&roof, &fused, &w), 2 * (launch + GiF / flops) + launch + 2 * P * 2 / bw);
+    NEAR(ht_backward_s(&roof, &fused, &w), 4 * (launch + GiF / flops) + launch + 3 * P * 2 / bw);
     w.dropout = true; /* P read and written once more, and a byte of mask */
-    NEAR(ht_forward_s(&roof, &w), 2 * (launch + GiF / flops) + launch + 2 * P * 2 / bw + launch + 5 * P / bw);
+    NEAR(ht_forward_s(&roof, &fused, &w), 2 * (launch + GiF / flops) + launch + 2 * P * 2 / bw + launch + 5 * P / bw);
     w.dropout = false;
     w.flash = true; /* one kernel, no P */
-    NEAR(ht_forward_s(&roof, &w), launch + 2 * GiF / flops);
-    NEAR(ht_backward_s(&roof, &w), launch + 5 * GiF / flops);
+    NEAR(ht_forward_s(&roof, &fused, &w), launch + 2 * GiF / flops);
+    NEAR(ht_backward_s(&roof, &fused, &w), launch + 5 * GiF / flops);
     w.flash = false;
     w.sub_ops = 1u << HT_SUB_PROJ; /* 2 GiFLOP, and the residual */
-    NEAR(ht_forward_s(&roof, &w), launch + 2 * GiF / flops + launch + 3 * NCe / bw);
+    NEAR(ht_forward_s(&roof, &fused, &w), launch + 2 * GiF / flops + launch + 3 * NCe / bw);
     w.sub_ops = 1u << HT_SUB_GELU; /* F = 4 C */
-    NEAR(ht_forward_s(&roof, &w), launch + 2 * 4 * NCe / bw);
-    NEAR(ht_backward_s(&roof, &w), launch + 3 * 4 * NCe / bw);
+    NEAR(ht_forward_s(&roof, &fused, &w), launch + 2 * 4 * NCe / bw);
+    NEAR(ht_backward_s(&roof, &fused, &w), launch + 3 * 4 * NCe / bw);
     w.sub_ops = 1u << HT_SUB_FC1; /* 8 GiFLOP */
-    NEAR(ht_forward_s(&roof, &w), launch + 8 * GiF / flops);
+    NEAR(ht_forward_s(&roof, &fused, &w), launch + 8 * GiF / flops);
     w.sub_ops = 1u << HT_SUB_FC2;
-    NEAR(ht_backward_s(&roof, &w), 2 * (launch + 8 * GiF / flops) + launch + NCe / bw);
+    NEAR(ht_backward_s(&roof, &fused, &w), 2 * (launch + 8 * GiF / flops) + launch + NCe / bw);
 }
 END_TEST
 
@@ -93,34 +102,35 @@ START_TEST(llama_block_by_hand)
     double launch = 1e-6, NCe = 2097152, P = 4194304, flops = 1e12, bw = 1e11;
     double GiF = 1024.0 * 1024 * 1024;
     w.sub_ops = 1u << HT_SUB_NORM1;
-    NEAR(ht_forward_s(&roof, &w), launch + 2 * NCe / bw);
+    NEAR(ht_forward_s(&roof, &fused, &w), launch + 2 * NCe / bw);
     /* 2 x 1024 x 1536 x 1024 = 3 GiFLOP; queries and keys (1.25 N C e) are read and written; no bias */
     w.sub_ops = 1u << HT_SUB_QKV;
     double rotation = launch + 2.5 * NCe / bw;
-    NEAR(ht_forward_s(&roof, &w), launch + 3 * GiF / flops + rotation);
-    NEAR(ht_backward_s(&roof, &w), 2 * (launch + 3 * GiF / flops) + rotation);
+    NEAR(ht_forward_s(&roof, &fused, &w), launch + 3 * GiF / flops + rotation);
+    NEAR(ht_backward_s(&roof, &fused, &w), 2 * (launch + 3 * GiF / flops) + rotation);
     /* as many products as with Hkv = 8; 8 heads' dk and dv (2 N C e) are read, 2 heads' (2 N K e) written */
     w.sub_ops = 1u << HT_SUB_ATTENTION;
-    NEAR(ht_forward_s(&roof, &w), 2 * (launch + GiF / flops) + launch + 2 * P * 2 / bw);
-    NEAR(ht_backward_s(&roof, &w), 4 * (launch + GiF / flops) + launch + 3 * P * 2 / bw + launch + 2.5 * NCe / bw);
+    NEAR(ht_forward_s(&roof, &fused, &w), 2 * (launch + GiF / flops) + launch + 2 * P * 2 / bw);
+    NEAR(ht_backward_s(&roof, &fused, &w),
+         4 * (launch + GiF / flops) + launch + 3 * P * 2 / bw + launch + 2.5 * NCe / bw);
     w.flash = true; /* so slow a memory that bytes count: q, out, k, v forward, and their gradients back */
     const struct ht_roof slow = {.flops_per_s = 1e12, .bytes_per_s = 1e6, .launch_s = 0};
-    NEAR(ht_forward_s(&slow, &w), 2.5 * NCe / 1e6);
-    NEAR(ht_backward_s(&slow, &w), 5 * NCe / 1e6);
+    NEAR(ht_forward_s(&slow, &fused, &w), 2.5 * NCe / 1e6);
+    NEAR(ht_backward_s(&slow, &fused, &w), 5 * NCe / 1e6);
     w.flash = false;
     w.sub_ops = 1u << HT_SUB_PROJ; /* 2 GiFLOP, and the residual */
-    NEAR(ht_forward_s(&roof, &w), launch + 2 * GiF / flops + launch + 3 * NCe / bw);
-    NEAR(ht_backward_s(&roof, &w), 2 * (launch + 2 * GiF / flops));
+    NEAR(ht_forward_s(&roof, &fused, &w), launch + 2 * GiF / flops + launch + 3 * NCe / bw);
+    NEAR(ht_backward_s(&roof, &fused, &w), 2 * (launch + 2 * GiF / flops));
     w.sub_ops = 1u << HT_SUB_FC1; /* 2 x 1024 x 1024 x 3072 = 6 GiFLOP */
-    NEAR(ht_forward_s(&roof, &w), launch + 6 * GiF / flops);
+    NEAR(ht_forward_s(&roof, &fused, &w), launch + 6 * GiF / flops);
     w.sub_ops = 1u << HT_SUB_GELU; /* N F e = 1.5 N C e: gate, up and product; back those, the gradient and two more */
-    NEAR(ht_forward_s(&roof, &w), launch + 4.5 * NCe / bw);
-    NEAR(ht_backward_s(&roof, &w), launch + 7.5 * NCe / bw);
+    NEAR(ht_forward_s(&roof, &fused, &w), launch + 4.5 * NCe / bw);
+    NEAR(ht_backward_s(&roof, &fused, &w), launch + 7.5 * NCe / bw);
     w.sub_ops = 1u << HT_SUB_FC2;
-    NEAR(ht_backward_s(&roof, &w), 2 * (launch + 3 * GiF / flops));
+    NEAR(ht_backward_s(&roof, &fused, &w), 2 * (launch + 3 * GiF / flops));
     w.sub_ops = HT_ALL_SUB_OPS;
     w.unit = HT_UNIT_EMBEDDING; /* no position table */
-    NEAR(ht_forward_s(&roof, &w), launch + 2 * NCe / bw);
+    NEAR(ht_forward_s(&roof, &fused, &w), launch + 2 * NCe / bw);
 }
 END_TEST
 
@@ -128,17 +138,17 @@ END_TEST
 START_TEST(sums)
 {
     struct ht_work w = block(2, 512, 1024, 8);
-    double f = 0, b = 0, whole_f = ht_forward_s(&roof, &w), whole_b = ht_backward_s(&roof, &w);
+    double f = 0, b = 0, whole_f = ht_forward_s(&roof, &fused, &w), whole_b = ht_backward_s(&roof, &fused, &w);
     for (int i = 0; i < HT_N_SUB_OPS; i++) {
         w.sub_ops = 1u << i;
-        f += ht_forward_s(&roof, &w);
-        b += ht_backward_s(&roof, &w);
+        f += ht_forward_s(&roof, &fused, &w);
+        b += ht_backward_s(&roof, &fused, &w);
     }
     NEAR(f, whole_f);
     NEAR(b, whole_b);
     w.sub_ops = HT_ALL_SUB_OPS;
     w.n_units = 3;
-    NEAR(ht_forward_s(&roof, &w), 3 * whole_f);
+    NEAR(ht_forward_s(&roof, &fused, &w), 3 * whole_f);
 }
 END_TEST
 
@@ -156,20 +166,20 @@ START_TEST(flops_only)
                          .tied = true};
     struct ht_work w = block(4, 256, 768, 12);
     w.vocab = 50257;
-    NEAR(ht_forward_s(&r, &w) * 1e12, ht_unit_flops(&m, 1, 4, 256));
-    NEAR(ht_backward_s(&r, &w) * 1e12, 2 * ht_unit_flops(&m, 1, 4, 256));
+    NEAR(ht_forward_s(&r, &fused, &w) * 1e12, ht_unit_flops(&m, 1, 4, 256));
+    NEAR(ht_backward_s(&r, &fused, &w) * 1e12, 2 * ht_unit_flops(&m, 1, 4, 256));
     m.arch = w.arch = HT_ARCH_LLAMA;
     m.kv_heads = w.kv_heads = 3;
-    NEAR(ht_forward_s(&r, &w) * 1e12, ht_unit_flops(&m, 1, 4, 256));
-    NEAR(ht_backward_s(&r, &w) * 1e12, 2 * ht_unit_flops(&m, 1, 4, 256));
+    NEAR(ht_forward_s(&r, &fused, &w) * 1e12, ht_unit_flops(&m, 1, 4, 256));
+    NEAR(ht_backward_s(&r, &fused, &w) * 1e12, 2 * ht_unit_flops(&m, 1, 4, 256));
     m.arch = w.arch = HT_ARCH_GPT;
     m.kv_heads = w.kv_heads = 0;
     w.tp = 4; /* every product is split */
-    NEAR(ht_forward_s(&r, &w) * 1e12, ht_unit_flops(&m, 1, 4, 256) / 4);
+    NEAR(ht_forward_s(&r, &fused, &w) * 1e12, ht_unit_flops(&m, 1, 4, 256) / 4);
     w.tp = 1;
     w.unit = HT_UNIT_HEAD;
-    NEAR(ht_forward_s(&r, &w) * 1e12, ht_unit_flops(&m, 3, 4, 256));
-    NEAR(ht_backward_s(&r, &w) * 1e12, 2 * ht_unit_flops(&m, 3, 4, 256));
+    NEAR(ht_forward_s(&r, &fused, &w) * 1e12, ht_unit_flops(&m, 3, 4, 256));
+    NEAR(ht_backward_s(&r, &fused, &w) * 1e12, 2 * ht_unit_flops(&m, 3, 4, 256));
 }
 END_TEST
 
@@ -183,17 +193,17 @@ START_TEST(few_rows)
     double qkv = 6.0 * 1024 * 1024 * 1024 / 1e12;
     w.sub_ops = 1u << HT_SUB_QKV;
     none.half_rows = 1024;
-    NEAR(ht_forward_s(&none, &w), 2 * qkv);
-    NEAR(ht_backward_s(&none, &w), 4 * qkv + 3.0 * 1024 * 3072 * 2 / 1e30);
+    NEAR(ht_forward_s(&none, &fused, &w), 2 * qkv);
+    NEAR(ht_backward_s(&none, &fused, &w), 4 * qkv + 3.0 * 1024 * 3072 * 2 / 1e30);
     none.half_rows = 1024.0 / 3;
-    NEAR(ht_forward_s(&none, &w), qkv * 4 / 3);
+    NEAR(ht_forward_s(&none, &fused, &w), qkv * 4 / 3);
     few.half_rows = 1024;
     w.sub_ops = 1u << HT_SUB_ATTENTION | 1u << HT_SUB_NORM1;
-    NEAR(ht_forward_s(&few, &w), ht_forward_s(&roof, &w));
+    NEAR(ht_forward_s(&few, &fused, &w), ht_forward_s(&roof, &fused, &w));
     w = block(2, 512, 1024, 8);
     w.unit = HT_UNIT_HEAD; /* logits: 2 x 1024 x 1000 x 1024 */
     none.half_rows = 1024;
-    NEAR(ht_forward_s(&none, &w), 2 * 2.0 * 1024 * 1000 * 1024 / 1e12);
+    NEAR(ht_forward_s(&none, &fused, &w), 2 * 2.0 * 1024 * 1000 * 1024 / 1e12);
 }
 END_TEST
 
@@ -202,13 +212,58 @@ START_TEST(ends)
     struct ht_work w = block(2, 512, 1024, 8);
     double launch = 1e-6, NCe = 2097152, bw = 1e11, NV = 1024.0 * 1000;
     w.unit = HT_UNIT_EMBEDDING;
-    NEAR(ht_forward_s(&roof, &w), launch + 3 * NCe / bw);
-    NEAR(ht_backward_s(&roof, &w), launch + 3 * NCe / bw); /* e + 2 g = 6 bytes an element, 3 x 2 */
-    w.tied = false;                                        /* zero 1000 x 1024 gradients of 2 bytes first */
-    NEAR(ht_backward_s(&roof, &w), launch + (3 * NCe + 1000.0 * 1024 * 2) / bw);
+    NEAR(ht_forward_s(&roof, &fused, &w), launch + 3 * NCe / bw);
+    NEAR(ht_backward_s(&roof, &fused, &w), launch + 3 * NCe / bw); /* e + 2 g = 6 bytes an element, 3 x 2 */
+    w.tied = false;                                                /* zero 1000 x 1024 gradients of 2 bytes first */
+    NEAR(ht_backward_s(&roof, &fused, &w), launch + (3 * NCe + 1000.0 * 1024 * 2) / bw);
     w.unit = HT_UNIT_HEAD; /* 2 N V C = 2.097e9 FLOP = 2.1 ms, memory bound nowhere */
-    NEAR(ht_forward_s(&roof, &w), launch + 2 * NCe / bw + launch + 2 * NV * 1024 / 1e12 + launch + 12 * NV / bw);
-    NEAR(ht_backward_s(&roof, &w), 2 * (launch + 2 * NV * 1024 / 1e12) + launch + 3 * NCe / bw);
+    NEAR(ht_forward_s(&roof, &fused, &w),
+         launch + 2 * NCe / bw + launch + 2 * NV * 1024 / 1e12 + launch + 12 * NV / bw);
+    NEAR(ht_backward_s(&roof, &fused, &w), 2 * (launch + 2 * NV * 1024 / 1e12) + launch + 3 * NCe / bw);
+}
+END_TEST
+
+/* The block and the head of the tests above, as PyTorch's and Megatron's programs run them: products as before, and the
+   passes of common/model/software.yaml. N = 1024, C = 1024, F = 4096; N C e = 2 MiB, N F e = 8 MiB, P e = 8 MiB. */
+START_TEST(software_by_hand)
+{
+    struct ht_work w = block(2, 512, 1024, 8);
+    double launch = 1e-6, NCe = 2097152, P = 4194304, flops = 1e12, bw = 1e11, NV = 1024.0 * 1000;
+    double GiF = 1024.0 * 1024 * 1024, product = launch + 2 * NV * 1024 / flops;
+    w.sub_ops =
+        1u << HT_SUB_NORM1; /* forward one kernel; backward 3 for dx, 2 for weight and bias, 3 for the residual's */
+    NEAR(ht_forward_s(&roof, &eager, &w), launch + 2 * NCe / bw);
+    NEAR(ht_backward_s(&roof, &eager, &w), launch + 8 * NCe / bw);
+    w.sub_ops = 1u << HT_SUB_ATTENTION; /* scale, mask and softmax are three kernels, or one */
+    NEAR(ht_forward_s(&roof, &eager, &w), 2 * (launch + GiF / flops) + launch + 6 * P * 2 / bw);
+    NEAR(ht_backward_s(&roof, &eager, &w), 4 * (launch + GiF / flops) + launch + 7 * P * 2 / bw);
+    NEAR(ht_forward_s(&roof, &megatron, &w), 2 * (launch + GiF / flops) + launch + 2 * P * 2 / bw);
+    w.sub_ops = 1u << HT_SUB_GELU; /* gelu_new: 8 kernels */
+    NEAR(ht_forward_s(&roof, &eager, &w), launch + 18 * 4 * NCe / bw);
+    NEAR(ht_backward_s(&roof, &eager, &w), launch + 28 * 4 * NCe / bw);
+    NEAR(ht_forward_s(&roof, &megatron, &w), launch + 2 * 4 * NCe / bw);
+    w.sub_ops = 1u << HT_SUB_PROJ;
+    NEAR(ht_forward_s(&roof, &eager, &w), launch + 2 * GiF / flops + launch + 3 * NCe / bw);
+    /* LLaMA: RMSNorm 2 passes, 2 casts of 6 bytes, 5 FP32 passes, of NC = 2^20 elements; rotation 10 or 12 */
+    w.arch = HT_ARCH_LLAMA;
+    w.sub_ops = 1u << HT_SUB_NORM2;
+    NEAR(ht_forward_s(&roof, &eager, &w), launch + 1048576.0 * (2 * 2 + 2 * 6 + 5 * 4) / bw);
+    NEAR(ht_backward_s(&roof, &eager, &w), launch + 1048576.0 * (9 * 2 + 2 * 6 + 17 * 4) / bw);
+    w.dtype = HT_F32; /* no casts */
+    NEAR(ht_forward_s(&roof, &eager, &w), launch + 1048576.0 * 7 * 4 / bw);
+    w.dtype = HT_BF16;
+    w.sub_ops = 1u << HT_SUB_QKV; /* (N, 3C, C): 6 GiF; rotation of queries and keys, 2 N C elements */
+    NEAR(ht_forward_s(&roof, &eager, &w), launch + 6 * GiF / flops + launch + 10 * 2 * NCe / bw);
+    NEAR(ht_backward_s(&roof, &megatron, &w), 2 * (launch + 6 * GiF / flops) + launch + 10 * 2 * NCe / bw);
+    w.sub_ops = 1u << HT_SUB_GELU;
+    NEAR(ht_forward_s(&roof, &eager, &w), launch + 5 * 4 * NCe / bw);
+    NEAR(ht_backward_s(&roof, &megatron, &w), launch + 13 * 4 * NCe / bw);
+    /* the head: 16-bit logits, cast to FP32 (6 bytes); 5 FP32 passes, Megatron's 8; backward 7 and 2, and a cast */
+    w.arch = HT_ARCH_GPT;
+    w.unit = HT_UNIT_HEAD;
+    NEAR(ht_forward_s(&roof, &eager, &w), launch + 2 * NCe / bw + product + launch + NV * (6 + 5 * 4) / bw);
+    NEAR(ht_forward_s(&roof, &megatron, &w), launch + 2 * NCe / bw + product + launch + NV * (6 + 8 * 4) / bw);
+    NEAR(ht_backward_s(&roof, &megatron, &w), launch + NV * (6 + 2 * 4) / bw + 2 * product + launch + 5 * NCe / bw);
 }
 END_TEST
 
@@ -247,6 +302,7 @@ int main(void)
 {
     Suite *s = suite_create("formula");
     TCase *t = tcase_create("formula");
+    tcase_add_checked_fixture(t, load_software, NULL);
     tcase_add_test(t, gemm);
     tcase_add_test(t, stream);
     tcase_add_test(t, block_by_hand);
@@ -255,6 +311,7 @@ int main(void)
     tcase_add_test(t, flops_only);
     tcase_add_test(t, few_rows);
     tcase_add_test(t, ends);
+    tcase_add_test(t, software_by_hand);
     tcase_add_test(t, adam);
     tcase_add_test(t, transfers);
     tcase_add_test(t, rounding);
