@@ -30,6 +30,7 @@ bad "5:8: key 'seqs\[0\]': .*1024" "$head\nseqs: [2048]"
 bad "5:14: key 'micro_batch': 3 does not divide" "$head\nmicro_batch: 3"
 bad "5:11: key 'numerics': .*fp16" "$head\nnumerics: fp8"
 bad "5:10: key 'bad\[1\]': '9' is out of range; expected 1 to 8" "$head\nbad: [3, 9]"
+bad "5:11: key 'software': unknown software 'eagre'; expected 'eager'" "$head\nsoftware: eagre"
 bad "5:8: key 'along': " "$head\nalong: batch"
 bad "5:13: key 'break_even': " "$head\nbreak_even: yes"
 bad "5:16: key 'best': unknown key; expected label and best_of" "${head%[*}\n  - {label: x, best: [zero_offload], best_of: [zero_offload]}"
@@ -116,6 +117,18 @@ PY
 # T(x) = a + b / x, so (T(1/16) - T(1)) / (T(1) - T(4)) = (16 - 1) / (1 - 1/4) = 20. (Beyond that DRAM limits copies.)
 printf '%s\n' 'name: line' 'cluster: autohete-1gpu' 'models: [autohete-10b]' 'systems: [patrickstar_ckpt]' 'break_even: true' >line.yaml
 run 0 experiment line.yaml --out line
+sed '$a software: eager' line.yaml >eager.yaml # another software makes other points
+run 0 experiment eager.yaml --out eager
+cp -r line mixed
+run 0 experiment eager.yaml --out mixed
+grep -q '1 simulated, 0 taken over' out || fail "a row of other software was taken over"
+"$python" - <<'PY' || fail "the software of an experiment"
+import csv
+
+(a,), (b,), (c,) = (list(csv.DictReader(open(f"{d}/results.csv"))) for d in ("line", "eager", "mixed"))
+assert (a["software"], b["software"]) == ("fused", "eager") and b["iteration_time_s"] == c["iteration_time_s"]
+assert float(b["iteration_time_s"]) > float(a["iteration_time_s"])
+PY
 for rate in pcie cpu_adam; do
     curve="dict(map(tuple, d['rows'][0]['break_even']['$rate']['curve']))"
     ratio=$(json line/results.json "next(round((t[1/16] - t[1]) / (t[1] - t[4]), 5) for t in [$curve])")

@@ -187,6 +187,58 @@ assert near(rows["t.time"]["our_value"], d["iteration_time_s"] - d["passes_s"]),
 assert len(rows["t.time"]["values"]) == 1 and rows["t.time"]["how"] == "simulated on sysx-2node"
 PY
 
+# ---- software: the ledger's, a setup's own, that of the command line; units of time and training have ours ----
+
+cat >software.yaml <<'YAML'
+paper: test
+software: {name: eager, why: test}
+tolerances: {same: {absolute: 0, why: test}}
+systems: {mine: [zero_offload_ckpt]}
+setups:
+  s: {models: [autohete-2b], cluster: autohete-1gpu, batches: [8]}
+  own: {models: [autohete-2b], cluster: autohete-1gpu, batches: [8], software: {name: megatron, why: test}}
+  units: {unit_times: {devices: 1, blocks: 4, forward: 1, backward: 1, fetch: 1, offload: 1, step: 1}}
+  trained: {models: [gpt-mini], cluster: local, batches: [2], seq: 16, train_steps: 2}
+claims:
+  t.s: {where: x, statement: x, setup: s, systems: [mine], metric: throughput, kind: value, value: 1, tolerance: same}
+  t.own: {where: x, statement: x, setup: own, systems: [mine], metric: throughput, kind: value, value: 1, tolerance: same}
+  t.units: {where: x, statement: x, setup: units, systems: [mine], metric: iteration_time, kind: value, value: 1, tolerance: same}
+  t.trained: {where: x, statement: x, setup: trained, systems: [mine], versus: mine, metric: loss_difference, kind: value, value: 0,
+    tolerance: same}
+YAML
+run 0 reproduce --ledger software.yaml --json --out software.csv
+mv out software.json
+run 0 reproduce --ledger software.yaml --software fused --json
+mv out fused.json
+for software in fused eager megatron; do
+    run 0 sim zero_offload_ckpt --model autohete-2b --cluster autohete-1gpu --batch 8 --software $software --json
+    mv out sim-$software.json
+done
+"$python" - <<'PY' || fail "the software of rows"
+import csv, json
+
+sim = {s: json.load(open(f"sim-{s}.json")) for s in ("fused", "eager", "megatron")}
+rate = {s: r["tflops_per_gpu"] for s, r in sim.items()}
+assert all(r["scenario"]["software"] == s for s, r in sim.items()) and rate["fused"] > rate["megatron"] > rate["eager"]
+rows = {r["id"]: r["values"][0] for r in json.load(open("software.json"))["rows"]}
+assert (rows["t.s"]["software"], rows["t.s"]["value"]) == ("eager", rate["eager"])
+assert (rows["t.own"]["software"], rows["t.own"]["value"]) == ("megatron", rate["megatron"])
+assert rows["t.units"]["software"] == rows["t.trained"]["software"] == "fused"
+assert [r["software"] for r in csv.DictReader(open("software.csv"))] == ["eager", "megatron", "fused", "fused"]
+rows = {r["id"]: r["values"][0] for r in json.load(open("fused.json"))["rows"]}
+assert all(r["software"] == "fused" for r in rows.values())
+assert rows["t.s"]["value"] == rows["t.own"]["value"] == rate["fused"]
+PY
+soft() { # soft SED-EXPRESSION PATTERN
+    sed "$1" software.yaml >w.yaml
+    refused 2 "$2" reproduce --ledger ./w.yaml
+}
+soft 's/name: eager/name: eagre/' "./w.yaml:2:18: key 'name': unknown software 'eagre'; expected 'eager'"
+soft 's/eager, why: test/eager/' "./w.yaml:2:11: key 'software': the key 'why' is missing"
+soft 's/megatron/metagron/' "./w.yaml:7:[0-9]+: key 'name': unknown software 'metagron'"
+soft 's/step: 1}}/step: 1}, software: {name: eager, why: x}}/' "./w.yaml:8:[0-9]+: key 'software': not allowed beside 'unit_times'"
+soft 's/train_steps: 2/train_steps: 2, software: {name: eager, why: x}/' "./w.yaml:9:[0-9]+: key 'software': not allowed beside 'train_steps'"
+
 # ---- patterns ----
 
 run 0 reproduce 't.f*' --ledger l.yaml

@@ -117,6 +117,8 @@ says "^v100-32gb +34.36 GB +15.7 TFLOP/s +125 TFLOP/s +- +900 GB/s$"
 says "^a100-40gb +42.41 GB +19.5 TFLOP/s +312 TFLOP/s +312 TFLOP/s"
 run 0 list clusters
 says "^sysx-2node +2  8 x v100-32gb-pcie \\(34.09 GB\\) "
+run 0 list software
+grep -q '^eager .* 36+92 ' out || fail "list software does not say what an RMS norm moves: $(cat out)"
 run 0 list systems
 says "^in_memory +everything on the device; on several devices ZeRO-3 \\(sharded states\\)"
 says "^fsdp .* m l share keep c$"
