@@ -21,7 +21,7 @@
 #include "common/plan/system.h"
 
 extern const struct ht_system ht_autohete;      /* priority-based scheduling */
-extern const struct ht_system ht_autohete_nops; /* gradients and steps in backward order ("w/o PS") */
+extern const struct ht_system ht_autohete_nops; /* the same plan, gradients and steps in backward order ("w/o PS") */
 
 enum { AUTOHETE_PS, AUTOHETE_NOPS }; /* ht_system.variant */
 

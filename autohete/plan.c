@@ -20,6 +20,9 @@
  * a tie. Eqs. 3 to 5 cannot decide this. On the host the embedding's step comes between the last backward op and the
  * first forward op, where priorities cannot help it; on the device it may take memory that would spare a block its CPU
  * step.
+ *
+ * The system without priorities takes the same plan: an ablation changes one thing, the order of gradients and CPU
+ * steps. So candidates are simulated with priorities for either system.
  */
 #include "autohete/autohete.h"
 
@@ -32,7 +35,6 @@
 enum { ROUNDS = 64 };
 
 struct planner {
-    const struct ht_system *self;
     const struct ht_scenario *scenario;
     const struct ht_profile *costs;
     enum autohete_form form;
@@ -77,7 +79,7 @@ static enum ht_status simulate(const struct planner *q, struct outcome *r, int64
 {
     struct ht_plan plan = plan_of(r, ahead);
     struct ht_candidate x;
-    enum ht_status status = ht_candidate_prove(q->self, q->scenario, &plan, err, &x);
+    enum ht_status status = ht_candidate_prove(&ht_autohete, q->scenario, &plan, err, &x);
     if (status == HT_OK) status = ht_candidate_simulate(&x, q->scenario, q->costs, err, ns);
     if (status == HT_INFEASIBLE && q->form == AUTOHETE_MENDED) {
         lower(&r->f.device_capacity_bytes, ht_candidate_short_bytes(&x, HT_DEVICE),
@@ -198,7 +200,8 @@ enum ht_status autohete_plan(const struct ht_system *self, const struct ht_scena
                              const struct ht_profile *costs, const struct ht_settings *settings, struct ht_error *err,
                              struct ht_plan *out)
 {
-    struct planner q = {.self = self, .scenario = scenario, .costs = costs};
+    (void)self; /* both systems have the plan of ht_autohete */
+    struct planner q = {.scenario = scenario, .costs = costs};
     enum ht_status status = read_settings(&q, settings, err);
     if (status != HT_OK) return status;
     int64_t forced_e = ht_setting(settings, "e", -1), ahead = ht_setting(settings, "ahead", 0);

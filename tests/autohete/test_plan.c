@@ -245,6 +245,27 @@ START_TEST(plenty_of_memory)
 }
 END_TEST
 
+/* The ablation switches off priorities and nothing else: every variable is that of the full system, also for 18B, whose
+   embedding's step would be on the host without priorities. */
+START_TEST(the_ablation_has_the_same_plan)
+{
+    static const char *const models[] = {"autohete-4b", "autohete-10b", "autohete-18b"};
+    for (size_t i = 0; i < HT_COUNT(models); i++) {
+        struct ht_scenario sc = paper(models[i], 8, 0);
+        struct ht_plan with = {0}, without = {0};
+        struct ht_error err = {0};
+        ck_assert_msg(plan(&ht_autohete, &sc, "", &err, &with) == HT_OK, "%s", err.text);
+        ck_assert_msg(plan(&ht_autohete_nops, &sc, "", &err, &without) == HT_OK, "%s", err.text);
+        ck_assert_int_eq(with.n_variables, without.n_variables);
+        for (int k = 0; k < with.n_variables; k++)
+            ck_assert_int_eq(with.variables[k].value, ht_plan_get(&without, with.variables[k].name));
+        ht_plan_free(&with);
+        ht_plan_free(&without);
+        ht_scenario_free(&sc);
+    }
+}
+END_TEST
+
 /* ---- the planner's inputs --------------------------------------------------------------------------------------- */
 
 static double input_of(const struct ht_plan *p, const char *name)
@@ -435,6 +456,7 @@ int main(void)
     tcase_add_test(t, a_mended_plan_fits);
     tcase_add_test(t, forced_plans);
     tcase_add_test(t, plenty_of_memory);
+    tcase_add_test(t, the_ablation_has_the_same_plan);
     tcase_add_test(t, the_inputs_give_the_plan);
     tcase_add_test(t, the_papers_models);
     tcase_add_test(t, more_memory_is_not_slower);
