@@ -25,16 +25,17 @@ extern const struct ht_system ht_autohete_nops; /* the same plan, gradients and 
 
 enum { AUTOHETE_PS, AUTOHETE_NOPS }; /* ht_system.variant */
 
-/* Form of eqs. 1 and 4 (--set memory=0|1). */
+/* Form of eqs. 1 and 3 to 6 (--set memory=0|1). */
 enum autohete_form {
     AUTOHETE_LITERAL, /* as printed */
-    AUTOHETE_MENDED,  /* by footnote 2, and with the exact v */
+    AUTOHETE_MENDED,  /* eq. 1 by footnote 2; eqs. 3 to 6 as the period of iterations that overlap, with the exact v */
 };
 
 /* The profiler's output (Sec. 3.1) per transformer block, in bytes and ns. The paper's FP16 figures in brackets. */
 struct autohete_profile {
     int64_t layers;        /* L */
     int64_t micro_batches; /* m; the paper has 1 */
+    bool apart;            /* an iteration begins when the one before has ended: control waits for all gradients */
     /* memory */
     int64_t input_bytes;      /* M'_a: a block's input [2 M'_a] */
     int64_t activation_bytes; /* M_a: all that a block keeps, including its input [2 M_a] */
@@ -50,7 +51,10 @@ struct autohete_profile {
     int64_t h2d_ns, d2h_ns;         /* t_h2d, t_d2h */
     int64_t cpu_ns, gpu_ns;         /* t_optim^cpu, t_optim^gpu */
     int64_t cpu_sum_ns, gpu_sum_ns; /* adding one more micro-batch's gradient; unused for m = 1 */
-    int64_t const_ns; /* embedding, head and loss, over all micro-batches; eqs. 3 to 5 leave this constant out */
+    int64_t const_ns;     /* embedding, head and loss, over all micro-batches; eqs. 3 to 5 leave this constant out */
+    int64_t head_ns;      /* forward and backward of the head: from F_L to B_L */
+    int64_t turn_ns;      /* from B_1 to the next F_1 when block 1 is stepped on the device: what the embedding does */
+    int64_t ends_host_ns; /* embedding and head on the host's lane: sums and steps; 0 if these are on the device */
 };
 
 struct autohete_choice {
@@ -72,8 +76,29 @@ int64_t autohete_overlapped(const struct autohete_profile *f, enum autohete_form
 int64_t autohete_sync_ns(const struct autohete_profile *f, enum autohete_form form, struct autohete_choice s); /* 4 */
 int64_t autohete_backward_ns(const struct autohete_profile *f, enum autohete_form form,
                              struct autohete_choice s); /* 5 */
-/* Returns the objective of eq. 6: T_fwd + T_bwd, plus a term for further micro-batches. */
+/* Returns T_fwd + T_bwd, plus a term for further micro-batches and embedding and head: an iteration by itself. */
 int64_t autohete_iteration_ns(const struct autohete_profile *f, enum autohete_form form, struct autohete_choice s);
+
+/* What an iteration waits for when iterations overlap by priority; see autohete_periods. */
+enum autohete_bound {
+    AUTOHETE_DEVICE,   /* the compute lane */
+    AUTOHETE_CHAIN,    /* the first block of O: gradient out, step, parameters in */
+    AUTOHETE_PREFETCH, /* the same, and all other fetches behind it */
+    AUTOHETE_HOST,     /* the host's lane */
+    AUTOHETE_SUMS,     /* the host's lane after the last of several micro-batches */
+    AUTOHETE_D2H,      /* the copies of gradients */
+    AUTOHETE_H2D,      /* the copies of parameters */
+    AUTOHETE_N_BOUNDS
+};
+extern const char *const autohete_bound_names[AUTOHETE_N_BOUNDS];
+
+/* Computes the period by each bound, ns; the longest is the period. */
+void autohete_periods(const struct autohete_profile *f, struct autohete_choice s, int64_t ns[AUTOHETE_N_BOUNDS]);
+enum autohete_bound autohete_longest(const int64_t ns[AUTOHETE_N_BOUNDS]);
+/* Returns how many blocks the last CPU step comes before block L, plus one; see autohete_periods. */
+int64_t autohete_blocks_behind(const struct autohete_profile *f);
+/* Returns what eq. 6 minimises: mended the period, if iterations overlap; else autohete_iteration_ns. */
+int64_t autohete_objective_ns(const struct autohete_profile *f, enum autohete_form form, struct autohete_choice s);
 
 /* ---- solve.c: eq. 6 -------------------------------------------------------------------------------------------- */
 

@@ -11,6 +11,7 @@
  */
 #include "autohete/autohete.h"
 
+#include "common/base/array.h"
 #include "common/base/minmax.h"
 
 /*
@@ -18,17 +19,19 @@
  *
  *     2 M'_a c + 2 M_a (L - c + 1) + 2 M_p (L - p + 1) + 12 M_p (L - o) + M_gc <= M_gpu
  *
- * as printed (AUTOHETE_LITERAL). By footnote 2 the L - o blocks stepped on the device have no FP16 copy then, so the
- * mended form counts 2 M_p (o - p + 1). In both forms "+1" is what the current block needs on top: its recomputed or
- * gradient activations, and a parameter buffer. Eq. 1 leaves out gradients that wait for their copy; the verifier
- * counts them.
+ * as printed (AUTOHETE_LITERAL). The "+1" is what the current block needs on top: recomputed activations, and a
+ * parameter buffer. The mended form differs twice. By footnote 2 the L - o blocks stepped on the device have no FP16
+ * copy then, so it counts 2 M_p (o - p + 1). And when block c is recomputed, the L - c sets of the blocks behind it are
+ * gone, so it counts no set for that: 2 M'_a c + 2 M_a (L - c). Block L is recomputed at the transition itself, so c = L
+ * takes what c = L - 1 does. Eq. 1 leaves out gradients that wait for their copy; the verifier counts them.
  *
  * With several micro-batches the L - o blocks also hold their gradient sums throughout.
  */
 int64_t autohete_device_bytes(const struct autohete_profile *f, enum autohete_form form, struct autohete_choice s)
 {
     int64_t L = f->layers;
-    int64_t activations = f->input_bytes * s.c + f->activation_bytes * (L - s.c + 1);
+    int64_t c = form == AUTOHETE_LITERAL ? s.c : ht_min(s.c, L - 1);
+    int64_t activations = f->input_bytes * c + f->activation_bytes * (L - c + (form == AUTOHETE_LITERAL));
     int64_t states = f->state_bytes * (L - s.o) + f->sum_bytes * (L - s.o);
     int64_t copies = f->copy_bytes * ((form == AUTOHETE_LITERAL ? L : s.o) - s.p + 1);
     if (form == AUTOHETE_LITERAL) states -= f->shared_bytes * (L - s.o);
@@ -89,7 +92,7 @@ int64_t autohete_backward_ns(const struct autohete_profile *f, enum autohete_for
 }
 
 /*
- * The objective of eq. 6, T_fwd + T_bwd. The paper has one micro-batch. We add a term for each of the m - 1 others:
+ * T_fwd + T_bwd, and embedding and head. The paper has one micro-batch. We add a term for each of the m - 1 others:
  *
  *     T'_fwd = max(t_fp L, t_h2d p + t_fp)                 only P is fetched again
  *     T'_bwd = max(t_bp L + t_fp c + a_gpu (L - o) + t_sync, t_bp + t_d2h + a_cpu o)
@@ -102,5 +105,80 @@ int64_t autohete_iteration_ns(const struct autohete_profile *f, enum autohete_fo
     int64_t forward = ht_max(f->fp_ns * L, f->h2d_ns * s.p + f->fp_ns);
     int64_t backward = ht_max(f->bp_ns * L + f->fp_ns * s.c + f->gpu_sum_ns * (L - s.o) + autohete_sync_ns(f, form, s),
                               f->bp_ns + f->d2h_ns + f->cpu_sum_ns * s.o);
-    return autohete_forward_ns(f, s) + autohete_backward_ns(f, form, s) + (f->micro_batches - 1) * (forward + backward);
+    return autohete_forward_ns(f, s) + autohete_backward_ns(f, form, s) +
+           (f->micro_batches - 1) * (forward + backward) + f->const_ns;
+}
+
+const char *const autohete_bound_names[] = {
+    "the device", "the first offloaded block", "the prefetches", "the host", "the host's sums", "d2h", "h2d",
+};
+_Static_assert(HT_COUNT(autohete_bound_names) == AUTOHETE_N_BOUNDS, "a name for each bound");
+
+/*
+ * With priorities the CPU takes the earliest block that waits. While it is slower than the backward pass, that is the
+ * newest: block L first, when it alone is there, and from then on those that have just come. The first block that is
+ * passed over is the last one to be stepped. It is block L - i, where i steps after the first take a block's time more
+ * than i backward slots do: i (t_cpu - t_bp) >= t_bp. Returns i + 1, the number of forward slots from that block on.
+ */
+int64_t autohete_blocks_behind(const struct autohete_profile *f)
+{
+    int64_t more = f->cpu_ns - f->bp_ns;
+    if (more <= 0) return 1; /* the CPU keeps up, so no step is late */
+    return ht_min(f->layers, (f->bp_ns + more - 1) / more + 1);
+}
+
+/*
+ * Eqs. 3 to 6, mended [ours]. Priorities let the next iteration begin while this one's steps run, so T_fwd + T_bwd
+ * counts time twice, and eq. 5 lacks what comes after the last backward op. What remains is the period of iterations
+ * that overlap: the longest cycle of what waits for what. j = L - o + 1 is the first block of O, w = min(c, L - o) the
+ * checkpointed blocks before it, D the device's own work, t_turn what the embedding does between B_1 and F_1:
+ *
+ *     D = m (t_fp L + t_bp L + t_fp c + t_sync) + t_gpu (L - o) + t_const
+ *     device     D
+ *     chain      D - (t_fp + t_bp + t_gpu) (L - o) - t_fp w - t_turn + t_d2h + t_cpu + t_h2d
+ *     prefetch   the same - t_h2d + t_h2d o - t_fp (o - 1)
+ *     host       t_cpu o + t_h2d + t_fp (i + 1) + t_head + [c = L] t_fp + t_bp + t_d2h
+ *     d2h        m t_d2h o + t_cpu + t_h2d + t_fp + t_head + [c = L] t_fp + t_bp
+ *     h2d        t_h2d (o + (2 m - 1) p)
+ *
+ * chain: F_j waits for PF_j, O_j, G_j and B_j; the device has the blocks before j to do meanwhile. This is the tail
+ * that eq. 5 lacks: with o = L only t_turn hides it. prefetch: PF_L comes after all others behind PF_j. host: after its
+ * last step the CPU waits for PF and F of that block, L - i, for the forward slots behind it, and for B_L and G_L
+ * (autohete_blocks_behind). For the blocks between, chain and host follow linearly.
+ *
+ * With several micro-batches t_gpu and t_cpu have the sums with them, and after the last micro-batch (sums) the host
+ * still has the last sums and all steps to do.
+ */
+void autohete_periods(const struct autohete_profile *f, struct autohete_choice s, int64_t ns[AUTOHETE_N_BOUNDS])
+{
+    int64_t L = f->layers, m = f->micro_batches, any = s.o > 0, device = L - s.o;
+    int64_t blocks = (f->fp_ns + f->bp_ns) * L + f->fp_ns * s.c + autohete_sync_ns(f, AUTOHETE_MENDED, s);
+    int64_t step = f->cpu_ns + (m > 1) * f->cpu_sum_ns;
+    ns[AUTOHETE_DEVICE] = m * blocks + (f->gpu_ns + (m - 1) * f->gpu_sum_ns) * device + f->const_ns;
+    int64_t others = ns[AUTOHETE_DEVICE] - (f->fp_ns + f->bp_ns + f->gpu_ns) * device - f->fp_ns * ht_min(s.c, device) -
+                     f->turn_ns + any * (f->d2h_ns + step);
+    ns[AUTOHETE_CHAIN] = others + any * f->h2d_ns;
+    ns[AUTOHETE_PREFETCH] = others + f->h2d_ns * s.o - f->fp_ns * (s.o - any);
+    int64_t turn = any * (f->h2d_ns + f->d2h_ns + f->bp_ns + f->head_ns) + f->fp_ns * ht_max(0, s.c - L + 1);
+    int64_t last = turn + any * f->fp_ns * autohete_blocks_behind(f) + f->ends_host_ns;
+    ns[AUTOHETE_HOST] = (f->cpu_ns + (m - 1) * f->cpu_sum_ns) * s.o + last;
+    ns[AUTOHETE_SUMS] = step * s.o + last + (m - 1) * blocks;
+    ns[AUTOHETE_D2H] = turn + m * f->d2h_ns * s.o + any * (step + f->fp_ns - f->d2h_ns);
+    ns[AUTOHETE_H2D] = f->h2d_ns * (s.o + (2 * m - 1) * s.p);
+}
+
+enum autohete_bound autohete_longest(const int64_t ns[AUTOHETE_N_BOUNDS])
+{
+    enum autohete_bound longest = AUTOHETE_DEVICE;
+    for (enum autohete_bound i = 0; i < AUTOHETE_N_BOUNDS; i++)
+        if (ns[i] > ns[longest]) longest = i;
+    return longest;
+}
+
+int64_t autohete_objective_ns(const struct autohete_profile *f, enum autohete_form form, struct autohete_choice s)
+{
+    int64_t ns[AUTOHETE_N_BOUNDS];
+    if (form == AUTOHETE_LITERAL || f->apart) return autohete_iteration_ns(f, form, s);
+    autohete_periods(f, s, ns);
+    return ns[autohete_longest(ns)];
 }

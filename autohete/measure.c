@@ -155,6 +155,22 @@ static int64_t collective_of(struct ht_cost_query *q, enum ht_op_kind kind, enum
     return ht_query_collective(q, kind, dtype, others * ht_equal_shard(q->scenario, 1));
 }
 
+/* Returns the time of the embedding between B_1 and the next F_1: its passes, and its step with what goes with it. */
+static int64_t turn_of(struct ht_cost_query *q, bool on_host)
+{
+    int64_t step = on_host ? out_of(q, 0) + step_of(q, HT_LANE_HOST, 0) + in_of(q, 0) : step_of(q, HT_LANE_COMPUTE, 0);
+    return passes_of(q, 0) + step;
+}
+
+/* Returns the time that embedding and head keep the host's lane busy if their optimizer is there. */
+static int64_t ends_host_of(struct ht_cost_query *q)
+{
+    int64_t ns = 0, ends[] = {0, q->scenario->model.layers + 1};
+    for (int i = 0; i < 2; i++)
+        ns += step_of(q, HT_LANE_HOST, ends[i]) + (q->micro_batches - 1) * sum_of(q, HT_LANE_HOST, ends[i]);
+    return ns;
+}
+
 /* Returns the time of embedding and head. With their optimizer on the device: their passes, sums and steps on the
    compute lane. With it on the host: their passes, and what the embedding adds at the end of the iteration, where its
    gradient is the last and its parameters are the first to be needed: copy out, step, copy in. */
@@ -174,7 +190,9 @@ enum ht_status autohete_measure(const struct ht_scenario *scenario, const struct
 {
     const struct ht_numerics *n = &scenario->numerics;
     struct ht_cost_query q = ht_query_slowest(scenario, costs, err);
-    struct autohete_profile f = {.layers = scenario->model.layers, .micro_batches = q.micro_batches};
+    struct autohete_profile f = {.layers = scenario->model.layers,
+                                 .micro_batches = q.micro_batches,
+                                 .apart = scenario->control.mode != HT_CONTROL_NONE};
     int64_t gather_ns = collective_of(&q, HT_OP_ALL_GATHER, n->param);
     int64_t scatter_ns = collective_of(&q, HT_OP_REDUCE_SCATTER, n->reduce);
     f.fp_ns = ht_max(ht_query_pass(&q, HT_OP_FORWARD, 1), gather_ns);
@@ -186,6 +204,9 @@ enum ht_status autohete_measure(const struct ht_scenario *scenario, const struct
     f.cpu_sum_ns = sum_of(&q, HT_LANE_HOST, 1);
     f.gpu_sum_ns = sum_of(&q, HT_LANE_COMPUTE, 1);
     f.const_ns = const_of(&q, on_host);
+    f.head_ns = passes_of(&q, f.layers + 1);
+    f.turn_ns = turn_of(&q, on_host);
+    f.ends_host_ns = on_host ? ends_host_of(&q) : 0;
     if (q.status != HT_OK) return q.status;
     add_bytes(scenario, on_host, &f);
     *out = f;

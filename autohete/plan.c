@@ -1,11 +1,12 @@
 /*
  * AutoHete's planner: Sec. 3.2.2, from the cost model to the plan.
  *
- *     profile --> eq. 6 by GLPK --> [mended: build, prove, tighten eq. 1 or 2, solve again] --> fine-tuning
+ *     profile --> eq. 6 by GLPK --> [mended: build, prove, correct eq. 1 or 2, solve again] --> fine-tuning
  *
- * Two forms (--set memory=0|1). The literal form takes eqs. 1 to 5 as printed; its plan may prove too large. The mended
- * form (the default) counts by footnote 2, uses the exact v, and has its schedule verified. If the safe sequence needs
- * more memory than there is, the planner lowers the capacity in eq. 1 or 2 by what was missing and solves eq. 6 again.
+ * Two forms (--set memory=0|1). The literal form takes eqs. 1 to 6 as printed; its plan may prove too large. The mended
+ * form (the default) counts by footnote 2, minimises the period of overlapping iterations (cost.c), and has its schedule
+ * verified. If the safe sequence needs more memory than there is, the planner lowers the capacity in eq. 1 or 2 by what
+ * was missing and solves eq. 6 again. If the first schedules need less than eq. 1 says, it raises the capacity by that.
  *
  * Fine-tuning (Sec. 3.2.2; the paper gives no algorithm): "we fine-tune the parameter prefetching in the backward phase
  * to reduce the synchronization overhead. A simulator of heterogeneous training is constructed to capture dynamic GPU
@@ -47,7 +48,6 @@ struct outcome {
     struct autohete_profile f; /* with the tightened capacities */
     struct autohete_choice s;
     int64_t e;
-    int rounds;           /* of tightening */
     bool fits;            /* the verifier proved its schedule */
     int64_t simulated_ns; /* only if it fits */
     int64_t planned_ns;
@@ -66,48 +66,78 @@ static struct ht_plan plan_of(const struct outcome *r, int64_t ahead)
 
 /* ---- proof and simulation -------------------------------------------------------------------------------------- */
 
+/* What the proof of a schedule finds, and the simulated time of a steady iteration if it fits. */
+struct trial {
+    int64_t device_bytes, device_short, host_short, ns;
+};
+
+static enum ht_status try(const struct planner *q, const struct outcome *r, int64_t ahead, struct ht_error *err,
+                          struct trial *out)
+{
+    struct ht_plan plan = plan_of(r, ahead);
+    struct ht_candidate x;
+    enum ht_status status = ht_candidate_prove(&ht_autohete, q->scenario, &plan, err, &x);
+    *out = (struct trial){.device_bytes = ht_candidate_peak_bytes(&x, HT_DEVICE),
+                          .device_short = ht_candidate_short_bytes(&x, HT_DEVICE),
+                          .host_short = ht_candidate_short_bytes(&x, HT_HOST)};
+    if (status == HT_OK) status = ht_candidate_simulate(&x, q->scenario, q->costs, err, &out->ns);
+    ht_candidate_free(&x);
+    return status;
+}
+
 /* Lowers a capacity by the bytes that a space lacked, and at least enough to exclude this plan's own bytes. */
 static void lower(int64_t *capacity, int64_t short_bytes, int64_t planned)
 {
     if (short_bytes > 0) *capacity = *capacity - short_bytes < planned ? *capacity - short_bytes : planned - 1;
 }
 
-/* Proves the schedule of this plan and simulates a steady iteration. If it does not fit (HT_INFEASIBLE), tightens the
-   capacities in r->f in the mended form. */
-static enum ht_status simulate(const struct planner *q, struct outcome *r, int64_t ahead, struct ht_error *err,
-                               int64_t *ns)
+/* Raises the capacity in eq. 1 by what the schedule needs less than eq. 1 says. Returns false if it does not. */
+static bool raise(const struct planner *q, const struct trial *t, struct outcome *r)
 {
-    struct ht_plan plan = plan_of(r, ahead);
-    struct ht_candidate x;
-    enum ht_status status = ht_candidate_prove(&ht_autohete, q->scenario, &plan, err, &x);
-    if (status == HT_OK) status = ht_candidate_simulate(&x, q->scenario, q->costs, err, ns);
-    if (status == HT_INFEASIBLE && q->form == AUTOHETE_MENDED) {
-        lower(&r->f.device_capacity_bytes, ht_candidate_short_bytes(&x, HT_DEVICE),
-              autohete_device_bytes(&r->f, q->form, r->s));
-        lower(&r->f.host_capacity_bytes, ht_candidate_short_bytes(&x, HT_HOST), autohete_host_bytes(&r->f, r->s));
-    }
-    ht_candidate_free(&x);
-    return status;
+    int64_t spare = ht_scenario_device_bytes(q->scenario) - t->device_bytes;
+    int64_t capacity = autohete_device_bytes(&r->f, q->form, r->s) + spare;
+    if (capacity <= r->f.device_capacity_bytes) return false;
+    r->f.device_capacity_bytes = capacity;
+    return true;
 }
 
-/* Solves eq. 6 for one e; the mended form repeats this until the schedule fits. If the literal form's schedule does not
-   fit, there is only its own model's time. */
-static enum ht_status choose(const struct planner *q, int64_t e, struct ht_error *err, struct outcome *r)
+static bool is_same(struct autohete_choice a, struct autohete_choice b)
 {
-    bool literal = q->form == AUTOHETE_LITERAL;
+    return a.c == b.c && a.p == b.p && a.o == b.o;
+}
+
+/* Solves eq. 6 for one e. In the mended form the proof of a schedule corrects the capacities: eq. 6 is solved again with
+   more as long as schedules fit and get faster, and with less until one fits. If the literal form's schedule does not
+   fit, there is only its own model's time. */
+static enum ht_status choose(const struct planner *q, int64_t e, struct ht_error *err, struct outcome *best)
+{
+    bool once = q->form == AUTOHETE_LITERAL || q->forced, lowered = false;
     struct ht_error why = {0};
-    *r = (struct outcome){.e = e, .s = q->box.lower};
-    enum ht_status status = autohete_measure(q->scenario, q->costs, e, err, &r->f);
-    if (status != HT_OK) return status;
-    do {
-        if (!q->forced) status = autohete_solve(&r->f, q->form, &q->box, err, &r->s);
-        if (status != HT_OK) break;
-        status = simulate(q, r, 1, &why, &r->simulated_ns);
-        r->fits = status == HT_OK;
-    } while (status == HT_INFEASIBLE && !literal && !q->forced && ++r->rounds < ROUNDS);
-    if (status != HT_OK && status == why.status) *err = why; /* the proof's message is more exact than eq. 6's */
-    r->planned_ns = autohete_iteration_ns(&r->f, q->form, r->s) + r->f.const_ns;
-    return literal && why.status == HT_INFEASIBLE ? HT_OK : status;
+    struct outcome r = {.e = e, .s = q->box.lower};
+    enum ht_status status = autohete_measure(q->scenario, q->costs, e, err, &r.f);
+    *best = r;
+    for (int round = 0; status == HT_OK && round < ROUNDS; round++) {
+        struct trial t;
+        if (!q->forced) status = autohete_solve(&r.f, q->form, &q->box, err, &r.s);
+        if (status != HT_OK || (best->fits && is_same(r.s, best->s))) break;
+        status = try(q, &r, 1, &why, &t);
+        if (status == HT_INFEASIBLE && !once) {
+            lower(&r.f.device_capacity_bytes, t.device_short, autohete_device_bytes(&r.f, q->form, r.s));
+            lower(&r.f.host_capacity_bytes, t.host_short, autohete_host_bytes(&r.f, r.s));
+            lowered = true;
+            status = HT_OK;
+            continue;
+        }
+        r.fits = status == HT_OK;
+        r.simulated_ns = t.ns;
+        if (best->fits && t.ns >= best->simulated_ns) break;
+        *best = r;
+        if (once || lowered || !raise(q, &t, &r)) break;
+    }
+    best->planned_ns = autohete_objective_ns(&best->f, q->form, best->s);
+    if (best->fits || (q->form == AUTOHETE_LITERAL && status == HT_INFEASIBLE && status == why.status)) return HT_OK;
+    if (why.status) *err = why; /* the proof's message is more exact than eq. 6's */
+    return why.status ? why.status : status;
 }
 
 static bool is_faster(const struct outcome *a, const struct outcome *b)
@@ -122,13 +152,12 @@ static enum ht_status fine_tune(const struct planner *q, struct outcome *r, stru
     int64_t best_ns = r->simulated_ns, fetched = r->s.p - (r->s.p == r->s.o); /* block L keeps its parameters */
     enum ht_status status = HT_OK;
     *ahead = 1;
-    if (!r->fits || fetched <= 0 || autohete_sync_ns(&r->f, AUTOHETE_MENDED, r->s) == 0)
-        return HT_OK; /* nothing stalls */
+    if (!r->fits || fetched <= 0) return HT_OK;
     for (int64_t a = 2; status == HT_OK && a <= r->f.layers; a *= 2) {
-        int64_t ns = 0;
-        status = simulate(q, r, a, err, &ns);
-        if (status != HT_OK || ns > best_ns - best_ns / 1000) break;
-        best_ns = ns;
+        struct trial t;
+        status = try(q, r, a, err, &t);
+        if (status != HT_OK || t.ns > best_ns - best_ns / 1000) break;
+        best_ns = t.ns;
         *ahead = a;
     }
     return status;
@@ -160,7 +189,7 @@ static void record_inputs(const struct ht_scenario *scenario, const struct autoh
     const struct {
         const char *name;
         int64_t value;
-    } counts[] = {{"L", f->layers}, {"micro_batches", f->micro_batches}},
+    } counts[] = {{"L", f->layers}, {"micro_batches", f->micro_batches}, {"apart", f->apart}},
       bytes[] = {{"device_memory", ht_scenario_device_bytes(scenario)},
                  {"host_memory", ht_scenario_host_bytes(scenario)},
                  {"M_gpu", f->device_capacity_bytes},
@@ -176,24 +205,38 @@ static void record_inputs(const struct ht_scenario *scenario, const struct autoh
                  {"block_on_host", f->host_bytes}},
       ns[] = {{"t_fp", f->fp_ns},           {"t_bp", f->bp_ns},           {"t_h2d", f->h2d_ns},
               {"t_d2h", f->d2h_ns},         {"t_optim_cpu", f->cpu_ns},   {"t_optim_gpu", f->gpu_ns},
-              {"t_sum_cpu", f->cpu_sum_ns}, {"t_sum_gpu", f->gpu_sum_ns}, {"t_const", f->const_ns}};
+              {"t_sum_cpu", f->cpu_sum_ns}, {"t_sum_gpu", f->gpu_sum_ns}, {"t_const", f->const_ns},
+              {"t_head", f->head_ns},       {"t_turn", f->turn_ns},       {"t_ends_cpu", f->ends_host_ns}};
     for (size_t i = 0; i < HT_COUNT(counts); i++) ht_plan_input(plan, counts[i].name, "", (double)counts[i].value);
     for (size_t i = 0; i < HT_COUNT(bytes); i++) ht_plan_input(plan, bytes[i].name, "bytes", (double)bytes[i].value);
     for (size_t i = 0; i < HT_COUNT(ns); i++) ht_plan_input(plan, ns[i].name, "s", (double)ns[i].value / 1e9);
+}
+
+/* Records what the equations say of the plan, as printed and mended, whichever decided. */
+static void record_equations(const struct autohete_profile *f, struct autohete_choice s, struct ht_plan *plan)
+{
+    ht_plan_input(plan, "eq. 1 as printed", "bytes", (double)autohete_device_bytes(f, AUTOHETE_LITERAL, s));
+    ht_plan_input(plan, "eq. 1 mended", "bytes", (double)autohete_device_bytes(f, AUTOHETE_MENDED, s));
+    ht_plan_input(plan, "T_fwd (3)", "s", (double)autohete_forward_ns(f, s) / 1e9);
+    ht_plan_input(plan, "T_bwd (5)", "s", (double)autohete_backward_ns(f, AUTOHETE_LITERAL, s) / 1e9);
+    ht_plan_input(plan, "period", "s", (double)autohete_objective_ns(f, AUTOHETE_MENDED, s) / 1e9);
 }
 
 static void describe(const struct planner *q, const struct outcome *r, struct ht_plan *plan)
 {
     const struct autohete_profile *f = &r->f;
     char need[HT_QUANTITY_TEXT], have[HT_QUANTITY_TEXT];
-    int64_t step_ns = f->cpu_ns + (f->micro_batches > 1) * f->cpu_sum_ns;
+    bool printed = q->form == AUTOHETE_LITERAL || f->apart;
+    int64_t periods[AUTOHETE_N_BOUNDS], step_ns = f->cpu_ns + (f->micro_batches > 1) * f->cpu_sum_ns;
     bool cpu = autohete_backward_ns(f, q->form, r->s) == f->bp_ns + f->d2h_ns + step_ns * r->s.o;
-    snprintf(plan->why, sizeof(plan->why), "%s: T_bwd is that of the %s; eq. 1 %s gives %s of %s%s",
-             q->forced ? "c, p, o forced" : "eq. 6", cpu ? "CPU" : "device",
-             q->form == AUTOHETE_LITERAL ? "as printed" : "by footnote 2",
+    autohete_periods(f, r->s, periods);
+    snprintf(plan->why, sizeof(plan->why), "%s: %s %s; eq. 1 %s gives %s of %s%s",
+             q->forced ? "c, p, o forced" : "eq. 6", printed ? "T_bwd is that of" : "an iteration waits for",
+             printed ? (cpu ? "the CPU" : "the device") : autohete_bound_names[autohete_longest(periods)],
+             q->form == AUTOHETE_LITERAL ? "as printed" : "mended",
              ht_format_quantity(HT_BYTES, (double)plan->planned_bytes[HT_DEVICE], need),
              ht_format_quantity(HT_BYTES, (double)ht_scenario_device_bytes(q->scenario), have),
-             r->rounds ? ", tightened until the schedule fits" : "");
+             f->device_capacity_bytes == ht_scenario_device_bytes(q->scenario) ? "" : ", corrected by the proof");
 }
 
 enum ht_status autohete_plan(const struct ht_system *self, const struct ht_scenario *scenario,
@@ -222,8 +265,9 @@ enum ht_status autohete_plan(const struct ht_system *self, const struct ht_scena
     ht_plan_set(out, "memory", q.form);
     out->planned_bytes[HT_DEVICE] = autohete_device_bytes(&best.f, q.form, best.s);
     out->planned_bytes[HT_HOST] = autohete_host_bytes(&best.f, best.s);
-    out->planned_s = (double)best.planned_ns / 1e9;
+    out->planned_s = (double)autohete_iteration_ns(&best.f, q.form, best.s) / 1e9;
     record_inputs(scenario, &best.f, out);
+    record_equations(&best.f, best.s, out);
     describe(&q, &best, out);
     if (err) *err = (struct ht_error){0}; /* one choice of e may have failed; the other has a plan */
     return HT_OK;

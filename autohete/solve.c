@@ -1,7 +1,7 @@
 /*
- * Eq. 6: minimise T_fwd + T_bwd over c, p, o subject to eqs. 1 and 2, p <= o, 0 <= c, p, o <= L.
+ * Eq. 6: minimise T_fwd + T_bwd (mended: the period) over c, p, o subject to eqs. 1 and 2, p <= o, 0 <= c, p, o <= L.
  *
- * As an integer linear program. Integers c, p, o, v in 0..L, binary z, reals TF, TB (and TF', TB' for m > 1):
+ * As an integer linear program, as printed. Integers c, p, o, v in 0..L, binary z, reals TF, TB (and TF', TB' for m > 1):
  *
  *     TF >= t_fp L                     TF - t_h2d o >= t_fp                        both terms of (3)
  *     TB - t_fp c + g o - (k1 - k2) v - k2 p >= (t_bp + g) L                       first term of (5)
@@ -16,8 +16,15 @@
  * The objective minimises the maxima, so each becomes two rows. v has the coefficient k1 - k2 <= 0, so the solver
  * raises it to min(p, max(0, c - s - (L - o))). z = 0 means v = 0.
  *
+ * Mended, with T instead of TF and TB: T is at least each cycle of autohete_periods (cost.c). w = min(c, L - o) is pushed
+ * up like v, and u = 1 if o >= 1:
+ *
+ *     w - c <= 0      w + o <= L      o - L u <= 0
+ *
+ * and eq. 1 has a row for c < L and one for c = L, which takes what c = L - 1 does.
+ *
  * The optimum is highly degenerate (with t_h2d <= t_bp any p takes equal time), so ties need a rule [ours]: least p,
- * then c, then o. Times are scaled by a block's largest time, bytes by its largest byte count.
+ * then c, then o; mended c, then p, then o. Times are scaled by a block's largest time, bytes by its largest byte count.
  */
 #include "autohete/autohete.h"
 #include "common/solve/milp.h"
@@ -76,11 +83,17 @@ static int add_row(struct program *q, const char *name, double lower, double upp
 /* Adds the rows of eqs. 1 and 2 and p <= o. Half a byte of slack keeps rounding from refusing what just fits. */
 static void add_memory(struct program *q, const struct autohete_profile *f, enum autohete_form form)
 {
-    const struct autohete_choice none = {0, 0, 0}, c = {1, 0, 0}, p = {0, 1, 0}, o = {0, 0, 1};
+    const struct autohete_choice none = {0, 0, 0}, p = {0, 1, 0}, o = {0, 0, 1};
     double base = (double)autohete_device_bytes(f, form, none);
-    add_row(q, "device memory (1)", -INFINITY, (double)f->device_capacity_bytes - base + 0.5,
-            (double)autohete_device_bytes(f, form, c) - base, (double)autohete_device_bytes(f, form, p) - base,
-            (double)autohete_device_bytes(f, form, o) - base, q->bytes);
+    double p_bytes = (double)autohete_device_bytes(f, form, p) - base;
+    double o_bytes = (double)autohete_device_bytes(f, form, o) - base;
+    double capacity = (double)f->device_capacity_bytes + 0.5, one = (double)f->activation_bytes;
+    add_row(q, "device memory (1)", -INFINITY, capacity - base, (double)f->input_bytes - one, p_bytes, o_bytes,
+            q->bytes);
+    if (form == AUTOHETE_MENDED) /* c = L takes what c = L - 1 does */
+        add_row(q, "device memory (1), c = L", -INFINITY,
+                capacity - base - ((double)f->input_bytes - one) * ((double)f->layers - 1), 0, p_bytes, o_bytes,
+                q->bytes);
     base = (double)autohete_host_bytes(f, none);
     add_row(q, "host memory (2)", -INFINITY, (double)f->host_capacity_bytes - base + 0.5, 0, 0,
             (double)autohete_host_bytes(f, o) - base, q->bytes);
@@ -122,19 +135,87 @@ static void add_passes(struct program *q, const struct autohete_profile *f, int 
     ht_milp_term(q->m, r, backward, 1);
 }
 
+/* Adds T_fwd + T_bwd of every micro-batch. */
+static void add_literal(struct program *q, const struct autohete_profile *f, int objective)
+{
+    double more = (double)(f->micro_batches - 1), some = more > 0;
+    add_passes(q, f, objective, 1, true, (double)f->gpu_ns + some * (double)f->gpu_sum_ns,
+               (double)f->cpu_ns + some * (double)f->cpu_sum_ns);
+    if (more > 0) add_passes(q, f, objective, more, false, (double)f->gpu_sum_ns, (double)f->cpu_sum_ns);
+}
+
+/* A linear function of the variables. */
+struct linear {
+    double one, c, p, o, v, w, u;
+};
+
+/* Returns a + factor b. */
+static struct linear plus(struct linear a, double factor, struct linear b)
+{
+    return (struct linear){a.one + factor * b.one, a.c + factor * b.c, a.p + factor * b.p, a.o + factor * b.o,
+                           a.v + factor * b.v,     a.w + factor * b.w, a.u + factor * b.u};
+}
+
+/* Adds the row T >= t. */
+static void add_bound(struct program *q, int T, int w, int u, enum autohete_bound bound, struct linear t)
+{
+    int r = add_row(q, autohete_bound_names[bound], t.one, INFINITY, -t.c, -t.p, -t.o, q->ns);
+    ht_milp_term(q->m, r, T, 1);
+    ht_milp_term(q->m, r, q->v, -t.v / q->ns);
+    ht_milp_term(q->m, r, w, -t.w / q->ns);
+    ht_milp_term(q->m, r, u, -t.u / q->ns);
+}
+
+/* Adds the period: autohete_periods, row by row. */
+static void add_periods(struct program *q, const struct autohete_profile *f, int objective)
+{
+    double L = (double)f->layers, m = (double)f->micro_batches, fp = (double)f->fp_ns, bp = (double)f->bp_ns;
+    double h2d = (double)f->h2d_ns, d2h = (double)f->d2h_ns, sum = (double)f->cpu_sum_ns;
+    double step = (double)f->cpu_ns + (m > 1) * sum, g = (double)f->gpu_ns + (m - 1) * (double)f->gpu_sum_ns;
+    double k1 = fmax(h2d - fp - bp, 0), k2 = fmax(h2d - bp, 0);
+    int T = ht_milp_variable(q->m, "T", HT_MILP_REAL, 0, INFINITY);
+    int w = ht_milp_variable(q->m, "w", HT_MILP_INTEGER, 0, L), u = ht_milp_variable(q->m, "u", HT_MILP_INTEGER, 0, 1);
+    ht_milp_objective_term(q->m, objective, T, 1);
+    ht_milp_term(q->m, add_row(q, "w <= c", -INFINITY, 0, -1, 0, 0, 1), w, 1);
+    ht_milp_term(q->m, add_row(q, "w <= L - o", -INFINITY, L, 0, 0, 1, 1), w, 1);
+    ht_milp_term(q->m, add_row(q, "o <= L u", -INFINITY, 0, 0, 0, 1, 1), u, -L);
+
+    struct linear blocks = {.one = (fp + bp) * L, .c = fp, .p = k2, .v = k1 - k2};
+    struct linear device = {.one = g * L + (double)f->const_ns, .o = -g};
+    device = plus(device, m, blocks);
+    double slot = fp + bp + (double)f->gpu_ns;
+    struct linear others =
+        plus(device, 1, (struct linear){.one = -slot * L - (double)f->turn_ns, .o = slot, .w = -fp, .u = d2h + step});
+    add_bound(q, T, w, u, AUTOHETE_DEVICE, device);
+    add_bound(q, T, w, u, AUTOHETE_CHAIN, plus(others, 1, (struct linear){.u = h2d}));
+    add_bound(q, T, w, u, AUTOHETE_PREFETCH, plus(others, 1, (struct linear){.o = h2d - fp, .u = fp}));
+    add_bound(q, T, w, u, AUTOHETE_H2D, (struct linear){.o = h2d, .p = (2 * m - 1) * h2d});
+    for (int recomputed = 0; recomputed <= 1; recomputed++) { /* max(0, c - L + 1) */
+        struct linear turn = {.u = h2d + d2h + bp + (double)f->head_ns};
+        if (recomputed) turn = plus(turn, fp, (struct linear){.one = 1 - L, .c = 1});
+        struct linear last =
+            plus(turn, 1, (struct linear){.one = (double)f->ends_host_ns, .u = fp * (double)autohete_blocks_behind(f)});
+        struct linear d2h_lane = {.o = m * d2h, .u = step + fp - d2h};
+        add_bound(q, T, w, u, AUTOHETE_HOST, plus(last, 1, (struct linear){.o = (double)f->cpu_ns + (m - 1) * sum}));
+        add_bound(q, T, w, u, AUTOHETE_SUMS, plus(plus(last, 1, (struct linear){.o = step}), m - 1, blocks));
+        add_bound(q, T, w, u, AUTOHETE_D2H, plus(turn, 1, d2h_lane));
+    }
+}
+
 enum ht_status autohete_solve(const struct autohete_profile *f, enum autohete_form form, const struct autohete_box *box,
                               struct ht_error *err, struct autohete_choice *out)
 {
     if (!ht_milp_available()) return autohete_search(f, form, box, err, out);
     struct program q = program_of(f, box);
-    int time = ht_milp_objective(q.m, "T_fwd + T_bwd", ((double)tie_ns(f) + 0.5) / q.ns);
-    double more = (double)(f->micro_batches - 1), some = more > 0;
-    add_passes(&q, f, time, 1, true, (double)f->gpu_ns + some * (double)f->gpu_sum_ns,
-               (double)f->cpu_ns + some * (double)f->cpu_sum_ns);
-    if (more > 0) add_passes(&q, f, time, more, false, (double)f->gpu_sum_ns, (double)f->cpu_sum_ns);
+    int time = ht_milp_objective(q.m, "time", ((double)tie_ns(f) + 0.5) / q.ns);
+    if (form == AUTOHETE_LITERAL || f->apart)
+        add_literal(&q, f, time);
+    else
+        add_periods(&q, f, time);
     add_memory(&q, f, form);
     add_overlapped(&q, f, form);
-    const int order[] = {q.p, q.c, q.o};
+    const bool literal = form == AUTOHETE_LITERAL;
+    const int order[] = {literal ? q.p : q.c, literal ? q.c : q.p, q.o};
     for (int i = 0; i < 3; i++) ht_milp_objective_term(q.m, ht_milp_objective(q.m, "tie-break", 0.5), order[i], 1);
     double values[16];
     enum ht_status status = ht_milp_solve(q.m, err, values);
@@ -159,8 +240,9 @@ static bool least_p(const struct autohete_profile *f, enum autohete_form form, c
     return false;
 }
 
-static bool is_better(const struct autohete_choice *a, const struct autohete_choice *b)
+static bool is_better(enum autohete_form form, const struct autohete_choice *a, const struct autohete_choice *b)
 {
+    if (form == AUTOHETE_MENDED && a->c != b->c) return a->c < b->c;
     if (a->p != b->p) return a->p < b->p;
     if (a->c != b->c) return a->c < b->c;
     return a->o < b->o;
@@ -175,10 +257,10 @@ enum ht_status autohete_search(const struct autohete_profile *f, enum autohete_f
         for (struct autohete_choice s = box->lower; s.c <= box->upper.c; s.c++)
             for (s.o = box->lower.o; s.o <= box->upper.o; s.o++) {
                 if (!least_p(f, form, box, &s)) continue;
-                int64_t ns = autohete_iteration_ns(f, form, s);
+                int64_t ns = autohete_objective_ns(f, form, s);
                 if (pass == 0) {
                     best_ns = ns < best_ns ? ns : best_ns;
-                } else if (ns <= best_ns + tie_ns(f) && (!found || is_better(&s, out))) {
+                } else if (ns <= best_ns + tie_ns(f) && (!found || is_better(form, &s, out))) {
                     *out = s;
                     found = true;
                 }

@@ -106,7 +106,7 @@ START_TEST(memory_of_figure_2)
     struct ht_proof v;
     ck_assert_msg(autohete_measure(&sc, costs, false, &err, &f) == HT_OK, "%s", err.text);
     ck_assert_int_eq(ht_schedule_verify(s, &err, &v), HT_OK);
-    ck_assert_int_ge(autohete_device_bytes(&f, AUTOHETE_MENDED, (struct autohete_choice){3, 1, 5}),
+    ck_assert_int_ge(autohete_device_bytes(&f, AUTOHETE_LITERAL, (struct autohete_choice){3, 1, 5}),
                      v.spaces[0].peak_bytes);
     ht_proof_free(&v);
     free(live);
@@ -147,7 +147,8 @@ END_TEST
  * since at the transition blocks c+1..L hold theirs already, and covers gradients, scratch and the second parameter
  * buffer. For c = L it is what R_L fills, and eq. 1 leaves no room for these: there, and only there, the proof may come
  * out above it (for a large vocabulary the head's share of M_gc, no longer live by then, makes up for it). The mended
- * planner tightens then.
+ * form has no spare set, so with activations as light as here the proof is above it more often, by at most that set. The
+ * mended planner tightens then.
  */
 START_TEST(equation_1_against_the_proven_peak)
 {
@@ -166,14 +167,14 @@ START_TEST(equation_1_against_the_proven_peak)
                         struct ht_schedule *s = build(&ht_autohete, &sc, plan_by_hand(c, p, o, e, 1));
                         struct ht_proof v;
                         ck_assert_int_eq(ht_schedule_verify(s, &err, &v), HT_OK);
-                        for (int form = 0; form < 2 && c == 6; form++)
-                            above[form] +=
-                                v.spaces[0].peak_bytes >
+                        for (int form = 0; form < 2; form++) {
+                            int64_t bytes =
                                 autohete_device_bytes(&f, (enum autohete_form)form, (struct autohete_choice){c, p, o});
-                        for (int form = 0; form < 2 && c < 6; form++)
-                            ck_assert_int_le(
-                                v.spaces[0].peak_bytes,
-                                autohete_device_bytes(&f, (enum autohete_form)form, (struct autohete_choice){c, p, o}));
+                            above[form] += v.spaces[0].peak_bytes > bytes;
+                            if (c < 6)
+                                ck_assert_int_le(v.spaces[0].peak_bytes,
+                                                 bytes + (form == AUTOHETE_MENDED ? f.activation_bytes : 0));
+                        }
                         /* Each of at most 8 units' 4 tensors is rounded up to 512. */
                         ck_assert_int_le(v.spaces[1].peak_bytes,
                                          autohete_host_bytes(&f, (struct autohete_choice){c, p, o}) + 512 * 4 * 8);
@@ -181,8 +182,8 @@ START_TEST(equation_1_against_the_proven_peak)
                         ht_schedule_destroy(s);
                     }
         }
-        printf("%s: proven peak above eq. 1 in %d (as printed) and %d (mended) of %d plans, all with c = L\n",
-               numerics[i], above[0], above[1], n);
+        printf("%s: proven peak above eq. 1 in %d (as printed) and %d (mended) of %d plans\n", numerics[i], above[0],
+               above[1], n);
         ck_assert_int_gt(above[AUTOHETE_LITERAL], 0);
         ht_profile_destroy(costs);
         ht_scenario_free(&sc);
