@@ -1,18 +1,23 @@
 /*
  * AutoHete's planner: Sec. 3.2.2, from the cost model to the plan.
  *
- *     profile --> eq. 6 by GLPK --> [mended: build, prove, correct eq. 1 or 2, solve again] --> fine-tuning
+ *     profile --> eq. 6 by GLPK --> [mended: build, prove, correct eq. 1 or 2, solve again] --> [mended: neighbours]
+ *             --> fine-tuning
  *
  * Two forms (--set memory=0|1). The literal form takes eqs. 1 to 6 as printed; its plan may prove too large. The mended
  * form (the default) counts by footnote 2, minimises the period of overlapping iterations (cost.c), and has its schedule
  * verified. If the safe sequence needs more memory than there is, the planner lowers the capacity in eq. 1 or 2 by what
  * was missing and solves eq. 6 again. If the first schedules need less than eq. 1 says, it raises the capacity by that.
  *
+ * Neighbours [ours]: the equations know neither what lanes that share DRAM or NVLink cost each other, nor where free
+ * memory lets prefetches run ahead. So plans with one block more or less in C or O are simulated, too, from the plan of
+ * eq. 6 on, as long as that helps. Inputs "c (6)", "p (6)" and "o (6)" of the plan are what eq. 6 gave.
+ *
  * Fine-tuning (Sec. 3.2.2; the paper gives no algorithm): "we fine-tune the parameter prefetching in the backward phase
  * to reduce the synchronization overhead. A simulator of heterogeneous training is constructed to capture dynamic GPU
  * memory allocation. We will advance a parameter prefetching operation if enough GPU memory is available before it."
- * Here PB_i is released when block i + ahead begins its backward slot; ahead = 1 is the base rule. The planner doubles
- * `ahead` while the simulated iteration gets shorter. The executors' memory rule decides for each prefetch whether
+ * Here PB_i is released when block i + ahead begins its backward slot; ahead = 1 is the base rule. The planner simulates
+ * `ahead` = 1, 2, 4 .. L and takes the best. The executors' memory rule decides for each prefetch whether
  * there is memory, so one number for all blocks does not let an early prefetch take memory that an earlier op needs.
  * The simulator is the one of common/exec, on the real schedule.
  *
@@ -146,7 +151,37 @@ static bool is_faster(const struct outcome *a, const struct outcome *b)
     return a->fits ? a->simulated_ns < b->simulated_ns : a->planned_ns < b->planned_ns;
 }
 
-/* Doubles `ahead` as long as that shortens the iteration by at least a thousandth. */
+/* Tries one block more or less with checkpointing or on the host, each with the least p that fits by eq. 1, and moves on
+   as long as the simulated iteration shortens. */
+static enum ht_status refine(const struct planner *q, struct outcome *r, struct ht_error *err)
+{
+    static const struct autohete_choice steps[] = {{.c = -1}, {.c = 1}, {.o = -1}, {.o = 1}};
+    enum { STEPS = HT_COUNT(steps) };
+    if (q->form == AUTOHETE_LITERAL || q->forced) return HT_OK;
+    for (int i = 0, in_vain = 0; in_vain < STEPS; i = (i + 1) % STEPS) {
+        struct outcome x = *r;
+        struct autohete_box box = q->box;
+        struct ht_error why = {0};
+        struct trial t;
+        int64_t c = r->s.c + steps[i].c, o = r->s.o + steps[i].o;
+        in_vain++;
+        if (c < box.lower.c || c > box.upper.c || o < box.lower.o || o > box.upper.o) continue;
+        box.lower.c = box.upper.c = c;
+        box.lower.o = box.upper.o = o;
+        enum ht_status status = autohete_search(&x.f, q->form, &box, &why, &x.s);
+        if (status == HT_OK) status = try(q, &x, 1, &why, &t);
+        if (status == HT_INFEASIBLE) continue;
+        if (status != HT_OK) return ht_fail(err, status, "%s", why.text);
+        if (t.ns >= r->simulated_ns) continue;
+        *r = x;
+        r->simulated_ns = t.ns;
+        in_vain = 0;
+        i--; /* the same step again */
+    }
+    return HT_OK;
+}
+
+/* Takes the `ahead` of 1, 2, 4 .. that makes the iteration shortest, a larger one only if it gains a thousandth. */
 static enum ht_status fine_tune(const struct planner *q, struct outcome *r, struct ht_error *err, int64_t *ahead)
 {
     int64_t best_ns = r->simulated_ns, fetched = r->s.p - (r->s.p == r->s.o); /* block L keeps its parameters */
@@ -156,7 +191,7 @@ static enum ht_status fine_tune(const struct planner *q, struct outcome *r, stru
     for (int64_t a = 2; status == HT_OK && a <= r->f.layers; a *= 2) {
         struct trial t;
         status = try(q, r, a, err, &t);
-        if (status != HT_OK || t.ns > best_ns - best_ns / 1000) break;
+        if (status != HT_OK || t.ns > best_ns - best_ns / 1000) continue;
         best_ns = t.ns;
         *ahead = a;
     }
@@ -259,7 +294,9 @@ enum ht_status autohete_plan(const struct ht_system *self, const struct ht_scena
         found = true;
     }
     if (!found || (status != HT_OK && status != HT_INFEASIBLE)) return status;
-    status = ahead ? HT_OK : fine_tune(&q, &best, err, &ahead);
+    const struct autohete_choice solved = best.s;
+    status = refine(&q, &best, err);
+    if (status == HT_OK && !ahead) status = fine_tune(&q, &best, err, &ahead);
     if (status != HT_OK) return status;
     *out = plan_of(&best, ahead);
     ht_plan_set(out, "memory", q.form);
@@ -267,6 +304,9 @@ enum ht_status autohete_plan(const struct ht_system *self, const struct ht_scena
     out->planned_bytes[HT_HOST] = autohete_host_bytes(&best.f, best.s);
     out->planned_s = (double)autohete_iteration_ns(&best.f, q.form, best.s) / 1e9;
     record_inputs(scenario, &best.f, out);
+    ht_plan_input(out, "c (6)", "", (double)solved.c);
+    ht_plan_input(out, "p (6)", "", (double)solved.p);
+    ht_plan_input(out, "o (6)", "", (double)solved.o);
     record_equations(&best.f, best.s, out);
     describe(&q, &best, out);
     if (err) *err = (struct ht_error){0}; /* one choice of e may have failed; the other has a plan */
