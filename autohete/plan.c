@@ -45,7 +45,8 @@ struct planner {
     const struct ht_profile *costs;
     enum autohete_form form;
     struct autohete_box box;
-    bool forced; /* c, p and o are all forced: no equation decides, only the verifier */
+    const struct ht_variable *sets[3]; /* C, P, O, if forced */
+    bool forced;                       /* c, p and o are all forced: no equation decides, only the verifier */
 };
 
 /* The plan for one choice of e. */
@@ -58,7 +59,8 @@ struct outcome {
     int64_t planned_ns;
 };
 
-static struct ht_plan plan_of(const struct outcome *r, int64_t ahead)
+/* The caller frees the plan. */
+static struct ht_plan plan_of(const struct planner *q, const struct outcome *r, int64_t ahead)
 {
     struct ht_plan plan = {0};
     ht_plan_set(&plan, "c", r->s.c);
@@ -66,6 +68,8 @@ static struct ht_plan plan_of(const struct outcome *r, int64_t ahead)
     ht_plan_set(&plan, "o", r->s.o);
     ht_plan_set(&plan, "e", r->e);
     ht_plan_set(&plan, "ahead", ahead);
+    for (int i = 0; i < 3; i++)
+        if (q->sets[i]) ht_plan_set_vector(&plan, q->sets[i]);
     return plan;
 }
 
@@ -79,7 +83,7 @@ struct trial {
 static enum ht_status try(const struct planner *q, const struct outcome *r, int64_t ahead, struct ht_error *err,
                           struct trial *out)
 {
-    struct ht_plan plan = plan_of(r, ahead);
+    struct ht_plan plan = plan_of(q, r, ahead);
     struct ht_candidate x;
     enum ht_status status = ht_candidate_prove(&ht_autohete, q->scenario, &plan, err, &x);
     *out = (struct trial){.device_bytes = ht_candidate_peak_bytes(&x, HT_DEVICE),
@@ -87,6 +91,7 @@ static enum ht_status try(const struct planner *q, const struct outcome *r, int6
                           .host_short = ht_candidate_short_bytes(&x, HT_HOST)};
     if (status == HT_OK) status = ht_candidate_simulate(&x, q->scenario, q->costs, err, &out->ns);
     ht_candidate_free(&x);
+    ht_plan_free(&plan);
     return status;
 }
 
@@ -203,7 +208,16 @@ static enum ht_status fine_tune(const struct planner *q, struct outcome *r, stru
 static enum ht_status read_settings(struct planner *q, const struct ht_settings *settings, struct ht_error *err)
 {
     int64_t L = q->scenario->model.layers;
-    int64_t c = ht_setting(settings, "c", -1), p = ht_setting(settings, "p", -1), o = ht_setting(settings, "o", -1);
+    static const char *const counts[] = {"c", "p", "o"}, *const names[] = {"C", "P", "O"};
+    int64_t n[3];
+    for (int i = 0; i < 3; i++) {
+        q->sets[i] = ht_setting_variable(settings, names[i]);
+        n[i] = ht_setting(settings, counts[i], q->sets[i] ? q->sets[i]->n : -1);
+        if (q->sets[i] && n[i] != q->sets[i]->n)
+            return ht_fail(err, HT_BAD_INPUT, "%s=%lld is not the size of %s, %d blocks", counts[i], (long long)n[i],
+                           names[i], (int)q->sets[i]->n);
+    }
+    int64_t c = n[0], p = n[1], o = n[2];
     if (p >= 0 && o >= 0 && p > o)
         return ht_fail(
             err, HT_BAD_INPUT,
@@ -298,7 +312,7 @@ enum ht_status autohete_plan(const struct ht_system *self, const struct ht_scena
     status = refine(&q, &best, err);
     if (status == HT_OK && !ahead) status = fine_tune(&q, &best, err, &ahead);
     if (status != HT_OK) return status;
-    *out = plan_of(&best, ahead);
+    *out = plan_of(&q, &best, ahead);
     ht_plan_set(out, "memory", q.form);
     out->planned_bytes[HT_DEVICE] = autohete_device_bytes(&best.f, q.form, best.s);
     out->planned_bytes[HT_HOST] = autohete_host_bytes(&best.f, best.s);
@@ -317,6 +331,9 @@ static const struct ht_knob knobs[] = {
     {"c", "blocks with activation checkpointing, the first ones", .max = -1},
     {"p", "blocks with parameter offloading, the first of the last o", .max = -1},
     {"o", "blocks with optimizer offloading, the last ones", .max = -1},
+    {"C", "the blocks with activation checkpointing, instead of the first c", .kind = HT_VARIABLE_BLOCKS},
+    {"P", "the blocks with parameter offloading, instead of the first p of O", .kind = HT_VARIABLE_BLOCKS},
+    {"O", "the blocks with optimizer offloading, instead of the last o", .kind = HT_VARIABLE_BLOCKS},
     {"e", "optimizer of embedding and head: 0 on the device, 1 on the host", .max = 1},
     {"ahead", "how many blocks early a backward prefetch is released", .min = 1, .max = -1},
     {"memory", "eqs. 1 and 4: 0 as printed, 1 mended by footnote 2 and proved", .max = 1},

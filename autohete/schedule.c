@@ -48,6 +48,7 @@
 /* The plan's variables. */
 struct choice {
     int32_t c, p, o, ahead;
+    const struct ht_variable *C, *P, *O; /* sets of blocks, by default the paper's of c, p and o blocks */
     bool ends_on_host, priority;
 };
 
@@ -65,16 +66,34 @@ static bool is_block(const struct build *b, int32_t u)
     return u >= 1 && u <= b->L;
 }
 
+/* Returns the number of blocks of a set up to u. */
+static int32_t count_up_to(const struct ht_variable *set, int32_t u)
+{
+    int32_t n = 0;
+    while (n < set->n && set->values[n] <= u) n++;
+    return n;
+}
+
+static bool contains(const struct ht_variable *set, int32_t u)
+{
+    int32_t n = count_up_to(set, u);
+    return n > 0 && set->values[n - 1] == u;
+}
+
 /* Returns true if a unit's optimizer, and with it its parameters, are on the host: i in O for a block. */
 static bool on_host(const struct build *b, int32_t u)
 {
-    return is_block(b, u) ? u > b->L - b->choice->o : b->choice->ends_on_host;
+    if (!is_block(b, u)) return b->choice->ends_on_host;
+    return b->choice->O ? contains(b->choice->O, u) : u > b->L - b->choice->o;
 }
 
-/* Returns true if i in P. */
+/* Returns true if i in P, by default the first p blocks of O. */
 static bool offloaded(const struct build *b, int32_t u)
 {
-    return is_block(b, u) && u > b->L - b->choice->o && u <= b->L - b->choice->o + b->choice->p;
+    const struct choice *x = b->choice;
+    if (!is_block(b, u) || !on_host(b, u)) return false;
+    if (x->P) return contains(x->P, u);
+    return (x->O ? count_up_to(x->O, u) : u - (b->L - x->o)) <= x->p;
 }
 
 /* Returns true if the unit's parameters leave the device between its forward and its backward pass. */
@@ -120,7 +139,8 @@ static void drop(struct build *b, int32_t u)
 
 static bool checkpointed(const struct build *b, int32_t u)
 {
-    return is_block(b, u) && u <= b->choice->c;
+    if (!is_block(b, u)) return false;
+    return b->choice->C ? contains(b->choice->C, u) : u <= b->choice->c;
 }
 
 static void forward_pass(struct build *b, int32_t mb)
@@ -218,6 +238,9 @@ enum ht_status autohete_build(const struct ht_system *self, const struct ht_scen
                        .p = (int32_t)ht_plan_get(plan, "p"),
                        .o = (int32_t)ht_plan_get(plan, "o"),
                        .ahead = (int32_t)ht_plan_get(plan, "ahead"),
+                       .C = ht_plan_variable(plan, "C"),
+                       .P = ht_plan_variable(plan, "P"),
+                       .O = ht_plan_variable(plan, "O"),
                        .ends_on_host = ht_plan_get(plan, "e"),
                        .priority = self->variant == AUTOHETE_PS};
     enum ht_lane_order order = x.priority ? HT_PRIORITY : HT_FIFO;
@@ -228,5 +251,11 @@ enum ht_status autohete_build(const struct ht_system *self, const struct ht_scen
                        "%s: the plan c=%d p=%d o=%d ahead=%d is out of range; expected 0 <= c <= %d, 0 <= p <= o <= "
                        "%d, ahead >= 1",
                        self->name, x.c, x.p, x.o, x.ahead, L, L);
+    if ((x.C && x.C->n != x.c) || (x.P && x.P->n != x.p) || (x.O && x.O->n != x.o))
+        return ht_fail(err, HT_BAD_INPUT, "%s: c, p or o is not the size of C, P or O", self->name);
+    for (int32_t i = 0; x.P && i < x.P->n; i++)
+        if (x.O ? !contains(x.O, (int32_t)x.P->values[i]) : x.P->values[i] <= L - x.o)
+            return ht_fail(err, HT_BAD_INPUT, "%s: block %d of P is not in O; expected P to be a part of O", self->name,
+                           (int)x.P->values[i]);
     return ht_build_graph(scenario, &program, err, out);
 }

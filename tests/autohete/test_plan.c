@@ -231,6 +231,40 @@ START_TEST(forced_plans)
 }
 END_TEST
 
+/* Sets of blocks. Those of the paper's rule give the graph of the counts, to the bit; others a graph of their own that
+   keeps the rules. P without a set is the first p of O. */
+START_TEST(sets_of_blocks)
+{
+    static const struct {
+        const char *settings;
+        bool same;
+    } rows[] = {{"C=1-3 P=2-3 O=2-6 e=0", true},       {"c=3 P=2-3 o=5 e=0", true},  {"C=1-3 p=2 O=2-6 e=0", true},
+                {"C=4-6 p=2 o=5 e=0", false},          {"c=3 P=5-6 o=5 e=0", false}, {"c=3 p=2 O=1-5 e=0", false},
+                {"C=2,4,6 P=1,5 O=1-3,5-6 e=0", false}};
+    struct ht_scenario sc = tiny(6, 4, 2, "fp16", 64 * MIB);
+    struct ht_plan p = {0};
+    struct ht_error err = {0};
+    ck_assert_msg(plan(&ht_autohete, &sc, "c=3 p=2 o=5 e=0", &err, &p) == HT_OK, "%s", err.text);
+    struct ht_schedule *s = build(&ht_autohete, &sc, p);
+    uint64_t by_counts = ht_schedule_hash(s);
+    ht_schedule_destroy(s);
+    for (size_t i = 0; i < HT_COUNT(rows); i++) {
+        ck_assert_msg(plan(&ht_autohete, &sc, rows[i].settings, &err, &p) == HT_OK, "%s", err.text);
+        ck_assert_int_eq(ht_plan_get(&p, "o"), 5);
+        ck_assert(fits(&ht_autohete, &sc, &p));
+        s = build(&ht_autohete, &sc, p);
+        ck_assert_int_eq(ht_schedule_hash(s) == by_counts, rows[i].same);
+        ht_schedule_destroy(s);
+    }
+    ck_assert_int_eq(plan(&ht_autohete, &sc, "P=1 O=2-6", &err, &p), HT_BAD_INPUT);
+    ck_assert_ptr_nonnull(strstr(err.text, "block 1 of P is not in O"));
+    ck_assert_int_eq(plan(&ht_autohete, &sc, "c=2 C=1-3", &err, &p), HT_BAD_INPUT);
+    ck_assert_ptr_nonnull(strstr(err.text, "c=2 is not the size of C, 3 blocks"));
+    ht_plan_free(&p);
+    ht_scenario_free(&sc);
+}
+END_TEST
+
 /* Plenty of memory: nothing is recomputed and no parameters are dropped, since that costs time or loses the tie.
    Optimizers are offloaded all the same: eq. 5 has each save t_gpu as long as the CPU keeps up. */
 START_TEST(plenty_of_memory)
@@ -385,7 +419,7 @@ START_TEST(no_plan_is_faster)
                     best_ns = ns < best_ns ? ns : best_ns;
                     ht_plan_free(&x);
                 }
-        ck_assert_int_gt(fit, 100); /* memory is short, but leaves a choice */
+        ck_assert_int_gt(fit, 100);  /* memory is short, but leaves a choice */
         ck_assert_int_lt(fit, 1728); /* all */
         int64_t ns = simulated_ns(&sc, costs, &p);
         printf("%s, %d blocks on %s: c=%d p=%d o=%d e=%d, %.4f s; the best of %d plans takes %.4f s\n", rows[i].model,
@@ -525,6 +559,7 @@ int main(void)
     tcase_add_test(t, stall_by_equation_4);
     tcase_add_test(t, a_mended_plan_fits);
     tcase_add_test(t, forced_plans);
+    tcase_add_test(t, sets_of_blocks);
     tcase_add_test(t, plenty_of_memory);
     tcase_add_test(t, the_ablation_has_the_same_plan);
     tcase_add_test(t, the_inputs_give_the_plan);
