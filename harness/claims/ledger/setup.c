@@ -83,7 +83,16 @@ static enum ht_status load_memory(const struct ht_node *node, struct ht_error *e
     return ht_node_whole(node, HT_BYTES, 1, INT64_MAX / 2, err, out);
 }
 
-/* Reads a map of plan variables: {c: 3, p: 1, o: 5}. */
+/* Reads a set of blocks, "1-5,9". The system's knob says whether the blocks exist. */
+static enum ht_status read_blocks(const struct ht_node *node, struct ht_error *err, const char **out)
+{
+    if (node->text_bytes > 14 || node->text[0] == '-' || node->text[strspn(node->text, "0123456789-,")])
+        return ht_node_error(node, err, "'%.40s' is not a number or a short set of blocks such as 1-5,9", node->text);
+    *out = node->text;
+    return HT_OK;
+}
+
+/* Reads a map of plan variables: {c: 3, p: 1, o: 5}, {C: "1-5,9"}. */
 static enum ht_status load_settings(const struct ht_node *node, struct ht_error *err, struct ht_claim_setup *s, int i)
 {
     enum ht_status status = ht_node_want(node, HT_NODE_MAP, err);
@@ -93,10 +102,18 @@ static enum ht_status load_settings(const struct ht_node *node, struct ht_error 
     HT_EACH_CHILD(node, c)
     {
         int64_t value = 0;
-        status = ht_node_int(c, 0, 1 << 20, err, &value);
+        const char *blocks = NULL;
+        if (c->kind == HT_NODE_SCALAR && *c->text && strpbrk(c->text + 1, "-,"))
+            status = read_blocks(c, err, &blocks);
+        else
+            status = ht_node_int(c, 0, 1 << 20, err, &value);
         if (status != HT_OK) return status;
         if (strlen(c->key) > 16) return ht_node_key_error(c, err, "is too long; expected a plan variable such as 'o'");
-        snprintf(s->settings[i][s->n_settings[i]++], sizeof(s->settings[i][0]), "%s=%lld", c->key, (long long)value);
+        char *out = s->settings[i][s->n_settings[i]++];
+        if (blocks)
+            snprintf(out, sizeof(s->settings[i][0]), "%s=%s", c->key, blocks);
+        else
+            snprintf(out, sizeof(s->settings[i][0]), "%s=%lld", c->key, (long long)value);
     }
     return HT_OK;
 }

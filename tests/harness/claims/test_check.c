@@ -324,6 +324,12 @@ START_TEST(setups)
 {
     refused_setup("cluster: local", "key 'models' is missing");
     refused_setup("models: [gpt-tiny]", "key 'models[0]': has no cluster");
+    refused_setup("models: [gpt-tiny], cluster: local, settings: [{C: '-3,4'}]",
+                  "not a number or a short set of blocks");
+    refused_setup("models: [gpt-tiny], cluster: local, settings: [{C: '1-x'}]",
+                  "not a number or a short set of blocks");
+    refused_setup("models: [gpt-tiny], cluster: local, settings: [{c: -1}]", "'-1' is negative");
+    refused_setup("models: [gpt-tiny], cluster: local, settings: [{C: '1-2,11-12,21-22'}]", "a short set of blocks");
     refused_setup("models: [{name: gpt-tiny}]", "cluster");
     char long_name[400];
     snprintf(long_name, sizeof(long_name), "models: [./%0300d.yaml], cluster: local", 0);
