@@ -99,7 +99,13 @@ static void add_device(struct ht_schedule *s, int32_t rank, struct owner o, cons
     add_link(s, rank, o, &pcie, &m->pcie, &p->pcie_d2h, &p->pcie_h2d);
     if (m->gpus_per_switch > 1 && m->n_gpus > 1 && p->switch_d2h < 0)
         add_link(s, rank, o, &uplink, &m->pcie, &p->switch_d2h, &p->switch_h2d);
-    if (m->has_nvlink && s->n_ranks > 1) add_link(s, rank, o, &nvlink, &m->nvlink, &p->nvlink_out, &p->nvlink_in);
+    if (s->n_ranks == 1) return;
+    if (m->has_nvlink) {
+        add_link(s, rank, o, &nvlink, &m->nvlink, &p->nvlink_out, &p->nvlink_in);
+    } else if (!m->peer && m->n_gpus > 1) {
+        p->staged_out = add(s, rank, o, "staged out", HT_RES_STAGED, m->pcie.staged_bytes_per_s);
+        p->staged_in = add(s, rank, o, "staged in", HT_RES_STAGED, m->pcie.staged_bytes_per_s);
+    }
 }
 
 /* Adds the resources of the nth rank of a node; shares those that the ranks before it on the node already have. */
@@ -110,7 +116,7 @@ static void add_rank(struct ht_schedule *s, const struct ht_cluster *cluster, bo
     const struct ht_machine *m = ht_cluster_node_of(cluster, rank, &node);
     int64_t domain = nth * m->domains / m->n_gpus, each = m->gpus_per_switch > 1 ? m->gpus_per_switch : 1;
     int32_t domains_before = 0;
-    *p = (struct ht_links){-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, .write_weight = 1, .leads = true};
+    *p = (struct ht_links){-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, .write_weight = 1, .leads = true};
     for (int64_t n = 0; n < node; n++) domains_before += (int32_t)cluster->nodes[n].domains;
     p->host_cores = ht_machine_process_cores(m);
     p->emulated = ht_cluster_gpu_of(cluster, rank)->cores > 0;
@@ -199,7 +205,7 @@ void ht_charge_collective(struct ht_schedule *s, const struct ht_links *links, b
             use(s, in ? p->nvlink_in : p->nvlink_out, bytes);
         else
             use_port(s, p, in, bytes);
-        if (crosses) use(s, in ? p->nic_in : p->nic_out, bytes);
+        use(s, crosses ? in ? p->nic_in : p->nic_out : in ? p->staged_in : p->staged_out, bytes);
     }
 }
 
@@ -239,5 +245,8 @@ void ht_charge_message(struct ht_schedule *s, const struct ht_links *links, int3
         use(s, in ? p->nvlink_in : p->nvlink_out, bytes);
     else
         use(s, in ? p->pcie_h2d : p->pcie_d2h, bytes);
-    if (crosses) use(s, in ? p->nic_in : p->nic_out, bytes);
+    if (crosses)
+        use(s, in ? p->nic_in : p->nic_out, bytes);
+    else
+        use(s, in ? p->staged_in : p->staged_out, bytes);
 }

@@ -3,7 +3,9 @@
  * One table serves all systems.
  *
  *     of a real device    its PCIe port and NVLink, one resource per direction (one for both if the link is simplex),
- *                         and the uplink of a PCIe switch that it shares with other devices
+ *                         and the uplink of a PCIe switch that it shares with other devices. Without peer access and
+ *                         NVLink also, per direction, what its messages reach through host memory: all of them share
+ *                         it, whatever their lanes
  *     of a domain         cores, if more than one lane can use them, and DRAM, if a device is real. A domain is the
  *                         part of a node that a device's process keeps to (struct ht_machine), mostly the whole node
  *     of a node           its NIC, per direction, if there are several nodes; its SSDs: reads and writes, or one
@@ -26,6 +28,7 @@
 /* The resources of a rank; -1 where it has none. Both directions of a simplex link are the same resource. */
 struct ht_links {
     int32_t pcie_d2h, pcie_h2d, switch_d2h, switch_h2d, nvlink_out, nvlink_in; /* of its device */
+    int32_t staged_out, staged_in;                                             /* of its messages inside the node */
     int32_t cores, dram;                                                       /* of its domain */
     int32_t nic_out, nic_in, disk_read, disk_write;                            /* of its node */
     int64_t host_cores;                                                        /* of its process */
@@ -55,8 +58,9 @@ void ht_charge_copy(struct ht_schedule *s, const struct ht_links *links, enum ht
                     int64_t bytes);
 
 /* Charges a member of a collective, which sends and receives `bytes`: NVLink in both directions, or without NVLink the
-   port and uplink (no peer access between devices). crosses: it takes the NIC too. In a ring over several nodes one
-   member of each node does; with all ranks in the ring it is the rank that leads its node. */
+   port and uplink (no peer access between devices), and the rank's path through host memory, if it has one. crosses: it
+   takes the NIC instead of that path. In a ring over several nodes one member of each node does; with all ranks in the
+   ring it is the rank that leads its node. */
 void ht_charge_collective(struct ht_schedule *s, const struct ht_links *links, bool crosses, int64_t bytes);
 
 /* Charges a pass of one of n tensor-parallel parts, on ranks from `first` on, which sends and receives `bytes` inside.
@@ -70,9 +74,10 @@ bool ht_links_cross(const struct ht_schedule *s, const struct ht_links *links, i
                     int32_t n);
 
 /* Charges a member of a message: a send or a receive, by the op's kind. peer: rank of the other member. Inside a node a
-   message takes NVLink, or the sender's port up and the receiver's port down, and stays below shared uplinks. Between
-   nodes it takes the ports and both NICs. from_host: a one-sided read of host memory on the sender's node, which takes
-   that node's DRAM in place of the sender's port. With emulated devices the receiver keeps one core busy. */
+   message takes NVLink, or the sender's port up and the receiver's port down, and stays below shared uplinks. Without
+   peer access it also takes both ranks' paths through host memory. Between nodes it takes the ports and both NICs.
+   from_host: a one-sided read of host memory on the sender's node, which takes that node's DRAM in place of the
+   sender's port. With emulated devices the receiver keeps one core busy. */
 void ht_charge_message(struct ht_schedule *s, const struct ht_links *links, int32_t peer, bool from_host,
                        int64_t bytes);
 

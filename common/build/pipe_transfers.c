@@ -135,6 +135,9 @@ struct ht_pipe_message ht_pipe_message(struct ht_pipe *g, int32_t from, int32_t 
     struct ht_label about = g->d.schedule->tensors[tensor].label;
     int64_t bytes = g->d.schedule->tensors[tensor].bytes;
     bool free = g->style->free_messages;
+    /* Kernels of both devices move what goes through host memory, and with one hardware queue the receiver's cannot run
+       before the pass under way has ended. */
+    bool meets = g->style->blocking_sends && g->d.links[ht_pipe_rank(g, to)].staged_in >= 0;
     int32_t ids[2]; /* send, receive */
     for (int member = 0; member < 2; member++) {
         bool receives = receives_at(member, from, to);
@@ -145,6 +148,7 @@ struct ht_pipe_message ht_pipe_message(struct ht_pipe *g, int32_t from, int32_t 
                    about.micro_batch - ht_pipe_replica(g)->first_micro_batch);
         ht_op_match(g->d.schedule, g->match);
         ht_op_after(g->d.schedule, after);
+        if (meets) ht_op_after(g->d.schedule, g->computed[to]);
         ht_op_effect(g->d.schedule, tensor, HT_DEVICE, receives ? HT_PRODUCE : HT_NEED | HT_RELEASE);
         if (!free) ht_charge_message(g->d.schedule, g->d.links, ht_pipe_rank(g, receives ? from : to), false, bytes);
     }

@@ -134,11 +134,14 @@ static enum ht_status ht_read_machine(const struct ht_node *node, struct ht_erro
     if (!st && e.ssds) st = ht_config_load(e.ssds, ht_group_fields, err, &ssds);
     if (!st && e.ssds) st = ht_part_ssd(ssds.type, err, &m->ssd);
     if (!st) st = ht_read_gpus(e.gpus, err, m);
+    m->has_nvlink = e.nvlink != NULL;
+    if (!st && m->n_gpus > 1 && !m->peer && !m->has_nvlink && m->pcie.staged_bytes_per_s == 0)
+        st =
+            ht_node_error(e.pcie, err, "lacks the rate of messages through host memory; expected a link with 'staged'");
     if (st) {
         free(m->groups);
         return st;
     }
-    m->has_nvlink = e.nvlink != NULL;
     m->has_nic = e.nic != NULL;
     m->has_ssds = e.ssds != NULL;
     m->n_ssds = ssds.count;

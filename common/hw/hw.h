@@ -18,12 +18,11 @@ enum { HT_NAME_BYTES = 64, HT_SOURCE_BYTES = 512 };
 /* A connection: a PCIe slot, an NVLink bundle, a network card. */
 struct ht_link {
     char name[HT_NAME_BYTES];
-    double bytes_per_s; /* raw, in one direction */
-    double efficiency;  /* share of it that a large copy reaches, (0, 1] */
-    double staged;      /* share that a message between two devices reaches through host memory; 0 (not given): half of
-                           a copy's, since the message goes up and then down */
-    bool duplex;        /* both directions at once, each at the full rate */
-    int64_t latency_ns; /* a copy's fixed cost */
+    double bytes_per_s;        /* raw, in one direction */
+    double efficiency;         /* share of it that a large copy reaches, (0, 1] */
+    double staged_bytes_per_s; /* of a large message between two devices through host memory; 0: not given */
+    bool duplex;               /* both directions at once, each at the full rate */
+    int64_t latency_ns;        /* a copy's fixed cost */
     char source[HT_SOURCE_BYTES];
 };
 
@@ -34,7 +33,7 @@ struct ht_gpu {
     bool lacks_f16, lacks_bf16;                                /* has no such units: the rate above is FP32's */
     double memory_bytes_per_s;
     double gemm_efficiency;   /* share of the peak that a large matrix product reaches */
-    int64_t gemm_half_rows;   /* rows of tokens at which a product reaches half of that; 0: any number does */
+    int64_t sms;              /* streaming multiprocessors; 0: not known */
     double memory_efficiency; /* share of the memory bandwidth that a large element-wise kernel reaches */
     int64_t launch_ns;        /* fixed cost of a kernel */
     int64_t cores;            /* 0: a real accelerator. Else: emulated by that many of the node's cores */
@@ -134,12 +133,6 @@ enum ht_status ht_cluster_local_gpu(const struct ht_gpu *gpu, struct ht_error *e
 static inline double ht_link_rate(const struct ht_link *link)
 {
     return link->bytes_per_s * link->efficiency;
-}
-
-/* Returns the rate of a large message through host memory. */
-static inline double ht_link_staged_rate(const struct ht_link *link)
-{
-    return link->bytes_per_s * (link->staged > 0 ? link->staged : link->efficiency / 2);
 }
 
 /* Returns the rate of streaming over all cores, reads and writes together. */

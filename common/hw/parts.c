@@ -20,13 +20,13 @@ static const struct ht_builtin ht_link_file = {"builtin:links.yaml", ht_links_ya
 static const struct ht_builtin ht_ssd_file = {"builtin:ssds.yaml", ht_ssds_yaml, ht_ssds_yaml_end};
 
 /* Upper bounds keep every product of a rate, a size and a count far inside int64_t nanoseconds and bytes. */
-#define HT_MAX_MEMORY    1e15 /* bytes */
-#define HT_MAX_CORES     4096
-#define HT_MAX_HALF_ROWS 1000000
-#define HT_SECOND_NS     1e9
-#define HT_MIN_RATE      1e3 /* bytes or FLOP per second; a slower rate is a typing error */
-#define HT_MAX_RATE      1e18
-#define HT_MIN_SHARE     0.001
+#define HT_MAX_MEMORY 1e15 /* bytes */
+#define HT_MAX_CORES  4096
+#define HT_MAX_SMS    4096
+#define HT_SECOND_NS  1e9
+#define HT_MIN_RATE   1e3 /* bytes or FLOP per second; a slower rate is a typing error */
+#define HT_MAX_RATE   1e18
+#define HT_MIN_SHARE  0.001
 
 #define AT(t, m) .offset = offsetof(struct t, m)
 #define HT_TEXT(t, k, m, must)                                                                                         \
@@ -59,7 +59,7 @@ static const struct ht_field ht_gpu_fields[] = {
     HT_RATE(ht_gpu, "bf16", HT_FIELD_FLOPS_PER_S, bf16_flops_per_s, false),
     HT_RATE(ht_gpu, "memory_bandwidth", HT_FIELD_BYTES_PER_S, memory_bytes_per_s, true),
     HT_SHARE(ht_gpu, "gemm_efficiency", gemm_efficiency),
-    {.key = "gemm_half_rows", .type = HT_FIELD_INT, AT(ht_gpu, gemm_half_rows), .min = 0, .max = HT_MAX_HALF_ROWS},
+    {.key = "sms", .type = HT_FIELD_INT, AT(ht_gpu, sms), .min = 1, .max = HT_MAX_SMS},
     HT_SHARE(ht_gpu, "memory_efficiency", memory_efficiency),
     HT_LATENCY(ht_gpu, "launch", launch_ns),
     {.key = "cores", .type = HT_FIELD_INT, AT(ht_gpu, cores), .min = 1, .max = HT_MAX_CORES},
@@ -83,7 +83,7 @@ static const struct ht_field ht_link_fields[] = {
     HT_TEXT(ht_link, "name", name, false),
     HT_RATE(ht_link, "bandwidth", HT_FIELD_BYTES_PER_S, bytes_per_s, true),
     HT_SHARE(ht_link, "efficiency", efficiency),
-    {.key = "staged", .type = HT_FIELD_DOUBLE, AT(ht_link, staged), .min = HT_MIN_SHARE, .max = 1},
+    HT_RATE(ht_link, "staged", HT_FIELD_BYTES_PER_S, staged_bytes_per_s, false),
     {.key = "duplex", .type = HT_FIELD_BOOL, AT(ht_link, duplex), .required = true},
     HT_LATENCY(ht_link, "latency", latency_ns),
     HT_TEXT(ht_link, "source", source, true),

@@ -42,9 +42,25 @@
 
 #include <math.h>
 
+/* Returns the share with tiles of rows x columns. */
+static double ht_tiled_share(const struct ht_roof *r, double count, double m, double n, double rows, double columns)
+{
+    rows = fmin(rows, 64 * ceil(m / 64));
+    columns = fmin(columns, 64 * ceil(n / 64));
+    double waves = ceil(count * ceil(m / rows) * ceil(n / columns) / r->sms);
+    return count * m * n / (waves * r->sms * rows * columns);
+}
+
+double ht_gemm_share(const struct ht_roof *r, double count, double m, double n)
+{
+    if (r->sms == 0) return 1;
+    double tall = ht_tiled_share(r, count, m, n, 256, 128), wide = ht_tiled_share(r, count, m, n, 128, 256);
+    return fmax(ht_tiled_share(r, count, m, n, 128, 128), fmax(tall, wide));
+}
+
 double ht_gemm_s(const struct ht_roof *r, double count, double m, double n, double k, double in_bytes, double out_bytes)
 {
-    double compute_s = 2 * count * m * n * k / r->flops_per_s;
+    double compute_s = 2 * count * m * n * k / (ht_gemm_share(r, count, m, n) * r->flops_per_s);
     double memory_s = count * ((m * k + k * n) * in_bytes + m * n * out_bytes) / r->bytes_per_s;
     return r->launch_s + fmax(compute_s, memory_s);
 }
@@ -83,28 +99,17 @@ static struct ht_shape ht_shape_of(const struct ht_work *w)
     };
 }
 
-/* Returns the time of a product of a linear layer: one of m, n, k is N, the rows of tokens. With few rows,
-   multiprocessors idle at the kernel's end and its tiles' first loads are not hidden. One number of the device's
-   catalogue entry says how much of this it shows. */
-static double ht_product_s(const struct ht_roof *r, const struct ht_shape *s, double m, double n, double k,
-                           double in_bytes, double out_bytes)
-{
-    struct ht_roof at_rows = *r;
-    at_rows.flops_per_s *= s->N / (s->N + r->half_rows);
-    return ht_gemm_s(&at_rows, 1, m, n, k, in_bytes, out_bytes);
-}
-
 /* Returns the time of y (N, out) = x (N, in) W: one product. The backward has dx = dy W^T, dW = x^T dy and the bias's
    sum over rows. */
 static double ht_linear_s(const struct ht_roof *r, const struct ht_shape *s, double in, double out)
 {
-    return ht_product_s(r, s, s->N, out, in, s->e, s->e);
+    return ht_gemm_s(r, 1, s->N, out, in, s->e, s->e);
 }
 
 static double ht_linear_back_s(const struct ht_roof *r, const struct ht_shape *s, double in, double out)
 {
     double bias_s = s->llama ? 0 : ht_stream_s(r, s->N * out * s->e);
-    return ht_product_s(r, s, s->N, in, out, s->e, s->e) + ht_product_s(r, s, out, in, s->N, s->e, s->e) + bias_s;
+    return ht_gemm_s(r, 1, s->N, in, out, s->e, s->e) + ht_gemm_s(r, 1, out, in, s->N, s->e, s->e) + bias_s;
 }
 
 /* Returns the time of kernels that pass over all queries and keys. */
@@ -225,7 +230,7 @@ double ht_forward_s(const struct ht_roof *r, const struct ht_software *sw, const
         return ht_stream_s(r, (s.llama ? 2 : 3) * NC * s.e);
     case HT_UNIT_HEAD:
         return ht_passes_s(r, w, &ht_norm_of(sw, &s)->forward, NC) +
-               ht_product_s(r, &s, s.N, s.V, s.C, s.e, sw->half_logits ? s.e : 4) +
+               ht_gemm_s(r, 1, s.N, s.V, s.C, s.e, sw->half_logits ? s.e : 4) +
                ht_passes_s(r, w, &sw->loss.forward, s.N * s.V);
     case HT_UNIT_BLOCK:
         break;
@@ -243,8 +248,8 @@ double ht_backward_s(const struct ht_roof *r, const struct ht_software *sw, cons
     case HT_UNIT_EMBEDDING:
         return ht_stream_s(r, NC * (s.e + 2 * s.g) + (w->tied ? 0 : s.V * s.C * s.g));
     case HT_UNIT_HEAD: /* dx = dlogits W (N, C, V), dW = dlogits^T x (V, C, N) */
-        return ht_passes_s(r, w, &sw->loss.backward, s.N * s.V) + ht_product_s(r, &s, s.N, s.C, s.V, dlogits, s.e) +
-               ht_product_s(r, &s, s.V, s.C, s.N, dlogits, s.g) + ht_passes_s(r, w, &ht_norm_of(sw, &s)->backward, NC);
+        return ht_passes_s(r, w, &sw->loss.backward, s.N * s.V) + ht_gemm_s(r, 1, s.N, s.C, s.V, dlogits, s.e) +
+               ht_gemm_s(r, 1, s.V, s.C, s.N, dlogits, s.g) + ht_passes_s(r, w, &ht_norm_of(sw, &s)->backward, NC);
     case HT_UNIT_BLOCK:
         break;
     }

@@ -10,15 +10,28 @@
 
 /* A device as the roofline model sees it. */
 struct ht_roof {
-    double flops_per_s; /* of matrix products in the work's type, with many rows of tokens */
-    double half_rows;   /* N rows reach N / (N + half_rows) of that in the linear layers, forward and backward */
+    double flops_per_s; /* of matrix products in the work's type, with all multiprocessors at work */
+    double sms;         /* multiprocessors; 0: not known, see ht_gemm_share */
     double bytes_per_s; /* of memory */
     double launch_s;    /* of one kernel */
 };
 
+/*
+ * Returns the share of all multiprocessors' time that `count` products with results (m,n), in one kernel, have use of:
+ *
+ *     count m n / (waves sms area),   waves = ceil(count ceil(m / rows) ceil(n / columns) / sms)
+ *
+ * Results are cut into tiles, and each multiprocessor works on one tile at a time. Time is lost in tiles that stand
+ * out over an edge, and at the end, when fewer tiles are left than multiprocessors. A tile (area = rows x columns) is
+ * 256 x 128, 128 x 256 or 128 x 128, whichever loses least, but no wider than the result, in steps of 64. 1 with
+ * sms = 0. NVIDIA, "Matrix Multiplication Background User's Guide" (DU-09799-001), Secs. 2.3, 3.1 and 3.2. Departure:
+ * the guide's smaller tiles, which reach less even when none are lost, are left out.
+ */
+double ht_gemm_share(const struct ht_roof *r, double count, double m, double n);
+
 /* Returns the time of `count` products (m,k) x (k,n) -> (m,n) in one kernel, with operands of in_bytes and results of
    out_bytes per element:
-       launch + max(2 count m n k / flops_per_s, count ((m k + k n) in + m n out) / bytes_per_s) */
+       launch + max(2 count m n k / (share flops_per_s), count ((m k + k n) in + m n out) / bytes_per_s) */
 double ht_gemm_s(const struct ht_roof *r, double count, double m, double n, double k, double in_bytes,
                  double out_bytes);
 

@@ -35,7 +35,7 @@ static struct ht_roof ht_gpu_roof(const struct ht_gpu *gpu, enum ht_dtype dtype)
                   : dtype == HT_BF16 ? gpu->bf16_flops_per_s
                                      : gpu->f32_flops_per_s;
     return (struct ht_roof){.flops_per_s = peak * gpu->gemm_efficiency,
-                            .half_rows = (double)gpu->gemm_half_rows,
+                            .sms = (double)gpu->sms,
                             .bytes_per_s = gpu->memory_bytes_per_s * gpu->memory_efficiency,
                             .launch_s = ht_seconds(gpu->launch_ns)};
 }
@@ -112,7 +112,7 @@ static enum ht_status ht_network_s(const struct ht_machine *m, bool crosses, con
     const struct ht_link *link = m->has_nvlink ? &m->nvlink : &m->pcie;
     if (crosses && !m->has_nic) return ht_lacks(err, w, "a NIC");
     if (crosses && (m->n_gpus == 1 || ht_link_rate(&m->nic) < ht_link_rate(link))) link = &m->nic;
-    double rate = link == &m->pcie && !crosses && !m->peer ? ht_link_staged_rate(link) : ht_link_rate(link);
+    double rate = link == &m->pcie && !crosses && !m->peer ? link->staged_bytes_per_s : ht_link_rate(link);
     double bytes = (double)w->bytes;
     double latency = ht_seconds(crosses && m->nic.latency_ns > link->latency_ns ? m->nic.latency_ns : link->latency_ns);
     if (w->kind == HT_OP_SEND || w->kind == HT_OP_RECEIVE)

@@ -43,7 +43,7 @@ const char *const ht_lane_order_names[HT_N_LANE_ORDERS] = {[HT_FIFO] = "fifo", [
 const char *const ht_resource_kind_names[HT_N_RESOURCE_KINDS] = {
     [HT_RES_PCIE_H2D] = "pcie_h2d", [HT_RES_PCIE_D2H] = "pcie_d2h", [HT_RES_PCIE_SWITCH] = "pcie_switch",
     [HT_RES_DRAM] = "dram",         [HT_RES_CORES] = "cores",       [HT_RES_NVLINK] = "nvlink",
-    [HT_RES_NIC] = "nic",           [HT_RES_SSD] = "ssd",
+    [HT_RES_NIC] = "nic",           [HT_RES_SSD] = "ssd",           [HT_RES_STAGED] = "staged",
 };
 
 const char *const ht_when_names[HT_N_WHENS] = {[HT_ALWAYS] = "always", [HT_WHEN_OK] = "ok", [HT_WHEN_BAD] = "bad"};

@@ -97,6 +97,7 @@ enum ht_resource_kind {
     HT_RES_PCIE_H2D, /* one direction of a device's port (full duplex) */
     HT_RES_PCIE_D2H, /* the other direction */
     HT_RES_PCIE_SWITCH,
+    HT_RES_STAGED, /* one direction of a device's messages through host memory */
     HT_RES_DRAM,
     HT_RES_CORES, /* processor cores: capacity in core-nanoseconds per second, 1e9 for each */
     HT_RES_NVLINK,

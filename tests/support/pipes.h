@@ -25,15 +25,18 @@ struct pipe_prices {
     double forward, backward, fetch, offload, step;
 };
 
-/* Returns a scenario with micro-batches of one sequence. nodes divides ranks. */
+/* Returns a scenario with micro-batches of one sequence. nodes divides ranks. As in the figures, devices write to each
+   other. */
 static inline struct ht_scenario pipe_scenario(int64_t ranks, int64_t nodes, int64_t layers, int64_t micro_batches)
 {
     static const char *const clusters[] = {"", "sysx-1node", "sysx-2node", "", "sysx-4node"};
     struct ht_scenario_request r = {
         .model = "llama-tiny", .cluster = clusters[nodes], .batch = micro_batches, .micro_batch = 1, .seq = 16};
     struct ht_scenario s = scenario_from(&r);
-    for (int64_t n = 0; n < nodes; n++)
+    for (int64_t n = 0; n < nodes; n++) {
         s.cluster->nodes[n].groups[0].count = s.cluster->nodes[n].n_gpus = ranks / nodes;
+        s.cluster->nodes[n].peer = true;
+    }
     s.cluster->n_gpus = ranks;
     s.model.layers = layers;
     return s;

@@ -68,6 +68,32 @@ START_TEST(blocking_sends)
 }
 END_TEST
 
+/* Without peer access a message waits for the receiver's pass under way. GPipe on two GPUs, f0 1 and f1 2 long, messages
+ * half: f1.0 from 1.5 to 3.5. X0.1 is ready at 2.5, but moves from 3.5 to 4 only, and f1.1 begins at 4 instead of
+ * 3.5. */
+START_TEST(messages_through_the_host)
+{
+    struct ht_pipe_style y = pipe_gpipe;
+    struct ht_scenario sc = pipe_scenario_for(&y, 2, 1, 2);
+    for (int peer = 0; peer < 2; peer++) {
+        sc.cluster->nodes[0].peer = peer;
+        struct pipe_run r = pipe_run(pipe_build(&sc, &y), &y, (struct pipe_prices){1, 1, 0, 0, 0}, 1, 0, NULL);
+        struct ht_sim_options options = {.iterations = 1};
+        struct ht_error err = {0};
+        for (int32_t op = 0; op < r.s->n_ops; op++) {
+            if (r.s->ops[op].kind == HT_OP_SEND) r.cost_ns[op] = pipe_ns(0.5);
+            if (ht_op_rank(r.s, op) == 1) r.cost_ns[op] *= r.s->ops[op].kind == HT_OP_FORWARD ? 2 : 1;
+        }
+        ht_trace_destroy(r.trace);
+        ck_assert(ht_sim_run(r.s, r.cost_ns, &options, &err, &r.trace) == HT_OK);
+        ck_assert_double_eq(pipe_start(&r, 0, "f1.0"), 1.5);
+        ck_assert_double_eq(pipe_start(&r, 0, "f1.1"), peer ? 3.5 : 4);
+        pipe_run_free(&r);
+    }
+    ht_scenario_free(&sc);
+}
+END_TEST
+
 /* Recomputation that may begin early: T_b = R + B. One micro-batch on two GPUs, R = B = 1: f0 f1 R1 B1, and R0 beside
  * them. */
 START_TEST(early_recompute)
@@ -200,6 +226,7 @@ int main(void)
     tcase_add_test(tc, closed_forms);
     tcase_add_test(tc, bubbles);
     tcase_add_test(tc, blocking_sends);
+    tcase_add_test(tc, messages_through_the_host);
     tcase_add_test(tc, early_recompute);
     tcase_add_test(tc, activations_held);
     tcase_add_test(tc, device_bytes);

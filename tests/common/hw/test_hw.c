@@ -150,7 +150,11 @@ static const struct {
      "c.yaml:4:39: key 'pcie': is a list; expected the name of a link or a map"},
     {"name: x\nsource: s\nnodes:\n  - cpu: epyc-7713\n    ram: 1 TB\n    gpus: [{type: a100-40gb}]\n"
      "    pcie: {name: p, bandwidth: 1 GB/s, efficiency: 1, staged: 2, duplex: true, latency: 0 us, source: s}\n",
-     "c.yaml:7:63: key 'staged': '2' is out of range; expected 0.001 to 1"},
+     "c.yaml:7:63: key 'staged': '2' has no unit; expected a rate such as '25 GB/s' or '200 Gbit/s'"},
+    {"name: x\nsource: s\nnodes:\n  - cpu: epyc-7713\n    ram: 1 TB\n    gpus: [{type: a100-40gb, count: 2}]\n    "
+     "peer: false\n"
+     "    pcie: pcie5-x16\n",
+     "c.yaml:8:11: key 'pcie': lacks the rate of messages through host memory; expected a link with 'staged'"},
     {"name: x\nsource: s\nnodes:\n  - cpu: {name: c, cores: 4, dram: 20 GB, dram_efficiency: 1, adam_efficiency: 1,\n"
      "           core_flops: 1 GFLOP/s, gemm_efficiency: 1, source: s}\n    ram: 1 GB\n    pcie: pcie4-x16\n    gpus: "
      "[{type: "

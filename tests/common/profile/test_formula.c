@@ -183,30 +183,34 @@ START_TEST(flops_only)
 }
 END_TEST
 
-/* That block: N = 1024, C = 1024, V = 1000. */
-/* With as many rows as half_rows the linear layers' products take twice as long, and with three times as many 4/3;
-   attention's, and what moves memory, take what they took. */
-START_TEST(few_rows)
+/* 80 multiprocessors share the tiles of a product's result. */
+START_TEST(waves)
 {
-    struct ht_roof few = roof, none = {.flops_per_s = 1e12, .bytes_per_s = 1e30};
-    struct ht_work w = block(2, 512, 1024, 8); /* 1024 rows; qkv: 6 GiFLOP */
+    const struct ht_roof r = {.flops_per_s = 1e12, .bytes_per_s = 1e30, .sms = 80};
+    NEAR(ht_gemm_share(&roof, 1, 1024, 1000), 1.0); /* number of multiprocessors not known */
+    /* (2048, 5120) is 8 x 40 = 320 tiles of 256 x 128: 4 waves, nothing is lost */
+    NEAR(ht_gemm_share(&r, 1, 2048, 5120), 1.0);
+    /* (2048, 4096): 256 tiles of 256 x 128 in 4 waves are 0.8; 512 of 128 x 128 in 7 waves 512 / 560 */
+    NEAR(ht_gemm_share(&r, 1, 2048, 4096), 512.0 / 560);
+    /* (1024, 1280): 128 x 256 gives 8 x 5 = 40 tiles, half of a wave; 128 x 128 gives 80, all of one */
+    NEAR(ht_gemm_share(&r, 1, 1024, 1280), 1.0);
+    /* (1024, 1000): 8 x 8 = 64 tiles of 128 x 128 in one wave, of which the last column stands out by 24 */
+    NEAR(ht_gemm_share(&r, 1, 1024, 1000), 64.0 / 80 * 1000 / 1024);
+    /* a result 64 wide takes tiles 64 wide: 10 of (256, 64) in one kernel are 10 tiles 256 high, 20 of 128 are better */
+    NEAR(ht_gemm_share(&r, 10, 256, 64), 20.0 / 80);
+    /* the time of a product: 2 x 2048 x 4096 x 1000 / 1e12, longer by 560 / 512 */
+    NEAR(ht_gemm_s(&r, 1, 2048, 4096, 1000, 2, 2), 2.0 * 2048 * 4096 * 1000 / 1e12 * 560 / 512);
+    /* qkv of N = 1024 rows, C = 1024: forward (1024, 3072) 8 x 24 = 192 tiles in 3 waves of 80; the same backward for
+       the weights, with dx (1024, 1024) 64 tiles in one */
+    struct ht_work w = block(2, 512, 1024, 8);
     double qkv = 6.0 * 1024 * 1024 * 1024 / 1e12;
     w.sub_ops = 1u << HT_SUB_QKV;
-    none.half_rows = 1024;
-    NEAR(ht_forward_s(&none, &fused, &w), 2 * qkv);
-    NEAR(ht_backward_s(&none, &fused, &w), 4 * qkv + 3.0 * 1024 * 3072 * 2 / 1e30);
-    none.half_rows = 1024.0 / 3;
-    NEAR(ht_forward_s(&none, &fused, &w), qkv * 4 / 3);
-    few.half_rows = 1024;
-    w.sub_ops = 1u << HT_SUB_ATTENTION | 1u << HT_SUB_NORM1;
-    NEAR(ht_forward_s(&few, &fused, &w), ht_forward_s(&roof, &fused, &w));
-    w = block(2, 512, 1024, 8);
-    w.unit = HT_UNIT_HEAD; /* logits: 2 x 1024 x 1000 x 1024 */
-    none.half_rows = 1024;
-    NEAR(ht_forward_s(&none, &fused, &w), 2 * 2.0 * 1024 * 1000 * 1024 / 1e12);
+    NEAR(ht_forward_s(&r, &fused, &w), qkv * 240 / 192);
+    NEAR(ht_backward_s(&r, &fused, &w), qkv * 240 / 192 + qkv * 80 / 64 + 3.0 * 1024 * 3072 * 2 / 1e30);
 }
 END_TEST
 
+/* That block: N = 1024, C = 1024, V = 1000. */
 START_TEST(ends)
 {
     struct ht_work w = block(2, 512, 1024, 8);
@@ -309,7 +313,7 @@ int main(void)
     tcase_add_test(t, llama_block_by_hand);
     tcase_add_test(t, sums);
     tcase_add_test(t, flops_only);
-    tcase_add_test(t, few_rows);
+    tcase_add_test(t, waves);
     tcase_add_test(t, ends);
     tcase_add_test(t, software_by_hand);
     tcase_add_test(t, adam);
