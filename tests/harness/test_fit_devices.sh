@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Open measurements: each configuration stays within 5% of both times that were measured, with the catalogue's devices.
+set -euo pipefail
+# shellcheck source=tests/harness/support.sh
+. "$(dirname "$0")/support.sh"
+cd "$work"
+script=$root/scripts/fit-devices
+
+"$python" "$script" --hetbench "$hetbench" --residuals --rows-only --out . >log 2>&1 || fail "$(cat log)"
+"$python" - <<'PY' || fail "$(cat log)"
+import csv
+
+rows = list(csv.DictReader(open("fit.csv")))
+assert len(rows) == 7, len(rows)  # eight rows, two of which are one configuration, with their mean
+assert [r["iteration_ms"] for r in rows if r["system"] == "mobius"][0] == "11590"
+for r in rows:
+    assert abs(float(r["iteration_error"])) <= 0.05 and abs(float(r["gpu_error"])) <= 0.05, r
+PY
+"$python" "$script" --hetbench "$hetbench" --rows-only >log 2>&1 && fail "a fit to rows only was made"
+grep -q "rows-only needs --residuals" log || fail "$(cat log)"
+finish
