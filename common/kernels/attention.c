@@ -1,9 +1,9 @@
 /*
- * Causal attention. For one pair (sequence b, query head h), with q, k, v: (T, D), D = C / H, scale = 1 / sqrt(D):
+ * Attention. For one pair (sequence b, query head h), with q, k, v: (T, D), D = C / H, scale = 1 / sqrt(D):
  *
- *     S = q k^T            P = softmax(scale S), row i over columns 0..i          out = P v
+ *     S = q k^T            P = softmax(scale S)          out = P v
  *
- * and backward, with dot_i = sum_j dP_ij P_ij = sum_d dout_id out_id:
+ * where row i of the softmax is over columns 0..i (causal) or over all (bidirectional), and backward, with dot_i = sum_j dP_ij P_ij = sum_d dout_id out_id:
  *
  *     dv = P^T dout        dP = dout v^T        dS = scale P (dP - dot)           dq = dS k        dk = dS^T q
  *
@@ -84,11 +84,17 @@ static void gemm(const struct ht_simd *simd, enum transposed t, int64_t m, int64
                                  .c_stored = {c.type, c.type}});
 }
 
-/* Computes the scores of query rows [i0, i1) against keys [0, i1), rows of s T apart. */
+/* Returns the number of keys that query rows before `end` see. */
+static int64_t keys_before(const struct ht_attention *a, int64_t end)
+{
+    return a->bidirectional ? a->seq : end;
+}
+
+/* Computes the scores of query rows [i0, i1) against the keys that they see, rows of s T apart. */
 static void tile_scores(const struct ht_simd *simd, const struct ht_attention *a, const struct pair *p, int64_t i0,
                         int64_t i1, float *s)
 {
-    gemm(simd, B_TRANSPOSED, i1 - i0, i1, p->D, stored(a, a->qkv, p->q_at + i0 * p->W, p->W),
+    gemm(simd, B_TRANSPOSED, i1 - i0, keys_before(a, i1), p->D, stored(a, a->qkv, p->q_at + i0 * p->W, p->W),
          stored(a, a->qkv, p->k_at, p->W), false, in_f32(s, p->T));
 }
 
@@ -107,19 +113,19 @@ static void forward_pair(const struct ht_simd *simd, const struct ht_attention *
 {
     struct pair p = pair_at(a, index);
     for (int64_t i0 = 0; i0 < p.T; i0 = tile_end(i0, p.T)) {
-        int64_t i1 = tile_end(i0, p.T);
+        int64_t i1 = tile_end(i0, p.T), keys = keys_before(a, i1);
         struct operand probs = kept(a, &p, i0);
         float *s = a->probs && a->type == HT_F32 ? probs.p : a->scores + slot * a->tile_floats;
         tile_scores(simd, a, &p, i0, i1, s);
         for (int64_t i = i0; i < i1; i++) {
             float *row = s + (i - i0) * p.T;
-            float lse = simd->softmax(row, i + 1, a->probs ? p.T : i1, p.scale);
+            float lse = simd->softmax(row, keys_before(a, i + 1), a->probs ? p.T : keys, p.scale);
             if (a->lse) a->lse[index * p.T + i] = lse;
             if (a->probs && a->type != HT_F32)
                 simd->narrow(row, a->type, ht_element(probs.p, a->type, (i - i0) * p.T), p.T);
         }
-        gemm(simd, NEITHER, i1 - i0, p.D, i1, a->probs ? probs : in_f32(s, p.T), stored(a, a->qkv, p.v_at, p.W), false,
-             stored(a, a->out, p.out_at + i0 * p.C, p.C));
+        gemm(simd, NEITHER, i1 - i0, p.D, keys, a->probs ? probs : in_f32(s, p.T), stored(a, a->qkv, p.v_at, p.W),
+             false, stored(a, a->out, p.out_at + i0 * p.C, p.C));
     }
 }
 
@@ -155,7 +161,8 @@ static struct operand tile_probs(const struct ht_simd *simd, const struct ht_att
     float *s = a->scores + slot * a->tile_floats;
     tile_scores(simd, a, p, i0, i1, s);
     for (int64_t i = i0; i < i1; i++)
-        simd->softmax_again(s + (i - i0) * p->T, i + 1, i1, p->scale, a->lse[p->index * p->T + i]);
+        simd->softmax_again(s + (i - i0) * p->T, keys_before(a, i + 1), keys_before(a, i1), p->scale,
+                            a->lse[p->index * p->T + i]);
     return in_f32(s, p->T);
 }
 
@@ -169,22 +176,23 @@ static void backward_pair(const struct ht_simd *simd, const struct ht_attention 
        others add to their part. */
     int64_t last = (p.T - 1) / HT_ATTENTION_ROWS * HT_ATTENTION_ROWS;
     for (int64_t i0 = last; i0 >= 0; i0 -= HT_ATTENTION_ROWS) {
-        int64_t i1 = tile_end(i0, p.T), n = i1 - i0;
+        int64_t i1 = tile_end(i0, p.T), n = i1 - i0, keys = keys_before(a, i1);
         bool add = i0 != last || !p.first_of_group;
         struct operand probs = tile_probs(simd, a, &p, i0, i1, slot);
         const struct ht_simd *of_probs = ht_simd_for(probs.type);
         struct operand rows = stored(a, dout, p.out_at + i0 * p.C, p.C);
-        gemm(simd, A_TRANSPOSED, i1, p.D, n, probs, rows, add, sums.dv);
-        gemm(simd, B_TRANSPOSED, n, i1, p.D, rows, stored(a, a->qkv, p.v_at, p.W), false, in_f32(ds, p.T));
+        gemm(simd, A_TRANSPOSED, keys, p.D, n, probs, rows, add, sums.dv);
+        gemm(simd, B_TRANSPOSED, n, keys, p.D, rows, stored(a, a->qkv, p.v_at, p.W), false, in_f32(ds, p.T));
         for (int64_t i = i0; i < i1; i++) {
             int64_t at = p.out_at + i * p.C;
             float dot = simd->dot(ht_element(dout, a->type, at), ht_element(a->out, a->type, at), p.D);
             of_probs->softmax_backward(ht_element(probs.p, probs.type, (i - i0) * p.T), ds + (i - i0) * p.T, dot,
-                                       p.scale, i1);
+                                       p.scale, keys);
         }
-        gemm(simd, NEITHER, n, p.D, i1, in_f32(ds, p.T), stored(a, a->qkv, p.k_at, p.W), false,
+        gemm(simd, NEITHER, n, p.D, keys, in_f32(ds, p.T), stored(a, a->qkv, p.k_at, p.W), false,
              stored(a, dqkv, p.q_at + i0 * p.W, p.W));
-        gemm(simd, A_TRANSPOSED, i1, p.D, n, in_f32(ds, p.T), stored(a, a->qkv, p.q_at + i0 * p.W, p.W), add, sums.dk);
+        gemm(simd, A_TRANSPOSED, keys, p.D, n, in_f32(ds, p.T), stored(a, a->qkv, p.q_at + i0 * p.W, p.W), add,
+             sums.dk);
     }
     if (a->dkv && p.last_of_group) round_sums(simd, a, &p, &sums, dqkv);
 }

@@ -42,9 +42,9 @@ static void find_dots(struct ht_cuda *cuda, const struct ht_cuda_attention *a)
 /* ---- with kept probabilities ---- */
 
 /* Turns row i of the scores (n, T, T), FP32, into row i of the probabilities; the two may be the same. */
-template <class T> __global__ void softmax(const float *scores, T *probs, int64_t seq, float scale)
+template <class T> __global__ void softmax(const float *scores, T *probs, int64_t seq, float scale, bool bidirectional)
 {
-    int64_t row = blockIdx.x, valid = row % seq + 1;
+    int64_t row = blockIdx.x, valid = bidirectional ? seq : row % seq + 1;
     const float *s = scores + row * seq;
     float max = -INFINITY, sum = 0;
     for (int64_t j = threadIdx.x; j < valid; j += blockDim.x) max = fmaxf(max, s[j]);
@@ -163,7 +163,7 @@ static void probs_forward(struct ht_cuda *cuda, const struct some_heads *s)
     multiply(cuda, s, HT_F32, T, T, D, false, s->q, s->W, D, true, s->k, s->W, s->step, s->scores, T, T * T);
     float scale = 1.0f / sqrtf((float)D);
     HT_WITH_TYPE(a->dtype, HT_LAUNCH(cuda, (softmax<T>), dim3((unsigned)(s->n * a->seq)), dim3(ht_row_threads(a->seq)),
-                                     0, s->scores, (T *)probs, a->seq, scale))
+                                     0, s->scores, (T *)probs, a->seq, scale, a->bidirectional))
     multiply(cuda, s, a->dtype, T, D, T, false, probs, T, T * T, false, s->v, s->W, s->step, out, s->C, D);
 }
 

@@ -1,5 +1,5 @@
 /*
- * Causal attention that keeps its log-sum-exp and never stores scores. Internal to common/kernels/cuda. q, k, v of one
+ * Attention that keeps its log-sum-exp and never stores scores. Internal to common/kernels/cuda. q, k, v of one
  * token lie in one row of qkv (H heads of q, Hkv of k, Hkv of v, D each); H / Hkv consecutive query heads share a head
  * of keys and values.
  */
@@ -15,6 +15,7 @@ template <class T> struct ht_heads {
     T *to, *dqkv;              /* forward's output (B,T,C); backward's (B,T,W) */
     float *lse, *dot;          /* (B,H,T) */
     int seq, heads, sharing, head_size;
+    bool bidirectional;
     int64_t width, stride; /* C, W = C + 2 K */
     float scale;           /* 1 / sqrt(D) */
 };
@@ -33,6 +34,7 @@ template <class T> static inline ht_heads<T> ht_heads_of(const struct ht_cuda_at
     h.heads = (int)a->heads;
     h.sharing = (int)(a->heads / a->kv_heads);
     h.head_size = (int)a->head_size;
+    h.bidirectional = a->bidirectional;
     h.width = a->heads * a->head_size;
     h.stride = h.width + 2 * a->kv_heads * a->head_size;
     h.scale = 1.0f / sqrtf((float)a->head_size);
@@ -59,6 +61,17 @@ template <class T> static __device__ __forceinline__ int64_t ht_out_at(const ht_
 template <class T> static __device__ __forceinline__ int64_t ht_stat_at(const ht_heads<T> &h, int64_t batch, int head)
 {
     return (batch * h.heads + head) * h.seq;
+}
+
+/* Returns the number of keys that queries before `end` see. */
+static __device__ __forceinline__ int ht_keys_before(bool bidirectional, int end, int seq)
+{
+    return bidirectional || end > seq ? seq : end;
+}
+/* Returns the first query that sees some of the keys from k0 on. */
+static __device__ __forceinline__ int ht_first_query(bool bidirectional, int k0)
+{
+    return bidirectional ? 0 : k0;
 }
 
 /* The mma functions run on tensor cores and return false for a case that they do not cover; the general ones cover any

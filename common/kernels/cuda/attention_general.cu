@@ -105,6 +105,12 @@ template <class Op> static __device__ __forceinline__ float fold_row(float x)
     return x;
 }
 
+/* Returns true when a query sees a key. The answer does not matter for a query beyond the last one. */
+template <class T> static __device__ __forceinline__ bool sees(const ht_heads<T> &h, int query, int key)
+{
+    return h.bidirectional ? key < h.seq : key <= query;
+}
+
 template <class T, int WIDE> __global__ void __launch_bounds__(THREADS, 2) general_forward(ht_heads<T> h)
 {
     enum { N = shape<WIDE>::N, ROWS = shape<WIDE>::ROWS };
@@ -113,7 +119,7 @@ template <class T, int WIDE> __global__ void __launch_bounds__(THREADS, 2) gener
     int y = (int)threadIdx.x / SIDE, x = (int)threadIdx.x % SIDE, D = h.head_size;
     int head = (int)blockIdx.x % h.heads, q0 = (int)(gridDim.y - 1 - blockIdx.y) * ROWS;
     int64_t batch = blockIdx.x / (unsigned)h.heads;
-    int end = q0 + ROWS < h.seq ? q0 + ROWS : h.seq;
+    int end = ht_keys_before(h.bidirectional, q0 + ROWS, h.seq);
     float o[N][shape<WIDE>::COLUMNS], max[N], sum[N];
     clear<WIDE>(o);
     for (int i = 0; i < N; i++) {
@@ -131,7 +137,7 @@ template <class T, int WIDE> __global__ void __launch_bounds__(THREADS, 2) gener
         for (int i = 0; i < N; i++) {
             float top = max[i], row = 0;
             for (int j = 0; j < N; j++) {
-                s[i][j] = k0 + x + SIDE * j > q0 + y + SIDE * i ? -INFINITY : s[i][j] * h.scale;
+                s[i][j] = sees(h, q0 + y + SIDE * i, k0 + x + SIDE * j) ? s[i][j] * h.scale : -INFINITY;
                 top = fmaxf(top, s[i][j]);
             }
             top = fold_row<ht_max>(top);
@@ -160,15 +166,15 @@ template <class T, int WIDE> __global__ void __launch_bounds__(THREADS, 2) gener
 
 /* Computes P of a tile, query rows q0 .. and keys k0 ..: thread (y, x) makes rows y + 16 i and columns x + 16 j. P is 0
    for a key that a query does not see. */
-template <int WIDE>
-static __device__ void tile_p(float p[shape<WIDE>::N][shape<WIDE>::N], const float *q, const float *k, const float *lse,
-                              float scale, int q0, int k0, int y, int x, int D)
+template <int WIDE, class T>
+static __device__ void tile_p(const ht_heads<T> &h, float p[shape<WIDE>::N][shape<WIDE>::N], const float *q,
+                              const float *k, const float *lse, int q0, int k0, int y, int x)
 {
-    row_products<WIDE>(p, q, k, y, x, D);
+    row_products<WIDE>(p, q, k, y, x, h.head_size);
     for (int i = 0; i < shape<WIDE>::N; i++)
         for (int j = 0; j < shape<WIDE>::N; j++) {
-            bool seen = k0 + x + SIDE * j <= q0 + y + SIDE * i;
-            p[i][j] = seen ? expf(p[i][j] * scale - lse[y + SIDE * i]) : 0;
+            bool seen = sees(h, q0 + y + SIDE * i, k0 + x + SIDE * j);
+            p[i][j] = seen ? expf(p[i][j] * h.scale - lse[y + SIDE * i]) : 0;
         }
 }
 
@@ -214,14 +220,14 @@ template <class T, int WIDE> __global__ void __launch_bounds__(THREADS, 2) gener
     fill<WIDE>(k, h.qkv + ht_k_at(h, batch, kv_head), h.stride, k0, h.seq, D);
     fill<WIDE>(v, h.qkv + ht_v_at(h, batch, kv_head), h.stride, k0, h.seq, D);
     for (int head = kv_head * h.sharing; head < (kv_head + 1) * h.sharing; head++)
-        for (int q0 = k0; q0 < h.seq; q0 += ROWS) {
+        for (int q0 = ht_first_query(h.bidirectional, k0); q0 < h.seq; q0 += ROWS) {
             float p[N][N];
             __syncthreads(); /* the last turn's dS and queries are no longer needed */
             fill<WIDE>(q, h.qkv + ht_q_at(h, batch, head), h.stride, q0, h.seq, D);
             fill<WIDE>(dout, h.dout + ht_out_at(h, batch, head), h.width, q0, h.seq, D);
             fill_stats<WIDE>(h, batch, head, q0, lse, dot);
             __syncthreads();
-            tile_p<WIDE>(p, q, k, lse, h.scale, q0, k0, y, x, D);
+            tile_p<WIDE>(h, p, q, k, lse, q0, k0, y, x);
             put<WIDE>(s, p, y, x);
             __syncthreads();
             add_product<WIDE, true>(dv, s, dout, y, x);
@@ -249,13 +255,13 @@ template <class T, int WIDE> __global__ void __launch_bounds__(THREADS, 2) gener
     fill<WIDE>(q, h.qkv + ht_q_at(h, batch, head), h.stride, q0, h.seq, D);
     fill<WIDE>(dout, h.dout + ht_out_at(h, batch, head), h.width, q0, h.seq, D);
     fill_stats<WIDE>(h, batch, head, q0, lse, dot);
-    for (int k0 = 0; k0 < q0 + ROWS && k0 < h.seq; k0 += ROWS) {
+    for (int k0 = 0, end = ht_keys_before(h.bidirectional, q0 + ROWS, h.seq); k0 < end; k0 += ROWS) {
         float p[N][N];
         __syncthreads(); /* the last turn's dS and keys are no longer needed */
         fill<WIDE>(k, h.qkv + ht_k_at(h, batch, head / h.sharing), h.stride, k0, h.seq, D);
         fill<WIDE>(v, h.qkv + ht_v_at(h, batch, head / h.sharing), h.stride, k0, h.seq, D);
         __syncthreads();
-        tile_p<WIDE>(p, q, k, lse, h.scale, q0, k0, y, x, D);
+        tile_p<WIDE>(h, p, q, k, lse, q0, k0, y, x);
         tile_ds<WIDE>(p, dout, v, dot, y, x, D);
         put<WIDE>(s, p, y, x);
         __syncthreads();

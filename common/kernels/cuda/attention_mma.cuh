@@ -7,6 +7,7 @@
  *     dq        a block has 128 queries; a turn is 64 keys   S = Q K^T; dP = dO V^T; dQ += dS K
  *
  * with P = exp(scale S - lse), dS = P (dP - dot), dot = sum of dO O, and the scale of dS put on the sums at the end.
+ * ALL: every query sees all keys (bidirectional), not only those up to its own token.
  *
  * A warp owns 16 rows of a result (forward: 32) and all of its columns, so a row's statistics are folded over 4 lanes,
  * and the product of one step is, in registers, the left factor of the next. Shared memory limits such kernels: a

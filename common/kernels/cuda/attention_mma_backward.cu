@@ -83,7 +83,7 @@ static __device__ __forceinline__ void fetch_queries(const ht_heads<T> &h, int o
     ht_copy_commit();
 }
 
-template <class T, int D> static __global__ void __launch_bounds__(THREADS, 1) backward_keys(ht_heads<T> h)
+template <class T, int D, bool ALL> static __global__ void __launch_bounds__(THREADS, 1) backward_keys(ht_heads<T> h)
 {
     enum { STRIDE = shape<D>::STRIDE, TURN = shape<D>::KEYS_TURN, TILE = TURN * STRIDE, STATS = shape<D>::STATS };
     enum { N = TURN / 8 };
@@ -93,7 +93,7 @@ template <class T, int D> static __global__ void __launch_bounds__(THREADS, 1) b
     int lane = (int)threadIdx.x % HT_WARP, warp = (int)threadIdx.x / HT_WARP, g = lane / 4, t = lane % 4;
     int kv_heads = h.heads / h.sharing, kv_head = (int)blockIdx.x % kv_heads;
     int k0 = (int)blockIdx.y * HT_MMA_OWN; /* the first keys are seen by the most queries */
-    int own = k0 + 16 * warp;
+    int own = k0 + 16 * warp, first_query = ht_first_query(ALL, k0);
     int batch = (int)(blockIdx.x / (unsigned)kv_heads);
     float scale_log2 = h.scale * HT_LOG2E;
     T *own_k = shared + 16 * warp * STRIDE, *own_v = own_k + shape<D>::OWN;
@@ -116,17 +116,17 @@ template <class T, int D> static __global__ void __launch_bounds__(THREADS, 1) b
     }
     __syncthreads(); /* the stages are free */
     int head = kv_head * h.sharing, end = head + h.sharing, stage = 0;
-    fetch_queries<T, D>(h, batch, head, k0, shared, shared + TILE, stats);
-    for (int q0 = k0; head < end; stage ^= 1) {
+    fetch_queries<T, D>(h, batch, head, first_query, shared, shared + TILE, stats);
+    for (int q0 = first_query; head < end; stage ^= 1) {
         bool last = q0 + TURN >= h.seq;
-        int next = last ? k0 : q0 + TURN, next_head = head + last;
+        int next = last ? first_query : q0 + TURN, next_head = head + last;
         ht_copy_wait<0>();
         __syncthreads(); /* this turn's tiles have arrived, the last one's are free */
         if (next_head < end) {
             T *to = shared + (stage ^ 1) * 2 * TILE;
             fetch_queries<T, D>(h, batch, next_head, next, to, to + TILE, stats + (stage ^ 1) * STATS);
         }
-        if (own < q0 + TURN) { /* some of these queries see some of the warp's keys */
+        if (ALL || own < q0 + TURN) { /* some of these queries see some of the warp's keys */
             const T *q = shared + stage * 2 * TILE, *dout = q + TILE;
             const float *lse = stats + stage * STATS + 2 * t, *dot = lse + TURN;
             float p[N][4], dp[N][4];
@@ -137,7 +137,7 @@ template <class T, int D> static __global__ void __launch_bounds__(THREADS, 1) b
 #pragma unroll
                 for (int e = 0; e < 4; e++) p[n][e] = ht_exp2(fmaf(p[n][e], scale_log2, -HT_LOG2E * l.x[e % 2]));
             }
-            if (own + 15 > q0) { /* the diagonal */
+            if (!ALL && own + 15 > q0) { /* the diagonal */
                 int first = own + g - q0 - 2 * t;
 #pragma unroll
                 for (int n = 0; n < N; n++)
@@ -165,7 +165,7 @@ template <class T, int D> static __global__ void __launch_bounds__(THREADS, 1) b
 
 /* ---- queries ---- */
 
-template <class T, int D> static __global__ void __launch_bounds__(THREADS) backward_queries(ht_heads<T> h)
+template <class T, int D, bool ALL> static __global__ void __launch_bounds__(THREADS) backward_queries(ht_heads<T> h)
 {
     enum { STRIDE = shape<D>::STRIDE, TURN = shape<D>::QUERIES_TURN, TILE = TURN * STRIDE, N = TURN / 8 };
     HT_DYNAMIC_SHARED(T, shared); /* stages of K and V */
@@ -174,7 +174,7 @@ template <class T, int D> static __global__ void __launch_bounds__(THREADS) back
     int64_t batch = blockIdx.x / (unsigned)h.heads;
     const T *from_k = h.qkv + ht_k_at(h, batch, head / h.sharing),
             *from_v = h.qkv + ht_v_at(h, batch, head / h.sharing);
-    int end = q0 + HT_MMA_OWN < h.seq ? q0 + HT_MMA_OWN : h.seq, own = q0 + 16 * warp;
+    int end = ht_keys_before(ALL, q0 + HT_MMA_OWN, h.seq), own = q0 + 16 * warp;
     T *own_q = shared + 16 * warp * STRIDE, *own_dout = own_q + shape<D>::OWN;
     ht_copy_tile<D, HT_MMA_OWN, THREADS>(shared, h.qkv + ht_q_at(h, batch, head), h.stride, q0, h.seq);
     ht_copy_tile<D, HT_MMA_OWN, THREADS>(shared + shape<D>::OWN, h.dout + ht_out_at(h, batch, head), h.width, q0,
@@ -211,7 +211,7 @@ template <class T, int D> static __global__ void __launch_bounds__(THREADS) back
             ht_copy_tile<D, TURN, THREADS>(to + TILE, from_v, h.stride, k0 + TURN, h.seq);
             ht_copy_commit();
         }
-        if (k0 > own + 15) continue; /* none of the warp's queries sees any of these keys */
+        if (!ALL && k0 > own + 15) continue; /* none of the warp's queries sees any of these keys */
         const T *k = shared + stage * 2 * TILE, *v = k + TILE;
         float p[N][4], dp[N][4];
         scores<D, TURN>(p, q, own_q, k);
@@ -221,7 +221,14 @@ template <class T, int D> static __global__ void __launch_bounds__(THREADS) back
 #pragma unroll
             for (int e = 0; e < 4; e++)
                 p[n][e] = ht_exp2(fmaf(p[n][e], scale_log2, -lse[e / 2])) * (dp[n][e] - dot[e / 2]);
-        if (k0 + TURN - 1 > own) { /* the diagonal */
+        if (ALL && k0 + TURN > h.seq) { /* what is beyond the last token: its P may be infinite */
+#pragma unroll
+            for (int n = 0; n < N; n++)
+#pragma unroll
+                for (int e = 0; e < 4; e++)
+                    if (k0 + 8 * n + 2 * t + e % 2 >= h.seq) p[n][e] = 0;
+        }
+        if (!ALL && k0 + TURN - 1 > own) { /* the diagonal */
 #pragma unroll
             for (int n = 0; n < N; n++)
 #pragma unroll
@@ -236,29 +243,29 @@ template <class T, int D> static __global__ void __launch_bounds__(THREADS) back
 
 /* ---- launches ---- */
 
-template <class T, int D> static bool launch(struct ht_cuda *cuda, const struct ht_cuda_attention *a)
+template <class T, int D, bool ALL> static bool launch(struct ht_cuda *cuda, const struct ht_cuda_attention *a)
 {
     enum { KEYS = shape<D>::KEYS_BYTES, QUERIES = shape<D>::QUERIES_BYTES };
     unsigned tiles = (unsigned)((a->seq + HT_MMA_OWN - 1) / HT_MMA_OWN);
     dim3 keys((unsigned)(a->batch * a->kv_heads), tiles), queries((unsigned)(a->batch * a->heads), tiles);
-    HT_ALLOW_SHARED(cuda, (backward_keys<T, D>), KEYS);
-    HT_LAUNCH(cuda, (backward_keys<T, D>), keys, dim3(THREADS), KEYS, ht_heads_of<T>(a));
-    HT_ALLOW_SHARED(cuda, (backward_queries<T, D>), QUERIES);
-    HT_LAUNCH(cuda, (backward_queries<T, D>), queries, dim3(THREADS), QUERIES, ht_heads_of<T>(a));
+    HT_ALLOW_SHARED(cuda, (backward_keys<T, D, ALL>), KEYS);
+    HT_LAUNCH(cuda, (backward_keys<T, D, ALL>), keys, dim3(THREADS), KEYS, ht_heads_of<T>(a));
+    HT_ALLOW_SHARED(cuda, (backward_queries<T, D, ALL>), QUERIES);
+    HT_LAUNCH(cuda, (backward_queries<T, D, ALL>), queries, dim3(THREADS), QUERIES, ht_heads_of<T>(a));
     return true;
 }
 
-template <class T> static bool backward_as(struct ht_cuda *cuda, const struct ht_cuda_attention *a)
+template <class T, bool ALL> static bool backward_as(struct ht_cuda *cuda, const struct ht_cuda_attention *a)
 {
     switch (a->head_size) {
     case 64:
-        return launch<T, 64>(cuda, a);
+        return launch<T, 64, ALL>(cuda, a);
     case 80:
-        return launch<T, 80>(cuda, a);
-    case 96:
-        return launch<T, 96>(cuda, a);
+        return launch<T, 80, ALL>(cuda, a);
+    case 96: /* with ALL, ptxas is a register short on sm_90 */
+        return !ALL && launch<T, 96, false>(cuda, a);
     case 128:
-        return launch<T, 128>(cuda, a);
+        return launch<T, 128, ALL>(cuda, a);
     default:
         return false;
     }
@@ -267,7 +274,9 @@ template <class T> static bool backward_as(struct ht_cuda *cuda, const struct ht
 /* a->scratch holds the rows' dots. */
 bool ht_attention_mma_backward(struct ht_cuda *cuda, const struct ht_cuda_attention *a)
 {
-    if (a->dtype == HT_F16) return backward_as<ht_f16>(cuda, a);
-    if (a->dtype == HT_BF16) return backward_as<ht_bf16>(cuda, a);
+    if (a->dtype == HT_F16)
+        return a->bidirectional ? backward_as<ht_f16, true>(cuda, a) : backward_as<ht_f16, false>(cuda, a);
+    if (a->dtype == HT_BF16)
+        return a->bidirectional ? backward_as<ht_bf16, true>(cuda, a) : backward_as<ht_bf16, false>(cuda, a);
     return false;
 }

@@ -53,7 +53,7 @@ static __device__ __forceinline__ void online_softmax(float s[TURN / 8][4], floa
     }
 }
 
-template <class T, int D> static __global__ void __launch_bounds__(THREADS) forward(ht_heads<T> h)
+template <class T, int D, bool ALL> static __global__ void __launch_bounds__(THREADS) forward(ht_heads<T> h)
 {
     enum { STRIDE = shape<D>::STRIDE, TILE = shape<D>::TILE };
     HT_DYNAMIC_SHARED(T, shared);
@@ -62,9 +62,9 @@ template <class T, int D> static __global__ void __launch_bounds__(THREADS) forw
     int head = (int)blockIdx.x % h.heads, q0 = (int)(gridDim.y - 1 - blockIdx.y) * HT_MMA_OWN; /* longest first */
     int64_t batch = blockIdx.x / (unsigned)h.heads;
     const T *keys = h.qkv + ht_k_at(h, batch, head / h.sharing);
-    int to_values = (int)(h.stride - h.width) / 2;               /* from a key's row */
-    int end = q0 + HT_MMA_OWN < h.seq ? q0 + HT_MMA_OWN : h.seq; /* no query of the block sees keys from here on */
-    int first_row = q0 + warp * ROWS;                            /* the warp's */
+    int to_values = (int)(h.stride - h.width) / 2;         /* from a key's row */
+    int end = ht_keys_before(ALL, q0 + HT_MMA_OWN, h.seq); /* no query of the block sees keys from here on */
+    int first_row = q0 + warp * ROWS;                      /* the warp's */
     float scale_log2 = h.scale * HT_LOG2E;
     float o[M][D / 8][4], max[M][2], sum[M][2];
 #pragma unroll
@@ -82,7 +82,7 @@ template <class T, int D> static __global__ void __launch_bounds__(THREADS) forw
         __syncthreads(); /* the keys have arrived, and the last values are no longer needed */
         ht_copy_tile<D, TURN, THREADS>(v, keys + to_values, h.stride, k0, h.seq);
         ht_copy_commit();
-        bool sees = k0 < first_row + ROWS; /* sees any of these keys */
+        bool sees = k0 < first_row + (ALL ? h.seq : ROWS); /* sees any of these keys */
         float s[M][TURN / 8][4];
         if (sees) {
 #pragma unroll
@@ -104,15 +104,15 @@ template <class T, int D> static __global__ void __launch_bounds__(THREADS) forw
                     }
                 }
             }
-            if (k0 + TURN > first_row) { /* the diagonal, and what is beyond the last token */
-                int behind = ht_fresh(first_row + g - 2 * t) - k0;
+            if (k0 + TURN > (ALL ? h.seq : first_row)) { /* the diagonal, and what is beyond the last token */
+                int behind = ht_fresh(ALL ? h.seq - 1 - 2 * t : first_row + g - 2 * t) - k0;
 #pragma unroll
                 for (int m = 0; m < M; m++)
 #pragma unroll
                     for (int n = 0; n < TURN / 8; n++)
 #pragma unroll
                         for (int e = 0; e < 4; e++)
-                            if (8 * n + e % 2 - 16 * m - e / 2 * 8 > behind) s[m][n][e] = -INFINITY;
+                            if (8 * n + e % 2 - (ALL ? 0 : 16 * m + e / 2 * 8) > behind) s[m][n][e] = -INFINITY;
             }
         }
         ht_copy_wait<0>();
@@ -158,26 +158,26 @@ template <class T, int D> static __global__ void __launch_bounds__(THREADS) forw
 
 /* ---- launches ---- */
 
-template <class T, int D> static bool launch(struct ht_cuda *cuda, const struct ht_cuda_attention *a)
+template <class T, int D, bool ALL> static bool launch(struct ht_cuda *cuda, const struct ht_cuda_attention *a)
 {
     enum { BYTES = shape<D>::BYTES };
     dim3 grid((unsigned)(a->batch * a->heads), (unsigned)((a->seq + HT_MMA_OWN - 1) / HT_MMA_OWN));
-    HT_ALLOW_SHARED(cuda, (forward<T, D>), BYTES);
-    HT_LAUNCH(cuda, (forward<T, D>), grid, dim3(THREADS), BYTES, ht_heads_of<T>(a));
+    HT_ALLOW_SHARED(cuda, (forward<T, D, ALL>), BYTES);
+    HT_LAUNCH(cuda, (forward<T, D, ALL>), grid, dim3(THREADS), BYTES, ht_heads_of<T>(a));
     return true;
 }
 
-template <class T> static bool forward_as(struct ht_cuda *cuda, const struct ht_cuda_attention *a)
+template <class T, bool ALL> static bool forward_as(struct ht_cuda *cuda, const struct ht_cuda_attention *a)
 {
     switch (a->head_size) {
     case 64:
-        return launch<T, 64>(cuda, a);
+        return launch<T, 64, ALL>(cuda, a);
     case 80:
-        return launch<T, 80>(cuda, a);
-    case 96:
-        return launch<T, 96>(cuda, a);
+        return launch<T, 80, ALL>(cuda, a);
+    case 96: /* with ALL, ptxas is a register short on sm_90 */
+        return !ALL && launch<T, 96, false>(cuda, a);
     case 128:
-        return launch<T, 128>(cuda, a);
+        return launch<T, 128, ALL>(cuda, a);
     default:
         return false;
     }
@@ -185,7 +185,9 @@ template <class T> static bool forward_as(struct ht_cuda *cuda, const struct ht_
 
 bool ht_attention_mma_forward(struct ht_cuda *cuda, const struct ht_cuda_attention *a)
 {
-    if (a->dtype == HT_F16) return forward_as<ht_f16>(cuda, a);
-    if (a->dtype == HT_BF16) return forward_as<ht_bf16>(cuda, a);
+    if (a->dtype == HT_F16)
+        return a->bidirectional ? forward_as<ht_f16, true>(cuda, a) : forward_as<ht_f16, false>(cuda, a);
+    if (a->dtype == HT_BF16)
+        return a->bidirectional ? forward_as<ht_bf16, true>(cuda, a) : forward_as<ht_bf16, false>(cuda, a);
     return false;
 }

@@ -1,9 +1,10 @@
 /*
- * Causal attention of one micro-batch, all heads: out = softmax(q k^T / sqrt(D)) v, token i seeing tokens 0..i.
+ * Attention of one micro-batch, all heads: out = softmax(q k^T / sqrt(D)) v, token i seeing tokens 0..i (causal) or all
+ * tokens (bidirectional).
  *
  * Without kept probabilities (`lse` is kept) no matrix of scores is ever stored: tiles of it live in registers (Dao
- * 2023, "FlashAttention-2"). 16-bit types with heads of 64, 80, 96 or 128 go to the tensor cores; FP32 and all other
- * head sizes up to 256 take a slower way in FP32 arithmetic.
+ * 2023, "FlashAttention-2"). 16-bit types with heads of 64, 80, 96 or 128 go to the tensor cores; FP32, all other
+ * head sizes up to 256, and bidirectional heads of 96 take a slower way in FP32 arithmetic.
  *
  * The backward pass adds nothing atomically: one kernel owns a tile of keys and goes through the queries (and through
  * the query heads that share them, in order), a second one owns a tile of queries and goes through the keys. That costs
@@ -25,10 +26,11 @@ enum { HT_CUDA_MAX_HEAD_SIZE = 256, HT_CUDA_MAX_SEQ = 65535 * 16 }; /* a grid's 
 struct ht_cuda_attention {
     enum ht_dtype dtype;
     int64_t batch, seq, heads, kv_heads, head_size; /* B, T, H, Hkv, D */
+    bool bidirectional;                             /* else causal */
     const void *qkv;                                /* (B,T,C+2K): query (H,D), key, value (Hkv,D) each */
     void *out;                                      /* (B,T,C); the backward pass reads it */
     float *lse;                                     /* (B,H,T) log-sum-exp of the scaled scores; NULL: probs */
-    void *probs;                                    /* (B,H,T,T), 0 above the diagonal; NULL: lse */
+    void *probs;                                    /* (B,H,T,T), causal: 0 above the diagonal; NULL: lse */
     const void *dout;                               /* (B,T,C); NULL forward */
     void *dqkv;                                     /* (B,T,C+2K); NULL forward */
     float *scratch;                                 /* ht_cuda_attention_scratch_bytes */

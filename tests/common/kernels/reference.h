@@ -55,28 +55,29 @@ UNSANITIZED static inline void ref_norm(const double *x, const double *w, const 
 }
 
 /* qkv: (B,T,C+2K), K = KV C / H; out: (B,T,C); probs: (T) scratch, stored as a type. Query heads in a row share a head
-   of keys. */
+   of keys. A token sees those up to itself, or all of them. */
 UNSANITIZED static inline void ref_attention(const double *qkv, double *out, double *probs, int64_t B, int64_t T,
-                                             int64_t C, int64_t H, int64_t KV, enum ht_dtype stored)
+                                             int64_t C, int64_t H, int64_t KV, bool bidirectional, enum ht_dtype stored)
 {
     int64_t D = C / H, K = KV * D, W = C + 2 * K;
     for (int64_t b = 0; b < B; b++)
         for (int64_t h = 0; h < H; h++)
             for (int64_t i = 0; i < T; i++) {
                 const double *q = qkv + (b * T + i) * W + h * D;
+                int64_t keys = bidirectional ? T : i + 1;
                 double sum = 0;
-                for (int64_t j = 0; j <= i; j++) {
+                for (int64_t j = 0; j < keys; j++) {
                     const double *k = qkv + (b * T + j) * W + C + h / (H / KV) * D;
                     double s = 0;
                     for (int64_t d = 0; d < D; d++) s += q[d] * k[d];
                     probs[j] = exp(s / sqrt((double)D));
                     sum += probs[j];
                 }
-                for (int64_t j = 0; j <= i; j++) probs[j] /= sum;
-                ref_round(probs, i + 1, stored);
+                for (int64_t j = 0; j < keys; j++) probs[j] /= sum;
+                ref_round(probs, keys, stored);
                 for (int64_t d = 0; d < D; d++) {
                     double o = 0;
-                    for (int64_t j = 0; j <= i; j++)
+                    for (int64_t j = 0; j < keys; j++)
                         o += probs[j] * qkv[(b * T + j) * W + C + K + h / (H / KV) * D + d];
                     out[(b * T + i) * C + h * D + d] = o;
                 }
@@ -119,7 +120,7 @@ UNSANITIZED static inline void ref_llama_block(const struct ht_model *m, enum ht
     ref_round(qkv, R * W, stored);
     ref_rotate(qkv, B, T, W, m->heads + m->kv_heads, D, m->rope_theta);
     ref_round(qkv, R * W, stored);
-    ref_attention(qkv, att, up + R * F, B, T, C, m->heads, m->kv_heads, m->flash ? HT_F32 : stored);
+    ref_attention(qkv, att, up + R * F, B, T, C, m->heads, m->kv_heads, false, m->flash ? HT_F32 : stored);
     ref_round(att, R * C, stored);
     ref_linear(att, p[4], NULL, proj, R, C, C);
     for (int64_t i = 0; i < R * C; i++) proj[i] += x[i];
@@ -156,7 +157,7 @@ UNSANITIZED static inline void ref_block(const struct ht_model *m, enum ht_dtype
     ref_round(n, R * C, stored);
     ref_linear(n, p[2], p[3], qkv, R, C, 3 * C);
     ref_round(qkv, R * 3 * C, stored);
-    ref_attention(qkv, att, fc + R * F, B, T, C, m->heads, m->heads, m->flash ? HT_F32 : stored);
+    ref_attention(qkv, att, fc + R * F, B, T, C, m->heads, m->heads, false, m->flash ? HT_F32 : stored);
     ref_round(att, R * C, stored);
     ref_linear(att, p[4], p[5], proj, R, C, C);
     for (int64_t i = 0; i < R * C; i++) proj[i] += x[i];

@@ -1,4 +1,5 @@
-/* Attention against FP64, from the same rounded inputs: all ways, head sizes, shared keys, odd lengths. */
+/* Attention against FP64, from the same rounded inputs: all ways, head sizes, shared keys, odd lengths, causal and
+   bidirectional. */
 #include "common/kernels/cuda/ht_cuda_attention.h"
 
 #include <string>
@@ -10,6 +11,8 @@ struct shape {
     int64_t B, T, H, KV, D;
     bool flash;
     float size; /* of q and k */
+    bool bidirectional = false;
+    float shift = 0; /* added to q, subtracted from k: makes all scores negative */
 };
 
 struct reference {
@@ -33,18 +36,19 @@ static struct reference reference_of(const struct shape &s, const floats &qkv, c
             double *dq = &r.dqkv[(size_t)(q - qkv.data())], *dk = &r.dqkv[(size_t)(k - qkv.data())], *dv = dk + K;
             for (int64_t i = 0; i < T; i++) {
                 double *p = &r.probs[(size_t)(((b * s.H + h) * T + i) * T)], sum = 0, max = -INFINITY, dot = 0;
+                int64_t keys = s.bidirectional ? T : i + 1;
                 const float *d = &dout[(size_t)((b * T + i) * C + h * s.D)];
                 double *o = &r.out[(size_t)((b * T + i) * C + h * s.D)];
-                for (int64_t j = 0; j <= i; j++) {
+                for (int64_t j = 0; j < keys; j++) {
                     for (int64_t e = 0; e < s.D; e++) p[j] += (double)q[i * W + e] * (double)k[j * W + e] * scale;
                     max = fmax(max, p[j]);
                 }
-                for (int64_t j = 0; j <= i; j++) sum += p[j] = exp(p[j] - max);
-                for (int64_t j = 0; j <= i; j++)
+                for (int64_t j = 0; j < keys; j++) sum += p[j] = exp(p[j] - max);
+                for (int64_t j = 0; j < keys; j++)
                     for (int64_t e = 0; e < s.D; e++) o[e] += p[j] / sum * (double)v[j * W + e];
                 for (int64_t e = 0; e < s.D; e++) dot += o[e] * (double)d[e];
                 r.lse[(size_t)((b * s.H + h) * T + i)] = max + log(sum);
-                for (int64_t j = 0; j <= i; j++) {
+                for (int64_t j = 0; j < keys; j++) {
                     double dp = 0;
                     p[j] /= sum;
                     for (int64_t e = 0; e < s.D; e++) dp += (double)d[e] * (double)v[j * W + e];
@@ -60,10 +64,13 @@ static struct reference reference_of(const struct shape &s, const floats &qkv, c
     return r;
 }
 
-static void check(const struct shape &s)
+static void check_as(const struct shape &s)
 {
     int64_t C = s.H * s.D, W = C + 2 * s.KV * s.D, n = s.B * s.T;
     floats qkv = numbers(1, n * W, s.size, s.dtype), dout = numbers(2, n * C, 1, s.dtype);
+    for (int64_t i = 0; i < n * W; i++)
+        if (i % W < C + s.KV * s.D)
+            qkv[(size_t)i] = rounded(s.dtype, qkv[(size_t)i] + (i % W < C ? s.shift : -s.shift));
     struct reference r = reference_of(s, qkv, dout);
     struct ht_model m = {};
     m.width = C;
@@ -82,6 +89,7 @@ static void check(const struct shape &s)
     a.heads = s.H;
     a.kv_heads = s.KV;
     a.head_size = s.D;
+    a.bidirectional = s.bidirectional;
     a.qkv = in.at();
     a.out = out.at();
     a.lse = s.flash ? (float *)lse.at() : NULL;
@@ -93,12 +101,12 @@ static void check(const struct shape &s)
     a.dqkv = dqkv.at();
     ht_cuda_attention_backward(&cuda, &a);
     char what[128];
-    snprintf(what, sizeof(what), "%s B %d T %d H %d KV %d D %d %s:", ht_dtype_name(s.dtype), (int)s.B, (int)s.T,
-             (int)s.H, (int)s.KV, (int)s.D, s.flash ? "lse" : "probs");
+    snprintf(what, sizeof(what), "%s B %d T %d H %d KV %d D %d %s%s:", ht_dtype_name(s.dtype), (int)s.B, (int)s.T,
+             (int)s.H, (int)s.KV, (int)s.D, s.flash ? "lse" : "probs", s.bidirectional ? " bidirectional" : "");
     std::string name = what;
     /* Probabilities enter products rounded: one roundoff each, and one of the result. An element of out is an average
        of values up to `size`, of dqkv a sum of terms that grow with it. */
-    double u = roundoff(s.dtype) + 1e-6;
+    double u = roundoff(s.dtype) + 1e-6 + 2e-6 * s.shift * s.shift; /* scores of -8 shift^2 are rounded in FP32 */
     expect_close((name + " out").c_str(), get(s.dtype, out), r.out, 2 * u, 2 * u * s.size);
     if (s.flash)
         expect_close((name + " lse").c_str(), get(HT_F32, lse), r.lse, 1e-5, 3e-5);
@@ -110,6 +118,21 @@ static void check(const struct shape &s)
     bytes_of(small);
     bytes_of(in);
     for (struct buffer *b : {&in, &out, &d, &dqkv, &lse, &probs, &small, &large}) release(*b);
+}
+
+/* Checks a shape with causal and with bidirectional attention. */
+static void check(struct shape s)
+{
+    check_as(s);
+    s.bidirectional = true;
+    check_as(s);
+}
+
+/* Scores of about -128 (4 x -4 x 64 / 8): the exponential of minus their sum is infinite. Where a tile has more keys than
+   there are, no such number may meet the zeros beyond the last key. */
+static void far_below_zero(void)
+{
+    for (enum ht_dtype t : every_type) check({t, 1, 67, 1, 1, 64, true, 1, false, 4});
 }
 
 /* Every head size of the tensor cores, lengths around their tiles, with and without shared keys. */
@@ -164,4 +187,5 @@ static void kept_probabilities(void)
     check({HT_F32, 1, 257, 3, 3, 80, false, 1});
 }
 
-CUDA_TEST_MAIN({"tensor_cores", tensor_cores}, {"general", general}, {"kept_probabilities", kept_probabilities})
+CUDA_TEST_MAIN({"tensor_cores", tensor_cores}, {"general", general}, {"far_below_zero", far_below_zero},
+               {"kept_probabilities", kept_probabilities})
