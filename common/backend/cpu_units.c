@@ -135,7 +135,7 @@ static enum ht_status forward_block(struct ht_cpu_call *c, int32_t unit)
                   ht_cpu_lookup(c, HT_CHECKPOINT, unit + 1, c->op->label.micro_batch, HT_CPU_WRITE);
     if (wanted && !(sub_ops >> HT_SUB_FC2 & 1)) ht_cpu_fail(c, "makes the output of unit %d without fc2", unit);
     if (!wanted) sub_ops &= ~(1u << HT_SUB_FC2);
-    struct ht_sub_op_reads reads = ht_sub_ops_read(sub_ops);
+    struct ht_sub_op_reads reads = ht_sub_ops_read(c->args.model->arch, sub_ops);
     struct ht_block_acts act = {{0}};
     const void *p = param(c, unit), *x = reads.input ? x_in(c, unit) : NULL;
     ht_cpu_find_acts(c, unit, HT_CPU_READ, reads.sub_ops, &act);
@@ -160,7 +160,9 @@ static enum ht_status forward_head(struct ht_cpu_call *c, int32_t unit)
     if (status) return status;
     /* With logits that are dropped at once, no gradient follows, and the op need not wait for the scale. */
     bool dropped = ht_cpu_lookup(c, HT_LOGITS, unit, c->op->label.micro_batch, HT_RELEASE);
-    float scale = (float)((dropped ? 1 : ht_cpu_loss_scale(c)) / (double)c->options->tokens_per_iteration);
+    int64_t seq = c->args.seq,
+            targets_per_iteration = c->options->tokens_per_iteration / seq * ht_model_head_rows(c->args.model, seq);
+    float scale = (float)((dropped ? 1 : ht_cpu_loss_scale(c)) / (double)targets_per_iteration);
     int64_t at = (int64_t)c->iteration * c->s->n_micro_batches + c->op->label.micro_batch;
     bool noted = c->options->losses && c->op->kind == HT_OP_FORWARD && c->args.model->part == 0;
     double *loss = noted ? &c->options->losses[at] : NULL;

@@ -111,10 +111,13 @@ static enum ht_status batch_data(void *ctx, int32_t iteration, int32_t micro_bat
 static void make_batch(const struct ht_measure_options *o, struct batch *b)
 {
     enum { SEED = 1 };
-    b->tokens = HT_NEW_ARRAY(int32_t, o->tokens_per_iteration + 1);
-    b->targets = b->tokens + 1;
-    for (int64_t i = 0; i <= o->tokens_per_iteration; i++)
+    int64_t n = o->tokens_per_iteration;
+    b->tokens = HT_NEW_ARRAY(int32_t, 2 * n);
+    b->targets = b->tokens + n;
+    for (int64_t i = 0; i < n; i++) {
         b->tokens[i] = (int32_t)ht_random_below(SEED, (uint64_t)i, (uint64_t)o->model.vocab);
+        b->targets[i] = (int32_t)ht_random_below(SEED, (uint64_t)i + 1, (uint64_t)ht_model_outputs(&o->model));
+    }
 }
 
 /* Checks that the machine has the memory of all arenas, since all of it is touched. */

@@ -128,7 +128,7 @@ int32_t ht_draft_forward(struct ht_draft *g, int32_t unit, int32_t mb, unsigned 
 
 int32_t ht_draft_recompute(struct ht_draft *g, int32_t unit, int32_t n, int32_t mb, unsigned sub_ops)
 {
-    struct ht_sub_op_reads reads = ht_sub_ops_read(sub_ops & ~(1u << HT_SUB_FC2));
+    struct ht_sub_op_reads reads = ht_sub_ops_read(g->scenario->model.arch, sub_ops & ~(1u << HT_SUB_FC2));
     assert(n == 1 || sub_ops == HT_ALL_SUB_OPS);
     for (int32_t u = unit; u < unit + n; u++) gather_params(g, u, mb);
     if (mb >= g->own_mb) return skip_pass(g, unit, mb, BETWEEN);

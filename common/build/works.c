@@ -4,6 +4,8 @@ struct ht_work ht_scenario_work(const struct ht_scenario *s, enum ht_op_kind kin
                                 int64_t unit)
 {
     const struct ht_model *m = &s->model;
+    bool classes = m->classes && ht_model_unit_kind(m, unit) == HT_UNIT_HEAD;
+    int64_t vocab = classes ? m->classes : m->vocab; /* columns of the head's logits */
     return (struct ht_work){.kind = kind,
                             .where = where,
                             .unit = ht_model_unit_kind(m, unit),
@@ -16,7 +18,7 @@ struct ht_work ht_scenario_work(const struct ht_scenario *s, enum ht_op_kind kin
                             .heads = m->heads,
                             .kv_heads = m->kv_heads,
                             .ffn = m->ffn,
-                            .vocab = m->vocab,
+                            .vocab = vocab,
                             .tied = m->tied,
                             .flash = m->flash,
                             .dropout = m->dropout,

@@ -16,13 +16,45 @@ static bool ends_with(const char *s, const char *end)
     return n >= m && strcmp(s + n - m, end) == 0;
 }
 
+/* Writes the name of a part of BERT. A unit's first norm is there the last of what precedes it: the embedding, or a
+   layer. */
+static void bert_name(const struct ht_model *m, int64_t unit, const char *part, const char *prefix,
+                      char name[HT_HF_NAME_BYTES])
+{
+    static const char *const others[][2] = {{"wte", "embeddings.word_embeddings.weight"},
+                                            {"wpe", "embeddings.position_embeddings.weight"},
+                                            {"wtype", "embeddings.token_type_embeddings.weight"},
+                                            {"pooler.weight", "pooler.dense.weight"},
+                                            {"pooler.bias", "pooler.dense.bias"}};
+    const char *kind = strrchr(part, '.'); /* ".weight" or ".bias" */
+    bool block = ht_model_unit_kind(m, unit) == HT_UNIT_BLOCK;
+    if (!strncmp(part, "ln_1", 4) || !strncmp(part, "ln_f", 4)) {
+        if (unit == 1)
+            snprintf(name, HT_HF_NAME_BYTES, "%sembeddings.LayerNorm%s", prefix, kind);
+        else
+            snprintf(name, HT_HF_NAME_BYTES, "%sencoder.layer.%lld.output.LayerNorm%s", prefix, (long long)unit - 2,
+                     kind);
+    } else if (!strncmp(part, "ln_2", 4)) {
+        snprintf(name, HT_HF_NAME_BYTES, "%sencoder.layer.%lld.attention.output.LayerNorm%s", prefix,
+                 (long long)unit - 1, kind);
+    } else if (block) {
+        snprintf(name, HT_HF_NAME_BYTES, "%sencoder.layer.%lld.%s", prefix, (long long)unit - 1, part);
+    } else {
+        snprintf(name, HT_HF_NAME_BYTES, "%s", part); /* the classifier, outside the prefix */
+        for (size_t i = 0; i < HT_COUNT(others); i++)
+            if (!strcmp(part, others[i][0])) snprintf(name, HT_HF_NAME_BYTES, "%s%s", prefix, others[i][1]);
+    }
+}
+
 void ht_hf_stored_as(const struct ht_model *m, int64_t unit, const struct ht_param_part *part, const char *prefix,
                      struct ht_hf_stored *out)
 {
     bool gpt = m->arch == HT_ARCH_GPT, block = ht_model_unit_kind(m, unit) == HT_UNIT_BLOCK;
     bool vector =
         !strncmp(part->name, "ln_", 3) || ends_with(part->name, "norm.weight") || ends_with(part->name, ".bias");
-    if (block)
+    if (m->arch == HT_ARCH_BERT)
+        bert_name(m, unit, part->name, prefix, out->name);
+    else if (block)
         snprintf(out->name, HT_HF_NAME_BYTES, "%s%s.%lld.%s", prefix, gpt ? "h" : "layers", (long long)unit - 1,
                  part->name);
     else if (unit == 0)
@@ -37,14 +69,14 @@ void ht_hf_stored_as(const struct ht_model *m, int64_t unit, const struct ht_par
 
 const char *ht_hf_prefix_of(const struct ht_model *m)
 {
-    return m->arch == HT_ARCH_GPT ? "transformer." : "model.";
+    return m->arch == HT_ARCH_GPT ? "transformer." : m->arch == HT_ARCH_BERT ? "bert." : "model.";
 }
 
-/* Returns true for buffers that old versions saved beside the weights: causal masks, rotary frequencies. */
+/* Returns true for buffers that old versions saved beside the weights: causal masks, rotary frequencies, positions. */
 static bool is_buffer(const char *name)
 {
     return ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias") ||
-           ends_with(name, ".rotary_emb.inv_freq");
+           ends_with(name, ".rotary_emb.inv_freq") || ends_with(name, "embeddings.position_ids");
 }
 
 void ht_hf_transpose(const float *from, int64_t rows, int64_t cols, float *to)
@@ -195,7 +227,9 @@ enum ht_status ht_hf_open(const char *path, struct ht_error *err, struct ht_stat
     hf->model = *m;
     enum ht_status status = ht_weights_open(path, err, &hf->weights);
     if (status != HT_OK) goto out;
-    const char *first = m->arch == HT_ARCH_GPT ? "wte.weight" : "embed_tokens.weight";
+    const char *first = m->arch == HT_ARCH_GPT    ? "wte.weight"
+                        : m->arch == HT_ARCH_BERT ? "embeddings.word_embeddings.weight"
+                                                  : "embed_tokens.weight";
     hf->prefix = ht_weights_find(hf->weights, first, NULL) ? "" : ht_hf_prefix_of(m);
     status = check_all_there(hf, err);
     if (status == HT_OK) status = check_all_used(hf->weights, m, hf->prefix, err);

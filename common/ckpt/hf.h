@@ -10,8 +10,17 @@
  *     L+1    ln_f.weight, ln_f.bias              transformer.ln_f.weight ...         as ours
  *            lm_head.weight, when not tied       lm_head.weight                      as ours
  *
- * A file of the bare GPT2Model has the names without "transformer."; both are read. Any other tensor is refused, except
- * the causal masks of old files (attn.bias, attn.masked_bias) and the tied lm_head.weight.
+ * BERT (BertForSequenceClassification). A unit's first norm ends what is before it there (common/model/model.h):
+ *
+ *     0      wte, wpe, wtype                     bert.embeddings.word_embeddings.weight, position_.., token_type_..
+ *     1      ln_1.weight, ln_1.bias              bert.embeddings.LayerNorm.weight, ...
+ *     2..L   ln_1.*, L+1 ln_f.*                  bert.encoder.layer.N.output.LayerNorm.*, of the layer before
+ *     1..L   ln_2.*                              bert.encoder.layer.N.attention.output.LayerNorm.*
+ *            other parts                         bert.encoder.layer.N.<part>
+ *     L+1    pooler.*, classifier.*              bert.pooler.dense.*, classifier.*
+ *
+ * All are stored as ours. A file of the bare GPT2Model has the names without "transformer."; both are read. Any other tensor
+ * is refused, except the causal masks of old files (attn.bias, attn.masked_bias) and the tied lm_head.weight.
  */
 #ifndef HT_CKPT_HF_H
 #define HT_CKPT_HF_H

@@ -20,7 +20,7 @@ struct ht_hf_stored {
 void ht_hf_stored_as(const struct ht_model *m, int64_t unit, const struct ht_param_part *part, const char *prefix,
                      struct ht_hf_stored *out);
 
-/* Returns the prefix of the names of a whole model's tensors: "transformer." or "model.". */
+/* Returns the prefix of the names of a whole model's tensors: "transformer.", "model." or "bert.". */
 const char *ht_hf_prefix_of(const struct ht_model *m);
 
 /* Transposes: to (cols, rows) = from (rows, cols), by tiles that fit a cache. */

@@ -32,11 +32,13 @@ static uint64_t hash_of(const json_t *body)
 /* Returns the fields by which models differ. The files have the shapes of the parameters too. */
 static json_t *model_json(const struct ht_model *m)
 {
-    return json_pack("{s:i,s:I,s:I,s:I,s:I,s:f,s:f,s:I,s:I,s:I,s:b,s:b}", "arch", (int)m->arch, "layers",
-                     (json_int_t)m->layers, "width", (json_int_t)m->width, "heads", (json_int_t)m->heads, "kv_heads",
-                     (json_int_t)ht_model_kv_heads(m), "rope_theta", m->rope_theta, "norm_eps", m->norm_eps, "ffn",
-                     (json_int_t)m->ffn, "vocab", (json_int_t)m->vocab, "max_seq", (json_int_t)m->max_seq, "tied",
-                     (int)m->tied, "flash", (int)m->flash);
+    json_t *model = json_pack("{s:i,s:I,s:I,s:I,s:I,s:f,s:f,s:I,s:I,s:I,s:b,s:b}", "arch", (int)m->arch, "layers",
+                              (json_int_t)m->layers, "width", (json_int_t)m->width, "heads", (json_int_t)m->heads,
+                              "kv_heads", (json_int_t)ht_model_kv_heads(m), "rope_theta", m->rope_theta, "norm_eps",
+                              m->norm_eps, "ffn", (json_int_t)m->ffn, "vocab", (json_int_t)m->vocab, "max_seq",
+                              (json_int_t)m->max_seq, "tied", (int)m->tied, "flash", (int)m->flash);
+    if (m->classes) json_object_set_new(model, "classes", json_integer((json_int_t)m->classes));
+    return model;
 }
 
 /* ---- writing ---- */

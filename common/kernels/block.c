@@ -6,6 +6,9 @@
  *     att   = attention(qkv)             gelu  = gelu(fc1)
  *     proj  = x + att Wp^T + b           out   = proj + gelu W2^T + b
  *
+ * BERT's residuals come from the norms: proj = norm1 + .., out = norm2 + .. (common/model/model.h). Then the gradient of
+ * norm2 is that of fc1 through W1 plus dout, that of norm1 likewise, and none goes around the norms.
+ *
  * LLaMA's has other parts: no b, RMSNorm, queries and keys of qkv rotated in place, F -> 2F in fc1 (gate, up), and
  * gelu = silu(gate) up. Below, E is the width of fc1 (F or 2F) and W that of qkv (3C or C + 2K).
  *
@@ -26,12 +29,13 @@
 #include "common/kernels/rows.h"
 #include "common/kernels/unit.h"
 
-/* Parameters of a block, and the part (ht_unit_param_parts) of each: -1 where the architecture has none. LLaMA's q, k,
-   v are rows of one matrix, and so are gate and up: the entry is the first part. */
+/* Parameters of a block, and the part (ht_unit_param_parts) of each: -1 where the architecture has none. LLaMA's and BERT's
+   q, k, v are rows of one matrix, and so are gate and up: the entry is the first part. */
 enum { LN1_W, LN1_B, QKV_W, QKV_B, PROJ_W, PROJ_B, LN2_W, LN2_B, FC1_W, FC1_B, FC2_W, FC2_B, N_PARTS };
 static const int part_of[][N_PARTS] = {
     [HT_ARCH_GPT] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11},
     [HT_ARCH_LLAMA] = {0, -1, 1, -1, 4, -1, 5, -1, 6, -1, 8, -1},
+    [HT_ARCH_BERT] = {0, 1, 2, 5, 8, 9, 10, 11, 12, 13, 14, 15},
 };
 
 /* Pointers to the kept activations; shapes in model.h. */
@@ -47,6 +51,7 @@ struct block {
     struct ht_norm norm1, norm2;
     struct ht_linear qkv, proj, fc1, fc2;
     bool rotates, gated; /* LLaMA */
+    bool post_norm;      /* BERT */
     struct ht_rotary rotary;
     struct ht_attention attention;
     bool first; /* adds residuals and biases to the sum over parts; true for a whole model */
@@ -113,6 +118,7 @@ static void block_init(struct block *b, const struct ht_unit_args *args, const v
         .first = first,
         .rotates = llama,
         .gated = llama,
+        .post_norm = ht_arch_post_norm(m->arch),
         .act = {.norm1 = kept[HT_SUB_NORM1],
                 .norm1_stats = behind(kept[HT_SUB_NORM1], l.norm1, l.norm1_stats),
                 .qkv = kept[HT_SUB_QKV],
@@ -135,6 +141,7 @@ static void block_init(struct block *b, const struct ht_unit_args *args, const v
         .heads = H,
         .kv_heads = ht_model_kv_heads(m),
         .width = Q,
+        .bidirectional = ht_arch_bidirectional(m->arch),
         .type = args->dtype,
         .qkv = b->act.qkv,
         .out = b->act.attention,
@@ -164,6 +171,12 @@ static struct ht_range my_rows(const struct block *b, int worker, int n_workers)
 }
 
 /* ---- forward ---- */
+
+/* Returns a residual where this part adds it: in the first part, and where there is one. */
+static const void *in_first(const struct block *b, const void *residual)
+{
+    return b->first ? residual : NULL;
+}
 
 static bool wants(const struct block *b, enum ht_sub_op sub)
 {
@@ -207,7 +220,8 @@ static void forward_projection(void *arg, int worker, int n_workers)
     struct block *b = arg;
     struct ht_range rows = my_rows(b, worker, n_workers);
     if (wants(b, HT_SUB_PROJ))
-        ht_rows_linear(b->simd, &b->proj, b->act.attention, b->first ? b->x : NULL, b->act.proj, rows);
+        ht_rows_linear(b->simd, &b->proj, b->act.attention, in_first(b, b->post_norm ? b->act.norm1 : b->x),
+                       b->act.proj, rows);
 }
 
 static void forward_after_projection(void *arg, int worker, int n_workers)
@@ -219,7 +233,8 @@ static void forward_after_projection(void *arg, int worker, int n_workers)
     if (wants(b, HT_SUB_FC1)) ht_rows_linear(b->simd, &b->fc1, b->act.norm2, NULL, b->act.fc1, rows);
     if (wants(b, HT_SUB_GELU)) activate(b, rows);
     if (wants(b, HT_SUB_FC2))
-        ht_rows_linear(b->simd, &b->fc2, b->act.gelu, b->first ? b->act.proj : NULL, b->out, rows);
+        ht_rows_linear(b->simd, &b->fc2, b->act.gelu, in_first(b, b->post_norm ? b->act.norm2 : b->act.proj), b->out,
+                       rows);
 }
 
 void ht_block_forward(const struct ht_unit_args *args, unsigned sub_ops, const void *params, const void *x,
@@ -243,7 +258,7 @@ static void activate_backward(const struct block *b, struct ht_range rows)
 {
     int64_t F = b->fc2.in, C = b->fc2.out, n = rows.end - rows.begin;
     if (!b->gated) {
-        ht_rows_linear_backward(b->simd, &b->fc2, b->dout, b->dwide, rows);
+        ht_rows_linear_backward(b->simd, &b->fc2, b->dout, NULL, b->dwide, rows);
         b->simd->gelu_backward(element(b, b->act.fc1, rows.begin * F), element(b, b->dwide, rows.begin * F), n * F);
         return;
     }
@@ -271,16 +286,18 @@ static void backward_mlp(void *arg, int worker, int n_workers)
     struct block *b = arg;
     struct ht_range rows = my_rows(b, worker, n_workers);
     activate_backward(b, rows);
-    ht_rows_linear_backward(b->simd, &b->fc1, b->dwide, b->dnorm, rows); /* of norm2 */
+    const void *around = b->post_norm ? in_first(b, b->dout) : NULL;
+    ht_rows_linear_backward(b->simd, &b->fc1, b->dwide, around, b->dnorm, rows); /* of norm2 */
 }
 
 static void backward_projection(void *arg, int worker, int n_workers)
 {
     struct block *b = arg;
     struct ht_range rows = my_rows(b, worker, n_workers);
-    ht_rows_norm_backward(b->simd, &b->norm2, b->act.proj, b->dnorm, b->act.norm2_stats, b->dout, b->dx, b->n_rows,
+    const void *around = b->post_norm ? NULL : b->dout;
+    ht_rows_norm_backward(b->simd, &b->norm2, b->act.proj, b->dnorm, b->act.norm2_stats, around, b->dx, b->n_rows,
                           rows); /* of proj */
-    ht_rows_linear_backward(b->simd, &b->proj, b->dx, b->dattention, rows);
+    ht_rows_linear_backward(b->simd, &b->proj, b->dx, NULL, b->dattention, rows);
 }
 
 static void grads_after_attention(void *arg, int worker, int n_workers)
@@ -309,14 +326,16 @@ static void backward_qkv(void *arg, int worker, int n_workers)
     struct block *b = arg;
     struct ht_range rows = my_rows(b, worker, n_workers);
     if (b->rotates) ht_rows_rotate(b->simd, &b->rotary, true, b->dwide, rows);
-    ht_rows_linear_backward(b->simd, &b->qkv, b->dwide, b->dnorm, rows); /* of norm1 */
+    const void *around = b->post_norm ? in_first(b, b->dx) : NULL;
+    ht_rows_linear_backward(b->simd, &b->qkv, b->dwide, around, b->dnorm, rows); /* of norm1 */
 }
 
 static void backward_input(void *arg, int worker, int n_workers)
 {
     struct block *b = arg;
     struct ht_range rows = my_rows(b, worker, n_workers);
-    ht_rows_norm_backward(b->simd, &b->norm1, b->x, b->dnorm, b->act.norm1_stats, b->dx, b->dx, b->n_rows, rows);
+    const void *around = b->post_norm ? NULL : b->dx;
+    ht_rows_norm_backward(b->simd, &b->norm1, b->x, b->dnorm, b->act.norm1_stats, around, b->dx, b->n_rows, rows);
 }
 
 static void grads_before_attention(void *arg, int worker, int n_workers)

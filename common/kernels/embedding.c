@@ -1,6 +1,7 @@
 /*
- * Embedding: token table, in GPT plus position table. Backward splits the columns, so every worker goes over all tokens
- * in order: no two of them touch the same element, and the order of a sum does not depend on the number of workers.
+ * Embedding: token table, in GPT plus position table, in BERT also plus the first row of the type table.
+ * Backward splits the columns, so every worker goes over all tokens in order: no two of them touch the same element, and
+ * the order of a sum does not depend on the number of workers.
  *
  * An FP32 gradient holds the sums itself. In 16 bit a token's rows are summed beside it; for that the workspace lists
  * every token's rows in order: first[v] of token v, next[r] after row r; -1 ends a list.
@@ -19,9 +20,9 @@ struct embedding {
     const struct ht_unit_args *args;
     const int32_t *tokens;
     int64_t first_token, V; /* the table's rows; a part has some tokens */
-    const void *wte, *wpe, *dout;
-    void *out, *dwte, *dwpe; /* wpe, dwpe: NULL in LLaMA */
-    int32_t *first, *next;   /* (V), (B,T); NULL in FP32 */
+    const void *wte, *wpe, *wtype, *dout;
+    void *out, *dwte, *dwpe, *dwtype; /* wpe, dwpe: NULL in LLaMA; wtype, dwtype: NULL but in BERT */
+    int32_t *first, *next;            /* (V), (B,T); NULL in FP32 */
 };
 
 /* Returns the table's row for a row's token; -1 when the part does not have it. */
@@ -56,6 +57,7 @@ static void forward_positions(void *arg, int worker, int n_workers)
     for (int64_t r = rows.begin; r < rows.end && e->wpe; r++) {
         void *out = ht_element(e->out, type, r * C);
         e->simd->add(out, ht_element(e->wpe, type, r % T * C), out, C);
+        if (e->wtype) e->simd->add(out, e->wtype, out, C);
     }
 }
 
@@ -68,14 +70,28 @@ static struct embedding embedding_of(const struct ht_unit_args *args, const int3
                               .V = ht_model_vocab(args->model)};
 }
 
+/* Returns the table of positions in the unit's parameters or gradient; NULL if the model has none. */
+static void *behind_tokens(const struct embedding *e, const void *unit, enum ht_dtype type)
+{
+    const struct ht_model *m = e->args->model;
+    return m->arch == HT_ARCH_LLAMA ? NULL : ht_element(unit, type, e->V * m->width);
+}
+
+/* Returns the table of types; NULL if the model has none. */
+static void *behind_positions(const struct embedding *e, const void *unit, enum ht_dtype type)
+{
+    const struct ht_model *m = e->args->model;
+    return m->arch == HT_ARCH_BERT ? ht_element(unit, type, (e->V + m->max_seq) * m->width) : NULL;
+}
+
 void ht_embedding_forward(const struct ht_unit_args *args, const int32_t *tokens, const void *params, void *out)
 {
     const struct ht_model *m = args->model;
-    bool positions = m->arch == HT_ARCH_GPT;
     assert(args->seq <= m->max_seq);
     struct embedding e = embedding_of(args, tokens);
     e.wte = params;
-    e.wpe = positions ? ht_element(params, args->dtype, e.V * m->width) : NULL;
+    e.wpe = behind_tokens(&e, params, args->dtype);
+    e.wtype = behind_positions(&e, params, args->dtype);
     e.out = out;
     ht_run_rows(args, &e, forward_tokens, out, forward_positions);
 }
@@ -140,6 +156,18 @@ static void sum_positions(const struct embedding *e, struct ht_range columns)
         }
 }
 
+/* Sums all tokens' rows into the first type's: sequences here have one sentence. */
+static void sum_types(const struct embedding *e, struct ht_range columns)
+{
+    int64_t C = e->args->model->width, rows = e->args->batch * e->args->seq;
+    for (int64_t c = columns.begin, n; c < columns.end; c += n) {
+        float sums[COLUMNS] = {0};
+        n = columns.end - c < COLUMNS ? columns.end - c : COLUMNS;
+        e->simd->column_sum(ht_element(e->dout, e->args->dtype, c), rows, C, n, sums);
+        store(e, sums, n, grad_at(e, e->dwtype, 0, c));
+    }
+}
+
 static void backward(void *arg, int worker, int n_workers)
 {
     const struct embedding *e = arg;
@@ -154,6 +182,9 @@ static void backward(void *arg, int worker, int n_workers)
     if (!e->dwpe) return;
     sum_positions(e, columns);
     zero_rows(e, e->dwpe, e->args->seq, m->max_seq, columns);
+    if (!e->dwtype) return;
+    sum_types(e, columns);
+    zero_rows(e, e->dwtype, 1, 2, columns);
 }
 
 static void list_rows(const struct embedding *e)
@@ -171,14 +202,14 @@ void ht_embedding_backward(const struct ht_unit_args *args, const int32_t *token
                            void *workspace)
 {
     const struct ht_model *m = args->model;
-    bool positions = m->arch == HT_ARCH_GPT;
     struct ht_workspace_layout w;
     ht_unit_workspace(m, 0, args->batch, args->seq, args->dtype, true, &w);
     assert(args->dtype != HT_F32 || args->grad == HT_F32);
     struct embedding e = embedding_of(args, tokens);
     e.dout = dout;
     e.dwte = grad;
-    e.dwpe = positions ? ht_element(grad, args->grad_store, e.V * m->width) : NULL;
+    e.dwpe = behind_tokens(&e, grad, args->grad_store);
+    e.dwtype = behind_positions(&e, grad, args->grad_store);
     if (w.rows_of_tokens.bytes) {
         e.first = (int32_t *)((char *)workspace + w.rows_of_tokens.offset);
         e.next = e.first + e.V;

@@ -5,12 +5,13 @@
  *     backward    rows: dnorm = dlogits W, dx | features: dW = dlogits^T norm, the norm's gradients
  *
  * A part (unit.h) has logits of its own tokens: it computes their softmax first, and scales it down by the others'
- * log-sum-exp.
+ * log-sum-exp. A model with classes has another head (classifier.h).
  */
 #include <assert.h>
 #include <math.h>
 #include <stddef.h>
 
+#include "common/kernels/classifier.h"
 #include "common/kernels/convert.h"
 #include "common/kernels/part_sum.h"
 #include "common/kernels/rows.h"
@@ -115,6 +116,10 @@ static void forward_part(void *arg, int worker, int n_workers)
 void ht_head_forward(const struct ht_unit_args *args, const void *params, const void *wte, const void *x, void *act,
                      float *logits, const int32_t *targets, float scale, double *loss_sum, void *workspace)
 {
+    if (args->model->classes) {
+        ht_classifier_forward(args, params, x, act, logits, targets, scale, loss_sum, workspace);
+        return;
+    }
     struct head h;
     struct ht_workspace_layout w;
     head_init(&h, args, params, wte, x, act);
@@ -139,6 +144,10 @@ void ht_head_logits(const struct ht_unit_args *args, const void *params, const v
                     float *logits)
 {
     struct head h;
+    if (args->model->classes) {
+        ht_classifier_forward(args, params, x, act, logits, NULL, 0, NULL, NULL);
+        return;
+    }
     head_init(&h, args, params, wte, x, act);
     h.logits = logits;
     ht_pool_run(args->pool, forward, &h);
@@ -148,7 +157,7 @@ static void backward_logits(void *arg, int worker, int n_workers)
 {
     struct head *h = arg;
     struct ht_range rows = ht_range_split(h->n_rows, HT_ROW_GRAIN, worker, n_workers);
-    ht_rows_linear_backward(h->simd, &h->matrix, h->dlogits, h->dnorm, rows);
+    ht_rows_linear_backward(h->simd, &h->matrix, h->dlogits, NULL, h->dnorm, rows);
 }
 
 static void backward_norm(void *arg, int worker, int n_workers)
@@ -175,6 +184,10 @@ void ht_head_backward(const struct ht_unit_args *args, const void *params, const
     const struct ht_model *m = args->model;
     struct head h;
     assert(m->tied == (dwte != NULL));
+    if (m->classes) {
+        ht_classifier_backward(args, params, act, dlogits, dx, grad, workspace);
+        return;
+    }
     head_init(&h, args, params, wte, x, (void *)act); /* the backward steps do not write act */
     h.dlogits = dlogits;
     h.dnorm = workspace;

@@ -15,7 +15,7 @@ static bool ends_with(const char *s, const char *end)
 static float init_range(const struct ht_model *model, const struct ht_param_part *part)
 {
     double a = 0.02 * sqrt(3.0);
-    if (ends_with(part->name, "c_proj.weight")) a /= sqrt(2.0 * (double)model->layers);
+    if (model->arch == HT_ARCH_GPT && ends_with(part->name, "c_proj.weight")) a /= sqrt(2.0 * (double)model->layers);
     return (float)a;
 }
 

@@ -144,18 +144,19 @@ double ht_plain_step(struct ht_plain *p, int64_t n_micro, const int32_t *tokens,
                      const struct ht_adamw *adamw, double loss_scale)
 {
     int64_t micro_tokens = p->args.batch * p->args.seq, n_units = ht_model_units(&p->model);
-    double n_tokens = (double)(n_micro * micro_tokens), loss_sum = 0;
+    int64_t rows = ht_model_head_rows(&p->model, p->args.seq);
+    double n_targets = (double)(n_micro * p->args.batch * rows), loss_sum = 0;
     enum ht_dtype fresh_type = p->numerics.grad, grad_type = n_micro > 1 ? p->numerics.accumulate : fresh_type;
     for (int64_t k = 0; k < n_micro; k++) {
         p->args.grad_store = k == 0 ? grad_type : fresh_type;
-        loss_sum += micro_batch(p, tokens + k * micro_tokens, targets + k * micro_tokens,
-                                (float)(loss_scale / n_tokens), k == 0);
+        loss_sum += micro_batch(p, tokens + k * micro_tokens, targets + k * p->args.batch * rows,
+                                (float)(loss_scale / n_targets), k == 0);
         for (int64_t u = 0; u < n_units && k > 0; u++)
             ht_grad_sum(p->args.pool, p->units[u].grad, grad_type, p->units[u].fresh, fresh_type, p->units[u].n);
     }
     struct ht_adamw_step s = ht_adamw_step(adamw, ++p->step, 1 / loss_scale);
     for (int64_t u = 0; u < n_units; u++) step_unit(p, &s, &p->units[u], grad_type);
-    return loss_sum / n_tokens;
+    return loss_sum / n_targets;
 }
 
 const float *ht_plain_logits(struct ht_plain *p, const int32_t *tokens)

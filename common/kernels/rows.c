@@ -32,8 +32,8 @@ void ht_rows_linear(const struct ht_simd *simd, const struct ht_linear *l, const
                                  .bias = l->bias});
 }
 
-void ht_rows_linear_backward(const struct ht_simd *simd, const struct ht_linear *l, const void *dy, void *dx,
-                             struct ht_range rows)
+void ht_rows_linear_backward(const struct ht_simd *simd, const struct ht_linear *l, const void *dy,
+                             const void *residual, void *dx, struct ht_range rows)
 {
     int64_t n = rows.end - rows.begin;
     if (n <= 0) return;
@@ -48,7 +48,8 @@ void ht_rows_linear_backward(const struct ht_simd *simd, const struct ht_linear 
                                  .b_type = simd->stored,
                                  .c = ht_element(dx, simd->stored, rows.begin * l->in),
                                  .c_stride = l->in,
-                                 .c_stored = {simd->stored, simd->stored}});
+                                 .c_stored = {simd->stored, simd->stored},
+                                 .residual = ht_element(residual, l->y_type, rows.begin * l->in)});
 }
 
 enum { COLUMNS = 256 }; /* columns that are summed on the stack at a time */

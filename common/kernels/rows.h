@@ -24,9 +24,9 @@ struct ht_linear {
    NULL. */
 void ht_rows_linear(const struct ht_simd *simd, const struct ht_linear *l, const void *x, const void *residual, void *y,
                     struct ht_range rows);
-/* Computes dx[r] = dy[r] W. */
-void ht_rows_linear_backward(const struct ht_simd *simd, const struct ht_linear *l, const void *dy, void *dx,
-                             struct ht_range rows);
+/* Computes dx[r] = dy[r] W + residual[r]. residual: (rows, in) of y's type, or NULL. */
+void ht_rows_linear_backward(const struct ht_simd *simd, const struct ht_linear *l, const void *dy,
+                             const void *residual, void *dx, struct ht_range rows);
 /* Computes dweight[o] = sum over all n_rows of dy[r,o] x[r], dbias[o] = sum of dy[r,o], for o in features. dbias may be
    NULL; else dy is of simd's type. */
 void ht_features_linear_grad(const struct ht_simd *simd, const struct ht_linear *l, const void *x, const void *dy,

@@ -40,28 +40,41 @@ static enum ht_status want_null(const struct ht_node *map, const char *key, cons
     return ht_node_key_error(node, err, "%s is not supported; expected null", what);
 }
 
-/* Checks the keys that GPT-2 and LLaMA share. Dropout is ignored: the kernels have none. */
-static enum ht_status check_common(const struct ht_node *map, struct ht_error *err)
+/* Checks the keys that all models share. Dropout is ignored: the kernels have none. */
+static enum ht_status check_common(const struct ht_node *map, bool causal, struct ht_error *err)
 {
     enum ht_status status = want_null(map, "quantization_config", "a quantized model", err);
     if (status == HT_OK) status = want_null(map, "compression_config", "a compressed model", err);
     if (status == HT_OK) status = want_null(map, "pruned_heads", "a model without some of its heads", err);
-    return status == HT_OK ? want_flag(map, "is_causal", true, err) : status;
+    return status == HT_OK ? want_flag(map, "is_causal", causal, err) : status;
+}
+
+/* Checks the activation and the constant of LayerNorm, under the keys and with the defaults of the model's type. */
+static enum ht_status check_gelu_and_norm(const struct ht_node *map, const char *act_key, const char *activation,
+                                          const char *eps_key, double epsilon, struct ht_error *err)
+{
+    const struct ht_node *node = ht_node_find(map, act_key);
+    bool known = !strcmp(activation, "gelu_new");
+    enum ht_status status = node ? ht_node_string(node, err, &activation) : HT_OK;
+    if (status != HT_OK) return status;
+    if (!node && !known)
+        return ht_node_error(map, err, "without '%s' it is '%s', which has no kernel; expected gelu_new", act_key,
+                             activation);
+    if (strcmp(activation, "gelu_new") != 0 && strcmp(activation, "gelu_pytorch_tanh") != 0)
+        return ht_node_error(node, err, "'%.40s' has no kernel; expected gelu_new", activation);
+    node = ht_node_find(map, eps_key);
+    status = node ? ht_node_double(node, 0, 1, err, &epsilon) : HT_OK;
+    if (status != HT_OK || fabs(epsilon - 1e-5) <= 1e-12) return status;
+    if (!node)
+        return ht_node_error(map, err, "without '%s' it is %g; the kernels have another: expected 1e-05", eps_key,
+                             epsilon);
+    return ht_node_error(node, err, "the kernels have another; expected 1e-05");
 }
 
 static enum ht_status check_gpt2_arithmetic(const struct ht_node *map, struct ht_error *err)
 {
-    const struct ht_node *node = ht_node_find(map, "activation_function");
-    const char *activation = "gelu_new";
-    double epsilon = 1e-5;
-    enum ht_status status = node ? ht_node_string(node, err, &activation) : HT_OK;
-    if (status != HT_OK) return status;
-    if (strcmp(activation, "gelu_new") != 0 && strcmp(activation, "gelu_pytorch_tanh") != 0)
-        return ht_node_error(node, err, "'%.40s' has no kernel; expected gelu_new", activation);
-    node = ht_node_find(map, "layer_norm_epsilon");
-    status = node ? ht_node_double(node, 0, 1, err, &epsilon) : HT_OK;
-    if (status == HT_OK && fabs(epsilon - 1e-5) > 1e-12)
-        status = ht_node_error(node, err, "the kernels have another; expected 1e-05");
+    enum ht_status status =
+        check_gelu_and_norm(map, "activation_function", "gelu_new", "layer_norm_epsilon", 1e-5, err);
     if (status == HT_OK) status = want_flag(map, "scale_attn_weights", true, err);
     if (status == HT_OK) status = want_flag(map, "scale_attn_by_inverse_layer_idx", false, err);
     if (status == HT_OK) status = want_flag(map, "add_cross_attention", false, err);
@@ -92,6 +105,37 @@ static enum ht_status parse_gpt2(const struct ht_node *map, struct ht_error *err
     const struct ht_node *inner = ht_node_find(map, "n_inner");
     if (inner && !is_null(inner)) status = ht_node_int(inner, 1, 1 << 20, err, &m->ffn);
     return status == HT_OK ? check_gpt2_arithmetic(map, err) : status;
+}
+
+/* Reads BERT with a head that classifies sequences (BertForSequenceClassification). The number of classes is that of
+   id2label, which transformers writes, or num_labels, which it also reads; 2 without either. */
+static enum ht_status parse_bert(const struct ht_node *map, struct ht_error *err, struct ht_model *m)
+{
+    const struct ht_node *labels = ht_node_find(map, "id2label"), *n = ht_node_find(map, "num_labels");
+    int64_t types = 2;
+    m->arch = HT_ARCH_BERT;
+    m->classes = 2;
+    enum ht_status status = get_int(map, "num_hidden_layers", 10000, err, &m->layers);
+    if (status == HT_OK) status = get_int(map, "hidden_size", 1 << 17, err, &m->width);
+    if (status == HT_OK) status = get_int(map, "num_attention_heads", 1 << 17, err, &m->heads);
+    if (status == HT_OK) status = get_int(map, "intermediate_size", 1 << 20, err, &m->ffn);
+    if (status == HT_OK) status = get_int(map, "max_position_embeddings", 1 << 20, err, &m->max_seq);
+    if (status == HT_OK && n) status = ht_node_int(n, 2, 1 << 22, err, &m->classes);
+    if (status == HT_OK && labels && labels->kind == HT_NODE_MAP) m->classes = (int64_t)labels->n_children;
+    if (status == HT_OK && m->classes < 2) status = ht_node_error(labels, err, "has one class; expected at least 2");
+    if (status == HT_OK && ht_node_find(map, "type_vocab_size"))
+        status = get_int(map, "type_vocab_size", 2, err, &types);
+    if (status == HT_OK && types != 2)
+        status = ht_node_error(ht_node_find(map, "type_vocab_size"), err, "the kernels have two types; expected 2");
+    if (status == HT_OK) status = check_gelu_and_norm(map, "hidden_act", "gelu", "layer_norm_eps", 1e-12, err);
+    if (status == HT_OK) status = want_flag(map, "is_decoder", false, err);
+    if (status == HT_OK) status = want_flag(map, "add_cross_attention", false, err);
+    const struct ht_node *position = ht_node_find(map, "position_embedding_type");
+    const char *kind = "absolute";
+    if (status == HT_OK && position) status = ht_node_string(position, err, &kind);
+    if (status == HT_OK && strcmp(kind, "absolute") != 0)
+        status = ht_node_error(position, err, "'%.40s' has no kernel; expected absolute", kind);
+    return status;
 }
 
 /* Sets the base of the rotary frequencies. Versions of transformers differ in which of two keys they read, so both must
@@ -212,12 +256,15 @@ enum ht_status ht_hf_config_parse(const struct ht_doc *doc, struct ht_error *err
         status = parse_gpt2(map, err, &m);
     else if (!strcmp(type, "llama"))
         status = parse_llama(map, err, &m);
+    else if (!strcmp(type, "bert"))
+        status = parse_bert(map, err, &m);
     else
-        status = ht_node_error(node, err, "'%.40s' is not known here; expected gpt2 or llama", type);
-    if (status == HT_OK) status = check_common(map, err);
+        status = ht_node_error(node, err, "'%.40s' is not known here; expected gpt2, llama or bert", type);
+    if (status == HT_OK) status = check_common(map, !ht_arch_bidirectional(m.arch), err);
     if (status == HT_OK) status = get_int(map, "vocab_size", 1 << 22, err, &m.vocab);
     node = ht_node_find(map, "tie_word_embeddings");
-    if (status == HT_OK && node) status = ht_node_bool(node, err, &m.tied);
+    if (status == HT_OK && node && !m.classes)
+        status = ht_node_bool(node, err, &m.tied); /* a classifier has no table */
     if (status != HT_OK) return status;
     if (m.vocab < 2) return ht_node_error(ht_node_find(map, "vocab_size"), err, "is too small; expected at least 2");
     node = ht_node_find(map, m.arch == HT_ARCH_GPT ? "n_head" : "num_attention_heads");
@@ -276,6 +323,32 @@ static int gpt2_text(const struct ht_model *m, const char *dtype, char *text, si
                     (long long)m->max_seq, (long long)m->vocab, m->tied ? "true" : "false", dtype, dtype);
 }
 
+static int bert_text(const struct ht_model *m, const char *dtype, char *text, size_t bytes)
+{
+    return snprintf(text, bytes,
+                    "{\n"
+                    "  \"architectures\": [\"BertForSequenceClassification\"],\n"
+                    "  \"model_type\": \"bert\",\n"
+                    "  \"num_hidden_layers\": %lld,\n"
+                    "  \"hidden_size\": %lld,\n"
+                    "  \"num_attention_heads\": %lld,\n"
+                    "  \"intermediate_size\": %lld,\n"
+                    "  \"max_position_embeddings\": %lld,\n"
+                    "  \"type_vocab_size\": 2,\n"
+                    "  \"vocab_size\": %lld,\n"
+                    "  \"num_labels\": %lld,\n"
+                    "  \"problem_type\": \"single_label_classification\",\n"
+                    "  \"hidden_act\": \"gelu_new\",\n"
+                    "  \"layer_norm_eps\": 1e-05,\n"
+                    "  \"hidden_dropout_prob\": 0.0,\n"
+                    "  \"attention_probs_dropout_prob\": 0.0,\n"
+                    "  \"dtype\": \"%s\",\n"
+                    "  \"torch_dtype\": \"%s\"\n"
+                    "}\n",
+                    (long long)m->layers, (long long)m->width, (long long)m->heads, (long long)m->ffn,
+                    (long long)m->max_seq, (long long)m->vocab, (long long)m->classes, dtype, dtype);
+}
+
 static int llama_text(const struct ht_model *m, const char *dtype, char *text, size_t bytes)
 {
     return snprintf(text, bytes,
@@ -310,8 +383,9 @@ enum ht_status ht_hf_config_text(const struct ht_model *m, enum ht_dtype dtype, 
                                  size_t bytes)
 {
     static const char *const dtypes[] = {[HT_F32] = "float32", [HT_F16] = "float16", [HT_BF16] = "bfloat16"};
-    int n =
-        m->arch == HT_ARCH_LLAMA ? llama_text(m, dtypes[dtype], text, bytes) : gpt2_text(m, dtypes[dtype], text, bytes);
+    int n = m->arch == HT_ARCH_LLAMA  ? llama_text(m, dtypes[dtype], text, bytes)
+            : m->arch == HT_ARCH_BERT ? bert_text(m, dtypes[dtype], text, bytes)
+                                      : gpt2_text(m, dtypes[dtype], text, bytes);
     if (n < 0 || (size_t)n >= bytes) return ht_fail(err, HT_FAILED, "config.json does not fit its buffer");
     return HT_OK;
 }

@@ -80,9 +80,9 @@ const char *ht_sub_ops_text(unsigned sub_ops, char *buf, size_t n)
     return buf;
 }
 
-struct ht_sub_op_reads ht_sub_ops_read(unsigned sub_ops)
+struct ht_sub_op_reads ht_sub_ops_read(enum ht_arch arch, unsigned sub_ops)
 {
-    static const struct ht_sub_op_reads of[HT_N_SUB_OPS] = {
+    static const struct ht_sub_op_reads pre_norm[HT_N_SUB_OPS] = {
         [HT_SUB_NORM1] = {.input = true},
         [HT_SUB_QKV] = {.sub_ops = 1u << HT_SUB_NORM1},
         [HT_SUB_ATTENTION] = {.sub_ops = 1u << HT_SUB_QKV},
@@ -92,6 +92,17 @@ struct ht_sub_op_reads ht_sub_ops_read(unsigned sub_ops)
         [HT_SUB_GELU] = {.sub_ops = 1u << HT_SUB_FC1},
         [HT_SUB_FC2] = {.sub_ops = 1u << HT_SUB_GELU | 1u << HT_SUB_PROJ},
     };
+    static const struct ht_sub_op_reads post_norm[HT_N_SUB_OPS] = {
+        [HT_SUB_NORM1] = {.input = true},
+        [HT_SUB_QKV] = {.sub_ops = 1u << HT_SUB_NORM1},
+        [HT_SUB_ATTENTION] = {.sub_ops = 1u << HT_SUB_QKV},
+        [HT_SUB_PROJ] = {.sub_ops = 1u << HT_SUB_ATTENTION | 1u << HT_SUB_NORM1},
+        [HT_SUB_NORM2] = {.sub_ops = 1u << HT_SUB_PROJ},
+        [HT_SUB_FC1] = {.sub_ops = 1u << HT_SUB_NORM2},
+        [HT_SUB_GELU] = {.sub_ops = 1u << HT_SUB_FC1},
+        [HT_SUB_FC2] = {.sub_ops = 1u << HT_SUB_GELU | 1u << HT_SUB_NORM2},
+    };
+    const struct ht_sub_op_reads *of = ht_arch_post_norm(arch) ? post_norm : pre_norm;
     struct ht_sub_op_reads all = {0};
     for (int s = 0; s < HT_N_SUB_OPS; s++)
         if (sub_ops >> s & 1) {
@@ -128,6 +139,11 @@ int64_t ht_model_vocab(const struct ht_model *m)
     return left < each ? left : each;
 }
 
+int64_t ht_model_outputs(const struct ht_model *m)
+{
+    return m->classes ? m->classes : ht_model_vocab(m);
+}
+
 struct part_list {
     struct ht_param_part *parts;
     int n;
@@ -159,6 +175,28 @@ static void gpt_block_parts(const struct ht_model *m, struct part_list *l)
     add_part(l, "mlp.c_proj.bias", 1, C, HT_SPLIT_NONE);
 }
 
+/* Query, key and value are adjacent, weights and biases: GPT's block in Hugging Face's pieces. */
+static void bert_block_parts(const struct ht_model *m, struct part_list *l)
+{
+    int64_t C = m->width, Q = ht_model_q_width(m), F = ht_model_ffn(m);
+    add_part(l, "ln_1.weight", 1, C, HT_SPLIT_NONE);
+    add_part(l, "ln_1.bias", 1, C, HT_SPLIT_NONE);
+    add_part(l, "attention.self.query.weight", Q, C, HT_SPLIT_OUT);
+    add_part(l, "attention.self.key.weight", Q, C, HT_SPLIT_OUT);
+    add_part(l, "attention.self.value.weight", Q, C, HT_SPLIT_OUT);
+    add_part(l, "attention.self.query.bias", 1, Q, HT_SPLIT_OUT);
+    add_part(l, "attention.self.key.bias", 1, Q, HT_SPLIT_OUT);
+    add_part(l, "attention.self.value.bias", 1, Q, HT_SPLIT_OUT);
+    add_part(l, "attention.output.dense.weight", C, Q, HT_SPLIT_IN);
+    add_part(l, "attention.output.dense.bias", 1, C, HT_SPLIT_NONE);
+    add_part(l, "ln_2.weight", 1, C, HT_SPLIT_NONE);
+    add_part(l, "ln_2.bias", 1, C, HT_SPLIT_NONE);
+    add_part(l, "intermediate.dense.weight", F, C, HT_SPLIT_OUT);
+    add_part(l, "intermediate.dense.bias", 1, F, HT_SPLIT_OUT);
+    add_part(l, "output.dense.weight", C, F, HT_SPLIT_IN);
+    add_part(l, "output.dense.bias", 1, C, HT_SPLIT_NONE);
+}
+
 static void llama_block_parts(const struct ht_model *m, struct part_list *l)
 {
     int64_t C = m->width, Q = ht_model_q_width(m), K = ht_model_kv_width(m), F = ht_model_ffn(m);
@@ -174,23 +212,41 @@ static void llama_block_parts(const struct ht_model *m, struct part_list *l)
     add_part(l, "mlp.down_proj.weight", C, F, HT_SPLIT_IN);
 }
 
+static void classifier_parts(const struct ht_model *m, struct part_list *l)
+{
+    int64_t C = m->width;
+    add_part(l, "ln_f.weight", 1, C, HT_SPLIT_NONE);
+    add_part(l, "ln_f.bias", 1, C, HT_SPLIT_NONE);
+    add_part(l, "pooler.weight", C, C, HT_SPLIT_NONE);
+    add_part(l, "pooler.bias", 1, C, HT_SPLIT_NONE);
+    add_part(l, "classifier.weight", m->classes, C, HT_SPLIT_NONE);
+    add_part(l, "classifier.bias", 1, m->classes, HT_SPLIT_NONE);
+}
+
 int ht_unit_param_parts(const struct ht_model *m, int64_t unit, struct ht_param_part parts[HT_MAX_PARAM_PARTS])
 {
     struct part_list l = {.parts = parts};
-    bool gpt = m->arch == HT_ARCH_GPT;
+    bool gpt = m->arch != HT_ARCH_LLAMA, bert = m->arch == HT_ARCH_BERT; /* BERT's embedding is GPT's, and types */
     int64_t V = ht_model_vocab(m), C = m->width;
     switch (ht_model_unit_kind(m, unit)) {
     case HT_UNIT_EMBEDDING:
         add_part(&l, gpt ? "wte" : "embed_tokens.weight", V, C, HT_SPLIT_TOKENS);
         if (gpt) add_part(&l, "wpe", m->max_seq, C, HT_SPLIT_NONE); /* Llama: rotary, nothing stored */
+        if (bert) add_part(&l, "wtype", 2, C, HT_SPLIT_NONE);       /* types: first and second sentence */
         break;
     case HT_UNIT_BLOCK:
-        if (gpt)
+        if (bert)
+            bert_block_parts(m, &l);
+        else if (gpt)
             gpt_block_parts(m, &l);
         else
             llama_block_parts(m, &l);
         break;
     case HT_UNIT_HEAD:
+        if (m->classes) {
+            classifier_parts(m, &l);
+            break;
+        }
         add_part(&l, gpt ? "ln_f.weight" : "norm.weight", 1, C, HT_SPLIT_NONE);
         if (gpt) add_part(&l, "ln_f.bias", 1, C, HT_SPLIT_NONE);
         if (!m->tied) add_part(&l, "lm_head.weight", V, C, HT_SPLIT_TOKENS);
@@ -244,7 +300,9 @@ double ht_unit_flops(const struct ht_model *m, int64_t unit, int64_t batch, int6
         for (int s = 0; s < HT_N_SUB_OPS; s++) flops += ht_sub_op_flops(m, (enum ht_sub_op)s, batch, seq);
         break;
     case HT_UNIT_HEAD:
-        flops = 2.0 * (double)batch * (double)seq * (double)m->width * (double)ht_model_vocab(m);
+        flops =
+            2.0 * (double)batch * (double)ht_model_head_rows(m, seq) * (double)m->width * (double)ht_model_outputs(m);
+        if (m->classes) flops += 2.0 * (double)batch * (double)m->width * (double)m->width; /* the pooler */
         break;
     }
     return flops;
@@ -273,7 +331,7 @@ static int64_t qkv_width(const struct ht_model *m)
 /* Returns the bytes of mean and 1/std of every row, FP32; RMS norm (LLaMA) has no mean. */
 static int64_t norm_stats_bytes(const struct ht_model *m, int64_t BT)
 {
-    return (m->arch == HT_ARCH_GPT ? 2 : 1) * BT * 4;
+    return (m->arch == HT_ARCH_LLAMA ? 1 : 2) * BT * 4;
 }
 
 /* Returns the bytes of copies of `elements`, of which some are in the other of the compute type and FP32. */
@@ -355,8 +413,11 @@ void ht_block_acts_place(const struct ht_model *m, unsigned sub_ops, int64_t bat
 void ht_head_activations(const struct ht_model *m, int64_t batch, int64_t seq, enum ht_dtype act,
                          struct ht_act_layout *out)
 {
+    int64_t e = ht_dtype_bytes(act);
     memset(out, 0, sizeof(*out));
-    add_sub_op(m, HT_SUB_NORM1, batch, seq, ht_dtype_bytes(act), out);
+    if (m->classes) add_act(out, &out->first, batch * m->width * e);
+    add_sub_op(m, HT_SUB_NORM1, batch, ht_model_head_rows(m, seq), e, out);
+    if (m->classes) add_act(out, &out->pooled, batch * m->width * e);
 }
 
 int64_t ht_sub_ops_activation_bytes(const struct ht_model *m, unsigned sub_ops, int64_t batch, int64_t seq,
@@ -392,12 +453,12 @@ int64_t ht_unit_input_bytes(const struct ht_model *m, int64_t unit, int64_t batc
 int64_t ht_logits_stride(const struct ht_model *m)
 {
     int64_t line = 128 / ht_dtype_bytes(HT_F32); /* elements */
-    return (ht_model_vocab(m) + line - 1) / line * line;
+    return (ht_model_outputs(m) + line - 1) / line * line;
 }
 
 int64_t ht_logits_bytes(const struct ht_model *m, int64_t batch, int64_t seq)
 {
-    return (1 + m->held.logits) * batch * seq * ht_logits_stride(m) * ht_dtype_bytes(HT_F32);
+    return (1 + m->held.logits) * batch * ht_model_head_rows(m, seq) * ht_logits_stride(m) * ht_dtype_bytes(HT_F32);
 }
 
 /* ---- workspace ---- */
@@ -415,7 +476,7 @@ static int64_t held_scratch(const struct ht_model *m, int64_t unit, int64_t batc
 {
     const struct ht_held *h = &m->held;
     int64_t BT = batch * seq, scores = m->flash ? 0 : BT * ht_model_heads(m) * seq * e, ffn = BT * ht_model_ffn(m) * e;
-    int64_t logits = BT * ht_logits_stride(m), half = e < 4 ? e : 0;
+    int64_t logits = batch * ht_model_head_rows(m, seq) * ht_logits_stride(m), half = e < 4 ? e : 0;
     switch (ht_model_unit_kind(m, unit)) {
     case HT_UNIT_BLOCK:
         if (!backward) return h->scores_forward * scores;
@@ -456,9 +517,10 @@ void ht_unit_workspace(const struct ht_model *m, int64_t unit, int64_t batch, in
         break;
     case HT_UNIT_HEAD:
         if (backward)
-            add_act(&l, &out->narrow, BT * C * e);
+            add_act(&l, &out->narrow, batch * ht_model_head_rows(m, seq) * C * e);
         else
-            add_act(&l, &out->row_loss, BT * 8);
+            add_act(&l, &out->row_loss, batch * ht_model_head_rows(m, seq) * 8);
+        if (backward && m->classes) add_act(&l, &out->pooled, batch * C * e);
         if (!backward && ht_model_parts(m) > 1) add_act(&l, &out->part_rows, (1 + ht_model_parts(m)) * BT * 2 * 4);
         break;
     }

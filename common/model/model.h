@@ -1,5 +1,5 @@
 /*
- * A model: a decoder-only transformer as a list of units, and the sizes of each unit.
+ * A model: a transformer as a list of units, and the sizes of each unit.
  *
  *     unit 0          embedding: token table wte (V, C); GPT also position table wpe (maxT, C)
  *     unit 1 .. L     transformer blocks
@@ -11,6 +11,18 @@
  * LLaMA (Touvron et al. 2023) differs only inside the units: RMSNorm (Zhang and Sennrich 2019) instead of LayerNorm,
  * rotary positions (Su et al. 2021) instead of the table, SwiGLU (Shazeer 2020) instead of GELU, no biases, and Hkv
  * heads of keys and values that H / Hkv query heads share (Ainslie et al. 2023). K = Hkv C / H is the width of keys.
+ *
+ * BERT (Devlin et al. 2018) is an encoder: attention is bidirectional, and norms come after the residual sums. A layer
+ * computes h = norm(x + attention(x)), y = norm(h + ffn(h)); x of the first is norm(token + position + type). Units cut this one
+ * norm earlier: a block begins with the norm that ends the layer before it (the first block: the embedding), and the
+ * head with the last layer's. So each unit passes on a sum that is not yet normalised, a block has GPT's sub-ops and
+ * parameters, and only the residuals differ: they come from the norms' outputs.
+ *
+ *     GPT     proj = x + ..        out = proj + ..        with norm1 = norm(x), norm2 = norm(proj) in both
+ *     BERT    proj = norm1 + ..    out = norm2 + ..
+ *
+ * The head classifies sequences: norm, dense and tanh (the pooler), and dense, of each sequence's first token alone.
+ * LayerNorm adds 1e-5 to the variance here (BERT: 1e-12), and GELU has its tanh form, as in Devlin et al.'s code.
  */
 #ifndef HT_MODEL_MODEL_H
 #define HT_MODEL_MODEL_H
@@ -19,7 +31,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum ht_arch { HT_ARCH_GPT, HT_ARCH_LLAMA };
+enum ht_arch { HT_ARCH_GPT, HT_ARCH_LLAMA, HT_ARCH_BERT };
 enum ht_dtype { HT_F32, HT_F16, HT_BF16 };
 enum ht_unit_kind { HT_UNIT_EMBEDDING, HT_UNIT_BLOCK, HT_UNIT_HEAD };
 
@@ -48,13 +60,15 @@ const char *ht_sub_ops_text(unsigned sub_ops, char *buf, size_t n);
  *     norm1 <- input    qkv <- norm1    attention <- qkv    proj <- attention, input
  *     norm2 <- proj     fc1 <- norm2    gelu <- fc1         fc2 <- gelu, proj
  *
+ * BERT's residuals: proj <- attention, norm1; fc2 <- gelu, norm2.
+ *
  * FC2 makes the unit's output and keeps nothing. A recomputation that does not need the output leaves it out.
  */
 struct ht_sub_op_reads {
     unsigned sub_ops; /* sub-ops whose kept activations are read */
     bool input;       /* the unit's input is read */
 };
-struct ht_sub_op_reads ht_sub_ops_read(unsigned sub_ops);
+struct ht_sub_op_reads ht_sub_ops_read(enum ht_arch arch, unsigned sub_ops);
 
 /* Copies that a program's kernels hold beside the layouts below, by the software profile (common/model/software.h). All
    0: fused kernels, as ours. Of the compute type, those of logits FP32; casts and half logits are of the other type, and
@@ -80,6 +94,7 @@ struct ht_model {
     int64_t kv_heads;  /* Hkv; divides H; 0 stands for H */
     double rope_theta; /* base of the rotary frequencies */
     double norm_eps;   /* RMSNorm: added to the mean square */
+    int64_t classes;   /* BERT: of the head; 0 if the head is a language model's, over the vocabulary */
     bool tied;         /* the head's matrix is the token table */
     bool flash;        /* attention keeps log-sum-exp instead of the probabilities */
     bool dropout;      /* keeps one mask byte per element, and the dropped-out probabilities
@@ -120,20 +135,27 @@ static inline int64_t ht_model_kv_heads(const struct ht_model *m) { return (m->k
 static inline int64_t ht_model_q_width(const struct ht_model *m) { return m->width / m->heads * ht_model_heads(m); }
 static inline int64_t ht_model_kv_width(const struct ht_model *m) { return m->width / m->heads * ht_model_kv_heads(m); }
 static inline int64_t ht_model_ffn(const struct ht_model *m) { return m->ffn / ht_model_parts(m); }
+/* Return what the architecture says: every token sees every token, or those up to itself; norms follow the residual sums, or
+   precede the sub-ops. */
+static inline bool ht_arch_bidirectional(enum ht_arch arch) { return arch == HT_ARCH_BERT; }
+static inline bool ht_arch_post_norm(enum ht_arch arch) { return arch == HT_ARCH_BERT; }
+/* Returns the rows of logits, and so of targets, of a sequence: a classifier's head has one. */
+static inline int64_t ht_model_head_rows(const struct ht_model *m, int64_t seq) { return m->classes ? 1 : seq; }
 /* clang-format on */
 int64_t ht_model_first_token(const struct ht_model *m); /* first row of the token table in this part; 0 when whole */
 int64_t ht_model_vocab(const struct ht_model *m);       /* number of its rows; V when whole */
+int64_t ht_model_outputs(const struct ht_model *m);     /* columns of the logits: as many, or the classes */
 enum ht_unit_kind ht_model_unit_kind(const struct ht_model *m, int64_t unit);
 
 /* Returns the parameters (elements) of a unit. The head counts its norm, and its matrix only if it is not tied.
-   GPT block: 12 C^2 + 13 C when F = 4C. LLaMA block: 2 C^2 + 2 C K + 3 C F + 2 C. */
+   GPT and BERT block: 12 C^2 + 13 C when F = 4C. LLaMA block: 2 C^2 + 2 C K + 3 C F + 2 C. */
 int64_t ht_unit_params(const struct ht_model *m, int64_t unit);
 int64_t ht_model_params(const struct ht_model *m);
 
 /* Returns the forward floating-point operations of one unit, or one sub-op, on one micro-batch (a multiply-add is 2).
    Counts only matrix products, and causal attention in full (as Megatron's and the papers' formulas do). A block is 8 B
-   T C^2 + 4 B T^2 C + 4 B T C F (LLaMA: 4 B T C (C + K) + 4 B T^2 C + 6 B T C F); the head 2 B T C V; the embedding 0.
-   Backward is twice this. */
+   T C^2 + 4 B T^2 C + 4 B T C F (LLaMA: 4 B T C (C + K) + 4 B T^2 C + 6 B T C F); the head 2 B T C V, a classifier's
+   2 B C (C + classes); the embedding 0. Backward is twice this. */
 double ht_unit_flops(const struct ht_model *m, int64_t unit, int64_t batch, int64_t seq);
 double ht_sub_op_flops(const struct ht_model *m, enum ht_sub_op sub, int64_t batch, int64_t seq);
 
@@ -151,7 +173,8 @@ struct ht_act_layout {
     struct ht_act_part dropped, attention_mask; /* with dropout and without flash: (B,H,T,T) each */
     struct ht_act_part proj, proj_mask, norm2, norm2_stats, fc1, gelu, fc2_mask;
     struct ht_act_part norm1_held, norm2_held, gelu_held; /* copies that our kernels do not make (struct ht_held) */
-    int64_t bytes;                                        /* of the whole layout: the sum over its sub-ops */
+    struct ht_act_part first, pooled; /* classifier, (B,C) each: the input's first tokens; output of the pooler */
+    int64_t bytes;                    /* of the whole layout: the sum over its sub-ops */
 };
 /* Lays out what some sub-ops of a block keep, one after another. With HT_ALL_SUB_OPS that is what the block keeps; the
    unit's input is not included, since it is a tensor of its own. */
@@ -168,7 +191,8 @@ struct ht_block_acts {
 /* Sets in `acts` the start of each of some sub-ops, whose common layout begins at `at`. */
 void ht_block_acts_place(const struct ht_model *m, unsigned sub_ops, int64_t batch, int64_t seq, enum ht_dtype act,
                          void *at, struct ht_block_acts *acts);
-/* Lays out what the head keeps: only norm1 (the normalised input) and norm1_stats. */
+/* Lays out what the head keeps: norm1 (the normalised input) and norm1_stats. A classifier keeps first, norm1 and pooled, of
+   (B,C) each, and norm1_stats of B rows. */
 void ht_head_activations(const struct ht_model *m, int64_t batch, int64_t seq, enum ht_dtype act,
                          struct ht_act_layout *out);
 /* Returns the bytes that a unit keeps: embedding 0; block as above; head: normalised input and statistics. */
@@ -177,8 +201,9 @@ int64_t ht_unit_activation_bytes(const struct ht_model *m, int64_t unit, int64_t
    bytes. */
 int64_t ht_unit_input_bytes(const struct ht_model *m, int64_t unit, int64_t batch, int64_t seq, enum ht_dtype act);
 /*
- * Returns the stride between rows of the logits (elements); returns the bytes of the logits (B,T,V), FP32, with the
- * copies that a program keeps of them. The loss replaces them with their own gradient in place. The stride is V rounded up to 128 bytes, a cache line of the GPU, so
+ * Returns the stride between rows of the logits (elements); returns the bytes of the logits (B,T,V), a classifier's
+ * (B,classes), FP32, with the copies that a program keeps of them. The loss
+ * replaces them with their own gradient in place. The stride is V rounded up to 128 bytes, a cache line of the GPU, so
  * that each row begins at one, and its gradient in 16 bit, too (ht_cuda_cross_entropy). cuBLAS asks for 16 bytes
  * (NVIDIA, cuBLAS Library, "Tensor Core Usage"). The padding behind a row's V elements is never written, and no result
  * depends on it.
@@ -201,12 +226,13 @@ enum { HT_ATTENTION_ROWS = 64, HT_ATTENTION_MAX_WORKERS = 32 };
 int64_t ht_attention_slots(const struct ht_model *m, int64_t batch);
 struct ht_workspace_layout {
     struct ht_act_part wide;      /* block backward: gradient of fc1, later of qkv, in their shapes */
-    struct ht_act_part narrow;    /* backward: gradient of a norm's output (B,T,C) */
+    struct ht_act_part narrow;    /* backward: gradient of a norm's output (B,T,C); classifier: (B,C) */
+    struct ht_act_part pooled;    /* classifier backward: gradient of the pooler's output, later of `first` (B,C) */
     struct ht_act_part attention; /* block backward: gradient of the attention's output (B,T,C) */
     struct ht_act_part scores;    /* block with flash, and in 16 bit its forward: one tile per slot */
     struct ht_act_part dscores;   /* block backward: one tile per slot */
     struct ht_act_part dkv;       /* block backward in 16 bit: sums of a head's dk and dv, (T,2,C/H) per slot, FP32 */
-    struct ht_act_part row_loss;  /* head forward: (B,T) losses, double */
+    struct ht_act_part row_loss;  /* head forward: (B,T) losses, double; classifier: (B) */
     /* Head forward in tensor-parallel parts: (B,T,2) log-sum-exp and logit of the target, FP32, of this part and then
        of each. */
     struct ht_act_part part_rows;

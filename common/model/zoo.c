@@ -7,12 +7,14 @@
 
 HT_EMBED(ht_gpt_yaml, "common/model/gpt.yaml");
 HT_EMBED(ht_llama_yaml, "common/model/llama.yaml");
+HT_EMBED(ht_bert_yaml, "common/model/bert.yaml");
 HT_EMBED(ht_cephalo_yaml, "common/model/cephalo.yaml");
 HT_EMBED(ht_sysx_yaml, "common/model/sysx.yaml");
 HT_EMBED(ht_spipe_yaml, "common/model/spipe.yaml");
 
 static const struct ht_builtin ht_zoo_files[] = {{"builtin:gpt.yaml", ht_gpt_yaml, ht_gpt_yaml_end},
                                                  {"builtin:llama.yaml", ht_llama_yaml, ht_llama_yaml_end},
+                                                 {"builtin:bert.yaml", ht_bert_yaml, ht_bert_yaml_end},
                                                  {"builtin:cephalo.yaml", ht_cephalo_yaml, ht_cephalo_yaml_end},
                                                  {"builtin:sysx.yaml", ht_sysx_yaml, ht_sysx_yaml_end},
                                                  {"builtin:spipe.yaml", ht_spipe_yaml, ht_spipe_yaml_end}};
@@ -23,19 +25,20 @@ struct ht_model_entry {
     char source[256], note[256];
 };
 
-static const char *const ht_arch_names[] = {"gpt", "llama"};
+static const char *const ht_arch_names[] = {"gpt", "llama", "bert"};
 
 /* Bounds are far beyond any model, and small enough that no byte count of one overflows 64 bits. */
 #define AT(m) .offset = offsetof(struct ht_model_entry, m)
 static const struct ht_field ht_model_fields[] = {
     {.key = "name", .type = HT_FIELD_STRING, AT(model.name), .size = sizeof(((struct ht_model *)0)->name)},
-    {.key = "arch", .type = HT_FIELD_ENUM, AT(model.arch), .names = ht_arch_names, .n_names = 2, .fallback = "gpt"},
+    {.key = "arch", .type = HT_FIELD_ENUM, AT(model.arch), .names = ht_arch_names, .n_names = 3, .fallback = "gpt"},
     {.key = "layers", .type = HT_FIELD_INT, AT(model.layers), .required = true, .min = 1, .max = 10000},
     {.key = "width", .type = HT_FIELD_INT, AT(model.width), .required = true, .min = 1, .max = 1 << 17},
     {.key = "heads", .type = HT_FIELD_INT, AT(model.heads), .required = true, .min = 1, .max = 1 << 17},
     {.key = "ffn", .type = HT_FIELD_INT, AT(model.ffn), .min = 1, .max = 1 << 20},
     {.key = "vocab", .type = HT_FIELD_INT, AT(model.vocab), .required = true, .min = 2, .max = 1 << 22},
     {.key = "max_seq", .type = HT_FIELD_INT, AT(model.max_seq), .required = true, .min = 1, .max = 1 << 20},
+    {.key = "classes", .type = HT_FIELD_INT, AT(model.classes), .min = 2, .max = 1 << 22},
     {.key = "kv_heads", .type = HT_FIELD_INT, AT(model.kv_heads), .min = 1, .max = 1 << 17},
     {.key = "rope_theta", .type = HT_FIELD_DOUBLE, AT(model.rope_theta), .fallback = "10000", .min = 1, .max = 1e12},
     {.key = "norm_eps", .type = HT_FIELD_DOUBLE, AT(model.norm_eps), .fallback = "1e-5", .min = 1e-12, .max = 1},
@@ -56,6 +59,18 @@ static enum ht_status ht_gpt_finish(const struct ht_node *map, struct ht_error *
             return ht_node_key_error(ht_node_find(map, foreign[i]), err, "is for 'arch: llama' only");
     if (m->ffn == 0) m->ffn = 4 * m->width;
     m->rope_theta = m->norm_eps = 0;
+    return HT_OK;
+}
+
+static enum ht_status ht_bert_finish(const struct ht_node *map, struct ht_error *err, struct ht_model *m)
+{
+    enum ht_status st = ht_gpt_finish(map, err, m);
+    if (st) return st;
+    if (m->classes == 0)
+        return ht_node_error(map, err, "the key 'classes' is missing; expected 'classes: ...' with 'arch: bert'");
+    if (m->tied && ht_node_find(map, "tied"))
+        return ht_node_error(ht_node_find(map, "tied"), err, "BERT's head has no token table here; expected false");
+    m->tied = false;
     return HT_OK;
 }
 
@@ -88,7 +103,11 @@ static enum ht_status ht_model_read(const struct ht_node *map, const char *name,
         return ht_node_error(ht_node_find(map, "heads"), err,
                              "%lld heads do not divide the width %lld; expected a divisor of the width",
                              (long long)m->heads, (long long)m->width);
-    st = m->arch == HT_ARCH_LLAMA ? ht_llama_finish(map, err, m) : ht_gpt_finish(map, err, m);
+    if (m->arch != HT_ARCH_BERT && m->classes)
+        return ht_node_key_error(ht_node_find(map, "classes"), err, "is for 'arch: bert' only");
+    st = m->arch == HT_ARCH_LLAMA  ? ht_llama_finish(map, err, m)
+         : m->arch == HT_ARCH_BERT ? ht_bert_finish(map, err, m)
+                                   : ht_gpt_finish(map, err, m);
     if (st) return st;
     if (name) {
         if (m->name[0])

@@ -34,9 +34,17 @@
  *     fc2         the same                                 2 products
  *     embedding   2 N C e                                  the same
  *
- * Departures: weight gradients are counted as written in the operands' width, tensor-parallel all-reduces are ops of
- * their own, and what several kernels read and write has one launch, which is small against it.
- * tests/common/profile/test_formula.c checks the formulas by hand.
+ * BERT's block costs what GPT's does: the norms' outputs take the place of the residual stream. Its other units differ.
+ * The classifier's head takes one row of each sequence, B in all:
+ *
+ *     embedding   3 N C e                                      N C (e + 2 g), types N C e, the table's V C g zeroed
+ *     head        copy and norm 4 B C e, (B, C, C), tanh       2 products each, biases, tanh 3 B C e, norm 3 B C e, zeros
+ *                 2 B C e, (B, classes, C) to FP32 logits,     N C e
+ *                 cross-entropy 12 B classes
+ *
+ * Departures: causal attention is counted in full, as bidirectional attention is; weight gradients are counted as written
+ * in the operands' width, tensor-parallel all-reduces are ops of their own, and what several kernels read and write has
+ * one launch, which is small against it. tests/common/profile/test_formula.c checks the formulas by hand.
  */
 #include "common/profile/formula.h"
 
@@ -221,6 +229,30 @@ static double ht_sub_backward_s(const struct ht_roof *r, const struct ht_softwar
     }
 }
 
+/* Returns the time of a classifier's head, forward and backward. Its V are classes; its products have B rows. */
+static double ht_classifier_s(const struct ht_roof *r, const struct ht_software *sw, const struct ht_work *w,
+                              const struct ht_shape *s)
+{
+    struct ht_shape rows = *s;
+    double BC = s->B * s->C;
+    rows.N = s->B;
+    return ht_stream_s(r, 2 * BC * s->e) + ht_passes_s(r, w, &ht_norm_of(sw, s)->forward, BC) +
+           ht_linear_s(r, &rows, s->C, s->C) + ht_stream_s(r, 2 * BC * s->e) +
+           ht_gemm_s(r, 1, s->B, s->V, s->C, s->e, 4) + ht_passes_s(r, w, &sw->loss.forward, s->B * s->V);
+}
+
+static double ht_classifier_back_s(const struct ht_roof *r, const struct ht_software *sw, const struct ht_work *w,
+                                   const struct ht_shape *s)
+{
+    struct ht_shape rows = *s;
+    double BC = s->B * s->C;
+    rows.N = s->B;
+    return ht_passes_s(r, w, &sw->loss.backward, s->B * s->V) + ht_gemm_s(r, 1, s->B, s->C, s->V, 4, s->e) +
+           ht_gemm_s(r, 1, s->V, s->C, s->B, 4, s->g) + ht_stream_s(r, 4 * s->B * s->V) +
+           ht_stream_s(r, 3 * BC * s->e) + ht_linear_back_s(r, &rows, s->C, s->C) +
+           ht_passes_s(r, w, &ht_norm_of(sw, s)->backward, BC) + ht_stream_s(r, s->N * s->C * s->e);
+}
+
 double ht_forward_s(const struct ht_roof *r, const struct ht_software *sw, const struct ht_work *w)
 {
     struct ht_shape s = ht_shape_of(w);
@@ -229,6 +261,7 @@ double ht_forward_s(const struct ht_roof *r, const struct ht_software *sw, const
     case HT_UNIT_EMBEDDING:
         return ht_stream_s(r, (s.llama ? 2 : 3) * NC * s.e);
     case HT_UNIT_HEAD:
+        if (w->arch == HT_ARCH_BERT) return ht_classifier_s(r, sw, w, &s);
         return ht_passes_s(r, w, &ht_norm_of(sw, &s)->forward, NC) +
                ht_gemm_s(r, 1, s.N, s.V, s.C, s.e, sw->half_logits ? s.e : 4) +
                ht_passes_s(r, w, &sw->loss.forward, s.N * s.V);
@@ -246,8 +279,11 @@ double ht_backward_s(const struct ht_roof *r, const struct ht_software *sw, cons
     double NC = s.N * s.C, dlogits = sw->half_logits ? s.e : 4, sum = 0;
     switch (w->unit) {
     case HT_UNIT_EMBEDDING:
-        return ht_stream_s(r, NC * (s.e + 2 * s.g) + (w->tied ? 0 : s.V * s.C * s.g));
-    case HT_UNIT_HEAD: /* dx = dlogits W (N, C, V), dW = dlogits^T x (V, C, N) */
+        return ht_stream_s(r, NC * (s.e + 2 * s.g) + (w->tied ? 0 : s.V * s.C * s.g)) +
+               (w->arch == HT_ARCH_BERT ? ht_stream_s(r, NC * s.e) : 0);
+    case HT_UNIT_HEAD:
+        if (w->arch == HT_ARCH_BERT) return ht_classifier_back_s(r, sw, w, &s);
+        /* dx = dlogits W (N, C, V), dW = dlogits^T x (V, C, N) */
         return ht_passes_s(r, w, &sw->loss.backward, s.N * s.V) + ht_gemm_s(r, 1, s.N, s.C, s.V, dlogits, s.e) +
                ht_gemm_s(r, 1, s.V, s.C, s.N, dlogits, s.g) + ht_passes_s(r, w, &ht_norm_of(sw, &s)->backward, NC);
     case HT_UNIT_BLOCK:

@@ -165,7 +165,7 @@ struct ht_work {
     int32_t n_units;
     uint32_t sub_ops;
     int64_t batch, seq;               /* of the micro-batch */
-    int64_t width, heads, ffn, vocab; /* of the model */
+    int64_t width, heads, ffn, vocab; /* of the model; a classifier's head: its classes */
     int64_t kv_heads;                 /* LLaMA: Hkv, 0 stands for heads; GPT: 0 */
     bool tied, flash, dropout;
     enum ht_dtype dtype; /* of activations and compute parameters */

@@ -92,7 +92,8 @@ static enum ht_status check_recompute(const struct walk *w, int32_t i, int64_t c
     const struct ht_op *op = &w->s->ops[i];
     unsigned sub_ops = op->label.sub_ops;
     bool output = touches(w, i, HT_CHECKPOINT, cell + w->s->n_micro_batches, WRITES);
-    struct ht_sub_op_reads reads = ht_sub_ops_read(output ? sub_ops : sub_ops & ~(1u << HT_SUB_FC2));
+    struct ht_sub_op_reads reads =
+        ht_sub_ops_read(w->s->works[op->work].arch, output ? sub_ops : sub_ops & ~(1u << HT_SUB_FC2));
     enum ht_status status = check_covered(w, i, cell, reading(op), reads.sub_ops, err);
     if (!status) status = check_covered(w, i, cell, WRITES, sub_ops, err);
     for (int64_t e = w->s->effects_begin[i]; e < w->s->effects_begin[i + 1] && !status; e++) {

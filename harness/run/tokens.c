@@ -242,9 +242,10 @@ int64_t ht_tokens_bytes(const struct ht_tokens *t)
 /* ---- batches --------------------------------------------------------------------------------------------------- */
 
 void ht_batches_init(struct ht_batches *b, const struct ht_tokens *from, uint64_t seed, int64_t batch, int32_t n,
-                     const struct ht_slice *slices, int64_t seq)
+                     const struct ht_slice *slices, int64_t seq, int64_t classes)
 {
-    *b = (struct ht_batches){.from = from, .seed = seed, .batch = batch, .seq = seq, .n_micro_batches = n};
+    *b = (struct ht_batches){
+        .from = from, .seed = seed, .batch = batch, .seq = seq, .classes = classes, .n_micro_batches = n};
     pthread_mutex_init(&b->lock, NULL);
     b->slices = HT_NEW_ARRAY(struct ht_slice, n);
     for (int32_t j = 0; j < n; j++) b->slices[j] = slices ? slices[j] : (struct ht_slice){j * (batch / n), batch / n};
@@ -285,7 +286,7 @@ static enum ht_status read_tokens(const struct ht_tokens *t, int64_t at, int64_t
     return HT_OK;
 }
 
-/* Reads a slice of the iteration's sequences: tokens, then targets, each (B,T). */
+/* Reads a slice of the iteration's sequences: tokens (B,T), targets (B,T) or (B). */
 static enum ht_status make(const struct ht_batches *b, int32_t iteration, struct ht_slice slice, int32_t *tokens,
                            int32_t *targets, struct ht_error *err)
 {
@@ -296,7 +297,10 @@ static enum ht_status make(const struct ht_batches *b, int32_t iteration, struct
         enum ht_status status = read_tokens(b->from, begin, b->seq + 1, b->row, err);
         if (status != HT_OK) return status;
         memcpy(tokens + i * b->seq, b->row, (size_t)b->seq * sizeof(*tokens));
-        memcpy(targets + i * b->seq, b->row + 1, (size_t)b->seq * sizeof(*targets));
+        if (b->classes)
+            targets[i] = b->row[b->seq] % (int32_t)b->classes;
+        else
+            memcpy(targets + i * b->seq, b->row + 1, (size_t)b->seq * sizeof(*targets));
     }
     return HT_OK;
 }

@@ -5,7 +5,8 @@
  *     u16    16-bit ids, little-endian, nothing else      every id is in the model's vocabulary
  *     u32    32-bit ids, likewise
  *
- * Sequence b of step s begins at token ht_random_below(seed, s B + b, n - T - 1); its targets are one token later. A
+ * Sequence b of step s begins at token ht_random_below(seed, s B + b, n - T - 1); its targets are one token later. For a
+ * model that classifies sequences, a sequence's class is the token behind it, modulo the number of classes. A
  * batch is thereby a pure function of (file, seed, step): every system trains on the same ones, and tests/reference
  * makes them again in numpy.
  *
@@ -52,19 +53,20 @@ int64_t ht_tokens_bytes(const struct ht_tokens *t);
 struct ht_batches {
     const struct ht_tokens *from;
     uint64_t seed;
-    int64_t batch, seq;
+    int64_t batch, seq, classes; /* classes: 0, or those of a classifier */
     int32_t n_micro_batches;
     struct ht_slice *slices; /* [n_micro_batches] */
     pthread_mutex_t lock;
     int32_t *made_for; /* [2 * n_micro_batches]: iteration that the slot holds, or -1 */
-    int32_t *tokens;   /* [2 iterations] of the batch: each micro-batch's (B,T) tokens, then its (B,T) targets */
+    int32_t *tokens;   /* [2 iterations] of the batch: each micro-batch's (B,T) tokens, then its targets: (B,T), or
+                          (B) classes and nothing */
     int32_t *row;      /* [seq + 1]: a sequence as it is read */
 };
 
 /* Sets up n micro-batches of the batch. slices: [n], which tile it, copied; NULL: equally many sequences each, in
-   order. */
+   order. classes: the model's. */
 void ht_batches_init(struct ht_batches *b, const struct ht_tokens *from, uint64_t seed, int64_t batch, int32_t n,
-                     const struct ht_slice *slices, int64_t seq);
+                     const struct ht_slice *slices, int64_t seq, int64_t classes);
 void ht_batches_free(struct ht_batches *b);
 
 /* Reads a micro-batch: ht_cpu_options.data, whose ctx is the struct ht_batches. Returns HT_FAILED when the file has

@@ -40,14 +40,14 @@ static int64_t now_ns(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* Returns the mean over the batch's tokens. The sums must be those of all ranks. */
+/* Returns the mean over the batch's targets. The sums must be those of all ranks. */
 static double mean_loss(const struct ht_job *job, const double *token_losses, int32_t step)
 {
     const struct ht_scenario *s = &job->scenario;
     int64_t n_mb = job->schedule->n_micro_batches;
     double sum = 0;
     for (int64_t j = 0; j < n_mb; j++) sum += token_losses[step * n_mb + j];
-    return sum / (double)(s->batch * s->seq);
+    return sum / (double)(s->batch * ht_model_head_rows(&s->model, s->seq));
 }
 
 static int32_t count(const struct ht_cpu_iteration *outcomes, int32_t n, enum ht_cpu_outcome which)
@@ -104,7 +104,7 @@ static enum ht_status make_inputs(const struct ht_options *o, const struct ht_jo
     in->token_losses = HT_NEW_ARRAY(double, o->steps * job->schedule->n_micro_batches);
     if (checked) in->outcomes = HT_NEW_ARRAY(struct ht_cpu_iteration, o->steps);
     ht_batches_init(&in->batches, tokens, (uint64_t)o->data_seed, s->batch, job->schedule->n_micro_batches,
-                    job->schedule->slices, s->seq);
+                    job->schedule->slices, s->seq, s->model.classes);
     return HT_OK;
 }
 

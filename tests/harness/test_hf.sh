@@ -46,6 +46,42 @@ PY
     cmp -s saved/model.safetensors back/model.safetensors || fail "$name: a round trip changes the weights"
 done
 
+# ---- BERT: names of BertForSequenceClassification, and the way back ----
+
+cat >nano.yaml <<'YAML'
+{name: bert-nano, arch: bert, layers: 2, width: 16, heads: 2, vocab: 256, max_seq: 32, classes: 5, source: the tests}
+YAML
+run 0 train in_memory --model nano.yaml --save bert --batch 4 --data "$text" --steps 3
+"$python" - <<'PY' || fail "BERT: the names, the shapes or the config are not Hugging Face's"
+import json, struct
+
+raw = open("bert/model.safetensors", "rb").read()
+header = json.loads(raw[8:8 + struct.unpack("<Q", raw[:8])[0]])
+got = {k: v["shape"] for k, v in header.items() if k != "__metadata__"}
+C, F, pair = 16, 64, lambda name, out, *inner: {name + ".weight": [out, *inner], name + ".bias": [out]}
+want = {f"bert.embeddings.{k}_embeddings.weight": [n, C] for k, n in (("word", 256), ("position", 32), ("token_type", 2))}
+want |= pair("bert.embeddings.LayerNorm", C) | pair("bert.pooler.dense", C, C) | pair("classifier", 5, C)
+for i in range(2):
+    layer = f"bert.encoder.layer.{i}."
+    for k in ("query", "key", "value"):
+        want |= pair(layer + "attention.self." + k, C, C)
+    want |= pair(layer + "attention.output.dense", C, C) | pair(layer + "attention.output.LayerNorm", C)
+    want |= pair(layer + "intermediate.dense", F, C) | pair(layer + "output.dense", C, F) | pair(layer + "output.LayerNorm", C)
+assert got == want, (got, want)
+config = json.load(open("bert/config.json"))
+assert config["model_type"] == "bert" and config["num_labels"] == 5 and config["layer_norm_eps"] == 1e-5, config
+PY
+run 0 train in_memory --init bert --save back --batch 4 --data "$text" --steps 1 --lr 0
+cmp -s bert/model.safetensors back/model.safetensors || fail "BERT: a round trip changes the weights"
+mkdir -p published
+cp bert/model.safetensors published
+sed 's/gelu_new/gelu/' bert/config.json >published/config.json
+refused 2 "published/config.json:[0-9]*:[0-9]*: key 'hidden_act': 'gelu' has no kernel; expected gelu_new" train in_memory --init published \
+    --batch 4 --data "$text" --steps 1
+sed '/layer_norm_eps/d' bert/config.json >published/config.json
+refused 2 "published/config.json:1:1: without 'layer_norm_eps' it is 1e-12; the kernels have another: expected 1e-05" train in_memory \
+    --init published --batch 4 --data "$text" --steps 1
+
 # ---- every system, the same bits ----
 
 for system in zero_offload zero_offload_ckpt patrickstar autohete; do
@@ -208,8 +244,8 @@ config '"n_head": 2' '"n_head": 3'
 train "broken/config.json:[0-9]*:[0-9]*: key 'n_head': 3 heads do not divide the width 16" --init broken
 config gelu_new relu
 train "broken/config.json:[0-9]*:[0-9]*: key 'activation_function': 'relu' has no kernel" --init broken
-config '"gpt2"' '"bert"'
-train "broken/config.json:[0-9]*:[0-9]*: key 'model_type': 'bert' is not known here; expected gpt2 or llama" --init broken
+config '"gpt2"' '"t5"'
+train "broken/config.json:[0-9]*:[0-9]*: key 'model_type': 't5' is not known here; expected gpt2, llama or bert" --init broken
 llama() { sed "s/$1/$2/" "$root/tests/data/llama-nano/config.json" >broken/config.json; }
 llama '"rope_type": "default"' '"rope_type": "llama3"'
 train "broken/config.json:[0-9]*:[0-9]*: key 'rope_type': 'llama3' has no kernel; expected default" --init broken

@@ -103,7 +103,8 @@ static inline void rows_remake(struct ht_draft *g, const struct rows_cut *c, int
         unsigned next = left;
         for (int32_t i = 0; i < c->n && !c->one_op && next == left; i++) {
             unsigned part = c->parts[i];
-            if (part & left && !(ht_sub_ops_read(part & ~(1u << HT_SUB_FC2)).sub_ops & left)) next = part;
+            if (part & left && !(ht_sub_ops_read(g->scenario->model.arch, part & ~(1u << HT_SUB_FC2)).sub_ops & left))
+                next = part;
         }
         ht_draft_recompute(g, u, 1, j, next);
         left &= ~next;
@@ -142,7 +143,9 @@ static inline void rows_emit(struct ht_draft *g, const void *context)
 /* Returns a scenario of this machine, with a model of two blocks. */
 static inline struct ht_scenario rows_scenario(enum ht_arch arch, const char *numerics, bool flash, const char *control)
 {
-    struct ht_scenario_request r = {.model = arch == HT_ARCH_GPT ? "gpt-mini" : "llama-tiny",
+    struct ht_scenario_request r = {.model = arch == HT_ARCH_GPT    ? "gpt-mini"
+                                             : arch == HT_ARCH_BERT ? "bert-tiny"
+                                                                    : "llama-tiny",
                                     .cluster = "local",
                                     .batch = ROWS_B * ROWS_MB,
                                     .micro_batch = ROWS_B,
@@ -160,6 +163,7 @@ static inline struct ht_scenario rows_scenario(enum ht_arch arch, const char *nu
                                 .ffn = 48,
                                 .vocab = ROWS_V,
                                 .max_seq = ROWS_T,
+                                .classes = arch == HT_ARCH_BERT ? ROWS_V : 0,
                                 .tied = arch == HT_ARCH_GPT,
                                 .flash = flash,
                                 .kv_heads = arch == HT_ARCH_LLAMA,

@@ -9,6 +9,7 @@ enum { LN1_W, LN1_B, QKV_W, QKV_B, PROJ_W, PROJ_B, LN2_W, LN2_B, FC1_W, FC1_B, F
 static const int part_of[][N_PARTS] = {
     {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11},     /* HT_ARCH_GPT */
     {0, -1, 1, -1, 4, -1, 5, -1, 6, -1, 8, -1}, /* HT_ARCH_LLAMA */
+    {0, 1, 2, 5, 8, 9, 10, 11, 12, 13, 14, 15}, /* HT_ARCH_BERT */
 };
 
 struct kept {
@@ -20,7 +21,7 @@ struct block {
     const struct ht_cuda_args *args;
     struct ht_cuda *cuda;
     int64_t rows, C, F, W, E; /* B T; widths of the stream, of gelu, of qkv, of fc1 */
-    bool llama;
+    bool llama, post_norm;
     struct ht_cuda_norm norm1, norm2;
     struct ht_cuda_linear qkv, proj, fc1, fc2;
     struct kept act;
@@ -69,6 +70,7 @@ static void place_attention(struct block *b, float *scratch)
     b->attention.heads = m->heads;
     b->attention.kv_heads = ht_model_kv_heads(m);
     b->attention.head_size = m->width / m->heads;
+    b->attention.bidirectional = ht_arch_bidirectional(m->arch);
     b->attention.qkv = b->act.qkv;
     b->attention.out = b->act.attention;
     b->attention.lse = b->act.lse;
@@ -106,6 +108,7 @@ static struct block block_of(const struct ht_cuda_args *args, const void *params
     b.args = args;
     b.cuda = args->cuda;
     b.llama = m->arch == HT_ARCH_LLAMA;
+    b.post_norm = ht_arch_post_norm(m->arch);
     b.rows = args->batch * args->seq;
     b.C = m->width;
     b.F = m->ffn;
@@ -142,6 +145,8 @@ static void rotate(const struct block *b, void *x, bool back)
 static void forward(const struct block *b, unsigned sub_ops, const void *x, void *out)
 {
     enum ht_dtype t = b->args->dtype;
+    const void *around_attention = b->post_norm ? b->act.norm1 : x,
+               *around_mlp = b->post_norm ? b->act.norm2 : b->act.proj;
 #define WANTS(sub) (sub_ops >> (sub)&1)
     if (WANTS(HT_SUB_NORM1)) ht_cuda_norm_forward(b->cuda, &b->norm1, x, b->act.norm1, b->act.norm1_stats);
     if (WANTS(HT_SUB_QKV)) {
@@ -149,7 +154,7 @@ static void forward(const struct block *b, unsigned sub_ops, const void *x, void
         if (b->llama) rotate(b, b->act.qkv, false);
     }
     if (WANTS(HT_SUB_ATTENTION)) ht_cuda_attention_forward(b->cuda, &b->attention);
-    if (WANTS(HT_SUB_PROJ)) ht_cuda_linear_forward(b->args, &b->proj, b->act.attention, x, b->act.proj);
+    if (WANTS(HT_SUB_PROJ)) ht_cuda_linear_forward(b->args, &b->proj, b->act.attention, around_attention, b->act.proj);
     if (WANTS(HT_SUB_NORM2)) ht_cuda_norm_forward(b->cuda, &b->norm2, b->act.proj, b->act.norm2, b->act.norm2_stats);
     if (WANTS(HT_SUB_FC1)) ht_cuda_linear_forward(b->args, &b->fc1, b->act.norm2, NULL, b->act.fc1);
     if (WANTS(HT_SUB_GELU)) {
@@ -158,7 +163,7 @@ static void forward(const struct block *b, unsigned sub_ops, const void *x, void
         else
             ht_cuda_gelu(b->cuda, t, b->act.fc1, b->act.gelu, b->rows * b->F);
     }
-    if (WANTS(HT_SUB_FC2)) ht_cuda_linear_forward(b->args, &b->fc2, b->act.gelu, b->act.proj, out);
+    if (WANTS(HT_SUB_FC2)) ht_cuda_linear_forward(b->args, &b->fc2, b->act.gelu, around_mlp, out);
 #undef WANTS
 }
 
@@ -178,10 +183,10 @@ static void activate_backward(const struct block *b, const void *dout)
 {
     enum ht_dtype t = b->args->dtype;
     if (b->llama) {
-        ht_cuda_linear_backward(b->args, &b->fc2, dout, b->C, ht_offset(b->dwide, t, b->F), b->E);
+        ht_cuda_linear_backward(b->args, &b->fc2, dout, b->C, NULL, ht_offset(b->dwide, t, b->F), b->E);
         ht_cuda_swiglu_backward(b->cuda, t, b->act.fc1, b->dwide, b->rows, b->F);
     } else {
-        ht_cuda_linear_backward(b->args, &b->fc2, dout, b->C, b->dwide, b->F);
+        ht_cuda_linear_backward(b->args, &b->fc2, dout, b->C, NULL, b->dwide, b->F);
         ht_cuda_gelu_backward(b->cuda, t, b->act.fc1, b->dwide, b->rows * b->F);
     }
 }
@@ -198,20 +203,22 @@ void ht_cuda_block_backward(const struct ht_cuda_args *args, const void *params,
     if (!can_run(args) || !ht_cuda_types_fit(args)) return;
     struct block b = block_of(args, params, act, grad, workspace);
     void **g = b.grad;
+    bool post = b.post_norm; /* then residuals' gradients join before the norms, else behind them */
     activate_backward(&b, dout);
     ht_cuda_linear_grad(args, &b.fc2, b.act.gelu, dout, b.C, g[FC2_W], g[FC2_B], b.columns);
-    ht_cuda_linear_backward(args, &b.fc1, b.dwide, b.E, b.dnorm, b.C); /* of norm2 */
+    ht_cuda_linear_backward(args, &b.fc1, b.dwide, b.E, post ? dout : NULL, b.dnorm, b.C); /* of norm2 */
     ht_cuda_linear_grad(args, &b.fc1, b.act.norm2, b.dwide, b.E, g[FC1_W], g[FC1_B], b.columns);
-    ht_cuda_norm_backward(b.cuda, &b.norm2, b.act.proj, b.dnorm, b.act.norm2_stats, dout, dx); /* of proj */
+    ht_cuda_norm_backward(b.cuda, &b.norm2, b.act.proj, b.dnorm, b.act.norm2_stats, post ? NULL : dout,
+                          dx); /* of proj */
     norm_grad(&b, &b.norm2, b.act.proj, b.act.norm2_stats, g[LN2_W], g[LN2_B]);
-    ht_cuda_linear_backward(args, &b.proj, dx, b.C, b.dattention, b.C);
+    ht_cuda_linear_backward(args, &b.proj, dx, b.C, NULL, b.dattention, b.C);
     ht_cuda_linear_grad(args, &b.proj, b.act.attention, dx, b.C, g[PROJ_W], g[PROJ_B], b.columns);
     b.attention.dout = b.dattention;
     b.attention.dqkv = b.dwide;
     ht_cuda_attention_backward(b.cuda, &b.attention);
     if (b.llama) rotate(&b, b.dwide, true);
-    ht_cuda_linear_backward(args, &b.qkv, b.dwide, b.W, b.dnorm, b.C); /* of norm1 */
+    ht_cuda_linear_backward(args, &b.qkv, b.dwide, b.W, post ? dx : NULL, b.dnorm, b.C); /* of norm1 */
     ht_cuda_linear_grad(args, &b.qkv, b.act.norm1, b.dwide, b.W, g[QKV_W], g[QKV_B], b.columns);
     norm_grad(&b, &b.norm1, x, b.act.norm1_stats, g[LN1_W], g[LN1_B]);
-    ht_cuda_norm_backward(b.cuda, &b.norm1, x, b.dnorm, b.act.norm1_stats, dx, dx);
+    ht_cuda_norm_backward(b.cuda, &b.norm1, x, b.dnorm, b.act.norm1_stats, post ? NULL : dx, dx);
 }

@@ -11,7 +11,7 @@
 enum { THREADS = 256 };
 
 template <class T, int N>
-__global__ void embed(const int32_t *tokens, const T *wte, const T *wpe, T *out, int64_t seq, int64_t C)
+__global__ void embed(const int32_t *tokens, const T *wte, const T *wpe, const T *wtype, T *out, int64_t seq, int64_t C)
 {
     int64_t row = blockIdx.x;
     const T *token = wte + tokens[row] * C, *position = wpe ? wpe + row % seq * C : NULL;
@@ -21,22 +21,26 @@ __global__ void embed(const int32_t *tokens, const T *wte, const T *wpe, T *out,
             ht_pack<T, N> b = ht_pack_at<T, N>(position + i * N);
             for (int k = 0; k < N; k++) a.x[k] = ht_store<T>(ht_load(a.x[k]) + ht_load(b.x[k]));
         }
+        if (wtype) {
+            ht_pack<T, N> b = ht_pack_at<T, N>(wtype + i * N);
+            for (int k = 0; k < N; k++) a.x[k] = ht_store<T>(ht_load(a.x[k]) + ht_load(b.x[k]));
+        }
         ht_pack_to<T, N>(out + row * C + i * N, a);
     }
 }
 
 void ht_cuda_embed(struct ht_cuda *cuda, enum ht_dtype dtype, const int32_t *tokens, const void *wte, const void *wpe,
-                   void *out, int64_t batch, int64_t seq, int64_t C)
+                   const void *wtype, void *out, int64_t batch, int64_t seq, int64_t C)
 {
     dim3 grid((unsigned)(batch * seq));
     HT_WITH_TYPE(dtype, {
         enum { N = ht_wide<T>::N };
-        if (ht_is_wide<T>(C, wte, wpe, out))
+        if (ht_is_wide<T>(C, wte, wpe, out) && (uintptr_t)wtype % 16 == 0)
             HT_LAUNCH(cuda, (embed<T, N>), grid, ht_row_threads(C / N), 0, tokens, (const T *)wte, (const T *)wpe,
-                      (T *)out, seq, C);
+                      (const T *)wtype, (T *)out, seq, C);
         else
-            HT_LAUNCH(cuda, (embed<T, 1>), grid, ht_row_threads(C), 0, tokens, (const T *)wte, (const T *)wpe, (T *)out,
-                      seq, C);
+            HT_LAUNCH(cuda, (embed<T, 1>), grid, ht_row_threads(C), 0, tokens, (const T *)wte, (const T *)wpe,
+                      (const T *)wtype, (T *)out, seq, C);
     })
 }
 
@@ -220,7 +224,7 @@ static void embed_backward_as(struct ht_cuda *cuda, const int32_t *tokens, const
                   batch, seq, C, max_seq);
 }
 
-static void clear(struct ht_cuda *cuda, void *x, int64_t bytes)
+void ht_cuda_zero(struct ht_cuda *cuda, void *x, int64_t bytes)
 {
     if (cuda->error.status == HT_OK)
         ht_cuda_check(cuda, cudaMemsetAsync(x, 0, (size_t)bytes, cuda->stream), "clearing", __FILE__, __LINE__);
@@ -233,8 +237,8 @@ void ht_cuda_embed_backward(struct ht_cuda *cuda, enum ht_dtype dtype, const int
     struct ht_grad_type type = {grad, store};
     int64_t n = batch * seq;
     int32_t *at = scratch, *places = at + vocab;
-    if (!tied) clear(cuda, dwte, vocab * C * ht_dtype_bytes(store));
-    clear(cuda, at, vocab * (int64_t)sizeof(*at));
+    if (!tied) ht_cuda_zero(cuda, dwte, vocab * C * ht_dtype_bytes(store));
+    ht_cuda_zero(cuda, at, vocab * (int64_t)sizeof(*at));
     HT_LAUNCH(cuda, count_tokens, ht_grid_for(n, THREADS), THREADS, 0, tokens, n, at);
     HT_LAUNCH(cuda, begin_buckets, dim3(1), dim3(SCANNERS), 0, at, vocab);
     HT_LAUNCH(cuda, fill_buckets, ht_grid_for(n, THREADS), THREADS, 0, tokens, n, at, places);

@@ -4,18 +4,27 @@
 void ht_cuda_embedding_forward(const struct ht_cuda_args *args, const int32_t *tokens, const void *params, void *out)
 {
     const struct ht_model *m = args->model;
-    const void *wpe = m->arch == HT_ARCH_GPT ? ht_offset(params, args->dtype, m->vocab * m->width) : NULL;
-    ht_cuda_embed(args->cuda, args->dtype, tokens, params, wpe, out, args->batch, args->seq, m->width);
+    const void *wpe = m->arch == HT_ARCH_LLAMA ? NULL : ht_offset(params, args->dtype, m->vocab * m->width);
+    const void *wtype = m->arch == HT_ARCH_BERT ? ht_offset(wpe, args->dtype, m->max_seq * m->width) : NULL;
+    ht_cuda_embed(args->cuda, args->dtype, tokens, params, wpe, wtype, out, args->batch, args->seq, m->width);
 }
 
 void ht_cuda_embedding_backward(const struct ht_cuda_args *args, const int32_t *tokens, const void *dout, void *grad,
                                 void *workspace)
 {
     const struct ht_model *m = args->model;
-    void *dwpe = m->arch == HT_ARCH_GPT ? ht_offset(grad, args->grad_store, m->vocab * m->width) : NULL;
+    int64_t C = m->width, rows = args->batch * args->seq;
+    void *dwpe = m->arch == HT_ARCH_LLAMA ? NULL : ht_offset(grad, args->grad_store, m->vocab * C);
     if (!ht_cuda_types_fit(args)) return;
     ht_cuda_embed_backward(args->cuda, args->dtype, tokens, dout, args->grad, args->grad_store, grad, dwpe, m->tied,
-                           args->batch, args->seq, m->width, m->vocab, m->max_seq, (int32_t *)workspace);
+                           args->batch, args->seq, C, m->vocab, m->max_seq, (int32_t *)workspace);
+    if (m->arch != HT_ARCH_BERT) return;
+    struct ht_cuda_workspace w;
+    ht_cuda_workspace_of(m, 0, args->batch, args->seq, args->dtype, true, &w);
+    void *dwtype = ht_offset(dwpe, args->grad_store, m->max_seq * C); /* all tokens are of the first type */
+    ht_cuda_column_sum(args->cuda, args->dtype, dout, rows, C, args->grad, args->grad_store, dwtype,
+                       (float *)((char *)workspace + w.columns));
+    ht_cuda_zero(args->cuda, ht_offset(dwtype, args->grad_store, C), C * ht_dtype_bytes(args->grad_store));
 }
 
 struct head {
@@ -53,6 +62,10 @@ void ht_cuda_head_forward(const struct ht_cuda_args *args, const void *params, c
                           void *act, float *logits, const int32_t *targets, float scale, double *loss_sum,
                           void *workspace)
 {
+    if (args->model->classes) {
+        ht_cuda_classifier_forward(args, params, x, act, logits, targets, scale, loss_sum, workspace);
+        return;
+    }
     struct head h = head_of(args, params, wte, act);
     struct ht_cuda_workspace w;
     ht_cuda_workspace_of(args->model, args->model->layers + 1, args->batch, args->seq, args->dtype, false, &w);
@@ -80,6 +93,10 @@ void ht_cuda_head_backward(const struct ht_cuda_args *args, const void *params, 
                            const void *act, const float *dlogits, void *dx, void *grad, void *dwte, void *workspace)
 {
     if (!ht_cuda_types_fit(args)) return;
+    if (args->model->classes) {
+        ht_cuda_classifier_backward(args, params, act, dlogits, dx, grad, workspace);
+        return;
+    }
     bool tied = args->model->tied;
     struct head h = head_of(args, params, wte, (void *)act); /* act is only read */
     struct ht_cuda_workspace w;
@@ -89,7 +106,7 @@ void ht_cuda_head_backward(const struct ht_cuda_args *args, const void *params, 
     int64_t stride = args->dtype == HT_F32 ? h.stride : 2 * h.stride; /* ht_cuda_cross_entropy */
     void *dbias = h.norm.bias ? ht_offset(grad, args->grad_store, h.C) : NULL;
     void *dmatrix = tied ? dwte : ht_offset(grad, args->grad_store, h.matrix_at);
-    ht_cuda_linear_backward(args, &h.matrix, dlogits, stride, dnorm, h.C);
+    ht_cuda_linear_backward(args, &h.matrix, dlogits, stride, NULL, dnorm, h.C);
     ht_cuda_norm_backward(args->cuda, &h.norm, x, dnorm, h.stats, NULL, dx);
     ht_cuda_linear_grad(args, &h.matrix, h.norm_out, dlogits, stride, dmatrix, NULL, columns);
     ht_cuda_norm_grad(args->cuda, &h.norm, x, dnorm, h.stats, args->grad, args->grad_store, grad, dbias, columns);

@@ -65,9 +65,9 @@ void ht_cuda_accumulate(struct ht_cuda *cuda, enum ht_dtype acc_type, void *acc,
 
 /* ---- embedding (embedding.cu) and loss (loss.cu) ---- */
 
-/* Computes out (B,T,C) = wte[token] + wpe[position]; wpe may be NULL. */
+/* Computes out (B,T,C) = wte[token] + wpe[position] + wtype[0]; wpe and wtype may be NULL. */
 void ht_cuda_embed(struct ht_cuda *cuda, enum ht_dtype dtype, const int32_t *tokens, const void *wte, const void *wpe,
-                   void *out, int64_t batch, int64_t seq, int64_t C);
+                   const void *wtype, void *out, int64_t batch, int64_t seq, int64_t C);
 /* Computes dwte (V,C), which is added to when `tied`, else written, and dwpe, NULL or (max_seq, C), written. A row's
    gradients are summed in the order of the tokens, from the old value if there is one, and rounded once. scratch:
    int32, ht_cuda_embed_scratch_bytes(batch * seq, vocab). Fewer than 2^31 tokens. */
@@ -84,6 +84,8 @@ void ht_cuda_embed_backward(struct ht_cuda *cuda, enum ht_dtype dtype, const int
  */
 void ht_cuda_cross_entropy(struct ht_cuda *cuda, enum ht_dtype dtype, float *logits, const int32_t *targets,
                            int64_t n_rows, int64_t V, int64_t stride, float scale, double *row_loss);
+/* Writes zeros. */
+void ht_cuda_zero(struct ht_cuda *cuda, void *x, int64_t bytes);
 /* Adds up n values in a fixed order, by one block, into *sum. */
 void ht_cuda_sum(struct ht_cuda *cuda, const double *x, int64_t n, double *sum);
 

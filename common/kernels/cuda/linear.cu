@@ -3,8 +3,8 @@
 
 static void take(struct ht_cuda_workspace *w, int64_t *part, int64_t bytes)
 {
-    *part = w->bytes;
-    w->bytes += (bytes + 255) / 256 * 256;
+    *part = (w->bytes + 255) / 256 * 256;
+    w->bytes = *part + (bytes + 255) / 256 * 256;
 }
 
 void ht_cuda_workspace_of(const struct ht_model *m, int64_t unit, int64_t batch, int64_t seq, enum ht_dtype dtype,
@@ -12,11 +12,12 @@ void ht_cuda_workspace_of(const struct ht_model *m, int64_t unit, int64_t batch,
 {
     int64_t e = ht_dtype_bytes(dtype), rows = batch * seq, C = m->width;
     int64_t fc1 = (m->arch == HT_ARCH_LLAMA ? 2 : 1) * m->ffn, qkv = C + 2 * ht_model_kv_width(m);
-    int64_t wide = fc1 > qkv ? fc1 : qkv;
+    int64_t wide = fc1 > qkv ? fc1 : qkv, head_rows = batch * ht_model_head_rows(m, seq);
     struct ht_cuda_workspace w = {};
     switch (ht_model_unit_kind(m, unit)) {
     case HT_UNIT_EMBEDDING: /* rounded as the CPU's workspace, which has the same size in 16 bit */
         if (backward) w.bytes = (ht_cuda_embed_scratch_bytes(rows, m->vocab) + 63) / 64 * 64;
+        if (backward && m->arch == HT_ARCH_BERT) take(&w, &w.columns, ht_cuda_column_scratch_bytes(C));
         break;
     case HT_UNIT_BLOCK:
         if (backward) {
@@ -29,10 +30,12 @@ void ht_cuda_workspace_of(const struct ht_model *m, int64_t unit, int64_t batch,
         break;
     case HT_UNIT_HEAD:
         if (backward) {
-            take(&w, &w.narrow, rows * C * e);
+            take(&w, &w.narrow, head_rows * C * e);
             take(&w, &w.columns, ht_cuda_column_scratch_bytes(C));
+            if (m->classes) take(&w, &w.pooled, batch * C * e);
+            if (m->classes) take(&w, &w.first, batch * C * e);
         } else {
-            take(&w, &w.row_loss, rows * (int64_t)sizeof(double));
+            take(&w, &w.row_loss, head_rows * (int64_t)sizeof(double));
         }
         break;
     }
@@ -83,7 +86,7 @@ void ht_cuda_linear_forward(const struct ht_cuda_args *args, const struct ht_cud
 }
 
 void ht_cuda_linear_backward(const struct ht_cuda_args *args, const struct ht_cuda_linear *l, const void *dy,
-                             int64_t dy_stride, void *dx, int64_t dx_stride)
+                             int64_t dy_stride, const void *residual, void *dx, int64_t dx_stride)
 {
     struct ht_cuda_product p = product_of(args, args->batch * args->seq, l->in, l->out);
     p.a = dy;
@@ -92,6 +95,7 @@ void ht_cuda_linear_backward(const struct ht_cuda_args *args, const struct ht_cu
     p.b_stride = l->in;
     p.c = dx;
     p.c_stride = dx_stride;
+    p.add = residual;
     ht_cuda_multiply(args->cuda, &p);
 }
 

@@ -13,7 +13,8 @@ struct ht_cuda_workspace {
     int64_t wide, narrow, attention; /* backward: as in struct ht_workspace_layout */
     int64_t scratch;                 /* of attention */
     int64_t columns;                 /* backward: of sums over rows */
-    int64_t row_loss;                /* head forward: (B,T) double */
+    int64_t row_loss;                /* head forward: (B,T) double; classifier: (B) */
+    int64_t pooled, first;           /* classifier backward: gradients of the pooler and of the first rows (B,C) */
     int64_t bytes;
 };
 void ht_cuda_workspace_of(const struct ht_model *m, int64_t unit, int64_t batch, int64_t seq, enum ht_dtype dtype,
@@ -28,13 +29,19 @@ struct ht_cuda_linear {
 /* Computes y (B T, out) = x W^T + b + residual (NULL: none). */
 void ht_cuda_linear_forward(const struct ht_cuda_args *args, const struct ht_cuda_linear *l, const void *x,
                             const void *residual, void *y);
-/* Computes dx = dy W; dy's rows are dy_stride apart, dx's dx_stride. */
+/* Computes dx = dy W + residual (NULL: none); dy's rows are dy_stride apart, dx's and the residual's dx_stride. */
 void ht_cuda_linear_backward(const struct ht_cuda_args *args, const struct ht_cuda_linear *l, const void *dy,
-                             int64_t dy_stride, void *dx, int64_t dx_stride);
+                             int64_t dy_stride, const void *residual, void *dx, int64_t dx_stride);
 /* Computes dweight (out, in) = dy^T x and dbias (out) = sum of dy's rows, unless NULL; with dbias the rows of dy are
    contiguous. */
 void ht_cuda_linear_grad(const struct ht_cuda_args *args, const struct ht_cuda_linear *l, const void *x, const void *dy,
                          int64_t dy_stride, void *dweight, void *dbias, float *scratch);
+
+/* The head of a model that classifies sequences (classifier.cu); arguments as ht_cuda_head_forward and _backward have. */
+void ht_cuda_classifier_forward(const struct ht_cuda_args *args, const void *params, const void *x, void *act,
+                                float *logits, const int32_t *targets, float scale, double *loss_sum, void *workspace);
+void ht_cuda_classifier_backward(const struct ht_cuda_args *args, const void *params, const void *act,
+                                 const float *dlogits, void *dx, void *grad, void *workspace);
 
 /* Returns true when the types are supported together; otherwise false, and records an error. */
 bool ht_cuda_types_fit(const struct ht_cuda_args *args);

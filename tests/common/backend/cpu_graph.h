@@ -226,7 +226,7 @@ static void remake(struct graph *g, int32_t u, int32_t j, unsigned sub_ops, int 
 {
     struct ht_label label = about(u, 1, j);
     label.sub_ops = sub_ops;
-    struct ht_sub_op_reads reads = ht_sub_ops_read(sub_ops & ~SUB(FC2));
+    struct ht_sub_op_reads reads = ht_sub_ops_read(HT_ARCH_GPT, sub_ops & ~SUB(FC2));
     ht_add_op(g->s, HT_OP_RECOMPUTE, g->gpu, label, g->pass);
     read_param(g, u);
     if (reads.input) effect(g, g->x[u][j], HT_DEVICE, HT_NEED);

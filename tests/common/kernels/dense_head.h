@@ -43,7 +43,7 @@ static inline void assert_dense_head(const struct ht_model *m, enum ht_dtype t, 
     ht_rows_norm(simd, &norm, x, n, stats, n_rows, rows);
     ht_rows_linear(simd, &linear, n, NULL, logits, rows);
     for (int64_t r = 0; r < n_rows; r++) loss_sum += simd->cross_entropy(logits + r * V, V, targets[r], scale);
-    ht_rows_linear_backward(simd, &linear, logits, dn, rows);
+    ht_rows_linear_backward(simd, &linear, logits, NULL, dn, rows);
     ht_rows_norm_backward(simd, &norm, x, dn, stats, NULL, dx, n_rows, rows);
     ht_features_linear_grad(simd, &linear, n, logits, n_rows, (struct ht_stored){t, t}, dmatrix, NULL, features);
     ck_assert(padding > 0); /* else this tests nothing */

@@ -41,7 +41,7 @@ static inline void parts_recomputed(struct parts *p, const struct ht_unit_args *
     void *first_out = memcpy(malloc(out_bytes), out, out_bytes);
     for (unsigned sub_ops = 0; sub_ops <= HT_ALL_SUB_OPS; sub_ops += every) {
         bool makes_out = sub_ops >> HT_SUB_FC2 & 1;
-        struct ht_sub_op_reads reads = ht_sub_ops_read(sub_ops);
+        struct ht_sub_op_reads reads = ht_sub_ops_read(a->model->arch, sub_ops);
         struct ht_block_acts act = {{0}};
         ck_assert_uint_eq(reads.sub_ops & sub_ops, 0);
         for (int s = 0; s < HT_N_SUB_OPS; s++) {

@@ -149,18 +149,20 @@ UNSANITIZED static inline void ref_block(const struct ht_model *m, enum ht_dtype
     }
     struct ht_param_part part[HT_MAX_PARAM_PARTS];
     ht_unit_param_parts(m, 1, part);
+    bool bert = m->arch == HT_ARCH_BERT;
     const double *p[12];
-    for (int i = 0; i < 12; i++) p[i] = params + part[i].offset;
+    static const int of_bert[] = {0, 1, 2, 5, 8, 9, 10, 11, 12, 13, 14, 15}; /* q, k, v are three parts of one matrix */
+    for (int i = 0; i < 12; i++) p[i] = params + part[bert ? of_bert[i] : i].offset;
     double *scratch = calloc((size_t)(R * (6 * C + 2 * F) + T), sizeof(double));
     double *n = scratch, *qkv = n + R * C, *att = qkv + R * 3 * C, *proj = att + R * C, *fc = proj + R * C;
     ref_norm(x, p[0], p[1], n, R, C);
     ref_round(n, R * C, stored);
     ref_linear(n, p[2], p[3], qkv, R, C, 3 * C);
     ref_round(qkv, R * 3 * C, stored);
-    ref_attention(qkv, att, fc + R * F, B, T, C, m->heads, m->heads, false, m->flash ? HT_F32 : stored);
+    ref_attention(qkv, att, fc + R * F, B, T, C, m->heads, m->heads, bert, m->flash ? HT_F32 : stored);
     ref_round(att, R * C, stored);
     ref_linear(att, p[4], p[5], proj, R, C, C);
-    for (int64_t i = 0; i < R * C; i++) proj[i] += x[i];
+    for (int64_t i = 0; i < R * C; i++) proj[i] += bert ? n[i] : x[i];
     ref_round(proj, R * C, stored);
     ref_norm(proj, p[6], p[7], n, R, C);
     ref_round(n, R * C, stored);
@@ -170,7 +172,7 @@ UNSANITIZED static inline void ref_block(const struct ht_model *m, enum ht_dtype
         fc[i] = 0.5 * fc[i] * (1 + tanh(sqrt(2 / M_PI) * (fc[i] + 0.044715 * fc[i] * fc[i] * fc[i])));
     ref_round(fc, R * F, stored);
     ref_linear(fc, p[10], p[11], out, R, F, C);
-    for (int64_t i = 0; i < R * C; i++) out[i] += proj[i];
+    for (int64_t i = 0; i < R * C; i++) out[i] += bert ? n[i] : proj[i];
     ref_round(out, R * C, stored);
     free(scratch);
 }
@@ -192,6 +194,29 @@ UNSANITIZED static inline double ref_head(const struct ht_model *m, enum ht_dtyp
         double sum = 0;
         for (int64_t v = 0; v < V; v++) sum += exp(logits[r * V + v]);
         loss += log(sum) - logits[r * V + targets[r]];
+    }
+    free(n);
+    return loss;
+}
+
+/* Sum over the sequences of -log p(class). params: the head's flat buffer; x: (B,T,C). */
+UNSANITIZED static inline double ref_classifier(const struct ht_model *m, enum ht_dtype stored, int64_t B, int64_t T,
+                                                const double *params, const double *x, const int32_t *targets)
+{
+    int64_t C = m->width, K = m->classes;
+    const double *wp = params + 2 * C, *wc = wp + C * C + C;
+    double *n = calloc((size_t)(2 * C + K), sizeof(double)), *pooled = n + C, *logits = pooled + C, loss = 0;
+    for (int64_t b = 0; b < B; b++) {
+        ref_norm(x + b * T * C, params, params + C, n, 1, C);
+        ref_round(n, C, stored);
+        ref_linear(n, wp, wp + C * C, pooled, 1, C, C);
+        ref_round(pooled, C, stored);
+        for (int64_t c = 0; c < C; c++) pooled[c] = tanh(pooled[c]);
+        ref_round(pooled, C, stored);
+        ref_linear(pooled, wc, wc + K * C, logits, 1, C, K);
+        double sum = 0;
+        for (int64_t k = 0; k < K; k++) sum += exp(logits[k]);
+        loss += log(sum) - logits[targets[b]];
     }
     free(n);
     return loss;

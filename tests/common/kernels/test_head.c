@@ -149,15 +149,106 @@ START_TEST(test_head_padding)
 }
 END_TEST
 
+/* ---- classifier ---- */
+
+struct class_pass {
+    struct ht_model model;
+    int64_t n, n_x; /* parameters; B T C */
+    float *params, *x;
+    int32_t *targets;
+    double loss_sum;
+    struct guarded guards[6];
+    float *dlogits, *dx, *grad;
+};
+
+static struct class_pass class_run(int threads, int poison)
+{
+    struct class_pass p = {.model = model_of(false, false)};
+    struct ht_model *m = &p.model;
+    m->arch = HT_ARCH_BERT;
+    m->classes = 19; /* more than a grain of features */
+    p.n = ht_unit_params(m, 3);
+    p.n_x = ROWS * m->width;
+    p.params = random_floats(1, p.n, 0.3f);
+    p.x = random_floats(2, p.n_x, 1);
+    p.targets = random_tokens(3, B, m->classes);
+    struct ht_pool *pool = ht_pool_create(threads, NULL);
+    struct ht_unit_args args = {.model = m, .batch = B, .seq = T, .pool = pool};
+    p.dlogits = guarded_new(&p.guards[0], ht_logits_bytes(m, B, T), poison);
+    p.dx = new_floats(&p.guards[1], p.n_x, poison);
+    p.grad = new_floats(&p.guards[2], p.n, poison);
+    void *act = guarded_new(&p.guards[3], ht_unit_activation_bytes(m, 3, B, T, HT_F32), poison);
+    void *forward = guarded_new(&p.guards[4], ht_unit_workspace_bytes(m, 3, B, T, HT_F32, false), poison);
+    void *backward = guarded_new(&p.guards[5], ht_unit_workspace_bytes(m, 3, B, T, HT_F32, true), poison);
+    ht_head_forward(&args, p.params, NULL, p.x, act, p.dlogits, p.targets, 1.0f / B, &p.loss_sum, forward);
+    ht_head_backward(&args, p.params, NULL, p.x, act, p.dlogits, p.dx, p.grad, NULL, backward);
+    ht_pool_destroy(pool);
+    return p;
+}
+
+static void class_free(struct class_pass *p)
+{
+    for (int i = 0; i < 6; i++) guarded_free(&p->guards[i]);
+    free(p->params);
+    free(p->x);
+    free(p->targets);
+}
+
+struct class_scalar {
+    const struct class_pass *p;
+    double *params, *x;
+};
+
+static double mean_class_loss(void *ctx)
+{
+    struct class_scalar *f = ctx;
+    return ref_classifier(&f->p->model, HT_F32, B, T, f->params, f->x, f->p->targets) / B;
+}
+
+/* Only the first of a sequence's T rows has a gradient: the reference's differences are 0 elsewhere, too. */
+START_TEST(test_classifier_against_reference)
+{
+    struct class_pass p = class_run(2, 0xff);
+    struct class_scalar f = {&p, in_double(p.params, p.n), in_double(p.x, p.n_x)};
+    assert_close(p.loss_sum / B, mean_class_loss(&f), 1e-6, "loss", 0);
+    for (int64_t i = 0; i < p.n_x; i++)
+        assert_close(p.dx[i], ref_derivative(mean_class_loss, &f, f.x + i), 1e-6, "dx", i);
+    for (int64_t i = 0; i < p.n; i++)
+        assert_close(p.grad[i], ref_derivative(mean_class_loss, &f, f.params + i), 1e-6, "grad", i);
+    free(f.params);
+    free(f.x);
+    class_free(&p);
+}
+END_TEST
+
+START_TEST(test_classifier_workers_and_dirt)
+{
+    struct class_pass first = class_run(1, 0xff);
+    for (int threads = 2; threads <= 4; threads++) {
+        struct class_pass p = class_run(threads, threads % 2 ? 0x7f : 0);
+        ck_assert(p.loss_sum == first.loss_sum);
+        ck_assert_mem_eq(p.dx, first.dx, (size_t)p.n_x * 4);
+        ck_assert_mem_eq(p.grad, first.grad, (size_t)p.n * 4);
+        class_free(&p);
+    }
+    class_free(&first);
+}
+END_TEST
+
 /* ---- embedding ---- */
 
 START_TEST(test_embedding)
 {
     bool tied = _i & 1;
     int threads = 1 + _i / 2 % 3;
-    bool positions = _i < 6; /* LLaMA has no table of them */
-    struct ht_model m = model_of(tied, !positions);
-    int64_t C = m.width, n = ht_unit_params(&m, 0), n_table = m.vocab * C;
+    bool positions = _i < 6 || _i >= 12, types = _i >= 12; /* LLaMA has no table of positions, BERT also one of types */
+    struct ht_model m = model_of(tied && !types, !positions);
+    if (types) {
+        m.arch = HT_ARCH_BERT;
+        m.classes = 2;
+        tied = false;
+    }
+    int64_t C = m.width, n = ht_unit_params(&m, 0), n_table = m.vocab * C, type_at = n_table + m.max_seq * C;
     float *params = random_floats(1, n, 1), *dout = random_floats(2, ROWS * C, 1), *head = random_floats(3, n_table, 1);
     int32_t *tokens = random_tokens(4, ROWS, 9); /* few of them, so that tokens repeat */
     struct ht_pool *pool = ht_pool_create(threads, NULL);
@@ -167,7 +258,8 @@ START_TEST(test_embedding)
     ht_embedding_forward(&args, tokens, params, out);
     for (int64_t r = 0; r < ROWS; r++)
         for (int64_t c = 0; c < C; c++)
-            ck_assert(out[r * C + c] == params[tokens[r] * C + c] + (positions ? params[n_table + r % T * C + c] : 0));
+            ck_assert(out[r * C + c] == params[tokens[r] * C + c] + (positions ? params[n_table + r % T * C + c] : 0) +
+                                            (types ? params[type_at + c] : 0));
 
     if (tied) memcpy(grad, head, (size_t)n_table * sizeof(float)); /* what the head wrote first */
     ht_embedding_backward(&args, tokens, dout, grad, NULL);
@@ -177,6 +269,7 @@ START_TEST(test_embedding)
         for (int64_t c = 0; c < C; c++) {
             expected[tokens[r] * C + c] += dout[r * C + c];
             if (positions) expected[n_table + r % T * C + c] += dout[r * C + c];
+            if (types) expected[type_at + c] += dout[r * C + c];
         }
     for (int64_t i = 0; i < n; i++) ck_assert(grad[i] == expected[i]); /* the same sums in the same order */
     guarded_free(&g_out);
@@ -263,7 +356,9 @@ int main(void)
     tcase_add_loop_test(t, test_head_against_reference, 0, 4);
     tcase_add_loop_test(t, test_head_workers_and_dirt, 0, 2);
     tcase_add_loop_test(t, test_head_padding, 0, 4);
-    tcase_add_loop_test(t, test_embedding, 0, 12);
+    tcase_add_loop_test(t, test_embedding, 0, 18);
+    tcase_add_test(t, test_classifier_against_reference);
+    tcase_add_test(t, test_classifier_workers_and_dirt);
     tcase_add_test(t, test_accumulate);
     tcase_add_loop_test(t, test_init, 0, 2);
     suite_add_tcase(s, t);

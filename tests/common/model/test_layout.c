@@ -46,6 +46,42 @@ START_TEST(test_llama_params)
 }
 END_TEST
 
+/* BERT large: C = 1024, F = 4096, V = 30522, T = 512, L = 24, and a classifier of 2. Embedding (30522 + 512 + 2) * 1024 =
+   31780864. Block 12 * 1024^2 + 13 * 1024 = 12596224. Head 2 * 1024 + 1024^2 + 1024 + 2 * 1024 + 2 = 1053698. The published
+   checkpoint has 335141888 up to the pooler: the classifier has 2 * 1024 + 2 more. */
+START_TEST(test_bert)
+{
+    struct ht_model m = {.arch = HT_ARCH_BERT,
+                         .layers = 24,
+                         .width = 1024,
+                         .heads = 16,
+                         .ffn = 4096,
+                         .vocab = 30522,
+                         .max_seq = 512,
+                         .classes = 2};
+    ck_assert_int_eq(ht_unit_params(&m, 0), 31780864);
+    ck_assert_int_eq(ht_unit_params(&m, 1), 12596224);
+    ck_assert_int_eq(ht_unit_params(&m, 25), 1053698);
+    ck_assert_int_eq(ht_model_params(&m), 335141888 + 2050);
+    /* A block keeps what GPT's does. The head keeps, of B = 3 rows in FP32, three of 3 * 1024 * 4 = 12288 bytes and mean
+       and 1/std, 24 bytes, rounded to 64. Its logits are 3 rows of 2, 32 apart. */
+    struct ht_model gpt = m;
+    gpt.arch = HT_ARCH_GPT;
+    ck_assert_int_eq(ht_unit_activation_bytes(&m, 1, 3, 512, HT_F32),
+                     ht_unit_activation_bytes(&gpt, 1, 3, 512, HT_F32));
+    ck_assert_int_eq(ht_unit_activation_bytes(&m, 25, 3, 512, HT_F32), 3 * 12288 + 64);
+    ck_assert_int_eq(ht_logits_bytes(&m, 3, 512), 3 * 32 * 4);
+    ck_assert_int_eq(ht_model_head_rows(&m, 512), 1);
+    gpt.classes = 0;
+    ck_assert_int_eq(ht_model_head_rows(&gpt, 512), 512);
+    /* The pooler 2 * 3 * 1024^2, the classes 2 * 3 * 1024 * 2. */
+    ck_assert(ht_unit_flops(&m, 25, 3, 512) == 6291456 + 12288);
+    char text[64];
+    ck_assert_ptr_null(ht_model_cannot_part(&m, 1, text, sizeof(text)));
+    ck_assert_str_eq(ht_model_cannot_part(&m, 2, text, sizeof(text)), "classifier");
+}
+END_TEST
+
 /* Llama 2 70B: C = 8192, H = 64, Hkv = 8, F = 28672, V = 32000, L = 80. K = 8 * 128 = 1024. Block 2 * 8192^2 +
    2 * 8192 * 1024 + 3 * 8192 * 28672 + 2 * 8192 = 134217728 + 16777216 + 704643072 + 16384 = 855654400. Total
    2 * 32000 * 8192 + 8192 + 80 * 855654400 = 524288000 + 8192 + 68452352000 = 68976648192: as published. */
@@ -279,19 +315,27 @@ START_TEST(test_what_sub_ops_read)
     static const struct {
         unsigned sub_ops, reads;
         bool input;
+        enum ht_arch arch; /* LLaMA's are GPT's */
     } cases[] = {
-        {HT_ALL_SUB_OPS, 0, true},
-        {0, 0, false},
-        {1u << HT_SUB_NORM1, 0, true},
-        {1u << HT_SUB_ATTENTION, 1u << HT_SUB_QKV, false},
-        {1u << HT_SUB_ATTENTION | 1u << HT_SUB_PROJ, 1u << HT_SUB_QKV, true},
-        {1u << HT_SUB_GELU, 1u << HT_SUB_FC1, false},
-        {1u << HT_SUB_GELU | 1u << HT_SUB_FC2, 1u << HT_SUB_FC1 | 1u << HT_SUB_PROJ, false},
-        {1u << HT_SUB_QKV | 1u << HT_SUB_NORM2, 1u << HT_SUB_NORM1 | 1u << HT_SUB_PROJ, false},
-        {HT_ALL_SUB_OPS & ~(1u << HT_SUB_PROJ), 1u << HT_SUB_PROJ, true},
+        {HT_ALL_SUB_OPS, 0, true, HT_ARCH_GPT},
+        {0, 0, false, HT_ARCH_GPT},
+        {1u << HT_SUB_NORM1, 0, true, HT_ARCH_GPT},
+        {1u << HT_SUB_ATTENTION, 1u << HT_SUB_QKV, false, HT_ARCH_GPT},
+        {1u << HT_SUB_ATTENTION | 1u << HT_SUB_PROJ, 1u << HT_SUB_QKV, true, HT_ARCH_GPT},
+        {1u << HT_SUB_GELU, 1u << HT_SUB_FC1, false, HT_ARCH_GPT},
+        {1u << HT_SUB_GELU | 1u << HT_SUB_FC2, 1u << HT_SUB_FC1 | 1u << HT_SUB_PROJ, false, HT_ARCH_GPT},
+        {1u << HT_SUB_QKV | 1u << HT_SUB_NORM2, 1u << HT_SUB_NORM1 | 1u << HT_SUB_PROJ, false, HT_ARCH_GPT},
+        {HT_ALL_SUB_OPS & ~(1u << HT_SUB_PROJ), 1u << HT_SUB_PROJ, true, HT_ARCH_GPT},
+        {HT_ALL_SUB_OPS, 0, true, HT_ARCH_BERT},
+        {1u << HT_SUB_NORM1, 0, true, HT_ARCH_BERT},
+        {1u << HT_SUB_PROJ, 1u << HT_SUB_ATTENTION | 1u << HT_SUB_NORM1, false, HT_ARCH_BERT},
+        {1u << HT_SUB_FC2, 1u << HT_SUB_GELU | 1u << HT_SUB_NORM2, false, HT_ARCH_BERT},
+        {1u << HT_SUB_GELU | 1u << HT_SUB_FC2, 1u << HT_SUB_FC1 | 1u << HT_SUB_NORM2, false, HT_ARCH_BERT},
+        {HT_ALL_SUB_OPS & ~(1u << HT_SUB_NORM1), 1u << HT_SUB_NORM1, false, HT_ARCH_BERT},
+        {1u << HT_SUB_PROJ, 1u << HT_SUB_ATTENTION, true, HT_ARCH_LLAMA},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        struct ht_sub_op_reads reads = ht_sub_ops_read(cases[i].sub_ops);
+        struct ht_sub_op_reads reads = ht_sub_ops_read(cases[i].arch, cases[i].sub_ops);
         ck_assert_uint_eq(reads.sub_ops, cases[i].reads);
         ck_assert_int_eq(reads.input, cases[i].input);
     }
@@ -401,6 +445,7 @@ int main(void)
     TCase *t = tcase_create("layout");
     tcase_add_test(t, test_gpt_params);
     tcase_add_test(t, test_llama_params);
+    tcase_add_test(t, test_bert);
     tcase_add_test(t, test_llama_grouped_params);
     tcase_add_test(t, test_llama_block);
     tcase_add_test(t, test_parts_are_contiguous);

@@ -87,6 +87,19 @@ START_TEST(llama_models)
 }
 END_TEST
 
+START_TEST(bert_models)
+{
+    struct ht_model m;
+    ck_assert(!ht_model_load("bert-tiny", NULL, &m));
+    /* 4 * (12 * 16384 + 13 * 128) + (256 + 128 + 2) * 128 + (256 + 16384 + 128 + 256 * 128 + 256)
+       = 793088 + 49408 + 49792 */
+    ck_assert_int_eq(ht_model_params(&m), 892288);
+    ck_assert(m.arch == HT_ARCH_BERT && m.classes == 256 && m.ffn == 512 && !m.tied);
+    ck_assert(!ht_model_load("cephalo-bert-large", NULL, &m));
+    ck_assert(m.classes == 2 && m.vocab == 30522);
+}
+END_TEST
+
 START_TEST(every_name_loads)
 {
     char name[64];
@@ -114,7 +127,7 @@ static const struct {
     {"name: x\nlayers: 2\nwidth: 64\nheads: 0\nvocab: 9\nmax_seq: 4\n", "m.yaml:4:8: key 'heads': '0' is out of range"},
     {"layers: 2\nwidth: 64\nheads: 4\nvocab: 9\nmax_seq: 4\n", "m.yaml:1:1: the key 'name' is missing"},
     {"name: x\nlayers: 2\nwidht: 64\n", "m.yaml:3:1: key 'widht': is unknown here; expected 'width'?"},
-    {"name: x\narch: gtp\nlayers: 2\n", "m.yaml:2:7: key 'arch': 'gtp' is not known here; expected gpt or llama"},
+    {"name: x\narch: gtp\nlayers: 2\n", "m.yaml:2:7: key 'arch': 'gtp' is not known here; expected gpt, llama or bert"},
 #define LLAMA "name: x\narch: llama\nlayers: 2\nwidth: 60\nvocab: 9\nmax_seq: 4\n"
     {LLAMA "heads: 4\n", "m.yaml:1:1: the key 'ffn' is missing; expected 'ffn: ...' with 'arch: llama'"},
     {LLAMA "ffn: 9\nheads: 4\n",
@@ -128,6 +141,13 @@ static const struct {
     {LLAMA "ffn: 9\nheads: 6\ndropout: true\n", "m.yaml:9:10: key 'dropout': LLaMA has none; expected false"},
     {"name: x\nlayers: 2\nwidth: 64\nheads: 4\nvocab: 9\nmax_seq: 4\nkv_heads: 2\n",
      "m.yaml:7:1: key 'kv_heads': is for 'arch: llama' only"},
+#define BERT "name: x\narch: bert\nlayers: 2\nwidth: 64\nheads: 4\nvocab: 9\nmax_seq: 4\n"
+    {BERT, "m.yaml:1:1: the key 'classes' is missing; expected 'classes: ...' with 'arch: bert'"},
+    {BERT "classes: 1\n", "m.yaml:8:10: key 'classes': '1' is out of range; expected 2 to"},
+    {BERT "classes: 2\ntied: true\n", "m.yaml:9:7: key 'tied': BERT's head has no token table here; expected false"},
+    {BERT "classes: 2\nnorm_eps: 1e-5\n", "m.yaml:9:1: key 'norm_eps': is for 'arch: llama' only"},
+    {"name: x\nlayers: 2\nwidth: 64\nheads: 4\nvocab: 9\nmax_seq: 4\nclasses: 2\n",
+     "m.yaml:7:1: key 'classes': is for 'arch: bert' only"},
     {"[]\n", "m.yaml:1:1: is a list; expected a map ('key: value' lines)"},
 };
 
@@ -164,6 +184,7 @@ int main(void)
     tcase_add_test(t, paper_sizes);
     tcase_add_test(t, small_models);
     tcase_add_test(t, llama_models);
+    tcase_add_test(t, bert_models);
     tcase_add_test(t, every_name_loads);
     tcase_add_test(t, bad_models);
     suite_add_tcase(s, t);

@@ -134,6 +134,32 @@ START_TEST(llama_block_by_hand)
 }
 END_TEST
 
+/* BERT: B=2, T=512, C=1024: N C e = 2 MiB. The block is GPT's. The head has B rows, B C e = 4096 bytes, and 4 classes. */
+START_TEST(bert_by_hand)
+{
+    struct ht_work gpt = block(2, 512, 1024, 8), w = gpt;
+    double launch = 1e-6, NCe = 2097152, BCe = 4096, bw = 1e11, CC = 1024 * 1024;
+    w.arch = HT_ARCH_BERT;
+    NEAR(ht_forward_s(&roof, &fused, &w), ht_forward_s(&roof, &fused, &gpt));
+    NEAR(ht_backward_s(&roof, &fused, &w), ht_backward_s(&roof, &fused, &gpt));
+    /* Token, position, and out; back: dout is read by tokens and by types, 2 g for each token's row of the table, whose
+       30 x 1024 gradients are zeroed. */
+    w.unit = HT_UNIT_EMBEDDING, w.vocab = 30, w.tied = false;
+    NEAR(ht_forward_s(&roof, &fused, &w), launch + 3 * NCe / bw);
+    NEAR(ht_backward_s(&roof, &fused, &w), 2 * launch + (3 * NCe + 30 * 1024 * 2 + NCe) / bw);
+    /* Products of 2 rows are bound by memory: (2, 1024, 1024) reads and writes (2048 + C C + 2048) x 2 bytes,
+       (2, 4, 1024) (2048 + 4096) x 2 and 8 logits of 4. */
+    w.unit = HT_UNIT_HEAD, w.vocab = 4;
+    double pooler = launch + (2048 + CC + 2048) * 2 / bw, copy_norm_tanh = 3 * (launch + 2 * BCe / bw);
+    NEAR(ht_forward_s(&roof, &fused, &w),
+         copy_norm_tanh + pooler + launch + ((2048 + 4096) * 2 + 8 * 4) / bw + launch + 12 * 8 / bw);
+    /* (2, 1024, 4) and (4, 1024, 2) of FP32 gradients; biases; tanh; twice the pooler's product; norm; dx */
+    double classes = 2 * launch + ((8 + 4096) * 4 + 2048 * 2 + (8 + 2048) * 4 + 4096 * 2) / bw + launch + 4 * 8 / bw;
+    NEAR(ht_backward_s(&roof, &fused, &w),
+         classes + launch + 3 * BCe / bw + 2 * pooler + launch + BCe / bw + launch + 3 * BCe / bw + launch + NCe / bw);
+}
+END_TEST
+
 /* Sub-ops add up to the block, blocks to several blocks, and a mask is what it names. */
 START_TEST(sums)
 {
@@ -311,6 +337,7 @@ int main(void)
     tcase_add_test(t, stream);
     tcase_add_test(t, block_by_hand);
     tcase_add_test(t, llama_block_by_hand);
+    tcase_add_test(t, bert_by_hand);
     tcase_add_test(t, sums);
     tcase_add_test(t, flops_only);
     tcase_add_test(t, waves);

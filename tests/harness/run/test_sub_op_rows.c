@@ -22,7 +22,10 @@ static const struct config {
     {HT_ARCH_LLAMA, "fp32", false}, {HT_ARCH_LLAMA, "bf16", false}, {HT_ARCH_LLAMA, "fp16", false},
     {HT_ARCH_GPT, "fp32", true},    {HT_ARCH_GPT, "bf16", true},    {HT_ARCH_GPT, "fp16", true},
     {HT_ARCH_LLAMA, "fp32", true},  {HT_ARCH_LLAMA, "bf16", true},  {HT_ARCH_LLAMA, "fp16", true},
+    {HT_ARCH_BERT, "fp32", false},  {HT_ARCH_BERT, "fp16", true},
 };
+
+static const char *const arch_names[] = {"gpt", "llama", "bert"};
 
 /* One op at a time, so that the peak is known; every fourth draw a second time as it overlaps. Attention keeps
    probabilities or is flash; some draws are under control. */
@@ -61,7 +64,7 @@ START_TEST(test_draws)
     for (int sub = 0; sub < HT_N_SUB_OPS; sub++)
         for (int f = 0; f < N_FATES; f++) ck_assert_int_gt(seen[sub][f], 0);
     ck_assert_int_eq(fake_cuda_leaks(), 0);
-    printf("%s %s on %s: %d draws, %d rows\n", c->arch == HT_ARCH_GPT ? "gpt" : "llama", c->numerics,
+    printf("%s %s on %s: %d draws, %d rows\n", arch_names[c->arch], c->numerics,
            c->on_gpu ? "a GPU of threads" : "the CPU", done, n_rows);
 }
 END_TEST
@@ -102,7 +105,8 @@ static bool strike(struct ht_schedule *s, int32_t op, int64_t e, enum fault faul
 {
     int32_t row = s->effects[e].tensor, other = row + 1;
     const struct ht_label *l = &s->tensors[row].label;
-    unsigned reads = ht_sub_ops_read(s->ops[op].label.sub_ops & ~(1u << HT_SUB_FC2)).sub_ops;
+    unsigned reads =
+        ht_sub_ops_read(s->works[s->ops[op].work].arch, s->ops[op].label.sub_ops & ~(1u << HT_SUB_FC2)).sub_ops;
     unsigned names = fault == UNREAD_SOURCE ? l->sub_ops & reads
                      : fault == TWICE       ? l->sub_ops & -l->sub_ops
                                             : l->sub_ops;

@@ -69,7 +69,7 @@ START_TEST(flat_ids)
         ck_assert_int_eq(ht_tokens_bytes(&t), N * width);
         ck_assert_uint_ne(t.hash, hash);
         hash = t.hash;
-        ht_batches_init(&b, &t, SEED, 2, 1, NULL, T);
+        ht_batches_init(&b, &t, SEED, 2, 1, NULL, T, 0);
         for (int32_t step = 0; step < 3; step++) {
             const int32_t *x, *y;
             ck_assert_int_eq(ht_batches_get(&b, step, 0, &x, &y, &err), HT_OK);
@@ -133,6 +133,31 @@ START_TEST(formats)
 }
 END_TEST
 
+/* The class of a sequence is the token behind it, modulo the classes: one target a sequence, in the order of the sequences
+   also where a micro-batch has several. */
+START_TEST(classes_are_the_tokens_behind)
+{
+    enum { B = 6, T = 5, N = 400, SEED = 99, CLASSES = 7 };
+    unsigned char bytes[N];
+    for (int i = 0; i < N; i++) bytes[i] = (unsigned char)(1 + i * 7 % 255);
+    struct ht_tokens text = {.bytes = bytes, .n = N, .fd = -1};
+    struct ht_batches b;
+    struct ht_error err;
+    ht_batches_init(&b, &text, SEED, B, 2, NULL, T, CLASSES);
+    for (int32_t step = 0; step < 3; step++)
+        for (int32_t j = 0; j < 2; j++) {
+            const int32_t *x, *y;
+            ck_assert_int_eq(ht_batches_get(&b, step, j, &x, &y, &err), HT_OK);
+            for (int i = 0; i < B / 2; i++) {
+                uint64_t start = ht_random_below(SEED, (uint64_t)(step * B + j * B / 2 + i), N - T - 1);
+                for (int t = 0; t < T; t++) ck_assert_int_eq(x[i * T + t], bytes[start + (uint64_t)t]);
+                ck_assert_int_eq(y[i], bytes[start + T] % CLASSES);
+            }
+        }
+    ht_batches_free(&b);
+}
+END_TEST
+
 START_TEST(batches_are_the_rule)
 {
     /* 3 sequences of 5 tokens in micro-batches of 1: sequence b of step s begins at random_below(seed, 3 s + b, n - 6).
@@ -143,7 +168,7 @@ START_TEST(batches_are_the_rule)
     struct ht_tokens text = {.bytes = bytes, .n = N, .fd = -1};
     struct ht_batches b;
     struct ht_error err;
-    ht_batches_init(&b, &text, SEED, B, B, NULL, T);
+    ht_batches_init(&b, &text, SEED, B, B, NULL, T, 0);
     for (int32_t step = 0; step < 6; step++)
         for (int32_t j = 0; j < B; j++) {
             const int32_t *x, *y;
@@ -167,8 +192,8 @@ START_TEST(micro_batches_tile_the_batch)
     struct ht_tokens text = {.bytes = bytes, .n = 64, .fd = -1};
     struct ht_batches whole, split;
     struct ht_error err;
-    ht_batches_init(&whole, &text, 7, B, 1, NULL, T);
-    ht_batches_init(&split, &text, 7, B, B, NULL, T);
+    ht_batches_init(&whole, &text, 7, B, 1, NULL, T, 0);
+    ht_batches_init(&split, &text, 7, B, B, NULL, T, 0);
     const int32_t *x, *y, *xs, *ys;
     ck_assert_int_eq(ht_batches_get(&whole, 5, 0, &x, &y, &err), HT_OK);
     for (int32_t j = 0; j < B; j++) {
@@ -179,7 +204,7 @@ START_TEST(micro_batches_tile_the_batch)
     ck_assert_int_eq(ht_batches_get(&whole, 0, 1, &x, &y, &err), HT_FAILED);
     const struct ht_slice slices[] = {{1, 3}, {0, 1}}; /* of different sizes, in any order */
     struct ht_batches uneven;
-    ht_batches_init(&uneven, &text, 7, B, 2, slices, T);
+    ht_batches_init(&uneven, &text, 7, B, 2, slices, T, 0);
     ck_assert_int_eq(ht_batches_get(&whole, 5, 0, &x, &y, &err), HT_OK);
     for (int32_t j = 0; j < 2; j++) {
         ck_assert_int_eq(ht_batches_get(&uneven, 5, j, &xs, &ys, &err), HT_OK);
@@ -201,7 +226,7 @@ START_TEST(two_iterations_are_kept)
     struct ht_tokens text = {.bytes = bytes, .n = 256, .fd = -1};
     struct ht_batches b;
     struct ht_error err;
-    ht_batches_init(&b, &text, 3, 1, 1, NULL, T);
+    ht_batches_init(&b, &text, 3, 1, 1, NULL, T, 0);
     const int32_t *x4, *x5, *y;
     int32_t copy[T];
     ck_assert_int_eq(ht_batches_get(&b, 4, 0, &x4, &y, &err), HT_OK);
@@ -224,6 +249,7 @@ int main(void)
     tcase_add_test(tc, flat_ids);
     tcase_add_test(tc, formats);
     tcase_add_test(tc, batches_are_the_rule);
+    tcase_add_test(tc, classes_are_the_tokens_behind);
     tcase_add_test(tc, micro_batches_tile_the_batch);
     tcase_add_test(tc, two_iterations_are_kept);
     suite_add_tcase(suite, tc);

@@ -261,8 +261,8 @@ static void check_embed(const struct embed_case &c)
     struct buffer bt = buffer_with(tokens.data(), 4 * n), bw = put(c.dtype, wte), bp = put(c.dtype, wpe);
     struct buffer bo = room(c.dtype, n * C), bd = put(c.dtype, dout), dw = put(c.store, before);
     struct buffer dp = room(c.store, c.max_seq * C), scratch = buffer_of(ht_cuda_embed_scratch_bytes(n, c.V));
-    ht_cuda_embed(&cuda, c.dtype, (const int32_t *)bt.at(), bw.at(), c.positions ? bp.at() : NULL, bo.at(), c.B, c.T,
-                  C);
+    ht_cuda_embed(&cuda, c.dtype, (const int32_t *)bt.at(), bw.at(), c.positions ? bp.at() : NULL, NULL, bo.at(), c.B,
+                  c.T, C);
     expect_bits("embedding", get(c.dtype, bo), out);
     ht_cuda_embed_backward(&cuda, c.dtype, (const int32_t *)bt.at(), bd.at(), c.grad, c.store, dw.at(),
                            c.positions ? dp.at() : NULL, c.tied, c.B, c.T, C, c.V, c.max_seq, (int32_t *)scratch.at());
