@@ -14,6 +14,10 @@
     "{\"model_type\": \"llama\", \"num_hidden_layers\": 2, \"hidden_size\": 16, \"num_attention_heads\": 4, "          \
     "\"intermediate_size\": 40, \"max_position_embeddings\": 32, \"vocab_size\": 256"
 
+#define BERT                                                                                                           \
+    "{\"model_type\": \"bert\", \"num_hidden_layers\": 2, \"hidden_size\": 16, \"num_attention_heads\": 4, "           \
+    "\"intermediate_size\": 40, \"max_position_embeddings\": 32, \"vocab_size\": 256, \"layer_norm_eps\": 1e-5"
+
 static enum ht_status parse(const char *base, const char *more, struct ht_error *err, struct ht_model *m)
 {
     char text[1024];
@@ -60,6 +64,24 @@ START_TEST(good_configs)
 }
 END_TEST
 
+/* The classes of BERT's head: two, or as many as there are names of them. */
+START_TEST(bert_classes)
+{
+    static const struct {
+        const char *more;
+        int64_t classes;
+    } cases[] = {{"\"hidden_act\": \"gelu_new\", \"is_causal\": false", 2},
+                 {"\"hidden_act\": \"gelu_new\", \"num_labels\": 7, \"tie_word_embeddings\": true", 7},
+                 {"\"hidden_act\": \"gelu_new\", \"id2label\": {\"0\": \"a\", \"1\": \"b\", \"2\": \"c\"}", 3}};
+    for (size_t i = 0; i < HT_COUNT(cases); i++) {
+        struct ht_error err = {0};
+        struct ht_model m;
+        ck_assert_msg(!parse(BERT, cases[i].more, &err, &m), "%s: %s", cases[i].more, err.text);
+        ck_assert(m.arch == HT_ARCH_BERT && m.classes == cases[i].classes && !m.tied && m.ffn == 40);
+    }
+}
+END_TEST
+
 #define AT(column, key) "nano/config.json:2:" #column ": key '" key "': "
 
 static const struct {
@@ -67,6 +89,14 @@ static const struct {
 } bad[] = {
     {GPT2, "\"activation_function\": \"gelu\"",
      AT(24, "activation_function") "'gelu' has no kernel; expected gelu_new"},
+    {BERT, "", "nano/config.json:1:1: without 'hidden_act' it is 'gelu', which has no kernel; expected gelu_new"},
+    {BERT, "\"hidden_act\": \"gelu\"", AT(15, "hidden_act") "'gelu' has no kernel; expected gelu_new"},
+    {BERT, "\"type_vocab_size\": 1", AT(20, "type_vocab_size") "the kernels have two types; expected 2"},
+    {BERT, "\"id2label\": {\"0\": \"a\"}", AT(13, "id2label") "has one class; expected at least 2"},
+    {BERT, "\"hidden_act\": \"gelu_new\", \"position_embedding_type\": \"relative_key\"",
+     AT(54, "position_embedding_type") "'relative_key' has no kernel; expected absolute"},
+    {BERT, "\"hidden_act\": \"gelu_new\", \"is_decoder\": true",
+     AT(41, "is_decoder") "the kernels have nothing else; expected false"},
     {GPT2, "\"layer_norm_epsilon\": 1e-6", AT(23, "layer_norm_epsilon") "the kernels have another; expected 1e-05"},
     {GPT2, "\"scale_attn_weights\": false",
      AT(23, "scale_attn_weights") "the kernels have nothing else; expected true"},
@@ -130,6 +160,7 @@ int main(void)
     Suite *s = suite_create("hf_config");
     TCase *t = tcase_create("hf_config");
     tcase_add_test(t, good_configs);
+    tcase_add_test(t, bert_classes);
     tcase_add_test(t, bad_configs);
     suite_add_tcase(s, t);
     SRunner *r = srunner_create(s);
