@@ -27,6 +27,7 @@ static const struct ht_builtin ht_ssd_file = {"builtin:ssds.yaml", ht_ssds_yaml,
 #define HT_MIN_RATE   1e3 /* bytes or FLOP per second; a slower rate is a typing error */
 #define HT_MAX_RATE   1e18
 #define HT_MIN_SHARE  0.001
+#define HT_MAX_BOOST  1.25 /* of products over the peak at the nominal clock */
 
 #define AT(t, m) .offset = offsetof(struct t, m)
 #define HT_TEXT(t, k, m, must)                                                                                         \
@@ -58,7 +59,12 @@ static const struct ht_field ht_gpu_fields[] = {
     HT_RATE(ht_gpu, "fp16", HT_FIELD_FLOPS_PER_S, f16_flops_per_s, false), /* absent: no such units, as fast as FP32 */
     HT_RATE(ht_gpu, "bf16", HT_FIELD_FLOPS_PER_S, bf16_flops_per_s, false),
     HT_RATE(ht_gpu, "memory_bandwidth", HT_FIELD_BYTES_PER_S, memory_bytes_per_s, true),
-    HT_SHARE(ht_gpu, "gemm_efficiency", gemm_efficiency),
+    {.key = "gemm_efficiency",
+     .type = HT_FIELD_DOUBLE,
+     AT(ht_gpu, gemm_efficiency),
+     .min = HT_MIN_SHARE,
+     .max = HT_MAX_BOOST,
+     .required = true},
     {.key = "sms", .type = HT_FIELD_INT, AT(ht_gpu, sms), .min = 1, .max = HT_MAX_SMS},
     HT_SHARE(ht_gpu, "memory_efficiency", memory_efficiency),
     HT_LATENCY(ht_gpu, "launch", launch_ns),
