@@ -47,7 +47,7 @@ grep -q "^rates (emulated)" out || fail "a replayed trace does not say that it w
 emulated one.csv zero_offload --model gpt-tiny --micro-batch 2 --cluster autohete-1gpu --control rollback
 run 0 train stronghold --model gpt-tiny "${common[@]}" --micro-batch 2 --clock emu --emu-scale 3000 --cluster autohete-1gpu
 grep -Eq '^emulated clock: every op held for 3000 times its modelled cost$' out || fail "the scale is not in the report"
-head -n 1 err | grep -Eq '^emulated clock: 3 steps of [0-9.]+ us, held 3000 times as long: about [0-9.]+ s$' ||
+head -n 1 err | grep -Eq '^emulated clock: 3 steps of [0-9.]+ [um]s, held 3000 times as long: about [0-9.]+ s$' ||
     fail "there is no estimate before the run"
 grep -Eq '^  iteration .* emulated, .* simulated: [+-]' out || fail "the error is not in the report"
 
