@@ -7,7 +7,8 @@
 static const char *const variables[] = {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "SLURM_STEP_NUM_TASKS"};
 
 /* Sets the variables to these values, NULL: unset, and finds the ranks. */
-static enum ht_status ranks_with(const char *ompi, const char *pmix, const char *slurm, struct ht_error *err, int32_t *n)
+static enum ht_status ranks_with(const char *ompi, const char *pmix, const char *slurm, struct ht_error *err,
+                                 int32_t *n)
 {
     const char *values[] = {ompi, pmix, slurm};
     for (int i = 0; i < 3; i++) values[i] ? setenv(variables[i], values[i], 1) : unsetenv(variables[i]);
