@@ -76,7 +76,7 @@ def speedups(experiment, path):
             if row == 0:
                 ax.set_title(f"{seq} tokens")
             if column == 0:
-                ax.set_ylabel(f"{part}, speed-up")
+                ax.set_ylabel(f"{part}:\nspeed-up over {base}")
             if row == len(PARTS) - 1:
                 ax.set_xlabel("model")
     for line in grid:
