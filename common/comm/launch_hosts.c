@@ -149,6 +149,9 @@ static void set_defaults(void)
         {"OMPI_MCA_oob_tcp_keepalive_intvl", "1"},
         {"OMPI_MCA_oob_tcp_keepalive_probes", "3"}};
     for (size_t i = 0; i < HT_COUNT(defaults); i++) setenv(defaults[i][0], defaults[i][1], 0);
+#ifdef __SANITIZE_ADDRESS__
+    setenv("LSAN_OPTIONS", "detect_leaks=0", 0); /* MPI never frees its memory */
+#endif
 }
 
 static _Noreturn void become_mpirun(char **words, int output, pid_t launcher)
@@ -210,6 +213,10 @@ enum ht_status ht_launch_hosts(int32_t ranks, const struct ht_launch_where *wher
     ht_launch_command_add(&c, where->hostfile ? where->hostfile : where->hosts);
     ht_launch_command_add(&c, "-x");
     ht_launch_command_add(&c, HT_AWAY_VARIABLE "=1");
+#ifdef __SANITIZE_ADDRESS__
+    ht_launch_command_add(&c, "-x");
+    ht_launch_command_add(&c, "LSAN_OPTIONS");
+#endif
     ht_launch_command_end(&c, ranks, argv);
     fflush(NULL);
     signal(SIGCHLD, SIG_DFL); /* if it is ignored, waitpid cannot say how mpirun ended */
