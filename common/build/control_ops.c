@@ -43,8 +43,7 @@ static void add_logs(struct ht_rebuild *r, struct ht_controlled_step *x)
         row.bytes = ht_control_log_bytes(r->control, elements);
         int32_t log = r->log[s->effects[k].tensor] = ht_add_tensor(r->out, row);
         if (lasts) ht_add_resident(r->out, log, x->tier, x->rank);
-        x->work_bytes += lasts ? 0 : ht_rebuild_log_traffic_bytes(r->control, elements);
-        x->moved_bytes += lasts ? row.bytes : ht_rebuild_log_traffic_bytes(r->control, elements);
+        x->log_bytes += ht_rebuild_log_traffic_bytes(r->control, elements);
     }
 }
 
@@ -151,14 +150,14 @@ static void keep(struct ht_rebuild *r, int32_t at)
     const struct ht_op *op = &s->ops[at];
     const struct ht_controlled_step *x = r->step_of[at] >= 0 ? &r->steps[r->step_of[at]] : NULL;
     struct ht_work work = *work_of(r, at);
-    if (x) work.bytes += x->work_bytes;
+    if (x) work.bytes += x->log_bytes;
     ht_add_op(r->out, (enum ht_op_kind)op->kind, op->lane, op->label, ht_add_work(r->out, &work));
     if (op->name[0]) ht_op_name(r->out, "%.16s", op->name);
     ht_op_priority(r->out, op->priority);
     ht_op_match(r->out, op->match);
     ht_op_when(r->out, (enum ht_when)op->when);
     wait_as_before(r, at);
-    charge_as(r, at, x ? x->moved_bytes : 0);
+    charge_as(r, at, x ? x->log_bytes : 0);
     if (x) {
         step_effects(r, x);
         if (rolls_back(r))
@@ -264,7 +263,7 @@ static void undo_or_redo(struct ht_rebuild *r, const struct ht_controlled_step *
     const struct ht_schedule *s = r->in;
     const struct ht_op *op = &s->ops[x->op];
     struct ht_work work = *work_of(r, x->op);
-    if (undo) work.bytes = x->work_bytes;
+    if (undo) work.bytes = x->log_bytes;
     add(r, undo ? HT_OP_UNDO : HT_OP_OPTIMIZER_STEP, op->lane, op->label, work);
     name_after(r, x, undo ? "undo" : "redo");
     ht_op_priority(r->out, op->priority);
@@ -278,7 +277,7 @@ static void undo_or_redo(struct ht_rebuild *r, const struct ht_controlled_step *
         unsigned flags = written ? HT_UPDATE : e->flags & ~(unsigned)HT_RELEASE;
         ht_op_effect(r->out, e->tensor, x->tier, flags | (release ? HT_RELEASE : 0));
     }
-    charge_as(r, x->op, undo ? x->moved_bytes : 0);
+    charge_as(r, x->op, undo ? x->log_bytes : 0);
     on_logs(r, x, undo ? HT_NEED : HT_RELEASE);
 }
 

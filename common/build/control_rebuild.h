@@ -36,7 +36,7 @@ struct ht_controlled_step {
     enum ht_tier checked_in; /* gate: tier where they are then */
     int32_t fifo_before;     /* gate: last op of the old graph before it on its FIFO lane that does not move, or -1 */
     int32_t grad_check;      /* op of the new graph */
-    int64_t work_bytes, moved_bytes; /* rollback: bytes that its logs add to its work, and to its memory traffic */
+    int64_t log_bytes;       /* rollback: what its logs add to its work and to its memory traffic, in bytes */
 };
 
 struct ht_rebuild {
