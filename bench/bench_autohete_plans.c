@@ -10,8 +10,8 @@
  *     device    the same c and e, simulated with nothing on the host and memory without limit, less the o steps
  *     host      the host lane's work, and what it must wait for in each iteration: PF_L F_L head B_L G_L
  *
- * Verified: no plan is simulated to be faster than its bound, but for a thousandth (the ends of a measured iteration are
- * not exactly alike).
+ * Lanes that share a link can make a schedule faster with more to copy. So a plan may be faster than its bound by a
+ * two-hundredth: the sweep goes on that far beyond the best plan, and verifies that none is faster by more.
  *
  * Columns: the planner's plan, and the best one; seconds of a steady iteration of each; the excess of the first over the
  * second; CPU time of planning, least of 5; how many plans the sweep proved and how many it simulated.
@@ -27,7 +27,7 @@
 
 #include "bench/timing.h"
 
-enum { RUNS = 5 };
+enum { RUNS = 5, SLACK = 200 };
 
 struct point {
     int64_t c, p, o, e, bound_ns;
@@ -84,7 +84,7 @@ static void try(struct sweep *w, const struct point *x)
         w->n_proved++;
         if (status != HT_OK) return;
         w->n_simulated++;
-        if (ns < x->bound_ns - x->bound_ns / 1000) die("a plan is faster than its bound");
+        if (ns < x->bound_ns - x->bound_ns / SLACK) die("a plan is faster than its bound");
         if (ns < w->best_ns) {
             w->best = *x;
             w->best_ns = ns;
@@ -131,7 +131,7 @@ static void sweep(struct sweep *w)
         }
     }
     qsort(points, n, sizeof(*points), by_bound);
-    for (size_t i = 0; i < n && points[i].bound_ns < w->best_ns; i++) try(w, &points[i]);
+    for (size_t i = 0; i < n && points[i].bound_ns - points[i].bound_ns / SLACK < w->best_ns; i++) try(w, &points[i]);
     free(points);
 }
 
