@@ -7,6 +7,7 @@
 #include "harness/run/engine.h"
 #include "harness/run/output.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,6 +63,14 @@ enum ht_status ht_ranks_wanted(const struct ht_ranks *ranks, const struct ht_job
     return HT_OK;
 }
 
+/* Returns true if n characters can be a host's name: never an option of ssh. */
+static bool is_name(const char *p, size_t n)
+{
+    bool ok = n > 0 && isalnum((unsigned char)p[0]);
+    for (size_t i = 1; i < n; i++) ok &= isalnum((unsigned char)p[i]) || strchr("._-", p[i]);
+    return ok;
+}
+
 /* Adds up the slots of a list such as "a:2,b", which has 3. */
 static enum ht_status count_slots(const char *list, struct ht_error *err, int64_t *slots)
 {
@@ -71,7 +80,7 @@ static enum ht_status count_slots(const char *list, struct ht_error *err, int64_
         size_t name = strcspn(p, ":,");
         char *rest = (char *)p + name;
         long n = *rest == ':' ? strtol(rest + 1, &rest, 10) : 1;
-        if (name == 0 || rest != end || n < 1 || n > 4096 || strspn(p, " \t") || (*end == ',' && !end[1]))
+        if (rest != end || n < 1 || n > 4096 || !is_name(p, name) || (*end == ',' && !end[1]))
             return ht_fail(err, HT_BAD_INPUT, "--hosts: '%s': expected names and slots, such as a:2,b:2", list);
         *slots += n;
     }

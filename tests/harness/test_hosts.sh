@@ -87,7 +87,7 @@ away 2 zero_offload "${common[@]}" --hosts h1:1,h2:3
 says "rank 0 is on host h1 and rank 1 on host h2, but both are of node 0"
 away 2 zero_offload "${common[@]}" --hosts h1:2,h2:1
 says "--hosts: 'h1:2,h2:1' has 3 slots; the job has 4 ranks"
-for bad in 'h1,' :2 h1:0 h1:x 'h1:2 ,h2:2'; do
+for bad in 'h1,' :2 h1:0 h1:x 'h1:2 ,h2:2' '-x:2' 'a b:2'; do
     away 2 zero_offload "${common[@]}" --hosts "$bad"
     says "--hosts: '.*': expected names and slots"
 done
