@@ -191,6 +191,7 @@ int main(int argc, char **argv)
 {
     static const char *const models[] = {"2b", "4b", "6b", "8b", "10b", "12b", "14b", "16b", "18b", "20b", "22b"};
     int64_t batch = argc > 2 ? atoll(argv[2]) : 0, gpus = argc > 3 ? atoll(argv[3]) : 0;
+    bool any = false;
     if (argc > 4) {
         fprintf(stderr, "usage: bench_autohete_plans [MODEL [BATCH [GPUS]]]\n");
         return 2;
@@ -203,8 +204,11 @@ int main(int argc, char **argv)
             for (int64_t b = 8; b <= 32; b += 8) {
                 char name[32];
                 snprintf(name, sizeof(name), "autohete-%s", models[i]);
-                if ((argc < 2 || !strcmp(argv[1], models[i])) && (!batch || b == batch) && (!gpus || g == gpus))
-                    compare(name, b, g);
+                if ((argc < 2 || !strcmp(argv[1], name)) && (!batch || b == batch) && (!gpus || g == gpus))
+                    compare(name, b, g), any = true;
             }
-    return 0;
+    if (!any)
+        fprintf(stderr, "bench_autohete_plans: no such point: expected autohete-2b .. autohete-22b, a batch of 8, 16, "
+                        "24 or 32, 1 or 4 GPUs\n");
+    return any ? 0 : 2;
 }
