@@ -42,6 +42,7 @@ static enum ht_status plan(const struct ht_system *system, const struct ht_scena
     struct ht_settings s = set(sc, settings);
     ht_plan_free(out);
     enum ht_status status = system->plan(system, sc, costs, &s, err, out);
+    ht_settings_free(&s);
     ht_profile_destroy(costs);
     return status;
 }
