@@ -79,7 +79,7 @@ int64_t autohete_backward_ns(const struct autohete_profile *f, enum autohete_for
 /* Returns T_fwd + T_bwd, plus a term for further micro-batches and embedding and head: an iteration by itself. */
 int64_t autohete_iteration_ns(const struct autohete_profile *f, enum autohete_form form, struct autohete_choice s);
 
-/* What an iteration waits for when iterations overlap by priority; see autohete_periods. */
+/* Lanes and chains that may set the period of iterations that overlap by priority; see autohete_periods. */
 enum autohete_bound {
     AUTOHETE_DEVICE,   /* the compute lane */
     AUTOHETE_CHAIN,    /* the first block of O: gradient out, step, parameters in */
@@ -107,7 +107,8 @@ struct autohete_box {
     struct autohete_choice lower, upper;
 };
 
-/* Objectives that differ by at most one part in AUTOHETE_TIE are a tie. A tie goes to the least p, then c, then o. */
+/* Objectives that differ by at most one part in AUTOHETE_TIE are a tie. A tie goes to the least p, then c, then o;
+   mended to the least c, then p, then o. */
 enum { AUTOHETE_TIE = 1000000 };
 
 /* Solves eq. 6 with GLPK. HT_INFEASIBLE if no point of the box satisfies eqs. 1, 2 and p <= o. */

@@ -75,7 +75,7 @@ static struct ht_plan plan_of(const struct planner *q, const struct outcome *r, 
 
 /* ---- proof and simulation -------------------------------------------------------------------------------------- */
 
-/* What the proof of a schedule finds, and the simulated time of a steady iteration if it fits. */
+/* Holds what a proof found: need and shortage in bytes; and the simulated steady iteration, ns, of a plan that fits. */
 struct trial {
     int64_t device_bytes, device_short, host_short, ns;
 };
@@ -336,7 +336,7 @@ static const struct ht_knob knobs[] = {
     {"O", "the blocks with optimizer offloading, instead of the last o", .kind = HT_VARIABLE_BLOCKS},
     {"e", "optimizer of embedding and head: 0 on the device, 1 on the host", .max = 1},
     {"ahead", "how many blocks early a backward prefetch is released", .min = 1, .max = -1},
-    {"memory", "eqs. 1 and 4: 0 as printed, 1 mended by footnote 2 and proved", .max = 1},
+    {"memory", "eqs. 1 and 3 to 6: 0 as printed, 1 mended and proved", .max = 1},
     {0},
 };
 

@@ -57,7 +57,7 @@ enum ht_undo_kind {
     HT_UNDO_UNLOGGED,
 };
 
-/* What a program waits for that overlaps little or nothing, across iterations too. */
+/* Says for which ops a program waits before it goes on, across iterations too. */
 enum ht_blocking {
     HT_BLOCKS_NOTHING, /* data and lanes alone give the order */
     /* The program enqueues kernels, and its one host thread waits for copies and works on the host. So each of these

@@ -32,10 +32,8 @@ struct ht_gpu {
     double f32_flops_per_s, f16_flops_per_s, bf16_flops_per_s; /* dense; 16-bit with FP32 accumulation */
     bool lacks_f16, lacks_bf16;                                /* has no such units: the rate above is FP32's */
     double memory_bytes_per_s;
-    double
-        gemm_efficiency; /* share of the peak that a large matrix product reaches; above 1 if the GPU boosts its clock
-                                 beyond the one that the peak is given for */
-    int64_t sms;         /* streaming multiprocessors; 0: not known */
+    double gemm_efficiency;   /* share of the peak that a large matrix product reaches; over 1 with a higher clock */
+    int64_t sms;              /* streaming multiprocessors; 0: not known */
     double memory_efficiency; /* share of the memory bandwidth that a large element-wise kernel reaches */
     int64_t launch_ns;        /* fixed cost of a kernel */
     int64_t cores;            /* 0: a real accelerator. Else: emulated by that many of the node's cores */

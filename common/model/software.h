@@ -27,7 +27,7 @@ struct ht_pointwise {
     char source[HT_SOFTWARE_SOURCE];
 };
 
-/* What an optimizer's step on 16-bit parameters does beside Adam's one pass over states and gradient. */
+/* Passes that a program's step on 16-bit parameters makes beside Adam's one pass over states and gradient. */
 struct ht_step_passes {
     double gradient_casts;   /* copies of a 16-bit gradient to FP32 */
     double unscale;          /* passes over the FP32 gradient */
@@ -36,7 +36,7 @@ struct ht_step_passes {
     char source[HT_SOFTWARE_SOURCE];
 };
 
-/* What a program takes of a GPU before it has a tensor, in bytes. */
+/* Memory that a program takes of a GPU before it has a tensor, in bytes. */
 struct ht_software_memory {
     int64_t context, workspace;       /* CUDA's own, cuBLAS' */
     int64_t nccl_buffers, nccl_peers; /* of one connection; connections of a channel */

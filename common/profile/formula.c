@@ -38,9 +38,9 @@
  * The classifier's head takes one row of each sequence, B in all:
  *
  *     embedding   3 N C e                                      N C (e + 2 g), types N C e, the table's V C g zeroed
- *     head        copy and norm 4 B C e, (B, C, C), tanh       2 products each, biases, tanh 3 B C e, norm 3 B C e, zeros
- *                 2 B C e, (B, classes, C) to FP32 logits,     N C e
- *                 cross-entropy 12 B classes
+ *     head        copy 2 B C e, norm of B C, (B, C, C),        loss of B classes, 2 products each, biases, tanh
+ *                 tanh 2 B C e, (B, classes, C) to FP32        3 B C e, norm of B C, zeros N C e
+ *                 logits, loss of B classes
  *
  * Departures: causal attention is counted in full, as bidirectional attention is; weight gradients are counted as written
  * in the operands' width, tensor-parallel all-reduces are ops of their own, and what several kernels read and write has

@@ -105,7 +105,7 @@ static bool dependencies_done(const struct ref *r, int64_t i)
     return true;
 }
 
-/* What may be live in a space: its capacity, unless the method declares less. */
+/* Returns the bytes that may be live in a space: its capacity, unless the method declares less. */
 static int64_t room_of(const struct ht_schedule *s, int space)
 {
     int64_t room = s->capacity_bytes[space];

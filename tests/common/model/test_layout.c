@@ -370,8 +370,8 @@ START_TEST(test_workspace)
 }
 END_TEST
 
-/* What PyTorch's and Megatron's programs hold more, on test_llama_block's model: N = 128, (N,C) has 16384 elements, (N,F)
-   12288, (B,H,T,T) 65536, the logits 128 rows of 100, padded to 128: 16384.
+/* Counts by hand the copies that PyTorch's and Megatron's programs hold more, on test_llama_block's model: N = 128, (N,C)
+   has 16384 elements, (N,F) 12288, (B,H,T,T) 65536, the logits 128 rows of 100, padded to 128: 16384.
      16 bit: a norm keeps x in FP32 and its normalised copy, 16384 (4 + 2) = 98304; silu(gate) 12288 * 2 = 24576.
      FP32: the normalised copy alone, 65536; silu(gate) 49152. */
 START_TEST(test_software)

@@ -1,4 +1,4 @@
-/* What a scenario's software takes of its GPUs, and what its model then holds. */
+/* Checks the memory that a scenario's software takes of its GPUs, and what its model then holds. */
 #include "common/plan/scenario.h"
 
 #include <check.h>
