@@ -33,8 +33,8 @@ struct planner {
     enum ht_fate *fates;
     struct policy_timeline timeline;
     struct policy_lane out, in;
-    int32_t *by_free_time, *by_savings; /* [n] */
-    double main_left, reserved;         /* reserved: for what can only be swapped */
+    struct policy_order by_free_time, by_savings;
+    double main_left, reserved; /* reserved: for what can only be swapped */
 };
 
 /* Returns true if main memory has room. What can be recomputed leaves room for what cannot. */
@@ -51,18 +51,18 @@ static void take_room(struct planner *q, int32_t i)
     if (isinf(q->c->a[i].recompute_s)) q->reserved -= q->c->a[i].bytes;
 }
 
-/* Returns true if an activation still waits on the GPU in this slot. */
+/* Returns true if an activation that is kept waits on the GPU in this slot. */
 static bool waits(const struct planner *q, int32_t i, int32_t slot)
 {
     const struct ht_activation *a = &q->c->a[i];
-    return q->fates[i] == HT_FATE_KEPT && policy_slot_within(&q->timeline, slot, a->made_s, a->used_s);
+    return policy_slot_within(&q->timeline, slot, a->made_s, a->used_s);
 }
 
 /* Swaps the first activation whose transfers hide and relieve the peak. */
 static bool swap_hidden(struct planner *q, int32_t peak)
 {
-    for (int32_t k = 0; k < q->c->n; k++) {
-        int32_t i = q->by_free_time[k];
+    struct policy_order *o = &q->by_free_time;
+    for (int32_t i, *at = &o->first; (i = policy_order_at(o, at, q->fates)) >= 0; at = &o->next[i]) {
         const struct ht_activation *a = &q->c->a[i];
         if (!waits(q, i, peak) || !has_room(q, a)) continue;
         struct policy_swap s = policy_swap_of(a, &q->out, &q->in);
@@ -77,8 +77,8 @@ static bool swap_hidden(struct planner *q, int32_t peak)
 
 static bool recompute(struct planner *q, int32_t peak)
 {
-    for (int32_t k = 0; k < q->c->n; k++) {
-        int32_t i = q->by_savings[k];
+    struct policy_order *o = &q->by_savings;
+    for (int32_t i, *at = &o->first; (i = policy_order_at(o, at, q->fates)) >= 0; at = &o->next[i]) {
         const struct ht_activation *a = &q->c->a[i];
         if (!waits(q, i, peak) || isinf(a->recompute_s)) continue;
         policy_timeline_remove(&q->timeline, a->made_s, a->used_s, a->bytes);
@@ -91,8 +91,8 @@ static bool recompute(struct planner *q, int32_t peak)
 /* Swaps an activation whose transfers the GPU waits for. */
 static bool swap_exposed(struct planner *q, int32_t peak)
 {
-    for (int32_t k = 0; k < q->c->n; k++) {
-        int32_t i = q->by_free_time[k];
+    struct policy_order *o = &q->by_free_time;
+    for (int32_t i, *at = &o->first; (i = policy_order_at(o, at, q->fates)) >= 0; at = &o->next[i]) {
         const struct ht_activation *a = &q->c->a[i];
         if (!waits(q, i, peak) || !has_room(q, a)) continue;
         policy_timeline_remove(&q->timeline, a->made_s, a->used_s, a->bytes);
@@ -110,8 +110,6 @@ enum ht_status ht_policy_capuchin(const struct ht_policy_case *c, struct ht_erro
                         .fates = fates,
                         .out = {.bytes_per_s = c->out_bytes_per_s},
                         .in = {.bytes_per_s = c->in_bytes_per_s},
-                        .by_free_time = HT_NEW_ARRAY(int32_t, c->n),
-                        .by_savings = HT_NEW_ARRAY(int32_t, c->n),
                         .main_left = c->main_bytes};
     double *key = HT_NEW_ARRAY(double, c->n);
     for (int32_t i = 0; i < c->n; i++) {
@@ -121,9 +119,9 @@ enum ht_status ht_policy_capuchin(const struct ht_policy_case *c, struct ht_erro
         if (isinf(a->recompute_s)) q.reserved += a->bytes;
         key[i] = s.in_s - s.out_s; /* eq. 1 */
     }
-    policy_order(key, c->n, q.by_free_time);
+    q.by_free_time = policy_order(key, c->n);
     for (int32_t i = 0; i < c->n; i++) key[i] = c->a[i].bytes / c->a[i].recompute_s; /* eq. 2 */
-    policy_order(key, c->n, q.by_savings);
+    q.by_savings = policy_order(key, c->n);
     policy_timeline_init(&q.timeline, c);
     for (int32_t peak; (peak = policy_timeline_peak(&q.timeline)) >= 0;)
         if (!swap_hidden(&q, peak) && !recompute(&q, peak) && !swap_exposed(&q, peak))
@@ -131,8 +129,8 @@ enum ht_status ht_policy_capuchin(const struct ht_policy_case *c, struct ht_erro
     policy_timeline_free(&q.timeline);
     free(q.out.spans);
     free(q.in.spans);
-    free(q.by_free_time);
-    free(q.by_savings);
+    free(q.by_free_time.next);
+    free(q.by_savings.next);
     free(key);
     return HT_OK;
 }

@@ -25,10 +25,18 @@
 #include <math.h>
 #include <stdlib.h>
 
+/* A period that may be evicted, and what that took off the exceeded time when it was last looked at. */
+struct period {
+    double area; /* bytes x s */
+    int32_t i;
+};
+
 struct planner {
     const struct ht_policy_case *c;
     enum ht_fate *fates;
-    bool *tried; /* [n] evicted, or too short a period */
+    struct period *heap; /* the best first, by is_better */
+    int32_t n_heap;
+    struct policy_order by_volume;
     struct policy_timeline timeline;
     struct policy_lane ssd_out, ssd_in, main_out, main_in;
     double main_left;
@@ -52,20 +60,50 @@ static double volume(const struct ht_activation *a)
     return a->bytes * (a->used_s - a->made_s);
 }
 
-/* Returns the period to evict next, or -1. */
-static int32_t best_period(const struct planner *q)
+static double area_of(const struct planner *q, int32_t i)
 {
-    int32_t best = -1;
-    double best_area = 0;
-    for (int32_t i = 0; i < q->c->n; i++) {
-        const struct ht_activation *a = &q->c->a[i];
-        if (q->tried[i]) continue;
-        struct policy_swap s = swap_of(q, a);
-        double area = a->bytes * policy_timeline_over(&q->timeline, s.out_s, s.in_s);
-        if (area > best_area || (area > 0 && area == best_area && volume(a) > volume(&q->c->a[best])))
-            best = i, best_area = area;
+    const struct ht_activation *a = &q->c->a[i];
+    struct policy_swap s = swap_of(q, a);
+    return a->bytes * policy_timeline_over(&q->timeline, s.out_s, s.in_s);
+}
+
+static bool is_better(const struct planner *q, const struct period *x, const struct period *y)
+{
+    if (x->area != y->area) return x->area > y->area;
+    double v = volume(&q->c->a[x->i]), w = volume(&q->c->a[y->i]);
+    return v != w ? v > w : x->i < y->i;
+}
+
+/* Restores the order of the heap below element k. */
+static void sift(struct planner *q, int32_t k)
+{
+    struct period x = q->heap[k];
+    for (int32_t child; (child = 2 * k + 1) < q->n_heap; k = child) {
+        if (child + 1 < q->n_heap && is_better(q, &q->heap[child + 1], &q->heap[child])) child++;
+        if (!is_better(q, &q->heap[child], &x)) break;
+        q->heap[k] = q->heap[child];
     }
-    return best;
+    q->heap[k] = x;
+}
+
+static void fill_heap(struct planner *q)
+{
+    for (int32_t i = 0; i < q->c->n; i++) q->heap[q->n_heap++] = (struct period){area_of(q, i), i};
+    for (int32_t k = q->n_heap / 2; k-- > 0;) sift(q, k);
+}
+
+/* Takes the period to evict next from the heap, or returns -1. Evictions fill the lanes and take off exceeded time, so
+   areas only shrink: if the first one is still first by its area of now, it is the best. */
+static int32_t best_period(struct planner *q)
+{
+    while (q->n_heap && q->heap[0].area > 0) {
+        struct period x = {area_of(q, q->heap[0].i), q->heap[0].i};
+        bool stays = x.area == q->heap[0].area;
+        q->heap[0] = stays ? q->heap[--q->n_heap] : x;
+        sift(q, 0);
+        if (stays) return x.i;
+    }
+    return -1;
 }
 
 /* Returns true if the SSDs have no time for an activation right when it is made, and main memory takes it. */
@@ -81,7 +119,6 @@ static void evict(struct planner *q, int32_t i)
     const struct ht_activation *a = &q->c->a[i];
     bool to_main = goes_to_main(q, a);
     struct policy_lane *out = to_main ? &q->main_out : &q->ssd_out, *in = to_main ? &q->main_in : &q->ssd_in;
-    q->tried[i] = true;
     if (!is_open(out, in)) return;
     struct policy_swap s = policy_swap_of(a, out, in);
     if (s.in_s <= s.out_s) return;
@@ -92,13 +129,13 @@ static void evict(struct planner *q, int32_t i)
 }
 
 /* Evicts the largest period that contains the peak, for the GPU to wait for. Returns false if there is none. */
-static bool evict_exposed(struct planner *q, const int32_t *by_volume, int32_t peak)
+static bool evict_exposed(struct planner *q, int32_t peak)
 {
     bool ssd = is_open(&q->ssd_out, &q->ssd_in);
-    for (int32_t k = 0; k < q->c->n; k++) {
-        int32_t i = by_volume[k];
+    struct policy_order *o = &q->by_volume;
+    for (int32_t i, *at = &o->first; (i = policy_order_at(o, at, q->fates)) >= 0; at = &o->next[i]) {
         const struct ht_activation *a = &q->c->a[i];
-        if (q->fates[i] != HT_FATE_KEPT || !policy_slot_within(&q->timeline, peak, a->made_s, a->used_s)) continue;
+        if (!policy_slot_within(&q->timeline, peak, a->made_s, a->used_s)) continue;
         if (!ssd && a->bytes > q->main_left) continue;
         policy_timeline_remove(&q->timeline, a->made_s, a->used_s, a->bytes);
         q->fates[i] = ssd ? HT_FATE_SSD : HT_FATE_MAIN;
@@ -108,18 +145,16 @@ static bool evict_exposed(struct planner *q, const int32_t *by_volume, int32_t p
     return false;
 }
 
-static enum ht_status plan(struct planner *q, const int32_t *by_volume, struct ht_error *err)
+static enum ht_status plan(struct planner *q, struct ht_error *err)
 {
     bool ssd = is_open(&q->ssd_out, &q->ssd_in);
     int32_t i, peak;
     if (policy_timeline_peak(&q->timeline) >= 0 && !ssd && q->main_left == 0)
         return ht_fail(err, HT_INFEASIBLE, "G10 has neither SSDs nor main memory to evict activations to");
-    while (policy_timeline_peak(&q->timeline) >= 0 && (i = best_period(q)) >= 0) {
-        evict(q, i);
-        policy_timeline_update(&q->timeline);
-    }
+    fill_heap(q);
+    while (policy_timeline_peak(&q->timeline) >= 0 && (i = best_period(q)) >= 0) evict(q, i);
     while ((peak = policy_timeline_peak(&q->timeline)) >= 0)
-        if (!evict_exposed(q, by_volume, peak)) policy_timeline_give_up(&q->timeline, peak);
+        if (!evict_exposed(q, peak)) policy_timeline_give_up(&q->timeline, peak);
     return HT_OK;
 }
 
@@ -132,28 +167,27 @@ enum ht_status ht_policy_g10(const struct ht_policy_case *c, struct ht_error *er
     double read = ssd ? fmin(c->in_bytes_per_s, c->ssd_read_bytes_per_s) : 0;
     struct planner q = {.c = c,
                         .fates = fates,
-                        .tried = HT_NEW_ARRAY(bool, c->n),
+                        .heap = HT_NEW_ARRAY(struct period, c->n),
                         .ssd_out = {.bytes_per_s = write},
                         .ssd_in = {.bytes_per_s = read},
                         .main_out = {.bytes_per_s = c->out_bytes_per_s - write},
                         .main_in = {.bytes_per_s = c->in_bytes_per_s - read},
                         .main_left = c->main_bytes};
     double *key = HT_NEW_ARRAY(double, c->n);
-    int32_t *by_volume = HT_NEW_ARRAY(int32_t, c->n);
     for (int32_t i = 0; i < c->n; i++) {
         fates[i] = HT_FATE_KEPT;
         key[i] = volume(&c->a[i]);
     }
-    policy_order(key, c->n, by_volume);
+    q.by_volume = policy_order(key, c->n);
     policy_timeline_init(&q.timeline, c);
-    status = plan(&q, by_volume, err);
+    status = plan(&q, err);
     policy_timeline_free(&q.timeline);
     free(q.ssd_out.spans);
     free(q.ssd_in.spans);
     free(q.main_out.spans);
     free(q.main_in.spans);
-    free(q.tried);
+    free(q.heap);
     free(key);
-    free(by_volume);
+    free(q.by_volume.next);
     return status;
 }

@@ -8,12 +8,25 @@
 
 /* ---- lanes ----------------------------------------------------------------------------------------------------- */
 
+/* Returns the first span that ends after a time, or n. */
+static int32_t first_after(const struct policy_lane *lane, double at_s)
+{
+    int32_t low = 0, high = lane->n;
+    while (low < high) {
+        int32_t middle = (low + high) / 2;
+        if (lane->spans[middle].end_s <= at_s)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
 double policy_lane_end(const struct policy_lane *lane, double from_s, double bytes)
 {
     double at = from_s, left = bytes / lane->bytes_per_s;
-    for (int32_t i = 0; i < lane->n; i++) {
+    for (int32_t i = first_after(lane, at); i < lane->n; i++) {
         const struct policy_span *x = &lane->spans[i];
-        if (x->end_s <= at) continue;
         if (x->begin_s - at >= left) break;
         left -= fmax(0, x->begin_s - at);
         at = x->end_s;
@@ -24,9 +37,10 @@ double policy_lane_end(const struct policy_lane *lane, double from_s, double byt
 double policy_lane_begin(const struct policy_lane *lane, double until_s, double bytes)
 {
     double at = until_s, left = bytes / lane->bytes_per_s;
-    for (int32_t i = lane->n - 1; i >= 0; i--) {
+    int32_t i = first_after(lane, at);
+    if (i == lane->n || lane->spans[i].begin_s >= at) i--;
+    for (; i >= 0; i--) {
         const struct policy_span *x = &lane->spans[i];
-        if (x->begin_s >= at) continue;
         if (at - x->end_s >= left) break;
         left -= fmax(0, at - x->end_s);
         at = x->begin_s;
@@ -36,15 +50,14 @@ double policy_lane_begin(const struct policy_lane *lane, double until_s, double 
 
 bool policy_lane_is_free(const struct policy_lane *lane, double begin_s, double end_s)
 {
-    for (int32_t i = 0; i < lane->n; i++)
-        if (lane->spans[i].begin_s < end_s && lane->spans[i].end_s > begin_s) return false;
-    return true;
+    int32_t i = first_after(lane, begin_s);
+    return i == lane->n || lane->spans[i].begin_s >= end_s;
 }
 
 void policy_lane_reserve(struct policy_lane *lane, double begin_s, double end_s)
 {
-    int32_t first = 0, last;
-    while (first < lane->n && lane->spans[first].end_s < begin_s) first++;
+    int32_t first = first_after(lane, begin_s), last;
+    if (first > 0 && lane->spans[first - 1].end_s == begin_s) first--;
     for (last = first; last < lane->n && lane->spans[last].begin_s <= end_s; last++) {
         begin_s = fmin(begin_s, lane->spans[last].begin_s);
         end_s = fmax(end_s, lane->spans[last].end_s);
@@ -77,49 +90,68 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-void policy_timeline_init(struct policy_timeline *t, const struct ht_policy_case *c)
+/* What is true of all slots below a node. Both byte counts lack what is removed at the nodes above it. */
+struct policy_slots {
+    double most;       /* bytes that wait in the fullest slot */
+    double least_over; /* in the emptiest of those in which more waits than fits; INFINITY: there are none */
+    double over_s;     /* time of those */
+    double removed;    /* bytes, from all of them */
+};
+
+/* Sums of sizes up to 2^53 are exact; beyond that a byte in 2^50 is no reason to evict. */
+static double limit(const struct policy_timeline *t)
 {
-    int32_t ends = 2 * c->n, distinct = 0;
-    *t = (struct policy_timeline){.at_s = HT_NEW_ARRAY(double, ends + 1), .device_bytes = c->device_bytes};
-    for (int32_t i = 0; i < c->n; i++) {
-        t->at_s[2 * i] = c->a[i].made_s;
-        t->at_s[2 * i + 1] = c->a[i].used_s;
+    return t->device_bytes * (1 + 1e-15);
+}
+
+static void join(struct policy_timeline *t, int32_t node)
+{
+    const struct policy_slots *a = &t->nodes[2 * node], *b = &t->nodes[2 * node + 1];
+    struct policy_slots *x = &t->nodes[node];
+    x->most = fmax(a->most, b->most) - x->removed;
+    x->least_over = fmin(a->least_over, b->least_over) - x->removed;
+    x->over_s = a->over_s + b->over_s;
+}
+
+/* Removes bytes from slots [first, end) below a node, which has slots [low, low + width). */
+static void take(struct policy_timeline *t, int32_t node, int32_t low, int32_t width, int32_t first, int32_t end,
+                 double bytes)
+{
+    struct policy_slots *x = &t->nodes[node];
+    if (end <= low || low + width <= first) return;
+    if (first <= low && low + width <= end) {
+        x->most -= bytes;
+        x->least_over -= bytes;
+        x->removed += bytes;
+        return;
     }
-    qsort(t->at_s, (size_t)ends, sizeof *t->at_s, ascending);
-    for (int32_t i = 0; i < ends; i++)
-        if (i == 0 || t->at_s[i] > t->at_s[distinct - 1]) t->at_s[distinct++] = t->at_s[i];
-    t->n = distinct ? distinct - 1 : 0;
-    t->waiting = HT_NEW_ARRAY(double, t->n + 1);
-    t->over_s = HT_NEW_ARRAY(double, t->n + 1);
-    for (int32_t i = 0; i < c->n; i++) policy_timeline_remove(t, c->a[i].made_s, c->a[i].used_s, -c->a[i].bytes);
-    policy_timeline_update(t);
+    take(t, 2 * node, low, width / 2, first, end, bytes);
+    take(t, 2 * node + 1, low + width / 2, width / 2, first, end, bytes);
+    join(t, node);
 }
 
-void policy_timeline_free(struct policy_timeline *t)
+/* Finds the slots below a node in which everything fits by now. removed: at the nodes above it. A slot is found once. */
+static void settle(struct policy_timeline *t, int32_t node, double removed)
 {
-    free(t->at_s);
-    free(t->waiting);
-    free(t->over_s);
+    struct policy_slots *x = &t->nodes[node];
+    if (x->least_over - removed > limit(t)) return;
+    if (node >= t->leaves) {
+        x->least_over = INFINITY;
+        x->over_s = 0;
+        return;
+    }
+    settle(t, 2 * node, removed + x->removed);
+    settle(t, 2 * node + 1, removed + x->removed);
+    join(t, node);
 }
 
-int32_t policy_timeline_peak(const struct policy_timeline *t)
+static double sum_over(const struct policy_timeline *t, int32_t node, int32_t low, int32_t width, int32_t first,
+                       int32_t end)
 {
-    /* Sums of sizes up to 2^53 are exact; beyond that a byte in 2^50 is no reason to evict. */
-    double most = t->device_bytes * (1 + 1e-15);
-    int32_t peak = -1;
-    for (int32_t k = 0; k < t->n; k++)
-        if (t->waiting[k] > most) most = t->waiting[peak = k];
-    return peak;
-}
-
-void policy_timeline_give_up(struct policy_timeline *t, int32_t slot)
-{
-    t->waiting[slot] = -INFINITY;
-}
-
-bool policy_slot_within(const struct policy_timeline *t, int32_t slot, double begin_s, double end_s)
-{
-    return t->at_s[slot] >= begin_s && t->at_s[slot + 1] <= end_s;
+    if (end <= low || low + width <= first) return 0;
+    if (first <= low && low + width <= end) return t->nodes[node].over_s;
+    return sum_over(t, 2 * node, low, width / 2, first, end) +
+           sum_over(t, 2 * node + 1, low + width / 2, width / 2, first, end);
 }
 
 /* Returns the first boundary that is not before a time. */
@@ -136,24 +168,80 @@ static int32_t boundary(const struct policy_timeline *t, double at_s)
     return low;
 }
 
-void policy_timeline_remove(struct policy_timeline *t, double begin_s, double end_s, double bytes)
+/* Returns the end of the slots that end by a time. */
+static int32_t slots_until(const struct policy_timeline *t, double at_s)
 {
-    for (int32_t k = boundary(t, begin_s); k < t->n && t->at_s[k + 1] <= end_s; k++) t->waiting[k] -= bytes;
+    int32_t k = boundary(t, at_s);
+    return k > t->n || t->at_s[k] > at_s ? k - 1 : k;
 }
 
-void policy_timeline_update(struct policy_timeline *t)
+void policy_timeline_init(struct policy_timeline *t, const struct ht_policy_case *c)
 {
-    for (int32_t k = 0; k < t->n; k++) {
-        bool over = t->waiting[k] > t->device_bytes * (1 + 1e-15);
-        t->over_s[k + 1] = t->over_s[k] + (over ? t->at_s[k + 1] - t->at_s[k] : 0);
+    int32_t ends = 2 * c->n, distinct = 0;
+    *t = (struct policy_timeline){.at_s = HT_NEW_ARRAY(double, ends + 1), .device_bytes = c->device_bytes, .leaves = 1};
+    for (int32_t i = 0; i < c->n; i++) {
+        t->at_s[2 * i] = c->a[i].made_s;
+        t->at_s[2 * i + 1] = c->a[i].used_s;
     }
+    qsort(t->at_s, (size_t)ends, sizeof *t->at_s, ascending);
+    for (int32_t i = 0; i < ends; i++)
+        if (i == 0 || t->at_s[i] > t->at_s[distinct - 1]) t->at_s[distinct++] = t->at_s[i];
+    t->n = distinct ? distinct - 1 : 0;
+    while (t->leaves < t->n) t->leaves *= 2;
+    t->nodes = HT_NEW_ARRAY(struct policy_slots, 2 * t->leaves);
+    double *change = HT_NEW_ARRAY(double, t->n + 1), waiting = 0; /* of bytes, at a boundary */
+    for (int32_t i = 0; i < c->n; i++) {
+        change[boundary(t, c->a[i].made_s)] += c->a[i].bytes;
+        change[boundary(t, c->a[i].used_s)] -= c->a[i].bytes;
+    }
+    for (int32_t k = 0; k < t->leaves; k++) {
+        waiting = k < t->n ? waiting + change[k] : 0;
+        bool over = waiting > limit(t);
+        t->nodes[t->leaves + k] = (struct policy_slots){.most = k < t->n ? waiting : -INFINITY,
+                                                        .least_over = over ? waiting : INFINITY,
+                                                        .over_s = over ? t->at_s[k + 1] - t->at_s[k] : 0};
+    }
+    for (int32_t node = t->leaves - 1; node > 0; node--) join(t, node);
+    free(change);
+}
+
+void policy_timeline_free(struct policy_timeline *t)
+{
+    free(t->at_s);
+    free(t->nodes);
+}
+
+int32_t policy_timeline_peak(const struct policy_timeline *t)
+{
+    int32_t node = 1;
+    if (!(t->nodes[1].most > limit(t))) return -1;
+    while (node < t->leaves) {
+        node *= 2;
+        if (t->nodes[node + 1].most > t->nodes[node].most) node++;
+    }
+    return node - t->leaves;
+}
+
+void policy_timeline_give_up(struct policy_timeline *t, int32_t slot)
+{
+    take(t, 1, 0, t->leaves, slot, slot + 1, INFINITY);
+    settle(t, 1, 0);
+}
+
+bool policy_slot_within(const struct policy_timeline *t, int32_t slot, double begin_s, double end_s)
+{
+    return t->at_s[slot] >= begin_s && t->at_s[slot + 1] <= end_s;
+}
+
+void policy_timeline_remove(struct policy_timeline *t, double begin_s, double end_s, double bytes)
+{
+    take(t, 1, 0, t->leaves, boundary(t, begin_s), slots_until(t, end_s), bytes);
+    settle(t, 1, 0);
 }
 
 double policy_timeline_over(const struct policy_timeline *t, double begin_s, double end_s)
 {
-    int32_t first = boundary(t, begin_s), last = boundary(t, end_s);
-    if (last > t->n || t->at_s[last] > end_s) last--;
-    return last > first ? t->over_s[last] - t->over_s[first] : 0;
+    return sum_over(t, 1, 0, t->leaves, boundary(t, begin_s), slots_until(t, end_s));
 }
 
 /* ---- order ----------------------------------------------------------------------------------------------------- */
@@ -170,13 +258,26 @@ static int falling(const void *a, const void *b)
     return x->index - y->index;
 }
 
-void policy_order(const double *key, int32_t n, int32_t *order)
+struct policy_order policy_order(const double *key, int32_t n)
 {
+    struct policy_order order = {.next = HT_NEW_ARRAY(int32_t, n)};
+    int32_t *link = &order.first;
     struct keyed *x = HT_NEW_ARRAY(struct keyed, n);
     for (int32_t i = 0; i < n; i++) x[i] = (struct keyed){key[i], i};
     qsort(x, (size_t)n, sizeof *x, falling);
-    for (int32_t i = 0; i < n; i++) order[i] = x[i].index;
+    for (int32_t i = 0; i < n; i++) {
+        *link = x[i].index;
+        link = &order.next[x[i].index];
+    }
+    *link = -1;
     free(x);
+    return order;
+}
+
+int32_t policy_order_at(const struct policy_order *order, int32_t *link, const enum ht_fate *fates)
+{
+    while (*link >= 0 && fates[*link] != HT_FATE_KEPT) *link = order->next[*link];
+    return *link;
 }
 
 /* ---- cases ----------------------------------------------------------------------------------------------------- */

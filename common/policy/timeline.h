@@ -28,13 +28,14 @@ bool policy_lane_is_free(const struct policy_lane *lane, double begin_s, double 
 /* Reserves all time between the two. */
 void policy_lane_reserve(struct policy_lane *lane, double begin_s, double end_s);
 
-/* Waiting bytes by slot: slot k lasts from at_s[k] to at_s[k + 1]. A slot ends where an activation is made or used. */
+/* Waiting bytes by slot: slot k lasts from at_s[k] to at_s[k + 1]. A slot ends where an activation is made or used. The
+   slots are the leaves of a segment tree, so that a change and a question take O(log n). */
 struct policy_timeline {
-    double *at_s;    /* [n + 1] */
-    double *waiting; /* [n] */
-    double *over_s;  /* [n + 1] time before slot k in which more waits than fits; see policy_timeline_update */
+    double *at_s; /* [n + 1] */
     int32_t n;
     double device_bytes;
+    int32_t leaves;             /* power of two, at least n */
+    struct policy_slots *nodes; /* [2 * leaves]; 1 is the root, k's children are 2k and 2k + 1 */
 };
 
 /* Lays out the slots, with everything waiting on the GPU. */
@@ -46,10 +47,8 @@ int32_t policy_timeline_peak(const struct policy_timeline *t);
 void policy_timeline_give_up(struct policy_timeline *t, int32_t slot);
 /* Returns true if the whole slot lies between the two. */
 bool policy_slot_within(const struct policy_timeline *t, int32_t slot, double begin_s, double end_s);
-/* Removes bytes from all slots that lie between the two. */
+/* Removes bytes, 0 or more, from all slots that lie between the two. */
 void policy_timeline_remove(struct policy_timeline *t, double begin_s, double end_s, double bytes);
-/* Computes over_s again. */
-void policy_timeline_update(struct policy_timeline *t);
 /* Returns the time of slots that lie between the two and in which more waits than fits. */
 double policy_timeline_over(const struct policy_timeline *t, double begin_s, double end_s);
 
@@ -62,7 +61,15 @@ struct policy_swap policy_swap_of(const struct ht_activation *a, const struct po
 void policy_swap_reserve(const struct ht_activation *a, struct policy_swap s, struct policy_lane *out,
                          struct policy_lane *in);
 
-/* Fills order [n] with indices by falling key; equal keys keep their order. */
-void policy_order(const double *key, int32_t n, int32_t *order);
+/* Activations in an order of preference, linked. -1 ends it. */
+struct policy_order {
+    int32_t first, *next; /* next[n], by activation */
+};
+
+/* Orders n activations by falling key; equal keys keep their order. The caller frees next. */
+struct policy_order policy_order(const double *key, int32_t n);
+/* Returns the activation that a link names, or -1. Unlinks those that are no longer kept on the way to it. Walk:
+       for (int32_t i, *at = &o->first; (i = policy_order_at(o, at, fates)) >= 0; at = &o->next[i]) */
+int32_t policy_order_at(const struct policy_order *order, int32_t *link, const enum ht_fate *fates);
 
 #endif

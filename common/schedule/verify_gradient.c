@@ -42,11 +42,12 @@ struct walk {
     const struct ht_schedule *s;
     const struct ht_residencies *residencies;
     enum ht_when branch;
-    int32_t parts;         /* largest number of parts of a gradient; part q of unit u has the number u * parts + q */
-    bool *followed;        /* [n_units] */
-    struct contents *held; /* [residencies] */
-    struct contents *want; /* [n_units * parts] */
-    struct contents *next; /* of a group's effects, before any of them is written */
+    const char *description; /* of the branch */
+    int32_t parts;           /* largest number of parts of a gradient; part q of unit u has the number u * parts + q */
+    bool *followed;          /* [n_units] */
+    struct contents *held;   /* [residencies] */
+    struct contents *want;   /* [n_units * parts] */
+    struct contents *next;   /* of a group's effects, before any of them is written */
     size_t next_cap;
 };
 
@@ -226,7 +227,7 @@ static enum ht_status check_step(const struct walk *w, int32_t i, struct ht_erro
 {
     const struct ht_schedule *s = w->s;
     const struct ht_label *label = &s->ops[i].label;
-    const char *branch = ht_branch_description(s, w->branch);
+    const char *branch = w->description;
     for (int32_t u = label->unit; u >= 0 && u < label->unit + label->n_units; u++) {
         bool reads = !w->followed[u];
         for (int64_t e = s->effects_begin[i]; e < s->effects_begin[i + 1] && !reads; e++)
@@ -293,6 +294,7 @@ enum ht_status ht_rule_gradients(const struct ht_schedule *s, const struct ht_re
     if (!s->n_units) return HT_OK; /* a fragment */
     for (int b = 0; b < ht_n_branches(s) && !status; b++) {
         struct walk w = {.s = s, .residencies = residencies, .branch = ht_branch(b), .parts = 1};
+        w.description = ht_branch_description(s, w.branch);
         w.followed = HT_NEW_ARRAY(bool, s->n_units);
         w.held = HT_NEW_ARRAY(struct contents, residencies->n);
         for (int64_t p = 0; p < residencies->n; p++)

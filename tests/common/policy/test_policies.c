@@ -9,7 +9,7 @@
  *     slot       1-2   2-3   3-4   4-6   6-8
  *     waiting      4     8    12     8     4 bytes
  */
-#include "common/policy/policy.h"
+#include "common/policy/timeline.h"
 
 #include "common/base/array.h"
 #include "common/solve/milp.h"
@@ -17,6 +17,7 @@
 
 #include <check.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 static struct ht_activation three[3];
@@ -176,6 +177,75 @@ START_TEST(g10_needs_a_place)
     ck_assert_str_eq(fates_of(ht_policy_g10, &c), "MMK");
     c.ssd_write_bytes_per_s = 4; /* one way alone is no place */
     ck_assert_str_eq(fates_of(ht_policy_g10, &c), "MMK");
+}
+END_TEST
+
+/* G10's rule taken literally, with SSDs alone: before every eviction all periods are looked at. */
+static void g10_literally(const struct ht_policy_case *c, enum ht_fate *fates)
+{
+    double write = fmin(c->out_bytes_per_s, c->ssd_write_bytes_per_s);
+    double read = fmin(c->in_bytes_per_s, c->ssd_read_bytes_per_s);
+    struct policy_lane out = {.bytes_per_s = write}, in = {.bytes_per_s = read};
+    struct policy_timeline t;
+    bool tried[CHAIN_MOST] = {false};
+    int32_t best, peak;
+    policy_timeline_init(&t, c);
+    for (int32_t i = 0; i < c->n; i++) fates[i] = HT_FATE_KEPT;
+    do {
+        double most = 0, largest = 0;
+        best = -1;
+        for (int32_t i = 0; i < c->n && policy_timeline_peak(&t) >= 0; i++) {
+            const struct ht_activation *a = &c->a[i];
+            struct policy_swap s = policy_swap_of(a, &out, &in);
+            double area = a->bytes * policy_timeline_over(&t, s.out_s, s.in_s);
+            double volume = a->bytes * (a->used_s - a->made_s);
+            if (tried[i] || area == 0 || area < most || (area == most && volume <= largest)) continue;
+            best = i, most = area, largest = volume;
+        }
+        if (best < 0) continue;
+        struct policy_swap s = policy_swap_of(&c->a[best], &out, &in);
+        policy_swap_reserve(&c->a[best], s, &out, &in);
+        policy_timeline_remove(&t, s.out_s, s.in_s, c->a[best].bytes);
+        fates[best] = HT_FATE_SSD;
+        tried[best] = true;
+    } while (best >= 0);
+    while ((peak = policy_timeline_peak(&t)) >= 0) {
+        double largest = 0;
+        best = -1;
+        for (int32_t i = 0; i < c->n; i++) {
+            double volume = c->a[i].bytes * (c->a[i].used_s - c->a[i].made_s);
+            if (fates[i] != HT_FATE_KEPT || !policy_slot_within(&t, peak, c->a[i].made_s, c->a[i].used_s)) continue;
+            if (volume > largest) best = i, largest = volume;
+        }
+        if (best < 0) {
+            policy_timeline_give_up(&t, peak);
+            continue;
+        }
+        policy_timeline_remove(&t, c->a[best].made_s, c->a[best].used_s, c->a[best].bytes);
+        fates[best] = HT_FATE_SSD;
+    }
+    policy_timeline_free(&t);
+    free(out.spans);
+    free(in.spans);
+}
+
+START_TEST(g10_follows_its_rule)
+{
+    int mixed = 0;
+    for (uint64_t seed = 0; seed < 2000; seed++) {
+        struct chain x;
+        enum ht_fate fates[CHAIN_MOST], expected[CHAIN_MOST];
+        struct ht_error err = {0};
+        chain_fill(&x, seed, CHAIN_MOST, seed % 2, false);
+        x.c.main_bytes = 0;
+        ck_assert_int_eq(ht_policy_g10(&x.c, &err, fates), HT_OK);
+        g10_literally(&x.c, expected);
+        for (int32_t i = 0; i < x.c.n; i++)
+            ck_assert_msg(fates[i] == expected[i], "seed %d: activation %d", (int)seed, (int)i);
+        struct ht_policy_sums s = ht_policy_sum(&x.c, fates);
+        mixed += s.bytes[HT_FATE_KEPT] > 0 && s.bytes[HT_FATE_SSD] > 0;
+    }
+    ck_assert_int_ge(mixed, 1000);
 }
 END_TEST
 
@@ -375,6 +445,7 @@ int main(void)
     tcase_add_test(t, g10_never_recomputes);
     tcase_add_test(t, g10_takes_main_memory_when_the_ssds_are_busy);
     tcase_add_test(t, g10_needs_a_place);
+    tcase_add_test(t, g10_follows_its_rule);
     tcase_add_test(t, flashneuron_offloads_the_first_layers);
     tcase_add_test(t, checkmate_swaps_the_dearest);
     tcase_add_test(t, checkmate_recomputes_the_cheapest);

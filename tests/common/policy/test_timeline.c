@@ -39,32 +39,58 @@ START_TEST(lanes_reserve_free_seconds)
 }
 END_TEST
 
-/* Waiting bytes, peak and exceeded time against sums over each half second. */
+/* Slots as a plain array: bytes that wait in each; -INFINITY: given up. */
+struct slots {
+    double waiting[2 * CHAIN_MOST];
+};
+
+static void check_peak(const struct policy_timeline *t, const struct slots *x)
+{
+    int32_t peak = -1;
+    for (int32_t k = 0; k < t->n; k++)
+        if (x->waiting[k] > t->device_bytes && (peak < 0 || x->waiting[k] > x->waiting[peak])) peak = k;
+    ck_assert_int_eq(policy_timeline_peak(t), peak);
+}
+
+static void check_over(const struct policy_timeline *t, const struct slots *x, int begin, int end)
+{
+    double over = 0;
+    for (int32_t k = 0; k < t->n; k++)
+        if (policy_slot_within(t, k, begin, end) && x->waiting[k] > t->device_bytes)
+            over += t->at_s[k + 1] - t->at_s[k];
+    ck_assert_double_eq(policy_timeline_over(t, begin, end), over);
+}
+
+/* Peak and exceeded time against an array, while bytes are removed and slots given up. */
 START_TEST(slots_add_up)
 {
     for (uint64_t seed = 0; seed < ROUNDS; seed++) {
         struct chain x;
         struct policy_timeline t;
+        struct slots slots;
         struct draw d = {.seed = seed};
         chain_fill(&x, seed, 24, seed % 2, false);
         policy_timeline_init(&t, &x.c);
-        double peak = 0;
-        for (int32_t slot = 0; slot < t.n; slot++) {
-            double waiting = 0, middle = (t.at_s[slot] + t.at_s[slot + 1]) / 2;
+        for (int32_t k = 0; k < t.n; k++) {
+            double middle = (t.at_s[k] + t.at_s[k + 1]) / 2;
+            slots.waiting[k] = 0;
             for (int32_t i = 0; i < x.c.n; i++)
-                if (x.a[i].made_s < middle && middle < x.a[i].used_s) waiting += x.a[i].bytes;
-            ck_assert_double_eq(t.waiting[slot], waiting);
-            if (waiting > peak) peak = waiting;
+                if (x.a[i].made_s < middle && middle < x.a[i].used_s) slots.waiting[k] += x.a[i].bytes;
         }
-        int32_t found = policy_timeline_peak(&t);
-        ck_assert_int_eq(found < 0, peak <= x.c.device_bytes);
-        if (found >= 0) ck_assert_double_eq(t.waiting[found], peak);
-        int begin = (int)pick(&d, 0, 50), end = (int)pick(&d, begin, 200);
-        double over = 0;
-        for (int32_t slot = 0; slot < t.n; slot++)
-            if (policy_slot_within(&t, slot, begin, end) && t.waiting[slot] > x.c.device_bytes)
-                over += t.at_s[slot + 1] - t.at_s[slot];
-        ck_assert_double_eq(policy_timeline_over(&t, begin, end), over);
+        for (int round = 0; round < 12; round++) {
+            int begin = (int)pick(&d, 0, 50), end = (int)pick(&d, begin, 200);
+            double bytes = (double)pick(&d, 0, 30);
+            check_peak(&t, &slots);
+            check_over(&t, &slots, begin, end);
+            int32_t peak = policy_timeline_peak(&t);
+            if (peak >= 0 && below(&d, 4) == 0) {
+                policy_timeline_give_up(&t, peak);
+                slots.waiting[peak] = -INFINITY;
+            }
+            policy_timeline_remove(&t, begin, end, bytes);
+            for (int32_t k = 0; k < t.n; k++)
+                if (policy_slot_within(&t, k, begin, end)) slots.waiting[k] -= bytes;
+        }
         policy_timeline_free(&t);
     }
 }
