@@ -1,6 +1,7 @@
 #include "common/plan/candidate.h"
 
 #include "common/base/array.h"
+#include "common/base/interrupt.h"
 #include "common/base/minmax.h"
 #include "common/exec/sim.h"
 
@@ -12,6 +13,7 @@ enum ht_status ht_candidate_prove(const struct ht_system *system, const struct h
                                   const struct ht_plan *plan, struct ht_error *err, struct ht_candidate *out)
 {
     *out = (struct ht_candidate){0};
+    if (ht_interrupted()) return ht_fail(err, HT_INTERRUPTED, "interrupted");
     enum ht_status status = system->build(system, scenario, plan, err, &out->schedule);
     return status ? status : ht_schedule_verify(out->schedule, err, &out->proof);
 }

@@ -22,7 +22,8 @@ struct ht_candidate {
 };
 
 /* Builds and proves the schedule of a plan. HT_INFEASIBLE if the builder refuses the plan or a space is too small; if a
-   space is too small, *out has the schedule and its needs. The caller frees *out in any case. */
+   space is too small, *out has the schedule and its needs. HT_INTERRUPTED after a signal: planners that prove many
+   candidates end. The caller frees *out in any case. */
 enum ht_status ht_candidate_prove(const struct ht_system *system, const struct ht_scenario *scenario,
                                   const struct ht_plan *plan, struct ht_error *err, struct ht_candidate *out);
 void ht_candidate_free(struct ht_candidate *x);

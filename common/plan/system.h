@@ -46,6 +46,7 @@ struct ht_plan {
 struct ht_settings {
     struct ht_variable values[HT_MAX_VARIABLES];
     int n;
+    bool any_fit; /* the first plan that fits will do: nobody asks how fast it is */
 };
 
 /* Division of the batch over the ranks. */

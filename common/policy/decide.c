@@ -162,7 +162,9 @@ static enum ht_status raise(struct planner *q, struct ht_error *err)
     for (int k = 0; k < HT_N_FATES; k++) high += s.bytes[k];
     for (int round = 0; round <= HALVINGS && low < high; round++) {
         q->c.device_bytes = last = round ? (low + high) / 2 : high; /* first everything */
-        if (try(q, &why, &needs) || needs.short_bytes[HT_DEVICE] || needs.short_bytes[HT_HOST])
+        enum ht_status status = try(q, &why, &needs);
+        if (status && status != HT_INFEASIBLE && status != HT_BAD_INPUT) return ht_fail(err, status, "%s", why.text);
+        if (status || needs.short_bytes[HT_DEVICE] || needs.short_bytes[HT_HOST])
             high = last;
         else
             low = last;
@@ -181,7 +183,8 @@ static enum ht_status choose(struct planner *q, struct ht_error *err)
         if (status) return status;
         if (!lower(q, &needs, device_budget)) break;
     }
-    return needs.short_bytes[HT_DEVICE] || needs.short_bytes[HT_HOST] ? HT_OK : raise(q, err);
+    bool fits = !needs.short_bytes[HT_DEVICE] && !needs.short_bytes[HT_HOST];
+    return fits && !q->request->settings->any_fit ? raise(q, err) : HT_OK;
 }
 
 static void describe(const struct planner *q, struct ht_plan *out)

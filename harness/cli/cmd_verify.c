@@ -26,7 +26,7 @@ static enum ht_status run(const struct ht_options *options, struct ht_error *err
 {
     struct ht_job job;
     struct ht_result result = {0};
-    enum ht_status status = ht_job_create(options, NULL, NULL, HT_JOB_VERIFIED, err, &job);
+    enum ht_status status = ht_job_create(options, NULL, NULL, HT_JOB_BOUNDED, err, &job);
     if (status != HT_OK) return status;
     status = ht_result_create(&job, NULL, NULL, 0, err, &result);
     if (status == HT_OK) status = ht_job_dump(&job, options->dump, err);

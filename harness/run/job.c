@@ -91,6 +91,7 @@ static enum ht_status make_plan(const struct ht_options *o, const char *system, 
     const struct ht_disk_rates *disk = status == HT_OK ? ht_profile_disk(job->profile) : NULL;
     if (disk && o->disk && !strcmp(request.cluster, "local"))
         ht_cluster_set_disk_rates(job->scenario.cluster, *disk); /* before anything is built */
+    job->settings.any_fit = o->any_fit;
     for (int64_t i = 0; i < o->n_set && status == HT_OK; i++)
         status = ht_settings_parse(job->system, &job->scenario, o->set[i], err, &job->settings);
     if (status != HT_OK) return status;
@@ -135,9 +136,13 @@ static enum ht_status verify(const struct ht_options *o, struct ht_error *err, s
     }
     if (status != HT_OK) return status;
     job->issue_ahead = issue_ahead_of(o, job);
+    return HT_OK;
+}
+
+static void bound(struct ht_job *job)
+{
     job->bound_bytes = HT_NEW_ARRAY(int64_t, ht_n_spaces(job->schedule));
     ht_schedule_bound(job->schedule, job->issue_ahead, job->bound_bytes);
-    return HT_OK;
 }
 
 static enum ht_status make_costs(struct ht_error *err, struct ht_job *job)
@@ -194,10 +199,11 @@ enum ht_status ht_job_create(const struct ht_options *options, const char *syste
     *job = (struct ht_job){.status = "ok"};
     if (!system && options->n_words) system = options->words[0];
     enum ht_status status = options->load ? load_graph(options, err, job) : make_plan(options, system, model, err, job);
-    if (status == HT_OK && extent >= HT_JOB_VERIFIED && job->answer == HT_OK) {
+    if (status == HT_OK && extent >= HT_JOB_PROVED && job->answer == HT_OK) {
         if (!job->schedule) status = build(options, err, job);
         if (status == HT_OK && job->schedule) status = verify(options, err, job);
     }
+    if (status == HT_OK && extent >= HT_JOB_BOUNDED && job->answer == HT_OK) bound(job);
     if (status == HT_OK && extent >= HT_JOB_COSTS && job->answer == HT_OK) status = make_costs(err, job);
     if (status != HT_OK) ht_job_free(job);
     return status;

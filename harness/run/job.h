@@ -27,8 +27,9 @@ struct ht_job {
     struct ht_schedule *schedule; /* NULL when the planner has refused */
     struct ht_proof proof;
     int32_t issue_ahead;
-    int64_t *bound_bytes; /* [n_spaces]: no order of execution needs more; NULL when it does not fit */
-    int64_t *cost_ns;     /* [n_ops]; NULL unless asked for */
+    int64_t
+        *bound_bytes; /* [n_spaces]: no order of execution needs more; NULL when it does not fit, or unless asked for */
+    int64_t *cost_ns; /* [n_ops]; NULL unless asked for */
 
     enum ht_status answer; /* HT_OK or HT_INFEASIBLE */
     const char *status;    /* "ok", "oom", "infeasible" */
@@ -36,9 +37,10 @@ struct ht_job {
 };
 
 enum ht_job_extent {
-    HT_JOB_PLAN,     /* up to the plan */
-    HT_JOB_VERIFIED, /* and the schedule, proved */
-    HT_JOB_COSTS,    /* and the costs of all ops */
+    HT_JOB_PLAN,    /* up to the plan */
+    HT_JOB_PROVED,  /* and the schedule, proved */
+    HT_JOB_BOUNDED, /* and the bound of its memory */
+    HT_JOB_COSTS,   /* and the costs of all ops */
 };
 
 /* Creates a job. system and model: names, instead of the options' own when not NULL. *job is zero on error. */

@@ -22,6 +22,7 @@ struct ht_options {
     struct ht_scenario_request request;
     const char *set[HT_MAX_SET]; /* "c=3" */
     int64_t n_set;
+    bool any_fit;                          /* ht_settings.any_fit */
     const char *profiles[HT_MAX_PROFILES]; /* joined */
     int64_t n_profiles;
     const char *load; /* graph file that stands for system and scenario */

@@ -151,8 +151,9 @@ static enum ht_status probe(struct search *s, int64_t k, struct ht_error *err, b
     *fits = false;
     if (ht_interrupted()) return ht_fail(err, HT_INTERRUPTED, "interrupted");
     ht_size_apply(&size, &options.request);
+    options.any_fit = true;
     s->out->n_probes++;
-    enum ht_status status = ht_job_create(&options, s->system, NULL, HT_JOB_VERIFIED, err, &job);
+    enum ht_status status = ht_job_create(&options, s->system, NULL, HT_JOB_PROVED, err, &job);
     if (status == HT_BAD_INPUT || status == HT_INFEASIBLE) {
         note_misfit(s, &size, NULL, status == HT_BAD_INPUT ? "refused" : "infeasible", err->text);
         return HT_OK;

@@ -204,7 +204,7 @@ START_TEST(each_part_has_its_digest)
     struct ht_job job;
     struct ht_error err = {0};
     uint64_t before[HT_N_SCHEDULE_PARTS], after[HT_N_SCHEDULE_PARTS];
-    ck_assert_int_eq(ht_job_create(&o, "zero_offload", NULL, HT_JOB_VERIFIED, &err, &job), HT_OK);
+    ck_assert_int_eq(ht_job_create(&o, "zero_offload", NULL, HT_JOB_BOUNDED, &err, &job), HT_OK);
     struct ht_schedule *s = job.schedule;
     int64_t last_edge = s->deps_begin[s->n_ops] - 1, last_use = s->uses_begin[s->n_ops] - 1;
     int32_t grouped = 0;

@@ -92,7 +92,7 @@ static int check(const struct ht_system *system, const struct scenario *sc)
     struct ht_job job;
     struct ht_error err = {0};
     struct ht_schedule *s = NULL;
-    if (ht_job_create(&o, system->name, NULL, HT_JOB_VERIFIED, &err, &job) != HT_OK) return 0;
+    if (ht_job_create(&o, system->name, NULL, HT_JOB_BOUNDED, &err, &job) != HT_OK) return 0;
     if (!job.schedule) {
         ht_job_free(&job);
         return 0;

@@ -24,7 +24,7 @@ static bool fits(const struct ht_options *o, const char *system, const struct ht
     struct ht_error err = {0};
     struct ht_job job;
     ht_size_apply(size, &options.request);
-    if (ht_job_create(&options, system, NULL, HT_JOB_VERIFIED, &err, &job) != HT_OK) return false;
+    if (ht_job_create(&options, system, NULL, HT_JOB_PROVED, &err, &job) != HT_OK) return false;
     bool ok = job.answer == HT_OK;
     ht_job_free(&job);
     return ok;
@@ -37,34 +37,42 @@ static const struct scan_case {
     const char *system;
     enum ht_size_of of;
     int64_t ranks, device_memory_bytes;
-    int64_t most; /* sizes that the scan tries; of a family, blocks of its last model */
+    int64_t most;              /* sizes that the scan tries; of a family, blocks of its last model */
+    int64_t host_memory_bytes; /* of a server with SSDs; 0: this machine */
 } cases[] = {
-    {"in_memory", HT_SIZE_MODEL, 1, 40 << 20, 40},
-    {"in_memory_ckpt", HT_SIZE_MODEL, 1, 16 << 20, 40},
-    {"zero_offload", HT_SIZE_MODEL, 1, 30 << 20, 40},
-    {"zero3_offload_ckpt", HT_SIZE_MODEL, 1, 10 << 20, 60},
-    {"stronghold", HT_SIZE_MODEL, 1, 24 << 20, 40},
-    {"autohete", HT_SIZE_MODEL, 1, 12 << 20, 40},
-    {"in_memory", HT_SIZE_MODEL, 1, 8 << 20, 14}, /* within the smaller model */
-    {"fsdp", HT_SIZE_MODEL, 2, 30 << 20, 40},
-    {"ddp", HT_SIZE_MODEL, 2, 30 << 20, 40},
-    {"in_memory", HT_SIZE_BATCH, 1, 60 << 20, 60},
-    {"in_memory_ckpt", HT_SIZE_BATCH, 1, 30 << 20, 60},
-    {"zero_offload", HT_SIZE_BATCH, 1, 60 << 20, 60},
-    {"zero3_offload", HT_SIZE_BATCH, 2, 60 << 20, 60},
-    {"fsdp", HT_SIZE_BATCH, 2, 60 << 20, 60},
-    {"autohete", HT_SIZE_BATCH, 1, 20 << 20, 80},
-    {"stronghold_ckpt", HT_SIZE_BATCH, 1, 20 << 20, 80},
-    {"in_memory", HT_SIZE_SEQ, 1, 200 << 20, 24},
-    {"in_memory_ckpt", HT_SIZE_SEQ, 1, 60 << 20, 24},
-    {"zero_offload", HT_SIZE_SEQ, 1, 200 << 20, 24},
-    {"fsdp", HT_SIZE_SEQ, 2, 200 << 20, 24},
+    {"in_memory", HT_SIZE_MODEL, 1, 40 << 20, 40, 0},
+    {"in_memory_ckpt", HT_SIZE_MODEL, 1, 16 << 20, 40, 0},
+    {"zero_offload", HT_SIZE_MODEL, 1, 30 << 20, 40, 0},
+    {"zero3_offload_ckpt", HT_SIZE_MODEL, 1, 10 << 20, 60, 0},
+    {"stronghold", HT_SIZE_MODEL, 1, 24 << 20, 40, 0},
+    {"autohete", HT_SIZE_MODEL, 1, 12 << 20, 40, 0},
+    {"in_memory", HT_SIZE_MODEL, 1, 8 << 20, 14, 0}, /* within the smaller model */
+    {"fsdp", HT_SIZE_MODEL, 2, 30 << 20, 40, 0},
+    {"ddp", HT_SIZE_MODEL, 2, 30 << 20, 40, 0},
+    {"in_memory", HT_SIZE_BATCH, 1, 60 << 20, 60, 0},
+    {"in_memory_ckpt", HT_SIZE_BATCH, 1, 30 << 20, 60, 0},
+    {"zero_offload", HT_SIZE_BATCH, 1, 60 << 20, 60, 0},
+    {"zero3_offload", HT_SIZE_BATCH, 2, 60 << 20, 60, 0},
+    {"fsdp", HT_SIZE_BATCH, 2, 60 << 20, 60, 0},
+    {"autohete", HT_SIZE_BATCH, 1, 20 << 20, 80, 0},
+    {"stronghold_ckpt", HT_SIZE_BATCH, 1, 20 << 20, 80, 0},
+    {"in_memory", HT_SIZE_SEQ, 1, 200 << 20, 24, 0},
+    {"in_memory_ckpt", HT_SIZE_SEQ, 1, 60 << 20, 24, 0},
+    {"zero_offload", HT_SIZE_SEQ, 1, 200 << 20, 24, 0},
+    {"fsdp", HT_SIZE_SEQ, 2, 200 << 20, 24, 0},
+    {"capuchin", HT_SIZE_MODEL, 1, 12 << 20, 40, 0},
+    {"g10", HT_SIZE_MODEL, 1, 12 << 20, 40, 16 << 20},
+    {"gemini", HT_SIZE_MODEL, 1, 12 << 20, 40, 16 << 20},
+    {"lohan", HT_SIZE_BATCH, 1, 12 << 20, 100, 16 << 20},
+    {"lohan_cap", HT_SIZE_BATCH, 1, 12 << 20, 60, 16 << 20},
+    {"lohan_g10", HT_SIZE_BATCH, 1, 12 << 20, 60, 16 << 20},
 };
 
 static struct ht_options options_of(const struct scan_case *c)
 {
     struct ht_options o = {.issue_ahead = -1, .iterations = 1};
-    o.request.cluster = "local";
+    o.request.cluster = c->host_memory_bytes ? "lohan-4090" : "local";
+    o.request.host_memory_bytes = c->host_memory_bytes;
     o.request.ranks = c->ranks;
     o.request.device_memory_bytes = c->device_memory_bytes;
     if (c->of != HT_SIZE_BATCH) o.request.batch = 4;
