@@ -232,13 +232,20 @@ enum ht_status autohete_solve(const struct autohete_profile *f, enum autohete_fo
 
 /* ---- the search ------------------------------------------------------------------------------------------------ */
 
-/* Finds the least p of the box that fits with c and o. Returns false if none does. */
+/* Finds the least p of the box that fits with c and o. Returns false if none does. Eq. 1 falls in p. */
 static bool least_p(const struct autohete_profile *f, enum autohete_form form, const struct autohete_box *box,
                     struct autohete_choice *s)
 {
-    for (s->p = box->lower.p; s->p <= box->upper.p && s->p <= s->o; s->p++)
-        if (fits(f, form, *s)) return true;
-    return false;
+    int64_t low = box->lower.p, high = ht_min(box->upper.p, s->o);
+    while (low < high) {
+        s->p = low + (high - low) / 2;
+        if (fits(f, form, *s))
+            high = s->p;
+        else
+            low = s->p + 1;
+    }
+    s->p = low;
+    return fits(f, form, *s);
 }
 
 static bool is_better(enum autohete_form form, const struct autohete_choice *a, const struct autohete_choice *b)

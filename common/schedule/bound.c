@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 enum { NEVER = INT32_MAX };
-#define TOO_MUCH ((int64_t)1 << 31) /* steps */
+#define TOO_MUCH ((int64_t)1 << 28) /* steps */
 
 /* Two iterations of the template; instance i of op o is i * n_ops + o. */
 struct order {

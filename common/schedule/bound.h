@@ -21,7 +21,7 @@
 
 /* Computes the bound of each space: bytes[ht_n_spaces]. issue_ahead as in the executors: memory is granted that much
    earlier. Takes O(edges x lanes), and for each space O(tensors x lanes x log ops), or O(tensors x ops) for tensors
-   that PRIORITY lanes make. If any of these exceeds 2^31 steps, the bound is the space. */
+   that PRIORITY lanes make. If any of these exceeds 2^28 steps, the bound is the space. */
 void ht_schedule_bound(const struct ht_schedule *s, int32_t issue_ahead, int64_t *bytes);
 
 #endif

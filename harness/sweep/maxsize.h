@@ -15,7 +15,7 @@
 enum ht_size_of { HT_SIZE_MODEL, HT_SIZE_BATCH, HT_SIZE_SEQ, HT_N_SIZES };
 extern const char *const ht_size_names[HT_N_SIZES]; /* "model", "batch", "seq" */
 
-enum { HT_SEQ_STEP = 64, HT_MOST_BLOCKS = 10000, HT_MOST_SEQUENCES = 1 << 20 };
+enum { HT_SEQ_STEP = 64, HT_MOST_BLOCKS = 2000, HT_MOST_SEQUENCES = 1 << 20 };
 
 /* A model of a family, with the numbers of blocks that it stands for. */
 struct ht_family_model {
