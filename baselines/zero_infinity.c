@@ -98,7 +98,8 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
     int64_t grad_bytes = ht_dtype_bytes(ht_stepped_gradient(n, ht_scenario_micro_batches(scenario))) * params;
     int64_t sub_group = ht_setting(settings, "sub_group", 0);
     bool forced = sub_group > 0;
-    enum ht_status status = forced ? HT_OK : fit_sub_group(self, scenario, settings, err, &sub_group);
+    enum ht_status status = ht_system_check(self, scenario, err);
+    if (!status && !forced) status = fit_sub_group(self, scenario, settings, err, &sub_group);
     if (status) return status;
     *out = plan_of(settings, sub_group);
     bool on_disk = ht_plan_get(out, "params"), own_master = n->param == HT_F32;

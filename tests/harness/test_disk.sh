@@ -72,7 +72,7 @@ status=0 # 1: valid or not is a matter of the machine's load
 # ---- wrong input, and no room ----
 
 refused 2 "'zero_infinity' keeps .* on disk; expected --disk DIR" train zero_infinity --cluster disks.yaml --clock emu "${mini[@]}"
-refused 3 "OOM at the start of the iteration on disk 0: .* of 0 B" train zero_infinity "${mini[@]}"
+refused 3 "zero_infinity keeps tensors on SSDs; the node of cluster 'local' has none" train zero_infinity "${mini[@]}"
 refused 2 "--disk: '/nowhere': No such file" train zero_infinity "${mini[@]}" --disk a,/nowhere
 refused 2 "--disk: a directory is empty" train zero_infinity "${mini[@]}" --disk a,
 refused 2 "--disk: '$text' is a file" train zero_infinity "${mini[@]}" --disk "$text"
