@@ -1,8 +1,8 @@
 /*
  * LoHan: Liao et al., "LoHan: Low-Cost High-Performance Framework to Fine-Tune 100B Model on a Consumer GPU". A GPU, or
  * several of one node, model states on SSDs, an optimizer on the CPU that runs while the GPU is in its backward pass, and
- * activations that are swapped out as far as that shortens the iteration. equations.c and algorithm1.c compute, measure.c finds out what
- * they compute with, plan.c decides, schedule.c and update.c build; see README.md.
+ * activations that are swapped out as far as that shortens the iteration. equations.c and algorithm1.c compute,
+ * measure.c finds out what they compute with, fates.c and plan.c decide, schedule.c and update.c build; see README.md.
  */
 #ifndef LOHAN_LOHAN_H
 #define LOHAN_LOHAN_H
@@ -170,7 +170,8 @@ struct lohan_optimizer {
 /* Begins an optimizer over units that arrive in falling order. */
 void lohan_optimizer_init(struct lohan_optimizer *o, struct ht_draft *g, const struct ht_plan *plan);
 /* Takes the gradient of a unit, which the ops arrived[0 .. n) have brought to main memory, one a GPU; the array is
-   kept until the next call. Appends R, C and W as far as they are due. Returns the last W of a group that the call has finished, or -1. */
+   kept until the next call. Appends R, C and W as far as they are due. Returns the last W of a group that the call has
+   finished, or -1. */
 int32_t lohan_optimizer_take(struct lohan_optimizer *o, int32_t unit, const int32_t *arrived, int32_t n);
 /* Closes the group of the units that have arrived, if there are any, since the next unit is none of the optimizer's.
    Returns as lohan_optimizer_take. */

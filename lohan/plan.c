@@ -28,7 +28,7 @@
  * after attention, and then outputs of products until a hand-set share `swap_ratio` of the forward time is filled with
  * copies. README.md says what of that program is not expressed.
  */
-#include "lohan/lohan.h"
+#include "lohan/planner.h"
 
 #include "common/base/array.h"
 #include "common/base/minmax.h"
@@ -70,209 +70,22 @@ static const struct ht_knob knobs[] = {COMMON, {0}};
 static const struct ht_knob artifact_knobs[] = {
     COMMON, {"swap_ratio", "share of the forward time that swapping fills", .max = 1, .decimal = true}, {0}};
 
-struct planner {
-    const struct ht_system *self;
-    const struct ht_scenario *scenario;
-    const struct ht_settings *settings;
-    struct lohan_profile profile;
-    bool timed; /* the rates are known */
-    struct lohan_layer *layers;
-    int32_t n, blocks;
-    int64_t *fates[HT_N_PARTS]; /* [blocks] */
-    int64_t *again[LOHAN_N_REPEATED];
-    int64_t g_ssd, swap_ratio, prefetch_f, prefetch_b, halves;
-    int64_t checkpoints_proj;             /* 1: proj is swapped wherever the input is */
-    double again_flops[LOHAN_N_REPEATED]; /* of a block */
-    double most_bytes;                    /* of A_G2M */
-    struct lohan_amount amount;
-    int64_t swapped_bytes, ssd_bytes; /* A_G2M and A_ssd of the fates */
-    int64_t prefix_bytes;             /* A_G2M before a block gets its second checkpoint */
-    double recomputed_flops;          /* FLOP_r of the fates */
-};
-
-static bool is_variant(const struct planner *q, enum lohan_variant variant)
+static bool is_after(const struct lohan_planner *q)
 {
-    return q->self->variant == (int)variant;
+    return ht_setting(q->settings, "after", lohan_is(q, LOHAN_ZERO));
 }
-static bool is_after(const struct planner *q)
+static bool is_serial(const struct lohan_planner *q)
 {
-    return ht_setting(q->settings, "after", is_variant(q, LOHAN_ZERO));
-}
-static bool is_serial(const struct planner *q)
-{
-    return ht_setting(q->settings, "serial", is_variant(q, LOHAN_ZERO) || is_variant(q, LOHAN_NAIVE));
-}
-/* Returns true if Algorithm 1 decides. */
-static bool by_algorithm1(const struct planner *q)
-{
-    return q->timed && !is_variant(q, LOHAN_DS) && !is_variant(q, LOHAN_ARTIFACT);
-}
-
-/* ---- fates ----------------------------------------------------------------------------------------------------- */
-
-/* Gives inputs this fate and has everything else recomputed, as in the profiling iteration. */
-static void set_inputs_alone(struct planner *q, enum ht_fate fate)
-{
-    for (int part = 0; part < HT_N_PARTS; part++)
-        for (int32_t i = 0; i < q->blocks; i++) q->fates[part][i] = part == HT_PART_INPUT ? fate : HT_FATE_RECOMPUTED;
-    for (int k = 0; k < LOHAN_N_REPEATED; k++)
-        for (int32_t i = 0; i < q->blocks; i++) q->again[k][i] = LOHAN_NOT_AGAIN;
-}
-
-/* Swaps a prefix of the layers to main memory. Inputs that are not in it stay on the GPU. */
-static void set_prefix(struct planner *q, int32_t n)
-{
-    set_inputs_alone(q, HT_FATE_KEPT);
-    for (int32_t i = 0; i < n; i++) q->fates[q->layers[i].part][q->layers[i].unit - 1] = HT_FATE_MAIN;
-}
-
-/* Fills the room that is left with outputs of one kind of layer, from the first block on. A part of HT_N_SUB_OPS + k is
-   the own copy of repeated sub-op k. */
-static double fill_with(struct planner *q, int part, double bytes, double left)
-{
-    bool own = part >= HT_N_SUB_OPS;
-    for (int32_t i = 0; i < q->blocks; i++) {
-        bool fits = bytes <= left;
-        if (own) q->again[part - HT_N_SUB_OPS][i] = fits ? LOHAN_OWN_COPY : LOHAN_AGAIN;
-        if (!own && fits) q->fates[part][i] = HT_FATE_MAIN;
-        if (fits) left -= bytes;
-    }
-    return left;
-}
-
-/* Sets the fates of the authors' program: swaps two checkpoints a block, then the outputs of fc2, proj, qkv and fc1,
-   kind by kind, as long as copies take less than their share of the forward time. Recomputes all others and repeats fc2
-   and proj. */
-static void set_artifact(struct planner *q)
-{
-    static const int kinds[] = {HT_N_SUB_OPS, HT_N_SUB_OPS + 1, HT_SUB_QKV, HT_SUB_FC1};
-    const struct lohan_profile *p = &q->profile;
-    double share = (double)q->swap_ratio / HT_PPB, each[HT_N_PARTS] = {0};
-    double left = q->timed ? share * p->forward_flops / p->flops_per_s * p->link_bytes_per_s : 0;
-    set_inputs_alone(q, HT_FATE_MAIN);
-    for (int32_t i = 0; i < q->blocks; i++) q->fates[HT_SUB_PROJ][i] = HT_FATE_MAIN;
-    for (int32_t i = 0; i < q->n; i++) each[q->layers[i].part] = q->layers[i].bytes;
-    left -= (each[HT_PART_INPUT] + each[HT_SUB_PROJ]) * q->blocks;
-    for (size_t k = 0; k < HT_COUNT(kinds); k++)
-        left = fill_with(q, kinds[k], each[kinds[k] < HT_N_SUB_OPS ? kinds[k] : HT_PART_INPUT], left);
-}
-
-/* Moves activations of the first blocks to the SSDs until at least these bytes are there. */
-static void place_on_ssd(struct planner *q, double bytes)
-{
-    for (int32_t u = 1; u <= q->blocks && bytes > 0; u++)
-        for (int32_t i = 0; i < q->n && bytes > 0; i++) {
-            const struct lohan_layer *x = &q->layers[i];
-            if (x->unit != u || q->fates[x->part][u - 1] != HT_FATE_MAIN) continue;
-            q->fates[x->part][u - 1] = HT_FATE_SSD;
-            bytes -= x->bytes;
-        }
-}
-
-static void force(struct planner *q, const char *name, int64_t *values)
-{
-    const struct ht_variable *v = ht_setting_variable(q->settings, name);
-    for (int32_t i = 0; v && i < q->blocks; i++) values[i] = v->values[i];
-}
-
-/* Returns true if the recomputation of a block, or of a half of it, repeats sub-op k of lohan_repeated for nothing: if
-   there is one, and no part of it needs the sub-op. */
-static bool repeats(const struct planner *q, int k, int32_t block)
-{
-    unsigned half = lohan_repeated[k] == HT_SUB_FC2 ? HT_MLP_HALF : HT_ATTENTION_HALF, recomputed = 0;
-    for (int part = 0; part < HT_PART_INPUT; part++)
-        if (q->fates[part][block] == HT_FATE_RECOMPUTED) recomputed |= ht_part_sub_ops(&q->scenario->model, part);
-    if (q->halves) recomputed &= half;
-    return recomputed && !(recomputed >> lohan_repeated[k] & 1) && q->again[k][block] == LOHAN_AGAIN;
-}
-
-/* Adds what recomputations repeat, and own copies that are swapped. */
-static void add_repeated(struct planner *q)
-{
-    double input = q->profile.inter_bytes / q->blocks;
-    for (int k = 0; k < LOHAN_N_REPEATED; k++)
-        for (int32_t i = 0; i < q->blocks; i++) {
-            if (repeats(q, k, i)) q->recomputed_flops += q->again_flops[k];
-            if (q->again[k][i] == LOHAN_OWN_COPY) q->swapped_bytes += (int64_t)input;
-        }
-}
-
-/* Replaces fates that are forced, and adds up what results. */
-static void force_fates(struct planner *q)
-{
-    q->swapped_bytes = q->ssd_bytes = 0;
-    q->recomputed_flops = 0;
-    for (int part = 0; part < HT_N_PARTS; part++) force(q, ht_part_names[part], q->fates[part]);
-    for (int k = 0; k < LOHAN_N_REPEATED; k++) force(q, lohan_repeated_names[k], q->again[k]);
-    for (int32_t i = 0; i < q->n; i++) {
-        const struct lohan_layer *x = &q->layers[i];
-        int64_t fate = q->fates[x->part][x->unit - 1];
-        if (fate == HT_FATE_MAIN || fate == HT_FATE_SSD) q->swapped_bytes += (int64_t)x->bytes;
-        if (fate == HT_FATE_SSD) q->ssd_bytes += (int64_t)x->bytes;
-        if (fate == HT_FATE_RECOMPUTED) q->recomputed_flops += x->flops;
-    }
-    add_repeated(q);
-}
-
-/* Returns how many layers the planner swaps: by Algorithm 1, or the most that are no more than a forced A_G2M. */
-static int32_t layers_to_swap(struct planner *q)
-{
-    int64_t forced = ht_setting(q->settings, "A_G2M", -1);
-    enum lohan_form form = ht_setting(q->settings, "literal", 0) ? LOHAN_LITERAL : LOHAN_MENDED;
-    double most = is_variant(q, LOHAN_CPUACT) ? q->profile.mem_bytes / q->profile.gpus : q->most_bytes, bytes = 0;
-    int32_t n = 0;
-    if (q->timed) q->amount = lohan_algorithm1(&q->profile, q->layers, q->n, form, most);
-    if (forced < 0) return q->amount.n;
-    while (n < q->n && bytes + q->layers[n].bytes <= (double)forced) bytes += q->layers[n++].bytes;
-    return n;
-}
-
-/* Sets the fates of LoHan+DS: swaps the blocks' inputs to main memory, and repeats fc2 as checkpointing does. */
-static void set_ds(struct planner *q)
-{
-    set_inputs_alone(q, HT_FATE_MAIN);
-    for (int32_t i = 0; i < q->blocks; i++) q->again[0][i] = LOHAN_AGAIN;
-}
-
-/* Swaps each block's residual after attention with its input. */
-static void checkpoint_proj(struct planner *q)
-{
-    int64_t *proj = q->fates[HT_SUB_PROJ];
-    for (int32_t i = 0; i < q->blocks; i++)
-        if (proj[i] == HT_FATE_RECOMPUTED) proj[i] = q->fates[HT_PART_INPUT][i];
-}
-
-/* Chooses all fates for the profile's MEM_avail. */
-static void choose(struct planner *q)
-{
-    double ssd = 0;
-    if (is_variant(q, LOHAN_DS))
-        set_ds(q);
-    else if (is_variant(q, LOHAN_ARTIFACT))
-        set_artifact(q);
-    else
-        set_prefix(q, layers_to_swap(q));
-    force_fates(q);
-    q->prefix_bytes = q->swapped_bytes;
-    if (q->checkpoints_proj) {
-        checkpoint_proj(q);
-        force_fates(q);
-    }
-    if (!is_variant(q, LOHAN_DS) && !is_variant(q, LOHAN_ARTIFACT) && !is_variant(q, LOHAN_CPUACT))
-        ssd = lohan_ssd_bytes(&q->profile, (double)q->swapped_bytes) / q->profile.gpus;
-    if (ht_setting_variable(q->settings, "alpha"))
-        ssd = (double)ht_setting(q->settings, "alpha", 0) / HT_PPB * (double)q->swapped_bytes;
-    place_on_ssd(q, (double)ht_setting(q->settings, "A_ssd", (int64_t)ceil(ssd)));
-    force_fates(q);
+    return ht_setting(q->settings, "serial", lohan_is(q, LOHAN_ZERO) || lohan_is(q, LOHAN_NAIVE));
 }
 
 /* ---- the plan --------------------------------------------------------------------------------------------------- */
 
 /* Fills the plan's variables. */
-static void set_variables(const struct planner *q, struct ht_plan *out)
+static void set_variables(const struct lohan_planner *q, struct ht_plan *out)
 {
     const struct ht_settings *forced = q->settings;
-    bool art = is_variant(q, LOHAN_ARTIFACT);
+    bool art = lohan_is(q, LOHAN_ARTIFACT);
     for (int part = 0; part < HT_N_PARTS; part++) {
         struct ht_variable v = {.kind = HT_VARIABLE_LIST, .n = q->blocks, .values = q->fates[part]};
         snprintf(v.name, sizeof v.name, "%s", ht_part_names[part]);
@@ -301,7 +114,7 @@ static void set_variables(const struct planner *q, struct ht_plan *out)
 }
 
 /* Finds what the plan of the fates needs. Returns an error only if there is no schedule of it. */
-static enum ht_status prove(const struct planner *q, struct ht_error *err, struct ht_needs *out)
+static enum ht_status prove(const struct lohan_planner *q, struct ht_error *err, struct ht_needs *out)
 {
     struct ht_plan plan = {0};
     set_variables(q, &plan);
@@ -311,11 +124,11 @@ static enum ht_status prove(const struct planner *q, struct ht_error *err, struc
 }
 
 /* Finds MEM_avail by the profiling iteration. Lets gradients wait on the SSDs if they do not fit main memory. */
-static enum ht_status find_mem_avail(struct planner *q, struct ht_error *err)
+static enum ht_status find_mem_avail(struct lohan_planner *q, struct ht_error *err)
 {
     int64_t forced = ht_setting(q->settings, "MEM_avail", -1);
     struct ht_needs needs = {0};
-    set_inputs_alone(q, HT_FATE_SSD);
+    lohan_set_inputs_alone(q, HT_FATE_SSD);
     q->g_ssd = ht_setting(q->settings, "g_ssd", 0);
     enum ht_status status = prove(q, err, &needs);
     if (!status && needs.short_bytes[HT_HOST] && is_after(q) && !ht_setting_variable(q->settings, "g_ssd")) {
@@ -329,12 +142,12 @@ static enum ht_status find_mem_avail(struct planner *q, struct ht_error *err)
 
 /* Chooses, and lowers MEM_avail as long as the schedule lacks main memory: activations on their way to the SSDs take
    room there, too. If even MEM_avail = 0 does not help, swaps less. */
-static enum ht_status decide(struct planner *q, struct ht_error *err, struct ht_needs *needs)
+static enum ht_status decide(struct lohan_planner *q, struct ht_error *err, struct ht_needs *needs)
 {
-    bool corrects = by_algorithm1(q) && !ht_setting_variable(q->settings, "MEM_avail");
+    bool corrects = lohan_by_algorithm1(q) && !ht_setting_variable(q->settings, "MEM_avail");
     bool amount = !ht_setting_variable(q->settings, "A_G2M");
     q->most_bytes = INFINITY;
-    choose(q);
+    lohan_choose(q);
     enum ht_status status = prove(q, err, needs);
     for (int round = 0; round < ROUNDS && corrects && !status && needs->short_bytes[HT_HOST]; round++) {
         if (q->profile.mem_bytes > 0)
@@ -343,22 +156,22 @@ static enum ht_status decide(struct planner *q, struct ht_error *err, struct ht_
             q->most_bytes = (double)q->prefix_bytes * 9 / 10;
         else
             break;
-        choose(q);
+        lohan_choose(q);
         status = prove(q, err, needs);
     }
     return status;
 }
 
 /* Returns true if a variable may take the value that needs less of the GPU, which it has not yet. */
-static bool may_change(const struct planner *q, const char *name, const int64_t *value, int64_t to)
+static bool may_change(const struct lohan_planner *q, const char *name, const int64_t *value, int64_t to)
 {
     bool possible = *value != to && !ht_setting_variable(q->settings, name);
     if (value == &q->halves) return possible && !ht_arch_gated(q->scenario->model.arch);
-    if (value == &q->checkpoints_proj && (!q->halves || !by_algorithm1(q))) return false;
+    if (value == &q->checkpoints_proj && (!q->halves || !lohan_by_algorithm1(q))) return false;
     return possible && (value != &q->checkpoints_proj || !ht_setting_variable(q->settings, "A_G2M"));
 }
 
-static enum ht_status decide_anew(struct planner *q, struct ht_error *err, struct ht_needs *needs)
+static enum ht_status decide_anew(struct lohan_planner *q, struct ht_error *err, struct ht_needs *needs)
 {
     enum ht_status status = find_mem_avail(q, err);
     return status ? status : decide(q, err, needs);
@@ -367,7 +180,7 @@ static enum ht_status decide_anew(struct planner *q, struct ht_error *err, struc
 /* Decides again while the GPU is too small: in halves, with two checkpoints a block, then with less and less
    prefetching, first in the backward pass, where activations come, too. A step for which main memory is too small is
    taken back. */
-static enum ht_status fit_device(struct planner *q, struct ht_error *err)
+static enum ht_status fit_device(struct lohan_planner *q, struct ht_error *err)
 {
     static const char *const names[] = {"halves", "proj", "prefetch_b", "prefetch_f"};
     static const int64_t frugal[] = {1, 1, 0, 0};
@@ -387,7 +200,7 @@ static enum ht_status fit_device(struct planner *q, struct ht_error *err)
 }
 
 /* Returns true if an amount or a fate is forced. */
-static bool any_forced(const struct planner *q)
+static bool any_forced(const struct lohan_planner *q)
 {
     bool any = ht_setting_variable(q->settings, "A_G2M") || ht_setting_variable(q->settings, "A_ssd") ||
                ht_setting_variable(q->settings, "alpha");
@@ -395,7 +208,7 @@ static bool any_forced(const struct planner *q)
     return any;
 }
 
-static void record(const struct planner *q, struct ht_plan *out)
+static void record(const struct lohan_planner *q, struct ht_plan *out)
 {
     struct lohan_profile p = q->profile;
     double all = 0, params = (double)ht_model_params(&q->scenario->model), swapped = (double)q->swapped_bytes;
@@ -417,14 +230,14 @@ static void record(const struct planner *q, struct ht_plan *out)
         ht_plan_input(out, "T_Adam", "s", p.adam_s);
         ht_plan_input(out, "T_f", "s", lohan_forward_s(&p, swapped));
         ht_plan_input(out, "T_b", "s", lohan_backward_s(&p, swapped, q->recomputed_flops));
-        if (by_algorithm1(q)) ht_plan_input(out, "case", "", q->amount.which);
+        if (lohan_by_algorithm1(q)) ht_plan_input(out, "case", "", q->amount.which);
         out->planned_s = lohan_iteration_s(&p, swapped, q->recomputed_flops) * micro_batches;
     }
     out->planned_bytes[HT_DISK] =
         (int64_t)(p.write_bytes * micro_batches + q->profile.gpus * (double)q->ssd_bytes); /* 14P + A_ssd */
 }
 
-static void describe(const struct planner *q, struct ht_plan *out)
+static void describe(const struct lohan_planner *q, struct ht_plan *out)
 {
     static const char *const binds[] = {"main memory bounds it", "transfers bind at A_interBlock",
                                         "the GPU binds until nothing is left to recompute",
@@ -432,10 +245,10 @@ static void describe(const struct planner *q, struct ht_plan *out)
     char swapped[HT_QUANTITY_TEXT], ssd[HT_QUANTITY_TEXT];
     ht_format_quantity(HT_BYTES, (double)q->swapped_bytes, swapped);
     ht_format_quantity(HT_BYTES, (double)q->ssd_bytes, ssd);
-    if (!by_algorithm1(q) || any_forced(q))
+    if (!lohan_by_algorithm1(q) || any_forced(q))
         snprintf(out->why, sizeof out->why, "%s: %s swapped, %s of it to SSD",
                  !q->timed || any_forced(q) ? "forced"
-                 : is_variant(q, LOHAN_DS)  ? "fixed, the blocks' inputs"
+                 : lohan_is(q, LOHAN_DS)    ? "fixed, the blocks' inputs"
                                             : "two checkpoints a block, and more by swap_ratio",
                  swapped, ssd);
     else
@@ -447,14 +260,14 @@ static void describe(const struct planner *q, struct ht_plan *out)
 /* ---- checks ----------------------------------------------------------------------------------------------------- */
 
 /* Checks that a forced vector has an element a block. */
-static enum ht_status check_length(const struct planner *q, const char *name, struct ht_error *err)
+static enum ht_status check_length(const struct lohan_planner *q, const char *name, struct ht_error *err)
 {
     const struct ht_variable *v = ht_setting_variable(q->settings, name);
     if (!v || v->n == q->blocks) return HT_OK;
     return ht_fail(err, HT_BAD_INPUT, "%s has %d elements; expected %d, one a block", name, (int)v->n, (int)q->blocks);
 }
 
-static enum ht_status check(const struct planner *q, struct ht_error *err)
+static enum ht_status check(const struct lohan_planner *q, struct ht_error *err)
 {
     enum ht_status status = ht_system_check(q->self, q->scenario, err);
     for (int part = 0; part < HT_N_PARTS && !status; part++) status = check_length(q, ht_part_names[part], err);
@@ -473,7 +286,7 @@ static enum ht_status check(const struct planner *q, struct ht_error *err)
 }
 
 /* Returns true if every activation's fate is forced, so that no rate is asked for. */
-static bool all_forced(const struct planner *q)
+static bool all_forced(const struct lohan_planner *q)
 {
     bool all = true;
     for (int part = 0; part < HT_N_PARTS; part++) all &= ht_setting_variable(q->settings, ht_part_names[part]) != NULL;
@@ -481,7 +294,7 @@ static bool all_forced(const struct planner *q)
 }
 
 /* Replaces rates that are forced. Micro-batches of a GPU share the traffic of the model states. */
-static void force_rates(struct planner *q)
+static void force_rates(struct lohan_planner *q)
 {
     struct lohan_profile *p = &q->profile;
     double micro_batches = (double)ht_equal_rounds(q->scenario);
@@ -499,15 +312,15 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
                            struct ht_plan *out)
 {
     bool gated = ht_arch_gated(scenario->model.arch);
-    struct planner q = {.self = self,
-                        .scenario = scenario,
-                        .settings = settings,
-                        .timed = costs != NULL,
-                        .blocks = (int32_t)scenario->model.layers,
-                        .swap_ratio = ht_setting(settings, "swap_ratio", HT_PPB * 3 / 10),
-                        .halves = ht_setting(settings, "halves", self->variant == LOHAN_ARTIFACT && !gated),
-                        .prefetch_f = ht_setting(settings, "prefetch_f", 1),
-                        .prefetch_b = ht_setting(settings, "prefetch_b", self->variant != LOHAN_ARTIFACT)};
+    struct lohan_planner q = {.self = self,
+                              .scenario = scenario,
+                              .settings = settings,
+                              .timed = costs != NULL,
+                              .blocks = (int32_t)scenario->model.layers,
+                              .swap_ratio = ht_setting(settings, "swap_ratio", HT_PPB * 3 / 10),
+                              .halves = ht_setting(settings, "halves", self->variant == LOHAN_ARTIFACT && !gated),
+                              .prefetch_f = ht_setting(settings, "prefetch_f", 1),
+                              .prefetch_b = ht_setting(settings, "prefetch_b", self->variant != LOHAN_ARTIFACT)};
     for (int tier = 0; tier < HT_N_TIERS; tier++) out->planned_bytes[tier] = -1;
     enum ht_status status = check(&q, err);
     if (!status && !costs && !all_forced(&q) && self->variant != LOHAN_DS)
