@@ -1,6 +1,14 @@
 /*
  * Which activations LoHan and its ablations swap, and where to, for a given MEM_avail (Sec. IV-D): by Algorithm 1, or by
  * the fixed choice of LoHan+DS and of the authors' program. Forced elements replace what these say.
+ *
+ * Placement. "The main memory is first used for storing parameters that are prefetched from SSDs, and model states that
+ * are used for optimizer execution, while the rest of the main memory is used for accommodating activations" (Sec.
+ * IV-D). Which activations go to the SSDs is unstated. Here it is those of the first blocks, which are needed last.
+ *
+ * The authors' program (lohan_artifact) has no Algorithm 1. It swaps two checkpoints a block, its input and the residual
+ * after attention, and then outputs of products until a hand-set share `swap_ratio` of the forward time is filled with
+ * copies. README.md says what of that program is not expressed.
  */
 #include "lohan/planner.h"
 

@@ -8,10 +8,6 @@
  * P16 buffers and the optimizer's two state buffers. If the plan's own graph then lacks main memory, MEM_avail is
  * lowered by that and Algorithm 1 runs again; at 0 with less to swap.
  *
- * Placement. "The main memory is first used for storing parameters that are prefetched from SSDs, and model states that
- * are used for optimizer execution, while the rest of the main memory is used for accommodating activations" (Sec.
- * IV-D). Which activations go to the SSDs is unstated. Here it is those of the first blocks, which are needed last.
- *
  * If the GPU is too small [ours], blocks are passed in halves, which takes less memory and no more work. If it still
  * is, proj is swapped as the inputs are, the authors' two checkpoints a block: else the attention's half is made again
  * before the MLP's, to have proj. If it still is, nothing is prefetched, first in the backward pass, then in both.
@@ -23,10 +19,6 @@
  *
  * Several GPUs [ours]: all do the same with their parts of the batch. A_G2M and A_ssd are of each. Main memory and the
  * SSDs hold those of all, and the states once. No unit stays on the GPUs, which would each need its states.
- *
- * The authors' program (lohan_artifact) has no Algorithm 1. It swaps two checkpoints a block, its input and the residual
- * after attention, and then outputs of products until a hand-set share `swap_ratio` of the forward time is filled with
- * copies. README.md says what of that program is not expressed.
  */
 #include "lohan/planner.h"
 
