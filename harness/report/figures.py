@@ -1,5 +1,7 @@
 """The figures of a report: each function draws one PNG from experiments (results.py) or traces (timeline.py)."""
 
+import textwrap
+
 import matplotlib
 
 matplotlib.use("Agg")
@@ -14,7 +16,8 @@ WIDTH = 12.5  # inches; the same for all figures, so that their letters have one
 SERIES_COLOURS = ["#0072b2", "#56b4e9", "#d55e00", "#e69f00", "#009e73", "#cc79a7", "#8c6d31", "#7f7f7f",
                   "#000000", "#9467bd", "#a6cc3f"]
 SERIES_MARKERS = "osD^vPX*h<>dp"  # with 11 colours and 13 markers no pair comes twice
-CRITICAL_PANELS = 4  # rows in the figure; the data has all of them
+CRITICAL_PANELS = 4  # of the sweep; the data has all of them
+CRITICAL_COLUMNS = 6
 LANE_COLOURS = {"compute": "#56b4e9", "h2d": "#009e73", "d2h": "#8fd3b6", "cpu": "#cc79a7", "gather": "#0072b2",
                 "reduce": "#3d6ea8", "messages": "#e69f00", "get": "#d55e00", "disk": "#b5651d", "disk in": "#e8b878",
                 "disk out": "#8c4a12", "waiting": "#dddddd"}
@@ -179,16 +182,24 @@ def lane_colour(lane, seen):
 
 
 def critical(experiment, path):
-    """Draws shares of the critical path: a column a series, a row a panel of the sweep, a stacked bar a point."""
-    shown = [s for s in experiment.series if any(r.series == s and r.chosen and r.ok for r in experiment.rows)]
-    panels = experiment.panels()[:CRITICAL_PANELS]
-    if not shown:
+    """Draws shares of the critical path: a plot a panel of the sweep and series that runs in it, a stacked bar a point."""
+    def runs(series, places):
+        return any(row and row.ok for row in (experiment.chosen.get((series, p)) for p in places))
+
+    panels = [(title, places, [s for s in experiment.series if runs(s, places)])
+              for title, places in experiment.panels()[:CRITICAL_PANELS]]
+    columns = min(CRITICAL_COLUMNS, max((len(shown) for _, _, shown in panels), default=0))
+    if not columns:
         return False
-    figure, axes = plt.subplots(len(panels), len(shown), figsize=(WIDTH, 2.9 * len(panels) + 0.4), sharey=True,
-                                squeeze=False)
-    lanes, more = [], []
-    for (title, places), line in zip(panels, axes):
-        for ax, series in zip(line, shown):
+    rows = [shown[i:i + columns] for _, _, shown in panels for i in range(0, len(shown), columns)]
+    figure, axes = plt.subplots(len(rows), columns, figsize=(WIDTH, 2.9 * len(rows) + 0.4), sharey=True, squeeze=False)
+    lanes, more, lines_left = [], [], list(axes)
+    for title, places, shown in panels:
+        lines = [lines_left.pop(0) for _ in range(-(-len(shown) // columns))]
+        plots = [ax for line in lines for ax in line]
+        for ax in plots[len(shown):]:
+            ax.set_visible(False)
+        for ax, series in zip(plots, shown):
             for i, place in enumerate(places):
                 row = experiment.chosen.get((series, place))
                 if not row or not row.ok:
@@ -204,15 +215,15 @@ def critical(experiment, path):
                         lanes.append(lane)
                     ax.bar(i, share, 0.8, bottom=below, color=lane_colour(lane, more), linewidth=0)
                     below += share
-            ax.set_title(series if not title else f"{series}, {title}")
+            ax.set_title(textwrap.fill(f"{series}, {title}" if title else series, int(11 * WIDTH / columns)))
             ax.set_xticks(range(len(places)), [experiment.tick(p)[1] for p in places],
                           rotation=90 if len(places) > 6 else 0)
+            ax.set_xlabel(experiment.axis_title())
             ax.set_xlim(-0.6, len(places) - 0.4)
             ax.set_ylim(0, 100)
             ax.grid(axis="x", visible=False)
-        line[0].set_ylabel("share of critical path, %")
-    for ax in axes[-1]:
-        ax.set_xlabel(experiment.axis_title())
+        for line in lines:
+            line[0].set_ylabel("share of critical path, %")
     order = [lane for lane in LANE_NAMES if lane in lanes] + [lane for lane in lanes if lane not in LANE_NAMES]
     legend(figure, [Patch(color=lane_colour(lane, more), label=LANE_NAMES.get(lane, lane)) for lane in order])
     save(figure, path)
