@@ -6,9 +6,9 @@
  * are fetched when it begins, and others leave for the host. A gradient takes the place of its parameter in the chunk.
  * When the last gradient of a chunk is there the chunk leaves for the host, where FP32 parameters are in a chunk of
  * their own. After the backward pass HybridAdam goes over the parameters one by one. It reads the momentum and
- * variance of the next one from the SSDs while it steps one on the CPU and the one before is written. It leaves 16-bit
- * parameters alone: the first operator of the next iteration that needs a chunk fetches the FP32 one, 4 bytes a
- * parameter, and casts it on the device.
+ * variance of the next one from the SSDs while it steps one on the CPU. Then it waits until that one is written. It
+ * leaves 16-bit parameters alone: the first operator of the next iteration that needs a chunk fetches the FP32 one, 4
+ * bytes a parameter, and casts it on the device.
  *
  *     L = 2, every unit a chunk, all offloaded
  *     W: FP32 chunk, C: 16 bit, c: cast, R: recomputation, M: momentum and variance (ops RS, WS)
@@ -17,12 +17,17 @@
  *     h2d      W0         W1         W2         WH            C2         C1         C0
  *     d2h              C0         C1         C2            CH         C2         C1      C0
  *     ssd in                                                                               M0 M1     M2    MH
- *     cpu                                                                                     O0     O1    O2   OH
- *     ssd out                                                                                    M0     M1    M2   MH
+ *     cpu                                                                                     O0    O1    O2    OH
+ *     ssd out                                                                                    M0    M1    M2    MH
+ *
+ * The program means to overlap the write of one parameter with the step of the next (_post_update waits for it after
+ * that step). But the library binds the wait for reads, which comes before each step, to the wait for writes
+ * (repository hpcaitech/TensorNVMe, csrc/py_api.cpp and the versions before it: `.def("sync_read_events",
+ * &Offloader::sync_write_events)`). So every write is waited for at once, and no read is.
  *
  * Moves are copies on the kernels' stream for which the host waits (Chunk.shard_move, .to() without non_blocking). So
- * nothing overlaps but the optimizer's reads and writes. Inputs of blocks stay on the device, and the rest of a block
- * is recomputed (LoHan, Sec. V-A): c = L.
+ * nothing overlaps but the optimizer's reads. Inputs of blocks stay on the device, and the rest of a block is recomputed
+ * (LoHan, Sec. V-A): c = L.
  *
  * From the repository, with its defaults (zero/gemini/placement_policy.py, gemini_ddp.py, chunk/, booster/plugin/
  * gemini_plugin.py, nn/optimizer/nvme_optimizer.py, hybrid_adam.py):
@@ -47,10 +52,12 @@
  * 1, which on one device is of no effect.
  *
  * Bytes of M parameters with both fractions 1, 16 bit: on SSDs 8 M; on the host 4 M + 2 M, and momentum and variance
- * of three units. Copied to the device 4 M + 2 M an iteration, from it 2 M + 2 M; read 8 M, written 8 M.
+ * of two units. Copied to the device 4 M + 2 M an iteration, from it 2 M + 2 M; read 8 M, written 8 M.
  *
  * Departures. (1) A chunk is filled with whole units, not single weight matrices, so the smallest chunk is the largest
- * unit. If the size found does not fit, chunks are of the largest unit. R, C and W are of a unit, too. (2) A model of
+ * unit. If the size found does not fit, chunks are of the largest unit. Reads, steps and writes are of a unit, too. A
+ * block of 13B is about three chunks there. With offload_param_frac=1 two of them leave while the block is recomputed,
+ * and come again for its backward pass: 2/3 of 2 M bytes more to the device. (2) A model of
  * less than 32 Mi parameters is not kept on the device as one chunk; its search begins at the largest unit. (3) Which
  * chunks' states stay on the device is the order of a Python set; here they are the first. (4) The embedding is in
  * chunks and on the device. A tied table's gradient is non-model data from the head's backward pass until its own. (5)
@@ -59,14 +66,21 @@
  * which the repository makes one. Before that it makes one only the first time, since a pinned host copy stays valid;
  * here a chunk that leaves again is copied again (more micro-batches, a tied table).
  * (6) In FP32 numerics, which the repository does not have, the compute copy is the master copy: it stays on the host,
- * and nothing is cast. (7) A parameter whose states are not on SSDs is stepped when the write before has ended. (8) A
- * CPU step costs what one costs that also writes the 16-bit copy, 2 of 30 bytes. (9) Host memory is pinned, as in the
+ * and nothing is cast. (7) A step waits for the read of its own states. In the repository nothing waits for it: what
+ * has not been read by then is missing in the step. (8) A CPU step costs what one costs that also writes the 16-bit
+ * copy, 2 of 30 bytes, and what the software profile has beside it. HybridAdam reads 16-bit gradients and takes off the
+ * loss scale in its own pass, so the passes of DeepSpeed's program (profile torch: 20 bytes a parameter, 0.8 s of 13B)
+ * are too many. With BF16 gradients the repository steps by operators of PyTorch, one after another
+ * (HybridAdam.step); here by the same kernel. (9) Host memory is pinned, as in the
  * repository's example with NVMe; its default is not. There pinned memory is held for chunks that stay on the device,
  * too: 6 bytes a parameter more. (10) On one device the repository copies a chunk within the
  * device when it comes and before it leaves (gather, scatter of one rank), which is left out. (11) On several devices
  * all of this holds for a rank's shard of each unit. (12) offload_optim_frac is a share of the chunks. The repository
  * compares it with a sum that has a chunk once for each of its tensors, so there a part of it offloads more chunks; 0
- * and 1 mean the same.
+ * and 1 mean the same. (13) The library opens its file without O_DIRECT (csrc/offload.cpp), and hands over a tensor as
+ * one request. So the kernel copies through the page cache, the caller what is cached on a read, one worker at a time on
+ * a write; and a tensor's memory is freed after its write and allocated again for its read (tensornvme/offload.py). Here
+ * reads and writes have the disks' rate. docs/claims.md says what the difference would take.
  */
 #include "baselines/baselines.h"
 #include "baselines/gemini.h"

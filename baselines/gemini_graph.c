@@ -217,25 +217,28 @@ static void wait_for_write(struct build *b)
 }
 
 /*
- * Appends the steps on the CPU as the repository's host thread goes: for each unit it waits for its read, begins the
- * next one, steps the unit, waits for the write of the unit before, and begins the unit's own
- * (nn/optimizer/nvme_optimizer.py: _pre_step, _pre_update, _post_update, _post_step). A write is appended where the
- * thread waits for it; its edges let it begin when the unit's step has ended.
+ * Appends the steps on the CPU as the repository's host thread goes (nn/optimizer/nvme_optimizer.py: _pre_step,
+ * _pre_update, _post_update, _post_step): for each unit it waits for the write of the unit before, begins the next
+ * read, steps the unit and begins its write. The wait in _pre_update is meant for the unit's own read, but its name is
+ * bound to the wait for writes (gemini.c). Nothing waits before the step of a unit whose states are not on SSDs.
+ * A write is appended where the thread waits for it; its edges let it begin when the unit's step has ended.
  */
 static void step_on_host(struct build *b)
 {
     struct ht_draft *g = b->g;
     read_next(b);
     for (int32_t u = b->chunks->first[b->p->n_device]; u < g->n_units; u++) {
-        if (b->p->on_ssd[u])
-            read_next(b);
-        else
+        bool on_ssd = b->p->on_ssd[u];
+        if (on_ssd) {
             wait_for_write(b);
+            read_next(b);
+        }
         b->stepped = ht_draft_step(g, g->lanes->host, u, 1, true);
         ht_op_after(g->schedule, b->written);
-        if (!b->p->on_ssd[u]) continue;
-        wait_for_write(b);
-        b->unwritten = u;
+        if (on_ssd)
+            b->unwritten = u;
+        else
+            wait_for_write(b);
     }
     wait_for_write(b);
 }
