@@ -273,7 +273,8 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
                        .scenario = scenario,
                        .settings = settings,
                        .c = ht_checkpointed_blocks(self, scenario, settings)};
-    enum ht_status status = ht_system_check(self, scenario, err);
+    bool ssds = ht_setting(settings, "nvme_offload_fraction", HT_PPB) > 0;
+    enum ht_status status = ssds ? ht_system_check(self, scenario, err) : HT_OK;
     if (!status) status = check_settings(settings, err);
     if (!status) status = choose(&x, err);
     if (status) return status;

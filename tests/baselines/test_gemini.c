@@ -293,6 +293,24 @@ START_TEST(contradictions_are_refused)
 }
 END_TEST
 
+START_TEST(ssds_are_asked_for_when_something_goes_there)
+{
+    struct ht_scenario_request r = {.model = "gpt-mini", .cluster = "local", .batch = 2, .seq = 8};
+    struct ht_scenario sc = scenario_from(&r);
+    struct ht_plan plan = {0};
+    struct ht_error err = {0};
+    ck_assert_int_eq(plan_with(&ht_gemini, &sc, "", &err, &plan), HT_INFEASIBLE);
+    ck_assert_msg(strstr(err.text, "keeps tensors on SSDs") != NULL, "%s", err.text);
+    ht_plan_free(&plan);
+    struct ht_schedule *s =
+        build_with(&ht_gemini, &sc, "offload_param_frac=1 chunk=50112 nvme_offload_fraction=0", &plan);
+    proved_peak(s, "without SSDs");
+    ht_schedule_destroy(s);
+    ht_plan_free(&plan);
+    ht_scenario_free(&sc);
+}
+END_TEST
+
 static void add(TCase *t)
 {
     tcase_add_test(t, static_moves_by_hand);
@@ -303,6 +321,7 @@ static void add(TCase *t)
     tcase_add_test(t, every_plan_is_proved);
     tcase_add_test(t, the_fewest_chunks_are_offloaded);
     tcase_add_test(t, contradictions_are_refused);
+    tcase_add_test(t, ssds_are_asked_for_when_something_goes_there);
 }
 
 int main(void)
