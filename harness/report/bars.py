@@ -127,6 +127,7 @@ def sizes(experiment, path):
     others = [i for i in range(len(AXES)) if i not in (0 if of_models else AXES.index("batches"), at)]
     panels = split(experiment, others)
     values = list(dict.fromkeys(p[at] for p in experiment.places()))
+    narrow = len(values) * len(experiment.series) * len(panels) > 30
     figure, axes = plt.subplots(1, len(panels), figsize=(WIDTH, 3.6), sharey=True, squeeze=False)
     for ax, places in zip(axes[0], panels.values()):
         steps = [next(p for p in places if p[at] == v) for v in values]
@@ -141,9 +142,9 @@ def sizes(experiment, path):
                 best = max(fitting, key=lambda r: r.scenario["model"]["params"] if of_models else r.place[1])
                 height = best.scenario["model"]["params"] / 1e9 if of_models else best.place[1]
                 ax.bar(x_of(g, b), height, width * 0.94, linewidth=0, color=colour_of(experiment, series))
-                ax.text(x_of(g, b), height, experiment.short(best.place[0]) if of_models else f"{height}", ha="center",
-                        va="bottom", fontsize=7,
-                        rotation=90 if len(values) * len(experiment.series) * len(panels) > 16 else 0)
+                label = experiment.short(best.place[0]) if of_models else f"{height}"
+                ax.text(x_of(g, b), height, f" {label}" if narrow else label, ha="center", va="bottom", fontsize=7,
+                        rotation=90 if narrow else 0)
         varying = [i for i in others if len(experiment.axes[AXES[i]]) > 1]
         ax.set_title(", ".join(experiment.label(places[0], i) for i in varying))
         ax.set_xlabel(experiment.axis_title())

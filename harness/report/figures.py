@@ -215,7 +215,8 @@ def critical(experiment, path):
                         lanes.append(lane)
                     ax.bar(i, share, 0.8, bottom=below, color=lane_colour(lane, more), linewidth=0)
                     below += share
-            ax.set_title(textwrap.fill(f"{series}, {title}" if title else series, int(11 * WIDTH / columns)))
+            name = textwrap.fill(series, int(10 * WIDTH / columns))
+            ax.set_title(name + ("\n" if columns > 3 else ", ") + title if title else name)
             ax.set_xticks(range(len(places)), [experiment.tick(p)[1] for p in places],
                           rotation=90 if len(places) > 6 else 0)
             ax.set_xlabel(experiment.axis_title())
