@@ -11,7 +11,8 @@
  *              iteration boundary for residents.
  *   control    A `when` op has an edge from a final check. That is a validate op that reads the gradients that it
  *              checks, or has an edge from every validate op of its rank that checks a unit's gradient. These cover
- *              all gradients that are stepped. Everything below holds on both branches.
+ *              all gradients that are stepped. The next iteration's head, which reads the loss scale, waits for the
+ *              final check of its rank. Everything below holds on both branches.
  *   coverage   The micro-batches tile the batch. Each passes every unit forward and backward once (besides
  *              recomputation), with all of its sequences. Sub-op masks add up: however a block's activations are cut
  *              into tensors, a backward pass reads each sub-op's once, and a recomputation reads what ht_sub_ops_read

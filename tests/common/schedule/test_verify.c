@@ -184,6 +184,43 @@ START_TEST(gradients)
 }
 END_TEST
 
+/* The heads of 130 ranks, each of which waits for the final check of its own rank, but that of rank `early` for its
+   neighbour's; -1: none. */
+static struct ht_schedule *heads(int32_t early)
+{
+    enum { RANKS = 130 };
+    struct ht_schedule *s = ht_schedule_create("heads", RANKS, 1, NULL);
+    int32_t work = ht_add_work(s, &(struct ht_work){.custom = "w"});
+    for (int32_t r = 0; r < RANKS; r++) {
+        ht_add_lane(s, "gpu", HT_LANE_COMPUTE, r, HT_FIFO);
+        ht_add_lane(s, "cpu", HT_LANE_HOST, r, HT_FIFO);
+    }
+    for (int32_t r = 0; r < RANKS; r++) {
+        ht_add_op(s, HT_OP_FORWARD, 2 * r, sample_label(-1, -1), work);
+        ht_op_effect(s, sample_tensor(s, HT_LOGITS, -1, 0, 64, r), HT_DEVICE, HT_PRODUCE);
+        ht_op_after_prev(s, RANKS + (r == early ? r - 1 : r));
+    }
+    for (int32_t r = 0; r < RANKS; r++) {
+        ht_add_op(s, HT_OP_VALIDATE, 2 * r + 1, sample_label(-1, -1), work);
+        ht_op_effect(s, r, HT_DEVICE, HT_NEED | HT_RELEASE);
+    }
+    ht_schedule_link(s);
+    return s;
+}
+
+START_TEST(next_iteration)
+{
+    struct ht_error err = {0};
+    struct ht_schedule *s = heads(-1);
+    ck_assert_msg(ht_schedule_verify(s, &err, NULL) == HT_OK, "%s", err.text);
+    ht_schedule_destroy(s);
+    says(heads(1), "op 1 (forward): does not wait for its rank's final check of the iteration before");
+    says(heads(63), "op 63 (forward): does not wait");
+    says(heads(64), "op 64 (forward): does not wait");
+    says(heads(129), "op 129 (forward): does not wait");
+}
+END_TEST
+
 /* Two replicas of two parts, rank = 2 replica + part. Each op's first row is its parameters or its gradient. */
 START_TEST(parts)
 {
@@ -383,6 +420,7 @@ int main(void)
     tcase_add_test(c, sweep);
     tcase_add_loop_test(c, mutations, 0, 6);
     tcase_add_test(c, gradients);
+    tcase_add_test(c, next_iteration);
     tcase_add_test(c, parts);
     tcase_add_test(c, footprint);
     tcase_add_test(c, wild_ids);
