@@ -240,11 +240,6 @@ static enum ht_status check_label(struct ht_cpu_call *c)
     if (c->args.batch < 1 || c->args.seq < 1 || c->args.seq > c->args.model->max_seq)
         return ht_cpu_fail(c, "its work has the shape batch %lld, sequence %lld (the longest is %lld)",
                            (long long)c->args.batch, (long long)c->args.seq, (long long)c->args.model->max_seq);
-    unsigned sub_ops = l->sub_ops & HT_ALL_SUB_OPS;
-    bool whole = sub_ops == HT_ALL_SUB_OPS, half = sub_ops == HT_ATTENTION_HALF || sub_ops == HT_MLP_HALF;
-    bool block = l->n_units == 1 && ht_model_unit_kind(c->args.model, l->unit) == HT_UNIT_BLOCK;
-    if (c->op->kind != HT_OP_RECOMPUTE && !whole && !(half && block))
-        return ht_cpu_fail(c, "passes some sub-ops; the cpu backend passes whole units and halves of a block");
     return HT_OK;
 }
 

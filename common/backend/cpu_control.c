@@ -132,38 +132,6 @@ static enum ht_status check_partials_first(struct ht_cpu_control *c, const struc
     return missing < 0 ? HT_OK : fail_op(s, missing, err, "checks gradients, but the final check does not wait for it");
 }
 
-bool ht_cpu_scales(const struct ht_schedule *s, int32_t op)
-{
-    for (int64_t e = s->effects_begin[op]; e < s->effects_begin[op + 1]; e++) {
-        const struct ht_effect *x = &s->effects[e];
-        bool made = (x->flags & (HT_PRODUCE | HT_UPDATE)) && !(x->flags & HT_RELEASE);
-        if (made && s->tensors[x->tensor].class == HT_LOGITS) return true;
-    }
-    return false;
-}
-
-/* Checks that the next iteration's head, which reads the loss scale, waits for the final check of its rank. */
-static enum ht_status check_next_waits(const struct ht_schedule *s, int32_t final_check, struct ht_error *err)
-{
-    bool *now = HT_NEW_ARRAY(bool, s->n_ops), *next = HT_NEW_ARRAY(bool, s->n_ops); /* ops that wait for it */
-    bool *lane = HT_NEW_ARRAY(bool, s->n_lanes);
-    int32_t early = -1;
-    for (int turn = 0; turn < 2; turn++)
-        for (int32_t op = 0; op < s->n_ops; op++) {
-            bool *waits = turn ? next : now, fifo = s->lanes[s->ops[op].lane].order == HT_FIFO;
-            waits[op] = (!turn && op == final_check) || (fifo && lane[s->ops[op].lane]);
-            for (int64_t k = s->deps_begin[op]; k < s->deps_begin[op + 1]; k++) waits[op] |= waits[s->deps[k]];
-            for (int64_t k = s->prev_begin[op]; turn && k < s->prev_begin[op + 1]; k++) waits[op] |= now[s->prev[k]];
-            if (fifo) lane[s->ops[op].lane] |= waits[op];
-            bool scales = ht_cpu_scales(s, op) && ht_op_rank(s, op) == ht_op_rank(s, final_check);
-            if (turn && scales && !waits[op]) early = op;
-        }
-    free(now);
-    free(next);
-    free(lane);
-    return early < 0 ? HT_OK : fail_op(s, early, err, "does not wait for the final check of the iteration before");
-}
-
 static int by_elements(const void *x, const void *y)
 {
     const struct ht_cpu_checked *a = x, *b = y;
@@ -297,9 +265,7 @@ enum ht_status ht_cpu_control_open(struct ht_cpu_control *c, const struct ht_sch
     find_checked(c, s, model);
     c->partials = HT_NEW_ARRAY(struct ht_grad_partial, s->n_tensors);
     status = check_all_checked(c, s, model, err);
-    if (!status) status = check_partials_first(c, s, err);
-    if (!status) status = check_next_waits(s, c->final_check, err);
-    return status;
+    return status ? status : check_partials_first(c, s, err);
 }
 
 void ht_cpu_control_close(struct ht_cpu_control *c)

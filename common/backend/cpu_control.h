@@ -7,8 +7,8 @@
  *                     loss scale of the next iteration
  *
  * A slot holds what an iteration's ops need to know. The final check of iteration k fills in the rest of slot k and
- * begins slot k + 1. No op reads that slot earlier: opening a schedule checks that every head's forward pass of k + 1
- * waits for the final check. At most two iterations are in flight, so a final check may run beside ops of k - 1 and k;
+ * begins slot k + 1. No op reads that slot earlier: the verifier proves that every head's forward pass of k + 1 waits for
+ * the final check. At most two iterations are in flight, so a final check may run beside ops of k - 1 and k;
  * four slots keep them apart.
  *
  * With several ranks each checks the gradients that it steps, and has a final check of its own. Before that they agree
@@ -64,9 +64,6 @@ static inline struct ht_cpu_slot *ht_cpu_slot(struct ht_cpu_control *c, int32_t 
 {
     return &c->slots[iteration % HT_CPU_SLOTS];
 }
-
-/* Returns true when the op multiplies by the loss scale: when it writes logits that are kept for a gradient. */
-bool ht_cpu_scales(const struct ht_schedule *s, int32_t op);
 
 /* Returns true when the op makes the partial of this tensor. */
 bool ht_cpu_checks(const struct ht_cpu_control *c, int32_t op, int32_t tensor);

@@ -174,7 +174,7 @@ static void list_host_deps(struct ht_cuda_device *d)
     }
     for (int32_t op = 0; op < s->n_ops; op++) {
         struct ht_cuda_host_deps *a = &d->host_deps[op];
-        if (final_check >= 0 && ht_cpu_scales(s, op)) HT_PUSH(a->ops, a->n, a->cap, final_check);
+        if (final_check >= 0 && ht_op_scales(s, op)) HT_PUSH(a->ops, a->n, a->cap, final_check);
         for (int64_t e = s->effects_begin[op]; e < s->effects_begin[op + 1]; e++) {
             const struct ht_effect *f = &s->effects[e];
             enum ht_tensor_class class = s->tensors[f->tensor].class;

@@ -61,6 +61,17 @@ void ht_schedule_destroy(struct ht_schedule *s)
     free(s);
 }
 
+bool ht_op_scales(const struct ht_schedule *s, int32_t op)
+{
+    if (s->ops[op].kind != HT_OP_FORWARD && s->ops[op].kind != HT_OP_RECOMPUTE) return false;
+    for (int64_t e = s->effects_begin[op]; e < s->effects_begin[op + 1]; e++) {
+        const struct ht_effect *x = &s->effects[e];
+        bool kept = x->flags & (HT_PRODUCE | HT_UPDATE) && !(x->flags & HT_RELEASE);
+        if (kept && s->tensors[x->tensor].class == HT_LOGITS) return true;
+    }
+    return false;
+}
+
 void ht_schedule_set_capacity(struct ht_schedule *s, enum ht_tier tier, int32_t rank, int64_t bytes)
 {
     assert(rank >= 0 && rank < s->n_ranks && bytes >= 0);

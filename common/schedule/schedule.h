@@ -360,6 +360,10 @@ static inline struct ht_model ht_tensor_model(const struct ht_tensor *t, const s
     return t->parts > 1 ? ht_model_part(whole, t->part, t->parts) : *whole;
 }
 
+/* Returns true if the op multiplies by the loss scale: if it is a pass that makes logits and keeps them for a
+   gradient. */
+bool ht_op_scales(const struct ht_schedule *s, int32_t op);
+
 const char *ht_tier_name(enum ht_tier t);                   /* "device" ... */
 const char *ht_tensor_class_name(enum ht_tensor_class c);   /* "param" ... */
 const char *ht_tensor_class_plural(enum ht_tensor_class c); /* for sentences: "parameters" ... */

@@ -11,14 +11,16 @@
  *              iteration boundary for residents.
  *   control    A `when` op has an edge from a final check. That is a validate op that reads the gradients that it
  *              checks, or has an edge from every validate op of its rank that checks a unit's gradient. These cover
- *              all gradients that are stepped. Everything below holds on both branches.
+ *              all gradients that are stepped. The next iteration's head, which reads the loss scale, waits for the
+ *              final check of its rank. Everything below holds on both branches.
  *   coverage   The micro-batches tile the batch. Each passes every unit forward and backward once (besides
- *              recomputation), with all of its sequences. Sub-op masks add up: however a block's activations are cut
- *              into tensors, a backward pass reads each sub-op's once, and a recomputation reads what ht_sub_ops_read
- *              names.
+ *              recomputation), in order, with all of its sequences. A pass is of whole units, or of one half of a
+ *              block: forward the attention half first, backward the MLP half. Each reads and writes its part of the
+ *              residual stream. Sub-op masks add up: however a block's activations are cut into tensors, a backward pass
+ *              reads each sub-op's once, and a recomputation reads what ht_sub_ops_read names.
  *   updates    Every momentum tensor is stepped once (or, on the bad branch, none is), with a gradient that has every
- *              micro-batch once. The shards of a unit tile it, alike for momentum, variance and master parameters. A
- *              fragment (n_units 0) without a step passes.
+ *              micro-batch once. Both halves of a backward pass write the same one. The shards of a unit tile it, alike
+ *              for momentum, variance and master parameters. A fragment (n_units 0) without a step passes.
  *   closure    The residents at the end are those at the start.
  *   memory     The safe sequence (ops one at a time in id order) fits every space: its capacity, and the limit that the
  *              method declares. If not, that is the OOM.

@@ -1,16 +1,27 @@
 /*
  * Activations: proves that each pass reads and writes the activations of each sub-op once, however the activations of a
- * block are divided into tensors.
+ * block are divided into tensors; and that the halves of a pass read and write the residual stream.
  *
- *     forward       writes the activations of each of its sub-ops to exactly one tensor, or writes none; reads those of
- *                   other sub-ops that ht_sub_ops_read names
+ *     forward       writes the activations of each of its sub-ops to exactly one tensor, and allocates no tensor for
+ *                   others (a whole pass may write none); reads those of other sub-ops that ht_sub_ops_read names
  *     recompute     reads the input and the other sub-ops' activations that ht_sub_ops_read names; writes those of each
  *                   of its sub-ops to exactly one tensor, and allocates no tensor for others
  *     backward      reads the activations of each sub-op that ht_sub_ops_backward_read names from exactly one tensor
  *
+ * X(u,j) is the input of a unit, dX(u,j) its gradient. Each half of a block's pass has its part in this residual
+ * stream:
+ *
+ *                   attention half                       MLP half
+ *     forward       reads X(u,j)                         writes X(u+1,j)
+ *     backward      reads X(u,j), UPDATEs dX(u,j)        reads dX(u+1,j), writes dX(u,j)
+ *
+ * Between the halves of a backward pass dX(u,j) holds the gradient of proj. Of forward passes and recomputations only
+ * those with fc2 among their sub-ops write X(u+1,j).
+ *
  * The hazards rule proves that a tensor is present when it is read and absent when it is produced.
  *
- * Not checked: units and micro-batches that have no activation tensor of their own.
+ * Not checked: units and micro-batches that have no activation tensor of their own; the residual stream of whole passes,
+ * for figures' graphs leave it out in part.
  */
 #include "common/schedule/rules.h"
 
@@ -87,6 +98,19 @@ static bool touches(const struct walk *w, int32_t i, enum ht_tensor_class class,
     return false;
 }
 
+/* Checks that the op writes its sub-ops' activations, and allocates no tensor for others. */
+static enum ht_status check_written(const struct walk *w, int32_t i, int64_t cell, struct ht_error *err)
+{
+    unsigned sub_ops = w->s->ops[i].label.sub_ops;
+    enum ht_status status = check_covered(w, i, cell, WRITES, sub_ops, err);
+    for (int64_t e = w->s->effects_begin[i]; e < w->s->effects_begin[i + 1] && !status; e++) {
+        unsigned more = w->s->tensors[w->s->effects[e].tensor].label.sub_ops & ~sub_ops;
+        if (more && is_effect_on(w, e, HT_ACTIVATION, cell, HT_PRODUCE))
+            status = ht_broken_op(w->s, i, err, "allocates %s and does not write them", acts_of(w, cell, more).text);
+    }
+    return status;
+}
+
 static enum ht_status check_recompute(const struct walk *w, int32_t i, int64_t cell, struct ht_error *err)
 {
     const struct ht_op *op = &w->s->ops[i];
@@ -95,12 +119,7 @@ static enum ht_status check_recompute(const struct walk *w, int32_t i, int64_t c
     struct ht_sub_op_reads reads =
         ht_sub_ops_read(w->s->works[op->work].arch, output ? sub_ops : sub_ops & ~(1u << HT_SUB_FC2));
     enum ht_status status = check_covered(w, i, cell, reading(op), reads.sub_ops, err);
-    if (!status) status = check_covered(w, i, cell, WRITES, sub_ops, err);
-    for (int64_t e = w->s->effects_begin[i]; e < w->s->effects_begin[i + 1] && !status; e++) {
-        unsigned more = w->s->tensors[w->s->effects[e].tensor].label.sub_ops & ~sub_ops;
-        if (more && is_effect_on(w, e, HT_ACTIVATION, cell, HT_PRODUCE))
-            status = ht_broken_op(w->s, i, err, "allocates %s and does not write them", acts_of(w, cell, more).text);
-    }
+    if (!status) status = check_written(w, i, cell, err);
     if (!status && reads.input && w->input[cell] && !touches(w, i, HT_CHECKPOINT, cell, reading(op)))
         status = ht_broken_op(w->s, i, err, "does not read the input of unit %d, micro-batch %d",
                               (int)(cell / w->s->n_micro_batches), op->label.micro_batch);
@@ -112,9 +131,8 @@ static enum ht_status check_forward(const struct walk *w, int32_t i, int64_t cel
     const struct ht_op *op = &w->s->ops[i];
     unsigned reads = ht_sub_ops_read(w->s->works[op->work].arch, op->label.sub_ops).sub_ops;
     enum ht_status status = check_covered(w, i, cell, reading(op), reads, err);
-    if (!status && touches(w, i, HT_ACTIVATION, cell, WRITES))
-        status = check_covered(w, i, cell, WRITES, op->label.sub_ops, err);
-    return status;
+    bool drops = op->label.sub_ops == HT_ALL_SUB_OPS && !touches(w, i, HT_ACTIVATION, cell, WRITES);
+    return status || drops ? status : check_written(w, i, cell, err);
 }
 
 static enum ht_status check_backward(const struct walk *w, int32_t i, int64_t cell, struct ht_error *err)
@@ -124,6 +142,44 @@ static enum ht_status check_backward(const struct walk *w, int32_t i, int64_t ce
     return check_covered(w, i, cell, reading(op), ht_sub_ops_backward_read(dropout, op->label.sub_ops).sub_ops, err);
 }
 
+/* Checks that a half has an effect with one of the flags on X, of class HT_CHECKPOINT, or dX, of HT_ACT_GRAD. */
+static enum ht_status check_stream(const struct walk *w, int32_t i, enum ht_tensor_class class, int64_t cell,
+                                   unsigned flags, struct ht_error *err)
+{
+    if (touches(w, i, class, cell, flags)) return HT_OK;
+    return ht_broken_op(w->s, i, err, "does not %s the %sinput of unit %d, micro-batch %d",
+                        flags == READS       ? "read"
+                        : flags == HT_UPDATE ? "update"
+                                             : "write",
+                        class == HT_ACT_GRAD ? "gradient of the " : "", (int)(cell / w->s->n_micro_batches),
+                        (int)(cell % w->s->n_micro_batches));
+}
+
+/* Checks a half's part in the residual stream. The coverage rule proves that there is a unit behind. */
+static enum ht_status check_half(const struct walk *w, int32_t i, int64_t cell, struct ht_error *err)
+{
+    const struct ht_op *op = &w->s->ops[i];
+    bool mlp = op->label.sub_ops == HT_MLP_HALF;
+    int64_t next = cell + w->s->n_micro_batches;
+    if (op->kind == HT_OP_FORWARD)
+        return mlp ? check_stream(w, i, HT_CHECKPOINT, next, WRITES, err)
+                   : check_stream(w, i, HT_CHECKPOINT, cell, READS, err);
+    enum ht_status status =
+        mlp ? check_stream(w, i, HT_ACT_GRAD, next, READS, err) : check_stream(w, i, HT_CHECKPOINT, cell, READS, err);
+    return status ? status : check_stream(w, i, HT_ACT_GRAD, cell, mlp ? WRITES : HT_UPDATE, err);
+}
+
+/* Checks that only what has fc2 among its sub-ops writes the output. */
+static enum ht_status check_output(const struct walk *w, int32_t i, int64_t cell, struct ht_error *err)
+{
+    const struct ht_op *op = &w->s->ops[i];
+    int64_t next = cell + w->s->n_micro_batches;
+    if (op->kind == HT_OP_BACKWARD || op->label.sub_ops >> HT_SUB_FC2 & 1) return HT_OK;
+    if (!touches(w, i, HT_CHECKPOINT, next, WRITES)) return HT_OK;
+    return ht_broken_op(w->s, i, err, "writes the input of unit %d, micro-batch %d, but does not pass fc2",
+                        (int)(next / w->s->n_micro_batches), op->label.micro_batch);
+}
+
 static enum ht_status check_pass(const struct walk *w, int32_t i, struct ht_error *err)
 {
     const struct ht_schedule *s = w->s;
@@ -131,7 +187,11 @@ static enum ht_status check_pass(const struct walk *w, int32_t i, struct ht_erro
     enum ht_status status = HT_OK;
     for (int32_t u = op->label.unit; u < op->label.unit + op->label.n_units && !status; u++) {
         int64_t cell = cell_of(s, &(struct ht_label){.unit = u, .n_units = 1, .micro_batch = op->label.micro_batch});
-        if (cell < 0 || !w->kept[cell]) continue;
+        if (cell < 0) continue;
+        bool half = op->kind != HT_OP_RECOMPUTE && op->label.sub_ops != HT_ALL_SUB_OPS;
+        status = half ? check_half(w, i, cell, err) : HT_OK;
+        if (!status) status = check_output(w, i, cell, err);
+        if (status || !w->kept[cell]) continue;
         if (op->kind == HT_OP_RECOMPUTE) status = check_recompute(w, i, cell, err);
         if (op->kind == HT_OP_BACKWARD) status = check_backward(w, i, cell, err);
         if (op->kind == HT_OP_FORWARD) status = check_forward(w, i, cell, err);

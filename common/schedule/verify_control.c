@@ -1,6 +1,6 @@
 /*
- * Control: proves that a final check precedes every op with a `when`, and that it covers all gradients that its rank
- * steps.
+ * Control: proves that a final check precedes every op with a `when`, that it covers all gradients that its rank steps,
+ * and that the next iteration's head waits for it.
  *
  * A validate op with a unit is a gradient check; its result is a partial. One without a unit is a final check, which
  * reads the gradients itself or adds up partials. In the second case it has an edge from every gradient check of its
@@ -8,6 +8,9 @@
  * count as such. The hazards rule proves that a check reads the gradient as it was last written. A rank that checks none,
  * since another rank steps for both, learns the partials from an agreement, an all-reduce about no unit: its final check
  * has an edge from the agreement, and that has one from every gradient check.
+ *
+ * A final check sets the loss scale of the next iteration, so whatever reads that waits for the one of its own rank: a
+ * head that makes logits. Edges within an iteration and to the one before lead there, and FIFO lanes, over any ranks.
  */
 #include "common/schedule/rules.h"
 
@@ -120,10 +123,59 @@ static enum ht_status check_gradient_checks(const struct control *c, int32_t i, 
     return HT_OK;
 }
 
-enum ht_status ht_rule_control(const struct ht_schedule *s, struct ht_error *err)
+/* Returns the bit of the op's rank in a mask of the 64 ranks from `base` on; 0 if the rank is not among them. */
+static uint64_t bit_of(const struct ht_schedule *s, int32_t op, int32_t base)
+{
+    int32_t rank = ht_op_rank(s, op) - base;
+    return rank >= 0 && rank < 64 ? (uint64_t)1 << rank : 0;
+}
+
+/* Sets waits[n_ops]: the ranks in the mask for whose final checks of an iteration each op waits, of the same iteration
+   (now NULL) or of the next, given those of the same. lane[n_lanes]: those for which a FIFO lane has waited so far. */
+static void follow_final_checks(const struct ht_schedule *s, int32_t base, const uint64_t *now, uint64_t *lane,
+                                uint64_t *waits)
+{
+    for (int32_t op = 0; op < s->n_ops; op++) {
+        bool fifo = s->lanes[s->ops[op].lane].order == HT_FIFO;
+        waits[op] = fifo ? lane[s->ops[op].lane] : 0;
+        if (!now && is_final_check(s, op)) waits[op] |= bit_of(s, op, base);
+        for (int64_t k = s->deps_begin[op]; k < s->deps_begin[op + 1]; k++) waits[op] |= waits[s->deps[k]];
+        for (int64_t k = s->prev_begin[op]; now && k < s->prev_begin[op + 1]; k++) waits[op] |= now[s->prev[k]];
+        if (fifo) lane[s->ops[op].lane] = waits[op];
+    }
+}
+
+/* Checks that the next iteration's ops that read the loss scale wait for the final check of their rank, which sets it.
+   Takes 64 ranks at a time. */
+static enum ht_status check_next_iteration(const struct ht_schedule *s, struct ht_error *err)
+{
+    uint64_t *now = HT_NEW_ARRAY(uint64_t, s->n_ops), *next = HT_NEW_ARRAY(uint64_t, s->n_ops);
+    uint64_t *lane = HT_NEW_ARRAY(uint64_t, s->n_lanes);
+    enum ht_status status = HT_OK;
+    for (int32_t base = 0; base < s->n_ranks && !status; base += 64) {
+        uint64_t checks = 0, scales = 0; /* ranks with a final check, with an op that reads the scale */
+        for (int32_t op = 0; op < s->n_ops; op++) {
+            if (is_final_check(s, op)) checks |= bit_of(s, op, base);
+            if (ht_op_scales(s, op)) scales |= bit_of(s, op, base);
+        }
+        if (!(checks & scales)) continue;
+        for (int32_t i = 0; i < s->n_lanes; i++) lane[i] = 0;
+        follow_final_checks(s, base, NULL, lane, now);
+        follow_final_checks(s, base, now, lane, next);
+        for (int32_t op = 0; op < s->n_ops && !status; op++)
+            if (ht_op_scales(s, op) && bit_of(s, op, base) & checks & ~next[op])
+                status = ht_broken_op(s, op, err, "does not wait for its rank's final check of the iteration before");
+    }
+    free(now);
+    free(next);
+    free(lane);
+    return status;
+}
+
+/* Checks the order of gradient checks, final checks and ops with a `when`. */
+static enum ht_status check_branches(const struct ht_schedule *s, struct ht_error *err)
 {
     enum ht_status status = HT_OK;
-    if (!ht_has_branches(s)) return HT_OK;
     struct control c = {.s = s,
                         .lane_waits = HT_NEW_ARRAY(bool, s->n_lanes),
                         .checked_by = HT_NEW_ARRAY(int32_t, s->n_tensors),
@@ -152,4 +204,10 @@ enum ht_status ht_rule_control(const struct ht_schedule *s, struct ht_error *err
     free(c.seen);
     free(c.counted);
     return status;
+}
+
+enum ht_status ht_rule_control(const struct ht_schedule *s, struct ht_error *err)
+{
+    enum ht_status status = ht_has_branches(s) ? check_branches(s, err) : HT_OK;
+    return status ? status : check_next_iteration(s, err);
 }

@@ -1,9 +1,15 @@
 /*
  * Coverage: proves that the micro-batches tile the batch, and that each passes every unit forward and backward exactly
- * once, in either branch.
+ * once and in order, in either branch.
  *
- * A cell per unit and micro-batch collects the sub-ops of the passes so far, in id order. A pass fails if it repeats a
- * sub-op, or if it is a backward of one whose forward is missing. At the end every cell has all sub-ops.
+ * A pass is of whole units, or of one half of a block: a unit that is neither the first nor the last. So a micro-batch
+ * goes through 2 n halves, up and down again; a pass takes it from the bottom to the top of what it passes, or back:
+ *
+ *     0             2                   3             4       2 n
+ *     |-- unit 0 ---|-- attention half -|-- MLP half -| .. ---|     forward: 0 to 2 n, then backward: 2 n to 0
+ *                   '------------ unit 1 -------------'
+ *
+ * The walk keeps each micro-batch's position in id order. A pass fails if it does not begin there.
  */
 #include "common/schedule/rules.h"
 
@@ -11,73 +17,94 @@
 #include "common/schedule/limits.h"
 #include "common/schedule/names.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-_Static_assert(HT_N_SUB_OPS <= 16, "a cell holds a mask of sub-ops");
-
-/* The sub-ops that have been passed, per unit and micro-batch. */
-struct cells {
-    uint16_t *forward, *backward; /* (n_units, n_micro_batches) */
+/* Where a micro-batch is in its forward pass, and in its backward pass. */
+struct position {
+    int32_t forward, backward;
 };
 
-/* Returns the name of the first sub-op in the mask. */
-static const char *sub_op_of(unsigned mask)
+/* Returns "unit 3"; "unit 3 (norm1, qkv, attention, proj)" for a half that is passed by itself. */
+static struct ht_phrase half_at(int32_t half, bool alone)
 {
-    for (int i = 0; i < HT_N_SUB_OPS; i++)
-        if (mask >> i & 1) return ht_sub_op_names[i];
-    return "nothing";
+    struct ht_phrase p;
+    char names[72];
+    struct ht_label l = {.unit = half / 2, .sub_ops = half % 2 ? HT_MLP_HALF : HT_ATTENTION_HALF};
+    if (!alone) l.sub_ops = HT_ALL_SUB_OPS;
+    snprintf(p.text, sizeof p.text, "unit %d%s", l.unit, ht_sub_op_descriptions(&l, names, sizeof names));
+    return p;
 }
 
-/* Adds a pass to its cells. */
-static enum ht_status cover(const struct ht_schedule *s, struct cells *c, int32_t i, enum ht_when branch,
-                            struct ht_error *err)
+/* Checks that a pass is of a micro-batch and of whole units, or of one half of a block. */
+static enum ht_status check_label(const struct ht_schedule *s, int32_t i, struct ht_error *err)
 {
-    const struct ht_op *op = &s->ops[i];
-    const struct ht_label *l = &op->label;
-    const char *kind = ht_op_kind_name((enum ht_op_kind)op->kind);
-    bool forward = op->kind == HT_OP_FORWARD;
+    const struct ht_label *l = &s->ops[i].label;
+    bool half = l->sub_ops == HT_ATTENTION_HALF || l->sub_ops == HT_MLP_HALF;
+    char names[72];
     if (l->unit < 0 || l->micro_batch < 0 || l->micro_batch >= s->n_micro_batches || l->sub_ops == 0)
-        return ht_broken_op(s, i, err, "is a %s without a unit, sub-ops or a micro-batch", kind);
-    for (int32_t u = l->unit; u < l->unit + l->n_units; u++) {
-        int64_t cell = (int64_t)u * s->n_micro_batches + l->micro_batch;
-        unsigned done = forward ? c->forward[cell] : c->backward[cell];
-        if (done & l->sub_ops)
-            return ht_broken_op(s, i, err, "is the second %s of unit %d (%s), micro-batch %d%s", kind, u,
-                                sub_op_of(done & l->sub_ops), l->micro_batch, ht_branch_description(s, branch));
-        if (!forward && (l->sub_ops & ~(unsigned)c->forward[cell]))
-            return ht_broken_op(s, i, err, "comes before the forward of unit %d (%s), micro-batch %d%s", u,
-                                sub_op_of(l->sub_ops & ~(unsigned)c->forward[cell]), l->micro_batch,
-                                ht_branch_description(s, branch));
-        *(forward ? &c->forward[cell] : &c->backward[cell]) |= (uint16_t)l->sub_ops;
-    }
+        return ht_broken_op(s, i, err, "is a %s without a unit, sub-ops or a micro-batch",
+                            ht_op_kind_name((enum ht_op_kind)s->ops[i].kind));
+    if (l->sub_ops == HT_ALL_SUB_OPS) return HT_OK;
+    ht_sub_op_descriptions(l, names, sizeof names);
+    if (!half)
+        return ht_broken_op(s, i, err, "passes some sub-ops of unit %d%s; expected norm1 to proj, norm2 to fc2 or all",
+                            l->unit, names);
+    if (l->n_units > 1 || l->unit == 0 || l->unit == s->n_units - 1)
+        return ht_broken_op(
+            s, i, err,
+            "passes a half%s of units %d to %d; expected one of a block, which is neither the first unit "
+            "nor the last",
+            names, l->unit, l->unit + l->n_units - 1);
     return HT_OK;
 }
 
-static enum ht_status all_covered(const struct ht_schedule *s, const uint16_t *cells, const char *kind,
-                                  enum ht_when branch, struct ht_error *err)
+/* Takes a micro-batch through a pass. in: the branch, in words. */
+static enum ht_status follow(const struct ht_schedule *s, struct position *positions, int32_t i, const char *in,
+                             struct ht_error *err)
 {
-    for (int64_t i = 0; i < (int64_t)s->n_units * s->n_micro_batches; i++)
-        if (cells[i] != HT_ALL_SUB_OPS)
-            return ht_broken(s, err, "unit %d (%s) has no %s for micro-batch %d%s", (int)(i / s->n_micro_batches),
-                             sub_op_of(HT_ALL_SUB_OPS & ~(unsigned)cells[i]), kind, (int)(i % s->n_micro_batches),
-                             ht_branch_description(s, branch));
+    const struct ht_label *l = &s->ops[i].label;
+    const char *kind = ht_op_kind_name((enum ht_op_kind)s->ops[i].kind);
+    struct position *p = &positions[l->micro_batch];
+    bool forward = s->ops[i].kind == HT_OP_FORWARD, alone = l->sub_ops != HT_ALL_SUB_OPS;
+    int32_t *at = forward ? &p->forward : &p->backward, missing = *at - !forward;
+    int32_t bottom = 2 * l->unit + (l->sub_ops == HT_MLP_HALF);
+    int32_t top = 2 * (l->unit + l->n_units) - (l->sub_ops == HT_ATTENTION_HALF);
+    if (forward ? bottom < *at : top > *at)
+        return ht_broken_op(s, i, err, "is the second %s of %s, micro-batch %d%s", kind,
+                            half_at(forward ? bottom : top - 1, alone).text, l->micro_batch, in);
+    if (!forward && p->forward < 2 * s->n_units)
+        return ht_broken_op(s, i, err, "comes before the forward of %s, micro-batch %d%s",
+                            half_at(p->forward, p->forward % 2).text, l->micro_batch, in);
+    if (*at != (forward ? bottom : top))
+        return ht_broken_op(s, i, err, "comes before the %s of %s, micro-batch %d%s", kind,
+                            half_at(missing, *at % 2 || (alone && missing / 2 == l->unit)).text, l->micro_batch, in);
+    *at = forward ? top : bottom;
     return HT_OK;
 }
 
-static enum ht_status cover_branch(const struct ht_schedule *s, enum ht_when branch, struct ht_error *err)
+static enum ht_status follow_branch(const struct ht_schedule *s, enum ht_when branch, struct ht_error *err)
 {
-    int64_t n = (int64_t)s->n_units * s->n_micro_batches;
-    struct cells c = {.forward = HT_NEW_ARRAY(uint16_t, n), .backward = HT_NEW_ARRAY(uint16_t, n)};
+    struct position *positions = HT_NEW_ARRAY(struct position, s->n_micro_batches);
+    const char *in = ht_branch_description(s, branch); /* looks through all ops */
     enum ht_status status = HT_OK;
+    for (int32_t j = 0; j < s->n_micro_batches; j++) positions[j].backward = 2 * s->n_units;
     /* the members of a group pass the same sub-ops, each its part: the first counts */
-    for (int32_t i = 0; i < s->n_ops && !status; i = ht_group_end(s, i))
-        if (ht_active(&s->ops[i], branch) && (s->ops[i].kind == HT_OP_FORWARD || s->ops[i].kind == HT_OP_BACKWARD))
-            status = cover(s, &c, i, branch, err);
-    if (!status) status = all_covered(s, c.forward, "forward", branch, err);
-    if (!status) status = all_covered(s, c.backward, "backward", branch, err);
-    free(c.forward);
-    free(c.backward);
+    for (int32_t i = 0; i < s->n_ops && !status; i = ht_group_end(s, i)) {
+        if (!ht_active(&s->ops[i], branch) || (s->ops[i].kind != HT_OP_FORWARD && s->ops[i].kind != HT_OP_BACKWARD))
+            continue;
+        status = check_label(s, i, err);
+        if (!status) status = follow(s, positions, i, in, err);
+    }
+    for (int32_t j = 0; j < s->n_micro_batches && !status; j++) {
+        bool forward = positions[j].forward < 2 * s->n_units;
+        int32_t at = forward ? positions[j].forward : positions[j].backward, missing = at - !forward;
+        if (missing >= 0)
+            status = ht_broken(s, err, "%s has no %s for micro-batch %d%s", half_at(missing, at % 2).text,
+                               forward ? "forward" : "backward", j, in);
+    }
+    free(positions);
     return status;
 }
 
@@ -128,6 +155,6 @@ enum ht_status ht_rule_coverage(const struct ht_schedule *s, struct ht_error *er
     enum ht_status status = s->slices ? check_slices(s, err) : HT_OK;
     if (status || s->n_units == 0) return status;
     status = check_sizes(s, err);
-    for (int b = 0; b < ht_n_branches(s) && !status; b++) status = cover_branch(s, ht_branch(b), err);
+    for (int b = 0; b < ht_n_branches(s) && !status; b++) status = follow_branch(s, ht_branch(b), err);
     return status;
 }

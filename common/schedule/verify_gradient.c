@@ -14,8 +14,8 @@
  *
  * So a replica that misses its all-reduce, a micro-batch that is added twice or never, and a sum that is not begun anew
  * each break the rule. The head's backward pass adds to the gradient of a tied table; that counts as a pass of its own.
- * Where a block's passes are split by sub-ops, those of sub-ops with parameters count, and others that write its
- * gradient. One PRODUCEs it, the others UPDATE it.
+ * Where a block's backward pass is two halves, each counts. The attention half writes its part into the tensor that
+ * holds what the MLP half of the same (u, j) wrote, and nothing else.
  *
  * Tensor parallelism: part q of a gradient is a gradient of its own, which member q of a backward group writes.
  *
@@ -122,9 +122,6 @@ static void find_followed(struct walk *w)
         }
 }
 
-/* Sub-ops that have parameters, so that their backward pass writes a gradient. */
-#define WITH_PARAMETERS (HT_ALL_SUB_OPS & ~(1u << HT_SUB_ATTENTION | 1u << HT_SUB_GELU))
-
 /* Adds up all contributions to each gradient: the contents that a step must read. */
 static void find_wanted(struct walk *w)
 {
@@ -136,8 +133,7 @@ static void find_wanted(struct walk *w)
         if (op->kind != HT_OP_BACKWARD || !ht_active(op, w->branch)) continue;
         for (int32_t u = op->label.unit; u < op->label.unit + op->label.n_units && part < w->parts; u++) {
             int32_t own = u * w->parts + part;
-            if (op->label.sub_ops & WITH_PARAMETERS || has_written(w, i, end, own))
-                w->want[own] = plus(w->want[own], contribution(&op->label, true));
+            w->want[own] = plus(w->want[own], contribution(&op->label, true));
         }
         for (int64_t e = begin; e < end; e++) {
             int32_t g = gradient_of(w, e);
@@ -254,6 +250,22 @@ static enum ht_status check_step(const struct walk *w, int32_t i, struct ht_erro
     return HT_OK;
 }
 
+/* Checks that an attention half writes the gradient that its MLP half has begun. */
+static enum ht_status check_half(const struct walk *w, int32_t i, struct ht_error *err)
+{
+    const struct ht_schedule *s = w->s;
+    struct ht_label mlp = s->ops[i].label;
+    if (s->ops[i].kind != HT_OP_BACKWARD || mlp.sub_ops != HT_ATTENTION_HALF) return HT_OK;
+    mlp.sub_ops = HT_MLP_HALF;
+    for (int64_t e = s->effects_begin[i]; e < s->effects_begin[i + 1]; e++) {
+        int32_t g = gradient_of(w, e);
+        if (g < 0 || !writes(&s->effects[e]) || same(*held_at(w, e), contribution(&mlp, true))) continue;
+        return ht_broken_op(s, i, err, "writes %s, which does not hold the MLP half's gradient alone%s",
+                            ht_phrase_tensor(s, s->effects[e].tensor).text, w->description);
+    }
+    return HT_OK;
+}
+
 /* Returns true if all members of a collective are left with equal gradients. */
 static bool leaves_the_same(const struct ht_schedule *s, int32_t i, int64_t e)
 {
@@ -272,7 +284,7 @@ static enum ht_status check_group(struct walk *w, int32_t first, int32_t end, st
     if (!ht_active(&s->ops[first], w->branch)) return HT_OK;
     HT_RESERVE(w->next, w->next_cap, (size_t)(s->effects_begin[end] - begin) + 1);
     for (int32_t i = first; i < end; i++) {
-        enum ht_status status = s->ops[i].kind == HT_OP_OPTIMIZER_STEP ? check_step(w, i, err) : HT_OK;
+        enum ht_status status = s->ops[i].kind == HT_OP_OPTIMIZER_STEP ? check_step(w, i, err) : check_half(w, i, err);
         if (status) return status;
         for (int64_t e = s->effects_begin[i]; e < s->effects_begin[i + 1]; e++) {
             int32_t g = gradient_of(w, e);

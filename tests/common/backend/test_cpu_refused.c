@@ -44,10 +44,6 @@ static void lonely_collective(struct graph *g)
 {
     g->s->ops[0].kind = HT_OP_ALL_GATHER;
 }
-static void part_of_block(struct graph *g)
-{
-    g->s->ops[1].label.sub_ops = 1;
-}
 static void lonely_part(struct graph *g)
 {
     g->s->works[g->pass].tp = 2;
@@ -115,22 +111,16 @@ static void more_than_is_made(struct graph *g)
     for (int32_t op = 0; op < g->s->n_ops; op++)
         if (g->s->ops[op].kind == HT_OP_RECOMPUTE) g->s->ops[op].label.sub_ops &= ~SUB(QKV);
 }
-static void output_without_fc2(struct graph *g)
-{
-    struct ht_effect *e = on_part(g, HT_OP_RECOMPUTE, 0);
-    e->tensor = g->x[2][0];
-}
 
 START_TEST(test_parts_refused)
 {
-    const struct variant v = {.n_mb = 1, .parts = true}, again = {.n_mb = 1, .again = SUB(GELU)};
+    const struct variant v = {.n_mb = 1, .parts = true};
     refused(&v, lose_part, "no effect reads proj, fc1 of the activation of unit 1, micro-batch 0 in device memory");
     refused(&v, lose_source, "no effect reads fc1 of the activation of unit 1, micro-batch 0");
     refused(&v, not_kept, "no effect writes norm1, qkv of the activation of unit 1, micro-batch 0");
     refused(&v, same_part_twice, "two effects write qkv of the activation of unit 1, micro-batch 0");
     refused(&v, part_too_large, "16448 bytes for gelu, fc2, expected 16384");
     refused(&v, more_than_is_made, "produces qkv of the activation of unit 2, micro-batch 0 without filling it in");
-    refused(&again, output_without_fc2, "makes the output of unit 1 without fc2");
 }
 END_TEST
 
@@ -141,7 +131,6 @@ START_TEST(test_refusals)
     expect_refusal(shrink_workspace, "the workspace has 64 bytes, expected");
     expect_refusal(move_lane, "forward on a h2d lane; expected a compute or host lane");
     expect_refusal(lonely_collective, "has the group -1");
-    expect_refusal(part_of_block, "passes some sub-ops; the cpu backend passes whole units and halves of a block");
     expect_refusal(lonely_part, "works on one of 2 parts in a group of 1");
     expect_refusal(three_parts, "works on one of 3 parts, which do not divide the 2 heads");
     expect_refusal(beyond_model, "units 0 to 4 of a model with 4");

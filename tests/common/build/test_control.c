@@ -341,6 +341,11 @@ START_TEST(test_mutations_are_refused)
     cut(s->deps, s->deps_begin, op_named(s, "verdict"), op_named(s, "V1"));
     refused(s, "has edges from 2 of the 3 gradient checks");
     ht_schedule_destroy(s);
+
+    s = built(&sc, OFFLOAD); /* the next iteration waits for the first op of this one only */
+    for (int64_t k = 0; k < s->prev_begin[s->n_ops]; k++) s->prev[k] = 0;
+    refused(s, "does not wait for its rank's final check of the iteration before");
+    ht_schedule_destroy(s);
     ht_scenario_free(&sc);
 
     sc = scenario_of("fp16", 2, HT_CONTROL_GATE, 0);

@@ -140,6 +140,97 @@ START_TEST(mutations)
 }
 END_TEST
 
+/*
+ * A block between an embedding and a head, passed in halves. Nothing but the order of the passes is wrong in another
+ * one: the residual stream's buffers are always there and are overwritten, and there is one lane. Of the 8! orders the
+ * verifier accepts one.
+ */
+enum { PASSES = 8, ORDERS = 40320 };
+
+static const struct stream_pass {
+    enum ht_op_kind kind;
+    int32_t unit;
+    unsigned sub_ops;
+    struct {
+        enum ht_tensor_class class;
+        int32_t unit;
+        unsigned flags;
+    } effects[2];
+} passes[PASSES] = {
+    {HT_OP_FORWARD, 0, HT_ALL_SUB_OPS, {{HT_CHECKPOINT, 1, HT_UPDATE}}},
+    {HT_OP_FORWARD, 1, HT_ATTENTION_HALF, {{HT_CHECKPOINT, 1, HT_NEED}}},
+    {HT_OP_FORWARD, 1, HT_MLP_HALF, {{HT_CHECKPOINT, 2, HT_UPDATE}}},
+    {HT_OP_FORWARD, 2, HT_ALL_SUB_OPS, {{HT_CHECKPOINT, 2, HT_NEED}}},
+    {HT_OP_BACKWARD, 2, HT_ALL_SUB_OPS, {{HT_CHECKPOINT, 2, HT_NEED}, {HT_ACT_GRAD, 2, HT_UPDATE}}},
+    {HT_OP_BACKWARD, 1, HT_MLP_HALF, {{HT_ACT_GRAD, 2, HT_NEED}, {HT_ACT_GRAD, 1, HT_UPDATE}}},
+    {HT_OP_BACKWARD, 1, HT_ATTENTION_HALF, {{HT_CHECKPOINT, 1, HT_NEED}, {HT_ACT_GRAD, 1, HT_UPDATE}}},
+    {HT_OP_BACKWARD, 0, HT_ALL_SUB_OPS, {{HT_ACT_GRAD, 1, HT_NEED}}},
+};
+
+/* Builds the passes in an order; order 0 is the right one. cut: of which effect the verifier is not told; -1: of
+   none. */
+static struct ht_schedule *stream_build(int order, int cut)
+{
+    struct ht_schedule *s = ht_schedule_create("halves", 1, 1, NULL);
+    int32_t gpu = ht_add_lane(s, "gpu", HT_LANE_COMPUTE, 0, HT_FIFO);
+    int32_t work = ht_add_work(s, &(struct ht_work){.custom = "w"});
+    int left[PASSES], n = PASSES, effect = 0;
+    s->n_units = 3;
+    s->n_micro_batches = 1;
+    for (int32_t u = 1; u <= 2; u++) {
+        ht_add_resident(s, sample_tensor(s, HT_CHECKPOINT, u, 0, 600, 0), HT_DEVICE, 0);
+        ht_add_resident(s, sample_tensor(s, HT_ACT_GRAD, u, 0, 600, 0), HT_DEVICE, 0);
+    }
+    for (int i = 0; i < PASSES; i++) left[i] = i;
+    for (int orders = ORDERS; n > 0; n--) {
+        orders /= n; /* of the passes behind this one */
+        int at = order / orders % n;
+        const struct stream_pass *p = &passes[left[at]];
+        memmove(&left[at], &left[at + 1], (size_t)(n - at - 1) * sizeof *left);
+        struct ht_label label = sample_label(p->unit, 0);
+        label.sub_ops = p->sub_ops;
+        ht_add_op(s, p->kind, gpu, label, work);
+        for (int e = 0; e < 2 && p->effects[e].flags; e++)
+            if (effect++ != cut)
+                ht_op_effect(s, 2 * (p->effects[e].unit - 1) + (p->effects[e].class == HT_ACT_GRAD), HT_DEVICE,
+                             p->effects[e].flags);
+    }
+    ht_schedule_link(s);
+    return s;
+}
+
+START_TEST(orders_of_passes)
+{
+    struct ht_error err = {0};
+    for (int order = 0; order < ORDERS; order++) {
+        struct ht_schedule *s = stream_build(order, -1);
+        enum ht_status status = ht_schedule_verify(s, &err, NULL);
+        ck_assert_msg(status == (order ? HT_FAILED : HT_OK), "order %d: %s", order, err.text);
+        ck_assert_msg(!order || strstr(err.text, "comes before the"), "order %d: %s", order, err.text);
+        ht_schedule_destroy(s);
+    }
+}
+END_TEST
+
+/* Each effect of a half is missed. */
+START_TEST(stream_effects)
+{
+    int cut = 0, missed = 0;
+    for (int i = 0; i < PASSES; i++)
+        for (int e = 0; e < 2 && passes[i].effects[e].flags; e++, cut++) {
+            struct ht_schedule *s = stream_build(0, cut);
+            struct ht_error err = {0};
+            if (passes[i].sub_ops != HT_ALL_SUB_OPS) {
+                ck_assert_int_eq(ht_schedule_verify(s, &err, NULL), HT_FAILED);
+                ck_assert_msg(strstr(err.text, "input of unit "), "%s", err.text);
+                missed++;
+            }
+            ht_schedule_destroy(s);
+        }
+    ck_assert_int_eq(missed, 6);
+}
+END_TEST
+
 /* Returns the effect of the op's first row of a class. */
 static struct ht_effect *effect_on(struct ht_schedule *s, int32_t op, enum ht_tensor_class class)
 {
@@ -181,6 +272,43 @@ START_TEST(gradients)
     for (int r = 0; r < 2; r++)
         s->tensors[effect_on(s, nth_of(s, HT_OP_BACKWARD, 1, r), HT_GRAD)->tensor].label.unit = 0;
     says(s, "reads the gradient of unit 0");
+}
+END_TEST
+
+/* The heads of 130 ranks, each of which waits for the final check of its own rank, but that of rank `early` for its
+   neighbour's; -1: none. */
+static struct ht_schedule *heads(int32_t early)
+{
+    enum { RANKS = 130 };
+    struct ht_schedule *s = ht_schedule_create("heads", RANKS, 1, NULL);
+    int32_t work = ht_add_work(s, &(struct ht_work){.custom = "w"});
+    for (int32_t r = 0; r < RANKS; r++) {
+        ht_add_lane(s, "gpu", HT_LANE_COMPUTE, r, HT_FIFO);
+        ht_add_lane(s, "cpu", HT_LANE_HOST, r, HT_FIFO);
+    }
+    for (int32_t r = 0; r < RANKS; r++) {
+        ht_add_op(s, HT_OP_FORWARD, 2 * r, sample_label(-1, -1), work);
+        ht_op_effect(s, sample_tensor(s, HT_LOGITS, -1, 0, 64, r), HT_DEVICE, HT_PRODUCE);
+        ht_op_after_prev(s, RANKS + (r == early ? r - 1 : r));
+    }
+    for (int32_t r = 0; r < RANKS; r++) {
+        ht_add_op(s, HT_OP_VALIDATE, 2 * r + 1, sample_label(-1, -1), work);
+        ht_op_effect(s, r, HT_DEVICE, HT_NEED | HT_RELEASE);
+    }
+    ht_schedule_link(s);
+    return s;
+}
+
+START_TEST(next_iteration)
+{
+    struct ht_error err = {0};
+    struct ht_schedule *s = heads(-1);
+    ck_assert_msg(ht_schedule_verify(s, &err, NULL) == HT_OK, "%s", err.text);
+    ht_schedule_destroy(s);
+    says(heads(1), "op 1 (forward): does not wait for its rank's final check of the iteration before");
+    says(heads(63), "op 63 (forward): does not wait");
+    says(heads(64), "op 64 (forward): does not wait");
+    says(heads(129), "op 129 (forward): does not wait");
 }
 END_TEST
 
@@ -382,7 +510,10 @@ int main(void)
     tcase_add_test(c, good_graphs);
     tcase_add_test(c, sweep);
     tcase_add_loop_test(c, mutations, 0, 6);
+    tcase_add_test(c, orders_of_passes);
+    tcase_add_test(c, stream_effects);
     tcase_add_test(c, gradients);
+    tcase_add_test(c, next_iteration);
     tcase_add_test(c, parts);
     tcase_add_test(c, footprint);
     tcase_add_test(c, wild_ids);
