@@ -184,7 +184,8 @@ static enum ht_status choose(struct planner *q, struct ht_error *err)
         if (!lower(q, &needs, device_budget)) break;
     }
     bool fits = !needs.short_bytes[HT_DEVICE] && !needs.short_bytes[HT_HOST];
-    return fits && !q->request->settings->any_fit ? raise(q, err) : HT_OK;
+    bool any_fit = q->request->settings && q->request->settings->any_fit;
+    return fits && !any_fit ? raise(q, err) : HT_OK;
 }
 
 static void describe(const struct planner *q, struct ht_plan *out)
