@@ -17,7 +17,7 @@ struct ht_policy_request {
     const struct ht_system *self;
     const struct ht_scenario *scenario;
     const struct ht_profile *costs;
-    const struct ht_settings *settings; /* fates that are forced replace the policy's */
+    const struct ht_settings *settings; /* NULL, or fates that are forced and replace the policy's */
     ht_policy policy;
     const char *title;        /* of the policy, for the plan's reason */
     enum ht_fate input, rest; /* fates of the blocks' inputs and of all else in the plan by which memory is found */
