@@ -184,8 +184,9 @@ static enum ht_status choose(struct planner *q, struct ht_error *err)
         if (!lower(q, &needs, device_budget)) break;
     }
     bool fits = !needs.short_bytes[HT_DEVICE] && !needs.short_bytes[HT_HOST];
-    const struct ht_settings *settings = q->request->settings; /* NULL: nothing is forced */
-    return fits && !(settings && settings->any_fit) ? raise(q, err) : HT_OK;
+    /* Where the SSDs are too small, keeping more may help. */
+    bool any_fit = q->request->settings && q->request->settings->any_fit && !needs.short_bytes[HT_DISK];
+    return fits && !any_fit ? raise(q, err) : HT_OK;
 }
 
 static void describe(const struct planner *q, struct ht_plan *out)

@@ -33,45 +33,52 @@ static bool fits(const struct ht_options *o, const char *system, const struct ht
 /* gpt-mini has width 64, gpt-tiny 128. */
 static const char *const names[] = {"gpt-tiny", "gpt-mini"};
 
+#define SMALL_SSD HT_SOURCE_DIR "/tests/data/ssd-small.yaml"
+
 static const struct scan_case {
     const char *system;
     enum ht_size_of of;
     int64_t ranks, device_memory_bytes;
-    int64_t most;              /* sizes that the scan tries; of a family, blocks of its last model */
-    int64_t host_memory_bytes; /* of a server with SSDs; 0: this machine */
+    int64_t most;        /* sizes that the scan tries; of a family, blocks of its last model */
+    const char *cluster; /* NULL: this machine */
+    int64_t host_memory_bytes;
 } cases[] = {
-    {"in_memory", HT_SIZE_MODEL, 1, 40 << 20, 40, 0},
-    {"in_memory_ckpt", HT_SIZE_MODEL, 1, 16 << 20, 40, 0},
-    {"zero_offload", HT_SIZE_MODEL, 1, 30 << 20, 40, 0},
-    {"zero3_offload_ckpt", HT_SIZE_MODEL, 1, 10 << 20, 60, 0},
-    {"stronghold", HT_SIZE_MODEL, 1, 24 << 20, 40, 0},
-    {"autohete", HT_SIZE_MODEL, 1, 12 << 20, 40, 0},
-    {"in_memory", HT_SIZE_MODEL, 1, 8 << 20, 14, 0}, /* within the smaller model */
-    {"fsdp", HT_SIZE_MODEL, 2, 30 << 20, 40, 0},
-    {"ddp", HT_SIZE_MODEL, 2, 30 << 20, 40, 0},
-    {"in_memory", HT_SIZE_BATCH, 1, 60 << 20, 60, 0},
-    {"in_memory_ckpt", HT_SIZE_BATCH, 1, 30 << 20, 60, 0},
-    {"zero_offload", HT_SIZE_BATCH, 1, 60 << 20, 60, 0},
-    {"zero3_offload", HT_SIZE_BATCH, 2, 60 << 20, 60, 0},
-    {"fsdp", HT_SIZE_BATCH, 2, 60 << 20, 60, 0},
-    {"autohete", HT_SIZE_BATCH, 1, 20 << 20, 80, 0},
-    {"stronghold_ckpt", HT_SIZE_BATCH, 1, 20 << 20, 80, 0},
-    {"in_memory", HT_SIZE_SEQ, 1, 200 << 20, 24, 0},
-    {"in_memory_ckpt", HT_SIZE_SEQ, 1, 60 << 20, 24, 0},
-    {"zero_offload", HT_SIZE_SEQ, 1, 200 << 20, 24, 0},
-    {"fsdp", HT_SIZE_SEQ, 2, 200 << 20, 24, 0},
-    {"capuchin", HT_SIZE_MODEL, 1, 12 << 20, 40, 0},
-    {"g10", HT_SIZE_MODEL, 1, 12 << 20, 40, 16 << 20},
-    {"gemini", HT_SIZE_MODEL, 1, 12 << 20, 40, 16 << 20},
-    {"lohan", HT_SIZE_BATCH, 1, 12 << 20, 100, 16 << 20},
-    {"lohan_cap", HT_SIZE_BATCH, 1, 12 << 20, 60, 16 << 20},
-    {"lohan_g10", HT_SIZE_BATCH, 1, 12 << 20, 60, 16 << 20},
+    {"in_memory", HT_SIZE_MODEL, 1, 40 << 20, 40, NULL, 0},
+    {"in_memory_ckpt", HT_SIZE_MODEL, 1, 16 << 20, 40, NULL, 0},
+    {"zero_offload", HT_SIZE_MODEL, 1, 30 << 20, 40, NULL, 0},
+    {"zero3_offload_ckpt", HT_SIZE_MODEL, 1, 10 << 20, 60, NULL, 0},
+    {"stronghold", HT_SIZE_MODEL, 1, 24 << 20, 40, NULL, 0},
+    {"autohete", HT_SIZE_MODEL, 1, 12 << 20, 40, NULL, 0},
+    {"in_memory", HT_SIZE_MODEL, 1, 8 << 20, 14, NULL, 0}, /* within the smaller model */
+    {"fsdp", HT_SIZE_MODEL, 2, 30 << 20, 40, NULL, 0},
+    {"ddp", HT_SIZE_MODEL, 2, 30 << 20, 40, NULL, 0},
+    {"in_memory", HT_SIZE_BATCH, 1, 60 << 20, 60, NULL, 0},
+    {"in_memory_ckpt", HT_SIZE_BATCH, 1, 30 << 20, 60, NULL, 0},
+    {"zero_offload", HT_SIZE_BATCH, 1, 60 << 20, 60, NULL, 0},
+    {"zero3_offload", HT_SIZE_BATCH, 2, 60 << 20, 60, NULL, 0},
+    {"fsdp", HT_SIZE_BATCH, 2, 60 << 20, 60, NULL, 0},
+    {"autohete", HT_SIZE_BATCH, 1, 20 << 20, 80, NULL, 0},
+    {"stronghold_ckpt", HT_SIZE_BATCH, 1, 20 << 20, 80, NULL, 0},
+    {"in_memory", HT_SIZE_SEQ, 1, 200 << 20, 24, NULL, 0},
+    {"in_memory_ckpt", HT_SIZE_SEQ, 1, 60 << 20, 24, NULL, 0},
+    {"zero_offload", HT_SIZE_SEQ, 1, 200 << 20, 24, NULL, 0},
+    {"fsdp", HT_SIZE_SEQ, 2, 200 << 20, 24, NULL, 0},
+    {"capuchin", HT_SIZE_MODEL, 1, 12 << 20, 40, NULL, 0},
+    {"g10", HT_SIZE_BATCH, 1, 12 << 20, 80, "lohan-4090", 16 << 20},
+    {"gemini", HT_SIZE_MODEL, 1, 12 << 20, 40, "lohan-4090", 16 << 20},
+    {"lohan", HT_SIZE_BATCH, 1, 12 << 20, 100, "lohan-4090", 16 << 20},
+    {"lohan_cap", HT_SIZE_BATCH, 1, 12 << 20, 60, "lohan-4090", 16 << 20},
+    {"lohan_g10", HT_SIZE_BATCH, 1, 12 << 20, 60, "lohan-4090", 16 << 20},
+    {"g10", HT_SIZE_BATCH, 1, 12 << 20, 80, SMALL_SSD, 16 << 20},
+    {"flashneuron", HT_SIZE_BATCH, 1, 24 << 20, 60, SMALL_SSD, 64 << 20},
+    {"lohan_g10", HT_SIZE_BATCH, 1, 12 << 20, 80, SMALL_SSD, 64 << 20},
+    {"lohan_g10", HT_SIZE_MODEL, 1, 12 << 20, 40, SMALL_SSD, 64 << 20},
 };
 
 static struct ht_options options_of(const struct scan_case *c)
 {
     struct ht_options o = {.issue_ahead = -1, .iterations = 1};
-    o.request.cluster = c->host_memory_bytes ? "lohan-4090" : "local";
+    o.request.cluster = c->cluster ? c->cluster : "local";
     o.request.host_memory_bytes = c->host_memory_bytes;
     o.request.ranks = c->ranks;
     o.request.device_memory_bytes = c->device_memory_bytes;
