@@ -14,8 +14,8 @@
  * (SI) with the gradient, Adam there (U), and back (SO, SW): 14 bytes a parameter each way, of which the SSDs read 12.
  * While a unit's are written the next one's are read.
  *
- *     after=1   as above: 14 bytes a parameter in after the backward pass. Gradients wait in main memory, g_ssd=1: on
- *               the SSDs
+ *     after=1   as above: 14 bytes a parameter in after the backward pass. Gradients wait in main memory; on the SSDs
+ *               with g_ssd=1, which the planner takes if main memory has no room for them
  *     after=0   a unit is stepped right behind its backward pass, with the gradient on the GPU
  *
  * Departures. The GPU has no GPUDirect (LoHan, Sec. III-C, third issue), so everything passes through main memory.
@@ -25,6 +25,7 @@
  */
 #include "baselines/baselines.h"
 #include "common/base/array.h"
+#include "common/plan/candidate.h"
 #include "common/policy/decide.h"
 
 #include <stdlib.h>
@@ -42,7 +43,23 @@ static const struct ht_knob knobs[] = {
 static void complete(const struct ht_policy_request *r, struct ht_plan *plan)
 {
     ht_plan_set(plan, "after", ht_setting(r->settings, "after", 1));
-    ht_plan_set(plan, "g_ssd", ht_setting(r->settings, "g_ssd", 0));
+    ht_plan_set(plan, "g_ssd", ht_setting(r->settings, "g_ssd", *(const int64_t *)r->context));
+}
+
+/* Decides. Lets gradients wait on the SSDs if main memory has no room for them. */
+static enum ht_status decide(struct ht_policy_request *r, struct ht_error *err, struct ht_plan *out)
+{
+    static const int64_t on_ssd[] = {0, 1};
+    struct ht_needs needs;
+    bool may = ht_setting(r->settings, "after", 1) && !ht_setting_variable(r->settings, "g_ssd");
+    r->context = &on_ssd[0];
+    enum ht_status status = ht_policy_decide(r, err, out);
+    if (!status && may) status = ht_plan_needs(r->self, r->scenario, out, err, &needs);
+    if (status || !may || !needs.short_bytes[HT_HOST]) return status;
+    ht_plan_free(out);
+    *out = (struct ht_plan){0};
+    r->context = &on_ssd[1];
+    return ht_policy_decide(r, err, out);
 }
 
 static enum ht_status plan(const struct ht_system *self, const struct ht_scenario *scenario,
@@ -66,11 +83,12 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
     if (ht_setting(settings, "g_ssd", 0) && !after) return ht_fail(err, HT_BAD_INPUT, "g_ssd=1 is for after=1");
     if (!after && scenario->batch > scenario->micro_batch)
         return ht_fail(err, HT_INFEASIBLE, "after=0 is for one micro-batch: sums of gradients wait in main memory");
-    enum ht_status status = ht_policy_decide(&r, err, out);
+    enum ht_status status = decide(&r, err, out);
     const struct ht_numerics *n = &scenario->numerics;
-    if (!status)
-        out->planned_bytes[HT_DISK] =
-            (ht_model_state_bytes(n) - ht_dtype_bytes(n->grad)) * ht_model_params(&scenario->model);
+    if (status) return status;
+    int64_t bytes = ht_model_state_bytes(n) - ht_dtype_bytes(n->grad);
+    if (ht_plan_get(out, "g_ssd")) bytes += ht_dtype_bytes(ht_stepped_gradient(n, ht_equal_rounds(scenario)));
+    out->planned_bytes[HT_DISK] = bytes * ht_model_params(&scenario->model);
     return status;
 }
 

@@ -207,6 +207,28 @@ END_TEST
 
 /* ---- plans ----------------------------------------------------------------------------------------------------- */
 
+/* 60 blocks of 49,984 parameters have 6.0 MB of gradients, which 5 MB do not hold: they wait on the SSDs, 2 bytes each
+   beside 14. With --set g_ssd=0 they may not, and nothing fits. */
+START_TEST(gradients_that_do_not_fit_wait_on_ssds)
+{
+    struct ht_scenario sc = on_ssds("gpt-mini", 60, 1, 1, "fp16");
+    struct ht_plan plan = {0};
+    int64_t params = ht_model_params(&sc.model);
+    sc.cluster->nodes[0].ram_bytes = 32000000;
+    ht_schedule_destroy(built(&ht_g10, &sc, "", &plan));
+    ck_assert_int_eq(ht_plan_get(&plan, "g_ssd"), 0);
+    ck_assert_int_eq(plan.planned_bytes[HT_DISK], 14 * params);
+    sc.cluster->nodes[0].ram_bytes = 5000000;
+    struct ht_schedule *s = built(&ht_g10, &sc, "", &plan);
+    ck_assert_int_eq(ht_plan_get(&plan, "g_ssd"), 1);
+    ck_assert_int_eq(plan.planned_bytes[HT_DISK], 16 * params);
+    proved_peak(s, "on the SSDs");
+    ht_schedule_destroy(s);
+    ht_plan_free(&plan);
+    ht_scenario_free(&sc);
+}
+END_TEST
+
 /* With less and less memory each planner's own plan is proved: fewer bytes stay, until it does not fit any more. */
 START_TEST(plans_fit_or_say_so)
 {
@@ -300,6 +322,7 @@ static void add(TCase *t)
     tcase_add_test(t, g10_steps_on_the_gpu);
     tcase_add_test(t, states_stay_on_the_gpu);
     tcase_add_test(t, g10_moves_14_bytes_a_parameter);
+    tcase_add_test(t, gradients_that_do_not_fit_wait_on_ssds);
     tcase_add_test(t, plans_fit_or_say_so);
     tcase_add_test(t, every_plan_is_proved);
     tcase_add_test(t, bad_variables_are_named);
