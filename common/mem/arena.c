@@ -405,10 +405,20 @@ const char *ht_arena_explain(const struct ht_arena *a, int64_t bytes, char *buf,
     return buf;
 }
 
+static double physical_bytes(void)
+{
+    return (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGE_SIZE);
+}
+
+double ht_arena_machine_bytes(void)
+{
+    return 0.9 * physical_bytes();
+}
+
 enum ht_status ht_arena_check_machine(double bytes, const char *what, struct ht_error *err)
 {
-    double have = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGE_SIZE);
-    if (bytes <= 0.9 * have) return HT_OK;
-    return ht_fail(err, HT_INFEASIBLE, "%s can take %.4g GB; this machine has %.4g GB", what, bytes * 1e-9,
-                   have * 1e-9);
+    double may = ht_arena_machine_bytes();
+    if (bytes <= may) return HT_OK;
+    return ht_fail(err, HT_INFEASIBLE, "%s can take %.4g GB; of this machine's %.4g GB it may take %.4g GB", what,
+                   bytes * 1e-9, physical_bytes() * 1e-9, may * 1e-9);
 }

@@ -61,8 +61,10 @@ void ht_arena_free(struct ht_arena *a, void *p);
 
 /* Returns a consistent snapshot. Thread-safe. */
 struct ht_arena_stats ht_arena_stats(const struct ht_arena *a);
+/* Returns the bytes of this machine's memory that arenas may take: all but a tenth. */
+double ht_arena_machine_bytes(void);
 /* Checks that this machine has the memory that arenas are going to touch, with a tenth left over. Returns HT_INFEASIBLE
-   with both figures if not; otherwise the system would have to kill a process. `what` begins the line: "training
+   with the figures if not; otherwise the system would have to kill a process. `what` begins the line: "training
    'zero_offload'". */
 enum ht_status ht_arena_check_machine(double bytes, const char *what, struct ht_error *err);
 /* Writes to buf why `bytes` cannot be allocated now: "1.2 GB do not fit: 10.1 of 16 GB live, largest hole 0.9 GB, slack

@@ -3,17 +3,20 @@
 
 #include "common/base/array.h"
 #include "common/base/units.h"
+#include "common/mem/arena.h"
 #include "harness/cli/lists.h"
 #include "harness/result/evaluate.h"
 #include "harness/result/heading.h"
 #include "harness/result/provenance.h"
 #include "harness/result/rows.h"
 #include "harness/result/table.h"
+#include "harness/run/disks.h"
 #include "harness/run/output.h"
 #include "harness/run/registry.h"
 #include "harness/sweep/maxsize.h"
 #include "harness/sweep/tasks.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -99,8 +102,13 @@ static double number_of(const json_t *row, const char *key)
     return json_number_value(ht_row_value(row, key));
 }
 
+static void add_amount(double amount, enum ht_size_of of, struct ht_table *t)
+{
+    ht_table_cell(t, of == HT_SIZE_MODEL ? "%.5g" : "%.0f", amount);
+}
+
 /* Adds the next size and what it lacks: "13.2e9", "host of node 0 short by 3.1 GB [1]". */
-static void add_limit(const json_t *row, struct ht_table *t, struct ht_notes *notes)
+static void add_limit(const json_t *row, enum ht_size_of of, struct ht_table *t, struct ht_notes *notes)
 {
     char text[HT_QUANTITY_TEXT];
     const json_t *next = json_object_get(row, "next");
@@ -110,7 +118,7 @@ static void add_limit(const json_t *row, struct ht_table *t, struct ht_notes *no
         ht_table_cell(t, "nothing up to the largest size tried");
         return;
     }
-    ht_table_cell(t, "%.4g", json_number_value(json_object_get(next, "amount")));
+    add_amount(json_number_value(json_object_get(next, "amount")), of, t);
     size_t note = ht_note_of(notes, text_of(row, "next_reason"));
     if (space)
         ht_table_cell(t, "%s short by %s [%zu]", space,
@@ -137,7 +145,7 @@ static void add_row(const json_t *row, enum ht_size_of of, struct ht_table *t, s
     else if (of == HT_SIZE_MODEL)
         ht_table_cell(t, "-");
     if (found)
-        ht_table_cell(t, "%.4g", number_of(row, "amount"));
+        add_amount(number_of(row, "amount"), of, t);
     else
         ht_table_cell(t, "none");
     if (json_object_get(row, "iteration_time_s") && found) {
@@ -148,7 +156,7 @@ static void add_row(const json_t *row, enum ht_size_of of, struct ht_table *t, s
     } else {
         for (int i = 0; i < 4; i++) ht_table_cell(t, "-");
     }
-    add_limit(row, t, notes);
+    add_limit(row, of, t, notes);
 }
 
 static void print_rows(const struct request *r, const json_t *rows)
@@ -198,10 +206,14 @@ static enum ht_status read_request(const struct ht_options *o, struct ht_error *
         return ht_fail(err, HT_BAD_INPUT, "--of: unknown size '%s'; expected model, batch or seq", of);
     if ((r->of == HT_SIZE_BATCH && o->request.batch) || (r->of == HT_SIZE_SEQ && o->request.seq))
         return ht_fail(err, HT_BAD_INPUT, "--%s is given, and --of %s looks for it: expected one of the two", of, of);
+    if (!r->systems.n) return ht_fail(err, HT_BAD_INPUT, "the list of systems is empty; expected A,B or none for all");
     if (!o->request.cluster)
         return ht_fail(err, HT_BAD_INPUT, "--cluster is missing; hetbench list clusters shows those there are");
     if (!r->models.n)
         return ht_fail(err, HT_BAD_INPUT, "--models is missing; expected a list such as A,B or 'autohete-*'");
+    struct ht_disks disks;
+    status = ht_disks_read(o, err, &disks); /* are the directories there? */
+    ht_disks_free(&disks);
     for (size_t s = 0; s < r->systems.n && status == HT_OK; s++)
         status = ht_system_find(r->systems.list[s], err, &ignored);
     if (status != HT_OK) return status;
@@ -218,6 +230,23 @@ static enum ht_status read_request(const struct ht_options *o, struct ht_error *
         status = ht_family_create(&all.models[i].name, 1, err, &r->families[i]);
     ht_family_free(&all);
     return status;
+}
+
+/* Cluster local, unless --host-memory says otherwise: the host's main memory is what training may take of this machine's,
+   without the emulated devices'. */
+static enum ht_status budget_here(struct ht_options *o, const char *model, struct ht_error *err)
+{
+    struct ht_scenario_request request = o->request;
+    struct ht_scenario scenario;
+    if (strcmp(request.cluster, "local") != 0 || request.host_memory_bytes) return HT_OK;
+    request.model = model;
+    request.batch = request.micro_batch = 0;
+    enum ht_status status = ht_scenario_create(&request, err, &scenario);
+    if (status != HT_OK) return status;
+    double devices = (double)(ht_scenario_device_bytes(&scenario) * ht_scenario_ranks(&scenario));
+    o->request.host_memory_bytes = (int64_t)fmax(1, ht_arena_machine_bytes() - devices);
+    ht_scenario_free(&scenario);
+    return HT_OK;
 }
 
 static enum ht_status run_rows(struct request *r, struct ht_error *err, json_t *rows)
@@ -243,7 +272,8 @@ static enum ht_status write_files(const json_t *root, const char *dir, struct ht
 
 static enum ht_status run(const struct ht_options *options, struct ht_error *err)
 {
-    struct request r = {.options = options, .from = ht_provenance_json()};
+    struct ht_options own = *options;
+    struct request r = {.options = &own, .from = ht_provenance_json()};
     ht_words_split(options->models ? options->models : "", &r.models);
     ht_words_split(options->n_words ? options->words[0] : "", &r.systems);
     if (!options->n_words)
@@ -253,10 +283,12 @@ static enum ht_status run(const struct ht_options *options, struct ht_error *err
     json_object_update(root, r.from);
     json_object_set_new(root, "rows", rows);
     enum ht_status status = read_request(options, err, &r);
+    if (status == HT_OK) status = budget_here(&own, r.families[0].models[0].name, err);
     if (status == HT_OK) status = run_rows(&r, err, rows);
-    if (status == HT_OK && options->out) status = write_files(root, options->out, err);
-    if (status == HT_OK && !options->json) print_rows(&r, rows);
-    if (status == HT_OK && options->json)
+    bool done = status == HT_OK;
+    if (done && !options->json) print_rows(&r, rows);
+    if (done && options->out) status = write_files(root, options->out, err);
+    if (done && options->json && status == HT_OK)
         status = ht_json_print(root, err);
     else
         json_decref(root);

@@ -6,8 +6,10 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <time.h>
 
 int64_t ht_disks_count(const char *list)
@@ -15,6 +17,19 @@ int64_t ht_disks_count(const char *list)
     int64_t n = list != NULL;
     for (; list && *list; list++) n += *list == ',';
     return n;
+}
+
+double ht_disks_room(const char *list)
+{
+    char *names = ht_strdup(list), *rest = names;
+    double least = INFINITY;
+    for (char *name; (name = strsep(&rest, ","));) {
+        struct statvfs fs;
+        double bytes = statvfs(name, &fs) == 0 ? (double)fs.f_bavail * (double)fs.f_frsize : 0;
+        least = bytes < least ? bytes : least;
+    }
+    free(names);
+    return least * (double)ht_disks_count(list);
 }
 
 /* ---- drills ----------------------------------------------------------------------------------------------------- */

@@ -32,6 +32,10 @@ struct ht_disks {
 /* Returns the number of directories in --disk's list; NULL has none. */
 int64_t ht_disks_count(const char *list);
 
+/* Returns the bytes that files striped over the directories of a list can have: as many times the least free space as
+   there are directories. 0 if one is not there. */
+double ht_disks_room(const char *list);
+
 /* Reads and checks the options. The struct must stay where it is. Returns HT_BAD_INPUT with one line. */
 enum ht_status ht_disks_read(const struct ht_options *options, struct ht_error *err, struct ht_disks *out);
 void ht_disks_free(struct ht_disks *d);

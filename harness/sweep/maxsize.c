@@ -3,9 +3,14 @@
 #include "common/base/array.h"
 #include "common/base/builtin.h"
 #include "common/base/interrupt.h"
+#include "common/base/minmax.h"
+#include "common/base/units.h"
+#include "common/mem/arena.h"
+#include "harness/run/disks.h"
 #include "harness/result/result.h"
 
 #include <fnmatch.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -53,14 +58,14 @@ static int by_params(const void *a, const void *b)
     return p < q ? -1 : p > q ? 1 : strcmp(x->name, y->name);
 }
 
-/* Returns the most blocks that keep the model below so many parameters, at least its own. */
+/* Returns the most blocks that keep the model below so many parameters, at least its own, of those that are tried. */
 static int64_t most_blocks_below(const struct ht_model *m, double params)
 {
     int64_t blocks = m->layers;
     double block = params_of(m, 2) - params_of(m, 1);
     blocks += (int64_t)((params - params_of(m, blocks)) / block);
     while (blocks > m->layers && params_of(m, blocks) >= params) blocks--;
-    return blocks;
+    return ht_min(blocks, ht_max(m->layers, HT_MOST_BLOCKS));
 }
 
 enum ht_status ht_family_create(const char *const *names, size_t n, struct ht_error *err, struct ht_family *out)
@@ -142,6 +147,19 @@ static void note_misfit(struct search *s, const struct ht_size *size, const stru
     ht_result_free(&result);
 }
 
+/* Checks that this machine has what training there takes: its main memory is the emulated devices', too. */
+static enum ht_status check_here(const struct ht_options *o, const struct ht_job *job, struct ht_error *err)
+{
+    char need[HT_QUANTITY_TEXT], room[HT_QUANTITY_TEXT];
+    double memory = 0, disk = 0, have = o->disk ? ht_disks_room(o->disk) : INFINITY;
+    for (int32_t i = 0; i < job->proof.n_spaces; i++)
+        *(ht_disks_is_space(job->schedule, i) ? &disk : &memory) += (double)job->proof.spaces[i].peak_bytes;
+    if (disk > have)
+        return ht_fail(err, HT_INFEASIBLE, "training takes %s on disk; the directories have room for %s",
+                       ht_format_quantity(HT_BYTES, disk, need), ht_format_quantity(HT_BYTES, have, room));
+    return ht_arena_check_machine(memory, "training", err);
+}
+
 /* Tells whether size k fits. Bad input is a reason like others: a size may be beyond what a scenario takes. */
 static enum ht_status probe(struct search *s, int64_t k, struct ht_error *err, bool *fits)
 {
@@ -153,18 +171,20 @@ static enum ht_status probe(struct search *s, int64_t k, struct ht_error *err, b
     ht_size_apply(&size, &options.request);
     options.any_fit = true;
     s->out->n_probes++;
+    bool here = options.request.cluster && !strcmp(options.request.cluster, "local");
     enum ht_status status = ht_job_create(&options, s->system, NULL, HT_JOB_PROVED, err, &job);
     if (status == HT_BAD_INPUT || status == HT_INFEASIBLE) {
         note_misfit(s, &size, NULL, status == HT_BAD_INPUT ? "refused" : "infeasible", err->text);
         return HT_OK;
     }
     if (status != HT_OK) return status;
-    *fits = job.answer == HT_OK;
-    if (*fits) {
-        s->out->found = true;
-        s->out->size = size;
-    } else {
+    if (job.answer != HT_OK) {
         note_misfit(s, &size, &job, job.status, job.reason);
+    } else if (here && check_here(&options, &job, err) != HT_OK) {
+        note_misfit(s, &size, NULL, "beyond this machine", err->text);
+    } else {
+        *fits = s->out->found = true;
+        s->out->size = size;
     }
     ht_job_free(&job);
     return HT_OK;

@@ -48,7 +48,7 @@ struct ht_maxsize {
     struct ht_size size; /* the largest that fits */
     bool limited;        /* a larger one does not fit: */
     struct ht_size next; /* the next one, or the smallest of all if none fits */
-    char status[16];     /* "oom", "infeasible" or "refused" (bad input) */
+    char status[24];     /* "oom", "infeasible", "refused" (bad input) or "beyond this machine" (cluster local) */
     char reason[1024];
     char short_of[24]; /* the space that lacks memory; "" if no schedule was built */
     int64_t short_bytes;
