@@ -28,6 +28,7 @@
 #include "common/policy/policy.h"
 
 #include "common/base/array.h"
+#include "common/base/units.h"
 #include "common/solve/milp.h"
 
 #include <math.h>
@@ -127,6 +128,7 @@ enum ht_status ht_policy_checkmate(const struct ht_policy_case *c, struct ht_err
 {
     enum ht_status status = ht_policy_check(c, err);
     if (status) return status;
+    char device[HT_QUANTITY_TEXT], host[HT_QUANTITY_TEXT], all[HT_QUANTITY_TEXT];
     struct program q = {.c = c, .groups = HT_NEW_ARRAY(struct group, c->n), .group_of = HT_NEW_ARRAY(int32_t, c->n)};
     find_groups(&q);
     struct ht_milp *m = program_of(&q);
@@ -134,10 +136,12 @@ enum ht_status ht_policy_checkmate(const struct ht_policy_case *c, struct ht_err
     status = ht_milp_solve(m, err, values);
     if (!status) spread(&q, values, fates);
     if (status == HT_INFEASIBLE && ht_milp_available())
-        ht_fail(err, HT_INFEASIBLE,
-                "no choice by Checkmate fits: %.4g bytes of GPU memory and %.4g of main memory are left "
-                "for %.4g bytes of activations",
-                c->device_bytes, c->main_bytes, q.bytes);
+        ht_fail(
+            err, HT_INFEASIBLE,
+            "no choice by Checkmate fits: beside all else %s of GPU memory and %s of main memory are left for %s of "
+            "activations",
+            ht_format_quantity(HT_BYTES, c->device_bytes, device), ht_format_quantity(HT_BYTES, c->main_bytes, host),
+            ht_format_quantity(HT_BYTES, q.bytes, all));
     ht_milp_destroy(m);
     free(values);
     free(q.groups);

@@ -164,7 +164,7 @@ static void print_rows(const struct comparison *c, const json_t *rows)
     json_array_foreach(rows, i, row) add_row(row, priced, table, &notes);
     printf("%zu system%s on %zu model%s (simulated)\n", c->systems.n, c->systems.n == 1 ? "" : "s", c->models.n,
            c->models.n == 1 ? "" : "s");
-    ht_rows_print_scenario(rows, stdout);
+    ht_rows_print_scenario(rows, NULL, stdout);
     puts("TFLOP/s and MFU: 3 x forward matrix products, against the dense peak of all devices. Memory: the largest "
          "peak of any\ndevice and host; of oom rows the need. Bottleneck: what sets the lower bound of the "
          "iteration time.\n");

@@ -72,7 +72,7 @@ static void print(const struct ht_experiment *e, const json_t *root)
             ht_table_cell(t, "%s", json_string_value(json_object_get(row, "status")));
     }
     printf("%s: %s (simulated)\n", e->name, e->title);
-    ht_rows_print_scenario(rows, stdout);
+    ht_rows_print_scenario(rows, NULL, stdout);
     puts("useful TFLOP/s per GPU (3 x forward matrix products)\n");
     ht_table_print(t, "", stdout);
     ht_table_destroy(t);

@@ -68,9 +68,11 @@ static enum ht_status row_of(const struct request *r, const char *system, const 
     json_object_set_new(*row, "of", json_string(ht_size_names[r->of]));
     json_object_set_new(*row, "largest", found->found ? size_json(&found->size, family) : json_null());
     json_object_set_new(*row, "amount", found->found ? json_real(amount_of(size, family)) : json_integer(0));
+    if (found->found && size->blocks) json_object_set_new(*row, "blocks", json_integer(size->blocks));
     json_object_set_new(*row, "probes", json_integer(found->n_probes));
     if (!found->limited) return HT_OK;
     json_object_set_new(*row, "next", size_json(&found->next, family));
+    json_object_set_new(*row, "next_amount", json_real(amount_of(&found->next, family)));
     json_object_set_new(*row, "next_status", json_string(found->status));
     json_object_set_new(*row, "next_reason", json_string(found->reason));
     if (found->short_of[0]) {
@@ -174,7 +176,7 @@ static void print_rows(const struct request *r, const json_t *rows)
     json_array_foreach(rows, i, row) add_row(row, r->of, table, &notes);
     printf("largest %s that fits, of %zu system%s (proved; rates simulated)\n", nouns[r->of], r->systems.n,
            r->systems.n == 1 ? "" : "s");
-    ht_rows_print_scenario(rows, stdout);
+    ht_rows_print_scenario(rows, ht_size_names[r->of], stdout);
     puts("Next: the next larger size, and the memory that its schedule lacks.\n");
     ht_table_print(table, "", stdout);
     ht_notes_print(&notes, stdout);
@@ -186,8 +188,8 @@ static void write_csv(const json_t *rows, FILE *out)
 {
     /* clang-format off */
     static const char *const columns[] = {
-        "of", "system", "model", "params", "amount", "status", "iteration_time_s", "samples_per_s", "tflops_per_gpu",
-        "device_peak_bytes", "host_peak_bytes", "next_status", "next_short_of", "next_short_bytes", "next_reason",
+        "of", "system", "model", "params", "blocks", "amount", "status", "iteration_time_s", "samples_per_s", "tflops_per_gpu",
+        "device_peak_bytes", "host_peak_bytes", "next_amount", "next_status", "next_short_of", "next_short_bytes", "next_reason",
         "cluster", "gpus_text", "batch", "micro_batch", "seq", "numerics_text", "probes",
     };
     /* clang-format on */

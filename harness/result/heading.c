@@ -187,7 +187,26 @@ static bool any_row(const json_t *rows, const char *key, const char *is)
     return false;
 }
 
-void ht_rows_print_scenario(const json_t *rows, FILE *out)
+/* Prints "batch 8 x 1024 tokens in micro-batches of 8" without what a row has found for itself. */
+static void print_batch(const json_t *rows, const char *found, FILE *out)
+{
+    bool batch = found && !strcmp(found, "batch"), seq = found && !strcmp(found, "seq");
+    if (!batch) {
+        fputs("batch ", out);
+        print_distinct(rows, "batch", out);
+    }
+    if (!batch && !seq) fputs(" x ", out);
+    if (batch) fputs("sequences of ", out);
+    if (!seq) {
+        print_distinct(rows, "seq", out);
+        fputs(" tokens", out);
+    }
+    if (batch) return;
+    fputs(" in micro-batches of ", out);
+    if (print_distinct(rows, "micro_batch", out) == 0) fputs("the plan's sizes", out);
+}
+
+void ht_rows_print_scenario(const json_t *rows, const char *found, FILE *out)
 {
     const json_t *first = json_array_get(rows, 0);
     const char *note = json_string_value(scenario_value(first, "rate_note"));
@@ -195,12 +214,8 @@ void ht_rows_print_scenario(const json_t *rows, FILE *out)
     print_distinct(rows, "cluster", out);
     fputs(": ", out);
     print_distinct(rows, "gpus_text", out);
-    fputs("\nbatch ", out);
-    print_distinct(rows, "batch", out);
-    fputs(" x ", out);
-    print_distinct(rows, "seq", out);
-    fputs(" tokens in micro-batches of ", out);
-    if (print_distinct(rows, "micro_batch", out) == 0) fputs("the plan's sizes", out);
+    putc('\n', out);
+    print_batch(rows, found, out);
     fputs("; ", out);
     print_distinct(rows, "numerics_text", out);
     if (!any_row(rows, "software", "fused")) {
