@@ -33,6 +33,7 @@ static void print_sources(const json_t *list)
 static const char *how_given(const struct ht_knob *k)
 {
     static const char *const integers[] = {"", "=4,2,.. by rank", "=4,2,..", "=1-5,9"};
+    if (k->kind == HT_VARIABLE_LIST && !k->decimal && k->max >= 0 && k->max < 4) return "=1,2,..";
     static const char *const decimals[] = {"", "=0.3,0.7,.. by rank", "=0.3,0.7,.."};
     return k->decimal ? decimals[k->kind] : integers[k->kind];
 }
@@ -86,6 +87,35 @@ static void print_variables(FILE *out)
     ht_table_destroy(t);
 }
 
+/* Lists one system's variables, with their ranges. */
+static enum ht_status list_variables(const char *name, bool json, struct ht_error *err)
+{
+    const struct ht_system *s;
+    enum ht_status status = ht_system_find(name, err, &s);
+    if (status != HT_OK) return status;
+    struct ht_table *t = ht_table_create("<variable (--set)|>least|>most|<meaning");
+    json_t *variables = json_array();
+    for (const struct ht_knob *k = s->knobs; k && k->name; k++) {
+        bool blocks = k->kind == HT_VARIABLE_BLOCKS;
+        ht_table_cell(t, "%s%s", k->name, how_given(k));
+        ht_table_cell(t, "%lld", (long long)(blocks ? 1 : k->min));
+        if (blocks || k->max < 0)
+            ht_table_cell(t, "-");
+        else
+            ht_table_cell(t, k->max < 10000000 ? "%.0f" : "%.3g", (double)k->max);
+        ht_table_cell(t, "%s", k->meaning);
+        json_array_append_new(variables, knob_json(k));
+    }
+    if (!json) {
+        printf("%s (%s): %s\nsource: %s\n\n", s->title, s->name, s->summary, s->source);
+        ht_table_print(t, "", stdout);
+    }
+    ht_table_destroy(t);
+    if (json) return ht_json_print(json_pack("{s:s,s:o}", "system", s->name, "variables", variables), err);
+    json_decref(variables);
+    return HT_OK;
+}
+
 static enum ht_status list_systems(bool json, struct ht_error *err)
 {
     struct ht_table *t = ht_table_create("<system|<what it does|<variables");
@@ -100,7 +130,10 @@ static enum ht_status list_systems(bool json, struct ht_error *err)
         }
         ht_table_cell(t, "%s", s->name);
         ht_table_cell(t, "%s", s->summary);
-        ht_table_cell(t, "%s", strlen(names) <= 50 ? names : "see below");
+        if (strlen(names) <= 50)
+            ht_table_cell(t, "%s", names);
+        else
+            ht_table_cell(t, "hetbench list systems %s", s->name);
         json_array_append_new(list,
                               json_pack("{s:s,s:s,s:s,s:s,s:b,s:o}", "name", s->name, "title", s->title, "summary",
                                         s->summary, "source", s->source, "disk", s->disk, "variables", variables));
@@ -343,6 +376,11 @@ static enum ht_status run(const struct ht_options *options, struct ht_error *err
         enum ht_status (*list)(bool json, struct ht_error *err);
     } kinds[] = {{"systems", list_systems},   {"models", list_models},     {"gpus", list_gpus},
                  {"clusters", list_clusters}, {"software", list_software}, {"experiments", list_experiments}};
+    if (options->n_words == 2 && !strcmp(options->words[0], "systems"))
+        return list_variables(options->words[1], options->json, err);
+    if (options->n_words == 2)
+        return ht_fail(err, HT_BAD_INPUT, "list: '%s' stands behind '%s'; expected a name behind systems alone",
+                       options->words[1], options->words[0]);
     for (size_t i = 0; i < HT_COUNT(kinds); i++)
         if (!strcmp(options->words[0], kinds[i].name)) return kinds[i].list(options->json, err);
     return ht_fail(err, HT_BAD_INPUT,
@@ -352,10 +390,11 @@ static enum ht_status run(const struct ht_options *options, struct ht_error *err
 
 const struct ht_command ht_cmd_list = {
     .name = "list",
-    .args = "KIND",
-    .help = "what can be named: systems, models, gpus, clusters, software, experiments",
+    .args = "KIND [SYSTEM]",
+    .help = "what can be named: systems, models, gpus, clusters, software, experiments\vsystems SYSTEM lists the plan "
+            "variables of one system.",
     .groups = 0,
     .min_words = 1,
-    .max_words = 1,
+    .max_words = 2,
     .run = run,
 };
