@@ -29,6 +29,11 @@ run 0 maxsize --models 'gpt-m*' --cluster local --device-memory 8MB --batch 4
 [ "$(grep -c ' gpt-mini ' out)" = "$("$hetbench" list systems --json | "$python" -c 'import json, sys; print(len(json.load(sys.stdin)["systems"]))')" ] ||
     fail "not every system has a row: $(cat out)"
 
+# On cluster local the devices' memory is the machine's, too: what is found can be trained.
+run 0 maxsize zero_offload_ckpt --models gpt2-124m --cluster local --batch 1 --seq 64 --json
+[ "$(json out 'd["rows"][0]["device_peak_bytes"] + d["rows"][0]["host_peak_bytes"] < '"$(getconf _PHYS_PAGES) * $(getconf PAGE_SIZE)"' * 0.9')" = True ] ||
+    fail "found more than this machine has: $(json out 'd["rows"][0]')"
+
 refused 2 "unknown system 'nope'" maxsize nope --models gpt-mini "${tiny[@]}" --out never
 refused 2 "no built-in model matches 'nope-\*'" maxsize --models 'nope-*' "${tiny[@]}" --out never
 refused 2 "--models is missing" maxsize in_memory "${tiny[@]}"
@@ -36,5 +41,7 @@ refused 2 "--cluster is missing" maxsize in_memory --models gpt-mini
 refused 2 "--of: unknown size 'width'" maxsize in_memory --models gpt-mini "${tiny[@]}" --of width
 refused 2 "--batch is given, and --of batch looks for it" maxsize in_memory --models gpt-mini "${tiny[@]}" --of batch --batch 4
 refused 2 "numerics 'fp8' is not known" maxsize in_memory --models gpt-mini "${tiny[@]}" --numerics fp8
+refused 2 "the list of systems is empty" maxsize '' --models gpt-mini "${tiny[@]}" --out never
+refused 2 "--disk: '/nowhere': No such file" maxsize lohan --models gpt-mini --cluster local --disk /nowhere
 [ ! -e never ] || fail "a refused search made its directory"
 finish

@@ -126,6 +126,10 @@ says "^m=4,2,.. by rank +sequences of a micro-batch of each rank "
 says "^m +blocks in the working window +stronghold stronghold_ckpt"
 says "^  fsdp_ga: Zhao et al., VLDB 2023$"
 [ "$(awk 'length > 170' out | wc -l)" = 0 ] || fail "list systems is too wide: $(awk 'length > 170' out | head -1)"
+run 0 list systems lohan_cap
+says "^fc1=1,2,.. +0 +3 +by block: 0 recomputed, 1 main memory, "
+run 2 list systems no_such
+run 2 list models gpt-tiny
 run 0 plan fsdp --model llama-tiny --cluster autohete-4gpu --seq 16 --set m=4,2,1,1 --set l=1 --set share=0,0.3,0.7,0
 says "^plan: m=4,2,1,1 l=1,1,1,1 share=0,0.3,0.7,0 keep=0 c=0  \\("
 run 0 plan fsdp --model llama-tiny --cluster sysx-8node --batch 128 --seq 16 --set l=1 --set 'm=8 x 4, 4 x 20, 2 x 8'
