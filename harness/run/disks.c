@@ -5,8 +5,8 @@
 #include "common/mem/arena.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
@@ -21,15 +21,20 @@ int64_t ht_disks_count(const char *list)
 
 double ht_disks_room(const char *list)
 {
+    int64_t n = ht_disks_count(list);
+    struct statvfs *fs = HT_NEW_ARRAY(struct statvfs, n);
     char *names = ht_strdup(list), *rest = names;
     double least = INFINITY;
-    for (char *name; (name = strsep(&rest, ","));) {
-        struct statvfs fs;
-        double bytes = statvfs(name, &fs) == 0 ? (double)fs.f_bavail * (double)fs.f_frsize : 0;
-        least = bytes < least ? bytes : least;
+    for (int64_t i = 0; i < n; i++)
+        if (statvfs(strsep(&rest, ","), &fs[i]) != 0) least = 0;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t sharers = 0;
+        for (int64_t k = 0; k < n; k++) sharers += fs[k].f_fsid == fs[i].f_fsid;
+        least = fmin(least, (double)fs[i].f_bavail * (double)fs[i].f_frsize / (double)sharers);
     }
     free(names);
-    return least * (double)ht_disks_count(list);
+    free(fs);
+    return least * (double)n;
 }
 
 /* ---- drills ----------------------------------------------------------------------------------------------------- */

@@ -33,7 +33,7 @@ struct ht_disks {
 int64_t ht_disks_count(const char *list);
 
 /* Returns the bytes that files striped over the directories of a list can have: as many times the least free space as
-   there are directories. 0 if one is not there. */
+   there are directories; those of one file system share its space. 0 if one is not there. */
 double ht_disks_room(const char *list);
 
 /* Reads and checks the options. The struct must stay where it is. Returns HT_BAD_INPUT with one line. */
