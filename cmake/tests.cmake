@@ -65,9 +65,6 @@ foreach(short ${longest})
   set_tests_properties(harness/${short}.sh PROPERTIES COST ${cost})
   math(EXPR cost "${cost} - 1")
 endforeach()
-# Ops end when a clock says, and are late where others run; then the test tries again, more slowly. So they count twice among the tests
-# that ./check runs at once.
-set_tests_properties(harness/emu.sh harness/cephalo_emu.sh harness/lohan.sh harness/hosts.sh PROPERTIES PROCESSORS 2)
 # Some 40 s on two cores; what hangs over several ranks is to fail soon. Sanitizers are slower.
 foreach(short ranks_pipelines ranks_pipelines_bf16 ranks_random ranks_kill)
   set_tests_properties(harness/${short}.sh PROPERTIES TIMEOUT $<IF:$<BOOL:${HT_SANITIZE}>,900,300>)
