@@ -72,14 +72,15 @@ says() {
     grep -Eq "^hetbench: $1" err || fail "expected '$1', found: $(cat err)"
 }
 
+# nothing_left: no process of a training is on the hosts, or soon none is. The time is a limit for a hang, no more.
 nothing_left() {
     local k
     for k in 1 2; do
-        for _ in $(seq 100); do
+        for _ in $(seq 600); do
             "$hosts" exec $k sh -c "grep -lzE '[h]etbench|[o]rted' /proc/[0-9]*/cmdline" >left 2>/dev/null || break
             sleep 0.1
         done
-        ! [ -s left ] || fail "left on h$k: $(cat left)"
+        ! [ -s left ] || fail "left on h$k: $("$hosts" exec $k cat "$(head -n 1 left)" | tr '\0' ' ')"
     done
 }
 
