@@ -25,9 +25,9 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* A period that may be evicted, and what that took off the exceeded time when it was last looked at. */
+/* Holds a period that may be evicted, and the area that this took off when the planner last looked at it. */
 struct period {
-    double area; /* bytes x s */
+    double area; /* bytes x s of exceeded time */
     int32_t i;
 };
 

@@ -90,7 +90,7 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* What is true of all slots below a node. Both byte counts lack what is removed at the nodes above it. */
+/* Describes all slots below a node. Subtract `removed` of the nodes above it from both counts of bytes. */
 struct policy_slots {
     double most;       /* bytes that wait in the fullest slot */
     double least_over; /* in the emptiest of those in which more waits than fits; INFINITY: there are none */
