@@ -27,9 +27,8 @@ struct ht_job {
     struct ht_schedule *schedule; /* NULL when the planner has refused */
     struct ht_proof proof;
     int32_t issue_ahead;
-    int64_t
-        *bound_bytes; /* [n_spaces]: no order of execution needs more; NULL when it does not fit, or unless asked for */
-    int64_t *cost_ns; /* [n_ops]; NULL unless asked for */
+    int64_t *bound_bytes; /* [n_spaces]: most that any order needs; NULL unless asked for, and if it does not fit */
+    int64_t *cost_ns;     /* [n_ops]; NULL unless asked for */
 
     enum ht_status answer; /* HT_OK or HT_INFEASIBLE */
     const char *status;    /* "ok", "oom", "infeasible" */
