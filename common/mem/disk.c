@@ -334,6 +334,15 @@ static uint64_t sum_of(const char *block)
     return sum ? sum : 1;
 }
 
+/* Returns the checksum that a block must have when it is read. One that was never written is of zeros, as the kernel
+   gives a file's reserved space. */
+static uint64_t expected_sum(const struct ht_disk *d, int64_t offset)
+{
+    static const char zeros[HT_DISK_BLOCK];
+    uint64_t sum = d->sums[offset / HT_DISK_BLOCK];
+    return sum ? sum : sum_of(zeros);
+}
+
 void *disk_begin(const struct disk_channel *c, struct disk_request *r, char *bounce)
 {
     char *data = r->bounced ? bounce : r->memory;
@@ -375,8 +384,7 @@ enum ht_status disk_end(const struct disk_channel *c, const struct disk_request 
     if (c->write) return HT_OK;
     for (int32_t i = 0; c->d->sums && i < r->bytes / HT_DISK_BLOCK; i++) {
         int64_t at = r->offset + (int64_t)i * HT_DISK_BLOCK;
-        uint64_t want = c->d->sums[at / HT_DISK_BLOCK];
-        uint64_t have = want ? sum_of((const char *)data + (int64_t)i * HT_DISK_BLOCK) : 0;
+        uint64_t want = expected_sum(c->d, at), have = sum_of((const char *)data + (int64_t)i * HT_DISK_BLOCK);
         if (have != want)
             return fail_at(c, at, err, "the block is not what was written there: checksum %016llx, expected %016llx",
                            (unsigned long long)have, (unsigned long long)want);

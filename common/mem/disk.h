@@ -15,7 +15,8 @@
  * threads of pread and pwrite, the page cache.
  *
  * Checksums. A table in memory has the XXH3 hash of each block of 4096 bytes that was written, 8 bytes a block. Every
- * block that is read is held against it, so a read is never silently of other bytes than were written.
+ * block that is read is held against it, so a read is never silently of other bytes than were written. Blocks that were
+ * not written are held against zeros: a write of a part of one reads the rest.
  */
 #ifndef HT_MEM_DISK_H
 #define HT_MEM_DISK_H

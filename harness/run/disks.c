@@ -54,6 +54,11 @@ static int64_t spoil(void *ctx, bool write, int64_t offset, void *data, int64_t 
     return result;
 }
 
+bool ht_disks_injected(const struct ht_disks *d, int64_t i)
+{
+    return atomic_load(&d->n_requests[d->faults[i].write]) >= d->faults[i].nth;
+}
+
 static enum ht_status read_fault(const char *text, struct ht_error *err, struct ht_disk_fault *out)
 {
     static const char *const kinds[] = {"eio", "short", "flip"};

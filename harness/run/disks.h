@@ -39,6 +39,8 @@ double ht_disks_room(const char *list);
 /* Reads and checks the options. The struct must stay where it is. Returns HT_BAD_INPUT with one line. */
 enum ht_status ht_disks_read(const struct ht_options *options, struct ht_error *err, struct ht_disks *out);
 void ht_disks_free(struct ht_disks *d);
+/* Returns true if this process has made the request of fault i. */
+bool ht_disks_injected(const struct ht_disks *d, int64_t i);
 
 /* Measures the rates of the directories, in transfers of 8 MiB: the median of some writes and reads of 256 MiB. They
    are duplex if both at once take nearer to the longer of the two alone than to their sum. */

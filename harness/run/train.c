@@ -250,6 +250,23 @@ static enum ht_status add_losses(struct session *s, int32_t begin, int32_t end, 
     return HT_OK;
 }
 
+/* Names the faults of --inject-disk that no process has met; every rank takes part. */
+static enum ht_status name_unmet_faults(const struct ht_options *o, const struct ht_disks *disks,
+                                        const struct ht_ranks *ranks, struct ht_error *err)
+{
+    double *met = HT_NEW_ARRAY(double, disks->n_faults);
+    for (int64_t i = 0; i < disks->n_faults; i++) met[i] = ht_disks_injected(disks, i);
+    enum ht_status status = ht_ranks_sum(ranks, met, disks->n_faults, err);
+    for (int64_t i = 0; i < disks->n_faults && status == HT_OK && ht_ranks_speaks(ranks); i++)
+        if (met[i] == 0)
+            fprintf(
+                stderr,
+                "hetbench: warning: --inject-disk %s: nothing was injected, since no process made so many requests\n",
+                o->disk_faults[i]);
+    free(met);
+    return status;
+}
+
 /* ---- the state ---- */
 
 static enum ht_status write_checkpoint(void *ctx, struct ht_error *err)
@@ -327,6 +344,7 @@ static enum ht_status find_scale(const struct ht_options *options, const struct 
     probe.emu_scale = NULL;
     probe.steps = STEPS;
     probe.n_faults = 0;
+    probe.n_disk_faults = 0;
     status = ht_train(&probe, job, tokens, &nothing, ranks, err, &t);
     if (status == HT_OK) status = ht_emulation_find_scale(ranks, t.trace, job->cost_ns, err, out);
     ht_training_free(&t);
@@ -388,6 +406,7 @@ enum ht_status ht_train(const struct ht_options *options, const struct ht_job *j
     t.loss_scale[1] = ht_cpu_control_get(engine.cpu).scale;
     if (status == HT_OK || status == HT_INTERRUPTED) {
         enum ht_status summed = sum_losses(&session, (int32_t)options->steps, err);
+        if (!summed) summed = name_unmet_faults(options, &disks, ranks, err);
         if (!summed && emulation.emu) summed = ht_emulation_account(&emulation, t.trace, err, &t.emulated);
         t.resident_peak_bytes = HT_NEW_ARRAY(int64_t, job->schedule->n_ranks);
         if (!summed) summed = ht_ranks_resident_peaks(ranks, t.resident_peak_bytes, err);

@@ -252,6 +252,24 @@ START_TEST(faults)
 }
 END_TEST
 
+/* A write of a part of a block that nobody has written reads the rest of it, which is checked as well. */
+START_TEST(fault_beside_a_part)
+{
+    struct shim s = {.fault = FLIP};
+    struct ht_disk_shim shim = {.result = result, .ctx = &s};
+    struct ht_disk_options o = options_of(_i);
+    o.shim = &shim;
+    struct space x = open_space(&o);
+    struct ht_error err = {0};
+    char data[100] = "a part";
+    struct ht_disk_move m = {data, x.base + 8192, sizeof(data), false};
+    ck_assert_int_eq(ht_disk_write(x.disk, &m, 1, NULL, &err), HT_FAILED);
+    ck_assert_msg(strstr(err.text, "not what was written there"), "%s", err.text);
+    ck_assert_int_eq(ht_disk_write(x.disk, &m, 1, NULL, &err), HT_OK);
+    close_space(&x);
+}
+END_TEST
+
 static int no_room(void *ctx, int64_t bytes)
 {
     return ++*(int *)ctx == 2 && bytes ? ENOSPC : 0; /* in the second directory */
@@ -377,6 +395,7 @@ int main(void)
     tcase_add_loop_test(t, several_moves, 0, N_VARIANTS);
     tcase_add_loop_test(t, several_threads, 0, N_VARIANTS);
     tcase_add_loop_test(t, faults, 0, N_VARIANTS);
+    tcase_add_loop_test(t, fault_beside_a_part, 0, N_VARIANTS);
     tcase_add_test(t, no_room_is_an_answer);
     tcase_add_test(t, directories);
     tcase_add_loop_test(t, other_processes, 0, N_VARIANTS);
