@@ -50,6 +50,8 @@ enum ht_cpu_fault_kind {
     HT_CPU_FAULT_NAN,
     HT_CPU_FAULT_HUGE, /* 1e30: finite, but its square is not; F16: its largest number, whose square is finite */
 };
+/* Returns the number that a fault writes into a gradient of this type. */
+double ht_cpu_fault_value(enum ht_cpu_fault_kind kind, enum ht_dtype type);
 struct ht_cpu_fault {
     int32_t iteration, unit, micro_batch;
     int64_t element; /* taken modulo the elements of the gradient */

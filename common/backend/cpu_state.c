@@ -156,6 +156,13 @@ static const uint32_t fault_bits[][3] = {
     [HT_CPU_FAULT_HUGE] = {[HT_F32] = 0x7149f2ca, [HT_F16] = 0x7bff, [HT_BF16] = 0x714a},
 };
 
+double ht_cpu_fault_value(enum ht_cpu_fault_kind kind, enum ht_dtype type)
+{
+    float value;
+    ht_widen_copy(NULL, &fault_bits[kind][type], type, &value, 1);
+    return value;
+}
+
 void ht_cpu_inject(const struct ht_cpu_call *c)
 {
     const struct ht_label *l = &c->op->label;

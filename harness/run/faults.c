@@ -3,6 +3,7 @@
 #include "common/base/array.h"
 #include "common/base/rng.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -55,12 +56,53 @@ static enum ht_status read_fault(const char *text, int64_t n_units, struct ht_er
     return HT_OK;
 }
 
-enum ht_status ht_faults_parse(const char *const *texts, int64_t n, int64_t n_units, struct ht_error *err,
-                               struct ht_cpu_fault **out)
+/* Returns the bytes of an element of the gradient that the fault spoils: G(u,0), else G(u). */
+static int64_t element_bytes(const struct ht_job *job, const struct ht_cpu_fault *f)
 {
-    struct ht_cpu_fault *faults = HT_NEW_ARRAY(struct ht_cpu_fault, n);
+    const struct ht_schedule *s = job->schedule;
+    int64_t bytes = 0, params = 1;
+    for (int32_t op = 0; op < s->n_ops; op++) {
+        const struct ht_label *l = &s->ops[op].label;
+        bool here = l->micro_batch == f->micro_batch && f->unit >= l->unit && f->unit < l->unit + l->n_units;
+        if (s->ops[op].kind != HT_OP_BACKWARD || !here) continue;
+        for (int64_t e = s->effects_begin[op]; e < s->effects_begin[op + 1]; e++) {
+            const struct ht_tensor *t = &s->tensors[s->effects[e].tensor];
+            if (t->class != HT_GRAD || t->label.unit != f->unit || !(s->effects[e].flags & (HT_PRODUCE | HT_UPDATE)))
+                continue;
+            struct ht_model part = ht_tensor_model(t, &job->scenario.model);
+            bytes = t->bytes;
+            params = ht_unit_params(&part, f->unit);
+        }
+    }
+    return bytes / params;
+}
+
+/* Checks that the number of a fault `square` has a square, as AdamW forms it, that overflows: an element of F16 has
+   none, and a large loss scale takes it off again. */
+static enum ht_status check_square(const char *text, const struct ht_options *o, const struct ht_job *job,
+                                   const struct ht_cpu_fault *f, struct ht_error *err)
+{
+    const struct ht_numerics *n = &job->scenario.numerics;
+    enum ht_dtype type = n->accumulate; /* of sums, which a rank's first micro-batch may write */
+    if (element_bytes(job, f) == ht_dtype_bytes(n->grad)) type = n->grad;
+    double scale = job->scenario.control.options.loss_scale;
+    float g = (float)(ht_cpu_fault_value(f->kind, type) / scale), factor = 1 - (float)o->beta2;
+    if (f->kind != HT_CPU_FAULT_HUGE || isinf(factor * g * g)) return HT_OK;
+    return ht_fail(err, HT_BAD_INPUT,
+                   "--inject-overflow '%s': the gradient is %s with a loss scale of %g, and no square in it overflows; "
+                   "expected inf or nan",
+                   text, ht_dtype_name(type), scale);
+}
+
+enum ht_status ht_faults_read(const struct ht_options *o, const struct ht_job *job, struct ht_error *err,
+                              struct ht_cpu_fault **out)
+{
+    struct ht_cpu_fault *faults = HT_NEW_ARRAY(struct ht_cpu_fault, o->n_faults);
     enum ht_status status = HT_OK;
-    for (int64_t i = 0; i < n && status == HT_OK; i++) status = read_fault(texts[i], n_units, err, &faults[i]);
+    for (int64_t i = 0; i < o->n_faults && status == HT_OK; i++) {
+        status = read_fault(o->faults[i], ht_model_units(&job->scenario.model), err, &faults[i]);
+        if (status == HT_OK) status = check_square(o->faults[i], o, job, &faults[i], err);
+    }
     if (status == HT_OK)
         *out = faults;
     else

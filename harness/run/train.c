@@ -100,7 +100,7 @@ static enum ht_status make_inputs(const struct ht_options *o, const struct ht_jo
     if (o->n_faults && !checked)
         return ht_fail(err, HT_BAD_INPUT,
                        "--inject-overflow: no gradient check; expected --control gate or rollback beside it");
-    enum ht_status status = ht_faults_parse(o->faults, o->n_faults, ht_model_units(&s->model), err, &in->faults);
+    enum ht_status status = ht_faults_read(o, job, err, &in->faults);
     if (status != HT_OK) return status;
     in->token_losses = HT_NEW_ARRAY(double, o->steps * job->schedule->n_micro_batches);
     if (checked) in->outcomes = HT_NEW_ARRAY(struct ht_cpu_iteration, o->steps);

@@ -75,6 +75,10 @@ for fault in 3 x:1 1:x 1: :1 1:1: 1:1:huge 1:1:inf:2 1:-1 -1:1 99999999999:1; do
 done
 drill "--inject-overflow '0:1': steps count from 1" --inject-overflow 0:1
 drill "--inject-overflow '1:6': unit 6 is out of range 0..5" --inject-overflow 1:6
+drill "--inject-overflow '1:1:square': the gradient is f16 with a loss scale of 65536, and no square in it overflows" --numerics fp16 \
+    --batch 4 --micro-batch 4 --inject-overflow 1:1:square
+drill "--inject-overflow '1:1:square': the gradient is f32 with a loss scale of 1.84467e\+19, and no square in it overflows" \
+    --loss-scale 18446744073709551616 --inject-overflow 1:1:square
 refused 2 "--inject-overflow: no gradient check; expected --control gate or rollback" train in_memory "${tiny[@]}" \
     --data "$text" --inject-overflow 1:1
 
