@@ -6,6 +6,7 @@
 #include "common/base/array.h"
 #include "common/comm/comm.h"
 #include "common/schedule/residency.h"
+#include "common/schedule/sum_order.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -343,20 +344,6 @@ static void close_backend(void *ctx)
     free_run(ctx);
 }
 
-/* Returns true when gradients are sums of several micro-batches of a rank. Those of one micro-batch of each rank are
-   added up in the type of gradients (numerics.reduce). */
-static bool has_sums(const struct ht_schedule *s)
-{
-    for (int32_t op = 0; op < s->n_ops; op++) {
-        const struct ht_effect *begin = s->effects + s->effects_begin[op], *end = s->effects + s->effects_begin[op + 1];
-        if (s->ops[op].kind != HT_OP_ACCUMULATE) continue;
-        for (const struct ht_effect *sum = begin; sum < end; sum++)
-            for (const struct ht_effect *x = begin; x < end && sum->flags & HT_UPDATE; x++)
-                if (x->flags & HT_NEED && s->tensors[x->tensor].rank == s->tensors[sum->tensor].rank) return true;
-    }
-    return false;
-}
-
 static enum ht_status open_backend(void *ctx, const struct ht_schedule *s, struct ht_error *err)
 {
     struct ht_cpu *cpu = ctx;
@@ -368,7 +355,7 @@ static enum ht_status open_backend(void *ctx, const struct ht_schedule *s, struc
     }
     struct ht_buffer *buffers = HT_NEW_ARRAY(struct ht_buffer, most);
     cpu->s = s;
-    cpu->has_sums = has_sums(s);
+    cpu->has_sums = ht_schedule_has_sums(s);
     status = begin_rows(cpu, err);
     cpu->ok = HT_NEW_ARRAY(bool, s->n_ops);
     cpu->n_compute_lanes = 0;

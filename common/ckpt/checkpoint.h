@@ -25,8 +25,9 @@ struct ht_checkpoint_setting {
     const char *name;
     char value[64];
     bool may_change;
-    bool changed; /* filled in by loading */
-    char was[64];
+    bool may_lack; /* checkpoints of older versions do not have it */
+    bool changed;  /* filled in by loading; false where the checkpoint lacks it */
+    char was[64];  /* "unsaid": the checkpoint lacks it */
 };
 
 struct ht_checkpoints;

@@ -114,7 +114,7 @@ static enum ht_status check_settings(const char *path, const json_t *body, struc
     const json_t *map = json_object_get(body, "settings");
     for (int i = 0; i < n_settings; i++) {
         const char *was = json_string_value(json_object_get(map, settings[i].name));
-        settings[i].changed = !was || strcmp(was, settings[i].value) != 0;
+        settings[i].changed = was ? strcmp(was, settings[i].value) != 0 : !settings[i].may_lack;
         snprintf(settings[i].was, sizeof(settings[i].was), "%s", was ? was : "unsaid");
         if (!settings[i].changed || (was && settings[i].may_change)) continue;
         return ht_fail(err, HT_BAD_INPUT,

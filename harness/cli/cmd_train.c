@@ -182,6 +182,19 @@ static void print_control(const struct ht_scenario *s, const struct ht_training 
     putchar('\n');
 }
 
+/* Says so if a resumed training adds up gradients in another order than the one that saved, or may do. */
+static void print_sums(const struct ht_persist *p)
+{
+    if (p->sums == HT_SUMS_OTHER)
+        printf("resumed after step %d with gradients added up in another order", p->first_step);
+    if (p->sums == HT_SUMS_OTHER && p->micro_batch_was[0]) printf(" (--micro-batch was %s)", p->micro_batch_was);
+    if (p->sums == HT_SUMS_OTHER)
+        printf(": losses may differ in their last bits from those of a training that was not stopped\n");
+    if (p->sums == HT_SUMS_UNSAID)
+        printf("resumed after step %d; the checkpoint does not say in which order gradients were added up\n",
+               p->first_step);
+}
+
 static void print_prediction(const struct ht_result *r, const struct ht_training *t, const struct prediction *p)
 {
     printf("\nmemory, predicted and measured (range: %d simulated runs with durations spread by %d%%)\n", HT_RANGE_RUNS,
@@ -267,12 +280,14 @@ static void print_resident(int32_t n_ranks, const struct ht_training *t)
     putchar('\n');
 }
 
-static void print_training(const struct ht_result *r, const struct ht_training *t, const struct prediction *p)
+static void print_training(const struct ht_result *r, const struct ht_training *t, const struct prediction *p,
+                           const struct ht_persist *persist)
 {
     char a[HT_QUANTITY_TEXT], b[HT_QUANTITY_TEXT];
     ht_result_print(r, stdout);
     print_losses(t);
     print_control(&r->job->scenario, t);
+    print_sums(persist);
     print_prediction(r, t, p);
     if (t->on_gpu) print_reserve(&r->job->reserve, t->foreign_bytes);
     const char *plural = t->host_cores == 1 ? "" : "s";
@@ -313,9 +328,18 @@ static json_t *control_json(const struct ht_scenario *s, const struct ht_trainin
                      factors, "verdicts", outcomes);
 }
 
-static json_t *training_json(const struct ht_options *o, const struct ht_result *r, const struct ht_training *t,
-                             const struct prediction *p)
+static json_t *sums_json(const struct ht_persist *p)
 {
+    static const char *const names[] = {
+        [HT_SUMS_SAME] = "same", [HT_SUMS_OTHER] = "other", [HT_SUMS_UNSAID] = "unsaid"};
+    return p->sums == HT_SUMS_NOT_RESUMED ? json_null() : json_string(names[p->sums]);
+}
+
+static json_t *training_json(const struct ht_options *o, const struct ht_result *r, const struct ht_training *t,
+                             const struct prediction *p, const struct ht_persist *persist)
+{
+    char order[17];
+    snprintf(order, sizeof(order), "%016llx", (unsigned long long)persist->sum_order);
     json_t *root = ht_result_json(r), *losses = json_array(), *times = json_array(), *predicted = json_array();
     json_t *resident = json_array();
     for (int32_t i = 0; i < r->job->schedule->n_ranks; i++)
@@ -349,15 +373,15 @@ static json_t *training_json(const struct ht_options *o, const struct ht_result 
     json_object_set_new(root, "control", control_json(&r->job->scenario, t));
     json_object_set_new(root, "clock", json_string(t->emulated.scale > 0 ? "emu" : "run"));
     if (t->emulated.scale > 0) json_object_set_new(root, "emulation", emulation_json(r, &t->emulated, &p->model));
-    json_object_set_new(root, "training",
-                        json_pack("{s:s,s:o,s:I,s:i,s:i,s:f,s:i,s:f,s:f,s:f,s:f,s:f,s:I,s:I,s:i,s:i,s:o}", "backend",
-                                  t->on_gpu ? "cuda" : "cpu", "data", ht_json_text(o->data), "steps_asked",
-                                  (json_int_t)o->steps, "first_step", (int)t->first_step, "checkpoints",
-                                  (int)t->n_checkpoints, "checkpoints_s", t->checkpoints_s, "steps_done", (int)t->steps,
-                                  "lr", o->lr, "beta1", o->beta1, "beta2", o->beta2, "eps", o->eps, "weight_decay",
-                                  o->weight_decay, "init_seed", (json_int_t)o->init_seed, "data_seed",
-                                  (json_int_t)o->data_seed, "device_cores", t->device_cores, "host_cores",
-                                  t->host_cores, "resident_peak_bytes", resident));
+    json_object_set_new(
+        root, "training",
+        json_pack("{s:s,s:o,s:I,s:i,s:s,s:o,s:i,s:f,s:i,s:f,s:f,s:f,s:f,s:f,s:I,s:I,s:i,s:i,s:o}", "backend",
+                  t->on_gpu ? "cuda" : "cpu", "data", ht_json_text(o->data), "steps_asked", (json_int_t)o->steps,
+                  "first_step", (int)t->first_step, "sum_order", order, "resumed_sums", sums_json(persist),
+                  "checkpoints", (int)t->n_checkpoints, "checkpoints_s", t->checkpoints_s, "steps_done", (int)t->steps,
+                  "lr", o->lr, "beta1", o->beta1, "beta2", o->beta2, "eps", o->eps, "weight_decay", o->weight_decay,
+                  "init_seed", (json_int_t)o->init_seed, "data_seed", (json_int_t)o->data_seed, "device_cores",
+                  t->device_cores, "host_cores", t->host_cores, "resident_peak_bytes", resident));
     return root;
 }
 
@@ -419,12 +443,12 @@ static enum ht_status report(const struct ht_options *o, const struct ht_job *jo
         break;
     }
     if (o->json) {
-        json_t *root = training_json(o, &result, t, p);
+        json_t *root = training_json(o, &result, t, p, persist);
         if (!valid) json_object_set_new(root, "status", json_string("invalid"));
         if (!whole) json_object_set_new(root, "status", json_string("interrupted"));
         status = ht_json_print(root, err);
     } else {
-        print_training(&result, t, p);
+        print_training(&result, t, p, persist);
     }
     ht_result_free(&result);
     return status == HT_OK && whole && !valid ? invalid(&t->emulated, err) : status;

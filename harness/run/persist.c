@@ -1,10 +1,12 @@
 #include "harness/run/persist.h"
 
 #include "common/base/array.h"
+#include "common/base/rng.h"
 #include "common/base/text.h"
 #include "common/ckpt/durable.h"
 #include "common/ckpt/model_folder.h"
 #include "common/comm/tags.h"
+#include "common/schedule/sum_order.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -115,9 +117,17 @@ static int64_t micro_batch_of(const struct ht_schedule *g, int64_t batch)
     return size;
 }
 
+static uint64_t sum_order_of(const struct ht_options *o, const struct ht_job *job)
+{
+    const struct ht_scenario *s = &job->scenario;
+    uint64_t order = ht_schedule_sum_order(job->schedule, &s->model, &s->numerics, s->batch);
+    if (s->control.options.clip) order = ht_random(order, ht_schedule_norm_order(job->schedule));
+    return o->backend && strcmp(o->backend, "cpu") != 0 ? ht_mix64(order) : order;
+}
+
 /* Lists the settings that the steps depend on, beside the model. */
 static void describe(const struct ht_options *o, const struct ht_job *job, const struct ht_tokens *tokens,
-                     struct ht_checkpoint_setting settings[HT_PERSIST_SETTINGS])
+                     uint64_t sum_order, struct ht_checkpoint_setting settings[HT_PERSIST_SETTINGS])
 {
     const struct ht_scenario *s = &job->scenario;
     char number[32];
@@ -130,6 +140,9 @@ static void describe(const struct ht_options *o, const struct ht_job *job, const
         SETTING("--micro-batch", "%lld", (long long)size);
     else
         SETTING("--micro-batch", "of several sizes");
+    settings[n - 1].may_change = true;
+    SETTING("sum order", "%016llx", (unsigned long long)sum_order);
+    settings[n - 1].may_change = settings[n - 1].may_lack = true;
     SETTING("--seq", "%lld", (long long)s->seq);
     SETTING("--numerics", "%s/%s/%s/%s", ht_dtype_name(s->numerics.param), ht_dtype_name(s->numerics.grad),
             ht_dtype_name(s->numerics.accumulate), ht_dtype_name(s->numerics.reduce));
@@ -161,12 +174,20 @@ static enum ht_status check_options(const struct ht_options *o, struct ht_error 
     return HT_OK;
 }
 
+static const struct ht_checkpoint_setting *setting(const struct ht_persist *p, const char *name)
+{
+    int i = 0;
+    while (strcmp(p->settings[i].name, name) != 0) i++;
+    return &p->settings[i];
+}
+
 /* Warns of other numerics than the checkpoint's. The state is FP32 in all, so a training may go on, but not to the same
    bits; the loss scale, which says little about other numerics, begins anew. */
-static void say_changes(struct ht_persist *p)
+static void warn_of_numerics(struct ht_persist *p)
 {
-    for (int i = 0; i < HT_PERSIST_SETTINGS; i++) {
-        const struct ht_checkpoint_setting *s = &p->settings[i];
+    static const char *const names[] = {"--numerics", "--loss-scale"};
+    for (size_t i = 0; i < HT_COUNT(names); i++) {
+        const struct ht_checkpoint_setting *s = setting(p, names[i]);
         char folder[512];
         if (!s->changed) continue;
         fprintf(stderr,
@@ -174,6 +195,15 @@ static void say_changes(struct ht_persist *p)
                 ht_shown(p->options->checkpoint, folder, sizeof(folder)), s->name, s->was, s->value);
         p->scaler_anew = true;
     }
+}
+
+/* Records whether gradients are added up as in the training that saved, for the report. */
+static void compare_sums(struct ht_persist *p)
+{
+    const struct ht_checkpoint_setting *micro_batch = setting(p, "--micro-batch"), *order = setting(p, "sum order");
+    bool unsaid = !strcmp(order->was, "unsaid");
+    if (micro_batch->changed) snprintf(p->micro_batch_was, sizeof(p->micro_batch_was), "%s", micro_batch->was);
+    p->sums = micro_batch->changed || order->changed ? HT_SUMS_OTHER : unsaid ? HT_SUMS_UNSAID : HT_SUMS_SAME;
 }
 
 /* Takes the losses of the steps before this process, for --losses. A checkpoint of an older version has none: then the
@@ -222,7 +252,8 @@ static enum ht_status open_checkpoints(struct ht_persist *p, struct ht_error *er
     if (status != HT_OK) return status;
     p->first_step = (int32_t)step;
     p->resumed = true;
-    say_changes(p);
+    warn_of_numerics(p);
+    compare_sums(p);
     return take_losses(p, err);
 }
 
@@ -238,7 +269,8 @@ enum ht_status ht_persist_open(const struct ht_options *options, const struct ht
     struct ht_persist p = {.options = options, .job = job};
     enum ht_status status = check_options(options, err);
     if (keeps_state(options)) p.state = ht_state_create(&job->scenario.model);
-    describe(options, job, tokens, p.settings);
+    p.sum_order = sum_order_of(options, job);
+    describe(options, job, tokens, p.sum_order, p.settings);
     if (status == HT_OK && keeps_files) status = check_save(options, job, err, &p.save_dtype, &p.save_lock);
     if (status == HT_OK && keeps_files && options->checkpoint) status = open_checkpoints(&p, err);
     if (status == HT_OK && keeps_files && options->init && !p.resumed)

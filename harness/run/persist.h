@@ -21,7 +21,16 @@
 
 #include <dirent.h>
 
-enum { HT_PERSIST_SETTINGS = 13 };
+enum { HT_PERSIST_SETTINGS = 14 };
+
+/* The order in which a resumed training adds up its gradients, beside that of the training that saved. Only in the same
+   order are its losses those of a training that was not stopped, to the last bit. */
+enum ht_resumed_sums {
+    HT_SUMS_NOT_RESUMED,
+    HT_SUMS_SAME,
+    HT_SUMS_OTHER,
+    HT_SUMS_UNSAID, /* a checkpoint of an older version does not say */
+};
 
 struct ht_persist {
     const struct ht_options *options;
@@ -32,6 +41,9 @@ struct ht_persist {
     struct ht_hf *weights;              /* of --init: the state's values may be these at first */
     bool resumed;                       /* from a checkpoint, which also has how often units were stepped */
     bool scaler_anew;                   /* without the checkpoint's loss scale */
+    enum ht_resumed_sums sums;          /* of rank 0 */
+    char micro_batch_was[64];           /* the checkpoint's --micro-batch, when another; else "" */
+    uint64_t sum_order;                 /* of this training: see ht_persist_open */
     enum ht_dtype save_dtype;           /* of --save */
     DIR *save_lock;                     /* the folder of --save, locked; NULL: a file, or none */
     int32_t first_step;                 /* steps done before this process */
@@ -48,7 +60,9 @@ enum ht_status ht_persist_model(const struct ht_options *o, char path[4096], str
                                 struct ht_scenario_request *request);
 
 /* Opens and checks the files that the training begins with. On HT_BAD_INPUT, with one line, nothing has been
-   overwritten. Only the rank that keeps the files opens them. */
+   overwritten. Only the rank that keeps the files opens them. Two trainings of the same settings with the same sum_order
+   have the same bits: it is of the sums of gradients (common/schedule/sum_order.h), of the norm if that is clipped, and
+   of the backend. */
 enum ht_status ht_persist_open(const struct ht_options *options, const struct ht_job *job,
                                const struct ht_tokens *tokens, bool keeps_files, struct ht_error *err,
                                struct ht_persist *out);

@@ -129,6 +129,12 @@ done
 run 0 train in_memory "${common[@]}" --batch 9 --micro-batch 1 --numerics bf16 --clip 0.5 --losses one.csv
 run 0 train cephalo "${common[@]}" --batch 9 --ranks 4 --set m=1,2,1,1 --set l=3,1,1,3 --numerics bf16 --clip 0.5 --losses u.csv
 near 1e-3 one.csv u.csv
-run 0 train cephalo_cb "${common[@]}" --batch 9 --ranks 4
+# The planner has other micro-batches for other ranks. A checkpoint goes on with them.
+run 0 train cephalo_cb "${common[@]}" --batch 9 --ranks 4 --checkpoint ck
+longer=(--model llama-tiny --seq 16 --data "$text" --steps 6 --batch 9)
+run 0 train cephalo "${longer[@]}" --ranks 2 --checkpoint ck --resume --losses u.csv --json
+[ "$(json out 'd["training"]["resumed_sums"]')" = other ] || fail "other ranks: $(cat out)"
+run 0 train in_memory "${longer[@]}" --micro-batch 1 --losses one.csv
+near 1e-6 one.csv u.csv
 run 0 train cephalo_mb "${common[@]}" --batch 8 --ranks 4
 finish

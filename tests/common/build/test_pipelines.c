@@ -2,6 +2,7 @@
    all-reduces and their starts by hand. */
 #include "common/base/rng.h"
 #include "common/schedule/residency.h"
+#include "common/schedule/sum_order.h"
 #include "tests/support/pipes.h"
 #include "tests/support/proved.h"
 
@@ -171,6 +172,53 @@ START_TEST(blocks_of_stages)
 }
 END_TEST
 
+/* ---- orders of sums --------------------------------------------------------------------------------------------- */
+
+/* Returns the sum order of n pipelines with ranks[k] ranks and l[k] micro-batches of one sequence. */
+static uint64_t sum_order(bool tied, enum ht_pipe_order order, int32_t n, const int64_t *ranks, const int64_t *l)
+{
+    int64_t all_ranks = 0, all = 0;
+    for (int32_t k = 0; k < n; k++) all_ranks += ranks[k], all += l[k];
+    struct ht_scenario sc = pipe_scenario(all_ranks, 1, 6, all);
+    struct ht_layout *layout = NULL;
+    struct ht_error err = {0};
+    sc.model.tied = tied;
+    sc.numerics = (struct ht_numerics){HT_F32, HT_F32, HT_F32, HT_F32};
+    ck_assert_msg(ht_layout_pipelines(&sc, n, ranks, l, 1, &err, &layout) == HT_OK, "%s", err.text);
+    struct ht_pipe_style y = {.order = order, .v = order == HT_PIPE_INTERLEAVED ? 2 : 1, .d = 1, .layout = layout};
+    struct ht_schedule *s = pipe_build(&sc, &y);
+    uint64_t number = ht_schedule_sum_order(s, &sc.model, &sc.numerics, sc.batch);
+    ht_schedule_destroy(s);
+    ht_layout_destroy(layout);
+    ht_scenario_free(&sc);
+    return number;
+}
+
+static uint64_t sum_order_of_one(bool tied, enum ht_pipe_order order, int64_t ranks, int64_t micro_batches)
+{
+    return sum_order(tied, order, 1, &ranks, &micro_batches);
+}
+
+/* Stages do not change the order of sums, and pipelines do if one has several micro-batches: (g0 + g1) + (g2 + g3). A
+   tied table's is that of one device, or, on two stages, that of any others: (h0 + h1) + (e0 + e1). */
+START_TEST(orders_of_sums)
+{
+    const int64_t ranks[] = {2, 1}, two_each[] = {2, 2}, one_each[] = {1, 1};
+    for (int tied = 0; tied < 2; tied++) {
+        uint64_t device = sum_order_of_one(tied, HT_PIPE_AFAB, 1, 4),
+                 stages = sum_order_of_one(tied, HT_PIPE_AFAB, 2, 4);
+        ck_assert_int_eq(device == stages, !tied);
+        ck_assert(sum_order_of_one(tied, HT_PIPE_1F1B, 1, 4) == device);
+        ck_assert(sum_order_of_one(tied, HT_PIPE_1F1B, 3, 4) == stages);
+        ck_assert(sum_order_of_one(tied, HT_PIPE_INTERLEAVED, 2, 4) == stages);
+        ck_assert(sum_order_of_one(tied, HT_PIPE_AFAB, 2, 5) != stages);
+        ck_assert(sum_order(tied, HT_PIPE_AFAB, 2, ranks, two_each) != stages);
+        ck_assert_int_eq(
+            sum_order(tied, HT_PIPE_AFAB, 2, ranks, one_each) == sum_order_of_one(tied, HT_PIPE_AFAB, 2, 2), !tied);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("pipelines");
@@ -180,6 +228,7 @@ int main(void)
     tcase_add_test(t, tensor_parallel);
     tcase_add_test(t, all_reduces_start_when_the_last_has_its_sum);
     tcase_add_test(t, blocks_of_stages);
+    tcase_add_test(t, orders_of_sums);
     suite_add_tcase(suite, t);
     SRunner *r = srunner_create(suite);
     srunner_run_all(r, CK_NORMAL);

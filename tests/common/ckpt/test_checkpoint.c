@@ -70,6 +70,9 @@ START_TEST(save_and_load)
     struct ht_checkpoint_setting unknown = {.name = "--clip", .value = "1", .may_change = true};
     ck_assert_int_eq(ht_checkpoints_load(c, &unknown, 1, &err, got, &step), HT_BAD_INPUT);
     ck_assert_msg(strstr(err.text, "was made with --clip unsaid; this run has 1") != NULL, "%s", err.text);
+    unknown.may_lack = true;
+    ck_assert_int_eq(ht_checkpoints_load(c, &unknown, 1, &err, got, &step), HT_OK);
+    ck_assert(!unknown.changed && !strcmp(unknown.was, "unsaid"));
     /* 5 is gone, 10 is whole: it is what remains when 15 is removed. */
     char path[256];
     snprintf(path, sizeof(path), "%s/step-0000000005", dir);
