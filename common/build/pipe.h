@@ -38,6 +38,9 @@
  *
  *     reduce   AR(L+1) AR(L) ..               one order for all pipelines; each starts when its sum is there
  *
+ * So a tied table's gradient is (h0 + h1 + ..) + (e0 + e1 + ..), with the head's parts h and the embedding's parts e of
+ * the micro-batches. On one rank it is (h0 + e0) + (h1 + e1) + .., whose last bits may be others.
+ *
  * Tensor parallelism: a stage may be several ranks, one per part. A draft is then one part of all stages of a pipeline.
  * Part q sends its X and dX, which are the same for all parts, to part q of the next stage. Its gradients are
  * all-reduced with those of part q of the other pipelines.

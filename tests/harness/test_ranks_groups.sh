@@ -1,8 +1,13 @@
 #!/usr/bin/env bash
 # Several pipelines that share the batch, of the same and of different depth, trained over ranks: in_memory's losses, with each control.
+# Random pipelines of models whose head is tied.
+#
+#     test_ranks_groups.sh BUILD-DIRECTORY [--runs N]     3; some 1.5 s each
 set -euo pipefail
 # shellcheck source=tests/harness/support.sh
 . "$(dirname "$0")/support.sh"
+runs=3
+if [ "${2:-}" = --runs ]; then runs=${3:?--runs needs a number}; fi
 cd "$work"
 model=(--model llama-tiny --seq 16)
 
@@ -44,20 +49,40 @@ run 0 train gpipe "${common[@]}" "${pipelines[@]}" --resume --set pipelines=1,3 
 run 0 train in_memory "${common[@]}" --batch 8 --micro-batch 1 --losses one.csv
 near 1e-6 one.csv u.csv
 
-# A tied table, and with it positions, is held by the embedding's stage and by the head's.
+# A tied table, and with it positions, is held by the embedding's stage and by the head's. Each adds up its own part of the gradient:
+# all such pipelines have the same bits, and in_memory, which adds up both together, others. The number of the order says so.
+echo '{name: tied-llama, arch: llama, layers: 4, width: 32, heads: 2, kv_heads: 1, ffn: 40, vocab: 256, tied: true, max_seq: 16, source: the tests}' >tied-llama.yaml
+RANDOM=11
+shapes=('gpipe --ranks 2' 'gpipe --ranks 4' 'dapple --ranks 3' 'dapple --ranks 2 --control rollback' 'interleaved --ranks 2 --set v=2'
+    'gpipe --ranks 3 --set blocks=1,2,1')
+for ((i = 0; i < runs; i++)); do
+    of=$((RANDOM % 2)) micro_batch=$((1 + RANDOM % 2)) numerics=$((RANDOM % 3)) clip=$((RANDOM % 2))
+    names=(gpt-tiny ./tied-llama.yaml) types=(fp32 fp32 bf16) clips=('' '--clip 0.5')
+    common=(--model "${names[of]}" --seq 16 --data "$text" --steps 4 --micro-batch "$micro_batch" --batch $((micro_batch * 2 * (1 + RANDOM % 3)))
+        --numerics "${types[numerics]}" --json)
+    for which in 0 1; do
+        # shellcheck disable=SC2086 # words
+        run 0 train ${shapes[RANDOM % 3 + 3 * which]} "${common[@]}" ${clips[clip]} --checkpoint p$which
+        mv out p$which.json
+    done
+    # shellcheck disable=SC2086 # words
+    run 0 train in_memory "${common[@]}" ${clips[clip]}
+    "$python" - "${types[numerics]}" <<'PY' || fail "tied ${names[of]} ${common[*]} ${clips[clip]}"
+import json, sys
+a, b, one = (json.load(open(name)) for name in ("p0.json", "p1.json", "out"))
+assert a["losses"] == b["losses"], (a["losses"], b["losses"])
+assert a["training"]["sum_order"] == b["training"]["sum_order"] != one["training"]["sum_order"]
+near = 1e-6 if sys.argv[1] == "fp32" else 1e-3
+assert all(abs(x - y) <= near for x, y in zip(a["losses"], one["losses"])), (a["losses"], one["losses"])
+PY
+    diff -r -x .lock -x manifest.json p0 p1 || fail "tied ${common[*]}: the states of two pipelines"
+    rm -r p0 p1
+done
 model=(--model gpt-tiny --seq 16)
 common=("${model[@]}" --data "$text" --steps 4)
 run 0 train in_memory "${common[@]}" --batch 6 --micro-batch 1 --clip 0.5 --losses one.csv
-while read -r ranks system; do
-    # shellcheck disable=SC2086 # words
-    run 0 train $system "${common[@]}" --batch 6 --micro-batch 1 --ranks "$ranks" --clip 0.5 --losses u.csv
-    near 1e-6 one.csv u.csv
-done << EOF
-2 gpipe
-3 dapple --control gate
-2 interleaved --set v=2 --control rollback
-4 gpipe --set pipelines=3,1 --set l=2,4
-EOF
+run 0 train gpipe "${common[@]}" --batch 6 --micro-batch 1 --ranks 4 --set pipelines=3,1 --set l=2,4 --clip 0.5 --losses u.csv
+near 1e-6 one.csv u.csv
 refused 3 "gpt-tiny ties its head .* would be added up in host memory: expected an untied model" train sysx "${common[@]}" --batch 6 --micro-batch 1 --ranks 2
 run 0 train in_memory "${common[@]}" --batch 6 --micro-batch 1 --losses one.csv
 run 0 train gpipe "${model[@]}" --data "$text" --steps 2 --batch 6 --micro-batch 1 --ranks 3 --checkpoint tied

@@ -281,6 +281,52 @@ START_TEST(test_embedding)
 }
 END_TEST
 
+/* ---- the two parts of a tied table's gradient ---- */
+
+/* One device adds the head's and the embedding's part micro-batch by micro-batch, two stages of a pipeline add up each
+   part by itself. The n terms of an element are the same, so the sums differ by at most 2 g(n - 1) times the sum of
+   their sizes, g(n) = n u / (1 - n u), u = 2^-24 (Higham, "Accuracy and Stability of Numerical Algorithms", 2002, Sec.
+   4.2); where the embedding adds nothing, not at all. */
+START_TEST(test_tied_orders)
+{
+    enum { MICRO_BATCHES = 5 };
+    struct ht_model m = model_of(true, false);
+    struct ht_unit_args args = {.model = &m, .batch = B, .seq = T};
+    int64_t n = ht_unit_params(&m, 0), n_table = m.vocab * m.width, n_differ = 0;
+    float *heads = calloc((size_t)n, 4), *tokens_sum = calloc((size_t)n, 4), *sum = calloc((size_t)n, 4);
+    double *sizes = calloc((size_t)n, sizeof(double));
+    int *terms = calloc((size_t)n, sizeof(int));
+    for (int j = 0; j < MICRO_BATCHES; j++) {
+        float *head = random_floats((uint64_t)(10 + j), n, 1),
+              *dout = random_floats((uint64_t)(20 + j), ROWS * m.width, 1);
+        float *apart = calloc((size_t)n, 4);
+        int32_t *tokens = random_tokens((uint64_t)(30 + j), ROWS, 9);
+        ht_grad_sum(NULL, heads, HT_F32, head, HT_F32, n_table);
+        for (int64_t i = 0; i < n_table; i++) sizes[i] += fabs((double)head[i]), terms[i]++;
+        for (int64_t i = 0; i < ROWS * m.width; i++) {
+            int64_t at = tokens[i / m.width] * m.width + i % m.width;
+            sizes[at] += fabs((double)dout[i]), terms[at]++;
+        }
+        ht_embedding_backward(&args, tokens, dout, apart, NULL);
+        ht_embedding_backward(&args, tokens, dout, head, NULL); /* on top of the head's */
+        ht_grad_sum(NULL, tokens_sum, HT_F32, apart, HT_F32, n_table);
+        ht_grad_sum(NULL, sum, HT_F32, head, HT_F32, n_table);
+        void *buffers[] = {head, dout, apart, tokens};
+        for (size_t i = 0; i < HT_COUNT(buffers); i++) free(buffers[i]);
+    }
+    ht_grad_sum(NULL, heads, HT_F32, tokens_sum, HT_F32, n_table);
+    for (int64_t i = 0; i < n_table; i++) {
+        double nu = (terms[i] - 1) * 0x1p-24, bound = 2 * nu / (1 - nu) * sizes[i];
+        if (terms[i] == MICRO_BATCHES) bound = 0;
+        ck_assert_double_le(fabs((double)heads[i] - (double)sum[i]), bound);
+        n_differ += heads[i] != sum[i];
+    }
+    ck_assert_int_gt(n_differ, 0);
+    void *buffers[] = {heads, tokens_sum, sum, sizes, terms};
+    for (size_t i = 0; i < HT_COUNT(buffers); i++) free(buffers[i]);
+}
+END_TEST
+
 /* ---- accumulation and initial values ---- */
 
 START_TEST(test_accumulate)
@@ -359,6 +405,7 @@ int main(void)
     tcase_add_loop_test(t, test_embedding, 0, 18);
     tcase_add_loop_test(t, test_classifier_against_reference, 0, 2);
     tcase_add_loop_test(t, test_classifier_workers_and_dirt, 0, 2);
+    tcase_add_test(t, test_tied_orders);
     tcase_add_test(t, test_accumulate);
     tcase_add_loop_test(t, test_init, 0, 2);
     suite_add_tcase(s, t);
