@@ -376,6 +376,22 @@ enum ht_status ht_cluster_set_ssds(struct ht_cluster *cluster, int64_t n, struct
     return HT_OK;
 }
 
+void ht_cluster_set_through_host(struct ht_cluster *cluster, double bytes_per_s)
+{
+    for (int64_t i = 0; i < cluster->n_nodes; i++) {
+        struct ht_machine *m = &cluster->nodes[i];
+        if (!ht_machine_stages(m)) continue;
+        m->through_host_bytes_per_s = bytes_per_s;
+        m->message_bytes_per_s = 0;
+    }
+}
+
+void ht_cluster_scale_through_host(struct ht_cluster *cluster, double factor)
+{
+    for (int64_t i = 0; i < cluster->n_nodes; i++)
+        if (ht_machine_assumes_ring_rate(&cluster->nodes[i])) cluster->nodes[i].pcie.through_host_bytes_per_s *= factor;
+}
+
 double ht_cluster_price_usd(const struct ht_cluster *cluster)
 {
     double usd = 0;

@@ -147,6 +147,11 @@ enum ht_status ht_cluster_set_device_memory(struct ht_cluster *cluster, int64_t 
 /* Sets the memory budget of every node (--host-memory). Of this machine's it may not exceed the memory that there
    is. */
 enum ht_status ht_cluster_set_host_memory(struct ht_cluster *cluster, int64_t bytes, struct ht_error *err);
+/* Sets what rings and messages through host memory reach on every node without peer access, as measured there. */
+void ht_cluster_set_through_host(struct ht_cluster *cluster, double bytes_per_s);
+/* Multiplies that rate where it is assumed: taken from another machine, since the node does not say it. */
+void ht_cluster_scale_through_host(struct ht_cluster *cluster, double factor);
+
 /* Rates of a node's disks together. */
 struct ht_disk_rates {
     double read_bytes_per_s, write_bytes_per_s;
@@ -189,6 +194,12 @@ double ht_link_rate_at(const struct ht_link *link, double bytes);
 static inline bool ht_machine_stages(const struct ht_machine *machine)
 {
     return machine->n_gpus > 1 && !machine->has_nvlink && !machine->peer;
+}
+
+/* Returns true if that path's rate was measured on another machine. */
+static inline bool ht_machine_assumes_ring_rate(const struct ht_machine *machine)
+{
+    return ht_machine_stages(machine) && machine->through_host_bytes_per_s == 0;
 }
 
 /* Return what one direction of a GPU's path through host memory reaches, in a ring and in a message to another GPU. NCCL
