@@ -253,6 +253,17 @@ enum ht_status ht_flag_bytes(const char *flag, const char *text, struct ht_error
     return HT_OK;
 }
 
+enum ht_status ht_flag_rate(const char *flag, const char *text, struct ht_error *err, double *out)
+{
+    double v = 0;
+    if (ht_parse_real(HT_BYTES_PER_S, text, strlen(text), err, &v)) return ht_flag_error(flag, err);
+    if (!(v >= 1e3))
+        return ht_fail(err, HT_BAD_INPUT, "%s: '%s' is less than 1 kB/s; expected %s", flag, text,
+                       ht_quantity_example(HT_BYTES_PER_S));
+    *out = v;
+    return HT_OK;
+}
+
 enum ht_status ht_flag_count(const char *flag, const char *text, int64_t min, int64_t max, struct ht_error *err,
                              int64_t *out)
 {

@@ -42,6 +42,7 @@ enum ht_status ht_parse_real(enum ht_quantity kind, const char *text, size_t len
 /* Parse the value of a command-line flag: bytes (>= 1), or a count in [min, max]. The error names `flag`:
    "--device-memory: '40' has no unit; expected ...". */
 enum ht_status ht_flag_bytes(const char *flag, const char *text, struct ht_error *err, int64_t *out);
+enum ht_status ht_flag_rate(const char *flag, const char *text, struct ht_error *err, double *out); /* bytes/s */
 enum ht_status ht_flag_count(const char *flag, const char *text, int64_t min, int64_t max, struct ht_error *err,
                              int64_t *out);
 

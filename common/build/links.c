@@ -102,9 +102,13 @@ static void add_device(struct ht_schedule *s, int32_t rank, struct owner o, cons
     if (s->n_ranks == 1) return;
     if (m->has_nvlink) {
         add_link(s, rank, o, &nvlink, &m->nvlink, &p->nvlink_out, &p->nvlink_in);
-    } else if (!m->peer && m->n_gpus > 1) {
-        p->staged_out = add(s, rank, o, "staged out", HT_RES_STAGED, m->pcie.staged_bytes_per_s);
-        p->staged_in = add(s, rank, o, "staged in", HT_RES_STAGED, m->pcie.staged_bytes_per_s);
+    } else if (ht_machine_stages(m)) {
+        p->staged_out = p->message_out = add(s, rank, o, "staged out", HT_RES_STAGED, ht_machine_ring_rate(m));
+        p->staged_in = p->message_in = add(s, rank, o, "staged in", HT_RES_STAGED, ht_machine_ring_rate(m));
+        if (m->message_bytes_per_s > 0) {
+            p->message_out = add(s, rank, o, "messages out", HT_RES_STAGED, m->message_bytes_per_s);
+            p->message_in = add(s, rank, o, "messages in", HT_RES_STAGED, m->message_bytes_per_s);
+        }
     }
 }
 
@@ -116,7 +120,8 @@ static void add_rank(struct ht_schedule *s, const struct ht_cluster *cluster, bo
     const struct ht_machine *m = ht_cluster_node_of(cluster, rank, &node);
     int64_t domain = nth * m->domains / m->n_gpus, each = m->gpus_per_switch > 1 ? m->gpus_per_switch : 1;
     int32_t domains_before = 0;
-    *p = (struct ht_links){-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, .write_weight = 1, .leads = true};
+    *p = (struct ht_links){-1,           -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, .write_weight = 1,
+                           .leads = true};
     for (int64_t n = 0; n < node; n++) domains_before += (int32_t)cluster->nodes[n].domains;
     p->host_cores = ht_machine_process_cores(m);
     p->emulated = ht_cluster_gpu_of(cluster, rank)->cores > 0;
@@ -249,5 +254,5 @@ void ht_charge_message(struct ht_schedule *s, const struct ht_links *links, int3
     if (crosses)
         use(s, in ? p->nic_in : p->nic_out, bytes);
     else
-        use(s, in ? p->staged_in : p->staged_out, bytes);
+        use(s, in ? p->message_in : p->message_out, bytes);
 }

@@ -4,8 +4,8 @@
  *
  *     of a real device    its PCIe port and NVLink, one resource per direction (one for both if the link is simplex),
  *                         and the uplink of a PCIe switch that it shares with other devices. Without peer access and
- *                         NVLink also, per direction, what its messages reach through host memory: all of them share
- *                         it, whatever their lanes
+ *                         NVLink also, per direction, its path through host memory, which all that it sends shares,
+ *                         whatever the lanes. Messages have one of their own where the node says what they reach
  *     of a domain         cores, if more than one lane can use them, and DRAM, if a device is real. A domain is the
  *                         part of a node that a device's process keeps to (struct ht_machine), mostly the whole node
  *     of a node           its NIC, per direction, if there are several nodes; its SSDs: reads and writes, or one
@@ -28,7 +28,7 @@
 /* The resources of a rank; -1 where it has none. Both directions of a simplex link are the same resource. */
 struct ht_links {
     int32_t pcie_d2h, pcie_h2d, switch_d2h, switch_h2d, nvlink_out, nvlink_in; /* of its device */
-    int32_t staged_out, staged_in;                                             /* of its messages inside the node */
+    int32_t staged_out, staged_in, message_out, message_in;                    /* of its path through host memory */
     int32_t cores, dram;                                                       /* of its domain */
     int32_t nic_out, nic_in, disk_read, disk_write;                            /* of its node */
     int64_t host_cores;                                                        /* of its process */

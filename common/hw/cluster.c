@@ -19,7 +19,7 @@ enum { HT_MAX_NODES = 4096, HT_MAX_GPUS_PER_NODE = 64, HT_MAX_SSDS = 64 };
 /* A cluster, a node, and a group of devices, as written in a file. */
 struct ht_cluster_entry {
     struct ht_cluster cluster;
-    const struct ht_node *nodes;
+    const struct ht_node *nodes, *between;
 };
 struct ht_machine_entry {
     struct ht_machine machine;
@@ -44,6 +44,7 @@ static const struct ht_field ht_cluster_fields[] = {
      .size = HT_SOURCE_BYTES,
      .required = true},
     {.key = "nodes", .type = HT_FIELD_LIST_NODE, AT(ht_cluster_entry, nodes), .required = true},
+    {.key = "between", .type = HT_FIELD_LIST_NODE, AT(ht_cluster_entry, between)},
     {0},
 };
 static const struct ht_field ht_machine_fields[] = {
@@ -71,6 +72,16 @@ static const struct ht_field ht_machine_fields[] = {
      .max = HT_MAX_GPUS_PER_NODE,
      .fallback = "1"},
     {.key = "peer", .type = HT_FIELD_BOOL, AT(ht_machine_entry, machine.peer), .fallback = "true"},
+    {.key = "through_host",
+     .type = HT_FIELD_BYTES_PER_S,
+     AT(ht_machine_entry, machine.through_host_bytes_per_s),
+     .min = HT_MIN_RATE,
+     .max = HT_MAX_RATE},
+    {.key = "messages",
+     .type = HT_FIELD_BYTES_PER_S,
+     AT(ht_machine_entry, machine.message_bytes_per_s),
+     .min = HT_MIN_RATE,
+     .max = HT_MAX_RATE},
     {.key = "nvlink", .type = HT_FIELD_ANY_NODE, AT(ht_machine_entry, nvlink)},
     {.key = "nic", .type = HT_FIELD_ANY_NODE, AT(ht_machine_entry, nic)},
     {.key = "ssds", .type = HT_FIELD_MAP_NODE, AT(ht_machine_entry, ssds)},
@@ -99,6 +110,7 @@ void ht_cluster_destroy(struct ht_cluster *cluster)
     if (!cluster) return;
     for (int64_t i = 0; i < cluster->n_nodes; i++) free(cluster->nodes[i].groups);
     free(cluster->nodes);
+    free(cluster->between);
     free(cluster);
 }
 
@@ -156,9 +168,10 @@ static enum ht_status ht_read_machine(const struct ht_node *node, struct ht_erro
     if (!st && e.ssds) st = ht_read_ssds(e.ssds, err, m);
     if (!st) st = ht_read_gpus(e.gpus, err, m);
     m->has_nvlink = e.nvlink != NULL;
-    if (!st && m->n_gpus > 1 && !m->peer && !m->has_nvlink && m->pcie.staged_bytes_per_s == 0)
-        st =
-            ht_node_error(e.pcie, err, "lacks the rate of messages through host memory; expected a link with 'staged'");
+    if (!st && ht_machine_stages(m) && ht_machine_ring_rate(m) == 0)
+        st = ht_node_error(e.pcie, err,
+                           "lacks the rate between GPUs through host memory; expected a link, or a node, with "
+                           "'through_host'");
     if (st) {
         free(m->groups);
         return st;
@@ -175,6 +188,7 @@ static enum ht_status ht_cluster_read(const struct ht_node *map, const char *nam
     struct ht_cluster_entry e = {0};
     struct ht_cluster *c = NULL;
     size_t cap = 0;
+    int32_t n_groups = 0;
     enum ht_status st = ht_config_load(map, ht_cluster_fields, err, &e);
     if (st) return st;
     if (name)
@@ -197,6 +211,7 @@ static enum ht_status ht_cluster_read(const struct ht_node *map, const char *nam
                                (long long)(c->n_nodes + count), HT_MAX_NODES);
             goto out;
         }
+        m.group = n_groups++;
         for (int64_t i = 0; i < count; i++) {
             struct ht_machine copy = m;
             if (i > 0) {
@@ -216,6 +231,7 @@ static enum ht_status ht_cluster_read(const struct ht_node *map, const char *nam
             goto out;
         }
     }
+    if (e.between && (st = ht_between_read(e.between, n_groups, err, c))) goto out;
     *out = c;
     return HT_OK;
 out:
@@ -358,6 +374,22 @@ enum ht_status ht_cluster_set_ssds(struct ht_cluster *cluster, int64_t n, struct
     for (int64_t i = 0; i < cluster->n_nodes; i++)
         if (cluster->nodes[i].has_ssds) cluster->nodes[i].n_ssds = n;
     return HT_OK;
+}
+
+void ht_cluster_set_through_host(struct ht_cluster *cluster, double bytes_per_s)
+{
+    for (int64_t i = 0; i < cluster->n_nodes; i++) {
+        struct ht_machine *m = &cluster->nodes[i];
+        if (!ht_machine_stages(m)) continue;
+        m->through_host_bytes_per_s = bytes_per_s;
+        m->message_bytes_per_s = 0;
+    }
+}
+
+void ht_cluster_scale_through_host(struct ht_cluster *cluster, double factor)
+{
+    for (int64_t i = 0; i < cluster->n_nodes; i++)
+        if (ht_machine_assumes_ring_rate(&cluster->nodes[i])) cluster->nodes[i].pcie.through_host_bytes_per_s *= factor;
 }
 
 double ht_cluster_price_usd(const struct ht_cluster *cluster)

@@ -15,14 +15,23 @@
 
 enum { HT_NAME_BYTES = 64, HT_SOURCE_BYTES = 512 };
 
+/* What a message of a size reaches, as measured. */
+struct ht_link_size {
+    int64_t bytes;
+    double bytes_per_s;
+};
+enum { HT_LINK_SIZES = 16 };
+
 /* A connection: a PCIe slot, an NVLink bundle, a network card. */
 struct ht_link {
     char name[HT_NAME_BYTES];
-    double bytes_per_s;        /* raw, in one direction */
-    double efficiency;         /* share of it that a large copy reaches, (0, 1] */
-    double staged_bytes_per_s; /* of a large message between two devices through host memory; 0: not given */
-    bool duplex;               /* both directions at once, each at the full rate */
-    int64_t latency_ns;        /* a copy's fixed cost */
+    double bytes_per_s;                       /* raw, in one direction */
+    double efficiency;                        /* share of it that a large copy reaches, (0, 1] */
+    double through_host_bytes_per_s;          /* of a ring between devices through host memory; 0: not given */
+    bool duplex;                              /* both directions at once, each at the full rate */
+    int64_t latency_ns;                       /* a copy's fixed cost */
+    struct ht_link_size sizes[HT_LINK_SIZES]; /* [n_sizes], rising; see ht_link_s */
+    int64_t n_sizes;
     char source[HT_SOURCE_BYTES];
 };
 
@@ -48,7 +57,6 @@ struct ht_cpu {
     int64_t cores;           /* per socket */
     double dram_bytes_per_s; /* per socket, reads and writes together */
     double dram_efficiency;  /* share of it that a streaming loop over all cores reaches */
-    double adam_efficiency;  /* share of it that a vectorised CPU Adam reaches */
     double core_flops_per_s; /* FP32 peak of one core */
     double gemm_efficiency;  /* share of it that a large matrix product reaches */
     char source[HT_SOURCE_BYTES];
@@ -78,9 +86,12 @@ struct ht_machine {
     struct ht_gpu_group *groups;
     int64_t n_groups, n_gpus;
     struct ht_link pcie;     /* of each GPU, to the host */
+    int32_t group;           /* entry of the cluster's file that describes the node, from 0 */
     int64_t gpus_per_switch; /* GPUs that share one such uplink; 1: each has its own */
     int64_t domains;         /* equal parts of its cores and memory; a device's process uses one. 1: all of the node */
     bool peer;               /* GPUs write to each other over PCIe; else through host memory */
+    /* Between GPUs without peer access, measured on such a node; 0: not measured, see ht_machine_ring_rate. */
+    double through_host_bytes_per_s, message_bytes_per_s;
     bool has_nvlink, has_nic, has_ssds, has_ssd_uplink;
     struct ht_link nvlink; /* of each GPU, to the others in the node */
     struct ht_link nic;    /* of the node */
@@ -90,11 +101,19 @@ struct ht_machine {
     double price_usd;          /* without what has a price of its own; 0: not given */
 };
 
+/* The connection between nodes of two groups, where it is not their NICs'. */
+struct ht_between {
+    int32_t groups[2];
+    struct ht_link link;
+};
+
 struct ht_cluster {
     char name[HT_NAME_BYTES];
     char source[HT_SOURCE_BYTES];
     struct ht_machine *nodes; /* one entry per node: `count: 8` in the file makes 8 entries */
     int64_t n_nodes, n_gpus;
+    struct ht_between *between; /* [n_between]; the first that names two groups counts */
+    int64_t n_between;
 };
 
 /* Loads a cluster by built-in name, "local" included, or by path (with a '/' or ending in .yaml, .yml or .json). The
@@ -102,6 +121,9 @@ struct ht_cluster {
 enum ht_status ht_cluster_load(const char *name_or_path, struct ht_error *err, struct ht_cluster **out);
 enum ht_status ht_cluster_parse(const struct ht_doc *doc, struct ht_error *err, struct ht_cluster **out);
 void ht_cluster_destroy(struct ht_cluster *cluster);
+
+/* Returns the index in cluster->between of what two nodes' groups are connected by; -1: their NICs. */
+int32_t ht_cluster_between(const struct ht_cluster *cluster, int64_t node, int64_t other);
 
 /* Return the node and the GPU of a rank: nodes in order, and in a node groups in order. 0 <= rank < n_gpus. */
 const struct ht_machine *ht_cluster_node_of(const struct ht_cluster *cluster, int64_t rank, int64_t *node);
@@ -125,6 +147,11 @@ enum ht_status ht_cluster_set_device_memory(struct ht_cluster *cluster, int64_t 
 /* Sets the memory budget of every node (--host-memory). Of this machine's it may not exceed the memory that there
    is. */
 enum ht_status ht_cluster_set_host_memory(struct ht_cluster *cluster, int64_t bytes, struct ht_error *err);
+/* Sets what rings and messages through host memory reach on every node without peer access, as measured there. */
+void ht_cluster_set_through_host(struct ht_cluster *cluster, double bytes_per_s);
+/* Multiplies that rate where it is assumed: taken from another machine, since the node does not say it. */
+void ht_cluster_scale_through_host(struct ht_cluster *cluster, double factor);
+
 /* Rates of a node's disks together. */
 struct ht_disk_rates {
     double read_bytes_per_s, write_bytes_per_s;
@@ -157,6 +184,36 @@ enum ht_status ht_cluster_local_gpu(const struct ht_gpu *gpu, struct ht_error *e
 static inline double ht_link_rate(const struct ht_link *link)
 {
     return link->bytes_per_s * link->efficiency;
+}
+
+/* Returns the rate of a transfer of `bytes`: the large copy's, or where rates by size are given theirs, linear in the
+   logarithm of the size between two of them and constant beyond the first and the last. */
+double ht_link_rate_at(const struct ht_link *link, double bytes);
+
+/* Returns true if what the node's GPUs send each other passes through host memory. */
+static inline bool ht_machine_stages(const struct ht_machine *machine)
+{
+    return machine->n_gpus > 1 && !machine->has_nvlink && !machine->peer;
+}
+
+/* Returns true if that path's rate was measured on another machine. */
+static inline bool ht_machine_assumes_ring_rate(const struct ht_machine *machine)
+{
+    return ht_machine_stages(machine) && machine->through_host_bytes_per_s == 0;
+}
+
+/* Return what one direction of a GPU's path through host memory reaches, in a ring and in a message to another GPU. NCCL
+   moves both by its shared-memory transport; a message may be slower where it was measured with the program that waits
+   for it. Rates of the node, where they were measured on it, else the link's. */
+static inline double ht_machine_ring_rate(const struct ht_machine *machine)
+{
+    return machine->through_host_bytes_per_s > 0 ? machine->through_host_bytes_per_s
+                                                 : machine->pcie.through_host_bytes_per_s;
+}
+
+static inline double ht_machine_message_rate(const struct ht_machine *machine)
+{
+    return machine->message_bytes_per_s > 0 ? machine->message_bytes_per_s : ht_machine_ring_rate(machine);
 }
 
 /* Returns the rate of streaming over all cores, reads and writes together. */

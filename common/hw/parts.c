@@ -24,8 +24,6 @@ static const struct ht_builtin ht_ssd_file = {"builtin:ssds.yaml", ht_ssds_yaml,
 #define HT_MAX_CORES  4096
 #define HT_MAX_SMS    4096
 #define HT_SECOND_NS  1e9
-#define HT_MIN_RATE   1e3 /* bytes or FLOP per second; a slower rate is a typing error */
-#define HT_MAX_RATE   1e18
 #define HT_MIN_SHARE  0.001
 #define HT_MAX_BOOST  1.25 /* of products over the peak at the nominal clock */
 
@@ -88,23 +86,54 @@ static const struct ht_field ht_cpu_fields[] = {
     {.key = "cores", .type = HT_FIELD_INT, AT(ht_cpu, cores), .min = 1, .max = HT_MAX_CORES, .required = true},
     HT_RATE(ht_cpu, "dram", HT_FIELD_BYTES_PER_S, dram_bytes_per_s, true),
     HT_SHARE(ht_cpu, "dram_efficiency", dram_efficiency),
-    HT_SHARE(ht_cpu, "adam_efficiency", adam_efficiency),
     HT_RATE(ht_cpu, "core_flops", HT_FIELD_FLOPS_PER_S, core_flops_per_s, true),
     HT_SHARE(ht_cpu, "gemm_efficiency", gemm_efficiency),
     HT_TEXT(ht_cpu, "source", source, true),
     {0},
 };
 
+/* A link as written in a file. The link is first: a part begins with its name. */
+struct ht_link_entry {
+    struct ht_link link;
+    const struct ht_node *sizes;
+};
+
 static const struct ht_field ht_link_fields[] = {
     HT_TEXT(ht_link, "name", name, false),
     HT_RATE(ht_link, "bandwidth", HT_FIELD_BYTES_PER_S, bytes_per_s, true),
     HT_SHARE(ht_link, "efficiency", efficiency),
-    HT_RATE(ht_link, "staged", HT_FIELD_BYTES_PER_S, staged_bytes_per_s, false),
+    HT_RATE(ht_link, "through_host", HT_FIELD_BYTES_PER_S, through_host_bytes_per_s, false),
     {.key = "duplex", .type = HT_FIELD_BOOL, AT(ht_link, duplex), .required = true},
     HT_LATENCY(ht_link, "latency", latency_ns),
+    {.key = "sizes", .type = HT_FIELD_LIST_NODE, AT(ht_link_entry, sizes)},
     HT_TEXT(ht_link, "source", source, true),
     {0},
 };
+
+static const struct ht_field ht_size_fields[] = {
+    {.key = "bytes", .type = HT_FIELD_BYTES, AT(ht_link_size, bytes), .min = 1, .max = HT_MAX_MEMORY, .required = true},
+    HT_RATE(ht_link_size, "rate", HT_FIELD_BYTES_PER_S, bytes_per_s, true),
+    {0},
+};
+
+static enum ht_status ht_link_finish(struct ht_error *err, void *out)
+{
+    struct ht_link_entry *e = out;
+    struct ht_link *link = &e->link;
+    if (!e->sizes) return HT_OK;
+    HT_EACH_CHILD(e->sizes, node)
+    {
+        struct ht_link_size size = {0};
+        enum ht_status st = ht_config_load(node, ht_size_fields, err, &size);
+        if (st) return st;
+        if (link->n_sizes == HT_LINK_SIZES)
+            return ht_node_error(node, err, "is one rate too many; expected at most %d", HT_LINK_SIZES);
+        if (link->n_sizes && size.bytes <= link->sizes[link->n_sizes - 1].bytes)
+            return ht_node_error(node, err, "has a size that is not above the one before; expected rising sizes");
+        link->sizes[link->n_sizes++] = size;
+    }
+    return HT_OK;
+}
 
 static const struct ht_field ht_ssd_fields[] = {
     HT_TEXT(ht_ssd, "name", name, false),
@@ -135,18 +164,26 @@ struct ht_part_kind {
     const char *what;
     const struct ht_builtin *file;
     const struct ht_field *fields;
+    enum ht_status (*finish)(struct ht_error *err, void *out); /* (optional) while the document is open */
 };
-static const struct ht_part_kind ht_gpu_kind = {"gpu", &ht_gpu_file, ht_gpu_fields};
-static const struct ht_part_kind ht_cpu_kind = {"cpu", &ht_cpu_file, ht_cpu_fields};
-static const struct ht_part_kind ht_link_kind = {"link", &ht_link_file, ht_link_fields};
-static const struct ht_part_kind ht_ssd_kind = {"ssd", &ht_ssd_file, ht_ssd_fields};
+static const struct ht_part_kind ht_gpu_kind = {"gpu", &ht_gpu_file, ht_gpu_fields, NULL};
+static const struct ht_part_kind ht_cpu_kind = {"cpu", &ht_cpu_file, ht_cpu_fields, NULL};
+static const struct ht_part_kind ht_link_kind = {"link", &ht_link_file, ht_link_fields, ht_link_finish};
+static const struct ht_part_kind ht_ssd_kind = {"ssd", &ht_ssd_file, ht_ssd_fields, NULL};
+
+static enum ht_status ht_part_load(const struct ht_part_kind *kind, const struct ht_node *map, struct ht_error *err,
+                                   void *out)
+{
+    enum ht_status st = ht_config_load(map, kind->fields, err, out);
+    return !st && kind->finish ? kind->finish(err, out) : st;
+}
 
 static enum ht_status ht_part_named(const struct ht_part_kind *kind, const char *name, struct ht_error *err, void *out)
 {
     struct ht_doc *doc = NULL;
     const struct ht_node *entry = NULL;
     enum ht_status st = ht_builtin_find(kind->file, 1, kind->what, name, err, &doc, &entry);
-    if (!st) st = ht_config_load(entry, kind->fields, err, out);
+    if (!st) st = ht_part_load(kind, entry, err, out);
     if (!st) snprintf(out, HT_NAME_BYTES, "%s", name);
     ht_doc_destroy(doc);
     return st;
@@ -160,7 +197,7 @@ static enum ht_status ht_part(const struct ht_part_kind *kind, const struct ht_n
     struct ht_error inner;
     enum ht_status st;
     if (node->kind == HT_NODE_MAP) {
-        if ((st = ht_config_load(node, kind->fields, err, out))) return st;
+        if ((st = ht_part_load(kind, node, err, out))) return st;
         if (!*(const char *)out) return ht_node_error(node, err, "the key 'name' is missing; expected 'name: ...'");
         return HT_OK;
     }
@@ -199,8 +236,10 @@ enum ht_status ht_part_cpu(const struct ht_node *node, struct ht_error *err, str
 
 enum ht_status ht_part_link(const struct ht_node *node, struct ht_error *err, struct ht_link *out)
 {
-    memset(out, 0, sizeof(*out));
-    return ht_part(&ht_link_kind, node, err, out);
+    struct ht_link_entry e = {0};
+    enum ht_status st = ht_part(&ht_link_kind, node, err, &e);
+    *out = e.link;
+    return st;
 }
 
 enum ht_status ht_part_ssd(const struct ht_node *node, struct ht_error *err, struct ht_ssd *out)
@@ -223,8 +262,10 @@ enum ht_status ht_cpu_load(const char *name, struct ht_error *err, struct ht_cpu
 
 enum ht_status ht_link_load(const char *name, struct ht_error *err, struct ht_link *out)
 {
-    memset(out, 0, sizeof(*out));
-    return ht_part_named(&ht_link_kind, name, err, out);
+    struct ht_link_entry e = {0};
+    enum ht_status st = ht_part_named(&ht_link_kind, name, err, &e);
+    *out = e.link;
+    return st;
 }
 
 enum ht_status ht_ssd_load(const char *name, struct ht_error *err, struct ht_ssd *out)

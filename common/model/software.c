@@ -68,6 +68,18 @@ static const struct ht_field memory_fields[] = {
     {0},
 };
 
+static const struct ht_field adam_fields[] = {
+    {.key = "share",
+     .type = HT_FIELD_DOUBLE,
+     .offset = offsetof(struct ht_software_adam, share),
+     .fallback = "1",
+     .min = 0.001,
+     .max = 1},
+    COPIES(ht_software_adam, threads),
+    SOURCE(ht_software_adam),
+    {0},
+};
+
 static const struct ht_field collectives_fields[] = {
     {.key = "uneven",
      .type = HT_FIELD_DOUBLE,
@@ -101,6 +113,7 @@ static const struct ht_field software_fields[] = {
     MAP(ht_software, swiglu, pointwise_fields, true),
     MAP(ht_software, loss, pointwise_fields, true),
     MAP(ht_software, step, step_fields, false),
+    MAP(ht_software, adam, adam_fields, false),
     FLAG(dropout),
     FLAG(half_logits),
     MAP(ht_software, memory, memory_fields, false),
@@ -118,6 +131,7 @@ static enum ht_status read_software(const struct ht_node *map, const char *name,
     if (!ht_node_find(map, "encoder_gelu")) s.encoder_gelu = s.gelu;
     if (name) snprintf(s.name, sizeof(s.name), "%s", name);
     if (s.collectives.uneven < 1) s.collectives.uneven = 1; /* the file has no map */
+    if (s.adam.share == 0) s.adam.share = 1;                /* nor of this */
     if (!s.name[0]) return ht_node_error(map, err, "the key 'name' is missing; expected 'name: ...'");
     *out = s;
     return HT_OK;

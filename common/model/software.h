@@ -36,6 +36,13 @@ struct ht_step_passes {
     char source[HT_SOFTWARE_SOURCE];
 };
 
+/* A program's CPU Adam. */
+struct ht_software_adam {
+    double share;    /* of what STREAM reaches with the process's cores */
+    int64_t threads; /* of an optimizer step; 0: all of the process's cores */
+    char source[HT_SOFTWARE_SOURCE];
+};
+
 /* Memory that a program takes of a GPU before it has a tensor, in bytes. */
 struct ht_software_memory {
     int64_t context, workspace;       /* CUDA's own, cuBLAS' */
@@ -54,6 +61,7 @@ struct ht_software {
     struct ht_pointwise layer_norm, rms_norm, modulate, residual, gate, rotary, scores, gelu, encoder_gelu, swiglu,
         loss;
     struct ht_step_passes step;
+    struct ht_software_adam adam;
     bool dropout;     /* GPT and BERT drop out */
     bool half_logits; /* the head's product writes logits in the compute type */
     struct ht_software_memory memory;

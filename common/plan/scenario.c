@@ -112,6 +112,9 @@ static enum ht_status cluster_of(const struct ht_scenario_request *r, struct ht_
     if (status == HT_OK && r->host_memory_bytes) status = ht_cluster_set_host_memory(*out, r->host_memory_bytes, err);
     if (status == HT_OK && r->local_disks && !strcmp(r->cluster, "local"))
         status = ht_cluster_set_disks(*out, "local-disk", r->local_disks, err);
+    if (status == HT_OK && r->through_host_bytes_per_s > 0)
+        ht_cluster_set_through_host(*out, r->through_host_bytes_per_s);
+    if (status == HT_OK && r->through_host_scale > 0) ht_cluster_scale_through_host(*out, r->through_host_scale);
     return status;
 }
 

@@ -32,32 +32,34 @@ struct ht_scenario {
 
 /* Choices of a command line or an experiment file; zero or NULL means the default. */
 struct ht_scenario_request {
-    const char *model;              /* built-in name, model file, or config.json of transformers
+    const char *model;               /* built-in name, model file, or config.json of transformers
                                        (common/model/hf_config.h); required */
-    const char *cluster;            /* built-in name or file; required */
-    int64_t blocks;                 /* number of blocks; default the model's own */
-    int64_t max_seq;                /* longest sequence, and so the table of positions; default the model's own */
-    int64_t batch;                  /* default 8 */
-    int64_t micro_batch;            /* default batch / number of devices, or 1 if that is not a whole number */
-    int64_t seq;                    /* default the model's max_seq */
-    int64_t device_memory_bytes;    /* default the device's own */
-    int64_t host_memory_bytes;      /* of every node; default the node's own */
-    int64_t ssds;                   /* of every node that has some; default the node's own */
-    int64_t local_disks;            /* cluster `local` only: disks of the machine, `local-disk` of ssds.yaml each */
-    int64_t ranks;                  /* one per device; `local` gets this many devices; default the cluster's devices */
-    int64_t device_cores;           /* cluster `local` only: cores of the emulated device; default all but one */
-    const struct ht_gpu *local_gpu; /* cluster `local` only: the machine's own GPU instead of an emulated device.
+    const char *cluster;             /* built-in name or file; required */
+    int64_t blocks;                  /* number of blocks; default the model's own */
+    int64_t max_seq;                 /* longest sequence, and so the table of positions; default the model's own */
+    int64_t batch;                   /* default 8 */
+    int64_t micro_batch;             /* default batch / number of devices, or 1 if that is not a whole number */
+    int64_t seq;                     /* default the model's max_seq */
+    int64_t device_memory_bytes;     /* default the device's own */
+    int64_t host_memory_bytes;       /* of every node; default the node's own */
+    int64_t ssds;                    /* of every node that has some; default the node's own */
+    double through_host_bytes_per_s; /* see ht_cluster_set_through_host; default what the cluster says */
+    double through_host_scale;       /* see ht_cluster_scale_through_host; default 1 */
+    int64_t local_disks;             /* cluster `local` only: disks of the machine, `local-disk` of ssds.yaml each */
+    int64_t ranks;                   /* one per device; `local` gets this many devices; default the cluster's devices */
+    int64_t device_cores;            /* cluster `local` only: cores of the emulated device; default all but one */
+    const struct ht_gpu *local_gpu;  /* cluster `local` only: the machine's own GPU instead of an emulated device.
                                        device_memory_bytes may not exceed its memory. Borrowed */
-    const char *numerics;           /* "fp32", "fp16", "bf16"; default fp16 on GPUs, fp32 on emulated devices */
-    const char *accumulate;         /* type of sums over micro-batches: "fp32" (default), or "16": the gradients' */
-    const char *control;            /* "none", "gate", "rollback"; default none, but see `training` */
-    double clip;                    /* largest norm of the gradients; 0: no clipping. Needs gate or rollback */
-    const char *loss_scale;         /* a number, or "dynamic", which needs gate or rollback; default dynamic in FP16
+    const char *numerics;            /* "fp32", "fp16", "bf16"; default fp16 on GPUs, fp32 on emulated devices */
+    const char *accumulate;          /* type of sums over micro-batches: "fp32" (default), or "16": the gradients' */
+    const char *control;             /* "none", "gate", "rollback"; default none, but see `training` */
+    double clip;                     /* largest norm of the gradients; 0: no clipping. Needs gate or rollback */
+    const char *loss_scale;          /* a number, or "dynamic", which needs gate or rollback; default dynamic in FP16
                                        with control, else 1 */
-    double initial_scale;           /* of a dynamic loss scale; 0: 65536 */
-    int64_t growth_interval;        /* iterations in a row without overflow after which it grows; 0: 2000 */
-    const char *software;           /* software profile, by name or file (common/model/software.h); default fused */
-    bool training;                  /* trains for real: the default control is then gate in FP16 or with a clip */
+    double initial_scale;            /* of a dynamic loss scale; 0: 65536 */
+    int64_t growth_interval;         /* iterations in a row without overflow after which it grows; 0: 2000 */
+    const char *software;            /* software profile, by name or file (common/model/software.h); default fused */
+    bool training;                   /* trains for real: the default control is then gate in FP16 or with a clip */
 };
 
 /* Creates a scenario. What the software takes of a GPU comes off its memory. Returns HT_BAD_INPUT, with one line, if a

@@ -401,10 +401,16 @@ double ht_copy_s(double latency_s, double bytes, double bytes_per_s)
     return latency_s + bytes / bytes_per_s;
 }
 
-double ht_ring_s(enum ht_op_kind kind, int32_t ranks, double latency_s, double bytes, double bytes_per_s)
+double ht_collective_s(enum ht_op_kind kind, const struct ht_ring *ring, double bytes)
 {
-    double steps = ranks > 1 ? (kind == HT_OP_ALL_REDUCE ? 2.0 : 1.0) * (ranks - 1) : 0;
-    return steps * latency_s + bytes / bytes_per_s;
+    double twice = kind == HT_OP_ALL_REDUCE ? 2 : 1;
+    double steps = ring->ranks - 1, crossing = ring->nodes - 1;
+    double s = twice * ((steps - crossing) * ring->inside_s + crossing * ring->outside_s) + bytes / ring->bytes_per_s;
+    if (kind != HT_OP_ALL_REDUCE || ring->nodes < 2) return s;
+    double local = ceil((double)ring->ranks / ring->nodes) - 1, depth = ceil(log2(ring->nodes));
+    double tree = 2 * (local * ring->inside_s + depth * ring->outside_s) +
+                  bytes * ring->ranks / (ring->ranks - 1) / ring->bytes_per_s;
+    return fmin(s, tree);
 }
 
 int64_t ht_ns_up(double s)

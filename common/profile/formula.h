@@ -47,9 +47,13 @@ double ht_backward_s(const struct ht_roof *r, const struct ht_software *software
    read and written; a 16-bit compute copy, if there is one, is written: g + 24 (+ 2). 28 for FP32, and for 16 bit with
    16-bit gradients. */
 double ht_adam_bytes_per_param(enum ht_dtype param, enum ht_dtype grad);
-/* Arithmetic of Adam per parameter: 4 for momentum (2 products, 1 sum, 1 correction), 5 for variance, 5 for the update
-   (root, sum, quotient, product, difference). */
-enum { HT_ADAM_FLOPS = 14 };
+/*
+ * What Adam's arithmetic takes of a core, per parameter, in FLOPs of its FMA peak: 14 operations, of which a division and a
+ * square root take as long as some ninety FMAs each. From two processors: one thread of `local` steps at 25 GB/s of 28
+ * bytes (at least 0.89e9 parameters/s of 213 GFLOP/s: at most 240), two threads of an EPYC 7452 at 21 GB/s
+ * (scripts/fit-devices: 2 x 75.2 GFLOP/s: 200).
+ */
+enum { HT_ADAM_FLOPS = 200 };
 
 /* Returns max(params x bytes_per_param / bytes_per_s, params x HT_ADAM_FLOPS / flops_per_s). */
 double ht_cpu_adam_s(double params, double bytes_per_param, double bytes_per_s, double flops_per_s);
@@ -57,10 +61,25 @@ double ht_cpu_adam_s(double params, double bytes_per_param, double bytes_per_s, 
 /* Returns latency + bytes / bytes_per_s. */
 double ht_copy_s(double latency_s, double bytes, double bytes_per_s);
 
-/* Returns the time of a ring over `ranks`, each of which sends `bytes` in all: steps x latency + bytes / bytes_per_s.
-   An all-gather or reduce-scatter takes ranks - 1 steps; an all-reduce does one after the other and takes 2 (ranks -
-   1). Patarasuk and Yuan 2009, "Bandwidth optimal all-reduce algorithms for clusters of workstations". */
-double ht_ring_s(enum ht_op_kind kind, int32_t ranks, double latency_s, double bytes, double bytes_per_s);
+/* A collective's members and what connects them. */
+struct ht_ring {
+    int32_t ranks, nodes;       /* members, and nodes that they are on */
+    double bytes_per_s;         /* of the slowest edge */
+    double inside_s, outside_s; /* latency of a step within a node, and between two */
+};
+
+/*
+ * Returns the time of a collective in which each member sends `bytes` in a ring:
+ *
+ *     latency + bytes / bytes_per_s,   latency = (steps - crossing) inside_s + crossing outside_s
+ *
+ * An all-gather or reduce-scatter takes ranks - 1 steps, of which nodes - 1 cross; an all-reduce does one after the other
+ * (Patarasuk and Yuan 2009, "Bandwidth optimal all-reduce algorithms for clusters of workstations"). Over several nodes
+ * an all-reduce may go up and down a tree of the nodes instead, with 2 log2(nodes) steps between them and all bytes on
+ * each edge, ranks / (ranks - 1) of a ring's; the faster counts. Both as NCCL estimates them (github.com/NVIDIA/nccl,
+ * src/graph/tuning.cc).
+ */
+double ht_collective_s(enum ht_op_kind kind, const struct ht_ring *ring, double bytes);
 
 /* Returns the time in whole nanoseconds, rounded up; at least 1. */
 int64_t ht_ns_up(double s);

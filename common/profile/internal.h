@@ -52,9 +52,16 @@ bool ht_part_answers(const struct ht_part *part, struct ht_rank_kind kind, bool 
 enum { HT_KIND_TEXT = 2 * HT_NAME_BYTES + 32 };
 const char *ht_kind_description(const char *device, const char *host, char buf[HT_KIND_TEXT]);
 
-/* Sets *ns to the modelled cost on a rank of the cluster. crosses: the work's group leaves the node. */
+/* How far a work's group reaches. */
+struct ht_reach {
+    bool crosses;     /* it leaves the rank's node */
+    bool shares_node; /* and has several members on a node */
+    int32_t between;  /* the slowest connection between two of its nodes: index in cluster->between; -1: the NICs */
+};
+
+/* Sets *ns to the modelled cost on a rank of the cluster. */
 enum ht_status ht_modelled_cost(const struct ht_cluster *cluster, const struct ht_software *software, int64_t rank,
-                                bool crosses, const struct ht_work *work, struct ht_error *err, int64_t *ns);
+                                struct ht_reach reach, const struct ht_work *work, struct ht_error *err, int64_t *ns);
 
 /* Sets *ns to the cost in the lists, for a rank of that kind. */
 enum ht_status ht_listed_cost(const struct ht_profile *profile, struct ht_rank_kind kind, const struct ht_work *work,

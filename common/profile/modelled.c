@@ -10,8 +10,9 @@
  *     accumulate                      accumulator read and written, gradient read, in the lane's memory
  *     restore of parameters           master read, 16-bit copy written, in the lane's memory
  *     copy, other restore             h2d, d2h lanes: PCIe;  disk: the node's array;  compute, host: within its memory
- *     collectives, send, receive      NVLink if there is one, else PCIe (without peer access through host memory, at
- *                                     the link's staged rate); the NIC if the group leaves the node
+ *     collectives, send, receive      inside the node NVLink if there is one, else PCIe, without peer access through host
+ *                                     memory; between nodes the NIC, or what the cluster says of the two nodes. A ring
+ *                                     goes at the rate of its slowest edge
  *     validate                        one kernel; it reads the gradients if the work has parameters
  *
  * A recomputation costs as much as the forward of the same sub-ops. A copy on a disk lane says whether it writes
@@ -67,10 +68,11 @@ static double ht_update_s(const struct ht_machine *m, const struct ht_gpu *gpu, 
         struct ht_roof r = ht_gpu_roof(gpu, w->dtype);
         return ht_stream_s(&r, params * each + beside);
     }
-    double rate = m->cpu.dram_bytes_per_s * (double)m->cpu.sockets * m->cpu.adam_efficiency * ht_host_share(m);
-    double flops = (double)ht_machine_process_cores(m) * m->cpu.core_flops_per_s;
-    return ht_seconds(HT_HOST_LAUNCH_NS) + ht_cpu_adam_s(params, each, rate, flops) +
-           beside / (ht_machine_dram_rate(m) * ht_host_share(m));
+    double stream = ht_machine_dram_rate(m) * ht_host_share(m), cores = (double)ht_machine_process_cores(m);
+    if (software->adam.threads > 0) cores = fmin(cores, (double)software->adam.threads);
+    return ht_seconds(HT_HOST_LAUNCH_NS) +
+           ht_cpu_adam_s(params, each, stream * software->adam.share, cores * m->cpu.core_flops_per_s) +
+           beside / stream;
 }
 
 static enum ht_status ht_lacks(struct ht_error *err, const struct ht_work *w, const char *what)
@@ -106,42 +108,78 @@ static enum ht_status ht_transfer_s(const struct ht_machine *m, const struct ht_
     return HT_OK;
 }
 
-/* Sets *s to the time of a collective or message over its slowest link: the link inside the node, or the NIC if the
-   group leaves the node and the NIC is slower. Uneven shards take the software's factor longer than even ones of the
-   same unit, and never less than what passes this rank. */
-static enum ht_status ht_network_s(const struct ht_machine *m, const struct ht_software *software, bool crosses,
-                                   const struct ht_work *w, struct ht_error *err, double *s)
+/* Returns the connection between the nodes of a group that leaves its node. */
+static const struct ht_link *ht_outside_link(const struct ht_cluster *c, const struct ht_machine *m,
+                                             struct ht_reach reach)
 {
-    const struct ht_link *link = m->has_nvlink ? &m->nvlink : &m->pcie;
-    if (crosses && !m->has_nic) return ht_lacks(err, w, "a NIC");
-    if (crosses && (m->n_gpus == 1 || ht_link_rate(&m->nic) < ht_link_rate(link))) link = &m->nic;
-    double rate = link == &m->pcie && !crosses && !m->peer ? link->staged_bytes_per_s : ht_link_rate(link);
-    double bytes = (double)w->bytes;
-    double latency = ht_seconds(crosses && m->nic.latency_ns > link->latency_ns ? m->nic.latency_ns : link->latency_ns);
-    if (w->kind == HT_OP_SEND || w->kind == HT_OP_RECEIVE)
-        *s = ht_copy_s(latency, bytes, rate);
-    else
-        *s = ht_ring_s(w->kind, w->ranks, latency, bytes, rate);
-    if (w->even_bytes) {
-        double even_s = ht_ring_s(w->kind, w->ranks, latency, (double)w->even_bytes, rate);
-        *s = fmax(*s, software->collectives.uneven * even_s);
+    return reach.between >= 0 ? &c->between[reach.between].link : &m->nic;
+}
+
+/* Returns the rate of a message. Between nodes it passes the port, too. */
+static double ht_message_rate(const struct ht_machine *m, const struct ht_link *outside, double bytes)
+{
+    const struct ht_link *inside = m->has_nvlink ? &m->nvlink : &m->pcie;
+    if (outside) return fmin(ht_link_rate_at(outside, bytes), ht_link_rate(&m->pcie));
+    return ht_machine_stages(m) ? ht_machine_message_rate(m) : ht_link_rate_at(inside, bytes);
+}
+
+/* Returns the steps, rate and latencies of a collective of w->ranks members, as NCCL runs it: rings that pass all
+   members of a node before the next node's. */
+static struct ht_ring ht_ring_of(const struct ht_machine *m, const struct ht_link *outside, struct ht_reach reach,
+                                 const struct ht_work *w)
+{
+    const struct ht_link *inside = m->has_nvlink ? &m->nvlink : &m->pcie;
+    double bytes = (double)w->bytes, rate = INFINITY;
+    struct ht_ring ring = {.ranks = w->ranks, .nodes = 1, .inside_s = ht_seconds(inside->latency_ns)};
+    if (!outside || reach.shares_node)
+        rate = ht_machine_stages(m) ? ht_machine_ring_rate(m) : ht_link_rate_at(inside, bytes);
+    if (outside) {
+        double port = m->has_nvlink ? INFINITY : ht_link_rate(&m->pcie);
+        ring.nodes = reach.shares_node ? (w->ranks + (int32_t)m->n_gpus - 1) / (int32_t)m->n_gpus : w->ranks;
+        ring.outside_s = ht_seconds(outside->latency_ns);
+        rate = fmin(fmin(rate, port), ht_link_rate_at(outside, bytes));
     }
+    ring.bytes_per_s = rate;
+    return ring;
+}
+
+/* Sets *s to the time of a collective or message. Uneven shards take the software's factor longer than even ones of the
+   same unit, and never less than what passes this rank. */
+static enum ht_status ht_network_s(const struct ht_cluster *c, const struct ht_machine *m,
+                                   const struct ht_software *software, struct ht_reach reach, const struct ht_work *w,
+                                   struct ht_error *err, double *s)
+{
+    if (reach.crosses && !m->has_nic) return ht_lacks(err, w, "a NIC");
+    const struct ht_link *outside = reach.crosses ? ht_outside_link(c, m, reach) : NULL;
+    double bytes = (double)w->bytes;
+    if (w->kind == HT_OP_SEND || w->kind == HT_OP_RECEIVE) {
+        const struct ht_link *inside = m->has_nvlink ? &m->nvlink : &m->pcie;
+        int64_t latency_ns =
+            outside && outside->latency_ns > inside->latency_ns ? outside->latency_ns : inside->latency_ns;
+        *s = ht_copy_s(ht_seconds(latency_ns), bytes, ht_message_rate(m, outside, bytes));
+        return HT_OK;
+    }
+    struct ht_ring ring = ht_ring_of(m, outside, reach, w);
+    *s = ht_collective_s(w->kind, &ring, bytes);
+    if (w->even_bytes)
+        *s = fmax(*s, software->collectives.uneven * ht_collective_s(w->kind, &ring, (double)w->even_bytes));
     return HT_OK;
 }
 
 /* Sets *s to the time of the all-reduces inside a pass over tensor-parallel parts, for which compute waits. */
-static enum ht_status ht_part_sums_s(const struct ht_machine *m, const struct ht_software *software, bool crosses,
-                                     const struct ht_work *w, struct ht_error *err, double *s)
+static enum ht_status ht_part_sums_s(const struct ht_cluster *c, const struct ht_machine *m,
+                                     const struct ht_software *software, struct ht_reach reach, const struct ht_work *w,
+                                     struct ht_error *err, double *s)
 {
     struct ht_part_sums sums = ht_work_part_sums(w);
     struct ht_work ring = {.kind = HT_OP_ALL_REDUCE, .ranks = w->tp, .bytes = sums.bytes};
-    enum ht_status st = sums.n ? ht_network_s(m, software, crosses, &ring, err, s) : HT_OK;
+    enum ht_status st = sums.n ? ht_network_s(c, m, software, reach, &ring, err, s) : HT_OK;
     *s *= sums.n;
     return st;
 }
 
 enum ht_status ht_modelled_cost(const struct ht_cluster *cluster, const struct ht_software *software, int64_t rank,
-                                bool crosses, const struct ht_work *w, struct ht_error *err, int64_t *ns)
+                                struct ht_reach reach, const struct ht_work *w, struct ht_error *err, int64_t *ns)
 {
     const struct ht_machine *m = ht_cluster_node_of(cluster, rank, NULL);
     const struct ht_gpu *gpu = ht_cluster_gpu_of(cluster, rank);
@@ -160,11 +198,11 @@ enum ht_status ht_modelled_cost(const struct ht_cluster *cluster, const struct h
     case HT_OP_FORWARD:
     case HT_OP_RECOMPUTE:
         s = ht_forward_s(&r, software, w);
-        st = ht_part_sums_s(m, software, crosses, w, err, &sums_s);
+        st = ht_part_sums_s(cluster, m, software, reach, w, err, &sums_s);
         break;
     case HT_OP_BACKWARD:
         s = ht_backward_s(&r, software, w);
-        st = ht_part_sums_s(m, software, crosses, w, err, &sums_s);
+        st = ht_part_sums_s(cluster, m, software, reach, w, err, &sums_s);
         break;
     case HT_OP_ACCUMULATE:
         s = ht_stream_s(&r, (double)w->params * (double)(2 * ht_dtype_bytes(w->dtype) + ht_dtype_bytes(w->grad_dtype)));
@@ -186,7 +224,7 @@ enum ht_status ht_modelled_cost(const struct ht_cluster *cluster, const struct h
     case HT_OP_ALL_REDUCE:
     case HT_OP_SEND:
     case HT_OP_RECEIVE:
-        st = ht_network_s(m, software, crosses, w, err, &s);
+        st = ht_network_s(cluster, m, software, reach, w, err, &s);
         break;
     case HT_OP_VALIDATE:
         s = ht_stream_s(&r, (double)w->params * (double)ht_dtype_bytes(w->grad_dtype));

@@ -123,11 +123,64 @@ static bool ht_is_modelled(const struct ht_profile *p, int64_t rank, const struc
     return p->modelled || (p->messages_modelled && message && ht_on_cluster(p, rank));
 }
 
-/* Sets *ns to the cost on a rank of the cluster, if there is a cluster. crosses: the work's group leaves the node. */
-static enum ht_status ht_rank_cost(const struct ht_profile *p, int64_t rank, bool crosses, const struct ht_work *work,
-                                   struct ht_error *err, int64_t *ns)
+/* ---- how far groups reach ---- */
+
+/* Widens a group's reach from a rank on `node` by a member on `other`. The slower of two connections counts. */
+static void ht_reach_add(const struct ht_cluster *c, int32_t node, int32_t other, struct ht_reach *reach)
 {
-    if (ht_is_modelled(p, rank, work)) return ht_modelled_cost(p->cluster, &p->software, rank, crosses, work, err, ns);
+    if (other == node) {
+        reach->shares_node = true;
+        return;
+    }
+    int32_t between = c->n_between ? ht_cluster_between(c, node, other) : -1;
+    bool slower = between >= 0 && (reach->between < 0 || ht_link_rate(&c->between[between].link) <
+                                                             ht_link_rate(&c->between[reach->between].link));
+    reach->crosses = true;
+    if (slower) reach->between = between;
+}
+
+/* Returns how far the op's group reaches. Members have consecutive ids. */
+static struct ht_reach ht_reach_of(const struct ht_cluster *c, const struct ht_schedule *s, int32_t op)
+{
+    struct ht_reach reach = {.between = -1};
+    int32_t match = s->ops[op].match, first = op, node = s->rank_node[ht_op_rank(s, op)];
+    if (match < 0) return reach;
+    while (first > 0 && s->ops[first - 1].match == match) first--;
+    for (int32_t i = first; i < s->n_ops && s->ops[i].match == match; i++)
+        if (i != op) ht_reach_add(c, node, s->rank_node[ht_op_rank(s, i)], &reach);
+    return reach;
+}
+
+/* Returns how far a group of so many members reaches, for all that a planner knows: all of the cluster, if one node has
+   not enough. */
+static struct ht_reach ht_reach_of_members(const struct ht_cluster *c, int64_t rank, int32_t members)
+{
+    struct ht_reach reach = {.between = -1};
+    int64_t node, gpus = ht_cluster_node_of(c, rank, &node)->n_gpus;
+    reach.shares_node = gpus > 1;
+    reach.crosses = members > gpus;
+    for (int64_t other = 0; other < c->n_nodes && members > gpus; other++)
+        if (other != node) ht_reach_add(c, (int32_t)node, (int32_t)other, &reach);
+    return reach;
+}
+
+/* Number the reaches of a cluster's groups. */
+static int32_t ht_n_reaches(const struct ht_cluster *c)
+{
+    return c ? 4 * ((int32_t)c->n_between + 1) : 1;
+}
+static int32_t ht_reach_index(struct ht_reach reach)
+{
+    return 4 * (reach.between + 1) + 2 * reach.shares_node + reach.crosses;
+}
+
+/* ---- costs ---- */
+
+/* Sets *ns to the cost on a rank of the cluster, if there is a cluster. */
+static enum ht_status ht_rank_cost(const struct ht_profile *p, int64_t rank, struct ht_reach reach,
+                                   const struct ht_work *work, struct ht_error *err, int64_t *ns)
+{
+    if (ht_is_modelled(p, rank, work)) return ht_modelled_cost(p->cluster, &p->software, rank, reach, work, err, ns);
     return ht_listed_cost(p, ht_kind_of(p, rank), work, err, ns);
 }
 
@@ -137,8 +190,9 @@ enum ht_status ht_profile_cost(const struct ht_profile *p, int64_t rank, const s
     enum ht_status st = ht_check_rank(p, rank, err);
     if (st) return st;
     int32_t members = work->tp > work->ranks ? work->tp : work->ranks;
-    bool crosses = ht_on_cluster(p, rank) && members > ht_cluster_node_of(p->cluster, rank, NULL)->n_gpus;
-    return ht_rank_cost(p, rank, crosses, work, err, ns);
+    struct ht_reach reach = {.between = -1};
+    if (ht_on_cluster(p, rank)) reach = ht_reach_of_members(p->cluster, rank, members);
+    return ht_rank_cost(p, rank, reach, work, err, ns);
 }
 
 /* ---- kinds of ranks ---- */
@@ -149,8 +203,10 @@ static bool ht_same_kind(const struct ht_cluster *c, int64_t a, int64_t b)
     const struct ht_machine *m = ht_cluster_node_of(c, a, NULL), *n = ht_cluster_node_of(c, b, NULL);
     if (memcmp(ht_cluster_gpu_of(c, a), ht_cluster_gpu_of(c, b), sizeof(struct ht_gpu)) != 0) return false;
     if (m == n) return true;
+    if (c->n_between && m->group != n->group) return false;
     return m->n_gpus == n->n_gpus && ht_machine_host_cores(m) == ht_machine_host_cores(n) && m->domains == n->domains &&
-           m->peer == n->peer && memcmp(&m->cpu, &n->cpu, sizeof(m->cpu)) == 0 &&
+           m->peer == n->peer && m->through_host_bytes_per_s == n->through_host_bytes_per_s &&
+           m->message_bytes_per_s == n->message_bytes_per_s && memcmp(&m->cpu, &n->cpu, sizeof(m->cpu)) == 0 &&
            memcmp(&m->pcie, &n->pcie, sizeof(m->pcie)) == 0 && m->has_nvlink == n->has_nvlink &&
            memcmp(&m->nvlink, &n->nvlink, sizeof(m->nvlink)) == 0 && m->has_nic == n->has_nic &&
            memcmp(&m->nic, &n->nic, sizeof(m->nic)) == 0 && m->has_ssds == n->has_ssds && m->n_ssds == n->n_ssds &&
@@ -194,18 +250,6 @@ static int32_t ht_rank_kinds(const struct ht_profile *p, int32_t n_ranks, int32_
     return n;
 }
 
-/* Returns true if the op's group has members on two nodes. Members have consecutive ids. */
-static bool ht_crosses(const struct ht_schedule *s, int32_t op)
-{
-    int32_t match = s->ops[op].match, node = s->rank_node[ht_op_rank(s, op)];
-    if (match < 0) return false;
-    for (int32_t i = op - 1; i >= 0 && s->ops[i].match == match; i--)
-        if (s->rank_node[ht_op_rank(s, i)] != node) return true;
-    for (int32_t i = op + 1; i < s->n_ops && s->ops[i].match == match; i++)
-        if (s->rank_node[ht_op_rank(s, i)] != node) return true;
-    return false;
-}
-
 enum ht_status ht_profile_costs(const struct ht_profile *p, const struct ht_schedule *s, int64_t *cost_ns,
                                 struct ht_error *err)
 {
@@ -213,15 +257,17 @@ enum ht_status ht_profile_costs(const struct ht_profile *p, const struct ht_sche
     if (st) return st;
     int32_t *kinds = HT_NEW_ARRAY(int32_t, 2 * (int64_t)s->n_ranks), *examples = kinds + s->n_ranks;
     int32_t n_kinds = ht_rank_kinds(p, s->n_ranks, kinds, examples);
-    /* table[(kind, crosses, work)]: -1 until computed */
-    size_t cells = 2 * (size_t)n_kinds * (size_t)s->n_works;
+    /* table[(kind, reach, work)]: -1 until computed */
+    size_t n_reaches = (size_t)ht_n_reaches(p->cluster), cells = n_reaches * (size_t)n_kinds * (size_t)s->n_works;
     int64_t *table = HT_NEW_ARRAY(int64_t, cells);
     memset(table, 0xff, cells * sizeof(*table));
     for (int32_t op = 0; op < s->n_ops && !st; op++) {
         int32_t work = s->ops[op].work, kind = kinds[ht_op_rank(s, op)];
-        bool crosses = p->cluster && ht_crosses(s, op);
-        int64_t *cell = &table[(2 * (size_t)kind + crosses) * (size_t)s->n_works + (size_t)work];
-        if (*cell < 0) st = ht_rank_cost(p, examples[kind], crosses, &s->works[work], err, cell);
+        struct ht_reach reach = {.between = -1};
+        if (p->cluster) reach = ht_reach_of(p->cluster, s, op);
+        size_t row = n_reaches * (size_t)kind + (size_t)ht_reach_index(reach);
+        int64_t *cell = &table[row * (size_t)s->n_works + (size_t)work];
+        if (*cell < 0) st = ht_rank_cost(p, examples[kind], reach, &s->works[work], err, cell);
         cost_ns[op] = *cell;
     }
     free(table);

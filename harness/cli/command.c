@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum value { VALUE_TEXT, VALUE_BYTES, VALUE_COUNT, VALUE_REAL, VALUE_LIST, VALUE_FLAG };
+enum value { VALUE_TEXT, VALUE_BYTES, VALUE_RATE, VALUE_COUNT, VALUE_REAL, VALUE_LIST, VALUE_FLAG };
 
 struct row {
     const char *name, *arg, *help;
@@ -63,6 +63,11 @@ static const struct row rows[] = {
      AT(request.host_memory_bytes), 0, 0},
     {"ssds", "N", "disks of every node that has some, striped [the node's own]", HT_OPT_SCENARIO, VALUE_COUNT,
      AT(request.ssds), 1, 64},
+    {"through-host", "RATE",
+     "what each GPU sends in a ring where it has no peer access, such as '8 GB/s' (busbw of nccl-tests) [the "
+     "cluster's, "
+     "else another machine's]",
+     HT_OPT_SCENARIO, VALUE_RATE, AT(request.through_host_bytes_per_s), 0, 0},
     {"disk", "DIR[,DIR..]",
      "directories over which the disk tier's files are striped; on cluster 'local' a disk each [no disk]", SHAPE,
      VALUE_TEXT, AT(disk), 0, 0},
@@ -227,6 +232,8 @@ static enum ht_status read_value(const struct row *row, const char *arg, struct 
         return HT_OK;
     case VALUE_BYTES:
         return ht_flag_bytes(flag, arg, p->err, field);
+    case VALUE_RATE:
+        return ht_flag_rate(flag, arg, p->err, field);
     case VALUE_COUNT:
         return ht_flag_count(flag, arg, (int64_t)row->min, (int64_t)row->max, p->err, field);
     case VALUE_REAL:

@@ -47,6 +47,42 @@ const char *ht_rate_note(const struct ht_scenario *s, char buf[HT_HEADING_TEXT])
     return buf;
 }
 
+/* Returns the slowest node among whose GPUs messages pass through host memory; NULL: there is none. */
+static const struct ht_machine *staging_node(const struct ht_cluster *c)
+{
+    const struct ht_machine *slowest = NULL;
+    for (int64_t i = 0; i < c->n_nodes; i++)
+        if (ht_machine_stages(&c->nodes[i]) &&
+            (!slowest || ht_machine_ring_rate(&c->nodes[i]) < ht_machine_ring_rate(slowest)))
+            slowest = &c->nodes[i];
+    return slowest;
+}
+
+const char *ht_host_path_note(const struct ht_scenario *s, char buf[HT_HEADING_TEXT])
+{
+    const struct ht_machine *m = staging_node(s->cluster);
+    char ring[HT_QUANTITY_TEXT], message[HT_QUANTITY_TEXT];
+    buf[0] = 0;
+    if (!m) return buf;
+    ht_format_quantity(HT_BYTES_PER_S, ht_machine_ring_rate(m), ring);
+    size_t used =
+        (size_t)snprintf(buf, HT_HEADING_TEXT, "GPUs without peer access send through host memory: rings at %s%s", ring,
+                         ht_machine_assumes_ring_rate(m) ? " (assumed: measured on another machine)" : "");
+    if (ht_machine_message_rate(m) != ht_machine_ring_rate(m))
+        snprintf(buf + used, HT_HEADING_TEXT - used, ", messages at %s",
+                 ht_format_quantity(HT_BYTES_PER_S, ht_machine_message_rate(m), message));
+    return buf;
+}
+
+static void add_host_path(const struct ht_scenario *s, json_t *root)
+{
+    const struct ht_machine *m = staging_node(s->cluster);
+    char note[HT_HEADING_TEXT];
+    json_object_set_new(root, "host_path_note", m ? json_string(ht_host_path_note(s, note)) : json_null());
+    json_object_set_new(root, "through_host_bytes_per_s", m ? json_real(ht_machine_ring_rate(m)) : json_null());
+    json_object_set_new(root, "through_host_assumed", json_boolean(m && ht_machine_assumes_ring_rate(m)));
+}
+
 const char *ht_system_title(const struct ht_system *system, const struct ht_scenario *s)
 {
     return system->ranks_title && ht_scenario_ranks(s) > 1 ? system->ranks_title : system->title;
@@ -143,6 +179,7 @@ json_t *ht_scenario_json(const struct ht_scenario *s, enum ht_division division)
     json_object_set_new(root, "parallelism",
                         json_string(ht_scenario_ranks(s) > 1 ? parallelisms[division].name : "none"));
     json_object_set_new(root, "rate_note", *ht_rate_note(s, note) ? json_string(note) : json_null());
+    add_host_path(s, root);
     add_control(s, root);
     return root;
 }
@@ -210,6 +247,7 @@ void ht_rows_print_scenario(const json_t *rows, const char *found, FILE *out)
 {
     const json_t *first = json_array_get(rows, 0);
     const char *note = json_string_value(scenario_value(first, "rate_note"));
+    const char *host_path = json_string_value(scenario_value(first, "host_path_note"));
     fputs("cluster ", out);
     print_distinct(rows, "cluster", out);
     fputs(": ", out);
@@ -229,4 +267,5 @@ void ht_rows_print_scenario(const json_t *rows, const char *found, FILE *out)
                 any_row(rows, "parallelism", "shared") ? "; some systems' devices share one copy" : "",
                 any_row(rows, "parallelism", "planned") ? "; systems that plan their ranks: as their plans say" : "");
     if (note) fprintf(out, "%s\n", note);
+    if (host_path) fprintf(out, "%s\n", host_path);
 }

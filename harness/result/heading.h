@@ -21,6 +21,9 @@ enum ht_dtype ht_rate_dtype(const struct ht_gpu *gpu, enum ht_dtype dtype);
 /* Writes "v100-32gb has no bf16 units: priced at the f32 rate, also for MFU", or "" where every device has the units.
    Returns buf. */
 const char *ht_rate_note(const struct ht_scenario *s, char buf[HT_HEADING_TEXT]);
+/* Writes what passes through host memory, how fast, and whether that rate is assumed; nothing if GPUs reach each other.
+   Returns buf. */
+const char *ht_host_path_note(const struct ht_scenario *s, char buf[HT_HEADING_TEXT]);
 
 /* Returns the system's title for the scenario's number of devices. */
 const char *ht_system_title(const struct ht_system *system, const struct ht_scenario *s);

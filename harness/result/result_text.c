@@ -50,6 +50,7 @@ void ht_job_print(const struct ht_job *job, FILE *out)
     print_control(s, out);
     putc('\n', out);
     if (*ht_rate_note(s, note)) fprintf(out, "%s\n", note);
+    if (*ht_host_path_note(s, note)) fprintf(out, "%s\n", note);
     const struct ht_plan *p = &job->plan;
     fputs("plan:", out);
     for (int i = 0; i < p->n_variables; i++) print_variable(&p->variables[i], out);

@@ -73,7 +73,7 @@ name: nodes
 source: emulated nodes on one machine
 nodes:
   - count: $1
-    cpu: {name: host, cores: $((2 * $2)), dram: 16 GB/s, dram_efficiency: 0.7, adam_efficiency: 0.6, core_flops: 30 GFLOP/s,
+    cpu: {name: host, cores: $((2 * $2)), dram: 16 GB/s, dram_efficiency: 0.7, core_flops: 30 GFLOP/s,
           gemm_efficiency: 0.6, source: declared}
     ram: 1 GB
     gpus:

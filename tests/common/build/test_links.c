@@ -22,7 +22,7 @@ static struct ht_scenario scenario_of(const char *gpus, int domains, bool duplex
     snprintf(
         text, sizeof text,
         "name: made\nsource: test\nnodes:\n"
-        "  - cpu: {name: c, cores: 8, dram: 40 GB/s, dram_efficiency: 1, adam_efficiency: 1, core_flops: 1 TFLOP/s,\n"
+        "  - cpu: {name: c, cores: 8, dram: 40 GB/s, dram_efficiency: 1, core_flops: 1 TFLOP/s,\n"
         "          gemm_efficiency: 1, source: test}\n"
         "    ram: 64 GB\n    domains: %d\n    gpus: [%s]\n"
         "    pcie: {name: p, bandwidth: 16 GB/s, efficiency: 1, duplex: true, latency: 0 us, source: test}\n"

@@ -181,23 +181,37 @@ static const struct {
     {"name: x\nsource: s\nnodes:\n  - {cpu: epyc-7713, ram: 1 TB, pcie: [a], gpus: [{type: a100-40gb}]}\n",
      "c.yaml:4:39: key 'pcie': is a list; expected the name of a link or a map"},
     {"name: x\nsource: s\nnodes:\n  - cpu: epyc-7713\n    ram: 1 TB\n    gpus: [{type: a100-40gb}]\n"
-     "    pcie: {name: p, bandwidth: 1 GB/s, efficiency: 1, staged: 2, duplex: true, latency: 0 us, source: s}\n",
-     "c.yaml:7:63: key 'staged': '2' has no unit; expected a rate such as '25 GB/s' or '200 Gbit/s'"},
+     "    pcie: {name: p, bandwidth: 1 GB/s, efficiency: 1, through_host: 2, duplex: true, latency: 0 us, source: s}\n",
+     "c.yaml:7:69: key 'through_host': '2' has no unit; expected a rate such as '25 GB/s' or '200 Gbit/s'"},
     {"name: x\nsource: s\nnodes:\n  - cpu: epyc-7713\n    ram: 1 TB\n    gpus: [{type: a100-40gb, count: 2}]\n    "
      "peer: false\n"
-     "    pcie: pcie5-x16\n",
-     "c.yaml:8:11: key 'pcie': lacks the rate of messages through host memory; expected a link with 'staged'"},
-    {"name: x\nsource: s\nnodes:\n  - cpu: {name: c, cores: 4, dram: 20 GB, dram_efficiency: 1, adam_efficiency: 1,\n"
-     "           core_flops: 1 GFLOP/s, gemm_efficiency: 1, source: s}\n    ram: 1 GB\n    pcie: pcie4-x16\n    gpus: "
+     "    pcie: nvlink4\n",
+     "c.yaml:8:11: key 'pcie': lacks the rate between GPUs through host memory; expected a link, or a node, with "
+     "'through_host'"},
+    {"name: x\nsource: s\nnodes:\n  - cpu: {name: c, cores: 4, dram: 20 GB, dram_efficiency: 1,            core_flops: "
+     "1 GFLOP/s, gemm_efficiency: 1, source: s}\n    ram: 1 GB\n    pcie: pcie4-x16\n    gpus: "
      "[{type: "
      "a100-40gb}]\n",
      "c.yaml:4:36: key 'dram': '20 GB' has the wrong unit 'GB'; expected a rate"},
-    {"name: x\nsource: s\nnodes:\n  - cpu: {name: c, cores: 4, dram: 20 GB/s, dram_efficiency: 1.2, adam_efficiency: "
-     "1,\n"
+    {"name: x\nsource: s\nnodes:\n  - cpu: {name: c, cores: 4, dram: 20 GB/s, dram_efficiency: 1.2,\n"
      "           core_flops: 1 GFLOP/s, gemm_efficiency: 1, source: s}\n    ram: 1 GB\n    pcie: pcie4-x16\n    gpus: "
      "[{type: "
      "a100-40gb}]\n",
      "c.yaml:4:62: key 'dram_efficiency': '1.2' is out of range; expected 0.001 to 1"},
+    {"name: x\nsource: s\nnodes:\n  - {cpu: epyc-7713, ram: 1 TB, pcie: pcie4-x16, nic: ethernet-1g, gpus: [{type: "
+     "t4}]}\n"
+     "between: [{groups: [0, 1], link: nvlink4}]\n",
+     "c.yaml:5:24: key 'groups[1]': '1' is out of range; expected 0 to 0"},
+    {"name: x\nsource: s\nnodes:\n  - {cpu: epyc-7713, ram: 1 TB, pcie: pcie4-x16, nic: ethernet-1g, gpus: [{type: "
+     "t4}]}\n"
+     "between: [{groups: [0], link: nvlink4}]\n",
+     "c.yaml:5:20: key 'groups': has 1 entries; expected two groups, such as [0, 1]"},
+    {"name: x\nsource: s\nnodes:\n  - {cpu: epyc-7713, ram: 1 TB, pcie: pcie4-x16, nic: ethernet-1g, gpus: [{type: "
+     "t4}]}\n"
+     "between: [{groups: [0, 0], link: {name: l, bandwidth: 1 GB/s, efficiency: 1, duplex: true, latency: 0 us, "
+     "source: s, "
+     "sizes: [{bytes: 2 MB, rate: 1 GB/s}, {bytes: 1 MB, rate: 1 GB/s}]}}]\n",
+     "c.yaml:5:155: key 'sizes[1]': has a size that is not above the one before; expected rising sizes"},
 };
 
 START_TEST(bad_clusters)

@@ -402,7 +402,7 @@ START_TEST(adam)
     ck_assert_double_eq(ht_adam_bytes_per_param(HT_BF16, HT_BF16), 28); /* 2 + 12 read, 12 + 2 written */
     ck_assert_double_eq(ht_adam_bytes_per_param(HT_F16, HT_F32), 30);
     NEAR(ht_cpu_adam_s(1e9, 28, 56e9, 1e15), 0.5); /* 28e9 / 56e9: memory bound */
-    NEAR(ht_cpu_adam_s(1e9, 28, 56e9, 7e9), 2.0);  /* 14e9 / 7e9: arithmetic bound */
+    NEAR(ht_cpu_adam_s(1e9, 28, 56e9, 1e11), 2.0); /* 200e9 / 1e11: arithmetic bound */
 }
 END_TEST
 
@@ -410,10 +410,21 @@ START_TEST(transfers)
 {
     NEAR(ht_copy_s(10e-6, 25e6, 25e9), 1.01e-3); /* 1 ms and 10 us */
     /* 4 ranks: 3 steps, or 6 for an all-reduce, of 5 us; 3e8 bytes at 3e11 = 1 ms */
-    NEAR(ht_ring_s(HT_OP_ALL_GATHER, 4, 5e-6, 3e8, 3e11), 1.015e-3);
-    NEAR(ht_ring_s(HT_OP_REDUCE_SCATTER, 4, 5e-6, 3e8, 3e11), 1.015e-3);
-    NEAR(ht_ring_s(HT_OP_ALL_REDUCE, 4, 5e-6, 3e8, 3e11), 1.030e-3);
-    NEAR(ht_ring_s(HT_OP_ALL_REDUCE, 1, 5e-6, 3e8, 3e11), 1e-3);
+    struct ht_ring ring = {.ranks = 4, .nodes = 1, .bytes_per_s = 3e11, .inside_s = 5e-6, .outside_s = 20e-6};
+    NEAR(ht_collective_s(HT_OP_ALL_GATHER, &ring, 3e8), 1.015e-3);
+    NEAR(ht_collective_s(HT_OP_REDUCE_SCATTER, &ring, 3e8), 1.015e-3);
+    NEAR(ht_collective_s(HT_OP_ALL_REDUCE, &ring, 3e8), 1.030e-3);
+    /* 2 nodes of 2: 3 steps, one of them between the nodes */
+    ring.nodes = 2;
+    NEAR(ht_collective_s(HT_OP_ALL_GATHER, &ring, 3e8), 1.030e-3);
+    /* all-reduce in a ring: 2 (2 x 5 + 20) us and 1 ms; up and down a tree of two nodes 2 (5 + 20) us and 4/3 ms */
+    NEAR(ht_collective_s(HT_OP_ALL_REDUCE, &ring, 3e8), 1.060e-3);
+    /* 64 nodes of 8, few bytes: ring 2 (448 x 5 + 63 x 20) = 7000 us, tree 2 (7 x 5 + 6 x 20) = 310 us; each and 511 bytes
+       at 511 per second, 512 in the tree */
+    ring = (struct ht_ring){.ranks = 512, .nodes = 64, .bytes_per_s = 511, .inside_s = 5e-6, .outside_s = 20e-6};
+    NEAR(ht_collective_s(HT_OP_ALL_REDUCE, &ring, 511), 310e-6 + 512.0 / 511);
+    ring.ranks = ring.nodes = 1;
+    NEAR(ht_collective_s(HT_OP_ALL_REDUCE, &ring, 511), 1.0);
 }
 END_TEST
 

@@ -159,7 +159,8 @@ END_TEST
 START_TEST(rates_of_four_devices)
 {
     struct ht_options o = {.iterations = 4, .warmup = 1, .issue_ahead = -1};
-    o.request = (struct ht_scenario_request){.model = "autohete-2b", .cluster = "autohete-4gpu", .batch = 8};
+    o.request = (struct ht_scenario_request){
+        .model = "autohete-2b", .cluster = "autohete-4gpu", .batch = 8, .software = "eager"};
     struct ht_job job;
     struct ht_result r;
     struct ht_error err = {0};
