@@ -1,5 +1,6 @@
 # tests/ mirrors the tree: tests/common/base/test_x.c is linked with ht_common_base and becomes the ctest "common/base/x".
-# tests/support (random graphs, the reference simulator, a GPU of threads) is linked into the tests of the folders named below.
+# tests/support/check is linked with Check, the rest of tests/support (random graphs, the reference simulator, a GPU of threads) into
+# the tests of the folders named below.
 # bench/bench_x.c becomes build/bench_x. tests/**/fuzz_x.c becomes a libFuzzer target with HT_FUZZ, and otherwise a plain
 # program that runs over files named on its command line.
 enable_testing()
@@ -9,6 +10,9 @@ if(support)
   target_include_directories(ht_test_support PUBLIC ${CMAKE_SOURCE_DIR})
   target_link_libraries(ht_test_support PUBLIC ht_common_kernels ht_common_schedule ht_common_base)
 endif()
+add_library(ht_mark_point STATIC EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/tests/support/check/mark_point.c)
+target_link_options(ht_mark_point INTERFACE LINKER:--wrap=_mark_point)
+target_link_libraries(deps_check INTERFACE ht_mark_point)
 function(ht_link target dir)
   string(REGEX REPLACE "^harness/(run|result|sweep|claims)$" "harness/cli" dir ${dir}) # its tests go by commands and reports as well
   string(REPLACE "/" "_" lib ${dir})
@@ -64,6 +68,10 @@ set(cost 100)
 foreach(short ${longest})
   set_tests_properties(harness/${short}.sh PROPERTIES COST ${cost})
   math(EXPR cost "${cost} - 1")
+endforeach()
+# What mostly sleeps: ./check runs these one after the other, beside the tests that compute.
+foreach(short hosts emu gpu_report cephalo_emu)
+  set_tests_properties(harness/${short}.sh PROPERTIES LABELS waits)
 endforeach()
 # Some 40 s on two cores; what hangs over several ranks is to fail soon. Sanitizers are slower.
 foreach(short ranks_pipelines ranks_pipelines_bf16 ranks_random ranks_kill)

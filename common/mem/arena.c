@@ -31,7 +31,9 @@
 #include <sanitizer/asan_interface.h>
 #define POISON(p, n)   ASAN_POISON_MEMORY_REGION(p, (size_t)(n))
 #define UNPOISON(p, n) ASAN_UNPOISON_MEMORY_REGION(p, (size_t)(n))
+#define POISONS        1
 #else
+#define POISONS        0
 #define POISON(p, n)   ((void)(p), (void)(n))
 #define UNPOISON(p, n) ((void)(p), (void)(n))
 #endif
@@ -55,9 +57,10 @@ struct ht_arena {
     bool given;       /* base is the caller's */
     bool untouchable; /* the bytes are not this process's to touch */
     int64_t granule;
-    int64_t usable_bytes; /* capacity + slack */
-    size_t mapped_bytes;  /* the same in whole pages, plus one guard page */
-    int32_t *index;       /* [usable_bytes / granule] */
+    int64_t usable_bytes;   /* capacity + slack */
+    int64_t poisoned_bytes; /* below it, what is not live is poisoned */
+    size_t mapped_bytes;    /* the same in whole pages, plus one guard page */
+    int32_t *index;         /* [usable_bytes / granule] */
     size_t index_bytes;
 
     struct block *blocks;
@@ -138,13 +141,24 @@ static enum ht_status create(void *given, bool untouchable, int64_t granule, int
     return status;
 }
 
+/* Poisons the beginning of the tail, 8 to 16 MiB of it. Poison takes a byte of memory for eight: that of an arena as large
+   as the machine's memory would cost a short training most of its time. */
+static void poison_tail(struct ht_arena *a)
+{
+    const int64_t ahead = 16 << 20;
+    if (!POISONS || a->untouchable || a->poisoned_bytes - a->tail > ahead / 2) return;
+    int64_t end = a->tail + ahead < a->usable_bytes ? a->tail + ahead : a->usable_bytes;
+    POISON(a->base + a->poisoned_bytes, end - a->poisoned_bytes);
+    a->poisoned_bytes = end;
+}
+
 enum ht_status ht_arena_create(int64_t capacity_bytes, int64_t slack_bytes, bool prefault, struct ht_error *err,
                                struct ht_arena **out)
 {
     enum ht_status status = create(NULL, false, HT_MEMORY_GRANULE, capacity_bytes, slack_bytes, err, out);
     if (status) return status;
     if (prefault) prefault_pages(*out, (*out)->stats.capacity_bytes);
-    POISON((*out)->base, (*out)->usable_bytes);
+    poison_tail(*out);
     return HT_OK;
 }
 
@@ -173,7 +187,7 @@ void ht_arena_destroy(struct ht_arena *a)
 {
     if (!a) return;
     if (a->base && !a->given) {
-        if (!a->untouchable) UNPOISON(a->base, a->usable_bytes);
+        if (!a->untouchable) UNPOISON(a->base, a->poisoned_bytes);
         munmap(a->base, a->mapped_bytes);
     }
     if (a->index) munmap(a->index, a->index_bytes);
@@ -274,6 +288,7 @@ static int32_t take_from_tail(struct ht_arena *a, int64_t bytes)
     a->last = id;
     a->tail += bytes;
     if (a->tail > a->stats.extent_bytes) a->stats.extent_bytes = a->tail;
+    poison_tail(a);
     return id;
 }
 

@@ -5,7 +5,7 @@
  * them (common/base/granule.h). Holes between live blocks cost address space, not budget: the mapping is capacity plus
  * a declared slack, and `extent` says how much of it was used. The page after the mapping is PROT_NONE, so a kernel
  * that runs past its buffer at the end of the arena faults. Under AddressSanitizer every byte outside a live block is
- * poisoned.
+ * poisoned, but of the tail only the first 8 MiB or more.
  *
  *     | persistent | transient | hole | transient |  tail: never used or free again  | guard |
  *     0                                           ^ grows upwards                    ^ capacity + slack

@@ -46,7 +46,7 @@ refused() {
     local expected=$1 pattern=$2
     shift 2
     run "$expected" "$@"
-    sed -i '/^checking /d' "$work/err"
+    sed -i -E '/^(checking|reproduce: [0-9]+ of) /d' "$work/err"
     if [ "$(wc -l <"$work/err")" != 1 ]; then
         fail "hetbench $*: expected one line on standard error, found $(wc -l <"$work/err")"
         cat "$work/err"

@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# All systems, in every numerics and under every control, beside in_memory: losses and weights bit for bit, in the smallest
+# All systems, in every numerics and with every kind of model, beside in_memory: losses and weights bit for bit, in the smallest
 # memory that each fits; with gradients that overflow at random places the same steps are skipped, and the loss scale follows.
-# scripts/parity does it with more steps.
+# Which system trains which model in which numerics is drawn anew each time; scripts/parity does all, with more steps.
+#
+#     tests/harness/test_parity.sh BUILD [SEED]
 set -euo pipefail
 # shellcheck source=tests/harness/support.sh
 . "$(dirname "$0")/support.sh"
@@ -19,10 +21,13 @@ parity() {
 }
 
 systems=$("$hetbench" list systems --json | "$python" -c 'import json, sys; print(len(json.load(sys.stdin)["systems"]))')
+seed=${2:-$RANDOM}
+echo "seed $seed"
 models=gpt-tiny,llama-tiny,bert-tiny,vit-tiny steps=12
 if [ -n "$sanitized" ]; then models=gpt-mini,gpt-mini,gpt-mini,gpt-mini steps=6; fi # ten times slower, and sizes do not matter there
-parity $((12 * systems)) --models "$models" --steps 4 --batch 2 --micro-batch 1
-parity $((4 * systems)) --models "${models%%,*}" --numerics fp32,fp16 --steps "$steps" --faults 5 --clip 1.5 --control gate,rollback
+parity $((4 * systems)) --models "$models" --steps 4 --batch 2 --micro-batch 1 --sample "$seed"
+parity $((4 * systems)) --models gpt-mini --numerics fp32,fp16 --steps "$steps" --faults 5 --clip 1.5 --control gate,rollback \
+    --seed "$seed"
 
 # What it is good for: a training that differs is found. The reference learns from other batches here.
 if "$python" "$root/scripts/parity" --build "$build" --seq 16 --steps 2 --models gpt-mini --numerics bf16 --systems zero_offload \

@@ -10,6 +10,9 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#endif
 
 static struct ht_arena *make(int64_t capacity_bytes, int64_t slack_bytes)
 {
@@ -287,6 +290,28 @@ START_TEST(test_guard_page)
 }
 END_TEST
 
+/* Under AddressSanitizer holes and the beginning of the tail are poisoned, wherever the tail has been. */
+START_TEST(test_poison)
+{
+#ifdef __SANITIZE_ADDRESS__
+    enum { MIB = 1 << 20 };
+    struct ht_arena *a = make((int64_t)1 << 30, 0);
+    char *p = ht_arena_alloc(a, 100 * MIB + 1, true), *q = ht_arena_alloc(a, 3, true);
+    ck_assert_ptr_null(__asan_region_is_poisoned(p, 100 * MIB + 1));
+    for (char *at = p + 100 * MIB + 1; at < q; at++) ck_assert(__asan_address_is_poisoned(at));
+    for (char *at = q + 3; at < q + 8 * MIB; at += 509) ck_assert(__asan_address_is_poisoned(at));
+    ht_arena_free(a, q);
+    ht_arena_free(a, p);
+    for (char *at = p; at < q + 8 * MIB; at += 509) ck_assert(__asan_address_is_poisoned(at));
+    ht_arena_destroy(a);
+    /* Memory is the system's again when the arena is gone. */
+    char *again = mmap(p, 101 * MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ck_assert_ptr_null(__asan_region_is_poisoned(again, 101 * MIB));
+    munmap(again, 101 * MIB);
+#endif
+}
+END_TEST
+
 /* An arena over memory that this process may not touch: its tables are elsewhere, and destroying it leaves the memory
    alone. */
 START_TEST(test_over_given_memory)
@@ -346,6 +371,7 @@ int main(void)
     tcase_add_loop_test(tc, test_random_against_model, 0, 6);
     tcase_add_test(tc, test_threads);
     tcase_add_test(tc, test_guard_page);
+    tcase_add_test(tc, test_poison);
     tcase_add_test(tc, test_over_given_memory);
     tcase_add_test(tc, test_refuses_absurd_sizes);
     tcase_add_test(tc, test_prefault);

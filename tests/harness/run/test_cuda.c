@@ -64,9 +64,15 @@ static enum ht_status train(const struct ht_options *o, const char *system, stru
     return status;
 }
 
+/* Leaves out half of the systems under a sanitizer, in the next comparison the other half. */
+static bool left_out(size_t system, int comparison)
+{
+    return SANITIZED && (system + (size_t)comparison) % 2;
+}
+
 /* Memory in which the system's own plan has to be a tight one: what its safe sequence needs when there is plenty, less
    a quarter, if it can be done. */
-static void compare(const char *model, const char *numerics, const char *control)
+static void compare(int nth, const char *model, const char *numerics, const char *control)
 {
     struct ht_error err = {0};
     struct ht_job job;
@@ -83,6 +89,7 @@ static void compare(const char *model, const char *numerics, const char *control
     int n_run = 0, n_ahead = 0, n_checked = 0;
     const struct ht_system *system;
     for (size_t i = 0; (system = ht_system_at(i)) != NULL; i++) {
+        if (left_out(i, nth)) continue;
         int64_t plenty = 0, reserve = 0;
         for (int tight = 0; tight < 2; tight++) {
             cuda.request.device_memory_bytes = tight ? plenty / 4 * 3 + reserve : 0;
@@ -124,31 +131,31 @@ static void compare(const char *model, const char *numerics, const char *control
 
 START_TEST(test_every_system_in_fp32)
 {
-    compare(gpt, "fp32", NULL);
+    compare(0, gpt, "fp32", NULL);
 }
 END_TEST
 
 START_TEST(test_every_system_in_bf16)
 {
-    compare(gpt, "bf16", NULL);
+    compare(1, gpt, "bf16", NULL);
 }
 END_TEST
 
 START_TEST(test_every_system_of_llama)
 {
-    compare("llama-tiny", "fp32", NULL);
+    compare(2, "llama-tiny", "fp32", NULL);
 }
 END_TEST
 
 START_TEST(test_every_system_with_a_gate)
 {
-    compare(gpt, "fp16", "gate");
+    compare(3, gpt, "fp16", "gate");
 }
 END_TEST
 
 START_TEST(test_every_system_with_rollback)
 {
-    compare(gpt, "fp32", "rollback");
+    compare(4, gpt, "fp32", "rollback");
 }
 END_TEST
 
@@ -230,9 +237,10 @@ START_TEST(test_no_step_waits_for_a_stream)
     struct ht_options o = options_of(gpt, "bf16", true);
     o.request.control = controls[_i];
     for (size_t i = 0; (system = ht_system_at(i)) != NULL; i++)
-        ck_assert_msg(waits(&o, system->name, 2, fake_cuda_stream_waits) ==
-                          waits(&o, system->name, 5, fake_cuda_stream_waits),
-                      "%s", system->name);
+        if (!left_out(i, _i))
+            ck_assert_msg(waits(&o, system->name, 2, fake_cuda_stream_waits) ==
+                              waits(&o, system->name, 5, fake_cuda_stream_waits),
+                          "%s", system->name);
 }
 END_TEST
 
