@@ -77,7 +77,11 @@ double lohan_recomputed_slope(const struct lohan_layer *layers, int32_t n, doubl
 
 /* ---- algorithm1.c ---------------------------------------------------------------------------------------------- */
 
-enum lohan_form { LOHAN_MENDED, LOHAN_LITERAL };
+enum lohan_form {
+    LOHAN_MENDED,
+    LOHAN_SHORTEST, /* mended; of equals always the shortest, in case 2, too */
+    LOHAN_LITERAL,
+};
 
 /* Result of Algorithm 1. */
 struct lohan_amount {

@@ -8,9 +8,10 @@
  * P16 buffers and the optimizer's two state buffers. If the plan's own graph then lacks main memory, MEM_avail is
  * lowered by that and Algorithm 1 runs again; at 0 with less to swap.
  *
- * If the GPU is too small [ours], blocks are passed in halves, which takes less memory and no more work. If it still
- * is, proj is swapped as the inputs are, the authors' two checkpoints a block: else the attention's half is made again
- * before the MLP's, to have proj. If it still is, nothing is prefetched, first in the backward pass, then in both.
+ * If the GPU is too small [ours], case 2 first swaps no layers without operations, which by the equations costs nothing.
+ * If it still is, blocks are passed in halves, which takes less memory and no more work. If it still is, proj is swapped
+ * as the inputs are, the authors' two checkpoints a block: else the attention's half is made again before the MLP's, to
+ * have proj. If it still is, nothing is prefetched, first in the backward pass, then in both.
  *
  * A plan names the fate of every activation: vectors of one element a block, by sub-op. `input` is the block's input.
  * Forced elements replace what Algorithm 1 says.
@@ -158,9 +159,11 @@ static enum ht_status decide(struct lohan_planner *q, struct ht_error *err, stru
 static bool may_change(const struct lohan_planner *q, const char *name, const int64_t *value, int64_t to)
 {
     bool possible = *value != to && !ht_setting_variable(q->settings, name);
+    bool amount = possible && lohan_by_algorithm1(q) && !ht_setting_variable(q->settings, "A_G2M");
+    if (value == &q->shortest) return amount && q->amount.which == 2;
     if (value == &q->halves) return possible && !ht_arch_gated(q->scenario->model.arch);
-    if (value == &q->checkpoints_proj && (!q->halves || !lohan_by_algorithm1(q))) return false;
-    return possible && (value != &q->checkpoints_proj || !ht_setting_variable(q->settings, "A_G2M"));
+    if (value == &q->checkpoints_proj) return amount && q->halves;
+    return possible;
 }
 
 static enum ht_status decide_anew(struct lohan_planner *q, struct ht_error *err, struct ht_needs *needs)
@@ -169,14 +172,14 @@ static enum ht_status decide_anew(struct lohan_planner *q, struct ht_error *err,
     return status ? status : decide(q, err, needs);
 }
 
-/* Decides again while the GPU is too small: in halves, with two checkpoints a block, then with less and less
-   prefetching, first in the backward pass, where activations come, too. A step for which main memory is too small is
-   taken back. */
+/* Decides again while the GPU is too small: in case 2 without layers that have no operations, in halves, with two
+   checkpoints a block, then with less and less prefetching, first in the backward pass, where activations come, too. A
+   step for which main memory is too small is taken back. */
 static enum ht_status fit_device(struct lohan_planner *q, struct ht_error *err)
 {
-    static const char *const names[] = {"halves", "proj", "prefetch_b", "prefetch_f"};
-    static const int64_t frugal[] = {1, 1, 0, 0};
-    int64_t *const values[] = {&q->halves, &q->checkpoints_proj, &q->prefetch_b, &q->prefetch_f};
+    static const char *const names[] = {"A_G2M", "halves", "proj", "prefetch_b", "prefetch_f"};
+    static const int64_t frugal[] = {1, 1, 1, 0, 0};
+    int64_t *const values[] = {&q->shortest, &q->halves, &q->checkpoints_proj, &q->prefetch_b, &q->prefetch_f};
     struct ht_needs needs = {0};
     enum ht_status status = decide_anew(q, err, &needs);
     for (size_t i = 0; i < HT_COUNT(values) && !status && needs.short_bytes[HT_DEVICE]; i++) {

@@ -18,6 +18,7 @@ struct lohan_planner {
     int64_t *again[LOHAN_N_REPEATED];
     int64_t g_ssd, swap_ratio, prefetch_f, prefetch_b, halves;
     int64_t checkpoints_proj;             /* 1: proj is swapped wherever the input is */
+    int64_t shortest;                     /* 1: case 2 does not cross the plateau of T_iter */
     double again_flops[LOHAN_N_REPEATED]; /* of a block */
     double most_bytes;                    /* of A_G2M */
     struct lohan_amount amount;

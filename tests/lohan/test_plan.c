@@ -282,6 +282,34 @@ START_TEST(planned_amounts_simulate_well)
 }
 END_TEST
 
+/*
+ * Case 2, simulated: 13B on an RTX 3090, whose link hides all activations. Operations end at 10 of 16 A_interBlock; from
+ * there T_iter is level, for norms and GELU count none. But they take time, so the edge of that plateau is not the best
+ * of all amounts, and A_all, which the plan takes, is better.
+ */
+START_TEST(the_plateau_is_crossed)
+{
+    struct ht_scenario_request r = {
+        .model = "lohan-headless-13b", .cluster = "lohan-3090", .batch = 32, .micro_batch = 32, .software = "torch"};
+    struct ht_scenario sc = scenario_from(&r);
+    struct ht_plan plan = {0};
+    double planned = simulated_s(&sc, "", &plan), inter = input_of(&plan, "A_interBlock"), edge = 0, best = INFINITY;
+    ck_assert_double_eq(input_of(&plan, "case"), 2);
+    ck_assert_double_eq((double)ht_plan_get(&plan, "A_G2M"), input_of(&plan, "A_all"));
+    for (int k = 1; k <= 16; k++) {
+        char set[64];
+        snprintf(set, sizeof set, "A_G2M=%lld", (long long)(inter * k));
+        double other = simulated_s(&sc, set, &plan);
+        best = fmin(best, other);
+        if (k == 10) edge = other;
+    }
+    ck_assert_msg(best < edge && planned < edge && planned < 1.01 * best,
+                  "%g s planned, %g s at the edge, %g s at best", planned, edge, best);
+    ht_plan_free(&plan);
+    ht_scenario_free(&sc);
+}
+END_TEST
+
 /* Plans for a GPU with this memory, which the plan must fit. Returns the bytes of it that the plan takes. */
 static int64_t device_bytes(struct ht_scenario *sc, int64_t memory, struct ht_plan *plan)
 {
@@ -296,14 +324,19 @@ static int64_t device_bytes(struct ht_scenario *sc, int64_t memory, struct ht_pl
     return peak;
 }
 
-/* 10B at batch 24, on a GPU with exactly what the plan takes, and with a byte less, again and again. The GPU is too
-   small for whole passes first. Halves change nothing else. Since the residuals after attention are swapped anyway, the
-   next remedy is that nothing is brought ahead in the backward pass. */
+/* 10B at batch 24, on a GPU with exactly what the plan takes, and with a byte less, again and again. Case 2 swaps layers
+   without operations only with room for them. Then the GPU is too small for whole passes. Halves change nothing else.
+   Since the residuals after attention are swapped anyway, the next remedy is that nothing is brought ahead in the backward pass. */
 START_TEST(a_small_gpu_passes_halves_and_prefetches_less)
 {
     struct ht_scenario sc = on_ssds("autohete-10b", 0, 24, 0, "fp16");
     struct ht_plan plan = {0};
-    int64_t bytes = device_bytes(&sc, INT64_C(1) << 40, &plan), swapped = ht_plan_get(&plan, "A_G2M");
+    int64_t bytes = device_bytes(&sc, INT64_C(1) << 40, &plan);
+    ck_assert_double_eq((double)ht_plan_get(&plan, "A_G2M"), input_of(&plan, "A_all"));
+    bytes = device_bytes(&sc, bytes - 1, &plan);
+    int64_t swapped = ht_plan_get(&plan, "A_G2M");
+    ck_assert_double_lt((double)swapped, input_of(&plan, "A_all"));
+    ck_assert_double_eq(input_of(&plan, "FLOP_r"), 0);
     ck_assert_int_eq(device_bytes(&sc, bytes, &plan), bytes);
     ck_assert_int_eq(ht_plan_get(&plan, "halves"), 0);
     bytes = device_bytes(&sc, bytes - 1, &plan);
@@ -314,6 +347,26 @@ START_TEST(a_small_gpu_passes_halves_and_prefetches_less)
     device_bytes(&sc, bytes - 1, &plan);
     ck_assert_int_eq(ht_plan_get(&plan, "prefetch_b"), 0);
     ck_assert_int_eq(ht_plan_get(&plan, "prefetch_f"), 1);
+    ht_plan_free(&plan);
+    ht_scenario_free(&sc);
+}
+END_TEST
+
+/* 13B at batch 56 on an RTX 3090: case 2, in which all would be swapped, but the GPU is too small for that. Before
+   anything else is given up, layers without operations are not swapped. */
+START_TEST(a_small_gpu_swaps_no_layers_without_operations)
+{
+    struct ht_scenario_request r = {
+        .model = "lohan-headless-13b", .cluster = "lohan-3090", .batch = 56, .micro_batch = 56, .software = "torch"};
+    struct ht_scenario sc = scenario_from(&r);
+    struct ht_plan plan = {0};
+    device_bytes(&sc, sc.cluster->nodes[0].groups[0].gpu.memory_bytes, &plan);
+    ck_assert_double_eq(input_of(&plan, "case"), 2);
+    ck_assert_double_eq(input_of(&plan, "FLOP_r"), 0);
+    ck_assert_int_eq(fate(&plan, "fc1", 1), HT_FATE_MAIN);
+    ck_assert_int_eq(fate(&plan, "gelu", 1), HT_FATE_RECOMPUTED);
+    ck_assert_int_eq(ht_plan_get(&plan, "halves"), 0);
+    ck_assert_int_eq(ht_plan_get(&plan, "prefetch_b"), 1);
     ht_plan_free(&plan);
     ht_scenario_free(&sc);
 }
@@ -397,7 +450,9 @@ static void add(TCase *t)
     tcase_add_test(t, dit_makes_fc2_again);
     tcase_add_test(t, gradients_that_do_not_fit_wait_on_ssds);
     tcase_add_test(t, planned_amounts_simulate_well);
+    tcase_add_test(t, the_plateau_is_crossed);
     tcase_add_test(t, a_small_gpu_passes_halves_and_prefetches_less);
+    tcase_add_test(t, a_small_gpu_swaps_no_layers_without_operations);
     tcase_add_test(t, a_small_gpu_has_two_checkpoints);
     tcase_add_test(t, what_cannot_be_is_refused);
 }
