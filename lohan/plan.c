@@ -386,7 +386,7 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
 const struct ht_system lohan = LOHAN_SYSTEM("lohan", "LoHan", LOHAN, knobs,
     "model states on SSDs, out-of-core CPU steps during the backward pass, planned activation swapping");
 const struct ht_system lohan_halves = LOHAN_SYSTEM("lohan_halves", "LoHan, blocks in halves", LOHAN_HALVES, halves_knobs,
-    "LoHan with a block's passes in halves and two checkpoints a block, where the GPU is too small for whole ones");
+    "LoHan with blocks in halves where the GPU is too small");
 const struct ht_system lohan_naive = LOHAN_SYSTEM("lohan_naive", "LoHan Naive", LOHAN_NAIVE, knobs,
     "LoHan with each gradient's read, step and write in sequence");
 const struct ht_system lohan_zero = LOHAN_SYSTEM("lohan_zero", "LoHan+ZeRO", LOHAN_ZERO, knobs,
