@@ -12,12 +12,15 @@
  *
  * [typo] The literal test of A counts the layer that is then not swapped, so in case 1 the plan can end just below
  * A_interBlock, with a block whose input is not saved. The mended one counts what is swapped. Then it returns what a
- * search over all prefixes does: the least T_iter among those of at least A_interBlock, and of equals the shortest.
- * [gap] In case 2 both stop where T_iter no longer falls, though the text says A_all: layers that cost no operations
- * are not swapped. "i <- 0" is unused.
+ * search over all prefixes does: the least T_iter among those of at least A_interBlock, and of equals A_all in case 2, else the shortest.
+ * [gap] In case 2 the literal form stops where T_iter no longer falls, before the layers that cost no operations, though
+ * the text says A_all. The mended one crosses that plateau if it ends at A_all: T_iter is the same there, and the GPU,
+ * which binds, is spared the time that eq. 6 does not count. Other plateaus are hidden by transfers or lead to a rise;
+ * there the shortest amount has the least traffic. "i <- 0" is unused.
  *
  * Cases (Sec. IV-D). 1: T_iter does not fall from A_interBlock on; transfers bind. 2: it falls as long as layers have
- * operations; the GPU binds. 3: between the two there is a minimum. 0 [ours]: the bytes that may be swapped end it.
+ * operations, and never rises; the GPU binds. 3: between the two there is a minimum. 0 [ours]: the bytes that may be
+ * swapped end it.
  */
 #include "lohan/lohan.h"
 
@@ -57,10 +60,10 @@ struct lohan_amount lohan_algorithm1(const struct lohan_profile *p, const struct
 {
     struct lohan_amount x = {.recomputed_flops = p->layer_flops,
                              .iteration_s = lohan_iteration_s(p, 0, p->layer_flops)};
-    double t_min = INFINITY, at_inter = INFINITY, least = INFINITY, bytes = 0, flops = p->layer_flops;
+    double t_min = INFINITY, at_inter = INFINITY, least = INFINITY, bytes = 0, flops = p->layer_flops, t = INFINITY;
     bool ended = false, full = false;
     for (int32_t i = 0; i < n; i++) {
-        double before = bytes, t;
+        double before = bytes;
         bytes += layers[i].bytes;
         flops -= layers[i].flops;
         t = lohan_iteration_s(p, bytes, flops);
@@ -73,6 +76,9 @@ struct lohan_amount lohan_algorithm1(const struct lohan_profile *p, const struct
         t_min = fmin(t_min, t);
         x = (struct lohan_amount){.n = i + 1, .swapped_bytes = bytes, .recomputed_flops = flops, .iteration_s = t};
     }
-    x.which = full ? 0 : least >= at_inter ? 1 : x.recomputed_flops <= flops ? 2 : 3;
+    bool level = t <= x.iteration_s && x.recomputed_flops <= flops; /* from x to A_all */
+    x.which = full ? 0 : least >= at_inter ? 1 : level ? 2 : 3;
+    if (form == LOHAN_MENDED && x.which == 2 && bytes <= most_bytes)
+        x = (struct lohan_amount){n, bytes, flops, t, x.which};
     return x;
 }

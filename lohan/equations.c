@@ -5,7 +5,8 @@
  *
  * Departures.
  *   eq. 3   is printed without max(0, .). With spare main memory the SSDs' term in eq. 4 would fall below 2P / BW_S2M.
- *   eq. 5   leaves out Adam, assumed to be shorter than the SSDs' term. adam_s is one more term of the maximum.
+ *   eq. 5   leaves out Adam, assumed to be shorter than the SSDs' term. adam_s is one more term of the maximum, 0 unless
+ *           adam=1 [ours].
  *   eq. 7   begins with FLOP_f. Here it begins with the layers' own FLOPs, for the head is never recomputed.
  * Kept: eq. 5 leaves out R, C and W of the last gradient, which nothing hides, and the next forward's wait for them.
  * "MEM_CPU^avail" in eq. 4 is MEM_avail.

@@ -123,7 +123,9 @@ static void force_fates(struct lohan_planner *q)
 static int32_t layers_to_swap(struct lohan_planner *q)
 {
     int64_t forced = ht_setting(q->settings, "A_G2M", -1);
-    enum lohan_form form = ht_setting(q->settings, "literal", 0) ? LOHAN_LITERAL : LOHAN_MENDED;
+    enum lohan_form form = ht_setting(q->settings, "literal", 0) ? LOHAN_LITERAL
+                           : q->shortest                         ? LOHAN_SHORTEST
+                                                                 : LOHAN_MENDED;
     double most = lohan_is(q, LOHAN_CPUACT) ? q->profile.mem_bytes / q->profile.gpus : q->most_bytes, bytes = 0;
     int32_t n = 0;
     if (q->timed) q->amount = lohan_algorithm1(&q->profile, q->layers, q->n, form, most);

@@ -14,6 +14,7 @@
 
 enum lohan_variant {
     LOHAN,          /* the whole method */
+    LOHAN_HALVES,   /* [ours] blocks in halves, with two checkpoints each, where the GPU is too small for whole ones */
     LOHAN_NAIVE,    /* each gradient's R, C and W in sequence (Sec. IV-C, Fig. 3a) */
     LOHAN_ZERO,     /* no R, C or W before the end of the backward pass (Sec. V-D, LoHan+ZeRO) */
     LOHAN_CPUACT,   /* no activations on SSDs (Sec. V-E, LoHan+CpuAct) */
@@ -21,7 +22,7 @@ enum lohan_variant {
     LOHAN_ARTIFACT, /* what the authors' program does otherwise; see README.md */
 };
 
-extern const struct ht_system lohan, lohan_naive, lohan_zero, lohan_cpuact, lohan_ds, lohan_artifact;
+extern const struct ht_system lohan, lohan_halves, lohan_naive, lohan_zero, lohan_cpuact, lohan_ds, lohan_artifact;
 /* LoHan's states and update with other policies for activations: policies.c (Sec. V-E). */
 extern const struct ht_system lohan_cap, lohan_g10, lohan_cm;
 
@@ -77,7 +78,11 @@ double lohan_recomputed_slope(const struct lohan_layer *layers, int32_t n, doubl
 
 /* ---- algorithm1.c ---------------------------------------------------------------------------------------------- */
 
-enum lohan_form { LOHAN_MENDED, LOHAN_LITERAL };
+enum lohan_form {
+    LOHAN_MENDED,
+    LOHAN_SHORTEST, /* mended; of equals always the shortest, in case 2, too */
+    LOHAN_LITERAL,
+};
 
 /* Result of Algorithm 1. */
 struct lohan_amount {

@@ -8,9 +8,10 @@
  * P16 buffers and the optimizer's two state buffers. If the plan's own graph then lacks main memory, MEM_avail is
  * lowered by that and Algorithm 1 runs again; at 0 with less to swap.
  *
- * If the GPU is too small [ours], blocks are passed in halves, which takes less memory and no more work. If it still
- * is, proj is swapped as the inputs are, the authors' two checkpoints a block: else the attention's half is made again
- * before the MLP's, to have proj. If it still is, nothing is prefetched, first in the backward pass, then in both.
+ * If the GPU is too small [ours], case 2 first swaps no layers without operations, which by the equations costs nothing.
+ * If it still is, nothing is prefetched, first in the backward pass, then in both. Before that lohan_halves passes blocks
+ * in halves, which takes less memory and no more work, and then swaps proj as the inputs are, the authors' two checkpoints
+ * a block: else the attention's half is made again before the MLP's, to have proj. `why` says what was given up.
  *
  * A plan names the fate of every activation: vectors of one element a block, by sub-op. `input` is the block's input.
  * Forced elements replace what Algorithm 1 says.
@@ -30,6 +31,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { ROUNDS = 64 };
 #define MOST (INT64_C(1) << 56) /* bytes, parameters, bytes or operations per second */
@@ -46,10 +48,10 @@ enum { ROUNDS = 64 };
     {"BW_G", "bytes per second between GPU and main memory", .min = 1, .max = MOST},                                   \
     {"BW_S2M", "bytes per second from the SSDs", .min = 1, .max = MOST},                                               \
     {"BW_M2S", "bytes per second to the SSDs", .min = 1, .max = MOST},                                                 \
+    {"adam", "1: T_Adam is a term of eq. 5, too", .max = 1},                                                           \
     {"literal", "1: Algorithm 1 as printed", .max = 1},                                                                \
     {"prefetch_f", "turns that parameters come ahead of a forward pass", .max = 64},                                   \
     {"prefetch_b", "turns that parameters and activations come ahead of a backward pass", .max = 64},                  \
-    {"halves", "1: a block's passes are two ops each, attention and MLP", .max = 1},                                   \
     {"group", "parameters that a group of gradients has at least; 0: a unit", .max = MOST},                            \
     {"resident", "units of fewer parameters stay on the GPU; with one GPU only", .max = MOST},                          \
     {"serial", "1: R, C and W in sequence; 0: W overlaps with the next C", .max = 1},                                  \
@@ -57,10 +59,12 @@ enum { ROUNDS = 64 };
     {"blocks", "1: the GPU waits for each W; needs serial=1 and after=0", .max = 1},                                   \
     {"g_ssd", "1: gradients wait on the SSDs; needs after=1", .max = 1},                                               \
     AGAIN("again_fc2"), AGAIN("again_proj")
+#define HALVES {"halves", "1: a block's passes are two ops each, attention and MLP", .max = 1}
 /* clang-format on */
 static const struct ht_knob knobs[] = {COMMON, {0}};
+static const struct ht_knob halves_knobs[] = {COMMON, HALVES, {0}};
 static const struct ht_knob artifact_knobs[] = {
-    COMMON, {"swap_ratio", "share of the forward time that swapping fills", .max = 1, .decimal = true}, {0}};
+    COMMON, HALVES, {"swap_ratio", "share of the forward time that swapping fills", .max = 1, .decimal = true}, {0}};
 
 static bool is_after(const struct lohan_planner *q)
 {
@@ -92,7 +96,7 @@ static void set_variables(const struct lohan_planner *q, struct ht_plan *out)
     ht_plan_set(out, "A_ssd", q->ssd_bytes);
     ht_plan_set(out, "prefetch_f", q->prefetch_f);
     ht_plan_set(out, "prefetch_b", q->prefetch_b);
-    ht_plan_set(out, "halves", q->halves);
+    if (art || lohan_is(q, LOHAN_HALVES)) ht_plan_set(out, "halves", q->halves);
     ht_plan_set(out, "group", ht_setting(forced, "group", art ? 700000000 : 0));
     ht_plan_set(out, "resident", ht_setting(forced, "resident", art && q->profile.gpus == 1 ? 20000000 : 0));
     ht_plan_set(out, "serial", is_serial(q));
@@ -140,6 +144,7 @@ static enum ht_status decide(struct lohan_planner *q, struct ht_error *err, stru
     bool amount = !ht_setting_variable(q->settings, "A_G2M");
     q->most_bytes = INFINITY;
     lohan_choose(q);
+    double profiled = q->profile.mem_bytes;
     enum ht_status status = prove(q, err, needs);
     for (int round = 0; round < ROUNDS && corrects && !status && needs->short_bytes[HT_HOST]; round++) {
         if (q->profile.mem_bytes > 0)
@@ -151,16 +156,32 @@ static enum ht_status decide(struct lohan_planner *q, struct ht_error *err, stru
         lohan_choose(q);
         status = prove(q, err, needs);
     }
+    q->lowered_bytes = profiled - q->profile.mem_bytes;
     return status;
 }
+
+/* Remedies for a GPU that is too small, in their order: what is given up, the variable that forbids it if it is forced,
+   and the value that it takes. */
+static const struct {
+    const char *name, *text;
+    int64_t value;
+} remedies[] = {
+    {"A_G2M", "no layers without operations are swapped", 1},
+    {"halves", "blocks in halves", 1},
+    {"proj", "two checkpoints a block", 1},
+    {"prefetch_b", "prefetch_b=0", 0},
+    {"prefetch_f", "prefetch_f=0", 0},
+};
 
 /* Returns true if a variable may take the value that needs less of the GPU, which it has not yet. */
 static bool may_change(const struct lohan_planner *q, const char *name, const int64_t *value, int64_t to)
 {
     bool possible = *value != to && !ht_setting_variable(q->settings, name);
-    if (value == &q->halves) return possible && !ht_arch_gated(q->scenario->model.arch);
-    if (value == &q->checkpoints_proj && (!q->halves || !lohan_by_algorithm1(q))) return false;
-    return possible && (value != &q->checkpoints_proj || !ht_setting_variable(q->settings, "A_G2M"));
+    bool amount = possible && lohan_by_algorithm1(q) && !ht_setting_variable(q->settings, "A_G2M");
+    if (value == &q->shortest) return amount && q->amount.which == 2;
+    if (value == &q->halves) return possible && lohan_is(q, LOHAN_HALVES) && !ht_arch_gated(q->scenario->model.arch);
+    if (value == &q->checkpoints_proj) return amount && q->halves;
+    return possible;
 }
 
 static enum ht_status decide_anew(struct lohan_planner *q, struct ht_error *err, struct ht_needs *needs)
@@ -169,23 +190,23 @@ static enum ht_status decide_anew(struct lohan_planner *q, struct ht_error *err,
     return status ? status : decide(q, err, needs);
 }
 
-/* Decides again while the GPU is too small: in halves, with two checkpoints a block, then with less and less
-   prefetching, first in the backward pass, where activations come, too. A step for which main memory is too small is
-   taken back. */
+/* Decides again while the GPU is too small: in case 2 without layers that have no operations, lohan_halves in halves and
+   with two checkpoints a block, then with less and less prefetching, first in the backward pass, where activations come,
+   too. A step for which main memory is too small is taken back. */
 static enum ht_status fit_device(struct lohan_planner *q, struct ht_error *err)
 {
-    static const char *const names[] = {"halves", "proj", "prefetch_b", "prefetch_f"};
-    static const int64_t frugal[] = {1, 1, 0, 0};
-    int64_t *const values[] = {&q->halves, &q->checkpoints_proj, &q->prefetch_b, &q->prefetch_f};
+    int64_t *const values[] = {&q->shortest, &q->halves, &q->checkpoints_proj, &q->prefetch_b, &q->prefetch_f};
     struct ht_needs needs = {0};
     enum ht_status status = decide_anew(q, err, &needs);
     for (size_t i = 0; i < HT_COUNT(values) && !status && needs.short_bytes[HT_DEVICE]; i++) {
         int64_t before = *values[i], host_short = needs.short_bytes[HT_HOST];
-        if (!may_change(q, names[i], values[i], frugal[i])) continue;
-        *values[i] = frugal[i];
+        if (!may_change(q, remedies[i].name, values[i], remedies[i].value)) continue;
+        *values[i] = remedies[i].value;
+        q->remedies |= 1u << i;
         status = decide_anew(q, err, &needs);
         if (status || !needs.short_bytes[HT_HOST] || host_short) continue;
         *values[i] = before;
+        q->remedies &= ~(1u << i);
         status = decide_anew(q, err, &needs);
     }
     return status;
@@ -219,7 +240,7 @@ static void record(const struct lohan_planner *q, struct ht_plan *out)
         ht_plan_input(out, "BW_G", "B/s", p.link_bytes_per_s);
         ht_plan_input(out, "BW_S2M", "B/s", p.ssd_read_bytes_per_s);
         ht_plan_input(out, "BW_M2S", "B/s", p.ssd_write_bytes_per_s);
-        ht_plan_input(out, "T_Adam", "s", p.adam_s);
+        ht_plan_input(out, "T_Adam", "s", q->adam_s);
         ht_plan_input(out, "T_f", "s", lohan_forward_s(&p, swapped));
         ht_plan_input(out, "T_b", "s", lohan_backward_s(&p, swapped, q->recomputed_flops));
         if (lohan_by_algorithm1(q)) ht_plan_input(out, "case", "", q->amount.which);
@@ -227,6 +248,20 @@ static void record(const struct lohan_planner *q, struct ht_plan *out)
     }
     out->planned_bytes[HT_DISK] =
         (int64_t)(p.write_bytes * micro_batches + q->profile.gpus * (double)q->ssd_bytes); /* 14P + A_ssd */
+}
+
+/* Appends what the plan gave up to fit the GPU and main memory, if it did not fit at once. */
+static void describe_mending(const struct lohan_planner *q, char *text, size_t size)
+{
+    char bytes[HT_QUANTITY_TEXT];
+    size_t used = strlen(text);
+    for (unsigned i = 0, any = 0; i < HT_COUNT(remedies); i++)
+        if (q->remedies >> i & 1) {
+            snprintf(text + used, size - used, "%s%s", any++ ? ", " : "; to fit the GPU: ", remedies[i].text);
+            used += strlen(text + used);
+        }
+    ht_format_quantity(HT_BYTES, q->lowered_bytes, bytes);
+    if (q->lowered_bytes > 0) snprintf(text + used, size - used, "; to fit main memory: MEM_avail less %s", bytes);
 }
 
 static void describe(const struct lohan_planner *q, struct ht_plan *out)
@@ -244,9 +279,9 @@ static void describe(const struct lohan_planner *q, struct ht_plan *out)
                                             : "two checkpoints a block, and more by swap_ratio",
                  swapped, ssd);
     else
-        snprintf(out->why, sizeof out->why, "case %d, %s: %s swapped (%d of %d layers%s), %s of it to SSD",
-                 (int)q->amount.which, binds[q->amount.which], swapped, (int)q->amount.n, (int)q->n,
-                 q->checkpoints_proj ? ", and two checkpoints a block" : "", ssd);
+        snprintf(out->why, sizeof out->why, "case %d, %s: %s swapped (%d of %d layers), %s of it to SSD",
+                 (int)q->amount.which, binds[q->amount.which], swapped, (int)q->amount.n, (int)q->n, ssd);
+    describe_mending(q, out->why, sizeof out->why);
 }
 
 /* ---- checks ----------------------------------------------------------------------------------------------------- */
@@ -285,7 +320,8 @@ static bool all_forced(const struct lohan_planner *q)
     return all;
 }
 
-/* Replaces rates that are forced. Micro-batches of a GPU share the traffic of the model states. */
+/* Replaces rates that are forced. Micro-batches of a GPU share the traffic of the model states. Eq. 5 as printed has no
+   Adam. */
 static void force_rates(struct lohan_planner *q)
 {
     struct lohan_profile *p = &q->profile;
@@ -296,7 +332,8 @@ static void force_rates(struct lohan_planner *q)
     p->ssd_write_bytes_per_s = (double)ht_setting(q->settings, "BW_M2S", (int64_t)p->ssd_write_bytes_per_s);
     p->read_bytes /= micro_batches;
     p->write_bytes /= micro_batches;
-    p->adam_s /= micro_batches;
+    q->adam_s = p->adam_s / micro_batches;
+    p->adam_s = ht_setting(q->settings, "adam", 0) ? q->adam_s : 0;
 }
 
 static enum ht_status plan(const struct ht_system *self, const struct ht_scenario *scenario,
@@ -348,6 +385,8 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
      .variant = VARIANT, .division = HT_SHARED_STATES, .disk = true, .plan = plan, .build = lohan_build}
 const struct ht_system lohan = LOHAN_SYSTEM("lohan", "LoHan", LOHAN, knobs,
     "model states on SSDs, out-of-core CPU steps during the backward pass, planned activation swapping");
+const struct ht_system lohan_halves = LOHAN_SYSTEM("lohan_halves", "LoHan, blocks in halves", LOHAN_HALVES, halves_knobs,
+    "LoHan with blocks in halves where the GPU is too small");
 const struct ht_system lohan_naive = LOHAN_SYSTEM("lohan_naive", "LoHan Naive", LOHAN_NAIVE, knobs,
     "LoHan with each gradient's read, step and write in sequence");
 const struct ht_system lohan_zero = LOHAN_SYSTEM("lohan_zero", "LoHan+ZeRO", LOHAN_ZERO, knobs,

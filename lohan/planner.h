@@ -18,7 +18,11 @@ struct lohan_planner {
     int64_t *again[LOHAN_N_REPEATED];
     int64_t g_ssd, swap_ratio, prefetch_f, prefetch_b, halves;
     int64_t checkpoints_proj;             /* 1: proj is swapped wherever the input is */
+    int64_t shortest;                     /* 1: case 2 does not cross the plateau of T_iter */
+    unsigned remedies;                    /* by bit: what was given up to fit the GPU (plan.c) */
+    double lowered_bytes;                 /* by which MEM_avail is below what the profiling iteration leaves */
     double again_flops[LOHAN_N_REPEATED]; /* of a block */
+    double adam_s;                        /* T_Adam, of a micro-batch; the profile's is 0 unless adam=1 */
     double most_bytes;                    /* of A_G2M */
     struct lohan_amount amount;
     int64_t swapped_bytes, ssd_bytes; /* A_G2M and A_ssd of the fates */

@@ -46,6 +46,7 @@ static const struct ht_system *const systems[] = {
     &sysx_cfg4,
     &ht_example_stream,
     &lohan,
+    &lohan_halves,
     &lohan_naive,
     &lohan_zero,
     &lohan_cpuact,

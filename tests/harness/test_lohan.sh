@@ -44,8 +44,8 @@ for numerics in "${kinds[@]}"; do
     same "$numerics" lohan --disk a,b --set input=1,2,3,1 --set fc1=0,1,2,3 --set qkv=2,2,0,1 --set norm1=3,2,1,0 --set again_fc2=2,1,2,0 --set again_proj=0,2,1,2 --set prefetch_b=3
     same "$numerics" lohan_zero --disk a --set g_ssd=1 --set group=100000 --set serial=0
     same "$numerics" lohan_naive --disk a --set blocks=1
-    same "$numerics" lohan --disk a --set halves=1 --device-memory 3MB --host-memory 8MB
-    same "$numerics" lohan --disk a,b --set halves=1 --set input=1,2,3,1 --set proj=0,1,2,3 --set fc1=0,1,2,3 --set qkv=2,2,0,1 --set norm1=3,2,1,0 --set gelu=3,0,1,0 --set again_fc2=2,1,2,0 --set again_proj=0,2,1,2 --set prefetch_b=3
+    same "$numerics" lohan_halves --disk a --set halves=1 --device-memory 3MB --host-memory 8MB
+    same "$numerics" lohan_halves --disk a,b --set halves=1 --set input=1,2,3,1 --set proj=0,1,2,3 --set fc1=0,1,2,3 --set qkv=2,2,0,1 --set norm1=3,2,1,0 --set gelu=3,0,1,0 --set again_fc2=2,1,2,0 --set again_proj=0,2,1,2 --set prefetch_b=3
     same "$numerics" lohan_artifact --disk a "${own[@]}" --set halves=0
 done
 [ "$runs" = $((24 * ${#kinds[@]})) ] || fail "there were $runs runs, expected 24 in each numerics"
@@ -109,18 +109,18 @@ for arch in llama bert vit; do
     if [ $arch = vit ]; then data=images.bin; fi
     other=(--model "$arch.yaml" --batch 4 --micro-batch 2 --data "$data" --steps 2 --numerics bf16)
     run 0 train in_memory "${other[@]}" --losses whole.csv
-    run 0 train lohan "${other[@]}" --disk a --set halves=1 --losses halves.csv
+    run 0 train lohan_halves "${other[@]}" --disk a --set halves=1 --losses halves.csv
     cmp -s whole.csv halves.csv || fail "$arch in halves: losses are not in_memory's: $(paste whole.csv halves.csv)"
 done
 run 0 train in_memory "${model[@]}" --numerics fp16 --control gate --clip 0.5 --losses whole.csv
-run 0 train lohan "${model[@]}" --numerics fp16 --control gate --clip 0.5 --disk a --set halves=1 --losses halves.csv
+run 0 train lohan_halves "${model[@]}" --numerics fp16 --control gate --clip 0.5 --disk a --set halves=1 --losses halves.csv
 cmp -s whole.csv halves.csv || fail "in halves, with the gate: losses are not in_memory's: $(paste whole.csv halves.csv)"
 
 # The planner finds what fits where GPU and main memory are both short: it takes back what helps one and not the other, and
 # swaps less down to the blocks' inputs. A forced amount is not exceeded.
 tight=(--model gpt-tiny --cluster "$root/tests/data/ssd-1gpu.yaml" --batch 32 --micro-batch 32)
-run 0 plan lohan "${tight[@]}" --device-memory 29.5MB --host-memory 7.5MB
-run 0 plan lohan_cpuact "${tight[@]}" --device-memory 29.5MB --host-memory 9MB
+run 0 plan lohan_halves "${tight[@]}" --device-memory 29.5MB --host-memory 7.5MB
+run 0 plan lohan_cpuact "${tight[@]}" --device-memory 33MB --host-memory 9MB
 run 0 plan lohan --model lohan-headless-13b --cluster lohan-4090 --batch 96 --seq 1024 --host-memory 20GB
 run 0 plan lohan --model lohan-headless-13b --cluster lohan-4090 --batch 64 --micro-batch 32 --set A_G2M=11000000000 --json
 [ "$(json out '0 < d["plan"]["variables"]["A_G2M"] <= 11000000000')" = True ] || fail "more is swapped than is forced: $(json out 'd["plan"]')"
@@ -149,7 +149,7 @@ shared ones.csv lohan_naive --numerics fp32 --ranks 2 --micro-batch 1 --set bloc
 shared ones.csv lohan_zero --numerics fp32 --ranks 4 --set g_ssd=1
 shared sums.csv lohan --numerics bf16 --ranks 2 --set input=1,2,3,1 --set fc1=0,1,2,3 --set qkv=2,2,0,1
 shared sums.csv lohan_artifact --numerics bf16 --ranks 2 --set group=100000
-shared ones.csv lohan --numerics fp32 --ranks 2 --micro-batch 1 --set halves=1
+shared ones.csv lohan_halves --numerics fp32 --ranks 2 --micro-batch 1 --set halves=1
 shared sums.csv lohan_g10 --numerics bf16 --ranks 2
 for control in gate rollback; do # the second rank checks no gradient, and learns from the first
     run 0 train in_memory "${model[@]:0:6}" "${model[@]:8}" --ranks 2 --numerics fp16 --control $control --clip 0.5 --losses clipped.csv

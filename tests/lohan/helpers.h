@@ -10,8 +10,8 @@
 
 #include <stdlib.h>
 
-static const struct ht_system *const lohans[] = {&lohan,        &lohan_naive, &lohan_zero,
-                                                 &lohan_cpuact, &lohan_ds,    &lohan_artifact};
+static const struct ht_system *const lohans[] = {&lohan,        &lohan_halves, &lohan_naive,   &lohan_zero,
+                                                 &lohan_cpuact, &lohan_ds,     &lohan_artifact};
 
 /* Returns the op "SR3" of letters "SR" and unit 3. */
 static inline int32_t op_of(const struct ht_schedule *s, const char *letters, int32_t unit)

@@ -55,7 +55,8 @@ static struct lohan_amount choose(const struct lohan_profile *p, enum lohan_form
 /*
  * T_f = max(24/2, A/BW_G, 2P/BW_G, 2P/2), T_b = max((48 + FLOP_r)/2, 2P/BW_G, (2P + A)/BW_G, 14P/2 + 14P/2).
  * P = 0.5, BW_G = 1: T_b = max((48 + FLOP_r)/2, 1 + A, 7), FLOP_r = 24 16 10 6 0 0, so 12 + 36 32 29 27 24 24. The GPU
- * binds to the end; e costs nothing to recompute, and is not swapped.
+ * binds to the end, so all is swapped, as Sec. IV-D says of case 2; literally e is not, which has no operations. With
+ * room for 9 it is not, either.
  */
 START_TEST(the_gpu_binds)
 {
@@ -66,7 +67,12 @@ START_TEST(the_gpu_binds)
     ck_assert_double_eq(x.swapped_bytes, 9);
     ck_assert_double_eq(x.recomputed_flops, 0);
     ck_assert_int_eq(x.which, 2);
-    ck_assert_int_eq(choose(&p, LOHAN_MENDED).n, 4);
+    x = choose(&p, LOHAN_MENDED);
+    ck_assert_int_eq(x.n, 5);
+    ck_assert_double_eq(x.swapped_bytes, 12);
+    ck_assert_double_eq(x.iteration_s, 36);
+    ck_assert_int_eq(x.which, 2);
+    ck_assert_int_eq(lohan_algorithm1(&p, toy, 5, LOHAN_MENDED, 9).n, 4);
 }
 END_TEST
 
@@ -82,6 +88,10 @@ START_TEST(there_is_a_least_between)
     p = toy_profile(2, 1); /* T_b = max(.., 4 + A, 28): level from c on, where d's recomputation is hidden */
     check_toy(&p, (double[]){48, 44, 41, 40, 40, 40});
     ck_assert_int_eq(choose(&p, LOHAN_MENDED).n, 3);
+    ck_assert_int_eq(choose(&p, LOHAN_MENDED).which, 3);
+    p = toy_profile(0.5, 0.75); /* T_f = max(12, A/0.75): 12 up to A = 9, then e would make it 16 */
+    check_toy(&p, (double[]){48, 44, 41, 39, 36, 40});
+    ck_assert_int_eq(choose(&p, LOHAN_MENDED).n, 4);
     ck_assert_int_eq(choose(&p, LOHAN_MENDED).which, 3);
 }
 END_TEST
@@ -352,23 +362,30 @@ START_TEST(the_iteration_is_convex)
 }
 END_TEST
 
+/* Of equal prefixes the best is the whole in case 2, when only layers without operations are left and something fell
+   since A_interBlock; else the shortest. */
 START_TEST(mended_is_the_best_prefix)
 {
-    int cases[4] = {0}, shorter = 0;
+    int cases[4] = {0}, shorter = 0, crossed = 0;
     for (uint64_t seed = 0; seed < TRIALS; seed++) {
         struct lohan_layer layers[MOST_LAYERS];
         struct lohan_profile p;
         struct draw d;
         int32_t n = draw_profile(seed, &d, layers, &p), best = 0;
-        double bytes = 0, flops = p.layer_flops, least = INFINITY;
+        double bytes = 0, flops = p.layer_flops, least = INFINITY, at_inter = INFINITY, t = INFINITY, rest = 0;
         for (int32_t i = 0; i < n; i++) {
             bytes += layers[i].bytes;
             flops -= layers[i].flops;
-            double t = lohan_iteration_s(&p, bytes, flops);
+            t = lohan_iteration_s(&p, bytes, flops);
+            if (bytes >= p.inter_bytes && isinf(at_inter)) at_inter = t;
             if (bytes < p.inter_bytes || t >= least) continue;
             least = t;
             best = i + 1;
         }
+        for (int32_t i = best; i < n; i++) rest += layers[i].flops;
+        bool all = t == least && rest == 0 && least < at_inter;
+        crossed += all && best < n;
+        if (all) best = n;
         struct lohan_amount x = lohan_algorithm1(&p, layers, n, LOHAN_MENDED, INFINITY);
         ck_assert_msg(x.n == best && x.iteration_s == least, "seed %llu: %d layers, %.15g s; the best are %d, %.15g s",
                       (unsigned long long)seed, (int)x.n, x.iteration_s, (int)best, least);
@@ -379,6 +396,7 @@ START_TEST(mended_is_the_best_prefix)
     ck_assert_int_gt(cases[2], 50);
     ck_assert_int_gt(cases[3], 50);
     ck_assert_int_gt(shorter, 50);
+    ck_assert_int_gt(crossed, 10);
 }
 END_TEST
 
