@@ -41,12 +41,15 @@ enum { ASKED = 8, ROUNDS = 3 }; /* micro-batch sizes asked for; micro-batches of
 #define OFFLOAD {"offload", "0: what passes between units stays on the devices", .max = 1}
 #define OVERLAP {"overlap", "0: a unit is gathered when the passes over the one before it have ended", .max = 1}
 #define USABLE {"usable", "percent of a device's memory that the planner may use", .min = 1, .max = 100}
+#define COMMUNICATORS {"communicators", "2: reduce-scatters have a communicator of their own", .min = 1, .max = 2}
 #define BALANCE {"balance", "1: the state is divided by memory even where an even share fits", .max = 1}
 /* clang-format on */
-static const struct ht_knob knobs[] = {
-    M,       L,  SHARE, OFFLOAD, OVERLAP, USABLE, {"objective", "0: eqs. 2 and 3; 1: eq. 4, the slowest GPU", .max = 1},
-    BALANCE, {0}};
-static const struct ht_knob balance_knobs[] = {M, L, SHARE, OFFLOAD, OVERLAP, USABLE, {0}};
+static const struct ht_knob knobs[] = {M,       L,
+                                       SHARE,   OFFLOAD,
+                                       OVERLAP, COMMUNICATORS,
+                                       USABLE,  {"objective", "0: eqs. 2 and 3; 1: eq. 4, the slowest GPU", .max = 1},
+                                       BALANCE, {0}};
+static const struct ht_knob balance_knobs[] = {M, L, SHARE, OFFLOAD, OVERLAP, COMMUNICATORS, USABLE, {0}};
 
 /* The GPUs' tables, and the problem that they make. */
 struct known {
@@ -353,6 +356,7 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
     for (int tier = 0; tier < HT_N_TIERS; tier++) out->planned_bytes[tier] = -1;
     ht_plan_set(out, "offload", ht_setting(settings, "offload", 1));
     ht_plan_set(out, "overlap", ht_setting(settings, "overlap", 1));
+    ht_plan_set(out, "communicators", ht_setting(settings, "communicators", 1));
     ht_plan_set(out, "usable", ht_setting(settings, "usable", 80));
     enum ht_status status = ask_all(scenario, profile, out, err, &k);
     if (!status) record_inputs(&k, out);
