@@ -32,7 +32,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ASKED = 8, ROUNDS = 3 }; /* micro-batch sizes asked for; micro-batches of the graph of M(m) */
+enum { ASKED = 8, ROUNDS = 3 }; /* micro-batch sizes asked for; micro-batches of the graph of M(m) with accumulation */
 
 /* clang-format off */
 #define M      {"m", "sequences of a micro-batch of each GPU", .min = 1, .max = 1 << 20, .kind = HT_VARIABLE_BY_RANK}
@@ -70,10 +70,10 @@ static void free_known(struct known *k)
     free(k->kind_of);
 }
 
-/* Computes the bytes that a device needs for micro-batches of m sequences beside its share of the state: the peak of
-   the graph of a rank without a share, if other ranks can hold it. */
+/* Computes the bytes that a device needs for `rounds` micro-batches of m sequences beside its share of the state: the
+   peak of the graph of a rank without a share, if other ranks can hold it. */
 static enum ht_status compute_bytes(const struct ht_scenario *scenario, const struct ht_plan *plan, int64_t m,
-                                    struct ht_error *err, int64_t *out)
+                                    int64_t rounds, struct ht_error *err, int64_t *out)
 {
     const uint32_t state =
         HT_CLASS(HT_PARAM) | HT_CLASS(HT_MASTER) | HT_CLASS(HT_MOMENTUM) | HT_CLASS(HT_VARIANCE) | HT_CLASS(HT_GRAD);
@@ -82,9 +82,10 @@ static enum ht_status compute_bytes(const struct ht_scenario *scenario, const st
     struct ht_portion *portions = HT_NEW_ARRAY(struct ht_portion, ranks);
     struct ht_layout *layout = NULL;
     probe.micro_batch = m ? m : 1;
-    probe.batch = (m ? ROUNDS : 1) * probe.micro_batch;
+    if (!m) rounds = 1;
+    probe.batch = rounds * probe.micro_batch;
     for (int32_t r = 0; r < ranks; r++) portions[r] = (struct ht_portion){probe.micro_batch, 0, r > 0};
-    portions[m ? 0 : ranks - 1].count = m ? ROUNDS : 1;
+    portions[m ? 0 : ranks - 1].count = rounds;
     if (ranks == 1) portions[0].share = 1;
     enum ht_status status = ht_layout_uneven(&probe, HT_SHARD_ALL, portions, err, &layout);
     free(portions);
@@ -138,8 +139,9 @@ static void sort_in(struct known *k, int32_t rank, int32_t n, int64_t capacity, 
         .max_micro_batch = max, .forward_ns = tables[0], .backward_ns = tables[1], .capacity_bytes = capacity};
 }
 
-static enum ht_status ask_all(const struct ht_scenario *scenario, const struct ht_profile *profile,
-                              const struct ht_plan *plan, struct ht_error *err, struct known *k)
+static enum ht_status ask_all(const struct ht_system *self, const struct ht_scenario *scenario,
+                              const struct ht_profile *profile, const struct ht_plan *plan, struct ht_error *err,
+                              struct known *k)
 {
     int32_t ranks = (int32_t)ht_scenario_ranks(scenario), max = (int32_t)scenario->batch;
     int32_t n = max < ASKED ? max : ASKED;
@@ -156,8 +158,8 @@ static enum ht_status ask_all(const struct ht_scenario *scenario, const struct h
         if (!status) sort_in(k, r, n, capacity, forward_ns, backward_ns);
     }
     ht_schedule_destroy(empty);
-    int64_t *memory = HT_NEW_ARRAY(int64_t, max + 1);
-    for (int32_t m = 0; m <= n && !status; m++) status = compute_bytes(scenario, plan, m, err, &memory[m]);
+    int64_t *memory = HT_NEW_ARRAY(int64_t, max + 1), rounds = self->variant == CEPHALO_CB ? 1 : ROUNDS;
+    for (int32_t m = 0; m <= n && !status; m++) status = compute_bytes(scenario, plan, m, rounds, err, &memory[m]);
     for (int32_t i = 0; i < k->problem.n_kinds; i++) {
         cephalo_extend_latency((int64_t *)k->kinds[i].forward_ns, n, max);
         cephalo_extend_latency((int64_t *)k->kinds[i].backward_ns, n, max);
@@ -354,11 +356,12 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
     struct known k = {.timed = ht_scenario_ranks(scenario) > 1 && self->variant != CEPHALO_MB};
     k.timed &= !ht_setting_variable(settings, "m") || !ht_setting_variable(settings, "l");
     for (int tier = 0; tier < HT_N_TIERS; tier++) out->planned_bytes[tier] = -1;
-    ht_plan_set(out, "offload", ht_setting(settings, "offload", 1));
+    /* Sec. 2.2 offloads for the sake of layered gradient accumulation, which Cephalo-CB does without. */
+    ht_plan_set(out, "offload", ht_setting(settings, "offload", self->variant != CEPHALO_CB));
     ht_plan_set(out, "overlap", ht_setting(settings, "overlap", 1));
     ht_plan_set(out, "communicators", ht_setting(settings, "communicators", 1));
     ht_plan_set(out, "usable", ht_setting(settings, "usable", 80));
-    enum ht_status status = ask_all(scenario, profile, out, err, &k);
+    enum ht_status status = ask_all(self, scenario, profile, out, err, &k);
     if (!status) record_inputs(&k, out);
     if (!status) status = decide(self, scenario, profile, &k, settings, err, out);
     free_known(&k);
@@ -372,7 +375,7 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
 const struct ht_system cephalo = CEPHALO("cephalo", "Cephalo", CEPHALO, knobs,
     "sharded data parallelism on unlike GPUs: uneven batches and state, layered gradient accumulation");
 const struct ht_system cephalo_cb = CEPHALO("cephalo_cb", "Cephalo-CB", CEPHALO_CB, balance_knobs,
-    "Cephalo with uneven batches alone: even state, no accumulation");
+    "Cephalo with uneven batches alone: even state, neither accumulation nor offloading");
 const struct ht_system cephalo_mb = CEPHALO("cephalo_mb", "Cephalo-MB", CEPHALO_MB, balance_knobs,
     "Cephalo with uneven state alone: equal batches, a sample at a time");
 /* clang-format on */

@@ -68,6 +68,11 @@ mv out uneven.json
 run 0 sim cephalo "${large[@]}" --software ./slower.yaml --set m=2 --set l=1 --set share=1,1,4,0,1,1,0,0 --trace uneven.t
 factor 1.4 || fail "a software file's factor"
 
+# Cephalo-CB balances compute alone: even shares, at most one micro-batch each, no offloading.
+run 0 plan cephalo_cb "${large[@]}"
+[ "$(json out '[max(d["plan"]["variables"]["l"]), set(d["plan"]["variables"]["share"]), d["plan"]["variables"]["offload"]]')" = "[1, {0.125}, 0]" ] ||
+    fail "Cephalo-CB: $(json out 'd["plan"]["variables"]')"
+
 # Where an even share fits the state is even, unless it is to be balanced: then the GPU with most memory has most of it.
 run 0 plan cephalo "${large[@]}"
 [ "$(json out 'len(set(d["plan"]["variables"]["share"]))')" = 1 ] || fail "the state is uneven: $(json out 'd["plan"]')"
