@@ -8,15 +8,18 @@
  *                    collectives (common/model/software.yaml), and no less than all of the block takes to pass a GPU
  *     S              bytes of parameters, gradients and optimizer states together
  *
- * optimize.c finds m and l by eqs. 2 and 3 (objective=0) or by the paper's own program, eq. 4 (objective=1).
- * partition.c finds the shares. If an even share fits on every GPU, the state stays even (Sec. 2.3); with balance=1 it
- * is always as Sec. 2.4 divides it, which is uneven on unlike GPUs (Fig. 9), and every collective costs as an uneven
- * one.
+ * optimize.c finds m and l by the paper's program, eq. 4 (objective=1), of equally good plans the one that needs the
+ * least memory, which is the first that Algorithm 1 meets. Each GPU takes at least one sample. Then partition.c divides
+ * the state by memory, always (Sec. 2.4), which is uneven on unlike GPUs (Fig. 9). As in the paper, m and l are decided
+ * by even collectives' times where an even share would fit beside them (Sec. 2.3).
  *
- * Departures. The paper's factor of 1.15 for uneven collectives is the software's here, so that the simulator has the
- * same one. Below 8 GPUs what passes a GPU without a share, N / (N - 1) of an even collective, may be more than that. A
- * GPU may take no samples and only hold state. M(m) is counted from the graph, not measured; so is what embedding and
- * head need.
+ * Variants that are ours, none of them the default: objective=0 solves eqs. 2 and 3, even=1 keeps the state even where
+ * that fits, enlarge=1 takes larger micro-batches of the same time, idle=1 lets a GPU take no samples.
+ *
+ * Departures. (1) Algorithm 1 is mended (algorithm1.c). (2) The paper's factor of 1.15 for uneven collectives is the
+ * software's here, so that the simulator has the same one. Below 8 GPUs what passes a GPU without a share, N / (N - 1)
+ * of an even collective, may be more than that. (3) M(m) is counted from the graph, not measured; so is what embedding
+ * and head need.
  */
 #include "cephalo/cephalo.h"
 #include "cephalo/optimize.h"
@@ -42,13 +45,16 @@ enum { ASKED = 8, ROUNDS = 3 }; /* micro-batch sizes asked for; micro-batches of
 #define OVERLAP {"overlap", "0: a unit is gathered when the passes over the one before it have ended", .max = 1}
 #define USABLE {"usable", "percent of a device's memory that the planner may use", .min = 1, .max = 100}
 #define COMMUNICATORS {"communicators", "2: reduce-scatters have a communicator of their own", .min = 1, .max = 2}
-#define BALANCE {"balance", "1: the state is divided by memory even where an even share fits", .max = 1}
+#define EVEN {"even", "1: the state is even where an even share fits every GPU", .max = 1}
+#define ENLARGE {"enlarge", "1: largest micro-batches that lengthen nothing in eqs. 2 to 4", .max = 1}
+#define IDLE {"idle", "1: a GPU may take no samples and only hold state", .max = 1}
 /* clang-format on */
 static const struct ht_knob knobs[] = {M,       L,
                                        SHARE,   OFFLOAD,
                                        OVERLAP, COMMUNICATORS,
                                        USABLE,  {"objective", "0: eqs. 2 and 3; 1: eq. 4, the slowest GPU", .max = 1},
-                                       BALANCE, {0}};
+                                       EVEN,    ENLARGE,
+                                       IDLE,    {0}};
 static const struct ht_knob balance_knobs[] = {M, L, SHARE, OFFLOAD, OVERLAP, COMMUNICATORS, USABLE, {0}};
 
 /* The GPUs' tables, and the problem that they make. */
@@ -151,7 +157,7 @@ static enum ht_status ask_all(const struct ht_system *self, const struct ht_scen
     enum ht_status status = HT_OK;
     k->kinds = HT_NEW_ARRAY(struct cephalo_kind, ranks);
     k->kind_of = HT_NEW_ARRAY(int32_t, ranks);
-    k->problem = (struct cephalo_problem){.n_gpus = ranks, .batch = max, .may_idle = true};
+    k->problem = (struct cephalo_problem){.n_gpus = ranks, .batch = max};
     for (int32_t r = 0; r < ranks && !status; r++) {
         int64_t capacity = (int64_t)((__int128)empty->capacity_bytes[r] * usable / 100);
         if (k->timed) status = ask_times(scenario, profile, r, n, err, forward_ns, backward_ns);
@@ -198,7 +204,7 @@ static enum ht_status choose_parts(const struct ht_system *self, const struct ht
                                    struct cephalo_problem *p, int64_t micro_batch, struct ht_error *err,
                                    struct cephalo_part *parts)
 {
-    int64_t objective = ht_setting(settings, "objective", 0);
+    bool layer = !ht_setting(settings, "objective", 1);
     const struct ht_variable *m = ht_setting_variable(settings, "m"), *l = ht_setting_variable(settings, "l");
     if (!m != !l)
         return ht_fail(err, HT_BAD_INPUT, "%s is forced alone: expected %s as well", m ? "m" : "l", m ? "l" : "m");
@@ -221,18 +227,17 @@ static enum ht_status choose_parts(const struct ht_system *self, const struct ht
     if (self->variant == CEPHALO_MB) return HT_OK;
     p->even_only = self->variant == CEPHALO_CB;
     p->max_count = self->variant == CEPHALO_CB ? 1 : 0;
-    enum ht_status status = cephalo_optimize(p, objective ? CEPHALO_SLOWEST_GPU : CEPHALO_LAYER, err, parts);
-    if (status == HT_OK && !p->max_count) cephalo_enlarge(p, parts);
+    p->may_idle = ht_setting(settings, "idle", 0);
+    enum ht_status status = cephalo_optimize(p, layer ? CEPHALO_LAYER : CEPHALO_SLOWEST_GPU, err, parts);
+    if (status == HT_OK && ht_setting(settings, "enlarge", 0)) cephalo_enlarge(p, parts);
     return status;
 }
 
-/* Computes each GPU's share in parts per billion; they add up to one. */
-static enum ht_status choose_shares(const struct ht_system *self, const struct cephalo_problem *p,
-                                    const struct cephalo_part *parts, bool balance, struct ht_error *err,
-                                    int64_t *shares)
+/* Computes each GPU's share in parts per billion, rounded to the nearest, so that equal shares stay equal. */
+static enum ht_status choose_shares(const struct cephalo_problem *p, const struct cephalo_part *parts, bool even,
+                                    struct ht_error *err, int64_t *shares)
 {
-    int64_t *compute = HT_NEW_ARRAY(int64_t, p->n_gpus), *capacity = HT_NEW_ARRAY(int64_t, p->n_gpus), left = HT_PPB;
-    bool even = self->variant == CEPHALO_CB || (!balance && !cephalo_evaluate(p, parts).uneven);
+    int64_t *compute = HT_NEW_ARRAY(int64_t, p->n_gpus), *capacity = HT_NEW_ARRAY(int64_t, p->n_gpus);
     enum ht_status status = HT_OK;
     for (int32_t i = 0; i < p->n_gpus; i++) {
         const struct cephalo_kind *kind = &p->kinds[p->kind_of[i]];
@@ -242,9 +247,7 @@ static enum ht_status choose_shares(const struct ht_system *self, const struct c
     }
     if (!even) status = cephalo_partition_state(p->n_gpus, compute, capacity, p->state_bytes, err, shares);
     for (int32_t i = 0; i < p->n_gpus && !even && !status; i++)
-        shares[i] = (int64_t)((__int128)shares[i] * HT_PPB / p->state_bytes);
-    for (int32_t i = 0; i < p->n_gpus && !even; i++) left -= shares[i];
-    if (!even && !status) shares[0] += left; /* rounding */
+        shares[i] = (int64_t)(((__int128)shares[i] * HT_PPB + p->state_bytes / 2) / p->state_bytes);
     free(compute);
     free(capacity);
     return status;
@@ -311,13 +314,13 @@ static enum ht_status decide(const struct ht_system *self, const struct ht_scena
 {
     struct cephalo_problem *p = &k->problem;
     const struct ht_variable *share = ht_setting_variable(settings, "share");
-    bool balance = ht_setting(settings, "balance", 0);
-    if (balance) p->even = p->uneven;
     struct cephalo_part *parts = HT_NEW_ARRAY(struct cephalo_part, p->n_gpus);
     int64_t *m = HT_NEW_ARRAY(int64_t, p->n_gpus), *l = HT_NEW_ARRAY(int64_t, p->n_gpus);
     int64_t *shares = HT_NEW_ARRAY(int64_t, p->n_gpus);
     enum ht_status status = choose_parts(self, settings, p, scenario->micro_batch, err, parts);
-    if (!status && !share) status = choose_shares(self, p, parts, balance, err, shares);
+    bool even = self->variant == CEPHALO_CB;
+    if (!status) even |= ht_setting(settings, "even", 0) && !cephalo_evaluate(p, parts).uneven;
+    if (!status && !share) status = choose_shares(p, parts, even, err, shares);
     for (int32_t i = 0; i < p->n_gpus && !status; i++) {
         m[i] = parts[i].count ? parts[i].micro_batch : 1;
         l[i] = parts[i].count;
@@ -328,13 +331,14 @@ static enum ht_status decide(const struct ht_system *self, const struct ht_scena
         set_by_rank(out, "l", p->n_gpus, l, false);
         if (share) ht_plan_set_vector(out, share);
         if (!share) set_by_rank(out, "share", p->n_gpus, shares, true);
-        const char *state = share ? "forced" : x.uneven || balance ? "uneven" : "even";
+        const char *state = share ? "forced" : even ? "even" : "divided by memory";
         int64_t rest;
         struct ht_error lacks;
         if (k->timed && !share && !beside_layers(scenario, profile, p, parts, shares, &lacks, &rest))
             out->planned_s = 1e-9 * (double)((x.forward_ns + x.backward_ns) * scenario->model.layers + rest);
-        snprintf(out->why, sizeof out->why, "a block: T_f %.3f ms + T_b %.3f ms; state %s", 1e-6 * (double)x.forward_ns,
-                 1e-6 * (double)x.backward_ns, state);
+        snprintf(out->why, sizeof out->why,
+                 "a block: T_f %.3f ms + T_b %.3f ms; state %s; mended: Algorithm 1 starts at infinity and keeps (III)",
+                 1e-6 * (double)x.forward_ns, 1e-6 * (double)x.backward_ns, state);
         if (!k->timed)
             snprintf(out->why, sizeof out->why, "m and l are %s; state %s",
                      p->n_gpus == 1                ? "the scenario's"
