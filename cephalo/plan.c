@@ -336,9 +336,10 @@ static enum ht_status decide(const struct ht_system *self, const struct ht_scena
         struct ht_error lacks;
         if (k->timed && !share && !beside_layers(scenario, profile, p, parts, shares, &lacks, &rest))
             out->planned_s = 1e-9 * (double)((x.forward_ns + x.backward_ns) * scenario->model.layers + rest);
-        snprintf(out->why, sizeof out->why,
-                 "a block: T_f %.3f ms + T_b %.3f ms; state %s; mended: Algorithm 1 starts at infinity and keeps (III)",
-                 1e-6 * (double)x.forward_ns, 1e-6 * (double)x.backward_ns, state);
+        snprintf(out->why, sizeof out->why, "a block: T_f %.3f ms + T_b %.3f ms; state %s%s",
+                 1e-6 * (double)x.forward_ns, 1e-6 * (double)x.backward_ns, state,
+                 ht_setting(settings, "objective", 1) ? "; mended: Algorithm 1 starts at infinity and keeps (III)"
+                                                      : "");
         if (!k->timed)
             snprintf(out->why, sizeof out->why, "m and l are %s; state %s",
                      p->n_gpus == 1                ? "the scenario's"
