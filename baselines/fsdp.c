@@ -24,6 +24,9 @@
  * These numbers hold for a tied table. Without one the head saves one all-gather in each round, since its forward and
  * backward follow each other. With one micro-batch a rank fsdp and fsdp_ga are the same. keep=1 gathers once an
  * iteration (SHARD_GRAD_OP, as ZeRO-2): U all-gathers, and whole parameters on every device.
+ *
+ * FSDP's collectives share a communicator, in the order of common/build/zero.c. communicators=2 gives the reduce-scatters
+ * one of their own, as PyTorch's developers tried (github.com/pytorch/pytorch/pull/177015).
  */
 #include "baselines/baselines.h"
 #include "baselines/passes.h"
@@ -37,6 +40,8 @@
 enum { REDUCE_ONCE, REDUCE_EACH, REPLICATE, BY_SPEED, REPLICATE_CKPT };
 
 #define KNOB_M "m", "sequences of a micro-batch of each rank", 1, 1 << 20, HT_VARIABLE_BY_RANK, false
+#define KNOB_COMMUNICATORS                                                                                             \
+    "communicators", "2: reduce-scatters have a communicator of their own", 1, 2, HT_VARIABLE_NUMBER, false
 #define KNOB_L "l", "micro-batches of each rank", 0, 1 << 20, HT_VARIABLE_BY_RANK, false
 
 static const struct ht_knob knobs[] = {
@@ -44,6 +49,7 @@ static const struct ht_knob knobs[] = {
     {KNOB_L},
     {"share", "weights of the shares of the parameters that the ranks hold", 0, 1000, HT_VARIABLE_BY_RANK, true},
     {"keep", "1: whole parameters stay on the device from the first pass to the last", 0, 1, HT_VARIABLE_NUMBER, false},
+    {KNOB_COMMUNICATORS},
     HT_KNOB_C,
     {0},
 };
@@ -151,6 +157,7 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
     if (!replicates(self)) {
         set(settings, equal("share", ranks, HT_PPB / ranks, true), out);
         ht_plan_set(out, "keep", ht_setting(settings, "keep", 0));
+        ht_plan_set(out, "communicators", ht_setting(settings, "communicators", 1));
     }
     ht_plan_set(out, "c", ht_setting(settings, "c", self->variant == REPLICATE_CKPT ? scenario->model.layers : 0));
     struct ht_layout *layout;
@@ -174,6 +181,7 @@ static enum ht_status build(const struct ht_system *self, const struct ht_scenar
                                  .layout = layout,
                                  .keeps = ht_plan_get(plan, "keep") ? HT_GATHER_ITERATION : HT_GATHER_PASS,
                                  .reduce_once = self->variant == REDUCE_ONCE,
+                                 .one_communicator = ht_plan_get(plan, "communicators") == 1,
                                  .emit = ht_train_in_memory,
                                  .context = plan};
     status = ht_build_graph(scenario, &program, err, out);

@@ -12,7 +12,7 @@
 
 enum cephalo_variant {
     CEPHALO,    /* the whole method */
-    CEPHALO_CB, /* only compute balance: even state, and each GPU takes its part of the batch at once */
+    CEPHALO_CB, /* only compute balance: even state, each GPU takes its part of the batch at once, nothing offloaded */
     CEPHALO_MB, /* only memory balance: equal parts of the batch, one sample at a time */
 };
 

@@ -8,15 +8,18 @@
  *                    collectives (common/model/software.yaml), and no less than all of the block takes to pass a GPU
  *     S              bytes of parameters, gradients and optimizer states together
  *
- * optimize.c finds m and l by eqs. 2 and 3 (objective=0) or by the paper's own program, eq. 4 (objective=1).
- * partition.c finds the shares. If an even share fits on every GPU, the state stays even (Sec. 2.3); with balance=1 it
- * is always as Sec. 2.4 divides it, which is uneven on unlike GPUs (Fig. 9), and every collective costs as an uneven
- * one.
+ * optimize.c finds m and l by the paper's program, eq. 4 (objective=1), of equally good plans the one that needs the
+ * least memory, which is the first that Algorithm 1 meets. Each GPU takes at least one sample. Then partition.c divides
+ * the state by memory, always (Sec. 2.4), which is uneven on unlike GPUs (Fig. 9). As in the paper, m and l are decided
+ * by even collectives' times where an even share would fit beside them (Sec. 2.3).
  *
- * Departures. The paper's factor of 1.15 for uneven collectives is the software's here, so that the simulator has the
- * same one. Below 8 GPUs what passes a GPU without a share, N / (N - 1) of an even collective, may be more than that. A
- * GPU may take no samples and only hold state. M(m) is counted from the graph, not measured; so is what embedding and
- * head need.
+ * Variants that are ours, none of them the default: objective=0 solves eqs. 2 and 3, even=1 keeps the state even where
+ * that fits, enlarge=1 takes larger micro-batches of the same time, idle=1 lets a GPU take no samples.
+ *
+ * Departures. (1) Algorithm 1 is mended (algorithm1.c). (2) The paper's factor of 1.15 for uneven collectives is the
+ * software's here, so that the simulator has the same one. Below 8 GPUs what passes a GPU without a share, N / (N - 1)
+ * of an even collective, may be more than that. (3) M(m) is counted from the graph, not measured; so is what embedding
+ * and head need.
  */
 #include "cephalo/cephalo.h"
 #include "cephalo/optimize.h"
@@ -32,7 +35,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ASKED = 8, ROUNDS = 3 }; /* micro-batch sizes asked for; micro-batches of the graph of M(m) */
+enum { ASKED = 8, ROUNDS = 3 }; /* micro-batch sizes asked for; micro-batches of the graph of M(m) with accumulation */
 
 /* clang-format off */
 #define M      {"m", "sequences of a micro-batch of each GPU", .min = 1, .max = 1 << 20, .kind = HT_VARIABLE_BY_RANK}
@@ -41,12 +44,18 @@ enum { ASKED = 8, ROUNDS = 3 }; /* micro-batch sizes asked for; micro-batches of
 #define OFFLOAD {"offload", "0: what passes between units stays on the devices", .max = 1}
 #define OVERLAP {"overlap", "0: a unit is gathered when the passes over the one before it have ended", .max = 1}
 #define USABLE {"usable", "percent of a device's memory that the planner may use", .min = 1, .max = 100}
-#define BALANCE {"balance", "1: the state is divided by memory even where an even share fits", .max = 1}
+#define COMMUNICATORS {"communicators", "2: reduce-scatters have a communicator of their own", .min = 1, .max = 2}
+#define EVEN {"even", "1: the state is even where an even share fits every GPU", .max = 1}
+#define ENLARGE {"enlarge", "1: largest micro-batches that lengthen nothing in eqs. 2 to 4", .max = 1}
+#define IDLE {"idle", "1: a GPU may take no samples and only hold state", .max = 1}
 /* clang-format on */
-static const struct ht_knob knobs[] = {
-    M,       L,  SHARE, OFFLOAD, OVERLAP, USABLE, {"objective", "0: eqs. 2 and 3; 1: eq. 4, the slowest GPU", .max = 1},
-    BALANCE, {0}};
-static const struct ht_knob balance_knobs[] = {M, L, SHARE, OFFLOAD, OVERLAP, USABLE, {0}};
+static const struct ht_knob knobs[] = {M,       L,
+                                       SHARE,   OFFLOAD,
+                                       OVERLAP, COMMUNICATORS,
+                                       USABLE,  {"objective", "0: eqs. 2 and 3; 1: eq. 4, the slowest GPU", .max = 1},
+                                       EVEN,    ENLARGE,
+                                       IDLE,    {0}};
+static const struct ht_knob balance_knobs[] = {M, L, SHARE, OFFLOAD, OVERLAP, COMMUNICATORS, USABLE, {0}};
 
 /* The GPUs' tables, and the problem that they make. */
 struct known {
@@ -67,10 +76,10 @@ static void free_known(struct known *k)
     free(k->kind_of);
 }
 
-/* Computes the bytes that a device needs for micro-batches of m sequences beside its share of the state: the peak of
-   the graph of a rank without a share, if other ranks can hold it. */
+/* Computes the bytes that a device needs for `rounds` micro-batches of m sequences beside its share of the state: the
+   peak of the graph of a rank without a share, if other ranks can hold it. */
 static enum ht_status compute_bytes(const struct ht_scenario *scenario, const struct ht_plan *plan, int64_t m,
-                                    struct ht_error *err, int64_t *out)
+                                    int64_t rounds, struct ht_error *err, int64_t *out)
 {
     const uint32_t state =
         HT_CLASS(HT_PARAM) | HT_CLASS(HT_MASTER) | HT_CLASS(HT_MOMENTUM) | HT_CLASS(HT_VARIANCE) | HT_CLASS(HT_GRAD);
@@ -79,9 +88,10 @@ static enum ht_status compute_bytes(const struct ht_scenario *scenario, const st
     struct ht_portion *portions = HT_NEW_ARRAY(struct ht_portion, ranks);
     struct ht_layout *layout = NULL;
     probe.micro_batch = m ? m : 1;
-    probe.batch = (m ? ROUNDS : 1) * probe.micro_batch;
+    if (!m) rounds = 1;
+    probe.batch = rounds * probe.micro_batch;
     for (int32_t r = 0; r < ranks; r++) portions[r] = (struct ht_portion){probe.micro_batch, 0, r > 0};
-    portions[m ? 0 : ranks - 1].count = m ? ROUNDS : 1;
+    portions[m ? 0 : ranks - 1].count = rounds;
     if (ranks == 1) portions[0].share = 1;
     enum ht_status status = ht_layout_uneven(&probe, HT_SHARD_ALL, portions, err, &layout);
     free(portions);
@@ -135,8 +145,9 @@ static void sort_in(struct known *k, int32_t rank, int32_t n, int64_t capacity, 
         .max_micro_batch = max, .forward_ns = tables[0], .backward_ns = tables[1], .capacity_bytes = capacity};
 }
 
-static enum ht_status ask_all(const struct ht_scenario *scenario, const struct ht_profile *profile,
-                              const struct ht_plan *plan, struct ht_error *err, struct known *k)
+static enum ht_status ask_all(const struct ht_system *self, const struct ht_scenario *scenario,
+                              const struct ht_profile *profile, const struct ht_plan *plan, struct ht_error *err,
+                              struct known *k)
 {
     int32_t ranks = (int32_t)ht_scenario_ranks(scenario), max = (int32_t)scenario->batch;
     int32_t n = max < ASKED ? max : ASKED;
@@ -146,15 +157,15 @@ static enum ht_status ask_all(const struct ht_scenario *scenario, const struct h
     enum ht_status status = HT_OK;
     k->kinds = HT_NEW_ARRAY(struct cephalo_kind, ranks);
     k->kind_of = HT_NEW_ARRAY(int32_t, ranks);
-    k->problem = (struct cephalo_problem){.n_gpus = ranks, .batch = max, .may_idle = true};
+    k->problem = (struct cephalo_problem){.n_gpus = ranks, .batch = max};
     for (int32_t r = 0; r < ranks && !status; r++) {
         int64_t capacity = (int64_t)((__int128)empty->capacity_bytes[r] * usable / 100);
         if (k->timed) status = ask_times(scenario, profile, r, n, err, forward_ns, backward_ns);
         if (!status) sort_in(k, r, n, capacity, forward_ns, backward_ns);
     }
     ht_schedule_destroy(empty);
-    int64_t *memory = HT_NEW_ARRAY(int64_t, max + 1);
-    for (int32_t m = 0; m <= n && !status; m++) status = compute_bytes(scenario, plan, m, err, &memory[m]);
+    int64_t *memory = HT_NEW_ARRAY(int64_t, max + 1), rounds = self->variant == CEPHALO_CB ? 1 : ROUNDS;
+    for (int32_t m = 0; m <= n && !status; m++) status = compute_bytes(scenario, plan, m, rounds, err, &memory[m]);
     for (int32_t i = 0; i < k->problem.n_kinds; i++) {
         cephalo_extend_latency((int64_t *)k->kinds[i].forward_ns, n, max);
         cephalo_extend_latency((int64_t *)k->kinds[i].backward_ns, n, max);
@@ -193,7 +204,7 @@ static enum ht_status choose_parts(const struct ht_system *self, const struct ht
                                    struct cephalo_problem *p, int64_t micro_batch, struct ht_error *err,
                                    struct cephalo_part *parts)
 {
-    int64_t objective = ht_setting(settings, "objective", 0);
+    bool layer = !ht_setting(settings, "objective", 1);
     const struct ht_variable *m = ht_setting_variable(settings, "m"), *l = ht_setting_variable(settings, "l");
     if (!m != !l)
         return ht_fail(err, HT_BAD_INPUT, "%s is forced alone: expected %s as well", m ? "m" : "l", m ? "l" : "m");
@@ -216,18 +227,17 @@ static enum ht_status choose_parts(const struct ht_system *self, const struct ht
     if (self->variant == CEPHALO_MB) return HT_OK;
     p->even_only = self->variant == CEPHALO_CB;
     p->max_count = self->variant == CEPHALO_CB ? 1 : 0;
-    enum ht_status status = cephalo_optimize(p, objective ? CEPHALO_SLOWEST_GPU : CEPHALO_LAYER, err, parts);
-    if (status == HT_OK && !p->max_count) cephalo_enlarge(p, parts);
+    p->may_idle = ht_setting(settings, "idle", 0);
+    enum ht_status status = cephalo_optimize(p, layer ? CEPHALO_LAYER : CEPHALO_SLOWEST_GPU, err, parts);
+    if (status == HT_OK && ht_setting(settings, "enlarge", 0)) cephalo_enlarge(p, parts);
     return status;
 }
 
-/* Computes each GPU's share in parts per billion; they add up to one. */
-static enum ht_status choose_shares(const struct ht_system *self, const struct cephalo_problem *p,
-                                    const struct cephalo_part *parts, bool balance, struct ht_error *err,
-                                    int64_t *shares)
+/* Computes each GPU's share in parts per billion, rounded to the nearest, so that equal shares stay equal. */
+static enum ht_status choose_shares(const struct cephalo_problem *p, const struct cephalo_part *parts, bool even,
+                                    struct ht_error *err, int64_t *shares)
 {
-    int64_t *compute = HT_NEW_ARRAY(int64_t, p->n_gpus), *capacity = HT_NEW_ARRAY(int64_t, p->n_gpus), left = HT_PPB;
-    bool even = self->variant == CEPHALO_CB || (!balance && !cephalo_evaluate(p, parts).uneven);
+    int64_t *compute = HT_NEW_ARRAY(int64_t, p->n_gpus), *capacity = HT_NEW_ARRAY(int64_t, p->n_gpus);
     enum ht_status status = HT_OK;
     for (int32_t i = 0; i < p->n_gpus; i++) {
         const struct cephalo_kind *kind = &p->kinds[p->kind_of[i]];
@@ -237,9 +247,7 @@ static enum ht_status choose_shares(const struct ht_system *self, const struct c
     }
     if (!even) status = cephalo_partition_state(p->n_gpus, compute, capacity, p->state_bytes, err, shares);
     for (int32_t i = 0; i < p->n_gpus && !even && !status; i++)
-        shares[i] = (int64_t)((__int128)shares[i] * HT_PPB / p->state_bytes);
-    for (int32_t i = 0; i < p->n_gpus && !even; i++) left -= shares[i];
-    if (!even && !status) shares[0] += left; /* rounding */
+        shares[i] = (int64_t)(((__int128)shares[i] * HT_PPB + p->state_bytes / 2) / p->state_bytes);
     free(compute);
     free(capacity);
     return status;
@@ -306,13 +314,13 @@ static enum ht_status decide(const struct ht_system *self, const struct ht_scena
 {
     struct cephalo_problem *p = &k->problem;
     const struct ht_variable *share = ht_setting_variable(settings, "share");
-    bool balance = ht_setting(settings, "balance", 0);
-    if (balance) p->even = p->uneven;
     struct cephalo_part *parts = HT_NEW_ARRAY(struct cephalo_part, p->n_gpus);
     int64_t *m = HT_NEW_ARRAY(int64_t, p->n_gpus), *l = HT_NEW_ARRAY(int64_t, p->n_gpus);
     int64_t *shares = HT_NEW_ARRAY(int64_t, p->n_gpus);
     enum ht_status status = choose_parts(self, settings, p, scenario->micro_batch, err, parts);
-    if (!status && !share) status = choose_shares(self, p, parts, balance, err, shares);
+    bool even = self->variant == CEPHALO_CB;
+    if (!status) even |= ht_setting(settings, "even", 0) && !cephalo_evaluate(p, parts).uneven;
+    if (!status && !share) status = choose_shares(p, parts, even, err, shares);
     for (int32_t i = 0; i < p->n_gpus && !status; i++) {
         m[i] = parts[i].count ? parts[i].micro_batch : 1;
         l[i] = parts[i].count;
@@ -323,13 +331,15 @@ static enum ht_status decide(const struct ht_system *self, const struct ht_scena
         set_by_rank(out, "l", p->n_gpus, l, false);
         if (share) ht_plan_set_vector(out, share);
         if (!share) set_by_rank(out, "share", p->n_gpus, shares, true);
-        const char *state = share ? "forced" : x.uneven || balance ? "uneven" : "even";
+        const char *state = share ? "forced" : even ? "even" : "divided by memory";
         int64_t rest;
         struct ht_error lacks;
         if (k->timed && !share && !beside_layers(scenario, profile, p, parts, shares, &lacks, &rest))
             out->planned_s = 1e-9 * (double)((x.forward_ns + x.backward_ns) * scenario->model.layers + rest);
-        snprintf(out->why, sizeof out->why, "a block: T_f %.3f ms + T_b %.3f ms; state %s", 1e-6 * (double)x.forward_ns,
-                 1e-6 * (double)x.backward_ns, state);
+        snprintf(out->why, sizeof out->why, "a block: T_f %.3f ms + T_b %.3f ms; state %s%s",
+                 1e-6 * (double)x.forward_ns, 1e-6 * (double)x.backward_ns, state,
+                 ht_setting(settings, "objective", 1) ? "; mended: Algorithm 1 starts at infinity and keeps (III)"
+                                                      : "");
         if (!k->timed)
             snprintf(out->why, sizeof out->why, "m and l are %s; state %s",
                      p->n_gpus == 1                ? "the scenario's"
@@ -351,10 +361,12 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
     struct known k = {.timed = ht_scenario_ranks(scenario) > 1 && self->variant != CEPHALO_MB};
     k.timed &= !ht_setting_variable(settings, "m") || !ht_setting_variable(settings, "l");
     for (int tier = 0; tier < HT_N_TIERS; tier++) out->planned_bytes[tier] = -1;
-    ht_plan_set(out, "offload", ht_setting(settings, "offload", 1));
+    /* Sec. 2.2 offloads for the sake of layered gradient accumulation, which Cephalo-CB does without. */
+    ht_plan_set(out, "offload", ht_setting(settings, "offload", self->variant != CEPHALO_CB));
     ht_plan_set(out, "overlap", ht_setting(settings, "overlap", 1));
+    ht_plan_set(out, "communicators", ht_setting(settings, "communicators", 1));
     ht_plan_set(out, "usable", ht_setting(settings, "usable", 80));
-    enum ht_status status = ask_all(scenario, profile, out, err, &k);
+    enum ht_status status = ask_all(self, scenario, profile, out, err, &k);
     if (!status) record_inputs(&k, out);
     if (!status) status = decide(self, scenario, profile, &k, settings, err, out);
     free_known(&k);
@@ -368,7 +380,7 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
 const struct ht_system cephalo = CEPHALO("cephalo", "Cephalo", CEPHALO, knobs,
     "sharded data parallelism on unlike GPUs: uneven batches and state, layered gradient accumulation");
 const struct ht_system cephalo_cb = CEPHALO("cephalo_cb", "Cephalo-CB", CEPHALO_CB, balance_knobs,
-    "Cephalo with uneven batches alone: even state, no accumulation");
+    "Cephalo with uneven batches alone: even state, neither accumulation nor offloading");
 const struct ht_system cephalo_mb = CEPHALO("cephalo_mb", "Cephalo-MB", CEPHALO_MB, balance_knobs,
     "Cephalo with uneven state alone: equal batches, a sample at a time");
 /* clang-format on */

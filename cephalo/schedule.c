@@ -2,16 +2,16 @@
  * The schedule of a rank: layered gradient accumulation (Sec. 2.2), with the tensors between layers in host memory
  * (Sec. 3.3, Supplement B).
  *
- *     gather    AG0 AG1        AG2        AG3 ..   AG1              AG0
+ *     collectives  AG0 AG1     AG2        AG3 ..   AG1              RS2 AG0     RS1
  *     compute       F0.0 F0.1  F1.0 F1.1  F2.0 ..  R2.0 B2.0 R2.1 B2.1  R1.0 ..
- *     reduce                                                            RS2         RS1
  *     d2h                X1.0  X1.1  X2.0  X2.1 ..      dX2.0     dX2.1
  *     h2d                      X1.0  X1.1  X2.0 ..  X2.0, dX3.0  X2.1, dX3.1
  *
  * A visit is a unit's passes over all micro-batches, which follow one another. One all-gather serves the whole visit,
  * and one reduce-scatter its gradients, which are summed whole. The next unit is gathered while this one computes, so
- * two are on the device. The forward pass keeps only a block's input; the backward pass recomputes from it. The head's
- * forward and backward of a micro-batch follow each other, so only one micro-batch's logits are in memory.
+ * two are on the device. Collectives run one at a time, as FSDP's (common/build/zero.c). The forward pass keeps only a
+ * block's input; the backward pass recomputes from it. The head's forward and backward of a micro-batch follow each
+ * other, so only one micro-batch's logits are in memory.
  *
  * Boundary tensors, i.e. inputs X(u,j) and their gradients dX(u,j), go to the host once they are made, and come back
  * one step before they are needed. So a device holds a few of them, whatever the number of micro-batches (Fig. 11).
@@ -20,8 +20,7 @@
  * one before it has ended.
  *
  * Departures. A micro-batch's gradient is formed fresh and then added (docs/architecture.md), so a whole sum and a
- * fresh gradient are in memory at a time. All-gathers and reduce-scatters have a lane each and share the links. The
- * embedding is gathered for its backward like any module.
+ * fresh gradient are in memory at a time. The embedding is gathered for its backward like any module.
  */
 #include "cephalo/cephalo.h"
 #include "cephalo/partition.h"
@@ -130,6 +129,7 @@ struct ht_program cephalo_program(const char *name, const struct ht_layout *layo
                                .keeps = HT_GATHER_VISIT,
                                .reduce_once = true,
                                .blocks_gathers = !ht_plan_get(plan, "overlap"),
+                               .one_communicator = ht_plan_get(plan, "communicators") == 1,
                                .emit = cephalo_emit,
                                .context = plan};
 }

@@ -170,9 +170,9 @@ static enum ht_status forward_head(struct ht_cpu_call *c, int32_t unit)
     if (status) return status;
     /* With logits that are dropped at once, no gradient follows, and the op need not wait for the scale. */
     bool dropped = ht_cpu_lookup(c, HT_LOGITS, unit, c->op->label.micro_batch, HT_RELEASE);
-    int64_t seq = c->args.seq,
-            targets_per_iteration = c->options->tokens_per_iteration / seq * ht_model_head_rows(c->args.model, seq);
-    float scale = (float)((dropped ? 1 : ht_cpu_loss_scale(c)) / (double)targets_per_iteration);
+    int64_t seq = c->args.seq, batch = c->options->tokens_per_iteration / seq;
+    float scale =
+        (float)ht_loss_weight(dropped ? 1 : ht_cpu_loss_scale(c), batch, ht_model_head_rows(c->args.model, seq));
     int64_t at = (int64_t)c->iteration * c->s->n_micro_batches + c->op->label.micro_batch;
     bool noted = c->options->losses && c->op->kind == HT_OP_FORWARD && c->args.model->part == 0;
     double *loss = noted ? &c->options->losses[at] : NULL;

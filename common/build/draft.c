@@ -247,6 +247,7 @@ void ht_draft_init(struct ht_draft *g, const struct ht_scenario *scenario, const
                            .slot = -1,
                            .ahead = -1,
                            .pending_reduce = -1,
+                           .held_unit = -1,
                            .blocking_prev = -1,
                            .blocked = -1,
                            .followed = -2};
@@ -296,8 +297,12 @@ static void add_lanes(struct ht_draft *g, const struct ht_program *program)
     l->h2d = ht_add_lane(s, "h2d", HT_LANE_H2D, g->rank, program->h2d_order);
     l->d2h = ht_add_lane(s, "d2h", HT_LANE_D2H, g->rank, program->d2h_order);
     l->host = ht_add_lane(s, "cpu", HT_LANE_HOST, g->rank, program->host_order);
-    if (g->sharded) l->gather = ht_add_lane(s, "gather", HT_LANE_COLLECTIVE, g->rank, HT_FIFO);
-    if (s->n_ranks > 1 && reduces) l->reduce = ht_add_lane(s, "reduce", HT_LANE_COLLECTIVE, g->rank, HT_FIFO);
+    const char *gathers = g->one_communicator ? "collectives" : "gather";
+    if (g->sharded) l->gather = ht_add_lane(s, gathers, HT_LANE_COLLECTIVE, g->rank, HT_FIFO);
+    if (g->one_communicator)
+        l->reduce = l->gather;
+    else if (s->n_ranks > 1 && reduces)
+        l->reduce = ht_add_lane(s, "reduce", HT_LANE_COLLECTIVE, g->rank, HT_FIFO);
     if (program->disk && l == g->all_lanes) add_disk_lanes(g, program->disk_order);
     l->disk_read = g->all_lanes->disk_read;
     l->disk_write = g->all_lanes->disk_write;
@@ -310,6 +315,7 @@ static void begin(struct ht_draft *g, const struct ht_scenario *scenario, const 
     ht_draft_init(g, scenario, layout, replica, 0, program->name);
     g->keeps = program->keeps;
     g->blocks_gathers = program->blocks_gathers;
+    g->one_communicator = program->one_communicator && g->sharded;
     if (program->shares_states) g->sharers = layout->replicas[replica].n_ranks;
     g->rounds = g->n_mb / g->sharers;
     g->reduce_once = program->reduce_once && g->sharded && g->n_mb > 1;
@@ -325,6 +331,7 @@ static void begin(struct ht_draft *g, const struct ht_scenario *scenario, const 
 
 static struct ht_schedule *end(struct ht_draft *g)
 {
+    assert(g->held_unit < 0);
     free(g->all_lanes);
     return ht_draft_free(g);
 }

@@ -40,7 +40,7 @@ enum ht_gather {
 /* Lanes of a rank; -1 where there is none. */
 struct ht_lanes {
     int32_t compute, h2d, d2h, host;
-    int32_t gather, reduce;                          /* collectives */
+    int32_t gather, reduce;                          /* collectives; the same lane with one communicator */
     int32_t act_out, act_in, grad_out, grad_in, get; /* messages of a pipeline, see common/build/pipe.h */
     int32_t own_out, own_in;                         /* messages that only the system's method has */
     int32_t disk_read, disk_write;                   /* one lane if the node's array is simplex */
@@ -67,6 +67,7 @@ struct ht_draft {
     enum ht_gather keeps;   /* as in struct ht_program */
     bool reduce_once;       /* as in struct ht_program; false without sharding or with one round */
     bool blocks_gathers;    /* as in struct ht_program */
+    bool one_communicator;  /* as in struct ht_program; false without sharding */
     int32_t rank;           /* current rank */
     struct ht_lanes *lanes; /* of the current rank */
     struct ht_lanes *all_lanes; /* [sharers]; NULL in a pipeline */
@@ -96,10 +97,11 @@ struct ht_draft {
     /* Steps on the host leave 16-bit P alone: the builder has it cast from W where it is needed (RESTORE). */
     bool steps_leave_copy;
     /* State of the gathering, see common/build/zero.c. */
-    bool *gathered;         /* [n_units + 1]: full_param is on the device */
-    int32_t computed;       /* last compute op of a pass, or -1 */
-    int32_t slot, ahead;    /* op before the current slot, and op before the previous slot; or -1 */
-    int32_t pending_reduce; /* unit last passed to ht_draft_wait_reduced, or -1 */
+    bool *gathered;             /* [n_units + 1]: full_param is on the device */
+    int32_t computed;           /* last compute op of a pass, or -1 */
+    int32_t slot, ahead;        /* op before the current slot, and op before the previous slot; or -1 */
+    int32_t pending_reduce;     /* unit last passed to ht_draft_wait_reduced, or -1 */
+    int32_t held_unit, held_mb; /* RS(u,j) that is held back until the next unit's AG is appended; or -1 */
     /* Set by a builder that does not overlap everything. The iteration's first ops wait for the op of the iteration
        before that the mark `blocking_prev` names (-1 if there is no such mark). With HT_BLOCKS_HOST that is the last op
        for which the host waits, and the draft sets the mark. */
@@ -119,7 +121,10 @@ struct ht_program {
     /* Whole gradients are summed on each rank and reduce-scattered once an iteration, not once a micro-batch. */
     bool reduce_once;
     bool blocks_gathers; /* a unit is gathered when the passes over the unit before it have ended, not beside them */
-    bool disk;           /* has lanes to the node's SSDs: one, or one for reads and one for writes if these do not share
+    /* All-gathers and reduce-scatters share a communicator, so they run one at a time, in the order in which PyTorch's
+       FSDP issues them (common/build/zero.c). Else each kind has a communicator of its own. */
+    bool one_communicator;
+    bool disk; /* has lanes to the node's SSDs: one, or one for reads and one for writes if these do not share
                             the array's time */
     enum ht_lane_order disk_order;
     bool shares_states; /* one draft has all ranks, which share one copy of the states; the cluster has one node */

@@ -26,8 +26,11 @@ int32_t ht_draft_row(struct ht_draft *g, enum ht_tensor_class class, int32_t uni
 void ht_zero_begin_slot(struct ht_draft *g);
 /* Appends AG(u) for a pass of micro-batch mb, unless its whole parameters are on the device. */
 void ht_zero_all_gather(struct ht_draft *g, int32_t unit, int32_t mb);
-/* Appends RS(u,j); with reduce_once RS(u), after the last micro-batch only. */
+/* Appends RS(u,j); with reduce_once RS(u), after the last micro-batch only. With one communicator it may hold the op back
+   until ht_zero_end_gathers. */
 void ht_zero_reduce_scatter(struct ht_draft *g, int32_t unit, int32_t mb);
+/* Appends the reduce-scatter that is held back, if there is one: the all-gathers of the next pass are in front of it. */
+void ht_zero_end_gathers(struct ht_draft *g);
 /* Appends a rank's member of AR(u), which has `members` members. crosses: as for ht_charge_collective. */
 void ht_zero_all_reduce(struct ht_draft *g, int32_t unit, int32_t members, bool crosses);
 

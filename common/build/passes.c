@@ -108,6 +108,7 @@ static void gather_params(struct ht_draft *g, int32_t unit, int32_t mb)
     if (!g->gathered[unit]) ht_zero_begin_slot(g);
     ht_zero_all_gather(g, unit, mb);
     if (head_uses_table(g, unit)) ht_zero_all_gather(g, 0, mb);
+    ht_zero_end_gathers(g);
 }
 
 /* Records which parameters a pass that only other ranks have drops. Returns -1, the id of no op. */

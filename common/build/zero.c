@@ -22,8 +22,17 @@
  * own slot, so the safe sequence needs room for one gathered unit, not two. A second unit is gathered when the memory
  * rule grants it. With blocks_gathers it waits for the last op before its own slot: nothing hides it.
  *
- * There are two lanes. On one FIFO lane the AG of the next unit would queue behind the RS of this unit, which waits for
- * its backward.
+ * There are two lanes, or one if the program has one communicator: NCCL runs the collectives of a communicator one at a
+ * time (Zhao et al., "PyTorch FSDP: Experiences on Scaling Fully Sharded Data Parallel", VLDB 2023, Sec. 3.3.2;
+ * github.com/pytorch/pytorch/issues/65299). The AG of the next unit would then queue behind the RS of this unit, which
+ * waits for its backward. So FSDP issues that AG first (BackwardPrefetch.BACKWARD_PRE, the default), as is done here:
+ *
+ *     collectives   AG3 AG2 RS3 AG1 RS2 AG0 RS1 RS0
+ *     compute       R3 B3   R2 B2   R1 B1   B0
+ *
+ * The ids are in this order, AG2 after B3. The safe sequence still has one gathered unit at a time. The embedding's RS
+ * ends a pass, and what comes after it is not gathered ahead. With blocks_gathers nothing is prefetched, and RS3 precedes
+ * AG2 (BackwardPrefetch none).
  *
  * Ranks with fewer micro-batches than others, or none, join the collectives of the rounds that they lack: an all-gather
  * sends their shard and gives them nothing, a reduce-scatter gives them their shard of the others' sum.
@@ -86,13 +95,12 @@ void ht_zero_all_gather(struct ht_draft *g, int32_t unit, int32_t mb)
     g->gathered[unit] = true;
 }
 
-void ht_zero_reduce_scatter(struct ht_draft *g, int32_t unit, int32_t mb)
+static void append_reduce_scatter(struct ht_draft *g, int32_t unit, int32_t mb)
 {
     const struct ht_numerics *n = &g->scenario->numerics;
     struct ht_schedule *s = g->schedule;
     bool own = mb < g->own_mb, once = g->reduce_once;
     int32_t at = ht_draft_at(g, unit, mb), whole = once ? g->full_sum[unit] : own ? g->full_grad[at] : -1;
-    if (once && mb + 1 < g->n_mb) return;
     collective(g, HT_OP_REDUCE_SCATTER, g->lanes->reduce, unit, once ? n->accumulate : n->reduce,
                traffic(g, unit, whole >= 0), even_traffic(g, unit), g->layout->n_ranks, g->links[g->rank].leads);
     if (g->n_mb > 1 && !once)
@@ -101,6 +109,23 @@ void ht_zero_reduce_scatter(struct ht_draft *g, int32_t unit, int32_t mb)
         ht_op_name(s, "RS%d", unit);
     if (whole >= 0) ht_op_effect(s, whole, HT_DEVICE, HT_NEED | HT_RELEASE);
     ht_op_effect(s, mb && !once ? g->grad_mb[at] : g->grad[unit], HT_DEVICE, HT_PRODUCE);
+}
+
+void ht_zero_reduce_scatter(struct ht_draft *g, int32_t unit, int32_t mb)
+{
+    if (g->reduce_once && mb + 1 < g->n_mb) return;
+    if (g->one_communicator && !g->blocks_gathers && unit > 0) {
+        g->held_unit = unit;
+        g->held_mb = mb;
+    } else {
+        append_reduce_scatter(g, unit, mb);
+    }
+}
+
+void ht_zero_end_gathers(struct ht_draft *g)
+{
+    if (g->held_unit >= 0) append_reduce_scatter(g, g->held_unit, g->held_mb);
+    g->held_unit = -1;
 }
 
 void ht_zero_all_reduce(struct ht_draft *g, int32_t unit, int32_t members, bool crosses)

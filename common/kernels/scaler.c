@@ -31,6 +31,11 @@ void ht_scaler_update(struct ht_scaler *s, const struct ht_control_options *opti
     s->good = 0;
 }
 
+double ht_loss_weight(double scale, int64_t batch, int64_t rows)
+{
+    return scale / (double)(batch * rows);
+}
+
 double ht_clip_factor(double clip, double norm)
 {
     if (clip == 0) return 1;

@@ -45,6 +45,19 @@ struct ht_scaler ht_scaler_start(const struct ht_control_options *options);
    dynamic. */
 void ht_scaler_update(struct ht_scaler *scaler, const struct ht_control_options *options, bool finite);
 
+/*
+ * Returns the weight of one target's loss in an iteration of `batch` sequences with `rows` targets each, whichever GPU
+ * has it: scale / (batch rows). Data-parallel GPUs that take unlike parts b_i of a batch B, whose gradients are averaged
+ * first over the b_i samples g_ij of each GPU and then over the N GPUs, must multiply their own by N b_i / B (Guo et al.,
+ * Cephalo, eq. 1):
+ *
+ *     gradient = 1/N sum_i (N b_i / B) 1/b_i sum_j g_ij = 1/B sum_i sum_j g_ij                                      (1)
+ *
+ * Here the right side is computed: each loss is weighted before its backward pass, and all else adds up, so a
+ * micro-batch of any size needs no factor, and a GPU without samples adds nothing. scale: the loss scale.
+ */
+double ht_loss_weight(double scale, int64_t batch, int64_t rows);
+
 /* Returns the clip factor of gradients with this norm; 1 when clip is 0. */
 double ht_clip_factor(double clip, double norm);
 

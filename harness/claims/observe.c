@@ -306,21 +306,22 @@ void ht_observations_free(struct ht_observations *seen)
     *seen = (struct ht_observations){0};
 }
 
-static enum ht_status observed_variable(const struct ht_variable *v, const struct ht_claim *c, struct ht_error *err,
-                                        double *out)
+/* Reads the variable that a factor names. */
+static enum ht_status observed_variable(const struct ht_variable *v, const struct ht_claim *c,
+                                        const struct ht_claim_factor *f, struct ht_error *err, double *out)
 {
     bool vector = v->kind != HT_VARIABLE_NUMBER;
-    if (c->element >= 0 && !vector)
+    if (f->element >= 0 && !vector)
         return ht_node_error(c->variable_node, err, "names an element of %s, which is one number; expected '%s'",
                              v->name, v->name);
-    if (c->element < 0 && vector)
+    if (f->element < 0 && vector)
         return ht_node_error(c->variable_node, err,
                              "names a vector of %d elements; expected one of them, such as '%s[0]'", v->n, v->name);
-    if (c->element >= v->n && vector)
+    if (f->element >= v->n && vector)
         return ht_node_error(c->variable_node, err,
                              "element %lld of %s is out of range; the plan has %d elements, counted from 0",
-                             (long long)c->element, v->name, v->n);
-    *out = (double)(vector ? v->values[c->element] : v->value) / (double)(v->decimal ? HT_PPB : 1);
+                             (long long)f->element, v->name, v->n);
+    *out = (double)(vector ? v->values[f->element] : v->value) / (double)(v->decimal ? HT_PPB : 1);
     return HT_OK;
 }
 
@@ -333,6 +334,15 @@ enum ht_status ht_observed(const struct ht_observation *o, const struct ht_claim
         *out = o->metric[claim->metric] / o->unit[claim->unit];
         return HT_OK;
     }
-    const struct ht_variable *v = ht_plan_variable(&o->plan, claim->variable);
-    return v ? observed_variable(v, claim, err, out) : HT_OK;
+    double product = 1, value = 0;
+    for (int i = 0; i < claim->n_factors; i++) {
+        const struct ht_claim_factor *f = &claim->factors[i];
+        const struct ht_variable *v = ht_plan_variable(&o->plan, f->variable);
+        if (!v) return HT_OK;
+        enum ht_status status = observed_variable(v, claim, f, err, &value);
+        if (status) return status;
+        product = f->divides ? product / value : product * value;
+    }
+    *out = product;
+    return HT_OK;
 }

@@ -19,11 +19,11 @@ SERIES_MARKERS = "osD^vPX*h<>dp"  # with 11 colours and 13 markers no pair comes
 CRITICAL_PANELS = 4  # of the sweep; the data has all of them
 CRITICAL_COLUMNS = 6
 LANE_COLOURS = {"compute": "#56b4e9", "h2d": "#009e73", "d2h": "#8fd3b6", "cpu": "#cc79a7", "gather": "#0072b2",
-                "reduce": "#3d6ea8", "messages": "#e69f00", "get": "#d55e00", "disk": "#b5651d", "disk in": "#e8b878",
-                "disk out": "#8c4a12", "waiting": "#dddddd"}
+                "reduce": "#3d6ea8", "collectives": "#1f4e8c", "messages": "#e69f00", "get": "#d55e00", "disk": "#b5651d",
+                "disk in": "#e8b878", "disk out": "#8c4a12", "waiting": "#dddddd"}
 LANE_NAMES = {"compute": "device compute", "h2d": "copy to device", "d2h": "copy to host", "cpu": "CPU optimizer steps",
-              "gather": "all-gather", "reduce": "reduce-scatter", "messages": "messages between stages",
-              "get": "read of another node", "disk": "disk", "disk in": "read from disk", "disk out": "write to disk",
+              "gather": "all-gather", "reduce": "reduce-scatter", "collectives": "all-gather, reduce-scatter",
+              "messages": "messages between stages", "get": "read of another node", "disk": "disk", "disk in": "read from disk", "disk out": "write to disk",
               "waiting": "waiting"}
 MORE_COLOURS = ["#e69f00", "#0072b2", "#d55e00", "#f0e442", "#999999"]
 

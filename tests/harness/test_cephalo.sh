@@ -68,13 +68,30 @@ mv out uneven.json
 run 0 sim cephalo "${large[@]}" --software ./slower.yaml --set m=2 --set l=1 --set share=1,1,4,0,1,1,0,0 --trace uneven.t
 factor 1.4 || fail "a software file's factor"
 
-# Where an even share fits the state is even, unless it is to be balanced: then the GPU with most memory has most of it.
-run 0 plan cephalo "${large[@]}"
-[ "$(json out 'len(set(d["plan"]["variables"]["share"]))')" = 1 ] || fail "the state is uneven: $(json out 'd["plan"]')"
-run 0 plan cephalo "${large[@]}" --set balance=1
+# Cephalo-CB balances compute alone: even shares, at most one micro-batch each, no offloading.
+run 0 plan cephalo_cb "${large[@]}"
+[ "$(json out '[max(d["plan"]["variables"]["l"]), set(d["plan"]["variables"]["share"]), d["plan"]["variables"]["offload"]]')" = "[1, {0.125}, 0]" ] ||
+    fail "Cephalo-CB: $(json out 'd["plan"]["variables"]')"
+
+# The GPU with most memory has most of the state, and every GPU takes a part of the batch. With even=1 the state is even, since that fits.
+run 0 sim cephalo "${large[@]}"
 json out 'd["plan"]["variables"]["share"]' >share
 "$python" -c "s = $(cat share); raise SystemExit(not (s[2] == max(s) > min(s) > 0 and abs(sum(s) - 1) < 1e-8))" || fail "balanced: $(cat share)"
-run 0 sim cephalo "${large[@]}" --set balance=1
+[ "$(json out 'min(d["plan"]["variables"]["l"])')" -gt 0 ] || fail "a GPU is idle: $(json out 'd["plan"]')"
+run 0 plan cephalo "${large[@]}" --set even=1 --set idle=1
+[ "$(json out 'len(set(d["plan"]["variables"]["share"])), min(d["plan"]["variables"]["l"])')" = "(1, 0)" ] ||
+    fail "an uneven state, or no GPU is idle: $(json out 'd["plan"]')"
+# Without enlarge=1 the GPUs have micro-batches as small as the time allows (here an L4 takes 14 sequences in two, or in one).
+large=(--model cephalo-gpt-1.3b --seq 512 --cluster cephalo-a --batch 128 --numerics fp32 --software eager --json)
+run 0 plan cephalo "${large[@]}"
+json out 'sum(d["plan"]["variables"]["l"])' >counts
+run 0 plan cephalo "${large[@]}" --set enlarge=1
+json out 'sum(d["plan"]["variables"]["l"])' >>counts
+[ "$(head -n 1 counts)" -gt "$(tail -n 1 counts)" ] || fail "micro-batches, and enlarged: $(paste -sd' ' counts)"
+refused 3 "Cephalo has no plan: no micro-batches of 8 GPUs make up a batch of 4 .constraint I.; each takes at least one, all at most 32" plan cephalo --model gpt-tiny --cluster cephalo-a --batch 4
+# GPUs that are alike hold as much.
+run 0 plan cephalo --model cephalo-gpt-6.7b --seq 512 --cluster cephalo-16v100 --batch 256 --numerics fp32 --json
+[ "$(json out 'set(d["plan"]["variables"]["share"])')" = "{0.0625}" ] || fail "16 V100: $(json out 'd["plan"]["variables"]')"
 
 common=("${model[@]}" --data "$text" --steps 4)
 needs_ranks "${common[@]}"

@@ -68,7 +68,7 @@ for system in fsdp fsdp_ga; do
     run 0 sim $system --model gpt-tiny --seq 16 --cluster autohete-4gpu --batch 9 --set l=5,2,1,1 --set m=1
     run 0 train $system "${common[@]}" --batch 9 --ranks 4 --set l=0,5,0,4 --set m=1 --set share=0.5,0,0,0.5 --losses u.csv
     near 1e-6 one.csv u.csv
-    run 0 train $system "${common[@]}" --batch 9 --ranks 4 --set m=5,2,1,1 --losses u.csv
+    run 0 train $system "${common[@]}" --batch 9 --ranks 4 --set m=5,2,1,1 --set communicators=2 --losses u.csv
     near 1e-6 one.csv u.csv
     run 0 train $system "${common[@]}" --batch 9 --ranks 4 --set l=5,2,1,1 --set keep=1 --losses u.csv --trace t.json
     near 1e-6 one.csv u.csv

@@ -60,7 +60,7 @@ enum ht_claim_metric {
     HT_CLAIM_STATES_PER_COPY,   /* optimizer states over compute copy of the parameters, in bytes */
     HT_CLAIM_COPIED_BYTES,      /* between device and host, per iteration */
     HT_CLAIM_COMPUTE_TIME,      /* s that the device computes, per iteration */
-    HT_CLAIM_PLAN_VARIABLE,     /* `variable`, by the paper's name; of a vector an element, m[2] */
+    HT_CLAIM_PLAN_VARIABLE,     /* `variable`, by the paper's name; of a vector an element, m[2]; m[0]*l[0]/m[2] */
     HT_CLAIM_PLAN_TIME,         /* s that planning took on this machine */
     HT_CLAIM_PLAN_TIME_ERROR,   /* |iteration time by the paper's own model / simulated - 1| */
     HT_CLAIM_PLAN_MEMORY_ERROR, /* |device bytes by the paper's own equation / peak - 1| */
@@ -245,6 +245,15 @@ struct ht_claim_step {
     unsigned over; /* mask of enum ht_claim_axis */
 };
 
+enum { HT_CLAIM_FACTORS = 4 };
+
+/* A plan variable that metric `plan` multiplies or divides by, in the order in which they are written. */
+struct ht_claim_factor {
+    char variable[24];
+    int64_t element; /* of a vector, from 0; -1: the variable is a number */
+    bool divides;
+};
+
 struct ht_claim {
     const char *id;
     char where[128], statement[512], note[512];
@@ -261,8 +270,8 @@ struct ht_claim {
     int n_steps;
     enum ht_claim_compare compare;
     enum ht_claim_unit unit;
-    char variable[24];
-    int64_t element;                     /* of a vector, from 0; -1: the variable is a number */
+    struct ht_claim_factor factors[HT_CLAIM_FACTORS]; /* of metric `plan` */
+    int n_factors;
     const struct ht_node *variable_node; /* where the ledger names it; NULL: nowhere */
     int fails_in;                        /* enum ht_tier + 1 of the first that does not fit; 0: any */
     double value;                        /* kinds largest and smallest: which of the row's entries of the list */

@@ -271,21 +271,38 @@ static enum ht_status load_value(const struct row *row, struct ht_error *err, st
     return ht_node_error(row->value, err, "'%.60s' is not among the entries that the row takes", row->value->text);
 }
 
-/* Reads a variable, "o", or an element of a vector, "m[2]". Only the plan knows how many elements there are. */
+/* Reads one variable, "o", or an element of a vector, "m[2]", of n characters. Returns false if it is neither. Only the
+   plan knows how many elements there are. */
+static bool load_factor(const char *text, size_t n, struct ht_claim_factor *out)
+{
+    size_t name = strcspn(text, "[*/"), digits = name < n ? strspn(text + name + 1, "0123456789") : 0;
+    bool element = digits > 0 && digits <= 9 && name + digits + 2 == n && text[n - 1] == ']';
+    if (name == 0 || name >= sizeof(out->variable) || (name < n && !element)) return false;
+    snprintf(out->variable, sizeof(out->variable), "%.*s", (int)name, text);
+    out->element = element ? strtoll(text + name + 1, NULL, 10) : -1;
+    return true;
+}
+
+/* Reads a variable, or a product and quotient of several, from left to right: "m[0]*l[0]/m[2]". */
 static enum ht_status load_variable(const struct ht_node *node, struct ht_error *err, struct ht_claim *c)
 {
     const char *text = NULL;
     enum ht_status status = ht_node_string(node, err, &text);
     if (status != HT_OK) return status;
-    size_t name = strcspn(text, "["), digits = text[name] ? strspn(text + name + 1, "0123456789") : 0;
-    bool element = digits > 0 && digits <= 9 && !strcmp(text + name + 1 + digits, "]");
-    if (name == 0 || name >= sizeof(c->variable) || (text[name] && !element))
-        return ht_node_error(
-            node, err, "invalid plan variable '%.60s'; expected one such as 'o', or an element such as 'm[2]'", text);
-    snprintf(c->variable, sizeof(c->variable), "%.*s", (int)name, text);
-    c->element = element ? strtoll(text + name + 1, NULL, 10) : -1;
     c->variable_node = node;
-    return HT_OK;
+    for (const char *at = text; c->n_factors < HT_CLAIM_FACTORS;) {
+        struct ht_claim_factor *f = &c->factors[c->n_factors];
+        size_t n = strcspn(at, "*/");
+        if (!load_factor(at, n, f)) break;
+        f->divides = at > text && at[-1] == '/';
+        c->n_factors++;
+        if (!at[n]) return HT_OK;
+        at += n + 1;
+    }
+    return ht_node_error(
+        node, err,
+        "invalid plan variable '%.60s'; expected one such as 'o', an element such as 'm[2]', or up to %d with * and /",
+        text, HT_CLAIM_FACTORS);
 }
 
 /* Refuses keys that do not go together. */
@@ -302,7 +319,7 @@ static enum ht_status check_row(const struct row *row, struct ht_error *err)
             "not a list of sizes; expected models, batches, memory, seq, micro_batch, host_memory or ssds");
     if (c->metric == HT_CLAIM_FITS && c->versus)
         return ht_node_error(row->versus ? row->versus : row->versus_reduced, err, "not allowed beside metric 'fits'");
-    if ((c->metric == HT_CLAIM_PLAN_VARIABLE) != (c->variable[0] != 0))
+    if ((c->metric == HT_CLAIM_PLAN_VARIABLE) != (c->n_factors > 0))
         return ht_node_error(
             row->metric, err,
             "metric and 'variable' disagree; expected metric 'plan' together with a variable such as 'o'");

@@ -29,7 +29,7 @@ static struct ht_scenario scenario_of(const char *model, int64_t ranks, int64_t 
 /* A toy system: residencies of states, lanes of steps, and times of reductions. */
 struct toy {
     const struct ht_layout *layout; /* NULL: equal ranks */
-    bool on_host, reduce_once;
+    bool on_host, reduce_once, one_communicator;
     enum ht_gather keeps; /* HT_GATHER_VISIT: unit by unit, all micro-batches of each */
 };
 
@@ -92,6 +92,7 @@ static struct ht_schedule *build_toy(const struct ht_scenario *sc, const struct 
                                  .layout = toy->layout,
                                  .keeps = toy->keeps,
                                  .reduce_once = toy->reduce_once,
+                                 .one_communicator = toy->one_communicator,
                                  .emit = toy->keeps == HT_GATHER_VISIT ? emit_layered : emit,
                                  .context = toy};
     struct ht_error err = {0};
@@ -309,6 +310,47 @@ START_TEST(one_unit_ahead_by_hand)
 }
 END_TEST
 
+/*
+ * Three blocks, one communicator. AG2 is issued before RS3, so B2 does not wait for the reduction; AG1 is issued after
+ * it, so R1 does: two lanes would have it at 18-21.
+ *
+ *     collectives  AG1 0-3  AG2 3-6  AG3 6-9  AG4 9 | AG3 11-14 RS4 14 AG2 14-17 RS3 18-21 AG1 21-24 RS2 24-27 AG0 27 ..
+ *     compute      F1 3-5  F2 6-8  F3 9-11  F4 11   | B4 11  B3 14-18  B2 18-22  R1 24-26  B1 26-30  B0 30 | U0 33 U1 ..
+ *                                                     .. RS1 30-33 RS0 33
+ *
+ * U1 ends at 34, where the next iteration's AG1 begins.
+ */
+START_TEST(one_communicator_by_hand)
+{
+    struct ht_scenario sc = scenario_of("gpt-tiny", 4, 4);
+    sc.model.layers = 3;
+    struct ht_schedule *s = build_toy(&sc, &(struct toy){.one_communicator = true, .keeps = HT_GATHER_VISIT});
+    struct ht_error err = {0};
+    struct ht_trace *t = NULL;
+    int64_t *cost_ns = HT_NEW_ARRAY(int64_t, s->n_ops);
+    prove(s);
+    for (int32_t i = 0; i < s->n_ops; i++) cost_ns[i] = cost_of(s, i);
+    for (int64_t k = 0; k < s->uses_begin[s->n_ops]; k++) s->uses[k].amount = 0; /* nothing is shared */
+    struct ht_sim_options o = {.iterations = 3};
+    ck_assert_msg(ht_sim_run(s, cost_ns, &o, &err, &t) == HT_OK, "%s", err.text);
+    for (int32_t k = 0; k < 3; k++) {
+        runs(t, k, "AG1", 34 * k, 34 * k + 3);
+        runs(t, k, "B3", 34 * k + 14, 34 * k + 18);
+        runs(t, k, "RS3", 34 * k + 18, 34 * k + 21);
+        runs(t, k, "B2", 34 * k + 18, 34 * k + 22);
+        runs(t, k, "R1", 34 * k + 24, 34 * k + 26);
+        runs(t, k, "RS2", 34 * k + 24, 34 * k + 27);
+        runs(t, k, "B1", 34 * k + 26, 34 * k + 30);
+        runs(t, k, "RS1", 34 * k + 30, 34 * k + 33);
+        runs(t, k, "U1", 34 * k + 33, 34 * k + 34);
+    }
+    free(cost_ns);
+    ht_trace_destroy(t);
+    ht_schedule_destroy(s);
+    ht_scenario_free(&sc);
+}
+END_TEST
+
 /* Returns the time from the first step's start to the last one's end, at modelled costs. */
 static double cpu_steps_s(int64_t ranks)
 {
@@ -466,6 +508,7 @@ START_TEST(uneven_ranks)
         bool layered = !whole && seed % 3 == 0;
         struct toy toy = {.on_host = !whole && seed & 2,
                           .reduce_once = seed & 4 || layered,
+                          .one_communicator = layered && seed & 8,
                           .keeps = layered    ? HT_GATHER_VISIT
                                    : seed & 8 ? HT_GATHER_ITERATION
                                               : HT_GATHER_PASS};
@@ -543,6 +586,7 @@ int main(void)
     tcase_add_test(t, residents_by_hand);
     tcase_add_test(t, shards_by_hand);
     tcase_add_test(t, one_unit_ahead_by_hand);
+    tcase_add_test(t, one_communicator_by_hand);
     tcase_add_test(t, cpu_steps_take_a_node_as_long);
     tcase_add_test(t, nodes_differ);
     tcase_add_test(t, uneven_ranks);

@@ -67,6 +67,24 @@ START_TEST(test_clip)
 }
 END_TEST
 
+/*
+ * Cephalo's eq. 1: N = 2 GPUs, B = 4 samples, of which GPU 0 has b_0 = 3 with gradients 1, 2, 3 and GPU 1 b_1 = 1 with 6.
+ *
+ *     right    (1 + 2 + 3 + 6) / 4 = 3
+ *     left     1/2 (2 3/4 2 + 2 1/4 6) = 1/2 (3 + 3) = 3, where the unweighted mean of both GPUs' means is (2 + 6) / 2
+ *
+ * Eight targets a sample and a scale of 16: each target counts 16 / 32.
+ */
+START_TEST(test_loss_weight)
+{
+    const double of_gpu_0[] = {1, 2, 3}, of_gpu_1 = 6;
+    double weight = ht_loss_weight(1, 4, 1), sum = of_gpu_1 * weight;
+    for (int j = 0; j < 3; j++) sum += of_gpu_0[j] * weight;
+    ck_assert(sum == 3);
+    ck_assert(ht_loss_weight(16, 4, 8) == 0.5);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("scaler");
@@ -75,6 +93,7 @@ int main(void)
     tcase_add_test(t, test_defaults);
     tcase_add_test(t, test_ends);
     tcase_add_test(t, test_clip);
+    tcase_add_test(t, test_loss_weight);
     suite_add_tcase(s, t);
     SRunner *r = srunner_create(s);
     srunner_run_all(r, CK_NORMAL);

@@ -204,7 +204,7 @@ START_TEST(elements)
     static const struct {
         const char *variable;
         double value;
-    } good[] = {{"c", 5}, {"m[0]", 4}, {"m[2]", 1}, {"share[1]", 0.3}};
+    } good[] = {{"c", 5}, {"m[0]", 4}, {"m[2]", 1}, {"share[1]", 0.3}, {"m[0]*c/m[2]/share[1]", 4 * 5 / 0.3}};
     for (size_t i = 0; i < HT_COUNT(good); i++) {
         struct ht_error err = {0};
         double value = 0;
