@@ -160,7 +160,7 @@ static void record_inputs(const struct ht_scenario *scenario, const struct autoh
         int64_t value;
     } counts[] = {{"L", f->layers}, {"micro_batches", f->micro_batches}, {"apart", f->apart}},
       bytes[] = {{"device_memory", ht_scenario_device_bytes(scenario)},
-                 {"host_memory", ht_scenario_host_bytes(scenario)},
+                 {"host_memory", ht_scenario_shared_host_bytes(scenario)},
                  {"M_gpu", f->device_capacity_bytes},
                  {"M_cpu", f->host_capacity_bytes},
                  {"M_gc", f->device_const_bytes},
