@@ -13,23 +13,19 @@
  *     O               x    x    x    x        states on the host, stepped there
  *     P               x                       compute copy dropped between F_i and B_i
  *
- * Files: cost.c (eqs. 1 to 5, one function each), solve.c (eq. 6), plan.c (the decision), schedule.c (the graph).
+ * Files: measure.c (the profiler), cost.c (eqs. 1 to 5, one function each), solve.c (eq. 6), plan.c (the decision),
+ * schedule.c (the graph). period.c is ours: another integer program and another planner over the same variables.
  */
 #ifndef AUTOHETE_AUTOHETE_H
 #define AUTOHETE_AUTOHETE_H
 
 #include "common/plan/system.h"
 
-extern const struct ht_system ht_autohete;      /* priority-based scheduling */
-extern const struct ht_system ht_autohete_nops; /* the same plan, gradients and steps in backward order ("w/o PS") */
+extern const struct ht_system ht_autohete;        /* the paper's method: eqs. 1 to 6, priority-based scheduling */
+extern const struct ht_system ht_autohete_nops;   /* the same plan, gradients and steps in backward order ("w/o PS") */
+extern const struct ht_system ht_autohete_period; /* ours: plans for iterations that overlap (period.c) */
 
-enum { AUTOHETE_PS, AUTOHETE_NOPS }; /* ht_system.variant */
-
-/* Form of eqs. 1 and 3 to 6 (--set memory=0|1). */
-enum autohete_form {
-    AUTOHETE_LITERAL, /* as printed */
-    AUTOHETE_MENDED,  /* eq. 1 by footnote 2; eqs. 3 to 6 as the period of iterations that overlap, with the exact v */
-};
+enum { AUTOHETE_PS, AUTOHETE_NOPS, AUTOHETE_PERIOD }; /* ht_system.variant */
 
 /* The profiler's output (Sec. 3.1) per transformer block, in bytes and ns. The paper's FP16 figures in brackets. */
 struct autohete_profile {
@@ -67,17 +63,49 @@ enum ht_status autohete_measure(const struct ht_scenario *scenario, const struct
 
 /* ---- cost.c: the paper's equations ----------------------------------------------------------------------------- */
 
-int64_t autohete_device_bytes(const struct autohete_profile *f, enum autohete_form form,
-                              struct autohete_choice s);                                 /* 1 */
-int64_t autohete_host_bytes(const struct autohete_profile *f, struct autohete_choice s); /* 2 */
-int64_t autohete_forward_ns(const struct autohete_profile *f, struct autohete_choice s); /* 3 */
-int64_t autohete_overlapped(const struct autohete_profile *f, enum autohete_form form,
-                            struct autohete_choice s);                                                         /* v */
-int64_t autohete_sync_ns(const struct autohete_profile *f, enum autohete_form form, struct autohete_choice s); /* 4 */
-int64_t autohete_backward_ns(const struct autohete_profile *f, enum autohete_form form,
-                             struct autohete_choice s); /* 5 */
-/* Returns T_fwd + T_bwd, plus a term for further micro-batches and embedding and head: an iteration by itself. */
-int64_t autohete_iteration_ns(const struct autohete_profile *f, enum autohete_form form, struct autohete_choice s);
+int64_t autohete_device_bytes(const struct autohete_profile *f, struct autohete_choice s);           /* 1 */
+int64_t autohete_host_bytes(const struct autohete_profile *f, struct autohete_choice s);             /* 2 */
+int64_t autohete_forward_ns(const struct autohete_profile *f, struct autohete_choice s);             /* 3 */
+int64_t autohete_overlapped(const struct autohete_profile *f, struct autohete_choice s);             /* v */
+int64_t autohete_sync_ns(const struct autohete_profile *f, struct autohete_choice s, int64_t v);     /* 4 */
+int64_t autohete_backward_ns(const struct autohete_profile *f, struct autohete_choice s, int64_t v); /* 5 */
+/* Returns T_fwd + T_bwd, plus a term for further micro-batches and embedding and head. */
+int64_t autohete_iteration_ns(const struct autohete_profile *f, struct autohete_choice s, int64_t v);
+
+/* ---- solve.c: eq. 6 -------------------------------------------------------------------------------------------- */
+
+struct autohete_program; /* internal to the programs: program.h */
+
+/* An integer program over c, p, o: what it minimises, and how it counts the device's memory. */
+struct autohete_model {
+    const char *name; /* of eq. 1's form, for messages */
+    int64_t (*device_bytes)(const struct autohete_profile *f, struct autohete_choice s);
+    int64_t (*overlapped)(const struct autohete_profile *f, struct autohete_choice s); /* v */
+    int64_t (*objective_ns)(const struct autohete_profile *f, struct autohete_choice s);
+    /* Adds the rows of v, of the objective, and of memory beyond the one that is linear in c, p, o. */
+    void (*add_rows)(struct autohete_program *q, const struct autohete_profile *f, int objective);
+    bool least_c_first; /* a tie goes to the least c, then p, then o; else to the least p, then c, then o */
+};
+
+extern const struct autohete_model autohete_printed; /* eqs. 1 to 6 as printed */
+
+/* Bounds of c, p, o. Those of a forced variable are equal. */
+struct autohete_box {
+    struct autohete_choice lower, upper;
+};
+
+enum { AUTOHETE_TIE = 1000000 }; /* objectives that differ by at most one part in so many tie */
+
+/* Solves an integer program with GLPK. HT_INFEASIBLE if no point of the box satisfies eqs. 1, 2 and p <= o. */
+enum ht_status autohete_solve(const struct autohete_profile *f, const struct autohete_model *model,
+                              const struct autohete_box *box, struct ht_error *err, struct autohete_choice *out);
+/* Solves it by trying every (c, o) with the least p that fits: larger p cost at least as much and lose ties. */
+enum ht_status autohete_search(const struct autohete_profile *f, const struct autohete_model *model,
+                               const struct autohete_box *box, struct ht_error *err, struct autohete_choice *out);
+
+/* ---- period.c: the period of iterations that overlap, ours ------------------------------------------------------ */
+
+extern const struct autohete_model autohete_by_period;
 
 /* Lanes and chains that may set the period of iterations that overlap by priority; see autohete_periods. */
 enum autohete_bound {
@@ -97,29 +125,6 @@ void autohete_periods(const struct autohete_profile *f, struct autohete_choice s
 enum autohete_bound autohete_longest(const int64_t ns[AUTOHETE_N_BOUNDS]);
 /* Returns how many blocks the last CPU step comes before block L, plus one; see autohete_periods. */
 int64_t autohete_blocks_behind(const struct autohete_profile *f);
-/* Returns what eq. 6 minimises: mended the period, if iterations overlap; else autohete_iteration_ns. */
-int64_t autohete_objective_ns(const struct autohete_profile *f, enum autohete_form form, struct autohete_choice s);
-
-/* ---- solve.c: eq. 6 -------------------------------------------------------------------------------------------- */
-
-/* Bounds of c, p, o. Those of a forced variable are equal. */
-struct autohete_box {
-    struct autohete_choice lower, upper;
-};
-
-/* Objectives that differ by at most one part in AUTOHETE_TIE are a tie. A tie goes to the least p, then c, then o;
-   mended to the least c, then p, then o. */
-enum { AUTOHETE_TIE = 1000000 };
-
-/* Solves eq. 6 with GLPK. HT_INFEASIBLE if no point of the box satisfies eqs. 1, 2 and p <= o. */
-enum ht_status autohete_solve(const struct autohete_profile *f, enum autohete_form form, const struct autohete_box *box,
-                              struct ht_error *err, struct autohete_choice *out);
-/* Solves eq. 6 by trying every (c, o) with the least p that fits: larger p cost at least as much and lose ties. */
-enum ht_status autohete_search(const struct autohete_profile *f, enum autohete_form form,
-                               const struct autohete_box *box, struct ht_error *err, struct autohete_choice *out);
-/* Fails (HT_INFEASIBLE) with the constraint that leaves no point in the box. */
-enum ht_status autohete_explain(const struct autohete_profile *f, enum autohete_form form,
-                                const struct autohete_box *box, struct ht_error *err);
 
 /* ---- schedule.c ------------------------------------------------------------------------------------------------ */
 

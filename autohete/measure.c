@@ -23,9 +23,10 @@
  *     + M_gc
  *
  * so M_gc takes two whole blocks, less the share that eq. 1 counts as "+1", and embedding and head gathered, with whole
- * gradients. Host bytes are those of all ranks of the node, and M_cpu is the node's. t_fp and t_bp are at least the
- * time of a block's collectives, which run beside them. t_optim^cpu is N times a rank's time, since the steps of N
- * ranks share the node's cores.
+ * gradients. Host bytes are those of all ranks of the fullest node, and M_cpu is the node's that has least for each
+ * rank, as if it had as many. t_fp and t_bp are at least the
+ * time of a block's collectives, which run beside them. t_optim^cpu is that of all ranks of a node, whose steps share
+ * its cores; the slowest node's.
  */
 #include "autohete/autohete.h"
 #include "common/base/minmax.h"
@@ -110,15 +111,23 @@ static void add_bytes(const struct ht_scenario *sc, bool on_host, struct autohet
     f->device_const_bytes = device_const(sc, &b, on_host);
     f->host_const_bytes = host_const(sc, &b, on_host);
     f->device_capacity_bytes = ht_scenario_device_bytes(sc);
-    f->host_capacity_bytes = ht_scenario_host_bytes(sc);
+    f->host_capacity_bytes = ht_scenario_shared_host_bytes(sc);
 }
 
 /* ---- times ----------------------------------------------------------------------------------------------------- */
 
-/* Returns the number of ranks that do the same work at a time on the memory or cores of a lane. */
-static int64_t sharers(const struct ht_cost_query *q, enum ht_lane_kind where)
+/* Returns the time of a step or an addition on the rank that takes longest. On the host the ranks of a node do the same
+   work at a time on its cores, so one of a large node may be slower than one of a node with slower cores. */
+static int64_t on_lane(struct ht_cost_query *q, int64_t cost(struct ht_cost_query *, enum ht_lane_kind, int64_t),
+                       enum ht_lane_kind where, int64_t unit)
 {
-    return where == HT_LANE_HOST ? ht_scenario_ranks_per_node(q->scenario) : 1;
+    const struct ht_cluster *cluster = q->scenario->cluster;
+    int64_t params = ht_equal_shard(q->scenario, unit), most = 0;
+    if (where != HT_LANE_HOST) return cost(q, where, params);
+    for (q->rank = 0; q->rank < cluster->n_gpus; q->rank++)
+        most = ht_max(most, ht_cluster_node_of(cluster, q->rank, NULL)->n_gpus * cost(q, where, params));
+    q->rank = HT_SLOWEST_RANK;
+    return most;
 }
 
 static int64_t passes_of(struct ht_cost_query *q, int64_t unit)
@@ -140,12 +149,12 @@ static int64_t out_of(struct ht_cost_query *q, int64_t unit)
 
 static int64_t sum_of(struct ht_cost_query *q, enum ht_lane_kind where, int64_t unit)
 {
-    return sharers(q, where) * ht_query_accumulate(q, where, ht_equal_shard(q->scenario, unit));
+    return on_lane(q, ht_query_accumulate, where, unit);
 }
 
 static int64_t step_of(struct ht_cost_query *q, enum ht_lane_kind where, int64_t unit)
 {
-    return sharers(q, where) * ht_query_step(q, where, ht_equal_shard(q->scenario, unit));
+    return on_lane(q, ht_query_step, where, unit);
 }
 
 /* Returns the time of a collective of a block. All shards but the rank's own pass the rank. */

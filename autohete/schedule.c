@@ -242,7 +242,7 @@ enum ht_status autohete_build(const struct ht_system *self, const struct ht_scen
                        .P = ht_plan_variable(plan, "P"),
                        .O = ht_plan_variable(plan, "O"),
                        .ends_on_host = ht_plan_get(plan, "e"),
-                       .priority = self->variant == AUTOHETE_PS};
+                       .priority = self->variant != AUTOHETE_NOPS};
     enum ht_lane_order order = x.priority ? HT_PRIORITY : HT_FIFO;
     struct ht_program program = {
         .name = self->name, .d2h_order = order, .host_order = order, .emit = emit, .context = &x};

@@ -165,7 +165,7 @@ static int64_t host_bytes(const struct ht_scenario *scenario, const struct ht_pa
 static enum ht_status check_host(const struct ht_system *self, const struct ht_scenario *scenario, int64_t need_bytes,
                                  int64_t percent, struct ht_error *err)
 {
-    int64_t ram_bytes = ht_scenario_host_bytes(scenario);
+    int64_t ram_bytes = ht_scenario_shared_host_bytes(scenario);
     if (need_bytes <= percent_of(ram_bytes, percent)) return HT_OK;
     char need[HT_QUANTITY_TEXT], have[HT_QUANTITY_TEXT];
     return ht_fail(err, HT_INFEASIBLE, "OOM in %s on the host: chunks need %s, usable is %s (%lld%% of its memory)",
@@ -178,7 +178,7 @@ static void record_inputs(const struct ht_scenario *scenario, const struct ht_pa
                           struct ht_plan *out)
 {
     ht_plan_input(out, "device_memory", "bytes", (double)ht_scenario_device_bytes(scenario));
-    ht_plan_input(out, "host_memory", "bytes", (double)ht_scenario_host_bytes(scenario));
+    ht_plan_input(out, "host_memory", "bytes", (double)ht_scenario_shared_host_bytes(scenario));
     ht_plan_input(out, "non_model_peak", "bytes", (double)p->model.non_model_peak_bytes);
     ht_plan_input(out, "parameters", "", (double)ht_equal_params(scenario));
     ht_plan_input(out, "parameters_of_largest_unit", "", (double)p->model.largest_unit);

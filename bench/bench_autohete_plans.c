@@ -13,8 +13,9 @@
  * Lanes that share a link can make a schedule faster with more to copy. So a plan may be faster than its bound by a
  * two-hundredth: the sweep goes on that far beyond the best plan, and verifies that none is faster by more.
  *
- * Columns: the planner's plan, and the best one; seconds of a steady iteration of each; the excess of the first over
- * the second; CPU time of planning, least of 5; how many plans the sweep proved and how many it simulated.
+ * Columns: the plans of autohete (the paper's method) and of autohete_period (ours), and the best one, with seconds of a
+ * steady iteration of each; the excess of the two over the best; CPU time of planning, least of 5; how many plans the
+ * sweep proved and how many it simulated. Below: median and worst excess of each planner.
  */
 #include "autohete/autohete.h"
 #include "common/base/array.h"
@@ -27,10 +28,20 @@
 
 #include "bench/timing.h"
 
-enum { RUNS = 5, SLACK = 200 };
+enum { RUNS = 5, SLACK = 200, PLANNERS = 2, MAX_POINTS = 128 };
+
+static const struct ht_system *const planners[PLANNERS] = {&ht_autohete, &ht_autohete_period};
 
 struct point {
     int64_t c, p, o, e, bound_ns;
+};
+
+/* A planner's plan. */
+struct planned {
+    enum ht_status status;
+    struct point at;
+    int64_t ahead, ns;
+    double plan_ms;
 };
 
 struct sweep {
@@ -135,53 +146,95 @@ static void sweep(struct sweep *w)
     free(points);
 }
 
-static void compare(const char *model, int64_t batch, int64_t gpus)
+/* Plans RUNS times and simulates the plan. The sweep starts from the faster one of the planners. */
+static struct planned ask(struct sweep *w, const struct ht_system *system)
+{
+    const struct ht_settings none = {.n = 0};
+    struct planned out = {.status = HT_OK};
+    struct ht_error err = {0};
+    struct ht_plan plan = {0};
+    double ms[RUNS];
+    for (int i = 0; i < RUNS && out.status == HT_OK; i++) {
+        ht_plan_free(&plan);
+        double start = bench_clock_s(CLOCK_THREAD_CPUTIME_ID);
+        out.status = system->plan(system, &w->scenario, w->costs, &none, &err, &plan);
+        ms[i] = 1e3 * (bench_clock_s(CLOCK_THREAD_CPUTIME_ID) - start);
+    }
+    if (out.status == HT_OK) {
+        if (simulate(&w->scenario, w->costs, &plan, &out.ns) != HT_OK) die("a planner's plan does not fit");
+        out.at = (struct point){ht_plan_get(&plan, "c"), ht_plan_get(&plan, "p"), ht_plan_get(&plan, "o"),
+                                ht_plan_get(&plan, "e"), 0};
+        out.ahead = ht_plan_get(&plan, "ahead");
+        out.plan_ms = bench_spread_of(ms, RUNS).low;
+        if (out.ns < w->best_ns) {
+            w->best = out.at;
+            w->best_ns = out.ns;
+            w->best_ahead = out.ahead;
+        }
+    }
+    ht_plan_free(&plan);
+    return out;
+}
+
+static void print_plan(const struct point *x, int64_t ahead, int64_t ns)
+{
+    printf("%3d %3d %3d %2d %5d %8.4f | ", (int)x->c, (int)x->p, (int)x->o, (int)x->e, (int)ahead, (double)ns / 1e9);
+}
+
+static void print_header(void)
+{
+    printf("%4s %-12s %5s ", "GPUs", "model", "batch");
+    for (int i = 0; i < PLANNERS; i++) printf("%-30s| ", planners[i]->name);
+    printf("%-30s|\n%23s ", "the best of all plans", "");
+    for (int i = 0; i < PLANNERS + 1; i++) printf("%3s %3s %3s %2s %5s %8s | ", "c", "p", "o", "e", "ahead", "s");
+    for (int i = 0; i < PLANNERS; i++) printf("%7s ", "excess");
+    for (int i = 0; i < PLANNERS; i++) printf("%7s ", "plan ms");
+    printf("%6s %9s\n", "proved", "simulated");
+}
+
+/* Excess of each planner's plans over the best, percent. */
+struct excesses {
+    double of[PLANNERS][MAX_POINTS];
+    int n[PLANNERS];
+};
+
+static void compare(const char *model, int64_t batch, int64_t gpus, struct excesses *all)
 {
     char cluster[32];
     snprintf(cluster, sizeof(cluster), "autohete-%dgpu", (int)gpus);
     struct ht_scenario_request request = {.model = model, .cluster = cluster, .batch = batch};
-    struct ht_settings none = {.n = 0};
     struct ht_error err = {0};
     struct sweep w = {.best_ns = INT64_MAX};
+    struct planned plans[PLANNERS];
     if (ht_scenario_create(&request, &err, &w.scenario) != HT_OK) die(err.text);
     if (ht_scenario_create(&request, &err, &w.roomy) != HT_OK) die(err.text);
     w.roomy.cluster->nodes[0].groups[0].gpu.memory_bytes = (int64_t)1 << 50;
     w.costs = ht_profile_modelled(w.scenario.cluster);
-
-    double ms[RUNS];
-    struct ht_plan plan = {0};
-    enum ht_status status = HT_OK;
-    for (int i = 0; i < RUNS; i++) {
-        ht_plan_free(&plan);
-        double start = bench_clock_s(CLOCK_THREAD_CPUTIME_ID);
-        status = ht_autohete.plan(&ht_autohete, &w.scenario, w.costs, &none, &err, &plan);
-        ms[i] = 1e3 * (bench_clock_s(CLOCK_THREAD_CPUTIME_ID) - start);
-    }
-    printf("%4d %-13s %5d ", (int)gpus, model, (int)batch);
-    int64_t plan_ns = 0;
-    if (status == HT_OK) {
-        if (simulate(&w.scenario, w.costs, &plan, &plan_ns) != HT_OK) die("the planner's plan does not fit");
-        w.best = (struct point){ht_plan_get(&plan, "c"), ht_plan_get(&plan, "p"), ht_plan_get(&plan, "o"),
-                                ht_plan_get(&plan, "e"), 0};
-        w.best_ahead = ht_plan_get(&plan, "ahead");
-        w.best_ns = plan_ns;
-        printf("%3d %3d %3d %2d %5d %9.4f ", (int)w.best.c, (int)w.best.p, (int)w.best.o, (int)w.best.e,
-               (int)w.best_ahead, (double)plan_ns / 1e9);
-    } else {
-        printf("%-29s ", "none");
-    }
+    for (int i = 0; i < PLANNERS; i++) plans[i] = ask(&w, planners[i]);
     sweep(&w);
+
+    printf("%4d %-12s %5d ", (int)gpus, model, (int)batch);
+    for (int i = 0; i < PLANNERS; i++)
+        if (plans[i].status == HT_OK)
+            print_plan(&plans[i].at, plans[i].ahead, plans[i].ns);
+        else
+            printf("%-30s| ", "none");
     if (w.best_ns == INT64_MAX)
-        printf("| none");
+        printf("%-30s| ", "none");
     else
-        printf("| %3d %3d %3d %2d %5d %9.4f ", (int)w.best.c, (int)w.best.p, (int)w.best.o, (int)w.best.e,
-               (int)w.best_ahead, (double)w.best_ns / 1e9);
-    if (status == HT_OK)
-        printf("| %6.2f%% %8.2f %7d %9d", 1e2 * ((double)plan_ns / (double)w.best_ns - 1),
-               bench_spread_of(ms, RUNS).low, w.n_proved, w.n_simulated);
-    putchar('\n');
+        print_plan(&w.best, w.best_ahead, w.best_ns);
+    for (int i = 0; i < PLANNERS; i++) {
+        double excess = 1e2 * ((double)plans[i].ns / (double)w.best_ns - 1);
+        if (plans[i].status != HT_OK) {
+            printf("%7s ", "-");
+            continue;
+        }
+        printf("%6.2f%% ", excess);
+        all->of[i][all->n[i]++] = excess;
+    }
+    for (int i = 0; i < PLANNERS; i++) printf("%7.2f ", plans[i].plan_ms);
+    printf("%6d %9d\n", w.n_proved, w.n_simulated);
     fflush(stdout);
-    ht_plan_free(&plan);
     ht_profile_destroy(w.costs);
     ht_scenario_free(&w.scenario);
     ht_scenario_free(&w.roomy);
@@ -192,21 +245,25 @@ int main(int argc, char **argv)
     static const char *const models[] = {"2b", "4b", "6b", "8b", "10b", "12b", "14b", "16b", "18b", "20b", "22b"};
     int64_t batch = argc > 2 ? atoll(argv[2]) : 0, gpus = argc > 3 ? atoll(argv[3]) : 0;
     bool any = false;
+    struct excesses all = {0};
     if (argc > 4) {
         fprintf(stderr, "usage: bench_autohete_plans [MODEL [BATCH [GPUS]]]\n");
         return 2;
     }
-    printf("%4s %-13s %5s %3s %3s %3s %2s %5s %9s | %3s %3s %3s %2s %5s %9s | %7s %8s %7s %9s\n", "GPUs", "model",
-           "batch", "c", "p", "o", "e", "ahead", "s", "c", "p", "o", "e", "ahead", "best s", "excess", "plan ms",
-           "proved", "simulated");
+    print_header();
     for (int64_t g = 1; g <= 4; g += 3)
         for (size_t i = 0; i < HT_COUNT(models); i++)
             for (int64_t b = 8; b <= 32; b += 8) {
                 char name[32];
                 snprintf(name, sizeof(name), "autohete-%s", models[i]);
                 if ((argc < 2 || !strcmp(argv[1], name)) && (!batch || b == batch) && (!gpus || g == gpus))
-                    compare(name, b, g), any = true;
+                    compare(name, b, g, &all), any = true;
             }
+    for (int i = 0; i < PLANNERS && any; i++) {
+        struct bench_spread e = bench_spread_of(all.of[i], (size_t)all.n[i]);
+        printf("%s: excess over the best plan, median %.2f%%, worst %.2f%%, of %d plans\n", planners[i]->name, e.median,
+               e.high, all.n[i]);
+    }
     if (!any)
         fprintf(stderr, "bench_autohete_plans: no such point: expected autohete-2b .. autohete-22b, a batch of 8, 16, "
                         "24 or 32, 1 or 4 GPUs\n");

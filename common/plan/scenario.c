@@ -266,6 +266,18 @@ int64_t ht_scenario_host_bytes(const struct ht_scenario *s)
     return least;
 }
 
+int64_t ht_scenario_shared_host_bytes(const struct ht_scenario *s)
+{
+    int64_t least = INT64_MAX, most_ranks = ht_scenario_ranks_per_node(s);
+    for (int64_t i = 0; i < s->cluster->n_nodes; i++) {
+        const struct ht_machine *node = &s->cluster->nodes[i];
+        if (node->n_gpus == 0) continue;
+        __int128 bytes = (__int128)node->ram_bytes * most_ranks / node->n_gpus;
+        if (bytes < least) least = (int64_t)bytes;
+    }
+    return least;
+}
+
 double ht_scenario_useful_flops(const struct ht_scenario *s)
 {
     double forward = 0;

@@ -78,6 +78,9 @@ int64_t ht_scenario_micro_batches(const struct ht_scenario *s);
 /* Returns the bytes of the smallest device; returns the bytes of the smallest node's memory. */
 int64_t ht_scenario_device_bytes(const struct ht_scenario *s);
 int64_t ht_scenario_host_bytes(const struct ht_scenario *s);
+/* Returns the host memory for what grows with a node's ranks: that of the node with the least for each rank, times
+   ht_scenario_ranks_per_node. */
+int64_t ht_scenario_shared_host_bytes(const struct ht_scenario *s);
 /* Returns the useful floating-point operations of one iteration: forward + backward = 3 x forward. Recomputation is not
    counted. */
 double ht_scenario_useful_flops(const struct ht_scenario *s);

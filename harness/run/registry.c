@@ -35,6 +35,7 @@ static const struct ht_system *const systems[] = {
     &ht_megatron,
     &ht_autohete,
     &ht_autohete_nops,
+    &ht_autohete_period,
     &cephalo,
     &cephalo_cb,
     &cephalo_mb,

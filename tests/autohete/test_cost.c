@@ -54,14 +54,14 @@ START_TEST(times_by_hand)
     struct autohete_profile f = example();
     for (size_t i = 0; i < HT_COUNT(rows); i++) {
         struct autohete_choice s = rows[i].s;
-        ck_assert_int_eq(autohete_overlapped(&f, AUTOHETE_LITERAL, s), rows[i].v);
-        ck_assert_int_eq(autohete_overlapped(&f, AUTOHETE_MENDED, s), rows[i].exact);
+        ck_assert_int_eq(autohete_overlapped(&f, s), rows[i].v);
+        ck_assert_int_eq(autohete_by_period.overlapped(&f, s), rows[i].exact);
         ck_assert_int_eq(autohete_forward_ns(&f, s), rows[i].forward);
-        ck_assert_int_eq(autohete_sync_ns(&f, AUTOHETE_LITERAL, s), rows[i].sync);
-        ck_assert_int_eq(autohete_sync_ns(&f, AUTOHETE_MENDED, s), rows[i].exact_sync);
-        ck_assert_int_eq(autohete_backward_ns(&f, AUTOHETE_LITERAL, s), rows[i].backward);
-        ck_assert_int_eq(autohete_iteration_ns(&f, AUTOHETE_LITERAL, s), rows[i].sum);
-        ck_assert_int_eq(autohete_iteration_ns(&f, AUTOHETE_MENDED, s), rows[i].exact_sum);
+        ck_assert_int_eq(autohete_sync_ns(&f, s, rows[i].v), rows[i].sync);
+        ck_assert_int_eq(autohete_sync_ns(&f, s, rows[i].exact), rows[i].exact_sync);
+        ck_assert_int_eq(autohete_backward_ns(&f, s, rows[i].v), rows[i].backward);
+        ck_assert_int_eq(autohete_iteration_ns(&f, s, rows[i].v), rows[i].sum);
+        ck_assert_int_eq(autohete_iteration_ns(&f, s, rows[i].exact), rows[i].exact_sum);
     }
 }
 END_TEST
@@ -105,7 +105,7 @@ START_TEST(periods_by_hand)
         ck_assert_int_eq(ns[AUTOHETE_D2H], rows[i].d2h);
         ck_assert_int_eq(ns[AUTOHETE_H2D], rows[i].h2d);
         ck_assert_int_eq(autohete_longest(ns), rows[i].longest);
-        ck_assert_int_eq(autohete_objective_ns(&f, AUTOHETE_MENDED, rows[i].s), ns[rows[i].longest]);
+        ck_assert_int_eq(autohete_by_period.objective_ns(&f, rows[i].s), ns[rows[i].longest]);
     }
     f.cpu_ns = 40; /* twice t_bp: block L-1 is passed over at once */
     ck_assert_int_eq(autohete_blocks_behind(&f), 2);
@@ -115,8 +115,8 @@ START_TEST(periods_by_hand)
 END_TEST
 
 /*
- * Literal: the optimum is (3,3,3): 2x3 + 20x(5-3+1) + 8x(5-3+1) + 48x(5-3) + 10 = 6+60+24+96+10 = 196 <= 200, time 224.
- * Mended: (2,1,3): 2x2 + 20x3 + 8x(3-1+1) + 48x2 + 10 = 4+60+24+96+10 = 194, period 200 by the prefetches: device
+ * As printed: the optimum is (3,3,3): 2x3 + 20x(5-3+1) + 8x(5-3+1) + 48x(5-3) + 10 = 6+60+24+96+10 = 196 <= 200, time 224.
+ * By the period: (2,1,3): 2x2 + 20x3 + 8x(3-1+1) + 48x2 + 10 = 4+60+24+96+10 = 194, period 200 by the prefetches: device
  * 150+20+4+4 = 178, chain 178-64-20+78 = 172, prefetch 172-24+24x3-10x2 = 200. (4,1,2) takes 200 too, by the device
  * (150+40+4+6), and loses by c.
  */
@@ -126,34 +126,34 @@ START_TEST(memory_and_optimum_by_hand)
     const struct autohete_box box = {{0, 0, 0}, {5, 5, 5}};
     struct autohete_choice s;
     struct ht_error err = {0};
-    ck_assert_int_eq(autohete_device_bytes(&f, AUTOHETE_LITERAL, (struct autohete_choice){3, 3, 3}), 196);
-    ck_assert_int_eq(autohete_device_bytes(&f, AUTOHETE_MENDED, (struct autohete_choice){2, 1, 3}), 194);
-    ck_assert_int_eq(autohete_device_bytes(&f, AUTOHETE_MENDED, (struct autohete_choice){5, 1, 2}), 198);
+    ck_assert_int_eq(autohete_device_bytes(&f, (struct autohete_choice){3, 3, 3}), 196);
+    ck_assert_int_eq(autohete_by_period.device_bytes(&f, (struct autohete_choice){2, 1, 3}), 194);
+    ck_assert_int_eq(autohete_by_period.device_bytes(&f, (struct autohete_choice){5, 1, 2}), 198);
     ck_assert_int_eq(autohete_host_bytes(&f, (struct autohete_choice){5, 1, 2}), 112);
     for (int glpk = 0; glpk <= 1; glpk++) {
-        ck_assert_int_eq((glpk ? autohete_solve : autohete_search)(&f, AUTOHETE_LITERAL, &box, &err, &s), HT_OK);
+        ck_assert_int_eq((glpk ? autohete_solve : autohete_search)(&f, &autohete_printed, &box, &err, &s), HT_OK);
         ck_assert(s.c == 3 && s.p == 3 && s.o == 3);
-        ck_assert_int_eq((glpk ? autohete_solve : autohete_search)(&f, AUTOHETE_MENDED, &box, &err, &s), HT_OK);
+        ck_assert_int_eq((glpk ? autohete_solve : autohete_search)(&f, &autohete_by_period, &box, &err, &s), HT_OK);
         ck_assert(s.c == 2 && s.p == 1 && s.o == 3);
     }
 }
 END_TEST
 
 /* The plan of Fig. 2, c=3 p=1 o=5, without M_gc: 2x3 + 20x3 + 8x5 = 6 + 60 + 40 = 106 as printed, one set of
-   activations less mended. The 78 and 86 bytes that are live at the end of F_5 and during B_5 are in
+   activations less by footnote 2. The 78 and 86 bytes that are live at the end of F_5 and during B_5 are in
    test_schedule.c. */
 START_TEST(memory_of_figure_2)
 {
     struct autohete_profile f = example();
     f.device_const_bytes = 0;
     const struct autohete_choice s = {3, 1, 5};
-    ck_assert_int_eq(autohete_device_bytes(&f, AUTOHETE_LITERAL, s), 106);
-    ck_assert_int_eq(autohete_device_bytes(&f, AUTOHETE_MENDED, s), 86);
+    ck_assert_int_eq(autohete_device_bytes(&f, s), 106);
+    ck_assert_int_eq(autohete_by_period.device_bytes(&f, s), 86);
 }
 END_TEST
 
 /* FP32: the 16-byte copy of a block's 4 parameters is its own master, part of the 48 bytes of states. Both forms count
-   the same parameters then. (3,1,2): literal 6 + 60 + 16x(5-1+1) + (48-16)x3 = 6+60+80+96 = 242; mended 6 + 40 +
+   the same parameters then. (3,1,2): as printed 6 + 60 + 16x(5-1+1) + (48-16)x3 = 6+60+80+96 = 242; by footnote 2 6 + 40 +
    16x(2-1+1) + 48x3 = 222. */
 START_TEST(fp32_has_no_second_copy)
 {
@@ -161,13 +161,13 @@ START_TEST(fp32_has_no_second_copy)
     f.device_const_bytes = 0;
     f.copy_bytes = f.shared_bytes = 16;
     const struct autohete_choice s = {3, 1, 2};
-    ck_assert_int_eq(autohete_device_bytes(&f, AUTOHETE_LITERAL, s), 242);
-    ck_assert_int_eq(autohete_device_bytes(&f, AUTOHETE_MENDED, s), 222);
+    ck_assert_int_eq(autohete_device_bytes(&f, s), 242);
+    ck_assert_int_eq(autohete_by_period.device_bytes(&f, s), 222);
 }
 END_TEST
 
 /*
- * Three micro-batches, adding a gradient takes 3 on the device and 5 on the host; (3,2,4), literal.
+ * Three micro-batches, adding a gradient takes 3 on the device and 5 on the host; (3,2,4), as printed.
  * T_fwd = 106 as above, T_bwd = max(100 + 30 + (2+3)x1 + 0, 20 + 24 + 35x4) = 184.
  * Each of the two others: T'_fwd = max(50, 24x2+10) = 58, T'_bwd = max(100 + 30 + 3x1, 20 + 24 + 5x4) = 133.
  * 106 + 184 + 2 x (58 + 133) = 672. Sums of 16 bytes a block on the device for L - o = 1 block: 16 more bytes.
@@ -175,13 +175,13 @@ END_TEST
 START_TEST(several_micro_batches)
 {
     struct autohete_profile f = example();
-    int64_t one = autohete_device_bytes(&f, AUTOHETE_LITERAL, (struct autohete_choice){3, 2, 4});
+    int64_t one = autohete_device_bytes(&f, (struct autohete_choice){3, 2, 4});
     f.micro_batches = 3;
     f.gpu_sum_ns = 3;
     f.cpu_sum_ns = 5;
     f.sum_bytes = 16;
-    ck_assert_int_eq(autohete_iteration_ns(&f, AUTOHETE_LITERAL, (struct autohete_choice){3, 2, 4}), 672);
-    ck_assert_int_eq(autohete_device_bytes(&f, AUTOHETE_LITERAL, (struct autohete_choice){3, 2, 4}), one + 16);
+    ck_assert_int_eq(autohete_printed.objective_ns(&f, (struct autohete_choice){3, 2, 4}), 672);
+    ck_assert_int_eq(autohete_device_bytes(&f, (struct autohete_choice){3, 2, 4}), one + 16);
 }
 END_TEST
 

@@ -53,7 +53,7 @@ START_TEST(eq_1_per_rank)
             struct autohete_choice s = {c, p, L - 5 > p ? L - 5 : p};
             int64_t expected =
                 input * c + kept * (L - c + 1) + M_p / 2 * (L - p) + 4 * M_p + 3 * M_p * (L - s.o) + M_gc;
-            ck_assert_int_eq(autohete_device_bytes(&f, AUTOHETE_LITERAL, s), expected);
+            ck_assert_int_eq(autohete_device_bytes(&f, s), expected);
         }
     ht_scenario_free(&sc);
 }

@@ -125,25 +125,25 @@ static long period(const struct instance *x, long c, long p, long o, long sync)
     return max2(T, m * o * x->d2h + step + turn + x->fp);
 }
 
-/* All (L+1)^3 points; the least time, then the least p, c, o, or c, p, o if mended. False: none fits. Written without
+/* All (L+1)^3 points; the least time, then the least p, c, o, or c, p, o by the period. False: none fits. Written without
    the code under test. */
-static int enumerate(const struct instance *x, int mended, long best[4])
+static int enumerate(const struct instance *x, int by_period, long best[4])
 {
     int found = 0, several = x->m > 1;
     for (long first = 0; first <= x->L; first++)
         for (long second = 0; second <= x->L; second++)
             for (long o = 0; o <= x->L; o++) {
-                long p = mended ? second : first, c = mended ? first : second;
-                long e = x->fp32 ? 4 : 2, in_place = x->fp32 && !mended ? 8 : 12;
-                long inputs = mended && c == x->L ? c - 1 : c, sets = x->L - inputs + !mended;
-                long device = 2 * x->Ma_in * inputs + 2 * x->Ma * sets + e * x->Mp * ((mended ? o : x->L) - p + 1) +
+                long p = by_period ? second : first, c = by_period ? first : second;
+                long e = x->fp32 ? 4 : 2, in_place = x->fp32 && !by_period ? 8 : 12;
+                long inputs = by_period && c == x->L ? c - 1 : c, sets = x->L - inputs + !by_period;
+                long device = 2 * x->Ma_in * inputs + 2 * x->Ma * sets + e * x->Mp * ((by_period ? o : x->L) - p + 1) +
                               in_place * x->Mp * (x->L - o) + (several ? 4 : 0) * x->Mp * (x->L - o) + x->Mgc;
                 if (p > o || device > x->Mgpu || 14 * x->Mp * o + x->Mcc > x->Mcpu) continue;
-                long v = c - (mended ? 1 : 0) - (x->L - o);
+                long v = c - (by_period ? 1 : 0) - (x->L - o);
                 if (v > p) v = p;
                 if (v < 0) v = 0;
                 long sync = v * max2(x->h2d - x->fp - x->bp, 0) + (p - v) * max2(x->h2d - x->bp, 0);
-                long T = mended && !x->apart ? period(x, c, p, o, sync) : printed(x, c, p, o, sync);
+                long T = by_period && !x->apart ? period(x, c, p, o, sync) : printed(x, c, p, o, sync);
                 if (found && T >= best[0]) continue; /* the first of a tie stays */
                 best[0] = T, best[1] = c, best[2] = p, best[3] = o;
                 found = 1;
@@ -151,30 +151,30 @@ static int enumerate(const struct instance *x, int mended, long best[4])
     return found;
 }
 
-typedef enum ht_status solver(const struct autohete_profile *, enum autohete_form, const struct autohete_box *,
-                              struct ht_error *, struct autohete_choice *);
+typedef enum ht_status solver(const struct autohete_profile *, const struct autohete_model *,
+                              const struct autohete_box *, struct ht_error *, struct autohete_choice *);
 
-/* 1,000 instances in both forms. */
+/* 1,000 instances of both programs. */
 static int agree(solver *solve)
 {
     int feasible = 0;
     for (uint64_t seed = 0; seed < 1000; seed++)
-        for (int mended = 0; mended <= 1; mended++) {
+        for (int by_period = 0; by_period <= 1; by_period++) {
             struct instance x = random_instance(seed);
             struct autohete_profile f = profile_of(&x);
             const struct autohete_box box = {{0, 0, 0}, {x.L, x.L, x.L}};
             struct autohete_choice s;
             struct ht_error err = {0};
             long best[4];
-            enum ht_status status = solve(&f, mended ? AUTOHETE_MENDED : AUTOHETE_LITERAL, &box, &err, &s);
-            if (!enumerate(&x, mended, best)) {
+            enum ht_status status = solve(&f, by_period ? &autohete_by_period : &autohete_printed, &box, &err, &s);
+            if (!enumerate(&x, by_period, best)) {
                 ck_assert_msg(status == HT_INFEASIBLE, "seed %d: a plan where there is none", (int)seed);
                 continue;
             }
             feasible++;
             ck_assert_msg(status == HT_OK, "seed %d: %s", (int)seed, err.text);
             ck_assert_msg(s.c == best[1] && s.p == best[2] && s.o == best[3],
-                          "seed %d form %d: (%d,%d,%d), expected (%ld,%ld,%ld) of time %ld", (int)seed, mended,
+                          "seed %d period %d: (%d,%d,%d), expected (%ld,%ld,%ld) of time %ld", (int)seed, by_period,
                           (int)s.c, (int)s.p, (int)s.o, best[1], best[2], best[3], best[0]);
         }
     return feasible;
@@ -202,8 +202,8 @@ START_TEST(forced_variables)
         const struct autohete_box box = {{c, 0, 0}, {c, x.L, x.L}};
         struct autohete_choice a, b;
         struct ht_error err = {0};
-        enum ht_status status = autohete_solve(&f, AUTOHETE_MENDED, &box, &err, &a);
-        ck_assert_int_eq(status, autohete_search(&f, AUTOHETE_MENDED, &box, &err, &b));
+        enum ht_status status = autohete_solve(&f, &autohete_by_period, &box, &err, &a);
+        ck_assert_int_eq(status, autohete_search(&f, &autohete_by_period, &box, &err, &b));
         if (status != HT_OK) continue;
         ck_assert_int_eq(a.c, c);
         ck_assert(a.c == b.c && a.p == b.p && a.o == b.o);
@@ -213,7 +213,7 @@ END_TEST
 
 /*
  * The message names the binding constraint. L=2, a block: 2 bytes of input, 20 of activations, 8 of copy, 48 of states,
- * 56 on the host. The leanest plan, c = p = o = 2, takes 2 + 20 + 8 = 30 bytes on the device in the mended form. With
+ * 56 on the host. The leanest plan, c = p = o = 2, takes 2 + 20 + 8 = 30 bytes on the device by footnote 2. With
  * 29: eq. 1. With 100, o = 0 needs at least 2 + 20 + 8 + 96, o = 1 (p = 1) 2 + 20 + 8 + 48 = 78: so o >= 1, 56 bytes;
  * with 50 there: eq. 2.
  */
@@ -237,11 +237,11 @@ START_TEST(the_binding_constraint_is_named)
     const struct autohete_box box = {{0, 0, 0}, {2, 2, 2}};
     struct autohete_choice s;
     struct ht_error err = {0};
-    ck_assert_int_eq(autohete_solve(&f, AUTOHETE_MENDED, &box, &err, &s), HT_INFEASIBLE);
+    ck_assert_int_eq(autohete_solve(&f, &autohete_by_period, &box, &err, &s), HT_INFEASIBLE);
     ck_assert_msg(strstr(err.text, "eq. 1") && strstr(err.text, "30 B of 29 B"), "%s", err.text);
     f.device_capacity_bytes = 100;
     f.host_capacity_bytes = 50;
-    ck_assert_int_eq(autohete_solve(&f, AUTOHETE_MENDED, &box, &err, &s), HT_INFEASIBLE);
+    ck_assert_int_eq(autohete_solve(&f, &autohete_by_period, &box, &err, &s), HT_INFEASIBLE);
     ck_assert_msg(strstr(err.text, "eq. 2") && strstr(err.text, "o >= 1") && strstr(err.text, "56 B of 50 B"), "%s",
                   err.text);
 }

@@ -33,14 +33,15 @@ for system in autohete autohete_nops; do
     done
 done
 
-# The planner's choice at three budgets, 50 steps; with a memory ledger that adds up.
+# Each planner's choice under budgets, 50 steps; with a memory ledger that adds up.
 steps=50
 if [ -n "$sanitized" ]; then steps=5; fi
 run 0 train in_memory "${common[@]}" --steps "$steps" --device-memory 64MB --losses in_memory.csv
-for budget in 7MB 4MB 2.5MB; do
-    same in_memory.csv autohete "${common[@]}" --steps "$steps" --device-memory "$budget"
-    run 0 train autohete "${common[@]}" --steps 5 --device-memory "$budget" --json
-    "$python" - "$budget" <<'PY' || fail "autohete in $budget: measured memory"
+for row in "autohete 7MB" "autohete 4MB" "autohete 2.5MB" "autohete_period 4MB"; do
+    read -r system budget <<<"$row"
+    same in_memory.csv "$system" "${common[@]}" --steps "$steps" --device-memory "$budget"
+    run 0 train "$system" "${common[@]}" --steps 5 --device-memory "$budget" --json
+    "$python" - "$row" <<'PY' || fail "$row: measured memory"
 import json, sys
 
 for m in json.load(open("out"))["memory"]:
