@@ -121,7 +121,7 @@ run 0 list software
 grep -q '^eager .* 36+92 ' out || fail "list software does not say what an RMS norm moves: $(cat out)"
 run 0 list systems
 says "^in_memory +everything on the device; on several devices ZeRO-3 \\(sharded states\\)"
-says "^fsdp .* m l share keep c$"
+says "^fsdp .* m l share keep communicators c$"
 says "^m=4,2,.. by rank +sequences of a micro-batch of each rank "
 says "^m +blocks in the working window +stronghold stronghold_ckpt"
 says "^  fsdp_ga: Zhao et al., VLDB 2023$"
@@ -131,7 +131,7 @@ says "^fc1=1,2,.. +0 +3 +by block: 0 recomputed, 1 main memory, "
 run 2 list systems no_such
 run 2 list models gpt-tiny
 run 0 plan fsdp --model llama-tiny --cluster autohete-4gpu --seq 16 --set m=4,2,1,1 --set l=1 --set share=0,0.3,0.7,0
-says "^plan: m=4,2,1,1 l=1,1,1,1 share=0,0.3,0.7,0 keep=0 c=0  \\("
+says "^plan: m=4,2,1,1 l=1,1,1,1 share=0,0.3,0.7,0 keep=0 communicators=1 c=0  \\("
 run 0 plan fsdp --model llama-tiny --cluster sysx-8node --batch 128 --seq 16 --set l=1 --set 'm=8 x 4, 4 x 20, 2 x 8'
-says "^plan: m='8 x 4, 4 x 20, 2 x 8' l='1 x 32' share='0.03125 x 32' keep=0 c=0  \\("
+says "^plan: m='8 x 4, 4 x 20, 2 x 8' l='1 x 32' share='0.03125 x 32' keep=0 communicators=1 c=0  \\("
 finish
