@@ -285,17 +285,18 @@ enum ht_status autohete_explain(const struct autohete_profile *f, enum autohete_
     int64_t need = autohete_device_bytes(f, form, s);
     char a[HT_QUANTITY_TEXT], b[HT_QUANTITY_TEXT];
     if (need > f->device_capacity_bytes)
-        return ht_fail(err, HT_INFEASIBLE,
-                       "AutoHete has no plan: device memory (eq. 1): c=%lld p=%lld o=%lld still needs %s of %s",
-                       (long long)s.c, (long long)s.p, (long long)s.o, ht_format_quantity(HT_BYTES, (double)need, a),
-                       ht_format_quantity(HT_BYTES, (double)f->device_capacity_bytes, b));
+        return ht_fail_memory(
+            err, HT_DEVICE, "AutoHete has no plan: device memory (eq. 1): c=%lld p=%lld o=%lld still needs %s of %s",
+            (long long)s.c, (long long)s.p, (long long)s.o, ht_format_quantity(HT_BYTES, (double)need, a),
+            ht_format_quantity(HT_BYTES, (double)f->device_capacity_bytes, b));
     while (s.o > box->lower.o) {
         struct autohete_choice less = {s.c, s.p < s.o - 1 ? s.p : s.o - 1, s.o - 1};
         if (autohete_device_bytes(f, form, less) > f->device_capacity_bytes) break;
         s = less;
     }
-    return ht_fail(err, HT_INFEASIBLE,
-                   "AutoHete has no plan: host memory (eq. 2): the device needs o >= %lld, which takes %s of %s there",
-                   (long long)s.o, ht_format_quantity(HT_BYTES, (double)autohete_host_bytes(f, s), a),
-                   ht_format_quantity(HT_BYTES, (double)f->host_capacity_bytes, b));
+    return ht_fail_memory(
+        err, HT_HOST,
+        "AutoHete has no plan: host memory (eq. 2): the device needs o >= %lld, which takes %s of %s there",
+        (long long)s.o, ht_format_quantity(HT_BYTES, (double)autohete_host_bytes(f, s), a),
+        ht_format_quantity(HT_BYTES, (double)f->host_capacity_bytes, b));
 }
