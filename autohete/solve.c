@@ -48,20 +48,20 @@ static enum ht_status explain(const struct autohete_profile *f, const struct aut
     int64_t need = model->device_bytes(f, s);
     char a[HT_QUANTITY_TEXT], b[HT_QUANTITY_TEXT];
     if (need > f->device_capacity_bytes)
-        return ht_fail(err, HT_INFEASIBLE,
-                       "AutoHete has no plan: device memory (eq. 1 %s): c=%lld p=%lld o=%lld still needs %s of %s",
-                       model->name, (long long)s.c, (long long)s.p, (long long)s.o,
-                       ht_format_quantity(HT_BYTES, (double)need, a),
-                       ht_format_quantity(HT_BYTES, (double)f->device_capacity_bytes, b));
+        return ht_fail_memory(
+            err, HT_DEVICE, "AutoHete has no plan: device memory (eq. 1 %s): c=%lld p=%lld o=%lld still needs %s of %s",
+            model->name, (long long)s.c, (long long)s.p, (long long)s.o, ht_format_quantity(HT_BYTES, (double)need, a),
+            ht_format_quantity(HT_BYTES, (double)f->device_capacity_bytes, b));
     while (s.o > box->lower.o) {
         struct autohete_choice less = {s.c, s.p < s.o - 1 ? s.p : s.o - 1, s.o - 1};
         if (model->device_bytes(f, less) > f->device_capacity_bytes) break;
         s = less;
     }
-    return ht_fail(err, HT_INFEASIBLE,
-                   "AutoHete has no plan: host memory (eq. 2): the device needs o >= %lld, which takes %s of %s there",
-                   (long long)s.o, ht_format_quantity(HT_BYTES, (double)autohete_host_bytes(f, s), a),
-                   ht_format_quantity(HT_BYTES, (double)f->host_capacity_bytes, b));
+    return ht_fail_memory(
+        err, HT_HOST,
+        "AutoHete has no plan: host memory (eq. 2): the device needs o >= %lld, which takes %s of %s there",
+        (long long)s.o, ht_format_quantity(HT_BYTES, (double)autohete_host_bytes(f, s), a),
+        ht_format_quantity(HT_BYTES, (double)f->host_capacity_bytes, b));
 }
 
 /* ---- the program ----------------------------------------------------------------------------------------------- */

@@ -116,13 +116,13 @@ enum ht_status ht_chunk_model_move(const struct ht_chunk_model *m, const char *s
     if (!ht_chunks_move(m->moments, m->n_moments, m->chunks.n, room, &why, out, &at)) return HT_OK;
     int64_t now = m->moments[at].non_model_bytes, next = m->moments[(at + 1) % m->n_moments].non_model_bytes;
     char other[HT_QUANTITY_TEXT], all[HT_QUANTITY_TEXT], fixed[HT_QUANTITY_TEXT];
-    return ht_fail(err, HT_INFEASIBLE,
-                   "OOM in %s at operator %d of %d: %s (of %s usable, non-model data take %s, optimizer states and a "
-                   "buffer %s)",
-                   system, at + 1, m->n_moments, why.text,
-                   ht_format_quantity(HT_BYTES, (double)room->usable_bytes, all),
-                   ht_format_quantity(HT_BYTES, (double)ht_max(now, next), other),
-                   ht_format_quantity(HT_BYTES, (double)room->fixed_bytes, fixed));
+    return ht_fail_memory(
+        err, HT_DEVICE,
+        "OOM in %s at operator %d of %d: %s (of %s usable, non-model data take %s, optimizer states and a "
+        "buffer %s)",
+        system, at + 1, m->n_moments, why.text, ht_format_quantity(HT_BYTES, (double)room->usable_bytes, all),
+        ht_format_quantity(HT_BYTES, (double)ht_max(now, next), other),
+        ht_format_quantity(HT_BYTES, (double)room->fixed_bytes, fixed));
 }
 
 int32_t ht_chunk_padding(struct ht_draft *g, int64_t bytes)

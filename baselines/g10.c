@@ -25,7 +25,6 @@
  */
 #include "baselines/baselines.h"
 #include "common/base/array.h"
-#include "common/plan/candidate.h"
 #include "common/policy/decide.h"
 
 #include <stdlib.h>
@@ -53,13 +52,12 @@ static enum ht_status decide(struct ht_policy_request *r, struct ht_error *err, 
     struct ht_needs needs;
     bool may = ht_setting(r->settings, "after", 1) && !ht_setting_variable(r->settings, "g_ssd");
     r->context = &on_ssd[0];
-    enum ht_status status = ht_policy_decide(r, err, out);
-    if (!status && may) status = ht_plan_needs(r->self, r->scenario, out, err, &needs);
+    enum ht_status status = ht_policy_decide(r, err, out, &needs);
     if (status || !may || !needs.short_bytes[HT_HOST]) return status;
     ht_plan_free(out);
     *out = (struct ht_plan){0};
     r->context = &on_ssd[1];
-    return ht_policy_decide(r, err, out);
+    return ht_policy_decide(r, err, out, NULL);
 }
 
 static enum ht_status plan(const struct ht_system *self, const struct ht_scenario *scenario,

@@ -168,9 +168,10 @@ static enum ht_status check_host(const struct ht_system *self, const struct ht_s
     int64_t ram_bytes = ht_scenario_shared_host_bytes(scenario);
     if (need_bytes <= percent_of(ram_bytes, percent)) return HT_OK;
     char need[HT_QUANTITY_TEXT], have[HT_QUANTITY_TEXT];
-    return ht_fail(err, HT_INFEASIBLE, "OOM in %s on the host: chunks need %s, usable is %s (%lld%% of its memory)",
-                   self->name, ht_format_quantity(HT_BYTES, (double)need_bytes, need),
-                   ht_format_quantity(HT_BYTES, (double)percent_of(ram_bytes, percent), have), (long long)percent);
+    return ht_fail_memory(err, HT_HOST, "OOM in %s on the host: chunks need %s, usable is %s (%lld%% of its memory)",
+                          self->name, ht_format_quantity(HT_BYTES, (double)need_bytes, need),
+                          ht_format_quantity(HT_BYTES, (double)percent_of(ram_bytes, percent), have),
+                          (long long)percent);
 }
 
 /* Records the inputs from which the planner derives the size of chunks and os. Parameters are those of one rank. */

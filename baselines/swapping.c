@@ -68,7 +68,7 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
         r.ssds = true;
         break;
     }
-    enum ht_status status = ht_policy_decide(&r, err, out);
+    enum ht_status status = ht_policy_decide(&r, err, out, NULL);
     if (!status) out->planned_bytes[HT_DEVICE] = ht_model_state_bytes(&scenario->numerics) * ht_equal_params(scenario);
     return status;
 }

@@ -29,6 +29,7 @@
 
 #include "common/base/array.h"
 #include "common/base/units.h"
+#include "common/schedule/schedule.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -543,12 +544,22 @@ static enum ht_status explain_gpu(const struct solver *s, struct ht_error *err)
         ht_format_quantity(HT_BYTES, (double)bytes, need);
         ht_format_quantity(HT_BYTES, (double)p->state_bytes / p->n_gpus, share);
         ht_format_quantity(HT_BYTES, (double)kind->capacity_bytes, room);
-        return ht_fail(err, HT_INFEASIBLE, "Cephalo has no plan: GPU %d (constraint II) needs %s %s%s%s, and has %s", i,
-                       need, p->may_idle ? "without samples" : "for micro-batch 1",
-                       bytes > kind->capacity_bytes ? "" : " and an even share of the state of ",
-                       bytes > kind->capacity_bytes ? "" : share, room);
+        return ht_fail_memory(err, HT_DEVICE, "Cephalo has no plan: GPU %d (constraint II) needs %s %s%s%s, and has %s",
+                              i, need, p->may_idle ? "without samples" : "for micro-batch 1",
+                              bytes > kind->capacity_bytes ? "" : " and an even share of the state of ",
+                              bytes > kind->capacity_bytes ? "" : share, room);
     }
     return HT_OK;
+}
+
+/* Returns true if memory rules out a micro-batch that some GPU has entries for. */
+static bool is_cut_by_memory(const struct solver *s)
+{
+    for (int32_t k = 0; k < s->p->n_kinds; k++) {
+        int64_t all = smaller(s->p->kinds[k].max_micro_batch, s->p->batch) + s->p->may_idle;
+        if (s->begin[k + 1] - s->begin[k] < all) return true;
+    }
+    return false;
 }
 
 enum ht_status cephalo_explain(const struct cephalo_problem *p, struct ht_error *err)
@@ -566,17 +577,18 @@ enum ht_status cephalo_explain(const struct cephalo_problem *p, struct ht_error 
                     "Cephalo has no plan: no micro-batches of %d GPUs make up a batch of %d (constraint I); %s %lld",
                     p->n_gpus, p->batch,
                     reach < p->batch ? "they take at most" : "each takes at least one, all at most", (long long)reach);
+        if (err && reach < p->batch && is_cut_by_memory(&s)) err->lacks = 1 + HT_DEVICE;
         goto out;
     }
     char state[HT_QUANTITY_TEXT], compute[HT_QUANTITY_TEXT], room[HT_QUANTITY_TEXT];
     ht_format_quantity(HT_BYTES, (double)p->state_bytes, state);
     ht_format_quantity(HT_BYTES, bytes, compute);
     ht_format_quantity(HT_BYTES, s.room + (double)p->state_bytes, room);
-    status =
-        ht_fail(err, HT_INFEASIBLE,
-                "Cephalo has no plan: a training state of %s and compute memory of at least %s exceed all GPUs' %s "
-                "(constraint III)",
-                state, compute, room);
+    status = ht_fail_memory(
+        err, HT_DEVICE,
+        "Cephalo has no plan: a training state of %s and compute memory of at least %s exceed all GPUs' %s "
+        "(constraint III)",
+        state, compute, room);
 out:
     free_solver(&s);
     return status;

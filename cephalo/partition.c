@@ -2,6 +2,7 @@
 
 #include "common/base/array.h"
 #include "common/base/units.h"
+#include "common/schedule/schedule.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -45,9 +46,9 @@ enum ht_status cephalo_partition_state(int32_t n, const int64_t *compute_bytes, 
     enum ht_status status = HT_OK;
     if (full > room) {
         char need[HT_QUANTITY_TEXT], have[HT_QUANTITY_TEXT];
-        status =
-            ht_fail(err, HT_INFEASIBLE, "training state and compute memory of %s exceed all GPUs' %s",
-                    ht_format_quantity(HT_BYTES, (double)full, need), ht_format_quantity(HT_BYTES, (double)room, have));
+        status = ht_fail_memory(err, HT_DEVICE, "training state and compute memory of %s exceed all GPUs' %s",
+                                ht_format_quantity(HT_BYTES, (double)full, need),
+                                ht_format_quantity(HT_BYTES, (double)room, have));
         goto out;
     }
     for (bool again = true; again;) {

@@ -18,7 +18,6 @@
 #include "lohan/lohan.h"
 
 #include "common/base/array.h"
-#include "common/plan/candidate.h"
 #include "common/policy/decide.h"
 
 #include <string.h>
@@ -58,8 +57,7 @@ static enum ht_status fit_device(struct ht_policy_request *r, struct ht_error *e
         struct ht_needs needs;
         memcpy(plan.planned_bytes, out->planned_bytes, sizeof plan.planned_bytes);
         r->context = &leads[k];
-        status = ht_policy_decide(r, err, &plan);
-        if (!status) status = ht_plan_needs(r->self, r->scenario, &plan, err, &needs);
+        status = ht_policy_decide(r, err, &plan, &needs);
         ht_plan_free(out);
         *out = plan;
         if (!status && !needs.short_bytes[HT_DEVICE]) break;

@@ -20,6 +20,7 @@ enum ht_status {
 /* One line for a person, without control characters. `text` is empty after success. */
 struct ht_error {
     enum ht_status status;
+    int lacks; /* of HT_INFEASIBLE for want of memory: 1 + its enum ht_tier; 0: for another reason */
     char text[1024];
 };
 
@@ -29,5 +30,9 @@ enum ht_status ht_fail(struct ht_error *err, enum ht_status status, const char *
     __attribute__((format(printf, 3, 4)));
 enum ht_status ht_vfail(struct ht_error *err, enum ht_status status, const char *fmt, va_list ap)
     __attribute__((format(printf, 3, 0)));
+
+/* The same for HT_INFEASIBLE because memory of a tier (enum ht_tier) does not suffice. */
+enum ht_status ht_fail_memory(struct ht_error *err, int tier, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 
 #endif

@@ -29,6 +29,7 @@
 
 #include "common/base/array.h"
 #include "common/base/units.h"
+#include "common/schedule/schedule.h"
 #include "common/solve/milp.h"
 
 #include <math.h>
@@ -136,8 +137,8 @@ enum ht_status ht_policy_checkmate(const struct ht_policy_case *c, struct ht_err
     status = ht_milp_solve(m, err, values);
     if (!status) spread(&q, values, fates);
     if (status == HT_INFEASIBLE && ht_milp_available())
-        ht_fail(
-            err, HT_INFEASIBLE,
+        ht_fail_memory(
+            err, HT_DEVICE,
             "no choice by Checkmate fits: beside all else %s of GPU memory and %s of main memory are left for %s of "
             "activations",
             ht_format_quantity(HT_BYTES, c->device_bytes, device), ht_format_quantity(HT_BYTES, c->main_bytes, host),

@@ -2,7 +2,6 @@
 
 #include "common/base/array.h"
 #include "common/base/units.h"
-#include "common/plan/candidate.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -153,40 +152,56 @@ static enum ht_status try(struct planner *q, struct ht_error *err, struct ht_nee
 /* Raises the GPU's budget as far as the schedule fits, to 1 / 2^HALVINGS of all activations. The leanest plan has
    buffers that activations which stay do not need, so what it leaves is less than there is. A budget for which the
    policy or the builder has no plan is one that does not fit. */
-static enum ht_status raise(struct planner *q, struct ht_error *err)
+static enum ht_status raise(struct planner *q, struct ht_error *err, struct ht_needs *needs)
 {
-    struct ht_needs needs = {0};
     struct ht_error why = {0};
     struct ht_policy_sums s = ht_policy_sum(&q->c, q->fates);
     double high = 0, low = q->c.device_bytes, last = low;
     for (int k = 0; k < HT_N_FATES; k++) high += s.bytes[k];
     for (int round = 0; round <= HALVINGS && low < high; round++) {
         q->c.device_bytes = last = round ? (low + high) / 2 : high; /* first everything */
-        enum ht_status status = try(q, &why, &needs);
+        enum ht_status status = try(q, &why, needs);
         if (status && status != HT_INFEASIBLE && status != HT_BAD_INPUT) return ht_fail(err, status, "%s", why.text);
-        if (status || needs.short_bytes[HT_DEVICE] || needs.short_bytes[HT_HOST])
+        if (status || needs->short_bytes[HT_DEVICE] || needs->short_bytes[HT_HOST])
             high = last;
         else
             low = last;
     }
     q->c.device_bytes = low;
-    return last == low ? HT_OK : try(q, err, &needs);
+    return last == low ? HT_OK : try(q, err, needs);
+}
+
+/* Returns the most bytes that other budgets could keep off a node's SSDs: of what is there, as much as the memories hold
+   beside what they hold by now. No policy that uses SSDs recomputes. On a disk each activation is rounded up. */
+static double sparable(const struct planner *q)
+{
+    struct ht_policy_sums s = ht_policy_sum(&q->c, q->fates);
+    double device = (double)ht_scenario_device_bytes(q->request->scenario) - s.bytes[HT_FATE_KEPT];
+    double room = fmax(0, device) + fmax(0, q->c.main_bytes - s.bytes[HT_FATE_MAIN]);
+    if (s.bytes[HT_FATE_SSD] == 0) return 0;
+    return sharers(q) * (fmin(room, s.bytes[HT_FATE_SSD]) + (double)q->c.n * HT_DISK_GRANULE);
+}
+
+/* Returns true if the GPU's budget is to be raised: for a faster plan; if any that fits will do, only where that may make
+   room on SSDs that are too small. */
+static bool is_worth_raising(const struct planner *q, const struct ht_needs *needs)
+{
+    double lacks = (double)needs->short_bytes[HT_DISK];
+    if (needs->short_bytes[HT_DEVICE] || needs->short_bytes[HT_HOST]) return false;
+    if (!q->request->settings || !q->request->settings->any_fit) return true;
+    return lacks > 0 && lacks <= sparable(q);
 }
 
 /* Asks the policy until its schedule fits, or nothing is left to lower. */
-static enum ht_status choose(struct planner *q, struct ht_error *err)
+static enum ht_status choose(struct planner *q, struct ht_error *err, struct ht_needs *needs)
 {
     double device_budget = q->c.device_bytes;
-    struct ht_needs needs = {.short_bytes[HT_DEVICE] = 1};
     for (int round = 0; round < ROUNDS; round++) {
-        enum ht_status status = try(q, err, &needs);
+        enum ht_status status = try(q, err, needs);
         if (status) return status;
-        if (!lower(q, &needs, device_budget)) break;
+        if (round + 1 == ROUNDS || !lower(q, needs, device_budget)) break;
     }
-    bool fits = !needs.short_bytes[HT_DEVICE] && !needs.short_bytes[HT_HOST];
-    /* Where the SSDs are too small, keeping more may help. */
-    bool any_fit = q->request->settings && q->request->settings->any_fit && !needs.short_bytes[HT_DISK];
-    return fits && !any_fit ? raise(q, err) : HT_OK;
+    return is_worth_raising(q, needs) ? raise(q, err, needs) : HT_OK;
 }
 
 static void describe(const struct planner *q, struct ht_plan *out)
@@ -231,17 +246,20 @@ static enum ht_status check(const struct planner *q, struct ht_error *err)
     return HT_OK;
 }
 
-enum ht_status ht_policy_decide(const struct ht_policy_request *r, struct ht_error *err, struct ht_plan *out)
+enum ht_status ht_policy_decide(const struct ht_policy_request *r, struct ht_error *err, struct ht_plan *out,
+                                struct ht_needs *needs)
 {
     struct planner q = {
         .request = r, .blocks = (int32_t)r->scenario->model.layers, .most_ahead = (int32_t)r->scenario->model.layers};
+    struct ht_needs own;
     enum ht_status status = check(&q, err);
     if (status) return status;
+    if (!needs) needs = &own;
     for (int tier = 0; tier < HT_N_TIERS; tier++) out->planned_bytes[tier] = -1;
     status = ht_policy_measure(r->scenario, r->costs, r->ssds, err, &q.c);
     q.fates = HT_NEW_ARRAY(enum ht_fate, q.c.n);
     if (!status) status = find_budgets(&q, err);
-    if (!status) status = choose(&q, err);
+    if (!status) status = choose(&q, err, needs);
     if (!status) {
         set_fates(&q, out);
         describe(&q, out);

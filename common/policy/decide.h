@@ -7,6 +7,7 @@
 #ifndef HT_POLICY_DECIDE_H
 #define HT_POLICY_DECIDE_H
 
+#include "common/plan/candidate.h"
 #include "common/policy/fates.h"
 #include "common/profile/profile.h"
 
@@ -30,8 +31,9 @@ struct ht_policy_request {
 
 /* Fills a plan's fates, `ahead` (turns of the backward pass that a block's activations come before it, by the times of
    ht_policy_begins), inputs and reason. HT_BAD_INPUT without costs or if a forced vector is not of one element a
-   block; otherwise what the policy or the builder return. */
-enum ht_status ht_policy_decide(const struct ht_policy_request *request, struct ht_error *err, struct ht_plan *out);
+   block; otherwise what the policy or the builder return. *needs, unless NULL: what the plan's schedule needs. */
+enum ht_status ht_policy_decide(const struct ht_policy_request *request, struct ht_error *err, struct ht_plan *out,
+                                struct ht_needs *needs);
 
 /* Fills a case from the profile, the budgets excepted: the blocks' activations, the times of one micro-batch's passes,
    and the links' rates. The caller frees out->a. */

@@ -3,6 +3,7 @@
 #include "common/base/array.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum { NEVER = INT32_MAX };
 #define TOO_MUCH ((int64_t)1 << 28) /* steps */
@@ -141,14 +142,6 @@ struct site {
     int64_t change; /* bytes of what can be live from here on, but not at the site before */
 };
 
-/* Returns true if the tensor can be live when x is granted. */
-static bool can_be_live(const struct order *o, const struct life *t, int32_t x)
-{
-    bool ended = t->to >= 0 && t->to != x && is_before(o, t->to, x);
-    bool to_come = t->from >= 0 && t->from != x && is_before(o, x, t->from);
-    return !ended && !to_come;
-}
-
 /* Returns how many of n sites of a FIFO lane, from the first on, are granted before `other` has surely ended; with
    to_come, how many have surely ended when `other` is granted. */
 static int32_t count(const struct order *o, const struct site *sites, int32_t n, int32_t other, bool to_come)
@@ -184,15 +177,174 @@ static int64_t most_on_fifo(const struct order *o, const struct lives *l, struct
     return most;
 }
 
+/* ---- priority lanes -------------------------------------------------------------------------------------------- */
+
+/* Lives listed by an instance, in compressed rows. */
+struct listing {
+    int32_t *begin; /* [n + 1] */
+    int32_t *life;
+};
+
+/* What decides whether a life is over, or yet to come, at an instance of a PRIORITY lane: is_before for all lives at once.
+   Such an instance is granted when its dependencies have ended, so what counts is their positions. */
+struct marks {
+    const struct order *o;
+    const struct lives *l;
+    int32_t *
+        *over; /* [n_lanes][l->n] first position of a FIFO lane at which a life is surely over; NULL: not asked for */
+    int32_t *
+        *to_come;  /* [n_lanes][l->n] last position that has surely ended when a life begins, or -1; NULL: all are -1 */
+    int32_t *last; /* [n_lanes] largest of to_come */
+    struct listing by_end, by_dependency; /* lives that end with an instance; that begin with one which depends on it */
+};
+
+/* Returns the i-th dependency of an instance: of its own iteration, then of the one before; -1 after the last. */
+static int32_t dependency(const struct order *o, int32_t x, int64_t i)
+{
+    const struct ht_schedule *s = o->s;
+    int32_t op = x % s->n_ops, base = x - op;
+    int64_t own = s->deps_begin[op + 1] - s->deps_begin[op];
+    if (i < own) return base + s->deps[s->deps_begin[op] + i];
+    int64_t d = s->prev_begin[op] + i - own;
+    return base && d < s->prev_begin[op + 1] ? s->prev[d] : -1;
+}
+
+static void add_to_listing(struct listing *list, bool count, int32_t x, int32_t life)
+{
+    if (count)
+        list->begin[x + 1]++;
+    else
+        list->life[list->begin[x]++] = life;
+}
+
+/* Fills the listings: counts in a first pass, lists in a second one. */
+static void list_lives(struct marks *m)
+{
+    const struct order *o = m->o;
+    struct listing *all[] = {&m->by_end, &m->by_dependency};
+    for (int i = 0; i < 2; i++) all[i]->begin = HT_NEW_ARRAY(int32_t, o->n + 1);
+    for (int pass = 0; pass < 2; pass++) {
+        for (int32_t k = 0; k < m->l->n; k++) {
+            const struct life *t = &m->l->rows[k];
+            if (t->to >= 0) add_to_listing(&m->by_end, !pass, t->to, k);
+            if (t->from < 0 || o->position[t->from] >= 0) continue;
+            for (int64_t i = 0, d; (d = dependency(o, t->from, i)) >= 0; i++)
+                add_to_listing(&m->by_dependency, !pass, (int32_t)d, k);
+        }
+        for (int i = 0; i < 2; i++) {
+            if (pass == 0) {
+                for (int32_t x = 0; x < o->n; x++) all[i]->begin[x + 1] += all[i]->begin[x];
+                all[i]->life = HT_NEW_ARRAY(int32_t, all[i]->begin[o->n]);
+            } else { /* each begin has moved to its row's end */
+                for (int32_t x = o->n; x > 0; x--) all[i]->begin[x] = all[i]->begin[x - 1];
+                all[i]->begin[0] = 0;
+            }
+        }
+    }
+}
+
+static void add_to_come(struct marks *m, int32_t life, int32_t lane, int32_t position)
+{
+    if (!m->to_come[lane]) {
+        m->to_come[lane] = HT_NEW_ARRAY(int32_t, m->l->n);
+        for (int32_t k = 0; k < m->l->n; k++) m->to_come[lane][k] = -1;
+    }
+    int32_t *at = &m->to_come[lane][life];
+    if (position > *at) *at = position;
+    if (position > m->last[lane]) m->last[lane] = position;
+}
+
+static void marks_init(struct marks *m, const struct order *o, const struct lives *l)
+{
+    int32_t n_lanes = o->s->n_lanes;
+    *m = (struct marks){.o = o,
+                        .l = l,
+                        .over = HT_NEW_ARRAY(int32_t *, n_lanes),
+                        .to_come = HT_NEW_ARRAY(int32_t *, n_lanes),
+                        .last = ht_alloc_ids(n_lanes)};
+    list_lives(m);
+    for (int32_t k = 0; k < l->n; k++) {
+        int32_t from = l->rows[k].from;
+        if (from < 0) continue;
+        if (o->position[from] >= 0) {
+            int32_t lane = lane_of(o, from);
+            add_to_come(m, k, lane, o->position[from] - grant_lead(o, lane));
+            continue;
+        }
+        for (int64_t i = 0, d; (d = dependency(o, from, i)) >= 0; i++)
+            if (o->position[d] >= 0) add_to_come(m, k, lane_of(o, (int32_t)d), o->position[d]);
+    }
+}
+
+static void marks_free(struct marks *m)
+{
+    for (int32_t lane = 0; lane < m->o->s->n_lanes; lane++) {
+        free(m->over[lane]);
+        free(m->to_come[lane]);
+    }
+    free(m->over);
+    free(m->to_come);
+    free(m->last);
+    free(m->by_end.begin);
+    free(m->by_end.life);
+    free(m->by_dependency.begin);
+    free(m->by_dependency.life);
+}
+
+static const int32_t *over_on(struct marks *m, int32_t lane)
+{
+    if (m->over[lane]) return m->over[lane];
+    int32_t *over = m->over[lane] = HT_NEW_ARRAY(int32_t, m->l->n);
+    for (int32_t k = 0; k < m->l->n; k++) {
+        int32_t to = m->l->rows[k].to;
+        over[k] = to < 0 ? NEVER : m->o->after[(int64_t)to * m->o->s->n_lanes + lane];
+    }
+    return over;
+}
+
+static void mark_listed(const struct listing *list, int32_t x, int32_t *gone)
+{
+    for (int32_t i = list->begin[x]; i < list->begin[x + 1]; i++) gone[list->life[i]] = 1;
+}
+
+/* Sets gone[k] for every life that is surely over, or yet to come, when x is granted. */
+static void mark(struct marks *m, int32_t x, int32_t *gone)
+{
+    const struct order *o = m->o;
+    int32_t n = m->l->n, n_lanes = o->s->n_lanes;
+    memset(gone, 0, sizeof *gone * (size_t)n);
+    for (int64_t i = 0, d; (d = dependency(o, x, i)) >= 0; i++) {
+        int32_t position = o->position[d];
+        mark_listed(&m->by_end, (int32_t)d, gone);
+        if (position < 0) continue;
+        const int32_t *over = over_on(m, lane_of(o, (int32_t)d));
+        for (int32_t k = 0; k < n; k++) gone[k] |= over[k] <= position;
+    }
+    for (int32_t lane = 0; lane < n_lanes; lane++) {
+        int32_t first = o->after[(int64_t)x * n_lanes + lane];
+        const int32_t *to_come = m->to_come[lane];
+        if (!to_come || first > m->last[lane]) continue;
+        for (int32_t k = 0; k < n; k++) gone[k] |= to_come[k] >= first;
+    }
+    mark_listed(&m->by_dependency, x, gone);
+}
+
+/* Returns the largest sum at the sites of a PRIORITY lane. */
 static int64_t most_on_priority(const struct order *o, const struct lives *l, const struct site *sites, int32_t n)
 {
     int64_t most = 0;
     if ((int64_t)n * l->n > TOO_MUCH) return INT64_MAX;
+    struct marks m;
+    marks_init(&m, o, l);
+    int32_t *gone = HT_NEW_ARRAY(int32_t, l->n);
     for (int32_t i = 0; i < n; i++) {
         int64_t live = 0;
-        for (int32_t k = 0; k < l->n; k++) live += can_be_live(o, &l->rows[k], sites[i].x) ? l->rows[k].bytes : 0;
+        mark(&m, sites[i].x, gone);
+        for (int32_t k = 0; k < l->n; k++) live += gone[k] ? 0 : l->rows[k].bytes;
         if (live > most) most = live;
     }
+    free(gone);
+    marks_free(&m);
     return most;
 }
 

@@ -320,6 +320,12 @@ static inline int32_t ht_space(const struct ht_schedule *s, enum ht_tier tier, i
         return s->n_ranks + 2 * s->n_nodes;
     }
 }
+/* Returns the tier of a space. */
+static inline enum ht_tier ht_space_tier(const struct ht_schedule *s, int32_t space)
+{
+    int32_t hosts = s->n_ranks, disks = hosts + s->n_nodes, remote = disks + s->n_nodes;
+    return space < hosts ? HT_DEVICE : space < disks ? HT_HOST : space < remote ? HT_DISK : HT_REMOTE;
+}
 /* Returns the most bytes that may be live in a space: its capacity, or what the method declares if that is less. */
 static inline int64_t ht_space_bytes(const struct ht_schedule *s, int32_t space)
 {

@@ -150,7 +150,7 @@ enum ht_status ht_rule_memory(const struct ht_schedule *s, struct ht_error *err,
     if (first < 0) return HT_OK;
     char text[900];
     ht_footprint_describe(s, first, &footprints[first], text, sizeof text);
-    return ht_fail(err, HT_INFEASIBLE, "%s", text);
+    return ht_fail_memory(err, ht_space_tier(s, first), "%s", text);
 }
 
 void ht_schedule_limit_devices(struct ht_schedule *s, int64_t beyond_bytes)

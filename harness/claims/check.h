@@ -58,6 +58,12 @@ void ht_outcome_free(struct ht_outcome *outcome);
    second reading would count a claim twice. */
 bool ht_outcome_has_figure(const struct ht_outcome *outcome);
 
+/* Writes the unit of a row's figure after its first n_steps steps into buf and returns it: of the values for 0, of the
+   row for the claim's own number. A quotient of two systems, or of two values, is a "ratio". Setups that count in units
+   of time have those instead of seconds. A border is an entry of a list: "sequences", "B". "" if the row is not checked. */
+enum { HT_CLAIM_UNIT_TEXT = 64 };
+const char *ht_claim_unit_of(const struct ht_claim *claim, int n_steps, char buf[HT_CLAIM_UNIT_TEXT]);
+
 /* ---- the arithmetic, apart from systems ------------------------------------------------------------------------ */
 
 /* Reduces at most HT_CLAIM_VALUES values to one number, leaving out NaN (a difference needs both values). Returns NaN

@@ -32,6 +32,41 @@ static double entry_value(const struct ht_claim *c, double index)
     }
 }
 
+static const char *border_unit(const struct ht_claim *c)
+{
+    static const char *const units[HT_N_CLAIM_AXES] = {"model",     "sequences", "B",    "setting", "tokens",
+                                                       "sequences", "B",         "SSDs", "system"};
+    return units[ht_claim_first_axis(&c->steps[0])];
+}
+
+static const char *value_unit(const struct ht_claim *c, char buf[HT_CLAIM_UNIT_TEXT])
+{
+    static const char *const per[] = {[HT_CLAIM_PARAMS] = "parameter",
+                                      [HT_CLAIM_BLOCK_PARAMS] = "parameter of a block",
+                                      [HT_CLAIM_BLOCK_ACTIVATIONS] = "B of a block's activations",
+                                      [HT_CLAIM_BLOCK_FORWARD] = "s of a block's forward pass"};
+    const char *unit = ht_claim_metric_units[c->metric];
+    if (c->versus && !c->versus_reduced && c->metric != HT_CLAIM_LOSS_DIFFERENCE) return "ratio";
+    if (c->setup->units.devices && !strcmp(unit, "s")) unit = "unit of time";
+    if (c->unit == HT_CLAIM_NO_UNIT) return unit;
+    snprintf(buf, HT_CLAIM_UNIT_TEXT, "%s per %s", unit, per[c->unit]);
+    return buf;
+}
+
+const char *ht_claim_unit_of(const struct ht_claim *c, int n_steps, char buf[HT_CLAIM_UNIT_TEXT])
+{
+    if (c->unchecked[0]) return "";
+    if (n_steps && ht_claim_is_boundary(c)) return border_unit(c);
+    const char *unit = value_unit(c, buf);
+    for (int i = 0; i < n_steps; i++) {
+        enum ht_claim_kind kind = c->steps[i].kind;
+        if (kind == HT_CLAIM_STEPS || kind == HT_CLAIM_SPREAD || kind == HT_CLAIM_HALVES) unit = "ratio";
+        if (kind == HT_CLAIM_POSITIVE) unit = "share";
+        if (i == 0 && c->versus_reduced) unit = "ratio";
+    }
+    return unit;
+}
+
 static const char *const tier_names[] = {"no memory that we know", "device memory", "host memory", "the disks"};
 
 static const char *const signs[] = {"", ">= ", "<= ", "> ", "< "};

@@ -108,8 +108,8 @@ static void no_fit(const struct ht_job *job, struct ht_observation *o)
     snprintf(o->why, sizeof(o->why), "%.500s", job->reason);
     const struct ht_schedule *s = job->schedule;
     for (int32_t i = 0; s && job->proof.spaces && i < ht_n_spaces(s); i++)
-        if (!job->proof.spaces[i].fits && !o->fails_in)
-            o->fails_in = i < s->n_ranks ? 1 + HT_DEVICE : i < s->n_ranks + s->n_nodes ? 1 + HT_HOST : 1 + HT_DISK;
+        if (!job->proof.spaces[i].fits && !o->fails_in) o->fails_in = 1 + ht_space_tier(s, i);
+    if (!o->fails_in) o->fails_in = job->lacks; /* the planner has refused */
 }
 
 static enum ht_status simulate(const struct ht_options *options, const struct ht_job *job, struct ht_error *err,
@@ -147,7 +147,10 @@ static enum ht_status find_size(const struct ht_claim_setup *setup, const char *
     enum ht_status status = ht_family_create(&model, 1, err, &family);
     if (status != HT_OK) return status;
     status = ht_maxsize_find(options, system, sizes[setup->search], &family, err, &found);
-    if (status == HT_OK && !found.found) status = ht_fail(err, HT_INFEASIBLE, "no size fits: %s", found.reason);
+    if (status == HT_OK && !found.found) {
+        status = ht_fail(err, HT_INFEASIBLE, "no size fits: %s", found.reason);
+        err->lacks = found.lacks;
+    }
     if (status == HT_OK) ht_size_apply(&found.size, &options->request);
     options->request.model = model; /* the family has the same name */
     ht_family_free(&family);
@@ -231,6 +234,7 @@ enum ht_status ht_look(const char *variant, const struct ht_claim_setup *setup, 
     o->sight = status == HT_INFEASIBLE && setup->search ? HT_SEEN_NO_FIT
                : status == HT_BAD_INPUT                 ? HT_SEEN_NOT_THERE
                                                         : HT_SEEN_BROKEN;
+    o->fails_in = o->sight == HT_SEEN_NO_FIT ? err->lacks : 0;
     snprintf(o->why, sizeof(o->why), "%.500s", err->text);
     return HT_OK;
 }

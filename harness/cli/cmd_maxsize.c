@@ -20,7 +20,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A row for each system; of batch and sequence, for each model and system, models outermost. */
+/* A row for each system; of batch and sequence, for each model and system, models outermost. Rows of one model are ordered
+   by size, the largest first. */
 struct request {
     const struct ht_options *options;
     enum ht_size_of of;
@@ -251,12 +252,23 @@ static enum ht_status budget_here(struct ht_options *o, const char *model, struc
     return HT_OK;
 }
 
+/* Orders rows by falling size; what fits nothing comes last, and rows that were not finished behind it. */
+static int by_size(const void *a, const void *b)
+{
+    const json_t *x = *(json_t *const *)a, *y = *(json_t *const *)b;
+    double p = x ? number_of(x, "amount") : -1, q = y ? number_of(y, "amount") : -1;
+    if (p != q) return p < q ? 1 : -1;
+    return x && y ? strcmp(text_of(x, "system"), text_of(y, "system")) : 0;
+}
+
 static enum ht_status run_rows(struct request *r, struct ht_error *err, json_t *rows)
 {
     size_t n = r->n_families * r->systems.n;
     struct ht_tasks tasks = {.name = "maxsize", .noun = "rows", .n = n, .ctx = r, .run = run_row};
     r->rows = HT_NEW_ARRAY(json_t *, n);
     enum ht_status status = ht_tasks_run(&tasks, err);
+    for (size_t i = 0; i < r->n_families; i++)
+        qsort(r->rows + i * r->systems.n, r->systems.n, sizeof(*r->rows), by_size);
     for (size_t i = 0; i < n; i++)
         if (r->rows[i]) json_array_append_new(rows, r->rows[i]);
     free(r->rows);

@@ -177,14 +177,16 @@ static void tolerance_text(const struct ht_claim *c, char *buf, size_t n)
 
 static void print_table(const struct reproduction *r, FILE *out)
 {
-    struct ht_table *t = ht_table_create("<claim|>paper|>ours|>deviation|>tolerance|<verdict|<how|<what is behind it");
+    struct ht_table *t =
+        ht_table_create("<claim|>paper|>ours|<unit|>deviation|>tolerance|<verdict|<how|<what is behind it");
     for (size_t i = 0; i < r->n_rows; i++) {
         const struct ht_outcome *o = &r->rows[i];
-        char tolerance[32];
+        char tolerance[32], unit[HT_CLAIM_UNIT_TEXT];
         tolerance_text(o->claim, tolerance, sizeof(tolerance));
         ht_table_cell(t, "%s", o->claim->id);
         ht_table_cell(t, "%s", o->paper_text);
         ht_table_cell(t, "%s", o->ours_text);
+        ht_table_cell(t, "%s", ht_claim_unit_of(o->claim, o->claim->n_steps, unit));
         if (isfinite(o->deviation) && (o->claim->compare == HT_CLAIM_ABOUT || o->claim->metric == HT_CLAIM_FITS))
             ht_table_cell(t, "%+.1f%%", 100 * o->deviation);
         else
@@ -210,13 +212,15 @@ static json_t *count(int64_t value)
     return value ? json_integer(value) : json_null();
 }
 
-static json_t *value_json(const struct ht_claim_setup *s, const struct ht_claim_value *v)
+static json_t *value_json(const struct ht_claim *c, const struct ht_claim_value *v)
 {
+    const struct ht_claim_setup *s = c->setup;
     struct ht_claim_point p = v->point;
-    char model[64];
+    char model[64], unit[HT_CLAIM_UNIT_TEXT];
     json_t *value = json_pack("{s:s,s:s,s:s,s:s,s:s,s:o}", "where", v->where, "by", v->by, "system", v->system->name,
                               "model", ht_claim_entry(s, HT_CLAIM_MODELS, p.at[HT_CLAIM_MODELS], model, sizeof(model)),
                               "cluster", s->clusters[p.at[HT_CLAIM_MODELS]], "value", number(v->value));
+    json_object_set_new(value, "unit", json_string(ht_claim_unit_of(c, 0, unit)));
     const char *software = ht_claim_software(s);
     json_object_set_new(value, "software", json_string(software ? software : "fused"));
     json_object_set_new(value, "batch", count(ht_claim_batch(s, p)));
@@ -240,11 +244,13 @@ static json_t *row_json(const struct ht_outcome *o)
     json_t *row = json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s}", "id", c->id, "where", c->where, "statement",
                             c->statement, "paper", o->paper_text, "ours", o->ours_text, "verdict",
                             ht_claim_verdict_names[o->verdict], "how", o->how, "why", o->why);
+    char unit[HT_CLAIM_UNIT_TEXT];
     json_t *values = json_array();
-    for (size_t i = 0; i < o->n_values; i++) json_array_append_new(values, value_json(c->setup, &o->values[i]));
+    for (size_t i = 0; i < o->n_values; i++) json_array_append_new(values, value_json(c, &o->values[i]));
     bool boundary = !c->unchecked[0] && ht_claim_is_boundary(c);
     json_object_set_new(row, "paper_value", c->unchecked[0] || boundary ? json_null() : number(c->value));
     json_object_set_new(row, "our_value", boundary ? json_null() : number(o->ours));
+    if (!c->unchecked[0]) json_object_set_new(row, "unit", json_string(ht_claim_unit_of(c, c->n_steps, unit)));
     json_object_set_new(row, "deviation", number(o->deviation));
     json_object_set_new(row, "counts_in_mean", json_boolean(ht_outcome_has_figure(o)));
     if (!c->unchecked[0]) {
@@ -327,14 +333,16 @@ static enum ht_status write_csv(const struct reproduction *r, const char *path, 
     struct ht_output file;
     enum ht_status status = ht_output_open(path, err, &file);
     if (status != HT_OK) return status;
-    fputs("id,where,statement,paper,ours,deviation_percent,in_mean,tolerance,verdict,how,software,clusters,seq,batches,"
+    fputs("id,where,statement,paper,ours,unit,deviation_percent,in_mean,tolerance,verdict,how,software,clusters,seq,"
+          "batches,"
           "micro_batch,memory,host_memory,ssds,reading,why\n",
           file.file);
     for (size_t i = 0; i < r->n_rows; i++) {
         const struct ht_outcome *o = &r->rows[i];
-        char tolerance[32];
+        char tolerance[32], unit[HT_CLAIM_UNIT_TEXT];
         tolerance_text(o->claim, tolerance, sizeof(tolerance));
-        const char *before[] = {o->claim->id, o->claim->where, o->claim->statement, o->paper_text, o->ours_text};
+        const char *before[] = {o->claim->id,  o->claim->where, o->claim->statement,
+                                o->paper_text, o->ours_text,    ht_claim_unit_of(o->claim, o->claim->n_steps, unit)};
         for (size_t k = 0; k < HT_COUNT(before); k++) csv_cell(file.file, before[k], ",");
         if (isfinite(o->deviation)) fprintf(file.file, "%.4f", 100 * o->deviation);
         fprintf(file.file, ",%d,", ht_outcome_has_figure(o));

@@ -66,13 +66,6 @@ double ht_result_per_1000_usd(const struct ht_result *r, double rate)
 
 /* ---- memory ---------------------------------------------------------------------------------------------------- */
 
-static enum ht_tier tier_of(const struct ht_schedule *s, int32_t space)
-{
-    if (space < s->n_ranks) return HT_DEVICE;
-    if (space < s->n_ranks + s->n_nodes) return HT_HOST;
-    return space < s->n_ranks + 2 * s->n_nodes ? HT_DISK : HT_REMOTE;
-}
-
 static void fill_memory(struct ht_result *r)
 {
     const struct ht_job *job = r->job;
@@ -86,7 +79,7 @@ static void fill_memory(struct ht_result *r)
         if (f->peak_bytes == 0 && f->fits) continue;
         struct ht_memory_row *row = &r->memory[r->n_memory++];
         *row = (struct ht_memory_row){.space = space,
-                                      .tier = tier_of(s, space),
+                                      .tier = ht_space_tier(s, space),
                                       .capacity_bytes = s->capacity_bytes[space],
                                       .limit_bytes = s->limit_bytes[space],
                                       .peak_bytes = r->trace ? r->trace->peak_bytes[space] : -1,

@@ -229,7 +229,7 @@ enum ht_status ht_disks_measure(const struct ht_disks *d, struct ht_error *err, 
 
 bool ht_disks_is_space(const struct ht_schedule *s, int32_t space)
 {
-    return space >= s->n_ranks + s->n_nodes && space < s->n_ranks + 2 * s->n_nodes;
+    return ht_space_tier(s, space) == HT_DISK;
 }
 
 bool ht_disks_holds(const struct ht_schedule *s)

@@ -36,6 +36,7 @@ static enum ht_status infeasible(struct ht_job *job, const char *status, const s
 {
     job->answer = HT_INFEASIBLE;
     job->status = status;
+    job->lacks = why->lacks;
     snprintf(job->reason, sizeof(job->reason), "%s", why->text);
     return HT_OK;
 }

@@ -33,6 +33,7 @@ struct ht_job {
     enum ht_status answer; /* HT_OK or HT_INFEASIBLE */
     const char *status;    /* "ok", "oom", "infeasible" */
     char reason[1024];     /* of HT_INFEASIBLE */
+    int lacks;             /* of HT_INFEASIBLE for want of memory: 1 + its enum ht_tier, also where a planner refuses */
 };
 
 enum ht_job_extent {

@@ -104,7 +104,8 @@ struct search {
     const char *system;
     enum ht_size_of of;
     const char *model;
-    int64_t step; /* of batch and sequence */
+    int64_t step;  /* of batch and sequence */
+    int64_t usual; /* size: the model's own blocks; of batch and sequence the smallest */
     struct ht_maxsize *out;
 };
 
@@ -127,13 +128,14 @@ static struct ht_size size_at(const struct search *s, int64_t k)
 
 /* Records why a size does not fit. job NULL: there is none. */
 static void note_misfit(struct search *s, const struct ht_size *size, const struct ht_job *job, const char *why,
-                        const char *reason)
+                        const char *reason, int lacks)
 {
     struct ht_maxsize *out = s->out;
     struct ht_result result;
     struct ht_error ignored;
     out->limited = true;
     out->next = *size;
+    out->lacks = lacks;
     out->short_of[0] = '\0';
     out->short_bytes = 0;
     snprintf(out->status, sizeof(out->status), "%s", why);
@@ -160,13 +162,18 @@ static enum ht_status check_here(const struct ht_options *o, const struct ht_job
     return ht_arena_check_machine(memory, "training", err);
 }
 
-/* Tells whether size k fits. Bad input is a reason like others: a size may be beyond what a scenario takes. */
-static enum ht_status probe(struct search *s, int64_t k, struct ht_error *err, bool *fits)
+enum fit {
+    FITS,
+    LACKS_MEMORY,
+    REFUSED, /* for another reason; bad input is one, since a size may be beyond what a scenario takes */
+};
+
+/* Finds whether size k fits. Records why it does not, but not a refusal where `refusals` is false. */
+static enum ht_status probe(struct search *s, int64_t k, bool refusals, struct ht_error *err, enum fit *fit)
 {
     struct ht_options options = *s->options;
     struct ht_size size = size_at(s, k);
     struct ht_job job;
-    *fits = false;
     if (ht_interrupted()) return ht_fail(err, HT_INTERRUPTED, "interrupted");
     ht_size_apply(&size, &options.request);
     options.any_fit = true;
@@ -174,34 +181,64 @@ static enum ht_status probe(struct search *s, int64_t k, struct ht_error *err, b
     bool here = options.request.cluster && !strcmp(options.request.cluster, "local");
     enum ht_status status = ht_job_create(&options, s->system, NULL, HT_JOB_PROVED, err, &job);
     if (status == HT_BAD_INPUT || status == HT_INFEASIBLE) {
-        note_misfit(s, &size, NULL, status == HT_BAD_INPUT ? "refused" : "infeasible", err->text);
+        *fit = err->lacks ? LACKS_MEMORY : REFUSED;
+        if (err->lacks || refusals)
+            note_misfit(s, &size, NULL, status == HT_BAD_INPUT ? "refused" : "infeasible", err->text, err->lacks);
         return HT_OK;
     }
     if (status != HT_OK) return status;
     if (job.answer != HT_OK) {
-        note_misfit(s, &size, &job, job.status, job.reason);
+        *fit = job.lacks ? LACKS_MEMORY : REFUSED;
+        if (job.lacks || refusals) note_misfit(s, &size, &job, job.status, job.reason, job.lacks);
     } else if (here && check_here(&options, &job, err) != HT_OK) {
-        note_misfit(s, &size, NULL, "beyond this machine", err->text);
+        *fit = LACKS_MEMORY;
+        note_misfit(s, &size, NULL, "beyond this machine", err->text, 1 + HT_HOST);
     } else {
-        *fits = s->out->found = true;
+        *fit = FITS;
+        s->out->found = true;
         s->out->size = size;
     }
     ht_job_free(&job);
     return HT_OK;
 }
 
-/* Goes from size `fit`, which fits, to the largest one up to `last` below the first that does not. Every misfit is
-   smaller than those before it, so the last one recorded is the next size. */
-static enum ht_status climb(struct search *s, int64_t fit, int64_t last, struct ht_error *err)
+/* Finds a size of first .. last that fits. Sets *size to it, or to 0 if none does, and *misfit to the smallest size above
+   it that is known to lack memory, or to last + 1. Of sizes that are refused it records the usual one, whose
+   reason is not that it is small, unless a size is known to lack memory. */
+static enum ht_status find_fit(struct search *s, int64_t first, int64_t last, struct ht_error *err, int64_t *size,
+                               int64_t *misfit)
 {
-    int64_t misfit = last + 1, stride = 1;
-    enum ht_status status = HT_OK;
-    while (status == HT_OK && fit + 1 < misfit) {
-        int64_t k = misfit <= last ? fit + (misfit - fit) / 2 : fit + stride < last ? fit + stride : last;
-        bool fits;
-        status = probe(s, k, err, &fits);
-        if (fits) {
-            fit = k;
+    int64_t refused = first - 1, stride = 1;
+    *size = 0;
+    *misfit = last + 1;
+    while (!*size && refused + 1 < *misfit) {
+        int64_t k = *misfit <= last ? refused + (*misfit - refused) / 2 : ht_min(refused + stride, last);
+        enum fit fit;
+        if (*misfit > last && refused < s->usual && s->usual < k) k = s->usual;
+        enum ht_status status = probe(s, k, k <= s->usual && !s->out->lacks, err, &fit);
+        if (status != HT_OK) return status;
+        if (fit == FITS) *size = k;
+        if (fit == LACKS_MEMORY) *misfit = k;
+        if (fit == REFUSED) {
+            refused = k;
+            stride *= 2;
+        }
+    }
+    return HT_OK;
+}
+
+/* Finds the largest size of first .. last that fits, if one does. Every misfit recorded is smaller than those before it,
+   so the last one is the next size. */
+static enum ht_status climb(struct search *s, int64_t first, int64_t last, struct ht_error *err)
+{
+    int64_t largest, misfit, stride = 1;
+    enum ht_status status = find_fit(s, first, last, err, &largest, &misfit);
+    while (status == HT_OK && largest && largest + 1 < misfit) {
+        int64_t k = misfit <= last ? largest + (misfit - largest) / 2 : ht_min(largest + stride, last);
+        enum fit fit;
+        status = probe(s, k, true, err, &fit);
+        if (fit == FITS) {
+            largest = k;
             stride *= 2;
         } else {
             misfit = k;
@@ -212,22 +249,14 @@ static enum ht_status climb(struct search *s, int64_t fit, int64_t last, struct 
 
 static enum ht_status find_model(struct search *s, const struct ht_family *family, struct ht_error *err)
 {
-    bool fits = false;
-    for (size_t i = family->n; i-- > 0 && !fits;) {
+    enum ht_status status = HT_OK;
+    for (size_t i = family->n; i-- > 0 && status == HT_OK && !s->out->found;) {
         const struct ht_family_model *m = &family->models[i];
         s->model = m->name;
-        enum ht_status status = probe(s, m->least_blocks, err, &fits);
-        if (status == HT_OK && fits) status = climb(s, m->least_blocks, m->most_blocks, err);
-        if (status != HT_OK) return status;
+        s->usual = m->model.layers;
+        status = climb(s, m->least_blocks, m->most_blocks, err);
     }
-    return HT_OK;
-}
-
-static enum ht_status find_step(struct search *s, int64_t last, struct ht_error *err)
-{
-    bool fits;
-    enum ht_status status = probe(s, 1, err, &fits);
-    return status == HT_OK && fits ? climb(s, 1, last, err) : status;
+    return status;
 }
 
 /* Returns the sequences of a step: one micro-batch on each device. */
@@ -249,12 +278,12 @@ static enum ht_status batch_step(const struct ht_options *o, const char *model, 
 enum ht_status ht_maxsize_find(const struct ht_options *options, const char *system, enum ht_size_of of,
                                const struct ht_family *family, struct ht_error *err, struct ht_maxsize *out)
 {
-    struct search s = {.options = options, .system = system, .of = of, .step = HT_SEQ_STEP, .out = out};
+    struct search s = {.options = options, .system = system, .of = of, .step = HT_SEQ_STEP, .usual = 1, .out = out};
     *out = (struct ht_maxsize){0};
     s.model = family->models[0].name;
     enum ht_status status = of == HT_SIZE_BATCH ? batch_step(options, s.model, err, &s.step) : HT_OK;
     if (status == HT_OK)
-        status = of == HT_SIZE_MODEL ? find_model(&s, family, err) : find_step(&s, HT_MOST_SEQUENCES / s.step, err);
+        status = of == HT_SIZE_MODEL ? find_model(&s, family, err) : climb(&s, 1, HT_MOST_SEQUENCES / s.step, err);
     if (status != HT_OK || out->found || strcmp(out->status, "refused") != 0) return status;
     return ht_fail(err, HT_BAD_INPUT, "%s", out->reason);
 }

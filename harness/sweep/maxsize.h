@@ -47,9 +47,10 @@ struct ht_maxsize {
     bool found;          /* some size fits */
     struct ht_size size; /* the largest that fits */
     bool limited;        /* a larger one does not fit: */
-    struct ht_size next; /* the next one, or the smallest of all if none fits */
+    struct ht_size next; /* the next one; if none fits, the smallest that lacks memory, or one that is refused */
     char status[24];     /* "oom", "infeasible", "refused" (bad input) or "beyond this machine" (cluster local) */
     char reason[1024];
+    int lacks; /* 1 + the enum ht_tier whose memory does not suffice, also where a planner refuses; 0: another reason */
     char short_of[24]; /* the space that lacks memory; "" if no schedule was built */
     int64_t short_bytes;
     int64_t n_probes; /* plans that were made and proved */
@@ -58,10 +59,17 @@ struct ht_maxsize {
 /*
  * Finds the largest size.
  *
- * Of a family: the first model, from the largest down, that fits with its least blocks; then its most blocks. Of batch
- * and sequence: steps are as many sequences as devices (times the micro-batch, if it was given), and HT_SEQ_STEP
- * tokens. Sizes double until one does not fit; bisection follows. So a system that takes a size and refuses a smaller
- * one may get less than the largest of all.
+ * Of a family: the first model, from the largest down, of which some number of blocks fits; then its most blocks. Of
+ * batch and sequence: steps are as many sequences as devices (times the micro-batch, if it was given), and HT_SEQ_STEP
+ * tokens.
+ *
+ *     sizes     1 2 3 4 | 5 6 7 8 9 10 11 | 12 13 14 ..
+ *               refused | fit             | lack memory
+ *
+ * A system may refuse small sizes, as a pipeline does that has more stages than the model has blocks. The first size that
+ * fits is found by doubling while sizes are refused, and by bisection between a refused one and one that lacks memory.
+ * From there sizes double until one does not fit; bisection follows. So a system that takes a size and, among larger
+ * ones, refuses a smaller one may get less than the largest of all.
  *
  * options: those of the scenario. system: name. family: of batch and sequence, its first model. Returns HT_BAD_INPUT
  * if every size is bad input.

@@ -3,6 +3,7 @@
 #include "common/base/array.h"
 #include "common/base/interrupt.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdbool.h>
@@ -25,9 +26,10 @@ struct pool {
     size_t next, n_succeeded; /* next: in order */
     int n_running;
     double taken_bytes;
+    double work, work_done; /* of all tasks, of those that have succeeded; see work_of */
     enum ht_status status;
     struct ht_error *err;
-    double shown_s;
+    double began_s, shown_s;
     bool shown;
 };
 
@@ -43,6 +45,12 @@ static int larger_first(const void *a, const void *b)
     const struct task *x = a, *y = b;
     if (x->bytes != y->bytes) return x->bytes < y->bytes ? 1 : -1;
     return (x->i > y->i) - (x->i < y->i);
+}
+
+/* Returns a task's part of the work: its memory, since larger graphs take longer. Without estimates tasks are equal. */
+static double work_of(const struct ht_tasks *tasks, size_t i)
+{
+    return tasks->bytes ? tasks->bytes[i] : 1;
 }
 
 static struct task *order_of(const struct ht_tasks *tasks)
@@ -63,6 +71,18 @@ static void fail(struct pool *p, enum ht_status status, const struct ht_error *w
     *p->err = *why;
 }
 
+const char *ht_progress_text(const struct ht_tasks *t, size_t n_done, double share, double elapsed_s,
+                             char buf[HT_PROGRESS_TEXT])
+{
+    int at = snprintf(buf, HT_PROGRESS_TEXT, "%s: %zu of %zu %s", t->name, n_done, t->n, t->noun);
+    double left_s = share > 0 ? ceil(elapsed_s * (1 - share) / share) : 0;
+    if (n_done == t->n || !(left_s > 0) || at < 0 || at >= HT_PROGRESS_TEXT) return buf;
+    bool minutes = left_s >= 120;
+    snprintf(buf + at, (size_t)(HT_PROGRESS_TEXT - at), ", about %.0f %s left", minutes ? ceil(left_s / 60) : left_s,
+             minutes ? "min" : "s");
+    return buf;
+}
+
 static void show(struct pool *p)
 {
     const struct ht_tasks *t = p->tasks;
@@ -71,8 +91,9 @@ static void show(struct pool *p)
     if (now - p->shown_s < (terminal ? 0.2 : 5)) return;
     p->shown_s = now;
     p->shown = true;
-    fprintf(stderr, "%s%s: %zu of %zu %s%s", terminal ? "\r\033[K" : "", t->name, p->n_succeeded, t->n, t->noun,
-            terminal ? "" : "\n");
+    char text[HT_PROGRESS_TEXT];
+    ht_progress_text(t, p->n_succeeded, p->work > 0 ? p->work_done / p->work : 0, now - p->began_s, text);
+    fprintf(stderr, "%s%s%s", terminal ? "\r\033[K" : "", text, terminal ? "" : "\n");
 }
 
 /* Takes the next task, waiting for memory. Returns NULL when no task is left, or the run has ended. */
@@ -96,6 +117,7 @@ static void give_back(struct pool *p, const struct task *task, enum ht_status st
     pthread_cond_broadcast(&p->freed);
     if (status == HT_OK) {
         p->n_succeeded++;
+        p->work_done += work_of(p->tasks, task->i);
         if (p->tasks->finished) status = p->tasks->finished(p->tasks->ctx, task->i, err);
         show(p);
     }
@@ -135,7 +157,9 @@ enum ht_status ht_tasks_run(const struct ht_tasks *tasks, struct ht_error *err)
                      .order = order_of(tasks),
                      .memory_bytes = tasks->memory_bytes > 0 ? tasks->memory_bytes : 0.5 * ram,
                      .err = err,
+                     .began_s = now_s(),
                      .shown_s = now_s()};
+    for (size_t i = 0; i < tasks->n; i++) p.work += work_of(tasks, i);
     size_t wanted = n_threads(tasks), n = 0;
     pthread_t *threads = HT_NEW_ARRAY(pthread_t, wanted);
     pthread_mutex_init(&p.lock, NULL);

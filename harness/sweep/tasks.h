@@ -8,7 +8,8 @@
  * (HT_INTERRUPTED), but a real error replaces it.
  *
  * A run that lasts shows on stderr how far it is: on a terminal in one line that is rewritten and wiped out at the end,
- * else in a line every 5 s. A quick run says nothing.
+ * else in a line every 5 s. It says how much time is left if the rest takes as long, for its estimated memory, as what
+ * is done. A quick run says nothing.
  */
 #ifndef HT_HARNESS_SWEEP_TASKS_H
 #define HT_HARNESS_SWEEP_TASKS_H
@@ -35,5 +36,10 @@ struct ht_tasks {
 
 /* Runs all tasks and returns when none is running. HT_INTERRUPTED says in *err how many have succeeded. */
 enum ht_status ht_tasks_run(const struct ht_tasks *tasks, struct ht_error *err);
+
+/* Writes "NAME: 3 of 14 NOUN, about 40 s left" into buf and returns it. share: of the work that is done, 0 to 1. */
+enum { HT_PROGRESS_TEXT = 160 };
+const char *ht_progress_text(const struct ht_tasks *tasks, size_t n_done, double share, double elapsed_s,
+                             char buf[HT_PROGRESS_TEXT]);
 
 #endif

@@ -28,6 +28,9 @@ PY
 run 0 maxsize --models 'gpt-m*' --cluster local --device-memory 8MB --batch 4
 [ "$(grep -c ' gpt-mini ' out)" = "$("$hetbench" list systems --json | "$python" -c 'import json, sys; print(len(json.load(sys.stdin)["systems"]))')" ] ||
     fail "not every system has a row: $(cat out)"
+run 0 maxsize in_memory,zero_offload,stronghold --models 'gpt-m*' --cluster local --device-memory 8MB --batch 4 --json
+[ "$(json out '[x["amount"] for x in d["rows"]] == sorted((x["amount"] for x in d["rows"]), reverse=True)')" = True ] ||
+    fail "rows are not ordered by size: $(json out '[(x["system"], x["amount"]) for x in d["rows"]]')"
 
 # On cluster local the devices' memory is the machine's, too: what is found can be trained.
 run 0 maxsize zero_offload_ckpt --models gpt2-124m --cluster local --batch 1 --seq 64 --json

@@ -123,7 +123,7 @@ claims:
     compare: below, value: 0, tolerance: same}
   t.skip: {where: x, statement: x, setup: fig8, systems: [other pipe], metric: bad_time, kind: value, value: 37, tolerance: same}
 YAML
-run 0 reproduce --ledger l.yaml --json
+run 0 reproduce --ledger l.yaml --json --out l.csv
 mv out l.json
 run 0 compare --systems zero_offload,zero_offload_ckpt --models autohete-2b,autohete-14b --cluster autohete-1gpu --out cmp
 "$python" - <<'PY' || fail "rows disagree with compare"
@@ -154,6 +154,16 @@ assert rows["t.step"]["verdict"] == "within" and "reading" not in rows["t.step"]
 assert rows["t.step/other"]["our_value"] == 0.5 and rows["t.step/other"]["reading"] == "of Mobius", rows["t.step/other"]
 d = json.load(open("l.json"))
 assert d["second_readings"]["outside"] == 1 and sum(d["row_counts"].values()) == len(rows) - 1 == sum(d["claims"].values()), d["claims"]
+# Every figure has its unit, the values behind a row as well. A quotient of systems or of steps has none.
+units = {"t.value": "TFLOP/s per GPU", "t.ratio": "ratio", "t.fits": "sequences", "t.element": "plan variable", "t.wide": "ratio",
+         "t.then": "share", "t.time": "s", "t.undo": "unit of time", "t.lost": "share", "t.step": "ratio", "t.budgets": "share"}
+assert {i: rows[i]["unit"] for i in units} == units and "unit" not in rows["t.unchecked"]
+assert {v["unit"] for v in rows["t.then"]["values"]} == {"ratio"} and {v["unit"] for v in rows["t.fits"]["values"]} == {"0 or 1"}
+import csv
+
+table = {r["id"]: r for r in csv.DictReader(open("l.csv"))}
+assert list(table) == list(rows) and all(table[i]["unit"] == u for i, u in units.items())
+assert table["t.step/other"]["reading"] == "of Mobius" and table["t.step"]["reading"] == "", table["t.step/other"]
 assert {v["device_memory_bytes"] for v in rows["t.budgets"]["values"]} == {16 << 30, 24 << 30, None}
 assert rows["t.four"]["verdict"] in ("not there yet", "within"), rows["t.four"]
 PY

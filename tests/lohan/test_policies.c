@@ -105,7 +105,7 @@ START_TEST(a_raised_budget_may_be_refused)
                                   .complete = one_turn_ahead};
     first_bytes = -1;
     refusals = 0;
-    ck_assert_msg(ht_policy_decide(&r, &err, &plan) == HT_OK, "%s", err.text);
+    ck_assert_msg(ht_policy_decide(&r, &err, &plan, NULL) == HT_OK, "%s", err.text);
     ck_assert_int_gt(refusals, 1);
     ck_assert_double_eq(input_of(&plan, "device_budget"), first_bytes);
     ck_assert_double_eq(input_of(&plan, "A_kept"), 0);

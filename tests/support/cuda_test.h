@@ -87,7 +87,7 @@ static inline struct buffer buffer_with(const void *data, int64_t bytes, int64_t
 
 static inline void finish(void)
 {
-    struct ht_error err = {HT_OK, ""};
+    struct ht_error err = {};
     enum ht_status s = ht_cuda_status(&cuda, cudaStreamSynchronize(cuda.stream), &err);
     expect(s == HT_OK, "%s", err.text);
 }
@@ -225,7 +225,7 @@ static const enum ht_dtype every_type[] = {HT_F32, HT_F16, HT_BF16};
 static inline int cuda_test_main(const struct cuda_test *tests, int n_tests)
 {
     int n = 0;
-    struct ht_error err = {HT_OK, ""};
+    struct ht_error err = {};
     if (cudaGetDeviceCount(&n) != cudaSuccess || n == 0) {
         printf("SKIP: no CUDA device\n");
         return 77;

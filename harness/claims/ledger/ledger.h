@@ -168,6 +168,7 @@ enum ht_claim_unit {
     HT_CLAIM_BLOCK_FORWARD,     /* s of a block's forward pass: t_fp */
 };
 
+extern const char *const ht_claim_metric_units[HT_N_CLAIM_METRICS]; /* "s", "B", "share", .. */
 extern const char *const ht_claim_metric_names[], *const ht_claim_kind_names[], *const ht_claim_compare_names[];
 extern const char *const ht_claim_axis_names[], *const ht_claim_unit_names[], *const ht_claim_search_names[];
 

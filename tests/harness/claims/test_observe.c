@@ -127,6 +127,34 @@ START_TEST(states_on_disk)
 }
 END_TEST
 
+/* A planner that refuses names the memory that lacks room, as a proof of its schedule does. AutoHete needs 10.06 GB of a
+   device of 2 GB even if all blocks are offloaded, and 195.6 GB of a host of 32 GB. PatrickStar has no room for a chunk on
+   a device of 2 GB, Cephalo none for a micro-batch on any of four with 4 GB. With 16 GB of main memory
+   PatrickStar's chunks of 4.4e9 parameters need 46.08 GB there. in_memory is a proof's answer. */
+START_TEST(refusals_name_the_memory)
+{
+    all_within(
+        "paper: P\n"
+        "tolerances: {same: {absolute: 0, why: x}}\n"
+        "systems: {A: [autohete], P: [patrickstar], C: [cephalo], B: [cephalo_cb], M: [in_memory], K: [checkmate]}\n"
+        "setups:\n"
+        "  d: {cluster: autohete-1gpu, models: [autohete-14b], batches: [8], memory: [2 GB]}\n"
+        "  h: {cluster: autohete-1gpu, models: [autohete-14b], batches: [8], host_memory: [32 GB]}\n"
+        "  p: {cluster: autohete-1gpu, models: [autohete-4b], batches: [1], host_memory: [16 GB]}\n"
+        "  c: {cluster: autohete-4gpu, models: [autohete-14b], batches: [8], memory: [4 GB]}\n"
+        "  k: {cluster: autohete-1gpu, models: [autohete-2b], batches: [64]}\n"
+        "  s: {cluster: autohete-1gpu, models: [autohete-14b], search: batch, memory: [2 GB]}\n"
+        "claims:\n" /* clang-format off */
+               ROW("device", "d", "A, P, M", "metric: fits, value: 0, fails_in: device, tolerance: same")
+               ROW("host", "h", "A", "metric: fits, value: 0, fails_in: host, tolerance: same")
+               ROW("chunks", "p", "P", "metric: fits, value: 0, fails_in: host, tolerance: same")
+               ROW("devices", "c", "C, B", "metric: fits, value: 0, fails_in: device, tolerance: same")
+               ROW("program", "k", "K", "metric: fits, value: 0, fails_in: device, tolerance: same")
+               ROW("size", "s", "A", "metric: fits, value: 0, fails_in: device, tolerance: same"));
+    /* clang-format on */
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("observations");
@@ -135,6 +163,7 @@ int main(void)
     tcase_add_test(cases, searches);
     tcase_add_test(cases, search_finds_nothing);
     tcase_add_test(cases, states_on_disk);
+    tcase_add_test(cases, refusals_name_the_memory);
     suite_add_tcase(suite, cases);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

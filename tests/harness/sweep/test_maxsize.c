@@ -32,6 +32,9 @@ static bool fits(const struct ht_options *o, const char *system, const struct ht
 
 /* gpt-mini has width 64, gpt-tiny 128. */
 static const char *const names[] = {"gpt-tiny", "gpt-mini"};
+/* Their heads are their own, as pipelines that offload demand. Both have 4 blocks; llama-tiny with 5 would be larger than
+   bert-tiny, so it stands for 1 to 4. */
+static const char *const untied[] = {"bert-tiny", "llama-tiny"};
 
 #define SMALL_SSD HT_SOURCE_DIR "/tests/data/ssd-small.yaml"
 
@@ -42,37 +45,49 @@ static const struct scan_case {
     int64_t most;        /* sizes that the scan tries; of a family, blocks of its last model */
     const char *cluster; /* NULL: this machine */
     int64_t host_memory_bytes;
+    const char *const *names; /* [2] NULL: `names` */
 } cases[] = {
-    {"in_memory", HT_SIZE_MODEL, 1, 40 << 20, 40, NULL, 0},
-    {"in_memory_ckpt", HT_SIZE_MODEL, 1, 16 << 20, 40, NULL, 0},
-    {"zero_offload", HT_SIZE_MODEL, 1, 30 << 20, 40, NULL, 0},
-    {"zero3_offload_ckpt", HT_SIZE_MODEL, 1, 10 << 20, 60, NULL, 0},
-    {"stronghold", HT_SIZE_MODEL, 1, 24 << 20, 40, NULL, 0},
-    {"autohete", HT_SIZE_MODEL, 1, 12 << 20, 40, NULL, 0},
-    {"in_memory", HT_SIZE_MODEL, 1, 8 << 20, 14, NULL, 0}, /* within the smaller model */
-    {"fsdp", HT_SIZE_MODEL, 2, 30 << 20, 40, NULL, 0},
-    {"ddp", HT_SIZE_MODEL, 2, 30 << 20, 40, NULL, 0},
-    {"in_memory", HT_SIZE_BATCH, 1, 60 << 20, 60, NULL, 0},
-    {"in_memory_ckpt", HT_SIZE_BATCH, 1, 30 << 20, 60, NULL, 0},
-    {"zero_offload", HT_SIZE_BATCH, 1, 60 << 20, 60, NULL, 0},
-    {"zero3_offload", HT_SIZE_BATCH, 2, 60 << 20, 60, NULL, 0},
-    {"fsdp", HT_SIZE_BATCH, 2, 60 << 20, 60, NULL, 0},
-    {"autohete", HT_SIZE_BATCH, 1, 20 << 20, 80, NULL, 0},
-    {"stronghold_ckpt", HT_SIZE_BATCH, 1, 20 << 20, 80, NULL, 0},
-    {"in_memory", HT_SIZE_SEQ, 1, 200 << 20, 24, NULL, 0},
-    {"in_memory_ckpt", HT_SIZE_SEQ, 1, 60 << 20, 24, NULL, 0},
-    {"zero_offload", HT_SIZE_SEQ, 1, 200 << 20, 24, NULL, 0},
-    {"fsdp", HT_SIZE_SEQ, 2, 200 << 20, 24, NULL, 0},
-    {"capuchin", HT_SIZE_MODEL, 1, 12 << 20, 40, NULL, 0},
-    {"g10", HT_SIZE_BATCH, 1, 12 << 20, 80, "lohan-4090", 16 << 20},
-    {"gemini", HT_SIZE_MODEL, 1, 12 << 20, 40, "lohan-4090", 16 << 20},
-    {"lohan", HT_SIZE_BATCH, 1, 12 << 20, 100, "lohan-4090", 16 << 20},
-    {"lohan_cap", HT_SIZE_BATCH, 1, 12 << 20, 60, "lohan-4090", 16 << 20},
-    {"lohan_g10", HT_SIZE_BATCH, 1, 12 << 20, 60, "lohan-4090", 16 << 20},
-    {"g10", HT_SIZE_BATCH, 1, 12 << 20, 80, SMALL_SSD, 16 << 20},
-    {"flashneuron", HT_SIZE_BATCH, 1, 24 << 20, 60, SMALL_SSD, 64 << 20},
-    {"lohan_g10", HT_SIZE_BATCH, 1, 12 << 20, 80, SMALL_SSD, 64 << 20},
-    {"lohan_g10", HT_SIZE_MODEL, 1, 12 << 20, 40, SMALL_SSD, 64 << 20},
+    {"in_memory", HT_SIZE_MODEL, 1, 40 << 20, 40, NULL, 0, NULL},
+    {"in_memory_ckpt", HT_SIZE_MODEL, 1, 16 << 20, 40, NULL, 0, NULL},
+    {"zero_offload", HT_SIZE_MODEL, 1, 30 << 20, 40, NULL, 0, NULL},
+    {"zero3_offload_ckpt", HT_SIZE_MODEL, 1, 10 << 20, 60, NULL, 0, NULL},
+    {"stronghold", HT_SIZE_MODEL, 1, 24 << 20, 40, NULL, 0, NULL},
+    {"autohete", HT_SIZE_MODEL, 1, 12 << 20, 40, NULL, 0, NULL},
+    {"in_memory", HT_SIZE_MODEL, 1, 8 << 20, 14, NULL, 0, NULL}, /* within the smaller model */
+    {"fsdp", HT_SIZE_MODEL, 2, 30 << 20, 40, NULL, 0, NULL},
+    {"ddp", HT_SIZE_MODEL, 2, 30 << 20, 40, NULL, 0, NULL},
+    {"in_memory", HT_SIZE_BATCH, 1, 60 << 20, 60, NULL, 0, NULL},
+    {"in_memory_ckpt", HT_SIZE_BATCH, 1, 30 << 20, 60, NULL, 0, NULL},
+    {"zero_offload", HT_SIZE_BATCH, 1, 60 << 20, 60, NULL, 0, NULL},
+    {"zero3_offload", HT_SIZE_BATCH, 2, 60 << 20, 60, NULL, 0, NULL},
+    {"fsdp", HT_SIZE_BATCH, 2, 60 << 20, 60, NULL, 0, NULL},
+    {"autohete", HT_SIZE_BATCH, 1, 20 << 20, 80, NULL, 0, NULL},
+    {"stronghold_ckpt", HT_SIZE_BATCH, 1, 20 << 20, 80, NULL, 0, NULL},
+    {"in_memory", HT_SIZE_SEQ, 1, 200 << 20, 24, NULL, 0, NULL},
+    {"in_memory_ckpt", HT_SIZE_SEQ, 1, 60 << 20, 24, NULL, 0, NULL},
+    {"zero_offload", HT_SIZE_SEQ, 1, 200 << 20, 24, NULL, 0, NULL},
+    {"fsdp", HT_SIZE_SEQ, 2, 200 << 20, 24, NULL, 0, NULL},
+    {"capuchin", HT_SIZE_MODEL, 1, 12 << 20, 40, NULL, 0, NULL},
+    {"g10", HT_SIZE_BATCH, 1, 12 << 20, 80, "lohan-4090", 16 << 20, NULL},
+    {"gemini", HT_SIZE_MODEL, 1, 12 << 20, 40, "lohan-4090", 16 << 20, NULL},
+    {"lohan", HT_SIZE_BATCH, 1, 12 << 20, 100, "lohan-4090", 16 << 20, NULL},
+    {"lohan_cap", HT_SIZE_BATCH, 1, 12 << 20, 60, "lohan-4090", 16 << 20, NULL},
+    {"lohan_g10", HT_SIZE_BATCH, 1, 12 << 20, 60, "lohan-4090", 16 << 20, NULL},
+    {"g10", HT_SIZE_BATCH, 1, 12 << 20, 80, SMALL_SSD, 16 << 20, NULL},
+    {"flashneuron", HT_SIZE_BATCH, 1, 24 << 20, 60, SMALL_SSD, 64 << 20, NULL},
+    {"lohan_g10", HT_SIZE_BATCH, 1, 12 << 20, 80, SMALL_SSD, 64 << 20, NULL},
+    {"lohan_g10", HT_SIZE_MODEL, 1, 12 << 20, 40, SMALL_SSD, 64 << 20, NULL},
+    /* Pipelines refuse fewer blocks than stages: with 6 stages both models' own. */
+    {"gpipe", HT_SIZE_MODEL, 3, 20 << 20, 40, NULL, 0, untied},
+    {"gpipe", HT_SIZE_MODEL, 6, 16 << 20, 40, NULL, 0, untied},
+    {"dapple", HT_SIZE_MODEL, 6, 10 << 20, 40, NULL, 0, untied},
+    {"interleaved", HT_SIZE_MODEL, 2, 20 << 20, 40, NULL, 0, untied},
+    {"mobius", HT_SIZE_MODEL, 6, 10 << 20, 40, NULL, 32 << 20, untied},
+    {"megatron", HT_SIZE_MODEL, 2, 12 << 20, 40, NULL, 32 << 20, untied},
+    {"sysx", HT_SIZE_MODEL, 5, 10 << 20, 40, NULL, 32 << 20, untied},
+    {"gpipe", HT_SIZE_BATCH, 3, 20 << 20, 40, NULL, 0, untied},
+    {"sysx", HT_SIZE_BATCH, 2, 10 << 20, 40, NULL, 32 << 20, untied},
+    {"cephalo", HT_SIZE_MODEL, 3, 16 << 20, 40, NULL, 0, untied},
 };
 
 static struct ht_options options_of(const struct scan_case *c)
@@ -113,7 +128,8 @@ static struct ht_size scan(const struct scan_case *c, const struct ht_options *o
 START_TEST(the_search_finds_what_a_scan_finds)
 {
     const struct scan_case *c = &cases[_i];
-    struct ht_family family = c->of == HT_SIZE_MODEL ? family_of(names, 2) : family_of(names, 1);
+    const char *const *models = c->names ? c->names : names;
+    struct ht_family family = c->of == HT_SIZE_MODEL ? family_of(models, 2) : family_of(models, 1);
     struct ht_options o = options_of(c);
     struct ht_error err = {0};
     struct ht_maxsize found;
@@ -188,9 +204,30 @@ START_TEST(a_budget_that_nothing_fits)
     ck_assert_str_eq(found.next.model, "gpt-mini");
     ck_assert_int_eq(found.next.blocks, 1);
     ck_assert_str_eq(found.short_of, "device 0");
+    ck_assert_int_eq(found.lacks, 1 + HT_DEVICE);
+    ck_assert_int_eq(ht_maxsize_find(&o, "autohete", HT_SIZE_MODEL, &f, &err, &found), HT_OK); /* its planner refuses */
+    ck_assert_str_eq(found.status, "infeasible");
+    ck_assert_int_eq(found.lacks, 1 + HT_DEVICE);
     o.request.numerics = "fp8";
     ck_assert_int_eq(ht_maxsize_find(&o, "in_memory", HT_SIZE_MODEL, &f, &err, &found), HT_BAD_INPUT);
     ck_assert(strstr(err.text, "fp8") != NULL);
+    ht_family_free(&f);
+}
+END_TEST
+
+/* Three stages cannot share 4 micro-batches evenly, whatever the number of blocks: that is the reason, and not that one
+   block is less than a stage. */
+START_TEST(a_refusal_of_all_sizes_is_not_put_down_to_the_smallest)
+{
+    struct ht_family f = family_of(untied, 1);
+    struct scan_case c = {.of = HT_SIZE_MODEL, .ranks = 3, .device_memory_bytes = 12 << 20};
+    struct ht_options o = options_of(&c);
+    struct ht_error err = {0};
+    struct ht_maxsize found;
+    ck_assert_int_eq(ht_maxsize_find(&o, "interleaved", HT_SIZE_MODEL, &f, &err, &found), HT_OK);
+    ck_assert(!found.found && !found.lacks);
+    ck_assert_int_eq(found.next.blocks, 4);
+    ck_assert_msg(strstr(found.reason, "micro-batches") != NULL, "%s", found.reason);
     ht_family_free(&f);
 }
 END_TEST
@@ -222,6 +259,7 @@ int main(void)
     tcase_add_test(tc, a_pattern_names_built_in_models_once);
     tcase_add_test(tc, bad_names_are_refused);
     tcase_add_test(tc, a_budget_that_nothing_fits);
+    tcase_add_test(tc, a_refusal_of_all_sizes_is_not_put_down_to_the_smallest);
     tcase_add_test(tc, images_have_no_other_length);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);

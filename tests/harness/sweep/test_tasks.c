@@ -250,6 +250,19 @@ START_TEST(an_interrupt_ends_the_run)
 }
 END_TEST
 
+/* A quarter of the work took 30 s, so three quarters take 90; an eighth took 30 s: 210 s, which is 3.5 min. Nothing is
+   foretold before something is done, or at the end. */
+START_TEST(progress_says_how_much_time_is_left)
+{
+    struct ht_tasks t = {.name = "maxsize", .noun = "rows", .n = 14};
+    char text[HT_PROGRESS_TEXT];
+    ck_assert_str_eq(ht_progress_text(&t, 3, 0.25, 30, text), "maxsize: 3 of 14 rows, about 90 s left");
+    ck_assert_str_eq(ht_progress_text(&t, 1, 0.125, 30, text), "maxsize: 1 of 14 rows, about 4 min left");
+    ck_assert_str_eq(ht_progress_text(&t, 0, 0, 30, text), "maxsize: 0 of 14 rows");
+    ck_assert_str_eq(ht_progress_text(&t, 14, 1, 30, text), "maxsize: 14 of 14 rows");
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("tasks");
@@ -261,6 +274,7 @@ int main(void)
     tcase_add_test(tc, an_error_ends_the_run);
     tcase_add_test(tc, an_error_of_the_callback_ends_the_run);
     tcase_add_test(tc, the_first_error_wins_but_over_an_interrupt);
+    tcase_add_test(tc, progress_says_how_much_time_is_left);
     tcase_add_test(tc, an_interrupt_ends_the_run);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);
