@@ -14,6 +14,13 @@ common=(--model gpt-mini --batch 4 --seq 16 --data "$text")
 needs_ranks "${common[@]}"
 shm=$(find /dev/shm | sort)
 
+limit=60 # for a hang, no more
+refused 2 "/dev/zero: is neither a file nor a pipe" train in_memory "${common[@]}" --ranks 2 --hostfile /dev/zero
+printf 'a slots=1\nb slts=1\n' >hostfile
+refused 2 "hostfile:2: 'slts=1' is not understood; expected slots=N or max_slots=N" train in_memory "${common[@]}" --ranks 2 --hostfile hostfile
+refused 2 "--hostfile: '/dev/fd/[0-9]+' has 1 slots; the job has 2 ranks" train in_memory "${common[@]}" --ranks 2 --hostfile <(echo a slots=1)
+limit=
+
 emulated_nodes 2 2 >nodes.yaml
 
 # same RANKS SYSTEM ARGUMENTS...: with a micro-batch a rank, ranks add gradients in the order in which one rank would.
