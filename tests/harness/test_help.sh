@@ -5,6 +5,7 @@ set -euo pipefail
 . "$(dirname "$0")/support.sh"
 cd "$work"
 
+run 0 -h
 run 0 --help
 commands=(list plan sim compare maxsize verify profile train reproduce experiment report)
 for command in "${commands[@]}"; do
@@ -15,6 +16,9 @@ for command in "${commands[@]}"; do
     grep -q "^Usage: hetbench $command" out || fail "$command --help shows no usage"
     grep -q -- "--json" out || fail "$command --help does not name --json"
     [ ! -s err ] || fail "$command --help writes to standard error"
+    cp out long
+    run 0 "$command" -h
+    cmp -s long out || fail "$command -h is not $command --help"
     # argp indents an option wrongly after some lengths of the text before it: another wording helps.
     ! grep -qE '^ {30,}-' out || fail "$command --help has an option out of its column: $(grep -E '^ {30,}-' out)"
 done
