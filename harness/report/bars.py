@@ -84,7 +84,8 @@ def speedups(experiment, path):
                 ax.set_xlabel("model")
     for line in grid:
         top = max((p.get_height() for ax in line for p in ax.patches), default=1)
-        line[0].set_ylim(0, 1.12 * max(top, 1))
+        marked = any(ax.texts for ax in line)  # a mark begins at 1, and is as long as a third of the axis
+        line[0].set_ylim(0, max(1.12 * max(top, 1), 1.55 if marked else 0))
     handles = [Patch(color=colour(experiment, s, v, steps), label=s if v is None else f"{s}, {experiment.entry(v, at)}")
                for s, v in bars]
     legend(figure, handles)
