@@ -27,6 +27,13 @@ run 0 profile --help
 [ "$(grep -oE '^ [A-Z][a-z]+:' out | tr -d '\n')" = " Scenario: Measuring: Output:" ] || fail "headings of profile: $(cat out)"
 
 tiny=(--model gpt-mini --cluster local --device-memory 100MB --batch 2)
+# The commit is that of the build, whatever the folder of the sources holds when the program runs.
+run 0 sim in_memory --model gpt-mini --cluster local --json
+built=$(json out 'd["commit"]')
+PATH=/nowhere "$hetbench" sim in_memory --model gpt-mini --cluster local --json >out
+[ "$(json out 'd["commit"]')" = "$built" ] || fail "the commit needs git: $(json out 'd["commit"]')"
+! git -C "$root" describe --always >/dev/null 2>&1 || [ "$built" != unknown ] || fail "the commit is not known"
+
 provenance='d["obtained"], len(d["command"]) > 0, len(d["commit"]) > 0, len(d["machine"]) > 0'
 for kind in systems models gpus clusters; do
     run 0 list "$kind" --json
