@@ -34,7 +34,7 @@ def clusters(ax, names, n_bars):
 
 
 def missing(ax, x, y, row, name=None):
-    """Writes the status of a row that does not fit in place of a bar; with a name where the bar is of two systems."""
+    """Writes the status of a row that does not fit in place of its bar; with a name where it is not, or not alone, of the bar's system."""
     if row:
         status = row.status.upper()
         ax.text(x, y, f"{name}: {status}" if name else status, rotation=90, ha="center", va="bottom", fontsize=6.5, color="#777777")
@@ -71,7 +71,7 @@ def speedups(experiment, path):
                     if not ours or not theirs:
                         continue
                     if not (ours.ok and theirs.ok):
-                        who = base if ours.ok else series if theirs.ok else "both"
+                        who = base if ours.ok else None if theirs.ok else "both"
                         missing(ax, x_of(g, b), 1.02, theirs if ours.ok else ours, who)
                         continue
                     ratio = times(theirs)[index] / times(ours)[index]

@@ -56,7 +56,8 @@ DRAWINGS = {
     "lines": (figures.throughput, None),
     "bars": (bars.throughput, None),
     "speedups": (bars.speedups, "Speed-ups over {}: of the whole iteration; of the devices' passes, from the first forward to the "
-                                "last backward; of the time beyond them, in which the host steps."),
+                                "last backward; of the time beyond them, in which the host steps. A mark in place of a bar is of "
+                                "the bar's system, unless it names another, or both."),
     "breakdown": (bars.breakdown, "An iteration in two parts: the devices' passes, from the first forward to the last backward, and "
                                   "the rest, in which the host steps."),
     "sizes": (bars.sizes, "The largest of the models that fits; of one model, the largest batch."),
