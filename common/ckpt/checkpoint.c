@@ -92,7 +92,10 @@ static enum ht_status take_lock(struct ht_checkpoints *c, struct ht_error *err)
     snprintf(path, sizeof(path), "%s/.lock", c->dir);
     c->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (c->lock < 0) return ht_fail(err, HT_BAD_INPUT, "%s: cannot be written: %s", c->dir, strerror(errno));
-    if (flock(c->lock, LOCK_EX | LOCK_NB) == 0) return HT_OK;
+    struct stat sb;
+    bool locked = flock(c->lock, LOCK_EX | LOCK_NB) == 0;
+    if (locked && fstat(c->lock, &sb) == 0 && sb.st_nlink > 0)
+        return HT_OK; /* else it was removed as empty meanwhile */
     return ht_fail(err, HT_BAD_INPUT, "%s: another process keeps its checkpoints there", c->dir);
 }
 
@@ -114,6 +117,24 @@ enum ht_status ht_checkpoints_open(const char *dir, int64_t keep, struct ht_erro
     else
         ht_checkpoints_close(c);
     return status;
+}
+
+void ht_checkpoints_remove_empty(const char *dir)
+{
+    char path[PATH_BYTES];
+    DIR *d = opendir(dir);
+    bool empty = d != NULL;
+    int n = snprintf(path, sizeof(path), "%s/.lock", dir);
+    for (const struct dirent *e = d ? readdir(d) : NULL; e; e = readdir(d))
+        empty &= !strcmp(e->d_name, ".") || !strcmp(e->d_name, "..") || !strcmp(e->d_name, ".lock");
+    if (d) closedir(d);
+    if (!empty || n >= (int)sizeof(path)) return;
+    int lock = open(path, O_RDWR | O_CLOEXEC);
+    if (lock < 0 || flock(lock, LOCK_EX | LOCK_NB) == 0) {
+        unlink(path);
+        rmdir(dir);
+    }
+    if (lock >= 0) close(lock);
 }
 
 void ht_checkpoints_close(struct ht_checkpoints *c)

@@ -36,6 +36,8 @@ struct ht_checkpoints;
    HT_BAD_INPUT if it cannot be written or another process has it open. */
 enum ht_status ht_checkpoints_open(const char *dir, int64_t keep, struct ht_error *err, struct ht_checkpoints **out);
 void ht_checkpoints_close(struct ht_checkpoints *c); /* accepts NULL */
+/* Removes a folder that holds no checkpoint, unless it has other files or a process has it open. */
+void ht_checkpoints_remove_empty(const char *dir);
 
 /* Returns the newest complete step, or -1. */
 int64_t ht_checkpoints_latest(const struct ht_checkpoints *c);

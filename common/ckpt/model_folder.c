@@ -24,6 +24,14 @@ enum ht_status ht_model_folder_lock(const char *dir, struct ht_error *err, DIR *
     return HT_OK;
 }
 
+void ht_model_folder_remove_empty(const char *dir)
+{
+    DIR *d = opendir(dir);
+    if (!d) return;
+    if (flock(dirfd(d), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) rmdir(dir);
+    closedir(d);
+}
+
 /* ---- names ---- */
 
 static void shard_name(int64_t version, int64_t shard, int64_t n_shards, char name[64])

@@ -31,6 +31,8 @@ struct ht_model_folder {
 /* Locks a folder for one process's saves, until closedir closes *out. HT_BAD_INPUT if another process has it. A file
    system without locks is used without one. */
 enum ht_status ht_model_folder_lock(const char *dir, struct ht_error *err, DIR **out);
+/* Removes the folder if it is empty and no process has it locked. */
+void ht_model_folder_remove_empty(const char *dir);
 
 /* Removes what killed saves left, and chooses names for n_shards new shards. */
 enum ht_status ht_model_folder_begin(const char *dir, int64_t n_shards, struct ht_error *err,

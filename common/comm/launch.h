@@ -40,17 +40,15 @@ bool ht_launched_here(void);
    SIGTERM and SIGHUP over from ht_interrupt_install. */
 enum ht_status ht_launch(int32_t ranks, char *const argv[], struct ht_error *err);
 
-/* Hosts to run on, one of the two; the other is NULL. */
 struct ht_launch_where {
-    const char *hosts;    /* "a:2,b:2": names and how many ranks each takes */
-    const char *hostfile; /* Open MPI's */
-    int64_t start_s;      /* ends the job when its start has not gone on for so long: mpirun waits for ever for a host
-                             that is lost while it starts there */
+    const char *hosts; /* those of ht_host_slots */
+    int64_t start_s;   /* ends the job when its start has not gone on for so long: mpirun waits for ever for a host
+                          that is lost while it starts there */
 };
 
 /* Starts this program over several hosts (launch_hosts.c). Every host sees it, and all files that it names, under the
    same path. Returns the first error that a rank reported; HT_FAILED, naming the host, when a rank was killed or a host
-   lost; HT_BAD_INPUT when the hostfile cannot be read; HT_INFEASIBLE when mpirun is missing. */
+   lost; HT_INFEASIBLE when mpirun is missing. */
 enum ht_status ht_launch_hosts(int32_t ranks, const struct ht_launch_where *where, char *const argv[],
                                struct ht_error *err);
 

@@ -26,6 +26,7 @@ void ht_launch_command_begin(struct ht_launch_command *c)
     if (geteuid() == 0) ht_launch_command_add(c, "--allow-run-as-root"); /* a container's only user */
     ht_launch_command_add(c, "--bind-to");                               /* ranks choose their cores themselves */
     ht_launch_command_add(c, "none");
+    ht_launch_command_set(c, "shmem", HT_MPI_SHMEM); /* of mpirun, its daemons and the ranks */
 }
 
 void ht_launch_command_end(struct ht_launch_command *c, int32_t ranks, char *const argv[])

@@ -155,7 +155,7 @@ static void add_host(char *out, size_t cap, const char *name, size_t n)
 }
 
 /* Writes the hosts that the start waited for: those that were not reached; when all were, those whose daemons have not
-   found mpirun. hosts: as in --hosts. Returns false if that says nothing: there are many, or hosts call themselves
+   found mpirun. hosts: ht_host_slots'. Returns false if that says nothing: there are many, or hosts call themselves
    otherwise. */
 static bool find_missing(const struct output *o, const char *hosts, char *out, size_t cap)
 {
@@ -357,43 +357,15 @@ static int follow(pid_t mpirun, int output, int64_t start_s, struct output *o)
     return waited;
 }
 
-/* Returns the hosts of a hostfile as --hosts has them, with their slots where the file gives any. To be freed. */
-static char *hosts_of_file(FILE *f)
-{
-    char line[1024], *hosts = NULL;
-    size_t n = 0, cap = 0;
-    while (fgets(line, sizeof(line), f)) {
-        const char *word = line + strspn(line, " \t");
-        size_t length = strcspn(word, " \t\r\n#");
-        if (length && n) HT_PUSH(hosts, n, cap, ',');
-        for (size_t i = 0; i < length; i++) HT_PUSH(hosts, n, cap, word[i]);
-        const char *slots = length ? strstr(word + length, "slots=") : NULL;
-        while (slots && !isblank((unsigned char)slots[-1])) slots = strstr(slots + 1, "slots="); /* not max_slots= */
-        if (slots) HT_PUSH(hosts, n, cap, ':');
-        for (slots = slots ? slots + strlen("slots=") : NULL; slots && isdigit((unsigned char)*slots); slots++)
-            HT_PUSH(hosts, n, cap, *slots);
-    }
-    HT_PUSH(hosts, n, cap, '\0');
-    return hosts;
-}
-
 enum ht_status ht_launch_hosts(int32_t ranks, const struct ht_launch_where *where, char *const argv[],
                                struct ht_error *err)
 {
     struct ht_launch_command c;
     int ends[2];
     if (pipe2(ends, O_CLOEXEC)) return ht_fail(err, HT_FAILED, "cannot start mpirun: %s", strerror(errno));
-    FILE *f = where->hostfile ? fopen(where->hostfile, "re") : NULL;
-    if (where->hostfile && !f) {
-        close(ends[0]);
-        close(ends[1]);
-        return ht_fail(err, HT_BAD_INPUT, "%s: cannot be read: %s", where->hostfile, strerror(errno));
-    }
-    char *hosts = f ? hosts_of_file(f) : ht_strdup(where->hosts);
-    if (f) fclose(f);
     ht_launch_command_begin(&c);
-    ht_launch_command_add(&c, where->hostfile ? "--hostfile" : "--host");
-    ht_launch_command_add(&c, where->hostfile ? where->hostfile : where->hosts);
+    ht_launch_command_add(&c, "--host");
+    ht_launch_command_add(&c, where->hosts);
     ht_launch_command_add(&c, "-x");
     ht_launch_command_add(&c, HT_AWAY_VARIABLE "=1");
 #ifdef __SANITIZE_ADDRESS__
@@ -413,13 +385,12 @@ enum ht_status ht_launch_hosts(int32_t ranks, const struct ht_launch_where *wher
     } else {
         struct output *o = HT_NEW(struct output);
         int waited = follow(mpirun, ends[0], where->start_s, o);
-        status = outcome(o, waited, hosts, where->start_s, err);
+        status = outcome(o, waited, where->hosts, where->start_s, err);
         free(o->reached.names);
         free(o->connected.names);
         free(o);
     }
     close(ends[0]);
     ht_launch_command_free(&c);
-    free(hosts);
     return status;
 }

@@ -23,6 +23,7 @@ enum ht_status ht_comm_mpi(struct ht_error *err, struct ht_comm **out)
 #else
 
 #include "common/base/array.h"
+#include "common/comm/launch_command.h"
 #include "common/comm/tags.h"
 
 #include <mpi.h>
@@ -289,6 +290,7 @@ enum ht_status ht_comm_mpi(struct ht_error *err, struct ht_comm **out)
     struct impl *x = HT_NEW(struct impl);
     pthread_condattr_t attr;
     *out = NULL;
+    setenv("OMPI_MCA_shmem", HT_MPI_SHMEM, 0); /* of ranks that a user's mpirun or srun started */
     c->ops = &mpi_ops;
     c->impl = x;
     x->comm = c;

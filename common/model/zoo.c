@@ -1,9 +1,12 @@
 #include "common/model/zoo.h"
 
+#include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "common/base/array.h"
 #include "common/base/builtin.h"
+#include "common/model/hf_config.h"
 
 HT_EMBED(ht_gpt_yaml, "common/model/gpt.yaml");
 HT_EMBED(ht_llama_yaml, "common/model/llama.yaml");
@@ -188,18 +191,31 @@ enum ht_status ht_model_parse(const struct ht_doc *doc, struct ht_error *err, st
     return ht_model_read(ht_doc_root(doc), NULL, err, out);
 }
 
+/* Loads a model from its file, or the config.json of a folder. */
+static enum ht_status load_path(const char *path, struct ht_error *err, struct ht_model *out)
+{
+    char config[4096];
+    struct stat sb;
+    struct ht_doc *doc = NULL;
+    if (stat(path, &sb) == 0 && S_ISDIR(sb.st_mode)) {
+        size_t n = strlen(path);
+        if (snprintf(config, sizeof(config), "%s%sconfig.json", path, path[n - 1] == '/' ? "" : "/") >= 4096)
+            return ht_fail(err, HT_BAD_INPUT, "%.60s...: the path is too long", path);
+        return ht_hf_config_load(config, err, out);
+    }
+    if (ht_hf_is_config(path)) return ht_hf_config_load(path, err, out);
+    enum ht_status st = ht_doc_open(path, err, &doc);
+    if (!st) st = ht_model_parse(doc, err, out);
+    ht_doc_destroy(doc);
+    return st;
+}
+
 enum ht_status ht_model_load(const char *name_or_path, struct ht_error *err, struct ht_model *out)
 {
-    enum ht_status st = HT_OK;
     struct ht_doc *doc = NULL;
-    if (ht_is_path(name_or_path)) {
-        st = ht_doc_open(name_or_path, err, &doc);
-        if (!st) st = ht_model_parse(doc, err, out);
-        ht_doc_destroy(doc);
-        return st;
-    }
     const struct ht_node *entry = NULL;
-    st = ht_builtin_find(ht_zoo_files, HT_COUNT(ht_zoo_files), "model", name_or_path, err, &doc, &entry);
+    if (ht_is_path(name_or_path)) return load_path(name_or_path, err, out);
+    enum ht_status st = ht_builtin_find(ht_zoo_files, HT_COUNT(ht_zoo_files), "model", name_or_path, err, &doc, &entry);
     if (!st) st = ht_model_read(entry, entry->key, err, out);
     ht_doc_destroy(doc);
     return st;

@@ -1,7 +1,6 @@
 #include "common/plan/scenario.h"
 
 #include "common/base/units.h"
-#include "common/model/hf_config.h"
 #include "common/model/zoo.h"
 
 #include <math.h>
@@ -191,8 +190,7 @@ enum ht_status ht_scenario_create(const struct ht_scenario_request *request, str
                                   struct ht_scenario *out)
 {
     struct ht_scenario s = {0};
-    enum ht_status status = ht_hf_is_config(request->model) ? ht_hf_config_load(request->model, err, &s.model)
-                                                            : ht_model_load(request->model, err, &s.model);
+    enum ht_status status = ht_model_load(request->model, err, &s.model);
     if (status == HT_OK && request->training && s.model.arch == HT_ARCH_DIT)
         status =
             ht_fail(err, HT_INFEASIBLE,

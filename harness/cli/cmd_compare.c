@@ -3,18 +3,15 @@
 
 #include "common/base/array.h"
 #include "common/base/units.h"
-#include "common/model/zoo.h"
 #include "harness/cli/lists.h"
+#include "harness/cli/row_set.h"
 #include "harness/result/evaluate.h"
 #include "harness/result/heading.h"
 #include "harness/result/provenance.h"
 #include "harness/result/rows.h"
 #include "harness/result/table.h"
-#include "harness/run/output.h"
 #include "harness/run/registry.h"
-#include "harness/sweep/tasks.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -42,7 +39,7 @@ static void add_bottleneck(const json_t *row, struct ht_table *t, struct ht_note
         ht_table_cell(t, "%s short by %s [%zu]", space,
                       ht_format_quantity(HT_BYTES, number_of(row, "short_bytes"), text), note);
     else
-        ht_table_cell(t, "no plan [%zu]", note);
+        ht_table_cell(t, "%s [%zu]", strcmp(text_of(row, "status"), "refused") ? "no plan" : "refused", note);
 }
 
 static void add_peak(const json_t *row, const char *key, struct ht_table *t)
@@ -57,12 +54,15 @@ static void add_row(const json_t *row, bool priced, struct ht_table *t, struct h
     const json_t *micro_batch = ht_row_value(row, "micro_batch");
     ht_table_cell(t, "%s", text_of(row, "model"));
     ht_table_cell(t, "%.4g", number_of(row, "params"));
-    ht_table_cell(t, "%.0f", number_of(row, "seq"));
+    if (number_of(row, "seq") > 0)
+        ht_table_cell(t, "%.0f", number_of(row, "seq"));
+    else
+        ht_table_cell(t, "-");
     ht_table_cell(t, "%s", text_of(row, "system"));
     if (json_is_integer(micro_batch))
         ht_table_cell(t, "%lld", (long long)json_integer_value(micro_batch));
     else
-        ht_table_cell(t, "plan");
+        ht_table_cell(t, "%s", json_is_null(micro_batch) ? "plan" : "-");
     ht_table_cell(t, "%s", text_of(row, "status"));
     if (json_object_get(row, "iteration_time_s")) {
         ht_table_cell(t, "%.4g", number_of(row, "samples_per_s"));
@@ -93,17 +93,11 @@ static void write_csv(const json_t *rows, FILE *out)
     ht_rows_csv(rows, columns, HT_COUNT(columns), ht_row_value, out);
 }
 
-static enum ht_status write_files(const json_t *root, const char *dir, struct ht_error *err)
-{
-    enum ht_status status = ht_make_directory(dir, err);
-    if (status == HT_OK) status = ht_rows_write(root, dir, "compare", write_csv, err);
-    return status;
-}
-
 /* Systems by models; models outermost. */
 struct comparison {
     const struct ht_options *options;
-    struct ht_words models, systems;
+    struct ht_words systems;
+    struct ht_model_list models;
     json_t *from; /* provenance */
     json_t **rows;
 };
@@ -111,9 +105,14 @@ struct comparison {
 static enum ht_status run_row(void *ctx, size_t i, struct ht_error *err)
 {
     const struct comparison *c = ctx;
+    const char *system = c->systems.list[i % c->systems.n];
+    const struct ht_listed_model *m = &c->models.list[i / c->systems.n];
     struct ht_evaluation e;
-    enum ht_status status =
-        ht_evaluate(c->options, c->systems.list[i % c->systems.n], c->models.list[i / c->systems.n], err, &e);
+    enum ht_status status = ht_evaluate(c->options, system, m->name, err, &e);
+    if (status == HT_BAD_INPUT) {
+        c->rows[i] = ht_refused_row(c->options, system, m->name, &m->model, c->from, err);
+        return HT_OK;
+    }
     if (status != HT_OK) return status;
     c->rows[i] = ht_evaluation_row(&e, c->from);
     ht_evaluation_free(&e);
@@ -124,33 +123,26 @@ static enum ht_status run_row(void *ctx, size_t i, struct ht_error *err)
 static double *estimate(const struct comparison *c, size_t n)
 {
     double *bytes = HT_NEW_ARRAY(double, n);
-    for (size_t i = 0; i < n; i++) {
-        struct ht_model model;
-        struct ht_error ignored; /* the row reports it */
-        if (ht_model_load(c->models.list[i / c->systems.n], &ignored, &model) == HT_OK)
-            bytes[i] = ht_evaluation_bytes(c->options, ht_model_units(&model));
-    }
+    for (size_t i = 0; i < n; i++)
+        bytes[i] = ht_evaluation_bytes(c->options, ht_model_units(&c->models.list[i / c->systems.n].model));
     return bytes;
 }
 
-static enum ht_status run_rows(struct comparison *c, struct ht_error *err, json_t *rows)
+static enum ht_status run_rows(struct comparison *c, json_t *root, struct ht_error *err)
 {
     size_t n = c->models.n * c->systems.n;
     double *bytes = estimate(c, n);
     struct ht_tasks tasks = {.name = "compare", .noun = "rows", .n = n, .bytes = bytes, .ctx = c, .run = run_row};
     c->rows = HT_NEW_ARRAY(json_t *, n);
-    enum ht_status status = ht_tasks_run(&tasks, err);
-    for (size_t i = 0; i < n; i++)
-        if (c->rows[i]) json_array_append_new(rows, c->rows[i]);
+    enum ht_status status = ht_row_set_make(&tasks, c->rows, NULL, root, err);
     free(c->rows);
     free(bytes);
-    if (status != HT_INTERRUPTED) return status;
-    struct ht_error why = *err;
-    return ht_fail(err, HT_INTERRUPTED, "%.900s; nothing was written", why.text);
+    return status;
 }
 
-static void print_rows(const struct comparison *c, const json_t *rows)
+static void print_rows(const void *ctx, const json_t *rows)
 {
+    const struct comparison *c = ctx;
     struct ht_notes notes = {0};
     size_t i;
     const json_t *row;
@@ -174,40 +166,41 @@ static void print_rows(const struct comparison *c, const json_t *rows)
     ht_notes_free(&notes);
 }
 
-static enum ht_status check_request(const struct ht_options *options, const struct ht_words *models,
-                                    const struct ht_words *systems, struct ht_error *err)
+static enum ht_status read_request(const struct ht_options *options, struct ht_error *err, struct comparison *c)
 {
     const struct ht_system *ignored;
-    if (!models->n) return ht_fail(err, HT_BAD_INPUT, "compare: --models is missing; expected a list such as A,B");
-    if (!options->request.cluster)
-        return ht_fail(err, HT_BAD_INPUT, "--cluster is missing; hetbench list clusters shows those there are");
+    struct ht_words models;
+    ht_words_split(options->models ? options->models : "", &models);
+    ht_words_split(options->systems ? options->systems : "", &c->systems);
+    if (!options->systems)
+        for (size_t i = 0; ht_system_at(i); i++)
+            HT_PUSH(c->systems.list, c->systems.n, c->systems.cap, ht_system_at(i)->name);
     enum ht_status status = HT_OK;
-    for (size_t s = 0; s < systems->n && status == HT_OK; s++) status = ht_system_find(systems->list[s], err, &ignored);
+    if (!models.n)
+        status = ht_fail(err, HT_BAD_INPUT, "--models is missing; expected a list such as A,B or 'autohete-*'");
+    else if (!c->systems.n)
+        status = ht_fail(err, HT_BAD_INPUT, "the list of systems is empty; expected A,B or none for all");
+    else if (!options->request.cluster)
+        status = ht_fail(err, HT_BAD_INPUT, "--cluster is missing; hetbench list clusters shows those there are");
+    for (size_t s = 0; s < c->systems.n && status == HT_OK; s++)
+        status = ht_system_find(c->systems.list[s], err, &ignored);
+    if (status == HT_OK) status = ht_model_list_create(models.list, models.n, err, &c->models);
+    ht_words_free(&models);
     return status;
 }
 
 static enum ht_status run(const struct ht_options *options, struct ht_error *err)
 {
     struct comparison c = {.options = options, .from = ht_provenance_json()};
-    ht_words_split(options->models ? options->models : "", &c.models);
-    ht_words_split(options->systems ? options->systems : "", &c.systems);
-    if (!options->systems)
-        for (size_t i = 0; ht_system_at(i); i++)
-            HT_PUSH(c.systems.list, c.systems.n, c.systems.cap, ht_system_at(i)->name);
-    json_t *root = json_pack("{s:s}", "obtained", "simulated"), *rows = json_array();
+    struct ht_row_set_output output = {"compare", options, &c, print_rows, write_csv};
+    json_t *root = json_pack("{s:s}", "obtained", "simulated");
     json_object_update(root, c.from);
-    json_object_set_new(root, "rows", rows);
-    enum ht_status status = check_request(options, &c.models, &c.systems, err);
-    if (status == HT_OK) status = run_rows(&c, err, rows);
-    if (status == HT_OK && options->out) status = write_files(root, options->out, err);
-    if (status == HT_OK && !options->json) print_rows(&c, rows);
-    if (status == HT_OK && options->json)
-        status = ht_json_print(root, err);
-    else
-        json_decref(root);
+    enum ht_status status = read_request(options, err, &c);
+    if (status == HT_OK) status = run_rows(&c, root, err);
+    status = ht_row_set_finish(status, &output, root, err);
     json_decref(c.from);
-    ht_words_free(&c.models);
     ht_words_free(&c.systems);
+    ht_model_list_free(&c.models);
     return status;
 }
 

@@ -5,16 +5,15 @@
 #include "common/base/units.h"
 #include "common/mem/arena.h"
 #include "harness/cli/lists.h"
+#include "harness/cli/row_set.h"
 #include "harness/result/evaluate.h"
 #include "harness/result/heading.h"
 #include "harness/result/provenance.h"
 #include "harness/result/rows.h"
 #include "harness/result/table.h"
 #include "harness/run/disks.h"
-#include "harness/run/output.h"
 #include "harness/run/registry.h"
 #include "harness/sweep/maxsize.h"
-#include "harness/sweep/tasks.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -32,16 +31,21 @@ struct request {
     json_t **rows;
 };
 
-/* Returns the number that a size stands for: parameters, sequences or tokens; 0 for bad input. */
+/* Returns the family's model of this name; its first one for NULL, where the search never came to a size. */
+static const struct ht_family_model *find_model(const struct ht_family *family, const char *name)
+{
+    size_t i = family->n - 1;
+    while (name && i > 0 && strcmp(family->models[i].name, name) != 0) i--;
+    return &family->models[name ? i : 0];
+}
+
+/* Returns the number that a size stands for: parameters, sequences or tokens. */
 static double amount_of(const struct ht_size *size, const struct ht_family *family)
 {
     if (size->batch || size->seq) return (double)(size->batch + size->seq);
-    for (size_t i = 0; i < family->n; i++) {
-        struct ht_model m = family->models[i].model;
-        m.layers = size->blocks;
-        if (!strcmp(family->models[i].name, size->model)) return (double)ht_model_params(&m);
-    }
-    return 0;
+    struct ht_model m = find_model(family, size->model)->model;
+    m.layers = size->blocks;
+    return (double)ht_model_params(&m);
 }
 
 static json_t *size_json(const struct ht_size *size, const struct ht_family *family)
@@ -54,18 +58,25 @@ static json_t *size_json(const struct ht_size *size, const struct ht_family *fam
     return root;
 }
 
-/* Returns the row of a size that fits, simulated, or of the smallest one, which does not. */
+/* Returns the row of a size that fits, simulated, or of the smallest one, which does not. A size that fits may still
+   have costs that cannot be simulated: its row is then refused, and has no rates. */
 static enum ht_status row_of(const struct request *r, const char *system, const struct ht_family *family,
                              const struct ht_maxsize *found, struct ht_error *err, json_t **row)
 {
     struct ht_options options = *r->options;
     struct ht_evaluation e;
     const struct ht_size *size = found->found ? &found->size : &found->next;
+    const struct ht_family_model *m = find_model(family, size->model);
     ht_size_apply(size, &options.request);
-    enum ht_status status = ht_evaluate(&options, system, NULL, err, &e);
-    if (status != HT_OK) return status;
-    *row = ht_evaluation_row(&e, r->from);
-    ht_evaluation_free(&e);
+    enum ht_status status = ht_evaluate(&options, system, m->name, err, &e);
+    if (status == HT_OK) {
+        *row = ht_evaluation_row(&e, r->from);
+        ht_evaluation_free(&e);
+    } else if (status == HT_BAD_INPUT) {
+        *row = ht_refused_row(&options, system, m->name, &m->model, r->from, err);
+    } else {
+        return status;
+    }
     json_object_set_new(*row, "of", json_string(ht_size_names[r->of]));
     json_object_set_new(*row, "largest", found->found ? size_json(&found->size, family) : json_null());
     json_object_set_new(*row, "amount", found->found ? json_real(amount_of(size, family)) : json_integer(0));
@@ -75,7 +86,7 @@ static enum ht_status row_of(const struct request *r, const char *system, const 
     json_object_set_new(*row, "next", size_json(&found->next, family));
     json_object_set_new(*row, "next_amount", json_real(amount_of(&found->next, family)));
     json_object_set_new(*row, "next_status", json_string(found->status));
-    json_object_set_new(*row, "next_reason", json_string(found->reason));
+    json_object_set_new(*row, "next_reason", ht_json_text(found->reason));
     if (found->short_of[0]) {
         json_object_set_new(*row, "next_short_of", json_string(found->short_of));
         json_object_set_new(*row, "next_short_bytes", json_integer(found->short_bytes));
@@ -90,7 +101,7 @@ static enum ht_status run_row(void *ctx, size_t i, struct ht_error *err)
     const struct ht_family *family = &r->families[i / r->systems.n];
     struct ht_maxsize found;
     enum ht_status status = ht_maxsize_find(r->options, system, r->of, family, err, &found);
-    return status == HT_OK ? row_of(r, system, family, &found, err, &r->rows[i]) : status;
+    return status == HT_OK || status == HT_BAD_INPUT ? row_of(r, system, family, &found, err, &r->rows[i]) : status;
 }
 
 /* ---- output ---------------------------------------------------------------------------------------------------- */
@@ -117,8 +128,12 @@ static void add_limit(const json_t *row, enum ht_size_of of, struct ht_table *t,
     const json_t *next = json_object_get(row, "next");
     const char *space = text_of(row, "next_short_of");
     if (!next) {
+        bool asked = json_is_object(json_object_get(row, "largest"));
         ht_table_cell(t, "-");
-        ht_table_cell(t, "nothing up to the largest size tried");
+        if (asked)
+            ht_table_cell(t, "nothing up to the largest size tried");
+        else
+            ht_table_cell(t, "refused [%zu]", ht_note_of(notes, text_of(row, "reason")));
         return;
     }
     add_amount(json_number_value(json_object_get(next, "amount")), of, t);
@@ -156,14 +171,18 @@ static void add_row(const json_t *row, enum ht_size_of of, struct ht_table *t, s
         ht_table_cell(t, "%.4g", number_of(row, "tflops_per_gpu"));
         add_peak(row, "device_peak_bytes", t);
         add_peak(row, "host_peak_bytes", t);
+    } else if (found) { /* it fits, but is refused as a simulation */
+        ht_table_cell(t, "refused [%zu]", ht_note_of(notes, text_of(row, "reason")));
+        for (int i = 1; i < 4; i++) ht_table_cell(t, "-");
     } else {
         for (int i = 0; i < 4; i++) ht_table_cell(t, "-");
     }
     add_limit(row, of, t, notes);
 }
 
-static void print_rows(const struct request *r, const json_t *rows)
+static void print_rows(const void *ctx, const json_t *rows)
 {
+    const struct request *r = ctx;
     static const char *const headers[HT_N_SIZES] = {
         "<system|<model|>blocks|>parameters|>iteration|>TFLOP/s per GPU|>device memory|>host memory|>next|<which lacks",
         "<system|<model|>sequences|>iteration|>TFLOP/s per GPU|>device memory|>host memory|>next|<which lacks",
@@ -261,26 +280,19 @@ static int by_size(const void *a, const void *b)
     return x && y ? strcmp(text_of(x, "system"), text_of(y, "system")) : 0;
 }
 
-static enum ht_status run_rows(struct request *r, struct ht_error *err, json_t *rows)
+static void arrange(void *ctx, json_t **rows)
+{
+    const struct request *r = ctx;
+    for (size_t i = 0; i < r->n_families; i++) qsort(rows + i * r->systems.n, r->systems.n, sizeof(*rows), by_size);
+}
+
+static enum ht_status run_rows(struct request *r, json_t *root, struct ht_error *err)
 {
     size_t n = r->n_families * r->systems.n;
     struct ht_tasks tasks = {.name = "maxsize", .noun = "rows", .n = n, .ctx = r, .run = run_row};
     r->rows = HT_NEW_ARRAY(json_t *, n);
-    enum ht_status status = ht_tasks_run(&tasks, err);
-    for (size_t i = 0; i < r->n_families; i++)
-        qsort(r->rows + i * r->systems.n, r->systems.n, sizeof(*r->rows), by_size);
-    for (size_t i = 0; i < n; i++)
-        if (r->rows[i]) json_array_append_new(rows, r->rows[i]);
+    enum ht_status status = ht_row_set_make(&tasks, r->rows, arrange, root, err);
     free(r->rows);
-    if (status != HT_INTERRUPTED) return status;
-    struct ht_error why = *err;
-    return ht_fail(err, HT_INTERRUPTED, "%.900s; nothing was written", why.text);
-}
-
-static enum ht_status write_files(const json_t *root, const char *dir, struct ht_error *err)
-{
-    enum ht_status status = ht_make_directory(dir, err);
-    if (status == HT_OK) status = ht_rows_write(root, dir, "maxsize", write_csv, err);
     return status;
 }
 
@@ -288,24 +300,18 @@ static enum ht_status run(const struct ht_options *options, struct ht_error *err
 {
     struct ht_options own = *options;
     struct request r = {.options = &own, .from = ht_provenance_json()};
+    struct ht_row_set_output output = {"maxsize", options, &r, print_rows, write_csv};
     ht_words_split(options->models ? options->models : "", &r.models);
     ht_words_split(options->n_words ? options->words[0] : "", &r.systems);
     if (!options->n_words)
         for (size_t i = 0; ht_system_at(i); i++)
             HT_PUSH(r.systems.list, r.systems.n, r.systems.cap, ht_system_at(i)->name);
-    json_t *root = json_pack("{s:s}", "obtained", "simulated"), *rows = json_array();
+    json_t *root = json_pack("{s:s}", "obtained", "simulated");
     json_object_update(root, r.from);
-    json_object_set_new(root, "rows", rows);
     enum ht_status status = read_request(options, err, &r);
     if (status == HT_OK) status = budget_here(&own, r.families[0].models[0].name, err);
-    if (status == HT_OK) status = run_rows(&r, err, rows);
-    bool done = status == HT_OK;
-    if (done && !options->json) print_rows(&r, rows);
-    if (done && options->out) status = write_files(root, options->out, err);
-    if (done && options->json && status == HT_OK)
-        status = ht_json_print(root, err);
-    else
-        json_decref(root);
+    if (status == HT_OK) status = run_rows(&r, root, err);
+    status = ht_row_set_finish(status, &output, root, err);
     json_decref(r.from);
     for (size_t i = 0; i < r.n_families; i++) ht_family_free(&r.families[i]);
     free(r.families);

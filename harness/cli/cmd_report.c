@@ -92,7 +92,9 @@ const struct ht_command ht_cmd_report = {
     .name = "report",
     .args = "DIR",
     .help = "draw what experiments left in DIR: figures and one HTML page\v"
-            "DIR holds a results.json of hetbench experiment, or folders with one each. Writes report.html, which "
+            "DIR holds results.json or results.csv of hetbench experiment, compare.json of hetbench compare --out, or "
+            "folders "
+            "with one each. Writes report.html, which "
             "needs nothing beside it, and the figures as PNG in figures/.",
     .groups = HT_OPT_REPORT,
     .min_words = 1,

@@ -509,6 +509,7 @@ static enum ht_status train(const struct ht_options *given, struct ht_ranks *ran
     double scale;
     struct ht_gpu gpu;
     bool launch = false, speaks = ht_ranks_speaks(ranks);
+    struct ht_new_folders folders = ht_persist_new_folders(&options);
     if (!options.request.cluster) options.request.cluster = "local";
     enum ht_status status = check_request(&options, err);
     if (status == HT_OK) status = ht_emulation_wanted(&options, err, &emulated, &scale);
@@ -557,6 +558,7 @@ static enum ht_status train(const struct ht_options *given, struct ht_ranks *ran
 out:
     ht_training_free(&training);
     ht_persist_close(&persist);
+    if (speaks) ht_persist_remove_empty(&options, folders);
     prediction_free(&prediction);
     ht_tokens_close(&tokens);
     if (job.status) ht_job_free(&job);

@@ -28,7 +28,8 @@ struct row {
 
 static const struct row rows[] = {
     {"model", "NAME|FILE",
-     "model that is trained: built in (hetbench list models), a YAML file, or a config.json of transformers",
+     "model that is trained: built in (hetbench list models), a YAML file, or a config.json of transformers or its "
+     "folder",
      HT_OPT_MODEL, VALUE_TEXT, AT(request.model), 0, 0},
     {"cluster", "NAME|FILE",
      "cluster to train on: built in (hetbench list clusters), 'local' for this machine, or a YAML file",
@@ -107,7 +108,8 @@ static const struct row rows[] = {
      VALUE_TEXT, AT(replay), 0, 0},
     {"systems", "A,B,...", "systems to compare or measure [all]", HT_OPT_COMPARE | HT_OPT_PROFILE, VALUE_TEXT,
      AT(systems), 0, 0},
-    {"models", "A,B,...", "models to compare them on", HT_OPT_COMPARE, VALUE_TEXT, AT(models), 0, 0},
+    {"models", "A,B,...", "models to compare them on; patterns such as 'lohan-*' too", HT_OPT_COMPARE, VALUE_TEXT,
+     AT(models), 0, 0},
     {"of", "model|batch|seq", "size that is looked for [model]", HT_OPT_MAXSIZE, VALUE_TEXT, AT(of), 0, 0},
     {"models", "A,B,...", "family of models, or models of the batch and the sequence; patterns such as 'lohan-*' too",
      HT_OPT_MAXSIZE, VALUE_TEXT, AT(models), 0, 0},
@@ -131,7 +133,8 @@ static const struct row rows[] = {
      VALUE_COUNT, AT(device), 0, 1023},
     {"hosts", "NAME:N,..", "hosts of the ranks, N on each; started by mpirun over ssh [this machine]", HT_OPT_TRAIN,
      VALUE_TEXT, AT(hosts), 0, 0},
-    {"hostfile", "FILE", "the same as a hostfile of Open MPI", HT_OPT_TRAIN, VALUE_TEXT, AT(hostfile), 0, 0},
+    {"hostfile", "FILE", "the same as a hostfile of Open MPI, with lines such as 'a slots=2'", HT_OPT_TRAIN, VALUE_TEXT,
+     AT(hostfile), 0, 0},
     {"start-timeout", "N", "seconds that the start of --hosts' ranks may stand still [10]", HT_OPT_TRAIN, VALUE_COUNT,
      AT(start_timeout), 1, 86400},
     {"clock", "run|emu",
@@ -182,7 +185,7 @@ static const struct row rows[] = {
     {"help", NULL, "show this help", ANY, VALUE_FLAG, AT(help), 0, 0},
 };
 
-enum { FIRST_KEY = 256, N_ROWS = HT_COUNT(rows) };
+enum { FIRST_KEY = 256, HELP_KEY = 'h', N_ROWS = HT_COUNT(rows) }; /* a key that is a letter is an option, too: -h */
 
 struct parse {
     const struct ht_command *command;
@@ -250,6 +253,10 @@ static enum ht_status read_value(const struct row *row, const char *arg, struct 
 static error_t on_key(int key, char *arg, struct argp_state *state)
 {
     struct parse *p = state->input;
+    if (key == HELP_KEY) {
+        p->options->help = true;
+        return 0;
+    }
     if (key >= FIRST_KEY && key < FIRST_KEY + N_ROWS)
         return read_value(&rows[key - FIRST_KEY], arg, p) == HT_OK ? 0 : EINVAL;
     if (key == ARGP_KEY_ARG) {
@@ -330,7 +337,7 @@ static void options_of(const struct ht_command *command, struct argp_option *out
         if (!begun[section]) out[n++] = (struct argp_option){.doc = sections[section].title, .group = section + 1};
         begun[section] = true;
         out[n++] = (struct argp_option){.name = rows[i].name,
-                                        .key = FIRST_KEY + (int)i,
+                                        .key = rows[i].offset == AT(help) ? HELP_KEY : FIRST_KEY + (int)i,
                                         .arg = rows[i].arg,
                                         .doc = rows[i].help,
                                         .group = section + 1};

@@ -16,6 +16,7 @@ enum use {
     READS_PATH,     /* when the value is a path; else it is a built-in name */
     READS_MODEL,    /* whole, before anything is written */
     WRITES,         /* by ht_output_open */
+    WRITES_FOLDER,  /* into the folder that the value names, which is made later */
     WRITES_LATER,   /* by code with a check of its own */
     WRITES_MODEL,   /* the same; a model may be trained in place */
 };
@@ -46,12 +47,12 @@ static const struct row {
     {"--losses", AT(losses), ANY_COMMAND, WRITES, NULL},
     {"--trace", AT(trace), ANY_COMMAND, WRITES, NULL},
     {"--out", AT(out), HT_OPT_PROFILE | HT_OPT_REPRODUCE, WRITES, NULL},
-    {"--out", AT(out), HT_OPT_COMPARE, WRITES_LATER, "compare.json"},
-    {"--out", AT(out), HT_OPT_COMPARE, WRITES_LATER, "compare.csv"},
-    {"--out", AT(out), HT_OPT_MAXSIZE, WRITES_LATER, "maxsize.json"},
-    {"--out", AT(out), HT_OPT_MAXSIZE, WRITES_LATER, "maxsize.csv"},
-    {"--out", AT(out), HT_OPT_EXPERIMENT, WRITES_LATER, "results.json"},
-    {"--out", AT(out), HT_OPT_EXPERIMENT, WRITES_LATER, "results.csv"},
+    {"--out", AT(out), HT_OPT_COMPARE, WRITES_FOLDER, "compare.json"},
+    {"--out", AT(out), HT_OPT_COMPARE, WRITES_FOLDER, "compare.csv"},
+    {"--out", AT(out), HT_OPT_MAXSIZE, WRITES_FOLDER, "maxsize.json"},
+    {"--out", AT(out), HT_OPT_MAXSIZE, WRITES_FOLDER, "maxsize.csv"},
+    {"--out", AT(out), HT_OPT_EXPERIMENT, WRITES_FOLDER, "results.json"},
+    {"--out", AT(out), HT_OPT_EXPERIMENT, WRITES_FOLDER, "results.csv"},
     {"--save", AT(save), ANY_COMMAND, WRITES_MODEL, NULL},
     {"--save", AT(save), ANY_COMMAND, WRITES_MODEL, "config.json"},
     {"--save", AT(save), ANY_COMMAND, WRITES_MODEL, "model.safetensors"},
@@ -159,6 +160,7 @@ enum ht_status ht_files_check(const struct ht_command *command, const struct ht_
         for (int k = 0; k < (row->use == READS_PROFILES ? HT_MAX_PROFILES : 1); k++) {
             if (!values[k] || !(row->groups & command->groups)) continue;
             if (row->use == WRITES) status = ht_output_check(values[k], err);
+            if (row->use == WRITES_FOLDER) status = ht_directory_check(values[k], err);
             n += find(row, values[k], &files[n]);
         }
     }

@@ -33,9 +33,11 @@ def clusters(ax, names, n_bars):
     return width, lambda group, bar: group - 0.42 + (bar + 0.5) * width
 
 
-def missing(ax, x, y, row):
+def missing(ax, x, y, row, name=None):
+    """Writes the status of a row that does not fit in place of its bar; with a name where it is not, or not alone, of the bar's system."""
     if row:
-        ax.text(x, y, row.status.upper(), rotation=90, ha="center", va="bottom", fontsize=6.5, color="#777777")
+        status = row.status.upper()
+        ax.text(x, y, f"{name}: {status}" if name else status, rotation=90, ha="center", va="bottom", fontsize=6.5, color="#777777")
 
 
 def split(experiment, axes):
@@ -69,7 +71,8 @@ def speedups(experiment, path):
                     if not ours or not theirs:
                         continue
                     if not (ours.ok and theirs.ok):
-                        missing(ax, x_of(g, b), 1.02, theirs if not theirs.ok else ours)
+                        who = base if ours.ok else None if theirs.ok else "both"
+                        missing(ax, x_of(g, b), 1.02, theirs if ours.ok else ours, who)
                         continue
                     ratio = times(theirs)[index] / times(ours)[index]
                     ax.bar(x_of(g, b), ratio, width * 0.94, linewidth=0, color=colour(experiment, series, value, steps))
@@ -81,7 +84,8 @@ def speedups(experiment, path):
                 ax.set_xlabel("model")
     for line in grid:
         top = max((p.get_height() for ax in line for p in ax.patches), default=1)
-        line[0].set_ylim(0, 1.12 * max(top, 1))
+        marked = any(ax.texts for ax in line)  # a mark begins at 1, and is as long as a third of the axis
+        line[0].set_ylim(0, max(1.12 * max(top, 1), 1.55 if marked else 0))
     handles = [Patch(color=colour(experiment, s, v, steps), label=s if v is None else f"{s}, {experiment.entry(v, at)}")
                for s, v in bars]
     legend(figure, handles)
@@ -123,23 +127,19 @@ def sizes(experiment, path):
     """Draws the largest of the models that fits, or of one model the largest batch, by the list along the figure: a bar a series, a
     panel for each other list."""
     at = AXES.index(experiment.along)
-    of_models = len(experiment.axes["models"]) > 1 or experiment.along == "batches"
+    of_models, values, panels = experiment.largest()
     others = [i for i in range(len(AXES)) if i not in (0 if of_models else AXES.index("batches"), at)]
-    panels = split(experiment, others)
-    values = list(dict.fromkeys(p[at] for p in experiment.places()))
     narrow = len(values) * len(experiment.series) * len(panels) > 30
     figure, axes = plt.subplots(1, len(panels), figsize=(WIDTH, 3.6), sharey=True, squeeze=False)
-    for ax, places in zip(axes[0], panels.values()):
+    for ax, (places, largest) in zip(axes[0], panels):
         steps = [next(p for p in places if p[at] == v) for v in values]
         width, x_of = clusters(ax, [experiment.tick(p)[1] for p in steps], len(experiment.series))
         for b, series in enumerate(experiment.series):
             for g, value in enumerate(values):
-                rows = [experiment.chosen.get((series, p)) for p in places if p[at] == value]
-                fitting = [r for r in rows if r and r.ok]
-                if not fitting:
+                best = largest[series, value]
+                if not best:
                     ax.text(x_of(g, b), 0, "none", rotation=90, ha="center", va="bottom", fontsize=7, color="#777777")
                     continue
-                best = max(fitting, key=lambda r: r.scenario["model"]["params"] if of_models else r.place[1])
                 height = best.scenario["model"]["params"] / 1e9 if of_models else best.place[1]
                 ax.bar(x_of(g, b), height, width * 0.94, linewidth=0, color=colour_of(experiment, series))
                 label = experiment.short(best.place[0]) if of_models else f"{height}"

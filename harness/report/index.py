@@ -33,9 +33,13 @@ def block(path):
 
 
 def main():
-    if len(sys.argv) != 2:
-        sys.exit("usage: index.py DIR")
-    folder = pathlib.Path(sys.argv[1])
+    if {"-h", "--help"} & set(sys.argv[1:]):
+        print(__doc__)
+        return
+    folder = pathlib.Path(sys.argv[1] if len(sys.argv) == 2 else "")
+    if len(sys.argv) != 2 or not folder.is_dir():
+        print("index.py: expected DIR, the folder of a quickstart's results", file=sys.stderr)
+        sys.exit(2)
     parts = []
     for heading, text, names in SECTIONS:
         found = [block(folder / n) for n in names if (folder / n).exists()]

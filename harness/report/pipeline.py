@@ -14,9 +14,7 @@ import argparse
 import re
 import sys
 
-import matplotlib
-
-matplotlib.use("Agg")
+import backend
 import matplotlib.pyplot as plt
 from matplotlib.patches import Patch, Rectangle
 
@@ -62,7 +60,7 @@ class Pipeline:
             elif kind == "receive" and trace.lanes[tid].endswith((" get", " remote")):
                 self.moves[rank].append((True, start, end))
         if not any(any(p[0] in "fb" for p in passes) for passes in self.passes):
-            timeline.fail(f"{path}: no op is named as a pass of a pipeline (f0.0, b3.1)")
+            timeline.backend.stop(f"{path}: no op is named as a pass of a pipeline (f0.0, b3.1)")
         forward = {p[1] for passes in self.passes for p in passes if p[0] == "f"}
         backward = {p[1] for passes in self.passes for p in passes if p[0] == "b"}
         self.d = max(1, len(backward) // max(1, len(forward)))
@@ -258,7 +256,7 @@ def main():
     try:
         figure_of(pipelines, args.unit).savefig(args.out, dpi=130, bbox_inches="tight")
     except (OSError, ValueError) as why:
-        timeline.fail(f"{args.out}: cannot be written: {why}")
+        timeline.backend.stop(f"{args.out}: cannot be written: {why}")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 
     report.py [--out DIR] [--json] DIR
 
-DIR holds a results.json of `hetbench experiment`, or folders with one each. Writes report.html and figures/*.png.
+DIR holds a results.json or results.csv of `hetbench experiment`, a compare.json of `hetbench compare --out`, or folders with one each. Writes report.html and figures/*.png.
 An error is one line on standard error; the exit status is 2 for bad input, 3 if matplotlib is missing.
 """
 
@@ -31,6 +31,9 @@ def stop(code, text):
 try:
     import figures
 except ImportError as why:
+    if {"-h", "--help"} & set(sys.argv[1:]):
+        print(__doc__)
+        sys.exit(0)
     stop(3, f"report draws with matplotlib, which Python cannot import ({why}); Debian has it as python3-matplotlib")
 import bars
 import pipeline
@@ -53,7 +56,8 @@ DRAWINGS = {
     "lines": (figures.throughput, None),
     "bars": (bars.throughput, None),
     "speedups": (bars.speedups, "Speed-ups over {}: of the whole iteration; of the devices' passes, from the first forward to the "
-                                "last backward; of the time beyond them, in which the host steps."),
+                                "last backward; of the time beyond them, in which the host steps. A mark in place of a bar is of "
+                                "the bar's system, unless it names another, or both."),
     "breakdown": (bars.breakdown, "An iteration in two parts: the devices' passes, from the first forward to the last backward, and "
                                   "the rest, in which the host steps."),
     "sizes": (bars.sizes, "The largest of the models that fits; of one model, the largest batch."),
@@ -68,23 +72,51 @@ DRAWINGS = {
 }
 
 
+def head(page, e):
+    """Opens an experiment: its name, source and setting."""
+    page.heading(f"{e.name}: {e.title}" if e.title != e.name else e.name)
+    source = html.escape(e.root.get("source") or "")
+    page.text(f'<span class="soft">{source + ". " if source else ""}{html.escape(e.setting())}</span>')
+    if e.csv:
+        page.text('<span class="soft">From results.csv; the pictures are those beside it, where there are some. '
+                  f"hetbench experiment {html.escape(e.name)} makes the rest.</span>")
+
+
+def drawn(e, kind, folder, draw):
+    """Returns an experiment's figure. Of results.csv, which has less than a drawing needs, that is the one that is there, if any."""
+    path = file_of(folder, f"{kind}-{e.name}")
+    there = file_of(e.folder.parent, f"{kind}-{e.name}")
+    if e.csv and there.is_file():
+        if there != path:
+            path.write_bytes(there.read_bytes())
+        return path
+    return path if draw(e, path) is not False else None
+
+
+def warn(page, e):
+    if not e.root["complete"]:
+        page.warning(f"This experiment was interrupted: {len(e.rows)} points are there.")
+
+
+OF_CSV = ("lines", "bars", "sizes", "price")  # what results.csv has the columns for
+
+
 def throughput(page, experiments, folder):
     page.section("throughput", "Throughput",
                  "Useful TFLOP/s per GPU: 3 × forward matrix products of the batch, recomputation not counted. Where a "
                  "system has variants (with and without checkpointing), the fastest that fits stands for it. A cross "
                  "under the axis: none of them fits.")
     for e in experiments:
-        page.heading(f"{e.name}: {e.title}" if e.title != e.name else e.name)
-        source = html.escape(e.root.get("source") or "")
-        page.text(f'<span class="soft">{source + ". " if source else ""}{html.escape(e.setting())}</span>')
-        path = file_of(folder, f"throughput-{e.name}")
+        if e.figure == "sizes":
+            continue
+        head(page, e)
         draw, caption = DRAWINGS[e.figure]
-        draw(e, path)
+        if e.csv and e.figure not in OF_CSV and not file_of(e.folder.parent, f"throughput-{e.name}").is_file():
+            draw, caption = bars.throughput if e.along == "models" else figures.throughput, None
+        page.figure(drawn(e, "throughput", folder, draw), f"{e.title}: {', '.join(e.series)}")
         if caption:
             page.text(caption.format(html.escape(e.series[-1])))
-        page.figure(path, f"{e.title}: {', '.join(e.series)}")
-        if not e.root["complete"]:
-            page.warning(f"This experiment was interrupted: {len(e.rows)} points are there.")
+        warn(page, e)
         ratios = e.ratios()
         if ratios:
             page.table([f"{e.series[0]} against", "mean", "least", "most", "over"],
@@ -101,6 +133,30 @@ def throughput(page, experiments, folder):
                     cells.append((row.status if row else "-", "n bad" if row else "n"))
             rows.append(cells)
         page.table(["TFLOP/s per GPU", *e.series], rows, "All numbers, with the variant that was fastest")
+
+
+def sizes(page, experiments, folder):
+    """Adds a section for the experiments that ask what fits, if there are any."""
+    asking = [e for e in experiments if e.figure == "sizes"]
+    if not asking:
+        return
+    page.section("sizes", "Largest sizes", DRAWINGS["sizes"][1])
+    for e in asking:
+        head(page, e)
+        page.figure(drawn(e, "throughput", folder, bars.sizes), f"{e.title}: {', '.join(e.series)}")
+        warn(page, e)
+        of_models, values, panels = e.largest()
+        at = results.AXES.index(e.along)
+        rows = []
+        for places, best in panels:
+            for value in values:
+                cells = [e.describe_without(next(p for p in places if p[at] == value), 0 if of_models else 1)]
+                for series in e.series:
+                    row = best[series, value]
+                    size = row and (f"{row.scenario['model']['params'] / 1e9:.4g}" if of_models else f"{row.place[1]}")
+                    cells.append((size, "n", f"{e.short(row.place[0])}, {row.system}") if row else ("none", "n bad"))
+                rows.append(cells)
+        page.table(["billion parameters" if of_models else "sequences", *e.series], rows)
 
 
 def first_rank(trace):
@@ -171,8 +227,8 @@ def critical(page, experiments, folder):
     for e in experiments:
         if e.figure == "sizes":  # what fits is asked there, not how fast it is
             continue
-        path = file_of(folder, f"critical-{e.name}")
-        if figures.critical(e, path):
+        path = drawn(e, "critical", folder, lambda e, path: not e.csv and figures.critical(e, path))
+        if path:
             page.heading(e.name)
             if len(e.panels()) > figures.CRITICAL_PANELS:
                 page.text(f"The first {figures.CRITICAL_PANELS} of {len(e.panels())} panels.")
@@ -188,8 +244,7 @@ def bounds(page, experiments, folder):
     for e in experiments:
         if e.figure == "sizes":
             continue
-        path = file_of(folder, f"bound-{e.name}")
-        figures.bounds(e, path)
+        path = drawn(e, "bound", folder, figures.bounds)
         page.heading(e.name)
         page.figure(path, "iteration time over lower bound")
         rows = []
@@ -302,12 +357,15 @@ def main():
     experiments = results.load(args.folder)
     folder = pathlib.Path(args.out or args.folder)
     (folder / "figures").mkdir(parents=True, exist_ok=True)
+    kept = {e.name for e in experiments if e.csv}  # their figures come from results.json, which is not there
     for old in (folder / "figures").glob("*.png"):
-        old.unlink()
+        if old.stem.removeprefix("break-even-") not in kept and old.stem.partition("-")[2] not in kept:
+            old.unlink()
     figures.style()
     page = Page("hetbench report")
     traced = [(e, t) for e in experiments if (t := load_traces(e))]
     throughput(page, experiments, folder)
+    sizes(page, experiments, folder)
     timelines(page, traced, folder)
     memory(page, traced, folder)
     critical(page, experiments, folder)

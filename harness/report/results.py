@@ -1,5 +1,7 @@
-"""Results of experiments (results.json of `hetbench experiment`), as the figures and the page need them."""
+"""Results as the figures and the page need them: results.json of `hetbench experiment`, its results.csv where that is all there is, as in
+a clone of the repository, and compare.json of `hetbench compare`."""
 
+import csv
 import itertools
 import json
 import pathlib
@@ -59,11 +61,11 @@ def setting(scenarios):
         return " or ".join(dict.fromkeys(str(s[key]) for s in scenarios if s.get(key) is not None))
 
     first = scenarios[0]
-    devices = distinct("gpus_text") or f"{first['devices']} x {first['gpu']}"
+    devices = distinct("gpus_text") or (f"{first['devices']} x {first['gpu']}" if "gpu" in first else "")
     note = distinct("rate_note")
     sizes = distinct("micro_batch") or "the plan's sizes"
-    return (f"{first['cluster']}: {devices}; batch {distinct('batch')} x {distinct('seq')} tokens in micro-batches of "
-            f"{sizes}; {distinct('numerics_text') or first['numerics']}{note and '; ' + note}")
+    return (f"{distinct('cluster')}{devices and ': ' + devices}; batch {distinct('batch')} x {distinct('seq')} tokens in micro-batches of "
+            f"{sizes}; {distinct('numerics_text') or distinct('numerics')}{note and '; ' + note}")
 
 
 class Row:
@@ -74,9 +76,9 @@ class Row:
         self.raw, self.series, self.system = raw, raw["series"], raw.get("system", "?")
         self.chosen, self.status, self.reason = raw.get("chosen", False), raw["status"], raw.get("reason", "")
         self.ok = raw.get("iteration_time_s") is not None
-        batch = raw.get("batch_per_node") or scenario["batch"]
+        batch = raw.get("batch_per_node") or scenario.get("batch")
         micro_batch = scenario["micro_batch"] if by_micro_batch else None  # some systems plan their own
-        self.place = (scenario["model"]["name"], batch, raw.get("device_memory_bytes"), scenario["seq"], micro_batch,
+        self.place = (scenario["model"]["name"], batch, raw.get("device_memory_bytes"), scenario.get("seq"), micro_batch,
                       raw.get("host_memory_bytes"), raw.get("ssds"))
         self.scenario = scenario
 
@@ -99,11 +101,72 @@ class Row:
         return "CPU steps" if name == "cpu" else name
 
 
+def number(text):
+    """Reads a CSV's cell: a number, None where it is empty, else text."""
+    try:
+        return int(text) if re.fullmatch("-?[0-9]+", text) else float(text) if text else None
+    except ValueError:
+        return text
+
+
+def built_in(name):
+    """Returns title, source, figure and along of a built-in experiment, as far as its entry in harness/sweep/*.yaml has them."""
+    for path in sorted((pathlib.Path(__file__).resolve().parent.parent / "sweep").glob("*.yaml")):
+        entry = re.search(rf"^{re.escape(name)}:\n((?:[ #].*\n|\n)*)", path.read_text(encoding="utf-8"), re.MULTILINE)
+        if entry:
+            return dict(re.findall(r'^  (title|source|figure|along): "?(.*?)"?$', entry[1], re.MULTILINE))
+    return {}
+
+
+def from_csv(path):
+    """Returns what results.csv has of a results.json: no lanes, no break-even curves, no traces. The list along the figure is the longest
+    unless a built-in experiment's entry says otherwise. None: the file is not of an experiment."""
+    scenario = ("cluster", "batch", "micro_batch", "seq", "numerics", "software")
+    with open(path, encoding="utf-8", newline="") as file:
+        lines = csv.DictReader(file)
+        if not {"series", "variant", "chosen", "model", *scenario, "status"} <= set(lines.fieldnames or ()):
+            return None
+        rows = [{k: v if k in ("model", "series", "system") else number(v) for k, v in line.items()} for line in lines]
+    if not rows:
+        return None
+    for row in rows:
+        row["chosen"] = row["chosen"] == "yes"
+        row["scenario"] = {k: row[k] for k in scenario} | {"model": {"name": row["model"], "params": row["params"]}}
+    keys = ("model", "batch", "device_memory_bytes", "seq", "micro_batch", "host_memory_bytes", "ssds")
+    axes = {axis: list(dict.fromkeys(r.get(key) for r in rows)) for axis, key in zip(AXES, keys)}
+    if "micro_batches" != built_in(path.parent.name).get("along"):
+        axes["micro_batches"] = [None]  # systems that plan their own differ in it, too
+    labels = list(dict.fromkeys(r["series"] for r in rows))
+    return {"experiment": path.parent.name, "title": path.parent.name, "axes": axes, "rows": rows, "traces": [], "complete": True,
+            "along": max(axes, key=lambda a: len(axes[a])), "figure": "bars" if len(axes["models"]) > 1 else "lines",
+            "series": [{"label": s, "systems": list(dict.fromkeys(r["variant"] for r in rows if r["series"] == s))} for s in labels],
+            "obtained": rows[0].get("obtained"), "commit": ", ".join(dict.fromkeys(str(r.get("commit")) for r in rows)), "csv": True,
+            **built_in(path.parent.name)}
+
+
+def from_comparison(root):
+    """Returns a compare.json as a results.json: a series a system, along the models."""
+    if not isinstance(root.get("rows"), list):
+        return root
+    for row in root["rows"]:
+        row.update(series=row["system"], chosen=True)
+        row["scenario"]["seq_of_model"] = row["scenario"].pop("seq", None)  # each model's longest; no list of its own
+    axes = {"models": list(dict.fromkeys(r["scenario"]["model"]["name"] for r in root["rows"]))}
+    labels = dict.fromkeys(r["system"] for r in root["rows"])
+    return {"experiment": "compare", "title": "Comparison", "along": "models", "figure": "bars", "axes": axes, "traces": [],
+            "series": [{"label": s, "systems": [s]} for s in labels], "complete": True, **root}
+
+
 class Experiment:
     def __init__(self, path):
         try:
-            with open(path, encoding="utf-8") as file:
-                root = json.load(file)
+            if path.suffix == ".csv":
+                root = from_csv(path)
+            else:
+                with open(path, encoding="utf-8") as file:
+                    root = json.load(file)
+            if path.name == "compare.json":
+                root = from_comparison(root)
             self.name, self.title, self.along = root["experiment"], root["title"], root["along"]
             self.axes = {a: root["axes"].get(a, [None]) for a in AXES}  # results of older versions have fewer
             self.figure, self.per_node = root.get("figure", "lines"), root.get("batches_per_node", False)
@@ -114,7 +177,8 @@ class Experiment:
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as why:
             kind = f"no key {why}" if isinstance(why, KeyError) else str(why)
             raise BadInput(f"{path}: not a results file that hetbench experiment wrote: {kind}") from None
-        self.root, self.folder = root, pathlib.Path(path).parent
+        self.root, self.folder = root, path.parent
+        self.csv = root.get("csv", False)
         clusters = {}
         for row in self.rows:
             clusters.setdefault(row.place[0], set()).add(row.scenario.get("cluster"))
@@ -175,6 +239,11 @@ class Experiment:
         varying = [i for i, a in enumerate(AXES) if len(self.axes[a]) > 1] or [0]
         return ", ".join(self.label(place, i) for i in varying)
 
+    def describe_without(self, place, without):
+        """Describes a position by the axes that vary, except one."""
+        varying = [i for i, a in enumerate(AXES) if i != without and (len(self.axes[a]) > 1 or a == self.along)]
+        return ", ".join(self.label(place, i) for i in varying) or self.name
+
     def spell(self, place):
         """Describes the whole scenario of a position."""
         memory = f", {size(place[2])} of device memory" if place[2] else ""
@@ -205,6 +274,26 @@ class Experiment:
             return (value or 0) / 1e9, f"{value / 1e9:g}" if value else "all"
         return value, str(value)
 
+    def largest(self):
+        """Finds what figure `sizes` shows: the largest of the models that fits, or of one model the largest batch, by the list along the
+        figure. Returns (whether of models, values of the list, [(positions of a panel, {(series, value): row or None})])."""
+        at = AXES.index(self.along)
+        of_models = len(self.axes["models"]) > 1 or self.along == "batches"
+        others = [i for i in range(len(AXES)) if i not in (0 if of_models else AXES.index("batches"), at)]
+        values = list(dict.fromkeys(p[at] for p in self.places()))
+        panels = {}
+        for place in self.places():
+            panels.setdefault(tuple(place[i] for i in others), []).append(place)
+        found = []
+        for places in panels.values():
+            best = {}
+            for series, value in itertools.product(self.series, values):
+                rows = [self.chosen.get((series, p)) for p in places if p[at] == value]
+                fitting = [r for r in rows if r and r.ok]
+                best[series, value] = max(fitting, default=None, key=lambda r: r.scenario["model"]["params"] if of_models else r.place[1])
+            found.append((places, best))
+        return of_models, values, found
+
     def ratios(self):
         """Compares the first series with each other one: (label, mean, least, most, count), over the positions where both run."""
         out = []
@@ -216,15 +305,24 @@ class Experiment:
         return out
 
 
+def results_in(folder):
+    """Returns the results file of a folder, or None. results.json has more than results.csv."""
+    for name in ("results.json", "compare.json", "results.csv"):
+        path = folder / name
+        if path.is_file() and (path.suffix != ".csv" or from_csv(path)):
+            return path
+    return None
+
+
 def load(folder):
-    """Loads the experiments of a folder: its own results.json, and those of the folders in it, by name."""
+    """Loads the results of a folder: its own, and those of the folders in it, by name."""
     folder = pathlib.Path(folder)
     if not folder.is_dir():
         raise BadInput(f"{folder}: not a folder; expected one that hetbench experiment wrote")
-    paths = [p for p in [folder / "results.json", *sorted(folder.glob("*/results.json"))] if p.is_file()]
+    paths = [p for p in map(results_in, [folder, *sorted(f for f in folder.iterdir() if f.is_dir())]) if p]
     if not paths:
-        raise BadInput(f"{folder}: holds no results.json, nor do the folders in it; expected what hetbench experiment "
-                       "wrote")
+        raise BadInput(f"{folder}: holds no results.json, compare.json or results.csv, nor do the folders in it; expected what "
+                       "hetbench experiment or compare wrote")
     experiments = [Experiment(p) for p in paths]
     if not any(e.rows for e in experiments):
         raise BadInput(f"{folder}: no rows in its results; expected at least one")

@@ -12,9 +12,7 @@ import sys
 
 sys.dont_write_bytecode = True
 
-import matplotlib
-
-matplotlib.use("Agg")
+import backend
 import matplotlib.pyplot as plt
 
 from results import setting
@@ -23,17 +21,13 @@ COLOURS = ["#0072b2", "#56b4e9", "#d55e00", "#e69f00", "#009e73", "#cc79a7", "#f
            "#332288", "#117733", "#882255", "#aa9944"]
 
 
-def fail(text):
-    sys.exit(f"throughput.py: {text}")
-
-
 def load(path):
     try:
         with open(path, encoding="utf-8") as file:
             root = json.load(file)
         return root, root["rows"]
     except (OSError, ValueError, KeyError, TypeError) as why:
-        fail(f"{path}: not a comparison that hetbench wrote: {why}")
+        backend.stop(f"{path}: not a comparison that hetbench wrote: {why}")
 
 
 def draw(root, rows, out):
@@ -82,7 +76,7 @@ def main():
     args = parser.parse_args()
     root, rows = load(args.compare)
     if not rows:
-        fail(f"{args.compare}: no rows; expected at least one")
+        backend.stop(f"{args.compare}: no rows; expected at least one")
     draw(root, rows, args.out)
 
 

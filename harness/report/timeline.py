@@ -12,10 +12,9 @@ import argparse
 import json
 import sys
 
-import matplotlib
-
-matplotlib.use("Agg")
+import backend
 import matplotlib.pyplot as plt
+from matplotlib import ticker
 from matplotlib.patches import Patch, Rectangle
 
 # Okabe and Ito's palette, which colour-blind readers can tell apart.
@@ -33,10 +32,6 @@ OTHER = "#cccccc"
 MARGIN = 0.06  # of an iteration, shown before and after it
 
 
-def fail(text):
-    sys.exit(f"timeline.py: {text}")
-
-
 class Trace:
     """The lanes, ops and memory of one file; times in seconds."""
 
@@ -46,7 +41,7 @@ class Trace:
                 root = json.load(file)
             self.head, events = root["otherData"], root["traceEvents"]
         except (OSError, ValueError, KeyError, TypeError) as why:
-            fail(f"{path}: not a trace that hetbench wrote: {why}")
+            backend.stop(f"{path}: not a trace that hetbench wrote: {why}")
         self.lanes, self.ops, self.memory = {}, [], {}
         for e in events:
             if e["ph"] == "M" and e["name"] == "thread_name":
@@ -56,7 +51,7 @@ class Trace:
             elif e["ph"] == "C":
                 self.memory.setdefault(e["name"], []).append((e["ts"] * 1e-6, e["args"]))
         if not self.ops:
-            fail(f"{path}: no ops; expected at least one")
+            backend.stop(f"{path}: no ops; expected at least one")
         self.obtained = {"sim": "simulated", "emu": "emulated"}.get(self.head["clock"], "measured")
         self.schedule = self.head["schedule"]
 
@@ -64,7 +59,7 @@ class Trace:
         """Returns the iteration's start and its length, up to the start of the next one or to its own end."""
         own = [o for o in self.ops if o[0] == iteration]
         if not own:
-            fail(f"iteration {iteration} is out of range; the trace has {self.head['iterations']}")
+            backend.stop(f"iteration {iteration} is out of range; the trace has {self.head['iterations']}")
         begin = min(o[2] for o in own)
         after = [o[2] for o in self.ops if o[0] == iteration + 1]
         return begin, (min(after) if after else max(o[2] + o[3] for o in own)) - begin
@@ -158,7 +153,7 @@ def draw_memory(ax, trace, space, begin, length, window, time_scale, capacity):
             bbox={"facecolor": "white", "alpha": 0.75, "edgecolor": "none", "pad": 1.5})
     ax.set_ylim(0, top / unit * 1.2)
     ax.set_ylabel(f"{space}\n{unit_name}", fontsize=8)
-    ax.yaxis.set_major_locator(matplotlib.ticker.MaxNLocator(4))
+    ax.yaxis.set_major_locator(ticker.MaxNLocator(4))
     ax.grid(axis="y", linewidth=0.3)
     for x in (0, length / time_scale):
         ax.axvline(x, color="black", linewidth=0.7, linestyle=(0, (4, 3)))
@@ -221,7 +216,7 @@ def main():
     for text in args.capacity:
         place, _, value = text.partition("=")
         if not value.isdigit():
-            fail(f"invalid --capacity {text!r}: expected PLACE=BYTES")
+            backend.stop(f"invalid --capacity {text!r}: expected PLACE=BYTES")
         capacities[place] = int(value)
     draw([Trace(path) for path in args.traces], args.out, capacities, args.iteration)
 

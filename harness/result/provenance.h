@@ -1,4 +1,4 @@
-/* The provenance of a number: the command that made it, the commit of the sources, and the machine. */
+/* The provenance of a number: the command that made it, the commit that the program was built from, and the machine. */
 #ifndef HT_HARNESS_RESULT_PROVENANCE_H
 #define HT_HARNESS_RESULT_PROVENANCE_H
 
@@ -11,8 +11,11 @@ const char *ht_command_line(char *buf, size_t n);
 /* Returns the text as a JSON string, never NULL: text that is not UTF-8 goes through ht_shown. */
 json_t *ht_json_text(const char *text);
 
-/* Returns {"command": .., "commit": .., "machine": ..}. commit: git's description of the source tree, with "-dirty"
-   when it has changes; "unknown" where there is no git or no repository. machine: processor, cores, memory. */
+/* Returns the commit that the program was built from, as git describes it: with "-dirty" when the tree had changes,
+   "unknown" without git or a repository, and in programs other than hetbench. */
+const char *ht_built_commit(void);
+
+/* Returns {"command": .., "commit": .., "machine": ..}. commit: ht_built_commit. machine: processor, cores, memory. */
 json_t *ht_provenance_json(void);
 
 #endif

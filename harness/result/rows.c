@@ -53,6 +53,8 @@ void ht_rows_csv(const json_t *rows, const char *const *columns, size_t n_column
 enum ht_status ht_rows_write(const json_t *root, const char *dir, const char *name,
                              void (*write_csv)(const json_t *rows, FILE *out), struct ht_error *err)
 {
+    enum ht_status made = ht_make_directory(dir, err);
+    if (made != HT_OK) return made;
     for (int csv = 0; csv < 2; csv++) {
         char path[4096];
         struct ht_output file;

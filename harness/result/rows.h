@@ -16,7 +16,7 @@ const json_t *ht_row_value(const json_t *row, const char *column);
 void ht_rows_csv(const json_t *rows, const char *const *columns, size_t n_columns,
                  const json_t *(*value_of)(const json_t *row, const char *column), FILE *out);
 
-/* Writes both files, each whole or not at all. write_csv gets root's "rows". */
+/* Makes the folder and writes both files, each whole or not at all. write_csv gets root's "rows". */
 enum ht_status ht_rows_write(const json_t *root, const char *dir, const char *name,
                              void (*write_csv)(const json_t *rows, FILE *out), struct ht_error *err);
 

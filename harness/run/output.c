@@ -212,6 +212,28 @@ enum ht_status ht_flush_stdout(enum ht_status status, struct ht_error *err)
     return written || status ? status : ht_fail(err, HT_FAILED, "standard output cannot be written");
 }
 
+enum ht_status ht_directory_check(const char *path, struct ht_error *err)
+{
+    char part[4096];
+    struct stat st;
+    if (strlen(path) >= sizeof(part)) return ht_fail(err, HT_BAD_INPUT, "%.60s...: the path is too long", path);
+    snprintf(part, sizeof(part), "%s", path);
+    while (stat(part, &st) != 0) { /* the nearest part that is there */
+        if (errno != ENOENT || !strcmp(part, "."))
+            return ht_fail(err, HT_BAD_INPUT, "%s: cannot be made: %s", path, strerror(errno));
+        char *end = part + strlen(part);
+        while (end > part && end[-1] == '/') end--;
+        while (end > part && end[-1] != '/') end--;
+        while (end > part + 1 && end[-1] == '/') end--;
+        *end = '\0';
+        if (end == part) snprintf(part, sizeof(part), ".");
+    }
+    bool whole = !strcmp(part, path);
+    if (!S_ISDIR(st.st_mode)) return ht_fail(err, HT_BAD_INPUT, "%s: not a directory", part);
+    if (access(part, W_OK | X_OK) == 0) return HT_OK;
+    return ht_fail(err, HT_BAD_INPUT, "%s: cannot be %s: %s", path, whole ? "written" : "made", strerror(errno));
+}
+
 enum ht_status ht_make_directory(const char *path, struct ht_error *err)
 {
     char part[4096];

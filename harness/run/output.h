@@ -52,6 +52,8 @@ void ht_output_discard(struct ht_output *out);
    already. */
 enum ht_status ht_flush_stdout(enum ht_status status, struct ht_error *err);
 
+/* Checks that the directory can be written, or made with its parents; makes nothing. Returns HT_BAD_INPUT if not. */
+enum ht_status ht_directory_check(const char *path, struct ht_error *err);
 /* Makes a directory and its parents (mkdir -p). */
 enum ht_status ht_make_directory(const char *path, struct ht_error *err);
 

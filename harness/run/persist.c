@@ -291,6 +291,19 @@ void ht_persist_close(struct ht_persist *p)
     *p = (struct ht_persist){0};
 }
 
+struct ht_new_folders ht_persist_new_folders(const struct ht_options *options)
+{
+    const char *save = options->save, *checkpoint = options->checkpoint;
+    return (struct ht_new_folders){.save = save && !ht_hf_is_file(save) && access(save, F_OK) != 0,
+                                   .checkpoint = checkpoint && access(checkpoint, F_OK) != 0};
+}
+
+void ht_persist_remove_empty(const struct ht_options *options, struct ht_new_folders folders)
+{
+    if (folders.save) ht_model_folder_remove_empty(options->save);
+    if (folders.checkpoint) ht_checkpoints_remove_empty(options->checkpoint);
+}
+
 /* Rank 0's message to the others. The steps by unit follow it. */
 struct facts {
     int32_t first_step;

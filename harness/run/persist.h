@@ -67,6 +67,16 @@ enum ht_status ht_persist_open(const struct ht_options *options, const struct ht
                                const struct ht_tokens *tokens, bool keeps_files, struct ht_error *err,
                                struct ht_persist *out);
 void ht_persist_close(struct ht_persist *p);
+
+/* Folders of --save and --checkpoint that a training makes, since they were not there. */
+struct ht_new_folders {
+    bool save, checkpoint;
+};
+
+/* Notes which are not there yet. */
+struct ht_new_folders ht_persist_new_folders(const struct ht_options *options);
+/* Removes those of them that a refused or stopped training has left empty. */
+void ht_persist_remove_empty(const struct ht_options *options, struct ht_new_folders folders);
 /* Tells all ranks how far rank 0's training is and which parts of its state there are. All ranks call it. */
 enum ht_status ht_persist_share(struct ht_persist *p, const struct ht_ranks *ranks, struct ht_error *err);
 /* Makes the residents the source of the state's values, and closes the weights that these came from. */

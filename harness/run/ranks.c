@@ -1,6 +1,7 @@
 #include "harness/run/ranks.h"
 
 #include "common/base/array.h"
+#include "common/comm/host_slots.h"
 #include "common/comm/launch.h"
 #include "common/comm/tags.h"
 #include "common/mem/arena.h"
@@ -8,7 +9,6 @@
 #include "harness/run/engine.h"
 #include "harness/run/output.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,45 +64,32 @@ enum ht_status ht_ranks_wanted(const struct ht_ranks *ranks, const struct ht_job
     return HT_OK;
 }
 
-/* Returns true if n characters can be a host's name: never an option of ssh. */
-static bool is_name(const char *p, size_t n)
-{
-    bool ok = n > 0 && isalnum((unsigned char)p[0]);
-    for (size_t i = 1; i < n; i++) ok &= isalnum((unsigned char)p[i]) || strchr("._-", p[i]);
-    return ok;
-}
-
-/* Adds up the slots of a list such as "a:2,b", which has 3. */
-static enum ht_status count_slots(const char *list, struct ht_error *err, int64_t *slots)
-{
-    *slots = 0;
-    for (const char *p = list, *end; *p || p == list; p = end + (*end == ',')) {
-        end = p + strcspn(p, ",");
-        size_t name = strcspn(p, ":,");
-        char *rest = (char *)p + name;
-        long n = *rest == ':' ? strtol(rest + 1, &rest, 10) : 1;
-        if (rest != end || n < 1 || n > 4096 || !is_name(p, name) || (*end == ',' && !end[1]))
-            return ht_fail(err, HT_BAD_INPUT, "--hosts: '%s': expected names and slots, such as a:2,b:2", list);
-        *slots += n;
-    }
-    return HT_OK;
-}
-
 enum ht_status ht_ranks_check_hosts(const struct ht_options *options, const struct ht_job *job, struct ht_error *err)
 {
     int32_t n = job->schedule ? job->schedule->n_ranks : 1;
-    int64_t slots;
     if (!options->hosts && !options->hostfile) return HT_OK;
     if (options->hosts && options->hostfile)
         return ht_fail(err, HT_BAD_INPUT, "--hosts and --hostfile say the same thing: expected one of them");
     if (n == 1)
         return ht_fail(err, HT_BAD_INPUT, "the job has one rank: expected several for --host%s",
                        options->hosts ? "s" : "file");
-    if (options->hostfile) return HT_OK;
-    enum ht_status status = count_slots(options->hosts, err, &slots);
-    if (!status && slots < n)
-        status = ht_fail(err, HT_BAD_INPUT, "--hosts: '%s' has %lld slots; the job has %d ranks", options->hosts,
-                         (long long)slots, n);
+    return HT_OK;
+}
+
+/* Starts the ranks on the hosts of --hosts or --hostfile. Reads the file, which may be a pipe, once. */
+static enum ht_status launch_away(const struct ht_options *options, int32_t n_ranks, char *const argv[],
+                                  struct ht_error *err)
+{
+    struct ht_host_slots h = {0};
+    enum ht_status status =
+        options->hosts ? ht_host_slots_parse(options->hosts, err, &h) : ht_host_slots_read(options->hostfile, err, &h);
+    struct ht_launch_where where = {h.list, options->start_timeout};
+    if (status == HT_OK && h.slots >= 0 && h.slots < n_ranks)
+        status = ht_fail(err, HT_BAD_INPUT, "--host%s: '%s' has %lld slots; the job has %d ranks",
+                         options->hosts ? "s" : "file", options->hosts ? options->hosts : options->hostfile,
+                         (long long)h.slots, n_ranks);
+    if (status == HT_OK) status = ht_launch_hosts(n_ranks, &where, argv, err);
+    ht_host_slots_free(&h);
     return status;
 }
 
@@ -120,10 +107,9 @@ enum ht_status ht_ranks_launch(const struct ht_options *options, const struct ht
     fclose(f);
     for (size_t at = 0; at < n_text; at += strlen(text + at) + 1) HT_PUSH(argv, n, cap, text + at);
     HT_PUSH(argv, n, cap, NULL);
-    struct ht_launch_where where = {options->hosts, options->hostfile, options->start_timeout};
-    bool away = where.hosts || where.hostfile;
-    enum ht_status status = away ? ht_launch_hosts(job->schedule->n_ranks, &where, argv, err)
-                                 : ht_launch(job->schedule->n_ranks, argv, err);
+    enum ht_status status = options->hosts || options->hostfile
+                                ? launch_away(options, job->schedule->n_ranks, argv, err)
+                                : ht_launch(job->schedule->n_ranks, argv, err);
     free(argv);
     free(text);
     return status;

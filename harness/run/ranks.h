@@ -24,10 +24,10 @@ enum ht_status ht_ranks_open(struct ht_error *err, struct ht_ranks *out);
    HT_BAD_INPUT if mpirun started another number of ranks, or ranks of one node on different hosts. */
 enum ht_status ht_ranks_wanted(const struct ht_ranks *ranks, const struct ht_job *job, struct ht_error *err,
                                bool *launch);
-/* Checks --hosts and --hostfile. Returns HT_BAD_INPUT if the job has one rank, or the hosts have too few slots. */
+/* Checks that --hosts or --hostfile is given, not both, and only for several ranks. */
 enum ht_status ht_ranks_check_hosts(const struct ht_options *options, const struct ht_job *job, struct ht_error *err);
 /* Starts this very command line as the job's ranks, on this machine or on the options' hosts. Blocks until they have
-   ended. */
+   ended. Returns HT_BAD_INPUT if the hosts cannot be read or have too few slots. */
 enum ht_status ht_ranks_launch(const struct ht_options *options, const struct ht_job *job, struct ht_error *err);
 
 /* Agrees on a status. All ranks call it at the same point, whatever has happened before. Returns HT_OK when all are

@@ -1,7 +1,6 @@
 #include "harness/sweep/maxsize.h"
 
 #include "common/base/array.h"
-#include "common/base/builtin.h"
 #include "common/base/interrupt.h"
 #include "common/base/minmax.h"
 #include "common/base/units.h"
@@ -9,7 +8,6 @@
 #include "harness/run/disks.h"
 #include "harness/result/result.h"
 
-#include <fnmatch.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,32 +21,6 @@ static double params_of(const struct ht_model *model, int64_t blocks)
     struct ht_model m = *model;
     m.layers = blocks;
     return (double)ht_model_params(&m);
-}
-
-static enum ht_status add_model(struct ht_family *f, const char *name, struct ht_error *err)
-{
-    for (size_t i = 0; i < f->n; i++)
-        if (!strcmp(f->models[i].name, name)) return HT_OK;
-    struct ht_family_model m = {0};
-    enum ht_status status = ht_model_load(name, err, &m.model);
-    if (status != HT_OK) return status;
-    m.name = ht_strdup(name);
-    HT_PUSH(f->models, f->n, f->cap, m);
-    return HT_OK;
-}
-
-static enum ht_status add_matching(struct ht_family *f, const char *pattern, struct ht_error *err)
-{
-    char name[64];
-    size_t matches = 0;
-    enum ht_status status = HT_OK;
-    for (int64_t i = 0; ht_model_zoo_name(i, name) && status == HT_OK; i++)
-        if (fnmatch(pattern, name, 0) == 0) {
-            status = add_model(f, name, err);
-            matches++;
-        }
-    if (!matches) return ht_fail(err, HT_BAD_INPUT, "no built-in model matches '%s'", pattern);
-    return status;
 }
 
 static int by_params(const void *a, const void *b)
@@ -71,14 +43,14 @@ static int64_t most_blocks_below(const struct ht_model *m, double params)
 enum ht_status ht_family_create(const char *const *names, size_t n, struct ht_error *err, struct ht_family *out)
 {
     struct ht_family f = {0};
-    enum ht_status status = HT_OK;
-    for (size_t i = 0; i < n && status == HT_OK; i++)
-        status = !ht_is_path(names[i]) && strpbrk(names[i], "*?[") ? add_matching(&f, names[i], err)
-                                                                   : add_model(&f, names[i], err);
-    if (status != HT_OK) {
-        ht_family_free(&f);
-        return status;
+    struct ht_model_list all;
+    enum ht_status status = ht_model_list_create(names, n, err, &all);
+    if (status != HT_OK) return status;
+    for (size_t i = 0; i < all.n; i++) {
+        struct ht_family_model m = {.name = ht_strdup(all.list[i].name), .model = all.list[i].model};
+        HT_PUSH(f.models, f.n, f.cap, m);
     }
+    ht_model_list_free(&all);
     qsort(f.models, f.n, sizeof(*f.models), by_params);
     for (size_t i = 0; i < f.n; i++) {
         struct ht_family_model *m = &f.models[i];

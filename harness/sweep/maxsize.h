@@ -9,7 +9,7 @@
 #ifndef HT_HARNESS_SWEEP_MAXSIZE_H
 #define HT_HARNESS_SWEEP_MAXSIZE_H
 
-#include "common/model/zoo.h"
+#include "common/model/model_list.h"
 #include "harness/run/options.h"
 
 enum ht_size_of { HT_SIZE_MODEL, HT_SIZE_BATCH, HT_SIZE_SEQ, HT_N_SIZES };
@@ -29,8 +29,7 @@ struct ht_family {
     size_t n, cap;
 };
 
-/* Loads the models of a list of names, files and patterns ("lohan-*", over the built-in names), each once. HT_BAD_INPUT
-   for a name that is unknown or a pattern that matches nothing. *out needs no freeing after an error. */
+/* Loads the models of a list, as ht_model_list_create does. *out needs no freeing after an error. */
 enum ht_status ht_family_create(const char *const *names, size_t n, struct ht_error *err, struct ht_family *out);
 void ht_family_free(struct ht_family *f);
 

@@ -428,10 +428,12 @@ static enum ht_status evaluate(const struct sweep *s, const struct slot *slot, s
     enum ht_status status = ht_evaluate(&options, system, NULL, err, &e);
     if (status != HT_OK) return status;
     trace_path(s, slot, path);
-    if (!slot->series)
-        status = ht_save_trace(e.result.trace, path, err);
-    else if (s->e->break_even && e.job.answer == HT_OK)
+    if (!slot->series) {
+        status = ht_make_directory(s->dir, err);
+        if (status == HT_OK) status = ht_save_trace(e.result.trace, path, err);
+    } else if (s->e->break_even && e.job.answer == HT_OK) {
         status = ht_break_even(&e.job, &options, err, &rates);
+    }
     if (status == HT_OK) {
         *out = ht_evaluation_row(&e, NULL);
         if (rates) json_object_set_new(*out, "break_even", rates);
@@ -506,7 +508,7 @@ enum ht_status ht_sweep_run(const struct ht_experiment *e, const char *dir, stru
                       .n_points = (size_t)ht_experiment_points(e),
                       .written_ms = now_ms()};
     s.commit = json_string_value(json_object_get(s.root, "commit"));
-    enum ht_status status = ht_make_directory(dir, err);
+    enum ht_status status = ht_directory_check(dir, err);
     if (status == HT_OK) status = read_old(&s, err);
     if (status == HT_OK) status = add_slots(&s, err);
     bool began = status == HT_OK;
@@ -514,12 +516,15 @@ enum ht_status ht_sweep_run(const struct ht_experiment *e, const char *dir, stru
     *stats = stats_of(&s);
     int64_t there = stats->simulated + stats->reused;
     /* Keeps what is done, also when a point failed. */
-    if (began && (there || status == HT_OK || status == HT_INTERRUPTED)) {
+    if (began && (there || status == HT_OK)) {
         struct ht_error also = {0};
         enum ht_status written = write_files(&s, status == HT_OK, &also);
         if (written != HT_OK && (status == HT_OK || status == HT_INTERRUPTED)) *err = also, status = written;
     }
-    if (status == HT_INTERRUPTED)
+    if (status == HT_INTERRUPTED && !there)
+        ht_fail(err, HT_INTERRUPTED, "interrupted before the first of %lld points; nothing was written",
+                (long long)stats->points);
+    else if (status == HT_INTERRUPTED)
         ht_fail(err, HT_INTERRUPTED,
                 "interrupted after %lld of %lld points; %s/results.json has them, and the same command goes on from "
                 "there",

@@ -112,6 +112,19 @@ gone() {
     done
 }
 
+# shm_left WHAT: no file is in /dev/shm that was not in $shm, its list at the start, or soon none is: other processes have files there
+# for a moment. What is left is said once.
+shm_left() {
+    local new
+    for _ in $(seq 50); do
+        new=$(find /dev/shm | sort | comm -13 <(echo "$shm") -)
+        [ -n "$new" ] || return 0
+        sleep 0.1
+    done
+    fail "$1: left in /dev/shm: $new"
+    shm=$(find /dev/shm | sort)
+}
+
 # near BOUND A B: losses of the same steps, in two CSV files, differ by no more.
 near() {
     "$python" - "$@" <<'PY' || fail "not within $1: $(paste "$2" "$3")"

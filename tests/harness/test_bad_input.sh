@@ -22,7 +22,7 @@ refused 2 "sim: unknown option '--steps'" sim zero_offload "${tiny[@]}" --steps 
 refused 2 "--model is missing" sim zero_offload --cluster local
 refused 2 "--cluster is missing" sim zero_offload --model gpt-tiny
 refused 2 "train: --data is missing" train in_memory "${tiny[@]}"
-refused 2 "compare: --models is missing" compare --cluster local
+refused 2 "--models is missing" compare --cluster local
 
 # ---- numbers and units ----
 

@@ -66,6 +66,22 @@ run 0 train in_memory "${nano[@]}" --micro-batch 2 --steps 32 --checkpoint furth
 grep -q "^resumed after step 31 with gradients added up in another order (--micro-batch was 4): losses may differ" out || fail "sums in another order: $(cat out)"
 rm -r further
 
+# A training that is refused, or stopped before a checkpoint, leaves no folder that it made; one that another process has stays.
+new=(--checkpoint new --save new-model)
+refused 2 "/nowhere: " train in_memory "${nano[@]}" --init /nowhere --model gpt2-124m --seq 16 "${new[@]}"
+! ls -d new new-model 2>/dev/null || fail "a refused training left a folder"
+(
+    exec "$hetbench" train in_memory "${nano[@]}" --steps 1000000 --every 1000000 "${new[@]}" >/dev/null 2>said
+) &
+pid=$!
+until grep -q '^step ' said || ! kill -0 "$pid"; do sleep 0.1; done
+refused 2 "new-model: another process saves its model there" train in_memory "${nano[@]}" "${new[@]}"
+refused 2 "new: another process keeps its checkpoints there" train in_memory "${nano[@]}" --checkpoint new
+[ -e new/.lock ] && [ -e new-model ] || fail "another process's folder was removed"
+kill -TERM "$pid"
+wait "$pid" || true
+! ls -d new new-model 2>/dev/null || fail "a stopped training left a folder"
+
 # LLaMA too, and a model that differs in nothing but an eps is another.
 llama=(--init "$root/tests/data/llama-nano" --batch 4 --data "$text")
 run 0 train in_memory "${llama[@]}" --steps 10 --save whole

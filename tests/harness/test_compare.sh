@@ -47,6 +47,23 @@ assert abs(sim["tflops_per_1000_usd"] * sim["price_usd"] / 1000 / sim["tflops_pe
 assert float(rows[0]["tokens_per_s_per_1000_usd"]) == sim["tokens_per_s_per_1000_usd"] and float(rows[1]["price_usd"]) == sim["price_usd"]
 PY
 done
+# A row whose input is refused says so, and the others are computed: a disk so slow that a copy takes more than 11 days.
+sed 's/name: nodes/name: slow/; s/    nic:.*/    ssds: {type: {name: tape, capacity: 4 TB, read: 1 kB\/s, write: 1 kB\/s, duplex: false, latency: 1 ms, source: none}}/' \
+    <(emulated_nodes 1 1) | sed 's/64 MB/90 GB/; s/ram: 1 GB/ram: 400 GB/' >slow.yaml
+run 0 compare --systems zero_infinity,zero_offload --models autohete-2b --cluster slow.yaml --numerics fp32 --out slow
+grep -Eq '^autohete-2b .* zero_infinity +8  refused .* refused \[1\]$' out || fail "a refused row: $(cat out)"
+grep -q "^\[1\] work 'copy .*' takes more than 11 days" out || fail "a refused row has no reason: $(cat out)"
+[ "$(json slow/compare.json '[r["status"] for r in d["rows"]], d["complete"]')" = "(['refused', 'ok'], True)" ] || fail "statuses: $(cat slow/compare.csv)"
+refused 2 "work 'copy .*' takes more than 11 days" compare --systems zero_infinity --models autohete-2b --cluster slow.yaml --numerics fp32 --out never
+refused 2 "zero_infinity on autohete-2b: work 'copy .*" compare --systems zero_infinity --models autohete-2b,autohete-4b --cluster slow.yaml \
+    --numerics fp32 --out never
+
+# Models are listed as in maxsize: names, patterns, files, a model of transformers by its folder or file, each once.
+run 0 compare --systems in_memory --models "gpt-m*,gpt-mini,$root/tests/data/gpt2-nano,$root/tests/data/llama-nano/config.json" --cluster local \
+    --device-memory 100MB --seq 16 --json
+[ "$(json out '[r["scenario"]["model"]["name"] for r in d["rows"]]')" = "['gpt-mini', 'gpt2-nano', 'llama-nano']" ] || fail "models: $(cat out)"
+refused 2 "no built-in model matches 'nope-\*'" compare --models 'nope-*' --cluster local --out never
+refused 2 "slow.yaml/never: cannot be made: Not a directory" compare --models gpt-mini --cluster local --out slow.yaml/never
 refused 2 "unknown system 'nope'" compare --systems nope --models autohete-2b --cluster autohete-1gpu --out never
 [ ! -e never ] || fail "a refused comparison made its directory"
 finish

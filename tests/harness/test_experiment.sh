@@ -41,8 +41,9 @@ bad "5:12: key 'timelines': .*model" "$head\ntimelines: {systems: [zero_offload]
 bad "1:1: .*name" "${head#name: bad\\n}"
 printf 'name: bad\nmodels: [' >bad.yaml
 refused 2 "bad.yaml:3:1: .*without a closing bracket" experiment bad.yaml --out never
-printf '%b\n' "$head\ndevice_memory: [41 GB, 80 GB]" >big.yaml
+printf '%b\n' "$head\ndevice_memory: [80 GB]" >big.yaml
 refused 2 "bad, zero_offload on autohete-2b: .*80 GB" experiment big.yaml --out big
+[ ! -e big ] || fail "an experiment without a point made its directory"
 
 # ---- a small one: files agree with each other and with sim ----
 

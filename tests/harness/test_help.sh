@@ -5,6 +5,7 @@ set -euo pipefail
 . "$(dirname "$0")/support.sh"
 cd "$work"
 
+run 0 -h
 run 0 --help
 commands=(list plan sim compare maxsize verify profile train reproduce experiment report)
 for command in "${commands[@]}"; do
@@ -15,6 +16,9 @@ for command in "${commands[@]}"; do
     grep -q "^Usage: hetbench $command" out || fail "$command --help shows no usage"
     grep -q -- "--json" out || fail "$command --help does not name --json"
     [ ! -s err ] || fail "$command --help writes to standard error"
+    cp out long
+    run 0 "$command" -h
+    cmp -s long out || fail "$command -h is not $command --help"
     # argp indents an option wrongly after some lengths of the text before it: another wording helps.
     ! grep -qE '^ {30,}-' out || fail "$command --help has an option out of its column: $(grep -E '^ {30,}-' out)"
 done
@@ -23,6 +27,13 @@ run 0 profile --help
 [ "$(grep -oE '^ [A-Z][a-z]+:' out | tr -d '\n')" = " Scenario: Measuring: Output:" ] || fail "headings of profile: $(cat out)"
 
 tiny=(--model gpt-mini --cluster local --device-memory 100MB --batch 2)
+# The commit is that of the build, whatever the folder of the sources holds when the program runs.
+run 0 sim in_memory --model gpt-mini --cluster local --json
+built=$(json out 'd["commit"]')
+PATH=/nowhere "$hetbench" sim in_memory --model gpt-mini --cluster local --json >out
+[ "$(json out 'd["commit"]')" = "$built" ] || fail "the commit needs git: $(json out 'd["commit"]')"
+! git -C "$root" describe --always >/dev/null 2>&1 || [ "$built" != unknown ] || fail "the commit is not known"
+
 provenance='d["obtained"], len(d["command"]) > 0, len(d["commit"]) > 0, len(d["machine"]) > 0'
 for kind in systems models gpus clusters; do
     run 0 list "$kind" --json

@@ -31,6 +31,38 @@ interrupt INT train zero_offload --model gpt-mini --batch 4 --data "$text" --ste
 interrupt HUP sim zero_offload --model autohete-2b --cluster autohete-1gpu --batch 64 --micro-batch 1 --device-memory 40GB \
     --iterations 2000 --trace files/t.json
 
+# compare and maxsize keep the rows that are finished, and say that they are a part. stop ARGUMENTS...: interrupts once the progress, which
+# a terminal has every 0.2 s, shows a finished row.
+stop() {
+    local status=0
+    "$python" - "$hetbench" "$@" >out 2>err <<'PY' || status=$?
+import os, pty, re, signal, subprocess, sys
+
+ours, theirs = pty.openpty()
+p = subprocess.Popen(sys.argv[1:], stderr=theirs, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+os.close(theirs)
+said, sent = b"", False
+try:
+    while part := os.read(ours, 4096):
+        said += part
+        if not sent and re.search(rb": [1-9][0-9]* of [0-9]+ rows", said):
+            p.send_signal(signal.SIGINT)
+            sent = True
+except OSError: # the terminal's other end is closed
+    pass
+sys.stderr.write(re.sub(r".*\r(\x1b\[K)?", "", said.decode().replace("\r\n", "\n")))
+sys.exit(p.wait())
+PY
+    [ "$status" = 130 ] || fail "$1: status $status after SIGINT, expected 130: $(cat err)"
+}
+stop compare --models 'autohete-*' --systems zero_offload,zero_offload_ckpt --cluster autohete-1gpu --iterations 20000 --out part
+grep -Eq '^hetbench: interrupted after [1-9][0-9]* of [0-9]+ rows; part has the finished rows$' err || fail "compare: Ctrl-C says $(cat err)"
+grep -Eq '^partial: interrupted after [1-9][0-9]* of [0-9]+ rows' out || fail "compare: the table does not say that it is a part: $(cat out)"
+[ "$(json part/compare.json 'd["complete"], all(r["status"] for r in d["rows"]), len(d["rows"])')" = \
+    "(False, True, $(($(wc -l <part/compare.csv) - 1)))" ] || fail "compare: Ctrl-C left other rows: $(cat part/compare.csv)"
+stop maxsize --of batch --models 'autohete-*' --cluster autohete-1gpu --json
+[ "$(json out 'd["complete"], len(d["rows"]) > 0')" = "(False, True)" ] || fail "maxsize: Ctrl-C printed $(cat out)"
+
 # A hangup that is ignored at the start, as under nohup, stays ignored.
 (
     trap '' HUP

@@ -37,6 +37,13 @@ run 0 maxsize zero_offload_ckpt --models gpt2-124m --cluster local --batch 1 --s
 [ "$(json out 'd["rows"][0]["device_peak_bytes"] + d["rows"][0]["host_peak_bytes"] < '"$(getconf _PHYS_PAGES) * $(getconf PAGE_SIZE)"' * 0.9')" = True ] ||
     fail "found more than this machine has: $(json out 'd["rows"][0]')"
 
+# A model that refuses every size has a row that says so. Models of transformers are taken by folder or file.
+run 0 maxsize zero_offload --of seq --models "vit-tiny,$root/tests/data/gpt2-nano" "${tiny[@]}" --json
+[ "$(json out '[(r["scenario"]["model"]["name"], r["status"], r["amount"] > 0) for r in d["rows"]]')" = \
+    "[('gpt2-nano', 'ok', True), ('vit-tiny', 'refused', False)]" ] || fail "a ViT has no sequence: $(cat out)"
+run 0 maxsize zero_offload --of batch --models "$root/tests/data/gpt2-nano/config.json" "${tiny[@]}"
+refused 2 "model 'vit-tiny' has 65 tokens an image" maxsize zero_offload --of seq --models vit-tiny "${tiny[@]}" --out never
+
 refused 2 "unknown system 'nope'" maxsize nope --models gpt-mini "${tiny[@]}" --out never
 refused 2 "no built-in model matches 'nope-\*'" maxsize --models 'nope-*' "${tiny[@]}" --out never
 refused 2 "--models is missing" maxsize in_memory "${tiny[@]}"

@@ -52,7 +52,7 @@ ended() {
     [ -z "$left" ] || fail "$4: processes are left: $(ps -o pid,ppid,stat,args $left)"
     [ -z "$(ls tmp)" ] || fail "$4: left in TMPDIR: $(ls tmp)"
     [ ! -e l.csv ] || fail "$4: a file was written"
-    [ "$(find /dev/shm | sort)" = "$shm" ] || fail "$4: left in /dev/shm: $(find /dev/shm)"
+    shm_left "$4"
 }
 
 # vanished WHAT: the launcher was killed; others end all that is left of it. The time is a limit for a hang, no more.

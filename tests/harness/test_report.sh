@@ -24,6 +24,52 @@ png bars.png
 "$python" "$root/harness/report/timeline.py" --out none.png out 2>why && fail "a file that is no trace is drawn"
 [ "$(wc -l <why)" = 1 ] || fail "a file that is no trace is not refused in one line"
 
+# report draws a comparison, and what a clone of the repository has of results: CSV, beside figures that stay.
+run 0 report . --out compared
+grep -q "autohete-4b" compared/report.html || fail "the page of a comparison lacks a model"
+png compared/figures/throughput-compare.png
+mkdir -p clone/figures
+cp -r "$root/results/autohete-fig7" "$root/results/lohan-fig2a" clone
+cp bars.png clone/figures/throughput-lohan-fig2a.png
+run 0 report clone
+grep -q "Largest trainable model" clone/report.html && grep -q "<th>billion parameters</th>" clone/report.html || fail "the page of sizes has no sizes"
+cmp -s bars.png clone/figures/throughput-lohan-fig2a.png || fail "a figure that needs results.json was drawn without it"
+png clone/figures/throughput-autohete-fig7.png
+
+# What does not fit is marked with the system that does not.
+"$python" -B - "$root/harness/report" "$root/results/sysx-fig10/results.csv" <<'PY' || fail "OOM stands at another system"
+import pathlib, sys
+
+sys.path.insert(0, sys.argv[1])
+import bars, results
+
+e, marks = results.Experiment(pathlib.Path(sys.argv[2])), []
+for row in e.rows:
+    row.raw["passes_s"] = row.ok and row["iteration_time_s"] / 2
+bars.missing = lambda ax, x, y, row, name=None: marks.append((name, row.series))
+bars.speedups(e, "marks.png")
+pairs = [(e.chosen["SysX", p].ok, e.chosen["Mobius", p].ok) for p in e.places()]
+for name, (sysx, mobius) in {"Mobius": (True, False), None: (False, True), "both": (False, False)}.items():
+    assert sum(n == name for n, _ in marks) == 3 * pairs.count((sysx, mobius)), (name, marks)
+assert pairs.count((True, False)) and all(series == ("Mobius" if n == "Mobius" else "SysX") for n, series in marks)
+PY
+
+# The programs run as the docs say; -h is help, and a Python without matplotlib is one line.
+mkdir -p without
+echo 'raise ImportError("none here")' >without/matplotlib.py
+for script in timeline throughput pipeline report index; do
+    for path in "" "$work/without"; do
+        PYTHONPATH=$path "$python" -B "$root/harness/report/$script.py" -h >out 2>err || fail "$script.py -h: $(cat err)"
+        [ -s out ] || fail "$script.py -h says nothing"
+    done
+    [ -x "$root/harness/report/$script.py" ] || fail "$script.py is not executable"
+done
+for script in timeline throughput pipeline; do
+    status=0
+    PYTHONPATH=$work/without "$python" -B "$root/harness/report/$script.py" --out x.png sim.json 2>err || status=$?
+    [ "$status, $(wc -l <err)" = "2, 1" ] && grep -q "^$script.py: draws with matplotlib" err || fail "$script.py without matplotlib: $status, $(cat err)"
+done
+
 # Plan variables as hetbench prints them.
 "$python" - "$root/harness/report" <<'PY' || fail "plan variables of reports"
 import sys

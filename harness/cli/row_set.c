@@ -1,0 +1,100 @@
+#include "harness/cli/row_set.h"
+
+#include "common/base/array.h"
+#include "common/plan/scenario.h"
+#include "harness/result/heading.h"
+#include "harness/result/provenance.h"
+#include "harness/result/result.h"
+#include "harness/result/rows.h"
+#include "harness/run/disks.h"
+#include "harness/run/registry.h"
+
+#include <string.h>
+
+static const char refused[] = "refused";
+
+json_t *ht_refused_row(const struct ht_options *options, const char *system, const char *name,
+                       const struct ht_model *model, json_t *provenance, const struct ht_error *why)
+{
+    struct ht_scenario_request request = options->request;
+    struct ht_scenario scenario;
+    const struct ht_system *found;
+    struct ht_error ignored;
+    json_t *row = json_pack("{s:s,s:o,s:s}", "status", refused, "reason", ht_json_text(why->text), "system", system);
+    json_object_update(row, provenance);
+    request.model = name;
+    request.local_disks = ht_disks_count(options->disk);
+    if (ht_system_find(system, &ignored, &found) == HT_OK &&
+        ht_scenario_create(&request, &ignored, &scenario) == HT_OK) {
+        json_object_set_new(row, "title", json_string(ht_system_title(found, &scenario)));
+        json_object_set_new(row, "scenario", ht_scenario_json(&scenario, found->division));
+        ht_scenario_free(&scenario);
+    } else {
+        json_object_set_new(
+            row, "scenario",
+            json_pack("{s:{s:s,s:I}}", "model", "name", model->name, "params", (json_int_t)ht_model_params(model)));
+    }
+    return row;
+}
+
+/* Returns HT_BAD_INPUT, with the first row's reason, when all are refused. Names its system and model if others have
+   another reason. */
+static enum ht_status check_refused(const json_t *rows, struct ht_error *err)
+{
+    size_t i;
+    const json_t *row, *first = json_array_get(rows, 0), *reason = json_object_get(first, "reason");
+    bool same = true;
+    json_array_foreach(rows, i, row)
+    {
+        if (strcmp(json_string_value(json_object_get(row, "status")), refused) != 0) return HT_OK;
+        same &= json_equal(json_object_get(row, "reason"), reason);
+    }
+    if (!first) return HT_OK;
+    if (same) return ht_fail(err, HT_BAD_INPUT, "%.1000s", json_string_value(reason));
+    return ht_fail(err, HT_BAD_INPUT, "%s on %s: %.900s", json_string_value(json_object_get(first, "system")),
+                   json_string_value(ht_row_value(first, "model")), json_string_value(reason));
+}
+
+enum ht_status ht_row_set_make(const struct ht_tasks *tasks, json_t **rows, void (*arrange)(void *ctx, json_t **rows),
+                               json_t *root, struct ht_error *err)
+{
+    json_t *list = json_array();
+    enum ht_status status = ht_tasks_run(tasks, err);
+    if (arrange) arrange(tasks->ctx, rows);
+    for (size_t i = 0; i < tasks->n; i++)
+        if (rows[i]) json_array_append_new(list, rows[i]), rows[i] = NULL;
+    json_object_set_new(root, "complete", json_boolean(status == HT_OK));
+    json_object_set_new(root, "rows", list);
+    return status == HT_OK ? check_refused(list, err) : status;
+}
+
+enum ht_status ht_row_set_finish(enum ht_status made, const struct ht_row_set_output *output, json_t *root,
+                                 struct ht_error *err)
+{
+    const struct ht_options *o = output->options;
+    const json_t *rows = json_object_get(root, "rows");
+    size_t n = json_array_size(rows);
+    bool partial = made == HT_INTERRUPTED;
+    struct ht_error why = partial ? *err : (struct ht_error){0};
+    enum ht_status written = HT_OK, shown = HT_OK;
+    if (made != HT_OK && !(partial && n)) {
+        if (partial) ht_fail(err, HT_INTERRUPTED, "%.900s; nothing was written", why.text);
+        json_decref(root);
+        return made;
+    }
+    if (!o->json) {
+        output->print(output->ctx, rows);
+        if (partial) printf("\npartial: %s; the rows above are finished\n", why.text);
+    }
+    if (o->out) written = ht_rows_write(root, o->out, output->name, output->write_csv, err);
+    if (o->json)
+        shown = ht_json_print(root, written == HT_OK ? err : NULL);
+    else
+        json_decref(root);
+    if (written != HT_OK || shown != HT_OK) return written != HT_OK ? written : shown;
+    if (partial && o->out)
+        ht_fail(err, HT_INTERRUPTED, "%.500s; %.400s has the finished rows", why.text, o->out);
+    else if (partial)
+        ht_fail(err, HT_INTERRUPTED, "%.900s; the finished rows are shown", why.text);
+    return made;
+}

@@ -1,0 +1,40 @@
+/*
+ * The rows of compare and maxsize: what both do with them once they are made.
+ *
+ * A row whose input is refused (a model that the system does not take, a cost that cannot be simulated) is an answer:
+ * its status is "refused", and the others are computed. Ctrl-C keeps the finished rows.
+ */
+#ifndef HT_HARNESS_CLI_ROW_SET_H
+#define HT_HARNESS_CLI_ROW_SET_H
+
+#include "common/model/model_list.h"
+#include "harness/run/options.h"
+#include "harness/sweep/tasks.h"
+
+#include <jansson.h>
+#include <stdio.h>
+
+/* Returns the row of a system and a model that refused the options, with as much of the scenario as there is. The
+   caller owns it. */
+json_t *ht_refused_row(const struct ht_options *options, const char *system, const char *name,
+                       const struct ht_model *model, json_t *provenance, const struct ht_error *why);
+
+/* Runs the tasks, which fill rows[n], and moves the finished rows to root's "rows", in the order that arrange (NULL: none)
+   puts them in; those that were not finished are NULL. root's "complete" says whether these are all. Returns HT_BAD_INPUT when every row is refused. */
+enum ht_status ht_row_set_make(const struct ht_tasks *tasks, json_t **rows, void (*arrange)(void *ctx, json_t **rows),
+                               json_t *root, struct ht_error *err);
+
+struct ht_row_set_output {
+    const char *name; /* of the command and its files: NAME.json, NAME.csv */
+    const struct ht_options *options;
+    const void *ctx;
+    void (*print)(const void *ctx, const json_t *rows); /* the table */
+    void (*write_csv)(const json_t *rows, FILE *out);
+};
+
+/* Shows the rows, as a table or as JSON, and writes the files of --out; nothing when `made` is an error, or an
+   interrupt before the first row. Takes root over. Returns `made`, or what failed. */
+enum ht_status ht_row_set_finish(enum ht_status made, const struct ht_row_set_output *output, json_t *root,
+                                 struct ht_error *err);
+
+#endif
