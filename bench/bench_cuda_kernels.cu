@@ -446,6 +446,16 @@ static void memory(void)
     for (void *x : {(void *)p, (void *)m, (void *)v, g, h, log, weight, bias}) must(cudaFree(x), "free");
 }
 
+/* Tells of a shape whose time is not cuBLASLt's. */
+static void tell_slow(void *, const char *shape, int64_t products)
+{
+    if (json)
+        printf("{\"kind\": \"slow products\", \"shape\": \"%s\", \"products\": %lld}\n", shape, (long long)products);
+    else
+        printf("slow: cuBLASLt has no algorithm for %s; %lld products ran on the plain kernel\n", shape,
+               (long long)products);
+}
+
 int main(int argc, char **argv)
 {
     int n = 0;
@@ -473,6 +483,7 @@ int main(int argc, char **argv)
     if (!only || strcmp(only, "products") == 0) products();
     if (!only || strcmp(only, "attention") == 0) attention();
     if (!only || strcmp(only, "memory") == 0) memory();
+    ht_cuda_gemm_each_plain(cuda.gemm, tell_slow, NULL);
     ht_cuda_gemm_destroy(cuda.gemm);
     return 0;
 }

@@ -240,6 +240,7 @@ static inline int cuda_test_main(const struct cuda_test *tests, int n_tests)
 #ifdef HT_CUDA_EMULATED
         ht_emulator.reverse = round == 1;
         ht_emulator.stream = cuda.stream;
+        if (round == 1) ht_emulator.limits = {2, 1, 1, 1};
 #endif
         for (int i = 0; i < n_tests; i++) {
             running = tests[i].name;

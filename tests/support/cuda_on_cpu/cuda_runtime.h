@@ -45,6 +45,12 @@ struct ht_emulator {
     void *shared;                            /* dynamic, 128-byte aligned */
     bool reverse;                            /* threads run from the last to the first */
     int64_t launches;
+    struct {            /* of kernels and their calls; 0: theirs (HT_LIMIT in device.cuh) */
+        int64_t slots;  /* kept algorithms of matrix products */
+        int64_t blocks; /* of a grid whose threads stride over elements */
+        int64_t shared; /* bytes of shared memory for cross-entropy */
+        int64_t index;  /* the largest index that 32 bits hold */
+    } limits;
     struct ht_emulated_stream *stream; /* the only stream that work may go to; NULL: any but the default one */
 };
 extern struct ht_emulator ht_emulator;
@@ -210,6 +216,18 @@ static inline cudaError_t cudaGetLastError(void)
 static inline cudaError_t cudaGetDeviceCount(int *n)
 {
     *n = 1;
+    return cudaSuccess;
+}
+static inline cudaError_t cudaGetDevice(int *device)
+{
+    *device = 0;
+    return cudaSuccess;
+}
+enum { HT_EMULATED_SHARED_BYTES = 99 * 1024 }; /* of a block, as on sm_86 and sm_89 */
+enum cudaDeviceAttr { cudaDevAttrMaxSharedMemoryPerBlockOptin = 97 };
+static inline cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr, int)
+{
+    *value = HT_EMULATED_SHARED_BYTES;
     return cudaSuccess;
 }
 static inline cudaError_t cudaDeviceSynchronize(void)

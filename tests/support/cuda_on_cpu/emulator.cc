@@ -213,7 +213,7 @@ void ht_emulated_launch(dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t
     n_threads = (int)(block.x * block.y * block.z);
     if (n_threads < 1 || n_threads > MAX_THREADS) fail("a block of no or too many threads");
     if (grid.y > 65535 || grid.z > 65535) fail("a grid that is too high or deep");
-    if (shared_bytes > 99 * 1024) fail("more shared memory than sm_86 and sm_89 have");
+    if (shared_bytes > HT_EMULATED_SHARED_BYTES) fail("more shared memory than sm_86 and sm_89 have");
     size_t rounded = (shared_bytes + 127) / 128 * 128;
     char *shared = rounded ? (char *)aligned_alloc(128, rounded) : NULL;
     kernel = &body;
