@@ -18,7 +18,7 @@
 /* A limit that tests lower, to reach the code beyond it with small shapes. */
 #define HT_LIMIT(name, value) (ht_emulator.limits.name ? ht_emulator.limits.name : (int64_t)(value))
 #define HT_LAUNCH_(kernel, grid, block, bytes, stream, ...)                                                            \
-    ht_emulated_launch(grid, block, bytes, stream, [&]() { kernel(__VA_ARGS__); })
+    ht_emulated_launch(#kernel, grid, block, bytes, stream, [&]() { kernel(__VA_ARGS__); })
 #else
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
