@@ -90,6 +90,23 @@ function(ht_nccl)
   endforeach()
 endfunction()
 
+# The same source over a stand-in for NCCL and CUDA, with ranks in processes: tests/support/nccl_on_cpu.
+function(ht_nccl_on_cpu_test)
+  set(here ${CMAKE_SOURCE_DIR}/tests/support/nccl_on_cpu)
+  if(NOT TARGET ht_common_comm)
+    return()
+  endif()
+  add_library(nccl_on_cpu SHARED ${here}/nccl.c)
+  target_include_directories(nccl_on_cpu BEFORE PUBLIC ${here})
+  target_link_libraries(nccl_on_cpu PRIVATE Threads::Threads)
+  add_executable(test_nccl_ranks ${here}/test_nccl_ranks.c ${CMAKE_SOURCE_DIR}/common/comm/nccl_real.c)
+  target_compile_definitions(test_nccl_ranks PRIVATE HT_HAVE_NCCL)
+  target_link_libraries(test_nccl_ranks PRIVATE nccl_on_cpu ht_common_comm deps_check)
+  add_test(NAME common/comm/nccl_on_cpu COMMAND test_nccl_ranks)
+  set_tests_properties(common/comm/nccl_on_cpu PROPERTIES TIMEOUT 300 SKIP_RETURN_CODE 77
+                                                           ENVIRONMENT "HT_NCCL=$<TARGET_FILE:nccl_on_cpu>")
+endfunction()
+
 # A C++ file for a .cu one, since a source has one language.
 function(ht_as_cxx file out)
   get_filename_component(name ${file} NAME_WE)

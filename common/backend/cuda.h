@@ -74,6 +74,14 @@ const char *ht_cuda_device_note(const struct ht_cuda_device *d);
    memory. */
 enum ht_status ht_cuda_device_reserve(struct ht_cuda_device *d, int64_t bytes, struct ht_error *err);
 
+/* A shape of matrix products that cuBLASLt has no algorithm for. A kernel of our own ran, perhaps 100 times slower. */
+struct ht_cuda_slow_shape {
+    char text[256];
+    int64_t products; /* that ran */
+};
+/* Returns the shapes of all runs that have ended, which the device keeps. */
+const struct ht_cuda_slow_shape *ht_cuda_device_slow_shapes(const struct ht_cuda_device *d, size_t *n);
+
 /* Returns the GPU's memory in use now beside arena and reserve: CUDA's own, and other programs'. */
 int64_t ht_cuda_device_foreign_bytes(const struct ht_cuda_device *d);
 /* Returns the GPU's free memory now. */

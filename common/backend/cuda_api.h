@@ -55,6 +55,8 @@ struct ht_cuda_api {
     const char *(*context_create)(void *stream, void *products, void **context);
     void (*context_destroy)(void *context);
     const char *(*context_status)(void *context); /* the first failure of a kernel's call */
+    /* Optional: calls `each` for every shape of matrix products that ran on a slow kernel (ht_cuda_gemm.h). */
+    void (*each_slow_shape)(void *context, void (*each)(void *ctx, const char *shape, int64_t products), void *ctx);
     /* Return the workspace of a unit's kernels, and of some sub-ops of a block; NULL: ht_unit_workspace_bytes and
        ht_block_workspace_bytes, as in the graphs. */
     int64_t (*workspace_bytes)(const struct ht_model *m, int64_t unit, int64_t batch, int64_t seq, enum ht_dtype dtype,

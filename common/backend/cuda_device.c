@@ -58,14 +58,15 @@ void ht_cuda_device_destroy(struct ht_cuda_device *d)
 {
     if (!d) return;
     (void)d->api->select(d->index);
+    ht_cuda_lane_close(d, &d->side);
     for (size_t i = 0; i < d->n_arenas; i++) {
         if (d->arenas[i].registered) (void)d->api->host_unregister(d->arenas[i].registered);
         ht_arena_destroy(d->arenas[i].arena);
         if (d->arenas[i].device) (void)d->api->free(d->arenas[i].device);
     }
     free(d->arenas);
+    free(d->slow);
     if (d->reserve) (void)d->api->free(d->reserve);
-    ht_cuda_lane_close(d, &d->side);
     ht_cpu_destroy(d->cpu);
     pthread_mutex_destroy(&d->side_lock);
     pthread_mutex_destroy(&d->base_lock);
@@ -133,6 +134,12 @@ enum ht_status ht_cuda_device_arena(struct ht_cuda_device *d, enum ht_tier tier,
     d->arenas[d->n_arenas].arena = *out;
     if (status == HT_OK || d->arenas[d->n_arenas].device) d->n_arenas++;
     return status;
+}
+
+const struct ht_cuda_slow_shape *ht_cuda_device_slow_shapes(const struct ht_cuda_device *d, size_t *n)
+{
+    *n = d->n_slow;
+    return d->slow;
 }
 
 int64_t ht_cuda_device_foreign_bytes(const struct ht_cuda_device *d)

@@ -208,6 +208,12 @@ static const char *context_status(void *context)
     return c->text;
 }
 
+static void each_slow_shape(void *context, void (*each)(void *ctx, const char *shape, int64_t products), void *ctx)
+{
+    struct context *c = context;
+    ht_cuda_gemm_each_plain(c->cuda.gemm, each, ctx);
+}
+
 /* Launches a kernel to find out whether the build has kernels for this GPU and the driver takes them, before the first
    op does. */
 static const char *try_kernel(struct context *c, void *anywhere)
@@ -472,6 +478,7 @@ static const struct ht_cuda_api api = {
     .context_create = context_create,
     .context_destroy = context_destroy,
     .context_status = context_status,
+    .each_slow_shape = each_slow_shape,
     .workspace_bytes = ht_cuda_unit_workspace_bytes,
     .block_workspace_bytes = ht_cuda_block_workspace_bytes,
     .unit_init = unit_init,

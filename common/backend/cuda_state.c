@@ -3,6 +3,7 @@
 
 #include "common/base/array.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum ht_status ht_cuda_failed(const char *text, const char *what, struct ht_error *err)
@@ -34,8 +35,23 @@ enum ht_status ht_cuda_lane_open(struct ht_cuda_device *d, struct ht_cuda_lane *
     return status;
 }
 
+/* Adds a shape's products to those of the lanes before. */
+static void add_slow(void *ctx, const char *shape, int64_t products)
+{
+    struct ht_cuda_device *d = ctx;
+    struct ht_cuda_slow_shape found = {.products = products};
+    snprintf(found.text, sizeof(found.text), "%s", shape);
+    for (size_t i = 0; i < d->n_slow; i++) {
+        if (strcmp(d->slow[i].text, found.text) != 0) continue;
+        d->slow[i].products += products;
+        return;
+    }
+    HT_PUSH(d->slow, d->n_slow, d->slow_cap, found);
+}
+
 void ht_cuda_lane_close(struct ht_cuda_device *d, struct ht_cuda_lane *l)
 {
+    if (l->context && d->api->each_slow_shape) d->api->each_slow_shape(l->context, add_slow, d);
     if (l->context) d->api->context_destroy(l->context);
     if (l->stream) (void)d->api->stream_destroy(l->stream);
     *l = (struct ht_cuda_lane){0};

@@ -77,6 +77,8 @@ struct ht_cuda_device {
         int64_t bytes; /* on the device */
     } * arenas;
     size_t n_arenas, arenas_cap;
+    struct ht_cuda_slow_shape *slow; /* of the lanes that have been closed */
+    size_t n_slow, slow_cap;
 
     /* While a run has a schedule open: */
     const struct ht_schedule *s;

@@ -78,8 +78,9 @@ enum ht_status ht_comm_wait(struct ht_comm *c, struct ht_message *m, struct ht_e
         word = atomic_load_explicit(&m->word, memory_order_acquire);
     }
     if (word == DONE) return HT_OK;
-    return ht_fail(err, HT_FAILED, "rank %d: a message %s rank %d failed", c->rank, m->receive ? "from" : "to",
-                   m->peer);
+    const char *why = c->ops->reason ? c->ops->reason(c) : NULL;
+    return ht_fail(err, HT_FAILED, "rank %d: a message %s rank %d failed%s%s", c->rank, m->receive ? "from" : "to",
+                   m->peer, why ? ": " : "", why ? why : "");
 }
 
 void ht_comm_cancel(struct ht_comm *c)

@@ -56,6 +56,8 @@ struct ht_comm_ops {
        copies between any two memories before it returns; false if it failed. */
     bool (*on_gpu)(const struct ht_comm *c, const void *p);
     bool (*copy)(struct ht_comm *c, void *to, const void *from, int64_t bytes);
+    /* (optional) Returns why messages fail, once one has failed; NULL: the transport has no reason to give. */
+    const char *(*reason)(const struct ht_comm *c);
 };
 
 struct ht_comm {

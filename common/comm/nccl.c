@@ -11,15 +11,18 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 enum {
     MOST = 32,   /* wants in a letter, messages in a round */
     YIELDS = 50, /* polls without a nap */
     SHORTEST_NAP_NS = 5000,
     LONGEST_NAP_NS = 200000,
+    POLL_US = 100, /* between questions whether NCCL is still busy */
 };
 
 /* A part of a round: one of the rank's messages, and whether its two ends agree. */
@@ -75,8 +78,11 @@ struct impl {
     pthread_cond_t changed;
     struct ht_message *first, *last; /* posted, not begun */
     bool closing;
+    char why[512]; /* why messages fail; written once, before has_why */
+    atomic_bool has_why;
 
     /* Only for the progress thread. */
+    double deadline_s;
     bool failed, sent_bye, all_left;
     int32_t left; /* on rank 0: how many ranks have sent bye */
     int64_t next_id;
@@ -121,10 +127,18 @@ static void await_letter(struct impl *x, int32_t from)
 
 /* ---- messages and groups ---------------------------------------------------------------------------------------- */
 
-/* Fails all messages, now and later, because the transport is broken. */
-static void fail_all(struct impl *x)
+/* Fails all messages, now and later, because the transport is broken. Aborts the communicator first and waits for the
+   stream: NCCL's kernels use the messages' buffers until then. */
+static void fail_all(struct impl *x, const char *what, const char *why)
 {
+    if (!x->failed) snprintf(x->why, sizeof(x->why), "NCCL: %s: %s", what, why);
     x->failed = true;
+    atomic_store(&x->has_why, true);
+    if (x->nccl) {
+        (void)x->api->abort(x->nccl);
+        (void)x->api->stream_finish(x->stream);
+        x->nccl = NULL;
+    }
     for (size_t i = 0; i < x->n_pending; i++) ht_message_end(x->pending[i].m, false);
     x->n_pending = 0;
     for (struct group *g = x->oldest; g; g = g->next) {
@@ -145,18 +159,46 @@ static struct ht_message *take_pending(struct impl *x, int64_t id)
     return NULL;
 }
 
-static const char *issue(struct impl *x, struct group *g)
+static double now_s(void)
 {
-    const char *why = x->api->event_create(&g->event);
-    if (!why) why = x->api->group_begin();
-    for (int32_t i = 0; i < g->n && !why; i++) {
-        struct ht_message *m = g->messages[i];
-        why = m->receive ? x->api->receive(x->nccl, m->data, m->bytes, m->peer, x->stream)
-                         : x->api->send(x->nccl, m->data, m->bytes, m->peer, x->stream);
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* Waits until the communicator is no longer busy. Returns its error, or that the deadline has passed. */
+static const char *settle(struct impl *x)
+{
+    double end_s = now_s() + x->deadline_s;
+    bool busy = true;
+    const char *why = NULL;
+    while (!why && busy) {
+        why = x->api->state(x->nccl, &busy);
+        if (!why && busy && now_s() > end_s) why = "the other ranks did not come in time";
+        if (busy && !why) usleep(POLL_US);
     }
-    if (!why) why = x->api->group_end();
-    if (!why) why = x->api->event_record(g->event, x->stream);
     return why;
+}
+
+/* Issues a group. It is ended whatever becomes of its parts: an open one would take in the thread's later calls. */
+static void issue(struct impl *x, struct group *g)
+{
+    const struct ht_nccl_api *api = x->api;
+    char text[sizeof(x->why)];
+    const char *why = api->event_create(&g->event);
+    if (!why) why = api->group_begin();
+    if (!why) {
+        for (int32_t i = 0; i < g->n && !why; i++) {
+            struct ht_message *m = g->messages[i];
+            why = m->receive ? api->receive(x->nccl, m->data, m->bytes, m->peer, x->stream)
+                             : api->send(x->nccl, m->data, m->bytes, m->peer, x->stream);
+        }
+        if (why) snprintf(text, sizeof(text), "%s", why); /* the next call overwrites it */
+        const char *end = api->group_end();
+        why = why ? text : end ? end : settle(x);
+    }
+    if (!why) why = api->event_record(g->event, x->stream);
+    if (why) fail_all(x, "a group of messages", why);
 }
 
 static void begin_round(struct impl *x, const struct part *parts, int32_t n)
@@ -178,7 +220,7 @@ static void begin_round(struct impl *x, const struct part *parts, int32_t n)
     else
         x->oldest = g;
     x->newest = g;
-    if (issue(x, g)) fail_all(x);
+    issue(x, g);
 }
 
 /* Ends the groups that are done; they end in the order of their issue. */
@@ -187,7 +229,10 @@ static bool poll_groups(struct impl *x)
     bool any = false, reached = true;
     while (x->oldest) {
         struct group *g = x->oldest;
-        if (!x->failed && (x->api->event_query(g->event, &reached) || x->api->state(x->nccl))) fail_all(x);
+        bool busy;
+        const char *why = x->failed ? NULL : x->api->event_query(g->event, &reached);
+        if (!x->failed && !why) why = x->api->state(x->nccl, &busy);
+        if (why) fail_all(x, "messages under way", why);
         if (!x->failed && !reached) break;
         for (int32_t i = 0; i < g->n; i++) ht_message_end(g->messages[i], true);
         x->oldest = g->next;
@@ -277,7 +322,7 @@ static bool read_letters(struct impl *x)
         if (ht_comm_wait(x->over, &b->m, &err) == HT_OK)
             read_letter(x, from);
         else
-            fail_all(x);
+            fail_all(x, "a letter about messages", err.text);
     }
     return any;
 }
@@ -320,7 +365,8 @@ static void *thread_main(void *arg)
 {
     struct impl *x = arg;
     int idle = 0;
-    if (x->api->select(x->device)) fail_all(x);
+    const char *why = x->api->select(x->device);
+    if (why) fail_all(x, "the progress thread", why);
     for (int32_t rank = 0; rank < x->comm->size; rank++)
         if (x->comm->rank == 0 ? rank != 0 : rank == 0) await_letter(x, rank);
     for (bool done = false; !done;) {
@@ -344,10 +390,11 @@ static void *thread_main(void *arg)
 
 /* ---- the table -------------------------------------------------------------------------------------------------- */
 
+/* Selects the device first: CUDA makes a context on the thread's device, which is GPU 0 unless one was selected. */
 static bool nccl_on_gpu(const struct ht_comm *c, const void *p)
 {
     const struct impl *x = c->impl;
-    return x->api->on_gpu(p);
+    return !x->api->select(x->device) && x->api->on_gpu(p);
 }
 
 static bool nccl_copy(struct ht_comm *c, void *to, const void *from, int64_t bytes)
@@ -364,7 +411,7 @@ static bool nccl_copy(struct ht_comm *c, void *to, const void *from, int64_t byt
 static void nccl_post(struct ht_comm *c, struct ht_message *m)
 {
     struct impl *x = c->impl;
-    if (m->tag == HT_TAG_NOTIFY || !m->bytes || !x->api->on_gpu(m->data)) {
+    if (m->tag == HT_TAG_NOTIFY || !m->bytes || !nccl_on_gpu(c, m->data)) {
         x->over->ops->post(x->over, m);
         return;
     }
@@ -384,9 +431,19 @@ static void nccl_listen(struct ht_comm *c, ht_comm_listener fn, void *ctx)
     ht_comm_listen(x->over, fn, ctx);
 }
 
+static const char *nccl_reason(const struct ht_comm *c)
+{
+    const struct impl *x = c->impl;
+    return atomic_load(&x->has_why) ? x->why : NULL;
+}
+
 static void release(struct impl *x)
 {
-    if (x->nccl) (void)(x->failed ? x->api->abort(x->nccl) : x->api->destroy(x->nccl));
+    if (x->nccl) {
+        const char *why = x->api->finalize(x->nccl);
+        if (!why) why = settle(x);
+        (void)(why ? x->api->abort(x->nccl) : x->api->destroy(x->nccl));
+    }
     if (x->stream) (void)x->api->stream_destroy(x->stream);
     if (x->copies) (void)x->api->stream_destroy(x->copies);
     pthread_mutex_destroy(&x->copy_lock);
@@ -401,10 +458,7 @@ static void release(struct impl *x)
 static void nccl_close(struct ht_comm *c, bool clean, int code)
 {
     struct impl *x = c->impl;
-    if (!clean) {
-        (void)x->api->abort(x->nccl); /* ends kernels that wait for a peer */
-        ht_comm_abort(x->over, code);
-    }
+    if (!clean) ht_comm_abort(x->over, code);
     pthread_mutex_lock(&x->lock);
     x->closing = true;
     pthread_cond_signal(&x->changed);
@@ -418,7 +472,8 @@ static const struct ht_comm_ops nccl_ops = {.name = "nccl",
                                             .listen = nccl_listen,
                                             .close = nccl_close,
                                             .on_gpu = nccl_on_gpu,
-                                            .copy = nccl_copy};
+                                            .copy = nccl_copy,
+                                            .reason = nccl_reason};
 
 /* ---- the start -------------------------------------------------------------------------------------------------- */
 
@@ -443,6 +498,73 @@ static enum ht_status agree(struct ht_comm *over, const char *why, const char *w
     return status;
 }
 
+/* What a rank says about its communicator, and what it hears of another's. */
+struct word {
+    char mine, other;
+    struct ht_message out, in;
+};
+
+/* Returns a rank that has said that it failed, -1 if none has. *silent: one that has not said or heard all yet, -1 if
+   there is none. */
+static int32_t hear(const struct impl *x, const struct word *words, int32_t *silent)
+{
+    int32_t failed = -1;
+    *silent = -1;
+    for (int32_t i = 0; i < x->over->size; i++) {
+        if (i == x->over->rank) continue;
+        bool heard = ht_comm_done(&words[i].in);
+        if (heard && !words[i].other) failed = i;
+        if (!heard || !ht_comm_done(&words[i].out)) *silent = i;
+    }
+    return failed;
+}
+
+/*
+ * Creates the communicator without waiting inside NCCL, where a rank would hang that waits for one that has died, or
+ * for two that share a GPU. Each rank says how it went to all others, and gives up when one has failed or when NCCL
+ * has taken too long. Nobody can take back a message to a rank that never answers: the job cannot go on then.
+ */
+static enum ht_status create(struct impl *x, const char *id, struct ht_error *err)
+{
+    int32_t n = x->over->size, me = x->over->rank, failed = -1, silent;
+    struct word *words = HT_NEW_ARRAY(struct word, n);
+    double begin_s = now_s();
+    char text[sizeof(x->why)] = "";
+    bool busy = true;
+    for (int32_t i = 0; i < n; i++)
+        if (i != me) ht_comm_receive(x->over, i, HT_TAG_NCCL, &words[i].other, 1, &words[i].in);
+    const char *why = x->api->create(id, me, n, &x->nccl);
+    while (!why && busy && failed < 0) {
+        why = x->api->state(x->nccl, &busy);
+        failed = hear(x, words, &silent);
+        if (!why && busy && now_s() - begin_s > x->deadline_s) {
+            snprintf(text, sizeof(text), "not connected to the other ranks within %g s", x->deadline_s);
+            why = text;
+        }
+        if (!why && busy) usleep(POLL_US);
+    }
+    if (why && why != text) snprintf(text, sizeof(text), "%s", why);
+    bool good = !why && !busy && failed < 0;
+    for (int32_t i = 0; i < n; i++) {
+        words[i].mine = good;
+        if (i != me) ht_comm_send(x->over, i, HT_TAG_NCCL, &words[i].mine, 1, &words[i].out);
+    }
+    while (failed = hear(x, words, &silent), silent >= 0 && now_s() - begin_s < 2 * x->deadline_s) usleep(POLL_US);
+    if ((!good || failed >= 0) && x->nccl) {
+        (void)x->api->abort(x->nccl);
+        x->nccl = NULL;
+    }
+    if (silent >= 0) {
+        ht_comm_cancel(x->over);
+        return ht_fail(err, HT_FAILED, "rank %d: NCCL: a communicator: %s%srank %d has not answered", me, text,
+                       *text ? "; " : "", silent);
+    }
+    free(words);
+    if (*text) return ht_fail(err, HT_INFEASIBLE, "rank %d: NCCL: a communicator: %s", me, text);
+    if (failed >= 0) return ht_fail(err, HT_INFEASIBLE, "rank %d: NCCL: a communicator: failed on rank %d", me, failed);
+    return HT_OK;
+}
+
 static enum ht_status connect_ranks(struct impl *x, struct ht_error *err)
 {
     char id[HT_NCCL_ID_BYTES] = "";
@@ -459,12 +581,11 @@ static enum ht_status connect_ranks(struct impl *x, struct ht_error *err)
     struct ht_team all = {.ranks = ranks, .n = x->over->size, .me = x->over->rank};
     status = ht_comm_broadcast(x->over, all, HT_TAG_NCCL, 0, id, sizeof(id), err);
     free(ranks);
-    if (status) return status;
-    return agree(x->over, api->create(id, x->over->rank, x->over->size, &x->nccl), "a communicator", err);
+    return status ? status : create(x, id, err);
 }
 
-enum ht_status ht_comm_nccl(struct ht_comm *over, const struct ht_nccl_api *api, int device, struct ht_error *err,
-                            struct ht_comm **out)
+enum ht_status ht_comm_nccl(struct ht_comm *over, const struct ht_nccl_api *api, int device, double deadline_s,
+                            struct ht_error *err, struct ht_comm **out)
 {
     struct ht_comm *c = HT_NEW(struct ht_comm);
     struct impl *x = HT_NEW(struct impl);
@@ -475,6 +596,7 @@ enum ht_status ht_comm_nccl(struct ht_comm *over, const struct ht_nccl_api *api,
     x->over = over;
     x->api = api;
     x->device = device;
+    x->deadline_s = deadline_s;
     x->inboxes = HT_NEW_ARRAY(struct inbox, over->size);
     pthread_mutex_init(&x->copy_lock, NULL);
     pthread_mutex_init(&x->lock, NULL);

@@ -20,6 +20,10 @@
  * GPUs are copies, and so exact. Collectives: all_gather and broadcast take buffers on GPUs. Sums are those of host
  * memory (comm.h's order); for a buffer on a GPU they return HT_INFEASIBLE unless the team has one rank. Host messages
  * share the tags of the transport beneath; tags.h lists the one for letters.
+ *
+ * Failures. The first failure of NCCL or CUDA aborts the rank's communicator. When the stream has ended, no kernel uses
+ * a buffer any more, and the rank's messages end with the reason. ht_comm_abort ends the job through the transport
+ * beneath and calls nothing of NCCL: ncclCommAbort may wait for a peer, and the driver ends a dead process's kernels.
  */
 #ifndef HT_COMM_NCCL_H
 #define HT_COMM_NCCL_H
@@ -45,13 +49,15 @@ struct ht_nccl_api {
     const char *(*event_query)(void *event, bool *reached);
 
     const char *(*unique_id)(char id[HT_NCCL_ID_BYTES]);
-    /* Every rank calls it, and waits for the others. */
+    /* Begins to create the communicator; every rank calls it. create, finalize and group_end do not wait for other
+       ranks: they may leave the communicator busy, and until `state` tells otherwise only `abort` may be called. */
     const char *(*create)(const char id[HT_NCCL_ID_BYTES], int32_t rank, int32_t size, void **nccl);
+    const char *(*finalize)(void *nccl); /* before destroy */
     const char *(*destroy)(void *nccl);
-    const char *(*abort)(void *nccl); /* any thread: ends all operations and the communicator at once */
-    const char *(*state)(void *nccl); /* an asynchronous error */
+    const char *(*abort)(void *nccl);             /* ends all operations and frees the communicator; may hang */
+    const char *(*state)(void *nccl, bool *busy); /* an asynchronous error */
     const char *(*group_begin)(void);
-    const char *(*group_end)(void);
+    const char *(*group_end)(void); /* ends the group after a failed send or receive, too */
     const char *(*send)(void *nccl, const void *data, int64_t bytes, int32_t to, void *stream);
     const char *(*receive)(void *nccl, void *data, int64_t bytes, int32_t from, void *stream);
 };
@@ -61,8 +67,12 @@ struct ht_nccl_api {
 enum ht_status ht_nccl_api_real(const struct ht_nccl_api **out, struct ht_error *err);
 
 /* Creates the transport; every rank of `over` calls it. `api` may be NULL on a rank without NCCL: all ranks then get
-   HT_INFEASIBLE. `over` stays the caller's and outlives *out; ht_comm_abort ends its job, too. */
-enum ht_status ht_comm_nccl(struct ht_comm *over, const struct ht_nccl_api *api, int device, struct ht_error *err,
-                            struct ht_comm **out);
+   HT_INFEASIBLE. deadline_s: seconds that NCCL may take to connect the ranks; HT_NCCL_DEADLINE_S unless there is a
+   reason. Returns HT_INFEASIBLE on all ranks when one cannot create its communicator, and HT_FAILED when a rank has not
+   answered in time: `over` is then cancelled, and only ht_comm_abort may follow. `over` stays the caller's and outlives
+   *out; ht_comm_abort ends its job, too. */
+enum { HT_NCCL_DEADLINE_S = 300 };
+enum ht_status ht_comm_nccl(struct ht_comm *over, const struct ht_nccl_api *api, int device, double deadline_s,
+                            struct ht_error *err, struct ht_comm **out);
 
 #endif

@@ -24,11 +24,13 @@ static_assert(NCCL_UNIQUE_ID_BYTES == HT_NCCL_ID_BYTES, "as in nccl.h");
 
 #define EACH_FUNCTION(X)                                                                                               \
     X(ncclGetUniqueId)                                                                                                 \
-    X(ncclCommInitRank)                                                                                                \
+    X(ncclCommInitRankConfig)                                                                                          \
+    X(ncclCommFinalize)                                                                                                \
     X(ncclCommDestroy)                                                                                                 \
     X(ncclCommAbort)                                                                                                   \
     X(ncclCommGetAsyncError)                                                                                           \
     X(ncclGetErrorString)                                                                                              \
+    X(ncclGetLastError)                                                                                                \
     X(ncclGroupStart)                                                                                                  \
     X(ncclGroupEnd)                                                                                                    \
     X(ncclSend)                                                                                                        \
@@ -60,9 +62,16 @@ static const char *cuda_error(cudaError_t result)
     return text;
 }
 
+/* ncclInProgress is no error: the communicators do not block. The last error says what NCCL_DEBUG=WARN would print. */
 static const char *nccl_error(ncclResult_t result)
 {
-    return result == ncclSuccess ? NULL : lib.ncclGetErrorString(result);
+    static _Thread_local char text[448];
+    if (result == ncclSuccess || result == ncclInProgress) return NULL;
+    const char *last = lib.ncclGetLastError(NULL);
+    snprintf(text, sizeof(text), "%s%s%s", lib.ncclGetErrorString(result), last && *last ? ": " : "", last ? last : "");
+    for (char *c = text; *c; c++)
+        if (*c == '\n') *c = ' ';
+    return text;
 }
 
 /* ---- CUDA ------------------------------------------------------------------------------------------------------- */
@@ -136,8 +145,15 @@ static const char *unique_id(char id[HT_NCCL_ID_BYTES])
 static const char *create(const char id[HT_NCCL_ID_BYTES], int32_t rank, int32_t size, void **nccl)
 {
     ncclUniqueId unique;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     memcpy(unique.internal, id, HT_NCCL_ID_BYTES);
-    return nccl_error(lib.ncclCommInitRank((ncclComm_t *)nccl, size, unique, rank));
+    config.blocking = 0;
+    return nccl_error(lib.ncclCommInitRankConfig((ncclComm_t *)nccl, size, unique, rank, &config));
+}
+
+static const char *finalize(void *nccl)
+{
+    return nccl_error(lib.ncclCommFinalize(nccl));
 }
 
 static const char *destroy(void *nccl)
@@ -150,10 +166,11 @@ static const char *abort_comm(void *nccl)
     return nccl_error(lib.ncclCommAbort(nccl));
 }
 
-static const char *state(void *nccl)
+static const char *state(void *nccl, bool *busy)
 {
     ncclResult_t result = ncclSuccess;
     const char *why = nccl_error(lib.ncclCommGetAsyncError(nccl, &result));
+    *busy = result == ncclInProgress;
     return why ? why : nccl_error(result);
 }
 
@@ -189,6 +206,7 @@ static const struct ht_nccl_api api = {.select = select_device,
                                        .event_query = event_query,
                                        .unique_id = unique_id,
                                        .create = create,
+                                       .finalize = finalize,
                                        .destroy = destroy,
                                        .abort = abort_comm,
                                        .state = state,

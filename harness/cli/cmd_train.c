@@ -229,6 +229,24 @@ static void print_reserve(const struct ht_cuda_reserve *r, int64_t foreign_bytes
         ht_format_quantity(HT_BYTES, (double)foreign_bytes, e));
 }
 
+static void print_slow_shapes(const struct ht_training *t)
+{
+    if (!t->n_slow) return;
+    printf("\nslow matrix products: cuBLASLt has no algorithm for %zu shape%s, whose kernel here is perhaps 100 times "
+           "slower\n",
+           t->n_slow, t->n_slow == 1 ? "" : "s");
+    for (size_t i = 0; i < t->n_slow; i++) printf("  %8lld of %s\n", (long long)t->slow[i].products, t->slow[i].text);
+}
+
+static json_t *slow_shapes_json(const struct ht_training *t)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < t->n_slow; i++)
+        json_array_append_new(
+            list, json_pack("{s:s,s:I}", "shape", t->slow[i].text, "products", (json_int_t)t->slow[i].products));
+    return list;
+}
+
 static double error_percent(const struct ht_result *r, const struct ht_emulation_model *model)
 {
     return 100 * ((double)r->metrics.iteration_ns / (double)model->iteration_ns - 1);
@@ -290,6 +308,7 @@ static void print_training(const struct ht_result *r, const struct ht_training *
     print_sums(persist);
     print_prediction(r, t, p);
     if (t->on_gpu) print_reserve(&r->job->reserve, t->foreign_bytes);
+    print_slow_shapes(t);
     const char *plural = t->host_cores == 1 ? "" : "s";
     if (t->emulated.scale > 0) print_emulation(r, &t->emulated, &p->model);
     printf("\nstep time: median %s %s, %s simulated; ", ht_format_quantity(HT_TIME, (double)t->median_step_ns, a),
@@ -369,6 +388,7 @@ static json_t *training_json(const struct ht_options *o, const struct ht_result 
                                       (json_int_t)reserve->scratch_bytes, "aside_bytes",
                                       (json_int_t)reserve->results_bytes, "foreign_bytes_at_end",
                                       (json_int_t)t->foreign_bytes));
+    if (t->on_gpu) json_object_set_new(root, "slow_products", slow_shapes_json(t));
     json_object_set_new(root, "numerics", ht_numerics_json(&r->job->scenario.numerics));
     json_object_set_new(root, "control", control_json(&r->job->scenario, t));
     json_object_set_new(root, "clock", json_string(t->emulated.scale > 0 ? "emu" : "run"));

@@ -351,6 +351,14 @@ static enum ht_status find_scale(const struct ht_options *options, const struct 
     return status;
 }
 
+static void account_gpu(const struct ht_cuda_device *gpu, struct ht_training *t)
+{
+    const struct ht_cuda_slow_shape *slow = ht_cuda_device_slow_shapes(gpu, &t->n_slow);
+    t->slow = HT_NEW_ARRAY(struct ht_cuda_slow_shape, t->n_slow);
+    for (size_t i = 0; i < t->n_slow; i++) t->slow[i] = slow[i];
+    t->foreign_bytes = ht_cuda_device_foreign_bytes(gpu);
+}
+
 enum ht_status ht_train(const struct ht_options *options, const struct ht_job *job, const struct ht_tokens *tokens,
                         struct ht_persist *persist, struct ht_ranks *ranks, struct ht_error *err,
                         struct ht_training *out)
@@ -411,7 +419,7 @@ enum ht_status ht_train(const struct ht_options *options, const struct ht_job *j
         t.resident_peak_bytes = HT_NEW_ARRAY(int64_t, job->schedule->n_ranks);
         if (!summed) summed = ht_ranks_resident_peaks(ranks, t.resident_peak_bytes, err);
         if (!summed && t.trace) account(job, &in, engine.arenas, &t);
-        if (engine.gpu) t.foreign_bytes = ht_cuda_device_foreign_bytes(engine.gpu);
+        if (engine.gpu) account_gpu(engine.gpu, &t);
         if (!summed && ranks->comm) summed = account_ranks(job, ranks, err, &t);
         if (summed) status = summed;
     }
@@ -438,6 +446,7 @@ void ht_training_free(struct ht_training *t)
     free(t->step_ns);
     free(t->arena_peak_bytes);
     free(t->arena_extent_bytes);
+    free(t->slow);
     free(t->resident_peak_bytes);
     *t = (struct ht_training){0};
 }

@@ -30,6 +30,8 @@ struct ht_training {
     double checkpoints_s;
     bool on_gpu;           /* then device_cores counts nothing */
     int64_t foreign_bytes; /* of the GPU's memory at the end, beside arena and reserve: CUDA's own, other programs' */
+    struct ht_cuda_slow_shape *slow; /* [n_slow]: matrix products that cuBLASLt has no algorithm for */
+    size_t n_slow;
     int device_cores, host_cores;
     bool shared_cores;
     struct ht_emulated emulated; /* all times are then modelled ones */

@@ -2,8 +2,12 @@
  * Tests of CUDA kernels: on a GPU, or over tests/support/cuda_on_cpu. Without Check, which GPU machines need not have.
  *
  * A program lists its tests and calls cuda_test_main: all run twice, and what came back from the device must be the
- * same bytes both times. On the CPU the second time has the threads in the other order. Without a GPU it prints one
+ * same bytes both times. Fresh device memory is NaN the first time, and zeros the second. Without a GPU it prints one
  * line and exits with 77.
+ *
+ * On the CPU the second time has the threads in another order, drawn from a seed that is printed (HT_CUDA_TEST_SEED
+ * sets it), and lower limits of the kernels' calls. HT_CUDA_TEST_SWEEP=1 runs every order instead. Then it leaves out
+ * each barrier of each kernel in turn: one of its tests must fail in one of the orders, or nobody needs the barrier.
  *
  * Everything is enqueued on one stream that does not wait for the default one, as in training. On the CPU work on any
  * other stream aborts the test.
@@ -19,6 +23,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
 
 #include <vector>
 
@@ -40,6 +47,7 @@ typedef std::vector<double> doubles;
 static struct ht_cuda cuda;
 static uint64_t seen_hash; /* hash of all bytes that came back from the device */
 static const char *running = "";
+static int fresh = 0xff; /* byte of fresh device memory */
 
 __attribute__((format(printf, 2, 3))) static inline void expect(bool good, const char *fmt, ...)
 {
@@ -73,7 +81,7 @@ static inline struct buffer buffer_of(int64_t bytes, int64_t shift = 0)
     struct buffer b = {NULL, bytes, shift};
     call(cudaMalloc(&b.base, (size_t)(bytes + 2 * GUARD_BYTES)), "cudaMalloc");
     call(cudaMemsetAsync(b.base, GUARD, (size_t)(bytes + 2 * GUARD_BYTES), cuda.stream), "cudaMemsetAsync");
-    call(cudaMemsetAsync(b.at(), 0xff, (size_t)bytes, cuda.stream), "cudaMemsetAsync");
+    call(cudaMemsetAsync(b.at(), fresh, (size_t)bytes, cuda.stream), "cudaMemsetAsync");
     return b;
 }
 
@@ -92,8 +100,8 @@ static inline void finish(void)
     expect(s == HT_OK, "%s", err.text);
 }
 
-/* Returns the contents, after checking the guards. */
-static inline std::vector<unsigned char> bytes_of(const struct buffer &b)
+/* Returns the contents, after checking the guards. Not in the hash: scratch, which is written in part. */
+static inline std::vector<unsigned char> contents_of(const struct buffer &b)
 {
     std::vector<unsigned char> all((size_t)(b.bytes + 2 * GUARD_BYTES));
     call(cudaMemcpyAsync(all.data(), b.base, all.size(), cudaMemcpyDeviceToHost, cuda.stream), "cudaMemcpyAsync");
@@ -102,7 +110,13 @@ static inline std::vector<unsigned char> bytes_of(const struct buffer &b)
     for (size_t i = 0; i < all.size(); i++)
         expect((i >= first && i < last) || all[i] == GUARD, "byte %lld was written, the buffer has %lld",
                (long long)i - (long long)first, (long long)b.bytes);
-    std::vector<unsigned char> own(all.begin() + (long)first, all.begin() + (long)last);
+    return std::vector<unsigned char>(all.begin() + (long)first, all.begin() + (long)last);
+}
+
+/* Returns a result: contents that must be the same bytes in every round. */
+static inline std::vector<unsigned char> bytes_of(const struct buffer &b)
+{
+    std::vector<unsigned char> own = contents_of(b);
     for (unsigned char c : own) seen_hash = (seen_hash ^ c) * 1099511628211u;
     return own;
 }
@@ -222,6 +236,88 @@ struct cuda_test {
 
 static const enum ht_dtype every_type[] = {HT_F32, HT_F16, HT_BF16};
 
+enum { MAX_TESTS = 64, MAX_SITES = 512 };
+
+/* Runs a test and returns the hash of all that came back from the device. */
+static inline uint64_t hash_of(const struct cuda_test *test)
+{
+    running = test->name;
+    seen_hash = 14695981039346656037u;
+    test->run();
+    finish();
+    return seen_hash;
+}
+
+#ifdef HT_CUDA_EMULATED
+static inline void set_round(int order, uint64_t seed)
+{
+    bool first = order == HT_FORWARD;
+    ht_emulator.order = (enum ht_emulated_order)order;
+    ht_emulator.seed = seed;
+    ht_emulator.clear = !first;
+    ht_emulator.limits = {};
+    if (!first) ht_emulator.limits = {2, 1, 1, 1};
+    fresh = first ? 0xff : 0;
+}
+
+/* Runs a test without a barrier, in a process of its own, in every order. Returns true when it failed. */
+static inline bool is_noticed(const struct cuda_test *test, uint64_t hash, const struct ht_emulated_site *site,
+                              uint64_t seed)
+{
+    pid_t child = fork();
+    if (child == 0) {
+        if (!freopen("/dev/null", "w", stderr)) _exit(2);
+        ht_emulator.omitted = site;
+        for (int order : {HT_REVERSE, HT_LOCKSTEP, HT_RANDOM, HT_FORWARD}) {
+            set_round(order, seed);
+            if (hash_of(test) != hash) _exit(1);
+        }
+        _exit(0);
+    }
+    int status = 1;
+    expect(child > 0 && waitpid(child, &status, 0) == child, "a process for a test without a barrier");
+    return status != 0;
+}
+
+/* Leaves out each barrier that a test reaches. */
+static inline void plant(const struct cuda_test *tests, int n_tests, const uint64_t *hashes, uint64_t seed)
+{
+    static struct ht_emulated_site all[MAX_SITES], here[MAX_SITES];
+    static bool noticed[MAX_SITES];
+    int n_all = 0, n_missed = 0;
+    for (int i = 0; i < n_tests; i++) {
+        set_round(HT_FORWARD, seed);
+        ht_emulator.recording = true;
+        hash_of(&tests[i]);
+        ht_emulator.recording = false;
+        int n = ht_emulated_sites(here, MAX_SITES);
+        for (int k = 0; k < n; k++) {
+            int at = 0;
+            while (at < n_all && (strcmp(all[at].kernel, here[k].kernel) != 0 ||
+                                  strcmp(all[at].file, here[k].file) != 0 || all[at].line != here[k].line))
+                at++;
+            expect(at < MAX_SITES, "more barriers than expected");
+            if (at == n_all) all[n_all++] = here[k];
+            if (!noticed[at]) noticed[at] = is_noticed(&tests[i], hashes[i], &all[at], seed);
+        }
+    }
+    running = "without a barrier";
+    for (int at = 0; at < n_all; at++) {
+        /* One in a header serves several kernels: a fold that a kernel makes once needs only its second barrier. */
+        bool elsewhere = false;
+        for (int k = 0; k < n_all && strstr(all[at].file, ".cuh"); k++)
+            elsewhere = elsewhere || (noticed[k] && !strcmp(all[k].file, all[at].file) &&
+                                      (all[k].line == all[at].line || !strcmp(all[k].kernel, all[at].kernel)));
+        if (noticed[at] || elsewhere) continue;
+        fprintf(stderr, "no test notices that %s lacks the barrier of %s:%d\n", all[at].kernel, all[at].file,
+                all[at].line);
+        n_missed++;
+    }
+    printf("%d barriers left out, %d noticed\n", n_all, n_all - n_missed);
+    expect(n_missed == 0, "%d barriers are not missed", n_missed);
+}
+#endif
+
 static inline int cuda_test_main(const struct cuda_test *tests, int n_tests)
 {
     int n = 0;
@@ -234,25 +330,37 @@ static inline int cuda_test_main(const struct cuda_test *tests, int n_tests)
     call(cudaStreamCreateWithFlags(&cuda.stream, cudaStreamNonBlocking), "a stream");
     call(cudaMalloc(&workspace, HT_CUDA_GEMM_WORKSPACE_BYTES), "cudaMalloc");
     cuda.gemm = ht_cuda_gemm_create(workspace, HT_CUDA_GEMM_WORKSPACE_BYTES, &err);
-    expect(cuda.gemm != NULL, "%s", err.text);
-    uint64_t first_hash[64];
-    for (int round = 0; round < 2; round++) {
+    expect(cuda.gemm != NULL && n_tests <= MAX_TESTS, "%s", err.text);
+    uint64_t hashes[MAX_TESTS];
+    int rounds = 2;
 #ifdef HT_CUDA_EMULATED
-        ht_emulator.reverse = round == 1;
-        ht_emulator.stream = cuda.stream;
+    static const char *const names[] = {"forward", "reverse", "lockstep", "random"};
+    const char *given = getenv("HT_CUDA_TEST_SEED");
+    bool sweep = getenv("HT_CUDA_TEST_SWEEP") != NULL;
+    uint64_t seed = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL) * 32768 + (uint64_t)getpid() % 32768;
+    int drawn = HT_REVERSE + (int)ht_random_below(seed, 0, HT_N_ORDERS - 1);
+    printf("HT_CUDA_TEST_SEED=%llu: %s\n", (unsigned long long)seed, sweep ? "every order" : names[drawn]);
+    fflush(stdout);
+    ht_emulator.stream = cuda.stream;
+    if (sweep) rounds = HT_N_ORDERS;
+#endif
+    for (int round = 0; round < rounds; round++) {
+#ifdef HT_CUDA_EMULATED
+        set_round(round == 0 || sweep ? round : drawn, seed);
+#else
+        fresh = round == 0 ? 0xff : 0;
 #endif
         for (int i = 0; i < n_tests; i++) {
-            running = tests[i].name;
-            seen_hash = 14695981039346656037u;
-            tests[i].run();
-            finish();
-            if (round == 0)
-                first_hash[i] = seen_hash;
-            else
-                expect(seen_hash == first_hash[i], "the second run gave other bits");
-            if (round == 1) printf("ok %s\n", tests[i].name);
+            uint64_t hash = hash_of(&tests[i]);
+            if (round == 0) hashes[i] = hash;
+            expect(hash == hashes[i], "round %d gave other bits than the first", round + 1);
+            if (round == rounds - 1) printf("ok %s\n", tests[i].name);
         }
     }
+#ifdef HT_CUDA_EMULATED
+    fflush(stdout);
+    if (sweep) plant(tests, n_tests, hashes, seed);
+#endif
     ht_cuda_gemm_destroy(cuda.gemm);
     call(cudaFree(workspace), "cudaFree");
     call(cudaStreamDestroy(cuda.stream), "the stream");

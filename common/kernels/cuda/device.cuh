@@ -15,11 +15,14 @@
 #ifdef HT_CUDA_EMULATED
 #include "common/base/half.h"
 #define HT_DYNAMIC_SHARED(type, name) type *name = (type *)ht_emulator.shared
+/* A limit that tests lower, to reach the code beyond it with small shapes. */
+#define HT_LIMIT(name, value) (ht_emulator.limits.name ? ht_emulator.limits.name : (int64_t)(value))
 #define HT_LAUNCH_(kernel, grid, block, bytes, stream, ...)                                                            \
-    ht_emulated_launch(grid, block, bytes, stream, [&]() { kernel(__VA_ARGS__); })
+    ht_emulated_launch(#kernel, grid, block, bytes, stream, [&]() { kernel(__VA_ARGS__); })
 #else
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#define HT_LIMIT(name, value) ((int64_t)(value))
 #define HT_DYNAMIC_SHARED(type, name)                                                                                  \
     extern __shared__ uint4 ht_dynamic_shared[];                                                                       \
     type *name = (type *)ht_dynamic_shared
@@ -238,8 +241,8 @@ static inline unsigned ht_row_threads(int64_t pieces)
    be cheap. */
 static inline unsigned ht_grid_for(int64_t n, int threads)
 {
-    int64_t blocks = (n + threads - 1) / threads;
-    return (unsigned)(blocks < 8192 ? blocks : 8192);
+    int64_t blocks = (n + threads - 1) / threads, most = HT_LIMIT(blocks, 8192);
+    return (unsigned)(blocks < most ? blocks : most);
 }
 
 #define HT_EACH(i, n)                                                                                                  \

@@ -205,8 +205,7 @@ __global__ void __launch_bounds__(SUMMERS, 6)
         for (int64_t first = 0; first < n_tokens; first += LIST) {
             int found = list_window(list, tokens, first, n_tokens, token);
             if (mine) add_rows<T, N>(sum, list, found, dout + c, C);
-            __syncthreads(); /* the list has been read */
-        }
+        } /* list_window writes to the list behind a barrier */
     }
     for (int k = 0; k < N && mine; k++) ht_put_grad(type, dwte, to + k, sum[k]);
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "common/kernels/cuda/cublaslt.cuh"
+#include "common/kernels/cuda/device.cuh"
 #include "common/kernels/cuda/gemm_plain.cuh"
 #include "common/kernels/cuda/ht_cuda_gemm.h"
 
@@ -24,9 +25,14 @@ struct key {
 
 struct slot {
     bool used;
-    bool plain; /* cuBLASLt has no algorithm: gemm_plain.cu */
+    int plain; /* cuBLASLt has no algorithm, gemm_plain.cu runs: index in `plain`; -1: cuBLASLt's */
     struct key key;
     cublasLtMatmulAlgo_t algo;
+};
+
+struct plain {
+    struct key key;
+    int64_t products;
 };
 
 struct ht_cuda_gemm {
@@ -35,6 +41,8 @@ struct ht_cuda_gemm {
     void *workspace;
     size_t workspace_bytes;
     struct slot slots[SLOTS];
+    struct plain *plain;
+    int n_plain;
 };
 
 struct ht_cuda_gemm *ht_cuda_gemm_create(void *workspace, int64_t workspace_bytes, struct ht_error *err)
@@ -65,6 +73,7 @@ void ht_cuda_gemm_destroy(struct ht_cuda_gemm *g)
     if (!g) return;
     g->lt.cublasLtDestroy(g->handle);
     ht_cublaslt_close(&g->lt);
+    free(g->plain);
     free(g);
 }
 
@@ -116,24 +125,55 @@ static struct slot *slot_of(struct ht_cuda_gemm *g, const struct key *key)
     uint64_t hash = 14695981039346656037u; /* FNV-1a */
     const unsigned char *bytes = (const unsigned char *)key;
     for (size_t i = 0; i < sizeof(*key); i++) hash = (hash ^ bytes[i]) * 1099511628211u;
-    for (uint64_t i = 0; i < SLOTS; i++) {
-        struct slot *s = &g->slots[(hash + i) % SLOTS];
+    uint64_t n = HT_LIMIT(slots, SLOTS);
+    for (uint64_t i = 0; i < n; i++) {
+        struct slot *s = &g->slots[(hash + i) % n];
         if (!s->used || memcmp(&s->key, key, sizeof(*key)) == 0) return s;
     }
-    struct slot *s = &g->slots[hash % SLOTS]; /* full: replaces another key */
+    struct slot *s = &g->slots[hash % n]; /* full: replaces another key */
     s->used = false;
     return s;
+}
+
+/* Writes "(m,n) = (m,k) (k,n), bf16 to f32, rows 8, 8, 16 apart". */
+static const char *shape_text(const struct key *key, char text[256])
+{
+    char count[32] = "";
+    if (key->count > 1) snprintf(count, sizeof(count), "%lld x ", (long long)key->count);
+    snprintf(text, 256, "%s(%lld,%lld) = (%lld,%lld)%s (%lld,%lld)%s, %s to %s%s%s, rows %lld, %lld, %lld apart", count,
+             (long long)key->m, (long long)key->n, (long long)key->m, (long long)key->k, key->a_transposed ? "^T" : "",
+             (long long)key->k, (long long)key->n, key->b_transposed ? "^T" : "", ht_dtype_name((enum ht_dtype)key->in),
+             ht_dtype_name((enum ht_dtype)key->out), key->biased ? ", with a bias" : "", key->adds ? ", added" : "",
+             (long long)key->a_stride, (long long)key->b_stride, (long long)key->c_stride);
+    return text;
+}
+
+void ht_cuda_gemm_each_plain(const struct ht_cuda_gemm *g, void (*each)(void *ctx, const char *shape, int64_t products),
+                             void *ctx)
+{
+    char text[256];
+    for (int i = 0; g && i < g->n_plain; i++) each(ctx, shape_text(&g->plain[i].key, text), g->plain[i].products);
+}
+
+/* Returns the shape's index among those without an algorithm, added if it is new; -1 without memory. */
+static int plain_of(struct ht_cuda_gemm *g, const struct key *key)
+{
+    for (int i = 0; i < g->n_plain; i++)
+        if (memcmp(&g->plain[i].key, key, sizeof(*key)) == 0) return i;
+    struct plain *more = (struct plain *)realloc(g->plain, ((size_t)g->n_plain + 1) * sizeof(*more));
+    if (!more) return -1;
+    more[g->n_plain] = {*key, 0};
+    g->plain = more;
+    return g->n_plain++;
 }
 
 /* Records cuBLASLt's first refusal of a call. Returns true on success. */
 static bool ok(struct ht_cuda *cuda, cublasStatus_t status, const char *what, const struct key *key, int line)
 {
     if (status == CUBLAS_STATUS_SUCCESS) return true;
-    char text[512];
-    snprintf(text, sizeof(text), "%s: %s, for (%lld,%lld) = (%lld,%lld) (%lld,%lld), %s to %s%s%s", what,
-             cuda->gemm->lt.cublasLtGetStatusString(status), (long long)key->m, (long long)key->n, (long long)key->m,
-             (long long)key->k, (long long)key->k, (long long)key->n, ht_dtype_name((enum ht_dtype)key->in),
-             ht_dtype_name((enum ht_dtype)key->out), key->biased ? ", with a bias" : "", key->adds ? ", added" : "");
+    char text[512], shape[256];
+    snprintf(text, sizeof(text), "%s: %s, for %s", what, cuda->gemm->lt.cublasLtGetStatusString(status),
+             shape_text(key, shape));
     ht_cuda_fail(cuda, HT_FAILED, text, __FILE__, line);
     return false;
 }
@@ -198,10 +238,15 @@ static bool choose(struct ht_cuda *cuda, const struct key *key, struct operation
     cublasStatus_t status =
         g->lt.cublasLtMatmulAlgoGetHeuristic(g->handle, &o->desc, &o->a, &o->b, &o->c, &o->c, &wish, 1, &found, &n);
     if (status == CUBLAS_STATUS_SUCCESS) status = n > 0 ? found.state : CUBLAS_STATUS_NOT_SUPPORTED;
-    slot->plain = status == CUBLAS_STATUS_NOT_SUPPORTED;
-    if (!slot->plain && !ok(cuda, status, "cublasLtMatmulAlgoGetHeuristic", key, __LINE__)) return false;
+    bool plain = status == CUBLAS_STATUS_NOT_SUPPORTED;
+    if (!plain && !ok(cuda, status, "cublasLtMatmulAlgoGetHeuristic", key, __LINE__)) return false;
     slot->key = *key;
-    if (!slot->plain) slot->algo = found.algo;
+    slot->plain = plain ? plain_of(g, key) : -1;
+    if (plain && slot->plain < 0) {
+        ht_cuda_fail(cuda, HT_FAILED, "no memory for the list of shapes without an algorithm", __FILE__, __LINE__);
+        return false;
+    }
+    if (!plain) slot->algo = found.algo;
     slot->used = true;
     return true;
 }
@@ -213,7 +258,8 @@ static bool multiply(struct ht_cuda *cuda, const struct ht_cuda_product *p, cons
     struct slot *slot = slot_of(g, key);
     if (!operation_init(cuda, key, p->bias, &o)) return false;
     if (!slot->used && !choose(cuda, key, &o, slot)) return false;
-    if (slot->plain) {
+    if (slot->plain >= 0) {
+        g->plain[slot->plain].products++;
         ht_cuda_multiply_plain(cuda, p);
         return true;
     }

@@ -4,7 +4,8 @@
  *
  * Uses only algorithms that give the same bits every time: sums over k that are cut are put together in a fixed order
  * and in FP32 (CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE) or are not cut at all. FP32 products are FP32, not TF32. The
- * algorithm of a shape is chosen once and kept. If cuBLASLt has none, a slow kernel of our own runs.
+ * algorithm of a shape is chosen once and kept. If cuBLASLt has none, a slow kernel of our own runs, perhaps 100 times
+ * slower; such shapes are counted (ht_cuda_gemm_each_plain).
  *
  * The bias is the only epilogue. GELU (GELU_AUX) would be taken of the FP32 sum, whereas here it is of the stored,
  * rounded fc1, so that recomputing it alone gives the same bits; DGELU would save a pass over the gradient of fc1, but
@@ -25,6 +26,10 @@ extern "C" {
 struct ht_cuda_gemm *ht_cuda_gemm_create(void *workspace, int64_t workspace_bytes, struct ht_error *err);
 void ht_cuda_gemm_destroy(struct ht_cuda_gemm *gemm); /* accepts NULL */
 enum { HT_CUDA_GEMM_WORKSPACE_BYTES = 32 << 20 };
+/* Calls `each` for every shape that cuBLASLt has no algorithm for, with its text and the number of its products so
+   far. */
+void ht_cuda_gemm_each_plain(const struct ht_cuda_gemm *gemm,
+                             void (*each)(void *ctx, const char *shape, int64_t products), void *ctx);
 
 struct ht_cuda_product {
     enum ht_dtype in, out;           /* of a, b; of c, add and bias: `in` or HT_F32 */

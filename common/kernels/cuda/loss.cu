@@ -1,11 +1,14 @@
 /*
  * Softmax cross-entropy in place, one block per row: the largest logit and the sum of exponentials in one pass (online,
- * as in Milakov and Gimelshein 2018), the gradient in a second one.
+ * as in Milakov and Gimelshein 2018), which keeps the row in shared memory where it fits; then the gradient from there.
+ * GPT-2's 50257 logits, 201 KB, fit on sm_90 (227 KB a block), one block to a multiprocessor; up to 41 thousand fit on
+ * sm_80 (163 KB), 25 thousand on sm_86 (99 KB). A row that does not fit is read twice.
  */
 #include "common/kernels/cuda/device.cuh"
 #include "common/kernels/cuda/ht_cuda_ops.h"
 
-enum { THREADS = 512, N = 4 }; /* N logits a thread and turn */
+/* N logits a thread and turn: 32 KB a block are under way, which hides the memory's latency with one block, too. */
+enum { N = 8, MOST_THREADS = HT_MAX_WARPS * HT_WARP, STATIC_BYTES = 1024 };
 
 struct peak {
     float max, sum; /* sum of exp(x - max) */
@@ -28,21 +31,27 @@ static __device__ __forceinline__ void read(const float *x, int64_t first, int64
 {
 #pragma unroll
     for (int k = 0; k < N; k++) {
-        int64_t c = first + k * THREADS + threadIdx.x;
+        int64_t c = first + k * (int64_t)blockDim.x + threadIdx.x;
         v[k] = c < V ? x[c] : -INFINITY;
     }
 }
 
-static __device__ struct peak row_peak(const float *x, int64_t V)
+/* Returns the peak of a row, to all threads. kept: the row in shared memory, which it fills; NULL: none. A barrier
+   follows every thread's last read of the row. */
+static __device__ struct peak row_peak(const float *x, int64_t V, float *kept)
 {
     struct peak p = {-INFINITY, 0};
-    for (int64_t first = 0; first + threadIdx.x < V; first += THREADS * N) {
+    for (int64_t first = 0; first + threadIdx.x < V; first += (int64_t)blockDim.x * N) {
         float v[N], max = p.max;
         read(x, first, V, v);
         for (int k = 0; k < N; k++) max = fmaxf(max, v[k]);
         float sum = p.sum == 0 ? 0 : p.sum * expf(p.max - max);
-        for (int k = 0; k < N; k++)
-            if (first + k * THREADS + threadIdx.x < V) sum += expf(v[k] - max);
+        for (int k = 0; k < N; k++) {
+            int64_t c = first + k * (int64_t)blockDim.x + threadIdx.x;
+            if (c >= V) continue;
+            sum += expf(v[k] - max);
+            if (kept) kept[c] = v[k];
+        }
         p.max = max;
         p.sum = sum;
     }
@@ -50,46 +59,72 @@ static __device__ struct peak row_peak(const float *x, int64_t V)
         struct peak other = {__shfl_xor_sync(0xffffffffu, p.max, by), __shfl_xor_sync(0xffffffffu, p.sum, by)};
         p = (threadIdx.x & (unsigned)by) ? join_peaks::of(other, p) : join_peaks::of(p, other);
     }
-    __shared__ struct peak of_warp[THREADS / HT_WARP];
+    __shared__ struct peak of_warp[HT_MAX_WARPS];
     if (threadIdx.x % HT_WARP == 0) of_warp[threadIdx.x / HT_WARP] = p;
     __syncthreads();
     p = of_warp[0];
-    for (int i = 1; i < THREADS / HT_WARP; i++) p = join_peaks::of(p, of_warp[i]);
+    for (int i = 1; i < (int)blockDim.x / HT_WARP; i++) p = join_peaks::of(p, of_warp[i]);
     return p;
 }
 
-/* Writes a gradient of type T over logits that the block has read: all threads read a turn's logits before any of them
-   writes, and a turn writes at or before the addresses that it read. */
-template <class T>
-__global__ void cross_entropy(float *logits, const int32_t *targets, int64_t V, int64_t stride, float scale,
-                              double *row_loss)
+/* Writes a gradient of type T over logits that the block has read. ONCE: the row lies in dynamic shared memory, where
+   each thread finds the logits that it has put there. Otherwise all threads read a turn's logits again before any of
+   them writes, and a turn writes at or before the addresses that it read. Both forms give the same bits. */
+template <class T, bool ONCE>
+__global__ void __launch_bounds__(MOST_THREADS)
+    cross_entropy(float *logits, const int32_t *targets, int64_t V, int64_t stride, float scale, double *row_loss)
 {
+    HT_DYNAMIC_SHARED(float, kept);
     int64_t row = blockIdx.x;
     float *x = logits + row * stride;
     T *d = (T *)x;
     int64_t target = targets[row];
     float picked = x[target];
-    struct peak p = row_peak(x, V);
+    struct peak p = row_peak(x, V, ONCE ? kept : NULL);
     if (threadIdx.x == 0) row_loss[row] = log((double)p.sum) + ((double)p.max - (double)picked);
     float factor = scale / p.sum;
-    __syncthreads(); /* picked has been read */
-    for (int64_t first = 0; first < V; first += THREADS * N) {
+    for (int64_t first = 0; first < V; first += (int64_t)blockDim.x * N) {
         float v[N];
-        read(x, first, V, v);
-        if (sizeof(T) < sizeof(float)) __syncthreads();
+        read(ONCE ? kept : x, first, V, v);
+        if (!ONCE && sizeof(T) < sizeof(float)) __syncthreads();
 #pragma unroll
         for (int k = 0; k < N; k++) {
-            int64_t c = first + k * THREADS + threadIdx.x;
+            int64_t c = first + k * (int64_t)blockDim.x + threadIdx.x;
             if (c < V) d[c] = ht_store<T>(expf(v[k] - p.max) * factor - (c == target ? scale : 0));
         }
+    }
+}
+
+/* Returns the shared memory that a block of the current device may have, in bytes. */
+static int64_t most_shared(struct ht_cuda *cuda)
+{
+    int device = 0, bytes = 0;
+    ht_cuda_check(cuda, cudaGetDevice(&device), "cudaGetDevice", __FILE__, __LINE__);
+    ht_cuda_check(cuda, cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+                  "cudaDeviceGetAttribute", __FILE__, __LINE__);
+    return HT_LIMIT(shared, bytes);
+}
+
+template <class T>
+static void launch(struct ht_cuda *cuda, float *logits, const int32_t *targets, int64_t n_rows, int64_t V,
+                   int64_t stride, float scale, double *row_loss)
+{
+    int64_t bytes = V * (int64_t)sizeof(float), warps = (V + HT_WARP * N - 1) / (HT_WARP * N);
+    unsigned threads = (unsigned)(warps * HT_WARP < MOST_THREADS ? warps * HT_WARP : (int64_t)MOST_THREADS);
+    if (bytes + STATIC_BYTES <= most_shared(cuda)) {
+        HT_ALLOW_SHARED(cuda, (cross_entropy<T, true>), bytes);
+        HT_LAUNCH(cuda, (cross_entropy<T, true>), dim3((unsigned)n_rows), dim3(threads), bytes, logits, targets, V,
+                  stride, scale, row_loss);
+    } else {
+        HT_LAUNCH(cuda, (cross_entropy<T, false>), dim3((unsigned)n_rows), dim3(threads), 0, logits, targets, V, stride,
+                  scale, row_loss);
     }
 }
 
 void ht_cuda_cross_entropy(struct ht_cuda *cuda, enum ht_dtype dtype, float *logits, const int32_t *targets,
                            int64_t n_rows, int64_t V, int64_t stride, float scale, double *row_loss)
 {
-    HT_WITH_TYPE(dtype, HT_LAUNCH(cuda, (cross_entropy<T>), dim3((unsigned)n_rows), dim3(THREADS), 0, logits, targets,
-                                  V, stride, scale, row_loss))
+    HT_WITH_TYPE(dtype, launch<T>(cuda, logits, targets, n_rows, V, stride, scale, row_loss))
 }
 
 static __global__ void sum_all(const double *x, int64_t n, double *sum)

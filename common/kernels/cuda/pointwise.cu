@@ -65,7 +65,8 @@ template <class T, int N, bool BACK> __global__ void swiglu(const T *x, T *y, in
 {
     HT_EACH(i, n_packs)
     {
-        int64_t row = n_packs <= UINT32_MAX ? (uint32_t)i / (uint32_t)row_packs : i / row_packs; /* 64 bit is slow */
+        int64_t row = n_packs <= HT_LIMIT(index, UINT32_MAX) ? (uint32_t)i / (uint32_t)row_packs
+                                                             : i / row_packs; /* 64 bit is slow */
         int64_t at = (i + row * row_packs) * N, up = row_packs * N;
         ht_pack<T, N> g = ht_pack_at<T, N>(x + at), u = ht_pack_at<T, N>(x + at + up), d = g;
         if (BACK) d = ht_pack_at<T, N>(y + at + up);

@@ -29,7 +29,7 @@
         abort();                                                                                                       \
     } while (0)
 
-enum { MOST = 4, ARENA_BYTES = 1 << 20, LATE = 3 };
+enum { MOST = 4, ARENA_BYTES = 1 << 20, LATE = 3, DEADLINE_S = 60 };
 
 /* ---- the transport beneath: ranks in one process ---- */
 
@@ -80,7 +80,7 @@ static void wire_listen(struct ht_comm *c, ht_comm_listener fn, void *ctx)
 static void wire_close(struct ht_comm *c, bool clean, int code)
 {
     (void)c;
-    if (!clean) _exit(aborted ? code : 1); /* NCCL first */
+    if (!clean) _exit(code);
 }
 
 static const struct ht_comm_ops wire_ops = {
@@ -94,6 +94,7 @@ static atomic_int groups, copies, fail_rank = -1;
 
 struct member {
     int32_t rank, size;
+    int looks; /* at its state, since it became busy */
 };
 
 struct event {
@@ -186,22 +187,29 @@ static const char *fake_create(const char id[HT_NCCL_ID_BYTES], int32_t rank, in
 {
     struct member *m = HT_NEW(struct member);
     REQUIRE(!strcmp(id, "rank 0's"), "%s", id);
-    *m = (struct member){rank, size};
+    *m = (struct member){.rank = rank, .size = size};
     *nccl = m;
     made++;
     return NULL;
 }
 
-static const char *fake_abort(void *nccl)
+static const char *fake_finalize(void *nccl)
 {
-    (void)nccl;
-    aborted++;
+    ((struct member *)nccl)->looks = 0;
     return NULL;
 }
 
-static const char *fake_state(void *nccl)
+static const char *fake_abort(void *nccl)
 {
-    (void)nccl;
+    REQUIRE(n_parts == -1, "a group is open");
+    aborted++;
+    return unmake(nccl);
+}
+
+static const char *fake_state(void *nccl, bool *busy)
+{
+    struct member *m = nccl;
+    *busy = ++m->looks < LATE;
     return NULL;
 }
 
@@ -273,6 +281,7 @@ static const struct ht_nccl_api fake = {.select = fake_select,
                                         .event_query = fake_query,
                                         .unique_id = fake_id,
                                         .create = fake_create,
+                                        .finalize = fake_finalize,
                                         .destroy = unmake,
                                         .abort = fake_abort,
                                         .state = fake_state,
@@ -300,7 +309,7 @@ static void *rank_main(void *arg)
 {
     struct rank *r = arg;
     struct ht_error err = {0};
-    REQUIRE(ht_comm_nccl(&r->over, &fake, 0, &err, &r->c) == HT_OK, "%s", err.text);
+    REQUIRE(ht_comm_nccl(&r->over, &fake, 0, DEADLINE_S, &err, &r->c) == HT_OK, "%s", err.text);
     r->run(r->c);
     ht_comm_close(r->c);
     return NULL;
@@ -444,7 +453,7 @@ static void run_unlike(struct ht_comm *c)
     REQUIRE(ht_comm_wait(c, &good, &err) == HT_OK && at[200] == 9, "%s", err.text);
 }
 
-/* NCCL's first failure is every message's at its rank; the peer, whose part waits on its GPU, ends with the job. */
+/* NCCL's first failure is every message's at its rank, after its communicator was aborted with no group open; the peer, whose part waits on its GPU, ends with the job. */
 static void run_failure(struct ht_comm *c)
 {
     struct ht_error err = {0};
@@ -455,7 +464,8 @@ static void run_failure(struct ht_comm *c)
         else
             ht_comm_receive(c, 0, 0, arena[1], 8, &m[i]);
         if (c->rank == 0) REQUIRE(ht_comm_wait(c, &m[i], &err) == HT_FAILED, "went well");
-        if (c->rank == 0) REQUIRE(strstr(err.text, "a message to rank 1 failed"), "%s", err.text);
+        if (c->rank == 0) REQUIRE(strstr(err.text, "a message to rank 1 failed: NCCL: "), "%s", err.text);
+        if (c->rank == 0) REQUIRE(strstr(err.text, "as told") && aborted == 1, "%d %s", (int)aborted, err.text);
     }
     if (c->rank == 0) ht_comm_abort(c, 42);
     ht_comm_wait(c, &m[0], &err); /* until the job ends */
@@ -479,6 +489,7 @@ static void run_cancel(struct ht_comm *c)
     REQUIRE(ht_comm_wait(c, &m, &err) == HT_FAILED && strstr(err.text, "gave up"), "%s", err.text);
     REQUIRE(groups == 0, "%d groups", (int)groups);
     pthread_join(thread, NULL);
+    REQUIRE(aborted == 0, "%d communicators were aborted", (int)aborted);
     if (c->rank == 1) pause();
     ht_comm_abort(c, 43);
 }
@@ -536,7 +547,7 @@ static void *without(void *arg)
     struct rank *r = arg;
     struct ht_error err = {0};
     bool first = r->over.rank == 0;
-    REQUIRE(ht_comm_nccl(&r->over, first ? &fake : NULL, 0, &err, &r->c) == HT_INFEASIBLE, "went well");
+    REQUIRE(ht_comm_nccl(&r->over, first ? &fake : NULL, 0, DEADLINE_S, &err, &r->c) == HT_INFEASIBLE, "went well");
     REQUIRE(strstr(err.text, first ? "failed on rank 1" : "NCCL is not available"), "%s", err.text);
     return NULL;
 }
@@ -600,7 +611,7 @@ START_TEST(test_real)
     struct ht_comm *self = ht_comm_self(), *c = NULL;
     float here[3] = {1, 2, 3}, back[3] = {0}, *x = NULL, *y = NULL;
     int64_t count = 3;
-    ck_assert_msg(ht_comm_nccl(self, api, 0, &err, &c) == HT_OK, "%s", err.text);
+    ck_assert_msg(ht_comm_nccl(self, api, 0, HT_NCCL_DEADLINE_S, &err, &c) == HT_OK, "%s", err.text);
     ck_assert(!cudaMalloc((void **)&x, sizeof(here)) && !cudaMalloc((void **)&y, sizeof(here)));
     ck_assert(api->on_gpu(x) && !api->on_gpu(here));
     ck_assert(!cudaMemcpy(x, here, sizeof(here), cudaMemcpyDefault));

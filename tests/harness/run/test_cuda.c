@@ -481,6 +481,51 @@ START_TEST(test_profile)
 }
 END_TEST
 
+static int64_t n_told;
+
+static void slow_shape(void *context, void (*each)(void *ctx, const char *shape, int64_t products), void *ctx)
+{
+    ck_assert_ptr_nonnull(context);
+    n_told++;
+    each(ctx, "(5,7) = (5,3) (3,7)", 2);
+}
+
+/* Products that cuBLASLt has no algorithm for are in the report, those of all contexts together. */
+START_TEST(test_slow_shapes)
+{
+    struct ht_error err = {0};
+    struct ht_cuda_api slow = *fake_cuda_api();
+    struct ht_options o = options_of(gpt, "fp32", true);
+    char path[] = "/tmp/ht-cuda-slow-XXXXXX", line[256], json[64] = "", expected[64];
+    int found = 0;
+    close(mkstemp(path));
+    slow.each_slow_shape = slow_shape;
+    o.cuda_api = &slow;
+    o.words[o.n_words++] = "in_memory";
+    ck_assert_ptr_nonnull(freopen(path, "w", stdout));
+    ck_assert_msg(ht_cmd_train.run(&o, &err) == HT_OK, "%s", err.text);
+    int64_t told = n_told;
+    o.json = true;
+    ck_assert_msg(ht_cmd_train.run(&o, &err) == HT_OK, "%s", err.text);
+    fflush(stdout);
+    /* All contexts but that for copies, which the device keeps until it ends. */
+    ck_assert_int_gt(told, 1);
+    snprintf(json, sizeof(json), "\"products\": %lld", (long long)(2 * (told - 1)));
+    snprintf(expected, sizeof(expected), "%lld of (5,7) = (5,3) (3,7)", (long long)(2 * (told - 1)));
+    FILE *f = fopen(path, "r");
+    while (f && fgets(line, sizeof(line), f)) {
+        if (strstr(line, "no algorithm for 1 shape,")) found |= 1;
+        if (strstr(line, expected)) found |= 2;
+        if (strstr(line, "\"slow_products\"")) found |= 4;
+        if (strstr(line, json)) found |= 8;
+    }
+    if (f) fclose(f);
+    unlink(path);
+    ck_assert_int_eq(found, 15);
+    ck_assert_int_eq(fake_cuda_leaks(), 0);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("cuda");
@@ -503,6 +548,7 @@ int main(void)
     tcase_add_test(tc, test_no_bf16_units);
     tcase_add_test(tc, test_not_pinned);
     tcase_add_test(tc, test_no_gpu);
+    tcase_add_test(tc, test_slow_shapes);
     suite_add_tcase(s, tc);
     SRunner *sr = srunner_create(s);
     srunner_run_all(sr, CK_ENV);

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { STEPS = 2 };
 
@@ -102,6 +103,30 @@ START_TEST(test_case)
 }
 END_TEST
 
+/* The emulated cuBLASLt has no algorithm for 16-bit matrices whose rows are an odd number of elements apart. */
+START_TEST(test_slow_shapes)
+{
+    char path[] = "/tmp/ht-odd-width-XXXXXX";
+    FILE *f = fdopen(mkstemp(path), "w");
+    fputs("name: odd\narch: gpt\nlayers: 1\nwidth: 33\nheads: 3\nvocab: 256\nmax_seq: 16\n"
+          "source: \"none: odd rows\"\n",
+          f);
+    fclose(f);
+    struct ht_options cpu = options_of(path, "bf16", NULL, false), cuda = options_of(path, "bf16", NULL, true);
+    struct ht_training want = train(&cpu, "in_memory"), got = train(&cuda, "in_memory");
+    for (int k = 0; k < STEPS; k++) ck_assert_double_eq_tol(got.losses[k], want.losses[k], 2e-3);
+    ck_assert_uint_gt(got.n_slow, 2);
+    /* The MLP's first product, forward: (16,132) = (16,33) (33,132), once a micro-batch and step. */
+    bool found = false;
+    for (size_t i = 0; i < got.n_slow; i++)
+        found = found || (strstr(got.slow[i].text, "(16,132) = (16,33) (33,132)") && got.slow[i].products == 2 * STEPS);
+    ck_assert_msg(found, "%s: %lld", got.slow[0].text, (long long)got.slow[0].products);
+    ht_training_free(&want);
+    ht_training_free(&got);
+    unlink(path);
+}
+END_TEST
+
 /* Random divisions of activations into tensors by sub-op: the kernels find each sub-op's activations. */
 START_TEST(test_sub_op_rows)
 {
@@ -132,6 +157,10 @@ int main(void)
     TCase *tc = tcase_create("cuda_backend");
     tcase_set_timeout(tc, 600);
     tcase_add_loop_test(tc, test_case, 0, (int)HT_COUNT(cases));
+    suite_add_tcase(s, tc);
+    tc = tcase_create("slow_shapes");
+    tcase_set_timeout(tc, 600);
+    tcase_add_test(tc, test_slow_shapes);
     suite_add_tcase(s, tc);
     tc = tcase_create("sub_op_rows");
     tcase_set_timeout(tc, 600);

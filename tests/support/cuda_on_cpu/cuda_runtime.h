@@ -7,8 +7,9 @@
  * Every thread of a block is a fiber (ucontext), which runs until it waits at a barrier of its block or its warp.
  * Blocks run one after another, so kernels whose blocks wait for one another cannot run. The emulator reports a barrier
  * that a thread of the block (or lane of the warp) never reaches because it has returned; hardware would hang or have
- * undefined behaviour. Dynamic shared memory is NaN when a block starts. ht_emulator.reverse reverses the order of the
- * threads: a kernel that lacks a barrier then gives different results.
+ * undefined behaviour. Dynamic shared memory is NaN, or zeros, when a block starts. A kernel that lacks a barrier gives
+ * different results in one of the orders (ht_emulator.order) of the threads; ht_emulator.omitted leaves a barrier out,
+ * to see that a test notices.
  */
 #ifndef HT_CUDA_ON_CPU_RUNTIME_H
 #define HT_CUDA_ON_CPU_RUNTIME_H
@@ -40,11 +41,36 @@ struct uint4 {
 
 /* ---- for kernels ---- */
 
+/* Orders of a block's threads. Each runs until it waits for its warp or its block. */
+enum ht_emulated_order {
+    HT_FORWARD,  /* a warp runs until all its lanes wait for the block; then the next warp does */
+    HT_REVERSE,  /* likewise, from the last warp and lane to the first */
+    HT_LOCKSTEP, /* the warps take turns; a turn ends where the lanes exchange values */
+    HT_RANDOM,   /* likewise, in a drawn order of warps and lanes */
+    HT_N_ORDERS
+};
+
+/* A barrier in the source, as one kernel reaches it. */
+struct ht_emulated_site {
+    const char *kernel, *file;
+    int line;
+};
+
 struct ht_emulator {
     dim3 thread, block, block_dim, grid_dim; /* of the running fiber */
     void *shared;                            /* dynamic, 128-byte aligned */
-    bool reverse;                            /* threads run from the last to the first */
+    enum ht_emulated_order order;
+    uint64_t seed;                          /* of HT_RANDOM */
+    bool clear;                             /* shared memory starts as zeros, else as NaN */
+    bool recording;                         /* of the barriers that threads reach (ht_emulated_sites) */
+    const struct ht_emulated_site *omitted; /* this barrier does nothing; NULL: none */
     int64_t launches;
+    struct {            /* of kernels and their calls; 0: theirs (HT_LIMIT in device.cuh) */
+        int64_t slots;  /* kept algorithms of matrix products */
+        int64_t blocks; /* of a grid whose threads stride over elements */
+        int64_t shared; /* bytes of shared memory for cross-entropy */
+        int64_t index;  /* the largest index that 32 bits hold */
+    } limits;
     struct ht_emulated_stream *stream; /* the only stream that work may go to; NULL: any but the default one */
 };
 extern struct ht_emulator ht_emulator;
@@ -53,33 +79,32 @@ extern struct ht_emulator ht_emulator;
 #define blockDim  (ht_emulator.block_dim)
 #define gridDim   (ht_emulator.grid_dim)
 
-void ht_emulated_block_barrier(void);
+void ht_emulated_block_barrier(const char *file, int line);
+/* Returns the barriers that have been recorded, and forgets them. */
+int ht_emulated_sites(struct ht_emulated_site *sites, int most);
 /* Exchanges 64 bits of each lane of the warp; returns those of all 32. The pointer stays valid during the lane's next
    exchange. */
 const uint64_t *ht_emulated_exchange(uint64_t mine);
 int ht_emulated_lane(void);
 typedef struct ht_emulated_stream *cudaStream_t;
-void ht_emulated_launch(dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
+void ht_emulated_launch(const char *name, dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
                         const std::function<void()> &body);
 /* Aborts unless work may be enqueued on the stream: never on the default one (NULL), and where ht_emulator.stream is
    set, on no other. */
 void ht_emulated_on(cudaStream_t stream, const char *what);
 
-static inline void __syncthreads(void)
-{
-    ht_emulated_block_barrier();
-}
+#define __syncthreads() ht_emulated_block_barrier(__FILE__, __LINE__)
 
 static inline int __syncthreads_or(int value)
 {
     static int any; /* shared by the block; barriers separate its uses */
-    ht_emulated_block_barrier();
+    ht_emulated_block_barrier(NULL, 0);
     any = 0;
-    ht_emulated_block_barrier();
+    ht_emulated_block_barrier(NULL, 0);
     any |= value;
-    ht_emulated_block_barrier();
+    ht_emulated_block_barrier(NULL, 0);
     int result = any;
-    ht_emulated_block_barrier();
+    ht_emulated_block_barrier(NULL, 0);
     return result != 0;
 }
 
@@ -210,6 +235,18 @@ static inline cudaError_t cudaGetLastError(void)
 static inline cudaError_t cudaGetDeviceCount(int *n)
 {
     *n = 1;
+    return cudaSuccess;
+}
+static inline cudaError_t cudaGetDevice(int *device)
+{
+    *device = 0;
+    return cudaSuccess;
+}
+enum { HT_EMULATED_SHARED_BYTES = 99 * 1024 }; /* of a block, as on sm_86 and sm_89 */
+enum cudaDeviceAttr { cudaDevAttrMaxSharedMemoryPerBlockOptin = 97 };
+static inline cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr, int)
+{
+    *value = HT_EMULATED_SHARED_BYTES;
     return cudaSuccess;
 }
 static inline cudaError_t cudaDeviceSynchronize(void)

@@ -4,7 +4,7 @@
  *
  * Asynchronous copies take place as late as they may, at the wait for them: a kernel that waits for too few of them
  * reads old data. With the threads in reverse order they take place at once: a kernel that copies over data that is
- * still to be read gives different results.
+ * still to be read gives different results. In random order a drawn half of them does.
  */
 #ifndef HT_CUDA_ON_CPU_EMULATED_PTX_H
 #define HT_CUDA_ON_CPU_EMULATED_PTX_H

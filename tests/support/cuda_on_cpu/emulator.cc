@@ -6,6 +6,7 @@
 
 #include <vector>
 
+#include "common/base/rng.h"
 #include "cuda_runtime.h"
 #include "emulated_ptx.h"
 
@@ -37,6 +38,9 @@ static struct fiber *fibers; /* created once and kept, with their stacks */
 static char *stacks;
 static int n_threads, current;
 static const std::function<void()> *kernel;
+static const char *kernel_name;
+static uint64_t drawn; /* numbers so far */
+static std::vector<struct ht_emulated_site> sites;
 static uint64_t exchanged[MAX_THREADS / WARP][2][WARP];
 
 static void fail(const char *what)
@@ -85,9 +89,37 @@ static void wait_as(enum state state)
     ht_emulator.thread = f->thread;
 }
 
-void ht_emulated_block_barrier(void)
+static bool same_site(const struct ht_emulated_site &a, const char *file, int line)
 {
+    return a.line == line && !strcmp(a.file, file) && !strcmp(a.kernel, kernel_name);
+}
+
+static void record(const char *file, int line)
+{
+    for (const struct ht_emulated_site &s : sites)
+        if (same_site(s, file, line)) return;
+    sites.push_back({kernel_name, file, line});
+}
+
+int ht_emulated_sites(struct ht_emulated_site *out, int most)
+{
+    int n = (int)sites.size() < most ? (int)sites.size() : most;
+    for (int i = 0; i < n; i++) out[i] = sites[(size_t)i];
+    sites.clear();
+    return n;
+}
+
+void ht_emulated_block_barrier(const char *file, int line)
+{
+    if (ht_emulator.recording && file && current == 0) record(file, line);
+    if (ht_emulator.omitted && file && same_site(*ht_emulator.omitted, file, line)) return;
     wait_as(AT_BLOCK);
+}
+
+/* Returns a number below 2^bits. */
+static unsigned draw(int bits)
+{
+    return (unsigned)(ht_random(ht_emulator.seed, drawn++) >> (64 - bits));
 }
 
 int ht_emulated_lane(void)
@@ -115,7 +147,7 @@ void ht_emulated_copy(void *to, const void *from, int bytes, bool valid)
 {
     if (((uintptr_t)to | (uintptr_t)from) % (unsigned)bytes != 0) fail("a copy is not aligned to its size");
     struct copy c = {to, from, bytes, valid};
-    if (ht_emulator.reverse)
+    if (ht_emulator.order == HT_REVERSE || (ht_emulator.order == HT_RANDOM && draw(1)))
         make(c);
     else
         fibers[current].open.push_back(c);
@@ -159,22 +191,45 @@ static void start(int i)
     makecontext(&f->context, enter, 0);
 }
 
-/* Runs a warp until all its lanes wait for the block or have returned. */
-static void run_warp(int first)
+/* Runs the lanes of a warp until they wait. Returns true when they waited for one another: the warp can go on. */
+static bool run_lanes(int first)
 {
-    int end = first + WARP < n_threads ? first + WARP : n_threads;
-    for (;;) {
-        for (int i = first; i < end; i++) {
-            current = ht_emulator.reverse ? first + end - 1 - i : i;
-            if (fibers[current].state != READY) continue;
-            ht_emulator.thread = fibers[current].thread;
-            resume(&fibers[current]);
+    int end = first + WARP < n_threads ? first + WARP : n_threads, at_warp = 0;
+    unsigned swap = ht_emulator.order == HT_REVERSE ? WARP - 1 : ht_emulator.order == HT_RANDOM ? draw(5) : 0;
+    for (int i = 0; i < WARP; i++) {
+        current = first + (i ^ (int)swap);
+        if (current >= end || fibers[current].state != READY) continue;
+        ht_emulator.thread = fibers[current].thread;
+        resume(&fibers[current]);
+    }
+    for (int i = first; i < end; i++) at_warp += fibers[i].state == AT_WARP;
+    if (at_warp == 0) return false;
+    if (at_warp != WARP) fail("lanes of a warp wait for lanes that do not come");
+    for (int i = first; i < end; i++) fibers[i].state = READY;
+    return true;
+}
+
+/* Runs all warps until all their lanes wait for the block or have returned. */
+static void run_warps(void)
+{
+    int n_warps = (n_threads + WARP - 1) / WARP;
+    bool in_turns = ht_emulator.order == HT_LOCKSTEP || ht_emulator.order == HT_RANDOM;
+    static bool idle[MAX_THREADS / WARP]; /* waits for the block */
+    for (int w = 0; w < n_warps; w++) idle[w] = false;
+    for (bool any = true; any;) {
+        any = false;
+        unsigned swap = ht_emulator.order == HT_REVERSE  ? MAX_THREADS / WARP - 1
+                        : ht_emulator.order == HT_RANDOM ? draw(5)
+                                                         : 0;
+        for (int i = 0; i < MAX_THREADS / WARP; i++) {
+            int w = i ^ (int)swap;
+            if (w >= n_warps || idle[w]) continue;
+            any = true;
+            if (ht_emulator.order == HT_RANDOM && draw(1)) continue; /* this one falls behind */
+            bool more = run_lanes(w * WARP);
+            while (more && !in_turns) more = run_lanes(w * WARP);
+            idle[w] = !more;
         }
-        int at_warp = 0;
-        for (int i = first; i < end; i++) at_warp += fibers[i].state == AT_WARP;
-        if (at_warp == 0) return;
-        if (at_warp != WARP) fail("lanes of a warp wait for lanes that do not come");
-        for (int i = first; i < end; i++) fibers[i].state = READY;
     }
 }
 
@@ -182,8 +237,7 @@ static void run_block(void)
 {
     for (int i = 0; i < n_threads; i++) start(i);
     for (;;) {
-        int n_warps = (n_threads + WARP - 1) / WARP;
-        for (int w = 0; w < n_warps; w++) run_warp((ht_emulator.reverse ? n_warps - 1 - w : w) * WARP);
+        run_warps();
         int waiting = 0;
         for (int i = 0; i < n_threads; i++) waiting += fibers[i].state == AT_BLOCK;
         if (waiting == 0) return;
@@ -200,7 +254,7 @@ void ht_emulated_on(cudaStream_t stream, const char *what)
     abort();
 }
 
-void ht_emulated_launch(dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
+void ht_emulated_launch(const char *name, dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
                         const std::function<void()> &body)
 {
     ht_emulated_on(stream, "a kernel");
@@ -213,10 +267,11 @@ void ht_emulated_launch(dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t
     n_threads = (int)(block.x * block.y * block.z);
     if (n_threads < 1 || n_threads > MAX_THREADS) fail("a block of no or too many threads");
     if (grid.y > 65535 || grid.z > 65535) fail("a grid that is too high or deep");
-    if (shared_bytes > 99 * 1024) fail("more shared memory than sm_86 and sm_89 have");
+    if (shared_bytes > HT_EMULATED_SHARED_BYTES) fail("more shared memory than sm_86 and sm_89 have");
     size_t rounded = (shared_bytes + 127) / 128 * 128;
     char *shared = rounded ? (char *)aligned_alloc(128, rounded) : NULL;
     kernel = &body;
+    kernel_name = name;
     ht_emulator.launches++;
     ht_emulator.block_dim = block;
     ht_emulator.grid_dim = grid;
@@ -225,7 +280,7 @@ void ht_emulated_launch(dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t
         for (unsigned y = 0; y < grid.y; y++)
             for (unsigned x = 0; x < grid.x; x++) {
                 ht_emulator.block = dim3(x, y, z);
-                if (rounded) memset(shared, 0xff, rounded);
+                if (rounded) memset(shared, ht_emulator.clear ? 0 : 0xff, rounded);
                 run_block();
             }
     free(shared);

@@ -115,8 +115,8 @@ static void check_as(const struct shape &s)
     floats back = get(s.dtype, dqkv);
     expect_near((name + " dqkv").c_str(), back, r.dqkv, 2 * u);
     expect_close((name + " dqkv").c_str(), back, r.dqkv, 4 * u, 8 * u * s.size);
-    bytes_of(small);
-    bytes_of(in);
+    contents_of(small);
+    contents_of(in);
     for (struct buffer *b : {&in, &out, &d, &dqkv, &lse, &probs, &small, &large}) release(*b);
 }
 

@@ -83,7 +83,7 @@ static void check_norm(const struct norm_case &c)
     if (c.layer) expect_close("dbias", get(c.store, db), r.db, one_rounding(c.grad), sums);
     ht_cuda_column_sum(&cuda, c.dtype, bdy.at(), c.rows, c.width, c.grad, c.store, db.at(), (float *)scratch.at());
     expect_close("column sums", get(c.store, db), r.db, one_rounding(c.grad), sums);
-    bytes_of(scratch);
+    contents_of(scratch);
     for (struct buffer *f : {&bx, &bw, &bb, &bdy, &by, &bdx, &stats, &dw, &db, &scratch}) release(*f);
 }
 
@@ -347,8 +347,23 @@ static void check_losses(enum ht_dtype t, int64_t rows, int64_t V, int64_t paddi
     expect(check_loss(t, rows, V, padding, size) == check_loss(t, rows, V, 0, size), "padding changes bits");
 }
 
+/* 0 + 1 + .. + n-1, exact in any order: more than the threads of a block. */
+static void check_sum(int64_t n)
+{
+    doubles x((size_t)n);
+    for (int64_t i = 0; i < n; i++) x[(size_t)i] = (double)i;
+    struct buffer bx = buffer_with(x.data(), 8 * n), bs = buffer_of(8);
+    ht_cuda_sum(&cuda, (const double *)bx.at(), n, (double *)bs.at());
+    double sum;
+    memcpy(&sum, bytes_of(bs).data(), sizeof(sum));
+    expect(sum == (double)(n * (n - 1) / 2), "the sum of %lld numbers is %.17g", (long long)n, sum);
+    release(bx);
+    release(bs);
+}
+
 static void loss(void)
 {
+    check_sum(3000);
     for (enum ht_dtype t : every_type) {
         check_losses(t, 3, 5, 27, 1);
         check_losses(t, 2, 513, 31, 10);

@@ -197,7 +197,7 @@ static void check_validate(enum ht_dtype t, floats x, int64_t shift)
     struct buffer b = put(t, x, shift), to = buffer_of(sizeof(struct ht_cuda_grad_partial));
     ht_cuda_grad_check(&cuda, &step, t, b.at(), n, (struct ht_cuda_grad_partial *)to.at());
     struct ht_cuda_grad_partial gpu;
-    memcpy(&gpu, bytes_of(to).data(), sizeof(gpu));
+    memcpy(&gpu, contents_of(to).data(), sizeof(gpu));
     expect((gpu.bad == 0) == cpu.fits, "%lld of %s: bad is %u", (long long)n, ht_dtype_name(t), gpu.bad);
     expect(memcmp(&gpu.squares, &cpu.squares, 8) == 0 || (isnan(gpu.squares) && isnan(cpu.squares)),
            "%lld of %s: %.17g, expected %.17g", (long long)n, ht_dtype_name(t), gpu.squares, cpu.squares);
