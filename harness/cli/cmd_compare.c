@@ -100,6 +100,7 @@ struct comparison {
     struct ht_model_list models;
     json_t *from; /* provenance */
     json_t **rows;
+    json_t *fastest; /* [models] of fastest_under, where the rate through host memory is assumed; else NULL. Borrowed */
 };
 
 static enum ht_status run_row(void *ctx, size_t i, struct ht_error *err)
@@ -140,6 +141,94 @@ static enum ht_status run_rows(struct comparison *c, json_t *root, struct ht_err
     return status;
 }
 
+/* ---- what an assumed rate decides ------------------------------------------------------------------------------- */
+
+/* Returns the system with the highest throughput among a model's rows; null where none runs. */
+static json_t *fastest_of(json_t *const *rows, size_t n)
+{
+    const json_t *best = NULL;
+    for (size_t i = 0; i < n; i++)
+        if (rows[i] && number_of(rows[i], "samples_per_s") > (best ? number_of(best, "samples_per_s") : 0))
+            best = rows[i];
+    return best ? json_string(text_of(best, "system")) : json_null();
+}
+
+static bool assumes_rate(const json_t *rows)
+{
+    size_t i;
+    const json_t *row;
+    json_array_foreach(rows, i, row) if (json_is_true(ht_row_value(row, "through_host_assumed"))) return true;
+    return false;
+}
+
+/* Adds to each model of `out` the fastest system, under the key, with the assumed rate multiplied. */
+static enum ht_status fastest_under(const struct comparison *c, double factor, const char *key, json_t *out,
+                                    struct ht_error *err)
+{
+    struct ht_options scaled = *c->options;
+    struct comparison x = *c;
+    size_t n = c->models.n * c->systems.n;
+    double *bytes = estimate(c, n);
+    char noun[48];
+    snprintf(noun, sizeof(noun), "rows at %s the assumed rate", key);
+    struct ht_tasks tasks = {.name = "compare", .noun = noun, .n = n, .bytes = bytes, .ctx = &x, .run = run_row};
+    scaled.request.through_host_scale = factor;
+    x.options = &scaled;
+    x.rows = HT_NEW_ARRAY(json_t *, n);
+    enum ht_status status = ht_tasks_run(&tasks, err);
+    for (size_t m = 0; m < c->models.n && status == HT_OK; m++)
+        json_object_set_new(json_array_get(out, m), key, fastest_of(x.rows + m * c->systems.n, c->systems.n));
+    for (size_t i = 0; i < n; i++) json_decref(x.rows[i]);
+    free(x.rows);
+    free(bytes);
+    return status;
+}
+
+/* Sets root's "assumed_rate": the fastest system of each model at half, once and double the assumed rate through host
+   memory. Rows with the assumed rate itself are root's. */
+static enum ht_status vary_assumed_rate(struct comparison *c, json_t *root, struct ht_error *err)
+{
+    const json_t *rows = json_object_get(root, "rows");
+    if (c->systems.n < 2 || !assumes_rate(rows)) return HT_OK;
+    json_t *fastest = json_array(), **own = HT_NEW_ARRAY(json_t *, c->systems.n);
+    for (size_t m = 0; m < c->models.n; m++) {
+        for (size_t i = 0; i < c->systems.n; i++) own[i] = json_array_get(rows, m * c->systems.n + i);
+        json_array_append_new(
+            fastest, json_pack("{s:s,s:o}", "model", c->models.list[m].name, "once", fastest_of(own, c->systems.n)));
+    }
+    free(own);
+    enum ht_status status = fastest_under(c, 0.5, "half", fastest, err);
+    if (status == HT_OK) status = fastest_under(c, 2, "double", fastest, err);
+    json_object_set_new(root, "assumed_rate",
+                        json_pack("{s:s,s:O,s:o}", "rate", "through_host_bytes_per_s", "value",
+                                  ht_row_value(json_array_get(rows, 0), "through_host_bytes_per_s"), "fastest",
+                                  fastest));
+    if (status == HT_OK)
+        c->fastest = fastest;
+    else
+        json_object_del(root, "assumed_rate");
+    return status;
+}
+
+static const char *said(const json_t *object, const char *key)
+{
+    return json_string_value(json_object_get(object, key));
+}
+
+static void print_fastest(const struct comparison *c)
+{
+    size_t i, changed = 0;
+    const json_t *model;
+    json_array_foreach(c->fastest, i, model)
+    {
+        const char *half = said(model, "half"), *once = said(model, "once"), *twice = said(model, "double");
+        if (!half || !once || !twice || (!strcmp(half, once) && !strcmp(once, twice))) continue;
+        if (!changed++) puts("\nThe assumed rate through host memory decides (--through-host takes yours):");
+        printf("  %s: fastest is %s at half of it, %s at it, %s at double\n", said(model, "model"), half, once, twice);
+    }
+    if (!changed) puts("\nAt half and at double of the assumed rate through host memory the same systems are fastest.");
+}
+
 static void print_rows(const void *ctx, const json_t *rows)
 {
     const struct comparison *c = ctx;
@@ -162,6 +251,7 @@ static void print_rows(const void *ctx, const json_t *rows)
          "iteration time.\n");
     ht_table_print(table, "", stdout);
     ht_notes_print(&notes, stdout);
+    if (c->fastest) print_fastest(c);
     ht_table_destroy(table);
     ht_notes_free(&notes);
 }
@@ -197,6 +287,7 @@ static enum ht_status run(const struct ht_options *options, struct ht_error *err
     json_object_update(root, c.from);
     enum ht_status status = read_request(options, err, &c);
     if (status == HT_OK) status = run_rows(&c, root, err);
+    if (status == HT_OK) status = vary_assumed_rate(&c, root, err);
     status = ht_row_set_finish(status, &output, root, err);
     json_decref(c.from);
     ht_words_free(&c.systems);

@@ -58,6 +58,32 @@ refused 2 "work 'copy .*' takes more than 11 days" compare --systems zero_infini
 refused 2 "zero_infinity on autohete-2b: work 'copy .*" compare --systems zero_infinity --models autohete-2b,autohete-4b --cluster slow.yaml \
     --numerics fp32 --out never
 
+# Where GPUs send through host memory at a rate that was measured elsewhere, it says who is fastest at half and at double of it:
+# the same systems as with --through-host.
+for rate in "" 2.6 10.4; do
+    run 0 compare --systems ddp,fsdp,dapple --models gpt-tiny,lohan-headless-760m --cluster lohan-2x4090 --batch 8 ${rate:+--through-host "$rate GB/s"} --json
+    mv out rate$rate.json
+done
+"$python" - <<'PY' || fail "the fastest system at other rates"
+import json
+
+def fastest(name):
+    best = {}
+    for r in json.load(open(name))["rows"]:
+        best.setdefault(r["scenario"]["model"]["name"], []).append((r.get("samples_per_s", 0), r["system"]))
+    return {m: max(rows)[1] for m, rows in best.items()}
+
+found = json.load(open("rate.json"))
+assert found["assumed_rate"]["value"] == 5.2e9 and all(r["scenario"]["through_host_assumed"] for r in found["rows"])
+of = lambda key: {m["model"]: m[key] for m in found["assumed_rate"]["fastest"]}
+assert (of("half"), of("once"), of("double")) == (fastest("rate2.6.json"), fastest("rate.json"), fastest("rate10.4.json"))
+assert of("half") != of("double"), of("half")
+assert "assumed_rate" not in json.load(open("rate2.6.json"))
+PY
+run 0 compare --systems ddp,fsdp,dapple --models gpt-tiny,lohan-headless-760m --cluster lohan-2x4090 --batch 8
+grep -q "^  gpt-tiny: fastest is .* at half of it, fsdp at it, fsdp at double$" out || fail "an assumed rate that decides: $(cat out)"
+refused 2 "--through-host: '8 GB' has the wrong unit 'GB'; expected a rate" compare --models gpt-tiny --cluster lohan-2x4090 --through-host '8 GB'
+
 # Models are listed as in maxsize: names, patterns, files, a model of transformers by its folder or file, each once.
 run 0 compare --systems in_memory --models "gpt-m*,gpt-mini,$root/tests/data/gpt2-nano,$root/tests/data/llama-nano/config.json" --cluster local \
     --device-memory 100MB --seq 16 --json
