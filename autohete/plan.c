@@ -148,7 +148,8 @@ static enum ht_status choose(const struct autohete_planner *q, struct ht_error *
         if (status == HT_OK) status = autohete_fit(q, &why, out);
         if (status != HT_OK && (!first.status || status != HT_INFEASIBLE)) first = why;
     }
-    return status == HT_OK ? HT_OK : ht_fail(err, status, "%s", first.text);
+    if (status != HT_OK) *err = first;
+    return status;
 }
 
 /* Records the profiler's output, from which eqs. 1 to 6 can be computed again. M_gpu and M_cpu are those of

@@ -17,12 +17,12 @@ emulated() {
     local losses=$1 system=$2 scale
     shift 2
     rm -f held.csv t.json
-    for scale in auto auto 3000; do
+    for scale in auto auto 3000 10000; do
         ! "$hetbench" train "$system" "${common[@]}" --clock emu --emu-scale $scale --losses held.csv --trace t.json --json \
             "$@" >out 2>err || break
         tail -n 1 err | grep -q "^hetbench: INVALID emulation" || break
     done
-    [ -e t.json ] || run 0 train "$system" "${common[@]}" --clock emu --emu-scale 10000 --losses held.csv --trace t.json --json "$@"
+    [ -e t.json ] || run 0 train "$system" "${common[@]}" --clock emu --emu-scale 30000 --losses held.csv --trace t.json --json "$@"
     cmp -s "$losses" held.csv || fail "$system $*: losses are not those of a plain run"
     "$python" - "$system" <<'PY' || fail "$system $*: the report"
 import json, sys
@@ -45,9 +45,12 @@ emulated one.csv autohete --model gpt-tiny --micro-batch 2 --cluster autohete-1g
 replays autohete --model gpt-tiny --micro-batch 2 --cluster autohete-1gpu --device-memory 6MB
 grep -q "^rates (emulated)" out || fail "a replayed trace does not say that it was emulated"
 emulated one.csv zero_offload --model gpt-tiny --micro-batch 2 --cluster autohete-1gpu --control rollback
-run 0 train stronghold --model gpt-tiny "${common[@]}" --micro-batch 2 --clock emu --emu-scale 3000 --cluster autohete-1gpu
-grep -Eq '^emulated clock: every op held for 3000 times its modelled cost$' out || fail "the scale is not in the report"
-head -n 1 err | grep -Eq '^emulated clock: 3 steps of [0-9.]+ [um]s, held 3000 times as long: about [0-9.]+ s$' ||
+for scale in 3000 10000 30000; do
+    ! "$hetbench" train stronghold --model gpt-tiny "${common[@]}" --micro-batch 2 --clock emu --emu-scale $scale --cluster autohete-1gpu >out 2>err ||
+        break
+done
+grep -Eq "^emulated clock: every op held for $scale times its modelled cost\$" out || fail "the scale is not in the report"
+head -n 1 err | grep -Eq "^emulated clock: 3 steps of [0-9.]+ [um]s, held $scale times as long: about [0-9.]+ s\$" ||
     fail "there is no estimate before the run"
 grep -Eq '^  iteration .* emulated, .* simulated: [+-]' out || fail "the error is not in the report"
 

@@ -276,24 +276,25 @@ refused 2 "broken/results.json: not a results file" experiment small.yaml --out 
 {
     sed -e 's/^name: small/name: long/' -e '/^break_even/d' -e '/^timelines/d' -e '/^batches/d' -e 's/, autohete-6b//' small.yaml
     echo "iterations: $([ -n "$sanitized" ] && echo 50 || echo 1000)"
-    echo "batches: [$(seq -s, 1 40)]"
+    echo "batches: [$(seq -s, 1 64)]"
+    echo "seqs: [512, 1024]"
 } >long.yaml
 status=0
 "$python" -c 'import os, signal, sys
 signal.signal(signal.SIGINT, signal.SIG_DFL)
 os.execv(sys.argv[1], sys.argv[1:])' "$hetbench" experiment long.yaml --out long >out 2>err &
 pid=$!
-sleep 1
+until grep -q "[1-9][0-9]* of 768 " err || ! kill -0 "$pid" 2>/dev/null; do sleep 0.1; done
 kill -INT "$pid" 2>/dev/null || fail "the long experiment had already ended"
 wait "$pid" || status=$?
 [ "$status" = 130 ] || fail "status $status after Ctrl-C, expected 130"
-grep -q '^hetbench: interrupted after .* of 240 points' err || fail "does not say how far it came: $(cat err)"
+grep -q 'hetbench: interrupted after .* of 768 points' err || fail "does not say how far it came: $(cat err)"
 [ "$(ls long)" = $'results.csv\nresults.json' ] || fail "Ctrl-C left $(ls long)"
 kept=$(json long/results.json 'len(d["rows"]) if not d["complete"] else "complete"')
 [ "$(($(wc -l <long/results.csv) - 1))" = "$kept" ] || fail "after Ctrl-C results.csv has other rows than results.json"
 run 0 experiment long.yaml --out long
-grep -q "240 points: $((240 - kept)) simulated, $kept taken over" out || fail "does not go on after $kept: $(tail -n 2 out)"
-[ "$(json long/results.json 'd["complete"], len(d["rows"])')" = "(True, 240)" ] || fail "the resumed run is not whole"
+grep -q "768 points: $((768 - kept)) simulated, $kept taken over" out || fail "does not go on after $kept: $(tail -n 2 out)"
+[ "$(json long/results.json 'd["complete"], len(d["rows"])')" = "(True, 768)" ] || fail "the resumed run is not whole"
 
 # ---- report ----
 

@@ -435,7 +435,7 @@ START_TEST(nodes_differ)
     prove(s);
     carries(s, "rank 1 pcie h2d", 0, 31.5e9 * 0.79);
     carries(s, "rank 2 pcie h2d", 1, 15.75e9 * 0.76);
-    carries(s, "rank 1 nvlink in", 0, 300e9 * 0.83);
+    carries(s, "rank 1 nvlink in", 0, 300e9 * 0.78);
     carries(s, "rank 2 nvlink in", 1, 0);
     carries(s, "node 0 cores", 0, 64e9);
     carries(s, "node 1 cores", 1, 32e9);
