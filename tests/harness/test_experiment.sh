@@ -273,10 +273,12 @@ refused 2 "broken/results.json: not a results file" experiment small.yaml --out 
 
 # ---- Ctrl-C keeps what is done, and the same command goes on from there ----
 
+n=$([ -n "$sanitized" ] && echo 20 || echo 64) # batches, 12 points each
+points=$((12 * n))
 {
     sed -e 's/^name: small/name: long/' -e '/^break_even/d' -e '/^timelines/d' -e '/^batches/d' -e 's/, autohete-6b//' small.yaml
     echo "iterations: $([ -n "$sanitized" ] && echo 50 || echo 1000)"
-    echo "batches: [$(seq -s, 1 64)]"
+    echo "batches: [$(seq -s, 1 "$n")]"
     echo "seqs: [512, 1024]"
 } >long.yaml
 status=0
@@ -284,17 +286,17 @@ status=0
 signal.signal(signal.SIGINT, signal.SIG_DFL)
 os.execv(sys.argv[1], sys.argv[1:])' "$hetbench" experiment long.yaml --out long >out 2>err &
 pid=$!
-until grep -q "[1-9][0-9]* of 768 " err || ! kill -0 "$pid" 2>/dev/null; do sleep 0.1; done
+until grep -q "[1-9][0-9]* of $points " err || ! kill -0 "$pid" 2>/dev/null; do sleep 0.1; done
 kill -INT "$pid" 2>/dev/null || fail "the long experiment had already ended"
 wait "$pid" || status=$?
 [ "$status" = 130 ] || fail "status $status after Ctrl-C, expected 130"
-grep -q 'hetbench: interrupted after .* of 768 points' err || fail "does not say how far it came: $(cat err)"
+grep -q "hetbench: interrupted after .* of $points points" err || fail "does not say how far it came: $(cat err)"
 [ "$(ls long)" = $'results.csv\nresults.json' ] || fail "Ctrl-C left $(ls long)"
 kept=$(json long/results.json 'len(d["rows"]) if not d["complete"] else "complete"')
 [ "$(($(wc -l <long/results.csv) - 1))" = "$kept" ] || fail "after Ctrl-C results.csv has other rows than results.json"
 run 0 experiment long.yaml --out long
-grep -q "768 points: $((768 - kept)) simulated, $kept taken over" out || fail "does not go on after $kept: $(tail -n 2 out)"
-[ "$(json long/results.json 'd["complete"], len(d["rows"])')" = "(True, 768)" ] || fail "the resumed run is not whole"
+grep -q "$points points: $((points - kept)) simulated, $kept taken over" out || fail "does not go on after $kept: $(tail -n 2 out)"
+[ "$(json long/results.json 'd["complete"], len(d["rows"])')" = "(True, $points)" ] || fail "the resumed run is not whole"
 
 # ---- report ----
 
