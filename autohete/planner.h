@@ -1,4 +1,4 @@
-/* What AutoHete's two planners share: trying a plan on its real schedule. Internal to plan.c and period.c. */
+/* Trying a plan on its real schedule, for AutoHete's two planners. Internal to plan.c and period.c. */
 #ifndef AUTOHETE_PLANNER_H
 #define AUTOHETE_PLANNER_H
 

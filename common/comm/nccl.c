@@ -498,7 +498,7 @@ static enum ht_status agree(struct ht_comm *over, const char *why, const char *w
     return status;
 }
 
-/* What a rank says about its communicator, and what it hears of another's. */
+/* A rank's message about its communicator. */
 struct word {
     char mine, other;
     struct ht_message out, in;

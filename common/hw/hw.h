@@ -15,7 +15,7 @@
 
 enum { HT_NAME_BYTES = 64, HT_SOURCE_BYTES = 512 };
 
-/* What a message of a size reaches, as measured. */
+/* The rate of a message of a size, as measured. */
 struct ht_link_size {
     int64_t bytes;
     double bytes_per_s;
