@@ -504,8 +504,7 @@ struct word {
     struct ht_message out, in;
 };
 
-/* Returns a rank that has said that it failed, -1 if none has. *silent: one that has not said or heard all yet, -1 if
-   there is none. */
+/* Returns a rank that has reported a failure, else -1. Sets *silent to a rank whose exchange is incomplete, else -1. */
 static int32_t hear(const struct impl *x, const struct word *words, int32_t *silent)
 {
     int32_t failed = -1;

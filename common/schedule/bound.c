@@ -185,7 +185,7 @@ struct listing {
     int32_t *life;
 };
 
-/* What decides whether a life is over, or yet to come, at an instance of a PRIORITY lane: is_before for all lives at once.
+/* Columns that tell for all lives at once whether each is over, or yet to come, at an instance of a PRIORITY lane (is_before).
    Such an instance is granted when its dependencies have ended, so what counts is their positions. */
 struct marks {
     const struct order *o;

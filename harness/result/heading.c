@@ -47,7 +47,7 @@ const char *ht_rate_note(const struct ht_scenario *s, char buf[HT_HEADING_TEXT])
     return buf;
 }
 
-/* Returns the slowest node among whose GPUs messages pass through host memory; NULL: there is none. */
+/* Returns the slowest node whose GPUs send through host memory; NULL if all reach each other. */
 static const struct ht_machine *staging_node(const struct ht_cluster *c)
 {
     const struct ht_machine *slowest = NULL;

@@ -265,6 +265,20 @@ static void runs(const struct ht_trace *t, int32_t iteration, const char *name, 
     ck_abort_msg("no op %s", name);
 }
 
+/* Proves a toy's schedule and simulates it with the times of cost_of, nothing shared. The caller frees trace and costs. */
+static struct ht_trace *simulated(struct ht_schedule *s, int32_t iterations, int64_t **cost_ns)
+{
+    struct ht_error err = {0};
+    struct ht_trace *t = NULL;
+    struct ht_sim_options o = {.iterations = iterations};
+    prove(s);
+    *cost_ns = HT_NEW_ARRAY(int64_t, s->n_ops);
+    for (int32_t i = 0; i < s->n_ops; i++) (*cost_ns)[i] = cost_of(s, i);
+    for (int64_t k = 0; k < s->uses_begin[s->n_ops]; k++) s->uses[k].amount = 0;
+    ck_assert_msg(ht_sim_run(s, *cost_ns, &o, &err, &t) == HT_OK, "%s", err.text);
+    return t;
+}
+
 /*
  * Two blocks, block 1 recomputed; embedding 0 and head 3 take no time. A gathering may begin once the slot before its
  * own begins: the first two of an iteration at once, AG2 after F0, AG3 after F1; backward AG2 after F2, AG1 after B3.
@@ -281,14 +295,8 @@ START_TEST(one_unit_ahead_by_hand)
     struct ht_scenario sc = scenario_of("gpt-tiny", 4, 4);
     sc.model.layers = 2;
     struct ht_schedule *s = build(&sc, false);
-    struct ht_error err = {0};
-    struct ht_trace *t = NULL;
-    int64_t *cost_ns = HT_NEW_ARRAY(int64_t, s->n_ops);
-    prove(s);
-    for (int32_t i = 0; i < s->n_ops; i++) cost_ns[i] = cost_of(s, i);
-    for (int64_t k = 0; k < s->uses_begin[s->n_ops]; k++) s->uses[k].amount = 0; /* nothing is shared */
-    struct ht_sim_options o = {.iterations = 4};
-    ck_assert_msg(ht_sim_run(s, cost_ns, &o, &err, &t) == HT_OK, "%s", err.text);
+    int64_t *cost_ns = NULL;
+    struct ht_trace *t = simulated(s, 4, &cost_ns);
     for (int32_t k = 0; k < 4; k++) {
         runs(t, k, "AG1", 25 * k, 25 * k + 3); /* the first op of that name: the forward pass's */
         runs(t, k, "F1", 25 * k + 3, 25 * k + 5);
@@ -325,14 +333,8 @@ START_TEST(one_communicator_by_hand)
     struct ht_scenario sc = scenario_of("gpt-tiny", 4, 4);
     sc.model.layers = 3;
     struct ht_schedule *s = build_toy(&sc, &(struct toy){.one_communicator = true, .keeps = HT_GATHER_VISIT});
-    struct ht_error err = {0};
-    struct ht_trace *t = NULL;
-    int64_t *cost_ns = HT_NEW_ARRAY(int64_t, s->n_ops);
-    prove(s);
-    for (int32_t i = 0; i < s->n_ops; i++) cost_ns[i] = cost_of(s, i);
-    for (int64_t k = 0; k < s->uses_begin[s->n_ops]; k++) s->uses[k].amount = 0; /* nothing is shared */
-    struct ht_sim_options o = {.iterations = 3};
-    ck_assert_msg(ht_sim_run(s, cost_ns, &o, &err, &t) == HT_OK, "%s", err.text);
+    int64_t *cost_ns = NULL;
+    struct ht_trace *t = simulated(s, 3, &cost_ns);
     for (int32_t k = 0; k < 3; k++) {
         runs(t, k, "AG1", 34 * k, 34 * k + 3);
         runs(t, k, "B3", 34 * k + 14, 34 * k + 18);
