@@ -2,7 +2,7 @@
  * The profiler's output (Sec. 3.1) for a scenario: memory and time of one block, and the constants.
  *
  * Times are those of the ops that the schedule will have, on the slowest rank, since all ranks share one plan
- * (common/build/cost_query.h). Bytes come from common/model, like those of the tensors.
+ * (common/draft/cost_query.h). Bytes come from common/model, like those of the tensors.
  *
  * M_gc and M_cc. The paper gives "constant GPU storage requirements (e.g., activations) outside the transformer model"
  * and "the CPU storage requirements beyond the transformer model (e.g., the embedding layer)". Here
@@ -12,7 +12,7 @@
  *     M_cc = embedding and head (optimizer on the host): as a block there
  *          + what a step of the largest unit reads and writes at once, if eq. 2 lets the two share memory
  *
- * Control (common/build/control.h) is not in the paper. Eq. 1 describes the transition from forward to backward, when
+ * Control (common/draft/control.h) is not in the paper. Eq. 1 describes the transition from forward to backward, when
  * there are no gradients yet. Gradients of blocks stepped on the device then stay until the final check, with a log
  * beside each under rollback; these are left to the verifier, like other gradients. On the host eq. 2 counts all that
  * is ever there, so rollback adds the log, and the gradient beside the copy that the step makes.
@@ -30,9 +30,9 @@
  */
 #include "autohete/autohete.h"
 #include "common/base/minmax.h"
-#include "common/build/control.h"
-#include "common/build/cost_query.h"
-#include "common/build/layout.h"
+#include "common/draft/control.h"
+#include "common/draft/cost_query.h"
+#include "common/draft/layout.h"
 
 /* ---- bytes ----------------------------------------------------------------------------------------------------- */
 

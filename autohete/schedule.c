@@ -35,11 +35,11 @@
  * gradients are added where they are stepped, and steps come after the last micro-batch.
  *
  * Several ranks ("we utilized the ZeRO-3 stage", Sec. 4): all of this for a rank's 1/N of every unit. F, R and B read
- * what the ranks gather (common/build/zero.c). AG_i waits for PF_i or PB_i; G_i and U_i wait for RS_i. U_i comes one
+ * what the ranks gather (common/draft/zero.c). AG_i waits for PF_i or PB_i; G_i and U_i wait for RS_i. U_i comes one
  * unit later, so that the compute lane does not wait for RS_i.
  */
 #include "autohete/autohete.h"
-#include "common/build/draft.h"
+#include "common/draft/draft.h"
 
 #include "common/base/array.h"
 

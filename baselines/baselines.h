@@ -26,7 +26,7 @@ extern const struct ht_system ht_dapple;
 extern const struct ht_system ht_interleaved;
 extern const struct ht_system ht_mobius; /* pipelines with everything in host memory */
 extern const struct ht_system ht_megatron;
-/* Policies for activations (common/policy). */
+/* Policies for activations (policies). */
 extern const struct ht_system ht_capuchin; /* states on the device */
 extern const struct ht_system ht_checkmate;
 extern const struct ht_system ht_g10;         /* states on SSDs, Adam on the device */

@@ -9,7 +9,7 @@
 #define HT_BASELINES_CHUNK_MODEL_H
 
 #include "baselines/chunks.h"
-#include "common/build/draft.h"
+#include "common/draft/draft.h"
 
 /* Zeroed, then filled by ht_chunk_model_init; freed by ht_chunk_model_free. */
 struct ht_chunk_model {

@@ -25,14 +25,14 @@
  * backward follow each other. With one micro-batch a rank fsdp and fsdp_ga are the same. keep=1 gathers once an
  * iteration (SHARD_GRAD_OP, as ZeRO-2): U all-gathers, and whole parameters on every device.
  *
- * FSDP's collectives share a communicator, in the order of common/build/zero.c. communicators=2 gives the reduce-scatters
+ * FSDP's collectives share a communicator, in the order of common/draft/zero.c. communicators=2 gives the reduce-scatters
  * one of their own, as PyTorch's developers tried (github.com/pytorch/pytorch/pull/177015).
  */
 #include "baselines/baselines.h"
 #include "baselines/passes.h"
 
 #include "common/base/array.h"
-#include "common/build/cost_query.h"
+#include "common/draft/cost_query.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  * G10 (Zhang et al., "G10: Enabling An Efficient Unified GPU Memory and Storage Architecture with Smart Tensor
  * Migrations", MICRO 2023) as LoHan simulates it for large models (LoHan, Sec. III-C): GPU, main memory and SSDs are
  * one memory. Parameters and optimizer states are on the SSDs and come to the GPU when it needs them, for Adam, too.
- * Activations go by G10's policy (common/policy/g10.c); nothing is recomputed.
+ * Activations go by G10's policy (policies/g10.c); nothing is recomputed.
  *
  *     disk     DP0 DP1 DP2 ..   AW1 ..  | DPL ARL ..            | SRH  SRL SWH ..     SW0
  *     h2d          P0  P1  P2 ..        |     PL  AIL ..        |      SIH  SIL ..
@@ -25,7 +25,7 @@
  */
 #include "baselines/baselines.h"
 #include "common/base/array.h"
-#include "common/policy/decide.h"
+#include "policies/decide.h"
 
 #include <stdlib.h>
 

@@ -3,7 +3,7 @@
 #include "baselines/passes.h"
 
 #include "common/base/array.h"
-#include "common/build/works.h"
+#include "common/draft/works.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
  *
  * The only variable is c, the number of blocks (the first ones) whose activations are dropped and recomputed: 0 for
  * in_memory, all for in_memory_ckpt. The losses of every other system are compared with those of this one. On several
- * devices it is ZeRO-3: each device keeps a shard of the states (common/build/draft.h).
+ * devices it is ZeRO-3: each device keeps a shard of the states (common/draft/draft.h).
  */
 #include "baselines/baselines.h"
 #include "baselines/passes.h"

@@ -29,7 +29,7 @@
  * switches are left out: blocks are divided evenly.
  */
 #include "baselines/baselines.h"
-#include "common/build/pipe.h"
+#include "common/draft/pipe.h"
 
 static const struct ht_knob knobs[] = {
     {"v", "stages a device", .min = 1, .max = -1},

@@ -2,7 +2,7 @@
 #ifndef HT_BASELINES_PASSES_H
 #define HT_BASELINES_PASSES_H
 
-#include "common/build/draft.h"
+#include "common/draft/draft.h"
 #include "common/plan/system.h"
 
 #define HT_KNOB_C                                                                                                      \

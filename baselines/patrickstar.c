@@ -59,7 +59,7 @@
 #include "common/base/array.h"
 #include "common/base/minmax.h"
 #include "common/base/units.h"
-#include "common/build/control.h"
+#include "common/draft/control.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -25,7 +25,7 @@
  * send.
  */
 #include "baselines/baselines.h"
-#include "common/build/pipe.h"
+#include "common/draft/pipe.h"
 
 #include <stdio.h>
 

@@ -43,7 +43,7 @@
 #include "baselines/passes.h"
 
 #include "common/base/minmax.h"
-#include "common/build/cost_query.h"
+#include "common/draft/cost_query.h"
 #include "common/plan/candidate.h"
 
 #include <stdio.h>

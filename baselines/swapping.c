@@ -6,9 +6,9 @@
  *     disk                AW1 ..      ARL ..                                   some by way of main memory for the SSDs
  *     h2d                                  AIL ..                              and come back
  *
- *     capuchin      swaps to main memory, recomputes     Peng et al., ASPLOS 2020    common/policy/capuchin.c
- *     checkmate     recomputes; swap=1: swaps, too       Jain et al., MLSys 2020     common/policy/checkmate.c
- *     flashneuron   offloads to the SSDs                 Bae et al., FAST 2021       common/policy/flashneuron.c
+ *     capuchin      swaps to main memory, recomputes     Peng et al., ASPLOS 2020    policies/capuchin.c
+ *     checkmate     recomputes; swap=1: swaps, too       Jain et al., MLSys 2020     policies/checkmate.c
+ *     flashneuron   offloads to the SSDs                 Bae et al., FAST 2021       policies/flashneuron.c
  *
  * All 16 bytes a parameter (parameters, gradients, optimizer states) stay on the GPU, and Adam runs there after the
  * backward pass: what Capuchin and Checkmate assume, and LoHan Sec. III-A says of FlashNeuron. A step needs its
@@ -18,11 +18,11 @@
  * a turn is a unit's backward pass. The planner takes the latest time by which the link has them there. Embedding and
  * head keep what they need on the GPU. With several micro-batches all of this happens for each, and the policy plans
  * for one. The papers' systems have one device. On several, Capuchin and Checkmate shard the states (ZeRO-3,
- * common/build/zero.c), and each rank does the same with its own activations; FlashNeuron is refused.
+ * common/draft/zero.c), and each rank does the same with its own activations; FlashNeuron is refused.
  */
 #include "baselines/baselines.h"
 #include "common/base/array.h"
-#include "common/policy/decide.h"
+#include "policies/decide.h"
 
 #include <stdlib.h>
 

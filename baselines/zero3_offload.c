@@ -11,7 +11,7 @@
  *     cpu                                                O0 .. OH
  *
  * On several devices all of this holds for a rank's 1/N, and whole parameters are gathered on the way
- * (common/build/zero.c).
+ * (common/draft/zero.c).
  *
  * Departures and choices. One unit is fetched ahead, in place of the paper's prefetcher, which considers the bandwidths
  * (its Sec. 6.2). The head's parameters stay between its forward and its backward. A tied table is fetched once more

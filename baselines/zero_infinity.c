@@ -33,13 +33,13 @@
  * there. A tied table is read once more for the head. With several micro-batches a gradient's sum comes back from the
  * disk to have each micro-batch's added on the host. The next iteration begins when the last sub-group is written. On
  * several devices all of this holds for a rank's 1/N, and whole parameters are gathered on the way
- * (common/build/zero.c).
+ * (common/draft/zero.c).
  */
 #include "baselines/baselines.h"
 #include "baselines/passes.h"
 #include "common/base/array.h"
 #include "common/base/minmax.h"
-#include "common/build/works.h"
+#include "common/draft/works.h"
 #include "common/plan/candidate.h"
 #include "common/schedule/verify.h"
 

@@ -7,7 +7,7 @@
 #ifndef CEPHALO_CEPHALO_H
 #define CEPHALO_CEPHALO_H
 
-#include "common/build/draft.h"
+#include "common/draft/draft.h"
 #include "common/plan/system.h"
 
 enum cephalo_variant {

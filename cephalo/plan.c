@@ -28,7 +28,7 @@
 
 #include "common/base/array.h"
 #include "common/base/minmax.h"
-#include "common/build/cost_query.h"
+#include "common/draft/cost_query.h"
 #include "common/schedule/live.h"
 
 #include <stdio.h>

@@ -9,7 +9,7 @@
  *
  * A visit is a unit's passes over all micro-batches, which follow one another. One all-gather serves the whole visit,
  * and one reduce-scatter its gradients, which are summed whole. The next unit is gathered while this one computes, so
- * two are on the device. Collectives run one at a time, as FSDP's (common/build/zero.c). The forward pass keeps only a
+ * two are on the device. Collectives run one at a time, as FSDP's (common/draft/zero.c). The forward pass keeps only a
  * block's input; the backward pass recomputes from it. The head's forward and backward of a micro-batch follow each
  * other, so only one micro-batch's logits are in memory.
  *

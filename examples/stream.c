@@ -10,7 +10,7 @@
  * The builder does not decide how far fetching runs ahead: a copy is issued when its memory is granted, which is as
  * early as the device's budget allows.
  */
-#include "common/build/draft.h"
+#include "common/draft/draft.h"
 #include "examples/examples.h"
 
 static enum ht_status plan(const struct ht_system *self, const struct ht_scenario *scenario,

@@ -7,10 +7,10 @@
 #ifndef LOHAN_LOHAN_H
 #define LOHAN_LOHAN_H
 
-#include "common/build/cost_query.h"
-#include "common/build/draft.h"
+#include "common/draft/cost_query.h"
+#include "common/draft/draft.h"
 #include "common/plan/system.h"
-#include "common/policy/fates.h"
+#include "policies/fates.h"
 
 enum lohan_variant {
     LOHAN,          /* the whole method */

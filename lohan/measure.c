@@ -17,7 +17,7 @@
 #include "lohan/lohan.h"
 
 #include "common/base/minmax.h"
-#include "common/build/works.h"
+#include "common/draft/works.h"
 
 enum { STATES = 12 }; /* bytes of P32 and OS32 of a parameter, in FP32 numerics, too */
 

@@ -2,9 +2,9 @@
  * LoHan's rivals for activations (Sec. V-E): model states on the SSDs, CPU Adam in the optimized order and LoHan's
  * schedule, but the policies of others in place of Algorithm 1.
  *
- *     lohan_cap   Capuchin: swapped to main memory where that hides, then recomputed       common/policy/capuchin.c
- *     lohan_g10   G10: evicted to the SSDs by inactive periods, never recomputed           common/policy/g10.c
- *     lohan_cm    Checkmate: recomputed or swapped to main memory, an integer program      common/policy/checkmate.c
+ *     lohan_cap   Capuchin: swapped to main memory where that hides, then recomputed       policies/capuchin.c
+ *     lohan_g10   G10: evicted to the SSDs by inactive periods, never recomputed           policies/g10.c
+ *     lohan_cm    Checkmate: recomputed or swapped to main memory, an integer program      policies/checkmate.c
  *
  * "only considering the optimal activation swapping and recomputation" (Sec. VI) is what they do: none of them counts
  * the traffic of parameters, gradients and model states, which shares the links with the activations that they move. So
@@ -13,12 +13,12 @@
  * LoHan+G10 "keeps or swaps activations to SSDs": main memory takes none, unless main=1, as G10 itself would.
  *
  * Unlike LoHan's own plans, these may swap much of some blocks and nothing of others. So activations come back `ahead`
- * turns before their block's backward pass, by block (common/policy/decide.h), and parameters prefetch_b as in LoHan.
+ * turns before their block's backward pass, by block (policies/decide.h), and parameters prefetch_b as in LoHan.
  */
 #include "lohan/lohan.h"
 
 #include "common/base/array.h"
-#include "common/policy/decide.h"
+#include "policies/decide.h"
 
 #include <string.h>
 

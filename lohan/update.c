@@ -56,7 +56,7 @@ static void name(struct ht_draft *g, const char *letters, int32_t unit)
 }
 
 /* Appends the way of a group's gradients to the SSDs, all at once: they may be checked together before
-   (common/build/control.h). */
+   (common/draft/control.h). */
 static void write_gradients(struct lohan_optimizer *o, int32_t low, int32_t high)
 {
     struct ht_draft *g = o->g;

@@ -13,10 +13,10 @@
  *             cpu 2                  O2  O2
  *             cpu 0                        O0  O0  | agree | bad: undo 3, undo 2, undo 1, undo 0
  *
- * Passes, messages at stage boundaries and offloading are those of any pipeline (common/build/pipe.h). SysX and its
+ * Passes, messages at stage boundaries and offloading are those of any pipeline (common/draft/pipe.h). SysX and its
  * configurations (Table 3) add what is here: the ranks of backward stages, the checkpoints that these need from other
  * GPUs, an optimizer lane for each of them, and steps at once, which are undone on an overflow
- * (common/build/control.h).
+ * (common/draft/control.h).
  *
  * Departures and choices. We deduced the assignment: the captions of Figs. 5 and 8 name stages and GPUs, and only
  * "falling q, round the GPUs from the last" fits them all. Loss: its backward runs on GPU 0, which receives the last
@@ -25,7 +25,7 @@
  * stepped, and then each rank keeps or undoes its steps. A bit-exact undo takes a log of about 4 bytes a parameter; the
  * paper's arithmetic reversal (log = 0) takes none.
  */
-#include "common/build/pipe_internal.h"
+#include "common/draft/pipe_internal.h"
 #include "sysx/sysx.h"
 
 #include <stdio.h>

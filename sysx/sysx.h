@@ -6,7 +6,7 @@
 #ifndef SYSX_SYSX_H
 #define SYSX_SYSX_H
 
-#include "common/build/pipe.h"
+#include "common/draft/pipe.h"
 
 /* Variants of the systems in this folder. The configurations are those of Table 3; each adds to the one before. */
 enum sysx_variant {

@@ -5,7 +5,7 @@
  * cores, and a copy between the two is a real one. A disk is a space over files (common/mem/disk.h). Copy and disk
  * lanes run on the host's cores.
  *
- * common/build/effects.md says which effects it expects of each kind of op. Opening the backend checks all of them: a
+ * common/draft/effects.md says which effects it expects of each kind of op. Opening the backend checks all of them: a
  * missing effect, a wrong size, an op without a kernel in this backend, or a final check that comes too early is
  * HT_FAILED with the op's label, before anything runs.
  */

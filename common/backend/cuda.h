@@ -3,7 +3,7 @@
  *
  * Compute, copy and collective lanes are streams, issued two ops ahead (common/exec/run_ahead.h). Host and disk lanes
  * are threads that run the CPU backend's own code, so an optimizer step on the host gives the same bits beside either
- * device. common/build/effects.md says which effects both expect of an op.
+ * device. common/draft/effects.md says which effects both expect of an op.
  *
  *     lane "gpu"   stream  F3 F4 ..      kernels of common/kernels/cuda, through struct ht_kernels
  *     lane "h2d"   stream  C4 C5 ..      copies from and to pinned arenas

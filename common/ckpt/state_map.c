@@ -33,7 +33,7 @@ bool ht_state_holds(const struct ht_tensor *t)
 }
 
 /* Returns true if a tensor has the bytes of its elements. The shard that ends with its unit may be padded, so that all
-   shards of the unit have one size (common/build/zero.c). */
+   shards of the unit have one size (common/draft/zero.c). */
 static bool fits(const struct ht_tensor *t, int64_t elements, int64_t unit_elements, enum ht_dtype type)
 {
     int64_t each = ht_dtype_bytes(type), room = t->bytes / each;

@@ -10,7 +10,7 @@
 #include "common/model/model.h"
 #include "common/model/software.h"
 
-/* Treatment of gradients that overflow or whose norm is too large (common/build/control.h). */
+/* Treatment of gradients that overflow or whose norm is too large (common/draft/control.h). */
 enum ht_control_mode { HT_CONTROL_NONE, HT_CONTROL_GATE, HT_CONTROL_ROLLBACK, HT_N_CONTROL_MODES };
 extern const char *const ht_control_mode_names[HT_N_CONTROL_MODES]; /* "none", "gate", "rollback" */
 

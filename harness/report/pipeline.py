@@ -4,7 +4,7 @@
     pipeline.py --out FILE.png|FILE.svg [--unit SECONDS] [--iteration K] [--title TEXT] TRACE [TRACE ...]
 
 A trace is what `hetbench sim SYSTEM --trace FILE` writes of a pipeline: passes are named f<stage>.<micro-batch> and
-b<stage>.<micro-batch> (common/build/pipe.h). Blue tints are forward stages, yellow to brown tints backward stages, in the
+b<stage>.<micro-batch> (common/draft/pipe.h). Blue tints are forward stages, yellow to brown tints backward stages, in the
 order in which a GPU comes to them; green are optimizer steps on the CPU; thin bars under a GPU are parameters coming (grey)
 and gradients leaving (violet). Several traces are drawn one above the other on one scale of time. Prints each one's
 iteration and bubble ratio: the share of the GPUs' time in which they compute nothing. --unit: what the axis counts in.

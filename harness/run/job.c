@@ -1,7 +1,7 @@
 #include "harness/run/job.h"
 
 #include "common/base/array.h"
-#include "common/build/layout.h"
+#include "common/draft/layout.h"
 #include "common/plan/candidate.h"
 #include "common/schedule/bound.h"
 #include "common/schedule/file.h"

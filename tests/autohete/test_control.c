@@ -1,6 +1,6 @@
 /* Gate and rollback in AutoHete: every plan of a small model, and the planner under a budget. */
 #include "tests/autohete/helpers.h"
-#include "tests/common/build/control_oracle.h"
+#include "tests/common/draft/control_oracle.h"
 
 #include <stdio.h>
 

@@ -1,6 +1,6 @@
 /* Gate and rollback in every baseline: verified, followed value by value, and simulated with random outcomes. */
 #include "tests/baselines/plans.h"
-#include "tests/common/build/control_oracle.h"
+#include "tests/common/draft/control_oracle.h"
 #include "tests/support/scenario.h"
 
 static const struct ht_system *const systems[] = {

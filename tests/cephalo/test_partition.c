@@ -138,7 +138,7 @@ START_TEST(the_largest_units_become_even_first)
 }
 END_TEST
 
-/* Even units are cut as common/build/layout.h cuts equal ranks; a GPU holds its weight's part. */
+/* Even units are cut as common/draft/layout.h cuts equal ranks; a GPU holds its weight's part. */
 START_TEST(units_of_any_size)
 {
     int n_even = 0, n_uneven = 0;

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A sample of pipelines taken at random, each for real: ranks, nodes, stages a rank, blocks beyond an even share, micro-batches,
 # backward stages of a forward stage, and what else there is to choose. Losses of in_memory, to the last bit, and in time. More of them go
-# through the verifier and the simulator (tests/common/build/test_pipe.c).
+# through the verifier and the simulator (tests/common/draft/test_pipe.c).
 #
 #     test_ranks_random.sh BUILD-DIRECTORY [--samples N] [--seed N]     24, 1; about 1 s each
 set -euo pipefail

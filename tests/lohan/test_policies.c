@@ -1,6 +1,6 @@
 /* LoHan with others' policies: any fates and depths before the verifier, LoHan's own graph for LoHan's own fates, and
  * activations that come back more than a turn ahead. */
-#include "common/policy/decide.h"
+#include "policies/decide.h"
 #include "tests/lohan/helpers.h"
 #include "tests/support/fates.h"
 

@@ -2,7 +2,7 @@
 #ifndef HT_TESTS_SUPPORT_DRAWN_FATES_H
 #define HT_TESTS_SUPPORT_DRAWN_FATES_H
 
-#include "common/policy/fates.h"
+#include "policies/fates.h"
 #include "tests/support/draw.h"
 #include "tests/support/scenario.h"
 

@@ -10,7 +10,7 @@
 
 #include "common/base/array.h"
 #include "common/exec/sim.h"
-#include "common/build/pipe.h"
+#include "common/draft/pipe.h"
 #include "common/schedule/verify.h"
 #include "tests/support/lookup.h"
 #include "tests/support/scenario.h"

@@ -4,7 +4,7 @@
 #define HT_TESTS_SUPPORT_RANDOM_PIPES_H
 
 #include "common/base/rng.h"
-#include "tests/common/build/control_oracle.h"
+#include "tests/common/draft/control_oracle.h"
 #include "tests/support/pipes.h"
 
 static inline uint64_t draw(uint64_t seed, uint64_t *at, uint64_t n)

@@ -1,5 +1,5 @@
 /* SysX's graphs: the paper's figures and closed forms, residencies and messages, and random graphs. The common parts of
-   pipelines: tests/common/build/test_pipe.c. */
+   pipelines: tests/common/draft/test_pipe.c. */
 #include "sysx/sysx.h"
 #include "tests/support/random_pipes.h"
 #include "tests/support/scenario.h"

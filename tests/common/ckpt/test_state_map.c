@@ -10,7 +10,7 @@
 
 static const struct ht_label nothing = {.unit = -1, .micro_batch = -1};
 
-/* Shards as common/build/zero.c cuts them: of ceil(n / N) elements, those that reach beyond the unit padded. A unit
+/* Shards as common/draft/zero.c cuts them: of ceil(n / N) elements, those that reach beyond the unit padded. A unit
    of 12 elements over 8 ranks: six shards of 2 and two empty ones; over 5: four of 3 and an empty one. */
 static struct ht_tensor shard_of(enum ht_tensor_class class, int64_t unit, int64_t rank, int64_t n_ranks,
                                  int64_t element_bytes)

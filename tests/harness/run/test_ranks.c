@@ -1,5 +1,5 @@
 /* Every data-parallel system on several ranks: proved over sweeps of plans, simulated in exactly the memory that was
-   proved. Pipelines: tests/common/build/test_pipe.c. */
+   proved. Pipelines: tests/common/draft/test_pipe.c. */
 #include "autohete/autohete.h"
 #include "common/base/array.h"
 #include "common/exec/sim.h"

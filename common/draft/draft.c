@@ -1,0 +1,406 @@
+#include "common/base/array.h"
+#include "common/draft/control.h"
+#include "common/draft/draft_internal.h"
+#include "common/schedule/merge.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+void ht_draft_turn_to(struct ht_draft *g, int32_t mb)
+{
+    int32_t k = mb < 0 ? 0 : mb % g->sharers;
+    if (g->sharers == 1) return;
+    g->rank = g->layout->replicas[g->replica].first_rank + k;
+    g->lanes = &g->all_lanes[k];
+}
+
+/* ---- rows ------------------------------------------------------------------------------------------------------ */
+
+int32_t ht_draft_unit(const struct ht_draft *g, int32_t index)
+{
+    return index == g->n_units ? 0 : index;
+}
+
+struct ht_label ht_draft_label(const struct ht_draft *g, int32_t unit, int32_t mb)
+{
+    return (struct ht_label){.unit = ht_draft_unit(g, unit),
+                             .n_units = 1,
+                             .sub_ops = HT_ALL_SUB_OPS,
+                             .micro_batch = mb < 0 ? -1 : ht_layout_micro_batch(g->layout, g->replica, mb)};
+}
+
+enum ht_unit_kind ht_draft_kind(const struct ht_draft *g, int32_t unit)
+{
+    return ht_model_unit_kind(&g->scenario->model, unit);
+}
+
+/* Adds a row and returns it, or returns -1 if it would have no bytes. */
+static int32_t add(struct ht_draft *g, enum ht_tensor_class class, int32_t unit, int32_t mb, int64_t bytes,
+                   int32_t rank)
+{
+    struct ht_tensor t = {.class = class, .label = ht_draft_label(g, unit, mb), .bytes = bytes, .rank = rank};
+    if (bytes == 0) return -1;
+    if (class != HT_CHECKPOINT && class != HT_ACT_GRAD && class != HT_WORKSPACE) /* every part has these alike */
+        t.part = g->part, t.parts = g->layout->tp;
+    return ht_add_tensor(g->schedule, t);
+}
+
+int32_t ht_draft_row(struct ht_draft *g, enum ht_tensor_class class, int32_t unit, int32_t mb, int64_t bytes)
+{
+    return add(g, class, unit, mb, bytes, g->rank);
+}
+
+static int32_t holder(const struct ht_draft *g, int32_t unit)
+{
+    return g->holder ? g->holder[unit] : g->rank;
+}
+static int32_t forward_rank(const struct ht_draft *g, int32_t unit)
+{
+    return g->forward_rank ? g->forward_rank[unit] : g->rank;
+}
+
+const struct ht_shard *ht_draft_shard(const struct ht_draft *g, int32_t unit)
+{
+    return ht_layout_shard(g->layout, ht_draft_unit(g, unit), holder(g, unit));
+}
+
+/* Adds a row for the shard of a unit that its holder has, even if it is empty. */
+static int32_t shard(struct ht_draft *g, enum ht_tensor_class class, int32_t unit, int32_t mb, enum ht_dtype dtype)
+{
+    const struct ht_shard *x = ht_draft_shard(g, unit);
+    return ht_add_tensor(g->schedule, (struct ht_tensor){.class = class,
+                                                         .label = ht_draft_label(g, unit, mb),
+                                                         .bytes = x->padded * ht_dtype_bytes(dtype),
+                                                         .shard_begin = x->begin,
+                                                         .shard_end = x->end,
+                                                         .part = g->part,
+                                                         .parts = g->layout->tp,
+                                                         .sharded = true,
+                                                         .rank = holder(g, unit)});
+}
+
+static void add_parameters(struct ht_draft *g, int32_t u)
+{
+    const struct ht_numerics *n = &g->scenario->numerics;
+    g->param[u] = shard(g, HT_PARAM, u, -1, n->param);
+    if (ht_numerics_has_master(n)) g->master[u] = shard(g, HT_MASTER, u, -1, HT_F32);
+    g->momentum[u] = shard(g, HT_MOMENTUM, u, -1, HT_F32);
+    g->variance[u] = shard(g, HT_VARIANCE, u, -1, HT_F32);
+    /* With one micro-batch the fresh gradient is the gradient; with more, sums are kept in the accumulation type. */
+    g->grad[u] = shard(g, HT_GRAD, u, -1, ht_stepped_gradient(n, g->rounds));
+    for (int32_t j = 1; j < g->n_mb && !g->reduce_once; j++) {
+        ht_draft_turn_to(g, j);
+        if (g->sharded || j < g->own_mb) g->grad_mb[ht_draft_at(g, u, j)] = shard(g, HT_GRAD, u, j, n->grad);
+    }
+    ht_draft_turn_to(g, -1);
+}
+
+static void add_activations(struct ht_draft *g, int32_t u, int32_t j)
+{
+    const struct ht_scenario *sc = g->scenario;
+    int64_t input = ht_unit_input_bytes(&sc->model, u, g->micro_batch, sc->seq, sc->numerics.param);
+    int64_t kept = ht_unit_activation_bytes(&sc->model, u, g->micro_batch, sc->seq, sc->numerics.param);
+    int32_t at = ht_draft_at(g, u, j), rank = holder(g, u);
+    g->x[at] = add(g, HT_CHECKPOINT, u, j, input, forward_rank(g, u));
+    g->dx[at] = add(g, HT_ACT_GRAD, u, j, input, rank);
+    int32_t row = add(g, HT_ACTIVATION, u, j, kept, rank);
+    for (int s = 0; s < HT_N_SUB_OPS; s++) g->a[at][s] = row;
+    if (u == g->n_units - 1)
+        g->logits[j] = add(g, HT_LOGITS, u, j, ht_logits_bytes(&sc->model, g->micro_batch, sc->seq), rank);
+}
+
+bool ht_draft_begins_anew(const struct ht_draft *g, int32_t unit)
+{
+    return unit == 0 && g->scenario->model.tied && (g->table > 0 || (g->keeps == HT_GATHER_VISIT && g->reduce_once));
+}
+
+void ht_draft_cut(struct ht_draft *g, int32_t unit, int32_t mb, const unsigned *sub_ops, int32_t n)
+{
+    const struct ht_scenario *sc = g->scenario;
+    if (mb >= g->own_mb) return; /* only other ranks have this micro-batch */
+    int32_t *rows = g->a[ht_draft_at(g, unit, mb)], row = rows[0];
+    unsigned cut = 0;
+    for (int32_t i = 0; i < n; i++) {
+        struct ht_tensor t = g->schedule->tensors[row];
+        assert(sub_ops[i] && !(sub_ops[i] & cut) && ht_draft_kind(g, unit) == HT_UNIT_BLOCK);
+        cut |= t.label.sub_ops = sub_ops[i];
+        t.bytes = ht_sub_ops_activation_bytes(&sc->model, sub_ops[i], g->micro_batch, sc->seq, sc->numerics.param);
+        if (i) row = ht_add_tensor(g->schedule, t);
+        g->schedule->tensors[row] = t;
+        for (int s = 0; s < HT_N_SUB_OPS; s++)
+            if (sub_ops[i] >> s & 1) rows[s] = row;
+    }
+    assert(cut == HT_ALL_SUB_OPS);
+}
+
+/* Adds the whole parameters and gradients that a rank has for a time while it keeps only a shard. */
+static void add_whole(struct ht_draft *g, int32_t u)
+{
+    const struct ht_numerics *n = &g->scenario->numerics;
+    int64_t params = ht_unit_params(&g->scenario->model, u);
+    if (g->own_mb) g->full_param[u] = ht_draft_row(g, HT_COMM, u, -1, params * ht_dtype_bytes(n->param));
+    if (g->own_mb && g->reduce_once)
+        g->full_sum[u] = ht_draft_row(g, HT_GRAD, u, -1, params * ht_dtype_bytes(n->accumulate));
+    for (int32_t j = g->reduce_once && !ht_draft_begins_anew(g, u); j < g->own_mb; j++)
+        g->full_grad[ht_draft_at(g, u, j)] = ht_draft_row(g, HT_GRAD, u, j, params * ht_dtype_bytes(n->grad));
+}
+
+void ht_draft_add_rows(struct ht_draft *g)
+{
+    for (int32_t u = 0; u < g->n_units; u++) {
+        add_parameters(g, u);
+        for (int32_t j = 0; j < g->own_mb; j++) {
+            ht_draft_turn_to(g, j);
+            add_activations(g, u, j);
+        }
+        ht_draft_turn_to(g, -1);
+    }
+    if (g->table) add_parameters(g, g->table);
+    for (int32_t u = 0; u < g->n_units && g->sharded; u++) add_whole(g, u);
+}
+
+void ht_draft_place(struct ht_draft *g, int32_t tensor, enum ht_tier tier)
+{
+    ht_add_resident(g->schedule, tensor, tier, g->schedule->tensors[tensor].rank);
+}
+
+void ht_draft_place_states(struct ht_draft *g, int32_t unit, enum ht_tier tier)
+{
+    if (g->master[unit] >= 0) ht_draft_place(g, g->master[unit], tier);
+    ht_draft_place(g, g->momentum[unit], tier);
+    ht_draft_place(g, g->variance[unit], tier);
+}
+
+int32_t ht_draft_state_rows(const struct ht_draft *g, int32_t unit, bool compute_copy, int32_t rows[4])
+{
+    int32_t n = 0;
+    if (compute_copy || g->master[unit] < 0) rows[n++] = g->param[unit];
+    if (g->master[unit] >= 0) rows[n++] = g->master[unit];
+    rows[n++] = g->momentum[unit];
+    rows[n++] = g->variance[unit];
+    return n;
+}
+
+/* ---- ops -------------------------------------------------------------------------------------------------------- */
+
+void ht_draft_block(struct ht_draft *g)
+{
+    g->blocked = g->schedule->n_ops - 1;
+    ht_mark_set(g->schedule, g->blocking_prev);
+}
+
+/* Makes the last op wait for the host thread. Kernels after the first one follow it on their lane. */
+static void chain_to_host(struct ht_draft *g)
+{
+    struct ht_schedule *s = g->schedule;
+    bool host = ht_blocks_host(s->lanes[s->ops[s->n_ops - 1].lane].kind);
+    if (!host && g->followed == g->blocked) return;
+    if (g->blocked >= 0)
+        ht_op_after(s, g->blocked);
+    else
+        ht_op_after_prev(s, g->blocking_prev);
+    if (host)
+        ht_draft_block(g);
+    else
+        g->followed = g->blocked;
+}
+
+void ht_draft_chain(struct ht_draft *g)
+{
+    struct ht_schedule *s = g->schedule;
+    if (g->blocking == HT_BLOCKS_NOTHING) return;
+    if (g->blocking == HT_BLOCKS_HOST)
+        chain_to_host(g);
+    else if (s->n_ops > 1)
+        ht_op_after(s, s->n_ops - 2);
+    else
+        ht_op_after_prev(s, g->blocking_prev);
+}
+
+/* ---- begin and end --------------------------------------------------------------------------------------------- */
+
+void ht_draft_init(struct ht_draft *g, const struct ht_scenario *scenario, const struct ht_layout *layout,
+                   int32_t replica, int32_t part, const char *name)
+{
+    const struct ht_replica *x = &layout->replicas[replica];
+    int64_t rows = layout->n_units + 1;
+    struct ht_scenario *of_part = layout->tp > 1 ? HT_NEW(struct ht_scenario) : NULL;
+    if (of_part) {
+        *of_part = *scenario;
+        of_part->model = ht_model_part(&scenario->model, part, layout->tp);
+    }
+    *g = (struct ht_draft){.scenario = of_part ? of_part : scenario,
+                           .of_part = of_part,
+                           .layout = layout,
+                           .replica = replica,
+                           .part = part,
+                           .schedule = ht_links_schedule(scenario, name),
+                           .n_units = layout->n_units,
+                           .n_mb = layout->rounds,
+                           .own_mb = x->n_micro_batches,
+                           .sharers = 1,
+                           .rounds = layout->rounds,
+                           .micro_batch = x->micro_batch,
+                           .rank = x->first_rank,
+                           .sharded = layout->n_ranks > 1 && layout->sharding == HT_SHARD_ALL,
+                           .computed = -1,
+                           .slot = -1,
+                           .ahead = -1,
+                           .pending_reduce = -1,
+                           .held_unit = -1,
+                           .blocking_prev = -1,
+                           .blocked = -1,
+                           .followed = -2};
+    ht_layout_slice(layout, g->schedule);
+    int32_t **per_unit[] = {&g->param, &g->master, &g->momentum, &g->variance, &g->grad, &g->full_param, &g->full_sum};
+    int32_t **per_pass[] = {&g->grad_mb, &g->x, &g->dx, &g->full_grad};
+    for (size_t i = 0; i < HT_COUNT(per_unit); i++) *per_unit[i] = ht_alloc_ids(rows);
+    for (size_t i = 0; i < HT_COUNT(per_pass); i++) *per_pass[i] = ht_alloc_ids(rows * g->n_mb);
+    g->a = (int32_t(*)[HT_N_SUB_OPS])ht_alloc_ids(rows * g->n_mb * HT_N_SUB_OPS);
+    g->logits = ht_alloc_ids(g->n_mb);
+    g->cast_on_use = HT_NEW_ARRAY(bool, rows);
+    g->realloc_on_step = HT_NEW_ARRAY(bool, rows);
+    g->gathered = HT_NEW_ARRAY(bool, rows);
+}
+
+struct ht_schedule *ht_draft_free(struct ht_draft *g)
+{
+    int32_t *arrays[] = {g->param, g->master, g->momentum, g->variance,   g->grad,      g->grad_mb,
+                         g->x,     g->dx,     g->logits,   g->full_param, g->full_grad, g->full_sum};
+    for (size_t i = 0; i < HT_COUNT(arrays); i++) free(arrays[i]);
+    free(g->of_part);
+    free(g->a);
+    free(g->links);
+    free(g->cast_on_use);
+    free(g->realloc_on_step);
+    free(g->gathered);
+    return g->schedule;
+}
+
+static void add_disk_lanes(struct ht_draft *g, enum ht_lane_order order)
+{
+    const struct ht_machine *m = ht_cluster_node_of(g->scenario->cluster, g->rank, NULL);
+    bool apart = m->has_ssds && m->ssd.duplex;
+    struct ht_lanes *l = g->lanes;
+    l->disk_read = ht_add_lane(g->schedule, apart ? "disk read" : "disk", HT_LANE_DISK, g->rank, order);
+    l->disk_write = apart ? ht_add_lane(g->schedule, "disk write", HT_LANE_DISK, g->rank, order) : l->disk_read;
+}
+
+/* Adds the lanes of the current rank. Sharers have no collectives but those of control, and the first one's disk lanes. */
+static void add_lanes(struct ht_draft *g, const struct ht_program *program)
+{
+    struct ht_schedule *s = g->schedule;
+    struct ht_lanes *l = g->lanes;
+    bool reduces = g->sharers == 1 || g->scenario->control.mode != HT_CONTROL_NONE;
+    *l = HT_NO_LANES;
+    l->compute = ht_add_lane(s, "compute", HT_LANE_COMPUTE, g->rank, HT_FIFO);
+    l->h2d = ht_add_lane(s, "h2d", HT_LANE_H2D, g->rank, program->h2d_order);
+    l->d2h = ht_add_lane(s, "d2h", HT_LANE_D2H, g->rank, program->d2h_order);
+    l->host = ht_add_lane(s, "cpu", HT_LANE_HOST, g->rank, program->host_order);
+    const char *gathers = g->one_communicator ? "collectives" : "gather";
+    if (g->sharded) l->gather = ht_add_lane(s, gathers, HT_LANE_COLLECTIVE, g->rank, HT_FIFO);
+    if (g->one_communicator)
+        l->reduce = l->gather;
+    else if (s->n_ranks > 1 && reduces)
+        l->reduce = ht_add_lane(s, "reduce", HT_LANE_COLLECTIVE, g->rank, HT_FIFO);
+    if (program->disk && l == g->all_lanes) add_disk_lanes(g, program->disk_order);
+    l->disk_read = g->all_lanes->disk_read;
+    l->disk_write = g->all_lanes->disk_write;
+}
+
+/* Begins the draft of a program's replica: a rank, or the ranks that share the states. */
+static void begin(struct ht_draft *g, const struct ht_scenario *scenario, const struct ht_layout *layout,
+                  const struct ht_program *program, int32_t replica)
+{
+    ht_draft_init(g, scenario, layout, replica, 0, program->name);
+    g->keeps = program->keeps;
+    g->blocks_gathers = program->blocks_gathers;
+    g->one_communicator = program->one_communicator && g->sharded;
+    if (program->shares_states) g->sharers = layout->replicas[replica].n_ranks;
+    g->rounds = g->n_mb / g->sharers;
+    g->reduce_once = program->reduce_once && g->sharded && g->n_mb > 1;
+    g->lanes = g->all_lanes = HT_NEW_ARRAY(struct ht_lanes, g->sharers);
+    for (int32_t k = 0; k < g->sharers; k++) {
+        ht_draft_turn_to(g, k);
+        add_lanes(g, program);
+    }
+    ht_draft_turn_to(g, -1);
+    g->links = ht_links_add(g->schedule, scenario->cluster, false);
+    ht_draft_add_rows(g);
+}
+
+static struct ht_schedule *end(struct ht_draft *g)
+{
+    assert(g->held_unit < 0);
+    free(g->all_lanes);
+    return ht_draft_free(g);
+}
+
+/* Lays out a program's ranks as it says. *made: the layout if it is not the program's own. */
+static enum ht_status lay_out(const struct ht_scenario *scenario, const struct ht_program *program,
+                              struct ht_error *err, struct ht_layout **made)
+{
+    if (program->layout) return HT_OK;
+    return program->shares_states ? ht_layout_shared(scenario, err, made) : ht_layout_equal(scenario, err, made);
+}
+
+void ht_draft_begin(struct ht_draft *g, const struct ht_scenario *scenario, const struct ht_program *program)
+{
+    struct ht_layout *made = NULL;
+    enum ht_status status = lay_out(scenario, program, NULL, &made);
+    assert(!status);
+    (void)status;
+    begin(g, scenario, made ? made : program->layout, program, 0);
+    g->own_layout = made;
+}
+
+struct ht_schedule *ht_draft_end(struct ht_draft *g)
+{
+    struct ht_schedule *s = end(g);
+    ht_layout_destroy(g->own_layout);
+    ht_schedule_link(s);
+    return s;
+}
+
+/* ---- programs -------------------------------------------------------------------------------------------------- */
+
+/* Writes the draft of a replica and applies control to it. */
+static enum ht_status write_draft(const struct ht_scenario *scenario, const struct ht_layout *layout,
+                                  const struct ht_program *program, int32_t replica, struct ht_error *err,
+                                  struct ht_schedule **out)
+{
+    struct ht_draft g;
+    begin(&g, scenario, layout, program, replica);
+    program->emit(&g, program->context);
+    enum ht_blocking blocking = g.blocking;
+    struct ht_schedule *plain = end(&g);
+    if (scenario->control.mode == HT_CONTROL_NONE) {
+        *out = plain;
+        return HT_OK;
+    }
+    ht_marks_resolve(plain);
+    enum ht_status status =
+        ht_control_apply(plain, &scenario->control, (struct ht_control_style){.blocking = blocking}, err, out);
+    ht_schedule_destroy(plain);
+    return status;
+}
+
+static enum ht_status build(const struct ht_scenario *scenario, const struct ht_layout *layout,
+                            const struct ht_program *program, struct ht_error *err, struct ht_schedule **out)
+{
+    int32_t replicas = layout->n_replicas, n = 0;
+    struct ht_schedule **drafts = HT_NEW_ARRAY(struct ht_schedule *, replicas);
+    enum ht_status status = HT_OK;
+    for (; n < replicas && !status; n++) status = write_draft(scenario, layout, program, n, err, &drafts[n]);
+    return ht_schedule_join(drafts, replicas, 1, status, err, out);
+}
+
+enum ht_status ht_build_graph(const struct ht_scenario *scenario, const struct ht_program *program,
+                              struct ht_error *err, struct ht_schedule **out)
+{
+    struct ht_layout *made = NULL;
+    enum ht_status status = lay_out(scenario, program, err, &made);
+    if (!status) status = build(scenario, made ? made : program->layout, program, err, out);
+    ht_layout_destroy(made);
+    return status;
+}

@@ -1,0 +1,259 @@
+#include "common/draft/layout.h"
+
+#include "common/base/array.h"
+#include "common/base/minmax.h"
+
+#include <stdlib.h>
+
+enum { MOST_PASSES = 1 << 21 }; /* forward passes of an iteration; more would be a graph of millions of ops */
+
+int64_t ht_equal_rounds(const struct ht_scenario *sc)
+{
+    return sc->batch / (sc->micro_batch * ht_scenario_ranks(sc));
+}
+
+int64_t ht_equal_shard(const struct ht_scenario *sc, int64_t unit)
+{
+    int64_t ranks = ht_scenario_ranks(sc);
+    return (ht_unit_params(&sc->model, unit) + ranks - 1) / ranks;
+}
+
+int64_t ht_equal_params(const struct ht_scenario *sc)
+{
+    int64_t sum = 0;
+    for (int64_t u = 0; u < ht_model_units(&sc->model); u++) sum += ht_equal_shard(sc, u);
+    return sum;
+}
+
+/* Cuts a unit into shards of one size; the last ones may be shorter. */
+static void cut_evenly(const struct ht_scenario *sc, int32_t unit, struct ht_layout *l)
+{
+    int64_t params = ht_unit_params(&sc->model, unit), each = ht_equal_shard(sc, unit);
+    for (int32_t r = 0; r < l->n_ranks; r++)
+        l->shards[unit * l->n_ranks + r] =
+            (struct ht_shard){ht_min(r * each, params), ht_min((r + 1) * each, params), each};
+}
+
+/* Cuts a unit in proportion to the shares: each shard ends where the sum of shares so far does, rounded down. */
+static void cut_by_shares(const struct ht_scenario *sc, int32_t unit, const struct ht_portion *portions,
+                          struct ht_layout *l)
+{
+    __int128 params = ht_unit_params(&sc->model, unit), all = 0, some = 0;
+    for (int32_t r = 0; r < l->n_ranks; r++) all += portions[r].share;
+    for (int32_t r = 0; r < l->n_ranks; r++) {
+        int64_t begin = (int64_t)(params * some / all);
+        some += portions[r].share;
+        int64_t end = (int64_t)(params * some / all);
+        l->shards[unit * l->n_ranks + r] = (struct ht_shard){begin, end, end - begin};
+    }
+}
+
+void ht_layout_cut(struct ht_layout *l, int32_t unit, const int64_t *elements, bool even)
+{
+    struct ht_shard *shards = &l->shards[unit * l->n_ranks];
+    for (int32_t r = 0; r < l->n_ranks; r++) {
+        int64_t begin = r ? shards[r - 1].end : 0;
+        shards[r] = (struct ht_shard){begin, begin + elements[r], even ? elements[0] : elements[r]};
+    }
+}
+
+/* Gives every rank the whole unit, or the whole of its tensor-parallel part. */
+static void copy(const struct ht_scenario *sc, int32_t unit, struct ht_layout *l)
+{
+    for (int32_t r = 0; r < l->n_ranks; r++) {
+        struct ht_model part = ht_model_part(&sc->model, ht_layout_part(l, r), l->tp);
+        int64_t params = ht_unit_params(&part, unit);
+        l->shards[unit * l->n_ranks + r] = (struct ht_shard){0, params, params};
+    }
+}
+
+/* Appends a replica that takes the next ranks and micro-batches. */
+static void add_replica(struct ht_layout *l, int32_t n_ranks, int64_t n, int64_t micro_batch)
+{
+    struct ht_replica x = {0, n_ranks, l->n_micro_batches, (int32_t)n, 0, micro_batch};
+    if (l->n_replicas) {
+        const struct ht_replica *last = &l->replicas[l->n_replicas - 1];
+        x.first_rank = last->first_rank + last->n_ranks;
+        x.first_sequence = last->first_sequence + last->n_micro_batches * last->micro_batch;
+    }
+    l->replicas[l->n_replicas++] = x;
+    l->alike = l->n_replicas == 1 ||
+               (l->alike && n == l->replicas[0].n_micro_batches && micro_batch == l->replicas[0].micro_batch);
+    l->n_micro_batches += x.n_micro_batches;
+    if (n > l->rounds) l->rounds = x.n_micro_batches;
+}
+
+static struct ht_layout *create(const struct ht_scenario *sc, enum ht_sharding sharding, int32_t n_replicas)
+{
+    struct ht_layout *l = HT_NEW(struct ht_layout);
+    *l = (struct ht_layout){.sharding = sharding,
+                            .tp = 1,
+                            .n_ranks = (int32_t)ht_scenario_ranks(sc),
+                            .n_units = (int32_t)ht_model_units(&sc->model)};
+    l->replicas = HT_NEW_ARRAY(struct ht_replica, n_replicas);
+    return l;
+}
+
+enum ht_status ht_layout_check_size(const struct ht_scenario *sc, int64_t micro_batches, struct ht_error *err)
+{
+    int64_t most = MOST_PASSES / ht_model_units(&sc->model);
+    if (micro_batches <= most) return HT_OK;
+    return ht_fail(err, HT_BAD_INPUT, "%lld micro-batches make too large a graph of '%s'; expected at most %lld",
+                   (long long)micro_batches, sc->model.name, (long long)most);
+}
+
+enum ht_status ht_layout_uneven(const struct ht_scenario *sc, enum ht_sharding sharding,
+                                const struct ht_portion *portions, struct ht_error *err, struct ht_layout **out)
+{
+    int32_t ranks = (int32_t)ht_scenario_ranks(sc);
+    int64_t sequences = 0, shares = 0, rounds = 0;
+    bool even = true;
+    for (int32_t r = 0; r < ranks; r++) {
+        if (portions[r].count > rounds) rounds = portions[r].count;
+        sequences += portions[r].micro_batch * portions[r].count;
+        shares += portions[r].share;
+        even &= portions[r].share == portions[0].share;
+        if (sharding == HT_SHARD_NONE && !portions[r].count)
+            return ht_fail(err, HT_BAD_INPUT,
+                           "rank %d has no micro-batch: expected at least one where nothing is sharded", r);
+    }
+    if (sequences != sc->batch)
+        return ht_fail(err, HT_BAD_INPUT, "the ranks' micro-batches have %lld sequences: expected the batch's %lld",
+                       (long long)sequences, (long long)sc->batch);
+    enum ht_status status = ht_layout_check_size(sc, rounds * ranks, err);
+    if (status) return status;
+    if (shares == 0 && sharding == HT_SHARD_ALL)
+        return ht_fail(err, HT_BAD_INPUT, "every rank's share of the parameters is 0: expected at least one above 0");
+    struct ht_layout *l = create(sc, sharding, ranks);
+    for (int32_t r = 0; r < ranks; r++) add_replica(l, 1, portions[r].count, portions[r].micro_batch);
+    l->shards = HT_NEW_ARRAY(struct ht_shard, l->n_units * ranks);
+    for (int32_t u = 0; u < l->n_units; u++) {
+        if (sharding == HT_SHARD_NONE)
+            copy(sc, u, l);
+        else if (even)
+            cut_evenly(sc, u, l);
+        else
+            cut_by_shares(sc, u, portions, l);
+    }
+    *out = l;
+    return HT_OK;
+}
+
+enum ht_status ht_layout_check_equal(const struct ht_scenario *sc, struct ht_error *err)
+{
+    int64_t ranks = ht_scenario_ranks(sc);
+    if (sc->batch % ranks)
+        return ht_fail(err, HT_BAD_INPUT, "the %lld devices of cluster '%s' do not divide the batch of %lld sequences",
+                       (long long)ranks, sc->cluster->name, (long long)sc->batch);
+    if (sc->batch / ranks % sc->micro_batch)
+        return ht_fail(err, HT_BAD_INPUT,
+                       "micro-batch %lld does not divide the %lld sequences of each of %lld devices (batch %lld)",
+                       (long long)sc->micro_batch, (long long)(sc->batch / ranks), (long long)ranks,
+                       (long long)sc->batch);
+    return HT_OK;
+}
+
+enum ht_status ht_layout_equal(const struct ht_scenario *sc, struct ht_error *err, struct ht_layout **out)
+{
+    int64_t ranks = ht_scenario_ranks(sc);
+    enum ht_status status = ht_layout_check_equal(sc, err);
+    if (status) return status;
+    struct ht_portion *portions = HT_NEW_ARRAY(struct ht_portion, ranks);
+    for (int64_t r = 0; r < ranks; r++) portions[r] = (struct ht_portion){sc->micro_batch, ht_equal_rounds(sc), 1};
+    status = ht_layout_uneven(sc, HT_SHARD_ALL, portions, err, out);
+    free(portions);
+    return status;
+}
+
+enum ht_status ht_layout_shared(const struct ht_scenario *sc, struct ht_error *err, struct ht_layout **out)
+{
+    int64_t micro_batches = ht_scenario_micro_batches(sc);
+    enum ht_status status = ht_layout_check_equal(sc, err);
+    if (!status) status = ht_layout_check_size(sc, micro_batches, err);
+    if (status) return status;
+    struct ht_layout *l = create(sc, HT_SHARD_NONE, 1);
+    add_replica(l, l->n_ranks, micro_batches, sc->micro_batch);
+    l->shards = HT_NEW_ARRAY(struct ht_shard, l->n_units * l->n_ranks);
+    for (int32_t u = 0; u < l->n_units; u++) copy(sc, u, l);
+    *out = l;
+    return HT_OK;
+}
+
+enum ht_status ht_layout_pipelines(const struct ht_scenario *sc, int32_t n, const int64_t *ranks,
+                                   const int64_t *micro_batches, int32_t tp, struct ht_error *err,
+                                   struct ht_layout **out)
+{
+    int64_t all_ranks = 0, all = 0;
+    char dimension[64];
+    for (int32_t k = 0; k < n; k++) {
+        all_ranks += ranks[k];
+        all += micro_batches[k];
+        if (ranks[k] % tp)
+            return ht_fail(err, HT_BAD_INPUT, "tp %d does not divide the %lld devices of a pipeline", tp,
+                           (long long)ranks[k]);
+    }
+    if (ht_model_cannot_part(&sc->model, tp, dimension, sizeof(dimension)))
+        return ht_fail(err, HT_BAD_INPUT, "tp %d does not divide the %s of %s", tp, dimension, sc->model.name);
+    if (all_ranks != ht_scenario_ranks(sc))
+        return ht_fail(err, HT_BAD_INPUT, "the pipelines have %lld devices: expected all %lld of cluster '%s'",
+                       (long long)all_ranks, (long long)ht_scenario_ranks(sc), sc->cluster->name);
+    if (all != ht_scenario_micro_batches(sc))
+        return ht_fail(err, HT_BAD_INPUT, "the pipelines have %lld micro-batches: expected the batch's %lld",
+                       (long long)all, (long long)ht_scenario_micro_batches(sc));
+    struct ht_layout *l = create(sc, HT_SHARD_NONE, n);
+    l->tp = tp;
+    for (int32_t k = 0; k < n; k++) add_replica(l, (int32_t)ranks[k], micro_batches[k], sc->micro_batch);
+    l->shards = HT_NEW_ARRAY(struct ht_shard, l->n_units * l->n_ranks);
+    for (int32_t u = 0; u < l->n_units; u++) copy(sc, u, l);
+    *out = l;
+    return HT_OK;
+}
+
+int32_t ht_layout_rank(const struct ht_layout *l, int32_t replica, int32_t stage, int32_t part)
+{
+    return l->replicas[replica].first_rank + stage * l->tp + part;
+}
+
+int32_t ht_layout_part(const struct ht_layout *l, int32_t rank)
+{
+    return rank % l->tp; /* tp divides every replica's ranks */
+}
+
+void ht_layout_destroy(struct ht_layout *l)
+{
+    if (!l) return;
+    free(l->replicas);
+    free(l->shards);
+    free(l);
+}
+
+const struct ht_shard *ht_layout_shard(const struct ht_layout *l, int32_t unit, int32_t rank)
+{
+    return &l->shards[unit * l->n_ranks + rank];
+}
+
+int32_t ht_layout_micro_batch(const struct ht_layout *l, int32_t replica, int32_t round)
+{
+    for (int32_t r = 0; l->replicas[replica].n_micro_batches <= round; r++) replica = r;
+    return l->replicas[replica].first_micro_batch + round;
+}
+
+int32_t ht_layout_round(const struct ht_layout *l, int32_t micro_batch)
+{
+    int32_t r = 0;
+    while (micro_batch >= l->replicas[r].first_micro_batch + l->replicas[r].n_micro_batches) r++;
+    return micro_batch - l->replicas[r].first_micro_batch;
+}
+
+void ht_layout_slice(const struct ht_layout *l, struct ht_schedule *s)
+{
+    struct ht_slice *slices = HT_NEW_ARRAY(struct ht_slice, l->n_micro_batches);
+    for (int32_t r = 0; r < l->n_replicas; r++) {
+        const struct ht_replica *x = &l->replicas[r];
+        for (int32_t j = 0; j < x->n_micro_batches; j++)
+            slices[x->first_micro_batch + j] =
+                (struct ht_slice){x->first_sequence + j * x->micro_batch, x->micro_batch};
+    }
+    ht_schedule_set_micro_batches(s, l->n_micro_batches, l->alike ? NULL : slices);
+    free(slices);
+}

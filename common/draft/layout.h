@@ -1,0 +1,119 @@
+/*
+ * The layout of a job: which rank computes which part of the batch, and which rank holds which part of the parameters.
+ * A plan decides it. The builder follows it directly; the verifier and the data loader see it as the graph's slices and
+ * shards.
+ *
+ * A replica is one copy of the computation: a rank, or consecutive ranks that are the stages of a pipeline. It runs its
+ * micro-batches one after another, all of one size. The replicas together cover the batch:
+ *
+ *     rank 0   | 0 0 | 1 1 | 2 2 |                 3 micro-batches of 2 sequences
+ *     rank 1                     | 3 |             1 micro-batch of 1 sequence
+ *     rank 2                                       no micro-batch
+ *     round       0     1     2                    the j-th micro-batch of every replica
+ *
+ * Each stage is cut into tp tensor-parallel parts (common/model/model.h), one per rank. The ranks of a stage are
+ * consecutive and may span nodes. Two pipelines of two stages, tp 2:
+ *
+ *     replica    0 0 0 0 1 1 1 1
+ *     stage      0 0 1 1 0 0 1 1
+ *     part       0 1 0 1 0 1 0 1
+ *     rank       0 1 2 3 4 5 6 7
+ *
+ * Shards cut a unit's parameters, gradient and optimizer states over the ranks, in rank order. They may be uneven or
+ * empty. Even shards are padded to one size, so that every rank moves and steps the same amount. Without sharding every
+ * rank holds every unit whole. In a pipeline a whole unit is on the rank of its stage (common/schedule/pipeline.h).
+ *
+ * Ranks of a node may instead share one copy of every unit, in the node's memory. They are one replica, whose
+ * micro-batches they take in turn: rank r of N has micro-batches r, r + N, ..
+ */
+#ifndef HT_DRAFT_LAYOUT_H
+#define HT_DRAFT_LAYOUT_H
+
+#include "common/plan/scenario.h"
+#include "common/schedule/schedule.h"
+
+/* One rank's part of the work and of the state. */
+struct ht_portion {
+    int64_t micro_batch; /* sequences of a forward pass */
+    int64_t count;       /* micro-batches of an iteration, 0 for a rank that only holds parameters */
+    int64_t share;       /* its part of every unit's parameters: a weight relative to the other ranks' */
+};
+
+struct ht_replica {
+    int32_t first_rank, n_ranks;
+    int32_t first_micro_batch, n_micro_batches; /* of the iteration */
+    int64_t first_sequence, micro_batch;        /* micro-batch j: [first_sequence + j micro_batch, + micro_batch) */
+};
+
+/* Elements [begin, end) of a unit. Rows have room for `padded` elements. */
+struct ht_shard {
+    int64_t begin, end, padded;
+};
+
+enum ht_sharding {
+    HT_SHARD_ALL,  /* parameters, gradients and optimizer states: ZeRO-3, or ZeRO-2 if gathered parameters stay */
+    HT_SHARD_NONE, /* nothing: every rank steps everything */
+};
+
+struct ht_layout {
+    enum ht_sharding sharding;
+    int32_t n_ranks, n_units, n_replicas;
+    int32_t tp;                  /* tensor-parallel degree of every stage; 1: no tensor parallelism */
+    int32_t n_micro_batches;     /* of the iteration, over all replicas */
+    int32_t rounds;              /* micro-batches of the replica that has most */
+    bool alike;                  /* all replicas have equally many micro-batches, of one size */
+    struct ht_replica *replicas; /* [n_replicas]; data-parallel: [n_ranks] */
+    struct ht_shard *shards;     /* [n_units * n_ranks]; in a pipeline: what a rank holds of its stage's units */
+};
+
+/* Returns HT_BAD_INPUT if this many micro-batches (or rounds times ranks) would make a graph of millions of ops. */
+enum ht_status ht_layout_check_size(const struct ht_scenario *scenario, int64_t micro_batches, struct ht_error *err);
+
+/* Lays out equal ranks: rank r has the r-th part of the batch, in micro-batches of the scenario's size, and 1/N of
+   every unit's parameters. HT_BAD_INPUT if the number of ranks does not divide the batch, or the micro-batch does not
+   divide a rank's part of it. ht_layout_check_equal only checks. */
+enum ht_status ht_layout_check_equal(const struct ht_scenario *scenario, struct ht_error *err);
+enum ht_status ht_layout_equal(const struct ht_scenario *scenario, struct ht_error *err, struct ht_layout **out);
+
+/* Lays out the ranks of one node as a replica that has one copy of every unit. Its micro-batches are of the scenario's
+   size, and each rank takes equally many. HT_BAD_INPUT as for ht_layout_equal. */
+enum ht_status ht_layout_shared(const struct ht_scenario *scenario, struct ht_error *err, struct ht_layout **out);
+
+/* Lays out one replica per rank. portions: [ranks]; shares count only with sharding. HT_BAD_INPUT if the portions do
+   not add up to the batch, the graph would be too large, every share is 0, or a rank has no micro-batch and nothing is
+   sharded. */
+enum ht_status ht_layout_uneven(const struct ht_scenario *scenario, enum ht_sharding sharding,
+                                const struct ht_portion *portions, struct ht_error *err, struct ht_layout **out);
+
+/* Lays out n pipelines. Pipeline k has ranks[k] ranks and runs micro_batches[k] micro-batches of the scenario's size;
+   its stages are cut into tp parts. HT_BAD_INPUT if the pipelines do not add up to the cluster or to the batch, or tp
+   does not divide a pipeline's ranks or the model. */
+enum ht_status ht_layout_pipelines(const struct ht_scenario *scenario, int32_t n, const int64_t *ranks,
+                                   const int64_t *micro_batches, int32_t tp, struct ht_error *err,
+                                   struct ht_layout **out);
+void ht_layout_destroy(struct ht_layout *l); /* accepts NULL */
+
+/* Returns the rank that has this part of a replica's stage; returns the part that a rank has. */
+int32_t ht_layout_rank(const struct ht_layout *l, int32_t replica, int32_t stage, int32_t part);
+int32_t ht_layout_part(const struct ht_layout *l, int32_t rank);
+/* Replaces the shards of a unit: elements[r] for rank r, which must add up to the unit. even: all shards have the size
+   of the first, and the shorter ones at the end are padded to it. */
+void ht_layout_cut(struct ht_layout *l, int32_t unit, const int64_t *elements, bool even);
+
+/* Returns the rank's shard of a unit. */
+const struct ht_shard *ht_layout_shard(const struct ht_layout *l, int32_t unit, int32_t rank);
+/* Returns the number, in the iteration, of a replica's micro-batch of a round. If the replica has none in that round,
+   returns the number of another replica's. */
+int32_t ht_layout_micro_batch(const struct ht_layout *l, int32_t replica, int32_t round);
+/* Returns the round of a micro-batch, by its number in the iteration. */
+int32_t ht_layout_round(const struct ht_layout *l, int32_t micro_batch);
+/* Sets the graph's micro-batches, and their slices unless all are alike. */
+void ht_layout_slice(const struct ht_layout *l, struct ht_schedule *s);
+
+/* ---- equal ranks, for planners --------------------------------------------------------------------------------- */
+
+int64_t ht_equal_rounds(const struct ht_scenario *scenario);              /* micro-batches of each rank */
+int64_t ht_equal_shard(const struct ht_scenario *scenario, int64_t unit); /* elements of each rank's shard, padded */
+int64_t ht_equal_params(const struct ht_scenario *scenario);              /* ht_equal_shard summed over all units */
+
+#endif

@@ -1,0 +1,359 @@
+/* Appends the ops of a draft, with the effects of each. */
+#include "common/draft/draft_internal.h"
+#include "common/draft/works.h"
+
+#include <assert.h>
+
+/* Adds a work about units, with the size of the replica's own micro-batches. */
+static int32_t add_work(struct ht_draft *g, struct ht_work w)
+{
+    w.batch = g->micro_batch;
+    return ht_add_work(g->schedule, &w);
+}
+
+/* Appends an op on a micro-batch of n units of one kind, or of some sub-ops of a block, which its label names. The work
+   of a recomputation of sub-ops leaves out fc2, unless it keeps something (ht_arch_gated): the block's output is not
+   made. */
+static int32_t pass(struct ht_draft *g, enum ht_op_kind kind, char letter, int32_t unit, int32_t n, int32_t mb,
+                    unsigned sub_ops)
+{
+    struct ht_work w = ht_scenario_work(g->scenario, kind, HT_LANE_COMPUTE, unit);
+    struct ht_label about = ht_draft_label(g, unit, mb);
+    w.n_units = about.n_units = n;
+    about.sub_ops = sub_ops;
+    if (sub_ops != HT_ALL_SUB_OPS) w.sub_ops = sub_ops;
+    if (sub_ops != HT_ALL_SUB_OPS && kind == HT_OP_RECOMPUTE && !ht_arch_gated(w.arch))
+        w.sub_ops &= ~(1u << HT_SUB_FC2);
+    w.free = !w.sub_ops;
+    w.tp = g->layout->tp;
+    int32_t op = ht_add_op(g->schedule, kind, g->lanes->compute, about, add_work(g, w));
+    if (g->n_mb > 1 && sub_ops == HT_ALL_SUB_OPS)
+        ht_op_name(g->schedule, "%c%d.%d", letter, unit, mb);
+    else if (sub_ops == HT_ALL_SUB_OPS)
+        ht_op_name(g->schedule, "%c%d", letter, unit);
+    ht_charge_work(g->schedule, g->links, 0);
+    struct ht_part_sums sums = ht_work_part_sums(&w);
+    ht_charge_parts(g->schedule, g->links, g->rank - g->part, w.tp, sums.n * sums.bytes);
+    ht_draft_chain(g);
+    g->computed = op;
+    return op;
+}
+
+static void on_device(struct ht_draft *g, int32_t t, unsigned flags)
+{
+    if (t >= 0) ht_op_effect(g->schedule, t, HT_DEVICE, flags);
+}
+
+/* Adds effects on the rows of A(u,j) that keep these sub-ops. */
+static void on_activations(struct ht_draft *g, int32_t unit, int32_t mb, unsigned sub_ops, unsigned flags)
+{
+    const int32_t *rows = g->a[ht_draft_at(g, unit, mb)];
+    while (sub_ops && rows[0] >= 0) {
+        int32_t row = rows[__builtin_ctz(sub_ops)];
+        on_device(g, row, flags);
+        sub_ops &= ~g->schedule->tensors[row].label.sub_ops;
+    }
+}
+
+/* Position of a pass among those that read the same parameters. */
+enum use {
+    BETWEEN,   /* another pass over the unit follows at once */
+    ENDS_STAY, /* last one in a forward pass, or over a table that the embedding's backward reads again */
+    ENDS_USE,  /* last one of the iteration */
+};
+
+/* Returns true if a pass of micro-batch mb, of `rounds` ones, drops the whole parameters that it reads. */
+static bool drops(const struct ht_draft *g, enum use use, int32_t mb, int32_t rounds)
+{
+    bool ends = use == ENDS_USE || (use == ENDS_STAY && g->keeps != HT_GATHER_ITERATION);
+    return ends && (g->keeps == HT_GATHER_PASS || mb + 1 == rounds);
+}
+
+static void read_param(struct ht_draft *g, int32_t unit, int32_t mb, enum use use)
+{
+    if (g->sharded) {
+        on_device(g, g->full_param[unit], drops(g, use, mb, g->own_mb) ? HT_NEED | HT_RELEASE : HT_NEED);
+        g->gathered[unit] = !drops(g, use, mb, g->n_mb);
+        return;
+    }
+    if (g->cast_on_use[unit]) on_device(g, g->master[unit], HT_NEED);
+    on_device(g, g->param[unit], g->cast_on_use[unit] ? HT_PRODUCE | HT_RELEASE : HT_NEED);
+}
+
+static void scratch(struct ht_draft *g, int32_t unit, int32_t mb, bool backward)
+{
+    const struct ht_scenario *sc = g->scenario;
+    int64_t bytes = ht_unit_workspace_bytes(&sc->model, unit, g->micro_batch, sc->seq, sc->numerics.param, backward);
+    on_device(g, ht_draft_row(g, HT_WORKSPACE, unit, mb, bytes), HT_PRODUCE | HT_RELEASE);
+}
+
+/* Adds the scratch of a block's pass over some sub-ops. */
+static void block_scratch(struct ht_draft *g, int32_t unit, int32_t mb, unsigned sub_ops, bool backward)
+{
+    const struct ht_scenario *sc = g->scenario;
+    int64_t bytes =
+        ht_block_workspace_bytes(&sc->model, sub_ops, g->micro_batch, sc->seq, sc->numerics.param, backward);
+    on_device(g, ht_draft_row(g, HT_WORKSPACE, unit, mb, bytes), HT_PRODUCE | HT_RELEASE);
+}
+
+static bool head_uses_table(const struct ht_draft *g, int32_t unit)
+{
+    return unit == g->n_units - 1 && g->scenario->model.tied;
+}
+
+/* Appends, before a pass, the all-gathers of the whole parameters that it reads and that are not there. */
+static void gather_params(struct ht_draft *g, int32_t unit, int32_t mb)
+{
+    if (!g->sharded) return;
+    if (!g->gathered[unit]) ht_zero_begin_slot(g);
+    ht_zero_all_gather(g, unit, mb);
+    if (head_uses_table(g, unit)) ht_zero_all_gather(g, 0, mb);
+    ht_zero_end_gathers(g);
+}
+
+/* Records which parameters a pass that only other ranks have drops. Returns -1, the id of no op. */
+static int32_t skip_pass(struct ht_draft *g, int32_t unit, int32_t mb, enum use use)
+{
+    if (!g->sharded) return -1;
+    g->gathered[unit] = !drops(g, use, mb, g->n_mb);
+    if (head_uses_table(g, unit)) g->gathered[0] = !drops(g, use == ENDS_USE ? ENDS_STAY : use, mb, g->n_mb);
+    return -1;
+}
+
+int32_t ht_draft_forward(struct ht_draft *g, int32_t unit, int32_t mb, unsigned keep)
+{
+    enum use use = unit == g->n_units - 1 ? BETWEEN : ENDS_STAY; /* the head's backward comes next */
+    gather_params(g, unit, mb);
+    if (mb >= g->own_mb) return skip_pass(g, unit, mb, use);
+    int32_t op = pass(g, HT_OP_FORWARD, 'F', unit, 1, mb, HT_ALL_SUB_OPS);
+    read_param(g, unit, mb, use);
+    if (head_uses_table(g, unit)) read_param(g, g->table, mb, BETWEEN);
+    on_device(g, g->x[ht_draft_at(g, unit, mb)], HT_NEED);
+    on_activations(g, unit, mb, keep, HT_PRODUCE);
+    on_activations(g, unit, mb, HT_ALL_SUB_OPS & ~keep, HT_PRODUCE | HT_RELEASE);
+    if (unit == g->n_units - 1)
+        on_device(g, g->logits[mb], HT_PRODUCE);
+    else
+        on_device(g, g->x[ht_draft_at(g, unit + 1, mb)], HT_PRODUCE);
+    scratch(g, unit, mb, false);
+    return op;
+}
+
+int32_t ht_draft_forward_half(struct ht_draft *g, int32_t unit, int32_t mb, unsigned half, unsigned keep)
+{
+    unsigned proj = 1u << HT_SUB_PROJ, kept = keep & half;
+    bool ends = half == HT_MLP_HALF;
+    assert(!g->sharded && (ends || half == HT_ATTENTION_HALF));
+    int32_t op = pass(g, HT_OP_FORWARD, 'F', unit, 1, mb, half);
+    read_param(g, unit, mb, ends ? ENDS_STAY : BETWEEN);
+    if (ends)
+        on_activations(g, unit, mb, proj, keep & proj ? HT_NEED : HT_NEED | HT_RELEASE);
+    else
+        on_device(g, g->x[ht_draft_at(g, unit, mb)], HT_NEED);
+    if (!ends) kept |= proj; /* the MLP's half reads it */
+    on_activations(g, unit, mb, kept, HT_PRODUCE);
+    on_activations(g, unit, mb, half & ~kept, HT_PRODUCE | HT_RELEASE);
+    if (ends) on_device(g, g->x[ht_draft_at(g, unit + 1, mb)], HT_PRODUCE);
+    block_scratch(g, unit, mb, half, false);
+    return op;
+}
+
+int32_t ht_draft_recompute(struct ht_draft *g, int32_t unit, int32_t n, int32_t mb, unsigned sub_ops)
+{
+    struct ht_sub_op_reads reads = ht_sub_ops_read(g->scenario->model.arch, sub_ops & ~(1u << HT_SUB_FC2));
+    assert(n == 1 || sub_ops == HT_ALL_SUB_OPS);
+    for (int32_t u = unit; u < unit + n; u++) gather_params(g, u, mb);
+    if (mb >= g->own_mb) return skip_pass(g, unit, mb, BETWEEN);
+    int32_t op = pass(g, HT_OP_RECOMPUTE, 'R', unit, n, mb, sub_ops);
+    for (int32_t u = unit; u < unit + n; u++) {
+        read_param(g, u, mb, BETWEEN);
+        if (head_uses_table(g, u)) read_param(g, g->table, mb, BETWEEN);
+        if (reads.input) on_device(g, g->x[ht_draft_at(g, u, mb)], u == unit ? HT_NEED : HT_PRODUCE);
+        on_activations(g, u, mb, reads.sub_ops, HT_NEED);
+        on_activations(g, u, mb, sub_ops, HT_PRODUCE);
+        if (u == g->n_units - 1) on_device(g, g->logits[mb], HT_PRODUCE);
+    }
+    if (sub_ops >> HT_SUB_ATTENTION & 1) scratch(g, unit, mb, false); /* a block's without attention needs none */
+    return op;
+}
+
+/* Returns the gradient row that a backward op writes. at_first: the unit's gradient is empty before it. */
+static int32_t fresh_gradient(const struct ht_draft *g, int32_t unit, int32_t mb, bool at_first)
+{
+    int32_t at = ht_draft_at(g, unit, mb);
+    if (g->reduce_once && mb == 0 && at_first) return g->full_sum[unit];
+    if (g->sharded) return g->full_grad[at];
+    return mb ? g->grad_mb[at] : g->grad[unit];
+}
+
+static int32_t backward(struct ht_draft *g, int32_t unit, int32_t mb)
+{
+    int32_t op = pass(g, HT_OP_BACKWARD, 'B', unit, 1, mb, HT_ALL_SUB_OPS), at = ht_draft_at(g, unit, mb);
+    /* The embedding's backward needs no parameters. In a draft of one rank they are gathered and fetched all the same,
+       as whole modules are before their backward; a pipeline brings only what is read. */
+    if (unit > 0 || !g->holder) read_param(g, unit, mb, ENDS_USE);
+    if (unit == g->n_units - 1) {
+        if (g->scenario->model.tied) {
+            read_param(g, g->table, mb, ENDS_STAY);
+            on_device(g, fresh_gradient(g, g->table, mb, true), HT_PRODUCE);
+        }
+        on_device(g, g->logits[mb], HT_NEED | HT_RELEASE);
+    } else {
+        on_device(g, g->dx[ht_draft_at(g, unit + 1, mb)], HT_NEED | HT_RELEASE);
+    }
+    on_device(g, g->x[at], HT_NEED | HT_RELEASE);
+    on_activations(g, unit, mb, HT_ALL_SUB_OPS, HT_NEED | HT_RELEASE);
+    on_device(g, g->dx[at], HT_PRODUCE);
+    /* The head has already written its part of a tied table's gradient. */
+    bool anew = ht_draft_begins_anew(g, unit), begun = unit == 0 && g->scenario->model.tied && !anew;
+    on_device(g, fresh_gradient(g, unit, mb, !anew), begun ? HT_UPDATE : HT_PRODUCE);
+    scratch(g, unit, mb, true);
+    return op;
+}
+
+int32_t ht_draft_backward_half(struct ht_draft *g, int32_t unit, int32_t mb, unsigned half)
+{
+    bool dropout = g->scenario->model.dropout, ends = half == HT_ATTENTION_HALF;
+    unsigned reads = ht_sub_ops_backward_read(dropout, half).sub_ops;
+    unsigned later = ends ? 0 : ht_sub_ops_backward_read(dropout, HT_ATTENTION_HALF).sub_ops;
+    int32_t at = ht_draft_at(g, unit, mb);
+    assert(!g->sharded && (ends || half == HT_MLP_HALF));
+    int32_t op = pass(g, HT_OP_BACKWARD, 'B', unit, 1, mb, half);
+    read_param(g, unit, mb, ends ? ENDS_USE : BETWEEN);
+    on_device(g, ends ? g->x[at] : g->dx[ht_draft_at(g, unit + 1, mb)], HT_NEED | HT_RELEASE);
+    on_activations(g, unit, mb, reads & ~later, HT_NEED | HT_RELEASE);
+    on_activations(g, unit, mb, reads & later, HT_NEED);
+    on_device(g, g->dx[at], ends ? HT_UPDATE : HT_PRODUCE);
+    on_device(g, fresh_gradient(g, unit, mb, true), ends ? HT_UPDATE : HT_PRODUCE);
+    block_scratch(g, unit, mb, half, true);
+    return op;
+}
+
+/* Appends the rank's own sum with G(u,j); begins: the first micro-batch's is the sum. */
+static void add_to_sum(struct ht_draft *g, int32_t unit, int32_t mb, bool begins)
+{
+    if (mb >= g->own_mb || (mb == 0 && begins)) return;
+    g->computed = ht_draft_accumulate(g, g->lanes->compute, unit, mb);
+}
+
+int32_t ht_draft_backward(struct ht_draft *g, int32_t unit, int32_t mb)
+{
+    gather_params(g, unit, mb);
+    int32_t op = mb < g->own_mb ? backward(g, unit, mb) : skip_pass(g, unit, mb, ENDS_USE);
+    if (!g->sharded) return op;
+    if (head_uses_table(g, unit) && ht_draft_begins_anew(g, 0)) add_to_sum(g, 0, mb, true);
+    if (g->reduce_once) add_to_sum(g, unit, mb, !ht_draft_begins_anew(g, unit));
+    ht_zero_reduce_scatter(g, unit, mb);
+    return op;
+}
+
+int32_t ht_draft_wait_reduced(struct ht_draft *g, int32_t unit)
+{
+    int32_t before = g->pending_reduce;
+    if (!g->sharded) return unit;
+    g->pending_reduce = unit;
+    return before;
+}
+
+static enum ht_tier tier_of(const struct ht_draft *g, int32_t lane)
+{
+    return lane == g->lanes->compute ? HT_DEVICE : HT_HOST;
+}
+
+int32_t ht_draft_accumulate(struct ht_draft *g, int32_t lane, int32_t unit, int32_t mb)
+{
+    if (!g->sharded && mb >= g->own_mb) return -1;
+    int32_t at = ht_draft_at(g, unit, mb), sum = g->reduce_once ? g->full_sum[unit] : g->grad[unit];
+    int32_t of = ht_draft_unit(g, unit);
+    int64_t params = g->reduce_once ? ht_unit_params(&g->scenario->model, of) : ht_draft_shard(g, unit)->padded;
+    struct ht_work w = ht_accumulate_work(g->scenario, g->schedule->lanes[lane].kind, of, params);
+    w.dtype = ht_stepped_gradient(&g->scenario->numerics, g->rounds);
+    int32_t op = ht_add_op(g->schedule, HT_OP_ACCUMULATE, lane, ht_draft_label(g, unit, mb), add_work(g, w));
+    ht_op_name(g->schedule, "A%d.%d", of, mb);
+    enum ht_tier tier = tier_of(g, lane);
+    ht_op_effect(g->schedule, sum, tier, HT_UPDATE);
+    ht_op_effect(g->schedule, g->reduce_once ? g->full_grad[at] : g->grad_mb[at], tier, HT_NEED | HT_RELEASE);
+    /* It reads both gradients and writes one. */
+    int64_t element = 2 * ht_dtype_bytes(w.dtype) + ht_dtype_bytes(g->scenario->numerics.grad);
+    ht_charge_work(g->schedule, g->links, params * element);
+    ht_draft_chain(g);
+    return op;
+}
+
+int32_t ht_draft_step(struct ht_draft *g, int32_t lane, int32_t unit, int32_t n, bool release_grad)
+{
+    struct ht_label about = ht_draft_label(g, unit, -1);
+    enum ht_tier tier = tier_of(g, lane);
+    int64_t params = 0;
+    about.n_units = n;
+    for (int32_t u = unit; u < unit + n; u++) params += ht_draft_shard(g, u)->padded;
+    struct ht_work w = ht_step_work(g->scenario, g->schedule->lanes[lane].kind, about.unit, params, g->rounds);
+    int32_t op = ht_add_op(g->schedule, HT_OP_OPTIMIZER_STEP, lane, about, add_work(g, w));
+    ht_op_name(g->schedule, "%c%d", tier == HT_HOST ? 'O' : 'U', about.unit);
+    for (int32_t u = unit; u < unit + n; u++) {
+        bool copied = tier == HT_HOST ? g->master[u] < 0 || !g->steps_leave_copy : !g->cast_on_use[u];
+        if (copied) ht_op_effect(g->schedule, g->param[u], tier, g->realloc_on_step[u] ? HT_PRODUCE : HT_UPDATE);
+        if (g->master[u] >= 0) ht_op_effect(g->schedule, g->master[u], tier, HT_UPDATE);
+        ht_op_effect(g->schedule, g->momentum[u], tier, HT_UPDATE);
+        ht_op_effect(g->schedule, g->variance[u], tier, HT_UPDATE);
+        ht_op_effect(g->schedule, g->grad[u], tier, release_grad ? HT_NEED | HT_RELEASE : HT_NEED);
+    }
+    ht_charge_work(g->schedule, g->links, params * ht_step_traffic_bytes(g->scenario, w.grad_dtype));
+    ht_draft_chain(g);
+    return op;
+}
+
+int32_t ht_draft_release(struct ht_draft *g, int32_t row)
+{
+    struct ht_schedule *s = g->schedule;
+    struct ht_work w = {.kind = HT_OP_ACCUMULATE, .where = HT_LANE_HOST, .tp = 1, .ranks = 1, .free = true};
+    int32_t op = ht_add_op(s, HT_OP_ACCUMULATE, g->lanes->host, s->tensors[row].label, ht_add_work(s, &w));
+    ht_op_name(s, "free%d", s->tensors[row].label.unit);
+    ht_op_effect(s, row, HT_HOST, HT_RELEASE);
+    return op;
+}
+
+int32_t ht_draft_transfer(struct ht_draft *g, struct ht_label about, enum ht_tier from, enum ht_tier to, int64_t bytes)
+{
+    struct ht_schedule *s = g->schedule;
+    int32_t lane = from == HT_DEVICE ? g->lanes->d2h : g->lanes->h2d;
+    if (from == HT_DISK) lane = g->lanes->disk_read;
+    if (to == HT_DISK) lane = g->lanes->disk_write;
+    struct ht_work w = ht_copy_work(s->lanes[lane].kind, bytes);
+    w.write = to == HT_DISK;
+    int32_t op = ht_add_op(s, HT_OP_COPY, lane, about, ht_add_work(s, &w));
+    ht_charge_copy(s, g->links, from, to, bytes);
+    ht_draft_chain(g);
+    return op;
+}
+
+int32_t ht_draft_copy_rows(struct ht_draft *g, const int32_t *rows, int32_t n, enum ht_tier from, enum ht_tier to,
+                           unsigned to_flags, bool release_from)
+{
+    struct ht_schedule *s = g->schedule;
+    const struct ht_tensor *first = &s->tensors[rows[0]], *last = &s->tensors[rows[n - 1]];
+    struct ht_label about = first->label;
+    char letter = first->class == HT_GRAD ? 'G' : first->class == HT_PARAM ? 'P' : 0; /* the label names the others */
+    int64_t bytes = 0;
+    about.n_units = last->label.unit + last->label.n_units - about.unit;
+    for (int32_t i = 0; i < n; i++) {
+        bytes += s->tensors[rows[i]].bytes;
+        about.sub_ops |= s->tensors[rows[i]].label.sub_ops;
+    }
+    int32_t op = ht_draft_transfer(g, about, from, to, bytes);
+    if (letter && g->n_mb > 1 && about.micro_batch >= 0)
+        ht_op_name(s, "%c%d.%d", letter, about.unit, ht_layout_round(g->layout, about.micro_batch));
+    else if (letter)
+        ht_op_name(s, "%c%d", letter, about.unit);
+    for (int32_t i = 0; i < n; i++) {
+        ht_op_effect(s, rows[i], from, release_from ? HT_NEED | HT_RELEASE : HT_NEED);
+        ht_op_effect(s, rows[i], to, to_flags);
+    }
+    return op;
+}
+
+int32_t ht_draft_copy(struct ht_draft *g, int32_t row, enum ht_tier from, enum ht_tier to, unsigned to_flags,
+                      bool release_from)
+{
+    return ht_draft_copy_rows(g, &row, 1, from, to, to_flags, release_from);
+}

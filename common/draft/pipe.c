@@ -1,0 +1,247 @@
+/* Drafts of pipelines: lanes, visits of stages, and passes in the order of the ideal schedule. */
+#include "common/draft/pipe_internal.h"
+
+#include "common/base/array.h"
+#include "common/schedule/merge.h"
+#include "common/schedule/verify.h"
+
+#include <stdlib.h>
+
+/* ---- lanes ----------------------------------------------------------------------------------------------------- */
+
+static void add_lanes_of(struct ht_pipe *g, int32_t rank)
+{
+    struct ht_lanes *l = &g->lanes[rank];
+    bool several = g->shape.ranks > 1, offloads = ht_pipe_offloads(g);
+    *l = HT_NO_LANES;
+    l->compute = ht_pipe_add_lane(g, "compute", HT_LANE_COMPUTE, rank);
+    if (offloads) {
+        l->h2d = ht_pipe_add_lane(g, "h2d", HT_LANE_H2D, rank);
+        l->d2h = ht_pipe_add_lane(g, "d2h", HT_LANE_D2H, rank);
+    }
+    if (several) {
+        l->act_out = ht_pipe_add_lane(g, "act out", HT_LANE_P2P, rank);
+        l->act_in = ht_pipe_add_lane(g, "act in", HT_LANE_P2P, rank);
+        l->grad_out = ht_pipe_add_lane(g, "grad out", HT_LANE_P2P, rank);
+        l->grad_in = ht_pipe_add_lane(g, "grad in", HT_LANE_P2P, rank);
+    }
+    if (g->d.layout->n_replicas > 1 || (several && g->d.scenario->model.tied))
+        l->reduce = ht_pipe_add_lane(g, "reduce", HT_LANE_COLLECTIVE, rank);
+    if (g->style->hooks.add_lanes) g->style->hooks.add_lanes(g, rank);
+    for (int32_t q = g->n_backward - 1; q >= 0 && offloads; q--) {
+        if (ht_pipe_backward_rank(&g->shape, q) != rank || g->stage_lane[q] >= 0) continue;
+        if (l->host < 0) l->host = ht_pipe_add_lane(g, "cpu", HT_LANE_HOST, rank);
+        g->stage_lane[q] = l->host;
+    }
+    if (g->control.mode == HT_CONTROL_NONE) return;
+    ht_pipe_add_lane(g, "verdict", HT_LANE_HOST, rank);
+    if (g->d.schedule->n_ranks > 1) ht_pipe_add_lane(g, "agree", HT_LANE_COLLECTIVE, rank);
+}
+
+/* ---- passes and visits ----------------------------------------------------------------------------------------- */
+
+/* Returns true if two passes can share a visit. A stage's forward and backward can only if they have the same units. */
+static bool same_visit(const struct ht_pipe *g, const struct ht_pipe_pass *a, const struct ht_pipe_pass *b)
+{
+    return a->stage == b->stage && (a->forward == b->forward || g->shape.d == 1);
+}
+
+static void find_visits(struct ht_pipe *g, int32_t rank)
+{
+    struct ht_pipe_visit *visits = g->visits + rank * g->n_passes;
+    int32_t n = 0;
+    for (int64_t k = 0; k < g->n_passes; k++) {
+        const struct ht_pipe_pass *x = &g->passes[rank * g->n_passes + k];
+        if (k == 0 || !same_visit(g, x - 1, x)) visits[n++] = (struct ht_pipe_visit){k, k, -1, -1, -1, -1, -1};
+        struct ht_pipe_visit *v = &visits[n - 1];
+        v->last = k;
+        *(x->forward ? &v->last_forward : &v->last_backward) = k;
+        *(x->forward ? &v->forward : &v->backward) = x->stage;
+        g->visit_of[rank * g->n_passes + k] = n - 1;
+    }
+    g->n_visits[rank] = n;
+}
+
+static void lay_out(struct ht_pipe *g)
+{
+    int64_t n = g->n_passes = ht_pipe_passes(&g->shape), ranks = g->shape.ranks;
+    g->passes = HT_NEW_ARRAY(struct ht_pipe_pass, ranks * n);
+    g->visits = HT_NEW_ARRAY(struct ht_pipe_visit, ranks * n);
+    g->visit_of = HT_NEW_ARRAY(int32_t, ranks * n);
+    g->n_visits = HT_NEW_ARRAY(int32_t, ranks);
+    for (int32_t r = 0; r < ranks; r++) {
+        ht_pipe_rank_order(&g->shape, r, g->passes + r * n);
+        find_visits(g, r);
+    }
+    /* T_f = d. A backward stage takes one d-th of a whole backward, which takes two forwards (with recomputation
+       three). */
+    ht_pipe_layout(&g->shape, g->shape.d, g->style->recompute ? 3 : 2, g->passes);
+}
+
+/* ---- appending ops --------------------------------------------------------------------------------------------- */
+
+static void begin_pass(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pass *x)
+{
+    int64_t at = x - g->passes, n = at % g->n_passes;
+    int32_t k = g->visit_of[at];
+    struct ht_pipe_visit *v = &g->visits[rank * g->n_passes + k];
+    if (n == 0) ht_pipe_fetch(g, rank, 0);
+    if (n == v->first) ht_pipe_fetch(g, rank, k + 1);
+    if (g->style->hooks.begin) g->style->hooks.begin(g, x);
+    ht_pipe_turn(g, rank);
+    if (x->forward)
+        ht_pipe_forward_pass(g, rank, n);
+    else
+        ht_pipe_backward_pass(g, rank, n);
+    v->last_op = g->computed[rank];
+}
+
+static void send_on(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pass *x)
+{
+    int32_t i = x->stage, j = x->micro_batch, last = g->n_backward - 1;
+    if (!x->forward && i > 0)
+        ht_pipe_send_boundary(g, rank, ht_pipe_backward_rank(&g->shape, i - 1), g->d.dx[ht_pipe_at(g, g->first[i], j)],
+                              i - 1);
+    if (x->forward && i + 1 < g->n_forward)
+        ht_pipe_send_boundary(g, rank, ht_pipe_forward_rank(&g->shape, i + 1),
+                              g->d.x[ht_pipe_at(g, g->first[(i + 1) * g->shape.d], j)], -1);
+    if (x->forward && i + 1 == g->n_forward && !g->style->recompute_output)
+        ht_pipe_send_boundary(g, rank, ht_pipe_backward_rank(&g->shape, last),
+                              g->d.x[ht_pipe_at(g, ht_pipe_head(g), j)], last);
+}
+
+static void end_pass(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pass *x)
+{
+    send_on(g, rank, x);
+    if (g->style->hooks.end) g->style->hooks.end(g, x);
+    if (x->forward || x->micro_batch < g->d.own_mb - 1 || !ht_pipe_offloads(g)) return;
+    ht_pipe_offload(g, x->stage);
+    ht_pipe_step(g, x->stage);
+}
+
+/* The begin or the end of a pass. */
+struct event {
+    int64_t time;
+    const struct ht_pipe_pass *pass;
+    bool begins;
+};
+
+static int by_time(const void *x, const void *y)
+{
+    const struct event *a = x, *b = y;
+    const struct ht_pipe_pass *p = a->pass, *q = b->pass;
+    if (a->time != b->time) return a->time < b->time ? -1 : 1;
+    if (a->begins != b->begins) return a->begins - b->begins;
+    if (p->forward != q->forward) return q->forward - p->forward;
+    if (p->stage != q->stage) return p->stage - q->stage;
+    return p->micro_batch - q->micro_batch;
+}
+
+static void emit(struct ht_pipe *g)
+{
+    int64_t n = g->shape.ranks * g->n_passes;
+    struct event *events = HT_NEW_ARRAY(struct event, 2 * n);
+    for (int64_t k = 0; k < n; k++) {
+        events[2 * k] = (struct event){g->passes[k].start, &g->passes[k], true};
+        events[2 * k + 1] = (struct event){g->passes[k].end, &g->passes[k], false};
+    }
+    qsort(events, (size_t)(2 * n), sizeof *events, by_time);
+    for (int64_t k = 0; k < 2 * n; k++) {
+        int32_t rank = (int32_t)((events[k].pass - g->passes) / g->n_passes);
+        (events[k].begins ? begin_pass : end_pass)(g, rank, events[k].pass);
+    }
+    free(events);
+    if (ht_pipe_offloads(g)) return;
+    for (int32_t u = g->d.n_units - 1; u >= 0; u--) ht_pipe_all_reduce(g, u);
+    for (int32_t q = g->n_backward - 1; q >= 0; q--) ht_pipe_step(g, q);
+}
+
+/* ---- whole graph ----------------------------------------------------------------------------------------------- */
+
+/* Adds the rows, and makes those resident that stay in memory between iterations. */
+static void add_rows(struct ht_pipe *g)
+{
+    bool offloads = ht_pipe_offloads(g);
+    enum ht_tier tier = offloads ? HT_HOST : HT_DEVICE;
+    int32_t head = ht_pipe_head(g);
+    g->holder = HT_NEW_ARRAY(int32_t, g->d.n_units + 1);
+    g->forward_rank = HT_NEW_ARRAY(int32_t, g->d.n_units + 1);
+    for (int32_t u = 0; u < g->d.n_units; u++) {
+        g->holder[u] = ht_pipe_rank(g, ht_pipe_owner(g, u));
+        g->forward_rank[u] = ht_pipe_rank(g, ht_pipe_forward_rank(&g->shape, g->stage_of[u] / g->shape.d));
+    }
+    g->holder[g->d.n_units] = g->holder[head];
+    if (g->d.scenario->model.tied && g->holder[0] != g->holder[head]) g->d.table = g->d.n_units;
+    g->d.holder = g->holder;
+    g->d.forward_rank = g->forward_rank;
+    ht_draft_add_rows(&g->d);
+    for (int32_t u = 0; u < g->d.n_units + (g->d.table > 0); u++) {
+        ht_draft_place(&g->d, g->d.param[u], tier);
+        ht_draft_place_states(&g->d, u, tier);
+        if (offloads) ht_draft_place(&g->d, g->d.grad[u], tier);
+    }
+}
+
+/* Writes the draft of one part of pipeline k and applies control to it. */
+static enum ht_status write_draft(const struct ht_scenario *scenario, const struct ht_pipe_style *style,
+                                  const struct ht_layout *layout, int32_t k, int32_t part, const char *name,
+                                  struct ht_error *err, struct ht_schedule **out)
+{
+    struct ht_pipe g = {.style = style, .shape = ht_pipe_replica_shape(style, &layout->replicas[k])};
+    struct ht_control_style control_style = {0};
+    int64_t ranks = g.shape.ranks;
+    ht_draft_init(&g.d, scenario, layout, k, part, name);
+    g.control = ht_pipe_control(scenario, style, &control_style.undo);
+    g.n_forward = ht_pipe_forward_stages(&g.shape);
+    g.n_backward = ht_pipe_backward_stages(&g.shape);
+    g.first = HT_NEW_ARRAY(int32_t, g.n_backward + 1);
+    g.stage_of = HT_NEW_ARRAY(int32_t, g.d.n_units);
+    for (int32_t q = 0; q <= g.n_backward; q++) g.first[q] = ht_pipe_first_unit_in(scenario, style, k, q);
+    for (int32_t q = 0; q < g.n_backward; q++)
+        for (int32_t u = g.first[q]; u < g.first[q + 1]; u++) g.stage_of[u] = q;
+    g.stage_lane = ht_alloc_ids(g.n_backward);
+    g.serve = ht_alloc_ids(ranks * ranks);
+    g.computed = ht_alloc_ids(ranks);
+    g.sending = ht_alloc_ids(ranks);
+    g.arrival = ht_alloc_ids((int64_t)g.n_backward * g.d.n_mb);
+    g.lanes = HT_NEW_ARRAY(struct ht_lanes, ranks);
+    for (int32_t r = 0; r < ranks; r++) add_lanes_of(&g, r);
+    add_rows(&g);
+    g.d.links = ht_links_add(g.d.schedule, scenario->cluster, true);
+    lay_out(&g);
+    emit(&g);
+    struct ht_schedule *plain = ht_draft_free(&g.d);
+    void *all[] = {g.first,   g.stage_of, g.holder, g.forward_rank, g.stage_lane, g.serve,  g.computed,
+                   g.sending, g.arrival,  g.lanes,  g.visit_of,     g.n_visits,   g.passes, g.visits};
+    for (size_t i = 0; i < HT_COUNT(all); i++) free(all[i]);
+    enum ht_status status = ht_control_apply(plain, &g.control, control_style, err, out);
+    ht_schedule_destroy(plain);
+    return status;
+}
+
+/* Returns the bytes of the largest backward stage's gradients, as they are summed. */
+static int64_t sums_of_a_stage(const struct ht_scenario *scenario, const struct ht_pipe_style *style)
+{
+    int64_t params, kept;
+    ht_pipe_largest_stage(scenario, style, 1, &params, &kept);
+    return params * ht_dtype_bytes(ht_stepped_gradient(&scenario->numerics, ht_scenario_micro_batches(scenario)));
+}
+
+enum ht_status ht_pipe_build(const struct ht_scenario *scenario, const struct ht_pipe_style *style, const char *name,
+                             struct ht_error *err, struct ht_schedule **out)
+{
+    int64_t ranks = ht_scenario_ranks(scenario), micro_batches = ht_scenario_micro_batches(scenario);
+    struct ht_layout *one = NULL;
+    enum ht_status status = HT_OK;
+    if (!style->layout) status = ht_layout_pipelines(scenario, 1, &ranks, &micro_batches, 1, err, &one);
+    if (status) return status;
+    const struct ht_layout *layout = one ? one : style->layout;
+    int32_t n = layout->n_replicas * layout->tp;
+    struct ht_schedule **drafts = HT_NEW_ARRAY(struct ht_schedule *, n);
+    for (int32_t i = 0; i < n && !status; i++)
+        status = write_draft(scenario, style, layout, i / layout->tp, i % layout->tp, name, err, &drafts[i]);
+    status = ht_schedule_join(drafts, n, layout->tp, status, err, out);
+    if (!status && style->offload) ht_schedule_limit_devices(*out, sums_of_a_stage(scenario, style));
+    ht_layout_destroy(one);
+    return status;
+}

@@ -1,0 +1,157 @@
+/*
+ * Builds the graph of a training iteration of a pipeline: stages on several ranks, messages between them, and, with
+ * offloading, parameters and optimizer in host memory. A struct ht_pipe_style describes a system.
+ * common/schedule/pipeline.h has the orders.
+ *
+ * Units to stages. Backward stage q has an equal share of the blocks (sizes differ by one if the stages do not divide
+ * them), or as many as the plan says. The first stage also has the embedding, the last one the head. Forward stage i is
+ * backward stages d i .. d i + d - 1. The head's forward runs where and when its backward does, so that the logits of
+ * only one micro-batch are in memory at a time. Its input X(L+1,j) is a message like others.
+ *
+ * A pass is a few ops on the rank's compute lane, named after it ("f4.2": forward stage 4, micro-batch 2):
+ *
+ *     f(i,j)   F u for each of its units                                     one unit's activations at a time
+ *     b(q,j)   [R blocks] [F head, B head] B u for each block [B embedding]  all activations of the stage
+ *
+ * Tensors, their classes, labels and sizes are those of common/draft/effects.md. Each micro-batch makes a fresh
+ * gradient, which is added to the sum on the device at once, unit by unit. Sums go to the host after the last
+ * micro-batch.
+ *
+ * Lanes of a rank (p2p lanes only if there is more than one rank):
+ *
+ *     compute                                passes
+ *     h2d, d2h                               parameters of the next stage; sums of the previous stage
+ *     act out, act in, grad out, grad in     X and dX at stage boundaries; with blocking_sends the sender's next pass
+ *                                            waits for them. Where messages go through host memory, they wait for the
+ *                                            receiver's pass under way, too: it posts its receives between passes
+ *     get, serve R                           parameters from another node's memory: a one-sided read by rank R, i.e. a
+ *                                            copy through both NICs and R's port; the owner does nothing
+ *     cpu                                    optimizer of all of the rank's stages
+ *     verdict, agree                         outcome of the iteration: the rank's final check, and the agreement of all
+ *                                            ranks (common/draft/control.h)
+ *
+ * Several pipelines, of the same or of different depth, share the batch (common/draft/layout.h). Each is a draft. After
+ * all passes a unit's gradients are all-reduced over the ranks that hold it, from the last unit to the first. If the
+ * embedding and a tied head are on different ranks, both ranks hold the table: a whole unit 0 with its states. Its
+ * gradients are added up in the same way, even with one pipeline (Megatron-LM's embedding group: Shoeybi et al.,
+ * "Megatron-LM", 2019):
+ *
+ *     reduce   AR(L+1) AR(L) ..               one order for all pipelines; each starts when its sum is there
+ *
+ * So a tied table's gradient is (h0 + h1 + ..) + (e0 + e1 + ..), with the head's parts h and the embedding's parts e of
+ * the micro-batches. On one rank it is (h0 + e0) + (h1 + e1) + .., whose last bits may be others.
+ *
+ * Tensor parallelism: a stage may be several ranks, one per part. A draft is then one part of all stages of a pipeline.
+ * Part q sends its X and dX, which are the same for all parts, to part q of the next stage. Its gradients are
+ * all-reduced with those of part q of the other pipelines.
+ *
+ * Parameters are in host memory of the node whose rank runs the stage's backward. Every rank that uses them fetches
+ * them from there. A rank has two buffers. A visit is a run of passes over the same stage: its parameters are fetched
+ * once the visit before the previous one has ended, and freed when it ends.
+ *
+ *     h2d      P0 P4         P15 ..
+ *     compute  f0.0 f0.1 ..  f4.0 f4.1 ..  b15.0 ..
+ *
+ * So the safe sequence holds the parameters of two stages, the activations and gradients of one, and the checkpoints.
+ * While a stage's sum is copied out, the next stage makes its gradients ("prefetching the next stage, performing
+ * forward/backward computations of the current stage, and offloading the gradients of the previous stage are thus
+ * processed in parallel": SysX, Sec. 4). Both together are the devices' limit, within which lanes run ahead.
+ *
+ * Ids follow the ideal schedule of ht_pipe_layout, in which messages take no time. Events of one instant are ordered:
+ * ends before starts, then by stage. This order also keeps messages from deadlocking: at a timestep all ranks list
+ * their sends and receives in one global order (SysX, Sec. 4, "Pipeline schedule").
+ */
+#ifndef HT_DRAFT_PIPE_H
+#define HT_DRAFT_PIPE_H
+
+#include "common/draft/control.h"
+#include "common/draft/layout.h"
+#include "common/plan/system.h"
+#include "common/schedule/pipeline.h"
+
+struct ht_pipe; /* common/draft/pipe_internal.h */
+
+/* Additions of a method to a pipeline; each may be NULL. A hook appends ops and lanes with the functions of
+   pipe_internal.h. */
+struct ht_pipe_hooks {
+    /* Adds a rank's lanes after those of messages; may set a stage's lane for its steps. */
+    void (*add_lanes)(struct ht_pipe *g, int32_t rank);
+    void (*begin)(struct ht_pipe *g, const struct ht_pipe_pass *x); /* called before the first op of a pass */
+    void (*end)(struct ht_pipe *g, const struct ht_pipe_pass *x);   /* called after its boundary has been sent */
+};
+
+struct ht_pipe_style {
+    enum ht_pipe_order order;
+    int32_t v, d;
+    /* Layout of several pipelines, or of stages in several parts; these keep everything on the devices. NULL: one
+       pipeline of all ranks. */
+    const struct ht_layout *layout;
+    /* Blocks of each backward stage: [n_blocks] of one pipeline after another, or, if all are equally deep, of each of
+       them. NULL: as even as possible. */
+    const int64_t *blocks;
+    int32_t n_blocks;
+    int32_t (*backward_rank)(const struct ht_pipe_shape *p, int32_t q); /* rank of a backward stage, as in the shape */
+    /* Parameters and optimizer are in host memory, and a stage is stepped there when its sum arrives. Else they are on
+       the device, and all stages are stepped after all passes. */
+    bool offload;
+    enum ht_control_mode own; /* the method's own control, used if the scenario asks for none */
+    enum ht_undo_kind undo;   /* of its own rollback */
+    /* A block keeps nothing; a backward stage recomputes from its input. Required if a stage's backward runs on another
+       rank than its forward. */
+    bool recompute;
+    bool early_recompute; /* recomputation may begin before the gradient arrives */
+    /* The last forward pass runs the head, for its loss, and the backward pass runs it again. Else the head's forward
+       runs in its backward pass. Only with recomputation. */
+    bool forward_head;
+    bool recompute_output; /* the last backward stage recomputes X(L+1,j), too; else the last forward stage sends it */
+    bool blocking_sends;   /* a rank's next pass waits for its sends; see the lanes above for what these wait for */
+    bool free_messages;    /* messages between ranks cost nothing */
+    struct ht_pipe_hooks hooks;
+};
+
+/* Returns HT_INFEASIBLE, with one line, if the scenario has too few blocks for the stages, micro-batches that the order
+   cannot take, a tied table on two ranks of a pipeline that offloads, or asks for an exact undo of steps that keep no
+   log. Returns HT_BAD_INPUT if the blocks do not match the stages or the model. */
+enum ht_status ht_pipe_check(const struct ht_scenario *scenario, const struct ht_pipe_style *style,
+                             struct ht_error *err);
+
+/*
+ * Builds the graph, linked and ready for the verifier. ht_pipe_check must have passed. Applies the scenario's control
+ * (common/draft/control.h), or else the style's own. HT_INFEASIBLE if control cannot handle the graph.
+ */
+enum ht_status ht_pipe_build(const struct ht_scenario *scenario, const struct ht_pipe_style *style, const char *name,
+                             struct ht_error *err, struct ht_schedule **out);
+
+/* Returns the first unit of backward stage q, or the number of units for q = N_sb. For one pipeline of all ranks. */
+int32_t ht_pipe_first_unit(const struct ht_scenario *scenario, const struct ht_pipe_style *style, int32_t q);
+
+/* Returns the number of stages for each of `of` devices or stages: `wanted`, or fewer if there is not one block for
+   each; at least 1. */
+int64_t ht_pipe_stages_each(const struct ht_scenario *scenario, int64_t wanted, int64_t of);
+/* Records the inputs from which a plan derives the number of stages. */
+void ht_pipe_plan_inputs(const struct ht_scenario *scenario, struct ht_plan *plan);
+
+/* Returns the order's shape for the scenario. */
+struct ht_pipe_shape ht_pipe_shape_of(const struct ht_scenario *scenario, const struct ht_pipe_style *style);
+
+/* Computes, over runs of `count` backward stages that begin at a multiple of it, the most parameters (elements) and the
+   most that units keep (bytes). */
+void ht_pipe_largest_stage(const struct ht_scenario *scenario, const struct ht_pipe_style *style, int32_t count,
+                           int64_t *params, int64_t *kept_bytes);
+/* Returns the bytes of the checkpoints that a rank holds at most: N_m v d c, where c is the input of a block. */
+int64_t ht_pipe_checkpoint_bytes(const struct ht_scenario *scenario, const struct ht_pipe_style *style);
+/*
+ * Returns the device memory by stages, in bytes, with offloading, of the largest stage i:
+ *
+ *     3 Psi_i + N_m v d c + A_i           parameters of two stages, a gradient, checkpoints
+ *     3 Psi_i + N_m v (d c + A_i)         without recomputation: a device keeps the activations of all its stages
+ *
+ * Psi: 16-bit (FP32: 32-bit) parameters; A: what the blocks of a stage keep. Fresh gradients and scratch are left out.
+ * The verifier proves the memory of the schedule itself.
+ */
+int64_t ht_pipe_device_bytes(const struct ht_scenario *scenario, const struct ht_pipe_style *style);
+/* Returns the host memory, in bytes, of the fullest node: compute copies, master parameters and optimizer states,
+   gradients, logs. */
+int64_t ht_pipe_host_bytes(const struct ht_scenario *scenario, const struct ht_pipe_style *style);
+
+#endif

@@ -1,0 +1,125 @@
+/* State and functions shared by the files of the pipeline builder, and used by the hooks of a style; see pipe.h. */
+#ifndef HT_DRAFT_PIPE_INTERNAL_H
+#define HT_DRAFT_PIPE_INTERNAL_H
+
+#include "common/draft/draft_internal.h"
+#include "common/draft/pipe.h"
+
+/* A run of consecutive passes of a rank over the same stage, during which its parameters stay. */
+struct ht_pipe_visit {
+    int64_t first, last;                 /* passes of the rank */
+    int64_t last_forward, last_backward; /* -1: none */
+    int32_t forward, backward;           /* stages; -1: none */
+    int32_t last_op;                     /* its last compute op, once appended */
+};
+
+/* A pipeline, or one tensor-parallel part of all its stages. Ranks and micro-batches count from 0 here; in the graph
+   they are those of the replica. */
+struct ht_pipe {
+    struct ht_draft d; /* x of a unit is on the rank of its forward; a and dx are on the rank of its backward */
+    const struct ht_pipe_style *style;
+    struct ht_pipe_shape shape;
+    int32_t n_forward, n_backward;
+    struct ht_control control;      /* of the graph */
+    int32_t *first;                 /* [n_backward + 1] first unit of a backward stage */
+    int32_t *stage_of;              /* [n_units] backward stage */
+    int32_t *holder, *forward_rank; /* [n_units + 1], see struct ht_draft */
+    struct ht_lanes *lanes;         /* [ranks] */
+    int32_t *stage_lane;            /* [n_backward] lane of its optimizer; -1: not added yet */
+    int32_t *serve;                 /* [ranks * ranks] lane of the owner that serves a reader, or -1 */
+    /* passes */
+    struct ht_pipe_pass *passes;  /* [ranks * n_passes] */
+    struct ht_pipe_visit *visits; /* [ranks][n_passes], the first n_visits[rank] used */
+    int32_t *n_visits, *visit_of; /* [ranks], [ranks * n_passes] */
+    int64_t n_passes;
+    /* while ops are appended */
+    int32_t match;
+    int32_t *computed, *sending; /* [ranks] last compute op; message that the next compute op waits for, or -1 */
+    int32_t *arrival;            /* [n_backward * n_mb] receive of a backward pass's input, or -1 */
+};
+
+static inline int32_t ht_pipe_at(const struct ht_pipe *g, int32_t unit, int32_t mb)
+{
+    return ht_draft_at(&g->d, unit, mb);
+}
+static inline const struct ht_replica *ht_pipe_replica(const struct ht_pipe *g)
+{
+    return &g->d.layout->replicas[g->d.replica];
+}
+static inline int32_t ht_pipe_rank(const struct ht_pipe *g, int32_t rank)
+{
+    return ht_layout_rank(g->d.layout, g->d.replica, rank, g->d.part);
+}
+/* Makes a rank the current one: ops are appended to its lanes. */
+static inline void ht_pipe_turn(struct ht_pipe *g, int32_t rank)
+{
+    g->d.rank = ht_pipe_rank(g, rank);
+    g->d.lanes = &g->lanes[rank];
+}
+static inline bool ht_pipe_offloads(const struct ht_pipe *g)
+{
+    return g->style->offload;
+}
+static inline int32_t ht_pipe_head(const struct ht_pipe *g)
+{
+    return g->d.n_units - 1;
+}
+/* Returns the rank that steps a unit and whose node's memory holds it. */
+static inline int32_t ht_pipe_owner(const struct ht_pipe *g, int32_t unit)
+{
+    return ht_pipe_backward_rank(&g->shape, g->stage_of[unit]);
+}
+static inline int32_t ht_pipe_add_lane(struct ht_pipe *g, const char *name, enum ht_lane_kind kind, int32_t rank)
+{
+    return ht_add_lane(g->d.schedule, name, kind, ht_pipe_rank(g, rank), HT_FIFO);
+}
+
+/* pipe_stages.c. Returns the order's shape in one pipeline. */
+struct ht_pipe_shape ht_pipe_replica_shape(const struct ht_pipe_style *y, const struct ht_replica *x);
+/* Returns the first unit of backward stage q of pipeline k; of the number of stages the number of units. */
+int32_t ht_pipe_first_unit_in(const struct ht_scenario *sc, const struct ht_pipe_style *y, int32_t k, int32_t q);
+/* Returns the graph's rank that steps a unit in pipeline k. */
+int32_t ht_pipe_holder(const struct ht_pipe *g, int32_t k, int32_t unit);
+/* Returns the control of the graph and how it undoes steps. The method's own control undoes steps in its own way. The
+   scenario's control replaces it on one device, and whenever norms are clipped, which needs steps to be redone. */
+struct ht_control ht_pipe_control(const struct ht_scenario *scenario, const struct ht_pipe_style *style,
+                                  enum ht_undo_kind *undo);
+
+/* pipe_passes.c. The first block of a backward stage, and one past its last. */
+int32_t ht_pipe_first_block(const struct ht_pipe *g, int32_t q);
+int32_t ht_pipe_end_block(const struct ht_pipe *g, int32_t q);
+bool ht_pipe_has_head(const struct ht_pipe *g, int32_t q);
+/* Returns true if a pass of forward stage i, of backward stage q, reads a unit's parameters on the device. */
+bool ht_pipe_forward_reads(const struct ht_pipe *g, int32_t i, int32_t unit);
+bool ht_pipe_backward_reads(const struct ht_pipe *g, int32_t q, int32_t unit);
+
+/* The ops of a pass on the compute lane. n: of the rank's passes. */
+void ht_pipe_forward_pass(struct ht_pipe *g, int32_t rank, int64_t n);
+void ht_pipe_backward_pass(struct ht_pipe *g, int32_t rank, int64_t n);
+/* Returns true if the unit's parameters are freed on the rank's device after its nth pass. */
+bool ht_pipe_drops(const struct ht_pipe *g, int32_t rank, int64_t n, int32_t unit);
+bool ht_pipe_visit_reads(const struct ht_pipe *g, const struct ht_pipe_visit *v, int32_t unit);
+
+/* Appends the copies and messages that bring the parameters of a rank's visit (pipe_transfers.c). */
+void ht_pipe_fetch(struct ht_pipe *g, int32_t rank, int32_t visit);
+/* Appends the message of a boundary tensor, unless both ranks are the same. for_backward: the backward stage that waits
+   for it, or -1. */
+void ht_pipe_send_boundary(struct ht_pipe *g, int32_t from, int32_t to, int32_t tensor, int32_t for_backward);
+struct ht_pipe_message {
+    int32_t send, receive; /* ops */
+};
+/* Appends a message of a tensor from one device to another, on a lane of each, after an op (-1: none). The sender's
+   copy is freed. letter: of the ops' names. */
+struct ht_pipe_message ht_pipe_message(struct ht_pipe *g, int32_t from, int32_t to, int32_t out, int32_t in,
+                                       int32_t tensor, char letter, int32_t after);
+/* Appends the copy of a backward stage's sums to the host. */
+void ht_pipe_offload(struct ht_pipe *g, int32_t q);
+
+/* Appends this pipeline's members of AR(u) (pipe_transfers.c): adds up a unit's gradients of all pipelines, and for a
+   tied table those of embedding and head; each rank keeps the sum. Appends nothing if there is only one gradient. */
+void ht_pipe_all_reduce(struct ht_pipe *g, int32_t unit);
+
+/* Appends the optimizer step of a backward stage, in the tier of its sums (pipe_passes.c). */
+void ht_pipe_step(struct ht_pipe *g, int32_t q);
+
+#endif

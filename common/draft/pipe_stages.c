@@ -1,0 +1,240 @@
+/* Stages of pipelines: their ranks and units, what is refused, and the memory that they take. */
+#include "common/draft/pipe_internal.h"
+
+#include "common/base/array.h"
+#include "common/base/minmax.h"
+#include "common/kernels/undo.h"
+
+#include <stdlib.h>
+
+/* ---- shape ----------------------------------------------------------------------------------------------------- */
+
+/* Returns pipeline k, or the one of all ranks if there is no layout. */
+static struct ht_replica replica_of(const struct ht_scenario *sc, const struct ht_pipe_style *y, int32_t k)
+{
+    if (y->layout) return y->layout->replicas[k];
+    return (struct ht_replica){.n_ranks = (int32_t)ht_scenario_ranks(sc),
+                               .n_micro_batches = (int32_t)ht_scenario_micro_batches(sc),
+                               .micro_batch = sc->micro_batch};
+}
+
+static int32_t pipelines(const struct ht_pipe_style *y)
+{
+    return y->layout ? y->layout->n_replicas : 1;
+}
+
+static int32_t tp_of(const struct ht_pipe_style *y)
+{
+    return y->layout ? y->layout->tp : 1;
+}
+
+struct ht_pipe_shape ht_pipe_replica_shape(const struct ht_pipe_style *y, const struct ht_replica *x)
+{
+    return (struct ht_pipe_shape){.ranks = x->n_ranks / tp_of(y),
+                                  .micro_batches = x->n_micro_batches,
+                                  .v = y->v,
+                                  .d = y->d,
+                                  .order = y->order,
+                                  .backward_rank = y->backward_rank};
+}
+
+struct ht_pipe_shape ht_pipe_shape_of(const struct ht_scenario *scenario, const struct ht_pipe_style *y)
+{
+    struct ht_replica all = replica_of(scenario, y, 0);
+    return ht_pipe_replica_shape(y, &all);
+}
+
+static int64_t stages_of(const struct ht_pipe_style *y, const struct ht_replica *x)
+{
+    return (int64_t)x->n_ranks / tp_of(y) * y->v * y->d;
+}
+
+/* Returns the blocks of each stage of pipeline k; NULL: evenly divided. */
+static const int64_t *blocks_of(const struct ht_scenario *sc, const struct ht_pipe_style *y, int32_t k)
+{
+    int64_t before = 0;
+    for (int32_t i = 0; i < k; i++) {
+        struct ht_replica x = replica_of(sc, y, i);
+        before += stages_of(y, &x);
+    }
+    struct ht_replica own = replica_of(sc, y, k);
+    if (!y->blocks) return NULL;
+    return y->n_blocks == stages_of(y, &own) ? y->blocks : y->blocks + before;
+}
+
+/* Returns the first unit of backward stage q of n stages. */
+static int32_t first_unit(const struct ht_scenario *sc, const int64_t *blocks, int64_t n, int32_t q)
+{
+    int64_t block = blocks ? 0 : q * sc->model.layers / n;
+    if (q == 0) return 0;
+    if (q == n) return (int32_t)ht_model_units(&sc->model);
+    for (int32_t i = 0; i < q && blocks; i++) block += blocks[i];
+    return (int32_t)(1 + block);
+}
+
+int32_t ht_pipe_first_unit(const struct ht_scenario *scenario, const struct ht_pipe_style *y, int32_t q)
+{
+    return first_unit(scenario, y->blocks, ht_scenario_ranks(scenario) * y->v * y->d, q);
+}
+
+int32_t ht_pipe_first_unit_in(const struct ht_scenario *sc, const struct ht_pipe_style *y, int32_t k, int32_t q)
+{
+    struct ht_replica x = replica_of(sc, y, k);
+    return first_unit(sc, blocks_of(sc, y, k), stages_of(y, &x), q);
+}
+
+int32_t ht_pipe_holder(const struct ht_pipe *g, int32_t k, int32_t unit)
+{
+    const struct ht_replica *x = &g->d.layout->replicas[k];
+    const int64_t *blocks = blocks_of(g->d.scenario, g->style, k);
+    struct ht_pipe_shape shape = ht_pipe_replica_shape(g->style, x);
+    int32_t n = ht_pipe_backward_stages(&shape), q = n - 1;
+    while (first_unit(g->d.scenario, blocks, n, q) > unit) q--;
+    return ht_layout_rank(g->d.layout, k, ht_pipe_backward_rank(&shape, q), g->d.part);
+}
+
+struct ht_control ht_pipe_control(const struct ht_scenario *scenario, const struct ht_pipe_style *style,
+                                  enum ht_undo_kind *undo)
+{
+    struct ht_control c = scenario->control;
+    bool over_ranks = ht_scenario_ranks(scenario) > 1 && c.options.clip == 0;
+    bool own = c.mode == HT_CONTROL_NONE || (c.mode == style->own && over_ranks);
+    if (c.mode == HT_CONTROL_NONE) c.mode = style->own;
+    *undo = own ? style->undo : HT_UNDO_AND_REDO;
+    return c;
+}
+
+/* Checks that the blocks have one element per stage, of all pipelines or of each, and that each pipeline has the
+   model's. */
+static enum ht_status check_blocks(const struct ht_scenario *sc, const struct ht_pipe_style *y, struct ht_error *err)
+{
+    const struct ht_model *m = &sc->model;
+    int64_t all = 0, each = -1;
+    if (!y->blocks) return HT_OK;
+    for (int32_t k = 0; k < pipelines(y); k++) {
+        struct ht_replica x = replica_of(sc, y, k);
+        int64_t n = stages_of(y, &x);
+        each = k == 0 || each == n ? n : -1;
+        all += n;
+    }
+    if (y->n_blocks != all && y->n_blocks != each)
+        return ht_fail(err, HT_BAD_INPUT, "blocks has %d element%s; expected %lld, one a stage", y->n_blocks,
+                       y->n_blocks == 1 ? "" : "s", (long long)all);
+    for (int32_t k = 0; k < pipelines(y); k++) {
+        struct ht_replica x = replica_of(sc, y, k);
+        const int64_t *blocks = blocks_of(sc, y, k);
+        int64_t sum = 0;
+        for (int64_t i = 0; i < stages_of(y, &x); i++) sum += blocks[i];
+        if (sum != m->layers)
+            return ht_fail(err, HT_BAD_INPUT, "the stages of a pipeline have %lld blocks: expected the %lld of %s",
+                           (long long)sum, (long long)m->layers, m->name);
+    }
+    return HT_OK;
+}
+
+static enum ht_status check_pipeline(const struct ht_scenario *scenario, const struct ht_pipe_style *y,
+                                     const struct ht_replica *x, struct ht_error *err)
+{
+    const struct ht_model *m = &scenario->model;
+    struct ht_pipe_shape p = ht_pipe_replica_shape(y, x);
+    int64_t stages = stages_of(y, x);
+    if (m->layers < stages)
+        return ht_fail(err, HT_INFEASIBLE,
+                       "%s has %lld blocks for %lld stages (%d devices, v = %d, d = %d): expected at least one each",
+                       m->name, (long long)m->layers, (long long)stages, p.ranks, p.v, p.d);
+    if (m->tied && p.ranks > 1 && y->offload)
+        return ht_fail(err, HT_INFEASIBLE,
+                       "%s ties its head to the token table, and a pipeline over %d devices has them on two of them, "
+                       "whose gradients would be added up in host memory: expected an untied model",
+                       m->name, p.ranks);
+    if (p.order == HT_PIPE_INTERLEAVED && p.micro_batches % p.ranks)
+        return ht_fail(err, HT_INFEASIBLE,
+                       "the interleaved order cannot take %d micro-batches: expected a multiple of %d, one a device",
+                       p.micro_batches, p.ranks);
+    return HT_OK;
+}
+
+enum ht_status ht_pipe_check(const struct ht_scenario *scenario, const struct ht_pipe_style *y, struct ht_error *err)
+{
+    enum ht_undo_kind undo;
+    enum ht_status status = HT_OK;
+    for (int32_t k = 0; k < pipelines(y) && !status; k++) {
+        struct ht_replica x = replica_of(scenario, y, k);
+        status = check_pipeline(scenario, y, &x, err);
+    }
+    if (!status) status = check_blocks(scenario, y, err);
+    if (status) return status;
+    ht_pipe_control(scenario, y, &undo);
+    if (scenario->control.mode == HT_CONTROL_ROLLBACK && undo == HT_UNDO_UNLOGGED)
+        return ht_fail(err, HT_INFEASIBLE, "control 'rollback' with a step that keeps no log: its undo is not exact");
+    return HT_OK;
+}
+
+/* ---- planning ---------------------------------------------------------------------------------------------------- */
+
+int64_t ht_pipe_stages_each(const struct ht_scenario *scenario, int64_t wanted, int64_t of)
+{
+    int64_t most = scenario->model.layers / of;
+    return most < 1 ? 1 : wanted < most ? wanted : most;
+}
+
+void ht_pipe_plan_inputs(const struct ht_scenario *scenario, struct ht_plan *plan)
+{
+    ht_plan_input(plan, "L", "", (double)scenario->model.layers);
+    ht_plan_input(plan, "devices", "", (double)ht_scenario_ranks(scenario));
+}
+
+/* ---- memory by stages ------------------------------------------------------------------------------------------ */
+
+void ht_pipe_largest_stage(const struct ht_scenario *sc, const struct ht_pipe_style *y, int32_t count, int64_t *params,
+                           int64_t *kept_bytes)
+{
+    struct ht_pipe_shape p = ht_pipe_shape_of(sc, y);
+    *params = *kept_bytes = 0;
+    for (int32_t q = 0; q < ht_pipe_backward_stages(&p); q += count) {
+        int64_t sum = 0, acts = 0;
+        for (int32_t u = ht_pipe_first_unit(sc, y, q); u < ht_pipe_first_unit(sc, y, q + count); u++) {
+            sum += ht_unit_params(&sc->model, u);
+            acts += ht_unit_activation_bytes(&sc->model, u, sc->micro_batch, sc->seq, sc->numerics.param);
+        }
+        *params = ht_max(*params, sum);
+        *kept_bytes = ht_max(*kept_bytes, acts);
+    }
+}
+
+int64_t ht_pipe_checkpoint_bytes(const struct ht_scenario *sc, const struct ht_pipe_style *y)
+{
+    return ht_pipe_shape_of(sc, y).micro_batches * y->v * y->d *
+           ht_unit_input_bytes(&sc->model, 1, sc->micro_batch, sc->seq, sc->numerics.param);
+}
+
+int64_t ht_pipe_device_bytes(const struct ht_scenario *sc, const struct ht_pipe_style *y)
+{
+    int64_t params, kept;
+    ht_pipe_largest_stage(sc, y, y->d, &params, &kept);
+    if (!y->recompute) kept *= ht_pipe_shape_of(sc, y).micro_batches * y->v;
+    return 3 * ht_dtype_bytes(sc->numerics.param) * params + ht_pipe_checkpoint_bytes(sc, y) + kept;
+}
+
+int64_t ht_pipe_host_bytes(const struct ht_scenario *sc, const struct ht_pipe_style *y)
+{
+    const struct ht_numerics *n = &sc->numerics;
+    struct ht_pipe_shape p = ht_pipe_shape_of(sc, y);
+    int64_t each = ht_dtype_bytes(n->param) + ht_optimizer_state_bytes(n), most = 0;
+    each += ht_dtype_bytes(ht_stepped_gradient(n, ht_scenario_micro_batches(sc)));
+    int64_t *node_bytes = HT_NEW_ARRAY(int64_t, sc->cluster->n_nodes);
+    enum ht_undo_kind undo;
+    bool logged = ht_pipe_control(sc, y, &undo).mode == HT_CONTROL_ROLLBACK && undo != HT_UNDO_UNLOGGED;
+    for (int32_t q = 0; q < ht_pipe_backward_stages(&p); q++) {
+        int64_t node = 0;
+        ht_cluster_node_of(sc->cluster, ht_pipe_backward_rank(&p, q), &node);
+        for (int32_t u = ht_pipe_first_unit(sc, y, q); u < ht_pipe_first_unit(sc, y, q + 1); u++) {
+            int64_t params = ht_unit_params(&sc->model, u);
+            node_bytes[node] += each * params;
+            if (logged) node_bytes[node] += ht_undo_log_bytes(params, ht_undo_usual_exceptions(params));
+        }
+        most = ht_max(most, node_bytes[node]);
+    }
+    free(node_bytes);
+    return most;
+}
