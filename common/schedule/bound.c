@@ -17,9 +17,15 @@ struct order {
     int32_t issue_ahead;
 };
 
+/* Returns the op of an instance. */
+static int32_t op_of(const struct order *o, int32_t x)
+{
+    return x < o->s->n_ops ? x : x - o->s->n_ops;
+}
+
 static int32_t lane_of(const struct order *o, int32_t x)
 {
-    return o->s->ops[x % o->s->n_ops].lane;
+    return o->s->ops[op_of(o, x)].lane;
 }
 
 static int32_t grant_lead(const struct order *o, int32_t lane)
@@ -35,7 +41,7 @@ static bool is_before(const struct order *o, int32_t a, int32_t b)
     const int32_t *after = o->after + (int64_t)a * s->n_lanes;
     int32_t lane = lane_of(o, b);
     if (o->position[b] >= 0) return o->position[b] - grant_lead(o, lane) >= after[lane];
-    int32_t op = b % s->n_ops, base = b - op;
+    int32_t op = op_of(o, b), base = b - op;
     for (int64_t d = s->deps_begin[op]; d < s->deps_begin[op + 1]; d++) {
         int32_t dep = base + s->deps[d];
         if (dep == a || (o->position[dep] >= 0 && o->position[dep] >= after[lane_of(o, dep)])) return true;
@@ -72,7 +78,7 @@ static void make_order(struct order *o, const struct ht_schedule *s, int32_t iss
     for (int32_t i = 0; i < m; i++) next[i] = -1;
     /* From the last instance to the first: each one's `after` is complete when its dependencies read it. */
     for (int32_t x = o->n - 1; x >= 0; x--) {
-        int32_t op = x % s->n_ops, base = x - op, lane = s->ops[op].lane;
+        int32_t op = op_of(o, x), base = x - op, lane = s->ops[op].lane;
         if (o->position[x] >= 0) {
             if (next[lane] >= 0) follows(o, x, next[lane]);
             next[lane] = x;
@@ -142,14 +148,33 @@ struct site {
     int64_t change; /* bytes of what can be live from here on, but not at the site before */
 };
 
-/* Returns how many of n sites of a FIFO lane, from the first on, are granted before `other` has surely ended; with
-   to_come, how many have surely ended when `other` is granted. */
-static int32_t count(const struct order *o, const struct site *sites, int32_t n, int32_t other, bool to_come)
+/* Returns how many of n sites of a FIFO lane, from the first on, have surely ended when `other` is granted; it is at
+   least `low`. It doubles its steps from there, since the sites' rows of `after` lie far apart. */
+static int32_t count_ended(const struct order *o, const struct site *sites, int32_t n, int32_t other, int32_t low)
 {
-    int32_t low = 0, high = n;
+    int32_t high = low;
+    for (int32_t step = 1; high < n && is_before(o, sites[high].x, other); step *= 2) {
+        low = high + 1;
+        high = n - low > step ? low + step : n;
+    }
     while (low < high) {
-        int32_t middle = (low + high) / 2, x = sites[middle].x;
-        if (to_come ? is_before(o, x, other) : !is_before(o, other, x))
+        int32_t middle = (low + high) / 2;
+        if (is_before(o, sites[middle].x, other))
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* Returns how many of n sites of a FIFO lane, from the first on, are granted before `other` has surely ended. */
+static int32_t count_granted(const struct order *o, const struct site *sites, int32_t n, int32_t other)
+{
+    int32_t lane = lane_of(o, sites[0].x), low = 0, high = n;
+    int32_t first = o->after[(int64_t)other * o->s->n_lanes + lane], lead = grant_lead(o, lane);
+    while (low < high) {
+        int32_t middle = (low + high) / 2;
+        if (o->position[sites[middle].x] - lead < first)
             low = middle + 1;
         else
             high = middle;
@@ -158,14 +183,21 @@ static int32_t count(const struct order *o, const struct site *sites, int32_t n,
 }
 
 /* Returns the largest sum at the sites of a FIFO lane. A tensor can be live at consecutive sites: not before it can
-   have been made, nor after it must have been freed. So each life is two changes. */
-static int64_t most_on_fifo(const struct order *o, const struct lives *l, struct site *sites, int32_t n)
+   have been made, nor after it must have been freed. So each life is two changes. ended: [n_lanes] scratch, for each
+   FIFO lane the sites that had ended at the last life which the lane began; lives come in the order of their lanes. */
+static int64_t most_on_fifo(const struct order *o, const struct lives *l, struct site *sites, int32_t n, int32_t *ended)
 {
     int64_t live = 0, most = 0;
+    memset(ended, 0, sizeof *ended * (size_t)o->s->n_lanes);
     for (int32_t k = 0; k < l->n; k++) {
         const struct life *t = &l->rows[k];
-        int32_t begin = t->from < 0 ? 0 : count(o, sites, n, t->from, true);
-        int32_t end = t->to < 0 ? n : count(o, sites, n, t->to, false);
+        int32_t begin = 0;
+        if (t->from >= 0) {
+            int32_t *known = &ended[lane_of(o, t->from)];
+            begin = count_ended(o, sites, n, t->from, o->position[t->from] >= 0 ? *known : 0);
+            *known = begin;
+        }
+        int32_t end = t->to < 0 ? n : count_granted(o, sites, n, t->to);
         if (begin >= end) continue;
         sites[begin].change += t->bytes;
         if (end < n) sites[end].change -= t->bytes;
@@ -202,7 +234,7 @@ struct marks {
 static int32_t dependency(const struct order *o, int32_t x, int64_t i)
 {
     const struct ht_schedule *s = o->s;
-    int32_t op = x % s->n_ops, base = x - op;
+    int32_t op = op_of(o, x), base = x - op;
     int64_t own = s->deps_begin[op + 1] - s->deps_begin[op];
     if (i < own) return base + s->deps[s->deps_begin[op] + i];
     int64_t d = s->prev_begin[op] + i - own;
@@ -354,6 +386,7 @@ static int64_t bound_of(const struct order *o, const struct lives *l, int64_t ca
     const struct ht_schedule *s = o->s;
     struct site *sites = HT_NEW_ARRAY(struct site, l->n);
     bool *done = HT_NEW_ARRAY(bool, s->n_lanes);
+    int32_t *ended = HT_NEW_ARRAY(int32_t, s->n_lanes);
     int64_t most = 0;
     for (int32_t i = 0; i < l->n; i++) most += l->rows[i].from < 0 ? l->rows[i].bytes : 0;
     for (int32_t i = 0; i < l->n; i++) {
@@ -365,11 +398,12 @@ static int64_t bound_of(const struct order *o, const struct lives *l, int64_t ca
             if (lane_of(o, x) == lane && (n == 0 || sites[n - 1].x != x)) sites[n++] = (struct site){x, 0};
         }
         int64_t found =
-            s->lanes[lane].order == HT_FIFO ? most_on_fifo(o, l, sites, n) : most_on_priority(o, l, sites, n);
+            s->lanes[lane].order == HT_FIFO ? most_on_fifo(o, l, sites, n, ended) : most_on_priority(o, l, sites, n);
         if (found > most) most = found;
     }
     free(sites);
     free(done);
+    free(ended);
     return most < capacity ? most : capacity;
 }
 
