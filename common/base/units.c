@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "common/base/array.h"
 
@@ -147,6 +148,15 @@ static const char *ht_scan_number(const char *text, size_t len, struct ht_number
     return NULL;
 }
 
+/* Returns true if text[len] names the unit. Sizes have no bits, so letters of any case and those before the B suffice:
+   "40gb", "40G". */
+static bool ht_is_unit(const struct ht_unit_name *u, const char *text, size_t len)
+{
+    size_t n = strlen(u->name);
+    if (u->kind != HT_BYTES) return n == len && memcmp(u->name, text, n) == 0;
+    return (n == len || (len > 0 && n == len + 1)) && strncasecmp(u->name, text, len) == 0;
+}
+
 /* Finds the unit after the number. A kind without units takes none. */
 static enum ht_status ht_scan_unit(enum ht_quantity kind, const char *text, size_t len, const struct ht_number *n,
                                    struct ht_error *err, const struct ht_unit_name **out)
@@ -163,8 +173,7 @@ static enum ht_status ht_scan_unit(enum ht_quantity kind, const char *text, size
     const struct ht_unit_name *other = NULL;
     for (size_t i = 0; i < HT_COUNT(ht_units); i++) {
         const struct ht_unit_name *u = &ht_units[i];
-        if (strlen(u->name) != (size_t)(text + len - n->rest) || memcmp(u->name, n->rest, strlen(u->name)) != 0)
-            continue;
+        if (!ht_is_unit(u, n->rest, (size_t)(text + len - n->rest))) continue;
         if (u->kind == kind) {
             *out = u;
             return HT_OK;

@@ -5,7 +5,8 @@
  *     quantity = number [" "] unit          a unit is always written; a count has none
  *     number   = digits ["." digits]        rates, times and reals also take an exponent: 3.12e2
  *
- *     bytes        B, kB MB GB TB PB (powers of 1000), KiB MiB GiB TiB PiB (powers of 1024)
+ *     bytes        B, kB MB GB TB PB (powers of 1000), KiB MiB GiB TiB PiB (powers of 1024); letters of any case, and
+ *                  without their B: "40gb" and "40G" are 40 GB
  *     bytes/s      the above with "/s", and bit/s kbit/s Mbit/s Gbit/s Tbit/s
  *     flops/s      FLOP/s with k M G T P
  *     time         ns us ms s min h

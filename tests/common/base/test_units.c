@@ -17,6 +17,10 @@ static const struct whole_case good[] = {
     {HT_COUNT_OF, "8", 8},
     {HT_COUNT_OF, "-3", -3},
     {HT_COUNT_OF, "9223372036854775807", INT64_MAX},
+    {HT_BYTES, "40 gb", 40000000000},
+    {HT_BYTES, "40G", 40000000000},
+    {HT_BYTES, "512mi", 536870912},
+    {HT_BYTES, "3 k", 3000},
     {HT_BYTES, "40 GB", 40000000000},  /* 40 * 10^9 */
     {HT_BYTES, "40 GiB", 42949672960}, /* 40 * 2^30 */
     {HT_BYTES, "512MiB", 536870912},   /* 512 * 2^20 */
@@ -49,7 +53,8 @@ static const struct bad_case bad[] = {
     {HT_COUNT_OF, "99999999999999999999999999999999999999999999999999", "too many digits"},
     {HT_BYTES, "40", "'40' has no unit; expected a size such as '40 GB' or '512 MiB'"},
     {HT_BYTES, "40 XB", "has the unknown unit 'XB'"},
-    {HT_BYTES, "40 gb", "has the unknown unit 'gb'"},
+    {HT_BYTES, "40 g i", "has the unknown unit 'g i'"},
+    {HT_BYTES, "40 GBB", "has the unknown unit 'GBB'"},
     {HT_BYTES, "40 GB ", "has the unknown unit 'GB '"},
     {HT_BYTES, "40 GB/s", "has the wrong unit 'GB/s'; expected a size"},
     {HT_BYTES, "-40 GB", "is negative"},
