@@ -160,7 +160,7 @@ static char *revised(const char *path, const struct ht_state *state, enum ht_dty
     static const char *const keys[] = {"dtype", "torch_dtype"};
     struct ht_model there;
     char said[2048];
-    if (ht_hf_config_load(path, NULL, &there) != HT_OK || there.arch != state->model.arch ||
+    if (ht_hf_config_load(path, NULL, &there) != HT_OK || there.lacks[0] || there.arch != state->model.arch ||
         ht_hf_config_text(&there, dtype, NULL, said, sizeof(said)) != HT_OK || strcmp(said, ours) != 0)
         return ht_strdup(ours);
     json_t *was = json_load_file(path, 0, NULL), *want = json_loads(ours, 0, NULL), *now = json_deep_copy(was);

@@ -21,18 +21,36 @@ static enum ht_status get_int(const struct ht_node *map, const char *key, int64_
     return status == HT_OK ? ht_node_int(node, 1, max, err, out) : status;
 }
 
+/* Records arithmetic that the kernels lack: the model's shape is known, so it is planned and simulated, and training
+   refuses it with this text. The first one counts. Returns HT_OK. */
+__attribute__((format(printf, 3, 4))) static enum ht_status lack(struct ht_model *m, const struct ht_node *node,
+                                                                 const char *fmt, ...)
+{
+    struct ht_error why = {0};
+    char text[256];
+    va_list ap;
+    if (m->lacks[0]) return HT_OK;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof(text), fmt, ap);
+    va_end(ap);
+    ht_node_error(node, &why, "%s", text);
+    snprintf(m->lacks, sizeof(m->lacks), "%.*s", (int)sizeof(m->lacks) - 1, why.text);
+    return HT_OK;
+}
+
 /* Checks an optional flag, which must have the value that the kernels implement. */
-static enum ht_status want_flag(const struct ht_node *map, const char *key, bool want, struct ht_error *err)
+static enum ht_status want_flag(const struct ht_node *map, const char *key, bool want, struct ht_error *err,
+                                struct ht_model *m)
 {
     const struct ht_node *node = ht_node_find(map, key);
     bool value = want;
     enum ht_status status = node ? ht_node_bool(node, err, &value) : HT_OK;
     if (status == HT_OK && value != want)
-        status = ht_node_error(node, err, "the kernels have nothing else; expected %s", want ? "true" : "false");
+        status = lack(m, node, "the kernels have nothing else; expected %s", want ? "true" : "false");
     return status;
 }
 
-/* Checks an optional key of a feature that the kernels lack: absent, null, or an empty map. */
+/* Checks an optional key of another storage of weights: absent, null, or an empty map. */
 static enum ht_status want_null(const struct ht_node *map, const char *key, const char *what, struct ht_error *err)
 {
     const struct ht_node *node = ht_node_find(map, key);
@@ -41,55 +59,57 @@ static enum ht_status want_null(const struct ht_node *map, const char *key, cons
 }
 
 /* Checks the keys that all models share. Dropout is ignored: the kernels have none. */
-static enum ht_status check_common(const struct ht_node *map, bool causal, struct ht_error *err)
+static enum ht_status check_common(const struct ht_node *map, struct ht_error *err, struct ht_model *m)
 {
     enum ht_status status = want_null(map, "quantization_config", "a quantized model", err);
     if (status == HT_OK) status = want_null(map, "compression_config", "a compressed model", err);
     if (status == HT_OK) status = want_null(map, "pruned_heads", "a model without some of its heads", err);
-    return status == HT_OK ? want_flag(map, "is_causal", causal, err) : status;
+    return status == HT_OK ? want_flag(map, "is_causal", !ht_arch_bidirectional(m->arch), err, m) : status;
 }
 
 /* Checks the activation and the constant of LayerNorm, under the keys and with the defaults of the model's type. */
 static enum ht_status check_gelu_and_norm(const struct ht_node *map, const char *act_key, const char *activation,
-                                          const char *eps_key, double epsilon, struct ht_error *err)
+                                          const char *eps_key, double epsilon, struct ht_error *err, struct ht_model *m)
 {
     const struct ht_node *node = ht_node_find(map, act_key);
     bool known = !strcmp(activation, "gelu_new");
     enum ht_status status = node ? ht_node_string(node, err, &activation) : HT_OK;
     if (status != HT_OK) return status;
     if (!node && !known)
-        return ht_node_error(map, err, "without '%s' it is '%s', which has no kernel; expected gelu_new", act_key,
-                             activation);
+        lack(m, map, "without '%s' it is '%s', which has no kernel; expected gelu_new", act_key, activation);
     if (strcmp(activation, "gelu_new") != 0 && strcmp(activation, "gelu_pytorch_tanh") != 0)
-        return ht_node_error(node, err, "'%.40s' has no kernel; expected gelu_new", activation);
+        lack(m, node ? node : map, "'%.40s' has no kernel; expected gelu_new", activation);
     node = ht_node_find(map, eps_key);
     status = node ? ht_node_double(node, 0, 1, err, &epsilon) : HT_OK;
     if (status != HT_OK || fabs(epsilon - 1e-5) <= 1e-12) return status;
-    if (!node)
-        return ht_node_error(map, err, "without '%s' it is %g; the kernels have another: expected 1e-05", eps_key,
-                             epsilon);
-    return ht_node_error(node, err, "the kernels have another; expected 1e-05");
+    if (!node) return lack(m, map, "without '%s' it is %g; the kernels have another: expected 1e-05", eps_key, epsilon);
+    return lack(m, node, "the kernels have another; expected 1e-05");
 }
 
-static enum ht_status check_gpt2_arithmetic(const struct ht_node *map, struct ht_error *err)
+static enum ht_status check_gpt2_arithmetic(const struct ht_node *map, struct ht_error *err, struct ht_model *m)
 {
     enum ht_status status =
-        check_gelu_and_norm(map, "activation_function", "gelu_new", "layer_norm_epsilon", 1e-5, err);
-    if (status == HT_OK) status = want_flag(map, "scale_attn_weights", true, err);
-    if (status == HT_OK) status = want_flag(map, "scale_attn_by_inverse_layer_idx", false, err);
-    if (status == HT_OK) status = want_flag(map, "add_cross_attention", false, err);
+        check_gelu_and_norm(map, "activation_function", "gelu_new", "layer_norm_epsilon", 1e-5, err, m);
+    if (status == HT_OK) status = want_flag(map, "scale_attn_weights", true, err, m);
+    if (status == HT_OK) status = want_flag(map, "scale_attn_by_inverse_layer_idx", false, err, m);
+    if (status == HT_OK) status = want_flag(map, "add_cross_attention", false, err, m);
     return status;
 }
 
-/* Returns the name of the folder that holds the file: "b" for "a/b/config.json". */
+/* Returns the name of the folder that holds the file, "b" for "a/b/config.json"; or that of a file which is called
+   otherwise, "c" for "a/c.json". */
 static void name_of(const char *path, char *name, size_t bytes)
 {
-    const char *end = strrchr(path, '/');
-    const char *begin = end;
-    while (begin && begin > path && begin[-1] != '/') begin--;
-    char folder[256] = "model";
-    if (end && begin != end) snprintf(folder, sizeof(folder), "%.*s", (int)(end - begin), begin);
-    ht_shown(folder, name, bytes);
+    const char *slash = strrchr(path, '/'), *file = slash ? slash + 1 : path, *dot = strrchr(file, '.');
+    const char *begin = slash, *end = slash;
+    char text[256] = "model";
+    if (!ht_hf_is_config(path)) {
+        begin = file;
+        end = dot && dot != file ? dot : file + strlen(file);
+    }
+    while (begin && begin != file && begin > path && begin[-1] != '/') begin--;
+    if (end && begin != end) snprintf(text, sizeof(text), "%.*s", (int)(end - begin), begin);
+    ht_shown(text, name, bytes);
 }
 
 static enum ht_status parse_gpt2(const struct ht_node *map, struct ht_error *err, struct ht_model *m)
@@ -104,7 +124,7 @@ static enum ht_status parse_gpt2(const struct ht_node *map, struct ht_error *err
     m->ffn = 4 * m->width;
     const struct ht_node *inner = ht_node_find(map, "n_inner");
     if (inner && !is_null(inner)) status = ht_node_int(inner, 1, 1 << 20, err, &m->ffn);
-    return status == HT_OK ? check_gpt2_arithmetic(map, err) : status;
+    return status == HT_OK ? check_gpt2_arithmetic(map, err, m) : status;
 }
 
 /* Reads the number of classes: that of id2label, which transformers writes, or num_labels, which it also reads; 2 without
@@ -135,14 +155,14 @@ static enum ht_status parse_bert(const struct ht_node *map, struct ht_error *err
         status = get_int(map, "type_vocab_size", 2, err, &types);
     if (status == HT_OK && types != 2)
         status = ht_node_error(ht_node_find(map, "type_vocab_size"), err, "the kernels have two types; expected 2");
-    if (status == HT_OK) status = check_gelu_and_norm(map, "hidden_act", "gelu", "layer_norm_eps", 1e-12, err);
-    if (status == HT_OK) status = want_flag(map, "is_decoder", false, err);
-    if (status == HT_OK) status = want_flag(map, "add_cross_attention", false, err);
+    if (status == HT_OK) status = check_gelu_and_norm(map, "hidden_act", "gelu", "layer_norm_eps", 1e-12, err, m);
+    if (status == HT_OK) status = want_flag(map, "is_decoder", false, err, m);
+    if (status == HT_OK) status = want_flag(map, "add_cross_attention", false, err, m);
     const struct ht_node *position = ht_node_find(map, "position_embedding_type");
     const char *kind = "absolute";
     if (status == HT_OK && position) status = ht_node_string(position, err, &kind);
     if (status == HT_OK && strcmp(kind, "absolute") != 0)
-        status = ht_node_error(position, err, "'%.40s' has no kernel; expected absolute", kind);
+        status = lack(m, position, "'%.40s' has no kernel; expected absolute", kind);
     return status;
 }
 
@@ -167,8 +187,8 @@ static enum ht_status parse_vit(const struct ht_node *map, struct ht_error *err,
     if (m->max_seq > 1 << 20)
         return ht_node_error(ht_node_find(map, "patch_size"), err, "leaves %lld patches; expected fewer than %d",
                              (long long)ht_model_patches(m), 1 << 20);
-    status = want_flag(map, "qkv_bias", true, err);
-    return status == HT_OK ? check_gelu_and_norm(map, "hidden_act", "gelu", "layer_norm_eps", 1e-12, err) : status;
+    status = want_flag(map, "qkv_bias", true, err, m);
+    return status == HT_OK ? check_gelu_and_norm(map, "hidden_act", "gelu", "layer_norm_eps", 1e-12, err, m) : status;
 }
 
 /* Sets the base of the rotary frequencies. Versions of transformers differ in which of two keys they read, so both must
@@ -192,7 +212,7 @@ static enum ht_status add_theta(const struct ht_node *node, struct ht_error *err
  * or type in older files; both are read. A map by kind of layer has maps in it. Only the unscaled embedding has a kernel.
  */
 static enum ht_status check_rope(const struct ht_node *rope, struct ht_error *err, const struct ht_node **seen,
-                                 double *theta)
+                                 struct ht_model *m)
 {
     enum ht_status status = HT_OK;
     if (!rope || is_null(rope)) return HT_OK;
@@ -206,44 +226,53 @@ static enum ht_status check_rope(const struct ht_node *rope, struct ht_error *er
         if (!strcmp(c->key, "rope_type") || !strcmp(c->key, "type")) {
             status = ht_node_string(c, err, &type);
             if (status == HT_OK && strcmp(type, "default") != 0)
-                status = ht_node_error(c, err, "'%.40s' has no kernel; expected default", type);
+                status = lack(m, c, "'%.40s' has no kernel; expected default", type);
         } else if (!strcmp(c->key, "rope_theta")) {
-            status = add_theta(c, err, seen, theta);
+            status = add_theta(c, err, seen, &m->rope_theta);
         } else if (!strcmp(c->key, "partial_rotary_factor")) {
             status = ht_node_double(c, 0, 1, err, &factor);
-            if (status == HT_OK && factor != 1) status = ht_node_error(c, err, "has no kernel; expected 1");
+            if (status == HT_OK && factor != 1) status = lack(m, c, "has no kernel; expected 1");
         } else {
-            status =
-                ht_node_key_error(c, err, "scaled rotary embeddings have no kernel; expected rope_type and rope_theta");
+            status = lack(m, c, "scaled rotary embeddings have no kernel; expected rope_type and rope_theta");
         }
         if (status != HT_OK) return status;
     }
     return HT_OK;
 }
 
-static enum ht_status get_theta(const struct ht_node *map, struct ht_error *err, double *theta)
+static enum ht_status get_theta(const struct ht_node *map, struct ht_error *err, struct ht_model *m)
 {
     const struct ht_node *seen = NULL;
-    enum ht_status status = add_theta(ht_node_find(map, "rope_theta"), err, &seen, theta);
-    if (status == HT_OK) status = check_rope(ht_node_find(map, "rope_scaling"), err, &seen, theta);
-    if (status == HT_OK) status = check_rope(ht_node_find(map, "rope_parameters"), err, &seen, theta);
+    enum ht_status status = add_theta(ht_node_find(map, "rope_theta"), err, &seen, &m->rope_theta);
+    if (status == HT_OK) status = check_rope(ht_node_find(map, "rope_scaling"), err, &seen, m);
+    if (status == HT_OK) status = check_rope(ht_node_find(map, "rope_parameters"), err, &seen, m);
     return status;
 }
 
-static enum ht_status check_llama_arithmetic(const struct ht_node *map, struct ht_error *err)
+/* Checks the width of an attention window: none, or one that a flag (Qwen2's) switches off. */
+static enum ht_status check_window(const struct ht_node *map, struct ht_error *err, struct ht_model *m)
+{
+    const struct ht_node *window = ht_node_find(map, "sliding_window"), *flag = ht_node_find(map, "use_sliding_window");
+    bool used = true;
+    enum ht_status status = flag && !is_null(flag) ? ht_node_bool(flag, err, &used) : HT_OK;
+    if (status != HT_OK || !window || is_null(window) || !used) return status;
+    return lack(m, window, "attention to a window has no kernel; expected null");
+}
+
+static enum ht_status check_llama_arithmetic(const struct ht_node *map, struct ht_error *err, struct ht_model *m)
 {
     const struct ht_node *node = ht_node_find(map, "hidden_act");
     const char *activation = "silu";
     double factor = 1;
     enum ht_status status = node ? ht_node_string(node, err, &activation) : HT_OK;
     if (status == HT_OK && strcmp(activation, "silu") != 0 && strcmp(activation, "swish") != 0)
-        status = ht_node_error(node, err, "'%.40s' has no kernel; expected silu", activation);
-    if (status == HT_OK) status = want_flag(map, "attention_bias", false, err);
-    if (status == HT_OK) status = want_flag(map, "mlp_bias", false, err);
-    if (status == HT_OK) status = want_null(map, "sliding_window", "attention to a window", err);
+        status = lack(m, node, "'%.40s' has no kernel; expected silu", activation);
+    if (status == HT_OK) status = want_flag(map, "attention_bias", false, err, m);
+    if (status == HT_OK) status = want_flag(map, "mlp_bias", false, err, m);
+    if (status == HT_OK) status = check_window(map, err, m);
     node = ht_node_find(map, "partial_rotary_factor");
     if (status == HT_OK && node && !is_null(node)) status = ht_node_double(node, 0, 1, err, &factor);
-    if (status == HT_OK && factor != 1) status = ht_node_error(node, err, "has no kernel; expected 1");
+    if (status == HT_OK && factor != 1) status = lack(m, node, "has no kernel; expected 1");
     return status;
 }
 
@@ -272,8 +301,8 @@ static enum ht_status parse_llama(const struct ht_node *map, struct ht_error *er
     }
     node = ht_node_find(map, "rms_norm_eps");
     if (status == HT_OK && node) status = ht_node_double(node, 1e-12, 1, err, &m->norm_eps);
-    if (status == HT_OK) status = get_theta(map, err, &m->rope_theta);
-    return status == HT_OK ? check_llama_arithmetic(map, err) : status;
+    if (status == HT_OK) status = get_theta(map, err, m);
+    return status == HT_OK ? check_llama_arithmetic(map, err, m) : status;
 }
 
 enum ht_status ht_hf_config_parse(const struct ht_doc *doc, struct ht_error *err, struct ht_model *out)
@@ -285,17 +314,20 @@ enum ht_status ht_hf_config_parse(const struct ht_doc *doc, struct ht_error *err
     if (status == HT_OK) status = ht_node_get(map, "model_type", err, &node);
     if (status == HT_OK) status = ht_node_string(node, err, &type);
     if (status != HT_OK) return status;
+    bool biased = !strcmp(type, "qwen2"); /* its q, k and v: 0.002% of the parameters, not counted */
+    if (biased) lack(&m, node, "'qwen2' has biases of q, k and v, which have no kernel; expected llama or mistral");
     if (!strcmp(type, "gpt2"))
         status = parse_gpt2(map, err, &m);
-    else if (!strcmp(type, "llama"))
+    else if (!strcmp(type, "llama") || !strcmp(type, "mistral") || biased)
         status = parse_llama(map, err, &m);
     else if (!strcmp(type, "bert"))
         status = parse_bert(map, err, &m);
     else if (!strcmp(type, "vit"))
         status = parse_vit(map, err, &m);
     else
-        status = ht_node_error(node, err, "'%.40s' is not known here; expected gpt2, llama, bert or vit", type);
-    if (status == HT_OK) status = check_common(map, !ht_arch_bidirectional(m.arch), err);
+        status = ht_node_error(node, err,
+                               "'%.40s' is not known here; expected gpt2, llama, mistral, qwen2, bert or vit", type);
+    if (status == HT_OK) status = check_common(map, err, &m);
     if (status == HT_OK && m.arch != HT_ARCH_VIT) status = get_int(map, "vocab_size", 1 << 22, err, &m.vocab);
     node = ht_node_find(map, "tie_word_embeddings");
     if (status == HT_OK && node && !m.classes)

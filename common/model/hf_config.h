@@ -9,12 +9,13 @@
  *     ViT     num_hidden_layers, hidden_size, num_attention_heads, intermediate_size, image_size, patch_size, num_channels,
  *             id2label or num_labels: ViTForImageClassification
  *
- * Keys that change the arithmetic must have the values that our kernels implement: activation_function gelu_new,
- * layer_norm_epsilon 1e-5, scaled attention; BERT's and ViT's hidden_act gelu_new and layer_norm_eps 1e-5 (the
- * published checkpoints have gelu and 1e-12, and are refused); LLaMA's hidden_act silu or swish, no biases, no window,
- * rotary embeddings that are
- * not scaled (rope_scaling, rope_parameters, whose rope_theta counts too); no quantization, no pruned heads. Keys of
- * dropout are ignored: models are trained without it. Other keys are not read.
+ * Mistral and Qwen2 have LLaMA's keys. Keys that change the arithmetic but no shape should have the values that our
+ * kernels implement: activation_function gelu_new, layer_norm_epsilon 1e-5, scaled attention; BERT's and ViT's hidden_act
+ * gelu_new and layer_norm_eps 1e-5 (the published checkpoints have gelu and 1e-12); LLaMA's hidden_act silu or swish, no
+ * biases (Qwen2 has some), no window, rotary embeddings that are not scaled (rope_scaling, rope_parameters, whose
+ * rope_theta counts too). A model with others is planned and simulated; its `lacks` says why it is not trained. Quantized
+ * models and models without some of their heads are refused. Keys of dropout are ignored: models are trained without it.
+ * Other keys are not read.
  */
 #ifndef HT_MODEL_HF_CONFIG_H
 #define HT_MODEL_HF_CONFIG_H
@@ -24,7 +25,7 @@
 #include "common/base/config.h"
 #include "common/model/model.h"
 
-/* Returns true if a user's model argument means such a file: it is called config.json. */
+/* Returns true if a file is called config.json. Users' files of other names are known by their key model_type. */
 bool ht_hf_is_config(const char *path);
 /* Loads a model, named after the folder of the file. HT_BAD_INPUT with line and key; *out is then unchanged. */
 enum ht_status ht_hf_config_load(const char *path, struct ht_error *err, struct ht_model *out);

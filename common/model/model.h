@@ -139,6 +139,7 @@ struct ht_model {
     /* Tensor parallelism: the units in this header are then part `part` of `parts`. parts 0 stands for 1. */
     int32_t part, parts;
     struct ht_held held;
+    char lacks[192]; /* arithmetic that the kernels lack, as an error says it: not to be trained; "": nothing */
 };
 
 /* Rounding and storage. In FP32 throughout the compute copy is the master copy (ht_numerics_has_master is false). */

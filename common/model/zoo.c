@@ -34,7 +34,7 @@ static const struct ht_builtin ht_zoo_files[] = {
 /* A model as files write it; ffn and kv_heads are 0 if they are left out, tied is then GPT's default. */
 struct ht_model_entry {
     struct ht_model model;
-    char source[256], note[256];
+    char source[256], note[256], lacks[128];
 };
 
 static const char *const ht_arch_names[] = {"gpt", "llama", "bert", "vit", "dit"};
@@ -62,6 +62,7 @@ static const struct ht_field ht_model_fields[] = {
     {.key = "dropout", .type = HT_FIELD_BOOL, AT(model.dropout), .fallback = "false"},
     {.key = "source", .type = HT_FIELD_STRING, AT(source), .size = sizeof(((struct ht_model_entry *)0)->source)},
     {.key = "note", .type = HT_FIELD_STRING, AT(note), .size = sizeof(((struct ht_model_entry *)0)->note)},
+    {.key = "lacks", .type = HT_FIELD_STRING, AT(lacks), .size = sizeof(((struct ht_model_entry *)0)->lacks)},
     {0},
 };
 
@@ -182,6 +183,7 @@ static enum ht_status ht_model_read(const struct ht_node *map, const char *name,
     } else if (!m->name[0]) {
         return ht_node_error(map, err, "the key 'name' is missing; expected 'name: ...'");
     }
+    if (e.lacks[0]) snprintf(m->lacks, sizeof(m->lacks), "there are no kernels for its %s", e.lacks);
     *out = *m;
     return HT_OK;
 }
@@ -203,9 +205,9 @@ static enum ht_status load_path(const char *path, struct ht_error *err, struct h
             return ht_fail(err, HT_BAD_INPUT, "%.60s...: the path is too long", path);
         return ht_hf_config_load(config, err, out);
     }
-    if (ht_hf_is_config(path)) return ht_hf_config_load(path, err, out);
     enum ht_status st = ht_doc_open(path, err, &doc);
-    if (!st) st = ht_model_parse(doc, err, out);
+    bool hf = !st && (ht_hf_is_config(path) || ht_node_find(ht_doc_root(doc), "model_type"));
+    if (!st) st = hf ? ht_hf_config_parse(doc, err, out) : ht_model_parse(doc, err, out);
     ht_doc_destroy(doc);
     return st;
 }

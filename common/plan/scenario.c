@@ -117,11 +117,19 @@ static enum ht_status cluster_of(const struct ht_scenario_request *r, struct ht_
     return status;
 }
 
+/* Returns the length of sequences where none is asked for: the model's longest, but no more than is usual in training.
+   Models that are used with long texts would need hundreds of gigabytes otherwise. */
+static int64_t default_seq(const struct ht_model *m)
+{
+    enum { USUAL = 4096 };
+    return m->max_seq <= USUAL || ht_arch_has_patches(m->arch) ? m->max_seq : USUAL;
+}
+
 /* Sets batch, micro-batch and sequence. Checks that the batch divides into micro-batches and that the model takes the
    sequence. */
 static enum ht_status shape_of(const struct ht_scenario_request *r, struct ht_error *err, struct ht_scenario *s)
 {
-    s->seq = r->seq ? r->seq : s->model.max_seq;
+    s->seq = r->seq ? r->seq : default_seq(&s->model);
     s->batch = r->batch ? r->batch : 8;
     s->micro_batch = r->micro_batch ? r->micro_batch : s->batch;
     if (s->batch < 1 || s->batch > 1 << 20)
@@ -195,6 +203,9 @@ enum ht_status ht_scenario_create(const struct ht_scenario_request *request, str
         status =
             ht_fail(err, HT_INFEASIBLE,
                     "model '%s' cannot be trained: there are no kernels of DiT; expected plan or sim", s.model.name);
+    if (status == HT_OK && request->training && s.model.lacks[0])
+        status = ht_fail(err, HT_BAD_INPUT, "%s; model '%s' can be planned and simulated, not trained", s.model.lacks,
+                         s.model.name);
     if (status == HT_OK && request->blocks) s.model.layers = request->blocks;
     if (status == HT_OK && request->max_seq && request->max_seq != s.model.max_seq && ht_arch_has_patches(s.model.arch))
         status = ht_fail(err, HT_BAD_INPUT, "model '%s' has %lld tokens an image; its sequence is not to choose",

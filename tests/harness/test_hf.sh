@@ -287,7 +287,7 @@ train "broken/config.json:[0-9]*:[0-9]*: key 'n_head': 3 heads do not divide the
 config gelu_new relu
 train "broken/config.json:[0-9]*:[0-9]*: key 'activation_function': 'relu' has no kernel" --init broken
 config '"gpt2"' '"t5"'
-train "broken/config.json:[0-9]*:[0-9]*: key 'model_type': 't5' is not known here; expected gpt2, llama, bert or vit" --init broken
+train "broken/config.json:[0-9]*:[0-9]*: key 'model_type': 't5' is not known here; expected gpt2, llama, mistral, qwen2, bert or vit" --init broken
 llama() { sed "s/$1/$2/" "$root/tests/data/llama-nano/config.json" >broken/config.json; }
 llama '"rope_type": "default"' '"rope_type": "llama3"'
 train "broken/config.json:[0-9]*:[0-9]*: key 'rope_type': 'llama3' has no kernel; expected default" --init broken
