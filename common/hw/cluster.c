@@ -38,11 +38,7 @@ struct ht_array_entry {
 #define AT(t, m) .offset = offsetof(struct t, m)
 static const struct ht_field ht_cluster_fields[] = {
     {.key = "name", .type = HT_FIELD_STRING, AT(ht_cluster_entry, cluster.name), .size = HT_NAME_BYTES},
-    {.key = "source",
-     .type = HT_FIELD_STRING,
-     AT(ht_cluster_entry, cluster.source),
-     .size = HT_SOURCE_BYTES,
-     .required = true},
+    {.key = "source", .type = HT_FIELD_STRING, AT(ht_cluster_entry, cluster.source), .size = HT_SOURCE_BYTES},
     {.key = "nodes", .type = HT_FIELD_LIST_NODE, AT(ht_cluster_entry, nodes), .required = true},
     {.key = "between", .type = HT_FIELD_LIST_NODE, AT(ht_cluster_entry, between)},
     {0},
@@ -250,6 +246,7 @@ enum ht_status ht_cluster_load(const char *name_or_path, struct ht_error *err, s
     const struct ht_node *entry = NULL;
     enum ht_status st;
     if (strcmp(name_or_path, "local") == 0) return ht_cluster_local(1, 0, 0, err, out);
+    if (ht_is_parts_list(name_or_path)) return ht_cluster_of_parts(name_or_path, err, out);
     if (ht_is_path(name_or_path)) {
         st = ht_doc_open(name_or_path, err, &doc);
         if (!st) st = ht_cluster_parse(doc, err, out);

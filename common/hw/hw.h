@@ -1,8 +1,8 @@
 /*
  * Hardware: rates and sizes of devices, processors, links and disks, and clusters made of them.
  *
- * Every entry of the catalogue (the YAML files here) and of a user's file has a `source`: the datasheet or the
- * measurement of its figures. A device has datasheet peaks and a few efficiencies (the share of a peak that good code
+ * Every entry of the catalogue (the YAML files here) has a `source`: the datasheet or the measurement of its figures. A
+ * user's file may have some. A device has datasheet peaks and a few efficiencies (the share of a peak that good code
  * reaches on it). They belong to the device alone, never to a system, a model or an experiment.
  */
 #ifndef HT_HW_HW_H
@@ -47,7 +47,11 @@ struct ht_gpu {
     double memory_efficiency; /* share of the memory bandwidth that a large element-wise kernel reaches */
     int64_t launch_ns;        /* fixed cost of a kernel */
     int64_t cores;            /* 0: a real accelerator. Else: emulated by that many of the node's cores */
-    double price_usd;         /* 0: not given */
+    /* Where a list of parts does not say it (ht_cluster_of_parts): the slot of the card, the links between the cards of a
+       board ("": none), and whether drivers let the cards write to each other over PCIe. */
+    char link[HT_NAME_BYTES], nvlink[HT_NAME_BYTES];
+    bool peer;
+    double price_usd; /* 0: not given */
     char source[HT_SOURCE_BYTES];
 };
 
@@ -120,6 +124,25 @@ struct ht_cluster {
    error for an unknown name suggests the nearest. The caller destroys the cluster. */
 enum ht_status ht_cluster_load(const char *name_or_path, struct ht_error *err, struct ht_cluster **out);
 enum ht_status ht_cluster_parse(const struct ht_doc *doc, struct ht_error *err, struct ht_cluster **out);
+
+/*
+ * Loads a cluster from a list of its parts, "gpus=rtx4090:2,v100-32gb:4;ram=128GB;..", which ht_cluster_load takes in
+ * place of a name. Keys, separated by ';':
+ *
+ *     gpus     KIND[:COUNT],..   of a node; nodes are separated by '/'
+ *     ram      SIZE              of each node
+ *     cpu      KIND[:SOCKETS]    default: `ryzen-7950x`, or with more than two GPUs a node `epyc-7713`
+ *     link     KIND              slot of each GPU; default: what the catalogue says of the node's first GPU
+ *     nvlink   KIND|none         between the GPUs of a node; default: as link
+ *     nic      KIND              of each node; default: `ethernet-25g` if there are several nodes
+ *     ssd      KIND:COUNT        default: none
+ *
+ * The cluster's source says which defaults were taken.
+ */
+enum ht_status ht_cluster_of_parts(const char *list, struct ht_error *err, struct ht_cluster **out);
+bool ht_is_parts_list(const char *word);
+/* Writes the list's cluster file into text[bytes]: YAML that ht_cluster_load reads. */
+enum ht_status ht_cluster_parts_text(const char *list, struct ht_error *err, char *text, size_t bytes);
 void ht_cluster_destroy(struct ht_cluster *cluster);
 
 /* Returns the index in cluster->between of what two nodes' groups are connected by; -1: their NICs. */
@@ -234,6 +257,9 @@ int64_t ht_machine_process_cores(const struct ht_machine *machine);
 /* Writes the index-th catalogue name to buf. Returns false past the end. The last cluster is "local". */
 bool ht_hw_cluster_name(int64_t index, char buf[HT_NAME_BYTES]);
 bool ht_hw_gpu_name(int64_t index, char buf[HT_NAME_BYTES]);
+bool ht_hw_cpu_name(int64_t index, char buf[HT_NAME_BYTES]);
+bool ht_hw_link_name(int64_t index, char buf[HT_NAME_BYTES]);
+bool ht_hw_ssd_name(int64_t index, char buf[HT_NAME_BYTES]);
 /* Load a GPU or a CPU by catalogue name. */
 enum ht_status ht_gpu_load(const char *name, struct ht_error *err, struct ht_gpu *out);
 enum ht_status ht_cpu_load(const char *name, struct ht_error *err, struct ht_cpu *out);

@@ -76,8 +76,11 @@ static const struct ht_field ht_gpu_fields[] = {
     HT_SHARE(ht_gpu, "memory_efficiency", memory_efficiency),
     HT_LATENCY(ht_gpu, "launch", launch_ns),
     {.key = "cores", .type = HT_FIELD_INT, AT(ht_gpu, cores), .min = 1, .max = HT_MAX_CORES},
+    HT_TEXT(ht_gpu, "link", link, false),
+    HT_TEXT(ht_gpu, "nvlink", nvlink, false),
+    {.key = "peer", .type = HT_FIELD_BOOL, AT(ht_gpu, peer), .fallback = "true"},
     HT_PRICE(ht_gpu, price_usd),
-    HT_TEXT(ht_gpu, "source", source, true),
+    HT_TEXT(ht_gpu, "source", source, false),
     {0},
 };
 
@@ -88,7 +91,7 @@ static const struct ht_field ht_cpu_fields[] = {
     HT_SHARE(ht_cpu, "dram_efficiency", dram_efficiency),
     HT_RATE(ht_cpu, "core_flops", HT_FIELD_FLOPS_PER_S, core_flops_per_s, true),
     HT_SHARE(ht_cpu, "gemm_efficiency", gemm_efficiency),
-    HT_TEXT(ht_cpu, "source", source, true),
+    HT_TEXT(ht_cpu, "source", source, false),
     {0},
 };
 
@@ -106,7 +109,7 @@ static const struct ht_field ht_link_fields[] = {
     {.key = "duplex", .type = HT_FIELD_BOOL, AT(ht_link, duplex), .required = true},
     HT_LATENCY(ht_link, "latency", latency_ns),
     {.key = "sizes", .type = HT_FIELD_LIST_NODE, AT(ht_link_entry, sizes)},
-    HT_TEXT(ht_link, "source", source, true),
+    HT_TEXT(ht_link, "source", source, false),
     {0},
 };
 
@@ -155,7 +158,7 @@ static const struct ht_field ht_ssd_fields[] = {
     {.key = "duplex", .type = HT_FIELD_BOOL, AT(ht_ssd, duplex), .required = true},
     HT_LATENCY(ht_ssd, "latency", latency_ns),
     HT_PRICE(ht_ssd, price_usd),
-    HT_TEXT(ht_ssd, "source", source, true),
+    HT_TEXT(ht_ssd, "source", source, false),
     {0},
 };
 
@@ -277,4 +280,19 @@ enum ht_status ht_ssd_load(const char *name, struct ht_error *err, struct ht_ssd
 bool ht_hw_gpu_name(int64_t index, char buf[HT_NAME_BYTES])
 {
     return ht_builtin_name(&ht_gpu_file, 1, index, buf, HT_NAME_BYTES);
+}
+
+bool ht_hw_cpu_name(int64_t index, char buf[HT_NAME_BYTES])
+{
+    return ht_builtin_name(&ht_cpu_file, 1, index, buf, HT_NAME_BYTES);
+}
+
+bool ht_hw_link_name(int64_t index, char buf[HT_NAME_BYTES])
+{
+    return ht_builtin_name(&ht_link_file, 1, index, buf, HT_NAME_BYTES);
+}
+
+bool ht_hw_ssd_name(int64_t index, char buf[HT_NAME_BYTES])
+{
+    return ht_builtin_name(&ht_ssd_file, 1, index, buf, HT_NAME_BYTES);
 }

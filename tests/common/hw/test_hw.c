@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "common/base/array.h"
+#include "common/hw/parts.h"
 
 START_TEST(catalogue)
 {
@@ -161,7 +162,6 @@ END_TEST
 static const struct {
     const char *text, *says;
 } bad[] = {
-    {"name: x\nnodes:\n" NODE, "c.yaml:1:1: the key 'source' is missing"},
     {"source: s\nnodes:\n" NODE, "c.yaml:1:1: the key 'name' is missing"},
     {"name: x\nsource: s\nnodes: []\n", "c.yaml:3:8: key 'nodes': is empty; expected at least one node"},
     {"name: x\nsource: s\nnodes: 3\n", "c.yaml:3:8: key 'nodes': is a value; expected a list"},
@@ -232,6 +232,88 @@ START_TEST(bad_clusters)
 }
 END_TEST
 
+/* The catalogue's figures have sources; what lists of parts are told by a GPU is in the catalogue, too. */
+START_TEST(parts_have_sources)
+{
+    struct ht_error err = {0};
+    char name[HT_NAME_BYTES];
+    struct ht_gpu gpu;
+    struct ht_cpu cpu;
+    struct ht_link link;
+    struct ht_ssd ssd;
+    int64_t n = 0;
+    for (int64_t i = 0; ht_hw_gpu_name(i, name); i++, n++) {
+        ck_assert_int_eq(ht_gpu_load(name, &err, &gpu), HT_OK);
+        ck_assert_msg(gpu.source[0] && !ht_link_load(gpu.link, &err, &link), "%s: %s", name, err.text);
+        ck_assert_msg(!gpu.nvlink[0] || !ht_link_load(gpu.nvlink, &err, &link), "%s: %s", name, err.text);
+    }
+    for (int64_t i = 0; ht_hw_cpu_name(i, name); i++, n++)
+        ck_assert_msg(!ht_cpu_load(name, &err, &cpu) && cpu.source[0], "%s", name);
+    for (int64_t i = 0; ht_hw_link_name(i, name); i++, n++)
+        ck_assert_msg(!ht_link_load(name, &err, &link) && link.source[0], "%s", name);
+    for (int64_t i = 0; ht_hw_ssd_name(i, name); i++, n++)
+        ck_assert_msg(!ht_ssd_load(name, &err, &ssd) && ssd.source[0], "%s", name);
+    ck_assert_int_gt(n, 60);
+}
+END_TEST
+
+START_TEST(list_of_parts)
+{
+    struct ht_error err = {0};
+    struct ht_cluster *c = NULL;
+    ck_assert_msg(
+        !ht_cluster_load("gpus=rtx4090:2,a100-80gb/v100-32gb:4;ram=128G;ssd=990-pro-2tb:2;cpu=epyc-7713:2", &err, &c),
+        "%s", err.text);
+    ck_assert(c->n_nodes == 2 && c->n_gpus == 7 && c->nodes[0].n_groups == 2 && c->nodes[1].n_gpus == 4);
+    for (int i = 0; i < 2; i++) {
+        const struct ht_machine *m = &c->nodes[i];
+        ck_assert(m->ram_bytes == INT64_C(128000000000) && m->n_ssds == 2 && m->cpu.sockets == 2 && m->cpu.cores == 64);
+        ck_assert(m->has_nic && m->peer == (i == 1) &&
+                  m->has_nvlink == (i == 1)); /* one GeForce, and its node has no peers */
+        ck_assert_str_eq(m->pcie.name, i ? "pcie3-x16" : "pcie4-x16");
+    }
+    ck_assert_str_eq(c->source, "a list of parts; the network is assumed");
+    ht_cluster_destroy(c);
+    ck_assert_msg(!ht_cluster_load("gpus=v100-32gb:4;ram=40gb;nvlink=none;link=pcie3-x8", &err, &c), "%s", err.text);
+    ck_assert(!c->nodes[0].has_nvlink && !c->nodes[0].has_nic && !c->nodes[0].has_ssds);
+    ck_assert_str_eq(c->nodes[0].pcie.name, "pcie3-x8");
+    ck_assert_str_eq(c->source, "a list of parts; the processor is assumed");
+    ht_cluster_destroy(c);
+}
+END_TEST
+
+static const struct {
+    const char *list, *says;
+} bad_lists[] = {
+    {"gpus=rtx4090", "the memory of a node is missing; expected for example --ram 128GB"},
+    {"gpus=rtx4909;ram=1TB", "unknown gpu 'rtx4909'; expected 'rtx4090'?"},
+    {"gpus=rtx4090:0;ram=1TB", "gpus: '0' is no count; expected 1 to 64"},
+    {"gpus=rtx4090:65;ram=1TB", "gpus: '65' is no count; expected 1 to 64"},
+    {"gpus=rtx4090:2x;ram=1TB", "gpus: '2x' is no count"},
+    {"gpus=rtx4090:40,t4:40;ram=1TB", "parts:7:40: key 'gpus[1]': brings the node to 80 devices"},
+    {"gpus=;ram=1TB", "part 'gpus' has no value; expected 'gpus=..'"},
+    {"gpus=rtx4090;ram=1TB;", "part '' is not known"},
+    {"gpus=rtx4090;ram=1TB;disk=4", "part 'disk' is not known; expected gpus, ram, cpu, link, nvlink, nic or ssd"},
+    {"gpus=rtx4090;ram=128", "ram: '128' has no unit; expected a size such as"},
+    {"gpus=rtx4090;ram=1TB;cpu=epyc-9999", "unknown cpu 'epyc-9999'"},
+    {"gpus=rtx4090;ram=1TB;nic=ethernet", "unknown link 'ethernet'"},
+    {"gpus=rtx4090;ram=1TB;ssd=990-pro:2", "unknown ssd '990-pro'"},
+    {"gpus=rtx4090/;ram=1TB", "unknown gpu ''"},
+};
+
+START_TEST(bad_lists_of_parts)
+{
+    struct ht_error err = {0};
+    struct ht_cluster *c = NULL;
+    const char *list = bad_lists[_i].list, *says = bad_lists[_i].says;
+    ck_assert_msg(ht_cluster_load(list, &err, &c) == HT_BAD_INPUT, "%s is taken", list);
+    ck_assert_msg(strncmp(err.text, says, strlen(says)) == 0, "%s", err.text);
+    char many[3000] = "gpus=t4";
+    while (strlen(many) < 2900) strcat(many, "/t4");
+    ck_assert(ht_cluster_load(strcat(many, ";ram=1TB"), &err, &c) == HT_BAD_INPUT);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("hw");
@@ -242,6 +324,9 @@ int main(void)
     tcase_add_test(t, lohan);
     tcase_add_test(t, local);
     tcase_add_test(t, bad_clusters);
+    tcase_add_test(t, parts_have_sources);
+    tcase_add_test(t, list_of_parts);
+    tcase_add_loop_test(t, bad_lists_of_parts, 0, HT_COUNT(bad_lists));
     suite_add_tcase(s, t);
     SRunner *r = srunner_create(s);
     srunner_run_all(r, CK_NORMAL);
