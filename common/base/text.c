@@ -57,3 +57,10 @@ const char *ht_shown(const char *text, char *buf, size_t n)
     if (n) buf[at] = '\0';
     return buf;
 }
+
+size_t ht_index_of(const char *text, const char *const *names, size_t n)
+{
+    size_t i = 0;
+    while (i < n && strcmp(names[i], text) != 0) i++;
+    return i;
+}

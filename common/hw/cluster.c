@@ -347,10 +347,9 @@ enum ht_status ht_cluster_set_device_memory(struct ht_cluster *cluster, int64_t 
 
 enum ht_status ht_cluster_set_host_memory(struct ht_cluster *cluster, int64_t bytes, struct ht_error *err)
 {
-    bool local = !strcmp(cluster->name, "local");
     for (int64_t i = 0; i < cluster->n_nodes; i++) {
         char want[HT_QUANTITY_TEXT], have[HT_QUANTITY_TEXT];
-        if (local && bytes > cluster->nodes[i].ram_bytes)
+        if (cluster->local && bytes > cluster->nodes[i].ram_bytes)
             return ht_fail(err, HT_BAD_INPUT, "host memory of %s; expected at most the machine's %s",
                            ht_format_quantity(HT_BYTES, (double)bytes, want),
                            ht_format_quantity(HT_BYTES, (double)cluster->nodes[i].ram_bytes, have));
@@ -475,6 +474,7 @@ enum ht_status ht_cluster_local(int64_t n_devices, int64_t device_cores, int64_t
         return st;
     }
     snprintf(c->name, sizeof(c->name), "local");
+    c->local = true;
     snprintf(c->source, sizeof(c->source), "cores and memory as the operating system reports them; rates declared");
     /* cpus.yaml declares one core. DRAM stops growing with the cores at about eight of them. */
     double core_dram = m->cpu.dram_bytes_per_s;

@@ -116,6 +116,7 @@ struct ht_cluster {
     char source[HT_SOURCE_BYTES];
     struct ht_machine *nodes; /* one entry per node: `count: 8` in the file makes 8 entries */
     int64_t n_nodes, n_gpus;
+    bool local;                 /* this machine, as it was found */
     struct ht_between *between; /* [n_between]; the first that names two groups counts */
     int64_t n_between;
 };

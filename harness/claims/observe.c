@@ -1,6 +1,7 @@
 #include "harness/claims/observe.h"
 
 #include "common/base/array.h"
+#include "common/base/clock.h"
 #include "common/base/interrupt.h"
 #include "common/base/rng.h"
 #include "harness/result/evaluate.h"
@@ -12,36 +13,20 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 _Static_assert((int)HT_CLAIM_LIST <= (int)HT_MAX_BAD, "a setup's bad iterations are options");
 
 /* ---- one observation ------------------------------------------------------------------------------------------- */
 
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 static struct ht_options options_of(const struct ht_claim_setup *s, struct ht_claim_point p)
 {
     int set = p.at[HT_CLAIM_SETTINGS], model = p.at[HT_CLAIM_MODELS];
-    struct ht_options o = {.iterations = s->iterations,
-                           .warmup = s->iterations > 4 ? 2 : 0,
-                           .issue_ahead = -1,
-                           .seed = 1,
-                           .steps = s->train_steps,
-                           .init_seed = 1234,
-                           .data_seed = 5678,
-                           .lr = 3e-4,
-                           .beta1 = 0.9,
-                           .beta2 = 0.95,
-                           .eps = 1e-8,
-                           .weight_decay = 0.1,
-                           .n_set = s->n_settings[set]};
+    struct ht_options o = ht_options_default();
+    o.sim.iterations = s->iterations;
+    o.sim.warmup = s->iterations > 4 ? 2 : 0;
+    o.training.steps = s->train_steps;
+    o.plan.n_set = s->n_settings[set];
     o.request = (struct ht_scenario_request){.model = s->models[model],
                                              .cluster = s->clusters[model],
                                              .batch = ht_claim_batch(s, p),
@@ -55,9 +40,9 @@ static struct ht_options options_of(const struct ht_claim_setup *s, struct ht_cl
                                              .software = ht_claim_software(s),
                                              .blocks = s->units.blocks,
                                              .ranks = s->units.devices};
-    o.n_bad = s->n_bad;
-    memcpy(o.bad, s->bad, sizeof(s->bad));
-    for (int i = 0; i < s->n_settings[set]; i++) o.set[i] = s->settings[set][i];
+    o.sim.n_bad = s->n_bad;
+    memcpy(o.sim.bad, s->bad, sizeof(s->bad));
+    for (int i = 0; i < s->n_settings[set]; i++) o.plan.set[i] = s->settings[set][i];
     return o;
 }
 
@@ -164,11 +149,11 @@ static enum ht_status lend_disk(const struct ht_claim_setup *setup, const struct
 {
     folder[0] = '\0';
     if (!system->disk || !(setup->train_steps || setup->units.devices)) return HT_OK;
-    options->disk = "disk";
+    options->platform.disk = "disk";
     if (!setup->train_steps) return HT_OK;
     snprintf(folder, 64, "/tmp/hetbench-claims-XXXXXX");
-    options->disk = mkdtemp(folder);
-    if (options->disk) return HT_OK;
+    options->platform.disk = mkdtemp(folder);
+    if (options->platform.disk) return HT_OK;
     folder[0] = '\0';
     return ht_fail(err, HT_FAILED, "/tmp: no folder can be made: %s", strerror(errno));
 }
@@ -178,12 +163,12 @@ static enum ht_status look(const struct ht_claim_setup *setup, const char *syste
                            struct ht_error *err, struct ht_observation *o)
 {
     struct ht_job job = {0};
-    double began = now_s();
+    double began = ht_now_s();
     enum ht_status status = ht_job_create(options, system, NULL, HT_JOB_PLAN, err, &job);
-    double planned = now_s() - began;
+    double planned = ht_now_s() - began;
     if (status == HT_OK) {
         ht_job_free(&job);
-        status = ht_job_create(options, system, NULL, HT_JOB_COSTS, err, &job);
+        status = ht_job_create(options, system, NULL, setup->train_steps ? HT_JOB_TRAINABLE : HT_JOB_COSTS, err, &job);
     }
     if (status == HT_OK && setup->units.devices) ht_price_in_units(&setup->units, &job);
     if (status == HT_OK && covers_cluster(&job, o)) {

@@ -260,9 +260,9 @@ static enum ht_status read_request(const struct ht_options *options, struct ht_e
 {
     const struct ht_system *ignored;
     struct ht_words models;
-    ht_words_split(options->models ? options->models : "", &models);
-    ht_words_split(options->systems ? options->systems : "", &c->systems);
-    if (!options->systems)
+    ht_words_split(options->compare.models ? options->compare.models : "", &models);
+    ht_words_split(options->compare.systems ? options->compare.systems : "", &c->systems);
+    if (!options->compare.systems)
         for (size_t i = 0; ht_system_at(i); i++)
             HT_PUSH(c->systems.list, c->systems.n, c->systems.cap, ht_system_at(i)->name);
     enum ht_status status = HT_OK;

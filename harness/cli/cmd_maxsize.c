@@ -220,7 +220,7 @@ static void write_csv(const json_t *rows, FILE *out)
 
 static enum ht_status read_request(const struct ht_options *o, struct ht_error *err, struct request *r)
 {
-    const char *of = o->of ? o->of : "model";
+    const char *of = o->compare.of ? o->compare.of : "model";
     const struct ht_system *ignored;
     enum ht_status status = HT_OK;
     while (r->of < HT_N_SIZES && strcmp(of, ht_size_names[r->of]) != 0) r->of++;
@@ -234,8 +234,8 @@ static enum ht_status read_request(const struct ht_options *o, struct ht_error *
     if (!r->models.n)
         return ht_fail(err, HT_BAD_INPUT, "--models is missing; expected a list such as A,B or 'autohete-*'");
     struct ht_disks disks;
-    status = ht_disks_read(o, err, &disks); /* are the directories there? */
-    ht_disks_free(&disks);
+    status = ht_disks_read(&o->platform, err, &disks); /* are the directories there? */
+    if (status == HT_OK) ht_disks_free(&disks);
     for (size_t s = 0; s < r->systems.n && status == HT_OK; s++)
         status = ht_system_find(r->systems.list[s], err, &ignored);
     if (status != HT_OK) return status;
@@ -301,7 +301,7 @@ static enum ht_status run(const struct ht_options *options, struct ht_error *err
     struct ht_options own = *options;
     struct request r = {.options = &own, .from = ht_provenance_json()};
     struct ht_row_set_output output = {"maxsize", options, &r, print_rows, write_csv};
-    ht_words_split(options->models ? options->models : "", &r.models);
+    ht_words_split(options->compare.models ? options->compare.models : "", &r.models);
     ht_words_split(options->n_words ? options->words[0] : "", &r.systems);
     if (!options->n_words)
         for (size_t i = 0; ht_system_at(i); i++)

@@ -35,7 +35,7 @@ static enum ht_status run(const struct ht_options *options, struct ht_error *err
     enum ht_status status = ht_job_create(options, NULL, NULL, HT_JOB_BOUNDED, err, &job);
     if (status != HT_OK) return status;
     status = ht_result_create(&job, NULL, NULL, 0, err, &result);
-    if (status == HT_OK) status = ht_job_dump(&job, options->dump, err);
+    if (status == HT_OK) status = ht_job_dump(&job, options->plan.dump, err);
     if (status == HT_OK && options->json) {
         status = ht_json_print(ht_result_json(&result), err);
     } else if (status == HT_OK) {

@@ -12,6 +12,7 @@
 
 #include "common/backend/measure.h"
 #include "common/base/array.h"
+#include "common/base/clock.h"
 #include "common/base/text.h"
 #include "common/base/interrupt.h"
 #include "common/base/units.h"
@@ -28,19 +29,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { HT_WARMUP = 2, HT_CACHES = 4, HT_FEWEST_BLOCKS = 2 };
 
 #define HT_AMPLE_BYTES ((int64_t)1 << 50)
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 /* Returns the bytes of the last level of cache; 32 MiB where the system does not tell. */
 static int64_t cache_bytes(void)
@@ -71,7 +64,7 @@ struct progress {
 static enum ht_status show_progress(void *ctx, int32_t done, struct ht_error *err)
 {
     struct progress *p = ctx;
-    double now = now_s();
+    double now = ht_now_s();
     (void)err;
     if (now - p->began_s < 2 || now - p->shown_s < (p->terminal ? 0.25 : 2)) return HT_OK;
     p->shown_s = now;
@@ -121,7 +114,7 @@ static bool next_name(const char **list, char name[HT_NAME_BYTES])
 
 static enum ht_status check_systems(const struct ht_options *o, struct ht_error *err)
 {
-    const char *list = o->systems ? o->systems : "";
+    const char *list = o->compare.systems ? o->compare.systems : "";
     const struct ht_system *ignored;
     char name[HT_NAME_BYTES];
     enum ht_status status = HT_OK;
@@ -131,30 +124,31 @@ static enum ht_status check_systems(const struct ht_options *o, struct ht_error 
 
 static bool is_asked_for(const struct ht_options *o, const struct ht_system *system)
 {
-    const char *list = o->systems ? o->systems : "";
+    const char *list = o->compare.systems ? o->compare.systems : "";
     char name[HT_NAME_BYTES];
-    bool found = !o->systems;
+    bool found = !o->compare.systems;
     while (!found && next_name(&list, name)) found = !strcmp(name, system->name);
     return found;
 }
 
-static enum ht_status measure(const struct ht_options *o, struct ht_scenario *scenario,
-                              const struct ht_cpu_split *split, const struct ht_disk_options *disk,
-                              struct ht_error *err, struct ht_samples *samples)
+static enum ht_status measure(const struct ht_options *o, const struct ht_platform *platform,
+                              struct ht_scenario *scenario, const struct ht_cpu_split *split, struct ht_error *err,
+                              struct ht_samples *samples)
 {
-    bool on_gpu = ht_cluster_gpu_of(scenario->cluster, 0)->cores == 0;
-    struct progress progress = {
-        .began_s = now_s(), .iterations = HT_WARMUP + (int32_t)o->repeat, .terminal = isatty(STDERR_FILENO) != 0};
+    const struct ht_disk_options *disk = platform->disks.options.n_dirs ? &platform->disks.options : NULL;
+    struct progress progress = {.began_s = ht_now_s(),
+                                .iterations = HT_WARMUP + (int32_t)o->measure.repeat,
+                                .terminal = isatty(STDERR_FILENO) != 0};
     struct ht_measure_options options = {.model = scenario->model,
                                          .numerics = scenario->numerics,
                                          .tokens_per_iteration = scenario->batch * scenario->seq,
                                          .split = *split,
                                          .disk = disk,
-                                         .on_gpu = on_gpu,
-                                         .api = o->cuda_api,
-                                         .gpu = (int)o->device,
+                                         .on_gpu = platform->kind == HT_PLATFORM_GPU,
+                                         .api = platform->cuda_api,
+                                         .gpu = platform->device,
                                          .warmup = HT_WARMUP,
-                                         .iterations = (int32_t)o->repeat,
+                                         .iterations = (int32_t)o->measure.repeat,
                                          .progress = show_progress,
                                          .progress_ctx = &progress};
     while (ht_system_at((size_t)progress.n_systems)) progress.n_systems++;
@@ -212,7 +206,7 @@ static json_t *outcome_json(const struct outcome *x)
                              "model", s->model.name, "batch", (json_int_t)s->batch, "micro_batch",
                              (json_int_t)s->micro_batch, "seq", (json_int_t)s->seq, "blocks_run", (json_int_t)x->blocks,
                              "device_cores", x->split.n_device, "host_cores", x->split.n_host, "shared_cores",
-                             (int)x->split.shared, "repeat", (json_int_t)x->options->repeat);
+                             (int)x->split.shared, "repeat", (json_int_t)x->options->measure.repeat);
     json_t *origin = ht_provenance_json();
     json_object_update(root, origin);
     json_decref(origin);
@@ -244,11 +238,11 @@ static void print(const struct outcome *x)
     putchar('\n');
     if (gpu->cores == 0)
         printf("GPU %s, %d host cores; median and quartiles over %lld iterations of every system\n\n", gpu->name,
-               x->split.n_host, (long long)x->options->repeat);
+               x->split.n_host, (long long)x->options->measure.repeat);
     else
         printf("%d device core%s, %d host core%s%s; median and quartiles over %lld iterations of every system\n\n",
                x->split.n_device, x->split.n_device == 1 ? "" : "s", x->split.n_host, x->split.n_host == 1 ? "" : "s",
-               x->split.shared ? " (the same one)" : "", (long long)x->options->repeat);
+               x->split.shared ? " (the same one)" : "", (long long)x->options->measure.repeat);
     if (x->disk.read_bytes_per_s > 0) print_disk(&x->disk);
     struct ht_table *t = ht_table_create("<work|>n|>median|>1st quartile|>3rd quartile");
     for (size_t i = 0; i < x->samples.n; i++) {
@@ -285,62 +279,57 @@ static enum ht_status save(const struct outcome *x, const char *path, struct ht_
     json_decref(origin);
     const struct ht_options *o = x->options;
     struct ht_profile *profile = ht_profile_create(name, source);
-    ht_profile_label(profile, o->for_device ? o->for_device : "", o->for_host ? o->for_host : "");
+    ht_profile_label(profile, o->measure.for_device ? o->measure.for_device : "",
+                     o->measure.for_host ? o->measure.for_host : "");
     if (x->disk.read_bytes_per_s > 0) ht_profile_set_disk(profile, x->disk);
     for (size_t i = 0; i < x->samples.n; i++)
         ht_profile_add(profile, x->samples.rows[i].key, ht_sample_quantile(&x->samples.rows[i], 0.5));
     struct ht_output file;
     enum ht_status status = ht_output_open(path, err, &file);
-    if (status == HT_OK) {
-        status = ht_profile_save(profile, file.file, err);
-        if (status == HT_OK)
-            status = ht_output_commit(&file, err);
-        else
-            ht_output_discard(&file);
-    }
+    if (status == HT_OK) status = ht_output_end(&file, ht_profile_save(profile, file.file, err), err);
     ht_profile_destroy(profile);
+    return status;
+}
+
+/* Measures the scenario on the platform, and reports. */
+static enum ht_status measure_and_report(const struct ht_platform *platform, struct outcome *x,
+                                         struct ht_scenario *scenario, struct ht_error *err)
+{
+    const struct ht_options *o = x->options;
+    const struct ht_disk_options *disk = &platform->disks.options;
+    struct ht_scenario small = *scenario;
+    small.model.layers = x->blocks = blocks_to_run(&scenario->model, &scenario->numerics);
+    int64_t cores = ht_cluster_gpu_of(scenario->cluster, 0)->cores;
+    enum ht_status status =
+        ht_cpu_split_cores(cores ? (int)cores : 1, err, &x->split); /* 1: beside a GPU, for its lanes */
+    if (status == HT_OK && disk->n_dirs) status = ht_disks_measure(disk, err, &x->disk);
+    if (status == HT_OK) status = measure(o, platform, &small, &x->split, err, &x->samples);
+    if (status == HT_OK && o->out) status = save(x, o->out, err);
+    if (status == HT_OK && o->json)
+        status = ht_json_print(outcome_json(x), err);
+    else if (status == HT_OK)
+        print(x);
+    ht_samples_free(&x->samples);
     return status;
 }
 
 static enum ht_status run(const struct ht_options *o, struct ht_error *err)
 {
-    struct ht_scenario_request request = o->request;
-    struct ht_scenario scenario = {0}, small;
+    struct ht_scenario_request request = ht_job_request(o, NULL);
+    struct ht_scenario scenario = {0};
     struct outcome x = {.options = o, .scenario = &scenario};
-    struct ht_gpu gpu;
-    bool on_gpu;
-    struct ht_disks disks;
-    request.cluster = "local";
-    request.local_disks = ht_disks_count(o->disk);
+    struct ht_platform platform;
     if (!request.model)
         return ht_fail(err, HT_BAD_INPUT, "--model is missing; hetbench list models shows those there are");
     enum ht_status status = check_systems(o, err);
-    if (status == HT_OK) status = ht_engine_wants_gpu(o, "profile", err, &on_gpu);
-    if (status == HT_OK && on_gpu) {
-        status = ht_engine_find_gpu(o, err, &gpu);
-        request.local_gpu = &gpu;
-    }
-    if (status == HT_OK) status = ht_disks_read(o, err, &disks);
+    if (status == HT_OK) status = ht_platform_read(o, "profile", err, &platform);
     if (status != HT_OK) return status;
+    request.cluster = "local";
+    if (platform.kind == HT_PLATFORM_GPU) request.local_gpu = &platform.gpu;
     status = ht_scenario_create(&request, err, &scenario);
-    if (status != HT_OK) {
-        ht_disks_free(&disks);
-        return status;
-    }
-    small = scenario;
-    small.model.layers = x.blocks = blocks_to_run(&scenario.model, &scenario.numerics);
-    int64_t cores = ht_cluster_gpu_of(scenario.cluster, 0)->cores;
-    status = ht_cpu_split_cores(cores ? (int)cores : 1, err, &x.split); /* 1: beside a GPU, for its lanes */
-    if (status == HT_OK && o->disk) status = ht_disks_measure(&disks, err, &x.disk);
-    if (status == HT_OK) status = measure(o, &small, &x.split, o->disk ? &disks.options : NULL, err, &x.samples);
-    if (status == HT_OK && o->out) status = save(&x, o->out, err);
-    if (status == HT_OK && o->json)
-        status = ht_json_print(outcome_json(&x), err);
-    else if (status == HT_OK)
-        print(&x);
-    ht_samples_free(&x.samples);
+    if (status == HT_OK) status = measure_and_report(&platform, &x, &scenario, err);
     ht_scenario_free(&scenario);
-    ht_disks_free(&disks);
+    ht_platform_free(&platform);
     return status;
 }
 

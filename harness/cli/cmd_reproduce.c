@@ -3,10 +3,12 @@
 
 #include "harness/claims/builtin.h"
 #include "common/base/array.h"
+#include "common/base/clock.h"
 #include "common/model/software.h"
 #include "harness/claims/check.h"
 #include "harness/run/output.h"
 #include "harness/result/provenance.h"
+#include "harness/result/rows.h"
 #include "harness/result/result.h"
 #include "harness/result/table.h"
 
@@ -14,7 +16,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 struct reproduction {
     struct ht_ledger *ledgers;
@@ -24,13 +25,6 @@ struct reproduction {
     struct ht_observations seen;
     double seconds;
 };
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 static void reproduction_free(struct reproduction *r)
 {
@@ -62,8 +56,8 @@ static enum ht_status load_ledgers(const struct ht_options *o, struct reproducti
     if (o->request.software && strlen(o->request.software) >= sizeof(((struct ht_claim_software *)0)->name))
         return ht_fail(err, HT_BAD_INPUT, "--software: the file's name is too long; expected at most %zu characters",
                        sizeof(((struct ht_claim_software *)0)->name) - 1);
-    if (o->ledger) {
-        status = ht_doc_open(o->ledger, err, &doc);
+    if (o->compare.ledger) {
+        status = ht_doc_open(o->compare.ledger, err, &doc);
         return status == HT_OK ? add_ledger(r, doc, o->request.software, err) : status;
     }
     for (size_t i = 0; ht_claims_ledger(i) && status == HT_OK; i++) {
@@ -77,7 +71,7 @@ static enum ht_status check_all(const char *pattern, struct reproduction *r, str
 {
     const struct ht_claim **picked = NULL;
     size_t n = 0, cap = 0;
-    double began = now_s();
+    double began = ht_now_s();
     for (size_t l = 0; l < r->n_ledgers; l++)
         for (int64_t i = 0; i < r->ledgers[l].n_claims; i++) {
             const struct ht_claim *claim = &r->ledgers[l].claims[i];
@@ -94,7 +88,7 @@ static enum ht_status check_all(const char *pattern, struct reproduction *r, str
         if (status == HT_OK) HT_PUSH(r->rows, r->n_rows, r->rows_cap, outcome);
     }
     free(picked);
-    r->seconds = now_s() - began;
+    r->seconds = ht_now_s() - began;
     return status;
 }
 
@@ -320,12 +314,8 @@ static void entries_text(const struct ht_claim *c, enum ht_claim_axis axis, char
 
 static void csv_cell(FILE *out, const char *text, const char *end)
 {
-    putc('"', out);
-    for (; *text; text++) {
-        if (*text == '"') putc('"', out);
-        putc(*text, out);
-    }
-    fprintf(out, "\"%s", end);
+    ht_csv_text(text, out);
+    fputs(end, out);
 }
 
 static enum ht_status write_csv(const struct reproduction *r, const char *path, struct ht_error *err)

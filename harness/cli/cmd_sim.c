@@ -27,7 +27,7 @@ static enum ht_status run(const struct ht_options *options, struct ht_error *err
     if (status != HT_OK) return status;
     if (e.result.trace) status = check_replay(e.result.trace, err);
     if (status == HT_OK) status = ht_save_trace(e.result.trace, options->trace, err);
-    if (status == HT_OK) status = ht_job_dump(&e.job, options->dump, err);
+    if (status == HT_OK) status = ht_job_dump(&e.job, options->plan.dump, err);
     if (status == HT_OK && options->json)
         status = ht_json_print(ht_result_json(&e.result), err);
     else if (status == HT_OK)

@@ -6,7 +6,7 @@
 #include "harness/result/provenance.h"
 #include "harness/result/result.h"
 #include "harness/result/rows.h"
-#include "harness/run/disks.h"
+#include "harness/run/job.h"
 #include "harness/run/registry.h"
 
 #include <string.h>
@@ -16,14 +16,12 @@ static const char refused[] = "refused";
 json_t *ht_refused_row(const struct ht_options *options, const char *system, const char *name,
                        const struct ht_model *model, json_t *provenance, const struct ht_error *why)
 {
-    struct ht_scenario_request request = options->request;
+    struct ht_scenario_request request = ht_job_request(options, name);
     struct ht_scenario scenario;
     const struct ht_system *found;
     struct ht_error ignored;
     json_t *row = json_pack("{s:s,s:o,s:s}", "status", refused, "reason", ht_json_text(why->text), "system", system);
     json_object_update(row, provenance);
-    request.model = name;
-    request.local_disks = ht_disks_count(options->disk);
     if (ht_system_find(system, &ignored, &found) == HT_OK &&
         ht_scenario_create(&request, &ignored, &scenario) == HT_OK) {
         json_object_set_new(row, "title", json_string(ht_system_title(found, &scenario)));

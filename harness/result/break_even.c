@@ -49,8 +49,8 @@ static enum ht_status simulate(const struct ht_job *job, const struct ht_options
     struct ht_trace *trace = NULL;
     struct ht_metrics metrics;
     enum ht_status status = ht_simulate(options, job, err, &trace);
-    int32_t warmup =
-        options->warmup < options->iterations ? (int32_t)options->warmup : (int32_t)options->iterations - 1;
+    int32_t warmup = options->sim.warmup < options->sim.iterations ? (int32_t)options->sim.warmup
+                                                                   : (int32_t)options->sim.iterations - 1;
     if (status == HT_OK) status = ht_metrics_compute(trace, job->cost_ns, warmup, err, &metrics);
     if (status == HT_OK) {
         *iteration_ns = metrics.iteration_ns;

@@ -15,7 +15,7 @@ static enum ht_status compare_outcomes(const struct ht_options *o, const struct 
     struct ht_options without = *o;
     struct ht_trace *ok = NULL;
     struct ht_metrics m;
-    without.n_bad = 0;
+    without.sim.n_bad = 0;
     enum ht_status status = ht_simulate(&without, job, err, &ok);
     if (status != HT_OK) return status;
     status = ht_metrics_compute(ok, job->cost_ns, r->metrics.warmup, err, &m);
@@ -37,8 +37,8 @@ enum ht_status ht_evaluate_job(const struct ht_options *o, const struct ht_job *
     if (status == HT_OK && job->answer == HT_OK) status = ht_simulate(o, job, err, &trace);
     if (status != HT_OK) return status;
     bool real = trace && trace->clock != HT_CLOCK_SIM;
-    status = ht_result_create(job, trace, real ? NULL : job->cost_ns, (int32_t)o->warmup, err, out);
-    if (status != HT_OK || !trace || !o->n_bad) return status;
+    status = ht_result_create(job, trace, real ? NULL : job->cost_ns, (int32_t)o->sim.warmup, err, out);
+    if (status != HT_OK || !trace || !o->sim.n_bad) return status;
     status = compare_outcomes(o, job, err, out);
     if (status != HT_OK) ht_result_free(out);
     return status;
@@ -79,5 +79,5 @@ double ht_evaluation_bytes(const struct ht_options *o, int64_t n_units)
 {
     const struct ht_scenario_request *r = &o->request;
     double micro_batches = (double)(r->batch ? r->batch : 8) / (double)(r->micro_batch ? r->micro_batch : 1);
-    return micro_batches * (double)n_units * (graph_bytes + (double)o->iterations * iteration_bytes);
+    return micro_batches * (double)n_units * (graph_bytes + (double)o->sim.iterations * iteration_bytes);
 }

@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
-static void csv_text(const char *text, FILE *out)
+void ht_csv_text(const char *text, FILE *out)
 {
     putc('"', out);
     for (; *text; text++) {
@@ -17,7 +17,7 @@ static void csv_text(const char *text, FILE *out)
 
 static void csv_value(const json_t *value, FILE *out)
 {
-    if (json_is_string(value)) csv_text(json_string_value(value), out);
+    if (json_is_string(value)) ht_csv_text(json_string_value(value), out);
     if (json_is_integer(value)) fprintf(out, "%lld", (long long)json_integer_value(value));
     if (json_is_real(value)) fprintf(out, "%.17g", json_real_value(value));
     if (json_is_boolean(value)) fputs(json_is_true(value) ? "yes" : "no", out);
@@ -64,11 +64,8 @@ enum ht_status ht_rows_write(const json_t *root, const char *dir, const char *na
         if (csv)
             write_csv(json_object_get(root, "rows"), file.file);
         else if (json_dumpf(root, file.file, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) != 0)
-            status = ht_fail(err, HT_FAILED, "%s: cannot be written: %s", path, strerror(errno));
-        if (status == HT_OK)
-            status = ht_output_commit(&file, err);
-        else
-            ht_output_discard(&file);
+            status = ht_fail(err, HT_FAILED, "cannot be written: %s", strerror(errno));
+        status = ht_output_end(&file, status, err);
         if (status != HT_OK) return status;
     }
     return HT_OK;

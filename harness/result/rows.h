@@ -11,6 +11,9 @@
    parts. */
 const json_t *ht_row_value(const json_t *row, const char *column);
 
+/* Writes a text in double quotes. */
+void ht_csv_text(const char *text, FILE *out);
+
 /* Writes a header and a line for each row. Strings are quoted, whole numbers as they are, reals with all digits,
    booleans yes and no, null is empty. */
 void ht_rows_csv(const json_t *rows, const char *const *columns, size_t n_columns,

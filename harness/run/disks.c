@@ -1,16 +1,17 @@
 #include "harness/run/disks.h"
 
 #include "common/base/array.h"
-#include "common/base/units.h"
+#include "common/base/clock.h"
+#include "common/base/text.h"
 #include "common/mem/arena.h"
 
 #include <errno.h>
 #include <math.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
-#include <time.h>
 
 int64_t ht_disks_count(const char *list)
 {
@@ -41,11 +42,11 @@ double ht_disks_room(const char *list)
 
 static int64_t spoil(void *ctx, bool write, int64_t offset, void *data, int64_t bytes, int64_t result)
 {
-    struct ht_disks *d = ctx;
-    int64_t nth = atomic_fetch_add(&d->n_requests[write], 1) + 1;
+    struct ht_disk_drill *drill = ctx;
+    int64_t nth = atomic_fetch_add(&drill->n_requests[write], 1) + 1;
     (void)offset;
-    for (int64_t i = 0; i < d->n_faults; i++) {
-        const struct ht_disk_fault *f = &d->faults[i];
+    for (int64_t i = 0; i < drill->disks->n_faults; i++) {
+        const struct ht_disk_fault *f = &drill->disks->faults[i];
         if (f->write != write || f->nth != nth) continue;
         if (f->kind == HT_DISK_FAULT_EIO) return -EIO;
         if (f->kind == HT_DISK_FAULT_SHORT) return 0;
@@ -54,9 +55,18 @@ static int64_t spoil(void *ctx, bool write, int64_t offset, void *data, int64_t 
     return result;
 }
 
-bool ht_disks_injected(const struct ht_disks *d, int64_t i)
+struct ht_disk_options ht_disk_drill_begin(struct ht_disk_drill *drill, const struct ht_disks *disks)
 {
-    return atomic_load(&d->n_requests[d->faults[i].write]) >= d->faults[i].nth;
+    struct ht_disk_options options = disks->options;
+    *drill = (struct ht_disk_drill){.disks = disks, .shim = {.result = spoil, .ctx = drill}};
+    if (disks->n_faults) options.shim = &drill->shim;
+    return options;
+}
+
+bool ht_disk_drill_met(const struct ht_disk_drill *drill, int64_t i)
+{
+    const struct ht_disk_fault *f = &drill->disks->faults[i];
+    return atomic_load(&drill->n_requests[f->write]) >= f->nth;
 }
 
 static enum ht_status read_fault(const char *text, struct ht_error *err, struct ht_disk_fault *out)
@@ -64,58 +74,40 @@ static enum ht_status read_fault(const char *text, struct ht_error *err, struct 
     static const char *const kinds[] = {"eio", "short", "flip"};
     char direction[8] = "", kind[8] = "", rest;
     long long nth = 0;
-    size_t k = 0;
     bool sound = sscanf(text, "%7[a-z]:%7[a-z]:%lld%c", direction, kind, &nth, &rest) == 3 && nth >= 1;
     bool write = !strcmp(direction, "write");
-    while (k < HT_COUNT(kinds) && strcmp(kinds[k], kind) != 0) k++;
+    size_t k = ht_index_of(kind, kinds, HT_COUNT(kinds));
     if (!sound || (!write && strcmp(direction, "read") != 0) || k == HT_COUNT(kinds) ||
         (write && k == HT_DISK_FAULT_FLIP))
         return ht_fail(err, HT_BAD_INPUT,
                        "--inject-disk '%.60s': expected read:KIND:N or write:KIND:N; KIND is eio, short, or flip of a "
                        "read",
                        text);
-    *out = (struct ht_disk_fault){.write = write, .kind = (enum ht_disk_fault_kind)k, .nth = nth};
+    *out = (struct ht_disk_fault){text, write, (enum ht_disk_fault_kind)k, nth};
     return HT_OK;
 }
 
 /* ---- options ---------------------------------------------------------------------------------------------------- */
 
-static enum ht_status read_path(const char *text, struct ht_error *err, enum ht_disk_path *out)
+enum ht_status ht_disks_read(const struct ht_platform_options *o, struct ht_error *err, struct ht_disks *out)
 {
-    static const char *const names[] = {
+    static const char *const paths[] = {
         [HT_DISK_AUTO] = "auto", [HT_DISK_URING] = "uring", [HT_DISK_THREADS] = "threads"};
-    for (size_t i = 0; i < HT_COUNT(names); i++)
-        if (!text || !strcmp(text, names[i])) {
-            *out = (enum ht_disk_path)i;
-            return HT_OK;
-        }
-    return ht_fail(err, HT_BAD_INPUT, "--disk-io '%s' is not known; expected auto, uring or threads", text);
-}
-
-static enum ht_status read_switch(const char *text, struct ht_error *err, bool *out)
-{
-    *out = !text || !strcmp(text, "on");
-    if (*out || !strcmp(text, "off")) return HT_OK;
-    return ht_fail(err, HT_BAD_INPUT, "--disk-checksums '%s': expected on or off", text);
-}
-
-enum ht_status ht_disks_read(const struct ht_options *o, struct ht_error *err, struct ht_disks *out)
-{
-    memset(out, 0, sizeof(*out));
+    size_t path = o->disk_io ? ht_index_of(o->disk_io, paths, HT_COUNT(paths)) : HT_DISK_AUTO;
+    bool checksums = !o->disk_checksums || !strcmp(o->disk_checksums, "on");
+    *out = (struct ht_disks){.options = {.path = (enum ht_disk_path)path, .checksums = checksums}};
     if (!o->disk && (o->disk_io || o->disk_checksums || o->n_disk_faults))
         return ht_fail(err, HT_BAD_INPUT, "--disk-io, --disk-checksums and --inject-disk need --disk DIR");
-    enum ht_status status = read_path(o->disk_io, err, &out->options.path);
-    if (status == HT_OK) status = read_switch(o->disk_checksums, err, &out->options.checksums);
+    if (path == HT_COUNT(paths))
+        return ht_fail(err, HT_BAD_INPUT, "--disk-io '%s' is not known; expected auto, uring or threads", o->disk_io);
+    if (!checksums && strcmp(o->disk_checksums, "off") != 0)
+        return ht_fail(err, HT_BAD_INPUT, "--disk-checksums '%s': expected on or off", o->disk_checksums);
+    enum ht_status status = HT_OK;
     for (int64_t i = 0; i < o->n_disk_faults && status == HT_OK; i++)
         status = read_fault(o->disk_faults[i], err, &out->faults[out->n_faults++]);
-    if (status == HT_OK && o->disk) {
-        out->list = ht_strdup(o->disk);
-        status = ht_disk_parse(out->list, err, &out->options);
-    }
-    if (out->n_faults) {
-        out->shim = (struct ht_disk_shim){.result = spoil, .ctx = out};
-        out->options.shim = &out->shim;
-    }
+    if (status != HT_OK || !o->disk) return status;
+    out->list = ht_strdup(o->disk);
+    status = ht_disk_parse(out->list, err, &out->options);
     if (status) ht_disks_free(out);
     return status;
 }
@@ -141,23 +133,16 @@ struct stream_of {
     struct ht_error error;
 };
 
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 static void *stream(void *arg)
 {
     struct stream_of *x = arg;
-    double begin = now_s();
+    double begin = ht_now_s();
     for (int64_t at = 0; at < MEASURED_MIB && !x->status; at += TRANSFER_MIB) {
         struct ht_disk_move m = {
             .memory = x->memory, .at = x->base + at * MIB, .bytes = TRANSFER_MIB * MIB, .whole = true};
         x->status = (x->write ? ht_disk_write : ht_disk_read)(x->disk, &m, 1, NULL, &x->error);
     }
-    x->seconds = now_s() - begin;
+    x->seconds = ht_now_s() - begin;
     return NULL;
 }
 
@@ -176,23 +161,23 @@ static enum ht_status measure_turn(struct stream_of *write, struct stream_of *re
     stream(read);
     seconds[0] = write->seconds;
     seconds[1] = read->seconds;
-    double begin = now_s();
+    double begin = ht_now_s();
     if (pthread_create(&other, NULL, stream, write)) return ht_fail(err, HT_FAILED, "a thread cannot be created");
     stream(read);
     pthread_join(other, NULL);
-    seconds[2] = now_s() - begin;
+    seconds[2] = ht_now_s() - begin;
     const struct stream_of *bad = write->status ? write : read;
     if (bad->status) *err = bad->error;
     return bad->status;
 }
 
-enum ht_status ht_disks_measure(const struct ht_disks *d, struct ht_error *err, struct ht_disk_rates *out)
+enum ht_status ht_disks_measure(const struct ht_disk_options *options, struct ht_error *err, struct ht_disk_rates *out)
 {
     const int64_t bytes = (int64_t)MEASURED_MIB * MIB;
     struct ht_arena *arena, *host;
     struct ht_disk *disk;
     double turns[3][TURNS], seconds[3] = {0};
-    enum ht_status status = ht_disk_create_space(&d->options, 2 * bytes, 0, "measuring", err, &arena, &disk);
+    enum ht_status status = ht_disk_create_space(options, 2 * bytes, 0, "measuring", err, &arena, &disk);
     if (status) return status;
     status = ht_arena_create(2 * TRANSFER_MIB * MIB, 0, true, err, &host); /* in huge pages, like a training's */
     if (status) {
@@ -246,16 +231,4 @@ int64_t ht_disks_slack(const struct ht_schedule *s, int32_t space, int64_t capac
         if (ht_space(s, s->residents[i].tier, s->residents[i].rank) == space)
             resident += ht_resident_bytes(s, &s->residents[i]);
     return capacity_bytes > resident ? (capacity_bytes - resident) / 2 + (1 << 20) : 0;
-}
-
-enum ht_status ht_disks_check(const struct ht_disks *d, const struct ht_job *job, struct ht_error *err)
-{
-    const struct ht_schedule *s = job->schedule;
-    char text[HT_QUANTITY_TEXT];
-    for (int32_t i = 0; s && job->answer == HT_OK && i < ht_n_spaces(s); i++) {
-        if (!ht_disks_is_space(s, i) || !job->proof.spaces[i].peak_bytes || d->options.n_dirs) continue;
-        return ht_fail(err, HT_BAD_INPUT, "'%s' keeps %s on disk; expected --disk DIR", s->name,
-                       ht_format_quantity(HT_BYTES, (double)job->proof.spaces[i].peak_bytes, text));
-    }
-    return HT_OK;
 }

@@ -6,51 +6,16 @@
 #include "common/exec/pacer_link.h"
 #include "common/exec/sim.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { MARGIN = 10 }; /* of auto: the machine may be busy, and waking a thread takes time */
-
-enum ht_status ht_emulation_wanted(const struct ht_options *o, struct ht_error *err, bool *wanted, double *scale)
-{
-    struct ht_error why;
-    const char *text = o->emu_scale;
-    *wanted = o->clock && !strcmp(o->clock, "emu");
-    *scale = 0;
-    if (o->clock && !*wanted && strcmp(o->clock, "run") != 0)
-        return ht_fail(err, HT_BAD_INPUT, "train: --clock '%s' is not known; expected run or emu", o->clock);
-    if (text && !*wanted) return ht_fail(err, HT_BAD_INPUT, "train: --emu-scale needs --clock emu");
-    if (*wanted && o->backend && strcmp(o->backend, "cpu") != 0)
-        return ht_fail(err, HT_BAD_INPUT,
-                       "train: --clock emu holds the ops of the CPU backend; expected no --backend %s", o->backend);
-    if (!text || !strcmp(text, "auto")) return HT_OK;
-    if (ht_parse_real(HT_REAL, text, strlen(text), &why, scale) != HT_OK)
-        return ht_fail(err, HT_BAD_INPUT, "--emu-scale: %.900s", why.text);
-    if (!isfinite(*scale) || *scale < 1e-3 || *scale > 1e9)
-        return ht_fail(err, HT_BAD_INPUT, "--emu-scale: %s is out of range; expected 0.001 to 1e9, or auto", text);
-    return HT_OK;
-}
-
-/* Sends rank 0's data to all ranks. */
-static enum ht_status tell(const struct ht_ranks *ranks, void *data, int64_t bytes, struct ht_error *err)
-{
-    struct ht_comm *c = ranks->comm;
-    if (!c) return HT_OK;
-    int32_t *all = HT_NEW_ARRAY(int32_t, c->size);
-    for (int32_t i = 0; i < c->size; i++) all[i] = i;
-    struct ht_team team = {.ranks = all, .n = c->size, .me = c->rank};
-    enum ht_status status = ht_comm_broadcast(c, team, HT_TAG_EMULATION, 0, data, bytes, err);
-    free(all);
-    return status;
-}
 
 enum ht_status ht_emulation_find_scale(const struct ht_ranks *ranks, const struct ht_trace *trace,
                                        const int64_t *cost_ns, struct ht_error *err, struct ht_emulated *out)
 {
     double fitting = trace ? ht_emu_fitting_scale(trace, cost_ns) : 0;
-    enum ht_status status = tell(ranks, &fitting, sizeof(fitting), err);
+    enum ht_status status = ht_ranks_broadcast(ranks, HT_TAG_EMULATION, &fitting, sizeof(fitting), err);
     if (status == HT_OK && !(fitting > 0))
         return ht_fail(err, HT_FAILED, "no op of the schedule has any modelled time; expected --emu-scale");
     out->fitting_scale = fitting;
@@ -138,7 +103,7 @@ enum ht_status ht_emulation_account(const struct ht_emulation *e, struct ht_trac
                                     struct ht_emulated *out)
 {
     struct ht_emu_overruns v = ht_emu_overruns(e->emu);
-    int32_t n = e->ranks->comm ? e->ranks->comm->size : 1, me = e->ranks->comm ? e->ranks->comm->rank : 0;
+    int32_t n = ht_ranks_count(e->ranks), me = ht_ranks_me(e->ranks);
     double *numbers = HT_NEW_ARRAY(double, 4 * n);
     numbers[4 * me] = (double)v.n_ops;
     numbers[4 * me + 1] = (double)v.n_overran;

@@ -29,10 +29,6 @@ struct ht_emulation {
     struct ht_emu *emu;
 };
 
-/* Sets *wanted when --clock emu is given, and *scale to that of --emu-scale, 0 for auto. Returns HT_BAD_INPUT for
-   options that do not go together. */
-enum ht_status ht_emulation_wanted(const struct ht_options *options, struct ht_error *err, bool *wanted, double *scale);
-
 /* Finds the scale of auto from a trace of a few iterations without an emulation (rank 0's; others give NULL). All ranks
    call it and get the scale. */
 enum ht_status ht_emulation_find_scale(const struct ht_ranks *ranks, const struct ht_trace *trace,

@@ -6,90 +6,16 @@
 #include "common/mem/arena.h"
 #include "harness/run/ranks.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum ht_status ht_engine_wants_gpu(const struct ht_options *options, const char *command, struct ht_error *err,
-                                   bool *wants)
-{
-    const char *name = options->backend ? options->backend : "cpu";
-    *wants = !strcmp(name, "cuda");
-    if (options->device && !*wants) return ht_fail(err, HT_BAD_INPUT, "%s: --device needs --backend cuda", command);
-    if (*wants || !strcmp(name, "cpu")) return HT_OK;
-    return ht_fail(err, HT_BAD_INPUT, "%s: --backend '%s' is not known; expected cpu or cuda", command, name);
-}
-
-/* ---- which GPU ---- */
-
-/* Matches "h200-141gb" with "NVIDIA H200": the part before the dash is one of the words. */
-static bool is_called(const char *catalogue, const char *reported)
-{
-    size_t n = strcspn(catalogue, "-");
-    for (const char *at = reported; *at; at++) {
-        bool begins = at == reported || !isalnum((unsigned char)at[-1]);
-        if (begins && strncasecmp(at, catalogue, n) == 0 && !isalnum((unsigned char)at[n])) return true;
-    }
-    return false;
-}
-
-/* Returns the catalogue's GPU of that name; of several (40 and 80 GB) the one whose memory is nearest. */
-static bool find_in_catalogue(const struct ht_cuda_properties *p, struct ht_gpu *out)
-{
-    char name[HT_NAME_BYTES];
-    bool found = false;
-    for (int64_t i = 0; ht_hw_gpu_name(i, name); i++) {
-        struct ht_gpu gpu;
-        struct ht_error err = {0};
-        if (!is_called(name, p->name) || ht_gpu_load(name, &err, &gpu) != HT_OK) continue;
-        if (!found || llabs(gpu.memory_bytes - p->total_bytes) < llabs(out->memory_bytes - p->total_bytes)) *out = gpu;
-        found = true;
-    }
-    return found;
-}
-
-/* Returns the dense 16-bit operations of a multiprocessor in a clock, with FP32 sums (NVIDIA's white papers). */
-static double tensor_flops_per_clock(int major)
-{
-    if (major >= 10) return 8192;
-    if (major == 9) return 4096;
-    return major == 8 ? 2048 : 1024;
-}
-
-static void derive(const struct ht_cuda_properties *p, struct ht_gpu *out)
-{
-    double clocks_per_s = p->multiprocessors * (p->clock_hz > 0 ? p->clock_hz : 1e9);
-    *out = (struct ht_gpu){.f32_flops_per_s = 2 * 128 * clocks_per_s,
-                           .f16_flops_per_s = tensor_flops_per_clock(p->major) * clocks_per_s,
-                           .bf16_flops_per_s = p->major >= 8 ? tensor_flops_per_clock(p->major) * clocks_per_s : 0,
-                           .memory_bytes_per_s = p->memory_bytes_per_s > 0 ? p->memory_bytes_per_s : 5e11,
-                           .gemm_efficiency = 0.8,
-                           .memory_efficiency = 0.88,
-                           .launch_ns = 3000};
-    ht_gpu_complete(out);
-    snprintf(out->name, sizeof(out->name), "%.60s", p->name);
-    snprintf(out->source, sizeof(out->source), "peaks from what CUDA reports: %d multiprocessors, %.0f MHz",
-             p->multiprocessors, p->clock_hz * 1e-6);
-}
-
-enum ht_status ht_engine_find_gpu(const struct ht_options *options, struct ht_error *err, struct ht_gpu *out)
-{
-    struct ht_cuda_properties p;
-    enum ht_status status = ht_cuda_find(options->cuda_api, (int)options->device, err, &p);
-    if (status) return status;
-    if (!find_in_catalogue(&p, out)) derive(&p, out);
-    /* Four fifths of the free memory: the rest is for holes between tensors and for CUDA. */
-    out->memory_bytes = p.free_bytes / 5 * 4;
-    return HT_OK;
-}
-
-enum ht_status ht_engine_take_reserve(const struct ht_options *options, struct ht_scenario *s, int64_t micro_batch,
+enum ht_status ht_engine_take_reserve(const struct ht_platform *platform, struct ht_scenario *s, int64_t micro_batch,
                                       int64_t n_micro_batches, struct ht_error *err, struct ht_cuda_reserve *out)
 {
     char budget_text[HT_QUANTITY_TEXT], reserve_text[HT_QUANTITY_TEXT];
     struct ht_gpu *gpu = &s->cluster->nodes[0].groups[0].gpu;
-    *out = ht_cuda_reserve_for(options->cuda_api, &s->model, s->numerics.param, micro_batch, s->seq, n_micro_batches);
+    *out = ht_cuda_reserve_for(platform->cuda_api, &s->model, s->numerics.param, micro_batch, s->seq, n_micro_batches);
     int64_t bytes = ht_cuda_reserve_bytes(out);
     if (bytes >= gpu->memory_bytes)
         return ht_fail(err, HT_INFEASIBLE,
@@ -103,15 +29,13 @@ enum ht_status ht_engine_take_reserve(const struct ht_options *options, struct h
 
 /* ---- the engine ---- */
 
-enum ht_status ht_engine_create(const struct ht_options *options, const struct ht_cpu_options *cpu,
+enum ht_status ht_engine_create(const struct ht_platform *platform, const struct ht_cpu_options *cpu,
                                 struct ht_error *err, struct ht_engine *out)
 {
     struct ht_engine e = {.disk_space = -1};
-    bool gpu;
-    enum ht_status status = ht_engine_wants_gpu(options, "train", err, &gpu);
-    if (status) return status;
-    if (gpu) {
-        status = ht_cuda_device_create(cpu, options->cuda_api, (int)options->device, err, &e.gpu);
+    enum ht_status status;
+    if (platform->kind == HT_PLATFORM_GPU) {
+        status = ht_cuda_device_create(cpu, platform->cuda_api, platform->device, err, &e.gpu);
         if (status == HT_OK) e.cpu = ht_cuda_device_host(e.gpu);
         e.ops = &ht_cuda_backend;
         e.ctx = e.gpu;
@@ -187,14 +111,14 @@ static void use_disk(struct ht_engine *e, void *memory, int64_t bytes)
     ht_cpu_set_disk(e->cpu, e->disk);
 }
 
-static enum ht_status make_disk(struct ht_engine *e, const struct ht_job *job, const struct ht_disks *disks,
+static enum ht_status make_disk(struct ht_engine *e, const struct ht_job *job, const struct ht_disk_options *disk,
                                 int32_t space, const char *what, struct ht_error *err)
 {
     const struct ht_schedule *s = job->schedule;
     int64_t capacity = ht_engine_capacity(job, space), bytes = 0;
     int32_t host = ht_space(s, HT_HOST, 0);
-    enum ht_status status = ht_disk_create_space(&disks->options, capacity, ht_disks_slack(s, space, capacity), what,
-                                                 err, &e->arenas[space], &e->disk);
+    enum ht_status status = ht_disk_create_space(disk, capacity, ht_disks_slack(s, space, capacity), what, err,
+                                                 &e->arenas[space], &e->disk);
     if (status) return status;
     e->disk_space = space;
     void *memory = e->arenas[host] ? ht_arena_base(e->arenas[host], &bytes) : NULL;
@@ -203,8 +127,9 @@ static enum ht_status make_disk(struct ht_engine *e, const struct ht_job *job, c
     return HT_OK;
 }
 
-double ht_engine_machine_bytes(const struct ht_job *job, bool on_gpu)
+double ht_engine_machine_bytes(const struct ht_job *job)
 {
+    bool on_gpu = job->platform.kind == HT_PLATFORM_GPU;
     double most = 0;
     for (int32_t i = on_gpu ? job->schedule->n_ranks : 0; i < ht_n_spaces(job->schedule); i++)
         if (!ht_disks_is_space(job->schedule, i))
@@ -212,7 +137,7 @@ double ht_engine_machine_bytes(const struct ht_job *job, bool on_gpu)
     return most;
 }
 
-enum ht_status ht_engine_make_arenas(struct ht_engine *e, const struct ht_job *job, const struct ht_disks *disks,
+enum ht_status ht_engine_make_arenas(struct ht_engine *e, const struct ht_job *job, const struct ht_disk_options *disk,
                                      struct ht_error *err)
 {
     const struct ht_schedule *s = job->schedule;
@@ -222,11 +147,11 @@ enum ht_status ht_engine_make_arenas(struct ht_engine *e, const struct ht_job *j
     e->n_arenas = ht_n_spaces(s);
     e->arenas = HT_NEW_ARRAY(struct ht_arena *, e->n_arenas);
     snprintf(what, sizeof(what), "training '%s'", s->name);
-    if (status == HT_OK) status = ht_arena_check_machine(ht_engine_machine_bytes(job, e->gpu != NULL), what, err);
+    if (status == HT_OK) status = ht_arena_check_machine(ht_engine_machine_bytes(job), what, err);
     for (int32_t i = 0; i < e->n_arenas && status == HT_OK; i++) {
         if (!job->proof.spaces[i].peak_bytes) continue;
         if (ht_disks_is_space(s, i))
-            status = make_disk(e, job, disks, i, what, err);
+            status = make_disk(e, job, disk, i, what, err);
         else
             status = make_arena(e, job, i, gpu_bytes, err);
     }
@@ -235,23 +160,8 @@ enum ht_status ht_engine_make_arenas(struct ht_engine *e, const struct ht_job *j
     return status;
 }
 
-/* Shares the handles of all nodes' disks; a rank takes its leader's. */
-static enum ht_status share_handles(const struct ht_comm *c, struct ht_disk_handle mine, struct ht_disk_handle *all,
-                                    struct ht_error *err)
-{
-    int32_t *ranks = HT_NEW_ARRAY(int32_t, c->size);
-    int64_t *counts = HT_NEW_ARRAY(int64_t, c->size);
-    for (int32_t i = 0; i < c->size; i++) ranks[i] = i, counts[i] = (int64_t)sizeof(mine) / 4;
-    struct ht_team team = {.ranks = ranks, .n = c->size, .me = c->rank};
-    enum ht_status status =
-        ht_comm_all_gather((struct ht_comm *)c, team, HT_TAG_NODE, &mine, all, counts, HT_COMM_F32, err);
-    free(ranks);
-    free(counts);
-    return status;
-}
-
 enum ht_status ht_engine_join_disk(struct ht_engine *e, const struct ht_job *job, const struct ht_ranks *ranks,
-                                   const struct ht_disks *disks, struct ht_error *err)
+                                   const struct ht_disk_options *disk, struct ht_error *err)
 {
     const struct ht_schedule *s = job->schedule;
     int32_t rank = ranks->comm->rank, leader = 0, space = ht_space(s, HT_DISK, rank);
@@ -262,12 +172,12 @@ enum ht_status ht_engine_join_disk(struct ht_engine *e, const struct ht_job *job
     void *base = ht_node_base(ranks->node, space, &bytes);
     snprintf(what, sizeof(what), "training '%s'", s->name);
     while (s->rank_node[leader] != s->rank_node[rank]) leader++;
-    if (bytes && rank == leader) status = ht_disk_create(&disks->options, base, bytes, what, err, &e->disk);
+    if (bytes && rank == leader) status = ht_disk_create(disk, base, bytes, what, err, &e->disk);
     if (e->disk) mine = ht_disk_handle(e->disk);
     status = ht_ranks_agree(ranks, status, err);
-    if (status == HT_OK) status = share_handles(ranks->comm, mine, all, err);
+    if (status == HT_OK) status = ht_ranks_gather(ranks, HT_TAG_NODE, &mine, sizeof(mine), all, err);
     if (status == HT_OK && bytes && rank != leader)
-        status = ht_disk_attach(&disks->options, &all[leader], base, bytes, err, &e->disk);
+        status = ht_disk_attach(disk, &all[leader], base, bytes, err, &e->disk);
     if (status == HT_OK && e->disk) {
         void *memory = ht_node_base(ranks->node, ht_space(s, HT_HOST, rank), &host_bytes);
         use_disk(e, memory, host_bytes);

@@ -5,7 +5,6 @@
 #define HT_HARNESS_RUN_ENGINE_H
 
 #include "common/backend/cuda.h"
-#include "harness/run/disks.h"
 #include "harness/run/job.h"
 
 struct ht_ranks; /* harness/run/ranks.h */
@@ -22,22 +21,13 @@ struct ht_engine {
     bool speaks;          /* says what the kernel refuses of the disk */
 };
 
-/* Sets *wants when --backend cuda is given. Returns HT_BAD_INPUT for an unknown backend, and for --device without
-   it. */
-enum ht_status ht_engine_wants_gpu(const struct ht_options *options, const char *command, struct ht_error *err,
-                                   bool *wants);
-
-/* Finds the GPU of --backend cuda in the catalogue, or describes it as far as CUDA tells; memory_bytes is the most that
-   an arena can have. Returns HT_INFEASIBLE, in one line, where there is no GPU. */
-enum ht_status ht_engine_find_gpu(const struct ht_options *options, struct ht_error *err, struct ht_gpu *out);
-
 /* Takes the backend's reserve, for so many micro-batches of that size, off the GPU's memory before anything is planned:
    arena and reserve together fit --device-memory. Returns HT_INFEASIBLE when nothing is left. */
-enum ht_status ht_engine_take_reserve(const struct ht_options *options, struct ht_scenario *s, int64_t micro_batch,
+enum ht_status ht_engine_take_reserve(const struct ht_platform *platform, struct ht_scenario *s, int64_t micro_batch,
                                       int64_t n_micro_batches, struct ht_error *err, struct ht_cuda_reserve *out);
 
 /* Creates the engine and takes cpu->split. */
-enum ht_status ht_engine_create(const struct ht_options *options, const struct ht_cpu_options *cpu,
+enum ht_status ht_engine_create(const struct ht_platform *platform, const struct ht_cpu_options *cpu,
                                 struct ht_error *err, struct ht_engine *out);
 void ht_engine_destroy(struct ht_engine *e);
 
@@ -46,13 +36,13 @@ void ht_engine_destroy(struct ht_engine *e);
 int64_t ht_engine_capacity(const struct ht_job *job, int32_t space);
 /* Returns the most that the arenas of a training in one process can take of this machine's memory, without a real GPU's
    own and without disks. */
-double ht_engine_machine_bytes(const struct ht_job *job, bool on_gpu);
+double ht_engine_machine_bytes(const struct ht_job *job);
 /* Makes an arena for each space that holds anything, and the files behind a disk's. */
-enum ht_status ht_engine_make_arenas(struct ht_engine *e, const struct ht_job *job, const struct ht_disks *disks,
+enum ht_status ht_engine_make_arenas(struct ht_engine *e, const struct ht_job *job, const struct ht_disk_options *disk,
                                      struct ht_error *err);
 /* Makes or joins the disk of this rank's node, whose memory there is (ht_ranks_make_node). All ranks call it. */
 enum ht_status ht_engine_join_disk(struct ht_engine *e, const struct ht_job *job, const struct ht_ranks *ranks,
-                                   const struct ht_disks *disks, struct ht_error *err);
+                                   const struct ht_disk_options *disk, struct ht_error *err);
 
 /* Fill a buffer of any tier with initial values (ht_cpu_init), read its bytes, write them. */
 enum ht_status ht_engine_init(struct ht_engine *e, const struct ht_tensor *t, struct ht_buffer buffer,

@@ -2,10 +2,10 @@
 
 #include "common/base/array.h"
 #include "common/base/rng.h"
+#include "common/base/text.h"
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* Reads a whole number that ':' or the end follows. */
 static bool read_number(const char **at, int64_t *out)
@@ -22,16 +22,11 @@ static bool read_number(const char **at, int64_t *out)
 
 static bool read_kind(const char *name, enum ht_cpu_fault_kind *out)
 {
-    static const struct {
-        const char *name;
-        enum ht_cpu_fault_kind kind;
-    } kinds[] = {{"inf", HT_CPU_FAULT_INFINITE}, {"nan", HT_CPU_FAULT_NAN}, {"square", HT_CPU_FAULT_HUGE}};
-    for (size_t i = 0; i < HT_COUNT(kinds); i++)
-        if (!strcmp(kinds[i].name, name)) {
-            *out = kinds[i].kind;
-            return true;
-        }
-    return false;
+    static const char *const names[] = {"inf", "nan", "square"};
+    static const enum ht_cpu_fault_kind kinds[] = {HT_CPU_FAULT_INFINITE, HT_CPU_FAULT_NAN, HT_CPU_FAULT_HUGE};
+    size_t i = ht_index_of(name, names, HT_COUNT(names));
+    if (i < HT_COUNT(names)) *out = kinds[i];
+    return i < HT_COUNT(names);
 }
 
 static enum ht_status read_fault(const char *text, int64_t n_units, struct ht_error *err, struct ht_cpu_fault *out)
@@ -86,7 +81,7 @@ static enum ht_status check_square(const char *text, const struct ht_options *o,
     enum ht_dtype type = n->accumulate; /* of sums, which a rank's first micro-batch may write */
     if (element_bytes(job, f) == ht_dtype_bytes(n->grad)) type = n->grad;
     double scale = job->scenario.control.options.loss_scale;
-    float g = (float)(ht_cpu_fault_value(f->kind, type) / scale), factor = 1 - (float)o->beta2;
+    float g = (float)(ht_cpu_fault_value(f->kind, type) / scale), factor = 1 - (float)o->training.adamw.beta2;
     if (f->kind != HT_CPU_FAULT_HUGE || isinf(factor * g * g)) return HT_OK;
     return ht_fail(err, HT_BAD_INPUT,
                    "--inject-overflow '%s': the gradient is %s with a loss scale of %g, and no square in it overflows; "
@@ -97,11 +92,11 @@ static enum ht_status check_square(const char *text, const struct ht_options *o,
 enum ht_status ht_faults_read(const struct ht_options *o, const struct ht_job *job, struct ht_error *err,
                               struct ht_cpu_fault **out)
 {
-    struct ht_cpu_fault *faults = HT_NEW_ARRAY(struct ht_cpu_fault, o->n_faults);
+    struct ht_cpu_fault *faults = HT_NEW_ARRAY(struct ht_cpu_fault, o->training.n_faults);
     enum ht_status status = HT_OK;
-    for (int64_t i = 0; i < o->n_faults && status == HT_OK; i++) {
-        status = read_fault(o->faults[i], ht_model_units(&job->scenario.model), err, &faults[i]);
-        if (status == HT_OK) status = check_square(o->faults[i], o, job, &faults[i], err);
+    for (int64_t i = 0; i < o->training.n_faults && status == HT_OK; i++) {
+        status = read_fault(o->training.faults[i], ht_model_units(&job->scenario.model), err, &faults[i]);
+        if (status == HT_OK) status = check_square(o->training.faults[i], o, job, &faults[i], err);
     }
     if (status == HT_OK)
         *out = faults;

@@ -12,14 +12,15 @@
 #include "common/backend/cuda.h"
 #include "common/plan/system.h"
 #include "common/schedule/verify.h"
-#include "harness/run/options.h"
+#include "harness/run/platform.h"
 
 struct ht_job {
+    struct ht_platform platform;    /* of HT_JOB_TRAINABLE */
     const struct ht_system *system; /* NULL: the graph came from a file */
     bool has_scenario;
     struct ht_scenario scenario;
     struct ht_cluster *loaded_cluster; /* --cluster beside --load: has the costs */
-    struct ht_cuda_reserve reserve;    /* of the GPU's memory, under --backend cuda; not in the schedule's capacity */
+    struct ht_cuda_reserve reserve;    /* of the GPU's memory, of HT_PLATFORM_GPU; not in the schedule's capacity */
     struct ht_profile *profile;
     struct ht_settings settings;
     struct ht_plan plan;
@@ -37,11 +38,15 @@ struct ht_job {
 };
 
 enum ht_job_extent {
-    HT_JOB_PLAN,    /* up to the plan */
-    HT_JOB_PROVED,  /* and the schedule, proved */
-    HT_JOB_BOUNDED, /* and the bound of its memory */
-    HT_JOB_COSTS,   /* and the costs of all ops */
+    HT_JOB_PLAN,      /* up to the plan */
+    HT_JOB_PROVED,    /* and the schedule, proved */
+    HT_JOB_BOUNDED,   /* and the bound of its memory */
+    HT_JOB_COSTS,     /* and the costs of all ops */
+    HT_JOB_TRAINABLE, /* and the platform, which has the devices and disks */
 };
+
+/* Returns the request for a scenario; model: instead of the options' own when not NULL. */
+struct ht_scenario_request ht_job_request(const struct ht_options *options, const char *model);
 
 /* Creates a job. system and model: names, instead of the options' own when not NULL. *job is zero on error. */
 enum ht_status ht_job_create(const struct ht_options *options, const char *system, const char *model,

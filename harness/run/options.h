@@ -1,9 +1,11 @@
 /*
- * The values of a command's options, with their defaults filled in. harness/cli/command.h reads them.
+ * The values of a command's options, by theme. 0 or NULL is the default, but where harness/cli/command.h, which reads
+ * them, sets one (ht_options_default).
  */
 #ifndef HT_HARNESS_RUN_OPTIONS_H
 #define HT_HARNESS_RUN_OPTIONS_H
 
+#include "common/kernels/adamw.h"
 #include "common/plan/scenario.h"
 
 #include <stdbool.h>
@@ -13,13 +15,8 @@ enum { HT_MAX_WORDS = 2, HT_MAX_SET = 32, HT_MAX_PROFILES = 16, HT_MAX_FAULTS = 
 
 struct ht_cuda_api; /* common/backend/cuda_api.h */
 
-struct ht_options {
-    const char *words[HT_MAX_WORDS]; /* not options: a system, a kind of list */
-    int64_t n_words;
-    bool json, help;
-
-    /* scenario */
-    struct ht_scenario_request request;
+/* The plan, and what it rests on beside the scenario. */
+struct ht_plan_options {
     const char *set[HT_MAX_SET]; /* "c=3" */
     int64_t n_set;
     bool any_fit;                          /* ht_settings.any_fit */
@@ -27,46 +24,91 @@ struct ht_options {
     int64_t n_profiles;
     const char *load; /* graph file that stands for system and scenario */
     const char *dump;
+};
 
-    /* simulation */
+struct ht_simulation_options {
     int64_t iterations, warmup;
     int64_t issue_ahead; /* -1: 2 on accelerators, 0 on emulated devices */
     int64_t jitter_percent, seed;
     const char *bad[HT_MAX_BAD]; /* "3": iterations whose gradients overflow, from 1 */
     int64_t n_bad;
-    const char *trace, *replay;
+    const char *replay;
+};
 
-    /* comparison */
+/* Several systems, models or claims. */
+struct ht_comparison_options {
     const char *systems, *models; /* lists with commas */
     const char *of;               /* "model", "batch", "seq"; NULL: model */
-    const char *out;
-    const char *ledger; /* claims from a file instead of the built-in ones */
+    const char *ledger;           /* claims from a file instead of the built-in ones */
+};
 
-    /* profile */
+struct ht_measuring_options {
     int64_t repeat;
     const char *for_device, *for_host; /* the names that the file gives its costs */
+};
 
-    /* training */
-    const char *data, *data_format, *losses, *backend;
-    const char *clock, *emu_scale;
-    const char *disk; /* "A,B": directories of the disk tier's files */
+/* What of this machine a training runs on. Read once, when the job is made: harness/run/platform.h. */
+struct ht_platform_options {
+    const char *backend, *clock, *emu_scale;
+    int64_t device;                     /* of --backend cuda */
+    const struct ht_cuda_api *cuda_api; /* of --backend cuda; NULL: this build's. Tests pass another */
+    const char *disk;                   /* "A,B": directories of the disk tier's files */
     const char *disk_io, *disk_checksums;
     const char *disk_faults[HT_MAX_BAD]; /* "write:eio:12" (harness/run/disks.h) */
     int64_t n_disk_faults;
-    const char *hosts, *hostfile;       /* of several ranks; NULL: this machine */
-    int64_t start_timeout;              /* s */
-    int64_t device;                     /* of --backend cuda */
-    const struct ht_cuda_api *cuda_api; /* of --backend cuda; NULL: this build's. Tests pass another */
-    const char *init, *save;            /* weights with Hugging Face's names */
+};
+
+/* The hosts of several ranks; NULL: this machine. */
+struct ht_launch_options {
+    const char *hosts, *hostfile;
+    int64_t start_timeout; /* s */
+};
+
+/* What a training begins with and leaves behind. */
+struct ht_state_options {
+    const char *init, *save; /* weights with Hugging Face's names */
     const char *save_dtype;
     int64_t save_shard_bytes; /* 0: not given */
     const char *checkpoint;   /* folder of checkpoints, one every `every` steps, the newest `keep` kept; 0: not given */
     int64_t every, keep;
     bool resume;
+};
+
+struct ht_training_options {
+    const char *data, *data_format, *losses;
     const char *faults[HT_MAX_FAULTS]; /* "STEP:UNIT[:KIND]" (harness/run/faults.h) */
     int64_t n_faults;
     int64_t steps, init_seed, data_seed;
-    double lr, beta1, beta2, eps, weight_decay;
+    struct ht_adamw adamw;
 };
+
+struct ht_options {
+    const char *words[HT_MAX_WORDS]; /* not options: a system, a kind of list */
+    int64_t n_words;
+    bool json, help;
+    const char *out, *trace;
+    struct ht_scenario_request request;
+    struct ht_plan_options plan;
+    struct ht_simulation_options sim;
+    struct ht_comparison_options compare;
+    struct ht_measuring_options measure;
+    struct ht_platform_options platform;
+    struct ht_launch_options launch;
+    struct ht_state_options state;
+    struct ht_training_options training;
+};
+
+/* Returns the options of a command line without any. */
+static inline struct ht_options ht_options_default(void)
+{
+    return (struct ht_options){
+        .sim = {.iterations = 8, .warmup = 2, .issue_ahead = -1, .seed = 1},
+        .measure = {.repeat = 9},
+        .launch = {.start_timeout = 10},
+        .training = {.steps = 50,
+                     .init_seed = 1234,
+                     .data_seed = 5678,
+                     .adamw = {.lr = 3e-4, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1}}};
+}
 
 #endif

@@ -206,6 +206,14 @@ void ht_output_discard(struct ht_output *out)
     if (out->partial[0]) unlink(out->partial);
 }
 
+enum ht_status ht_output_end(struct ht_output *out, enum ht_status written, struct ht_error *err)
+{
+    if (written == HT_OK) return ht_output_commit(out, err);
+    struct ht_error why = *err;
+    ht_output_discard(out);
+    return ht_fail(err, written, "%s: %.900s", out->path, why.text);
+}
+
 enum ht_status ht_flush_stdout(enum ht_status status, struct ht_error *err)
 {
     bool written = fflush(stdout) == 0 && !ferror(stdout);

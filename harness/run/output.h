@@ -47,6 +47,8 @@ enum ht_status ht_output_check_ranks(const char *path, struct ht_error *err);
 /* Moves the file to its target. Returns HT_FAILED, with nothing left, when any write failed. */
 enum ht_status ht_output_commit(struct ht_output *out, struct ht_error *err);
 void ht_output_discard(struct ht_output *out);
+/* Commits the file if it was written well; else discards it and puts its path before the error. */
+enum ht_status ht_output_end(struct ht_output *out, enum ht_status written, struct ht_error *err);
 
 /* Flushes standard output. Returns HT_FAILED when that or an earlier write failed, unless `status` is an error
    already. */

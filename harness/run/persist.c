@@ -1,6 +1,7 @@
 #include "harness/run/persist.h"
 
 #include "common/base/array.h"
+#include "common/base/clock.h"
 #include "common/base/rng.h"
 #include "common/base/text.h"
 #include "common/ckpt/durable.h"
@@ -14,24 +15,23 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 /* The default of --save-shard, which transformers' save_pretrained had for years. */
 static const int64_t shard_bytes = 5000000000;
 
-enum ht_status ht_persist_model(const struct ht_options *o, char path[4096], struct ht_error *err,
-                                struct ht_scenario_request *request)
+enum ht_status ht_persist_model(const struct ht_options *o, char path[4096], struct ht_error *err)
 {
+    const char *init = o->state.init;
     struct stat sb;
-    if (!o->init || request->model) return HT_OK;
-    if (stat(o->init, &sb) != 0 || !S_ISDIR(sb.st_mode))
+    path[0] = '\0';
+    if (!init || o->request.model) return HT_OK;
+    if (stat(init, &sb) != 0 || !S_ISDIR(sb.st_mode))
         return ht_fail(
             err, HT_BAD_INPUT,
-            "--init %s: not a folder with a config.json; expected --model beside it to say the model's shape", o->init);
-    if (snprintf(path, 4096, "%s/config.json", o->init) >= 4096)
+            "--init %s: not a folder with a config.json; expected --model beside it to say the model's shape", init);
+    if (snprintf(path, 4096, "%s/config.json", init) >= 4096)
         return ht_fail(err, HT_BAD_INPUT, "--init: the path is too long");
-    request->model = path;
     return HT_OK;
 }
 
@@ -47,22 +47,20 @@ static enum ht_status check_folder(const char *flag, const char *dir, struct ht_
     return HT_OK;
 }
 
-static enum ht_status dtype_of(const struct ht_options *o, const struct ht_job *job, struct ht_error *err,
+static enum ht_status dtype_of(const struct ht_state_options *o, const struct ht_job *job, struct ht_error *err,
                                enum ht_dtype *out)
 {
-    static const enum ht_dtype dtypes[] = {HT_F32, HT_F16, HT_BF16};
     *out = job->scenario.numerics.param;
     if (!o->save_dtype) return HT_OK;
-    for (size_t i = 0; i < sizeof(dtypes) / sizeof(dtypes[0]); i++)
-        if (!strcmp(o->save_dtype, ht_dtype_name(dtypes[i]))) {
-            *out = dtypes[i];
-            return HT_OK;
-        }
+    for (int type = HT_F32; type <= HT_BF16; type++) {
+        *out = (enum ht_dtype)type;
+        if (!strcmp(o->save_dtype, ht_dtype_name(*out))) return HT_OK;
+    }
     return ht_fail(err, HT_BAD_INPUT, "--save-dtype '%s' is not known; expected f32, f16 or bf16", o->save_dtype);
 }
 
 /* Checks before the first step that --save can be written after the last. Locks a folder from then on. */
-static enum ht_status check_save(const struct ht_options *o, const struct ht_job *job, struct ht_error *err,
+static enum ht_status check_save(const struct ht_state_options *o, const struct ht_job *job, struct ht_error *err,
                                  enum ht_dtype *dtype, DIR **lock)
 {
     const char *alone = o->save_dtype ? "--save-dtype" : o->save_shard_bytes ? "--save-shard" : NULL;
@@ -117,16 +115,16 @@ static int64_t micro_batch_of(const struct ht_schedule *g, int64_t batch)
     return size;
 }
 
-static uint64_t sum_order_of(const struct ht_options *o, const struct ht_job *job)
+static uint64_t sum_order_of(const struct ht_job *job)
 {
     const struct ht_scenario *s = &job->scenario;
     uint64_t order = ht_schedule_sum_order(job->schedule, &s->model, &s->numerics, s->batch);
     if (s->control.options.clip) order = ht_random(order, ht_schedule_norm_order(job->schedule));
-    return o->backend && strcmp(o->backend, "cpu") != 0 ? ht_mix64(order) : order;
+    return job->platform.kind == HT_PLATFORM_GPU ? ht_mix64(order) : order;
 }
 
 /* Lists the settings that the steps depend on, beside the model. */
-static void describe(const struct ht_options *o, const struct ht_job *job, const struct ht_tokens *tokens,
+static void describe(const struct ht_training_options *o, const struct ht_job *job, const struct ht_tokens *tokens,
                      uint64_t sum_order, struct ht_checkpoint_setting settings[HT_PERSIST_SETTINGS])
 {
     const struct ht_scenario *s = &job->scenario;
@@ -158,16 +156,16 @@ static void describe(const struct ht_options *o, const struct ht_job *job, const
     SETTING("--data-seed", "%lld", (long long)o->data_seed);
     SETTING("--data", "of %lld bytes with hash %016llx", (long long)ht_tokens_bytes(tokens),
             (unsigned long long)tokens->hash);
-    SETTING("--lr", "%s", exact(o->lr, number));
-    SETTING("--beta1", "%s", exact(o->beta1, number));
-    SETTING("--beta2", "%s", exact(o->beta2, number));
-    SETTING("--eps", "%s", exact(o->eps, number));
-    SETTING("--weight-decay", "%s", exact(o->weight_decay, number));
+    SETTING("--lr", "%s", exact(o->adamw.lr, number));
+    SETTING("--beta1", "%s", exact(o->adamw.beta1, number));
+    SETTING("--beta2", "%s", exact(o->adamw.beta2, number));
+    SETTING("--eps", "%s", exact(o->adamw.eps, number));
+    SETTING("--weight-decay", "%s", exact(o->adamw.weight_decay, number));
 #undef SETTING
     assert(n == HT_PERSIST_SETTINGS);
 }
 
-static enum ht_status check_options(const struct ht_options *o, struct ht_error *err)
+static enum ht_status check_options(const struct ht_state_options *o, struct ht_error *err)
 {
     const char *alone = o->resume ? "--resume" : o->every ? "--every" : o->keep ? "--keep" : NULL;
     if (alone && !o->checkpoint) return ht_fail(err, HT_BAD_INPUT, "%s: --checkpoint DIR is missing beside it", alone);
@@ -192,7 +190,7 @@ static void warn_of_numerics(struct ht_persist *p)
         if (!s->changed) continue;
         fprintf(stderr,
                 "%s was made with %s %s; going on with %s from its FP32 state, with the loss scale begun anew\n",
-                ht_shown(p->options->checkpoint, folder, sizeof(folder)), s->name, s->was, s->value);
+                ht_shown(p->options->state.checkpoint, folder, sizeof(folder)), s->name, s->was, s->value);
         p->scaler_anew = true;
     }
 }
@@ -210,7 +208,7 @@ static void compare_sums(struct ht_persist *p)
    file's count. A file of any other kind is refused: it was not meant to be overwritten. */
 static enum ht_status take_losses(struct ht_persist *p, struct ht_error *err)
 {
-    const char *path = p->options->losses;
+    const char *path = p->options->training.losses;
     struct ht_losses *known = &p->state->losses, there = {0}, all = {0};
     struct stat sb;
     enum ht_status status = HT_OK;
@@ -229,7 +227,7 @@ static enum ht_status take_losses(struct ht_persist *p, struct ht_error *err)
 /* Opens the folder of checkpoints; with --resume goes on from the newest one. */
 static enum ht_status open_checkpoints(struct ht_persist *p, struct ht_error *err)
 {
-    const struct ht_options *o = p->options;
+    const struct ht_state_options *o = &p->options->state;
     int64_t step = 0;
     enum ht_status status = ht_checkpoints_open(o->checkpoint, o->keep ? o->keep : 2, err, &p->checkpoints);
     if (status != HT_OK) return status;
@@ -245,7 +243,7 @@ static enum ht_status open_checkpoints(struct ht_persist *p, struct ht_error *er
         if (o->resume) fprintf(stderr, "%s holds no checkpoint: beginning with step 1\n", folder);
         return HT_OK;
     }
-    if (latest > o->steps)
+    if (latest > p->options->training.steps)
         return ht_fail(err, HT_BAD_INPUT, "--steps: %s is at step %lld already; expected at least that", o->checkpoint,
                        (long long)latest);
     status = ht_checkpoints_load(p->checkpoints, p->settings, HT_PERSIST_SETTINGS, err, p->state, &step);
@@ -257,7 +255,7 @@ static enum ht_status open_checkpoints(struct ht_persist *p, struct ht_error *er
     return take_losses(p, err);
 }
 
-static bool keeps_state(const struct ht_options *o)
+static bool keeps_state(const struct ht_state_options *o)
 {
     return o->init || o->save || o->checkpoint;
 }
@@ -267,14 +265,14 @@ enum ht_status ht_persist_open(const struct ht_options *options, const struct ht
                                struct ht_persist *out)
 {
     struct ht_persist p = {.options = options, .job = job};
-    enum ht_status status = check_options(options, err);
-    if (keeps_state(options)) p.state = ht_state_create(&job->scenario.model);
-    p.sum_order = sum_order_of(options, job);
-    describe(options, job, tokens, p.sum_order, p.settings);
-    if (status == HT_OK && keeps_files) status = check_save(options, job, err, &p.save_dtype, &p.save_lock);
-    if (status == HT_OK && keeps_files && options->checkpoint) status = open_checkpoints(&p, err);
-    if (status == HT_OK && keeps_files && options->init && !p.resumed)
-        status = ht_hf_open(options->init, err, p.state, &p.weights);
+    enum ht_status status = check_options(&options->state, err);
+    if (keeps_state(&options->state)) p.state = ht_state_create(&job->scenario.model);
+    p.sum_order = sum_order_of(job);
+    describe(&options->training, job, tokens, p.sum_order, p.settings);
+    if (status == HT_OK && keeps_files) status = check_save(&options->state, job, err, &p.save_dtype, &p.save_lock);
+    if (status == HT_OK && keeps_files && options->state.checkpoint) status = open_checkpoints(&p, err);
+    if (status == HT_OK && keeps_files && options->state.init && !p.resumed)
+        status = ht_hf_open(options->state.init, err, p.state, &p.weights);
     if (status == HT_OK)
         *out = p;
     else
@@ -291,14 +289,14 @@ void ht_persist_close(struct ht_persist *p)
     *p = (struct ht_persist){0};
 }
 
-struct ht_new_folders ht_persist_new_folders(const struct ht_options *options)
+struct ht_new_folders ht_persist_new_folders(const struct ht_state_options *options)
 {
     const char *save = options->save, *checkpoint = options->checkpoint;
     return (struct ht_new_folders){.save = save && !ht_hf_is_file(save) && access(save, F_OK) != 0,
                                    .checkpoint = checkpoint && access(checkpoint, F_OK) != 0};
 }
 
-void ht_persist_remove_empty(const struct ht_options *options, struct ht_new_folders folders)
+void ht_persist_remove_empty(const struct ht_state_options *options, struct ht_new_folders folders)
 {
     if (folders.save) ht_model_folder_remove_empty(options->save);
     if (folders.checkpoint) ht_checkpoints_remove_empty(options->checkpoint);
@@ -315,18 +313,12 @@ struct facts {
 
 enum ht_status ht_persist_share(struct ht_persist *p, const struct ht_ranks *ranks, struct ht_error *err)
 {
-    struct ht_comm *c = ranks->comm;
     struct ht_state *state = p->state;
-    if (!c || !state) return HT_OK;
-    int32_t *all = HT_NEW_ARRAY(int32_t, c->size);
-    for (int32_t i = 0; i < c->size; i++) all[i] = i;
-    struct ht_team team = {.ranks = all, .n = c->size, .me = c->rank};
+    if (!ranks->comm || !state) return HT_OK;
     struct facts f = {p->first_step, p->resumed, p->scaler_anew, state->values.parts, state->good, state->loss_scale};
-    enum ht_status status = ht_comm_broadcast(c, team, HT_TAG_STATE, 0, &f, sizeof(f), err);
+    enum ht_status status = ht_ranks_broadcast(ranks, HT_TAG_STATE, &f, sizeof(f), err);
     if (status == HT_OK)
-        status =
-            ht_comm_broadcast(c, team, HT_TAG_STATE, 0, state->steps, state->n_units * (int64_t)sizeof(int64_t), err);
-    free(all);
+        status = ht_ranks_broadcast(ranks, HT_TAG_STATE, state->steps, state->n_units * (int64_t)sizeof(int64_t), err);
     if (status != HT_OK) return status;
     p->first_step = f.first_step;
     p->resumed = f.resumed;
@@ -347,25 +339,23 @@ void ht_persist_begin(struct ht_persist *p, struct ht_source residents)
 
 int32_t ht_persist_next(const struct ht_persist *p, int32_t step, int32_t last)
 {
-    if (!p->options || !p->options->checkpoint) return last;
-    int64_t every = p->options->every ? p->options->every : 100, next = (step / every + 1) * every;
+    if (!p->options || !p->options->state.checkpoint) return last;
+    int64_t every = p->options->state.every ? p->options->state.every : 100, next = (step / every + 1) * every;
     return next < last ? (int32_t)next : last;
 }
 
 enum ht_status ht_persist_reached(struct ht_persist *p, int32_t step, struct ht_error *err)
 {
-    struct timespec begin, end;
-    clock_gettime(CLOCK_MONOTONIC, &begin);
+    double began_s = ht_now_s();
     enum ht_status status = ht_checkpoints_save(p->checkpoints, p->state, step, p->settings, HT_PERSIST_SETTINGS, err);
-    clock_gettime(CLOCK_MONOTONIC, &end);
     p->n_saved++;
-    p->saving_s += (double)(end.tv_sec - begin.tv_sec) + (double)(end.tv_nsec - begin.tv_nsec) * 1e-9;
+    p->saving_s += ht_now_s() - began_s;
     return status;
 }
 
 enum ht_status ht_persist_save(struct ht_persist *p, struct ht_error *err)
 {
-    const struct ht_options *o = p->options;
+    const struct ht_state_options *o = &p->options->state;
     int64_t n_overflows = 0;
     char shown[512];
     if (!o->save) return HT_OK;

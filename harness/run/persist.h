@@ -55,9 +55,8 @@ struct ht_persist {
     struct ht_checkpoint_setting settings[HT_PERSIST_SETTINGS];
 };
 
-/* Takes the model of --init DIR from DIR/config.json when no --model is given: request->model then points to `path`. */
-enum ht_status ht_persist_model(const struct ht_options *o, char path[4096], struct ht_error *err,
-                                struct ht_scenario_request *request);
+/* Writes DIR/config.json of --init DIR to `path` where no --model is given; else "". */
+enum ht_status ht_persist_model(const struct ht_options *o, char path[4096], struct ht_error *err);
 
 /* Opens and checks the files that the training begins with. On HT_BAD_INPUT, with one line, nothing has been
    overwritten. Only the rank that keeps the files opens them. Two trainings of the same settings with the same sum_order
@@ -74,9 +73,9 @@ struct ht_new_folders {
 };
 
 /* Notes which are not there yet. */
-struct ht_new_folders ht_persist_new_folders(const struct ht_options *options);
+struct ht_new_folders ht_persist_new_folders(const struct ht_state_options *options);
 /* Removes those of them that a refused or stopped training has left empty. */
-void ht_persist_remove_empty(const struct ht_options *options, struct ht_new_folders folders);
+void ht_persist_remove_empty(const struct ht_state_options *options, struct ht_new_folders folders);
 /* Tells all ranks how far rank 0's training is and which parts of its state there are. All ranks call it. */
 enum ht_status ht_persist_share(struct ht_persist *p, const struct ht_ranks *ranks, struct ht_error *err);
 /* Makes the residents the source of the state's values, and closes the weights that these came from. */

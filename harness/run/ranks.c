@@ -13,9 +13,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+int32_t ht_ranks_count(const struct ht_ranks *ranks)
+{
+    return ranks->comm ? ranks->comm->size : 1;
+}
+
+int32_t ht_ranks_me(const struct ht_ranks *ranks)
+{
+    return ranks->comm ? ranks->comm->rank : 0;
+}
+
 bool ht_ranks_speaks(const struct ht_ranks *ranks)
 {
-    return !ranks->comm || ranks->comm->rank == 0;
+    return ht_ranks_me(ranks) == 0;
 }
 
 enum ht_status ht_ranks_open(struct ht_error *err, struct ht_ranks *out)
@@ -52,32 +62,24 @@ static enum ht_status check_hosts(const struct ht_hosts *hosts, const struct ht_
     return HT_OK;
 }
 
-enum ht_status ht_ranks_wanted(const struct ht_ranks *ranks, const struct ht_job *job, struct ht_error *err,
-                               bool *launch)
+enum ht_status ht_ranks_wanted(const struct ht_ranks *ranks, const struct ht_options *options, const struct ht_job *job,
+                               struct ht_error *err, bool *launch)
 {
-    int32_t n = job->schedule ? job->schedule->n_ranks : 1, started = ranks->comm ? ranks->comm->size : 1;
-    *launch = false;
-    if (n == started) return ranks->comm ? check_hosts(&ranks->hosts, job->schedule, err) : HT_OK;
-    if (started > 1)
-        return ht_fail(err, HT_BAD_INPUT, "mpirun started %d ranks; the job has %d, one a device", started, n);
-    *launch = true;
-    return HT_OK;
-}
-
-enum ht_status ht_ranks_check_hosts(const struct ht_options *options, const struct ht_job *job, struct ht_error *err)
-{
-    int32_t n = job->schedule ? job->schedule->n_ranks : 1;
-    if (!options->hosts && !options->hostfile) return HT_OK;
-    if (options->hosts && options->hostfile)
+    const struct ht_launch_options *o = &options->launch;
+    int32_t n = job->schedule->n_ranks, started = ht_ranks_count(ranks);
+    *launch = n != started;
+    if (o->hosts && o->hostfile)
         return ht_fail(err, HT_BAD_INPUT, "--hosts and --hostfile say the same thing: expected one of them");
-    if (n == 1)
+    if ((o->hosts || o->hostfile) && n == 1)
         return ht_fail(err, HT_BAD_INPUT, "the job has one rank: expected several for --host%s",
-                       options->hosts ? "s" : "file");
-    return HT_OK;
+                       o->hosts ? "s" : "file");
+    if (*launch && started > 1)
+        return ht_fail(err, HT_BAD_INPUT, "mpirun started %d ranks; the job has %d, one a device", started, n);
+    return n == started && ranks->comm ? check_hosts(&ranks->hosts, job->schedule, err) : HT_OK;
 }
 
 /* Starts the ranks on the hosts of --hosts or --hostfile. Reads the file, which may be a pipe, once. */
-static enum ht_status launch_away(const struct ht_options *options, int32_t n_ranks, char *const argv[],
+static enum ht_status launch_away(const struct ht_launch_options *options, int32_t n_ranks, char *const argv[],
                                   struct ht_error *err)
 {
     struct ht_host_slots h = {0};
@@ -107,8 +109,8 @@ enum ht_status ht_ranks_launch(const struct ht_options *options, const struct ht
     fclose(f);
     for (size_t at = 0; at < n_text; at += strlen(text + at) + 1) HT_PUSH(argv, n, cap, text + at);
     HT_PUSH(argv, n, cap, NULL);
-    enum ht_status status = options->hosts || options->hostfile
-                                ? launch_away(options, job->schedule->n_ranks, argv, err)
+    enum ht_status status = options->launch.hosts || options->launch.hostfile
+                                ? launch_away(&options->launch, job->schedule->n_ranks, argv, err)
                                 : ht_launch(job->schedule->n_ranks, argv, err);
     free(argv);
     free(text);
@@ -183,18 +185,48 @@ enum ht_status ht_ranks_run(const struct ht_ranks *ranks, const struct ht_schedu
     return ranks->node ? ht_run_ranks(s, o, ranks->node, err, trace) : ht_run(s, o, err, trace);
 }
 
+/* Returns the team of all ranks. The caller frees its list. */
+static struct ht_team team_of_all(const struct ht_comm *c, int32_t **list)
+{
+    *list = HT_NEW_ARRAY(int32_t, c->size);
+    for (int32_t i = 0; i < c->size; i++) (*list)[i] = i;
+    return (struct ht_team){.ranks = *list, .n = c->size, .me = c->rank};
+}
+
+enum ht_status ht_ranks_broadcast(const struct ht_ranks *ranks, int32_t tag, void *data, int64_t bytes,
+                                  struct ht_error *err)
+{
+    int32_t *list;
+    if (!ranks->comm) return HT_OK;
+    struct ht_team team = team_of_all(ranks->comm, &list);
+    enum ht_status status = ht_comm_broadcast(ranks->comm, team, tag, 0, data, bytes, err);
+    free(list);
+    return status;
+}
+
+enum ht_status ht_ranks_gather(const struct ht_ranks *ranks, int32_t tag, const void *mine, int64_t bytes, void *all,
+                               struct ht_error *err)
+{
+    int32_t *list;
+    struct ht_team team = team_of_all(ranks->comm, &list);
+    int64_t *counts = HT_NEW_ARRAY(int64_t, team.n);
+    for (int32_t i = 0; i < team.n; i++) counts[i] = bytes;
+    enum ht_status status = ht_comm_all_gather(ranks->comm, team, tag, mine, all, counts, HT_COMM_BYTE, err);
+    free(list);
+    free(counts);
+    return status;
+}
+
 enum ht_status ht_ranks_sum(const struct ht_ranks *ranks, double *numbers, int64_t n, struct ht_error *err)
 {
-    struct ht_comm *c = ranks->comm;
-    enum ht_status status = HT_OK;
-    if (!c || n == 0) return HT_OK;
-    int32_t *all = HT_NEW_ARRAY(int32_t, c->size);
-    int64_t *counts = HT_NEW_ARRAY(int64_t, c->size);
-    for (int32_t i = 0; i < c->size; i++) all[i] = i;
+    int32_t *list;
+    if (!ranks->comm || n == 0) return HT_OK;
+    struct ht_team team = team_of_all(ranks->comm, &list);
+    int64_t *counts = HT_NEW_ARRAY(int64_t, team.n);
     counts[0] = n;
-    struct ht_team team = {.ranks = all, .n = c->size, .me = c->rank};
-    status = ht_comm_reduce_scatter(c, team, HT_TAG_SUMS, numbers, numbers, counts, HT_COMM_F64, err);
-    free(all);
+    enum ht_status status =
+        ht_comm_reduce_scatter(ranks->comm, team, HT_TAG_SUMS, numbers, numbers, counts, HT_COMM_F64, err);
+    free(list);
     free(counts);
     return status;
 }
@@ -235,9 +267,9 @@ static int64_t resident_peak(void)
 
 enum ht_status ht_ranks_resident_peaks(const struct ht_ranks *ranks, int64_t *bytes, struct ht_error *err)
 {
-    int32_t n = ranks->comm ? ranks->comm->size : 1;
+    int32_t n = ht_ranks_count(ranks);
     double *peaks = HT_NEW_ARRAY(double, n);
-    peaks[ranks->comm ? ranks->comm->rank : 0] = (double)resident_peak();
+    peaks[ht_ranks_me(ranks)] = (double)resident_peak();
     enum ht_status status = ht_ranks_sum(ranks, peaks, n, err);
     for (int32_t r = 0; r < n; r++) bytes[r] = (int64_t)peaks[r];
     free(peaks);

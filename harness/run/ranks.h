@@ -20,12 +20,14 @@ struct ht_ranks {
 
 /* Joins the other ranks in a process that mpirun started as one of several. Called before anything is printed. */
 enum ht_status ht_ranks_open(struct ht_error *err, struct ht_ranks *out);
+/* Return the number of ranks, and this process's. */
+int32_t ht_ranks_count(const struct ht_ranks *ranks);
+int32_t ht_ranks_me(const struct ht_ranks *ranks);
 /* Sets *launch if the job has several ranks and this process is not one of them: then call ht_ranks_launch. Returns
-   HT_BAD_INPUT if mpirun started another number of ranks, or ranks of one node on different hosts. */
-enum ht_status ht_ranks_wanted(const struct ht_ranks *ranks, const struct ht_job *job, struct ht_error *err,
-                               bool *launch);
-/* Checks that --hosts or --hostfile is given, not both, and only for several ranks. */
-enum ht_status ht_ranks_check_hosts(const struct ht_options *options, const struct ht_job *job, struct ht_error *err);
+   HT_BAD_INPUT if mpirun started another number of ranks, or ranks of one node on different hosts, if --hosts and
+   --hostfile are both given, or one of them for a job of one rank. */
+enum ht_status ht_ranks_wanted(const struct ht_ranks *ranks, const struct ht_options *options, const struct ht_job *job,
+                               struct ht_error *err, bool *launch);
 /* Starts this very command line as the job's ranks, on this machine or on the options' hosts. Blocks until they have
    ended. Returns HT_BAD_INPUT if the hosts cannot be read or have too few slots. */
 enum ht_status ht_ranks_launch(const struct ht_options *options, const struct ht_job *job, struct ht_error *err);
@@ -49,6 +51,12 @@ enum ht_status ht_ranks_make_residents(const struct ht_ranks *ranks, const struc
 /* Runs the schedule: ht_run, or ht_run_ranks. */
 enum ht_status ht_ranks_run(const struct ht_ranks *ranks, const struct ht_schedule *s, const struct ht_run_options *o,
                             struct ht_error *err, struct ht_trace **trace);
+/* Sends rank 0's data to all ranks. */
+enum ht_status ht_ranks_broadcast(const struct ht_ranks *ranks, int32_t tag, void *data, int64_t bytes,
+                                  struct ht_error *err);
+/* Gathers every rank's `bytes` of `mine` in `all`, of several ranks. */
+enum ht_status ht_ranks_gather(const struct ht_ranks *ranks, int32_t tag, const void *mine, int64_t bytes, void *all,
+                               struct ht_error *err);
 /* Sums each number over the ranks, on rank 0. */
 enum ht_status ht_ranks_sum(const struct ht_ranks *ranks, double *numbers, int64_t n, struct ht_error *err);
 /* Gathers the arenas' peaks and extents by space on rank 0, -1 for a space that keeps nothing; other ranks' are

@@ -86,7 +86,7 @@ enum ht_status ht_system_find(const char *name, struct ht_error *err, const stru
 const char *ht_variant_of(char *words, struct ht_options *options)
 {
     char *save = NULL, *system = strtok_r(words, " ", &save);
-    for (char *w = strtok_r(NULL, " ", &save); w && options->n_set < HT_MAX_SET; w = strtok_r(NULL, " ", &save))
-        options->set[options->n_set++] = w;
+    for (char *w = strtok_r(NULL, " ", &save); w && options->plan.n_set < HT_MAX_SET; w = strtok_r(NULL, " ", &save))
+        options->plan.set[options->plan.n_set++] = w;
     return system ? system : "";
 }

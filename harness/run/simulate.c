@@ -20,23 +20,16 @@ enum ht_status ht_check_events(const struct ht_job *job, const char *flag, int64
                    ht_format_quantity(HT_BYTES, half, b));
 }
 
-static bool has_final_check(const struct ht_schedule *s)
-{
-    for (int32_t op = 0; op < s->n_ops; op++)
-        if (s->ops[op].kind == HT_OP_VALIDATE) return true;
-    return false;
-}
-
 enum ht_status ht_check_bad(const struct ht_options *o, const struct ht_job *job, struct ht_error *err)
 {
     int64_t ignored;
     enum ht_status status = HT_OK;
-    for (int64_t i = 0; i < o->n_bad && status == HT_OK; i++)
-        status = ht_flag_count("--bad", o->bad[i], 1, o->iterations, err, &ignored);
-    if (status != HT_OK || !o->n_bad) return status;
-    if (o->replay)
+    for (int64_t i = 0; i < o->sim.n_bad && status == HT_OK; i++)
+        status = ht_flag_count("--bad", o->sim.bad[i], 1, o->sim.iterations, err, &ignored);
+    if (status != HT_OK || !o->sim.n_bad) return status;
+    if (o->sim.replay)
         return ht_fail(err, HT_BAD_INPUT, "--bad beside --replay; expected one of them: a trace has its outcomes");
-    if (job->schedule && !has_final_check(job->schedule))
+    if (job->schedule && !ht_job_checks_gradients(job))
         return ht_fail(err, HT_BAD_INPUT,
                        "--bad: schedule '%s' has no final check, so no outcome changes it; expected --control gate or "
                        "rollback",
@@ -49,10 +42,10 @@ bool *ht_bad_iterations(const struct ht_options *o, int64_t *n)
     struct ht_error ignored;
     int64_t k = 0;
     *n = 0;
-    if (!o->n_bad) return NULL;
-    bool *bad = HT_NEW_ARRAY(bool, o->iterations);
-    for (int64_t i = 0; i < o->n_bad; i++) {
-        if (ht_flag_count("--bad", o->bad[i], 1, o->iterations, &ignored, &k) != HT_OK) continue;
+    if (!o->sim.n_bad) return NULL;
+    bool *bad = HT_NEW_ARRAY(bool, o->sim.iterations);
+    for (int64_t i = 0; i < o->sim.n_bad; i++) {
+        if (ht_flag_count("--bad", o->sim.bad[i], 1, o->sim.iterations, &ignored, &k) != HT_OK) continue;
         *n += !bad[k - 1];
         bad[k - 1] = true;
     }
@@ -62,15 +55,15 @@ bool *ht_bad_iterations(const struct ht_options *o, int64_t *n)
 enum ht_status ht_simulate(const struct ht_options *o, const struct ht_job *job, struct ht_error *err,
                            struct ht_trace **out)
 {
-    if (o->replay) return ht_trace_read(o->replay, job->schedule, err, out);
-    enum ht_status status = ht_check_events(job, "--iterations", o->iterations, err);
+    if (o->sim.replay) return ht_trace_read(o->sim.replay, job->schedule, err, out);
+    enum ht_status status = ht_check_events(job, "--iterations", o->sim.iterations, err);
     if (status != HT_OK) return status;
     int64_t n_bad;
     bool *bad = ht_bad_iterations(o, &n_bad);
-    struct ht_sim_options sim = {.iterations = (int32_t)o->iterations,
+    struct ht_sim_options sim = {.iterations = (int32_t)o->sim.iterations,
                                  .issue_ahead = job->issue_ahead,
-                                 .jitter_percent = (int32_t)o->jitter_percent,
-                                 .seed = (uint64_t)o->seed,
+                                 .jitter_percent = (int32_t)o->sim.jitter_percent,
+                                 .seed = (uint64_t)o->sim.seed,
                                  .bad = bad};
     status = ht_sim_run(job->schedule, job->cost_ns, &sim, err, out);
     free(bad);
@@ -79,13 +72,9 @@ enum ht_status ht_simulate(const struct ht_options *o, const struct ht_job *job,
 
 enum ht_status ht_save_trace(const struct ht_trace *trace, const char *path, struct ht_error *err)
 {
-    if (!trace || !path) return HT_OK;
     struct ht_output file;
+    if (!trace || !path) return HT_OK;
     enum ht_status status = ht_output_open(path, err, &file);
     if (status != HT_OK) return status;
-    struct ht_error why = {0};
-    status = ht_trace_write(trace, file.file, &why);
-    if (status == HT_OK) return ht_output_commit(&file, err);
-    ht_output_discard(&file);
-    return ht_fail(err, status, "%s: %.900s", path, why.text);
+    return ht_output_end(&file, ht_trace_write(trace, file.file, err), err);
 }

@@ -1,6 +1,7 @@
 #include "harness/run/tokens.h"
 
 #include "common/base/array.h"
+#include "common/base/clock.h"
 #include "common/base/interrupt.h"
 #include "common/base/rng.h"
 #include "common/base/text.h"
@@ -14,7 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { CHUNK_BYTES = 1 << 20, WORDS_BYTES = 4096 };
@@ -39,14 +39,9 @@ static int32_t label_of(const struct ht_tokens *t, const unsigned char *record)
     return record[0] + (label_bytes(t) > 1 ? record[1] << 8 : 0);
 }
 
-/* Returns the kind of file that was expected. */
-static const char *wanted(enum ht_token_format format)
-{
-    return format == HT_TOKENS_TEXT  ? "a text to train on"
-           : format == HT_TOKENS_U16 ? "16-bit token ids to train on"
-           : format == HT_TOKENS_U32 ? "32-bit token ids to train on"
-                                     : "labelled images to train on";
-}
+/* The kinds of files that are expected. */
+static const char *const wanted[] = {"a text to train on", "16-bit token ids to train on",
+                                     "32-bit token ids to train on", "labelled images to train on"};
 
 static bool ends_with(const char *s, const char *end)
 {
@@ -65,15 +60,13 @@ enum ht_status ht_token_format_of(const char *path, const char *name, int64_t vo
                : !ends_with(path, ".bin") ? "text"
                : vocab <= 65536           ? "u16"
                                           : "u32";
-    for (size_t i = 0; i < HT_COUNT(names); i++)
-        if (!strcmp(names[i], name)) {
-            if ((vocab == 0) != (i == HT_TOKENS_IMAGES))
-                return ht_fail(err, HT_BAD_INPUT, "--data-format %s: the model reads %s", name,
-                               vocab == 0 ? "images; expected images" : "tokens; expected text, u16 or u32");
-            *out = (enum ht_token_format)i;
-            return HT_OK;
-        }
-    return ht_fail(err, HT_BAD_INPUT, "--data-format '%s' is not known; expected text, u16, u32 or images", name);
+    size_t i = ht_index_of(name, names, HT_COUNT(names));
+    *out = (enum ht_token_format)i;
+    if (i == HT_COUNT(names))
+        return ht_fail(err, HT_BAD_INPUT, "--data-format '%s' is not known; expected text, u16, u32 or images", name);
+    if ((vocab == 0) == (i == HT_TOKENS_IMAGES)) return HT_OK;
+    return ht_fail(err, HT_BAD_INPUT, "--data-format %s: the model reads %s", name,
+                   vocab == 0 ? "images; expected images" : "tokens; expected text, u16 or u32");
 }
 
 /* ---- reading --------------------------------------------------------------------------------------------------- */
@@ -141,18 +134,11 @@ static enum ht_status complain(const struct ht_tokens *t, const void *data, int6
 
 /* ---- checking -------------------------------------------------------------------------------------------------- */
 
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 /* Shows the progress every two seconds; says nothing about a file that takes less. */
 static void show_progress(const struct ht_tokens *t, int64_t done, int64_t bytes, double *shown_s)
 {
     char a[HT_QUANTITY_TEXT], b[HT_QUANTITY_TEXT], path[512];
-    double now = now_s();
+    double now = ht_now_s();
     if (now - *shown_s < 2) return;
     *shown_s = now;
     fprintf(stderr, "checking %s: %s of %s\n", ht_shown(t->path, path, sizeof(path)),
@@ -164,7 +150,7 @@ static enum ht_status check_all(struct ht_tokens *t, struct ht_error *err)
 {
     int64_t width = width_of(t), bytes = ht_tokens_bytes(t);
     int64_t chunk_bytes = width < CHUNK_BYTES ? CHUNK_BYTES / width * width : width;
-    double shown_s = now_s();
+    double shown_s = ht_now_s();
     unsigned char *chunk = ht_alloc((size_t)chunk_bytes);
     struct ht_hash *hash = ht_hash_begin();
     enum ht_status status = HT_OK;
@@ -189,7 +175,7 @@ static enum ht_status check_all(struct ht_tokens *t, struct ht_error *err)
 static enum ht_status check_length(const struct ht_tokens *t, int64_t bytes, int64_t seq, struct ht_error *err)
 {
     long long width = width_of(t), n = bytes;
-    if (n == 0) return ht_fail(err, HT_BAD_INPUT, "%s: is empty; expected %s", t->path, wanted(t->format));
+    if (n == 0) return ht_fail(err, HT_BAD_INPUT, "%s: is empty; expected %s", t->path, wanted[t->format]);
     if (t->format == HT_TOKENS_IMAGES) {
         if (n % width == 0) return HT_OK;
         return ht_fail(
@@ -200,7 +186,7 @@ static enum ht_status check_length(const struct ht_tokens *t, int64_t bytes, int
     }
     if (n % width)
         return ht_fail(err, HT_BAD_INPUT, "%s: has %lld bytes, not a multiple of %lld; expected %s", t->path, n, width,
-                       wanted(t->format));
+                       wanted[t->format]);
     if (n / width < seq + 2)
         return ht_fail(err, HT_BAD_INPUT,
                        "%s: has %lld %s; expected at least %lld, a sequence of %lld tokens and two more", t->path,
@@ -239,11 +225,11 @@ static enum ht_status open_file(struct ht_tokens t, int64_t seq, struct ht_error
     int64_t bytes = 0;
     enum ht_status status = HT_OK;
     t.fd = open(t.path, O_RDONLY | O_CLOEXEC);
-    if (t.fd < 0) return ht_fail(err, HT_BAD_INPUT, "%s: %s; expected %s", t.path, strerror(errno), wanted(t.format));
+    if (t.fd < 0) return ht_fail(err, HT_BAD_INPUT, "%s: %s; expected %s", t.path, strerror(errno), wanted[t.format]);
     if (fstat(t.fd, &st) != 0)
         status = ht_fail(err, HT_BAD_INPUT, "%s: %s", t.path, strerror(errno));
     else if (S_ISDIR(st.st_mode))
-        status = ht_fail(err, HT_BAD_INPUT, "%s: is a directory; expected %s", t.path, wanted(t.format));
+        status = ht_fail(err, HT_BAD_INPUT, "%s: is a directory; expected %s", t.path, wanted[t.format]);
     else if (S_ISREG(st.st_mode))
         bytes = (int64_t)st.st_size;
     else

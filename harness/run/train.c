@@ -1,6 +1,7 @@
 #include "harness/run/train.h"
 
 #include "common/base/array.h"
+#include "common/base/clock.h"
 #include "common/base/interrupt.h"
 #include "common/exec/run.h"
 #include "common/exec/sim.h"
@@ -15,7 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 /* The context of the executor's hooks. */
@@ -33,13 +33,6 @@ struct session {
     int64_t began_ns, shown_ns;
     bool terminal, shown;
 };
-
-static int64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
 
 /* Returns the mean over the batch's targets. The sums must be those of all ranks. */
 static double mean_loss(const struct ht_job *job, const double *token_losses, int32_t step)
@@ -65,11 +58,11 @@ static enum ht_status on_iteration(void *ctx, int32_t iteration, struct ht_error
     struct session *s = ctx;
     (void)err;
     if (!ht_ranks_speaks(s->ranks)) return HT_OK;
-    int64_t now = now_ns();
+    int64_t now = ht_now_ns();
     if (now - s->shown_ns < (s->terminal ? 250000000 : 2000000000)) return HT_OK;
     s->shown_ns = now;
     s->shown = true;
-    int64_t steps = s->options->steps, done = s->run_begin + iteration + 1;
+    int64_t steps = s->options->training.steps, done = s->run_begin + iteration + 1;
     int32_t first = s->persist->first_step;
     double each_s = (double)(now - s->began_ns) * 1e-9 / (double)(done - first);
     int32_t skipped = s->outcomes ? count(s->outcomes + first, (int32_t)done - first, HT_CPU_SKIPPED) : 0;
@@ -97,14 +90,14 @@ static enum ht_status make_inputs(const struct ht_options *o, const struct ht_jo
 {
     const struct ht_scenario *s = &job->scenario;
     bool checked = ht_job_checks_gradients(job);
-    if (o->n_faults && !checked)
+    if (o->training.n_faults && !checked)
         return ht_fail(err, HT_BAD_INPUT,
                        "--inject-overflow: no gradient check; expected --control gate or rollback beside it");
     enum ht_status status = ht_faults_read(o, job, err, &in->faults);
     if (status != HT_OK) return status;
-    in->token_losses = HT_NEW_ARRAY(double, o->steps * job->schedule->n_micro_batches);
-    if (checked) in->outcomes = HT_NEW_ARRAY(struct ht_cpu_iteration, o->steps);
-    ht_batches_init(&in->batches, tokens, (uint64_t)o->data_seed, s->batch, job->schedule->n_micro_batches,
+    in->token_losses = HT_NEW_ARRAY(double, o->training.steps * job->schedule->n_micro_batches);
+    if (checked) in->outcomes = HT_NEW_ARRAY(struct ht_cpu_iteration, o->training.steps);
+    ht_batches_init(&in->batches, tokens, (uint64_t)o->training.data_seed, s->batch, job->schedule->n_micro_batches,
                     job->schedule->slices, s->seq, s->model.classes);
     return HT_OK;
 }
@@ -123,36 +116,33 @@ static enum ht_status make_engine(const struct ht_options *o, const struct ht_jo
 {
     const struct ht_scenario *s = &job->scenario;
     struct ht_cpu_split split;
-    int32_t rank = ranks->comm ? ranks->comm->rank : 0, n_local, local = ht_ranks_local(ranks, &n_local);
-    bool on_gpu, emulated;
-    double scale;
-    enum ht_status status = ht_engine_wants_gpu(o, "train", err, &on_gpu);
-    if (status == HT_OK) status = ht_emulation_wanted(o, err, &emulated, &scale);
-    if (status != HT_OK) return status;
+    int32_t n_local, local = ht_ranks_local(ranks, &n_local);
     /* A modelled device has all cores that there are; beside a GPU one core serves its lanes. */
-    int64_t cores = on_gpu ? 1 : emulated ? 0 : ht_cluster_gpu_of(s->cluster, rank)->cores;
-    status = ht_cpu_split_for_rank((int)cores, local, n_local, err, &split);
+    int64_t cores = job->platform.kind == HT_PLATFORM_GPU ? 1
+                    : job->platform.kind == HT_PLATFORM_EMULATED
+                        ? 0
+                        : ht_cluster_gpu_of(s->cluster, ht_ranks_me(ranks))->cores;
+    enum ht_status status = ht_cpu_split_for_rank((int)cores, local, n_local, err, &split);
     if (status != HT_OK) return status;
-    training->on_gpu = on_gpu;
-    training->device_cores = on_gpu ? 0 : split.n_device;
+    training->on_gpu = job->platform.kind == HT_PLATFORM_GPU;
+    training->device_cores = training->on_gpu ? 0 : split.n_device;
     training->host_cores = split.n_host;
     training->shared_cores = split.shared;
-    struct ht_cpu_options options = {
-        .model = s->model,
-        .numerics = s->numerics,
-        .tokens_per_iteration = s->batch * s->seq,
-        .seed = (uint64_t)o->init_seed,
-        .adamw = {.lr = o->lr, .beta1 = o->beta1, .beta2 = o->beta2, .eps = o->eps, .weight_decay = o->weight_decay},
-        .data = ht_batches_get,
-        .data_ctx = &in->batches,
-        .losses = in->token_losses,
-        .control = s->control.options,
-        .outcomes = in->outcomes,
-        .faults = in->faults,
-        .n_faults = (int32_t)o->n_faults,
-        .comm = ranks->comm,
-        .split = &split};
-    return ht_engine_create(o, &options, err, out);
+    struct ht_cpu_options options = {.model = s->model,
+                                     .numerics = s->numerics,
+                                     .tokens_per_iteration = s->batch * s->seq,
+                                     .seed = (uint64_t)o->training.init_seed,
+                                     .adamw = o->training.adamw,
+                                     .data = ht_batches_get,
+                                     .data_ctx = &in->batches,
+                                     .losses = in->token_losses,
+                                     .control = s->control.options,
+                                     .outcomes = in->outcomes,
+                                     .faults = in->faults,
+                                     .n_faults = (int32_t)o->training.n_faults,
+                                     .comm = ranks->comm,
+                                     .split = &split};
+    return ht_engine_create(&job->platform, &options, err, out);
 }
 
 static int compare_ns(const void *a, const void *b)
@@ -251,18 +241,19 @@ static enum ht_status add_losses(struct session *s, int32_t begin, int32_t end, 
 }
 
 /* Names the faults of --inject-disk that no process has met; every rank takes part. */
-static enum ht_status name_unmet_faults(const struct ht_options *o, const struct ht_disks *disks,
-                                        const struct ht_ranks *ranks, struct ht_error *err)
+static enum ht_status name_unmet_faults(const struct ht_disk_drill *drill, const struct ht_ranks *ranks,
+                                        struct ht_error *err)
 {
+    const struct ht_disks *disks = drill->disks;
     double *met = HT_NEW_ARRAY(double, disks->n_faults);
-    for (int64_t i = 0; i < disks->n_faults; i++) met[i] = ht_disks_injected(disks, i);
+    for (int64_t i = 0; i < disks->n_faults; i++) met[i] = ht_disk_drill_met(drill, i);
     enum ht_status status = ht_ranks_sum(ranks, met, disks->n_faults, err);
     for (int64_t i = 0; i < disks->n_faults && status == HT_OK && ht_ranks_speaks(ranks); i++)
         if (met[i] == 0)
             fprintf(
                 stderr,
                 "hetbench: warning: --inject-disk %s: nothing was injected, since no process made so many requests\n",
-                o->disk_faults[i]);
+                disks->faults[i].text);
     free(met);
     return status;
 }
@@ -287,7 +278,7 @@ static enum ht_status keep_state(struct session *s, int32_t begin, struct ht_err
     struct ht_persist *p = s->persist;
     if (!p->state) return HT_OK;
     enum ht_status status = add_losses(s, begin, s->run_end, err);
-    if (status != HT_OK || !s->options->checkpoint) return status;
+    if (status != HT_OK || !s->options->state.checkpoint) return status;
     status = ht_stream_counts(s->stream, p->state, err);
     return status == HT_OK ? ht_stream_read(s->stream, write_checkpoint, s, err) : status;
 }
@@ -296,7 +287,7 @@ static enum ht_status keep_state(struct session *s, int32_t begin, struct ht_err
 static void save_weights(struct session *s)
 {
     struct ht_persist *p = s->persist;
-    if (!p->state || !s->options->save) return;
+    if (!p->state || !s->options->state.save) return;
     p->save_error.status = ht_stream_read(s->stream, write_weights, s, &p->save_error);
 }
 
@@ -307,7 +298,7 @@ static enum ht_status run_steps(struct session *session, struct ht_run_options *
 {
     struct ht_persist *p = session->persist;
     enum ht_status status = HT_OK;
-    int32_t step = p->first_step, end = (int32_t)session->options->steps;
+    int32_t step = p->first_step, end = (int32_t)session->options->training.steps;
     for (; status == HT_OK && step < end; step = session->run_end) {
         struct ht_trace *more = NULL;
         session->run_begin = step;
@@ -334,18 +325,17 @@ static enum ht_status find_scale(const struct ht_options *options, const struct 
                                  struct ht_emulated *out)
 {
     enum { STEPS = 3 };
-    bool wanted;
-    enum ht_status status = ht_emulation_wanted(options, err, &wanted, &out->scale);
-    if (status != HT_OK || !wanted || out->scale > 0) return status;
+    out->scale = job->platform.emu_scale;
+    if (job->platform.kind != HT_PLATFORM_EMULATED || out->scale > 0) return HT_OK;
     struct ht_options probe = *options;
+    struct ht_job plain = *job; /* borrows all that the job has */
     struct ht_persist nothing = {0};
     struct ht_training t;
-    probe.clock = NULL;
-    probe.emu_scale = NULL;
-    probe.steps = STEPS;
-    probe.n_faults = 0;
-    probe.n_disk_faults = 0;
-    status = ht_train(&probe, job, tokens, &nothing, ranks, err, &t);
+    probe.training.steps = STEPS;
+    probe.training.n_faults = 0;
+    plain.platform.kind = HT_PLATFORM_CPU;
+    plain.platform.disks.n_faults = 0;
+    enum ht_status status = ht_train(&probe, &plain, tokens, &nothing, ranks, err, &t);
     if (status == HT_OK) status = ht_emulation_find_scale(ranks, t.trace, job->cost_ns, err, out);
     ht_training_free(&t);
     return status;
@@ -367,17 +357,17 @@ enum ht_status ht_train(const struct ht_options *options, const struct ht_job *j
     struct inputs in = {0};
     struct ht_engine engine = {0};
     struct ht_emulation emulation = {0};
-    struct ht_disks disks = {0};
+    struct ht_disk_drill drill;
+    struct ht_disk_options disk = ht_disk_drill_begin(&drill, &job->platform.disks);
     enum ht_status status = find_scale(options, job, tokens, ranks, err, &t.emulated);
     if (status == HT_OK && t.emulated.scale > 0)
-        status = ht_emulation_announce(ranks, job, options->steps - persist->first_step, err, &t.emulated);
-    if (status == HT_OK) status = ht_disks_read(options, err, &disks);
+        status = ht_emulation_announce(ranks, job, options->training.steps - persist->first_step, err, &t.emulated);
     if (status == HT_OK) status = make_inputs(options, job, tokens, err, &in);
     if (status == HT_OK) status = make_engine(options, job, ranks, &in, err, &engine, &t);
     status = ht_ranks_agree(ranks, status, err);
     if (status == HT_OK)
-        status = ranks->comm ? ht_ranks_make_node(ranks, job, err) : ht_engine_make_arenas(&engine, job, &disks, err);
-    if (status == HT_OK && ranks->comm) status = ht_engine_join_disk(&engine, job, ranks, &disks, err);
+        status = ranks->comm ? ht_ranks_make_node(ranks, job, err) : ht_engine_make_arenas(&engine, job, &disk, err);
+    if (status == HT_OK && ranks->comm) status = ht_engine_join_disk(&engine, job, ranks, &disk, err);
     if (status == HT_OK && t.emulated.scale > 0)
         status = ht_emulation_begin(ranks, job, t.emulated.scale, engine.ops, engine.ctx, err, &emulation);
     if (status != HT_OK) goto out;
@@ -389,7 +379,7 @@ enum ht_status ht_train(const struct ht_options *options, const struct ht_job *j
                               .persist = persist,
                               .token_losses = in.token_losses,
                               .outcomes = in.outcomes,
-                              .began_ns = now_ns(),
+                              .began_ns = ht_now_ns(),
                               .terminal = isatty(STDERR_FILENO) != 0};
     session.shown_ns = session.began_ns;
     session.n_summed = persist->first_step;
@@ -413,8 +403,8 @@ enum ht_status ht_train(const struct ht_options *options, const struct ht_job *j
     t.checkpoints_s = persist->saving_s;
     t.loss_scale[1] = ht_cpu_control_get(engine.cpu).scale;
     if (status == HT_OK || status == HT_INTERRUPTED) {
-        enum ht_status summed = sum_losses(&session, (int32_t)options->steps, err);
-        if (!summed) summed = name_unmet_faults(options, &disks, ranks, err);
+        enum ht_status summed = sum_losses(&session, (int32_t)options->training.steps, err);
+        if (!summed) summed = name_unmet_faults(&drill, ranks, err);
         if (!summed && emulation.emu) summed = ht_emulation_account(&emulation, t.trace, err, &t.emulated);
         t.resident_peak_bytes = HT_NEW_ARRAY(int64_t, job->schedule->n_ranks);
         if (!summed) summed = ht_ranks_resident_peaks(ranks, t.resident_peak_bytes, err);
@@ -433,7 +423,6 @@ out:
     ht_emulation_end(&emulation);
     ht_ranks_free_node(ranks);
     ht_engine_destroy(&engine);
-    ht_disks_free(&disks);
     free_inputs(&in);
     return status;
 }

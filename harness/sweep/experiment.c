@@ -108,8 +108,7 @@ static enum ht_status read_cluster(const struct ht_node *node, const char *name,
 {
     struct ht_error why = {0};
     struct ht_cluster *cluster = NULL;
-    enum ht_status status =
-        !strcmp(name, "local") ? ht_cluster_local(1, 0, 0, &why, &cluster) : ht_cluster_load(name, &why, &cluster);
+    enum ht_status status = ht_cluster_load(name, &why, &cluster);
     if (status == HT_OK) *n_nodes = cluster->n_nodes;
     ht_cluster_destroy(cluster);
     return at_node(node, status, &why, err);
@@ -220,9 +219,9 @@ static enum ht_status check_prices(const struct ht_node *figure, const struct ht
     for (int64_t m = 0; m < e->n[HT_AXIS_MODELS]; m++) {
         struct ht_cluster *cluster = NULL;
         struct ht_error why;
-        if (strcmp(e->clusters[m], "local") != 0 && ht_cluster_load(e->clusters[m], &why, &cluster) != HT_OK)
+        if (ht_cluster_load(e->clusters[m], &why, &cluster) != HT_OK)
             return ht_node_error(figure, err, "%.800s", why.text);
-        double usd = cluster ? ht_cluster_price_usd(cluster) : 0;
+        double usd = ht_cluster_price_usd(cluster);
         ht_cluster_destroy(cluster);
         if (usd <= 0)
             return ht_node_error(figure, err, "cluster '%s' has no price; expected 'price_usd' of its nodes",

@@ -125,7 +125,7 @@ static void note_misfit(struct search *s, const struct ht_size *size, const stru
 static enum ht_status check_here(const struct ht_options *o, const struct ht_job *job, struct ht_error *err)
 {
     char need[HT_QUANTITY_TEXT], room[HT_QUANTITY_TEXT];
-    double memory = 0, disk = 0, have = o->disk ? ht_disks_room(o->disk) : INFINITY;
+    double memory = 0, disk = 0, have = o->platform.disk ? ht_disks_room(o->platform.disk) : INFINITY;
     for (int32_t i = 0; i < job->proof.n_spaces; i++)
         *(ht_disks_is_space(job->schedule, i) ? &disk : &memory) += (double)job->proof.spaces[i].peak_bytes;
     if (disk > have)
@@ -148,9 +148,8 @@ static enum ht_status probe(struct search *s, int64_t k, bool refusals, struct h
     struct ht_job job;
     if (ht_interrupted()) return ht_fail(err, HT_INTERRUPTED, "interrupted");
     ht_size_apply(&size, &options.request);
-    options.any_fit = true;
+    options.plan.any_fit = true;
     s->out->n_probes++;
-    bool here = options.request.cluster && !strcmp(options.request.cluster, "local");
     enum ht_status status = ht_job_create(&options, s->system, NULL, HT_JOB_PROVED, err, &job);
     if (status == HT_BAD_INPUT || status == HT_INFEASIBLE) {
         *fit = err->lacks ? LACKS_MEMORY : REFUSED;
@@ -162,7 +161,7 @@ static enum ht_status probe(struct search *s, int64_t k, bool refusals, struct h
     if (job.answer != HT_OK) {
         *fit = job.lacks ? LACKS_MEMORY : REFUSED;
         if (job.lacks || refusals) note_misfit(s, &size, &job, job.status, job.reason, job.lacks);
-    } else if (here && check_here(&options, &job, err) != HT_OK) {
+    } else if (job.scenario.cluster->local && check_here(&options, &job, err) != HT_OK) {
         *fit = LACKS_MEMORY;
         note_misfit(s, &size, NULL, "beyond this machine", err->text, 1 + HT_HOST);
     } else {

@@ -2,7 +2,9 @@
 
 #include "common/base/array.h"
 #include "common/base/builtin.h"
+#include "common/base/clock.h"
 #include "common/base/interrupt.h"
+#include "common/ckpt/durable.h"
 #include "common/model/zoo.h"
 #include "harness/result/break_even.h"
 #include "harness/result/evaluate.h"
@@ -16,11 +18,9 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
-#include <xxhash.h>
 
-enum { WRITE_EVERY_MS = 2000, ISSUE_AHEAD_DEFAULT = -1 };
+enum { WRITE_EVERY_S = 2 };
 
 /* A point, or a system of the timelines. */
 struct slot {
@@ -46,72 +46,52 @@ struct sweep {
     size_t n_points, n_slots;
     size_t *todo; /* slots without a row of an earlier run */
     size_t n_todo;
-    int64_t written_ms;
+    double written_s;
 };
-
-static int64_t now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
 
 /* ---- keys ------------------------------------------------------------------------------------------------------ */
 
-/* Returns 0 when the file cannot be read: the point that needs it will report that. */
-static uint64_t hash_file(const char *path)
+/* Returns the hash of a file; 0 when it cannot be read: the point that needs it will report that. */
+static uint64_t hash_of_file(const char *path)
 {
-    FILE *in = fopen(path, "rb");
-    if (!in) return 0;
-    static const size_t block = 1 << 16;
-    char *buf = ht_alloc(block);
-    XXH3_state_t *state = XXH3_createState();
-    XXH3_64bits_reset(state);
-    for (size_t n; (n = fread(buf, 1, block, in)) > 0;) XXH3_64bits_update(state, buf, n);
-    uint64_t hash = XXH3_64bits_digest(state);
-    XXH3_freeState(state);
-    free(buf);
-    fclose(in);
-    return hash;
+    struct ht_error ignored;
+    int64_t bytes;
+    uint64_t hash = 0;
+    return ht_hash_file(path, &ignored, &hash, &bytes) == HT_OK ? hash : 0;
 }
 
-/* Returns the hash of a file's contents, and 0 for a built-in name, which is part of the program. */
-static uint64_t hash_of_named(const char *name)
+/* Adds a name or nothing, and the contents of the file that it names. A built-in name is part of the program. */
+static void add_name(struct ht_hash *hash, const char *name)
 {
-    return ht_is_path(name) ? hash_file(name) : 0;
+    uint64_t contents = name && ht_is_path(name) ? hash_of_file(name) : 0;
+    ht_hash_add(hash, name ? name : "", name ? strlen(name) + 1 : 1);
+    ht_hash_add(hash, &contents, sizeof(contents));
 }
 
+/* Writes the key of a row: a hash of all that it depends on, the program among it. */
 static void key_of(const struct sweep *s, const struct ht_options *o, const char *system, const char *what,
                    char key[24])
 {
     const struct ht_scenario_request *r = &o->request;
-    char text[1024];
-    snprintf(text, sizeof(text), "%016llx %s %s model=%s:%016llx cluster=%s:%016llx %lld %lld %lld %lld %s %lld %lld",
-             (unsigned long long)s->program, what, system, r->model, (unsigned long long)hash_of_named(r->model),
-             r->cluster, (unsigned long long)hash_of_named(r->cluster), (long long)r->batch, (long long)r->micro_batch,
-             (long long)r->seq, (long long)r->device_memory_bytes, r->numerics ? r->numerics : "",
-             (long long)o->iterations, (long long)o->warmup);
-    size_t used = strlen(text);
-    if (r->software)
-        used += (size_t)snprintf(text + used, sizeof(text) - used, " software=%s:%016llx", r->software,
-                                 (unsigned long long)hash_of_named(r->software));
-    if (r->accumulate || r->control || r->clip > 0 || r->loss_scale)
-        snprintf(text + used, sizeof(text) - used, " %s %s %.17g %s", r->accumulate ? r->accumulate : "",
-                 r->control ? r->control : "", r->clip, r->loss_scale ? r->loss_scale : "");
-    if (r->initial_scale > 0 || r->growth_interval) {
-        used = strlen(text);
-        snprintf(text + used, sizeof(text) - used, " %.17g %lld", r->initial_scale, (long long)r->growth_interval);
-    }
-    if (r->host_memory_bytes || r->ssds) {
-        used = strlen(text);
-        snprintf(text + used, sizeof(text) - used, " host=%lld ssds=%lld", (long long)r->host_memory_bytes,
-                 (long long)r->ssds);
-    }
-    for (int64_t i = 0; i < o->n_bad; i++) {
-        used = strlen(text);
-        snprintf(text + used, sizeof(text) - used, " bad=%s", o->bad[i]);
-    }
-    snprintf(key, 24, "%016llx", (unsigned long long)XXH3_64bits(text, strlen(text)));
+    const char *const names[] = {what,          system,     r->model,      r->cluster, r->numerics,
+                                 r->accumulate, r->control, r->loss_scale, r->software};
+    const double numbers[] = {(double)r->batch,
+                              (double)r->micro_batch,
+                              (double)r->seq,
+                              r->clip,
+                              r->initial_scale,
+                              (double)r->growth_interval,
+                              (double)r->device_memory_bytes,
+                              (double)r->host_memory_bytes,
+                              (double)r->ssds,
+                              (double)o->sim.iterations,
+                              (double)o->sim.warmup};
+    struct ht_hash *hash = ht_hash_begin();
+    ht_hash_add(hash, &s->program, sizeof(s->program));
+    for (size_t i = 0; i < HT_COUNT(names); i++) add_name(hash, names[i]);
+    for (int64_t i = 0; i < o->sim.n_bad; i++) add_name(hash, o->sim.bad[i]);
+    ht_hash_add(hash, numbers, sizeof(numbers));
+    snprintf(key, 24, "%016llx", (unsigned long long)ht_hash_end(hash));
 }
 
 /* ---- files ----------------------------------------------------------------------------------------------------- */
@@ -286,7 +266,7 @@ static enum ht_status write_files(struct sweep *s, bool complete, struct ht_erro
     collect(s);
     json_object_set_new(s->root, "complete", json_boolean(complete));
     enum ht_status status = ht_rows_write(s->root, s->dir, "results", write_csv, err);
-    s->written_ms = now_ms();
+    s->written_s = ht_now_s();
     return status;
 }
 
@@ -294,8 +274,9 @@ static enum ht_status write_files(struct sweep *s, bool complete, struct ht_erro
 
 static struct ht_options options_of(const struct ht_experiment *e)
 {
-    struct ht_options o = {
-        .iterations = e->iterations, .warmup = e->warmup, .issue_ahead = ISSUE_AHEAD_DEFAULT, .seed = 1};
+    struct ht_options o = ht_options_default();
+    o.sim.iterations = e->iterations;
+    o.sim.warmup = e->warmup;
     o.request.cluster = e->cluster;
     o.request.numerics = e->numerics;
     o.request.accumulate = e->accumulate;
@@ -306,8 +287,8 @@ static struct ht_options options_of(const struct ht_experiment *e)
     o.request.growth_interval = e->growth_interval;
     o.request.software = e->software[0] ? e->software : NULL;
     o.request.micro_batch = e->micro_batch;
-    o.n_bad = e->n_bad;
-    memcpy(o.bad, e->bad, sizeof(o.bad));
+    o.sim.n_bad = e->n_bad;
+    memcpy(o.sim.bad, e->bad, sizeof(o.sim.bad));
     return o;
 }
 
@@ -459,7 +440,7 @@ static enum ht_status slot_finished(void *ctx, size_t i, struct ht_error *err)
     struct sweep *s = ctx;
     struct slot *slot = &s->slots[s->todo[i]];
     slot->row = slot->found;
-    return now_ms() - s->written_ms > WRITE_EVERY_MS ? write_files(s, false, err) : HT_OK;
+    return ht_now_s() - s->written_s > WRITE_EVERY_S ? write_files(s, false, err) : HT_OK;
 }
 
 static enum ht_status run_slots(struct sweep *s, struct ht_error *err)
@@ -503,10 +484,10 @@ enum ht_status ht_sweep_run(const struct ht_experiment *e, const char *dir, stru
 {
     struct sweep s = {.e = e,
                       .dir = dir,
-                      .program = hash_file("/proc/self/exe"),
+                      .program = hash_of_file("/proc/self/exe"),
                       .root = document(e),
                       .n_points = (size_t)ht_experiment_points(e),
-                      .written_ms = now_ms()};
+                      .written_s = ht_now_s()};
     s.commit = json_string_value(json_object_get(s.root, "commit"));
     enum ht_status status = ht_directory_check(dir, err);
     if (status == HT_OK) status = read_old(&s, err);

@@ -1,6 +1,7 @@
 #include "harness/sweep/tasks.h"
 
 #include "common/base/array.h"
+#include "common/base/clock.h"
 #include "common/base/interrupt.h"
 
 #include <math.h>
@@ -9,7 +10,6 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
 struct task {
@@ -32,13 +32,6 @@ struct pool {
     double began_s, shown_s;
     bool shown;
 };
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 static int larger_first(const void *a, const void *b)
 {
@@ -87,7 +80,7 @@ static void show(struct pool *p)
 {
     const struct ht_tasks *t = p->tasks;
     bool terminal = isatty(STDERR_FILENO);
-    double now = now_s();
+    double now = ht_now_s();
     if (now - p->shown_s < (terminal ? 0.2 : 5)) return;
     p->shown_s = now;
     p->shown = true;
@@ -157,8 +150,8 @@ enum ht_status ht_tasks_run(const struct ht_tasks *tasks, struct ht_error *err)
                      .order = order_of(tasks),
                      .memory_bytes = tasks->memory_bytes > 0 ? tasks->memory_bytes : 0.5 * ram,
                      .err = err,
-                     .began_s = now_s(),
-                     .shown_s = now_s()};
+                     .began_s = ht_now_s(),
+                     .shown_s = ht_now_s()};
     for (size_t i = 0; i < tasks->n; i++) p.work += work_of(tasks, i);
     size_t wanted = n_threads(tasks), n = 0;
     pthread_t *threads = HT_NEW_ARRAY(pthread_t, wanted);

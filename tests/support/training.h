@@ -12,18 +12,13 @@
 static inline struct ht_options training_options(struct ht_scenario_request request, int64_t steps)
 {
     request.training = true;
-    return (struct ht_options){.request = request,
-                               .issue_ahead = -1,
-                               .steps = steps,
-                               .init_seed = 1,
-                               .data_seed = 1,
-                               .lr = 3e-4,
-                               .beta1 = 0.9,
-                               .beta2 = 0.95,
-                               .eps = 1e-8,
-                               .weight_decay = 0.1,
-                               .disk = "/var/tmp", /* for systems that keep tensors on disk */
-                               .data = HT_SOURCE_DIR "/tests/data/kjv-200k.txt"};
+    struct ht_options o = ht_options_default();
+    o.request = request;
+    o.platform.disk = "/var/tmp"; /* for systems that keep tensors on disk */
+    o.training.data = HT_SOURCE_DIR "/tests/data/kjv-200k.txt";
+    o.training.steps = steps;
+    o.training.init_seed = o.training.data_seed = 1;
+    return o;
 }
 
 /* Asserts that each arena held as much as the trace says, and its replay, and no more than bound and capacity. */

@@ -13,7 +13,7 @@
 
 static struct ht_options options_for(int64_t batch, int64_t micro_batch)
 {
-    struct ht_options o = {.iterations = 6, .warmup = 2, .issue_ahead = -1, .seed = 1};
+    struct ht_options o = {.sim = {.iterations = 6, .warmup = 2, .issue_ahead = -1, .seed = 1}};
     o.request = (struct ht_scenario_request){
         .model = "autohete-2b", .cluster = "autohete-1gpu", .batch = batch, .micro_batch = micro_batch};
     return o;

@@ -24,8 +24,6 @@ enum { STEPS = 3 };
 /* Byte models: of 4 blocks of width 64 and 4 of 256. */
 static const char *const gpt = SANITIZED ? "gpt-mini" : "gpt-tiny";
 
-static struct ht_gpu gpu;
-
 static struct ht_options options_of(const char *model, const char *numerics, bool cuda)
 {
     struct ht_options o = training_options((struct ht_scenario_request){.model = model,
@@ -35,12 +33,8 @@ static struct ht_options options_of(const char *model, const char *numerics, boo
                                                                         .seq = SANITIZED ? 8 : 32,
                                                                         .numerics = numerics},
                                            STEPS);
-    struct ht_error err = {0};
-    o.cuda_api = fake_cuda_api();
-    if (!cuda) return o;
-    o.backend = "cuda";
-    ck_assert_msg(ht_engine_find_gpu(&o, &err, &gpu) == HT_OK, "%s", err.text);
-    o.request.local_gpu = &gpu;
+    o.platform.cuda_api = fake_cuda_api();
+    if (cuda) o.platform.backend = "cuda";
     return o;
 }
 
@@ -52,10 +46,11 @@ static enum ht_status train(const struct ht_options *o, const char *system, stru
     struct ht_persist persist = {0};
     struct ht_ranks one = {0};
     *out = (struct ht_training){0};
-    enum ht_status status = ht_job_create(o, system, NULL, HT_JOB_COSTS, err, job);
+    enum ht_status status = ht_job_create(o, system, NULL, HT_JOB_TRAINABLE, err, job);
     if (status != HT_OK) return status;
     if (job->answer != HT_OK) return ht_fail(err, job->answer, "%.900s", job->reason);
-    status = ht_tokens_open(o->data, HT_TOKENS_TEXT, job->scenario.model.vocab, job->scenario.seq, err, &tokens);
+    status =
+        ht_tokens_open(o->training.data, HT_TOKENS_TEXT, job->scenario.model.vocab, job->scenario.seq, err, &tokens);
     if (status == HT_OK) status = ht_persist_open(o, job, &tokens, true, err, &persist);
     if (status == HT_OK) status = ht_train(o, job, &tokens, &persist, &one, err, out);
     if (status == HT_OK && persist.save_error.status) status = (*err = persist.save_error).status;
@@ -81,8 +76,8 @@ static void compare(int nth, const char *model, const char *numerics, const char
     cpu.request.control = cuda.request.control = control;
     if (control) { /* clipped, and the gradients of the second step are bad */
         cpu.request.clip = cuda.request.clip = 2;
-        cpu.faults[0] = cuda.faults[0] = "2:1";
-        cpu.n_faults = cuda.n_faults = 1;
+        cpu.training.faults[0] = cuda.training.faults[0] = "2:1";
+        cpu.training.n_faults = cuda.training.n_faults = 1;
     }
     ck_assert_msg(train(&cpu, "in_memory", &job, &err, &want) == HT_OK, "%s", err.text);
     ht_job_free(&job);
@@ -168,10 +163,10 @@ START_TEST(test_head_in_both_passes)
     struct ht_training want, got;
     struct ht_options cpu = options_of("llama-tiny", "fp16", false), cuda = options_of("llama-tiny", "fp16", true);
     cpu.request.control = cuda.request.control = "rollback";
-    cpu.faults[0] = cuda.faults[0] = "2:1";
-    cpu.n_faults = cuda.n_faults = 1;
-    cuda.set[0] = "head=1";
-    cuda.n_set = 1;
+    cpu.training.faults[0] = cuda.training.faults[0] = "2:1";
+    cpu.training.n_faults = cuda.training.n_faults = 1;
+    cuda.plan.set[0] = "head=1";
+    cuda.plan.n_set = 1;
     ck_assert_msg(train(&cpu, "in_memory", &job, &err, &want) == HT_OK, "%s", err.text);
     ht_job_free(&job);
     ck_assert_int_eq(want.skipped, 1);
@@ -200,8 +195,8 @@ START_TEST(test_reserve_of_the_plan)
     for (size_t i = 0; i < HT_COUNT(cases); i++) {
         struct ht_options cpu = options_of(gpt, "fp32", false), cuda = options_of(gpt, "fp32", true);
         cpu.request.micro_batch = cases[i].micro_batch;
-        cuda.set[0] = cases[i].set;
-        cuda.n_set = 1;
+        cuda.plan.set[0] = cases[i].set;
+        cuda.plan.n_set = 1;
         ck_assert_msg(train(&cpu, "in_memory", &job, &err, &want) == HT_OK, "%s", err.text);
         ht_job_free(&job);
         ck_assert_msg(train(&cuda, cases[i].system, &job, &err, &got) == HT_OK, "%s: %s", cases[i].system, err.text);
@@ -221,7 +216,7 @@ static int64_t waits(struct ht_options *o, const char *system, int64_t steps, in
     struct ht_error err = {0};
     struct ht_job job;
     struct ht_training t;
-    o->steps = steps;
+    o->training.steps = steps;
     (void)count();
     ck_assert_msg(train(o, system, &job, &err, &t) == HT_OK, "%s: %s", system, err.text);
     ht_training_free(&t);
@@ -268,18 +263,18 @@ START_TEST(test_resumes)
     struct ht_options o = options_of(gpt, "bf16", true);
     char folder[] = "/tmp/ht-cuda-checkpoint-XXXXXX", remove[64];
     ck_assert_ptr_nonnull(mkdtemp(folder));
-    o.steps = 4;
+    o.training.steps = 4;
     ck_assert_msg(train(&o, "in_memory", &job, &err, &whole) == HT_OK, "%s", err.text);
     ht_job_free(&job);
-    o.checkpoint = folder;
-    o.every = 2;
-    o.keep = 2;
-    o.steps = 2;
+    o.state.checkpoint = folder;
+    o.state.every = 2;
+    o.state.keep = 2;
+    o.training.steps = 2;
     ck_assert_msg(train(&o, "zero_offload", &job, &err, &half) == HT_OK, "%s", err.text);
     ht_training_free(&half);
     ht_job_free(&job);
-    o.steps = 4;
-    o.resume = true;
+    o.training.steps = 4;
+    o.state.resume = true;
     ck_assert_msg(train(&o, "autohete", &job, &err, &half) == HT_OK, "%s", err.text);
     ck_assert_int_eq(half.first_step, 2);
     for (int k = 0; k < 2; k++) ck_assert_mem_eq(&half.losses[k], &whole.losses[2 + k], sizeof(double));
@@ -327,7 +322,7 @@ START_TEST(test_interrupts)
     struct ht_options o = options_of(gpt, "bf16", true);
     int64_t some = 0;
     o.request.control = "rollback";
-    o.steps = 4;
+    o.training.steps = 4;
     (void)fake_cuda_calls();
     ck_assert_msg(train(&o, "in_memory", &job, &err, &whole) == HT_OK, "%s", err.text);
     ht_job_free(&job);
@@ -376,14 +371,14 @@ START_TEST(test_lacks)
     fake_cuda_largest(0);
     struct ht_cuda_api lacking = *fake_cuda_api();
     lacking.context_create = no_cublaslt;
-    o.cuda_api = &lacking;
+    o.platform.cuda_api = &lacking;
     ck_assert_int_eq(train(&o, "in_memory", &job, &err, &t), HT_INFEASIBLE);
     ck_assert_msg(strstr(err.text, "cuBLASLt is not here") && !strchr(err.text, '\n'), "%s", err.text);
     ht_job_free(&job);
     ck_assert_int_eq(fake_cuda_leaks(), 0);
-    o.cuda_api = fake_cuda_api();
-    o.device = 1;
-    ck_assert_int_eq(ht_engine_find_gpu(&o, &err, &gpu), HT_INFEASIBLE);
+    o.platform.cuda_api = fake_cuda_api();
+    o.platform.device = 1;
+    ck_assert_int_eq(train(&o, "in_memory", &job, &err, &t), HT_INFEASIBLE);
     ck_assert_msg(strstr(err.text, "no GPU 1") && strstr(err.text, "CUDA_VISIBLE_DEVICES"), "%s", err.text);
 }
 END_TEST
@@ -403,11 +398,11 @@ START_TEST(test_no_bf16_units)
     struct ht_cuda_api old = *fake_cuda_api();
     struct ht_options o = options_of(gpt, "bf16", true);
     old.properties = volta;
-    o.cuda_api = &old;
-    ck_assert_int_eq(ht_engine_find_gpu(&o, &err, &gpu), HT_OK);
-    ck_assert(gpu.lacks_bf16 && !gpu.lacks_f16);
-    ck_assert_double_eq(gpu.bf16_flops_per_s, gpu.f32_flops_per_s);
-    ck_assert_msg(ht_job_create(&o, "in_memory", NULL, HT_JOB_COSTS, &err, &job) == HT_OK, "%s", err.text);
+    o.platform.cuda_api = &old;
+    ck_assert_msg(ht_job_create(&o, "in_memory", NULL, HT_JOB_TRAINABLE, &err, &job) == HT_OK, "%s", err.text);
+    const struct ht_gpu *gpu = &job.platform.gpu;
+    ck_assert(gpu->lacks_bf16 && !gpu->lacks_f16);
+    ck_assert_double_eq(gpu->bf16_flops_per_s, gpu->f32_flops_per_s);
     ht_job_free(&job);
 }
 END_TEST
@@ -441,12 +436,12 @@ static const char *no_driver(int *n)
 START_TEST(test_no_gpu)
 {
     struct ht_cuda_api none = *fake_cuda_api();
-    struct ht_options o = options_of(gpt, "fp32", false);
+    struct ht_options o = options_of(gpt, "fp32", true);
     struct ht_error err = {0};
-    struct ht_gpu found;
+    struct ht_platform found;
     none.count = no_driver;
-    o.cuda_api = &none;
-    ck_assert_int_eq(ht_engine_find_gpu(&o, &err, &found), HT_INFEASIBLE);
+    o.platform.cuda_api = &none;
+    ck_assert_int_eq(ht_platform_read(&o, "train", &err, &found), HT_INFEASIBLE);
     ck_assert_msg(strstr(err.text, "no GPU") && strstr(err.text, "cudaErrorNoDevice") && !strchr(err.text, '\n'), "%s",
                   err.text);
 }
@@ -461,18 +456,18 @@ START_TEST(test_profile)
     struct ht_job job;
     char path[] = "/tmp/ht-cuda-profile-XXXXXX";
     close(mkstemp(path));
-    o.backend = "cuda";
+    o.platform.backend = "cuda";
     o.out = path;
-    o.repeat = 2;
+    o.measure.repeat = 2;
     ck_assert_msg(ht_cmd_profile.run(&o, &err) == HT_OK, "%s", err.text);
     ck_assert_int_eq(fake_cuda_leaks(), 0);
     ck_assert_msg(ht_profile_load(path, &err, &profile) == HT_OK, "%s", err.text);
     ht_profile_destroy(profile);
     struct ht_options planned = options_of(gpt, "fp32", true);
-    planned.profiles[planned.n_profiles++] = path;
+    planned.plan.profiles[planned.plan.n_profiles++] = path;
     const char *systems[] = {"in_memory", "zero_offload_ckpt", "autohete"};
     for (size_t i = 0; i < HT_COUNT(systems); i++) {
-        ck_assert_msg(ht_job_create(&planned, systems[i], NULL, HT_JOB_COSTS, &err, &job) == HT_OK, "%s", err.text);
+        ck_assert_msg(ht_job_create(&planned, systems[i], NULL, HT_JOB_TRAINABLE, &err, &job) == HT_OK, "%s", err.text);
         for (int32_t op = 0; op < job.schedule->n_ops; op++)
             if (!job.schedule->works[job.schedule->ops[op].work].free) ck_assert_int_gt(job.cost_ns[op], 0);
         ht_job_free(&job);
@@ -500,7 +495,7 @@ START_TEST(test_slow_shapes)
     int found = 0;
     close(mkstemp(path));
     slow.each_slow_shape = slow_shape;
-    o.cuda_api = &slow;
+    o.platform.cuda_api = &slow;
     o.words[o.n_words++] = "in_memory";
     ck_assert_ptr_nonnull(freopen(path, "w", stdout));
     ck_assert_msg(ht_cmd_train.run(&o, &err) == HT_OK, "%s", err.text);

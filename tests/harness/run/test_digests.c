@@ -107,7 +107,7 @@ static void simulate(const struct ht_job *job, struct row *row)
 static struct row row_of(const struct sweep *sweep, const struct ht_system *system)
 {
     struct row row = {.status = "refused"};
-    struct ht_options o = {.request = sweep->request, .issue_ahead = -1};
+    struct ht_options o = {.request = sweep->request, .sim = {.issue_ahead = -1}};
     struct ht_job job;
     struct ht_error err = {0};
     snprintf(row.key, sizeof(row.key), "%s, %s", sweep->name, system->name);
@@ -200,7 +200,7 @@ END_TEST
 /* A change to one part of a graph changes the digest of that part alone. */
 START_TEST(each_part_has_its_digest)
 {
-    struct ht_options o = {.request = sweeps[7].request, .issue_ahead = -1};
+    struct ht_options o = {.request = sweeps[7].request, .sim = {.issue_ahead = -1}};
     struct ht_job job;
     struct ht_error err = {0};
     uint64_t before[HT_N_SCHEDULE_PARTS], after[HT_N_SCHEDULE_PARTS];

@@ -28,8 +28,7 @@ static struct ht_options options_of(const char *cluster, const char *clock, int6
                                                                         .numerics = "fp32",
                                                                         .device_memory_bytes = device_bytes},
                                            STEPS);
-    o.issue_ahead = 0; /* the CPU backend's, whatever the cluster's devices would do */
-    o.clock = clock;
+    o.platform.clock = clock;
     return o;
 }
 
@@ -39,9 +38,9 @@ static void train(const struct ht_options *o, const char *system, struct ht_job 
     struct ht_persist nothing = {0};
     struct ht_ranks one = {0};
     struct ht_error err = {0};
-    ck_assert_msg(ht_job_create(o, system, NULL, HT_JOB_COSTS, &err, job) == HT_OK, "%s", err.text);
+    ck_assert_msg(ht_job_create(o, system, NULL, HT_JOB_TRAINABLE, &err, job) == HT_OK, "%s", err.text);
     ck_assert_msg(job->answer == HT_OK, "%s: %s", system, job->reason);
-    ck_assert(!ht_tokens_open(o->data, HT_TOKENS_TEXT, job->scenario.model.vocab, 32, &err, &tokens));
+    ck_assert(!ht_tokens_open(o->training.data, HT_TOKENS_TEXT, job->scenario.model.vocab, 32, &err, &tokens));
     ck_assert_msg(!ht_train(o, job, &tokens, &nothing, &one, &err, out), "%s: %s", system, err.text);
     ht_tokens_close(&tokens);
 }
@@ -110,7 +109,7 @@ START_TEST(test_priorities)
     struct ht_job job;
     struct ht_error err = {0};
     struct ht_trace *sim;
-    ck_assert_msg(!ht_job_create(&o, "autohete", NULL, HT_JOB_COSTS, &err, &job), "%s", err.text);
+    ck_assert_msg(!ht_job_create(&o, "autohete", NULL, HT_JOB_TRAINABLE, &err, &job), "%s", err.text);
     struct ht_sim_options options = {.iterations = STEPS};
     ck_assert(!ht_sim_run(job.schedule, job.cost_ns, &options, &err, &sim));
     trace_check_dependencies(sim);

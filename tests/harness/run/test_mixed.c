@@ -82,8 +82,7 @@ START_TEST(an_iteration_of_unlike_ranks_by_hand)
                                        .batch = 4,
                                        .seq = 16,
                                        .micro_batch = 1},
-                           .iterations = 4,
-                           .issue_ahead = 0};
+                           .sim = {.iterations = 4}};
     char paths[2][64];
     struct ht_error err = {0};
     struct ht_trace *t = NULL;
@@ -91,7 +90,7 @@ START_TEST(an_iteration_of_unlike_ranks_by_hand)
     for (int k = 0; k < 2; k++) {
         snprintf(paths[k], sizeof(paths[k]), "/tmp/hetbench-mixed-%d-%d.yaml", (int)getpid(), k);
         write_profile(paths[k], job.schedule, k);
-        o.profiles[o.n_profiles++] = paths[k];
+        o.plan.profiles[o.plan.n_profiles++] = paths[k];
     }
     ht_job_free(&job);
     job = job_of(&o);

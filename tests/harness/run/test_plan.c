@@ -88,7 +88,8 @@ static void check_inputs(const struct ht_job *job, json_t *inputs)
 /* 1 when the system runs there; its graph is then that of its printed plan. */
 static int check(const struct ht_system *system, const struct scenario *sc)
 {
-    struct ht_options o = {.request = sc->request, .issue_ahead = -1, .set = {sc->set}, .n_set = sc->set != NULL};
+    struct ht_options o = {
+        .request = sc->request, .sim = {.issue_ahead = -1}, .plan = {.set = {sc->set}, .n_set = sc->set != NULL}};
     struct ht_job job;
     struct ht_error err = {0};
     struct ht_schedule *s = NULL;

@@ -158,7 +158,7 @@ END_TEST
 /* Rates are those of the whole batch; compute and MFU those of one of four devices of 312 TFLOP/s. */
 START_TEST(rates_of_four_devices)
 {
-    struct ht_options o = {.iterations = 4, .warmup = 1, .issue_ahead = -1};
+    struct ht_options o = {.sim = {.iterations = 4, .warmup = 1, .issue_ahead = -1}};
     o.request = (struct ht_scenario_request){
         .model = "autohete-2b", .cluster = "autohete-4gpu", .batch = 8, .software = "eager"};
     struct ht_job job;

@@ -92,7 +92,7 @@ static const struct scan_case {
 
 static struct ht_options options_of(const struct scan_case *c)
 {
-    struct ht_options o = {.issue_ahead = -1, .iterations = 1};
+    struct ht_options o = {.sim = {.issue_ahead = -1, .iterations = 1}};
     o.request.cluster = c->cluster ? c->cluster : "local";
     o.request.host_memory_bytes = c->host_memory_bytes;
     o.request.ranks = c->ranks;

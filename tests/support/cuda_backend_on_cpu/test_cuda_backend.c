@@ -18,8 +18,6 @@
 
 enum { STEPS = 2 };
 
-static struct ht_gpu gpu;
-
 static struct ht_options options_of(const char *model, const char *numerics, const char *control, bool cuda)
 {
     struct ht_options o = training_options((struct ht_scenario_request){.model = model,
@@ -30,16 +28,12 @@ static struct ht_options options_of(const char *model, const char *numerics, con
                                                                         .numerics = numerics,
                                                                         .control = control},
                                            STEPS);
-    struct ht_error err = {0};
     if (control) { /* clipped, and the gradients of the second step overflow */
         o.request.clip = 1;
-        o.faults[0] = "2:1";
-        o.n_faults = 1;
+        o.training.faults[0] = "2:1";
+        o.training.n_faults = 1;
     }
-    if (!cuda) return o;
-    o.backend = "cuda";
-    ck_assert_msg(ht_engine_find_gpu(&o, &err, &gpu) == HT_OK, "%s", err.text);
-    o.request.local_gpu = &gpu;
+    if (cuda) o.platform.backend = "cuda";
     return o;
 }
 
@@ -51,10 +45,11 @@ static struct ht_training train(const struct ht_options *o, const char *system)
     struct ht_ranks one = {0};
     struct ht_training t = {0};
     struct ht_error err = {0};
-    enum ht_status status = ht_job_create(o, system, NULL, HT_JOB_COSTS, &err, &job);
+    enum ht_status status = ht_job_create(o, system, NULL, HT_JOB_TRAINABLE, &err, &job);
     if (status == HT_OK && job.answer != HT_OK) status = ht_fail(&err, job.answer, "%.900s", job.reason);
     if (status == HT_OK)
-        status = ht_tokens_open(o->data, HT_TOKENS_TEXT, job.scenario.model.vocab, job.scenario.seq, &err, &tokens);
+        status =
+            ht_tokens_open(o->training.data, HT_TOKENS_TEXT, job.scenario.model.vocab, job.scenario.seq, &err, &tokens);
     if (status == HT_OK) status = ht_train(o, &job, &tokens, &persist, &one, &err, &t);
     ck_assert_msg(status == HT_OK, "%s: %s", system, err.text);
     ht_tokens_close(&tokens);

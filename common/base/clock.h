@@ -1,0 +1,20 @@
+/* The monotonic clock. */
+#ifndef HT_BASE_CLOCK_H
+#define HT_BASE_CLOCK_H
+
+#include <stdint.h>
+#include <time.h>
+
+static inline int64_t ht_now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static inline double ht_now_s(void)
+{
+    return (double)ht_now_ns() * 1e-9;
+}
+
+#endif

@@ -1,0 +1,21 @@
+/* The report on a training: predictions beside what was measured, as a table and as JSON. */
+#ifndef HT_HARNESS_CLI_TRAIN_REPORT_H
+#define HT_HARNESS_CLI_TRAIN_REPORT_H
+
+#include "harness/result/result.h"
+#include "harness/run/train.h"
+
+/* The predictions before the run, by space. */
+struct ht_prediction {
+    int64_t *peak_bytes, *low_bytes, *high_bytes; /* without jitter; over the jittered runs */
+    int64_t iteration_ns;
+    struct ht_emulation_model model; /* of the very run under the emulated clock */
+};
+
+void ht_training_print(const struct ht_result *r, const struct ht_training *t, const struct ht_prediction *p,
+                       const struct ht_persist *persist);
+/* Returns JSON that the caller owns. */
+json_t *ht_training_json(const struct ht_options *o, const struct ht_result *r, const struct ht_training *t,
+                         const struct ht_prediction *p, const struct ht_persist *persist);
+
+#endif
