@@ -116,67 +116,46 @@ static enum ht_status list_variables(const char *name, bool json, struct ht_erro
     return HT_OK;
 }
 
-static enum ht_status list_systems(bool json, struct ht_error *err)
+static enum ht_status add_system(const char *name, struct ht_table *t, json_t *list, struct ht_error *err)
 {
-    struct ht_table *t = ht_table_create("<system|<what it does|<variables");
-    json_t *list = json_array();
-    for (size_t i = 0; ht_system_at(i); i++) {
-        const struct ht_system *s = ht_system_at(i);
-        char names[256] = "";
-        json_t *variables = json_array();
-        for (const struct ht_knob *k = s->knobs; k && k->name; k++) {
-            append(names, sizeof(names), " ", k->name);
-            json_array_append_new(variables, knob_json(k));
-        }
-        ht_table_cell(t, "%s", s->name);
-        ht_table_cell(t, "%s", s->summary);
-        if (strlen(names) <= 50)
-            ht_table_cell(t, "%s", names);
-        else
-            ht_table_cell(t, "hetbench list systems %s", s->name);
-        json_array_append_new(list,
-                              json_pack("{s:s,s:s,s:s,s:s,s:b,s:o}", "name", s->name, "title", s->title, "summary",
-                                        s->summary, "source", s->source, "disk", s->disk, "variables", variables));
+    const struct ht_system *s;
+    enum ht_status status = ht_system_find(name, err, &s);
+    if (status != HT_OK) return status;
+    char names[256] = "";
+    json_t *variables = json_array();
+    for (const struct ht_knob *k = s->knobs; k && k->name; k++) {
+        append(names, sizeof(names), " ", k->name);
+        json_array_append_new(variables, knob_json(k));
     }
-    if (!json) {
-        ht_table_print(t, "", stdout);
-        print_variables(stdout);
-        print_sources(list);
-    }
-    ht_table_destroy(t);
-    if (json) return ht_json_print(json_pack("{s:o}", "systems", list), err);
-    json_decref(list);
+    ht_table_cell(t, "%s", s->name);
+    ht_table_cell(t, "%s", s->summary);
+    if (strlen(names) <= 50)
+        ht_table_cell(t, "%s", names);
+    else
+        ht_table_cell(t, "hetbench list systems %s", s->name);
+    json_array_append_new(list, json_pack("{s:s,s:s,s:s,s:s,s:b,s:o}", "name", s->name, "title", s->title, "summary",
+                                          s->summary, "source", s->source, "disk", s->disk, "variables", variables));
     return HT_OK;
 }
 
-static enum ht_status list_models(bool json, struct ht_error *err)
+static enum ht_status add_model(const char *name, struct ht_table *t, json_t *list, struct ht_error *err)
 {
-    struct ht_table *t = ht_table_create("<model|>parameters|>layers|>width|>heads|>vocabulary|>tokens at most");
-    json_t *list = json_array();
-    char name[64];
-    enum ht_status status = HT_OK;
-    for (int64_t i = 0; status == HT_OK && ht_model_zoo_name(i, name); i++) {
-        struct ht_model m;
-        status = ht_model_load(name, err, &m);
-        if (status != HT_OK) break;
-        ht_table_cell(t, "%s", name);
-        ht_table_cell(t, "%.4g", (double)ht_model_params(&m));
-        ht_table_cell(t, "%lld", (long long)m.layers);
-        ht_table_cell(t, "%lld", (long long)m.width);
-        ht_table_cell(t, "%lld", (long long)m.heads);
-        ht_table_cell(t, m.vocab ? "%lld" : "-", (long long)m.vocab);
-        ht_table_cell(t, "%lld", (long long)m.max_seq);
-        json_array_append_new(list, json_pack("{s:s,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "name", name, "params",
-                                              (json_int_t)ht_model_params(&m), "layers", (json_int_t)m.layers, "width",
-                                              (json_int_t)m.width, "heads", (json_int_t)m.heads, "vocab",
-                                              (json_int_t)m.vocab, "max_seq", (json_int_t)m.max_seq, "classes",
-                                              (json_int_t)m.classes, "image", (json_int_t)m.image));
-    }
-    if (!json && status == HT_OK) ht_table_print(t, "", stdout);
-    ht_table_destroy(t);
-    if (json && status == HT_OK) return ht_json_print(json_pack("{s:o}", "models", list), err);
-    json_decref(list);
-    return status;
+    struct ht_model m;
+    enum ht_status status = ht_model_load(name, err, &m);
+    if (status != HT_OK) return status;
+    ht_table_cell(t, "%s", name);
+    ht_table_cell(t, "%.4g", (double)ht_model_params(&m));
+    ht_table_cell(t, "%lld", (long long)m.layers);
+    ht_table_cell(t, "%lld", (long long)m.width);
+    ht_table_cell(t, "%lld", (long long)m.heads);
+    ht_table_cell(t, m.vocab ? "%lld" : "-", (long long)m.vocab);
+    ht_table_cell(t, "%lld", (long long)m.max_seq);
+    json_array_append_new(list, json_pack("{s:s,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "name", name, "params",
+                                          (json_int_t)ht_model_params(&m), "layers", (json_int_t)m.layers, "width",
+                                          (json_int_t)m.width, "heads", (json_int_t)m.heads, "vocab",
+                                          (json_int_t)m.vocab, "max_seq", (json_int_t)m.max_seq, "classes",
+                                          (json_int_t)m.classes, "image", (json_int_t)m.image));
+    return HT_OK;
 }
 
 /* Adds the rate of a dtype, or "-" where the device has no units for it and is priced at the FP32 rate. */
@@ -186,110 +165,72 @@ static void peak_cell(struct ht_table *t, double flops_per_s, bool lacks_units)
     ht_table_cell(t, "%s", lacks_units ? "-" : ht_format_quantity(HT_FLOPS_PER_S, flops_per_s, text));
 }
 
-static enum ht_status list_gpus(bool json, struct ht_error *err)
+static enum ht_status add_gpu(const char *name, struct ht_table *t, json_t *list, struct ht_error *err)
 {
-    struct ht_table *t = ht_table_create("<gpu|>memory|>fp32 peak|>fp16 peak|>bf16 peak|>memory bandwidth");
-    json_t *list = json_array();
-    char name[HT_NAME_BYTES], text[HT_QUANTITY_TEXT];
-    enum ht_status status = HT_OK;
-    for (int64_t i = 0; ht_hw_gpu_name(i, name); i++) {
-        struct ht_gpu g;
-        status = ht_gpu_load(name, err, &g);
-        if (status != HT_OK) break;
-        ht_table_cell(t, "%s", name);
-        ht_table_bytes(t, g.memory_bytes);
-        ht_table_cell(t, "%s", ht_format_quantity(HT_FLOPS_PER_S, g.f32_flops_per_s, text));
-        peak_cell(t, g.f16_flops_per_s, g.lacks_f16);
-        peak_cell(t, g.bf16_flops_per_s, g.lacks_bf16);
-        ht_table_cell(t, "%s", ht_format_quantity(HT_BYTES_PER_S, g.memory_bytes_per_s, text));
-        json_array_append_new(list,
-                              json_pack("{s:s,s:I,s:f,s:f,s:f,s:f,s:b,s:b,s:s}", "name", name, "memory_bytes",
-                                        (json_int_t)g.memory_bytes, "f16_flops_per_s", g.f16_flops_per_s,
-                                        "bf16_flops_per_s", g.bf16_flops_per_s, "f32_flops_per_s", g.f32_flops_per_s,
-                                        "memory_bytes_per_s", g.memory_bytes_per_s, "f16_units", (int)!g.lacks_f16,
-                                        "bf16_units", (int)!g.lacks_bf16, "source", g.source));
-    }
-    if (!json && status == HT_OK) {
-        ht_table_print(t, "", stdout);
-        puts("\npeaks are dense, 16-bit ones with FP32 accumulation; -: no such units, priced at the fp32 peak");
-        print_sources(list);
-    }
-    ht_table_destroy(t);
-    if (json && status == HT_OK) return ht_json_print(json_pack("{s:o}", "gpus", list), err);
-    json_decref(list);
-    return status;
+    struct ht_gpu g;
+    char text[HT_QUANTITY_TEXT];
+    enum ht_status status = ht_gpu_load(name, err, &g);
+    if (status != HT_OK) return status;
+    ht_table_cell(t, "%s", name);
+    ht_table_bytes(t, g.memory_bytes);
+    peak_cell(t, g.f32_flops_per_s, false);
+    peak_cell(t, g.f16_flops_per_s, g.lacks_f16);
+    peak_cell(t, g.bf16_flops_per_s, g.lacks_bf16);
+    ht_table_cell(t, "%s", ht_format_quantity(HT_BYTES_PER_S, g.memory_bytes_per_s, text));
+    json_array_append_new(list, json_pack("{s:s,s:I,s:f,s:f,s:f,s:f,s:b,s:b,s:s}", "name", name, "memory_bytes",
+                                          (json_int_t)g.memory_bytes, "f16_flops_per_s", g.f16_flops_per_s,
+                                          "bf16_flops_per_s", g.bf16_flops_per_s, "f32_flops_per_s", g.f32_flops_per_s,
+                                          "memory_bytes_per_s", g.memory_bytes_per_s, "f16_units", (int)!g.lacks_f16,
+                                          "bf16_units", (int)!g.lacks_bf16, "source", g.source));
+    return HT_OK;
 }
 
-static enum ht_status list_clusters(bool json, struct ht_error *err)
+static enum ht_status add_cluster(const char *name, struct ht_table *t, json_t *list, struct ht_error *err)
 {
-    struct ht_table *t = ht_table_create(
-        "<cluster|>nodes|<devices (memory of each)|<processor of a node|>memory of a node|<SSDs of a node|>price");
-    json_t *list = json_array();
-    char name[HT_NAME_BYTES], devices[HT_HEADING_TEXT];
-    enum ht_status status = HT_OK;
-    for (int64_t i = 0; ht_hw_cluster_name(i, name); i++) {
-        struct ht_cluster *c;
-        status = ht_cluster_load(name, err, &c);
-        if (status != HT_OK) break;
-        const struct ht_machine *node = &c->nodes[0];
-        const struct ht_gpu *gpu = ht_cluster_gpu_of(c, 0);
-        ht_table_cell(t, "%s", name);
-        ht_table_cell(t, "%lld", (long long)c->n_nodes);
-        ht_table_cell(t, "%s", ht_cluster_devices(c, devices, sizeof(devices)));
-        ht_table_cell(t, "%s", node->cpu.name);
-        ht_table_bytes(t, node->ram_bytes);
-        if (node->has_ssds)
-            ht_table_cell(t, "%lld x %s", (long long)node->n_ssds, node->ssd.name);
-        else
-            ht_table_cell(t, "-");
-        double usd = ht_cluster_price_usd(c);
-        ht_table_cell(t, usd > 0 ? "$%.0f" : "-", usd);
-        json_array_append_new(list,
-                              json_pack("{s:s,s:I,s:I,s:s,s:I,s:s,s:I,s:I,s:s?,s:o,s:s}", "name", name, "nodes",
-                                        (json_int_t)c->n_nodes, "devices", (json_int_t)c->n_gpus, "device", gpu->name,
-                                        "device_memory_bytes", (json_int_t)gpu->memory_bytes, "cpu", node->cpu.name,
-                                        "node_memory_bytes", (json_int_t)node->ram_bytes, "ssds",
-                                        (json_int_t)node->n_ssds, "ssd", node->has_ssds ? node->ssd.name : NULL,
-                                        "price_usd", usd > 0 ? json_real(usd) : json_null(), "source", c->source));
-        ht_cluster_destroy(c);
-    }
-    if (!json && status == HT_OK) {
-        ht_table_print(t, "", stdout);
-        print_sources(list);
-    }
-    ht_table_destroy(t);
-    if (json && status == HT_OK) return ht_json_print(json_pack("{s:o}", "clusters", list), err);
-    json_decref(list);
-    return status;
+    struct ht_cluster *c;
+    char devices[HT_HEADING_TEXT];
+    enum ht_status status = ht_cluster_load(name, err, &c);
+    if (status != HT_OK) return status;
+    const struct ht_machine *node = &c->nodes[0];
+    const struct ht_gpu *gpu = ht_cluster_gpu_of(c, 0);
+    ht_table_cell(t, "%s", name);
+    ht_table_cell(t, "%lld", (long long)c->n_nodes);
+    ht_table_cell(t, "%s", ht_cluster_devices(c, devices, sizeof(devices)));
+    ht_table_cell(t, "%s", node->cpu.name);
+    ht_table_bytes(t, node->ram_bytes);
+    if (node->has_ssds)
+        ht_table_cell(t, "%lld x %s", (long long)node->n_ssds, node->ssd.name);
+    else
+        ht_table_cell(t, "-");
+    double usd = ht_cluster_price_usd(c);
+    ht_table_cell(t, usd > 0 ? "$%.0f" : "-", usd);
+    json_array_append_new(list, json_pack("{s:s,s:I,s:I,s:s,s:I,s:s,s:I,s:I,s:s?,s:o,s:s}", "name", name, "nodes",
+                                          (json_int_t)c->n_nodes, "devices", (json_int_t)c->n_gpus, "device", gpu->name,
+                                          "device_memory_bytes", (json_int_t)gpu->memory_bytes, "cpu", node->cpu.name,
+                                          "node_memory_bytes", (json_int_t)node->ram_bytes, "ssds",
+                                          (json_int_t)node->n_ssds, "ssd", node->has_ssds ? node->ssd.name : NULL,
+                                          "price_usd", usd > 0 ? json_real(usd) : json_null(), "source", c->source));
+    ht_cluster_destroy(c);
+    return HT_OK;
 }
 
-static enum ht_status list_experiments(bool json, struct ht_error *err)
+static enum ht_status add_experiment(const char *name, struct ht_table *t, json_t *list, struct ht_error *err)
 {
-    struct ht_table *t = ht_table_create("<experiment|>points|<cluster|<what|<source");
-    json_t *list = json_array();
-    char name[64];
-    enum ht_status status = HT_OK;
-    for (int64_t i = 0; status == HT_OK && ht_experiment_name(i, name, sizeof(name)); i++) {
-        struct ht_experiment *e = ht_alloc(sizeof(*e));
-        status = ht_experiment_load(name, err, e);
-        if (status == HT_OK) {
-            int64_t points = ht_experiment_points(e);
-            ht_table_cell(t, "%s", name);
-            ht_table_cell(t, "%lld", (long long)points);
-            ht_table_cell(t, "%s", e->cluster[0] ? e->cluster : "by model");
-            ht_table_cell(t, "%s", e->title);
-            ht_table_cell(t, "%s", e->source);
-            json_array_append_new(list, json_pack("{s:s,s:I,s:s?,s:s,s:s}", "name", name, "points", (json_int_t)points,
-                                                  "cluster", e->cluster[0] ? e->cluster : NULL, "title", e->title,
-                                                  "source", e->source));
-        }
-        ht_experiment_free(e);
-        free(e);
+    struct ht_experiment *e = ht_alloc(sizeof(*e));
+    enum ht_status status = ht_experiment_load(name, err, e);
+    if (status == HT_OK) {
+        int64_t points = ht_experiment_points(e);
+        ht_table_cell(t, "%s", name);
+        ht_table_cell(t, "%lld", (long long)points);
+        ht_table_cell(t, "%s", e->cluster[0] ? e->cluster : "by model");
+        ht_table_cell(t, "%s", e->title);
+        ht_table_cell(t, "%s", e->source);
+        json_array_append_new(list,
+                              json_pack("{s:s,s:I,s:s?,s:s,s:s}", "name", name, "points", (json_int_t)points, "cluster",
+                                        e->cluster[0] ? e->cluster : NULL, "title", e->title, "source", e->source));
     }
-    if (!json && status == HT_OK) ht_table_print(t, "", stdout);
-    ht_table_destroy(t);
-    if (json && status == HT_OK) return ht_json_print(json_pack("{s:o}", "experiments", list), err);
-    json_decref(list);
+    ht_experiment_free(e);
+    free(e);
     return status;
 }
 
@@ -326,63 +267,103 @@ static json_t *software_json(const struct ht_software *s)
     return o;
 }
 
-static enum ht_status list_software(bool json, struct ht_error *err)
+static enum ht_status add_software(const char *name, struct ht_table *t, json_t *list, struct ht_error *err)
 {
     static const struct {
         const char *name;
         size_t offset;
-    } kinds[] = {
+    } parts[] = {
         {"layer_norm", offsetof(struct ht_software, layer_norm)}, {"rms_norm", offsetof(struct ht_software, rms_norm)},
         {"residual", offsetof(struct ht_software, residual)},     {"rotary", offsetof(struct ht_software, rotary)},
         {"scores", offsetof(struct ht_software, scores)},         {"gelu", offsetof(struct ht_software, gelu)},
         {"swiglu", offsetof(struct ht_software, swiglu)},         {"loss", offsetof(struct ht_software, loss)}};
-    struct ht_table *t = ht_table_create(
-        "<software|>layer_norm|>rms_norm|>residual|>rotary|>scores|>gelu|>swiglu|>loss|>Adam|>memory of a GPU|>uneven");
+    struct ht_software s;
+    enum ht_status status = ht_software_load(name, err, &s);
+    if (status != HT_OK) return status;
+    json_t *row = software_json(&s);
+    ht_table_cell(t, "%s", name);
+    for (size_t k = 0; k < HT_COUNT(parts); k++) {
+        const struct ht_pointwise *p = (const void *)((const char *)&s + parts[k].offset);
+        ht_table_cell(t, "%g+%g", ht_passes_bytes(&p->forward, HT_F16), ht_passes_bytes(&p->backward, HT_F16));
+        json_object_set_new(row, parts[k].name, pointwise_json(p));
+    }
+    ht_table_cell(t, "%g", ht_adam_bytes_per_param(HT_F16, HT_F16) + ht_step_beside_bytes(&s.step, HT_F16, HT_F16));
+    ht_table_bytes(t, ht_software_reserve_bytes(&s, 0));
+    ht_table_cell(t, "%g", s.collectives.uneven);
+    json_array_append_new(list, row);
+    return HT_OK;
+}
+
+/* ---- kinds ----------------------------------------------------------------------------------------------------- */
+
+static bool system_name(int64_t i, char name[HT_NAME_BYTES])
+{
+    const struct ht_system *s = ht_system_at((size_t)i);
+    if (s) snprintf(name, HT_NAME_BYTES, "%s", s->name);
+    return s != NULL;
+}
+
+static bool experiment_name(int64_t i, char name[HT_NAME_BYTES])
+{
+    return ht_experiment_name(i, name, HT_NAME_BYTES);
+}
+
+static const struct kind {
+    const char *name, *header;
+    bool (*name_of)(int64_t index, char name[HT_NAME_BYTES]);
+    /* Adds a row to the table and to the list. */
+    enum ht_status (*add)(const char *name, struct ht_table *t, json_t *list, struct ht_error *err);
+    const char *note; /* below the table */
+    bool variables;   /* of the plans, below the table */
+    bool sources;     /* of the figures, below the table: too long for a column */
+} kinds[] = {
+    {"systems", "<system|<what it does|<variables", system_name, add_system, "", true, true},
+    {"models", "<model|>parameters|>layers|>width|>heads|>vocabulary|>tokens at most", ht_model_zoo_name, add_model, "",
+     false, false},
+    {"gpus", "<gpu|>memory|>fp32 peak|>fp16 peak|>bf16 peak|>memory bandwidth", ht_hw_gpu_name, add_gpu,
+     "\npeaks are dense, 16-bit ones with FP32 accumulation; -: no such units, priced at the fp32 peak\n", false, true},
+    {"clusters",
+     "<cluster|>nodes|<devices (memory of each)|<processor of a node|>memory of a node|<SSDs of a node|>price",
+     ht_hw_cluster_name, add_cluster, "", false, true},
+    {"software",
+     "<software|>layer_norm|>rms_norm|>residual|>rotary|>scores|>gelu|>swiglu|>loss|>Adam|>memory of a GPU|>uneven",
+     ht_software_name, add_software,
+     "\nbytes an element, forward+backward, with 16-bit parameters and gradients; Adam: bytes a parameter; "
+     "memory: without NCCL's;\nuneven: time of a collective of uneven shards over that of even ones\n",
+     false, true},
+    {"experiments", "<experiment|>points|<cluster|<what|<source", experiment_name, add_experiment, "", false, false}};
+
+static void print_kind(const struct kind *kind, const struct ht_table *t, const json_t *list)
+{
+    ht_table_print(t, "", stdout);
+    fputs(kind->note, stdout);
+    if (kind->variables) print_variables(stdout);
+    if (kind->sources) print_sources(list);
+}
+
+static enum ht_status list_kind(const struct kind *kind, bool json, struct ht_error *err)
+{
+    struct ht_table *t = ht_table_create(kind->header);
     json_t *list = json_array();
-    char name[64];
+    char name[HT_NAME_BYTES];
     enum ht_status status = HT_OK;
-    for (int64_t i = 0; status == HT_OK && ht_software_name(i, name); i++) {
-        struct ht_software s;
-        status = ht_software_load(name, err, &s);
-        if (status != HT_OK) break;
-        json_t *row = software_json(&s);
-        ht_table_cell(t, "%s", name);
-        for (size_t k = 0; k < HT_COUNT(kinds); k++) {
-            const struct ht_pointwise *p = (const void *)((const char *)&s + kinds[k].offset);
-            ht_table_cell(t, "%g+%g", ht_passes_bytes(&p->forward, HT_F16), ht_passes_bytes(&p->backward, HT_F16));
-            json_object_set_new(row, kinds[k].name, pointwise_json(p));
-        }
-        ht_table_cell(t, "%g", ht_adam_bytes_per_param(HT_F16, HT_F16) + ht_step_beside_bytes(&s.step, HT_F16, HT_F16));
-        ht_table_bytes(t, ht_software_reserve_bytes(&s, 0));
-        ht_table_cell(t, "%g", s.collectives.uneven);
-        json_array_append_new(list, row);
-    }
-    if (!json && status == HT_OK) {
-        ht_table_print(t, "", stdout);
-        puts("\nbytes an element, forward+backward, with 16-bit parameters and gradients; Adam: bytes a parameter; "
-             "memory: without NCCL's;\nuneven: time of a collective of uneven shards over that of even ones");
-        print_sources(list);
-    }
+    for (int64_t i = 0; status == HT_OK && kind->name_of(i, name); i++) status = kind->add(name, t, list, err);
+    if (!json && status == HT_OK) print_kind(kind, t, list);
     ht_table_destroy(t);
-    if (json && status == HT_OK) return ht_json_print(json_pack("{s:o}", "software", list), err);
+    if (json && status == HT_OK) return ht_json_print(json_pack("{s:o}", kind->name, list), err);
     json_decref(list);
     return status;
 }
 
 static enum ht_status run(const struct ht_options *options, struct ht_error *err)
 {
-    static const struct {
-        const char *name;
-        enum ht_status (*list)(bool json, struct ht_error *err);
-    } kinds[] = {{"systems", list_systems},   {"models", list_models},     {"gpus", list_gpus},
-                 {"clusters", list_clusters}, {"software", list_software}, {"experiments", list_experiments}};
     if (options->n_words == 2 && !strcmp(options->words[0], "systems"))
         return list_variables(options->words[1], options->json, err);
     if (options->n_words == 2)
         return ht_fail(err, HT_BAD_INPUT, "list: '%s' stands behind '%s'; expected a name behind systems alone",
                        options->words[1], options->words[0]);
     for (size_t i = 0; i < HT_COUNT(kinds); i++)
-        if (!strcmp(options->words[0], kinds[i].name)) return kinds[i].list(options->json, err);
+        if (!strcmp(options->words[0], kinds[i].name)) return list_kind(&kinds[i], options->json, err);
     return ht_fail(err, HT_BAD_INPUT,
                    "list: unknown kind '%s'; expected systems, models, gpus, clusters, software or experiments",
                    options->words[0]);
