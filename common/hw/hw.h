@@ -145,6 +145,12 @@ bool ht_is_parts_list(const char *word);
 /* Writes the list's cluster file into text[bytes]: YAML that ht_cluster_load reads. */
 enum ht_status ht_cluster_parts_text(const char *list, struct ht_error *err, char *text, size_t bytes);
 void ht_cluster_destroy(struct ht_cluster *cluster);
+/* Returns a copy, which the caller destroys. */
+struct ht_cluster *ht_cluster_copy(const struct ht_cluster *cluster);
+
+/* Leaves only some devices: "rtx4090:2,t4" keeps the first two of one kind and all of another. Nodes that have none left
+   are dropped. */
+enum ht_status ht_cluster_keep(struct ht_cluster *cluster, const char *devices, struct ht_error *err);
 
 /* Returns the index in cluster->between of what two nodes' groups are connected by; -1: their NICs. */
 int32_t ht_cluster_between(const struct ht_cluster *cluster, int64_t node, int64_t other);

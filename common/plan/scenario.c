@@ -92,6 +92,8 @@ static enum ht_status control_of(const struct ht_scenario_request *r, const stru
 static enum ht_status devices_of(const struct ht_scenario_request *r, struct ht_error *err, struct ht_cluster **out)
 {
     bool local = !strcmp(r->cluster, "local"), gpu = local && r->local_gpu;
+    if (local && r->only)
+        return ht_fail(err, HT_BAD_INPUT, "devices to use were given for cluster 'local'; expected --ranks");
     if (local && !gpu)
         return ht_cluster_local(r->ranks ? r->ranks : 1, r->device_cores, r->device_memory_bytes, err, out);
     if (r->device_cores && gpu)
@@ -99,7 +101,12 @@ static enum ht_status devices_of(const struct ht_scenario_request *r, struct ht_
     if (r->device_cores)
         return ht_fail(err, HT_BAD_INPUT, "device cores were given for cluster '%s': expected cluster 'local'",
                        r->cluster);
-    enum ht_status status = gpu ? ht_cluster_local_gpu(r->local_gpu, err, out) : ht_cluster_load(r->cluster, err, out);
+    enum ht_status status = HT_OK;
+    if (r->made)
+        *out = ht_cluster_copy(r->made);
+    else
+        status = gpu ? ht_cluster_local_gpu(r->local_gpu, err, out) : ht_cluster_load(r->cluster, err, out);
+    if (status == HT_OK && r->only) status = ht_cluster_keep(*out, r->only, err);
     if (status == HT_OK && r->device_memory_bytes)
         status = ht_cluster_set_device_memory(*out, r->device_memory_bytes, err);
     return status;

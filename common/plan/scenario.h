@@ -32,17 +32,19 @@ struct ht_scenario {
 
 /* Choices of a command line or an experiment file; zero or NULL means the default. */
 struct ht_scenario_request {
-    const char *model;               /* built-in name, model file, or config.json of transformers
+    const char *model;             /* built-in name, model file, or config.json of transformers
                                        (common/model/hf_config.h); required */
-    const char *cluster;             /* built-in name or file; required */
-    int64_t blocks;                  /* number of blocks; default the model's own */
-    int64_t max_seq;                 /* longest sequence, and so the table of positions; default the model's own */
-    int64_t batch;                   /* default 8 */
-    int64_t micro_batch;             /* default batch / number of devices, or 1 if that is not a whole number */
-    int64_t seq;                     /* default the model's max_seq */
-    int64_t device_memory_bytes;     /* default the device's own */
-    int64_t host_memory_bytes;       /* of every node; default the node's own */
-    int64_t ssds;                    /* of every node that has some; default the node's own */
+    const char *cluster;           /* built-in name or file; required */
+    const char *only;              /* devices of the cluster that are used (ht_cluster_keep); default all */
+    const struct ht_cluster *made; /* in place of the cluster that `cluster` names, before `only`; borrowed, or NULL */
+    int64_t blocks;                /* number of blocks; default the model's own */
+    int64_t max_seq;               /* longest sequence, and so the table of positions; default the model's own */
+    int64_t batch;                 /* default 8 */
+    int64_t micro_batch;           /* default batch / number of devices, or 1 if that is not a whole number */
+    int64_t seq;                   /* default the model's max_seq, at most 4096 */
+    int64_t device_memory_bytes;   /* default the device's own */
+    int64_t host_memory_bytes;     /* of every node; default the node's own */
+    int64_t ssds;                  /* of every node that has some; default the node's own */
     double through_host_bytes_per_s; /* see ht_cluster_set_through_host; default what the cluster says */
     double through_host_scale;       /* see ht_cluster_scale_through_host; default 1 */
     int64_t local_disks;             /* cluster `local` only: disks of the machine, `local-disk` of ssds.yaml each */

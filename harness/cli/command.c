@@ -34,6 +34,23 @@ static const struct row rows[] = {
     {"cluster", "NAME|FILE",
      "cluster to train on: built in (hetbench list clusters), 'local' for this machine, or a YAML file",
      HT_OPT_SCENARIO, VALUE_TEXT, AT(request.cluster), 0, 0},
+    {"gpus", "KIND:N,..",
+     "cluster from its parts, in place of --cluster: GPUs of a node (hetbench list gpus); '/' separates nodes",
+     HT_OPT_SCENARIO, VALUE_TEXT, AT(parts.gpus), 0, 0},
+    {"ram", "SIZE", "with --gpus: main memory of each node, such as 128GB", HT_OPT_SCENARIO, VALUE_TEXT, AT(parts.ram),
+     0, 0},
+    {"cpu", "KIND[:SOCKETS]", "with --gpus: processor of each node [ryzen-7950x; epyc-7713 with more than 2 GPUs]",
+     HT_OPT_SCENARIO, VALUE_TEXT, AT(parts.cpu), 0, 0},
+    {"link", "KIND", "with --gpus: slot of each GPU, such as pcie4-x8 [the card's]", HT_OPT_SCENARIO, VALUE_TEXT,
+     AT(parts.link), 0, 0},
+    {"nvlink", "KIND|none", "with --gpus: link between the GPUs of a node [that of the card's boards]", HT_OPT_SCENARIO,
+     VALUE_TEXT, AT(parts.nvlink), 0, 0},
+    {"nic", "KIND", "with --gpus: network of each node [ethernet-25g]", HT_OPT_SCENARIO, VALUE_TEXT, AT(parts.nic), 0,
+     0},
+    {"ssd", "KIND:N", "with --gpus: disks of each node, such as 990-pro-2tb:2 [none]", HT_OPT_SCENARIO, VALUE_TEXT,
+     AT(parts.ssd), 0, 0},
+    {"only", "KIND[:N],..", "use only these GPUs of the cluster [all]", HT_OPT_SCENARIO, VALUE_TEXT, AT(request.only),
+     0, 0},
     {"ranks", "N",
      "processes, one for each device; cluster 'local' then has N emulated devices [the cluster's devices]",
      HT_OPT_SCENARIO, VALUE_COUNT, AT(request.ranks), 1, 64},
@@ -357,6 +374,32 @@ static void options_of(const struct ht_command *command, struct argp_option *out
     out[n] = (struct argp_option){0};
 }
 
+/* Joins the parts of a cluster to the list that stands for its name. */
+static enum ht_status take_parts(const struct ht_command *command, struct ht_error *err, struct ht_options *o)
+{
+    const struct ht_parts_options *p = &o->parts;
+    const struct {
+        const char *key, *value;
+    } parts[] = {{"gpus", p->gpus},     {"ram", p->ram}, {"cpu", p->cpu}, {"link", p->link},
+                 {"nvlink", p->nvlink}, {"nic", p->nic}, {"ssd", p->ssd}};
+    size_t used = 0;
+    bool given = o->request.cluster && !o->request.training;
+    for (size_t i = 0; i < HT_COUNT(parts); i++) {
+        if (!parts[i].value) continue;
+        if (!p->gpus)
+            return ht_fail(err, HT_BAD_INPUT, "%s: --%s is for clusters that --gpus lists; expected --gpus beside it",
+                           command->name, parts[i].key);
+        if (given) return ht_fail(err, HT_BAD_INPUT, "%s: expected --cluster or --gpus, not both", command->name);
+        int n = snprintf(o->parts.list + used, sizeof(o->parts.list) - used, "%s%s=%s", used ? ";" : "", parts[i].key,
+                         parts[i].value);
+        used += (size_t)n;
+        if (used >= sizeof(o->parts.list))
+            return ht_fail(err, HT_BAD_INPUT, "%s: the parts of the cluster are too long", command->name);
+    }
+    if (used) o->request.cluster = o->parts.list;
+    return HT_OK;
+}
+
 enum ht_status ht_options_parse(const struct ht_command *command, int argc, char **argv, struct ht_error *err,
                                 struct ht_options *out)
 {
@@ -378,6 +421,8 @@ enum ht_status ht_options_parse(const struct ht_command *command, int argc, char
         return HT_OK;
     }
     if (failed) return err->status != HT_OK ? err->status : unknown(&p);
+    enum ht_status status = take_parts(command, err, out);
+    if (status != HT_OK) return status;
     if (out->n_words < command->min_words && !out->plan.load)
         return ht_fail(err, HT_BAD_INPUT, "%s: expected %s; hetbench %s --help says more", command->name, command->args,
                        command->name);

@@ -35,6 +35,12 @@ struct ht_simulation_options {
     const char *replay;
 };
 
+/* A cluster without a file: parts of ht_cluster_of_parts. */
+struct ht_parts_options {
+    const char *gpus, *ram, *cpu, *link, *nvlink, *nic, *ssd;
+    char list[1024]; /* all of them, to which request.cluster points */
+};
+
 /* Several systems, models or claims. */
 struct ht_comparison_options {
     const char *systems, *models; /* lists with commas */
@@ -88,6 +94,7 @@ struct ht_options {
     bool json, help;
     const char *out, *trace;
     struct ht_scenario_request request;
+    struct ht_parts_options parts;
     struct ht_plan_options plan;
     struct ht_simulation_options sim;
     struct ht_comparison_options compare;

@@ -314,6 +314,31 @@ START_TEST(bad_lists_of_parts)
 }
 END_TEST
 
+/* cephalo-a: 2 L4, 1 A6000 and 1 P40 in one node; 2 P40 and 2 P100 in the other. */
+START_TEST(some_devices)
+{
+    struct ht_error err = {0};
+    struct ht_cluster *c = NULL, *copy;
+    ck_assert(!ht_cluster_load("cephalo-a", &err, &c));
+    copy = ht_cluster_copy(c);
+    ck_assert_msg(!ht_cluster_keep(copy, "p40:2,l4", &err), "%s", err.text);
+    ck_assert(c->n_gpus == 8 && copy->n_gpus == 4 && copy->n_nodes == 2);
+    ck_assert(copy->nodes[0].n_gpus == 3 && copy->nodes[1].n_gpus == 1);
+    ck_assert_str_eq(ht_cluster_gpu_of(copy, 3)->name, "p40");
+    ht_cluster_destroy(copy);
+    copy = ht_cluster_copy(c);
+    ck_assert(!ht_cluster_keep(copy, "p100-12gb:1", &err) && copy->n_nodes == 1 &&
+              copy->n_gpus == 1); /* of the second node */
+    ck_assert(copy->nodes[0].group == 1);
+    ck_assert(ht_cluster_keep(copy, "p40", &err) == HT_BAD_INPUT);
+    ck_assert_str_eq(err.text, "the cluster has no 'p40'; it has 1 x p100-12gb (12.88 GB)");
+    ck_assert(ht_cluster_keep(copy, "p100-12gb:2", &err) == HT_BAD_INPUT);
+    ck_assert(ht_cluster_keep(copy, "", &err) == HT_BAD_INPUT);
+    ht_cluster_destroy(copy);
+    ht_cluster_destroy(c);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("hw");
@@ -326,6 +351,7 @@ int main(void)
     tcase_add_test(t, bad_clusters);
     tcase_add_test(t, parts_have_sources);
     tcase_add_test(t, list_of_parts);
+    tcase_add_test(t, some_devices);
     tcase_add_loop_test(t, bad_lists_of_parts, 0, HT_COUNT(bad_lists));
     suite_add_tcase(s, t);
     SRunner *r = srunner_create(s);
