@@ -124,6 +124,8 @@ static const struct row rows[] = {
      HT_OPT_SIM, VALUE_LIST, AT(sim.bad), 0, HT_MAX_BAD},
     {"replay", "FILE", "report on a trace of this graph, of sim or train, instead of simulating", HT_OPT_REPLAY,
      VALUE_TEXT, AT(sim.replay), 0, 0},
+    {"systems", "A,B,...", "systems to choose from [all but ablations]", HT_OPT_ADVISE, VALUE_TEXT, AT(compare.systems),
+     0, 0},
     {"systems", "A,B,...", "systems to compare or measure [all]", HT_OPT_COMPARE | HT_OPT_PROFILE, VALUE_TEXT,
      AT(compare.systems), 0, 0},
     {"models", "A,B,...", "models to compare them on; patterns such as 'lohan-*' too", HT_OPT_COMPARE, VALUE_TEXT,
@@ -340,7 +342,7 @@ static const struct {
 } sections[] = {
     {HT_OPT_MODEL | HT_OPT_LOAD | HT_OPT_SCENARIO | HT_OPT_SHAPE, "Scenario:"},
     {HT_OPT_SIM | HT_OPT_REPLAY, "Simulation:"},
-    {HT_OPT_COMPARE, "Comparison:"},
+    {HT_OPT_COMPARE | HT_OPT_ADVISE, "Comparison:"},
     {HT_OPT_MAXSIZE, "Sizes:"},
     {HT_OPT_TRAIN, "Training:"},
     {HT_OPT_PROFILE, "Measuring:"},

@@ -11,7 +11,7 @@
 
 static const struct ht_command *const commands[] = {
     &ht_cmd_list,  &ht_cmd_plan,      &ht_cmd_sim,        &ht_cmd_compare, &ht_cmd_verify,  &ht_cmd_profile,
-    &ht_cmd_train, &ht_cmd_reproduce, &ht_cmd_experiment, &ht_cmd_report,  &ht_cmd_maxsize,
+    &ht_cmd_train, &ht_cmd_reproduce, &ht_cmd_experiment, &ht_cmd_report,  &ht_cmd_maxsize, &ht_cmd_advise,
 };
 
 static void help(FILE *out)
@@ -25,6 +25,7 @@ static void help(FILE *out)
                 (int)strcspn(text, "\v"), text);
     }
     fputs("\nEvery command takes --help and --json.\n\nExamples:\n"
+          "  hetbench advise --model llama-13b --gpus rtx4090:2 --ram 128GB\n"
           "  hetbench list systems\n"
           "  hetbench sim zero_offload --model autohete-4b --cluster autohete-1gpu --batch 8\n"
           "  hetbench compare --models autohete-2b,autohete-4b --cluster autohete-1gpu\n"

@@ -63,6 +63,20 @@ static const struct ht_system *const systems[] = {
     &ht_gemini,
 };
 
+/* Ablations and variants that a paper compares its method with, and the example: not what one would train with. */
+static const struct ht_system *const ablations[] = {
+    &ht_autohete_nops, &cephalo_cb,     &cephalo_mb,        &sysx_cfg0,   &sysx_cfg1,  &sysx_cfg2,
+    &sysx_cfg3,        &sysx_cfg4,      &ht_example_stream, &lohan_naive, &lohan_zero, &lohan_cpuact,
+    &lohan_ds,         &lohan_artifact, &lohan_cap,         &lohan_g10,   &lohan_cm,
+};
+
+bool ht_system_is_ablation(const struct ht_system *system)
+{
+    for (size_t i = 0; i < HT_COUNT(ablations); i++)
+        if (ablations[i] == system) return true;
+    return false;
+}
+
 const struct ht_system *ht_system_at(size_t index)
 {
     return index < HT_COUNT(systems) ? systems[index] : NULL;

@@ -8,6 +8,9 @@
 /* Returns the i-th system, NULL past the end. */
 const struct ht_system *ht_system_at(size_t index);
 
+/* Returns true for ablations, variants to compare with, and the example: nobody would train with them. */
+bool ht_system_is_ablation(const struct ht_system *system);
+
 /* Finds a system by name. Returns HT_BAD_INPUT, with the nearest name, if no system has that name. */
 enum ht_status ht_system_find(const char *name, struct ht_error *err, const struct ht_system **out);
 

@@ -1,0 +1,254 @@
+#include "harness/advise/advise.h"
+
+#include "common/base/array.h"
+#include "harness/result/evaluate.h"
+#include "harness/run/registry.h"
+#include "harness/run/simulate.h"
+#include "harness/sweep/tasks.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the cards ------------------------------------------------------------------------------------------------- */
+
+static void add_cards(struct ht_search *s, size_t *cap, const struct ht_device_kind *kinds, int64_t n, uint64_t mask,
+                      int64_t count)
+{
+    struct ht_cards c = {.kinds = mask};
+    size_t used = 0;
+    bool all = mask == (UINT64_C(1) << n) - 1 && !count;
+    for (int64_t k = 0; k < n; k++) {
+        if (!(mask >> k & 1)) continue;
+        int64_t of_kind = count ? count : kinds[k].count;
+        c.n_gpus += of_kind;
+        if (all || used >= sizeof(c.only)) continue;
+        used += (size_t)snprintf(c.only + used, sizeof(c.only) - used, count ? "%s%s:%lld" : "%s%s", used ? "," : "",
+                                 kinds[k].gpu->name, (long long)count);
+    }
+    HT_PUSH(s->cards, s->n_cards, *cap, c);
+}
+
+/* Lists subsets of the cards: all of them, and all of some kinds; of up to four kinds every choice, of more all but one
+   kind and each kind alone. Of each kind with several cards also half of them and a single one. */
+static void list_cards(struct ht_search *s)
+{
+    struct ht_device_kind *kinds = HT_NEW_ARRAY(struct ht_device_kind, s->cluster->n_gpus);
+    int64_t n = ht_cluster_kinds(s->cluster, kinds);
+    uint64_t all = (UINT64_C(1) << n) - 1;
+    size_t cap = 0;
+    add_cards(s, &cap, kinds, n, all, 0);
+    for (uint64_t mask = all - 1; n <= 4 && mask; mask--) add_cards(s, &cap, kinds, n, mask, 0);
+    for (int64_t k = 0; k < n; k++) {
+        uint64_t one = UINT64_C(1) << k;
+        if (n > 4) {
+            add_cards(s, &cap, kinds, n, all & ~one, 0);
+            add_cards(s, &cap, kinds, n, one, 0);
+        }
+        if (kinds[k].count > 3) add_cards(s, &cap, kinds, n, one, kinds[k].count / 2);
+        if (kinds[k].count > 1) add_cards(s, &cap, kinds, n, one, 1);
+    }
+    free(kinds);
+}
+
+/* ---- one way --------------------------------------------------------------------------------------------------- */
+
+void ht_way_apply(const struct ht_search *s, const struct ht_way *way, struct ht_options *o)
+{
+    const struct ht_cards *cards = &s->cards[way->cards];
+    *o = *s->options;
+    o->request.made = s->cluster;
+    o->request.only = *cards->only ? cards->only : NULL;
+    o->request.batch = way->batch;
+    o->request.micro_batch = way->micro_batch;
+}
+
+/* Returns the batch on so many cards: what was asked for, or 64; raised to a multiple of the cards where each takes an
+   equal part. */
+static int64_t batch_for(const struct ht_search *s, const struct ht_system *system, int64_t n_gpus)
+{
+    int64_t asked = s->options->request.batch ? s->options->request.batch : HT_ADVISE_BATCH;
+    bool equal = system->division == HT_EQUAL_REPLICAS || system->division == HT_SHARED_STATES;
+    return equal ? (asked + n_gpus - 1) / n_gpus * n_gpus : asked;
+}
+
+/* Returns the time that the busiest lane alone needs, a lower bound of the iteration's. */
+static double least_s(const struct ht_job *job)
+{
+    const struct ht_schedule *g = job->schedule;
+    int64_t *busy = HT_NEW_ARRAY(int64_t, g->n_lanes), most = 0;
+    for (int32_t i = 0; i < g->n_ops; i++)
+        if (g->ops[i].when == HT_ALWAYS) busy[g->ops[i].lane] += job->cost_ns[i];
+    for (int32_t i = 0; i < g->n_lanes; i++) most = busy[i] > most ? busy[i] : most;
+    free(busy);
+    return (double)most * 1e-9;
+}
+
+static double tokens(const struct ht_job *job)
+{
+    return (double)job->scenario.batch * (double)job->scenario.seq;
+}
+
+/* Takes a rate that was found: the best of its cards, and the third best of all systems. */
+static void take_rate(struct ht_search *s, struct ht_way *way)
+{
+    size_t ways[3];
+    pthread_mutex_lock(&s->lock);
+    s->n_simulated++;
+    if (way->tokens_per_s > s->best[way->cards]) s->best[way->cards] = way->tokens_per_s;
+    s->third = ht_search_best(s, ways, 3) == 3 ? s->ways[ways[2]].tokens_per_s : 0;
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* Returns true if a rate can neither be among the best three nor the best of its cards. */
+static bool counts_nowhere(struct ht_search *s, const struct ht_way *way, double rate)
+{
+    pthread_mutex_lock(&s->lock);
+    bool nowhere = rate < s->third && rate < s->best[way->cards];
+    s->n_skipped += nowhere;
+    pthread_mutex_unlock(&s->lock);
+    return nowhere;
+}
+
+/* Tries one micro-batch, and keeps it if it is the way's fastest. Bad input of a system is its answer. */
+static enum ht_status try_micro_batch(struct ht_search *s, struct ht_way *way, int64_t micro_batch, bool exhaustive,
+                                      struct ht_error *err)
+{
+    struct ht_options o;
+    struct ht_job job;
+    struct ht_result result;
+    struct ht_way tried = *way;
+    tried.micro_batch = micro_batch;
+    ht_way_apply(s, &tried, &o);
+    enum ht_status status = ht_job_create(&o, way->system, NULL, HT_JOB_COSTS, err, &job);
+    if (status == HT_BAD_INPUT) {
+        if (!*way->reason) snprintf(way->reason, sizeof(way->reason), "%.500s", err->text);
+        return HT_OK;
+    }
+    if (status != HT_OK) return status;
+    if (job.answer != HT_OK) { /* the smallest micro-batch comes last, so its reason stays */
+        snprintf(way->reason, sizeof(way->reason), "%.500s", job.reason);
+        way->lacks = job.lacks;
+    } else if (exhaustive || !counts_nowhere(s, way, tokens(&job) / least_s(&job))) {
+        status = ht_evaluate_job(&o, &job, err, &result);
+        if (status == HT_OK && result.tokens_per_s > way->tokens_per_s) {
+            pthread_mutex_lock(&s->lock);
+            way->tokens_per_s = result.tokens_per_s;
+            way->micro_batch = micro_batch;
+            pthread_mutex_unlock(&s->lock);
+        }
+        if (status == HT_OK) {
+            take_rate(s, way);
+            ht_result_free(&result);
+        } else if (status == HT_BAD_INPUT) { /* durations that cannot be simulated */
+            snprintf(way->reason, sizeof(way->reason), "%.500s", err->text);
+            status = HT_OK;
+        }
+    }
+    ht_job_free(&job);
+    return status;
+}
+
+/* Tries the micro-batches that were asked for, or all powers of two that fit the batch, the largest first. A system that
+   plans its own is asked once. */
+static enum ht_status try_way(struct ht_search *s, struct ht_way *way, bool exhaustive, struct ht_error *err)
+{
+    const struct ht_system *system;
+    enum ht_status status = ht_system_find(way->system, err, &system);
+    if (status != HT_OK) return status;
+    int64_t n_gpus = s->cards[way->cards].n_gpus, most = way->batch = batch_for(s, system, n_gpus);
+    if (s->options->request.micro_batch)
+        return try_micro_batch(s, way, s->options->request.micro_batch, exhaustive, err);
+    if (system->division == HT_PLANNED_REPLICAS) return try_micro_batch(s, way, 0, exhaustive, err);
+    if (system->division != HT_PIPELINES) most /= n_gpus;
+    int64_t first = 1;
+    while (2 * first <= most) first *= 2;
+    for (int64_t m = first; m && status == HT_OK; m /= 2)
+        if (most % m == 0) status = try_micro_batch(s, way, m, exhaustive, err);
+    if (status == HT_OK && way->tokens_per_s > 0) way->lacks = 0;
+    return status;
+}
+
+/* ---- the search ------------------------------------------------------------------------------------------------ */
+
+struct run {
+    struct ht_search *search;
+    bool exhaustive;
+};
+
+static enum ht_status run_way(void *ctx, size_t i, struct ht_error *err)
+{
+    struct run *r = ctx;
+    return try_way(r->search, &r->search->ways[i], r->exhaustive, err);
+}
+
+enum ht_status ht_search_create(const struct ht_options *options, const struct ht_cluster *cluster, const char *systems,
+                                struct ht_error *err, struct ht_search *out)
+{
+    *out = (struct ht_search){.options = options, .cluster = cluster};
+    size_t cap = 0;
+    const struct ht_system *system;
+    pthread_mutex_init(&out->lock, NULL);
+    for (size_t i = 0; !systems && (system = ht_system_at(i)); i++)
+        if (!ht_system_is_ablation(system)) HT_PUSH(out->systems, out->n_systems, cap, system->name);
+    for (const char *word = systems, *end; word && *word; word = *end ? end + 1 : end) {
+        char name[64];
+        end = word + strcspn(word, ",");
+        snprintf(name, sizeof(name), "%.*s", (int)(end - word), word);
+        if (ht_system_find(name, err, &system) != HT_OK) {
+            ht_search_free(out);
+            return HT_BAD_INPUT;
+        }
+        HT_PUSH(out->systems, out->n_systems, cap, system->name);
+    }
+    list_cards(out);
+    out->best = HT_NEW_ARRAY(double, out->n_cards);
+    out->ways = HT_NEW_ARRAY(struct ht_way, out->n_cards * out->n_systems);
+    for (size_t i = 0; i < out->n_cards * out->n_systems; i++) {
+        out->ways[i].cards = i / out->n_systems;
+        out->ways[i].system = out->systems[i % out->n_systems];
+    }
+    return HT_OK;
+}
+
+void ht_search_free(struct ht_search *s)
+{
+    pthread_mutex_destroy(&s->lock);
+    free(s->cards);
+    free(s->systems);
+    free(s->ways);
+    free(s->best);
+}
+
+enum ht_status ht_search_run(struct ht_search *s, bool exhaustive, struct ht_error *err)
+{
+    struct run r = {s, exhaustive};
+    struct ht_tasks tasks = {
+        .name = "advise", .noun = "ways", .n = s->n_cards * s->n_systems, .ctx = &r, .run = run_way};
+    return ht_tasks_run(&tasks, err);
+}
+
+size_t ht_search_best(const struct ht_search *s, size_t *ways, size_t n)
+{
+    size_t found = 0;
+    for (; found < n; found++) {
+        size_t best = SIZE_MAX;
+        for (size_t i = 0; i < s->n_cards * s->n_systems; i++) {
+            bool taken = s->ways[i].tokens_per_s <= 0;
+            for (size_t k = 0; k < found; k++) taken |= !strcmp(s->ways[ways[k]].system, s->ways[i].system);
+            if (!taken && (best == SIZE_MAX || s->ways[i].tokens_per_s > s->ways[best].tokens_per_s)) best = i;
+        }
+        if (best == SIZE_MAX) break;
+        ways[found] = best;
+    }
+    return found;
+}
+
+double ht_search_best_of(const struct ht_search *s, uint64_t kinds)
+{
+    double best = 0;
+    for (size_t i = 0; i < s->n_cards * s->n_systems; i++)
+        if (!(s->cards[s->ways[i].cards].kinds & ~kinds) && s->ways[i].tokens_per_s > best)
+            best = s->ways[i].tokens_per_s;
+    return best;
+}

@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# advise needs no file, prints commands that sim takes and confirms, fits a terminal of 80 columns, and keeps what it has at Ctrl-C.
+set -euo pipefail
+# shellcheck source=tests/harness/support.sh
+. "$(dirname "$0")/support.sh"
+cd "$work"
+
+systems=in_memory,zero_offload,fsdp,cephalo,gpipe,lohan
+mixed=(--model gpt2-124m --gpus rtx4090:2,t4:2 --ram 64GB --systems "$systems" --batch 16)
+run 0 advise "${mixed[@]}"
+[ "$(awk 'length > 80' out | wc -l)" = 0 ] || fail "lines of over 80 columns: $(awk 'length > 80' out)"
+for text in 'not LoRA' '^1[.] .*tokens/s: ' '^3[.] ' '^What each kind of card brings' 't4: ' 'one more rtx4090 ' 'for want of disks: lohan$' 'is assumed'; do
+    grep -q "$text" out || fail "no '$text' in: $(cat out)"
+done
+cp out text
+
+# The printed commands, as a shell reads them, give the rates of the plans.
+run 0 advise "${mixed[@]}" --json
+cp out advice.json
+"$python" - >commands <<'PY'
+import json
+d = json.load(open("advice.json"))
+assert d["obtained"] == "simulated" and d["complete"] and len(d["best"]) == 3
+assert sum(p["sequences"] * (p["last_rank"] - p["first_rank"] + 1) for p in d["split"]) == d["best"][0]["batch"]
+assert abs(sum(t["share"] for t in d["time"]) - 1) < 0.05
+for b in d["best"]:
+    print(b["tokens_per_s"], b["command"], sep="\t")
+PY
+while IFS=$'\t' read -r rate command; do
+    eval "set -- $command"
+    shift
+    run 0 "$@" --json
+    [ "$(json out "abs(d['tokens_per_s'] / $rate - 1) < 1e-9")" = True ] || fail "$*: $(json out 'd["tokens_per_s"]') tokens/s, not $rate"
+done <commands
+"$python" - <<'PY'
+import re
+text = open("text").read()
+block = re.search(r"^1[.].*\n((?:   .*\n)+)", text, re.M)[1]
+assert " ".join(line.rstrip("\\").strip() for line in block.splitlines()) in open("commands").read(), block
+PY
+
+# A batch and a micro-batch that were asked for stay; what does not fit says so.
+run 0 advise --model gpt2-124m --gpus rtx4090 --ram 64GB --systems zero_offload --batch 6 --micro-batch 3 --json
+[ "$(json out '(d["best"][0]["batch"], d["best"][0]["micro_batch"])')" = "(6, 3)" ] || fail "another batch: $(json out 'd["best"][0]')"
+run 3 advise --model llama-13b --gpus rtx3090 --ram 64GB --systems zero_offload,lohan
+grep -q 'Nothing here trains this model' out || fail "no answer: $(cat out)"
+grep -q 'disks a node .*it runs .*lohan' out || fail "disks would make lohan run: $(cat out)"
+
+refused 2 "--model is missing" advise --gpus rtx4090 --ram 64GB
+refused 2 "--gpus or --cluster is missing" advise --model gpt-tiny
+refused 2 "the memory of a node is missing; expected for example --ram 128GB" advise --model gpt-tiny --gpus rtx4090
+refused 2 "unknown gpu 'rtx4091'" advise --model gpt-tiny --gpus rtx4091 --ram 64GB
+refused 2 "advise: expected --cluster or --gpus, not both" advise --model gpt-tiny --gpus rtx4090 --ram 64GB --cluster lohan-4090
+refused 2 "the cluster has no 't4'" advise --model gpt-tiny --gpus rtx4090 --ram 64GB --only t4
+
+# Ctrl-C: exit code 130, and what was found.
+"$hetbench" advise --model llama-7b --gpus a100-40gb:8 --ram 1TB --batch 2048 --systems in_memory,zero_offload,fsdp,stronghold,sysx,autohete \
+    >out 2>err &
+pid=$!
+sleep 2
+kill -INT "$pid"
+status=0
+wait "$pid" || status=$?
+[ "$status" = 130 ] || fail "after Ctrl-C: exit code $status: $(cat out err)"
+grep -q 'partial: interrupted' out || fail "Ctrl-C says nothing of what it has: $(cat out err)"
+finish
