@@ -79,14 +79,8 @@ struct build {
     struct ht_draft *g;
     struct ht_fates fates;
     int32_t mb;
-    int32_t *computed; /* [n_units] last op of each turn of the backward pass */
+    int32_t *computed; /* [turns of a micro-batch] last op of each of the backward pass */
 };
-
-/* Turn t of a backward pass is that of unit head - t. */
-static int32_t unit_of(const struct build *b, int32_t turn)
-{
-    return b->g->n_units - 1 - turn;
-}
 
 static unsigned recomputed(const struct build *b, int32_t u)
 {
@@ -112,8 +106,8 @@ static void accumulate(struct build *b, int32_t unit)
 static void backward_pass(struct build *b)
 {
     struct ht_draft *g = b->g;
-    for (int32_t turn = 0; turn < g->n_units; turn++) {
-        int32_t u = unit_of(b, turn);
+    for (int32_t turn = g->n_units - 1; turn < ht_turns(g->n_units); turn++) {
+        int32_t u = ht_turn(g->n_units, turn).unit;
         unsigned again = recomputed(b, u);
         ht_fates_fetch(&b->fates, b->mb, turn, b->computed);
         if (again) ht_draft_recompute(g, u, 1, b->mb, again);
@@ -125,7 +119,7 @@ static void backward_pass(struct build *b)
 
 static void emit(struct ht_draft *g, const void *plan)
 {
-    struct build b = {.g = g, .computed = ht_alloc_ids(g->n_units)};
+    struct build b = {.g = g, .computed = ht_alloc_ids(ht_turns(g->n_units))};
     ht_fates_init(&b.fates, g, plan);
     for (int32_t u = 0; u < g->n_units; u++) {
         ht_draft_place(g, g->param[u], HT_DEVICE);

@@ -171,6 +171,12 @@ static inline int32_t ht_draft_at(const struct ht_draft *g, int32_t unit, int32_
     return unit * g->n_mb + mb;
 }
 
+/* Returns the gradient row that B(u,j) writes where gradients are whole: of micro-batch 0 the sum itself. */
+static inline int32_t ht_draft_fresh_gradient(const struct ht_draft *g, int32_t unit, int32_t mb)
+{
+    return mb ? g->grad_mb[ht_draft_at(g, unit, mb)] : g->grad[unit];
+}
+
 /* ---- ops; each returns the op's id ----------------------------------------------------------------------------- */
 
 /* Appends F(u,j), with AG(u) before it if there are shards. keep: sub-ops whose rows of A(u,j) stay for the backward
