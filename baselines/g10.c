@@ -111,10 +111,9 @@ static void on_read(void *build, int32_t turn, int32_t unit)
 /* Appends SW of the unit that has been stepped. */
 static void write(struct build *b)
 {
-    int32_t rows[4], u = b->pending;
-    if (u < 0) return;
-    ht_draft_copy_rows(b->g, rows, ht_draft_state_rows(b->g, u, true, rows), HT_HOST, HT_DISK, HT_UPDATE, true);
-    ht_fates_name(b->g, "SW", u, b->mb);
+    if (b->pending < 0) return;
+    ht_draft_copy_states(b->g, b->pending, 1, true, HT_HOST, HT_DISK, HT_UPDATE, true);
+    ht_fates_name(b->g, "SW", b->pending, b->mb);
     b->pending = -1;
 }
 
@@ -123,7 +122,7 @@ static void update(struct build *b, int32_t u, int32_t after)
 {
     struct ht_draft *g = b->g;
     int32_t rows[5], n = ht_draft_state_rows(g, u, false, rows);
-    ht_draft_copy_rows(g, rows, n, HT_DISK, HT_HOST, HT_PRODUCE, false);
+    ht_draft_copy_states(g, u, 1, false, HT_DISK, HT_HOST, HT_PRODUCE, false);
     ht_fates_name(g, "SR", u, b->mb);
     ht_op_after(g->schedule, after);
     if (b->g_ssd) {
@@ -136,8 +135,7 @@ static void update(struct build *b, int32_t u, int32_t after)
     ht_draft_copy_rows(g, rows, n, HT_HOST, HT_DEVICE, HT_PRODUCE, true);
     ht_fates_name(g, "SI", u, b->mb);
     ht_draft_step(g, g->lanes->compute, u, 1, true);
-    n = ht_draft_state_rows(g, u, true, rows);
-    ht_draft_copy_rows(g, rows, n, HT_DEVICE, HT_HOST, HT_PRODUCE, true);
+    ht_draft_copy_states(g, u, 1, true, HT_DEVICE, HT_HOST, HT_PRODUCE, true);
     ht_fates_name(g, "SO", u, b->mb);
     b->pending = u;
 }
@@ -146,9 +144,7 @@ static void update(struct build *b, int32_t u, int32_t after)
 static void put_away(struct build *b, int32_t u)
 {
     struct ht_draft *g = b->g;
-    int32_t fresh = b->mb ? g->grad_mb[ht_draft_at(g, u, b->mb)] : g->grad[u];
-    ht_draft_copy(g, fresh, HT_DEVICE, HT_HOST, HT_PRODUCE, true);
-    if (b->mb) ht_draft_accumulate(g, g->lanes->host, u, b->mb);
+    ht_draft_gradient_to_host(g, u, b->mb, HT_PRODUCE);
     if (!b->g_ssd || b->mb + 1 < g->own_mb) return;
     ht_draft_copy(g, g->grad[u], HT_HOST, HT_DISK, HT_PRODUCE, true);
     ht_fates_name(g, "GW", u, b->mb);

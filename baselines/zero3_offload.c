@@ -43,14 +43,6 @@ struct build {
     int32_t c, mb;
 };
 
-static void offload_gradient(struct build *b, int32_t unit)
-{
-    struct ht_draft *g = b->g;
-    int32_t fresh = b->mb ? g->grad_mb[ht_draft_at(g, unit, b->mb)] : g->grad[unit];
-    ht_draft_copy(g, fresh, HT_DEVICE, HT_HOST, b->mb ? HT_PRODUCE : HT_UPDATE, true);
-    if (b->mb) ht_draft_accumulate(g, g->lanes->host, unit, b->mb);
-}
-
 /* Appends the passes of a turn and returns its last one. */
 static int32_t passes(struct build *b, int32_t turn)
 {
@@ -59,7 +51,7 @@ static int32_t passes(struct build *b, int32_t turn)
     if (x.forward) op = ht_draft_forward(b->g, x.unit, b->mb, ht_kept(b->g, x.unit, b->c));
     if (x.backward) op = ht_backward_step(b->g, x.unit, b->mb, b->c);
     ht_hops_drop(&b->params, turn);
-    if (x.backward) offload_gradient(b, x.unit);
+    if (x.backward) ht_draft_gradient_to_host(b->g, x.unit, b->mb, HT_UPDATE);
     return op;
 }
 

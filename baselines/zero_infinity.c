@@ -188,9 +188,7 @@ static void offload_gradient(struct build *b)
         ht_draft_copy(g, g->grad[u], HT_DISK, HT_HOST, HT_PRODUCE, false);
         name(b, "RG", u);
     }
-    int32_t fresh = b->mb ? g->grad_mb[ht_draft_at(g, u, b->mb)] : g->grad[u];
-    ht_draft_copy(g, fresh, HT_DEVICE, HT_HOST, HT_PRODUCE, true);
-    if (b->mb) ht_draft_accumulate(g, g->lanes->host, u, b->mb);
+    ht_draft_gradient_to_host(g, u, b->mb, HT_PRODUCE);
     if (!b->grads_on_disk) return;
     ht_draft_copy(g, g->grad[u], HT_HOST, HT_DISK, b->mb ? HT_UPDATE : HT_PRODUCE, true);
     name(b, "WG", u);
@@ -233,13 +231,6 @@ static void micro_batch(struct build *b)
     offload_gradient(b);
 }
 
-/* Lists the rows of a unit that a sub-group moves. read: what the step reads beside the gradient; else what it has
-   written, without a 16-bit copy that stays on the device. */
-static int32_t state_rows(const struct build *b, int32_t u, bool read, int32_t rows[4])
-{
-    return ht_draft_state_rows(b->g, u, !read && b->params_on_disk, rows);
-}
-
 /* Units [first, end). */
 struct group {
     int32_t first, end;
@@ -250,9 +241,8 @@ struct group {
 static int32_t read_group(struct build *b, struct group of, int32_t after)
 {
     struct ht_draft *g = b->g;
-    int32_t rows[4];
     for (int32_t u = of.first; u < of.end; u++) {
-        ht_draft_copy_rows(g, rows, state_rows(b, u, true, rows), HT_DISK, HT_HOST, HT_PRODUCE, false);
+        ht_draft_copy_states(g, u, 1, false, HT_DISK, HT_HOST, HT_PRODUCE, false);
         name(b, "RS", u);
         ht_op_after(g->schedule, after);
         if (!b->grads_on_disk) continue;
@@ -279,9 +269,8 @@ static int32_t step_group(struct build *b, struct group of, int32_t after)
 static int32_t write_group(struct build *b, struct group of, int32_t after)
 {
     struct ht_draft *g = b->g;
-    int32_t rows[4];
     for (int32_t u = of.first; u < of.end; u++) {
-        ht_draft_copy_rows(g, rows, state_rows(b, u, false, rows), HT_HOST, HT_DISK, HT_UPDATE, true);
+        ht_draft_copy_states(g, u, 1, b->params_on_disk, HT_HOST, HT_DISK, HT_UPDATE, true);
         name(b, "WS", u);
         ht_op_after(g->schedule, after);
     }

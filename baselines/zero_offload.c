@@ -51,17 +51,6 @@ static void place_residents(struct ht_draft *g)
     }
 }
 
-/* Copies a unit's fresh gradient to the host and, from the second micro-batch on, adds it to the sum. */
-static void offload_gradient(struct ht_draft *g, int32_t unit, int32_t mb)
-{
-    if (mb == 0) {
-        ht_draft_copy(g, g->grad[unit], HT_DEVICE, HT_HOST, HT_UPDATE, true);
-        return;
-    }
-    ht_draft_copy(g, g->grad_mb[ht_draft_at(g, unit, mb)], HT_DEVICE, HT_HOST, HT_PRODUCE, true);
-    ht_draft_accumulate(g, g->lanes->host, unit, mb);
-}
-
 static void emit(struct ht_draft *g, const void *plan)
 {
     int32_t c = (int32_t)ht_plan_get(plan, "c");
@@ -71,7 +60,7 @@ static void emit(struct ht_draft *g, const void *plan)
         ht_forward_pass(g, j, c, last_copy);
         for (int32_t u = g->n_units - 1; u >= 0; u--) {
             ht_backward_step(g, u, j, c);
-            offload_gradient(g, u, j);
+            ht_draft_gradient_to_host(g, u, j, HT_UPDATE);
         }
     }
     int32_t all_gradients = g->schedule->n_ops - 1; /* of a FIFO lane, so that all before it are done too */

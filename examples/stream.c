@@ -64,12 +64,7 @@ static void emit(struct ht_draft *g, const void *plan)
             fetch(g, u);
             ht_draft_backward(g, u, j);
             drop(g, u);
-            if (j == 0) {
-                ht_draft_copy(g, g->grad[u], HT_DEVICE, HT_HOST, HT_UPDATE, true);
-            } else {
-                ht_draft_copy(g, g->grad_mb[ht_draft_at(g, u, j)], HT_DEVICE, HT_HOST, HT_PRODUCE, true);
-                ht_draft_accumulate(g, g->lanes->host, u, j);
-            }
+            ht_draft_gradient_to_host(g, u, j, HT_UPDATE);
         }
     }
     for (int32_t u = 0; u < g->n_units; u++) {

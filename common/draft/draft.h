@@ -209,6 +209,12 @@ void ht_draft_all_reduce(struct ht_draft *g, int32_t unit);
    nothing if neither the rank nor its shard has that micro-batch. With reduce_once, where ht_draft_backward calls it,
    both gradients are whole. */
 int32_t ht_draft_accumulate(struct ht_draft *g, int32_t lane, int32_t unit, int32_t mb);
+/* Appends the way of G(u,mb) to host memory, and behind micro-batch 0 its addition to the sum there. to_flags: of
+   micro-batch 0's copy, HT_PRODUCE or, where G(u) is resident, HT_UPDATE. Returns the last op. */
+int32_t ht_draft_gradient_to_host(struct ht_draft *g, int32_t unit, int32_t mb, unsigned to_flags);
+/* Appends, on the compute lane, the addition to the sum of the gradient that ht_draft_wait_reduced names, and its step
+   with the last micro-batch. Returns the last op, or `before` if there is none. */
+int32_t ht_draft_update_on_device(struct ht_draft *g, int32_t unit, int32_t mb, int32_t before);
 /* Appends the optimizer step of n units on the compute lane or a host lane; it reads G(u) in that lane's tier. On the
    host it also writes the 16-bit copy of P, if there is one. release_grad: the step frees the gradients. */
 int32_t ht_draft_step(struct ht_draft *g, int32_t lane, int32_t unit, int32_t n, bool release_grad);
@@ -218,6 +224,9 @@ int32_t ht_draft_copy_rows(struct ht_draft *g, const int32_t *rows, int32_t n, e
                            unsigned to_flags, bool release_from);
 int32_t ht_draft_copy(struct ht_draft *g, int32_t row, enum ht_tier from, enum ht_tier to, unsigned to_flags,
                       bool release_from);
+/* Appends a copy of the rows that ht_draft_state_rows lists for n units. */
+int32_t ht_draft_copy_states(struct ht_draft *g, int32_t unit, int32_t n, bool compute_copy, enum ht_tier from,
+                             enum ht_tier to, unsigned to_flags, bool release_from);
 /* Appends an op that only frees a row in host memory, on the current rank's host lane. It takes no time. */
 int32_t ht_draft_release(struct ht_draft *g, int32_t row);
 /* Appends a copy of this many bytes; the caller adds the effects on its rows. */

@@ -1,8 +1,10 @@
 /* Appends the ops of a draft, with the effects of each. */
+#include "common/base/array.h"
 #include "common/draft/draft_internal.h"
 #include "common/draft/works.h"
 
 #include <assert.h>
+#include <stdlib.h>
 
 /* Adds a work about units, with the size of the replica's own micro-batches. */
 static int32_t add_work(struct ht_draft *g, struct ht_work w)
@@ -303,6 +305,20 @@ int32_t ht_draft_step(struct ht_draft *g, int32_t lane, int32_t unit, int32_t n,
     return op;
 }
 
+int32_t ht_draft_gradient_to_host(struct ht_draft *g, int32_t unit, int32_t mb, unsigned to_flags)
+{
+    int32_t fresh = ht_draft_fresh_gradient(g, unit, mb);
+    int32_t op = ht_draft_copy(g, fresh, HT_DEVICE, HT_HOST, mb ? HT_PRODUCE : to_flags, true);
+    return mb ? ht_draft_accumulate(g, g->lanes->host, unit, mb) : op;
+}
+
+int32_t ht_draft_update_on_device(struct ht_draft *g, int32_t unit, int32_t mb, int32_t before)
+{
+    int32_t u = ht_draft_wait_reduced(g, unit);
+    if (u >= 0 && mb) before = ht_draft_accumulate(g, g->lanes->compute, u, mb);
+    return u >= 0 && mb + 1 == g->n_mb ? ht_draft_step(g, g->lanes->compute, u, 1, true) : before;
+}
+
 int32_t ht_draft_release(struct ht_draft *g, int32_t row)
 {
     struct ht_schedule *s = g->schedule;
@@ -356,4 +372,14 @@ int32_t ht_draft_copy(struct ht_draft *g, int32_t row, enum ht_tier from, enum h
                       bool release_from)
 {
     return ht_draft_copy_rows(g, &row, 1, from, to, to_flags, release_from);
+}
+
+int32_t ht_draft_copy_states(struct ht_draft *g, int32_t unit, int32_t n, bool compute_copy, enum ht_tier from,
+                             enum ht_tier to, unsigned to_flags, bool release_from)
+{
+    int32_t *rows = HT_NEW_ARRAY(int32_t, 4 * n), n_rows = 0;
+    for (int32_t u = unit; u < unit + n; u++) n_rows += ht_draft_state_rows(g, u, compute_copy, rows + n_rows);
+    int32_t op = ht_draft_copy_rows(g, rows, n_rows, from, to, to_flags, release_from);
+    free(rows);
+    return op;
 }
