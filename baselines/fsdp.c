@@ -189,62 +189,18 @@ static enum ht_status build(const struct ht_system *self, const struct ht_scenar
     return status;
 }
 
-const struct ht_system ht_fsdp = {
-    .name = "fsdp",
-    .title = "FSDP",
-    .source = "Zhao et al., VLDB 2023",
-    .summary = "sharded states, also unevenly; gradients reduced once an iteration",
-    .knobs = knobs,
-    .variant = REDUCE_ONCE,
-    .division = HT_PLANNED_REPLICAS,
-    .plan = plan,
-    .build = build,
-};
-
-const struct ht_system ht_fsdp_ga = {
-    .name = "fsdp_ga",
-    .title = "FSDP, reduction a micro-batch",
-    .source = "Zhao et al., VLDB 2023",
-    .summary = "fsdp with gradients reduced once a micro-batch",
-    .knobs = knobs,
-    .variant = REDUCE_EACH,
-    .division = HT_PLANNED_REPLICAS,
-    .plan = plan,
-    .build = build,
-};
-
-const struct ht_system ht_ddp = {
-    .name = "ddp",
-    .title = "DDP",
-    .source = "Li et al., VLDB 2020",
-    .summary = "whole states on every device, gradients all-reduced",
-    .knobs = ddp_knobs,
-    .variant = REPLICATE,
-    .division = HT_PLANNED_REPLICAS,
-    .plan = plan,
-    .build = build,
-};
-
-const struct ht_system ht_whale = {
-    .name = "whale",
-    .title = "Whale",
-    .source = "Jia et al., USENIX ATC 2022",
-    .summary = "ddp with a batch for each device by its speed",
-    .knobs = ddp_knobs,
-    .variant = BY_SPEED,
-    .division = HT_PLANNED_REPLICAS,
-    .plan = plan,
-    .build = build,
-};
-
-const struct ht_system ht_fast_dit = {
-    .name = "fast_dit",
-    .title = "Fast-DiT",
-    .source = "chuanyangjin/fast-DiT",
-    .summary = "ddp with every block recomputed",
-    .knobs = ddp_knobs,
-    .variant = REPLICATE_CKPT,
-    .division = HT_PLANNED_REPLICAS,
-    .plan = plan,
-    .build = build,
-};
+/* clang-format off */
+#define REPLICAS(NAME, TITLE, SOURCE, VARIANT, KNOBS, SUMMARY)                                                         \
+    {.name = NAME, .title = TITLE, .source = SOURCE, .summary = SUMMARY, .knobs = KNOBS, .variant = VARIANT,           \
+     .division = HT_PLANNED_REPLICAS, .plan = plan, .build = build}
+const struct ht_system ht_fsdp = REPLICAS("fsdp", "FSDP", "Zhao et al., VLDB 2023", REDUCE_ONCE, knobs,
+    "sharded states, also unevenly; gradients reduced once an iteration");
+const struct ht_system ht_fsdp_ga = REPLICAS("fsdp_ga", "FSDP, reduction a micro-batch", "Zhao et al., VLDB 2023", REDUCE_EACH, knobs,
+    "fsdp with gradients reduced once a micro-batch");
+const struct ht_system ht_ddp = REPLICAS("ddp", "DDP", "Li et al., VLDB 2020", REPLICATE, ddp_knobs,
+    "whole states on every device, gradients all-reduced");
+const struct ht_system ht_whale = REPLICAS("whale", "Whale", "Jia et al., USENIX ATC 2022", BY_SPEED, ddp_knobs,
+    "ddp with a batch for each device by its speed");
+const struct ht_system ht_fast_dit = REPLICAS("fast_dit", "Fast-DiT", "chuanyangjin/fast-DiT", REPLICATE_CKPT, ddp_knobs,
+    "ddp with every block recomputed");
+/* clang-format on */

@@ -199,12 +199,7 @@ static void emit(struct ht_draft *g, const void *plan)
     ht_hops_free(&b.params);
 }
 
-static enum ht_status build(const struct ht_system *self, const struct ht_scenario *scenario,
-                            const struct ht_plan *plan, struct ht_error *err, struct ht_schedule **out)
-{
-    struct ht_program program = {.name = self->name, .disk = true, .emit = emit, .context = plan};
-    return ht_build_graph(scenario, &program, err, out);
-}
+static const struct ht_program program = {.disk = true, .emit = emit};
 
 const struct ht_system ht_g10 = {
     .name = "g10",
@@ -215,5 +210,6 @@ const struct ht_system ht_g10 = {
     .one_device = true,
     .disk = true,
     .plan = plan,
-    .build = build,
+    .program = &program,
+    .build = ht_build_program,
 };

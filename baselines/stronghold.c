@@ -167,12 +167,7 @@ static void emit(struct ht_draft *g, const void *plan)
     }
 }
 
-static enum ht_status build(const struct ht_system *self, const struct ht_scenario *scenario,
-                            const struct ht_plan *plan, struct ht_error *err, struct ht_schedule **out)
-{
-    struct ht_program program = {.name = self->name, .emit = emit, .context = plan};
-    return ht_build_graph(scenario, &program, err, out);
-}
+static const struct ht_program program = {.emit = emit};
 
 /* ---- plan ------------------------------------------------------------------------------------------------------ */
 
@@ -292,24 +287,12 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
     return HT_OK;
 }
 
-const struct ht_system ht_stronghold = {
-    .name = "stronghold",
-    .title = "StrongHold",
-    .source = "Sun et al. 2022, SC",
-    .summary = "a window of blocks on the device, CPU steps during the backward pass",
-    .knobs = knobs,
-    .variant = 0,
-    .plan = plan,
-    .build = build,
-};
-
-const struct ht_system ht_stronghold_ckpt = {
-    .name = "stronghold_ckpt",
-    .title = "StrongHold, full checkpointing",
-    .source = "Sun et al. 2022, SC",
-    .summary = "StrongHold with every block recomputed",
-    .knobs = knobs,
-    .variant = 1,
-    .plan = plan,
-    .build = build,
-};
+/* clang-format off */
+#define STRONGHOLD(NAME, TITLE, VARIANT, SUMMARY)                                                                      \
+    {.name = NAME, .title = TITLE, .source = "Sun et al. 2022, SC", .summary = SUMMARY, .knobs = knobs,                \
+     .variant = VARIANT, .plan = plan, .program = &program, .build = ht_build_program}
+const struct ht_system ht_stronghold = STRONGHOLD("stronghold", "StrongHold", 0,
+    "a window of blocks on the device, CPU steps during the backward pass");
+const struct ht_system ht_stronghold_ckpt = STRONGHOLD("stronghold_ckpt", "StrongHold, full checkpointing", 1,
+    "StrongHold with every block recomputed");
+/* clang-format on */

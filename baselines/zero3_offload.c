@@ -84,31 +84,14 @@ static void emit(struct ht_draft *g, const void *plan)
     ht_mark_set(g->schedule, last_step);
 }
 
-static enum ht_status build(const struct ht_system *self, const struct ht_scenario *scenario,
-                            const struct ht_plan *plan, struct ht_error *err, struct ht_schedule **out)
-{
-    struct ht_program program = {.name = self->name, .emit = emit, .context = plan};
-    return ht_build_graph(scenario, &program, err, out);
-}
+static const struct ht_program program = {.emit = emit};
 
-const struct ht_system ht_zero3_offload = {
-    .name = "zero3_offload",
-    .title = "ZeRO-3, offloaded",
-    .source = "Rajbhandari et al. 2021, SC (ZeRO-Infinity)",
-    .summary = "everything on the host, parameters fetched unit by unit",
-    .knobs = knobs,
-    .variant = 0,
-    .plan = plan,
-    .build = build,
-};
-
-const struct ht_system ht_zero3_offload_ckpt = {
-    .name = "zero3_offload_ckpt",
-    .title = "ZeRO-3, offloaded, full checkpointing",
-    .source = "Rajbhandari et al. 2021, SC (ZeRO-Infinity)",
-    .summary = "the same with every block recomputed",
-    .knobs = knobs,
-    .variant = 1,
-    .plan = plan,
-    .build = build,
-};
+/* clang-format off */
+#define ZERO3(NAME, TITLE, VARIANT, SUMMARY)                                                                           \
+    {.name = NAME, .title = TITLE, .source = "Rajbhandari et al. 2021, SC (ZeRO-Infinity)", .summary = SUMMARY,        \
+     .knobs = knobs, .variant = VARIANT, .plan = plan, .program = &program, .build = ht_build_program}
+const struct ht_system ht_zero3_offload = ZERO3("zero3_offload", "ZeRO-3, offloaded", 0,
+    "everything on the host, parameters fetched unit by unit");
+const struct ht_system ht_zero3_offload_ckpt = ZERO3("zero3_offload_ckpt", "ZeRO-3, offloaded, full checkpointing", 1,
+    "the same with every block recomputed");
+/* clang-format on */

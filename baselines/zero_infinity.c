@@ -357,11 +357,12 @@ static void limit_memory(struct ht_schedule *s)
     ht_proof_free(&proof);
 }
 
+static const struct ht_program program = {.emit = emit};
+
 static enum ht_status build(const struct ht_system *self, const struct ht_scenario *scenario,
                             const struct ht_plan *plan, struct ht_error *err, struct ht_schedule **out)
 {
-    struct ht_program program = {.name = self->name, .emit = emit, .context = plan};
-    enum ht_status status = ht_build_graph(scenario, &program, err, out);
+    enum ht_status status = ht_build_program(self, scenario, plan, err, out);
     if (status == HT_OK) limit_memory(*out);
     return status;
 }
@@ -372,8 +373,8 @@ const struct ht_system ht_zero_infinity = {
     .source = "Rajbhandari et al. 2021, SC",
     .summary = "parameters and optimizer states on disk, sub-groups stepped one after the other",
     .knobs = knobs,
-    .variant = 0,
     .disk = true,
     .plan = plan,
+    .program = &program,
     .build = build,
 };

@@ -72,31 +72,14 @@ static void emit(struct ht_draft *g, const void *plan)
     ht_mark_set(g->schedule, last_copy);
 }
 
-static enum ht_status build(const struct ht_system *self, const struct ht_scenario *scenario,
-                            const struct ht_plan *plan, struct ht_error *err, struct ht_schedule **out)
-{
-    struct ht_program program = {.name = self->name, .emit = emit, .context = plan};
-    return ht_build_graph(scenario, &program, err, out);
-}
+static const struct ht_program program = {.emit = emit};
 
-const struct ht_system ht_zero_offload = {
-    .name = "zero_offload",
-    .title = "ZeRO-Offload",
-    .source = "Ren et al. 2021, USENIX ATC",
-    .summary = "gradients and optimizer on the host, parameters on the device",
-    .knobs = knobs,
-    .variant = 0,
-    .plan = plan,
-    .build = build,
-};
-
-const struct ht_system ht_zero_offload_ckpt = {
-    .name = "zero_offload_ckpt",
-    .title = "ZeRO-Offload, full checkpointing",
-    .source = "Ren et al. 2021, USENIX ATC",
-    .summary = "ZeRO-Offload with every block recomputed",
-    .knobs = knobs,
-    .variant = 1,
-    .plan = plan,
-    .build = build,
-};
+/* clang-format off */
+#define ZERO_OFFLOAD(NAME, TITLE, VARIANT, SUMMARY)                                                                    \
+    {.name = NAME, .title = TITLE, .source = "Ren et al. 2021, USENIX ATC", .summary = SUMMARY, .knobs = knobs,        \
+     .variant = VARIANT, .plan = plan, .program = &program, .build = ht_build_program}
+const struct ht_system ht_zero_offload = ZERO_OFFLOAD("zero_offload", "ZeRO-Offload", 0,
+    "gradients and optimizer on the host, parameters on the device");
+const struct ht_system ht_zero_offload_ckpt = ZERO_OFFLOAD("zero_offload_ckpt", "ZeRO-Offload, full checkpointing", 1,
+    "ZeRO-Offload with every block recomputed");
+/* clang-format on */

@@ -152,8 +152,7 @@ int32_t lohan_swapped_rows(const struct lohan_activations *a, int32_t unit, int3
 /* Appends AO and AW: a block's swapped activations leave the GPU. */
 void lohan_swap_out(struct lohan_activations *a, int32_t unit, int32_t mb);
 
-enum ht_status lohan_build(const struct ht_system *self, const struct ht_scenario *scenario, const struct ht_plan *plan,
-                           struct ht_error *err, struct ht_schedule **out);
+extern const struct ht_program lohan_program;
 
 /* Units that are updated together: `low` and those above it. */
 struct lohan_group {

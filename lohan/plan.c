@@ -382,7 +382,8 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
 /* clang-format off */
 #define LOHAN_SYSTEM(NAME, TITLE, VARIANT, KNOBS, SUMMARY)                                                             \
     {.name = NAME, .title = TITLE, .source = "Liao et al., LoHan", .summary = SUMMARY, .knobs = KNOBS,                 \
-     .variant = VARIANT, .division = HT_SHARED_STATES, .disk = true, .plan = plan, .build = lohan_build}
+     .variant = VARIANT, .division = HT_SHARED_STATES, .disk = true, .plan = plan,                \
+     .program = &lohan_program, .build = ht_build_program}
 const struct ht_system lohan = LOHAN_SYSTEM("lohan", "LoHan", LOHAN, knobs,
     "model states on SSDs, out-of-core CPU steps during the backward pass, planned activation swapping");
 const struct ht_system lohan_halves = LOHAN_SYSTEM("lohan_halves", "LoHan, blocks in halves", LOHAN_HALVES, halves_knobs,

@@ -349,14 +349,4 @@ static void emit(struct ht_draft *g, const void *plan)
     for (size_t i = 0; i < HT_COUNT(all); i++) free(all[i]);
 }
 
-enum ht_status lohan_build(const struct ht_system *self, const struct ht_scenario *scenario, const struct ht_plan *plan,
-                           struct ht_error *err, struct ht_schedule **out)
-{
-    struct ht_program program = {.name = self->name,
-                                 .disk = true,
-                                 .disk_order = HT_PRIORITY,
-                                 .shares_states = true,
-                                 .emit = emit,
-                                 .context = plan};
-    return ht_build_graph(scenario, &program, err, out);
-}
+const struct ht_program lohan_program = {.disk = true, .disk_order = HT_PRIORITY, .shares_states = true, .emit = emit};

@@ -404,3 +404,12 @@ enum ht_status ht_build_graph(const struct ht_scenario *scenario, const struct h
     ht_layout_destroy(made);
     return status;
 }
+
+enum ht_status ht_build_program(const struct ht_system *self, const struct ht_scenario *scenario,
+                                const struct ht_plan *plan, struct ht_error *err, struct ht_schedule **out)
+{
+    struct ht_program program = *self->program;
+    program.name = self->name;
+    program.context = plan;
+    return ht_build_graph(scenario, &program, err, out);
+}

@@ -28,6 +28,7 @@
 #include "common/draft/control.h"
 #include "common/draft/layout.h"
 #include "common/draft/links.h"
+#include "common/plan/system.h"
 
 /* Time for which a rank keeps the whole parameters that it has gathered. */
 enum ht_gather {
@@ -137,6 +138,11 @@ struct ht_program {
    match. */
 enum ht_status ht_build_graph(const struct ht_scenario *scenario, const struct ht_program *program,
                               struct ht_error *err, struct ht_schedule **out);
+
+/* Builds the graph of a system's own program, with its name and the plan as context: the `build` of a system whose plan
+   decides nothing about the ranks. */
+enum ht_status ht_build_program(const struct ht_system *self, const struct ht_scenario *scenario,
+                                const struct ht_plan *plan, struct ht_error *err, struct ht_schedule **out);
 
 /* Begins the draft of a program's first rank: lanes, resources and all tensor rows. Planners append ops to it to find
    out what is live. */

@@ -57,6 +57,8 @@ enum ht_division {
     HT_PIPELINES,        /* every pipeline takes the part that the plan says; its ranks are stages */
 };
 
+struct ht_program;
+
 struct ht_system {
     const char *name;                   /* "zero_offload" */
     const char *title;                  /* "ZeRO-Offload" */
@@ -78,6 +80,7 @@ struct ht_system {
     enum ht_status (*plan)(const struct ht_system *self, const struct ht_scenario *scenario,
                            const struct ht_profile *profile, const struct ht_settings *settings, struct ht_error *err,
                            struct ht_plan *out);
+    const struct ht_program *program; /* for a build that is ht_build_program (common/draft/draft.h), else NULL */
     /* Builds the graph of one iteration, linked and ready for the verifier. */
     enum ht_status (*build)(const struct ht_system *self, const struct ht_scenario *scenario,
                             const struct ht_plan *plan, struct ht_error *err, struct ht_schedule **out);
