@@ -34,7 +34,7 @@ static void accumulate(struct ht_draft *g, int32_t unit, int32_t mb)
 {
     int32_t u = ht_draft_wait_reduced(g, unit);
     if (u < 0) return;
-    if (mb && !g->reduce_once) ht_draft_accumulate(g, g->lanes->compute, u, mb);
+    if (mb) ht_draft_accumulate(g, g->lanes->compute, u, mb);
     if (mb + 1 == g->n_mb) ht_draft_all_reduce(g, u);
 }
 

@@ -85,7 +85,7 @@ static void backward(const struct build *b, int32_t u, int32_t j)
     if (u == g->n_units - 1) ht_draft_forward(g, u, j, HT_ALL_SUB_OPS);
     if (ht_draft_kind(g, u) == HT_UNIT_BLOCK) ht_draft_recompute(g, u, 1, j, HT_ALL_SUB_OPS);
     ht_draft_backward(g, u, j);
-    if (j > 0 && !g->sharded) ht_draft_accumulate(g, g->lanes->compute, u, j); /* else the reduce-scatter sums */
+    if (j > 0) ht_draft_accumulate(g, g->lanes->compute, u, j);
     if (u > 0 && swaps(b) && j < g->own_mb) send(b, g->dx[ht_draft_at(g, u, j)], true);
 }
 
@@ -97,7 +97,7 @@ static void visit(const struct build *b, int32_t turn)
         int32_t step = turn * g->own_mb + j;
         if (j < g->own_mb) fetch(b, step + 1);
         (x.backward ? backward : forward)(b, x.unit, j);
-        if (j < g->own_mb) b->passed[step] = g->computed;
+        if (j < g->own_mb) b->passed[step] = ht_draft_computed(g);
     }
 }
 
