@@ -81,18 +81,6 @@ static int32_t swapped_rows(const struct ht_fates *f, int32_t unit, int32_t mb, 
     return n + ht_fates_rows(f, unit, mb, HT_FATE_SSD, rows + n);
 }
 
-bool ht_fates_has_ssd(const struct ht_fates *f, int32_t unit)
-{
-    int32_t rows[HT_MAX_FATE_ROWS];
-    return ht_fates_rows(f, unit, 0, HT_FATE_SSD, rows) > 0;
-}
-
-bool ht_fates_has_swapped(const struct ht_fates *f, int32_t unit)
-{
-    int32_t rows[2 * HT_MAX_FATE_ROWS];
-    return swapped_rows(f, unit, 0, rows) > 0;
-}
-
 void ht_fates_name(const struct ht_draft *g, const char *letters, int32_t unit, int32_t mb)
 {
     if (g->n_mb > 1)
@@ -107,19 +95,28 @@ void ht_fates_out(const struct ht_fates *f, int32_t unit, int32_t mb)
     if (n == 0) return;
     ht_draft_copy_rows(f->g, rows, n, HT_DEVICE, HT_HOST, HT_PRODUCE, true);
     ht_fates_name(f->g, "AO", unit, mb);
-    n = ht_fates_rows(f, unit, mb, HT_FATE_SSD, rows);
-    if (n == 0) return;
-    ht_draft_copy_rows(f->g, rows, n, HT_HOST, HT_DISK, HT_PRODUCE, true);
-    ht_fates_name(f->g, "AW", unit, mb);
+    ht_fates_write(f, unit, mb);
+}
+
+/* Appends AW or AR. Returns its id, or -1 if nothing goes to the SSDs. */
+static int32_t copy_on_ssd(const struct ht_fates *f, int32_t unit, int32_t mb, bool write)
+{
+    int32_t rows[HT_MAX_FATE_ROWS], n = ht_fates_rows(f, unit, mb, HT_FATE_SSD, rows);
+    enum ht_tier from = write ? HT_HOST : HT_DISK, to = write ? HT_DISK : HT_HOST;
+    if (n == 0) return -1;
+    int32_t op = ht_draft_copy_rows(f->g, rows, n, from, to, HT_PRODUCE, true);
+    ht_fates_name(f->g, write ? "AW" : "AR", unit, mb);
+    return op;
+}
+
+int32_t ht_fates_write(const struct ht_fates *f, int32_t unit, int32_t mb)
+{
+    return copy_on_ssd(f, unit, mb, true);
 }
 
 int32_t ht_fates_read(const struct ht_fates *f, int32_t unit, int32_t mb)
 {
-    int32_t rows[HT_MAX_FATE_ROWS], n = ht_fates_rows(f, unit, mb, HT_FATE_SSD, rows);
-    if (n == 0) return -1;
-    int32_t op = ht_draft_copy_rows(f->g, rows, n, HT_DISK, HT_HOST, HT_PRODUCE, true);
-    ht_fates_name(f->g, "AR", unit, mb);
-    return op;
+    return copy_on_ssd(f, unit, mb, false);
 }
 
 int32_t ht_fates_in(const struct ht_fates *f, int32_t unit, int32_t mb)
