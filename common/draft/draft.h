@@ -166,7 +166,7 @@ static inline int32_t ht_draft_fresh_gradient(const struct ht_draft *g, int32_t 
 /* Appends F(u,j), with AG(u) before it if there are shards. keep: sub-ops whose rows of A(u,j) stay for the backward
    pass; the other rows are scratch, to be recomputed. */
 int32_t ht_draft_forward(struct ht_draft *g, int32_t unit, int32_t mb, unsigned keep);
-/* Append one half of F(u,j) or B(u,j) of a block, HT_ATTENTION_HALF or HT_MLP_HALF: forward the attention's half first,
+/* Append one half of F(u,j) or B(u,j) of a block, HT_ATTENTION_HALF or HT_MLP_HALF (or the whole, HT_ALL_SUB_OPS): forward the attention's half first,
    backward the MLP's. Between the backward ones dX(u,j) holds the gradient of proj, and G has that of the MLP's
    parameters. A(u,j) is cut so that proj is a row of its own and no other row is of both halves: each half makes and
    frees its own rows, and the MLP's half of B frees proj. Not for shards of parameters. */
