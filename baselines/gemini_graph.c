@@ -3,6 +3,7 @@
 #include "baselines/passes.h"
 
 #include "common/base/array.h"
+#include "common/draft/draft_extra.h"
 #include "common/draft/works.h"
 
 #include <assert.h>

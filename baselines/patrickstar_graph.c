@@ -3,6 +3,7 @@
 #include "baselines/patrickstar.h"
 
 #include "common/base/array.h"
+#include "common/draft/draft_extra.h"
 
 #include <assert.h>
 #include <stdlib.h>

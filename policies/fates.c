@@ -1,5 +1,7 @@
 #include "policies/fates.h"
 
+#include "common/draft/draft_extra.h"
+
 #include <assert.h>
 
 unsigned ht_part_sub_ops(const struct ht_model *m, int part)
