@@ -3,6 +3,7 @@
 #include "baselines/passes.h"
 
 #include "common/base/array.h"
+#include "common/draft/draft_extra.h"
 #include "common/draft/works.h"
 
 #include <assert.h>
@@ -262,8 +263,7 @@ void ht_gemini_emit(struct ht_draft *g, const void *gemini)
     const struct ht_gemini_chunks *p = gemini;
     const struct ht_chunks *chunks = &p->model.chunks;
     struct build b = {.g = g, .p = p, .chunks = chunks, .unwritten = -1, .written = -1};
-    g->blocking = HT_BLOCKS_ALL;
-    g->blocking_prev = ht_mark_create(g->schedule);
+    ht_draft_blocks(g, HT_BLOCKS_ALL);
     g->steps_leave_copy = true;
     g->lanes->disk_read = ht_add_lane(g->schedule, "disk in", HT_LANE_DISK, g->rank, HT_FIFO);
     g->lanes->disk_write = ht_add_lane(g->schedule, "disk out", HT_LANE_DISK, g->rank, HT_FIFO);
@@ -282,10 +282,9 @@ void ht_gemini_emit(struct ht_draft *g, const void *gemini)
     move_before_moment(&b);
     assert(b.move == p->moves.n);
     b.stepped = g->schedule->n_ops - 1;
-    g->blocking = HT_BLOCKS_NOTHING; /* the optimizer's edges are its own, and control keeps them */
+    ht_draft_blocks(g, HT_BLOCKS_NOTHING); /* the optimizer's edges are its own, and control keeps them */
     step_on_host(&b);
     step_on_device(&b);
-    ht_mark_set(g->schedule, g->blocking_prev);
     free(b.cast);
     free(b.dropped);
     free(b.pad);

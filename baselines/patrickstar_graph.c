@@ -3,6 +3,7 @@
 #include "baselines/patrickstar.h"
 
 #include "common/base/array.h"
+#include "common/draft/draft_extra.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -109,7 +110,7 @@ static void backward_pass(struct build *b, int32_t mb)
         }
         move_before_moment(b);
         b->enqueued = ht_draft_backward(b->g, u, mb);
-        if (b->p->check && b->g->blocking == HT_BLOCKS_HOST) ht_draft_block(b->g);
+        if (b->p->check) ht_draft_block(b->g);
         keep_gradient(b, u, mb);
     }
 }
@@ -145,9 +146,7 @@ void ht_patrickstar_emit(struct ht_draft *g, const void *chunks)
 {
     const struct ht_patrickstar_chunks *p = chunks;
     struct build b = {.g = g, .p = p, .os = p->room.n_pinned};
-    bool alone = g->layout->n_ranks == 1;
-    g->blocking = alone ? HT_BLOCKS_HOST : HT_BLOCKS_ALL;
-    g->blocking_prev = ht_mark_create(g->schedule); /* last op that blocks */
+    ht_draft_blocks(g, g->layout->n_ranks == 1 ? HT_BLOCKS_HOST : HT_BLOCKS_ALL);
     b.master = ht_numerics_has_master(&g->scenario->numerics);
     b.on_device = HT_NEW_ARRAY(bool, p->model.chunks.n);
     b.pad = HT_NEW_ARRAY(int32_t, p->model.chunks.n);
@@ -164,5 +163,4 @@ void ht_patrickstar_emit(struct ht_draft *g, const void *chunks)
     free(b.on_device);
     free(b.pad);
     free(b.grad_in_place);
-    if (!alone) ht_mark_set(g->schedule, g->blocking_prev);
 }

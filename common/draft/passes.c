@@ -1,8 +1,10 @@
 /* Appends the ops of a draft, with the effects of each. */
+#include "common/base/array.h"
 #include "common/draft/draft_internal.h"
 #include "common/draft/works.h"
 
 #include <assert.h>
+#include <stdlib.h>
 
 /* Adds a work about units, with the size of the replica's own micro-batches. */
 static int32_t add_work(struct ht_draft *g, struct ht_work w)
@@ -35,7 +37,7 @@ static int32_t pass(struct ht_draft *g, enum ht_op_kind kind, char letter, int32
     struct ht_part_sums sums = ht_work_part_sums(&w);
     ht_charge_parts(g->schedule, g->links, g->rank - g->part, w.tp, sums.n * sums.bytes);
     ht_draft_chain(g);
-    g->computed = op;
+    g->state->computed = op;
     return op;
 }
 
@@ -65,34 +67,30 @@ enum use {
 /* Returns true if a pass of micro-batch mb, of `rounds` ones, drops the whole parameters that it reads. */
 static bool drops(const struct ht_draft *g, enum use use, int32_t mb, int32_t rounds)
 {
-    bool ends = use == ENDS_USE || (use == ENDS_STAY && g->keeps != HT_GATHER_ITERATION);
-    return ends && (g->keeps == HT_GATHER_PASS || mb + 1 == rounds);
+    bool ends = use == ENDS_USE || (use == ENDS_STAY && g->state->keeps != HT_GATHER_ITERATION);
+    return ends && (g->state->keeps == HT_GATHER_PASS || mb + 1 == rounds);
 }
 
 static void read_param(struct ht_draft *g, int32_t unit, int32_t mb, enum use use)
 {
     if (g->sharded) {
-        on_device(g, g->full_param[unit], drops(g, use, mb, g->own_mb) ? HT_NEED | HT_RELEASE : HT_NEED);
-        g->gathered[unit] = !drops(g, use, mb, g->n_mb);
+        on_device(g, g->state->full_param[unit], drops(g, use, mb, g->own_mb) ? HT_NEED | HT_RELEASE : HT_NEED);
+        g->state->gathered[unit] = !drops(g, use, mb, g->n_mb);
         return;
     }
     if (g->cast_on_use[unit]) on_device(g, g->master[unit], HT_NEED);
     on_device(g, g->param[unit], g->cast_on_use[unit] ? HT_PRODUCE | HT_RELEASE : HT_NEED);
 }
 
-static void scratch(struct ht_draft *g, int32_t unit, int32_t mb, bool backward)
+/* Adds the scratch of a unit's pass, or of a block's over some sub-ops. */
+static void scratch(struct ht_draft *g, int32_t unit, int32_t mb, unsigned sub_ops, bool backward)
 {
-    const struct ht_scenario *sc = g->scenario;
-    int64_t bytes = ht_unit_workspace_bytes(&sc->model, unit, g->micro_batch, sc->seq, sc->numerics.param, backward);
-    on_device(g, ht_draft_row(g, HT_WORKSPACE, unit, mb, bytes), HT_PRODUCE | HT_RELEASE);
-}
-
-/* Adds the scratch of a block's pass over some sub-ops. */
-static void block_scratch(struct ht_draft *g, int32_t unit, int32_t mb, unsigned sub_ops, bool backward)
-{
-    const struct ht_scenario *sc = g->scenario;
-    int64_t bytes =
-        ht_block_workspace_bytes(&sc->model, sub_ops, g->micro_batch, sc->seq, sc->numerics.param, backward);
+    const struct ht_model *m = &g->scenario->model;
+    int64_t seq = g->scenario->seq;
+    enum ht_dtype act = g->scenario->numerics.param;
+    int64_t bytes = sub_ops == HT_ALL_SUB_OPS
+                        ? ht_unit_workspace_bytes(m, unit, g->micro_batch, seq, act, backward)
+                        : ht_block_workspace_bytes(m, sub_ops, g->micro_batch, seq, act, backward);
     on_device(g, ht_draft_row(g, HT_WORKSPACE, unit, mb, bytes), HT_PRODUCE | HT_RELEASE);
 }
 
@@ -105,7 +103,7 @@ static bool head_uses_table(const struct ht_draft *g, int32_t unit)
 static void gather_params(struct ht_draft *g, int32_t unit, int32_t mb)
 {
     if (!g->sharded) return;
-    if (!g->gathered[unit]) ht_zero_begin_slot(g);
+    if (!g->state->gathered[unit]) ht_zero_begin_slot(g);
     ht_zero_all_gather(g, unit, mb);
     if (head_uses_table(g, unit)) ht_zero_all_gather(g, 0, mb);
     ht_zero_end_gathers(g);
@@ -115,47 +113,36 @@ static void gather_params(struct ht_draft *g, int32_t unit, int32_t mb)
 static int32_t skip_pass(struct ht_draft *g, int32_t unit, int32_t mb, enum use use)
 {
     if (!g->sharded) return -1;
-    g->gathered[unit] = !drops(g, use, mb, g->n_mb);
-    if (head_uses_table(g, unit)) g->gathered[0] = !drops(g, use == ENDS_USE ? ENDS_STAY : use, mb, g->n_mb);
+    g->state->gathered[unit] = !drops(g, use, mb, g->n_mb);
+    if (head_uses_table(g, unit)) g->state->gathered[0] = !drops(g, use == ENDS_USE ? ENDS_STAY : use, mb, g->n_mb);
     return -1;
-}
-
-int32_t ht_draft_forward(struct ht_draft *g, int32_t unit, int32_t mb, unsigned keep)
-{
-    enum use use = unit == g->n_units - 1 ? BETWEEN : ENDS_STAY; /* the head's backward comes next */
-    gather_params(g, unit, mb);
-    if (mb >= g->own_mb) return skip_pass(g, unit, mb, use);
-    int32_t op = pass(g, HT_OP_FORWARD, 'F', unit, 1, mb, HT_ALL_SUB_OPS);
-    read_param(g, unit, mb, use);
-    if (head_uses_table(g, unit)) read_param(g, g->table, mb, BETWEEN);
-    on_device(g, g->x[ht_draft_at(g, unit, mb)], HT_NEED);
-    on_activations(g, unit, mb, keep, HT_PRODUCE);
-    on_activations(g, unit, mb, HT_ALL_SUB_OPS & ~keep, HT_PRODUCE | HT_RELEASE);
-    if (unit == g->n_units - 1)
-        on_device(g, g->logits[mb], HT_PRODUCE);
-    else
-        on_device(g, g->x[ht_draft_at(g, unit + 1, mb)], HT_PRODUCE);
-    scratch(g, unit, mb, false);
-    return op;
 }
 
 int32_t ht_draft_forward_half(struct ht_draft *g, int32_t unit, int32_t mb, unsigned half, unsigned keep)
 {
-    unsigned proj = 1u << HT_SUB_PROJ, kept = keep & half;
-    bool ends = half == HT_MLP_HALF;
-    assert(!g->sharded && (ends || half == HT_ATTENTION_HALF));
+    bool begins = half & HT_ATTENTION_HALF, ends = half & HT_MLP_HALF, head = unit == g->n_units - 1;
+    enum use use = ends && !head ? ENDS_STAY : BETWEEN; /* the head's backward comes next */
+    unsigned proj = 1u << HT_SUB_PROJ, kept = ends ? keep & half : (keep & half) | proj; /* the MLP's half reads proj */
+    assert(!g->sharded || half == HT_ALL_SUB_OPS);
+    gather_params(g, unit, mb);
+    if (mb >= g->own_mb) return skip_pass(g, unit, mb, use);
     int32_t op = pass(g, HT_OP_FORWARD, 'F', unit, 1, mb, half);
-    read_param(g, unit, mb, ends ? ENDS_STAY : BETWEEN);
-    if (ends)
-        on_activations(g, unit, mb, proj, keep & proj ? HT_NEED : HT_NEED | HT_RELEASE);
-    else
+    read_param(g, unit, mb, use);
+    if (head_uses_table(g, unit)) read_param(g, g->table, mb, BETWEEN);
+    if (begins)
         on_device(g, g->x[ht_draft_at(g, unit, mb)], HT_NEED);
-    if (!ends) kept |= proj; /* the MLP's half reads it */
+    else
+        on_activations(g, unit, mb, proj, keep & proj ? HT_NEED : HT_NEED | HT_RELEASE);
     on_activations(g, unit, mb, kept, HT_PRODUCE);
     on_activations(g, unit, mb, half & ~kept, HT_PRODUCE | HT_RELEASE);
-    if (ends) on_device(g, g->x[ht_draft_at(g, unit + 1, mb)], HT_PRODUCE);
-    block_scratch(g, unit, mb, half, false);
+    if (ends) on_device(g, head ? g->logits[mb] : g->x[ht_draft_at(g, unit + 1, mb)], HT_PRODUCE);
+    scratch(g, unit, mb, half, false);
     return op;
+}
+
+int32_t ht_draft_forward(struct ht_draft *g, int32_t unit, int32_t mb, unsigned keep)
+{
+    return ht_draft_forward_half(g, unit, mb, HT_ALL_SUB_OPS, keep);
 }
 
 int32_t ht_draft_recompute(struct ht_draft *g, int32_t unit, int32_t n, int32_t mb, unsigned sub_ops)
@@ -173,7 +160,8 @@ int32_t ht_draft_recompute(struct ht_draft *g, int32_t unit, int32_t n, int32_t 
         on_activations(g, u, mb, sub_ops, HT_PRODUCE);
         if (u == g->n_units - 1) on_device(g, g->logits[mb], HT_PRODUCE);
     }
-    if (sub_ops >> HT_SUB_ATTENTION & 1) scratch(g, unit, mb, false); /* a block's without attention needs none */
+    if (sub_ops >> HT_SUB_ATTENTION & 1)
+        scratch(g, unit, mb, HT_ALL_SUB_OPS, false); /* a block's without attention needs none */
     return op;
 }
 
@@ -181,78 +169,44 @@ int32_t ht_draft_recompute(struct ht_draft *g, int32_t unit, int32_t n, int32_t 
 static int32_t fresh_gradient(const struct ht_draft *g, int32_t unit, int32_t mb, bool at_first)
 {
     int32_t at = ht_draft_at(g, unit, mb);
-    if (g->reduce_once && mb == 0 && at_first) return g->full_sum[unit];
-    if (g->sharded) return g->full_grad[at];
+    if (g->state->reduce_once && mb == 0 && at_first) return g->state->full_sum[unit];
+    if (g->sharded) return g->state->full_grad[at];
     return mb ? g->grad_mb[at] : g->grad[unit];
 }
 
-static int32_t backward(struct ht_draft *g, int32_t unit, int32_t mb)
+/* Appends the gradient's end of a head's backward: its part of a tied table's gradient, and the logits' release. */
+static void head_gradients(struct ht_draft *g, int32_t unit, int32_t mb)
 {
-    int32_t op = pass(g, HT_OP_BACKWARD, 'B', unit, 1, mb, HT_ALL_SUB_OPS), at = ht_draft_at(g, unit, mb);
-    /* The embedding's backward needs no parameters. In a draft of one rank they are gathered and fetched all the same,
-       as whole modules are before their backward; a pipeline brings only what is read. */
-    if (unit > 0 || !g->holder) read_param(g, unit, mb, ENDS_USE);
-    if (unit == g->n_units - 1) {
-        if (g->scenario->model.tied) {
-            read_param(g, g->table, mb, ENDS_STAY);
-            on_device(g, fresh_gradient(g, g->table, mb, true), HT_PRODUCE);
-        }
-        on_device(g, g->logits[mb], HT_NEED | HT_RELEASE);
-    } else {
-        on_device(g, g->dx[ht_draft_at(g, unit + 1, mb)], HT_NEED | HT_RELEASE);
+    if (head_uses_table(g, unit)) {
+        read_param(g, g->table, mb, ENDS_STAY);
+        on_device(g, fresh_gradient(g, g->table, mb, true), HT_PRODUCE);
     }
-    on_device(g, g->x[at], HT_NEED | HT_RELEASE);
-    on_activations(g, unit, mb, HT_ALL_SUB_OPS, HT_NEED | HT_RELEASE);
-    on_device(g, g->dx[at], HT_PRODUCE);
-    /* The head has already written its part of a tied table's gradient. */
-    bool anew = ht_draft_begins_anew(g, unit), begun = unit == 0 && g->scenario->model.tied && !anew;
-    on_device(g, fresh_gradient(g, unit, mb, !anew), begun ? HT_UPDATE : HT_PRODUCE);
-    scratch(g, unit, mb, true);
-    return op;
+    on_device(g, g->logits[mb], HT_NEED | HT_RELEASE);
 }
 
 int32_t ht_draft_backward_half(struct ht_draft *g, int32_t unit, int32_t mb, unsigned half)
 {
-    bool dropout = g->scenario->model.dropout, ends = half == HT_ATTENTION_HALF;
-    unsigned reads = ht_sub_ops_backward_read(dropout, half).sub_ops;
+    bool begins = half & HT_MLP_HALF, ends = half & HT_ATTENTION_HALF, dropout = g->scenario->model.dropout;
+    unsigned reads = begins && ends ? half : ht_sub_ops_backward_read(dropout, half).sub_ops;
     unsigned later = ends ? 0 : ht_sub_ops_backward_read(dropout, HT_ATTENTION_HALF).sub_ops;
-    int32_t at = ht_draft_at(g, unit, mb);
-    assert(!g->sharded && (ends || half == HT_MLP_HALF));
-    int32_t op = pass(g, HT_OP_BACKWARD, 'B', unit, 1, mb, half);
-    read_param(g, unit, mb, ends ? ENDS_USE : BETWEEN);
-    on_device(g, ends ? g->x[at] : g->dx[ht_draft_at(g, unit + 1, mb)], HT_NEED | HT_RELEASE);
+    int32_t op = pass(g, HT_OP_BACKWARD, 'B', unit, 1, mb, half), at = ht_draft_at(g, unit, mb);
+    assert(!g->sharded || half == HT_ALL_SUB_OPS);
+    /* The embedding's backward needs no parameters. In a draft of one rank they are gathered and fetched all the same,
+       as whole modules are before their backward; a pipeline brings only what is read. */
+    if (unit > 0 || !g->holder) read_param(g, unit, mb, ends ? ENDS_USE : BETWEEN);
+    if (unit == g->n_units - 1)
+        head_gradients(g, unit, mb);
+    else if (begins)
+        on_device(g, g->dx[ht_draft_at(g, unit + 1, mb)], HT_NEED | HT_RELEASE);
+    if (ends) on_device(g, g->x[at], HT_NEED | HT_RELEASE);
     on_activations(g, unit, mb, reads & ~later, HT_NEED | HT_RELEASE);
     on_activations(g, unit, mb, reads & later, HT_NEED);
-    on_device(g, g->dx[at], ends ? HT_UPDATE : HT_PRODUCE);
-    on_device(g, fresh_gradient(g, unit, mb, true), ends ? HT_UPDATE : HT_PRODUCE);
-    block_scratch(g, unit, mb, half, true);
+    on_device(g, g->dx[at], begins ? HT_PRODUCE : HT_UPDATE);
+    /* The head has already written its part of a tied table's gradient. */
+    bool anew = ht_draft_begins_anew(g, unit), begun = !begins || (unit == 0 && g->scenario->model.tied && !anew);
+    on_device(g, fresh_gradient(g, unit, mb, !anew), begun ? HT_UPDATE : HT_PRODUCE);
+    scratch(g, unit, mb, half, true);
     return op;
-}
-
-/* Appends the rank's own sum with G(u,j); begins: the first micro-batch's is the sum. */
-static void add_to_sum(struct ht_draft *g, int32_t unit, int32_t mb, bool begins)
-{
-    if (mb >= g->own_mb || (mb == 0 && begins)) return;
-    g->computed = ht_draft_accumulate(g, g->lanes->compute, unit, mb);
-}
-
-int32_t ht_draft_backward(struct ht_draft *g, int32_t unit, int32_t mb)
-{
-    gather_params(g, unit, mb);
-    int32_t op = mb < g->own_mb ? backward(g, unit, mb) : skip_pass(g, unit, mb, ENDS_USE);
-    if (!g->sharded) return op;
-    if (head_uses_table(g, unit) && ht_draft_begins_anew(g, 0)) add_to_sum(g, 0, mb, true);
-    if (g->reduce_once) add_to_sum(g, unit, mb, !ht_draft_begins_anew(g, unit));
-    ht_zero_reduce_scatter(g, unit, mb);
-    return op;
-}
-
-int32_t ht_draft_wait_reduced(struct ht_draft *g, int32_t unit)
-{
-    int32_t before = g->pending_reduce;
-    if (!g->sharded) return unit;
-    g->pending_reduce = unit;
-    return before;
 }
 
 static enum ht_tier tier_of(const struct ht_draft *g, int32_t lane)
@@ -260,24 +214,64 @@ static enum ht_tier tier_of(const struct ht_draft *g, int32_t lane)
     return lane == g->lanes->compute ? HT_DEVICE : HT_HOST;
 }
 
-int32_t ht_draft_accumulate(struct ht_draft *g, int32_t lane, int32_t unit, int32_t mb)
+/* Appends sum += fresh, of `params` elements each, on a lane. */
+static int32_t accumulate(struct ht_draft *g, int32_t lane, int32_t unit, int32_t mb, int32_t sum, int32_t fresh,
+                          int64_t params)
 {
-    if (!g->sharded && mb >= g->own_mb) return -1;
-    int32_t at = ht_draft_at(g, unit, mb), sum = g->reduce_once ? g->full_sum[unit] : g->grad[unit];
     int32_t of = ht_draft_unit(g, unit);
-    int64_t params = g->reduce_once ? ht_unit_params(&g->scenario->model, of) : ht_draft_shard(g, unit)->padded;
+    enum ht_tier tier = tier_of(g, lane);
     struct ht_work w = ht_accumulate_work(g->scenario, g->schedule->lanes[lane].kind, of, params);
     w.dtype = ht_stepped_gradient(&g->scenario->numerics, g->rounds);
     int32_t op = ht_add_op(g->schedule, HT_OP_ACCUMULATE, lane, ht_draft_label(g, unit, mb), add_work(g, w));
     ht_op_name(g->schedule, "A%d.%d", of, mb);
-    enum ht_tier tier = tier_of(g, lane);
     ht_op_effect(g->schedule, sum, tier, HT_UPDATE);
-    ht_op_effect(g->schedule, g->reduce_once ? g->full_grad[at] : g->grad_mb[at], tier, HT_NEED | HT_RELEASE);
+    ht_op_effect(g->schedule, fresh, tier, HT_NEED | HT_RELEASE);
     /* It reads both gradients and writes one. */
     int64_t element = 2 * ht_dtype_bytes(w.dtype) + ht_dtype_bytes(g->scenario->numerics.grad);
     ht_charge_work(g->schedule, g->links, params * element);
     ht_draft_chain(g);
     return op;
+}
+
+/* Adds G(u,j) to the rank's own sum of whole gradients; begins: the first micro-batch's is the sum. */
+static void add_to_sum(struct ht_draft *g, int32_t unit, int32_t mb, bool begins)
+{
+    struct ht_draft_state *x = g->state;
+    if (mb >= g->own_mb || (mb == 0 && begins)) return;
+    x->computed = accumulate(g, g->lanes->compute, unit, mb, x->full_sum[unit], x->full_grad[ht_draft_at(g, unit, mb)],
+                             ht_unit_params(&g->scenario->model, unit));
+}
+
+int32_t ht_draft_backward(struct ht_draft *g, int32_t unit, int32_t mb)
+{
+    gather_params(g, unit, mb);
+    int32_t op =
+        mb < g->own_mb ? ht_draft_backward_half(g, unit, mb, HT_ALL_SUB_OPS) : skip_pass(g, unit, mb, ENDS_USE);
+    if (!g->sharded) return op;
+    if (head_uses_table(g, unit) && ht_draft_begins_anew(g, 0)) add_to_sum(g, 0, mb, true);
+    if (g->state->reduce_once) add_to_sum(g, unit, mb, !ht_draft_begins_anew(g, unit));
+    ht_zero_reduce_scatter(g, unit, mb);
+    return op;
+}
+
+int32_t ht_draft_computed(const struct ht_draft *g)
+{
+    return g->state->computed;
+}
+
+int32_t ht_draft_wait_reduced(struct ht_draft *g, int32_t unit)
+{
+    int32_t before = g->state->pending_reduce;
+    if (!g->sharded) return unit;
+    g->state->pending_reduce = unit;
+    return before;
+}
+
+int32_t ht_draft_accumulate(struct ht_draft *g, int32_t lane, int32_t unit, int32_t mb)
+{
+    if (g->state->reduce_once || (!g->sharded && mb >= g->own_mb)) return -1;
+    return accumulate(g, lane, unit, mb, g->grad[unit], g->grad_mb[ht_draft_at(g, unit, mb)],
+                      ht_draft_shard(g, unit)->padded);
 }
 
 int32_t ht_draft_step(struct ht_draft *g, int32_t lane, int32_t unit, int32_t n, bool release_grad)
@@ -301,6 +295,20 @@ int32_t ht_draft_step(struct ht_draft *g, int32_t lane, int32_t unit, int32_t n,
     ht_charge_work(g->schedule, g->links, params * ht_step_traffic_bytes(g->scenario, w.grad_dtype));
     ht_draft_chain(g);
     return op;
+}
+
+int32_t ht_draft_gradient_to_host(struct ht_draft *g, int32_t unit, int32_t mb, unsigned to_flags)
+{
+    int32_t fresh = ht_draft_fresh_gradient(g, unit, mb);
+    int32_t op = ht_draft_copy(g, fresh, HT_DEVICE, HT_HOST, mb ? HT_PRODUCE : to_flags, true);
+    return mb ? ht_draft_accumulate(g, g->lanes->host, unit, mb) : op;
+}
+
+int32_t ht_draft_update_on_device(struct ht_draft *g, int32_t unit, int32_t mb, int32_t before)
+{
+    int32_t u = ht_draft_wait_reduced(g, unit);
+    if (u >= 0 && mb) before = ht_draft_accumulate(g, g->lanes->compute, u, mb);
+    return u >= 0 && mb + 1 == g->n_mb ? ht_draft_step(g, g->lanes->compute, u, 1, true) : before;
 }
 
 int32_t ht_draft_release(struct ht_draft *g, int32_t row)
@@ -356,4 +364,14 @@ int32_t ht_draft_copy(struct ht_draft *g, int32_t row, enum ht_tier from, enum h
                       bool release_from)
 {
     return ht_draft_copy_rows(g, &row, 1, from, to, to_flags, release_from);
+}
+
+int32_t ht_draft_copy_states(struct ht_draft *g, int32_t unit, int32_t n, bool compute_copy, enum ht_tier from,
+                             enum ht_tier to, unsigned to_flags, bool release_from)
+{
+    int32_t *rows = HT_NEW_ARRAY(int32_t, 4 * n), n_rows = 0;
+    for (int32_t u = unit; u < unit + n; u++) n_rows += ht_draft_state_rows(g, u, compute_copy, rows + n_rows);
+    int32_t op = ht_draft_copy_rows(g, rows, n_rows, from, to, to_flags, release_from);
+    free(rows);
+    return op;
 }
